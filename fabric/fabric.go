@@ -1,0 +1,180 @@
+// Package fabric is the contract of the network under sluice. It is shaped like RDMA verbs, not like
+// sockets: memory is registered, rights on it are granted for one use and revoked after it, receives
+// are posted before messages arrive, data moves by one-sided writes and reads, and everything ends in
+// a completion queue. Nothing above this package knows which provider runs.
+//
+// It does no retrying, no flow control and no naming: package msg does. Providers (tcp, sim; later
+// shm, verbs) live below; fabrictest is the definition of what a provider must do.
+//
+// Read fabric.go first (domains, regions, endpoints), then wr.go (work requests, ordering) and cq.go.
+package fabric
+
+import (
+	"context"
+	"net"
+
+	"github.com/sluice-storage/sluice/errs"
+)
+
+// Rights say what a peer may do with granted memory. Local use needs no right.
+type Rights uint8
+
+// The rights. A grant carries the least that serves one request.
+const (
+	RemoteRead  Rights = 1 << iota // the peer may read the memory (Op Read)
+	RemoteWrite                    // the peer may write the memory (Op Write, WriteImm)
+)
+
+// Caps are a domain's properties and limits. They do not change while it is open.
+type Caps struct {
+	// Provider is the provider's name as people see it: "tcp", "sim".
+	Provider string
+
+	// AnyMemory: ordinary Go memory may be used in a Sge without a Region and may be registered. Where
+	// it is false only arena memory (package mem) works, because a device would hold on to the pages.
+	AnyMemory bool
+
+	// MaxSge is how many pieces one work request may gather or scatter.
+	MaxSge int
+
+	// MaxMessage is the largest Send in bytes; MaxTransfer the largest Write or Read.
+	MaxMessage  int
+	MaxTransfer int
+
+	// MaxInline is the largest message that Post copies on the spot when FlagInline is set.
+	MaxInline int
+
+	// QueueDepth is the largest SendDepth and RecvDepth of an endpoint.
+	QueueDepth int
+
+	// ReadDepth is how many Reads one endpoint may have outstanding; more wait in the send queue.
+	ReadDepth int
+}
+
+// Domain is an open provider: the owner of regions, queues and endpoints. Safe for concurrent use.
+type Domain interface {
+	Caps() Caps
+
+	// Register makes mem known to the provider for local use and for grants. mem stays the caller's,
+	// must stay mapped until Region.Close, and gives nobody remote access by itself.
+	Register(mem []byte) (Region, error)
+
+	// NewCQ makes a completion queue that can hold depth completions. The sum of the send and receive
+	// depths of all endpoints on it must not exceed depth: NewCQ's user adds that up, and an endpoint
+	// that would break it is refused with errs.Invalid. So a queue never overflows.
+	NewCQ(depth int) (CQ, error)
+
+	// Connector opens and accepts endpoints. (A value of its own to keep both interfaces small.)
+	Connector() Connector
+
+	// Close ends every endpoint and listener of the domain and waits for its goroutines. Pending work
+	// requests complete with errs.Closed; queues stay readable until they are closed themselves.
+	Close() error
+}
+
+// Connector makes connections. Safe for concurrent use.
+type Connector interface {
+	// Listen starts to accept at addr ("127.0.0.1:0" for tcp, any name for sim).
+	Listen(addr string) (Listener, error)
+
+	// Dial connects to a listener at addr. cfg applies to this side. It blocks until the hellos are
+	// exchanged or ctx ends. A peer of another major version is refused with errs.Version.
+	Dial(ctx context.Context, addr string, cfg EndpointConfig) (Endpoint, error)
+}
+
+// Listener accepts endpoints until Close, which makes a blocked Accept return errs.Closed.
+type Listener interface {
+	// Accept waits for a peer's hello and completes the connection with this side's cfg. cfg is asked
+	// for once the peer's hello is known. An error of errs.Closed ends the listener; any other error
+	// concerns one peer only and the caller goes on accepting.
+	Accept(ctx context.Context, cfg func(peer Hello) (EndpointConfig, error)) (Endpoint, error)
+	Addr() net.Addr
+	Close() error
+}
+
+// Hello is what the two sides tell each other before anything else.
+//
+//	tcp: 0      4        6         8             12          16        24          32        64
+//	     |magic |version |features |max message  |recv depth |identity |reserved 0 |token 32 |
+type Hello struct {
+	Version    uint16
+	Features   uint16
+	MaxMessage uint32   // the largest Send that the sender of this hello accepts
+	RecvDepth  uint32   // how many receives it will keep posted at the start (credits)
+	Identity   uint64   // who it says it is; proved by Token once keys exist
+	Token      [32]byte // binds the endpoint to an authenticated peer; zero on loopback without keys
+}
+
+// HelloVersion is the version spoken by this build. Majors must match; there is one so far.
+const HelloVersion = 1
+
+// EndpointConfig is what a side decides about its end of a connection.
+type EndpointConfig struct {
+	SendCQ, RecvCQ       CQ // where completions go; may be the same queue
+	SendDepth, RecvDepth int
+	Hello                Hello // Version, MaxMessage and RecvDepth are filled in when zero
+}
+
+// Endpoint is one end of a reliable, ordered connection. Safe for concurrent use. No method blocks
+// for the network.
+type Endpoint interface {
+	// Post queues a chain of work requests, all or none: errs.Again when the send queue lacks room,
+	// errs.Invalid for misuse, errs.Disconnected or errs.Closed when the endpoint is dead. wrs and the
+	// slices in it are the caller's again when Post returns; the memory that they point at belongs to the
+	// operation until its completion (or that of a later signalled request, see wr.go). See wr.go for
+	// ordering.
+	Post(wrs []WR) error
+
+	// PostRecv queues memory for incoming messages, used in order, one message each. The memory
+	// belongs to the endpoint until its completion. errs.Again when the receive queue is full.
+	PostRecv(recvs []Recv) error
+
+	// Peer is the hello of the other side.
+	Peer() Hello
+
+	// Name tells the two ends for logs, e.g. "tcp 127.0.0.1:4001->127.0.0.1:9400".
+	Name() string
+
+	// Close ends the connection. Every pending work request and receive completes, with errs.Closed here
+	// and errs.Disconnected at the peer. When it returns no memory of this side is touched any more.
+	// Closing twice is allowed.
+	Close() error
+}
+
+// Region is registered memory. Safe for concurrent use.
+type Region interface {
+	// Bytes is the memory itself.
+	Bytes() []byte
+
+	// Grant opens length bytes at off to the peer of one endpoint, for the given rights, until Revoke.
+	// The Remote can be sent to that peer in a message. Nobody else can use it: the key is bound to ep.
+	Grant(ep Endpoint, off, length int, rights Rights) (Remote, error)
+
+	// Revoke ends a grant. When it returns no access by it is under way and none will succeed later;
+	// a peer that tries gets errs.Perm, and the connection goes on. Revoking twice is allowed.
+	Revoke(r Remote)
+
+	// Close revokes all grants and forgets the memory. The memory stays the caller's.
+	Close() error
+}
+
+// Remote names memory of a peer: what Grant returned there. Addr + i addresses byte i of the grant.
+//
+//	on the wire: 0        8        16       24
+//	             |key     |addr    |len     |   big-endian
+type Remote struct {
+	Key  uint64
+	Addr uint64
+	Len  uint64
+}
+
+// Slice narrows a Remote to length bytes at off. It panics when that leaves the range.
+func (r Remote) Slice(off, length uint64) Remote {
+	if off > r.Len || length > r.Len-off {
+		panic("broken invariant: fabric.Remote sliced beyond its range")
+	}
+	return Remote{Key: r.Key, Addr: r.Addr + off, Len: length}
+}
+
+// ErrKind is the kind of a completion's error; errs.OK for success.
+func (c *Completion) ErrKind() errs.Kind { return errs.KindOf(c.Err) }
