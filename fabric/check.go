@@ -1,0 +1,106 @@
+package fabric
+
+import "github.com/sluice-storage/sluice/errs"
+
+// CheckPost tells whether a chain is well formed for an endpoint with these limits whose peer said
+// this hello: nil or errs.Invalid. It is what every provider calls first in Post, so that misuse
+// looks the same everywhere; whether a Region is of the provider's own domain, and open, the provider
+// adds. It does not allocate unless it fails.
+func CheckPost(caps *Caps, peer *Hello, wrs []WR) error {
+	for i := range wrs {
+		if why := checkWR(caps, peer, &wrs[i]); why != "" {
+			return errs.Newf(errs.Invalid, "fabric.Post", "", "request %d: %s", i, why)
+		}
+	}
+	return nil
+}
+
+// CheckRecv is CheckPost for receives.
+func CheckRecv(caps *Caps, recvs []Recv) error {
+	for i := range recvs {
+		r := &recvs[i]
+		if why := checkPiece(caps, r.Reg, r.Buf); why != "" {
+			return errs.Newf(errs.Invalid, "fabric.PostRecv", "", "receive %d: %s", i, why)
+		}
+	}
+	return nil
+}
+
+// CheckEndpoint tells whether cfg is within the limits and fills in what its Hello leaves open.
+func CheckEndpoint(caps *Caps, cfg *EndpointConfig) error {
+	why := ""
+	switch {
+	case cfg.SendCQ == nil || cfg.RecvCQ == nil:
+		why = "a completion queue is missing"
+	case cfg.SendDepth < 1 || cfg.SendDepth > caps.QueueDepth:
+		why = "SendDepth is out of range"
+	case cfg.RecvDepth < 1 || cfg.RecvDepth > caps.QueueDepth:
+		why = "RecvDepth is out of range"
+	case int64(cfg.Hello.MaxMessage) > int64(caps.MaxMessage):
+		why = "Hello.MaxMessage is above the domain's limit"
+	}
+	if why != "" {
+		return errs.Newf(errs.Invalid, "fabric.EndpointConfig", "", "%s", why)
+	}
+	if cfg.Hello.Version == 0 {
+		cfg.Hello.Version = HelloVersion
+	}
+	if cfg.Hello.MaxMessage == 0 {
+		cfg.Hello.MaxMessage = uint32(caps.MaxMessage)
+	}
+	if cfg.Hello.RecvDepth == 0 {
+		cfg.Hello.RecvDepth = uint32(cfg.RecvDepth)
+	}
+	return nil
+}
+
+// Len is the number of bytes that the request's local pieces hold.
+func (wr *WR) Len() int {
+	n := 0
+	for i := range wr.Local {
+		n += len(wr.Local[i].Buf)
+	}
+	return n
+}
+
+// checkWR returns what is wrong with a request, or nothing.
+func checkWR(caps *Caps, peer *Hello, wr *WR) string {
+	if wr.Op < OpSend || wr.Op > OpRead {
+		return "no such operation"
+	}
+	if wr.Flags >= FlagFence<<1 {
+		return "unknown flag"
+	}
+	if len(wr.Local) > caps.MaxSge {
+		return "more pieces than MaxSge"
+	}
+	for i := range wr.Local {
+		if why := checkPiece(caps, wr.Local[i].Reg, wr.Local[i].Buf); why != "" {
+			return why
+		}
+	}
+	n := wr.Len()
+	switch {
+	case wr.Op == OpSend && (n > caps.MaxMessage || int64(n) > int64(peer.MaxMessage)):
+		return "message longer than MaxMessage of this side or of the peer"
+	case wr.Op != OpSend && n > caps.MaxTransfer:
+		return "transfer longer than MaxTransfer"
+	case wr.Op != OpSend && wr.Remote.Len != uint64(n):
+		return "Remote.Len differs from the local length"
+	case wr.Flags&FlagInline != 0 && wr.Op == OpRead:
+		return "a Read cannot be inline"
+	case wr.Flags&FlagInline != 0 && n > caps.MaxInline:
+		return "inline data longer than MaxInline"
+	}
+	return ""
+}
+
+func checkPiece(caps *Caps, reg Region, buf []byte) string {
+	switch {
+	case reg == nil && !caps.AnyMemory && len(buf) > 0:
+		return "memory without a Region"
+	case reg != nil && !within(reg.Bytes(), buf):
+		return "memory outside of its Region"
+	}
+	return ""
+}

@@ -1,0 +1,71 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+)
+
+// domain is one host of the net.
+type domain struct {
+	net  *Net
+	name string
+	caps fabric.Caps
+
+	// Guarded by net.mu.
+	closed    bool
+	eps       map[*endpoint]struct{} // not closed yet
+	listeners map[*listener]struct{}
+}
+
+// Open adds a domain to the net.
+func (n *Net) Open() fabric.Domain {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return &domain{
+		net:       n,
+		name:      fmt.Sprintf("host%d", n.nextNameLocked()),
+		caps:      n.opts.Limits,
+		eps:       map[*endpoint]struct{}{},
+		listeners: map[*listener]struct{}{},
+	}
+}
+
+func (d *domain) Caps() fabric.Caps { return d.caps }
+
+func (d *domain) Connector() fabric.Connector { return connector{d} }
+
+func (d *domain) Register(mem []byte) (fabric.Region, error) {
+	d.net.mu.Lock()
+	defer d.net.mu.Unlock()
+	if d.closed {
+		return nil, errs.New(errs.Closed, "sim.Register", d.name, nil)
+	}
+	return &region{domain: d, mem: mem, keys: map[uint64]struct{}{}}, nil
+}
+
+func (d *domain) NewCQ(depth int) (fabric.CQ, error) {
+	d.net.mu.Lock()
+	defer d.net.mu.Unlock()
+	if d.closed {
+		return nil, errs.New(errs.Closed, "sim.NewCQ", d.name, nil)
+	}
+	if depth < 1 {
+		return nil, errs.Newf(errs.Invalid, "sim.NewCQ", d.name, "depth %d", depth)
+	}
+	return newCQ(d, depth), nil
+}
+
+func (d *domain) Close() error {
+	d.net.mu.Lock()
+	defer d.net.mu.Unlock()
+	d.closed = true
+	for e := range d.eps {
+		e.closeLocked()
+	}
+	for l := range d.listeners {
+		l.closeLocked()
+	}
+	return nil
+}
