@@ -1,0 +1,143 @@
+// Package stripe is the contract of an I/O server's local store: sparse objects, each one stripe of one
+// file, that come to life with their first write. A store keeps bytes, sizes and the few numbers that
+// fence old writers; it knows neither files nor layouts nor the network.
+//
+// Engines live below it (filestore: one file an object; memstore). stripetest is the definition of what an
+// engine must do, crashes included.
+//
+// Read stripe.go first, then stripetest.
+package stripe
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// ObjectID names an object: stripe Stripe of file File in its generation Gen. A file whose id is
+// reused, or that is fenced, gets a new generation, so that old requests never meet new bytes.
+type ObjectID struct {
+	File   uint64
+	Gen    uint32
+	Stripe uint32
+}
+
+// String is the id as logs and tools show it: file.generation.stripe in decimal.
+func (id ObjectID) String() string { return fmt.Sprintf("%d.%d.%d", id.File, id.Gen, id.Stripe) }
+
+// MaxObjectBytes is the largest offset plus length in an object.
+const MaxObjectBytes = 1 << 60
+
+// Durability says when a write may be acknowledged.
+type Durability uint8
+
+// The classes of durability.
+const (
+	Volatile Durability = iota // survives the death of the server process, not a power cut, until Sync
+	Durable                    // on stable storage before the call returns
+)
+
+// Info is what a store knows of one object.
+type Info struct {
+	ID        ObjectID
+	Size      int64  // one past the highest byte ever written since the last truncation below it
+	Allocated int64  // bytes of space in use
+	TruncSeq  uint64 // of the last truncation applied
+}
+
+// Extent is a run of an object that is either data or a hole.
+type Extent struct {
+	Off, Len int64
+	Hole     bool
+}
+
+// Space is the store's room.
+type Space struct{ Total, Free int64 }
+
+// Store is an engine. All methods are safe for concurrent use, on the same object too: writes that do
+// not overlap keep all their bytes; where they overlap each byte is one writer's. Buffers belong to the
+// caller again when a call returns. Errors: errs.Stale (the stamp's TruncSeq is older than the object's:
+// refresh and retry), errs.Fenced (below the file's minimal generation), errs.NoSpace, errs.Corrupt
+// (concerns the read only), errs.IO (after a failed write or sync the store refuses writes with this
+// kind: a state that nobody knows must not be built upon), errs.Closed.
+type Store interface {
+	// ReadAt fills the buffers, all of them, with the object's bytes from off on. What was never
+	// written, an absent object included, reads as zeroes.
+	ReadAt(ctx context.Context, id ObjectID, bufs [][]byte, off int64) error
+
+	// WriteAt stores the buffers at off. The object comes to life if it does not exist.
+	WriteAt(ctx context.Context, id ObjectID, bufs [][]byte, off int64, st wire.Stamp, d Durability) error
+
+	// Truncate cuts or extends the object to size and remembers the stamp's TruncSeq: writes that carry
+	// an older one are refused from then on, so that bytes from before never come back. Repeating
+	// it is harmless; an older TruncSeq is refused with errs.Stale. An absent object comes to life only when
+	// TruncSeq is above 0 (somebody must remember it). Durable on return.
+	Truncate(ctx context.Context, id ObjectID, size int64, st wire.Stamp) error
+
+	// Sync returns when every write of the object that was acknowledged before is on stable storage.
+	// The zero ObjectID means all objects.
+	Sync(ctx context.Context, id ObjectID) error
+
+	// Close syncs everything and releases the store.
+	Close() error
+}
+
+// Remover can forget objects. Removing what does not exist succeeds. Durable on return.
+type Remover interface {
+	Remove(ctx context.Context, id ObjectID) error
+}
+
+// Puncher can turn a range into a hole that reads as zeroes. The size does not change. Subject to the
+// same stamp checks as a write.
+type Puncher interface {
+	Punch(ctx context.Context, id ObjectID, off, length int64, st wire.Stamp, d Durability) error
+}
+
+// Stater tells about objects. An absent object gives Info{ID: id} and no error: it has size 0.
+type Stater interface {
+	Stat(ctx context.Context, id ObjectID) (Info, error)
+}
+
+// Mapper tells which parts of [off, off+length) are data and which are holes: extents in order that
+// cover the range exactly, at most max of them (the rest is left out).
+type Mapper interface {
+	Map(ctx context.Context, id ObjectID, off, length int64, max int) ([]Extent, error)
+}
+
+// Lister walks all objects in no particular order until fn returns false.
+type Lister interface {
+	List(ctx context.Context, fn func(Info) bool) error
+}
+
+// Fencer refuses all requests for generations of the file below gen from now on, durably. It never
+// goes back: a smaller gen changes nothing.
+type Fencer interface {
+	SetMinGeneration(ctx context.Context, file uint64, gen uint32) error
+}
+
+// Keeper tells what a restart means to volatile writes. The verifier stays the same as long as every
+// acknowledged volatile write is still there: a store on files keeps it until the host reboots, a
+// store in memory until the process ends. A client whose writes were acknowledged under one verifier and
+// who syncs under another knows that they may be lost.
+type Keeper interface {
+	Verifier() uint64
+}
+
+// Spacer tells the room.
+type Spacer interface {
+	Space() (Space, error)
+}
+
+// Engine is everything an I/O server asks of its store.
+type Engine interface {
+	Store
+	Remover
+	Puncher
+	Stater
+	Mapper
+	Lister
+	Fencer
+	Keeper
+	Spacer
+}
