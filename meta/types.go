@@ -1,0 +1,189 @@
+// Package meta is the contract of the metadata service: names, attributes, layouts, sessions, open
+// files and the capabilities that let clients talk to I/O servers without it. Data never passes
+// through the service.
+//
+// meta/store implements Service on a kv.Store; meta/server puts a Service on the network; meta/remote
+// is a Service that asks one over the network. metatest is the definition that all of them pass.
+//
+// Read service.go first, then types.go.
+package meta
+
+import (
+	"github.com/sluice-storage/sluice/capability"
+	"github.com/sluice-storage/sluice/layout"
+)
+
+// Ino is an inode number. A number is never used twice, not even after a crash.
+type Ino uint64
+
+// RootIno is the root directory.
+const RootIno Ino = 1
+
+// Limits.
+const (
+	NameMax    = 255
+	SymlinkMax = 4095
+	XattrName  = 255
+	XattrValue = 64 << 10
+	LinkMax    = 65000
+	DirPageMax = 1024 // entries that one ReadDir returns at most
+)
+
+// Type is the kind of an inode.
+type Type uint8
+
+// The types. Values are stored: append, never renumber.
+const (
+	Regular Type = iota + 1
+	Directory
+	Symlink
+	Fifo
+	Socket
+	CharDevice
+	BlockDevice
+)
+
+// Attr is an inode as programs see it, plus what a client needs to reach its data. Times are Unix
+// nanoseconds.
+type Attr struct {
+	Ino   Ino
+	Type  Type
+	Mode  uint32 // permission bits, setuid, setgid, sticky: 07777
+	UID   uint32
+	GID   uint32
+	Nlink uint32
+	Rdev  uint32
+	Size  int64
+	Atime int64
+	Mtime int64
+	Ctime int64
+
+	Gen         uint32 // object generation: part of every data request
+	TruncSeq    uint64 // how many truncations there were: part of every data request
+	DataVersion uint64 // raised whenever data may have changed; equal numbers mean equal data
+	Writers     bool   // somebody has the file open for writing: Size was measured just now
+	Layout      layout.Layout
+}
+
+// Entry is one name in a directory.
+type Entry struct {
+	Name   string
+	Ino    Ino
+	Type   Type
+	Cookie uint64 // pass it to ReadDir to go on behind this entry; never 0
+	Attr   *Attr  // only when asked for
+}
+
+// Cred is on whose behalf an operation is done.
+type Cred struct {
+	UID    uint32
+	GID    uint32
+	Groups []uint32 // supplementary, at most 64
+}
+
+// Caller is who asks: a session of a client, and the user behind the call.
+type Caller struct {
+	Session uint64
+	Cred    Cred
+	// ReqID names the operation for ever: repeated after a lost answer it is not done twice. Remote
+	// callers are given one by package remote; zero means that the caller never repeats.
+	ReqID [16]byte
+}
+
+// SetMask says which fields of a SetAttr count.
+type SetMask uint16
+
+// The fields. SetAtimeNow and SetMtimeNow take the service's clock.
+const (
+	SetMode SetMask = 1 << iota
+	SetUID
+	SetGID
+	SetSize
+	SetAtime
+	SetMtime
+	SetAtimeNow
+	SetMtimeNow
+)
+
+// OpenFlags modify Open and Create.
+type OpenFlags uint8
+
+// The flags.
+const (
+	OpenRead OpenFlags = 1 << iota
+	OpenWrite
+	OpenTruncate
+	OpenExclusive // Create only: fail with errs.Exists
+)
+
+// Handle is an open file. It keeps the inode alive, unlinked or not, until Close or the end of the
+// session. Caps[i] is for the server of stripe i.
+type Handle struct {
+	ID   uint64 // unique within the session
+	Attr Attr
+	Caps [][capability.Bytes]byte
+}
+
+// NewFile describes an inode to be made.
+type NewFile struct {
+	Type   Type
+	Mode   uint32
+	Rdev   uint32
+	Target string // symlinks
+	Unit   int64  // stripe unit; 0: the default
+	Width  int    // servers; 0: the default, all that are up, at most DefaultWidth
+}
+
+// DefaultWidth is over how many servers a file is striped unless asked otherwise.
+const DefaultWidth = 8
+
+// RenameFlags modify Rename.
+type RenameFlags uint8
+
+// The flags; at most one of them.
+const (
+	RenameNoReplace RenameFlags = 1 << iota
+	RenameExchange
+)
+
+// Server is an I/O server as the service knows it.
+type Server struct {
+	ID       uint32
+	Addr     string // where its fabric listens
+	StoreID  uint64
+	Up       bool  // heard of within HeartbeatMax
+	LastSeen int64 // Unix nanoseconds
+	Total    int64 // bytes
+	Free     int64
+	Verifier uint64
+}
+
+// Volume is a named block device: a file outside the name space with a fixed size.
+type Volume struct {
+	Name    string
+	Ino     Ino
+	Size    int64
+	Created int64
+	Layout  layout.Layout
+}
+
+// FSStat is the whole file system's room.
+type FSStat struct {
+	Total, Free int64
+	Files       int64
+}
+
+// SessionInfo is the answer to NewSession.
+type SessionInfo struct {
+	ID        uint64
+	LeaseMs   uint32 // the session ends when it is not renewed for this long
+	ClusterID uint64
+}
+
+// FileRef is what the service tells I/O servers about a file.
+type FileRef struct {
+	Ino      Ino
+	Gen      uint32
+	TruncSeq uint64
+	Layout   layout.Layout
+}
