@@ -1,0 +1,108 @@
+// Package iod is the contract of an I/O server: it keeps stripe objects and moves their bytes between
+// its cache and its clients' memory. Every request shows a capability, names the object, and describes
+// both sides of the transfer as structured accesses; the server moves the data.
+//
+// iod/server serves it over package msg; iod/remote asks one. The server knows nothing of names, layouts
+// or other servers.
+//
+// Read types.go first, then codec.go (bodies drawn in bytes).
+package iod
+
+import (
+	"context"
+
+	"github.com/sluice-storage/sluice/capability"
+	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/seg"
+	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// Limits of one request.
+const (
+	TransferMax = 64 << 20 // bytes
+	PiecesMax   = 64 << 10 // pieces after expansion, on each side
+	ExtentsMax  = 512      // extents that one Map returns at most
+	InfosMax    = 256      // objects that one List page holds at most
+)
+
+// Target is what a request is about and by what right. Stamp.Gen must equal Object.Gen; the session
+// in the stamp must be the capability's.
+type Target struct {
+	Server uint32 // id, resolved to an address by the remote
+	Object stripe.ObjectID
+	Cap    [capability.Bytes]byte
+	Stamp  wire.Stamp
+}
+
+// Mark is the server's answer to a change: which volatile state it went into and how long the object
+// is now. A client that collected marks with one verifier and gets another one from Sync knows that
+// writes in between may be lost.
+type Mark struct {
+	Verifier uint64
+	Size     int64
+}
+
+// Data moves bytes. Both accesses have equal length, at most TransferMax. The memory is the call's until it
+// returns. Holes and what lies behind the object's end read as zeroes. Requests are idempotent: a lost
+// answer is cured by asking again.
+type Data interface {
+	Read(ctx context.Context, t Target, object seg.Access, m *msg.Memory) (Mark, error)
+
+	// Write is volatile or durable as a whole when it returns; when it fails each piece is old or new.
+	Write(ctx context.Context, t Target, object seg.Access, m *msg.Memory, d stripe.Durability) (Mark, error)
+
+	// Sync makes all acknowledged writes of the object durable.
+	Sync(ctx context.Context, t Target) (Mark, error)
+}
+
+// Space looks after allocation.
+type Space interface {
+	Punch(ctx context.Context, t Target, off, length int64, d stripe.Durability) (Mark, error)
+
+	// Map returns the extents of [off, off+length), at most ExtentsMax; the rest is left out.
+	Map(ctx context.Context, t Target, off, length int64) ([]stripe.Extent, error)
+	Stat(ctx context.Context, t Target) (stripe.Info, error)
+}
+
+// Manager is for the metadata service: it needs capability.Manage.
+type Manager interface {
+	Truncate(ctx context.Context, t Target, size int64) error
+	Remove(ctx context.Context, t Target) error
+
+	// Fence refuses every generation of the object's file below the object's own, durably.
+	Fence(ctx context.Context, t Target) error
+}
+
+// Status is what an I/O server says of itself.
+type Status struct {
+	ID       uint32
+	StoreID  uint64
+	Verifier uint64
+	UptimeMs uint64
+	Space    stripe.Space
+	Counts   []Count // in a fixed order, for people and metrics
+}
+
+// Count is one named number of a Status.
+type Count struct {
+	Name  string
+	Value uint64
+}
+
+// Op is the number of a request on the wire: append, never renumber.
+type Op uint16
+
+// The requests.
+const (
+	OpRead Op = iota + 1
+	OpWrite
+	OpSync
+	OpPunch
+	OpMap
+	OpStat
+	OpTruncate
+	OpRemove
+	OpFence
+	OpStatus
+)
