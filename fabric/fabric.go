@@ -1,12 +1,13 @@
-// Package fabric is the contract of the network under sluice. It is shaped like RDMA verbs, not like
-// sockets: memory is registered, rights on it are granted for one use and revoked after it, receives
-// are posted before messages arrive, data moves by one-sided writes and reads, and everything ends in
-// a completion queue. Nothing above this package knows which provider runs.
+// Package fabric is the contract of the network under sluice. It is shaped like RDMA verbs, not
+// like sockets: memory is registered, rights on it are granted for one use and revoked after it,
+// receives are posted before messages arrive, data moves by one-sided writes and reads, and
+// everything ends in a completion queue. Nothing above this package knows which provider runs.
 //
 // It does no retrying, no flow control and no naming: package msg does. Providers (tcp, sim; later
 // shm, verbs) live below; fabrictest is the definition of what a provider must do.
 //
-// Read fabric.go first (domains, regions, endpoints), then wr.go (work requests, ordering) and cq.go.
+// Read fabric.go first (domains, regions, endpoints), then wr.go (work requests, ordering) and
+// cq.go.
 package fabric
 
 import (
@@ -30,8 +31,9 @@ type Caps struct {
 	// Provider is the provider's name as people see it: "tcp", "sim".
 	Provider string
 
-	// AnyMemory: ordinary Go memory may be used in a Sge without a Region and may be registered. Where
-	// it is false only arena memory (package mem) works, because a device would hold on to the pages.
+	// AnyMemory: ordinary Go memory may be used in a Sge without a Region and may be registered.
+	// Where it is false only arena memory (package mem) works, because a device would hold on to
+	// the pages.
 	AnyMemory bool
 
 	// MaxSge is how many pieces one work request may gather or scatter.
@@ -55,20 +57,22 @@ type Caps struct {
 type Domain interface {
 	Caps() Caps
 
-	// Register makes mem known to the provider for local use and for grants. mem stays the caller's,
-	// must stay mapped until Region.Close, and gives nobody remote access by itself.
+	// Register makes mem known to the provider for local use and for grants. mem stays the
+	// caller's, must stay mapped until Region.Close, and gives nobody remote access by itself.
 	Register(mem []byte) (Region, error)
 
-	// NewCQ makes a completion queue that can hold depth completions. The sum of the send and receive
-	// depths of all endpoints on it must not exceed depth: NewCQ's user adds that up, and an endpoint
-	// that would break it is refused with errs.Invalid. So a queue never overflows.
+	// NewCQ makes a completion queue that can hold depth completions. The sum of the send and
+	// receive depths of all endpoints on it must not exceed depth: NewCQ's user adds that up,
+	// and an endpoint that would break it is refused with errs.Invalid. So a queue never
+	// overflows. A closed endpoint counts until its last completion has been polled.
 	NewCQ(depth int) (CQ, error)
 
 	// Connector opens and accepts endpoints. (A value of its own to keep both interfaces small.)
 	Connector() Connector
 
-	// Close ends every endpoint and listener of the domain and waits for its goroutines. Pending work
-	// requests complete with errs.Closed; queues stay readable until they are closed themselves.
+	// Close ends every endpoint and listener of the domain and waits for its goroutines. Pending
+	// work requests complete with errs.Closed; queues stay readable until they are closed
+	// themselves.
 	Close() error
 }
 
@@ -84,9 +88,9 @@ type Connector interface {
 
 // Listener accepts endpoints until Close, which makes a blocked Accept return errs.Closed.
 type Listener interface {
-	// Accept waits for a peer's hello and completes the connection with this side's cfg. cfg is asked
-	// for once the peer's hello is known. An error of errs.Closed ends the listener; any other error
-	// concerns one peer only and the caller goes on accepting.
+	// Accept waits for a peer's hello and completes the connection with this side's cfg. cfg is
+	// asked for once the peer's hello is known. An error of errs.Closed ends the listener; any
+	// other error concerns one peer only and the caller goes on accepting.
 	Accept(ctx context.Context, cfg func(peer Hello) (EndpointConfig, error)) (Endpoint, error)
 	Addr() net.Addr
 	Close() error
@@ -102,7 +106,7 @@ type Hello struct {
 	MaxMessage uint32   // the largest Send that the sender of this hello accepts
 	RecvDepth  uint32   // how many receives it will keep posted at the start (credits)
 	Identity   uint64   // who it says it is; proved by Token once keys exist
-	Token      [32]byte // binds the endpoint to an authenticated peer; zero on loopback without keys
+	Token      [32]byte // binds the endpoint to an authenticated peer; zero without keys
 }
 
 // HelloVersion is the version spoken by this build. Majors must match; there is one so far.
@@ -118,15 +122,21 @@ type EndpointConfig struct {
 // Endpoint is one end of a reliable, ordered connection. Safe for concurrent use. No method blocks
 // for the network.
 type Endpoint interface {
-	// Post queues a chain of work requests, all or none: errs.Again when the send queue lacks room,
-	// errs.Invalid for misuse, errs.Disconnected or errs.Closed when the endpoint is dead. wrs and the
-	// slices in it are the caller's again when Post returns; the memory that they point at belongs to the
-	// operation until its completion (or that of a later signalled request, see wr.go). See wr.go for
+	// Post queues a chain of work requests, all or none: errs.Again when the send queue lacks
+	// room, errs.Invalid for misuse, errs.Disconnected or errs.Closed when the endpoint is dead.
+	// wrs and the slices in it are the caller's again when Post returns; the memory that they
+	// point at belongs to the operation until its completion (or that of a later signalled
+	// request, see wr.go). A request holds its place in the send queue until its completion has
+	// been polled, or, when it succeeds silently, until a later signalled request's completion
+	// at the latest. A chain longer than SendDepth is errs.Again for ever. See wr.go for
 	// ordering.
 	Post(wrs []WR) error
 
-	// PostRecv queues memory for incoming messages, used in order, one message each. The memory
-	// belongs to the endpoint until its completion. errs.Again when the receive queue is full.
+	// PostRecv queues memory for incoming messages, used in order, one message each. Before its
+	// first call messages wait at the provider, so that a peer may send as soon as it is
+	// connected; after it running dry is a bug of the peer (see WR). The memory belongs to the
+	// endpoint until its completion, the place in the queue until that is polled. All or none:
+	// errs.Again when the receive queue lacks room.
 	PostRecv(recvs []Recv) error
 
 	// Peer is the hello of the other side.
@@ -135,9 +145,9 @@ type Endpoint interface {
 	// Name tells the two ends for logs, e.g. "tcp 127.0.0.1:4001->127.0.0.1:9400".
 	Name() string
 
-	// Close ends the connection. Every pending work request and receive completes, with errs.Closed here
-	// and errs.Disconnected at the peer. When it returns no memory of this side is touched any more.
-	// Closing twice is allowed.
+	// Close ends the connection. Every pending work request and receive completes, with
+	// errs.Closed here and errs.Disconnected at the peer. When it returns no memory of this side
+	// is touched any more. Closing twice is allowed.
 	Close() error
 }
 
@@ -146,12 +156,14 @@ type Region interface {
 	// Bytes is the memory itself.
 	Bytes() []byte
 
-	// Grant opens length bytes at off to the peer of one endpoint, for the given rights, until Revoke.
-	// The Remote can be sent to that peer in a message. Nobody else can use it: the key is bound to ep.
+	// Grant opens length bytes at off to the peer of one endpoint, for the given rights, until
+	// Revoke. The Remote can be sent to that peer in a message. Nobody else can use it: the key
+	// is bound to ep.
 	Grant(ep Endpoint, off, length int, rights Rights) (Remote, error)
 
-	// Revoke ends a grant. When it returns no access by it is under way and none will succeed later;
-	// a peer that tries gets errs.Perm, and the connection goes on. Revoking twice is allowed.
+	// Revoke ends a grant. When it returns no access by it is under way and none will succeed
+	// later; a peer that tries gets errs.Perm, and the connection goes on. Revoking twice is
+	// allowed.
 	Revoke(r Remote)
 
 	// Close revokes all grants and forgets the memory. The memory stays the caller's.

@@ -3,7 +3,8 @@ package fabric
 // Op is what a work request does.
 type Op uint8
 
-// The operations. Remote access is started by this side and needs no action of the peer's application.
+// The operations. Remote access is started by this side and needs no action of the peer's
+// application.
 const (
 	OpSend     Op = iota + 1 // message into the peer's next posted receive
 	OpWrite                  // gather local pieces, write them to Remote, contiguously
@@ -17,21 +18,26 @@ type Flags uint8
 
 // The flags.
 const (
-	// FlagSignaled asks for a completion. Without it a successful request completes silently, and its
-	// memory is free when a later signalled request of the endpoint completes. Failures always complete.
+	// FlagSignaled asks for a completion. Without it a successful request completes silently,
+	// and its memory is free when a later signalled request of the endpoint completes (for a
+	// Read: one that carries FlagFence too, since Reads complete in any order). Failures always
+	// complete.
 	FlagSignaled Flags = 1 << iota
 
-	// FlagInline lets Post copy the (at most Caps.MaxInline) bytes: the memory is free when it returns.
+	// FlagInline lets Post copy the (at most Caps.MaxInline) bytes: the memory is free when it
+	// returns.
 	FlagInline
 
-	// FlagSolicited wakes a peer that sleeps in CQ.Wait for solicited events only; a hint otherwise.
+	// FlagSolicited wakes a peer that sleeps in CQ.Wait for solicited events only; a hint
+	// otherwise.
 	FlagSolicited
 
 	// FlagFence holds the request back until all earlier Reads of this endpoint have completed.
 	FlagFence
 )
 
-// Sge is one piece of local memory. Buf lies inside Reg.Bytes(); with Caps.AnyMemory Reg may be nil.
+// Sge is one piece of local memory. Buf lies inside Reg.Bytes(); with Caps.AnyMemory Reg may be
+// nil.
 type Sge struct {
 	Reg Region
 	Buf []byte
@@ -39,16 +45,18 @@ type Sge struct {
 
 // WR is one work request.
 //
-// Ordering, on one endpoint: requests start in the order posted. Sends are delivered, and Writes are
-// placed, in that order: when a message is received, the data of all Writes posted before it is in
-// place and visible. A Read is not ordered against what was posted after it, unless that carries
-// FlagFence; its data is in place when it completes. Completions of one endpoint's requests come in the
-// order posted, Reads excepted. Between endpoints there is no order.
+// Ordering, on one endpoint: requests start in the order posted. Sends are delivered, and Writes
+// are placed, in that order: when a message is received, the data of all Writes posted before it
+// is in place and visible. A Read is not ordered against what was posted after it, unless that
+// carries FlagFence; its data is in place when it completes. Completions of one endpoint's
+// requests come in the order posted, Reads excepted. Between endpoints there is no order.
 //
-// A send for which the peer has no receive posted ends the connection with errs.Protocol at both
-// ends: flow control is the user's duty (credits), running dry is a bug. Access that the key does not allow
-// (unknown, revoked, wrong right, out of range, another endpoint's) moves nothing and fails at the
-// initiator with errs.Perm; for a Write the error arrives in its completion; the connection goes on.
+// A Send or WriteImm for which the peer has no receive posted any more ends the connection with
+// errs.Protocol at both ends: flow control is the user's duty (credits), running dry is a bug.
+// Access that the key does not allow (unknown, revoked, wrong right, out of range, another
+// endpoint's) moves nothing and fails at the initiator with errs.Perm; for a Write the error
+// arrives in its completion; the connection goes on. A transfer of zero bytes touches nothing
+// and needs no valid key. A refused WriteImm consumes no receive.
 type WR struct {
 	Op      Op
 	Flags   Flags
@@ -58,8 +66,8 @@ type WR struct {
 	Imm     uint32 // OpSend carries it too
 }
 
-// Recv is memory for one incoming message, in a single piece. A message that is longer than Buf ends
-// the connection with errs.Protocol at both ends.
+// Recv is memory for one incoming message, in a single piece. A message that is longer than Buf
+// ends the connection with errs.Protocol at both ends.
 type Recv struct {
 	Context uint64
 	Reg     Region

@@ -129,7 +129,7 @@ func (l *listener) Accept(
 	}
 	mine, err := cfg(hello)
 	if err != nil {
-		l.refuse(k, errs.Newf(errs.Disconnected, "sim.Accept", string(l.name), "refused by the peer"))
+		_ = l.refuse(k, l.gone("refused by the peer"))
 		return nil, errs.Wrap("sim.Accept", string(l.name), err)
 	}
 	return l.join(k, mine)
@@ -173,6 +173,10 @@ func (l *listener) refuse(k *call, err error) error {
 	return err
 }
 
+func (l *listener) gone(why string) error {
+	return errs.Newf(errs.Disconnected, "sim.Accept", string(l.name), "%s", why)
+}
+
 func (l *listener) refuseLocked(k *call, err error) {
 	if !k.gone {
 		k.ep.discardLocked()
@@ -186,10 +190,10 @@ func (l *listener) join(k *call, mine fabric.EndpointConfig) (fabric.Endpoint, e
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if k.gone {
-		return nil, errs.Newf(errs.Disconnected, "sim.Accept", string(l.name), "the peer gave up")
+		return nil, l.gone("the peer gave up")
 	}
 	if l.closed || k.ep.domain.closed {
-		err := errs.New(errs.Disconnected, "sim.Accept", string(l.name), nil)
+		err := l.gone("a domain or listener was closed")
 		l.refuseLocked(k, err)
 		return nil, err
 	}
@@ -229,7 +233,7 @@ func (l *listener) closeLocked() {
 	}
 	l.closed = true
 	for _, k := range l.calls {
-		l.refuseLocked(k, errs.Newf(errs.Disconnected, "sim.Dial", string(l.name), "nobody listens"))
+		l.refuseLocked(k, l.gone("nobody listens"))
 	}
 	l.calls = nil
 	delete(l.domain.net.listeners, string(l.name))

@@ -20,6 +20,7 @@ type endpoint struct {
 	why      string
 	closed   bool // by this side
 	returned bool // reservations given back
+	posted   bool // PostRecv was called: from now on messages must find a receive
 	breakIn  int  // pieces of work until the connection is cut; 0 never
 
 	sendHeld, recvHeld int // requests and receives whose completions were not polled yet
@@ -99,6 +100,8 @@ func (e *endpoint) PostRecv(recvs []fabric.Recv) error {
 	}
 	e.recvs = append(e.recvs, recvs...)
 	e.recvHeld += len(recvs)
+	e.posted = true
+	e.net.progressLocked(e.peer) // its messages may have waited for this
 	return nil
 }
 
@@ -109,7 +112,8 @@ func (e *endpoint) ownLocked(reg fabric.Region) error {
 	}
 	r, ok := reg.(*region)
 	if !ok || r.domain != e.domain || r.closed {
-		return errs.Newf(errs.Invalid, "fabric.Post", e.name, "a Region is closed or not of this domain")
+		return errs.Newf(errs.Invalid, "fabric.Post", e.name,
+			"a Region is closed or not of this domain")
 	}
 	return nil
 }
@@ -164,7 +168,8 @@ func (e *endpoint) dieLocked(kind errs.Kind, why string) {
 	e.net.forgetLocked(e)
 }
 
-// deadErr is what posting to a dead endpoint gives: Closed after this side's Close, else Disconnected.
+// deadErr is what posting to a dead endpoint gives: Closed after this side's Close, else
+// Disconnected.
 func (e *endpoint) deadErr(op string) error {
 	if e.closed || e.dead == errs.Closed {
 		return errs.Newf(errs.Closed, op, e.name, "%s", e.why)
@@ -196,13 +201,15 @@ func (e *endpoint) actionsLocked(all []action) []action {
 	w := e.queue[0]
 	fenced := w.wr.Flags&fabric.FlagFence != 0 && len(e.reads) > 0
 	full := w.wr.Op == fabric.OpRead && len(e.reads) >= e.domain.caps.ReadDepth
-	if !fenced && !full {
+	held := w.wr.Op != fabric.OpRead && w.wr.Op != fabric.OpWrite && !e.peer.posted
+	if !fenced && !full && !held {
 		all = append(all, action{ep: e, kind: actStart, due: w.due})
 	}
 	return all
 }
 
-// startLocked takes the oldest request: Sends and Writes have their effect now, Reads are under way.
+// startLocked takes the oldest request: Sends and Writes have their effect now, Reads are under
+// way.
 func (e *endpoint) startLocked() {
 	w := e.queue[0]
 	e.queue = slices.Delete(e.queue, 0, 1)

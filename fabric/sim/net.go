@@ -1,12 +1,12 @@
-// Package sim is a fabric provider inside one process: a Net joins any number of domains, and what it
-// does depends only on its seed and on the order of the calls made to it. It is what protocol tests
-// run on. It has no goroutines and no clock.
+// Package sim is a fabric provider inside one process: a Net joins any number of domains, and
+// what it does depends only on its seed and on the order of the calls made to it. It is what
+// protocol tests run on. It has no goroutines and no clock.
 //
-// Free-running (MaxDelay 0): Post carries its requests out on the spot. With MaxDelay requests wait in
-// virtual time, which advances step by step while somebody is in CQ.Poll or CQ.Wait; each step carries
-// out one piece of work that the contract allows next, chosen by the seed. So completions of different
-// endpoints, Reads, and the moment at which a Write appears come in any legal order, and a Break leaves
-// any legal mixture of done and not done behind.
+// Free-running (MaxDelay 0): Post carries its requests out on the spot. With MaxDelay requests
+// wait in virtual time, which advances step by step while somebody is in CQ.Poll or CQ.Wait;
+// each step carries out one piece of work that the contract allows next, chosen by the seed. So
+// completions of different endpoints, Reads, and the moment at which a Write appears come in any
+// legal order, and a Break leaves any legal mixture of done and not done behind.
 //
 // It does no real networking and is not fast: one lock guards a whole Net.
 //
@@ -39,8 +39,8 @@ type Options struct {
 	// RegionsOnly makes Caps.AnyMemory false, as on RDMA devices.
 	RegionsOnly bool
 
-	// Limits replaces the default Caps field by field where not zero. Provider and AnyMemory are not
-	// taken from it.
+	// Limits replaces the default Caps field by field where not zero. Provider and AnyMemory are
+	// not taken from it.
 	Limits fabric.Caps
 }
 
@@ -95,8 +95,8 @@ func New(opts Options) *Net {
 	}
 }
 
-// Break cuts the connection of ep at once, as a cable would: everything pending at both ends completes
-// with errs.Disconnected. Both endpoints still have to be closed.
+// Break cuts the connection of ep at once, as a cable would: everything pending at both ends
+// completes with errs.Disconnected. Both endpoints still have to be closed.
 func (n *Net) Break(ep fabric.Endpoint) {
 	e, ok := ep.(*endpoint)
 	invariant.Check(ok && e.net == n, "sim.Break of an endpoint of another net")
@@ -117,8 +117,8 @@ func (n *Net) BreakAfter(ep fabric.Endpoint, count int) {
 	e.breakIn = count
 }
 
-// Step carries out one piece of work, if there is any, and tells whether there was. Poll and Wait do it
-// by themselves; tests that look at memory in between call it directly.
+// Step carries out one piece of work, if there is any, and tells whether there was. Poll and
+// Wait do it by themselves; tests that look at memory in between call it directly.
 func (n *Net) Step() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -55,7 +55,8 @@ func (r *region) Grant(ep fabric.Endpoint, off, length int, rights fabric.Rights
 	}
 	// An address that is not an offset: users must not count on either.
 	addr := uint64(n.rng.Uint32())<<16 + 0x1000
-	n.grants[key] = &grant{region: r, ep: e, addr: addr, mem: r.mem[off : off+length], rights: rights}
+	mem := r.mem[off : off+length]
+	n.grants[key] = &grant{region: r, ep: e, addr: addr, mem: mem, rights: rights}
 	r.keys[key] = struct{}{}
 	return fabric.Remote{Key: key, Addr: addr, Len: uint64(length)}, nil
 }

@@ -170,7 +170,8 @@ func TestBreakAfterLeavesTheRestUndone(t *testing.T) {
 	if n := p.cq[0].Poll(c[:]); n != 4 {
 		t.Fatalf("%d completions", n)
 	}
-	for i, want := range []errs.Kind{errs.OK, errs.Disconnected, errs.Disconnected, errs.Disconnected} {
+	gone := errs.Disconnected
+	for i, want := range []errs.Kind{errs.OK, gone, gone, gone} {
 		if c[i].ErrKind() != want {
 			t.Errorf("request %d: %v, want %v", i, c[i].Err, want)
 		}
