@@ -1,0 +1,211 @@
+package mem
+
+import (
+	"context"
+	"sync"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/invariant"
+)
+
+// Stats describe a pool at one moment.
+type Stats struct {
+	BufBytes  int // size of one buffer
+	Count     int // buffers in all
+	InUse     int // taken and not yet returned
+	HighWater int // the largest InUse so far
+	Waiting   int // callers that wait in Take
+}
+
+// Pool hands out equal buffers cut from one arena. Their number is fixed: when all are out, Take waits
+// and TryTake says no. It allocates nothing per buffer taken. Safe for concurrent use.
+type Pool struct {
+	arena *Arena
+	bufs  []Buf
+
+	mu        sync.Mutex
+	free      []*Buf // a stack: the last one returned is the warmest
+	waiters   waiterList
+	idle      *waiter // waiters to use again, linked by next
+	highWater int
+	waiting   int
+}
+
+// waiter is one blocked Take. got has room for the one buffer it is given.
+type waiter struct {
+	got        chan *Buf
+	prev, next *waiter
+	queued     bool
+}
+
+// NewPool cuts count buffers of bufBytes each from a. Buffers of a page or more start on a page,
+// smaller ones on a cache line.
+func NewPool(a *Arena, bufBytes, count int) (*Pool, error) {
+	if bufBytes <= 0 || count <= 0 {
+		return nil, errs.Newf(errs.Invalid, "mem.NewPool", "", "%d buffers of %d bytes",
+			count, bufBytes)
+	}
+	p := &Pool{arena: a, bufs: make([]Buf, count), free: make([]*Buf, 0, count)}
+	for i := range p.bufs {
+		mem, err := a.Cut(bufBytes, alignment(bufBytes))
+		if err != nil {
+			return nil, errs.Wrap("mem.NewPool", "", err)
+		}
+		p.bufs[i].pool, p.bufs[i].mem = p, mem
+		if invariant.Enabled {
+			p.bufs[i].poison()
+		}
+	}
+	for i := range p.bufs {
+		p.free = append(p.free, &p.bufs[len(p.bufs)-1-i])
+	}
+	return p, nil
+}
+
+// PoolBytes is how large an arena must be for a pool of count buffers of bufBytes.
+func PoolBytes(bufBytes, count int) int {
+	align := alignment(bufBytes)
+	return (bufBytes + align - 1) / align * align * count
+}
+
+func alignment(bufBytes int) int {
+	const page, cacheLine = 4096, 64
+	if bufBytes >= page {
+		return page
+	}
+	return cacheLine
+}
+
+// Take returns a buffer with one reference. While none is free it waits, in the order of the calls,
+// until ctx ends (errs.TimedOut or errs.Canceled).
+func (p *Pool) Take(ctx context.Context) (*Buf, error) {
+	p.mu.Lock()
+	if b := p.takeLocked(); b != nil {
+		p.mu.Unlock()
+		return b.handOut(), nil
+	}
+	w := p.enqueueLocked()
+	p.mu.Unlock()
+
+	select {
+	case b := <-w.got:
+		p.mu.Lock()
+		p.recycleLocked(w)
+		p.mu.Unlock()
+		return b.handOut(), nil
+	case <-ctx.Done():
+		return p.giveUp(w, ctx.Err())
+	}
+}
+
+// giveUp leaves the queue. A buffer that was handed over at the same moment is taken after all, so
+// that it cannot get lost and nobody behind is overtaken.
+func (p *Pool) giveUp(w *waiter, cause error) (*Buf, error) {
+	p.mu.Lock()
+	if !w.queued {
+		b := <-w.got // put filled it before it took w off the queue
+		p.recycleLocked(w)
+		p.mu.Unlock()
+		return b.handOut(), nil
+	}
+	p.waiters.remove(w)
+	p.waiting--
+	p.recycleLocked(w)
+	p.mu.Unlock()
+	return nil, errs.New(errs.KindOf(cause), "mem.Take", "", cause)
+}
+
+// TryTake is Take that returns nil instead of waiting. It never overtakes a waiting Take: a buffer is
+// free only while nobody waits.
+func (p *Pool) TryTake() *Buf {
+	p.mu.Lock()
+	b := p.takeLocked()
+	p.mu.Unlock()
+	if b == nil {
+		return nil
+	}
+	return b.handOut()
+}
+
+// Stats tells how the pool is used.
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return Stats{
+		BufBytes: len(p.bufs[0].mem), Count: len(p.bufs), InUse: len(p.bufs) - len(p.free),
+		HighWater: p.highWater, Waiting: p.waiting,
+	}
+}
+
+func (p *Pool) takeLocked() *Buf {
+	n := len(p.free)
+	if n == 0 {
+		return nil
+	}
+	b := p.free[n-1]
+	p.free = p.free[:n-1]
+	p.highWater = max(p.highWater, len(p.bufs)-len(p.free))
+	return b
+}
+
+func (p *Pool) put(b *Buf) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w := p.waiters.first; w != nil {
+		w.got <- b // never blocks: room for one, and a waiter is given one
+		p.waiters.remove(w)
+		p.waiting--
+		return
+	}
+	p.free = append(p.free, b)
+}
+
+func (b *Buf) handOut() *Buf {
+	if invariant.Enabled {
+		b.checkPoison()
+	}
+	was := b.refs.Swap(1)
+	invariant.Check(was == 0, "mem.Pool hands out a buffer that has %d references", was)
+	return b
+}
+
+func (p *Pool) enqueueLocked() *waiter {
+	w := p.idle
+	if w == nil {
+		w = &waiter{got: make(chan *Buf, 1)}
+	} else {
+		p.idle, w.next = w.next, nil
+	}
+	p.waiters.append(w)
+	p.waiting++
+	return w
+}
+
+func (p *Pool) recycleLocked(w *waiter) { w.next, p.idle = p.idle, w }
+
+// waiterList is a queue from whose middle one can leave.
+type waiterList struct{ first, last *waiter }
+
+func (l *waiterList) append(w *waiter) {
+	w.queued, w.prev = true, l.last
+	if l.last == nil {
+		l.first = w
+	} else {
+		l.last.next = w
+	}
+	l.last = w
+}
+
+func (l *waiterList) remove(w *waiter) {
+	if w.prev == nil {
+		l.first = w.next
+	} else {
+		w.prev.next = w.next
+	}
+	if w.next == nil {
+		l.last = w.prev
+	} else {
+		w.next.prev = w.prev
+	}
+	w.prev, w.next, w.queued = nil, nil, false
+}
