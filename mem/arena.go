@@ -1,10 +1,10 @@
-// Package mem owns the memory that data moves through: arenas of mapped memory, pools of equal
-// buffers cut from them, and the one counted copy of the data path. Registered memory must not be Go
-// heap, because the garbage collector's scavenger drops pages behind a live registration; so buffers
-// come from here.
+// Package mem owns the memory that data moves through: arenas of mapped memory, pools of
+// equal buffers cut from them, and the one counted copy of the data path. Registered memory
+// must not be Go heap, because the garbage collector's scavenger drops pages behind a live
+// registration; so buffers come from here.
 //
-// It does not know what the buffers hold, does not cache, and grants nobody remote rights: package msg
-// does that per request.
+// It does not know what the buffers hold, does not cache, and grants nobody remote rights:
+// package msg does that per request.
 //
 // Read arena.go first, then pool.go and buf.go.
 package mem
@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Source is where an arena's memory comes from. The default is Anonymous; memory of a device or huge
-// pages can stand in its place.
+// Source is where an arena's memory comes from. The default is Anonymous; memory of a device
+// or huge pages can stand in its place.
 type Source interface {
 	// Map returns length bytes, page aligned and zeroed. They stay mapped until Unmap.
 	Map(length int) ([]byte, error)
@@ -29,8 +29,9 @@ type Source interface {
 	Unmap(mem []byte) error
 }
 
-// Anonymous is private memory of this process. It is not handed to children of a fork: a child that
-// wrote to it would make the kernel move the parent's pages away from under a registration.
+// Anonymous is private memory of this process. It is not handed to children of a fork: a
+// child that wrote to it would make the kernel move the parent's pages away from under a
+// registration.
 type Anonymous struct{}
 
 // Map maps fresh zeroed pages.
@@ -50,13 +51,15 @@ func (Anonymous) Map(length int) ([]byte, error) {
 // Unmap returns the pages to the kernel.
 func (Anonymous) Unmap(mem []byte) error { return unix.Munmap(mem) }
 
-// Arena is one contiguous mapping from which pools and single ranges are cut, front to back. What is
-// cut is never given back: an arena lives and ends as a whole. Safe for concurrent use.
+// Arena is one contiguous mapping from which pools and single ranges are cut, front to back.
+// What is cut is never given back: an arena lives and ends as a whole. Safe for concurrent
+// use.
 type Arena struct {
 	src Source
 	mem []byte
 
-	// region is nil until Attach. It is written once, under mu, and read on the data path without it.
+	// region is nil until Attach. It is written once, under mu, and read on the data path
+	// without it.
 	region atomic.Pointer[fabric.Region]
 
 	mu     sync.Mutex
@@ -64,7 +67,8 @@ type Arena struct {
 	closed bool
 }
 
-// NewArena maps at least bytes of memory, rounded up to whole pages, from src; nil means Anonymous.
+// NewArena maps at least bytes of memory, rounded up to whole pages, from src; nil means
+// Anonymous.
 func NewArena(bytes int, src Source) (*Arena, error) {
 	if bytes <= 0 {
 		return nil, errs.Newf(errs.Invalid, "mem.NewArena", "", "%d bytes", bytes)
@@ -84,8 +88,9 @@ func NewArena(bytes int, src Source) (*Arena, error) {
 // Bytes is the whole memory of the arena.
 func (a *Arena) Bytes() []byte { return a.mem }
 
-// Attach registers the arena with d, so that its ranges carry a region from then on. An arena is
-// attached once; pools that were cut before learn of it, buffers that are out at that moment too.
+// Attach registers the arena with d, so that its ranges carry a region from then on. An arena
+// is attached once; pools that were cut before learn of it, buffers that are out at that
+// moment too.
 func (a *Arena) Attach(d fabric.Domain) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -95,8 +100,8 @@ func (a *Arena) Attach(d fabric.Domain) error {
 	if a.region.Load() != nil {
 		return errs.Newf(errs.Busy, "mem.Attach", "", "the arena is attached already")
 	}
-	// Register is called with the lock held: it only enters the memory into the domain's table and
-	// never calls back into this package.
+	// Register is called with the lock held: it only enters the memory into the domain's
+	// table and never calls back into this package.
 	region, err := d.Register(a.mem)
 	if err != nil {
 		return errs.Wrap("mem.Attach", d.Caps().Provider, err)
@@ -113,7 +118,8 @@ func (a *Arena) Region() fabric.Region {
 	return nil
 }
 
-// Cut takes the next length bytes of the arena, starting at a multiple of align (a power of two).
+// Cut takes the next length bytes of the arena, starting at a multiple of align (a power of
+// two).
 func (a *Arena) Cut(length, align int) ([]byte, error) {
 	if length <= 0 || align <= 0 || align&(align-1) != 0 {
 		return nil, errs.Newf(errs.Invalid, "mem.Cut", "", "%d bytes aligned to %d", length, align)
@@ -129,8 +135,8 @@ func (a *Arena) Cut(length, align int) ([]byte, error) {
 	return a.mem[off : off+length : off+length], nil
 }
 
-// Close takes the registration back and unmaps the memory. Nobody may touch the arena's bytes, or use
-// one of its buffers, afterwards. Closing twice is allowed.
+// Close takes the registration back and unmaps the memory. Nobody may touch the arena's
+// bytes, or use one of its buffers, afterwards. Closing twice is allowed.
 func (a *Arena) Close() error {
 	a.mu.Lock()
 	was := a.closed

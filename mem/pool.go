@@ -17,8 +17,9 @@ type Stats struct {
 	Waiting   int // callers that wait in Take
 }
 
-// Pool hands out equal buffers cut from one arena. Their number is fixed: when all are out, Take waits
-// and TryTake says no. It allocates nothing per buffer taken. Safe for concurrent use.
+// Pool hands out equal buffers cut from one arena. Their number is fixed: when all are out,
+// Take waits and TryTake says no. It allocates nothing per buffer taken. Safe for concurrent
+// use.
 type Pool struct {
 	arena *Arena
 	bufs  []Buf
@@ -76,8 +77,8 @@ func alignment(bufBytes int) int {
 	return cacheLine
 }
 
-// Take returns a buffer with one reference. While none is free it waits, in the order of the calls,
-// until ctx ends (errs.TimedOut or errs.Canceled).
+// Take returns a buffer with one reference. While none is free it waits, in the order of the
+// calls, until ctx ends (errs.TimedOut or errs.Canceled).
 func (p *Pool) Take(ctx context.Context) (*Buf, error) {
 	p.mu.Lock()
 	if b := p.takeLocked(); b != nil {
@@ -98,8 +99,8 @@ func (p *Pool) Take(ctx context.Context) (*Buf, error) {
 	}
 }
 
-// giveUp leaves the queue. A buffer that was handed over at the same moment is taken after all, so
-// that it cannot get lost and nobody behind is overtaken.
+// giveUp leaves the queue. A buffer that was handed over at the same moment is taken after
+// all, so that it cannot get lost and nobody behind is overtaken.
 func (p *Pool) giveUp(w *waiter, cause error) (*Buf, error) {
 	p.mu.Lock()
 	if !w.queued {
@@ -115,8 +116,8 @@ func (p *Pool) giveUp(w *waiter, cause error) (*Buf, error) {
 	return nil, errs.New(errs.KindOf(cause), "mem.Take", "", cause)
 }
 
-// TryTake is Take that returns nil instead of waiting. It never overtakes a waiting Take: a buffer is
-// free only while nobody waits.
+// TryTake is Take that returns nil instead of waiting. It never overtakes a waiting Take: a
+// buffer is free only while nobody waits.
 func (p *Pool) TryTake() *Buf {
 	p.mu.Lock()
 	b := p.takeLocked()
