@@ -1,0 +1,283 @@
+package lint
+
+import (
+	"path"
+	"sort"
+	"strings"
+)
+
+// layer says what a package may import of this module. A pattern is a folder, or a folder with
+// "/..." for everything below it (not the folder itself). Vocabulary and internal packages are open
+// to all and never listed; a package may always import what its own row names and nothing else.
+//
+// Only cmd/sluice wires: no other row names a provider (fabric/tcp), an engine (kv/pebblekv,
+// stripe/filestore) or a server. Test files may import anything.
+type layer struct {
+	pkg string
+	may []string
+}
+
+// table is the drawn structure, bottom-up. The first row whose pattern fits a package is its row,
+// so that exceptions stand above the rule.
+func table() []layer {
+	return []layer{
+		// The vocabulary: pure, no goroutines. capability signs, which is arithmetic too.
+		{"errs", nil}, {"seg", nil}, {"layout", nil}, {"wire", nil}, {"capability", nil},
+		{"internal/...", nil},
+
+		// Transport. Providers do not know each other; wrappers and the suite know the contract only.
+		{"fabric", nil},
+		{"fabric/...", []string{"fabric"}},
+		{"mem", []string{"fabric"}},
+		{"mem/...", []string{"fabric", "mem"}},
+		{"msg", []string{"fabric", "mem"}},
+		{"msg/...", []string{"fabric", "mem", "msg"}},
+		{"mover", []string{"fabric", "mem", "msg"}},
+
+		// Storage. The cache knows neither sockets nor files; the stores know no cache.
+		{"unifier", []string{"mem"}},
+		{"unifier/...", []string{"mem", "unifier"}},
+		{"stripe", nil},
+		{"stripe/...", []string{"mem", "stripe"}},
+		{"kv", nil},
+		{"kv/...", []string{"kv", "kv/engine"}},
+
+		// Services: types, server, remote. fabric is the contract only: msg.Memory is made of its words.
+		{"admin", nil},
+		{"iod", []string{"fabric", "msg", "stripe"}},
+		{"iod/server", []string{
+			"admin", "fabric", "iod", "mem", "mover", "msg", "stripe", "unifier"}},
+		{"iod/remote", []string{"fabric", "iod", "mem", "msg", "stripe"}},
+		{"iod/...", []string{"iod", "fabric", "mem", "msg", "stripe"}},
+		{"meta", nil},
+		{"meta/store", []string{"kv", "meta"}},
+		{"meta/server", []string{"admin", "meta", "msg"}},
+		{"meta/remote", []string{"fabric", "meta", "msg"}},
+		{"meta/...", []string{"meta"}},
+
+		// Front ends know the client, never a server.
+		{"client", []string{
+			"fabric", "iod", "iod/remote", "mem", "meta", "meta/remote", "mover", "msg", "stripe"}},
+		{"client/...", []string{"client", "fabric", "mem", "meta", "msg", "stripe"}},
+		{"mount", []string{"client", "meta"}},
+		{"nbd", nil},
+		{"nbd/volumeexport", []string{"client", "nbd", "stripe"}},
+		{"nbd/...", []string{"nbd"}},
+		{"bench", []string{
+			"client", "fabric", "iod", "iod/remote", "mem", "meta", "mount", "msg", "nbd", "stripe"}},
+		{"dash", []string{"admin", "client"}},
+
+		{"cmd/sluice", []string{"..."}},
+		{"vmtest", nil},
+	}
+}
+
+// fits tells whether a folder is named by a pattern.
+func fits(pattern, dir string) bool {
+	if pattern == "..." {
+		return true
+	}
+	if below, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return strings.HasPrefix(dir, below+"/")
+	}
+	return pattern == dir
+}
+
+func isVocabulary(dir string) bool {
+	switch dir {
+	case "errs", "seg", "layout", "wire", "capability":
+		return true
+	}
+	return false
+}
+
+func openToAll(dir string) bool { return isVocabulary(dir) || fits("internal/...", dir) }
+
+// inModule turns an import path into a folder of this module.
+func inModule(imported string) (dir string, ok bool) {
+	if imported == Module {
+		return ".", true
+	}
+	return strings.CutPrefix(imported, Module+"/")
+}
+
+// layers holds the imports of one file against the table.
+func layers(s *Source) []Problem {
+	if s.IsTest() {
+		return nil
+	}
+	row, ok := rowOf(s.Dir())
+	if !ok {
+		return []Problem{s.problem(s.AST.Package, "layer",
+			"package %s is not in the table: say in layers.go what it may import", s.Dir())}
+	}
+	var found []Problem
+	for imported, at := range s.imports() {
+		dir, ok := inModule(imported)
+		if !ok || row.allows(s.Dir(), dir) {
+			continue
+		}
+		found = append(found, s.problem(at, "layer", "%s must not import %s", s.Dir(), dir))
+	}
+	return found
+}
+
+func rowOf(dir string) (layer, bool) {
+	for _, row := range table() {
+		if fits(row.pkg, dir) {
+			return row, true
+		}
+	}
+	return layer{}, false
+}
+
+func (row layer) allows(from, dir string) bool {
+	if openToAll(dir) {
+		return true
+	}
+	// A suite may build on another suite of a package that it may import.
+	if isSuite(from) && isSuite(dir) {
+		dir = path.Dir(dir)
+	}
+	for _, pattern := range row.may {
+		if fits(pattern, dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// isSuite tells whether a package exists for tests, like fabrictest and kvtest.
+func isSuite(dir string) bool {
+	return strings.HasSuffix(dir, "test") && dir != "vmtest"
+}
+
+// testSupport keeps suites out of the program.
+func testSupport(s *Source) []Problem {
+	if s.IsTest() || isSuite(s.Dir()) {
+		return nil
+	}
+	var found []Problem
+	for imported, at := range s.imports() {
+		if dir, ok := inModule(imported); (ok && isSuite(dir)) || imported == "testing" {
+			found = append(found, s.problem(at, "test support",
+				"%s is for tests; only test files and suites import it", imported))
+		}
+	}
+	return found
+}
+
+// homes says which packages may use a module from outside. Others reach it through the package
+// named here, so that it can be exchanged. Modules that are not listed are free to use.
+func homes() map[string][]string {
+	return map[string][]string{
+		"github.com/hanwen/go-fuse": {"mount", "internal/memfuse"},
+		"github.com/cockroachdb":    {"kv/pebblekv"},
+		"github.com/spf13":          {"cmd/sluice"},
+		"github.com/vbauerster/mpb": {"cmd/sluice"},
+		"github.com/rogpeppe":       {},
+		"github.com/google/go-cmp":  {},
+		"pgregory.net/rapid":        {},
+		"go.uber.org/goleak":        {},
+		"github.com/HdrHistogram":   {"bench", "internal/hist"},
+		"github.com/prometheus":     {"admin"},
+	}
+}
+
+// externals keeps modules from outside in their homes.
+func externals(s *Source) []Problem {
+	if s.IsTest() || isSuite(s.Dir()) {
+		return nil
+	}
+	var found []Problem
+	for imported, at := range s.imports() {
+		for module, dirs := range homes() {
+			if imported != module && !strings.HasPrefix(imported, module+"/") {
+				continue
+			}
+			if !contains(dirs, s.Dir()) {
+				found = append(found, s.problem(at, "external",
+					"%s is used in %s only", module, strings.Join(append(dirs, "tests"), ", ")))
+			}
+		}
+	}
+	return found
+}
+
+func contains(list []string, want string) bool {
+	for _, s := range list {
+		if s == want {
+			return true
+		}
+	}
+	return false
+}
+
+// importCycles looks for cycles between folders. The compiler refuses cycles between packages; this
+// is stricter: iod/server and iod are one folder in the picture, so client -> iod and iod/server ->
+// client would be one. Packages below internal are folders of their own.
+func importCycles(files []*Source) []Problem {
+	g := graph{edges: map[string]map[string]*Source{}, state: map[string]int{}}
+	for _, s := range files {
+		if s.IsTest() {
+			continue
+		}
+		from := folder(s.Dir())
+		for imported := range s.imports() {
+			dir, ok := inModule(imported)
+			if !ok || folder(dir) == from {
+				continue
+			}
+			if g.edges[from] == nil {
+				g.edges[from] = map[string]*Source{}
+			}
+			g.edges[from][folder(dir)] = s
+		}
+	}
+	for _, node := range g.nodes() {
+		g.visit(node, nil)
+	}
+	return g.found
+}
+
+// folder is the room of the picture that a package lies in.
+func folder(dir string) string {
+	parts := strings.Split(dir, "/")
+	if len(parts) > 1 && (parts[0] == "internal" || parts[0] == "cmd") {
+		return parts[0] + "/" + parts[1]
+	}
+	return parts[0]
+}
+
+type graph struct {
+	edges map[string]map[string]*Source // from, to, a file that imports it
+	state map[string]int                // 0 not seen, 1 on the path, 2 done
+	found []Problem
+}
+
+func (g *graph) nodes() []string {
+	var all []string
+	for node := range g.edges {
+		all = append(all, node)
+	}
+	sort.Strings(all)
+	return all
+}
+
+// visit walks depth first; an edge back to the path is a cycle.
+func (g *graph) visit(node string, path []string) {
+	if g.state[node] == 2 {
+		return
+	}
+	g.state[node] = 1
+	path = append(path, node)
+	for to, s := range g.edges[node] {
+		if g.state[to] == 1 {
+			g.found = append(g.found, s.problem(s.AST.Package, "cycle",
+				"%s -> %s closes a cycle: %s", node, to, strings.Join(path, " -> ")))
+			continue
+		}
+		g.visit(to, path)
+	}
+	g.state[node] = 2
+}
