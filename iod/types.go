@@ -20,7 +20,7 @@ import (
 
 // Limits of one request.
 const (
-	TransferMax = 64 << 20 // bytes
+	TransferMax = 8 << 20  // bytes
 	PiecesMax   = 64 << 10 // pieces after expansion, on each side
 	ExtentsMax  = 512      // extents that one Map returns at most
 	InfosMax    = 256      // objects that one List page holds at most
@@ -35,16 +35,13 @@ type Target struct {
 	Stamp  wire.Stamp
 }
 
-// Mark is the server's answer to a change: which volatile state it went into and how long the object
-// is now. A client that collected marks with one verifier and gets another one from Sync knows that
-// writes in between may be lost.
-type Mark struct {
-	Verifier uint64
-	Size     int64
-}
+// Mark is the server's answer to a change: which volatile state it went into. A client that collected
+// marks with one verifier and gets another one from Sync knows that writes in between may be lost.
+type Mark struct{ Verifier uint64 }
 
-// Data moves bytes. Both accesses have equal length, at most TransferMax. The memory is the call's until it
-// returns. Holes and what lies behind the object's end read as zeroes. Requests are idempotent: a lost
+// Data moves bytes. Both accesses have equal length, at most TransferMax, so that a server reserves the
+// memory of a request as a whole and no two of them wait for each other. The memory is the call's until
+// it returns. Holes and what lies behind the object's end read as zeroes. Requests are idempotent: a lost
 // answer is cured by asking again.
 type Data interface {
 	Read(ctx context.Context, t Target, object seg.Access, m *msg.Memory) (Mark, error)

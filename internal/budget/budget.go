@@ -1,0 +1,119 @@
+// Package budget is a bounded amount that is handed out first come, first served: bytes of memory,
+// numbers of requests. Whoever needs several units takes them in one step, so that two takers never
+// hold halves and wait for each other.
+package budget
+
+import (
+	"container/list"
+	"context"
+	"sync"
+
+	"github.com/sluice-storage/sluice/internal/invariant"
+)
+
+// Budget hands out Total units. Make one with New. Safe for concurrent use.
+type Budget struct {
+	total int64
+
+	mu      sync.Mutex
+	used    int64
+	high    int64
+	waits   uint64
+	waiters list.List // of *waiter, oldest first
+}
+
+type waiter struct {
+	n     int64
+	ready chan struct{} // closed when the units are the waiter's
+}
+
+// New makes a budget of total units.
+func New(total int64) *Budget {
+	invariant.Check(total > 0, "budget of %d units", total)
+	return &Budget{total: total}
+}
+
+// Total is the size of the budget.
+func (b *Budget) Total() int64 { return b.total }
+
+// Acquire takes n units, waiting behind earlier takers until they are free or ctx ends. Asking for more
+// than the total is a programmer's error.
+func (b *Budget) Acquire(ctx context.Context, n int64) error {
+	invariant.Check(n >= 0 && n <= b.total, "acquire %d of %d units", n, b.total)
+	b.mu.Lock()
+	if b.waiters.Len() == 0 && b.used+n <= b.total {
+		b.takeLocked(n)
+		b.mu.Unlock()
+		return nil
+	}
+	b.waits++
+	w := &waiter{n: n, ready: make(chan struct{})}
+	place := b.waiters.PushBack(w)
+	b.mu.Unlock()
+
+	select {
+	case <-w.ready:
+		return nil
+	case <-ctx.Done():
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-w.ready: // granted in the same moment: give it back
+		b.used -= n
+	default:
+		b.waiters.Remove(place)
+	}
+	b.wakeLocked() // the waiter that left may have blocked smaller ones behind it
+	return ctx.Err()
+}
+
+// TryAcquire takes n units if nobody waits and they are free.
+func (b *Budget) TryAcquire(n int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.waiters.Len() > 0 || b.used+n > b.total {
+		return false
+	}
+	b.takeLocked(n)
+	return true
+}
+
+// Release gives n units back.
+func (b *Budget) Release(n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used -= n
+	invariant.Check(b.used >= 0, "released %d units more than taken", -b.used)
+	b.wakeLocked()
+}
+
+func (b *Budget) takeLocked(n int64) {
+	b.used += n
+	b.high = max(b.high, b.used)
+}
+
+func (b *Budget) wakeLocked() {
+	for e := b.waiters.Front(); e != nil; e = b.waiters.Front() {
+		w := e.Value.(*waiter)
+		if b.used+w.n > b.total {
+			return
+		}
+		b.takeLocked(w.n)
+		b.waiters.Remove(e)
+		close(w.ready)
+	}
+}
+
+// Usage is a moment's view of a budget.
+type Usage struct {
+	Used, High int64
+	Waits      uint64 // how often somebody had to wait
+}
+
+// Usage tells how much is taken now, at most ever, and how often somebody waited.
+func (b *Budget) Usage() Usage {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return Usage{Used: b.used, High: b.high, Waits: b.waits}
+}

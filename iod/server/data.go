@@ -1,0 +1,178 @@
+package server
+
+import (
+	"context"
+	"math"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/seg"
+	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/unifier"
+)
+
+// read lends cache units to the transfer, pushes them into the client's memory and replies; the units
+// go back when the reply has left, because until then the network may still read them.
+func (s *Server) read(ctx context.Context, c *msg.Call, t *iod.Target, a *iod.Args) error {
+	n := a.Access.Len()
+	if n != c.InLen() {
+		return errs.Newf(errs.Invalid, "iod.Read", t.Object.String(),
+			"object access of %d bytes, memory of %d", n, c.InLen())
+	}
+	hold := s.unitsBytes(a.Access)
+	if hold > s.reads.Total() {
+		return errs.Newf(errs.TooBig, "iod.Read", t.Object.String(),
+			"the pieces touch %d bytes of cache units, at most %d: split the request", hold, s.reads.Total())
+	}
+	if err := s.reads.Acquire(ctx, hold); err != nil {
+		return errs.Wrap("iod.Read", t.Object.String(), err)
+	}
+	defer s.reads.Release(hold)
+
+	var loans loanList
+	defer loans.release()
+	var pos int64
+	for cur := a.Access.Cursor(); ; {
+		p, ok := cur.Next(math.MaxInt64)
+		if !ok {
+			break
+		}
+		loan, err := s.cfg.Cache.Read(ctx, t.Object, p.Off, p.Len)
+		if err != nil {
+			return err
+		}
+		loans.add(loan)
+		if err := c.Push(ctx, pos, loan.Sges()); err != nil {
+			return err
+		}
+		pos += p.Len
+	}
+	s.count.readBytes.Add(uint64(n))
+	e := s.replies.get()
+	defer s.replies.put(e)
+	iod.AppendMark(e, iod.Mark{Verifier: s.cfg.Store.Verifier()})
+	return ignoreDead(c.Reply(e.B, n))
+}
+
+// unitsBytes is how much cache memory an access may hold at once: every piece touches whole units.
+func (s *Server) unitsBytes(a seg.Access) int64 {
+	unit := int64(s.cfg.Cache.UnitBytes())
+	var sum int64
+	for cur := a.Cursor(); ; {
+		p, ok := cur.Next(math.MaxInt64)
+		if !ok {
+			return sum
+		}
+		first, last := p.Off/unit, (p.End()-1)/unit
+		sum += (last - first + 1) * unit
+	}
+}
+
+// loanList keeps the loans of one read; short lists need no allocation.
+type loanList struct {
+	few  [4]*unifier.Loan
+	n    int
+	more []*unifier.Loan
+}
+
+func (l *loanList) add(x *unifier.Loan) {
+	if l.n < len(l.few) {
+		l.few[l.n] = x
+		l.n++
+		return
+	}
+	l.more = append(l.more, x)
+}
+
+func (l *loanList) release() {
+	for _, x := range l.few[:l.n] {
+		x.Release()
+	}
+	for _, x := range l.more {
+		x.Release()
+	}
+}
+
+// write receives all of the data into buffers that nobody else sees, and only then publishes them
+// piece by piece: a client that dies while sending changes nothing.
+func (s *Server) write(ctx context.Context, c *msg.Call, t *iod.Target, a *iod.Args) error {
+	n := a.Access.Len()
+	if n != c.OutLen() {
+		return errs.Newf(errs.Invalid, "iod.Write", t.Object.String(),
+			"object access of %d bytes, memory of %d", n, c.OutLen())
+	}
+	pieces := piecesOf(a.Access)
+	draft, err := s.cfg.Cache.DraftList(ctx, pieces)
+	if err != nil {
+		return err
+	}
+	if err := c.Pull(ctx, 0, draft.Sges()); err != nil {
+		draft.Abort()
+		return err
+	}
+	if err := draft.Publish(ctx, t.Object, t.Stamp, a.Durability); err != nil {
+		return err
+	}
+	s.count.writeBytes.Add(uint64(n))
+	return s.marked(c, nil)
+}
+
+func piecesOf(a seg.Access) []seg.Piece {
+	list := make([]seg.Piece, 0, a.Pieces())
+	for cur := a.Cursor(); ; {
+		p, ok := cur.Next(math.MaxInt64)
+		if !ok {
+			return list
+		}
+		list = seg.Join(list, p)
+	}
+}
+
+func (s *Server) punch(ctx context.Context, t *iod.Target, a *iod.Args) error {
+	if err := s.cfg.Store.Punch(ctx, t.Object, a.Off, a.Len, t.Stamp, a.Durability); err != nil {
+		return err
+	}
+	s.cfg.Cache.Invalidate(t.Object, a.Off, a.Len)
+	return nil
+}
+
+// truncate changes the store first: from then on writes of the old truncate sequence are refused, and
+// what the cache still holds of the cut part is dropped before anybody is told.
+func (s *Server) truncate(ctx context.Context, t *iod.Target, a *iod.Args) error {
+	if err := s.cfg.Store.Truncate(ctx, t.Object, a.Len, t.Stamp); err != nil {
+		return err
+	}
+	s.cfg.Cache.Invalidate(t.Object, 0, stripe.MaxObjectBytes)
+	return nil
+}
+
+func (s *Server) remove(ctx context.Context, t *iod.Target) error {
+	if err := s.cfg.Store.Remove(ctx, t.Object); err != nil {
+		return err
+	}
+	s.cfg.Cache.Invalidate(t.Object, 0, stripe.MaxObjectBytes)
+	return nil
+}
+
+func (s *Server) stat(ctx context.Context, c *msg.Call, t *iod.Target) error {
+	info, err := s.cfg.Store.Stat(ctx, t.Object)
+	if err != nil {
+		return err
+	}
+	e := s.replies.get()
+	defer s.replies.put(e)
+	iod.AppendInfo(e, &info)
+	return ignoreDead(c.Reply(e.B, 0))
+}
+
+func (s *Server) mapping(ctx context.Context, c *msg.Call, t *iod.Target, a *iod.Args) error {
+	x, err := s.cfg.Store.Map(ctx, t.Object, a.Off, a.Len, iod.ExtentsMax)
+	if err != nil {
+		return err
+	}
+	e := s.replies.get()
+	defer s.replies.put(e)
+	iod.AppendExtents(e, x)
+	return ignoreDead(c.Reply(e.B, 0))
+}
