@@ -1,0 +1,132 @@
+# sluice: `make up` for a first look, `make test` before every commit. `make help` lists the rest.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help build build-pure deps up down test check soak bench figures fmt vet lint race fuzz clean
+
+GO          ?= go
+VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo unversioned)
+LDFLAGS     := -X main.version=$(VERSION)
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@2026.1
+
+CLUSTER     ?= .sluice
+MOUNT       ?= mnt
+FUZZTIME    ?= 1m
+BENCHFLAGS  ?=
+
+# Where goroutines share state. The rest is pure code that the plain run covers.
+RACE := ./fabric/... ./mem/... ./msg/... ./unifier/... ./stripe/... ./kv/... ./iod/... ./meta/... \
+        ./client/... ./nbd/... ./internal/...
+
+# The commands that tests call, and the Debian packages that hold them.
+TOOLS    := fio qemu-img qemu-io nbdinfo nbdcopy nbdkit nbd-server fusermount3 sqlite3 git tar cc
+PACKAGES := fio qemu-utils libnbd-bin nbdkit nbd-server fuse3 sqlite3 git tar gcc libc6-dev
+
+SUMMARY := bin/summary
+
+# $(call step,NAME,COMMAND) runs a step, and notes its time for the summary.
+define step
+	@echo "== $(1)"; mkdir -p bin; begin=$$(date +%s); \
+	( $(2) ) || { echo "FAILED: $(1)"; exit 1; }; \
+	printf '%5d s  %s\n' $$(( $$(date +%s) - begin )) "$(1)" >> $(SUMMARY)
+endef
+
+help: ## lists the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+build: ## builds bin/sluice
+	@mkdir -p bin
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/sluice ./cmd/sluice
+
+build-pure: ## builds everything without cgo
+	@mkdir -p bin
+	CGO_ENABLED=0 $(GO) build ./...
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/sluice-pure ./cmd/sluice
+
+deps: ## installs what the tests need, where it is missing
+	@missing=; for tool in $(TOOLS); do \
+		PATH="$$PATH:/usr/sbin:/sbin" command -v $$tool >/dev/null || missing="$$missing $$tool"; \
+	done; \
+	if [ -n "$$missing" ]; then \
+		install="apt-get install -y -qq --no-install-recommends $(PACKAGES)"; \
+		echo "missing:$$missing"; \
+		if ! command -v apt-get >/dev/null; then \
+			echo "There is no apt-get here. Install these by hand (Debian's names): $(PACKAGES)"; \
+			exit 1; \
+		fi; \
+		if [ "$$(id -u)" != 0 ]; then \
+			echo "Only root can install them. Run: sudo $$install"; exit 1; \
+		fi; \
+		export DEBIAN_FRONTEND=noninteractive; \
+		$$install >/dev/null 2>&1 || { apt-get update -qq && $$install >/dev/null; }; \
+	fi
+	@$(GO) mod download
+
+up: build ## starts a cluster, mounts it at ./mnt, makes a volume, writes and reads a striped file
+	@mount=; \
+	if [ -r /dev/fuse ] && [ -w /dev/fuse ]; then mount="--mount $(MOUNT)"; \
+	else echo "No access to /dev/fuse: starting without a mount."; fi; \
+	bin/sluice up -d --dir $(CLUSTER) $$mount
+	@bin/sluice demo --dir $(CLUSTER)
+
+down: ## stops what `make up` started
+	@bin/sluice down --dir $(CLUSTER)
+
+test: ## runs every test, and installs what it needs before; a few minutes
+	@mkdir -p bin; rm -f $(SUMMARY)
+	$(call step,dependencies,$(MAKE) -s deps)
+	$(call step,build,$(MAKE) -s build)
+	$(call step,build without cgo,$(MAKE) -s build-pure)
+	$(call step,format and vet,$(MAKE) -s fmt vet)
+	$(call step,lint,$(MAKE) -s lint)
+	$(call step,tests,$(GO) test -timeout 7m ./...)
+	$(call step,tests under the race detector,$(MAKE) -s race)
+	$(call step,fuzzing for seconds,$(MAKE) -s fuzz FUZZTIME=2s)
+	@echo "== all passed"; cat $(SUMMARY)
+
+check: ## gofmt, vet, staticcheck, lint, race
+	@mkdir -p bin; rm -f $(SUMMARY)
+	$(call step,format and vet,$(MAKE) -s fmt vet)
+	$(call step,staticcheck,$(GO) run $(STATICCHECK) ./...)
+	$(call step,lint,$(MAKE) -s lint)
+	$(call step,tests under the race detector,$(MAKE) -s race)
+	@echo "== all passed"; cat $(SUMMARY)
+
+fmt: # every file that git knows or would take
+	@bad=$$(git ls-files -co --exclude-standard '*.go' | xargs -r gofmt -l); \
+	if [ -n "$$bad" ]; then echo "not formatted (gofmt -w):"; echo "$$bad"; exit 1; fi
+
+vet:
+	@$(GO) vet ./...
+	@$(GO) vet -tags invariants ./...
+
+lint:
+	@$(GO) test -count=1 ./internal/lint
+
+race:
+	@CGO_ENABLED=1 $(GO) test -race -short -tags invariants -timeout 7m $(RACE)
+
+fuzz: # every FuzzXxx that there is, one after the other
+	@grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sort -u | \
+	while IFS=: read -r file decl; do \
+		echo "$${decl#func } in $$(dirname $$file)"; \
+		$(GO) test -run '^$$' -fuzz "^$${decl#func }$$" -fuzztime $(FUZZTIME) $$(dirname $$file) \
+			> bin/fuzz.log 2>&1 || { cat bin/fuzz.log; exit 1; }; \
+	done
+
+soak: deps build ## fuzzes each decoder for FUZZTIME (1m) and runs the long crash loops
+	@rm -f $(SUMMARY)
+	$(call step,fuzzing,$(MAKE) -s fuzz FUZZTIME=$(FUZZTIME))
+	$(call step,long loops,SLUICE_SOAK=1 $(GO) test -count=1 -timeout 2h -v -run 'Crash|Kill|Soak' ./...)
+	@echo "== all passed"; cat $(SUMMARY)
+
+bench: build ## measures against the ceilings of this machine
+	@for b in net fs nbd; do bin/sluice bench $$b $(BENCHFLAGS); done
+
+figures: build ## the same, kept in docs/figures
+	@mkdir -p docs/figures
+	@for b in net fs nbd; do bin/sluice bench $$b --json $(BENCHFLAGS) > docs/figures/$$b.json; done
+
+clean: ## removes what was built; a cluster's data stays
+	rm -rf bin
