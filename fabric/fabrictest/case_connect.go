@@ -1,0 +1,155 @@
+package fabrictest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+)
+
+func connectCases() []testCase {
+	return []testCase{
+		{"hello", testHello},
+		{"hello of another version", testHelloVersion},
+		{"refused by the listener", testRefused},
+		{"dial to nobody", testDialNobody},
+		{"dial gives up", testDialGivesUp},
+		{"listener close", testListenerClose},
+		{"many endpoints", testManyEndpoints},
+	}
+}
+
+func testHello(t *testing.T, cfg Config) {
+	r := newRig(t, cfg)
+	a, b := r.a.config(), r.b.config()
+	a.Hello = fabric.Hello{Features: 3, Identity: 77, RecvDepth: 5, MaxMessage: 999}
+	b.Hello.Token[31] = 9
+	epA, epB := r.connect(a, b)
+	want := a.Hello
+	want.Version = fabric.HelloVersion
+	if epB.Peer() != want {
+		t.Fatalf("b sees %+v, want %+v", epB.Peer(), want)
+	}
+	want = fabric.Hello{
+		Version: fabric.HelloVersion, MaxMessage: uint32(r.b.dom.Caps().MaxMessage), RecvDepth: depth,
+		Token: b.Hello.Token,
+	}
+	if epA.Peer() != want {
+		t.Fatalf("a sees %+v, want %+v", epA.Peer(), want)
+	}
+	if epA.Name() == "" || epA.Name() == r.a.ep.Name() {
+		t.Fatalf("names do not tell endpoints apart: %q, %q", epA.Name(), r.a.ep.Name())
+	}
+	if r.a.dom.Caps().Provider == "" {
+		t.Fatal("the provider has no name")
+	}
+}
+
+func testHelloVersion(t *testing.T, cfg Config) {
+	r := newRig(t, cfg)
+	a := r.a.config()
+	a.Hello.Version = fabric.HelloVersion + 1
+	_, _, errA, errB := r.tryConnect(a, r.b.config())
+	wantKind(t, errA, errs.Version)
+	wantKind(t, errB, errs.Version)
+	r.connect(r.a.config(), r.b.config()) // the listener goes on
+}
+
+func testRefused(t *testing.T, cfg Config) {
+	r := newRig(t, cfg)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	done := make(chan error)
+	go func() {
+		_, err := r.a.dom.Connector().Dial(ctx, r.listen.Addr().String(), r.a.config())
+		done <- err
+	}()
+	_, err := r.listen.Accept(ctx, func(fabric.Hello) (fabric.EndpointConfig, error) {
+		return fabric.EndpointConfig{}, errs.New(errs.Forged, "test", "", nil)
+	})
+	wantKind(t, err, errs.Forged)
+	wantKind(t, <-done, errs.Disconnected)
+	r.connect(r.a.config(), r.b.config())
+}
+
+func testDialNobody(t *testing.T, cfg Config) {
+	r := newRig(t, cfg)
+	name := r.listen.Addr().String()
+	check(t, r.listen.Close())
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, err := r.a.dom.Connector().Dial(ctx, name, r.a.config())
+	wantKind(t, err, errs.Disconnected)
+}
+
+func testDialGivesUp(t *testing.T, cfg Config) {
+	r := newRig(t, cfg)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	_, err := r.a.dom.Connector().Dial(ctx, r.listen.Addr().String(), r.a.config())
+	wantKind(t, err, errs.TimedOut)
+	// Nobody waits for that peer any more; the next one is served, whatever Accept says of the first.
+	ctx, cancel = context.WithTimeout(context.Background(), patience)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			_, _ = r.listen.Accept(ctx, func(fabric.Hello) (fabric.EndpointConfig, error) {
+				return r.b.config(), nil
+			})
+		}
+	}()
+	_, err = r.a.dom.Connector().Dial(ctx, r.listen.Addr().String(), r.a.config())
+	check(t, err)
+	cancel()
+	<-done
+}
+
+func testListenerClose(t *testing.T, cfg Config) {
+	r := newRig(t, cfg)
+	done := make(chan error)
+	go func() {
+		_, err := r.listen.Accept(context.Background(), nil)
+		done <- err
+	}()
+	check(t, r.listen.Close())
+	wantKind(t, <-done, errs.Closed)
+	_, err := r.listen.Accept(context.Background(), nil)
+	wantKind(t, err, errs.Closed)
+	check(t, r.listen.Close())
+	r.barrier() // connections outlive their listener
+}
+
+func testManyEndpoints(t *testing.T, cfg Config) {
+	r := newRig(t, cfg)
+	const count = 24
+	small := func(s *side) fabric.EndpointConfig {
+		c := s.config()
+		c.SendDepth, c.RecvDepth = 4, 4
+		return c
+	}
+	index := map[fabric.Endpoint]int{}
+	var ends [count][2]fabric.Endpoint
+	for i := range ends {
+		ends[i][0], ends[i][1] = r.connect(small(r.a), small(r.b))
+		index[ends[i][1]] = i
+		buf := r.b.piece(i*64, 64)
+		check(t, ends[i][1].PostRecv([]fabric.Recv{{Context: uint64(i), Reg: r.b.reg, Buf: buf}}))
+	}
+	for i := range ends {
+		check(t, ends[i][0].Post([]fabric.WR{r.a.send(uint64(i), fmt.Sprintf("hello %2d", i))}))
+	}
+	for range ends {
+		c := r.b.waitRecv()
+		i, ok := index[c.EP]
+		if !ok || c.Err != nil || c.Context != uint64(i) {
+			t.Fatalf("unexpected %+v", c)
+		}
+		if got, want := string(r.b.piece(i*64, c.Len)), fmt.Sprintf("hello %2d", i); got != want {
+			t.Fatalf("endpoint %d received %q", i, got)
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package fabrictest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+)
+
+func orderCases() []testCase {
+	return []testCase{
+		{"writes are in place before a later send", testWriteThenSend},
+		{"writes are in place before a later immediate", testWriteThenImm},
+		{"a fence holds back until reads are done", testFence},
+		{"a read sees earlier writes", testReadAfterWrite},
+		{"selective signalling", testSelective},
+		{"failures always complete, in order", testFailuresComplete},
+		{"silent requests free their places", testSilentPlaces},
+	}
+}
+
+func testWriteThenSend(t *testing.T, cfg Config) {
+	r := newRig(t, cfg)
+	const size = 50000
+	rem := r.b.grant(memBytes/2, size, fabric.RemoteWrite)
+	for round := range uint64(30) {
+		r.b.recv(round, 8)
+		data := r.a.piece(0, size)
+		for i := range data {
+			data[i] = byte(round + 1)
+		}
+		third := uint64(size / 3)
+		var wrs []fabric.WR
+		for i := range uint64(3) {
+			to := rem.Slice(i*third, third)
+			local := []fabric.Sge{{Reg: r.a.reg, Buf: data[i*third : (i+1)*third]}}
+			wrs = append(wrs, fabric.WR{Op: fabric.OpWrite, Local: local, Remote: to})
+		}
+		r.a.post(append(wrs, r.a.send(round, "go"))...)
+		r.b.got(round, 2)
+		in := r.b.mem[memBytes/2 : memBytes/2+int(3*third)]
+		if !bytes.Equal(in, bytes.Repeat([]byte{byte(round + 1)}, len(in))) {
+			t.Fatalf("round %d: the message overtook a write", round)
+		}
+		r.a.done(round, errs.OK)
+	}
+}
+
+func testWriteThenImm(t *testing.T, cfg Config) {
+	r := newRig(t, cfg)
+	rem := r.b.grant(memBytes/2, 16, fabric.RemoteWrite)
+	for round := range uint64(50) {
+		r.b.recv(round, 0)
+		var word [8]byte
+		binary.BigEndian.PutUint64(word[:], round)
+		plain := r.a.write(round, 0, string(word[:]), rem)
+		plain.Flags = fabric.FlagInline
+		imm := r.a.write(round, 8, string(word[:]), rem.Slice(8, 8))
+		imm.Op, imm.Imm = fabric.OpWriteImm, uint32(round)
+		r.a.post(plain, imm)
+		r.b.got(round, 8)
+		for off := 0; off < 16; off += 8 {
+			if got := binary.BigEndian.Uint64(r.b.mem[memBytes/2+off:]); got != round {
+				t.Fatalf("round %d: memory holds %d", round, got)
+			}
+		}
+		r.a.done(round, errs.OK)
+	}
+}
+
+func testFence(t *testing.T, cfg Config) {
+	r := newRig(t, cfg)
+	const size = 30000
+	rights := fabric.RemoteRead | fabric.RemoteWrite
+	rem := r.b.grant(0, size, rights)
+	for round := range 30 {
+		old := bytes.Repeat([]byte{byte(round)}, size)
+		next := r.a.piece(size, size)
+		for i := range next {
+			next[i] = byte(round + 1)
+		}
+		write := fabric.WR{
+			Op: fabric.OpWrite, Flags: fabric.FlagSignaled | fabric.FlagFence, Context: 2, Remote: rem,
+			Local: []fabric.Sge{{Reg: r.a.reg, Buf: next}},
+		}
+		read := r.a.read(1, 0, rem)
+		r.a.post(read, write)
+		r.a.done(1, errs.OK) // the fence puts it first
+		r.a.done(2, errs.OK)
+		if !bytes.Equal(r.a.mem[:size], old) {
+			t.Fatalf("round %d: the read saw a write from behind the fence", round)
+		}
+	}
+}
+
+func testReadAfterWrite(t *testing.T, cfg Config) {
+	r := newRig(t, cfg)
+	rem := r.b.grant(0, 8, fabric.RemoteRead|fabric.RemoteWrite)
+	for round := range uint64(50) {
+		var word [8]byte
+		binary.BigEndian.PutUint64(word[:], round+1)
+		write := r.a.write(1, 0, string(word[:]), rem)
+		write.Flags = 0
+		r.a.post(write, r.a.read(2, 64, rem))
+		r.a.done(2, errs.OK)
+		if got := binary.BigEndian.Uint64(r.a.mem[64:]); got != round+1 {
+			t.Fatalf("round %d: the read saw %d", round, got)
+		}
+	}
+}
+
+func testSelective(t *testing.T, cfg Config) {
+	r := newRig(t, cfg)
+	rem := r.b.grant(0, 64, fabric.RemoteRead|fabric.RemoteWrite)
+	for i := range uint64(8) {
+		r.b.recv(100+i, 16)
+	}
+	for i := range uint64(8) {
+		silent := []fabric.WR{
+			r.a.send(i, "silent"), r.a.write(i, 0, "silent", rem), r.a.read(i, 256, rem),
+		}
+		for j := range silent {
+			silent[j].Flags = 0
+		}
+		r.a.post(silent...)
+	}
+	last := r.a.write(99, 64, "asked", rem)
+	last.Flags |= fabric.FlagFence
+	r.a.post(last)
+	r.a.done(99, errs.OK)
+	for i := range uint64(8) {
+		r.b.got(100+i, 6)
+	}
+	r.barrier()
+	r.a.nothing()
+	r.b.nothing()
+}
+
+func testFailuresComplete(t *testing.T, cfg Config) {
+	r := newRig(t, cfg)
+	rem := r.b.grant(0, 64, fabric.RemoteWrite)
+	bad := rem
+	bad.Key ^= 1 << 40
+	for round := range uint64(10) {
+		var wrs []fabric.WR
+		for i := range uint64(6) {
+			to := rem
+			if i%2 == 1 {
+				to = bad
+			}
+			wr := r.a.write(round*10+i, int(i)*64, "data", to)
+			wr.Flags = 0
+			wrs = append(wrs, wr)
+		}
+		r.b.recv(round, 8)
+		r.a.post(append(wrs, r.a.send(round*10+6, "end"))...)
+		for _, i := range []uint64{1, 3, 5} {
+			if c := r.a.done(round*10+i, errs.Perm); c.Op != fabric.OpWrite {
+				t.Fatalf("completion %+v", c)
+			}
+		}
+		r.a.done(round*10+6, errs.OK)
+		r.b.got(round, 3)
+	}
+	r.a.nothing()
+}
+
+func testSilentPlaces(t *testing.T, cfg Config) {
+	r := newRig(t, cfg)
+	rem := r.b.grant(0, 64, fabric.RemoteWrite)
+	for round := range uint64(20) { // many times the depth in all, always with one signalled
+		var wrs []fabric.WR
+		for range depth - 1 {
+			wr := r.a.write(1, 0, "x", rem)
+			wr.Flags = 0
+			wrs = append(wrs, wr)
+		}
+		r.a.post(append(wrs, r.a.write(round, 64, "y", rem))...)
+		r.a.done(round, errs.OK)
+	}
+	r.a.nothing()
+}

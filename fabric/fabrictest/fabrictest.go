@@ -1,0 +1,67 @@
+// Package fabrictest is the definition of what a fabric provider must do: a suite of named cases that
+// every provider runs from its own tests. A provider that cannot do a case lists its name in
+// Config.Exclude with the reason, and the reason is printed.
+//
+// It does not test speed limits (Bench only measures) nor what one provider alone has, such as the
+// frames of tcp.
+//
+// Read this file first (the table of cases), then rig.go (two connected sides), then the case_*.go.
+package fabrictest
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluice-storage/sluice/fabric"
+)
+
+// Config tells the suite how to get at a provider.
+type Config struct {
+	// Open makes a domain that the suite closes. All domains that one Config opens reach each other.
+	// The function beside it gives an address to listen on, a fresh one at each call.
+	Open func(t testing.TB) (fabric.Domain, func() string)
+
+	// Exclude names cases that the provider cannot do, with the reason.
+	Exclude map[string]string
+}
+
+// testCase is one named promise of the contract.
+type testCase struct {
+	name string
+	run  func(t *testing.T, cfg Config)
+}
+
+func allCases() []testCase {
+	var all []testCase
+	for _, list := range [][]testCase{
+		connectCases(), messageCases(), writeCases(), readCases(), orderCases(), queueCases(),
+		grantCases(), deathCases(), misuseCases(), modelCases(),
+	} {
+		all = append(all, list...)
+	}
+	return all
+}
+
+// Run runs every case that is not excluded and then looks for goroutines left behind.
+func Run(t *testing.T, cfg Config) {
+	before := goleak.IgnoreCurrent()
+	known := map[string]bool{}
+	for _, c := range allCases() {
+		known[c.name] = true
+		t.Run(c.name, func(t *testing.T) {
+			if why, ok := cfg.Exclude[c.name]; ok {
+				t.Skipf("excluded: %s", why)
+			}
+			c.run(t, cfg)
+		})
+	}
+	for name := range cfg.Exclude {
+		if !known[name] {
+			t.Errorf("excluded case %q does not exist", name)
+		}
+	}
+	if err := goleak.Find(before); err != nil {
+		t.Errorf("goroutines left behind: %v", err)
+	}
+}
