@@ -1,9 +1,10 @@
-// Package stripe is the contract of an I/O server's local store: sparse objects, each one stripe of one
-// file, that come to life with their first write. A store keeps bytes, sizes and the few numbers that
-// fence old writers; it knows neither files nor layouts nor the network.
+// Package stripe is the contract of an I/O server's local store: sparse objects, each one stripe
+// of one file, that come to life with their first write. A store keeps bytes, sizes and the few
+// numbers that fence old writers; it knows neither files nor layouts nor the network.
 //
-// Engines live below it (filestore: one file an object; memstore). stripetest is the definition of what an
-// engine must do, crashes included.
+// Engines live below it (filestore: one file an object; memstore). stripetest is the definition
+// of what an engine must do; hook/fault wraps an engine with faults and delays for the tests of
+// others.
 //
 // Read stripe.go first, then stripetest.
 package stripe
@@ -55,28 +56,32 @@ type Extent struct {
 // Space is the store's room.
 type Space struct{ Total, Free int64 }
 
-// Store is an engine. All methods are safe for concurrent use, on the same object too: writes that do
-// not overlap keep all their bytes; where they overlap each byte is one writer's. Buffers belong to the
-// caller again when a call returns. Errors: errs.Stale (the stamp's TruncSeq is older than the object's:
-// refresh and retry), errs.Fenced (below the file's minimal generation), errs.NoSpace, errs.Corrupt
-// (concerns the read only), errs.IO (after a failed write or sync the store refuses writes with this
-// kind: a state that nobody knows must not be built upon), errs.Closed.
+// Store is an engine. All methods are safe for concurrent use, on the same object too: writes
+// that do not overlap keep all their bytes; where they overlap each byte is one writer's. Buffers
+// belong to the caller again when a call returns. Errors: errs.Stale (the stamp's TruncSeq is
+// older than the object's: refresh and retry), errs.Fenced (below the file's minimal generation),
+// errs.NoSpace, errs.Corrupt (concerns the read only), errs.IO (after a failed write or sync the
+// store refuses writes with this kind: a state that nobody knows must not be built upon),
+// errs.Closed.
 type Store interface {
 	// ReadAt fills the buffers, all of them, with the object's bytes from off on. What was never
 	// written, an absent object included, reads as zeroes.
 	ReadAt(ctx context.Context, id ObjectID, bufs [][]byte, off int64) error
 
 	// WriteAt stores the buffers at off. The object comes to life if it does not exist.
-	WriteAt(ctx context.Context, id ObjectID, bufs [][]byte, off int64, st wire.Stamp, d Durability) error
+	WriteAt(ctx context.Context, id ObjectID, bufs [][]byte, off int64, st wire.Stamp,
+		d Durability) error
 
-	// Truncate cuts or extends the object to size and remembers the stamp's TruncSeq: writes that carry
-	// an older one are refused from then on, so that bytes from before never come back. Repeating
-	// it is harmless; an older TruncSeq is refused with errs.Stale. An absent object comes to life only when
-	// TruncSeq is above 0 (somebody must remember it). Durable on return.
+	// Truncate cuts or extends the object to size and remembers the stamp's TruncSeq: writes that
+	// carry an older one are refused from then on, so that bytes from before never come back.
+	// Repeating it is harmless: a TruncSeq above 0 that the object has applied already changes
+	// nothing, whatever was written since. An older TruncSeq is refused with errs.Stale. An
+	// absent object comes to life only when TruncSeq is above 0 (somebody must remember it).
+	// Durable on return.
 	Truncate(ctx context.Context, id ObjectID, size int64, st wire.Stamp) error
 
-	// Sync returns when every write of the object that was acknowledged before is on stable storage.
-	// The zero ObjectID means all objects.
+	// Sync returns when every write of the object that was acknowledged before is on stable
+	// storage. The zero ObjectID means all objects.
 	Sync(ctx context.Context, id ObjectID) error
 
 	// Close syncs everything and releases the store.
@@ -88,8 +93,8 @@ type Remover interface {
 	Remove(ctx context.Context, id ObjectID) error
 }
 
-// Puncher can turn a range into a hole that reads as zeroes. The size does not change. Subject to the
-// same stamp checks as a write.
+// Puncher can turn a range into a hole that reads as zeroes. The size does not change. Subject to
+// the same stamp checks as a write.
 type Puncher interface {
 	Punch(ctx context.Context, id ObjectID, off, length int64, st wire.Stamp, d Durability) error
 }
@@ -99,8 +104,8 @@ type Stater interface {
 	Stat(ctx context.Context, id ObjectID) (Info, error)
 }
 
-// Mapper tells which parts of [off, off+length) are data and which are holes: extents in order that
-// cover the range exactly, at most max of them (the rest is left out).
+// Mapper tells which parts of [off, off+length) are data and which are holes: extents in order
+// that cover the range exactly, at most max of them (the rest is left out).
 type Mapper interface {
 	Map(ctx context.Context, id ObjectID, off, length int64, max int) ([]Extent, error)
 }
@@ -110,16 +115,17 @@ type Lister interface {
 	List(ctx context.Context, fn func(Info) bool) error
 }
 
-// Fencer refuses all requests for generations of the file below gen from now on, durably. It never
-// goes back: a smaller gen changes nothing.
+// Fencer refuses all requests for generations of the file below gen from now on, durably. It
+// never goes back: a smaller gen changes nothing. When it returns no older request is under way
+// any more. Remove and List still work: somebody must clean up.
 type Fencer interface {
 	SetMinGeneration(ctx context.Context, file uint64, gen uint32) error
 }
 
-// Keeper tells what a restart means to volatile writes. The verifier stays the same as long as every
-// acknowledged volatile write is still there: a store on files keeps it until the host reboots, a
-// store in memory until the process ends. A client whose writes were acknowledged under one verifier and
-// who syncs under another knows that they may be lost.
+// Keeper tells what a restart means to volatile writes. The verifier stays the same as long as
+// every acknowledged volatile write is still there: a store on files keeps it until the host
+// reboots, a store in memory until the process ends. A client whose writes were acknowledged
+// under one verifier and who syncs under another knows that they may be lost.
 type Keeper interface {
 	Verifier() uint64
 }

@@ -1,0 +1,65 @@
+package stripe
+
+import (
+	"context"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// The checks below are the same for every engine, so that all of them refuse alike.
+
+// BufBytes adds up the lengths of the buffers.
+func BufBytes(bufs [][]byte) int64 {
+	var n int64
+	for _, b := range bufs {
+		n += int64(len(b))
+	}
+	return n
+}
+
+// CheckRange refuses a request whose context has ended, that names no object, or whose range no
+// object can hold.
+func CheckRange(ctx context.Context, op string, id ObjectID, off, length int64) error {
+	if err := CheckID(ctx, op, id); err != nil {
+		return err
+	}
+	switch {
+	case off < 0 || length < 0:
+		return errs.Newf(errs.Invalid, op, id.name(), "offset %d, length %d is negative", off, length)
+	case off > MaxObjectBytes || length > MaxObjectBytes-off:
+		return errs.Newf(errs.TooBig, op, id.name(),
+			"offset %d plus length %d is above the limit of %d", off, length, int64(MaxObjectBytes))
+	}
+	return nil
+}
+
+// CheckID refuses a request whose context has ended or that names no object.
+func CheckID(ctx context.Context, op string, id ObjectID) error {
+	if err := ctx.Err(); err != nil {
+		return errs.Wrap(op, id.name(), err)
+	}
+	if id == (ObjectID{}) {
+		return errs.Newf(errs.Invalid, op, "", "the zero id names no object")
+	}
+	return nil
+}
+
+// CheckStamp refuses a request from before the truncation that the object has seen last.
+func CheckStamp(op string, id ObjectID, have uint64, st wire.Stamp) error {
+	if st.TruncSeq >= have {
+		return nil
+	}
+	return errs.Newf(errs.Stale, op, id.name(),
+		"truncate sequence %d is older than the object's %d", st.TruncSeq, have)
+}
+
+// CheckFence refuses a generation below the file's minimal one.
+func CheckFence(op string, id ObjectID, minGen uint32) error {
+	if id.Gen >= minGen {
+		return nil
+	}
+	return errs.Newf(errs.Fenced, op, id.name(), "generation is below %d", minGen)
+}
+
+func (id ObjectID) name() string { return "object " + id.String() }

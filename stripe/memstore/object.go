@@ -1,0 +1,171 @@
+package memstore
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// pageBytes is the unit of allocation: small enough for sparse objects, large enough that a
+// megabyte costs few map lookups.
+const pageBytes = 16 << 10
+
+type page [pageBytes]byte
+
+// budget counts pages against Options.MaxBytes.
+type budget struct {
+	total int64
+	left  atomic.Int64
+}
+
+// take reserves n pages, all or none.
+func (b *budget) take(n int64) bool {
+	if b.left.Add(-n) >= 0 {
+		return true
+	}
+	b.left.Add(n)
+	return false
+}
+
+// object is one sparse object. A page that is missing reads as zeroes; bytes of a page beyond size
+// are zeroes always, so that growing shows nothing old.
+type object struct {
+	budget *budget
+
+	mu       sync.RWMutex
+	size     int64
+	truncSeq uint64
+	pages    map[int64]*page
+}
+
+// eachPage calls fn for every page that [off, off+n) touches, with the part of the page.
+func eachPage(off, n int64, fn func(index int64, lo, hi int64)) {
+	for n > 0 {
+		lo := off % pageBytes
+		hi := min(lo+n, pageBytes)
+		fn(off/pageBytes, lo, hi)
+		off += hi - lo
+		n -= hi - lo
+	}
+}
+
+func (o *object) read(bufs [][]byte, off int64) {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	for _, b := range bufs {
+		eachPage(off, int64(len(b)), func(index, lo, hi int64) {
+			if p := o.pages[index]; p != nil {
+				copy(b, p[lo:hi])
+			} else {
+				clear(b[:hi-lo])
+			}
+			b = b[hi-lo:]
+			off += hi - lo
+		})
+	}
+}
+
+func (o *object) write(id stripe.ObjectID, bufs [][]byte, off, n int64, st wire.Stamp) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err := stripe.CheckStamp("", id, o.truncSeq, st); err != nil {
+		return err
+	}
+	if err := o.growLocked(off, n); err != nil {
+		return err
+	}
+	for _, b := range bufs {
+		eachPage(off, int64(len(b)), func(index, lo, hi int64) {
+			copy(o.pages[index][lo:hi], b)
+			b = b[hi-lo:]
+			off += hi - lo
+		})
+	}
+	if n > 0 {
+		o.size = max(o.size, off)
+	}
+	return nil
+}
+
+// growLocked allocates the missing pages of the range, all or none.
+func (o *object) growLocked(off, n int64) error {
+	var missing int64
+	if n > o.budget.total*pageBytes {
+		return errs.NoSpace // and no walk over more pages than there can be
+	}
+	eachPage(off, n, func(index, _, _ int64) {
+		if o.pages[index] == nil {
+			missing++
+		}
+	})
+	if !o.budget.take(missing) {
+		return errs.NoSpace
+	}
+	eachPage(off, n, func(index, _, _ int64) {
+		if o.pages[index] == nil {
+			o.pages[index] = new(page)
+		}
+	})
+	return nil
+}
+
+func (o *object) truncate(id stripe.ObjectID, size int64, st wire.Stamp) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err := stripe.CheckStamp("memstore.Truncate", id, o.truncSeq, st); err != nil {
+		return err
+	}
+	if st.TruncSeq > 0 && st.TruncSeq == o.truncSeq {
+		return nil
+	}
+	o.truncSeq = st.TruncSeq
+	if size < o.size {
+		o.dropLocked(size, o.size-size)
+	}
+	o.size = size
+	return nil
+}
+
+func (o *object) punch(id stripe.ObjectID, off, length int64, st wire.Stamp) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err := stripe.CheckStamp("memstore.Punch", id, o.truncSeq, st); err != nil {
+		return err
+	}
+	o.dropLocked(off, min(length, o.size-off))
+	return nil
+}
+
+// dropLocked frees the pages that lie inside the range and zeroes the parts of those that do not.
+// It walks the pages that exist, since the range may be as long as an object can be.
+func (o *object) dropLocked(off, n int64) {
+	end := off + n
+	for index, p := range o.pages {
+		lo, hi := max(off-index*pageBytes, 0), min(end-index*pageBytes, pageBytes)
+		switch {
+		case lo >= hi:
+		case lo == 0 && (hi == pageBytes || end >= o.size):
+			delete(o.pages, index)
+			o.budget.left.Add(1)
+		default:
+			clear(p[lo:hi])
+		}
+	}
+}
+
+// free gives all pages back. The object must be out of reach.
+func (o *object) free() {
+	o.budget.left.Add(int64(len(o.pages)))
+	o.pages = nil
+}
+
+func (o *object) info(id stripe.ObjectID) stripe.Info {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return stripe.Info{
+		ID: id, Size: o.size, Allocated: int64(len(o.pages)) * pageBytes, TruncSeq: o.truncSeq,
+	}
+}
