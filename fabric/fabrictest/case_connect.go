@@ -34,8 +34,8 @@ func testHello(t *testing.T, cfg Config) {
 		t.Fatalf("b sees %+v, want %+v", epB.Peer(), want)
 	}
 	want = fabric.Hello{
-		Version: fabric.HelloVersion, MaxMessage: uint32(r.b.dom.Caps().MaxMessage), RecvDepth: depth,
-		Token: b.Hello.Token,
+		Version: fabric.HelloVersion, RecvDepth: depth, Token: b.Hello.Token,
+		MaxMessage: uint32(r.b.dom.Caps().MaxMessage),
 	}
 	if epA.Peer() != want {
 		t.Fatalf("a sees %+v, want %+v", epA.Peer(), want)
@@ -91,7 +91,8 @@ func testDialGivesUp(t *testing.T, cfg Config) {
 	defer cancel()
 	_, err := r.a.dom.Connector().Dial(ctx, r.listen.Addr().String(), r.a.config())
 	wantKind(t, err, errs.TimedOut)
-	// Nobody waits for that peer any more; the next one is served, whatever Accept says of the first.
+	// Nobody waits for that peer any more; the next one is served, whatever Accept says of the
+	// first.
 	ctx, cancel = context.WithTimeout(context.Background(), patience)
 	done := make(chan struct{})
 	go func() {

@@ -29,6 +29,8 @@ func testPostMisuse(t *testing.T, cfg Config) {
 	check(t, err)
 	check(t, closed.Close())
 	local := r.a.sge(0, "8 bytes!")
+	foreign := fabric.Sge{Reg: r.b.reg, Buf: r.b.piece(0, 8)}
+	outside := fabric.Sge{Reg: r.a.reg, Buf: make([]byte, 8)}
 	op := func(o fabric.Op, change func(*fabric.WR)) fabric.WR {
 		wr := fabric.WR{Op: o, Local: local, Remote: rem}
 		change(&wr)
@@ -45,9 +47,9 @@ func testPostMisuse(t *testing.T, cfg Config) {
 		"inline read":         op(fabric.OpRead, flag(fabric.FlagInline)),
 		"shorter than remote": op(fabric.OpWrite, func(wr *fabric.WR) { wr.Remote.Len++ }),
 		"longer than remote":  op(fabric.OpRead, func(wr *fabric.WR) { wr.Remote.Len-- }),
-		"foreign region":      op(fabric.OpSend, set(fabric.Sge{Reg: r.b.reg, Buf: r.b.piece(0, 8)})),
+		"foreign region":      op(fabric.OpSend, set(foreign)),
 		"closed region":       op(fabric.OpSend, set(fabric.Sge{Reg: closed, Buf: closed.Bytes()})),
-		"outside its region":  op(fabric.OpSend, set(fabric.Sge{Reg: r.a.reg, Buf: make([]byte, 8)})),
+		"outside its region":  op(fabric.OpSend, set(outside)),
 		"longer than the peer takes": op(fabric.OpSend,
 			set(fabric.Sge{Reg: r.a.reg, Buf: r.a.piece(0, 101)})),
 		"inline too long": op(fabric.OpSend, func(wr *fabric.WR) {

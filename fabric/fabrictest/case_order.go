@@ -82,8 +82,8 @@ func testFence(t *testing.T, cfg Config) {
 			next[i] = byte(round + 1)
 		}
 		write := fabric.WR{
-			Op: fabric.OpWrite, Flags: fabric.FlagSignaled | fabric.FlagFence, Context: 2, Remote: rem,
-			Local: []fabric.Sge{{Reg: r.a.reg, Buf: next}},
+			Op: fabric.OpWrite, Flags: fabric.FlagSignaled | fabric.FlagFence, Context: 2,
+			Remote: rem, Local: []fabric.Sge{{Reg: r.a.reg, Buf: next}},
 		}
 		read := r.a.read(1, 0, rem)
 		r.a.post(read, write)

@@ -127,8 +127,13 @@ func testWriteEmpty(t *testing.T, cfg Config) {
 		fabric.WR{Op: fabric.OpRead, Flags: sig | fabric.FlagFence, Context: 2},
 		fabric.WR{Op: fabric.OpWriteImm, Flags: sig | fabric.FlagFence, Context: 3, Imm: 8},
 	)
-	for i := range uint64(3) {
-		r.a.done(i+1, errs.OK)
+	left := map[uint64]bool{1: true, 2: true, 3: true}
+	for len(left) > 0 {
+		c := r.a.waitSend()
+		if c.Err != nil || !left[c.Context] {
+			t.Fatalf("completion %+v", c)
+		}
+		delete(left, c.Context)
 	}
 	if c := r.b.got(4, 0); !c.WithImm || c.Imm != 8 {
 		t.Fatalf("completion %+v", c)

@@ -1,6 +1,6 @@
-// Package fabrictest is the definition of what a fabric provider must do: a suite of named cases that
-// every provider runs from its own tests. A provider that cannot do a case lists its name in
-// Config.Exclude with the reason, and the reason is printed.
+// Package fabrictest is the definition of what a fabric provider must do: a suite of named cases
+// that every provider runs from its own tests. A provider that cannot do a case lists its name
+// in Config.Exclude with the reason, and the reason is printed.
 //
 // It does not test speed limits (Bench only measures) nor what one provider alone has, such as the
 // frames of tcp.
@@ -18,8 +18,8 @@ import (
 
 // Config tells the suite how to get at a provider.
 type Config struct {
-	// Open makes a domain that the suite closes. All domains that one Config opens reach each other.
-	// The function beside it gives an address to listen on, a fresh one at each call.
+	// Open makes a domain that the suite closes. All domains that one Config opens reach each
+	// other. The function beside it gives an address to listen on, a fresh one at each call.
 	Open func(t testing.TB) (fabric.Domain, func() string)
 
 	// Exclude names cases that the provider cannot do, with the reason.

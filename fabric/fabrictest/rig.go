@@ -214,7 +214,8 @@ func (r *rig) barrier() {
 	buf := r.b.piece(memBytes-16, 16) // cases leave these alone at both sides
 	check(r.t, r.b.ep.PostRecv([]fabric.Recv{{Context: mark, Reg: r.b.reg, Buf: buf}}))
 	r.a.post(fabric.WR{
-		Op: fabric.OpSend, Flags: fabric.FlagSignaled, Context: mark, Local: r.a.sge(memBytes-16, "mark"),
+		Op: fabric.OpSend, Flags: fabric.FlagSignaled, Context: mark,
+		Local: r.a.sge(memBytes-16, "mark"),
 	})
 	isMark := func(c fabric.Completion) bool { return c.Context == mark }
 	for _, s := range []*side{r.a, r.b} {
