@@ -7,8 +7,9 @@ import "context"
 //
 // All methods are called concurrently, from many connections. Offsets and lengths are validated by
 // the server before the call: 0 <= off, off+len <= Size(). An error's kind (package errs) decides the
-// NBD error that the client sees: NoSpace -> ENOSPC, Perm/ReadOnly -> EPERM, Invalid -> EINVAL,
-// Unsupported -> ENOTSUP, Shutdown -> ESHUTDOWN, everything else -> EIO.
+// NBD error that the client sees: NoSpace/Quota/TooBig -> ENOSPC, Perm/Access/ReadOnly -> EPERM,
+// Invalid -> EINVAL, Unsupported -> ENOTSUP for a fast zero (the protocol allows it nowhere else) and
+// EINVAL otherwise, Shutdown -> ESHUTDOWN, everything else -> EIO.
 type Export interface {
 	// Size is the device's size in bytes. It does not change while the export is open.
 	Size() int64
@@ -21,7 +22,8 @@ type Export interface {
 	// caller again when it returns.
 	WriteAt(ctx context.Context, p []byte, off int64, fua bool) error
 
-	// Flush returns when every write that was acknowledged before the call, on any connection, is durable.
+	// Flush returns when every write that was acknowledged before the call, on any connection, is
+	// durable.
 	Flush(ctx context.Context) error
 
 	// Close releases the export. No other call is under way or follows.
@@ -76,4 +78,17 @@ type Describer interface {
 // payload. Without it the server states 1, 4096 and its own limit.
 type Sizer interface {
 	BlockSizes() (minimum, preferred, maximum uint32)
+}
+
+// Instant is an Export none of whose calls waits for a device or a peer. The server then runs its
+// requests on the goroutine that reads them, which spares the handing over.
+type Instant interface {
+	Instant() bool
+}
+
+// NowReader is an Export that can tell whether a read needs waiting: ReadNow fills p and returns true
+// if that takes no waiting, and otherwise returns false at once with p's content undefined. The server
+// asks it for small reads before it hands them to ReadAt on another goroutine.
+type NowReader interface {
+	ReadNow(p []byte, off int64) bool
 }

@@ -1,0 +1,69 @@
+package nbd
+
+import "unicode/utf8"
+
+// request is one request from its header to its reply. Requests are reused; while one is under way
+// it belongs to the goroutine that reads, then to the one that runs it, then to the replier.
+type request struct {
+	header
+	buf     []byte // payload of a write, data of a read, descriptors of a block status
+	cost    int64  // bytes of the budgets that buf holds
+	release func() // gives back what an export lent by Slice
+
+	errno    uint32
+	message  string
+	errorOff uint64 // where a read failed
+	located  bool   // errorOff is set
+
+	chunks  []chunk
+	extents []Extent // scratch for Map
+}
+
+// chunk is one piece of a reply's content.
+type chunk struct {
+	kind   uint16 // chunkOffsetData, chunkOffsetHole or chunkBlockStatus
+	offset uint64
+	length uint32 // of data or of the hole
+	data   []byte
+}
+
+func (r *request) fail(errno uint32, message string) {
+	r.errno, r.message = errno, clip(message)
+	clear(r.chunks)
+	r.chunks = r.chunks[:0]
+}
+
+func (r *request) failAt(errno uint32, message string, off uint64) {
+	r.fail(errno, message)
+	r.errorOff, r.located = off, true
+}
+
+func (r *request) add(kind uint16, offset uint64, length uint32, data []byte) {
+	r.chunks = append(r.chunks, chunk{kind: kind, offset: offset, length: length, data: data})
+}
+
+func (r *request) dataBytes() int {
+	n := 0
+	for i := range r.chunks {
+		n += len(r.chunks[i].data)
+	}
+	return n
+}
+
+// reset forgets everything but the scratch space.
+func (r *request) reset() {
+	clear(r.chunks)
+	*r = request{chunks: r.chunks[:0], extents: r.extents[:0]}
+}
+
+// clip bounds a message without cutting a character in two.
+func clip(s string) string {
+	if len(s) <= messageMax {
+		return s
+	}
+	n := messageMax
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}

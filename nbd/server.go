@@ -1,0 +1,284 @@
+package nbd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+)
+
+// Server serves a table of exports on any number of listeners. Its life: NewServer, Serve for each
+// listener (or ServeConn for each connection), Shutdown.
+//
+// A connection's life: greeting and options (handshake.go, options.go) until one export is chosen;
+// then one goroutine reads requests (conn.go), checks them (check.go) and either runs them itself or
+// hands them to the connection's workers (execute.go); whoever finishes a request queues its reply,
+// and one of them at a time writes all that is queued (reply.go).
+type Server struct {
+	cfg     Config
+	table   []*shared
+	byName  map[string]*shared
+	memory  *budget
+	buffers *pool
+	reqs    sync.Pool
+	zeroes  []byte // what WRITE_ZEROES writes through exports that are no Zeroer; never written to
+
+	draining atomic.Bool
+	evicted  atomic.Int64
+	panics   atomic.Int64
+	clock    atomic.Int64 // watchdog ticks; stamps of stalled connections compare to it
+
+	mu        sync.Mutex
+	listeners map[net.Listener]struct{}
+	conns     map[*conn]struct{}
+	accepted  int64
+	refused   int64
+	gone      counters      // of connections that ended
+	watching  bool          // the watchdog was started
+	idle      chan struct{} // closed when draining and the last connection has ended
+	idleDone  bool
+
+	stop     chan struct{} // closed to end the watchdog
+	stopOnce sync.Once
+	watchdog sync.WaitGroup
+}
+
+// NewServer makes a server for entries. It opens none of them.
+func NewServer(cfg Config, entries ...Entry) (*Server, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	s := &Server{
+		cfg:       cfg,
+		byName:    make(map[string]*shared),
+		memory:    newBudget(cfg.MemoryBytes),
+		buffers:   &pool{idleMax: cfg.MemoryBytes / 4},
+		zeroes:    make([]byte, zeroPieceBytes),
+		listeners: make(map[net.Listener]struct{}),
+		conns:     make(map[*conn]struct{}),
+		idle:      make(chan struct{}),
+		stop:      make(chan struct{}),
+	}
+	s.reqs.New = func() any { return new(request) }
+	for _, e := range entries {
+		if err := e.validate(); err != nil {
+			return nil, err
+		}
+		if _, taken := s.byName[e.Name]; taken {
+			return nil, errs.Newf(errs.Exists, "nbd.NewServer", e.Name, "two entries of one name")
+		}
+		sh := &shared{entry: e, cfg: cfg, keep: e.Keep}
+		s.table = append(s.table, sh)
+		s.byName[e.Name] = sh
+	}
+	return s, nil
+}
+
+// find resolves a name; the empty one is the default export.
+func (s *Server) find(name string) *shared {
+	if sh, ok := s.byName[name]; ok {
+		return sh
+	}
+	if name == "" && len(s.table) > 0 {
+		return s.table[0]
+	}
+	return nil
+}
+
+// Serve accepts connections on ln until Shutdown, then returns nil; otherwise the listener's error.
+// It closes ln.
+func (s *Server) Serve(ln net.Listener) error {
+	s.mu.Lock()
+	if s.draining.Load() {
+		s.mu.Unlock()
+		_ = ln.Close() // nobody was promised anything on it
+		return errs.New(errs.Shutdown, "nbd.Serve", ln.Addr().String(), nil)
+	}
+	s.listeners[ln] = struct{}{}
+	s.mu.Unlock()
+	defer s.closeListener(ln)
+	for pause := time.Duration(0); ; {
+		nc, err := ln.Accept()
+		if err == nil {
+			pause = 0
+			go s.ServeConn(nc)
+			continue
+		}
+		if s.draining.Load() {
+			return nil
+		}
+		if !acceptAgain(err) {
+			return errs.Wrap("nbd.Serve", ln.Addr().String(), err)
+		}
+		// Out of file descriptors, most likely: others must end first.
+		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+		s.cfg.Logger.Warn("nbd: accept failed, pausing", "err", err, "pause", pause)
+		time.Sleep(pause)
+	}
+}
+
+func acceptAgain(err error) bool {
+	var ne net.Error
+	if errors.Is(err, net.ErrClosed) {
+		return false
+	}
+	//lint:ignore SA1019 Accept has no other way to tell a passing lack of descriptors
+	return errors.As(err, &ne) && ne.Temporary()
+}
+
+func (s *Server) closeListener(ln net.Listener) {
+	s.mu.Lock()
+	delete(s.listeners, ln)
+	s.mu.Unlock()
+	_ = ln.Close() // closed twice after Shutdown, which is harmless
+}
+
+// ServeConn serves one connection to its end and closes it. A panic on the way ends only this
+// connection.
+func (s *Server) ServeConn(nc net.Conn) {
+	c := newConn(s, nc)
+	if !s.admit(c) {
+		_ = nc.Close() // nothing was sent
+		return
+	}
+	defer s.dismiss(c)
+	defer func() {
+		if p := recover(); p != nil {
+			c.panicked(p, debug.Stack())
+		}
+	}()
+	log := s.cfg.Logger.With("peer", nc.RemoteAddr().String())
+	log.Debug("nbd: connected")
+	if err := c.serve(); err != nil {
+		log.Info("nbd: connection ended", "err", err)
+		return
+	}
+	log.Debug("nbd: disconnected")
+}
+
+func (s *Server) admit(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining.Load() || len(s.conns) >= s.cfg.MaxConns {
+		s.refused++
+		return false
+	}
+	s.accepted++
+	s.conns[c] = struct{}{}
+	if !s.watching {
+		s.watching = true
+		s.watchdog.Go(s.watch)
+	}
+	return true
+}
+
+func (s *Server) dismiss(c *conn) {
+	c.close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+	c.count.addTo(&s.gone)
+	s.checkIdleLocked()
+}
+
+func (s *Server) checkIdleLocked() {
+	if s.draining.Load() && len(s.conns) == 0 && !s.idleDone {
+		s.idleDone = true
+		close(s.idle)
+	}
+}
+
+// Shutdown stops accepting, completes what is under way, answers new requests with ESHUTDOWN for
+// Config.DrainGrace, closes all connections and then the exports. When ctx ends first, connections
+// are cut and requests cancelled; exports then close as their last request returns.
+func (s *Server) Shutdown(ctx context.Context) error {
+	for _, c := range s.beginDrain() {
+		c.drain()
+	}
+	var failed []error
+	select {
+	case <-s.idle:
+	case <-ctx.Done():
+		failed = append(failed, errs.Wrap("nbd.Shutdown", "", ctx.Err()))
+		for _, c := range s.snapshot() {
+			c.cut()
+		}
+	}
+	s.stopOnce.Do(func() { close(s.stop) })
+	s.watchdog.Wait()
+	for _, sh := range s.table {
+		failed = append(failed, sh.letGo())
+	}
+	return errors.Join(failed...)
+}
+
+// beginDrain closes the listeners and returns the connections that are left to drain.
+func (s *Server) beginDrain() []*conn {
+	s.mu.Lock()
+	s.draining.Store(true)
+	var open []net.Listener
+	for ln := range s.listeners {
+		open = append(open, ln)
+	}
+	s.checkIdleLocked()
+	s.mu.Unlock()
+	for _, ln := range open {
+		_ = ln.Close() // Serve sees it and returns
+	}
+	return s.snapshot()
+}
+
+func (s *Server) snapshot() []*conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		list = append(list, c)
+	}
+	return list
+}
+
+const watchInterval = time.Second
+
+// watch looks once a second for connections that hold memory without moving a byte while others wait
+// for it, and for workers that have nothing to do.
+func (s *Server) watch() {
+	ticker := time.NewTicker(watchInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			s.watchOnce(s.clock.Add(1))
+		case <-s.stop:
+			return
+		}
+	}
+}
+
+func (s *Server) watchOnce(now int64) {
+	_, _, _, waiting := s.memory.snapshot()
+	allowed := int64((s.cfg.StallTimeout + watchInterval - 1) / watchInterval)
+	for _, c := range s.snapshot() {
+		c.retireIdleWorkers()
+		if waiting > 0 && c.stalledFor(now) > allowed {
+			s.evicted.Add(1)
+			s.cfg.Logger.Warn("nbd: connection stalled while others wait for memory, closing it",
+				"peer", c.nc.RemoteAddr().String())
+			c.cut()
+		}
+	}
+}
+
+func (c *conn) panicked(p any, stack []byte) {
+	c.srv.panics.Add(1)
+	c.srv.cfg.Logger.Error("nbd: panic, closing the connection",
+		"panic", fmt.Sprint(p), "stack", string(stack))
+	c.cut()
+}
