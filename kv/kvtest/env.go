@@ -13,8 +13,7 @@ import (
 	"github.com/sluice-storage/sluice/kv"
 )
 
-// env is one case's store with shorthands that fail the case. mu guards s only for cases that
-// crash while goroutines commit; the others use it alone.
+// env is one case's store with shorthands that fail the case.
 type env struct {
 	testing.TB
 	cfg Config

@@ -1,0 +1,183 @@
+package pebblekv
+
+import (
+	"encoding/binary"
+	"errors"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/kv"
+	"github.com/sluice-storage/sluice/kv/engine"
+)
+
+const opOpen = "pebblekv.Open"
+
+// Open opens the store in opt.Dir or makes it. A directory that another process has open is
+// errs.Busy, one that a newer build has written is errs.Version.
+func Open(opt Options) (*Store, error) {
+	opt = opt.withDefaults()
+	if err := opt.validate(); err != nil {
+		return nil, err
+	}
+	s := &Store{
+		opt:    opt,
+		guard:  newGuard(opt.FS),
+		queue:  newQueue(),
+		turn:   make(chan struct{}, 1),
+		replay: engine.NewReplay(kv.ReplayWindow),
+	}
+	if err := s.lock(); err != nil {
+		return nil, err
+	}
+	db, err := pebble.Open(opt.Dir, opt.pebbleOptions(s.guard, s.queue))
+	if err != nil {
+		_ = s.guard.unlock()
+		return nil, openError(opt.Dir, err)
+	}
+	s.db = db
+	s.queue.reset()
+	if err := s.load(); err != nil {
+		_ = s.shut()
+		return nil, errs.Wrap(opOpen, opt.Dir, err)
+	}
+	return s, nil
+}
+
+// load brings the store's own records into memory and sets the next numbers aside.
+func (s *Store) load() error {
+	if err := s.checkFormat(); err != nil {
+		return err
+	}
+	last, _, err := getVersion(s.db, keyLast)
+	if err != nil {
+		return err
+	}
+	ceiling, _, err := getVersion(s.db, keyCeiling)
+	if err != nil {
+		return err
+	}
+	if err := s.loadReplay(); err != nil {
+		return err
+	}
+	// After Close the ceiling is the last commit. After a crash it is beyond: the numbers in
+	// between may have been given to commits that are gone, and are never given again.
+	s.version, s.given = last, max(last, ceiling)
+	s.changes = engine.NewChanges(s.opt.ChangesBytes, last, s.given)
+	return s.raise()
+}
+
+// checkFormat refuses what this build does not understand, and marks a new store.
+func (s *Store) checkFormat() error {
+	var format uint32
+	ok, err := peek(s.db, []byte(keyFormat), func(b []byte) error {
+		var err error
+		format, err = parseFormat(b)
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case ok && format > formatVersion:
+		return errs.Newf(errs.Version, opOpen, s.opt.Dir,
+			"the store has format %d, this build knows formats up to %d: "+
+				"use the release that wrote it, or a later one", format, formatVersion)
+	case ok && format == 0:
+		return corrupt("format 0")
+	case ok:
+		return nil
+	}
+	if empty, err := s.empty(); err != nil || !empty {
+		return errors.Join(err, errs.Newf(errs.Invalid, opOpen, s.opt.Dir,
+			"the directory holds a pebble database that is not a store of this kind"))
+	}
+	b := s.db.NewBatch()
+	_ = b.Set([]byte(keyFormat), binary.BigEndian.AppendUint32(nil, formatVersion), nil)
+	if err := s.write(b, true); err != nil {
+		return err
+	}
+	return s.finish(b, true)
+}
+
+func (s *Store) empty() (bool, error) {
+	it, err := s.db.NewIter(nil)
+	if err != nil {
+		return false, err
+	}
+	any := it.First()
+	return !any, it.Close()
+}
+
+func (s *Store) loadReplay() error {
+	it, err := s.db.NewIter(&pebble.IterOptions{
+		LowerBound: []byte{prefixReplay}, UpperBound: []byte{prefixReplay + 1},
+	})
+	if err != nil {
+		return err
+	}
+	slot := 0
+	for ok := it.First(); ok; ok = it.Next() {
+		b, err := it.ValueAndErr()
+		if err != nil {
+			break // Close returns it
+		}
+		id, v, err := parseReplay(slot, it.Key(), b)
+		if err != nil {
+			_ = it.Close()
+			return err
+		}
+		s.replay.Load(id, v)
+		slot++
+	}
+	s.replay.Loaded()
+	return it.Close()
+}
+
+// Close implements kv.Store. With snapshots open it refuses with errs.Busy and changes nothing.
+func (s *Store) Close() error {
+	s.life.Lock()
+	defer s.life.Unlock()
+	if s.closed {
+		return errs.New(errs.Closed, "pebblekv.Close", s.opt.Dir, nil)
+	}
+	if n := s.snaps.Load(); n != 0 {
+		return errs.Newf(errs.Busy, "pebblekv.Close", s.opt.Dir, "%d snapshots are open", n)
+	}
+	s.closed = true
+	err := s.guard.err()
+	if err == nil {
+		err = s.setAside(s.given) // nobody else is here: having life for writing includes the turn
+	}
+	if e := s.shut(); err == nil {
+		err = e
+	}
+	return err
+}
+
+// shut closes pebble and releases the directory. If pebble's commit pipeline is locked for good,
+// only the directory is released: it is frozen, so that what stays behind can do no harm.
+func (s *Store) shut() (err error) {
+	defer func() {
+		if e := s.guard.unlock(); err == nil && e != nil {
+			err = errs.Wrap("pebblekv.Close", s.opt.Dir, e)
+		}
+	}()
+	if s.wedged {
+		return s.guard.err()
+	}
+	defer s.recoverWrite(&err)
+	return errs.Wrap("pebblekv.Close", s.opt.Dir, s.db.Close())
+}
+
+// openError gives pebble's error a kind. Pebble tells versions apart only in words.
+func openError(dir string, err error) error {
+	kind := errs.KindOf(err)
+	switch {
+	case strings.Contains(err.Error(), "written in unknown format major version"):
+		return errs.Newf(errs.Version, opOpen, dir, "written by a newer build, use that: %w", err)
+	case pebble.IsCorruptionError(err):
+		kind = errs.Corrupt
+	}
+	return errs.New(kind, opOpen, dir, err)
+}

@@ -1,0 +1,179 @@
+package pebblekv
+
+import (
+	"errors"
+	"io"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/kv"
+)
+
+// Snapshot implements kv.Store. It takes no part in the order of commits and never waits for
+// them.
+func (s *Store) Snapshot() kv.Snapshot {
+	s.life.RLock()
+	defer s.life.RUnlock()
+	if s.closed {
+		return deadSnapshot{}
+	}
+	s.snaps.Add(1)
+	return &snapshot{store: s, view: s.db.NewSnapshot()}
+}
+
+// snapshot implements kv.Snapshot.
+type snapshot struct {
+	store  *Store
+	view   *pebble.Snapshot
+	closed atomic.Bool
+
+	once    sync.Once // most readers never ask for the version
+	version kv.Version
+}
+
+// Version implements kv.Snapshot: the view itself holds the number of its last commit.
+func (s *snapshot) Version() kv.Version {
+	s.once.Do(func() {
+		v, _, err := getVersion(s.view, keyLast)
+		if err != nil {
+			// A version that no commit reaches: as Since it can only conflict, never pass
+			// wrongly.
+			s.store.opt.Log.Error("the version of a snapshot cannot be read", "err", err)
+			v = math.MaxUint64
+		}
+		s.version = v
+	})
+	return s.version
+}
+
+func (s *snapshot) Get(key []byte) ([]byte, kv.Version, error) {
+	if s.closed.Load() {
+		return nil, 0, errs.New(errs.Closed, "pebblekv.Get", "", nil)
+	}
+	return get(s.view, key)
+}
+
+func (s *snapshot) Scan(start, end []byte, fn func(key, value []byte, v kv.Version) bool) error {
+	if s.closed.Load() {
+		return errs.New(errs.Closed, "pebblekv.Scan", "", nil)
+	}
+	return scan(s.view, start, end, fn)
+}
+
+func (s *snapshot) Close() error {
+	if s.closed.Swap(true) {
+		return errs.New(errs.Closed, "pebblekv.Snapshot.Close", "", nil)
+	}
+	err := s.view.Close()
+	s.store.snaps.Add(-1)
+	return errs.Wrap("pebblekv.Snapshot.Close", "", err)
+}
+
+// deadSnapshot is a snapshot of a closed store.
+type deadSnapshot struct{}
+
+func (deadSnapshot) Version() kv.Version { return 0 }
+
+func (deadSnapshot) Get([]byte) ([]byte, kv.Version, error) {
+	return nil, 0, errs.New(errs.Closed, "pebblekv.Get", "", nil)
+}
+
+func (deadSnapshot) Scan(_, _ []byte, _ func(_, _ []byte, _ kv.Version) bool) error {
+	return errs.New(errs.Closed, "pebblekv.Scan", "", nil)
+}
+
+func (deadSnapshot) Close() error { return nil }
+
+// view is what a snapshot and the current state have in common.
+type view interface {
+	Get(key []byte) ([]byte, io.Closer, error)
+	NewIter(o *pebble.IterOptions) (*pebble.Iterator, error)
+}
+
+// peek calls fn with the stored bytes of a key, if it exists; they are valid only during the
+// call.
+func peek(r view, key []byte, fn func(b []byte) error) (bool, error) {
+	b, c, err := r.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, errs.Wrap("pebblekv.Get", "", err)
+	}
+	if err := fn(b); err != nil {
+		_ = c.Close()
+		return true, err
+	}
+	return true, errs.Wrap("pebblekv.Get", "", c.Close())
+}
+
+// get returns a copy of a user's value, and its version; nil and 0 if there is none.
+func get(r view, key []byte) (value []byte, v kv.Version, err error) {
+	_, err = peek(r, userKey(key), func(b []byte) error {
+		var err error
+		if v, b, err = parseValue(b); err == nil {
+			value = append(make([]byte, 0, len(b)), b...)
+		}
+		return err
+	})
+	return value, v, err
+}
+
+// getVersion reads "last" or "ceiling" and tells whether it is there.
+func getVersion(r view, key string) (v kv.Version, ok bool, err error) {
+	ok, err = peek(r, []byte(key), func(b []byte) error {
+		var err error
+		v, err = parseVersion(b)
+		return err
+	})
+	return v, ok, err
+}
+
+func scan(
+	r view, start, end []byte, fn func(key, value []byte, v kv.Version) bool,
+) error {
+	lower, upper := userBounds(start, end)
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return errs.Wrap("pebblekv.Scan", "", err)
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		b, err := it.ValueAndErr()
+		if err != nil {
+			break // Close returns it
+		}
+		v, value, err := parseValue(b)
+		if err != nil {
+			_ = it.Close()
+			return err
+		}
+		if !fn(it.Key()[1:], value, v) {
+			break
+		}
+	}
+	return errs.Wrap("pebblekv.Scan", "", it.Close())
+}
+
+// reader is the current state for engine.Check.
+type reader struct{ view }
+
+func (r reader) VersionOf(key []byte) (v kv.Version, err error) {
+	_, err = peek(r.view, userKey(key), func(b []byte) error {
+		var err error
+		v, _, err = parseValue(b)
+		return err
+	})
+	return v, err
+}
+
+func (r reader) AnyIn(start, end []byte) (any bool, err error) {
+	err = scan(r.view, start, end, func(_, _ []byte, _ kv.Version) bool {
+		any = true
+		return false
+	})
+	return any, err
+}
