@@ -1,0 +1,208 @@
+// Package client is the file system as a program sees it: files striped over I/O servers, reached
+// directly and all at once, with one request per server whatever the number of pieces; names and
+// attributes from the metadata service. User memory is described, not copied.
+//
+// It keeps a session alive, renews capabilities, waits for servers that restart, notices lost
+// writes by the servers' verifiers, and shares what is known of a file among all its handles. It
+// does not cache data: what is read was read from the servers. Between clients sizes are
+// close-to-open: opening or stating a file sees everything that was acknowledged before; a reader
+// that hits the end of a file asks again when its knowledge is older than Options.FreshMax.
+//
+// Read client.go first, then file.go (life of a handle), inode.go (what handles share), transfer.go
+// (life of a read or write) and retry.go.
+package client
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// DataService is what the client asks of I/O servers; Target.Server says which one is meant.
+type DataService interface {
+	iod.Data
+	iod.Space
+}
+
+// Options of an FS.
+type Options struct {
+	// Domain is the provider that Dial connects through. It stays the caller's. Required by Dial,
+	// ignored by New.
+	Domain fabric.Domain
+
+	// WaitMax is how long an operation waits for a server that is away before it fails with an
+	// error that names the server. Default 60 s.
+	WaitMax time.Duration
+
+	// FreshMax is how old the known size of a file may be when a read meets the end of the file;
+	// if it is older the metadata service is asked. Default 1 s; negative: always ask.
+	FreshMax time.Duration
+
+	// RenewEvery is how often the capabilities of handles in use are renewed. Default 20 s, a
+	// third of the longest life of a capability.
+	RenewEvery time.Duration
+
+	// Name is what the session is called in the metadata service's lists. Default: host and pid.
+	Name string
+
+	// Cred is on whose behalf the path functions work. Default: the process's user and groups.
+	Cred *meta.Cred
+
+	// Logger gets what concerns people: lost sessions, servers that are away. Default: discard.
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.WaitMax == 0 {
+		o.WaitMax = 60 * time.Second
+	}
+	if o.FreshMax == 0 {
+		o.FreshMax = time.Second
+	}
+	if o.RenewEvery == 0 {
+		o.RenewEvery = 20 * time.Second
+	}
+	if o.Name == "" {
+		o.Name = processName()
+	}
+	if o.Cred == nil {
+		o.Cred = processCred()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	return o
+}
+
+func (o *Options) validate() error {
+	if o.WaitMax < 0 || o.RenewEvery < 0 {
+		return errs.Newf(errs.Invalid, "client.Options", "", "a duration is negative")
+	}
+	return nil
+}
+
+// groupsMax is how many supplementary groups a meta.Cred may carry.
+const groupsMax = 64
+
+func processCred() *meta.Cred {
+	c := &meta.Cred{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
+	groups, err := os.Getgroups()
+	if err != nil {
+		return c // fewer rights, never more
+	}
+	for _, g := range groups[:min(len(groups), groupsMax)] {
+		c.Groups = append(c.Groups, uint32(g))
+	}
+	return c
+}
+
+// FS is a connection to a sluice file system. Safe for concurrent use.
+type FS struct {
+	svc  meta.Service
+	data DataService
+	opts Options
+	root meta.Ino     // where paths begin
+	down func() error // closes what Dial opened; nil for New
+
+	sess    atomic.Pointer[session]
+	stop    context.CancelFunc // ends background work
+	life    context.Context
+	workers sync.WaitGroup
+
+	remake sync.Mutex // held while a lost session is replaced
+
+	mu     sync.Mutex
+	inodes map[meta.Ino]*inode
+	files  map[*File]struct{}
+	closed bool
+}
+
+// New makes an FS on any implementation of the services. They stay the caller's.
+func New(svc meta.Service, data DataService, opts Options) (*FS, error) {
+	opts = opts.withDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	fs := &FS{
+		svc:    svc,
+		data:   data,
+		opts:   opts,
+		root:   meta.RootIno,
+		inodes: make(map[meta.Ino]*inode),
+		files:  make(map[*File]struct{}),
+	}
+	fs.life, fs.stop = context.WithCancel(context.Background())
+	ctx, cancel := context.WithTimeout(fs.life, opts.WaitMax)
+	defer cancel()
+	s, err := fs.newSession(ctx)
+	if err != nil {
+		fs.stop()
+		return nil, err
+	}
+	fs.sess.Store(s)
+	fs.workers.Go(fs.keepAlive)
+	fs.workers.Go(fs.renewUsed)
+	return fs, nil
+}
+
+// Meta is the metadata service behind the file system.
+func (fs *FS) Meta() meta.Service { return fs.svc }
+
+// Root is the directory where paths begin.
+func (fs *FS) Root() meta.Ino { return fs.root }
+
+// Caller names the current session and the given user for a call of the metadata service.
+func (fs *FS) Caller(cred meta.Cred) meta.Caller {
+	return meta.Caller{Session: fs.sess.Load().id, Cred: cred}
+}
+
+// self is the caller behind the path functions.
+func (fs *FS) self() meta.Caller { return fs.Caller(*fs.opts.Cred) }
+
+// trusted is the caller of a handle's own upkeep: rights were checked when it was opened.
+func (fs *FS) trusted() meta.Caller { return fs.Caller(meta.Cred{}) }
+
+// Close closes every open file, ends the session and, after Dial, the connections. It waits at most
+// WaitMax for servers that are away. Operations under way are not waited for and fail.
+func (fs *FS) Close() error {
+	fs.mu.Lock()
+	if fs.closed {
+		fs.mu.Unlock()
+		return nil
+	}
+	fs.closed = true
+	open := make([]*File, 0, len(fs.files))
+	for f := range fs.files {
+		open = append(open, f)
+	}
+	fs.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(context.Background(), fs.opts.WaitMax)
+	defer cancel()
+	var first error
+	for _, f := range open {
+		if err := f.Close(ctx); err != nil && first == nil && errs.KindOf(err) != errs.Closed {
+			first = err
+		}
+	}
+	fs.stop()
+	fs.workers.Wait()
+	if err := fs.svc.EndSession(ctx, fs.sess.Load().id); err != nil && first == nil {
+		first = errs.Wrap("client.Close", "", err)
+	}
+	if fs.down != nil {
+		if err := fs.down(); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}

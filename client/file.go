@@ -1,0 +1,289 @@
+package client
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluice-storage/sluice/capability"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/layout"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// File is an open file. Safe for concurrent use. Reads and writes do not go through the metadata
+// service and are not cached here.
+type File struct {
+	fs    *FS
+	node  *inode
+	flags meta.OpenFlags
+
+	fixed   bool // a volume: its size never changes
+	append  bool // O_APPEND of the path functions
+	durable bool // O_SYNC of the path functions
+
+	grant    atomic.Pointer[grant]
+	used     atomic.Bool // since the last round of renewals
+	renewing sync.Mutex  // held while the grant is replaced
+
+	mu     sync.Mutex
+	seen   uint64 // errors of the inode reported up to this number
+	dead   error  // why the file could not be opened again in a new session
+	closed bool
+}
+
+// grant is what a handle shows to I/O servers. It does not change: renewal replaces it.
+type grant struct {
+	session uint64
+	handle  uint64
+	gen     uint32
+	layout  layout.Layout
+	caps    [][capability.Bytes]byte
+}
+
+// access keeps of open flags what counts when a file is opened again.
+const access = meta.OpenRead | meta.OpenWrite
+
+// OpenIno opens an inode.
+func (fs *FS) OpenIno(ctx context.Context, cred meta.Cred, ino meta.Ino, flags meta.OpenFlags) (
+	*File, error) {
+	return fs.open(ctx, flags, func(ctx context.Context) (meta.Handle, error) {
+		return fs.svc.Open(ctx, fs.Caller(cred), ino, flags)
+	})
+}
+
+// CreateIno makes and opens a regular file. Without meta.OpenExclusive an existing one is opened.
+func (fs *FS) CreateIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name string,
+	f meta.NewFile, flags meta.OpenFlags) (*File, error) {
+	f.Type = meta.Regular
+	return fs.open(ctx, flags, func(ctx context.Context) (meta.Handle, error) {
+		return fs.svc.Create(ctx, fs.Caller(cred), dir, name, f, flags)
+	})
+}
+
+// open gets a handle, once more if the session turns out to be lost, and makes a File of it.
+func (fs *FS) open(ctx context.Context, flags meta.OpenFlags,
+	get func(context.Context) (meta.Handle, error)) (*File, error) {
+	s := fs.sess.Load()
+	h, err := get(ctx)
+	if err != nil && fs.checkSession(ctx, s, err) {
+		s = fs.sess.Load()
+		h, err = get(ctx)
+	}
+	if err != nil {
+		return nil, errs.Wrap("client.Open", "", err)
+	}
+	return fs.newFile(ctx, s, &h, flags)
+}
+
+func (fs *FS) newFile(ctx context.Context, s *session, h *meta.Handle, flags meta.OpenFlags) (
+	*File, error) {
+	n, err := fs.node(&h.Attr)
+	if err != nil {
+		_ = fs.svc.Close(ctx, fs.trusted(), h.ID, false, 0, 0, 0)
+		return nil, err
+	}
+	f := &File{fs: fs, node: n, flags: flags & access}
+	f.adopt(s.id, h)
+	n.mu.Lock()
+	f.seen = n.baselineLocked()
+	n.mu.Unlock()
+	fs.mu.Lock()
+	fs.files[f] = struct{}{}
+	fs.mu.Unlock()
+	return f, nil
+}
+
+// adopt takes over a handle with its capabilities.
+func (f *File) adopt(session uint64, h *meta.Handle) {
+	f.node.learn(&h.Attr)
+	f.grant.Store(&grant{session: session, handle: h.ID, gen: h.Attr.Gen, layout: h.Attr.Layout,
+		caps: h.Caps})
+}
+
+// reopen opens the file again in session s. Rights were checked at the first open, and the mode may
+// forbid since what an open handle may go on doing; so it is done without a user's credentials.
+func (f *File) reopen(ctx context.Context, s *session) error {
+	h, err := f.fs.svc.Open(ctx, meta.Caller{Session: s.id}, f.node.ino, f.flags)
+	if err != nil {
+		if k := errs.KindOf(err); !away(k) && k != errs.Canceled {
+			f.mu.Lock()
+			f.dead = errs.New(errs.Stale, "client.File", "",
+				errs.Wrap("the session was lost and the file could not be opened again", "", err))
+			f.mu.Unlock()
+		}
+		return err
+	}
+	f.adopt(s.id, &h)
+	return nil
+}
+
+// live returns the grant of a handle that can be used.
+func (f *File) live() (*grant, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil, errs.New(errs.Closed, "client.File", "", nil)
+	}
+	if f.dead != nil {
+		return nil, f.dead
+	}
+	return f.grant.Load(), nil
+}
+
+// Ino is the file's inode number.
+func (f *File) Ino() meta.Ino { return f.node.ino }
+
+// Flags tell how the file was opened.
+func (f *File) Flags() meta.OpenFlags { return f.flags }
+
+// Size is the file's length as far as this client knows.
+func (f *File) Size() int64 {
+	f.node.mu.Lock()
+	defer f.node.mu.Unlock()
+	return f.node.size
+}
+
+// Attr is the file's attributes as last heard of, with this client's own writes.
+func (f *File) Attr() meta.Attr {
+	f.node.mu.Lock()
+	defer f.node.mu.Unlock()
+	a := f.node.attr
+	a.Size, a.TruncSeq = f.node.size, f.node.truncSeq
+	if f.node.dirty {
+		a.Mtime, a.Ctime = max(a.Mtime, f.node.mtime), max(a.Ctime, f.node.mtime)
+	}
+	return a
+}
+
+// Stat is Attr after asking the metadata service.
+func (f *File) Stat(ctx context.Context) (meta.Attr, error) {
+	a, err := f.fs.statNode(ctx, f.node.ino)
+	if err != nil {
+		return a, err
+	}
+	f.node.overlay(&a)
+	return a, nil
+}
+
+// Layout tells how the file is striped. It must not be changed.
+func (f *File) Layout() layout.Layout { return f.grant.Load().layout }
+
+// Truncate sets the file's length.
+func (f *File) Truncate(ctx context.Context, size int64) error {
+	if _, err := f.live(); err != nil {
+		return err
+	}
+	if err := f.writable("client.Truncate"); err != nil {
+		return err
+	}
+	if f.fixed || size < 0 || size > layout.FileSizeMax {
+		return errs.Newf(errs.Invalid, "client.Truncate", "", "size %d", size)
+	}
+	// The open handle is the right to truncate, as with ftruncate(2).
+	_, err := f.fs.SetAttr(ctx, meta.Cred{}, f.node.ino, meta.SetSize, meta.Attr{Size: size})
+	return err
+}
+
+// Extend makes the file at least size bytes long and tells the metadata service. Unlike Truncate it
+// does not disturb other writers.
+func (f *File) Extend(ctx context.Context, size int64) error {
+	if err := f.writable("client.Extend"); err != nil {
+		return err
+	}
+	if f.fixed || size < 0 || size > layout.FileSizeMax {
+		return errs.Newf(errs.TooBig, "client.Extend", "", "size %d", size)
+	}
+	if _, err := f.live(); err != nil {
+		return err
+	}
+	if f.Size() >= size {
+		return nil
+	}
+	f.node.wrote(size, f.node.sequence())
+	return f.fs.commit(ctx, f.node, false)
+}
+
+func (f *File) writable(op string) error {
+	if f.flags&meta.OpenWrite == 0 {
+		return errs.Newf(errs.Closed, op, "", "the file is not open for writing")
+	}
+	return nil
+}
+
+// Commit tells the metadata service the file's length and time of change, so that other clients see
+// them without measuring. It does not make data durable: Sync does. Errors of earlier writes that
+// were not reported yet are reported here.
+func (f *File) Commit(ctx context.Context) error {
+	if _, err := f.live(); err != nil {
+		return err
+	}
+	if f.flags&meta.OpenWrite == 0 || f.fixed {
+		return nil
+	}
+	if err := f.fs.commit(ctx, f.node, false); err != nil {
+		return err
+	}
+	return f.unreported()
+}
+
+// unreported is the error of the inode that this handle has not reported yet.
+func (f *File) unreported() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	seen, err := f.node.report(f.seen)
+	f.seen = seen
+	return err
+}
+
+// Close commits size and time of change, if there is something to commit, and ends the handle. It does
+// not make data durable. The handle is gone even when it fails.
+func (f *File) Close(ctx context.Context) error {
+	f.mu.Lock()
+	if f.closed {
+		f.mu.Unlock()
+		return errs.New(errs.Closed, "client.Close", "", nil)
+	}
+	f.closed = true
+	dead := f.dead
+	f.mu.Unlock()
+
+	err := f.closeHandle(ctx, dead != nil)
+	f.fs.mu.Lock()
+	delete(f.fs.files, f)
+	f.fs.mu.Unlock()
+	if f.flags&meta.OpenWrite != 0 {
+		if lost := f.unreported(); err == nil {
+			err = lost
+		}
+	}
+	f.fs.unref(f.node)
+	return errs.Wrap("client.Close", "", err)
+}
+
+func (f *File) closeHandle(ctx context.Context, dead bool) error {
+	if dead {
+		return nil // the service let go of it with the old session
+	}
+	var c change
+	var dirty bool
+	if f.flags&meta.OpenWrite != 0 && !f.fixed {
+		c, dirty = f.node.takeDirty()
+	}
+	err := f.fs.await(ctx, "metadata service", func(ctx context.Context) error {
+		s := f.fs.sess.Load()
+		g := f.grant.Load()
+		err := f.fs.svc.Close(ctx, meta.Caller{Session: g.session}, g.handle, dirty, c.size,
+			c.truncSeq, c.mtime)
+		if err != nil && f.fs.checkSession(ctx, s, err) {
+			g = f.grant.Load()
+			err = f.fs.svc.Close(ctx, meta.Caller{Session: g.session}, g.handle, dirty, c.size,
+				c.truncSeq, c.mtime)
+		}
+		return err
+	})
+	if err != nil && dirty {
+		f.node.giveBack()
+	}
+	return err
+}

@@ -1,0 +1,235 @@
+package client
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// inode is what all handles of one file in this client share: how long it is, which truncations are
+// known, and which acknowledged writes are not yet on stable storage. It lives from the first open
+// to the last close.
+type inode struct {
+	ino meta.Ino
+
+	appendMu sync.Mutex // held during an append, so that each one finds the end of the one before
+
+	mu       sync.Mutex
+	refs     int
+	attr     meta.Attr // as last heard of; Size, TruncSeq and Mtime below count
+	heard    time.Time // when
+	size     int64
+	truncSeq uint64
+	mtime    int64
+	dirty    bool // size or mtime is not yet committed
+
+	stripes []unsynced // by stripe
+	lost    lossRecord
+}
+
+// unsynced is what a client remembers of one stripe's volatile writes.
+type unsynced struct {
+	pending  bool
+	verifier uint64 // of the volatile state that the writes went into
+	count    uint64 // raised with every write, so that a sync knows what it did not cover
+}
+
+// lossRecord is an error that concerns the file as a whole, numbered so that each handle reports it
+// once, like the kernel's writeback errors.
+type lossRecord struct {
+	seq  uint64
+	err  error
+	seen bool // somebody has reported it: files opened later need not
+}
+
+// learnLocked takes over attributes from the service. A later truncation decides the size; otherwise
+// it only grows, because this client may know of writes that the answer is too old for.
+func (n *inode) learnLocked(a *meta.Attr) {
+	switch {
+	case a.TruncSeq > n.truncSeq:
+		n.truncSeq, n.size = a.TruncSeq, a.Size
+	case a.TruncSeq == n.truncSeq:
+		n.size = max(n.size, a.Size)
+	default:
+		return // an answer that was overtaken
+	}
+	n.attr = *a
+	n.heard = time.Now()
+	if len(n.stripes) < a.Layout.Width() {
+		n.stripes = append(n.stripes, make([]unsynced, a.Layout.Width()-len(n.stripes))...)
+	}
+}
+
+func (n *inode) learn(a *meta.Attr) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.learnLocked(a)
+}
+
+// overlay corrects a's size and time by what this client has written and the service may not know.
+func (n *inode) overlay(a *meta.Attr) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.learnLocked(a)
+	a.Size, a.TruncSeq = n.size, n.truncSeq
+	if n.dirty {
+		a.Mtime = max(a.Mtime, n.mtime)
+		a.Ctime = max(a.Ctime, n.mtime)
+	}
+}
+
+// sequence is the truncate sequence that requests must carry.
+func (n *inode) sequence() uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.truncSeq
+}
+
+// wrote notes that bytes up to end were acknowledged under truncate sequence seq. If the file was
+// truncated since, the write lies before the truncation and its end means nothing any more.
+func (n *inode) wrote(end int64, seq uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if seq == n.truncSeq {
+		n.size = max(n.size, end)
+	}
+	n.dirty = true
+	n.mtime = max(n.mtime, time.Now().UnixNano())
+}
+
+// acked notes a server's answer to an access of a stripe. A verifier that differs from that of
+// earlier unsynced writes tells that those may be lost.
+func (n *inode) acked(stripe int, server uint32, m iod.Mark, volatile bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	u := &n.stripes[stripe]
+	if u.pending && u.verifier != m.Verifier {
+		n.loseLocked(lostWrites(server))
+		u.pending = false
+	}
+	if volatile {
+		u.pending, u.verifier = true, m.Verifier
+		u.count++
+	}
+}
+
+func lostWrites(server uint32) error {
+	return errs.Newf(errs.IO, "client.Sync", serverName(server),
+		"lost unsynced writes (restarted with its host); write again")
+}
+
+func (n *inode) loseLocked(err error) {
+	n.lost.seq++
+	n.lost.err = err
+	n.lost.seen = false
+}
+
+// lose records an error that every handle must report once.
+func (n *inode) lose(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.loseLocked(err)
+}
+
+// report returns the error that a handle has not reported yet, if there is one, and the number up to
+// which it has.
+func (n *inode) report(seen uint64) (uint64, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.lost.seq == seen {
+		return seen, nil
+	}
+	n.lost.seen = true
+	return n.lost.seq, n.lost.err
+}
+
+// baselineLocked is the number that a new handle starts from: an error that nobody has seen yet is
+// reported to it too.
+func (n *inode) baselineLocked() uint64 {
+	if n.lost.seq > 0 && !n.lost.seen {
+		return n.lost.seq - 1
+	}
+	return n.lost.seq
+}
+
+// change is what a commit tells the service.
+type change struct {
+	size     int64
+	truncSeq uint64
+	mtime    int64
+}
+
+// takeDirty claims the uncommitted change; whoever fails to commit it gives it back.
+func (n *inode) takeDirty() (change, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	was := n.dirty
+	n.dirty = false
+	return change{n.size, n.truncSeq, n.mtime}, was
+}
+
+func (n *inode) giveBack() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.dirty = true
+}
+
+// node finds or makes the shared state of an inode and takes a reference.
+func (fs *FS) node(a *meta.Attr) (*inode, error) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if fs.closed {
+		return nil, errs.New(errs.Closed, "client.Open", "", nil)
+	}
+	n := fs.inodes[a.Ino]
+	if n == nil {
+		n = &inode{ino: a.Ino, truncSeq: a.TruncSeq, mtime: a.Mtime}
+		fs.inodes[a.Ino] = n
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refs++
+	n.learnLocked(a)
+	return n, nil
+}
+
+// peek finds the shared state of an inode that is open here, without a reference: it is good for
+// reading and for learning, which is harmless on one that is being closed.
+func (fs *FS) peek(ino meta.Ino) *inode {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	return fs.inodes[ino]
+}
+
+func (fs *FS) unref(n *inode) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.refs--; n.refs == 0 {
+		delete(fs.inodes, n.ino)
+	}
+}
+
+// commit tells the service what was written, if there is something to tell or sync demands it.
+func (fs *FS) commit(ctx context.Context, n *inode, sync bool) error {
+	c, dirty := n.takeDirty()
+	if !dirty && !sync {
+		return nil
+	}
+	err := fs.await(ctx, "metadata service", func(ctx context.Context) error {
+		a, err := fs.svc.Commit(ctx, fs.trusted(), n.ino, c.size, c.truncSeq, c.mtime, sync)
+		if err == nil {
+			n.learn(&a)
+		}
+		return err
+	})
+	if err != nil && dirty {
+		n.giveBack()
+	}
+	return errs.Wrap("client.Commit", "", err)
+}

@@ -1,0 +1,222 @@
+package client
+
+import (
+	"context"
+	"os"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// Open opens a file for reading.
+func (fs *FS) Open(ctx context.Context, path string) (*File, error) {
+	return fs.OpenFile(ctx, path, os.O_RDONLY, 0)
+}
+
+// Create makes a file, or empties it, and opens it for reading and writing.
+func (fs *FS) Create(ctx context.Context, path string) (*File, error) {
+	return fs.OpenFile(ctx, path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
+}
+
+// OpenFile opens a file by flags of package os: an access mode and O_CREATE, O_EXCL, O_TRUNC, O_APPEND,
+// O_SYNC (every write is durable).
+func (fs *FS) OpenFile(ctx context.Context, path string, flag int, perm os.FileMode) (*File, error) {
+	f, err := fs.openPath(ctx, path, flag, perm)
+	if err != nil {
+		return nil, errs.Wrap("client.Open", path, err)
+	}
+	f.append = flag&os.O_APPEND != 0
+	f.durable = flag&os.O_SYNC != 0
+	return f, nil
+}
+
+func (fs *FS) openPath(ctx context.Context, path string, flag int, perm os.FileMode) (*File, error) {
+	flags, err := openFlags(flag)
+	if err != nil {
+		return nil, err
+	}
+	c := fs.self()
+	excl := flag&os.O_CREATE != 0 && flag&os.O_EXCL != 0
+	for range 10 { // somebody may make or remove the name between the two steps
+		p, err := fs.find(ctx, c, path, !excl)
+		if err != nil {
+			return nil, err
+		}
+		if p.attr.Ino != 0 && !excl {
+			f, err := fs.openFound(ctx, c.Cred, &p.attr, flags)
+			if errs.KindOf(err) == errs.NotFound {
+				continue
+			}
+			return f, err
+		}
+		if flag&os.O_CREATE == 0 {
+			return nil, errs.New(errs.NotFound, "", "", nil)
+		}
+		if p.name == "." {
+			return nil, errs.New(errs.Exists, "", "", nil)
+		}
+		nf := meta.NewFile{Type: meta.Regular, Mode: uint32(perm.Perm())}
+		f, err := fs.CreateIno(ctx, c.Cred, p.dir, p.name, nf, flags)
+		return f, err
+	}
+	return nil, errs.New(errs.Busy, "", "", nil)
+}
+
+func (fs *FS) openFound(ctx context.Context, cred meta.Cred, a *meta.Attr, flags meta.OpenFlags) (
+	*File, error) {
+	if a.Type == meta.Directory {
+		return nil, errs.New(errs.IsDir, "", "", nil)
+	}
+	if a.Type != meta.Regular {
+		return nil, errs.Newf(errs.Unsupported, "", "", "not a regular file")
+	}
+	return fs.OpenIno(ctx, cred, a.Ino, flags&^meta.OpenExclusive)
+}
+
+func openFlags(flag int) (meta.OpenFlags, error) {
+	var flags meta.OpenFlags
+	switch flag & (os.O_RDONLY | os.O_WRONLY | os.O_RDWR) {
+	case os.O_RDONLY:
+		flags = meta.OpenRead
+	case os.O_WRONLY:
+		flags = meta.OpenWrite
+	case os.O_RDWR:
+		flags = meta.OpenRead | meta.OpenWrite
+	default:
+		return 0, errs.Newf(errs.Invalid, "", "", "open flags %#x", flag)
+	}
+	if flag&os.O_TRUNC != 0 {
+		flags |= meta.OpenTruncate
+	}
+	if flag&os.O_CREATE != 0 && flag&os.O_EXCL != 0 {
+		flags |= meta.OpenExclusive
+	}
+	return flags, nil
+}
+
+// Stat returns the attributes of what a path names, through symbolic links.
+func (fs *FS) Stat(ctx context.Context, path string) (meta.Attr, error) {
+	return fs.stat(ctx, "client.Stat", path, true)
+}
+
+// Lstat is Stat that does not follow a symbolic link at the end of the path.
+func (fs *FS) Lstat(ctx context.Context, path string) (meta.Attr, error) {
+	return fs.stat(ctx, "client.Lstat", path, false)
+}
+
+func (fs *FS) stat(ctx context.Context, op, path string, follow bool) (meta.Attr, error) {
+	c := fs.self()
+	p, err := fs.existing(ctx, c, path, follow)
+	if err != nil {
+		return meta.Attr{}, errs.Wrap(op, path, err)
+	}
+	if p.attr.Type == meta.Regular && p.attr.Writers {
+		// Lookup's size need not be exact while somebody writes; GetAttr's is.
+		if p.attr, err = fs.svc.GetAttr(ctx, c, p.attr.Ino); err != nil {
+			return meta.Attr{}, errs.Wrap(op, path, err)
+		}
+	}
+	fs.Overlay(&p.attr)
+	return p.attr, nil
+}
+
+// Mkdir makes a directory.
+func (fs *FS) Mkdir(ctx context.Context, path string, perm os.FileMode) error {
+	c := fs.self()
+	p, err := fs.parent(ctx, c, path)
+	if err == nil {
+		nf := meta.NewFile{Type: meta.Directory, Mode: uint32(perm.Perm())}
+		_, err = fs.svc.Make(ctx, c, p.dir, p.name, nf)
+	}
+	return errs.Wrap("client.Mkdir", path, err)
+}
+
+// Symlink makes a symbolic link at path.
+func (fs *FS) Symlink(ctx context.Context, target, path string) error {
+	c := fs.self()
+	p, err := fs.parent(ctx, c, path)
+	if err == nil {
+		nf := meta.NewFile{Type: meta.Symlink, Mode: 0o777, Target: target}
+		_, err = fs.svc.Make(ctx, c, p.dir, p.name, nf)
+	}
+	return errs.Wrap("client.Symlink", path, err)
+}
+
+// Readlink returns the target of a symbolic link.
+func (fs *FS) Readlink(ctx context.Context, path string) (string, error) {
+	c := fs.self()
+	p, err := fs.existing(ctx, c, path, false)
+	if err != nil {
+		return "", errs.Wrap("client.Readlink", path, err)
+	}
+	if p.attr.Type != meta.Symlink {
+		return "", errs.Newf(errs.Invalid, "client.Readlink", path, "not a symbolic link")
+	}
+	target, err := fs.svc.ReadLink(ctx, c, p.attr.Ino)
+	return target, errs.Wrap("client.Readlink", path, err)
+}
+
+// Link gives a file a second name.
+func (fs *FS) Link(ctx context.Context, oldPath, newPath string) error {
+	c := fs.self()
+	old, err := fs.existing(ctx, c, oldPath, false)
+	if err != nil {
+		return errs.Wrap("client.Link", oldPath, err)
+	}
+	p, err := fs.parent(ctx, c, newPath)
+	if err == nil {
+		_, err = fs.svc.Link(ctx, c, old.attr.Ino, p.dir, p.name)
+	}
+	return errs.Wrap("client.Link", newPath, err)
+}
+
+// Rename moves a name and replaces what is in its new place, atomically.
+func (fs *FS) Rename(ctx context.Context, oldPath, newPath string) error {
+	c := fs.self()
+	from, err := fs.existing(ctx, c, oldPath, false)
+	if err != nil {
+		return errs.Wrap("client.Rename", oldPath, err)
+	}
+	to, err := fs.find(ctx, c, newPath, false)
+	if err != nil {
+		return errs.Wrap("client.Rename", newPath, err)
+	}
+	if from.name == "." || to.name == "." {
+		return errs.Newf(errs.Busy, "client.Rename", oldPath, "a path ends in a directory by itself")
+	}
+	err = fs.svc.Rename(ctx, c, from.dir, from.name, to.dir, to.name, 0)
+	return errs.Wrap("client.Rename", oldPath, err)
+}
+
+// Remove takes away a file or an empty directory.
+func (fs *FS) Remove(ctx context.Context, path string) error {
+	c := fs.self()
+	p, err := fs.existing(ctx, c, path, false)
+	if err == nil && p.name == "." {
+		err = errs.Newf(errs.Invalid, "", "", "the path ends in a directory by itself")
+	}
+	if err == nil {
+		err = fs.svc.Remove(ctx, c, p.dir, p.name, p.attr.Type == meta.Directory)
+	}
+	return errs.Wrap("client.Remove", path, err)
+}
+
+// Chmod changes permission bits; Mode of the other kinds is not touched.
+func (fs *FS) Chmod(ctx context.Context, path string, perm os.FileMode) error {
+	c := fs.self()
+	p, err := fs.existing(ctx, c, path, true)
+	if err == nil {
+		_, err = fs.SetAttr(ctx, c.Cred, p.attr.Ino, meta.SetMode, meta.Attr{Mode: uint32(perm.Perm())})
+	}
+	return errs.Wrap("client.Chmod", path, err)
+}
+
+// Truncate sets the length of the file at path.
+func (fs *FS) Truncate(ctx context.Context, path string, size int64) error {
+	c := fs.self()
+	p, err := fs.existing(ctx, c, path, true)
+	if err == nil {
+		_, err = fs.SetAttr(ctx, c.Cred, p.attr.Ino, meta.SetSize, meta.Attr{Size: size})
+	}
+	return errs.Wrap("client.Truncate", path, err)
+}

@@ -1,0 +1,119 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+)
+
+// Pauses between attempts at a server that is away: short at first, because most restarts are, and
+// never longer than what a person would notice.
+const (
+	pauseFirst = 5 * time.Millisecond
+	pauseMax   = 500 * time.Millisecond
+)
+
+// refreshMax is how often one operation refreshes what it knows of a file (capabilities, truncate
+// sequence) before it gives up: every refresh that changes nothing waits, so this is far above
+// what races between truncations and writes need.
+const refreshMax = 50
+
+// away tells whether an error means that the peer may come back.
+func away(k errs.Kind) bool {
+	return k == errs.Disconnected || k == errs.Shutdown || k == errs.Again || k == errs.TimedOut
+}
+
+// await repeats an idempotent call until the peer answers, ctx ends or WaitMax is over. who is named
+// in the error.
+func (fs *FS) await(ctx context.Context, who string, call func(context.Context) error) error {
+	err := call(ctx)
+	if err == nil || !away(errs.KindOf(err)) {
+		return err
+	}
+	began := time.Now()
+	fs.opts.Logger.Warn("waiting for a server", "server", who, "err", err)
+	for pause := pauseFirst; away(errs.KindOf(err)); pause = min(2*pause, pauseMax) {
+		if ctx.Err() != nil {
+			return errs.New(errs.KindOf(ctx.Err()), "client", who, err)
+		}
+		if time.Since(began) >= fs.opts.WaitMax {
+			return errs.Newf(errs.KindOf(err), "client", who,
+				"no answer for %v: %w", time.Since(began).Round(time.Millisecond), err)
+		}
+		if !sleep(ctx, pause) {
+			return errs.New(errs.KindOf(ctx.Err()), "client", who, err)
+		}
+		err = call(ctx)
+	}
+	return err
+}
+
+func serverName(id uint32) string { return fmt.Sprintf("I/O server %d", id) }
+
+// settle runs an operation on a file until it neither meets an expired capability nor a truncation
+// that this client did not know of. All requests of one attempt carry the same truncate sequence: a
+// write that raced with a truncation is repeated whole, so that it is never half before and half
+// after it.
+func (f *File) settle(ctx context.Context, op func(context.Context, *grant, uint64) error) error {
+	f.used.Store(true)
+	for try := 0; ; try++ {
+		g, err := f.live()
+		if err != nil {
+			return err
+		}
+		seq := f.node.sequence()
+		err = op(ctx, g, seq)
+		if err == nil || try >= refreshMax {
+			return err
+		}
+		switch errs.KindOf(err) {
+		case errs.Expired:
+			if rerr := f.renewFrom(ctx, g); rerr != nil {
+				return rerr
+			}
+		case errs.Stale:
+			if rerr := f.refresh(ctx, g, seq, try); rerr != nil {
+				return rerr
+			}
+		default:
+			return err
+		}
+	}
+}
+
+// renewFrom replaces a grant that was refused, unless somebody has done so already.
+func (f *File) renewFrom(ctx context.Context, g *grant) error {
+	f.renewing.Lock()
+	defer f.renewing.Unlock()
+	if f.grant.Load() != g {
+		return nil
+	}
+	return f.fs.await(ctx, "metadata service", func(ctx context.Context) error {
+		if cur := f.fs.sess.Load(); g.session != cur.id {
+			return f.reopen(ctx, cur)
+		}
+		return f.fs.renew(ctx, []*File{f})
+	})
+}
+
+// refresh learns the truncate sequence and generation after a server has refused an old one. Where
+// nothing has changed, a truncation is still under way somewhere: it waits a little.
+func (f *File) refresh(ctx context.Context, g *grant, seq uint64, try int) error {
+	attr, err := f.fs.statNode(ctx, f.node.ino)
+	if err != nil {
+		return err
+	}
+	f.node.learn(&attr)
+	if f.node.sequence() != seq {
+		return nil
+	}
+	if err := f.renewFrom(ctx, g); err != nil {
+		return err
+	}
+	if !sleep(ctx, min(pauseFirst<<min(try, 8), pauseMax)) {
+		return errs.Wrap("client", "", ctx.Err())
+	}
+	return nil
+}

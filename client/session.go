@@ -1,0 +1,187 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// session is one session with the metadata service. It does not change: a lost one is replaced.
+type session struct {
+	id    uint64
+	lease time.Duration
+}
+
+// renewBatch is how many handles one Renew carries: 256 capabilities of width 8 are 128 KiB.
+const renewBatch = 256
+
+func processName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s:%d", host, os.Getpid())
+}
+
+func (fs *FS) newSession(ctx context.Context) (*session, error) {
+	var s *session
+	err := fs.await(ctx, "metadata service", func(ctx context.Context) error {
+		info, err := fs.svc.NewSession(ctx, fs.opts.Name)
+		if err != nil {
+			return err
+		}
+		s = &session{id: info.ID, lease: time.Duration(info.LeaseMs) * time.Millisecond}
+		return nil
+	})
+	return s, errs.Wrap("client.NewSession", "", err)
+}
+
+// keepAlive renews the lease three times within its length. While the service is away it goes on
+// trying; a lease that ended in between is noticed by the answer.
+func (fs *FS) keepAlive() {
+	for {
+		s := fs.sess.Load()
+		if !sleep(fs.life, max(s.lease/3, 10*time.Millisecond)) {
+			return
+		}
+		ctx, cancel := context.WithTimeout(fs.life, max(s.lease/3, time.Second))
+		err := fs.svc.KeepAlive(ctx, s.id)
+		cancel()
+		switch errs.KindOf(err) {
+		case errs.OK, errs.Canceled:
+		case errs.Stale, errs.NotFound:
+			if err := fs.replaceSession(fs.life, s); err != nil {
+				fs.opts.Logger.Warn("session lost and not replaced", "err", err)
+			}
+		default:
+			fs.opts.Logger.Warn("keeping the session alive failed", "err", err)
+		}
+	}
+}
+
+// checkSession finds out whether an error means that the session is lost, and replaces it then. It
+// returns true when the caller should try again.
+func (fs *FS) checkSession(ctx context.Context, s *session, err error) bool {
+	if errs.KindOf(err) != errs.Stale {
+		return false
+	}
+	if fs.sess.Load() != s {
+		return true // somebody else has replaced it
+	}
+	if k := errs.KindOf(fs.svc.KeepAlive(ctx, s.id)); k != errs.Stale && k != errs.NotFound {
+		return false
+	}
+	return fs.replaceSession(ctx, s) == nil
+}
+
+// replaceSession starts a new session in the place of old and opens every file again in it. A file
+// that cannot be opened any more (it was unlinked and the service has let go of it) fails from then
+// on; the others go on.
+func (fs *FS) replaceSession(ctx context.Context, old *session) error {
+	fs.remake.Lock()
+	defer fs.remake.Unlock()
+	if fs.sess.Load() != old {
+		return nil
+	}
+	s, err := fs.newSession(ctx)
+	if err != nil {
+		return err
+	}
+	fs.sess.Store(s)
+	fs.opts.Logger.Warn("the session was lost; files are opened again", "old", old.id, "new", s.id)
+	for _, f := range fs.openFiles() {
+		if err := f.reopen(ctx, s); err != nil {
+			fs.opts.Logger.Warn("an open file could not be opened again", "ino", f.node.ino, "err", err)
+		}
+	}
+	return nil
+}
+
+func (fs *FS) openFiles() []*File {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	files := make([]*File, 0, len(fs.files))
+	for f := range fs.files {
+		files = append(files, f)
+	}
+	return files
+}
+
+// renewUsed renews the capabilities of those handles that were used since its last round. Idle
+// handles are left alone: their first use finds the capability expired and renews it then.
+func (fs *FS) renewUsed() {
+	for sleep(fs.life, fs.opts.RenewEvery) {
+		var used []*File
+		for _, f := range fs.openFiles() {
+			if f.used.Swap(false) {
+				used = append(used, f)
+			}
+		}
+		for len(used) > 0 {
+			n := min(len(used), renewBatch)
+			if err := fs.renew(fs.life, used[:n]); err != nil {
+				fs.opts.Logger.Warn("renewing capabilities failed", "err", err)
+			}
+			used = used[n:]
+		}
+	}
+}
+
+// renew fetches fresh capabilities for the files. Files whose handle the service does not know any
+// more are opened again.
+func (fs *FS) renew(ctx context.Context, files []*File) error {
+	s := fs.sess.Load()
+	ids := make([]uint64, 0, len(files))
+	byID := make(map[uint64]*File, len(files))
+	for _, f := range files {
+		if g := f.grant.Load(); g.session == s.id {
+			ids = append(ids, g.handle)
+			byID[g.handle] = f
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	handles, err := fs.svc.Renew(ctx, fs.trusted(), ids)
+	if err != nil {
+		fs.checkSession(ctx, s, err)
+		return err
+	}
+	for i := range handles {
+		h := &handles[i]
+		f := byID[h.ID]
+		if f == nil {
+			continue
+		}
+		if len(h.Caps) == 0 {
+			if err := f.reopen(ctx, s); err != nil {
+				return err
+			}
+			continue
+		}
+		f.adopt(s.id, h)
+	}
+	return nil
+}
+
+// sleep waits for d; false when ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Statfs is the room of the whole file system.
+func (fs *FS) Statfs(ctx context.Context) (meta.FSStat, error) {
+	st, err := fs.svc.StatFS(ctx)
+	return st, errs.Wrap("client.Statfs", "", err)
+}

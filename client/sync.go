@@ -1,0 +1,149 @@
+package client
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/stripe"
+)
+
+func sinceUnder(t time.Time, limit time.Duration) bool {
+	return limit >= 0 && time.Since(t) < limit
+}
+
+// Sync returns when everything that was acknowledged before, through any handle of this client, is on
+// stable storage: data, size and names. If a server has lost writes, or cannot sync, it fails; that
+// error is reported once by every handle that was open, because the data behind it must be written
+// again.
+func (f *File) Sync(ctx context.Context) error {
+	if _, err := f.live(); err != nil {
+		return err
+	}
+	err := f.syncStripes(ctx)
+	if err == nil && !f.fixed {
+		err = f.fs.commit(ctx, f.node, true)
+	}
+	if lost := f.unreported(); lost != nil {
+		return lost
+	}
+	return errs.Wrap("client.Sync", "", err)
+}
+
+// syncStripes syncs every server that was written to since the last sync, all at once.
+func (f *File) syncStripes(ctx context.Context) error {
+	return f.settle(ctx, func(ctx context.Context, g *grant, seq uint64) error {
+		todo := f.node.unsyncedStripes()
+		failed := make([]error, len(todo))
+		var wg sync.WaitGroup
+		for i := 1; i < len(todo); i++ {
+			wg.Go(func() { failed[i] = f.syncStripe(ctx, g, seq, todo[i]) })
+		}
+		if len(todo) > 0 {
+			failed[0] = f.syncStripe(ctx, g, seq, todo[0])
+		}
+		wg.Wait()
+		return worst(failed)
+	})
+}
+
+func (f *File) syncStripe(ctx context.Context, g *grant, seq uint64, s int) error {
+	t := f.target(g, seq, s)
+	was := f.node.unsyncedAt(s)
+	var mark iod.Mark
+	err := f.fs.await(ctx, serverName(t.Server), func(ctx context.Context) (err error) {
+		mark, err = f.fs.data.Sync(ctx, t)
+		return err
+	})
+	switch k := errs.KindOf(err); {
+	case k == errs.OK:
+		f.node.synced(s, t.Server, was, mark)
+	case k != errs.Stale && k != errs.Expired && k != errs.Canceled && !away(k):
+		// The server tried and failed: nobody knows what reached the disk.
+		f.node.lose(errs.Wrap("client.Sync", serverName(t.Server), err))
+	}
+	return err
+}
+
+func (n *inode) unsyncedStripes() []int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var list []int
+	for i := range n.stripes {
+		if n.stripes[i].pending {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+func (n *inode) unsyncedAt(s int) unsynced {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.stripes[s]
+}
+
+// synced notes the end of a sync that began when the stripe's state was was. Writes that were
+// acknowledged since then stay unsynced.
+func (n *inode) synced(s int, server uint32, was unsynced, m iod.Mark) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	u := &n.stripes[s]
+	if was.pending && was.verifier != m.Verifier && u.pending && u.verifier == was.verifier {
+		n.loseLocked(lostWrites(server))
+		u.pending = false
+		return
+	}
+	if u.count == was.count {
+		u.pending = false
+	}
+}
+
+// Punch makes a range a hole that reads as zeroes. The size does not change; what lies behind it is
+// left alone.
+func (f *File) Punch(ctx context.Context, off, n int64) error {
+	if err := f.room("client.Punch", off, min(n, max(f.Size()-off, 0))); err != nil {
+		return err
+	}
+	end := min(off+n, f.Size())
+	if n <= 0 || off >= end {
+		return nil
+	}
+	err := f.settle(ctx, func(ctx context.Context, g *grant, seq uint64) error {
+		return f.eachStripe(g, func(s int) error { return f.punchStripe(ctx, g, seq, s, off, end) })
+	})
+	if err == nil {
+		f.finish(writing, 0, f.node.sequence())
+	}
+	return errs.Wrap("client.Punch", "", err)
+}
+
+// punchStripe punches what a stripe holds of [off, end): one contiguous range of its object.
+func (f *File) punchStripe(ctx context.Context, g *grant, seq uint64, s int, off, end int64) error {
+	lo, hi := g.layout.ObjectSize(s, off), g.layout.ObjectSize(s, end)
+	if lo == hi {
+		return nil
+	}
+	t := f.target(g, seq, s)
+	return f.fs.await(ctx, serverName(t.Server), func(ctx context.Context) error {
+		mark, err := f.fs.data.Punch(ctx, t, lo, hi-lo, stripe.Volatile)
+		if err == nil {
+			f.node.acked(s, t.Server, mark, true)
+		}
+		return err
+	})
+}
+
+// eachStripe runs fn for all stripes at once.
+func (f *File) eachStripe(g *grant, fn func(s int) error) error {
+	failed := make([]error, g.layout.Width())
+	var wg sync.WaitGroup
+	for s := 1; s < len(failed); s++ {
+		wg.Go(func() { failed[s] = fn(s) })
+	}
+	failed[0] = fn(0)
+	wg.Wait()
+	return worst(failed)
+}
