@@ -1,0 +1,174 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestMedian(t *testing.T) {
+	for _, c := range []struct {
+		values []float64
+		want   float64
+	}{{nil, 0}, {[]float64{3}, 3}, {[]float64{9, 1, 5}, 5}, {[]float64{4, 1, 3, 2}, 2.5}} {
+		if got := Median(c.values); got != c.want {
+			t.Errorf("Median(%v) = %v, want %v", c.values, got, c.want)
+		}
+	}
+}
+
+func TestMedianHasAsManyAboveAsBelow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		values := rapid.SliceOfN(rapid.Float64Range(-1e6, 1e6), 1, 50).Draw(t, "values")
+		m, above, below := Median(values), 0, 0
+		for _, v := range values {
+			if v > m {
+				above++
+			}
+			if v < m {
+				below++
+			}
+		}
+		if 2*above > len(values) || 2*below > len(values) {
+			t.Fatalf("%d above and %d below %v in %v", above, below, m, values)
+		}
+	})
+}
+
+func constant(provider string, values ...float64) Contender {
+	i := -1 // the first one is the warming up
+	return Contender{Provider: provider, Measure: func(context.Context,
+		time.Duration) (float64, error) {
+		i++
+		if i == 0 {
+			return 1e9, nil
+		}
+		return values[(i-1)%len(values)], nil
+	}}
+}
+
+func TestRunTakesMediansAndRatios(t *testing.T) {
+	c := Case{Bench: "net", Name: "x", Size: 8, Depth: 2, Metric: Latency,
+		Ceiling: constant("plain", 10, 30, 20), Others: []Contender{constant("tcp", 24, 1, 90)}}
+	rows, err := c.Run(t.Context(), Budget{Rounds: 3, Round: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Row{
+		{"net", "x", "plain", 8, 2, Latency, "us", 20, "plain", 1},
+		{"net", "x", "tcp", 8, 2, Latency, "us", 24, "plain", 1.2},
+	}
+	for i := range want {
+		if rows[i] != want[i] {
+			t.Errorf("row %d is %+v, want %+v", i, rows[i], want[i])
+		}
+	}
+}
+
+func TestRunNamesTheFailingContender(t *testing.T) {
+	bad := Contender{Provider: "broken", Measure: func(context.Context,
+		time.Duration) (float64, error) {
+		return 0, errors.New("no route")
+	}}
+	_, err := Case{Bench: "net", Name: "x", Ceiling: bad}.Run(t.Context(), Quick())
+	if err == nil || !strings.Contains(err.Error(), "broken") {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestPrinting(t *testing.T) {
+	rows := []Row{
+		{"net", "8-byte request", "plain", 8, 1, Latency, "us", 10, "plain", 1},
+		{"net", "8-byte request", "tcp", 8, 1, Latency, "us", 12.5, "plain", 1.25},
+		{"fs", "read", "mount", 1 << 20, 4, Bandwidth, "MB/s", 2345, "memory", 0.5},
+	}
+	var b bytes.Buffer
+	if err := WriteJSON(&b, rows); err != nil {
+		t.Fatal(err)
+	}
+	var back []map[string]any
+	if err := json.Unmarshal(b.Bytes(), &back); err != nil {
+		t.Fatalf("%v in %s", err, b.Bytes())
+	}
+	keys := strings.Fields("bench case provider size depth metric unit value ceiling ratio")
+	for _, key := range keys {
+		if _, ok := back[2][key]; !ok || len(back[2]) != 10 {
+			t.Errorf("no %s in %v", key, back[2])
+		}
+	}
+	b.Reset()
+	if err := WriteTable(&b, rows); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"is the ceiling", "12.5", "1.25", "1 MiB", "2345"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+	b.Reset()
+	if err := WriteJSON(&b, nil); err != nil || json.Unmarshal(b.Bytes(), &back) != nil {
+		t.Errorf("no rows: %v, %q", err, b.String())
+	}
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	return ln
+}
+
+func TestPlainPeers(t *testing.T) {
+	for name, c := range map[string]func() Contender{
+		"ping": func() Contender {
+			ln := listen(t)
+			go ServeEcho(ln)
+			return PlainPing(ln.Addr().String())
+		},
+		"bulk": func() Contender {
+			ln := listen(t)
+			go ServeBulk(ln)
+			return PlainBulk(ln.Addr().String(), 1<<20, 4)
+		},
+	} {
+		v, err := c().Measure(t.Context(), 20*time.Millisecond)
+		if err != nil || v <= 0 {
+			t.Errorf("%s: %v, %v", name, v, err)
+		}
+	}
+}
+
+func TestThroughputCountsEveryWorkerAndStopsAtErrors(t *testing.T) {
+	ran := make([]int, 4)
+	mbs, err := Throughput(t.Context(), 10*time.Millisecond, 4, 1000, func(w, i int) error {
+		ran[w] = i + 1
+		time.Sleep(time.Millisecond)
+		return nil
+	})
+	if err != nil || mbs <= 0 {
+		t.Fatalf("%v, %v", mbs, err)
+	}
+	for w, n := range ran {
+		if n == 0 {
+			t.Errorf("worker %d did nothing", w)
+		}
+	}
+	fail := func(int, int) error { return errors.New("no") }
+	_, err = Throughput(t.Context(), time.Minute, 2, 1, fail)
+	if err == nil {
+		t.Fatal("an error was lost")
+	}
+}
