@@ -31,6 +31,7 @@ func Run(t *testing.T, open Open) {
 	t.Run("slices outlive trims", func(t *testing.T) { testSliceStable(t, open) })
 	t.Run("concurrent", func(t *testing.T) { testConcurrent(t, open) })
 	t.Run("concurrent map", func(t *testing.T) { testConcurrentMap(t, open) })
+	t.Run("runs", func(t *testing.T) { testRuns(t, open) })
 	t.Run("odd sizes", func(t *testing.T) { testOddSizes(t, open) })
 }
 
@@ -325,6 +326,36 @@ func testConcurrentMap(t *testing.T, open Open) {
 		}
 		m := &model{exp: exp, want: got}
 		m.checkMap(t, 0, size, 1000)
+	}
+}
+
+// testRuns writes single runs at the borders of every power of two, where maps of any grain have their
+// seams, and checks the map of the whole device each time.
+func testRuns(t *testing.T, open Open) {
+	const size = 24 << 20
+	m := &model{exp: open(t, size), want: make([]byte, size)}
+	defer closeExport(t, m.exp)
+	for at := int64(64 << 10); at < size; at *= 2 {
+		for _, n := range []int64{1, 64 << 10} {
+			for _, off := range []int64{at - n, at} {
+				p := pattern(uint64(off), int(n))
+				if err := m.exp.WriteAt(context.Background(), p, off, false); err != nil {
+					t.Fatalf("WriteAt(%d, %d): %v", off, n, err)
+				}
+				copy(m.want[off:], p)
+				m.checkMap(t, 0, size, 1000)
+				clear(m.want[off : off+n])
+				if err := m.exp.WriteAt(context.Background(), m.want[off:off+n], off, false); err != nil {
+					t.Fatalf("WriteAt(%d, %d): %v", off, n, err)
+				}
+				if z, ok := m.exp.(nbd.Zeroer); ok {
+					err := z.WriteZeroes(context.Background(), 0, size, nbd.ZeroFlags{})
+					if err != nil && errs.KindOf(err) != errs.Unsupported {
+						t.Fatalf("WriteZeroes: %v", err)
+					}
+				}
+			}
+		}
 	}
 }
 

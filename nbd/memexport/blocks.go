@@ -52,6 +52,7 @@ func (b *blocks) each(off, length int64, do func(w *atomic.Uint64, mask uint64))
 // run returns the end of the run of equal bits that starts at block, at most limit rounded up to a
 // word, and whether the bits are set.
 func (b *blocks) run(block, limit int64) (end int64, set bool) {
+	first := block
 	set = b.marked(block)
 	for block < limit {
 		word := b.words[block/64].Load()
@@ -61,7 +62,7 @@ func (b *blocks) run(block, limit int64) (end int64, set bool) {
 		word &= ^uint64(0) << (block % 64)
 		if word != 0 {
 			// At least one block, even if the first one changed since it was looked at.
-			return max(block/64*64+int64(bits.TrailingZeros64(word)), block+1), set
+			return max(block/64*64+int64(bits.TrailingZeros64(word)), first+1), set
 		}
 		block = (block/64 + 1) * 64
 	}
