@@ -218,4 +218,10 @@ func reqID(a, b int) (id kv.ReqID) {
 	return id
 }
 
-func decode(value string) int64 { return int64(binary.BigEndian.Uint64([]byte(value))) }
+// decode reads a counter; what is none, an absent key for one, is 0.
+func decode(value string) int64 {
+	if len(value) != kv.CounterBytes {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64([]byte(value)))
+}
