@@ -1,0 +1,3 @@
+package filestore
+
+func runVictim() {}
