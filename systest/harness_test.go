@@ -1,0 +1,289 @@
+package systest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// builtBinary is made once for all tests of the package.
+var builtBinary = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "sluice-systest")
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(dir, "sluice")
+	out, err := exec.Command("go", "build", "-o", bin, "../cmd/sluice").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("go build: %v\n%s", err, out)
+	}
+	return bin, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if bin, err := builtBinary(); err == nil {
+		os.RemoveAll(filepath.Dir(bin))
+	}
+	os.Exit(code)
+}
+
+type clusterOptions struct {
+	iods  int
+	mount bool
+	mem   bool
+	extra []string // further arguments of `sluice up`
+}
+
+// cluster is a running `sluice up`.
+type cluster struct {
+	dir string
+	mnt string
+	url string
+	bin string
+	cmd *exec.Cmd
+	log *bytes.Buffer
+}
+
+// clusterState is what `sluice status --json` prints, as far as the tests need it.
+type clusterState struct {
+	URL       string `json:"url"`
+	Processes []struct {
+		Name     string `json:"name"`
+		PID      int    `json:"pid"`
+		Status   string `json:"status"`
+		Restarts int    `json:"restarts"`
+		Exits    []struct {
+			Signal string `json:"signal"`
+		} `json:"exits"`
+	} `json:"processes"`
+	Servers []struct {
+		ID   uint32 `json:"id"`
+		Addr string `json:"addr"`
+		Up   bool   `json:"up"`
+	} `json:"servers"`
+}
+
+// startCluster runs `sluice up` on free ports in a temporary folder and stops it with the test.
+func startCluster(t *testing.T, o clusterOptions) *cluster {
+	t.Helper()
+	bin, err := builtBinary()
+	must(t, err)
+	c := &cluster{dir: filepath.Join(t.TempDir(), "c"), bin: bin, log: &bytes.Buffer{}}
+	args := []string{"up", "--dir", c.dir, "--iods", strconv.Itoa(o.iods), "--listen", "127.0.0.1:0"}
+	if o.mem {
+		args = append(args, "--mem")
+	}
+	if o.mount {
+		c.mnt = filepath.Join(t.TempDir(), "mnt")
+		must(t, os.Mkdir(c.mnt, 0o755))
+		args = append(args, "--mount", c.mnt)
+	}
+	c.cmd = exec.Command(bin, append(args, o.extra...)...)
+	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	must(t, c.cmd.Start())
+	t.Cleanup(func() { c.stop(t) })
+	c.awaitReady(t, o, 30*time.Second)
+	return c
+}
+
+// awaitReady returns when every server is up and, if asked for, the mount answers.
+func (c *cluster) awaitReady(t *testing.T, o clusterOptions, limit time.Duration) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	for {
+		st, err := c.state()
+		up := 0
+		for _, s := range st.Servers {
+			if s.Up {
+				up++
+			}
+		}
+		if err == nil && up == o.iods && (!o.mount || mounted(c.mnt)) {
+			c.url = st.URL
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("cluster not ready after %v: %v, state %+v\n%s\n%s", limit, err, st, c.log, c.logs())
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func mounted(dir string) bool {
+	var here, parent syscall.Stat_t
+	if syscall.Stat(dir, &here) != nil || syscall.Stat(filepath.Dir(dir), &parent) != nil {
+		return false
+	}
+	return here.Dev != parent.Dev
+}
+
+func (c *cluster) state() (clusterState, error) {
+	var st clusterState
+	out, err := exec.Command(c.bin, "status", "--dir", c.dir, "--json").Output()
+	if err != nil {
+		return st, err
+	}
+	return st, json.Unmarshal(out, &st)
+}
+
+// logs is the tail of every process's log, for a failing test.
+func (c *cluster) logs() string {
+	var b strings.Builder
+	files, _ := filepath.Glob(filepath.Join(c.dir, "log", "*"))
+	for _, f := range files {
+		data, _ := os.ReadFile(f)
+		if len(data) > 2000 {
+			data = data[len(data)-2000:]
+		}
+		fmt.Fprintf(&b, "--- %s\n%s\n", filepath.Base(f), data)
+	}
+	return b.String()
+}
+
+func (c *cluster) stop(t *testing.T) {
+	if t.Failed() {
+		t.Logf("cluster said:\n%s\n%s", c.log, c.logs())
+	}
+	_ = c.cmd.Process.Signal(syscall.SIGTERM)
+	done := make(chan error, 1)
+	go func() { done <- c.cmd.Wait() }()
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		_ = c.cmd.Process.Kill()
+		t.Errorf("sluice up did not end within 30 s of SIGTERM")
+		<-done
+	}
+	if c.mnt != "" && mounted(c.mnt) {
+		t.Errorf("%s is still mounted after the cluster stopped", c.mnt)
+		_ = syscall.Unmount(c.mnt, syscall.MNT_DETACH)
+	}
+}
+
+// sluice runs a client command against the cluster and returns what it printed.
+func (c *cluster) sluice(t *testing.T, args ...string) string {
+	t.Helper()
+	return run(t, "", c.bin, append(args, "--url", c.url)...)
+}
+
+// serveNBD starts `sluice nbd` on a unix socket and returns the URI of the export.
+func (c *cluster) serveNBD(t *testing.T, export string) string {
+	t.Helper()
+	sock := filepath.Join(t.TempDir(), "nbd.sock")
+	c.startNBD(t, sock, export)
+	name := strings.TrimPrefix(strings.Split(export, ",")[0], "name=")
+	return "nbd+unix:///" + name + "?socket=" + sock
+}
+
+// startNBD starts a gateway and returns its process once the socket answers.
+func (c *cluster) startNBD(t *testing.T, sock, export string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(c.bin, "nbd", "--listen", "unix:"+sock, "--export", export, "--url", c.url)
+	var log bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &log, &log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("sluice nbd said:\n%s", &log)
+		}
+	})
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if _, err := os.Stat(sock); err == nil {
+			return cmd
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("sluice nbd does not listen at %s:\n%s", sock, &log)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run runs a program that must succeed within two minutes and returns its standard output.
+func run(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	return runIn(t, dir, "", name, args...)
+}
+
+func runIn(t *testing.T, dir, stdin, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("%s: %v (run `make deps` to install what the tests need)", name, err)
+	}
+	timer := time.AfterFunc(2*time.Minute, func() { _ = cmd.Process.Kill() })
+	defer timer.Stop()
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%s %s: %v\n%s\n%s", name, strings.Join(args, " "), err,
+			tail(out.String()), tail(errOut.String()))
+	}
+	return out.String()
+}
+
+func tail(s string) string {
+	if len(s) > 4000 {
+		return "..." + s[len(s)-4000:]
+	}
+	return s
+}
+
+func moduleRoot(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("..")
+	must(t, err)
+	return dir
+}
+
+// copyTree copies the module's sources, leaving out what is built, mounted or git's own.
+func copyTree(t *testing.T, from, to string) {
+	t.Helper()
+	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(from, path)
+		switch d.Name() {
+		case ".git", "bin", "mnt", ".sluice":
+			if d.IsDir() && rel != "." {
+				return filepath.SkipDir
+			}
+		}
+		dst := filepath.Join(to, rel)
+		if d.IsDir() {
+			return os.MkdirAll(dst, 0o755)
+		}
+		if !d.Type().IsRegular() {
+			return nil
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(dst, data, 0o644)
+	})
+	must(t, err)
+}
