@@ -16,14 +16,14 @@ type Options struct {
 	// connections but not the domain. Required.
 	Domain fabric.Domain
 
-	// InlineMax is how many bytes of data ride inside a message instead of being moved one-sidedly,
-	// per direction. Default 4096.
+	// InlineMax is how many bytes of data ride inside a message instead of being moved
+	// one-sidedly, per direction. Default 4096.
 	InlineMax int
 
-	// BodyMax is the largest body of a request together with its segment descriptions, or of a
-	// reply, in bytes. A receive takes wire.HeaderBytes + BodyMax + InlineMax, and each connection
-	// keeps about Credits of them. Default 12216, which makes a receive 16 KiB; larger control data
-	// travels as an Out or In segment.
+	// BodyMax is the largest body of a request together with its segment descriptions, or of
+	// a reply, in bytes. A receive takes wire.HeaderBytes + BodyMax + InlineMax, and each
+	// connection keeps about Credits of them. Default 12216, which makes a receive 16 KiB;
+	// larger control data travels as an Out or In segment.
 	BodyMax int
 
 	// Credits is how many requests one connection may have outstanding. Default 64. The smaller
@@ -33,8 +33,8 @@ type Options struct {
 	// CallTimeout ends a Call whose context has no deadline. Default 30 s.
 	CallTimeout time.Duration
 
-	// PeerTimeout fails a connection on which data is outstanding and nothing has moved for so long.
-	// Default 10 s.
+	// PeerTimeout fails a connection on which data is outstanding and nothing has moved for
+	// so long. Default 10 s.
 	PeerTimeout time.Duration
 
 	// Identity is what this node says it is in its hello. Default 0, nobody in particular.
@@ -114,8 +114,8 @@ type ServeOptions struct {
 	// Default 1024.
 	MaxConns int
 
-	// MaxCalls is how many calls run at once over all connections; more wait in the order of their
-	// arrival, holding no more than the receive that they came in. Default 256.
+	// MaxCalls is how many calls run at once over all connections; more wait in the order of
+	// their arrival, holding no more than the receive that they came in. Default 256.
 	MaxCalls int
 
 	// IdleWorkers is how many goroutines are kept for the next calls. Default 64.

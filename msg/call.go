@@ -1,0 +1,279 @@
+package msg
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// replyBytes is what stands before a reply's body: the header and the length of the data, see
+// slot.parse.
+const replyBytes = wire.HeaderBytes + 8
+
+// maxText is how much of an error's text crosses the wire.
+const maxText = minBody - 8
+
+// Call is a request at the server. Pull and Push are safe for concurrent use; Reply or Fail
+// ends the call, after all of them have returned.
+type Call struct {
+	s       *session
+	index   int
+	ctx     *callCtx
+	ended   atomic.Bool
+	holds   atomic.Int32 // the handler, and a reply whose send buffer is still in use
+	replied waiter
+	parcel  parcel
+
+	// Set by begin, and not changed while the call is active. active and gen are guarded by
+	// session.mu.
+	active  bool
+	gen     uint32
+	recv    int
+	header  wire.Header
+	body    []byte
+	inline  []byte
+	out, in segment
+	stamp   wire.Stamp
+
+	mu        sync.Mutex // also held while writes are posted: it keeps a call's chains in order
+	high      int64      // inline reply data: the bytes before it are set
+	pushed    bool
+	lent      int   // places held by writes posted since the last signalled one
+	lentBytes int64 // that they carry
+	failed    error // the first write that failed
+	late      []delayed
+}
+
+// delayed is a Push that the planted defect earlyReply holds back.
+type delayed struct {
+	off int64
+	src []fabric.Sge
+}
+
+// beginLocked fills a call with a request. The session's lock is held.
+func (c *Call) beginLocked(a *arrival) {
+	var deadline time.Time
+	if ms := a.header.DeadlineMs; ms > 0 {
+		deadline = time.Now().Add(time.Duration(ms) * time.Millisecond)
+	}
+	c.ctx = c.ctx.renew(deadline)
+	c.gen++
+	c.active = true
+	c.ended.Store(false)
+	c.holds.Store(1)
+	if a.canceled {
+		c.ctx.end(context.Canceled)
+	}
+	c.recv, c.header, c.body, c.inline = a.recv, a.header, a.body, a.inline
+	c.stamp = wire.Stamp{}
+	c.high, c.pushed, c.lent, c.lentBytes, c.failed = 0, false, 0, 0, nil
+}
+
+// decode reads the descriptions. Until then body begins with them.
+func (c *Call) decode() error {
+	room := int64(c.s.msgBytes - replyBytes - minBody)
+	body, err := decodeSegments(c.body, c.header.Pieces, int64(len(c.inline)), room, &c.out, &c.in)
+	if err != nil {
+		return err
+	}
+	c.body = body
+	return nil
+}
+
+// Header is the request's header. Like Body it is valid until Reply or Fail.
+func (c *Call) Header() *wire.Header { return &c.header }
+
+// Body is what the client passed as Request.Body.
+func (c *Call) Body() []byte { return c.body }
+
+// OutLen is how many bytes of request data can be pulled.
+func (c *Call) OutLen() int64 { return c.out.length }
+
+// InLen is how many bytes of reply data can be pushed.
+func (c *Call) InLen() int64 { return c.in.length }
+
+// Peer is the hello of the client.
+func (c *Call) Peer() fabric.Hello { return c.s.ep.Peer() }
+
+// PeerIdentity is who the client says it is.
+func (c *Call) PeerIdentity() uint64 { return c.s.ep.Peer().Identity }
+
+// MaxReply is the largest body that Reply takes for this call.
+func (c *Call) MaxReply() int {
+	room := c.s.msgBytes - replyBytes
+	if c.in.inline {
+		room -= int(c.in.length)
+	}
+	return room
+}
+
+// SetStamp makes s the stamp of the reply. Without it the reply's stamp is zero.
+func (c *Call) SetStamp(s wire.Stamp) {
+	c.live("SetStamp")
+	c.stamp = s
+}
+
+func (c *Call) live(op string) {
+	if c.ended.Load() {
+		invariant.Check(false, "msg.Call.%s after the call was answered", op)
+	}
+}
+
+// Reply ends the call: body goes to the client behind all data that was pushed, and inLen
+// tells how many bytes of the In segment are filled. It returns when the memory that was
+// pushed is free; when nothing was pushed it does not wait. An error means that the client
+// may not have got the answer. The call is over in any case, and body is the caller's again.
+func (c *Call) Reply(body []byte, inLen int64) error {
+	c.live("Reply")
+	if len(body) > c.MaxReply() {
+		return c.answer(errs.TooBig, []byte("the reply's body is larger than a message"), 0)
+	}
+	if inLen < 0 || inLen > c.in.length {
+		return c.answer(errs.OutOfRange, []byte("the reply claims more data than there is room"), 0)
+	}
+	return c.answer(errs.OK, body, inLen)
+}
+
+// Fail ends the call with an error: its kind and text reach the client. nil is replied as
+// errs.IO, because an unknown failure must not look like success. Like Reply it waits for
+// pushed memory.
+func (c *Call) Fail(err error) error {
+	c.live("Fail")
+	kind, text := errs.IO, "failed for no stated reason"
+	if err != nil {
+		kind, text = errs.KindOf(err), err.Error()
+	}
+	c.s.srv.counts.failed.Add(1)
+	return c.answer(kind, []byte(text[:min(len(text), maxText)]), 0)
+}
+
+// answer posts the receive again, then the reply with the credit for it.
+func (c *Call) answer(status errs.Kind, body []byte, inLen int64) error {
+	first := c.ended.CompareAndSwap(false, true)
+	invariant.Check(first, "msg.Call answered twice")
+	c.compose(status, body, inLen)
+	c.deactivate()
+	c.s.repost(c.recv)
+	if len(c.late) > 0 {
+		return c.answerEarly()
+	}
+	return c.send()
+}
+
+// deactivate hides the call from cancellation: it is answered.
+func (c *Call) deactivate() {
+	c.s.mu.Lock()
+	c.active = false
+	c.s.mu.Unlock()
+}
+
+// compose writes the reply: header and body at the front of the send buffer, inline data at
+// its end, where Push has put it.
+func (c *Call) compose(status errs.Kind, body []byte, inLen int64) {
+	h := wire.Header{
+		Kind: wire.KindReply, Op: c.header.Op, Status: status, RequestID: c.header.RequestID,
+		Credits: 1, Stamp: c.stamp, BodyLen: uint32(8 + len(body)),
+	}
+	if c.s.node.defects.loseCredit && c.gen%7 == 0 {
+		h.Credits = 0
+	}
+	buf := c.s.sendBuf(c.index)
+	var data []byte
+	if c.in.inline && inLen > 0 {
+		data = c.inlineRoom()[:inLen]
+		if c.high < inLen {
+			clear(data[c.high:])
+		}
+		h.InlineLen = uint32(inLen)
+	}
+	e := wire.Enc{B: h.Append(buf[:0])}
+	e.I64(inLen)
+	e.Raw(body)
+	reg := c.s.arena.Region()
+	c.parcel.pieces = [2]fabric.Sge{{Reg: reg, Buf: e.B}, {Reg: reg, Buf: data}}
+}
+
+// inlineRoom is where the In segment's data lies when it rides in the reply.
+func (c *Call) inlineRoom() []byte {
+	buf := c.s.sendBuf(c.index)
+	return buf[len(buf)-int(c.in.length):]
+}
+
+// collect copies pushed data into the reply. Bytes that nobody pushes are zero, not what an
+// earlier reply left behind.
+func (c *Call) collect(off int64, src []fabric.Sge) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	room := c.inlineRoom()
+	if off > c.high {
+		clear(room[c.high:off])
+	}
+	for i := range src {
+		off += int64(mem.Copy(room[off:], src[i].Buf))
+	}
+	c.high = max(c.high, off)
+}
+
+// send posts the reply and waits for what was pushed before it. A reply that Post cannot copy is
+// signalled too, because the send buffer is in use until it has left; nobody waits for that.
+func (c *Call) send() error {
+	c.mu.Lock()
+	pushed, places := c.pushed, c.lent
+	c.mu.Unlock()
+	if !pushed && c.parcel.bytes() <= c.s.inlineMax {
+		return c.s.send(&c.parcel, fabric.FlagInline, kindPlain)
+	}
+	o := op{left: 1, places: places, call: c, reply: true}
+	if pushed {
+		c.replied.add(1)
+		o.wait = &c.replied
+	}
+	c.holds.Add(1)
+	context := c.s.startOp(o)
+	if err := c.s.send(&c.parcel, fabric.FlagSignaled, context); err != nil {
+		if c.s.dropOp(context) {
+			c.s.places.put(places)
+			c.unhold()
+			if pushed {
+				c.replied.complete(1, nil)
+			}
+		}
+		if pushed {
+			c.s.closeEndpoint() // writes posted before may still read the caller's memory
+		}
+		return err
+	}
+	if !pushed {
+		return nil
+	}
+	if err := c.replied.wait(); err != nil {
+		return errs.Wrap("msg.Reply", c.s.name, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return errs.Wrap("msg.Reply", c.s.name, c.failed)
+}
+
+// writeFailed keeps the first failure of a one-sided write.
+func (c *Call) writeFailed(err error) {
+	c.mu.Lock()
+	if c.failed == nil {
+		c.failed = err
+	}
+	c.mu.Unlock()
+}
+
+// unhold drops one of the reasons to keep the call's memory; without any it serves another
+// request.
+func (c *Call) unhold() {
+	if c.holds.Add(-1) == 0 {
+		c.s.recycle(c)
+	}
+}

@@ -1,0 +1,322 @@
+package msg
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// Conn is the client's end of a connection. Safe for concurrent use.
+//
+// Life of a request: take a credit and a slot (both are there for each other, so one wait
+// covers them); grant the windows of data that is too large to ride inline; write the message
+// into the slot's send buffer and post it; wait. The reply's receive was posted before the
+// request left. The caller copies out what rode inline, posts the receive again, revokes the
+// grants and returns the credit.
+type Conn struct {
+	*link
+	credits gate
+
+	mu       sync.Mutex
+	slots    []slot
+	free     []int32 // indices of slots without a request
+	cancels  int     // cancellations that the server has not acknowledged
+	next     int     // control buffer of the next cancellation
+	draining bool    // the server said goodbye
+}
+
+// slot carries one request at a time. What stands above state belongs to the caller while it
+// is in Call; the rest is guarded by Conn.mu.
+type slot struct {
+	index   int
+	grants  []grant
+	spaces  [2]space // of Out and In
+	remotes []fabric.Remote
+	parcel  parcel
+	wake    chan struct{} // room for one: reply, death or time limit
+
+	state    slotState
+	id       uint64
+	deadline time.Time // set where the caller's context has none
+	outcome  error     // why there will be no reply
+	recv     int       // receive that holds the reply
+	header   wire.Header
+	body     []byte
+	inline   []byte
+}
+
+type slotState uint8
+
+const (
+	slotFree slotState = iota
+	slotWaiting
+	slotAnswered
+	slotAbandoned // the caller left; the reply will free the slot
+)
+
+// grant is a right that the server holds until the call is over.
+type grant struct {
+	region fabric.Region
+	remote fabric.Remote
+	own    bool // the region was registered for this call and ends with it
+}
+
+func newConn(n *Node, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (*Conn, error) {
+	credits := min(n.opts.Credits, int(ep.Peer().RecvDepth)-controlReserve)
+	if credits < 1 {
+		_ = ep.Close()
+		_ = cfg.RecvCQ.Close()
+		return nil, errs.Newf(errs.Protocol, "msg", ep.Name(), "the peer offers no credits")
+	}
+	l, err := newLink(n, ep, cfg, credits+controlReserve)
+	if err != nil {
+		return nil, err
+	}
+	c := &Conn{link: l, slots: make([]slot, credits)}
+	c.credits.free = credits
+	for i := range c.slots {
+		c.slots[i].index, c.slots[i].id = i, uint64(i)
+		c.slots[i].wake = make(chan struct{}, 1)
+		c.free = append(c.free, int32(credits-1-i))
+	}
+	l.role = c
+	if err := n.adopt(l); err != nil {
+		_ = ep.Close()
+		_ = l.cq.Close()
+		_ = l.arena.Close()
+		return nil, err
+	}
+	l.start()
+	return c, nil
+}
+
+// Peer is the hello of the server.
+func (c *Conn) Peer() fabric.Hello { return c.ep.Peer() }
+
+// Done is closed when the connection is dead, by either side.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// Err says why the connection is dead, or errs.Shutdown when the server has said that it is
+// about to end it; nil while it can be used.
+func (c *Conn) Err() error {
+	if err := c.err(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.draining {
+		return errs.New(errs.Shutdown, "msg", c.name, nil)
+	}
+	return nil
+}
+
+// Close ends the connection and waits until its memory is released. Calls in progress fail with
+// errs.Closed.
+func (c *Conn) Close() {
+	c.fail(errs.New(errs.Closed, "msg.Close", c.name, nil))
+	<-c.gone
+}
+
+// MaxDescription is how many bytes a request's body and the descriptions of its segments may
+// take together (see DescriptionBytes). Call answers errs.TooBig to more: split the request.
+func (c *Conn) MaxDescription() int { return c.msgBytes - wire.HeaderBytes }
+
+// Call sends a request and waits for its reply. The error is the server's own (an *errs.Error
+// of the same kind with the server's text), or errs.Disconnected, errs.TimedOut,
+// errs.Canceled, errs.Shutdown, errs.TooBig for a description that no message holds,
+// errs.Invalid for memory that makes no sense. After any return the server cannot touch the
+// request's memory any more. A call that ended with Disconnected, TimedOut or Canceled may or
+// may not have been executed.
+func (c *Conn) Call(ctx context.Context, req *Request, rep *Reply) error {
+	s, err := c.begin(ctx)
+	if err != nil {
+		return errs.Wrap("msg.Call", c.name, err)
+	}
+	if err := c.submit(ctx, s, req); err != nil {
+		c.revoke(s)
+		c.unsubmit(s)
+		return errs.Wrap("msg.Call", c.name, err)
+	}
+	err = c.await(ctx, s)
+	if !c.node.defects.keepGrants {
+		c.revoke(s)
+	}
+	if err != nil {
+		c.abandon(s)
+		return errs.Wrap("msg.Call", c.name, err)
+	}
+	return c.finish(s, req, rep)
+}
+
+// begin waits for a credit and takes a slot.
+func (c *Conn) begin(ctx context.Context) (*slot, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := c.credits.take(ctx, 1); err != nil {
+		return nil, err
+	}
+	if err := c.enter(); err != nil {
+		c.credits.put(1)
+		return nil, err
+	}
+	c.mu.Lock()
+	if c.draining {
+		c.mu.Unlock()
+		c.leave()
+		c.credits.put(1)
+		return nil, errs.New(errs.Shutdown, "msg", c.name, nil)
+	}
+	last := len(c.free) - 1
+	if last < 0 {
+		c.mu.Unlock()
+		c.leave()
+		err := errs.Newf(errs.Protocol, "msg", c.name, "the server returned more credits than it took")
+		c.fail(err)
+		return nil, err
+	}
+	s := &c.slots[c.free[last]]
+	c.free = c.free[:last]
+	c.mu.Unlock()
+	return s, nil
+}
+
+// submit grants, encodes and posts. When it fails the server has seen nothing.
+func (c *Conn) submit(ctx context.Context, s *slot, req *Request) error {
+	deadline, limited := ctx.Deadline()
+	now := time.Now()
+	if !limited {
+		deadline = now.Add(c.node.opts.CallTimeout)
+	}
+	h := wire.Header{
+		Kind: wire.KindRequest, Op: req.Op, Stamp: req.Stamp,
+		DeadlineMs: deadlineMs(deadline.Sub(now)),
+	}
+	c.mu.Lock()
+	s.id += 1 << 16 // above the slot's index, so that ids of one connection never repeat
+	s.state, s.outcome, s.deadline = slotWaiting, nil, time.Time{}
+	if !limited {
+		s.deadline = deadline
+	}
+	c.mu.Unlock()
+	h.RequestID = s.id
+	msg, err := c.encode(s, &h, req)
+	if err != nil {
+		return err
+	}
+	return c.sendPlain(&s.parcel, msg)
+}
+
+// deadlineMs is d for a header: at least 1, because 0 means no limit.
+func deadlineMs(d time.Duration) uint32 {
+	ms := int64((d + time.Millisecond - 1) / time.Millisecond)
+	return uint32(min(max(ms, 1), math.MaxUint32))
+}
+
+// await waits for the reply, the end of ctx, the time limit or the end of the connection.
+func (c *Conn) await(ctx context.Context, s *slot) error {
+	for {
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		c.mu.Lock()
+		state, outcome := s.state, s.outcome
+		c.mu.Unlock()
+		if outcome != nil || state == slotAnswered {
+			return outcome
+		} // else the signal was meant for the request that had the slot before
+	}
+}
+
+// finish takes the answer out of its receive, posts that again and returns slot and credits.
+func (c *Conn) finish(s *slot, req *Request, rep *Reply) error {
+	err := s.parse(req, rep)
+	broken := err != nil && s.header.Status == errs.OK
+	credits := int(s.header.Credits)
+	c.repost(s.recv)
+	c.release(s)
+	c.credits.put(credits)
+	c.leave()
+	if broken { // an answer that makes no sense, unlike one that says no
+		c.fail(err)
+	}
+	return err
+}
+
+// parse reads a reply. Its body on the wire is
+//
+//	0          8
+//	|in length |body, or the error's text |
+func (s *slot) parse(req *Request, rep *Reply) error {
+	d := wire.NewDec(s.body)
+	rep.InLen = d.Size()
+	rep.Stamp, rep.Status = s.header.Stamp, ""
+	rep.Body = append(rep.Body[:0], d.Rest()...)
+	if err := d.Err(); err != nil {
+		return err
+	}
+	if s.header.Status != errs.OK {
+		rep.Status = string(rep.Body)
+		rep.Body = rep.Body[:0]
+		return &errs.Error{Op: "msg.Call", Kind: s.header.Status, Err: errors.New(rep.Status)}
+	}
+	if rep.InLen > req.In.Len() || int64(len(s.inline)) > rep.InLen {
+		return errs.Newf(errs.Protocol, "msg.Call", "", "reply with %d bytes of data (%d inline), "+
+			"room for %d", rep.InLen, len(s.inline), req.In.Len())
+	}
+	if len(s.inline) > 0 {
+		req.In.scatter(&s.spaces[1], s.inline)
+	}
+	return nil
+}
+
+// release makes a slot free for the next request.
+func (c *Conn) release(s *slot) {
+	c.mu.Lock()
+	s.state = slotFree
+	c.free = append(c.free, int32(s.index))
+	c.mu.Unlock()
+}
+
+// unsubmit undoes begin for a request that never left.
+func (c *Conn) unsubmit(s *slot) {
+	c.release(s)
+	c.credits.put(1)
+	c.leave()
+}
+
+// abandon leaves a request behind. Slot and credit come back with the reply, if it still
+// comes; when it is here already they come back now. The server is told, as far as there is
+// room to tell it.
+func (c *Conn) abandon(s *slot) {
+	defer c.leave()
+	c.mu.Lock()
+	switch {
+	case s.state == slotAnswered:
+		credits, recv := int(s.header.Credits), s.recv
+		c.mu.Unlock()
+		c.repost(recv)
+		c.release(s)
+		c.credits.put(credits)
+		return
+	case c.cancels == maxCancels:
+		s.state = slotAbandoned
+		c.mu.Unlock()
+		return
+	}
+	s.state = slotAbandoned
+	c.cancels++
+	buf := c.sendBuf(len(c.slots) + c.next)
+	c.next = (c.next + 1) % maxCancels
+	id := s.id
+	c.mu.Unlock()
+	_ = c.sendControl(buf, opCancel, id) // a failure ends the link, which is as good
+}

@@ -1,0 +1,144 @@
+package msg
+
+import (
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// plan says how a request's data will travel.
+type plan struct {
+	outInline, inInline bool
+	bytes               int // descriptions and inline data
+}
+
+// plan decides between inline and one-sided. Data rides inline when it is small enough and
+// the message has room for it; reply data also needs room in a reply beside a body.
+func (c *Conn) plan(req *Request) plan {
+	var p plan
+	inline := int64(c.node.opts.InlineMax)
+	replyRoom := int64(c.msgBytes - replyBytes - minBody)
+	p.inInline = req.In != nil && req.In.Len() <= min(inline, replyRoom)
+	in := DescriptionBytes(req.In)
+	if p.inInline {
+		in = describeBytes
+	}
+	out := DescriptionBytes(req.Out)
+	if req.Out != nil && req.Out.Len() <= inline {
+		with := describeBytes + int(req.Out.Len())
+		if with < out || with+in+len(req.Body) <= c.MaxDescription() {
+			p.outInline, out = true, with
+		}
+	}
+	p.bytes = out + in
+	return p
+}
+
+// encode writes the request into the slot's send buffer and grants what it describes.
+func (c *Conn) encode(s *slot, h *wire.Header, req *Request) ([]byte, error) {
+	for i, m := range [2]*Memory{req.Out, req.In} {
+		if m == nil {
+			continue
+		}
+		if err := m.check(&s.spaces[i]); err != nil {
+			return nil, err
+		}
+	}
+	p := c.plan(req)
+	if p.bytes+len(req.Body) > c.MaxDescription() {
+		return nil, errs.Newf(errs.TooBig, "msg.Call", c.name,
+			"body of %d and descriptions of %d bytes, at most %d together", len(req.Body), p.bytes,
+			c.MaxDescription())
+	}
+	buf := c.sendBuf(s.index)
+	e := wire.Enc{B: buf[:wire.HeaderBytes]}
+	if err := c.describe(s, &e, roleOut, req.Out, p.outInline); err != nil {
+		return nil, err
+	}
+	if err := c.describe(s, &e, roleIn, req.In, p.inInline); err != nil {
+		return nil, err
+	}
+	e.Raw(req.Body)
+	h.BodyLen = uint32(len(e.B) - wire.HeaderBytes)
+	if req.Out != nil {
+		h.Pieces++
+	}
+	if req.In != nil {
+		h.Pieces++
+	}
+	end := len(e.B)
+	if p.outInline {
+		h.InlineLen = uint32(req.Out.Len())
+		end += int(h.InlineLen)
+		req.Out.gather(&s.spaces[0], buf[len(e.B):end])
+	}
+	h.Append(buf[:0])
+	return buf[:end], nil
+}
+
+// describe appends the description of one segment and grants its windows unless it is inline.
+func (c *Conn) describe(s *slot, e *wire.Enc, role uint8, m *Memory, inline bool) error {
+	if m == nil {
+		return nil
+	}
+	if inline {
+		appendInline(e, role, m.Len())
+		return nil
+	}
+	rights := fabric.RemoteRead
+	if role == roleIn {
+		rights = fabric.RemoteWrite
+	}
+	s.remotes = s.remotes[:0]
+	for i := range m.Windows {
+		r, err := c.grant(s, &m.Windows[i], rights)
+		if err != nil {
+			return err
+		}
+		s.remotes = append(s.remotes, r)
+	}
+	appendRemote(e, role, s.remotes, m.Access)
+	return nil
+}
+
+// grant opens one window to the server. Memory without a region gets one for the length of
+// the call.
+func (c *Conn) grant(s *slot, w *fabric.Sge, rights fabric.Rights) (fabric.Remote, error) {
+	if len(w.Buf) == 0 {
+		return fabric.Remote{}, nil // holds its place among the windows; there is nothing to reach
+	}
+	region, off, own := w.Reg, 0, false
+	if region == nil {
+		if !c.caps.AnyMemory {
+			return fabric.Remote{}, errs.Newf(errs.Invalid, "msg.Memory", c.name,
+				"memory without a region, and %s needs one", c.caps.Provider)
+		}
+		var err error
+		if region, err = c.node.opts.Domain.Register(w.Buf); err != nil {
+			return fabric.Remote{}, err
+		}
+		own = true
+	} else if off = offsetIn(region.Bytes(), w.Buf); off < 0 {
+		return fabric.Remote{}, errs.Newf(errs.Invalid, "msg.Memory", c.name,
+			"a window lies outside of its region")
+	}
+	s.grants = append(s.grants, grant{region: region, own: own})
+	r, err := region.Grant(c.ep, off, len(w.Buf), rights)
+	s.grants[len(s.grants)-1].remote = r
+	return r, err
+}
+
+// revoke takes all rights of the slot's request back. When it returns the server cannot touch
+// the caller's memory any more.
+func (c *Conn) revoke(s *slot) {
+	for i := range s.grants {
+		g := &s.grants[i]
+		if g.own {
+			_ = g.region.Close() // revokes too; there is nothing else that could fail
+		} else {
+			g.region.Revoke(g.remote)
+		}
+	}
+	clear(s.grants)
+	s.grants = s.grants[:0]
+}

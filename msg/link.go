@@ -1,0 +1,361 @@
+package msg
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// link is what both ends of a connection share: the endpoint, its completion queue, the
+// memory of its messages, and the one goroutine that empties the queue. The role above it
+// says what a message means.
+//
+// Memory: recvs receives and sends send buffers, all of msgBytes or of this side's receive
+// size, in one arena that lives until nobody uses the link any more.
+type link struct {
+	node *Node
+	role role
+	ep   fabric.Endpoint
+	cq   fabric.CQ
+	caps fabric.Caps
+	name string
+
+	arena     *mem.Arena
+	recvBytes int
+	recvs     int
+	msgBytes  int // the largest message that this side may send
+	inlineMax int // the largest message that Post copies on the spot
+
+	// Sends that nobody waits for are unsignalled, except each signalEvery-th, whose
+	// completion frees the places of those before it in the send queue.
+	signalEvery uint32
+	plain       atomic.Uint32
+	posts       []fabric.Recv // the receives as they are posted; does not change
+	header      wire.Header   // of the message being handled; the goroutine's own
+	moves       atomic.Uint64 // completions of this side's work requests; the sweeper watches it
+
+	closing sync.Once
+	done    chan struct{} // closed once the link is dead
+	gone    chan struct{} // closed once its goroutine and memory are gone
+
+	mu    sync.Mutex
+	dead  error // why, once it is dead
+	users int   // calls that may touch the arena
+	left  *sync.Cond
+}
+
+// role is what a link is used for: the client's Conn or the server's session. Its methods are
+// called on the link's goroutine, except died.
+type role interface {
+	// received handles a message in receive buf. The role posts the receive again.
+	received(buf int, h *wire.Header, body, inline []byte)
+
+	// completed handles a completion of a work request that is not a plain send.
+	completed(c *fabric.Completion)
+
+	// died wakes everybody who waits for the peer. It may be called on any goroutine, once.
+	died(err error)
+
+	// flushed ends what still waits for a completion: the endpoint is closed, none will come.
+	flushed(err error)
+
+	// released is the last call: memory and goroutine are gone.
+	released()
+}
+
+// Contexts of work requests: a kind above, an index below.
+const (
+	kindRecv  uint64 = 1 << 56 // index: receive buffer
+	kindPlain uint64 = 2 << 56 // a send that nobody waits for
+	kindOp    uint64 = 3 << 56 // index: session.ops
+	kindWrite uint64 = 4 << 56 // unsignalled write; index: call, so that a failure finds it
+	kindMask  uint64 = 0xff << 56
+)
+
+// The receives that a side keeps besides one per credit, for control messages: a client may
+// have maxCancels cancellations unacknowledged, and each is acknowledged by one message; the
+// others are for goodbye and for an explicit return of credits.
+const (
+	maxCancels     = 6
+	controlReserve = maxCancels + 2
+)
+
+// bulkDepth is how many places of the send queue are for one-sided operations.
+const bulkDepth = 256
+
+// sendDepth adds up the send queue: one-sided operations; control messages; and plain sends,
+// of which at most credits can be on their way to the peer. Places of those that have arrived
+// are freed by a later signalled one, which is at most credits/2 sends and one turn of the
+// queue away: four times the credits leave room for both.
+func sendDepth(credits int) int { return bulkDepth + 2*controlReserve + 4*credits }
+
+func recvDepth(credits int) int { return credits + controlReserve }
+
+// config makes the queue and the endpoint's configuration for so many credits.
+func (n *Node) config(credits int) (fabric.EndpointConfig, error) {
+	send, recv := sendDepth(credits), recvDepth(credits)
+	cq, err := n.opts.Domain.NewCQ(send + recv)
+	if err != nil {
+		return fabric.EndpointConfig{}, err
+	}
+	return fabric.EndpointConfig{
+		SendCQ: cq, RecvCQ: cq, SendDepth: send, RecvDepth: recv,
+		Hello: fabric.Hello{
+			MaxMessage: uint32(n.opts.receiveBytes()), RecvDepth: uint32(recv),
+			Identity: n.opts.Identity,
+		},
+	}, nil
+}
+
+// newLink maps and registers the memory of a fresh endpoint. On failure it closes endpoint
+// and queue.
+func newLink(n *Node, ep fabric.Endpoint, cfg *fabric.EndpointConfig, sends int) (*link, error) {
+	l := &link{
+		node: n, ep: ep, cq: cfg.RecvCQ, caps: n.opts.Domain.Caps(), name: ep.Name(),
+		recvBytes: n.opts.receiveBytes(), recvs: cfg.RecvDepth,
+		msgBytes: min(n.opts.receiveBytes(), int(ep.Peer().MaxMessage)),
+		done:     make(chan struct{}), gone: make(chan struct{}),
+	}
+	l.left = sync.NewCond(&l.mu)
+	l.inlineMax = l.caps.MaxInline
+	l.signalEvery = uint32(max(1, (cfg.RecvDepth-controlReserve)/2))
+	var err error
+	if l.msgBytes < wire.HeaderBytes+minBody {
+		err = errs.Newf(errs.Invalid, "msg", l.name, "the peer takes messages of %d bytes at most",
+			ep.Peer().MaxMessage)
+	}
+	if err == nil {
+		l.arena, err = mem.NewArena(l.recvs*stride(l.recvBytes)+sends*stride(l.msgBytes), nil)
+	}
+	if err == nil {
+		if err = l.arena.Attach(n.opts.Domain); err != nil {
+			_ = l.arena.Close()
+		}
+	}
+	if err != nil {
+		_ = ep.Close()
+		_ = l.cq.Close()
+		return nil, err
+	}
+	l.posts = make([]fabric.Recv, l.recvs)
+	for i := range l.posts {
+		l.posts[i] = fabric.Recv{
+			Context: kindRecv | uint64(i), Reg: l.arena.Region(), Buf: l.recvBuf(i),
+		}
+	}
+	return l, nil
+}
+
+// start posts every receive and starts the goroutine. From here on the link cleans up after
+// itself.
+func (l *link) start() {
+	err := l.ep.PostRecv(l.posts)
+	go l.progress()
+	if err != nil {
+		l.fail(err)
+	}
+}
+
+// stride keeps buffers on cache lines of their own.
+func stride(n int) int { return (n + 63) &^ 63 }
+
+func (l *link) recvBuf(i int) []byte {
+	at := i * stride(l.recvBytes)
+	return l.arena.Bytes()[at : at+l.recvBytes : at+l.recvBytes]
+}
+
+func (l *link) sendBuf(i int) []byte {
+	at := l.recvs*stride(l.recvBytes) + i*stride(l.msgBytes)
+	return l.arena.Bytes()[at : at+l.msgBytes : at+l.msgBytes]
+}
+
+// repost gives a receive back to the endpoint. On a dead link it does nothing.
+func (l *link) repost(i int) {
+	if err := l.ep.PostRecv(l.posts[i : i+1]); err != nil {
+		l.fail(err)
+	}
+}
+
+// sendPlain posts a message that nobody waits for. Its buffer is free again at once when the
+// message is at most inlineMax bytes long, else once the peer has answered it: what was
+// answered has been received.
+func (l *link) sendPlain(p *parcel, buf []byte) error {
+	p.pieces[0] = fabric.Sge{Reg: l.arena.Region(), Buf: buf}
+	p.pieces[1] = fabric.Sge{}
+	var flags fabric.Flags
+	if len(buf) <= l.inlineMax {
+		flags = fabric.FlagInline
+	}
+	return l.send(p, flags, kindPlain)
+}
+
+// parcel is room for a message's work request, kept where messages are sent again and again.
+type parcel struct {
+	pieces [2]fabric.Sge
+	wrs    [1]fabric.WR
+}
+
+func (p *parcel) bytes() int { return len(p.pieces[0].Buf) + len(p.pieces[1].Buf) }
+
+// send posts one message.
+func (l *link) send(p *parcel, flags fabric.Flags, context uint64) error {
+	n := 1
+	if len(p.pieces[1].Buf) > 0 {
+		n = 2
+	}
+	if l.plain.Add(1)%l.signalEvery == 0 {
+		flags |= fabric.FlagSignaled
+	}
+	p.wrs[0] = fabric.WR{
+		Op: fabric.OpSend, Flags: flags | fabric.FlagSolicited, Context: context,
+		Local: p.pieces[:n],
+	}
+	return l.post(p.wrs[:])
+}
+
+// post hands work to the endpoint. Memory that the provider cannot use is the caller's error;
+// a full queue is a bug of this package (see sendDepth) and ends the link like any other
+// failure.
+func (l *link) post(wrs []fabric.WR) error {
+	err := l.ep.Post(wrs)
+	if err == nil || errs.KindOf(err) == errs.Invalid {
+		return err
+	}
+	l.fail(err)
+	return l.err()
+}
+
+// progress empties the completion queue until the link is dead, and then takes it apart.
+func (l *link) progress() {
+	defer close(l.gone)
+	var batch [32]fabric.Completion
+	for l.err() == nil {
+		n, err := l.cq.Wait(context.Background(), batch[:])
+		if err != nil {
+			l.fail(err)
+			break
+		}
+		l.handle(batch[:n])
+	}
+	l.closeEndpoint()
+	for n := l.cq.Poll(batch[:]); n > 0; n = l.cq.Poll(batch[:]) {
+		l.handle(batch[:n])
+	}
+	_ = l.cq.Close()
+	l.role.flushed(l.err())
+
+	l.mu.Lock()
+	for l.users > 0 {
+		l.left.Wait()
+	}
+	l.mu.Unlock()
+	if err := l.arena.Close(); err != nil {
+		l.node.opts.Logger.Error("message memory was not released", "link", l.name, "err", err)
+	}
+	l.role.released()
+}
+
+func (l *link) handle(batch []fabric.Completion) {
+	for i := range batch {
+		c := &batch[i]
+		switch {
+		case c.Op == fabric.OpRecv:
+			l.handleRecv(c)
+		case c.Context&kindMask == kindPlain:
+			l.moves.Add(1)
+			if c.Err != nil {
+				l.fail(c.Err)
+			}
+		default:
+			l.moves.Add(1)
+			l.role.completed(c)
+		}
+	}
+}
+
+func (l *link) handleRecv(c *fabric.Completion) {
+	if c.Err != nil {
+		l.fail(c.Err)
+		return
+	}
+	if l.err() != nil {
+		return // what came in before the end is nobody's any more
+	}
+	i := int(c.Context &^ kindMask)
+	h, body, inline, err := wire.ParseHeader(l.recvBuf(i)[:c.Len])
+	l.header = h
+	if err == nil && c.WithImm {
+		err = errs.Newf(errs.Protocol, "msg", l.name, "a write with immediate")
+	}
+	if err != nil {
+		l.fail(err)
+		return
+	}
+	l.role.received(i, &l.header, body, inline)
+}
+
+// fail ends the link for a reason; the first one counts. It returns at once: the link's
+// goroutine is woken by the completions of its receives and does the rest.
+func (l *link) fail(cause error) {
+	l.mu.Lock()
+	if l.dead != nil {
+		l.mu.Unlock()
+		return
+	}
+	l.dead = deathOf(l.name, cause)
+	err := l.dead
+	l.mu.Unlock()
+	close(l.done)
+	l.role.died(err)
+	go l.closeEndpoint()
+}
+
+// closeEndpoint returns when no memory of this side is touched any more.
+func (l *link) closeEndpoint() {
+	l.closing.Do(func() {
+		if err := l.ep.Close(); err != nil {
+			l.node.opts.Logger.Warn("endpoint did not close cleanly", "link", l.name, "err", err)
+		}
+	})
+}
+
+// deathOf is what those learn who wait on a link: Closed when this side wanted it, else
+// Disconnected with the reason.
+func deathOf(name string, cause error) error {
+	kind := errs.KindOf(cause)
+	if kind != errs.Closed {
+		kind = errs.Disconnected
+	}
+	return errs.New(kind, "msg", name, cause)
+}
+
+// err is why the link is dead; nil while it lives.
+func (l *link) err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dead
+}
+
+// enter keeps the link's memory mapped until leave.
+func (l *link) enter() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.dead != nil {
+		return l.dead
+	}
+	l.users++
+	return nil
+}
+
+func (l *link) leave() {
+	l.mu.Lock()
+	if l.users--; l.users == 0 {
+		l.left.Signal()
+	}
+	l.mu.Unlock()
+}

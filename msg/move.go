@@ -1,0 +1,204 @@
+package msg
+
+import (
+	"context"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/mem"
+)
+
+// Limits of one chain of work requests. A chain is posted at once, so it bounds how much one
+// call can put into the queue before others get their turn. The bytes are small enough for a
+// slow but living peer to complete them well within PeerTimeout.
+const (
+	chainMax    = 32
+	chainBytes  = 4 << 20
+	signalBytes = 4 << 20
+)
+
+// chain is scratch space for building work requests.
+type chain struct {
+	wrs   []fabric.WR
+	sges  []fabric.Sge
+	bytes int64
+}
+
+// fill builds the next chain: one work request per run of remote memory, each gathering or
+// scattering as many local pieces as the provider takes. It stops at the end of either side.
+func (ch *chain) fill(op fabric.Op, caps *fabric.Caps, s *segment, w *walker, local *pieces) {
+	ch.wrs, ch.sges, ch.bytes = ch.wrs[:0], ch.sges[:0], 0
+	for len(ch.wrs) < chainMax && ch.bytes < chainBytes {
+		r, ok := w.peek()
+		if !ok {
+			return
+		}
+		limit := min(r.n, int64(caps.MaxTransfer), chainBytes)
+		from := len(ch.sges)
+		var n int64
+		ch.sges, n = local.take(ch.sges, limit, caps.MaxSge)
+		if n == 0 {
+			return
+		}
+		w.take(n)
+		ch.bytes += n
+		ch.wrs = append(ch.wrs, fabric.WR{
+			Op: op, Local: ch.sges[from:len(ch.sges):len(ch.sges)],
+			Remote: s.windows[r.win].Slice(uint64(r.off), uint64(n)),
+		})
+	}
+}
+
+// release forgets the memory that the chain points at.
+func (ch *chain) release() {
+	clear(ch.wrs[:cap(ch.wrs)])
+	clear(ch.sges[:cap(ch.sges)])
+}
+
+// Pull fetches the request's data from off on into dst, filling it completely. It returns
+// when the data is in place, or with an error when no operation touches dst any more. When
+// ctx ends no further operation is started.
+func (c *Call) Pull(ctx context.Context, off int64, dst []fabric.Sge) error {
+	c.live("Pull")
+	n := total(dst)
+	if off < 0 || n > c.out.length-off {
+		return outside("msg.Pull", off, n, c.out.length)
+	}
+	c.s.srv.counts.pulled.Add(uint64(n))
+	if c.out.inline {
+		from := c.inline[off:]
+		for i := range dst {
+			from = from[mem.Copy(dst[i].Buf, from):]
+		}
+		return nil
+	}
+	w := c.s.node.waiters.Get().(*waiter)
+	err := c.transfer(ctx, fabric.OpRead, &c.out, off, dst, w)
+	if failed := w.wait(); err == nil {
+		err = failed
+	}
+	c.s.node.waiters.Put(w)
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err() // the client revokes what it cancels: say so rather than errs.Perm
+	}
+	return errs.Wrap("msg.Pull", c.s.name, err)
+}
+
+// Push delivers src as the reply's data at off. Small In segments are copied into the reply
+// at once; larger ones are written into the client's memory, and src belongs to the call
+// until Reply or Fail returns, also when Push fails.
+func (c *Call) Push(ctx context.Context, off int64, src []fabric.Sge) error {
+	c.live("Push")
+	n := total(src)
+	if off < 0 || n > c.in.length-off {
+		return outside("msg.Push", off, n, c.in.length)
+	}
+	c.s.srv.counts.pushed.Add(uint64(n))
+	if c.in.inline {
+		c.collect(off, src)
+		return nil
+	}
+	if c.s.node.defects.earlyReply {
+		c.late = append(c.late, delayed{off, src})
+		return nil
+	}
+	return errs.Wrap("msg.Push", c.s.name, c.transfer(ctx, fabric.OpWrite, &c.in, off, src, nil))
+}
+
+func outside(op string, off, n, length int64) error {
+	return errs.Newf(errs.OutOfRange, op, "", "%d bytes at %d of %d", n, off, length)
+}
+
+// transfer posts one-sided operations between local memory and the segment's stream from off
+// on. Reads are counted in w.
+func (c *Call) transfer(ctx context.Context, op fabric.Op, s *segment, off int64,
+	local []fabric.Sge, w *waiter,
+) error {
+	ch := c.s.node.chains.Get().(*chain)
+	defer func() {
+		ch.release()
+		c.s.node.chains.Put(ch)
+	}()
+	remote, rest := walk(&s.space, s.access, off), pieces{list: local}
+	for {
+		ch.fill(op, &c.s.caps, s, &remote, &rest)
+		if len(ch.wrs) == 0 {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := c.s.places.take(ctx, len(ch.wrs)); err != nil {
+			return err
+		}
+		post := c.postReads
+		if op == fabric.OpWrite {
+			post = c.postWrites
+		}
+		if err := post(ch, w); err != nil {
+			return err
+		}
+	}
+}
+
+// postReads signals each Read: they complete in any order.
+func (c *Call) postReads(ch *chain, w *waiter) error {
+	n := len(ch.wrs)
+	w.add(n)
+	context := c.s.startOp(op{left: n, places: n, wait: w})
+	for i := range ch.wrs {
+		ch.wrs[i].Flags, ch.wrs[i].Context = fabric.FlagSignaled, context
+	}
+	err := c.s.post(ch.wrs)
+	if err != nil && c.s.dropOp(context) {
+		w.complete(n, nil)
+		c.s.places.put(n)
+	}
+	return err
+}
+
+// postWrites leaves writes unsignalled as long as places are plenty: the reply's completion
+// frees them. At most half of the places can be held that way, so those who wait for places
+// always get some.
+func (c *Call) postWrites(ch *chain, _ *waiter) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := len(ch.wrs)
+	for i := range ch.wrs {
+		ch.wrs[i].Context = kindWrite | uint64(c.gen)<<16 | uint64(c.index)
+	}
+	held, bytes := c.lent+n, c.lentBytes+ch.bytes
+	signal := bytes >= signalBytes || c.s.places.left() < bulkDepth/2
+	var context uint64
+	if signal {
+		context = c.s.startOp(op{left: 1, places: held, call: c})
+		ch.wrs[n-1].Flags, ch.wrs[n-1].Context = fabric.FlagSignaled, context
+		held, bytes = 0, 0
+	}
+	if err := c.s.post(ch.wrs); err != nil {
+		if !signal || c.s.dropOp(context) {
+			c.s.places.put(n)
+		} else {
+			c.lent = 0 // given back by the end of the link
+		}
+		return err
+	}
+	c.pushed, c.lent, c.lentBytes = true, held, bytes
+	return nil
+}
+
+// answerEarly is the planted defect earlyReply: the answer first, then the data.
+func (c *Call) answerEarly() error {
+	late := c.late
+	c.late = nil
+	if err := c.send(); err != nil {
+		return err
+	}
+	for _, d := range late {
+		err := c.transfer(context.Background(), fabric.OpWrite, &c.in, d.off, d.src, nil)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

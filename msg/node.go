@@ -1,0 +1,153 @@
+package msg
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+)
+
+// Node is a process's place in the message layer: it dials, serves, and watches over time
+// limits. Safe for concurrent use.
+type Node struct {
+	opts    Options
+	defects defects // planted by tests; the zero value is a sound node
+
+	chains  sync.Pool // of *chain
+	waiters sync.Pool // of *waiter
+
+	stop    chan struct{} // ends the sweeper
+	stopped chan struct{}
+
+	mu      sync.Mutex
+	closed  bool
+	links   map[*link]struct{}
+	servers map[*Server]struct{}
+}
+
+// defects are faults that tests plant to show that they would be found.
+type defects struct {
+	loseCredit  bool // the server returns no credit every seventh time
+	earlyReply  bool // the reply overtakes the data that was pushed before it
+	keepGrants  bool // a call returns without revoking its grants
+	leakOnAbort bool // a late reply does not free its slot
+}
+
+// NewNode makes a node on opts.Domain.
+func NewNode(opts Options) (*Node, error) {
+	opts = opts.withDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	n := &Node{
+		opts: opts, stop: make(chan struct{}), stopped: make(chan struct{}),
+		links: map[*link]struct{}{}, servers: map[*Server]struct{}{},
+	}
+	n.chains.New = func() any { return &chain{wrs: make([]fabric.WR, 0, chainMax)} }
+	n.waiters.New = func() any { return &waiter{zero: make(chan struct{}, 1)} }
+	go n.sweep()
+	return n, nil
+}
+
+// Dial connects to a server. The connection is shared by all callers of Call.
+func (n *Node) Dial(ctx context.Context, addr string) (*Conn, error) {
+	cfg, err := n.config(n.opts.Credits)
+	if err != nil {
+		return nil, errs.Wrap("msg.Dial", addr, err)
+	}
+	ep, err := n.opts.Domain.Connector().Dial(ctx, addr, cfg)
+	if err != nil {
+		_ = cfg.RecvCQ.Close()
+		return nil, errs.Wrap("msg.Dial", addr, err)
+	}
+	c, err := newConn(n, ep, &cfg)
+	if err != nil {
+		return nil, errs.Wrap("msg.Dial", addr, err)
+	}
+	return c, nil
+}
+
+// Close ends every connection and server of the node and waits until they are gone. Calls in
+// progress fail with errs.Closed; handlers see their context end.
+func (n *Node) Close() error {
+	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		return nil
+	}
+	n.closed = true
+	servers, links := make([]*Server, 0), make([]*link, 0)
+	for s := range n.servers {
+		servers = append(servers, s)
+	}
+	for l := range n.links {
+		links = append(links, l)
+	}
+	n.mu.Unlock()
+
+	now, cancel := context.WithCancel(context.Background())
+	cancel() // no time to drain
+	var first error
+	for _, s := range servers {
+		if err := s.Close(now); first == nil && errs.KindOf(err) != errs.Canceled {
+			first = err
+		}
+	}
+	for _, l := range links {
+		l.fail(errs.New(errs.Closed, "msg.Close", l.name, nil))
+		<-l.gone
+	}
+	close(n.stop)
+	<-n.stopped
+	return first
+}
+
+// adopt makes the node responsible for a link that is about to start.
+func (n *Node) adopt(l *link) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return errs.New(errs.Closed, "msg", l.name, nil)
+	}
+	n.links[l] = struct{}{}
+	return nil
+}
+
+func (n *Node) forget(l *link) {
+	n.mu.Lock()
+	delete(n.links, l)
+	n.mu.Unlock()
+}
+
+// sweeper is a role that has limits of time to keep. A sweep compares clocks now and then, so
+// that calls need no timers of their own.
+type sweeper interface{ sweep(now time.Time) }
+
+// sweep looks at all links a few times within the shortest limit.
+func (n *Node) sweep() {
+	defer close(n.stopped)
+	period := min(n.opts.CallTimeout, n.opts.PeerTimeout) / 8
+	tick := time.NewTicker(min(max(period, time.Millisecond), 250*time.Millisecond))
+	defer tick.Stop()
+	var due []sweeper
+	for {
+		select {
+		case <-n.stop:
+			return
+		case now := <-tick.C:
+			due = due[:0]
+			n.mu.Lock()
+			for l := range n.links {
+				if s, ok := l.role.(sweeper); ok {
+					due = append(due, s)
+				}
+			}
+			n.mu.Unlock()
+			for _, s := range due {
+				s.sweep(now)
+			}
+		}
+	}
+}

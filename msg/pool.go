@@ -1,0 +1,202 @@
+package msg
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+)
+
+// Resolve finds the address of the peer with an id. It is asked before each attempt to
+// connect, so that a peer may move.
+type Resolve func(ctx context.Context, id uint32) (addr string, err error)
+
+// dialTimeout bounds one attempt to connect. It is apart from the contexts of those who wait
+// for it, because they share it.
+const dialTimeout = 10 * time.Second
+
+// Pool keeps one live connection per peer, made on demand and shared by all callers. After a
+// failed attempt the next one waits, longer each time. Safe for concurrent use.
+type Pool struct {
+	node    *Node
+	resolve Resolve
+	backoff Backoff
+	ctx     context.Context // of attempts; ends with Close
+	cancel  context.CancelFunc
+	dials   sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	peers  map[uint32]*peer
+}
+
+// peer is what the pool knows about one id.
+type peer struct {
+	conn     *Conn
+	attempt  *attempt // under way; nil for none
+	failures int      // in a row
+}
+
+// attempt is one try to connect, waited for by many.
+type attempt struct {
+	done chan struct{}
+	conn *Conn
+	err  error
+}
+
+// NewPool makes a pool whose connections are n's.
+func NewPool(n *Node, resolve Resolve) *Pool {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Pool{
+		node: n, resolve: resolve, ctx: ctx, cancel: cancel,
+		backoff: Backoff{}.withDefaults(), peers: map[uint32]*peer{},
+	}
+}
+
+// Get returns the live connection to id. Without one it starts an attempt, or joins the one
+// that is under way, and returns its outcome; an attempt that follows a failed one begins
+// with a pause. ctx bounds this caller's waiting, not the attempt.
+func (p *Pool) Get(ctx context.Context, id uint32) (*Conn, error) {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return nil, errs.New(errs.Closed, "msg.Get", peerName(id), nil)
+	}
+	e := p.peers[id]
+	if e == nil {
+		e = &peer{}
+		p.peers[id] = e
+	}
+	if e.conn != nil && e.conn.Err() == nil {
+		c := e.conn
+		p.mu.Unlock()
+		return c, nil
+	}
+	stale := e.conn
+	e.conn = nil
+	a := e.attempt
+	if a == nil {
+		a = &attempt{done: make(chan struct{})}
+		e.attempt = a
+		p.dials.Add(1)
+		go p.dial(id, e, a, stale)
+	}
+	p.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.conn, a.err
+	case <-ctx.Done():
+		return nil, errs.New(errs.KindOf(ctx.Err()), "msg.Get", peerName(id), ctx.Err())
+	}
+}
+
+func peerName(id uint32) string { return fmt.Sprintf("peer %d", id) }
+
+// dial makes one attempt, after the pause that earlier failures ask for.
+func (p *Pool) dial(id uint32, e *peer, a *attempt, stale *Conn) {
+	defer p.dials.Done()
+	p.retire(stale)
+	p.mu.Lock()
+	failures := e.failures
+	p.mu.Unlock()
+	var err error
+	if failures > 0 {
+		err = sleep(p.ctx, p.backoff.wait(failures))
+	}
+	var c *Conn
+	if err == nil {
+		c, err = p.connect(id)
+	}
+	p.mu.Lock()
+	e.attempt = nil
+	if err == nil && p.closed {
+		err = errs.New(errs.Closed, "msg.Get", peerName(id), nil)
+	}
+	if err == nil {
+		e.conn, e.failures = c, 0
+	} else {
+		e.failures++
+	}
+	p.mu.Unlock()
+	if err != nil && c != nil {
+		c.Close()
+		c = nil
+	}
+	a.conn, a.err = c, errs.Wrap("msg.Get", peerName(id), err)
+	close(a.done)
+}
+
+func (p *Pool) connect(id uint32) (*Conn, error) {
+	ctx, cancel := context.WithTimeout(p.ctx, dialTimeout)
+	defer cancel()
+	addr, err := p.resolve(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return p.node.Dial(ctx, addr)
+}
+
+// retire lets the calls on a connection that said goodbye finish, and then closes it: the
+// server ends it when they are done. A dead one is gone already.
+func (p *Pool) retire(c *Conn) {
+	if c == nil {
+		return
+	}
+	p.dials.Add(1)
+	go func() {
+		defer p.dials.Done()
+		select {
+		case <-c.Done():
+		case <-p.ctx.Done():
+		}
+		c.Close()
+	}()
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Drop closes conn after an error that makes it useless, if it is still the pool's connection
+// to id; others may have replaced it. Calls on it fail.
+func (p *Pool) Drop(id uint32, conn *Conn) {
+	p.mu.Lock()
+	e := p.peers[id]
+	mine := e != nil && conn != nil && e.conn == conn
+	if mine {
+		e.conn = nil
+	}
+	p.mu.Unlock()
+	if mine {
+		conn.Close()
+	}
+}
+
+// Close closes all connections and waits for attempts to end. Closing twice is allowed.
+func (p *Pool) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	var conns []*Conn
+	for _, e := range p.peers {
+		if e.conn != nil {
+			conns = append(conns, e.conn)
+			e.conn = nil
+		}
+	}
+	p.mu.Unlock()
+	p.cancel()
+	for _, c := range conns {
+		c.Close()
+	}
+	p.dials.Wait()
+	return nil
+}

@@ -1,0 +1,126 @@
+package msg
+
+import (
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// This file is what the connection's goroutine does for the client: it hands replies to their
+// callers.
+
+func (c *Conn) received(buf int, h *wire.Header, body, inline []byte) {
+	switch h.Kind {
+	case wire.KindReply:
+		c.answered(buf, h, body, inline)
+	case wire.KindControl:
+		c.control(buf, h)
+	default:
+		c.unexpected(h)
+	}
+}
+
+// answered finds the slot of a reply. An unknown id is forged: ids are ours, and a slot is
+// not reused before its reply has come.
+func (c *Conn) answered(buf int, h *wire.Header, body, inline []byte) {
+	c.mu.Lock()
+	i := int(h.RequestID & 0xffff)
+	if i >= len(c.slots) || c.slots[i].id != h.RequestID || h.Credits > 1 {
+		c.mu.Unlock()
+		c.unexpected(h)
+		return
+	}
+	s := &c.slots[i]
+	switch s.state {
+	case slotWaiting:
+		s.state, s.recv, s.header = slotAnswered, buf, *h
+		s.body, s.inline = body, inline
+		c.mu.Unlock()
+		s.signal()
+	case slotAbandoned:
+		c.mu.Unlock()
+		c.late(s, buf, int(h.Credits))
+	default:
+		c.mu.Unlock()
+		c.unexpected(h)
+	}
+}
+
+// late drops the reply to a request that nobody waits for any more.
+func (c *Conn) late(s *slot, buf, credits int) {
+	c.repost(buf)
+	if c.node.defects.leakOnAbort {
+		return
+	}
+	c.release(s)
+	c.credits.put(credits)
+}
+
+// signal wakes the caller. One signal in the channel is as good as two, and one that comes
+// too late wakes the slot's next caller for nothing: see await.
+func (s *slot) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (c *Conn) control(buf int, h *wire.Header) {
+	c.mu.Lock()
+	ok := true
+	switch h.Op {
+	case opAck:
+		ok = c.cancels > 0
+		c.cancels--
+	case opGoodbye:
+		c.draining = true
+	case opCredit:
+	default:
+		ok = false
+	}
+	c.mu.Unlock()
+	// Credits beyond what the server gave at first would let slots run out.
+	if !ok || int(h.Credits)+c.credits.left() > len(c.slots) {
+		c.unexpected(h)
+		return
+	}
+	c.repost(buf)
+	c.credits.put(int(h.Credits))
+}
+
+func (c *Conn) completed(comp *fabric.Completion) {
+	c.fail(errs.Newf(errs.Protocol, "msg", c.name, "completion of unknown work %x", comp.Context))
+}
+
+func (c *Conn) died(err error) {
+	c.credits.fail(err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.slots {
+		if s := &c.slots[i]; s.state == slotWaiting {
+			s.outcome = err
+			s.signal()
+		}
+	}
+}
+
+// flushed has nothing to do: nobody at the client waits for completions.
+func (c *Conn) flushed(error) {}
+
+func (c *Conn) released() { c.node.forget(c.link) }
+
+// sweep ends the calls whose context has no deadline and that have waited for CallTimeout.
+func (c *Conn) sweep(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.slots {
+		s := &c.slots[i]
+		if s.state == slotWaiting && s.outcome == nil && !s.deadline.IsZero() &&
+			now.After(s.deadline) {
+			s.outcome = errs.New(errs.TimedOut, "msg", c.name, nil)
+			s.signal()
+		}
+	}
+}

@@ -1,0 +1,341 @@
+package msg
+
+import (
+	"context"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+)
+
+// Server accepts connections and runs a handler for their requests. Safe for concurrent use.
+type Server struct {
+	node     *Node
+	opts     ServeOptions
+	handler  Handler
+	listener fabric.Listener
+	counts   counts
+
+	work      chan *Call // to a worker that has nothing to do
+	idle      atomic.Int32
+	workers   sync.WaitGroup
+	accepting sync.WaitGroup
+
+	mu       sync.Mutex
+	sessions map[*session]struct{}
+	running  int // calls that a worker has
+	queue    []*Call
+	draining bool
+	drained  chan struct{} // closed when draining and nothing runs
+	closed   chan struct{} // closed when everything is gone
+}
+
+type counts struct{ calls, failed, canceled, panics, pulled, pushed atomic.Uint64 }
+
+// ServerStats are a server's counters and its state at one moment.
+type ServerStats struct {
+	Conns    int    // connections
+	Running  int    // calls in handlers
+	Queued   int    // calls that wait because MaxCalls run
+	Calls    uint64 // calls so far
+	Failed   uint64 // of these, answered with an error
+	Canceled uint64 // given up by the client while they were here
+	Panics   uint64 // of handlers
+	BytesIn  uint64 // pulled
+	BytesOut uint64 // pushed
+}
+
+// Serve starts to answer requests at addr with h.
+func (n *Node) Serve(addr string, h Handler, opts ServeOptions) (*Server, error) {
+	opts = opts.withDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	l, err := n.opts.Domain.Connector().Listen(addr)
+	if err != nil {
+		return nil, errs.Wrap("msg.Serve", addr, err)
+	}
+	s := &Server{
+		node: n, opts: opts, handler: h, listener: l, work: make(chan *Call),
+		sessions: map[*session]struct{}{},
+		drained:  make(chan struct{}), closed: make(chan struct{}),
+	}
+	n.mu.Lock()
+	closed := n.closed
+	if !closed {
+		n.servers[s] = struct{}{}
+	}
+	n.mu.Unlock()
+	if closed {
+		_ = l.Close()
+		return nil, errs.New(errs.Closed, "msg.Serve", addr, nil)
+	}
+	s.accepting.Add(1)
+	go s.accept()
+	return s, nil
+}
+
+// Addr is where the server listens, as Dial takes it.
+func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// Stats tells what the server does and has done.
+func (s *Server) Stats() ServerStats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &s.counts
+	return ServerStats{
+		Conns: len(s.sessions), Running: s.running, Queued: len(s.queue),
+		Calls: c.calls.Load(), Failed: c.failed.Load(), Canceled: c.canceled.Load(),
+		Panics: c.panics.Load(), BytesIn: c.pulled.Load(), BytesOut: c.pushed.Load(),
+	}
+}
+
+// accept takes connections until the listener is closed.
+func (s *Server) accept() {
+	defer s.accepting.Done()
+	for {
+		var cfg fabric.EndpointConfig
+		ep, err := s.listener.Accept(context.Background(),
+			func(peer fabric.Hello) (fabric.EndpointConfig, error) {
+				var err error
+				cfg, err = s.admit(peer)
+				return cfg, err
+			})
+		if err == nil {
+			err = s.open(ep, &cfg)
+			cfg.RecvCQ = nil // the session's from here on
+		}
+		if cfg.RecvCQ != nil {
+			_ = cfg.RecvCQ.Close()
+		}
+		if errs.KindOf(err) == errs.Closed {
+			return
+		}
+		if err != nil {
+			s.node.opts.Logger.Warn("connection refused", "server", s.Addr(), "err", err)
+			time.Sleep(time.Millisecond) // a failing listener must not eat a core
+		}
+	}
+}
+
+// admit decides about a peer that has said hello.
+func (s *Server) admit(peer fabric.Hello) (fabric.EndpointConfig, error) {
+	s.mu.Lock()
+	full, draining := len(s.sessions) >= s.opts.MaxConns, s.draining
+	s.mu.Unlock()
+	credits := min(s.node.opts.Credits, int(peer.RecvDepth)-controlReserve)
+	switch {
+	case draining:
+		return fabric.EndpointConfig{}, errs.New(errs.Shutdown, "msg.Accept", s.Addr(), nil)
+	case full:
+		return fabric.EndpointConfig{}, errs.Newf(errs.Again, "msg.Accept", s.Addr(),
+			"%d connections", s.opts.MaxConns)
+	case credits < 1:
+		return fabric.EndpointConfig{}, errs.Newf(errs.Protocol, "msg.Accept", s.Addr(),
+			"the peer keeps only %d receives", peer.RecvDepth)
+	}
+	return s.node.config(credits)
+}
+
+// open starts a session on a new endpoint.
+func (s *Server) open(ep fabric.Endpoint, cfg *fabric.EndpointConfig) error {
+	ss, err := newSession(s, ep, cfg)
+	if err != nil {
+		return errs.New(errs.IO, "msg.Accept", ep.Name(), err)
+	}
+	s.mu.Lock()
+	draining := s.draining
+	if !draining {
+		s.sessions[ss] = struct{}{}
+	}
+	s.mu.Unlock()
+	if err := s.node.adopt(ss.link); err != nil || draining {
+		_ = ep.Close()
+		_ = ss.cq.Close()
+		_ = ss.arena.Close()
+		s.forget(ss)
+		return errs.New(errs.Shutdown, "msg.Accept", ep.Name(), err)
+	}
+	ss.start()
+	return nil
+}
+
+func (s *Server) forget(ss *session) {
+	s.mu.Lock()
+	delete(s.sessions, ss)
+	s.mu.Unlock()
+}
+
+// dispatch gives a call to a worker, or lets it wait while MaxCalls run. It does not block.
+func (s *Server) dispatch(c *Call) {
+	s.counts.calls.Add(1)
+	s.mu.Lock()
+	if s.draining {
+		s.mu.Unlock()
+		c.refuse(errs.New(errs.Shutdown, "msg.Serve", s.Addr(), nil))
+		return
+	}
+	if s.running >= s.opts.MaxCalls {
+		s.queue = append(s.queue, c)
+		s.mu.Unlock()
+		return
+	}
+	s.running++
+	s.mu.Unlock()
+	select {
+	case s.work <- c:
+	default:
+		s.workers.Add(1)
+		go s.worker(c)
+	}
+}
+
+// refuse answers a call that no handler sees.
+func (c *Call) refuse(err error) {
+	_ = c.Fail(err) // nothing was pushed: it does not wait
+	c.ctx.end(context.Canceled)
+	c.unhold()
+}
+
+func (s *Server) worker(c *Call) {
+	defer s.workers.Done()
+	for c != nil {
+		s.serve(c)
+		if c = s.next(); c != nil {
+			continue
+		}
+		if s.idle.Add(1) <= int32(s.opts.IdleWorkers) {
+			c = <-s.work // nil once closed
+		}
+		s.idle.Add(-1)
+	}
+}
+
+// next takes a call from the queue, or counts the worker's last one as over.
+func (s *Server) next() *Call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) > 0 {
+		c := s.queue[0]
+		s.queue = s.queue[:copy(s.queue, s.queue[1:])]
+		return c
+	}
+	if s.running--; s.running == 0 && s.draining {
+		s.drainedLocked()
+	}
+	return nil
+}
+
+func (s *Server) drainedLocked() {
+	select {
+	case <-s.drained:
+	default:
+		close(s.drained)
+	}
+}
+
+// serve runs the handler for one call. Whatever it does, the call is answered and its context
+// ends.
+func (s *Server) serve(c *Call) {
+	err := c.ctx.Err() // it may have waited in the queue for too long
+	if err == nil {
+		err = c.decode()
+	}
+	if err != nil {
+		c.refuse(err)
+		return
+	}
+	defer c.unhold()
+	defer c.ctx.end(context.Canceled)
+	defer func() {
+		if p := recover(); p != nil {
+			s.counts.panics.Add(1)
+			s.node.opts.Logger.Error("handler panicked", "op", c.header.Op, "panic", p,
+				"stack", string(debug.Stack()))
+			if !c.ended.Load() {
+				_ = c.Fail(errs.Newf(errs.IO, "msg.Serve", "", "the handler panicked"))
+			}
+			c.s.fail(errs.Newf(errs.IO, "msg.Serve", c.s.name, "the handler panicked"))
+		}
+	}()
+	s.handler.Serve(c.ctx, c)
+	if !c.ended.Load() {
+		s.node.opts.Logger.Error("handler did not answer", "op", c.header.Op)
+		_ = c.Fail(errs.Newf(errs.IO, "msg.Serve", "", "the handler did not answer"))
+	}
+}
+
+// Close drains the server: it refuses new connections and requests (errs.Shutdown), waits for
+// the calls in handlers until ctx ends, then closes the connections. When ctx ended first the
+// handlers' contexts have ended too and Close returns its error; it waits a second more for
+// the handlers to notice.
+func (s *Server) Close(ctx context.Context) error {
+	s.mu.Lock()
+	first := !s.draining
+	s.draining = true
+	if s.running == 0 {
+		s.drainedLocked()
+	}
+	waiting, sessions := s.queue, s.sessionsLocked()
+	s.queue = nil
+	s.mu.Unlock()
+	if first {
+		_ = s.listener.Close()
+		for _, ss := range sessions {
+			ss.goodbye()
+		}
+		for _, c := range waiting {
+			c.refuse(errs.New(errs.Shutdown, "msg.Serve", s.Addr(), nil))
+		}
+	}
+	var err error
+	select {
+	case <-s.drained:
+	case <-ctx.Done():
+		err = errs.Wrap("msg.Close", s.Addr(), ctx.Err())
+	}
+	if first {
+		go s.dismantle()
+	}
+	if err == nil {
+		<-s.closed
+		return nil
+	}
+	select {
+	case <-s.closed:
+	case <-time.After(time.Second):
+	}
+	return err
+}
+
+func (s *Server) sessionsLocked() []*session {
+	all := make([]*session, 0, len(s.sessions))
+	for ss := range s.sessions {
+		all = append(all, ss)
+	}
+	return all
+}
+
+// dismantle ends what is left after draining and waits for all goroutines.
+func (s *Server) dismantle() {
+	s.accepting.Wait()
+	s.mu.Lock()
+	sessions := s.sessionsLocked()
+	s.mu.Unlock()
+	for _, ss := range sessions {
+		ss.fail(errs.New(errs.Closed, "msg.Close", ss.name, nil))
+	}
+	for _, ss := range sessions {
+		<-ss.gone
+	}
+	<-s.drained
+	close(s.work)
+	s.workers.Wait()
+	s.node.mu.Lock()
+	delete(s.node.servers, s)
+	s.node.mu.Unlock()
+	close(s.closed)
+}

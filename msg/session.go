@@ -1,0 +1,333 @@
+package msg
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// session is the server's end of a connection. Each request gets one of its calls; a request
+// that finds none waits in the receive that it came in. There are twice as many calls as
+// credits, because a client may send its next request while the handler of the last one is
+// still returning.
+type session struct {
+	*link
+	srv    *Server
+	places gate // in the send queue, for one-sided operations
+
+	mu       sync.Mutex
+	calls    []Call
+	free     []*Call // a stack, to keep the memory in use small
+	deferred []arrival
+	ops      []op
+	idleOps  []int32
+	busyOps  int
+	serial   uint64
+	acks     int // control buffer of the next acknowledgement
+
+	lastMoves uint64    // of the link, at the last sweep
+	lastMoved time.Time // when the sweep last saw it change
+}
+
+// arrival is a request that waits for a call.
+type arrival struct {
+	recv         int
+	header       wire.Header
+	body, inline []byte
+	canceled     bool
+}
+
+// op is what a signalled work request, or a chain of Reads, ends.
+type op struct {
+	serial uint64 // tells it from others that have had its place in the table
+	left   int    // completions to come; 0 for an op that is not in use
+	places int    // to return at the last one
+	wait   *waiter
+	call   *Call // learns of failures
+	reply  bool  // the call's reply: its send buffer is free at the end
+}
+
+// waiter counts completions down and wakes one goroutine at zero.
+type waiter struct {
+	mu      sync.Mutex
+	pending int
+	err     error // the first failure
+	zero    chan struct{}
+}
+
+func (w *waiter) add(n int) {
+	w.mu.Lock()
+	w.pending += n
+	w.mu.Unlock()
+}
+
+func (w *waiter) complete(n int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = err
+	}
+	if w.pending -= n; w.pending == 0 {
+		select {
+		case w.zero <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// wait blocks until nothing is pending, and starts afresh.
+func (w *waiter) wait() error {
+	for {
+		w.mu.Lock()
+		if w.pending == 0 {
+			err := w.err
+			w.err = nil
+			w.mu.Unlock()
+			return err
+		}
+		w.mu.Unlock()
+		<-w.zero
+	}
+}
+
+func newSession(srv *Server, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (*session, error) {
+	n := cfg.RecvDepth - controlReserve
+	l, err := newLink(srv.node, ep, cfg, 2*n+controlReserve)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{link: l, srv: srv, calls: make([]Call, 2*n), lastMoved: time.Now()}
+	s.places.free = bulkDepth
+	for i := range s.calls {
+		c := &s.calls[len(s.calls)-1-i]
+		c.s, c.index, c.ctx = s, len(s.calls)-1-i, &callCtx{}
+		c.replied.zero = make(chan struct{}, 1)
+		s.free = append(s.free, c)
+	}
+	s.ops = make([]op, bulkDepth+len(s.calls)) // each op holds a place or a call
+	for i := range s.ops {
+		s.idleOps = append(s.idleOps, int32(i))
+	}
+	l.role = s
+	return s, nil
+}
+
+func (s *session) received(buf int, h *wire.Header, body, inline []byte) {
+	switch {
+	case h.Kind == wire.KindRequest:
+		s.arrived(arrival{recv: buf, header: *h, body: body, inline: inline})
+	case h.Kind == wire.KindControl && h.Op == opCancel:
+		s.cancel(buf, h.RequestID)
+	default:
+		s.unexpected(h)
+	}
+}
+
+// arrived gives a request a call, or lets it wait for one.
+func (s *session) arrived(a arrival) {
+	if s.enter() != nil {
+		return
+	}
+	s.mu.Lock()
+	last := len(s.free) - 1
+	if last < 0 {
+		s.deferred = append(s.deferred, a)
+		s.mu.Unlock()
+		return
+	}
+	c := s.free[last]
+	s.free = s.free[:last]
+	c.beginLocked(&a)
+	s.mu.Unlock()
+	s.srv.dispatch(c)
+}
+
+// recycle takes a finished call back and gives it to the longest waiting request.
+func (s *session) recycle(c *Call) {
+	s.mu.Lock()
+	if len(s.deferred) == 0 {
+		s.free = append(s.free, c)
+		s.mu.Unlock()
+		s.leave()
+		return
+	}
+	a := s.deferred[0]
+	s.deferred = s.deferred[:copy(s.deferred, s.deferred[1:])]
+	c.beginLocked(&a)
+	s.mu.Unlock()
+	s.leave() // for the finished one; the waiting one has entered when it arrived
+	s.srv.dispatch(c)
+}
+
+// cancel ends the context of a call that the client has given up, wherever it is, and
+// acknowledges.
+func (s *session) cancel(buf int, id uint64) {
+	s.mu.Lock()
+	for i := range s.calls {
+		if c := &s.calls[i]; c.active && c.header.RequestID == id {
+			s.srv.counts.canceled.Add(1)
+			c.ctx.end(context.Canceled)
+		}
+	}
+	for i := range s.deferred {
+		if a := &s.deferred[i]; a.header.RequestID == id {
+			a.canceled = true
+		}
+	}
+	ack := s.sendBuf(len(s.calls) + s.acks)
+	s.acks = (s.acks + 1) % maxCancels
+	s.mu.Unlock()
+	s.repost(buf)
+	_ = s.sendControl(ack, opAck, id) // a failure has ended the link
+}
+
+// goodbye asks the client to send no new requests.
+func (s *session) goodbye() {
+	if s.enter() != nil {
+		return
+	}
+	defer s.leave()
+	_ = s.sendControl(s.sendBuf(len(s.calls)+maxCancels), opGoodbye, 0)
+}
+
+// startOp enters work into the table and returns its context.
+func (s *session) startOp(o op) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := len(s.idleOps) - 1
+	invariant.Check(last >= 0, "msg: more operations than places and calls")
+	i := s.idleOps[last]
+	s.idleOps = s.idleOps[:last]
+	s.serial = (s.serial + 1) & serialMask
+	o.serial = s.serial
+	s.ops[i] = o
+	s.busyOps++
+	return kindOp | o.serial<<16 | uint64(i)
+}
+
+// serialMask is what fits between the kind and the index of a context.
+const serialMask = 1<<40 - 1
+
+// dropOp undoes startOp for work that was not posted. It is false when the end of the link
+// has ended the op already.
+func (s *session) dropOp(context uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := int(context & 0xffff)
+	if s.ops[i].left == 0 || s.ops[i].serial != context>>16&serialMask {
+		return false
+	}
+	s.freeOpLocked(i)
+	return true
+}
+
+func (s *session) freeOpLocked(i int) {
+	s.ops[i] = op{}
+	s.idleOps = append(s.idleOps, int32(i))
+	s.busyOps--
+}
+
+func (s *session) completed(comp *fabric.Completion) {
+	i := int(comp.Context & 0xffff)
+	switch comp.Context & kindMask {
+	case kindOp:
+		s.opDone(i, 1, comp.Err)
+	case kindWrite:
+		gen := uint32(comp.Context >> 16)
+		s.mu.Lock()
+		c := &s.calls[i]
+		current := c.gen == gen
+		s.mu.Unlock()
+		if current && comp.Err != nil {
+			c.writeFailed(comp.Err)
+		}
+	}
+	if comp.Err != nil && errs.KindOf(comp.Err) != errs.Perm {
+		s.fail(comp.Err)
+	}
+}
+
+// opDone counts n completions of an op and ends it with the last one.
+func (s *session) opDone(i, n int, err error) {
+	s.mu.Lock()
+	o := s.ops[i]
+	if o.left == 0 {
+		s.mu.Unlock()
+		return
+	}
+	s.ops[i].left -= n
+	over := s.ops[i].left == 0
+	if over {
+		s.freeOpLocked(i)
+	}
+	s.mu.Unlock()
+	if over {
+		s.places.put(o.places)
+	}
+	if err != nil && o.call != nil {
+		o.call.writeFailed(err)
+	}
+	if o.wait != nil {
+		o.wait.complete(n, err)
+	}
+	if over && o.reply {
+		o.call.unhold()
+	}
+}
+
+func (s *session) died(err error) {
+	s.places.fail(err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.calls {
+		if c := &s.calls[i]; c.active {
+			c.ctx.end(context.Canceled)
+		}
+	}
+}
+
+// flushed ends everything that waits for a completion that was dropped with the queue, and
+// forgets the requests that no call was found for.
+func (s *session) flushed(err error) {
+	for i := range s.ops {
+		s.mu.Lock()
+		left := s.ops[i].left
+		s.mu.Unlock()
+		if left > 0 {
+			s.opDone(i, left, err)
+		}
+	}
+	s.mu.Lock()
+	waiting := len(s.deferred)
+	s.deferred = nil
+	s.mu.Unlock()
+	for range waiting {
+		s.leave()
+	}
+}
+
+func (s *session) released() {
+	s.node.forget(s.link)
+	s.srv.forget(s)
+}
+
+// sweep fails the connection when work is outstanding and nothing has completed for PeerTimeout.
+func (s *session) sweep(now time.Time) {
+	moves := s.moves.Load()
+	s.mu.Lock()
+	if s.busyOps == 0 || moves != s.lastMoves {
+		s.lastMoves, s.lastMoved = moves, now
+	}
+	stuck := now.Sub(s.lastMoved) > s.node.opts.PeerTimeout
+	s.mu.Unlock()
+	if stuck {
+		s.node.opts.Logger.Warn("peer is stuck", "link", s.name, "after", s.node.opts.PeerTimeout)
+		s.fail(errs.Newf(errs.TimedOut, "msg", s.name, "the peer moved nothing for %v",
+			s.node.opts.PeerTimeout))
+	}
+}
