@@ -87,7 +87,9 @@ func appendRemote(e *wire.Enc, role uint8, windows []fabric.Remote, a seg.Access
 // decodeSegments takes count descriptions off the front of a request's body and returns the
 // rest. inline is the length of the request's inline data, room what a reply can carry
 // inline.
-func decodeSegments(body []byte, count uint32, inline, room int64, out, in *segment) ([]byte, error) {
+func decodeSegments(body []byte, count uint32, inline, room int64, out, in *segment) (
+	[]byte, error,
+) {
 	out.reset()
 	in.reset()
 	if count > 2 {

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/sim"
+	"github.com/sluice-storage/sluice/fabric/tcp"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/seg"
 	"go.uber.org/goleak"
@@ -54,6 +55,24 @@ func simProviders() []provider {
 		}}),
 	}
 }
+
+func tcpProvider() provider {
+	return provider{name: "tcp", addr: "127.0.0.1:0", open: func(t testing.TB, _ uint64) (
+		*sim.Net, fabric.Domain, fabric.Domain,
+	) {
+		var doms [2]fabric.Domain
+		for i := range doms {
+			d, err := tcp.Open(tcp.Options{Linger: 50 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			doms[i] = d
+		}
+		return nil, doms[0], doms[1]
+	}}
+}
+
+func providers() []provider { return append(simProviders(), tcpProvider()) }
 
 func seedOf(t testing.TB) uint64 {
 	seed := rand.Uint64()
@@ -165,7 +184,7 @@ func echo(t testing.TB, d fabric.Domain) Handler {
 }
 
 func TestEcho(t *testing.T) {
-	for _, p := range simProviders() {
+	for _, p := range providers() {
 		t.Run(p.name, func(t *testing.T) {
 			var r *rig
 			r = newRig(t, p, HandlerFunc(func(ctx context.Context, c *Call) {
@@ -199,5 +218,4 @@ func TestServerErrorsKeepKindAndText(t *testing.T) {
 	if errs.KindOf(err) != errs.NotFound || rep.Status != "meta.Lookup /a: not found" {
 		t.Fatalf("%v, status %q", err, rep.Status)
 	}
-	time.Sleep(0)
 }

@@ -1,0 +1,173 @@
+package msg
+
+import (
+	"context"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/sluice-storage/sluice/fabric"
+)
+
+// BenchmarkRTT8 is an 8-byte request with an 8-byte reply.
+func BenchmarkRTT8(b *testing.B) {
+	r := newRig(b, tcpProvider(), HandlerFunc(func(_ context.Context, c *Call) {
+		_ = c.Reply(c.Body(), 0)
+	}), nil)
+	ctx, req := context.Background(), Request{Body: make([]byte, 8)}
+	var rep Reply
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := r.conn.Call(ctx, &req, &rep); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkRTT8Parallel keeps 32 requests outstanding on one connection.
+func BenchmarkRTT8Parallel(b *testing.B) {
+	r := newRig(b, tcpProvider(), HandlerFunc(func(_ context.Context, c *Call) {
+		_ = c.Reply(c.Body(), 0)
+	}), nil)
+	b.ReportAllocs()
+	b.SetParallelism(16)
+	b.RunParallel(func(pb *testing.PB) {
+		ctx, req := context.Background(), Request{Body: make([]byte, 8)}
+		var rep Reply
+		for pb.Next() {
+			if err := r.conn.Call(ctx, &req, &rep); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+}
+
+// BenchmarkPlainTCP is what a round trip costs without sluice: the measure for BenchmarkRTT8.
+func BenchmarkPlainTCP(b *testing.B) {
+	client, server := tcpPair(b)
+	go func() {
+		buf := make([]byte, 8)
+		for {
+			if _, err := io.ReadFull(server, buf); err != nil {
+				return
+			}
+			if _, err := server.Write(buf); err != nil {
+				return
+			}
+		}
+	}()
+	buf := make([]byte, 8)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := client.Write(buf); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := io.ReadFull(client, buf); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func tcpPair(b *testing.B) (client, server net.Conn) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	if client, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		b.Fatal(err)
+	}
+	if server, err = l.Accept(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		client.Close()
+		server.Close()
+	})
+	return client, server
+}
+
+const mib = 1 << 20
+
+// BenchmarkPush1M delivers 1 MiB of reply data per request, one at a time.
+func BenchmarkPush1M(b *testing.B) { benchMove(b, 1, false) }
+
+// BenchmarkPush1MDepth4 keeps four of them outstanding.
+func BenchmarkPush1MDepth4(b *testing.B) { benchMove(b, 4, false) }
+
+// BenchmarkPull1MDepth4 fetches 1 MiB of request data, four requests outstanding.
+func BenchmarkPull1MDepth4(b *testing.B) { benchMove(b, 4, true) }
+
+func benchMove(b *testing.B, depth int, pull bool) {
+	bufs := make(chan fabric.Sge, depth)
+	r := newRig(b, tcpProvider(), HandlerFunc(func(ctx context.Context, c *Call) {
+		buf := <-bufs
+		defer func() { bufs <- buf }()
+		one := [1]fabric.Sge{buf}
+		var err error
+		if pull {
+			err = c.Pull(ctx, 0, one[:])
+		} else {
+			err = c.Push(ctx, 0, one[:])
+		}
+		if err != nil {
+			_ = c.Fail(err)
+			return
+		}
+		_ = c.Reply(nil, c.InLen())
+	}), nil)
+	for range depth {
+		bufs <- memory(b, r.sdom, mib)
+	}
+	b.SetBytes(mib)
+	b.ReportAllocs()
+	work := make(chan struct{}, b.N)
+	for range b.N {
+		work <- struct{}{}
+	}
+	close(work)
+	done := make(chan error, depth)
+	for range depth {
+		go func() {
+			local := contig(memory(b, r.cdom, mib))
+			req := Request{In: local}
+			if pull {
+				req = Request{Out: local}
+			}
+			var rep Reply
+			for range work {
+				if err := r.conn.Call(context.Background(), &req, &rep); err != nil {
+					done <- err
+					return
+				}
+			}
+			done <- nil
+		}()
+	}
+	for range depth {
+		if err := <-done; err != nil {
+			b.Error(err)
+		}
+	}
+}
+
+// BenchmarkPlainTCP1M is a plain stream of 1 MiB writes: the measure for the bulk benchmarks.
+func BenchmarkPlainTCP1M(b *testing.B) {
+	client, server := tcpPair(b)
+	b.SetBytes(mib)
+	go func() {
+		buf := make([]byte, mib)
+		for range b.N {
+			if _, err := server.Write(buf); err != nil {
+				return
+			}
+		}
+	}()
+	buf := make([]byte, mib)
+	for range b.N {
+		if _, err := io.ReadFull(client, buf); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
