@@ -14,12 +14,15 @@ func (fs *FS) GetAttr(ctx context.Context, cred meta.Cred, ino meta.Ino) (meta.A
 	if err != nil {
 		return a, errs.Wrap("client.GetAttr", "", err)
 	}
-	fs.Overlay(&a)
+	if n := fs.peek(ino); n != nil {
+		n.learn(&a)
+		n.overlay(&a)
+	}
 	return a, nil
 }
 
 // Overlay corrects attributes that came straight from the metadata service by what this client's own
-// handles have written, and lets those handles learn from them.
+// handles have written.
 func (fs *FS) Overlay(a *meta.Attr) {
 	if n := fs.peek(a.Ino); n != nil {
 		n.overlay(a)
@@ -51,6 +54,11 @@ func (fs *FS) SetAttr(ctx context.Context, cred meta.Cred, ino meta.Ino, mask me
 	if err != nil {
 		return got, errs.Wrap("client.SetAttr", "", err)
 	}
-	fs.Overlay(&got)
+	if n := fs.peek(ino); n != nil {
+		if mask&meta.SetSize != 0 {
+			n.learn(&got)
+		}
+		n.overlay(&got)
+	}
 	return got, nil
 }

@@ -85,6 +85,7 @@ func (fs *FS) newFile(ctx context.Context, s *session, h *meta.Handle, flags met
 	}
 	f := &File{fs: fs, node: n, flags: flags & access}
 	f.adopt(s.id, h)
+	n.learn(&h.Attr)
 	n.mu.Lock()
 	f.seen = n.baselineLocked()
 	n.mu.Unlock()
@@ -96,7 +97,6 @@ func (fs *FS) newFile(ctx context.Context, s *session, h *meta.Handle, flags met
 
 // adopt takes over a handle with its capabilities.
 func (f *File) adopt(session uint64, h *meta.Handle) {
-	f.node.learn(&h.Attr)
 	f.grant.Store(&grant{session: session, handle: h.ID, gen: h.Attr.Gen, layout: h.Attr.Layout,
 		caps: h.Caps})
 }
@@ -115,6 +115,7 @@ func (f *File) reopen(ctx context.Context, s *session) error {
 		return err
 	}
 	f.adopt(s.id, &h)
+	f.node.learn(&h.Attr)
 	return nil
 }
 
@@ -162,6 +163,7 @@ func (f *File) Stat(ctx context.Context) (meta.Attr, error) {
 	if err != nil {
 		return a, err
 	}
+	f.node.learn(&a)
 	f.node.overlay(&a)
 	return a, nil
 }

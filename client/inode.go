@@ -46,7 +46,8 @@ type lossRecord struct {
 	seen bool // somebody has reported it: files opened later need not
 }
 
-// learnLocked takes over attributes from the service. A later truncation decides the size; otherwise
+// learnLocked takes over attributes from an answer that vouches for its truncate sequence: the
+// truncation has been carried out at the I/O servers. A later truncation decides the size; otherwise
 // it only grows, because this client may know of writes that the answer is too old for.
 func (n *inode) learnLocked(a *meta.Attr) {
 	switch {
@@ -70,12 +71,26 @@ func (n *inode) learn(a *meta.Attr) {
 	n.learnLocked(a)
 }
 
-// overlay corrects a's size and time by what this client has written and the service may not know.
-func (n *inode) overlay(a *meta.Attr) {
+// hear takes over attributes from an answer that came by the way. It may know of a truncation that is
+// still being carried out: a write under that sequence now would be cut by it later, so the sequence
+// is left alone until a server refuses the old one and the size is asked for.
+func (n *inode) hear(a *meta.Attr) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.learnLocked(a)
-	a.Size, a.TruncSeq = n.size, n.truncSeq
+	if a.TruncSeq == n.truncSeq {
+		n.attr = *a
+		n.size = max(n.size, a.Size)
+	}
+}
+
+// overlay corrects a's size and time by what this client has written and the service may not know.
+func (n *inode) overlay(a *meta.Attr) {
+	n.hear(a)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if a.TruncSeq <= n.truncSeq {
+		a.Size, a.TruncSeq = n.size, n.truncSeq
+	}
 	if n.dirty {
 		a.Mtime = max(a.Mtime, n.mtime)
 		a.Ctime = max(a.Ctime, n.mtime)
@@ -224,7 +239,7 @@ func (fs *FS) commit(ctx context.Context, n *inode, sync bool) error {
 	err := fs.await(ctx, "metadata service", func(ctx context.Context) error {
 		a, err := fs.svc.Commit(ctx, fs.trusted(), n.ino, c.size, c.truncSeq, c.mtime, sync)
 		if err == nil {
-			n.learn(&a)
+			n.hear(&a)
 		}
 		return err
 	})

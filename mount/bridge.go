@@ -1,0 +1,225 @@
+package mount
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/sluice-storage/sluice/client"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// bridge answers the kernel's requests. What it does not define answers ENOSYS, which the kernel takes
+// as "never ask again" and does by other means.
+type bridge struct {
+	fuse.RawFileSystem
+	fs       *client.FS
+	opts     Options
+	files    table[*file]
+	dirs     table[*directory]
+	versions versions
+	waiting  atomic.Int64 // requests of killed processes that were given up, for tests
+}
+
+func newBridge(fs *client.FS, opts Options) *bridge {
+	return &bridge{
+		RawFileSystem: fuse.NewDefaultRawFileSystem(),
+		fs:            fs,
+		opts:          opts,
+		versions:      newVersions(),
+	}
+}
+
+// String is the type of the file system as df(1) shows it behind "fuse.".
+func (b *bridge) String() string { return "sluice" }
+
+// ino translates a node id. The kernel calls the root of the mount 1.
+func (b *bridge) ino(node uint64) meta.Ino {
+	if node == fuse.FUSE_ROOT_ID {
+		return b.fs.Root()
+	}
+	return meta.Ino(node)
+}
+
+func (b *bridge) node(ino meta.Ino) uint64 {
+	if ino == b.fs.Root() {
+		return fuse.FUSE_ROOT_ID
+	}
+	return uint64(ino)
+}
+
+// kernel is on whose behalf most requests are done: permissions were checked by the kernel, which
+// knows all groups of the process; so the metadata service is asked as root.
+func (b *bridge) kernel() meta.Caller { return b.fs.Caller(meta.Cred{}) }
+
+// creator is on whose behalf inodes are made: the process will own them.
+func (b *bridge) creator(h *fuse.InHeader) meta.Cred {
+	c := meta.Cred{UID: h.Uid, GID: h.Gid}
+	if h.Uid != 0 {
+		c.Groups = groups(h.Pid)
+	}
+	return c
+}
+
+// groups reads the supplementary groups of a process; FUSE does not tell them. Without them some
+// directories refuse what the kernel would allow, never the other way round.
+func groups(pid uint32) []uint32 {
+	const most = 64
+	var list []uint32
+	for _, s := range strings.Fields(processStatus(pid, "Groups:")) {
+		g, err := strconv.ParseUint(s, 10, 32)
+		if err == nil && len(list) < most {
+			list = append(list, uint32(g))
+		}
+	}
+	return list
+}
+
+// processStatus returns one field of /proc/pid/status; "" if there is none.
+func processStatus(pid uint32, field string) string {
+	text, err := os.ReadFile("/proc/" + strconv.FormatUint(uint64(pid), 10) + "/status")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, field); ok {
+			return strings.TrimSpace(rest)
+		}
+	}
+	return ""
+}
+
+// request is the context of one request. A signal that does not kill the process is ignored: programs
+// do not expect EINTR from files, and the Go runtime sends itself signals all the time.
+func (b *bridge) request(cancel <-chan struct{}, h *fuse.InHeader) (context.Context, func()) {
+	ctx, stop := context.WithCancel(context.Background())
+	pid := h.Pid
+	go func() {
+		select {
+		case <-cancel:
+			b.watchKilled(ctx, pid, stop)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, stop
+}
+
+// watchKilled gives a request up as soon as its process is being killed.
+func (b *bridge) watchKilled(ctx context.Context, pid uint32, stop func()) {
+	for {
+		if killed(pid) {
+			b.waiting.Add(1)
+			stop()
+			return
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// killed tells whether a fatal signal is pending: the kernel turns all of them into SIGKILL for every
+// thread. A process that is gone is dead too.
+func killed(pid uint32) bool {
+	text := processStatus(pid, "SigPnd:")
+	if text == "" {
+		return true
+	}
+	mask, err := strconv.ParseUint(text, 16, 64)
+	return err == nil && mask&(1<<(uint(syscall.SIGKILL)-1)) != 0
+}
+
+// status turns an error into what a program sees. Kinds that only mean something between sluice's own
+// parts become EIO; the log has the whole story.
+func (b *bridge) status(op string, err error) fuse.Status {
+	if err == nil {
+		return fuse.OK
+	}
+	switch k := errs.KindOf(err); k {
+	case errs.IO, errs.Corrupt, errs.Fenced, errs.Expired, errs.Forged, errs.Conflict,
+		errs.MaybeDone, errs.TimedOut, errs.Disconnected, errs.Shutdown, errs.Protocol, errs.Version,
+		errs.Again:
+		b.opts.Logger.Error("a request failed", "op", op, "err", err)
+		return fuse.EIO
+	case errs.Canceled:
+		return fuse.EINTR
+	default:
+		return fuse.Status(k.Errno())
+	}
+}
+
+// nodeStatus is status for requests that name an inode: one that does not exist any more is stale, and
+// the kernel looks its name up again.
+func (b *bridge) nodeStatus(op string, err error) fuse.Status {
+	if errs.KindOf(err) == errs.NotFound {
+		return fuse.Status(syscall.ESTALE)
+	}
+	return b.status(op, err)
+}
+
+// typeBits is the kernel's word for a type.
+func typeBits(t meta.Type) uint32 {
+	switch t {
+	case meta.Directory:
+		return syscall.S_IFDIR
+	case meta.Symlink:
+		return syscall.S_IFLNK
+	case meta.Fifo:
+		return syscall.S_IFIFO
+	case meta.Socket:
+		return syscall.S_IFSOCK
+	case meta.CharDevice:
+		return syscall.S_IFCHR
+	case meta.BlockDevice:
+		return syscall.S_IFBLK
+	}
+	return syscall.S_IFREG
+}
+
+// fill writes attributes as the kernel wants them.
+func (b *bridge) fill(out *fuse.Attr, a *meta.Attr) {
+	out.Ino = uint64(a.Ino)
+	out.Size = uint64(a.Size)
+	out.Blocks = uint64(a.Size+511) / 512
+	out.Mode = typeBits(a.Type) | a.Mode
+	out.Nlink = a.Nlink
+	out.Uid, out.Gid = a.UID, a.GID
+	out.Rdev = a.Rdev
+	out.Atime, out.Atimensec = split(a.Atime)
+	out.Mtime, out.Mtimensec = split(a.Mtime)
+	out.Ctime, out.Ctimensec = split(a.Ctime)
+}
+
+// split cuts nanoseconds into what stat(2) has; times before 1970 have positive nanoseconds too.
+func split(ns int64) (sec uint64, nsec uint32) {
+	s, n := ns/1e9, ns%1e9
+	if n < 0 {
+		s, n = s-1, n+1e9
+	}
+	return uint64(s), uint32(n)
+}
+
+// entry fills in what a name led to.
+func (b *bridge) entry(out *fuse.EntryOut, a *meta.Attr) {
+	out.NodeId = b.node(a.Ino)
+	out.Generation = 1 // inode numbers are never used twice
+	out.SetEntryTimeout(b.opts.EntryTimeout)
+	out.SetAttrTimeout(b.attrTimeout(a))
+	b.fill(&out.Attr, a)
+}
+
+// attrTimeout is how long attributes are worth believing: not at all while somebody writes.
+func (b *bridge) attrTimeout(a *meta.Attr) time.Duration {
+	if a.Writers {
+		return 0
+	}
+	return b.opts.AttrTimeout
+}

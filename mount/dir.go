@@ -1,0 +1,134 @@
+package mount
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/sluice-storage/sluice/meta"
+	"golang.org/x/sys/unix"
+)
+
+// Offsets in a directory: "." ends at 1, ".." at 2, and the entry with cookie c at c+dots.
+const dots = 2
+
+// pageEntries is how many entries are asked for at once and kept for the kernel's next requests, which
+// take some 25 each.
+const pageEntries = 512
+
+// directory is an open directory with the entries that were read ahead.
+type directory struct {
+	ino meta.Ino
+
+	mu   sync.Mutex // held while a page is fetched: the kernel reads a directory one request at a time
+	page []meta.Entry
+	from uint64 // cookie behind which page begins
+	read time.Time
+	plus bool // the page has attributes
+}
+
+// OpenDir opens a directory. The kernel has checked the right to read it.
+func (b *bridge) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	out.Fh = b.dirs.add(&directory{ino: b.ino(in.NodeId)})
+	return fuse.OK
+}
+
+// ReleaseDir forgets a directory.
+func (b *bridge) ReleaseDir(in *fuse.ReleaseIn) { b.dirs.remove(in.Fh) }
+
+// ReadDir lists names.
+func (b *bridge) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	return b.list(cancel, in, out, false)
+}
+
+// ReadDirPlus lists names with attributes, which saves a lookup each.
+func (b *bridge) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn,
+	out *fuse.DirEntryList) fuse.Status {
+	return b.list(cancel, in, out, true)
+}
+
+func (b *bridge) list(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList,
+	plus bool) fuse.Status {
+	d, ok := b.dirs.get(in.Fh)
+	if !ok {
+		return fuse.EBADF
+	}
+	ctx, done := b.request(cancel, &in.InHeader)
+	defer done()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	off := in.Offset
+	for ; off < dots; off++ {
+		if !b.addDot(out, d, off, plus) {
+			return fuse.OK
+		}
+	}
+	for first := true; ; first = false {
+		rest, err := d.rest(ctx, b, off-dots, plus)
+		if err != nil {
+			if first {
+				return b.nodeStatus("readdir", err)
+			}
+			return fuse.OK // what was read so far counts; the next request meets the error
+		}
+		if len(rest) == 0 {
+			return fuse.OK
+		}
+		for i := range rest {
+			if !b.addEntry(out, &rest[i], plus) {
+				return fuse.OK
+			}
+			off = rest[i].Cookie + dots
+		}
+	}
+}
+
+// rest returns entries behind a cookie: what is left of the page, or a new one. A page that is older
+// than attributes are believed is read again.
+func (d *directory) rest(ctx context.Context, b *bridge, cookie uint64, plus bool) (
+	[]meta.Entry, error) {
+	if d.plus == plus && time.Since(d.read) <= max(b.opts.AttrTimeout, time.Millisecond) {
+		for i := range d.page {
+			before := d.from
+			if i > 0 {
+				before = d.page[i-1].Cookie
+			}
+			if before == cookie {
+				return d.page[i:], nil
+			}
+		}
+	}
+	page, err := b.fs.Meta().ReadDir(ctx, b.kernel(), d.ino, cookie, pageEntries, plus)
+	if err != nil {
+		return nil, err
+	}
+	d.page, d.from, d.read, d.plus = page, cookie, time.Now(), plus
+	return page, nil
+}
+
+// addDot adds "." or "..". The kernel knows what they are and takes only their names.
+func (b *bridge) addDot(out *fuse.DirEntryList, d *directory, off uint64, plus bool) bool {
+	e := fuse.DirEntry{Name: "..."[:off+1], Mode: unix.S_IFDIR, Ino: uint64(d.ino), Off: off + 1}
+	if plus {
+		return out.AddDirLookupEntry(e) != nil
+	}
+	return out.AddDirEntry(e)
+}
+
+func (b *bridge) addEntry(out *fuse.DirEntryList, e *meta.Entry, plus bool) bool {
+	de := fuse.DirEntry{Name: e.Name, Mode: typeBits(e.Type), Ino: uint64(e.Ino), Off: e.Cookie + dots}
+	if !plus {
+		return out.AddDirEntry(de)
+	}
+	entry := out.AddDirLookupEntry(de)
+	if entry == nil {
+		return false
+	}
+	if e.Attr != nil {
+		a := *e.Attr
+		b.fs.Overlay(&a)
+		b.entry(entry, &a)
+	}
+	return true
+}

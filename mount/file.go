@@ -1,0 +1,266 @@
+package mount
+
+import (
+	"context"
+	"io"
+	"math"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/sluice-storage/sluice/client"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/layout"
+	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/stripe"
+	"golang.org/x/sys/unix"
+)
+
+// file is an open file. O_SYNC and O_DSYNC need nothing here: the kernel follows such a write with an
+// fsync.
+type file struct {
+	*client.File
+}
+
+func openFlags(flags uint32) meta.OpenFlags {
+	var f meta.OpenFlags
+	switch flags & unix.O_ACCMODE {
+	case unix.O_RDONLY:
+		f = meta.OpenRead
+	case unix.O_WRONLY:
+		f = meta.OpenWrite
+	default:
+		f = meta.OpenRead | meta.OpenWrite
+	}
+	if f&meta.OpenWrite != 0 {
+		// The kernel reads the rest of a page that is written in part.
+		f |= meta.OpenRead
+		if flags&unix.O_TRUNC != 0 {
+			f |= meta.OpenTruncate
+		}
+	}
+	return f
+}
+
+// Open opens a file. O_TRUNC without the right to write is a truncation that POSIX leaves open; it is
+// refused by the kernel before it gets here.
+func (b *bridge) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	ctx, done := b.request(cancel, &in.InHeader)
+	defer done()
+	f, err := b.fs.OpenIno(ctx, meta.Cred{}, b.ino(in.NodeId), openFlags(in.Flags))
+	if err != nil {
+		return b.nodeStatus("open", err)
+	}
+	b.opened(f, out)
+	return fuse.OK
+}
+
+// Create makes and opens a file.
+func (b *bridge) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string,
+	out *fuse.CreateOut) fuse.Status {
+	ctx, done := b.request(cancel, &in.InHeader)
+	defer done()
+	flags := openFlags(in.Flags)
+	if in.Flags&unix.O_EXCL != 0 {
+		flags |= meta.OpenExclusive
+	}
+	nf := meta.NewFile{Type: meta.Regular, Mode: in.Mode & 0o7777}
+	f, err := b.fs.CreateIno(ctx, b.creator(&in.InHeader), b.ino(in.NodeId), name, nf, flags)
+	if err != nil {
+		return b.status("create", err)
+	}
+	a := f.Attr()
+	b.entry(&out.EntryOut, &a)
+	b.opened(f, &out.OpenOut)
+	return fuse.OK
+}
+
+// opened registers a file and decides whether the kernel may keep the pages that it has.
+func (b *bridge) opened(f *client.File, out *fuse.OpenOut) {
+	a := f.Attr()
+	if b.versions.opened(&a) {
+		out.OpenFlags |= fuse.FOPEN_KEEP_CACHE
+	}
+	out.Fh = b.files.add(&file{File: f})
+}
+
+// Read reads into the buffer that goes to the kernel.
+func (b *bridge) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
+	fuse.ReadResult, fuse.Status) {
+	f, ok := b.files.get(in.Fh)
+	if !ok {
+		return nil, fuse.EBADF
+	}
+	ctx, done := b.request(cancel, &in.InHeader)
+	defer done()
+	n, err := f.ReadAt(ctx, buf[:min(int(in.Size), len(buf))], int64(in.Offset))
+	if err != nil && err != io.EOF {
+		return nil, b.status("read", err)
+	}
+	return fuse.ReadResultData(buf[:n]), fuse.OK
+}
+
+// Write writes from the buffer that came from the kernel.
+func (b *bridge) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+	f, ok := b.files.get(in.Fh)
+	if !ok {
+		return 0, fuse.EBADF
+	}
+	ctx, done := b.request(cancel, &in.InHeader)
+	defer done()
+	n, err := f.WriteAt(ctx, data, int64(in.Offset))
+	return uint32(n), b.status("write", err)
+}
+
+// Flush is close(2) of one descriptor: size and time are told to the metadata service, so that whoever
+// opens the file afterwards, anywhere, sees them; errors of earlier writes are reported.
+func (b *bridge) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
+	f, ok := b.files.get(in.Fh)
+	if !ok {
+		return fuse.EBADF
+	}
+	ctx, done := b.request(cancel, &in.InHeader)
+	defer done()
+	return b.status("flush", b.commit(f, func() error { return f.Commit(ctx) }))
+}
+
+// commit runs a commit of the file and keeps account of the version that the kernel's pages belong to.
+func (b *bridge) commit(f *file, do func() error) error {
+	before := f.Attr()
+	err := do()
+	if after := f.Attr(); after.DataVersion != before.DataVersion {
+		b.versions.changed(versionOf(&before), &after)
+	}
+	return err
+}
+
+// Fsync returns when everything written to the file is on stable storage.
+func (b *bridge) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	f, ok := b.files.get(in.Fh)
+	if !ok {
+		return fuse.EBADF
+	}
+	ctx, done := b.request(cancel, &in.InHeader)
+	defer done()
+	return b.status("fsync", b.commit(f, func() error { return f.Sync(ctx) }))
+}
+
+// releaseMax bounds how long a release waits for the metadata service. Nobody hears of its errors:
+// what a program must know was reported by flush.
+const releaseMax = time.Minute
+
+// Release is the end of an open file: its last descriptor and mapping are gone.
+func (b *bridge) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
+	if f, ok := b.files.remove(in.Fh); ok {
+		b.release(f)
+	}
+}
+
+func (b *bridge) release(f *file) {
+	ctx, cancel := context.WithTimeout(context.Background(), releaseMax)
+	defer cancel()
+	if err := b.commit(f, func() error { return f.Commit(ctx) }); err != nil {
+		b.opts.Logger.Error("closing a file failed", "ino", f.Ino(), "err", err)
+	}
+	if err := f.Close(ctx); err != nil {
+		b.opts.Logger.Error("closing a file failed", "ino", f.Ino(), "err", err)
+	}
+}
+
+// closeAll closes what the kernel has not released.
+func (b *bridge) closeAll() {
+	for _, f := range b.files.drain() {
+		b.release(f)
+	}
+	b.dirs.drain()
+}
+
+// Lseek finds the next data or hole.
+func (b *bridge) Lseek(cancel <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {
+	f, ok := b.files.get(in.Fh)
+	if !ok {
+		return fuse.EBADF
+	}
+	if in.Whence != unix.SEEK_DATA && in.Whence != unix.SEEK_HOLE {
+		return fuse.EINVAL
+	}
+	ctx, done := b.request(cancel, &in.InHeader)
+	defer done()
+	if _, err := f.Stat(ctx); err != nil {
+		return b.status("lseek", err)
+	}
+	off, found, err := seek(ctx, f.File, int64(in.Offset), in.Whence == unix.SEEK_HOLE)
+	switch {
+	case err != nil:
+		return b.status("lseek", err)
+	case !found:
+		return fuse.Status(unix.ENXIO)
+	}
+	out.Offset = uint64(off)
+	return fuse.OK
+}
+
+// seek looks for the first byte at or behind off that is in a hole, or that is not. The end of the file
+// counts as a hole.
+func seek(ctx context.Context, f *client.File, off int64, hole bool) (int64, bool, error) {
+	if off < 0 || off >= f.Size() {
+		return 0, false, nil
+	}
+	for {
+		extents, err := f.Map(ctx, off, math.MaxInt64-off)
+		if err != nil {
+			return 0, false, err
+		}
+		if at, ok := firstOf(extents, hole); ok {
+			return at, true, nil
+		}
+		if len(extents) == 0 {
+			return f.Size(), hole, nil
+		}
+		last := extents[len(extents)-1]
+		off = last.Off + last.Len
+	}
+}
+
+func firstOf(extents []stripe.Extent, hole bool) (int64, bool) {
+	for _, e := range extents {
+		if e.Hole == hole {
+			return e.Off, true
+		}
+	}
+	return 0, false
+}
+
+// Fallocate punches holes, zeroes ranges and extends files. It reserves no space: a later write may
+// still find the disks full.
+func (b *bridge) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
+	f, ok := b.files.get(in.Fh)
+	if !ok {
+		return fuse.EBADF
+	}
+	off, n := int64(in.Offset), int64(in.Length)
+	if off < 0 || n <= 0 || off > layout.FileSizeMax-n {
+		return fuse.Status(unix.EFBIG)
+	}
+	ctx, done := b.request(cancel, &in.InHeader)
+	defer done()
+	if _, err := f.Stat(ctx); err != nil {
+		return b.status("fallocate", err)
+	}
+	return b.status("fallocate", allocate(ctx, f.File, in.Mode, off, n))
+}
+
+func allocate(ctx context.Context, f *client.File, mode uint32, off, n int64) error {
+	switch mode {
+	case 0:
+		return f.Extend(ctx, off+n)
+	case unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE,
+		unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE:
+		return f.Punch(ctx, off, n)
+	case unix.FALLOC_FL_ZERO_RANGE:
+		if err := f.Punch(ctx, off, n); err != nil {
+			return err
+		}
+		return f.Extend(ctx, off+n)
+	}
+	return errs.New(errs.Unsupported, "mount.Fallocate", "", nil)
+}

@@ -1,0 +1,200 @@
+// Package mount serves a sluice file system to the kernel through FUSE, so that every program can use
+// it. It is a thin layer: an inode's number is the kernel's node id, so that nothing has to be
+// remembered per file that is not open; permissions are checked by the kernel (default_permissions);
+// data goes between the kernel's buffers and the I/O servers without a copy of ours.
+//
+// Caching is close-to-open: names and attributes are believed for Options.EntryTimeout and AttrTimeout;
+// opening a file asks the metadata service, and the kernel keeps its pages only if the data version is
+// the one that they were read at. Writes go through to the I/O servers before write(2) returns; fsync(2)
+// returns when they are on stable storage. File locks are the kernel's own, within one mount.
+//
+// It does not parse options of a command line and handles no signals: package cmd does.
+//
+// Read mount.go first, then bridge.go (what every request shares), file.go and dir.go.
+package mount
+
+import (
+	"context"
+	"log"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/sluice-storage/sluice/client"
+	"github.com/sluice-storage/sluice/errs"
+	"golang.org/x/sys/unix"
+)
+
+// Options of a mount.
+type Options struct {
+	// AttrTimeout is how long the kernel believes attributes. Default 1 s; negative: not at all.
+	AttrTimeout time.Duration
+
+	// EntryTimeout is how long the kernel believes that a name leads to an inode. Default 1 s;
+	// negative: not at all.
+	EntryTimeout time.Duration
+
+	// AllowOther lets users other than the one who mounted use the file system.
+	AllowOther bool
+
+	// ReadOnly makes the kernel refuse all changes.
+	ReadOnly bool
+
+	// ReadAhead is how many bytes the kernel reads ahead of a sequential reader. More than the
+	// kernel's default of 128 KiB needs root. Default 8 MiB.
+	ReadAhead int
+
+	// MemoryMax bounds the buffers of requests under way, in bytes. Default 256 MiB.
+	MemoryMax int
+
+	// Name is the source in the list of mounts. Default "sluice".
+	Name string
+
+	// Debug prints every request.
+	Debug bool
+
+	// Logger gets what concerns people. Default: discard.
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.AttrTimeout == 0 {
+		o.AttrTimeout = time.Second
+	}
+	if o.EntryTimeout == 0 {
+		o.EntryTimeout = time.Second
+	}
+	o.AttrTimeout, o.EntryTimeout = max(o.AttrTimeout, 0), max(o.EntryTimeout, 0)
+	if o.ReadAhead == 0 {
+		o.ReadAhead = 8 << 20
+	}
+	if o.MemoryMax == 0 {
+		o.MemoryMax = 256 << 20
+	}
+	if o.Name == "" {
+		o.Name = "sluice"
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+func (o *Options) validate() error {
+	if o.ReadAhead < 0 || o.MemoryMax < requestMax {
+		return errs.Newf(errs.Invalid, "mount.Options", "",
+			"ReadAhead %d, MemoryMax %d: at least 0 and %d", o.ReadAhead, o.MemoryMax, requestMax)
+	}
+	return nil
+}
+
+// requestMax is the largest read or write request: what Linux allows unless it was tuned.
+const requestMax = 1 << 20
+
+// backgroundMax is how many requests of readahead and writeback the kernel may have under way: enough
+// for a few streams to keep every stripe server of theirs busy.
+const backgroundMax = 64
+
+// Mounted is a mounted file system.
+type Mounted struct {
+	dir    string
+	server *fuse.Server
+	bridge *bridge
+	opts   Options
+	served chan struct{} // closed when the kernel has let go and all files are closed
+
+	mu        sync.Mutex // held while unmounting
+	unmounted bool
+}
+
+// Mount mounts fs at dir, which must be an existing directory; a mount there whose server is gone is
+// removed first. fs stays the caller's and must live until Wait returns. ctx bounds mounting only.
+func Mount(ctx context.Context, fs *client.FS, dir string, opts Options) (*Mounted, error) {
+	opts = opts.withDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, errs.Wrap("mount", dir, err)
+	}
+	if err := cleanStale(dir, opts.Logger); err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, errs.Wrap("mount", dir, err)
+	}
+	b := newBridge(fs, opts)
+	server, err := fuse.NewServer(b, dir, fuseOptions(&opts))
+	if err != nil {
+		return nil, errs.Newf(errs.KindOf(err), "mount", dir, "%w; is /dev/fuse there, and is the "+
+			"caller root or fusermount3 installed?", err)
+	}
+	m := &Mounted{dir: dir, server: server, bridge: b, opts: opts, served: make(chan struct{})}
+	go m.serve()
+	if err := server.WaitMount(); err != nil {
+		_ = m.Unmount()
+		return nil, errs.Wrap("mount", dir, err)
+	}
+	m.setReadAhead()
+	return m, nil
+}
+
+func (m *Mounted) serve() {
+	defer close(m.served)
+	m.server.Serve()
+	m.bridge.closeAll()
+}
+
+func fuseOptions(o *Options) *fuse.MountOptions {
+	f := &fuse.MountOptions{
+		AllowOther:    o.AllowOther,
+		Options:       []string{"default_permissions"},
+		MaxBackground: backgroundMax,
+		MaxWrite:      requestMax,
+		MaxReadAhead:  requestMax,
+
+		MaxInflightRequestBytes: o.MemoryMax,
+
+		FsName:      o.Name,
+		Name:        "sluice",
+		Debug:       o.Debug,
+		Logger:      log.New(logWriter{o.Logger}, "", 0),
+		DirectMount: os.Geteuid() == 0,
+
+		DirectMountFlags: unix.MS_NOSUID | unix.MS_NODEV,
+
+		// O_TRUNC is part of OPEN, so that opening and truncating are one request.
+		ExtraCapabilities: fuse.CAP_ATOMIC_O_TRUNC,
+
+		// Pages are dropped when the size changes behind the kernel's back, and at open when the
+		// data version has; not whenever the time of change differs from what the kernel thought,
+		// which every write of our own would cause.
+		DisabledCapabilities: fuse.CAP_AUTO_INVAL_DATA,
+	}
+	if o.ReadOnly {
+		f.DirectMountFlags |= unix.MS_RDONLY
+		if !f.DirectMount {
+			f.Options = append(f.Options, "ro")
+		}
+	}
+	return f
+}
+
+// logWriter passes go-fuse's messages on.
+type logWriter struct{ to *slog.Logger }
+
+func (w logWriter) Write(p []byte) (int, error) {
+	w.to.Info("fuse", "text", string(p))
+	return len(p), nil
+}
+
+// Wait returns when the file system is unmounted, by Unmount or by anybody else, and all its files are
+// closed.
+func (m *Mounted) Wait() { <-m.served }
+
+// Dir is where the file system is mounted.
+func (m *Mounted) Dir() string { return m.dir }

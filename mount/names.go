@@ -1,0 +1,224 @@
+package mount
+
+import (
+	"context"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+	"golang.org/x/sys/unix"
+)
+
+// Lookup finds a name.
+func (b *bridge) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string,
+	out *fuse.EntryOut) fuse.Status {
+	ctx, done := b.request(cancel, h)
+	defer done()
+	a, err := b.fs.Meta().Lookup(ctx, b.kernel(), b.ino(h.NodeId), name)
+	if err != nil {
+		return b.status("lookup", err)
+	}
+	b.fs.Overlay(&a)
+	b.entry(out, &a)
+	return fuse.OK
+}
+
+// make makes an inode and answers with its entry.
+func (b *bridge) make(ctx context.Context, h *fuse.InHeader, name string, f meta.NewFile,
+	out *fuse.EntryOut) fuse.Status {
+	a, err := b.fs.Meta().Make(ctx, b.fs.Caller(b.creator(h)), b.ino(h.NodeId), name, f)
+	if err != nil {
+		return b.status("make", err)
+	}
+	b.entry(out, &a)
+	return fuse.OK
+}
+
+// Mknod makes a file, pipe, socket or device.
+func (b *bridge) Mknod(cancel <-chan struct{}, in *fuse.MknodIn, name string,
+	out *fuse.EntryOut) fuse.Status {
+	ctx, done := b.request(cancel, &in.InHeader)
+	defer done()
+	f := meta.NewFile{Mode: in.Mode & 0o7777, Rdev: in.Rdev}
+	switch in.Mode & unix.S_IFMT {
+	case unix.S_IFREG, 0:
+		f.Type = meta.Regular
+	case unix.S_IFIFO:
+		f.Type = meta.Fifo
+	case unix.S_IFSOCK:
+		f.Type = meta.Socket
+	case unix.S_IFCHR:
+		f.Type = meta.CharDevice
+	case unix.S_IFBLK:
+		f.Type = meta.BlockDevice
+	default:
+		return fuse.EINVAL
+	}
+	return b.make(ctx, &in.InHeader, name, f, out)
+}
+
+// Mkdir makes a directory.
+func (b *bridge) Mkdir(cancel <-chan struct{}, in *fuse.MkdirIn, name string,
+	out *fuse.EntryOut) fuse.Status {
+	ctx, done := b.request(cancel, &in.InHeader)
+	defer done()
+	f := meta.NewFile{Type: meta.Directory, Mode: in.Mode & 0o7777}
+	return b.make(ctx, &in.InHeader, name, f, out)
+}
+
+// Symlink makes a symbolic link.
+func (b *bridge) Symlink(cancel <-chan struct{}, h *fuse.InHeader, target, name string,
+	out *fuse.EntryOut) fuse.Status {
+	ctx, done := b.request(cancel, h)
+	defer done()
+	f := meta.NewFile{Type: meta.Symlink, Mode: 0o777, Target: target}
+	return b.make(ctx, h, name, f, out)
+}
+
+// Readlink returns the target of a symbolic link.
+func (b *bridge) Readlink(cancel <-chan struct{}, h *fuse.InHeader) ([]byte, fuse.Status) {
+	ctx, done := b.request(cancel, h)
+	defer done()
+	target, err := b.fs.Meta().ReadLink(ctx, b.kernel(), b.ino(h.NodeId))
+	return []byte(target), b.nodeStatus("readlink", err)
+}
+
+// Link gives a file a second name.
+func (b *bridge) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string,
+	out *fuse.EntryOut) fuse.Status {
+	ctx, done := b.request(cancel, &in.InHeader)
+	defer done()
+	a, err := b.fs.Meta().Link(ctx, b.kernel(), b.ino(in.Oldnodeid), b.ino(in.NodeId), name)
+	if err != nil {
+		return b.status("link", err)
+	}
+	b.fs.Overlay(&a)
+	b.entry(out, &a)
+	return fuse.OK
+}
+
+// Unlink takes a name from a file.
+func (b *bridge) Unlink(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	return b.remove(cancel, h, name, false)
+}
+
+// Rmdir removes an empty directory.
+func (b *bridge) Rmdir(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	return b.remove(cancel, h, name, true)
+}
+
+func (b *bridge) remove(cancel <-chan struct{}, h *fuse.InHeader, name string,
+	isDir bool) fuse.Status {
+	ctx, done := b.request(cancel, h)
+	defer done()
+	err := b.fs.Meta().Remove(ctx, b.kernel(), b.ino(h.NodeId), name, isDir)
+	return b.status("remove", err)
+}
+
+// Rename moves a name, with the flags of renameat2(2).
+func (b *bridge) Rename(cancel <-chan struct{}, in *fuse.RenameIn, from, to string) fuse.Status {
+	ctx, done := b.request(cancel, &in.InHeader)
+	defer done()
+	var flags meta.RenameFlags
+	switch in.Flags {
+	case 0:
+	case unix.RENAME_NOREPLACE:
+		flags = meta.RenameNoReplace
+	case unix.RENAME_EXCHANGE:
+		flags = meta.RenameExchange
+	default:
+		return fuse.EINVAL
+	}
+	err := b.fs.Meta().Rename(ctx, b.kernel(), b.ino(in.NodeId), from, b.ino(in.Newdir), to, flags)
+	return b.status("rename", err)
+}
+
+// StatFs tells the room.
+func (b *bridge) StatFs(cancel <-chan struct{}, h *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
+	ctx, done := b.request(cancel, h)
+	defer done()
+	st, err := b.fs.Statfs(ctx)
+	if err != nil {
+		return b.status("statfs", err)
+	}
+	const block = 4096
+	out.Bsize, out.Frsize = block, block
+	out.Blocks = uint64(st.Total) / block
+	out.Bfree = uint64(st.Free) / block
+	out.Bavail = out.Bfree
+	out.Files = uint64(st.Files) + inodesFree
+	out.Ffree = inodesFree
+	out.NameLen = meta.NameMax
+	return fuse.OK
+}
+
+// inodesFree is what statfs says of room for more inodes: numbers do not run out, so it is a number
+// that no program takes for "full".
+const inodesFree = 1 << 32
+
+// GetXAttr reads an extended attribute.
+func (b *bridge) GetXAttr(cancel <-chan struct{}, h *fuse.InHeader, name string,
+	dest []byte) (uint32, fuse.Status) {
+	ctx, done := b.request(cancel, h)
+	defer done()
+	v, err := b.fs.Meta().GetXattr(ctx, b.kernel(), b.ino(h.NodeId), name)
+	if err != nil {
+		return 0, b.nodeStatus("getxattr", err)
+	}
+	return answer(dest, v)
+}
+
+// answer copies a value, or tells how much room it needs.
+func answer(dest, v []byte) (uint32, fuse.Status) {
+	if len(dest) < len(v) {
+		return uint32(len(v)), fuse.ERANGE
+	}
+	return uint32(copy(dest, v)), fuse.OK
+}
+
+// ListXAttr lists the names of extended attributes.
+func (b *bridge) ListXAttr(cancel <-chan struct{}, h *fuse.InHeader,
+	dest []byte) (uint32, fuse.Status) {
+	ctx, done := b.request(cancel, h)
+	defer done()
+	names, err := b.fs.Meta().ListXattr(ctx, b.kernel(), b.ino(h.NodeId))
+	if err != nil {
+		return 0, b.nodeStatus("listxattr", err)
+	}
+	var list []byte
+	for _, n := range names {
+		list = append(append(list, n...), 0)
+	}
+	return answer(dest, list)
+}
+
+// SetXAttr stores an extended attribute.
+func (b *bridge) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, name string,
+	data []byte) fuse.Status {
+	ctx, done := b.request(cancel, &in.InHeader)
+	defer done()
+	if len(name) > meta.XattrName {
+		return fuse.ERANGE
+	}
+	if len(data) > meta.XattrValue {
+		return fuse.Status(unix.E2BIG)
+	}
+	create, replace := in.Flags&unix.XATTR_CREATE != 0, in.Flags&unix.XATTR_REPLACE != 0
+	err := b.fs.Meta().SetXattr(ctx, b.kernel(), b.ino(in.NodeId), name, data, create, replace)
+	return b.nodeStatus("setxattr", err)
+}
+
+// RemoveXAttr removes an extended attribute.
+func (b *bridge) RemoveXAttr(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	ctx, done := b.request(cancel, h)
+	defer done()
+	err := b.fs.Meta().RemoveXattr(ctx, b.kernel(), b.ino(h.NodeId), name)
+	return b.nodeStatus("removexattr", err)
+}
+
+// FsyncDir makes the names in a directory durable, and all others with them.
+func (b *bridge) FsyncDir(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	ctx, done := b.request(cancel, &in.InHeader)
+	defer done()
+	return b.status("fsyncdir", errs.Wrap("mount.FsyncDir", "", b.fs.Meta().Sync(ctx)))
+}

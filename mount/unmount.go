@@ -1,0 +1,139 @@
+package mount
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"golang.org/x/sys/unix"
+)
+
+// How long Unmount waits: for programs to leave, and, after the mount was taken out of their sight,
+// for their last requests.
+const (
+	leaveMax = 2 * time.Second
+	lastMax  = 3 * time.Second
+)
+
+// Unmount takes the file system away. If programs still use it after a short while it is detached:
+// nobody finds it any more, and after another while their requests fail. It returns when all files
+// are closed at the servers. Unmounting twice is allowed.
+func (m *Mounted) Unmount() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.unmounted {
+		return nil
+	}
+	select {
+	case <-m.served: // somebody else has unmounted it
+		m.unmounted = true
+		return nil
+	default:
+	}
+	conn := connection(m.dir)
+	if err := m.leave(); err != nil {
+		if err := detach(m.dir); err != nil {
+			return err
+		}
+		m.opts.Logger.Warn("programs use the mount; it was detached", "dir", m.dir)
+		select {
+		case <-m.served:
+		case <-time.After(lastMax):
+			abort(conn)
+		}
+	}
+	<-m.served
+	m.unmounted = true
+	return nil
+}
+
+// leave tries a plain unmount for a while.
+func (m *Mounted) leave() error {
+	var err error
+	for began := time.Now(); time.Since(began) < leaveMax; time.Sleep(20 * time.Millisecond) {
+		if err = unmount(m.dir, 0); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// detach unmounts lazily.
+func detach(dir string) error { return unmount(dir, unix.MNT_DETACH) }
+
+// unmount asks the kernel, and fusermount3 where that needs a right that we lack.
+func unmount(dir string, flags int) error {
+	err := unix.Unmount(dir, flags|unix.UMOUNT_NOFOLLOW)
+	if err == nil || errors.Is(err, unix.EINVAL) {
+		return nil // EINVAL: nothing is mounted there
+	}
+	if errors.Is(err, unix.EPERM) {
+		arg := "-u"
+		if flags&unix.MNT_DETACH != 0 {
+			arg = "-uz"
+		}
+		out, ferr := exec.Command("fusermount3", arg, "--", dir).CombinedOutput()
+		if ferr == nil {
+			return nil
+		}
+		err = fmt.Errorf("%w; fusermount3: %w: %s", err, ferr, out)
+	}
+	return errs.New(errs.KindOf(err), "unmount", dir, err)
+}
+
+// connection is the number of the mount's FUSE connection, the minor number of its device; 0 if it
+// cannot be told.
+func connection(dir string) uint32 {
+	var st unix.Stat_t
+	if unix.Stat(dir, &st) != nil {
+		return 0
+	}
+	return unix.Minor(st.Dev)
+}
+
+// abort makes the kernel fail all requests of a connection.
+func abort(conn uint32) {
+	if conn != 0 {
+		path := fmt.Sprintf("/sys/fs/fuse/connections/%d/abort", conn)
+		_ = os.WriteFile(path, []byte("1"), 0)
+	}
+}
+
+// cleanStale removes mounts at dir whose server is gone. There may be several, one over the other.
+func cleanStale(dir string, l *slog.Logger) error {
+	for range 16 {
+		var st unix.Stat_t
+		err := unix.Stat(dir, &st)
+		switch {
+		case err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR:
+			return errs.New(errs.NotDir, "mount", dir, nil)
+		case err == nil:
+			return nil
+		case !errors.Is(err, unix.ENOTCONN) && !errors.Is(err, unix.ECONNABORTED):
+			return errs.Wrap("mount", dir, err)
+		}
+		l.Warn("removing a mount whose server is gone", "dir", dir)
+		if err := detach(dir); err != nil {
+			return err
+		}
+	}
+	return errs.Newf(errs.Busy, "mount", dir, "dead mounts keep appearing")
+}
+
+// setReadAhead tells the kernel how far to read ahead. The FUSE protocol cannot ask for more than the
+// kernel's default; the device's entry in sysfs can.
+func (m *Mounted) setReadAhead() {
+	var st unix.Stat_t
+	if unix.Stat(m.dir, &st) != nil {
+		return
+	}
+	path := fmt.Sprintf("/sys/class/bdi/%d:%d/read_ahead_kb", unix.Major(st.Dev), unix.Minor(st.Dev))
+	kb := fmt.Sprintf("%d", m.opts.ReadAhead>>10)
+	if err := os.WriteFile(path, []byte(kb), 0); err != nil {
+		m.opts.Logger.Info("readahead stays at the kernel's default", "err", err)
+	}
+}

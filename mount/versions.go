@@ -1,0 +1,67 @@
+package mount
+
+import (
+	"sync"
+
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// versionsMax bounds how many files are remembered in each of the two halves of versions.
+const versionsMax = 64 << 10
+
+// version is the state of a file's data that the kernel's pages show.
+type version struct {
+	data  uint64
+	trunc uint64
+	size  int64
+}
+
+func versionOf(a *meta.Attr) version { return version{a.DataVersion, a.TruncSeq, a.Size} }
+
+// versions remembers for files that were opened which version the kernel's pages belong to. It forgets
+// the files that were not opened for longest; a forgotten file only loses its pages at the next open.
+type versions struct {
+	mu    *sync.Mutex
+	young map[meta.Ino]version
+	old   map[meta.Ino]version
+}
+
+func newVersions() versions {
+	return versions{mu: new(sync.Mutex), young: map[meta.Ino]version{}}
+}
+
+// opened notes the version that a file was opened at and tells whether the kernel may keep its pages:
+// they were read at the same version, and nobody is changing the file.
+func (v *versions) opened(a *meta.Attr) (keep bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	was, known := v.young[a.Ino]
+	if !known {
+		was, known = v.old[a.Ino]
+	}
+	now := versionOf(a)
+	v.setLocked(a.Ino, now)
+	return known && was == now && !a.Writers
+}
+
+// changed notes the version after a change of this mount's own, which the kernel's pages show. before is
+// the version that the change was made on. If the pages belong to another one, or somebody else has
+// changed the file in between, it is forgotten.
+func (v *versions) changed(before version, a *meta.Attr) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if was, known := v.young[a.Ino]; known && was.data == before.data && a.DataVersion == was.data+1 {
+		v.setLocked(a.Ino, versionOf(a))
+		return
+	}
+	delete(v.young, a.Ino)
+	delete(v.old, a.Ino)
+}
+
+func (v *versions) setLocked(ino meta.Ino, x version) {
+	if len(v.young) >= versionsMax {
+		v.old = v.young
+		v.young = make(map[meta.Ino]version, versionsMax)
+	}
+	v.young[ino] = x
+}
