@@ -48,6 +48,7 @@ func table() []layer {
 		{"iod/server", []string{
 			"admin", "fabric", "iod", "mem", "mover", "msg", "stripe", "unifier"}},
 		{"iod/remote", []string{"fabric", "iod", "mem", "msg", "stripe"}},
+		{"iod/objects", []string{"iod", "meta", "stripe"}}, // what the metadata service needs of them
 		{"iod/...", []string{"iod", "fabric", "mem", "msg", "stripe"}},
 		{"meta", nil},
 		{"meta/store", []string{"kv", "meta"}},
@@ -68,6 +69,7 @@ func table() []layer {
 		{"dash", []string{"admin", "client"}},
 
 		{"cmd/sluice", []string{"..."}},
+		{"systest", nil}, // drives the built binary
 		{"vmtest", nil},
 	}
 }
@@ -149,7 +151,7 @@ func (row layer) allows(from, dir string) bool {
 
 // isSuite tells whether a package exists for tests, like fabrictest and kvtest.
 func isSuite(dir string) bool {
-	return strings.HasSuffix(dir, "test") && dir != "vmtest"
+	return strings.HasSuffix(dir, "test") && dir != "vmtest" && dir != "systest"
 }
 
 // testSupport keeps suites out of the program.

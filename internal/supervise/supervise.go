@@ -62,7 +62,7 @@ type Options struct {
 
 	BackoffMin  time.Duration // wait before the first restart, doubled each time; default 100 ms
 	BackoffMax  time.Duration // the longest wait; default 5 s
-	StableAfter time.Duration // a process that ran this long starts at BackoffMin again; default 10 s
+	StableAfter time.Duration // a process that ran this long starts at BackoffMin again; default 1 s
 
 	Logger *slog.Logger // starts and ends; default: discarded
 }
@@ -75,7 +75,7 @@ func (o Options) withDefaults() Options {
 		o.BackoffMax = 5 * time.Second
 	}
 	if o.StableAfter == 0 {
-		o.StableAfter = 10 * time.Second
+		o.StableAfter = time.Second
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
