@@ -1,0 +1,157 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/kv"
+	"github.com/sluice-storage/sluice/layout"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// serversMax bounds the I/O servers of a cluster.
+const serversMax = 4096
+
+// servers is the table of I/O servers, as their last Join left it.
+type servers struct {
+	mu   sync.Mutex
+	byID map[uint32]*server
+}
+
+// Join implements meta.Cluster. A server that comes with another store under a known id is refused:
+// the objects that files look for would not be there. Every Join is written down, not synced, so that
+// a service that starts again knows who was up.
+func (s *Store) Join(ctx context.Context, srv meta.Server, mac [32]byte) error {
+	err := s.checkJoin(&srv, mac)
+	if err == nil {
+		srv.LastSeen = s.now()
+		_, err = s.update(ctx, &meta.Caller{}, func(t *txn) error {
+			key := serverKey(srv.ID)
+			value, err := t.read(key)
+			if err != nil {
+				return err
+			}
+			var old server
+			if value != nil {
+				if err := parse(key, value, &old); err != nil {
+					return err
+				}
+				if old.StoreID != srv.StoreID {
+					return errs.Newf(errs.Exists, "meta.join", "",
+						"server %d is known with store %x, not %x", srv.ID, old.StoreID, srv.StoreID)
+				}
+			}
+			t.put(key, (&server{srv}).encode())
+			return nil
+		})
+	}
+	if err != nil {
+		return errs.Wrap("meta.Join", srv.Addr, err)
+	}
+	s.servers.mu.Lock()
+	s.servers.byID[srv.ID] = &server{srv}
+	s.servers.mu.Unlock()
+	return nil
+}
+
+func (s *Store) checkJoin(srv *meta.Server, mac [32]byte) error {
+	if !meta.VerifyJoin(s.serverKey(srv.ID), srv, mac) {
+		return errs.Newf(errs.Forged, "meta.join", "", "server %d does not know its key", srv.ID)
+	}
+	s.servers.mu.Lock()
+	_, known := s.servers.byID[srv.ID]
+	n := len(s.servers.byID)
+	s.servers.mu.Unlock()
+	switch {
+	case len(srv.Addr) > addrMax || srv.Addr == "" || srv.Total < 0 || srv.Free < 0:
+		return errs.Invalid
+	case !known && n >= serversMax:
+		return errs.Newf(errs.NoSpace, "meta.join", "", "%d servers already", n)
+	}
+	return nil
+}
+
+// Servers implements meta.Cluster.
+func (s *Store) Servers(context.Context) ([]meta.Server, error) {
+	now := s.opt.Clock()
+	s.servers.mu.Lock()
+	defer s.servers.mu.Unlock()
+	all := make([]meta.Server, 0, len(s.servers.byID))
+	for _, v := range s.servers.byID {
+		srv := v.Server
+		srv.Up = now.UnixNano()-srv.LastSeen <= int64(s.opt.HeartbeatMax)
+		all = append(all, srv)
+	}
+	slices.SortFunc(all, func(a, b meta.Server) int { return int(int64(a.ID) - int64(b.ID)) })
+	return all, nil
+}
+
+// StatFS implements meta.Cluster. Room counts on the servers that are up.
+func (s *Store) StatFS(ctx context.Context) (meta.FSStat, error) {
+	var st meta.FSStat
+	all, _ := s.Servers(ctx)
+	for i := range all {
+		if all[i].Up {
+			st.Total += all[i].Total
+			st.Free += all[i].Free
+		}
+	}
+	err := s.look(func(t *txn) error {
+		value, err := t.peek([]byte(keyFiles))
+		st.Files = counter(value)
+		return err
+	})
+	return st, errs.Wrap("meta.StatFS", "", err)
+}
+
+// place chooses the servers of a new file: those that are up, in a row that starts elsewhere for each
+// inode, so that first stripes, which are all that small files have, spread over all of them.
+func (s *Store) place(ino meta.Ino, f *meta.NewFile) (layout.Layout, error) {
+	fail := func(kind errs.Kind, format string, args ...any) (layout.Layout, error) {
+		return layout.Layout{}, errs.Newf(kind, "meta.place", "", format, args...)
+	}
+	if f.Width < 0 || f.Width > layout.WidthMax {
+		return fail(errs.Invalid, "width %d", f.Width)
+	}
+	all, _ := s.Servers(context.Background())
+	all = slices.DeleteFunc(all, func(v meta.Server) bool { return !v.Up })
+	width := f.Width
+	if width == 0 {
+		width = min(len(all), meta.DefaultWidth)
+	}
+	switch {
+	case len(all) == 0:
+		return fail(errs.Again, "no I/O server has joined yet, or none is up")
+	case width > len(all):
+		return fail(errs.Again, "%d servers are asked for, %d are up", width, len(all))
+	}
+	l := layout.Layout{Version: 1, Unit: f.Unit, Servers: make([]uint32, width)}
+	if l.Unit == 0 {
+		l.Unit = layout.UnitDefault
+	}
+	for i := range l.Servers {
+		l.Servers[i] = all[(uint64(ino)+uint64(i))%uint64(len(all))].ID
+	}
+	return l, l.Validate()
+}
+
+// loadServers reads what the last process knew.
+func (s *Store) loadServers(t *txn) error {
+	var bad error
+	err := t.snap.Scan([]byte{kindServer}, kv.PrefixEnd([]byte{kindServer}),
+		func(key, value []byte, _ kv.Version) bool {
+			v := &server{}
+			if bad = parse(key, value, v); bad != nil {
+				return false
+			}
+			v.ID = uint32(key[1])<<24 | uint32(key[2])<<16 | uint32(key[3])<<8 | uint32(key[4])
+			s.servers.byID[v.ID] = v
+			return true
+		})
+	if err == nil {
+		err = bad
+	}
+	return err
+}

@@ -1,0 +1,104 @@
+package store
+
+import (
+	"encoding/binary"
+
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// The keys, by their first byte. Numbers are big-endian, so that a scan runs in numeric order.
+//
+//	'A' what                     one of a kind: see the constants below
+//	'B' name                     volume
+//	'C' dir:8 cookie:8           the directory in reading order
+//	'D' dir:8 name               the directory by name
+//	'H' session:8 handle:8       open handles by session
+//	'I' ino:8                    inode
+//	'N' dir:8                    counter: |sub-directories 32 bits|entries 32 bits|
+//	'O' ino:8 session:8 handle:8 open handles by inode
+//	'P' id:4                     I/O server
+//	'Q' ino:8                    deletion queue: inodes whose stripe objects or xattrs must go
+//	'S' session:8                session
+//	'T' dir:8                    times of a directory
+//	'U' ino:8                    orphan: no name left, but open
+//	'X' ino:8 name               extended attribute
+//	'Z' ino:8                    truncation that is not yet carried out at the I/O servers
+//
+// Operations in one directory do not conflict with each other: they check the version of 'I' dir,
+// which they do not write, add to 'N' dir, which commutes, and put 'T' dir without looking at it.
+const (
+	kindVolume  = 'B'
+	kindCookie  = 'C'
+	kindEntry   = 'D'
+	kindHandle  = 'H'
+	kindInode   = 'I'
+	kindCount   = 'N'
+	kindOpen    = 'O'
+	kindServer  = 'P'
+	kindRemoval = 'Q'
+	kindSession = 'S'
+	kindTimes   = 'T'
+	kindOrphan  = 'U'
+	kindXattr   = 'X'
+	kindPending = 'Z'
+)
+
+// The keys that exist once.
+const (
+	keyFormat  = "Aformat"  // |format u32|cluster id u64|: written when the store is made
+	keyNumbers = "Anumbers" // |next u64|: all smaller numbers are given out
+	keyRename  = "Arename"  // written by whatever changes a directory's parent
+	keyFiles   = "Afiles"   // counter: how many inodes there are
+	keyNever   = "Anever"   // does not exist: what checks it fails
+)
+
+func key1(kind byte, a uint64) []byte {
+	b := make([]byte, 1, 9)
+	b[0] = kind
+	return binary.BigEndian.AppendUint64(b, a)
+}
+
+func key2(kind byte, a, b uint64) []byte {
+	k := make([]byte, 1, 17)
+	k[0] = kind
+	k = binary.BigEndian.AppendUint64(k, a)
+	return binary.BigEndian.AppendUint64(k, b)
+}
+
+func keyName(kind byte, a uint64, name string) []byte {
+	b := make([]byte, 1, 9+len(name))
+	b[0] = kind
+	b = binary.BigEndian.AppendUint64(b, a)
+	return append(b, name...)
+}
+
+func inodeKey(ino meta.Ino) []byte                 { return key1(kindInode, uint64(ino)) }
+func countKey(dir meta.Ino) []byte                 { return key1(kindCount, uint64(dir)) }
+func timesKey(dir meta.Ino) []byte                 { return key1(kindTimes, uint64(dir)) }
+func orphanKey(ino meta.Ino) []byte                { return key1(kindOrphan, uint64(ino)) }
+func removalKey(ino meta.Ino) []byte               { return key1(kindRemoval, uint64(ino)) }
+func pendingKey(ino meta.Ino) []byte               { return key1(kindPending, uint64(ino)) }
+func sessionKey(id uint64) []byte                  { return key1(kindSession, id) }
+func handleKey(session, handle uint64) []byte      { return key2(kindHandle, session, handle) }
+func cookieKey(dir meta.Ino, cookie uint64) []byte { return key2(kindCookie, uint64(dir), cookie) }
+func entryKey(dir meta.Ino, name string) []byte    { return keyName(kindEntry, uint64(dir), name) }
+func xattrKey(ino meta.Ino, name string) []byte    { return keyName(kindXattr, uint64(ino), name) }
+func volumeKey(name string) []byte                 { return append([]byte{kindVolume}, name...) }
+func entriesOf(dir meta.Ino) []byte                { return key1(kindEntry, uint64(dir)) }
+func opensOf(ino meta.Ino) []byte                  { return key1(kindOpen, uint64(ino)) }
+func xattrsOf(ino meta.Ino) []byte                 { return key1(kindXattr, uint64(ino)) }
+func handlesOf(session uint64) []byte              { return key1(kindHandle, session) }
+func opensBy(ino meta.Ino, session uint64) []byte  { return key2(kindOpen, uint64(ino), session) }
+
+func openKey(ino meta.Ino, session, handle uint64) []byte {
+	return binary.BigEndian.AppendUint64(opensBy(ino, session), handle)
+}
+
+func serverKey(id uint32) []byte {
+	return binary.BigEndian.AppendUint32([]byte{kindServer}, id)
+}
+
+// number reads the i-th 8-byte number behind the first byte of a key.
+func number(key []byte, i int) uint64 {
+	return binary.BigEndian.Uint64(key[1+8*i:])
+}

@@ -1,0 +1,138 @@
+package store
+
+import (
+	"context"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// Make implements meta.Names. A repetition is answered with what the name stands for now.
+func (s *Store) Make(ctx context.Context, c meta.Caller, dir meta.Ino, name string, f meta.NewFile) (
+	meta.Attr, error) {
+
+	var a meta.Attr
+	var ino meta.Ino
+	err := checkMake(&c, name, &f)
+	if err == nil {
+		var replayed bool
+		replayed, err = s.update(ctx, &c, func(t *txn) error {
+			n, err := s.birth(ctx, t, &c, dir, name, &f, &ino)
+			if err != nil {
+				return err
+			}
+			a, err = t.attr(ino, n)
+			if n.isDir() {
+				a.Nlink = 2
+			}
+			return err
+		})
+		if replayed {
+			return s.Lookup(ctx, c, dir, name)
+		}
+	}
+	if err != nil {
+		return meta.Attr{}, errs.Wrap("meta.Make", name, err)
+	}
+	return a, nil
+}
+
+func checkMake(c *meta.Caller, name string, f *meta.NewFile) error {
+	if err := checkCaller(c); err != nil {
+		return err
+	}
+	if err := checkName(name); err != nil {
+		return err
+	}
+	if f.Mode&^modeMask != 0 {
+		return errs.Newf(errs.Invalid, "meta.mode", "", "mode %#o has bits beyond %#o", f.Mode, modeMask)
+	}
+	switch f.Type {
+	case meta.Regular, meta.Directory, meta.Fifo, meta.Socket:
+	case meta.Symlink:
+		if f.Target == "" {
+			return errs.NotFound
+		}
+		if len(f.Target) > meta.SymlinkMax {
+			return errs.NameTooLong
+		}
+	case meta.CharDevice, meta.BlockDevice:
+		if !isRoot(&c.Cred) {
+			return errs.Perm
+		}
+	default:
+		return errs.Newf(errs.Invalid, "meta.type", "", "unknown type %d", f.Type)
+	}
+	return nil
+}
+
+// birth makes an inode with a name. *ino holds its number from one attempt to the next; the number is
+// also the cookie of the entry, which is why it must be fresh.
+func (s *Store) birth(ctx context.Context, t *txn, c *meta.Caller, dir meta.Ino, name string,
+	f *meta.NewFile, ino *meta.Ino) (*inode, error) {
+
+	// As mkdir(2) and open(2) do: what is there already is reported before missing rights to write.
+	d, err := t.dir(dir, &c.Cred, maySeek)
+	if err != nil {
+		return nil, err
+	}
+	old, err := t.entry(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	if old != nil || isDots(name) {
+		return nil, errs.Exists
+	}
+	if !allowed(&c.Cred, d, mayWrite) {
+		return nil, errs.Access
+	}
+	if err := s.number(ctx, ino); err != nil {
+		return nil, err
+	}
+	n, err := s.newInode(t, *ino, f)
+	if err != nil {
+		return nil, err
+	}
+	inherit(&c.Cred, d, n)
+	if n.isDir() {
+		n.Parent = dir
+		t.count(dir, 0, 1)
+		t.touch(*ino)
+	}
+	t.putInode(*ino, n)
+	t.add([]byte(keyFiles), 1)
+	t.enter(dir, name, &entry{Type: n.Type, Ino: *ino, Cookie: uint64(*ino)}, true)
+	return n, nil
+}
+
+// number takes a number unless an earlier attempt did.
+func (s *Store) number(ctx context.Context, ino *meta.Ino) error {
+	if *ino != 0 {
+		return nil
+	}
+	v, err := s.numbers.take(ctx)
+	*ino = meta.Ino(v)
+	return err
+}
+
+// newInode is an inode without owner and place.
+func (s *Store) newInode(t *txn, ino meta.Ino, f *meta.NewFile) (*inode, error) {
+	n := &inode{
+		Type: f.Type, Mode: f.Mode, Nlink: 1, Gen: 1,
+		Atime: t.now, Mtime: t.now, Ctime: t.now,
+	}
+	switch f.Type {
+	case meta.CharDevice, meta.BlockDevice:
+		n.Rdev = f.Rdev
+	case meta.Symlink:
+		n.Target = f.Target
+		n.Mode = 0o777
+	case meta.Regular:
+		l, err := s.place(ino, f)
+		if err != nil {
+			return nil, err
+		}
+		n.Layout = l
+	}
+	return n, nil
+}

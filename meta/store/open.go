@@ -1,0 +1,290 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"math/rand/v2"
+	"time"
+
+	"github.com/sluice-storage/sluice/capability"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// opening is an Open or a Create on its way.
+type opening struct {
+	c     *meta.Caller
+	id    uint64 // of the handle
+	flags meta.OpenFlags
+	ino   meta.Ino
+	n     *inode
+	born  bool // the inode is made by this opening
+}
+
+// newOpening chooses the handle's id. It comes from the request id, so that a repetition finds the
+// handle of the first time, whoever has forgotten the request by then.
+func newOpening(c *meta.Caller, flags meta.OpenFlags) (*opening, error) {
+	const all = meta.OpenRead | meta.OpenWrite | meta.OpenTruncate | meta.OpenExclusive
+	bad := flags&^all != 0 || flags&(meta.OpenRead|meta.OpenWrite) == 0 ||
+		flags&meta.OpenTruncate != 0 && flags&meta.OpenWrite == 0
+	if bad {
+		return nil, errs.Newf(errs.Invalid, "meta.flags", "", "open flags %#x", flags)
+	}
+	o := &opening{c: c, flags: flags, id: binary.BigEndian.Uint64(c.ReqID[:8])}
+	for o.id == 0 {
+		o.id = rand.Uint64()
+	}
+	return o, checkCaller(c)
+}
+
+// Open implements meta.Files.
+func (s *Store) Open(ctx context.Context, c meta.Caller, ino meta.Ino, flags meta.OpenFlags) (
+	meta.Handle, error) {
+
+	o, err := newOpening(&c, flags)
+	if err == nil && flags&meta.OpenExclusive != 0 {
+		err = errs.Invalid
+	}
+	if err != nil {
+		return meta.Handle{}, errs.Wrap("meta.Open", "", err)
+	}
+	h, err := s.open(ctx, o, func(t *txn) error { return t.openInode(o, ino) })
+	return h, errs.Wrap("meta.Open", "", err)
+}
+
+// Create implements meta.Files.
+func (s *Store) Create(ctx context.Context, c meta.Caller, dir meta.Ino, name string,
+	f meta.NewFile, flags meta.OpenFlags) (meta.Handle, error) {
+
+	f.Type = meta.Regular
+	o, err := newOpening(&c, flags)
+	if err == nil {
+		err = checkMake(&c, name, &f)
+	}
+	if err != nil {
+		return meta.Handle{}, errs.Wrap("meta.Create", name, err)
+	}
+	var fresh meta.Ino
+	h, err := s.open(ctx, o, func(t *txn) error {
+		n, err := s.birth(ctx, t, &c, dir, name, &f, &fresh)
+		if o.born = err == nil; o.born {
+			o.ino, o.n = fresh, n
+			return nil // whoever made it may use it, whatever its mode says
+		}
+		if errs.KindOf(err) != errs.Exists || flags&meta.OpenExclusive != 0 {
+			return err
+		}
+		if isDots(name) {
+			return errs.IsDir
+		}
+		e, err := t.entry(dir, name)
+		if err != nil {
+			return err
+		}
+		return t.openInode(o, e.Ino)
+	})
+	return h, errs.Wrap("meta.Create", name, err)
+}
+
+// openInode checks that an existing inode may be opened, and truncates it if asked to.
+func (t *txn) openInode(o *opening, ino meta.Ino) error {
+	n, err := t.inode(ino)
+	if err != nil {
+		return err
+	}
+	switch n.Type {
+	case meta.Regular:
+	case meta.Directory:
+		return errs.IsDir
+	case meta.Symlink:
+		return errs.Loop
+	default: // pipes and devices belong to the client's kernel
+		return errs.Unsupported
+	}
+	var want uint32
+	if o.flags&meta.OpenRead != 0 {
+		want |= mayRead
+	}
+	if o.flags&meta.OpenWrite != 0 {
+		want |= mayWrite
+	}
+	if !allowed(&o.c.Cred, n, want) {
+		return errs.Access
+	}
+	if o.flags&meta.OpenTruncate != 0 {
+		if n.has(flagVolume) {
+			return errs.Perm
+		}
+		if err := t.truncate(&o.c.Cred, ino, n, 0); err != nil {
+			o.ino = ino
+			return err
+		}
+		t.putInode(ino, n)
+	}
+	o.ino, o.n = ino, n
+	return nil
+}
+
+// open does what Open, Create and OpenVolume share: find finds or makes the inode, the handle is
+// written down with it, and what the handle needs is put together.
+func (s *Store) open(ctx context.Context, o *opening, find func(t *txn) error) (meta.Handle, error) {
+	if !s.sessions.reserve(o.c.Session, s.opt.HandlesMax) {
+		return meta.Handle{}, errs.Newf(errs.NoMemory, "meta.handles", "",
+			"the session has %d files open", s.opt.HandlesMax)
+	}
+	kept := false
+	defer func() {
+		if !kept {
+			s.sessions.release(o.c.Session)
+		}
+	}()
+	var replayed bool
+	var err error
+	for attempt := 0; ; attempt++ {
+		replayed, err = s.update(ctx, o.c, func(t *txn) error { return t.openHandle(o, find) })
+		if err != errPending {
+			break
+		}
+		if err = s.settleTruncate(ctx, o.ino); err == nil {
+			err = pause(ctx, attempt)
+		}
+		if err != nil {
+			break
+		}
+	}
+	if err != nil {
+		return meta.Handle{}, err
+	}
+	kept = !replayed
+	h, err := s.opened(ctx, o, replayed)
+	if err != nil && o.c.ReqID == (meta.Caller{}.ReqID) {
+		// Nobody will come back for it.
+		_ = s.closeHandle(context.WithoutCancel(ctx), o.c, o.id, closing{})
+	}
+	return h, err
+}
+
+// openHandle finds the inode and writes the handle down.
+func (t *txn) openHandle(o *opening, find func(t *txn) error) error {
+	if err := t.live(o.c.Session); err != nil {
+		return err
+	}
+	key := handleKey(o.c.Session, o.id)
+	old, err := t.read(key)
+	if err != nil {
+		return err
+	}
+	if old != nil {
+		return errReplayed
+	}
+	if err := find(t); err != nil {
+		return err
+	}
+	if o.flags&meta.OpenWrite != 0 && !o.n.has(flagWriters) {
+		o.n.Flags |= flagWriters | flagData
+		t.putInode(o.ino, o.n)
+	}
+	h := handle{Flags: o.flags, Ino: o.ino, UID: o.c.Cred.UID}
+	t.put(key, h.encode())
+	t.put(openKey(o.ino, o.c.Session, o.id), h.encode())
+	return nil
+}
+
+// opened puts the answer together. A new file's attributes are known; others are read again, after a
+// truncation of theirs is carried out.
+func (s *Store) opened(ctx context.Context, o *opening, replayed bool) (meta.Handle, error) {
+	if replayed {
+		h, err := s.handleOf(o.c.Session, o.id)
+		if err != nil {
+			return meta.Handle{}, err
+		}
+		o.ino, o.flags = h.Ino, h.Flags
+	}
+	if replayed || o.n.has(flagPending) {
+		if err := s.settleTruncate(ctx, o.ino); err != nil {
+			return meta.Handle{}, err
+		}
+	}
+	if o.born && !replayed {
+		return s.sign(o.c.Session, o.id, o.flags, fileAttr(o.ino, o.n)), nil
+	}
+	var a meta.Attr
+	err := s.look(func(t *txn) (err error) {
+		a, err = t.attrOf(o.ino)
+		return err
+	})
+	if err != nil {
+		return meta.Handle{}, err
+	}
+	s.measureAttr(ctx, &a)
+	return s.sign(o.c.Session, o.id, o.flags, a), nil
+}
+
+// handleOf reads a handle; errs.Closed if there is none.
+func (s *Store) handleOf(session, id uint64) (handle, error) {
+	var h handle
+	err := s.look(func(t *txn) error {
+		key := handleKey(session, id)
+		value, err := t.read(key)
+		if err != nil {
+			return err
+		}
+		if value == nil {
+			return errs.Closed
+		}
+		return parse(key, value, &h)
+	})
+	return h, err
+}
+
+// sign makes a handle with a capability for the server of each stripe.
+func (s *Store) sign(session, id uint64, flags meta.OpenFlags, a meta.Attr) meta.Handle {
+	var rights capability.Rights
+	if flags&meta.OpenRead != 0 {
+		rights |= capability.Read
+	}
+	if flags&meta.OpenWrite != 0 {
+		rights |= capability.Write
+	}
+	expiry := s.opt.Clock().Add(s.opt.CapTTL).Truncate(time.Millisecond)
+	h := meta.Handle{ID: id, Attr: a, Caps: make([][capability.Bytes]byte, a.Layout.Width())}
+	for i, server := range a.Layout.Servers {
+		h.Caps[i] = s.serverKey(server).Sign(&capability.Capability{
+			File: uint64(a.Ino), Gen: a.Gen, Rights: rights, Session: session,
+			Server: server, Expiry: expiry,
+		})
+	}
+	return h
+}
+
+// Renew implements meta.Files. Attributes are the stored ones: nothing is measured.
+func (s *Store) Renew(_ context.Context, c meta.Caller, handles []uint64) ([]meta.Handle, error) {
+	if err := s.sessions.touch(c.Session, s.opt.Clock()); err != nil {
+		return nil, errs.Wrap("meta.Renew", "", err)
+	}
+	out := make([]meta.Handle, len(handles))
+	err := s.look(func(t *txn) error {
+		for i, id := range handles {
+			out[i].ID = id
+			key := handleKey(c.Session, id)
+			value, err := t.read(key)
+			if err != nil {
+				return err
+			}
+			if value == nil {
+				continue
+			}
+			var h handle
+			if err := parse(key, value, &h); err != nil {
+				return err
+			}
+			a, err := t.attrOf(h.Ino)
+			if err != nil {
+				return err
+			}
+			out[i] = s.sign(c.Session, id, h.Flags, a)
+		}
+		return nil
+	})
+	return out, errs.Wrap("meta.Renew", "", err)
+}

@@ -1,0 +1,111 @@
+package store
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/sluice-storage/sluice/capability"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// Bounds on what a peer can make the service keep.
+const (
+	clientMax = 255      // bytes of a client's name
+	addrMax   = 255      // bytes of a server's address
+	groupsMax = 64       // supplementary groups
+	xattrsMax = 64 << 10 // bytes of all attribute names of one inode, as in listxattr(2)
+)
+
+// Options of a Store.
+type Options struct {
+	// Objects is how the service reaches stripe objects. Required.
+	Objects meta.Objects
+
+	// Key is the cluster's key: capabilities are signed with keys derived from it. Required for
+	// anything but tests.
+	Key capability.Key
+
+	// Clock is what times are taken from. Default: time.Now.
+	Clock func() time.Time
+
+	// Lease is how long a session lives without KeepAlive. Default: 30 s.
+	Lease time.Duration
+
+	// CapTTL is how long capabilities are valid; at most capability.TTLMax, the default.
+	CapTTL time.Duration
+
+	// HeartbeatMax is how long a server is up after its last Join. Default: 10 s.
+	HeartbeatMax time.Duration
+
+	// MeasureMax bounds how long an answer waits for I/O servers to tell a file's size. Default: 5 s.
+	MeasureMax time.Duration
+
+	// Tick is how often leases are looked at and failed background work is tried again. Default: 1 s.
+	Tick time.Duration
+
+	// SessionsMax bounds the sessions, HandlesMax the open handles of one. Defaults: 65536, 1048576.
+	SessionsMax int
+	HandlesMax  int
+
+	// RootMode, RootUID and RootGID are given to the root directory when the store is made, and have
+	// no meaning later. Defaults: 0755, 0, 0.
+	RootMode         uint32
+	RootUID, RootGID uint32
+
+	// Log is told what nobody waits for: sessions that die, work that must be tried again. Default:
+	// nobody.
+	Log *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	for _, d := range []struct {
+		v    *time.Duration
+		size time.Duration
+	}{
+		{&o.Lease, 30 * time.Second},
+		{&o.CapTTL, capability.TTLMax},
+		{&o.HeartbeatMax, 10 * time.Second},
+		{&o.MeasureMax, 5 * time.Second},
+		{&o.Tick, time.Second},
+	} {
+		if *d.v == 0 {
+			*d.v = d.size
+		}
+	}
+	if o.SessionsMax == 0 {
+		o.SessionsMax = 1 << 16
+	}
+	if o.HandlesMax == 0 {
+		o.HandlesMax = 1 << 20
+	}
+	if o.RootMode == 0 {
+		o.RootMode = 0o755
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+func (o *Options) validate() error {
+	bad := func(format string, args ...any) error {
+		return errs.Newf(errs.Invalid, "store.New", "", format, args...)
+	}
+	switch {
+	case o.Objects == nil:
+		return bad("Objects is required")
+	case o.CapTTL > capability.TTLMax:
+		return bad("CapTTL %v is longer than %v", o.CapTTL, capability.TTLMax)
+	case min(o.Lease, o.CapTTL, o.HeartbeatMax, o.MeasureMax, o.Tick) < 0:
+		return bad("durations must be positive")
+	case o.SessionsMax < 0 || o.HandlesMax < 0:
+		return bad("limits must be positive")
+	case o.RootMode&^modeMask != 0:
+		return bad("RootMode %#o has other bits than %#o", o.RootMode, modeMask)
+	}
+	return nil
+}

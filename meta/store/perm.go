@@ -1,0 +1,92 @@
+package store
+
+import (
+	"slices"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// Bits of a mode, as in stat(2).
+const (
+	modeMask = 0o7777
+	setUID   = 0o4000
+	setGID   = 0o2000
+	sticky   = 0o1000
+	groupX   = 0o0010
+	anyX     = 0o0111
+
+	mayRead  = 4
+	mayWrite = 2
+	maySeek  = 1 // search a directory, execute a file
+)
+
+func isRoot(c *meta.Cred) bool { return c.UID == 0 }
+
+func inGroup(c *meta.Cred, gid uint32) bool {
+	return c.GID == gid || slices.Contains(c.Groups, gid)
+}
+
+// allowed is the permission check of POSIX: the first of owner, group and others that fits decides.
+// Root may do everything but execute what nobody may.
+func allowed(c *meta.Cred, n *inode, want uint32) bool {
+	if isRoot(c) {
+		return want&maySeek == 0 || n.isDir() || n.Mode&anyX != 0
+	}
+	bits := n.Mode
+	switch {
+	case c.UID == n.UID:
+		bits >>= 6
+	case inGroup(c, n.GID):
+		bits >>= 3
+	}
+	return bits&want == want
+}
+
+func isOwner(c *meta.Cred, n *inode) bool { return isRoot(c) || c.UID == n.UID }
+
+// mayTake tells whether the caller may take the name of n out of dir, in which it may write: in a
+// sticky directory only its own, or from its own directory.
+func mayTake(c *meta.Cred, dir, n *inode) error {
+	if dir.Mode&sticky != 0 && !isOwner(c, n) && !isOwner(c, dir) {
+		return errs.Perm
+	}
+	return nil
+}
+
+// dropPrivileges takes the set-user-id bit, and the set-group-id bit where it means execution, from
+// a file whose content or owner changes.
+func dropPrivileges(n *inode) {
+	if n.Type != meta.Regular {
+		return
+	}
+	n.Mode &^= setUID
+	if n.Mode&groupX != 0 {
+		n.Mode &^= setGID
+	}
+}
+
+// inherit finishes the ownership of a new inode: in a set-group-id directory the group comes from the
+// directory, and directories pass the bit on. Nobody makes set-group-id programs of a group that he is
+// not in.
+func inherit(c *meta.Cred, dir, n *inode) {
+	n.UID, n.GID = c.UID, c.GID
+	if dir.Mode&setGID != 0 {
+		n.GID = dir.GID
+		if n.isDir() {
+			n.Mode |= setGID
+			return
+		}
+	}
+	if n.Mode&(setGID|groupX) == setGID|groupX && !isRoot(c) && !inGroup(c, n.GID) {
+		n.Mode &^= setGID
+	}
+}
+
+func checkCaller(c *meta.Caller) error {
+	if len(c.Cred.Groups) > groupsMax {
+		return errs.Newf(errs.Invalid, "meta.cred", "", "%d groups, at most %d",
+			len(c.Cred.Groups), groupsMax)
+	}
+	return nil
+}

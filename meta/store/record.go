@@ -1,0 +1,314 @@
+package store
+
+import (
+	"encoding/binary"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/kv"
+	"github.com/sluice-storage/sluice/layout"
+	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// Format is the version of keys and records as a whole. A store with a higher one is refused.
+const Format = 1
+
+// recordVersion opens every record. A reader that meets a higher one says so and gives up.
+const recordVersion = 1
+
+// Bits of an inode's flags.
+const (
+	flagWriters   = 1 << iota // somebody has it open for writing
+	flagData                  // was open for writing or truncated: there may be stripe objects
+	flagPending               // a truncation waits for the I/O servers; 'Z' ino exists
+	flagVolume                // a volume: its size is fixed and it has no name
+	flagWithXattr             // had an extended attribute at some time
+)
+
+// inode is what 'I' keeps.
+//
+//	0    1     2      4     8    12   16     20    24   28    36     44     52
+//	|ver |type |flags |mode |uid |gid |nlink |rdev |gen |size |atime |mtime |ctime |
+//	60        68           76
+//	|truncseq |dataversion |tail
+//
+// The tail depends on the type:
+//
+//	directory  |parent u64|
+//	regular    |size of the pending truncation i64|layout|
+//	symlink    |length u32|target|
+//
+// A directory's mtime, and its ctime where later, are in 'T'; its link count comes from 'N'.
+type inode struct {
+	Type        meta.Type
+	Flags       uint16
+	Mode        uint32
+	UID, GID    uint32
+	Nlink       uint32
+	Rdev        uint32
+	Gen         uint32
+	Size        int64
+	Atime       int64
+	Mtime       int64
+	Ctime       int64
+	TruncSeq    uint64
+	DataVersion uint64
+
+	Parent  meta.Ino      // directories
+	Pending int64         // regular: the size of the pending truncation
+	Layout  layout.Layout // regular
+	Target  string        // symlinks
+}
+
+func (n *inode) encode() []byte {
+	e := wire.Enc{B: make([]byte, 0, 144)}
+	e.U8(recordVersion)
+	e.U8(uint8(n.Type))
+	e.U16(n.Flags)
+	for _, v := range []uint32{n.Mode, n.UID, n.GID, n.Nlink, n.Rdev, n.Gen} {
+		e.U32(v)
+	}
+	for _, v := range []int64{n.Size, n.Atime, n.Mtime, n.Ctime} {
+		e.I64(v)
+	}
+	e.U64(n.TruncSeq)
+	e.U64(n.DataVersion)
+	switch n.Type {
+	case meta.Directory:
+		e.U64(uint64(n.Parent))
+	case meta.Regular:
+		e.I64(n.Pending)
+		n.Layout.Append(&e)
+	case meta.Symlink:
+		e.String(n.Target)
+	}
+	return e.B
+}
+
+func (n *inode) decode(d *wire.Dec) {
+	n.Type = meta.Type(d.U8())
+	n.Flags = d.U16()
+	for _, v := range []*uint32{&n.Mode, &n.UID, &n.GID, &n.Nlink, &n.Rdev, &n.Gen} {
+		*v = d.U32()
+	}
+	for _, v := range []*int64{&n.Size, &n.Atime, &n.Mtime, &n.Ctime} {
+		*v = d.I64()
+	}
+	n.TruncSeq = d.U64()
+	n.DataVersion = d.U64()
+	switch n.Type {
+	case meta.Directory:
+		n.Parent = meta.Ino(d.U64())
+	case meta.Regular:
+		n.Pending = d.Size()
+		n.Layout = layout.Decode(d)
+	case meta.Symlink:
+		n.Target = d.String(meta.SymlinkMax)
+	}
+}
+
+func (n *inode) isDir() bool          { return n.Type == meta.Directory }
+func (n *inode) has(flag uint16) bool { return n.Flags&flag != 0 }
+
+func (n *inode) ref(ino meta.Ino) meta.FileRef {
+	return meta.FileRef{Ino: ino, Gen: n.Gen, TruncSeq: n.TruncSeq, Layout: n.Layout}
+}
+
+// entry is a name, in 'D' by name and in 'C' by cookie. Cookies come from the same numbers as inodes:
+// none is given to two entries, and an entry takes its cookie along when it is renamed.
+//
+//	'D'  |ver |type |ino u64 |cookie u64 |
+//	'C'  |ver |type |ino u64 |name       |
+type entry struct {
+	Type   meta.Type
+	Ino    meta.Ino
+	Cookie uint64
+}
+
+func (n *entry) encode() []byte {
+	e := wire.Enc{B: make([]byte, 0, 18)}
+	e.U8(recordVersion)
+	e.U8(uint8(n.Type))
+	e.U64(uint64(n.Ino))
+	e.U64(n.Cookie)
+	return e.B
+}
+
+func (n *entry) encodeNamed(name string) []byte {
+	e := wire.Enc{B: make([]byte, 0, 10+len(name))}
+	e.U8(recordVersion)
+	e.U8(uint8(n.Type))
+	e.U64(uint64(n.Ino))
+	e.Raw([]byte(name))
+	return e.B
+}
+
+func (n *entry) decode(d *wire.Dec) {
+	n.Type = meta.Type(d.U8())
+	n.Ino = meta.Ino(d.U64())
+	n.Cookie = d.U64()
+}
+
+// times is what 'T' keeps of a directory: |ver |mtime i64 |ctime i64 |. Whoever changes the directory
+// puts both; a SetAttr of mtime leaves ctime 0, because the inode then has the later one.
+type times struct{ Mtime, Ctime int64 }
+
+func (n *times) encode() []byte {
+	e := wire.Enc{B: make([]byte, 0, 17)}
+	e.U8(recordVersion)
+	e.I64(n.Mtime)
+	e.I64(n.Ctime)
+	return e.B
+}
+
+func (n *times) decode(d *wire.Dec) { n.Mtime, n.Ctime = d.I64(), d.I64() }
+
+// handle is an open file, in 'H' and 'O': |ver |flags u8 |ino u64 |uid u32 |.
+type handle struct {
+	Flags meta.OpenFlags
+	Ino   meta.Ino
+	UID   uint32 // who opened it
+}
+
+func (n *handle) encode() []byte {
+	e := wire.Enc{B: make([]byte, 0, 14)}
+	e.U8(recordVersion)
+	e.U8(uint8(n.Flags))
+	e.U64(uint64(n.Ino))
+	e.U32(n.UID)
+	return e.B
+}
+
+func (n *handle) decode(d *wire.Dec) {
+	n.Flags = meta.OpenFlags(d.U8())
+	n.Ino = meta.Ino(d.U64())
+	n.UID = d.U32()
+}
+
+func (n *handle) writes() bool { return n.Flags&meta.OpenWrite != 0 }
+
+// States of a session.
+const (
+	sessionLive  = iota + 1
+	sessionEnded // said so itself: nothing of it is on its way any more
+	sessionDead  // was not heard of: it may write until its capabilities have run out
+)
+
+// session is what 'S' keeps: |ver |state u8 |created i64 |client |.
+type session struct {
+	State   uint8
+	Created int64
+	Client  string
+}
+
+func (n *session) encode() []byte {
+	e := wire.Enc{}
+	e.U8(recordVersion)
+	e.U8(n.State)
+	e.I64(n.Created)
+	e.String(n.Client)
+	return e.B
+}
+
+func (n *session) decode(d *wire.Dec) {
+	n.State = d.U8()
+	n.Created = d.I64()
+	n.Client = d.String(clientMax)
+}
+
+// removal is what 'Q' keeps: |ver |gen u32 |truncseq u64 |layout |. The layout has no servers when
+// there are no stripe objects, only extended attributes.
+type removal struct{ meta.FileRef }
+
+func (n *removal) encode() []byte {
+	e := wire.Enc{}
+	e.U8(recordVersion)
+	e.U32(n.Gen)
+	e.U64(n.TruncSeq)
+	n.Layout.Append(&e)
+	return e.B
+}
+
+func (n *removal) decode(d *wire.Dec) {
+	n.Gen = d.U32()
+	n.TruncSeq = d.U64()
+	n.Layout = layout.Decode(d)
+}
+
+// volume is what 'B' keeps: |ver |ino u64 |created i64 |.
+type volume struct {
+	Ino     meta.Ino
+	Created int64
+}
+
+func (n *volume) encode() []byte {
+	e := wire.Enc{}
+	e.U8(recordVersion)
+	e.U64(uint64(n.Ino))
+	e.I64(n.Created)
+	return e.B
+}
+
+func (n *volume) decode(d *wire.Dec) {
+	n.Ino = meta.Ino(d.U64())
+	n.Created = d.I64()
+}
+
+// server is what 'P' keeps: |ver |store u64 |verifier u64 |seen i64 |total i64 |free i64 |addr |.
+type server struct{ meta.Server }
+
+func (n *server) encode() []byte {
+	e := wire.Enc{}
+	e.U8(recordVersion)
+	e.U64(n.StoreID)
+	e.U64(n.Verifier)
+	e.I64(n.LastSeen)
+	e.I64(n.Total)
+	e.I64(n.Free)
+	e.String(n.Addr)
+	return e.B
+}
+
+func (n *server) decode(d *wire.Dec) {
+	n.StoreID = d.U64()
+	n.Verifier = d.U64()
+	n.LastSeen = d.I64()
+	n.Total = d.Size()
+	n.Free = d.Size()
+	n.Addr = d.String(addrMax)
+}
+
+// xattr is what 'X' keeps: |ver |value |.
+type xattr struct{ Value []byte }
+
+func (n *xattr) encode() []byte { return append([]byte{recordVersion}, n.Value...) }
+
+func (n *xattr) decode(d *wire.Dec) { n.Value = d.Raw(len(d.Rest())) }
+
+// record is what all of them share.
+type record interface{ decode(d *wire.Dec) }
+
+// parse decodes a stored value. What it cannot read is errs.Corrupt, or errs.Version when a newer
+// build wrote it.
+func parse(key, value []byte, r record) error {
+	d := wire.NewDec(value)
+	if v := d.U8(); v > recordVersion {
+		return errs.Newf(errs.Version, "meta.record", "", "key %q was written by a newer build", key)
+	}
+	r.decode(&d)
+	if err := d.Done(); err != nil {
+		return errs.Newf(errs.Corrupt, "meta.record", "", "key %q: %w", key, err)
+	}
+	return nil
+}
+
+// mark is the value of keys whose existence is all they say.
+func mark() []byte { return []byte{recordVersion} }
+
+// counter reads what kv.Add has added up.
+func counter(value []byte) int64 {
+	if len(value) != kv.CounterBytes {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64(value))
+}

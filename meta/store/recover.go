@@ -1,0 +1,228 @@
+package store
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/kv"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+const (
+	// removalsMax is how many inodes of the deletion queue are worked on at once, batchMax how many
+	// of them are read at once.
+	removalsMax = 8
+	batchMax    = 256
+
+	// xattrBatch is how many attributes one transaction removes: below kv.MaxOps.
+	xattrBatch = 48
+)
+
+// recover reads what the last process left: sessions, whose leases start anew, and servers. Work that
+// it did not finish (removals, truncations, sessions that were ending) is found by the loops.
+func (s *Store) recover() error {
+	now := s.opt.Clock()
+	return s.look(func(t *txn) error {
+		var bad error
+		err := t.scan([]byte{kindSession}, func(key, value []byte) bool {
+			var rec session
+			if bad = parse(key, value, &rec); bad != nil {
+				return false
+			}
+			a := &alive{seen: now, ending: rec.State != sessionLive}
+			if rec.State == sessionDead {
+				a.writes = now.Add(s.opt.CapTTL)
+			}
+			s.sessions.byID[number(key, 0)] = a
+			return true
+		})
+		if err == nil {
+			err = bad
+		}
+		if err == nil {
+			err = t.scan([]byte{kindHandle}, func(key, _ []byte) bool {
+				if a := s.sessions.byID[number(key, 0)]; a != nil {
+					a.handles++
+				}
+				return true
+			})
+		}
+		if err == nil {
+			err = s.loadServers(t)
+		}
+		return err
+	})
+}
+
+// loop calls work when there is a token, and every Tick while work says that something is left to do
+// or always is set. It ends with ctx.
+func (s *Store) loop(ctx context.Context, token chan struct{}, always bool,
+	work func() (left bool)) {
+
+	tick := time.NewTicker(s.opt.Tick)
+	defer tick.Stop()
+	left := work()
+	for {
+		again := tick.C
+		if !left && !always {
+			again = nil
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-token:
+		case <-again:
+		}
+		left = work()
+	}
+}
+
+// sessionLoop ends sessions whose lease is over, and those that could not be ended at once.
+func (s *Store) sessionLoop(ctx context.Context) {
+	s.loop(ctx, s.swept, true, func() bool {
+		now := s.opt.Clock()
+		for _, id := range s.sessions.pick(func(a *alive) bool {
+			return !a.ending && now.Sub(a.seen) > s.opt.Lease
+		}) {
+			s.opt.Log.Warn("session is dead", "session", id)
+			if err := s.beginEnd(ctx, id, sessionDead); err != nil {
+				s.opt.Log.Error("session not ended", "session", id, "error", err)
+			}
+		}
+		for _, id := range s.sessions.pick(func(a *alive) bool { return a.ending }) {
+			if err := s.finishEnd(ctx, id); err != nil {
+				s.opt.Log.Debug("session ends later", "session", id, "error", err)
+			}
+		}
+		return true
+	})
+}
+
+// truncateLoop carries out the truncations that the last process left. Later ones are carried out by
+// the operations that need them; those that failed are found here too.
+func (s *Store) truncateLoop(ctx context.Context) {
+	s.loop(ctx, nil, true, func() (left bool) {
+		var inos []meta.Ino
+		err := s.look(func(t *txn) error {
+			return t.scan([]byte{kindPending}, func(key, _ []byte) bool {
+				inos = append(inos, meta.Ino(number(key, 0)))
+				return len(inos) < batchMax
+			})
+		})
+		for _, ino := range inos {
+			if err == nil {
+				err = s.settleTruncate(ctx, ino)
+			}
+		}
+		if err != nil && ctx.Err() == nil && errs.KindOf(err) != errs.NotFound {
+			s.opt.Log.Info("truncations are tried again", "error", err)
+		}
+		return err != nil
+	})
+}
+
+// removeLoop works through the deletion queue. What fails stays in it for the next round.
+func (s *Store) removeLoop(ctx context.Context) {
+	s.loop(ctx, s.removed, false, func() (left bool) {
+		after := []byte{kindRemoval}
+		for ctx.Err() == nil {
+			batch, err := s.removals(after)
+			if err == nil && len(batch) > 0 {
+				// Until its removal is on disk, a power cut could bring an inode back, without data.
+				err = s.kv.Sync(ctx)
+			}
+			if err != nil {
+				s.opt.Log.Error("deletion queue", "error", err)
+				return true
+			}
+			if len(batch) == 0 {
+				return left
+			}
+			left = s.removeBatch(ctx, batch) || left
+			after = append(removalKey(batch[len(batch)-1].Ino), 0)
+		}
+		return left
+	})
+}
+
+// removals reads the queue from a key on.
+func (s *Store) removals(start []byte) ([]removal, error) {
+	var batch []removal
+	err := s.look(func(t *txn) error {
+		var bad error
+		err := t.snap.Scan(start, kv.PrefixEnd([]byte{kindRemoval}),
+			func(key, value []byte, _ kv.Version) bool {
+				var r removal
+				if bad = parse(key, value, &r); bad != nil {
+					return false
+				}
+				r.Ino = meta.Ino(number(key, 0))
+				batch = append(batch, r)
+				return len(batch) < batchMax
+			})
+		if err == nil {
+			err = bad
+		}
+		return err
+	})
+	return batch, err
+}
+
+// removeBatch removes the remains of several inodes, a few at a time, and tells whether some are left.
+func (s *Store) removeBatch(ctx context.Context, batch []removal) (left bool) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	slots := make(chan struct{}, removalsMax)
+	for _, r := range batch {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			err := s.removeRemains(ctx, r)
+			if err == nil {
+				s.gone.Add(1)
+				return
+			}
+			if ctx.Err() == nil {
+				s.opt.Log.Info("removal is tried again", "ino", r.Ino, "error", err)
+			}
+			mu.Lock()
+			left = true
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	return left
+}
+
+// removeRemains removes attributes and stripe objects, then the record that demanded it.
+func (s *Store) removeRemains(ctx context.Context, r removal) error {
+	for more := true; more; {
+		_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
+			n := 0
+			err := t.scan(xattrsOf(r.Ino), func(key, _ []byte) bool {
+				t.remove(append([]byte(nil), key...))
+				n++
+				return n < xattrBatch
+			})
+			if more = n == xattrBatch; err == nil && n == 0 {
+				err = errNothing
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if r.Layout.Width() > 0 {
+		if err := s.opt.Objects.Remove(ctx, r.FileRef); err != nil {
+			return err
+		}
+	}
+	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
+		t.remove(removalKey(r.Ino))
+		return nil
+	})
+	return err
+}

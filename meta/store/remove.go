@@ -1,0 +1,97 @@
+package store
+
+import (
+	"context"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// Remove implements meta.Names.
+func (s *Store) Remove(ctx context.Context, c meta.Caller, dir meta.Ino, name string,
+	isDir bool) error {
+
+	err := checkCaller(&c)
+	if err == nil {
+		err = checkName(name)
+	}
+	if err == nil && isDots(name) {
+		err = dotsRefusal(name, isDir)
+	}
+	if err == nil {
+		_, err = s.update(ctx, &c, func(t *txn) error {
+			return t.unlink(&c.Cred, dir, name, isDir)
+		})
+	}
+	if err != nil {
+		return errs.Wrap("meta.Remove", name, err)
+	}
+	wake(s.removed)
+	return nil
+}
+
+// dotsRefusal is what rmdir(2) and unlink(2) say to dots.
+func dotsRefusal(name string, isDir bool) error {
+	switch {
+	case !isDir:
+		return errs.IsDir
+	case name == ".":
+		return errs.Invalid
+	}
+	return errs.NotEmpty
+}
+
+func (t *txn) unlink(c *meta.Cred, dir meta.Ino, name string, isDir bool) error {
+	d, err := t.dir(dir, c, maySeek)
+	if err != nil {
+		return err
+	}
+	e, err := t.entry(dir, name)
+	if err != nil {
+		return err
+	}
+	if e == nil {
+		return errs.NotFound
+	}
+	if !allowed(c, d, mayWrite) {
+		return errs.Access
+	}
+	n, err := t.inode(e.Ino)
+	if err != nil {
+		return lost(err, e.Ino)
+	}
+	if err := mayTake(c, d, n); err != nil {
+		return err
+	}
+	switch {
+	case isDir && !n.isDir():
+		return errs.NotDir
+	case !isDir && n.isDir():
+		return errs.IsDir
+	}
+	if err := t.drop(e.Ino, n); err != nil {
+		return err
+	}
+	if n.isDir() {
+		t.count(dir, 0, -1)
+	}
+	t.leave(dir, name, e)
+	return nil
+}
+
+// lost turns "no such inode" into what it is when a name points there: damage, not a race, because
+// both were read from one snapshot.
+func lost(err error, ino meta.Ino) error {
+	if errs.KindOf(err) != errs.NotFound {
+		return err
+	}
+	return errs.Newf(errs.Corrupt, "meta.entry", "", "a name points to inode %d, which is gone", ino)
+}
+
+// wake leaves a token for a background loop, unless there is one.
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

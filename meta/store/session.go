@@ -1,0 +1,294 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"sync"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// alive is what the process knows of a session beside its record: it starts anew with the process.
+type alive struct {
+	seen    time.Time
+	handles int
+	ending  bool
+	writes  time.Time // ending: when the last of its capabilities has run out
+}
+
+// sessions is the table of sessions. The records in the store are the truth about which exist.
+type sessions struct {
+	mu   sync.Mutex
+	byID map[uint64]*alive
+}
+
+// touch renews a lease; errs.Stale when there is no such session any more.
+func (x *sessions) touch(id uint64, now time.Time) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	a := x.byID[id]
+	if a == nil || a.ending {
+		return errs.Newf(errs.Stale, "meta.session", "", "session %x has ended", id)
+	}
+	a.seen = now
+	return nil
+}
+
+// reserve counts one handle more, unless there are too many. An unknown session is not its business.
+func (x *sessions) reserve(id uint64, limit int) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	a := x.byID[id]
+	if a == nil {
+		return true
+	}
+	if a.handles >= limit {
+		return false
+	}
+	a.handles++
+	return true
+}
+
+func (x *sessions) release(id uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if a := x.byID[id]; a != nil {
+		a.handles--
+	}
+}
+
+func (x *sessions) count() (living, handles int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, a := range x.byID {
+		handles += a.handles
+		if !a.ending {
+			living++
+		}
+	}
+	return living, handles
+}
+
+// end marks a session; false if it is unknown or marked already.
+func (x *sessions) end(id uint64, writes time.Time) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	a := x.byID[id]
+	if a == nil || a.ending {
+		return false
+	}
+	a.ending, a.writes = true, writes
+	return true
+}
+
+// revive takes the mark back when it could not be written down.
+func (x *sessions) revive(id uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if a := x.byID[id]; a != nil {
+		a.ending = false
+	}
+}
+
+func (x *sessions) forget(id uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.byID, id)
+}
+
+// pick lists the sessions for which want is true.
+func (x *sessions) pick(want func(a *alive) bool) (ids []uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for id, a := range x.byID {
+		if want(a) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// mayWrite tells whether a session that ends can still have a write on its way.
+func (x *sessions) mayWrite(id uint64, now time.Time) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	a := x.byID[id]
+	return a != nil && now.Before(a.writes)
+}
+
+// live demands that a session is there until the commit.
+func (t *txn) live(id uint64) error {
+	key := sessionKey(id)
+	value, err := t.read(key)
+	if err != nil {
+		return err
+	}
+	rec := session{}
+	if value != nil {
+		if err := parse(key, value, &rec); err != nil {
+			return err
+		}
+	}
+	if rec.State != sessionLive {
+		return errs.Newf(errs.Stale, "meta.session", "", "session %x has ended", id)
+	}
+	return nil
+}
+
+// NewSession implements meta.Sessions. Ids are random, so that nobody guesses another's.
+func (s *Store) NewSession(ctx context.Context, client string) (meta.SessionInfo, error) {
+	fail := func(err error) (meta.SessionInfo, error) {
+		return meta.SessionInfo{}, errs.Wrap("meta.NewSession", client, err)
+	}
+	if len(client) > clientMax {
+		return fail(errs.NameTooLong)
+	}
+	if n, _ := s.sessions.count(); n >= s.opt.SessionsMax {
+		return fail(errs.Newf(errs.Again, "meta.sessions", "", "there are %d sessions already", n))
+	}
+	var id uint64
+	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
+		var b [8]byte
+		rand.Read(b[:])
+		id = binary.BigEndian.Uint64(b[:])
+		key := sessionKey(id)
+		old, err := t.read(key)
+		if err != nil {
+			return err
+		}
+		if id == 0 || old != nil {
+			return errs.Again
+		}
+		t.put(key, (&session{State: sessionLive, Created: t.now, Client: client}).encode())
+		return nil
+	})
+	if err != nil {
+		return fail(err)
+	}
+	s.sessions.mu.Lock()
+	s.sessions.byID[id] = &alive{seen: s.opt.Clock()}
+	s.sessions.mu.Unlock()
+	return meta.SessionInfo{
+		ID: id, LeaseMs: uint32(s.opt.Lease.Milliseconds()), ClusterID: s.cluster,
+	}, nil
+}
+
+// KeepAlive implements meta.Sessions.
+func (s *Store) KeepAlive(_ context.Context, session uint64) error {
+	return errs.Wrap("meta.KeepAlive", "", s.sessions.touch(session, s.opt.Clock()))
+}
+
+// EndSession implements meta.Sessions. What is unknown has ended. Files that cannot be measured at
+// once are measured later, in the background.
+func (s *Store) EndSession(ctx context.Context, session uint64) error {
+	err := s.beginEnd(ctx, session, sessionEnded)
+	if err != nil {
+		return errs.Wrap("meta.EndSession", "", err)
+	}
+	if err := s.finishEnd(ctx, session); err != nil {
+		s.opt.Log.Info("session ends later", "session", session, "error", err)
+		wake(s.swept)
+	}
+	return nil
+}
+
+// Sync implements meta.Sessions.
+func (s *Store) Sync(ctx context.Context) error {
+	return errs.Wrap("meta.Sync", "", s.kv.Sync(ctx))
+}
+
+// beginEnd marks a session as ending in the store, after which it opens nothing more.
+func (s *Store) beginEnd(ctx context.Context, id uint64, state uint8) error {
+	var writes time.Time
+	if state == sessionDead {
+		// Tick stands for the time between a look at the clock and a signature.
+		writes = s.opt.Clock().Add(s.opt.CapTTL + s.opt.Tick)
+	}
+	if !s.sessions.end(id, writes) {
+		return nil
+	}
+	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
+		key := sessionKey(id)
+		value, err := t.read(key)
+		if err != nil || value == nil {
+			return unlessNil(err, errNothing)
+		}
+		var rec session
+		if err := parse(key, value, &rec); err != nil {
+			return err
+		}
+		rec.State = state
+		t.put(key, rec.encode())
+		return nil
+	})
+	if err != nil {
+		s.sessions.revive(id)
+	}
+	return err
+}
+
+// finishEnd closes the handles of a session that is ending, as many as can be, and forgets it when
+// none is left. What it had open for writing is measured first, and not before its last capability
+// has run out: until then it may write, and the file counts as being written.
+func (s *Store) finishEnd(ctx context.Context, id uint64) error {
+	type open struct {
+		id uint64
+		handle
+	}
+	var all []open
+	err := s.look(func(t *txn) error {
+		return t.scan(handlesOf(id), func(key, value []byte) bool {
+			o := open{id: number(key, 1)}
+			if err := parse(key, value, &o.handle); err != nil {
+				s.opt.Log.Error("unreadable handle", "session", id, "error", err)
+			}
+			all = append(all, o)
+			return true
+		})
+	})
+	if err != nil {
+		return err
+	}
+	busy := s.sessions.mayWrite(id, s.opt.Clock())
+	c := meta.Caller{Session: id}
+	var failed error
+	for _, o := range all {
+		if o.writes() && busy {
+			failed = errs.Newf(errs.Again, "meta.session", "", "its capabilities have not run out")
+			continue
+		}
+		c.Cred.UID = o.UID
+		if err := s.closeDead(ctx, &c, o.id, o.handle); err != nil && errs.KindOf(err) != errs.Closed {
+			failed = err
+		}
+	}
+	if failed != nil {
+		return failed
+	}
+	_, err = s.update(ctx, &meta.Caller{}, func(t *txn) error {
+		t.demandNone(handlesOf(id))
+		t.remove(sessionKey(id))
+		return nil
+	})
+	if err == nil {
+		s.sessions.forget(id)
+	}
+	return err
+}
+
+// closeDead closes a handle whose owner cannot say any more what it wrote.
+func (s *Store) closeDead(ctx context.Context, c *meta.Caller, id uint64, h handle) error {
+	if !h.writes() {
+		return s.closeHandle(ctx, c, id, closing{})
+	}
+	a, err := s.exactAttr(ctx, h.Ino)
+	if err != nil && errs.KindOf(err) != errs.NotFound {
+		return err
+	}
+	return s.closeHandle(ctx, c, id, closing{
+		dirty: true, size: a.Size, truncSeq: a.TruncSeq, mtime: s.now(),
+	})
+}

@@ -1,0 +1,180 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluice-storage/sluice/capability"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/kv"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// Store implements meta.Service.
+type Store struct {
+	kv       kv.Store
+	opt      Options
+	cluster  uint64
+	numbers  *numbers
+	inFlight inFlight
+	sessions sessions
+	servers  servers
+	serial   chan struct{} // one token: held by a rename that moves a directory elsewhere
+
+	keys sync.Map // server id -> capability.Key: derived keys
+
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+	removed chan struct{} // one token: there is something in the deletion queue
+	swept   chan struct{} // one token: there are sessions to be ended
+	gone    atomic.Int64  // inodes that the deletion queue has finished with
+}
+
+var _ meta.Service = (*Store)(nil)
+
+// New opens the service on a store, which it formats when it is empty, and starts its background
+// work. The kv.Store stays the caller's and must be closed after Stop.
+func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
+	opt = opt.withDefaults()
+	if err := opt.validate(); err != nil {
+		return nil, err
+	}
+	s := &Store{
+		kv:       store,
+		opt:      opt,
+		numbers:  newNumbers(store),
+		inFlight: inFlight{ids: map[kv.ReqID]chan struct{}{}},
+		sessions: sessions{byID: map[uint64]*alive{}},
+		servers:  servers{byID: map[uint32]*server{}},
+		serial:   make(chan struct{}, 1),
+		removed:  make(chan struct{}, 1),
+		swept:    make(chan struct{}, 1),
+	}
+	s.serial <- struct{}{}
+	if err := s.format(ctx); err != nil {
+		return nil, errs.Wrap("store.New", "", err)
+	}
+	if err := s.recover(); err != nil {
+		return nil, errs.Wrap("store.New", "", err)
+	}
+	run, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.done.Go(func() { s.removeLoop(run) })
+	s.done.Go(func() { s.sessionLoop(run) })
+	s.done.Go(func() { s.truncateLoop(run) })
+	return s, nil
+}
+
+// Stop ends the background work and waits for it. Operations that run are not waited for and may
+// fail when the kv.Store is closed.
+func (s *Store) Stop() {
+	s.stop()
+	s.done.Wait()
+}
+
+func (s *Store) now() int64 { return s.opt.Clock().UnixNano() }
+
+// format makes an empty store ours, or checks that it is ours and not newer than this build.
+func (s *Store) format(ctx context.Context) error {
+	for attempt := range attemptsMax {
+		err := s.tryFormat(ctx)
+		if k := errs.KindOf(err); k != errs.Conflict && k != errs.MaybeDone {
+			return err
+		}
+		if err := pause(ctx, attempt); err != nil {
+			return err
+		}
+	}
+	return errs.Newf(errs.Again, "meta.format", "", "the store cannot be formatted")
+}
+
+func (s *Store) tryFormat(ctx context.Context) error {
+	t := txn{snap: s.kv.Snapshot(), now: s.now()}
+	defer t.snap.Close()
+	value, err := t.read([]byte(keyFormat))
+	if err != nil {
+		return err
+	}
+	if value != nil {
+		return s.checkFormat(value)
+	}
+	if some, err := t.first(nil); err != nil || some != nil {
+		return unlessNil(err, errs.Newf(errs.Invalid, "meta.format", "",
+			"the key-value store is not empty and not a metadata store"))
+	}
+	var id [8]byte
+	rand.Read(id[:])
+	s.cluster = binary.BigEndian.Uint64(id[:])
+	t.put([]byte(keyFormat), append(binary.BigEndian.AppendUint32(nil, Format), id[:]...))
+	t.put([]byte(keyNumbers), binary.BigEndian.AppendUint64(nil, uint64(meta.RootIno)+1))
+	t.put([]byte(keyRename), mark())
+	t.putInode(meta.RootIno, &inode{
+		Type: meta.Directory, Mode: s.opt.RootMode, UID: s.opt.RootUID, GID: s.opt.RootGID,
+		Nlink: 1, Gen: 1, Atime: t.now, Mtime: t.now, Ctime: t.now, Parent: meta.RootIno,
+	})
+	t.touch(meta.RootIno)
+	t.add([]byte(keyFiles), 1)
+	t.kv.Sync = true
+	_, err = s.kv.Commit(ctx, &t.kv)
+	return err
+}
+
+func (s *Store) checkFormat(value []byte) error {
+	if len(value) != 12 {
+		return errs.Newf(errs.Corrupt, "meta.format", "", "%s has %d bytes", keyFormat, len(value))
+	}
+	if f := binary.BigEndian.Uint32(value); f > Format {
+		return errs.Newf(errs.Version, "meta.format", "",
+			"store has format %d, this build knows %d: use a newer build", f, Format)
+	}
+	s.cluster = binary.BigEndian.Uint64(value[4:])
+	return nil
+}
+
+func unlessNil(err, otherwise error) error {
+	if err != nil {
+		return err
+	}
+	return otherwise
+}
+
+// serverKey is a server's derived key, remembered because deriving it costs as much as signing.
+func (s *Store) serverKey(id uint32) capability.Key {
+	if k, ok := s.keys.Load(id); ok {
+		return k.(capability.Key)
+	}
+	k := s.opt.Key.ServerKey(id)
+	s.keys.Store(id, k)
+	return k
+}
+
+// Status is what an administrator sees of the service.
+type Status struct {
+	ClusterID uint64
+	Sessions  int   // living ones
+	Handles   int   // open, of all sessions
+	Files     int64 // inodes
+	Removed   int64 // inodes whose remains were removed since the start
+	Queued    int   // inodes whose remains wait to be removed, counted up to 10000
+}
+
+// Status counts.
+func (s *Store) Status() (Status, error) {
+	st := Status{ClusterID: s.cluster, Removed: s.gone.Load()}
+	st.Sessions, st.Handles = s.sessions.count()
+	err := s.look(func(t *txn) error {
+		files, err := t.peek([]byte(keyFiles))
+		st.Files = counter(files)
+		if err != nil {
+			return err
+		}
+		return t.scan([]byte{kindRemoval}, func(_, _ []byte) bool {
+			st.Queued++
+			return st.Queued < 10000
+		})
+	})
+	return st, errs.Wrap("meta.Status", "", err)
+}

@@ -1,0 +1,189 @@
+package store
+
+import (
+	"context"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/layout"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// CreateVolume implements meta.Volumes. The volume belongs to the caller; without a mode only the
+// owner may open it.
+func (s *Store) CreateVolume(ctx context.Context, c meta.Caller, name string, size int64,
+	f meta.NewFile) (meta.Volume, error) {
+
+	f.Type = meta.Regular
+	if f.Mode == 0 {
+		f.Mode = 0o600
+	}
+	var out meta.Volume
+	var ino meta.Ino
+	err := checkVolume(&c, name, size, &f)
+	if err == nil {
+		var replayed bool
+		replayed, err = s.update(ctx, &c, func(t *txn) error {
+			t.kv.Sync = true
+			out, err = s.newVolume(ctx, t, &c, name, size, &f, &ino)
+			return err
+		})
+		if replayed && err == nil {
+			if err = s.kv.Sync(ctx); err == nil {
+				out, err = s.findVolume(name)
+			}
+		}
+	}
+	if err != nil {
+		return meta.Volume{}, errs.Wrap("meta.CreateVolume", name, err)
+	}
+	return out, nil
+}
+
+func checkVolume(c *meta.Caller, name string, size int64, f *meta.NewFile) error {
+	switch {
+	case isDots(name) || size <= 0:
+		return errs.Invalid
+	case size > layout.FileSizeMax:
+		return errs.TooBig
+	}
+	return checkMake(c, name, f)
+}
+
+func (s *Store) newVolume(ctx context.Context, t *txn, c *meta.Caller, name string, size int64,
+	f *meta.NewFile, ino *meta.Ino) (meta.Volume, error) {
+
+	key := volumeKey(name)
+	old, err := t.read(key)
+	if err != nil {
+		return meta.Volume{}, err
+	}
+	if old != nil {
+		return meta.Volume{}, errs.Exists
+	}
+	if err := s.number(ctx, ino); err != nil {
+		return meta.Volume{}, err
+	}
+	n, err := s.newInode(t, *ino, f)
+	if err != nil {
+		return meta.Volume{}, err
+	}
+	n.UID, n.GID = c.Cred.UID, c.Cred.GID
+	n.Flags |= flagVolume
+	n.Size = size
+	t.putInode(*ino, n)
+	t.put(key, (&volume{Ino: *ino, Created: t.now}).encode())
+	t.add([]byte(keyFiles), 1)
+	return meta.Volume{Name: name, Ino: *ino, Size: size, Created: t.now, Layout: n.Layout}, nil
+}
+
+// volume reads a volume and its inode.
+func (t *txn) volume(name string) (meta.Volume, *inode, error) {
+	key := volumeKey(name)
+	value, err := t.read(key)
+	if err != nil {
+		return meta.Volume{}, nil, err
+	}
+	if value == nil {
+		return meta.Volume{}, nil, errs.NotFound
+	}
+	return t.parseVolume(key, value)
+}
+
+func (t *txn) parseVolume(key, value []byte) (meta.Volume, *inode, error) {
+	var v volume
+	if err := parse(key, value, &v); err != nil {
+		return meta.Volume{}, nil, err
+	}
+	n, err := t.inode(v.Ino)
+	if err != nil {
+		return meta.Volume{}, nil, lost(err, v.Ino)
+	}
+	return meta.Volume{
+		Name: string(key[1:]), Ino: v.Ino, Size: n.Size, Created: v.Created, Layout: n.Layout,
+	}, n, nil
+}
+
+func (s *Store) findVolume(name string) (v meta.Volume, err error) {
+	err = s.look(func(t *txn) error {
+		v, _, err = t.volume(name)
+		return err
+	})
+	return v, err
+}
+
+// ListVolumes implements meta.Volumes.
+func (s *Store) ListVolumes(_ context.Context, _ meta.Caller) ([]meta.Volume, error) {
+	var all []meta.Volume
+	err := s.look(func(t *txn) error {
+		var bad error
+		err := t.scan([]byte{kindVolume}, func(key, value []byte) bool {
+			var v meta.Volume
+			if v, _, bad = t.parseVolume(key, value); bad == nil {
+				all = append(all, v)
+			}
+			return bad == nil
+		})
+		if err == nil {
+			err = bad
+		}
+		return err
+	})
+	return all, errs.Wrap("meta.ListVolumes", "", err)
+}
+
+// RemoveVolume implements meta.Volumes. A volume that is open is not removed (errs.Busy).
+func (s *Store) RemoveVolume(ctx context.Context, c meta.Caller, name string) error {
+	replayed, err := s.update(ctx, &c, func(t *txn) error {
+		t.kv.Sync = true
+		v, n, err := t.volume(name)
+		if err != nil {
+			return err
+		}
+		if !isOwner(&c.Cred, n) {
+			return errs.Perm
+		}
+		open, err := t.first(opensOf(v.Ino))
+		if err != nil {
+			return err
+		}
+		if open != nil {
+			return errs.Busy
+		}
+		t.demandNone(opensOf(v.Ino))
+		t.remove(volumeKey(name))
+		t.destroy(v.Ino, n)
+		return nil
+	})
+	if err == nil && replayed {
+		err = s.kv.Sync(ctx)
+	}
+	wake(s.removed)
+	return errs.Wrap("meta.RemoveVolume", name, err)
+}
+
+// OpenVolume implements meta.Volumes.
+func (s *Store) OpenVolume(ctx context.Context, c meta.Caller, name string, flags meta.OpenFlags) (
+	meta.Volume, meta.Handle, error) {
+
+	var v meta.Volume
+	o, err := newOpening(&c, flags)
+	if err == nil && flags&(meta.OpenTruncate|meta.OpenExclusive) != 0 {
+		err = errs.Invalid
+	}
+	var h meta.Handle
+	if err == nil {
+		h, err = s.open(ctx, o, func(t *txn) error {
+			if v, _, err = t.volume(name); err != nil {
+				return err
+			}
+			return t.openInode(o, v.Ino)
+		})
+	}
+	if err == nil && v.Ino == 0 { // a repetition: only the handle was looked at
+		v, err = s.findVolume(name)
+	}
+	if err != nil {
+		return meta.Volume{}, meta.Handle{}, errs.Wrap("meta.OpenVolume", name, err)
+	}
+	return v, h, nil
+}

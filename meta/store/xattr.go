@@ -1,0 +1,198 @@
+package store
+
+import (
+	"context"
+	"strings"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// xattrRule says who may use the attributes whose names start with prefix.
+type xattrRule struct {
+	prefix string
+	check  func(c *meta.Cred, n *inode, write bool) error
+}
+
+// The name spaces of xattr(7). POSIX ACLs are among those that are refused: they would have to take
+// part in every permission check.
+var xattrRules = []xattrRule{
+	{"user.", func(c *meta.Cred, n *inode, write bool) error {
+		want := uint32(mayRead)
+		switch {
+		case n.Type != meta.Regular && !n.isDir():
+			return refused(write)
+		case write && n.isDir() && n.Mode&sticky != 0 && !isOwner(c, n):
+			return errs.Perm
+		case write:
+			want = mayWrite
+		}
+		if !allowed(c, n, want) {
+			return errs.Access
+		}
+		return nil
+	}},
+	{"trusted.", func(c *meta.Cred, _ *inode, write bool) error {
+		if !isRoot(c) {
+			return refused(write)
+		}
+		return nil
+	}},
+	{"security.", func(c *meta.Cred, _ *inode, write bool) error {
+		if write && !isRoot(c) {
+			return errs.Perm
+		}
+		return nil
+	}},
+}
+
+// refused: writers are told that they may not, readers that there is nothing.
+func refused(write bool) error {
+	if write {
+		return errs.Perm
+	}
+	return errs.NoData
+}
+
+func checkXattr(c *meta.Cred, n *inode, name string, write bool) error {
+	switch {
+	case len(name) > meta.XattrName:
+		return errs.OutOfRange
+	case strings.IndexByte(name, 0) >= 0:
+		return errs.Invalid
+	}
+	for _, r := range xattrRules {
+		if strings.HasPrefix(name, r.prefix) {
+			if len(name) == len(r.prefix) {
+				return errs.Invalid
+			}
+			return r.check(c, n, write)
+		}
+	}
+	return errs.Unsupported
+}
+
+// GetXattr implements meta.Xattrs.
+func (s *Store) GetXattr(_ context.Context, c meta.Caller, ino meta.Ino, name string) (
+	[]byte, error) {
+
+	var value []byte
+	err := s.look(func(t *txn) error {
+		n, err := t.inode(ino)
+		if err != nil {
+			return err
+		}
+		if err := checkXattr(&c.Cred, n, name, false); err != nil {
+			return err
+		}
+		key := xattrKey(ino, name)
+		stored, err := t.read(key)
+		if err != nil {
+			return err
+		}
+		if stored == nil {
+			return errs.NoData
+		}
+		var x xattr
+		err = parse(key, stored, &x)
+		value = x.Value
+		return err
+	})
+	return value, errs.Wrap("meta.GetXattr", name, err)
+}
+
+// ListXattr implements meta.Xattrs. Names that the caller must not read are left out.
+func (s *Store) ListXattr(_ context.Context, c meta.Caller, ino meta.Ino) ([]string, error) {
+	var names []string
+	err := s.look(func(t *txn) error {
+		if _, err := t.inode(ino); err != nil {
+			return err
+		}
+		return t.scan(xattrsOf(ino), func(key, _ []byte) bool {
+			name := string(key[9:])
+			if isRoot(&c.Cred) || !strings.HasPrefix(name, "trusted.") {
+				names = append(names, name)
+			}
+			return true
+		})
+	})
+	return names, errs.Wrap("meta.ListXattr", "", err)
+}
+
+// SetXattr implements meta.Xattrs. It writes the inode too (ctime), so that whoever removes the inode
+// knows of the attribute.
+func (s *Store) SetXattr(ctx context.Context, c meta.Caller, ino meta.Ino, name string,
+	value []byte, create, replace bool) error {
+
+	if len(value) > meta.XattrValue {
+		return errs.New(errs.TooBig, "meta.SetXattr", name, nil)
+	}
+	_, err := s.update(ctx, &c, func(t *txn) error {
+		n, err := t.inode(ino)
+		if err != nil {
+			return err
+		}
+		if err := checkXattr(&c.Cred, n, name, true); err != nil {
+			return err
+		}
+		old, err := t.read(xattrKey(ino, name))
+		switch {
+		case err != nil:
+			return err
+		case create && old != nil:
+			return errs.Exists
+		case replace && old == nil:
+			return errs.NoData
+		}
+		if old == nil {
+			if err := t.xattrRoom(ino, name); err != nil {
+				return err
+			}
+		}
+		n.Ctime = t.now
+		n.Flags |= flagWithXattr
+		t.putInode(ino, n)
+		t.put(xattrKey(ino, name), (&xattr{value}).encode())
+		return nil
+	})
+	return errs.Wrap("meta.SetXattr", name, err)
+}
+
+// xattrRoom keeps the list of names within what listxattr(2) can return.
+func (t *txn) xattrRoom(ino meta.Ino, name string) error {
+	total := len(name) + 1
+	err := t.scan(xattrsOf(ino), func(key, _ []byte) bool {
+		total += len(key) - 9 + 1
+		return total <= xattrsMax
+	})
+	if err == nil && total > xattrsMax {
+		err = errs.NoSpace
+	}
+	return err
+}
+
+// RemoveXattr implements meta.Xattrs.
+func (s *Store) RemoveXattr(ctx context.Context, c meta.Caller, ino meta.Ino, name string) error {
+	_, err := s.update(ctx, &c, func(t *txn) error {
+		n, err := t.inode(ino)
+		if err != nil {
+			return err
+		}
+		if err := checkXattr(&c.Cred, n, name, true); err != nil {
+			return err
+		}
+		key := xattrKey(ino, name)
+		old, err := t.read(key)
+		if err != nil {
+			return err
+		}
+		if old == nil {
+			return errs.NoData
+		}
+		n.Ctime = t.now
+		t.putInode(ino, n)
+		t.remove(key)
+		return nil
+	})
+	return errs.Wrap("meta.RemoveXattr", name, err)
+}
