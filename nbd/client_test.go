@@ -95,6 +95,16 @@ func ready(tb testing.TB, s *Server, name string, structured bool) *client {
 	return c
 }
 
+// readyOverPipe is a connection in transmission over a pipe, which holds no byte that is not read.
+func readyOverPipe(tb testing.TB, s *Server, name string) *client {
+	tb.Helper()
+	near, far := net.Pipe()
+	c := attach(tb, s, near, far)
+	c.greet(flagFixedNewstyle | flagNoZeroes)
+	c.mustAck(optGo, infoData(name))
+	return c
+}
+
 func (c *client) write(p []byte) {
 	c.tb.Helper()
 	if _, err := c.nc.Write(p); err != nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -329,10 +328,7 @@ func TestEntriesAndConfigAreChecked(t *testing.T) {
 func TestPipe(t *testing.T) {
 	f := newFake(1 << 20)
 	s := serve(t, Config{}, f.entry("x"))
-	near, far := net.Pipe()
-	c := attach(t, s, near, far)
-	c.greet(flagFixedNewstyle | flagNoZeroes)
-	c.mustAck(optGo, infoData("x"))
+	c := readyOverPipe(t, s, "x")
 	c.want(nbdOK, cmdWrite, 0, 100, 5, []byte("hello"))
 	if a := c.want(nbdOK, cmdRead, 0, 100, 5, nil); string(a.data) != "hello" {
 		t.Errorf("read %q", a.data)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -298,6 +299,13 @@ func TestManyRuns(t *testing.T) {
 func TestBlockStatus(t *testing.T) {
 	f := &full{fake: newFake(mib)}
 	copy(f.data[64<<10:], random(64<<10))
+	var failing atomic.Bool
+	f.before = func(string, int64) error {
+		if failing.Load() {
+			return errs.IO
+		}
+		return nil
+	}
 	s := serve(t, Config{}, entryOf("x", f, f.fake), newFake(mib).entry("plain"))
 	c := ready(t, s, "x", true)
 	for _, q := range []struct {
@@ -322,7 +330,7 @@ func TestBlockStatus(t *testing.T) {
 	if fmt.Sprint(a.extents) != "[10000 0]" {
 		t.Errorf("without a map: %v", a.extents)
 	}
-	f.before = func(string, int64) error { return errs.IO }
+	failing.Store(true)
 	c.want(nbdIO, cmdBlockStatus, 0, 0, mib, nil)
 }
 
