@@ -83,6 +83,14 @@ func seedOf(t testing.TB) uint64 {
 // newRig connects a client to a server that answers with h.
 func newRig(t testing.TB, p provider, h Handler, tweak func(client, server *Options)) *rig {
 	t.Helper()
+	return newRigFor(t, p, func(fabric.Domain) Handler { return h }, tweak)
+}
+
+// newRigFor is newRig for a handler that needs the server's domain.
+func newRigFor(t testing.TB, p provider, h func(fabric.Domain) Handler,
+	tweak func(client, server *Options),
+) *rig {
+	t.Helper()
 	r := &rig{}
 	r.net, r.cdom, r.sdom = p.open(t, seedOf(t))
 	copts, sopts := Options{Domain: r.cdom, Identity: 7}, Options{Domain: r.sdom}
@@ -99,7 +107,7 @@ func newRig(t testing.TB, p provider, h Handler, tweak func(client, server *Opti
 	if r.server, err = NewNode(sopts); err != nil {
 		t.Fatal(err)
 	}
-	if r.srv, err = r.server.Serve(p.addr, h, ServeOptions{}); err != nil {
+	if r.srv, err = r.server.Serve(p.addr, h(r.sdom), ServeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.close)
@@ -157,7 +165,7 @@ func pattern(b []byte, salt uint64) {
 }
 
 // echo answers with the body it got, and sends Out's data back as In.
-func echo(t testing.TB, d fabric.Domain) Handler {
+func echo(d fabric.Domain) Handler {
 	return HandlerFunc(func(ctx context.Context, c *Call) {
 		n := min(c.OutLen(), c.InLen())
 		a, err := mem.NewArena(int(max(n, 1)), nil)
@@ -186,10 +194,7 @@ func echo(t testing.TB, d fabric.Domain) Handler {
 func TestEcho(t *testing.T) {
 	for _, p := range providers() {
 		t.Run(p.name, func(t *testing.T) {
-			var r *rig
-			r = newRig(t, p, HandlerFunc(func(ctx context.Context, c *Call) {
-				echo(t, r.sdom).Serve(ctx, c)
-			}), nil)
+			r := newRigFor(t, p, echo, nil)
 			for _, n := range []int{0, 1, 8, 4095, 4096, 4097, 70000, 1 << 20} {
 				out, in := memory(t, r.cdom, n), memory(t, r.cdom, n)
 				pattern(out.Buf, uint64(n))
