@@ -1,0 +1,107 @@
+package unifier
+
+import (
+	"context"
+
+	"github.com/sluice-storage/sluice/errs"
+)
+
+// A claim says that somebody is at work between cache and backing on some units of an object:
+// fills share, a publication excludes. So a fill never reads what a publication is writing, and
+// two publications reach backing and cache in the same order. Hits and loans need no claim:
+// nobody waits for a reader.
+//
+// Claims are granted in the order in which they were made, each as soon as no earlier one that it
+// conflicts with is left. Everybody makes one claim at a time and holds all memory that it needs
+// before, so that claims cannot wait in a circle.
+type claim struct {
+	spans   []span
+	shared  bool
+	granted bool
+	ready   chan struct{} // closed with the grant; nil while nobody waits
+}
+
+// span is a run of units, both ends included.
+type span struct{ first, last int64 }
+
+// addSpan appends a run to ascending spans and lets neighbours flow together.
+func addSpan(spans []span, first, last int64) []span {
+	if n := len(spans); n > 0 && first <= spans[n-1].last+1 {
+		spans[n-1].last = max(spans[n-1].last, last)
+		return spans
+	}
+	return append(spans, span{first, last})
+}
+
+// conflicts walks the two ascending lists side by side.
+func (a *claim) conflicts(b *claim) bool {
+	if a.shared && b.shared {
+		return false
+	}
+	for i, j := 0, 0; i < len(a.spans) && j < len(b.spans); {
+		switch {
+		case a.spans[i].last < b.spans[j].first:
+			i++
+		case b.spans[j].last < a.spans[i].first:
+			j++
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+// claim waits for the grant and returns the object's count of invalidations at that moment. It
+// fails with the context's error, and then nothing is held.
+func (c *Cache) claim(ctx context.Context, o *object, cl *claim) (inval uint64, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	cl.granted, cl.ready = true, nil
+	for _, earlier := range o.claims {
+		if cl.conflicts(earlier) {
+			cl.granted = false
+			cl.ready = make(chan struct{})
+			break
+		}
+	}
+	o.claims = append(o.claims, cl)
+	if cl.granted {
+		return o.inval, nil
+	}
+	c.mu.Unlock()
+	select {
+	case <-cl.ready:
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	if !cl.granted {
+		c.unclaimLocked(o, cl)
+		return 0, errs.Wrap("unifier.claim", "object "+o.id.String(), ctx.Err())
+	}
+	return o.inval, nil
+}
+
+// unclaimLocked ends a claim, granted or not, and grants those behind it that can be.
+func (c *Cache) unclaimLocked(o *object, cl *claim) {
+	for i, have := range o.claims {
+		if have == cl {
+			o.claims = append(o.claims[:i], o.claims[i+1:]...)
+			break
+		}
+	}
+	for i, waiting := range o.claims {
+		if !waiting.granted && waiting.freeOf(o.claims[:i]) {
+			waiting.granted = true
+			close(waiting.ready)
+		}
+	}
+}
+
+func (a *claim) freeOf(earlier []*claim) bool {
+	for _, e := range earlier {
+		if a.conflicts(e) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,170 @@
+package unifier
+
+import (
+	"context"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/seg"
+)
+
+// Draft is memory for one write that nobody else can see. It ends with Publish or Abort. A draft is
+// used by one goroutine at a time.
+//
+// Whole units of the pieces get buffers of their own, which Publish exchanges for the cached ones
+// without a copy. Parts of units are packed behind each other, since they are merged by copying in
+// any case: so a thousand small pieces do not take a thousand units.
+type Draft struct {
+	c      *Cache
+	pieces []seg.Piece
+	parts  []part
+	sges   []fabric.Sge // of the parts
+	bufs   []*mem.Buf   // all that the draft holds; nil where the cache has taken it over
+	bytes  [][]byte     // scratch of Publish
+	claim  claim
+	held   int64 // units reserved
+	live   bool
+	next   *Draft // in Cache.idle
+}
+
+// part is what the draft holds of one unit of the object, in one buffer.
+type part struct {
+	unit   int64
+	lo, hi int64 // in the unit
+	buf    int   // in Draft.bufs
+	piece  int   // in Draft.pieces
+}
+
+func (p part) whole(unit int64) bool { return p.hi-p.lo == unit }
+
+// Draft is DraftList for one contiguous range.
+func (c *Cache) Draft(ctx context.Context, off, length int64) (*Draft, error) {
+	return c.DraftList(ctx, []seg.Piece{{Off: off, Len: length}})
+}
+
+// DraftList makes a draft for pieces of one object. They need be neither sorted nor disjoint: later
+// ones win. The memory for all of them is reserved in one step, waiting behind earlier drafts; a
+// list that needs more than the drafts' share is refused with errs.TooBig. pieces is the caller's
+// again when the call returns.
+func (c *Cache) DraftList(ctx context.Context, pieces []seg.Piece) (*Draft, error) {
+	const op = "unifier.DraftList"
+	whole, loose := int64(0), int64(0)
+	for _, p := range pieces {
+		if err := checkRange(op, p.Off, p.Len); err != nil {
+			return nil, err
+		}
+		n := wholeUnits(p, c.unit)
+		whole += n
+		loose += p.Len - n*c.unit
+	}
+	count := whole + (loose+c.unit-1)/c.unit
+	if count > c.drafts.Total() {
+		return nil, errs.Newf(errs.TooBig, op, "",
+			"the pieces need %d units, drafts have %d", count, c.drafts.Total())
+	}
+	if err := c.drafts.Acquire(ctx, count); err != nil {
+		return nil, errs.Wrap(op, "", err)
+	}
+	d, err := c.newDraft(count)
+	if err != nil {
+		c.drafts.Release(count)
+		return nil, err
+	}
+	for range count {
+		b, err := c.take(ctx)
+		if err != nil {
+			d.Abort()
+			return nil, errs.Wrap(op, "", err)
+		}
+		d.bufs = append(d.bufs, b)
+	}
+	d.lay(pieces, int(whole))
+	return d, nil
+}
+
+// wholeUnits tells how many units lie inside the piece.
+func wholeUnits(p seg.Piece, unit int64) int64 {
+	return max(p.End()/unit-(p.Off+unit-1)/unit, 0)
+}
+
+func (c *Cache) newDraft(held int64) (*Draft, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, errs.New(errs.Closed, "unifier.DraftList", "", nil)
+	}
+	d := c.idle
+	if d == nil {
+		d = &Draft{c: c}
+	} else {
+		c.idle = d.next
+	}
+	d.live, d.held, d.next = true, held, nil
+	return d, nil
+}
+
+// lay gives every part of every piece its memory: whole units the first buffers, the rest the
+// packed ones behind.
+func (d *Draft) lay(pieces []seg.Piece, packed int) {
+	unit := d.c.unit
+	nextWhole, at := 0, int64(0)
+	d.pieces = append(d.pieces, pieces...)
+	for i, p := range pieces {
+		for off := p.Off; off < p.End(); {
+			base := off / unit
+			x := part{unit: base, lo: off - base*unit, hi: min(p.End()-base*unit, unit), piece: i}
+			if x.whole(unit) {
+				x.buf = nextWhole
+				nextWhole++
+				d.add(x, 0)
+				off += unit
+				continue
+			}
+			x.hi = min(x.hi, x.lo+unit-at) // what the packed buffer has room for
+			x.buf = packed
+			d.add(x, at)
+			off += x.hi - x.lo
+			if at += x.hi - x.lo; at == unit {
+				packed, at = packed+1, 0
+			}
+		}
+	}
+}
+
+func (d *Draft) add(x part, at int64) {
+	d.parts = append(d.parts, x)
+	d.sges = append(d.sges, d.bufs[x.buf].Sge(int(at), int(x.hi-x.lo)))
+}
+
+// Sges are the pieces of memory to receive into: exactly the bytes of the draft's pieces, in order.
+// The slice is valid until Publish or Abort.
+func (d *Draft) Sges() []fabric.Sge { return d.sges }
+
+// Abort ends a draft without a trace.
+func (d *Draft) Abort() {
+	invariant.Check(d.live, "unifier.Draft ended twice")
+	d.end()
+}
+
+// end gives back what the draft still holds, and the draft itself.
+func (d *Draft) end() {
+	for _, b := range d.bufs {
+		if b != nil {
+			b.Return()
+		}
+	}
+	c, held := d.c, d.held
+	clear(d.bufs)
+	clear(d.sges)
+	clear(d.bytes[:cap(d.bytes)])
+	c.mu.Lock()
+	*d = Draft{
+		c: c, pieces: d.pieces[:0], parts: d.parts[:0], sges: d.sges[:0], bufs: d.bufs[:0],
+		bytes: d.bytes[:0], claim: claim{spans: d.claim.spans[:0]}, next: c.idle,
+	}
+	c.idle = d
+	c.mu.Unlock()
+	c.drafts.Release(held)
+}
