@@ -254,7 +254,7 @@ func (c *Call) send() error {
 		return nil
 	}
 	if err := c.replied.wait(); err != nil {
-		return errs.Wrap("msg.Reply", c.s.name, err)
+		return errs.Wrap("msg.Reply", c.s.name, c.s.explain(err))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -141,7 +141,7 @@ func (c *Conn) Call(ctx context.Context, req *Request, rep *Reply) error {
 	if err := c.submit(ctx, s, req); err != nil {
 		c.revoke(s)
 		c.unsubmit(s)
-		return errs.Wrap("msg.Call", c.name, err)
+		return errs.Wrap("msg.Call", c.name, c.explain(err))
 	}
 	err = c.await(ctx, s)
 	if !c.node.defects.keepGrants {

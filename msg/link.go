@@ -341,6 +341,14 @@ func (l *link) err() error {
 	return l.dead
 }
 
+// explain prefers the link's death, where there is one, to what it made operations end with.
+func (l *link) explain(err error) error {
+	if dead := l.err(); dead != nil && err != nil {
+		return dead
+	}
+	return err
+}
+
 // enter keeps the link's memory mapped until leave.
 func (l *link) enter() error {
 	l.mu.Lock()

@@ -81,7 +81,7 @@ func (c *Call) Pull(ctx context.Context, off int64, dst []fabric.Sge) error {
 	if err != nil && ctx.Err() != nil {
 		err = ctx.Err() // the client revokes what it cancels: say so rather than errs.Perm
 	}
-	return errs.Wrap("msg.Pull", c.s.name, err)
+	return errs.Wrap("msg.Pull", c.s.name, c.s.explain(err))
 }
 
 // Push delivers src as the reply's data at off. Small In segments are copied into the reply
@@ -102,7 +102,8 @@ func (c *Call) Push(ctx context.Context, off int64, src []fabric.Sge) error {
 		c.late = append(c.late, delayed{off, src})
 		return nil
 	}
-	return errs.Wrap("msg.Push", c.s.name, c.transfer(ctx, fabric.OpWrite, &c.in, off, src, nil))
+	err := c.transfer(ctx, fabric.OpWrite, &c.in, off, src, nil)
+	return errs.Wrap("msg.Push", c.s.name, c.s.explain(err))
 }
 
 func outside(op string, off, n, length int64) error {

@@ -298,7 +298,7 @@ func (s *Server) Close(ctx context.Context) error {
 		err = errs.Wrap("msg.Close", s.Addr(), ctx.Err())
 	}
 	if first {
-		go s.dismantle()
+		go s.dismantle(err == nil)
 	}
 	if err == nil {
 		<-s.closed
@@ -319,15 +319,25 @@ func (s *Server) sessionsLocked() []*session {
 	return all
 }
 
-// dismantle ends what is left after draining and waits for all goroutines.
-func (s *Server) dismantle() {
+// dismantle ends what is left after draining and waits for all goroutines. When there was time to drain,
+// the last replies reach their clients before the connections end.
+func (s *Server) dismantle(drained bool) {
 	s.accepting.Wait()
 	s.mu.Lock()
 	sessions := s.sessionsLocked()
 	s.mu.Unlock()
+	var leaving sync.WaitGroup
 	for _, ss := range sessions {
-		ss.fail(errs.New(errs.Closed, "msg.Close", ss.name, nil))
+		leaving.Add(1)
+		go func() {
+			defer leaving.Done()
+			if drained {
+				ss.farewell()
+			}
+			ss.fail(errs.New(errs.Closed, "msg.Close", ss.name, nil))
+		}()
 	}
+	leaving.Wait()
 	for _, ss := range sessions {
 		<-ss.gone
 	}

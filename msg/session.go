@@ -109,7 +109,7 @@ func newSession(srv *Server, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (*s
 		c.replied.zero = make(chan struct{}, 1)
 		s.free = append(s.free, c)
 	}
-	s.ops = make([]op, bulkDepth+len(s.calls)) // each op holds a place or a call
+	s.ops = make([]op, bulkDepth+len(s.calls)+1) // each holds a place or a call; one for farewell
 	for i := range s.ops {
 		s.idleOps = append(s.idleOps, int32(i))
 	}
@@ -193,6 +193,28 @@ func (s *session) goodbye() {
 	}
 	defer s.leave()
 	_ = s.sendControl(s.sendBuf(len(s.calls)+maxCancels), opGoodbye, 0)
+}
+
+// farewell says goodbye once more and waits until that, and every reply before it, has left. A peer
+// that does not take it is stuck, and the sweep ends the link.
+func (s *session) farewell() {
+	if s.enter() != nil {
+		return
+	}
+	defer s.leave()
+	h := wire.Header{Kind: wire.KindControl, Op: opGoodbye}
+	w := &waiter{zero: make(chan struct{}, 1)}
+	w.add(1)
+	p := &parcel{}
+	p.pieces[0] = fabric.Sge{
+		Reg: s.arena.Region(), Buf: h.Append(s.sendBuf(len(s.calls) + maxCancels + 1)[:0]),
+	}
+	context := s.startOp(op{left: 1, wait: w})
+	if err := s.send(p, fabric.FlagSignaled, context); err != nil {
+		s.dropOp(context)
+		return
+	}
+	_ = w.wait()
 }
 
 // startOp enters work into the table and returns its context.

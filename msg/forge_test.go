@@ -1,0 +1,246 @@
+package msg
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/seg"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// raw is a peer that sends what it likes.
+type raw struct {
+	t  testing.TB
+	ep fabric.Endpoint
+	cq fabric.CQ
+	in [][]byte
+}
+
+func newRaw(t testing.TB, r *rig, receives bool) *raw {
+	t.Helper()
+	cfg, err := r.client.config(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ep, err := r.cdom.Connector().Dial(context.Background(), r.srv.Addr(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &raw{t: t, ep: ep, cq: cfg.RecvCQ}
+	for i := range 16 {
+		s := memory(t, r.cdom, 16<<10)
+		p.in = append(p.in, s.Buf)
+		if receives {
+			err := ep.PostRecv([]fabric.Recv{{Context: uint64(i), Reg: s.Reg, Buf: s.Buf}})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	t.Cleanup(func() {
+		_ = ep.Close()
+		_ = p.cq.Close()
+	})
+	return p
+}
+
+func (p *raw) send(msg []byte) {
+	p.t.Helper()
+	err := p.ep.Post([]fabric.WR{{Op: fabric.OpSend, Local: []fabric.Sge{{Buf: msg}}}})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// answer is the next message, or the error that ended the connection.
+func (p *raw) answer() (wire.Header, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	var c [1]fabric.Completion
+	for {
+		if _, err := p.cq.Wait(ctx, c[:]); err != nil {
+			return wire.Header{}, err
+		}
+		if c[0].Err != nil {
+			return wire.Header{}, c[0].Err
+		}
+		if c[0].Op == fabric.OpRecv {
+			h, _, _, err := wire.ParseHeader(p.in[c[0].Context][:c[0].Len])
+			return h, err
+		}
+	}
+}
+
+func rawRequest(id uint64, pieces uint32, body, inline []byte) []byte {
+	h := wire.Header{
+		Kind: wire.KindRequest, RequestID: id, Pieces: pieces,
+		BodyLen: uint32(len(body)), InlineLen: uint32(len(inline)),
+	}
+	return append(append(h.Append(nil), body...), inline...)
+}
+
+func describeOne(role uint8, r fabric.Remote, a seg.Access) []byte {
+	var e wire.Enc
+	appendRemote(&e, role, []fabric.Remote{r}, a)
+	return e.B
+}
+
+// forged are descriptions that must be refused, each in a request of its own.
+func forged() map[string]struct {
+	body   []byte
+	pieces uint32
+	want   errs.Kind
+} {
+	type row = struct {
+		body   []byte
+		pieces uint32
+		want   errs.Kind
+	}
+	win := fabric.Remote{Key: 1, Addr: 2, Len: 4096}
+	billion := seg.Strided(seg.Vector{Block: 1, Dims: []seg.Dim{{Count: 1e9, Stride: 0}}})
+	manyDims := seg.Strided(seg.Vector{Block: 1, Dims: []seg.Dim{
+		{Count: math.MaxInt32, Stride: 0}, {Count: math.MaxInt32, Stride: 0},
+		{Count: math.MaxInt32, Stride: 0},
+	}})
+	wrongLen := describeOne(roleOut, win, seg.Contig(0, 4096))
+	wrongLen[11] ^= 1
+	inlineTooLong := wire.Enc{}
+	appendInline(&inlineTooLong, roleIn, 1<<40)
+	noInline := wire.Enc{}
+	appendInline(&noInline, roleOut, 100)
+	overflow := wire.Enc{}
+	appendRemote(&overflow, roleOut, []fabric.Remote{{Len: 1 << 62}, {Len: 1 << 62}},
+		seg.Contig(0, 10))
+	wraps := describeOne(roleOut, fabric.Remote{Addr: math.MaxUint64 - 5, Len: 10},
+		seg.Contig(0, 10))
+	out := describeOne(roleOut, win, seg.Contig(0, 10))
+	return map[string]row{
+		"beyond the window":   {describeOne(roleOut, win, seg.Contig(0, 4097)), 1, errs.Invalid},
+		"far beyond":          {describeOne(roleIn, win, seg.Contig(1<<60, 10)), 1, errs.Invalid},
+		"a billion pieces":    {describeOne(roleIn, win, billion), 1, errs.TooBig},
+		"overflowing product": {describeOne(roleIn, win, manyDims), 1, errs.TooBig},
+		"length differs":      {wrongLen, 1, errs.Protocol},
+		"truncated":           {out[:20], 1, errs.Protocol},
+		"nothing there":       {nil, 2, errs.Protocol},
+		"three segments":      {bytes.Repeat(out, 3), 3, errs.Protocol},
+		"the same twice":      {bytes.Repeat(out, 2), 2, errs.Protocol},
+		"In before Out": {append(describeOne(roleIn, win, seg.Contig(0, 1)), out...), 2,
+			errs.Protocol},
+		"no room for inline": {inlineTooLong.B, 1, errs.Protocol},
+		"inline missing":     {noInline.B, 1, errs.Protocol},
+		"windows overflow":   {overflow.B, 1, errs.Protocol},
+		"window wraps":       {wraps, 1, errs.Protocol},
+	}
+}
+
+func TestForgedDescriptionsAreRefused(t *testing.T) {
+	r := newRigFor(t, simProviders()[0], echo, nil)
+	for name, f := range forged() {
+		t.Run(name, func(t *testing.T) {
+			p := newRaw(t, r, true)
+			p.send(rawRequest(5, f.pieces, f.body, nil))
+			h, err := p.answer()
+			if err != nil || h.Status != f.want || h.RequestID != 5 || h.Credits != 1 {
+				t.Fatalf("answer %+v, %v; want status %v", h, err, f.want)
+			}
+			// The forger is served on, and so is everybody else.
+			p.send(rawRequest(6, 0, nil, nil))
+			if h, err := p.answer(); err != nil || h.Status != errs.OK {
+				t.Fatalf("after it: %+v, %v", h, err)
+			}
+			if err := call(r.conn, 5*time.Second, &Request{}); err != nil {
+				t.Fatalf("another client: %v", err)
+			}
+		})
+	}
+}
+
+// TestForgedKeysMoveNothing: a description may be well formed and still name memory that was not granted.
+func TestForgedKeysMoveNothing(t *testing.T) {
+	r := newRigFor(t, simProviders()[0], echo, nil)
+	p := newRaw(t, r, true)
+	win := fabric.Remote{Key: 12345, Addr: 99, Len: 1 << 20}
+	var e wire.Enc
+	appendRemote(&e, roleOut, []fabric.Remote{win}, seg.Contig(0, 1<<20))
+	appendRemote(&e, roleIn, []fabric.Remote{win}, seg.Contig(0, 1<<20))
+	p.send(rawRequest(5, 2, e.B, nil))
+	if h, err := p.answer(); err != nil || h.Status != errs.Perm {
+		t.Fatalf("answer %+v, %v", h, err)
+	}
+}
+
+// TestForgedMessagesEndTheConnection covers what is not a request at all.
+func TestForgedMessagesEndTheConnection(t *testing.T) {
+	r := newRigFor(t, simProviders()[0], echo, nil)
+	control := wire.Header{Kind: wire.KindControl, Op: 99}
+	reply := wire.Header{Kind: wire.KindReply}
+	for name, msg := range map[string][]byte{
+		"noise":           []byte("GET / HTTP/1.1\r\n\r\n"),
+		"unknown control": control.Append(nil),
+		"a reply":         reply.Append(nil),
+	} {
+		p := newRaw(t, r, true)
+		p.send(msg)
+		if _, err := p.answer(); !errors.Is(err, errs.Disconnected) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := call(r.conn, 5*time.Second, &Request{}); err != nil {
+		t.Fatalf("another client: %v", err)
+	}
+}
+
+func FuzzDecodeSegments(f *testing.F) {
+	for _, row := range forged() {
+		f.Add(row.body, row.pieces, uint32(0))
+	}
+	var e wire.Enc
+	appendInline(&e, roleOut, 3)
+	appendRemote(&e, roleIn, []fabric.Remote{{Key: 1, Addr: 5, Len: 70}, {Key: 2, Len: 30}},
+		seg.Strided(seg.Vector{Off: 1, Block: 2, Dims: []seg.Dim{{Count: 9, Stride: 10}}}))
+	e.Raw([]byte("body"))
+	f.Add(e.B, uint32(2), uint32(3))
+	f.Fuzz(func(t *testing.T, body []byte, pieces, inline uint32) {
+		var out, in segment
+		const room = 1 << 14
+		rest, err := decodeSegments(body, pieces, int64(inline), room, &out, &in)
+		if err != nil {
+			return
+		}
+		if len(rest) > len(body) {
+			t.Fatal("more body than there was")
+		}
+		for _, s := range []*segment{&out, &in} {
+			checkWalk(t, s)
+		}
+	})
+}
+
+// checkWalk walks an accepted segment: every run lies in its window, and together they are the stream.
+func checkWalk(t *testing.T, s *segment) {
+	if !s.present || s.inline {
+		return
+	}
+	w := walk(&s.space, s.access, 0)
+	var sum int64
+	for {
+		r, ok := w.peek()
+		if !ok {
+			break
+		}
+		if r.n <= 0 || r.off < 0 || uint64(r.off+r.n) > s.windows[r.win].Len {
+			t.Fatalf("run %+v leaves window %+v", r, s.windows[r.win])
+		}
+		w.take(r.n)
+		sum += r.n
+	}
+	if sum != s.length {
+		t.Fatalf("runs hold %d bytes, the segment says %d", sum, s.length)
+	}
+}
