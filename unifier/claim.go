@@ -11,9 +11,9 @@ import (
 // two publications reach backing and cache in the same order. Hits and loans need no claim:
 // nobody waits for a reader.
 //
-// Claims are granted in the order in which they were made, each as soon as no earlier one that it
-// conflicts with is left. Everybody makes one claim at a time and holds all memory that it needs
-// before, so that claims cannot wait in a circle.
+// Claims are granted in the order in which they were made, each as soon as no earlier one
+// that it conflicts with is left. Everybody makes one claim at a time and holds all memory
+// that it needs before, so that claims cannot wait in a circle.
 type claim struct {
 	spans   []span
 	shared  bool

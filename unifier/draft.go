@@ -10,12 +10,12 @@ import (
 	"github.com/sluice-storage/sluice/seg"
 )
 
-// Draft is memory for one write that nobody else can see. It ends with Publish or Abort. A draft is
-// used by one goroutine at a time.
+// Draft is memory for one write that nobody else can see. It ends with Publish or Abort. A
+// draft is used by one goroutine at a time.
 //
-// Whole units of the pieces get buffers of their own, which Publish exchanges for the cached ones
-// without a copy. Parts of units are packed behind each other, since they are merged by copying in
-// any case: so a thousand small pieces do not take a thousand units.
+// Whole units of the pieces get buffers of their own, which Publish exchanges for the cached
+// ones without a copy. Parts of units are packed behind each other, since they are merged by
+// copying in any case: so a thousand small pieces do not take a thousand units.
 type Draft struct {
 	c      *Cache
 	pieces []seg.Piece
@@ -34,7 +34,7 @@ type part struct {
 	unit   int64
 	lo, hi int64 // in the unit
 	buf    int   // in Draft.bufs
-	piece  int   // in Draft.pieces
+	nth    int   // in Draft.sges: the order of the list
 }
 
 func (p part) whole(unit int64) bool { return p.hi-p.lo == unit }
@@ -44,10 +44,10 @@ func (c *Cache) Draft(ctx context.Context, off, length int64) (*Draft, error) {
 	return c.DraftList(ctx, []seg.Piece{{Off: off, Len: length}})
 }
 
-// DraftList makes a draft for pieces of one object. They need be neither sorted nor disjoint: later
-// ones win. The memory for all of them is reserved in one step, waiting behind earlier drafts; a
-// list that needs more than the drafts' share is refused with errs.TooBig. pieces is the caller's
-// again when the call returns.
+// DraftList makes a draft for pieces of one object. They need be neither sorted nor disjoint:
+// later ones win. The memory for all of them is reserved in one step, waiting behind earlier
+// drafts; a list that needs more than the drafts' share is refused with errs.TooBig. pieces
+// is the caller's again when the call returns.
 func (c *Cache) DraftList(ctx context.Context, pieces []seg.Piece) (*Draft, error) {
 	const op = "unifier.DraftList"
 	whole, loose := int64(0), int64(0)
@@ -111,10 +111,10 @@ func (d *Draft) lay(pieces []seg.Piece, packed int) {
 	unit := d.c.unit
 	nextWhole, at := 0, int64(0)
 	d.pieces = append(d.pieces, pieces...)
-	for i, p := range pieces {
+	for _, p := range pieces {
 		for off := p.Off; off < p.End(); {
 			base := off / unit
-			x := part{unit: base, lo: off - base*unit, hi: min(p.End()-base*unit, unit), piece: i}
+			x := part{unit: base, lo: off - base*unit, hi: min(p.End()-base*unit, unit)}
 			if x.whole(unit) {
 				x.buf = nextWhole
 				nextWhole++
@@ -134,12 +134,13 @@ func (d *Draft) lay(pieces []seg.Piece, packed int) {
 }
 
 func (d *Draft) add(x part, at int64) {
+	x.nth = len(d.parts)
 	d.parts = append(d.parts, x)
 	d.sges = append(d.sges, d.bufs[x.buf].Sge(int(at), int(x.hi-x.lo)))
 }
 
-// Sges are the pieces of memory to receive into: exactly the bytes of the draft's pieces, in order.
-// The slice is valid until Publish or Abort.
+// Sges are the pieces of memory to receive into: exactly the bytes of the draft's pieces, in
+// order. The slice is valid until Publish or Abort.
 func (d *Draft) Sges() []fabric.Sge { return d.sges }
 
 // Abort ends a draft without a trace.

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-storage/sluice/mem"
 )
 
-// fill brings missing units of one object from the backing. It belongs to the loan that started it;
-// other loans wait for done.
+// fill brings missing units of one object from the backing. It belongs to the loan that
+// started it; other loans wait for done.
 type fill struct {
 	obj   *object
 	units []*unit // ascending
@@ -76,9 +76,7 @@ func (c *Cache) readSpans(ctx context.Context, f *fill) error {
 	}
 	for _, s := range f.claim.spans {
 		n := int(s.last - s.first + 1)
-		c.mu.Lock()
-		c.stats.Fills++
-		c.mu.Unlock()
+		c.count(&c.stats.Fills)
 		if err := c.backing.ReadAt(ctx, f.obj.id, bufs[:n], s.first*c.unit); err != nil {
 			return err
 		}

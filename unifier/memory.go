@@ -6,9 +6,9 @@ import (
 	"github.com/sluice-storage/sluice/mem"
 )
 
-// take gets a buffer for somebody whose share of the memory is reserved: a free one, or that of the
-// policy's victim. If there is none for the moment (all but the reserved memory is being merged) it
-// waits, first come, first served.
+// take gets a buffer for somebody whose share of the memory is reserved: a free one, or that
+// of the policy's victim. If there is none for the moment (all but the reserved memory is
+// being merged) it waits, first come, first served.
 func (c *Cache) take(ctx context.Context) (*mem.Buf, error) {
 	if b := c.tryTake(); b != nil {
 		return b, nil
@@ -20,10 +20,15 @@ func (c *Cache) take(ctx context.Context) (*mem.Buf, error) {
 	if b := c.tryTake(); b != nil {
 		return b, nil
 	}
-	c.mu.Lock()
-	c.stats.Waits++
-	c.mu.Unlock()
+	c.count(&c.stats.Waits)
 	return c.pool.Take(ctx)
+}
+
+// count raises one of the numbers of Stats.
+func (c *Cache) count(n *uint64) {
+	c.mu.Lock()
+	*n++
+	c.mu.Unlock()
 }
 
 // tryTake is take that does not wait.

@@ -1,15 +1,15 @@
 package unifier
 
 // policy decides what is evicted: a segmented LRU that a scan cannot sweep. Units start on
-// probation; one whose bytes are read a second time is protected. The least recently used unit on
-// probation goes first. Protected units are at most protectedMax; more of them fall back to
-// probation and must prove themselves again.
+// probation; one whose bytes are read a second time is protected. The least recently used
+// unit on probation goes first. Protected units are at most protectedMax; more of them fall
+// back to probation and must prove themselves again.
 //
 // A stream in small steps touches each unit many times, but each byte once: the second read of a
 // byte counts, not the second request to a unit. So every unit remembers how far it was read.
 //
-// Only units that are not lent are in the lists, so that finding a victim never searches. Guarded
-// by Cache.mu.
+// Only units that are not lent are in the lists, so that finding a victim never searches.
+// Guarded by Cache.mu.
 type policy struct {
 	protectedMax int
 	protected    int // units that are protected, lent ones included

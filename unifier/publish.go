@@ -16,10 +16,10 @@ import (
 // nobody has the unit: about as long as finding it takes. More is merged into a fresh buffer.
 const mergeInPlace = 8 << 10
 
-// Publish writes the draft through to the backing and then exchanges what is cached. It consumes the
-// draft, also when it fails; after a failure nothing that it touched is cached, since nobody
-// knows how much the backing has taken. Publications that share a unit are applied one after the
-// other, to backing and cache alike.
+// Publish writes the draft through to the backing and then exchanges what is cached. It
+// consumes the draft, also when it fails; after a failure nothing that it touched is cached,
+// since nobody knows how much the backing has taken. Publications that share a unit are
+// applied one after the other, to backing and cache alike.
 //
 // Several pieces that must be durable are written first and made durable in one step.
 func (d *Draft) Publish(ctx context.Context, id Key, st wire.Stamp, dur stripe.Durability) error {
@@ -70,8 +70,7 @@ func (d *Draft) publish(ctx context.Context, o *object, st wire.Stamp,
 	return err
 }
 
-// writeBacking writes piece by piece, in the order of the list. The scratch holds the parts' bytes,
-// which sortParts leaves alone.
+// writeBacking writes piece by piece, in the order of the list.
 func (d *Draft) writeBacking(ctx context.Context, id Key, st wire.Stamp,
 	dur stripe.Durability) error {
 	at := 0
@@ -91,12 +90,11 @@ func (d *Draft) writeBacking(ctx context.Context, id Key, st wire.Stamp,
 	return nil
 }
 
-// sortParts notes the memory of the parts in list order for the backing, then orders the parts by
-// unit, keeping the list's order within a unit, and makes the claim for them.
+// sortParts orders the parts by unit, keeping the list's order within a unit, and makes the
+// claim for them. The bytes for the backing stay in the order of the list.
 func (d *Draft) sortParts() {
 	for i := range d.sges {
 		d.bytes = append(d.bytes, d.sges[i].Buf)
-		d.parts[i].piece = i // from here on: the place in bytes
 	}
 	slices.SortStableFunc(d.parts, func(a, b part) int { return cmp.Compare(a.unit, b.unit) })
 	for _, p := range d.parts {
@@ -104,16 +102,13 @@ func (d *Draft) sortParts() {
 	}
 }
 
-// dropTouched takes everything that the draft covers out of the cache.
+// dropTouched takes everything that the draft covers out of the cache, fills under way included.
 func (d *Draft) dropTouched(o *object) {
 	d.c.mu.Lock()
 	defer d.c.mu.Unlock()
+	o.inval++
 	for _, s := range d.claim.spans {
-		d.c.eachLocked(o, s.first*d.c.unit, (s.last-s.first+1)*d.c.unit, func(u *unit) {
-			if u.fill == nil { // a fill has not read yet: it waits for the claim
-				d.c.dropLocked(u)
-			}
-		})
+		d.c.eachLocked(o, s.first*d.c.unit, (s.last-s.first+1)*d.c.unit, d.c.dropLocked)
 	}
 }
 
@@ -136,7 +131,9 @@ func (d *Draft) exchangeUnit(o *object, inval uint64, parts []part) {
 			b := d.bufs[p.buf]
 			d.overlay(b, parts[i+1:])
 			d.bufs[p.buf] = nil
-			d.c.replace(o, p.unit, b, inval)
+			if d.c.replace(o, p.unit, b, inval) {
+				d.c.count(&d.c.stats.Exchanged)
+			}
 			return
 		}
 	}
@@ -146,13 +143,13 @@ func (d *Draft) exchangeUnit(o *object, inval uint64, parts []part) {
 // overlay copies the parts into a buffer, in order.
 func (d *Draft) overlay(b *mem.Buf, parts []part) {
 	for _, p := range parts {
-		mem.Copy(b.Bytes()[p.lo:p.hi], d.bytes[p.piece])
+		mem.Copy(b.Bytes()[p.lo:p.hi], d.bytes[p.nth])
 	}
 }
 
-// replace makes b the current version of the unit, unless the object was invalidated or a fill is
-// waiting to read the unit.
-func (c *Cache) replace(o *object, index int64, b *mem.Buf, inval uint64) {
+// replace makes b the current version of the unit and tells so, unless the object was
+// invalidated meanwhile or a fill is waiting to read the unit.
+func (c *Cache) replace(o *object, index int64, b *mem.Buf, inval uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	old := o.units[index]
@@ -161,25 +158,25 @@ func (c *Cache) replace(o *object, index int64, b *mem.Buf, inval uint64) {
 			c.dropLocked(old)
 		}
 		b.Return()
-		return
+		return false
 	}
 	var protected bool
 	if old != nil {
 		protected = old.protected
 		c.removeLocked(old)
 	}
-	c.stats.Exchanged++
 	u := c.addLocked(o, index, b, 1)
 	if protected {
 		u.protected = true // a write does not make a unit less wanted
 		c.policy.protected++
 	}
 	c.unpinLocked(u)
+	return true
 }
 
-// merge puts parts of a unit into the cached version: in place when they are small and nobody has
-// the unit, else into a fresh version. A unit that is not cached stays so; one for which there is
-// no memory leaves the cache.
+// merge puts parts of a unit into the cached version: in place when they are small and nobody
+// has the unit, else into a fresh version. A unit that is not cached stays so; one for which
+// there is no memory leaves the cache.
 func (d *Draft) merge(o *object, inval uint64, parts []part) {
 	c := d.c
 	var sum int64
@@ -200,19 +197,18 @@ func (d *Draft) merge(o *object, inval uint64, parts []part) {
 	}
 	c.pinLocked(u)
 	c.mu.Unlock()
-	fresh := c.tryTake()
-	if fresh != nil {
+	merged := false
+	if fresh := c.tryTake(); fresh != nil {
 		mem.Copy(fresh.Bytes(), u.buf.Bytes())
 		d.overlay(fresh, parts)
-		c.replace(o, u.index, fresh, inval)
+		merged = c.replace(o, u.index, fresh, inval)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if fresh == nil {
-		c.dropLocked(u)
-	} else {
+	if merged {
 		c.stats.Merged++
-		c.stats.Exchanged--
+	} else if u.indexed {
+		c.dropLocked(u)
 	}
 	c.unpinLocked(u)
 }

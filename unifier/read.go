@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-storage/sluice/internal/invariant"
 )
 
-// Loan is a range of an object, lent to a reader. Its bytes do not change until Release, whatever is
-// written meanwhile. A loan is used by one goroutine at a time.
+// Loan is a range of an object, lent to a reader. Its bytes do not change until Release,
+// whatever is written meanwhile. A loan is used by one goroutine at a time.
 type Loan struct {
 	c     *Cache
 	units []*unit
@@ -20,8 +20,8 @@ type Loan struct {
 	next  *Loan // in Cache.loans
 }
 
-// Sges are the pieces of memory that hold the range, in order. They belong to the cache; the slice
-// is valid until Release.
+// Sges are the pieces of memory that hold the range, in order. They belong to the cache; the
+// slice is valid until Release.
 func (l *Loan) Sges() []fabric.Sge { return l.sges }
 
 // Release gives the range back. The loan must not be used afterwards.
@@ -30,10 +30,10 @@ func (l *Loan) Release() {
 	l.c.unlend(l)
 }
 
-// Read lends length bytes at off of the object. What is missing is read from the backing: adjacent
-// units in one read, and a unit that somebody else is fetching is waited for, not read twice. What
-// was never written reads as zeroes. It waits while more than ReadShare is lent. A range that
-// touches more units than that is refused with errs.TooBig.
+// Read lends length bytes at off of the object. What is missing is read from the backing:
+// adjacent units in one read, and a unit that somebody else is fetching is waited for, not
+// read twice. What was never written reads as zeroes. It waits while more than ReadShare is
+// lent. A range that touches more units than that is refused with errs.TooBig.
 func (c *Cache) Read(ctx context.Context, id Key, off, length int64) (*Loan, error) {
 	const op = "unifier.Read"
 	if err := checkRange(op, off, length); err != nil {
@@ -56,16 +56,17 @@ func (c *Cache) Read(ctx context.Context, id Key, off, length int64) (*Loan, err
 			c.reads.Release(count)
 			return nil, err
 		}
-		err = c.complete(ctx, l)
-		if err == nil {
-			l.cover(off, length)
-			return l, nil
+		again, err := c.complete(ctx, l)
+		if again {
+			c.unpinAll(l)
+			continue
 		}
-		if !retry(ctx, err) {
+		if err != nil {
 			c.unlend(l)
 			return nil, errs.Wrap(op, id.String(), err)
 		}
-		c.unpinAll(l) // and again: the reader that we waited for has given up
+		l.cover(off, length)
+		return l, nil
 	}
 }
 
@@ -115,30 +116,29 @@ func (c *Cache) newLoanLocked() *Loan {
 	return l
 }
 
-// complete waits until all units of the loan hold their bytes.
-func (c *Cache) complete(ctx context.Context, l *Loan) error {
+// complete waits until all units of the loan hold their bytes. again is true when another
+// reader, whose fill this one has waited for, gave up.
+func (c *Cache) complete(ctx context.Context, l *Loan) (again bool, err error) {
 	if l.own != nil {
 		if err := c.run(ctx, l.own); err != nil {
-			return err
+			return false, err
 		}
 	}
 	for _, f := range l.join {
 		select {
 		case <-f.done:
 		case <-ctx.Done():
-			return ctx.Err()
+			return false, ctx.Err()
 		}
-		if f.err != nil {
-			return f.err
+		switch errs.KindOf(f.err) {
+		case errs.OK:
+		case errs.Canceled, errs.TimedOut:
+			return true, nil
+		default:
+			return false, f.err
 		}
 	}
-	return nil
-}
-
-// retry tells whether an error was only that of another reader who gave up.
-func retry(ctx context.Context, err error) bool {
-	k := errs.KindOf(err)
-	return ctx.Err() == nil && (k == errs.Canceled || k == errs.TimedOut)
+	return false, nil
 }
 
 // cover lists the memory of the range.

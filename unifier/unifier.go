@@ -1,7 +1,7 @@
-// Package unifier is the cache that owns all data memory of an I/O server. A buffer is cache entry,
-// disk buffer and network buffer at once: a read lends units of the cache to the network, a write is
-// received into a private draft and published by exchange. Memory is bounded, hard: what is cached,
-// lent and drafted comes from one pool.
+// Package unifier is the cache that owns all data memory of an I/O server. A buffer is cache
+// entry, disk buffer and network buffer at once: a read lends units of the cache to the
+// network, a write is received into a private draft and published by exchange. Memory is
+// bounded, hard: what is cached, lent and drafted comes from one pool.
 //
 // Promises: bytes that are lent never change; a unit is never a mixture of two writes that each
 // covered it; the cache is never older than the backing; a draft that is not published leaves no
@@ -10,11 +10,11 @@
 // It knows neither sockets nor files: Backing is all that it asks of a store. It does not read
 // ahead, write back or bypass itself; those come on top of what is here.
 //
-// Lock order: Cache.mu, then the locks inside the pool and the budgets. mu is never held across a
-// backing call, a wait or a copy of more than mergeInPlace bytes.
+// Lock order: Cache.mu, then the locks inside the pool and the budgets. mu is never held
+// across a backing call, a wait or a copy of more than mergeInPlace bytes.
 //
-// Read unifier.go first, then read.go (life of a read), draft.go and publish.go (life of a write),
-// claim.go (who waits for whom) and policy.go (what stays).
+// Read unifier.go first, then read.go (life of a read), draft.go and publish.go (life of a
+// write), claim.go (who waits for whom) and policy.go (what stays).
 package unifier
 
 import (
@@ -33,8 +33,8 @@ import (
 // Key names what is cached: units of objects.
 type Key = stripe.ObjectID
 
-// Backing is what the cache needs of a store, with the meaning that package stripe gives it. Buffers
-// belong to the backing only during a call.
+// Backing is what the cache needs of a store, with the meaning that package stripe gives it.
+// Buffers belong to the backing only during a call.
 type Backing interface {
 	ReadAt(ctx context.Context, id Key, bufs [][]byte, off int64) error
 	WriteAt(ctx context.Context, id Key, bufs [][]byte, off int64, st wire.Stamp,
@@ -128,9 +128,9 @@ type Stats struct {
 
 // New makes an empty cache on top of the backing.
 //
-// The shares of the memory add up: loans hold at most ReadShare, drafts at most DraftShare, and a
-// sixteenth is left for units that are being merged. So a buffer that somebody is entitled to is
-// free, or cached and not lent, or will be in a moment.
+// The shares of the memory add up: loans hold at most ReadShare, drafts at most DraftShare,
+// and a sixteenth is left for units that are being merged. So a buffer that somebody is
+// entitled to is free, or cached and not lent, or will be in a moment.
 func New(cfg Config, backing Backing) (*Cache, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -163,13 +163,13 @@ func New(cfg Config, backing Backing) (*Cache, error) {
 // UnitBytes is the cache's unit.
 func (c *Cache) UnitBytes() int { return int(c.unit) }
 
-// ReadShare is how many bytes of units loans may hold at once. A caller that holds several loans
-// for one request reserves their units against it first, in one step: then Read does not wait for
-// loans of its own caller.
+// ReadShare is how many bytes of units loans may hold at once. A caller that holds several
+// loans for one request reserves their units against it first, in one step: then Read does
+// not wait for loans of its own caller.
 func (c *Cache) ReadShare() int64 { return c.reads.Total() * c.unit }
 
-// ChunkMax is the longest range that Read, and the longest list in bytes that DraftList, can serve
-// whatever its alignment. Longer requests are chopped by the caller.
+// ChunkMax is the longest range that Read, and the longest list in bytes that DraftList, can
+// serve whatever its alignment. Longer requests are chopped by the caller.
 func (c *Cache) ChunkMax() int64 {
 	return max(min(c.reads.Total(), c.drafts.Total())-1, 1) * c.unit
 }
@@ -188,10 +188,10 @@ func (c *Cache) Query(id Key, off, length int64) int64 {
 	return sum
 }
 
-// Invalidate drops what is cached of the range, because the backing was changed behind the cache:
-// truncated, punched, removed. The backing is changed first, then Invalidate is called, then the
-// change is acknowledged. A fill or a publication under way on the object does not enter the cache
-// after it. Loans that are out stay as they are.
+// Invalidate drops what is cached of the range, because the backing was changed behind the
+// cache: truncated, punched, removed. The backing is changed first, then Invalidate is
+// called, then the change is acknowledged. A fill or a publication under way on the object
+// does not enter the cache after it. Loans that are out stay as they are.
 func (c *Cache) Invalidate(id Key, off, length int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,8 +2,8 @@ package unifier
 
 import "github.com/sluice-storage/sluice/mem"
 
-// object is what the cache knows of one object. It is in Cache.objects while it has units, claims
-// or somebody at work on it. All fields are guarded by Cache.mu.
+// object is what the cache knows of one object. It is in Cache.objects while it has units,
+// claims or somebody at work on it. All fields are guarded by Cache.mu.
 type object struct {
 	id     Key
 	units  map[int64]*unit
@@ -12,8 +12,9 @@ type object struct {
 	busy   int    // fills and publications that hold on to the object
 }
 
-// unit is one version of one unit of an object. A publication makes a new version and never changes
-// one that is lent. Guarded by Cache.mu, except that buf is set by the fill before it ends.
+// unit is one version of one unit of an object. A publication makes a new version and never
+// changes one that is lent. Guarded by Cache.mu, except that buf is set by the fill before it
+// ends.
 type unit struct {
 	obj       *object
 	index     int64
@@ -43,8 +44,8 @@ func (c *Cache) tidyLocked(o *object) {
 	}
 }
 
-// eachLocked calls fn for the units that touch the range. It walks whichever is shorter, the range
-// or the object's units. fn may drop the unit.
+// eachLocked calls fn for the units that touch the range. It walks whichever is shorter, the
+// range or the object's units. fn may drop the unit.
 func (c *Cache) eachLocked(o *object, off, length int64, fn func(*unit)) {
 	if o == nil || length <= 0 || off < 0 {
 		return
