@@ -40,7 +40,12 @@ func (r *recorder) Fatalf(f string, a ...any) { r.Errorf(f, a...); runtime.Goexi
 func (r *recorder) Fatal(a ...any)            { r.Error(a...); runtime.Goexit() }
 func (r *recorder) Logf(string, ...any)       {}
 func (r *recorder) Log(...any)                {}
-func (r *recorder) Failed() bool              { r.mu.Lock(); defer r.mu.Unlock(); return len(r.texts) > 0 }
+
+func (r *recorder) Failed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.texts) > 0
+}
 
 // failures runs one case on its own goroutine, since a fatal failure ends it.
 func failures(t *testing.T, c kvtest.Case, cfg kvtest.Config) []string {
@@ -103,10 +108,12 @@ func config(defect func(b *broken)) kvtest.Config {
 	}
 }
 
-// quickRapid makes rapid neither look for short runs nor write files when it finds a planted
-// defect.
-func quickRapid(t *testing.T) {
-	for name, value := range map[string]string{"rapid.shrinktime": "0s", "rapid.nofailfile": "true"} {
+// eagerRapid makes rapid try long enough to find every planted defect, and then neither look for
+// a shorter run nor write a file.
+func eagerRapid(t *testing.T) {
+	for name, value := range map[string]string{
+		"rapid.checks": "2000", "rapid.shrinktime": "0s", "rapid.nofailfile": "true",
+	} {
 		old := flag.Lookup(name).Value.String()
 		if err := flag.Set(name, value); err != nil {
 			t.Fatal(err)
@@ -116,7 +123,7 @@ func quickRapid(t *testing.T) {
 }
 
 func TestTheSuiteNoticesPlantedDefects(t *testing.T) {
-	quickRapid(t)
+	eagerRapid(t)
 	cases := map[string]kvtest.Case{}
 	for _, c := range kvtest.Cases() {
 		cases[c.Name] = c
@@ -223,7 +230,8 @@ func effectDefects() []defect {
 		{"snapshots follow the store", func(b *broken) {
 			b.snapshot = func(s *memkv.Store) kv.Snapshot { return &live{s.Snapshot(), s} }
 		}, []string{"snapshot/never-changes", "snapshot/many", "model/random"}},
-		{"snapshots lag behind", lag, []string{"snapshot/sees-returned-commits", "race/linearizable"}},
+		{"snapshots lag behind", lag,
+			[]string{"snapshot/sees-returned-commits", "race/linearizable"}},
 		{"scans ignore their end", func(b *broken) {
 			b.snapshot = func(s *memkv.Store) kv.Snapshot { return endless{s.Snapshot()} }
 		}, []string{"snapshot/scan-bounds"}},

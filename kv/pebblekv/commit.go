@@ -3,7 +3,6 @@ package pebblekv
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -151,12 +150,10 @@ func setVersion(b *pebble.Batch, key string, v kv.Version) {
 }
 
 // write hands b to pebble: in the log and visible, but not yet durable. With sync, the durability
-// is under way and finish must be called. On an error the store is read-only.
-func (s *Store) write(b *pebble.Batch, sync bool) (err error) {
-	if s.wedged {
-		return s.guard.err()
-	}
-	defer s.recoverWrite(&err)
+// is under way and finish must be called. On an error the store is read-only. The caller has the
+// turn.
+func (s *Store) write(b *pebble.Batch, sync bool) error {
+	var err error
 	if sync {
 		err = s.db.ApplyNoSyncWait(b, pebble.Sync)
 	} else {
@@ -165,32 +162,19 @@ func (s *Store) write(b *pebble.Batch, sync bool) (err error) {
 	if err != nil {
 		s.guard.freeze(err)
 	}
-	// Pebble reports some failures to its logger alone, which freezes the guard. A failure
-	// elsewhere that came in between is reported, too: whether b will be durable is unknown then.
+	// Whatever failed, here or elsewhere at the same time: if b will be durable is unknown then.
 	return s.guard.err()
 }
 
-// recoverWrite turns a panic of pebble, its answer to a failed log, into an error. Its commit
-// pipeline stays locked behind that.
-func (s *Store) recoverWrite(err *error) {
-	if p := recover(); p != nil {
-		s.wedged = true
-		cause, ok := p.(error)
-		if !ok {
-			cause = fmt.Errorf("%v", p)
-		}
-		s.guard.freeze(cause)
-		*err = s.guard.err()
-	}
-}
-
 // finish waits until b is durable, if sync, and gives it back. Commits that wait here at the same
-// time share one flush of the log.
+// time share one flush of the log. A log that failed seems to succeed to pebble; the guard knows.
 func (s *Store) finish(b *pebble.Batch, sync bool) error {
 	if sync {
 		if err := b.SyncWait(); err != nil {
 			s.guard.freeze(err)
-			return s.guard.err()
+		}
+		if err := s.guard.err(); err != nil {
+			return err
 		}
 	}
 	return errs.Wrap(opCommit, "", b.Close())

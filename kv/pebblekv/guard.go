@@ -3,6 +3,7 @@ package pebblekv
 import (
 	"io"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -11,14 +12,18 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 )
 
-// refusalPause slows down refused writes. Pebble repeats failed flushes at once and for ever;
-// with the pause that costs nothing.
+// refusalPause slows down files that are refused. Pebble repeats a failed flush at once and for
+// ever; with the pause that costs nothing.
 const refusalPause = 100 * time.Millisecond
 
 // guard is the file system under pebble. The first write, sync or change of a directory that
 // fails freezes it: from then on every change is refused. So nothing is ever built on top of
 // unknown state (after a failed fsync, what the kernel holds is not what the disk has), and the
 // directory stays as a crash at that moment would have left it. Reading goes on.
+//
+// Pebble ends the process when its log fails, or the directory around it. Those failures are kept
+// from it: once frozen, what it writes to the log goes nowhere and seems to succeed. So the
+// guard, and not pebble, is what a commit asks whether it is durable.
 type guard struct {
 	vfs.FS
 	frozen atomic.Pointer[frozen]
@@ -32,10 +37,9 @@ func newGuard(fs vfs.FS) *guard { return &guard{FS: fs, done: make(chan struct{}
 
 // freeze stops all changes. The first cause is kept.
 func (g *guard) freeze(cause error) {
-	if !g.frozen.CompareAndSwap(nil, &frozen{cause}) {
-		return
+	if g.frozen.CompareAndSwap(nil, &frozen{cause}) {
+		close(g.done)
 	}
-	close(g.done)
 }
 
 // err is the reason why the store is read-only, or nil. Its kind is errs.NoSpace or errs.IO.
@@ -52,53 +56,52 @@ func (g *guard) err() error {
 		"opened again (free space or replace the disk first): %w", f.err)
 }
 
-// allowed refuses a change once frozen.
-func (g *guard) allowed() error {
-	err := g.err()
-	if err != nil {
-		time.Sleep(refusalPause)
+// change makes a change unless frozen, and freezes if it fails.
+func (g *guard) change(f func() error) error {
+	if err := g.err(); err != nil {
+		return err
 	}
-	return err
-}
-
-// changed notes the outcome of a change.
-func (g *guard) changed(err error) error {
+	err := f()
 	if err != nil {
 		g.freeze(err)
 	}
 	return err
 }
 
-func (g *guard) file(f vfs.File, err error) (vfs.File, error) {
-	if g.changed(err) != nil {
-		return nil, err
+// open is change for a file that will be written.
+func (g *guard) open(name string, f func() (vfs.File, error)) (vfs.File, error) {
+	log := strings.HasSuffix(name, ".log")
+	if g.err() != nil && !log {
+		time.Sleep(refusalPause)
 	}
-	return &guardedFile{f, g}, nil
+	var file vfs.File
+	err := g.change(func() (err error) {
+		file, err = f()
+		return err
+	})
+	switch {
+	case err != nil && !log:
+		return nil, err
+	case err != nil:
+		file = nowhere{}
+	}
+	return &guardedFile{File: file, g: g, silent: log}, nil
 }
 
 // The methods of vfs.FS that change something.
 
 func (g *guard) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	if err := g.allowed(); err != nil {
-		return nil, err
-	}
-	return g.file(g.FS.Create(name, c))
+	return g.open(name, func() (vfs.File, error) { return g.FS.Create(name, c) })
 }
 
 func (g *guard) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	if err := g.allowed(); err != nil {
-		return nil, err
-	}
-	return g.file(g.FS.ReuseForWrite(from, to, c))
+	return g.open(to, func() (vfs.File, error) { return g.FS.ReuseForWrite(from, to, c) })
 }
 
 func (g *guard) OpenReadWrite(
 	name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption,
 ) (vfs.File, error) {
-	if err := g.allowed(); err != nil {
-		return nil, err
-	}
-	return g.file(g.FS.OpenReadWrite(name, c, opts...))
+	return g.open(name, func() (vfs.File, error) { return g.FS.OpenReadWrite(name, c, opts...) })
 }
 
 // OpenDir is for syncing a directory; failing to open it changes nothing yet.
@@ -107,48 +110,38 @@ func (g *guard) OpenDir(name string) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &guardedFile{f, g}, nil
+	return &guardedFile{File: f, g: g, silent: true}, nil
 }
 
 func (g *guard) Link(from, to string) error {
-	if err := g.allowed(); err != nil {
-		return err
-	}
-	return g.changed(g.FS.Link(from, to))
+	return g.change(func() error { return g.FS.Link(from, to) })
 }
 
 func (g *guard) Rename(from, to string) error {
-	if err := g.allowed(); err != nil {
-		return err
-	}
-	return g.changed(g.FS.Rename(from, to))
+	return g.change(func() error { return g.FS.Rename(from, to) })
 }
 
 func (g *guard) MkdirAll(dir string, perm os.FileMode) error {
-	if err := g.allowed(); err != nil {
-		return err
-	}
-	return g.changed(g.FS.MkdirAll(dir, perm))
+	return g.change(func() error { return g.FS.MkdirAll(dir, perm) })
 }
 
 // Remove and RemoveAll are refused once frozen, but their failure only leaves a file behind.
 
 func (g *guard) Remove(name string) error {
-	if err := g.allowed(); err != nil {
+	if err := g.err(); err != nil {
 		return err
 	}
 	return g.FS.Remove(name)
 }
 
 func (g *guard) RemoveAll(name string) error {
-	if err := g.allowed(); err != nil {
+	if err := g.err(); err != nil {
 		return err
 	}
 	return g.FS.RemoveAll(name)
 }
 
-// Lock is asked by pebble. The directory is locked already, and is released by unlock alone, so
-// that this works even when pebble cannot be closed any more.
+// Lock is asked by pebble. The directory is locked already, by lock.
 func (g *guard) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
 
 // lock takes the lock file. Called once, before pebble is opened.
@@ -164,43 +157,55 @@ func (g *guard) Unwrap() vfs.FS { return g.FS }
 // guardedFile is a file open for writing, or a directory.
 type guardedFile struct {
 	vfs.File
-	g *guard
+	g      *guard
+	silent bool // failures freeze the guard but are not told to pebble
+}
+
+func (f *guardedFile) change(do func() error) error {
+	if err := f.g.change(do); !f.silent {
+		return err
+	}
+	return nil
 }
 
 func (f *guardedFile) Write(p []byte) (int, error) {
-	if err := f.g.allowed(); err != nil {
-		return 0, err
-	}
-	n, err := f.File.Write(p)
-	return n, f.g.changed(err)
-}
-
-func (f *guardedFile) WriteAt(p []byte, at int64) (int, error) {
-	if err := f.g.allowed(); err != nil {
-		return 0, err
-	}
-	n, err := f.File.WriteAt(p, at)
-	return n, f.g.changed(err)
-}
-
-func (f *guardedFile) Sync() error {
-	if err := f.g.allowed(); err != nil {
+	n := len(p)
+	err := f.change(func() (err error) {
+		n, err = f.File.Write(p)
 		return err
+	})
+	if f.silent {
+		n = len(p)
 	}
-	return f.g.changed(f.File.Sync())
+	return n, err
 }
 
-func (f *guardedFile) SyncData() error {
-	if err := f.g.allowed(); err != nil {
+func (f *guardedFile) Sync() error { return f.change(f.File.Sync) }
+
+func (f *guardedFile) SyncData() error { return f.change(f.File.SyncData) }
+
+func (f *guardedFile) SyncTo(length int64) (full bool, err error) {
+	err = f.change(func() (err error) {
+		full, err = f.File.SyncTo(length)
 		return err
-	}
-	return f.g.changed(f.File.SyncData())
+	})
+	return full, err
 }
 
-func (f *guardedFile) SyncTo(length int64) (bool, error) {
-	if err := f.g.allowed(); err != nil {
-		return false, err
+// WriteAt is used for no file that pebble must not see failing.
+func (f *guardedFile) WriteAt(p []byte, at int64) (n int, err error) {
+	err = f.g.change(func() (err error) {
+		n, err = f.File.WriteAt(p, at)
+		return err
+	})
+	return n, err
+}
+
+// Close of a file has nothing left to lose: what counts was synced.
+func (f *guardedFile) Close() error {
+	err := f.File.Close()
+	if f.silent {
+		return nil
 	}
-	full, err := f.File.SyncTo(length)
-	return full, f.g.changed(err)
+	return err
 }

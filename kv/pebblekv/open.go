@@ -24,7 +24,7 @@ func Open(opt Options) (*Store, error) {
 	s := &Store{
 		opt:    opt,
 		guard:  newGuard(opt.FS),
-		queue:  newQueue(),
+		queue:  newQueue(opt.MemtableBytes),
 		turn:   make(chan struct{}, 1),
 		replay: engine.NewReplay(kv.ReplayWindow),
 	}
@@ -155,19 +155,13 @@ func (s *Store) Close() error {
 	return err
 }
 
-// shut closes pebble and releases the directory. If pebble's commit pipeline is locked for good,
-// only the directory is released: it is frozen, so that what stays behind can do no harm.
-func (s *Store) shut() (err error) {
-	defer func() {
-		if e := s.guard.unlock(); err == nil && e != nil {
-			err = errs.Wrap("pebblekv.Close", s.opt.Dir, e)
-		}
-	}()
-	if s.wedged {
-		return s.guard.err()
+// shut closes pebble and releases the directory.
+func (s *Store) shut() error {
+	err := s.db.Close()
+	if e := s.guard.unlock(); err == nil {
+		err = e
 	}
-	defer s.recoverWrite(&err)
-	return errs.Wrap("pebblekv.Close", s.opt.Dir, s.db.Close())
+	return errs.Wrap("pebblekv.Close", s.opt.Dir, err)
 }
 
 // openError gives pebble's error a kind. Pebble tells versions apart only in words.

@@ -34,7 +34,7 @@ const (
 	// per million commits, and a crash burns at most so many of 2^64 numbers.
 	reserve = 1 << 20
 
-	// queuedMax is how many full memtables may wait for being written out before commits wait,
+	// queuedMax is how many memtables' worth may wait for being written out before commits wait,
 	// too. With the one being filled this bounds them to 4 * MemtableBytes.
 	queuedMax = 3
 
@@ -127,7 +127,6 @@ type Store struct {
 	ceiling kv.Version // numbers up to here are set aside on disk
 	replay  *engine.Replay
 	changes *engine.Changes
-	wedged  bool // a panic left pebble's commit pipeline locked; it must not be entered any more
 }
 
 // pebbleOptions fits pebble to metadata: small values, many point reads of keys that do not

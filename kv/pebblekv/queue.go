@@ -5,28 +5,46 @@ import (
 	"sync"
 )
 
-// queue counts the full memtables that wait for being written out, from pebble's events, so that
+// firstMemtableBytes is what pebble starts with; each memtable is twice the one before, up to the
+// configured size.
+const firstMemtableBytes = 256 << 10
+
+// queue follows the full memtables that wait for being written out, by pebble's events, so that
 // commits can wait in front of pebble when the disk does not keep up.
+//
+// It counts bytes, not memtables: pebble leaves small ones waiting until they are half a memtable
+// together. Once the limit here is reached, a flush is under way for long.
 type queue struct {
-	mu    sync.Mutex
-	full  int
-	moved chan struct{} // closed and replaced when full shrinks
+	size int // of a memtable, at most
+
+	mu     sync.Mutex
+	active int           // size of the one that is being filled
+	full   []int         // sizes of those that wait, the oldest first
+	bytes  int           // sum of full
+	moved  chan struct{} // closed and replaced when bytes shrinks
 }
 
-func newQueue() *queue { return &queue{moved: make(chan struct{})} }
+func newQueue(memtableBytes int) *queue {
+	return &queue{size: memtableBytes, active: firstMemtableBytes, moved: make(chan struct{})}
+}
 
 // rotated: pebble started a log, and with it a memtable; the one before is full.
 func (q *queue) rotated() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.full++
+	q.full = append(q.full, q.active)
+	q.bytes += q.active
+	q.active = min(2*q.active, q.size)
 }
 
-// flushed: n memtables were written out.
+// flushed: the n oldest memtables were written out.
 func (q *queue) flushed(n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.full = max(0, q.full-n)
+	for ; n > 0 && len(q.full) > 0; n-- {
+		q.bytes -= q.full[0]
+		q.full = q.full[1:]
+	}
 	close(q.moved)
 	q.moved = make(chan struct{})
 }
@@ -35,14 +53,14 @@ func (q *queue) flushed(n int) {
 func (q *queue) reset() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.full = 0
+	q.full, q.bytes = nil, 0
 }
 
 // wait returns when there is room, or the caller gave up, or the store failed (closed failed).
 func (q *queue) wait(ctx context.Context, failed <-chan struct{}) {
 	for {
 		q.mu.Lock()
-		full, moved := q.full >= queuedMax, q.moved
+		full, moved := q.bytes >= queuedMax*q.size, q.moved
 		q.mu.Unlock()
 		if !full {
 			return
