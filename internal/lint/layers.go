@@ -60,7 +60,7 @@ func table() []layer {
 		{"client", []string{
 			"fabric", "iod", "iod/remote", "mem", "meta", "meta/remote", "mover", "msg", "stripe"}},
 		{"client/...", []string{"client", "fabric", "mem", "meta", "msg", "stripe"}},
-		{"mount", []string{"client", "meta"}},
+		{"mount", []string{"client", "meta", "stripe"}}, // stripe: extents, as the client tells them
 		{"nbd", nil},
 		{"nbd/volumeexport", []string{"client", "nbd", "stripe"}},
 		{"nbd/...", []string{"nbd"}},

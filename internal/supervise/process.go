@@ -71,7 +71,7 @@ func (p *process) run(cmd *exec.Cmd) {
 		_ = cmd.Wait() // the state says more than the error
 		exit := p.exitOf(cmd, began)
 		p.group.opts.Logger.Info("ended", "process", p.spec.Name, "pid", exit.PID, "how", exit.How())
-		if p.isStopping() {
+		if p.isStopping() || p.spec.MayEnd && exit.well() {
 			p.group.change(func() { p.note.ended(exit, Stopped) })
 			return
 		}

@@ -55,6 +55,9 @@ type Exit struct {
 // Ran is how long the process lived.
 func (e Exit) Ran() time.Duration { return time.Duration(e.RanMs) * time.Millisecond }
 
+// well tells whether the process ended as it should.
+func (e Exit) well() bool { return e.PID != 0 && e.Code == 0 && e.Signal == "" }
+
 // How is the exit in words.
 func (e Exit) How() string {
 	switch {

@@ -39,6 +39,9 @@ type Spec struct {
 	// StopMax is how long the process may take after SIGTERM before SIGKILL. Default 10 s.
 	StopMax time.Duration
 
+	// MayEnd: exit code 0 is an end that was wished for; the process is not started again.
+	MayEnd bool
+
 	// DeathSignal is what the kernel sends to the process when the supervisor dies. Default SIGKILL.
 	DeathSignal syscall.Signal
 }

@@ -153,6 +153,30 @@ func TestKilledProcessComesBack(t *testing.T) {
 	stop(t, g)
 }
 
+func TestMayEnd(t *testing.T) {
+	g, file := group(t)
+	for name, role := range map[string]string{"good": "fail:0", "bad": "fail:1"} {
+		s := spec(name, role, "")
+		s.MayEnd = true
+		if err := g.Start(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	status := func(s State, name string) Process {
+		for _, p := range s.Processes {
+			if p.Name == name {
+				return p
+			}
+		}
+		return Process{}
+	}
+	await(t, file, "one end and one restart", func(s State) bool {
+		good, bad := status(s, "good"), status(s, "bad")
+		return good.Status == Stopped && good.Restarts == 0 && bad.Restarts > 0
+	})
+	stop(t, g)
+}
+
 func TestStopsInOrder(t *testing.T) {
 	g, _ := group(t)
 	out := filepath.Join(t.TempDir(), "out")

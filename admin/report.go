@@ -1,0 +1,69 @@
+// Package admin is how a cluster looks to the people who run it: one report of its processes,
+// servers, space and counters, as JSON for programs and as text for people.
+//
+// It asks nobody: whoever makes a report fills it in.
+//
+// Read report.go first, then text.go.
+package admin
+
+import (
+	"time"
+
+	"github.com/sluice-storage/sluice/internal/supervise"
+)
+
+// Report is what `sluice status` tells. What could not be found out is empty, and Problems says
+// why.
+type Report struct {
+	Cluster  string    `json:"cluster"` // its id
+	Dir      string    `json:"dir"`
+	URL      string    `json:"url"` // empty while the metadata service has no address
+	Mount    string    `json:"mount,omitempty"`
+	Running  bool      `json:"running"`
+	PID      int       `json:"pid,omitempty"` // of the process that supervises
+	Since    time.Time `json:"since,omitzero"`
+	Problems []string  `json:"problems,omitempty"`
+
+	Processes []supervise.Process `json:"processes"`
+	Servers   []Server            `json:"servers"`
+	Volumes   int                 `json:"volumes"`
+	Space     Space               `json:"space"`
+}
+
+// Space is the room of all servers together.
+type Space struct {
+	Total int64 `json:"total"`
+	Free  int64 `json:"free"`
+	Files int64 `json:"files"`
+}
+
+// Server is one I/O server.
+type Server struct {
+	ID       uint32    `json:"id"`
+	Addr     string    `json:"addr"`
+	Up       bool      `json:"up"` // the metadata service hears of it
+	LastSeen time.Time `json:"last_seen"`
+	Total    int64     `json:"total"`
+	Free     int64     `json:"free"`
+	Verifier uint64    `json:"verifier"`          // changes when unsynced writes may be lost
+	Provider string    `json:"provider"`          // what carries data to it
+	Uptime   int64     `json:"uptime_ms"`         // 0: it did not answer
+	Counts   []Count   `json:"counts,omitempty"`  // in the server's order
+	Problem  string    `json:"problem,omitempty"` // why it did not answer
+}
+
+// Count is one named number.
+type Count struct {
+	Name  string `json:"name"`
+	Value uint64 `json:"value"`
+}
+
+// Count finds a number by its name; 0 if there is none.
+func (s *Server) Count(name string) uint64 {
+	for _, c := range s.Counts {
+		if c.Name == name {
+			return c.Value
+		}
+	}
+	return 0
+}

@@ -1,0 +1,131 @@
+package admin
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/sluice-storage/sluice/internal/supervise"
+)
+
+// WriteText prints the report for people. now is what ages are counted from.
+func (r *Report) WriteText(w io.Writer, now time.Time) error {
+	b := &strings.Builder{}
+	r.head(b, now)
+	if len(r.Processes) > 0 {
+		r.processes(b, now)
+	}
+	if len(r.Servers) > 0 {
+		r.servers(b)
+	}
+	for _, p := range r.Problems {
+		fmt.Fprintf(b, "\n! %s\n", p)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (r *Report) head(b *strings.Builder, now time.Time) {
+	state := "not running"
+	if r.Running {
+		state = fmt.Sprintf("running for %s, supervised by process %d", Age(now.Sub(r.Since)), r.PID)
+	}
+	fmt.Fprintf(b, "cluster %s: %s\n", r.Cluster, state)
+	for _, line := range []struct{ name, value string }{
+		{"url", r.URL}, {"mount", r.Mount}, {"folder", r.Dir},
+	} {
+		if line.value != "" {
+			fmt.Fprintf(b, "%-7s %s\n", line.name, line.value)
+		}
+	}
+	if r.Space.Total > 0 {
+		fmt.Fprintf(b, "%-7s %s free of %s, %d files, %d volumes\n", "space",
+			Bytes(r.Space.Free), Bytes(r.Space.Total), r.Space.Files, r.Volumes)
+	}
+}
+
+func (r *Report) processes(b *strings.Builder, now time.Time) {
+	b.WriteString("\n")
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "PROCESS\tPID\tSTATUS\tFOR\tRESTARTS\tLAST EXIT")
+	for _, p := range r.Processes {
+		pid, age := "-", "-"
+		if p.Status == supervise.Running {
+			pid, age = strconv.Itoa(p.PID), Age(now.Sub(p.Since))
+		}
+		last := "-"
+		if n := len(p.Exits); n > 0 {
+			e := p.Exits[n-1]
+			last = fmt.Sprintf("%s, %s ago", e.How(), Age(now.Sub(e.At)))
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\n", p.Name, pid, p.Status, age, p.Restarts, last)
+	}
+	_ = t.Flush() // a Builder takes everything
+}
+
+func (r *Report) servers(b *strings.Builder) {
+	b.WriteString("\n")
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "SERVER\tADDRESS\tSTATE\tVIA\tFREE\tREADS\tWRITES\tREAD\tWRITTEN\tCACHED\t"+
+		"HITS\tERRORS")
+	for _, s := range r.Servers {
+		state := "down"
+		switch {
+		case s.Up && s.Problem == "":
+			state = "up"
+		case s.Up:
+			state = "silent"
+		}
+		fmt.Fprintf(t, "iod%d\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%d\n", s.ID, s.Addr, state,
+			s.Provider, Bytes(s.Free), s.Count("requests_read"), s.Count("requests_write"),
+			Bytes(int64(s.Count("read_bytes"))), Bytes(int64(s.Count("write_bytes"))),
+			Bytes(int64(s.Count("cache_bytes"))), s.hits(), s.Count("errors"))
+	}
+	_ = t.Flush()
+	for _, s := range r.Servers {
+		if s.Problem != "" {
+			fmt.Fprintf(b, "! iod%d: %s\n", s.ID, s.Problem)
+		}
+	}
+}
+
+func (s *Server) hits() string {
+	hits, misses := s.Count("cache_hits"), s.Count("cache_misses")
+	if hits+misses == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f%%", 100*float64(hits)/float64(hits+misses))
+}
+
+// Bytes is a number of bytes for people: 1.5 MiB.
+func Bytes(n int64) string {
+	if n < 1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	v, unit := float64(n), ""
+	for _, unit = range []string{"KiB", "MiB", "GiB", "TiB", "PiB"} {
+		v /= 1024
+		if v < 1024 {
+			break
+		}
+	}
+	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0") + " " + unit
+}
+
+// Age is a duration for people: the two largest units.
+func Age(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return d.Round(time.Second).String()
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd%dh", int(d.Hours())/24, int(d.Hours())%24)
+}
