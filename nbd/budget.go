@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-storage/sluice/internal/invariant"
 )
 
-// budget hands out bytes up to a bound, first come first served: a large request is not overtaken by
-// small ones for ever, and who waits is woken exactly when its bytes are there.
+// budget hands out bytes up to a bound, first come first served: a large request is not overtaken
+// by small ones for ever, and who waits is woken exactly when its bytes are there.
 type budget struct {
 	limit int64
 

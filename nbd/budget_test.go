@@ -64,7 +64,8 @@ func TestBudgetNeverExceeded(t *testing.T) {
 		wg.Go(func() {
 			for j := range 200 {
 				n := int64(1 + (i*31+j*17)%100)
-				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(j%3)*time.Millisecond)
+				wait := time.Duration(j%3) * time.Millisecond
+				ctx, cancel := context.WithTimeout(context.Background(), wait)
 				if b.acquire(ctx, n) == nil {
 					b.release(n)
 				}
@@ -82,7 +83,8 @@ func TestPoolClasses(t *testing.T) {
 	p := &pool{idleMax: 1 << 20}
 	for _, n := range []int{1, 4095, 4096, 4097, 65536, 65537, 1 << 20, 64 << 20} {
 		buf := p.get(n)
-		if len(buf) != n || int64(cap(buf)) != classBytes(n) || classBytes(n) >= 2*int64(max(n, 4096)) {
+		most := 2 * int64(max(n, 4096))
+		if len(buf) != n || int64(cap(buf)) != classBytes(n) || classBytes(n) >= most {
 			t.Errorf("get(%d): %d of %d, class %d", n, len(buf), cap(buf), classBytes(n))
 		}
 		p.put(buf)

@@ -1,7 +1,7 @@
 package nbd
 
-// flagsOf are the flags that a command takes. FUA passes everywhere: the protocol has servers accept
-// it on all commands.
+// flagsOf are the flags that a command takes. FUA passes everywhere: the protocol has servers
+// accept it on all commands.
 func flagsOf(cmd uint16) uint16 {
 	switch cmd {
 	case cmdRead:
@@ -97,8 +97,8 @@ func (c *conn) extentsMax(h *header) int {
 	return 4095 // with the context's number this fills 32 KiB
 }
 
-// runsInline tells whether the reading goroutine runs the request itself. It must not when the export
-// may keep it waiting.
+// runsInline tells whether the reading goroutine runs the request itself. It must not when the
+// export may keep it waiting.
 func (c *conn) runsInline(req *request) bool {
 	o := c.open
 	switch req.cmd {

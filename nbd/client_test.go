@@ -82,7 +82,8 @@ func greeted(tb testing.TB, s *Server) *client {
 	return c
 }
 
-// ready is a connection in transmission on the named export, structured with base:allocation or plain.
+// ready is a connection in transmission on the named export, structured with base:allocation or
+// plain.
 func ready(tb testing.TB, s *Server, name string, structured bool) *client {
 	tb.Helper()
 	c := greeted(tb, s)
@@ -317,7 +318,9 @@ func (c *client) do(cmd, flags uint16, off uint64, length uint32, payload []byte
 }
 
 // want does a request and checks its error.
-func (c *client) want(errno uint32, cmd, flags uint16, off uint64, n uint32, payload []byte) answer {
+func (c *client) want(
+	errno uint32, cmd, flags uint16, off uint64, n uint32, payload []byte,
+) answer {
 	c.tb.Helper()
 	a := c.do(cmd, flags, off, n, payload)
 	if a.errno != errno {

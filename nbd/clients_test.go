@@ -19,8 +19,8 @@ import (
 	"github.com/sluice-storage/sluice/nbd/memexport"
 )
 
-// The tests here let clients that we did not write talk to a server in this process. They fail where
-// a client is not installed, unless SLUICE_SKIP_CLIENTS is set.
+// The tests here let clients that we did not write talk to a server in this process. They fail
+// where a client is not installed, unless SLUICE_SKIP_CLIENTS is set.
 
 const diskBytes = 32 << 20
 
@@ -67,9 +67,10 @@ func newSite(t *testing.T, network string) *site {
 		nbd.Entry{Name: "memory", Keep: true, Open: func(context.Context) (nbd.Export, error) {
 			return memexport.New(diskBytes)
 		}},
-		nbd.Entry{Name: "file", Description: "a disk", Open: func(context.Context) (nbd.Export, error) {
-			return fileexport.Open(fileexport.Options{Path: disk})
-		}})
+		nbd.Entry{Name: "file", Description: "a disk",
+			Open: func(context.Context) (nbd.Export, error) {
+				return fileexport.Open(fileexport.Options{Path: disk})
+			}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,13 +181,14 @@ func TestNbdinfo(t *testing.T) {
 			t.Fatalf("%+v", info)
 		}
 		e := info.Exports[0]
-		for _, can := range []string{"cache", "df", "fast_zero", "flush", "fua", "multi_conn", "trim", "zero"} {
+		for _, can := range strings.Fields("cache df fast_zero flush fua multi_conn trim zero") {
 			if e["can_"+can] != true {
 				t.Errorf("can_%s is %v", can, e["can_"+can])
 			}
 		}
 		if e["export-size"] != float64(diskBytes) || e["is_read_only"] != false ||
-			e["block_size_maximum"] != float64(32<<20) || fmt.Sprint(e["contexts"]) != "[base:allocation]" {
+			e["block_size_maximum"] != float64(32<<20) ||
+			fmt.Sprint(e["contexts"]) != "[base:allocation]" {
 			t.Errorf("%v", e)
 		}
 		list := s.run("nbdinfo", "--list", "--json", uri)
@@ -204,7 +206,8 @@ func TestNbdinfoMap(t *testing.T) {
 			Type           int
 		}
 		var got []extent
-		if err := json.Unmarshal([]byte(s.run("nbdinfo", "--map", "--json", uri)), &got); err != nil {
+		out := s.run("nbdinfo", "--map", "--json", uri)
+		if err := json.Unmarshal([]byte(out), &got); err != nil {
 			t.Fatal(err)
 		}
 		want := []extent{
@@ -248,7 +251,8 @@ func TestQemuImg(t *testing.T) {
 		s.run("qemu-img", "convert", "-W", "-m", "16", "-f", "raw", "-O", "raw", uri, back)
 		s.sameFiles(image, back)
 		s.run("qemu-img", "bench", "-f", "raw", "-c", "2000", "-d", "32", "-s", "4096", uri)
-		s.run("qemu-img", "bench", "-w", "--flush-interval=100", "-f", "raw", "-c", "1000", "-d", "16", uri)
+		s.run("qemu-img", "bench", "-w", "--flush-interval=100", "-f", "raw", "-c", "1000",
+			"-d", "16", uri)
 	})
 }
 
@@ -260,7 +264,8 @@ func TestQemuIO(t *testing.T) {
 			"write -z 512k 64k", "read -P 0 512k 64k", "write -z -u 2M 256k", "read -P 0 2M 256k",
 			"write -z -f 0 128k", "read -P 0 0 128k", "read -P 1 128k 384k",
 			"discard 2M 1M", "flush", "write -P 9 31M 1M", "flush", "read -P 9 31M 1M",
-			"writev -P 5 5M 4k 8k 64k", "readv -P 5 5M 64k 8k 4k", "write -P 6 4097 511", "read -P 6 4097 511",
+			"writev -P 5 5M 4k 8k 64k", "readv -P 5 5M 64k 8k 4k",
+			"write -P 6 4097 511", "read -P 6 4097 511",
 		}
 		args := []string{"-f", "raw", "-t", "none"}
 		for _, c := range commands {
@@ -270,7 +275,8 @@ func TestQemuIO(t *testing.T) {
 		if strings.Contains(strings.ToLower(out), "fail") || strings.Contains(out, "error") {
 			t.Errorf("%s", out)
 		}
-		if st := s.srv.Stats(); st.Flushes == 0 || st.Zeroes < 3 || st.Trims == 0 || st.Writes == 0 {
+		st := s.srv.Stats()
+		if st.Flushes == 0 || st.Zeroes < 3 || st.Trims == 0 || st.Writes == 0 {
 			t.Errorf("not everything arrived: %+v", st)
 		}
 	})
@@ -283,8 +289,9 @@ func TestFioVerify(t *testing.T) {
 			{"--rw=write", "--bs=1M", "--iodepth=4"},
 			{"--rw=randrw", "--bs=4k", "--iodepth=32", "--fsync=64"},
 		} {
-			s.run("fio", append([]string{"--name=verify", "--ioengine=nbd", "--uri=" + uri, "--size=16M",
-				"--verify=crc32c", "--verify_fatal=1", "--output=fio.out"}, job...)...)
+			args := []string{"--name=verify", "--ioengine=nbd", "--uri=" + uri, "--size=16M",
+				"--verify=crc32c", "--verify_fatal=1", "--output=fio.out"}
+			s.run("fio", append(args, job...)...)
 		}
 	})
 }

@@ -49,12 +49,12 @@ func appendSimple(p []byte, errno uint32, cookie uint64) []byte {
 //	| magic  | flags | type | cookie | length |  length bytes
 //	+--------+-------+------+--------+--------+
 //
-// of which OFFSET_DATA begins with an offset u64, OFFSET_HOLE is offset u64 and size u32, BLOCK_STATUS
-// begins with a context u32, ERROR is error u32, message length u16, message, and for ERROR_OFFSET an
-// offset u64 at the end.
+// of which OFFSET_DATA begins with an offset u64, OFFSET_HOLE is offset u64 and size u32,
+// BLOCK_STATUS begins with a context u32, ERROR is error u32, message length u16, message, and
+// for ERROR_OFFSET an offset u64 at the end.
 const (
 	chunkHeaderBytes = 20
-	chunkPrefixMax   = chunkHeaderBytes + 12                 // the longest header that precedes data
+	chunkPrefixMax   = chunkHeaderBytes + 12                 // the longest that precedes data
 	chunkErrorMax    = chunkHeaderBytes + 6 + messageMax + 8 // the longest error chunk
 )
 
@@ -81,13 +81,14 @@ func appendErrorOffset(p []byte, cookie uint64, errno uint32, message string, of
 	return binary.BigEndian.AppendUint64(p, off)
 }
 
-// An option's header: magic u64, option u32, length u32. Its reply's: magic u64, option u32, type u32,
-// length u32.
+// An option's header: magic u64, option u32, length u32. Its reply's: magic u64, option u32, type
+// u32, length u32.
 const optionBytes = 16
 
 func decodeOption(p []byte) (opt, length uint32, ok bool) {
 	_ = p[optionBytes-1]
-	return binary.BigEndian.Uint32(p[8:]), binary.BigEndian.Uint32(p[12:]), binary.BigEndian.Uint64(p) == magicOption
+	ok = binary.BigEndian.Uint64(p) == magicOption
+	return binary.BigEndian.Uint32(p[8:]), binary.BigEndian.Uint32(p[12:]), ok
 }
 
 func appendOptionReply(p []byte, opt, kind uint32, length int) []byte {
@@ -137,8 +138,8 @@ func (c *cursor) text() string {
 	return string(p)
 }
 
-// validText is the protocol's idea of a string, except that bytes outside of UTF-8 pass: they name no
-// export and are never shown.
+// validText is the protocol's idea of a string, except that bytes outside of UTF-8 pass: they
+// name no export and are never shown.
 func validText(p []byte) bool {
 	if len(p) > stringMax {
 		return false
@@ -171,7 +172,8 @@ func decodeInfo(p []byte) (r infoRequest, ok bool) {
 	return r, true
 }
 
-// metaRequest is the data of LIST_META_CONTEXT and SET_META_CONTEXT: name, u32 count, count queries.
+// metaRequest is the data of LIST_META_CONTEXT and SET_META_CONTEXT: name, u32 count, count
+// queries.
 type metaRequest struct {
 	name    string
 	queries []string

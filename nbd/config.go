@@ -16,24 +16,25 @@ const (
 
 // Config bounds a server. The zero value is a good default.
 type Config struct {
-	// MemoryBytes bounds the payload buffers of all connections together. Default 256 MiB. When it is
-	// used up, connections stop reading requests until replies have left. At least 2*MaxPayload.
+	// MemoryBytes bounds the payload buffers of all connections together. Default 256 MiB. When
+	// it is used up, connections stop reading requests until replies have left. At least
+	// 2*MaxPayload.
 	MemoryBytes int64
 
-	// ConnMemoryBytes bounds the payload buffers of one connection, so that a stalled one cannot hold
-	// all memory. Default a quarter of MemoryBytes. At least 2*MaxPayload.
+	// ConnMemoryBytes bounds the payload buffers of one connection, so that a stalled one cannot
+	// hold all memory. Default a quarter of MemoryBytes. At least 2*MaxPayload.
 	ConnMemoryBytes int64
 
-	// MaxPayload is the largest payload in bytes that is stated to clients, a power of two of at least
-	// 64 KiB. Default 32 MiB, less where MemoryBytes is small. Requests of twice this are served all
-	// the same.
+	// MaxPayload is the largest payload in bytes that is stated to clients, a power of two of at
+	// least 64 KiB. Default 32 MiB, less where MemoryBytes is small. Requests of twice this are
+	// served all the same.
 	MaxPayload int
 
 	// ConnRequests bounds the requests of one connection that are under way. Default 32.
 	ConnRequests int
 
-	// ExportRequests bounds the calls under way in one export, and with it the threads that wait for
-	// its device. Default 128.
+	// ExportRequests bounds the calls under way in one export, and with it the threads that wait
+	// for its device. Default 128.
 	ExportRequests int
 
 	// MaxConns bounds the connections; more are closed on arrival. Default 4096.
@@ -42,8 +43,8 @@ type Config struct {
 	// HandshakeTimeout is how long a client may take to choose an export. Default 1 minute.
 	HandshakeTimeout time.Duration
 
-	// StallTimeout is how long a connection may hold payload memory without taking or sending a byte
-	// while others wait for memory; then it is closed. Default 20 seconds.
+	// StallTimeout is how long a connection may hold payload memory without taking or sending a
+	// byte while others wait for memory; then it is closed. Default 20 seconds.
 	StallTimeout time.Duration
 
 	// DrainGrace is how long Shutdown answers requests of connected clients with ESHUTDOWN, giving

@@ -17,7 +17,8 @@ const (
 	// copying takes less time than waking a worker.
 	inlineBytes = 128 << 10
 
-	// holdBytes is how much reply data may gather before it is sent although more requests are there.
+	// holdBytes is how much reply data may gather before it is sent although more requests are
+	// there.
 	holdBytes = 256 << 10
 
 	lingerMax = 100 * time.Millisecond
@@ -63,6 +64,7 @@ func (c *conn) serve() error {
 	tune(c.nc)
 	c.in.buf = make([]byte, streamBytes)
 	c.deadline(c.srv.cfg.HandshakeTimeout)
+	c.drainIfAsked()
 	h := handshake{c: c}
 	pick, err := h.run()
 	if err != nil {
@@ -81,9 +83,7 @@ func (c *conn) serve() error {
 		c.finishWorkers()
 	}()
 	c.deadline(0)
-	if c.srv.draining.Load() {
-		c.drain() // Shutdown may have set its deadline just before ours was lifted
-	}
+	c.drainIfAsked()
 	err = c.readRequests()
 	reading = false
 	c.finishWorkers()
@@ -96,8 +96,8 @@ func (c *conn) serve() error {
 	return err
 }
 
-// tune prepares a socket: replies leave at once. TCP sizes its buffers by itself better than a fixed
-// number would, unix sockets do not.
+// tune prepares a socket: replies leave at once. TCP sizes its buffers by itself better than a
+// fixed number would, unix sockets do not.
 func tune(nc net.Conn) {
 	switch s := nc.(type) {
 	case *net.TCPConn:
@@ -252,8 +252,8 @@ func (c *conn) worker(req *request) {
 	c.mu.Unlock()
 }
 
-// retireIdleWorkers lets workers go that have nothing to do at this moment, all but one: the reading
-// goroutine may have counted them a moment ago and be about to wait for one.
+// retireIdleWorkers lets workers go that have nothing to do at this moment, all but one: the
+// reading goroutine may have counted them a moment ago and be about to wait for one.
 func (c *conn) retireIdleWorkers() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -294,14 +294,21 @@ func (c *conn) drain() {
 	_ = c.nc.SetReadDeadline(time.Now().Add(c.srv.cfg.DrainGrace))
 }
 
+// drainIfAsked comes after every change of the deadline: Shutdown may have set its own just before.
+func (c *conn) drainIfAsked() {
+	if c.srv.draining.Load() {
+		c.drain()
+	}
+}
+
 // cut ends the connection at once, and cancels its requests.
 func (c *conn) cut() {
 	c.cancel()
 	_ = c.nc.Close() // it may be closed already
 }
 
-// close ends the connection for good, after the last of its goroutines. What a panic left on the way
-// goes back to the server.
+// close ends the connection for good, after the last of its goroutines. What a panic left on the
+// way goes back to the server.
 func (c *conn) close() {
 	c.cut()
 	if left, _, _, _ := c.memory.snapshot(); left > 0 {

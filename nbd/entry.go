@@ -11,8 +11,8 @@ import (
 
 // Entry is one name that the server offers.
 type Entry struct {
-	// Name is what clients ask for, at most 4096 bytes of UTF-8. The empty name is the default export;
-	// without an entry of that name the first entry is the default.
+	// Name is what clients ask for, at most 4096 bytes of UTF-8. The empty name is the default
+	// export; without an entry of that name the first entry is the default.
 	Name string
 
 	// Description is shown by NBD_OPT_LIST and NBD_OPT_INFO. If empty, the export's own (Describer)
@@ -22,8 +22,8 @@ type Entry struct {
 	// ReadOnly refuses every change.
 	ReadOnly bool
 
-	// Keep leaves the export open when its last connection ends, until Shutdown. Memory exports need
-	// it, or their content ends with the last connection.
+	// Keep leaves the export open when its last connection ends, until Shutdown. Memory exports
+	// need it, or their content ends with the last connection.
 	Keep bool
 
 	// Open opens the export. It is called when a client has chosen the name and no other connection

@@ -49,8 +49,8 @@ func (c *conn) run(req *request) {
 	}
 }
 
-// failRequest turns an export's error into the protocol's. The client gets its kind; the text, which
-// may name paths and peers, goes to the log.
+// failRequest turns an export's error into the protocol's. The client gets its kind; the text,
+// which may name paths and peers, goes to the log.
 func (c *conn) failRequest(req *request, err error) {
 	fast := req.cmd == cmdWriteZeroes && req.flags&cmdFlagFastZero != 0
 	kind := errs.KindOf(err)
@@ -260,7 +260,8 @@ func (c *conn) blockStatus(ctx context.Context, req *request) error {
 			}
 			state := stateOf(e)
 			if last >= 0 && binary.BigEndian.Uint32(out[last+4:]) == state {
-				binary.BigEndian.PutUint32(out[last:], binary.BigEndian.Uint32(out[last:])+uint32(n))
+				sum := binary.BigEndian.Uint32(out[last:]) + uint32(n)
+				binary.BigEndian.PutUint32(out[last:], sum)
 			} else {
 				last = len(out)
 				out = binary.BigEndian.AppendUint32(out, uint32(n))
@@ -274,8 +275,8 @@ func (c *conn) blockStatus(ctx context.Context, req *request) error {
 	return nil
 }
 
-// mapRange asks the export's map, if it has one. At least one extent of at least one byte comes back,
-// so that whoever loops over it gets on.
+// mapRange asks the export's map, if it has one. At least one extent of at least one byte comes
+// back, so that whoever loops over it gets on.
 func (c *conn) mapRange(
 	ctx context.Context, off, length int64, most int, dst []Extent,
 ) ([]Extent, error) {
@@ -287,7 +288,8 @@ func (c *conn) mapRange(
 		return nil, err
 	}
 	if len(exts) == 0 || exts[0].Len <= 0 || len(exts) > most {
-		return nil, errs.Newf(errs.IO, "nbd.Map", "", "%d extents of %d at %d", len(exts), most, off)
+		return nil, errs.Newf(errs.IO, "nbd.Map", "", "%d extents of %d at %d",
+			len(exts), most, off)
 	}
 	return exts, nil
 }

@@ -5,11 +5,12 @@ import "context"
 // Export is what the server needs of anything that it serves as a block device. Everything beyond
 // this is an optional one-method extra below, asked for once, when the export is opened.
 //
-// All methods are called concurrently, from many connections. Offsets and lengths are validated by
-// the server before the call: 0 <= off, off+len <= Size(). An error's kind (package errs) decides the
-// NBD error that the client sees: NoSpace/Quota/TooBig -> ENOSPC, Perm/Access/ReadOnly -> EPERM,
-// Invalid -> EINVAL, Unsupported -> ENOTSUP for a fast zero (the protocol allows it nowhere else) and
-// EINVAL otherwise, Shutdown -> ESHUTDOWN, everything else -> EIO.
+// All methods are called concurrently, from many connections. Offsets and lengths are validated
+// by the server before the call: 0 <= off, off+len <= Size(). An error's kind (package errs)
+// decides the NBD error that the client sees: NoSpace/Quota/TooBig -> ENOSPC,
+// Perm/Access/ReadOnly -> EPERM, Invalid -> EINVAL, Unsupported -> ENOTSUP for a fast zero (the
+// protocol allows it nowhere else) and EINVAL otherwise, Shutdown -> ESHUTDOWN, everything else
+// -> EIO.
 type Export interface {
 	// Size is the device's size in bytes. It does not change while the export is open.
 	Size() int64
@@ -17,9 +18,9 @@ type Export interface {
 	// ReadAt fills p, all of it, or fails. p belongs to the caller again when it returns.
 	ReadAt(ctx context.Context, p []byte, off int64) error
 
-	// WriteAt stores p, all of it, or fails (what is on the device is then undefined between old and
-	// new, sector by sector). With fua it returns only after the data is durable. p belongs to the
-	// caller again when it returns.
+	// WriteAt stores p, all of it, or fails (what is on the device is then undefined between old
+	// and new, sector by sector). With fua it returns only after the data is durable. p belongs
+	// to the caller again when it returns.
 	WriteAt(ctx context.Context, p []byte, off int64, fua bool) error
 
 	// Flush returns when every write that was acknowledged before the call, on any connection, is
@@ -40,7 +41,7 @@ type Trimmer interface {
 type ZeroFlags struct {
 	FUA    bool // durable on return
 	NoHole bool // the range must stay allocated
-	Fast   bool // fail with errs.Unsupported, without side effect, unless faster than writing zeroes
+	Fast   bool // errs.Unsupported, without side effect, unless faster than writing zeroes
 }
 
 // Zeroer is an Export that can write zeroes without being sent them. Without it the server writes
@@ -74,8 +75,8 @@ type Describer interface {
 	Description() string
 }
 
-// Sizer states the block sizes that suit the export: minimum (a power of two), preferred and maximum
-// payload. Without it the server states 1, 4096 and its own limit.
+// Sizer states the block sizes that suit the export: minimum (a power of two), preferred and
+// maximum payload. Without it the server states 1, 4096 and its own limit.
 type Sizer interface {
 	BlockSizes() (minimum, preferred, maximum uint32)
 }
@@ -86,9 +87,9 @@ type Instant interface {
 	Instant() bool
 }
 
-// NowReader is an Export that can tell whether a read needs waiting: ReadNow fills p and returns true
-// if that takes no waiting, and otherwise returns false at once with p's content undefined. The server
-// asks it for small reads before it hands them to ReadAt on another goroutine.
+// NowReader is an Export that can tell whether a read needs waiting: ReadNow fills p and returns
+// true if that takes no waiting, and otherwise returns false at once with p's content undefined.
+// The server asks it for small reads before it hands them to ReadAt on another goroutine.
 type NowReader interface {
 	ReadNow(p []byte, off int64) bool
 }

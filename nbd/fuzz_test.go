@@ -78,7 +78,8 @@ func FuzzHandshake(f *testing.F) {
 	s := serve(f, Config{MemoryBytes: mib, MaxPayload: 64 << 10}, entryOf("x", exp, exp.fake))
 	f.Add(optionMessage(optList, nil))
 	f.Add(optionMessage(optGo, infoData("x", 1, 2, 3)))
-	f.Add(append(optionMessage(optStructuredReply, nil), optionMessage(optSetMeta, metaData("x", metaBase))...))
+	f.Add(append(optionMessage(optStructuredReply, nil),
+		optionMessage(optSetMeta, metaData("x", metaBase))...))
 	f.Add(optionMessage(optExportName, []byte("x")))
 	f.Add(optionMessage(optStartTLS, nil))
 	f.Add(optionMessage(77, make([]byte, 100)))

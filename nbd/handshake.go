@@ -10,8 +10,8 @@ import (
 // errAborted ends a handshake that the client wanted to end.
 var errAborted = errors.New("client aborted the negotiation")
 
-// negotiated is all that options have settled. It is one value so that it can be dropped whole, as an
-// upgrade to TLS must do.
+// negotiated is all that options have settled. It is one value so that it can be dropped whole,
+// as an upgrade to TLS must do.
 type negotiated struct {
 	structured bool
 	meta       bool   // base:allocation was selected
@@ -81,8 +81,8 @@ func (h *handshake) greet() error {
 	return nil
 }
 
-// nextOption reads one option. Data that is too long to be looked at is skipped and comes as nil with
-// its option marked, so that the answer can say so.
+// nextOption reads one option. Data that is too long to be looked at is skipped and comes as nil
+// with its option marked, so that the answer can say so.
 func (h *handshake) nextOption() (opt uint32, data optionData, err error) {
 	p, err := h.c.in.next(optionBytes)
 	if err != nil {

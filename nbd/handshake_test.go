@@ -35,7 +35,8 @@ func TestExportName(t *testing.T) {
 			if size := binary.BigEndian.Uint64(p); size != 1<<20 {
 				t.Errorf("size %d", size)
 			}
-			if flags := binary.BigEndian.Uint16(p[8:]); flags&(sendHasFlags|sendDF) != sendHasFlags {
+			flags := binary.BigEndian.Uint16(p[8:])
+			if flags&(sendHasFlags|sendDF) != sendHasFlags {
 				t.Errorf("flags %#x", flags)
 			}
 			if clientFlags&flagNoZeroes == 0 && !bytes.Equal(c.read(124), make([]byte, 124)) {
@@ -51,7 +52,8 @@ func TestExportName(t *testing.T) {
 
 func TestExportNameCannotFailPolitely(t *testing.T) {
 	s := serve(t, Config{}, newFake(1<<20).entry("x"))
-	for _, name := range []string{"y", "x\x00", strings.Repeat("n", 5000), strings.Repeat("n", 1<<17)} {
+	long := strings.Repeat("n", 1<<17)
+	for _, name := range []string{"y", "x\x00", long[:5000], long} {
 		c := greeted(t, s)
 		c.write(optionMessage(optExportName, []byte(name)))
 		c.wantEOF()
@@ -132,8 +134,8 @@ func TestInfoAndGoSayTheSame(t *testing.T) {
 		}
 		got[binary.BigEndian.Uint16(r.data)] = r.data[2:]
 	}
-	flags := sendHasFlags | sendFlush | sendFUA | sendTrim | sendWriteZeroes | sendDF | sendMultiConn |
-		sendCache | sendFastZero
+	flags := sendHasFlags | sendFlush | sendFUA | sendTrim | sendWriteZeroes | sendDF |
+		sendMultiConn | sendCache | sendFastZero
 	wantExport := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint64(nil, 12345), flags)
 	if !bytes.Equal(got[infoExport], wantExport) {
 		t.Errorf("export information %x, want %x", got[infoExport], wantExport)
@@ -314,7 +316,9 @@ func TestEntriesAndConfigAreChecked(t *testing.T) {
 			t.Errorf("%s: accepted", what)
 		}
 	}
-	for _, b := range [][3]uint32{{0, 1, 1}, {3, 4, 0}, {1 << 17, 1 << 17, 0}, {512, 256, 0}, {512, 512, 100}} {
+	for _, b := range [][3]uint32{
+		{0, 1, 1}, {3, 4, 0}, {1 << 17, 1 << 17, 0}, {512, 256, 0}, {512, 512, 100},
+	} {
 		f := newFake(1 << 20)
 		c := greeted(t, serve(t, Config{}, entryOf("x", sized{f, b[0], b[1], b[2]}, f)))
 		c.mustRefuse(optGo, infoData("x"), repErrPlatform)

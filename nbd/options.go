@@ -164,8 +164,8 @@ func (h *handshake) infoReplies(opt uint32, sh *shared, o *opened, wants []uint1
 	}
 }
 
-// metaContext answers LIST_META_CONTEXT and SET_META_CONTEXT. There is one context, base:allocation,
-// and every export has it.
+// metaContext answers LIST_META_CONTEXT and SET_META_CONTEXT. There is one context,
+// base:allocation, and every export has it.
 func (h *handshake) metaContext(opt uint32, data []byte) {
 	if opt == optSetMeta {
 		// A new selection replaces the old one even when it fails.

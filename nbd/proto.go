@@ -1,7 +1,7 @@
 package nbd
 
-// The numbers of the protocol, as the public protocol document names them. All fields on the wire are
-// big-endian.
+// The numbers of the protocol, as the public protocol document names them. All fields on the wire
+// are big-endian.
 const (
 	magicGreeting    uint64 = 0x4e42444d41474943 // "NBDMAGIC"
 	magicOption      uint64 = 0x49484156454f5054 // "IHAVEOPT"
@@ -100,7 +100,8 @@ const (
 	chunkErrorOffset uint16 = 1<<15 + 2
 )
 
-// Errors of the transmission phase. They are the protocol's own numbers, whatever the platform's are.
+// Errors of the transmission phase. They are the protocol's own numbers, whatever the platform's
+// are.
 const (
 	nbdOK       uint32 = 0
 	nbdPERM     uint32 = 1

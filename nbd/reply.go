@@ -13,9 +13,9 @@ const (
 	writeMax   = 4 << 20 // bytes of one write, so that a slow peer is seen to make progress
 )
 
-// replier sends replies. Whoever has one queues it; one of them at a time writes all that is queued,
-// headers and payloads with one system call, until nothing is left. There is no goroutine for it, and
-// replies that become ready during a write leave together in the next one.
+// replier sends replies. Whoever has one queues it; one of them at a time writes all that is
+// queued, headers and payloads with one system call, until nothing is left. There is no goroutine
+// for it, and replies that become ready during a write leave together in the next one.
 //
 // It also counts the requests under way, from enter to the end of their reply.
 type replier struct {
@@ -33,7 +33,7 @@ type replier struct {
 	failed  atomic.Bool  // the peer is gone; replies are dropped
 
 	stage      []byte   // headers of the present write
-	headerFrom int      // where in stage the last piece begins; -1 if it is payload or there is none
+	headerFrom int      // where in stage the last piece begins; -1 if it is payload or nothing
 	iov        [][]byte // the pieces
 	bytes      int      // their sum
 	bufs       net.Buffers
@@ -212,7 +212,8 @@ func (r *replier) stageSimple(req *request) {
 	r.staged(appendSimple(r.room(simpleBytes), req.errno, req.cookie))
 }
 
-// encodeChunks sets DONE on the last content chunk: all data is in memory, nothing can fail any more.
+// encodeChunks sets DONE on the last content chunk: all data is in memory, nothing can fail any
+// more.
 func (r *replier) encodeChunks(req *request) {
 	for i := range req.chunks {
 		ch := &req.chunks[i]
@@ -245,7 +246,8 @@ func (r *replier) room(n int) []byte {
 	return r.stage
 }
 
-// staged takes the stage back with a header appended. Headers that follow each other make one piece.
+// staged takes the stage back with a header appended. Headers that follow each other make one
+// piece.
 func (r *replier) staged(p []byte) {
 	r.bytes += len(p) - len(r.stage)
 	if r.headerFrom >= 0 {

@@ -16,10 +16,10 @@ import (
 // Server serves a table of exports on any number of listeners. Its life: NewServer, Serve for each
 // listener (or ServeConn for each connection), Shutdown.
 //
-// A connection's life: greeting and options (handshake.go, options.go) until one export is chosen;
-// then one goroutine reads requests (conn.go), checks them (check.go) and either runs them itself or
-// hands them to the connection's workers (execute.go); whoever finishes a request queues its reply,
-// and one of them at a time writes all that is queued (reply.go).
+// A connection's life: greeting and options (handshake.go, options.go) until one export is
+// chosen; then one goroutine reads requests (conn.go), checks them (check.go) and either runs
+// them itself or hands them to the connection's workers (execute.go); whoever finishes a request
+// queues its reply, and one of them at a time writes all that is queued (reply.go).
 type Server struct {
 	cfg     Config
 	table   []*shared
@@ -247,8 +247,8 @@ func (s *Server) snapshot() []*conn {
 
 const watchInterval = time.Second
 
-// watch looks once a second for connections that hold memory without moving a byte while others wait
-// for it, and for workers that have nothing to do.
+// watch looks once a second for connections that hold memory without moving a byte while others
+// wait for it, and for workers that have nothing to do.
 func (s *Server) watch() {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()

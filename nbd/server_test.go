@@ -24,7 +24,8 @@ func eventually(tb testing.TB, what string, ok func() bool) {
 	}
 }
 
-// TestExportsAreShared: one export for all connections, opened with the first and closed with the last.
+// TestExportsAreShared: one export for all connections, opened with the first and closed with the
+// last.
 func TestExportsAreShared(t *testing.T) {
 	f := newFake(mib)
 	s := serve(t, Config{}, f.entry("x"))
@@ -214,7 +215,8 @@ func TestPanicEndsOnlyItsConnection(t *testing.T) {
 	}
 }
 
-// TestShutdownDrains: what is under way completes, what is new is refused, then the connection ends.
+// TestShutdownDrains: what is under way completes, what is new is refused, then the connection
+// ends.
 func TestShutdownDrains(t *testing.T) {
 	f := newFake(mib)
 	gate, entered := make(chan struct{}), make(chan struct{})
@@ -274,7 +276,7 @@ func TestShutdownGivesUp(t *testing.T) {
 	}
 	c.wantEOF()
 	close(gate)
-	eventually(t, "export closed after its last request", func() bool { return f.closes.Load() == 1 })
+	eventually(t, "export closed by its last request", func() bool { return f.closes.Load() == 1 })
 	eventually(t, "connection gone", func() bool { return s.Stats().Conns == 0 })
 }
 
@@ -347,7 +349,8 @@ func TestWorkersRetire(t *testing.T) {
 	c.want(nbdOK, cmdRead, 0, 0, 1, nil)
 }
 
-// TestExportCallsAreBounded: no more calls at a time than Config.ExportRequests, over all connections.
+// TestExportCallsAreBounded: no more calls at a time than Config.ExportRequests, over all
+// connections.
 func TestExportCallsAreBounded(t *testing.T) {
 	f := newFake(mib)
 	var mu sync.Mutex

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// streamBytes is the read-ahead of a connection: some hundred request headers, or a few small writes,
-// with one system call.
+// streamBytes is the read-ahead of a connection: some hundred request headers, or a few small
+// writes, with one system call.
 const streamBytes = 32 << 10
 
 // stream reads a connection: headers and small payloads through a buffer, large payloads straight
@@ -59,8 +59,8 @@ func (s *stream) fill(n int) error {
 	return nil
 }
 
-// payload fills p. What is small is read through the buffer, together with whatever follows it; what
-// is large is copied only as far as it was read ahead already.
+// payload fills p. What is small is read through the buffer, together with whatever follows it;
+// what is large is copied only as far as it was read ahead already.
 func (s *stream) payload(p []byte) error {
 	if len(p) <= s.buffered() {
 		s.r += copy(p, s.buf[s.r:s.w])

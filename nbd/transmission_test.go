@@ -15,10 +15,13 @@ const mib = 1 << 20
 // shapes are the kinds of exports that take different ways through the server.
 func shapes(size int) map[string]func() (Export, *fake) {
 	return map[string]func() (Export, *fake){
-		"plain":   func() (Export, *fake) { f := newFake(size); return f, f },
-		"full":    func() (Export, *fake) { f := &full{fake: newFake(size)}; return f, f.fake },
-		"slicing": func() (Export, *fake) { f := &full{fake: newFake(size)}; return slicing{f}, f.fake },
-		"cached":  func() (Export, *fake) { f := newFake(size); return cached{f}, f },
+		"plain": func() (Export, *fake) { f := newFake(size); return f, f },
+		"full":  func() (Export, *fake) { f := &full{fake: newFake(size)}; return f, f.fake },
+		"slicing": func() (Export, *fake) {
+			f := &full{fake: newFake(size)}
+			return slicing{f}, f.fake
+		},
+		"cached": func() (Export, *fake) { f := newFake(size); return cached{f}, f },
 	}
 }
 
@@ -142,8 +145,9 @@ func TestFlagsReachTheExport(t *testing.T) {
 	}
 	all := cmdFlagFUA | cmdFlagNoHole | cmdFlagFastZero
 	for flags, want := range map[uint16]ZeroFlags{
-		0: {}, cmdFlagFUA: {FUA: true}, cmdFlagNoHole: {NoHole: true}, cmdFlagFastZero: {Fast: true},
-		all: {FUA: true, NoHole: true, Fast: true},
+		0: {}, cmdFlagFUA: {FUA: true}, cmdFlagNoHole: {NoHole: true},
+		cmdFlagFastZero: {Fast: true},
+		all:             {FUA: true, NoHole: true, Fast: true},
 	} {
 		c.want(nbdOK, cmdWriteZeroes, flags, 0, mib, nil)
 		if got := f.zeroFlags.Load(); got != want {
@@ -181,7 +185,8 @@ func TestZeroesWithoutZeroer(t *testing.T) {
 			if f.flushes.Load() != 1 {
 				t.Errorf("%d flushes for FUA", f.flushes.Load())
 			}
-			if f.data[0] != 1 || f.data[3*mib+1] != 1 || len(bytes.Trim(f.data[1:3*mib+1], "\x00")) > 0 {
+			zeroed := f.data[1 : 3*mib+1]
+			if f.data[0] != 1 || f.data[3*mib+1] != 1 || len(bytes.Trim(zeroed, "\x00")) > 0 {
 				t.Error("the wrong bytes were zeroed")
 			}
 		})

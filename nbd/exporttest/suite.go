@@ -1,6 +1,6 @@
-// Package exporttest is the conformance suite of nbd.Export and its extras: random operations against
-// a model that is a slice of bytes, concurrent use, and the promises about errors. Every export passes
-// it.
+// Package exporttest is the conformance suite of nbd.Export and its extras: random operations
+// against a model that is a slice of bytes, concurrent use, and the promises about errors. Every
+// export passes it.
 //
 // It does not test durability, which needs a crash, nor the protocol.
 //
@@ -288,7 +288,7 @@ func workStripe(exp nbd.Export, rng *rand.Rand, base, size int64, rounds int) er
 			return err
 		}
 		if !bytes.Equal(got, want) {
-			return fmt.Errorf("content differs from the model at %d", base+firstDifference(got, want))
+			return fmt.Errorf("content differs at %d", base+firstDifference(got, want))
 		}
 	}
 	return nil
@@ -329,8 +329,8 @@ func testConcurrentMap(t *testing.T, open Open) {
 	}
 }
 
-// testRuns writes single runs at the borders of every power of two, where maps of any grain have their
-// seams, and checks the map of the whole device each time.
+// testRuns writes single runs at the borders of every power of two, where maps of any grain have
+// their seams, and checks the map of the whole device each time.
 func testRuns(t *testing.T, open Open) {
 	const size = 24 << 20
 	m := &model{exp: open(t, size), want: make([]byte, size)}
@@ -345,7 +345,8 @@ func testRuns(t *testing.T, open Open) {
 				copy(m.want[off:], p)
 				m.checkMap(t, 0, size, 1000)
 				clear(m.want[off : off+n])
-				if err := m.exp.WriteAt(context.Background(), m.want[off:off+n], off, false); err != nil {
+				err := m.exp.WriteAt(context.Background(), m.want[off:off+n], off, false)
+				if err != nil {
 					t.Fatalf("WriteAt(%d, %d): %v", off, n, err)
 				}
 				if z, ok := m.exp.(nbd.Zeroer); ok {

@@ -1,8 +1,8 @@
-// Package fileexport serves a regular file or a block device, by its path, through the kernel's page
-// cache: coherent with other readers on the host, durable when a flush or FUA says so.
+// Package fileexport serves a regular file or a block device, by its path, through the kernel's
+// page cache: coherent with other readers on the host, durable when a flush or FUA says so.
 //
-// It does not create or resize files, and does not share one file among writing servers: the file is
-// locked while it is open.
+// It does not create or resize files, and does not share one file among writing servers: the file
+// is locked while it is open.
 //
 // Read file.go first, then sync.go (what durable means) and space.go (trim, zeroes, map).
 package fileexport
@@ -62,7 +62,7 @@ func Open(opts Options) (*File, error) {
 	}
 	device := info.Mode()&os.ModeDevice != 0 && info.Mode()&os.ModeCharDevice == 0
 	if !device && !info.Mode().IsRegular() {
-		return nil, errs.Newf(errs.Invalid, op, opts.Path, "neither a regular file nor a block device")
+		return nil, errs.Newf(errs.Invalid, op, opts.Path, "neither a file nor a block device")
 	}
 	flags := os.O_RDWR
 	if opts.ReadOnly {
@@ -93,7 +93,7 @@ func (e *File) prepare() error {
 	err := retry(func() error { return unix.Flock(e.fd, how|unix.LOCK_NB) })
 	if err == unix.EWOULDBLOCK {
 		return errs.Newf(errs.Busy, "fileexport.Open", e.path,
-			"another process serves it for writing, or this one would write what another one serves")
+			"somebody else serves it (only readers can share a file)")
 	}
 	if err != nil {
 		return errs.Wrap("fileexport.Open", e.path, err)
@@ -133,7 +133,8 @@ func (e *File) ReadAt(_ context.Context, p []byte, off int64) error {
 			return errs.Wrap("fileexport.Read", e.path, err)
 		}
 		if n == 0 {
-			return errs.Newf(errs.IO, "fileexport.Read", e.path, "ends at %d, not at %d", off, e.size)
+			return errs.Newf(errs.IO, "fileexport.Read", e.path, "ends at %d, not at %d",
+				off, e.size)
 		}
 		p, off = p[n:], off+int64(n)
 	}

@@ -21,9 +21,9 @@ func (e *File) Trim(_ context.Context, off, length int64, fua bool) error {
 	return e.sync()
 }
 
-// WriteZeroes punches a hole, or zeroes the range in place where it must stay allocated or holes are
-// not possible. Both take no time that depends on the length, so Fast is always honoured; where the
-// file system has neither, it is Unsupported and the server writes zeroes.
+// WriteZeroes punches a hole, or zeroes the range in place where it must stay allocated or holes
+// are not possible. Both take no time that depends on the length, so Fast is always honoured;
+// where the file system has neither, it is Unsupported and the server writes zeroes.
 func (e *File) WriteZeroes(_ context.Context, off, length int64, flags nbd.ZeroFlags) error {
 	const op = "fileexport.WriteZeroes"
 	if e.readOnly {
@@ -57,9 +57,10 @@ func (e *File) fallocate(op string, mode uint32, off, length int64) error {
 	return errs.Wrap(op, e.path, err)
 }
 
-// run is a stretch of the file that holds data. Walking a large fragmented file for the end of a run
-// costs more than a read, so the last one found is kept. It may be out of date, but then it only
-// calls a hole data, which is always allowed; writes make no holes, and fallocate forgets it.
+// run is a stretch of the file that holds data. Walking a large fragmented file for the end of a
+// run costs more than a read, so the last one found is kept. It may be out of date, but then it
+// only calls a hole data, which is always allowed; writes make no holes, and fallocate forgets
+// it.
 type run struct{ from, to int64 }
 
 // Map asks the file system where data and holes are. A hole reads as zeroes.
@@ -78,6 +79,19 @@ func (e *File) Map(
 	return dst, nil
 }
 
+// lastHole is the hole at the end of the file, unless that end has moved: what is missing is lost,
+// not zero.
+func (e *File) lastHole(off int64) (nbd.Extent, error) {
+	end, err := unix.Seek(e.fd, 0, unix.SEEK_END)
+	if err != nil {
+		return nbd.Extent{}, err
+	}
+	if end < e.size {
+		return nbd.Extent{Len: e.size - off}, nil
+	}
+	return nbd.Extent{Len: e.size - off, Hole: true, Zero: true}, nil
+}
+
 func (e *File) extentAt(off int64) (nbd.Extent, error) {
 	if r := e.known.Load(); r != nil && r.from <= off && off < r.to {
 		return nbd.Extent{Len: r.to - off}, nil
@@ -85,7 +99,7 @@ func (e *File) extentAt(off int64) (nbd.Extent, error) {
 	data, err := unix.Seek(e.fd, off, unix.SEEK_DATA)
 	switch {
 	case err == unix.ENXIO: // no data up to the end
-		return nbd.Extent{Len: e.size - off, Hole: true, Zero: true}, nil
+		return e.lastHole(off)
 	case err == unix.EINVAL || err == unix.EOPNOTSUPP: // no such knowledge
 		return nbd.Extent{Len: e.size - off}, nil
 	case err != nil:

@@ -8,10 +8,10 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 )
 
-// The kernel reports a failed write-back once, to whichever sync comes next, and marks the pages clean:
-// the data is gone, and the sync after that one succeeds. A client must not be told that its data is
-// safe by that second one. So the first failure is kept, and every later flush and FUA fails with it
-// until the export is opened again.
+// The kernel reports a failed write-back once, to whichever sync comes next, and marks the pages
+// clean: the data is gone, and the sync after that one succeeds. A client must not be told that
+// its data is safe by that second one. So the first failure is kept, and every later flush and
+// FUA fails with it until the export is opened again.
 
 // Flush makes every write that has returned durable, whoever made it.
 func (e *File) Flush(context.Context) error {

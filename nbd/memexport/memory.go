@@ -1,5 +1,5 @@
-// Package memexport serves memory as a block device: sparse, gone with the process. Pages come to life
-// with their first write and are given back by trims and zeroes.
+// Package memexport serves memory as a block device: sparse, gone with the process. Pages come to
+// life with their first write and are given back by trims and zeroes.
 //
 // It does not bound what clients write: the size of the export does.
 //
@@ -16,13 +16,13 @@ import (
 	"github.com/sluice-storage/sluice/nbd"
 )
 
-// blockBytes is the unit of allocation as the map knows it. The kernel's pages are smaller, so that a
-// block that holds one written byte costs one page.
+// blockBytes is the unit of allocation as the map knows it. The kernel's pages are smaller, so
+// that a block that holds one written byte costs one page.
 const blockBytes = 64 << 10
 
-// Memory is an nbd.Export in memory. All of it is one mapping that is reserved but not populated, so
-// that any range is one slice, and a slice that was lent stays mapped whatever is trimmed meanwhile:
-// it then reads as zeroes.
+// Memory is an nbd.Export in memory. All of it is one mapping that is reserved but not populated,
+// so that any range is one slice, and a slice that was lent stays mapped whatever is trimmed
+// meanwhile: it then reads as zeroes.
 type Memory struct {
 	data   []byte
 	blocks *blocks
@@ -71,8 +71,9 @@ func nothing() {}
 
 // WriteAt copies p into the range. Memory is as durable as it gets, so fua means nothing.
 //
-// The data goes first and the mark second, while free clears the mark first and drops the data second:
-// whichever way the two interleave, a block without a mark is all zero when both have ended.
+// The data goes first and the mark second, while free clears the mark first and drops the data
+// second: whichever way the two interleave, a block without a mark is all zero when both have
+// ended.
 func (m *Memory) WriteAt(_ context.Context, p []byte, off int64, _ bool) error {
 	copy(m.data[off:], p)
 	m.blocks.mark(off, int64(len(p)))
