@@ -112,7 +112,9 @@ func testCloseDuringTraffic(t *testing.T, cfg Config) {
 	r := newRig(t, cfg)
 	for round := range 10 {
 		rights := fabric.RemoteRead | fabric.RemoteWrite
-		remB, remA := r.b.grant(0, memBytes, rights), r.a.grant(0, memBytes, rights)
+		const size = 100000 // pieces that do not overlap: read into, written from, read, written
+		remB := r.b.grant(memBytes/2, 2*size, rights)
+		remA := r.a.grant(memBytes/2, 2*size, rights)
 		count := map[*side]int{}
 		for _, s := range []*side{r.a, r.b} {
 			s.recv(0, 8)
@@ -122,8 +124,9 @@ func testCloseDuringTraffic(t *testing.T, cfg Config) {
 				to = remA
 			}
 			for i := range uint64(20) {
-				wr := s.read(i, 0, to.Slice(0, 100000))
+				wr := s.read(i, 0, to.Slice(0, size))
 				if i%2 == 0 {
+					wr = s.read(i, size, to.Slice(size, size))
 					wr.Op = fabric.OpWrite
 				}
 				if s.ep.Post([]fabric.WR{wr}) == nil {

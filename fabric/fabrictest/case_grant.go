@@ -134,9 +134,9 @@ func testRevokeDuringWrites(t *testing.T, cfg Config) {
 	const size = 200000
 	for round := range 15 {
 		rem := r.b.grant(0, size, fabric.RemoteWrite)
+		fill(r.a.mem[:5*size], round)
 		for i := range 8 {
 			data := r.a.piece(i*size/2, size)
-			fill(data, round*8+i)
 			r.a.post(fabric.WR{
 				Op: fabric.OpWrite, Flags: fabric.FlagSignaled, Context: uint64(i), Remote: rem,
 				Local: []fabric.Sge{{Reg: r.a.reg, Buf: data}},

@@ -1,0 +1,210 @@
+// Package tcp is the fabric provider that runs everywhere: it frames the operations of the
+// contract on one TCP connection per endpoint. Payloads are placed directly: the data of a Write
+// is read from the socket into the granted memory that its header names, the data of a Send into
+// the posted receive, the answer of a Read into the local pieces; what leaves is gathered by
+// writev. Reads are served here without the application. The first bytes behind a header may pass
+// through a small carry buffer, so that a small frame costs one system call and not two.
+//
+// It has no flow control (package msg does), no encryption and no authentication yet: it listens on
+// loopback addresses only, unless told otherwise.
+//
+// What completions mean: a Send is complete when the kernel has its bytes, that is when its
+// memory is free, not when it was received. A Write is complete when the peer has placed it
+// (acknowledgements are cumulative and ride on every frame; one of their own is sent only where a
+// signalled request waits for it), because only then its failure could still be told. Completions
+// come in the order posted, so a Send behind a Write waits for the Write's acknowledgement.
+//
+// Goroutines of an endpoint: one reads, one writes what a poster could not write without blocking.
+// Lock order: endpoint.mu, then recvQueue.mu or grant.mu, then cq.mu.
+//
+// Read domain.go first, then frame.go (what is on the wire), ep.go (life and death), msg.go and
+// rma.go (what frames do), tx.go and rx.go (how bytes move).
+package tcp
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+)
+
+// Options of a domain. The zero value is good for loopback.
+type Options struct {
+	// AllowRemote lets Listen take addresses beyond loopback. Nothing is encrypted or
+	// authenticated. Default false.
+	AllowRemote bool
+
+	// MaxMessage, in bytes, is the largest Send. Default 1 MiB, at most 1 GiB.
+	MaxMessage int
+
+	// MaxTransfer, in bytes, is the largest Write or Read. Default and at most 1 GiB.
+	MaxTransfer int
+
+	// QueueDepth, in requests, is the largest SendDepth and RecvDepth. Default 4096, at most 16384.
+	QueueDepth int
+
+	// SocketBuffer, in bytes, fixes the kernel's buffers. Default 0: the kernel sizes them.
+	SocketBuffer int
+
+	// HelloTimeout bounds how long a listener waits for a peer's hello. Default 5 s.
+	HelloTimeout time.Duration
+
+	// StallTimeout bounds how long Revoke waits for a peer that stalls in the middle of a frame;
+	// then that connection is closed. Default 10 s.
+	StallTimeout time.Duration
+
+	// Linger bounds how long a closed endpoint, unseen by its user, reads on so that its last words
+	// reach the peer. Default 500 ms.
+	Linger time.Duration
+}
+
+// Fixed limits. Both ends of every connection have the same ones, because frames rely on them.
+const (
+	maxSge        = 32
+	maxInline     = 512
+	readDepth     = 16
+	maxQueueDepth = 16384
+)
+
+func (o Options) withDefaults() Options {
+	def := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	defTime := func(v *time.Duration, d time.Duration) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&o.MaxMessage, 1<<20)
+	def(&o.MaxTransfer, maxTransfer)
+	def(&o.QueueDepth, 4096)
+	defTime(&o.HelloTimeout, 5*time.Second)
+	defTime(&o.StallTimeout, 10*time.Second)
+	defTime(&o.Linger, 500*time.Millisecond)
+	return o
+}
+
+func (o Options) validate() error {
+	why := ""
+	switch {
+	case o.MaxMessage < 1 || o.MaxMessage > maxTransfer:
+		why = "MaxMessage is out of range"
+	case o.MaxTransfer < 1 || o.MaxTransfer > maxTransfer:
+		why = "MaxTransfer is out of range"
+	case o.QueueDepth < 1 || o.QueueDepth > maxQueueDepth:
+		why = "QueueDepth is out of range"
+	case o.SocketBuffer < 0 || o.HelloTimeout < 0 || o.StallTimeout < 0 || o.Linger < 0:
+		why = "negative buffer or time"
+	}
+	if why != "" {
+		return errs.Newf(errs.Invalid, "tcp.Open", "", "%s", why)
+	}
+	return nil
+}
+
+// domain owns the endpoints, listeners and grants of one Open.
+type domain struct {
+	opts   Options
+	caps   fabric.Caps
+	keys   keyTable
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // all goroutines
+
+	mu        sync.Mutex
+	closed    bool
+	eps       map[*endpoint]struct{}
+	listeners map[*listener]struct{}
+}
+
+// Open makes a domain.
+func Open(opts Options) (fabric.Domain, error) {
+	opts = opts.withDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	d := &domain{
+		opts: opts,
+		caps: fabric.Caps{
+			Provider: "tcp", AnyMemory: true, MaxSge: maxSge, MaxMessage: opts.MaxMessage,
+			MaxTransfer: opts.MaxTransfer, MaxInline: maxInline, QueueDepth: opts.QueueDepth,
+			ReadDepth: readDepth,
+		},
+		eps:       map[*endpoint]struct{}{},
+		listeners: map[*listener]struct{}{},
+	}
+	d.keys.open()
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	return d, nil
+}
+
+func (d *domain) Caps() fabric.Caps { return d.caps }
+
+func (d *domain) Connector() fabric.Connector { return connector{d} }
+
+func (d *domain) Register(mem []byte) (fabric.Region, error) {
+	if d.ctx.Err() != nil {
+		return nil, errClosed("tcp.Register")
+	}
+	return &region{d: d, mem: mem}, nil
+}
+
+func (d *domain) NewCQ(depth int) (fabric.CQ, error) {
+	if d.ctx.Err() != nil {
+		return nil, errClosed("tcp.NewCQ")
+	}
+	if depth < 1 {
+		return nil, errs.Newf(errs.Invalid, "tcp.NewCQ", "", "depth %d", depth)
+	}
+	return newCQ(d, depth), nil
+}
+
+func (d *domain) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	eps := make([]*endpoint, 0, len(d.eps))
+	for e := range d.eps {
+		eps = append(eps, e)
+	}
+	listeners := make([]*listener, 0, len(d.listeners))
+	for l := range d.listeners {
+		listeners = append(listeners, l)
+	}
+	d.mu.Unlock()
+	d.cancel()
+	for _, l := range listeners {
+		_ = l.Close()
+	}
+	for _, e := range eps { // all at once, so that their last words do not wait for each other
+		e.die(errs.Closed, "closed by this side")
+	}
+	for _, e := range eps {
+		_ = e.Close()
+	}
+	d.wg.Wait()
+	return nil
+}
+
+// adopt starts counting an endpoint's goroutines, unless the domain was closed meanwhile.
+func (d *domain) adopt(e *endpoint) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return errClosed("tcp.Open")
+	}
+	d.eps[e] = struct{}{}
+	d.wg.Add(2)
+	return nil
+}
+
+func (d *domain) forget(e *endpoint) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.eps, e)
+}
+
+func errClosed(op string) error { return errs.New(errs.Closed, op, "", nil) }

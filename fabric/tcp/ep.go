@@ -1,0 +1,334 @@
+package tcp
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+)
+
+// endpoint is one end of a connection.
+//
+// Life: connected by cm.go; run (rx.go) reads until the connection ends; die marks the end and
+// wakes whoever is blocked in the socket; finish, in the reader, waits until nobody touches
+// memory, completes everything that is pending and closes done.
+type endpoint struct {
+	d              *domain
+	name           string
+	cfg            fabric.EndpointConfig
+	peer           fabric.Hello
+	sendCQ, recvCQ *cq
+	conn           *net.TCPConn
+	raw            syscall.RawConn
+
+	sendHeld, recvHeld atomic.Int32 // requests and receives whose completion was not polled yet
+	closed             atomic.Bool  // by this side
+	returned           atomic.Bool  // the reservations in the queues were given back
+	done               chan struct{}
+	writerWake         chan struct{} // one token: the batch in tx is the writer's
+
+	rx      rxState // only the reader
+	rxCount atomic.Uint64
+	tx      txState // only who set busy
+	recvs   recvQueue
+
+	mu       sync.Mutex
+	idle     sync.Cond // busy became false, waited for by finish only
+	busy     bool      // somebody is writing
+	broken   bool      // writing failed; the reader finds out why
+	dead     errs.Kind // OK while alive
+	deathErr error
+	heard    bool // the peer said bye or is gone: no last words
+
+	free     []*work
+	queue    ring[*work] // posted, not yet written
+	inflight ring[*work] // written Sends and Writes that were not completed, numbered without gaps
+	reads    [readDepth]*work
+	readsOut int
+	sent     uint64 // number of the last request of which the kernel has all bytes
+	started  uint64 // number of the last request that was put into a batch
+	acked    uint64 // number of the last request that the peer has carried out or refused
+	asked    uint64 // the peer was asked to acknowledge up to here
+	lastRMA  uint64 // number of the last Write
+
+	ackDue   bool         // the peer asked for an acknowledgement
+	refusals ring[uint64] // numbers of refused Writes, to be told to the peer
+	answers  ring[header] // Reads of the peer to be served
+}
+
+// work is one posted request. It is reused; its slices keep their room.
+type work struct {
+	op      fabric.Op
+	flags   fabric.Flags
+	context uint64
+	imm     uint32
+	remote  fabric.Remote
+	bufs    [][]byte
+	inline  []byte
+	length  int
+	number  uint64
+	err     error // the peer refused it
+}
+
+func newEndpoint(d *domain, conn *net.TCPConn, cfg fabric.EndpointConfig) (*endpoint, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, errs.Wrap("tcp.connect", "", err)
+	}
+	e := &endpoint{
+		d: d, cfg: cfg, conn: conn, raw: raw,
+		name:       "tcp " + conn.LocalAddr().String() + "->" + conn.RemoteAddr().String(),
+		sendCQ:     cfg.SendCQ.(*cq),
+		recvCQ:     cfg.RecvCQ.(*cq),
+		done:       make(chan struct{}),
+		writerWake: make(chan struct{}, 1),
+		queue:      newRing[*work](cfg.SendDepth),
+		inflight:   newRing[*work](cfg.SendDepth),
+		refusals:   newRing[uint64](refusalMax),
+		answers:    newRing[header](readDepth),
+	}
+	e.idle.L = &e.mu
+	e.recvs.open(cfg.RecvDepth)
+	e.rx.call = e.readOnce
+	e.tx.call = e.writeOnce
+	e.tx.callBlocking = e.writeAll
+	return e, nil
+}
+
+// start lets the goroutines run, which adopt has counted.
+func (e *endpoint) start() {
+	go e.run()
+	go e.writer()
+}
+
+func (e *endpoint) Peer() fabric.Hello { return e.peer }
+func (e *endpoint) Name() string       { return e.name }
+
+func (e *endpoint) Post(wrs []fabric.WR) error {
+	if err := fabric.CheckPost(&e.d.caps, &e.peer, wrs); err != nil {
+		return err
+	}
+	for i := range wrs {
+		for j := range wrs[i].Local {
+			if !e.owns(wrs[i].Local[j].Reg) {
+				return e.foreign("fabric.Post")
+			}
+		}
+	}
+	e.mu.Lock()
+	if e.dead != errs.OK {
+		e.mu.Unlock()
+		return e.deadErr("fabric.Post")
+	}
+	if len(wrs) > e.cfg.SendDepth-int(e.sendHeld.Load()) {
+		e.mu.Unlock()
+		return errs.Newf(errs.Again, "fabric.Post", e.name, "the send queue is full")
+	}
+	e.sendHeld.Add(int32(len(wrs)))
+	for i := range wrs {
+		e.queue.push(e.newWorkLocked(&wrs[i]))
+	}
+	e.pumpLocked()
+	return nil
+}
+
+// newWorkLocked copies a request, because its slices are the caller's again when Post returns.
+func (e *endpoint) newWorkLocked(wr *fabric.WR) *work {
+	var w *work
+	if n := len(e.free); n > 0 {
+		w, e.free = e.free[n-1], e.free[:n-1]
+	} else {
+		w = &work{}
+	}
+	w.op, w.flags, w.context, w.imm, w.remote = wr.Op, wr.Flags, wr.Context, wr.Imm, wr.Remote
+	w.bufs, w.inline, w.err, w.number = w.bufs[:0], w.inline[:0], nil, 0
+	w.length = wr.Len()
+	if wr.Flags&fabric.FlagInline != 0 {
+		for i := range wr.Local {
+			w.inline = append(w.inline, wr.Local[i].Buf...)
+		}
+		w.bufs = append(w.bufs, w.inline)
+		return w
+	}
+	for i := range wr.Local {
+		w.bufs = append(w.bufs, wr.Local[i].Buf)
+	}
+	return w
+}
+
+func (e *endpoint) owns(reg fabric.Region) bool {
+	if reg == nil {
+		return true
+	}
+	r, ok := reg.(*region)
+	return ok && r.d == e.d && !r.closed.Load()
+}
+
+func (e *endpoint) foreign(op string) error {
+	return errs.Newf(errs.Invalid, op, e.name, "a Region is closed or not of this domain")
+}
+
+// completeLocked ends a request, silently when it succeeded and nobody asked. The work is free
+// then.
+func (e *endpoint) completeLocked(w *work, err error) {
+	if err == nil && w.flags&fabric.FlagSignaled == 0 {
+		e.sendHeld.Add(-1)
+	} else {
+		e.sendCQ.push(&fabric.Completion{
+			Op: w.op, Context: w.context, EP: e, Len: w.length, Err: err,
+		})
+	}
+	clear(w.bufs) // the memory is the caller's, and perhaps garbage
+	e.free = append(e.free, w)
+}
+
+// retireLocked completes Sends and Writes from the oldest on, as far as their outcome is known.
+func (e *endpoint) retireLocked() {
+	for e.inflight.n > 0 {
+		w := *e.inflight.at(0)
+		known := e.acked
+		if w.op == fabric.OpSend {
+			known = e.sent
+		}
+		if w.number > known {
+			return
+		}
+		e.inflight.pop()
+		e.completeLocked(w, w.err)
+	}
+}
+
+// polled is told by the queue when a completion has been handed out.
+func (e *endpoint) polled(op fabric.Op) {
+	if op == fabric.OpRecv {
+		e.recvHeld.Add(-1)
+	} else {
+		e.sendHeld.Add(-1)
+	}
+	if e.closed.Load() {
+		e.unreserve()
+	}
+}
+
+// unreserve gives the places in the queues back once nothing can fill or hold them any more.
+func (e *endpoint) unreserve() {
+	if e.sendHeld.Load() == 0 && e.recvHeld.Load() == 0 && e.returned.CompareAndSwap(false, true) {
+		e.sendCQ.unreserve(e.cfg.SendDepth)
+		e.recvCQ.unreserve(e.cfg.RecvDepth)
+	}
+}
+
+func (e *endpoint) Close() error {
+	e.die(errs.Closed, "closed by this side")
+	<-e.done
+	if e.closed.CompareAndSwap(false, true) {
+		e.d.forget(e)
+	}
+	e.unreserve()
+	return nil
+}
+
+// die marks the end, once, and wakes whoever is blocked in the socket. It does not wait.
+func (e *endpoint) die(kind errs.Kind, why string) {
+	e.mu.Lock()
+	if e.dead == errs.OK {
+		e.dead = kind
+		e.deathErr = errs.Newf(kind, "fabric", e.name, "%s", why)
+		_ = e.conn.SetDeadline(time.Unix(1, 0)) // fails only on a closed socket
+	}
+	e.mu.Unlock()
+	e.recvs.die()
+}
+
+// deadErr is what posting to a dead endpoint gives: Closed after this side's Close, else
+// Disconnected.
+func (e *endpoint) deadErr(op string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.dead == errs.OK:
+		return nil
+	case e.dead == errs.Closed || e.closed.Load():
+		return errs.New(errs.Closed, op, e.name, e.deathErr)
+	}
+	return errs.New(errs.Disconnected, op, e.name, e.deathErr)
+}
+
+// finish runs in the reader when it has stopped. The endpoint is dead.
+func (e *endpoint) finish() {
+	e.mu.Lock()
+	for e.busy {
+		e.idle.Wait()
+	}
+	e.busy = true // for ever
+	speak := !e.heard && (e.dead == errs.Closed || e.dead == errs.Protocol)
+	kind := e.dead
+	e.mu.Unlock()
+	if speak {
+		e.lastWords(kind)
+	}
+	e.tx.release()
+	e.flush()
+	close(e.writerWake)
+	close(e.done)
+	if speak {
+		e.linger()
+	}
+	_ = e.conn.Close()
+}
+
+// flush completes everything that is pending.
+func (e *endpoint) flush() {
+	e.mu.Lock()
+	err := e.deathErr
+	for e.inflight.n > 0 {
+		w := e.inflight.pop()
+		if w.err == nil { // a refused Write keeps its own reason
+			w.err = err
+		}
+		e.completeLocked(w, w.err)
+	}
+	for i, w := range e.reads {
+		if w != nil {
+			e.completeLocked(w, err)
+			e.reads[i] = nil
+		}
+	}
+	for e.queue.n > 0 {
+		e.completeLocked(e.queue.pop(), err)
+	}
+	e.mu.Unlock()
+	e.recvs.flush(e, err)
+}
+
+// lastWords tells the peer why. A frame that is half written is finished only where the reason
+// matters to the peer (it learns of a plain close in any case), and only for as long as Linger.
+func (e *endpoint) lastWords(kind errs.Kind) {
+	_ = e.conn.SetDeadline(time.Now().Add(e.d.opts.Linger))
+	defer func() { _ = e.conn.CloseWrite() }()
+	t := &e.tx
+	if t.out.bytes > 0 {
+		if kind != errs.Protocol || e.raw.Write(t.callBlocking) != nil || t.out.bytes > 0 {
+			return
+		}
+	}
+	t.reset()
+	t.add(&header{kind: frameBye, imm: uint32(kind), ack: uint32(e.rxCount.Load())})
+	_ = e.raw.Write(t.call)
+}
+
+// linger reads and drops what the peer still sends, because closing a socket with unread data would
+// destroy the last words on their way.
+func (e *endpoint) linger() {
+	for {
+		e.rx.in.reset()
+		e.rx.in.add(e.rx.carry[:])
+		if err := e.raw.Read(e.rx.call); err != nil || e.rx.n <= 0 {
+			return
+		}
+	}
+}
