@@ -1,0 +1,87 @@
+package fault
+
+import (
+	"context"
+
+	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// ReadAt implements stripe.Store.
+func (e *Engine) ReadAt(ctx context.Context, id stripe.ObjectID, bufs [][]byte, off int64) error {
+	return e.do(ctx, Read, id, func() error { return e.below.ReadAt(ctx, id, bufs, off) })
+}
+
+// WriteAt implements stripe.Store.
+func (e *Engine) WriteAt(ctx context.Context, id stripe.ObjectID, bufs [][]byte, off int64,
+	st wire.Stamp, d stripe.Durability) error {
+	return e.do(ctx, Write, id, func() error {
+		return e.below.WriteAt(ctx, id, bufs, off, st, d)
+	})
+}
+
+// Truncate implements stripe.Store.
+func (e *Engine) Truncate(ctx context.Context, id stripe.ObjectID, size int64,
+	st wire.Stamp) error {
+	return e.do(ctx, Truncate, id, func() error { return e.below.Truncate(ctx, id, size, st) })
+}
+
+// Sync implements stripe.Store.
+func (e *Engine) Sync(ctx context.Context, id stripe.ObjectID) error {
+	return e.do(ctx, Sync, id, func() error { return e.below.Sync(ctx, id) })
+}
+
+// Remove implements stripe.Remover.
+func (e *Engine) Remove(ctx context.Context, id stripe.ObjectID) error {
+	return e.do(ctx, Remove, id, func() error { return e.below.Remove(ctx, id) })
+}
+
+// Punch implements stripe.Puncher.
+func (e *Engine) Punch(ctx context.Context, id stripe.ObjectID, off, length int64, st wire.Stamp,
+	d stripe.Durability) error {
+	return e.do(ctx, Punch, id, func() error {
+		return e.below.Punch(ctx, id, off, length, st, d)
+	})
+}
+
+// Stat implements stripe.Stater.
+func (e *Engine) Stat(ctx context.Context, id stripe.ObjectID) (info stripe.Info, err error) {
+	err = e.do(ctx, Stat, id, func() error {
+		info, err = e.below.Stat(ctx, id)
+		return err
+	})
+	return info, err
+}
+
+// Map implements stripe.Mapper.
+func (e *Engine) Map(ctx context.Context, id stripe.ObjectID, off, length int64,
+	max int) (list []stripe.Extent, err error) {
+	err = e.do(ctx, Map, id, func() error {
+		list, err = e.below.Map(ctx, id, off, length, max)
+		return err
+	})
+	return list, err
+}
+
+// List implements stripe.Lister.
+func (e *Engine) List(ctx context.Context, fn func(stripe.Info) bool) error {
+	return e.do(ctx, List, stripe.ObjectID{}, func() error { return e.below.List(ctx, fn) })
+}
+
+// SetMinGeneration implements stripe.Fencer.
+func (e *Engine) SetMinGeneration(ctx context.Context, file uint64, gen uint32) error {
+	return e.do(ctx, Fence, stripe.ObjectID{File: file, Gen: gen}, func() error {
+		return e.below.SetMinGeneration(ctx, file, gen)
+	})
+}
+
+// Verifier, Space and Close pass through: no rule concerns them.
+
+// Verifier implements stripe.Keeper.
+func (e *Engine) Verifier() uint64 { return e.below.Verifier() }
+
+// Space implements stripe.Spacer.
+func (e *Engine) Space() (stripe.Space, error) { return e.below.Space() }
+
+// Close implements stripe.Store.
+func (e *Engine) Close() error { return e.below.Close() }
