@@ -32,7 +32,7 @@ func (fs *FS) Overlay(a *meta.Attr) {
 // statNode asks for attributes on behalf of an open handle.
 func (fs *FS) statNode(ctx context.Context, ino meta.Ino) (meta.Attr, error) {
 	var a meta.Attr
-	err := fs.await(ctx, "metadata service", func(ctx context.Context) (err error) {
+	err := fs.await(ctx, metaName, func(ctx context.Context) (err error) {
 		a, err = fs.svc.GetAttr(ctx, fs.trusted(), ino)
 		return err
 	})

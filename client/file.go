@@ -272,20 +272,25 @@ func (f *File) closeHandle(ctx context.Context, dead bool) error {
 	if f.flags&meta.OpenWrite != 0 && !f.fixed {
 		c, dirty = f.node.takeDirty()
 	}
-	err := f.fs.await(ctx, "metadata service", func(ctx context.Context) error {
+	err := f.fs.await(ctx, metaName, func(ctx context.Context) error {
 		s := f.fs.sess.Load()
-		g := f.grant.Load()
-		err := f.fs.svc.Close(ctx, meta.Caller{Session: g.session}, g.handle, dirty, c.size,
-			c.truncSeq, c.mtime)
+		err := f.endHandle(ctx, dirty, &c)
 		if err != nil && f.fs.checkSession(ctx, s, err) {
-			g = f.grant.Load()
-			err = f.fs.svc.Close(ctx, meta.Caller{Session: g.session}, g.handle, dirty, c.size,
-				c.truncSeq, c.mtime)
+			err = f.endHandle(ctx, dirty, &c)
 		}
 		return err
 	})
+	if errs.KindOf(err) == errs.Closed {
+		return nil // an earlier attempt succeeded and its answer was lost
+	}
 	if err != nil && dirty {
 		f.node.giveBack()
 	}
 	return err
+}
+
+func (f *File) endHandle(ctx context.Context, dirty bool, c *change) error {
+	g := f.grant.Load()
+	return f.fs.svc.Close(ctx, meta.Caller{Session: g.session}, g.handle, dirty, c.size, c.truncSeq,
+		c.mtime)
 }

@@ -230,20 +230,28 @@ func (fs *FS) unref(n *inode) {
 	}
 }
 
-// commit tells the service what was written, if there is something to tell or sync demands it.
+// commit tells the service what was written, if there is something to tell. With sync everything that
+// the service was told before is on stable storage when it returns.
 func (fs *FS) commit(ctx context.Context, n *inode, sync bool) error {
 	c, dirty := n.takeDirty()
-	if !dirty && !sync {
-		return nil
+	if !dirty {
+		if !sync {
+			return nil
+		}
+		return errs.Wrap("client.Sync", "", fs.await(ctx, metaName, fs.svc.Sync))
 	}
-	err := fs.await(ctx, "metadata service", func(ctx context.Context) error {
+	err := fs.await(ctx, metaName, func(ctx context.Context) error {
+		s := fs.sess.Load()
 		a, err := fs.svc.Commit(ctx, fs.trusted(), n.ino, c.size, c.truncSeq, c.mtime, sync)
+		if err != nil && fs.checkSession(ctx, s, err) {
+			a, err = fs.svc.Commit(ctx, fs.trusted(), n.ino, c.size, c.truncSeq, c.mtime, sync)
+		}
 		if err == nil {
 			n.hear(&a)
 		}
 		return err
 	})
-	if err != nil && dirty {
+	if err != nil {
 		n.giveBack()
 	}
 	return errs.Wrap("client.Commit", "", err)

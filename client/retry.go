@@ -50,6 +50,9 @@ func (fs *FS) await(ctx context.Context, who string, call func(context.Context) 
 	return err
 }
 
+// metaName and serverName are what servers are called in errors.
+const metaName = "metadata service"
+
 func serverName(id uint32) string { return fmt.Sprintf("I/O server %d", id) }
 
 // settle runs an operation on a file until it neither meets an expired capability nor a truncation
@@ -90,7 +93,7 @@ func (f *File) renewFrom(ctx context.Context, g *grant) error {
 	if f.grant.Load() != g {
 		return nil
 	}
-	return f.fs.await(ctx, "metadata service", func(ctx context.Context) error {
+	return f.fs.await(ctx, metaName, func(ctx context.Context) error {
 		if cur := f.fs.sess.Load(); g.session != cur.id {
 			return f.reopen(ctx, cur)
 		}

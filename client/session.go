@@ -29,7 +29,7 @@ func processName() string {
 
 func (fs *FS) newSession(ctx context.Context) (*session, error) {
 	var s *session
-	err := fs.await(ctx, "metadata service", func(ctx context.Context) error {
+	err := fs.await(ctx, metaName, func(ctx context.Context) error {
 		info, err := fs.svc.NewSession(ctx, fs.opts.Name)
 		if err != nil {
 			return err
@@ -63,10 +63,10 @@ func (fs *FS) keepAlive() {
 	}
 }
 
-// checkSession finds out whether an error means that the session is lost, and replaces it then. It
-// returns true when the caller should try again.
+// checkSession finds out whether an error means that the session is lost (it is refused, or its handles
+// are unknown), and replaces it then. It returns true when the caller should try again.
 func (fs *FS) checkSession(ctx context.Context, s *session, err error) bool {
-	if errs.KindOf(err) != errs.Stale {
+	if k := errs.KindOf(err); k != errs.Stale && k != errs.Closed {
 		return false
 	}
 	if fs.sess.Load() != s {
@@ -148,7 +148,9 @@ func (fs *FS) renew(ctx context.Context, files []*File) error {
 	}
 	handles, err := fs.svc.Renew(ctx, fs.trusted(), ids)
 	if err != nil {
-		fs.checkSession(ctx, s, err)
+		if fs.checkSession(ctx, s, err) {
+			return nil // all files were opened again
+		}
 		return err
 	}
 	for i := range handles {

@@ -11,7 +11,6 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
-	"github.com/sluice-storage/sluice/stripe"
 	"golang.org/x/sys/unix"
 )
 
@@ -210,8 +209,10 @@ func seek(ctx context.Context, f *client.File, off int64, hole bool) (int64, boo
 		if err != nil {
 			return 0, false, err
 		}
-		if at, ok := firstOf(extents, hole); ok {
-			return at, true, nil
+		for _, e := range extents {
+			if e.Hole == hole {
+				return e.Off, true, nil
+			}
 		}
 		if len(extents) == 0 {
 			return f.Size(), hole, nil
@@ -219,15 +220,6 @@ func seek(ctx context.Context, f *client.File, off int64, hole bool) (int64, boo
 		last := extents[len(extents)-1]
 		off = last.Off + last.Len
 	}
-}
-
-func firstOf(extents []stripe.Extent, hole bool) (int64, bool) {
-	for _, e := range extents {
-		if e.Hole == hole {
-			return e.Off, true
-		}
-	}
-	return 0, false
 }
 
 // Fallocate punches holes, zeroes ranges and extends files. It reserves no space: a later write may
