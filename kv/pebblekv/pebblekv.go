@@ -133,8 +133,9 @@ type Store struct {
 // exist.
 func (o Options) pebbleOptions(g *guard, q *queue) *pebble.Options {
 	p := &pebble.Options{
-		FS:                 g,
-		CacheSize:          o.CacheBytes,
+		FS: g,
+		// Pebble takes memtables off the cache's budget; without room for them nothing is cached.
+		CacheSize:          o.CacheBytes + int64((queuedMax+1)*o.MemtableBytes),
 		FormatMajorVersion: pebble.FormatValueSeparation,
 		Logger:             logger{o.Log, g},
 		MaxOpenFiles:       maxOpenFiles,
