@@ -35,8 +35,9 @@ func table() []layer {
 		{"mover", []string{"fabric", "mem", "msg"}},
 
 		// Storage. The cache knows neither sockets nor files; the stores know no cache.
-		{"unifier", []string{"mem"}},
-		{"unifier/...", []string{"mem", "unifier"}},
+		// stripe is the contract only: ids and durability.
+		{"unifier", []string{"fabric", "mem", "stripe"}},
+		{"unifier/...", []string{"fabric", "mem", "stripe", "unifier"}},
 		{"stripe", nil},
 		{"stripe/...", []string{"mem", "stripe"}},
 		{"kv", nil},
