@@ -56,7 +56,7 @@ type endpoint struct {
 	lastRMA  uint64 // number of the last Write
 
 	ackDue   bool         // the peer asked for an acknowledgement
-	refusals ring[uint64] // numbers of refused Writes, to be told to the peer
+	refusals []uint64     // numbers of refused Writes, to be told to the peer; rarely any
 	answers  ring[header] // Reads of the peer to be served
 }
 
@@ -88,7 +88,6 @@ func newEndpoint(d *domain, conn *net.TCPConn, cfg fabric.EndpointConfig) (*endp
 		writerWake: make(chan struct{}, 1),
 		queue:      newRing[*work](cfg.SendDepth),
 		inflight:   newRing[*work](cfg.SendDepth),
-		refusals:   newRing[uint64](refusalMax),
 		answers:    newRing[header](readDepth),
 	}
 	e.idle.L = &e.mu

@@ -116,7 +116,7 @@ func decodeHeader(b *[headerBytes]byte, maxMessage uint32) (header, error) {
 		why = "unknown error kind"
 	}
 	if why != "" {
-		return h, errs.Newf(errs.Protocol, "tcp", "frame", "%s (%x)", why, b[:])
+		return h, errs.Newf(errs.Protocol, "tcp", "frame", "%s (%x)", why, *b)
 	}
 	return h, nil
 }
@@ -180,8 +180,8 @@ func decodeHello(b *[helloBytes]byte) (fabric.Hello, error) {
 	}
 	h.Version = binary.BigEndian.Uint16(b[4:])
 	if h.Version != fabric.HelloVersion {
-		return h, errs.Newf(errs.Version, "tcp", "hello", "the peer speaks version %d, this side %d",
-			h.Version, fabric.HelloVersion)
+		return h, errs.Newf(errs.Version, "tcp", "hello",
+			"the peer speaks version %d, this side %d", h.Version, fabric.HelloVersion)
 	}
 	h.Features = binary.BigEndian.Uint16(b[6:])
 	h.MaxMessage = binary.BigEndian.Uint32(b[8:])

@@ -35,9 +35,9 @@ func (e *endpoint) refuseWrite(h *header) error {
 		return err
 	}
 	e.mu.Lock()
-	full := e.refusals.full()
+	full := len(e.refusals) == refusalMax
 	if !full {
-		e.refusals.push(e.rxCount.Add(1))
+		e.refusals = append(e.refusals, e.rxCount.Add(1))
 	}
 	e.mu.Unlock()
 	if full {
@@ -68,7 +68,8 @@ func (e *endpoint) handleWriteRefused(h *header) error {
 }
 
 func (e *endpoint) refusedErr(h *header) error {
-	return errs.Newf(errs.Kind(h.imm), "fabric", e.name, "the peer's key does not allow this access")
+	return errs.Newf(errs.Kind(h.imm), "fabric", e.name,
+		"the peer's key does not allow this access")
 }
 
 // startReadLocked gives a Read a number under which its answer comes.

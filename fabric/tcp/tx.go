@@ -176,20 +176,23 @@ func (e *endpoint) writer() {
 func (e *endpoint) gatherLocked() bool {
 	t := &e.tx
 	t.reset()
-	for e.refusals.n > 0 && t.room() {
-		number := e.refusals.pop() // and no higher acknowledgement: the next may be refused too
+	told := 0
+	for ; told < len(e.refusals) && t.room(); told++ {
+		number := e.refusals[told] // and no higher acknowledgement: the next may be refused too
 		t.add(&header{
 			kind: frameWriteRefused, key: number, imm: uint32(errs.Perm), ack: uint32(number),
 		})
 	}
+	e.refusals = e.refusals[:copy(e.refusals, e.refusals[told:])]
 	ack := uint32(e.rxCount.Load())
-	for e.refusals.n == 0 && t.room() {
+	for len(e.refusals) == 0 && t.room() {
 		answered := e.gatherAnswerLocked(ack)
 		if !(t.room() && e.gatherRequestLocked(ack)) && !answered {
 			break
 		}
 	}
-	if e.ackDue && e.refusals.n == 0 && (t.frames == 0 || t.ack != ack) && t.frames < batchFrames {
+	late := t.frames == 0 || t.ack != ack
+	if e.ackDue && late && len(e.refusals) == 0 && t.frames < batchFrames {
 		t.add(&header{kind: frameAck, ack: ack})
 	}
 	if t.frames == 0 {
