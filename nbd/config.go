@@ -16,9 +16,9 @@ const (
 
 // Config bounds a server. The zero value is a good default.
 type Config struct {
-	// MemoryBytes bounds the payload buffers of all connections together. Default 256 MiB. When
-	// it is used up, connections stop reading requests until replies have left. At least
-	// 2*MaxPayload.
+	// MemoryBytes bounds the payload buffers of all connections together. Default 256 MiB, at
+	// least 2*MaxPayload. When it is used up, connections stop reading requests until replies
+	// have left. Idle buffers (at most a quarter of it) and 40 KiB per connection come on top.
 	MemoryBytes int64
 
 	// ConnMemoryBytes bounds the payload buffers of one connection, so that a stalled one cannot

@@ -42,6 +42,7 @@ type File struct {
 	fd       int
 	size     int64
 	device   bool // a block device
+	inMemory bool // on a file system without a device
 	readOnly bool
 
 	broken   atomic.Pointer[error] // the first failed sync; see sync.go
@@ -98,6 +99,10 @@ func (e *File) prepare() error {
 	if err != nil {
 		return errs.Wrap("fileexport.Open", e.path, err)
 	}
+	var fs unix.Statfs_t
+	if unix.Fstatfs(e.fd, &fs) == nil && !e.device {
+		e.inMemory = fs.Type == unix.TMPFS_MAGIC || fs.Type == unix.RAMFS_MAGIC
+	}
 	e.size, err = e.file.Seek(0, io.SeekEnd)
 	return errs.Wrap("fileexport.Open", e.path, err)
 }
@@ -121,6 +126,9 @@ func (e *File) Description() string {
 	}
 	return "file"
 }
+
+// Instant is true for files in memory, where nothing waits for a device.
+func (e *File) Instant() bool { return e.inMemory }
 
 // ReadAt reads the range. A file that has shrunk since it was opened is an error, not zeroes.
 func (e *File) ReadAt(_ context.Context, p []byte, off int64) error {
