@@ -1,0 +1,290 @@
+// Package metatest is the definition of what a meta.Service does, as tests: every implementation
+// passes all of it. The implementation is given a clock, stripe objects and short times by the suite,
+// and gives back a way to restart it.
+//
+// It does not test engines (kvtest does) nor the network (package msg does), only what a service
+// promises on top of them.
+//
+// Read metatest.go first, then the file of the operation in question; random.go compares long random
+// histories with a model of a POSIX name space (model.go).
+package metatest
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-storage/sluice/capability"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// Config is what the service under test must be made with.
+type Config struct {
+	Objects meta.Objects
+	Key     capability.Key
+	Clock   func() time.Time
+	Lease   time.Duration
+	CapTTL  time.Duration
+	Tick    time.Duration
+}
+
+// Instance is a service under test.
+type Instance struct {
+	Service meta.Service
+
+	// Restart ends the service as a crash of its process would and starts it again on the same
+	// store. Service is the new one afterwards.
+	Restart func(t testing.TB)
+
+	// Verify fails the test when the stored records contradict each other. May be nil.
+	Verify func(t testing.TB)
+}
+
+// Open makes a service on an empty store. It cleans up by t.Cleanup.
+type Open func(t testing.TB, c Config) *Instance
+
+// Run runs the suite. Each test has a service of its own.
+func Run(t *testing.T, open Open) {
+	for _, c := range []struct {
+		name string
+		test func(e *env)
+	}{
+		{"Make", testMake},
+		{"MakeRefusals", testMakeRefusals},
+		{"Devices", testDevices},
+		{"Lookup", testLookup},
+		{"Link", testLink},
+		{"Remove", testRemove},
+		{"RemoveRefusals", testRemoveRefusals},
+		{"Rename", testRename},
+		{"RenameRefusals", testRenameRefusals},
+		{"RenameExchange", testRenameExchange},
+		{"RenameParents", testRenameParents},
+		{"Permissions", testPermissions},
+		{"Sticky", testSticky},
+		{"SetGIDDirectory", testSetGIDDirectory},
+		{"ReadDirPages", testReadDirPages},
+		{"ReadDirDuringChanges", testReadDirDuringChanges},
+		{"DirectoryAttr", testDirectoryAttr},
+		{"SetAttr", testSetAttr},
+		{"SetAttrRights", testSetAttrRights},
+		{"Privileges", testPrivileges},
+		{"Truncate", testTruncate},
+		{"TruncateSurvivesRestart", testTruncateSurvivesRestart},
+		{"TruncateWaitsForItsPredecessor", testTruncateOrder},
+		{"Xattrs", testXattrs},
+		{"XattrRefusals", testXattrRefusals},
+		{"Create", testCreate},
+		{"OpenRefusals", testOpenRefusals},
+		{"Capabilities", testCapabilities},
+		{"Commit", testCommit},
+		{"SizeWhileWriting", testSizeWhileWriting},
+		{"SizeUnknown", testSizeUnknown},
+		{"UnlinkedButOpen", testUnlinkedButOpen},
+		{"RemovalIsRetried", testRemovalIsRetried},
+		{"Sessions", testSessions},
+		{"DeadWriter", testDeadWriter},
+		{"EndedSession", testEndedSession},
+		{"HandlesSurviveRestart", testHandlesSurviveRestart},
+		{"Volumes", testVolumes},
+		{"Servers", testServers},
+		{"Layout", testLayout},
+		{"Replay", testReplay},
+		{"ReplayAfterRestart", testReplayAfterRestart},
+		{"RaceCreateRmdir", testRaceCreateRmdir},
+		{"RaceCreates", testRaceCreates},
+		{"RaceCycles", testRaceCycles},
+		{"RaceLinks", testRaceLinks},
+		{"RaceOpenUnlink", testRaceOpenUnlink},
+		{"Random", testRandom},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.test(newEnv(t, open)) })
+	}
+}
+
+// Times of the service under test. The clock is the suite's; Tick is real time.
+const (
+	lease  = 30 * time.Second
+	capTTL = 60 * time.Second
+	tick   = 5 * time.Millisecond
+)
+
+// env is one test's service with shorthands. Methods whose names start with "must" fail the test.
+type env struct {
+	testing.TB
+	*Instance
+	ctx     context.Context
+	objects *Objects
+	clock   *clock
+	key     capability.Key
+	session uint64
+}
+
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+// read moves on a little, so that later things have later times.
+func (c *clock) read() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(time.Microsecond)
+	return c.now
+}
+
+func (c *clock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+const (
+	alice = 1000
+	bob   = 1001
+	staff = 50
+)
+
+func newEnv(t *testing.T, open Open) *env {
+	e := &env{TB: t, ctx: t.Context(), objects: NewObjects(), key: capability.Key{7, 7},
+		clock: &clock{now: time.Unix(1_800_000_000, 0)}}
+	e.Instance = open(t, Config{Objects: e.objects, Key: e.key, Clock: e.clock.read,
+		Lease: lease, CapTTL: capTTL, Tick: tick})
+	for id := uint32(1); id <= 3; id++ {
+		e.must(e.join(id))
+	}
+	e.session = e.newSession()
+	t.Cleanup(func() {
+		if e.Verify != nil && !t.Failed() {
+			e.Verify(t)
+		}
+	})
+	return e
+}
+
+func (e *env) join(id uint32) error {
+	s := meta.Server{ID: id, Addr: "host:1", StoreID: 100 + uint64(id), Total: 1000, Free: 500}
+	return e.Service.Join(e.ctx, s, meta.SignJoin(e.key.ServerKey(id), &s))
+}
+
+func (e *env) newSession() uint64 {
+	e.Helper()
+	info, err := e.Service.NewSession(e.ctx, "suite")
+	e.must(err)
+	return info.ID
+}
+
+func (e *env) root() meta.Caller { return meta.Caller{Session: e.session} }
+
+func (e *env) user(uid uint32, groups ...uint32) meta.Caller {
+	return meta.Caller{Session: e.session, Cred: meta.Cred{UID: uid, GID: uid, Groups: groups}}
+}
+
+func (e *env) must(err error) {
+	e.Helper()
+	if err != nil {
+		e.Fatal(err)
+	}
+}
+
+// want fails the test unless err has the kind.
+func (e *env) want(kind errs.Kind, err error, what string) {
+	e.Helper()
+	if errs.KindOf(err) != kind {
+		e.Fatalf("%s: got %v, want kind %q", what, err, kind)
+	}
+}
+
+func (e *env) mustMake(dir meta.Ino, name string, f meta.NewFile) meta.Attr {
+	e.Helper()
+	a, err := e.Service.Make(e.ctx, e.root(), dir, name, f)
+	e.must(err)
+	return a
+}
+
+func (e *env) mkdir(dir meta.Ino, name string) meta.Ino {
+	e.Helper()
+	return e.mustMake(dir, name, meta.NewFile{Type: meta.Directory, Mode: 0o755}).Ino
+}
+
+func (e *env) mkfile(dir meta.Ino, name string) meta.Ino {
+	e.Helper()
+	return e.mustMake(dir, name, meta.NewFile{Type: meta.Regular, Mode: 0o644}).Ino
+}
+
+func (e *env) lookup(dir meta.Ino, name string) (meta.Attr, error) {
+	return e.Service.Lookup(e.ctx, e.root(), dir, name)
+}
+
+func (e *env) attr(ino meta.Ino) meta.Attr {
+	e.Helper()
+	a, err := e.Service.GetAttr(e.ctx, e.root(), ino)
+	e.must(err)
+	return a
+}
+
+func (e *env) remove(dir meta.Ino, name string) error {
+	return e.Service.Remove(e.ctx, e.root(), dir, name, false)
+}
+
+func (e *env) rmdir(dir meta.Ino, name string) error {
+	return e.Service.Remove(e.ctx, e.root(), dir, name, true)
+}
+
+func (e *env) rename(dir meta.Ino, name string, newDir meta.Ino, newName string,
+	flags meta.RenameFlags) error {
+	return e.Service.Rename(e.ctx, e.root(), dir, name, newDir, newName, flags)
+}
+
+func (e *env) open(ino meta.Ino, flags meta.OpenFlags) meta.Handle {
+	e.Helper()
+	h, err := e.Service.Open(e.ctx, e.root(), ino, flags)
+	e.must(err)
+	return h
+}
+
+func (e *env) close(h meta.Handle) {
+	e.Helper()
+	e.must(e.Service.Close(e.ctx, e.root(), h.ID, false, 0, 0, 0))
+}
+
+// list reads a whole directory in pages of a size.
+func (e *env) list(dir meta.Ino, page int) []meta.Entry {
+	e.Helper()
+	var all []meta.Entry
+	for cookie := uint64(0); ; {
+		p, err := e.Service.ReadDir(e.ctx, e.root(), dir, cookie, page, true)
+		e.must(err)
+		if len(p) == 0 {
+			return all
+		}
+		all = append(all, p...)
+		cookie = p[len(p)-1].Cookie
+	}
+}
+
+func (e *env) names(dir meta.Ino) map[string]meta.Ino {
+	e.Helper()
+	m := map[string]meta.Ino{}
+	for _, n := range e.list(dir, 100) {
+		if m[n.Name] != 0 {
+			e.Fatalf("%q is listed twice", n.Name)
+		}
+		m[n.Name] = n.Ino
+	}
+	return m
+}
+
+// eventually waits for background work.
+func (e *env) eventually(what string, ok func() bool) {
+	e.Helper()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+		if ok() {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	e.Fatalf("it never came true that %s", what)
+}

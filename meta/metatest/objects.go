@@ -1,0 +1,108 @@
+package metatest
+
+import (
+	"context"
+	"sync"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// Objects plays the I/O servers: it knows of each file no more than they would.
+type Objects struct {
+	mu       sync.Mutex
+	files    map[meta.Ino]*object
+	fail     error // returned by everything while set
+	measures int
+	truncs   int
+}
+
+type object struct {
+	size     int64
+	truncSeq uint64
+	cuts     []int64 // sizes of all truncations, in order
+	removed  bool
+}
+
+// NewObjects returns servers without objects.
+func NewObjects() *Objects { return &Objects{files: map[meta.Ino]*object{}} }
+
+func (o *Objects) fileLocked(ino meta.Ino) *object {
+	f := o.files[ino]
+	if f == nil {
+		f = &object{}
+		o.files[ino] = f
+	}
+	return f
+}
+
+// Write plays a client's write that the servers acknowledged.
+func (o *Objects) Write(ino meta.Ino, end int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f := o.fileLocked(ino)
+	f.size = max(f.size, end)
+}
+
+// Fail lets everything fail with err until it is called with nil.
+func (o *Objects) Fail(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.fail = err
+}
+
+func (o *Objects) look(ino meta.Ino) object {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f := *o.fileLocked(ino)
+	f.cuts = append([]int64(nil), f.cuts...)
+	return f
+}
+
+func (o *Objects) measured() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.measures
+}
+
+// Measure implements meta.Objects.
+func (o *Objects) Measure(_ context.Context, f meta.FileRef) (int64, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.measures++
+	if o.fail != nil {
+		return 0, o.fail
+	}
+	return o.fileLocked(f.Ino).size, f.Layout.Validate()
+}
+
+// Truncate implements meta.Objects. One that comes late is recognised and ignored.
+func (o *Objects) Truncate(_ context.Context, f meta.FileRef, size int64) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.truncs++
+	if o.fail != nil {
+		return o.fail
+	}
+	file := o.fileLocked(f.Ino)
+	if file.removed {
+		return errs.Newf(errs.Stale, "objects.Truncate", "", "the file was removed")
+	}
+	if f.TruncSeq > file.truncSeq {
+		file.truncSeq, file.size = f.TruncSeq, size
+		file.cuts = append(file.cuts, size)
+	}
+	return f.Layout.Validate()
+}
+
+// Remove implements meta.Objects.
+func (o *Objects) Remove(_ context.Context, f meta.FileRef) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.fail != nil {
+		return o.fail
+	}
+	file := o.fileLocked(f.Ino)
+	file.removed, file.size = true, 0
+	return f.Layout.Validate()
+}

@@ -1,0 +1,144 @@
+package metatest
+
+import (
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+func testSessions(e *env) {
+	info, err := e.Service.NewSession(e.ctx, "a client")
+	e.must(err)
+	other, err := e.Service.NewSession(e.ctx, "a client")
+	e.must(err)
+	if info.ID == 0 || info.ID == other.ID || info.ClusterID == 0 ||
+		info.ClusterID != other.ClusterID || info.LeaseMs != uint32(lease.Milliseconds()) {
+		e.Fatalf("%+v and %+v", info, other)
+	}
+	_, err = e.Service.NewSession(e.ctx, string(make([]byte, 256)))
+	e.want(errs.NameTooLong, err, "long client name")
+	e.must(e.Service.KeepAlive(e.ctx, info.ID))
+	e.must(e.Service.EndSession(e.ctx, info.ID))
+	e.want(errs.Stale, e.Service.KeepAlive(e.ctx, info.ID), "ended session")
+	e.must(e.Service.EndSession(e.ctx, info.ID))
+	e.must(e.Service.Sync(e.ctx))
+	// A session that is kept alive lives; the other one ends.
+	for range 4 {
+		e.clock.advance(lease / 2)
+		e.must(e.Service.KeepAlive(e.ctx, e.session))
+		time.Sleep(2 * tick)
+	}
+	e.eventually("the silent session is ended", func() bool { return e.ended(other.ID) })
+	e.want(errs.Stale, e.Service.KeepAlive(e.ctx, other.ID), "silent session")
+	again, err := e.Service.NewSession(e.ctx, "a client")
+	if err != nil || again.ClusterID != info.ClusterID {
+		e.Fatalf("%v: the cluster's id changed", err)
+	}
+}
+
+// testDeadWriter: a client that dies may write until its capabilities have run out. Until then its
+// file is measured whenever somebody asks; then it is measured for the last time and closed.
+func testDeadWriter(e *env) {
+	dead := meta.Caller{Session: e.newSession()}
+	h, err := e.Service.Create(e.ctx, dead, meta.RootIno, "f", meta.NewFile{Mode: 0o644}, readWrite)
+	e.must(err)
+	gone, err := e.Service.Create(e.ctx, dead, meta.RootIno, "g", meta.NewFile{Mode: 0o644}, readWrite)
+	e.must(err)
+	e.must(e.remove(meta.RootIno, "g"))
+	e.objects.Write(h.Attr.Ino, 1000)
+	e.objects.Write(gone.Attr.Ino, 1000)
+	e.clock.advance(lease - time.Second)
+	e.must(e.Service.KeepAlive(e.ctx, e.session))
+	e.clock.advance(2 * time.Second)
+	e.eventually("the session is ended", func() bool { return e.ended(dead.Session) })
+	_, err = e.Service.Open(e.ctx, dead, h.Attr.Ino, meta.OpenRead)
+	e.want(errs.Stale, err, "open by a dead session")
+	time.Sleep(3 * tick)
+	e.objects.Write(h.Attr.Ino, 2000)
+	if a := e.attr(h.Attr.Ino); !a.Writers || a.Size != 2000 {
+		e.Fatalf("closed before its capabilities have run out: %+v", a)
+	}
+	// The file's server is away when the time comes: that is waited for.
+	e.objects.Fail(errs.Disconnected)
+	e.clock.advance(capTTL)
+	e.must(e.keepOwn())
+	time.Sleep(3 * tick)
+	e.objects.Fail(nil)
+	e.eventually("the dead writer's file is closed with its measured size", func() bool {
+		a := e.attr(h.Attr.Ino)
+		return !a.Writers && a.Size == 2000 && a.DataVersion > h.Attr.DataVersion
+	})
+	e.eventually("what it had open without a name is removed", func() bool {
+		return e.objects.look(gone.Attr.Ino).removed
+	})
+}
+
+// ended asks for a session without renewing it.
+func (e *env) ended(session uint64) bool {
+	_, err := e.Service.Open(e.ctx, meta.Caller{Session: session}, 999_999, meta.OpenRead)
+	return errs.KindOf(err) == errs.Stale
+}
+
+// keepOwn renews the suite's own session, or makes a new one after a leap of the clock.
+func (e *env) keepOwn() error {
+	if e.Service.KeepAlive(e.ctx, e.session) == nil {
+		return nil
+	}
+	info, err := e.Service.NewSession(e.ctx, "suite")
+	e.session = info.ID
+	return err
+}
+
+func testEndedSession(e *env) {
+	own := e.session
+	e.session = e.newSession()
+	h, err := e.create(meta.RootIno, "f", readWrite)
+	e.must(err)
+	e.objects.Write(h.Attr.Ino, 123)
+	unlinked, err := e.create(meta.RootIno, "g", meta.OpenWrite)
+	e.must(err)
+	e.must(e.remove(meta.RootIno, "g"))
+	e.must(e.Service.EndSession(e.ctx, e.session))
+	e.want(errs.Closed, e.Service.Close(e.ctx, e.root(), h.ID, false, 0, 0, 0), "handle of it")
+	e.session = own
+	if a := e.attr(h.Attr.Ino); a.Writers || a.Size != 123 {
+		e.Fatalf("after the end of the session: %+v", a)
+	}
+	_, err = e.Service.GetAttr(e.ctx, e.root(), unlinked.Attr.Ino)
+	e.want(errs.NotFound, err, "what it had open without a name")
+}
+
+func testHandlesSurviveRestart(e *env) {
+	h, err := e.create(meta.RootIno, "f", readWrite)
+	e.must(err)
+	dead := meta.Caller{Session: e.newSession()}
+	_, err = e.Service.Open(e.ctx, dead, h.Attr.Ino, meta.OpenWrite)
+	e.must(err)
+	e.clock.advance(lease - time.Second)
+	e.Restart(e)
+	e.clock.advance(lease - time.Second) // leases began anew
+	e.must(e.Service.KeepAlive(e.ctx, e.session))
+	e.must(e.Service.KeepAlive(e.ctx, dead.Session))
+	renewed, err := e.Service.Renew(e.ctx, e.root(), []uint64{h.ID})
+	if err != nil || len(renewed[0].Caps) == 0 {
+		e.Fatalf("%v: handle is lost: %+v", err, renewed)
+	}
+	e.objects.Write(h.Attr.Ino, 10)
+	if a := e.attr(h.Attr.Ino); !a.Writers || a.Size != 10 {
+		e.Fatalf("%+v", a)
+	}
+	e.must(e.Service.Close(e.ctx, e.root(), h.ID, true, 10, 0, 1))
+	if a := e.attr(h.Attr.Ino); !a.Writers {
+		e.Fatal("the other session's handle is lost")
+	}
+	// A session that was ending is ended after the restart.
+	e.clock.advance(lease + time.Second)
+	e.eventually("the other session is ended", func() bool {
+		e.must(e.keepOwn())
+		return e.ended(dead.Session)
+	})
+	e.Restart(e)
+	e.clock.advance(2 * capTTL)
+	e.eventually("its handle is closed", func() bool { return !e.attr(h.Attr.Ino).Writers })
+}

@@ -1,0 +1,141 @@
+package metatest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/layout"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+func testVolumes(e *env) {
+	s, ctx := e.Service, e.ctx
+	alices := e.user(alice)
+	v, err := s.CreateVolume(ctx, alices, "disk", 1<<30, meta.NewFile{})
+	if err != nil || v.Name != "disk" || v.Size != 1<<30 || v.Created == 0 || v.Layout.Validate() != nil {
+		e.Fatalf("%v: %+v", err, v)
+	}
+	_, err = s.CreateVolume(ctx, alices, "disk", 1<<30, meta.NewFile{})
+	e.want(errs.Exists, err, "second volume of the name")
+	for _, size := range []int64{0, -1} {
+		_, err = s.CreateVolume(ctx, alices, "x", size, meta.NewFile{})
+		e.want(errs.Invalid, err, "volume of no size")
+	}
+	_, err = s.CreateVolume(ctx, alices, "x", layout.FileSizeMax+1, meta.NewFile{})
+	e.want(errs.TooBig, err, "volume of more than the limit")
+	_, err = s.CreateVolume(ctx, alices, "a/b", 1, meta.NewFile{})
+	e.want(errs.Invalid, err, "volume with a slash")
+	if n := len(e.names(meta.RootIno)); n != 0 {
+		e.Fatalf("the volume is among the files: %d names", n)
+	}
+	e.Restart(e)
+	s = e.Service
+	all, err := s.ListVolumes(ctx, e.root())
+	if err != nil || len(all) != 1 || all[0].Ino != v.Ino || !all[0].Layout.Equal(&v.Layout) {
+		e.Fatalf("%v: %+v", err, all)
+	}
+	e.openVolume(v)
+	e.want(errs.Perm, s.RemoveVolume(ctx, e.user(bob), "disk"), "remove another's volume")
+	e.must(s.RemoveVolume(ctx, alices, "disk"))
+	e.want(errs.NotFound, s.RemoveVolume(ctx, alices, "disk"), "remove twice")
+	e.eventually("its objects are removed", func() bool { return e.objects.look(v.Ino).removed })
+}
+
+// openVolume opens alice's volume and tries what its fixed size forbids.
+func (e *env) openVolume(v meta.Volume) {
+	e.Helper()
+	s, ctx, alices := e.Service, e.ctx, e.user(alice)
+	_, _, err := s.OpenVolume(ctx, e.user(bob), "disk", meta.OpenRead)
+	e.want(errs.Access, err, "open of another's volume")
+	_, _, err = s.OpenVolume(ctx, alices, "nothing", meta.OpenRead)
+	e.want(errs.NotFound, err, "open of no volume")
+	opened, h, err := s.OpenVolume(ctx, alices, "disk", readWrite)
+	if err != nil || opened.Ino != v.Ino || h.Attr.Size != v.Size || len(h.Caps) != v.Layout.Width() {
+		e.Fatalf("%v: %+v %+v", err, opened, h)
+	}
+	e.objects.Write(v.Ino, 2*v.Size)
+	a, err := s.Commit(ctx, alices, v.Ino, 2*v.Size, 0, 1, true)
+	if err != nil || a.Size != v.Size || e.attr(v.Ino).Size != v.Size {
+		e.Fatalf("%v: the volume grew: %+v", err, a)
+	}
+	_, err = s.SetAttr(ctx, alices, v.Ino, meta.SetSize, meta.Attr{})
+	e.want(errs.Perm, err, "truncate a volume")
+	_, err = s.Link(ctx, e.root(), v.Ino, meta.RootIno, "disk")
+	e.want(errs.Perm, err, "a name for a volume")
+	e.want(errs.Busy, s.RemoveVolume(ctx, alices, "disk"), "remove an open volume")
+	e.close(h)
+}
+
+func testServers(e *env) {
+	all, err := e.Service.Servers(e.ctx)
+	e.must(err)
+	if len(all) != 3 || all[0].ID != 1 || !all[2].Up || all[0].StoreID != 101 {
+		e.Fatalf("%+v", all)
+	}
+	st, err := e.Service.StatFS(e.ctx)
+	if err != nil || st.Total != 3000 || st.Free != 1500 || st.Files < 1 {
+		e.Fatalf("%v: %+v", err, st)
+	}
+	s := meta.Server{ID: 1, Addr: "elsewhere:1", StoreID: 101, Total: 1, Free: 1}
+	mac := meta.SignJoin(e.key.ServerKey(1), &s)
+	forged := mac
+	forged[9] ^= 1
+	e.want(errs.Forged, e.Service.Join(e.ctx, s, forged), "join with a wrong mac")
+	other := s
+	other.Addr = "evil:1"
+	e.want(errs.Forged, e.Service.Join(e.ctx, other, mac), "join with a changed address")
+	e.must(e.Service.Join(e.ctx, s, mac))
+	s.StoreID++
+	e.want(errs.Exists, e.Service.Join(e.ctx, s, meta.SignJoin(e.key.ServerKey(1), &s)),
+		"join with another store")
+	e.clock.advance(11 * time.Second)
+	e.must(e.join(2))
+	e.Restart(e)
+	all, err = e.Service.Servers(e.ctx)
+	if err != nil || len(all) != 3 || all[0].Up || !all[1].Up || all[0].Addr != "elsewhere:1" {
+		e.Fatalf("%v: %+v", err, all)
+	}
+	if st, err := e.Service.StatFS(e.ctx); err != nil || st.Total != 1000 {
+		e.Fatalf("%v: room of servers that are down counts: %+v", err, st)
+	}
+}
+
+func testLayout(e *env) {
+	first := map[uint32]int{}
+	for i := range 30 {
+		a := e.mustMake(meta.RootIno, fmt.Sprint("f", i), meta.NewFile{Type: meta.Regular})
+		if a.Layout.Unit != layout.UnitDefault || a.Layout.Width() != 3 {
+			e.Fatalf("%+v", a.Layout)
+		}
+		first[a.Layout.Servers[0]]++
+	}
+	if len(first) != 3 {
+		e.Fatalf("first stripes are on %v", first)
+	}
+	a := e.mustMake(meta.RootIno, "one", meta.NewFile{Type: meta.Regular, Width: 1, Unit: 128 << 10})
+	if a.Layout.Width() != 1 || a.Layout.Unit != 128<<10 {
+		e.Fatalf("%+v", a.Layout)
+	}
+	for _, c := range []struct {
+		f    meta.NewFile
+		want errs.Kind
+	}{
+		{meta.NewFile{Type: meta.Regular, Unit: 5}, errs.Invalid},
+		{meta.NewFile{Type: meta.Regular, Width: -1}, errs.Invalid},
+		{meta.NewFile{Type: meta.Regular, Width: 1000}, errs.Invalid},
+		{meta.NewFile{Type: meta.Regular, Width: 4}, errs.Again},
+	} {
+		_, err := e.Service.Make(e.ctx, e.root(), meta.RootIno, "x", c.f)
+		e.want(c.want, err, "layout that cannot be")
+	}
+	e.clock.advance(11 * time.Second)
+	_, err := e.Service.Make(e.ctx, e.root(), meta.RootIno, "x", meta.NewFile{Type: meta.Regular})
+	e.want(errs.Again, err, "a file without servers")
+	e.mkdir(meta.RootIno, "d") // needs none
+	e.must(e.join(2))
+	got := e.mustMake(meta.RootIno, "x", meta.NewFile{Type: meta.Regular}).Layout
+	if got.Width() != 1 || got.Servers[0] != 2 {
+		e.Fatalf("%+v", got)
+	}
+}

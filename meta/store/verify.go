@@ -1,0 +1,220 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/kv"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// verifier holds what the records say about each other. It needs some 100 bytes for each inode.
+type verifier struct {
+	t       *txn
+	report  func(problem string)
+	inodes  map[meta.Ino]*inode
+	names   map[meta.Ino]int   // names that point to an inode
+	sums    map[meta.Ino]int64 // entries and sub-directories, as in 'N'
+	readers map[meta.Ino]int   // open handles
+	writers map[meta.Ino]int   // those of them that write
+}
+
+// Verify reads all records of one moment and reports every contradiction between them. It changes
+// nothing, and operations go on meanwhile.
+func (s *Store) Verify(_ context.Context, report func(problem string)) error {
+	err := s.look(func(t *txn) error {
+		v := &verifier{t: t, report: report,
+			inodes: map[meta.Ino]*inode{}, names: map[meta.Ino]int{}, sums: map[meta.Ino]int64{},
+			readers: map[meta.Ino]int{}, writers: map[meta.Ino]int{}}
+		for _, step := range []struct {
+			kind byte
+			fn   func(key, value []byte) error
+		}{
+			{kindInode, v.inode}, {kindVolume, v.volume}, {kindEntry, v.entry}, {kindCookie, v.cookie},
+			{kindOpen, v.open}, {kindHandle, v.handle}, {kindOrphan, v.orphan},
+			{kindPending, v.pending}, {kindXattr, v.xattr}, {kindTimes, v.dirOnly},
+			{kindCount, v.dirOnly},
+		} {
+			if err := v.each(step.kind, step.fn); err != nil {
+				return err
+			}
+		}
+		return v.finish()
+	})
+	return errs.Wrap("meta.Verify", "", err)
+}
+
+// each calls fn for all keys of a kind; an unreadable record is a problem, not the end.
+func (v *verifier) each(kind byte, fn func(key, value []byte) error) error {
+	prefix := []byte{kind}
+	return v.t.snap.Scan(prefix, kv.PrefixEnd(prefix), func(key, value []byte, _ kv.Version) bool {
+		if err := fn(key, value); err != nil {
+			v.say("%v", err)
+		}
+		return true
+	})
+}
+
+func (v *verifier) say(format string, args ...any) { v.report(fmt.Sprintf(format, args...)) }
+
+func (v *verifier) inode(key, value []byte) error {
+	n := &inode{}
+	v.inodes[meta.Ino(number(key, 0))] = n
+	return parse(key, value, n)
+}
+
+func (v *verifier) volume(key, value []byte) error {
+	var vol volume
+	err := parse(key, value, &vol)
+	v.names[vol.Ino]++
+	if n := v.inodes[vol.Ino]; err == nil && (n == nil || !n.has(flagVolume)) {
+		v.say("volume %q points to inode %d, which is none", key[1:], vol.Ino)
+	}
+	return err
+}
+
+func (v *verifier) entry(key, value []byte) error {
+	var e entry
+	if err := parse(key, value, &e); err != nil {
+		return err
+	}
+	dir, name := meta.Ino(number(key, 0)), string(key[9:])
+	v.names[e.Ino]++
+	v.sums[dir]++
+	n, d := v.inodes[e.Ino], v.inodes[dir]
+	if n == nil || d == nil || !d.isDir() || n.Type != e.Type {
+		v.say("entry %q of directory %d: inode %d or the directory is missing or of another type",
+			name, dir, e.Ino)
+		return nil
+	}
+	if n.isDir() {
+		v.sums[dir] += 1 << 32
+		if n.Parent != dir {
+			v.say("directory %d is in %d and says it is in %d", e.Ino, dir, n.Parent)
+		}
+	}
+	twin, err := v.t.peek(cookieKey(dir, e.Cookie))
+	if err == nil && string(twin) != string(e.encodeNamed(name)) {
+		v.say("entry %q of directory %d is not listed under its cookie", name, dir)
+	}
+	return err
+}
+
+func (v *verifier) cookie(key, value []byte) error {
+	var e namedEntry
+	if err := parse(key, value, &e); err != nil {
+		return err
+	}
+	dir := meta.Ino(number(key, 0))
+	e.Cookie = number(key, 1)
+	twin, err := v.t.peek(entryKey(dir, e.name))
+	if err == nil && string(twin) != string(e.encode()) {
+		v.say("cookie %d of directory %d lists %q, which is another entry", e.Cookie, dir, e.name)
+	}
+	return err
+}
+
+func (v *verifier) open(key, value []byte) error {
+	var h handle
+	if err := parse(key, value, &h); err != nil {
+		return err
+	}
+	ino := meta.Ino(number(key, 0))
+	v.readers[ino]++
+	if h.writes() {
+		v.writers[ino]++
+	}
+	twin, err := v.t.peek(handleKey(number(key, 1), number(key, 2)))
+	if err == nil && string(twin) != string(value) || h.Ino != ino {
+		v.say("handle of inode %d is not known to its session", ino)
+	}
+	return err
+}
+
+func (v *verifier) handle(key, value []byte) error {
+	var h handle
+	if err := parse(key, value, &h); err != nil {
+		return err
+	}
+	session := number(key, 0)
+	twin, err := v.t.peek(openKey(h.Ino, session, number(key, 1)))
+	if err == nil && string(twin) != string(value) {
+		v.say("handle of session %x is not known to inode %d", session, h.Ino)
+	}
+	owner, err2 := v.t.peek(sessionKey(session))
+	if err2 == nil && owner == nil {
+		v.say("handle of session %x, which does not exist", session)
+	}
+	return unlessNil(err, err2)
+}
+
+func (v *verifier) orphan(key, _ []byte) error {
+	ino := meta.Ino(number(key, 0))
+	if n := v.inodes[ino]; n == nil || n.Nlink != 0 || v.readers[ino] == 0 {
+		v.say("orphan %d has a name, no handle, or does not exist", ino)
+	}
+	return nil
+}
+
+func (v *verifier) pending(key, _ []byte) error {
+	ino := meta.Ino(number(key, 0))
+	if n := v.inodes[ino]; n == nil || !n.has(flagPending) {
+		v.say("truncation of inode %d is pending, and the inode does not know", ino)
+	}
+	return nil
+}
+
+func (v *verifier) xattr(key, _ []byte) error {
+	ino := meta.Ino(number(key, 0))
+	if v.inodes[ino] != nil {
+		return nil
+	}
+	queued, err := v.t.peek(removalKey(ino))
+	if err == nil && queued == nil {
+		v.say("attribute %q of inode %d, which is gone", key[9:], ino)
+	}
+	return err
+}
+
+func (v *verifier) dirOnly(key, _ []byte) error {
+	ino := meta.Ino(number(key, 0))
+	if n := v.inodes[ino]; n == nil || !n.isDir() {
+		v.say("%c of inode %d, which is no directory", key[0], ino)
+	}
+	return nil
+}
+
+// finish looks at every inode with all that was gathered.
+func (v *verifier) finish() error {
+	for ino, n := range v.inodes {
+		names := v.names[ino]
+		if ino == meta.RootIno {
+			names++
+		}
+		if int(n.Nlink) != names {
+			v.say("inode %d has %d names and says %d", ino, names, n.Nlink)
+		}
+		if n.has(flagWriters) != (v.writers[ino] > 0) {
+			v.say("inode %d has %d writers and flags %#x", ino, v.writers[ino], n.Flags)
+		}
+		if n.Nlink == 0 && v.readers[ino] == 0 {
+			v.say("inode %d has neither name nor handle", ino)
+		}
+		if !n.isDir() {
+			continue
+		}
+		value, err := v.t.peek(countKey(ino))
+		if err != nil {
+			return err
+		}
+		if sum := counter(value); sum != v.sums[ino] {
+			v.say("directory %d counts %#x, has %#x", ino, sum, v.sums[ino])
+		}
+	}
+	value, err := v.t.peek([]byte(keyFiles))
+	if n := counter(value); err == nil && n != int64(len(v.inodes)) {
+		v.say("%d inodes, counted %d", len(v.inodes), n)
+	}
+	return err
+}
