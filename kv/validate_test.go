@@ -21,7 +21,7 @@ func TestValidate(t *testing.T) {
 		{"nothing", Txn{}, errs.OK},
 		{"all kinds", Txn{
 			Checks: []Check{{Key: key}, {Key: key, Exists: true}}, Ranges: []RangeCheck{{}},
-			Puts: []Put{{Key: key}}, Deletes: [][]byte{[]byte("l")}, Adds: []Add{{Key: []byte("m")}},
+			Puts: []Put{{Key: key}}, Deletes: [][]byte{{'l'}}, Adds: []Add{{Key: []byte{'m'}}},
 		}, errs.OK},
 		{"longest key", Txn{Deletes: [][]byte{long[1:]}}, errs.OK},
 		{"long key", Txn{Deletes: [][]byte{long}}, errs.TooBig},

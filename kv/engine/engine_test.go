@@ -59,7 +59,7 @@ func reload(old *Replay, size int, slots map[int]request) *Replay {
 		last = max(last, slots[slot].v)
 	}
 	if got := r.Loaded(); got != last || r.Slot() != old.Slot() {
-		panic(fmt.Sprintf("loaded to version %d slot %d, want %d, %d", got, r.Slot(), last, old.Slot()))
+		panic(fmt.Sprintf("loaded to %d, slot %d, want %d, %d", got, r.Slot(), last, old.Slot()))
 	}
 	return r
 }
@@ -95,7 +95,8 @@ func TestChangesAreBounded(t *testing.T) {
 func TestChangesKnowWhatACrashUndid(t *testing.T) {
 	c := NewChanges(1<<20, 10, 20)
 	c.Record(21, &kv.Txn{Puts: []kv.Put{{Key: []byte("a")}}})
-	for since, want := range map[kv.Version]bool{9: true, 10: false, 11: true, 20: true, 21: false} {
+	touched := map[kv.Version]bool{9: true, 10: false, 11: true, 20: true, 21: false}
+	for since, want := range touched {
 		if got := c.Touched([]byte("b"), nil, since); got != want {
 			t.Errorf("since %d: touched %v, want %v", since, got, want)
 		}

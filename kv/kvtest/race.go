@@ -183,32 +183,43 @@ func phantomRmdir(e *env) {
 // phantomRemoveAll removes what a listing showed, together with the directory, while others
 // create.
 func phantomRemoveAll(e *env) {
+	e.commit(kv.Txn{Puts: puts("dir", "", "dir/0", "x")})
+	early := e.removeAll("dir")
+	e.commit(kv.Txn{Checks: exists("dir"), Puts: puts("dir/1", "x")})
+	e.conflict(early)
+	early = e.removeAll("dir")
+	e.commit(kv.Txn{Deletes: deletes("dir/1")})
+	e.conflict(early)
+
 	for round := range 50 {
 		dir := fmt.Sprintf("dir%d", round)
 		e.commit(kv.Txn{Puts: puts(dir, "", dir+"/0", "x")})
 		parallel(3, func(i int) {
-			if i > 0 {
-				t := kv.Txn{Checks: exists(dir), Puts: puts(fmt.Sprint(dir, "/", i), "x")}
-				if _, err := e.try(t); err != nil && !errors.Is(err, errs.Conflict) {
-					e.Errorf("create: %v", err)
-				}
+			if i == 0 {
+				e.retry(func() kv.Txn { return e.removeAll(dir) })
 				return
 			}
-			e.retry(func() kv.Txn {
-				snap := e.s.Snapshot()
-				defer e.closeSnap(snap)
-				names := e.scan(snap, []byte(dir+"/"), kv.PrefixEnd([]byte(dir+"/")))
-				return kv.Txn{
-					Checks: exists(dir), Ranges: within(dir+"/", snap.Version()),
-					Deletes: deletes(append(names, dir)...),
-				}
-			})
+			t := kv.Txn{Checks: exists(dir), Puts: puts(fmt.Sprint(dir, "/", i), "x")}
+			if _, err := e.try(t); err != nil && !errors.Is(err, errs.Conflict) {
+				e.Errorf("create: %v", err)
+			}
 		})
 		for key := range e.dump() {
-			if strings.HasPrefix(key, dir) {
+			if key == dir || strings.HasPrefix(key, dir+"/") {
 				e.Fatalf("%q is left of a directory that was removed", key)
 			}
 		}
+	}
+}
+
+// removeAll lists a directory and prepares to remove it with exactly what the listing showed.
+func (e *env) removeAll(dir string) kv.Txn {
+	snap := e.s.Snapshot()
+	defer e.closeSnap(snap)
+	names := e.scan(snap, []byte(dir+"/"), kv.PrefixEnd([]byte(dir+"/")))
+	return kv.Txn{
+		Checks: exists(dir), Ranges: within(dir+"/", snap.Version()),
+		Deletes: deletes(append(names, dir)...),
 	}
 }
 
