@@ -1,0 +1,193 @@
+package mount
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluice-storage/sluice/capability"
+	"github.com/sluice-storage/sluice/client"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/tcp"
+	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/iod/objects"
+	"github.com/sluice-storage/sluice/iod/remote"
+	"github.com/sluice-storage/sluice/iod/server"
+	"github.com/sluice-storage/sluice/kv/memkv"
+	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/store"
+	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/seg"
+	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/stripe/memstore"
+	"github.com/sluice-storage/sluice/unifier"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m,
+		// os/exec and the runtime's poller keep these.
+		goleak.IgnoreTopFunction("os.(*Process).pidfdWait"))
+}
+
+// cluster is four I/O servers on tcp and a metadata service, in this process.
+type cluster struct {
+	t      testing.TB
+	key    capability.Key
+	meta   *store.Store
+	data   *faulty
+	domain fabric.Domain
+	addrs  map[uint32]string
+}
+
+func newCluster(t testing.TB, servers int) *cluster {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := &cluster{t: t, key: capability.Key{9}, addrs: map[uint32]string{}}
+	var err error
+	c.domain, err = tcp.Open(tcp.Options{})
+	must(err)
+	node, err := msg.NewNode(msg.Options{Domain: c.domain})
+	must(err)
+	for id := uint32(1); id <= uint32(servers); id++ {
+		c.serve(node, id)
+	}
+	pool := msg.NewPool(node, func(_ context.Context, id uint32) (string, error) {
+		return c.addrs[id], nil
+	})
+	far := remote.New(pool, remote.Options{WaitMax: 2 * time.Second})
+	c.data = &faulty{Remote: far}
+	db := memkv.New(memkv.Options{})
+	c.meta, err = store.New(context.Background(), db, store.Options{
+		Key: c.key, Objects: objects.New(far, c.key, nil), RootMode: 0o777, HeartbeatMax: time.Hour})
+	must(err)
+	for id, addr := range c.addrs {
+		s := meta.Server{ID: id, Addr: addr, StoreID: uint64(id), Total: 1 << 30, Free: 1 << 30}
+		must(c.meta.Join(context.Background(), s, meta.SignJoin(c.key.ServerKey(id), &s)))
+	}
+	t.Cleanup(func() {
+		c.meta.Stop()
+		must(db.Close())
+		must(pool.Close())
+		must(node.Close())
+		must(c.domain.Close())
+	})
+	return c
+}
+
+// serve starts one I/O server.
+func (c *cluster) serve(node *msg.Node, id uint32) {
+	c.t.Helper()
+	must := func(err error) {
+		c.t.Helper()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	disk, err := memstore.New(memstore.Options{})
+	must(err)
+	cache, err := unifier.New(unifier.Config{MemoryBytes: 128 << 20, Domain: c.domain}, disk)
+	must(err)
+	srv, err := server.New(server.Config{ID: id, Key: c.key.ServerKey(id), Store: disk, Cache: cache})
+	must(err)
+	listen, err := node.Serve("127.0.0.1:0", srv, msg.ServeOptions{})
+	must(err)
+	c.addrs[id] = listen.Addr()
+	c.t.Cleanup(func() {
+		must(listen.Close(context.Background()))
+		must(cache.Close())
+		must(disk.Close())
+	})
+}
+
+// faulty is the I/O servers with errors on demand.
+type faulty struct {
+	*remote.Remote
+	write atomic.Pointer[error] // what every write fails with
+	sync  atomic.Pointer[error]
+}
+
+func (f *faulty) Write(ctx context.Context, t iod.Target, object seg.Access, m *msg.Memory,
+	d stripe.Durability) (iod.Mark, error) {
+	if err := f.write.Load(); err != nil {
+		return iod.Mark{}, *err
+	}
+	return f.Remote.Write(ctx, t, object, m, d)
+}
+
+func (f *faulty) Sync(ctx context.Context, t iod.Target) (iod.Mark, error) {
+	if err := f.sync.Load(); err != nil {
+		return iod.Mark{}, *err
+	}
+	return f.Remote.Sync(ctx, t)
+}
+
+// client makes a client of the cluster.
+func (c *cluster) client() *client.FS {
+	c.t.Helper()
+	fs, err := client.New(c.meta, c.data, client.Options{WaitMax: 5 * time.Second})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() {
+		if err := fs.Close(); err != nil {
+			c.t.Error(err)
+		}
+	})
+	return fs
+}
+
+// mount mounts a client of the cluster, and unmounts it at the end of the test.
+func (c *cluster) mount(opts Options) *Mounted {
+	c.t.Helper()
+	if _, err := os.Stat("/dev/fuse"); errors.Is(err, os.ErrNotExist) {
+		c.t.Skip("there is no /dev/fuse here")
+	}
+	fs := c.client()
+	dir, err := os.MkdirTemp("", "sluice-mount-")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	m, err := Mount(context.Background(), fs, dir, opts)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() {
+		if err := m.Unmount(); err != nil {
+			c.t.Error(err)
+		}
+		if err := os.Remove(dir); err != nil {
+			c.t.Error(err)
+		}
+	})
+	return m
+}
+
+// newMount is a mount on a cluster of its own.
+func newMount(t testing.TB) string {
+	t.Helper()
+	return newCluster(t, 4).mount(Options{}).Dir()
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func pattern(n int, seed byte) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = seed + byte(i%253)
+	}
+	return b
+}
