@@ -1,10 +1,6 @@
 package unifier
 
-import (
-	"context"
-
-	"github.com/sluice-storage/sluice/mem"
-)
+import "context"
 
 // fill brings missing units of one object from the backing. It belongs to the loan that
 // started it; other loans wait for done.
@@ -32,7 +28,7 @@ func (c *Cache) startLocked(o *object, index int64, l *Loan) *unit {
 
 // run reads the units and tells everybody who waits.
 func (c *Cache) run(ctx context.Context, f *fill) error {
-	inval, err := c.prepare(ctx, f)
+	err := c.prepare(ctx, f)
 	claimed := err == nil
 	if claimed {
 		err = c.readSpans(ctx, f)
@@ -43,9 +39,10 @@ func (c *Cache) run(ctx context.Context, f *fill) error {
 		c.unclaimLocked(f.obj, &f.claim)
 	}
 	for _, u := range f.units {
+		// A unit that an Invalidate took out meanwhile serves those who asked before it, and
+		// nobody else.
 		u.fill = nil
-		// Bytes from before an Invalidate serve those who asked before it, and nobody else.
-		if err != nil || f.obj.inval != inval {
+		if err != nil {
 			c.removeLocked(u)
 		}
 	}
@@ -57,15 +54,16 @@ func (c *Cache) run(ctx context.Context, f *fill) error {
 }
 
 // prepare gets the memory, then the claim.
-func (c *Cache) prepare(ctx context.Context, f *fill) (inval uint64, err error) {
+func (c *Cache) prepare(ctx context.Context, f *fill) error {
 	for _, u := range f.units {
-		var b *mem.Buf
-		if b, err = c.take(ctx); err != nil {
-			return 0, err
+		b, err := c.take(ctx)
+		if err != nil {
+			return err
 		}
 		u.buf = b
 	}
-	return c.claim(ctx, f.obj, &f.claim)
+	_, err := c.claim(ctx, f.obj, &f.claim)
+	return err
 }
 
 // readSpans makes one backing read of each run of adjacent units.

@@ -256,6 +256,31 @@ func TestFullOfLoansWaitsInOrder(t *testing.T) {
 	r.holds(alpha, 0, append(make([]byte, 5), fill1(100, 3)...))
 }
 
+// All memory is in use, and what is let go stays cached: whoever waits gets it all the same.
+func TestWhoeverWaitsForMemoryIsFed(t *testing.T) {
+	r := newRig(t, 16)
+	l, err := r.Read(r.ctx, alpha, 0, r.ReadShare())
+	r.ok(err)
+	var bufs []*mem.Buf
+	for b := r.tryTake(); b != nil; b = r.tryTake() {
+		bufs = append(bufs, b)
+	}
+	got := make(chan error)
+	go func() {
+		b, err := r.take(r.ctx)
+		if err == nil {
+			b.Return()
+		}
+		got <- err
+	}()
+	waitFor(t, func() bool { return r.pool.Stats().Waiting == 1 })
+	l.Release()
+	r.ok(<-got)
+	for _, b := range bufs {
+		b.Return()
+	}
+}
+
 func TestLimits(t *testing.T) {
 	r := newRig(t, 64)
 	for _, c := range []struct {
