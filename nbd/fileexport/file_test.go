@@ -118,6 +118,35 @@ func TestFailedSyncStaysFailed(t *testing.T) {
 	}
 }
 
+// TestSyncFailuresAreKept takes the descriptor away for one call: a sync that fails then must be
+// remembered when it would succeed again, a write that fails must not.
+func TestSyncFailuresAreKept(t *testing.T) {
+	ctx := t.Context()
+	lose := func(f *File, call func() error) error {
+		fd := f.fd
+		f.fd = -1
+		defer func() { f.fd = fd }()
+		return call()
+	}
+	f := open(t, Options{Path: fresh(t, 4096)})
+	defer f.Close()
+	for _, fua := range []bool{false, true} {
+		err := lose(f, func() error { return f.WriteAt(ctx, []byte{1}, 0, fua) })
+		if errs.KindOf(err) != errs.Closed {
+			t.Errorf("write without a file, fua=%v: %v", fua, err)
+		}
+	}
+	if err := f.Flush(ctx); err != nil {
+		t.Errorf("flush after a write that failed: %v", err)
+	}
+	if err := lose(f, func() error { return f.Flush(ctx) }); err == nil {
+		t.Fatal("flush without a file succeeded")
+	}
+	if err := f.Flush(ctx); errs.KindOf(err) != errs.Closed {
+		t.Errorf("flush after a flush that failed: %v", err)
+	}
+}
+
 func TestShrunkFileIsAnError(t *testing.T) {
 	path := fresh(t, 8192)
 	f := open(t, Options{Path: path})
