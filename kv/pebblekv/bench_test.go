@@ -46,7 +46,7 @@ func BenchmarkCreate(b *testing.B) {
 	}
 }
 
-func race(b *testing.B, s kv.Store, writers int, sync_ bool) {
+func race(b *testing.B, s kv.Store, writers int, durable bool) {
 	var next atomic.Uint64
 	var wg sync.WaitGroup
 	for range writers {
@@ -56,7 +56,7 @@ func race(b *testing.B, s kv.Store, writers int, sync_ bool) {
 				if n > uint64(b.N) {
 					return
 				}
-				t := createTxn(n, sync_)
+				t := createTxn(n, durable)
 				if _, err := s.Commit(context.Background(), &t); err != nil {
 					b.Errorf("Commit: %v", err)
 					return

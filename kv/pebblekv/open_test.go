@@ -180,7 +180,7 @@ func TestCommitsWaitForMemtables(t *testing.T) {
 func TestMemtableCountFollowsPebble(t *testing.T) {
 	s := mustOpen(t, Options{Dir: "store", FS: vfs.NewMem()}) // starts small and doubles
 	defer mustClose(t, s)
-	for i := range 1000 {
+	for i := range 500 {
 		t1 := kv.Txn{Puts: []kv.Put{{Key: fmt.Append(nil, i), Value: make([]byte, 64<<10)}}}
 		if _, err := s.Commit(context.Background(), &t1); err != nil {
 			t.Fatal(err)
