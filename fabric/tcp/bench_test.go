@@ -22,10 +22,18 @@ const (
 )
 
 func BenchmarkPlain(b *testing.B) {
-	b.Run("within/pingpong 8 B", func(b *testing.B) { plainPingPong(b, plainWithin(b, plainEcho)) })
-	b.Run("within/write 1 MiB", func(b *testing.B) { plainBulk(b, plainWithin(b, plainSink)) })
-	b.Run("between/pingpong 8 B", func(b *testing.B) { plainPingPong(b, plainBetween(b, "plain echo")) })
-	b.Run("between/write 1 MiB", func(b *testing.B) { plainBulk(b, plainBetween(b, "plain sink")) })
+	for _, c := range []struct {
+		name  string
+		role  string
+		serve func(net.Conn)
+		run   func(*testing.B, net.Conn)
+	}{
+		{"pingpong 8 B", "plain echo", plainEcho, plainPingPong},
+		{"write 1 MiB", "plain sink", plainSink, plainBulk},
+	} {
+		b.Run("within/"+c.name, func(b *testing.B) { c.run(b, plainWithin(b, c.serve)) })
+		b.Run("between/"+c.name, func(b *testing.B) { c.run(b, dialPlain(b, startPeer(b, c.role))) })
+	}
 }
 
 func BenchmarkFabric(b *testing.B) {
@@ -34,8 +42,8 @@ func BenchmarkFabric(b *testing.B) {
 	b.Run("between/write 1 MiB", func(b *testing.B) { fabricWrites(b) })
 }
 
-// TestPeer is the other process of the benchmarks: it listens, prints its address and serves one peer
-// until its standard input ends.
+// TestPeer is the other process of the benchmarks: it listens, prints its address and serves one
+// peer until its standard input ends.
 func TestPeer(t *testing.T) {
 	role := os.Getenv(peerEnv)
 	if role == "" {
@@ -102,8 +110,6 @@ func plainWithin(b *testing.B, serve func(net.Conn)) net.Conn {
 	b.Cleanup(func() { _ = l.Close() })
 	return dialPlain(b, l.Addr().String())
 }
-
-func plainBetween(b *testing.B, role string) net.Conn { return dialPlain(b, startPeer(b, role)) }
 
 func dialPlain(b *testing.B, addr string) net.Conn {
 	c, err := net.Dial("tcp", addr)
@@ -181,9 +187,11 @@ type benchEnd struct {
 	wrs   []fabric.WR
 }
 
-func newBenchEnd(t testing.TB) *benchEnd {
+func newBenchEnd(t testing.TB) *benchEnd { return newBenchEndWith(t, Options{}) }
+
+func newBenchEndWith(t testing.TB, opts Options) *benchEnd {
 	t.Helper()
-	dom, err := Open(Options{})
+	dom, err := Open(opts)
 	fatal(t, err)
 	t.Cleanup(func() { fatal(t, dom.Close()) })
 	e := &benchEnd{dom: dom, dst: make([]fabric.Completion, 16)}
@@ -202,7 +210,7 @@ func (e *benchEnd) config() fabric.EndpointConfig {
 	return fabric.EndpointConfig{SendCQ: e.cq, RecvCQ: e.cq, SendDepth: 64, RecvDepth: 64}
 }
 
-// ping waits for a message and posts its receive again.
+// await waits for a message and posts its receive again.
 func (e *benchEnd) await(ctx context.Context) error {
 	if _, err := e.cq.Wait(ctx, e.dst[:1]); err != nil {
 		return err

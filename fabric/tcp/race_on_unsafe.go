@@ -13,6 +13,9 @@ import (
 // none, and miss real ones. Only builds with -race have this variable.
 var ioOrder byte
 
+// raceEnabled tells tests that counting allocations makes no sense.
+const raceEnabled = true
+
 func raceRead(v *vec, n int) {
 	runtime.RaceAcquire(unsafe.Pointer(&ioOrder))
 	raceRange(v, n, runtime.RaceWriteRange)
