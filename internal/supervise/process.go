@@ -150,11 +150,13 @@ func lastLine(name string) string {
 	if err != nil {
 		return ""
 	}
-	text = bytes.TrimSpace(text)
-	if i := bytes.LastIndexByte(text, '\n'); i >= 0 {
-		text = text[i+1:]
+	last := ""
+	for line := range strings.Lines(string(bytes.TrimSpace(text))) {
+		if line[0] != ' ' && line[0] != '\t' { // indented lines belong to the one before
+			last = strings.TrimSpace(line)
+		}
 	}
-	return strings.ToValidUTF8(string(text[:min(len(text), lineMax)]), "?")
+	return strings.ToValidUTF8(last[:min(len(last), lineMax)], "?")
 }
 
 // terminate asks the child to end, and insists when it takes too long. A child that was being

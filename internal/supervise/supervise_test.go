@@ -36,6 +36,7 @@ func child(role, file string) {
 		code, _ := strconv.Atoi(arg)
 		fmt.Fprintln(os.Stderr, "first words")
 		fmt.Fprintln(os.Stderr, "no luck today")
+		fmt.Fprintln(os.Stderr, "  try tomorrow")
 		os.Exit(code)
 	case "serve": // until SIGTERM, then leave a line
 		c := make(chan os.Signal, 1)

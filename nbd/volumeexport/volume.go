@@ -1,0 +1,129 @@
+// Package volumeexport serves a volume, striped over the I/O servers of a cluster, as a block device.
+// Reads and writes go straight to the servers, all of them at once; a flush makes durable what any
+// connection has written; a trim gives space back on every server.
+//
+// It does not make, resize or lock volumes, and it caches nothing.
+//
+// Read volume.go; there is no other file.
+package volumeexport
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sluice-storage/sluice/client"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/nbd"
+	"github.com/sluice-storage/sluice/stripe"
+)
+
+// What the export needs of an open volume; *client.File has it.
+type (
+	bytes interface {
+		ReadAt(ctx context.Context, p []byte, off int64) (int, error)
+		WriteAt(ctx context.Context, p []byte, off int64) (int, error)
+		WriteAtDurable(ctx context.Context, p []byte, off int64) (int, error)
+	}
+	file interface {
+		bytes
+		Punch(ctx context.Context, off, n int64) error
+		Map(ctx context.Context, off, n int64) ([]stripe.Extent, error)
+		Sync(ctx context.Context) error
+		Close(ctx context.Context) error
+	}
+)
+
+// Volume is an nbd.Export of a volume. Safe for concurrent use.
+type Volume struct {
+	file file
+	size int64
+	text string
+}
+
+var (
+	_ nbd.Export    = (*Volume)(nil)
+	_ nbd.Trimmer   = (*Volume)(nil)
+	_ nbd.Zeroer    = (*Volume)(nil)
+	_ nbd.Mapper    = (*Volume)(nil)
+	_ nbd.Describer = (*Volume)(nil)
+	_ nbd.Sizer     = (*Volume)(nil)
+)
+
+// Open opens a volume by name. The FS stays the caller's and must outlive the export.
+func Open(ctx context.Context, fs *client.FS, name string, readOnly bool) (*Volume, error) {
+	f, v, err := fs.OpenVolume(ctx, name, readOnly)
+	if err != nil {
+		return nil, errs.Wrap("volumeexport.Open", name, err)
+	}
+	text := fmt.Sprintf("volume %s, striped over %d servers", name, len(v.Layout.Servers))
+	return &Volume{file: f, size: v.Size, text: text}, nil
+}
+
+// Size is the volume's size, fixed when it was made.
+func (v *Volume) Size() int64 { return v.size }
+
+// Description says what it is.
+func (v *Volume) Description() string { return v.text }
+
+// BlockSizes asks for whole pages where it is possible; any byte range works.
+func (v *Volume) BlockSizes() (minimum, preferred, maximum uint32) { return 1, 4096, 0 }
+
+// ReadAt reads the range from all servers that hold a part of it.
+func (v *Volume) ReadAt(ctx context.Context, p []byte, off int64) error {
+	n, err := v.file.ReadAt(ctx, p, off)
+	if n == len(p) {
+		return nil // an end of file right behind the last byte is no error here
+	}
+	if err == nil {
+		err = errs.Newf(errs.IO, "volumeexport.Read", v.text, "%d of %d bytes at %d", n, len(p), off)
+	}
+	return err
+}
+
+// WriteAt writes the range. With fua every server has it on stable storage on return.
+func (v *Volume) WriteAt(ctx context.Context, p []byte, off int64, fua bool) error {
+	write := v.file.WriteAt
+	if fua {
+		write = v.file.WriteAtDurable
+	}
+	_, err := write(ctx, p, off)
+	return err
+}
+
+// Flush makes durable what was acknowledged before, through whatever connection: the export has one
+// file for all of them.
+func (v *Volume) Flush(ctx context.Context) error { return v.file.Sync(ctx) }
+
+// Trim gives the range's space back.
+func (v *Volume) Trim(ctx context.Context, off, length int64, fua bool) error {
+	if err := v.file.Punch(ctx, off, length); err != nil || !fua {
+		return err
+	}
+	return v.file.Sync(ctx)
+}
+
+// WriteZeroes punches a hole. A range that must stay allocated is left to the server, which writes the
+// zeroes.
+func (v *Volume) WriteZeroes(ctx context.Context, off, length int64, flags nbd.ZeroFlags) error {
+	if flags.NoHole {
+		return errs.Newf(errs.Unsupported, "volumeexport.WriteZeroes", v.text, "only by holes")
+	}
+	return v.Trim(ctx, off, length, flags.FUA)
+}
+
+// Map asks the servers where data and holes are.
+func (v *Volume) Map(
+	ctx context.Context, off, length int64, most int, dst []nbd.Extent,
+) ([]nbd.Extent, error) {
+	extents, err := v.file.Map(ctx, off, length)
+	if err != nil {
+		return dst, err
+	}
+	for _, e := range extents[:min(len(extents), most)] {
+		dst = append(dst, nbd.Extent{Len: e.Len, Hole: e.Hole, Zero: e.Hole})
+	}
+	return dst, nil
+}
+
+// Close ends the use of the volume. It does not sync: only Flush promises durability.
+func (v *Volume) Close() error { return v.file.Close(context.Background()) }
