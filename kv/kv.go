@@ -89,9 +89,10 @@ type Txn struct {
 	Deletes [][]byte
 	Adds    []Add
 
-	// Sync: Commit returns only after the transaction, and so all before it, is on disk. Without
-	// it the transaction is visible at once and durable with the next Sync or synced commit;
-	// after a crash the store is a prefix of the commit order.
+	// Sync: Commit returns only after the transaction, and so all before it, is on disk. Without it
+	// the transaction is visible at once and has left the process when Commit returns, so that it
+	// survives kill -9 (of an engine that outlives its process at all); it survives a power cut with
+	// the next Sync or synced commit. What a power cut leaves is a prefix of the commit order.
 	Sync bool
 }
 

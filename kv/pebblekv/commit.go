@@ -149,33 +149,36 @@ func setVersion(b *pebble.Batch, key string, v kv.Version) {
 	_ = op.Finish()
 }
 
-// write hands b to pebble: in the log and visible, but not yet durable. With sync, the durability
-// is under way and finish must be called. On an error the store is read-only. The caller has the
-// turn.
+// write hands b to pebble: visible, and on its way to the log. finish must be called to wait for it,
+// unless there is an error: then the store is read-only. The caller has the turn.
 func (s *Store) write(b *pebble.Batch, sync bool) error {
-	var err error
 	if sync {
-		err = s.db.ApplyNoSyncWait(b, pebble.Sync)
-	} else {
-		err = s.db.Apply(b, pebble.NoSync)
+		s.guard.strict.Add(1) // before the record is in the log, see guardedFile.sync
+	}
+	if err := s.db.ApplyNoSyncWait(b, pebble.Sync); err != nil {
+		s.guard.freeze(err)
+	}
+	// Whatever failed, here or elsewhere at the same time: if b will be durable is unknown then.
+	err := s.guard.err()
+	if err != nil && sync {
+		s.guard.strict.Add(-1)
+	}
+	return err
+}
+
+// finish waits until b has left the process and, if sync, is on disk, and gives it back. Commits that
+// wait here at the same time share one write of the log, and one flush. A log that failed seems to
+// succeed to pebble; the guard knows.
+func (s *Store) finish(b *pebble.Batch, sync bool) error {
+	err := b.SyncWait()
+	if sync {
+		s.guard.strict.Add(-1)
 	}
 	if err != nil {
 		s.guard.freeze(err)
 	}
-	// Whatever failed, here or elsewhere at the same time: if b will be durable is unknown then.
-	return s.guard.err()
-}
-
-// finish waits until b is durable, if sync, and gives it back. Commits that wait here at the same
-// time share one flush of the log. A log that failed seems to succeed to pebble; the guard knows.
-func (s *Store) finish(b *pebble.Batch, sync bool) error {
-	if sync {
-		if err := b.SyncWait(); err != nil {
-			s.guard.freeze(err)
-		}
-		if err := s.guard.err(); err != nil {
-			return err
-		}
+	if err := s.guard.err(); err != nil {
+		return err
 	}
 	return errs.Wrap(opCommit, "", b.Close())
 }

@@ -21,6 +21,10 @@ const refusalPause = 100 * time.Millisecond
 // unknown state (after a failed fsync, what the kernel holds is not what the disk has), and the
 // directory stays as a crash at that moment would have left it. Reading goes on.
 //
+// It also tells apart two promises that pebble knows as one. Every commit waits until the log's
+// bytes have been written to the kernel, and so survives the end of the process; only while a commit
+// is under way that asked for the disk does a sync of the log reach it. See guardedFile.sync.
+//
 // Pebble ends the process when its log fails, or the directory around it. Those failures are kept
 // from it: once frozen, what it writes to the log goes nowhere and seems to succeed. So the
 // guard, and not pebble, is what a commit asks whether it is durable.
@@ -28,6 +32,7 @@ type guard struct {
 	vfs.FS
 	frozen atomic.Pointer[frozen]
 	done   chan struct{} // closed when frozen
+	strict atomic.Int64  // commits under way that asked for the disk, not merely for the kernel
 	locked io.Closer     // the directory's lock file
 }
 
@@ -85,7 +90,7 @@ func (g *guard) open(name string, f func() (vfs.File, error)) (vfs.File, error) 
 	case err != nil:
 		file = nowhere{}
 	}
-	return &guardedFile{File: file, g: g, silent: log}, nil
+	return &guardedFile{File: file, g: g, silent: log, log: log}, nil
 }
 
 // The methods of vfs.FS that change something.
@@ -159,6 +164,8 @@ type guardedFile struct {
 	vfs.File
 	g      *guard
 	silent bool // failures freeze the guard but are not told to pebble
+	log    bool
+	behind atomic.Bool // log: a sync was left out
 }
 
 func (f *guardedFile) change(do func() error) error {
@@ -180,9 +187,22 @@ func (f *guardedFile) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (f *guardedFile) Sync() error { return f.change(f.File.Sync) }
+func (f *guardedFile) Sync() error { return f.sync(f.File.Sync) }
 
-func (f *guardedFile) SyncData() error { return f.change(f.File.SyncData) }
+func (f *guardedFile) SyncData() error { return f.sync(f.File.SyncData) }
+
+// sync leaves the sync of a log out while nobody asked for the disk. A commit that does raises strict
+// before its record is in the log and lowers it after it has waited: the sync that covers the record is
+// therefore never the one that is left out. A log that ends with a sync left out is synced by Close,
+// which pebble calls before it writes to the next log: so a later sync covers earlier logs as well.
+func (f *guardedFile) sync(do func() error) error {
+	if f.log && f.g.strict.Load() == 0 {
+		f.behind.Store(true)
+		return nil
+	}
+	f.behind.Store(false)
+	return f.change(do)
+}
 
 func (f *guardedFile) SyncTo(length int64) (full bool, err error) {
 	err = f.change(func() (err error) {
@@ -201,8 +221,11 @@ func (f *guardedFile) WriteAt(p []byte, at int64) (n int, err error) {
 	return n, err
 }
 
-// Close of a file has nothing left to lose: what counts was synced.
+// Close of a file has nothing left to lose: what counts was synced, here at the latest.
 func (f *guardedFile) Close() error {
+	if f.behind.Load() {
+		_ = f.change(f.File.Sync) // a failure freezes the guard
+	}
 	err := f.File.Close()
 	if f.silent {
 		return nil

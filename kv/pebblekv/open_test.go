@@ -194,7 +194,7 @@ func TestMemtableCountFollowsPebble(t *testing.T) {
 	if len(s.queue.full) != 0 || s.queue.bytes != 0 {
 		t.Errorf("memtables of %d seem to wait after everything was written out", s.queue.full)
 	}
-	if n := s.db.Metrics().Flush.Count; n < 5 {
+	if n := s.db.Metrics().Flush.Count; n < 3 {
 		t.Errorf("only %d flushes: the test fills too little", n)
 	}
 }
