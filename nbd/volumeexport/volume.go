@@ -1,6 +1,6 @@
-// Package volumeexport serves a volume, striped over the I/O servers of a cluster, as a block device.
-// Reads and writes go straight to the servers, all of them at once; a flush makes durable what any
-// connection has written; a trim gives space back on every server.
+// Package volumeexport serves a volume, striped over the I/O servers of a cluster, as a block
+// device. Reads and writes go straight to the servers, all of them at once; a flush makes durable
+// what any connection has written; a trim gives space back on every server.
 //
 // It does not make, resize or lock volumes, and it caches nothing.
 //
@@ -102,8 +102,8 @@ func (v *Volume) Trim(ctx context.Context, off, length int64, fua bool) error {
 	return v.file.Sync(ctx)
 }
 
-// WriteZeroes punches a hole. A range that must stay allocated is left to the server, which writes the
-// zeroes.
+// WriteZeroes punches a hole. A range that must stay allocated is left to the server, which writes
+// the zeroes.
 func (v *Volume) WriteZeroes(ctx context.Context, off, length int64, flags nbd.ZeroFlags) error {
 	if flags.NoHole {
 		return errs.Newf(errs.Unsupported, "volumeexport.WriteZeroes", v.text, "only by holes")
