@@ -6,6 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -170,5 +173,34 @@ func TestThroughputCountsEveryWorkerAndStopsAtErrors(t *testing.T) {
 	_, err = Throughput(t.Context(), time.Minute, 2, 1, fail)
 	if err == nil {
 		t.Fatal("an error was lost")
+	}
+}
+
+func TestFiles(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	if err := FillFile(name); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(name); err != nil || info.Size() != FileBytes {
+		t.Fatalf("%v, %v", info, err)
+	}
+	for _, c := range []Contender{FileRead("host", name, 1<<20), FileWrite("host", name, 1<<20)} {
+		if v, err := c.Measure(t.Context(), 20*time.Millisecond); err != nil || v <= 0 {
+			t.Errorf("%v, %v", v, err)
+		}
+	}
+	if _, err := FileRead("host", name+"x", 1).Measure(t.Context(), 1); err == nil {
+		t.Error("an absent file was read")
+	}
+}
+
+func TestDeviceNeedsAServer(t *testing.T) {
+	if _, err := exec.LookPath("fio"); err != nil {
+		t.Skip("needs fio: make deps")
+	}
+	uri := "nbd+unix:///x?socket=" + filepath.Join(t.TempDir(), "absent")
+	c := DeviceRead("nobody", uri, Bandwidth, 4096, 1)
+	if v, err := c.Measure(t.Context(), 10*time.Millisecond); err == nil {
+		t.Errorf("measured %v without a server", v)
 	}
 }
