@@ -122,6 +122,7 @@ type FS struct {
 
 	mu     sync.Mutex
 	inodes map[meta.Ino]*inode
+	idle   []*inode // closed ones with unsynced writes, oldest first; some were opened again
 	files  map[*File]struct{}
 	closed bool
 }

@@ -12,7 +12,8 @@ import (
 
 // inode is what all handles of one file in this client share: how long it is, which truncations are
 // known, and which acknowledged writes are not yet on stable storage. It lives from the first open
-// to the last close.
+// to the last close, and on while there are unsynced writes: whoever opens the file later and syncs it
+// means those too.
 type inode struct {
 	ino meta.Ino
 
@@ -28,6 +29,7 @@ type inode struct {
 	dirty    bool // size or mtime is not yet committed
 
 	stripes []unsynced // by stripe
+	unknown bool       // there may be unsynced writes from before this record: sync all stripes
 	lost    lossRecord
 }
 
@@ -202,7 +204,8 @@ func (fs *FS) node(a *meta.Attr) (*inode, error) {
 	}
 	n := fs.inodes[a.Ino]
 	if n == nil {
-		n = &inode{ino: a.Ino, truncSeq: a.TruncSeq, mtime: a.Mtime}
+		empty := a.DataVersion == 0 && a.Size == 0
+		n = &inode{ino: a.Ino, truncSeq: a.TruncSeq, mtime: a.Mtime, unknown: !empty}
 		fs.inodes[a.Ino] = n
 	}
 	n.mu.Lock()
@@ -220,12 +223,46 @@ func (fs *FS) peek(ino meta.Ino) *inode {
 	return fs.inodes[ino]
 }
 
+// idleMax is how many closed files with unsynced writes are remembered. What falls out is only slower
+// to sync: its past is unknown then.
+const idleMax = 16 << 10
+
 func (fs *FS) unref(n *inode) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	n.mu.Lock()
+	n.refs--
+	idle := n.refs == 0
+	pending := n.pendingLocked()
+	n.mu.Unlock()
+	if !idle {
+		return
+	}
+	if !pending {
+		delete(fs.inodes, n.ino)
+		return
+	}
+	fs.idle = append(fs.idle, n)
+	if len(fs.idle) > idleMax {
+		fs.dropIdleLocked(fs.idle[0])
+		fs.idle = fs.idle[1:]
+	}
+}
+
+func (n *inode) pendingLocked() bool {
+	for i := range n.stripes {
+		if n.stripes[i].pending {
+			return true
+		}
+	}
+	return n.lost.seq > 0 && !n.lost.seen
+}
+
+// dropIdleLocked forgets a closed file, unless it was opened again.
+func (fs *FS) dropIdleLocked(n *inode) {
+	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.refs--; n.refs == 0 {
+	if n.refs == 0 && fs.inodes[n.ino] == n {
 		delete(fs.inodes, n.ino)
 	}
 }

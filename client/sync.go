@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/stripe"
 )
 
@@ -14,15 +15,15 @@ func sinceUnder(t time.Time, limit time.Duration) bool {
 	return limit >= 0 && time.Since(t) < limit
 }
 
-// Sync returns when everything that was acknowledged before, through any handle of this client, is on
-// stable storage: data, size and names. If a server has lost writes, or cannot sync, it fails; that
+// Sync returns when everything that was acknowledged before, through any handle of this client, closed
+// ones too, is on stable storage: data, size and names. If a server has lost writes, or cannot sync, it fails; that
 // error is reported once by every handle that was open, because the data behind it must be written
 // again.
 func (f *File) Sync(ctx context.Context) error {
 	if _, err := f.live(); err != nil {
 		return err
 	}
-	err := f.syncStripes(ctx)
+	err := f.syncData(ctx)
 	if err == nil && !f.fixed {
 		err = f.fs.commit(ctx, f.node, true)
 	}
@@ -30,6 +31,26 @@ func (f *File) Sync(ctx context.Context) error {
 		return lost
 	}
 	return errs.Wrap("client.Sync", "", err)
+}
+
+// syncData syncs the stripes. Servers let only those sync who may write; for a handle that may not, the
+// file is opened once more.
+func (f *File) syncData(ctx context.Context) error {
+	if f.flags&meta.OpenWrite != 0 {
+		return f.syncStripes(ctx)
+	}
+	if f.fixed || len(f.node.unsyncedStripes()) == 0 {
+		return nil // nobody syncs a volume through a handle that cannot write to it
+	}
+	w, err := f.fs.OpenIno(ctx, meta.Cred{}, f.node.ino, meta.OpenWrite)
+	if err != nil {
+		return err
+	}
+	err = w.syncStripes(ctx)
+	if cerr := w.Close(ctx); err == nil && errs.KindOf(cerr) != errs.IO {
+		err = cerr // lost writes, which are of kind IO, are this handle's to report
+	}
+	return err
 }
 
 // syncStripes syncs every server that was written to since the last sync, all at once.
@@ -45,7 +66,11 @@ func (f *File) syncStripes(ctx context.Context) error {
 			failed[0] = f.syncStripe(ctx, g, seq, todo[0])
 		}
 		wg.Wait()
-		return worst(failed)
+		err := worst(failed)
+		if err == nil && len(todo) == g.layout.Width() {
+			f.node.pastSynced()
+		}
+		return err
 	})
 }
 
@@ -72,11 +97,18 @@ func (n *inode) unsyncedStripes() []int {
 	defer n.mu.Unlock()
 	var list []int
 	for i := range n.stripes {
-		if n.stripes[i].pending {
+		if n.stripes[i].pending || n.unknown {
 			list = append(list, i)
 		}
 	}
 	return list
+}
+
+// pastSynced notes that all stripes were synced: what was there before this record is durable.
+func (n *inode) pastSynced() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.unknown = false
 }
 
 func (n *inode) unsyncedAt(s int) unsynced {

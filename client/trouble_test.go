@@ -257,6 +257,50 @@ func TestSyncFails(t *testing.T) {
 	must(t, f.Close(ctx))
 }
 
+// TestSyncAfterClose: whoever syncs a file means the writes of handles that are closed by then, too, also
+// through a handle that cannot write, and hears of their loss.
+func TestSyncAfterClose(t *testing.T) {
+	c := newCluster(t, 3, store.Options{})
+	ctx := context.Background()
+	fs := c.client(Options{})
+	f := create(t, fs, "f", 3)
+	write(t, f, pattern(2*unit, 1), 0)
+	must(t, f.Close(ctx))
+	r, err := fs.Open(ctx, "/f")
+	must(t, err)
+	if got := c.counted(iod.OpSync, func() { must(t, r.Sync(ctx)) }); len(got) != 2 {
+		t.Fatalf("servers asked to sync: %v", got)
+	}
+	must(t, r.Close(ctx))
+
+	f, err = fs.OpenFile(ctx, "/f", os.O_RDWR, 0)
+	must(t, err)
+	write(t, f, pattern(2*unit, 1), 0)
+	must(t, f.Close(ctx))
+	c.setVerifier(f.Layout().Servers[0], 77)
+	r, err = fs.Open(ctx, "/f")
+	must(t, err)
+	if err := r.Sync(ctx); errs.KindOf(err) != errs.IO {
+		t.Fatalf("loss of a closed handle's writes: %v", err)
+	}
+	must(t, r.Close(ctx))
+
+	// A client that knows nothing of the file's past syncs all of it, once.
+	other := c.client(Options{})
+	r, err = other.Open(ctx, "/f")
+	must(t, err)
+	if got := c.counted(iod.OpSync, func() { must(t, r.Sync(ctx)) }); len(got) != 3 {
+		t.Fatalf("servers asked to sync: %v", got)
+	}
+	if got := c.counted(iod.OpSync, func() { must(t, r.Sync(ctx)) }); len(got) != 0 {
+		t.Fatalf("servers asked again: %v", got)
+	}
+	must(t, r.Close(ctx))
+	if n := len(fs.inodes); n != 0 {
+		t.Errorf("%d inodes are remembered", n)
+	}
+}
+
 // TestLostSession is replaced; open files go on in the new one, unlinked ones say why they cannot.
 func TestLostSession(t *testing.T) {
 	c := newCluster(t, 2, store.Options{CapTTL: 100 * time.Millisecond})

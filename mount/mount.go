@@ -165,6 +165,9 @@ func fuseOptions(o *Options) *fuse.MountOptions {
 		Logger:      log.New(logWriter{o.Logger}, "", 0),
 		DirectMount: os.Geteuid() == 0,
 
+		// Data comes from memory: there is nothing to splice from, and trying costs.
+		DisableSplice: true,
+
 		DirectMountFlags: unix.MS_NOSUID | unix.MS_NODEV,
 
 		// O_TRUNC is part of OPEN, so that opening and truncating are one request.

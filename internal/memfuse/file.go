@@ -11,11 +11,12 @@ import (
 // request is one piece.
 const chunkBytes = 1 << 20
 
-// file is chunks of memory. A chunk is never replaced while the file lives, so that reads hand out its
-// memory without a copy.
+// file is chunks of memory. Reads hand out a chunk's memory without a copy; one that races with a
+// truncation may see the bytes that come after it.
 type file struct {
 	mu     sync.RWMutex
 	chunks [][]byte
+	spare  [][]byte // cut off by a truncation: the ceiling must not depend on page faults
 	size   int64
 }
 
@@ -28,9 +29,21 @@ func (f *file) length() int64 {
 // growLocked makes the file at least size bytes long.
 func (f *file) growLocked(size int64) {
 	for int64(len(f.chunks))*chunkBytes < size {
-		f.chunks = append(f.chunks, make([]byte, chunkBytes))
+		f.chunks = append(f.chunks, f.chunkLocked())
 	}
 	f.size = max(f.size, size)
+}
+
+// chunkLocked returns memory that is zero.
+func (f *file) chunkLocked() []byte {
+	n := len(f.spare)
+	if n == 0 {
+		return make([]byte, chunkBytes)
+	}
+	c := f.spare[n-1]
+	f.spare = f.spare[:n-1]
+	clear(c)
+	return c
 }
 
 func (f *file) truncate(size int64) {
@@ -40,7 +53,9 @@ func (f *file) truncate(size int64) {
 		f.growLocked(size)
 		return
 	}
-	f.chunks = f.chunks[:(size+chunkBytes-1)/chunkBytes]
+	keep := (size + chunkBytes - 1) / chunkBytes
+	f.spare = append(f.spare, f.chunks[keep:]...)
+	f.chunks = f.chunks[:keep]
 	if in := size % chunkBytes; in != 0 {
 		clear(f.chunks[len(f.chunks)-1][in:])
 	}

@@ -47,6 +47,9 @@ func Mount(dir string) (unmount func(), err error) {
 		Name:        "memfuse",
 		DirectMount: os.Geteuid() == 0,
 
+		// Data comes from memory: there is nothing to splice from, and trying costs.
+		DisableSplice: true,
+
 		ExtraCapabilities:    fuse.CAP_ATOMIC_O_TRUNC,
 		DisabledCapabilities: fuse.CAP_AUTO_INVAL_DATA,
 	})
