@@ -51,12 +51,6 @@ type Call struct {
 	late      []delayed
 }
 
-// delayed is a Push that the planted defect earlyReply holds back.
-type delayed struct {
-	off int64
-	src []fabric.Sge
-}
-
 // beginLocked fills a call with a request. The session's lock is held.
 func (c *Call) beginLocked(a *arrival) {
 	var deadline time.Time
@@ -160,7 +154,9 @@ func (c *Call) answer(status errs.Kind, body []byte, inLen int64) error {
 	invariant.Check(first, "msg.Call answered twice")
 	c.compose(status, body, inLen)
 	c.deactivate()
-	c.s.repost(c.recv)
+	if !c.s.node.defects.keepReceive {
+		c.s.repost(c.recv)
+	}
 	if len(c.late) > 0 {
 		return c.answerEarly()
 	}

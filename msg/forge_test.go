@@ -161,7 +161,8 @@ func TestForgedDescriptionsAreRefused(t *testing.T) {
 	}
 }
 
-// TestForgedKeysMoveNothing: a description may be well formed and still name memory that was not granted.
+// TestForgedKeysMoveNothing: a description may be well formed and still name memory that was
+// not granted.
 func TestForgedKeysMoveNothing(t *testing.T) {
 	r := newRigFor(t, simProviders()[0], echo, nil)
 	p := newRaw(t, r, true)
@@ -222,7 +223,8 @@ func FuzzDecodeSegments(f *testing.F) {
 	})
 }
 
-// checkWalk walks an accepted segment: every run lies in its window, and together they are the stream.
+// checkWalk walks an accepted segment: every run lies in its window, and together they are
+// the stream.
 func checkWalk(t *testing.T, s *segment) {
 	if !s.present || s.inline {
 		return

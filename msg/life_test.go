@@ -351,8 +351,8 @@ func TestTooBigDescriptions(t *testing.T) {
 	}
 }
 
-// TestStuckPeer: a peer that never posts a receive cannot be sent a reply. The server waits for it only
-// so long, and lets it go.
+// TestStuckPeer: a peer that never posts a receive cannot be sent a reply. The server waits
+// for it only so long, and lets it go.
 func TestStuckPeer(t *testing.T) {
 	freed := make(chan error, 1)
 	var dom fabric.Domain

@@ -243,10 +243,6 @@ func (l *link) progress() {
 		l.handle(batch[:n])
 	}
 	l.closeEndpoint()
-	for n := l.cq.Poll(batch[:]); n > 0; n = l.cq.Poll(batch[:]) {
-		l.handle(batch[:n])
-	}
-	_ = l.cq.Close()
 	l.role.flushed(l.err())
 
 	l.mu.Lock()
@@ -300,7 +296,7 @@ func (l *link) handleRecv(c *fabric.Completion) {
 }
 
 // fail ends the link for a reason; the first one counts. It returns at once: the link's
-// goroutine is woken by the completions of its receives and does the rest.
+// goroutine is woken by the end of its queue and does the rest.
 func (l *link) fail(cause error) {
 	l.mu.Lock()
 	if l.dead != nil {
@@ -315,12 +311,14 @@ func (l *link) fail(cause error) {
 	go l.closeEndpoint()
 }
 
-// closeEndpoint returns when no memory of this side is touched any more.
+// closeEndpoint returns when no memory of this side is touched any more. Completions that
+// nobody has seen yet are dropped with the queue: role.flushed stands in for them.
 func (l *link) closeEndpoint() {
 	l.closing.Do(func() {
 		if err := l.ep.Close(); err != nil {
 			l.node.opts.Logger.Warn("endpoint did not close cleanly", "link", l.name, "err", err)
 		}
+		_ = l.cq.Close() // wakes the link's goroutine, even when no receive was left to do that
 	})
 }
 

@@ -18,9 +18,9 @@ import (
 	"github.com/sluice-storage/sluice/seg"
 )
 
-// The model: a request carries a seed. The server pulls the whole Out segment in random pieces and
-// answers with its hash, and pushes a stream made from the seed, in random pieces and order. The client
-// knows what must come of that without any fabric.
+// The model: a request carries a seed. The server pulls the whole Out segment in random
+// pieces and answers with its hash, and pushes a stream made from the seed, in random pieces
+// and order. The client knows what must come of that without any fabric.
 
 // modelHandler needs the server's domain for its memory.
 type modelHandler struct{ domain fabric.Domain }
@@ -87,8 +87,8 @@ type shape struct {
 	whole  []byte // all windows, in order, as one array would be
 }
 
-// drawShape makes windows and an access over them. Pieces of it do not overlap, because a segment that
-// is written in any order would not have one right outcome otherwise.
+// drawShape makes windows and an access over them. Pieces of it do not overlap, because a
+// segment that is written in any order would not have one right outcome otherwise.
 func drawShape(rng *rand.Rand, arena fabric.Sge, scale int) *shape {
 	windows := 1 + rng.IntN(5)
 	if rng.IntN(8) == 0 {
@@ -205,6 +205,10 @@ func oneModelCall(ctx context.Context, c *Conn, rng *rand.Rand, outMem, inMem fa
 
 // runModel makes calls random requests on each of several goroutines.
 func runModel(t testing.TB, r *rig, calls, goroutines int) error {
+	return runModelWithin(t, r, calls, goroutines, 20*time.Second)
+}
+
+func runModelWithin(t testing.TB, r *rig, calls, goroutines int, limit time.Duration) error {
 	seed := rand.Uint64()
 	t.Logf("model seed %d", seed)
 	failures := make(chan error, goroutines)
@@ -212,7 +216,7 @@ func runModel(t testing.TB, r *rig, calls, goroutines int) error {
 		outMem, inMem := memory(t, r.cdom, 1<<18), memory(t, r.cdom, 1<<18)
 		go func() {
 			rng := rand.New(rand.NewPCG(seed, uint64(g)))
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), limit)
 			defer cancel()
 			var err error
 			for i := 0; i < calls && err == nil; i++ {
@@ -302,8 +306,8 @@ func TestUnequalOptions(t *testing.T) {
 	}
 }
 
-// TestModelSurvivesBreaks kills connections at random moments: calls fail with Disconnected, memory is
-// the caller's afterwards, and a new connection serves on.
+// TestModelSurvivesBreaks kills connections at random moments: calls fail with Disconnected,
+// memory is the caller's afterwards, and a new connection serves on.
 func TestModelSurvivesBreaks(t *testing.T) {
 	for _, p := range simProviders()[1:] {
 		t.Run(p.name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package msg
 
 import (
 	"context"
+	"slices"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
@@ -120,6 +121,10 @@ func (c *Call) transfer(ctx context.Context, op fabric.Op, s *segment, off int64
 		ch.release()
 		c.s.node.chains.Put(ch)
 	}()
+	if c.s.node.defects.swapPieces {
+		local = slices.Clone(local)
+		slices.Reverse(local)
+	}
 	remote, rest := walk(&s.space, s.access, off), pieces{list: local}
 	for {
 		ch.fill(op, &c.s.caps, s, &remote, &rest)
@@ -185,21 +190,5 @@ func (c *Call) postWrites(ch *chain, _ *waiter) error {
 		return err
 	}
 	c.pushed, c.lent, c.lentBytes = true, held, bytes
-	return nil
-}
-
-// answerEarly is the planted defect earlyReply: the answer first, then the data.
-func (c *Call) answerEarly() error {
-	late := c.late
-	c.late = nil
-	if err := c.send(); err != nil {
-		return err
-	}
-	for _, d := range late {
-		err := c.transfer(context.Background(), fabric.OpWrite, &c.in, d.off, d.src, nil)
-		if err != nil {
-			return err
-		}
-	}
 	return nil
 }

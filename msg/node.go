@@ -27,14 +27,6 @@ type Node struct {
 	servers map[*Server]struct{}
 }
 
-// defects are faults that tests plant to show that they would be found.
-type defects struct {
-	loseCredit  bool // the server returns no credit every seventh time
-	earlyReply  bool // the reply overtakes the data that was pushed before it
-	keepGrants  bool // a call returns without revoking its grants
-	leakOnAbort bool // a late reply does not free its slot
-}
-
 // NewNode makes a node on opts.Domain.
 func NewNode(opts Options) (*Node, error) {
 	opts = opts.withDefaults()

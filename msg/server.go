@@ -319,8 +319,8 @@ func (s *Server) sessionsLocked() []*session {
 	return all
 }
 
-// dismantle ends what is left after draining and waits for all goroutines. When there was time to drain,
-// the last replies reach their clients before the connections end.
+// dismantle ends what is left after draining and waits for all goroutines. When there was
+// time to drain, the last replies reach their clients before the connections end.
 func (s *Server) dismantle(drained bool) {
 	s.accepting.Wait()
 	s.mu.Lock()

@@ -195,8 +195,8 @@ func (s *session) goodbye() {
 	_ = s.sendControl(s.sendBuf(len(s.calls)+maxCancels), opGoodbye, 0)
 }
 
-// farewell says goodbye once more and waits until that, and every reply before it, has left. A peer
-// that does not take it is stuck, and the sweep ends the link.
+// farewell says goodbye once more and waits until that, and every reply before it, has left.
+// A peer that does not take it is stuck, and the sweep ends the link.
 func (s *session) farewell() {
 	if s.enter() != nil {
 		return

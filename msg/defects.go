@@ -1,0 +1,47 @@
+package msg
+
+import (
+	"context"
+	"time"
+
+	"github.com/sluice-storage/sluice/fabric"
+)
+
+// defects are faults that tests plant to show that they would be found.
+type defects struct {
+	loseCredit  bool // the server returns no credit every seventh time
+	earlyReply  bool // the reply overtakes the data that was pushed before it
+	keepGrants  bool // a call returns without revoking its grants
+	leakOnAbort bool // a late reply does not free its slot
+	keepReceive bool // the server replies without posting the receive again
+	swapPieces  bool // local pieces are used from the wrong end
+}
+
+// delayed is a Push that the planted defect earlyReply holds back.
+type delayed struct {
+	off int64
+	src []fabric.Sge
+}
+
+// answerEarly is the planted defect earlyReply: the answer first, then the data.
+func (c *Call) answerEarly() error {
+	late := c.late
+	c.late = nil
+	if err := c.send(); err != nil {
+		return err
+	}
+	for _, d := range late {
+		c.lentBytes = signalBytes // so that the writes are signalled, and their end can be seen
+		err := c.transfer(context.Background(), fabric.OpWrite, &c.in, d.off, d.src, nil)
+		if err != nil {
+			return err
+		}
+	}
+	for c.s.places.left() < bulkDepth && c.s.err() == nil {
+		time.Sleep(100 * time.Microsecond)
+	}
+	if c.s.err() != nil {
+		c.s.closeEndpoint()
+	}
+	return nil
+}
