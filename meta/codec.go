@@ -1,0 +1,179 @@
+package meta
+
+import (
+	"github.com/sluice-storage/sluice/capability"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/layout"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// Limits of what a decoder accepts, beside those of types.go.
+const (
+	groupsMax  = 64
+	clientMax  = 255
+	addrMax    = 255
+	HandlesMax = 1024    // handles of one Renew
+	listMax    = 1 << 20 // volumes or servers of one answer; the message's size bounds them before
+	xattrsMax  = 64 << 10
+)
+
+// field is a part of Args or Result on the wire.
+type field[T any] struct {
+	enc func(e *wire.Enc, v *T)
+	dec func(d *wire.Dec, v *T)
+}
+
+type (
+	args   = []field[Args]
+	result = []field[Result]
+)
+
+// Append adds the bytes of the arguments to b.
+func (a *Args) Append(op Op, b []byte) []byte { return appendFields(ops[op].args, a, b) }
+
+// Append adds the bytes of the answer to b.
+func (r *Result) Append(op Op, b []byte) []byte { return appendFields(ops[op].res, r, b) }
+
+// Decode reads arguments; errs.Protocol if they are malformed, errs.Unsupported if op is unknown.
+func (a *Args) Decode(op Op, b []byte) error {
+	if !op.Valid() {
+		return errs.Newf(errs.Unsupported, "meta.Decode", "", "unknown operation %d", op)
+	}
+	return decodeFields(op, ops[op].args, a, b)
+}
+
+// Decode reads an answer; errs.Protocol if it is malformed.
+func (r *Result) Decode(op Op, b []byte) error { return decodeFields(op, ops[op].res, r, b) }
+
+func appendFields[T any](fields []field[T], v *T, b []byte) []byte {
+	e := wire.Enc{B: b}
+	for i := range fields {
+		fields[i].enc(&e, v)
+	}
+	return e.B
+}
+
+func decodeFields[T any](op Op, fields []field[T], v *T, b []byte) error {
+	d := wire.NewDec(b)
+	for i := range fields {
+		fields[i].dec(&d, v)
+	}
+	return errs.Wrap("meta.Decode", op.String(), d.Done())
+}
+
+// encAttr: the numbers in the order of the struct, then the layout.
+//
+//	|ino u64 |type u8 |mode u32 |uid u32 |gid u32 |nlink u32 |rdev u32 |size i64 |
+//	|atime i64 |mtime i64 |ctime i64 |gen u32 |truncseq u64 |dataversion u64 |writers u8 |layout |
+func encAttr(e *wire.Enc, a *Attr) {
+	e.U64(uint64(a.Ino))
+	e.U8(uint8(a.Type))
+	for _, v := range [...]uint32{a.Mode, a.UID, a.GID, a.Nlink, a.Rdev} {
+		e.U32(v)
+	}
+	for _, v := range [...]int64{a.Size, a.Atime, a.Mtime, a.Ctime} {
+		e.I64(v)
+	}
+	e.U32(a.Gen)
+	e.U64(a.TruncSeq)
+	e.U64(a.DataVersion)
+	e.Bool(a.Writers)
+	a.Layout.Append(e)
+}
+
+func decAttr(d *wire.Dec, a *Attr) {
+	a.Ino = Ino(d.U64())
+	a.Type = Type(d.U8())
+	for _, v := range [...]*uint32{&a.Mode, &a.UID, &a.GID, &a.Nlink, &a.Rdev} {
+		*v = d.U32()
+	}
+	for _, v := range [...]*int64{&a.Size, &a.Atime, &a.Mtime, &a.Ctime} {
+		*v = d.I64()
+	}
+	a.Gen = d.U32()
+	a.TruncSeq = d.U64()
+	a.DataVersion = d.U64()
+	a.Writers = d.Bool()
+	a.Layout = layout.Decode(d)
+}
+
+// encHandle: |id u64 |attr |count u32 |count x capability |.
+func encHandle(e *wire.Enc, h *Handle) {
+	e.U64(h.ID)
+	encAttr(e, &h.Attr)
+	e.U32(uint32(len(h.Caps)))
+	for i := range h.Caps {
+		e.Raw(h.Caps[i][:])
+	}
+}
+
+func decHandle(d *wire.Dec, h *Handle) {
+	h.ID = d.U64()
+	decAttr(d, &h.Attr)
+	if n := d.Count(layout.WidthMax, capability.Bytes); n > 0 {
+		h.Caps = make([][capability.Bytes]byte, n)
+	}
+	for i := range h.Caps {
+		copy(h.Caps[i][:], d.Raw(capability.Bytes))
+	}
+}
+
+// encVolume: |name |ino u64 |size i64 |created i64 |layout |.
+func encVolume(e *wire.Enc, v *Volume) {
+	e.String(v.Name)
+	e.U64(uint64(v.Ino))
+	e.I64(v.Size)
+	e.I64(v.Created)
+	v.Layout.Append(e)
+}
+
+func decVolume(d *wire.Dec, v *Volume) {
+	v.Name = d.String(NameMax)
+	v.Ino = Ino(d.U64())
+	v.Size = d.I64()
+	v.Created = d.I64()
+	v.Layout = layout.Decode(d)
+}
+
+// encServer: |id u32 |addr |store u64 |total i64 |free i64 |verifier u64 |. The service's own view of
+// a server goes behind it in answers: |up u8 |seen i64 |.
+func encServer(e *wire.Enc, s *Server) {
+	e.U32(s.ID)
+	e.String(s.Addr)
+	e.U64(s.StoreID)
+	e.I64(s.Total)
+	e.I64(s.Free)
+	e.U64(s.Verifier)
+}
+
+func decServer(d *wire.Dec, s *Server) {
+	s.ID = d.U32()
+	s.Addr = d.String(addrMax)
+	s.StoreID = d.U64()
+	s.Total = d.I64()
+	s.Free = d.I64()
+	s.Verifier = d.U64()
+}
+
+// encEntry: |name |ino u64 |type u8 |cookie u64 |has attr u8 |attr |.
+func encEntry(e *wire.Enc, n *Entry) {
+	e.String(n.Name)
+	e.U64(uint64(n.Ino))
+	e.U8(uint8(n.Type))
+	e.U64(n.Cookie)
+	e.Bool(n.Attr != nil)
+	if n.Attr != nil {
+		encAttr(e, n.Attr)
+	}
+}
+
+func decEntry(d *wire.Dec, n *Entry) {
+	n.Name = d.String(NameMax)
+	n.Ino = Ino(d.U64())
+	n.Type = Type(d.U8())
+	n.Cookie = d.U64()
+	if d.Bool() {
+		n.Attr = &Attr{}
+		decAttr(d, n.Attr)
+	}
+}

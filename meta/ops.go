@@ -1,0 +1,147 @@
+package meta
+
+// Op names an operation on the network.
+type Op uint16
+
+// The operations. Values are part of the wire format: append, never renumber.
+const (
+	OpLookup Op = iota + 1
+	OpMake
+	OpLink
+	OpRemove
+	OpRename
+	OpReadDir
+	OpReadLink
+	OpGetAttr
+	OpSetAttr
+	OpGetXattr
+	OpListXattr
+	OpSetXattr
+	OpRemoveXattr
+	OpCreate
+	OpOpen
+	OpCommit
+	OpRenew
+	OpClose
+	OpNewSession
+	OpKeepAlive
+	OpEndSession
+	OpSync
+	OpCreateVolume
+	OpListVolumes
+	OpRemoveVolume
+	OpOpenVolume
+	OpJoin
+	OpServers
+	OpStatFS
+	OpEnd // one more than the last
+)
+
+// Args are the arguments of any operation; ops says which of them travel with which. The names are
+// those of Service's parameters.
+type Args struct {
+	Caller   Caller
+	Ino      Ino
+	Dir      Ino
+	NewDir   Ino
+	Name     string
+	NewName  string
+	Client   string
+	File     NewFile
+	Open     OpenFlags
+	Rename   RenameFlags
+	Mask     SetMask
+	Attr     Attr // Mode, UID, GID, Size, Atime, Mtime
+	Cookie   uint64
+	Max      uint32
+	WithAttr bool
+	IsDir    bool
+	Create   bool
+	Replace  bool
+	Sync     bool
+	Dirty    bool
+	Value    []byte // decoded, it points into the message
+	Size     int64
+	TruncSeq uint64
+	Mtime    int64
+	Handle   uint64
+	Handles  []uint64
+	Session  uint64
+	Server   Server // without Up and LastSeen
+	Mac      [32]byte
+}
+
+// Result is the answer of any operation; ops says which part of it travels with which.
+type Result struct {
+	Attr    Attr
+	Entries []Entry
+	Target  string
+	Value   []byte
+	Names   []string
+	Handle  Handle
+	Handles []Handle
+	Session SessionInfo
+	Volume  Volume
+	Volumes []Volume
+	Servers []Server
+	FS      FSStat
+}
+
+// opRow is one operation: what it is called, what is sent and what comes back.
+type opRow struct {
+	name string
+	args []field[Args]
+	res  []field[Result]
+}
+
+// ops is the protocol. A row is the order of the fields on the wire; the fields themselves are drawn
+// in fields.go.
+var ops = [OpEnd]opRow{
+	OpLookup: {"lookup", args{argCaller, argDir, argName}, result{resAttr}},
+	OpMake:   {"make", args{argCaller, argDir, argName, argFile}, result{resAttr}},
+	OpLink:   {"link", args{argCaller, argIno, argDir, argName}, result{resAttr}},
+	OpRemove: {"remove", args{argCaller, argDir, argName, argIsDir}, nil},
+	OpRename: {"rename",
+		args{argCaller, argDir, argName, argNewDir, argNewName, argRename}, nil},
+	OpReadDir: {"readdir",
+		args{argCaller, argDir, argCookie, argMax, argWithAttr}, result{resEntries}},
+	OpReadLink:  {"readlink", args{argCaller, argIno}, result{resTarget}},
+	OpGetAttr:   {"getattr", args{argCaller, argIno}, result{resAttr}},
+	OpSetAttr:   {"setattr", args{argCaller, argIno, argMask, argSet}, result{resAttr}},
+	OpGetXattr:  {"getxattr", args{argCaller, argIno, argName}, result{resValue}},
+	OpListXattr: {"listxattr", args{argCaller, argIno}, result{resNames}},
+	OpSetXattr: {"setxattr",
+		args{argCaller, argIno, argName, argCreate, argReplace, argValue}, nil},
+	OpRemoveXattr: {"removexattr", args{argCaller, argIno, argName}, nil},
+	OpCreate: {"create",
+		args{argCaller, argDir, argName, argFile, argOpen}, result{resHandle}},
+	OpOpen: {"open", args{argCaller, argIno, argOpen}, result{resHandle}},
+	OpCommit: {"commit",
+		args{argCaller, argIno, argSize, argTruncSeq, argMtime, argSync}, result{resAttr}},
+	OpRenew: {"renew", args{argCaller, argHandles}, result{resHandles}},
+	OpClose: {"close",
+		args{argCaller, argHandle, argDirty, argSize, argTruncSeq, argMtime}, nil},
+	OpNewSession:   {"newsession", args{argClient}, result{resSession}},
+	OpKeepAlive:    {"keepalive", args{argSession}, nil},
+	OpEndSession:   {"endsession", args{argSession}, nil},
+	OpSync:         {"sync", nil, nil},
+	OpCreateVolume: {"createvolume", args{argCaller, argName, argSize, argFile}, result{resVolume}},
+	OpListVolumes:  {"listvolumes", args{argCaller}, result{resVolumes}},
+	OpRemoveVolume: {"removevolume", args{argCaller, argName}, nil},
+	OpOpenVolume: {"openvolume",
+		args{argCaller, argName, argOpen}, result{resVolume, resHandle}},
+	OpJoin:    {"join", args{argServer, argMac}, nil},
+	OpServers: {"servers", nil, result{resServers}},
+	OpStatFS:  {"statfs", nil, result{resFS}},
+}
+
+// Valid tells whether this build knows the operation.
+func (o Op) Valid() bool { return o > 0 && o < OpEnd }
+
+// String is the operation's name.
+func (o Op) String() string {
+	if !o.Valid() {
+		return "unknown"
+	}
+	return ops[o].name
+}

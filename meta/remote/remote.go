@@ -1,0 +1,208 @@
+// Package remote is a meta.Service that asks one over the network. It names every operation that
+// changes something by a request id, so that it can repeat it, under the same id, when the connection
+// breaks or the service restarts: callers see a delay.
+//
+// It caches nothing and keeps no session alive: package client does. A session that has ended is
+// reported (errs.Stale) and not replaced, because the files that it had open are closed.
+//
+// Read remote.go first; calls.go is the list of operations.
+package remote
+
+import (
+	"context"
+	"crypto/rand"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/internal/bulk"
+	"github.com/sluice-storage/sluice/msg"
+)
+
+// pageBytes is the room that is offered for a page of a directory and for other answers that are
+// often large: some 700 entries with attributes.
+const pageBytes = 128 << 10
+
+// Options of a Service.
+type Options struct {
+	// Pool has the connection to the service. It stays the caller's. Required.
+	Pool *msg.Pool
+
+	// Peer is the pool's name for the service. Default: 0.
+	Peer uint32
+
+	// Domain is what the pool's node runs on. Required.
+	Domain fabric.Domain
+
+	// WaitMax is how long an operation is repeated while the service cannot be reached, or cannot do
+	// it for the moment. A context that ends earlier ends it earlier. Default: 60 s.
+	WaitMax time.Duration
+
+	// AttemptMax bounds one attempt; then the connection is given up and the operation repeated on a
+	// new one. Default: 20 s.
+	AttemptMax time.Duration
+
+	// Backoff is the pause between attempts. Default: msg's.
+	Backoff msg.Backoff
+}
+
+func (o Options) withDefaults() Options {
+	if o.WaitMax == 0 {
+		o.WaitMax = 60 * time.Second
+	}
+	if o.AttemptMax == 0 {
+		o.AttemptMax = 20 * time.Second
+	}
+	return o
+}
+
+func (o *Options) validate() error {
+	switch {
+	case o.Pool == nil || o.Domain == nil:
+		return errs.Newf(errs.Invalid, "remote.New", "", "Pool and Domain are required")
+	case o.WaitMax < 0 || o.AttemptMax < 0:
+		return errs.Newf(errs.Invalid, "remote.New", "", "a time limit is negative")
+	}
+	return nil
+}
+
+// Service implements meta.Service. Safe for concurrent use.
+type Service struct{ opt Options }
+
+var _ meta.Service = (*Service)(nil)
+
+// New makes a service that is reached through a pool. It does not connect yet.
+func New(opt Options) (*Service, error) {
+	opt = opt.withDefaults()
+	if err := opt.validate(); err != nil {
+		return nil, err
+	}
+	return &Service{opt: opt}, nil
+}
+
+// call does one operation, repeating it as long as that may help.
+func (s *Service) call(ctx context.Context, op meta.Op, a *meta.Args) (meta.Result, error) {
+	if err := fits(op, a); err != nil {
+		return meta.Result{}, errs.Wrap("meta."+op.String(), a.Name, err)
+	}
+	if a.Caller.ReqID == (meta.Caller{}).ReqID {
+		rand.Read(a.Caller.ReqID[:])
+	}
+	x := &exchange{op: op, content: a.Append(op, []byte{bulk.InBody})}
+	if op == meta.OpReadDir || op == meta.OpListXattr {
+		x.room = pageBytes
+	}
+	bounded, cancel := context.WithTimeout(ctx, s.opt.WaitMax)
+	defer cancel()
+	var last error // what failed before the time was up
+	err := msg.Retry(bounded, s.opt.Backoff, func(ctx context.Context) error {
+		err := s.attempt(ctx, x)
+		if err != nil && bounded.Err() == nil {
+			last = err
+		}
+		return err
+	})
+	if err != nil && last != nil && ctx.Err() == nil && bounded.Err() != nil {
+		err = last
+	}
+	return x.result, errs.Wrap("meta."+op.String(), "", err)
+}
+
+// fits refuses, as the service would, what no request can carry.
+func fits(op meta.Op, a *meta.Args) error {
+	nameMax, tooLong := meta.NameMax, errs.NameTooLong
+	switch op {
+	case meta.OpGetXattr, meta.OpSetXattr, meta.OpRemoveXattr:
+		nameMax, tooLong = meta.XattrName, errs.OutOfRange
+	}
+	switch {
+	case len(a.Name) > nameMax || len(a.NewName) > nameMax:
+		return tooLong
+	case len(a.File.Target) > meta.SymlinkMax || len(a.Client) > 255:
+		return errs.NameTooLong
+	case len(a.Value) > meta.XattrValue:
+		return errs.TooBig
+	case len(a.Caller.Cred.Groups) > 64 || len(a.Server.Addr) > 255:
+		return errs.Invalid
+	}
+	return nil
+}
+
+// exchange is an operation on its way: what is sent, how much room there is for the answer, and the
+// answer.
+type exchange struct {
+	op      meta.Op
+	content []byte // begins with the byte that says where it is
+	room    int    // of the In segment; 0: none
+	reply   msg.Reply
+	result  meta.Result
+}
+
+// attempt sends the request once, or twice if the answer needs more room than was offered. A
+// connection on which an attempt took too long is given up.
+func (s *Service) attempt(ctx context.Context, x *exchange) error {
+	conn, err := s.opt.Pool.Get(ctx, s.opt.Peer)
+	if err != nil {
+		return err
+	}
+	short, cancel := context.WithTimeout(ctx, s.opt.AttemptMax)
+	defer cancel()
+	for range 3 {
+		more, err := s.once(short, conn, x)
+		if err != nil && short.Err() != nil && ctx.Err() == nil {
+			s.opt.Pool.Drop(s.opt.Peer, conn)
+			return errs.Newf(errs.Disconnected, "meta.call", x.op.String(),
+				"no answer within %v", s.opt.AttemptMax)
+		}
+		if err != nil || !more {
+			return err
+		}
+	}
+	// A list that grows faster than it can be fetched.
+	return errs.Newf(errs.Again, "meta.call", x.op.String(), "the answer grows all the time")
+}
+
+// once sends the request. more means that x.room was raised and the request must be repeated.
+func (s *Service) once(ctx context.Context, conn *msg.Conn, x *exchange) (more bool, err error) {
+	req := msg.Request{Op: uint16(x.op), Body: x.content}
+	var out, in *bulk.Memory
+	defer func() { out.Free(); in.Free() }()
+	if x.room > 0 {
+		if in, err = bulk.New(s.opt.Domain, x.room); err != nil {
+			return false, err
+		}
+		req.In = in.Segment()
+	}
+	if len(x.content)+msg.DescriptionBytes(req.In) > conn.MaxDescription() {
+		if out, err = bulk.New(s.opt.Domain, len(x.content)-1); err != nil {
+			return false, err
+		}
+		copy(out.Bytes(), x.content[1:])
+		req.Out, req.Body = out.Segment(), []byte{bulk.InSegment}
+	}
+	if err := conn.Call(ctx, &req, &x.reply); err != nil {
+		return false, err
+	}
+	return x.answer(in)
+}
+
+// answer reads the reply.
+func (x *exchange) answer(in *bulk.Memory) (more bool, err error) {
+	body := x.reply.Body
+	x.result = meta.Result{}
+	switch {
+	case len(body) > 0 && body[0] == bulk.InBody:
+		return false, x.result.Decode(x.op, body[1:])
+	case len(body) == 1 && body[0] == bulk.InSegment && in != nil && x.reply.InLen <= int64(x.room):
+		return false, x.result.Decode(x.op, in.Bytes()[:x.reply.InLen])
+	case len(body) > 1 && body[0] == bulk.TooLarge:
+		n, err := bulk.Needed(body[1:])
+		if err == nil && n <= x.room {
+			err = errs.Newf(errs.Protocol, "meta.call", x.op.String(), "asks for room that it has")
+		}
+		x.room = n
+		return true, err
+	}
+	return false, errs.Newf(errs.Protocol, "meta.call", x.op.String(), "the answer has no content")
+}

@@ -1,0 +1,104 @@
+package remote_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/sim"
+	"github.com/sluice-storage/sluice/kv/memkv"
+	"github.com/sluice-storage/sluice/meta/metatest"
+	"github.com/sluice-storage/sluice/meta/remote"
+	"github.com/sluice-storage/sluice/meta/server"
+	"github.com/sluice-storage/sluice/meta/store"
+	"github.com/sluice-storage/sluice/msg"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// host is a service with its server on a network.
+type host struct {
+	t      testing.TB
+	c      metatest.Config
+	domain fabric.Domain
+	engine *memkv.Store
+	store  *store.Store
+	server *server.Server
+	node   *msg.Node
+	srv    *msg.Server
+}
+
+const addr = "meta"
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func (h *host) start() {
+	h.store = must(store.New(context.Background(), h.engine, store.Options{Objects: h.c.Objects,
+		Key: h.c.Key, Clock: h.c.Clock, Lease: h.c.Lease, CapTTL: h.c.CapTTL, Tick: h.c.Tick}))
+	h.server = must(server.New(h.store, server.Options{Domain: h.domain}))
+	h.node = must(msg.NewNode(msg.Options{Domain: h.domain}))
+	h.srv = must(h.node.Serve(addr, h.server, msg.ServeOptions{}))
+}
+
+func (h *host) stop() {
+	_ = h.node.Close()
+	h.store.Stop()
+}
+
+func (h *host) verify(t testing.TB) {
+	err := h.store.Verify(context.Background(), func(problem string) { t.Error(problem) })
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// newHost starts a service and a client that is connected to it.
+func newHost(t testing.TB, c metatest.Config, net *sim.Net, opt remote.Options) (
+	*host, *remote.Service) {
+
+	h := &host{t: t, c: c, domain: net.Open(), engine: memkv.New(memkv.Options{})}
+	h.start()
+	domain := net.Open()
+	node := must(msg.NewNode(msg.Options{Domain: domain}))
+	pool := msg.NewPool(node, func(context.Context, uint32) (string, error) { return addr, nil })
+	opt.Pool, opt.Domain = pool, domain
+	t.Cleanup(func() {
+		_ = pool.Close()
+		_ = node.Close()
+		_ = domain.Close()
+		h.stop()
+		_ = h.domain.Close()
+		_ = h.engine.Close()
+	})
+	return h, must(remote.New(opt))
+}
+
+// TestSuite runs what defines a service on the one across the network.
+func TestSuite(t *testing.T) {
+	for name, opt := range map[string]sim.Options{
+		"sim": {}, "regions only": {RegionsOnly: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			metatest.Run(t, func(t testing.TB, c metatest.Config) *metatest.Instance {
+				h, service := newHost(t, c, sim.New(opt), remote.Options{
+					WaitMax: 150 * time.Millisecond,
+					Backoff: msg.Backoff{First: time.Millisecond, Max: 10 * time.Millisecond},
+				})
+				return &metatest.Instance{Service: service, Verify: h.verify,
+					Restart: func(t testing.TB) {
+						h.stop()
+						h.engine = must(h.engine.Reopen())
+						h.start()
+					}}
+			})
+		})
+	}
+}

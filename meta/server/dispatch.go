@@ -1,0 +1,106 @@
+package server
+
+import (
+	"context"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// dispatch asks the service. room is how many bytes an answer can have: pages of directories are cut
+// to it.
+func (s *Server) dispatch(ctx context.Context, op meta.Op, a *meta.Args, room int) (
+	r meta.Result, err error) {
+
+	c := a.Caller
+	switch op {
+	case meta.OpLookup:
+		r.Attr, err = s.service.Lookup(ctx, c, a.Dir, a.Name)
+	case meta.OpMake:
+		r.Attr, err = s.service.Make(ctx, c, a.Dir, a.Name, a.File)
+	case meta.OpLink:
+		r.Attr, err = s.service.Link(ctx, c, a.Ino, a.Dir, a.Name)
+	case meta.OpRemove:
+		err = s.service.Remove(ctx, c, a.Dir, a.Name, a.IsDir)
+	case meta.OpRename:
+		err = s.service.Rename(ctx, c, a.Dir, a.Name, a.NewDir, a.NewName, a.Rename)
+	case meta.OpReadDir:
+		max := int(min(a.Max, meta.DirPageMax))
+		r.Entries, err = s.service.ReadDir(ctx, c, a.Dir, a.Cookie, max, a.WithAttr)
+		cutPage(&r, room)
+	case meta.OpReadLink:
+		r.Target, err = s.service.ReadLink(ctx, c, a.Ino)
+	case meta.OpGetAttr:
+		r.Attr, err = s.service.GetAttr(ctx, c, a.Ino)
+	case meta.OpSetAttr:
+		r.Attr, err = s.service.SetAttr(ctx, c, a.Ino, a.Mask, a.Attr)
+	case meta.OpGetXattr:
+		r.Value, err = s.service.GetXattr(ctx, c, a.Ino, a.Name)
+	case meta.OpListXattr:
+		r.Names, err = s.service.ListXattr(ctx, c, a.Ino)
+	case meta.OpSetXattr:
+		err = s.service.SetXattr(ctx, c, a.Ino, a.Name, a.Value, a.Create, a.Replace)
+	case meta.OpRemoveXattr:
+		err = s.service.RemoveXattr(ctx, c, a.Ino, a.Name)
+	default:
+		return s.dispatchFiles(ctx, op, a)
+	}
+	return r, err
+}
+
+// dispatchFiles is the second half of dispatch: open files, sessions, volumes and servers.
+func (s *Server) dispatchFiles(ctx context.Context, op meta.Op, a *meta.Args) (
+	r meta.Result, err error) {
+
+	c := a.Caller
+	switch op {
+	case meta.OpCreate:
+		r.Handle, err = s.service.Create(ctx, c, a.Dir, a.Name, a.File, a.Open)
+	case meta.OpOpen:
+		r.Handle, err = s.service.Open(ctx, c, a.Ino, a.Open)
+	case meta.OpCommit:
+		r.Attr, err = s.service.Commit(ctx, c, a.Ino, a.Size, a.TruncSeq, a.Mtime, a.Sync)
+	case meta.OpRenew:
+		r.Handles, err = s.service.Renew(ctx, c, a.Handles)
+	case meta.OpClose:
+		err = s.service.Close(ctx, c, a.Handle, a.Dirty, a.Size, a.TruncSeq, a.Mtime)
+	case meta.OpNewSession:
+		r.Session, err = s.service.NewSession(ctx, a.Client)
+	case meta.OpKeepAlive:
+		err = s.service.KeepAlive(ctx, a.Session)
+	case meta.OpEndSession:
+		err = s.service.EndSession(ctx, a.Session)
+	case meta.OpSync:
+		err = s.service.Sync(ctx)
+	case meta.OpCreateVolume:
+		r.Volume, err = s.service.CreateVolume(ctx, c, a.Name, a.Size, a.File)
+	case meta.OpListVolumes:
+		r.Volumes, err = s.service.ListVolumes(ctx, c)
+	case meta.OpRemoveVolume:
+		err = s.service.RemoveVolume(ctx, c, a.Name)
+	case meta.OpOpenVolume:
+		r.Volume, r.Handle, err = s.service.OpenVolume(ctx, c, a.Name, a.Open)
+	case meta.OpJoin:
+		err = s.service.Join(ctx, a.Server, a.Mac)
+	case meta.OpServers:
+		r.Servers, err = s.service.Servers(ctx)
+	case meta.OpStatFS:
+		r.FS, err = s.service.StatFS(ctx)
+	default:
+		err = errs.Newf(errs.Unsupported, "meta.Serve", "", "operation %d", op)
+	}
+	return r, err
+}
+
+// cutPage shortens a page until it fits. One entry always does: a name, an inode and the longest
+// layout are less than the smallest body of a message.
+func cutPage(r *meta.Result, room int) {
+	for len(r.Entries) > 1 {
+		size := len(r.Append(meta.OpReadDir, nil))
+		if size <= room {
+			return
+		}
+		// In proportion, and one less, so that it comes to an end.
+		r.Entries = r.Entries[:max(1, min(len(r.Entries)*room/size, len(r.Entries)-1))]
+	}
+}

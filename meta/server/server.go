@@ -1,0 +1,147 @@
+// Package server puts a meta.Service on the network: it decodes requests of package msg, asks the
+// service and encodes answers, and counts what it does.
+//
+// It keeps no state of the file system and decides nothing: sessions, permissions and repetitions
+// are the service's. Whoever can connect can name any user: who may connect is decided by the
+// transport.
+//
+// Read server.go first, then dispatch.go for the operations.
+package server
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/internal/bulk"
+	"github.com/sluice-storage/sluice/msg"
+)
+
+// Options of a Server.
+type Options struct {
+	// Domain is what the message layer runs on. Required.
+	Domain fabric.Domain
+
+	// Log is told of answers that could not be delivered. Default: nobody.
+	Log *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+func (o *Options) validate() error {
+	if o.Domain == nil {
+		return errs.Newf(errs.Invalid, "server.New", "", "Domain is required")
+	}
+	return nil
+}
+
+// Server is a msg.Handler around a service.
+type Server struct {
+	service meta.Service
+	opt     Options
+	counts  [meta.OpEnd]counter
+}
+
+var _ msg.Handler = (*Server)(nil)
+
+// New makes a handler for msg.Node.Serve. The service stays the caller's.
+func New(service meta.Service, opt Options) (*Server, error) {
+	opt = opt.withDefaults()
+	if err := opt.validate(); err != nil {
+		return nil, err
+	}
+	return &Server{service: service, opt: opt}, nil
+}
+
+// Serve implements msg.Handler.
+func (s *Server) Serve(ctx context.Context, c *msg.Call) {
+	op := meta.Op(c.Header().Op)
+	start := time.Now()
+	err := s.serve(ctx, op, c)
+	if op.Valid() {
+		s.counts[op].add(time.Since(start), err)
+	}
+}
+
+// serve answers the call and returns what it was failed with, for the counters.
+func (s *Server) serve(ctx context.Context, op meta.Op, c *msg.Call) error {
+	fail := func(err error) error {
+		s.delivered(op, c.Fail(err))
+		return err
+	}
+	body, out, err := s.request(ctx, c)
+	defer out.Free()
+	if err != nil {
+		return fail(err)
+	}
+	var args meta.Args
+	if err := args.Decode(op, body); err != nil {
+		return fail(err)
+	}
+	room := max(int(c.InLen()), c.MaxReply()-1)
+	res, err := s.dispatch(ctx, op, &args, room)
+	if err != nil {
+		return fail(err)
+	}
+	s.reply(ctx, op, c, res.Append(op, []byte{bulk.InBody}))
+	return nil
+}
+
+// request finds the content of a request, fetching it if it is not in the body.
+func (s *Server) request(ctx context.Context, c *msg.Call) ([]byte, *bulk.Memory, error) {
+	body := c.Body()
+	switch {
+	case len(body) > 0 && body[0] == bulk.InBody:
+		return body[1:], nil, nil
+	case len(body) != 1 || body[0] != bulk.InSegment || c.OutLen() > bulk.Max || c.OutLen() == 0:
+		return nil, nil, errs.Newf(errs.Protocol, "meta.Serve", "", "the request has no content")
+	}
+	out, err := bulk.New(s.opt.Domain, int(c.OutLen()))
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := c.Pull(ctx, 0, []fabric.Sge{out.Sge}); err != nil {
+		return nil, out, err
+	}
+	return out.Bytes(), out, nil
+}
+
+// reply sends content, which begins with the byte that says where it is, by the way that it fits.
+func (s *Server) reply(ctx context.Context, op meta.Op, c *msg.Call, content []byte) {
+	n := len(content) - 1
+	switch {
+	case len(content) <= c.MaxReply():
+		s.delivered(op, c.Reply(content, 0))
+	case int64(n) <= c.InLen():
+		in, err := bulk.New(s.opt.Domain, n)
+		if err == nil {
+			copy(in.Bytes(), content[1:])
+			err = c.Push(ctx, 0, []fabric.Sge{{Reg: in.Sge.Reg, Buf: in.Bytes()}})
+		}
+		if err != nil {
+			s.delivered(op, c.Fail(err))
+		} else {
+			s.delivered(op, c.Reply([]byte{bulk.InSegment}, int64(n)))
+		}
+		in.Free()
+	case n > bulk.Max:
+		s.delivered(op, c.Fail(errs.Newf(errs.TooBig, "meta.Serve", op.String(),
+			"an answer of %d bytes, at most %d", n, bulk.Max)))
+	default:
+		s.delivered(op, c.Reply(bulk.Need(n), 0))
+	}
+}
+
+func (s *Server) delivered(op meta.Op, err error) {
+	if err != nil {
+		s.opt.Log.Debug("answer not delivered", "op", op.String(), "error", err)
+	}
+}
