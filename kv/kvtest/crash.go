@@ -3,6 +3,7 @@ package kvtest
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/sluice-storage/sluice/kv"
@@ -13,6 +14,7 @@ func crashCases() []Case {
 		on("crash/synced-survives", crashSynced),
 		on("crash/sync-survives", crashAfterSync),
 		on("crash/prefix", crashPrefix),
+		on("crash/prefix-of-many-blocks", crashPrefixBlocks),
 		on("crash/versions-are-not-reused", crashVersions),
 		on("crash/replay", crashReplay),
 		on("crash/replay-synced-later", crashReplaySynced),
@@ -52,6 +54,26 @@ func crashPrefix(e *env) {
 			t.Deletes = deletes(link("c", n-1))
 			t.Puts = append(t.Puts, put(link("c", n), ""))
 			if t.Sync = i == round; t.Sync {
+				synced = n
+			}
+			e.commit(t)
+		}
+		e.crash()
+		n = e.checkChain(n, synced)
+	}
+}
+
+// crashPrefixBlocks is crashPrefix with a log of many disk blocks. A disk may keep a later block
+// and lose an earlier one: that is the end of the log, not damage, and the store must open.
+func crashPrefixBlocks(e *env) {
+	value := strings.Repeat("v", 6000)
+	n, synced := 0, 0
+	for range 8 {
+		for i := range 60 {
+			n++
+			t := kv.Txn{Puts: puts(link("a", n), value, link("b", n), "", link("c", n), "")}
+			t.Deletes, t.Adds = deletes(link("c", n-1)), adds("n", 1)
+			if t.Sync = i == 10; t.Sync {
 				synced = n
 			}
 			e.commit(t)

@@ -135,8 +135,12 @@ func (o Options) pebbleOptions(g *guard, q *queue) *pebble.Options {
 	p := &pebble.Options{
 		FS: g,
 		// Pebble takes memtables off the cache's budget; without room for them nothing is cached.
-		CacheSize:          o.CacheBytes + int64((queuedMax+1)*o.MemtableBytes),
-		FormatMajorVersion: pebble.FormatValueSeparation,
+		CacheSize: o.CacheBytes + int64((queuedMax+1)*o.MemtableBytes),
+		// Not newer: later formats write into the log how far it was synced, and take a log that
+		// is shorter for damaged. The guard leaves syncs out, so that would be untrue: after a
+		// power cut the store would not open. The price: damage inside the last log reads as its
+		// end.
+		FormatMajorVersion: pebble.FormatColumnarBlocks,
 		Logger:             logger{o.Log, g},
 		MaxOpenFiles:       maxOpenFiles,
 		MemTableSize:       uint64(o.MemtableBytes),
