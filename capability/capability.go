@@ -1,6 +1,6 @@
-// Package capability is what lets an I/O server decide alone: a short statement, signed by the metadata
-// service, of what a session may do with one file on one server and until when. The server checks it
-// with a key that it shares with the metadata service and asks nobody.
+// Package capability is what lets an I/O server decide alone: a short statement, signed by the
+// metadata service, of what a session may do with one file on one server and until when. The server
+// checks it with a key that it shares with the metadata service and asks nobody.
 //
 // It does no I/O, keeps no state and reads no clock: time is an argument.
 package capability
@@ -17,8 +17,8 @@ import (
 // Bytes is the size of a signed capability.
 const Bytes = 64
 
-// TTLMax is the longest life of a capability. A client renews in good time; a revoked right ends, at
-// the latest, this much later, or at once by raising the file's generation at the I/O servers.
+// TTLMax is the longest life of a capability. A client renews in good time; a revoked right ends,
+// at the latest, this much later, or at once by raising the file's generation at the I/O servers.
 const TTLMax = 60 * time.Second
 
 // Rights on a file.
@@ -38,8 +38,8 @@ const version = 1
 //	0    1       2          4      8      16       24         32           40  48       64
 //	|ver |rights |reserved  |gen   |file  |session |server id |expiry ms   |0  |mac 16  |
 //
-// All big-endian; server id is 8 bytes wide; expiry is Unix time in milliseconds; the mac is the first
-// 16 bytes of HMAC-SHA256 over what is before it.
+// All big-endian; server id is 8 bytes wide; expiry is Unix time in milliseconds; the mac is the
+// first 16 bytes of HMAC-SHA256 over what is before it.
 type Capability struct {
 	File    uint64
 	Gen     uint32
@@ -52,8 +52,8 @@ type Capability struct {
 // Key signs and checks. Each I/O server has its own, derived from the cluster's.
 type Key [32]byte
 
-// ServerKey derives an I/O server's key from the cluster's. Whoever learns it can forge capabilities
-// for that server only.
+// ServerKey derives an I/O server's key from the cluster's. Whoever learns it can forge
+// capabilities for that server only.
 func (k Key) ServerKey(server uint32) Key {
 	m := hmac.New(sha256.New, k[:])
 	var b [4]byte
@@ -84,7 +84,8 @@ func (k Key) Sign(c *Capability) [Bytes]byte {
 	return b
 }
 
-// Verify checks the signature and returns what was signed. It does not judge the content: Check does.
+// Verify checks the signature and returns what was signed. It does not judge the content: Check
+// does.
 func (k Key) Verify(b []byte) (Capability, error) {
 	refuse := func(why string) (Capability, error) {
 		return Capability{}, errs.Newf(errs.Forged, "capability.Verify", "", "%s", why)

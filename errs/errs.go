@@ -1,6 +1,6 @@
-// Package errs is the vocabulary of operating errors: what failed (operation and object), why (kind)
-// and what lies underneath. A Kind survives the wire and maps to exactly one errno, so that an error
-// raised by a disk on one host reaches a program on another one with its meaning intact.
+// Package errs is the vocabulary of operating errors: what failed (operation and object), why
+// (kind) and what lies underneath. A Kind survives the wire and maps to exactly one errno, so that
+// an error raised by a disk on one host reaches a program on another one with its meaning intact.
 //
 // It does not hold programmer errors: those panic through internal/invariant.
 //
@@ -42,7 +42,8 @@ func Wrap(op, object string, cause error) error {
 	return &Error{Op: op, Object: object, Kind: KindOf(cause), Err: cause}
 }
 
-// Error reads "op object: kind: cause", leaving out what is empty and a cause that repeats the kind.
+// Error reads "op object: kind: cause", leaving out what is empty and a cause that repeats the
+// kind.
 func (e *Error) Error() string {
 	s := e.Op
 	if e.Object != "" {
@@ -87,7 +88,8 @@ func (e *Error) Is(target error) bool {
 }
 
 // KindOf finds the kind of any error: an *Error's own, an errno's, a context's, a file system's.
-// nil gives OK; what nobody knows gives IO, because an unknown failure must never look like success.
+// nil gives OK; what nobody knows gives IO, because an unknown failure must never look like
+// success.
 func KindOf(err error) Kind {
 	if err == nil {
 		return OK

@@ -49,7 +49,8 @@ func TestKindOfFindsTheInnermostMeaning(t *testing.T) {
 
 func TestErrorsIsSeesKindsAndErrnos(t *testing.T) {
 	err := fmt.Errorf("while mounting: %w", New(NotFound, "meta.Lookup", "/a", nil))
-	if !errors.Is(err, NotFound) || !errors.Is(err, fs.ErrNotExist) || !errors.Is(err, syscall.ENOENT) {
+	if !errors.Is(err, NotFound) || !errors.Is(err, fs.ErrNotExist) ||
+		!errors.Is(err, syscall.ENOENT) {
 		t.Fatalf("%v is not recognised as not found", err)
 	}
 	if errors.Is(err, Exists) {

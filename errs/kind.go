@@ -22,7 +22,7 @@ const (
 	TooBig                   // larger than a stated limit
 	IO                       // the device failed, or nobody knows what failed
 	Corrupt                  // stored bytes fail their checksum or format
-	Stale                    // the handle, generation or truncate sequence is out of date: refresh, retry
+	Stale                    // handle, generation or truncate sequence is out of date: refresh, retry
 	Fenced                   // a newer writer or epoch has taken over: do not retry
 	Expired                  // the capability has run out: renew, retry
 	Forged                   // a capability or token does not verify

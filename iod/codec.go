@@ -49,8 +49,8 @@ func AppendRequest(e *wire.Enc, op Op, t *Target, a *Args) {
 	}
 }
 
-// DecodeRequest reads a request's body. It refuses what no server could carry out: unknown durability,
-// accesses outside an object, more pieces or bytes than the limits.
+// DecodeRequest reads a request's body. It refuses what no server could carry out: unknown
+// durability, accesses outside an object, more pieces or bytes than the limits.
 func DecodeRequest(op Op, st wire.Stamp, body []byte) (t Target, a Args, err error) {
 	d := wire.NewDec(body)
 	t.Object = stripe.ObjectID{File: d.U64(), Gen: st.Gen, Stripe: d.U32()}
@@ -153,7 +153,8 @@ func DecodeExtents(body []byte) ([]stripe.Extent, error) {
 
 // AppendStatus adds a Status to a reply.
 //
-//	|id u32 |store id u64 |verifier u64 |uptime ms u64 |total u64 |free u64 |count u32 | (name, u64).. |
+//	|id u32 |store id u64 |verifier u64 |uptime ms u64 |total u64 |free u64 |
+//	|count u32 | count x (name, value u64) |
 func AppendStatus(e *wire.Enc, s *Status) {
 	e.U32(s.ID)
 	e.U64(s.StoreID)

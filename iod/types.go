@@ -1,9 +1,9 @@
-// Package iod is the contract of an I/O server: it keeps stripe objects and moves their bytes between
-// its cache and its clients' memory. Every request shows a capability, names the object, and describes
-// both sides of the transfer as structured accesses; the server moves the data.
+// Package iod is the contract of an I/O server: it keeps stripe objects and moves their bytes
+// between its cache and its clients' memory. Every request shows a capability, names the object,
+// and describes both sides of the transfer as structured accesses; the server moves the data.
 //
-// iod/server serves it over package msg; iod/remote asks one. The server knows nothing of names, layouts
-// or other servers.
+// iod/server serves it over package msg; iod/remote asks one. The server knows nothing of names,
+// layouts or other servers.
 //
 // Read types.go first, then codec.go (bodies drawn in bytes).
 package iod
@@ -35,19 +35,22 @@ type Target struct {
 	Stamp  wire.Stamp
 }
 
-// Mark is the server's answer to a change: which volatile state it went into. A client that collected
-// marks with one verifier and gets another one from Sync knows that writes in between may be lost.
+// Mark is the server's answer to a change: which volatile state it went into. A client that
+// collected marks with one verifier and gets another one from Sync knows that writes in between may
+// be lost.
 type Mark struct{ Verifier uint64 }
 
-// Data moves bytes. Both accesses have equal length, at most TransferMax, so that a server reserves the
-// memory of a request as a whole and no two of them wait for each other. The memory is the call's until
-// it returns. Holes and what lies behind the object's end read as zeroes. Requests are idempotent: a lost
-// answer is cured by asking again.
+// Data moves bytes. Both accesses have equal length, at most TransferMax, so that a server reserves
+// the memory of a request as a whole and no two of them wait for each other. The memory is the
+// call's until it returns. Holes and what lies behind the object's end read as zeroes. Requests are
+// idempotent: a lost answer is cured by asking again.
 type Data interface {
 	Read(ctx context.Context, t Target, object seg.Access, m *msg.Memory) (Mark, error)
 
-	// Write is volatile or durable as a whole when it returns; when it fails each piece is old or new.
-	Write(ctx context.Context, t Target, object seg.Access, m *msg.Memory, d stripe.Durability) (Mark, error)
+	// Write is volatile or durable as a whole when it returns; when it fails each piece is old or
+	// new.
+	Write(ctx context.Context, t Target, object seg.Access, m *msg.Memory,
+		d stripe.Durability) (Mark, error)
 
 	// Sync makes all acknowledged writes of the object durable.
 	Sync(ctx context.Context, t Target) (Mark, error)

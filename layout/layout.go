@@ -1,5 +1,5 @@
-// Package layout is the arithmetic of striping: which byte of a file lies where in which stripe object,
-// and what a structured access of a file means for each of its I/O servers.
+// Package layout is the arithmetic of striping: which byte of a file lies where in which stripe
+// object, and what a structured access of a file means for each of its I/O servers.
 //
 // It does no I/O and knows neither addresses nor health of servers: a layout names servers by id.
 //
@@ -23,8 +23,8 @@ const (
 )
 
 // Layout tells how a file is cut into stripe objects: unit by unit, round robin. Stripe i is one
-// sparse object on server Servers[i]; within it the file's units i, i+width, i+2*width .. follow each
-// other without gaps.
+// sparse object on server Servers[i]; within it the file's units i, i+width, i+2*width .. follow
+// each other without gaps.
 //
 //	file:      |u0|u1|u2|u3|u4|u5|        width 3
 //	stripe 0:  |u0|u3|
@@ -58,8 +58,8 @@ func (l *Layout) Equal(o *Layout) bool {
 	return l.Version == o.Version && l.Unit == o.Unit && slices.Equal(l.Servers, o.Servers)
 }
 
-// Locate finds a byte of the file: its stripe, its offset in the stripe's object, and how many bytes
-// from there on lie in the same unit.
+// Locate finds a byte of the file: its stripe, its offset in the stripe's object, and how many
+// bytes from there on lie in the same unit.
 func (l *Layout) Locate(off int64) (stripe int, objOff, run int64) {
 	unit, in := off/l.Unit, off%l.Unit
 	w := int64(len(l.Servers))

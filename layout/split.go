@@ -2,9 +2,9 @@ package layout
 
 import "github.com/sluice-storage/sluice/seg"
 
-// Share is one server's part of an access to a file: the pieces of its stripe object, and, matched with
-// them byte by byte, the pieces of the access' stream. Both are in stream order with touching pieces
-// melted together, so that a contiguous access of many units is one object piece.
+// Share is one server's part of an access to a file: the pieces of its stripe object, and, matched
+// with them byte by byte, the pieces of the access' stream. Both are in stream order with touching
+// pieces melted together, so that a contiguous access of many units is one object piece.
 type Share struct {
 	Stripe int
 	Object []seg.Piece // offsets in the stripe object
@@ -12,8 +12,8 @@ type Share struct {
 	Bytes  int64
 }
 
-// Split cuts an access into one Share per stripe that has a part in it, ordered by stripe. The number
-// of servers asked is so at most the width, whatever the number of pieces.
+// Split cuts an access into one Share per stripe that has a part in it, ordered by stripe. The
+// number of servers asked is so at most the width, whatever the number of pieces.
 func (l *Layout) Split(a seg.Access) []Share {
 	shares := make([]Share, len(l.Servers))
 	var pos int64

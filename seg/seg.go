@@ -1,7 +1,7 @@
 // Package seg is the algebra of structured access: which bytes of a file, an object or a memory a
-// request means. An access is a list of pieces or a nested vector; a subarray of a million rows is a few
-// dozen bytes. The bytes of an access form a stream in the order in which its pieces are listed, and two
-// accesses of equal length are matched byte by byte along their streams (Zip).
+// request means. An access is a list of pieces or a nested vector; a subarray of a million rows is
+// a few dozen bytes. The bytes of an access form a stream in the order in which its pieces are
+// listed, and two accesses of equal length are matched byte by byte along their streams (Zip).
 //
 // It does no I/O and holds no data. Intersection with a stripe layout is in package layout.
 //
@@ -38,8 +38,8 @@ type Vector struct {
 	Dims  []Dim
 }
 
-// Access is either a list of pieces or a vector. The zero Access is empty. It does not change and may
-// be shared; it keeps the slices that it was made from, which must not change either.
+// Access is either a list of pieces or a vector. The zero Access is empty. It does not change and
+// may be shared; it keeps the slices that it was made from, which must not change either.
 type Access struct {
 	list []Piece
 	vec  Vector

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestBlockClientsOnAVolume points clients that nobody here wrote at a volume striped over four servers.
+// TestBlockClientsOnAVolume points clients that nobody here wrote at a volume striped over four
+// servers.
 func TestBlockClientsOnAVolume(t *testing.T) {
 	c := startCluster(t, clusterOptions{iods: 4})
 	c.sluice(t, "volume", "create", "disk", "64M")
@@ -20,8 +21,8 @@ func TestBlockClientsOnAVolume(t *testing.T) {
 	t.Run("qemu-img", func(t *testing.T) { qemuImg(t, uri) })
 	t.Run("qemu-io", func(t *testing.T) { qemuIO(t, uri) })
 	t.Run("fio", func(t *testing.T) {
-		run(t, "", "fio", "--name=v", "--ioengine=nbd", "--uri="+uri, "--rw=randwrite", "--bsrange=4k-128k",
-			"--size=48m", "--iodepth=16", "--verify=crc32c", "--verify_fatal=1", "--do_verify=1")
+		run(t, "", "fio", "--name=v", "--ioengine=nbd", "--uri="+uri, "--rw=randwrite",
+			"--bsrange=4k-128k", "--size=48m", "--iodepth=16", "--verify=crc32c", "--verify_fatal=1", "--do_verify=1")
 	})
 	t.Run("striping", func(t *testing.T) { volumeIsStriped(t, c) })
 }

@@ -25,9 +25,9 @@ const (
 	runBlocks   = 8
 )
 
-// TestKillAnyProcess kills one process after the other while writers run, and checks after every round
-// that all that was fsynced or flushed is there. Rounds and seed can be set by SLUICE_KILL_ROUNDS and
-// SLUICE_SEED.
+// TestKillAnyProcess kills one process after the other while writers run, and checks after every
+// round that all that was fsynced or flushed is there. Rounds and seed can be set by
+// SLUICE_KILL_ROUNDS and SLUICE_SEED.
 func TestKillAnyProcess(t *testing.T) {
 	rounds := envInt("SLUICE_KILL_ROUNDS", 50)
 	seed := uint64(envInt("SLUICE_SEED", int(time.Now().UnixNano()&0xffffffff)))
@@ -196,7 +196,8 @@ func (w *fileWriter) write(stop chan struct{}) error {
 	return nil
 }
 
-// next makes a fresh file durable under the same name: write, fsync, rename, fsync of the directory.
+// next makes a fresh file durable under the same name: write, fsync, rename, fsync of the
+// directory.
 func (w *fileWriter) next() error {
 	gen := w.gen + 1
 	tmp := w.path + ".new"
@@ -226,8 +227,8 @@ func (w *fileWriter) next() error {
 	return nil
 }
 
-// verify reads everything that an fsync has covered. A rename that failed half-way may have happened
-// nevertheless: then the file is the next generation's with its first record.
+// verify reads everything that an fsync has covered. A rename that failed half-way may have
+// happened nevertheless: then the file is the next generation's with its first record.
 func (w *fileWriter) verify(t *testing.T, round int, victim string) {
 	if w.gen == 0 {
 		return
@@ -262,8 +263,8 @@ func readPatiently(path string) ([]byte, error) {
 	}
 }
 
-// blockWriter overwrites blocks of a volume with rising versions. After a flush the block holds that
-// version or a later issued one.
+// blockWriter overwrites blocks of a volume with rising versions. After a flush the block holds
+// that version or a later issued one.
 type blockWriter struct {
 	sock    string
 	rng     *rand.Rand

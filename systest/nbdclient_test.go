@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// nbdClient is the smallest client that can check promises: one request at a time, simple replies. It
-// is written against the protocol document and shares no code with the server.
+// nbdClient is the smallest client that can check promises: one request at a time, simple replies.
+// It is written against the protocol document and shares no code with the server.
 type nbdClient struct {
 	conn   net.Conn
 	size   uint64

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestProgramsOnTheMount runs programs that nobody here wrote on a striped, mounted file system. They
-// share one cluster; each gets a folder of its own.
+// TestProgramsOnTheMount runs programs that nobody here wrote on a striped, mounted file system.
+// They share one cluster; each gets a folder of its own.
 func TestProgramsOnTheMount(t *testing.T) {
 	c := startCluster(t, clusterOptions{iods: 4, mount: true})
 	for _, p := range []struct {

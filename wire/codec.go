@@ -1,8 +1,9 @@
-// Package wire is the vocabulary of bytes on the network: how fields are laid out, the header that every
-// message carries, and the limits that a decoder holds a peer to. All integers are big-endian.
+// Package wire is the vocabulary of bytes on the network: how fields are laid out, the header that
+// every message carries, and the limits that a decoder holds a peer to. All integers are
+// big-endian.
 //
-// It does no I/O and knows no services: the bodies of requests are laid out by their services with Enc
-// and Dec.
+// It does no I/O and knows no services: the bodies of requests are laid out by their services with
+// Enc and Dec.
 //
 // Read header.go first for what every message carries.
 package wire
@@ -55,8 +56,8 @@ func (e *Enc) String(s string) {
 // Raw appends bytes without a length.
 func (e *Enc) Raw(p []byte) { e.B = append(e.B, p...) }
 
-// Dec takes fields off the front of a message. The first field that does not fit sets Err; from then
-// on every method returns zero values, so that a decoder checks once, at the end, with Done.
+// Dec takes fields off the front of a message. The first field that does not fit sets Err; from
+// then on every method returns zero values, so that a decoder checks once, at the end, with Done.
 type Dec struct {
 	b   []byte
 	err error
@@ -75,7 +76,8 @@ func (d *Dec) take(n int) []byte {
 	return p
 }
 
-// Fail marks the message as malformed for a reason that only the caller can see. The first one stays.
+// Fail marks the message as malformed for a reason that only the caller can see. The first one
+// stays.
 func (d *Dec) Fail(why string) {
 	if d.err == nil {
 		d.err = errs.Newf(errs.Protocol, "wire.Decode", "", "%s", why)
@@ -156,8 +158,9 @@ func (d *Dec) String(limit int) string { return string(d.Bytes(limit)) }
 // Raw takes n bytes without a length.
 func (d *Dec) Raw(n int) []byte { return d.take(n) }
 
-// Count takes a four-byte number of items, at most limit, each of which needs at least itemBytes more
-// bytes of the message. So a peer cannot make the receiver allocate for items that it never sent.
+// Count takes a four-byte number of items, at most limit, each of which needs at least itemBytes
+// more bytes of the message. So a peer cannot make the receiver allocate for items that it never
+// sent.
 func (d *Dec) Count(limit, itemBytes int) int {
 	n := d.U32()
 	if d.err != nil {

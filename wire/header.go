@@ -22,10 +22,11 @@ const (
 	kindEnd
 )
 
-// Stamp is what every request says about its writer and about the state of the world that it assumes.
-// Servers compare it with what they know: a repeated request is recognised by session, slot and
-// sequence; a deposed writer by epoch and generation; a write from before a truncation by TruncSeq.
-// The values are in every request from the start, even where a server uses only some of them.
+// Stamp is what every request says about its writer and about the state of the world that it
+// assumes. Servers compare it with what they know: a repeated request is recognised by session,
+// slot and sequence; a deposed writer by epoch and generation; a write from before a truncation by
+// TruncSeq. The values are in every request from the start, even where a server uses only some of
+// them.
 type Stamp struct {
 	Session  uint64 // who: one client's session with the cluster; 0 for none
 	Slot     uint16 // which of the session's slots carries the request
@@ -42,8 +43,8 @@ type Stamp struct {
 //	32      36          40         48           52        56          60          64        72
 //	|epoch  |generation |truncseq  |deadline ms |body len |inline len |out pieces |reserved |
 //
-// After it: the body (control), then inline data. The segment descriptions of package msg are part of
-// the body.
+// After it: the body (control), then inline data. The segment descriptions of package msg are part
+// of the body.
 type Header struct {
 	Kind       Kind
 	Op         uint16    // meaning is the service's

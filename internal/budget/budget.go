@@ -36,8 +36,8 @@ func New(total int64) *Budget {
 // Total is the size of the budget.
 func (b *Budget) Total() int64 { return b.total }
 
-// Acquire takes n units, waiting behind earlier takers until they are free or ctx ends. Asking for more
-// than the total is a programmer's error.
+// Acquire takes n units, waiting behind earlier takers until they are free or ctx ends. Asking for
+// more than the total is a programmer's error.
 func (b *Budget) Acquire(ctx context.Context, n int64) error {
 	invariant.Check(n >= 0 && n <= b.total, "acquire %d of %d units", n, b.total)
 	b.mu.Lock()

@@ -41,7 +41,8 @@ func New(servers Servers, key capability.Key, clock func() time.Time) *Objects {
 	return &Objects{servers: servers, key: key, clock: clock}
 }
 
-// target makes stripe i's target with a right that lasts for this request. Session 0 is the service.
+// target makes stripe i's target with a right that lasts for this request. Session 0 is the
+// service.
 func (o *Objects) target(f *meta.FileRef, i int) iod.Target {
 	server := f.Layout.Servers[i]
 	c := capability.Capability{File: uint64(f.Ino), Gen: f.Gen, Rights: capability.Manage,
@@ -90,8 +91,8 @@ func (o *Objects) Truncate(ctx context.Context, f meta.FileRef, size int64) erro
 	})
 }
 
-// Remove implements meta.Objects. A write that is still on its way can bring an object back to life for
-// as long as its capability lasts; inode numbers are never reused, so nobody will see it.
+// Remove implements meta.Objects. A write that is still on its way can bring an object back to life
+// for as long as its capability lasts; inode numbers are never reused, so nobody will see it.
 func (o *Objects) Remove(ctx context.Context, f meta.FileRef) error {
 	return o.each(&f, func(_ int, t iod.Target) error { return o.servers.Remove(ctx, t) })
 }

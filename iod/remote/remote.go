@@ -1,6 +1,6 @@
-// Package remote asks I/O servers over package msg. It implements iod.Data, iod.Space and iod.Manager
-// for any server whose id the pool can resolve, keeps no data, and sends a request again when the
-// connection was lost: all requests are idempotent.
+// Package remote asks I/O servers over package msg. It implements iod.Data, iod.Space and
+// iod.Manager for any server whose id the pool can resolve, keeps no data, and sends a request
+// again when the connection was lost: all requests are idempotent.
 //
 // It does not renew capabilities and does not know layouts: package client does.
 //
@@ -169,7 +169,8 @@ func (r *Remote) Punch(ctx context.Context, t iod.Target, off, length int64,
 }
 
 // Map implements iod.Space.
-func (r *Remote) Map(ctx context.Context, t iod.Target, off, length int64) ([]stripe.Extent, error) {
+func (r *Remote) Map(ctx context.Context, t iod.Target,
+	off, length int64) ([]stripe.Extent, error) {
 	c := r.take(iod.OpMap, &t, &iod.Args{Off: off, Len: length})
 	defer r.put(c)
 	if err := r.do(ctx, t.Server, c); err != nil {

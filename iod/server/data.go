@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-storage/sluice/unifier"
 )
 
-// read lends cache units to the transfer, pushes them into the client's memory and replies; the units
-// go back when the reply has left, because until then the network may still read them.
+// read lends cache units to the transfer, pushes them into the client's memory and replies; the
+// units go back when the reply has left, because until then the network may still read them.
 func (s *Server) read(ctx context.Context, c *msg.Call, t *iod.Target, a *iod.Args) error {
 	n := a.Access.Len()
 	if n != c.InLen() {
@@ -137,8 +137,8 @@ func (s *Server) punch(ctx context.Context, t *iod.Target, a *iod.Args) error {
 	return nil
 }
 
-// truncate changes the store first: from then on writes of the old truncate sequence are refused, and
-// what the cache still holds of the cut part is dropped before anybody is told.
+// truncate changes the store first: from then on writes of the old truncate sequence are refused,
+// and what the cache still holds of the cut part is dropped before anybody is told.
 func (s *Server) truncate(ctx context.Context, t *iod.Target, a *iod.Args) error {
 	if err := s.cfg.Store.Truncate(ctx, t.Object, a.Len, t.Stamp); err != nil {
 		return err

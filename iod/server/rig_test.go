@@ -52,7 +52,9 @@ func newRig(t *testing.T) *rig {
 	check(err)
 	listen, err := node.Serve("127.0.0.1:0", g.srv, msg.ServeOptions{})
 	check(err)
-	g.pool = msg.NewPool(node, func(context.Context, uint32) (string, error) { return listen.Addr(), nil })
+	g.pool = msg.NewPool(node, func(context.Context, uint32) (string, error) {
+		return listen.Addr(), nil
+	})
 	g.remote = remote.New(g.pool, remote.Options{})
 	stopped := false
 	g.stop = func(t *testing.T) {
@@ -84,7 +86,8 @@ func (g *rig) targetGen(file uint64, gen uint32, r capability.Rights) iod.Target
 }
 
 func (g *rig) targetUntil(file uint64, r capability.Rights, until time.Time) iod.Target {
-	return g.sign(capability.Capability{File: file, Gen: 1, Rights: r, Session: 9, Server: 1, Expiry: until})
+	return g.sign(capability.Capability{File: file, Gen: 1, Rights: r, Session: 9, Server: 1,
+		Expiry: until})
 }
 
 func (g *rig) sign(c capability.Capability) iod.Target {

@@ -1,9 +1,10 @@
-// Package server is an I/O server: it checks capabilities, lends cache buffers to transfers and moves
-// the data between them and the clients' memory. One request runs on one goroutine from decoding to
-// reply; the bytes of all requests together stay inside the cache's memory bound because each request
-// reserves its share as a whole before it takes a buffer.
+// Package server is an I/O server: it checks capabilities, lends cache buffers to transfers and
+// moves the data between them and the clients' memory. One request runs on one goroutine from
+// decoding to reply; the bytes of all requests together stay inside the cache's memory bound
+// because each request reserves its share as a whole before it takes a buffer.
 //
-// It knows nothing of names or layouts, opens no store and no network: whoever starts it hands them in.
+// It knows nothing of names or layouts, opens no store and no network: whoever starts it hands them
+// in.
 //
 // Read server.go first (dispatch), then data.go (life of a read and a write at the server).
 package server
@@ -66,8 +67,8 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	// A read holds its units until its reply has left. What all reads together hold must leave room for
-	// the drafts of writes and for fetching units, or the cache would wait for itself.
+	// A read holds its units until its reply has left. What all reads together hold must leave room
+	// for the drafts of writes and for fetching units, or the cache would wait for itself.
 	lend := cfg.Cache.ReadShare()
 	if lend < iod.TransferMax+2*int64(cfg.Cache.UnitBytes()) {
 		return nil, errs.Newf(errs.Invalid, "iod/server.New", "",

@@ -37,7 +37,8 @@ func mem(p ...[]byte) *msg.Memory {
 
 func write(t *testing.T, r *remote.Remote, tg iod.Target, off int64, p []byte) {
 	t.Helper()
-	if _, err := r.Write(t.Context(), tg, seg.Contig(off, int64(len(p))), mem(p), stripe.Volatile); err != nil {
+	_, err := r.Write(t.Context(), tg, seg.Contig(off, int64(len(p))), mem(p), stripe.Volatile)
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -69,8 +70,8 @@ func TestWrittenBytesComeBack(t *testing.T) {
 	}
 }
 
-// TestListsAgainstModel writes and reads random lists of pieces with random memory and compares with a
-// byte slice.
+// TestListsAgainstModel writes and reads random lists of pieces with random memory and compares
+// with a byte slice.
 func TestListsAgainstModel(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -290,7 +291,8 @@ func TestCanceledRequestsLeaveNothing(t *testing.T) {
 func TestAServerThatIsGoneIsNamed(t *testing.T) {
 	g := newRig(t)
 	g.stop(t)
-	r := remote.New(g.pool, remote.Options{WaitMax: 300 * time.Millisecond, AttemptMax: 100 * time.Millisecond})
+	r := remote.New(g.pool, remote.Options{WaitMax: 300 * time.Millisecond,
+		AttemptMax: 100 * time.Millisecond})
 	_, err := r.Sync(t.Context(), g.target(1, capability.Write))
 	if errs.KindOf(err) != errs.IO || !bytes.Contains([]byte(err.Error()), []byte("server 1")) {
 		t.Fatalf("got %v", err)
@@ -315,7 +317,8 @@ func TestUnknownRequestIsRefused(t *testing.T) {
 	if errs.KindOf(err) != errs.Unsupported {
 		t.Fatalf("request 999: %v", err)
 	}
-	err = conn.Call(t.Context(), &msg.Request{Op: uint16(iod.OpRead), Body: []byte("junk")}, &msg.Reply{})
+	junk := &msg.Request{Op: uint16(iod.OpRead), Body: []byte("junk")}
+	err = conn.Call(t.Context(), junk, &msg.Reply{})
 	if errs.KindOf(err) != errs.Protocol {
 		t.Fatalf("junk: %v", err)
 	}

@@ -149,8 +149,8 @@ func setVersion(b *pebble.Batch, key string, v kv.Version) {
 	_ = op.Finish()
 }
 
-// write hands b to pebble: visible, and on its way to the log. finish must be called to wait for it,
-// unless there is an error: then the store is read-only. The caller has the turn.
+// write hands b to pebble: visible, and on its way to the log. finish must be called to wait for
+// it, unless there is an error: then the store is read-only. The caller has the turn.
 func (s *Store) write(b *pebble.Batch, sync bool) error {
 	if sync {
 		s.guard.strict.Add(1) // before the record is in the log, see guardedFile.sync
@@ -166,9 +166,9 @@ func (s *Store) write(b *pebble.Batch, sync bool) error {
 	return err
 }
 
-// finish waits until b has left the process and, if sync, is on disk, and gives it back. Commits that
-// wait here at the same time share one write of the log, and one flush. A log that failed seems to
-// succeed to pebble; the guard knows.
+// finish waits until b has left the process and, if sync, is on disk, and gives it back. Commits
+// that wait here at the same time share one write of the log, and one flush. A log that failed
+// seems to succeed to pebble; the guard knows.
 func (s *Store) finish(b *pebble.Batch, sync bool) error {
 	err := b.SyncWait()
 	if sync {

@@ -22,8 +22,9 @@ const refusalPause = 100 * time.Millisecond
 // directory stays as a crash at that moment would have left it. Reading goes on.
 //
 // It also tells apart two promises that pebble knows as one. Every commit waits until the log's
-// bytes have been written to the kernel, and so survives the end of the process; only while a commit
-// is under way that asked for the disk does a sync of the log reach it. See guardedFile.sync.
+// bytes have been written to the kernel, and so survives the end of the process; only while a
+// commit is under way that asked for the disk does a sync of the log reach it. See
+// guardedFile.sync.
 //
 // Pebble ends the process when its log fails, or the directory around it. Those failures are kept
 // from it: once frozen, what it writes to the log goes nowhere and seems to succeed. So the
@@ -191,10 +192,11 @@ func (f *guardedFile) Sync() error { return f.sync(f.File.Sync) }
 
 func (f *guardedFile) SyncData() error { return f.sync(f.File.SyncData) }
 
-// sync leaves the sync of a log out while nobody asked for the disk. A commit that does raises strict
-// before its record is in the log and lowers it after it has waited: the sync that covers the record is
-// therefore never the one that is left out. A log that ends with a sync left out is synced by Close,
-// which pebble calls before it writes to the next log: so a later sync covers earlier logs as well.
+// sync leaves the sync of a log out while nobody asked for the disk. A commit that does raises
+// strict before its record is in the log and lowers it after it has waited: the sync that covers
+// the record is therefore never the one that is left out. A log that ends with a sync left out is
+// synced by Close, which pebble calls before it writes to the next log: so a later sync covers
+// earlier logs as well.
 func (f *guardedFile) sync(do func() error) error {
 	if f.log && f.g.strict.Load() == 0 {
 		f.behind.Store(true)
