@@ -103,3 +103,16 @@ func (g *rig) counts() map[string]uint64 {
 	}
 	return out
 }
+
+// awaitIdle waits until no request runs and nothing is lent: a client has its answer a moment before
+// the server has its memory back.
+func (g *rig) awaitIdle(t *testing.T) {
+	t.Helper()
+	for range 300 {
+		if c := g.counts(); c["lent_bytes"] == 0 && c["requests_running"] == 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("still held: %v", g.counts())
+}
