@@ -3,6 +3,7 @@ package msg
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -159,8 +160,10 @@ func contig(s fabric.Sge) *Memory {
 // pattern fills b with bytes that tell where they belong.
 func pattern(b []byte, salt uint64) {
 	rng := rand.New(rand.NewPCG(salt, 1))
-	for i := range b {
-		b[i] = byte(rng.Uint32())
+	for len(b) > 0 {
+		var word [8]byte
+		binary.LittleEndian.PutUint64(word[:], rng.Uint64())
+		b = b[copy(b, word[:]):]
 	}
 }
 
