@@ -135,8 +135,8 @@ func decVolume(d *wire.Dec, v *Volume) {
 	v.Layout = layout.Decode(d)
 }
 
-// encServer: |id u32 |addr |store u64 |total i64 |free i64 |verifier u64 |. The service's own view of
-// a server goes behind it in answers: |up u8 |seen i64 |.
+// encServer: |id u32 |addr |store u64 |total i64 |free i64 |verifier u64 |. The service's own
+// view of a server goes behind it in answers: |up u8 |seen i64 |.
 func encServer(e *wire.Enc, s *Server) {
 	e.U32(s.ID)
 	e.String(s.Addr)

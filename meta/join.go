@@ -12,8 +12,9 @@ import (
 //
 //	|"sluice join\0" |id u32 |store id u64 |verifier u64 |total u64 |free u64 |len u32 |addr |
 //
-// Up and LastSeen are the service's to say and are not part of it. A Join that somebody recorded can
-// be repeated by him: it says nothing that was not true once, and the transport keeps him out.
+// Up and LastSeen are the service's to say and are not part of it. A Join that somebody recorded
+// can be repeated by him: it says nothing that was not true once, and the transport keeps him
+// out.
 func SignJoin(key capability.Key, s *Server) [32]byte {
 	e := wire.Enc{B: []byte("sluice join\x00")}
 	e.U32(s.ID)

@@ -94,8 +94,8 @@ type opRow struct {
 	res  []field[Result]
 }
 
-// ops is the protocol. A row is the order of the fields on the wire; the fields themselves are drawn
-// in fields.go.
+// ops is the protocol. A row is the order of the fields on the wire; the fields themselves are
+// drawn in fields.go.
 var ops = [OpEnd]opRow{
 	OpLookup: {"lookup", args{argCaller, argDir, argName}, result{resAttr}},
 	OpMake:   {"make", args{argCaller, argDir, argName, argFile}, result{resAttr}},

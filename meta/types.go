@@ -2,8 +2,9 @@
 // files and the capabilities that let clients talk to I/O servers without it. Data never passes
 // through the service.
 //
-// meta/store implements Service on a kv.Store; meta/server puts a Service on the network; meta/remote
-// is a Service that asks one over the network. metatest is the definition that all of them pass.
+// meta/store implements Service on a kv.Store; meta/server puts a Service on the network;
+// meta/remote is a Service that asks one over the network. metatest is the definition that all
+// of them pass.
 //
 // Read service.go first, then types.go.
 package meta
@@ -85,8 +86,8 @@ type Cred struct {
 type Caller struct {
 	Session uint64
 	Cred    Cred
-	// ReqID names the operation for ever: repeated after a lost answer it is not done twice. Remote
-	// callers are given one by package remote; zero means that the caller never repeats.
+	// ReqID names the operation for ever: repeated after a lost answer it is not done twice.
+	// Remote callers are given one by package remote; zero means that the caller never repeats.
 	ReqID [16]byte
 }
 

@@ -1,6 +1,7 @@
 package metatest
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -19,7 +20,8 @@ func testSetAttr(e *env) {
 		a.Size != 0 || a.Ctime <= before.Ctime || a.DataVersion != before.DataVersion {
 		e.Fatalf("got %+v", a)
 	}
-	now, err := e.Service.SetAttr(e.ctx, e.root(), f, meta.SetAtimeNow|meta.SetMtimeNow, meta.Attr{})
+	now, err := e.Service.SetAttr(e.ctx, e.root(), f, meta.SetAtimeNow|meta.SetMtimeNow,
+		meta.Attr{})
 	e.must(err)
 	if now.Atime <= a.Ctime || now.Mtime <= a.Ctime {
 		e.Fatalf("times are not the service's: %+v", now)
@@ -121,14 +123,16 @@ func testPrivileges(e *env) {
 		got, want uint32
 	}{
 		{"chown by root", mode(e.root(), 0o6755, set(meta.SetUID, meta.Attr{UID: bob})), 0o755},
-		{"chown, not executable", mode(e.root(), 0o6644, set(meta.SetUID, meta.Attr{UID: bob})), 0o2644},
+		{"chown, not executable", mode(e.root(), 0o6644,
+			set(meta.SetUID, meta.Attr{UID: bob})), 0o2644},
 		{"truncate", mode(owner, 0o6755, set(meta.SetSize, meta.Attr{Size: 1})), 0o755},
 		{"truncate by root", mode(e.root(), 0o6755, set(meta.SetSize, meta.Attr{Size: 1})), 0o6755},
 		{"write", mode(owner, 0o6755, write), 0o755},
 		{"write by root", mode(e.root(), 0o6755, write), 0o6755},
 		{"chmod from outside the group", mode(e.user(alice), 0o755,
 			set(meta.SetMode, meta.Attr{Mode: 0o2755})), 0o755},
-		{"chmod from inside", mode(owner, 0o755, set(meta.SetMode, meta.Attr{Mode: 0o2755})), 0o2755},
+		{"chmod from inside", mode(owner, 0o755,
+			set(meta.SetMode, meta.Attr{Mode: 0o2755})), 0o2755},
 	} {
 		if c.got != c.want {
 			e.Errorf("%s: mode %o, want %o", c.what, c.got, c.want)
@@ -145,7 +149,7 @@ func testXattrs(e *env) {
 		"user.a": []byte("1"), "user.empty": {}, "trusted.b": []byte("2"),
 		"security.c": []byte("3"), "user.big": big,
 	} {
-		e.want(errs.NoData, s.SetXattr(ctx, c, f, name, value, false, true), "replace what is not there")
+		e.want(errs.NoData, s.SetXattr(ctx, c, f, name, value, false, true), "replace nothing")
 		e.must(s.SetXattr(ctx, c, f, name, value, true, false))
 		e.want(errs.Exists, s.SetXattr(ctx, c, f, name, value, true, false), "create what is there")
 		got, err := s.GetXattr(ctx, c, f, name)
@@ -211,8 +215,7 @@ func testXattrRefusals(e *env) {
 	// The names together must fit listxattr(2).
 	pad := string(slices.Repeat([]byte("n"), 240))
 	for i := 0; ; i++ {
-		err := s.SetXattr(ctx, e.root(), f, "user."+pad+string(rune('0'+i/64))+string(rune('0'+i%64)),
-			nil, false, false)
+		err := s.SetXattr(ctx, e.root(), f, fmt.Sprint("user.", pad, i), nil, false, false)
 		if err != nil {
 			e.want(errs.NoSpace, err, "one name too many")
 			if i < 200 {

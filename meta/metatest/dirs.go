@@ -46,9 +46,9 @@ func testReadDirPages(e *env) {
 	}
 }
 
-// testReadDirDuringChanges reads in small pages while other names come, go, are renamed, replaced and
-// exchanged. Each name that is there all the time is listed exactly once, and so is a file that is
-// renamed after it was listed.
+// testReadDirDuringChanges reads in small pages while other names come, go, are renamed,
+// replaced and exchanged. Each name that is there all the time is listed exactly once, and so is
+// a file that is renamed after it was listed.
 func testReadDirDuringChanges(e *env) {
 	dir := e.mkdir(meta.RootIno, "d")
 	const n = 40

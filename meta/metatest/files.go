@@ -212,8 +212,8 @@ func testTruncateSurvivesRestart(e *env) {
 	}
 }
 
-// testTruncateOrder: a file that is cut and then extended shows zeros between, so no truncation may be
-// left out at the I/O servers, not even when the one before it could not be carried out.
+// testTruncateOrder: a file that is cut and then extended shows zeros between, so no truncation
+// may be left out at the I/O servers, not even when the one before it could not be carried out.
 func testTruncateOrder(e *env) {
 	f := e.mkfile(meta.RootIno, "f")
 	cut := func(size int64) error {
@@ -249,9 +249,8 @@ func testSizeWhileWriting(e *env) {
 		e.Fatalf("Open: %+v", other.Attr)
 	}
 	// A truncation in between is not undone by what is measured.
-	if _, err := e.Service.SetAttr(e.ctx, e.root(), ino, meta.SetSize, meta.Attr{Size: 5}); err != nil {
-		e.Fatal(err)
-	}
+	_, err = e.Service.SetAttr(e.ctx, e.root(), ino, meta.SetSize, meta.Attr{Size: 5})
+	e.must(err)
 	if a := e.attr(ino); a.Size != 5 {
 		e.Fatalf("after truncation: %+v", a)
 	}

@@ -1,12 +1,12 @@
 // Package metatest is the definition of what a meta.Service does, as tests: every implementation
-// passes all of it. The implementation is given a clock, stripe objects and short times by the suite,
-// and gives back a way to restart it.
+// passes all of it. The implementation is given a clock, stripe objects and short times by the
+// suite, and gives back a way to restart it.
 //
 // It does not test engines (kvtest does) nor the network (package msg does), only what a service
 // promises on top of them.
 //
-// Read metatest.go first, then the file of the operation in question; random.go compares long random
-// histories with a model of a POSIX name space (model.go).
+// Read metatest.go first, then the file of the operation in question; random.go compares long
+// random histories with a model of a POSIX name space (model.go).
 package metatest
 
 import (

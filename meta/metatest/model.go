@@ -39,8 +39,8 @@ func (n *node) links() uint32 {
 	return links
 }
 
-// model is a POSIX name space, written to be obviously right and nothing else: one pointer graph, no
-// transactions, no concurrency.
+// model is a POSIX name space, written to be obviously right and nothing else: one pointer
+// graph, no transactions, no concurrency.
 type model struct{ root *node }
 
 func newModel() *model {
@@ -80,7 +80,9 @@ func search(c meta.Cred, dir *node) errs.Kind {
 	return errs.OK
 }
 
-func (m *model) make(c meta.Cred, dir *node, name string, typ meta.Type, mode uint32) (*node, errs.Kind) {
+func (m *model) make(c meta.Cred, dir *node, name string, typ meta.Type, mode uint32) (
+	*node, errs.Kind) {
+
 	if k := search(c, dir); k != errs.OK {
 		return nil, k
 	}

@@ -26,7 +26,8 @@ func testMake(e *env) {
 				a.Gen != 1 || a.Mtime == 0 || a.Mtime != a.Ctime || a.Atime != a.Mtime {
 				e.Fatalf("made %+v, got %+v", f, a)
 			}
-			if want := map[bool]uint32{true: 2, false: 1}[f.Type == meta.Directory]; a.Nlink != want {
+			want := map[bool]uint32{true: 2, false: 1}[f.Type == meta.Directory]
+			if a.Nlink != want {
 				e.Fatalf("type %d has %d links, want %d", f.Type, a.Nlink, want)
 			}
 		}

@@ -106,3 +106,9 @@ func (o *Objects) Remove(_ context.Context, f meta.FileRef) error {
 	file.removed, file.size = true, 0
 	return f.Layout.Validate()
 }
+
+// Told is what the servers were told of a file: its latest truncation, and whether it was removed.
+func (o *Objects) Told(ino meta.Ino) (truncSeq uint64, removed bool) {
+	f := o.look(ino)
+	return f.truncSeq, f.removed
+}

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-// testPermissions makes a directory and a file of alice's and group staff with every digit as mode,
-// and lets alice, somebody of staff, and a stranger try everything.
+// testPermissions makes a directory and a file of alice's and group staff with every digit as
+// mode, and lets alice, somebody of staff, and a stranger try everything.
 func testPermissions(e *env) {
 	who := []struct {
 		name  string
@@ -92,7 +92,8 @@ func testSticky(e *env) {
 	bobs := e.user(bob)
 	e.want(errs.Perm, e.Service.Remove(e.ctx, bobs, tmp, "alices", false), "remove another's")
 	e.want(errs.Perm, e.Service.Rename(e.ctx, bobs, tmp, "alices", tmp, "x", 0), "rename another's")
-	e.want(errs.Perm, e.Service.Rename(e.ctx, bobs, tmp, "bobs", tmp, "alices", 0), "replace another's")
+	e.want(errs.Perm, e.Service.Rename(e.ctx, bobs, tmp, "bobs", tmp, "alices", 0),
+		"replace another's")
 	e.must(e.Service.Rename(e.ctx, bobs, tmp, "bobs", tmp, "still-bobs", 0))
 	e.must(e.Service.Remove(e.ctx, e.user(alice), tmp, "alices", false))
 	e.must(e.remove(tmp, "still-bobs"))

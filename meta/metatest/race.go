@@ -18,7 +18,8 @@ func together(n int, fn func(i int)) {
 	wg.Wait()
 }
 
-// testRaceCreateRmdir: a name made in a directory and the removal of the directory never both succeed.
+// testRaceCreateRmdir: a name made in a directory and the removal of the directory never both
+// succeed.
 func testRaceCreateRmdir(e *env) {
 	for round := range 60 {
 		name := fmt.Sprint("d", round)
@@ -52,11 +53,12 @@ func testRaceCreates(e *env) {
 			if k%5 == 0 {
 				typ = meta.Directory
 			}
-			_, err := e.Service.Make(e.ctx, e.root(), dir, fmt.Sprint(i, ".", k), meta.NewFile{Type: typ})
+			f := meta.NewFile{Type: typ}
+			_, err := e.Service.Make(e.ctx, e.root(), dir, fmt.Sprint(i, ".", k), f)
 			if err != nil {
 				e.Error(err)
 			}
-			_, err = e.Service.Make(e.ctx, e.root(), dir, fmt.Sprint("same", k), meta.NewFile{Type: typ})
+			_, err = e.Service.Make(e.ctx, e.root(), dir, fmt.Sprint("same", k), f)
 			if err == nil {
 				same.Add(1)
 			} else if errs.KindOf(err) != errs.Exists {
@@ -73,8 +75,8 @@ func testRaceCreates(e *env) {
 	}
 }
 
-// testRaceCycles moves directories into each other. Whatever succeeds, every directory is reachable
-// from the root afterwards.
+// testRaceCycles moves directories into each other. Whatever succeeds, every directory is
+// reachable from the root afterwards.
 func testRaceCycles(e *env) {
 	const n = 5
 	for range 12 {
@@ -127,8 +129,8 @@ func testRaceLinks(e *env) {
 	}
 }
 
-// testRaceOpenUnlink opens, closes and unlinks at once: in the end nothing is left, neither the inode
-// nor its objects.
+// testRaceOpenUnlink opens, closes and unlinks at once: in the end nothing is left, neither the
+// inode nor its objects.
 func testRaceOpenUnlink(e *env) {
 	for round := range 25 {
 		name := fmt.Sprint("f", round)

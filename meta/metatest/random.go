@@ -14,9 +14,9 @@ const (
 	randomSteps = 500
 )
 
-// testRandom does random operations on the service and on the model, and compares every answer, and
-// now and then the whole tree. Some operations are repeated under the same id, as after a lost
-// answer; the service is restarted several times.
+// testRandom does random operations on the service and on the model, and compares every answer,
+// and now and then the whole tree. Some operations are repeated under the same id, as after a
+// lost answer; the service is restarted several times.
 func testRandom(e *env) {
 	first := uint64(time.Now().UnixNano())
 	for i := range uint64(randomSeeds) {

@@ -14,8 +14,8 @@ type step struct {
 	do   func(c meta.Caller) (answer any, err error)
 }
 
-// replaySteps is a history in which each operation, done a second time as a new one, would fail or do
-// harm.
+// replaySteps is a history in which each operation, done a second time as a new one, would fail
+// or do harm.
 func replaySteps(e *env, dir meta.Ino) []step {
 	s, ctx := e.Service, e.ctx
 	file := meta.NewFile{Type: meta.Regular, Mode: 0o644}
@@ -72,6 +72,15 @@ func replaySteps(e *env, dir meta.Ino) []step {
 		{"rmdir", func(c meta.Caller) (any, error) {
 			return plain(s.Remove(ctx, c, dir, "renamed", true))
 		}},
+	}
+}
+
+// volumeSteps goes on with a volume.
+func volumeSteps(e *env) []step {
+	s, ctx := e.Service, e.ctx
+	var handle uint64
+	plain := func(err error) (any, error) { return nil, err }
+	return []step{
 		{"create volume", func(c meta.Caller) (any, error) {
 			return s.CreateVolume(ctx, c, "disk", 100, meta.NewFile{})
 		}},
@@ -99,7 +108,7 @@ func withID(c meta.Caller, id uint64) meta.Caller {
 // service that did each of them once.
 func testReplay(e *env) {
 	dir := e.mkdir(meta.RootIno, "d")
-	for i, st := range replaySteps(e, dir) {
+	for i, st := range append(replaySteps(e, dir), volumeSteps(e)...) {
 		c := withID(e.root(), uint64(i)+1)
 		first, err := st.do(c)
 		if err != nil {
@@ -120,7 +129,8 @@ func testReplay(e *env) {
 	if err != nil || made.Nlink != 2 || e.names(dir)["sub"] != made.Ino {
 		e.Fatalf("%v: %+v", err, made)
 	}
-	_, err = e.Service.Make(e.ctx, withID(e.root(), 1000), dir, "made", meta.NewFile{Type: meta.Fifo})
+	_, err = e.Service.Make(e.ctx, withID(e.root(), 1000), dir, "made",
+		meta.NewFile{Type: meta.Fifo})
 	e.want(errs.Exists, err, "a refusal under an id of its own")
 }
 
@@ -128,7 +138,8 @@ func testReplay(e *env) {
 func testReplayAfterRestart(e *env) {
 	dir := e.mkdir(meta.RootIno, "d")
 	do := func(kind meta.Type) (meta.Attr, error) {
-		return e.Service.Make(e.ctx, withID(e.root(), 5), dir, "x", meta.NewFile{Type: kind, Mode: 0o600})
+		return e.Service.Make(e.ctx, withID(e.root(), 5), dir, "x",
+			meta.NewFile{Type: kind, Mode: 0o600})
 	}
 	first, err := do(meta.Directory)
 	e.must(err)

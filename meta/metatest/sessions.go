@@ -43,7 +43,8 @@ func testDeadWriter(e *env) {
 	dead := meta.Caller{Session: e.newSession()}
 	h, err := e.Service.Create(e.ctx, dead, meta.RootIno, "f", meta.NewFile{Mode: 0o644}, readWrite)
 	e.must(err)
-	gone, err := e.Service.Create(e.ctx, dead, meta.RootIno, "g", meta.NewFile{Mode: 0o644}, readWrite)
+	gone, err := e.Service.Create(e.ctx, dead, meta.RootIno, "g", meta.NewFile{Mode: 0o644},
+		readWrite)
 	e.must(err)
 	e.must(e.remove(meta.RootIno, "g"))
 	e.objects.Write(h.Attr.Ino, 1000)

@@ -13,7 +13,8 @@ func testVolumes(e *env) {
 	s, ctx := e.Service, e.ctx
 	alices := e.user(alice)
 	v, err := s.CreateVolume(ctx, alices, "disk", 1<<30, meta.NewFile{})
-	if err != nil || v.Name != "disk" || v.Size != 1<<30 || v.Created == 0 || v.Layout.Validate() != nil {
+	if err != nil || v.Name != "disk" || v.Size != 1<<30 || v.Created == 0 ||
+		v.Layout.Validate() != nil {
 		e.Fatalf("%v: %+v", err, v)
 	}
 	_, err = s.CreateVolume(ctx, alices, "disk", 1<<30, meta.NewFile{})
@@ -51,7 +52,8 @@ func (e *env) openVolume(v meta.Volume) {
 	_, _, err = s.OpenVolume(ctx, alices, "nothing", meta.OpenRead)
 	e.want(errs.NotFound, err, "open of no volume")
 	opened, h, err := s.OpenVolume(ctx, alices, "disk", readWrite)
-	if err != nil || opened.Ino != v.Ino || h.Attr.Size != v.Size || len(h.Caps) != v.Layout.Width() {
+	if err != nil || opened.Ino != v.Ino || h.Attr.Size != v.Size ||
+		len(h.Caps) != v.Layout.Width() {
 		e.Fatalf("%v: %+v %+v", err, opened, h)
 	}
 	e.objects.Write(v.Ino, 2*v.Size)

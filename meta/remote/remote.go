@@ -1,6 +1,6 @@
 // Package remote is a meta.Service that asks one over the network. It names every operation that
-// changes something by a request id, so that it can repeat it, under the same id, when the connection
-// breaks or the service restarts: callers see a delay.
+// changes something by a request id, so that it can repeat it, under the same id, when the
+// connection breaks or the service restarts: callers see a delay.
 //
 // It caches nothing and keeps no session alive: package client does. A session that has ended is
 // reported (errs.Stale) and not replaced, because the files that it had open are closed.
@@ -35,12 +35,12 @@ type Options struct {
 	// Domain is what the pool's node runs on. Required.
 	Domain fabric.Domain
 
-	// WaitMax is how long an operation is repeated while the service cannot be reached, or cannot do
-	// it for the moment. A context that ends earlier ends it earlier. Default: 60 s.
+	// WaitMax is how long an operation is repeated while the service cannot be reached, or
+	// cannot do it for the moment. A context that ends earlier ends it earlier. Default: 60 s.
 	WaitMax time.Duration
 
-	// AttemptMax bounds one attempt; then the connection is given up and the operation repeated on a
-	// new one. Default: 20 s.
+	// AttemptMax bounds one attempt; then the connection is given up and the operation repeated
+	// on a new one. Default: 20 s.
 	AttemptMax time.Duration
 
 	// Backoff is the pause between attempts. Default: msg's.
@@ -129,8 +129,8 @@ func fits(op meta.Op, a *meta.Args) error {
 	return nil
 }
 
-// exchange is an operation on its way: what is sent, how much room there is for the answer, and the
-// answer.
+// exchange is an operation on its way: what is sent, how much room there is for the answer, and
+// the answer.
 type exchange struct {
 	op      meta.Op
 	content []byte // begins with the byte that says where it is

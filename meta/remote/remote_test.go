@@ -89,7 +89,7 @@ func TestSuite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			metatest.Run(t, func(t testing.TB, c metatest.Config) *metatest.Instance {
 				h, service := newHost(t, c, sim.New(opt), remote.Options{
-					WaitMax: 150 * time.Millisecond,
+					WaitMax: 300 * time.Millisecond,
 					Backoff: msg.Backoff{First: time.Millisecond, Max: 10 * time.Millisecond},
 				})
 				return &metatest.Instance{Service: service, Verify: h.verify,

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-// dispatch asks the service. room is how many bytes an answer can have: pages of directories are cut
-// to it.
+// dispatch asks the service. room is how many bytes an answer can have: pages of directories are
+// cut to it.
 func (s *Server) dispatch(ctx context.Context, op meta.Op, a *meta.Args, room int) (
 	r meta.Result, err error) {
 

@@ -65,34 +65,40 @@ func New(service meta.Service, opt Options) (*Server, error) {
 func (s *Server) Serve(ctx context.Context, c *msg.Call) {
 	op := meta.Op(c.Header().Op)
 	start := time.Now()
-	err := s.serve(ctx, op, c)
+	content, err := s.work(ctx, op, c)
 	if op.Valid() {
 		s.counts[op].add(time.Since(start), err)
 	}
+	switch {
+	case err == nil:
+		s.reply(ctx, op, c, content)
+	case errs.KindOf(err) == errs.Canceled:
+		// Either the client gave up and does not listen, or this server ends and the client should
+		// come back: it did not cancel anything.
+		s.delivered(op, c.Fail(errs.New(errs.Shutdown, "meta.Serve", op.String(), err)))
+	default:
+		s.delivered(op, c.Fail(err))
+	}
 }
 
-// serve answers the call and returns what it was failed with, for the counters.
-func (s *Server) serve(ctx context.Context, op meta.Op, c *msg.Call) error {
-	fail := func(err error) error {
-		s.delivered(op, c.Fail(err))
-		return err
-	}
+// work does what a request asks for and returns the answer, with the byte before it that says where
+// it is.
+func (s *Server) work(ctx context.Context, op meta.Op, c *msg.Call) ([]byte, error) {
 	body, out, err := s.request(ctx, c)
 	defer out.Free()
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
 	var args meta.Args
 	if err := args.Decode(op, body); err != nil {
-		return fail(err)
+		return nil, err
 	}
 	room := max(int(c.InLen()), c.MaxReply()-1)
 	res, err := s.dispatch(ctx, op, &args, room)
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
-	s.reply(ctx, op, c, res.Append(op, []byte{bulk.InBody}))
-	return nil
+	return res.Append(op, []byte{bulk.InBody}), nil
 }
 
 // request finds the content of a request, fetching it if it is not in the body.

@@ -18,11 +18,36 @@ const serversMax = 4096
 type servers struct {
 	mu   sync.Mutex
 	byID map[uint32]*server
+	ids  []uint32 // of byID, sorted
 }
 
-// Join implements meta.Cluster. A server that comes with another store under a known id is refused:
-// the objects that files look for would not be there. Every Join is written down, not synced, so that
-// a service that starts again knows who was up.
+// set takes in a server.
+func (x *servers) set(s *server) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.byID[s.ID] == nil {
+		i, _ := slices.BinarySearch(x.ids, s.ID)
+		x.ids = slices.Insert(x.ids, i, s.ID)
+	}
+	x.byID[s.ID] = s
+}
+
+// up lists the servers that were heard of since a moment, sorted.
+func (x *servers) up(since int64) []uint32 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	ids := make([]uint32, 0, len(x.ids))
+	for _, id := range x.ids {
+		if x.byID[id].LastSeen >= since {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// Join implements meta.Cluster. A server that comes with another store under a known id is
+// refused: the objects that files look for would not be there. Every Join is written down, not
+// synced, so that a service that starts again knows who was up.
 func (s *Store) Join(ctx context.Context, srv meta.Server, mac [32]byte) error {
 	err := s.checkJoin(&srv, mac)
 	if err == nil {
@@ -40,7 +65,8 @@ func (s *Store) Join(ctx context.Context, srv meta.Server, mac [32]byte) error {
 				}
 				if old.StoreID != srv.StoreID {
 					return errs.Newf(errs.Exists, "meta.join", "",
-						"server %d is known with store %x, not %x", srv.ID, old.StoreID, srv.StoreID)
+						"server %d is known with store %x, not %x",
+						srv.ID, old.StoreID, srv.StoreID)
 				}
 			}
 			t.put(key, (&server{srv}).encode())
@@ -50,9 +76,7 @@ func (s *Store) Join(ctx context.Context, srv meta.Server, mac [32]byte) error {
 	if err != nil {
 		return errs.Wrap("meta.Join", srv.Addr, err)
 	}
-	s.servers.mu.Lock()
-	s.servers.byID[srv.ID] = &server{srv}
-	s.servers.mu.Unlock()
+	s.servers.set(&server{srv})
 	return nil
 }
 
@@ -75,18 +99,19 @@ func (s *Store) checkJoin(srv *meta.Server, mac [32]byte) error {
 
 // Servers implements meta.Cluster.
 func (s *Store) Servers(context.Context) ([]meta.Server, error) {
-	now := s.opt.Clock()
+	since := s.heardSince()
 	s.servers.mu.Lock()
 	defer s.servers.mu.Unlock()
-	all := make([]meta.Server, 0, len(s.servers.byID))
-	for _, v := range s.servers.byID {
-		srv := v.Server
-		srv.Up = now.UnixNano()-srv.LastSeen <= int64(s.opt.HeartbeatMax)
-		all = append(all, srv)
+	all := make([]meta.Server, len(s.servers.ids))
+	for i, id := range s.servers.ids {
+		all[i] = s.servers.byID[id].Server
+		all[i].Up = all[i].LastSeen >= since
 	}
-	slices.SortFunc(all, func(a, b meta.Server) int { return int(int64(a.ID) - int64(b.ID)) })
 	return all, nil
 }
+
+// heardSince is the moment since which a server must have been heard of to be up.
+func (s *Store) heardSince() int64 { return s.now() - int64(s.opt.HeartbeatMax) }
 
 // StatFS implements meta.Cluster. Room counts on the servers that are up.
 func (s *Store) StatFS(ctx context.Context) (meta.FSStat, error) {
@@ -106,8 +131,9 @@ func (s *Store) StatFS(ctx context.Context) (meta.FSStat, error) {
 	return st, errs.Wrap("meta.StatFS", "", err)
 }
 
-// place chooses the servers of a new file: those that are up, in a row that starts elsewhere for each
-// inode, so that first stripes, which are all that small files have, spread over all of them.
+// place chooses the servers of a new file: those that are up, in a row that starts elsewhere for
+// each inode, so that first stripes, which are all that small files have, spread over all of
+// them.
 func (s *Store) place(ino meta.Ino, f *meta.NewFile) (layout.Layout, error) {
 	fail := func(kind errs.Kind, format string, args ...any) (layout.Layout, error) {
 		return layout.Layout{}, errs.Newf(kind, "meta.place", "", format, args...)
@@ -115,8 +141,7 @@ func (s *Store) place(ino meta.Ino, f *meta.NewFile) (layout.Layout, error) {
 	if f.Width < 0 || f.Width > layout.WidthMax {
 		return fail(errs.Invalid, "width %d", f.Width)
 	}
-	all, _ := s.Servers(context.Background())
-	all = slices.DeleteFunc(all, func(v meta.Server) bool { return !v.Up })
+	all := s.servers.up(s.heardSince())
 	width := f.Width
 	if width == 0 {
 		width = min(len(all), meta.DefaultWidth)
@@ -132,7 +157,7 @@ func (s *Store) place(ino meta.Ino, f *meta.NewFile) (layout.Layout, error) {
 		l.Unit = layout.UnitDefault
 	}
 	for i := range l.Servers {
-		l.Servers[i] = all[(uint64(ino)+uint64(i))%uint64(len(all))].ID
+		l.Servers[i] = all[(uint64(ino)+uint64(i))%uint64(len(all))]
 	}
 	return l, l.Validate()
 }
@@ -147,7 +172,7 @@ func (s *Store) loadServers(t *txn) error {
 				return false
 			}
 			v.ID = uint32(key[1])<<24 | uint32(key[2])<<16 | uint32(key[3])<<8 | uint32(key[4])
-			s.servers.byID[v.ID] = v
+			s.servers.set(v)
 			return true
 		})
 	if err == nil {

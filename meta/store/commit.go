@@ -26,8 +26,8 @@ func (w *closing) check() error {
 	return nil
 }
 
-// apply brings an inode up to what a writer says. A size from before a truncation is worth nothing.
-// Times go forward, except that a time in the future does not stay because of that.
+// apply brings an inode up to what a writer says. A size from before a truncation is worth
+// nothing. Times go forward, except that a time in the future does not stay because of that.
 func (w *closing) apply(n *inode, c *meta.Cred, now int64) {
 	if w.truncSeq == n.TruncSeq && !n.has(flagVolume) {
 		n.Size = max(n.Size, w.size)
@@ -122,10 +122,10 @@ func (s *Store) closeHandle(ctx context.Context, c *meta.Caller, id uint64, w cl
 	return err
 }
 
-// close takes a handle away. Two things hang on it being the last one of its inode: the end of an
-// orphan and of the mark that somebody writes. For both the commit depends on the other handles
-// staying as they were seen; otherwise two that close at the same time could each take the other for
-// the last.
+// close takes a handle away. Two things hang on it being the last one of its inode: the end of
+// an orphan and of the mark that somebody writes. For both the commit depends on the other
+// handles staying as they were seen; otherwise two that close at the same time could each take
+// the other for the last.
 func (t *txn) close(c *meta.Caller, id uint64, w *closing) error {
 	key := handleKey(c.Session, id)
 	value, err := t.read(key)

@@ -8,11 +8,11 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-// GetAttr implements meta.Attrs. The size of a file that is open for writing is the larger of the
-// stored one and what its stripe objects imply. When an I/O server does not tell, the answer depends
-// on who writes: if only the caller's own session does, it knows better than anybody what it wrote
-// and gets the stored size, so that it can go on; if others do, an exact answer is impossible and
-// the error says so (errs.Again if the time was up).
+// GetAttr implements meta.Attrs. The size of a file that is open for writing is the larger of
+// the stored one and what its stripe objects imply. When an I/O server does not tell, the answer
+// depends on who writes: if only the caller's own session does, it knows better than anybody
+// what it wrote and gets the stored size, so that it can go on; if others do, an exact answer is
+// impossible and the error says so (errs.Again if the time was up).
 func (s *Store) GetAttr(ctx context.Context, c meta.Caller, ino meta.Ino) (meta.Attr, error) {
 	var a meta.Attr
 	var settled, foreign bool
@@ -50,8 +50,8 @@ func (n *inode) settled() bool {
 	return !n.has(flagWriters|flagPending) || n.has(flagVolume)
 }
 
-// writers tells whether somebody has the file open for writing: another session than the given one,
-// or, for a session's handle that is given, another handle of the same session too.
+// writers tells whether somebody has the file open for writing: another session than the given
+// one, or, for a session's handle that is given, another handle of the same session too.
 func (t *txn) writers(ino meta.Ino, session, handleID uint64) (found bool, err error) {
 	var bad error
 	err = t.scan(opensOf(ino), func(key, value []byte) bool {
@@ -116,8 +116,8 @@ func sizeUnknown(ctx context.Context, err error) error {
 	return errs.Wrap("meta.measure", "", err)
 }
 
-// measureAttr brings a up to date if the file is open for writing; when I/O servers do not answer, a
-// stays as it is stored.
+// measureAttr brings a up to date if the file is open for writing; when I/O servers do not
+// answer, a stays as it is stored.
 func (s *Store) measureAttr(ctx context.Context, a *meta.Attr) {
 	if !a.Writers {
 		return

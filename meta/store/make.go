@@ -8,8 +8,8 @@ import (
 )
 
 // Make implements meta.Names. A repetition is answered with what the name stands for now.
-func (s *Store) Make(ctx context.Context, c meta.Caller, dir meta.Ino, name string, f meta.NewFile) (
-	meta.Attr, error) {
+func (s *Store) Make(ctx context.Context, c meta.Caller, dir meta.Ino, name string,
+	f meta.NewFile) (meta.Attr, error) {
 
 	var a meta.Attr
 	var ino meta.Ino
@@ -45,7 +45,8 @@ func checkMake(c *meta.Caller, name string, f *meta.NewFile) error {
 		return err
 	}
 	if f.Mode&^modeMask != 0 {
-		return errs.Newf(errs.Invalid, "meta.mode", "", "mode %#o has bits beyond %#o", f.Mode, modeMask)
+		return errs.Newf(errs.Invalid, "meta.mode", "", "mode %#o has bits beyond %#o",
+			f.Mode, modeMask)
 	}
 	switch f.Type {
 	case meta.Regular, meta.Directory, meta.Fifo, meta.Socket:
@@ -66,12 +67,13 @@ func checkMake(c *meta.Caller, name string, f *meta.NewFile) error {
 	return nil
 }
 
-// birth makes an inode with a name. *ino holds its number from one attempt to the next; the number is
-// also the cookie of the entry, which is why it must be fresh.
+// birth makes an inode with a name. *ino holds its number from one attempt to the next; the
+// number is also the cookie of the entry, which is why it must be fresh.
 func (s *Store) birth(ctx context.Context, t *txn, c *meta.Caller, dir meta.Ino, name string,
 	f *meta.NewFile, ino *meta.Ino) (*inode, error) {
 
-	// As mkdir(2) and open(2) do: what is there already is reported before missing rights to write.
+	// As mkdir(2) and open(2) do: what is there already is reported before missing rights to
+	// write.
 	d, err := t.dir(dir, &c.Cred, maySeek)
 	if err != nil {
 		return nil, err

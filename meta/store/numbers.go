@@ -93,7 +93,8 @@ func (n *numbers) block(ctx context.Context) (uint64, error) {
 		return 0, err
 	}
 	if len(value) != 8 {
-		return 0, errs.Newf(errs.Corrupt, "meta.numbers", "", "%s has %d bytes", keyNumbers, len(value))
+		return 0, errs.Newf(errs.Corrupt, "meta.numbers", "", "%s has %d bytes",
+			keyNumbers, len(value))
 	}
 	start := binary.BigEndian.Uint64(value)
 	_, err = n.kv.Commit(ctx, &kv.Txn{

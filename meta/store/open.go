@@ -127,7 +127,9 @@ func (t *txn) openInode(o *opening, ino meta.Ino) error {
 
 // open does what Open, Create and OpenVolume share: find finds or makes the inode, the handle is
 // written down with it, and what the handle needs is put together.
-func (s *Store) open(ctx context.Context, o *opening, find func(t *txn) error) (meta.Handle, error) {
+func (s *Store) open(ctx context.Context, o *opening, find func(t *txn) error) (
+	meta.Handle, error) {
+
 	if !s.sessions.reserve(o.c.Session, s.opt.HandlesMax) {
 		return meta.Handle{}, errs.Newf(errs.NoMemory, "meta.handles", "",
 			"the session has %d files open", s.opt.HandlesMax)
@@ -190,8 +192,8 @@ func (t *txn) openHandle(o *opening, find func(t *txn) error) error {
 	return nil
 }
 
-// opened puts the answer together. A new file's attributes are known; others are read again, after a
-// truncation of theirs is carried out.
+// opened puts the answer together. A new file's attributes are known; others are read again,
+// after a truncation of theirs is carried out.
 func (s *Store) opened(ctx context.Context, o *opening, replayed bool) (meta.Handle, error) {
 	if replayed {
 		h, err := s.handleOf(o.c.Session, o.id)

@@ -38,23 +38,26 @@ type Options struct {
 	// HeartbeatMax is how long a server is up after its last Join. Default: 10 s.
 	HeartbeatMax time.Duration
 
-	// MeasureMax bounds how long an answer waits for I/O servers to tell a file's size. Default: 5 s.
+	// MeasureMax bounds how long an answer waits for I/O servers to tell a file's size. Default:
+	// 5 s.
 	MeasureMax time.Duration
 
-	// Tick is how often leases are looked at and failed background work is tried again. Default: 1 s.
+	// Tick is how often leases are looked at and failed background work is tried again. Default:
+	// 1 s.
 	Tick time.Duration
 
-	// SessionsMax bounds the sessions, HandlesMax the open handles of one. Defaults: 65536, 1048576.
+	// SessionsMax bounds the sessions, HandlesMax the open handles of one. Defaults: 65536,
+	// 1048576.
 	SessionsMax int
 	HandlesMax  int
 
-	// RootMode, RootUID and RootGID are given to the root directory when the store is made, and have
-	// no meaning later. Defaults: 0755, 0, 0.
+	// RootMode, RootUID and RootGID are given to the root directory when the store is made, and
+	// have no meaning later. Defaults: 0755, 0, 0.
 	RootMode         uint32
 	RootUID, RootGID uint32
 
-	// Log is told what nobody waits for: sessions that die, work that must be tried again. Default:
-	// nobody.
+	// Log is told what nobody waits for: sessions that die, work that must be tried again.
+	// Default: nobody.
 	Log *slog.Logger
 }
 

@@ -27,8 +27,8 @@ func inGroup(c *meta.Cred, gid uint32) bool {
 	return c.GID == gid || slices.Contains(c.Groups, gid)
 }
 
-// allowed is the permission check of POSIX: the first of owner, group and others that fits decides.
-// Root may do everything but execute what nobody may.
+// allowed is the permission check of POSIX: the first of owner, group and others that fits
+// decides. Root may do everything but execute what nobody may.
 func allowed(c *meta.Cred, n *inode, want uint32) bool {
 	if isRoot(c) {
 		return want&maySeek == 0 || n.isDir() || n.Mode&anyX != 0
@@ -54,8 +54,8 @@ func mayTake(c *meta.Cred, dir, n *inode) error {
 	return nil
 }
 
-// dropPrivileges takes the set-user-id bit, and the set-group-id bit where it means execution, from
-// a file whose content or owner changes.
+// dropPrivileges takes the set-user-id bit, and the set-group-id bit where it means execution,
+// from a file whose content or owner changes.
 func dropPrivileges(n *inode) {
 	if n.Type != meta.Regular {
 		return
@@ -66,9 +66,9 @@ func dropPrivileges(n *inode) {
 	}
 }
 
-// inherit finishes the ownership of a new inode: in a set-group-id directory the group comes from the
-// directory, and directories pass the bit on. Nobody makes set-group-id programs of a group that he is
-// not in.
+// inherit finishes the ownership of a new inode: in a set-group-id directory the group comes
+// from the directory, and directories pass the bit on. Nobody makes set-group-id programs of a
+// group that he is not in.
 func inherit(c *meta.Cred, dir, n *inode) {
 	n.UID, n.GID = c.UID, c.GID
 	if dir.Mode&setGID != 0 {

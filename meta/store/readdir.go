@@ -13,8 +13,9 @@ import (
 // measuresMax is how many files of one page are measured at once.
 const measuresMax = 16
 
-// ReadDir implements meta.Dirs. It reads 'C' behind the cookie: a cookie belongs to one entry for
-// ever, so that nothing is returned twice and nothing that stays is left out, whatever comes and goes.
+// ReadDir implements meta.Dirs. It reads 'C' behind the cookie: a cookie belongs to one entry
+// for ever, so that nothing is returned twice and nothing that stays is left out, whatever comes
+// and goes.
 func (s *Store) ReadDir(ctx context.Context, c meta.Caller, dir meta.Ino, cookie uint64, max int,
 	withAttr bool) ([]meta.Entry, error) {
 

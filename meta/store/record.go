@@ -114,8 +114,8 @@ func (n *inode) ref(ino meta.Ino) meta.FileRef {
 	return meta.FileRef{Ino: ino, Gen: n.Gen, TruncSeq: n.TruncSeq, Layout: n.Layout}
 }
 
-// entry is a name, in 'D' by name and in 'C' by cookie. Cookies come from the same numbers as inodes:
-// none is given to two entries, and an entry takes its cookie along when it is renamed.
+// entry is a name, in 'D' by name and in 'C' by cookie. Cookies come from the same numbers as
+// inodes: none is given to two entries, and an entry takes its cookie along when it is renamed.
 //
 //	'D'  |ver |type |ino u64 |cookie u64 |
 //	'C'  |ver |type |ino u64 |name       |
@@ -149,8 +149,9 @@ func (n *entry) decode(d *wire.Dec) {
 	n.Cookie = d.U64()
 }
 
-// times is what 'T' keeps of a directory: |ver |mtime i64 |ctime i64 |. Whoever changes the directory
-// puts both; a SetAttr of mtime leaves ctime 0, because the inode then has the later one.
+// times is what 'T' keeps of a directory: |ver |mtime i64 |ctime i64 |. Whoever changes the
+// directory puts both; a SetAttr of mtime leaves ctime 0, because the inode then has the later
+// one.
 type times struct{ Mtime, Ctime int64 }
 
 func (n *times) encode() []byte {

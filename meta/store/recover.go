@@ -11,17 +11,27 @@ import (
 )
 
 const (
-	// removalsMax is how many inodes of the deletion queue are worked on at once, batchMax how many
-	// of them are read at once.
+	// removalsMax is how many inodes of the deletion queue are worked on at once, batchMax how
+	// many of them are read at once.
 	removalsMax = 8
 	batchMax    = 256
+
+	// workMax bounds one attempt at an I/O server in the background, so that a server that is away
+	// does not keep others waiting for ever.
+	workMax = 30 * time.Second
+
+	// endingMax is how many sessions are brought to their end at once, failuresMax how many of a
+	// session's files may fail before the rest waits for the next round.
+	endingMax   = 16
+	failuresMax = 4
 
 	// xattrBatch is how many attributes one transaction removes: below kv.MaxOps.
 	xattrBatch = 48
 )
 
-// recover reads what the last process left: sessions, whose leases start anew, and servers. Work that
-// it did not finish (removals, truncations, sessions that were ending) is found by the loops.
+// recover reads what the last process left: sessions, whose leases start anew, and servers. Work
+// that it did not finish (removals, truncations, sessions that were ending) is found by the
+// loops.
 func (s *Store) recover() error {
 	now := s.opt.Clock()
 	return s.look(func(t *txn) error {
@@ -56,8 +66,8 @@ func (s *Store) recover() error {
 	})
 }
 
-// loop calls work when there is a token, and every Tick while work says that something is left to do
-// or always is set. It ends with ctx.
+// loop calls work when there is a token, and every Tick while work says that something is left
+// to do or always is set. It ends with ctx.
 func (s *Store) loop(ctx context.Context, token chan struct{}, always bool,
 	work func() (left bool)) {
 
@@ -81,6 +91,7 @@ func (s *Store) loop(ctx context.Context, token chan struct{}, always bool,
 
 // sessionLoop ends sessions whose lease is over, and those that could not be ended at once.
 func (s *Store) sessionLoop(ctx context.Context) {
+	slots := make(chan struct{}, endingMax)
 	s.loop(ctx, s.swept, true, func() bool {
 		now := s.opt.Clock()
 		for _, id := range s.sessions.pick(func(a *alive) bool {
@@ -91,17 +102,33 @@ func (s *Store) sessionLoop(ctx context.Context) {
 				s.opt.Log.Error("session not ended", "session", id, "error", err)
 			}
 		}
-		for _, id := range s.sessions.pick(func(a *alive) bool { return a.ending }) {
-			if err := s.finishEnd(ctx, id); err != nil {
-				s.opt.Log.Debug("session ends later", "session", id, "error", err)
-			}
-		}
+		s.endSome(ctx, slots)
 		return true
 	})
 }
 
-// truncateLoop carries out the truncations that the last process left. Later ones are carried out by
-// the operations that need them; those that failed are found here too.
+// endSome goes on with sessions that are ending, each in a goroutine, because one may have to wait
+// for servers that others do not need.
+func (s *Store) endSome(ctx context.Context, slots chan struct{}) {
+	for _, id := range s.sessions.pick(func(a *alive) bool { return a.ending && !a.working }) {
+		select {
+		case slots <- struct{}{}:
+		default:
+			return
+		}
+		s.sessions.work(id, true)
+		s.done.Go(func() {
+			if err := s.finishEnd(ctx, id); err != nil {
+				s.opt.Log.Debug("session ends later", "session", id, "error", err)
+			}
+			s.sessions.work(id, false)
+			<-slots
+		})
+	}
+}
+
+// truncateLoop carries out the truncations that the last process left. Later ones are carried
+// out by the operations that need them; those that failed are found here too.
 func (s *Store) truncateLoop(ctx context.Context) {
 	s.loop(ctx, nil, true, func() (left bool) {
 		var inos []meta.Ino
@@ -112,11 +139,14 @@ func (s *Store) truncateLoop(ctx context.Context) {
 			})
 		})
 		for _, ino := range inos {
-			if err == nil {
-				err = s.settleTruncate(ctx, ino)
+			bounded, cancel := context.WithTimeout(ctx, workMax)
+			failed := s.settleTruncate(bounded, ino)
+			cancel()
+			if failed != nil && errs.KindOf(failed) != errs.NotFound {
+				err = failed
 			}
 		}
-		if err != nil && ctx.Err() == nil && errs.KindOf(err) != errs.NotFound {
+		if err != nil && ctx.Err() == nil {
 			s.opt.Log.Info("truncations are tried again", "error", err)
 		}
 		return err != nil
@@ -130,7 +160,8 @@ func (s *Store) removeLoop(ctx context.Context) {
 		for ctx.Err() == nil {
 			batch, err := s.removals(after)
 			if err == nil && len(batch) > 0 {
-				// Until its removal is on disk, a power cut could bring an inode back, without data.
+				// Until its removal is on disk, a power cut could bring an inode back, without
+				// data.
 				err = s.kv.Sync(ctx)
 			}
 			if err != nil {
@@ -170,7 +201,8 @@ func (s *Store) removals(start []byte) ([]removal, error) {
 	return batch, err
 }
 
-// removeBatch removes the remains of several inodes, a few at a time, and tells whether some are left.
+// removeBatch removes the remains of several inodes, a few at a time, and tells whether some are
+// left.
 func (s *Store) removeBatch(ctx context.Context, batch []removal) (left bool) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -179,7 +211,9 @@ func (s *Store) removeBatch(ctx context.Context, batch []removal) (left bool) {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			err := s.removeRemains(ctx, r)
+			bounded, cancel := context.WithTimeout(ctx, workMax)
+			defer cancel()
+			err := s.removeRemains(bounded, r)
 			if err == nil {
 				s.gone.Add(1)
 				return

@@ -23,12 +23,13 @@ func (p *place) isDir() bool { return p.n != nil && p.n.isDir() }
 
 // Rename implements meta.Names.
 //
-// Cycles. A directory that goes to another parent must not go below itself. Whether it would is seen
-// by walking up from the new parent. All that can make the walk's result wrong before the commit is
-// another change of parents, and every such change writes one key, keyRename, whose version it
-// checks: of two of them that read the same world, one conflicts. (Removing a directory on the way is
-// impossible, it is not empty.) The token s.serial only keeps them from disturbing each other in
-// vain; renames of files, and of directories within one parent, take neither.
+// Cycles. A directory that goes to another parent must not go below itself. Whether it would is
+// seen by walking up from the new parent. All that can make the walk's result wrong before the
+// commit is another change of parents, and every such change writes one key, keyRename, whose
+// version it checks: of two of them that read the same world, one conflicts. (Removing a
+// directory on the way is impossible, it is not empty.) The token s.serial only keeps them from
+// disturbing each other in vain; renames of files, and of directories within one parent, take
+// neither.
 func (s *Store) Rename(ctx context.Context, c meta.Caller, dir meta.Ino, name string,
 	newDir meta.Ino, newName string, flags meta.RenameFlags) error {
 
@@ -182,9 +183,9 @@ func (t *txn) moveDirCheck(c *meta.Cred, p *place, newDir meta.Ino) error {
 	return errs.Newf(errs.Corrupt, "meta.move", "", "the way up from %q has no end", p.name)
 }
 
-// move takes the inode to its new name. A name that is replaced keeps its cookie, because it exists
-// all the time; otherwise the entry brings its own along, so that reading a directory while renaming
-// what is read comes to an end.
+// move takes the inode to its new name. A name that is replaced keeps its cookie, because it
+// exists all the time; otherwise the entry brings its own along, so that reading a directory
+// while renaming what is read comes to an end.
 func (t *txn) move(from, to *place) error {
 	e := *from.e
 	if to.e != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	mathrand "math/rand/v2"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ type alive struct {
 	seen    time.Time
 	handles int
 	ending  bool
+	working bool      // ending: a goroutine is at it
 	writes  time.Time // ending: when the last of its capabilities has run out
 }
 
@@ -37,7 +39,8 @@ func (x *sessions) touch(id uint64, now time.Time) error {
 	return nil
 }
 
-// reserve counts one handle more, unless there are too many. An unknown session is not its business.
+// reserve counts one handle more, unless there are too many. An unknown session is not its
+// business.
 func (x *sessions) reserve(id uint64, limit int) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -109,6 +112,15 @@ func (x *sessions) pick(want func(a *alive) bool) (ids []uint64) {
 		}
 	}
 	return ids
+}
+
+// work notes that somebody brings the session to its end, or stopped doing so.
+func (x *sessions) work(id uint64, on bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if a := x.byID[id]; a != nil {
+		a.working = on
+	}
 }
 
 // mayWrite tells whether a session that ends can still have a write on its way.
@@ -234,14 +246,10 @@ func (s *Store) beginEnd(ctx context.Context, id uint64, state uint8) error {
 // none is left. What it had open for writing is measured first, and not before its last capability
 // has run out: until then it may write, and the file counts as being written.
 func (s *Store) finishEnd(ctx context.Context, id uint64) error {
-	type open struct {
-		id uint64
-		handle
-	}
-	var all []open
+	var all []openHandle
 	err := s.look(func(t *txn) error {
 		return t.scan(handlesOf(id), func(key, value []byte) bool {
-			o := open{id: number(key, 1)}
+			o := openHandle{id: number(key, 1)}
 			if err := parse(key, value, &o.handle); err != nil {
 				s.opt.Log.Error("unreadable handle", "session", id, "error", err)
 			}
@@ -252,21 +260,8 @@ func (s *Store) finishEnd(ctx context.Context, id uint64) error {
 	if err != nil {
 		return err
 	}
-	busy := s.sessions.mayWrite(id, s.opt.Clock())
-	c := meta.Caller{Session: id}
-	var failed error
-	for _, o := range all {
-		if o.writes() && busy {
-			failed = errs.Newf(errs.Again, "meta.session", "", "its capabilities have not run out")
-			continue
-		}
-		c.Cred.UID = o.UID
-		if err := s.closeDead(ctx, &c, o.id, o.handle); err != nil && errs.KindOf(err) != errs.Closed {
-			failed = err
-		}
-	}
-	if failed != nil {
-		return failed
+	if err := s.closeAll(ctx, id, all); err != nil {
+		return err
 	}
 	_, err = s.update(ctx, &meta.Caller{}, func(t *txn) error {
 		t.demandNone(handlesOf(id))
@@ -277,6 +272,38 @@ func (s *Store) finishEnd(ctx context.Context, id uint64) error {
 		s.sessions.forget(id)
 	}
 	return err
+}
+
+// openHandle is a handle with its id.
+type openHandle struct {
+	id uint64
+	handle
+}
+
+// closeAll closes what can be closed of a session's handles. It begins elsewhere each time, so
+// that files whose servers are away do not stand before the others for ever.
+func (s *Store) closeAll(ctx context.Context, session uint64, all []openHandle) error {
+	busy := s.sessions.mayWrite(session, s.opt.Clock())
+	mathrand.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
+	c := meta.Caller{Session: session}
+	var failed error
+	failures := 0
+	for _, o := range all {
+		if o.writes() && busy {
+			failed = errs.Newf(errs.Again, "meta.session", "", "its capabilities have not run out")
+			continue
+		}
+		c.Cred.UID = o.UID
+		err := s.closeDead(ctx, &c, o.id, o.handle)
+		if err == nil || errs.KindOf(err) == errs.Closed {
+			continue
+		}
+		failed = err
+		if failures++; failures == failuresMax {
+			break
+		}
+	}
+	return failed
 }
 
 // closeDead closes a handle whose owner cannot say any more what it wrote.

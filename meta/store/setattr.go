@@ -12,10 +12,10 @@ const setAll = meta.SetMtimeNow<<1 - 1
 
 // SetAttr implements meta.Attrs.
 //
-// A new size is committed with the truncation written down as pending, carried out at the I/O servers,
-// and then marked as done. Whoever needs the file's data or exact size in between carries it out
-// himself first: so does the next truncation, for a file that is cut and then extended must show
-// zeros where the cut was.
+// A new size is committed with the truncation written down as pending, carried out at the I/O
+// servers, and then marked as done. Whoever needs the file's data or exact size in between
+// carries it out himself first: so does the next truncation, for a file that is cut and then
+// extended must show zeros where the cut was.
 func (s *Store) SetAttr(ctx context.Context, c meta.Caller, ino meta.Ino, mask meta.SetMask,
 	a meta.Attr) (meta.Attr, error) {
 
@@ -183,7 +183,9 @@ func setMode(c *meta.Cred, n *inode, mode uint32) error {
 	return nil
 }
 
-func (t *txn) setTimes(c *meta.Cred, ino meta.Ino, n *inode, mask meta.SetMask, a *meta.Attr) error {
+func (t *txn) setTimes(c *meta.Cred, ino meta.Ino, n *inode, mask meta.SetMask,
+	a *meta.Attr) error {
+
 	const given, now = meta.SetAtime | meta.SetMtime, meta.SetAtimeNow | meta.SetMtimeNow
 	switch {
 	case mask&(given|now) == 0:
@@ -214,8 +216,9 @@ func (t *txn) setTimes(c *meta.Cred, ino meta.Ino, n *inode, mask meta.SetMask, 
 	return nil
 }
 
-// settleTruncate carries out the truncation that is pending, if there is one. Several may try at the
-// same time: I/O servers do it once, and the one that marks it as done first ends it for all.
+// settleTruncate carries out the truncation that is pending, if there is one. Several may try at
+// the same time: I/O servers do it once, and the one that marks it as done first ends it for
+// all.
 func (s *Store) settleTruncate(ctx context.Context, ino meta.Ino) error {
 	var n *inode
 	err := s.look(func(t *txn) (err error) {

@@ -23,7 +23,8 @@ func options(c metatest.Config) store.Options {
 		CapTTL: c.CapTTL, Tick: c.Tick}
 }
 
-// instance runs the service on engines that reopen returns: first an empty one, then the same again.
+// instance runs the service on engines that reopen returns: first an empty one, then the same
+// again.
 func instance(t testing.TB, c metatest.Config, engine kv.Store,
 	reopen func() (kv.Store, error)) *metatest.Instance {
 

@@ -104,8 +104,8 @@ func fileAttr(ino meta.Ino, n *inode) meta.Attr {
 	return a
 }
 
-// dirAttr adds what is kept apart because every operation in the directory changes it. The size of a
-// directory is the number of its entries.
+// dirAttr adds what is kept apart because every operation in the directory changes it. The size
+// of a directory is the number of its entries.
 func (t *txn) dirAttr(ino meta.Ino, a *meta.Attr) error {
 	value, err := t.peek(countKey(ino))
 	if err != nil {
@@ -125,8 +125,8 @@ func (t *txn) dirAttr(ino meta.Ino, a *meta.Attr) error {
 	return err
 }
 
-// drop takes one link from an inode whose name goes away. A directory must be empty and stay so until
-// the commit. What has no link left is destroyed, or becomes an orphan while it is open.
+// drop takes one link from an inode whose name goes away. A directory must be empty and stay so
+// until the commit. What has no link left is destroyed, or becomes an orphan while it is open.
 func (t *txn) drop(ino meta.Ino, n *inode) error {
 	if n.isDir() {
 		return t.dropDir(ino, n)
@@ -184,7 +184,8 @@ func (t *txn) destroy(ino meta.Ino, n *inode) {
 	}
 }
 
-// checkName refuses what cannot be a name. Dots are names, but not ones that can be made or removed.
+// checkName refuses what cannot be a name. Dots are names, but not ones that can be made or
+// removed.
 func checkName(name string) error {
 	switch {
 	case name == "":

@@ -21,10 +21,10 @@ const (
 	maybeMax = 20
 )
 
-// txn is one attempt at an operation: a snapshot to read, and the transaction that grows from it.
-// What is read through read is checked at the commit: the operation takes effect only if nothing of
-// it has changed since. Keys that are put twice or added to twice are melted together, as an engine
-// demands.
+// txn is one attempt at an operation: a snapshot to read, and the transaction that grows from
+// it. What is read through read is checked at the commit: the operation takes effect only if
+// nothing of it has changed since. Keys that are put twice or added to twice are melted
+// together, as an engine demands.
 type txn struct {
 	snap kv.Snapshot
 	kv   kv.Txn
@@ -123,14 +123,16 @@ func (s *Store) look(fn func(t *txn) error) error {
 	return fn(&t)
 }
 
-// update does one operation: build reads and lists, the result is committed, and a conflict starts
-// it again. replayed tells that the operation named by c.ReqID took effect earlier, so that build's
-// view of the world is from after it: then the caller puts the answer together from what is there.
+// update does one operation: build reads and lists, the result is committed, and a conflict
+// starts it again. replayed tells that the operation named by c.ReqID took effect earlier, so
+// that build's view of the world is from after it: then the caller puts the answer together from
+// what is there.
 //
-// That is noticed in two ways. A commit whose request id is known returns the first version, which
-// is not newer than the snapshot. And a build that fails ("the name exists") may fail because of the
-// very operation that it repeats, so its error counts only if the id is not known. A repetition that
-// overtakes the original waits for it, because inFlight lets one of a kind in at a time.
+// That is noticed in two ways. A commit whose request id is known returns the first version,
+// which is not newer than the snapshot. And a build that fails ("the name exists") may fail
+// because of the very operation that it repeats, so its error counts only if the id is not
+// known. A repetition that overtakes the original waits for it, because inFlight lets one of a
+// kind in at a time.
 func (s *Store) update(ctx context.Context, c *meta.Caller, build func(t *txn) error) (
 	replayed bool, err error) {
 
@@ -208,8 +210,8 @@ func (s *Store) known(ctx context.Context, id kv.ReqID) (bool, error) {
 	return err == nil, err
 }
 
-// pause waits a little longer with every failed attempt, at most about 10 ms; the first ones not at
-// all, because most conflicts are over when they are noticed.
+// pause waits a little longer with every failed attempt, at most about 10 ms; the first ones not
+// at all, because most conflicts are over when they are noticed.
 func pause(ctx context.Context, attempt int) error {
 	if attempt < 3 {
 		return ctx.Err()

@@ -14,8 +14,8 @@ type xattrRule struct {
 	check  func(c *meta.Cred, n *inode, write bool) error
 }
 
-// The name spaces of xattr(7). POSIX ACLs are among those that are refused: they would have to take
-// part in every permission check.
+// The name spaces of xattr(7). POSIX ACLs are among those that are refused: they would have to
+// take part in every permission check.
 var xattrRules = []xattrRule{
 	{"user.", func(c *meta.Cred, n *inode, write bool) error {
 		want := uint32(mayRead)
@@ -119,8 +119,8 @@ func (s *Store) ListXattr(_ context.Context, c meta.Caller, ino meta.Ino) ([]str
 	return names, errs.Wrap("meta.ListXattr", "", err)
 }
 
-// SetXattr implements meta.Xattrs. It writes the inode too (ctime), so that whoever removes the inode
-// knows of the attribute.
+// SetXattr implements meta.Xattrs. It writes the inode too (ctime), so that whoever removes the
+// inode knows of the attribute.
 func (s *Store) SetXattr(ctx context.Context, c meta.Caller, ino meta.Ino, name string,
 	value []byte, create, replace bool) error {
 

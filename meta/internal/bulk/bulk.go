@@ -2,12 +2,12 @@
 // body of a message: as a data segment. Most do fit. The first byte of every body says where the
 // content is:
 //
-//	|0 |content |                   in the body
-//	|1 |                            in the segment: Out of a request, In of a reply
-//	|2 |bytes u32 |                 replies only: nowhere, the caller must offer an In of that size
+//	|0 |content |     in the body
+//	|1 |              in the segment: Out of a request, In of a reply
+//	|2 |bytes u32 |   replies only: nowhere, the caller must offer an In of that size
 //
-// A caller that gets the last one repeats the request with room for the answer; its request id makes
-// that safe. It knows nothing of what the bytes mean.
+// A caller that gets the last one repeats the request with room for the answer; its request id
+// makes that safe. It knows nothing of what the bytes mean.
 package bulk
 
 import (
@@ -35,8 +35,8 @@ type Memory struct {
 	arena *mem.Arena // nil: ordinary memory
 }
 
-// New takes n bytes; Free must be called. Providers that move any memory get ordinary memory, others
-// a mapping of its own, registered for as long as the request lasts.
+// New takes n bytes; Free must be called. Providers that move any memory get ordinary memory,
+// others a mapping of its own, registered for as long as the request lasts.
 func New(d fabric.Domain, n int) (*Memory, error) {
 	if d.Caps().AnyMemory {
 		return &Memory{Sge: fabric.Sge{Buf: make([]byte, n)}}, nil

@@ -1,0 +1,102 @@
+package store
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/layout"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// encoded is a record that can be written.
+type encoded interface {
+	record
+	encode() []byte
+}
+
+// samples holds a record of every format.
+func samples() []encoded {
+	l := layout.Layout{Version: 1, Unit: layout.UnitDefault, Servers: []uint32{3, 1, 2}}
+	return []encoded{
+		&inode{Type: meta.Regular, Flags: flagData, Mode: 0o644, UID: 1, GID: 2, Nlink: 3, Gen: 4,
+			Size: 5, Atime: 6, Mtime: 7, Ctime: -8, TruncSeq: 9, DataVersion: 10, Pending: 11,
+			Layout: l},
+		&inode{Type: meta.Directory, Nlink: 1, Parent: 77},
+		&inode{Type: meta.Symlink, Target: "../there"},
+		&inode{Type: meta.CharDevice, Rdev: 0x501},
+		&entry{Type: meta.Fifo, Ino: 5, Cookie: 6},
+		&times{Mtime: 1, Ctime: 2},
+		&handle{Flags: meta.OpenWrite, Ino: 3, UID: 4},
+		&session{State: sessionDead, Created: 5, Client: "who"},
+		&removal{meta.FileRef{Gen: 1, TruncSeq: 2, Layout: l}},
+		&volume{Ino: 8, Created: 9},
+		&server{meta.Server{Addr: "host:1", StoreID: 1, Verifier: 2, LastSeen: 3, Total: 4, Free: 5}},
+		&xattr{Value: []byte{1, 2, 3}},
+	}
+}
+
+func empty(r encoded) encoded {
+	switch r.(type) {
+	case *inode:
+		return &inode{}
+	case *entry:
+		return &entry{}
+	case *times:
+		return &times{}
+	case *handle:
+		return &handle{}
+	case *session:
+		return &session{}
+	case *removal:
+		return &removal{}
+	case *volume:
+		return &volume{}
+	case *server:
+		return &server{}
+	}
+	return &xattr{}
+}
+
+func TestRecordsSurviveStorage(t *testing.T) {
+	for _, want := range samples() {
+		b := want.encode()
+		got := empty(want)
+		if err := parse([]byte("key"), b, got); err != nil {
+			t.Fatalf("%T: %v", want, err)
+		}
+		if d := cmp.Diff(want, got, cmp.AllowUnexported(inode{})); d != "" {
+			t.Fatalf("%T: %s", want, d)
+		}
+		newer := append([]byte{recordVersion + 1}, b[1:]...)
+		if err := parse([]byte("key"), newer, got); errs.KindOf(err) != errs.Version {
+			t.Fatalf("%T of a newer version: %v", want, err)
+		}
+		if _, free := want.(*xattr); free {
+			continue // any bytes are a value
+		}
+		for cut := range b {
+			if parse([]byte("key"), b[:cut], empty(want)) == nil {
+				t.Fatalf("%T cut to %d of %d bytes is accepted", want, cut, len(b))
+			}
+		}
+	}
+}
+
+func FuzzRecord(f *testing.F) {
+	for i, r := range samples() {
+		f.Add(uint8(i), r.encode())
+	}
+	all := samples()
+	f.Fuzz(func(t *testing.T, kind uint8, b []byte) {
+		r := empty(all[int(kind)%len(all)])
+		if parse([]byte("key"), b, r) != nil {
+			return
+		}
+		if again := r.encode(); b[0] == recordVersion && !bytes.Equal(again, b) {
+			t.Fatalf("%T: accepted %x, which encodes to %x", r, b, again)
+		}
+	})
+}
