@@ -30,6 +30,7 @@ func (c *Call) answerEarly() error {
 	if err := c.send(); err != nil {
 		return err
 	}
+	time.Sleep(time.Millisecond) // as a slow network would
 	for _, d := range late {
 		c.lentBytes = signalBytes // so that the writes are signalled, and their end can be seen
 		err := c.transfer(context.Background(), fabric.OpWrite, &c.in, d.off, d.src, nil)
