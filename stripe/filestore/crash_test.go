@@ -23,7 +23,7 @@ import (
 //
 // FILESTORE_SEED repeats one run, FILESTORE_ROUNDS sets how many there are.
 func TestPowerCut(t *testing.T) {
-	first, rounds := int(rand.Uint32()), envInt("FILESTORE_ROUNDS", 60)
+	first, rounds := int(rand.Uint32()), envInt("FILESTORE_ROUNDS", 30)
 	if v := envInt("FILESTORE_SEED", -1); v >= 0 {
 		first, rounds = v, 1
 	}
@@ -52,6 +52,7 @@ type cutDisk struct {
 	calls  int               // left until death
 	stable map[string][]byte // by path: content at the last sync
 	named  map[string]bool   // by path: the directory entry is stable
+	doomed map[string][]byte // by path: content when it was unlinked, until that is stable
 }
 
 func (d *cutDisk) hook(call, path string) error {
@@ -65,11 +66,16 @@ func (d *cutDisk) hook(call, path string) error {
 			return err
 		}
 		d.stable[path] = content
+	case "unlink":
+		if content, err := os.ReadFile(path); err == nil {
+			d.doomed[path] = content
+		}
 	case "fsync":
 		for p := range d.stable {
 			if _, err := os.Stat(p); err != nil && filepath.Dir(p) == path {
 				delete(d.stable, p) // its unlink is stable now
 				delete(d.named, p)
+				delete(d.doomed, p)
 			}
 		}
 		list, _ := filepath.Glob(filepath.Join(path, "*"))
@@ -96,7 +102,7 @@ func (d *cutDisk) cut(t testing.TB, s *Store) {
 	for _, p := range files {
 		now, err := os.ReadFile(p)
 		if err != nil {
-			now = nil
+			now = d.doomed[p] // the file may be back, with the blocks that it had
 		}
 		gone := err != nil || !d.named[p]
 		if p != s.fences.path() && gone && d.rnd.IntN(2) == 0 {
@@ -176,6 +182,7 @@ func (w *cutWalk) open() {
 func (w *cutWalk) live() {
 	w.disk = &cutDisk{
 		rnd: w.rnd, calls: 1 << 30, stable: map[string][]byte{}, named: map[string]bool{},
+		doomed: map[string][]byte{},
 	}
 	// What the last run left is on the disk.
 	old, _ := filepath.Glob(filepath.Join(w.dir, "objects", "*", "*", "*"))
@@ -218,8 +225,13 @@ func (w *cutWalk) step() {
 		if now != nil {
 			seq = now.seq + 1
 		}
-		next = now.truncate(w.rnd.Int64N(30_000), seq)
-		err = w.s.Truncate(ctx, id, int64(len(next.data)), wire.Stamp{TruncSeq: seq})
+		size := w.rnd.Int64N(30_000)
+		next = now.truncate(size, seq)
+		err = w.s.Truncate(ctx, id, size, wire.Stamp{TruncSeq: seq})
+		// Cut short, it may have met any of the states that were still possible.
+		for _, im := range h {
+			h = append(h, im.truncate(size, seq))
+		}
 	case n < 8:
 		durable, next = true, now
 		err = w.s.Sync(ctx, id)

@@ -41,6 +41,7 @@ type object struct {
 	fd      int
 	hdr     header
 	newborn bool // the directory entry may not be stable; cleared by the one sync that runs
+	husk    bool // absent, but a file without a header is there, perhaps with bytes in it
 }
 
 // mode says what a request needs of its object.
@@ -156,7 +157,7 @@ func (s *Store) loadLocked(o *object) error {
 	if err != nil || !ok {
 		unix.Close(fd)
 		if err == nil {
-			o.state = absent
+			o.state, o.husk = absent, true
 		}
 		return err
 	}
@@ -181,16 +182,19 @@ func openFile(path string, flags int) (fd int, err error) {
 }
 
 func readHeader(fd int, id stripe.ObjectID) (header, bool, error) {
-	block := make([]byte, headerBytes)
-	// What the file lacks is read as zeroes, and zeroes are no header.
+	var st unix.Stat_t
+	if err := again(func() error { return unix.Fstat(fd, &st) }); err != nil {
+		return header{}, false, err
+	}
+	block := make([]byte, min(st.Size, headerBytes))
 	if err := preadFull(fd, [][]byte{block}, 0); err != nil {
 		return header{}, false, err
 	}
 	return decodeHeader(block, id)
 }
 
-// createLocked makes the file with its header. A file that was never completed is emptied first.
-// If it fails half-way, or the process dies, what is left has no header and does not exist.
+// createLocked makes the file with its header. If it fails half-way, or the process dies, what is
+// left has no header and does not exist.
 func (s *Store) createLocked(o *object, hdr header) error {
 	if err := s.dirs.ensure(s, dirOf(o.id)); err != nil {
 		return err
@@ -198,17 +202,43 @@ func (s *Store) createLocked(o *object, hdr header) error {
 	err := s.step("create", o.path)
 	fd := -1
 	if err == nil {
-		fd, err = openFile(o.path, unix.O_RDWR|unix.O_CREAT|unix.O_TRUNC)
+		fd, err = openFile(o.path, unix.O_RDWR|unix.O_CREAT)
 	}
 	if err != nil {
 		return s.changed("create", o.path, err)
 	}
 	o.fd = fd
-	if err := s.writeHeaderLocked(o, hdr); err != nil {
+	if o.husk {
+		err = s.emptyHuskLocked(o)
+	}
+	if err == nil {
+		err = s.writeHeaderLocked(o, hdr)
+	}
+	if err != nil {
 		o.closeFile()
+		o.husk = true
 		return err
 	}
-	o.state, o.newborn = present, true
+	o.state, o.newborn, o.husk = present, true, false
+	return nil
+}
+
+// emptyHuskLocked drops the bytes of a file that was never completed, and makes that stable before
+// the file gets a header: otherwise a power cut could keep the header and bring the bytes back.
+func (s *Store) emptyHuskLocked(o *object) error {
+	err := s.step("ftruncate", o.path)
+	if err == nil {
+		err = again(func() error { return unix.Ftruncate(o.fd, 0) })
+	}
+	if err == nil {
+		err = s.step("fdatasync", o.path)
+	}
+	if err == nil {
+		err = again(func() error { return unix.Fdatasync(o.fd) })
+	}
+	if err != nil {
+		return s.fail("create", o.path, err)
+	}
 	return nil
 }
 

@@ -139,7 +139,7 @@ func (s *Store) Remove(ctx context.Context, id stripe.ObjectID) error {
 
 // removeLocked does not read the file, so that a corrupt one can be removed as well.
 func (s *Store) removeLocked(o *object) error {
-	if o.state == absent {
+	if o.state == absent && !o.husk {
 		return s.writable("filestore.Remove") // whoever removed it has synced the directory
 	}
 	err := s.step("unlink", o.path)
@@ -154,7 +154,7 @@ func (s *Store) removeLocked(o *object) error {
 		return s.fail("unlink", o.path, err)
 	}
 	o.closeFile()
-	o.state, o.hdr, o.newborn = absent, header{}, false
+	o.state, o.hdr, o.newborn, o.husk = absent, header{}, false, false
 	o.dirty.Store(false)
 	return s.syncDirOf(o)
 }

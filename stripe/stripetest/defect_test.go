@@ -157,28 +157,34 @@ func (d staleSize) Stat(ctx context.Context, id stripe.ObjectID) (stripe.Info, e
 	return in, err
 }
 
-// oldBytes cuts by remembering a size and leaves the bytes where they were.
-type oldBytes struct{ sound }
+// oldBytes keeps the bytes that a truncate cuts off and shows them again when the object grows.
+type oldBytes struct {
+	sound
+	mu   *sync.Mutex
+	tail map[stripe.ObjectID][]byte
+}
 
 func (d oldBytes) Truncate(ctx context.Context, id stripe.ObjectID, size int64,
 	st wire.Stamp) error {
 	in, err := d.Stat(ctx, id)
-	if err != nil || size >= in.Size || in.Size > 1<<20 {
-		return d.sound.Truncate(ctx, id, size, st)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if size >= in.Size {
+		err := d.sound.Truncate(ctx, id, size, st)
+		if n := min(int64(len(d.tail[id])), size-in.Size); err == nil && n > 0 {
+			return d.WriteAt(ctx, id, [][]byte{d.tail[id][:n]}, in.Size, st, stripe.Durable)
+		}
+		return err
 	}
 	tail := make([]byte, min(in.Size-size, 300))
 	if err := d.ReadAt(ctx, id, [][]byte{tail}, size); err != nil {
 		return err
 	}
-	if err := d.sound.Truncate(ctx, id, size, st); err != nil {
-		return err
-	}
-	if err := d.WriteAt(ctx, id, [][]byte{tail}, size, st, stripe.Durable); err != nil {
-		return err
-	}
-	again := st
-	again.TruncSeq++ // the size is right, the bytes behind it are not gone
-	return d.sound.Truncate(ctx, id, in.Size, again)
+	d.tail[id] = tail
+	return d.sound.Truncate(ctx, id, size, st)
 }
 
 // cutsAgain applies a truncate that it has applied before.
@@ -254,7 +260,9 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 				return staleSize{s, new(sync.Mutex), map[stripe.ObjectID]int64{}}
 			}},
 		{"shows old bytes", "truncate inside a block hides the block's rest",
-			func(s sound) stripe.Engine { return oldBytes{s} }},
+			func(s sound) stripe.Engine {
+				return oldBytes{s, new(sync.Mutex), map[stripe.ObjectID][]byte{}}
+			}},
 		{"cuts again", "a repeated truncate is harmless",
 			func(s sound) stripe.Engine { return cutsAgain{s} }},
 		{"punches short", "punch makes zeroes and keeps the size",
@@ -270,10 +278,6 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 			failed := failing(t, config(c.plant))
 			if _, ok := failed[c.found]; !ok {
 				t.Fatalf("case %q did not find it; failed: %q", c.found, failed)
-			}
-			if _, ok := failed["random operations agree with the model"]; !ok &&
-				c.name != "forgets fences" {
-				t.Logf("the model did not find it in two seeds")
 			}
 		})
 	}
