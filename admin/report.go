@@ -24,10 +24,29 @@ type Report struct {
 	Since    time.Time `json:"since,omitzero"`
 	Problems []string  `json:"problems,omitempty"`
 
+	Meta      *Meta               `json:"meta,omitempty"`
 	Processes []supervise.Process `json:"processes"`
 	Servers   []Server            `json:"servers"`
 	Volumes   int                 `json:"volumes"`
 	Space     Space               `json:"space"`
+}
+
+// Meta is what the metadata service says of itself.
+type Meta struct {
+	Sessions int     `json:"sessions"`
+	Handles  int     `json:"handles"` // open files of all sessions
+	Files    int64   `json:"files"`
+	Queued   int     `json:"queued"`  // files whose remains wait to be removed
+	Removed  int64   `json:"removed"` // since the service started
+	Ops      []OpUse `json:"ops"`     // those that were used, in the order of their numbers
+}
+
+// OpUse is how often an operation was asked for.
+type OpUse struct {
+	Op     string  `json:"op"`
+	Calls  uint64  `json:"calls"`
+	Failed uint64  `json:"failed"`
+	MeanUs float64 `json:"mean_us"`
 }
 
 // Space is the room of all servers together.

@@ -13,6 +13,8 @@ func sample(now time.Time) *Report {
 	return &Report{
 		Cluster: "00ff", Dir: "/c", URL: "sluice://127.0.0.1:9400", Mount: "/m", Running: true, PID: 7,
 		Since: now.Add(-90 * time.Second), Volumes: 2, Space: Space{Total: 1 << 40, Free: 1 << 39},
+		Meta: &Meta{Sessions: 3, Handles: 5, Queued: 1,
+			Ops: []OpUse{{Op: "lookup", Calls: 2}, {Op: "create", Calls: 9}}},
 		Processes: []supervise.Process{
 			{Name: "meta", PID: 8, Status: supervise.Running, Since: now.Add(-3 * time.Second),
 				Restarts: 1, Exits: []supervise.Exit{{At: now.Add(-4 * time.Second), PID: 9,
@@ -39,6 +41,7 @@ func TestTextTellsWhatMatters(t *testing.T) {
 		"cluster 00ff: running for 1m30s, supervised by process 7",
 		"sluice://127.0.0.1:9400", "512 GiB free of 1 TiB", "2 volumes",
 		"killed by SIGKILL, 4s ago", "waiting", "41", "75%", "silent", "down",
+		"3 sessions, 5 open files, 1 removed files", "create 9, lookup 2",
 		"! iod2: timed out", "! something is odd",
 	} {
 		if !strings.Contains(b.String(), want) {

@@ -3,6 +3,7 @@ package admin
 import (
 	"fmt"
 	"io"
+	"sort"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -15,6 +16,7 @@ import (
 func (r *Report) WriteText(w io.Writer, now time.Time) error {
 	b := &strings.Builder{}
 	r.head(b, now)
+	r.meta(b)
 	if len(r.Processes) > 0 {
 		r.processes(b, now)
 	}
@@ -44,6 +46,31 @@ func (r *Report) head(b *strings.Builder, now time.Time) {
 	if r.Space.Total > 0 {
 		fmt.Fprintf(b, "%-7s %s free of %s, %d files, %d volumes\n", "space",
 			Bytes(r.Space.Free), Bytes(r.Space.Total), r.Space.Files, r.Volumes)
+	}
+}
+
+func (r *Report) meta(b *strings.Builder) {
+	if r.Meta == nil {
+		return
+	}
+	fmt.Fprintf(b, "%-7s %d sessions, %d open files", "clients", r.Meta.Sessions, r.Meta.Handles)
+	if r.Meta.Queued > 0 {
+		fmt.Fprintf(b, ", %d removed files being cleaned up", r.Meta.Queued)
+	}
+	b.WriteString("\n")
+	ops := append([]OpUse(nil), r.Meta.Ops...)
+	sort.SliceStable(ops, func(i, j int) bool { return ops[i].Calls > ops[j].Calls })
+	const shown = 6
+	for i, op := range ops[:min(len(ops), shown)] {
+		if i == 0 {
+			fmt.Fprintf(b, "%-7s ", "names")
+		} else {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(b, "%s %d", op.Op, op.Calls)
+	}
+	if len(ops) > 0 {
+		b.WriteString("\n")
 	}
 }
 

@@ -53,8 +53,9 @@ func table() []layer {
 		{"iod/...", []string{"iod", "fabric", "mem", "msg", "stripe"}},
 		{"meta", nil},
 		{"meta/store", []string{"kv", "meta"}},
-		{"meta/server", []string{"admin", "meta", "msg"}},
-		{"meta/remote", []string{"fabric", "meta", "msg"}},
+		{"meta/internal/bulk", []string{"fabric", "mem", "meta", "msg"}},
+		{"meta/server", []string{"admin", "fabric", "meta", "meta/internal/bulk", "msg"}},
+		{"meta/remote", []string{"fabric", "meta", "meta/internal/bulk", "msg"}},
 		{"meta/...", []string{"meta"}},
 
 		// Front ends know the client, never a server.

@@ -70,11 +70,13 @@ func (p *process) run(cmd *exec.Cmd) {
 		began := time.Now()
 		_ = cmd.Wait() // the state says more than the error
 		exit := p.exitOf(cmd, began)
-		p.group.opts.Logger.Info("ended", "process", p.spec.Name, "pid", exit.PID, "how", exit.How())
+		log := p.group.opts.Logger.With("process", p.spec.Name, "pid", exit.PID, "how", exit.How())
 		if p.isStopping() || p.spec.MayEnd && exit.well() {
+			log.Info("ended")
 			p.group.change(func() { p.note.ended(exit, Stopped) })
 			return
 		}
+		log.Warn("died; it is started again")
 		if exit.Ran() >= p.group.opts.StableAfter {
 			wait = p.group.opts.BackoffMin
 		}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/sluice-storage/sluice/capability"
+	"github.com/sluice-storage/sluice/errs"
+)
+
+// defaultListen is where the metadata service is found unless told otherwise.
+const defaultListen = "127.0.0.1:9400"
+
+// defaultDir is a cluster's folder unless told otherwise.
+const defaultDir = ".sluice"
+
+// iodsMax bounds a cluster on one host: more processes than this help nobody.
+const iodsMax = 64
+
+// cluster is a cluster's folder.
+//
+//	cluster.json   what the cluster is; written last, so that it is there only when the rest is
+//	cluster.key    the key that capabilities are signed with, for the owner's eyes only
+//	meta/          the metadata service's store
+//	iod1/ ...      the I/O servers' stores
+//	log/           output of each process
+//	run/           what is true while it runs: lock, state.json, meta.addr, up.json
+type cluster struct {
+	dir string // absolute
+	cfg clusterConfig
+	key capability.Key
+}
+
+// clusterConfig is cluster.json.
+type clusterConfig struct {
+	Format int    `json:"format"` // of this folder: 1
+	ID     string `json:"id"`     // 16 hexadecimal digits
+	Iods   int    `json:"iods"`
+	Mem    bool   `json:"mem"` // data in memory: gone when the cluster stops
+	Listen string `json:"listen"`
+}
+
+func (c *cluster) path(parts ...string) string {
+	return filepath.Join(append([]string{c.dir}, parts...)...)
+}
+
+func (c *cluster) lockFile() string           { return c.path("run", "lock") }
+func (c *cluster) stateFile() string          { return c.path("run", "state.json") }
+func (c *cluster) metaAddrFile() string       { return c.path("run", "meta.addr") }
+func (c *cluster) upFile() string             { return c.path("run", "up.json") }
+func (c *cluster) metaDir() string            { return c.path("meta") }
+func (c *cluster) iodDir(id int) string       { return c.path(fmt.Sprintf("iod%d", id)) }
+func (c *cluster) logFile(name string) string { return c.path("log", name+".log") }
+
+// clusterID is the id as a number.
+func (c *cluster) clusterID() uint64 {
+	b, err := hex.DecodeString(c.cfg.ID)
+	if err != nil || len(b) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(b)
+}
+
+// openCluster reads an existing folder.
+func openCluster(dir string) (*cluster, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{dir: abs}
+	text, err := os.ReadFile(c.path("cluster.json"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, hint(errs.Newf(errs.NotFound, "cluster", dir, "no cluster.json in it"),
+			"Make a cluster there with: sluice up --dir %s", dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(text, &c.cfg); err != nil {
+		return nil, errs.New(errs.Corrupt, "cluster", c.path("cluster.json"), err)
+	}
+	if c.cfg.Format != 1 || c.clusterID() == 0 {
+		return nil, errs.Newf(errs.Version, "cluster", c.path("cluster.json"),
+			"format %d, id %q", c.cfg.Format, c.cfg.ID)
+	}
+	return c, c.readKey()
+}
+
+func (c *cluster) readKey() error {
+	text, err := os.ReadFile(c.path("cluster.key"))
+	if err != nil {
+		return err
+	}
+	b, err := hex.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil || len(b) != len(c.key) {
+		return errs.Newf(errs.Corrupt, "cluster", c.path("cluster.key"), "want 64 hexadecimal digits")
+	}
+	c.key = capability.Key(b)
+	return nil
+}
+
+// createCluster fills a folder. It may exist, but must not hold a cluster.
+func createCluster(dir string, cfg clusterConfig) (*cluster, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{dir: abs, cfg: cfg}
+	var id [8]byte
+	rand.Read(id[:])
+	rand.Read(c.key[:])
+	c.cfg.Format, c.cfg.ID = 1, hex.EncodeToString(id[:])
+	if err := os.MkdirAll(abs, 0o700); err != nil {
+		return nil, err
+	}
+	key := hex.EncodeToString(c.key[:]) + "\n"
+	if err := writeFile(c.path("cluster.key"), []byte(key), 0o600); err != nil {
+		return nil, err
+	}
+	if err := c.makeDirs(); err != nil {
+		return nil, err
+	}
+	return c, c.saveConfig()
+}
+
+// makeDirs makes what is missing; a cluster that grew lacks folders.
+func (c *cluster) makeDirs() error {
+	dirs := []string{c.metaDir(), c.path("log"), c.path("run")}
+	for id := 1; id <= c.cfg.Iods; id++ {
+		dirs = append(dirs, c.iodDir(id))
+	}
+	for _, d := range dirs {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *cluster) saveConfig() error {
+	text, err := json.MarshalIndent(c.cfg, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(c.path("cluster.json"), append(text, '\n'), 0o644)
+}
+
+// writeFile replaces a file atomically and durably: the old or the new content is there, never a
+// part.
+func writeFile(name string, text []byte, perm os.FileMode) error {
+	temp := name + ".tmp"
+	f, err := os.OpenFile(temp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, perm)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(temp, name)
+	}
+	if err != nil {
+		return err
+	}
+	d, err := os.Open(filepath.Dir(name))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/sluice-storage/sluice/errs"
+)
+
+func TestClusterFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "c")
+	if _, err := openCluster(dir); !errors.Is(err, errs.NotFound) {
+		t.Fatalf("absent folder: %v", err)
+	}
+	made, err := createCluster(dir, clusterConfig{Iods: 2, Listen: defaultListen})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(dir, "cluster.key"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("key: %v, %v", info.Mode(), err)
+	}
+	for _, name := range []string{"meta", "iod1", "iod2", "log", "run"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || !info.IsDir() {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	opened, err := openCluster(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if opened.key != made.key || opened.cfg != made.cfg || opened.clusterID() == 0 {
+		t.Fatalf("made %+v, opened %+v", made.cfg, opened.cfg)
+	}
+	other, err := createCluster(filepath.Join(t.TempDir(), "d"), clusterConfig{Iods: 1})
+	if err != nil || other.key == made.key || other.cfg.ID == made.cfg.ID {
+		t.Fatalf("two clusters share key or id: %v", err)
+	}
+}
+
+func TestDamagedFolders(t *testing.T) {
+	for name, c := range map[string]struct {
+		file, text string
+		want       errs.Kind
+	}{
+		"no JSON":    {"cluster.json", "{", errs.Corrupt},
+		"newer":      {"cluster.json", `{"format": 2, "id": "0123456789abcdef"}`, errs.Version},
+		"no id":      {"cluster.json", `{"format": 1, "id": "xyz"}`, errs.Version},
+		"short key":  {"cluster.key", "00ff\n", errs.Corrupt},
+		"no hex key": {"cluster.key", "zz\n", errs.Corrupt},
+	} {
+		dir := t.TempDir()
+		if _, err := createCluster(dir, clusterConfig{Iods: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, c.file), []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := openCluster(dir); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+func TestMemoryClusterForgetsItsNames(t *testing.T) {
+	for _, mem := range []bool{false, true} {
+		c, err := createCluster(t.TempDir(), clusterConfig{Iods: 1, Mem: mem})
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Join(c.metaDir(), "names")
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.clean(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(name); (err != nil) != mem {
+			t.Errorf("mem %v: %v", mem, err)
+		}
+	}
+}

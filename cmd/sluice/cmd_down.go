@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/supervise"
+)
+
+// downMax is how long a cluster may take to stop: `up` itself insists after 30 seconds.
+const downMax = 45 * time.Second
+
+func newDown() *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "Stop a cluster: unmount it, then stop its servers",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := openCluster(dir)
+			if err != nil {
+				return err
+			}
+			stopped, err := c.down(cmd.Context())
+			if err != nil {
+				return err
+			}
+			text := "The cluster in " + c.dir + " is not running."
+			if stopped {
+				text = "The cluster in " + c.dir + " is down. Its data stays; start it again with: " +
+					"sluice up --dir " + dir
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), text)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", defaultDir, "the cluster's folder")
+	return cmd
+}
+
+// down asks the supervising process to stop and waits until it is gone.
+func (c *cluster) down(ctx context.Context) (stopped bool, err error) {
+	held, err := supervise.Held(c.lockFile())
+	if err != nil || !held {
+		return false, err
+	}
+	state, err := supervise.ReadState(c.stateFile())
+	if err != nil {
+		return false, hint(err, "It is starting this moment: try again in a second")
+	}
+	err = syscall.Kill(state.PID, syscall.SIGTERM)
+	if err != nil && !errors.Is(err, syscall.ESRCH) {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, downMax)
+	defer cancel()
+	for {
+		if held, err := supervise.Held(c.lockFile()); err != nil || !held {
+			return err == nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return false, hint(errs.Newf(errs.TimedOut, "down", c.dir, "process %d goes on", state.PID),
+				"See its output in %s; end it with: kill -9 %d", c.logFile("up"), state.PID)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-storage/sluice/capability"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/tcp"
+	"github.com/sluice-storage/sluice/iod/server"
+	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/stripe/filestore"
+	"github.com/sluice-storage/sluice/stripe/memstore"
+	"github.com/sluice-storage/sluice/unifier"
+)
+
+// drainMax is how long a server may take to answer what is under way when it is told to stop.
+const drainMax = 5 * time.Second
+
+func newIod() *cobra.Command {
+	var dir, cache, listen string
+	var id int
+	cmd := &cobra.Command{
+		Use:   "iod --dir DIR --id N",
+		Short: "Run one I/O server of a cluster; sluice up does that for you",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkLoopback(listen); err != nil {
+				return err
+			}
+			c, err := openCluster(dir)
+			if err != nil {
+				return err
+			}
+			if id < 1 || id > c.cfg.Iods {
+				return refuse(fmt.Sprintf("--id %d", id),
+					fmt.Sprintf("This cluster has the I/O servers 1 to %d", c.cfg.Iods))
+			}
+			bytes, err := parseSize(cache)
+			if err != nil {
+				return err
+			}
+			return runIod(cmd.Context(), c, id, bytes, listen)
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", defaultDir, "the cluster's folder")
+	cmd.Flags().IntVar(&id, "id", 0, "which one, from 1 on")
+	cmd.Flags().StringVar(&cache, "cache", "256M", "memory for data")
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "where to listen; port 0: any")
+	return cmd
+}
+
+// runIod serves until ctx ends, then drains: what is under way is answered, what comes is refused.
+func runIod(ctx context.Context, c *cluster, id int, cacheBytes int64, listen string) error {
+	log := newLogger()
+	store, storeID, err := c.openStore(id)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	domain, err := tcp.Open(tcp.Options{})
+	if err != nil {
+		return err
+	}
+	defer domain.Close()
+	node, err := msg.NewNode(msg.Options{Domain: domain, Logger: log})
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+	p := iodParts{id: uint32(id), storeID: storeID, key: c.key.ServerKey(uint32(id)), store: store,
+		domain: domain, cacheBytes: cacheBytes, listen: listen, log: log}
+	s, err := serveIod(node, p)
+	if err != nil {
+		return err
+	}
+	log.Info("serving", "addr", s.addr())
+	h, err := newHeart(c, node, &p, s.addr())
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	h.beat(ctx)
+	return s.close(context.WithoutCancel(ctx))
+}
+
+// openStore opens the engine of an I/O server.
+func (c *cluster) openStore(id int) (stripe.Engine, uint64, error) {
+	if c.cfg.Mem {
+		s, err := openMemoryStore(0)
+		// The store is empty after each start. Its id stays the same all the same: the verifier tells
+		// clients what was lost, and the server is welcome back.
+		return s, c.clusterID() ^ uint64(id), err
+	}
+	s, err := filestore.Open(filestore.Options{Dir: c.iodDir(id), ServerID: uint64(id)})
+	if err != nil {
+		return nil, 0, err
+	}
+	storeID, err := storeIDOf(c.iodDir(id))
+	if err != nil {
+		return nil, 0, errors.Join(err, s.Close())
+	}
+	return s, storeID, nil
+}
+
+// storeIDOf reads the first half of the id that the store gave itself.
+func storeIDOf(dir string) (uint64, error) {
+	name := filepath.Join(dir, "store.json")
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return 0, err
+	}
+	var ident struct {
+		StoreID string `json:"store_id"`
+	}
+	if err := json.Unmarshal(text, &ident); err != nil {
+		return 0, errs.New(errs.Corrupt, "iod", name, err)
+	}
+	b, err := hex.DecodeString(ident.StoreID)
+	if err != nil || len(b) < 8 {
+		return 0, errs.Newf(errs.Corrupt, "iod", name, "store id %q", ident.StoreID)
+	}
+	var id uint64
+	for _, v := range b[:8] {
+		id = id<<8 | uint64(v)
+	}
+	return id, nil
+}
+
+// openMemoryStore makes a store in memory; 0 bytes means its default.
+func openMemoryStore(bytes int64) (stripe.Engine, error) {
+	return memstore.New(memstore.Options{MaxBytes: bytes})
+}
+
+// iodParts is what an I/O server is made of.
+type iodParts struct {
+	id         uint32
+	storeID    uint64
+	key        capability.Key // the server's own
+	store      stripe.Engine
+	domain     fabric.Domain
+	cacheBytes int64
+	listen     string
+	log        *slog.Logger
+}
+
+// iodServer is a running one.
+type iodServer struct {
+	cache  *unifier.Cache
+	server *msg.Server
+}
+
+func serveIod(node *msg.Node, p iodParts) (*iodServer, error) {
+	cache, err := unifier.New(unifier.Config{MemoryBytes: p.cacheBytes, Domain: p.domain}, p.store)
+	if err != nil {
+		return nil, err
+	}
+	handler, err := server.New(server.Config{ID: p.id, StoreID: p.storeID, Key: p.key, Store: p.store,
+		Cache: cache, Logger: p.log})
+	if err != nil {
+		return nil, errors.Join(err, cache.Close())
+	}
+	s, err := node.Serve(p.listen, handler, msg.ServeOptions{})
+	if err != nil {
+		return nil, errors.Join(err, cache.Close())
+	}
+	return &iodServer{cache, s}, nil
+}
+
+func (s *iodServer) addr() string { return s.server.Addr() }
+
+// close drains and gives the memory back. The store is closed by whoever opened it.
+func (s *iodServer) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, drainMax)
+	defer cancel()
+	return errors.Join(s.server.Close(ctx), s.cache.Close())
+}

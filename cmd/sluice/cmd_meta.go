@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric/tcp"
+	"github.com/sluice-storage/sluice/iod/objects"
+	"github.com/sluice-storage/sluice/iod/remote"
+	"github.com/sluice-storage/sluice/kv/pebblekv"
+	"github.com/sluice-storage/sluice/meta/server"
+	"github.com/sluice-storage/sluice/meta/store"
+	"github.com/sluice-storage/sluice/msg"
+)
+
+func newMeta() *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use:   "meta --dir DIR",
+		Short: "Run the metadata service of a cluster; sluice up does that for you",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := openCluster(dir)
+			if err != nil {
+				return err
+			}
+			return runMeta(cmd.Context(), c)
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", defaultDir, "the cluster's folder")
+	return cmd
+}
+
+// runMeta serves names until ctx ends, then drains.
+func runMeta(ctx context.Context, c *cluster) error {
+	log := newLogger()
+	db, err := pebblekv.Open(pebblekv.Options{Dir: c.metaDir(), Log: log})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	domain, err := tcp.Open(tcp.Options{})
+	if err != nil {
+		return err
+	}
+	defer domain.Close()
+	node, err := msg.NewNode(msg.Options{Domain: domain, Logger: log})
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+
+	var known directory
+	pool := msg.NewPool(node, known.resolve)
+	defer pool.Close()
+	names, err := store.New(ctx, db, store.Options{
+		Objects: objects.New(remote.New(pool, remote.Options{}), c.key, nil),
+		Key:     c.key,
+		Log:     log,
+
+		// Whoever made the cluster owns its root directory.
+		RootUID: uint32(os.Getuid()),
+		RootGID: uint32(os.Getgid()),
+	})
+	if err != nil {
+		return err
+	}
+	defer names.Stop()
+	known.names.Store(names)
+
+	handler, err := newMetaHandler(names, server.Options{Domain: domain, Log: log})
+	if err != nil {
+		return err
+	}
+	s, err := node.Serve(c.metaListen(), handler, msg.ServeOptions{})
+	if err != nil {
+		return hint(err, "Another program has the address: choose one with sluice up --listen")
+	}
+	if err := writeFile(c.metaAddrFile(), []byte(s.Addr()+"\n"), 0o644); err != nil {
+		return err
+	}
+	log.Info("serving", "addr", s.Addr())
+	<-ctx.Done()
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainMax)
+	defer cancel()
+	return s.Close(limit)
+}
+
+// metaListen is where to listen. A service that was given any free port keeps it when it starts
+// again: its clients look for it there.
+func (c *cluster) metaListen() string {
+	_, port, err := net.SplitHostPort(c.cfg.Listen)
+	if err != nil || port != "0" {
+		return c.cfg.Listen
+	}
+	text, err := os.ReadFile(c.metaAddrFile())
+	if addr := strings.TrimSpace(string(text)); err == nil && addr != "" {
+		return addr
+	}
+	return c.cfg.Listen
+}
+
+// directory finds I/O servers for the metadata service itself, which knows them once it has
+// started.
+type directory struct{ names atomic.Pointer[store.Store] }
+
+func (d *directory) resolve(ctx context.Context, id uint32) (string, error) {
+	names := d.names.Load()
+	if names == nil {
+		return "", errs.Newf(errs.Again, "resolve", "", "the service is starting")
+	}
+	servers, err := names.Servers(ctx)
+	if err != nil {
+		return "", err
+	}
+	return resolveFrom(servers)(ctx, id)
+}

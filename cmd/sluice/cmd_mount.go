@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-storage/sluice/client"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/mount"
+)
+
+// mountOptions is what `sluice mount` was asked for.
+type mountOptions struct {
+	url, dir                                 string
+	detach, readOnly, allowOther, keepTrying bool
+	log                                      string
+}
+
+func newMount() *cobra.Command {
+	var o mountOptions
+	cmd := &cobra.Command{
+		Use:   "mount URL DIR",
+		Short: "Mount a cluster's file system",
+		Long: "Mounts a cluster's file system at DIR until it is interrupted or unmounted " +
+			"(sluice umount DIR).",
+		Example: "  sluice mount -d sluice://127.0.0.1:9400 ./mnt",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.url, o.dir = args[0], args[1]
+			if !strings.HasPrefix(o.url, scheme+"//") {
+				return refuse(o.url+" is no URL", "Write sluice://HOST:PORT, like sluice://"+defaultListen)
+			}
+			if o.detach {
+				return detach(cmd, detachOptions{log: o.log, args: withoutDetach(os.Args[1:])})
+			}
+			return runMount(cmd, o)
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVarP(&o.detach, "detach", "d", false, "return when it is mounted and leave it running")
+	flags.Bool("foreground", true, "stay until it is unmounted; -d does not")
+	flags.BoolVar(&o.readOnly, "read-only", false, "refuse all changes")
+	flags.BoolVar(&o.allowOther, "allow-other", os.Geteuid() == 0, "let other users in")
+	flags.BoolVar(&o.keepTrying, "keep-trying", false, "wait for the cluster for as long as it takes")
+	flags.StringVar(&o.log, "log", filepath.Join(os.TempDir(), "sluice-mount.log"),
+		"with -d, where its output goes")
+	return cmd
+}
+
+func runMount(cmd *cobra.Command, o mountOptions) error {
+	log := newLogger()
+	dir, err := prepareMountpoint(o.dir)
+	if err != nil {
+		return err
+	}
+	conn, err := dialForMount(cmd.Context(), o, log)
+	if err != nil {
+		return err
+	}
+	defer conn.close()
+	m, err := mount.Mount(cmd.Context(), conn.fs, dir,
+		mount.Options{AllowOther: o.allowOther, ReadOnly: o.readOnly, Name: o.url, Logger: log})
+	if err != nil {
+		return err
+	}
+	gone := make(chan struct{})
+	go func() {
+		m.Wait()
+		close(gone)
+	}()
+	announce(cmd, fmt.Sprintf("Mounted %s at %s.\nUnmount it with: sluice umount %s\n",
+		o.url, dir, o.dir))
+	select {
+	case <-gone:
+		return nil
+	case <-cmd.Context().Done():
+		err := m.Unmount()
+		<-gone
+		return err
+	}
+}
+
+// dialForMount waits for a cluster that is starting, if that is wished for.
+func dialForMount(ctx context.Context, o mountOptions, log *slog.Logger) (*connection, error) {
+	for {
+		conn, err := dialWith(ctx, o.url, client.Options{Name: "mount " + o.dir, Logger: log})
+		if err == nil || !o.keepTrying || ctx.Err() != nil {
+			return conn, err
+		}
+		log.Warn("the cluster does not answer; trying again", "url", o.url, "err", err)
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// prepareMountpoint makes the directory, frees it of a mount whose server is dead, and refuses one
+// that is in use.
+func prepareMountpoint(dir string) (string, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	for {
+		mounted, err := isMountpoint(abs)
+		if err != nil {
+			return "", err
+		}
+		if !mounted {
+			break
+		}
+		if !isDeadMount(abs) {
+			return "", refuse("something is mounted at "+dir+" already",
+				"Unmount it with: sluice umount "+dir+"   or choose another directory")
+		}
+		if err := unmountDir(abs, true); err != nil {
+			return "", err
+		}
+	}
+	if err := os.MkdirAll(abs, 0o755); err != nil {
+		return "", err
+	}
+	if _, err := os.Stat("/dev/fuse"); errors.Is(err, os.ErrNotExist) {
+		return "", hint(errs.Newf(errs.Unsupported, "mount", dir, "there is no /dev/fuse here"),
+			"Load the kernel's module: modprobe fuse   Or work without a mount: sluice ls, cp, nbd")
+	}
+	return abs, nil
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/sluice-storage/sluice/admin"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/supervise"
+	"github.com/sluice-storage/sluice/iod/remote"
+	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/msg"
+)
+
+// askMax is how long a status waits for an answer: one that comes late is of no use.
+const askMax = 3 * time.Second
+
+func newStatus() *cobra.Command {
+	var dir string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show a cluster's processes, servers, space and counters",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := openCluster(dir)
+			if err != nil {
+				return err
+			}
+			r, err := c.report(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(cmd, r)
+			}
+			return r.WriteText(cmd.OutOrStdout(), time.Now())
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", defaultDir, "the cluster's folder")
+	addJSON(cmd, &asJSON)
+	return cmd
+}
+
+// report gathers what can be found out. Servers that do not answer are part of the report, not an
+// error.
+func (c *cluster) report(ctx context.Context) (*admin.Report, error) {
+	r := &admin.Report{Cluster: c.cfg.ID, Dir: c.dir, Processes: []supervise.Process{},
+		Servers: []admin.Server{}}
+	held, err := supervise.Held(c.lockFile())
+	if err != nil {
+		return nil, err
+	}
+	r.Running = held
+	state, err := supervise.ReadState(c.stateFile())
+	if err == nil {
+		r.PID, r.Since, r.Processes = state.PID, state.Started, state.Processes
+	}
+	if !held {
+		return r, nil
+	}
+	up := c.readUp()
+	r.URL, r.Mount = up.URL, up.Mount
+	if r.URL == "" {
+		r.Problems = append(r.Problems, "the cluster is starting or stopping")
+		return r, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askMax)
+	defer cancel()
+	if err := askCluster(ctx, r); err != nil {
+		r.Problems = append(r.Problems, "the metadata service does not answer: "+err.Error())
+	}
+	return r, nil
+}
+
+// askCluster asks the metadata service, and then every server that it knows.
+func askCluster(ctx context.Context, r *admin.Report) error {
+	conn, err := dial(ctx, r.URL)
+	if err != nil {
+		return err
+	}
+	defer conn.close()
+	servers, err := conn.fs.Meta().Servers(ctx)
+	if err != nil {
+		return err
+	}
+	provider := conn.domain.Caps().Provider
+	for _, s := range servers {
+		r.Servers = append(r.Servers, admin.Server{ID: s.ID, Addr: s.Addr, Up: s.Up, Total: s.Total,
+			Free: s.Free, LastSeen: time.Unix(0, s.LastSeen), Verifier: s.Verifier,
+			Provider: provider})
+	}
+	room, err := conn.fs.Statfs(ctx)
+	if err != nil {
+		return err
+	}
+	r.Space = admin.Space{Total: room.Total, Free: room.Free, Files: room.Files}
+	volumes, err := conn.fs.ListVolumes(ctx)
+	if err != nil {
+		return err
+	}
+	r.Volumes = len(volumes)
+	node, err := msg.NewNode(msg.Options{Domain: conn.domain})
+	if err != nil {
+		return err
+	}
+	defer node.Close()
+	if r.Meta, err = askMeta(ctx, node, strings.TrimPrefix(r.URL, scheme+"//")); err != nil {
+		return err
+	}
+	askServers(ctx, node, r.Servers, servers)
+	return nil
+}
+
+// askServers asks all I/O servers at once for their counters.
+func askServers(ctx context.Context, node *msg.Node, to []admin.Server, from []meta.Server) {
+	pool := msg.NewPool(node, resolveFrom(from))
+	defer pool.Close()
+	asker := remote.New(pool, remote.Options{})
+	var wg sync.WaitGroup
+	for i := range to {
+		if !to[i].Up {
+			continue
+		}
+		wg.Go(func() {
+			st, err := asker.Status(ctx, to[i].ID)
+			if err != nil {
+				to[i].Problem = err.Error()
+				return
+			}
+			to[i].Uptime = int64(st.UptimeMs)
+			for _, c := range st.Counts {
+				to[i].Counts = append(to[i].Counts, admin.Count{Name: c.Name, Value: c.Value})
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// resolveFrom finds addresses in a list.
+func resolveFrom(servers []meta.Server) msg.Resolve {
+	return func(_ context.Context, id uint32) (string, error) {
+		for _, s := range servers {
+			if s.ID == id {
+				return s.Addr, nil
+			}
+		}
+		return "", errs.Newf(errs.NotFound, "resolve", "", "no server %d", id)
+	}
+}

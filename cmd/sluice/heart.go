@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/remote"
+	"github.com/sluice-storage/sluice/msg"
+)
+
+const (
+	beatEvery = time.Second            // a tenth of the time after which a silent server is down
+	beatRetry = 200 * time.Millisecond // after a failure: the metadata service may be starting
+	beatMax   = 3 * time.Second        // for one answer
+)
+
+// heart announces an I/O server to the metadata service, again and again.
+type heart struct {
+	parts   *iodParts
+	addr    string
+	service meta.Cluster
+	pool    *msg.Pool
+}
+
+func newHeart(c *cluster, node *msg.Node, p *iodParts, addr string) (*heart, error) {
+	pool := msg.NewPool(node, func(context.Context, uint32) (string, error) { return c.metaAddr() })
+	service, err := remote.New(remote.Options{Pool: pool, Domain: p.domain})
+	if err != nil {
+		return nil, errors.Join(err, pool.Close())
+	}
+	return &heart{parts: p, addr: addr, service: service, pool: pool}, nil
+}
+
+func (h *heart) close() { _ = h.pool.Close() } // its connections die with the process anyway
+
+// join tells the metadata service once where this server is and how it feels.
+func (h *heart) join(ctx context.Context) error {
+	space, err := h.parts.store.Space()
+	if err != nil {
+		return err
+	}
+	s := meta.Server{ID: h.parts.id, Addr: h.addr, StoreID: h.parts.storeID, Total: space.Total,
+		Free: space.Free, Verifier: h.parts.store.Verifier()}
+	ctx, cancel := context.WithTimeout(ctx, beatMax)
+	defer cancel()
+	return h.service.Join(ctx, s, meta.SignJoin(h.parts.key, &s))
+}
+
+// beat returns when ctx ends. A service that is away is waited for: the server serves meanwhile.
+func (h *heart) beat(ctx context.Context) {
+	missed := false
+	for {
+		err := h.join(ctx)
+		wait := beatEvery
+		if err != nil {
+			wait = beatRetry
+		}
+		if err != nil && !missed && ctx.Err() == nil {
+			h.parts.log.Warn("the metadata service does not hear of this server", "err", err)
+		}
+		if err == nil && missed {
+			h.parts.log.Info("the metadata service hears of this server again")
+		}
+		missed = err != nil
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// metaAddr is where the metadata service is now.
+func (c *cluster) metaAddr() (string, error) {
+	text, err := os.ReadFile(c.metaAddrFile())
+	return strings.TrimSpace(string(text)), err
+}

@@ -1,0 +1,40 @@
+// Command sluice is everything in one program: the servers, the tools, the mount, the block exports
+// and the measurements. This package is the only one that wires: it chooses providers and engines,
+// starts processes, and turns errors into advice.
+//
+// Read main.go first, then cluster.go (what lies in a cluster's folder), up.go (how one starts) and
+// any cmd_<verb>.go.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// version is set by the linker; it is a variable because the linker knows nothing else.
+var version = "unversioned"
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// run is main with its surroundings as arguments.
+func run(args []string, in io.Reader, out, problems io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	keepReadyPipe()
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(problems)
+	if err := root.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(problems, "sluice: "+explain(err))
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/sluice-storage/sluice/errs"
+)
+
+func TestParseSize(t *testing.T) {
+	for text, want := range map[string]int64{
+		"0": 0, "4096": 4096, "1B": 1, "64K": 64 << 10, "64k": 64 << 10, "64KiB": 64 << 10,
+		"10M": 10 << 20, "3G": 3 << 30, "2T": 2 << 40, "7P": 7 << 50, "1GB": 1 << 30,
+	} {
+		if got, err := parseSize(text); err != nil || got != want {
+			t.Errorf("parseSize(%q) = %d, %v; want %d", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "K", "-1", "1X", "1KK", "1.5G", "9000P", "9223372036854775808",
+		"one", "1 M", "iB"} {
+		if got, err := parseSize(text); err == nil {
+			t.Errorf("parseSize(%q) = %d", text, got)
+		}
+	}
+}
+
+func FuzzParseSize(f *testing.F) {
+	for _, s := range []string{"1", "64K", "9000P", "1GiB", "K", "é"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if n, err := parseSize(s); err == nil && n < 0 {
+			t.Fatalf("parseSize(%q) = %d", s, n)
+		}
+	})
+}
+
+func TestParseExport(t *testing.T) {
+	for text, want := range map[string]exportSpec{
+		"name=a,mem=1M":           {name: "a", mem: 1 << 20},
+		"name=,file=/d":           {file: "/d"},
+		"file=/d,name=b,ro":       {name: "b", file: "/d", readOnly: true},
+		"name=c,volume=v,ro":      {name: "c", volume: "v", readOnly: true},
+		"name=d,file=/a,,b=c":     {name: "d", file: "/a,b=c"},
+		"name=e,file=/x,,,name=f": {name: "f", file: "/x,"},
+	} {
+		if got, err := parseExport(text); err != nil || got != want {
+			t.Errorf("parseExport(%q) = %+v, %v; want %+v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "name=a", "x=y", "name=a,mem=1,volume=v", "file=", "mem=x"} {
+		if got, err := parseExport(text); err == nil {
+			t.Errorf("parseExport(%q) = %+v", text, got)
+		}
+	}
+}
+
+func TestSplitCommasIsUndoneByDoubling(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		parts := rapid.SliceOfN(rapid.StringMatching(`[a-z][a-z,]{0,4}[a-z]`), 1, 4).Draw(t, "parts")
+		var written []string
+		for _, p := range parts {
+			written = append(written, strings.ReplaceAll(p, ",", ",,"))
+		}
+		if got := splitCommas(strings.Join(written, ",")); !slices.Equal(got, parts) {
+			t.Fatalf("%q became %q", parts, got)
+		}
+	})
+}
+
+func TestPathsOnClusters(t *testing.T) {
+	t.Setenv("SLUICE_URL", "sluice://127.0.0.1:7/")
+	var f urlFlag
+	for text, want := range map[string]remotePath{
+		"/":                      {"sluice://127.0.0.1:7", "/"},
+		"/a/b":                   {"sluice://127.0.0.1:7", "/a/b"},
+		"sluice:/a":              {"sluice://127.0.0.1:7", "/a"},
+		"sluice:///a":            {"sluice://127.0.0.1:7", "/a"},
+		"sluice://127.0.0.1:8":   {"sluice://127.0.0.1:8", "/"},
+		"sluice://127.0.0.1:8/a": {"sluice://127.0.0.1:8", "/a"},
+	} {
+		if got, err := f.parse(text); err != nil || got != want {
+			t.Errorf("parse(%q) = %+v, %v; want %+v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"a", "", "sluice:a"} {
+		if got, err := f.parse(text); err == nil {
+			t.Errorf("parse(%q) = %+v", text, got)
+		}
+	}
+	f.url = "sluice://127.0.0.1:6"
+	if got := f.base(); got != "sluice://127.0.0.1:6" {
+		t.Errorf("the flag does not win: %s", got)
+	}
+	f.url = ""
+	t.Setenv("SLUICE_URL", "")
+	if got := f.base(); got != "sluice://127.0.0.1:9400" {
+		t.Errorf("default %s", got)
+	}
+}
+
+func TestOnlyLoopback(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1:0", "127.1.2.3:9400", "[::1]:1", "localhost:80"} {
+		if err := checkLoopback(addr); err != nil {
+			t.Errorf("%s: %v", addr, err)
+		}
+	}
+	for _, addr := range []string{"", ":1", "0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example.org:1",
+		"127.0.0.1", "127.0.0.1:x", "127.0.0.1:99999", "[::ffff:10.0.0.1]:1"} {
+		if err := checkLoopback(addr); err == nil {
+			t.Errorf("%s is taken for loopback", addr)
+		}
+	}
+}
+
+func TestWithoutDetach(t *testing.T) {
+	got := withoutDetach([]string{"up", "-d", "--dir", "c", "--detach", "--mem"})
+	if want := []string{"up", "--dir", "c", "--mem"}; !slices.Equal(got, want) {
+		t.Fatalf("%q", got)
+	}
+}
+
+// TestEveryKindHasAdvice goes through the kinds that can reach a user.
+func TestEveryKindHasAdvice(t *testing.T) {
+	for _, kind := range []errs.Kind{errs.NotFound, errs.Exists, errs.NotDir, errs.IsDir,
+		errs.NotEmpty, errs.Access, errs.Perm, errs.Invalid, errs.NoSpace, errs.IO, errs.Corrupt,
+		errs.Busy, errs.TimedOut, errs.Disconnected, errs.Shutdown, errs.Protocol, errs.Version,
+		errs.Forged, errs.Canceled, errs.NameTooLong, errs.TooBig, errs.ReadOnly, errs.Unsupported,
+		errs.Loop, errs.NoMemory, errs.Stale, errs.Fenced, errs.Again} {
+		err := fmt.Errorf("outer: %w", errs.New(kind, "op", "object", nil))
+		if text := explain(err); !strings.Contains(text, "\n  ") {
+			t.Errorf("no advice for %v: %q", kind, text)
+		}
+	}
+	own := hint(errs.New(errs.NotFound, "op", "x", nil), "do %s", "this")
+	if text := explain(own); !strings.HasSuffix(text, "\n  do this") {
+		t.Errorf("own advice lost: %q", text)
+	}
+	if !errors.Is(own, errs.NotFound) || hint(nil, "x") != nil {
+		t.Error("advice changes what an error is")
+	}
+}
