@@ -22,6 +22,11 @@ type Config struct {
 	// other. The function beside it gives an address to listen on, a fresh one at each call.
 	Open func(t testing.TB) (fabric.Domain, func() string)
 
+	// Endless makes the suite wait with a context that never ends, as a goroutine does that only
+	// waits. Providers may take another path then. A wait that fails hangs until the test's own
+	// timeout.
+	Endless bool
+
 	// Exclude names cases that the provider cannot do, with the reason.
 	Exclude map[string]string
 }

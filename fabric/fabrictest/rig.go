@@ -18,6 +18,7 @@ const depth = 64
 // side is one end of a rig: a domain with a queue, an endpoint and some registered memory.
 type side struct {
 	t    testing.TB
+	cfg  Config
 	dom  fabric.Domain
 	cq   fabric.CQ
 	ep   fabric.Endpoint
@@ -39,7 +40,7 @@ const memBytes = 1 << 20
 func newSide(t testing.TB, cfg Config, cqDepth int) (*side, func() string) {
 	t.Helper()
 	dom, addr := cfg.Open(t)
-	s := &side{t: t, dom: dom, mem: make([]byte, memBytes)}
+	s := &side{t: t, cfg: cfg, dom: dom, mem: make([]byte, memBytes)}
 	var err error
 	s.cq, err = dom.NewCQ(cqDepth)
 	check(t, err)
@@ -160,8 +161,12 @@ func (s *side) waitFor(what string, fits func(fabric.Completion) bool) fabric.Co
 			return c
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
+	ctx := context.Background()
+	if !s.cfg.Endless {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, patience)
+		defer cancel()
+	}
 	for {
 		var dst [1]fabric.Completion
 		_, err := s.cq.Wait(ctx, dst[:])

@@ -19,6 +19,11 @@ func config(opts Options) fabrictest.Config {
 
 func TestConformance(t *testing.T) {
 	t.Run("kernel buffers", func(t *testing.T) { fabrictest.Run(t, config(Options{})) })
+	t.Run("waiters read", func(t *testing.T) {
+		cfg := config(Options{})
+		cfg.Endless = true
+		fabrictest.Run(t, cfg)
+	})
 	// Small buffers make every path of half-written and half-read frames common.
 	t.Run("small buffers", func(t *testing.T) {
 		fabrictest.Run(t, config(Options{SocketBuffer: 16 << 10}))

@@ -3,6 +3,7 @@ package tcp
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
@@ -19,6 +20,11 @@ type cq struct {
 	entries  ring[fabric.Completion]
 	reserved int // sum of the depths of the endpoints that still can fill it
 	sleepers int
+	eager    int       // of the sleepers, those that would read themselves
+	attached int       // endpoints that have been attached
+	sole     *endpoint // the only one of them, or nil
+	reading  *endpoint // its socket is being read by a waiter of this queue, which is blocked
+	stopped  bool      // that waiter was interrupted
 	closed   bool
 }
 
@@ -48,11 +54,18 @@ func (q *cq) Wait(ctx context.Context, dst []fabric.Completion) (int, error) {
 			settle(dst[:n])
 			return n, nil
 		}
-		q.sleepers++
+		sole, eager := q.sole, 0
 		q.mu.Unlock()
-		err := q.sleep(ctx)
+		if sole != nil && ctx.Done() == nil {
+			if sole.readFor(q) {
+				continue
+			}
+			eager = 1
+		}
+		err := q.sleep(ctx, eager)
 		q.mu.Lock()
 		q.sleepers--
+		q.eager -= eager
 		if err != nil {
 			q.wakeLocked() // the token may have been meant for this one
 		}
@@ -63,7 +76,17 @@ func (q *cq) Wait(ctx context.Context, dst []fabric.Completion) (int, error) {
 	}
 }
 
-func (q *cq) sleep(ctx context.Context) error {
+// sleep waits for a token. It counts the sleeper, which uncounts itself; it does not sleep if
+// something came meanwhile.
+func (q *cq) sleep(ctx context.Context, eager int) error {
+	q.mu.Lock()
+	q.sleepers++
+	q.eager += eager
+	ready := q.entries.n > 0 || q.closed
+	q.mu.Unlock()
+	if ready {
+		return nil
+	}
 	done := ctx.Done()
 	if done == nil {
 		<-q.wake
@@ -79,12 +102,69 @@ func (q *cq) sleep(ctx context.Context) error {
 
 // wakeLocked leaves a token if there is something to take and somebody to take it.
 func (q *cq) wakeLocked() {
-	if q.closed || q.sleepers == 0 || q.entries.n == 0 {
+	if q.closed || q.entries.n == 0 {
+		return
+	}
+	if q.reading != nil {
+		q.interruptLocked()
+		return
+	}
+	if q.sleepers == 0 {
 		return
 	}
 	select {
 	case q.wake <- struct{}{}:
 	default:
+	}
+}
+
+// interruptLocked makes the waiter that is blocked in a socket look at the queue. Under mu, so that
+// it cannot hit a later reader.
+func (q *cq) interruptLocked() {
+	if !q.stopped {
+		q.stopped = true
+		_ = q.reading.conn.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// startReading is asked by a waiter before it blocks in e's socket: not if there is something to
+// take.
+func (q *cq) startReading(e *endpoint) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.entries.n > 0 || q.closed || q.reading != nil {
+		return false
+	}
+	q.reading = e
+	return true
+}
+
+// stopReading tells a waiter that came back from the socket whether it was interrupted.
+func (q *cq) stopReading() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	stopped := q.stopped
+	q.reading, q.stopped = nil, false
+	return stopped
+}
+
+// crowded tells whether more waiters sleep here, who rely on somebody to read.
+func (q *cq) crowded() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.sleepers > 0
+}
+
+// attach counts an endpoint of this queue.
+func (q *cq) attach(e *endpoint) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.sole == e {
+		return
+	}
+	q.sole = nil
+	if q.attached++; q.attached == 1 {
+		q.sole = e
 	}
 }
 
@@ -97,15 +177,18 @@ func (q *cq) takeLocked(dst []fabric.Completion) int {
 	return n
 }
 
-func (q *cq) push(c *fabric.Completion) {
+// push adds a completion. It tells whether that woke somebody who would have read it from the
+// socket.
+func (q *cq) push(c *fabric.Completion) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return
+		return false
 	}
 	invariant.Check(!q.entries.full(), "tcp: completion queue overflow")
 	q.entries.push(*c)
 	q.wakeLocked()
+	return q.eager == 1 // several would not know which of them is to read
 }
 
 // settle gives the places of polled completions back to their endpoints.
@@ -120,6 +203,9 @@ func (q *cq) Close() error {
 	defer q.mu.Unlock()
 	if !q.closed {
 		q.closed = true
+		if q.reading != nil {
+			q.interruptLocked()
+		}
 		q.entries = ring[fabric.Completion]{}
 		close(q.wake)
 	}

@@ -31,7 +31,8 @@ type endpoint struct {
 	done               chan struct{}
 	writerWake         chan struct{} // one token: the batch in tx is the writer's
 
-	rx      rxState // only the reader
+	role    role
+	rx      rxState // only who holds the role
 	rxCount atomic.Uint64
 	tx      txState // only who set busy
 	recvs   recvQueue
@@ -92,6 +93,7 @@ func newEndpoint(d *domain, conn *net.TCPConn, cfg fabric.EndpointConfig) (*endp
 	}
 	e.idle.L = &e.mu
 	e.recvs.open(cfg.RecvDepth)
+	e.role.open()
 	e.rx.call = e.readOnce
 	e.tx.call = e.writeOnce
 	e.tx.callBlocking = e.writeAll
@@ -100,6 +102,8 @@ func newEndpoint(d *domain, conn *net.TCPConn, cfg fabric.EndpointConfig) (*endp
 
 // start lets the goroutines run, which adopt has counted.
 func (e *endpoint) start() {
+	e.sendCQ.attach(e)
+	e.recvCQ.attach(e)
 	go e.run()
 	go e.writer()
 }
@@ -241,6 +245,7 @@ func (e *endpoint) die(kind errs.Kind, why string) {
 	}
 	e.mu.Unlock()
 	e.recvs.die()
+	e.role.die()
 }
 
 // deadErr is what posting to a dead endpoint gives: Closed after this side's Close, else
@@ -272,6 +277,7 @@ func (e *endpoint) finish() {
 	}
 	e.tx.release()
 	e.flush()
+	e.role.timer.Stop()
 	close(e.writerWake)
 	close(e.done)
 	if speak {

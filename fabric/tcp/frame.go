@@ -74,6 +74,9 @@ func (h *header) payload() int {
 	return 0
 }
 
+// takesRecv tells whether the frame consumes a posted receive.
+func (h *header) takesRecv() bool { return h.kind == frameSend || h.kind == frameWriteImm }
+
 func (h *header) encode(b *[headerBytes]byte) {
 	b[0], b[1] = byte(h.kind), h.flags
 	binary.BigEndian.PutUint16(b[2:], h.tag)

@@ -136,5 +136,7 @@ func (e *endpoint) takeRecv() error {
 func (e *endpoint) received(c *fabric.Completion) {
 	c.Op, c.Context, c.EP = fabric.OpRecv, e.rx.recv.Context, e
 	e.rx.recv, e.rx.taken = fabric.Recv{}, false
-	e.recvCQ.push(c)
+	if e.recvCQ.push(c) {
+		e.rx.woke = true
+	}
 }

@@ -30,6 +30,7 @@ type rxState struct {
 	one      [1][]byte // a target of one piece
 	mustSend bool      // something was queued for tx.go
 	flowing  bool      // a receive was found: take does not wait any more
+	woke     bool      // a frame woke somebody who could have read it
 	taken    bool      // recv is being filled
 	recv     fabric.Recv
 	seenAck  uint32
@@ -69,10 +70,7 @@ func (e *endpoint) read() (int, error) {
 // run reads frames until the connection ends.
 func (e *endpoint) run() {
 	defer e.d.wg.Done()
-	var err error
-	for err == nil {
-		err = e.next()
-	}
+	err := e.keep()
 	if errs.KindOf(err) == errs.Protocol {
 		e.die(errs.Protocol, err.Error())
 	} else {
@@ -84,19 +82,27 @@ func (e *endpoint) run() {
 	e.finish()
 }
 
+// fill reads more into the carry buffer.
+func (e *endpoint) fill() error {
+	x := &e.rx
+	x.to = copy(x.carry[:], x.carry[x.at:x.to])
+	x.at = 0
+	x.in.reset()
+	x.in.add(x.carry[x.to:])
+	n, err := e.read()
+	if err == nil {
+		x.to += n
+	}
+	return err
+}
+
 // next handles one frame.
 func (e *endpoint) next() error {
 	x := &e.rx
 	for x.to-x.at < headerBytes {
-		x.to = copy(x.carry[:], x.carry[x.at:x.to])
-		x.at = 0
-		x.in.reset()
-		x.in.add(x.carry[x.to:])
-		n, err := e.read()
-		if err != nil {
+		if err := e.fill(); err != nil {
 			return err
 		}
-		x.to += n
 	}
 	b := [headerBytes]byte(x.carry[x.at:]) // a copy: what is checked is what is used
 	x.at += headerBytes

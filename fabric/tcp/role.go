@@ -1,0 +1,239 @@
+package tcp
+
+import (
+	"sync"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+)
+
+// Who reads. Waking a sleeping goroutine costs as much as the network on one host, so the goroutine
+// that sleeps in CQ.Wait for an endpoint reads the endpoint's socket itself, where it can: the
+// queue serves this endpoint alone, and the context of the wait cannot end. It handles small
+// frames, those that came in one read; the rest it leaves to the endpoint's own reader, the keeper.
+//
+// The right to read is the role. The keeper holds it while nobody waits. When a frame of the
+// keeper's woke a waiter that could have read it, the keeper lets the role go, and the waiter takes
+// it up when it comes back to Wait. Who leaves Wait lets it go too. If nobody takes it for
+// keeperDelay the keeper does, and does not let go again for a while: its user has other things to
+// do.
+
+const (
+	keeperDelay = 100 * time.Microsecond // timers of an idle process may take a millisecond
+	keeperStays = 64                     // frames that wake without letting go, after it had to step in
+)
+
+type holder uint8
+
+const (
+	nobody holder = iota
+	keeper
+	waiter
+)
+
+// role is the right to use an endpoint's rxState and to read its socket.
+type role struct {
+	wake  chan struct{} // one token: the keeper has the role now
+	timer *time.Timer
+
+	mu     sync.Mutex
+	by     holder
+	dead   bool   // no more waiters
+	armed  bool   // the timer runs
+	turns  uint64 // counts every change
+	atTurn uint64 // turns when the timer was armed
+	err    error  // what a waiter found that ends the connection
+	stays  int    // frames for which the keeper keeps the role
+}
+
+func (r *role) open() {
+	r.by = keeper
+	r.wake = make(chan struct{}, 1)
+	r.timer = time.AfterFunc(time.Hour, r.late)
+	r.timer.Stop()
+}
+
+// take gives the role to a waiter.
+func (r *role) take() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.by != nobody || r.dead {
+		return false
+	}
+	r.by = waiter
+	r.turns++
+	return true
+}
+
+// letGo leaves the role to who comes first.
+func (r *role) letGo() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.dead {
+		r.keeperLocked()
+		return
+	}
+	r.by = nobody
+	r.turns++
+	r.armLocked()
+}
+
+func (r *role) armLocked() {
+	if !r.armed {
+		r.armed, r.atTurn = true, r.turns
+		r.timer.Reset(keeperDelay)
+	}
+}
+
+// late runs when the timer ends.
+func (r *role) late() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.armed = false
+	switch {
+	case r.by != nobody: // who has it arms the timer again
+	case r.turns == r.atTurn:
+		r.stays = keeperStays
+		r.keeperLocked()
+	default: // it is being used, give it its time
+		r.armLocked()
+	}
+}
+
+// pass gives the role from a waiter to the keeper, with an error if there was one.
+func (r *role) pass(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.err = err
+	r.keeperLocked()
+}
+
+func (r *role) keeperLocked() {
+	r.by = keeper
+	r.turns++
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// die keeps waiters away, and calls the keeper if nobody reads.
+func (r *role) die() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dead = true
+	if r.by == nobody {
+		r.keeperLocked()
+	}
+}
+
+// mayLetGo tells the keeper, after a frame that woke a waiter, whether to let the role go.
+func (r *role) mayLetGo() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stays > 0 {
+		r.stays--
+		return false
+	}
+	return !r.dead
+}
+
+// resume waits until the keeper has the role again.
+func (r *role) resume() error {
+	<-r.wake
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}
+
+// keep is the keeper's loop: it reads frames until the connection ends.
+func (e *endpoint) keep() error {
+	for {
+		if err := e.next(); err != nil {
+			return err
+		}
+		if !e.rx.woke {
+			continue
+		}
+		e.rx.woke = false
+		if e.rx.at != e.rx.to || !e.role.mayLetGo() {
+			continue
+		}
+		e.speak()
+		e.role.letGo()
+		if err := e.role.resume(); err != nil {
+			return err
+		}
+	}
+}
+
+// readFor reads on behalf of q, for a waiter, until q has something or was closed. It returns false
+// when the waiter has to sleep because somebody else reads.
+func (e *endpoint) readFor(q *cq) bool {
+	if !e.role.take() {
+		return false
+	}
+	for {
+		err := e.handleCarried()
+		if err != nil {
+			e.role.pass(err)
+			return false
+		}
+		if e.rx.at != e.rx.to { // the rest is still to come, perhaps never
+			e.role.pass(nil)
+			return false
+		}
+		if !q.startReading(e) {
+			e.speak()
+			if q.crowded() {
+				e.role.pass(nil)
+			} else {
+				e.role.letGo()
+			}
+			return true
+		}
+		err = e.fill()
+		if q.stopReading() {
+			e.rearm()
+			err = nil // if there was another one it comes again
+		}
+		if err != nil {
+			e.role.pass(err)
+			return false
+		}
+	}
+}
+
+// handleCarried handles the frames that are complete in the carry buffer, and that cannot block.
+func (e *endpoint) handleCarried() error {
+	x := &e.rx
+	for x.to-x.at >= headerBytes {
+		b := [headerBytes]byte(x.carry[x.at:])
+		h, err := decodeHeader(&b, e.cfg.Hello.MaxMessage)
+		if err != nil {
+			return err
+		}
+		if x.to-x.at < headerBytes+h.payload() || !x.flowing && h.takesRecv() {
+			return nil
+		}
+		x.at += headerBytes
+		if err := e.handle(&h); err != nil {
+			return err
+		}
+	}
+	x.woke = false
+	return nil
+}
+
+// rearm takes back the deadline with which somebody interrupted a reading waiter.
+func (e *endpoint) rearm() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case e.dead != errs.OK: // die set one for good
+	case e.broken:
+		_ = e.conn.SetReadDeadline(time.Now().Add(e.d.opts.Linger))
+	default:
+		_ = e.conn.SetReadDeadline(time.Time{})
+	}
+}
