@@ -69,6 +69,7 @@ up: build ## starts a cluster, mounts it at ./mnt, makes a volume, writes and re
 	else echo "No access to /dev/fuse: starting without a mount."; fi; \
 	bin/sluice up -d --dir $(CLUSTER) $$mount
 	@bin/sluice demo --dir $(CLUSTER)
+	@echo; echo "Look with: bin/sluice status --dir $(CLUSTER)   Stop with: make down"
 
 down: ## stops what `make up` started
 	@bin/sluice down --dir $(CLUSTER)

@@ -64,6 +64,22 @@ func TestDamagedFolders(t *testing.T) {
 	}
 }
 
+func TestRoomOfASharedDiskIsCountedOnce(t *testing.T) {
+	for _, mem := range []bool{false, true} {
+		c, err := createCluster(t.TempDir(), clusterConfig{Iods: 3, Mem: mem})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := 3
+		if mem {
+			want = 1
+		}
+		if got := c.sharers(2); got != want {
+			t.Errorf("mem %v: %d share the disk, want %d", mem, got, want)
+		}
+	}
+}
+
 func TestMemoryClusterForgetsItsNames(t *testing.T) {
 	for _, mem := range []bool{false, true} {
 		c, err := createCluster(t.TempDir(), clusterConfig{Iods: 1, Mem: mem})

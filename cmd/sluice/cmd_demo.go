@@ -57,7 +57,8 @@ func runDemo(cmd *cobra.Command, fs *client.FS, up upInfo) error {
 		return err
 	}
 	fmt.Fprintf(out, "\nA volume of 1 GiB is there: %s. Serve it as a block device with:\n"+
-		"  sluice nbd --url %s --export name=%s,volume=%s\n", demoVolume, up.URL, demoVolume, demoVolume)
+		"  %s nbd --url %s --export name=%s,volume=%s\n", demoVolume, os.Args[0], up.URL, demoVolume,
+		demoVolume)
 
 	data := make([]byte, demoBytes)
 	rand.Read(data)
@@ -88,7 +89,7 @@ func runDemo(cmd *cobra.Command, fs *client.FS, up upInfo) error {
 }
 
 func writeDemo(ctx context.Context, fs *client.FS, data []byte) error {
-	f, err := fs.Create(ctx, demoFile)
+	f, err := fs.OpenFile(ctx, demoFile, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}

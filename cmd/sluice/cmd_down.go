@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"syscall"
 	"time"
 
@@ -34,7 +35,7 @@ func newDown() *cobra.Command {
 			text := "The cluster in " + c.dir + " is not running."
 			if stopped {
 				text = "The cluster in " + c.dir + " is down. Its data stays; start it again with: " +
-					"sluice up --dir " + dir
+					os.Args[0] + " up --dir " + dir
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), text)
 			return nil

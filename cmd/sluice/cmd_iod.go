@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/errs"
@@ -80,7 +81,7 @@ func runIod(ctx context.Context, c *cluster, id int, cacheBytes int64, listen st
 	}
 	defer node.Close()
 	p := iodParts{id: uint32(id), storeID: storeID, key: c.key.ServerKey(uint32(id)), store: store,
-		domain: domain, cacheBytes: cacheBytes, listen: listen, log: log}
+		domain: domain, cacheBytes: cacheBytes, listen: listen, log: log, sharers: c.sharers(id)}
 	s, err := serveIod(node, p)
 	if err != nil {
 		return err
@@ -112,6 +113,23 @@ func (c *cluster) openStore(id int) (stripe.Engine, uint64, error) {
 		return nil, 0, errors.Join(err, s.Close())
 	}
 	return s, storeID, nil
+}
+
+// sharers counts the servers whose folder is on the same disk as this one's, so that its room is
+// not counted several times.
+func (c *cluster) sharers(id int) int {
+	if c.cfg.Mem {
+		return 1
+	}
+	n := 0
+	var own, other unix.Stat_t
+	for i := 1; i <= c.cfg.Iods; i++ {
+		if unix.Stat(c.iodDir(id), &own) == nil && unix.Stat(c.iodDir(i), &other) == nil &&
+			own.Dev == other.Dev {
+			n++
+		}
+	}
+	return n
 }
 
 // storeIDOf reads the first half of the id that the store gave itself.
@@ -153,6 +171,7 @@ type iodParts struct {
 	cacheBytes int64
 	listen     string
 	log        *slog.Logger
+	sharers    int // how many servers share the disk, this one included; 0 is 1
 }
 
 // iodServer is a running one.

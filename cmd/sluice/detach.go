@@ -70,6 +70,7 @@ func detach(cmd *cobra.Command, o detachOptions) error {
 	}
 	defer r.Close()
 	child := exec.Command(self, o.args...)
+	child.Args[0] = os.Args[0] // for the advice that it gives
 	child.Env = append(os.Environ(), fmt.Sprintf("%s=%d", readyEnv, readyFD))
 	child.Stdout, child.Stderr = log, log
 	child.ExtraFiles = []*os.File{w}

@@ -43,8 +43,9 @@ func (h *heart) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s := meta.Server{ID: h.parts.id, Addr: h.addr, StoreID: h.parts.storeID, Total: space.Total,
-		Free: space.Free, Verifier: h.parts.store.Verifier()}
+	share := int64(max(h.parts.sharers, 1))
+	s := meta.Server{ID: h.parts.id, Addr: h.addr, StoreID: h.parts.storeID,
+		Total: space.Total / share, Free: space.Free / share, Verifier: h.parts.store.Verifier()}
 	ctx, cancel := context.WithTimeout(ctx, beatMax)
 	defer cancel()
 	return h.service.Join(ctx, s, meta.SignJoin(h.parts.key, &s))

@@ -50,8 +50,8 @@ func (u *upper) story() string {
 	if u.url != scheme+"//"+defaultListen {
 		line("tools", "export SLUICE_URL=%s", u.url)
 	}
-	line("look", "sluice status --dir %s", u.opts.dir)
-	line("stop", "sluice down --dir %s%s", u.opts.dir, u.orInterrupt())
+	line("look", "%s status --dir %s", os.Args[0], u.opts.dir) // as the user called it
+	line("stop", "%s down --dir %s%s", os.Args[0], u.opts.dir, u.orInterrupt())
 	return b.String()
 }
 
