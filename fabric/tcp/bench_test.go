@@ -32,7 +32,9 @@ func BenchmarkPlain(b *testing.B) {
 		{"write 1 MiB", "plain sink", plainSink, plainBulk},
 	} {
 		b.Run("within/"+c.name, func(b *testing.B) { c.run(b, plainWithin(b, c.serve)) })
-		b.Run("between/"+c.name, func(b *testing.B) { c.run(b, dialPlain(b, startPeer(b, c.role))) })
+		b.Run("between/"+c.name, func(b *testing.B) {
+			c.run(b, dialPlain(b, startPeer(b, c.role)))
+		})
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 
 const (
 	keeperDelay = 100 * time.Microsecond // timers of an idle process may take a millisecond
-	keeperStays = 64                     // frames that wake without letting go, after it had to step in
+	keeperStays = 64                     // frames that it keeps the role for after it had to step in
 )
 
 type holder uint8
