@@ -9,12 +9,12 @@ import (
 
 // Limits of what a decoder accepts, beside those of types.go.
 const (
-	groupsMax  = 64
-	clientMax  = 255
-	addrMax    = 255
-	HandlesMax = 1024    // handles of one Renew
-	listMax    = 1 << 20 // volumes or servers of one answer; the message's size bounds them before
-	xattrsMax  = 64 << 10
+	groupsMax = 64
+	clientMax = 255
+	addrMax   = 255
+	RenewMax  = 1024    // handles of one Renew
+	listMax   = 1 << 20 // volumes or servers of one answer; the message's size bounds them before
+	xattrsMax = 64 << 10
 )
 
 // field is a part of Args or Result on the wire.

@@ -123,7 +123,7 @@ var (
 	argValue = one(func(a *Args) *[]byte { return &a.Value },
 		func(e *wire.Enc, v *[]byte) { e.Bytes(*v) },
 		func(d *wire.Dec, v *[]byte) { *v = d.Bytes(XattrValue) })
-	argHandles = many(func(a *Args) *[]uint64 { return &a.Handles }, HandlesMax, 8,
+	argHandles = many(func(a *Args) *[]uint64 { return &a.Handles }, RenewMax, 8,
 		func(e *wire.Enc, v *uint64) { e.U64(*v) }, func(d *wire.Dec, v *uint64) { *v = d.U64() })
 )
 
@@ -196,7 +196,7 @@ var (
 	resTarget  = text(func(r *Result) *string { return &r.Target }, SymlinkMax)
 	resEntries = many(func(r *Result) *[]Entry { return &r.Entries }, DirPageMax, entryBytes,
 		encEntry, decEntry)
-	resHandles = many(func(r *Result) *[]Handle { return &r.Handles }, HandlesMax, handleBytes,
+	resHandles = many(func(r *Result) *[]Handle { return &r.Handles }, RenewMax, handleBytes,
 		encHandle, decHandle)
 	resVolumes = many(func(r *Result) *[]Volume { return &r.Volumes }, listMax, volumeBytes,
 		encVolume, decVolume)

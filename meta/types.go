@@ -10,6 +10,8 @@
 package meta
 
 import (
+	"time"
+
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/layout"
 )
@@ -146,6 +148,10 @@ const (
 	RenameNoReplace RenameFlags = 1 << iota
 	RenameExchange
 )
+
+// HeartbeatMax is for how long a server counts as up after a Join. It should join at least three
+// times as often.
+const HeartbeatMax = 10 * time.Second
 
 // Server is an I/O server as the service knows it.
 type Server struct {

@@ -129,7 +129,7 @@ func (s *Service) Renew(ctx context.Context, c meta.Caller, handles []uint64) (
 	[]meta.Handle, error) {
 	var all []meta.Handle
 	for first := true; first || len(handles) > 0; first = false {
-		n := min(len(handles), meta.HandlesMax)
+		n := min(len(handles), meta.RenewMax)
 		r, err := s.call(ctx, meta.OpRenew, &meta.Args{Caller: c, Handles: handles[:n]})
 		if err != nil {
 			return nil, err

@@ -86,7 +86,7 @@ func (s *Service) call(ctx context.Context, op meta.Op, a *meta.Args) (meta.Resu
 	if err := fits(op, a); err != nil {
 		return meta.Result{}, errs.Wrap("meta."+op.String(), a.Name, err)
 	}
-	if a.Caller.ReqID == (meta.Caller{}).ReqID {
+	if a.Caller.ReqID == (meta.Caller{}).ReqID && changes(op) {
 		rand.Read(a.Caller.ReqID[:])
 	}
 	x := &exchange{op: op, content: a.Append(op, []byte{bulk.InBody})}
@@ -107,6 +107,16 @@ func (s *Service) call(ctx context.Context, op meta.Op, a *meta.Args) (meta.Resu
 		err = last
 	}
 	return x.result, errs.Wrap("meta."+op.String(), "", err)
+}
+
+// changes tells whether an operation must not be done twice. All others may be repeated freely.
+func changes(op meta.Op) bool {
+	switch op {
+	case meta.OpLookup, meta.OpReadDir, meta.OpReadLink, meta.OpGetAttr, meta.OpGetXattr,
+		meta.OpListXattr, meta.OpRenew, meta.OpListVolumes:
+		return false
+	}
+	return true
 }
 
 // fits refuses, as the service would, what no request can carry.

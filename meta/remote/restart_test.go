@@ -121,8 +121,8 @@ func TestAnswersLargerThanAMessage(t *testing.T) {
 	for i := range 40 {
 		ids = append(ids, f.ID+uint64(i))
 	}
-	renewed, err := service.Renew(t.Context(), c, append(ids, make([]uint64, meta.HandlesMax)...))
-	if err != nil || len(renewed) != 40+meta.HandlesMax || len(renewed[0].Caps) != 256 {
+	renewed, err := service.Renew(t.Context(), c, append(ids, make([]uint64, meta.RenewMax)...))
+	if err != nil || len(renewed) != 40+meta.RenewMax || len(renewed[0].Caps) != 256 {
 		t.Fatalf("%v: %d handles", err, len(renewed))
 	}
 	all, err := service.Servers(t.Context())

@@ -35,7 +35,8 @@ type Options struct {
 	// CapTTL is how long capabilities are valid; at most capability.TTLMax, the default.
 	CapTTL time.Duration
 
-	// HeartbeatMax is how long a server is up after its last Join. Default: 10 s.
+	// HeartbeatMax is how long a server is up after its last Join. Default:
+	// meta.HeartbeatMax.
 	HeartbeatMax time.Duration
 
 	// MeasureMax bounds how long an answer waits for I/O servers to tell a file's size. Default:
@@ -71,7 +72,7 @@ func (o Options) withDefaults() Options {
 	}{
 		{&o.Lease, 30 * time.Second},
 		{&o.CapTTL, capability.TTLMax},
-		{&o.HeartbeatMax, 10 * time.Second},
+		{&o.HeartbeatMax, meta.HeartbeatMax},
 		{&o.MeasureMax, 5 * time.Second},
 		{&o.Tick, time.Second},
 	} {

@@ -185,6 +185,19 @@ func (v *verifier) dirOnly(key, _ []byte) error {
 	return nil
 }
 
+// reaches tells whether the way up from a directory ends at the root.
+func (v *verifier) reaches(n *inode) bool {
+	for range depthMax {
+		if n == v.inodes[meta.RootIno] {
+			return true
+		}
+		if n = v.inodes[n.Parent]; n == nil {
+			return false
+		}
+	}
+	return false
+}
+
 // finish looks at every inode with all that was gathered.
 func (v *verifier) finish() error {
 	for ino, n := range v.inodes {
@@ -203,6 +216,9 @@ func (v *verifier) finish() error {
 		}
 		if !n.isDir() {
 			continue
+		}
+		if !v.reaches(n) {
+			v.say("directory %d cannot be reached from the root", ino)
 		}
 		value, err := v.t.peek(countKey(ino))
 		if err != nil {
