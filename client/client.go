@@ -129,6 +129,10 @@ type FS struct {
 
 // New makes an FS on any implementation of the services. They stay the caller's.
 func New(svc meta.Service, data DataService, opts Options) (*FS, error) {
+	return newFS(context.Background(), svc, data, opts)
+}
+
+func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options) (*FS, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
 		return nil, err
@@ -142,7 +146,7 @@ func New(svc meta.Service, data DataService, opts Options) (*FS, error) {
 		files:  make(map[*File]struct{}),
 	}
 	fs.life, fs.stop = context.WithCancel(context.Background())
-	ctx, cancel := context.WithTimeout(fs.life, opts.WaitMax)
+	ctx, cancel := context.WithTimeout(ctx, opts.WaitMax)
 	defer cancel()
 	s, err := fs.newSession(ctx)
 	if err != nil {

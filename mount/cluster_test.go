@@ -113,6 +113,13 @@ type faulty struct {
 	*remote.Remote
 	write atomic.Pointer[error] // what every write fails with
 	sync  atomic.Pointer[error]
+	reads atomic.Int64
+}
+
+func (f *faulty) Read(ctx context.Context, t iod.Target, object seg.Access, m *msg.Memory) (
+	iod.Mark, error) {
+	f.reads.Add(1)
+	return f.Remote.Read(ctx, t, object, m)
 }
 
 func (f *faulty) Write(ctx context.Context, t iod.Target, object seg.Access, m *msg.Memory,

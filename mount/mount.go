@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -106,8 +107,7 @@ type Mounted struct {
 	opts   Options
 	served chan struct{} // closed when the kernel has let go and all files are closed
 
-	mu        sync.Mutex // held while unmounting
-	unmounted bool
+	mu sync.Mutex // held while unmounting
 }
 
 // Mount mounts fs at dir, which must be an existing directory; a mount there whose server is gone is
@@ -133,6 +133,7 @@ func Mount(ctx context.Context, fs *client.FS, dir string, opts Options) (*Mount
 		return nil, errs.Newf(errs.KindOf(err), "mount", dir, "%w; is /dev/fuse there, and is the "+
 			"caller root or fusermount3 installed?", err)
 	}
+	closeOnExec()
 	m := &Mounted{dir: dir, server: server, bridge: b, opts: opts, served: make(chan struct{})}
 	go m.serve()
 	if err := server.WaitMount(); err != nil {
@@ -141,6 +142,23 @@ func Mount(ctx context.Context, fs *client.FS, dir string, opts Options) (*Mount
 	}
 	m.setReadAhead()
 	return m, nil
+}
+
+// closeOnExec keeps FUSE connections out of child processes, which a direct mount does not: a child that
+// outlives this process would keep a mount alive that nobody serves.
+func closeOnExec() {
+	const fds = "/proc/self/fd"
+	list, err := os.ReadDir(fds)
+	if err != nil {
+		return
+	}
+	for _, e := range list {
+		fd, err := strconv.Atoi(e.Name())
+		target, lerr := os.Readlink(filepath.Join(fds, e.Name()))
+		if err == nil && lerr == nil && target == "/dev/fuse" {
+			unix.CloseOnExec(fd)
+		}
+	}
 }
 
 func (m *Mounted) serve() {

@@ -36,6 +36,12 @@ func (t *table[T]) remove(id uint64) (v T, ok bool) {
 	return v, ok
 }
 
+func (t *table[T]) count() int {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return len(t.open)
+}
+
 // drain empties the table.
 func (t *table[T]) drain() []T {
 	t.mu.Lock()

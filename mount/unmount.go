@@ -12,43 +12,59 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How long Unmount waits: for programs to leave, and, after the mount was taken out of their sight,
-// for their last requests.
+// How long Unmount waits: for programs to leave, for their data to be written, and for the end of
+// requests after the mount was taken from them.
 const (
 	leaveMax = 2 * time.Second
-	lastMax  = 3 * time.Second
+	flushMax = 3 * time.Second
+	lastMax  = 5 * time.Second
 )
 
-// Unmount takes the file system away. If programs still use it after a short while it is detached:
-// nobody finds it any more, and after another while their requests fail. It returns when all files
-// are closed at the servers. Unmounting twice is allowed.
+// Unmount takes the file system away. If programs still use it after a short while, what they have
+// written is flushed and the mount is taken from them: nobody finds it any more, and their requests
+// fail. It returns when all files are closed at the servers. Unmounting twice is allowed.
 func (m *Mounted) Unmount() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.unmounted {
-		return nil
-	}
 	select {
-	case <-m.served: // somebody else has unmounted it
-		m.unmounted = true
+	case <-m.served:
 		return nil
 	default:
 	}
-	conn := connection(m.dir)
 	if err := m.leave(); err != nil {
-		if err := detach(m.dir); err != nil {
+		m.opts.Logger.Warn("programs use the mount; it is taken from them", "dir", m.dir)
+		conn := connection(m.dir)
+		flush(m.dir)
+		if err := unmount(m.dir, unix.MNT_FORCE|unix.MNT_DETACH); err != nil {
 			return err
 		}
-		m.opts.Logger.Warn("programs use the mount; it was detached", "dir", m.dir)
-		select {
-		case <-m.served:
-		case <-time.After(lastMax):
-			abort(conn)
-		}
+		abort(conn)
 	}
-	<-m.served
-	m.unmounted = true
-	return nil
+	select {
+	case <-m.served:
+		return nil
+	case <-time.After(lastMax):
+		return errs.Newf(errs.Busy, "unmount", m.dir,
+			"it is detached, but programs keep it alive until they close their files")
+	}
+}
+
+// flush writes back mapped memory, for as long as that may take.
+func flush(dir string) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f, err := os.Open(dir)
+		if err != nil {
+			return
+		}
+		_ = unix.Syncfs(int(f.Fd())) // errors reach those who wrote
+		_ = f.Close()
+	}()
+	select {
+	case <-done:
+	case <-time.After(flushMax):
+	}
 }
 
 // leave tries a plain unmount for a while.
@@ -95,7 +111,8 @@ func connection(dir string) uint32 {
 	return unix.Minor(st.Dev)
 }
 
-// abort makes the kernel fail all requests of a connection.
+// abort makes the kernel fail all requests of a connection. A forced unmount does that too, but needs
+// root; this needs the control file system, and only that the mount is ours.
 func abort(conn uint32) {
 	if conn != 0 {
 		path := fmt.Sprintf("/sys/fs/fuse/connections/%d/abort", conn)

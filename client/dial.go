@@ -1,0 +1,129 @@
+package client
+
+import (
+	"context"
+	"net"
+	"strings"
+
+	"github.com/sluice-storage/sluice/errs"
+	iodremote "github.com/sluice-storage/sluice/iod/remote"
+	"github.com/sluice-storage/sluice/meta"
+	metaremote "github.com/sluice-storage/sluice/meta/remote"
+	"github.com/sluice-storage/sluice/msg"
+)
+
+// metaPeer is the pool's number for the metadata service; I/O servers have their ids, which are never 0.
+const metaPeer = 0
+
+// Dial connects to the file system at a URL, sluice://host:port[/path]. The path, a directory, becomes
+// the root of the FS. ctx bounds dialing only.
+func Dial(ctx context.Context, url string, opts Options) (*FS, error) {
+	addr, path, err := parseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	opts = opts.withDefaults()
+	if opts.Domain == nil || !opts.Domain.Caps().AnyMemory {
+		return nil, errs.Newf(errs.Invalid, "client.Dial", url,
+			"the fabric domain is missing or does not take ordinary memory")
+	}
+	n, err := connect(addr, &opts)
+	if err != nil {
+		return nil, err
+	}
+	fs, err := newFS(ctx, n.meta, n.data, opts)
+	if err != nil {
+		_ = n.close()
+		return nil, errs.Wrap("client.Dial", url, err)
+	}
+	fs.down = n.close
+	if err := fs.enterRoot(ctx, path); err != nil {
+		_ = fs.Close()
+		return nil, errs.Wrap("client.Dial", url, err)
+	}
+	return fs, nil
+}
+
+// parseURL takes a URL apart. Package net/url would accept much that means nothing here.
+func parseURL(url string) (addr, path string, err error) {
+	rest, ok := strings.CutPrefix(url, "sluice://")
+	addr, path, _ = strings.Cut(rest, "/")
+	if ok {
+		_, _, err = net.SplitHostPort(addr)
+	}
+	if !ok || err != nil {
+		return "", "", errs.Newf(errs.Invalid, "client.Dial", url, "want sluice://host:port[/path]")
+	}
+	return addr, path, nil
+}
+
+// network is what Dial opens.
+type network struct {
+	node *msg.Node
+	pool *msg.Pool
+	meta *metaremote.Service
+	data *iodremote.Remote
+}
+
+// connect prepares connections to the metadata service and, by what it tells, to the I/O servers. They
+// are made when they are needed.
+func connect(addr string, o *Options) (*network, error) {
+	node, err := msg.NewNode(msg.Options{Domain: o.Domain, Logger: o.Logger})
+	if err != nil {
+		return nil, err
+	}
+	n := &network{node: node}
+	n.pool = msg.NewPool(node, func(ctx context.Context, id uint32) (string, error) {
+		if id == metaPeer {
+			return addr, nil
+		}
+		return n.resolve(ctx, id)
+	})
+	n.data = iodremote.New(n.pool, iodremote.Options{WaitMax: o.WaitMax})
+	n.meta, err = metaremote.New(metaremote.Options{Pool: n.pool, Peer: metaPeer, Domain: o.Domain,
+		WaitMax: o.WaitMax})
+	if err != nil {
+		_ = n.close()
+		return nil, err
+	}
+	return n, nil
+}
+
+// resolve asks where an I/O server listens. It is asked before every attempt to connect, so that a
+// server may come back elsewhere.
+func (n *network) resolve(ctx context.Context, id uint32) (string, error) {
+	servers, err := n.meta.Servers(ctx)
+	if err != nil {
+		return "", err
+	}
+	for i := range servers {
+		if servers[i].ID == id {
+			return servers[i].Addr, nil
+		}
+	}
+	return "", errs.Newf(errs.Disconnected, "client.resolve", serverName(id), "it has not joined yet")
+}
+
+func (n *network) close() error {
+	err := n.pool.Close()
+	if nerr := n.node.Close(); err == nil {
+		err = nerr
+	}
+	return err
+}
+
+// enterRoot makes a directory the place where paths begin.
+func (fs *FS) enterRoot(ctx context.Context, path string) error {
+	if path == "" {
+		return nil
+	}
+	p, err := fs.existing(ctx, fs.self(), path, true)
+	if err != nil {
+		return err
+	}
+	if p.attr.Type != meta.Directory {
+		return errs.New(errs.NotDir, "", path, nil)
+	}
+	fs.root = p.attr.Ino
+	return nil
+}

@@ -1,0 +1,159 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"time"
+
+	"github.com/sluice-storage/sluice/capability"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/tcp"
+	"github.com/sluice-storage/sluice/iod/objects"
+	iodremote "github.com/sluice-storage/sluice/iod/remote"
+	iodserver "github.com/sluice-storage/sluice/iod/server"
+	"github.com/sluice-storage/sluice/kv/memkv"
+	"github.com/sluice-storage/sluice/meta"
+	metaserver "github.com/sluice-storage/sluice/meta/server"
+	"github.com/sluice-storage/sluice/meta/store"
+	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/stripe/memstore"
+	"github.com/sluice-storage/sluice/unifier"
+)
+
+// wired is a cluster on tcp: every part is the real one.
+type wired struct {
+	t      testing.TB
+	domain fabric.Domain
+	node   *msg.Node
+	key    capability.Key
+	meta   *store.Store
+	addr   string // of the metadata service
+	addrs  map[uint32]string
+	stop   map[uint32]func() // stops an I/O server and returns when it is down
+	start  map[uint32]func()
+}
+
+func newWired(t testing.TB, servers uint32) *wired {
+	t.Helper()
+	w := &wired{t: t, key: capability.Key{3}, addrs: map[uint32]string{}, stop: map[uint32]func(){},
+		start: map[uint32]func(){}}
+	var err error
+	w.domain, err = tcp.Open(tcp.Options{})
+	must(t, err)
+	w.node, err = msg.NewNode(msg.Options{Domain: w.domain})
+	must(t, err)
+	pool := msg.NewPool(w.node, func(_ context.Context, id uint32) (string, error) {
+		return w.addrs[id], nil
+	})
+	far := iodremote.New(pool, iodremote.Options{WaitMax: time.Second})
+	db := memkv.New(memkv.Options{})
+	w.meta, err = store.New(context.Background(), db, store.Options{Key: w.key,
+		Objects: objects.New(far, w.key, nil), RootMode: 0o777, HeartbeatMax: time.Hour})
+	must(t, err)
+	srv, err := metaserver.New(w.meta, metaserver.Options{Domain: w.domain})
+	must(t, err)
+	listen, err := w.node.Serve("127.0.0.1:0", srv, msg.ServeOptions{})
+	must(t, err)
+	w.addr = listen.Addr()
+	for id := uint32(1); id <= servers; id++ {
+		w.addServer(id)
+	}
+	t.Cleanup(func() {
+		for _, stop := range w.stop {
+			stop()
+		}
+		must(t, listen.Close(context.Background()))
+		w.meta.Stop()
+		must(t, db.Close())
+		must(t, pool.Close())
+		must(t, w.node.Close())
+		must(t, w.domain.Close())
+	})
+	return w
+}
+
+// addServer starts an I/O server that can be stopped and started again at another address.
+func (w *wired) addServer(id uint32) {
+	t := w.t
+	disk, err := memstore.New(memstore.Options{})
+	must(t, err)
+	w.start[id] = func() {
+		cache, err := unifier.New(unifier.Config{MemoryBytes: 32 << 20, Domain: w.domain}, disk)
+		must(t, err)
+		srv, err := iodserver.New(iodserver.Config{ID: id, Key: w.key.ServerKey(id), Store: disk,
+			Cache: cache})
+		must(t, err)
+		listen, err := w.node.Serve("127.0.0.1:0", srv, msg.ServeOptions{})
+		must(t, err)
+		w.addrs[id] = listen.Addr()
+		s := meta.Server{ID: id, Addr: listen.Addr(), StoreID: uint64(id), Total: 1 << 30, Free: 1 << 30}
+		must(t, w.meta.Join(context.Background(), s, meta.SignJoin(w.key.ServerKey(id), &s)))
+		w.stop[id] = func() {
+			must(t, listen.Close(context.Background()))
+			must(t, cache.Close())
+			w.stop[id] = func() {}
+		}
+	}
+	w.start[id]()
+}
+
+func (w *wired) dial(path string) *FS {
+	w.t.Helper()
+	fs, err := Dial(context.Background(), "sluice://"+w.addr+path,
+		Options{Domain: w.domain, WaitMax: 5 * time.Second, Cred: &meta.Cred{}})
+	must(w.t, err)
+	w.t.Cleanup(func() { must(w.t, fs.Close()) })
+	return fs
+}
+
+// TestDial works on files over the network, from a directory that is the root, through the restart of a
+// server at another address.
+func TestDial(t *testing.T) {
+	w := newWired(t, 4)
+	ctx := context.Background()
+	fs := w.dial("")
+	must(t, fs.MkdirAll(ctx, "/home/me", 0o755))
+	home := w.dial("/home/me")
+	f, err := home.Create(ctx, "/data")
+	must(t, err)
+	want := pattern(9<<20+5, 4)
+	write(t, f, want, 0)
+	must(t, f.Sync(ctx))
+	w.stop[2]()
+	w.start[2]()
+	if got := contents(t, f); !bytes.Equal(got, want) {
+		t.Fatal("other bytes after a server moved")
+	}
+	write(t, f, want[:3<<20], 1<<20)
+	must(t, f.Sync(ctx))
+	must(t, f.Close(ctx))
+	if a, err := fs.Stat(ctx, "/home/me/data"); err != nil || a.Size != int64(len(want)) {
+		t.Fatalf("size %d, %v", a.Size, err)
+	}
+	if _, err := home.Stat(ctx, "/../../home"); errs.KindOf(err) != errs.NotFound {
+		t.Errorf("left the root: %v", err)
+	}
+}
+
+func TestDialRefuses(t *testing.T) {
+	w := newWired(t, 1)
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	opts := Options{Domain: w.domain, Cred: &meta.Cred{}}
+	for _, url := range []string{"", "http://x:1/", "sluice://", "sluice://host", "sluice:///x"} {
+		if _, err := Dial(ctx, url, opts); errs.KindOf(err) != errs.Invalid {
+			t.Errorf("%q: %v", url, err)
+		}
+	}
+	if _, err := Dial(ctx, "sluice://"+w.addr, Options{}); errs.KindOf(err) != errs.Invalid {
+		t.Errorf("no domain: %v", err)
+	}
+	if _, err := Dial(ctx, "sluice://"+w.addr+"/none", opts); errs.KindOf(err) != errs.NotFound {
+		t.Errorf("a root that does not exist: %v", err)
+	}
+	if _, err := Dial(ctx, "sluice://127.0.0.1:1", opts); err == nil {
+		t.Error("dialed nobody")
+	}
+}

@@ -1,0 +1,308 @@
+package mount
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"golang.org/x/sys/unix"
+)
+
+// TestErrorsReachPrograms as the errno that a local file system would give.
+func TestErrorsReachPrograms(t *testing.T) {
+	c := newCluster(t, 4)
+	dir := c.mount(Options{}).Dir()
+	for _, test := range []struct {
+		kind errs.Kind
+		want unix.Errno
+	}{
+		{errs.NoSpace, unix.ENOSPC}, {errs.Quota, unix.EDQUOT}, {errs.IO, unix.EIO},
+		{errs.Corrupt, unix.EIO}, {errs.Fenced, unix.EIO}, {errs.ReadOnly, unix.EROFS},
+	} {
+		f := open(t, filepath.Join(dir, fmt.Sprint("f", uint(test.kind))), os.O_CREATE|os.O_RDWR)
+		fail := errs.New(test.kind, "disk", "", nil)
+		c.data.write.Store(&fail)
+		_, err := f.Write(pattern(3<<20, 1))
+		want(t, err, test.want)
+		c.data.write.Store(nil)
+		_, err = f.WriteAt(pattern(3<<20, 2), 0)
+		must(t, err)
+		must(t, f.Close())
+		equalFile(t, f.Name(), pattern(3<<20, 2))
+	}
+}
+
+// TestSyncErrors are reported by fsync, once, and by every descriptor.
+func TestSyncErrors(t *testing.T) {
+	c := newCluster(t, 4)
+	dir := c.mount(Options{}).Dir()
+	p := filepath.Join(dir, "f")
+	f, g := open(t, p, os.O_CREATE|os.O_RDWR), open(t, p, os.O_RDWR)
+	_, err := f.Write(pattern(2<<20, 1))
+	must(t, err)
+	fail := errs.New(errs.IO, "disk", "", nil)
+	c.data.sync.Store(&fail)
+	want(t, f.Sync(), unix.EIO)
+	c.data.sync.Store(nil)
+	must(t, f.Sync())
+	want(t, g.Sync(), unix.EIO)
+	must(t, g.Sync())
+	must(t, f.Close())
+}
+
+// TestMappedWriteErrors: a failed write-back of mapped memory is reported by msync or fsync.
+func TestMappedWriteErrors(t *testing.T) {
+	c := newCluster(t, 4)
+	dir := c.mount(Options{}).Dir()
+	f := open(t, filepath.Join(dir, "f"), os.O_CREATE|os.O_RDWR)
+	must(t, f.Truncate(1<<20))
+	m, err := unix.Mmap(int(f.Fd()), 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	must(t, err)
+	fail := errs.New(errs.NoSpace, "disk", "", nil)
+	c.data.write.Store(&fail)
+	copy(m, pattern(1<<20, 1))
+	if err := unix.Msync(m, unix.MS_SYNC); err == nil {
+		t.Error("msync hid that the disk is full")
+	}
+	c.data.write.Store(nil)
+	must(t, unix.Munmap(m))
+}
+
+// TestTwoMounts is close-to-open: what one mount closed the other one sees when it opens the file.
+func TestTwoMounts(t *testing.T) {
+	c := newCluster(t, 4)
+	a, b := c.mount(Options{}).Dir(), c.mount(Options{}).Dir()
+	name := func(dir string) string { return filepath.Join(dir, "f") }
+	for i := range 20 {
+		from, to := a, b
+		if i%2 == 1 {
+			from, to = b, a
+		}
+		data := pattern(100000+i%3*5000, byte(i))
+		must(t, os.WriteFile(name(from), data, 0o644))
+		equalFile(t, name(to), data)
+		equalFile(t, name(from), data)
+		// Changed in place: the size tells nothing.
+		f := open(t, name(to), os.O_RDWR)
+		_, err := f.WriteAt([]byte("changed"), 5000)
+		must(t, err)
+		must(t, f.Close())
+		copy(data[5000:], "changed")
+		equalFile(t, name(from), data)
+	}
+	// A reader that stays open sees a log grow, byte for byte, when its attributes are refreshed.
+	w, r := open(t, name(a), os.O_WRONLY|os.O_TRUNC), open(t, name(b), os.O_RDONLY)
+	var wrote []byte
+	for i := range 3 {
+		line := bytes.Repeat([]byte{byte('a' + i)}, 1000)
+		_, err := w.Write(line)
+		must(t, err)
+		wrote = append(wrote, line...)
+		time.Sleep(1100 * time.Millisecond)
+		got := make([]byte, 5000)
+		n, err := r.ReadAt(got, 0)
+		if err != io.EOF || !bytes.Equal(got[:n], wrote) {
+			t.Fatalf("reader of a growing file: %d bytes of %d, %v", n, len(wrote), err)
+		}
+	}
+	// A name that the other mount replaced leads to the new file at once or after a second.
+	must(t, os.WriteFile(filepath.Join(a, "new"), []byte("new"), 0o644))
+	must(t, os.Rename(filepath.Join(a, "new"), name(a)))
+	time.Sleep(1100 * time.Millisecond)
+	equalFile(t, name(b), []byte("new"))
+}
+
+// TestPagesAreKept: a file that nobody changed is read from the kernel's pages the second time, also
+// after this mount itself has written it.
+func TestPagesAreKept(t *testing.T) {
+	c := newCluster(t, 4)
+	m := c.mount(Options{})
+	p := filepath.Join(m.Dir(), "f")
+	data := pattern(4<<20, 1)
+	must(t, os.WriteFile(p, data, 0o644))
+	must(t, waitFor(func() bool { return m.bridge.files.count() == 0 }))
+	before := c.data.reads.Load()
+	equalFile(t, p, data)
+	equalFile(t, p, data)
+	if n := c.data.reads.Load() - before; n != 0 {
+		t.Errorf("%d requests for pages that the kernel has", n)
+	}
+}
+
+func waitFor(ok func() bool) error {
+	for end := time.Now().Add(5 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			return errors.New("it did not happen within 5 s")
+		}
+	}
+	return nil
+}
+
+// TestUnmountInUse: unmounting always works; programs that still use the file system get errors.
+func TestUnmountInUse(t *testing.T) {
+	m := newCluster(t, 4).mount(Options{})
+	f := open(t, filepath.Join(m.Dir(), "f"), os.O_CREATE|os.O_RDWR)
+	_, err := f.WriteString("x")
+	must(t, err)
+	began := time.Now()
+	must(t, m.Unmount())
+	if time.Since(began) > 15*time.Second {
+		t.Errorf("unmounting took %v", time.Since(began))
+	}
+	m.Wait()
+	if _, err := f.WriteString("y"); err == nil {
+		t.Error("a write after unmounting succeeded")
+	}
+	if _, err := os.Stat(filepath.Join(m.Dir(), "f")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the directory below: %v", err)
+	}
+	must(t, m.Unmount())
+}
+
+// TestUnmountedByOthers ends the mount as well.
+func TestUnmountedByOthers(t *testing.T) {
+	m := newCluster(t, 4).mount(Options{})
+	must(t, unmount(m.Dir(), 0))
+	m.Wait()
+	must(t, m.Unmount())
+}
+
+const helperEnv = "SLUICE_MOUNT_HELPER"
+
+// TestHelperProcess is the program that TestDeadServer kills.
+func TestHelperProcess(t *testing.T) {
+	dir := os.Getenv(helperEnv)
+	if dir == "" {
+		t.Skip("is started by TestDeadServer")
+	}
+	_, err := Mount(context.Background(), newCluster(t, 1).client(), dir, Options{})
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "ready"), nil, 0o644))
+	fmt.Println("ready")
+	time.Sleep(time.Minute)
+}
+
+// TestDeadServer: the mount of a process that was killed is removed by the next one.
+func TestDeadServer(t *testing.T) {
+	dir, err := os.MkdirTemp("", "sluice-mount-")
+	must(t, err)
+	defer os.Remove(dir)
+	cmd := exec.Command(os.Args[0], "-test.run=^TestHelperProcess$", "-test.v")
+	cmd.Env = append(os.Environ(), helperEnv+"="+dir)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	text := make([]byte, 4096)
+	for n := 0; !strings.Contains(string(text[:n]), "ready"); {
+		k, err := out.Read(text[n:])
+		must(t, err)
+		n += k
+	}
+	must(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	_, err = os.Stat(dir)
+	want(t, err, unix.ENOTCONN)
+	m, err := Mount(context.Background(), newCluster(t, 1).client(), dir, Options{})
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("x"), 0o644))
+	must(t, m.Unmount())
+}
+
+// TestMountRefuses what is no directory.
+func TestMountRefuses(t *testing.T) {
+	fs := newCluster(t, 1).client()
+	file := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(file, nil, 0o644))
+	for path, kind := range map[string]errs.Kind{
+		file: errs.NotDir, filepath.Join(file, "x"): errs.NotDir, file + "none": errs.NotFound,
+	} {
+		if _, err := Mount(context.Background(), fs, path, Options{}); errs.KindOf(err) != kind {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if _, err := Mount(context.Background(), fs, t.TempDir(), Options{MemoryMax: 1}); err == nil {
+		t.Error("one byte of memory accepted")
+	}
+}
+
+// TestReadOnly refuses changes.
+func TestReadOnly(t *testing.T) {
+	dir := newCluster(t, 1).mount(Options{ReadOnly: true}).Dir()
+	want(t, os.WriteFile(filepath.Join(dir, "f"), nil, 0o644), unix.EROFS)
+}
+
+// TestManyAtOnce builds trees in parallel, as a compiler with its cache does: many small files, renames
+// into place, readers.
+func TestManyAtOnce(t *testing.T) {
+	dir := newMount(t)
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() {
+			if err := buildTree(filepath.Join(dir, fmt.Sprint(w))); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for w := range 8 {
+		if err := os.RemoveAll(filepath.Join(dir, fmt.Sprint(w))); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func buildTree(root string) error {
+	for i := range 60 {
+		dir := filepath.Join(root, fmt.Sprint(i%7), fmt.Sprint(i%3))
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		p := filepath.Join(dir, fmt.Sprint(i))
+		data := pattern(i*997, byte(i))
+		if err := os.WriteFile(p+".tmp", data, 0o644); err != nil {
+			return err
+		}
+		if err := os.Rename(p+".tmp", p); err != nil {
+			return err
+		}
+		got, err := os.ReadFile(p)
+		if err != nil || !bytes.Equal(got, data) {
+			return fmt.Errorf("%s: %d bytes of %d: %w", p, len(got), len(data), err)
+		}
+		if _, err := os.ReadDir(root); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestKilledWhileWaiting: a process that waits for a server that is away can be killed.
+func TestKilledWhileWaiting(t *testing.T) {
+	c := newCluster(t, 1)
+	m := c.mount(Options{})
+	p := filepath.Join(m.Dir(), "f")
+	must(t, os.WriteFile(p, []byte("x"), 0o644))
+	gone := errs.New(errs.Disconnected, "server", "", nil)
+	c.data.write.Store(&gone)
+	cmd := exec.Command("dd", "if=/dev/zero", "of="+p, "bs=1M", "count=1", "conv=notrunc")
+	must(t, cmd.Start())
+	time.Sleep(300 * time.Millisecond)
+	must(t, cmd.Process.Kill())
+	began := time.Now()
+	_ = cmd.Wait()
+	if d := time.Since(began); d > 3*time.Second {
+		t.Errorf("it took %v to die", d)
+	}
+	c.data.write.Store(nil)
+	equalFile(t, p, []byte("x"))
+}
