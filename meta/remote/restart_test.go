@@ -32,9 +32,9 @@ func newCluster(t *testing.T, opt remote.Options, servers int) (*host, *remote.S
 	return h, service
 }
 
-// TestRestartsAreADelay restarts the service while clients work. No operation fails, and none is done
-// twice although many answers are lost: a create that was repeated as a new one would fail with
-// errs.Exists, a removal with errs.NotFound.
+// TestRestartsAreADelay restarts the service while clients work. No operation fails, and none is
+// done twice although many answers are lost: a create that was repeated as a new one would fail
+// with errs.Exists, a removal with errs.NotFound.
 func TestRestartsAreADelay(t *testing.T) {
 	h, service := newCluster(t, remote.Options{WaitMax: 20 * time.Second,
 		Backoff: msg.Backoff{First: time.Millisecond, Max: 10 * time.Millisecond}}, 3)
@@ -103,8 +103,8 @@ func cycle(ctx context.Context, s *remote.Service, session uint64, name string) 
 	return nil
 }
 
-// TestAnswersLargerThanAMessage: a file on 256 servers has more capabilities than a message holds, and
-// the request that finds that out is repeated without being done twice.
+// TestAnswersLargerThanAMessage: a file on 256 servers has more capabilities than a message
+// holds, and the request that finds that out is repeated without being done twice.
 func TestAnswersLargerThanAMessage(t *testing.T) {
 	h, service := newCluster(t, remote.Options{}, 256)
 	info, err := service.NewSession(t.Context(), "wide")

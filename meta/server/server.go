@@ -81,8 +81,8 @@ func (s *Server) Serve(ctx context.Context, c *msg.Call) {
 	}
 }
 
-// work does what a request asks for and returns the answer, with the byte before it that says where
-// it is.
+// work does what a request asks for and returns the answer, with the byte before it that says
+// where it is.
 func (s *Server) work(ctx context.Context, op meta.Op, c *msg.Call) ([]byte, error) {
 	body, out, err := s.request(ctx, c)
 	defer out.Free()

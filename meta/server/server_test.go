@@ -11,7 +11,8 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-// TestPagesAreCut: a page fits the room that there is, is not shorter than need be, and never empty.
+// TestPagesAreCut: a page fits the room that there is, is not shorter than need be, and never
+// empty.
 func TestPagesAreCut(t *testing.T) {
 	wide := layout.Layout{Version: 1, Unit: layout.UnitDefault, Servers: make([]uint32, 256)}
 	a := meta.Attr{Layout: wide}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -44,7 +45,8 @@ func (w *watched) Commit(ctx context.Context, t *kv.Txn) (kv.Version, error) {
 
 func newStore(t testing.TB, engine kv.Store) *store.Store {
 	t.Helper()
-	s, err := store.New(context.Background(), engine, store.Options{Objects: metatest.NewObjects()})
+	s, err := store.New(context.Background(), engine,
+		store.Options{Objects: metatest.NewObjects(), HeartbeatMax: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

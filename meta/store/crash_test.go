@@ -81,8 +81,8 @@ func (w *world) tree() string {
 	return b.String()
 }
 
-// TestPowerCutLeavesAPrefix does random operations, syncs now and then, and cuts the power: what is
-// left is the state after some operation that is not older than the last sync, without
+// TestPowerCutLeavesAPrefix does random operations, syncs now and then, and cuts the power: what
+// is left is the state after some operation that is not older than the last sync, without
 // contradictions, and no inode number comes back.
 func TestPowerCutLeavesAPrefix(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
@@ -139,8 +139,8 @@ func contains(all []string, s string) bool {
 	return false
 }
 
-// TestPowerCutAndData: what I/O servers are told to forget or to cut is on disk as forgotten and cut
-// before they are told.
+// TestPowerCutAndData: what I/O servers are told to forget or to cut is on disk as forgotten and
+// cut before they are told.
 func TestPowerCutAndData(t *testing.T) {
 	w := newWorld(t)
 	c := meta.Caller{Session: w.session}

@@ -28,9 +28,9 @@ func (h *hooked) Commit(ctx context.Context, t *kv.Txn) (kv.Version, error) {
 	return h.Store.Commit(ctx, t)
 }
 
-// pair is two services on one engine. What b does comes between what a reads and what a writes. They
-// are two because a's lock, which keeps moves of directories apart, must not hide whether the
-// transactions do.
+// pair is two services on one engine. What b does comes between what a reads and what a writes.
+// They are two because a's lock, which keeps moves of directories apart, must not hide whether
+// the transactions do.
 type pair struct {
 	t       *testing.T
 	engine  *hooked
