@@ -21,8 +21,8 @@ func (fs *FS) GetAttr(ctx context.Context, cred meta.Cred, ino meta.Ino) (meta.A
 	return a, nil
 }
 
-// Overlay corrects attributes that came straight from the metadata service by what this client's own
-// handles have written.
+// Overlay corrects attributes that came straight from the metadata service by what this client's
+// own handles have written.
 func (fs *FS) Overlay(a *meta.Attr) {
 	if n := fs.peek(a.Ino); n != nil {
 		n.overlay(a)
@@ -39,9 +39,9 @@ func (fs *FS) statNode(ctx context.Context, ino meta.Ino) (meta.Attr, error) {
 	return a, errs.Wrap("client.GetAttr", "", err)
 }
 
-// SetAttr changes the attributes in mask. Truncation goes through here, so that open handles of this
-// client know of it at once. Uncommitted times of earlier writes are committed before a time is set,
-// because closing the file must not undo it.
+// SetAttr changes the attributes in mask. Truncation goes through here, so that open handles of
+// this client know of it at once. Uncommitted times of earlier writes are committed before a time
+// is set, because closing the file must not undo it.
 func (fs *FS) SetAttr(ctx context.Context, cred meta.Cred, ino meta.Ino, mask meta.SetMask,
 	a meta.Attr) (meta.Attr, error) {
 	n := fs.peek(ino)

@@ -12,11 +12,12 @@ import (
 	"github.com/sluice-storage/sluice/msg"
 )
 
-// metaPeer is the pool's number for the metadata service; I/O servers have their ids, which are never 0.
+// metaPeer is the pool's number for the metadata service; I/O servers have their ids, which are
+// never 0.
 const metaPeer = 0
 
-// Dial connects to the file system at a URL, sluice://host:port[/path]. The path, a directory, becomes
-// the root of the FS. ctx bounds dialing only.
+// Dial connects to the file system at a URL, sluice://host:port[/path]. The path, a directory,
+// becomes the root of the FS. ctx bounds dialing only.
 func Dial(ctx context.Context, url string, opts Options) (*FS, error) {
 	addr, path, err := parseURL(url)
 	if err != nil {
@@ -65,8 +66,8 @@ type network struct {
 	data *iodremote.Remote
 }
 
-// connect prepares connections to the metadata service and, by what it tells, to the I/O servers. They
-// are made when they are needed.
+// connect prepares connections to the metadata service and, by what it tells, to the I/O servers.
+// They are made when they are needed.
 func connect(addr string, o *Options) (*network, error) {
 	node, err := msg.NewNode(msg.Options{Domain: o.Domain, Logger: o.Logger})
 	if err != nil {

@@ -108,8 +108,8 @@ func (w *wired) dial(path string) *FS {
 	return fs
 }
 
-// TestDial works on files over the network, from a directory that is the root, through the restart of a
-// server at another address.
+// TestDial works on files over the network, from a directory that is the root, through the
+// restart of a server at another address.
 func TestDial(t *testing.T) {
 	w := newWired(t, 4)
 	ctx := context.Background()

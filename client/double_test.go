@@ -248,7 +248,8 @@ func (c *cluster) Punch(ctx context.Context, t iod.Target, off, length int64,
 	return c.mark(&t, s), err
 }
 
-func (c *cluster) Map(ctx context.Context, t iod.Target, off, length int64) ([]stripe.Extent, error) {
+func (c *cluster) Map(ctx context.Context, t iod.Target, off, length int64) (
+	[]stripe.Extent, error) {
 	s, err := c.enter(iod.OpMap, &t, capability.Read)
 	if err != nil {
 		return nil, err

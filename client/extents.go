@@ -11,9 +11,9 @@ import (
 // ExtentsMax is how many extents one Map returns at most.
 const ExtentsMax = 4096
 
-// Map tells which parts of [off, off+n), cut at the end of the file, are data and which are holes:
-// extents in file offsets, in order, touching each other, of alternating kind; at most ExtentsMax, the
-// rest is left out.
+// Map tells which parts of [off, off+n), cut at the end of the file, are data and which are
+// holes: extents in file offsets, in order, touching each other, of alternating kind; at most
+// ExtentsMax, the rest is left out.
 func (f *File) Map(ctx context.Context, off, n int64) ([]stripe.Extent, error) {
 	if off < 0 || n < 0 {
 		return nil, errs.Newf(errs.Invalid, "client.Map", "", "range at %d of %d bytes", off, n)
@@ -54,8 +54,8 @@ type row struct {
 	index   int
 }
 
-// walk goes from change to change. A change of kind at file offset p is the first offset behind pos at
-// which any stripe's object turns into the other kind; before it all stripes are alike.
+// walk goes from change to change. A change of kind at file offset p is the first offset behind
+// pos at which any stripe's object turns into the other kind; before it all stripes are alike.
 func (m *mapper) walk(ctx context.Context, pos int64) ([]stripe.Extent, error) {
 	var out []stripe.Extent
 	for pos < m.end && len(out) < ExtentsMax {

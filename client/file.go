@@ -238,8 +238,8 @@ func (f *File) unreported() error {
 	return err
 }
 
-// Close commits size and time of change, if there is something to commit, and ends the handle. It does
-// not make data durable. The handle is gone even when it fails.
+// Close commits size and time of change, if there is something to commit, and ends the handle. It
+// does not make data durable. The handle is gone even when it fails.
 func (f *File) Close(ctx context.Context) error {
 	f.mu.Lock()
 	if f.closed {

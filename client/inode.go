@@ -10,10 +10,10 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-// inode is what all handles of one file in this client share: how long it is, which truncations are
-// known, and which acknowledged writes are not yet on stable storage. It lives from the first open
-// to the last close, and on while there are unsynced writes: whoever opens the file later and syncs it
-// means those too.
+// inode is what all handles of one file in this client share: how long it is, which truncations
+// are known, and which acknowledged writes are not yet on stable storage. It lives from the first
+// open to the last close, and on while there are unsynced writes: whoever opens the file later
+// and syncs it means those too.
 type inode struct {
 	ino meta.Ino
 
@@ -49,8 +49,8 @@ type lossRecord struct {
 }
 
 // learnLocked takes over attributes from an answer that vouches for its truncate sequence: the
-// truncation has been carried out at the I/O servers. A later truncation decides the size; otherwise
-// it only grows, because this client may know of writes that the answer is too old for.
+// truncation has been carried out at the I/O servers. A later truncation decides the size;
+// otherwise it only grows, because this client may know of writes that the answer is too old for.
 func (n *inode) learnLocked(a *meta.Attr) {
 	switch {
 	case a.TruncSeq > n.truncSeq:
@@ -73,9 +73,9 @@ func (n *inode) learn(a *meta.Attr) {
 	n.learnLocked(a)
 }
 
-// hear takes over attributes from an answer that came by the way. It may know of a truncation that is
-// still being carried out: a write under that sequence now would be cut by it later, so the sequence
-// is left alone until a server refuses the old one and the size is asked for.
+// hear takes over attributes from an answer that came by the way. It may know of a truncation
+// that is still being carried out: a write under that sequence now would be cut by it later, so
+// the sequence is left alone until a server refuses the old one and the size is asked for.
 func (n *inode) hear(a *meta.Attr) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -152,8 +152,8 @@ func (n *inode) lose(err error) {
 	n.loseLocked(err)
 }
 
-// report returns the error that a handle has not reported yet, if there is one, and the number up to
-// which it has.
+// report returns the error that a handle has not reported yet, if there is one, and the number up
+// to which it has.
 func (n *inode) report(seen uint64) (uint64, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -223,8 +223,8 @@ func (fs *FS) peek(ino meta.Ino) *inode {
 	return fs.inodes[ino]
 }
 
-// idleMax is how many closed files with unsynced writes are remembered. What falls out is only slower
-// to sync: its past is unknown then.
+// idleMax is how many closed files with unsynced writes are remembered. What falls out is only
+// slower to sync: its past is unknown then.
 const idleMax = 16 << 10
 
 func (fs *FS) unref(n *inode) {
@@ -267,8 +267,8 @@ func (fs *FS) dropIdleLocked(n *inode) {
 	}
 }
 
-// commit tells the service what was written, if there is something to tell. With sync everything that
-// the service was told before is on stable storage when it returns.
+// commit tells the service what was written, if there is something to tell. With sync everything
+// that the service was told before is on stable storage when it returns.
 func (fs *FS) commit(ctx context.Context, n *inode, sync bool) error {
 	c, dirty := n.takeDirty()
 	if !dirty {

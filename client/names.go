@@ -18,9 +18,10 @@ func (fs *FS) Create(ctx context.Context, path string) (*File, error) {
 	return fs.OpenFile(ctx, path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
 }
 
-// OpenFile opens a file by flags of package os: an access mode and O_CREATE, O_EXCL, O_TRUNC, O_APPEND,
-// O_SYNC (every write is durable).
-func (fs *FS) OpenFile(ctx context.Context, path string, flag int, perm os.FileMode) (*File, error) {
+// OpenFile opens a file by flags of package os: an access mode and O_CREATE, O_EXCL, O_TRUNC,
+// O_APPEND, O_SYNC (every write is durable).
+func (fs *FS) OpenFile(ctx context.Context, path string, flag int, perm os.FileMode) (
+	*File, error) {
 	f, err := fs.openPath(ctx, path, flag, perm)
 	if err != nil {
 		return nil, errs.Wrap("client.Open", path, err)
@@ -30,7 +31,8 @@ func (fs *FS) OpenFile(ctx context.Context, path string, flag int, perm os.FileM
 	return f, nil
 }
 
-func (fs *FS) openPath(ctx context.Context, path string, flag int, perm os.FileMode) (*File, error) {
+func (fs *FS) openPath(ctx context.Context, path string, flag int, perm os.FileMode) (
+	*File, error) {
 	flags, err := openFlags(flag)
 	if err != nil {
 		return nil, err

@@ -21,16 +21,16 @@ type place struct {
 	attr meta.Attr // Ino is 0 when the name does not exist
 }
 
-// walker follows one path. Absolute and relative paths both begin at the root of the file system, and
-// ".." does not leave it.
+// walker follows one path. Absolute and relative paths both begin at the root of the file system,
+// and ".." does not leave it.
 type walker struct {
 	fs    *FS
 	c     meta.Caller
 	links int
 }
 
-// find follows a path to its last component. follow chooses whether a symbolic link there is followed.
-// A missing last component is no error; a missing directory before it is.
+// find follows a path to its last component. follow chooses whether a symbolic link there is
+// followed. A missing last component is no error; a missing directory before it is.
 func (fs *FS) find(ctx context.Context, c meta.Caller, path string, follow bool) (place, error) {
 	if len(path) > pathMax {
 		return place{}, errs.New(errs.NameTooLong, "", "", nil)
@@ -100,7 +100,8 @@ func (w *walker) step(ctx context.Context, dir meta.Attr, name string, follow bo
 }
 
 // existing is find for paths that must exist.
-func (fs *FS) existing(ctx context.Context, c meta.Caller, path string, follow bool) (place, error) {
+func (fs *FS) existing(ctx context.Context, c meta.Caller, path string, follow bool) (
+	place, error) {
 	p, err := fs.find(ctx, c, path, follow)
 	if err == nil && p.attr.Ino == 0 {
 		err = errs.New(errs.NotFound, "", "", nil)

@@ -192,7 +192,9 @@ func TestTrees(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	must(t, fs.RemoveAll(ctx, "/tree"))
-	must(t, fs.ReadDir(ctx, "/", func(e meta.Entry) error { return fmt.Errorf("left over: %s", e.Name) }))
+	must(t, fs.ReadDir(ctx, "/", func(e meta.Entry) error {
+		return fmt.Errorf("left over: %s", e.Name)
+	}))
 }
 
 // TestPermissions are those of the FS's user.

@@ -8,8 +8,9 @@ import (
 	"github.com/sluice-storage/sluice/seg"
 )
 
-// Limits of one request, besides iod.TransferMax. What the two accesses and the windows take on the
-// wire must fit the body of a message (12216 bytes by default) together with the request's fixed part.
+// Limits of one request, besides iod.TransferMax. What the two accesses and the windows take on
+// the wire must fit the body of a message (12216 bytes by default) together with the request's
+// fixed part.
 const (
 	descriptionMax = 11 << 10
 	pieceBytes     = 16 // a listed piece on the wire
@@ -91,8 +92,8 @@ type builder struct {
 	bytes   int64
 }
 
-// add takes as much as fits of a piece: up to the end of the buffer that holds it, or nothing when the
-// request is full.
+// add takes as much as fits of a piece: up to the end of the buffer that holds it, or nothing
+// when the request is full.
 func (b *builder) add(obj, str seg.Piece) int64 {
 	for str.Off >= b.base+int64(len(b.bufs[b.index])) {
 		b.base += int64(len(b.bufs[b.index]))
@@ -109,8 +110,8 @@ func (b *builder) add(obj, str seg.Piece) int64 {
 	return n
 }
 
-// window makes the last window cover [in, in+n) of the current buffer and returns where that lies in
-// the concatenation of the windows.
+// window makes the last window cover [in, in+n) of the current buffer and returns where that lies
+// in the concatenation of the windows.
 func (b *builder) window(in, n int64) int64 {
 	buf := b.bufs[b.index]
 	if k := len(b.windows); k > 0 && b.last == b.index {
@@ -135,8 +136,8 @@ func (b *builder) full() bool {
 	return room < listBytes(b.object)+listBytes(b.memory)+2*pieceBytes
 }
 
-// listBytes is what a list takes on the wire. Lists too long to be sent as such are asked whether they
-// are regular; shorter ones are not worth the question while they grow.
+// listBytes is what a list takes on the wire. Lists too long to be sent as such are asked whether
+// they are regular; shorter ones are not worth the question while they grow.
 func listBytes(p []seg.Piece) int {
 	if len(p) > listPiecesMax/2 && regular(p) {
 		return 4 * pieceBytes

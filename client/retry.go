@@ -25,8 +25,8 @@ func away(k errs.Kind) bool {
 	return k == errs.Disconnected || k == errs.Shutdown || k == errs.Again || k == errs.TimedOut
 }
 
-// await repeats an idempotent call until the peer answers, ctx ends or WaitMax is over. who is named
-// in the error.
+// await repeats an idempotent call until the peer answers, ctx ends or WaitMax is over. who is
+// named in the error.
 func (fs *FS) await(ctx context.Context, who string, call func(context.Context) error) error {
 	err := call(ctx)
 	if err == nil || !away(errs.KindOf(err)) {

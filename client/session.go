@@ -63,8 +63,8 @@ func (fs *FS) keepAlive() {
 	}
 }
 
-// checkSession finds out whether an error means that the session is lost (it is refused, or its handles
-// are unknown), and replaces it then. It returns true when the caller should try again.
+// checkSession finds out whether an error means that the session is lost (it is refused, or its
+// handles are unknown), and replaces it then. It returns true when the caller should try again.
 func (fs *FS) checkSession(ctx context.Context, s *session, err error) bool {
 	if k := errs.KindOf(err); k != errs.Stale && k != errs.Closed {
 		return false

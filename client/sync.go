@@ -15,10 +15,10 @@ func sinceUnder(t time.Time, limit time.Duration) bool {
 	return limit >= 0 && time.Since(t) < limit
 }
 
-// Sync returns when everything that was acknowledged before, through any handle of this client, closed
-// ones too, is on stable storage: data, size and names. If a server has lost writes, or cannot sync, it fails; that
-// error is reported once by every handle that was open, because the data behind it must be written
-// again.
+// Sync returns when everything that was acknowledged before, through any handle of this client,
+// closed ones too, is on stable storage: data, size and names. If a server has lost writes, or
+// cannot sync, it fails; that error is reported once by every handle that was open, because the
+// data behind it must be written again.
 func (f *File) Sync(ctx context.Context) error {
 	if _, err := f.live(); err != nil {
 		return err
@@ -33,8 +33,8 @@ func (f *File) Sync(ctx context.Context) error {
 	return errs.Wrap("client.Sync", "", err)
 }
 
-// syncData syncs the stripes. Servers let only those sync who may write; for a handle that may not, the
-// file is opened once more.
+// syncData syncs the stripes. Servers let only those sync who may write; for a handle that may
+// not, the file is opened once more.
 func (f *File) syncData(ctx context.Context) error {
 	if f.flags&meta.OpenWrite != 0 {
 		return f.syncStripes(ctx)

@@ -54,8 +54,8 @@ func (f *File) WriteAt(ctx context.Context, p []byte, off int64) (int, error) {
 	return f.writeAt(ctx, p, off, writing)
 }
 
-// WriteAtDurable is WriteAt whose data is on stable storage when it returns. The file's size is not,
-// until the next Sync.
+// WriteAtDurable is WriteAt whose data is on stable storage when it returns. The file's size is
+// not, until the next Sync.
 func (f *File) WriteAtDurable(ctx context.Context, p []byte, off int64) (int, error) {
 	return f.writeAt(ctx, p, off, writingDurably)
 }
@@ -73,9 +73,10 @@ func (f *File) writeAt(ctx context.Context, p []byte, off int64, dir direction) 
 	return len(p), nil
 }
 
-// ReadList reads the bytes that file means, in stream order, into bufs laid end to end; the lengths
-// must be equal. Each server is asked once. What lies at or behind the end of the file is filled with
-// zeroes; n counts the bytes of the stream before the first such byte, with io.EOF if there is one.
+// ReadList reads the bytes that file means, in stream order, into bufs laid end to end; the
+// lengths must be equal. Each server is asked once. What lies at or behind the end of the file is
+// filled with zeroes; n counts the bytes of the stream before the first such byte, with io.EOF if
+// there is one.
 func (f *File) ReadList(ctx context.Context, bufs [][]byte, file seg.Access) (int64, error) {
 	n, err := checkList(bufs, file)
 	if err != nil || n == 0 {
@@ -97,8 +98,9 @@ func (f *File) ReadList(ctx context.Context, bufs [][]byte, file seg.Access) (in
 	return before(file, size), io.EOF
 }
 
-// WriteList writes bufs, laid end to end, to the bytes that file means, in stream order; the lengths
-// must be equal. Each server is asked once. Where pieces overlap each byte is one of those written.
+// WriteList writes bufs, laid end to end, to the bytes that file means, in stream order; the
+// lengths must be equal. Each server is asked once. Where pieces overlap each byte is one of
+// those written.
 func (f *File) WriteList(ctx context.Context, bufs [][]byte, file seg.Access) (int64, error) {
 	n, err := checkList(bufs, file)
 	if err != nil || n == 0 {
@@ -213,9 +215,9 @@ func (f *File) finish(dir direction, end int64, seq uint64) {
 	}
 }
 
-// all runs the shares of an operation at once, the first one on this goroutine, and returns when all
-// of them have ended: the memory is theirs until then. Of several errors the worst counts: one that
-// ends the operation comes before one that repeats it.
+// all runs the shares of an operation at once, the first one on this goroutine, and returns when
+// all of them have ended: the memory is theirs until then. Of several errors the worst counts:
+// one that ends the operation comes before one that repeats it.
 func (f *File) all(ctx context.Context, g *grant, seq uint64, dir direction, shares []share) error {
 	if len(shares) == 0 {
 		return nil
@@ -285,8 +287,8 @@ func (f *File) target(g *grant, seq uint64, s int) iod.Target {
 	}
 }
 
-// sizeFor returns the file's size for an access that ends at end. If that is beyond what is known the
-// service is asked, unless it was asked just now.
+// sizeFor returns the file's size for an access that ends at end. If that is beyond what is known
+// the service is asked, unless it was asked just now.
 func (f *File) sizeFor(ctx context.Context, end int64) (int64, error) {
 	n := f.node
 	n.mu.Lock()

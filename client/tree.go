@@ -36,8 +36,8 @@ func (fs *FS) MkdirAll(ctx context.Context, dir string, perm os.FileMode) error 
 	return err
 }
 
-// ReadDir calls fn for every entry of a directory, in no particular order, with attributes. An entry
-// that exists all the time is seen exactly once. An error of fn ends it and is returned.
+// ReadDir calls fn for every entry of a directory, in no particular order, with attributes. An
+// entry that exists all the time is seen exactly once. An error of fn ends it and is returned.
 func (fs *FS) ReadDir(ctx context.Context, dir string, fn func(meta.Entry) error) error {
 	c := fs.self()
 	p, err := fs.existing(ctx, c, dir, true)
@@ -69,10 +69,11 @@ func (fs *FS) readDir(ctx context.Context, c meta.Caller, dir string, ino meta.I
 	}
 }
 
-// Walk calls fn for root and everything below it, a directory before its entries. Symbolic links are
-// not followed. fn may return fs.SkipDir (leave out this directory, or the rest of the directory that
-// holds this file) and fs.SkipAll of package io/fs.
-func (fs *FS) Walk(ctx context.Context, root string, fn func(path string, a meta.Attr) error) error {
+// Walk calls fn for root and everything below it, a directory before its entries. Symbolic links
+// are not followed. fn may return fs.SkipDir (leave out this directory, or the rest of the
+// directory that holds this file) and fs.SkipAll of package io/fs.
+func (fs *FS) Walk(ctx context.Context, root string,
+	fn func(path string, a meta.Attr) error) error {
 	a, err := fs.Lstat(ctx, root)
 	if err != nil {
 		return err
@@ -121,8 +122,8 @@ func (fs *FS) RemoveAll(ctx context.Context, dir string) error {
 // emptyTries is how often RemoveAll empties a directory that others keep filling.
 const emptyTries = 100
 
-func (fs *FS) removeTree(ctx context.Context, c meta.Caller, dir meta.Ino, name string, ino meta.Ino,
-	t meta.Type) error {
+func (fs *FS) removeTree(ctx context.Context, c meta.Caller, dir meta.Ino, name string,
+	ino meta.Ino, t meta.Type) error {
 	for range emptyTries {
 		if t == meta.Directory {
 			err := fs.readDir(ctx, c, name, ino, func(e meta.Entry) error {

@@ -66,7 +66,8 @@ func TestExpiredCapability(t *testing.T) {
 	must(t, f.Close(context.Background()))
 }
 
-// TestRenewal keeps capabilities of handles in use fresh without any operation meeting an expired one.
+// TestRenewal keeps capabilities of handles in use fresh without any operation meeting an expired
+// one.
 func TestRenewal(t *testing.T) {
 	c := newCluster(t, 2, store.Options{CapTTL: 400 * time.Millisecond})
 	fs := c.client(Options{RenewEvery: 50 * time.Millisecond})
@@ -82,7 +83,8 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// TestTruncationByAnother is met as errs.Stale by a writer that did not know of it, which then knows.
+// TestTruncationByAnother is met as errs.Stale by a writer that did not know of it, which then
+// knows.
 func TestTruncationByAnother(t *testing.T) {
 	c := newCluster(t, 3, store.Options{})
 	a, b := c.client(Options{}), c.client(Options{})
@@ -182,8 +184,9 @@ func TestServerAway(t *testing.T) {
 	must(t, f.Close(ctx))
 }
 
-// TestRestart is harmless when the server kept what it acknowledged (same verifier), and is reported by
-// the next sync when it did not: once by every handle, until data is written and synced again.
+// TestRestart is harmless when the server kept what it acknowledged (same verifier), and is
+// reported by the next sync when it did not: once by every handle, until data is written and
+// synced again.
 func TestRestart(t *testing.T) {
 	c := newCluster(t, 2, store.Options{})
 	fs := c.client(Options{})
@@ -257,8 +260,8 @@ func TestSyncFails(t *testing.T) {
 	must(t, f.Close(ctx))
 }
 
-// TestSyncAfterClose: whoever syncs a file means the writes of handles that are closed by then, too, also
-// through a handle that cannot write, and hears of their loss.
+// TestSyncAfterClose: whoever syncs a file means the writes of handles that are closed by then,
+// too, also through a handle that cannot write, and hears of their loss.
 func TestSyncAfterClose(t *testing.T) {
 	c := newCluster(t, 3, store.Options{})
 	ctx := context.Background()
@@ -352,7 +355,8 @@ func TestKeepAlive(t *testing.T) {
 	must(t, f.Close(context.Background()))
 }
 
-// TestSizesBetweenClients: stat is exact while another client writes; open sees all that was closed.
+// TestSizesBetweenClients: stat is exact while another client writes; open sees all that was
+// closed.
 func TestSizesBetweenClients(t *testing.T) {
 	c := newCluster(t, 3, store.Options{})
 	a, b := c.client(Options{}), c.client(Options{FreshMax: -1})

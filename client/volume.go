@@ -27,9 +27,10 @@ func (fs *FS) RemoveVolume(ctx context.Context, name string) error {
 	return errs.Wrap("client.RemoveVolume", name, fs.svc.RemoveVolume(ctx, fs.self(), name))
 }
 
-// OpenVolume opens a volume. Its File neither grows nor shrinks: writes behind its end fail, and Sync
-// makes data durable and nothing else, because nothing else changes.
-func (fs *FS) OpenVolume(ctx context.Context, name string, readOnly bool) (*File, meta.Volume, error) {
+// OpenVolume opens a volume. Its File neither grows nor shrinks: writes behind its end fail, and
+// Sync makes data durable and nothing else, because nothing else changes.
+func (fs *FS) OpenVolume(ctx context.Context, name string, readOnly bool) (
+	*File, meta.Volume, error) {
 	flags := meta.OpenRead
 	if !readOnly {
 		flags |= meta.OpenWrite

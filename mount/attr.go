@@ -6,7 +6,8 @@ import (
 )
 
 // GetAttr returns attributes; the size is exact for every write that was acknowledged.
-func (b *bridge) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+func (b *bridge) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn,
+	out *fuse.AttrOut) fuse.Status {
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
 	a, err := b.fs.GetAttr(ctx, meta.Cred{}, b.ino(in.NodeId))
@@ -23,7 +24,8 @@ func (b *bridge) attrOut(out *fuse.AttrOut, a *meta.Attr) {
 }
 
 // SetAttr changes attributes. The kernel has checked that the process may.
-func (b *bridge) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
+func (b *bridge) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn,
+	out *fuse.AttrOut) fuse.Status {
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
 	ino := b.ino(in.NodeId)

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkAgainstCeiling writes and reads a file through memfuse, the ceiling, and through sluice with
-// four I/O servers in memory, in turns and all in this process. It reports the best round of each in
-// MB/s and their ratio. Reads are cold: the kernel's pages are dropped before.
+// BenchmarkAgainstCeiling writes and reads a file through memfuse, the ceiling, and through
+// sluice with four I/O servers in memory, in turns and all in this process. It reports the best
+// round of each in MB/s and their ratio. Reads are cold: the kernel's pages are dropped before.
 func BenchmarkAgainstCeiling(b *testing.B) {
 	ceiling := b.TempDir()
 	unmount, err := memfuse.Mount(ceiling)

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-// bridge answers the kernel's requests. What it does not define answers ENOSYS, which the kernel takes
-// as "never ask again" and does by other means.
+// bridge answers the kernel's requests. What it does not define answers ENOSYS, which the kernel
+// takes as "never ask again" and does by other means.
 type bridge struct {
 	fuse.RawFileSystem
 	fs       *client.FS
@@ -95,8 +95,8 @@ func processStatus(pid uint32, field string) string {
 	return ""
 }
 
-// request is the context of one request. A signal that does not kill the process is ignored: programs
-// do not expect EINTR from files, and the Go runtime sends itself signals all the time.
+// request is the context of one request. A signal that does not kill the process is ignored:
+// programs do not expect EINTR from files, and the Go runtime sends itself signals all the time.
 func (b *bridge) request(cancel <-chan struct{}, h *fuse.InHeader) (context.Context, func()) {
 	ctx, stop := context.WithCancel(context.Background())
 	pid := h.Pid
@@ -126,8 +126,8 @@ func (b *bridge) watchKilled(ctx context.Context, pid uint32, stop func()) {
 	}
 }
 
-// killed tells whether a fatal signal is pending: the kernel turns all of them into SIGKILL for every
-// thread. A process that is gone is dead too.
+// killed tells whether a fatal signal is pending: the kernel turns all of them into SIGKILL for
+// every thread. A process that is gone is dead too.
 func killed(pid uint32) bool {
 	text := processStatus(pid, "SigPnd:")
 	if text == "" {
@@ -137,8 +137,8 @@ func killed(pid uint32) bool {
 	return err == nil && mask&(1<<(uint(syscall.SIGKILL)-1)) != 0
 }
 
-// status turns an error into what a program sees. Kinds that only mean something between sluice's own
-// parts become EIO; the log has the whole story.
+// status turns an error into what a program sees. Kinds that only mean something between sluice's
+// own parts become EIO; the log has the whole story.
 func (b *bridge) status(op string, err error) fuse.Status {
 	if err == nil {
 		return fuse.OK
@@ -156,8 +156,8 @@ func (b *bridge) status(op string, err error) fuse.Status {
 	}
 }
 
-// nodeStatus is status for requests that name an inode: one that does not exist any more is stale, and
-// the kernel looks its name up again.
+// nodeStatus is status for requests that name an inode: one that does not exist any more is
+// stale, and the kernel looks its name up again.
 func (b *bridge) nodeStatus(op string, err error) fuse.Status {
 	if errs.KindOf(err) == errs.NotFound {
 		return fuse.Status(syscall.ESTALE)

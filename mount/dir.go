@@ -13,8 +13,8 @@ import (
 // Offsets in a directory: "." ends at 1, ".." at 2, and the entry with cookie c at c+dots.
 const dots = 2
 
-// pageEntries is how many entries are asked for at once and kept for the kernel's next requests, which
-// take some 25 each.
+// pageEntries is how many entries are asked for at once and kept for the kernel's next requests,
+// which take some 25 each.
 const pageEntries = 512
 
 // directory is an open directory with the entries that were read ahead.
@@ -38,7 +38,8 @@ func (b *bridge) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) 
 func (b *bridge) ReleaseDir(in *fuse.ReleaseIn) { b.dirs.remove(in.Fh) }
 
 // ReadDir lists names.
-func (b *bridge) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+func (b *bridge) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn,
+	out *fuse.DirEntryList) fuse.Status {
 	return b.list(cancel, in, out, false)
 }
 
@@ -84,8 +85,8 @@ func (b *bridge) list(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntr
 	}
 }
 
-// rest returns entries behind a cookie: what is left of the page, or a new one. A page that is older
-// than attributes are believed is read again.
+// rest returns entries behind a cookie: what is left of the page, or a new one. A page that is
+// older than attributes are believed is read again.
 func (d *directory) rest(ctx context.Context, b *bridge, cookie uint64, plus bool) (
 	[]meta.Entry, error) {
 	if d.plus == plus && time.Since(d.read) <= max(b.opts.AttrTimeout, time.Millisecond) {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// file is an open file. O_SYNC and O_DSYNC need nothing here: the kernel follows such a write with an
-// fsync.
+// file is an open file. O_SYNC and O_DSYNC need nothing here: the kernel follows such a write
+// with an fsync.
 type file struct {
 	*client.File
 }
@@ -40,8 +40,8 @@ func openFlags(flags uint32) meta.OpenFlags {
 	return f
 }
 
-// Open opens a file. O_TRUNC without the right to write is a truncation that POSIX leaves open; it is
-// refused by the kernel before it gets here.
+// Open opens a file. O_TRUNC without the right to write is a truncation that POSIX leaves open;
+// it is refused by the kernel before it gets here.
 func (b *bridge) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
@@ -99,7 +99,8 @@ func (b *bridge) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 }
 
 // Write writes from the buffer that came from the kernel.
-func (b *bridge) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+func (b *bridge) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (
+	uint32, fuse.Status) {
 	f, ok := b.files.get(in.Fh)
 	if !ok {
 		return 0, fuse.EBADF
@@ -110,8 +111,8 @@ func (b *bridge) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (u
 	return uint32(n), b.status("write", err)
 }
 
-// Flush is close(2) of one descriptor: size and time are told to the metadata service, so that whoever
-// opens the file afterwards, anywhere, sees them; errors of earlier writes are reported.
+// Flush is close(2) of one descriptor: size and time are told to the metadata service, so that
+// whoever opens the file afterwards, anywhere, sees them; errors of earlier writes are reported.
 func (b *bridge) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	f, ok := b.files.get(in.Fh)
 	if !ok {
@@ -122,7 +123,8 @@ func (b *bridge) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	return b.status("flush", b.commit(f, func() error { return f.Commit(ctx) }))
 }
 
-// commit runs a commit of the file and keeps account of the version that the kernel's pages belong to.
+// commit runs a commit of the file and keeps account of the version that the kernel's pages
+// belong to.
 func (b *bridge) commit(f *file, do func() error) error {
 	before := f.Attr()
 	err := do()
@@ -198,8 +200,8 @@ func (b *bridge) Lseek(cancel <-chan struct{}, in *fuse.LseekIn, out *fuse.Lseek
 	return fuse.OK
 }
 
-// seek looks for the first byte at or behind off that is in a hole, or that is not. The end of the file
-// counts as a hole.
+// seek looks for the first byte at or behind off that is in a hole, or that is not. The end of
+// the file counts as a hole.
 func seek(ctx context.Context, f *client.File, off int64, hole bool) (int64, bool, error) {
 	if off < 0 || off >= f.Size() {
 		return 0, false, nil

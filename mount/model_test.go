@@ -33,8 +33,8 @@ type twin struct {
 // pair is one file open in both.
 type pair struct{ f [2]*os.File }
 
-// TestRandomOperations does random operations on the mount and on a local directory and demands that
-// every result is the same: error, bytes, attributes and, in the end, the whole tree.
+// TestRandomOperations does random operations on the mount and on a local directory and demands
+// that every result is the same: error, bytes, attributes and, in the end, the whole tree.
 func TestRandomOperations(t *testing.T) {
 	seed := *seedFlag
 	if seed == 0 {
@@ -77,7 +77,7 @@ func (x *twin) offset() int64 {
 }
 
 func (x *twin) length() int {
-	return []int{x.rng.IntN(10), x.rng.IntN(5000), x.rng.IntN(200000), x.rng.IntN(2 << 20)}[x.rng.IntN(4)]
+	return x.rng.IntN([]int{10, 5000, 200000, 2 << 20}[x.rng.IntN(4)])
 }
 
 // both runs an operation in both places and compares what it says.

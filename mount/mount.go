@@ -1,12 +1,14 @@
-// Package mount serves a sluice file system to the kernel through FUSE, so that every program can use
-// it. It is a thin layer: an inode's number is the kernel's node id, so that nothing has to be
-// remembered per file that is not open; permissions are checked by the kernel (default_permissions);
-// data goes between the kernel's buffers and the I/O servers without a copy of ours.
+// Package mount serves a sluice file system to the kernel through FUSE, so that every program can
+// use it. It is a thin layer: an inode's number is the kernel's node id, so that nothing has to
+// be remembered per file that is not open; permissions are checked by the kernel
+// (default_permissions); data goes between the kernel's buffers and the I/O servers without a
+// copy of ours.
 //
-// Caching is close-to-open: names and attributes are believed for Options.EntryTimeout and AttrTimeout;
-// opening a file asks the metadata service, and the kernel keeps its pages only if the data version is
-// the one that they were read at. Writes go through to the I/O servers before write(2) returns; fsync(2)
-// returns when they are on stable storage. File locks are the kernel's own, within one mount.
+// Caching is close-to-open: names and attributes are believed for Options.EntryTimeout and
+// AttrTimeout; opening a file asks the metadata service, and the kernel keeps its pages only if
+// the data version is the one that they were read at. Writes go through to the I/O servers before
+// write(2) returns; fsync(2) returns when they are on stable storage. File locks are the kernel's
+// own, within one mount.
 //
 // It does not parse options of a command line and handles no signals: package cmd does.
 //
@@ -95,8 +97,8 @@ func (o *Options) validate() error {
 // requestMax is the largest read or write request: what Linux allows unless it was tuned.
 const requestMax = 1 << 20
 
-// backgroundMax is how many requests of readahead and writeback the kernel may have under way: enough
-// for a few streams to keep every stripe server of theirs busy.
+// backgroundMax is how many requests of readahead and writeback the kernel may have under way:
+// enough for a few streams to keep every stripe server of theirs busy.
 const backgroundMax = 64
 
 // Mounted is a mounted file system.
@@ -110,8 +112,9 @@ type Mounted struct {
 	mu sync.Mutex // held while unmounting
 }
 
-// Mount mounts fs at dir, which must be an existing directory; a mount there whose server is gone is
-// removed first. fs stays the caller's and must live until Wait returns. ctx bounds mounting only.
+// Mount mounts fs at dir, which must be an existing directory; a mount there whose server is gone
+// is removed first. fs stays the caller's and must live until Wait returns. ctx bounds mounting
+// only.
 func Mount(ctx context.Context, fs *client.FS, dir string, opts Options) (*Mounted, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
@@ -144,8 +147,8 @@ func Mount(ctx context.Context, fs *client.FS, dir string, opts Options) (*Mount
 	return m, nil
 }
 
-// closeOnExec keeps FUSE connections out of child processes, which a direct mount does not: a child that
-// outlives this process would keep a mount alive that nobody serves.
+// closeOnExec keeps FUSE connections out of child processes, which a direct mount does not: a
+// child that outlives this process would keep a mount alive that nobody serves.
 func closeOnExec() {
 	const fds = "/proc/self/fd"
 	list, err := os.ReadDir(fds)
@@ -213,8 +216,8 @@ func (w logWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Wait returns when the file system is unmounted, by Unmount or by anybody else, and all its files are
-// closed.
+// Wait returns when the file system is unmounted, by Unmount or by anybody else, and all its
+// files are closed.
 func (m *Mounted) Wait() { <-m.served }
 
 // Dir is where the file system is mounted.

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestPosix is a table of operations with what POSIX and Linux say of them. Each case has a directory
-// of its own.
+// TestPosix is a table of operations with what POSIX and Linux say of them. Each case has a
+// directory of its own.
 func TestPosix(t *testing.T) {
 	root := newMount(t)
 	for name, test := range posixCases() {
@@ -362,7 +362,8 @@ func sparse(t *testing.T, dir string) {
 	g := open(t, huge, os.O_RDWR)
 	_, err = g.WriteAt([]byte("far"), 1<<50)
 	must(t, err)
-	if off, err := unix.Seek(int(g.Fd()), 0, unix.SEEK_DATA); err != nil || off > 1<<50 || off < 1<<50-65536 {
+	off, err := unix.Seek(int(g.Fd()), 0, unix.SEEK_DATA)
+	if err != nil || off > 1<<50 || off < 1<<50-65536 {
 		t.Errorf("data of a huge file at %d, %v", off, err)
 	}
 }
@@ -549,8 +550,8 @@ func longNames(t *testing.T, dir string) {
 	}
 }
 
-// TestReadDirWhileChanging lists a directory of 5000 entries while others come and go: those that stay
-// are seen exactly once.
+// TestReadDirWhileChanging lists a directory of 5000 entries while others come and go: those that
+// stay are seen exactly once.
 func TestReadDirWhileChanging(t *testing.T) {
 	dir := newMount(t)
 	const n = 5000

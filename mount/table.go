@@ -2,8 +2,8 @@ package mount
 
 import "sync"
 
-// table gives numbers to open files and directories. The kernel names them by these numbers from open
-// to release and never afterwards.
+// table gives numbers to open files and directories. The kernel names them by these numbers from
+// open to release and never afterwards.
 type table[T any] struct {
 	mu   sync.RWMutex
 	next uint64

@@ -122,8 +122,8 @@ func TestTwoMounts(t *testing.T) {
 	equalFile(t, name(b), []byte("new"))
 }
 
-// TestPagesAreKept: a file that nobody changed is read from the kernel's pages the second time, also
-// after this mount itself has written it.
+// TestPagesAreKept: a file that nobody changed is read from the kernel's pages the second time,
+// also after this mount itself has written it.
 func TestPagesAreKept(t *testing.T) {
 	c := newCluster(t, 4)
 	m := c.mount(Options{})
@@ -241,8 +241,8 @@ func TestReadOnly(t *testing.T) {
 	want(t, os.WriteFile(filepath.Join(dir, "f"), nil, 0o644), unix.EROFS)
 }
 
-// TestManyAtOnce builds trees in parallel, as a compiler with its cache does: many small files, renames
-// into place, readers.
+// TestManyAtOnce builds trees in parallel, as a compiler with its cache does: many small files,
+// renames into place, readers.
 func TestManyAtOnce(t *testing.T) {
 	dir := newMount(t)
 	var wg sync.WaitGroup

@@ -111,8 +111,8 @@ func connection(dir string) uint32 {
 	return unix.Minor(st.Dev)
 }
 
-// abort makes the kernel fail all requests of a connection. A forced unmount does that too, but needs
-// root; this needs the control file system, and only that the mount is ours.
+// abort makes the kernel fail all requests of a connection. A forced unmount does that too, but
+// needs root; this needs the control file system, and only that the mount is ours.
 func abort(conn uint32) {
 	if conn != 0 {
 		path := fmt.Sprintf("/sys/fs/fuse/connections/%d/abort", conn)
@@ -141,8 +141,8 @@ func cleanStale(dir string, l *slog.Logger) error {
 	return errs.Newf(errs.Busy, "mount", dir, "dead mounts keep appearing")
 }
 
-// setReadAhead tells the kernel how far to read ahead. The FUSE protocol cannot ask for more than the
-// kernel's default; the device's entry in sysfs can.
+// setReadAhead tells the kernel how far to read ahead. The FUSE protocol cannot ask for more than
+// the kernel's default; the device's entry in sysfs can.
 func (m *Mounted) setReadAhead() {
 	var st unix.Stat_t
 	if unix.Stat(m.dir, &st) != nil {

@@ -18,8 +18,9 @@ type version struct {
 
 func versionOf(a *meta.Attr) version { return version{a.DataVersion, a.TruncSeq, a.Size} }
 
-// versions remembers for files that were opened which version the kernel's pages belong to. It forgets
-// the files that were not opened for longest; a forgotten file only loses its pages at the next open.
+// versions remembers for files that were opened which version the kernel's pages belong to. It
+// forgets the files that were not opened for longest; a forgotten file only loses its pages at
+// the next open.
 type versions struct {
 	mu    *sync.Mutex
 	young map[meta.Ino]version
@@ -30,8 +31,8 @@ func newVersions() versions {
 	return versions{mu: new(sync.Mutex), young: map[meta.Ino]version{}}
 }
 
-// opened notes the version that a file was opened at and tells whether the kernel may keep its pages:
-// they were read at the same version, and nobody is changing the file.
+// opened notes the version that a file was opened at and tells whether the kernel may keep its
+// pages: they were read at the same version, and nobody is changing the file.
 func (v *versions) opened(a *meta.Attr) (keep bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -44,9 +45,9 @@ func (v *versions) opened(a *meta.Attr) (keep bool) {
 	return known && was == now && !a.Writers
 }
 
-// changed notes the version after a change of this mount's own, which the kernel's pages show. before is
-// the version that the change was made on. If the pages belong to another one, or somebody else has
-// changed the file in between, it is forgotten.
+// changed notes the version after a change of this mount's own, which the kernel's pages show.
+// before is the version that the change was made on. If the pages belong to another one, or
+// somebody else has changed the file in between, it is forgotten.
 func (v *versions) changed(before version, a *meta.Attr) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

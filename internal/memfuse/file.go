@@ -7,8 +7,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// chunkBytes is the piece that files grow by. It is the size of the largest request, so that an aligned
-// request is one piece.
+// chunkBytes is the piece that files grow by. It is the size of the largest request, so that an
+// aligned request is one piece.
 const chunkBytes = 1 << 20
 
 // file is chunks of memory. Reads hand out a chunk's memory without a copy; one that races with a

@@ -1,6 +1,6 @@
-// Package memfuse is a file system that holds its files in memory and does nothing else: the ceiling
-// against which the mount is measured. It is served by the same FUSE library with the same options, so
-// that what is left is what sluice adds.
+// Package memfuse is a file system that holds its files in memory and does nothing else: the
+// ceiling against which the mount is measured. It is served by the same FUSE library with the
+// same options, so that what is left is what sluice adds.
 //
 // It has one directory, no permissions, no links, no renames and no sparse files. It is for
 // benchmarks and tests only.
@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 )
 
 // Settings of the mount; they are those of package mount.
@@ -79,12 +80,12 @@ func setReadAhead(dir string) {
 	if syscall.Stat(dir, &st) != nil {
 		return
 	}
-	path := fmt.Sprintf("/sys/class/bdi/%d:%d/read_ahead_kb", st.Dev>>8&0xfff, st.Dev&0xff|st.Dev>>12&0xfff00)
+	path := fmt.Sprintf("/sys/class/bdi/%d:%d/read_ahead_kb", unix.Major(st.Dev), unix.Minor(st.Dev))
 	_ = os.WriteFile(path, fmt.Appendf(nil, "%d", readAheadKiB), 0)
 }
 
-// memory is the file system: a root directory and the files in it. A file's number is its node id and
-// its handle.
+// memory is the file system: a root directory and the files in it. A file's number is its node id
+// and its handle.
 type memory struct {
 	fuse.RawFileSystem
 
