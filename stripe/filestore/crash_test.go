@@ -86,7 +86,8 @@ func (d *cutDisk) hook(call, path string) error {
 	return nil
 }
 
-// cut rewrites every file: of the blocks that differ from the stable content some are old, some new.
+// cut rewrites every file: of the blocks that differ from the stable content some are old, some
+// new.
 func (d *cutDisk) cut(t testing.TB, s *Store) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(s.objectsDir(), "*", "*", "*"))

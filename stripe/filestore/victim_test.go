@@ -133,7 +133,7 @@ func victim(t *testing.T, dir string, life time.Duration, cut, wrote *[8]uint64)
 	_ = cmd.Wait() // it was killed
 }
 
-// checkVictim compares an object with the last version that was acknowledged: it is that one, or the
+// checkVictim compares an object with the last acknowledged version: it is that one, or the
 // next, whose truncate or write was under way.
 func checkVictim(t *testing.T, s *Store, file int, cut, wrote uint64) {
 	t.Helper()

@@ -36,7 +36,7 @@ func (r *recorder) Cleanup(fn func())            { r.cleanups = append(r.cleanup
 func (r *recorder) Error(args ...any)            { r.note(fmt.Sprint(args...)) }
 func (r *recorder) Errorf(f string, args ...any) { r.note(fmt.Sprintf(f, args...)) }
 func (r *recorder) Fatal(args ...any)            { r.note(fmt.Sprint(args...)); runtime.Goexit() }
-func (r *recorder) Fatalf(f string, args ...any) { r.note(fmt.Sprintf(f, args...)); runtime.Goexit() }
+func (r *recorder) Fatalf(f string, args ...any) { r.Errorf(f, args...); runtime.Goexit() }
 
 // failing runs all cases and returns the names of those that failed.
 func failing(t *testing.T, c Config) map[string]string {
