@@ -22,6 +22,7 @@ import (
 type Conn struct {
 	*link
 	credits gate
+	polls   polls
 
 	mu       sync.Mutex
 	slots    []slot
@@ -80,6 +81,7 @@ func newConn(n *Node, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (*Conn, er
 	}
 	c := &Conn{link: l, slots: make([]slot, credits)}
 	c.credits.free = credits
+	c.polls.need = make(chan struct{}, 1)
 	for i := range c.slots {
 		c.slots[i].index, c.slots[i].id = i, uint64(i)
 		c.slots[i].wake = make(chan struct{}, 1)
@@ -92,7 +94,9 @@ func newConn(n *Node, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (*Conn, er
 		_ = l.arena.Close()
 		return nil, err
 	}
+	c.kickLocked()
 	l.start()
+	go c.pollIdle()
 	return c, nil
 }
 
@@ -217,23 +221,6 @@ func (c *Conn) submit(ctx context.Context, s *slot, req *Request) error {
 func deadlineMs(d time.Duration) uint32 {
 	ms := int64((d + time.Millisecond - 1) / time.Millisecond)
 	return uint32(min(max(ms, 1), math.MaxUint32))
-}
-
-// await waits for the reply, the end of ctx, the time limit or the end of the connection.
-func (c *Conn) await(ctx context.Context, s *slot) error {
-	for {
-		select {
-		case <-s.wake:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		c.mu.Lock()
-		state, outcome := s.state, s.outcome
-		c.mu.Unlock()
-		if outcome != nil || state == slotAnswered {
-			return outcome
-		} // else the signal was meant for the request that had the slot before
-	}
 }
 
 // finish takes the answer out of its receive, posts that again and returns slot and credits.

@@ -11,9 +11,8 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// link is what both ends of a connection share: the endpoint, its completion queue, the
-// memory of its messages, and the one goroutine that empties the queue. The role above it
-// says what a message means.
+// link is what both ends of a connection share: the endpoint, its completion queue and the memory
+// of its messages. The role above it says what a message means and who polls the queue.
 //
 // Memory: recvs receives and sends send buffers, all of msgBytes or of this side's receive
 // size, in one arena that lives until nobody uses the link any more.
@@ -36,7 +35,6 @@ type link struct {
 	signalEvery uint32
 	plain       atomic.Uint32
 	posts       []fabric.Recv // the receives as they are posted; does not change
-	header      wire.Header   // of the message being handled; the goroutine's own
 	moves       atomic.Uint64 // completions of this side's work requests; the sweeper watches it
 
 	closing sync.Once
@@ -49,11 +47,11 @@ type link struct {
 	left  *sync.Cond
 }
 
-// role is what a link is used for: the client's Conn or the server's session. Its methods are
-// called on the link's goroutine, except died.
+// role is what a link is used for: the client's Conn or the server's session.
 type role interface {
-	// received handles a message in receive buf. The role posts the receive again.
-	received(buf int, h *wire.Header, body, inline []byte)
+	// received handles the message in receive buf whose header is p.header. The role posts the
+	// receive again.
+	received(p *poller, buf int, body, inline []byte)
 
 	// completed handles a completion of a work request that is not a plain send.
 	completed(c *fabric.Completion)
@@ -151,11 +149,11 @@ func newLink(n *Node, ep fabric.Endpoint, cfg *fabric.EndpointConfig, sends int)
 	return l, nil
 }
 
-// start posts every receive and starts the goroutine. From here on the link cleans up after
-// itself.
+// start posts every receive. From here on the link cleans up after itself; the role sees to it that
+// somebody polls.
 func (l *link) start() {
 	err := l.ep.PostRecv(l.posts)
-	go l.progress()
+	go l.supervise()
 	if err != nil {
 		l.fail(err)
 	}
@@ -230,18 +228,10 @@ func (l *link) post(wrs []fabric.WR) error {
 	return l.err()
 }
 
-// progress empties the completion queue until the link is dead, and then takes it apart.
-func (l *link) progress() {
+// supervise takes the link apart once it is dead.
+func (l *link) supervise() {
 	defer close(l.gone)
-	var batch [32]fabric.Completion
-	for l.err() == nil {
-		n, err := l.cq.Wait(context.Background(), batch[:])
-		if err != nil {
-			l.fail(err)
-			break
-		}
-		l.handle(batch[:n])
-	}
+	<-l.done
 	l.closeEndpoint()
 	l.role.flushed(l.err())
 
@@ -256,12 +246,25 @@ func (l *link) progress() {
 	l.role.released()
 }
 
-func (l *link) handle(batch []fabric.Completion) {
-	for i := range batch {
-		c := &batch[i]
+// poller is the scratch space of a goroutine that empties the completion queue.
+type poller struct {
+	batch  [32]fabric.Completion
+	header wire.Header // of the message being handled
+	run    *Call       // server: the request that the goroutine will serve itself
+}
+
+// poll waits for completions and handles them. It fails when ctx ends, or when the link is dead.
+// The caller has entered the link.
+func (l *link) poll(ctx context.Context, p *poller) error {
+	n, err := l.cq.Wait(ctx, p.batch[:])
+	if err != nil {
+		return err
+	}
+	for i := range p.batch[:n] {
+		c := &p.batch[i]
 		switch {
 		case c.Op == fabric.OpRecv:
-			l.handleRecv(c)
+			l.handleRecv(p, c)
 		case c.Context&kindMask == kindPlain:
 			l.moves.Add(1)
 			if c.Err != nil {
@@ -272,9 +275,10 @@ func (l *link) handle(batch []fabric.Completion) {
 			l.role.completed(c)
 		}
 	}
+	return nil
 }
 
-func (l *link) handleRecv(c *fabric.Completion) {
+func (l *link) handleRecv(p *poller, c *fabric.Completion) {
 	if c.Err != nil {
 		l.fail(c.Err)
 		return
@@ -283,8 +287,9 @@ func (l *link) handleRecv(c *fabric.Completion) {
 		return // what came in before the end is nobody's any more
 	}
 	i := int(c.Context &^ kindMask)
-	h, body, inline, err := wire.ParseHeader(l.recvBuf(i)[:c.Len])
-	l.header = h
+	var body, inline []byte
+	var err error
+	p.header, body, inline, err = wire.ParseHeader(l.recvBuf(i)[:c.Len])
 	if err == nil && c.WithImm {
 		err = errs.Newf(errs.Protocol, "msg", l.name, "a write with immediate")
 	}
@@ -292,11 +297,11 @@ func (l *link) handleRecv(c *fabric.Completion) {
 		l.fail(err)
 		return
 	}
-	l.role.received(i, &l.header, body, inline)
+	l.role.received(p, i, body, inline)
 }
 
-// fail ends the link for a reason; the first one counts. It returns at once: the link's
-// goroutine is woken by the end of its queue and does the rest.
+// fail ends the link for a reason; the first one counts. It returns at once: supervise does the
+// rest.
 func (l *link) fail(cause error) {
 	l.mu.Lock()
 	if l.dead != nil {
@@ -308,7 +313,6 @@ func (l *link) fail(cause error) {
 	l.mu.Unlock()
 	close(l.done)
 	l.role.died(err)
-	go l.closeEndpoint()
 }
 
 // closeEndpoint returns when no memory of this side is touched any more. Completions that
@@ -318,7 +322,7 @@ func (l *link) closeEndpoint() {
 		if err := l.ep.Close(); err != nil {
 			l.node.opts.Logger.Warn("endpoint did not close cleanly", "link", l.name, "err", err)
 		}
-		_ = l.cq.Close() // wakes the link's goroutine, even when no receive was left to do that
+		_ = l.cq.Close() // ends the waiting of those who poll
 	})
 }
 

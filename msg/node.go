@@ -17,6 +17,7 @@ type Node struct {
 
 	chains  sync.Pool // of *chain
 	waiters sync.Pool // of *waiter
+	pollers sync.Pool // of *poller
 
 	stop    chan struct{} // ends the sweeper
 	stopped chan struct{}
@@ -39,6 +40,7 @@ func NewNode(opts Options) (*Node, error) {
 	}
 	n.chains.New = func() any { return &chain{wrs: make([]fabric.WR, 0, chainMax)} }
 	n.waiters.New = func() any { return &waiter{zero: make(chan struct{}, 1)} }
+	n.pollers.New = func() any { return &poller{} }
 	go n.sweep()
 	return n, nil
 }

@@ -175,6 +175,24 @@ func TestRetry(t *testing.T) {
 	}
 }
 
+// TestNoAllocationPerCall counts both sides, since they share the process.
+func TestNoAllocationPerCall(t *testing.T) {
+	r := newRig(t, tcpProvider(), answerer(), nil)
+	ctx, req := context.Background(), Request{Body: make([]byte, 8)}
+	var rep Reply
+	one := func() {
+		if err := r.conn.Call(ctx, &req, &rep); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 100 {
+		one()
+	}
+	if n := testing.AllocsPerRun(500, one); n >= 1 && !raceEnabled {
+		t.Fatalf("%v allocations per request", n)
+	}
+}
+
 func TestBackoffStaysWithinItsBounds(t *testing.T) {
 	b := Backoff{First: 8 * time.Millisecond, Max: 100 * time.Millisecond}.withDefaults()
 	for failures := 1; failures < 100; failures++ {

@@ -11,7 +11,8 @@ import (
 // This file is what the connection's goroutine does for the client: it hands replies to their
 // callers.
 
-func (c *Conn) received(buf int, h *wire.Header, body, inline []byte) {
+func (c *Conn) received(p *poller, buf int, body, inline []byte) {
+	h := &p.header
 	switch h.Kind {
 	case wire.KindReply:
 		c.answered(buf, h, body, inline)
@@ -109,7 +110,12 @@ func (c *Conn) died(err error) {
 // flushed has nothing to do: nobody at the client waits for completions.
 func (c *Conn) flushed(error) {}
 
-func (c *Conn) released() { c.node.forget(c.link) }
+func (c *Conn) released() {
+	c.node.forget(c.link)
+	c.mu.Lock()
+	c.polls.cancel()
+	c.mu.Unlock()
+}
 
 // sweep ends the calls whose context has no deadline and that have waited for CallTimeout.
 func (c *Conn) sweep(now time.Time) {
@@ -121,6 +127,7 @@ func (c *Conn) sweep(now time.Time) {
 			now.After(s.deadline) {
 			s.outcome = errs.New(errs.TimedOut, "msg", c.name, nil)
 			s.signal()
+			c.kickLocked()
 		}
 	}
 }

@@ -19,7 +19,7 @@ type Server struct {
 	listener fabric.Listener
 	counts   counts
 
-	work      chan *Call // to a worker that has nothing to do
+	work      chan job // to a worker that has nothing to do
 	idle      atomic.Int32
 	workers   sync.WaitGroup
 	accepting sync.WaitGroup
@@ -59,7 +59,7 @@ func (n *Node) Serve(addr string, h Handler, opts ServeOptions) (*Server, error)
 		return nil, errs.Wrap("msg.Serve", addr, err)
 	}
 	s := &Server{
-		node: n, opts: opts, handler: h, listener: l, work: make(chan *Call),
+		node: n, opts: opts, handler: h, listener: l, work: make(chan job),
 		sessions: map[*session]struct{}{},
 		drained:  make(chan struct{}), closed: make(chan struct{}),
 	}
@@ -101,7 +101,7 @@ func (s *Server) accept() {
 		ep, err := s.listener.Accept(context.Background(),
 			func(peer fabric.Hello) (fabric.EndpointConfig, error) {
 				var err error
-				cfg, err = s.admit(peer)
+				cfg, err = s.welcome(peer)
 				return cfg, err
 			})
 		if err == nil {
@@ -121,8 +121,8 @@ func (s *Server) accept() {
 	}
 }
 
-// admit decides about a peer that has said hello.
-func (s *Server) admit(peer fabric.Hello) (fabric.EndpointConfig, error) {
+// welcome decides about a peer that has said hello.
+func (s *Server) welcome(peer fabric.Hello) (fabric.EndpointConfig, error) {
 	s.mu.Lock()
 	full, draining := len(s.sessions) >= s.opts.MaxConns, s.draining
 	s.mu.Unlock()
@@ -160,6 +160,7 @@ func (s *Server) open(ep fabric.Endpoint, cfg *fabric.EndpointConfig) error {
 		return errs.New(errs.Shutdown, "msg.Accept", ep.Name(), err)
 	}
 	ss.start()
+	s.spawn(job{poll: ss})
 	return nil
 }
 
@@ -169,27 +170,46 @@ func (s *Server) forget(ss *session) {
 	s.mu.Unlock()
 }
 
-// dispatch gives a call to a worker, or lets it wait while MaxCalls run. It does not block.
-func (s *Server) dispatch(c *Call) {
+// admit counts a call as running. When it is false the call was refused, or waits while MaxCalls
+// run.
+func (s *Server) admit(c *Call) bool {
 	s.counts.calls.Add(1)
 	s.mu.Lock()
-	if s.draining {
+	switch {
+	case s.draining:
 		s.mu.Unlock()
 		c.refuse(errs.New(errs.Shutdown, "msg.Serve", s.Addr(), nil))
-		return
-	}
-	if s.running >= s.opts.MaxCalls {
+		return false
+	case s.running >= s.opts.MaxCalls:
 		s.queue = append(s.queue, c)
 		s.mu.Unlock()
-		return
+		return false
 	}
 	s.running++
 	s.mu.Unlock()
+	return true
+}
+
+// dispatch gives a call to a worker. It does not block.
+func (s *Server) dispatch(c *Call) {
+	if s.admit(c) {
+		s.spawn(job{call: c})
+	}
+}
+
+// job is what a worker does: serve a call, or poll a session.
+type job struct {
+	call *Call
+	poll *session
+}
+
+// spawn finds an idle worker for a job, or makes one.
+func (s *Server) spawn(j job) {
 	select {
-	case s.work <- c:
+	case s.work <- j:
 	default:
 		s.workers.Add(1)
-		go s.worker(c)
+		go s.worker(j)
 	}
 }
 
@@ -200,17 +220,27 @@ func (c *Call) refuse(err error) {
 	c.unhold()
 }
 
-func (s *Server) worker(c *Call) {
+func (s *Server) worker(j job) {
 	defer s.workers.Done()
-	for c != nil {
-		s.serve(c)
-		if c = s.next(); c != nil {
-			continue
+	for ok := true; ok; {
+		if j.poll != nil {
+			j.poll.pollHere()
+		} else {
+			s.serveAll(j.call)
 		}
+		ok = false
 		if s.idle.Add(1) <= int32(s.opts.IdleWorkers) {
-			c = <-s.work // nil once closed
+			j, ok = <-s.work
 		}
 		s.idle.Add(-1)
+	}
+}
+
+// serveAll serves a call that was admitted, and then those that wait.
+func (s *Server) serveAll(c *Call) {
+	for c != nil {
+		s.serve(c)
+		c = s.next()
 	}
 }
 

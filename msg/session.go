@@ -3,6 +3,7 @@ package msg
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -20,6 +21,8 @@ type session struct {
 	srv    *Server
 	places gate // in the send queue, for one-sided operations
 
+	polling atomic.Int32 // goroutines in poll
+
 	mu       sync.Mutex
 	calls    []Call
 	free     []*Call // a stack, to keep the memory in use small
@@ -29,6 +32,10 @@ type session struct {
 	busyOps  int
 	serial   uint64
 	acks     int // control buffer of the next acknowledgement
+
+	// early holds the ids of requests that were canceled, by client's slot: two goroutines that poll
+	// may handle a request and its cancellation in either order. Ids do not repeat.
+	early [64]uint64
 
 	lastMoves uint64    // of the link, at the last sweep
 	lastMoved time.Time // when the sweep last saw it change
@@ -117,10 +124,11 @@ func newSession(srv *Server, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (*s
 	return s, nil
 }
 
-func (s *session) received(buf int, h *wire.Header, body, inline []byte) {
+func (s *session) received(p *poller, buf int, body, inline []byte) {
+	h := &p.header
 	switch {
 	case h.Kind == wire.KindRequest:
-		s.arrived(arrival{recv: buf, header: *h, body: body, inline: inline})
+		s.arrived(p, arrival{recv: buf, header: *h, body: body, inline: inline})
 	case h.Kind == wire.KindControl && h.Op == opCancel:
 		s.cancel(buf, h.RequestID)
 	default:
@@ -129,7 +137,7 @@ func (s *session) received(buf int, h *wire.Header, body, inline []byte) {
 }
 
 // arrived gives a request a call, or lets it wait for one.
-func (s *session) arrived(a arrival) {
+func (s *session) arrived(p *poller, a arrival) {
 	if s.enter() != nil {
 		return
 	}
@@ -142,9 +150,20 @@ func (s *session) arrived(a arrival) {
 	}
 	c := s.free[last]
 	s.free = s.free[:last]
-	c.beginLocked(&a)
+	s.beginLocked(c, &a)
 	s.mu.Unlock()
-	s.srv.dispatch(c)
+	if p.run != nil {
+		s.srv.dispatch(p.run)
+	}
+	p.run = c
+}
+
+// beginLocked fills a call, unless its cancellation has overtaken it.
+func (s *session) beginLocked(c *Call, a *arrival) {
+	if s.early[s.slotOf(a.header.RequestID)] == a.header.RequestID && a.header.RequestID != 0 {
+		a.canceled = true
+	}
+	c.beginLocked(a)
 }
 
 // recycle takes a finished call back and gives it to the longest waiting request.
@@ -158,7 +177,7 @@ func (s *session) recycle(c *Call) {
 	}
 	a := s.deferred[0]
 	s.deferred = s.deferred[:copy(s.deferred, s.deferred[1:])]
-	c.beginLocked(&a)
+	s.beginLocked(c, &a)
 	s.mu.Unlock()
 	s.leave() // for the finished one; the waiting one has entered when it arrived
 	s.srv.dispatch(c)
@@ -168,6 +187,7 @@ func (s *session) recycle(c *Call) {
 // acknowledges.
 func (s *session) cancel(buf int, id uint64) {
 	s.mu.Lock()
+	s.early[s.slotOf(id)] = id
 	for i := range s.calls {
 		if c := &s.calls[i]; c.active && c.header.RequestID == id {
 			s.srv.counts.canceled.Add(1)
@@ -216,6 +236,49 @@ func (s *session) farewell() {
 	}
 	_ = w.wait()
 }
+
+// slotOf spreads the ids of a client over a table: they count up above the slot in the low bits.
+func (s *session) slotOf(id uint64) int { return int(id & 0xffff % uint64(len(s.early))) }
+
+// pollHere empties the completion queue on this goroutine, and serves one request of each batch
+// on it too: a request that comes alone is answered without waking anybody. Others of a batch go
+// to workers. Before it serves it makes sure that somebody else polls, because the handler may
+// wait for completions. It ends with the link, or when enough others poll.
+func (s *session) pollHere() {
+	if s.enter() != nil {
+		return
+	}
+	defer s.leave()
+	p := s.node.pollers.Get().(*poller)
+	defer func() {
+		*p = poller{} // it must not keep the endpoint
+		s.node.pollers.Put(p)
+	}()
+	for {
+		s.polling.Add(1)
+		err := s.poll(context.Background(), p)
+		left := s.polling.Add(-1)
+		if err != nil {
+			s.fail(err)
+			return
+		}
+		c := p.run
+		if p.run = nil; c == nil || !s.srv.admit(c) {
+			continue
+		}
+		if left == 0 {
+			s.srv.spawn(job{poll: s})
+		}
+		s.srv.serveAll(c)
+		if s.polling.Load() >= idlePollers {
+			return
+		}
+	}
+}
+
+// idlePollers is how many goroutines wait on an idle connection: one to take a request and one to
+// poll while it is served.
+const idlePollers = 2
 
 // startOp enters work into the table and returns its context.
 func (s *session) startOp(o op) uint64 {
@@ -274,6 +337,9 @@ func (s *session) completed(comp *fabric.Completion) {
 	}
 }
 
+// allLeft makes opDone end an op whatever is missing.
+const allLeft = -1
+
 // opDone counts n completions of an op and ends it with the last one.
 func (s *session) opDone(i, n int, err error) {
 	s.mu.Lock()
@@ -281,6 +347,9 @@ func (s *session) opDone(i, n int, err error) {
 	if o.left == 0 {
 		s.mu.Unlock()
 		return
+	}
+	if n == allLeft {
+		n = o.left
 	}
 	s.ops[i].left -= n
 	over := s.ops[i].left == 0
@@ -317,12 +386,7 @@ func (s *session) died(err error) {
 // forgets the requests that no call was found for.
 func (s *session) flushed(err error) {
 	for i := range s.ops {
-		s.mu.Lock()
-		left := s.ops[i].left
-		s.mu.Unlock()
-		if left > 0 {
-			s.opDone(i, left, err)
-		}
+		s.opDone(i, allLeft, err)
 	}
 	s.mu.Lock()
 	waiting := len(s.deferred)
