@@ -165,6 +165,10 @@ func (s *Service) attempt(ctx context.Context, x *exchange) error {
 			return errs.Newf(errs.Disconnected, "meta.call", x.op.String(),
 				"no answer within %v", s.opt.AttemptMax)
 		}
+		if errs.KindOf(err) == errs.Canceled && ctx.Err() == nil {
+			// Not canceled here: the server ended while the request waited there.
+			return errs.New(errs.Shutdown, "meta.call", x.op.String(), err)
+		}
 		if err != nil || !more {
 			return err
 		}
