@@ -22,7 +22,8 @@ func TestBlockClientsOnAVolume(t *testing.T) {
 	t.Run("qemu-io", func(t *testing.T) { qemuIO(t, uri) })
 	t.Run("fio", func(t *testing.T) {
 		run(t, "", "fio", "--name=v", "--ioengine=nbd", "--uri="+uri, "--rw=randwrite",
-			"--bsrange=4k-128k", "--size=48m", "--iodepth=16", "--verify=crc32c", "--verify_fatal=1", "--do_verify=1")
+			"--bsrange=4k-128k", "--size=48m", "--iodepth=16", "--verify=crc32c",
+			"--verify_fatal=1", "--do_verify=1")
 	})
 	t.Run("striping", func(t *testing.T) { volumeIsStriped(t, c) })
 }

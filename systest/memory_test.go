@@ -24,8 +24,8 @@ const (
 	crowdPerConn = 1 << 20
 )
 
-// TestMemoryBoundWithACrowd has a hundred clients read and write at once, more than the servers' caches
-// hold, and compares the servers' high-water marks with the bound that was configured.
+// TestMemoryBoundWithACrowd has a hundred clients read and write at once, more than the servers'
+// caches hold, and compares the servers' high-water marks with the bound that was configured.
 func TestMemoryBoundWithACrowd(t *testing.T) {
 	c := startCluster(t, clusterOptions{iods: 4, extra: []string{"--cache", "64M"}})
 	domain, err := tcp.Open(tcp.Options{})

@@ -104,8 +104,8 @@ func (g *rig) counts() map[string]uint64 {
 	return out
 }
 
-// awaitIdle waits until no request runs and nothing is lent: a client has its answer a moment before
-// the server has its memory back.
+// awaitIdle waits until no request runs and nothing is lent: a client has its answer a moment
+// before the server has its memory back.
 func (g *rig) awaitIdle(t *testing.T) {
 	t.Helper()
 	for range 300 {
