@@ -166,7 +166,7 @@ func (b *Buf) handOut() *Buf {
 		b.checkPoison()
 	}
 	was := b.refs.Swap(1)
-	invariant.Check(was == 0, "mem.Pool hands out a buffer that has %d references", was)
+	invariant.Check(was == 0, "mem.Pool hands out a buffer that is in use")
 	return b
 }
 

@@ -21,7 +21,7 @@ func (a Access) Cursor() Cursor {
 
 // Next takes at most max bytes (max > 0) from the current piece. ok is false at the end.
 func (c *Cursor) Next(max int64) (p Piece, ok bool) {
-	invariant.Check(max > 0, "seg.Cursor.Next(%d)", max)
+	invariant.Check(max > 0, "seg.Cursor.Next without room")
 	cur, ok := c.current()
 	if !ok {
 		return Piece{}, false

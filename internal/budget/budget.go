@@ -39,7 +39,7 @@ func (b *Budget) Total() int64 { return b.total }
 // Acquire takes n units, waiting behind earlier takers until they are free or ctx ends. Asking for
 // more than the total is a programmer's error.
 func (b *Budget) Acquire(ctx context.Context, n int64) error {
-	invariant.Check(n >= 0 && n <= b.total, "acquire %d of %d units", n, b.total)
+	invariant.Check(n >= 0 && n <= b.total, "budget.Acquire of more than there is")
 	b.mu.Lock()
 	if b.waiters.Len() == 0 && b.used+n <= b.total {
 		b.takeLocked(n)
@@ -84,7 +84,7 @@ func (b *Budget) Release(n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.used -= n
-	invariant.Check(b.used >= 0, "released %d units more than taken", -b.used)
+	invariant.Check(b.used >= 0, "budget.Release of more than was taken")
 	b.wakeLocked()
 }
 

@@ -5,8 +5,8 @@ package invariant
 
 import "fmt"
 
-// Check panics with the formatted text unless ok. Keep the arguments cheap: they are evaluated
-// always.
+// Check panics with the formatted text unless ok. On hot paths give it a text without arguments:
+// they are evaluated, and moved to the heap, always.
 func Check(ok bool, format string, args ...any) {
 	if !ok {
 		panic("broken invariant: " + fmt.Sprintf(format, args...))
