@@ -52,6 +52,7 @@ func newCluster(t testing.TB, n int, opt store.Options) *cluster {
 	opt.Key = c.key
 	opt.Objects = objects.New(c, c.key, nil)
 	opt.RootMode = 0o777
+	opt.HeartbeatMax = time.Hour // the double's servers do not repeat their Join
 	m, err := store.New(context.Background(), c.kv, opt)
 	if err != nil {
 		t.Fatal(err)
