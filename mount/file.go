@@ -49,6 +49,13 @@ func (b *bridge) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 	if err != nil {
 		return b.nodeStatus("open", err)
 	}
+	if in.Mode&fuse.OPEN_KILL_SUIDGID != 0 {
+		a := f.Attr()
+		if err := b.dropPrivileges(ctx, &a); err != nil {
+			b.release(&file{File: f})
+			return b.status("open", err)
+		}
+	}
 	b.opened(f, out)
 	return fuse.OK
 }
@@ -108,6 +115,10 @@ func (b *bridge) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
 	n, err := f.WriteAt(ctx, data, int64(in.Offset))
+	if err == nil && in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
+		a := f.Attr()
+		err = b.dropPrivileges(ctx, &a)
+	}
 	return uint32(n), b.status("write", err)
 }
 

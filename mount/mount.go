@@ -191,8 +191,10 @@ func fuseOptions(o *Options) *fuse.MountOptions {
 
 		DirectMountFlags: unix.MS_NOSUID | unix.MS_NODEV,
 
-		// O_TRUNC is part of OPEN, so that opening and truncating are one request.
-		ExtraCapabilities: fuse.CAP_ATOMIC_O_TRUNC,
+		// O_TRUNC is part of OPEN, so that opening and truncating are one request. Set-user-id bits
+		// are dropped here (see dropPrivileges), so that the kernel need not ask for
+		// security.capability before every write.
+		ExtraCapabilities: fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_HANDLE_KILLPRIV_V2,
 
 		// Pages are dropped when the size changes behind the kernel's back, and at open when the
 		// data version has; not whenever the time of change differs from what the kernel thought,

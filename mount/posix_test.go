@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,7 +20,8 @@ import (
 // TestPosix is a table of operations with what POSIX and Linux say of them. Each case has a
 // directory of its own.
 func TestPosix(t *testing.T) {
-	root := newMount(t)
+	root := newCluster(t, 4).mount(Options{AllowOther: true}).Dir()
+	must(t, os.Chmod(root, 0o777))
 	for name, test := range posixCases() {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(root, name)
@@ -35,7 +38,7 @@ func posixCases() map[string]func(t *testing.T, dir string) {
 		"rename-open": renameOverOpen, "unlink-open": unlinkOpen, "times": times, "modes": modes,
 		"xattrs": xattrs, "statfs": statfs, "sparse": sparse, "punch": punch, "allocate": allocates,
 		"mmap": mmapShared, "mknod": mknods, "directories": directories, "locks": locks,
-		"direct": direct, "sync": syncs, "big": bigFile, "names": longNames, "owner": owners,
+		"direct": direct, "sync": syncs, "big": bigFile, "names": longNames, "owner": owners, "privileges": privileges,
 	}
 }
 
@@ -291,6 +294,35 @@ func owners(t *testing.T, dir string) {
 	must(t, unix.Stat(p, &st))
 	if st.Uid != 12 || st.Gid != 34 {
 		t.Errorf("owner %d:%d", st.Uid, st.Gid)
+	}
+}
+
+// privileges are lost when an ordinary user changes the file.
+func privileges(t *testing.T, dir string) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to become somebody else")
+	}
+	p := filepath.Join(dir, "f")
+	for name, script := range map[string]string{
+		"write": "echo x >>" + p, "overwrite": "echo x >" + p, "truncate": "truncate -s 1 " + p,
+		"chown": "",
+	} {
+		must(t, os.WriteFile(p, []byte("xyz"), 0o644))
+		must(t, unix.Chmod(p, 0o6777))
+		if script == "" {
+			must(t, os.Chown(p, 5, 5))
+		} else {
+			cmd := exec.Command("sh", "-c", script)
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 7, Gid: 7}}
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v: %s", name, err, out)
+			}
+		}
+		var st unix.Stat_t
+		must(t, unix.Stat(p, &st))
+		if st.Mode&0o7777 != 0o777 {
+			t.Errorf("%s: mode %o", name, st.Mode&0o7777)
+		}
 	}
 }
 
@@ -555,13 +587,19 @@ func longNames(t *testing.T, dir string) {
 func TestReadDirWhileChanging(t *testing.T) {
 	dir := newMount(t)
 	const n = 5000
-	for i := range n {
-		fd, err := unix.Open(fmt.Sprintf("%s/stay%d", dir, i), unix.O_CREAT|unix.O_WRONLY, 0o644)
-		must(t, err)
-		must(t, unix.Close(fd))
-	}
-	stop := make(chan struct{})
 	var wg sync.WaitGroup
+	for part := range 5 {
+		wg.Go(func() {
+			for i := part; i < n; i += 5 {
+				path := fmt.Sprintf("%s/stay%d", dir, i)
+				if err := unix.Mknod(path, unix.S_IFREG|0o644, 0); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	stop := make(chan struct{})
 	wg.Go(func() {
 		for i := 0; ; i++ {
 			select {
