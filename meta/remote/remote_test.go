@@ -87,9 +87,10 @@ func TestSuite(t *testing.T) {
 		"sim": {}, "regions only": {RegionsOnly: true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // much of it is waiting for operations that cannot be done
 			metatest.Run(t, func(t testing.TB, c metatest.Config) *metatest.Instance {
 				h, service := newHost(t, c, sim.New(opt), remote.Options{
-					WaitMax: 300 * time.Millisecond,
+					WaitMax: time.Second,
 					Backoff: msg.Backoff{First: time.Millisecond, Max: 10 * time.Millisecond},
 				})
 				return &metatest.Instance{Service: service, Verify: h.verify,
