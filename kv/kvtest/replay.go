@@ -59,7 +59,8 @@ func replayRefused(e *env) {
 
 func replayZero(e *env) {
 	t := kv.Txn{Adds: adds("n", 1)}
-	if e.commit(t) == e.commit(t) {
+	first := e.commit(t)
+	if again := e.commit(t); again == first {
 		e.Errorf("the zero id was recognised")
 	}
 	e.wantCount("n", 2)
