@@ -12,7 +12,7 @@ import (
 // the connection.
 type polls struct {
 	taken   atomic.Bool   // somebody polls
-	waiting atomic.Int32  // callers that wait for a reply
+	waiting atomic.Int32  // slots in state slotWaiting; changed with Conn.mu, read without
 	keep    atomic.Bool   // callers cannot poll: the goroutine should not let go
 	need    chan struct{} // room for one: the goroutine should poll
 	scratch poller        // belongs to who polls
@@ -40,8 +40,6 @@ func (c *Conn) kickLocked() {
 
 // await waits for the reply, the end of ctx, the time limit or the end of the connection.
 func (c *Conn) await(ctx context.Context, s *slot) error {
-	c.polls.waiting.Add(1)
-	defer c.polls.waiting.Add(-1)
 	done := ctx.Done()
 	_, limited := ctx.Deadline()
 	// The completion queue can watch one context only: the caller's, or that of the time limits.
@@ -101,7 +99,7 @@ func (c *Conn) pollFor(ctx context.Context, s *slot) error {
 // either counted itself before this looks, or finds that nobody polls.
 func (c *Conn) unpoll() {
 	c.polls.taken.Store(false)
-	if c.polls.waiting.Load() > 1 {
+	if c.polls.waiting.Load() > 0 {
 		c.wakePoller()
 	}
 }

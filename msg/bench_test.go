@@ -171,3 +171,65 @@ func BenchmarkPlainTCP1M(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkFabricRTT8 is the provider's own round trip with messages of the same size: what is left
+// between it and BenchmarkRTT8 is this package.
+func BenchmarkFabricRTT8(b *testing.B) {
+	_, cdom, sdom := tcpProvider().open(b, 0)
+	defer cdom.Close()
+	defer sdom.Close()
+	l, err := sdom.Connector().Listen("127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	side := func(d fabric.Domain) (fabric.EndpointConfig, fabric.Sge) {
+		cq, err := d.NewCQ(64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return fabric.EndpointConfig{SendCQ: cq, RecvCQ: cq, SendDepth: 16, RecvDepth: 16},
+			memory(b, d, 4096)
+	}
+	ccfg, cmem := side(cdom)
+	scfg, smem := side(sdom)
+	accepted := make(chan fabric.Endpoint, 1)
+	go func() {
+		ep, err := l.Accept(context.Background(),
+			func(fabric.Hello) (fabric.EndpointConfig, error) { return scfg, nil })
+		if err != nil {
+			b.Error(err)
+		}
+		accepted <- ep
+	}()
+	cep, err := cdom.Connector().Dial(context.Background(), l.Addr().String(), ccfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	turn := func(ep fabric.Endpoint, cq fabric.CQ, m fabric.Sge, first bool, n int) {
+		recv := []fabric.Recv{{Reg: m.Reg, Buf: m.Buf[2048:]}}
+		wrs := []fabric.WR{{Op: fabric.OpSend, Flags: fabric.FlagInline,
+			Local: []fabric.Sge{{Reg: m.Reg, Buf: m.Buf[:88]}}}}
+		var comp [8]fabric.Completion
+		_ = ep.PostRecv(recv)
+		for range n {
+			if first {
+				_ = ep.Post(wrs)
+			}
+			if _, err := cq.Wait(context.Background(), comp[:]); err != nil {
+				return
+			}
+			_ = ep.PostRecv(recv)
+			if !first {
+				_ = ep.Post(wrs)
+			}
+		}
+	}
+	sep := <-accepted
+	go turn(sep, scfg.RecvCQ, smem, false, b.N)
+	b.ResetTimer()
+	turn(cep, ccfg.RecvCQ, cmem, true, b.N)
+	b.StopTimer()
+	_ = cep.Close()
+	_ = sep.Close()
+}

@@ -61,6 +61,17 @@ const (
 	slotAbandoned // the caller left; the reply will free the slot
 )
 
+// setLocked changes a slot's state and keeps count of those that wait.
+func (c *Conn) setLocked(s *slot, to slotState) {
+	if s.state == slotWaiting {
+		c.polls.waiting.Add(-1)
+	}
+	if to == slotWaiting {
+		c.polls.waiting.Add(1)
+	}
+	s.state = to
+}
+
 // grant is a right that the server holds until the call is over.
 type grant struct {
 	region fabric.Region
@@ -204,7 +215,8 @@ func (c *Conn) submit(ctx context.Context, s *slot, req *Request) error {
 	}
 	c.mu.Lock()
 	s.id += 1 << 16 // above the slot's index, so that ids of one connection never repeat
-	s.state, s.outcome, s.deadline = slotWaiting, nil, time.Time{}
+	c.setLocked(s, slotWaiting)
+	s.outcome, s.deadline = nil, time.Time{}
 	if !limited {
 		s.deadline = deadline
 	}
@@ -268,7 +280,7 @@ func (s *slot) parse(req *Request, rep *Reply) error {
 // release makes a slot free for the next request.
 func (c *Conn) release(s *slot) {
 	c.mu.Lock()
-	s.state = slotFree
+	c.setLocked(s, slotFree)
 	c.free = append(c.free, int32(s.index))
 	c.mu.Unlock()
 }
@@ -295,11 +307,11 @@ func (c *Conn) abandon(s *slot) {
 		c.credits.put(credits)
 		return
 	case c.cancels == maxCancels:
-		s.state = slotAbandoned
+		c.setLocked(s, slotAbandoned)
 		c.mu.Unlock()
 		return
 	}
-	s.state = slotAbandoned
+	c.setLocked(s, slotAbandoned)
 	c.cancels++
 	buf := c.sendBuf(len(c.slots) + c.next)
 	c.next = (c.next + 1) % maxCancels

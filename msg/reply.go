@@ -36,7 +36,8 @@ func (c *Conn) answered(buf int, h *wire.Header, body, inline []byte) {
 	s := &c.slots[i]
 	switch s.state {
 	case slotWaiting:
-		s.state, s.recv, s.header = slotAnswered, buf, *h
+		c.setLocked(s, slotAnswered)
+		s.recv, s.header = buf, *h
 		s.body, s.inline = body, inline
 		c.mu.Unlock()
 		s.signal()
