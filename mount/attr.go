@@ -12,12 +12,19 @@ func (b *bridge) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn,
 	out *fuse.AttrOut) fuse.Status {
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
+	b.behind.drain(b.ino(in.NodeId))
 	a, err := b.fs.GetAttr(ctx, meta.Cred{}, b.ino(in.NodeId))
 	if err != nil {
 		return b.nodeStatus("getattr", err)
 	}
 	b.attrOut(out, &a)
 	return fuse.OK
+}
+
+// overlay brings attributes that came by the way up to what this mount has written.
+func (b *bridge) overlay(a *meta.Attr) {
+	b.behind.drain(a.Ino)
+	b.fs.Overlay(a)
 }
 
 func (b *bridge) attrOut(out *fuse.AttrOut, a *meta.Attr) {
@@ -31,6 +38,7 @@ func (b *bridge) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn,
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
 	ino := b.ino(in.NodeId)
+	b.behind.drain(ino)
 	mask, want := changes(in)
 	if mask == 0 {
 		a, err := b.fs.GetAttr(ctx, meta.Cred{}, ino)
@@ -57,9 +65,9 @@ const (
 	groupX = 0o0010
 )
 
-// dropPrivileges takes the set-user-id bit, and the set-group-id bit where it means execution, from a
-// file whose content was changed by somebody who may not set them. The kernel says when; changes of
-// the owner are the metadata service's business.
+// dropPrivileges takes the set-user-id bit, and the set-group-id bit where it means execution,
+// from a file whose content was changed by somebody who may not set them. The kernel says when;
+// changes of the owner are the metadata service's business.
 func (b *bridge) dropPrivileges(ctx context.Context, a *meta.Attr) error {
 	mode := a.Mode &^ setUID
 	if mode&groupX != 0 {

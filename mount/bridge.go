@@ -24,6 +24,7 @@ type bridge struct {
 	files    table[*file]
 	dirs     table[*directory]
 	versions versions
+	behind   *behind
 	waiting  atomic.Int64 // requests of killed processes that were given up, for tests
 }
 
@@ -33,6 +34,7 @@ func newBridge(fs *client.FS, opts Options) *bridge {
 		fs:            fs,
 		opts:          opts,
 		versions:      newVersions(),
+		behind:        newBehind(opts.WriteBehind),
 	}
 }
 

@@ -128,7 +128,7 @@ func (b *bridge) addEntry(out *fuse.DirEntryList, e *meta.Entry, plus bool) bool
 	}
 	if e.Attr != nil {
 		a := *e.Attr
-		b.fs.Overlay(&a)
+		b.overlay(&a)
 		b.entry(entry, &a)
 	}
 	return true

@@ -45,6 +45,7 @@ func openFlags(flags uint32) meta.OpenFlags {
 func (b *bridge) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
+	b.behind.drain(b.ino(in.NodeId))
 	f, err := b.fs.OpenIno(ctx, meta.Cred{}, b.ino(in.NodeId), openFlags(in.Flags))
 	if err != nil {
 		return b.nodeStatus("open", err)
@@ -98,6 +99,7 @@ func (b *bridge) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	}
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
+	b.behind.drain(f.Ino())
 	n, err := f.ReadAt(ctx, buf[:min(int(in.Size), len(buf))], int64(in.Offset))
 	if err != nil && err != io.EOF {
 		return nil, b.status("read", err)
@@ -114,12 +116,23 @@ func (b *bridge) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (
 	}
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
-	n, err := f.WriteAt(ctx, data, int64(in.Offset))
+	n, err := b.write(ctx, f, in, data)
 	if err == nil && in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
 		a := f.Attr()
 		err = b.dropPrivileges(ctx, &a)
 	}
 	return uint32(n), b.status("write", err)
+}
+
+// write hands a write on to write-behind or carries it out. Direct writes and those of mapped
+// memory are never delayed.
+func (b *bridge) write(ctx context.Context, f *file, in *fuse.WriteIn, data []byte) (int, error) {
+	if in.Flags&unix.O_DIRECT != 0 || in.WriteFlags&fuse.WRITE_CACHE != 0 {
+		b.behind.drain(f.Ino())
+	} else if took, err := b.behind.write(f, data, int64(in.Offset)); took || err != nil {
+		return len(data), err
+	}
+	return f.WriteAt(ctx, data, int64(in.Offset))
 }
 
 // Flush is close(2) of one descriptor: size and time are told to the metadata service, so that
@@ -137,6 +150,7 @@ func (b *bridge) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 // commit runs a commit of the file and keeps account of the version that the kernel's pages
 // belong to.
 func (b *bridge) commit(f *file, do func() error) error {
+	b.behind.settle(f.Ino())
 	before := f.Attr()
 	err := do()
 	if after := f.Attr(); after.DataVersion != before.DataVersion {
@@ -168,6 +182,7 @@ func (b *bridge) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 }
 
 func (b *bridge) release(f *file) {
+	b.behind.forget(f.Ino())
 	ctx, cancel := context.WithTimeout(context.Background(), releaseMax)
 	defer cancel()
 	if err := b.commit(f, func() error { return f.Commit(ctx) }); err != nil {
@@ -184,6 +199,7 @@ func (b *bridge) closeAll() {
 		b.release(f)
 	}
 	b.dirs.drain()
+	b.behind.close()
 }
 
 // Lseek finds the next data or hole.
@@ -197,6 +213,7 @@ func (b *bridge) Lseek(cancel <-chan struct{}, in *fuse.LseekIn, out *fuse.Lseek
 	}
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
+	b.behind.drain(f.Ino())
 	if _, err := f.Stat(ctx); err != nil {
 		return b.status("lseek", err)
 	}
@@ -248,6 +265,7 @@ func (b *bridge) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.St
 	}
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
+	b.behind.drain(f.Ino())
 	if _, err := f.Stat(ctx); err != nil {
 		return b.status("fallocate", err)
 	}

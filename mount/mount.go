@@ -6,9 +6,10 @@
 //
 // Caching is close-to-open: names and attributes are believed for Options.EntryTimeout and
 // AttrTimeout; opening a file asks the metadata service, and the kernel keeps its pages only if
-// the data version is the one that they were read at. Writes go through to the I/O servers before
-// write(2) returns; fsync(2) returns when they are on stable storage. File locks are the kernel's
-// own, within one mount.
+// the data version is the one that they were read at. Sequential writes are sent in the
+// background, others before write(2) returns; close(2) returns when all of them are at the I/O
+// servers, fsync(2) when they are on stable storage. File locks are the kernel's own, within one
+// mount.
 //
 // It does not parse options of a command line and handles no signals: package cmd does.
 //
@@ -53,6 +54,10 @@ type Options struct {
 	// MemoryMax bounds the buffers of requests under way, in bytes. Default 256 MiB.
 	MemoryMax int
 
+	// WriteBehind is how many bytes of sequential writers' data may be on their way to the servers
+	// after write(2) has returned. Default 32 MiB; negative: none.
+	WriteBehind int
+
 	// Name is the source in the list of mounts. Default "sluice".
 	Name string
 
@@ -76,6 +81,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MemoryMax == 0 {
 		o.MemoryMax = 256 << 20
+	}
+	if o.WriteBehind == 0 {
+		o.WriteBehind = 32 << 20
 	}
 	if o.Name == "" {
 		o.Name = "sluice"

@@ -18,7 +18,7 @@ func (b *bridge) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string,
 	if err != nil {
 		return b.status("lookup", err)
 	}
-	b.fs.Overlay(&a)
+	b.overlay(&a)
 	b.entry(out, &a)
 	return fuse.OK
 }
@@ -92,7 +92,7 @@ func (b *bridge) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string,
 	if err != nil {
 		return b.status("link", err)
 	}
-	b.fs.Overlay(&a)
+	b.overlay(&a)
 	b.entry(out, &a)
 	return fuse.OK
 }

@@ -42,6 +42,75 @@ func TestErrorsReachPrograms(t *testing.T) {
 	}
 }
 
+// TestErrorsBehind: data of a sequential writer that could not be written after write(2) had
+// returned is reported by a later write, by close or by fsync.
+func TestErrorsBehind(t *testing.T) {
+	c := newCluster(t, 4)
+	dir := c.mount(Options{}).Dir()
+	for name, report := range map[string]func(f *os.File) error{
+		"write": func(f *os.File) error {
+			for range 100 {
+				if _, err := f.Write(pattern(1<<20, 1)); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		"close": (*os.File).Close, "fsync": (*os.File).Sync,
+	} {
+		f, err := os.Create(filepath.Join(dir, name))
+		must(t, err)
+		for range 3 {
+			_, err := f.Write(pattern(5000, 1))
+			must(t, err)
+		}
+		fail := errs.New(errs.NoSpace, "disk", "", nil)
+		c.data.write.Store(&fail)
+		_, err = f.Write(pattern(5000, 1))
+		must(t, err)
+		want(t, report(f), unix.ENOSPC)
+		c.data.write.Store(nil)
+		_ = f.Close()
+	}
+}
+
+// TestManySequentialWriters: more writers than there are chunks, of sizes that fit nothing.
+func TestManySequentialWriters(t *testing.T) {
+	dir := newCluster(t, 4).mount(Options{WriteBehind: 3 << 20}).Dir()
+	var wg sync.WaitGroup
+	for w := range 12 {
+		wg.Go(func() {
+			var all []byte
+			p := filepath.Join(dir, fmt.Sprint(w))
+			f, err := os.Create(p)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for i := range 60 {
+				data := pattern(1000*w+i*977, byte(i))
+				if _, err := f.Write(data); err != nil {
+					t.Error(err)
+				}
+				all = append(all, data...)
+				if i%20 == 7 {
+					if st, err := os.Stat(p); err != nil || st.Size() != int64(len(all)) {
+						t.Errorf("size %v, want %d, %v", st, len(all), err)
+					}
+				}
+			}
+			got := make([]byte, len(all))
+			if _, err := f.ReadAt(got, 0); err != nil || !bytes.Equal(got, all) {
+				t.Errorf("writer %d: other bytes, %v", w, err)
+			}
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
 // TestSyncErrors are reported by fsync, once, and by every descriptor.
 func TestSyncErrors(t *testing.T) {
 	c := newCluster(t, 4)
