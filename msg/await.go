@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/sluice-storage/sluice/fabric"
 )
 
 // polls says who empties the completion queue at the client. A caller that is alone polls for its
@@ -16,11 +18,6 @@ type polls struct {
 	keep    atomic.Bool   // callers cannot poll: the goroutine should not let go
 	need    chan struct{} // room for one: the goroutine should poll
 	scratch poller        // belongs to who polls
-
-	// ctx ends when a caller that polls without a deadline of its own has to look at its slot. Guarded
-	// by Conn.mu.
-	ctx    context.Context
-	cancel context.CancelFunc
 }
 
 // How long nobody polls at most: idleAfter at first, and longer while callers are found polling,
@@ -30,19 +27,13 @@ const (
 	idleMax   = 80 * time.Millisecond
 )
 
-// kickLocked makes a polling caller look at its slot.
-func (c *Conn) kickLocked() {
-	if c.polls.cancel != nil {
-		c.polls.cancel()
-	}
-	c.polls.ctx, c.polls.cancel = context.WithCancel(context.Background())
-}
-
 // await waits for the reply, the end of ctx, the time limit or the end of the connection.
 func (c *Conn) await(ctx context.Context, s *slot) error {
 	done := ctx.Done()
 	_, limited := ctx.Deadline()
-	// The completion queue can watch one context only: the caller's, or that of the time limits.
+	// Time limits are kept by the context, if it has one, else by the sweep, which can wake a slot
+	// and, by a probe, who polls without a context. A context that can end but has no deadline needs
+	// both.
 	able := done == nil || limited
 	if c.polls.keep.Load() == able {
 		c.polls.keep.Store(!able)
@@ -59,39 +50,45 @@ func (c *Conn) await(ctx context.Context, s *slot) error {
 		case <-done:
 			return ctx.Err()
 		}
-		if _, over, err := c.outcome(s); over {
+		if over, err := c.outcome(s); over {
 			return err
 		} // else the signal was meant for the request that had the slot before
 	}
 }
 
-// outcome tells whether the wait for a slot is over. If not, ctx is what to poll under: it was
-// taken together with the look at the slot, so no kick is missed.
-func (c *Conn) outcome(s *slot) (ctx context.Context, over bool, err error) {
+// outcome tells whether the wait for a slot is over.
+func (c *Conn) outcome(s *slot) (over bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.polls.ctx, s.outcome != nil || s.state == slotAnswered, s.outcome
+	return s.outcome != nil || s.state == slotAnswered, s.outcome
 }
 
 // pollFor polls until the caller's own wait is over.
 func (c *Conn) pollFor(ctx context.Context, s *slot) error {
 	defer c.unpoll()
+	if ctx.Done() == nil {
+		ctx = context.Background() // providers do better without a context to watch
+	}
 	for {
-		kick, over, err := c.outcome(s)
-		if over {
+		if over, err := c.outcome(s); over {
 			return err
 		}
-		if ctx.Done() != nil {
-			kick = ctx
-		}
-		if err := c.poll(kick, &c.polls.scratch); err != nil {
+		if err := c.poll(ctx, &c.polls.scratch); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			if kick.Err() == nil {
-				c.fail(err) // the queue is closed: the outcome is that of the link
-			}
+			c.fail(err) // the queue is closed: the outcome is that of the link
 		}
+	}
+}
+
+// probe makes something complete, so that a caller that polls looks at its slot: a write of no
+// bytes, which the peer's provider answers without its application. A peer that does not answer
+// is dead.
+func (c *Conn) probe() {
+	wrs := []fabric.WR{{Op: fabric.OpWrite, Flags: fabric.FlagSignaled, Context: kindPlain}}
+	if err := c.post(wrs); err != nil {
+		c.fail(err)
 	}
 }
 

@@ -249,6 +249,7 @@ func (c *Call) send() error {
 	if !pushed {
 		return nil
 	}
+	c.s.needPoller()
 	if err := c.replied.wait(); err != nil {
 		return errs.Wrap("msg.Reply", c.s.name, c.s.explain(err))
 	}

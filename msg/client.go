@@ -105,7 +105,6 @@ func newConn(n *Node, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (*Conn, er
 		_ = l.arena.Close()
 		return nil, err
 	}
-	c.kickLocked()
 	l.start()
 	go c.pollIdle()
 	return c, nil

@@ -75,6 +75,7 @@ func (c *Call) Pull(ctx context.Context, off int64, dst []fabric.Sge) error {
 	}
 	w := c.s.node.waiters.Get().(*waiter)
 	err := c.transfer(ctx, fabric.OpRead, &c.out, off, dst, w)
+	c.s.needPoller()
 	if failed := w.wait(); err == nil {
 		err = failed
 	}
@@ -133,6 +134,9 @@ func (c *Call) transfer(ctx context.Context, op fabric.Op, s *segment, off int64
 		}
 		if err := ctx.Err(); err != nil {
 			return err
+		}
+		if c.s.places.left() < len(ch.wrs) {
+			c.s.needPoller()
 		}
 		if err := c.s.places.take(ctx, len(ch.wrs)); err != nil {
 			return err

@@ -113,22 +113,40 @@ func (c *Conn) flushed(error) {}
 
 func (c *Conn) released() {
 	c.node.forget(c.link)
-	c.mu.Lock()
-	c.polls.cancel()
-	c.mu.Unlock()
 }
 
-// sweep ends the calls whose context has no deadline and that have waited for CallTimeout.
+// sweep ends the calls whose context has no deadline and that have waited for CallTimeout. A
+// caller that polls is woken by a probe; if it still sits there after PeerTimeout the probe was
+// not answered.
 func (c *Conn) sweep(now time.Time) {
+	if c.enter() != nil {
+		return
+	}
+	defer c.leave()
+	expired, stuck := c.expire(now)
+	if stuck {
+		c.fail(errs.Newf(errs.TimedOut, "msg", c.name, "the peer does not answer"))
+		return
+	}
+	if expired && c.polls.taken.Load() {
+		c.probe()
+	}
+}
+
+func (c *Conn) expire(now time.Time) (expired, stuck bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range c.slots {
 		s := &c.slots[i]
-		if s.state == slotWaiting && s.outcome == nil && !s.deadline.IsZero() &&
-			now.After(s.deadline) {
+		if s.state != slotWaiting || s.deadline.IsZero() || now.Before(s.deadline) {
+			continue
+		}
+		if s.outcome == nil {
 			s.outcome = errs.New(errs.TimedOut, "msg", c.name, nil)
 			s.signal()
-			c.kickLocked()
+			expired = true
 		}
+		stuck = stuck || now.Sub(s.deadline) > c.node.opts.PeerTimeout
 	}
+	return expired, stuck
 }

@@ -22,6 +22,12 @@ type session struct {
 	places gate // in the send queue, for one-sided operations
 
 	polling atomic.Int32 // goroutines in poll
+	slow    atomic.Int32 // requests for which a second goroutine polls
+	turns   atomic.Uint64
+	serving atomic.Uint64 // turn of the handler that runs while nobody polls; 0 for none
+	watched atomic.Uint64 // turn that ran when the timer was set
+	armed   atomic.Bool   // timer will call late
+	timer   *time.Timer
 
 	mu       sync.Mutex
 	calls    []Call
@@ -120,6 +126,8 @@ func newSession(srv *Server, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (*s
 	for i := range s.ops {
 		s.idleOps = append(s.idleOps, int32(i))
 	}
+	s.timer = time.AfterFunc(time.Hour, s.late)
+	s.timer.Stop()
 	l.role = s
 	return s, nil
 }
@@ -234,6 +242,7 @@ func (s *session) farewell() {
 		s.dropOp(context)
 		return
 	}
+	s.needPoller()
 	_ = w.wait()
 }
 
@@ -242,8 +251,7 @@ func (s *session) slotOf(id uint64) int { return int(id & 0xffff % uint64(len(s.
 
 // pollHere empties the completion queue on this goroutine, and serves one request of each batch
 // on it too: a request that comes alone is answered without waking anybody. Others of a batch go
-// to workers. Before it serves it makes sure that somebody else polls, because the handler may
-// wait for completions. It ends with the link, or when enough others poll.
+// to workers. It ends with the link, or when enough others poll.
 func (s *session) pollHere() {
 	if s.enter() != nil {
 		return
@@ -266,19 +274,83 @@ func (s *session) pollHere() {
 		if p.run = nil; c == nil || !s.srv.admit(c) {
 			continue
 		}
+		var turn uint64
 		if left == 0 {
-			s.srv.spawn(job{poll: s})
+			turn = s.relieve()
 		}
 		s.srv.serveAll(c)
-		if s.polling.Load() >= idlePollers {
+		s.relieved(turn)
+		if s.polling.Load() >= s.enough() {
 			return
 		}
 	}
 }
 
-// idlePollers is how many goroutines wait on an idle connection: one to take a request and one to
-// poll while it is served.
-const idlePollers = 2
+// While handlers return at once, one goroutine polls and serves by turns: no other has to be woken,
+// and a provider that reads in Wait has one to read for. A handler that takes longer than alone, or
+// that waits for data, is relieved by a second goroutine; for the next slowStays requests a second
+// one polls all the time.
+const (
+	alone     = 100 * time.Microsecond
+	slowStays = 64
+)
+
+// relieve sees to it that somebody polls while a handler runs: at once when handlers have been
+// slow, else if this one turns out to be. It returns the handler's turn, for relieved.
+func (s *session) relieve() (turn uint64) {
+	if s.slow.Load() > 0 {
+		s.slow.Add(-1)
+		s.srv.spawn(job{poll: s})
+		return 0
+	}
+	turn = s.turns.Add(1)
+	s.serving.Store(turn)
+	if !s.armed.Swap(true) {
+		s.watched.Store(turn)
+		s.timer.Reset(alone)
+	}
+	return turn
+}
+
+// relieved says that the handler has returned.
+func (s *session) relieved(turn uint64) {
+	if turn != 0 {
+		s.serving.CompareAndSwap(turn, 0)
+	}
+}
+
+// late looks after a while whether the same handler still runs. It lets go of the timer before it
+// looks: a handler that starts meanwhile arms it anew.
+func (s *session) late() {
+	s.armed.Store(false)
+	turn := s.serving.Load()
+	switch {
+	case turn == 0:
+	case turn == s.watched.Load():
+		s.needPoller()
+	case !s.armed.Swap(true):
+		s.watched.Store(turn)
+		s.timer.Reset(alone)
+	}
+}
+
+// needPoller is asked before somebody waits for completions.
+func (s *session) needPoller() {
+	if s.polling.Load() > 0 || s.enter() != nil {
+		return
+	}
+	defer s.leave()
+	s.slow.Store(slowStays)
+	s.srv.spawn(job{poll: s})
+}
+
+// enough is how many goroutines should poll while nothing runs.
+func (s *session) enough() int32 {
+	if s.slow.Load() > 0 {
+		return 2
+	}
+	return 1
+}
 
 // startOp enters work into the table and returns its context.
 func (s *session) startOp(o op) uint64 {
@@ -398,6 +470,7 @@ func (s *session) flushed(err error) {
 }
 
 func (s *session) released() {
+	s.timer.Stop()
 	s.node.forget(s.link)
 	s.srv.forget(s)
 }
