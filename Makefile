@@ -3,7 +3,8 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build build-pure deps up down test check soak bench figures fmt vet lint race fuzz clean
+.PHONY: help build build-pure deps up down test test-system test-rest check soak bench figures \
+        fmt vet lint race fuzz clean
 
 GO          ?= go
 VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo unversioned)
@@ -15,9 +16,22 @@ MOUNT       ?= mnt
 FUZZTIME    ?= 1m
 BENCHFLAGS  ?=
 
-# Where goroutines share state. The rest is pure code that the plain run covers.
-RACE := ./fabric/... ./mem/... ./msg/... ./unifier/... ./stripe/... ./kv/... ./iod/... ./meta/... \
-        ./client/... ./nbd/... ./internal/...
+# The same flags for everything, so that builds and tests share what is compiled.
+export GOFLAGS := $(GOFLAGS) -trimpath
+
+# Where goroutines share state. The rest is pure code that the plain run covers. Under the race
+# detector pebble takes minutes to compile: who needs it is left to `make check`.
+RACE_QUICK := ./fabric/... ./mem/... ./msg/... ./unifier/... ./iod/... ./kv/memkv ./kv/engine ./nbd \
+              ./nbd/memexport ./nbd/volumeexport ./client/... ./internal/supervise ./internal/budget
+RACE := $(RACE_QUICK) ./stripe/... ./kv/... ./meta/... ./mount/... ./nbd/... ./bench/...
+
+# Packages that start processes and mount: they wait a lot, so the others run beside them.
+SYSTEM    := ./systest ./cmd/sluice ./mount
+SYSTEM_RE := systest|cmd/sluice|mount
+
+# Fuzzing a package compiles all that it imports anew; in `make test` those with pebble are left out.
+FUZZ_HEAVY := ./kv/pebblekv ./meta/store
+FUZZ_SKIP  ?=
 
 # The commands that tests call, and the Debian packages that hold them.
 TOOLS    := fio qemu-img qemu-io nbdinfo nbdcopy nbdkit nbd-server fusermount3 sqlite3 git tar cc
@@ -37,12 +51,12 @@ help: ## lists the targets
 
 build: ## builds bin/sluice
 	@mkdir -p bin
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/sluice ./cmd/sluice
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/sluice ./cmd/sluice
 
 build-pure: ## builds everything without cgo
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build ./...
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/sluice-pure ./cmd/sluice
+	CGO_ENABLED=0 $(GO) build -ldflags '$(LDFLAGS)' -o bin/sluice-pure ./cmd/sluice
 
 deps: ## installs what the tests need, where it is missing
 	@missing=; for tool in $(TOOLS); do \
@@ -77,14 +91,21 @@ down: ## stops what `make up` started
 test: ## runs every test, and installs what it needs before; a few minutes
 	@mkdir -p bin; rm -f $(SUMMARY)
 	$(call step,dependencies,$(MAKE) -s deps)
-	$(call step,build,$(MAKE) -s build)
-	$(call step,build without cgo,$(MAKE) -s build-pure)
-	$(call step,format and vet,$(MAKE) -s fmt vet)
-	$(call step,lint,$(MAKE) -s lint)
-	$(call step,tests,$(GO) test -timeout 7m ./...)
-	$(call step,tests under the race detector,$(MAKE) -s race)
-	$(call step,fuzzing for seconds,$(MAKE) -s fuzz FUZZTIME=2s)
+	$(call step,build,$(MAKE) -s build && $(GO) build ./...)
+	@$(MAKE) -s -j2 --output-sync=recurse test-system test-rest
 	@echo "== all passed"; cat $(SUMMARY)
+
+test-system:
+	$(call step,tests with processes,$(GO) test -timeout 7m $(SYSTEM))
+
+test-rest:
+	$(call step,format,$(MAKE) -s fmt)
+	$(call step,lint,$(MAKE) -s lint)
+	$(call step,tests,$(GO) test -timeout 7m $$($(GO) list ./... | grep -vE '/($(SYSTEM_RE))$$'))
+	$(call step,build without cgo,$(MAKE) -s build-pure)
+	$(call step,vet,$(MAKE) -s vet)
+	$(call step,tests under the race detector,$(MAKE) -s race RACE='$(RACE_QUICK)')
+	$(call step,fuzzing for seconds,$(MAKE) -s fuzz FUZZTIME=1s FUZZ_SKIP='$(FUZZ_HEAVY)')
 
 check: ## gofmt, vet, staticcheck, lint, race
 	@mkdir -p bin; rm -f $(SUMMARY)
@@ -99,7 +120,6 @@ fmt: # every file that git knows or would take
 	if [ -n "$$bad" ]; then echo "not formatted (gofmt -w):"; echo "$$bad"; exit 1; fi
 
 vet:
-	@$(GO) vet ./...
 	@$(GO) vet -tags invariants ./...
 
 lint:
@@ -108,12 +128,16 @@ lint:
 race:
 	@CGO_ENABLED=1 $(GO) test -race -short -tags invariants -timeout 7m $(RACE)
 
-fuzz: # every FuzzXxx that there is, one after the other
-	@grep -rEo --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' . | sort -u | \
-	while IFS=: read -r file decl; do \
-		echo "$${decl#func } in $$(dirname $$file)"; \
-		$(GO) test -run '^$$' -fuzz "^$${decl#func }$$" -fuzztime $(FUZZTIME) $$(dirname $$file) \
-			> bin/fuzz.log 2>&1 || { cat bin/fuzz.log; exit 1; }; \
+fuzz: # every FuzzXxx that there is; each package is compiled once
+	@for dir in $$(grep -rlE --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
+		case " $(FUZZ_SKIP) " in *" $$dir "*) continue;; esac; \
+		$(GO) test -c -fuzz=. -o bin/fuzz.test $$dir; \
+		for name in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' $$dir/*_test.go | cut -d' ' -f2); do \
+			echo "$$name in $$dir"; \
+			( cd $$dir; $(CURDIR)/bin/fuzz.test -test.run '^$$' -test.fuzz "^$$name\$$" \
+				-test.fuzztime $(FUZZTIME) -test.fuzzcachedir $(CURDIR)/bin/fuzz.cache ) \
+				> bin/fuzz.log 2>&1 || { cat bin/fuzz.log; exit 1; }; \
+		done; \
 	done
 
 soak: deps build ## fuzzes each decoder for FUZZTIME (1m) and runs the long crash loops
