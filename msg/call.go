@@ -27,6 +27,7 @@ type Call struct {
 	index   int
 	ctx     *callCtx
 	ended   atomic.Bool
+	pushed  atomic.Bool  // writes were posted: the reply waits for them
 	holds   atomic.Int32 // the handler, and a reply whose send buffer is still in use
 	replied waiter
 	parcel  parcel
@@ -44,10 +45,9 @@ type Call struct {
 
 	mu        sync.Mutex // also held while writes are posted: it keeps a call's chains in order
 	high      int64      // inline reply data: the bytes before it are set
-	pushed    bool
-	lent      int   // places held by writes posted since the last signalled one
-	lentBytes int64 // that they carry
-	failed    error // the first write that failed
+	lent      int        // places held by writes posted since the last signalled one
+	lentBytes int64      // that they carry
+	failed    error      // the first write that failed
 	late      []delayed
 }
 
@@ -67,7 +67,8 @@ func (c *Call) beginLocked(a *arrival) {
 	}
 	c.recv, c.header, c.body, c.inline = a.recv, a.header, a.body, a.inline
 	c.stamp = wire.Stamp{}
-	c.high, c.pushed, c.lent, c.lentBytes, c.failed = 0, false, 0, 0, nil
+	c.high, c.lent, c.lentBytes, c.failed = 0, 0, 0, nil
+	c.pushed.Store(false)
 }
 
 // decode reads the descriptions. Until then body begins with them.
@@ -220,12 +221,13 @@ func (c *Call) collect(off int64, src []fabric.Sge) {
 // send posts the reply and waits for what was pushed before it. A reply that Post cannot copy is
 // signalled too, because the send buffer is in use until it has left; nobody waits for that.
 func (c *Call) send() error {
-	c.mu.Lock()
-	pushed, places := c.pushed, c.lent
-	c.mu.Unlock()
+	pushed := c.pushed.Load()
 	if !pushed && c.parcel.bytes() <= c.s.inlineMax {
 		return c.s.send(&c.parcel, fabric.FlagInline, kindPlain)
 	}
+	c.mu.Lock()
+	places := c.lent
+	c.mu.Unlock()
 	o := op{left: 1, places: places, call: c, reply: true}
 	if pushed {
 		c.replied.add(1)

@@ -41,10 +41,12 @@ type link struct {
 	done    chan struct{} // closed once the link is dead
 	gone    chan struct{} // closed once its goroutine and memory are gone
 
-	mu    sync.Mutex
-	dead  error // why, once it is dead
-	users int   // calls that may touch the arena
-	left  *sync.Cond
+	users  atomic.Int64  // those who may touch the arena, and the link itself while it lives
+	unused chan struct{} // closed when users is 0, for good
+	over   atomic.Bool   // dead is set
+
+	mu   sync.Mutex
+	dead error // why, once it is dead
 }
 
 // role is what a link is used for: the client's Conn or the server's session.
@@ -119,7 +121,8 @@ func newLink(n *Node, ep fabric.Endpoint, cfg *fabric.EndpointConfig, sends int)
 		msgBytes: min(n.opts.receiveBytes(), int(ep.Peer().MaxMessage)),
 		done:     make(chan struct{}), gone: make(chan struct{}),
 	}
-	l.left = sync.NewCond(&l.mu)
+	l.users.Store(1)
+	l.unused = make(chan struct{})
 	l.inlineMax = l.caps.MaxInline
 	l.signalEvery = uint32(max(1, (cfg.RecvDepth-controlReserve)/2))
 	var err error
@@ -235,11 +238,8 @@ func (l *link) supervise() {
 	l.closeEndpoint()
 	l.role.flushed(l.err())
 
-	l.mu.Lock()
-	for l.users > 0 {
-		l.left.Wait()
-	}
-	l.mu.Unlock()
+	l.leave() // the link's own
+	<-l.unused
 	if err := l.arena.Close(); err != nil {
 		l.node.opts.Logger.Error("message memory was not released", "link", l.name, "err", err)
 	}
@@ -283,7 +283,7 @@ func (l *link) handleRecv(p *poller, c *fabric.Completion) {
 		l.fail(c.Err)
 		return
 	}
-	if l.err() != nil {
+	if l.over.Load() {
 		return // what came in before the end is nobody's any more
 	}
 	i := int(c.Context &^ kindMask)
@@ -309,6 +309,7 @@ func (l *link) fail(cause error) {
 		return
 	}
 	l.dead = deathOf(l.name, cause)
+	l.over.Store(true)
 	err := l.dead
 	l.mu.Unlock()
 	close(l.done)
@@ -351,21 +352,21 @@ func (l *link) explain(err error) error {
 	return err
 }
 
-// enter keeps the link's memory mapped until leave.
+// enter keeps the link's memory mapped until leave. It fails once the link is dead.
 func (l *link) enter() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.dead != nil {
-		return l.dead
+	for {
+		if l.over.Load() {
+			return l.err()
+		}
+		users := l.users.Load()
+		if users > 0 && l.users.CompareAndSwap(users, users+1) {
+			return nil
+		}
 	}
-	l.users++
-	return nil
 }
 
 func (l *link) leave() {
-	l.mu.Lock()
-	if l.users--; l.users == 0 {
-		l.left.Signal()
+	if l.users.Add(-1) == 0 {
+		close(l.unused)
 	}
-	l.mu.Unlock()
 }

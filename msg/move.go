@@ -193,6 +193,7 @@ func (c *Call) postWrites(ch *chain, _ *waiter) error {
 		}
 		return err
 	}
-	c.pushed, c.lent, c.lentBytes = true, held, bytes
+	c.lent, c.lentBytes = held, bytes
+	c.pushed.Store(true)
 	return nil
 }

@@ -270,7 +270,7 @@ func (s *Server) drainedLocked() {
 // serve runs the handler for one call. Whatever it does, the call is answered and its context
 // ends.
 func (s *Server) serve(c *Call) {
-	err := c.ctx.Err() // it may have waited in the queue for too long
+	err := c.ctx.over() // it may have waited in the queue
 	if err == nil {
 		err = c.decode()
 	}
