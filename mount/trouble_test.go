@@ -129,24 +129,6 @@ func TestSyncErrors(t *testing.T) {
 	must(t, f.Close())
 }
 
-// TestMappedWriteErrors: a failed write-back of mapped memory is reported by msync or fsync.
-func TestMappedWriteErrors(t *testing.T) {
-	c := newCluster(t, 4)
-	dir := c.mount(Options{}).Dir()
-	f := open(t, filepath.Join(dir, "f"), os.O_CREATE|os.O_RDWR)
-	must(t, f.Truncate(1<<20))
-	m, err := unix.Mmap(int(f.Fd()), 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	must(t, err)
-	fail := errs.New(errs.NoSpace, "disk", "", nil)
-	c.data.write.Store(&fail)
-	copy(m, pattern(1<<20, 1))
-	if err := unix.Msync(m, unix.MS_SYNC); err == nil {
-		t.Error("msync hid that the disk is full")
-	}
-	c.data.write.Store(nil)
-	must(t, unix.Munmap(m))
-}
-
 // TestTwoMounts is close-to-open: what one mount closed the other one sees when it opens the file.
 func TestTwoMounts(t *testing.T) {
 	c := newCluster(t, 4)
