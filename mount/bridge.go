@@ -5,7 +5,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,7 +24,6 @@ type bridge struct {
 	dirs     table[*directory]
 	versions versions
 	behind   *behind
-	waiting  atomic.Int64 // requests of killed processes that were given up, for tests
 }
 
 func newBridge(fs *client.FS, opts Options) *bridge {
@@ -105,7 +103,7 @@ func (b *bridge) request(cancel <-chan struct{}, h *fuse.InHeader) (context.Cont
 	go func() {
 		select {
 		case <-cancel:
-			b.watchKilled(ctx, pid, stop)
+			watchKilled(ctx, pid, stop)
 		case <-ctx.Done():
 		}
 	}()
@@ -113,10 +111,9 @@ func (b *bridge) request(cancel <-chan struct{}, h *fuse.InHeader) (context.Cont
 }
 
 // watchKilled gives a request up as soon as its process is being killed.
-func (b *bridge) watchKilled(ctx context.Context, pid uint32, stop func()) {
+func watchKilled(ctx context.Context, pid uint32, stop func()) {
 	for {
 		if killed(pid) {
-			b.waiting.Add(1)
 			stop()
 			return
 		}
