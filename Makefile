@@ -97,19 +97,19 @@ test: ## runs every test, and installs what it needs before; a few minutes
 
 test-system:
 	$(call step,tests with processes,$(GO) test -timeout 7m $(SYSTEM))
+	$(call step,build without cgo,$(MAKE) -s build-pure)
+	$(call step,fuzzing for seconds,$(MAKE) -s fuzz FUZZTIME=1s FUZZ_SKIP='$(FUZZ_HEAVY)')
 
 test-rest:
 	$(call step,format,$(MAKE) -s fmt)
 	$(call step,lint,$(MAKE) -s lint)
 	$(call step,tests,$(GO) test -timeout 7m $$($(GO) list ./... | grep -vE '/($(SYSTEM_RE))$$'))
-	$(call step,build without cgo,$(MAKE) -s build-pure)
 	$(call step,vet,$(MAKE) -s vet)
 	$(call step,tests under the race detector,$(MAKE) -s race RACE='$(RACE_QUICK)')
-	$(call step,fuzzing for seconds,$(MAKE) -s fuzz FUZZTIME=1s FUZZ_SKIP='$(FUZZ_HEAVY)')
 
 check: ## gofmt, vet, staticcheck, lint, race
 	@mkdir -p bin; rm -f $(SUMMARY)
-	$(call step,format and vet,$(MAKE) -s fmt vet)
+	$(call step,format and vet,$(MAKE) -s fmt vet && $(GO) vet -tags invariants ./...)
 	$(call step,staticcheck,$(GO) run $(STATICCHECK) ./...)
 	$(call step,lint,$(MAKE) -s lint)
 	$(call step,tests under the race detector,$(MAKE) -s race)
@@ -120,7 +120,7 @@ fmt: # every file that git knows or would take
 	if [ -n "$$bad" ]; then echo "not formatted (gofmt -w):"; echo "$$bad"; exit 1; fi
 
 vet:
-	@$(GO) vet -tags invariants ./...
+	@$(GO) vet ./...
 
 lint:
 	@$(GO) test -count=1 ./internal/lint

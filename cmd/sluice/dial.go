@@ -13,8 +13,6 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/tcp"
-	iodremote "github.com/sluice-storage/sluice/iod/remote"
-	metaremote "github.com/sluice-storage/sluice/meta/remote"
 	"github.com/sluice-storage/sluice/msg"
 )
 
@@ -74,103 +72,70 @@ func (f *urlFlag) parse(text string) (remotePath, error) {
 type connection struct {
 	fs     *client.FS
 	domain fabric.Domain
-	node   *msg.Node
-	pool   *msg.Pool
-	base   string
 }
 
 func (f *urlFlag) dial(ctx context.Context) (*connection, error) { return dial(ctx, f.base()) }
 
 // dial connects a tool to a cluster.
-func dial(ctx context.Context, base string) (*connection, error) {
-	return dialWith(ctx, base, client.Options{WaitMax: toolMax})
+func dial(ctx context.Context, url string) (*connection, error) {
+	return dialWith(ctx, url, client.Options{WaitMax: toolMax})
 }
 
-func dialWith(ctx context.Context, base string, opts client.Options) (*connection, error) {
-	addr, ok := strings.CutPrefix(base, scheme+"//")
-	if _, _, err := net.SplitHostPort(addr); !ok || err != nil {
-		return nil, refuse(base+" is no address of a cluster", "Write sluice://HOST:PORT, like sluice://"+
-			defaultListen)
+func dialWith(ctx context.Context, url string, opts client.Options) (*connection, error) {
+	host, _, _ := strings.Cut(strings.TrimPrefix(url, scheme+"//"), "/")
+	if _, _, err := net.SplitHostPort(host); err != nil || !strings.HasPrefix(url, scheme+"//") {
+		return nil, refuse(url+" is no address of a cluster",
+			"Write sluice://HOST:PORT, like sluice://"+defaultListen)
 	}
-	c := &connection{base: base}
-	err := c.open(ctx, addr, opts)
+	domain, err := tcp.Open(tcp.Options{})
+	if err != nil {
+		return nil, err
+	}
+	c := &connection{domain: domain}
+	opts.Domain = domain
+	if err = reach(ctx, domain, host); err == nil {
+		c.fs, err = client.Dial(ctx, url, opts)
+	}
 	if err == nil {
 		return c, nil
 	}
-	c.close()
+	_ = domain.Close() // that nobody answered is what matters
 	switch errs.KindOf(err) {
 	case errs.Disconnected, errs.TimedOut, errs.Shutdown, errs.IO:
 		err = hint(err, "Is the cluster running at %s? Start one with: sluice up   "+
-			"Another address: --url or $SLUICE_URL", base)
+			"Another address: --url or $SLUICE_URL", url)
 	}
 	return nil, err
 }
 
-// open wires a client: one node, one pool in which the metadata service is peer 0 and every I/O
-// server has its id, found by asking the metadata service.
-func (c *connection) open(ctx context.Context, addr string, opts client.Options) (err error) {
-	if c.domain, err = tcp.Open(tcp.Options{}); err != nil {
-		return err
-	}
-	if c.node, err = msg.NewNode(msg.Options{Domain: c.domain, Logger: opts.Logger}); err != nil {
-		return err
-	}
-	var names *metaremote.Service
-	c.pool = msg.NewPool(c.node, func(ctx context.Context, id uint32) (string, error) {
-		if id == 0 {
-			return addr, nil
-		}
-		servers, err := names.Servers(ctx)
-		if err != nil {
-			return "", err
-		}
-		return resolveFrom(servers)(ctx, id)
-	})
-	names, err = metaremote.New(metaremote.Options{Pool: c.pool, Domain: c.domain,
-		WaitMax: opts.WaitMax})
+// reach finds out whether anybody is there. A service that is being started again is waited for, but
+// not for long: mostly nobody is there, and the user wants to know.
+func reach(ctx context.Context, domain fabric.Domain, addr string) error {
+	node, err := msg.NewNode(msg.Options{Domain: domain})
 	if err != nil {
 		return err
 	}
-	if err := c.reach(ctx); err != nil {
-		return err
-	}
-	data := iodremote.New(c.pool, iodremote.Options{WaitMax: opts.WaitMax})
-	c.fs, err = client.New(names, data, opts)
-	return err
-}
-
-// reach connects to the metadata service. One that is being started again is waited for, but not
-// for long: mostly nobody is there, and the user wants to know.
-func (c *connection) reach(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, reachMax)
-	defer cancel()
+	defer node.Close()
+	limit := time.Now().Add(reachMax)
 	for {
-		_, err := c.pool.Get(ctx, 0)
+		ctx, cancel := context.WithTimeout(ctx, toolMax)
+		conn, err := node.Dial(ctx, addr)
+		cancel()
 		if err == nil {
+			conn.Close()
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if ctx.Err() != nil || time.Now().After(limit) {
 			return err
-		case <-time.After(50 * time.Millisecond):
 		}
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 
 // close says goodbye; that it was not heard changes nothing for the user.
 func (c *connection) close() {
-	if c.fs != nil {
-		_ = c.fs.Close()
-	}
-	if c.pool != nil {
-		_ = c.pool.Close()
-	}
-	if c.node != nil {
-		_ = c.node.Close()
-	}
-	if c.domain != nil {
-		_ = c.domain.Close()
-	}
+	_ = c.fs.Close()
+	_ = c.domain.Close()
 }
 
 // withPath parses a path, connects to its cluster and calls fn.
