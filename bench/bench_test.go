@@ -146,6 +146,11 @@ func TestPlainPeers(t *testing.T) {
 			go ServeBulk(ln)
 			return PlainBulk(ln.Addr().String(), 1<<20, 4)
 		},
+		"walk": func() Contender {
+			ln := listen(t)
+			go ServeWalk(ln)
+			return PlainWalk(ln.Addr().String(), 1<<20, 4)
+		},
 	} {
 		v, err := c().Measure(t.Context(), 20*time.Millisecond)
 		if err != nil || v <= 0 {

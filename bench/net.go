@@ -17,9 +17,18 @@ const PingBytes = 8
 // listener is closed.
 func ServeEcho(ln net.Listener) { accept(ln, echo) }
 
-// ServeBulk is the plain TCP peer for bandwidth: for each 8-byte length it sends that many bytes.
-// The client asks ahead, so that the stream never stops.
-func ServeBulk(ln net.Listener) { accept(ln, bulk) }
+// ServeBulk is the plain TCP peer for bandwidth: for each 8-byte length it sends that many bytes,
+// always the same ones. The client asks ahead, so that the stream never stops.
+func ServeBulk(ln net.Listener) {
+	accept(ln, func(conn net.Conn) error { return bulk(conn, false) })
+}
+
+// ServeWalk is ServeBulk that walks through BulkRange bytes over and over, as a server's cache does.
+// Its data does not stay in the processor's caches: what it reaches less than ServeBulk is the price
+// of memory, not of software.
+func ServeWalk(ln net.Listener) {
+	accept(ln, func(conn net.Conn) error { return bulk(conn, true) })
+}
 
 func accept(ln net.Listener, serve func(net.Conn) error) {
 	for {
@@ -46,20 +55,28 @@ func echo(conn net.Conn) error {
 	}
 }
 
-// bulkMax bounds what a client may ask for at once.
-const bulkMax = 16 << 20
+// BulkRange is how much data reads walk through where they walk; no answer is larger.
+const BulkRange = 64 << 20
 
-func bulk(conn net.Conn) error {
+func bulk(conn net.Conn, walk bool) error {
 	var b [8]byte
-	data := make([]byte, bulkMax)
+	data := make([]byte, BulkRange)
+	for i := 0; i < len(data); i += 512 {
+		data[i] = byte(i) // memory that was never written is one page of zeroes
+	}
+	at := uint64(0)
 	for {
 		if _, err := io.ReadFull(conn, b[:]); err != nil {
 			return err
 		}
-		n := min(binary.BigEndian.Uint64(b[:]), bulkMax)
-		if _, err := conn.Write(data[:n]); err != nil {
+		n := min(binary.BigEndian.Uint64(b[:]), BulkRange)
+		if !walk || at+n > BulkRange {
+			at = 0
+		}
+		if _, err := conn.Write(data[at : at+n]); err != nil {
 			return err
 		}
+		at += n
 	}
 }
 
@@ -83,9 +100,19 @@ func PlainPing(addr string) Contender {
 	}}
 }
 
-// PlainBulk measures a stream of answers of size bytes over plain TCP, depth of them asked ahead.
+// PlainBulk measures a stream of answers of size bytes over plain TCP, depth of them asked ahead. It
+// is the ceiling: nothing but a socket and one buffer at each end.
 func PlainBulk(addr string, size int64, depth int) Contender {
-	return Contender{Provider: "plain Go TCP", Depth: depth, Measure: func(ctx context.Context,
+	return plainStream("plain Go TCP", addr, size, depth)
+}
+
+// PlainWalk is PlainBulk from a ServeWalk.
+func PlainWalk(addr string, size int64, depth int) Contender {
+	return plainStream("plain Go TCP, 64 MiB", addr, size, depth)
+}
+
+func plainStream(provider, addr string, size int64, depth int) Contender {
+	return Contender{Provider: provider, Depth: depth, Measure: func(ctx context.Context,
 		d time.Duration) (float64, error) {
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {

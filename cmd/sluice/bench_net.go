@@ -22,7 +22,7 @@ import (
 const (
 	bulkBytes = 1 << 20
 	bulkDepth = 4
-	bulkRange = 64 << 20 // what is read over and over: all of it stays in the server's cache
+	bulkRange = bench.BulkRange // what is read over and over: all of it stays in the server's cache
 )
 
 // benchNet measures requests and reads between this process and another one.
@@ -61,7 +61,8 @@ func benchNet(ctx context.Context, b bench.Budget) ([]bench.Row, error) {
 		{Bench: "net", Name: "read from a server's cache", Size: bulkBytes, Depth: bulkDepth,
 			Metric:  bench.Bandwidth,
 			Ceiling: bench.PlainBulk(p.info.Bulk, bulkBytes, bulkDepth),
-			Others:  []bench.Contender{r.contender(provider, 1), r.contender(provider, bulkDepth)}},
+			Others: []bench.Contender{bench.PlainWalk(p.info.Walk, bulkBytes, bulkDepth),
+				r.contender(provider, 1), r.contender(provider, bulkDepth)}},
 	})
 }
 

@@ -24,6 +24,7 @@ import (
 type peerInfo struct {
 	Echo  string `json:"echo"` // plain TCP, round trips
 	Bulk  string `json:"bulk"` // plain TCP, bandwidth
+	Walk  string `json:"walk"` // the same through more memory than a processor caches
 	Msg   string `json:"msg"`  // package msg, round trips
 	Iod   string `json:"iod"`  // an I/O server in memory
 	Key   string `json:"key"`  // that server's, to sign capabilities with
@@ -65,19 +66,19 @@ func peerMount(cmd *cobra.Command, dir string) error {
 // peerNet serves everything that bench net talks to, and lives until its standard input ends or it
 // is told to stop.
 func peerNet(cmd *cobra.Command) error {
-	echo, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
+	info := peerInfo{}
+	for _, plain := range []struct {
+		addr  *string
+		serve func(net.Listener)
+	}{{&info.Echo, bench.ServeEcho}, {&info.Bulk, bench.ServeBulk}, {&info.Walk, bench.ServeWalk}} {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		defer ln.Close()
+		*plain.addr = ln.Addr().String()
+		go plain.serve(ln)
 	}
-	defer echo.Close()
-	go bench.ServeEcho(echo)
-	bulk, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	defer bulk.Close()
-	go bench.ServeBulk(bulk)
-
 	domain, err := tcp.Open(tcp.Options{})
 	if err != nil {
 		return err
@@ -105,9 +106,8 @@ func peerNet(cmd *cobra.Command) error {
 		return err
 	}
 	defer s.close(cmd.Context())
-	err = tell(cmd, peerInfo{Echo: echo.Addr().String(), Bulk: bulk.Addr().String(),
-		Msg: echoer.Addr(), Iod: s.addr(), Key: hex.EncodeToString(key[:])})
-	if err != nil {
+	info.Msg, info.Iod, info.Key = echoer.Addr(), s.addr(), hex.EncodeToString(key[:])
+	if err := tell(cmd, info); err != nil {
 		return err
 	}
 	<-cmd.Context().Done()
