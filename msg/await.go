@@ -18,6 +18,10 @@ type polls struct {
 	keep    atomic.Bool   // callers cannot poll: the goroutine should not let go
 	need    chan struct{} // room for one: the goroutine should poll
 	scratch poller        // belongs to who polls
+
+	// ctx is the context of the caller that polls, if it can end and the watch keeps it. Guarded by
+	// Conn.mu.
+	ctx context.Context
 }
 
 // How long nobody polls at most: idleAfter at first, and longer while callers are found polling,
@@ -31,10 +35,11 @@ const (
 func (c *Conn) await(ctx context.Context, s *slot) error {
 	done := ctx.Done()
 	_, limited := ctx.Deadline()
-	// Time limits are kept by the context, if it has one, else by the sweep, which can wake a slot
-	// and, by a probe, who polls without a context. A context that can end but has no deadline needs
-	// both.
-	able := done == nil || limited
+	// Who polls does so without a context, where the queue can be woken: the node's watch looks at the
+	// context instead. Elsewhere time limits are kept by the context, if it has one, else by the
+	// sweep, which can wake a slot and, by a probe, who polls without a context; a context that can
+	// end but has no deadline needs both.
+	able := done == nil || limited || c.waker != nil
 	if c.polls.keep.Load() == able {
 		c.polls.keep.Store(!able)
 	}
@@ -66,20 +71,46 @@ func (c *Conn) outcome(s *slot) (over bool, err error) {
 // pollFor polls until the caller's own wait is over.
 func (c *Conn) pollFor(ctx context.Context, s *slot) error {
 	defer c.unpoll()
-	if ctx.Done() == nil {
-		ctx = context.Background() // providers do better without a context to watch
+	wait := ctx
+	switch {
+	case ctx.Done() == nil:
+		wait = context.Background() // providers do better without a context to watch
+	case c.waker != nil:
+		wait = context.Background()
+		c.mu.Lock()
+		c.polls.ctx = ctx
+		c.mu.Unlock()
+		c.node.watch.begin()
 	}
 	for {
 		if over, err := c.outcome(s); over {
 			return err
 		}
-		if err := c.poll(ctx, &c.polls.scratch); err != nil {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := c.poll(wait, &c.polls.scratch); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			c.fail(err) // the queue is closed: the outcome is that of the link
 		}
 	}
+}
+
+// look is the watch's visit: it wakes a caller that polls although its context has ended, and tells
+// whether there is one to come back for.
+func (c *Conn) look() bool {
+	c.mu.Lock()
+	ctx := c.polls.ctx
+	c.mu.Unlock()
+	if ctx == nil {
+		return false
+	}
+	if ctx.Err() != nil {
+		c.waker.Wake()
+	}
+	return true
 }
 
 // probe makes something complete, so that a caller that polls looks at its slot: a write of no
@@ -95,6 +126,11 @@ func (c *Conn) probe() {
 // unpoll lets go, and leaves it to the goroutine if others wait. A caller that comes later has
 // either counted itself before this looks, or finds that nobody polls.
 func (c *Conn) unpoll() {
+	if c.waker != nil {
+		c.mu.Lock()
+		c.polls.ctx = nil
+		c.mu.Unlock()
+	}
 	c.polls.taken.Store(false)
 	if c.polls.waiting.Load() > 0 {
 		c.wakePoller()

@@ -22,7 +22,9 @@ type link struct {
 	ep   fabric.Endpoint
 	cq   fabric.CQ
 	caps fabric.Caps
-	name string
+
+	waker fabric.Waker // the queue, if it can be woken
+	name  string
 
 	arena     *mem.Arena
 	recvBytes int
@@ -121,6 +123,7 @@ func newLink(n *Node, ep fabric.Endpoint, cfg *fabric.EndpointConfig, sends int)
 		msgBytes: min(n.opts.receiveBytes(), int(ep.Peer().MaxMessage)),
 		done:     make(chan struct{}), gone: make(chan struct{}),
 	}
+	l.waker, _ = l.cq.(fabric.Waker)
 	l.users.Store(1)
 	l.unused = make(chan struct{})
 	l.inlineMax = l.caps.MaxInline

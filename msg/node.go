@@ -19,8 +19,11 @@ type Node struct {
 	waiters sync.Pool // of *waiter
 	pollers sync.Pool // of *poller
 
-	stop    chan struct{} // ends the sweeper
+	stop    chan struct{} // ends the sweeper and the watch
 	stopped chan struct{}
+	watched chan struct{}
+	watch   watch
+	conns   []*Conn // scratch of the watch
 
 	mu      sync.Mutex
 	closed  bool
@@ -36,12 +39,14 @@ func NewNode(opts Options) (*Node, error) {
 	}
 	n := &Node{
 		opts: opts, stop: make(chan struct{}), stopped: make(chan struct{}),
+		watched: make(chan struct{}), watch: watch{kick: make(chan struct{}, 1)},
 		links: map[*link]struct{}{}, servers: map[*Server]struct{}{},
 	}
 	n.chains.New = func() any { return &chain{wrs: make([]fabric.WR, 0, chainMax)} }
 	n.waiters.New = func() any { return &waiter{zero: make(chan struct{}, 1)} }
 	n.pollers.New = func() any { return &poller{} }
 	go n.sweep()
+	go n.watchCalls()
 	return n, nil
 }
 
@@ -95,6 +100,7 @@ func (n *Node) Close() error {
 	}
 	close(n.stop)
 	<-n.stopped
+	<-n.watched
 	return first
 }
 

@@ -291,7 +291,7 @@ func (s *session) pollHere() {
 // that waits for data, is relieved by a second goroutine; for the next slowStays requests a second
 // one polls all the time.
 const (
-	alone     = 100 * time.Microsecond
+	alone     = time.Millisecond
 	slowStays = 64
 )
 

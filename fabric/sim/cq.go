@@ -18,6 +18,7 @@ type cq struct {
 	reserved int // sum of the depths of the endpoints that still can fill it
 	entries  []fabric.Completion
 	closed   bool
+	called   bool // Wake was called
 }
 
 func newCQ(d *domain, depth int) *cq {
@@ -55,6 +56,10 @@ func (q *cq) Wait(ctx context.Context, dst []fabric.Completion) (int, error) {
 		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
+		if q.called {
+			q.called = false
+			return 0, nil
+		}
 		if n.stepLocked() {
 			continue
 		}
@@ -64,6 +69,14 @@ func (q *cq) Wait(ctx context.Context, dst []fabric.Completion) (int, error) {
 			delete(n.waiting, q)
 		}
 	}
+}
+
+// Wake implements fabric.Waker.
+func (q *cq) Wake() {
+	q.domain.net.mu.Lock()
+	defer q.domain.net.mu.Unlock()
+	q.called = true
+	q.cond.Broadcast()
 }
 
 func (q *cq) Close() error {

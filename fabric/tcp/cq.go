@@ -25,6 +25,7 @@ type cq struct {
 	sole     *endpoint // the only one of them, or nil
 	reading  *endpoint // its socket is being read by a waiter of this queue, which is blocked
 	stopped  bool      // that waiter was interrupted
+	called   bool      // Wake was called
 	closed   bool
 }
 
@@ -54,6 +55,11 @@ func (q *cq) Wait(ctx context.Context, dst []fabric.Completion) (int, error) {
 			settle(dst[:n])
 			return n, nil
 		}
+		if q.called {
+			q.called = false
+			q.mu.Unlock()
+			return 0, nil
+		}
 		sole, eager := q.sole, 0
 		q.mu.Unlock()
 		if sole != nil && ctx.Done() == nil {
@@ -82,7 +88,7 @@ func (q *cq) sleep(ctx context.Context, eager int) error {
 	q.mu.Lock()
 	q.sleepers++
 	q.eager += eager
-	ready := q.entries.n > 0 || q.closed
+	ready := q.entries.n > 0 || q.closed || q.called
 	q.mu.Unlock()
 	if ready {
 		return nil
@@ -102,7 +108,7 @@ func (q *cq) sleep(ctx context.Context, eager int) error {
 
 // wakeLocked leaves a token if there is something to take and somebody to take it.
 func (q *cq) wakeLocked() {
-	if q.closed || q.entries.n == 0 {
+	if q.closed || q.entries.n == 0 && !q.called {
 		return
 	}
 	if q.reading != nil {
@@ -132,7 +138,7 @@ func (q *cq) interruptLocked() {
 func (q *cq) startReading(e *endpoint) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.entries.n > 0 || q.closed || q.reading != nil {
+	if q.entries.n > 0 || q.closed || q.called || q.reading != nil {
 		return false
 	}
 	q.reading = e
@@ -196,6 +202,14 @@ func settle(got []fabric.Completion) {
 	for i := range got {
 		got[i].EP.(*endpoint).polled(got[i].Op)
 	}
+}
+
+// Wake implements fabric.Waker.
+func (q *cq) Wake() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.called = true
+	q.wakeLocked()
 }
 
 func (q *cq) Close() error {

@@ -24,6 +24,7 @@ package tcp
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -114,6 +115,9 @@ type domain struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // all goroutines
+	watch  watch
+
+	spinners atomic.Int32 // readers that poll their sockets at this moment, see brisk
 
 	mu        sync.Mutex
 	closed    bool
@@ -139,6 +143,8 @@ func Open(opts Options) (fabric.Domain, error) {
 	}
 	d.keys.open()
 	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.watch.kick = make(chan struct{}, 1)
+	d.wg.Go(func() { d.watch.run(d.ctx) })
 	return d, nil
 }
 

@@ -26,6 +26,7 @@ type endpoint struct {
 	raw            syscall.RawConn
 
 	sendHeld, recvHeld atomic.Int32 // requests and receives whose completion was not polled yet
+	bulk               atomic.Bool  // something large was moved since the last look, see brisk
 	closed             atomic.Bool  // by this side
 	returned           atomic.Bool  // the reservations in the queues were given back
 	done               chan struct{}
@@ -93,7 +94,7 @@ func newEndpoint(d *domain, conn *net.TCPConn, cfg fabric.EndpointConfig) (*endp
 	}
 	e.idle.L = &e.mu
 	e.recvs.open(cfg.RecvDepth)
-	e.role.open()
+	e.role.open(&d.watch)
 	e.rx.call = e.readOnce
 	e.tx.call = e.writeOnce
 	e.tx.callBlocking = e.writeAll
@@ -150,6 +151,9 @@ func (e *endpoint) newWorkLocked(wr *fabric.WR) *work {
 	w.op, w.flags, w.context, w.imm, w.remote = wr.Op, wr.Flags, wr.Context, wr.Imm, wr.Remote
 	w.bufs, w.inline, w.err, w.number = w.bufs[:0], w.inline[:0], nil, 0
 	w.length = wr.Len()
+	if w.length >= bulkBytes {
+		e.bulk.Store(true)
+	}
 	if wr.Flags&fabric.FlagInline != 0 {
 		for i := range wr.Local {
 			w.inline = append(w.inline, wr.Local[i].Buf...)
@@ -277,7 +281,6 @@ func (e *endpoint) finish() {
 	}
 	e.tx.release()
 	e.flush()
-	e.role.timer.Stop()
 	close(e.writerWake)
 	close(e.done)
 	if speak {

@@ -9,18 +9,19 @@ import (
 
 // Who reads. Waking a sleeping goroutine costs as much as the network on one host, so the goroutine
 // that sleeps in CQ.Wait for an endpoint reads the endpoint's socket itself, where it can: the
-// queue serves this endpoint alone, and the context of the wait cannot end. It handles small
-// frames, those that came in one read; the rest it leaves to the endpoint's own reader, the keeper.
+// queue serves this endpoint alone, and the context of the wait cannot end. It handles frames that
+// came in one read, and large ones; what is cut in the middle of a header or a small payload it leaves
+// to the endpoint's own reader, the keeper.
 //
 // The right to read is the role. The keeper holds it while nobody waits. When a frame of the
 // keeper's woke a waiter that could have read it, the keeper lets the role go, and the waiter takes
-// it up when it comes back to Wait. Who leaves Wait lets it go too. If nobody takes it for
-// keeperDelay the keeper does, and does not let go again for a while: its user has other things to
-// do.
+// it up when it comes back to Wait. Who leaves Wait lets it go too. If nobody takes it for one to two
+// watchPeriods the keeper does, and does not let go again for a while: its user has other things to
+// do. The domain's watch looks for such roles, so that letting go costs no timer.
 
 const (
-	keeperDelay = 100 * time.Microsecond // timers of an idle process may take a millisecond
-	keeperStays = 64                     // frames that it keeps the role for after it had to step in
+	watchPeriod = time.Millisecond
+	keeperStays = 64 // frames that the keeper keeps the role for after it had to step in
 )
 
 type holder uint8
@@ -33,24 +34,23 @@ const (
 
 // role is the right to use an endpoint's rxState and to read its socket.
 type role struct {
+	watch *watch
 	wake  chan struct{} // one token: the keeper has the role now
-	timer *time.Timer
 
-	mu     sync.Mutex
-	by     holder
-	dead   bool   // no more waiters
-	armed  bool   // the timer runs
-	turns  uint64 // counts every change
-	atTurn uint64 // turns when the timer was armed
-	err    error  // what a waiter found that ends the connection
-	stays  int    // frames for which the keeper keeps the role
+	mu      sync.Mutex
+	by      holder
+	dead    bool   // no more waiters
+	watched bool   // the watch knows it
+	turns   uint64 // counts every change
+	seen    uint64 // turns when the watch last looked
+	err     error  // what a waiter found that ends the connection
+	stays   int    // frames for which the keeper keeps the role
 }
 
-func (r *role) open() {
+func (r *role) open(w *watch) {
 	r.by = keeper
+	r.watch = w
 	r.wake = make(chan struct{}, 1)
-	r.timer = time.AfterFunc(time.Hour, r.late)
-	r.timer.Stop()
 }
 
 // take gives the role to a waiter.
@@ -75,29 +75,28 @@ func (r *role) letGo() {
 	}
 	r.by = nobody
 	r.turns++
-	r.armLocked()
-}
-
-func (r *role) armLocked() {
-	if !r.armed {
-		r.armed, r.atTurn = true, r.turns
-		r.timer.Reset(keeperDelay)
+	if !r.watched {
+		r.watched, r.seen = true, r.turns
+		r.watch.add(r)
 	}
 }
 
-// late runs when the timer ends.
-func (r *role) late() {
+// look is the watch's visit: it calls the keeper if nobody has had the role since the last one, and
+// tells whether to come again. A role that a waiter holds for long needs no watching: letting go
+// reports it anew.
+func (r *role) look() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.armed = false
-	switch {
-	case r.by != nobody: // who has it arms the timer again
-	case r.turns == r.atTurn:
-		r.stays = keeperStays
-		r.keeperLocked()
-	default: // it is being used, give it its time
-		r.armLocked()
+	if r.dead || r.by == keeper || r.turns == r.seen {
+		if r.by == nobody {
+			r.stays = keeperStays
+			r.keeperLocked()
+		}
+		r.watched = false
+		return false
 	}
+	r.seen = r.turns
+	return true
 }
 
 // pass gives the role from a waiter to the keeper, with an error if there was one.
@@ -192,7 +191,9 @@ func (e *endpoint) readFor(q *cq) bool {
 			}
 			return true
 		}
+		e.rx.brisk.allow()
 		err = e.fill()
+		e.rx.brisk.end()
 		if q.stopReading() {
 			e.rearm()
 			err = nil // if there was another one it comes again
@@ -204,7 +205,9 @@ func (e *endpoint) readFor(q *cq) bool {
 	}
 }
 
-// handleCarried handles the frames that are complete in the carry buffer, and that cannot block.
+// handleCarried handles the frames that are complete in the carry buffer, and that cannot block. A
+// large one it places whole, since the bytes are on their way: waiting for them here is quicker than
+// waking the keeper, and a right that is revoked meanwhile waits for the placement in either case.
 func (e *endpoint) handleCarried() error {
 	x := &e.rx
 	for x.to-x.at >= headerBytes {
@@ -213,7 +216,8 @@ func (e *endpoint) handleCarried() error {
 		if err != nil {
 			return err
 		}
-		if x.to-x.at < headerBytes+h.payload() || !x.flowing && h.takesRecv() {
+		missing := x.to-x.at < headerBytes+h.payload()
+		if missing && h.payload() < carryBytes || !x.flowing && h.takesRecv() {
 			return nil
 		}
 		x.at += headerBytes

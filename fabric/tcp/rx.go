@@ -34,12 +34,26 @@ type rxState struct {
 	taken    bool      // recv is being filled
 	recv     fabric.Recv
 	seenAck  uint32
+	brisk    brisk
 }
 
 // readOnce is called with the socket: false waits until there is something to read.
 func (e *endpoint) readOnce(fd uintptr) bool {
 	x := &e.rx
 	x.n, x.errno = x.in.readv(fd)
+	if x.errno != syscall.EAGAIN {
+		return true
+	}
+	if e.bulk.Load() && e.bulk.Swap(false) {
+		x.brisk.streak = 0 // the cores have better things to do than to poll
+	}
+	if x.brisk.begin(&e.d.spinners) {
+		for x.errno == syscall.EAGAIN && x.brisk.on() {
+			yield() // the peer may be waiting for this very core
+			x.n, x.errno = x.in.readv(fd)
+		}
+		e.d.spinners.Add(-1)
+	}
 	return x.errno != syscall.EAGAIN
 }
 
@@ -129,6 +143,7 @@ func (e *endpoint) place(bufs [][]byte) error {
 	tail := carryBytes // it is empty now
 	if want >= bulkBytes {
 		tail = tailBytes
+		e.bulk.Store(true)
 	}
 	x.at, x.to = 0, 0
 	x.in.add(x.carry[:tail])
