@@ -23,9 +23,9 @@ func ServeBulk(ln net.Listener) {
 	accept(ln, func(conn net.Conn) error { return bulk(conn, false) })
 }
 
-// ServeWalk is ServeBulk that walks through BulkRange bytes over and over, as a server's cache does.
-// Its data does not stay in the processor's caches: what it reaches less than ServeBulk is the price
-// of memory, not of software.
+// ServeWalk is ServeBulk that walks through BulkRange bytes over and over, as a server's cache
+// does. Its data does not stay in the processor's caches: what it reaches less than ServeBulk is
+// the price of memory, not of software.
 func ServeWalk(ln net.Listener) {
 	accept(ln, func(conn net.Conn) error { return bulk(conn, true) })
 }
@@ -100,8 +100,8 @@ func PlainPing(addr string) Contender {
 	}}
 }
 
-// PlainBulk measures a stream of answers of size bytes over plain TCP, depth of them asked ahead. It
-// is the ceiling: nothing but a socket and one buffer at each end.
+// PlainBulk measures a stream of answers of size bytes over plain TCP, depth of them asked ahead.
+// It is the ceiling: nothing but a socket and one buffer at each end.
 func PlainBulk(addr string, size int64, depth int) Contender {
 	return plainStream("plain Go TCP", addr, size, depth)
 }

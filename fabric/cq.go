@@ -2,9 +2,9 @@ package fabric
 
 import "context"
 
-// Waker is a CQ whose waiters can be called back: Wake makes one Wait, blocked now or the next to come,
-// return 0 and no error if it has nothing else to return. So a user whose context may end can wait
-// without one, which providers do best, and be called when it ends.
+// Waker is a CQ whose waiters can be called back: Wake makes one Wait, blocked now or the next to
+// come, return 0 and no error if it has nothing else to return. So a user whose context may end can
+// wait without one, which providers do best, and be called when it ends.
 type Waker interface {
 	Wake()
 }

@@ -35,10 +35,10 @@ const (
 func (c *Conn) await(ctx context.Context, s *slot) error {
 	done := ctx.Done()
 	_, limited := ctx.Deadline()
-	// Who polls does so without a context, where the queue can be woken: the node's watch looks at the
-	// context instead. Elsewhere time limits are kept by the context, if it has one, else by the
-	// sweep, which can wake a slot and, by a probe, who polls without a context; a context that can
-	// end but has no deadline needs both.
+	// Who polls does so without a context, where the queue can be woken: the node's watch looks at
+	// the context instead. Elsewhere time limits are kept by the context, if it has one, else by
+	// the sweep, which can wake a slot and, by a probe, who polls without a context; a context that
+	// can end but has no deadline needs both.
 	able := done == nil || limited || c.waker != nil
 	if c.polls.keep.Load() == able {
 		c.polls.keep.Store(!able)

@@ -39,8 +39,8 @@ type session struct {
 	serial   uint64
 	acks     int // control buffer of the next acknowledgement
 
-	// early holds the ids of requests that were canceled, by client's slot: two goroutines that poll
-	// may handle a request and its cancellation in either order. Ids do not repeat.
+	// early holds the ids of requests that were canceled, by client's slot: two goroutines that
+	// poll may handle a request and its cancellation in either order. Ids do not repeat.
 	early [64]uint64
 
 	lastMoves uint64    // of the link, at the last sweep

@@ -108,8 +108,8 @@ func dialWith(ctx context.Context, url string, opts client.Options) (*connection
 	return nil, err
 }
 
-// reach finds out whether anybody is there. A service that is being started again is waited for, but
-// not for long: mostly nobody is there, and the user wants to know.
+// reach finds out whether anybody is there. A service that is being started again is waited for,
+// but not for long: mostly nobody is there, and the user wants to know.
 func reach(ctx context.Context, domain fabric.Domain, addr string) error {
 	node, err := msg.NewNode(msg.Options{Domain: domain})
 	if err != nil {

@@ -16,6 +16,7 @@ func queueCases() []testCase {
 		{"poll does not block", testPoll},
 		{"wait ends with its context", testWaitContext},
 		{"wait wakes", testWaitWakes},
+		{"wake calls a waiter back", testWake},
 		{"queue close wakes waiters", testQueueClose},
 		{"each completion once", testOnce},
 		{"sum of depths", testSumOfDepths},
@@ -88,6 +89,44 @@ func testWaitWakes(t *testing.T, cfg Config) {
 			t.Fatalf("completion %+v", c)
 		}
 		r.a.done(i, errs.OK)
+	}
+}
+
+// testWake calls back a waiter that sleeps without a context, then one that is still to come, and
+// shows that the queue works afterwards. A provider whose queues cannot do it has nothing to show.
+func testWake(t *testing.T, cfg Config) {
+	r := newRig(t, cfg)
+	w, ok := r.a.cq.(fabric.Waker)
+	if !ok {
+		return
+	}
+	var dst [4]fabric.Completion
+	back := make(chan error, 1)
+	go func() {
+		n, err := r.a.cq.Wait(context.Background(), dst[:])
+		if err == nil && n != 0 {
+			err = errs.Newf(errs.IO, "Wait", "", "%d completions out of nothing", n)
+		}
+		back <- err
+	}()
+	time.Sleep(10 * time.Millisecond)
+	w.Wake()
+	select {
+	case err := <-back:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("Wake did not call the waiter back")
+	}
+	w.Wake()
+	if n, err := r.a.cq.Wait(context.Background(), dst[:]); n != 0 || err != nil {
+		t.Fatalf("called before it waited: %d completions, %v", n, err)
+	}
+	r.b.recv(1, 8)
+	r.a.post(r.a.send(7, "x"))
+	if n, err := r.a.cq.Wait(context.Background(), dst[:]); n != 1 || err != nil {
+		t.Fatalf("after Wake: %d completions, %v", n, err)
 	}
 }
 

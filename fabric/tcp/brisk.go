@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// brisk lets a waiter that reads its own socket poll it for a moment before it sleeps. Falling asleep
-// and being woken costs more than a round trip on one host; polling costs a core. So it is done only
-// while the peer answers briskly, by one reader of a domain at a time, and given up at the first
-// answer that keeps it waiting.
+// brisk lets a waiter that reads its own socket poll it for a moment before it sleeps. Falling
+// asleep and being woken costs more than a round trip on one host; polling costs a core. So it is
+// done only while the peer answers briskly, by one reader of a domain at a time, and given up at
+// the first answer that keeps it waiting.
 type brisk struct {
 	allowed bool      // the present read is a waiter's
 	since   time.Time // when the present wait began; zero: nothing had to be waited for

@@ -10,14 +10,14 @@ import (
 // Who reads. Waking a sleeping goroutine costs as much as the network on one host, so the goroutine
 // that sleeps in CQ.Wait for an endpoint reads the endpoint's socket itself, where it can: the
 // queue serves this endpoint alone, and the context of the wait cannot end. It handles frames that
-// came in one read, and large ones; what is cut in the middle of a header or a small payload it leaves
-// to the endpoint's own reader, the keeper.
+// came in one read, and large ones; what is cut in the middle of a header or a small payload it
+// leaves to the endpoint's own reader, the keeper.
 //
 // The right to read is the role. The keeper holds it while nobody waits. When a frame of the
 // keeper's woke a waiter that could have read it, the keeper lets the role go, and the waiter takes
-// it up when it comes back to Wait. Who leaves Wait lets it go too. If nobody takes it for one to two
-// watchPeriods the keeper does, and does not let go again for a while: its user has other things to
-// do. The domain's watch looks for such roles, so that letting go costs no timer.
+// it up when it comes back to Wait. Who leaves Wait lets it go too. If nobody takes it for one to
+// two watchPeriods the keeper does, and does not let go again for a while: its user has other
+// things to do. The domain's watch looks for such roles, so that letting go costs no timer.
 
 const (
 	watchPeriod = time.Millisecond
@@ -206,8 +206,9 @@ func (e *endpoint) readFor(q *cq) bool {
 }
 
 // handleCarried handles the frames that are complete in the carry buffer, and that cannot block. A
-// large one it places whole, since the bytes are on their way: waiting for them here is quicker than
-// waking the keeper, and a right that is revoked meanwhile waits for the placement in either case.
+// large one it places whole, since the bytes are on their way: waiting for them here is quicker
+// than waking the keeper, and a right that is revoked meanwhile waits for the placement in either
+// case.
 func (e *endpoint) handleCarried() error {
 	x := &e.rx
 	for x.to-x.at >= headerBytes {
