@@ -72,7 +72,8 @@ func table() []layer {
 
 		{"cmd/sluice", []string{"..."}},
 		{"systest", nil}, // drives the built binary
-		{"vmtest", nil},
+		{"vmtest", []string{"vmtest/frame"}}, // drives guests, and what is built in them
+		{"vmtest/...", []string{"vmtest/frame"}},
 	}
 }
 
