@@ -1,0 +1,187 @@
+//go:build cgo && linux && (amd64 || arm64)
+
+package verbs
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+)
+
+// failed makes a device's status the end of the endpoint, and returns the request's own error, if
+// it has one. Flushed requests tell nothing: the reason is with another one.
+func (e *endpoint) failed(status int) error {
+	switch status {
+	case wcFlushed:
+		e.die(errs.Disconnected, "the connection failed")
+		return nil
+	case wcAccess:
+		e.die(errs.Disconnected, "the peer refused an access of this side")
+		return errs.Newf(errs.Perm, "fabric", e.name, "the peer refused the access")
+	case wcNoReceive:
+		e.die(errs.Protocol, "the peer had no receive posted")
+	case wcLocLen, wcInvalid, wcRemoteOp:
+		e.die(errs.Protocol, "a message was longer than its receive")
+	case wcNoAnswer:
+		e.die(errs.Disconnected, "the peer does not answer")
+	default:
+		e.die(errs.Disconnected, fmt.Sprintf("the device reports status %d", status))
+	}
+	return nil
+}
+
+// die marks the end, once, and starts finish. A better reason than "disconnected" may be found
+// until everything is completed. It does not wait.
+func (e *endpoint) die(kind errs.Kind, why string) {
+	e.dieMu.Lock()
+	defer e.dieMu.Unlock()
+	first := e.reason == errs.OK
+	if first || (e.reason == errs.Disconnected && kind == errs.Protocol) {
+		e.reason = kind
+		e.deathErr = errs.Newf(kind, "fabric", e.name, "%s", why)
+	}
+	if first {
+		e.dead.Store(true)
+		go e.finish()
+	}
+}
+
+// failedRecv is failed for a receive: there is only one thing that a message can do wrong, and
+// devices have several words for it.
+func (e *endpoint) failedRecv(status int) error {
+	if status == wcLocalOp {
+		status = wcLocLen
+	}
+	return e.failed(status)
+}
+
+// deadErr is what posting to a dead endpoint gives: Closed after this side's Close, else
+// Disconnected.
+func (e *endpoint) deadErr(op string) error {
+	e.dieMu.Lock()
+	defer e.dieMu.Unlock()
+	if e.reason == errs.Closed || e.closed.Load() {
+		return errs.New(errs.Closed, op, e.name, e.deathErr)
+	}
+	return errs.New(errs.Disconnected, op, e.name, e.deathErr)
+}
+
+func (e *endpoint) Close() error {
+	e.die(errs.Closed, "closed by this side")
+	<-e.done
+	if e.closed.CompareAndSwap(false, true) {
+		e.d.forget(e)
+	}
+	e.unreserve()
+	return nil
+}
+
+// flushTime bounds how long a device may take to report what it has dropped.
+const flushTime = 500 * time.Millisecond
+
+// finish runs once, when the endpoint is dead: it stops the queue pair, waits until the device has
+// reported everything that it will, takes the queue pair away, so that no memory is touched any
+// more, and completes the rest.
+func (e *endpoint) finish() {
+	defer e.d.wg.Done()
+	e.sendMu.Lock() // whoever was posting is through; nobody posts after this
+	e.sendMu.Unlock()
+	e.gate.wg.Wait()
+	e.sendMu.Lock()
+	e.recvMu.Lock()
+	lastRecv := e.numberRecvLocked(recvSlot{marker: true})
+	marked := postLastRecv(e.qp, e.recvID(lastRecv)) == nil
+	failQP(e.qp)
+	lastSend := e.numberLocked(&sendSlot{kind: slotFree})
+	marked = postLastSend(e.qp, e.sendID(lastSend)) == nil && marked
+	e.recvMu.Unlock()
+	e.sendMu.Unlock()
+	_ = disconnectID(e.conn.id) // the peer may have been quicker
+	if marked {
+		e.awaitFlush(lastSend+1, lastRecv+1)
+	}
+	e.d.grants.sweep(e)
+	freeQP(e.qp)
+	e.d.conns.drop(e.conn)
+	e.gate.close()
+	e.completeSends()
+	e.completeRecvs()
+	e.stage.free()
+	e.stageIn.free()
+	close(e.done)
+}
+
+// awaitFlush takes completions until the markers have come through.
+func (e *endpoint) awaitFlush(send, recv uint32) {
+	for start := time.Now(); time.Since(start) < flushTime; {
+		e.sendCQ.mu.Lock()
+		e.sendCQ.drainLocked()
+		through := e.sq.seen == send
+		e.sendCQ.mu.Unlock()
+		e.recvCQ.mu.Lock()
+		e.recvCQ.drainLocked()
+		through = through && e.rq.seen == recv
+		e.recvCQ.mu.Unlock()
+		if through {
+			return
+		}
+		time.Sleep(50 * time.Microsecond)
+	}
+}
+
+// ending is the error of what is still pending.
+func (e *endpoint) ending() error {
+	e.dieMu.Lock()
+	defer e.dieMu.Unlock()
+	return e.deathErr
+}
+
+// completeSends completes the requests that no device reported as done, in order.
+func (e *endpoint) completeSends() {
+	err, q := e.ending(), e.sendCQ
+	e.sendMu.Lock()
+	waiting := e.waiting
+	e.waiting = nil
+	e.sendMu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for ; e.sq.next != e.sendNext.Load(); e.sq.next++ {
+		e.failSendLocked(&e.sends[e.sq.next&uint32(len(e.sends)-1)], err)
+	}
+	for i := range waiting {
+		e.failSendLocked(&waiting[i], err)
+	}
+	delete(q.eps, e.index)
+}
+
+func (e *endpoint) failSendLocked(slot *sendSlot, err error) {
+	if slot.kind > slotSignaled {
+		return
+	}
+	if slot.err != nil { // it failed for a reason of its own
+		err = slot.err
+	}
+	e.sendCQ.pushLocked(&fabric.Completion{
+		Op: slot.op, Context: slot.context, EP: e, Len: slot.length, Err: err,
+	})
+}
+
+func (e *endpoint) completeRecvs() {
+	err, q := e.ending(), e.recvCQ
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for ; e.rq.next != e.recvNext.Load(); e.rq.next++ {
+		slot := &e.recvs[e.rq.next&uint32(len(e.recvs)-1)]
+		if slot.marker {
+			continue
+		}
+		c := fabric.Completion{Op: fabric.OpRecv, Context: slot.context, EP: e, Err: err}
+		if slot.err != nil {
+			c.Err = slot.err
+		}
+		q.pushLocked(&c)
+	}
+	delete(q.eps, e.index)
+}

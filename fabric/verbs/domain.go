@@ -1,0 +1,307 @@
+//go:build cgo && linux && (amd64 || arm64)
+
+package verbs
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+)
+
+// Available tells whether the RDMA libraries can be used here, and if not why. Libraries without
+// devices are not enough.
+func Available() (ok bool, why string) {
+	names, err := Devices()
+	switch {
+	case err != nil:
+		return false, err.Error()
+	case len(names) == 0:
+		return false, "this machine has no RDMA device"
+	}
+	return true, ""
+}
+
+// Devices names the RDMA devices of this machine.
+func Devices() ([]string, error) {
+	if why := loadLibraries(); why != "" {
+		return nil, errs.Newf(errs.Unsupported, "verbs", "", "no RDMA libraries: %s", why)
+	}
+	names, err := deviceNames()
+	return names, errs.Wrap("verbs.Devices", "", err)
+}
+
+// domain owns the devices, endpoints, listeners, queues and regions of one Open.
+type domain struct {
+	opts    Options
+	caps    fabric.Caps
+	devices []*device
+	channel *cChannel
+	conns   connTable
+	grants  grantTable
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	events  *watcher       // of channel
+	wg      sync.WaitGroup // all goroutines but those of queues
+	calls   sync.WaitGroup // calls under way that Close has to wait for
+	closing sync.Once
+
+	mu        sync.Mutex
+	closed    bool
+	nextIndex uint32
+	eps       map[*endpoint]struct{}
+	listeners map[*listener]struct{}
+	cqs       map[*cq]struct{}
+	regions   map[*region]struct{}
+}
+
+// Open makes a domain on the devices that opts names.
+func Open(opts Options) (fabric.Domain, error) {
+	opts = opts.withDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	names, err := Devices()
+	if err != nil {
+		return nil, err
+	}
+	d := &domain{
+		opts: opts, eps: map[*endpoint]struct{}{}, listeners: map[*listener]struct{}{},
+		cqs: map[*cq]struct{}{}, regions: map[*region]struct{}{},
+	}
+	d.conns.open()
+	d.grants.open()
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	err = d.openDevices(names)
+	if err == nil {
+		err = d.openChannel()
+	}
+	if err != nil {
+		d.release()
+		return nil, err
+	}
+	d.caps = d.limits()
+	return d, nil
+}
+
+// openDevices opens the devices that were asked for, or all that can carry anything.
+func (d *domain) openDevices(names []string) error {
+	asked := d.opts.Devices
+	if len(asked) == 0 {
+		asked = names
+	}
+	for _, name := range asked {
+		if !slices.Contains(names, name) {
+			return errs.Newf(errs.NotFound, "verbs.Open", name, "no such RDMA device; there are: %s",
+				strings.Join(names, " "))
+		}
+		if len(d.devices) == maxDevices {
+			return errs.Newf(errs.Invalid, "verbs.Open", name, "more than %d devices", maxDevices)
+		}
+		dev, err := newDevice(d, name, len(d.devices))
+		if err != nil {
+			return err
+		}
+		if len(d.opts.Devices) == 0 && dev.info.activePorts == 0 {
+			closeDevice(dev.ctx, dev.pd)
+			continue
+		}
+		d.devices = append(d.devices, dev)
+	}
+	if len(d.devices) == 0 {
+		return errs.Newf(errs.Unsupported, "verbs.Open", "", "no RDMA device with an active port")
+	}
+	for _, dev := range d.devices {
+		if err := dev.watch(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openChannel starts to listen to the connection manager.
+func (d *domain) openChannel() error {
+	var err error
+	if d.channel, err = newChannel(); err != nil {
+		return errs.Newf(errs.Unsupported, "verbs.Open", "",
+			"no RDMA connection manager (is the kernel module rdma_ucm loaded?): %w", err)
+	}
+	if d.events, err = watch(channelFD(d.channel)); err != nil {
+		return errs.Wrap("verbs.Open", "", err)
+	}
+	d.wg.Go(d.serveEvents)
+	return nil
+}
+
+// limits are what all devices can do.
+func (d *domain) limits() fabric.Caps {
+	caps := fabric.Caps{
+		Provider: "verbs", MaxSge: 32, MaxMessage: d.opts.MaxMessage, MaxTransfer: maxTransfer,
+		MaxInline: 512, QueueDepth: d.opts.QueueDepth, ReadDepth: 16,
+	}
+	for _, dev := range d.devices {
+		i := &dev.info
+		caps.MaxSge = min(caps.MaxSge, i.maxSge)
+		caps.MaxMessage = min(caps.MaxMessage, i.maxMessage)
+		caps.MaxTransfer = min(caps.MaxTransfer, i.maxMessage)
+		caps.MaxInline = min(caps.MaxInline, i.maxInline)
+		caps.QueueDepth = min(caps.QueueDepth, deepest(i.queueDepth), i.maxCQE/cqShare)
+		caps.ReadDepth = max(1, min(caps.ReadDepth, i.readsIn, i.readsOut))
+	}
+	return caps
+}
+
+func (d *domain) Caps() fabric.Caps { return d.caps }
+
+func (d *domain) Connector() fabric.Connector { return connector{d} }
+
+func (d *domain) Register(mem []byte) (fabric.Region, error) {
+	r := &region{d: d, mem: mem, mrs: make([]*cMR, len(d.devices)),
+		lkeys: make([]uint32, len(d.devices))}
+	if err := d.enter("verbs.Register"); err != nil {
+		return nil, err
+	}
+	defer d.calls.Done()
+	if err := r.register(); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.regions[r] = struct{}{}
+	return r, nil
+}
+
+// enter begins a call that Close waits for. It ends with calls.Done.
+func (d *domain) enter(op string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return errClosed(op)
+	}
+	d.calls.Add(1)
+	return nil
+}
+
+// memoryError explains the failure that people meet first.
+func memoryError(op, device string, err error) error {
+	if err == syscall.ENOMEM || err == syscall.EAGAIN {
+		return errs.Newf(errs.NoMemory, op, device, "the memory-lock allowance is used up: "+
+			"raise ulimit -l (LimitMEMLOCK= in a systemd unit)")
+	}
+	return errs.Wrap(op, device, err)
+}
+
+func (d *domain) NewCQ(depth int) (fabric.CQ, error) {
+	if depth < 1 {
+		return nil, errs.Newf(errs.Invalid, "verbs.NewCQ", "", "depth %d", depth)
+	}
+	for _, dev := range d.devices {
+		if depth > dev.info.maxCQE/cqShare {
+			return nil, errs.Newf(errs.Invalid, "verbs.NewCQ", dev.name, "depth %d; at most %d",
+				depth, dev.info.maxCQE/cqShare)
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, errClosed("verbs.NewCQ")
+	}
+	q := newCQ(d, depth)
+	d.cqs[q] = struct{}{}
+	return q, nil
+}
+
+func (d *domain) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.closing.Do(d.shutDown)
+	return nil
+}
+
+// shutDown ends everything in the order in which the libraries allow it: listeners, endpoints,
+// queues, memory, devices.
+func (d *domain) shutDown() {
+	d.cancel()
+	d.mu.Lock()
+	listeners, eps := keys(d.listeners), keys(d.eps)
+	d.mu.Unlock()
+	for _, l := range listeners {
+		_ = l.Close()
+	}
+	for _, e := range eps { // all at once, so that they do not wait for each other
+		e.die(errs.Closed, "closed by this side")
+	}
+	for _, e := range eps {
+		_ = e.Close()
+	}
+	d.calls.Wait()
+	d.mu.Lock()
+	cqs, regions := keys(d.cqs), keys(d.regions)
+	d.mu.Unlock()
+	for _, q := range cqs {
+		q.detach()
+	}
+	for _, r := range regions {
+		_ = r.Close()
+	}
+	d.release()
+}
+
+// release lets go of channel and devices. Nothing uses them any more.
+func (d *domain) release() {
+	d.cancel()
+	if d.events != nil {
+		d.events.close()
+	}
+	for _, dev := range d.devices {
+		dev.stop()
+	}
+	d.wg.Wait()
+	if d.channel != nil {
+		freeChannel(d.channel)
+	}
+	for _, dev := range d.devices {
+		dev.free()
+	}
+}
+
+func keys[K comparable](m map[K]struct{}) []K {
+	all := make([]K, 0, len(m))
+	for k := range m {
+		all = append(all, k)
+	}
+	return all
+}
+
+// adopt makes a connected endpoint one of the domain's, unless that was closed meanwhile.
+func (d *domain) adopt(e *endpoint) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return errClosed("verbs")
+	}
+	d.eps[e] = struct{}{}
+	d.wg.Add(1) // finish
+	return nil
+}
+
+func (d *domain) forget(e *endpoint) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.eps, e)
+}
+
+// index numbers endpoints, so that completions of an old one are never taken for a new one's.
+func (d *domain) index() uint32 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.nextIndex = (d.nextIndex + 1) &^ (1 << 31)
+	return d.nextIndex
+}
+
+func errClosed(op string) error { return errs.New(errs.Closed, op, "", nil) }

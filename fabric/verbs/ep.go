@@ -1,0 +1,316 @@
+//go:build cgo && linux && (amd64 || arm64)
+
+package verbs
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+)
+
+// endpoint is one end of a connection: a queue pair and the record of what was posted to it.
+//
+// Requests are numbered as they are handed to the device, without gaps. A device completes them in
+// that order, silently or not, so a completion of one retires everything before it.
+type endpoint struct {
+	d              *domain
+	dev            *device
+	index          uint32 // in the numbers of its requests
+	name           string
+	port           int
+	cfg            fabric.EndpointConfig
+	peer           fabric.Hello
+	sendCQ, recvCQ *cq
+	conn           *conn
+	qp             *cQP
+	qpNum          uint32
+	gate           gate
+	done           chan struct{} // finish has ended
+
+	sendHeld, recvHeld atomic.Int32 // requests and receives whose completion was not polled yet
+	ctlHeld            atomic.Int32 // the provider's own requests under way
+	closed             atomic.Bool  // by this side
+	returned           atomic.Bool  // the reservations in the queues were given back
+	dead               atomic.Bool  // dieMu has the reason
+
+	sendMu   sync.Mutex
+	stage    stage      // the chain that is being put together, or waits for the gate
+	waiting  []sendSlot // what is in stage
+	silent   int        // requests since the last one with a completion
+	sendNext atomic.Uint32
+	sends    []sendSlot // by number; written under sendMu, read under sendCQ.mu behind sendNext
+
+	sq queueEnd // guarded by sendCQ.mu
+	rq queueEnd // guarded by recvCQ.mu
+
+	recvMu   sync.Mutex
+	stageIn  recvStage
+	recvNext atomic.Uint32
+	recvs    []recvSlot // by number; written under recvMu, read under recvCQ.mu behind recvNext
+
+	dieMu    sync.Mutex
+	reason   errs.Kind
+	deathErr error
+
+	owned []*grant // guarded by domain.grants.mu
+	swept bool     // guarded by domain.grants.mu: no more grants
+}
+
+// queueEnd is how far a queue's completions have come.
+type queueEnd struct {
+	next   uint32 // the oldest request that was not completed
+	seen   uint32 // behind the last request that the device reported, as done or failed
+	failed bool   // the queue pair is in error: what is left belongs to finish
+}
+
+// sendSlot is the record of one request.
+type sendSlot struct {
+	context uint64
+	length  int
+	grant   *grant // invalidate: whose window
+	err     error  // the device refused it
+	op      fabric.Op
+	kind    slotKind
+}
+
+type recvSlot struct {
+	context uint64
+	err     error
+	marker  bool // the last one, posted by finish
+}
+
+type slotKind uint8
+
+const (
+	slotSilent   slotKind = iota // the user's; success needs no completion
+	slotSignaled                 // the user's; it does
+	slotControl                  // the provider's, counted in ctlHeld
+	slotFree                     // the provider's, with a place of its own: gate, marker
+)
+
+// recvBit tells receives from requests in their numbers: index 31 | number 32 below it.
+const recvBit = 1 << 63
+
+func (e *endpoint) sendID(number uint32) uint64 { return uint64(e.index)<<32 | uint64(number) }
+func (e *endpoint) recvID(number uint32) uint64 { return recvBit | e.sendID(number) }
+
+// controlDepth is how many requests of its own the provider may have in a send queue.
+func controlDepth(sendDepth int) int { return sendDepth + 2 }
+
+// spareSends are the places of the gate's write and of the marker; the marker has one among the
+// receives too.
+const spareSends, spareRecvs = 2, 1
+
+// deepest is the largest user's depth that a queue pair of so many requests can have.
+func deepest(requests int) int { return (requests - controlDepth(0) - spareSends) / 2 }
+
+// newEndpoint makes the queue pair. The caller has reserved the queues.
+func newEndpoint(d *domain, dev *device, c *conn, cfg fabric.EndpointConfig) (*endpoint, error) {
+	sends := cfg.SendDepth + controlDepth(cfg.SendDepth) + spareSends
+	recvs := cfg.RecvDepth + spareRecvs
+	e := &endpoint{
+		d: d, dev: dev, conn: c, cfg: cfg, index: d.index(), done: make(chan struct{}),
+		sendCQ: cfg.SendCQ.(*cq), recvCQ: cfg.RecvCQ.(*cq),
+		sends: make([]sendSlot, powerOfTwo(sends)), recvs: make([]recvSlot, powerOfTwo(recvs)),
+		port: idPort(c.id),
+	}
+	local, remote := idAddrs(c.id)
+	e.name = "verbs " + dev.name + " " + local.String() + "->" + remote.String()
+	if err := e.gate.open(dev); err != nil {
+		return nil, err
+	}
+	send, err := e.sendCQ.attach(e)
+	if err == nil {
+		var recv *cCQ
+		if recv, err = e.recvCQ.attach(e); err == nil {
+			e.qp, err = newQP(dev.pd, send, recv, sends, recvs, d.caps.MaxSge, d.caps.MaxInline)
+			err = memoryError("verbs.connect", dev.name, err)
+		}
+	}
+	if err == nil {
+		e.qpNum = qpNumber(e.qp)
+		err = errs.Wrap("verbs.connect", e.name, initQP(c.id, e.qp))
+	}
+	if err != nil {
+		e.discard()
+		return nil, err
+	}
+	return e, nil
+}
+
+// discard frees an endpoint that was never connected, but for its conn and its reservation.
+func (e *endpoint) discard() {
+	if e.qp != nil {
+		freeQP(e.qp)
+	}
+	e.sendCQ.release(e)
+	e.recvCQ.release(e)
+	e.gate.close()
+}
+
+func powerOfTwo(n int) int {
+	p := 1
+	for p < n {
+		p *= 2
+	}
+	return p
+}
+
+func (e *endpoint) Peer() fabric.Hello { return e.peer }
+func (e *endpoint) Name() string       { return e.name }
+
+func (e *endpoint) Post(wrs []fabric.WR) error {
+	if err := fabric.CheckPost(&e.d.caps, &e.peer, wrs); err != nil {
+		return err
+	}
+	for i := range wrs {
+		for j := range wrs[i].Local {
+			if !e.owns(wrs[i].Local[j].Reg) {
+				return e.foreign("fabric.Post")
+			}
+		}
+	}
+	e.sendMu.Lock()
+	defer e.sendMu.Unlock()
+	if e.dead.Load() {
+		return e.deadErr("fabric.Post")
+	}
+	if len(wrs) > e.cfg.SendDepth-int(e.sendHeld.Load()) {
+		e.sendMu.Unlock()
+		e.sendCQ.drain() // silent requests may be done and nobody has looked
+		e.sendMu.Lock()
+		if e.dead.Load() {
+			return e.deadErr("fabric.Post")
+		}
+		if len(wrs) > e.cfg.SendDepth-int(e.sendHeld.Load()) {
+			return errs.Newf(errs.Again, "fabric.Post", e.name, "the send queue is full")
+		}
+	}
+	e.sendHeld.Add(int32(len(wrs)))
+	hold := e.mustHoldLocked(wrs)
+	for i := range wrs {
+		e.stageLocked(&wrs[i], hold)
+	}
+	if hold {
+		e.awaitGateLocked()
+		return nil
+	}
+	return e.postStageLocked()
+}
+
+// stageLocked appends a request to the chain. Where nobody asks for completions the provider does,
+// four times in each round of the queue, so that places come back.
+func (e *endpoint) stageLocked(wr *fabric.WR, hold bool) {
+	slot := sendSlot{context: wr.Context, length: wr.Len(), op: wr.Op, kind: slotSilent}
+	signaled := wr.Flags&fabric.FlagSignaled != 0
+	if signaled {
+		slot.kind = slotSignaled
+	} else if e.silent++; e.silent > e.cfg.SendDepth/4 {
+		signaled = true
+	}
+	if signaled {
+		e.silent = 0
+	}
+	e.stage.add(wr, e.dev, signaled, hold)
+	e.waiting = append(e.waiting, slot)
+}
+
+// postStageLocked hands the chain to the device. What the device does not take it reports never:
+// the endpoint is of no use any more then, and its end completes the chain.
+func (e *endpoint) postStageLocked() error {
+	if e.stage.n == 0 {
+		return nil
+	}
+	for i := range e.waiting {
+		e.stage.number(i, e.sendID(e.numberLocked(&e.waiting[i])))
+	}
+	clear(e.waiting)
+	e.waiting = e.waiting[:0]
+	if err := e.stage.post(e.qp); err != nil {
+		e.die(errs.Disconnected, "the device takes no requests: "+err.Error())
+	}
+	return nil
+}
+
+// numberLocked gives a request the next number and records it, before the device can report it.
+func (e *endpoint) numberLocked(slot *sendSlot) uint32 {
+	n := e.sendNext.Load()
+	e.sends[n&uint32(len(e.sends)-1)] = *slot
+	e.sendNext.Store(n + 1)
+	return n
+}
+
+func (e *endpoint) owns(reg fabric.Region) bool {
+	if reg == nil {
+		return true
+	}
+	r, ok := reg.(*region)
+	return ok && r.d == e.d && !r.closed.Load()
+}
+
+func (e *endpoint) foreign(op string) error {
+	return errs.Newf(errs.Invalid, op, e.name, "a Region is closed or not of this domain")
+}
+
+// sent is told of a request's completion, under sendCQ.mu. It tells whether the user is.
+func (e *endpoint) sent(w *done, c *fabric.Completion) bool {
+	_ = e.sendNext.Load() // what was recorded before the request was posted is visible now
+	number, mask := uint32(w.id), uint32(len(e.sends)-1)
+	for !e.sq.failed && e.sq.next != number {
+		e.retire(&e.sends[e.sq.next&mask])
+		e.sq.next++
+	}
+	e.sq.seen = number + 1
+	slot := &e.sends[number&mask]
+	if w.status != 0 {
+		e.sq.failed = true
+		slot.err = e.failed(w.status)
+		return false
+	}
+	if e.sq.failed { // cannot be: the device would have lost the order
+		return false
+	}
+	e.sq.next++
+	if slot.kind == slotSignaled {
+		*c = fabric.Completion{Op: slot.op, Context: slot.context, EP: e, Len: slot.length}
+		return true
+	}
+	e.retire(slot)
+	return false
+}
+
+// retire ends a request that succeeded and that the user is not told of.
+func (e *endpoint) retire(slot *sendSlot) {
+	switch slot.kind {
+	case slotSilent, slotSignaled:
+		e.sendHeld.Add(-1)
+	case slotControl:
+		if slot.grant != nil {
+			slot.grant.shut.Store(true)
+			slot.grant = nil
+		}
+		e.ctlHeld.Add(-1)
+	}
+}
+
+// polled is told by the queue when a completion has been handed out.
+func (e *endpoint) polled(op fabric.Op) {
+	if op == fabric.OpRecv {
+		e.recvHeld.Add(-1)
+	} else {
+		e.sendHeld.Add(-1)
+	}
+	if e.closed.Load() {
+		e.unreserve()
+	}
+}
+
+// unreserve gives the places in the queues back once nothing can fill or hold them any more.
+func (e *endpoint) unreserve() {
+	if e.sendHeld.Load() == 0 && e.recvHeld.Load() == 0 && e.returned.CompareAndSwap(false, true) {
+		e.sendCQ.unreserve(e.cfg.SendDepth)
+		e.recvCQ.unreserve(e.cfg.RecvDepth)
+	}
+}

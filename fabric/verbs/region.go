@@ -1,0 +1,126 @@
+//go:build cgo && linux && (amd64 || arm64)
+
+package verbs
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+)
+
+// region is memory that is registered with every device of the domain. The registration gives
+// nobody remote access; grants do.
+type region struct {
+	d      *domain
+	mem    []byte
+	mrs    []*cMR // by device
+	lkeys  []uint32
+	closed atomic.Bool
+
+	mu sync.RWMutex // held for reading by Grants under way, so that Close finds all of them
+}
+
+// register makes the memory known to every device. Memory of no bytes needs none of them.
+func (r *region) register() error {
+	for i, dev := range r.d.devices {
+		if len(r.mem) == 0 {
+			continue
+		}
+		access := accessLocal
+		if dev.info.windows {
+			access |= accessBind
+		}
+		mr, err := registerMemory(dev.pd, r.mem, uint64(addrOf(r.mem)), access)
+		if err != nil {
+			r.deregister()
+			return memoryError("verbs.Register", dev.name, err)
+		}
+		r.mrs[i], r.lkeys[i] = mr, localKey(mr)
+	}
+	return nil
+}
+
+func (r *region) deregister() {
+	for i, mr := range r.mrs {
+		if mr != nil {
+			deregisterMemory(mr)
+			r.mrs[i] = nil
+		}
+	}
+}
+
+func (r *region) Bytes() []byte { return r.mem }
+
+// Grant returns before the device has bound the window, but the window is bound before any message
+// that is posted on ep later is sent.
+func (r *region) Grant(ep fabric.Endpoint, off, length int, rights fabric.Rights) (
+	fabric.Remote, error,
+) {
+	e, ok := ep.(*endpoint)
+	why := ""
+	switch {
+	case !ok || e.d != r.d:
+		why = "the endpoint is of another domain"
+	case off < 0 || length < 0 || off > len(r.mem) || length > len(r.mem)-off:
+		why = "the range leaves the region"
+	case rights == 0 || rights&^(fabric.RemoteRead|fabric.RemoteWrite) != 0:
+		why = "no such rights"
+	}
+	if why != "" {
+		return fabric.Remote{}, errs.Newf(errs.Invalid, "fabric.Grant", "", "%s", why)
+	}
+	if e.dead.Load() {
+		return fabric.Remote{}, e.deadErr("fabric.Grant")
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.closed.Load() {
+		return fabric.Remote{}, errClosed("fabric.Grant")
+	}
+	g, err := r.d.grants.add(r, e)
+	if err != nil {
+		return fabric.Remote{}, err
+	}
+	defer r.d.grants.done(g)
+	g.mem, g.rights = r.mem[off:off+length], rights
+	if err := g.arm(); err != nil {
+		r.d.grants.end(g)
+		return fabric.Remote{}, err
+	}
+	return fabric.Remote{Key: g.key(), Addr: uint64(addrOf(g.mem)), Len: uint64(length)}, nil
+}
+
+// Revoke waits for the device to forget the window. That is at most as long as the requests before
+// it take, or as long as a silent peer is given.
+func (r *region) Revoke(rem fabric.Remote) {
+	if g := r.d.grants.find(rem.Key, r); g != nil {
+		r.end(g)
+	}
+}
+
+func (r *region) end(g *grant) {
+	g.disarm()
+	r.d.grants.end(g)
+	r.d.grants.done(g)
+}
+
+// Close revokes all grants and gives the registrations back. Requests that use the memory must be
+// completed.
+func (r *region) Close() error {
+	r.mu.Lock()
+	first := r.closed.CompareAndSwap(false, true)
+	r.mu.Unlock()
+	if !first {
+		return nil
+	}
+	for _, g := range r.d.grants.of(r) {
+		r.end(g)
+	}
+	r.d.mu.Lock()
+	delete(r.d.regions, r)
+	r.d.mu.Unlock()
+	r.deregister()
+	return nil
+}

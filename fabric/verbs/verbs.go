@@ -1,0 +1,112 @@
+// Package verbs is the fabric provider for RDMA devices: InfiniBand, RoCE, and Soft-RoCE in the
+// kernel. Endpoints are reliable-connected queue pairs that librdmacm connects; regions are memory
+// registrations; grants are memory windows of type 2, which the device binds to one queue pair.
+//
+// Nothing is linked: libibverbs and librdmacm are opened when a domain is, so that one binary runs
+// with and without them. Available tells whether they are there, and why not. A build without cgo
+// has the same functions and says that it has no RDMA.
+//
+// How it differs from the contract, because devices do: access that a key does not allow ends the
+// connection. The request that tried completes with errs.Perm, everything else pending at that end
+// with errs.Disconnected. A receiver that ran dry is told errs.Disconnected, the sender
+// errs.Protocol. Memory must come from outside the Go heap (package mem): the device holds on to
+// its pages. Nothing is encrypted: use it on networks that are trusted.
+//
+// Messages before the peer's first PostRecv wait here and not on the wire, since receivers that are
+// not ready end a connection (RNR retry is 0): each end has a word that the peer sets when it posts
+// its first receives (see gate.go).
+//
+// Goroutines: one for the connection manager's events of a domain, one for each device's
+// asynchronous events, one for each completion queue on each device (it wakes sleepers), one for
+// the end of each endpoint. Lock order: region.mu, grants.mu, cq.mu, endpoint.sendMu,
+// endpoint.recvMu, endpoint.dieMu; conn.mu and connTable.mu are taken alone.
+//
+// Read domain.go first, then ep.go (posting), cq.go (completions), death.go (the end), region.go
+// and rma.go (grants), cm.go and call.go (connecting), shim.h (what crosses into C).
+package verbs
+
+import (
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+)
+
+// Options of a domain. The zero value takes every device with an active port.
+type Options struct {
+	// Devices are the names of the devices to use, such as "mlx5_0" or "rxe0". Default: every
+	// device that has an active port when the domain is opened.
+	Devices []string
+
+	// MaxMessage, in bytes, is the largest Send. Default 1 MiB; the device may lower it.
+	MaxMessage int
+
+	// QueueDepth, in requests, is the largest SendDepth and RecvDepth. Default 4096; the device
+	// may lower it.
+	QueueDepth int
+
+	// Spin is how long CQ.Wait polls before it sleeps. Default 50 µs; negative: it sleeps at once.
+	Spin time.Duration
+
+	// PeerTimeout bounds how long a device repeats itself to a peer that does not answer; devices
+	// round it. Default 4 s, at least 100 ms.
+	PeerTimeout time.Duration
+
+	// DialTimeout bounds Dial where its context does not. Default 10 s.
+	DialTimeout time.Duration
+
+	// NoWindows grants by short-lived registrations even where the device has memory windows.
+	// Such keys are not bound to one endpoint. Default false.
+	NoWindows bool
+}
+
+func (o Options) withDefaults() Options {
+	def := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	defTime := func(v *time.Duration, d time.Duration) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&o.MaxMessage, 1<<20)
+	def(&o.QueueDepth, 4096)
+	defTime(&o.Spin, 50*time.Microsecond)
+	defTime(&o.PeerTimeout, 4*time.Second)
+	defTime(&o.DialTimeout, 10*time.Second)
+	return o
+}
+
+func (o Options) validate() error {
+	why := ""
+	switch {
+	case o.MaxMessage < 1 || o.MaxMessage > maxTransfer:
+		why = "MaxMessage is out of range"
+	case o.QueueDepth < 1 || o.QueueDepth > 16384:
+		why = "QueueDepth is out of range"
+	case o.PeerTimeout < 100*time.Millisecond || o.PeerTimeout > time.Minute:
+		why = "PeerTimeout is out of range"
+	case o.DialTimeout < 0:
+		why = "DialTimeout is negative"
+	}
+	if why != "" {
+		return errs.Newf(errs.Invalid, "verbs.Open", "", "%s", why)
+	}
+	return nil
+}
+
+// maxTransfer is the largest Write or Read that any device may do here.
+const maxTransfer = 1 << 30
+
+// ackTimeout turns the time for a silent peer into the device's exponent: the device waits
+// 4.096 µs * 2^exponent for an acknowledgement, and asks again ackRetries times.
+func ackTimeout(peer time.Duration) int {
+	exponent := 0
+	for exponent < 31 && 4096*time.Nanosecond<<(exponent+1)*(ackRetries+1) <= peer {
+		exponent++
+	}
+	return exponent
+}
+
+const ackRetries = 7
