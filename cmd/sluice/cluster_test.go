@@ -2,11 +2,16 @@ package main
 
 import (
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/sluice-storage/sluice/bench"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric/tcp"
+	"github.com/sluice-storage/sluice/msg"
 )
 
 func TestClusterFolder(t *testing.T) {
@@ -96,5 +101,40 @@ func TestMemoryClusterForgetsItsNames(t *testing.T) {
 		if _, err := os.Stat(name); (err != nil) != mem {
 			t.Errorf("mem %v: %v", mem, err)
 		}
+	}
+}
+
+// TestReachWaitsForAServiceThatStarts begins to listen only after the first attempts were refused.
+func TestReachWaitsForAServiceThatStarts(t *testing.T) {
+	domain, err := tcp.Open(tcp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer domain.Close()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := ln.Addr().String()
+	ln.Close()
+	node, err := msg.NewNode(msg.Options{Domain: domain})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer node.Close()
+	begin := time.Now()
+	if err := reach(t.Context(), domain, addr); !errors.Is(err, errs.Disconnected) ||
+		time.Since(begin) < reachMax {
+		t.Fatalf("nobody there: %v after %v", err, time.Since(begin))
+	}
+	started := make(chan error, 1)
+	go func() {
+		time.Sleep(300 * time.Millisecond)
+		_, err := node.Serve(addr, bench.EchoHandler(), msg.ServeOptions{})
+		started <- err
+	}()
+	err = reach(t.Context(), domain, addr)
+	if serveErr := <-started; serveErr != nil || err != nil {
+		t.Fatalf("a service that starts: %v, %v", err, serveErr)
 	}
 }

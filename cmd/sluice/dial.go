@@ -116,10 +116,9 @@ func reach(ctx context.Context, domain fabric.Domain, addr string) error {
 		return err
 	}
 	defer node.Close()
-	limit := time.Now().Add(reachMax)
-	for {
-		ctx, cancel := context.WithTimeout(ctx, toolMax)
-		conn, err := node.Dial(ctx, addr)
+	for limit := time.Now().Add(reachMax); ; time.Sleep(50 * time.Millisecond) {
+		attempt, cancel := context.WithTimeout(ctx, toolMax)
+		conn, err := node.Dial(attempt, addr)
 		cancel()
 		if err == nil {
 			conn.Close()
@@ -128,7 +127,6 @@ func reach(ctx context.Context, domain fabric.Domain, addr string) error {
 		if ctx.Err() != nil || time.Now().After(limit) {
 			return err
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
 }
 
