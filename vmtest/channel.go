@@ -107,9 +107,9 @@ func (c *channel) takeOutput(f frame.Frame) error {
 		call.add(&call.stderr, f.Payload)
 	default:
 		delete(c.calls, f.ID)
-		err := f.Body(&call.status)
+		call.err = f.Body(&call.status)
 		close(call.done)
-		return err
+		return call.err
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func table() []layer {
 		{"dash", []string{"admin", "client"}},
 
 		{"cmd/sluice", []string{"..."}},
-		{"systest", nil}, // drives the built binary
+		{"systest", nil},                     // drives the built binary
 		{"vmtest", []string{"vmtest/frame"}}, // drives guests, and what is built in them
 		{"vmtest/...", []string{"vmtest/frame"}},
 	}
