@@ -3,7 +3,7 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build build-pure deps up down test test-system test-rest check soak bench figures \
+.PHONY: lab help build build-pure deps up down test test-system test-rest check soak bench figures \
         fmt vet lint race fuzz clean
 
 GO          ?= go
@@ -28,6 +28,10 @@ RACE := $(RACE_QUICK) ./stripe/... ./kv/... ./meta/... ./mount/... ./nbd/... ./b
 # Packages that start processes and mount: they wait a lot, so the others run beside them.
 SYSTEM    := ./systest ./cmd/sluice ./mount
 SYSTEM_RE := systest|cmd/sluice|mount
+
+# Virtual machines with a stock kernel: on their way into `make test`, which they would double.
+LAB    := ./vmtest/... ./fabric/verbs/...
+LAB_RE := vmtest|vmtest/.*
 
 # Fuzzing a package compiles all that it imports anew; in `make test` those with pebble are left out.
 FUZZ_HEAVY := ./kv/pebblekv ./meta/store
@@ -103,9 +107,12 @@ test-system:
 test-rest:
 	$(call step,format,$(MAKE) -s fmt)
 	$(call step,lint,$(MAKE) -s lint)
-	$(call step,tests,$(GO) test -timeout 7m $$($(GO) list ./... | grep -vE '/($(SYSTEM_RE))$$'))
+	$(call step,tests,$(GO) test -timeout 7m $$($(GO) list ./... | grep -vE '/($(SYSTEM_RE)|$(LAB_RE))$$'))
 	$(call step,vet,$(MAKE) -s vet)
 	$(call step,tests under the race detector,$(MAKE) -s race RACE='$(RACE_QUICK)')
+
+lab: deps ## runs the tests that need virtual machines (qemu-system-x86, busybox-static, kmod, rdma-core)
+	$(GO) test -timeout 20m $(LAB)
 
 check: ## gofmt, vet, staticcheck, lint, race
 	@mkdir -p bin; rm -f $(SUMMARY)
