@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 )
 
-// failsWithin is how long a tool may take to see that its peer is gone. Soft-RoCE gives up after 7
-// retries of a timeout that perftest sets to 67 ms; emulation on a busy machine stretches that.
+// failsWithin is how long a tool may take to see that its peer is gone: 3 retries of half a second
+// each, which is what the connection manager sets, on a machine that may be very busy.
 const failsWithin = 40 * time.Second
 
 // pair is two guests with RDMA devices on one wire.
@@ -31,9 +31,10 @@ func startPair(t *testing.T) *pair {
 	var all sync.WaitGroup
 	for name, g := range map[string]**Guest{"left": &p.a, "right": &p.b} {
 		all.Go(func() {
-			var err error
-			if *g, err = lab.Start(t.Context(), GuestConfig{Name: name, Wires: []*Wire{p.wire}}); err == nil {
-				_, err = (*g).SoftRoCE(t.Context(), p.wire)
+			started, err := lab.Start(t.Context(), GuestConfig{Name: name, Wires: []*Wire{p.wire}})
+			if err == nil {
+				*g = started
+				_, err = started.SoftRoCE(t.Context(), p.wire)
 			}
 			if err != nil {
 				t.Error(err)
@@ -75,27 +76,28 @@ func (p *pair) ping(t *testing.T) {
 	mustRun(t, p.b, fmt.Sprintf("busybox ping -c 2 -w 20 -s 4000 %v", p.a.Addr(p.wire)))
 }
 
-// write begins ib_write_bw from a to b and returns a's result when it has ended. The server's end
-// is not waited for: it learns nothing when a connection breaks.
+// writeTool connects with the connection manager, where the number of retries can be chosen.
+// Soft-RoCE takes perftest's 7 for "forever".
+const writeTool = "ib_write_bw -d rxe0 -F -R --retry_count=3 -s 65536"
+
+// write begins to write from a to b, and returns at once; a's result follows when it has ended. The
+// server's end is not waited for: it learns nothing when a connection breaks.
 func (p *pair) write(t *testing.T, options string) chan outcome {
 	t.Helper()
+	mustRun(t, p.b, fmt.Sprintf(`
+		pkill ib_write_bw
+		(setsid timeout 60 %s %s >/tmp/server 2>&1 &)
+		for i in $(seq 100); do rdma res show cm_id | grep -q LISTEN && exit 0; sleep 0.1; done
+		cat /tmp/server >&2; exit 1`, writeTool, options))
 	ended := make(chan outcome, 1)
-	mustRun(t, p.b, "pkill ib_write_bw; (setsid timeout 60 ib_write_bw -d rxe0 -F "+options+
-		" >/tmp/server 2>&1 &); "+waitListening)
 	go func() {
 		var o outcome
 		o.Result, o.err = p.a.Run(context.Background(), fmt.Sprintf(
-			"exec ib_write_bw -d rxe0 -F %s %v", options, p.b.Addr(p.wire)))
+			"exec %s %s %v", writeTool, options, p.b.Addr(p.wire)))
 		ended <- o
 	}()
 	return ended
 }
-
-// waitListening waits for perftest's port, 18515, in the guest's own network.
-const waitListening = `
-	for i in $(seq 100); do
-		grep -q ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.1
-	done; cat /tmp/server >&2; exit 1`
 
 type outcome struct {
 	Result
@@ -103,7 +105,7 @@ type outcome struct {
 }
 
 func (p *pair) rdma(t *testing.T) {
-	o := <-p.write(t, "-s 65536 -n 200")
+	o := <-p.write(t, "-n 200")
 	if err := errors.Join(o.err, o.Err()); err != nil || !strings.Contains(o.Stdout, "65536") {
 		t.Fatalf("%v\n%s", err, o.Stdout)
 	}
@@ -114,7 +116,7 @@ func (p *pair) rdma(t *testing.T) {
 // breaks has a transfer run, does something to it, and wants it to fail within a bound.
 func (p *pair) breaks(t *testing.T, how func() error) {
 	t.Helper()
-	ended := p.write(t, "-s 65536 -D 50")
+	ended := p.write(t, "-D 50")
 	p.waitFlowing(t)
 	begin := time.Now()
 	if err := how(); err != nil {
