@@ -13,7 +13,7 @@ func (b *bridge) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn,
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
 	b.behind.drain(b.ino(in.NodeId))
-	a, err := b.fs.GetAttr(ctx, meta.Cred{}, b.ino(in.NodeId))
+	a, err := b.attrOf(ctx, b.ino(in.NodeId))
 	if err != nil {
 		return b.nodeStatus("getattr", err)
 	}
@@ -41,7 +41,7 @@ func (b *bridge) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn,
 	b.behind.drain(ino)
 	mask, want := changes(in)
 	if mask == 0 {
-		a, err := b.fs.GetAttr(ctx, meta.Cred{}, ino)
+		a, err := b.attrOf(ctx, ino)
 		if err == nil {
 			b.attrOut(out, &a)
 		}

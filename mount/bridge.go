@@ -22,6 +22,7 @@ type bridge struct {
 	opts     Options
 	files    table[*file]
 	dirs     table[*directory]
+	removed  removed
 	versions versions
 	behind   *behind
 }

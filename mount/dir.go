@@ -35,7 +35,11 @@ func (b *bridge) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) 
 }
 
 // ReleaseDir forgets a directory.
-func (b *bridge) ReleaseDir(in *fuse.ReleaseIn) { b.dirs.remove(in.Fh) }
+func (b *bridge) ReleaseDir(in *fuse.ReleaseIn) {
+	if d, ok := b.dirs.remove(in.Fh); ok {
+		b.released(d.ino)
+	}
+}
 
 // ReadDir lists names.
 func (b *bridge) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn,

@@ -111,7 +111,12 @@ func (b *bridge) remove(cancel <-chan struct{}, h *fuse.InHeader, name string,
 	isDir bool) fuse.Status {
 	ctx, done := b.request(cancel, h)
 	defer done()
+	var was *meta.Attr
+	if isDir {
+		was = b.victim(ctx, b.ino(h.NodeId), name)
+	}
 	err := b.fs.Meta().Remove(ctx, b.kernel(), b.ino(h.NodeId), name, isDir)
+	b.buried(was, err)
 	return b.status("remove", err)
 }
 
@@ -129,7 +134,15 @@ func (b *bridge) Rename(cancel <-chan struct{}, in *fuse.RenameIn, from, to stri
 	default:
 		return fuse.EINVAL
 	}
+	var was *meta.Attr
+	if flags == 0 {
+		was = b.victim(ctx, b.ino(in.Newdir), to)
+	}
 	err := b.fs.Meta().Rename(ctx, b.kernel(), b.ino(in.NodeId), from, b.ino(in.Newdir), to, flags)
+	if was != nil && b.stillThere(ctx, was.Ino) {
+		was = nil // renamed onto itself
+	}
+	b.buried(was, err)
 	return b.status("rename", err)
 }
 
