@@ -199,10 +199,11 @@ func (f *File) Extend(ctx context.Context, size int64) error {
 	if _, err := f.live(); err != nil {
 		return err
 	}
-	if f.Size() >= size {
-		return nil
+	grows := f.Size() < size
+	f.node.wrote(size, f.node.sequence()) // shorter than the file: its length stays
+	if !grows {
+		return nil // only the time of change is new, and can wait for the next commit
 	}
-	f.node.wrote(size, f.node.sequence())
 	return f.fs.commit(ctx, f.node, false)
 }
 

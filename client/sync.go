@@ -140,7 +140,11 @@ func (f *File) Punch(ctx context.Context, off, n int64) error {
 		return err
 	}
 	end := min(off+n, f.Size())
-	if n <= 0 || off >= end {
+	switch {
+	case n <= 0:
+		return nil
+	case off >= end: // there is nothing to punch, but a file that was asked to change has changed
+		f.finish(writing, 0, f.node.sequence())
 		return nil
 	}
 	err := f.settle(ctx, func(ctx context.Context, g *grant, seq uint64) error {
