@@ -97,7 +97,8 @@ func (w *behind) write(f *file, p []byte, off int64) (took bool, err error) {
 	sequential := off == s.end
 	s.end, s.last = off+int64(len(p)), time.Now()
 	if !sequential || s.chunk == nil && s.flying == 0 && len(w.free) == 0 {
-		// Not to be gathered, or others have all the chunks and nothing of this file's will come back.
+		// Not to be gathered, or others have all the chunks and nothing of this file's will come
+		// back.
 		w.drainLocked(s)
 		err, s.err = s.err, nil
 		return false, err

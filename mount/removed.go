@@ -54,8 +54,8 @@ func (b *bridge) isOpen(ino meta.Ino) bool {
 	return false
 }
 
-// victim looks at the directory that a name is about to be taken from, if any directory is open here
-// at all. The answer goes to buried when the name is gone.
+// victim looks at the directory that a name is about to be taken from, if any directory is open
+// here at all. The answer goes to buried when the name is gone.
 func (b *bridge) victim(ctx context.Context, dir meta.Ino, name string) *meta.Attr {
 	if b.dirs.count() == 0 {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestRemovedDirectoryStaysOpen: a program that has a directory open can still look at it after it was
-// removed, or replaced by a rename, also when the kernel has forgotten its attributes.
+// TestRemovedDirectoryStaysOpen: a program that has a directory open can still look at it after it
+// was removed, or replaced by a rename, also when the kernel has forgotten its attributes.
 func TestRemovedDirectoryStaysOpen(t *testing.T) {
 	m := newCluster(t, 1).mount(Options{AttrTimeout: time.Millisecond, EntryTimeout: time.Millisecond})
 	for _, c := range []struct {
