@@ -21,7 +21,7 @@ export GOFLAGS := $(GOFLAGS) -trimpath
 
 # Where goroutines share state. The rest is pure code that the plain run covers. Under the race
 # detector pebble takes minutes to compile: who needs it is left to `make check`.
-RACE_QUICK := ./fabric/... ./mem/... ./msg/... ./unifier/... ./iod/... ./kv/memkv ./kv/engine ./nbd \
+RACE_QUICK := ./fabric ./fabric/sim ./fabric/tcp ./mem/... ./msg/... ./unifier/... ./iod/... ./kv/memkv ./kv/engine ./nbd \
               ./nbd/memexport ./nbd/volumeexport ./client/... ./internal/supervise ./internal/budget
 RACE := $(RACE_QUICK) ./stripe/... ./kv/... ./meta/... ./mount/... ./nbd/... ./bench/...
 
@@ -31,7 +31,7 @@ SYSTEM_RE := systest|cmd/sluice|mount
 
 # Virtual machines with a stock kernel: on their way into `make test`, which they would double.
 LAB    := ./vmtest/... ./fabric/verbs/...
-LAB_RE := vmtest|vmtest/.*
+LAB_RE := vmtest|vmtest/.*|fabric/verbs
 
 # Fuzzing a package compiles all that it imports anew; in `make test` those with pebble are left out.
 FUZZ_HEAVY := ./kv/pebblekv ./meta/store
