@@ -20,6 +20,7 @@ type bridge struct {
 	fuse.RawFileSystem
 	fs       *client.FS
 	opts     Options
+	server   *fuse.Server // set by Init, before the first request
 	files    table[*file]
 	dirs     table[*directory]
 	removed  removed
@@ -36,6 +37,9 @@ func newBridge(fs *client.FS, opts Options) *bridge {
 		behind:        newBehind(opts.WriteBehind),
 	}
 }
+
+// Init is called once, before the first request.
+func (b *bridge) Init(s *fuse.Server) { b.server = s }
 
 // String is the type of the file system as df(1) shows it behind "fuse.".
 func (b *bridge) String() string { return "sluice" }

@@ -58,6 +58,11 @@ func (b *bridge) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 		}
 	}
 	b.opened(f, out)
+	if out.OpenFlags&fuse.FOPEN_KEEP_CACHE == 0 {
+		// The kernel drops the pages by itself, but goes on believing the length that it knows, for
+		// as long as it was told to; an open must see what was closed before it.
+		b.server.InodeNotify(in.NodeId, -1, 0) // fails where the kernel has forgotten the inode
+	}
 	return fuse.OK
 }
 
