@@ -53,16 +53,19 @@ func (c connector) Listen(addr string) (fabric.Listener, error) {
 		return nil, err
 	}
 	l := &listener{d: d, conn: own, ready: make(chan *caller, backlog)}
+	l.ctx, l.cancel = context.WithCancel(d.ctx)
+	own.mu.Lock()
 	own.listener = l
+	own.mu.Unlock()
 	if err = bindID(own.id, at); err == nil {
 		err = listenID(own.id, backlog)
 	}
 	if err != nil {
+		l.cancel()
 		d.conns.drop(own)
 		return nil, errs.Wrap("verbs.Listen", addr, err)
 	}
 	l.addr, _ = idAddrs(own.id)
-	l.ctx, l.cancel = context.WithCancel(d.ctx)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.listeners[l] = struct{}{}
@@ -80,6 +83,22 @@ func (l *listener) request(ev *cmEvent) {
 	case l.ready <- c:
 	default:
 		l.d.turnAway(c, errs.Busy)
+	}
+	if l.ctx.Err() != nil { // it was closed meanwhile, and may have looked before
+		l.clear()
+	}
+}
+
+// clear refuses everybody who waits. An Accept that still runs may be quicker, and is welcome to
+// it.
+func (l *listener) clear() {
+	for {
+		select {
+		case c := <-l.ready:
+			l.d.turnAway(c, errs.Closed)
+		default:
+			return
+		}
 	}
 }
 
@@ -210,15 +229,7 @@ func (l *listener) Close() error {
 		delete(l.d.listeners, l)
 		l.d.mu.Unlock()
 		l.d.conns.drop(l.conn)
-		for {
-			select {
-			case c := <-l.ready: // an Accept that still runs may be quicker, and is welcome to it
-				l.d.turnAway(c, errs.Closed)
-				continue
-			default:
-			}
-			return
-		}
+		l.clear()
 	})
 	return nil
 }

@@ -15,12 +15,12 @@ import (
 // conn is an identifier of the connection manager. Its events go to whoever sets it up, and to the
 // endpoint once there is one.
 type conn struct {
-	id       *cID
-	listener *listener    // it is a listener's own
-	events   chan cmEvent // until it has an endpoint; a setup waits for one at a time
+	id     *cID
+	events chan cmEvent // until it has an endpoint; a setup waits for one at a time
 
-	mu sync.Mutex
-	ep *endpoint
+	mu       sync.Mutex
+	ep       *endpoint
+	listener *listener // it is a listener's own
 }
 
 func newConn(id *cID) *conn { return &conn{id: id, events: make(chan cmEvent, 8)} }
@@ -31,6 +31,10 @@ func (c *conn) deliver(ev *cmEvent) {
 	defer c.mu.Unlock()
 	if c.ep != nil {
 		c.ep.notice(ev)
+		return
+	}
+	if c.listener != nil && ev.kind == cmDeviceRemoval {
+		c.listener.cancel() // there is nothing to accept from any more
 		return
 	}
 	select {
@@ -48,6 +52,16 @@ func (c *conn) attach(e *endpoint) {
 		ev := <-c.events
 		e.notice(&ev)
 	}
+}
+
+// host is the listener whose own this is, if any.
+func (c *conn) host() *listener {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.listener
 }
 
 // notice is told what the connection manager says of a connection.
@@ -136,10 +150,12 @@ func (d *domain) serveEvents() {
 			return
 		case err != nil: // the library could not make sense of an event
 			time.Sleep(time.Millisecond)
-		case ev.kind == cmConnectRequest && (c == nil || c.listener == nil):
-			freeID(ev.id) // its listener is gone
 		case ev.kind == cmConnectRequest:
-			c.listener.request(&ev)
+			if l := c.host(); l != nil {
+				l.request(&ev)
+			} else {
+				freeID(ev.id) // it is gone
+			}
 		case c != nil:
 			c.deliver(&ev)
 		}

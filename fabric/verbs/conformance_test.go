@@ -88,5 +88,3 @@ func TestConformance(t *testing.T) {
 		fabrictest.Run(t, config(t, Options{NoWindows: true, Spin: -1}))
 	})
 }
-
-func BenchmarkFabric(b *testing.B) { fabrictest.Bench(b, config(b, Options{})) }

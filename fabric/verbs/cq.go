@@ -15,8 +15,8 @@ import (
 )
 
 // cqShare is how many entries a device's queue has for each that the user asked for. An endpoint
-// with depths s and r puts at most s + r + (s + 3) + 1 completions there: its own, those of grants
-// and of the gate, and the two markers of its end. That is at most 4 * (s + r).
+// with depths s and r puts at most s + r + (s + 1) + 4 completions there: its own, those of grants,
+// of the gate and of signs of life, and the two markers of its end. That is at most 4 * (s + r).
 const cqShare = 4
 
 // cq is a completion queue: one queue of each device that its endpoints use, and a list of

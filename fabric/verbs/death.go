@@ -48,11 +48,15 @@ func (e *endpoint) die(kind errs.Kind, why string) {
 	}
 }
 
-// failedRecv is failed for a receive: there is only one thing that a message can do wrong, and
-// devices have several words for it.
+// failedRecv is failed for a receive: a message was too long, for which devices have several words,
+// or it came with an access that was refused here.
 func (e *endpoint) failedRecv(status int) error {
-	if status == wcLocalOp {
+	switch status {
+	case wcLocalOp:
 		status = wcLocLen
+	case wcAccess:
+		e.die(errs.Disconnected, "the peer asked for what it may not have")
+		return nil
 	}
 	return e.failed(status)
 }
@@ -91,11 +95,13 @@ func (e *endpoint) finish() {
 	e.gate.wg.Wait()
 	e.sendMu.Lock()
 	e.recvMu.Lock()
+	// The receives' marker is posted before the queue pair stops, since a stopped one may not look
+	// at new receives; the other one behind it, since it is not to be sent.
 	lastRecv := e.numberRecvLocked(recvSlot{marker: true})
 	marked := postLastRecv(e.qp, e.recvID(lastRecv)) == nil
 	failQP(e.qp)
 	lastSend := e.numberLocked(&sendSlot{kind: slotFree})
-	marked = postLastSend(e.qp, e.sendID(lastSend)) == nil && marked
+	marked = postNothing(e.qp, e.sendID(lastSend)) == nil && marked
 	e.recvMu.Unlock()
 	e.sendMu.Unlock()
 	_ = disconnectID(e.conn.id) // the peer may have been quicker

@@ -134,6 +134,7 @@ func (d *domain) openChannel() error {
 		return errs.Wrap("verbs.Open", "", err)
 	}
 	d.wg.Go(d.serveEvents)
+	d.wg.Go(d.keepAlive)
 	return nil
 }
 

@@ -34,6 +34,8 @@ type endpoint struct {
 	closed             atomic.Bool  // by this side
 	returned           atomic.Bool  // the reservations in the queues were given back
 	dead               atomic.Bool  // dieMu has the reason
+	heard              atomic.Bool  // a completion came since keepAlive looked
+	asking             atomic.Bool  // a sign of life is under way
 
 	sendMu   sync.Mutex
 	stage    stage      // the chain that is being put together, or waits for the gate
@@ -87,6 +89,7 @@ const (
 	slotSilent   slotKind = iota // the user's; success needs no completion
 	slotSignaled                 // the user's; it does
 	slotControl                  // the provider's, counted in ctlHeld
+	slotAlive                    // the provider's, with a place of its own: a sign of life
 	slotFree                     // the provider's, with a place of its own: gate, marker
 )
 
@@ -97,11 +100,11 @@ func (e *endpoint) sendID(number uint32) uint64 { return uint64(e.index)<<32 | u
 func (e *endpoint) recvID(number uint32) uint64 { return recvBit | e.sendID(number) }
 
 // controlDepth is how many requests of its own the provider may have in a send queue.
-func controlDepth(sendDepth int) int { return sendDepth + 2 }
+func controlDepth(sendDepth int) int { return sendDepth + 1 }
 
-// spareSends are the places of the gate's write and of the marker; the marker has one among the
-// receives too.
-const spareSends, spareRecvs = 2, 1
+// spareSends are the places of the gate's write, of the sign of life and of the marker; the marker
+// has one among the receives too.
+const spareSends, spareRecvs = 3, 1
 
 // deepest is the largest user's depth that a queue pair of so many requests can have.
 func deepest(requests int) int { return (requests - controlDepth(0) - spareSends) / 2 }
@@ -272,6 +275,7 @@ func (e *endpoint) sent(w *done, c *fabric.Completion) bool {
 	if e.sq.failed { // cannot be: the device would have lost the order
 		return false
 	}
+	e.heard.Store(true)
 	e.sq.next++
 	if slot.kind == slotSignaled {
 		*c = fabric.Completion{Op: slot.op, Context: slot.context, EP: e, Len: slot.length}
@@ -292,6 +296,8 @@ func (e *endpoint) retire(slot *sendSlot) {
 			slot.grant = nil
 		}
 		e.ctlHeld.Add(-1)
+	case slotAlive:
+		e.asking.Store(false)
 	}
 }
 

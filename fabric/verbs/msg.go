@@ -69,6 +69,7 @@ func (e *endpoint) received(w *done, c *fabric.Completion) bool {
 	if e.rq.failed || number != e.rq.next {
 		return false // cannot be: receives are used in order
 	}
+	e.heard.Store(true)
 	e.rq.next++
 	if slot.marker { // a late message found it before the queue pair was stopped
 		return false

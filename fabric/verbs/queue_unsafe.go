@@ -229,10 +229,11 @@ func initQP(id *cID, qp *cQP) error { return fail(C.vb_qp_init(id, qp)) }
 func failQP(qp *cQP)                { C.vb_qp_fail(qp) }
 func freeQP(qp *cQP)                { C.vb_qp_free(qp) }
 
-// The markers of an endpoint's end. The receive's is posted before the queue pair is stopped, since
-// a stopped one may not look at new receives; the other one behind it, since it must not be sent.
+// postLastRecv posts the receive that marks the end of all others.
 func postLastRecv(qp *cQP, id uint64) error { return fail(C.vb_post_last_recv(qp, C.uint64_t(id))) }
-func postLastSend(qp *cQP, id uint64) error { return fail(C.vb_post_last_send(qp, C.uint64_t(id))) }
+
+// postNothing posts a Write of no bytes: the peer's device answers, and nothing happens.
+func postNothing(qp *cQP, id uint64) error { return fail(C.vb_post_nothing(qp, C.uint64_t(id))) }
 
 // readyQP moves a queue pair to where it can send.
 func readyQP(id *cID, qp *cQP, readsIn, readsOut, timeout int) error {

@@ -234,9 +234,8 @@ int vb_async_get(vb_context *ctx, vb_async *out) {
 	return 0;
 }
 
-int vb_reg(vb_pd *pd, uintptr_t addr, size_t length, uint64_t iova, int access, vb_mr **mr) {
-	*mr = lib.ibv.reg_mr_iova(pd, (void *)addr, length, iova, access);
-	return *mr ? 0 : failed();
+vb_mr *vb_reg(vb_pd *pd, uintptr_t addr, size_t length, uint64_t iova, int access) {
+	return lib.ibv.reg_mr_iova(pd, (void *)addr, length, iova, access);
 }
 
 int vb_dereg(vb_mr *mr) { return result(lib.ibv.dereg_mr(mr)); }
@@ -418,11 +417,11 @@ int vb_post_write(vb_qp *qp, uint64_t wr_id, uint64_t from, uint32_t lkey, uint3
 	return vb_post_send(qp, &wr, &sge, 1);
 }
 
-int vb_post_last_send(vb_qp *qp, uint64_t wr_id) {
+int vb_post_nothing(vb_qp *qp, uint64_t wr_id) {
 	vb_send_wr wr;
 	memset(&wr, 0, sizeof wr);
 	wr.wr_id = wr_id;
-	wr.opcode = VB_WR_WRITE; // of no bytes, and the queue pair is stopped
+	wr.opcode = VB_WR_WRITE; // of no bytes, which needs no key
 	wr.send_flags = VB_SEND_SIGNALED;
 	return vb_post_send(qp, &wr, NULL, 1);
 }

@@ -34,8 +34,8 @@ typedef struct {
 
 int vb_async_get(vb_context *ctx, vb_async *out); // -EAGAIN when there is none
 
-// Memory. iova is the address that the peer uses for its first byte.
-int vb_reg(vb_pd *pd, uintptr_t addr, size_t length, uint64_t iova, int access, vb_mr **mr);
+// Memory. iova is the address that the peer uses for its first byte; NULL with errno on failure.
+vb_mr *vb_reg(vb_pd *pd, uintptr_t addr, size_t length, uint64_t iova, int access);
 int vb_dereg(vb_mr *mr);
 int vb_mw_new(vb_pd *pd, vb_mw **mw);
 int vb_mw_free(vb_mw *mw);
@@ -70,7 +70,7 @@ int vb_post_bind(vb_qp *qp, uint64_t wr_id, vb_mw *mw, uint32_t rkey, vb_mr *mr,
 		 uint64_t length, int access);
 int vb_post_write(vb_qp *qp, uint64_t wr_id, uint64_t from, uint32_t lkey, uint32_t length,
 		  uint64_t to, uint32_t rkey);
-int vb_post_last_send(vb_qp *qp, uint64_t wr_id);
+int vb_post_nothing(vb_qp *qp, uint64_t wr_id);
 int vb_post_last_recv(vb_qp *qp, uint64_t wr_id);
 int vb_post_invalidate(vb_qp *qp, uint64_t wr_id, uint32_t rkey);
 

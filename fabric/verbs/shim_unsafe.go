@@ -111,12 +111,17 @@ func nextAsync(ctx *cContext) (asyncEvent, error) {
 }
 
 // registerMemory registers memory that the caller keeps mapped and in place; iova is where the
-// peer finds it.
+// peer finds it. It does not allocate: grants may be made by it.
 func registerMemory(pd *cPD, mem []byte, iova uint64, access int) (*cMR, error) {
-	var mr *cMR
-	rc := C.vb_reg(pd, C.uintptr_t(addrOf(mem)), C.size_t(len(mem)), C.uint64_t(iova),
-		C.int(access), &mr)
-	return mr, fail(rc)
+	mr, err := C.vb_reg(pd, C.uintptr_t(addrOf(mem)), C.size_t(len(mem)), C.uint64_t(iova),
+		C.int(access))
+	switch {
+	case mr != nil:
+		return mr, nil
+	case err == nil:
+		err = syscall.EIO
+	}
+	return nil, err
 }
 
 func addrOf(mem []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(mem))) }

@@ -16,13 +16,14 @@
 // not ready end a connection (RNR retry is 0): each end has a word that the peer sets when it posts
 // its first receives (see gate.go).
 //
-// Goroutines: one for the connection manager's events of a domain, one for each device's
-// asynchronous events, one for each completion queue on each device (it wakes sleepers), one for
-// the end of each endpoint. Lock order: region.mu, grants.mu, cq.mu, endpoint.sendMu,
-// endpoint.recvMu, endpoint.dieMu; conn.mu and connTable.mu are taken alone.
+// Goroutines: one for the connection manager's events of a domain, one that asks silent peers for a
+// sign of life, one for each device's asynchronous events, one for each completion queue on each
+// device (it wakes sleepers), one for the end of each endpoint. Lock order: region.mu, grants.mu,
+// cq.mu, endpoint.sendMu, endpoint.recvMu, endpoint.dieMu; conn.mu and connTable.mu are taken
+// alone.
 //
 // Read domain.go first, then ep.go (posting), cq.go (completions), death.go (the end), region.go
-// and rma.go (grants), cm.go and call.go (connecting), shim.h (what crosses into C).
+// and rma.go (grants), cm.go and call.go (connecting), alive.go, shim.h (what crosses into C).
 package verbs
 
 import (
@@ -54,6 +55,11 @@ type Options struct {
 	// DialTimeout bounds Dial where its context does not. Default 10 s.
 	DialTimeout time.Duration
 
+	// KeepAlive is how often an endpoint that hears nothing asks the peer's device for a sign of
+	// life, so that a dead machine is noticed although nothing is sent. Default 5 s, at least
+	// 100 ms.
+	KeepAlive time.Duration
+
 	// NoWindows grants by short-lived registrations even where the device has memory windows.
 	// Such keys are not bound to one endpoint. Default false.
 	NoWindows bool
@@ -75,6 +81,7 @@ func (o Options) withDefaults() Options {
 	defTime(&o.Spin, 50*time.Microsecond)
 	defTime(&o.PeerTimeout, 4*time.Second)
 	defTime(&o.DialTimeout, 10*time.Second)
+	defTime(&o.KeepAlive, 5*time.Second)
 	return o
 }
 
@@ -89,6 +96,8 @@ func (o Options) validate() error {
 		why = "PeerTimeout is out of range"
 	case o.DialTimeout < 0:
 		why = "DialTimeout is negative"
+	case o.KeepAlive < 100*time.Millisecond:
+		why = "KeepAlive is out of range"
 	}
 	if why != "" {
 		return errs.Newf(errs.Invalid, "verbs.Open", "", "%s", why)
