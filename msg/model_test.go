@@ -84,7 +84,6 @@ func pieceUp(rng *rand.Rand, reg fabric.Region, b []byte) []fabric.Sge {
 // shape is memory of the client for one segment.
 type shape struct {
 	memory *Memory
-	whole  []byte // all windows, in order, as one array would be
 }
 
 // drawShape makes windows and an access over them. Pieces of it do not overlap, because a

@@ -91,6 +91,7 @@ const flushTime = 500 * time.Millisecond
 func (e *endpoint) finish() {
 	defer e.d.wg.Done()
 	e.sendMu.Lock() // whoever was posting is through; nobody posts after this
+	//lint:ignore SA2001 taking it is waiting for who holds it
 	e.sendMu.Unlock()
 	e.gate.wg.Wait()
 	e.sendMu.Lock()
