@@ -112,6 +112,10 @@ func TestCallsIntoC(t *testing.T) {
 			t.Errorf("%s: %d calls into C, want %d", what, got, want)
 		}
 	}
+	fatal(t, r.a.ep.Post(wrs)) // makes room for chains of this length
+	for i := range uint64(chain) {
+		wants(t, r.a.nextSend(i), errs.OK)
+	}
 	time.Sleep(500 * time.Millisecond) // the connection manager's events come to an end
 	calls("16 requests of 16 pieces", 1, func() { fatal(t, r.a.ep.Post(wrs)) })
 	calls("15 receives", 1, func() { fatal(t, r.a.ep.PostRecv(recvs[1:])) })
