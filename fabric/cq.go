@@ -1,6 +1,9 @@
 package fabric
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Waker is a CQ whose waiters can be called back: Wake makes one Wait, blocked now or the next to
 // come, return 0 and no error if it has nothing else to return. So a user whose context may end can
@@ -9,15 +12,30 @@ type Waker interface {
 	Wake()
 }
 
+// CQOptions say how a completion queue works.
+type CQOptions struct {
+	// Depth is how many completions it can hold. Must be positive.
+	Depth int
+
+	// Spin is how long Wait polls before it sleeps. Default 0: the provider judges by what it
+	// sees, for at most some 50 µs. Negative: it sleeps at once.
+	Spin time.Duration
+
+	// SolicitedOnly makes Wait sleep until there is a receive whose sender set FlagSolicited, or a
+	// failure; then it hands out everything there is, in order. Poll hands out all completions
+	// in any case. Default false: Wait returns for every completion.
+	SolicitedOnly bool
+}
+
 // CQ is a completion queue: a bounded queue that the provider fills and the user empties. Poll
 // and Wait are safe for concurrent use; each completion is handed out once.
 type CQ interface {
 	// Poll moves up to len(dst) completions to dst without blocking and returns their number.
 	Poll(dst []Completion) int
 
-	// Wait is Poll that blocks until there is at least one completion, ctx ends (its error) or
-	// the queue is closed (errs.Closed). A provider that makes progress only when asked does it
-	// in here.
+	// Wait is Poll that blocks until there is at least one completion (of those that
+	// CQOptions.SolicitedOnly waits for), ctx ends (its error) or the queue is closed
+	// (errs.Closed). A provider that makes progress only when asked does it in here.
 	Wait(ctx context.Context, dst []Completion) (int, error)
 
 	// Close wakes every waiter with errs.Closed. Its endpoints must be closed before; what is

@@ -3,11 +3,12 @@
 // receives are posted before messages arrive, data moves by one-sided writes and reads, and
 // everything ends in a completion queue. Nothing above this package knows which provider runs.
 //
-// It does no retrying, no flow control and no naming: package msg does. Providers (tcp, sim; later
-// shm, verbs) live below; fabrictest is the definition of what a provider must do.
+// It does no retrying, no flow control and no naming: package msg does. Providers (tcp, verbs, sim)
+// live below, hooks that stack on any of them in hook; fabrictest is the definition of what a
+// provider must do.
 //
-// Read fabric.go first (domains, regions, endpoints), then wr.go (work requests, ordering) and
-// cq.go.
+// Read fabric.go first (domains, regions, endpoints), then hello.go (who the peer is), wr.go (work
+// requests, ordering) and cq.go.
 package fabric
 
 import (
@@ -51,6 +52,14 @@ type Caps struct {
 
 	// ReadDepth is how many Reads one endpoint may have outstanding; more wait in the send queue.
 	ReadDepth int
+
+	// FileRange: WR.File may be used. Where it is false such requests are errs.Invalid.
+	FileRange bool
+
+	// RefusalEnds: access that a key does not allow ends the connection, because a device does
+	// that. The request that tried completes with errs.Perm, what else is pending at that end
+	// with errs.Disconnected. Where it is false the connection goes on.
+	RefusalEnds bool
 }
 
 // Domain is an open provider: the owner of regions, queues and endpoints. Safe for concurrent use.
@@ -61,11 +70,11 @@ type Domain interface {
 	// caller's, must stay mapped until Region.Close, and gives nobody remote access by itself.
 	Register(mem []byte) (Region, error)
 
-	// NewCQ makes a completion queue that can hold depth completions. The sum of the send and
-	// receive depths of all endpoints on it must not exceed depth: NewCQ's user adds that up,
-	// and an endpoint that would break it is refused with errs.Invalid. So a queue never
-	// overflows. A closed endpoint counts until its last completion has been polled.
-	NewCQ(depth int) (CQ, error)
+	// NewCQ makes a completion queue. The sum of the send and receive depths of all endpoints on
+	// it must not exceed opts.Depth: NewCQ's user adds that up, and an endpoint that would break
+	// it is refused with errs.Invalid. So a queue never overflows. A closed endpoint counts
+	// until its last completion has been polled.
+	NewCQ(opts CQOptions) (CQ, error)
 
 	// Connector opens and accepts endpoints. (A value of its own to keep both interfaces small.)
 	Connector() Connector
@@ -76,41 +85,40 @@ type Domain interface {
 	Close() error
 }
 
+// Device is something that connections go through: a network interface, a port of an RDMA device.
+type Device struct {
+	Name  string   // as the host calls it: "eth0", "mlx5_0"
+	Port  int      // from 1; 0 where devices have none
+	Up    bool     // it can carry connections now
+	Addrs []string // hosts (without a port) that Listen and Dial can use, if it has any
+	MTU   int      // bytes; 0: not known
+}
+
 // Connector makes connections. Safe for concurrent use.
 type Connector interface {
+	// Devices are those that the domain uses, as they are now.
+	Devices() ([]Device, error)
+
 	// Listen starts to accept at addr ("127.0.0.1:0" for tcp, any name for sim).
 	Listen(addr string) (Listener, error)
 
 	// Dial connects to a listener at addr. cfg applies to this side. It blocks until the hellos are
-	// exchanged or ctx ends. A peer of another major version is refused with errs.Version.
+	// exchanged or ctx ends. A peer of another major version is refused with errs.Version; a
+	// listener that refuses this side tells errs.Perm, errs.Again or errs.Version, and
+	// errs.Disconnected for any other reason.
 	Dial(ctx context.Context, addr string, cfg EndpointConfig) (Endpoint, error)
 }
 
 // Listener accepts endpoints until Close, which makes a blocked Accept return errs.Closed.
 type Listener interface {
 	// Accept waits for a peer's hello and completes the connection with this side's cfg. cfg is
-	// asked for once the peer's hello is known. An error of errs.Closed ends the listener; any
-	// other error concerns one peer only and the caller goes on accepting.
-	Accept(ctx context.Context, cfg func(peer Hello) (EndpointConfig, error)) (Endpoint, error)
+	// asked for once it is known who the peer is; an error of it refuses the peer. An error of
+	// errs.Closed ends the listener; any other error concerns one peer only and the caller goes
+	// on accepting.
+	Accept(ctx context.Context, cfg func(peer Peer) (EndpointConfig, error)) (Endpoint, error)
 	Addr() net.Addr
 	Close() error
 }
-
-// Hello is what the two sides tell each other before anything else.
-//
-//	tcp: 0      4        6         8             12          16        24          32        64
-//	     |magic |version |features |max message  |recv depth |identity |reserved 0 |token 32 |
-type Hello struct {
-	Version    uint16
-	Features   uint16
-	MaxMessage uint32   // the largest Send that the sender of this hello accepts
-	RecvDepth  uint32   // how many receives it will keep posted at the start (credits)
-	Identity   uint64   // who it says it is; proved by Token once keys exist
-	Token      [32]byte // binds the endpoint to an authenticated peer; zero without keys
-}
-
-// HelloVersion is the version spoken by this build. Majors must match; there is one so far.
-const HelloVersion = 1
 
 // EndpointConfig is what a side decides about its end of a connection.
 type EndpointConfig struct {
@@ -139,8 +147,8 @@ type Endpoint interface {
 	// errs.Again when the receive queue lacks room.
 	PostRecv(recvs []Recv) error
 
-	// Peer is the hello of the other side.
-	Peer() Hello
+	// Peer is who is at the other side, and how that is known.
+	Peer() Peer
 
 	// Name tells the two ends for logs, e.g. "tcp 127.0.0.1:4001->127.0.0.1:9400".
 	Name() string

@@ -1,5 +1,7 @@
 package fabric
 
+import "os"
+
 // Op is what a work request does.
 type Op uint8
 
@@ -43,20 +45,29 @@ type Sge struct {
 	Buf []byte
 }
 
+// FileRange is a part of a file.
+type FileRange struct {
+	File *os.File
+	Off  int64
+	Len  int64
+}
+
 // WR is one work request.
 //
 // Ordering, on one endpoint: requests start in the order posted. Sends are delivered, and Writes
 // are placed, in that order: when a message is received, the data of all Writes posted before it
 // is in place and visible. A Read is not ordered against what was posted after it, unless that
-// carries FlagFence; its data is in place when it completes. Completions of one endpoint's
-// requests come in the order posted, Reads excepted. Between endpoints there is no order.
+// carries FlagFence; its data is in place when it completes. Two Writes to the same memory
+// through different grants are in order only if a message lies between them. Completions of one
+// endpoint's requests come in the order posted, Reads excepted. Between endpoints there is no
+// order.
 //
 // A Send or WriteImm for which the peer has no receive posted any more ends the connection with
 // errs.Protocol at both ends: flow control is the user's duty (credits), running dry is a bug.
 // Access that the key does not allow (unknown, revoked, wrong right, out of range, another
 // endpoint's) moves nothing and fails at the initiator with errs.Perm; for a Write the error
-// arrives in its completion; the connection goes on. A transfer of zero bytes touches nothing
-// and needs no valid key. A refused WriteImm consumes no receive.
+// arrives in its completion; the connection goes on, unless Caps.RefusalEnds. A transfer of zero
+// bytes touches nothing and needs no valid key. A refused WriteImm consumes no receive.
 type WR struct {
 	Op      Op
 	Flags   Flags
@@ -64,6 +75,13 @@ type WR struct {
 	Local   []Sge
 	Remote  Remote // OpWrite, OpWriteImm, OpRead; Remote.Len must equal the local length
 	Imm     uint32 // OpSend carries it too
+
+	// File, where Caps.FileRange allows it and its Len is not 0, is what a Send, Write or
+	// WriteImm carries instead of Local, which must be empty, without passing through memory of
+	// this program. The file stays open, and what is in the range stays as it is, until the
+	// completion. A range that is beyond the end of the file when its turn comes ends the
+	// connection: errs.IO for this request.
+	File FileRange
 }
 
 // Recv is memory for one incoming message, in a single piece. A message that is longer than Buf

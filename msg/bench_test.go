@@ -184,7 +184,7 @@ func BenchmarkFabricRTT8(b *testing.B) {
 	}
 	defer l.Close()
 	side := func(d fabric.Domain) (fabric.EndpointConfig, fabric.Sge) {
-		cq, err := d.NewCQ(64)
+		cq, err := d.NewCQ(fabric.CQOptions{Depth: 64})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -196,7 +196,7 @@ func BenchmarkFabricRTT8(b *testing.B) {
 	accepted := make(chan fabric.Endpoint, 1)
 	go func() {
 		ep, err := l.Accept(context.Background(),
-			func(fabric.Hello) (fabric.EndpointConfig, error) { return scfg, nil })
+			func(fabric.Peer) (fabric.EndpointConfig, error) { return scfg, nil })
 		if err != nil {
 			b.Error(err)
 		}

@@ -95,7 +95,7 @@ func (c *Call) OutLen() int64 { return c.out.length }
 func (c *Call) InLen() int64 { return c.in.length }
 
 // Peer is the hello of the client.
-func (c *Call) Peer() fabric.Hello { return c.s.ep.Peer() }
+func (c *Call) Peer() fabric.Peer { return c.s.ep.Peer() }
 
 // PeerIdentity is who the client says it is.
 func (c *Call) PeerIdentity() uint64 { return c.s.ep.Peer().Identity }

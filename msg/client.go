@@ -111,7 +111,7 @@ func newConn(n *Node, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (*Conn, er
 }
 
 // Peer is the hello of the server.
-func (c *Conn) Peer() fabric.Hello { return c.ep.Peer() }
+func (c *Conn) Peer() fabric.Peer { return c.ep.Peer() }
 
 // Done is closed when the connection is dead, by either side.
 func (c *Conn) Done() <-chan struct{} { return c.done }

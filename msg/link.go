@@ -101,7 +101,7 @@ func recvDepth(credits int) int { return credits + controlReserve }
 // config makes the queue and the endpoint's configuration for so many credits.
 func (n *Node) config(credits int) (fabric.EndpointConfig, error) {
 	send, recv := sendDepth(credits), recvDepth(credits)
-	cq, err := n.opts.Domain.NewCQ(send + recv)
+	cq, err := n.opts.Domain.NewCQ(fabric.CQOptions{Depth: send + recv})
 	if err != nil {
 		return fabric.EndpointConfig{}, err
 	}

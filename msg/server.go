@@ -99,7 +99,7 @@ func (s *Server) accept() {
 	for {
 		var cfg fabric.EndpointConfig
 		ep, err := s.listener.Accept(context.Background(),
-			func(peer fabric.Hello) (fabric.EndpointConfig, error) {
+			func(peer fabric.Peer) (fabric.EndpointConfig, error) {
 				var err error
 				cfg, err = s.welcome(peer)
 				return cfg, err
@@ -122,7 +122,7 @@ func (s *Server) accept() {
 }
 
 // welcome decides about a peer that has said hello.
-func (s *Server) welcome(peer fabric.Hello) (fabric.EndpointConfig, error) {
+func (s *Server) welcome(peer fabric.Peer) (fabric.EndpointConfig, error) {
 	s.mu.Lock()
 	full, draining := len(s.sessions) >= s.opts.MaxConns, s.draining
 	s.mu.Unlock()

@@ -26,18 +26,17 @@ func testHello(t *testing.T, cfg Config) {
 	r := newRig(t, cfg)
 	a, b := r.a.config(), r.b.config()
 	a.Hello = fabric.Hello{Features: 3, Identity: 77, RecvDepth: 5, MaxMessage: 999}
-	b.Hello.Token[31] = 9
 	epA, epB := r.connect(a, b)
 	want := a.Hello
 	want.Version = fabric.HelloVersion
-	if epB.Peer() != want {
+	if epB.Peer().Hello != want {
 		t.Fatalf("b sees %+v, want %+v", epB.Peer(), want)
 	}
 	want = fabric.Hello{
-		Version: fabric.HelloVersion, RecvDepth: depth, Token: b.Hello.Token,
+		Version: fabric.HelloVersion, RecvDepth: depth,
 		MaxMessage: uint32(r.b.dom.Caps().MaxMessage),
 	}
-	if epA.Peer() != want {
+	if epA.Peer().Hello != want {
 		t.Fatalf("a sees %+v, want %+v", epA.Peer(), want)
 	}
 	if epA.Name() == "" || epA.Name() == r.a.ep.Name() {
@@ -67,7 +66,7 @@ func testRefused(t *testing.T, cfg Config) {
 		_, err := r.a.dom.Connector().Dial(ctx, r.listen.Addr().String(), r.a.config())
 		done <- err
 	}()
-	_, err := r.listen.Accept(ctx, func(fabric.Hello) (fabric.EndpointConfig, error) {
+	_, err := r.listen.Accept(ctx, func(fabric.Peer) (fabric.EndpointConfig, error) {
 		return fabric.EndpointConfig{}, errs.New(errs.Forged, "test", "", nil)
 	})
 	wantKind(t, err, errs.Forged)
@@ -98,7 +97,7 @@ func testDialGivesUp(t *testing.T, cfg Config) {
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			_, _ = r.listen.Accept(ctx, func(fabric.Hello) (fabric.EndpointConfig, error) {
+			_, _ = r.listen.Accept(ctx, func(fabric.Peer) (fabric.EndpointConfig, error) {
 				return r.b.config(), nil
 			})
 		}

@@ -174,7 +174,7 @@ func testDomainClose(t *testing.T, cfg Config) {
 	wantKind(t, err, errs.Closed)
 	_, err = r.a.dom.Register(make([]byte, 8))
 	wantKind(t, err, errs.Closed)
-	_, err = r.a.dom.NewCQ(8)
+	_, err = r.a.dom.NewCQ(fabric.CQOptions{Depth: 8})
 	wantKind(t, err, errs.Closed)
 	_, err = r.a.dom.Connector().Dial(t.Context(), r.listen.Addr().String(), r.a.config())
 	wantKind(t, err, errs.Closed)

@@ -100,7 +100,7 @@ func testEndpointMisuse(t *testing.T, cfg Config) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	_, err := r.a.dom.NewCQ(0)
+	_, err := r.a.dom.NewCQ(fabric.CQOptions{Depth: 0})
 	wantKind(t, err, errs.Invalid)
 }
 

@@ -199,7 +199,7 @@ func testOnce(t *testing.T, cfg Config) {
 
 func testSumOfDepths(t *testing.T, cfg Config) {
 	r := newRig(t, cfg)
-	q, err := r.a.dom.NewCQ(20)
+	q, err := r.a.dom.NewCQ(fabric.CQOptions{Depth: 20})
 	check(t, err)
 	defer q.Close()
 	small := fabric.EndpointConfig{SendCQ: q, RecvCQ: q, SendDepth: 8, RecvDepth: 4}

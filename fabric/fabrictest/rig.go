@@ -42,7 +42,7 @@ func newSide(t testing.TB, cfg Config, cqDepth int) (*side, func() string) {
 	dom, addr := cfg.Open(t)
 	s := &side{t: t, cfg: cfg, dom: dom, mem: make([]byte, memBytes)}
 	var err error
-	s.cq, err = dom.NewCQ(cqDepth)
+	s.cq, err = dom.NewCQ(fabric.CQOptions{Depth: cqDepth})
 	check(t, err)
 	s.reg, err = dom.Register(s.mem)
 	check(t, err)
@@ -87,7 +87,7 @@ func (r *rig) tryConnect(a, b fabric.EndpointConfig) (
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		epB, errB = r.listen.Accept(ctx, func(fabric.Hello) (fabric.EndpointConfig, error) {
+		epB, errB = r.listen.Accept(ctx, func(fabric.Peer) (fabric.EndpointConfig, error) {
 			return b, nil
 		})
 	}()

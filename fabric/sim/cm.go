@@ -36,6 +36,11 @@ type call struct {
 	done chan error
 }
 
+// Devices is the net itself.
+func (c connector) Devices() ([]fabric.Device, error) {
+	return []fabric.Device{{Name: "sim", Up: true, Addrs: []string{c.d.name}}}, nil
+}
+
 // Listen takes any name that is not in use; an empty one, or one that ends in ":0", is completed.
 func (c connector) Listen(name string) (fabric.Listener, error) {
 	d := c.d
@@ -116,7 +121,7 @@ func (c connector) hangUp(ctx context.Context, k *call) error {
 func (l *listener) Addr() net.Addr { return l.name }
 
 func (l *listener) Accept(
-	ctx context.Context, cfg func(fabric.Hello) (fabric.EndpointConfig, error),
+	ctx context.Context, cfg func(fabric.Peer) (fabric.EndpointConfig, error),
 ) (fabric.Endpoint, error) {
 	k, err := l.next(ctx)
 	if err != nil {
@@ -127,7 +132,7 @@ func (l *listener) Accept(
 		err := errs.Newf(errs.Version, "sim.Accept", string(l.name), "peer has %d", hello.Version)
 		return nil, l.refuse(k, err)
 	}
-	mine, err := cfg(hello)
+	mine, err := cfg(fabric.Peer{Hello: hello})
 	if err != nil {
 		_ = l.refuse(k, l.gone("refused by the peer"))
 		return nil, errs.Wrap("sim.Accept", string(l.name), err)
@@ -209,7 +214,8 @@ func (l *listener) join(k *call, mine fabric.EndpointConfig) (fabric.Endpoint, e
 	}
 	id, caller := n.nextNameLocked(), k.ep
 	caller.peer, e.peer = e, caller
-	caller.hello, e.hello = e.cfg.Hello, caller.cfg.Hello
+	caller.other = fabric.Peer{Hello: e.cfg.Hello}
+	e.other = fabric.Peer{Hello: caller.cfg.Hello}
 	caller.name = fmt.Sprintf("sim %s->%s#%d", caller.domain.name, l.name, id)
 	e.name = fmt.Sprintf("sim %s->%s#%d", l.name, caller.domain.name, id)
 	for _, end := range []*endpoint{caller, e} {

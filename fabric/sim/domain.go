@@ -45,16 +45,16 @@ func (d *domain) Register(mem []byte) (fabric.Region, error) {
 	return &region{domain: d, mem: mem, keys: map[uint64]struct{}{}}, nil
 }
 
-func (d *domain) NewCQ(depth int) (fabric.CQ, error) {
+func (d *domain) NewCQ(opts fabric.CQOptions) (fabric.CQ, error) {
 	d.net.mu.Lock()
 	defer d.net.mu.Unlock()
 	if d.closed {
 		return nil, errs.New(errs.Closed, "sim.NewCQ", d.name, nil)
 	}
-	if depth < 1 {
-		return nil, errs.Newf(errs.Invalid, "sim.NewCQ", d.name, "depth %d", depth)
+	if err := fabric.CheckCQ(opts); err != nil {
+		return nil, err
 	}
-	return newCQ(d, depth), nil
+	return newCQ(d, opts.Depth), nil
 }
 
 func (d *domain) Close() error {

@@ -13,7 +13,7 @@ type endpoint struct {
 	domain *domain
 	name   string
 	cfg    fabric.EndpointConfig
-	hello  fabric.Hello // the peer's
+	other  fabric.Peer // who the peer is
 
 	peer     *endpoint
 	dead     errs.Kind // OK while alive
@@ -38,11 +38,11 @@ type work struct {
 	result error
 }
 
-func (e *endpoint) Peer() fabric.Hello { return e.hello }
-func (e *endpoint) Name() string       { return e.name }
+func (e *endpoint) Peer() fabric.Peer { return e.other }
+func (e *endpoint) Name() string      { return e.name }
 
 func (e *endpoint) Post(wrs []fabric.WR) error {
-	if err := fabric.CheckPost(&e.domain.caps, &e.hello, wrs); err != nil {
+	if err := fabric.CheckPost(&e.domain.caps, &e.other.Hello, wrs); err != nil {
 		return err
 	}
 	e.net.mu.Lock()

@@ -27,7 +27,7 @@ func newPair(t *testing.T, opts Options) *pair {
 	var err error
 	for i := range 2 {
 		p.dom[i] = p.net.Open()
-		if p.cq[i], err = p.dom[i].NewCQ(256); err != nil {
+		if p.cq[i], err = p.dom[i].NewCQ(fabric.CQOptions{Depth: 256}); err != nil {
 			t.Fatal(err)
 		}
 		p.mem[i] = make([]byte, 4096)
@@ -49,7 +49,7 @@ func newPair(t *testing.T, opts Options) *pair {
 	accepted := make(chan error, 1)
 	go func() {
 		var err error
-		p.ep[1], err = l.Accept(ctx, func(fabric.Hello) (fabric.EndpointConfig, error) {
+		p.ep[1], err = l.Accept(ctx, func(fabric.Peer) (fabric.EndpointConfig, error) {
 			return cfg(1), nil
 		})
 		accepted <- err

@@ -37,7 +37,7 @@ func newVictim(t *testing.T, opts Options) *victim {
 	hello := encodeHello(&fabric.Hello{Version: fabric.HelloVersion, MaxMessage: 1000})
 	_, err = c.Write(hello[:])
 	fatal(t, err)
-	v.ep, err = l.Accept(t.Context(), func(fabric.Hello) (fabric.EndpointConfig, error) {
+	v.ep, err = l.Accept(t.Context(), func(fabric.Peer) (fabric.EndpointConfig, error) {
 		return v.config(), nil
 	})
 	fatal(t, err)
@@ -221,7 +221,7 @@ func TestStrangersAtTheListener(t *testing.T) {
 	fatal(t, err)
 	defer mute.Close()
 	accept := func() error {
-		_, err := l.Accept(t.Context(), func(fabric.Hello) (fabric.EndpointConfig, error) {
+		_, err := l.Accept(t.Context(), func(fabric.Peer) (fabric.EndpointConfig, error) {
 			return e.config(), nil
 		})
 		return err

@@ -20,7 +20,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	done := make(chan error, 1)
 	go func() {
 		var err error
-		b.ep, err = l.Accept(ctx, func(fabric.Hello) (fabric.EndpointConfig, error) {
+		b.ep, err = l.Accept(ctx, func(fabric.Peer) (fabric.EndpointConfig, error) {
 			return b.config(), nil
 		})
 		done <- err

@@ -195,7 +195,7 @@ func newBenchEndWith(t testing.TB, opts Options) *benchEnd {
 	fatal(t, err)
 	t.Cleanup(func() { fatal(t, dom.Close()) })
 	e := &benchEnd{dom: dom, dst: make([]fabric.Completion, 16)}
-	e.cq, err = dom.NewCQ(256)
+	e.cq, err = dom.NewCQ(fabric.CQOptions{Depth: 256})
 	fatal(t, err)
 	e.reg, err = dom.Register(make([]byte, bulkSize+4096))
 	fatal(t, err)
@@ -228,7 +228,7 @@ func servePeer(t *testing.T) {
 	fatal(t, err)
 	os.Stdout.WriteString(l.Addr().String() + "\n")
 	ctx := context.Background()
-	e.ep, err = l.Accept(ctx, func(fabric.Hello) (fabric.EndpointConfig, error) {
+	e.ep, err = l.Accept(ctx, func(fabric.Peer) (fabric.EndpointConfig, error) {
 		return e.config(), nil
 	})
 	fatal(t, err)

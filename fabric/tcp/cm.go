@@ -108,7 +108,7 @@ func (l *listener) meet(conn *net.TCPConn) {
 }
 
 func (l *listener) Accept(
-	ctx context.Context, cfg func(fabric.Hello) (fabric.EndpointConfig, error),
+	ctx context.Context, cfg func(fabric.Peer) (fabric.EndpointConfig, error),
 ) (fabric.Endpoint, error) {
 	if l.ctx.Err() != nil {
 		return nil, errClosed("tcp.Accept")
@@ -132,7 +132,7 @@ func (l *listener) Accept(
 
 // welcome answers a peer's hello.
 func (l *listener) welcome(
-	c *caller, cfg func(fabric.Hello) (fabric.EndpointConfig, error),
+	c *caller, cfg func(fabric.Peer) (fabric.EndpointConfig, error),
 ) (fabric.Endpoint, error) {
 	if errs.KindOf(c.err) == errs.Version { // it shall know why
 		_ = writeHello(c.conn, l.d, &fabric.Hello{Version: fabric.HelloVersion})
@@ -140,7 +140,7 @@ func (l *listener) welcome(
 	if c.err != nil {
 		return nil, c.err
 	}
-	mine, err := cfg(c.hello)
+	mine, err := cfg(fabric.Peer{Hello: c.hello})
 	if err != nil {
 		return nil, errs.Wrap("tcp.Accept", c.conn.RemoteAddr().String(), err)
 	}
@@ -275,7 +275,7 @@ func (d *domain) attach(conn *net.TCPConn, cfg fabric.EndpointConfig, peer fabri
 ) {
 	e, err := newEndpoint(d, conn, cfg)
 	if err == nil {
-		e.peer = peer
+		e.peer = fabric.Peer{Hello: peer}
 		err = d.adopt(e)
 	}
 	if err != nil {

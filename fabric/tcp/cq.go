@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/internal/ring"
 )
 
 // cq is a completion queue. Whoever pushes into an empty queue, while somebody sleeps, leaves one
@@ -17,7 +18,7 @@ type cq struct {
 	wake chan struct{} // holds one token; closed by Close
 
 	mu       sync.Mutex
-	entries  ring[fabric.Completion]
+	entries  ring.Ring[fabric.Completion]
 	reserved int // sum of the depths of the endpoints that still can fill it
 	sleepers int
 	eager    int       // of the sleepers, those that would read themselves
@@ -30,7 +31,7 @@ type cq struct {
 }
 
 func newCQ(d *domain, depth int) *cq {
-	return &cq{d: d, wake: make(chan struct{}, 1), entries: newRing[fabric.Completion](depth)}
+	return &cq{d: d, wake: make(chan struct{}, 1), entries: ring.New[fabric.Completion](depth)}
 }
 
 func (q *cq) Poll(dst []fabric.Completion) int {
@@ -88,7 +89,7 @@ func (q *cq) sleep(ctx context.Context, eager int) error {
 	q.mu.Lock()
 	q.sleepers++
 	q.eager += eager
-	ready := q.entries.n > 0 || q.closed || q.called
+	ready := q.entries.Len() > 0 || q.closed || q.called
 	q.mu.Unlock()
 	if ready {
 		return nil
@@ -108,7 +109,7 @@ func (q *cq) sleep(ctx context.Context, eager int) error {
 
 // wakeLocked leaves a token if there is something to take and somebody to take it.
 func (q *cq) wakeLocked() {
-	if q.closed || q.entries.n == 0 && !q.called {
+	if q.closed || q.entries.Len() == 0 && !q.called {
 		return
 	}
 	if q.reading != nil {
@@ -138,7 +139,7 @@ func (q *cq) interruptLocked() {
 func (q *cq) startReading(e *endpoint) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.entries.n > 0 || q.closed || q.called || q.reading != nil {
+	if q.entries.Len() > 0 || q.closed || q.called || q.reading != nil {
 		return false
 	}
 	q.reading = e
@@ -176,8 +177,8 @@ func (q *cq) attach(e *endpoint) {
 
 func (q *cq) takeLocked(dst []fabric.Completion) int {
 	n := 0
-	for n < len(dst) && q.entries.n > 0 {
-		dst[n] = q.entries.pop()
+	for n < len(dst) && q.entries.Len() > 0 {
+		dst[n] = q.entries.Pop()
 		n++
 	}
 	return n
@@ -191,8 +192,8 @@ func (q *cq) push(c *fabric.Completion) bool {
 	if q.closed {
 		return false
 	}
-	invariant.Check(!q.entries.full(), "tcp: completion queue overflow")
-	q.entries.push(*c)
+	invariant.Check(!q.entries.Full(), "tcp: completion queue overflow")
+	q.entries.Push(*c)
 	q.wakeLocked()
 	return q.eager == 1 // several would not know which of them is to read
 }
@@ -220,7 +221,7 @@ func (q *cq) Close() error {
 		if q.reading != nil {
 			q.interruptLocked()
 		}
-		q.entries = ring[fabric.Completion]{}
+		q.entries = ring.Ring[fabric.Completion]{}
 		close(q.wake)
 	}
 	return nil
@@ -233,7 +234,7 @@ func (q *cq) reserve(depth int) error {
 	if q.closed {
 		return errClosed("tcp.CQ")
 	}
-	if size := len(q.entries.buf); depth > size-q.reserved {
+	if size := q.entries.Cap(); depth > size-q.reserved {
 		return errs.Newf(errs.Invalid, "tcp.CQ", "",
 			"depth %d is too small: %d taken, %d more wanted", size, q.reserved, depth)
 	}

@@ -159,14 +159,14 @@ func (d *domain) Register(mem []byte) (fabric.Region, error) {
 	return &region{d: d, mem: mem}, nil
 }
 
-func (d *domain) NewCQ(depth int) (fabric.CQ, error) {
+func (d *domain) NewCQ(opts fabric.CQOptions) (fabric.CQ, error) {
 	if d.ctx.Err() != nil {
 		return nil, errClosed("tcp.NewCQ")
 	}
-	if depth < 1 {
-		return nil, errs.Newf(errs.Invalid, "tcp.NewCQ", "", "depth %d", depth)
+	if err := fabric.CheckCQ(opts); err != nil {
+		return nil, err
 	}
-	return newCQ(d, depth), nil
+	return newCQ(d, opts.Depth), nil
 }
 
 func (d *domain) Close() error {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/ring"
 )
 
 // endpoint is one end of a connection.
@@ -20,7 +21,7 @@ type endpoint struct {
 	d              *domain
 	name           string
 	cfg            fabric.EndpointConfig
-	peer           fabric.Hello
+	peer           fabric.Peer
 	sendCQ, recvCQ *cq
 	conn           *net.TCPConn
 	raw            syscall.RawConn
@@ -47,8 +48,8 @@ type endpoint struct {
 	heard    bool // the peer said bye or is gone: no last words
 
 	free     []*work
-	queue    ring[*work] // posted, not yet written
-	inflight ring[*work] // written Sends and Writes that were not completed, numbered without gaps
+	queue    ring.Ring[*work] // posted, not yet written
+	inflight ring.Ring[*work] // written Sends and Writes, not completed, numbered without gaps
 	reads    [readDepth]*work
 	readsOut int
 	sent     uint64 // number of the last request of which the kernel has all bytes
@@ -57,9 +58,9 @@ type endpoint struct {
 	asked    uint64 // the peer was asked to acknowledge up to here
 	lastRMA  uint64 // number of the last Write
 
-	ackDue   bool         // the peer asked for an acknowledgement
-	refusals []uint64     // numbers of refused Writes, to be told to the peer; rarely any
-	answers  ring[header] // Reads of the peer to be served
+	ackDue   bool              // the peer asked for an acknowledgement
+	refusals []uint64          // numbers of refused Writes, to be told to the peer; rarely any
+	answers  ring.Ring[header] // Reads of the peer to be served
 }
 
 // work is one posted request. It is reused; its slices keep their room.
@@ -88,9 +89,9 @@ func newEndpoint(d *domain, conn *net.TCPConn, cfg fabric.EndpointConfig) (*endp
 		recvCQ:     cfg.RecvCQ.(*cq),
 		done:       make(chan struct{}),
 		writerWake: make(chan struct{}, 1),
-		queue:      newRing[*work](cfg.SendDepth),
-		inflight:   newRing[*work](cfg.SendDepth),
-		answers:    newRing[header](readDepth),
+		queue:      ring.New[*work](cfg.SendDepth),
+		inflight:   ring.New[*work](cfg.SendDepth),
+		answers:    ring.New[header](readDepth),
 	}
 	e.idle.L = &e.mu
 	e.recvs.open(cfg.RecvDepth)
@@ -109,11 +110,11 @@ func (e *endpoint) start() {
 	go e.writer()
 }
 
-func (e *endpoint) Peer() fabric.Hello { return e.peer }
-func (e *endpoint) Name() string       { return e.name }
+func (e *endpoint) Peer() fabric.Peer { return e.peer }
+func (e *endpoint) Name() string      { return e.name }
 
 func (e *endpoint) Post(wrs []fabric.WR) error {
-	if err := fabric.CheckPost(&e.d.caps, &e.peer, wrs); err != nil {
+	if err := fabric.CheckPost(&e.d.caps, &e.peer.Hello, wrs); err != nil {
 		return err
 	}
 	for i := range wrs {
@@ -134,7 +135,7 @@ func (e *endpoint) Post(wrs []fabric.WR) error {
 	}
 	e.sendHeld.Add(int32(len(wrs)))
 	for i := range wrs {
-		e.queue.push(e.newWorkLocked(&wrs[i]))
+		e.queue.Push(e.newWorkLocked(&wrs[i]))
 	}
 	e.pumpLocked()
 	return nil
@@ -195,8 +196,8 @@ func (e *endpoint) completeLocked(w *work, err error) {
 
 // retireLocked completes Sends and Writes from the oldest on, as far as their outcome is known.
 func (e *endpoint) retireLocked() {
-	for e.inflight.n > 0 {
-		w := *e.inflight.at(0)
+	for e.inflight.Len() > 0 {
+		w := *e.inflight.At(0)
 		known := e.acked
 		if w.op == fabric.OpSend {
 			known = e.sent
@@ -204,7 +205,7 @@ func (e *endpoint) retireLocked() {
 		if w.number > known {
 			return
 		}
-		e.inflight.pop()
+		e.inflight.Pop()
 		e.completeLocked(w, w.err)
 	}
 }
@@ -293,8 +294,8 @@ func (e *endpoint) finish() {
 func (e *endpoint) flush() {
 	e.mu.Lock()
 	err := e.deathErr
-	for e.inflight.n > 0 {
-		w := e.inflight.pop()
+	for e.inflight.Len() > 0 {
+		w := e.inflight.Pop()
 		if w.err == nil { // a refused Write keeps its own reason
 			w.err = err
 		}
@@ -306,8 +307,8 @@ func (e *endpoint) flush() {
 			e.reads[i] = nil
 		}
 	}
-	for e.queue.n > 0 {
-		e.completeLocked(e.queue.pop(), err)
+	for e.queue.Len() > 0 {
+		e.completeLocked(e.queue.Pop(), err)
 	}
 	e.mu.Unlock()
 	e.recvs.flush(e, err)

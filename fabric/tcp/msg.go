@@ -5,19 +5,20 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/ring"
 )
 
 // recvQueue holds the posted receives of an endpoint.
 type recvQueue struct {
 	mu     sync.Mutex
 	first  sync.Cond // the first PostRecv, or death
-	ring   ring[fabric.Recv]
+	ring   ring.Ring[fabric.Recv]
 	posted bool // PostRecv was called: from now on a message must find a receive
 	dead   bool // takes no more
 }
 
 func (q *recvQueue) open(depth int) {
-	q.ring = newRing[fabric.Recv](depth)
+	q.ring = ring.New[fabric.Recv](depth)
 	q.first.L = &q.mu
 }
 
@@ -39,10 +40,10 @@ func (q *recvQueue) take() (fabric.Recv, error) {
 	switch {
 	case q.dead:
 		return fabric.Recv{}, errs.New(errs.Disconnected, "tcp", "", nil) // die knows better
-	case q.ring.n == 0:
+	case q.ring.Len() == 0:
 		return fabric.Recv{}, protocolErr("a message came and no receive was posted")
 	}
-	return q.ring.pop(), nil
+	return q.ring.Pop(), nil
 }
 
 // flush completes what is left.
@@ -53,8 +54,8 @@ func (q *recvQueue) flush(e *endpoint, err error) {
 		e.rx.taken = false
 		e.failRecv(&e.rx.recv, err)
 	}
-	for q.ring.n > 0 {
-		r := q.ring.pop()
+	for q.ring.Len() > 0 {
+		r := q.ring.Pop()
 		e.failRecv(&r, err)
 	}
 }
@@ -93,7 +94,7 @@ func (q *recvQueue) post(e *endpoint, recvs []fabric.Recv) errs.Kind {
 	}
 	e.recvHeld.Add(int32(len(recvs)))
 	for i := range recvs {
-		q.ring.push(recvs[i])
+		q.ring.Push(recvs[i])
 	}
 	if !q.posted {
 		q.posted = true

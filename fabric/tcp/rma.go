@@ -52,14 +52,14 @@ func (e *endpoint) refuseWrite(h *header) error {
 func (e *endpoint) handleWriteRefused(h *header) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.inflight.n == 0 {
+	if e.inflight.Len() == 0 {
 		return protocolErr("a refusal of what was never sent")
 	}
-	i := h.key - (*e.inflight.at(0)).number
-	if i >= uint64(e.inflight.n) {
+	i := h.key - (*e.inflight.At(0)).number
+	if i >= uint64(e.inflight.Len()) {
 		return protocolErr("a refusal of what was never sent")
 	}
-	w := *e.inflight.at(int(i))
+	w := *e.inflight.At(int(i))
 	if w.op == fabric.OpSend || w.err != nil || w.number <= e.acked {
 		return protocolErr("a refusal of what cannot be refused")
 	}
@@ -88,10 +88,10 @@ func (e *endpoint) startReadLocked(w *work, h *header) {
 func (e *endpoint) handleRead(h *header) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.answers.full() {
+	if e.answers.Full() {
 		return protocolErr("more reads outstanding than the read depth")
 	}
-	e.answers.push(*h)
+	e.answers.Push(*h)
 	e.rx.mustSend = true
 	return nil
 }
@@ -99,11 +99,11 @@ func (e *endpoint) handleRead(h *header) error {
 // gatherAnswerLocked adds the answer to the peer's oldest Read. The grant is in use until the
 // batch is written.
 func (e *endpoint) gatherAnswerLocked(ack uint32) bool {
-	if e.answers.n == 0 {
+	if e.answers.Len() == 0 {
 		return false
 	}
 	t := &e.tx
-	h := e.answers.pop()
+	h := e.answers.Pop()
 	var mem []byte
 	if h.length > 0 {
 		var g *grant
@@ -154,5 +154,5 @@ func (e *endpoint) endRead(tag uint16, err error) {
 	e.reads[tag] = nil
 	e.readsOut--
 	e.completeLocked(w, err)
-	e.rx.mustSend = e.rx.mustSend || e.queue.n > 0
+	e.rx.mustSend = e.rx.mustSend || e.queue.Len() > 0
 }

@@ -205,10 +205,10 @@ func (e *endpoint) gatherLocked() bool {
 
 // gatherRequestLocked adds the oldest queued request, if it may start.
 func (e *endpoint) gatherRequestLocked(ack uint32) bool {
-	if e.queue.n == 0 {
+	if e.queue.Len() == 0 {
 		return false
 	}
-	w := *e.queue.at(0)
+	w := *e.queue.At(0)
 	if w.flags&fabric.FlagFence != 0 && e.readsOut > 0 {
 		return false
 	}
@@ -218,14 +218,14 @@ func (e *endpoint) gatherRequestLocked(ack uint32) bool {
 			return false
 		}
 		e.startReadLocked(w, &h)
-		e.queue.pop()
+		e.queue.Pop()
 		e.tx.add(&h)
 		return true
 	}
-	e.queue.pop()
+	e.queue.Pop()
 	e.started++
 	w.number = e.started
-	e.inflight.push(w)
+	e.inflight.Push(w)
 	h.kind, h.imm = frameSend, w.imm
 	if w.op != fabric.OpSend {
 		h.kind, h.imm = frameWrite, 0

@@ -110,7 +110,7 @@ func (d *domain) turnAway(c *caller, kind errs.Kind) {
 }
 
 func (l *listener) Accept(
-	ctx context.Context, cfg func(fabric.Hello) (fabric.EndpointConfig, error),
+	ctx context.Context, cfg func(fabric.Peer) (fabric.EndpointConfig, error),
 ) (fabric.Endpoint, error) {
 	if err := l.d.enter("verbs.Accept"); err != nil {
 		return nil, err
@@ -135,14 +135,14 @@ func (l *listener) Accept(
 
 // welcome answers a peer's request.
 func (l *listener) welcome(
-	c *caller, cfg func(fabric.Hello) (fabric.EndpointConfig, error),
+	c *caller, cfg func(fabric.Peer) (fabric.EndpointConfig, error),
 ) (*endpoint, error) {
 	d := l.d
 	if c.err != nil {
 		d.turnAway(c, errs.KindOf(c.err))
 		return nil, c.err
 	}
-	mine, err := cfg(c.hello)
+	mine, err := cfg(fabric.Peer{Hello: c.hello})
 	if err != nil {
 		d.turnAway(c, errs.Disconnected)
 		return nil, err
@@ -193,7 +193,7 @@ func (d *domain) meet(c *caller, cfg fabric.EndpointConfig) (*endpoint, error) {
 
 // join makes an endpoint that knows its peer live.
 func (e *endpoint) join(peer fabric.Hello, gate uint32, readsIn, readsOut int) error {
-	e.peer, e.gate.peerKey = peer, gate
+	e.peer, e.gate.peerKey = fabric.Peer{Hello: peer}, gate
 	timeout := ackTimeout(e.d.opts.PeerTimeout)
 	if err := readyQP(e.conn.id, e.qp, readsIn, readsOut, timeout); err != nil {
 		return errs.Newf(errs.Disconnected, "verbs.connect", e.name, "%w", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/internal/ring"
 )
 
 // cqShare is how many entries a device's queue has for each that the user asked for. An endpoint
@@ -33,7 +34,7 @@ type cq struct {
 	dev      poller
 	parts    map[*device]*part
 	eps      map[uint32]*endpoint // by index
-	pending  ring[fabric.Completion]
+	pending  ring.Ring[fabric.Completion]
 	reserved int // sum of the depths of the endpoints that still can fill it
 	sleepers int
 	called   bool // one waiter is to come back with nothing
@@ -51,7 +52,7 @@ func newCQ(d *domain, depth int) *cq {
 	return &cq{
 		d: d, depth: depth, wake: make(chan struct{}, 1), dev: newPoller(),
 		parts: map[*device]*part{}, eps: map[uint32]*endpoint{},
-		pending: newRing[fabric.Completion](depth),
+		pending: ring.New[fabric.Completion](depth),
 	}
 }
 
@@ -167,8 +168,8 @@ func (q *cq) wakeLocked() {
 // takeLocked hands out what is there: first what was taken from the devices earlier.
 func (q *cq) takeLocked(dst []fabric.Completion) int {
 	n := 0
-	for n < len(dst) && q.pending.n > 0 {
-		dst[n] = q.pending.pop()
+	for n < len(dst) && q.pending.Len() > 0 {
+		dst[n] = q.pending.Pop()
 		n++
 	}
 	for n < len(dst) {
@@ -227,8 +228,8 @@ func (q *cq) pushLocked(c *fabric.Completion) {
 	if q.closed {
 		return
 	}
-	invariant.Check(!q.pending.full(), "verbs: completion queue overflow")
-	q.pending.push(*c)
+	invariant.Check(!q.pending.Full(), "verbs: completion queue overflow")
+	q.pending.Push(*c)
 	q.wakeLocked()
 }
 
@@ -346,7 +347,7 @@ func (q *cq) Close() error {
 		return nil
 	}
 	q.closed = true
-	q.pending = ring[fabric.Completion]{}
+	q.pending = ring.Ring[fabric.Completion]{}
 	used := len(q.eps) > 0
 	close(q.wake)
 	q.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
 )
 
 // device is one open RDMA device.
@@ -137,3 +138,12 @@ func (w *watcher) read(take func() error) error {
 }
 
 func (w *watcher) close() { _ = w.file.Close() }
+
+// Devices are the ports of the domain's devices.
+func (c connector) Devices() ([]fabric.Device, error) {
+	var all []fabric.Device
+	for _, dev := range c.d.devices {
+		all = append(all, fabric.Device{Name: dev.name, Up: true})
+	}
+	return all, nil
+}

@@ -196,10 +196,11 @@ func memoryError(op, device string, err error) error {
 	return errs.Wrap(op, device, err)
 }
 
-func (d *domain) NewCQ(depth int) (fabric.CQ, error) {
-	if depth < 1 {
-		return nil, errs.Newf(errs.Invalid, "verbs.NewCQ", "", "depth %d", depth)
+func (d *domain) NewCQ(opts fabric.CQOptions) (fabric.CQ, error) {
+	if err := fabric.CheckCQ(opts); err != nil {
+		return nil, err
 	}
+	depth := opts.Depth
 	for _, dev := range d.devices {
 		if depth > dev.info.maxCQE/cqShare {
 			return nil, errs.Newf(errs.Invalid, "verbs.NewCQ", dev.name, "depth %d; at most %d",

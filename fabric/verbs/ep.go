@@ -21,7 +21,7 @@ type endpoint struct {
 	name           string
 	port           int
 	cfg            fabric.EndpointConfig
-	peer           fabric.Hello
+	peer           fabric.Peer
 	sendCQ, recvCQ *cq
 	conn           *conn
 	qp             *cQP
@@ -161,11 +161,11 @@ func powerOfTwo(n int) int {
 	return p
 }
 
-func (e *endpoint) Peer() fabric.Hello { return e.peer }
-func (e *endpoint) Name() string       { return e.name }
+func (e *endpoint) Peer() fabric.Peer { return e.peer }
+func (e *endpoint) Name() string      { return e.name }
 
 func (e *endpoint) Post(wrs []fabric.WR) error {
-	if err := fabric.CheckPost(&e.d.caps, &e.peer, wrs); err != nil {
+	if err := fabric.CheckPost(&e.d.caps, &e.peer.Hello, wrs); err != nil {
 		return err
 	}
 	for i := range wrs {

@@ -71,7 +71,7 @@ func newPeer() (*peer, error) {
 	if p.reg, err = p.dom.Register(p.mem); err != nil {
 		return nil, err
 	}
-	p.cq, err = p.dom.NewCQ(2 * peerDepth)
+	p.cq, err = p.dom.NewCQ(fabric.CQOptions{Depth: 2 * peerDepth})
 	return p, err
 }
 
@@ -104,7 +104,7 @@ func (p *peer) serve(addr string) error {
 	fmt.Println("listening")
 	for {
 		p.ep, err = l.Accept(context.Background(),
-			func(fabric.Hello) (fabric.EndpointConfig, error) { return p.config(), nil })
+			func(fabric.Peer) (fabric.EndpointConfig, error) { return p.config(), nil })
 		if err != nil {
 			fmt.Println("accept:", err)
 			continue

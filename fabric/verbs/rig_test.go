@@ -49,7 +49,7 @@ func newSide(t testing.TB, opts Options) *side {
 	s.mem, err = syscall.Mmap(-1, 0, arena, syscall.PROT_READ|syscall.PROT_WRITE,
 		syscall.MAP_PRIVATE|syscall.MAP_ANONYMOUS)
 	fatal(t, err)
-	s.cq, err = s.dom.NewCQ(64 * depth)
+	s.cq, err = s.dom.NewCQ(fabric.CQOptions{Depth: 64 * depth})
 	fatal(t, err)
 	s.reg, err = s.dom.Register(s.mem)
 	fatal(t, err)
@@ -98,7 +98,7 @@ func (r *rig) connect() (a, b fabric.Endpoint) {
 	done := make(chan error, 1)
 	go func() {
 		var err error
-		b, err = r.l.Accept(ctx, func(fabric.Hello) (fabric.EndpointConfig, error) {
+		b, err = r.l.Accept(ctx, func(fabric.Peer) (fabric.EndpointConfig, error) {
 			return r.b.config(), nil
 		})
 		done <- err

@@ -1,0 +1,153 @@
+package fabric
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"sync"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+)
+
+// Hello is what the two sides tell each other before anything else.
+//
+//	tcp: 0      4        6         8            12          16        24       26        32     64
+//	     |magic |version |features |max message |recv depth |identity |refusal |reserved |token |
+//
+// refusal, in a listener's answer, is the errs.Kind with which it refuses the peer, or 0.
+type Hello struct {
+	Version    uint16
+	Features   uint16   // of the layer above; the provider hands them over unseen
+	MaxMessage uint32   // the largest Send that the sender of this hello accepts
+	RecvDepth  uint32   // how many receives it will keep posted at the start (credits)
+	Identity   uint64   // who it says it is; Peer.Proof tells whether it is proved
+	Token      [32]byte // a dialler's: see Tokens; a listener's answer is the provider's to fill in
+}
+
+// HelloVersion is the version spoken by this build. Majors must match; there is one so far.
+const HelloVersion = 1
+
+// Proof is how a peer's Name is known.
+type Proof uint8
+
+// The proofs. Above ProofNone the Name is the peer's and nobody else's.
+const (
+	ProofNone   Proof = iota // nobody asked: loopback, or a network that is trusted as a whole
+	ProofToken               // it showed a one-time token, which was issued to Name
+	ProofFrames              // its certificate says Name, and every frame is authenticated
+	ProofTLS                 // its certificate says Name, and everything is encrypted
+)
+
+func (p Proof) String() string {
+	switch p {
+	case ProofNone:
+		return "none"
+	case ProofToken:
+		return "token"
+	case ProofFrames:
+		return "frames"
+	case ProofTLS:
+		return "tls"
+	}
+	return "unknown"
+}
+
+// Peer is the other side of an endpoint.
+type Peer struct {
+	Hello
+	Proof Proof
+	Name  string // empty with ProofNone
+}
+
+// Tokens binds endpoints of one provider to peers that were authenticated by another one: whoever
+// is known over TLS is issued a token there, dials here with it in its hello, and is the same
+// peer. A token is good for one connection and for a limited time. The listener proves in its
+// answer that it knew the token before (see TokenAnswer), so that both sides are bound. The domain
+// of a listener asks for tokens when it was opened with a Tokens. Safe for concurrent use.
+type Tokens struct {
+	limit int
+
+	mu     sync.Mutex
+	issued map[[32]byte]issue // by the token's SHA-256, so that looking up tells nothing by its time
+}
+
+type issue struct {
+	name string
+	ends time.Time
+}
+
+// NewTokens holds at most limit tokens that were issued and not used.
+func NewTokens(limit int) *Tokens {
+	return &Tokens{limit: limit, issued: map[[32]byte]issue{}}
+}
+
+// Issue makes a token for a peer: errs.Again when too many are unused.
+func (t *Tokens) Issue(name string, life time.Duration) ([32]byte, error) {
+	var token [32]byte
+	_, _ = rand.Read(token[:]) // never fails
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.issued) >= t.limit {
+		for key, i := range t.issued {
+			if now.After(i.ends) {
+				delete(t.issued, key)
+			}
+		}
+		if len(t.issued) >= t.limit {
+			return token, errs.Newf(errs.Again, "fabric.Tokens", name, "%d tokens are unused",
+				len(t.issued))
+		}
+	}
+	t.issued[sha256.Sum256(token[:])] = issue{name, now.Add(life)}
+	return token, nil
+}
+
+// Admit is what a provider's listener asks when it has read a hello: who that is, and the Token of
+// its answer. Without a Tokens (nil) everybody is admitted and nobody is known. A token that was
+// not issued, was used or is too old is errs.Perm.
+func (t *Tokens) Admit(h Hello) (peer Peer, answer [32]byte, err error) {
+	if t == nil {
+		return Peer{Hello: h}, answer, nil
+	}
+	key := sha256.Sum256(h.Token[:])
+	t.mu.Lock()
+	i, ok := t.issued[key]
+	delete(t.issued, key)
+	t.mu.Unlock()
+	if !ok || time.Now().After(i.ends) {
+		return Peer{Hello: h}, answer, errs.Newf(errs.Perm, "fabric.Accept", "hello",
+			"the token is unknown, was used before or is too old")
+	}
+	return Peer{Hello: h, Proof: ProofToken, Name: i.name}, TokenAnswer(h.Token), nil
+}
+
+// TokenAnswer is what a listener that knows a token answers.
+func TokenAnswer(token [32]byte) [32]byte {
+	return sha256.Sum256(append([]byte("sluice listener\x00"), token[:]...))
+}
+
+// CheckAnswer is what a provider's dialler asks when it has the listener's hello: a dialler that
+// showed a token refuses a listener that did not know it with errs.Perm.
+func CheckAnswer(mine, theirs *Hello) error {
+	if mine.Token == ([32]byte{}) {
+		return nil
+	}
+	want := TokenAnswer(mine.Token)
+	if subtle.ConstantTimeCompare(want[:], theirs.Token[:]) != 1 {
+		return errs.Newf(errs.Perm, "fabric.Dial", "hello", "the listener does not know the token")
+	}
+	return nil
+}
+
+// RefusalKind is what a listener tells a peer of the reason why it is refused.
+func RefusalKind(err error) errs.Kind {
+	switch kind := errs.KindOf(err); kind {
+	case errs.Perm, errs.Again, errs.Version:
+		return kind
+	case errs.Forged: // a capability or signature that is not good
+		return errs.Perm
+	}
+	return errs.Disconnected
+}
