@@ -15,6 +15,7 @@ func connectCases() []testCase {
 		{"hello", testHello},
 		{"hello of another version", testHelloVersion},
 		{"refused by the listener", testRefused},
+		{"the accepting side sees the peer before it answers", testAcceptSees},
 		{"dial to nobody", testDialNobody},
 		{"dial gives up", testDialGivesUp},
 		{"listener close", testListenerClose},
@@ -57,28 +58,83 @@ func testHelloVersion(t *testing.T, cfg Config) {
 	r.connect(r.a.config(), r.b.config()) // the listener goes on
 }
 
+// accept serves one call at b as tell says, and returns what Accept returned.
+func (r *rig) accept(ctx context.Context, tell func(fabric.Peer) error) (fabric.Endpoint, error) {
+	return r.listen.Accept(ctx, func(p fabric.Peer) (fabric.EndpointConfig, error) {
+		return r.b.config(), tell(p)
+	})
+}
+
+// dial calls b's listener in the background.
+func (r *rig) dial(ctx context.Context, a fabric.EndpointConfig) <-chan dialled {
+	done := make(chan dialled, 1)
+	go func() {
+		ep, err := r.a.dom.Connector().Dial(ctx, r.listen.Addr().String(), a)
+		done <- dialled{ep, err}
+	}()
+	return done
+}
+
+type dialled struct {
+	ep  fabric.Endpoint
+	err error
+}
+
 func testRefused(t *testing.T, cfg Config) {
 	r := newRig(t, cfg)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := cfg.limit()
 	defer cancel()
-	done := make(chan error)
-	go func() {
-		_, err := r.a.dom.Connector().Dial(ctx, r.listen.Addr().String(), r.a.config())
-		done <- err
-	}()
-	_, err := r.listen.Accept(ctx, func(fabric.Peer) (fabric.EndpointConfig, error) {
-		return fabric.EndpointConfig{}, errs.New(errs.Forged, "test", "", nil)
-	})
-	wantKind(t, err, errs.Forged)
-	wantKind(t, <-done, errs.Disconnected)
+	for _, c := range []struct{ refusal, told errs.Kind }{
+		{errs.Perm, errs.Perm},
+		{errs.Forged, errs.Perm},
+		{errs.Again, errs.Again},
+		{errs.Version, errs.Version},
+		{errs.NoMemory, errs.Disconnected},
+		{errs.NotFound, errs.Disconnected},
+		{errs.IO, errs.Disconnected},
+	} {
+		done := r.dial(ctx, r.a.config())
+		_, err := r.accept(ctx, func(fabric.Peer) error {
+			return errs.New(c.refusal, "test", "", nil)
+		})
+		if errs.KindOf(err) != c.refusal {
+			t.Errorf("Accept that refused with %v: %v", c.refusal, err)
+		}
+		if d := <-done; errs.KindOf(d.err) != c.told {
+			t.Errorf("Dial refused with %v: %v, want %v", c.refusal, d.err, c.told)
+		}
+	}
 	r.connect(r.a.config(), r.b.config())
+	r.barrier()
+}
+
+func testAcceptSees(t *testing.T, cfg Config) {
+	r := newRig(t, cfg)
+	ctx, cancel := cfg.limit()
+	defer cancel()
+	a := r.a.config()
+	a.Hello.Identity, a.Hello.Features = 0xabcdef, 0x8001
+	done := r.dial(ctx, a)
+	var seen fabric.Peer
+	ep, err := r.accept(ctx, func(p fabric.Peer) error {
+		seen = p
+		return nil
+	})
+	check(t, err)
+	check(t, (<-done).err)
+	if seen != ep.Peer() || seen.Identity != 0xabcdef || seen.Features != 0x8001 {
+		t.Fatalf("asked with %+v, connected to %+v", seen, ep.Peer())
+	}
+	if seen.Proof == fabric.ProofNone && seen.Name != "" {
+		t.Fatalf("a name that nobody proved: %+v", seen)
+	}
 }
 
 func testDialNobody(t *testing.T, cfg Config) {
 	r := newRig(t, cfg)
 	name := r.listen.Addr().String()
 	check(t, r.listen.Close())
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := cfg.limit()
 	defer cancel()
 	_, err := r.a.dom.Connector().Dial(ctx, name, r.a.config())
 	wantKind(t, err, errs.Disconnected)
@@ -92,7 +148,7 @@ func testDialGivesUp(t *testing.T, cfg Config) {
 	wantKind(t, err, errs.TimedOut)
 	// Nobody waits for that peer any more; the next one is served, whatever Accept says of the
 	// first.
-	ctx, cancel = context.WithTimeout(context.Background(), patience)
+	ctx, cancel = cfg.limit()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -172,7 +172,7 @@ func testDomainClose(t *testing.T, cfg Config) {
 	}
 	_, err := r.a.dom.Connector().Listen("")
 	wantKind(t, err, errs.Closed)
-	_, err = r.a.dom.Register(make([]byte, 8))
+	_, err = r.a.dom.Register(r.a.mem[:4096])
 	wantKind(t, err, errs.Closed)
 	_, err = r.a.dom.NewCQ(fabric.CQOptions{Depth: 8})
 	wantKind(t, err, errs.Closed)

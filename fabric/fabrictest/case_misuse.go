@@ -1,7 +1,6 @@
 package fabrictest
 
 import (
-	"context"
 	"testing"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -25,7 +24,7 @@ func testPostMisuse(t *testing.T, cfg Config) {
 	b.Hello.MaxMessage = 100
 	r.a.ep, r.b.ep = r.connect(a, b)
 	rem := r.b.grant(0, 8, fabric.RemoteWrite|fabric.RemoteRead)
-	closed, err := r.a.dom.Register(make([]byte, 8))
+	closed, err := r.a.dom.Register(memory(t, r.a.dom, 4096))
 	check(t, err)
 	check(t, closed.Close())
 	local := r.a.sge(0, "8 bytes!")
@@ -48,7 +47,7 @@ func testPostMisuse(t *testing.T, cfg Config) {
 		"shorter than remote": op(fabric.OpWrite, func(wr *fabric.WR) { wr.Remote.Len++ }),
 		"longer than remote":  op(fabric.OpRead, func(wr *fabric.WR) { wr.Remote.Len-- }),
 		"foreign region":      op(fabric.OpSend, set(foreign)),
-		"closed region":       op(fabric.OpSend, set(fabric.Sge{Reg: closed, Buf: closed.Bytes()})),
+		"closed region":       op(fabric.OpSend, set(fabric.Sge{Reg: closed, Buf: closed.Bytes()[:8]})),
 		"outside its region":  op(fabric.OpSend, set(outside)),
 		"longer than the peer takes": op(fabric.OpSend,
 			set(fabric.Sge{Reg: r.a.reg, Buf: r.a.piece(0, 101)})),
@@ -81,7 +80,7 @@ func testEndpointMisuse(t *testing.T, cfg Config) {
 	r := newRig(t, cfg)
 	limit := r.a.dom.Caps().QueueDepth
 	foreign, ok := r.b.config(), r.a.config()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := cfg.limit()
 	defer cancel()
 	for name, change := range map[string]func(*fabric.EndpointConfig){
 		"no send queue":    func(c *fabric.EndpointConfig) { c.SendCQ = nil },

@@ -111,6 +111,11 @@ func (m *model) span() (off, length int) {
 	return off, m.rng.IntN(limit) + 1
 }
 
+// refuse tells whether the next request shall be refused.
+func (m *model) refuse() bool {
+	return m.rng.IntN(8) == 0 && m.stale != m.window && !m.a.dom.Caps().RefusalEnds
+}
+
 func (m *model) randomWrite(context uint64, i int) fabric.WR {
 	off, length := m.span()
 	wr := fabric.WR{Op: fabric.OpWrite, Context: context, Local: m.pieces(i, length)}
@@ -118,7 +123,7 @@ func (m *model) randomWrite(context uint64, i int) fabric.WR {
 	fill(m.a.piece(i*(memBytes/2/25), length), m.salt)
 	wr.Remote = m.window.Slice(uint64(off), uint64(length))
 	kind := errs.OK
-	if m.rng.IntN(8) == 0 && m.stale != m.window {
+	if m.refuse() {
 		wr.Remote.Key, wr.Remote.Addr = m.stale.Key, m.stale.Addr+uint64(off)
 		kind = errs.Perm
 	} else {
@@ -144,7 +149,7 @@ func (m *model) randomRead(context uint64, i int) fabric.WR {
 	wr.Local = m.pieces(i, length)
 	wr.Remote = m.window.Slice(uint64(off), uint64(length))
 	want := expectRead{context, bytes.Clone(m.mem[off : off+length]), wr.Local}
-	if m.rng.IntN(8) == 0 && m.stale != m.window {
+	if m.refuse() {
 		wr.Remote.Key, wr.Remote.Addr = m.stale.Key, m.stale.Addr+uint64(off)
 		want.data = nil
 	}

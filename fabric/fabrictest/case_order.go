@@ -140,9 +140,13 @@ func testSelective(t *testing.T, cfg Config) {
 
 func testFailuresComplete(t *testing.T, cfg Config) {
 	r := newRig(t, cfg)
+	if r.a.dom.Caps().RefusalEnds {
+		r.failuresEnd()
+		return
+	}
 	rem := r.b.grant(0, 64, fabric.RemoteWrite)
 	bad := rem
-	bad.Key ^= 1 << 40
+	bad.Key += 12345
 	for round := range uint64(10) {
 		var wrs []fabric.WR
 		for i := range uint64(6) {
@@ -165,6 +169,43 @@ func testFailuresComplete(t *testing.T, cfg Config) {
 		r.b.got(round, 3)
 	}
 	r.a.nothing()
+}
+
+// failuresEnd is testFailuresComplete where the first refusal ends the connection: everything
+// behind it fails, and so completes, silent or not, in order.
+func (r *rig) failuresEnd() {
+	for range 5 {
+		rem := r.b.grant(0, 64, fabric.RemoteWrite)
+		bad := rem
+		bad.Key += 12345
+		r.b.recv(9, 8)
+		var wrs []fabric.WR
+		for i := range uint64(6) {
+			to := rem
+			if i%2 == 1 {
+				to = bad
+			}
+			wr := r.a.write(i, int(i)*64, "data", to)
+			wr.Flags = 0
+			wrs = append(wrs, wr)
+		}
+		r.a.post(append(wrs, r.a.send(6, "end"))...)
+		c := r.a.waitSend()
+		if c.Context == 0 && c.ErrKind() == errs.Disconnected { // it was pending still
+			c = r.a.waitSend()
+		}
+		if c.Context != 1 || c.ErrKind() != errs.Perm {
+			r.t.Fatalf("the first refused write: %+v", c)
+		}
+		for i := uint64(2); i <= 6; i++ {
+			r.a.done(i, errs.Disconnected)
+		}
+		if c := r.b.waitRecv(); c.ErrKind() != errs.Disconnected {
+			r.t.Fatalf("b's receive: %+v", c)
+		}
+		r.a.nothing()
+		r.reconnect()
+	}
 }
 
 func testSilentPlaces(t *testing.T, cfg Config) {

@@ -39,7 +39,7 @@ func testPoll(t *testing.T, cfg Config) {
 		r.a.post(r.a.send(i, "x"))
 	}
 	var all []fabric.Completion
-	for start := time.Now(); len(all) < 6 && time.Since(start) < patience; {
+	for start := time.Now(); len(all) < 6 && time.Since(start) < cfg.Patience; {
 		n := r.a.cq.Poll(dst[:])
 		all = append(all, dst[:n]...)
 	}
@@ -116,7 +116,7 @@ func testWake(t *testing.T, cfg Config) {
 		if err != nil {
 			t.Fatal(err)
 		}
-	case <-time.After(patience):
+	case <-time.After(cfg.Patience):
 		t.Fatal("Wake did not call the waiter back")
 	}
 	w.Wake()
@@ -131,7 +131,8 @@ func testWake(t *testing.T, cfg Config) {
 }
 
 func testQueueClose(t *testing.T, cfg Config) {
-	s, _ := newSide(t, cfg, 16)
+	dom, _ := cfg.Open(t)
+	s := newSide(t, cfg, dom, fabric.CQOptions{Depth: 16})
 	var wg sync.WaitGroup
 	for range 3 {
 		wg.Go(func() {
@@ -153,7 +154,7 @@ func testQueueClose(t *testing.T, cfg Config) {
 func testOnce(t *testing.T, cfg Config) {
 	r := newRig(t, cfg)
 	const count = 200
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := cfg.limit()
 	defer cancel()
 	var mu sync.Mutex
 	times := map[uint64]int{}
@@ -204,7 +205,7 @@ func testSumOfDepths(t *testing.T, cfg Config) {
 	defer q.Close()
 	small := fabric.EndpointConfig{SendCQ: q, RecvCQ: q, SendDepth: 8, RecvDepth: 4}
 	ep, _ := r.connect(small, r.b.config())
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := cfg.limit()
 	defer cancel()
 	_, err = r.a.dom.Connector().Dial(ctx, r.listen.Addr().String(), small)
 	wantKind(t, err, errs.Invalid)

@@ -9,7 +9,9 @@
 package fabrictest
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -22,6 +24,13 @@ type Config struct {
 	// other. The function beside it gives an address to listen on, a fresh one at each call.
 	Open func(t testing.TB) (fabric.Domain, func() string)
 
+	// OpenTokens is Open for a domain whose listeners ask for a token of these. nil: the provider
+	// knows no tokens, and the cases about them are left out.
+	OpenTokens func(t testing.TB, tokens *fabric.Tokens) (fabric.Domain, func() string)
+
+	// Patience bounds every wait of the suite. Default 10 s; emulated machines need more.
+	Patience time.Duration
+
 	// Endless makes the suite wait with a context that never ends, as a goroutine does that only
 	// waits. Providers may take another path then. A wait that fails hangs until the test's own
 	// timeout.
@@ -29,6 +38,18 @@ type Config struct {
 
 	// Exclude names cases that the provider cannot do, with the reason.
 	Exclude map[string]string
+}
+
+func (c Config) withDefaults() Config {
+	if c.Patience == 0 {
+		c.Patience = 10 * time.Second
+	}
+	return c
+}
+
+// limit is a context that ends with the suite's patience.
+func (c Config) limit() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), c.Patience)
 }
 
 // testCase is one named promise of the contract.
@@ -40,8 +61,9 @@ type testCase struct {
 func allCases() []testCase {
 	var all []testCase
 	for _, list := range [][]testCase{
-		connectCases(), messageCases(), writeCases(), readCases(), orderCases(), queueCases(),
-		grantCases(), deathCases(), misuseCases(), modelCases(),
+		deviceCases(), connectCases(), tokenCases(), messageCases(), writeCases(), readCases(),
+		fileCases(), orderCases(), queueCases(), solicitedCases(), grantCases(), deathCases(),
+		misuseCases(), modelCases(),
 	} {
 		all = append(all, list...)
 	}
@@ -50,6 +72,7 @@ func allCases() []testCase {
 
 // Run runs every case that is not excluded and then looks for goroutines left behind.
 func Run(t *testing.T, cfg Config) {
+	cfg = cfg.withDefaults()
 	before := goleak.IgnoreCurrent()
 	known := map[string]bool{}
 	for _, c := range allCases() {

@@ -2,15 +2,13 @@ package fabrictest
 
 import (
 	"context"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 )
-
-// patience bounds every wait of the suite.
-const patience = 10 * time.Second
 
 // depth is the send and receive depth of a rig's endpoints.
 const depth = 64
@@ -30,6 +28,7 @@ type side struct {
 // rig is two connected sides; a dialled b.
 type rig struct {
 	t      testing.TB
+	cfg    Config
 	a, b   *side
 	listen fabric.Listener
 }
@@ -37,12 +36,14 @@ type rig struct {
 // memBytes is the size of each side's memory; the first half is for messages.
 const memBytes = 1 << 20
 
-func newSide(t testing.TB, cfg Config, cqDepth int) (*side, func() string) {
+// newSide makes a side of an open domain, which is closed at the end.
+func newSide(t testing.TB, cfg Config, dom fabric.Domain, opts fabric.CQOptions) *side {
 	t.Helper()
-	dom, addr := cfg.Open(t)
-	s := &side{t: t, cfg: cfg, dom: dom, mem: make([]byte, memBytes)}
+	s := &side{t: t, cfg: cfg, dom: dom}
+	s.mem = memory(t, dom, memBytes)
+	t.Cleanup(func() { check(t, dom.Close()) }) // before the memory goes
 	var err error
-	s.cq, err = dom.NewCQ(fabric.CQOptions{Depth: cqDepth})
+	s.cq, err = dom.NewCQ(opts)
 	check(t, err)
 	s.reg, err = dom.Register(s.mem)
 	check(t, err)
@@ -50,20 +51,68 @@ func newSide(t testing.TB, cfg Config, cqDepth int) (*side, func() string) {
 		check(t, dom.Close())
 		check(t, s.cq.Close())
 	})
-	return s, addr
+	return s
+}
+
+// memory is what the domain can register, until the test ends. Where that is not any memory it
+// comes from outside of the Go heap.
+func memory(t testing.TB, dom fabric.Domain, size int) []byte {
+	t.Helper()
+	if dom.Caps().AnyMemory {
+		return make([]byte, size)
+	}
+	mem, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	check(t, err)
+	t.Cleanup(func() { check(t, syscall.Munmap(mem)) })
+	return mem
+}
+
+// newPair makes two sides that are not connected, and a listener at b.
+func newPair(t testing.TB, cfg Config, opts fabric.CQOptions) *rig {
+	t.Helper()
+	a, _ := cfg.Open(t)
+	b, addr := cfg.Open(t)
+	return pairOf(t, cfg, opts, a, b, addr())
+}
+
+func pairOf(
+	t testing.TB, cfg Config, opts fabric.CQOptions, a, b fabric.Domain, addr string,
+) *rig {
+	t.Helper()
+	cfg = cfg.withDefaults()
+	r := &rig{t: t, cfg: cfg, a: newSide(t, cfg, a, opts), b: newSide(t, cfg, b, opts)}
+	var err error
+	r.listen, err = b.Connector().Listen(addr)
+	check(t, err)
+	return r
 }
 
 func newRig(t testing.TB, cfg Config) *rig {
 	t.Helper()
-	r := &rig{t: t}
-	var addr func() string
-	r.a, _ = newSide(t, cfg, 8*depth)
-	r.b, addr = newSide(t, cfg, 8*depth)
-	var err error
-	r.listen, err = r.b.dom.Connector().Listen(addr())
-	check(t, err)
+	return newRigWith(t, cfg, fabric.CQOptions{})
+}
+
+// newRigWith makes a rig whose queues work as opts say; its depth is filled in.
+func newRigWith(t testing.TB, cfg Config, opts fabric.CQOptions) *rig {
+	t.Helper()
+	opts.Depth = 8 * depth
+	r := newPair(t, cfg, opts)
 	r.a.ep, r.b.ep = r.connect(r.a.config(), r.b.config())
 	return r
+}
+
+// reconnect replaces the rig's connection by a fresh one and forgets what is left of the old one.
+func (r *rig) reconnect() {
+	r.t.Helper()
+	check(r.t, r.a.ep.Close())
+	check(r.t, r.b.ep.Close())
+	for _, s := range []*side{r.a, r.b} {
+		var dst [2 * depth]fabric.Completion
+		s.cq.Poll(dst[:])
+		s.seen = nil
+	}
+	r.a.ep, r.b.ep = r.connect(r.a.config(), r.b.config())
 }
 
 func (s *side) config() fabric.EndpointConfig {
@@ -82,7 +131,7 @@ func (r *rig) connect(a, b fabric.EndpointConfig) (fabric.Endpoint, fabric.Endpo
 func (r *rig) tryConnect(a, b fabric.EndpointConfig) (
 	epA, epB fabric.Endpoint, errA, errB error,
 ) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := r.cfg.limit()
 	defer cancel()
 	done := make(chan struct{})
 	go func() {
@@ -92,10 +141,16 @@ func (r *rig) tryConnect(a, b fabric.EndpointConfig) (
 		})
 	}()
 	epA, errA = r.a.dom.Connector().Dial(ctx, r.listen.Addr().String(), a)
-	if errA != nil {
-		cancel() // the listener may never have heard of it
+	if errA == nil {
+		<-done
+		return epA, epB, errA, errB
 	}
-	<-done
+	select {
+	case <-done:
+	case <-time.After(r.cfg.Patience / 10): // the listener may never have heard of it
+		cancel()
+		<-done
+	}
 	return epA, epB, errA, errB
 }
 
@@ -164,7 +219,7 @@ func (s *side) waitFor(what string, fits func(fabric.Completion) bool) fabric.Co
 	ctx := context.Background()
 	if !s.cfg.Endless {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, patience)
+		ctx, cancel = s.cfg.limit()
 		defer cancel()
 	}
 	for {
@@ -244,7 +299,7 @@ func (s *side) nothing() {
 func (s *side) dies(want errs.Kind) {
 	s.t.Helper()
 	var err error
-	for start := time.Now(); time.Since(start) < patience; time.Sleep(time.Millisecond) {
+	for start := time.Now(); time.Since(start) < s.cfg.Patience; time.Sleep(time.Millisecond) {
 		var dst [8]fabric.Completion
 		s.seen = append(s.seen, dst[:s.cq.Poll(dst[:])]...)
 		if err = s.ep.Post(nil); err != nil {

@@ -36,11 +36,6 @@ type call struct {
 	done chan error
 }
 
-// Devices is the net itself.
-func (c connector) Devices() ([]fabric.Device, error) {
-	return []fabric.Device{{Name: "sim", Up: true, Addrs: []string{c.d.name}}}, nil
-}
-
 // Listen takes any name that is not in use; an empty one, or one that ends in ":0", is completed.
 func (c connector) Listen(name string) (fabric.Listener, error) {
 	d := c.d
@@ -132,12 +127,16 @@ func (l *listener) Accept(
 		err := errs.Newf(errs.Version, "sim.Accept", string(l.name), "peer has %d", hello.Version)
 		return nil, l.refuse(k, err)
 	}
-	mine, err := cfg(fabric.Peer{Hello: hello})
+	peer, answer, err := l.domain.tokens.Admit(hello)
 	if err != nil {
-		_ = l.refuse(k, l.gone("refused by the peer"))
-		return nil, errs.Wrap("sim.Accept", string(l.name), err)
+		return nil, l.refuse(k, err)
 	}
-	return l.join(k, mine)
+	mine, err := cfg(peer)
+	if err != nil {
+		return nil, l.refuse(k, err)
+	}
+	mine.Hello.Token = answer
+	return l.join(k, peer, mine)
 }
 
 // next waits for a call.
@@ -170,12 +169,13 @@ func (l *listener) next(ctx context.Context) (*call, error) {
 	}
 }
 
-// refuse answers a call with an error and returns that error.
+// refuse answers a call with the kind of an error, as far as it is told, and returns that error.
 func (l *listener) refuse(k *call, err error) error {
 	l.domain.net.mu.Lock()
 	defer l.domain.net.mu.Unlock()
-	l.refuseLocked(k, err)
-	return err
+	l.refuseLocked(k, errs.Newf(fabric.RefusalKind(err), "sim.Accept", string(l.name),
+		"refused by the peer"))
+	return errs.Wrap("sim.Accept", string(l.name), err)
 }
 
 func (l *listener) gone(why string) error {
@@ -190,7 +190,9 @@ func (l *listener) refuseLocked(k *call, err error) {
 }
 
 // join makes the two ends a connection.
-func (l *listener) join(k *call, mine fabric.EndpointConfig) (fabric.Endpoint, error) {
+func (l *listener) join(k *call, peer fabric.Peer, mine fabric.EndpointConfig) (
+	fabric.Endpoint, error,
+) {
 	n := l.domain.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -202,20 +204,15 @@ func (l *listener) join(k *call, mine fabric.EndpointConfig) (fabric.Endpoint, e
 		l.refuseLocked(k, err)
 		return nil, err
 	}
-	e, err := l.domain.newEndpointLocked(mine)
-	if err == nil && e.cfg.Hello.Version != fabric.HelloVersion {
-		e.discardLocked()
-		err = errs.Newf(errs.Version, "sim.Accept", string(l.name), "this side has %d",
-			e.cfg.Hello.Version)
-	}
+	e, err := l.answerLocked(k, mine)
 	if err != nil {
-		l.refuseLocked(k, errs.New(errs.KindOf(err), "sim.Accept", string(l.name), nil))
+		l.refuseLocked(k, errs.New(fabric.RefusalKind(err), "sim.Accept", string(l.name), nil))
 		return nil, err
 	}
 	id, caller := n.nextNameLocked(), k.ep
 	caller.peer, e.peer = e, caller
 	caller.other = fabric.Peer{Hello: e.cfg.Hello}
-	e.other = fabric.Peer{Hello: caller.cfg.Hello}
+	e.other = peer
 	caller.name = fmt.Sprintf("sim %s->%s#%d", caller.domain.name, l.name, id)
 	e.name = fmt.Sprintf("sim %s->%s#%d", l.name, caller.domain.name, id)
 	for _, end := range []*endpoint{caller, e} {
@@ -223,6 +220,24 @@ func (l *listener) join(k *call, mine fabric.EndpointConfig) (fabric.Endpoint, e
 		end.domain.eps[end] = struct{}{}
 	}
 	k.done <- nil
+	return e, nil
+}
+
+// answerLocked makes the listener's end, if both sides can live with what the other one said.
+func (l *listener) answerLocked(k *call, mine fabric.EndpointConfig) (*endpoint, error) {
+	e, err := l.domain.newEndpointLocked(mine)
+	if err != nil {
+		return nil, err
+	}
+	if v := e.cfg.Hello.Version; v != fabric.HelloVersion {
+		err = errs.Newf(errs.Version, "sim.Accept", string(l.name), "this side has %d", v)
+	} else {
+		err = fabric.CheckAnswer(&k.ep.cfg.Hello, &e.cfg.Hello)
+	}
+	if err != nil {
+		e.discardLocked()
+		return nil, err
+	}
 	return e, nil
 }
 

@@ -10,9 +10,13 @@ import (
 
 func config(opts Options) fabrictest.Config {
 	net := New(opts)
-	return fabrictest.Config{Open: func(testing.TB) (fabric.Domain, func() string) {
-		return net.Open(), func() string { return "" }
-	}}
+	addr := func() string { return "" }
+	return fabrictest.Config{
+		Open: func(testing.TB) (fabric.Domain, func() string) { return net.Open(), addr },
+		OpenTokens: func(_ testing.TB, tokens *fabric.Tokens) (fabric.Domain, func() string) {
+			return net.OpenTokens(tokens), addr
+		},
+	}
 }
 
 func TestConformance(t *testing.T) {
@@ -21,7 +25,9 @@ func TestConformance(t *testing.T) {
 	for name, opts := range map[string]Options{
 		"free-running": {},
 		"delayed":      {Seed: seed, MaxDelay: 20},
-		"devices":      {Seed: seed, MaxDelay: 3, RegionsOnly: true, Limits: tight()},
+		"small":        {Seed: seed, MaxDelay: 3, RegionsOnly: true, NoFiles: true, Limits: tight()},
+		"devices":      {Seed: seed, MaxDelay: 5, RegionsOnly: true, RefusalEnds: true},
+		"brisk":        {RefusalEnds: true},
 	} {
 		t.Run(name, func(t *testing.T) { fabrictest.Run(t, config(opts)) })
 	}

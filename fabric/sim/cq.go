@@ -9,20 +9,22 @@ import (
 	"github.com/sluice-storage/sluice/internal/invariant"
 )
 
-// cq is a completion queue. Everything but domain and depth is guarded by net.mu.
+// cq is a completion queue. Everything but domain and opts is guarded by net.mu. It never spins:
+// whoever waits carries work out himself, and sleeps when there is none.
 type cq struct {
 	domain *domain
-	depth  int
+	opts   fabric.CQOptions
 
 	cond     *sync.Cond
 	reserved int // sum of the depths of the endpoints that still can fill it
 	entries  []fabric.Completion
+	ripe     int // how many of the entries Wait hands out; all unless opts.SolicitedOnly
 	closed   bool
 	called   bool // Wake was called
 }
 
-func newCQ(d *domain, depth int) *cq {
-	return &cq{domain: d, depth: depth, cond: sync.NewCond(&d.net.mu)}
+func newCQ(d *domain, opts fabric.CQOptions) *cq {
+	return &cq{domain: d, opts: opts, cond: sync.NewCond(&d.net.mu)}
 }
 
 func (q *cq) Poll(dst []fabric.Completion) int {
@@ -50,8 +52,8 @@ func (q *cq) Wait(ctx context.Context, dst []fabric.Completion) (int, error) {
 		if q.closed {
 			return 0, errs.New(errs.Closed, "sim.Wait", q.domain.name, nil)
 		}
-		if got := q.takeLocked(dst); got > 0 {
-			return got, nil
+		if q.ripe > 0 {
+			return q.takeLocked(dst), nil
 		}
 		if err := ctx.Err(); err != nil {
 			return 0, err
@@ -83,7 +85,7 @@ func (q *cq) Close() error {
 	q.domain.net.mu.Lock()
 	defer q.domain.net.mu.Unlock()
 	q.closed = true
-	q.entries = nil
+	q.entries, q.ripe = nil, 0
 	q.cond.Broadcast()
 	return nil
 }
@@ -93,27 +95,33 @@ func (q *cq) reserveLocked(depth int) error {
 	switch {
 	case q.closed:
 		return errs.New(errs.Closed, "sim.CQ", q.domain.name, nil)
-	case depth > q.depth-q.reserved:
+	case depth > q.opts.Depth-q.reserved:
 		return errs.Newf(errs.Invalid, "sim.CQ", q.domain.name,
-			"depth %d is too small: %d taken, %d more wanted", q.depth, q.reserved, depth)
+			"depth %d is too small: %d taken, %d more wanted", q.opts.Depth, q.reserved, depth)
 	}
 	q.reserved += depth
 	return nil
 }
 
-func (q *cq) pushLocked(c fabric.Completion) {
+// pushLocked adds a completion. urgent ones, solicited receives and failures, wake a queue that
+// waits for nothing else, and take everything before them along.
+func (q *cq) pushLocked(c fabric.Completion, urgent bool) {
 	if q.closed {
 		return
 	}
-	invariant.Check(len(q.entries) < q.depth, "sim: completion queue overflow")
+	invariant.Check(len(q.entries) < q.opts.Depth, "sim: completion queue overflow")
 	q.entries = append(q.entries, c)
-	q.cond.Broadcast()
+	if urgent || !q.opts.SolicitedOnly {
+		q.ripe = len(q.entries)
+		q.cond.Broadcast()
+	}
 }
 
 // takeLocked hands completions out and gives their places in the endpoint's queues back.
 func (q *cq) takeLocked(dst []fabric.Completion) int {
 	got := copy(dst, q.entries)
 	q.entries = q.entries[:copy(q.entries, q.entries[got:])]
+	q.ripe = max(0, q.ripe-got)
 	for i := range dst[:got] {
 		e := dst[i].EP.(*endpoint)
 		if dst[i].Op == fabric.OpRecv {

@@ -13,6 +13,8 @@ type domain struct {
 	name string
 	caps fabric.Caps
 
+	tokens *fabric.Tokens // what its listeners ask for; nil: nothing
+
 	// Guarded by net.mu.
 	closed    bool
 	eps       map[*endpoint]struct{} // not closed yet
@@ -20,13 +22,17 @@ type domain struct {
 }
 
 // Open adds a domain to the net.
-func (n *Net) Open() fabric.Domain {
+func (n *Net) Open() fabric.Domain { return n.OpenTokens(nil) }
+
+// OpenTokens adds a domain whose listeners ask for a token of these.
+func (n *Net) OpenTokens(tokens *fabric.Tokens) fabric.Domain {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return &domain{
 		net:       n,
 		name:      fmt.Sprintf("host%d", n.nextNameLocked()),
 		caps:      n.opts.Limits,
+		tokens:    tokens,
 		eps:       map[*endpoint]struct{}{},
 		listeners: map[*listener]struct{}{},
 	}
@@ -54,7 +60,7 @@ func (d *domain) NewCQ(opts fabric.CQOptions) (fabric.CQ, error) {
 	if err := fabric.CheckCQ(opts); err != nil {
 		return nil, err
 	}
-	return newCQ(d, opts.Depth), nil
+	return newCQ(d, opts), nil
 }
 
 func (d *domain) Close() error {

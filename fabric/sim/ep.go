@@ -31,6 +31,8 @@ type endpoint struct {
 	recvs []fabric.Recv
 }
 
+const cut = "the connection broke"
+
 // work is one request on its way.
 type work struct {
 	wr     fabric.WR
@@ -133,9 +135,17 @@ func (e *endpoint) closeLocked() {
 	e.unreserveLocked()
 }
 
-func (e *endpoint) breakLocked() {
-	e.dieLocked(errs.Disconnected, "the connection broke")
-	e.peer.dieLocked(errs.Disconnected, "the connection broke")
+func (e *endpoint) breakLocked(why string) {
+	e.dieLocked(errs.Disconnected, why)
+	e.peer.dieLocked(errs.Disconnected, why)
+}
+
+// settleLocked completes the Sends and Writes before last that had their effect, because a peer
+// that answers last has answered them too.
+func (e *endpoint) settleLocked(last *work) {
+	for len(e.done) > 0 && e.done[0] != last {
+		e.finishLocked()
+	}
 }
 
 // protocolLocked ends the connection because one side did what the contract forbids.
@@ -162,7 +172,7 @@ func (e *endpoint) dieLocked(kind errs.Kind, why string) {
 	for _, r := range e.recvs {
 		e.cfg.RecvCQ.(*cq).pushLocked(fabric.Completion{
 			Op: fabric.OpRecv, Context: r.Context, EP: e, Err: err,
-		})
+		}, true)
 	}
 	e.done, e.reads, e.queue, e.recvs = nil, nil, nil, nil
 	e.net.forgetLocked(e)
@@ -241,7 +251,7 @@ func (e *endpoint) completeLocked(w *work) {
 	}
 	e.cfg.SendCQ.(*cq).pushLocked(fabric.Completion{
 		Op: w.wr.Op, Context: w.wr.Context, EP: e, Len: w.wr.Len(), Err: w.result,
-	})
+	}, w.result != nil)
 }
 
 // countBreakLocked cuts the connection when the seed or BreakAfter says so.
@@ -251,13 +261,13 @@ func (e *endpoint) countBreakLocked() {
 	}
 	one := e.net.opts.BreakOneIn
 	if one > 0 && e.net.rng.IntN(one) == 0 {
-		e.breakLocked()
+		e.breakLocked(cut)
 		return
 	}
 	for _, end := range []*endpoint{e, e.peer} {
 		if end.breakIn > 0 {
 			if end.breakIn--; end.breakIn == 0 {
-				e.breakLocked()
+				e.breakLocked(cut)
 				return
 			}
 		}

@@ -39,8 +39,14 @@ type Options struct {
 	// RegionsOnly makes Caps.AnyMemory false, as on RDMA devices.
 	RegionsOnly bool
 
-	// Limits replaces the default Caps field by field where not zero. Provider and AnyMemory are
-	// not taken from it.
+	// RefusalEnds makes refused access end the connection, as RDMA devices do.
+	RefusalEnds bool
+
+	// NoFiles makes Caps.FileRange false.
+	NoFiles bool
+
+	// Limits replaces the default of the Caps' numbers where not zero. The other fields are not
+	// taken from it.
 	Limits fabric.Caps
 }
 
@@ -58,7 +64,7 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	l.Provider = "sim"
-	l.AnyMemory = !o.RegionsOnly
+	l.AnyMemory, l.FileRange, l.RefusalEnds = !o.RegionsOnly, !o.NoFiles, o.RefusalEnds
 	return o
 }
 
@@ -102,7 +108,7 @@ func (n *Net) Break(ep fabric.Endpoint) {
 	invariant.Check(ok && e.net == n, "sim.Break of an endpoint of another net")
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	e.breakLocked()
+	e.breakLocked(cut)
 }
 
 // BreakAfter cuts the connection of ep as soon as it has carried out count more pieces of work (a

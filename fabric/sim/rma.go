@@ -9,16 +9,20 @@ import (
 
 const refused = "the peer's key does not allow this access"
 
-// writeLocked places a Write in the peer's memory, or refuses it and lets the connection go on.
+// writeLocked places a Write in the peer's memory, or refuses it.
 func (e *endpoint) writeLocked(w *work) {
 	dst := e.peer.openLocked(w.wr.Remote, fabric.RemoteWrite)
 	if dst == nil {
 		w.result = kindErr(errs.Perm, e, refused)
+		if e.domain.caps.RefusalEnds {
+			e.settleLocked(w)
+			e.breakLocked(refused)
+		}
 		return
 	}
-	at := 0
-	for _, s := range w.wr.Local {
-		at += copy(dst[at:], s.Buf)
+	if err := w.gather(dst); err != nil {
+		e.shortFileLocked(w, err)
+		return
 	}
 	if w.wr.Op != fabric.OpWriteImm {
 		return
@@ -29,8 +33,9 @@ func (e *endpoint) writeLocked(w *work) {
 		return
 	}
 	e.peer.cfg.RecvCQ.(*cq).pushLocked(fabric.Completion{
-		Op: fabric.OpRecv, Context: r.Context, EP: e.peer, Len: at, Imm: w.wr.Imm, WithImm: true,
-	})
+		Op: fabric.OpRecv, Context: r.Context, EP: e.peer, Len: len(dst), Imm: w.wr.Imm,
+		WithImm: true,
+	}, w.wr.Flags&fabric.FlagSolicited != 0)
 }
 
 // readLocked fetches the data of the started Read number i and completes it.
@@ -45,4 +50,8 @@ func (e *endpoint) readLocked(i int) {
 		src = src[copy(s.Buf, src):]
 	}
 	e.completeLocked(w)
+	if w.result != nil && e.domain.caps.RefusalEnds {
+		e.settleLocked(nil)
+		e.breakLocked(refused)
+	}
 }
