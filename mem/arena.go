@@ -1,103 +1,204 @@
-// Package mem owns the memory that data moves through: arenas of mapped memory, pools of
-// equal buffers cut from them, and the one counted copy of the data path. Registered memory
-// must not be Go heap, because the garbage collector's scavenger drops pages behind a live
+// Package mem owns the memory that data moves through: arenas of mapped memory, pools and zones of
+// equal buffers cut from them, and the one counted copy of the data path. Registered memory must
+// not be Go heap, because the garbage collector's scavenger drops pages behind a live
 // registration; so buffers come from here.
 //
-// It does not know what the buffers hold, does not cache, and grants nobody remote rights:
-// package msg does that per request.
+// Ownership: an arena belongs to whoever opened it and is closed last. A buffer belongs to its pool
+// or zone; Take hands it to one holder, Lend adds a holder, and the Return of the last one gives
+// it back. A buffer is never split and never joined with another, so memory does not fragment.
 //
-// Read arena.go first, then pool.go and buf.go.
+// Blocking: only the Take methods that are given a context wait, in order, until it ends. Several
+// buffers are taken in one step or not at all, so that two takers never hold halves and wait for
+// each other. Everything else returns at once (OpenArena and Close as fast as the kernel maps).
+//
+// Concurrency: everything may be used by many goroutines. Locks are leaves: no call leaves the
+// package while one is held, but for Attach, which says so.
+//
+// Errors: errs.NoMemory where memory cannot be had, errs.Invalid for what can never be, and
+// errs.TimedOut or errs.Canceled when a wait was given up. A Return too many, a use after the last
+// Return and the like are programmer errors and panic; under -tags invariants more of them are
+// found, and the place where the buffer was taken is named.
+//
+// It does not know what the buffers hold, does not cache, and grants nobody remote rights: package
+// msg does that per request. Memory of callers is registered by regcache, below.
+//
+// Read arena.go first, then buf.go, pool.go (equal buffers, first come first served) and zones.go
+// (buffers from 64 KiB to 2 MiB, shared fairly among users).
 package mem
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
-	"golang.org/x/sys/unix"
+	"github.com/sluice-storage/sluice/internal/invariant"
 )
 
-// Source is where an arena's memory comes from. The default is Anonymous; memory of a device
-// or huge pages can stand in its place.
-type Source interface {
-	// Map returns length bytes, page aligned and zeroed. They stay mapped until Unmap.
-	Map(length int) ([]byte, error)
+// Want is how much a property of an arena is wanted.
+type Want uint8
 
-	// Unmap gives back exactly what Map returned.
-	Unmap(mem []byte) error
+// The ways to want something.
+const (
+	Wish Want = iota // have it if it can be had; ArenaStats tell
+	Must             // fail without it
+	No               // do not try
+)
+
+// ArenaOptions say what memory an arena is made of.
+type ArenaOptions struct {
+	// Bytes is the least size; it is rounded up to whole pages. Must be positive.
+	Bytes int
+
+	// Source is where the memory comes from. Default nil: anonymous memory of this process.
+	Source Source
+
+	// Huge asks for huge pages of 2 MiB, for arenas of at least that size: reserved ones, else
+	// (not with Must) those that the kernel finds. Up to the source if there is one. Default Wish.
+	Huge Want
+
+	// Populate makes all pages present at once, so that a fault never comes later. Default Wish.
+	Populate Want
+
+	// Lock keeps the pages in memory, which the process needs an allowance for. Default Wish.
+	Lock Want
+
+	// Limit bounds this arena together with others. Default nil: no bound but Bytes.
+	Limit *Limit
 }
 
-// Anonymous is private memory of this process. It is not handed to children of a fork: a
-// child that wrote to it would make the kernel move the parent's pages away from under a
-// registration.
-type Anonymous struct{}
-
-// Map maps fresh zeroed pages.
-func (Anonymous) Map(length int) ([]byte, error) {
-	mem, err := unix.Mmap(-1, 0, length, unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		return nil, err
+func (o ArenaOptions) validate() error {
+	switch {
+	case o.Bytes <= 0:
+		return errs.Newf(errs.Invalid, "mem.OpenArena", "", "%d bytes", o.Bytes)
+	case o.Huge > No || o.Populate > No || o.Lock > No:
+		return errs.Newf(errs.Invalid, "mem.OpenArena", "", "Wish, Must and No are all there is")
+	case o.Huge == Must && o.Bytes < hugeBytes:
+		return errs.Newf(errs.Invalid, "mem.OpenArena", "", "%d bytes are no huge page", o.Bytes)
 	}
-	if err := unix.Madvise(mem, unix.MADV_DONTFORK); err != nil {
-		_ = unix.Munmap(mem)
-		return nil, err
-	}
-	return mem, nil
+	return nil
 }
 
-// Unmap returns the pages to the kernel.
-func (Anonymous) Unmap(mem []byte) error { return unix.Munmap(mem) }
+// ArenaStats tell what an arena is and how much of it is used.
+type ArenaStats struct {
+	Source    string   // its name; "anonymous" without one
+	Bytes     int      // mapped, all rounding included
+	Cut       int      // handed out to pools, zones and others, with what alignment costs
+	Pages     Pages    // what kind of pages was had
+	HugeBytes int      // on huge pages at this moment
+	Locked    bool     // kept in memory
+	Populated bool     // every page was made present at the start
+	Notes     []string // why a wish was not fulfilled
+}
 
 // Arena is one contiguous mapping from which pools and single ranges are cut, front to back.
 // What is cut is never given back: an arena lives and ends as a whole. Safe for concurrent
 // use.
 type Arena struct {
-	src Source
-	mem []byte
+	mem    []byte
+	free   func() error
+	source string
+	limit  *Limit
+	pages  Pages
+	notes  []string
 
-	// region is nil until Attach. It is written once, under mu, and read on the data path
-	// without it.
-	region atomic.Pointer[fabric.Region]
+	locked, populated bool
+
+	// attached is nil until Attach. It is replaced under mu, and read on the data path without it.
+	attached atomic.Pointer[[]attachment]
 
 	mu     sync.Mutex
 	cut    int // bytes handed out by Cut so far
+	homes  []home
 	closed bool
 }
 
-// NewArena maps at least bytes of memory, rounded up to whole pages, from src; nil means
-// Anonymous.
+// attachment is one registration of the whole arena.
+type attachment struct {
+	domain fabric.Domain
+	region fabric.Region
+}
+
+// NewArena maps at least bytes of memory, rounded up to whole pages, from src; nil means anonymous
+// memory. Pages are ordinary ones that come when they are touched first. See OpenArena for more.
 func NewArena(bytes int, src Source) (*Arena, error) {
-	if bytes <= 0 {
-		return nil, errs.Newf(errs.Invalid, "mem.NewArena", "", "%d bytes", bytes)
+	return OpenArena(ArenaOptions{Bytes: bytes, Source: src, Huge: No, Populate: No, Lock: No})
+}
+
+// OpenArena maps memory as opts say.
+func OpenArena(opts ArenaOptions) (*Arena, error) {
+	if err := opts.validate(); err != nil {
+		return nil, err
 	}
-	if src == nil {
-		src = Anonymous{}
+	a := &Arena{limit: opts.Limit, source: "anonymous"}
+	var err error
+	if opts.Source == nil {
+		err = a.anonymous(&opts)
+	} else {
+		a.source = opts.Source.Name()
+		err = a.foreign(&opts)
 	}
-	page := unix.Getpagesize()
-	bytes = (bytes + page - 1) / page * page
-	mem, err := src.Map(bytes)
 	if err != nil {
-		return nil, errs.New(errs.NoMemory, "mem.NewArena", fmt.Sprintf("%d bytes", bytes), err)
+		kind := errs.NoMemory
+		if errors.Is(err, errs.Invalid) {
+			kind = errs.Invalid
+		}
+		return nil, errs.New(kind, "mem.OpenArena", fmt.Sprintf("%d bytes", opts.Bytes), err)
 	}
-	return &Arena{src: src, mem: mem}, nil
+	err = a.want(opts.Populate, a.populate)
+	if err == nil {
+		err = a.want(opts.Lock, a.lock)
+	}
+	if err != nil {
+		_ = a.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// want tries to have something and tells only if it must be had.
+func (a *Arena) want(w Want, have func() error) error {
+	if w == No {
+		return nil
+	}
+	err := have()
+	if err != nil && w == Wish {
+		a.notes = append(a.notes, err.Error())
+		return nil
+	}
+	return err
 }
 
 // Bytes is the whole memory of the arena.
 func (a *Arena) Bytes() []byte { return a.mem }
 
-// Attach registers the arena with d, so that its ranges carry a region from then on. An arena
-// is attached once; pools that were cut before learn of it, buffers that are out at that
-// moment too.
+// Stats tell what was had. They read a file of the kernel, which takes a moment.
+func (a *Arena) Stats() ArenaStats {
+	a.mu.Lock()
+	s := ArenaStats{
+		Source: a.source, Bytes: len(a.mem), Cut: a.cut, Pages: a.pages,
+		Locked: a.locked, Populated: a.populated, Notes: a.notes,
+	}
+	closed := a.closed
+	a.mu.Unlock()
+	if !closed {
+		s.HugeBytes = a.hugeResident()
+	}
+	return s
+}
+
+// Attach registers the arena with d, so that its ranges carry a region from then on; pools that
+// were cut before learn of it, buffers that are out at that moment too. An arena can be attached
+// to several domains, to each of them once.
 func (a *Arena) Attach(d fabric.Domain) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
 		return errs.New(errs.Closed, "mem.Attach", "", nil)
 	}
-	if a.region.Load() != nil {
+	if a.RegionOf(d) != nil {
 		return errs.Newf(errs.Busy, "mem.Attach", "", "the arena is attached already")
 	}
 	// Register is called with the lock held: it only enters the memory into the domain's
@@ -106,14 +207,33 @@ func (a *Arena) Attach(d fabric.Domain) error {
 	if err != nil {
 		return errs.Wrap("mem.Attach", d.Caps().Provider, err)
 	}
-	a.region.Store(&region)
+	all := append([]attachment(nil), a.attachments()...)
+	all = append(all, attachment{d, region})
+	a.attached.Store(&all)
 	return nil
 }
 
-// Region is the arena's registration; nil before Attach.
+// Region is the arena's registration with the domain it was attached to first; nil before Attach.
 func (a *Arena) Region() fabric.Region {
-	if r := a.region.Load(); r != nil {
-		return *r
+	if all := a.attached.Load(); all != nil {
+		return (*all)[0].region
+	}
+	return nil
+}
+
+// RegionOf is the arena's registration with d; nil if it is not attached to it.
+func (a *Arena) RegionOf(d fabric.Domain) fabric.Region {
+	for _, at := range a.attachments() {
+		if at.domain == d {
+			return at.region
+		}
+	}
+	return nil
+}
+
+func (a *Arena) attachments() []attachment {
+	if all := a.attached.Load(); all != nil {
+		return *all
 	}
 	return nil
 }
@@ -135,22 +255,38 @@ func (a *Arena) Cut(length, align int) ([]byte, error) {
 	return a.mem[off : off+length : off+length], nil
 }
 
-// Close takes the registration back and unmaps the memory. Nobody may touch the arena's
-// bytes, or use one of its buffers, afterwards. Closing twice is allowed.
+// Close takes the registrations back and unmaps the memory. Nobody may touch the arena's bytes, or
+// use one of its buffers, afterwards: under -tags invariants a buffer that is still out panics.
+// Closing twice is allowed.
 func (a *Arena) Close() error {
 	a.mu.Lock()
-	was := a.closed
+	was, homes := a.closed, a.homes
 	a.closed = true
 	a.mu.Unlock()
 	if was {
 		return nil
 	}
-	var first error
-	if region := a.Region(); region != nil {
-		first = region.Close()
+	if invariant.Enabled {
+		for _, h := range homes {
+			checkLeaks(h)
+		}
 	}
-	if err := a.src.Unmap(a.mem); first == nil {
+	var first error
+	for _, at := range a.attachments() {
+		if err := at.region.Close(); first == nil {
+			first = err
+		}
+	}
+	if err := a.free(); first == nil {
 		first = err
 	}
+	a.limit.release(len(a.mem))
 	return errs.Wrap("mem.Close", "arena", first)
+}
+
+// settle makes h known as a place where buffers of the arena live.
+func (a *Arena) settle(h home) {
+	a.mu.Lock()
+	a.homes = append(a.homes, h)
+	a.mu.Unlock()
 }

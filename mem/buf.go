@@ -11,16 +11,29 @@ import (
 // would look like data that happens to be right.
 const poison = 0xDB
 
-// Buf is one buffer of a pool. Take gives it with one reference; each Lend adds one and each
-// Return drops one; the last Return puts it back. Whoever holds a reference may read; who may
+// home is where a buffer lives while nobody holds it.
+type home interface {
+	// put takes a buffer back whose last reference is gone.
+	put(b *Buf)
+
+	// all are the buffers that live there, in use or not.
+	all() []Buf
+}
+
+// Buf is one buffer of a pool or a zone. Take gives it with one reference; each Lend adds one and
+// each Return drops one; the last Return puts it back. Whoever holds a reference may read; who may
 // write is agreed between the holders. A Return too many and any use after the last Return
 // are programmer errors and panic. A use that comes after somebody else has taken the buffer
 // cannot be told from theirs; a write before that is found by the poison check of -tags
 // invariants.
 type Buf struct {
-	pool *Pool
-	mem  []byte
-	refs atomic.Int32
+	home  home
+	arena *Arena
+	mem   []byte
+	nth   int   // in home
+	user  *User // whose share it counts against while it is out; zones only
+	refs  atomic.Int32
+	taken Place
 }
 
 // Bytes is the whole buffer.
@@ -29,20 +42,27 @@ func (b *Buf) Bytes() []byte {
 	return b.mem
 }
 
-// Len is the size of the buffer in bytes; the same for all buffers of a pool.
+// Len is the size of the buffer in bytes; the same for all buffers of a pool or a zone.
 func (b *Buf) Len() int { return len(b.mem) }
 
 // Sge is n bytes at off as a piece for a work request, with the arena's region if it is
 // attached.
 func (b *Buf) Sge(off, n int) fabric.Sge {
 	b.live("Sge")
-	return fabric.Sge{Reg: b.pool.arena.Region(), Buf: b.mem[off : off+n : off+n]}
+	return fabric.Sge{Reg: b.arena.Region(), Buf: b.mem[off : off+n : off+n]}
+}
+
+// SgeOf is Sge for a work request of domain d, where the arena is attached to several.
+func (b *Buf) SgeOf(d fabric.Domain, off, n int) fabric.Sge {
+	b.live("SgeOf")
+	return fabric.Sge{Reg: b.arena.RegionOf(d), Buf: b.mem[off : off+n : off+n]}
 }
 
 // Lend adds a reference for one more holder and returns b.
 func (b *Buf) Lend() *Buf {
-	refs := b.refs.Add(1)
-	invariant.Check(refs > 1, "mem.Buf.Lend after the last Return")
+	if b.refs.Add(1) <= 1 {
+		b.misused("lent after the last Return")
+	}
 	return b
 }
 
@@ -50,19 +70,46 @@ func (b *Buf) Lend() *Buf {
 // frees it.
 func (b *Buf) Return() {
 	refs := b.refs.Add(-1)
-	invariant.Check(refs >= 0, "mem.Buf.Return once more than taken and lent")
+	if refs < 0 {
+		b.misused("returned once more than taken and lent")
+	}
 	if refs > 0 {
 		return
 	}
 	if invariant.Enabled {
+		b.checkHome()
 		b.poison()
 	}
-	b.pool.put(b)
+	b.home.put(b)
+}
+
+// handOut makes b its taker's.
+func (b *Buf) handOut() *Buf {
+	if invariant.Enabled {
+		b.checkPoison()
+		b.taken.Mark()
+	}
+	if b.refs.Swap(1) != 0 {
+		b.misused("handed out while it is in use")
+	}
+	return b
 }
 
 func (b *Buf) live(op string) {
 	if b.refs.Load() <= 0 {
-		invariant.Check(false, "mem.Buf.%s after the last Return", op)
+		b.misused(op + " after the last Return")
+	}
+}
+
+// misused panics. It is apart so that what leads to it stays small enough to be inlined.
+func (b *Buf) misused(how string) {
+	invariant.Check(false, "mem.Buf, taken at %s: %s", b.taken.String(), how)
+}
+
+// checkHome finds a copy of a Buf, which is not the buffer.
+func (b *Buf) checkHome() {
+	if all := b.home.all(); b.nth >= len(all) || &all[b.nth] != b {
+		b.misused("returned to a place where it does not live")
 	}
 }
 
@@ -75,7 +122,18 @@ func (b *Buf) poison() {
 func (b *Buf) checkPoison() {
 	for i, v := range b.mem {
 		if v != poison {
-			invariant.Check(false, "mem.Buf written at byte %d after the last Return", i)
+			invariant.Check(false, "mem.Buf, last taken at %s: written at byte %d after its Return",
+				b.taken.String(), i)
+		}
+	}
+}
+
+// checkLeaks panics for the first buffer that is out.
+func checkLeaks(h home) {
+	all := h.all()
+	for i := range all {
+		if all[i].refs.Load() > 0 {
+			all[i].misused("not returned when its memory was closed")
 		}
 	}
 }

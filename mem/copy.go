@@ -2,18 +2,107 @@ package mem
 
 import "sync/atomic"
 
-// copied counts the bytes that Copy has moved since the process began. It is the one package
-// variable of this layer: "copies per byte" is a property of the process, not of one object.
-var copied atomic.Uint64
+// CopyReason is why payload bytes had to be copied.
+type CopyReason uint8
 
-// Copy is the built-in copy, counted. Every copy of payload bytes in sluice goes through it,
-// so that the number of copies per byte that a path costs can be measured instead of
+// The reasons.
+const (
+	CopyOther  CopyReason = iota // nobody said
+	CopyInline                   // into or out of a message
+	CopySlot                     // into or out of an eager slot: the memory was not registered
+	CopyPack                     // many pieces into one, because that is cheaper than a list
+	CopyUnpack                   // one piece into many
+	CopyMerge                    // a part written into a cached unit
+	CopyCaller                   // into or out of memory that the caller did not vouch for
+
+	copyReasons
+)
+
+func (r CopyReason) String() string {
+	switch r {
+	case CopyOther:
+		return "other"
+	case CopyInline:
+		return "inline"
+	case CopySlot:
+		return "slot"
+	case CopyPack:
+		return "pack"
+	case CopyUnpack:
+		return "unpack"
+	case CopyMerge:
+		return "merge"
+	case CopyCaller:
+		return "caller"
+	}
+	return "unknown"
+}
+
+// copyCounter is padded to a cache line, so that copies for different reasons do not slow each
+// other down.
+type copyCounter struct {
+	bytes atomic.Uint64
+	calls atomic.Uint64
+	_     [48]byte
+}
+
+// copied counts what was copied since the process began. It is the one package variable of this
+// layer: "copies per byte" is a property of the process, not of one object.
+var copied [copyReasons]copyCounter
+
+// Copy is the built-in copy, counted. Every copy of payload bytes in sluice goes through it or
+// CopyFor, so that the number of copies per byte that a path costs can be measured instead of
 // believed.
-func Copy(dst, src []byte) int {
+func Copy(dst, src []byte) int { return CopyFor(CopyOther, dst, src) }
+
+// CopyFor is Copy that tells why.
+func CopyFor(why CopyReason, dst, src []byte) int {
 	n := copy(dst, src)
-	copied.Add(uint64(n))
+	c := &copied[why]
+	c.bytes.Add(uint64(n))
+	c.calls.Add(1)
 	return n
 }
 
-// Copied is how many bytes Copy has moved so far.
-func Copied() uint64 { return copied.Load() }
+// Copied is how many bytes were copied so far, for whatever reason.
+func Copied() uint64 {
+	var n uint64
+	for i := range copied {
+		n += copied[i].bytes.Load()
+	}
+	return n
+}
+
+// CopyCount is what one reason has cost.
+type CopyCount struct{ Bytes, Calls uint64 }
+
+// CopyCounts is a moment's view of all copies, by reason.
+type CopyCounts [copyReasons]CopyCount
+
+// Copies tells how much was copied so far, by reason.
+func Copies() CopyCounts {
+	var s CopyCounts
+	for i := range copied {
+		s[i] = CopyCount{Bytes: copied[i].bytes.Load(), Calls: copied[i].calls.Load()}
+	}
+	return s
+}
+
+// Since is what came on top of an earlier view.
+func (s CopyCounts) Since(earlier CopyCounts) CopyCounts {
+	for i := range s {
+		s[i].Bytes -= earlier[i].Bytes
+		s[i].Calls -= earlier[i].Calls
+	}
+	return s
+}
+
+// Total adds up all reasons.
+func (s CopyCounts) Total() CopyCount {
+	var t CopyCount
+	for _, c := range s {
+		t.Bytes += c.Bytes
+		t.Calls += c.Calls
+	}
+	return t
+}

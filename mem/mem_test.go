@@ -20,17 +20,17 @@ type heapSource struct {
 	fail             error
 }
 
-func (s *heapSource) Map(n int) ([]byte, error) {
+func (s *heapSource) Name() string { return "heap" }
+
+func (s *heapSource) Map(n int) ([]byte, func() error, error) {
 	if s.fail != nil {
-		return nil, s.fail
+		return nil, nil, s.fail
 	}
 	s.mapped += n
-	return make([]byte, n), nil
-}
-
-func (s *heapSource) Unmap(m []byte) error {
-	s.unmapped += len(m)
-	return nil
+	return make([]byte, n), func() error {
+		s.unmapped += n
+		return nil
+	}, nil
 }
 
 // recordDomain is a domain that only registers.
@@ -153,7 +153,7 @@ func TestSgeCarriesTheRegionOnceAttached(t *testing.T) {
 	if s := b.Sge(10, 20); s.Reg != nil || len(s.Buf) != 20 || cap(s.Buf) != 20 {
 		t.Fatalf("unattached: %v, %d bytes", s.Reg, len(s.Buf))
 	}
-	if err := p.arena.Attach(&recordDomain{}); err != nil {
+	if err := b.arena.Attach(&recordDomain{}); err != nil {
 		t.Fatal(err)
 	}
 	if s := b.Sge(0, b.Len()); s.Reg == nil || &s.Buf[0] != &b.Bytes()[0] {
@@ -175,6 +175,7 @@ func TestMisusePanics(t *testing.T) {
 	b = p.TryTake()
 	b.Return()
 	mustPanic(t, "Lend after Return", func() { b.Lend() })
+	b.refs.Store(0) // the program would have ended
 }
 
 func TestWriteAfterReturnIsFound(t *testing.T) {
@@ -183,9 +184,11 @@ func TestWriteAfterReturnIsFound(t *testing.T) {
 		b := p.TryTake()
 		b.Bytes()[3] = 7
 		b.Return()
-		if p.TryTake().Bytes()[3] != 7 {
+		b = p.TryTake()
+		if b.Bytes()[3] != 7 {
 			t.Fatal("without the tag, returned buffers must not cost a fill")
 		}
+		b.Return()
 		return
 	}
 	p := newPool(t, 64, 1)
@@ -321,6 +324,11 @@ func TestPoolAgainstModel(t *testing.T) {
 		}
 		if s := p.Stats(); s.InUse != len(refs) || s.HighWater != high {
 			rt.Fatalf("%+v, model has %d out, %d at most", s, len(refs), high)
+		}
+		for b, n := range refs {
+			for range n {
+				b.Return()
+			}
 		}
 	})
 }

@@ -21,8 +21,7 @@ type Stats struct {
 // Take waits and TryTake says no. It allocates nothing per buffer taken. Safe for concurrent
 // use.
 type Pool struct {
-	arena *Arena
-	bufs  []Buf
+	bufs []Buf
 
 	mu        sync.Mutex
 	free      []*Buf // a stack: the last one returned is the warmest
@@ -46,17 +45,19 @@ func NewPool(a *Arena, bufBytes, count int) (*Pool, error) {
 		return nil, errs.Newf(errs.Invalid, "mem.NewPool", "", "%d buffers of %d bytes",
 			count, bufBytes)
 	}
-	p := &Pool{arena: a, bufs: make([]Buf, count), free: make([]*Buf, 0, count)}
+	p := &Pool{bufs: make([]Buf, count), free: make([]*Buf, 0, count)}
 	for i := range p.bufs {
 		mem, err := a.Cut(bufBytes, alignment(bufBytes))
 		if err != nil {
 			return nil, errs.Wrap("mem.NewPool", "", err)
 		}
-		p.bufs[i].pool, p.bufs[i].mem = p, mem
+		b := &p.bufs[i]
+		b.home, b.arena, b.mem, b.nth = p, a, mem, i
 		if invariant.Enabled {
-			p.bufs[i].poison()
+			b.poison()
 		}
 	}
+	a.settle(p)
 	for i := range p.bufs {
 		p.free = append(p.free, &p.bufs[len(p.bufs)-1-i])
 	}
@@ -161,14 +162,7 @@ func (p *Pool) put(b *Buf) {
 	p.free = append(p.free, b)
 }
 
-func (b *Buf) handOut() *Buf {
-	if invariant.Enabled {
-		b.checkPoison()
-	}
-	was := b.refs.Swap(1)
-	invariant.Check(was == 0, "mem.Pool hands out a buffer that is in use")
-	return b
-}
+func (p *Pool) all() []Buf { return p.bufs }
 
 func (p *Pool) enqueueLocked() *waiter {
 	w := p.idle
