@@ -27,6 +27,7 @@ func table() []layer {
 
 		// Transport. Providers do not know each other; wrappers and the suite know the contract only.
 		{"fabric", nil},
+		{"fabric/hook/...", []string{"fabric", "fabric/hook"}},
 		{"fabric/...", []string{"fabric"}},
 		{"mem", []string{"fabric"}},
 		{"mem/...", []string{"fabric", "mem"}},

@@ -1,0 +1,137 @@
+package hook_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/fabrictest"
+	"github.com/sluice-storage/sluice/fabric/hook"
+	"github.com/sluice-storage/sluice/fabric/hook/hooktest"
+	"github.com/sluice-storage/sluice/fabric/sim"
+	"github.com/sluice-storage/sluice/fabric/tcp"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func openTCP(t testing.TB) fabric.Domain {
+	d, err := tcp.Open(tcp.Options{})
+	hooktest.Check(t, err)
+	return d
+}
+
+// A layer that changes nothing, twice, is as good as the provider below.
+func TestTransparent(t *testing.T) {
+	twice := func(d fabric.Domain) fabric.Domain {
+		return hook.Wrap(hook.Wrap(d, hook.Layer{}), hook.Layer{})
+	}
+	t.Run("sim", func(t *testing.T) {
+		net := sim.New(sim.Options{Seed: 1, MaxDelay: 4, RegionsOnly: true})
+		fabrictest.Run(t, fabrictest.Config{Open: func(testing.TB) (fabric.Domain, func() string) {
+			return twice(net.Open()), func() string { return "" }
+		}})
+	})
+	for name, endless := range map[string]bool{"tcp": false, "tcp, waiters read": true} {
+		t.Run(name, func(t *testing.T) {
+			fabrictest.Run(t, fabrictest.Config{
+				Endless: endless,
+				Open: func(t testing.TB) (fabric.Domain, func() string) {
+					return twice(openTCP(t)), func() string { return "127.0.0.1:0" }
+				},
+			})
+		})
+	}
+}
+
+func TestSteadyStateDoesNotAllocate(t *testing.T) {
+	wrap := func() fabric.Domain { return hook.Wrap(openTCP(t), hook.Layer{}) }
+	a, b := hooktest.Pair(t, wrap(), wrap(), "127.0.0.1:0")
+	hooktest.Steady(t, a, b)
+}
+
+// Things of one layer are strangers in another stack over the same provider.
+func TestForeign(t *testing.T) {
+	net := sim.New(sim.Options{})
+	inner := net.Open()
+	one, two := hook.Wrap(inner, hook.Layer{}), hook.Wrap(inner, hook.Layer{})
+	a, _ := hooktest.Pair(t, one, hook.Wrap(net.Open(), hook.Layer{}), "b")
+	reg, err := two.Register(make([]byte, 8))
+	hooktest.Check(t, err)
+	if _, err := reg.Grant(a.EP, 0, 8, fabric.RemoteRead); err == nil {
+		t.Error("a region granted to an endpoint of another stack")
+	}
+	wr := fabric.WR{Op: fabric.OpSend, Local: []fabric.Sge{{Reg: reg, Buf: reg.Bytes()}}}
+	if err := a.EP.Post([]fabric.WR{wr}); err == nil {
+		t.Error("an endpoint took a region of another stack")
+	}
+}
+
+// muteCQ is a queue that cannot be woken.
+type muteCQ struct{ fabric.CQ }
+
+// A queue is a Waker exactly where the one below is.
+func TestWakerOnlyWhereThereIsOne(t *testing.T) {
+	d := sim.New(sim.Options{}).Open()
+	mute := hook.Wrap(d, hook.Layer{CQ: func(q *hook.CQ, _ fabric.CQOptions) fabric.CQ {
+		return muteCQ{q}
+	}})
+	for name, c := range map[string]struct {
+		dom  fabric.Domain
+		want bool
+	}{
+		"over the provider":           {hook.Wrap(d, hook.Layer{}), true},
+		"a hook that hides it":        {mute, true}, // the layer gives it back
+		"over a provider without one": {hook.Wrap(noWaker{d}, hook.Layer{}), false},
+		"twice over one without":      {hook.Wrap(hook.Wrap(noWaker{d}, hook.Layer{}), hook.Layer{}), false},
+		"twice over the provider's":   {hook.Wrap(hook.Wrap(d, hook.Layer{}), hook.Layer{}), true},
+	} {
+		q, err := c.dom.NewCQ(fabric.CQOptions{Depth: 4})
+		hooktest.Check(t, err)
+		if _, got := q.(fabric.Waker); got != c.want {
+			t.Errorf("%s: Waker %v, want %v", name, got, c.want)
+		}
+		hooktest.Check(t, q.Close())
+	}
+	hooktest.Check(t, d.Close())
+}
+
+// noWaker is a provider whose queues cannot be woken.
+type noWaker struct{ fabric.Domain }
+
+func (d noWaker) NewCQ(opts fabric.CQOptions) (fabric.CQ, error) {
+	q, err := d.Domain.NewCQ(opts)
+	return muteCQ{q}, err
+}
+
+// However many connections come and go, completions name the right endpoint while it matters.
+func TestEndpointsComeAndGo(t *testing.T) {
+	net := sim.New(sim.Options{})
+	a := hooktest.NewEnd(t, hook.Wrap(net.Open(), hook.Layer{}), fabric.CQOptions{})
+	b := hooktest.NewEnd(t, hook.Wrap(net.Open(), hook.Layer{}), fabric.CQOptions{})
+	l, err := b.Dom.Connector().Listen("b")
+	hooktest.Check(t, err)
+	for i := range uint64(600) {
+		hooktest.Connect(t, a, b, l)
+		b.Recv(i, 8)
+		wr := a.Send(i, 8)
+		if i%2 == 0 {
+			wr.Flags = 0 // silent: nobody can tell afterwards that it is over
+		} else {
+			a.Recv(i, 8) // completes with the Close
+		}
+		a.Post(wr)
+		hooktest.Check(t, a.EP.Close())
+		for _, c := range a.Next(int(i%2) * 2) {
+			if c.EP != a.EP || c.Context != i {
+				t.Fatalf("round %d: %+v", i, c)
+			}
+		}
+		if c := b.Next(1)[0]; c.EP != b.EP || c.Err != nil {
+			t.Fatalf("round %d: %+v", i, c)
+		}
+		hooktest.Check(t, b.EP.Close())
+		a.Empty()
+		b.Empty()
+	}
+}
