@@ -227,11 +227,22 @@ typedef struct { // struct ibv_port_attr
 	int gid_tbl_len;
 	uint32_t port_cap_flags;
 	uint32_t max_msg_sz;
-	uint32_t unused[8];
+	uint8_t unused0[22];
+	uint8_t link_layer;
+	uint8_t unused1[9];
 } vb_port_attr;
+
+typedef struct { // struct ibv_gid_entry
+	uint8_t gid[16]; // big-endian
+	uint32_t gid_index;
+	uint32_t port_num;
+	uint32_t gid_type;
+	uint32_t ndev_ifindex;
+} vb_gid_entry;
 
 typedef struct { // struct ibv_async_event
 	union {
+		vb_cq *cq;
 		vb_qp *qp;
 		int port_num;
 	} element;
@@ -291,10 +302,10 @@ enum {
 	VB_WC_SUCCESS = 0, VB_WC_LOC_LEN_ERR = 1, VB_WC_LOC_QP_OP_ERR = 2, VB_WC_FLUSH_ERR = 5,
 	VB_WC_REM_INV_REQ_ERR = 9, VB_WC_REM_ACCESS_ERR = 10, VB_WC_REM_OP_ERR = 11, VB_WC_RETRY_EXC_ERR = 12,
 	VB_WC_RNR_RETRY_EXC_ERR = 13,
-	VB_EVENT_QP_FATAL = 1, VB_EVENT_QP_REQ_ERR = 2, VB_EVENT_QP_ACCESS_ERR = 3,
+	VB_EVENT_CQ_ERR = 0, VB_EVENT_QP_FATAL = 1, VB_EVENT_QP_REQ_ERR = 2, VB_EVENT_QP_ACCESS_ERR = 3,
 	VB_EVENT_DEVICE_FATAL = 8, VB_EVENT_PORT_ERR = 10,
 	VB_MW_TYPE_2 = 2, VB_DEVICE_MW_2A = 1 << 23, VB_DEVICE_MW_2B = 1 << 24,
-	VB_PORT_ACTIVE = 4,
+	VB_PORT_ACTIVE = 4, VB_LINK_ETHERNET = 2,
 	VB_PS_TCP = 0x0106,
 	VB_CM_ADDR_RESOLVED = 0, VB_CM_ADDR_ERROR = 1, VB_CM_ROUTE_RESOLVED = 2,
 	VB_CM_ROUTE_ERROR = 3, VB_CM_CONNECT_REQUEST = 4, VB_CM_CONNECT_RESPONSE = 5,

@@ -5,7 +5,6 @@ package verbs
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/fabrictest"
@@ -13,7 +12,7 @@ import (
 
 // benchOptions poll for longer than the slowest device takes for a round trip: Soft-RoCE in an
 // emulated guest needs most of a millisecond.
-func benchOptions() Options { return Options{Spin: 2 * time.Millisecond} }
+func benchOptions() Options { return Options{} }
 
 func BenchmarkFabric(b *testing.B) {
 	fabrictest.Bench(b, config(b, benchOptions()))

@@ -4,87 +4,82 @@ package verbs
 
 import (
 	"net"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/fabrictest"
 )
 
-// fatalRefusal is why cases that go on after a refused access cannot run: a device ends the
-// connection then. TestRefusedAccess and its neighbours hold what is promised instead.
-const fatalRefusal = "a refused access ends the connection on RDMA devices: " +
-	"errs.Perm for the request, errs.Disconnected for what else is pending"
-
-func excluded() map[string]string {
-	all := map[string]string{}
-	for _, name := range []string{
-		"access without the right is refused",
-		"a key is bound to one endpoint",
-		"a revoked key is refused",
-		"revoke during writes",
-		"revoke during reads",
-		"region close",
-		"failures always complete, in order",
-		"random operations against a model",
-	} {
-		all[name] = fatalRefusal
-	}
-	return all
-}
-
-// address is one of this machine that an RDMA device has.
+// address is a host of this machine that an RDMA device has.
 func address(t testing.TB) string {
 	t.Helper()
 	if ok, why := Available(); !ok {
 		t.Skipf("needs an RDMA device: %s", why)
 	}
-	names, err := filepath.Glob("/sys/class/infiniband/*/ports/*/gid_attrs/ndevs/0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			continue
-		}
-		ifi, err := net.InterfaceByName(strings.TrimSpace(string(text)))
-		if err != nil {
-			continue
-		}
-		addrs, err := ifi.Addrs()
-		if err != nil {
-			continue
-		}
-		for _, a := range addrs {
-			if ip, ok := a.(*net.IPNet); ok && ip.IP.To4() != nil {
-				return ip.IP.String()
-			}
+	d, err := Open(Options{})
+	fatal(t, err)
+	defer func() { fatal(t, d.Close()) }()
+	devices, err := d.Connector().Devices()
+	fatal(t, err)
+	for _, dev := range devices {
+		if dev.Up && len(dev.Addrs) > 0 {
+			return dev.Addrs[0]
 		}
 	}
-	t.Skip("needs an RDMA device with an IPv4 address")
+	t.Skipf("needs an RDMA device with an address: %+v", devices)
 	return ""
 }
 
 func config(t testing.TB, opts Options) fabrictest.Config {
 	addr := net.JoinHostPort(address(t), "0")
+	open := func(t testing.TB, opts Options) (fabric.Domain, func() string) {
+		t.Helper()
+		d, err := Open(opts)
+		fatal(t, err)
+		return d, func() string { return addr }
+	}
 	return fabrictest.Config{
+		Patience: patience,
 		Open: func(t testing.TB) (fabric.Domain, func() string) {
-			d, err := Open(opts)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return d, func() string { return addr }
+			t.Helper()
+			return open(t, opts)
 		},
-		Exclude: excluded(),
+		OpenTokens: func(t testing.TB, tokens *fabric.Tokens) (fabric.Domain, func() string) {
+			t.Helper()
+			asking := opts
+			asking.Tokens = tokens
+			return open(t, asking)
+		},
 	}
 }
 
+// modes are the ways to grant.
+func modes() map[string]Options {
+	return map[string]Options{"windows": {}, "registrations": {NoWindows: true}}
+}
+
 func TestConformance(t *testing.T) {
-	t.Run("windows", func(t *testing.T) { fabrictest.Run(t, config(t, Options{})) })
-	t.Run("registrations", func(t *testing.T) {
-		fabrictest.Run(t, config(t, Options{NoWindows: true, Spin: -1}))
-	})
+	for name, opts := range modes() {
+		t.Run(name, func(t *testing.T) {
+			cfg := config(t, opts)
+			if opts.NoWindows {
+				cfg.Exclude = map[string]string{
+					"a key is bound to one endpoint": "without memory windows a key is bound to " +
+						"the device's protection domain, that is to all endpoints of the domain",
+				}
+			}
+			fabrictest.Run(t, cfg)
+		})
+	}
+}
+
+// TestConformanceEndless waits without a limit, as servers do.
+func TestConformanceEndless(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes as long as TestConformance")
+	}
+	cfg := config(t, Options{KeepAlive: time.Second})
+	cfg.Endless = true
+	fabrictest.Run(t, cfg)
 }

@@ -4,6 +4,8 @@ package verbs
 
 import (
 	"context"
+	"errors"
+	"os"
 	"runtime"
 	"sync"
 	"syscall"
@@ -25,18 +27,23 @@ const cqShare = 4
 //
 // Whoever sleeps has armed the devices; their event leaves a token in wake. A sleeper that takes
 // it and leaves others asleep passes it on, because the devices must be armed again.
+//
+// A queue of CQOptions.SolicitedOnly is armed all the time, for solicited events, since a
+// completion does not tell whether it was one. An event ripens everything that is there.
 type cq struct {
-	d     *domain
-	depth int
-	wake  chan struct{} // holds one token; closed by Close
+	d    *domain
+	opts fabric.CQOptions
+	wake chan struct{} // holds one token; closed by Close
 
 	mu       sync.Mutex
 	dev      poller
 	parts    map[*device]*part
 	eps      map[uint32]*endpoint // by index
 	pending  ring.Ring[fabric.Completion]
+	ripe     int // SolicitedOnly: how many of pending Wait may hand out
 	reserved int // sum of the depths of the endpoints that still can fill it
 	sleepers int
+	vain     int  // how often in a row spinning brought nothing
 	called   bool // one waiter is to come back with nothing
 	closed   bool
 }
@@ -48,17 +55,17 @@ type part struct {
 	done   chan struct{} // the goroutine has ended
 }
 
-func newCQ(d *domain, depth int) *cq {
+func newCQ(d *domain, opts fabric.CQOptions) *cq {
 	return &cq{
-		d: d, depth: depth, wake: make(chan struct{}, 1), dev: newPoller(),
+		d: d, opts: opts, wake: make(chan struct{}, 1), dev: newPoller(),
 		parts: map[*device]*part{}, eps: map[uint32]*endpoint{},
-		pending: ring.New[fabric.Completion](depth),
+		pending: ring.New[fabric.Completion](opts.Depth),
 	}
 }
 
 func (q *cq) Poll(dst []fabric.Completion) int {
 	q.mu.Lock()
-	n := q.takeLocked(dst)
+	n := q.takeLocked(dst, 1)
 	q.mu.Unlock()
 	settle(dst[:n])
 	return n
@@ -87,54 +94,93 @@ func (q *cq) Wake() {
 }
 
 // lookLocked is one look of a waiter: what there is, and whether the waiter goes back with it.
-func (q *cq) lookLocked(dst []fabric.Completion) (n int, back bool, err error) {
+func (q *cq) lookLocked(dst []fabric.Completion, looks int) (n int, back bool, err error) {
 	if q.closed {
 		return 0, true, errClosed("verbs.Wait")
 	}
-	if n = q.takeLocked(dst); n > 0 {
-		q.wakeLocked()
-		return n, true, nil
+	if q.opts.SolicitedOnly {
+		n = q.takeRipeLocked(dst)
+	} else {
+		n = q.takeLocked(dst, looks)
 	}
-	back, q.called = q.called, false
+	back, q.called = n > 0 || q.called, q.called && n > 0
 	if back {
 		q.wakeLocked()
 	}
-	return 0, back, nil
+	return n, back, nil
 }
 
-// spin looks for a while.
+// spinDefault is how long a waiter polls if the user does not say; vainMax, how often it does so in
+// vain before it tries it in one of vainMax times only.
+const (
+	spinDefault = 50 * time.Microsecond
+	vainMax     = 16
+)
+
+// spinLocked is how long a waiter should poll.
+func (q *cq) spinLocked() time.Duration {
+	switch {
+	case q.opts.SolicitedOnly: // what comes by polling does not tell whether it was solicited
+		return -1
+	case q.opts.Spin != 0:
+		return q.opts.Spin
+	case q.vain >= vainMax && q.vain%vainMax != 0:
+		q.vain++
+		return -1
+	}
+	return spinDefault
+}
+
+// spin looks for a while. The devices are looked at several times in one call, and the clock is
+// read only when those brought nothing.
 func (q *cq) spin(ctx context.Context, dst []fabric.Completion) (n int, back bool, err error) {
-	var until time.Time
-	for tries := 0; ; tries++ {
+	const looks = 64
+	q.mu.Lock()
+	n, back, err = q.lookLocked(dst, 1)
+	limit := time.Duration(0)
+	if !back {
+		limit = q.spinLocked()
+	}
+	q.mu.Unlock()
+	if back || limit < 0 {
+		return n, back, err
+	}
+	var start time.Time
+	for {
 		q.mu.Lock()
-		n, back, err := q.lookLocked(dst)
+		if n, back, err = q.lookLocked(dst, looks); back {
+			q.vain = 0
+		}
 		q.mu.Unlock()
 		if back {
 			return n, true, err
 		}
-		if tries%16 != 0 {
-			continue
+		if err := ctx.Err(); err != nil {
+			return 0, true, err
 		}
-		if err := ctx.Err(); err != nil || q.d.opts.Spin < 0 {
-			return 0, err != nil, err
-		}
-		now := time.Now()
-		if tries == 0 {
-			until = now.Add(q.d.opts.Spin)
-		} else if now.After(until) {
-			return 0, false, nil
+		if now := time.Now(); start.IsZero() {
+			start = now
+		} else if now.Sub(start) > limit {
+			break
 		}
 		runtime.Gosched() // whoever produces what this one waits for may need the processor
 	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.vain++
+	return 0, false, nil
 }
 
 // sleep waits for an event of a device, unless something came since spin looked.
 func (q *cq) sleep(ctx context.Context, dst []fabric.Completion) (n int, back bool, err error) {
-	q.mu.Lock()
-	if !q.closed {
-		q.dev.arm()
+	if err := ctx.Err(); err != nil {
+		return 0, true, err
 	}
-	if n, back, err = q.lookLocked(dst); back { // it came before the queue was armed
+	q.mu.Lock()
+	if !q.closed && !q.opts.SolicitedOnly {
+		q.dev.arm(false)
+	}
+	if n, back, err = q.lookLocked(dst, 1); back { // it came before the queue was armed
 		q.mu.Unlock()
 		return n, true, err
 	}
@@ -165,16 +211,16 @@ func (q *cq) wakeLocked() {
 	}
 }
 
-// takeLocked hands out what is there: first what was taken from the devices earlier.
-func (q *cq) takeLocked(dst []fabric.Completion) int {
-	n := 0
-	for n < len(dst) && q.pending.Len() > 0 {
-		dst[n] = q.pending.Pop()
-		n++
-	}
+// takeLocked hands out what is there: first what was taken from the devices earlier. Devices that
+// have nothing are looked at so many times.
+func (q *cq) takeLocked(dst []fabric.Completion, looks int) int {
+	n := q.takePendingLocked(dst)
 	for n < len(dst) {
 		limit := min(len(dst)-n, batch)
-		wcs := q.dev.poll(limit)
+		if n > 0 {
+			looks = 1
+		}
+		wcs := q.dev.poll(limit, looks)
 		for i := range wcs {
 			if q.translateLocked(&wcs[i], &dst[n]) {
 				n++
@@ -185,6 +231,20 @@ func (q *cq) takeLocked(dst []fabric.Completion) int {
 		}
 	}
 	return n
+}
+
+func (q *cq) takePendingLocked(dst []fabric.Completion) int {
+	n := 0
+	for n < len(dst) && q.pending.Len() > 0 {
+		dst[n] = q.pending.Pop()
+		n++
+	}
+	q.ripe = max(0, q.ripe-n)
+	return n
+}
+
+func (q *cq) takeRipeLocked(dst []fabric.Completion) int {
+	return q.takePendingLocked(dst[:min(len(dst), q.ripe)])
 }
 
 // drain takes what the devices have, so that silent requests give their places back and the
@@ -198,7 +258,7 @@ func (q *cq) drain() {
 func (q *cq) drainLocked() {
 	var c fabric.Completion
 	for {
-		wcs := q.dev.poll(batch)
+		wcs := q.dev.poll(batch, 1)
 		for i := range wcs {
 			if q.translateLocked(&wcs[i], &c) {
 				q.pushLocked(&c)
@@ -230,7 +290,12 @@ func (q *cq) pushLocked(c *fabric.Completion) {
 	}
 	invariant.Check(!q.pending.Full(), "verbs: completion queue overflow")
 	q.pending.Push(*c)
-	q.wakeLocked()
+	if c.Err != nil {
+		q.ripe = q.pending.Len()
+	}
+	if !q.opts.SolicitedOnly || q.ripe > 0 {
+		q.wakeLocked()
+	}
 }
 
 // settle gives the places of completions that were handed out back to their endpoints.
@@ -247,9 +312,9 @@ func (q *cq) reserve(depth int) error {
 	if q.closed {
 		return errClosed("verbs.CQ")
 	}
-	if depth > q.depth-q.reserved {
+	if depth > q.opts.Depth-q.reserved {
 		return errs.Newf(errs.Invalid, "verbs.CQ", "",
-			"depth %d is too small: %d taken, %d more wanted", q.depth, q.reserved, depth)
+			"depth %d is too small: %d taken, %d more wanted", q.opts.Depth, q.reserved, depth)
 	}
 	q.reserved += depth
 	return nil
@@ -276,6 +341,9 @@ func (q *cq) attach(e *endpoint) (*cCQ, error) {
 		}
 		q.parts[e.dev] = p
 		q.dev.attach(p.cq)
+		if q.opts.SolicitedOnly {
+			q.dev.arm(true)
+		}
 		q.wakeLocked() // sleepers have to arm it
 	}
 	q.eps[e.index] = e
@@ -283,7 +351,7 @@ func (q *cq) attach(e *endpoint) (*cCQ, error) {
 }
 
 func (q *cq) newPart(dev *device) (*part, error) {
-	c, fd, err := newCompletionQueue(dev.ctx, q.depth*cqShare)
+	c, fd, err := newCompletionQueue(dev.ctx, q.opts.Depth*cqShare)
 	if err != nil {
 		return nil, err
 	}
@@ -296,6 +364,10 @@ func (q *cq) newPart(dev *device) (*part, error) {
 	return p, nil
 }
 
+// lookTime is how often a queue of SolicitedOnly is looked at although there is no event: software
+// devices have none for requests that failed.
+const lookTime = 100 * time.Millisecond
+
 // serve turns a device's events into tokens until the watcher is closed.
 func (q *cq) serve(p *part) {
 	defer close(p.done)
@@ -305,11 +377,48 @@ func (q *cq) serve(p *part) {
 		}
 		return syscall.EAGAIN
 	}
-	for p.events.read(take) == nil {
+	for {
+		if q.opts.SolicitedOnly {
+			p.events.limit(lookTime)
+		}
+		err := p.events.read(take)
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		}
 		q.mu.Lock()
+		if q.opts.SolicitedOnly {
+			q.ripenLocked(err == nil)
+		}
 		q.wakeLocked()
 		q.mu.Unlock()
 	}
+}
+
+// ripenLocked takes everything that is there; after an event it is to be handed out. The devices
+// are armed first: what is solicited and comes later has an event of its own.
+func (q *cq) ripenLocked(event bool) {
+	if q.closed {
+		return
+	}
+	if event {
+		q.dev.arm(true)
+	}
+	q.drainLocked()
+	if event {
+		q.ripe = q.pending.Len()
+	}
+}
+
+// has tells whether a device's queue is a part of this one.
+func (q *cq) has(c *cCQ) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, p := range q.parts {
+		if p.cq == c {
+			return true
+		}
+	}
+	return false
 }
 
 // release forgets an endpoint whose last completion has been pushed.

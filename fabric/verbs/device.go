@@ -4,8 +4,15 @@ package verbs
 
 import (
 	"fmt"
+	"net"
+	"net/netip"
 	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
@@ -78,6 +85,9 @@ func (dev *device) handle(ev asyncEvent) {
 		concerns func(e *endpoint) bool
 	)
 	switch ev.kind {
+	case eventCQErr:
+		concerns = func(e *endpoint) bool { return e.sendCQ.has(ev.cq) || e.recvCQ.has(ev.cq) }
+		why = "the device reports an error of a completion queue"
 	case eventQPFatal, eventQPRequest, eventQPAccess:
 		concerns = func(e *endpoint) bool { return e.qpNum == ev.qpNum }
 		why = "the device reports an error of the connection"
@@ -137,13 +147,101 @@ func (w *watcher) read(take func() error) error {
 	return failed
 }
 
+// limit makes read fail with os.ErrDeadlineExceeded after a while.
+func (w *watcher) limit(d time.Duration) { _ = w.file.SetReadDeadline(time.Now().Add(d)) }
+
 func (w *watcher) close() { _ = w.file.Close() }
 
-// Devices are the ports of the domain's devices.
+// Devices are the ports of the domain's devices. A device that is gone has no addresses, and its
+// ports are down.
 func (c connector) Devices() ([]fabric.Device, error) {
+	if err := c.d.enter("verbs.Devices"); err != nil {
+		return nil, err
+	}
+	defer c.d.calls.Done()
 	var all []fabric.Device
 	for _, dev := range c.d.devices {
-		all = append(all, fabric.Device{Name: dev.name, Up: true})
+		gids, _ := queryGIDs(dev.ctx) // a port without any has no addresses
+		for port := 1; port <= dev.info.ports; port++ {
+			state, err := queryPort(dev.ctx, port)
+			p := fabric.Device{Name: dev.name, Port: port, Up: err == nil && state.active}
+			if err == nil {
+				p.MTU = state.mtu
+				p.Addrs = portAddrs(dev.name, port, state.ethernet, gids)
+			}
+			all = append(all, p)
+		}
 	}
 	return all, nil
+}
+
+// portAddrs are the hosts by which a port can be reached, those of IPv4 first, those of the link
+// last. On Ethernet the table of GIDs holds them; ports of InfiniBand have those of the network
+// interface on top.
+func portAddrs(device string, port int, ethernet bool, gids []portGID) []string {
+	var addrs []netip.Addr
+	if ethernet {
+		for _, g := range gids {
+			if g.port == port {
+				addrs = append(addrs, zoned(g.addr.Unmap(), g.ifIndex))
+			}
+		}
+	} else {
+		addrs = interfaceAddrs(device, port)
+	}
+	addrs = slices.DeleteFunc(addrs, func(a netip.Addr) bool {
+		return !a.IsGlobalUnicast() && !a.IsLoopback() && a.Zone() == ""
+	})
+	slices.SortStableFunc(addrs, func(a, b netip.Addr) int { return rank(a) - rank(b) })
+	hosts := make([]string, 0, len(addrs))
+	for _, a := range slices.Compact(addrs) { // RoCE has each of them in two versions
+		hosts = append(hosts, a.String())
+	}
+	return hosts
+}
+
+func rank(a netip.Addr) int {
+	switch {
+	case a.Is4():
+		return 0
+	case !a.IsLinkLocalUnicast():
+		return 1
+	}
+	return 2
+}
+
+// zoned adds the interface to an address that means nothing without.
+func zoned(a netip.Addr, ifIndex int) netip.Addr {
+	if !a.Is6() || !a.IsLinkLocalUnicast() || ifIndex == 0 {
+		return a
+	}
+	ifi, err := net.InterfaceByIndex(ifIndex)
+	if err != nil {
+		return a
+	}
+	return a.WithZone(ifi.Name)
+}
+
+// interfaceAddrs are the addresses of the network interfaces on top of a port of InfiniBand.
+func interfaceAddrs(device string, port int) []netip.Addr {
+	dirs, _ := filepath.Glob("/sys/class/infiniband/" + device + "/device/net/*")
+	var all []netip.Addr
+	for _, dir := range dirs {
+		text, err := os.ReadFile(dir + "/dev_port")
+		if err != nil || strings.TrimSpace(string(text)) != strconv.Itoa(port-1) {
+			continue
+		}
+		ifi, err := net.InterfaceByName(filepath.Base(dir))
+		if err != nil {
+			continue
+		}
+		addrs, _ := ifi.Addrs() // an interface that is gone has none
+		for _, a := range addrs {
+			if ip, ok := a.(*net.IPNet); ok {
+				addr, _ := netip.AddrFromSlice(ip.IP)
+				all = append(all, zoned(addr.Unmap(), ifi.Index))
+			}
+		}
+	}
+	return all
 }

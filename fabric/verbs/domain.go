@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/logonce"
 )
 
 // Available tells whether the RDMA libraries can be used here, and if not why. Libraries without
@@ -37,18 +38,19 @@ func Devices() ([]string, error) {
 
 // domain owns the devices, endpoints, listeners, queues and regions of one Open.
 type domain struct {
-	opts    Options
-	caps    fabric.Caps
-	devices []*device
-	channel *cChannel
-	conns   connTable
-	grants  grantTable
-	ctx     context.Context // ends with Close
-	cancel  context.CancelFunc
-	events  *watcher       // of channel
-	wg      sync.WaitGroup // all goroutines but those of queues
-	calls   sync.WaitGroup // calls under way that Close has to wait for
-	closing sync.Once
+	opts     Options
+	caps     fabric.Caps
+	devices  []*device
+	channel  *cChannel
+	conns    connTable
+	grants   grantTable
+	refusals logonce.Logger
+	ctx      context.Context // ends with Close
+	cancel   context.CancelFunc
+	events   *watcher       // of channel
+	wg       sync.WaitGroup // all goroutines but those of queues
+	calls    sync.WaitGroup // calls under way that Close has to wait for
+	closing  sync.Once
 
 	mu        sync.Mutex
 	closed    bool
@@ -73,6 +75,7 @@ func Open(opts Options) (fabric.Domain, error) {
 		opts: opts, eps: map[*endpoint]struct{}{}, listeners: map[*listener]struct{}{},
 		cqs: map[*cq]struct{}{}, regions: map[*region]struct{}{},
 	}
+	d.refusals.Log = opts.Log
 	d.conns.open()
 	d.grants.open()
 	d.ctx, d.cancel = context.WithCancel(context.Background())
@@ -142,7 +145,7 @@ func (d *domain) openChannel() error {
 func (d *domain) limits() fabric.Caps {
 	caps := fabric.Caps{
 		Provider: "verbs", MaxSge: 32, MaxMessage: d.opts.MaxMessage, MaxTransfer: maxTransfer,
-		MaxInline: 512, QueueDepth: d.opts.QueueDepth, ReadDepth: 16,
+		MaxInline: 512, QueueDepth: d.opts.QueueDepth, ReadDepth: 16, RefusalEnds: true,
 	}
 	for _, dev := range d.devices {
 		i := &dev.info
@@ -212,7 +215,7 @@ func (d *domain) NewCQ(opts fabric.CQOptions) (fabric.CQ, error) {
 	if d.closed {
 		return nil, errClosed("verbs.NewCQ")
 	}
-	q := newCQ(d, depth)
+	q := newCQ(d, opts)
 	d.cqs[q] = struct{}{}
 	return q, nil
 }

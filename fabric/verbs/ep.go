@@ -134,7 +134,9 @@ func newEndpoint(d *domain, dev *device, c *conn, cfg fabric.EndpointConfig) (*e
 	}
 	if err == nil {
 		e.qpNum = qpNumber(e.qp)
-		err = errs.Wrap("verbs.connect", e.name, initQP(c.id, e.qp))
+		if refused := initQP(c.id, e.qp); refused != nil { // the peer, or the device, is gone
+			err = errs.Newf(errs.Disconnected, "verbs.connect", e.name, "%w", refused)
+		}
 	}
 	if err != nil {
 		e.discard()

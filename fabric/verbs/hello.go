@@ -62,8 +62,8 @@ func encodeRefusal(kind errs.Kind) [refusalBytes]byte {
 	return b
 }
 
-// decodeRefusal is what a dialler makes of a rejection. Only a refused version has a meaning of
-// its own: a peer must not choose this side's errors.
+// decodeRefusal is what a dialler makes of a rejection. A peer must not choose this side's errors,
+// so only the kinds that are told have a meaning of their own.
 func decodeRefusal(b []byte) error {
 	if len(b) >= refusalBytes && binary.BigEndian.Uint32(b) == refusalMagic {
 		kind := errs.Kind(binary.BigEndian.Uint16(b[4:]))
@@ -71,7 +71,7 @@ func decodeRefusal(b []byte) error {
 			return errs.Newf(errs.Version, "verbs", "hello", "the peer speaks version %d",
 				binary.BigEndian.Uint16(b[6:]))
 		}
-		return errs.Newf(errs.Disconnected, "verbs", "hello", "refused by the peer")
+		return errs.Newf(fabric.RefusalKind(kind), "verbs", "hello", "refused by the peer")
 	}
 	return errs.Newf(errs.Disconnected, "verbs", "hello", "nobody listens, or it refuses")
 }

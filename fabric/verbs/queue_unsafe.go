@@ -33,6 +33,7 @@ const (
 	wcNoAnswer  = C.VB_WC_RETRY_EXC_ERR
 	wcNoReceive = C.VB_WC_RNR_RETRY_EXC_ERR
 
+	eventCQErr       = C.VB_EVENT_CQ_ERR
 	eventQPFatal     = C.VB_EVENT_QP_FATAL
 	eventQPRequest   = C.VB_EVENT_QP_REQ_ERR
 	eventQPAccess    = C.VB_EVENT_QP_ACCESS_ERR
@@ -296,18 +297,27 @@ func (p *poller) detachAll() {
 	}
 }
 
-// poll takes up to limit completions from the devices, in one call.
-func (p *poller) poll(limit int) []C.vb_wc {
+// poll takes up to limit completions from the devices, in one call. Devices that have none are
+// looked at so many times.
+func (p *poller) poll(limit, looks int) []C.vb_wc {
 	if p.set == nil || p.set.count == 0 {
 		return nil
 	}
-	n := C.vb_cq_poll(p.set, C.int(min(limit, batch)), unsafe.SliceData(p.wcs))
+	n := C.vb_cq_poll(p.set, C.int(min(limit, batch)), C.int(looks), unsafe.SliceData(p.wcs))
 	return p.wcs[:max(n, 0)] // a broken queue shows in its device's fatal event
 }
 
-// arm asks for an event at the next completion. It tells whether there is a device to ask.
-func (p *poller) arm() bool {
-	return p.set != nil && p.set.count > 0 && C.vb_cq_arm(p.set) == 0
+// arm asks for an event at the next completion, or at the next solicited one or failure. A device
+// that cannot is gone, and its end is told elsewhere.
+func (p *poller) arm(solicited bool) {
+	if p.set == nil || p.set.count == 0 {
+		return
+	}
+	only := C.int(0)
+	if solicited {
+		only = 1
+	}
+	C.vb_cq_arm(p.set, only)
 }
 
 func newCompletionQueue(ctx *cContext, entries int) (*cCQ, int, error) {

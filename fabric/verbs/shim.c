@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/types.h>
 
 // The functions of the libraries. The version is the ABI's, so that a later incompatible default
 // version is never taken by accident.
@@ -25,6 +26,7 @@
 	X(int, close_device, (vb_context *), "IBVERBS_1.1") \
 	X(int, query_device, (vb_context *, vb_device_attr *), "IBVERBS_1.1") \
 	X(int, query_port, (vb_context *, uint8_t, vb_port_attr *), "IBVERBS_1.1") \
+	X(int, query_gid, (vb_context *, uint8_t, int, void *), "IBVERBS_1.1") \
 	X(int, get_async_event, (vb_context *, vb_async_event *), "IBVERBS_1.1") \
 	X(void, ack_async_event, (vb_async_event *), "IBVERBS_1.1") \
 	X(vb_pd *, alloc_pd, (vb_context *), "IBVERBS_1.1") \
@@ -66,6 +68,7 @@ static struct {
 	pthread_once_t once;
 	char why[256];
 	struct { VERBS(FIELD) } ibv;
+	ssize_t (*gid_table)(vb_context *, vb_gid_entry *, size_t, uint32_t, size_t); // or NULL
 	struct { RDMA(FIELD) } rdma;
 } lib = {.once = PTHREAD_ONCE_INIT};
 
@@ -92,6 +95,7 @@ static void load(void) {
 		return;
 	VERBS(TAKE_VERBS)
 	RDMA(TAKE_RDMA)
+	lib.gid_table = dlvsym(from, "_ibv_query_gid_table", "IBVERBS_1.11");
 }
 
 int vb_load(char *why, size_t size) {
@@ -176,6 +180,7 @@ static int describe(vb_context *ctx, vb_pd *pd, vb_devinfo *info) {
 	info->windows = (attr.device_cap_flags & (VB_DEVICE_MW_2A | VB_DEVICE_MW_2B)) != 0 &&
 			ctx->ops.alloc_mw != NULL;
 	info->max_msg = UINT32_MAX;
+	info->ports = attr.phys_port_cnt;
 	for (int port = 1; port <= attr.phys_port_cnt; port++) {
 		vb_port_attr p;
 		memset(&p, 0, sizeof p);
@@ -214,6 +219,45 @@ void vb_device_close(vb_context *ctx, vb_pd *pd) {
 
 int vb_device_fd(vb_context *ctx) { return ctx->async_fd; }
 
+int vb_port_get(vb_context *ctx, int port, vb_port *out) {
+	vb_port_attr p;
+	memset(&p, 0, sizeof p);
+	int err = result(lib.ibv.query_port(ctx, (uint8_t)port, &p));
+	out->active = p.state == VB_PORT_ACTIVE;
+	out->ethernet = p.link_layer == VB_LINK_ETHERNET;
+	out->mtu = p.active_mtu >= 1 && p.active_mtu <= 5 ? 128 << p.active_mtu : 0;
+	return err;
+}
+
+// gids_one_by_one is for libraries that do not give the whole table. They do not tell interfaces.
+static int gids_one_by_one(vb_context *ctx, vb_gid_entry *out, int max) {
+	enum { DEEP = 128 }; // further down there is hardly anything
+	static const uint8_t none[16];
+	vb_device_attr attr;
+	memset(&attr, 0, sizeof attr);
+	int kept = 0, err = result(lib.ibv.query_device(ctx, &attr));
+	for (int port = 1; err == 0 && port <= attr.phys_port_cnt; port++) {
+		vb_port_attr p;
+		memset(&p, 0, sizeof p);
+		if (lib.ibv.query_port(ctx, (uint8_t)port, &p) != 0)
+			continue;
+		for (int i = 0; i < p.gid_tbl_len && i < DEEP && kept < max; i++) {
+			vb_gid_entry *e = &out[kept];
+			memset(e, 0, sizeof *e);
+			e->port_num = (uint32_t)port;
+			if (lib.ibv.query_gid(ctx, (uint8_t)port, i, e->gid) == 0)
+				kept += memcmp(e->gid, none, sizeof none) != 0;
+		}
+	}
+	return err ? err : kept;
+}
+
+int vb_gids(vb_context *ctx, vb_gid_entry *out, int max) {
+	if (lib.gid_table == NULL)
+		return gids_one_by_one(ctx, out, max);
+	return (int)lib.gid_table(ctx, out, (size_t)max, 0, sizeof *out);
+}
+
 int vb_async_get(vb_context *ctx, vb_async *out) {
 	vb_async_event ev;
 	if (lib.ibv.get_async_event(ctx, &ev) != 0)
@@ -221,6 +265,9 @@ int vb_async_get(vb_context *ctx, vb_async *out) {
 	memset(out, 0, sizeof *out);
 	out->type = ev.event_type;
 	switch (ev.event_type) {
+	case VB_EVENT_CQ_ERR:
+		out->cq = ev.element.cq;
+		break;
 	case VB_EVENT_QP_FATAL:
 	case VB_EVENT_QP_REQ_ERR:
 	case VB_EVENT_QP_ACCESS_ERR:
@@ -280,7 +327,7 @@ int vb_cq_event(vb_cq *cq) {
 	return count;
 }
 
-int vb_cq_poll(vb_cqset *set, int max, vb_wc *out) {
+static int poll_once(vb_cqset *set, int max, vb_wc *out) {
 	int got = 0;
 	for (int i = 0; i < set->count && got < max; i++) { // the parts take turns to be first
 		vb_cq *cq = set->cq[(set->next + i) % set->count];
@@ -295,13 +342,22 @@ int vb_cq_poll(vb_cqset *set, int max, vb_wc *out) {
 	return got;
 }
 
-int vb_cq_arm(vb_cqset *set) {
+int vb_cq_poll(vb_cqset *set, int max, int looks, vb_wc *out) {
+	int got = 0;
+	while (got == 0 && looks-- > 0)
+		got = poll_once(set, max, out);
+	return got;
+}
+
+int vb_cq_arm(vb_cqset *set, int solicited_only) {
+	int err = 0;
 	for (int i = 0; i < set->count; i++) {
-		int err = result(set->cq[i]->context->ops.req_notify_cq(set->cq[i], 0));
-		if (err)
-			return err;
+		vb_cq *cq = set->cq[i];
+		int r = result(cq->context->ops.req_notify_cq(cq, solicited_only));
+		if (err == 0)
+			err = r; // the others are asked all the same
 	}
-	return 0;
+	return err;
 }
 
 int vb_qp_new(vb_pd *pd, vb_cq *send, vb_cq *recv, const vb_qp_size *size, vb_qp **qp) {

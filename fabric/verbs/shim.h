@@ -17,7 +17,7 @@ typedef struct {
 	uint32_t vendor_id, vendor_part_id;
 	int max_qp_wr, max_sge, max_cqe, max_reads_in, max_reads_out, max_inline;
 	int windows; // the device has memory windows of type 2
-	int active_ports;
+	int ports, active_ports;
 	uint32_t max_msg;
 } vb_devinfo;
 
@@ -27,8 +27,16 @@ void vb_device_close(vb_context *ctx, vb_pd *pd);
 int vb_device_fd(vb_context *ctx);
 
 typedef struct {
+	int active, ethernet, mtu; // mtu in bytes
+} vb_port;
+
+int vb_port_get(vb_context *ctx, int port, vb_port *out);
+int vb_gids(vb_context *ctx, vb_gid_entry *out, int max); // of all ports; their number
+
+typedef struct {
 	int type;
 	int port;
+	vb_cq *cq;
 	uint32_t qp_num;
 } vb_async;
 
@@ -49,8 +57,8 @@ typedef struct {
 int vb_cq_new(vb_context *ctx, int entries, vb_cq **cq, int *fd);
 int vb_cq_free(vb_cq *cq);
 int vb_cq_event(vb_cq *cq); // takes and acknowledges events; their number, 0 when there are none
-int vb_cq_poll(vb_cqset *set, int max, vb_wc *out);
-int vb_cq_arm(vb_cqset *set);
+int vb_cq_poll(vb_cqset *set, int max, int looks, vb_wc *out); // looks: how often, at nothing
+int vb_cq_arm(vb_cqset *set, int solicited_only);
 
 // Queue pairs.
 typedef struct {

@@ -68,7 +68,7 @@ type deviceInfo struct {
 	queueDepth, maxSge, maxCQE   int
 	readsIn, readsOut, maxInline int
 	maxMessage                   int
-	activePorts                  int
+	ports, activePorts           int
 	windows, soft                bool
 }
 
@@ -87,7 +87,7 @@ func openDevice(name string) (*cContext, *cPD, deviceInfo, error) {
 		queueDepth: int(info.max_qp_wr), maxSge: int(info.max_sge), maxCQE: int(info.max_cqe),
 		readsIn: int(info.max_reads_in), readsOut: int(info.max_reads_out),
 		maxInline: int(info.max_inline), maxMessage: int(info.max_msg),
-		activePorts: int(info.active_ports), windows: info.windows != 0,
+		ports: int(info.ports), activePorts: int(info.active_ports), windows: info.windows != 0,
 		soft: info.vendor_id == 0xffffff && info.vendor_part_id == 0,
 	}, nil
 }
@@ -95,11 +95,45 @@ func openDevice(name string) (*cContext, *cPD, deviceInfo, error) {
 func closeDevice(ctx *cContext, pd *cPD) { C.vb_device_close(ctx, pd) }
 func deviceFD(ctx *cContext) int         { return int(C.vb_device_fd(ctx)) }
 
+// portState is how a port is now.
+type portState struct {
+	active, ethernet bool
+	mtu              int
+}
+
+func queryPort(ctx *cContext, port int) (portState, error) {
+	var p C.vb_port
+	err := fail(C.vb_port_get(ctx, C.int(port), &p))
+	return portState{p.active != 0, p.ethernet != 0, int(p.mtu)}, err
+}
+
+// portGID is an address in a port's table. The interface is 0 where the library does not tell.
+type portGID struct {
+	port, ifIndex int
+	addr          netip.Addr
+}
+
+func queryGIDs(ctx *cContext) ([]portGID, error) {
+	var table [256]C.vb_gid_entry
+	n := C.vb_gids(ctx, &table[0], C.int(len(table)))
+	if err := fail(n); err != nil {
+		return nil, err
+	}
+	var all []portGID
+	for i := range table[:n] {
+		e := &table[i]
+		gid := *(*[16]byte)(unsafe.Pointer(&e.gid))
+		all = append(all, portGID{int(e.port_num), int(e.ndev_ifindex), netip.AddrFrom16(gid)})
+	}
+	return all, nil
+}
+
 // asyncEvent is an event of a device that no work request asked for.
 type asyncEvent struct {
 	kind  int
 	port  int
 	qpNum uint32
+	cq    *cCQ
 }
 
 func nextAsync(ctx *cContext) (asyncEvent, error) {
@@ -107,7 +141,9 @@ func nextAsync(ctx *cContext) (asyncEvent, error) {
 	if err := fail(C.vb_async_get(ctx, &ev)); err != nil {
 		return asyncEvent{}, err
 	}
-	return asyncEvent{kind: int(ev._type), port: int(ev.port), qpNum: uint32(ev.qp_num)}, nil
+	return asyncEvent{
+		kind: int(ev._type), port: int(ev.port), qpNum: uint32(ev.qp_num), cq: ev.cq,
+	}, nil
 }
 
 // registerMemory registers memory that the caller keeps mapped and in place; iova is where the

@@ -27,9 +27,11 @@
 package verbs
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
 )
 
 // Options of a domain. The zero value takes every device with an active port.
@@ -44,9 +46,6 @@ type Options struct {
 	// QueueDepth, in requests, is the largest SendDepth and RecvDepth. Default 4096; the device
 	// may lower it.
 	QueueDepth int
-
-	// Spin is how long CQ.Wait polls before it sleeps. Default 50 µs; negative: it sleeps at once.
-	Spin time.Duration
 
 	// PeerTimeout bounds how long a device repeats itself to a peer that does not answer; devices
 	// round it. Default 4 s, at least 100 ms.
@@ -63,6 +62,13 @@ type Options struct {
 	// NoWindows grants by short-lived registrations even where the device has memory windows.
 	// Such keys are not bound to one endpoint. Default false.
 	NoWindows bool
+
+	// Tokens, if set, binds every peer that dials to one that was authenticated elsewhere: it is
+	// refused without a token of these. Default nil: everybody is admitted.
+	Tokens *fabric.Tokens
+
+	// Log is told of peers that are refused, once a minute each. Default slog.Default().
+	Log *slog.Logger
 }
 
 func (o Options) withDefaults() Options {
@@ -78,7 +84,6 @@ func (o Options) withDefaults() Options {
 	}
 	def(&o.MaxMessage, 1<<20)
 	def(&o.QueueDepth, 4096)
-	defTime(&o.Spin, 50*time.Microsecond)
 	defTime(&o.PeerTimeout, 4*time.Second)
 	defTime(&o.DialTimeout, 10*time.Second)
 	defTime(&o.KeepAlive, 5*time.Second)
@@ -118,4 +123,5 @@ func ackTimeout(peer time.Duration) int {
 	return exponent
 }
 
-const ackRetries = 7
+// ackRetries is below 7, which Soft-RoCE takes for "forever".
+const ackRetries = 6

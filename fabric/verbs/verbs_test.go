@@ -107,7 +107,7 @@ func FuzzHello(f *testing.F) {
 			}
 		}
 		switch kind := errs.KindOf(decodeRefusal(b)); kind {
-		case errs.Version, errs.Disconnected:
+		case errs.Perm, errs.Again, errs.Version, errs.Disconnected:
 		default:
 			t.Fatalf("a refusal of kind %v", kind)
 		}
@@ -116,7 +116,8 @@ func FuzzHello(f *testing.F) {
 
 func TestRefusal(t *testing.T) {
 	for kind, want := range map[errs.Kind]errs.Kind{
-		errs.Version: errs.Version, errs.Perm: errs.Disconnected, errs.OK: errs.Disconnected,
+		errs.Version: errs.Version, errs.Perm: errs.Perm, errs.Again: errs.Again,
+		errs.NoMemory: errs.Disconnected, errs.OK: errs.Disconnected, 999: errs.Disconnected,
 	} {
 		b := encodeRefusal(kind)
 		if got := errs.KindOf(decodeRefusal(b[:])); got != want {

@@ -1,0 +1,174 @@
+//go:build cgo && linux && (amd64 || arm64)
+
+package verbs
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+)
+
+// conn is an identifier of the connection manager. Its events go to whoever sets it up, and to the
+// endpoint once there is one.
+type conn struct {
+	id     *cID
+	events chan cmEvent // until it has an endpoint; a setup waits for one at a time
+
+	mu       sync.Mutex
+	ep       *endpoint
+	listener *listener // it is a listener's own
+}
+
+func newConn(id *cID) *conn { return &conn{id: id, events: make(chan cmEvent, 8)} }
+
+// deliver is called by serveEvents and never blocks.
+func (c *conn) deliver(ev *cmEvent) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ep != nil {
+		c.ep.notice(ev)
+		return
+	}
+	if c.listener != nil && ev.kind == cmDeviceRemoval {
+		c.listener.cancel() // there is nothing to accept from any more
+		return
+	}
+	select {
+	case c.events <- *ev:
+	default: // nobody waits for so many
+	}
+}
+
+// attach sends events to the endpoint from now on, the old ones first.
+func (c *conn) attach(e *endpoint) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ep = e
+	for len(c.events) > 0 {
+		ev := <-c.events
+		e.notice(&ev)
+	}
+}
+
+// host is the listener whose own this is, if any.
+func (c *conn) host() *listener {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.listener
+}
+
+// notice is told what the connection manager says of a connection.
+func (e *endpoint) notice(ev *cmEvent) {
+	switch ev.kind {
+	case cmEstablished, cmTimewaitExit:
+	case cmDisconnected:
+		e.die(errs.Disconnected, "the peer ended the connection")
+	case cmDeviceRemoval:
+		e.die(errs.Disconnected, e.dev.name+" is gone")
+	default:
+		e.die(errs.Disconnected, fmt.Sprintf("the connection failed: event %d, status %d",
+			ev.kind, ev.status))
+	}
+}
+
+// await waits for one kind of event; any other is a failure.
+func (c *conn) await(ctx context.Context, kind int) (*cmEvent, error) {
+	select {
+	case ev := <-c.events:
+		switch ev.kind {
+		case kind:
+			return &ev, nil
+		case cmRejected:
+			return nil, decodeRefusal(ev.private[:ev.privateLen])
+		}
+		return nil, errs.Newf(errs.Disconnected, "verbs", "",
+			"the peer cannot be reached: event %d, status %d", ev.kind, ev.status)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// connTable finds the receiver of an event. An event is taken and its receiver found under one
+// lock, so that an identifier that is freed, and one that is made at its place, are never mixed up.
+type connTable struct {
+	mu  sync.Mutex
+	all map[*cID]*conn
+}
+
+func (t *connTable) open() { t.all = map[*cID]*conn{} }
+
+func (t *connTable) add(c *conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.all[c.id] = c
+}
+
+// drop frees an identifier. Events that are on their way to it are lost.
+func (t *connTable) drop(c *conn) {
+	t.mu.Lock()
+	delete(t.all, c.id)
+	t.mu.Unlock()
+	freeID(c.id)
+}
+
+// next takes an event and finds whom it is for. A request is for its listener.
+func (t *connTable) next(ch *cChannel) (cmEvent, *conn, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ev, err := nextEvent(ch)
+	if err != nil {
+		return ev, nil, err
+	}
+	if ev.kind == cmConnectRequest {
+		return ev, t.all[ev.listener], nil
+	}
+	return ev, t.all[ev.id], nil
+}
+
+// serveEvents runs until the watcher is closed.
+func (d *domain) serveEvents() {
+	for {
+		var (
+			ev cmEvent
+			c  *conn
+		)
+		err := d.events.read(func() (err error) {
+			ev, c, err = d.conns.next(d.channel)
+			return err
+		})
+		switch {
+		case d.ctx.Err() != nil && err != nil:
+			return
+		case err == syscall.EBADF:
+			return
+		case err != nil: // the library could not make sense of an event
+			time.Sleep(time.Millisecond)
+		case ev.kind == cmConnectRequest:
+			if l := c.host(); l != nil {
+				l.request(&ev)
+			} else {
+				freeID(ev.id) // it is gone
+			}
+		case c != nil:
+			c.deliver(&ev)
+		}
+	}
+}
+
+// newConn makes an identifier whose events are delivered.
+func (d *domain) newConn() (*conn, error) {
+	id, err := newID(d.channel)
+	if err != nil {
+		return nil, errs.Wrap("verbs", "connection", err)
+	}
+	c := newConn(id)
+	d.conns.add(c)
+	return c, nil
+}
