@@ -42,7 +42,9 @@ func testPostMisuse(t *testing.T, cfg Config) {
 		"no operation":        op(0, none),
 		"receive":             op(fabric.OpRecv, none),
 		"unknown flag":        op(fabric.OpSend, flag(0x80)),
-		"too many pieces":     op(fabric.OpSend, set(make([]fabric.Sge, caps.MaxSge+1)...)),
+		"too many to send":    op(fabric.OpSend, set(make([]fabric.Sge, caps.MaxSge+1)...)),
+		"too many to write":   op(fabric.OpWrite, set(manyPieces(local, caps.MaxSge+1)...)),
+		"too many to read":    op(fabric.OpRead, set(manyPieces(local, caps.MaxSge+1)...)),
 		"inline read":         op(fabric.OpRead, flag(fabric.FlagInline)),
 		"shorter than remote": op(fabric.OpWrite, func(wr *fabric.WR) { wr.Remote.Len++ }),
 		"longer than remote":  op(fabric.OpRead, func(wr *fabric.WR) { wr.Remote.Len-- }),
@@ -62,6 +64,11 @@ func testPostMisuse(t *testing.T, cfg Config) {
 	}
 	r.barrier() // none of it did anything
 	r.a.nothing()
+}
+
+// manyPieces is the given list, made longer with empty ones.
+func manyPieces(list []fabric.Sge, count int) []fabric.Sge {
+	return append(list[:len(list):len(list)], make([]fabric.Sge, count-len(list))...)
 }
 
 func testRecvMisuse(t *testing.T, cfg Config) {

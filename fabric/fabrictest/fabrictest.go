@@ -62,8 +62,8 @@ func allCases() []testCase {
 	var all []testCase
 	for _, list := range [][]testCase{
 		deviceCases(), connectCases(), tokenCases(), messageCases(), writeCases(), readCases(),
-		fileCases(), orderCases(), queueCases(), solicitedCases(), grantCases(), deathCases(),
-		misuseCases(), modelCases(),
+		fileCases(), orderCases(), queueCases(), solicitedCases(), grantCases(), loadCases(),
+		deathCases(), endCases(), misuseCases(), modelCases(),
 	} {
 		all = append(all, list...)
 	}
