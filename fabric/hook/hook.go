@@ -61,6 +61,8 @@ type Connection struct {
 
 	EP  fabric.Endpoint // nil when it failed, and why
 	Err error
+
+	Note any // the hook's own, from Connect to Connected
 }
 
 // limbo is how many closed endpoints of a domain, of which it is not certain that their last
