@@ -58,14 +58,19 @@ func newSide(t testing.TB, cfg Config, dom fabric.Domain, opts fabric.CQOptions)
 // comes from outside of the Go heap.
 func memory(t testing.TB, dom fabric.Domain, size int) []byte {
 	t.Helper()
-	if dom.Caps().AnyMemory {
-		return make([]byte, size)
-	}
-	mem, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE,
-		syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	mem, free, err := allocate(dom, size)
 	check(t, err)
-	t.Cleanup(func() { check(t, syscall.Munmap(mem)) })
+	t.Cleanup(func() { check(t, free()) })
 	return mem
+}
+
+func allocate(dom fabric.Domain, size int) (mem []byte, free func() error, err error) {
+	if dom.Caps().AnyMemory {
+		return make([]byte, size), func() error { return nil }, nil
+	}
+	mem, err = syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	return mem, func() error { return syscall.Munmap(mem) }, err
 }
 
 // newPair makes two sides that are not connected, and a listener at b.
