@@ -93,8 +93,8 @@ func (u *User) Take(ctx context.Context, n int, dst []*Buf) ([]*Buf, error) {
 	return u.TakeList(ctx, sizes[:], dst)
 }
 
-// TakeList is Take for several transfers, all or none. The buffers of the first come first; those of
-// one transfer are as many as it takes to reach its size.
+// TakeList is Take for several transfers, all or none. The buffers of the first come first; those
+// of one transfer are as many as it takes to reach its size.
 func (u *User) TakeList(ctx context.Context, sizes []int, dst []*Buf) ([]*Buf, error) {
 	if err := u.check(sizes); err != nil {
 		return dst, err
