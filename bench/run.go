@@ -12,10 +12,14 @@ import (
 type Budget struct {
 	Rounds int           // each contender is measured this often, in turns; the median counts
 	Round  time.Duration // how long one measurement lasts
+	Total  time.Duration // of all cases together, see RunAll; 0: as long as it takes
+	Note   func(string)  // is told what is left out and why; may be nil
 }
 
 // Quick fits all benches of one kind into 30 seconds; Full gives steadier figures.
-func Quick() Budget { return Budget{Rounds: 3, Round: 300 * time.Millisecond} }
+func Quick() Budget {
+	return Budget{Rounds: 3, Round: 300 * time.Millisecond, Total: 22 * time.Second}
+}
 
 // Full is the budget of published figures.
 func Full() Budget { return Budget{Rounds: 7, Round: time.Second} }
@@ -24,58 +28,179 @@ func Full() Budget { return Budget{Rounds: 7, Round: time.Second} }
 // metric's unit.
 type Contender struct {
 	Provider string
-	Depth    int // operations under way at once; 0: the case's
+	Depth    int    // operations under way at once; 0: the case's
+	Ceiling  string // the Provider that it is held against; "": the case's ceiling
+	Optional bool   // if it fails it is left out, and the others are not
 	Measure  func(ctx context.Context, d time.Duration) (float64, error)
+	Extras   func() []Extra // further figures of the last measurement; may be nil
+	Close    func() error   // ends what Measure has opened; may be nil
 }
 
-// Case is one thing to do, the ceiling first and then those who are held against it.
+// Extra is a figure that a measurement yields besides.
+type Extra struct {
+	Metric string
+	Value  float64
+}
+
+// Case is one thing to do, the ceiling first and then those who are held against it. A case whose
+// ceiling has no Measure has none, or several: each contender then names its own.
 type Case struct {
 	Bench, Name string
 	Size        int64
 	Depth       int
 	Metric      string
+	First       bool // when time is short it comes before the others
 	Ceiling     Contender
 	Others      []Contender
 }
 
+func (c *Case) contenders() []Contender {
+	if c.Ceiling.Measure == nil {
+		return c.Others
+	}
+	return append([]Contender{c.Ceiling}, c.Others...)
+}
+
 // Run measures a case: one round to warm up, which does not count, then the rounds of the budget,
-// in each of which every contender has its turn.
+// in each of which every contender has its turn. If the rounds do not fit into the budget's total
+// there are fewer, but one at least.
 func (c Case) Run(ctx context.Context, b Budget) ([]Row, error) {
-	all := append([]Contender{c.Ceiling}, c.Others...)
-	values := make([][]float64, len(all))
-	for round := range b.Rounds + 1 {
-		for i, contender := range all {
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			d := b.Round
-			if round == 0 {
-				d /= 4
-			}
-			v, err := contender.Measure(ctx, d)
-			if err != nil {
-				return nil, errs.Wrap("bench "+c.Bench, c.Name+" by "+contender.Provider, err)
-			}
-			if round > 0 {
-				values[i] = append(values[i], v)
+	all := make([]*track, 0, len(c.Others)+1)
+	for _, contender := range c.contenders() {
+		all = append(all, &track{Contender: contender})
+	}
+	defer func() {
+		for _, t := range all {
+			t.close()
+		}
+	}()
+	begin := time.Now()
+	for _, t := range all {
+		if err := t.turn(ctx, b.Round/4, false); err != nil {
+			return nil, c.failed(t, err)
+		}
+	}
+	rounds := b.Rounds
+	if b.Total > 0 {
+		warm := time.Since(begin) // a round takes as long, and the rest of its measurements besides
+		round := warm + time.Duration(len(all))*b.Round*3/4
+		rounds = max(1, min(rounds, int((b.Total-warm)/round)))
+	}
+	for range rounds {
+		for _, t := range all {
+			if err := t.turn(ctx, b.Round, true); err != nil {
+				return nil, c.failed(t, err)
 			}
 		}
 	}
-	rows := make([]Row, len(all))
-	ceiling := Median(values[0])
-	for i, contender := range all {
-		depth := contender.Depth
-		if depth == 0 {
-			depth = c.Depth
-		}
-		rows[i] = Row{Bench: c.Bench, Case: c.Name, Provider: contender.Provider, Size: c.Size,
-			Depth: depth, Metric: c.Metric, Unit: unitOf(c.Metric), Value: Median(values[i]),
-			Ceiling: c.Ceiling.Provider}
-		if ceiling > 0 {
-			rows[i].Ratio = rows[i].Value / ceiling
+	for _, t := range all {
+		if t.err != nil {
+			b.note("%s by %s is left out: %v", c.Name, t.Provider, t.err)
 		}
 	}
-	return rows, nil
+	return c.rows(all), nil
+}
+
+func (c Case) failed(t *track, err error) error {
+	return errs.Wrap("bench "+c.Bench, c.Name+" by "+t.Provider, err)
+}
+
+// track is a contender on its way through the rounds.
+type track struct {
+	Contender
+	err     error // why an optional one was left out
+	metrics []string
+	values  map[string][]float64
+}
+
+// turn measures once.
+func (t *track) turn(ctx context.Context, d time.Duration, counts bool) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if t.err != nil {
+		return nil
+	}
+	v, err := t.Measure(ctx, d)
+	if err != nil && t.Optional && ctx.Err() == nil {
+		t.err = err
+		return nil
+	}
+	if err != nil || !counts {
+		return err
+	}
+	t.note("", v)
+	if t.Extras != nil {
+		for _, x := range t.Extras() {
+			t.note(x.Metric, x.Value)
+		}
+	}
+	return nil
+}
+
+func (t *track) note(metric string, v float64) {
+	if t.values == nil {
+		t.values = map[string][]float64{}
+	}
+	if _, ok := t.values[metric]; !ok {
+		t.metrics = append(t.metrics, metric)
+	}
+	t.values[metric] = append(t.values[metric], v)
+}
+
+func (t *track) close() {
+	if t.Close != nil {
+		_ = t.Close() // it has been measured
+	}
+}
+
+// rows are the figures: first those of the case's metric, then the extras, metric by metric.
+func (c Case) rows(all []*track) []Row {
+	metrics := []string{""}
+	for _, t := range all {
+		for _, m := range t.metrics {
+			if !slices.Contains(metrics, m) {
+				metrics = append(metrics, m)
+			}
+		}
+	}
+	var rows []Row
+	for _, m := range metrics {
+		for _, t := range all {
+			if values := t.values[m]; t.err == nil && values != nil {
+				rows = append(rows, c.row(all, t, m))
+			}
+		}
+	}
+	return rows
+}
+
+func (c Case) row(all []*track, t *track, metric string) Row {
+	values := t.values[metric]
+	r := Row{Bench: c.Bench, Case: c.Name, Provider: t.Provider, Size: c.Size, Depth: c.Depth,
+		Metric: metric, Value: Median(values), Low: slices.Min(values), High: slices.Max(values)}
+	if metric == "" {
+		r.Metric = c.Metric
+	}
+	r.Unit = unitOf(r.Metric)
+	if t.Depth != 0 {
+		r.Depth = t.Depth
+	}
+	name := t.Contender.Ceiling
+	if name == "" {
+		name = c.Ceiling.Provider
+	}
+	for _, other := range all {
+		if other.Provider != name || other.err != nil || len(other.values[metric]) == 0 {
+			continue
+		}
+		r.Ceiling = name
+		if against := Median(other.values[metric]); against > 0 {
+			r.Ratio = r.Value / against
+		}
+		break
+	}
+	return r
 }
 
 // Median is the middle value; of an even number the mean of the two in the middle; 0 of none.

@@ -100,7 +100,7 @@ func benchClient(ctx context.Context, b bench.Budget, url string) ([]bench.Row, 
 		}
 	}
 	ceiling := bench.PlainBulk(p.info.Bulk, fsBytes, bulkDepth)
-	return runCases(ctx, b, []bench.Case{
+	return bench.RunAll(ctx, b, []bench.Case{
 		{Bench: "fs", Name: "client, sequential read", Size: fsBytes, Depth: 1,
 			Metric: bench.Bandwidth, Ceiling: ceiling,
 			Others: []bench.Contender{bench.ClientRead(f, fsBytes, 1), bench.ClientRead(f, fsBytes, 4)}},
@@ -127,7 +127,7 @@ func benchMount(ctx context.Context, b bench.Budget, mnt, memory string) ([]benc
 		}
 	}
 	const ceiling = "FUSE in memory"
-	return runCases(ctx, b, []bench.Case{
+	return bench.RunAll(ctx, b, []bench.Case{
 		{Bench: "fs", Name: "mount, sequential read", Size: fsBytes, Depth: 1, Metric: bench.Bandwidth,
 			Ceiling: bench.FileRead(ceiling, theirs, fsBytes),
 			Others:  []bench.Contender{bench.FileRead("mount", ours, fsBytes)}},

@@ -49,7 +49,7 @@ func benchNBD(ctx context.Context, b bench.Budget, dir string) ([]bench.Row, err
 			Ceiling: bench.DeviceRead(ceiling, theirsURI, metric, size, depth),
 			Others:  []bench.Contender{bench.DeviceRead("memory export", oursURI, metric, size, depth)}}
 	}
-	return runCases(ctx, b, []bench.Case{
+	return bench.RunAll(ctx, b, []bench.Case{
 		reads("sequential read", bench.Bandwidth, 1<<20, 16),
 		reads("random read", bench.Rate, 4<<10, 16),
 	})

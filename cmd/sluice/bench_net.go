@@ -54,7 +54,7 @@ func benchNet(ctx context.Context, b bench.Budget) ([]bench.Row, error) {
 		return nil, err
 	}
 	provider := domain.Caps().Provider
-	return runCases(ctx, b, []bench.Case{
+	return bench.RunAll(ctx, b, []bench.Case{
 		{Bench: "net", Name: "8-byte request", Size: bench.PingBytes, Depth: 1, Metric: bench.Latency,
 			Ceiling: bench.PlainPing(p.info.Echo),
 			Others:  []bench.Contender{bench.MsgPing(provider, conn)}},

@@ -4,54 +4,158 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-storage/sluice/bench"
+	"github.com/sluice-storage/sluice/errs"
 )
 
+// benchFlags are what a user chooses.
+type benchFlags struct {
+	quick, json    bool
+	plot, markdown string
+	providers      []string
+	within         time.Duration
+}
+
 func newBench() *cobra.Command {
-	var quick, asJSON bool
+	var f benchFlags
 	cmd := &cobra.Command{
-		Use:   "bench net|fs|nbd",
+		Use:   "bench fabric|net|fs|nbd",
 		Short: "Measure against what this machine can do without sluice",
 		Long: `Measures and prints, next to each figure, its ceiling, measured in turns in the same run:
 
-  net   requests and reads over the network against plain Go TCP between two processes
-  fs    the client library against plain Go TCP, the mount against a FUSE file system in memory
-  nbd   a block device in memory against nbdkit's memory plugin (needs fio and nbdkit)
+  fabric  messages, one-sided writes and reads by size, each provider between two processes:
+          tcp (in the clear, under TLS, with authenticated frames) against plain Go TCP;
+          verbs, where there is an RDMA device, against ib_send_lat, ib_write_bw and
+          ib_read_bw of perftest
+  net     requests and reads of a server's cache against plain Go TCP between two processes
+  fs      the client library against plain Go TCP, the mount against a FUSE file system in memory
+  nbd     a block device in memory against nbdkit's memory plugin (needs fio and nbdkit)
+
+Every figure is the median of several rounds, with the lowest and the highest beside it; RATIO is
+the figure divided by its ceiling's. Of latencies (us) and processor time (s/GiB) less is better,
+of bandwidths (MB/s, 10^6 bytes) and rates (op/s) more. What cannot be measured here is left out,
+and standard error says why.
 
 Everything runs in processes and folders of its own; a running cluster is not touched.`,
+		Example: `  sluice bench fabric --quick
+  sluice bench fabric --providers verbs --plot verbs.svg
+  sluice bench net --json > net.json`,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
-		ValidArgs: []string{"net", "fs", "nbd"},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			b := bench.Full()
-			if quick {
-				b = bench.Quick()
-			}
-			rows, err := runBench(cmd.Context(), args[0], b)
-			if err != nil {
-				return err
-			}
-			if asJSON {
-				return bench.WriteJSON(cmd.OutOrStdout(), rows)
-			}
-			return bench.WriteTable(cmd.OutOrStdout(), rows)
-		},
+		ValidArgs: []string{"fabric", "net", "fs", "nbd"},
+		RunE:      func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
 	}
-	cmd.Flags().BoolVar(&quick, "quick", false, "end within 30 seconds")
-	addJSON(cmd, &asJSON)
+	cmd.Flags().BoolVar(&f.quick, "quick", false, "end within 30 seconds; figures are less steady")
+	cmd.Flags().DurationVar(&f.within, "within", 0,
+		"end within about this `TIME`, such as 10s: fewer and shorter rounds, then fewer cases")
+	cmd.Flags().StringVar(&f.plot, "plot", "", "also draw the figures into this `FILE.svg`")
+	cmd.Flags().StringVar(&f.markdown, "markdown", "",
+		"also write the table into this `FILE.md`; text around an older one stays")
+	cmd.Flags().StringSliceVar(&f.providers, "providers", nil,
+		"fabric: only these of "+strings.Join(fabricProviders(), ",")+" (default all that work here)")
+	addJSON(cmd, &f.json)
 	return cmd
 }
 
-// runBench gives the bench a folder for its sockets and files.
-func runBench(ctx context.Context, name string, b bench.Budget) ([]bench.Row, error) {
+func (f *benchFlags) run(cmd *cobra.Command, name string) error {
+	if err := f.check(name); err != nil {
+		return err
+	}
+	b := bench.Full()
+	if f.quick {
+		b = bench.Quick()
+	}
+	if name == "fabric" {
+		b = bench.FabricBudget(f.quick)
+	}
+	if f.within > 0 {
+		b.Total = f.within
+	}
+	b.Note = func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "sluice: bench "+name+": "+text) }
+	rows, err := f.measure(cmd.Context(), name, b)
+	if err != nil {
+		return err
+	}
+	return f.show(cmd, name, rows)
+}
+
+// check finds what would be a pity to find after minutes of measuring.
+func (f *benchFlags) check(name string) error {
+	if len(f.providers) > 0 && name != "fabric" {
+		return refuse("bench "+name+" has no providers to choose from",
+			"Leave --providers out, or run: sluice bench fabric")
+	}
+	for _, file := range []string{f.plot, f.markdown} {
+		if info, err := os.Stat(filepath.Dir(file)); err != nil || !info.IsDir() {
+			return refuse("there is no folder "+filepath.Dir(file), "Choose another FILE")
+		}
+	}
+	if f.plot != "" && filepath.Ext(f.plot) != ".svg" {
+		return refuse(f.plot+" is no name of a drawing", "Choose a name that ends in .svg")
+	}
+	return nil
+}
+
+// show prints the rows, and writes the files that were asked for.
+func (f *benchFlags) show(cmd *cobra.Command, name string, rows []bench.Row) error {
+	about := bench.About{
+		Title: "sluice bench " + name, Machine: bench.Machine(), Command: f.command(name),
+	}
+	if f.plot != "" {
+		if err := os.WriteFile(f.plot, bench.Plot(about, rows), 0o644); err != nil {
+			return err
+		}
+	}
+	if f.markdown != "" {
+		old, err := os.ReadFile(f.markdown)
+		if err != nil && !os.IsNotExist(err) {
+			return err
+		}
+		text, err := bench.Markdown(about, rows, old)
+		if err == nil {
+			err = os.WriteFile(f.markdown, text, 0o644)
+		}
+		if err != nil {
+			return errs.Wrap("bench", f.markdown, err)
+		}
+	}
+	if f.json {
+		return bench.WriteJSON(cmd.OutOrStdout(), rows)
+	}
+	return bench.WriteTable(cmd.OutOrStdout(), rows)
+}
+
+// command is what repeats the measurement.
+func (f *benchFlags) command(name string) string {
+	text := "sluice bench " + name
+	if f.quick {
+		text += " --quick"
+	}
+	if f.within > 0 {
+		text += " --within " + f.within.String()
+	}
+	if len(f.providers) > 0 {
+		text += " --providers " + strings.Join(f.providers, ",")
+	}
+	return text
+}
+
+// measure gives the bench a folder for its sockets and files.
+func (f *benchFlags) measure(ctx context.Context, name string, b bench.Budget) ([]bench.Row,
+	error) {
 	dir, err := os.MkdirTemp("", "sluice-bench")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
 	switch name {
+	case "fabric":
+		return benchFabric(ctx, b, f)
 	case "net":
 		return benchNet(ctx, b)
 	case "fs":
@@ -60,16 +164,4 @@ func runBench(ctx context.Context, name string, b bench.Budget) ([]bench.Row, er
 		return benchNBD(ctx, b, dir)
 	}
 	return nil, fmt.Errorf("no bench %q", name)
-}
-
-func runCases(ctx context.Context, b bench.Budget, cases []bench.Case) ([]bench.Row, error) {
-	var rows []bench.Row
-	for _, c := range cases {
-		r, err := c.Run(ctx, b)
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, r...)
-	}
-	return rows, nil
 }

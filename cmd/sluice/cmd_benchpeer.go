@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"time"
 
@@ -29,10 +31,18 @@ type peerInfo struct {
 	Iod   string `json:"iod"`  // an I/O server in memory
 	Key   string `json:"key"`  // that server's, to sign capabilities with
 	Mount string `json:"mount"`
+
+	// For bench fabric.
+	Plain  string            `json:"plain"`  // plain TCP, every size
+	CPU    string            `json:"cpu"`    // tells the peer's processor time
+	Fabric map[string]string `json:"fabric"` // by provider
 }
 
 func newBenchPeer() *cobra.Command {
-	var mountDir string
+	var (
+		mountDir  string
+		providers []string
+	)
 	cmd := &cobra.Command{
 		Use:    "bench-peer",
 		Short:  "The other process of a bench",
@@ -42,10 +52,15 @@ func newBenchPeer() *cobra.Command {
 			if mountDir != "" {
 				return peerMount(cmd, mountDir)
 			}
+			if len(providers) > 0 {
+				return peerFabric(cmd, providers)
+			}
 			return peerNet(cmd)
 		},
 	}
 	cmd.Flags().StringVar(&mountDir, "mount", "", "serve a FUSE file system in memory there")
+	cmd.Flags().StringSliceVar(&providers, "fabric", nil,
+		"serve bench fabric on these providers; certificates come on standard input")
 	return cmd
 }
 
@@ -63,6 +78,54 @@ func peerMount(cmd *cobra.Command, dir string) error {
 	return nil
 }
 
+// peerFabric is the other side of bench fabric.
+func peerFabric(cmd *cobra.Command, providers []string) error {
+	var creds benchCreds
+	if err := json.NewDecoder(cmd.InOrStdin()).Decode(&creds); err != nil {
+		return err
+	}
+	info := peerInfo{Fabric: map[string]string{}}
+	plain, err := serveLoopback(&info.Plain, bench.ServePlain)
+	if err != nil {
+		return err
+	}
+	defer plain.Close()
+	meter, err := serveLoopback(&info.CPU, bench.ServeCPU)
+	if err != nil {
+		return err
+	}
+	defer meter.Close()
+	for _, name := range providers {
+		domain, err := openProvider(name, &creds)
+		if err != nil {
+			return err
+		}
+		defer domain.Close()
+		ln, err := listenProvider(name, domain)
+		if err != nil {
+			return err
+		}
+		info.Fabric[name] = ln.Addr().String()
+		go bench.ServeFabric(cmd.Context(), domain, ln)
+	}
+	if err := tell(cmd, info); err != nil {
+		return err
+	}
+	<-cmd.Context().Done()
+	return nil
+}
+
+// serveLoopback serves plain TCP at a free port.
+func serveLoopback(addr *string, serve func(net.Listener)) (net.Listener, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	*addr = ln.Addr().String()
+	go serve(ln)
+	return ln, nil
+}
+
 // peerNet serves everything that bench net talks to, and lives until its standard input ends or it
 // is told to stop.
 func peerNet(cmd *cobra.Command) error {
@@ -71,13 +134,11 @@ func peerNet(cmd *cobra.Command) error {
 		addr  *string
 		serve func(net.Listener)
 	}{{&info.Echo, bench.ServeEcho}, {&info.Bulk, bench.ServeBulk}, {&info.Walk, bench.ServeWalk}} {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		ln, err := serveLoopback(plain.addr, plain.serve)
 		if err != nil {
 			return err
 		}
 		defer ln.Close()
-		*plain.addr = ln.Addr().String()
-		go plain.serve(ln)
 	}
 	domain, err := tcp.Open(tcp.Options{})
 	if err != nil {
@@ -142,11 +203,30 @@ func stopChild(cmd *exec.Cmd) {
 
 // startPeer runs a bench-peer and reads what it tells.
 func startPeer(ctx context.Context, args ...string) (*peer, error) {
+	return startPeerWith(ctx, nil, args...)
+}
+
+// startFabricPeer runs the other side of bench fabric.
+func startFabricPeer(ctx context.Context, providers []string, ca *benchCA) (*peer, error) {
+	creds, err := ca.issue("peer")
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(creds)
+	if err != nil {
+		return nil, err
+	}
+	return startPeerWith(ctx, text, "--fabric", strings.Join(providers, ","))
+}
+
+// startPeerWith hands it something on its standard input.
+func startPeerWith(ctx context.Context, in []byte, args ...string) (*peer, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	cmd := startChild(ctx, self, append([]string{"bench-peer"}, args...)...)
+	cmd.Stdin = bytes.NewReader(in)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err

@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	rdma "github.com/sluice-storage/sluice/fabric/verbs" // the tests have verbs of their own
 )
 
 // versionInfo is what `sluice version --json` prints.
@@ -14,13 +16,15 @@ type versionInfo struct {
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 	Cgo      bool   `json:"cgo"`
+	RDMA     bool   `json:"rdma"`                // there are the libraries and a device for it
+	WhyNot   string `json:"whyNoRDMA,omitempty"` // if not
 }
 
 func newVersion() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Tell which build this is",
+		Short: "Tell which build this is, and whether it finds RDMA here",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := thisVersion()
@@ -32,6 +36,11 @@ func newVersion() *cobra.Command {
 				cgo = "with cgo"
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "sluice %s, %s, %s, %s\n", v.Version, v.Go, v.Platform, cgo)
+			devices := "available"
+			if !v.RDMA {
+				devices = "not available: " + v.WhyNot
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "RDMA %s\n", devices)
 			return nil
 		},
 	}
@@ -45,6 +54,7 @@ func thisVersion() versionInfo {
 		Go:       runtime.Version(),
 		Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	}
+	v.RDMA, v.WhyNot = rdma.Available()
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			if s.Key == "CGO_ENABLED" {

@@ -1,0 +1,60 @@
+package bench
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/sluice-storage/sluice/errs"
+)
+
+// The table that Markdown makes stands between these lines. What is around them is people's.
+const (
+	tableBegin = "<!-- figures: made by a program, do not edit -->\n"
+	tableEnd   = "<!-- figures end -->\n"
+)
+
+// Markdown puts the rows as a table into a Markdown text: in place of the one that it made before,
+// or, if old is empty, into a new text. A text without such a place is left alone: errs.Exists.
+func Markdown(about About, rows []Row, old []byte) ([]byte, error) {
+	var t bytes.Buffer
+	t.WriteString(tableBegin)
+	fmt.Fprintf(&t, "`%s` on %s; medians with the lowest and highest round in brackets.\n\n",
+		about.Command, about.Machine)
+	t.WriteString("| case | who | size | depth | median (lowest-highest) | of the ceiling |\n")
+	t.WriteString("|---|---|---|---|---|---|\n")
+	for _, r := range rows {
+		ratio := "is the ceiling"
+		switch {
+		case r.Ceiling == "":
+			ratio = ""
+		case !r.IsCeiling():
+			ratio = fmt.Sprintf("%.2f of %s", r.Ratio, r.Ceiling)
+		}
+		fmt.Fprintf(&t, "| %s | %s | %s | %d | %s %s (%s) | %s |\n", r.Case, r.Provider,
+			sizeText(r.Size), r.Depth, valueText(r.Value), metricUnit(r), spreadText(r), ratio)
+	}
+	t.WriteString(tableEnd)
+	if len(old) == 0 {
+		return append([]byte("# "+about.Title+"\n\n"), t.Bytes()...), nil
+	}
+	begin := bytes.Index(old, []byte(tableBegin))
+	end := bytes.Index(old, []byte(tableEnd))
+	if begin < 0 || end < begin {
+		return nil, errs.Newf(errs.Exists, "bench", "",
+			"there is a text without a place for a table, which is between the lines %q and %q",
+			tableBegin, tableEnd)
+	}
+	end += len(tableEnd)
+	return bytes.Join([][]byte{old[:begin], t.Bytes(), old[end:]}, nil), nil
+}
+
+// metricUnit is the unit, with more where it does not say everything.
+func metricUnit(r Row) string {
+	switch r.Metric {
+	case CPU:
+		return r.Unit + " processor, both sides"
+	case PeerCPU:
+		return r.Unit + " processor, the peer's"
+	}
+	return r.Unit
+}

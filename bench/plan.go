@@ -1,0 +1,85 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// roundMin is the shortest measurement that still says something.
+const roundMin = 20 * time.Millisecond
+
+// RunAll measures cases within the budget: if they do not fit, every measurement is made shorter;
+// if single ones take longer than they should (a program that has to be started, an emulated
+// machine), there are fewer rounds; and when the time is over, what is left is left out. Cases that
+// are First come first; the rows come in the order of the cases in any event.
+func RunAll(ctx context.Context, b Budget, cases []Case) ([]Row, error) {
+	begin := time.Now()
+	left := 0
+	for i := range cases {
+		left += len(cases[i].contenders())
+	}
+	b.Round = b.roundFor(left)
+	found := make([][]Row, len(cases))
+	for _, i := range order(cases) {
+		c := &cases[i]
+		part, n := b, len(c.contenders())
+		if b.Total > 0 {
+			rest := b.Total - time.Since(begin)
+			if rest <= 0 {
+				b.note("%s is left out: no time is left", c.Name)
+				continue
+			}
+			part.Total = rest * time.Duration(n) / time.Duration(left)
+			if c.First {
+				part.Total *= 2
+			}
+		}
+		left -= n
+		rows, err := c.Run(ctx, part)
+		if err != nil {
+			return nil, err
+		}
+		found[i] = rows
+	}
+	return slices.Concat(found...), nil
+}
+
+// order is the order in which the cases are measured.
+func order(cases []Case) []int {
+	var first, later []int
+	for i := range cases {
+		if cases[i].First {
+			first = append(first, i)
+		} else {
+			later = append(later, i)
+		}
+	}
+	return append(first, later...)
+}
+
+// roundFor is how long one measurement may last if there are so many contenders.
+func (b Budget) roundFor(contenders int) time.Duration {
+	if b.Total == 0 || contenders == 0 {
+		return b.Round
+	}
+	quarters := time.Duration(contenders * (4*b.Rounds + 1)) // warming up takes one of them
+	return max(roundMin, min(b.Round, b.Total*4/quarters))
+}
+
+func (b Budget) note(format string, args ...any) {
+	if b.Note != nil {
+		b.Note(fmt.Sprintf(format, args...))
+	}
+}
+
+// FabricBudget fits bench fabric, which has many cases: many short rounds.
+func FabricBudget(quick bool) Budget {
+	if quick {
+		b := Quick()
+		b.Rounds = 5
+		return b
+	}
+	return Budget{Rounds: 9, Round: 300 * time.Millisecond}
+}

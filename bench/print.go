@@ -1,0 +1,78 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// WriteJSON prints one array with a row a line.
+func WriteJSON(w io.Writer, rows []Row) error {
+	var b strings.Builder
+	b.WriteString("[")
+	for i, r := range rows {
+		if i > 0 {
+			b.WriteString(",")
+		}
+		text, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		b.WriteString("\n  ")
+		b.Write(text)
+	}
+	b.WriteString("\n]\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// WriteTable prints rows for people at a terminal.
+func WriteTable(w io.Writer, rows []Row) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "CASE\tPROVIDER\tSIZE\tDEPTH\tMETRIC\tMEDIAN\tLOW-HIGH\tUNIT\tRATIO\tCEILING")
+	for _, r := range rows {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Case, r.Provider,
+			sizeText(r.Size), r.Depth, r.Metric, valueText(r.Value), spreadText(r), r.Unit,
+			ratioText(r), ceilingText(r))
+	}
+	return t.Flush()
+}
+
+func ratioText(r Row) string {
+	if r.Ceiling == "" || r.IsCeiling() {
+		return ""
+	}
+	return fmt.Sprintf("%.2f", r.Ratio)
+}
+
+func ceilingText(r Row) string {
+	if r.IsCeiling() {
+		return "is the ceiling"
+	}
+	return r.Ceiling
+}
+
+func spreadText(r Row) string { return valueText(r.Low) + "-" + valueText(r.High) }
+
+func sizeText(n int64) string {
+	switch {
+	case n >= 1<<20 && n%(1<<20) == 0:
+		return fmt.Sprintf("%d MiB", n>>20)
+	case n >= 1<<10 && n%(1<<10) == 0:
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
+// valueText keeps three digits that mean something.
+func valueText(v float64) string {
+	switch {
+	case v < 1 && v > -1:
+		return fmt.Sprintf("%.3f", v)
+	case v < 100:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.0f", v)
+}
