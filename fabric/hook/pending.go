@@ -57,6 +57,15 @@ func (p *Pending[T]) Done(c *fabric.Completion, silent func(T)) (value T, retire
 	return found.value, retired, true
 }
 
+// Each shows every request that is not over.
+func (p *Pending[T]) Each(show func(T)) {
+	for _, f := range []*fifo[T]{&p.ordered, &p.reads} {
+		for i := f.head; i < len(f.at); i++ {
+			show(f.at[i].value)
+		}
+	}
+}
+
 // Clear forgets everything and tells how much that was.
 func (p *Pending[T]) Clear() int {
 	n := p.Len()
