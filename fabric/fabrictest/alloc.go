@@ -8,8 +8,8 @@ import (
 )
 
 // SteadyAllocs fails the test if a provider allocates per operation once it is warm: messages there
-// and back, a grant, a gathered Write, a Read, a WriteImm and the revocation, at both ends together.
-// The race detector allocates by itself, so it counts nothing there.
+// and back, a grant, a gathered Write, a Read, a WriteImm and the revocation, at both ends
+// together. The race detector allocates by itself, so it counts nothing there.
 func SteadyAllocs(t *testing.T, cfg Config) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")

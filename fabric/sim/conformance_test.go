@@ -39,3 +39,5 @@ func tight() fabric.Caps {
 }
 
 func BenchmarkFabric(b *testing.B) { fabrictest.Bench(b, config(Options{})) }
+
+func TestSteadyAllocs(t *testing.T) { fabrictest.SteadyAllocs(t, config(Options{})) }

@@ -40,12 +40,13 @@ func (q *cq) Poll(dst []fabric.Completion) int {
 func (q *cq) Wait(ctx context.Context, dst []fabric.Completion) (int, error) {
 	n := q.domain.net
 	invariant.Check(len(dst) > 0, "CQ.Wait without room for a completion")
-	stop := context.AfterFunc(ctx, func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		q.cond.Broadcast()
-	})
-	defer stop()
+	if ctx.Done() != nil {
+		defer context.AfterFunc(ctx, func() {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			q.cond.Broadcast()
+		})()
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for {

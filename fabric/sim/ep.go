@@ -27,17 +27,19 @@ type endpoint struct {
 
 	queue []*work // posted, not started
 	reads []*work // started Reads
-	done  []*work // Sends and Writes that had their effect and were not completed
+	done  []*work // Sends and Writes that were started and not completed
 	recvs []fabric.Recv
 }
 
 const cut = "the connection broke"
 
-// work is one request on its way.
+// work is one request on its way. Works are used again.
 type work struct {
 	wr     fabric.WR
 	due    uint64
+	placed bool // a Send or Write had its effect, or was refused
 	result error
+	inline []byte // what FlagInline copied
 }
 
 func (e *endpoint) Peer() fabric.Peer { return e.other }
@@ -71,15 +73,22 @@ func (e *endpoint) Post(wrs []fabric.WR) error {
 }
 
 func (e *endpoint) newWorkLocked(wr *fabric.WR) *work {
-	w := &work{wr: *wr, due: e.net.dueLocked()}
-	w.wr.Local = slices.Clone(wr.Local)
-	if wr.Flags&fabric.FlagInline != 0 {
-		var data []byte
-		for _, s := range wr.Local {
-			data = append(data, s.Buf...)
-		}
-		w.wr.Local = []fabric.Sge{{Buf: data}}
+	if len(e.net.spare) == 0 {
+		e.net.spare = append(e.net.spare, &work{})
 	}
+	last := len(e.net.spare) - 1
+	w := e.net.spare[last]
+	e.net.spare = e.net.spare[:last]
+	local := w.wr.Local[:0]
+	*w = work{wr: *wr, due: e.net.dueLocked(), inline: w.inline[:0]}
+	if wr.Flags&fabric.FlagInline == 0 {
+		w.wr.Local = append(local, wr.Local...)
+		return w
+	}
+	for _, s := range wr.Local {
+		w.inline = append(w.inline, s.Buf...)
+	}
+	w.wr.Local = append(local, fabric.Sge{Buf: w.inline})
 	return w
 }
 
@@ -143,7 +152,7 @@ func (e *endpoint) breakLocked(why string) {
 // settleLocked completes the Sends and Writes before last that had their effect, because a peer
 // that answers last has answered them too.
 func (e *endpoint) settleLocked(last *work) {
-	for len(e.done) > 0 && e.done[0] != last {
+	for len(e.done) > 0 && e.done[0] != last && e.done[0].placed {
 		e.finishLocked()
 	}
 }
@@ -199,9 +208,10 @@ func (e *endpoint) unreserveLocked() {
 
 // actionsLocked appends what this end may do next.
 func (e *endpoint) actionsLocked(all []action) []action {
-	if len(e.done) > 0 {
+	if len(e.done) > 0 && e.done[0].placed {
 		all = append(all, action{ep: e, kind: actFinish, due: e.done[0].due})
 	}
+	all, placed := e.placesLocked(all)
 	for i, w := range e.reads {
 		all = append(all, action{ep: e, kind: actRead, at: i, due: w.due})
 	}
@@ -211,15 +221,39 @@ func (e *endpoint) actionsLocked(all []action) []action {
 	w := e.queue[0]
 	fenced := w.wr.Flags&fabric.FlagFence != 0 && len(e.reads) > 0
 	full := w.wr.Op == fabric.OpRead && len(e.reads) >= e.domain.caps.ReadDepth
-	held := w.wr.Op != fabric.OpRead && w.wr.Op != fabric.OpWrite && !e.peer.posted
-	if !fenced && !full && !held {
+	held := w.isMessage() && !e.peer.posted
+	behind := w.wr.Op != fabric.OpWrite && !placed // messages and Reads come behind all Writes
+	if !fenced && !full && !held && !behind {
 		all = append(all, action{ep: e, kind: actStart, due: w.due})
 	}
 	return all
 }
 
-// startLocked takes the oldest request: Sends and Writes have their effect now, Reads are under
-// way.
+// placesLocked appends the started Writes that may be placed next, and tells whether all of them
+// are placed. Writes through one grant are placed in order; one through another grant may overtake.
+func (e *endpoint) placesLocked(all []action) (_ []action, placed bool) {
+	placed = true
+	for i, w := range e.done {
+		if w.placed {
+			continue
+		}
+		placed = false
+		first := !slices.ContainsFunc(e.done[:i], func(o *work) bool {
+			return !o.placed && o.wr.Remote.Key == w.wr.Remote.Key
+		})
+		if first {
+			all = append(all, action{ep: e, kind: actPlace, at: i, due: w.due})
+		}
+	}
+	return all, placed
+}
+
+func (w *work) isMessage() bool {
+	return w.wr.Op == fabric.OpSend || w.wr.Op == fabric.OpWriteImm
+}
+
+// startLocked takes the oldest request: Sends have their effect now, Reads are under way, and
+// Writes have it now when running free, else when their turn comes.
 func (e *endpoint) startLocked() {
 	w := e.queue[0]
 	e.queue = slices.Delete(e.queue, 0, 1)
@@ -229,10 +263,17 @@ func (e *endpoint) startLocked() {
 		return
 	}
 	e.done = append(e.done, w) // before its effect, which may end the connection
-	switch w.wr.Op {
-	case fabric.OpSend:
+	if w.isMessage() || e.net.opts.MaxDelay == 0 {
+		e.placeLocked(w)
+	}
+}
+
+// placeLocked carries out a started Send or Write.
+func (e *endpoint) placeLocked(w *work) {
+	w.placed, w.due = true, e.net.dueLocked()
+	if w.wr.Op == fabric.OpSend {
 		e.sendLocked(w)
-	case fabric.OpWrite, fabric.OpWriteImm:
+	} else {
 		e.writeLocked(w)
 	}
 }
@@ -243,15 +284,18 @@ func (e *endpoint) finishLocked() {
 	e.completeLocked(w)
 }
 
-// completeLocked ends a request: silently when it succeeded and nobody asked.
+// completeLocked ends a request, silently when it succeeded and nobody asked, and takes the work
+// back.
 func (e *endpoint) completeLocked(w *work) {
 	if w.result == nil && w.wr.Flags&fabric.FlagSignaled == 0 {
 		e.sendHeld--
-		return
+	} else {
+		e.cfg.SendCQ.(*cq).pushLocked(fabric.Completion{
+			Op: w.wr.Op, Context: w.wr.Context, EP: e, Len: w.wr.Len(), Err: w.result,
+		}, w.result != nil)
 	}
-	e.cfg.SendCQ.(*cq).pushLocked(fabric.Completion{
-		Op: w.wr.Op, Context: w.wr.Context, EP: e, Len: w.wr.Len(), Err: w.result,
-	}, w.result != nil)
+	clear(w.wr.Local)
+	e.net.spare = append(e.net.spare, w)
 }
 
 // countBreakLocked cuts the connection when the seed or BreakAfter says so.

@@ -5,8 +5,9 @@
 // Free-running (MaxDelay 0): Post carries its requests out on the spot. With MaxDelay requests
 // wait in virtual time, which advances step by step while somebody is in CQ.Poll or CQ.Wait;
 // each step carries out one piece of work that the contract allows next, chosen by the seed. So
-// completions of different endpoints, Reads, and the moment at which a Write appears come in any
-// legal order, and a Break leaves any legal mixture of done and not done behind.
+// completions of different endpoints, Reads, Writes through different grants, and the moment at
+// which a Write appears come in any legal order, and a Break leaves any legal mixture of done and
+// not done behind. Requests from a file read it when their turn comes.
 //
 // It does no real networking and is not fast: one lock guards a whole Net.
 //
@@ -85,7 +86,9 @@ type Net struct {
 	waiting   map[*cq]int // queues with somebody in Wait
 	tick      uint64      // virtual time
 	names     int         // last number given to a listener, domain or endpoint
-	grants    map[uint64]*grant
+	grants    map[uint64]grant
+	spare     []*work  // not in use
+	actions   []action // where the next ones are listed
 }
 
 // New makes an empty net.
@@ -97,7 +100,7 @@ func New(opts Options) *Net {
 		rng:       rand.New(rand.NewPCG(opts.Seed, 0x736c75696365)),
 		listeners: map[string]*listener{},
 		waiting:   map[*cq]int{},
-		grants:    map[uint64]*grant{},
+		grants:    map[uint64]grant{},
 	}
 }
 
@@ -154,7 +157,7 @@ func (n *Net) dueLocked() uint64 {
 type action struct {
 	ep   *endpoint
 	kind actionKind
-	at   int // index into ep.reads for actRead
+	at   int // index into ep.reads for actRead, ep.done for actPlace
 	due  uint64
 }
 
@@ -162,16 +165,18 @@ type actionKind uint8
 
 const (
 	actStart  actionKind = iota // the oldest request that has not started
+	actPlace                    // a Write that was started: its effect
 	actFinish                   // the oldest Send or Write that had its effect: completion
 	actRead                     // a Read that was started: data and completion
 )
 
 // stepLocked picks among everything that the contract allows next.
 func (n *Net) stepLocked() bool {
-	var all []action
+	all := n.actions[:0]
 	for _, e := range n.eps {
 		all = e.actionsLocked(all)
 	}
+	n.actions = all
 	if len(all) == 0 {
 		return false
 	}
@@ -203,6 +208,11 @@ func (n *Net) runLocked(a action) {
 	switch a.kind {
 	case actStart:
 		e.startLocked()
+		if len(e.done) > 0 && !e.done[len(e.done)-1].placed {
+			return // a Write that had no effect so far is no piece of work
+		}
+	case actPlace:
+		e.placeLocked(e.done[a.at])
 	case actFinish:
 		e.finishLocked()
 	case actRead:
@@ -214,11 +224,11 @@ func (n *Net) runLocked(a action) {
 // drainLocked carries out everything that e can do, in the order posted: the free-running way.
 func (n *Net) drainLocked(e *endpoint) {
 	for {
-		all := e.actionsLocked(nil)
-		if len(all) == 0 {
+		n.actions = e.actionsLocked(n.actions[:0])
+		if len(n.actions) == 0 {
 			return
 		}
-		n.runLocked(all[0])
+		n.runLocked(n.actions[0])
 	}
 }
 

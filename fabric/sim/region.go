@@ -50,13 +50,13 @@ func (r *region) Grant(ep fabric.Endpoint, off, length int, rights fabric.Rights
 		return fabric.Remote{}, e.deadErr("fabric.Grant")
 	}
 	key := n.rng.Uint64()
-	for n.grants[key] != nil || key == 0 {
+	for n.grants[key].region != nil || key == 0 {
 		key = n.rng.Uint64()
 	}
 	// An address that is not an offset: users must not count on either.
 	addr := uint64(n.rng.Uint32())<<16 + 0x1000
 	mem := r.mem[off : off+length]
-	n.grants[key] = &grant{region: r, ep: e, addr: addr, mem: mem, rights: rights}
+	n.grants[key] = grant{region: r, ep: e, addr: addr, mem: mem, rights: rights}
 	r.keys[key] = struct{}{}
 	return fabric.Remote{Key: key, Addr: addr, Len: uint64(length)}, nil
 }
@@ -88,8 +88,8 @@ func (e *endpoint) openLocked(rem fabric.Remote, need fabric.Rights) []byte {
 	if rem.Len == 0 {
 		return []byte{} // nothing moves, nothing to protect
 	}
-	g := e.net.grants[rem.Key]
-	if g == nil || g.ep != e || g.rights&need != need || rem.Addr < g.addr {
+	g, ok := e.net.grants[rem.Key]
+	if !ok || g.ep != e || g.rights&need != need || rem.Addr < g.addr {
 		return nil
 	}
 	off, size := rem.Addr-g.addr, uint64(len(g.mem))

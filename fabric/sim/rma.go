@@ -43,6 +43,7 @@ func (e *endpoint) readLocked(i int) {
 	w := e.reads[i]
 	e.reads = slices.Delete(e.reads, i, i+1)
 	src := e.peer.openLocked(w.wr.Remote, fabric.RemoteRead)
+	ends := src == nil && e.domain.caps.RefusalEnds
 	if src == nil {
 		w.result = kindErr(errs.Perm, e, refused)
 	}
@@ -50,7 +51,7 @@ func (e *endpoint) readLocked(i int) {
 		src = src[copy(s.Buf, src):]
 	}
 	e.completeLocked(w)
-	if w.result != nil && e.domain.caps.RefusalEnds {
+	if ends {
 		e.settleLocked(nil)
 		e.breakLocked(refused)
 	}
