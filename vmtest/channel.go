@@ -1,6 +1,7 @@
 package vmtest
 
 import (
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -9,8 +10,9 @@ import (
 	"github.com/sluice-storage/sluice/vmtest/frame"
 )
 
-// sendLimit is how long the agent has to take a frame off the port, which it does at once.
-const sendLimit = 20 * time.Second
+// sendLimit is how long the agent has to take a frame off the port, which it does at
+// once unless the host is very busy.
+const sendLimit = time.Minute
 
 // channel is the host's end of the conversation with the agent. One goroutine reads; writers send
 // whole frames, which a connection never mixes.
@@ -25,10 +27,16 @@ type channel struct {
 	err    error // why there are no calls any more
 }
 
+// sinks are where a command's output goes.
+type sinks struct {
+	keep           int       // bytes of each that are kept for the Result
+	stdout, stderr io.Writer // these get all of it; they may be nil
+}
+
 // call is a command that runs.
 type call struct {
 	id     uint32
-	keep   int           // bytes of each output that are kept
+	out    sinks
 	done   chan struct{} // closed on Exit, or when the channel breaks
 	status frame.Status  // this and what follows is guarded by the channel's mu until done
 	err    error
@@ -94,10 +102,14 @@ func (c *channel) take(f frame.Frame, greeted *bool) error {
 
 // takeOutput gives a frame to its call. A call that nobody waits for any more is no mistake.
 func (c *channel) takeOutput(f frame.Frame) error {
+	call := c.find(f.ID)
+	if call == nil {
+		return nil
+	}
+	call.copyOut(f) // calls out, so without the lock
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	call := c.calls[f.ID]
-	if call == nil {
+	if c.calls[f.ID] != call { // given up meanwhile
 		return nil
 	}
 	switch f.Kind {
@@ -114,8 +126,24 @@ func (c *channel) takeOutput(f frame.Frame) error {
 	return nil
 }
 
+func (c *channel) find(id uint32) *call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.calls[id]
+}
+
+// copyOut gives output to whoever wants it at once. One who cannot take it is no reason to stop.
+func (c *call) copyOut(f frame.Frame) {
+	switch {
+	case f.Kind == frame.Stdout && c.out.stdout != nil:
+		_, _ = c.out.stdout.Write(f.Payload)
+	case f.Kind == frame.Stderr && c.out.stderr != nil:
+		_, _ = c.out.stderr.Write(f.Payload)
+	}
+}
+
 func (c *call) add(to *[]byte, piece []byte) {
-	if room := c.keep - len(*to); len(piece) > room {
+	if room := c.out.keep - len(*to); len(piece) > room {
 		c.over = true
 		piece = piece[:room]
 	}
@@ -135,14 +163,14 @@ func (c *channel) fail(err error) {
 }
 
 // begin makes a call known; its frame is sent by the caller.
-func (c *channel) begin(keep int) (*call, error) {
+func (c *channel) begin(out sinks) (*call, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
 		return nil, c.err
 	}
 	c.nextID++
-	call := &call{id: c.nextID, keep: keep, done: make(chan struct{})}
+	call := &call{id: c.nextID, out: out, done: make(chan struct{})}
 	c.calls[call.id] = call
 	return call, nil
 }

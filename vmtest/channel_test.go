@@ -65,7 +65,7 @@ func TestAGuestThatBreaksOffFailsItsCommands(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			g, conn, r := guestOf(t)
-			bystander, err := g.agent.begin(0)
+			bystander, err := g.agent.begin(sinks{})
 			if err != nil {
 				t.Fatal(err)
 			}

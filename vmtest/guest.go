@@ -22,8 +22,8 @@ const SharePath = "/host-rw"
 
 // Limits of a guest's end.
 const (
-	stopLimit = 10 * time.Second // for a guest to end by itself
-	tailBytes = 4 << 10          // of the console, in errors
+	stopLimit = time.Minute // for a guest to write what it holds back
+	tailBytes = 4 << 10     // of the console, in errors
 )
 
 // GuestConfig describes a guest.
@@ -49,11 +49,11 @@ type GuestConfig struct {
 	// so that scripts can load more.
 	Modules []string
 
-	// BootLimit is how long Start may take. Default 2 minutes; it takes about 10 s on an idle
-	// machine.
+	// BootLimit is how long Start may take. Default 5 minutes, for the worst of busy machines; it
+	// takes about 4 s on an idle one.
 	BootLimit time.Duration
 
-	// LifeLimit is how long the guest may exist. It is killed then. Default 15 minutes.
+	// LifeLimit is how long the guest may exist. It is killed then. Default 20 minutes.
 	LifeLimit time.Duration
 
 	// Console gets a copy of what the guest's kernel prints, if it is set. It must not block.
@@ -68,10 +68,10 @@ func (c GuestConfig) withDefaults() GuestConfig {
 		c.CPUs = 2
 	}
 	if c.BootLimit == 0 {
-		c.BootLimit = 2 * time.Minute
+		c.BootLimit = 5 * time.Minute
 	}
 	if c.LifeLimit == 0 {
-		c.LifeLimit = 15 * time.Minute
+		c.LifeLimit = 20 * time.Minute
 	}
 	if c.Console == nil && os.Getenv("SLUICE_VMTEST_CONSOLE") != "" {
 		c.Console = os.Stderr
@@ -104,7 +104,7 @@ func (c GuestConfig) validate() error {
 type Guest struct {
 	name    string
 	share   string
-	temp    string // the shared folder, if it is ours to remove
+	temp    *scratch // the shared folder, if it is ours to remove
 	log     *console
 	proc    *process
 	agent   *channel
@@ -142,11 +142,10 @@ func (l *Lab) Start(ctx context.Context, c GuestConfig) (*Guest, error) {
 // launch starts QEMU with its sockets.
 func (g *Guest) launch(l *Lab, c GuestConfig) (err error) {
 	if g.share == "" {
-		g.temp, err = os.MkdirTemp("", "vmtest-"+g.name+"-")
-		if err != nil {
-			return errs.Wrap("vmtest.Start", g.name, err)
+		if g.temp, err = newScratch(g.name); err != nil {
+			return err
 		}
-		g.share = g.temp
+		g.share = g.temp.path
 	}
 	var files []*os.File // QEMU's ends: file i is its descriptor 3+i
 	defer func() {
@@ -193,36 +192,6 @@ func (g *Guest) launch(l *Lab, c GuestConfig) (err error) {
 	g.proc = proc
 	return nil
 }
-
-// arguments is QEMU's command line. Sockets are inherited: 3 is the agent's, 4 the monitor's, then
-// one for each wire.
-func (g *Guest) arguments(l *Lab, c GuestConfig) []string {
-	kernelLine := "console=ttyS0 quiet panic=-1 mitigations=off" +
-		" vmtest.name=" + c.Name + " vmtest.modules=" + l.modules
-	args := []string{
-		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-name", c.Name,
-		"-accel", "tcg,thread=multi", "-cpu", "max",
-		"-smp", fmt.Sprint(c.CPUs), "-m", fmt.Sprint(c.Memory),
-		"-kernel", l.kernel, "-initrd", l.initrd, "-append", kernelLine,
-		"-serial", "stdio",
-		"-device", "virtio-rng-pci",
-		"-device", "virtio-serial-pci",
-		"-chardev", "socket,id=agent,fd=3",
-		"-device", "virtserialport,chardev=agent,name=" + portName,
-		"-chardev", "socket,id=qmp,fd=4", "-mon", "chardev=qmp,mode=control",
-		"-virtfs", "local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap",
-		"-virtfs", "local,path=" + strings.ReplaceAll(g.share, ",", ",,") +
-			",mount_tag=share,security_model=none,multidevs=remap",
-	}
-	for i, p := range g.ports {
-		args = append(args, "-netdev", fmt.Sprintf("socket,id=%s,fd=%d", p.id, 5+i),
-			"-device", fmt.Sprintf("virtio-net-pci,netdev=%s,mac=%s,romfile=", p.id, p.mac))
-	}
-	return args
-}
-
-// portName is how the agent finds its serial port; vmtest/agent has the same words.
-const portName = "sluice.vmtest"
 
 // boot waits for the agent and sets the guest up.
 func (g *Guest) boot(ctx context.Context, c GuestConfig) error {
@@ -323,7 +292,7 @@ func (g *Guest) Kill() {
 }
 
 // Stop has the guest write what it holds back, then ends it. What it shares with the host is
-// complete then. A guest that does not answer within 10 s is killed, and that is the error.
+// complete then. A guest that does not answer within a minute is killed, and that is the error.
 func (g *Guest) Stop() error {
 	defer g.Kill()
 	if g.dead() {
@@ -352,8 +321,8 @@ func (g *Guest) letGo() {
 		for _, p := range g.ports {
 			p.detach()
 		}
-		if g.temp != "" {
-			_ = os.RemoveAll(g.temp) // nothing depends on it
+		if g.temp != nil {
+			g.temp.remove()
 		}
 	})
 }

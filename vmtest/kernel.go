@@ -15,10 +15,11 @@ import (
 //	lock              held while something below is made
 //	kernel/           the unpacked package, renamed into place when it is complete
 //	kernel/boot/vmlinuz-VERSION
+//	kernel/boot/vmlinux   the same, unpacked
 //	kernel/lib/modules/VERSION/
 //	initrd-HASH       named by what went into it
 type kernel struct {
-	image   string // boot/vmlinuz-VERSION
+	image   string // boot/vmlinux, or boot/vmlinuz-VERSION where that cannot be made
 	root    string // the unpacked package
 	modules string // lib/modules in it
 	version string // as uname -r will say it in the guest
@@ -29,9 +30,12 @@ type kernel struct {
 func prepareKernel(ctx context.Context, cache string) (kernel, error) {
 	root := filepath.Join(cache, "kernel")
 	if _, err := os.Stat(root); err == nil {
-		return openKernel(root)
+		return finishKernel(ctx, root)
 	}
 	if err := lookAll(packageTools()); err != nil {
+		return kernel{}, err
+	}
+	if err := removeAll(filepath.Join(cache, "unpack-*")); err != nil { // of those who were killed
 		return kernel{}, err
 	}
 	work, err := os.MkdirTemp(cache, "unpack-")
@@ -53,7 +57,38 @@ func prepareKernel(ctx context.Context, cache string) (kernel, error) {
 	if err := os.Rename(tree, root); err != nil {
 		return kernel{}, errs.Wrap("vmtest.kernel", root, err)
 	}
-	return openKernel(root)
+	return finishKernel(ctx, root)
+}
+
+// finishKernel makes the kernel quick to boot. It may be done again, and goes on where it was left.
+func finishKernel(ctx context.Context, root string) (kernel, error) {
+	k, err := openKernel(root)
+	if err != nil {
+		return kernel{}, err
+	}
+	unpacked := filepath.Join(root, "boot", "vmlinux")
+	if _, err := os.Stat(unpacked); err == nil {
+		k.image = unpacked
+		return k, nil
+	}
+	if err := stripModules(filepath.Join(k.modules, k.version)); err != nil {
+		return kernel{}, err
+	}
+	k.image, err = unpackImage(ctx, k.image, unpacked)
+	return k, err
+}
+
+func removeAll(pattern string) error {
+	old, err := filepath.Glob(pattern)
+	if err != nil {
+		return errs.New(errs.Invalid, "vmtest", pattern, err)
+	}
+	for _, path := range old {
+		if err := os.RemoveAll(path); err != nil {
+			return errs.Wrap("vmtest", path, err)
+		}
+	}
+	return nil
 }
 
 // unpackKernel has the package manager download the kernel that Debian's meta package stands for,

@@ -36,7 +36,7 @@ type Options struct {
 	// sluice-vmtest in the user's cache folder.
 	Cache string
 
-	// PrepareLimit bounds download, unpacking and building together. Default 3 minutes.
+	// PrepareLimit bounds download, unpacking and building together. Default 10 minutes.
 	PrepareLimit time.Duration
 }
 
@@ -52,7 +52,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Cache = filepath.Join(user, "sluice-vmtest")
 	}
 	if o.PrepareLimit == 0 {
-		o.PrepareLimit = 3 * time.Minute
+		o.PrepareLimit = 10 * time.Minute
 	}
 	return o, nil
 }
@@ -97,6 +97,7 @@ func Open(ctx context.Context, o Options) (*Lab, error) {
 	if err := os.MkdirAll(o.Cache, 0o755); err != nil {
 		return nil, errs.Wrap("vmtest.Open", o.Cache, err)
 	}
+	sweep(os.TempDir(), scratchAge)
 	unlock, err := lockFolder(ctx, o.Cache)
 	if err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 )
 
 // monitorLimit is how long QEMU has to answer. It answers at once unless the host is very busy.
-const monitorLimit = 20 * time.Second
+const monitorLimit = time.Minute
 
 // monitor speaks QMP, QEMU's own control protocol: JSON objects, one command at a time, with events
 // in between that nobody here needs.

@@ -3,6 +3,7 @@ package vmtest
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 
 // killWait is how long a command that was killed has to end. A process in the kernel's hands
 // (a stuck verb, say) may take forever; the guest is then of no use.
-const killWait = 10 * time.Second
+const killWait = time.Minute
 
 // Command is a script to be run in a guest.
 type Command struct {
@@ -31,6 +32,10 @@ type Command struct {
 
 	// OutputMax is how many bytes of each output are kept. Default 4 MiB.
 	OutputMax int
+
+	// Stdout and Stderr get a copy of all the output as it comes, if they are set. They are not
+	// called concurrently, and a Write that blocks holds up all commands of the guest.
+	Stdout, Stderr io.Writer
 }
 
 func (c Command) withDefaults() Command {
@@ -95,7 +100,8 @@ func (g *Guest) Exec(ctx context.Context, c Command) (Result, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Limit)
 	defer cancel()
-	return g.call(ctx, c.OutputMax, func(id uint32) ([]byte, error) {
+	out := sinks{keep: c.OutputMax, stdout: c.Stdout, stderr: c.Stderr}
+	return g.call(ctx, out, func(id uint32) ([]byte, error) {
 		return frame.AppendJSON(nil, frame.Run, id, frame.Command{
 			Script: c.Script, Env: append(guestEnv(), c.Env...), Dir: c.Dir,
 		})
@@ -122,16 +128,16 @@ func (g *Guest) ReadFile(ctx context.Context, path string) ([]byte, error) {
 
 // sync has the guest write what it holds back.
 func (g *Guest) sync(ctx context.Context) error {
-	_, err := g.call(ctx, 0, func(id uint32) ([]byte, error) {
+	_, err := g.call(ctx, sinks{}, func(id uint32) ([]byte, error) {
 		return frame.Append(nil, frame.Frame{Kind: frame.Sync, ID: id}), nil
 	})
 	return err
 }
 
 // call sends a request and waits for its Exit.
-func (g *Guest) call(ctx context.Context, keep int, request func(id uint32) ([]byte, error)) (
+func (g *Guest) call(ctx context.Context, out sinks, request func(id uint32) ([]byte, error)) (
 	Result, error) {
-	call, err := g.agent.begin(keep)
+	call, err := g.agent.begin(out)
 	if err != nil {
 		return Result{}, g.explain("vmtest.Run", err)
 	}

@@ -3,6 +3,7 @@ package vmtest
 import (
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -81,13 +82,22 @@ func checkTools(ctx context.Context) error {
 
 // output runs a tool of the host in a folder and returns what it prints.
 func output(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
+	return run(ctx, dir, nil, name, args...)
+}
+
+// filter gives a tool of the host something to read and returns what it prints.
+func filter(ctx context.Context, in io.Reader, name string, args ...string) ([]byte, error) {
+	return run(ctx, "", in, name, args...)
+}
+
+func run(ctx context.Context, dir string, in io.Reader, name string, args ...string) ([]byte, error) {
 	path, err := lookPath(name)
 	if err != nil {
 		return nil, err
 	}
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &stdout, &stderr
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = dir, in, &stdout, &stderr
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "CGO_ENABLED=0") // the latter makes agents static
 	cmd.WaitDelay = time.Second
 	if err := cmd.Run(); err != nil {
