@@ -16,6 +16,7 @@ func (d *domain) keepAlive() {
 		case <-d.ctx.Done():
 			return
 		}
+		d.missDevices()
 		d.mu.Lock()
 		eps := keys(d.eps)
 		d.mu.Unlock()

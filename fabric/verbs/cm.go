@@ -228,16 +228,13 @@ func (d *domain) reads(in, out int) (int, int) {
 	return min(in, d.caps.ReadDepth), min(out, d.caps.ReadDepth)
 }
 
-// deviceOf finds the device on which an address was found.
+// deviceOf finds the device on which an address was found, and uses it.
 func (d *domain) deviceOf(c *conn) (*device, error) {
 	name := idDevice(c.id)
-	for _, dev := range d.devices {
-		if dev.name == name {
-			return dev, nil
-		}
+	if dev := d.deviceNamed(name); dev != nil {
+		return dev, nil
 	}
-	return nil, errs.Newf(errs.NotFound, "verbs.connect", name,
-		"the address leads to an RDMA device that this domain does not use")
+	return d.plugIn(name)
 }
 
 func (l *listener) Close() error {

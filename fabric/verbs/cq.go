@@ -428,6 +428,28 @@ func (q *cq) release(e *endpoint) {
 	delete(q.eps, e.index)
 }
 
+// unplug gives the queue of one device back that nobody uses any more.
+func (q *cq) unplug(dev *device) {
+	q.mu.Lock()
+	p := q.parts[dev]
+	if p != nil {
+		q.drainLocked()
+		delete(q.parts, dev)
+		q.dev.detach(p.cq)
+	}
+	q.mu.Unlock()
+	if p != nil {
+		p.free()
+	}
+}
+
+// free gives a device's queue back that is polled no more.
+func (p *part) free() {
+	p.events.close()
+	<-p.done
+	_ = freeCompletionQueue(p.cq) // it fails where the device is gone
+}
+
 // detach gives the devices' queues back. What they hold is kept for the user.
 func (q *cq) detach() {
 	q.mu.Lock()
@@ -437,9 +459,7 @@ func (q *cq) detach() {
 	q.dev.detachAll()
 	q.mu.Unlock()
 	for _, p := range parts {
-		p.events.close()
-		<-p.done
-		_ = freeCompletionQueue(p.cq)
+		p.free()
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -463,6 +483,8 @@ func (q *cq) Close() error {
 	if used {
 		return nil
 	}
+	q.d.plug.RLock() // no device goes while it has a part of this queue
+	defer q.d.plug.RUnlock()
 	q.d.mu.Lock()
 	delete(q.d.cqs, q)
 	q.d.mu.Unlock()

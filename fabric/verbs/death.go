@@ -117,6 +117,7 @@ func (e *endpoint) finish() {
 	e.completeRecvs()
 	e.stage.free()
 	e.stageIn.free()
+	e.dev.tenancy.leave()
 	close(e.done)
 }
 

@@ -27,7 +27,9 @@ type device struct {
 	pd    *cPD
 	info  deviceInfo
 	async *watcher
+	heard chan struct{} // closed when serveAsync has ended
 
+	tenancy tenancy
 	windows windowPool // guarded by domain.grants.mu
 }
 
@@ -39,7 +41,10 @@ func newDevice(d *domain, name string, index int) (*device, error) {
 	if d.opts.NoWindows {
 		info.windows = false
 	}
-	return &device{d: d, name: name, index: index, ctx: ctx, pd: pd, info: info}, nil
+	return &device{
+		d: d, name: name, index: index, ctx: ctx, pd: pd, info: info,
+		tenancy: tenancy{idle: make(chan struct{})},
+	}, nil
 }
 
 // watch starts to listen to the device's asynchronous events.
@@ -48,23 +53,26 @@ func (dev *device) watch() error {
 	if dev.async, err = watch(deviceFD(dev.ctx)); err != nil {
 		return errs.Wrap("verbs.Open", dev.name, err)
 	}
+	dev.heard = make(chan struct{})
 	dev.d.wg.Go(dev.serveAsync)
 	return nil
 }
 
-func (dev *device) stop() {
+// free gives a device back that nobody uses any more.
+func (dev *device) free() {
 	if dev.async != nil {
 		dev.async.close()
+		<-dev.heard
 	}
-}
-
-func (dev *device) free() {
+	dev.d.grants.mu.Lock()
 	dev.windows.free()
+	dev.d.grants.mu.Unlock()
 	closeDevice(dev.ctx, dev.pd)
 }
 
 // serveAsync runs until the watcher is closed.
 func (dev *device) serveAsync() {
+	defer close(dev.heard)
 	for {
 		var ev asyncEvent
 		err := dev.async.read(func() (err error) {
@@ -98,11 +106,16 @@ func (dev *device) handle(ev asyncEvent) {
 		concerns = func(e *endpoint) bool { return e.port == ev.port }
 		why = fmt.Sprintf("port %d of %s went down", ev.port, dev.name)
 	case eventDeviceFatal:
-		concerns = func(*endpoint) bool { return true }
-		why = dev.name + " is gone"
+		dev.retire()
+		return
 	default:
 		return
 	}
+	dev.endAll(concerns, why)
+}
+
+// endAll ends the endpoints of a device that fit.
+func (dev *device) endAll(concerns func(*endpoint) bool, why string) {
 	dev.d.mu.Lock()
 	eps := keys(dev.d.eps)
 	dev.d.mu.Unlock()
@@ -152,15 +165,17 @@ func (w *watcher) limit(d time.Duration) { _ = w.file.SetReadDeadline(time.Now()
 
 func (w *watcher) close() { _ = w.file.Close() }
 
-// Devices are the ports of the domain's devices. A device that is gone has no addresses, and its
-// ports are down.
+// Devices are the ports of the domain's devices, without those of devices that are gone.
 func (c connector) Devices() ([]fabric.Device, error) {
 	if err := c.d.enter("verbs.Devices"); err != nil {
 		return nil, err
 	}
 	defer c.d.calls.Done()
 	var all []fabric.Device
-	for _, dev := range c.d.devices {
+	for _, dev := range c.d.allDevices() {
+		if !dev.tenancy.enter() {
+			continue
+		}
 		gids, _ := queryGIDs(dev.ctx) // a port without any has no addresses
 		for port := 1; port <= dev.info.ports; port++ {
 			state, err := queryPort(dev.ctx, port)
@@ -171,6 +186,7 @@ func (c connector) Devices() ([]fabric.Device, error) {
 			}
 			all = append(all, p)
 		}
+		dev.tenancy.leave()
 	}
 	return all, nil
 }

@@ -40,7 +40,6 @@ func Devices() ([]string, error) {
 type domain struct {
 	opts     Options
 	caps     fabric.Caps
-	devices  []*device
 	channel  *cChannel
 	conns    connTable
 	grants   grantTable
@@ -52,8 +51,11 @@ type domain struct {
 	calls    sync.WaitGroup // calls under way that Close has to wait for
 	closing  sync.Once
 
+	plug sync.RWMutex // memory is registered while it is held for reading; devices come and go
+
 	mu        sync.Mutex
 	closed    bool
+	devices   []*device
 	nextIndex uint32
 	eps       map[*endpoint]struct{}
 	listeners map[*listener]struct{}
@@ -147,16 +149,20 @@ func (d *domain) limits() fabric.Caps {
 		Provider: "verbs", MaxSge: 32, MaxMessage: d.opts.MaxMessage, MaxTransfer: maxTransfer,
 		MaxInline: 512, QueueDepth: d.opts.QueueDepth, ReadDepth: 16, RefusalEnds: true,
 	}
-	for _, dev := range d.devices {
-		i := &dev.info
-		caps.MaxSge = min(caps.MaxSge, i.maxSge)
-		caps.MaxMessage = min(caps.MaxMessage, i.maxMessage)
-		caps.MaxTransfer = min(caps.MaxTransfer, i.maxMessage)
-		caps.MaxInline = min(caps.MaxInline, i.maxInline)
-		caps.QueueDepth = min(caps.QueueDepth, deepest(i.queueDepth), i.maxCQE/cqShare)
-		caps.ReadDepth = max(1, min(caps.ReadDepth, i.readsIn, i.readsOut))
+	for _, dev := range d.allDevices() {
+		dev.info.lower(&caps)
 	}
 	return caps
+}
+
+// lower makes limits those of a device where it can do less.
+func (i *deviceInfo) lower(caps *fabric.Caps) {
+	caps.MaxSge = min(caps.MaxSge, i.maxSge)
+	caps.MaxMessage = min(caps.MaxMessage, i.maxMessage)
+	caps.MaxTransfer = min(caps.MaxTransfer, i.maxMessage)
+	caps.MaxInline = min(caps.MaxInline, i.maxInline)
+	caps.QueueDepth = min(caps.QueueDepth, deepest(i.queueDepth), i.maxCQE/cqShare)
+	caps.ReadDepth = max(1, min(caps.ReadDepth, i.readsIn, i.readsOut))
 }
 
 func (d *domain) Caps() fabric.Caps { return d.caps }
@@ -164,12 +170,13 @@ func (d *domain) Caps() fabric.Caps { return d.caps }
 func (d *domain) Connector() fabric.Connector { return connector{d} }
 
 func (d *domain) Register(mem []byte) (fabric.Region, error) {
-	r := &region{d: d, mem: mem, mrs: make([]*cMR, len(d.devices)),
-		lkeys: make([]uint32, len(d.devices))}
+	r := &region{d: d, mem: mem}
 	if err := d.enter("verbs.Register"); err != nil {
 		return nil, err
 	}
 	defer d.calls.Done()
+	d.plug.RLock()
+	defer d.plug.RUnlock()
 	if err := r.register(); err != nil {
 		return nil, err
 	}
@@ -204,7 +211,7 @@ func (d *domain) NewCQ(opts fabric.CQOptions) (fabric.CQ, error) {
 		return nil, err
 	}
 	depth := opts.Depth
-	for _, dev := range d.devices {
+	for _, dev := range d.allDevices() {
 		if depth > dev.info.maxCQE/cqShare {
 			return nil, errs.Newf(errs.Invalid, "verbs.NewCQ", dev.name, "depth %d; at most %d",
 				depth, dev.info.maxCQE/cqShare)
@@ -249,7 +256,9 @@ func (d *domain) shutDown() {
 	cqs, regions := keys(d.cqs), keys(d.regions)
 	d.mu.Unlock()
 	for _, q := range cqs {
+		d.plug.RLock()
 		q.detach()
+		d.plug.RUnlock()
 	}
 	for _, r := range regions {
 		_ = r.Close()
@@ -263,14 +272,16 @@ func (d *domain) release() {
 	if d.events != nil {
 		d.events.close()
 	}
-	for _, dev := range d.devices {
-		dev.stop()
+	for _, dev := range d.allDevices() {
+		if dev.async != nil {
+			dev.async.close()
+		}
 	}
 	d.wg.Wait()
 	if d.channel != nil {
 		freeChannel(d.channel)
 	}
-	for _, dev := range d.devices {
+	for _, dev := range d.allDevices() {
 		dev.free()
 	}
 }

@@ -109,7 +109,8 @@ const spareSends, spareRecvs = 3, 1
 // deepest is the largest user's depth that a queue pair of so many requests can have.
 func deepest(requests int) int { return (requests - controlDepth(0) - spareSends) / 2 }
 
-// newEndpoint makes the queue pair. The caller has reserved the queues.
+// newEndpoint makes the queue pair. The caller has reserved the queues and uses the device, which
+// the endpoint does from now on.
 func newEndpoint(d *domain, dev *device, c *conn, cfg fabric.EndpointConfig) (*endpoint, error) {
 	sends := cfg.SendDepth + controlDepth(cfg.SendDepth) + spareSends
 	recvs := cfg.RecvDepth + spareRecvs
@@ -122,6 +123,7 @@ func newEndpoint(d *domain, dev *device, c *conn, cfg fabric.EndpointConfig) (*e
 	local, remote := idAddrs(c.id)
 	e.name = "verbs " + dev.name + " " + local.String() + "->" + remote.String()
 	if err := e.gate.open(dev); err != nil {
+		e.discard()
 		return nil, err
 	}
 	send, err := e.sendCQ.attach(e)
@@ -153,6 +155,7 @@ func (e *endpoint) discard() {
 	e.sendCQ.release(e)
 	e.recvCQ.release(e)
 	e.gate.close()
+	e.dev.tenancy.leave()
 }
 
 func powerOfTwo(n int) int {

@@ -26,15 +26,18 @@ type conn struct {
 func newConn(id *cID) *conn { return &conn{id: id, events: make(chan cmEvent, 8)} }
 
 // deliver is called by serveEvents and never blocks.
-func (c *conn) deliver(ev *cmEvent) {
+func (c *conn) deliver(d *domain, ev *cmEvent) {
+	if ev.kind == cmDeviceRemoval {
+		d.removed(idDevice(c.id))
+		if l := c.host(); l != nil {
+			_ = l.Close() // there is nothing to accept from any more
+			return
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ep != nil {
 		c.ep.notice(ev)
-		return
-	}
-	if c.listener != nil && ev.kind == cmDeviceRemoval {
-		c.listener.cancel() // there is nothing to accept from any more
 		return
 	}
 	select {
@@ -67,11 +70,9 @@ func (c *conn) host() *listener {
 // notice is told what the connection manager says of a connection.
 func (e *endpoint) notice(ev *cmEvent) {
 	switch ev.kind {
-	case cmEstablished, cmTimewaitExit:
+	case cmEstablished, cmTimewaitExit, cmDeviceRemoval: // the device tells its endpoints
 	case cmDisconnected:
 		e.die(errs.Disconnected, "the peer ended the connection")
-	case cmDeviceRemoval:
-		e.die(errs.Disconnected, e.dev.name+" is gone")
 	default:
 		e.die(errs.Disconnected, fmt.Sprintf("the connection failed: event %d, status %d",
 			ev.kind, ev.status))
@@ -87,6 +88,8 @@ func (c *conn) await(ctx context.Context, kind int) (*cmEvent, error) {
 			return &ev, nil
 		case cmRejected:
 			return nil, decodeRefusal(ev.private[:ev.privateLen])
+		case cmDeviceRemoval:
+			return nil, errs.Newf(errs.Disconnected, "verbs", "", "the RDMA device is gone")
 		}
 		return nil, errs.Newf(errs.Disconnected, "verbs", "",
 			"the peer cannot be reached: event %d, status %d", ev.kind, ev.status)
@@ -157,7 +160,7 @@ func (d *domain) serveEvents() {
 				freeID(ev.id) // it is gone
 			}
 		case c != nil:
-			c.deliver(&ev)
+			c.deliver(d, &ev)
 		}
 	}
 }

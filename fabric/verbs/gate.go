@@ -53,6 +53,9 @@ func (g *gate) open(dev *device) error {
 }
 
 func (g *gate) close() {
+	if g.page == nil {
+		return
+	}
 	deregisterMemory(g.mr)
 	_ = syscall.Munmap(g.page)
 }

@@ -105,6 +105,9 @@ func (p *peer) serve(addr string) error {
 	for {
 		p.ep, err = l.Accept(context.Background(),
 			func(fabric.Peer) (fabric.EndpointConfig, error) { return p.config(), nil })
+		if errs.KindOf(err) == errs.Closed {
+			return err
+		}
 		if err != nil {
 			fmt.Println("accept:", err)
 			continue

@@ -290,6 +290,19 @@ func (p *poller) attach(cq *cCQ) {
 	p.set.count++
 }
 
+func (p *poller) detach(cq *cCQ) {
+	if p.set == nil {
+		return
+	}
+	for i := range p.set.count {
+		if p.set.cq[i] == cq {
+			p.set.count--
+			p.set.cq[i], p.set.next = p.set.cq[p.set.count], 0
+			return
+		}
+	}
+}
+
 // detachAll makes poll and arm find nothing from now on.
 func (p *poller) detachAll() {
 	if p.set != nil {

@@ -15,8 +15,8 @@ import (
 type region struct {
 	d      *domain
 	mem    []byte
-	mrs    []*cMR // by device
-	lkeys  []uint32
+	mrs    [maxDevices]*cMR // by the device's index; written under mu
+	lkeys  [maxDevices]uint32
 	closed atomic.Bool
 
 	mu sync.RWMutex // held for reading by Grants under way, so that Close finds all of them
@@ -24,25 +24,48 @@ type region struct {
 
 // register makes the memory known to every device. Memory of no bytes needs none of them.
 func (r *region) register() error {
-	for i, dev := range r.d.devices {
-		if len(r.mem) == 0 {
-			continue
-		}
-		access := accessLocal
-		if dev.info.windows {
-			access |= accessBind
-		}
-		mr, err := registerMemory(dev.pd, r.mem, uint64(addrOf(r.mem)), access)
-		if err != nil {
+	for _, dev := range r.d.allDevices() {
+		if err := r.plugIn(dev); err != nil {
 			r.deregister()
-			return memoryError("verbs.Register", dev.name, err)
+			return err
 		}
-		r.mrs[i], r.lkeys[i] = mr, localKey(mr)
 	}
 	return nil
 }
 
+// plugIn makes the memory known to one device, unless that is gone.
+func (r *region) plugIn(dev *device) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.mem) == 0 || r.closed.Load() || !dev.tenancy.enter() {
+		return nil
+	}
+	defer dev.tenancy.leave()
+	access := accessLocal
+	if dev.info.windows {
+		access |= accessBind
+	}
+	mr, err := registerMemory(dev.pd, r.mem, uint64(addrOf(r.mem)), access)
+	if err != nil {
+		return memoryError("verbs.Register", dev.name, err)
+	}
+	r.mrs[dev.index], r.lkeys[dev.index] = mr, localKey(mr)
+	return nil
+}
+
+// unplug takes the registration of a device back that nobody uses any more.
+func (r *region) unplug(dev *device) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if mr := r.mrs[dev.index]; mr != nil {
+		deregisterMemory(mr)
+		r.mrs[dev.index] = nil
+	}
+}
+
 func (r *region) deregister() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for i, mr := range r.mrs {
 		if mr != nil {
 			deregisterMemory(mr)
@@ -118,6 +141,8 @@ func (r *region) Close() error {
 	for _, g := range r.d.grants.of(r) {
 		r.end(g)
 	}
+	r.d.plug.RLock() // no device goes while it has a registration of this memory
+	defer r.d.plug.RUnlock()
 	r.d.mu.Lock()
 	delete(r.d.regions, r)
 	r.d.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 
 const (
 	patience = 20 * time.Second
-	depth    = 32
-	arena    = 1 << 20
+	depth    = 128
+	arena    = 4 << 20
 )
 
 // side is one end: a domain, a queue, and memory from outside the Go heap.
@@ -40,7 +40,7 @@ func fatal(t testing.TB, err error) {
 	}
 }
 
-func newSide(t testing.TB, opts Options) *side {
+func newSide(t testing.TB, opts Options, cq fabric.CQOptions) *side {
 	t.Helper()
 	s := &side{t: t, dst: make([]fabric.Completion, 4*depth)}
 	var err error
@@ -49,7 +49,8 @@ func newSide(t testing.TB, opts Options) *side {
 	s.mem, err = syscall.Mmap(-1, 0, arena, syscall.PROT_READ|syscall.PROT_WRITE,
 		syscall.MAP_PRIVATE|syscall.MAP_ANONYMOUS)
 	fatal(t, err)
-	s.cq, err = s.dom.NewCQ(fabric.CQOptions{Depth: 64 * depth})
+	cq.Depth = 16 * depth
+	s.cq, err = s.dom.NewCQ(cq)
 	fatal(t, err)
 	s.reg, err = s.dom.Register(s.mem)
 	fatal(t, err)
@@ -74,6 +75,12 @@ type rig struct {
 
 func newRig(t testing.TB, opts Options) *rig {
 	t.Helper()
+	return newRigWith(t, opts, fabric.CQOptions{})
+}
+
+// newRigWith makes a rig whose queues work as cq says; its depth is filled in.
+func newRigWith(t testing.TB, opts Options, cq fabric.CQOptions) *rig {
+	t.Helper()
 	addr := address(t)
 	if _, ok := t.(*testing.T); ok {
 		before := goleak.IgnoreCurrent()
@@ -83,7 +90,7 @@ func newRig(t testing.TB, opts Options) *rig {
 			}
 		})
 	}
-	r := &rig{t: t, a: newSide(t, opts), b: newSide(t, opts)}
+	r := &rig{t: t, a: newSide(t, opts, cq), b: newSide(t, opts, cq)}
 	var err error
 	r.l, err = r.b.dom.Connector().Listen(net.JoinHostPort(addr, "0"))
 	fatal(t, err)

@@ -48,6 +48,8 @@
 	X(void, destroy_event_channel, (vb_channel *), "RDMACM_1.0") \
 	X(int, get_cm_event, (vb_channel *, vb_cm_event **), "RDMACM_1.0") \
 	X(int, ack_cm_event, (vb_cm_event *), "RDMACM_1.0") \
+	X(vb_context **, get_devices, (int *), "RDMACM_1.0") \
+	X(void, free_devices, (vb_context **), "RDMACM_1.0") \
 	X(int, create_id, (vb_channel *, vb_id **, void *, int), "RDMACM_1.0") \
 	X(int, destroy_id, (vb_id *), "RDMACM_1.0") \
 	X(int, bind_addr, (vb_id *, struct sockaddr *), "RDMACM_1.0") \
@@ -215,6 +217,12 @@ int vb_device_open(const char *name, vb_context **ctx, vb_pd **pd, vb_devinfo *i
 void vb_device_close(vb_context *ctx, vb_pd *pd) {
 	lib.ibv.dealloc_pd(pd);
 	lib.ibv.close_device(ctx);
+}
+
+void vb_forget_devices(void) {
+	vb_context **list = lib.rdma.get_devices(NULL);
+	if (list != NULL)
+		lib.rdma.free_devices(list);
 }
 
 int vb_device_fd(vb_context *ctx) { return ctx->async_fd; }

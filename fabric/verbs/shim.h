@@ -25,6 +25,7 @@ int vb_device_names(char (*names)[VB_NAME_MAX], int max); // their number, or a 
 int vb_device_open(const char *name, vb_context **ctx, vb_pd **pd, vb_devinfo *info);
 void vb_device_close(vb_context *ctx, vb_pd *pd);
 int vb_device_fd(vb_context *ctx);
+void vb_forget_devices(void); // has librdmacm look which devices are there
 
 typedef struct {
 	int active, ethernet, mtu; // mtu in bytes

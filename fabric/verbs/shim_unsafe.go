@@ -92,6 +92,9 @@ func openDevice(name string) (*cContext, *cPD, deviceInfo, error) {
 	}, nil
 }
 
+// forgetDevices has librdmacm let go of devices that are not there any more.
+func forgetDevices() { C.vb_forget_devices() }
+
 func closeDevice(ctx *cContext, pd *cPD) { C.vb_device_close(ctx, pd) }
 func deviceFD(ctx *cContext) int         { return int(C.vb_device_fd(ctx)) }
 
