@@ -15,40 +15,43 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func openTCP(t testing.TB) fabric.Domain {
-	d, err := tcp.Open(tcp.Options{})
+func overSim(wrap hooktest.Wrap, opts sim.Options) fabrictest.Config {
+	net := sim.New(opts)
+	return hooktest.Over(wrap, "", func(_ testing.TB, tokens *fabric.Tokens) fabric.Domain {
+		return net.OpenTokens(tokens)
+	})
+}
+
+func overTCP(wrap hooktest.Wrap) fabrictest.Config {
+	return hooktest.Over(wrap, "127.0.0.1:0", openTCP)
+}
+
+func openTCP(t testing.TB, tokens *fabric.Tokens) fabric.Domain {
+	d, err := tcp.Open(tcp.Options{Tokens: tokens})
 	hooktest.Check(t, err)
 	return d
 }
 
-// A layer that changes nothing, twice, is as good as the provider below.
+// twice is two layers that change nothing.
+func twice(_ testing.TB, d fabric.Domain) fabric.Domain {
+	return hook.Wrap(hook.Wrap(d, hook.Layer{}), hook.Layer{})
+}
+
 func TestTransparent(t *testing.T) {
-	twice := func(d fabric.Domain) fabric.Domain {
-		return hook.Wrap(hook.Wrap(d, hook.Layer{}), hook.Layer{})
-	}
 	t.Run("sim", func(t *testing.T) {
-		net := sim.New(sim.Options{Seed: 1, MaxDelay: 4, RegionsOnly: true})
-		fabrictest.Run(t, fabrictest.Config{Open: func(testing.TB) (fabric.Domain, func() string) {
-			return twice(net.Open()), func() string { return "" }
-		}})
+		opts := sim.Options{Seed: 1, MaxDelay: 4, RegionsOnly: true}
+		fabrictest.Run(t, overSim(twice, opts))
 	})
 	for name, endless := range map[string]bool{"tcp": false, "tcp, waiters read": true} {
 		t.Run(name, func(t *testing.T) {
-			fabrictest.Run(t, fabrictest.Config{
-				Endless: endless,
-				Open: func(t testing.TB) (fabric.Domain, func() string) {
-					return twice(openTCP(t)), func() string { return "127.0.0.1:0" }
-				},
-			})
+			cfg := overTCP(twice)
+			cfg.Endless = endless
+			fabrictest.Run(t, cfg)
 		})
 	}
 }
 
-func TestSteadyStateDoesNotAllocate(t *testing.T) {
-	wrap := func() fabric.Domain { return hook.Wrap(openTCP(t), hook.Layer{}) }
-	a, b := hooktest.Pair(t, wrap(), wrap(), "127.0.0.1:0")
-	hooktest.Steady(t, a, b)
-}
+func TestSteadyStateDoesNotAllocate(t *testing.T) { fabrictest.SteadyAllocs(t, overTCP(twice)) }
 
 // Things of one layer are strangers in another stack over the same provider.
 func TestForeign(t *testing.T) {

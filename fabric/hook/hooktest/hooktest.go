@@ -1,8 +1,8 @@
-// Package hooktest is what the tests of the hooks share: two connected ends over any two domains,
-// and a count of what a steady exchange between them allocates. What a hook must keep of the
-// contract is tested by package fabrictest; here is only what each hook's own tests need.
+// Package hooktest is what the tests of the hooks share: a provider's configuration for package
+// fabrictest with a hook around it, and two connected ends over any two domains. What a hook must
+// keep of the contract is tested by package fabrictest; the ends are for what a hook changes.
 //
-// Read hooktest.go first; steady.go counts allocations.
+// Read this file first; there is no other.
 package hooktest
 
 import (
@@ -11,7 +11,26 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/fabrictest"
 )
+
+// Wrap is a hook as the tests open it.
+type Wrap func(t testing.TB, inner fabric.Domain) fabric.Domain
+
+// Over gives a provider's configuration with a hook around every domain.
+func Over(
+	wrap Wrap, addr string, open func(t testing.TB, tokens *fabric.Tokens) fabric.Domain,
+) fabrictest.Config {
+	next := func() string { return addr }
+	return fabrictest.Config{
+		Open: func(t testing.TB) (fabric.Domain, func() string) {
+			return wrap(t, open(t, nil)), next
+		},
+		OpenTokens: func(t testing.TB, tokens *fabric.Tokens) (fabric.Domain, func() string) {
+			return wrap(t, open(t, tokens)), next
+		},
+	}
+}
 
 // Patience bounds every wait.
 const Patience = 20 * time.Second

@@ -21,25 +21,35 @@ func wrap(t testing.TB, inner fabric.Domain) fabric.Domain {
 	return d
 }
 
-func openTCP(t testing.TB) fabric.Domain {
-	d, err := tcp.Open(tcp.Options{})
+func overSim(wrap hooktest.Wrap, opts sim.Options) fabrictest.Config {
+	net := sim.New(opts)
+	return hooktest.Over(wrap, "", func(_ testing.TB, tokens *fabric.Tokens) fabric.Domain {
+		return net.OpenTokens(tokens)
+	})
+}
+
+func overTCP(wrap hooktest.Wrap) fabrictest.Config {
+	return hooktest.Over(wrap, "127.0.0.1:0", openTCP)
+}
+
+func openTCP(t testing.TB, tokens *fabric.Tokens) fabric.Domain {
+	d, err := tcp.Open(tcp.Options{Tokens: tokens})
 	hooktest.Check(t, err)
 	return d
 }
 
 func TestConformance(t *testing.T) {
 	t.Run("sim", func(t *testing.T) {
-		net := sim.New(sim.Options{Seed: 1, MaxDelay: 3})
-		fabrictest.Run(t, fabrictest.Config{Open: func(t testing.TB) (fabric.Domain, func() string) {
-			return wrap(t, net.Open()), func() string { return "" }
-		}})
+		fabrictest.Run(t, overSim(wrap, sim.Options{Seed: 1, MaxDelay: 3}))
+	})
+	t.Run("sim, as devices are", func(t *testing.T) {
+		fabrictest.Run(t, overSim(wrap, sim.Options{RegionsOnly: true, RefusalEnds: true}))
 	})
 	t.Run("tcp", func(t *testing.T) {
-		fabrictest.Run(t, fabrictest.Config{
-			Endless: true,
-			Open: func(t testing.TB) (fabric.Domain, func() string) {
-				return wrap(t, openTCP(t)), func() string { return "127.0.0.1:0" }
-			},
-		})
+		cfg := overTCP(wrap)
+		cfg.Endless = true
+		fabrictest.Run(t, cfg)
 	})
 }
+
+func TestSteadyStateDoesNotAllocate(t *testing.T) { fabrictest.SteadyAllocs(t, overTCP(wrap)) }

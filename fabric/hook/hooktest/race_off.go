@@ -1,5 +1,0 @@
-//go:build !race
-
-package hooktest
-
-const raceEnabled = false
