@@ -34,7 +34,7 @@ func newVictim(t *testing.T, opts Options) *victim {
 	fatal(t, err)
 	v.sock = c.(*net.TCPConn)
 	t.Cleanup(func() { _ = c.Close() })
-	hello := encodeHello(&fabric.Hello{Version: fabric.HelloVersion, MaxMessage: 1000})
+	hello := (&hello{Hello: fabric.Hello{Version: fabric.HelloVersion, MaxMessage: 1000}}).encode()
 	_, err = c.Write(hello[:])
 	fatal(t, err)
 	v.ep, err = l.Accept(t.Context(), func(fabric.Peer) (fabric.EndpointConfig, error) {
@@ -247,7 +247,7 @@ func TestListenBeyondLoopback(t *testing.T) {
 			t.Errorf("Listen(%q): %v", addr, err)
 		}
 	}
-	open := newBenchEndWith(t, Options{AllowRemote: true})
+	open := newBenchEndWith(t, Options{Security: newAuthority(t).security(t, "left")})
 	l, err := open.dom.Connector().Listen("0.0.0.0:0")
 	fatal(t, err)
 	fatal(t, l.Close())

@@ -13,9 +13,10 @@ import (
 // done only while the peer answers briskly, by one reader of a domain at a time, and given up at
 // the first answer that keeps it waiting.
 type brisk struct {
-	allowed bool      // the present read is a waiter's
-	since   time.Time // when the present wait began; zero: nothing had to be waited for
-	streak  int       // waits in a row that were over within spinMax
+	allowed bool          // the present read is a waiter's
+	wanted  time.Duration // how long that waiter wants to poll; 0: as seems good
+	since   time.Time     // when the present wait began; zero: nothing had to be waited for
+	streak  int           // waits in a row that were over within spinMax
 }
 
 const (
@@ -24,8 +25,11 @@ const (
 	spinnersMax = 1
 )
 
-// allow says that the next wait is a waiter's, who has nothing better to do.
-func (b *brisk) allow() { b.allowed, b.since = true, time.Time{} }
+// allow says that the next wait is a waiter's, who has nothing better to do. spin is what its queue
+// was told, see fabric.CQOptions.
+func (b *brisk) allow(spin time.Duration) {
+	b.allowed, b.wanted, b.since = spin >= 0, spin, time.Time{}
+}
 
 // begin tells whether to poll, at the beginning of a wait. Who polls counts as a spinner.
 func (b *brisk) begin(spinners *atomic.Int32) bool {
@@ -33,10 +37,10 @@ func (b *brisk) begin(spinners *atomic.Int32) bool {
 		return false // a second time in one wait: there was something, but not for long
 	}
 	b.since = time.Now()
-	if b.streak < briskStreak {
+	if b.wanted == 0 && b.streak < briskStreak {
 		return false
 	}
-	if spinners.Add(1) > spinnersMax {
+	if spinners.Add(1) > spinnersMax && b.wanted == 0 {
 		spinners.Add(-1)
 		return false
 	}
@@ -44,7 +48,13 @@ func (b *brisk) begin(spinners *atomic.Int32) bool {
 }
 
 // on tells whether to go on polling.
-func (b *brisk) on() bool { return time.Since(b.since) < spinMax }
+func (b *brisk) on() bool {
+	limit := spinMax
+	if b.wanted > 0 {
+		limit = b.wanted
+	}
+	return time.Since(b.since) < limit
+}
 
 // end judges the wait.
 func (b *brisk) end() {

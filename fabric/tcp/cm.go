@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -32,9 +33,11 @@ type listener struct {
 
 // caller is a peer whose hello was read, or could not be.
 type caller struct {
-	conn  *net.TCPConn
-	hello fabric.Hello
-	err   error
+	conn   *net.TCPConn
+	g      *greeting // nil: there was no handshake
+	peer   fabric.Peer
+	answer [32]byte // the token of this side's hello
+	err    error
 }
 
 func (c connector) Listen(addr string) (fabric.Listener, error) {
@@ -46,9 +49,9 @@ func (c connector) Listen(addr string) (fabric.Listener, error) {
 	if err != nil {
 		return nil, errs.New(errs.Invalid, "tcp.Listen", addr, err)
 	}
-	if !d.opts.AllowRemote && !at.IP.IsLoopback() {
+	if d.opts.Security == nil && !at.IP.IsLoopback() {
 		return nil, errs.Newf(errs.Perm, "tcp.Listen", addr,
-			"no cluster key yet: only loopback addresses can be listened on")
+			"no keys: without Security only loopback addresses can be listened on")
 	}
 	sock, err := net.ListenTCP("tcp", at)
 	if err != nil {
@@ -100,11 +103,31 @@ func (l *listener) acceptSockets() {
 func (l *listener) meet(conn *net.TCPConn) {
 	ctx, cancel := context.WithTimeout(l.ctx, l.d.opts.HelloTimeout)
 	defer cancel()
-	hello, err := readHello(ctx, conn)
-	if err != nil {
-		err = errs.Wrap("tcp.Accept", conn.RemoteAddr().String(), err)
+	c := caller{conn: conn}
+	c.err = l.greet(ctx, &c)
+	if c.err != nil {
+		c.err = errs.Wrap("tcp.Accept", conn.RemoteAddr().String(), c.err)
 	}
-	l.ready <- caller{conn, hello, err} // never blocks: there are no more slots than places
+	l.ready <- c // never blocks: there are no more slots than places
+}
+
+// greet finds out who calls.
+func (l *listener) greet(ctx context.Context, c *caller) error {
+	d := l.d
+	g, err := shakeHands(ctx, c.conn, d.opts.Security, d.tlsServer, true)
+	if err != nil {
+		return err
+	}
+	c.g = g
+	h, err := readHello(ctx, g)
+	if err != nil {
+		return err
+	}
+	c.peer, c.answer, err = d.opts.Tokens.Admit(h.Hello)
+	if g.who != fabric.ProofNone {
+		c.peer.Proof, c.peer.Name = g.who, g.name
+	}
+	return err
 }
 
 func (l *listener) Accept(
@@ -124,38 +147,79 @@ func (l *listener) Accept(
 	}
 	e, err := l.welcome(&c, cfg)
 	if err != nil {
-		_ = c.conn.Close()
+		l.d.seeOff(c.conn)
 		return nil, err
 	}
 	return e, nil
+}
+
+// seeOff closes the socket of a refused peer, but not before the reason has reached it: closing
+// with unread data would destroy what is on its way.
+func (d *domain) seeOff(conn *net.TCPConn) {
+	d.mu.Lock()
+	polite := !d.closed && d.leaving < backlog
+	if polite {
+		d.leaving++
+		d.wg.Add(1)
+	}
+	d.mu.Unlock()
+	if !polite {
+		_ = conn.Close()
+		return
+	}
+	go func() {
+		defer d.wg.Done()
+		_ = conn.SetDeadline(time.Now().Add(d.opts.Linger))
+		_ = conn.CloseWrite()
+		_, _ = io.Copy(io.Discard, io.LimitReader(conn, 1<<20))
+		_ = conn.Close()
+		d.mu.Lock()
+		d.leaving--
+		d.mu.Unlock()
+	}()
 }
 
 // welcome answers a peer's hello.
 func (l *listener) welcome(
 	c *caller, cfg func(fabric.Peer) (fabric.EndpointConfig, error),
 ) (fabric.Endpoint, error) {
-	if errs.KindOf(c.err) == errs.Version { // it shall know why
-		_ = writeHello(c.conn, l.d, &fabric.Hello{Version: fabric.HelloVersion})
+	mine, err := fabric.EndpointConfig{}, c.err
+	if err == nil {
+		mine, err = cfg(c.peer)
 	}
-	if c.err != nil {
-		return nil, c.err
+	if err == nil {
+		err = l.d.reserve(&mine)
 	}
-	mine, err := cfg(fabric.Peer{Hello: c.hello})
 	if err != nil {
-		return nil, errs.Wrap("tcp.Accept", c.conn.RemoteAddr().String(), err)
+		return nil, l.refuse(c, err)
 	}
-	if err := l.d.reserve(&mine); err != nil {
-		return nil, err
-	}
-	err = writeHello(c.conn, l.d, &mine.Hello)
-	if err == nil && mine.Hello.Version != fabric.HelloVersion {
-		err = errs.Newf(errs.Version, "tcp.Accept", "", "this side says %d", mine.Hello.Version)
+	mine.Hello.Token = c.answer
+	version := mine.Hello.Version
+	if version != fabric.HelloVersion {
+		err = errs.Newf(errs.Version, "tcp.Accept", "", "this side says %d", version)
+	} else {
+		err = writeHello(c.g, l.d, hello{Hello: mine.Hello})
 	}
 	if err != nil {
 		l.d.unreserve(&mine)
-		return nil, errs.Wrap("tcp.Accept", c.conn.RemoteAddr().String(), err)
+		return nil, l.refuse(c, err)
 	}
-	return l.d.attach(c.conn, mine, c.hello)
+	return l.d.attach(c.g, mine, c.peer)
+}
+
+// refuse tells a peer, as far as it can be told, and the log, but not again and again.
+func (l *listener) refuse(c *caller, err error) error {
+	err = errs.Wrap("tcp.Accept", c.conn.RemoteAddr().String(), err)
+	host, _, _ := net.SplitHostPort(c.conn.RemoteAddr().String())
+	kind := fabric.RefusalKind(err)
+	if kind == errs.Perm {
+		l.d.refused.Warn(host, "connection refused", "why", err)
+	}
+	if c.g != nil {
+		why := hello{Hello: fabric.Hello{Version: fabric.HelloVersion}, refusal: kind}
+		_ = writeHello(c.g, l.d, why)
+	}
+	return err
 }
 
 func (l *listener) Close() error {
@@ -206,14 +270,14 @@ func (d *domain) dial(ctx context.Context, addr string, cfg fabric.EndpointConfi
 	if err := d.reserve(&cfg); err != nil {
 		return nil, err
 	}
-	conn, hello, err := d.greet(ctx, addr, &cfg)
+	g, peer, err := d.greet(ctx, addr, &cfg)
 	if err != nil {
 		d.unreserve(&cfg)
 		return nil, err
 	}
-	e, err := d.attach(conn, cfg, hello)
+	e, err := d.attach(g, cfg, peer)
 	if err != nil {
-		_ = conn.Close()
+		_ = g.tcp.Close()
 		return nil, err
 	}
 	return e, nil
@@ -221,26 +285,50 @@ func (d *domain) dial(ctx context.Context, addr string, cfg fabric.EndpointConfi
 
 // greet connects a socket and exchanges hellos.
 func (d *domain) greet(ctx context.Context, addr string, cfg *fabric.EndpointConfig) (
-	*net.TCPConn, fabric.Hello, error,
+	*greeting, fabric.Peer, error,
 ) {
 	var dialer net.Dialer
 	c, err := dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return nil, fabric.Hello{}, err
+		return nil, fabric.Peer{}, err
 	}
 	conn := c.(*net.TCPConn)
-	var hello fabric.Hello
-	if err = writeHello(conn, d, &cfg.Hello); err == nil {
-		hello, err = readHello(ctx, conn)
-	}
-	if err == nil && cfg.Hello.Version != fabric.HelloVersion {
-		err = errs.Newf(errs.Version, "tcp", "hello", "the peer speaks version %d", hello.Version)
-	}
+	g, peer, err := d.introduce(ctx, conn, addr, cfg)
 	if err != nil {
 		_ = conn.Close()
-		return nil, hello, err
+		return nil, peer, err
 	}
-	return conn, hello, nil
+	return g, peer, nil
+}
+
+// introduce is the dialler's side of the hellos.
+func (d *domain) introduce(ctx context.Context, conn *net.TCPConn, addr string,
+	cfg *fabric.EndpointConfig) (g *greeting, peer fabric.Peer, err error) {
+	var conf *tls.Config
+	if d.opts.Security != nil {
+		conf = d.opts.Security.clientConfig(addr)
+	}
+	if g, err = shakeHands(ctx, conn, d.opts.Security, conf, false); err != nil {
+		return nil, peer, err
+	}
+	if err = writeHello(g, d, hello{Hello: cfg.Hello}); err != nil {
+		return nil, peer, err
+	}
+	h, err := readHello(ctx, g)
+	switch {
+	case err != nil:
+	case h.refusal != errs.OK:
+		err = errs.Newf(h.refusal, "tcp", "hello", "refused by the listener")
+	case cfg.Hello.Version != fabric.HelloVersion:
+		err = errs.Newf(errs.Version, "tcp", "hello", "the peer speaks version %d", h.Version)
+	default:
+		err = fabric.CheckAnswer(&cfg.Hello, &h.Hello)
+	}
+	peer = fabric.Peer{Hello: h.Hello, Proof: g.who, Name: g.name}
+	if peer.Proof == fabric.ProofNone && cfg.Hello.Token != [32]byte{} {
+		peer.Proof = fabric.ProofToken // CheckAnswer has seen to it
+	}
+	return g, peer, err
 }
 
 // reserve checks cfg, fills in its hello and sets its places in the completion queues aside.
@@ -270,12 +358,14 @@ func (d *domain) unreserve(cfg *fabric.EndpointConfig) {
 
 // attach makes a connection whose hellos are exchanged an endpoint. On failure the reservation is
 // given back and the socket stays the caller's.
-func (d *domain) attach(conn *net.TCPConn, cfg fabric.EndpointConfig, peer fabric.Hello) (
+func (d *domain) attach(g *greeting, cfg fabric.EndpointConfig, peer fabric.Peer) (
 	fabric.Endpoint, error,
 ) {
-	e, err := newEndpoint(d, conn, cfg)
+	k, err := g.sock()
+	var e *endpoint
 	if err == nil {
-		e.peer = fabric.Peer{Hello: peer}
+		e = newEndpoint(d, k, cfg)
+		e.peer = peer
 		err = d.adopt(e)
 	}
 	if err != nil {
@@ -286,27 +376,32 @@ func (d *domain) attach(conn *net.TCPConn, cfg fabric.EndpointConfig, peer fabri
 	return e, nil
 }
 
-// writeHello cannot block: it is the first thing that the socket sends.
-func writeHello(conn *net.TCPConn, d *domain, h *fabric.Hello) error {
+// writeHello cannot block: it is the first thing that the socket sends, or follows a handshake.
+func writeHello(g *greeting, d *domain, h hello) error {
 	if size := d.opts.SocketBuffer; size > 0 {
-		_ = conn.SetReadBuffer(size) // the kernel has the last word anyway
-		_ = conn.SetWriteBuffer(size)
+		_ = g.tcp.SetReadBuffer(size) // the kernel has the last word anyway
+		_ = g.tcp.SetWriteBuffer(size)
 	}
-	b := encodeHello(h)
-	_, err := conn.Write(b[:])
+	b := h.encode()
+	_, err := g.conn.Write(b[:])
 	return err
 }
 
 // readHello waits for the peer's hello until ctx ends.
-func readHello(ctx context.Context, conn *net.TCPConn) (fabric.Hello, error) {
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+func readHello(ctx context.Context, g *greeting) (hello, error) {
+	stop := context.AfterFunc(ctx, func() { _ = g.tcp.SetReadDeadline(time.Unix(1, 0)) })
 	var b [helloBytes]byte
-	_, err := io.ReadFull(conn, b[:])
+	n, err := io.ReadFull(g.conn, b[:])
 	if !stop() {
-		return fabric.Hello{}, ctx.Err()
+		return hello{}, ctx.Err()
 	}
-	if err != nil {
-		return fabric.Hello{}, errs.New(errs.Disconnected, "tcp", "hello", err)
+	switch {
+	case err == nil:
+		return decodeHello(&b)
+	case g.tls != nil:
+		return hello{}, explain(err)
+	case n >= 2 && b[0] == 21 && b[1] == 3: // a TLS alert
+		return hello{}, errs.Newf(errs.Perm, "tcp", "hello", "the listener wants TLS")
 	}
-	return decodeHello(&b)
+	return hello{}, errs.New(errs.Disconnected, "tcp", "hello", err)
 }

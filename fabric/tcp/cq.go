@@ -15,10 +15,12 @@ import (
 // token in wake; a waiter that takes it and leaves completions behind passes it on.
 type cq struct {
 	d    *domain
+	opts fabric.CQOptions
 	wake chan struct{} // holds one token; closed by Close
 
 	mu       sync.Mutex
-	entries  ring.Ring[fabric.Completion]
+	entries  ring.Ring[entry]
+	rings    int // of the entries, those that end a Wait
 	reserved int // sum of the depths of the endpoints that still can fill it
 	sleepers int
 	eager    int       // of the sleepers, those that would read themselves
@@ -30,8 +32,16 @@ type cq struct {
 	closed   bool
 }
 
-func newCQ(d *domain, depth int) *cq {
-	return &cq{d: d, wake: make(chan struct{}, 1), entries: ring.New[fabric.Completion](depth)}
+// entry is a completion; rings tells whether it ends a Wait.
+type entry struct {
+	fabric.Completion
+	rings bool
+}
+
+func newCQ(d *domain, opts fabric.CQOptions) *cq {
+	return &cq{
+		d: d, opts: opts, wake: make(chan struct{}, 1), entries: ring.New[entry](opts.Depth),
+	}
 }
 
 func (q *cq) Poll(dst []fabric.Completion) int {
@@ -50,7 +60,8 @@ func (q *cq) Wait(ctx context.Context, dst []fabric.Completion) (int, error) {
 			q.mu.Unlock()
 			return 0, errClosed("tcp.Wait")
 		}
-		if n := q.takeLocked(dst); n > 0 {
+		if q.rings > 0 {
+			n := q.takeLocked(dst)
 			q.wakeLocked()
 			q.mu.Unlock()
 			settle(dst[:n])
@@ -69,6 +80,9 @@ func (q *cq) Wait(ctx context.Context, dst []fabric.Completion) (int, error) {
 			}
 			eager = 1
 		}
+		if q.opts.Spin > 0 && q.spin() {
+			continue
+		}
 		err := q.sleep(ctx, eager)
 		q.mu.Lock()
 		q.sleepers--
@@ -83,13 +97,27 @@ func (q *cq) Wait(ctx context.Context, dst []fabric.Completion) (int, error) {
 	}
 }
 
+// spin polls the queue for as long as its options want, while somebody else reads, and tells
+// whether that was worth it.
+func (q *cq) spin() bool {
+	for begin := time.Now(); time.Since(begin) < q.opts.Spin; yield() {
+		q.mu.Lock()
+		due := q.rings > 0 || q.closed || q.called
+		q.mu.Unlock()
+		if due {
+			return true
+		}
+	}
+	return false
+}
+
 // sleep waits for a token. It counts the sleeper, which uncounts itself; it does not sleep if
 // something came meanwhile.
 func (q *cq) sleep(ctx context.Context, eager int) error {
 	q.mu.Lock()
 	q.sleepers++
 	q.eager += eager
-	ready := q.entries.Len() > 0 || q.closed || q.called
+	ready := q.rings > 0 || q.closed || q.called
 	q.mu.Unlock()
 	if ready {
 		return nil
@@ -109,7 +137,7 @@ func (q *cq) sleep(ctx context.Context, eager int) error {
 
 // wakeLocked leaves a token if there is something to take and somebody to take it.
 func (q *cq) wakeLocked() {
-	if q.closed || q.entries.Len() == 0 && !q.called {
+	if q.closed || q.rings == 0 && !q.called {
 		return
 	}
 	if q.reading != nil {
@@ -130,7 +158,7 @@ func (q *cq) wakeLocked() {
 func (q *cq) interruptLocked() {
 	if !q.stopped {
 		q.stopped = true
-		_ = q.reading.conn.SetReadDeadline(time.Unix(1, 0))
+		_ = q.reading.sock.conn.SetReadDeadline(time.Unix(1, 0))
 	}
 }
 
@@ -139,7 +167,7 @@ func (q *cq) interruptLocked() {
 func (q *cq) startReading(e *endpoint) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.entries.Len() > 0 || q.closed || q.called || q.reading != nil {
+	if q.rings > 0 || q.closed || q.called || q.reading != nil {
 		return false
 	}
 	q.reading = e
@@ -178,22 +206,31 @@ func (q *cq) attach(e *endpoint) {
 func (q *cq) takeLocked(dst []fabric.Completion) int {
 	n := 0
 	for n < len(dst) && q.entries.Len() > 0 {
-		dst[n] = q.entries.Pop()
+		e := q.entries.Pop()
+		if e.rings {
+			q.rings--
+		}
+		dst[n] = e.Completion
 		n++
 	}
 	return n
 }
 
-// push adds a completion. It tells whether that woke somebody who would have read it from the
-// socket.
-func (q *cq) push(c *fabric.Completion) bool {
+// push adds a completion; solicited is that of a receive whose sender said so. It tells whether
+// that woke somebody who would have read it from the socket.
+func (q *cq) push(c *fabric.Completion, solicited bool) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
 		return false
 	}
 	invariant.Check(!q.entries.Full(), "tcp: completion queue overflow")
-	q.entries.Push(*c)
+	e := entry{Completion: *c, rings: solicited || c.Err != nil || !q.opts.SolicitedOnly}
+	q.entries.Push(e)
+	if !e.rings {
+		return false
+	}
+	q.rings++
 	q.wakeLocked()
 	return q.eager == 1 // several would not know which of them is to read
 }
@@ -221,7 +258,7 @@ func (q *cq) Close() error {
 		if q.reading != nil {
 			q.interruptLocked()
 		}
-		q.entries = ring.Ring[fabric.Completion]{}
+		q.entries, q.rings = ring.Ring[entry]{}, 0
 		close(q.wake)
 	}
 	return nil

@@ -16,7 +16,7 @@ func (c connector) Devices() ([]fabric.Device, error) {
 	}
 	var devices []fabric.Device
 	for _, ifi := range all {
-		if !c.d.opts.AllowRemote && ifi.Flags&net.FlagLoopback == 0 {
+		if c.d.opts.Security == nil && ifi.Flags&net.FlagLoopback == 0 {
 			continue
 		}
 		addrs, err := ifi.Addrs()

@@ -23,19 +23,28 @@ package tcp
 
 import (
 	"context"
+	"crypto/tls"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/logonce"
 )
 
 // Options of a domain. The zero value is good for loopback.
 type Options struct {
-	// AllowRemote lets Listen take addresses beyond loopback. Nothing is encrypted or
-	// authenticated. Default false.
-	AllowRemote bool
+	// Security is how peers prove who they are. Default nil: they do not, and Listen takes
+	// loopback addresses only.
+	Security *Security
+
+	// Tokens, if not nil, are what peers of this domain's listeners must have.
+	Tokens *fabric.Tokens
+
+	// Log is told of peers that are refused, once per peer and minute. Default slog.Default().
+	Log *slog.Logger
 
 	// MaxMessage, in bytes, is the largest Send. Default 1 MiB, at most 1 GiB.
 	MaxMessage int
@@ -104,7 +113,7 @@ func (o Options) validate() error {
 	if why != "" {
 		return errs.Newf(errs.Invalid, "tcp.Open", "", "%s", why)
 	}
-	return nil
+	return o.Security.validate()
 }
 
 // domain owns the endpoints, listeners and grants of one Open.
@@ -117,10 +126,14 @@ type domain struct {
 	wg     sync.WaitGroup // all goroutines
 	watch  watch
 
+	tlsServer *tls.Config    // of the listeners; nil without Security
+	refused   logonce.Logger // peers
+
 	spinners atomic.Int32 // readers that poll their sockets at this moment, see brisk
 
 	mu        sync.Mutex
 	closed    bool
+	leaving   int // refused peers that are being told
 	eps       map[*endpoint]struct{}
 	listeners map[*listener]struct{}
 }
@@ -136,11 +149,15 @@ func Open(opts Options) (fabric.Domain, error) {
 		caps: fabric.Caps{
 			Provider: "tcp", AnyMemory: true, MaxSge: maxSge, MaxMessage: opts.MaxMessage,
 			MaxTransfer: opts.MaxTransfer, MaxInline: maxInline, QueueDepth: opts.QueueDepth,
-			ReadDepth: readDepth,
+			ReadDepth: readDepth, FileRange: true,
 		},
 		eps:       map[*endpoint]struct{}{},
 		listeners: map[*listener]struct{}{},
 	}
+	if opts.Security != nil {
+		d.tlsServer = opts.Security.serverConfig()
+	}
+	d.refused.Log = opts.Log
 	d.keys.open()
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.watch.kick = make(chan struct{}, 1)
@@ -166,7 +183,7 @@ func (d *domain) NewCQ(opts fabric.CQOptions) (fabric.CQ, error) {
 	if err := fabric.CheckCQ(opts); err != nil {
 		return nil, err
 	}
-	return newCQ(d, opts.Depth), nil
+	return newCQ(d, opts), nil
 }
 
 func (d *domain) Close() error {

@@ -1,10 +1,8 @@
 package tcp
 
 import (
-	"net"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -23,8 +21,7 @@ type endpoint struct {
 	cfg            fabric.EndpointConfig
 	peer           fabric.Peer
 	sendCQ, recvCQ *cq
-	conn           *net.TCPConn
-	raw            syscall.RawConn
+	sock           *sock
 
 	sendHeld, recvHeld atomic.Int32 // requests and receives whose completion was not polled yet
 	bulk               atomic.Bool  // something large was moved since the last look, see brisk
@@ -36,7 +33,8 @@ type endpoint struct {
 	role    role
 	rx      rxState // only who holds the role
 	rxCount atomic.Uint64
-	tx      txState // only who set busy
+	tx      batch // only who set busy
+	sealed  vec   // what the records made of tx
 	recvs   recvQueue
 
 	mu       sync.Mutex
@@ -56,7 +54,7 @@ type endpoint struct {
 	started  uint64 // number of the last request that was put into a batch
 	acked    uint64 // number of the last request that the peer has carried out or refused
 	asked    uint64 // the peer was asked to acknowledge up to here
-	lastRMA  uint64 // number of the last Write
+	lastNeed uint64 // number of the last request that needs an acknowledgement to complete
 
 	ackDue   bool              // the peer asked for an acknowledgement
 	refusals []uint64          // numbers of refused Writes, to be told to the peer; rarely any
@@ -72,19 +70,20 @@ type work struct {
 	remote  fabric.Remote
 	bufs    [][]byte
 	inline  []byte
+	file    fabric.FileRange
 	length  int
 	number  uint64
 	err     error // the peer refused it
 }
 
-func newEndpoint(d *domain, conn *net.TCPConn, cfg fabric.EndpointConfig) (*endpoint, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil, errs.Wrap("tcp.connect", "", err)
-	}
+// needsAck tells whether only the peer knows when the request is over: it placed a Write, or has
+// the bytes that the kernel took from a file by reference.
+func (w *work) needsAck() bool { return w.op != fabric.OpSend || w.file.Len > 0 }
+
+func newEndpoint(d *domain, k *sock, cfg fabric.EndpointConfig) *endpoint {
 	e := &endpoint{
-		d: d, cfg: cfg, conn: conn, raw: raw,
-		name:       "tcp " + conn.LocalAddr().String() + "->" + conn.RemoteAddr().String(),
+		d: d, cfg: cfg, sock: k,
+		name:       "tcp " + k.conn.LocalAddr().String() + "->" + k.conn.RemoteAddr().String(),
 		sendCQ:     cfg.SendCQ.(*cq),
 		recvCQ:     cfg.RecvCQ.(*cq),
 		done:       make(chan struct{}),
@@ -96,10 +95,9 @@ func newEndpoint(d *domain, conn *net.TCPConn, cfg fabric.EndpointConfig) (*endp
 	e.idle.L = &e.mu
 	e.recvs.open(cfg.RecvDepth)
 	e.role.open(&d.watch)
-	e.rx.call = e.readOnce
-	e.tx.call = e.writeOnce
-	e.tx.callBlocking = e.writeAll
-	return e, nil
+	e.rx.open(k, e, e.speak)
+	e.tx.open(k, &e.sealed)
+	return e
 }
 
 // start lets the goroutines run, which adopt has counted.
@@ -150,7 +148,7 @@ func (e *endpoint) newWorkLocked(wr *fabric.WR) *work {
 		w = &work{}
 	}
 	w.op, w.flags, w.context, w.imm, w.remote = wr.Op, wr.Flags, wr.Context, wr.Imm, wr.Remote
-	w.bufs, w.inline, w.err, w.number = w.bufs[:0], w.inline[:0], nil, 0
+	w.bufs, w.inline, w.err, w.number, w.file = w.bufs[:0], w.inline[:0], nil, 0, wr.File
 	w.length = wr.Len()
 	if w.length >= bulkBytes {
 		e.bulk.Store(true)
@@ -188,9 +186,10 @@ func (e *endpoint) completeLocked(w *work, err error) {
 	} else {
 		e.sendCQ.push(&fabric.Completion{
 			Op: w.op, Context: w.context, EP: e, Len: w.length, Err: err,
-		})
+		}, false)
 	}
 	clear(w.bufs) // the memory is the caller's, and perhaps garbage
+	w.file.File = nil
 	e.free = append(e.free, w)
 }
 
@@ -198,9 +197,9 @@ func (e *endpoint) completeLocked(w *work, err error) {
 func (e *endpoint) retireLocked() {
 	for e.inflight.Len() > 0 {
 		w := *e.inflight.At(0)
-		known := e.acked
-		if w.op == fabric.OpSend {
-			known = e.sent
+		known := e.sent
+		if w.needsAck() {
+			known = e.acked
 		}
 		if w.number > known {
 			return
@@ -243,12 +242,17 @@ func (e *endpoint) Close() error {
 // die marks the end, once, and wakes whoever is blocked in the socket. It does not wait.
 func (e *endpoint) die(kind errs.Kind, why string) {
 	e.mu.Lock()
+	e.dieLocked(kind, why)
+	e.mu.Unlock()
+}
+
+// dieLocked takes the locks of the receive queue and the role, which come after mu.
+func (e *endpoint) dieLocked(kind errs.Kind, why string) {
 	if e.dead == errs.OK {
 		e.dead = kind
 		e.deathErr = errs.Newf(kind, "fabric", e.name, "%s", why)
-		_ = e.conn.SetDeadline(time.Unix(1, 0)) // fails only on a closed socket
+		_ = e.sock.conn.SetDeadline(time.Unix(1, 0)) // fails only on a closed socket
 	}
-	e.mu.Unlock()
 	e.recvs.die()
 	e.role.die()
 }
@@ -287,7 +291,7 @@ func (e *endpoint) finish() {
 	if speak {
 		e.linger()
 	}
-	_ = e.conn.Close()
+	_ = e.sock.conn.Close()
 }
 
 // flush completes everything that is pending.
@@ -317,17 +321,17 @@ func (e *endpoint) flush() {
 // lastWords tells the peer why. A frame that is half written is finished only where the reason
 // matters to the peer (it learns of a plain close in any case), and only for as long as Linger.
 func (e *endpoint) lastWords(kind errs.Kind) {
-	_ = e.conn.SetDeadline(time.Now().Add(e.d.opts.Linger))
-	defer func() { _ = e.conn.CloseWrite() }()
+	_ = e.sock.conn.SetDeadline(time.Now().Add(e.d.opts.Linger))
+	defer func() { _ = e.sock.conn.CloseWrite() }()
 	t := &e.tx
-	if t.out.bytes > 0 {
-		if kind != errs.Protocol || e.raw.Write(t.callBlocking) != nil || t.out.bytes > 0 {
+	if t.left() {
+		if kind != errs.Protocol || t.write(t.callBlocking) != nil || t.left() {
 			return
 		}
 	}
 	t.reset()
 	t.add(&header{kind: frameBye, imm: uint32(kind), ack: uint32(e.rxCount.Load())})
-	_ = e.raw.Write(t.call)
+	_ = t.write(t.call)
 }
 
 // linger reads and drops what the peer still sends, because closing a socket with unread data would
@@ -336,7 +340,7 @@ func (e *endpoint) linger() {
 	for {
 		e.rx.in.reset()
 		e.rx.in.add(e.rx.carry[:])
-		if err := e.raw.Read(e.rx.call); err != nil || e.rx.n <= 0 {
+		if _, err := e.rx.receive(&e.rx.in); err != nil {
 			return
 		}
 	}

@@ -164,21 +164,31 @@ const (
 	helloMagic = 0x534c4331 // "SLC1"
 )
 
-func encodeHello(h *fabric.Hello) (b [helloBytes]byte) {
+// hello is fabric.Hello with what the provider adds.
+type hello struct {
+	fabric.Hello
+	refusal errs.Kind // of a listener: why there is no connection
+}
+
+func (h *hello) encode() (b [helloBytes]byte) {
 	binary.BigEndian.PutUint32(b[0:], helloMagic)
 	binary.BigEndian.PutUint16(b[4:], h.Version)
 	binary.BigEndian.PutUint16(b[6:], h.Features)
 	binary.BigEndian.PutUint32(b[8:], h.MaxMessage)
 	binary.BigEndian.PutUint32(b[12:], h.RecvDepth)
 	binary.BigEndian.PutUint64(b[16:], h.Identity)
+	binary.BigEndian.PutUint16(b[24:], uint16(h.refusal))
 	copy(b[32:], h.Token[:])
 	return b
 }
 
 // decodeHello reads a hello. With errs.Version only the version is known.
-func decodeHello(b *[helloBytes]byte) (fabric.Hello, error) {
-	var h fabric.Hello
+func decodeHello(b *[helloBytes]byte) (hello, error) {
+	var h hello
 	if binary.BigEndian.Uint32(b[0:]) != helloMagic {
+		if b[0] == 22 && b[1] == 3 { // the beginning of a TLS handshake
+			return h, errs.Newf(errs.Perm, "tcp", "hello", "the peer speaks TLS, this side does not")
+		}
 		return h, errs.Newf(errs.Protocol, "tcp", "hello", "the peer does not speak this protocol")
 	}
 	h.Version = binary.BigEndian.Uint16(b[4:])
@@ -190,7 +200,14 @@ func decodeHello(b *[helloBytes]byte) (fabric.Hello, error) {
 	h.MaxMessage = binary.BigEndian.Uint32(b[8:])
 	h.RecvDepth = binary.BigEndian.Uint32(b[12:])
 	h.Identity = binary.BigEndian.Uint64(b[16:])
-	if binary.BigEndian.Uint64(b[24:]) != 0 {
+	switch refusal := errs.Kind(binary.BigEndian.Uint16(b[24:])); refusal {
+	case errs.OK, errs.Perm, errs.Again, errs.Version:
+		h.refusal = refusal
+	default: // a peer does not choose this side's errors
+		h.refusal = errs.Disconnected
+	}
+	if binary.BigEndian.Uint16(b[26:])|binary.BigEndian.Uint16(b[28:])|
+		binary.BigEndian.Uint16(b[30:]) != 0 {
 		return h, errs.Newf(errs.Protocol, "tcp", "hello", "reserved bytes are not zero")
 	}
 	copy(h.Token[:], b[32:])

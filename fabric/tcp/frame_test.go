@@ -111,11 +111,15 @@ func FuzzHeader(f *testing.F) {
 }
 
 func FuzzHello(f *testing.F) {
-	for _, h := range []fabric.Hello{
-		{Version: fabric.HelloVersion}, {Version: 99},
-		{Version: fabric.HelloVersion, MaxMessage: 1, RecvDepth: 2, Identity: 3},
+	for _, h := range []hello{
+		{Hello: fabric.Hello{Version: fabric.HelloVersion}},
+		{Hello: fabric.Hello{Version: 99}},
+		{Hello: fabric.Hello{Version: fabric.HelloVersion}, refusal: errs.Perm},
+		{Hello: fabric.Hello{
+			Version: fabric.HelloVersion, MaxMessage: 1, RecvDepth: 2, Identity: 3,
+		}},
 	} {
-		b := encodeHello(&h)
+		b := h.encode()
 		f.Add(b[:])
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -124,10 +128,10 @@ func FuzzHello(f *testing.F) {
 		}
 		in := [helloBytes]byte(data)
 		h, err := decodeHello(&in)
-		if err != nil {
+		if err != nil || h.refusal == errs.Disconnected { // which stands for many
 			return
 		}
-		if out := encodeHello(&h); in != out {
+		if out := h.encode(); in != out {
 			t.Fatalf("%x became %x", in, out)
 		}
 	})

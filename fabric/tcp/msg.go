@@ -61,7 +61,7 @@ func (q *recvQueue) flush(e *endpoint, err error) {
 }
 
 func (e *endpoint) failRecv(r *fabric.Recv, err error) {
-	e.recvCQ.push(&fabric.Completion{Op: fabric.OpRecv, Context: r.Context, EP: e, Err: err})
+	e.recvCQ.push(&fabric.Completion{Op: fabric.OpRecv, Context: r.Context, EP: e, Err: err}, false)
 }
 
 func (e *endpoint) PostRecv(recvs []fabric.Recv) error {
@@ -112,10 +112,10 @@ func (e *endpoint) handleSend(h *header) error {
 	if int(h.length) > len(buf) {
 		return protocolErr("a message was longer than its receive")
 	}
-	if err := e.placeOne(buf[:h.length]); err != nil {
+	if err := e.rx.placeOne(buf[:h.length]); err != nil {
 		return err
 	}
-	e.received(&fabric.Completion{Len: int(h.length), Imm: h.imm})
+	e.received(h, &fabric.Completion{Len: int(h.length), Imm: h.imm})
 	e.carriedOut(h)
 	return nil
 }
@@ -134,10 +134,10 @@ func (e *endpoint) takeRecv() error {
 }
 
 // received completes the receive that is being filled.
-func (e *endpoint) received(c *fabric.Completion) {
+func (e *endpoint) received(h *header, c *fabric.Completion) {
 	c.Op, c.Context, c.EP = fabric.OpRecv, e.rx.recv.Context, e
 	e.rx.recv, e.rx.taken = fabric.Recv{}, false
-	if e.recvCQ.push(c) {
+	if e.recvCQ.push(c, h.flags&frameSolicited != 0) {
 		e.rx.woke = true
 	}
 }

@@ -12,7 +12,7 @@ func (e *endpoint) handleWrite(h *header) error {
 		if g == nil {
 			return e.refuseWrite(h)
 		}
-		err := e.placeOne(mem)
+		err := e.rx.placeOne(mem)
 		g.release()
 		if err != nil {
 			return err
@@ -22,7 +22,7 @@ func (e *endpoint) handleWrite(h *header) error {
 		if err := e.takeRecv(); err != nil {
 			return err
 		}
-		e.received(&fabric.Completion{Len: int(h.length), Imm: h.imm, WithImm: true})
+		e.received(h, &fabric.Completion{Len: int(h.length), Imm: h.imm, WithImm: true})
 	}
 	e.carriedOut(h)
 	return nil
@@ -31,7 +31,7 @@ func (e *endpoint) handleWrite(h *header) error {
 // refuseWrite drops the payload and queues the refusal, which must leave before any acknowledgement
 // that covers it: so both change under mu.
 func (e *endpoint) refuseWrite(h *header) error {
-	if err := e.skip(int(h.length)); err != nil {
+	if err := e.rx.skip(int(h.length)); err != nil {
 		return err
 	}
 	e.mu.Lock()
@@ -128,7 +128,7 @@ func (e *endpoint) handleReadData(h *header) error {
 	if w == nil || w.length != int(h.length) {
 		return protocolErr("an answer to a read that was never sent")
 	}
-	if err := e.place(w.bufs); err != nil {
+	if err := e.rx.place(w.bufs); err != nil {
 		return err
 	}
 	e.endRead(h.tag, nil)

@@ -191,8 +191,8 @@ func (e *endpoint) readFor(q *cq) bool {
 			}
 			return true
 		}
-		e.rx.brisk.allow()
-		err = e.fill()
+		e.rx.brisk.allow(q.opts.Spin)
+		err = e.rx.fill()
 		e.rx.brisk.end()
 		if q.stopReading() {
 			e.rearm()
@@ -237,8 +237,8 @@ func (e *endpoint) rearm() {
 	switch {
 	case e.dead != errs.OK: // die set one for good
 	case e.broken:
-		_ = e.conn.SetReadDeadline(time.Now().Add(e.d.opts.Linger))
+		_ = e.sock.conn.SetReadDeadline(time.Now().Add(e.d.opts.Linger))
 	default:
-		_ = e.conn.SetReadDeadline(time.Time{})
+		_ = e.sock.conn.SetReadDeadline(time.Time{})
 	}
 }

@@ -1,7 +1,6 @@
 package tcp
 
 import (
-	"syscall"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -14,81 +13,9 @@ import (
 // what is left after a few batches, because a poster should not work for others for ever.
 
 const (
-	batchFrames = 32
-	batchBytes  = 256 << 10 // no more frames behind so many bytes
 	postBatches = 8
 	refusalMax  = maxQueueDepth // a peer cannot have more requests outstanding
 )
-
-// txState is the batch being written. It belongs to who set busy.
-type txState struct {
-	headers [batchFrames][headerBytes]byte
-	frames  int
-	out     vec
-	grants  [batchFrames]*grant // in use by answers in the batch
-	used    int
-	number  uint64 // of the last request in it
-	ack     uint32 // the highest acknowledgement in it
-
-	call, callBlocking func(fd uintptr) bool
-	n                  int
-	errno              syscall.Errno
-}
-
-// reset makes room for the next batch. The last one has been written.
-func (t *txState) reset() {
-	t.out.reset()
-	t.frames = 0
-}
-
-// add appends a frame's header.
-func (t *txState) add(h *header) {
-	b := &t.headers[t.frames]
-	h.encode(b)
-	t.out.add(b[:])
-	t.frames++
-	t.ack = h.ack
-}
-
-// room tells whether any frame still fits.
-func (t *txState) room() bool {
-	return t.frames < batchFrames && t.out.room() > maxSge && t.out.bytes < batchBytes
-}
-
-// release ends the use of granted memory by the batch.
-func (t *txState) release() {
-	for i, g := range t.grants[:t.used] {
-		g.release()
-		t.grants[i] = nil
-	}
-	t.used = 0
-}
-
-// writeOnce is called with the socket; it does not wait for it.
-func (e *endpoint) writeOnce(fd uintptr) bool {
-	t := &e.tx
-	t.n, t.errno = t.out.writev(fd)
-	if t.errno == 0 {
-		t.out.drop(t.n)
-	}
-	return true
-}
-
-// writeAll is writeOnce until the batch is out: false waits until the socket takes more.
-func (e *endpoint) writeAll(fd uintptr) bool {
-	t := &e.tx
-	for t.out.bytes > 0 {
-		t.n, t.errno = t.out.writev(fd)
-		if t.errno == syscall.EAGAIN {
-			return false
-		}
-		if t.errno != 0 {
-			return true
-		}
-		t.out.drop(t.n)
-	}
-	return true
-}
 
 // pumpLocked writes what is queued, unless somebody is at it. It enters with mu and leaves without.
 func (e *endpoint) pumpLocked() {
@@ -103,15 +30,15 @@ func (e *endpoint) pumpLocked() {
 		}
 		e.busy = true
 		e.mu.Unlock()
-		err := e.raw.Write(e.tx.call)
-		if err == nil && e.tx.errno != 0 && e.tx.errno != syscall.EAGAIN {
-			err = e.tx.errno
+		if e.tx.file.Len > 0 { // a disk may be slow, and posting does not wait
+			e.writerWake <- struct{}{}
+			return
 		}
-		if err != nil {
+		if err := e.tx.write(e.tx.call); err != nil {
 			e.breakOff()
 			return
 		}
-		if e.tx.out.bytes > 0 {
+		if e.tx.left() {
 			e.writerWake <- struct{}{} // never blocks: one token, taken by who gets busy
 			return
 		}
@@ -137,8 +64,11 @@ func (e *endpoint) breakOff() {
 	e.tx.release()
 	e.mu.Lock()
 	e.broken = true
-	if e.dead == errs.OK {
-		_ = e.conn.SetReadDeadline(time.Now().Add(e.d.opts.Linger))
+	if e.tx.fileErr != nil {
+		e.tx.fileOf.err = e.tx.fileErr // it waits for an acknowledgement that will not come
+		e.dieLocked(errs.Disconnected, e.tx.fileErr.Error())
+	} else if e.dead == errs.OK {
+		_ = e.sock.conn.SetReadDeadline(time.Now().Add(e.d.opts.Linger))
 	}
 	e.restLocked()
 }
@@ -155,8 +85,7 @@ func (e *endpoint) writer() {
 	defer e.d.wg.Done()
 	for range e.writerWake {
 		for {
-			err := e.raw.Write(e.tx.callBlocking)
-			if err != nil || e.tx.out.bytes > 0 {
+			if err := e.tx.write(e.tx.callBlocking); err != nil || e.tx.left() {
 				e.breakOff()
 				break
 			}
@@ -233,12 +162,17 @@ func (e *endpoint) gatherRequestLocked(ack uint32) bool {
 			h.kind, h.imm = frameWriteImm, w.imm
 		}
 		h.key, h.addr = w.remote.Key, w.remote.Addr
-		e.lastRMA = w.number
+	}
+	if w.needsAck() {
+		e.lastNeed = w.number
 	}
 	h.flags = e.frameFlagsLocked(w)
 	e.tx.add(&h)
 	for _, b := range w.bufs {
 		e.tx.out.add(b)
+	}
+	if w.file.Len > 0 {
+		e.tx.file, e.tx.fileOf = w.file, w
 	}
 	return true
 }
@@ -249,7 +183,7 @@ func (e *endpoint) frameFlagsLocked(w *work) (flags uint8) {
 	if w.flags&fabric.FlagSolicited != 0 {
 		flags |= frameSolicited
 	}
-	if e.lastRMA <= e.asked {
+	if e.lastNeed <= e.asked {
 		return flags
 	}
 	quarter := uint64(e.cfg.SendDepth)/4 + 1

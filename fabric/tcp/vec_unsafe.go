@@ -36,6 +36,54 @@ func (v *vec) add(b []byte) {
 	v.bytes += len(b)
 }
 
+// first is the piece in front, or nothing.
+func (v *vec) first() []byte {
+	if v.at == v.to {
+		return nil
+	}
+	return unsafe.Slice(v.iov[v.at].Base, v.iov[v.at].Len)
+}
+
+// copyIn copies b into the pieces, from the front, and returns how much fitted. It drops nothing.
+func (v *vec) copyIn(b []byte) (n int) {
+	for i := v.at; i < v.to && n < len(b); i++ {
+		n += copy(unsafe.Slice(v.iov[i].Base, v.iov[i].Len), b[n:])
+	}
+	return n
+}
+
+// copyOut appends the first n bytes to b. It drops nothing.
+func (v *vec) copyOut(b []byte, n int) []byte {
+	for i := v.at; i < v.to && n > 0; i++ {
+		p := unsafe.Slice(v.iov[i].Base, v.iov[i].Len)
+		p = p[:min(n, len(p))]
+		b = append(b, p...)
+		n -= len(p)
+	}
+	return b
+}
+
+// take moves up to max bytes from the front to the end of b.
+func (v *vec) take(b []byte, max int) []byte {
+	n := min(max, v.bytes)
+	b = v.copyOut(b, n)
+	v.drop(n)
+	return b
+}
+
+// addPart adds n bytes of another list, without the first skip.
+func (v *vec) addPart(o *vec, skip, n int) {
+	for i := o.at; i < o.to && n > 0; i++ {
+		p := unsafe.Slice(o.iov[i].Base, o.iov[i].Len)
+		s := min(skip, len(p))
+		skip -= s
+		p = p[s:]
+		p = p[:min(n, len(p))]
+		v.add(p)
+		n -= len(p)
+	}
+}
+
 // drop takes n bytes from the front.
 func (v *vec) drop(n int) {
 	v.bytes -= n
@@ -60,9 +108,25 @@ func (v *vec) readv(fd uintptr) (int, syscall.Errno) {
 	return n, errno
 }
 
-func (v *vec) writev(fd uintptr) (int, syscall.Errno) {
+// writev lets the kernel wait for more before it sends a short packet, if more tells so.
+func (v *vec) writev(fd uintptr, more bool) (int, syscall.Errno) {
 	raceWrite(v)
+	if more {
+		return v.sendMore(fd)
+	}
 	return v.call(unix.SYS_WRITEV, unix.SYS_WRITE, fd)
+}
+
+func (v *vec) sendMore(fd uintptr) (int, syscall.Errno) {
+	m := unix.Msghdr{Iov: &v.iov[v.at]}
+	m.SetIovlen(v.to - v.at)
+	for {
+		n, _, errno := syscall.Syscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&m)),
+			unix.MSG_MORE|unix.MSG_NOSIGNAL)
+		if errno != syscall.EINTR {
+			return int(n), errno
+		}
+	}
 }
 
 // call uses the plain variant for a single piece, which is cheaper in the kernel.

@@ -1,0 +1,246 @@
+package tcp
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/invariant"
+)
+
+// Security makes both sides prove who they are: mutual TLS 1.3. The hellos, and the tokens in
+// them, are exchanged under its protection in any case.
+type Security struct {
+	// Certificate is this side's, asked for at every connection so that it can be renewed. Needed.
+	Certificate func() (*tls.Certificate, error)
+
+	// Roots are the authorities whose certificates are believed, of both sides. Needed.
+	Roots *x509.CertPool
+
+	// ServerName is who must be at the other side of a Dial. Default: the host that is dialled.
+	ServerName string
+
+	// Plaintext sends everything behind the hellos in the clear, but authenticated: who listens on
+	// the wire can read it, and nobody can change, repeat, or add anything. For networks that
+	// are trusted so far. Both sides must want it. Default false: everything is encrypted.
+	Plaintext bool
+}
+
+func (s *Security) validate() error {
+	if s != nil && (s.Certificate == nil || s.Roots == nil) {
+		return errs.Newf(errs.Invalid, "tcp.Open", "",
+			"Security needs a certificate and the authorities to believe")
+	}
+	return nil
+}
+
+// protocol is told in the handshake, so that two sides that want different things find out there.
+func (s *Security) protocol() string {
+	if s.Plaintext {
+		return "sluice-frames/1"
+	}
+	return "sluice-tls/1"
+}
+
+func (s *Security) proof() fabric.Proof {
+	if s.Plaintext {
+		return fabric.ProofFrames
+	}
+	return fabric.ProofTLS
+}
+
+func (s *Security) serverConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return s.Certificate()
+		},
+		ClientAuth:                  tls.RequireAndVerifyClientCert,
+		ClientCAs:                   s.Roots,
+		NextProtos:                  []string{s.protocol()},
+		SessionTicketsDisabled:      true, // nothing may follow the handshake but the hello
+		DynamicRecordSizingDisabled: true,
+	}
+}
+
+func (s *Security) clientConfig(addr string) *tls.Config {
+	name := s.ServerName
+	if name == "" {
+		name, _, _ = net.SplitHostPort(addr) // it was dialled, so it is well formed
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return s.Certificate()
+		},
+		RootCAs:                     s.Roots,
+		ServerName:                  name,
+		NextProtos:                  []string{s.protocol()},
+		DynamicRecordSizingDisabled: true,
+	}
+}
+
+// greeting is a socket on which hellos are exchanged.
+type greeting struct {
+	tcp   *net.TCPConn
+	conn  net.Conn // tcp itself, or TLS on it
+	tls   *tls.Conn
+	under *underConn
+	sec   *Security    // nil: nobody proves anything
+	who   fabric.Proof // with name: what the peer has proved
+	name  string
+}
+
+// shakeHands makes a socket ready for hellos. server tells which side this is.
+func shakeHands(ctx context.Context, c *net.TCPConn, sec *Security, cfg *tls.Config,
+	server bool) (*greeting, error) {
+	g := &greeting{tcp: c, conn: c, sec: sec}
+	if sec == nil {
+		return g, nil
+	}
+	g.under = &underConn{TCPConn: c, server: server, at: tlsHeaderBytes}
+	if server {
+		g.tls = tls.Server(g.under, cfg)
+	} else {
+		g.tls = tls.Client(g.under, cfg)
+	}
+	if err := g.tls.HandshakeContext(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if server && errors.As(err, new(tls.RecordHeaderError)) { // TLS says nothing in this case
+			_, _ = c.Write([]byte{21, 3, 3, 0, 2, 2, 70}) // alert, fatal, protocol version
+		}
+		return nil, explain(err)
+	}
+	state := g.tls.ConnectionState()
+	if state.NegotiatedProtocol != sec.protocol() {
+		return nil, errs.Newf(errs.Perm, "tcp", "handshake",
+			"the peer wants %q, this side %q", state.NegotiatedProtocol, sec.protocol())
+	}
+	g.conn, g.who = g.tls, sec.proof()
+	g.name = certificateName(state.PeerCertificates[0])
+	return g, nil
+}
+
+// certificateName is whom a certificate speaks of.
+func certificateName(c *x509.Certificate) string {
+	switch {
+	case len(c.URIs) > 0:
+		return c.URIs[0].String()
+	case len(c.DNSNames) > 0:
+		return c.DNSNames[0]
+	case c.Subject.CommonName != "":
+		return c.Subject.CommonName
+	}
+	return c.SerialNumber.String()
+}
+
+// explain gives an error of the handshake its kind: what is wrong with a certificate, or with what
+// the other side speaks, is errs.Perm.
+func explain(err error) error {
+	var (
+		verify *tls.CertificateVerificationError
+		record tls.RecordHeaderError
+		op     *net.OpError
+	)
+	switch {
+	case errors.As(err, &record):
+		return errs.Newf(errs.Perm, "tcp", "handshake", "the peer does not speak TLS")
+	case errors.As(err, &verify):
+		return errs.New(errs.Perm, "tcp", "handshake", err)
+	case errors.As(err, &op) && op.Op == "remote error": // an alert
+		return errs.Newf(errs.Perm, "tcp", "handshake", "the peer refuses: %w", op.Err)
+	case errors.As(err, &op), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return errs.New(errs.Disconnected, "tcp", "handshake", err)
+	}
+	return errs.New(errs.Perm, "tcp", "handshake", err)
+}
+
+// sock ends the greeting: what follows is frames.
+func (g *greeting) sock() (*sock, error) {
+	raw, err := g.tcp.SyscallConn()
+	if err != nil {
+		return nil, errs.Wrap("tcp.connect", "", err)
+	}
+	k := &sock{conn: g.tcp, raw: raw}
+	switch {
+	case g.sec == nil:
+	case g.sec.Plaintext:
+		k.rec, err = newFrameRecords(g.tls, g.under.server)
+	default:
+		k.rec = newTLSRecords(g.tls, g.under)
+	}
+	return k, err
+}
+
+// macs makes the keys of authenticated plaintext out of the handshake: one for each direction.
+func macs(c *tls.Conn) (client, server cipher.AEAD, err error) {
+	const size = 16
+	state := c.ConnectionState()
+	keys, err := state.ExportKeyingMaterial("EXPORTER-sluice-frames", nil, 2*size)
+	if err != nil {
+		return nil, nil, errs.New(errs.Protocol, "tcp", "handshake", err)
+	}
+	var made [2]cipher.AEAD
+	for i := range made {
+		block, err := aes.NewCipher(keys[i*size : (i+1)*size])
+		invariant.Check(err == nil, "an AES key of 16 bytes")
+		made[i], err = cipher.NewGCM(block)
+		invariant.Check(err == nil, "GCM on AES")
+	}
+	return made[0], made[1], nil
+}
+
+// underConn is the connection under TLS. During the handshake and the hellos it hands over record
+// by record, so that TLS never takes bytes that are not its own. Afterwards its bytes go through
+// stream and batch, see tlsRecords.
+type underConn struct {
+	*net.TCPConn
+	server bool
+	after  *tlsRecords // nil until the hellos are through
+
+	head [tlsHeaderBytes]byte
+	at   int // of the head handed over; all of it: the record's body follows
+	left int // of the body
+}
+
+const tlsHeaderBytes = 5 // type, version, length of the body
+
+func (c *underConn) Read(b []byte) (int, error) {
+	if c.after != nil {
+		return c.after.readCipher(b)
+	}
+	if c.at == len(c.head) && c.left == 0 {
+		c.at = 0
+	}
+	if c.at == 0 {
+		if _, err := io.ReadFull(c.TCPConn, c.head[:]); err != nil {
+			return 0, err
+		}
+		c.left = int(binary.BigEndian.Uint16(c.head[3:]))
+	}
+	if c.at < len(c.head) {
+		n := copy(b, c.head[c.at:])
+		c.at += n
+		return n, nil
+	}
+	n, err := c.TCPConn.Read(b[:min(len(b), c.left)])
+	c.left -= n
+	return n, err
+}
+
+func (c *underConn) Write(b []byte) (int, error) {
+	if c.after != nil {
+		return c.after.writeCipher(b)
+	}
+	return c.TCPConn.Write(b)
+}

@@ -1,0 +1,190 @@
+package tcp
+
+import (
+	"io"
+	"net"
+	"sync/atomic"
+	"syscall"
+)
+
+// sock is one TCP connection of an endpoint.
+type sock struct {
+	conn *net.TCPConn
+	raw  syscall.RawConn
+	rec  records // how bytes are protected on their way; nil: they are not
+}
+
+// records protect the bytes of a socket. The two methods are called by one goroutine each.
+type records interface {
+	// read is stream.read: it fills what it can of s.in, with bytes that were verified.
+	read(s *stream) (int, error)
+
+	// seal takes the next bytes of b.out, and those of b.file when there are none, and makes
+	// b.wire what the socket shall be given for them.
+	seal(b *batch) error
+}
+
+// Reading. Headers, small payloads and the first bytes of large ones come through the carry buffer;
+// the rest of a payload is read by readv straight into its target, with a piece of the carry buffer
+// behind it, so that the next header comes for free.
+
+const (
+	carryBytes = 4096
+	tailBytes  = 512      // of the carry buffer, behind a bulk payload
+	bulkBytes  = 64 << 10 // behind so much, what follows is bulk too and should not be carried
+)
+
+// stream is the reading side of a socket. It belongs to who reads.
+type stream struct {
+	*sock
+	before   func()        // called before every read that may block
+	spinners *atomic.Int32 // of the domain
+	bulk     *atomic.Bool  // of the endpoint: something large was moved
+
+	carry  [carryBytes]byte
+	at, to int // carry[at:to] was read and not used yet
+	in     vec
+	brisk  brisk
+	one    [1][]byte // a target of one piece
+
+	src   *vec // what readOnce fills: in, or a place of the records
+	call  func(fd uintptr) bool
+	n     int
+	errno syscall.Errno
+}
+
+func (s *stream) open(k *sock, e *endpoint, before func()) {
+	s.sock, s.before, s.spinners, s.bulk = k, before, &e.d.spinners, &e.bulk
+	s.call = s.readOnce
+}
+
+// readOnce is called with the socket: false waits until there is something to read.
+func (s *stream) readOnce(fd uintptr) bool {
+	s.n, s.errno = s.src.readv(fd)
+	if s.errno != syscall.EAGAIN {
+		return true
+	}
+	if s.bulk.Load() && s.bulk.Swap(false) {
+		s.brisk.streak = 0 // the cores have better things to do than to poll
+	}
+	if s.brisk.begin(s.spinners) {
+		for s.errno == syscall.EAGAIN && s.brisk.on() {
+			yield() // the peer may be waiting for this very core
+			s.n, s.errno = s.src.readv(fd)
+		}
+		s.spinners.Add(-1)
+	}
+	return s.errno != syscall.EAGAIN
+}
+
+// receive reads from the socket into v, blocking until there is something.
+func (s *stream) receive(v *vec) (int, error) {
+	s.before()
+	s.src = v
+	err := s.raw.Read(s.call)
+	switch {
+	case err != nil:
+		return 0, err
+	case s.errno != 0:
+		return 0, s.errno
+	case s.n == 0:
+		return 0, io.EOF
+	}
+	return s.n, nil
+}
+
+// read reads into what is in s.in, blocking until there is something.
+func (s *stream) read() (int, error) {
+	if s.rec != nil {
+		return s.rec.read(s)
+	}
+	return s.receive(&s.in)
+}
+
+// fill reads more into the carry buffer.
+func (s *stream) fill() error {
+	s.to = copy(s.carry[:], s.carry[s.at:s.to])
+	s.at = 0
+	s.in.reset()
+	s.in.add(s.carry[s.to:])
+	n, err := s.read()
+	if err == nil {
+		s.to += n
+	}
+	return err
+}
+
+// header waits for the next header.
+func (s *stream) header(maxMessage uint32) (header, error) {
+	for s.to-s.at < headerBytes {
+		if err := s.fill(); err != nil {
+			return header{}, err
+		}
+	}
+	b := [headerBytes]byte(s.carry[s.at:]) // a copy: what is checked is what is used
+	s.at += headerBytes
+	return decodeHeader(&b, maxMessage)
+}
+
+// place reads the next bytes of the stream into the pieces, until they are full.
+func (s *stream) place(bufs [][]byte) error {
+	s.in.reset()
+	for _, b := range bufs {
+		n := copy(b, s.carry[s.at:s.to])
+		s.at += n
+		s.in.add(b[n:])
+	}
+	want := s.in.bytes
+	if want == 0 {
+		return nil
+	}
+	tail := carryBytes // it is empty now
+	if want >= bulkBytes {
+		tail = tailBytes
+		s.bulk.Store(true)
+	}
+	s.at, s.to = 0, 0
+	s.in.add(s.carry[:tail])
+	for {
+		n, err := s.read()
+		if err != nil {
+			s.in.reset()
+			return err
+		}
+		if n >= want {
+			s.to = n - want
+			s.in.reset()
+			return nil
+		}
+		want -= n
+		s.in.drop(n)
+	}
+}
+
+// placeOne is place for a single piece.
+func (s *stream) placeOne(b []byte) error {
+	s.one[0] = b
+	err := s.place(s.one[:])
+	s.one[0] = nil
+	return err
+}
+
+// skip drops the next n bytes of the stream.
+func (s *stream) skip(n int) error {
+	for {
+		have := min(n, s.to-s.at)
+		s.at += have
+		n -= have
+		if n == 0 {
+			return nil
+		}
+		s.at, s.to = 0, 0
+		s.in.reset()
+		s.in.add(s.carry[:])
+		got, err := s.read()
+		if err != nil {
+			return err
+		}
+		s.to = got
+	}
+}
