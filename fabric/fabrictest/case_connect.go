@@ -18,6 +18,8 @@ func connectCases() []testCase {
 		{"the accepting side sees the peer before it answers", testAcceptSees},
 		{"dial to nobody", testDialNobody},
 		{"dial gives up", testDialGivesUp},
+		{"accept gives up", testAcceptGivesUp},
+		{"many dial at once", testManyDial},
 		{"listener close", testListenerClose},
 		{"many endpoints", testManyEndpoints},
 	}
@@ -27,6 +29,7 @@ func testHello(t *testing.T, cfg Config) {
 	r := newRig(t, cfg)
 	a, b := r.a.config(), r.b.config()
 	a.Hello = fabric.Hello{Features: 3, Identity: 77, RecvDepth: 5, MaxMessage: 999}
+	b.Hello = fabric.Hello{Features: 0xff00, Identity: 1 << 63}
 	epA, epB := r.connect(a, b)
 	want := a.Hello
 	want.Version = fabric.HelloVersion
@@ -34,7 +37,7 @@ func testHello(t *testing.T, cfg Config) {
 		t.Fatalf("b sees %+v, want %+v", epB.Peer(), want)
 	}
 	want = fabric.Hello{
-		Version: fabric.HelloVersion, RecvDepth: depth,
+		Version: fabric.HelloVersion, RecvDepth: depth, Features: 0xff00, Identity: 1 << 63,
 		MaxMessage: uint32(r.b.dom.Caps().MaxMessage),
 	}
 	if epA.Peer().Hello != want {
@@ -162,6 +165,57 @@ func testDialGivesUp(t *testing.T, cfg Config) {
 	check(t, err)
 	cancel()
 	<-done
+}
+
+func testAcceptGivesUp(t *testing.T, cfg Config) {
+	r := newRig(t, cfg)
+	nobody := func(fabric.Peer) error {
+		t.Error("somebody was accepted")
+		return nil
+	}
+	short, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	_, err := r.accept(short, nobody)
+	wantKind(t, err, errs.TimedOut)
+	canceled, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err = r.accept(canceled, nobody)
+	wantKind(t, err, errs.Canceled)
+	r.a.ep, r.b.ep = r.connect(r.a.config(), r.b.config()) // the listener is as good as before
+	r.barrier()
+}
+
+// testManyDial has more diallers than anybody waits for; each gets an endpoint of its own.
+func testManyDial(t *testing.T, cfg Config) {
+	r := newRig(t, cfg)
+	ctx, cancel := cfg.limit()
+	defer cancel()
+	const count = 12
+	var calls [count]<-chan dialled
+	for i := range calls {
+		a := r.a.config()
+		a.SendDepth, a.RecvDepth, a.Hello.Identity = 4, 4, uint64(i+1)
+		calls[i] = r.dial(ctx, a)
+	}
+	ends := map[uint64]fabric.Endpoint{}
+	for range calls {
+		ep, err := r.listen.Accept(ctx, func(fabric.Peer) (fabric.EndpointConfig, error) {
+			b := r.b.config()
+			b.SendDepth, b.RecvDepth = 4, 4
+			return b, nil
+		})
+		check(t, err)
+		ends[ep.Peer().Identity] = ep
+	}
+	for i, call := range calls {
+		d := <-call
+		check(t, d.err)
+		r.a.ep, r.b.ep = d.ep, ends[uint64(i+1)]
+		if r.b.ep == nil {
+			t.Fatalf("dialler %d was not accepted", i)
+		}
+		r.barrier() // these two are each other's peers
+	}
 }
 
 func testListenerClose(t *testing.T, cfg Config) {

@@ -23,6 +23,7 @@ func loadCases() []testCase {
 		{"a narrowed grant", testNarrowed},
 		{"writes through different grants", testDifferentGrants},
 		{"inline gathers MaxSge pieces", testInlineGather},
+		{"a deep queue", testDeepQueue},
 	}
 }
 
@@ -318,4 +319,44 @@ func testInlineGather(t *testing.T, cfg Config) {
 	if !bytes.Equal(buf, want) || !bytes.Equal(r.b.mem[memBytes/2:memBytes/2+size], want) {
 		t.Fatal("inline pieces arrived damaged")
 	}
+}
+
+// testDeepQueue fills queues that are deeper than the rig's with one chain.
+func testDeepQueue(t *testing.T, cfg Config) {
+	r := newRig(t, cfg)
+	deep := min(r.a.dom.Caps().QueueDepth, 1024)
+	config := func(s *side) fabric.EndpointConfig {
+		q, err := s.dom.NewCQ(fabric.CQOptions{Depth: 2 * deep})
+		check(t, err)
+		t.Cleanup(func() { check(t, q.Close()) })
+		return fabric.EndpointConfig{SendCQ: q, RecvCQ: q, SendDepth: deep, RecvDepth: deep}
+	}
+	a, b := config(r.a), config(r.b)
+	r.a.ep, r.b.ep = r.connect(a, b)
+	r.a.cq, r.b.cq = a.SendCQ, b.SendCQ
+	var recvs []fabric.Recv
+	var wrs []fabric.WR
+	for i := range deep {
+		buf := r.b.piece(i*8, 8)
+		recvs = append(recvs, fabric.Recv{Context: uint64(i), Reg: r.b.reg, Buf: buf})
+		wr := fabric.WR{
+			Op: fabric.OpSend, Imm: uint32(i), Context: uint64(i),
+			Local: []fabric.Sge{{Reg: r.a.reg, Buf: r.a.piece(i*8, 8)}},
+		}
+		binary.BigEndian.PutUint64(wr.Local[0].Buf, uint64(i))
+		wrs = append(wrs, wr)
+	}
+	wrs[deep-1].Flags = fabric.FlagSignaled
+	check(t, r.b.ep.PostRecv(recvs))
+	r.a.post(wrs...)
+	for i := range uint64(deep) {
+		r.b.got(i, 8)
+		if got := binary.BigEndian.Uint64(recvs[i].Buf); got != i {
+			t.Fatalf("message %d is %d", i, got)
+		}
+	}
+	r.a.done(uint64(deep-1), errs.OK)
+	r.a.nothing()
+	check(t, r.a.ep.Close()) // before their queues
+	check(t, r.b.ep.Close())
 }

@@ -18,6 +18,7 @@ func solicitedCases() []testCase {
 		{"a solicited immediate wakes", testSolicitedImm},
 		{"a failure wakes those who wait for solicited events", testSolicitedFailure},
 		{"solicited is only a hint elsewhere", testSolicitedHint},
+		{"those who wait for solicited events are called back", testSolicitedWake},
 		{"spin", testSpin},
 	}
 }
@@ -160,6 +161,45 @@ func testSolicitedFailure(t *testing.T, cfg Config) {
 	if all := <-r.a.waiter(3, 2); len(all) != 3 || all[0].ErrKind() != errs.Closed {
 		t.Fatalf("completions %+v", all)
 	}
+}
+
+func testSolicitedWake(t *testing.T, cfg Config) {
+	r := newRigWith(t, cfg, fabric.CQOptions{SolicitedOnly: true})
+	w, ok := r.b.cq.(fabric.Waker)
+	if !ok {
+		return
+	}
+	r.b.recv(1, 8)
+	r.a.post(r.a.send(1, "x"))
+	r.a.arrive(1)
+	back := make(chan int, 1)
+	go func() {
+		var dst [4]fabric.Completion
+		n, err := r.b.cq.Wait(context.Background(), dst[:])
+		if err != nil {
+			n = -1
+		}
+		for _, c := range dst[:max(n, 0)] { // it may bring what is there along
+			if c.Context != 1 {
+				n = -1
+			}
+		}
+		back <- n
+	}()
+	time.Sleep(5 * time.Millisecond)
+	w.Wake()
+	select {
+	case n := <-back:
+		if n < 0 || n > 1 {
+			t.Fatalf("Wait returned %d completions", n)
+		}
+		if n == 0 {
+			r.b.arrive(1)
+		}
+	case <-time.After(cfg.Patience):
+		t.Fatal("Wake did not call the waiter back")
+	}
+	r.b.nothing()
 }
 
 func testSolicitedHint(t *testing.T, cfg Config) {

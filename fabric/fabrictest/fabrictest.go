@@ -2,10 +2,15 @@
 // that every provider runs from its own tests. A provider that cannot do a case lists its name
 // in Config.Exclude with the reason, and the reason is printed.
 //
+// Beside Run, which has both sides in one process, there are Serve and Visit for two processes or
+// hosts, SteadyAllocs, which fails when operations allocate, and Bench. Where the contract leaves a
+// provider the choice (Caps.AnyMemory, FileRange, RefusalEnds) the cases hold what is promised then.
+//
 // It does not test speed limits (Bench only measures) nor what one provider alone has, such as the
 // frames of tcp.
 //
-// Read this file first (the table of cases), then rig.go (two connected sides), then the case_*.go.
+// Read this file first (the table of cases), then rig.go (two connected sides), then the case_*.go;
+// flaw_test.go shows that the suite notices what it is there for.
 package fabrictest
 
 import (

@@ -55,7 +55,7 @@ func (c connector) Listen(name string) (fabric.Listener, error) {
 	}
 	l := &listener{domain: d, name: addr(name), cond: sync.NewCond(&d.net.mu)}
 	d.net.listeners[name] = l
-	d.listeners[l] = struct{}{}
+	d.listeners = append(d.listeners, l)
 	return l, nil
 }
 
@@ -217,7 +217,7 @@ func (l *listener) join(k *call, peer fabric.Peer, mine fabric.EndpointConfig) (
 	e.name = fmt.Sprintf("sim %s->%s#%d", l.name, caller.domain.name, id)
 	for _, end := range []*endpoint{caller, e} {
 		n.eps = append(n.eps, end)
-		end.domain.eps[end] = struct{}{}
+		end.domain.eps = append(end.domain.eps, end)
 	}
 	k.done <- nil
 	return e, nil
@@ -258,7 +258,7 @@ func (l *listener) closeLocked() {
 	}
 	l.calls = nil
 	delete(l.domain.net.listeners, string(l.name))
-	delete(l.domain.listeners, l)
+	l.domain.listeners = without(l.domain.listeners, l)
 	l.cond.Broadcast()
 }
 

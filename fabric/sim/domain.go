@@ -17,8 +17,8 @@ type domain struct {
 
 	// Guarded by net.mu.
 	closed    bool
-	eps       map[*endpoint]struct{} // not closed yet
-	listeners map[*listener]struct{}
+	eps       []*endpoint // not closed yet, in the order of their birth
+	listeners []*listener // likewise
 }
 
 // Open adds a domain to the net.
@@ -29,12 +29,10 @@ func (n *Net) OpenTokens(tokens *fabric.Tokens) fabric.Domain {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return &domain{
-		net:       n,
-		name:      fmt.Sprintf("host%d", n.nextNameLocked()),
-		caps:      n.opts.Limits,
-		tokens:    tokens,
-		eps:       map[*endpoint]struct{}{},
-		listeners: map[*listener]struct{}{},
+		net:    n,
+		name:   fmt.Sprintf("host%d", n.nextNameLocked()),
+		caps:   n.opts.Limits,
+		tokens: tokens,
 	}
 }
 
@@ -67,11 +65,11 @@ func (d *domain) Close() error {
 	d.net.mu.Lock()
 	defer d.net.mu.Unlock()
 	d.closed = true
-	for e := range d.eps {
-		e.closeLocked()
+	for len(d.eps) > 0 {
+		d.eps[0].closeLocked()
 	}
-	for l := range d.listeners {
-		l.closeLocked()
+	for len(d.listeners) > 0 {
+		d.listeners[0].closeLocked()
 	}
 	return nil
 }

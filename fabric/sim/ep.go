@@ -140,7 +140,7 @@ func (e *endpoint) closeLocked() {
 	e.dieLocked(errs.Closed, "closed by this side")
 	e.peer.dieLocked(errs.Disconnected, "closed by the peer")
 	e.closed = true
-	delete(e.domain.eps, e)
+	e.domain.eps = without(e.domain.eps, e)
 	e.unreserveLocked()
 }
 

@@ -11,7 +11,8 @@
 //
 // It does no real networking and is not fast: one lock guards a whole Net.
 //
-// Read net.go first (the steps), then ep.go, msg.go and rma.go (what a step does).
+// Read net.go first (the steps), then ep.go, msg.go and rma.go (what a step does), cq.go (who takes
+// the steps) and cm.go (how ends meet).
 package sim
 
 import (
@@ -245,9 +246,15 @@ func (n *Net) progressLocked(e *endpoint) {
 
 // forgetLocked takes a dead endpoint out of the steps.
 func (n *Net) forgetLocked(e *endpoint) {
-	if i := slices.Index(n.eps, e); i >= 0 {
-		n.eps = slices.Delete(n.eps, i, i+1)
+	n.eps = without(n.eps, e)
+}
+
+// without takes one out of a list and keeps the order of the others.
+func without[T comparable](list []T, one T) []T {
+	if i := slices.Index(list, one); i >= 0 {
+		return slices.Delete(list, i, i+1)
 	}
+	return list
 }
 
 // kindErr is the error value that completions carry.
