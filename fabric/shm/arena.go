@@ -1,0 +1,156 @@
+package shm
+
+import (
+	"os"
+	"sort"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-storage/sluice/errs"
+)
+
+// Arenas is memory that servers on this host may be let into: each arena is a memory file of its
+// own, mapped here, and by the servers to which a grant in it was given. It serves as a source of
+// arenas for package mem. Domains find registered memory in it. Safe for concurrent use.
+type Arenas struct {
+	mu   sync.Mutex
+	list []*arena // by address
+}
+
+// arena is one memory file.
+type arena struct {
+	fd   int
+	mem  []byte
+	from uintptr // where it is mapped
+
+	mu     sync.Mutex
+	closed bool
+	eps    map[*endpoint]uint32 // connections that it was passed to, and its number there
+}
+
+// NewArenas makes an empty set. Give it to Open, and to whoever allocates.
+func NewArenas() *Arenas { return &Arenas{} }
+
+// Name is what statistics call the memory.
+func (a *Arenas) Name() string { return "memfd" }
+
+// Map makes an arena of at least size bytes, zeroed and present, and returns size bytes and what
+// frees them: that takes the pages away from everybody, this process and servers alike. Regions on
+// it must be closed before. Without memory it is errs.NoMemory.
+func (a *Arenas) Map(size int) (mem []byte, free func() error, err error) {
+	if size <= 0 {
+		return nil, nil, errs.Newf(errs.Invalid, "shm.Map", "", "%d bytes", size)
+	}
+	page := os.Getpagesize()
+	fd, all, err := newMemfd("sluice-arena", (size+page-1)/page*page)
+	if err != nil {
+		return nil, nil, err
+	}
+	one := &arena{fd: fd, mem: all, from: address(all), eps: map[*endpoint]uint32{}}
+	a.add(one)
+	return all[:size:size], func() error { return a.free(one) }, nil
+}
+
+func (a *Arenas) add(one *arena) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at := sort.Search(len(a.list), func(i int) bool { return a.list[i].from > one.from })
+	a.list = append(a.list, nil)
+	copy(a.list[at+1:], a.list[at:])
+	a.list[at] = one
+}
+
+// find tells in which arena mem lies, and where; nil if in none.
+func (a *Arenas) find(mem []byte) (*arena, int) {
+	if len(mem) == 0 {
+		return nil, 0
+	}
+	at := address(mem)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i := sort.Search(len(a.list), func(i int) bool { return a.list[i].from > at }) - 1
+	if i < 0 {
+		return nil, 0
+	}
+	one := a.list[i]
+	off := int(at - one.from)
+	if off > len(one.mem) || len(mem) > len(one.mem)-off {
+		return nil, 0
+	}
+	return one, off
+}
+
+func (a *Arenas) free(one *arena) error {
+	a.mu.Lock()
+	for i, other := range a.list {
+		if other == one {
+			a.list = append(a.list[:i], a.list[i+1:]...)
+			break
+		}
+	}
+	a.mu.Unlock()
+	return one.close()
+}
+
+// close tells the servers that mapped the arena, and takes its pages away even from one that does
+// not listen.
+func (o *arena) close() error {
+	o.mu.Lock()
+	if o.closed {
+		o.mu.Unlock()
+		return nil
+	}
+	o.closed = true
+	eps := o.eps
+	o.eps = nil
+	o.mu.Unlock()
+	for e, id := range eps {
+		e.withdraw(id)
+	}
+	const punch = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
+	err := unix.Fallocate(o.fd, punch, 0, int64(len(o.mem)))
+	if e := unix.Munmap(o.mem); err == nil {
+		err = e
+	}
+	if e := unix.Close(o.fd); err == nil {
+		err = e
+	}
+	return errs.Wrap("shm.free", "arena", err)
+}
+
+// export passes the arena to the peer of e, once, and returns its number there; 0 where that
+// cannot be done now.
+func (o *arena) export(e *endpoint) uint32 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return 0
+	}
+	if id, ok := o.eps[e]; ok {
+		return id
+	}
+	id := e.exported.Add(1)
+	if !e.sendExport(id, o.fd, len(o.mem)) {
+		return 0
+	}
+	o.eps[e] = id
+	return id
+}
+
+// forget is told when a connection is gone.
+func (o *arena) forget(e *endpoint) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.eps, e)
+}
+
+// forget drops a connection that is gone from all arenas.
+func (a *Arenas) forget(e *endpoint) {
+	a.mu.Lock()
+	list := append([]*arena(nil), a.list...)
+	a.mu.Unlock()
+	for _, one := range list {
+		one.forget(e)
+	}
+}

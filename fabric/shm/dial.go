@@ -1,0 +1,187 @@
+package shm
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+)
+
+func (c connector) Dial(ctx context.Context, addr string, cfg fabric.EndpointConfig) (
+	fabric.Endpoint, error,
+) {
+	d := c.d
+	if d.ctx.Err() != nil {
+		return nil, errClosed("shm.Dial")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(d.ctx, cancel)()
+	e, err := d.dial(ctx, addr, cfg)
+	if err == nil {
+		return e, nil
+	}
+	switch {
+	case d.ctx.Err() != nil:
+		err = errClosed("shm.Dial")
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	}
+	return nil, errs.Wrap("shm.Dial", addr, err)
+}
+
+func (d *domain) dial(ctx context.Context, addr string, cfg fabric.EndpointConfig) (
+	fabric.Endpoint, error,
+) {
+	if err := d.reserve(&cfg); err != nil {
+		return nil, err
+	}
+	l, hello, err := d.greet(ctx, addr, &cfg.Hello)
+	if err != nil {
+		d.unreserve(&cfg)
+		return nil, err
+	}
+	e, err := d.attach(l, cfg, fabric.Peer{Hello: hello})
+	if err != nil {
+		_ = l.conn.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// greet connects a socket and exchanges hellos. The listener gets nothing before it is known whose
+// it is.
+func (d *domain) greet(ctx context.Context, addr string, mine *fabric.Hello) (
+	link, fabric.Hello, error,
+) {
+	var none fabric.Hello
+	at, err := parsePlace("shm.Dial", addr)
+	if err != nil {
+		return link{}, none, err
+	}
+	var dialer net.Dialer
+	c, err := dialer.DialContext(ctx, "unixpacket", string(at))
+	if err != nil {
+		return link{}, none, errs.New(errs.Disconnected, "shm", "connect", err)
+	}
+	l := link{conn: c.(*net.UnixConn), at: at, side: 0}
+	hello, err := d.call(ctx, &l, mine)
+	if err != nil {
+		_ = l.conn.Close()
+		if l.mem != nil {
+			_ = unix.Munmap(l.mem)
+		}
+		return link{}, none, err
+	}
+	return l, hello, nil
+}
+
+// call checks who listens, passes the segment and reads the answer.
+func (d *domain) call(ctx context.Context, l *link, mine *fabric.Hello) (fabric.Hello, error) {
+	var theirs fabric.Hello
+	who, err := cred(l.conn)
+	if err != nil {
+		return theirs, errs.Wrap("shm", "SO_PEERCRED", err)
+	}
+	if !trusted(who.Uid, d.opts.ServerUIDs) {
+		return theirs, errs.Newf(errs.Perm, "shm", "hello",
+			"uid %d listens there, whom this side does not trust", who.Uid)
+	}
+	l.who = fmt.Sprintf("uid %d pid %d", who.Uid, who.Pid)
+	l.geo = geometry{ring: uint32(d.opts.Ring), slots: [2]uint32{uint32(d.opts.Grants)}}
+	if d.opts.Arenas == nil {
+		l.geo.slots[0] = 0
+	}
+	if d.opts.mutual {
+		l.geo.slots[1] = l.geo.slots[0]
+	}
+	fd, mem, err := newMemfd("sluice-segment", l.geo.size())
+	if err != nil {
+		return theirs, err
+	}
+	l.mem = mem
+	var b [callBytes]byte
+	encodeHello(b[:], mine, errs.OK)
+	l.geo.encode(b[helloBytes:])
+	_, _, err = l.conn.WriteMsgUnix(b[:], unix.UnixRights(fd), nil)
+	_ = unix.Close(fd)
+	if err != nil {
+		return theirs, errs.New(errs.Disconnected, "shm", "hello", err)
+	}
+	return readAnswer(ctx, l.conn, mine)
+}
+
+// readAnswer waits for the listener's hello until ctx ends.
+func readAnswer(ctx context.Context, conn *net.UnixConn, mine *fabric.Hello) (
+	fabric.Hello, error,
+) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	var b [helloBytes + 1]byte
+	n, err := conn.Read(b[:])
+	if !stop() {
+		return fabric.Hello{}, ctx.Err()
+	}
+	if err != nil {
+		return fabric.Hello{}, errs.New(errs.Disconnected, "shm", "hello", err)
+	}
+	theirs, refusal, err := decodeHello(b[:n])
+	switch {
+	case err == nil && n != helloBytes:
+		err = protocolErr("no hello of a listener")
+	case err == nil && refusal != errs.OK:
+		err = errs.Newf(fabric.RefusalKind(refusal), "shm", "hello", "refused by the listener")
+	case err == nil && mine.Version != fabric.HelloVersion:
+		err = errs.Newf(errs.Version, "shm", "hello", "the peer speaks version %d", theirs.Version)
+	case err == nil:
+		err = fabric.CheckAnswer(mine, &theirs)
+	}
+	return theirs, err
+}
+
+// reserve checks cfg, fills in its hello and sets its places in the completion queues aside.
+func (d *domain) reserve(cfg *fabric.EndpointConfig) error {
+	if err := fabric.CheckEndpoint(&d.caps, cfg); err != nil {
+		return err
+	}
+	send, ok1 := cfg.SendCQ.(*cq)
+	recv, ok2 := cfg.RecvCQ.(*cq)
+	if !ok1 || !ok2 || send.d != d || recv.d != d {
+		return errs.Newf(errs.Invalid, "fabric.EndpointConfig", "", "a queue of another domain")
+	}
+	if err := send.reserve(cfg.SendDepth); err != nil {
+		return err
+	}
+	if err := recv.reserve(cfg.RecvDepth); err != nil {
+		send.unreserve(cfg.SendDepth)
+		return err
+	}
+	return nil
+}
+
+func (d *domain) unreserve(cfg *fabric.EndpointConfig) {
+	cfg.SendCQ.(*cq).unreserve(cfg.SendDepth)
+	cfg.RecvCQ.(*cq).unreserve(cfg.RecvDepth)
+}
+
+// attach makes a connection whose hellos are exchanged an endpoint. On failure the reservation and
+// the mapping are given back and the socket stays the caller's.
+func (d *domain) attach(l link, cfg fabric.EndpointConfig, peer fabric.Peer) (
+	fabric.Endpoint, error,
+) {
+	e, err := newEndpoint(d, l, cfg, peer)
+	if err == nil {
+		err = d.adopt(e)
+	}
+	if err != nil {
+		d.unreserve(&cfg)
+		_ = unix.Munmap(l.mem)
+		return nil, err
+	}
+	e.start()
+	return e, nil
+}

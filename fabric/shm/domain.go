@@ -1,0 +1,306 @@
+// Package shm is the fabric provider between processes of one host. Two processes share a segment
+// of memory with two rings in it; messages go through the rings, and a server's Writes and Reads go
+// straight into and out of the client's memory: one copy, made by the initiator.
+//
+//	client (dials)                                     server (listens)
+//	  Post --copy--> ring 0 in the segment --copy--> posted receive, granted memory
+//	  posted receive <--copy-- ring 1 in the segment <--copy-- Post
+//	  arena memory <------------------one copy----------------- Post of a Write
+//	  arena memory -------------------one copy----------------> Post of a Read
+//
+// # Who maps whom
+//
+// The client makes the segment and passes it with its hello; a server never makes memory that
+// a client maps. Only servers map client memory: arenas (see Arenas), each passed once per
+// connection when the first grant in it is made. Everything else, that is what a client writes to or
+// reads from a server, and grants on memory that is in no arena, goes through the rings and is
+// placed by the owner's side without its application: two copies. Peers are known by the kernel's
+// word (SO_PEERCRED); Options say whose word is taken. The socket of the hello stays open: its end
+// is how the death of a peer is noticed, at any moment, and it is closed last, so its end also says
+// that the other side has stopped touching memory.
+//
+// Copies: a Send two (into the ring, into the receive), a Write or Read by a client two, a Write or
+// Read by a server into arena memory one, else two. A file range is read from the file straight into
+// the ring or the arena.
+//
+// What completions mean: a Send is complete when it is in the ring, that is when its memory is free.
+// A Write is complete when it is placed. Completions come in the order posted, Reads excepted.
+//
+// # What a peer can do
+//
+// Whatever is read from shared memory is copied before it is checked, and all indices, lengths and
+// offsets are checked against what was granted. A segment or an arena must be sealed against
+// shrinking and have all its pages, so touching it does not fault; if it does nevertheless
+// (its owner can punch holes, and under strict overcommit a hole may find no memory) the fault ends
+// the connection and not the process.
+//
+// What shared memory cannot enforce, between processes that trust each other:
+//
+//   - A server that means ill can read and write a whole arena from the first grant in it to the
+//     end of the connection, whatever the grant says. Put nothing into arenas that the
+//     server may not see. Rights, ranges and Revoke are honoured by this package at the server.
+//   - Revoke waits until no copy is under way. A server that is stopped (SIGSTOP) in the middle of
+//     one is given Options.StallTimeout; then the connection is closed and Revoke returns, and the
+//     rest of at most one chunk (256 KiB) may still be written when that server goes on.
+//   - A client can change what it sends while it is being received. The receiver sees one or the
+//     other: messages are copied once and looked at afterwards.
+//   - A client that punches holes makes the server's memory account pay for the pages, up to the
+//     size of what is mapped, which Options bound.
+//   - Uids are those of this user namespace. Abstract names can be taken by any process of the host:
+//     a client looks at the listener's uid before it shows anything.
+//
+// # Who makes progress
+//
+// Nobody in particular: who posts moves what can be moved, who waits in a queue polls
+// the rings of its endpoints, briefly, and then sleeps until a peer wakes it, on a futex in the
+// segment (so many threads at once as Options.Sleepers says) or by a byte through the socket. Where
+// nobody waits the goroutine that reads the socket serves the endpoint, see wait.go.
+//
+// Lock order: endpoint.rxMu, endpoint.mu, then recvQueue.mu or grant.mu, endpoint.life, cq.mu.
+//
+// Read this file first, then segment.go and frame.go (what is shared), hello.go (what goes through
+// the socket), ep.go (life and death), tx.go and rx.go (rings), rma.go and slot.go (direct access),
+// wait.go (sleeping).
+package shm
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+)
+
+// Options of a domain. The zero value is good for processes of one user.
+type Options struct {
+	// Arenas is the memory that peers may be let into directly. Default nil: none; everything goes
+	// through the rings.
+	Arenas *Arenas
+
+	// ServerUIDs are users, besides root and this process's own, whose listeners may be dialled,
+	// that is who may map this side's arenas. Default none.
+	ServerUIDs []uint32
+
+	// ClientUIDs are users, besides root and this process's own, who may dial listeners of this
+	// domain. AnyClient lets everybody: somebody else decides, see Tokens. Default none and false.
+	ClientUIDs []uint32
+	AnyClient  bool
+
+	// Tokens, if not nil, makes listeners ask for a token, see fabric.Tokens. Default nil.
+	Tokens *fabric.Tokens
+
+	// MaxMessage, in bytes, is the largest Send. Default 1 MiB, at most 1 GiB.
+	MaxMessage int
+
+	// MaxTransfer, in bytes, is the largest Write or Read. Default and at most 1 GiB.
+	MaxTransfer int
+
+	// QueueDepth, in requests, is the largest SendDepth and RecvDepth. Default 4096, at most 16384.
+	QueueDepth int
+
+	// Ring, in bytes, is the size of each ring of a connection that is dialled from here: a power of
+	// two from 16 KiB to 16 MiB. Default 256 KiB. A listener takes any.
+	Ring int
+
+	// Grants is how many grants of one dialled connection can be used directly at once; more work
+	// through the ring. Default 1024, at most 32768.
+	Grants int
+
+	// PeerArenas and PeerBytes bound what a listener maps of one peer. What is beyond goes through
+	// the ring. Default 64 arenas and 64 GiB.
+	PeerArenas int
+	PeerBytes  int64
+
+	// Sleepers is how many waiters may sleep on a futex at once, each of which holds a thread; the
+	// others are woken through the socket. Default 8; negative: none.
+	Sleepers int
+
+	// HelloTimeout bounds how long a listener waits for a peer's hello. Default 5 s.
+	HelloTimeout time.Duration
+
+	// StallTimeout bounds how long Revoke and Close wait for a peer that stopped in the middle of
+	// a copy; then that connection is closed. Default 10 s.
+	StallTimeout time.Duration
+
+	mutual    bool // tests: listeners export too, so that both directions are direct
+	arenaOnly bool // tests: only arena memory may be used, so that suites use it
+}
+
+// Fixed limits. Both ends of every connection have the same ones.
+const (
+	maxSge        = 32
+	maxInline     = 512
+	readDepth     = 16
+	maxQueueDepth = 16384
+	maxTransfer   = 1 << 30
+	ringMin       = 16 << 10
+	ringMax       = 16 << 20
+	grantsMax     = 32 << 10
+)
+
+func (o Options) withDefaults() Options {
+	def := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	defTime := func(v *time.Duration, d time.Duration) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&o.MaxMessage, 1<<20)
+	def(&o.MaxTransfer, maxTransfer)
+	def(&o.QueueDepth, 4096)
+	def(&o.Ring, 256<<10)
+	def(&o.Grants, 1024)
+	def(&o.PeerArenas, 64)
+	def(&o.Sleepers, 8)
+	if o.PeerBytes == 0 {
+		o.PeerBytes = 64 << 30
+	}
+	defTime(&o.HelloTimeout, 5*time.Second)
+	defTime(&o.StallTimeout, 10*time.Second)
+	return o
+}
+
+func (o Options) validate() error {
+	why := ""
+	switch {
+	case o.MaxMessage < 1 || o.MaxMessage > maxTransfer:
+		why = "MaxMessage is out of range"
+	case o.MaxTransfer < 1 || o.MaxTransfer > maxTransfer:
+		why = "MaxTransfer is out of range"
+	case o.QueueDepth < 1 || o.QueueDepth > maxQueueDepth:
+		why = "QueueDepth is out of range"
+	case o.Ring < ringMin || o.Ring > ringMax || o.Ring&(o.Ring-1) != 0:
+		why = "Ring is out of range or no power of two"
+	case o.Grants < 1 || o.Grants > grantsMax:
+		why = "Grants is out of range"
+	case o.PeerArenas < 0 || o.PeerBytes < 0 || o.HelloTimeout < 0 || o.StallTimeout < 0:
+		why = "negative limit or time"
+	}
+	if why != "" {
+		return errs.Newf(errs.Invalid, "shm.Open", "", "%s", why)
+	}
+	return nil
+}
+
+// domain owns the endpoints, listeners and grants of one Open.
+type domain struct {
+	opts   Options
+	caps   fabric.Caps
+	keys   keyTable
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // all goroutines
+	watch  watch
+	beds   beds
+
+	spinners atomic.Int32 // waiters that poll rings at this moment, see brisk
+	names    atomic.Uint64
+
+	mu        sync.Mutex
+	closed    bool
+	eps       map[*endpoint]struct{}
+	listeners map[*listener]struct{}
+}
+
+// Open makes a domain.
+func Open(opts Options) (fabric.Domain, error) { return open(opts) }
+
+func open(opts Options) (*domain, error) {
+	opts = opts.withDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	d := &domain{
+		opts: opts,
+		caps: fabric.Caps{
+			Provider: "shm", AnyMemory: !opts.arenaOnly, MaxSge: maxSge,
+			MaxMessage: opts.MaxMessage, MaxTransfer: opts.MaxTransfer, MaxInline: maxInline,
+			QueueDepth: opts.QueueDepth, ReadDepth: readDepth, FileRange: true,
+		},
+		eps:       map[*endpoint]struct{}{},
+		listeners: map[*listener]struct{}{},
+	}
+	d.keys.open()
+	d.beds.open(opts.Sleepers)
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.watch.kick = make(chan struct{}, 1)
+	d.wg.Go(func() { d.watch.run(d.ctx) })
+	return d, nil
+}
+
+func (d *domain) Caps() fabric.Caps { return d.caps }
+
+func (d *domain) Connector() fabric.Connector { return connector{d} }
+
+func (d *domain) Register(mem []byte) (fabric.Region, error) {
+	if d.ctx.Err() != nil {
+		return nil, errClosed("shm.Register")
+	}
+	r := &region{d: d, mem: mem}
+	if d.opts.Arenas != nil {
+		r.arena, r.base = d.opts.Arenas.find(mem)
+	}
+	return r, nil
+}
+
+func (d *domain) NewCQ(opts fabric.CQOptions) (fabric.CQ, error) {
+	if d.ctx.Err() != nil {
+		return nil, errClosed("shm.NewCQ")
+	}
+	if err := fabric.CheckCQ(opts); err != nil {
+		return nil, err
+	}
+	return newCQ(d, opts), nil
+}
+
+func (d *domain) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	eps := make([]*endpoint, 0, len(d.eps))
+	for e := range d.eps {
+		eps = append(eps, e)
+	}
+	listeners := make([]*listener, 0, len(d.listeners))
+	for l := range d.listeners {
+		listeners = append(listeners, l)
+	}
+	d.mu.Unlock()
+	d.cancel()
+	for _, l := range listeners {
+		_ = l.Close()
+	}
+	for _, e := range eps { // all at once, so that they do not wait for each other
+		e.die(errs.Closed, "closed by this side")
+	}
+	for _, e := range eps {
+		_ = e.Close()
+	}
+	d.wg.Wait()
+	return nil
+}
+
+// adopt starts counting an endpoint's goroutine, unless the domain was closed meanwhile.
+func (d *domain) adopt(e *endpoint) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return errClosed("shm.Open")
+	}
+	d.eps[e] = struct{}{}
+	d.wg.Add(1)
+	return nil
+}
+
+func (d *domain) forget(e *endpoint) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.eps, e)
+}
+
+func errClosed(op string) error { return errs.New(errs.Closed, op, "", nil) }

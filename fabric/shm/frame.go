@@ -1,0 +1,152 @@
+package shm
+
+import (
+	"encoding/binary"
+
+	"github.com/sluice-storage/sluice/errs"
+)
+
+// A ring carries frames: a header of 32 bytes, part bytes of payload, and zeros up to a multiple of
+// 64. A header never wraps around the end of the ring, a payload may. Frames appear whole: tail
+// passes one when all of it is there. What is longer than a part goes in several frames, the first
+// of its kind and then "more"; between these only answers and reads may come. Numbers are
+// little-endian; what a kind does not use is zero.
+//
+//	0    1     2     4       8       12    16      24      32
+//	|kind|flags|tag  |length |part   |imm  |key    |addr   | payload | pad
+//
+//	kind            payload  uses
+//	1 send          yes      flags, length, part, imm
+//	2 write         yes      length, part, key, addr
+//	3 write imm     yes      flags, length, part, imm, key, addr
+//	4 more          yes      part: goes on with the send or write before it
+//	5 read          no       tag, length, key, addr: asks for length bytes, under a number
+//	6 read data     yes      tag, part: the next bytes of the answer to it
+//	7 read refused  no       tag
+//	8 placed        no       flags, length, imm: a write imm whose bytes are in place already
+//
+// Writes (kinds 2 and 3) are numbered from 1 by counting, at both ends.
+
+type frameKind uint8
+
+const (
+	frameSend frameKind = iota + 1
+	frameWrite
+	frameWriteImm
+	frameMore
+	frameRead
+	frameReadData
+	frameReadRefused
+	framePlaced
+	frameKinds
+)
+
+const (
+	frameSolicited = 1 // flags: the sender set fabric.FlagSolicited
+
+	headerBytes = 32
+	lineBytes   = 64 // frames are multiples of it
+)
+
+type header struct {
+	kind   frameKind
+	flags  uint8
+	tag    uint16
+	length uint32
+	part   uint32
+	imm    uint32
+	key    uint64
+	addr   uint64
+}
+
+// frameBytes is what a frame with so much payload takes in a ring.
+func frameBytes(part int) int { return (headerBytes + part + lineBytes - 1) &^ (lineBytes - 1) }
+
+func (h *header) encode(b []byte) {
+	_ = b[headerBytes-1]
+	b[0], b[1] = byte(h.kind), h.flags
+	binary.LittleEndian.PutUint16(b[2:], h.tag)
+	binary.LittleEndian.PutUint32(b[4:], h.length)
+	binary.LittleEndian.PutUint32(b[8:], h.part)
+	binary.LittleEndian.PutUint32(b[12:], h.imm)
+	binary.LittleEndian.PutUint64(b[16:], h.key)
+	binary.LittleEndian.PutUint64(b[24:], h.addr)
+}
+
+// limits are what a frame's lengths are checked against.
+type limits struct {
+	message uint32 // the largest Send that this side takes
+	part    uint32 // the largest payload of one frame
+}
+
+// decodeHeader reads a header. b is a copy: what is checked is what is used.
+func decodeHeader(b *[headerBytes]byte, lim limits) (header, error) {
+	h := header{
+		kind: frameKind(b[0]), flags: b[1],
+		tag:    binary.LittleEndian.Uint16(b[2:]),
+		length: binary.LittleEndian.Uint32(b[4:]),
+		part:   binary.LittleEndian.Uint32(b[8:]),
+		imm:    binary.LittleEndian.Uint32(b[12:]),
+		key:    binary.LittleEndian.Uint64(b[16:]),
+		addr:   binary.LittleEndian.Uint64(b[24:]),
+	}
+	if why := h.check(lim); why != "" {
+		return h, protocolErr(why)
+	}
+	return h, nil
+}
+
+// check returns what is wrong with a header, or nothing.
+func (h *header) check(lim limits) string {
+	if h.kind == 0 || h.kind >= frameKinds {
+		return "unknown kind of frame"
+	}
+	use := fieldsOf(h.kind)
+	switch {
+	case h.flags != 0 && (!use.flags || h.flags != frameSolicited):
+		return "unknown flag"
+	case h.tag >= readDepth || h.tag != 0 && !use.tag:
+		return "no such tag"
+	case h.length > maxTransfer || h.length != 0 && !use.length:
+		return "length out of range"
+	case h.part > lim.part || h.part != 0 && !use.part:
+		return "more payload than a frame holds"
+	case use.length && use.part && (h.part > h.length || h.part == 0 && h.length != 0):
+		return "a payload that does not fit its length"
+	case (h.kind == frameMore || h.kind == frameReadData || h.kind == frameRead) &&
+		h.part == 0 && h.length == 0:
+		return "an empty frame"
+	case h.kind == frameSend && h.length > lim.message:
+		return "message longer than promised"
+	case h.imm != 0 && !use.imm || (h.key != 0 || h.addr != 0) && !use.key:
+		return "a field that must be zero is not"
+	}
+	return ""
+}
+
+// fields says what a kind of frame uses.
+type fields struct{ flags, tag, length, part, imm, key bool }
+
+func fieldsOf(k frameKind) fields {
+	switch k {
+	case frameSend:
+		return fields{flags: true, length: true, part: true, imm: true}
+	case frameWrite:
+		return fields{length: true, part: true, key: true}
+	case frameWriteImm:
+		return fields{flags: true, length: true, part: true, imm: true, key: true}
+	case frameMore:
+		return fields{part: true}
+	case frameRead:
+		return fields{tag: true, length: true, key: true}
+	case frameReadData:
+		return fields{tag: true, part: true}
+	case frameReadRefused:
+		return fields{tag: true}
+	case framePlaced:
+		return fields{flags: true, length: true, imm: true}
+	}
+	return fields{}
+}
+
+func protocolErr(why string) error { return errs.Newf(errs.Protocol, "shm", "", "%s", why) }

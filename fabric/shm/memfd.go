@@ -1,0 +1,116 @@
+package shm
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-storage/sluice/errs"
+)
+
+// seals are what memory that two processes share must have: it never shrinks, so that mapped pages
+// stay, it never grows, so that its size was checked for good, and it can be given no more seals.
+const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+
+// newMemfd makes sealed memory of size bytes that has all its pages: a host without memory is an
+// error here and not a fault later.
+func newMemfd(name string, size int) (int, []byte, error) {
+	fail := func(fd int, err error) (int, []byte, error) {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+		kind := errs.KindOf(err)
+		if kind == errs.NoSpace {
+			kind = errs.NoMemory
+		}
+		return -1, nil, errs.New(kind, "shm.memory", name, err)
+	}
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
+	if err == unix.EINVAL { // a kernel that does not know the last flag
+		fd, err = unix.MemfdCreate(name, flags)
+	}
+	if err != nil {
+		return fail(-1, err)
+	}
+	if err := unix.Ftruncate(fd, int64(size)); err != nil {
+		return fail(fd, err)
+	}
+	if err := allocate(fd, int64(size)); err != nil {
+		return fail(fd, err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+		return fail(fd, err)
+	}
+	mem, err := mapShared(fd, size)
+	if err != nil {
+		return fail(fd, err)
+	}
+	return fd, mem, nil
+}
+
+// allocate gives a file all its pages.
+func allocate(fd int, size int64) error {
+	for {
+		if err := unix.Fallocate(fd, 0, 0, size); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// mapShared maps a file. A child of a fork does not inherit the mapping.
+func mapShared(fd, size int) ([]byte, error) {
+	mem, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, err
+	}
+	_ = unix.Madvise(mem, unix.MADV_DONTFORK) // both are wishes
+	_ = unix.Madvise(mem, unix.MADV_HUGEPAGE)
+	return mem, nil
+}
+
+// checkMemfd looks at memory that a peer passed: it must be what newMemfd makes, of this size.
+// Anything else is errs.Protocol.
+func checkMemfd(fd int, size int64) error {
+	bad := func(why string) error {
+		return errs.Newf(errs.Protocol, "shm", "memory of the peer", "%s", why)
+	}
+	have, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil {
+		return bad("no memory file: " + err.Error())
+	}
+	if have&seals != seals {
+		return bad("it can shrink or grow")
+	}
+	if have&(unix.F_SEAL_WRITE|unix.F_SEAL_FUTURE_WRITE) != 0 {
+		return bad("it cannot be written")
+	}
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(fd, &fs); err != nil || fs.Type != unix.TMPFS_MAGIC {
+		return bad("not ordinary memory") // huge pages fault when there are none left
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return bad("no file")
+	}
+	page := int64(os.Getpagesize())
+	if st.Size != size || size <= 0 || size%page != 0 {
+		return bad("its size is not what was announced")
+	}
+	if st.Blocks*512 < size {
+		return bad("it lacks pages")
+	}
+	return nil
+}
+
+// openMemfd checks and maps what a peer passed. The descriptor stays the caller's.
+func openMemfd(fd int, size int64) ([]byte, error) {
+	if err := checkMemfd(fd, size); err != nil {
+		return nil, err
+	}
+	mem, err := mapShared(fd, int(size))
+	if err != nil {
+		return nil, errs.Wrap("shm", "memory of the peer", err)
+	}
+	return mem, nil
+}

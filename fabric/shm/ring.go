@@ -1,0 +1,106 @@
+package shm
+
+import "sync/atomic"
+
+// A ring is filled by one side and emptied by the other. Its indices count bytes without end; both
+// are multiples of 64, and no more bytes are in the ring than its size. Each side keeps its own
+// index to itself and tells it through a word; the other side's word is checked at each look.
+
+// producer is the filling end.
+type producer struct {
+	buf  []byte
+	tail uint64 // told through told
+	head uint64 // as last seen in seen
+	told *atomic.Uint64
+	seen *atomic.Uint64
+}
+
+// room is how many bytes can be put in, given that want would be enough.
+func (p *producer) room(want int) (int, error) {
+	size := uint64(len(p.buf))
+	if size-(p.tail-p.head) < uint64(want) {
+		head := p.seen.Load()
+		if head-p.head > p.tail-p.head || head%lineBytes != 0 {
+			return 0, protocolErr("the peer took more out of the ring than was in it")
+		}
+		p.head = head
+	}
+	return int(size - (p.tail - p.head)), nil
+}
+
+// part is how much of rest bytes of payload goes into the next frame; false when the ring is too
+// full for one that is worth it.
+func (p *producer) part(rest int) (int, bool, error) {
+	want := min(rest, partMax(len(p.buf)))
+	free, err := p.room(frameBytes(want))
+	if err != nil {
+		return 0, false, err
+	}
+	if free >= frameBytes(want) {
+		return want, true, nil
+	}
+	if free < len(p.buf)/8 {
+		return 0, false, nil
+	}
+	return free - headerBytes, true, nil
+}
+
+// payload is where the payload of the frame at the tail goes, in two pieces if it wraps.
+func (p *producer) payload(part int) (a, b []byte) { return wrap(p.buf, p.tail+headerBytes, part) }
+
+// put completes the frame at the tail, whose payload is in place, and shows it to the peer.
+func (p *producer) put(h *header) {
+	at := p.tail & uint64(len(p.buf)-1)
+	h.encode(p.buf[at : at+headerBytes])
+	p.tail += uint64(frameBytes(int(h.part)))
+	p.told.Store(p.tail)
+}
+
+// consumer is the emptying end.
+type consumer struct {
+	buf  []byte
+	head uint64 // told through told
+	told *atomic.Uint64
+	seen *atomic.Uint64
+}
+
+// next copies and checks the header of the oldest frame and finds its payload; false when there is
+// none.
+func (c *consumer) next(lim limits) (h header, a, b []byte, ok bool, err error) {
+	there := c.seen.Load() - c.head
+	if there == 0 {
+		return h, nil, nil, false, nil
+	}
+	if there > uint64(len(c.buf)) || there%lineBytes != 0 {
+		return h, nil, nil, false, protocolErr("the peer put more into the ring than it holds")
+	}
+	at := c.head & uint64(len(c.buf)-1)
+	raw := [headerBytes]byte(c.buf[at:])
+	if h, err = decodeHeader(&raw, lim); err != nil {
+		return h, nil, nil, false, err
+	}
+	if uint64(frameBytes(int(h.part))) > there {
+		return h, nil, nil, false, protocolErr("a frame is not all there")
+	}
+	a, b = wrap(c.buf, c.head+headerBytes, int(h.part))
+	return h, a, b, true, nil
+}
+
+// drop is done with the oldest frame.
+func (c *consumer) drop(h *header) {
+	c.head += uint64(frameBytes(int(h.part)))
+	c.told.Store(c.head)
+}
+
+// partMax is the largest payload of one frame: with a quarter of the ring the two sides copy at the
+// same time.
+func partMax(ring int) int { return ring/4 - headerBytes }
+
+// wrap is n bytes of a ring at an index.
+func wrap(buf []byte, index uint64, n int) (a, b []byte) {
+	at := int(index & uint64(len(buf)-1))
+	if n <= len(buf)-at {
+		return buf[at : at+n], nil
+	}
+	return buf[at:], buf[:n-(len(buf)-at)]
+}

@@ -1,0 +1,280 @@
+package shm
+
+import (
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+)
+
+// Receiving: whoever polls (a waiter, a poster that waits for room, the reader of the socket) empties
+// the ring under rxMu. Nothing here waits: a frame that cannot be handled yet, because the first
+// receive is not posted, stays in the ring.
+
+// rxState belongs to who holds rxMu.
+type rxState struct {
+	in      consumer
+	limits  limits
+	blocked bool   // the oldest frame waits for the first PostRecv
+	acked   uint64 // done of the peer, as last seen
+	count   uint64 // Writes of the peer that were carried out or refused
+
+	open    bool   // a Send or Write has more frames to come
+	cur     header // its first one
+	got     int    // bytes of it
+	refused bool
+	taken   bool // recv is being filled
+	recv    fabric.Recv
+}
+
+// errLater says that a frame must stay in the ring for now.
+var errLater = errs.New(errs.Again, "shm", "", nil)
+
+// progress does what can be done for the endpoint, and tells whether that was anything. It waits
+// until others who do the same are through.
+func (e *endpoint) progress() bool {
+	did := false
+	for {
+		e.rxMu.Lock()
+		moved := e.drainLocked()
+		e.rxMu.Unlock()
+		did = did || moved
+		if !moved && !e.backlog.Load() {
+			return did
+		}
+		e.mu.Lock()
+		if !e.pumpLocked() {
+			return did
+		}
+	}
+}
+
+// tryProgress is progress, unless somebody is at it.
+func (e *endpoint) tryProgress() bool {
+	if !e.rxMu.TryLock() {
+		return false
+	}
+	did := e.drainLocked()
+	e.rxMu.Unlock()
+	if !did && !e.backlog.Load() {
+		return false
+	}
+	e.mu.Lock()
+	if e.pumpLocked() {
+		return e.progress() || did
+	}
+	return did
+}
+
+// drainLocked handles what is in the ring, at most a ring full. It needs rxMu.
+func (e *endpoint) drainLocked() bool {
+	if e.gone || e.stopped.Load() {
+		return false
+	}
+	did, err := e.drain()
+	if err != nil {
+		e.fail(err)
+	}
+	return did || err != nil
+}
+
+func (e *endpoint) drain() (did bool, err error) {
+	defer e.guard().off()
+	x := &e.rx
+	if did, err = e.takeAcks(); err != nil {
+		return did, err
+	}
+	count := x.count
+	for budget := len(x.in.buf); budget > 0; {
+		h, a, b, ok, err := x.in.next(x.limits)
+		if err == nil && ok {
+			err = e.handle(&h, a, b)
+		}
+		if err == errLater || err == nil && !ok {
+			break
+		}
+		if err != nil {
+			return true, err
+		}
+		x.blocked = false
+		x.in.drop(&h)
+		budget -= frameBytes(int(h.part))
+		did = true
+	}
+	if x.count != count {
+		e.view.mine.done.Store(x.count)
+	}
+	if did {
+		e.notify(wakeSpace | wakeDone)
+	}
+	return did, nil
+}
+
+// takeAcks completes what the peer has carried out.
+func (e *endpoint) takeAcks() (bool, error) {
+	x := &e.rx
+	done := e.view.theirs.done.Load()
+	if done == x.acked {
+		return false, nil
+	}
+	e.mu.Lock()
+	started := e.started
+	e.mu.Unlock()
+	if done-x.acked > started-x.acked {
+		return false, protocolErr("more was carried out than was sent")
+	}
+	for n := x.acked + 1; n != done+1; n++ {
+		if e.view.refusals.get(n) {
+			e.refuse(n)
+		}
+	}
+	x.acked = done
+	e.mu.Lock()
+	e.acked = done
+	e.retireLocked()
+	e.backlog.Store(e.queue.Len() > 0 || e.answers.Len() > 0)
+	e.mu.Unlock()
+	return true, nil
+}
+
+// refuse marks a Write that the peer refused, which completes when its turn comes.
+func (e *endpoint) refuse(number uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range e.inflight.Len() {
+		if w := *e.inflight.At(i); w.number == number {
+			w.err = e.refusedErr()
+			return
+		}
+	}
+	if e.queue.Len() > 0 { // its last frame has just left
+		if w := *e.queue.At(0); w.number == number {
+			w.err = e.refusedErr()
+		}
+	}
+}
+
+// handle does what a frame asks for, or returns errLater.
+func (e *endpoint) handle(h *header, a, b []byte) error {
+	x := &e.rx
+	switch h.kind {
+	case frameSend, frameWrite, frameWriteImm:
+		if x.open {
+			return protocolErr("a request in the middle of another")
+		}
+		return e.handleRequest(h, h, a, b)
+	case frameMore:
+		if !x.open || int(h.part) > int(x.cur.length)-x.got {
+			return protocolErr("more of nothing")
+		}
+		return e.handleRequest(&x.cur, h, a, b)
+	case framePlaced:
+		return e.receive(h, true)
+	case frameRead:
+		return e.handleRead(h)
+	case frameReadData, frameReadRefused:
+		return e.handleAnswer(h, a, b)
+	}
+	return protocolErr("unknown kind of frame")
+}
+
+// handleRequest places a frame of a Send or Write that began with first.
+func (e *endpoint) handleRequest(first, h *header, a, b []byte) error {
+	x := &e.rx
+	got := x.got
+	if first == h {
+		got = 0
+	}
+	last := got+int(h.part) == int(first.length)
+	takes := first.kind == frameSend && first == h || first.kind == frameWriteImm && last
+	if takes && !e.recvs.ready() {
+		x.blocked = true
+		return errLater
+	}
+	if first == h {
+		x.cur, x.got, x.refused, x.open = *h, 0, false, true
+		first = &x.cur
+	}
+	if first.kind == frameSend {
+		if err := e.placeMessage(first, h, a, b); err != nil {
+			return err
+		}
+	} else if h.part > 0 && !x.refused {
+		x.refused = !e.place(first, h, a, b)
+	}
+	x.got += int(h.part)
+	if !last {
+		return nil
+	}
+	x.open = false
+	return e.complete(first)
+}
+
+// place copies a part of a Write into granted memory, or refuses. The key is looked at for each
+// part, so that Revoke waits for one copy at most.
+func (e *endpoint) place(first, h *header, a, b []byte) bool {
+	g, mem := e.d.keys.acquire(e, access{
+		key: first.key, addr: first.addr, length: int(first.length),
+		off: e.rx.got, part: int(h.part), need: fabric.RemoteWrite,
+	})
+	if g == nil {
+		return false
+	}
+	copyIn(g, mem, a, b)
+	return true
+}
+
+// complete ends a request whose last part was placed.
+func (e *endpoint) complete(first *header) error {
+	x := &e.rx
+	if first.kind == frameSend {
+		return e.receive(first, false)
+	}
+	if first.kind == frameWriteImm && !x.refused {
+		if err := e.receive(first, true); err != nil {
+			return err
+		}
+	}
+	x.count++
+	e.view.refused.set(x.count, x.refused)
+	return nil
+}
+
+// handleRead queues a Read of the peer's; its key is looked at when the answer is made.
+func (e *endpoint) handleRead(h *header) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.answers.Full() {
+		return protocolErr("more reads outstanding than the read depth")
+	}
+	e.answers.Push(answer{tag: h.tag, key: h.key, addr: h.addr, length: int(h.length)})
+	e.backlog.Store(true)
+	return nil
+}
+
+// handleAnswer scatters a part of an answer over the pieces of its Read.
+func (e *endpoint) handleAnswer(h *header, a, b []byte) error {
+	e.mu.Lock()
+	w := e.reads[h.tag]
+	asking := e.tx.asking == int(h.tag)+1
+	e.mu.Unlock()
+	if w == nil && asking { // it left a moment ago; who sent it has not come back yet
+		return errLater
+	}
+	if w == nil || int(h.part) > w.length-w.moved {
+		return protocolErr("an answer to a read that was never sent")
+	}
+	var err error
+	if h.kind == frameReadRefused {
+		err = e.refusedErr()
+	} else {
+		w.scatter(a, b)
+		if w.moved < w.length {
+			return nil
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.reads[h.tag] = nil
+	e.readsOut--
+	e.completeLocked(w, err)
+	return nil
+}

@@ -1,0 +1,203 @@
+package shm
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+)
+
+// A slot is how a grant on arena memory looks to the peer, who uses it directly. The owner fills it
+// in; the peer only counts itself in and out.
+//
+//	0      8     16    24    32     36      40    64
+//	|word  |key  |off  |len  |arena |rights |zero |
+//
+//	word: 0                          44       64
+//	      |upper bits of the key, or 0 |users |      0: nobody enters any more
+//
+// To enter, the peer adds 1 to a word that holds the upper bits of its key; to leave it subtracts 1.
+// Revoke clears the upper bits and waits until the users are gone. What else is in a slot does not
+// change while anybody is in it.
+type slot struct {
+	word   atomic.Uint64
+	key    atomic.Uint64
+	off    atomic.Uint64 // in the arena
+	length atomic.Uint64
+	arena  atomic.Uint32 // its number on this connection
+	rights atomic.Uint32
+	_      [24]byte
+}
+
+// Addresses of a grant tell its slot:
+//
+//	0           16               64
+//	|slot or 0  |2^44 + offset   |     slots count from 1; offsets are below 2^44
+const (
+	slotShift = 48
+	addrBase  = 1 << 44
+)
+
+func addrOf(slot uint32) uint64 { return uint64(slot)<<slotShift | addrBase }
+
+// aim is what an address names: a slot, from 1, and an offset in its grant.
+func aim(addr uint64) (slot uint32, off uint64) {
+	return uint32(addr >> slotShift), addr&(1<<slotShift-1) - addrBase
+}
+
+// open shows a grant to the peer.
+func (s *slot) open(key, off, length uint64, arena uint32, rights fabric.Rights) {
+	s.key.Store(key)
+	s.off.Store(off)
+	s.length.Store(length)
+	s.arena.Store(arena)
+	s.rights.Store(uint32(rights))
+	s.word.Store(key >> placeBits << placeBits)
+}
+
+// enter counts the caller in, if the slot holds this key.
+func (s *slot) enter(key uint64) bool {
+	for {
+		w := s.word.Load()
+		full := w&(1<<placeBits-1) == 1<<placeBits-1
+		if w>>placeBits != key>>placeBits || w>>placeBits == 0 || full {
+			return false
+		}
+		if s.word.CompareAndSwap(w, w+1) {
+			return true
+		}
+	}
+}
+
+func (s *slot) leave() { s.word.Add(^uint64(0)) }
+
+// shut lets nobody enter any more, and tells whether nobody is in it.
+func (s *slot) shut() bool {
+	for {
+		w := s.word.Load()
+		users := w & (1<<placeBits - 1)
+		if w == users || s.word.CompareAndSwap(w, users) {
+			return users == 0
+		}
+	}
+}
+
+// slotTable gives the slots of this side to grants.
+type slotTable struct {
+	mu   sync.Mutex
+	free []uint32 // from 1
+}
+
+func (t *slotTable) init(n int) {
+	t.free = make([]uint32, n)
+	for i := range t.free {
+		t.free[i] = uint32(n - i)
+	}
+}
+
+func (t *slotTable) take() uint32 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := len(t.free)
+	if n == 0 {
+		return 0
+	}
+	at := t.free[n-1]
+	t.free = t.free[:n-1]
+	return at
+}
+
+func (t *slotTable) giveBack(at uint32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.free = append(t.free, at)
+}
+
+// openSlot shows a grant on arena memory to the peer, if that can be; 0 if not: then the grant is
+// used through the ring.
+func (e *endpoint) openSlot(r *region, key uint64, off, length int, rights fabric.Rights) uint32 {
+	defer e.guard().off()
+	if !e.exports || r.arena == nil {
+		return 0
+	}
+	id := r.arena.export(e)
+	if id == 0 {
+		return 0
+	}
+	at := e.slots.take()
+	if at == 0 {
+		return 0
+	}
+	e.life.RLock()
+	defer e.life.RUnlock()
+	if e.excluded.Load() {
+		e.slots.giveBack(at)
+		return 0
+	}
+	e.view.grants[at-1].open(key, uint64(r.base+off), uint64(length), id, rights)
+	return at
+}
+
+// closeSlot ends direct use of a grant: when it returns the peer has stopped, or is gone, or did
+// not move for so long that the connection was given up.
+func (e *endpoint) closeSlot(at uint32) {
+	defer e.guard().off()
+	e.life.RLock()
+	defer e.life.RUnlock()
+	if e.excluded.Load() { // all slots are shut
+		return
+	}
+	s := &e.view.grants[at-1]
+	if !s.shut() && !e.await(func() bool { return s.shut() || e.excluded.Load() }) {
+		e.die(errs.Disconnected, "the peer stopped in the middle of a copy while a grant was revoked")
+		return // the slot is not used again
+	}
+	e.slots.giveBack(at)
+}
+
+// await asks until it is so, or the peer is gone. It is false when that takes too long.
+func (e *endpoint) await(so func() bool) bool {
+	begin := time.Now()
+	for i := 0; !so() && !e.hungUp(); i++ {
+		switch waited := time.Since(begin); {
+		case waited < 50*time.Microsecond:
+			yield()
+		case waited < e.d.opts.StallTimeout:
+			time.Sleep(50 * time.Microsecond)
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// exclude ends all direct use of this side's memory, at the end of the connection.
+func (e *endpoint) exclude() {
+	grants := e.view.grants
+	e.await(func() bool {
+		quiet := true
+		for i := range grants {
+			if !grants[i].shut() {
+				quiet = false
+			}
+		}
+		return quiet
+	})
+	e.excluded.Store(true)
+}
+
+// hungUp tells whether the peer has closed its socket, which it does when it touches nothing any
+// more, or is gone altogether.
+func (e *endpoint) hungUp() bool {
+	gone := true
+	_ = e.raw.Control(func(fd uintptr) {
+		fds := []unix.PollFd{{Fd: int32(fd)}}
+		n, err := unix.Poll(fds, 0)
+		gone = err == nil && n == 1 && fds[0].Revents&unix.POLLHUP != 0
+	})
+	return gone
+}

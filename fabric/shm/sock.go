@@ -1,0 +1,181 @@
+package shm
+
+import (
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-storage/sluice/errs"
+)
+
+// inbox is where run reads notes into.
+type inbox struct {
+	buf   [exportBytes + 1]byte
+	oob   [64]byte // room for a few descriptors; the kernel drops more
+	n     int
+	oobn  int
+	errno error
+}
+
+// run reads the socket until the connection ends, and serves the endpoint while nobody else does.
+func (e *endpoint) run() {
+	defer e.d.wg.Done()
+	e.serve(true)
+	err := e.readNotes()
+	if err == nil { // the peer is gone; what it left in the ring is still good
+		for !e.stopped.Load() && e.progress() {
+		}
+		err = e.farewell()
+	}
+	if e.faulted.Load() {
+		err = errs.Newf(errs.Disconnected, "shm", "", "the peer took shared memory away")
+	}
+	e.fail(err)
+	e.finish()
+}
+
+// farewell is why a peer that closed its socket did so.
+func (e *endpoint) farewell() error {
+	defer e.guard().off()
+	if errs.Kind(e.view.theirs.bye.Load()) == errs.Protocol {
+		return protocolErr("the peer ended the connection for a breach of protocol")
+	}
+	return errs.Newf(errs.Disconnected, "shm", "", "the peer is gone")
+}
+
+// readNotes handles notes until the peer has closed the socket (nil) or something is wrong.
+func (e *endpoint) readNotes() error {
+	var in inbox
+	read := func(fd uintptr) bool {
+		in.n, in.oobn, _, _, in.errno = unix.Recvmsg(int(fd), in.buf[:], in.oob[:],
+			unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+		return in.errno != syscall.EAGAIN
+	}
+	for {
+		if err := e.raw.Read(read); err != nil {
+			return err
+		}
+		switch {
+		case in.errno == syscall.EINTR:
+			continue
+		case in.errno == syscall.ECONNRESET: // it died with notes unread
+			return nil
+		case in.errno != nil:
+			return in.errno
+		case in.n == 0:
+			return nil
+		}
+		fds := takeFds(in.oob[:in.oobn])
+		err := e.handleNote(in.buf[:in.n], fds)
+		closeAll(fds)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// handleNote does what a note says. The descriptors stay the caller's.
+func (e *endpoint) handleNote(b []byte, fds []int) error {
+	n, err := decodeNote(b)
+	if err != nil {
+		return err
+	}
+	switch n.kind {
+	case noteDoorbell:
+		e.serve(false)
+	case noteExport:
+		return e.mapArena(n, fds)
+	case noteWithdraw:
+		e.unmapArena(n.id)
+	}
+	return nil
+}
+
+// serve does what the peer has asked for, and arms the endpoint again unless somebody is awake
+// who will. first: nobody is yet.
+func (e *endpoint) serve(first bool) {
+	for {
+		e.progress()
+		if !first && !e.recvCQ.asleep() && !e.sendCQ.asleep() {
+			return
+		}
+		if _, quiet := e.arm(bySocket); quiet {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
+// mapArena maps memory of the peer's, if it may pass any. What is beyond the limits is not mapped
+// and goes through the ring.
+func (e *endpoint) mapArena(n note, fds []int) error {
+	if !e.maps || len(fds) != 1 {
+		return protocolErr("memory that nobody asked for")
+	}
+	if n.size > 1<<44 {
+		return protocolErr("memory of an impossible size")
+	}
+	if err := checkMemfd(fds[0], int64(n.size)); err != nil {
+		return err
+	}
+	e.mapMu.Lock()
+	defer e.mapMu.Unlock()
+	if _, ok := e.arenas[n.id]; ok {
+		return protocolErr("memory under a number that is taken")
+	}
+	opts := &e.d.opts
+	if len(e.arenas) >= opts.PeerArenas || e.mapBytes+int64(n.size) > opts.PeerBytes {
+		return nil
+	}
+	mem, err := mapShared(fds[0], int(n.size))
+	if err != nil {
+		return nil // out of address space: the ring will do
+	}
+	e.arenas[n.id] = mem
+	e.mapBytes += int64(n.size)
+	return nil
+}
+
+// unmapArena forgets memory that the peer has freed.
+func (e *endpoint) unmapArena(id uint32) {
+	e.mapMu.Lock()
+	defer e.mapMu.Unlock()
+	if mem, ok := e.arenas[id]; ok {
+		_ = unix.Munmap(mem)
+		delete(e.arenas, id)
+		e.mapBytes -= int64(len(mem))
+	}
+}
+
+// ringBell is called with the socket. If it is full of notes one more is not needed.
+func (e *endpoint) ringBell(fd uintptr) bool {
+	bell := [4]byte{3: noteDoorbell}
+	_, _ = unix.SendmsgN(int(fd), bell[:], nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	return true
+}
+
+// sendExport passes an arena to the peer; false if the socket does not take it now.
+func (e *endpoint) sendExport(id uint32, memfd, size int) bool {
+	var b [exportBytes]byte
+	packet := encodeNote(b[:0], note{kind: noteExport, id: id, size: uint64(size)})
+	rights := unix.UnixRights(memfd)
+	sent := false
+	err := e.raw.Write(func(fd uintptr) bool {
+		_, err := unix.SendmsgN(int(fd), packet, rights, nil,
+			unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		sent = err == nil
+		return true
+	})
+	return err == nil && sent
+}
+
+// withdraw tells the peer that an arena is gone. If that fails its pages are gone nevertheless.
+func (e *endpoint) withdraw(id uint32) {
+	var b [exportBytes]byte
+	packet := encodeNote(b[:0], note{kind: noteWithdraw, id: id})
+	_ = e.raw.Write(func(fd uintptr) bool {
+		_, _ = unix.SendmsgN(int(fd), packet, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		return true
+	})
+}
