@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -132,14 +133,8 @@ func (c *chrome) end(ev *Event) bool {
 func (c *chrome) write(ev *Event, ce chromeEvent) {
 	ce.PID, ce.TID = 1, ev.serial
 	ce.TS = float64(ev.At) / float64(time.Microsecond)
-	if ce.Phase == "b" || ce.Phase == "i" {
-		ce.Args = map[string]any{"len": ev.Len, "context": ev.Context}
-	}
-	if ev.Err != errs.OK && ce.Phase != "M" {
-		if ce.Args == nil {
-			ce.Args = map[string]any{}
-		}
-		ce.Args["error"] = ev.Err.String()
+	if ce.Phase != "M" {
+		ce.Args = args(ev, ce.Phase)
 	}
 	text, err := json.Marshal(ce)
 	if err != nil && c.err == nil {
@@ -151,4 +146,23 @@ func (c *chrome) write(ev *Event, ce chromeEvent) {
 	c.some = true
 	_ = c.out.WriteByte('\n')
 	_, _ = c.out.Write(text)
+}
+
+// args are the details. Contexts and keys are text, since numbers lose bits in browsers.
+func args(ev *Event, phase string) map[string]any {
+	all := map[string]any{}
+	if phase != "e" {
+		switch ev.Kind {
+		case Post, Complete:
+			all["len"], all["context"] = ev.Len, strconv.FormatUint(ev.Context, 10)
+		case Grant, Revoke:
+			all["len"], all["key"] = ev.Len, fmt.Sprintf("%#x", ev.Context)
+		case Register:
+			all["len"] = ev.Len
+		}
+	}
+	if ev.Err != errs.OK {
+		all["error"] = ev.Err.String()
+	}
+	return all
 }
