@@ -66,9 +66,9 @@ func (p *pair) ping(t *testing.T) {
 	mustRun(t, p.b, fmt.Sprintf("busybox ping -c 1 -w 50 -s 4000 %v", p.a.Addr(p.wire)))
 }
 
-// perftest is a program of that package, with options. It connects with the connection manager, where the
-// number of retries can be chosen: Soft-RoCE takes perftest's own 7 for "forever", so that a lost
-// peer is never noticed. A retry takes 2 s.
+// perftest is a program of that package, with options. It connects with the connection manager,
+// where the number of retries can be chosen: Soft-RoCE takes perftest's own 7 for "forever", so
+// that a lost peer is never noticed. A retry takes 2 s.
 func perftest(name string, retries int, options string) string {
 	return fmt.Sprintf("%s -d rxe0 -F -R --retry_count=%d %s", name, retries, options)
 }

@@ -90,7 +90,8 @@ func filter(ctx context.Context, in io.Reader, name string, args ...string) ([]b
 	return run(ctx, "", in, name, args...)
 }
 
-func run(ctx context.Context, dir string, in io.Reader, name string, args ...string) ([]byte, error) {
+func run(ctx context.Context, dir string, in io.Reader, name string, args ...string) (
+	[]byte, error) {
 	path, err := lookPath(name)
 	if err != nil {
 		return nil, err
