@@ -74,6 +74,7 @@ func table() []layer {
 		{"cmd/sluice", []string{"..."}},
 		{"systest", nil},                     // drives the built binary
 		{"vmtest", []string{"vmtest/frame"}}, // drives guests, and what is built in them
+		{"vmtest/lab", []string{"vmtest"}},   // the same for people
 		{"vmtest/...", []string{"vmtest/frame"}},
 	}
 }
