@@ -2,7 +2,6 @@ package tcp
 
 import (
 	"io"
-	"runtime"
 	"syscall"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -27,7 +26,8 @@ type batch struct {
 
 	// The payload of the last frame, if it comes from a file, stands behind out.
 	file   fabric.FileRange
-	fileOf *work
+	fd     int
+	fileOf *work // touched only if the file fails, else it may be over before the batch knows
 
 	wire    *vec  // what the socket gets next: out, or what the records made of it
 	fileErr error // the file failed
@@ -138,8 +138,7 @@ const sendfileMax = 1 << 20
 func (b *batch) stepFile(fd uintptr) {
 	f := &b.file
 	off := f.Off
-	n, err := syscall.Sendfile(int(fd), int(f.File.Fd()), &off, int(min(f.Len, sendfileMax)))
-	runtime.KeepAlive(f.File)
+	n, err := syscall.Sendfile(int(fd), b.fd, &off, int(min(f.Len, sendfileMax)))
 	switch err {
 	case nil:
 		if n == 0 {

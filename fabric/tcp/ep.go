@@ -71,6 +71,7 @@ type work struct {
 	bufs    [][]byte
 	inline  []byte
 	file    fabric.FileRange
+	fd      int // the file's, asked for in Post: later it may be closed at any moment
 	length  int
 	number  uint64
 	err     error // the peer refused it
@@ -150,6 +151,9 @@ func (e *endpoint) newWorkLocked(wr *fabric.WR) *work {
 	w.op, w.flags, w.context, w.imm, w.remote = wr.Op, wr.Flags, wr.Context, wr.Imm, wr.Remote
 	w.bufs, w.inline, w.err, w.number, w.file = w.bufs[:0], w.inline[:0], nil, 0, wr.File
 	w.length = wr.Len()
+	if w.file.Len > 0 {
+		w.fd = int(w.file.File.Fd())
+	}
 	if w.length >= bulkBytes {
 		e.bulk.Store(true)
 	}

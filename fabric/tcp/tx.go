@@ -172,7 +172,7 @@ func (e *endpoint) gatherRequestLocked(ack uint32) bool {
 		e.tx.out.add(b)
 	}
 	if w.file.Len > 0 {
-		e.tx.file, e.tx.fileOf = w.file, w
+		e.tx.file, e.tx.fd, e.tx.fileOf = w.file, w.fd, w
 	}
 	return true
 }
