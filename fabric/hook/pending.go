@@ -8,10 +8,11 @@ import "github.com/sluice-storage/sluice/fabric"
 // signalled is over when a later signalled one completes. Not safe for concurrent use; it allocates
 // nothing once it has seen the endpoint's depth.
 //
-// Where it cannot know it guesses: of requests with the same operation and context the oldest is
-// taken; a silent Read counts as over with the next signalled request although only one with a
-// fence proves it, and a silent Write with the next signalled Read, as its place does. A failure of
-// theirs that comes later finds nothing.
+// Where it cannot know it guesses, so that a request may be called over too early but never stays:
+// of requests with the same operation and context a failure takes the signalled one, or else the
+// latest silent one; a silent Read counts as over with the next signalled request although only one
+// with a fence proves it, and a silent Write with the next signalled Read, as its place does. A
+// completion whose request was called over finds nothing.
 type Pending[T any] struct {
 	depth   int
 	seq     uint64
@@ -44,16 +45,21 @@ func (p *Pending[T]) Add(
 // Done finds the request that a completion belongs to, and forgets it and the silent ones before
 // it, whose number is retired and which are shown to silent unless that is nil.
 func (p *Pending[T]) Done(c *fabric.Completion, silent func(T)) (value T, retired int, ok bool) {
-	list, other := p.list(c.Op), &p.reads
 	if c.Op == fabric.OpRead {
-		other = &p.ordered
+		i := p.reads.findRead(c)
+		if i < 0 {
+			return value, 0, false
+		}
+		found := p.reads.at[i]
+		retired = p.reads.take(i, silent) + p.ordered.retire(found.seq, silent)
+		return found.value, retired, true
 	}
-	i := list.find(c)
+	i := p.ordered.findOrdered(c)
 	if i < 0 {
 		return value, 0, false
 	}
-	found := list.at[i]
-	retired = list.take(i, silent) + other.retire(found.seq, silent)
+	found := p.ordered.at[i]
+	retired = p.ordered.cut(i, silent) + p.reads.retire(found.seq, silent)
 	return found.value, retired, true
 }
 
@@ -108,15 +114,60 @@ func (f *fifo[T]) push(e entry[T]) {
 	}
 }
 
-// find looks for the oldest request that a completion fits: one that is silent fits a failure only.
-func (f *fifo[T]) find(c *fabric.Completion) int {
+func (e *entry[T]) fits(c *fabric.Completion) bool {
+	return e.context == c.Context && e.op == c.Op
+}
+
+// findOrdered looks for the request of a completion among those that complete in order: the first
+// signalled one, or for a failure a silent one before that.
+func (f *fifo[T]) findOrdered(c *fabric.Completion) int {
+	found := -1
 	for i := f.head; i < len(f.at); i++ {
 		e := &f.at[i]
-		if e.context == c.Context && e.op == c.Op && (!e.silent || c.Err != nil) {
+		switch fits := e.fits(c); {
+		case fits && !e.silent:
 			return i
+		case fits && c.Err != nil:
+			found = i
+		case !e.silent && c.Err != nil:
+			return found
 		}
 	}
-	return -1
+	return found
+}
+
+// findRead looks for the request of a completion among those that complete in any order.
+func (f *fifo[T]) findRead(c *fabric.Completion) int {
+	found := -1
+	for i := f.head; i < len(f.at); i++ {
+		if e := &f.at[i]; !e.fits(c) {
+			continue
+		} else if !e.silent {
+			return i
+		}
+		if found < 0 && c.Err != nil {
+			found = i
+		}
+	}
+	return found
+}
+
+// cut removes element i and everything before it.
+func (f *fifo[T]) cut(i int, silent func(T)) (retired int) {
+	for j := f.head; j <= i; j++ {
+		if f.at[j].silent {
+			f.silents--
+		}
+		if j < i && silent != nil {
+			silent(f.at[j].value)
+		}
+	}
+	retired = i - f.head
+	clear(f.at[f.head : i+1])
+	if f.head = i + 1; f.head == len(f.at) {
+		f.at, f.head = f.at[:0], 0
+	}
+	return retired
 }
 
 // take removes element i, and the silent ones before it.
