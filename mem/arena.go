@@ -69,9 +69,12 @@ type ArenaOptions struct {
 	Limit *Limit
 }
 
+// bytesMax is more than a process can address, and leaves room to round up.
+const bytesMax = 1 << 56
+
 func (o ArenaOptions) validate() error {
 	switch {
-	case o.Bytes <= 0:
+	case o.Bytes <= 0 || o.Bytes > bytesMax:
 		return errs.Newf(errs.Invalid, "mem.OpenArena", "", "%d bytes", o.Bytes)
 	case o.Huge > No || o.Populate > No || o.Lock > No:
 		return errs.Newf(errs.Invalid, "mem.OpenArena", "", "Wish, Must and No are all there is")

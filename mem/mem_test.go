@@ -341,6 +341,22 @@ func TestCopyCounts(t *testing.T) {
 	if got := Copied() - before; got != 3 {
 		t.Fatalf("counted %d", got)
 	}
+	was := Copies()
+	CopyFor(CopyPack, make([]byte, 9), []byte("12345"))
+	CopyFor(CopyPack, make([]byte, 1), []byte("12345"))
+	CopyFor(CopyMerge, make([]byte, 2), []byte("12"))
+	s := Copies().Since(was)
+	if s[CopyPack] != (CopyCount{6, 2}) || s[CopyMerge] != (CopyCount{2, 1}) ||
+		s.Total() != (CopyCount{8, 3}) {
+		t.Fatalf("%v", s)
+	}
+	names := map[string]bool{}
+	for why := range s {
+		names[CopyReason(why).String()] = true
+	}
+	if len(names) != len(s) || names["unknown"] {
+		t.Fatalf("reasons without a name of their own: %v", names)
+	}
 }
 
 func TestNoAllocationPerTake(t *testing.T) {
