@@ -5,7 +5,6 @@ package verbs
 import (
 	"net"
 	"testing"
-	"time"
 
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/fabrictest"
@@ -74,12 +73,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// TestConformanceEndless waits without a limit, as servers do.
-func TestConformanceEndless(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes as long as TestConformance")
+func TestSteadyAllocs(t *testing.T) {
+	for name, opts := range modes() {
+		t.Run(name, func(t *testing.T) { fabrictest.SteadyAllocs(t, config(t, opts)) })
 	}
-	cfg := config(t, Options{KeepAlive: time.Second})
-	cfg.Endless = true
-	fabrictest.Run(t, cfg)
 }

@@ -36,7 +36,10 @@ type device struct {
 func newDevice(d *domain, name string, index int) (*device, error) {
 	ctx, pd, info, err := openDevice(name)
 	if err != nil {
-		return nil, err
+		if denied := denied(name, deviceNode(name)); denied != nil {
+			return nil, denied
+		}
+		return nil, errs.Newf(errs.Unsupported, "verbs.Open", name, "%s does not open: %w", name, err)
 	}
 	if d.opts.NoWindows {
 		info.windows = false
@@ -45,6 +48,33 @@ func newDevice(d *domain, name string, index int) (*device, error) {
 		d: d, name: name, index: index, ctx: ctx, pd: pd, info: info,
 		tenancy: tenancy{idle: make(chan struct{})},
 	}, nil
+}
+
+// denied tells why a file of the kernel cannot be opened, if that is why: the libraries forget it
+// while they look elsewhere.
+func denied(device, path string) error {
+	switch err := syscall.Access(path, 4|2); err { // for reading and writing
+	case nil:
+		return nil
+	case syscall.ENOENT:
+		return errs.Newf(errs.Unsupported, "verbs.Open", device, "there is no %s", path)
+	case syscall.EACCES, syscall.EPERM:
+		return errs.Newf(errs.Access, "verbs.Open", device, "no permission to use %s", path)
+	default:
+		return errs.New(errs.KindOf(err), "verbs.Open", path, err)
+	}
+}
+
+// deviceNode is the file by which a device is opened.
+func deviceNode(name string) string {
+	links, _ := filepath.Glob("/sys/class/infiniband_verbs/*/ibdev")
+	for _, link := range links {
+		text, _ := os.ReadFile(link) // it may be gone
+		if strings.TrimSpace(string(text)) == name {
+			return "/dev/infiniband/" + filepath.Base(filepath.Dir(link))
+		}
+	}
+	return "/dev/infiniband/uverbs* of " + name
 }
 
 // watch starts to listen to the device's asynchronous events.

@@ -4,6 +4,7 @@ package verbs
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -14,17 +15,18 @@ import (
 	"github.com/sluice-storage/sluice/internal/logonce"
 )
 
-// Available tells whether the RDMA libraries can be used here, and if not why. Libraries without
-// devices are not enough.
+// Available tells whether a domain can be opened here, and if not why, in words for people.
 func Available() (ok bool, why string) {
-	names, err := Devices()
-	switch {
-	case err != nil:
-		return false, err.Error()
-	case len(names) == 0:
-		return false, "this machine has no RDMA device"
+	d, err := Open(Options{})
+	if err == nil {
+		_ = d.Close()
+		return true, ""
 	}
-	return true, ""
+	var e *errs.Error
+	if errors.As(err, &e) && e.Err != nil {
+		return false, e.Err.Error()
+	}
+	return false, err.Error()
 }
 
 // Devices names the RDMA devices of this machine.
@@ -72,6 +74,9 @@ func Open(opts Options) (fabric.Domain, error) {
 	names, err := Devices()
 	if err != nil {
 		return nil, err
+	}
+	if len(names) == 0 {
+		return nil, errs.Newf(errs.Unsupported, "verbs.Open", "", "this machine has no RDMA device")
 	}
 	d := &domain{
 		opts: opts, eps: map[*endpoint]struct{}{}, listeners: map[*listener]struct{}{},
@@ -132,6 +137,9 @@ func (d *domain) openDevices(names []string) error {
 func (d *domain) openChannel() error {
 	var err error
 	if d.channel, err = newChannel(); err != nil {
+		if denied := denied("", "/dev/infiniband/rdma_cm"); denied != nil {
+			return denied
+		}
 		return errs.Newf(errs.Unsupported, "verbs.Open", "",
 			"no RDMA connection manager (is the kernel module rdma_ucm loaded?): %w", err)
 	}

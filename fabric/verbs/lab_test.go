@@ -3,162 +3,367 @@
 package verbs
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/sluice-storage/sluice/vmtest"
 )
 
-// The tests of this file run this test binary in virtual machines with Soft-RoCE devices. The
-// guests' root is the host's, so the binary is where it is here.
-
-func labBinary(t *testing.T) string {
-	t.Helper()
-	if testing.Short() {
+// TestLab runs this test binary in virtual machines with Soft-RoCE devices: first everything that
+// needs a device and no second machine, then two machines, whose connections are broken in the
+// middle of writes in every way. The guests' root is the host's, so the binary is where it is here.
+func TestLab(t *testing.T) {
+	switch {
+	case testing.Short():
 		t.Skip("boots virtual machines")
+	case raceEnabled:
+		t.Skip("the race detector in an emulated machine takes too long")
 	}
-	exe, err := os.Executable()
-	fatal(t, err)
-	return exe
+	p := newCouple(t)
+	for _, step := range []struct {
+		name string
+		run  func(*couple)
+	}{
+		{"one machine", (*couple).oneMachine},
+		{"no allowance for locked memory", (*couple).noAllowance},
+		{"why there is no RDMA", (*couple).sayWhy},
+		{"exchange", (*couple).exchange},
+		{"the link goes down and up", (*couple).linkDown},
+		{"the interface goes down and up", (*couple).interfaceDown},
+		{"every packet is lost", (*couple).everyPacketLost},
+		{"every packet is lost and nothing is sent", (*couple).lostInSilence},
+		{"a device is removed, another goes on", (*couple).deviceRemoved},
+		{"the server leaves nothing behind", (*couple).nothingLeft},
+		{"the serving program is killed", (*couple).programKilled},
+		{"the serving machine dies", (*couple).machineDies},
+	} {
+		if !t.Run(step.name, func(t *testing.T) { p.t = t; step.run(p) }) {
+			return // what follows would fail for this reason
+		}
+	}
 }
 
-// output runs a script in a guest and returns what it printed.
-func output(t *testing.T, g *vmtest.Guest, limit time.Duration, script string) string {
-	t.Helper()
-	res, err := g.Exec(t.Context(), vmtest.Command{Script: script, Limit: limit})
+// couple is two guests on two wires; b serves.
+type couple struct {
+	t      *testing.T // the step's
+	exe    string
+	wires  [2]*vmtest.Wire
+	a, b   *vmtest.Guest
+	server *program
+}
+
+func newCouple(t *testing.T) *couple {
+	exe, err := os.Executable()
+	fatal(t, err)
+	lab := vmtest.Need(t)
+	p := &couple{t: t, exe: exe}
+	for i := range p.wires {
+		p.wires[i] = lab.NewWire(vmtest.WireOptions{})
+	}
+	var wg sync.WaitGroup
+	boot := func(name string, g **vmtest.Guest) {
+		wg.Go(func() {
+			var err error
+			*g, err = lab.Start(context.Background(),
+				vmtest.GuestConfig{Name: name, Wires: p.wires[:]})
+			for _, w := range p.wires {
+				if err == nil {
+					_, err = (*g).SoftRoCE(context.Background(), w)
+				}
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	boot("left", &p.a)
+	boot("right", &p.b)
+	wg.Wait()
+	t.Cleanup(func() {
+		for _, g := range []*vmtest.Guest{p.a, p.b} {
+			if g == nil {
+				continue
+			}
+			g.Kill()
+			if t.Failed() {
+				t.Logf("console of %s:\n%s", g.Name(), g.Console())
+			}
+		}
+	})
+	if t.Failed() {
+		t.FailNow()
+	}
+	return p
+}
+
+// run runs a script in a guest, which must succeed, and returns what it printed.
+func (p *couple) run(g *vmtest.Guest, limit time.Duration, script string) string {
+	p.t.Helper()
+	res, err := g.Exec(p.t.Context(), vmtest.Command{Script: script + " 2>&1", Limit: limit})
 	if err == nil {
 		err = res.Err()
 	}
 	if err != nil {
-		t.Fatalf("%s: %v\n%s%s", script, err, res.Stdout, res.Stderr)
+		p.t.Fatalf("%s: %v\n%s", script, err, res.Stdout)
 	}
 	return res.Stdout
 }
 
-// TestLabOneGuest runs everything that needs a device and no second machine.
-func TestLabOneGuest(t *testing.T) {
-	exe := labBinary(t)
-	lab := vmtest.Need(t)
-	wire := lab.NewWire(vmtest.WireOptions{})
-	g := lab.StartFor(t, vmtest.GuestConfig{Name: "alone", Wires: []*vmtest.Wire{wire}})
-	_, err := g.SoftRoCE(t.Context(), wire)
-	fatal(t, err)
-	out := output(t, g, 5*time.Minute, exe+" -test.v -test.timeout 4m -test.skip ^TestLab")
-	for _, name := range []string{"TestConformance/windows", "TestRefusedAccess/windows"} {
-		if !strings.Contains(out, "--- PASS: "+name+" ") {
-			t.Errorf("%s did not run:\n%s", name, out)
+// program is a role that runs in a guest.
+type program struct {
+	ended chan struct{}
+
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+func (r *program) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.out.Write(b)
+}
+
+// told is what the program has printed from a place on.
+func (r *program) told(from int) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.out.String()[from:]
+}
+
+func (p *couple) start(g *vmtest.Guest, role, host string) *program {
+	r := &program{ended: make(chan struct{})}
+	cmd := vmtest.Command{
+		Script: "exec " + p.exe, Env: []string{roleEnv + "=" + role, roleHost + "=" + host},
+		Limit: 15 * time.Minute, Stdout: r, Stderr: r,
+	}
+	go func() {
+		defer close(r.ended)
+		_, _ = g.Exec(context.Background(), cmd) // what it printed tells how it ended
+	}()
+	return r
+}
+
+// await waits until the program has printed something that matches, behind from, and returns it.
+func (p *couple) await(r *program, from int, limit time.Duration, pattern string) string {
+	p.t.Helper()
+	match := regexp.MustCompile("(?m)^" + pattern + ".*$")
+	for start := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		if found := match.FindString(r.told(from)); found != "" {
+			return found
+		}
+		if time.Since(start) > limit {
+			p.t.Fatalf("%q did not come within %v:\n%s", pattern, limit, r.told(0))
 		}
 	}
-	for _, m := range regexp.MustCompile(`(?m)^--- .*`).FindAllString(out, -1) {
-		t.Log(m)
-	}
-	// The same as an ordinary user without any allowance for locked memory.
-	out = output(t, g, time.Minute, "chmod 0666 /dev/infiniband/*; ulimit -l 64; "+
-		"setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all "+
-		exe+" -test.v -test.run ^TestMemoryLock$")
-	if !strings.Contains(out, "--- PASS: TestMemoryLock ") {
-		t.Errorf("TestMemoryLock did not run:\n%s", out)
-	}
 }
 
-// couple is two guests on one wire; b serves.
-type couple struct {
-	t    *testing.T
-	exe  string
-	wire *vmtest.Wire
-	a, b *vmtest.Guest
-}
+// slow bounds what takes no time but that of a machine with too much to do.
+const slow = time.Minute
 
-// TestLabTwoGuests exchanges data between machines, and breaks every connection in the middle of
-// writes in every way: the error comes within a bound, and the next connection works.
-func TestLabTwoGuests(t *testing.T) {
-	p := &couple{t: t, exe: labBinary(t)}
-	lab := vmtest.Need(t)
-	p.wire = lab.NewWire(vmtest.WireOptions{})
-	p.a = lab.StartFor(t, vmtest.GuestConfig{Name: "left", Wires: []*vmtest.Wire{p.wire}})
-	p.b = lab.StartFor(t, vmtest.GuestConfig{Name: "right", Wires: []*vmtest.Wire{p.wire}})
-	for _, g := range []*vmtest.Guest{p.a, p.b} {
-		_, err := g.SoftRoCE(t.Context(), p.wire)
-		fatal(t, err)
-	}
-	p.serve()
-	p.verify()
-	p.breaks("stream", "the link goes down", func() { fatal(t, p.wire.Cut(t.Context())) })
-	fatal(t, p.wire.Mend(t.Context()))
-	p.verify()
-	p.breaks("stream", "every packet is lost", func() { p.wire.Mute(true) })
-	p.wire.Mute(false)
-	p.verify()
-	p.breaks("stream", "the serving program is killed", func() {
-		output(t, p.b, time.Minute, p.stop())
-	})
-	p.serve()
-	p.verify()
-	p.breaks("idle", "every packet is lost and nothing is sent", func() { p.wire.Mute(true) })
-	p.wire.Mute(false)
-	p.verify()
-	p.breaks("stream", "the serving machine dies", func() { p.b.Kill() })
-}
+// silenceMax bounds how long a broken connection may stay unnoticed: a silent one is asked for a
+// sign of life each KeepAlive, and given PeerTimeout for it. Twice that, because emulation on a
+// busy machine is slow.
+const silenceMax = 2 * (4*time.Second + time.Second)
 
-func (p *couple) addr() string { return fmt.Sprintf("%v:7471", p.b.Addr(p.wire)) }
-
-func (p *couple) role(role string) string {
-	return fmt.Sprintf("%s=%s %s=%s %s", roleEnv, role, roleAddr, p.addr(), p.exe)
-}
-
-// stop kills the server. Its name is not that of the script that kills it.
-func (p *couple) stop() string { return "kill -9 $(cat /tmp/server.pid)" }
+func (p *couple) host(wire int) string { return p.b.Addr(p.wires[wire]).String() }
 
 // serve starts the server in b.
 func (p *couple) serve() {
 	p.t.Helper()
-	output(p.t, p.b, time.Minute,
-		"("+p.role("serve")+" >/tmp/server 2>&1 & echo $! >/tmp/server.pid);"+
-			"for i in $(seq 100); do grep -q listening /tmp/server && exit 0; sleep 0.1; done;"+
-			"cat /tmp/server; exit 1")
+	p.server = p.start(p.b, "serve", "")
+	p.await(p.server, 0, slow, "listening")
 }
 
-// verify moves data, once the devices can.
-func (p *couple) verify() {
+// exchange moves data and looks at every byte. Devices and the kernel's routes may need a moment to
+// come back.
+func (p *couple) exchange() {
 	p.t.Helper()
-	out := output(p.t, p.a, 2*time.Minute, "for i in $(seq 8); do "+p.role("verify")+
-		" && exit 0; sleep 1; done; exit 1")
-	if !strings.Contains(out, "verified") {
-		p.t.Fatal(out)
+	if p.server == nil {
+		p.serve()
 	}
+	out := ""
+	for range 5 {
+		res, err := p.a.Exec(p.t.Context(), vmtest.Command{
+			Script: p.exe + " -test.v -test.run ^TestVisit$ 2>&1",
+			Env:    []string{roleHost + "=" + p.host(0)}, Limit: 2 * time.Minute,
+		})
+		fatal(p.t, err)
+		out = res.Stdout
+		if strings.Contains(out, "--- PASS: TestVisit ") {
+			return
+		}
+		time.Sleep(time.Second)
+	}
+	p.t.Fatal(out)
 }
 
-// silenceMax bounds how long a stream may be silent until it knows. It is PeerTimeout, three times:
-// Soft-RoCE rounds up, and emulation on a busy machine is slow.
-const silenceMax = 3 * 4 * time.Second
-
-// breaks has a role run, breaks its connection, and wants it to end in order and soon.
-func (p *couple) breaks(role, how string, do func()) {
-	t := p.t
-	t.Helper()
-	output(t, p.a, time.Minute, "("+p.role(role)+" >/tmp/stream 2>&1 &);"+
-		"for i in $(seq 200); do grep -q flowing /tmp/stream && exit 0; sleep 0.1; done;"+
-		"cat /tmp/stream; exit 1")
+// breaks has a role run over the first wire, breaks its connection, and wants both ends to know
+// soon.
+func (p *couple) breaks(role string, do func()) {
+	p.t.Helper()
+	from := len(p.server.told(0))
+	r := p.start(p.a, role, p.host(0))
+	p.await(r, 0, slow, "flowing")
 	begin := time.Now()
 	do()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	res, err := p.a.Run(ctx, "for i in $(seq 300); do grep -E '^(ended|failed|panic)' /tmp/stream"+
-		" && exit 0; sleep 0.1; done; cat /tmp/stream; exit 1")
-	if err == nil {
-		err = res.Err()
+	said := p.await(r, 0, slow, "(ended|failed)")
+	p.t.Logf("%.1f s: %s", time.Since(begin).Seconds(), said)
+	var silent float64
+	if _, err := fmt.Sscanf(said, "ended disconnected after %f s", &silent); err != nil {
+		p.t.Fatalf("%s\n%s", said, r.told(0))
 	}
-	took := time.Since(begin)
-	if err != nil || !strings.Contains(res.Stdout, "ended disconnected after") {
-		t.Fatalf("%s: %v\n%s", how, err, res.Stdout)
+	if silent > silenceMax.Seconds() {
+		p.t.Errorf("it took %.1f s", silent)
 	}
-	if took > silenceMax+5*time.Second { // 5 s for the scripts
-		t.Errorf("%s: it took %v", how, took)
+	select {
+	case <-p.b.Dead():
+	case <-p.server.ended:
+	default:
+		p.t.Log(p.await(p.server, from, slow, "served disconnected, left 0 streams"))
 	}
-	t.Logf("%s: %.1f s: %s", how, took.Seconds(), strings.TrimSpace(res.Stdout))
+}
+
+func (p *couple) linkDown() {
+	p.breaks("stream", func() { fatal(p.t, p.wires[0].Cut(p.t.Context())) })
+	fatal(p.t, p.wires[0].Mend(p.t.Context()))
+	p.exchange()
+}
+
+func (p *couple) interfaceDown() {
+	p.breaks("stream", func() { p.run(p.b, slow, "ip link set eth0 down") })
+	p.run(p.b, slow, "ip link set eth0 up")
+	p.exchange()
+}
+
+func (p *couple) everyPacketLost() {
+	p.breaks("stream", func() { p.wires[0].Mute(true) })
+	p.wires[0].Mute(false)
+	p.exchange()
+}
+
+func (p *couple) lostInSilence() {
+	p.breaks("idle", func() { p.wires[0].Mute(true) })
+	p.wires[0].Mute(false)
+	p.exchange()
+}
+
+// deviceRemoved has a stream on each of two devices.
+func (p *couple) deviceRemoved() {
+	other := p.start(p.a, "stream", p.host(1))
+	p.await(other, 0, slow, "flowing")
+	from := 0
+	r := p.start(p.a, "stream", p.host(0))
+	p.await(r, 0, slow, "flowing")
+	p.run(p.b, slow, "rdma link del rxe0") // comes back when nobody uses it any more
+	p.t.Log(p.await(r, 0, slow, "ended disconnected"))
+	p.t.Log(p.await(p.server, 0, slow, "served disconnected, left 1 streams.*rxe0 is gone"))
+	from = len(other.told(0))
+	p.await(other, from, slow, "flowing")
+	p.run(p.b, slow, "rdma link add rxe0 type rxe netdev eth0")
+	p.exchange() // over the device that is new to the server
+	from = len(other.told(0))
+	p.await(other, from, slow, "flowing")
+	p.run(p.a, slow, "rdma link del rxe1") // at the writing end
+	p.t.Log(p.await(other, 0, slow, "ended disconnected.*rxe1 is gone"))
+	p.await(p.server, 0, slow, "served disconnected, left 0 streams")
+	p.run(p.a, slow, "rdma link add rxe1 type rxe netdev eth1")
+}
+
+// nothingLeft compares the server after its first and its last stream.
+func (p *couple) nothingLeft() {
+	counts := regexp.MustCompile(`left 0 streams, (\d+) goroutines`).
+		FindAllStringSubmatch(p.server.told(0), -1)
+	var first, last int
+	fmt.Sscan(counts[0][1], &first)
+	fmt.Sscan(counts[len(counts)-1][1], &last)
+	if last > first+2 { // one that is about to end may still be counted
+		p.t.Errorf("%d goroutines after the first stream, %d after the last", first, last)
+	}
+	left := p.run(p.b, slow, "rdma resource show qp | grep -c 'type RC' || true")
+	if strings.TrimSpace(left) != "0" {
+		p.t.Errorf("%s queue pairs are left", left)
+	}
+}
+
+func (p *couple) programKilled() {
+	p.breaks("stream", func() {
+		var pid int
+		fmt.Sscanf(p.server.told(0), "pid %d", &pid)
+		p.run(p.b, slow, fmt.Sprintf("kill -9 %d", pid))
+		<-p.server.ended
+	})
+	p.serve()
+	p.exchange()
+}
+
+func (p *couple) machineDies() { p.breaks("stream", func() { p.b.Kill() }) }
+
+// oneMachine runs everything that needs a device and no second machine.
+func (p *couple) oneMachine() {
+	out := p.run(p.a, 10*time.Minute, p.exe+" -test.v -test.timeout 9m -test.skip ^TestLab")
+	for _, name := range []string{"TestConformance/windows", "TestConformance/registrations"} {
+		if !strings.Contains(out, "--- PASS: "+name+" ") {
+			p.t.Errorf("%s did not run:\n%s", name, out)
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^--- .*|.*excluded: .*`).FindAllString(out, -1) {
+		p.t.Log(m)
+	}
+}
+
+// as runs the test binary as an ordinary user.
+const as = "setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all "
+
+func (p *couple) noAllowance() {
+	out := p.run(p.a, slow, "chmod 0666 /dev/infiniband/*; ulimit -l 64; "+
+		as+p.exe+" -test.v -test.run ^TestMemoryLock$")
+	if !strings.Contains(out, "--- PASS: TestMemoryLock ") {
+		p.t.Errorf("TestMemoryLock did not run:\n%s", out)
+	}
+}
+
+// sayWhy takes away what RDMA needs, piece by piece.
+func (p *couple) sayWhy() {
+	tell := " -test.v -test.run ^TestAvailable$"
+	for what, c := range map[string]struct{ script, want string }{
+		"permission for devices": {
+			"chmod 0600 /dev/infiniband/*; " + as + p.exe + tell + "; chmod 0666 /dev/infiniband/*",
+			"no permission to use /dev/infiniband/uverbs",
+		},
+		"permission for the connection manager": {
+			"chmod 0600 /dev/infiniband/rdma_cm; " + as + p.exe + tell +
+				"; chmod 0666 /dev/infiniband/*",
+			"no permission to use /dev/infiniband/rdma_cm",
+		},
+		"libraries": {
+			"lib=$(ldconfig -p | sed -n 's/.*libibverbs.so.1 .*=> //p' | head -1); " +
+				"mount --bind /dev/null $(readlink -f $lib); " + p.exe + tell +
+				"; umount $(readlink -f $lib)",
+			"no RDMA libraries",
+		},
+		"devices": {
+			"rdma link del rxe0; rdma link del rxe1; " + p.exe + tell + ";" +
+				"rdma link add rxe0 type rxe netdev eth0; rdma link add rxe1 type rxe netdev eth1",
+			"this machine has no RDMA device",
+		},
+		"links": {
+			"ip link set eth0 down; ip link set eth1 down; " + p.exe + tell +
+				"; ip link set eth0 up; ip link set eth1 up",
+			"no RDMA device with an active port",
+		},
+	} {
+		out := p.run(p.a, slow, c.script)
+		line := regexp.MustCompile(`available false .*`).FindString(out)
+		if !strings.Contains(line, c.want) || !strings.Contains(out, "--- PASS: TestAvailable") {
+			p.t.Errorf("without %s:\n%s", what, out)
+		}
+		p.t.Logf("without %s: %s", what, line)
+	}
 }

@@ -3,34 +3,43 @@
 package verbs
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
 	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/fabrictest"
 )
 
-// roleEnv makes this test binary one of two programs on two machines, with roleAddr between them:
-// "serve" grants memory and sends messages back; "verify" and "stream" use it, "idle" only waits.
-const roleEnv, roleAddr = "SLUICE_VERBS_ROLE", "SLUICE_VERBS_ADDR"
+// roleEnv makes this test binary one of two programs on two machines, with roleHost, the server's,
+// between them: "serve" serves visitors and streams, "stream" writes until the connection ends,
+// "idle" only waits for that.
+const roleEnv, roleHost = "SLUICE_VERBS_ROLE", "SLUICE_VERBS_HOST"
+
+// The ports of the server.
+const visitPort, streamPort = ":7471", ":7472"
 
 func TestMain(m *testing.M) {
 	play := map[string]func(*peer, string) error{
-		"serve": (*peer).serve, "verify": (*peer).verify, "stream": (*peer).stream,
-		"idle": (*peer).idle,
+		"serve": (*peer).serve, "stream": (*peer).stream, "idle": (*peer).idle,
 	}[os.Getenv(roleEnv)]
 	if play == nil {
 		os.Exit(m.Run())
 	}
-	p, err := newPeer()
+	dom, err := Open(peerOptions())
 	if err == nil {
-		err = play(p, os.Getenv(roleAddr))
+		err = play(&peer{dom: dom}, os.Getenv(roleHost))
 	}
 	if err != nil {
 		fmt.Println("failed:", err)
@@ -38,41 +47,56 @@ func TestMain(m *testing.M) {
 	}
 }
 
+func peerOptions() Options { return Options{KeepAlive: time.Second} }
+
+// TestVisit exchanges data with a server on another machine.
+func TestVisit(t *testing.T) {
+	host := os.Getenv(roleHost)
+	if host == "" {
+		t.Skip("needs a server, which TestLab starts on another machine")
+	}
+	dom, err := Open(peerOptions())
+	fatal(t, err)
+	defer func() { fatal(t, dom.Close()) }()
+	fabrictest.Visit(t, fabrictest.Meeting{Domain: dom, Addr: host + visitPort, Patience: patience})
+}
+
 const (
-	peerMessage = 256
+	peerMessage = 64
 	peerDepth   = 16
-	peerWindow  = 256 << 10 // granted to the other side, at the memory's beginning
-	peerRecvs   = peerWindow
-	peerSends   = peerRecvs + peerDepth*peerMessage
-	peerOwn     = 512 << 10
+	peerBytes   = 256 << 10 // what the server grants and the stream writes
 )
 
-// peer is one program.
+// peer is one end of a stream.
 type peer struct {
 	dom fabric.Domain
 	reg fabric.Region
-	mem []byte
+	mem []byte // a message, then peerBytes
 	cq  fabric.CQ
 	ep  fabric.Endpoint
 	dst [peerDepth]fabric.Completion
 }
 
-func newPeer() (*peer, error) {
-	p := &peer{}
-	var err error
-	if p.dom, err = Open(Options{KeepAlive: time.Second}); err != nil {
-		return nil, err
-	}
-	p.mem, err = syscall.Mmap(-1, 0, arena, syscall.PROT_READ|syscall.PROT_WRITE,
+func (p *peer) open() (err error) {
+	p.mem, err = syscall.Mmap(-1, 0, peerMessage+peerBytes, syscall.PROT_READ|syscall.PROT_WRITE,
 		syscall.MAP_PRIVATE|syscall.MAP_ANONYMOUS)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if p.reg, err = p.dom.Register(p.mem); err != nil {
-		return nil, err
+		return err
 	}
 	p.cq, err = p.dom.NewCQ(fabric.CQOptions{Depth: 2 * peerDepth})
-	return p, err
+	return err
+}
+
+func (p *peer) close() error {
+	if p.ep != nil {
+		_ = p.ep.Close()
+	}
+	_ = p.reg.Close()
+	_ = p.cq.Close()
+	return syscall.Munmap(p.mem)
 }
 
 func (p *peer) config() fabric.EndpointConfig {
@@ -81,65 +105,75 @@ func (p *peer) config() fabric.EndpointConfig {
 	}
 }
 
-func (p *peer) postRecv(i uint64) error {
-	at := peerRecvs + int(i)*peerMessage
-	return p.ep.PostRecv([]fabric.Recv{{Context: i, Reg: p.reg, Buf: p.mem[at : at+peerMessage]}})
+func (p *peer) message() []fabric.Sge {
+	return []fabric.Sge{{Reg: p.reg, Buf: p.mem[:peerMessage]}}
 }
 
-// send copies data to slot i and sends it silently.
-func (p *peer) send(i uint64, data []byte) error {
-	at := peerSends + int(i)*peerMessage
-	n := copy(p.mem[at:at+peerMessage], data)
-	return p.ep.Post([]fabric.WR{{
-		Op: fabric.OpSend, Context: i, Local: []fabric.Sge{{Reg: p.reg, Buf: p.mem[at : at+n]}},
-	}})
+func (p *peer) postRecv() error {
+	return p.ep.PostRecv([]fabric.Recv{{Reg: p.reg, Buf: p.mem[:peerMessage]}})
 }
 
-// serve takes one connection after the other until it is killed.
-func (p *peer) serve(addr string) error {
-	l, err := p.dom.Connector().Listen(addr)
+// serve runs until it is killed.
+func (p *peer) serve(string) error {
+	fmt.Println("pid", os.Getpid())
+	visits := fabrictest.Meeting{Domain: p.dom, Addr: visitPort}
+	ended := make(chan error, 1)
+	ready := make(chan struct{})
+	go func() {
+		ended <- fabrictest.Serve(context.Background(), visits, func(string) { close(ready) })
+	}()
+	select {
+	case <-ready:
+	case err := <-ended:
+		return err
+	}
+	l, err := p.dom.Connector().Listen(streamPort)
 	if err != nil {
 		return err
 	}
 	fmt.Println("listening")
+	var streams atomic.Int32
 	for {
-		p.ep, err = l.Accept(context.Background(),
-			func(fabric.Peer) (fabric.EndpointConfig, error) { return p.config(), nil })
+		s := &peer{dom: p.dom}
+		if err := s.open(); err != nil {
+			return err
+		}
+		s.ep, err = l.Accept(context.Background(),
+			func(fabric.Peer) (fabric.EndpointConfig, error) { return s.config(), nil })
 		if errs.KindOf(err) == errs.Closed {
 			return err
 		}
 		if err != nil {
 			fmt.Println("accept:", err)
+			_ = s.close()
 			continue
 		}
-		err := p.answer()
-		fmt.Println("ended:", errs.KindOf(err), err)
-		if err := p.ep.Close(); err != nil {
-			return err
-		}
-		for p.cq.Poll(p.dst[:]) > 0 {
-		}
+		streams.Add(1)
+		go func() {
+			err := s.answer()
+			_ = s.close()
+			fmt.Printf("served %v, left %d streams, %d goroutines: %v\n", errs.KindOf(err),
+				streams.Add(-1), runtime.NumGoroutine(), err)
+		}()
 	}
 }
 
-// answer sends the key of the window first, while the other side may have no receive posted, and
-// every message back.
+// answer sends the key of the memory, perhaps before the other side has a receive posted, and waits
+// for the end.
 func (p *peer) answer() error {
-	rem, err := p.reg.Grant(p.ep, 0, peerWindow, fabric.RemoteRead|fabric.RemoteWrite)
+	rem, err := p.reg.Grant(p.ep, peerMessage, peerBytes, fabric.RemoteRead|fabric.RemoteWrite)
 	if err != nil {
 		return err
 	}
-	var key []byte
+	key := p.mem[:0]
 	for _, v := range []uint64{rem.Key, rem.Addr, rem.Len} {
 		key = binary.BigEndian.AppendUint64(key, v)
 	}
-	if err := p.send(0, key); err != nil {
+	if err := p.ep.Post([]fabric.WR{{Op: fabric.OpSend, Local: p.message()}}); err != nil {
 		return err
 	}
-	for i := range uint64(peerDepth) {
-		if err := p.postRecv(i); err != nil {
-			return err
-		}
+	if err := p.postRecv(); err != nil {
+		return err
 	}
 	for {
 		n, err := p.cq.Wait(context.Background(), p.dst[:])
@@ -150,112 +184,45 @@ func (p *peer) answer() error {
 			if c.Err != nil {
 				return c.Err
 			}
-			at := peerRecvs + int(c.Context)*peerMessage
-			if err := p.send(c.Context, p.mem[at:at+c.Len]); err != nil {
-				return err
-			}
-			if err := p.postRecv(c.Context); err != nil {
-				return err
-			}
 		}
 	}
 }
 
 // call connects and takes the key.
-func (p *peer) call(addr string) (rem fabric.Remote, err error) {
+func (p *peer) call(host string) (rem fabric.Remote, err error) {
+	if err = p.open(); err != nil {
+		return rem, err
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if p.ep, err = p.dom.Connector().Dial(ctx, addr, p.config()); err != nil {
+	if p.ep, err = p.dom.Connector().Dial(ctx, host+streamPort, p.config()); err != nil {
 		return rem, err
 	}
 	time.Sleep(20 * time.Millisecond) // the key waits for the first receive
-	if err = p.postRecv(0); err != nil {
+	if err = p.postRecv(); err != nil {
 		return rem, err
 	}
-	c, err := p.wait(ctx)
-	if err != nil {
-		return rem, err
-	}
-	b := p.mem[peerRecvs : peerRecvs+c.Len]
-	rem.Key, rem.Addr = binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])
-	rem.Len = binary.BigEndian.Uint64(b[16:])
-	return rem, nil
-}
-
-func (p *peer) wait(ctx context.Context) (fabric.Completion, error) {
-	_, err := p.cq.Wait(ctx, p.dst[:1])
-	if err == nil {
+	if _, err = p.cq.Wait(ctx, p.dst[:1]); err == nil {
 		err = p.dst[0].Err
 	}
-	return p.dst[0], err
+	if err != nil {
+		return rem, err
+	}
+	rem.Key, rem.Addr = binary.BigEndian.Uint64(p.mem), binary.BigEndian.Uint64(p.mem[8:])
+	rem.Len = binary.BigEndian.Uint64(p.mem[16:])
+	return rem, p.postRecv()
 }
 
-// verify writes, reads back and exchanges messages, and looks at every byte.
-func (p *peer) verify(addr string) error {
-	rem, err := p.call(addr)
+// stream writes until the connection ends, and tells how. Everything that was posted must complete.
+func (p *peer) stream(host string) error {
+	rem, err := p.call(host)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
 	const size = 64 << 10
-	out, in := p.mem[peerOwn:peerOwn+size], p.mem[peerOwn+size:peerOwn+2*size]
-	for round := range 20 {
-		for i := range out {
-			out[i] = byte(i*13>>4 + round)
-		}
-		to := rem.Slice(uint64(round*1000), size)
-		write := fabric.WR{Op: fabric.OpWrite, Remote: to}
-		for i := range 16 {
-			piece := out[i*size/16 : (i+1)*size/16]
-			write.Local = append(write.Local, fabric.Sge{Reg: p.reg, Buf: piece})
-		}
-		read := fabric.WR{
-			Op: fabric.OpRead, Flags: fabric.FlagSignaled, Remote: to,
-			Local: []fabric.Sge{{Reg: p.reg, Buf: in}},
-		}
-		if err := p.ep.Post([]fabric.WR{write, read}); err != nil {
-			return err
-		}
-		if _, err := p.wait(ctx); err != nil {
-			return err
-		}
-		if !bytes.Equal(in, out) {
-			return errs.Newf(errs.Corrupt, "verify", "", "round %d: other bytes came back", round)
-		}
-		text := fmt.Appendf(nil, "message %d", round)
-		if err := p.postRecv(1); err != nil {
-			return err
-		}
-		if err := p.send(2, text); err != nil {
-			return err
-		}
-		c, err := p.wait(ctx)
-		if err != nil {
-			return err
-		}
-		at := peerRecvs + peerMessage
-		if got := p.mem[at : at+c.Len]; !bytes.Equal(got, text) {
-			return errs.Newf(errs.Corrupt, "verify", "", "%q came back as %q", text, got)
-		}
-	}
-	fmt.Println("verified")
-	return p.dom.Close()
-}
-
-// stream writes until the connection ends, and tells how. Everything that was posted must complete,
-// and the domain must close.
-func (p *peer) stream(addr string) error {
-	rem, err := p.call(addr)
-	if err != nil {
-		return err
-	}
-	if err := p.postRecv(0); err != nil {
-		return err
-	}
 	wr := []fabric.WR{{
-		Op: fabric.OpWrite, Flags: fabric.FlagSignaled, Remote: rem.Slice(0, 64<<10),
-		Local: []fabric.Sge{{Reg: p.reg, Buf: p.mem[peerOwn : peerOwn+64<<10]}},
+		Op: fabric.OpWrite, Flags: fabric.FlagSignaled, Remote: rem.Slice(0, size),
+		Local: []fabric.Sge{{Reg: p.reg, Buf: p.mem[peerMessage : peerMessage+size]}},
 	}}
 	pending, done := 1, 0 // the receive
 	last := time.Now()
@@ -275,28 +242,58 @@ func (p *peer) stream(addr string) error {
 				continue
 			}
 			last = time.Now()
-			if done++; done == 50 {
-				fmt.Println("flowing")
+			if done++; done%50 == 0 {
+				fmt.Println("flowing", done)
 			}
 		}
 	}
-	fmt.Printf("ended %v after %.1f s of silence: %v\n", errs.KindOf(ended),
-		time.Since(last).Seconds(), ended)
-	return p.dom.Close()
+	return p.leave(ended, last)
 }
 
-// idle posts a receive and waits for the connection to end.
-func (p *peer) idle(addr string) error {
-	if _, err := p.call(addr); err != nil {
-		return err
-	}
-	if err := p.postRecv(0); err != nil {
+// idle waits for the connection to end.
+func (p *peer) idle(host string) error {
+	if _, err := p.call(host); err != nil {
 		return err
 	}
 	fmt.Println("flowing") // as much as it will
 	last := time.Now()
-	_, err := p.wait(context.Background())
-	fmt.Printf("ended %v after %.1f s of silence: %v\n", errs.KindOf(err),
-		time.Since(last).Seconds(), err)
-	return p.dom.Close()
+	_, err := p.cq.Wait(context.Background(), p.dst[:1])
+	if err == nil {
+		err = p.dst[0].Err
+	}
+	return p.leave(err, last)
+}
+
+// leave closes everything and tells what is left: nothing.
+func (p *peer) leave(ended error, last time.Time) error {
+	silent := time.Since(last).Seconds()
+	if err := p.close(); err != nil {
+		return err
+	}
+	if err := p.dom.Close(); err != nil {
+		return err
+	}
+	if err := goleak.Find(); err != nil {
+		return err
+	}
+	if left := leftovers(); left != "" {
+		return errs.Newf(errs.Invalid, "leave", "", "the kernel still has\n%s", left)
+	}
+	fmt.Printf("ended %v after %.1f s of silence: %v\n", errs.KindOf(ended), silent, ended)
+	return nil
+}
+
+// leftovers are the queues and registrations that the kernel holds for this process.
+func leftovers() string {
+	own := fmt.Sprintf(" pid %d ", os.Getpid())
+	var all []string
+	for _, kind := range []string{"qp", "cq", "mr"} {
+		out, _ := exec.Command("rdma", "resource", "show", kind).Output()
+		for line := range strings.Lines(string(out)) {
+			if strings.Contains(line, own) {
+				all = append(all, kind+": "+line)
+			}
+		}
+	}
+	return strings.Join(all, "")
 }

@@ -16,8 +16,6 @@ import (
 	"net/netip"
 	"syscall"
 	"unsafe"
-
-	"github.com/sluice-storage/sluice/errs"
 )
 
 // The C types under names that files without cgo can use.
@@ -81,7 +79,7 @@ func openDevice(name string) (*cContext, *cPD, deviceInfo, error) {
 	s := C.CString(name)
 	defer C.free(unsafe.Pointer(s))
 	if err := fail(C.vb_device_open(s, &ctx, &pd, &info)); err != nil {
-		return nil, nil, deviceInfo{}, errs.New(errs.KindOf(err), "verbs.Open", name, err)
+		return nil, nil, deviceInfo{}, err
 	}
 	return ctx, pd, deviceInfo{
 		queueDepth: int(info.max_qp_wr), maxSge: int(info.max_sge), maxCQE: int(info.max_cqe),
