@@ -4,7 +4,8 @@
 //
 // Beside Run, which has both sides in one process, there are Serve and Visit for two processes or
 // hosts, SteadyAllocs, which fails when operations allocate, and Bench. Where the contract leaves a
-// provider the choice (Caps.AnyMemory, FileRange, RefusalEnds) the cases hold what is promised then.
+// provider the choice (Caps.AnyMemory, FileRange, RefusalEnds) the cases hold what is promised
+// then.
 //
 // It does not test speed limits (Bench only measures) nor what one provider alone has, such as the
 // frames of tcp.

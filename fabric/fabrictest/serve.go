@@ -109,19 +109,26 @@ func newHost(dom fabric.Domain) (*host, error) {
 	if h.mem, h.free, err = allocate(dom, dataStart+meetBytes); err != nil {
 		return nil, err
 	}
-	if h.reg, err = dom.Register(h.mem); err != nil {
+	if h.reg, err = dom.Register(h.mem); err == nil {
+		h.cq, err = dom.NewCQ(meetOptions())
+	}
+	if err != nil {
+		h.close()
 		return nil, err
 	}
-	h.cq, err = dom.NewCQ(meetOptions())
-	return h, err
+	return h, nil
 }
 
 func (h *host) close() {
 	if h.ep != nil {
 		_ = h.ep.Close()
 	}
-	_ = h.cq.Close()
-	_ = h.reg.Close()
+	if h.cq != nil {
+		_ = h.cq.Close()
+	}
+	if h.reg != nil {
+		_ = h.reg.Close()
+	}
 	_ = h.free()
 }
 
