@@ -103,7 +103,8 @@ func TestZonesOfAnArena(t *testing.T) {
 			t.Errorf("class %d: %+v", k, s)
 		}
 	}
-	if _, err := NewZones(a, ZonesOptions{Counts: [Classes]int{0, 0, 9}}); !errors.Is(err, errs.NoMemory) {
+	_, err = NewZones(a, ZonesOptions{Counts: [Classes]int{0, 0, 9}})
+	if !errors.Is(err, errs.NoMemory) {
 		t.Errorf("twice in one arena: %v", err)
 	}
 	if _, err := NewZones(a, ZonesOptions{}); !errors.Is(err, errs.Invalid) {
