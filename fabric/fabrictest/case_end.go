@@ -34,6 +34,7 @@ type tally struct {
 const (
 	recvContexts = 1000 // contexts of receives start here
 	trafficCount = 40   // requests of one side
+	trafficBytes = 100000
 )
 
 // newTally posts receives for everything that the peer's traffic can send.
@@ -50,20 +51,22 @@ func newTally(s *side) *tally {
 	return y
 }
 
-// traffic posts a bit of everything.
+// traffic posts a bit of everything. The peer's memory is read in its first half and written in
+// its second one.
 func (y *tally) traffic(to fabric.Remote, rng *rand.Rand) {
-	const size = 5000
+	const into, from = memBytes / 4, memBytes/2 + 64<<10 // messages are sent from below that
 	s := y.s
 	for i := range uint64(trafficCount) {
+		size := []uint64{5000, trafficBytes}[rng.IntN(2)]
 		wr := s.send(i, "traffic")
 		switch rng.IntN(4) {
 		case 0:
-			wr = s.read(i, memBytes/4, to.Slice(0, size))
+			wr = s.read(i, into, to.Slice(0, size))
 		case 1:
-			wr = s.read(i, memBytes/2, to.Slice(size, size))
+			wr = s.read(i, from, to.Slice(trafficBytes, size))
 			wr.Op = fabric.OpWrite
 		case 2:
-			wr = s.read(i, memBytes/2, to.Slice(size, size))
+			wr = s.read(i, from, to.Slice(trafficBytes, size))
 			wr.Op = fabric.OpWriteImm
 		}
 		if rng.IntN(3) == 0 {
@@ -130,7 +133,8 @@ func (r *rig) rounds(count int, end func(round int)) {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	const both = fabric.RemoteRead | fabric.RemoteWrite
 	for round := range count {
-		a, b := r.a.grant(3*memBytes/4, 10000, both), r.b.grant(3*memBytes/4, 10000, both)
+		a := r.a.grant(3*memBytes/4, 2*trafficBytes, both)
+		b := r.b.grant(3*memBytes/4, 2*trafficBytes, both)
 		first, second := newTally(r.a), newTally(r.b)
 		first.traffic(b, rng)
 		second.traffic(a, rng)

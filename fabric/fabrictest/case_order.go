@@ -13,6 +13,7 @@ func orderCases() []testCase {
 	return []testCase{
 		{"writes are in place before a later send", testWriteThenSend},
 		{"writes are in place before a later immediate", testWriteThenImm},
+		{"writes of all sizes are in place before a message", testMixedThenSend},
 		{"a fence holds back until reads are done", testFence},
 		{"a read sees earlier writes", testReadAfterWrite},
 		{"selective signalling", testSelective},
@@ -45,6 +46,51 @@ func testWriteThenSend(t *testing.T, cfg Config) {
 			t.Fatalf("round %d: the message overtook a write", round)
 		}
 		r.a.done(round, errs.OK)
+	}
+}
+
+// testMixedThenSend writes pieces of very different sizes through several grants, behind each other
+// and with messages in between, both ways at once. Providers may take several ways to the peer.
+func testMixedThenSend(t *testing.T, cfg Config) {
+	r := newRig(t, cfg)
+	const piece = 80000
+	sides := [][2]*side{{r.a, r.b}, {r.b, r.a}}
+	var rems [2][4]fabric.Remote
+	for d, s := range sides {
+		for i := range rems[d] {
+			rems[d][i] = s[1].grant(memBytes/2+i*piece, piece, fabric.RemoteWrite)
+		}
+	}
+	for round := range 20 {
+		sizes := []int{piece, 10, 3000, piece - 1} // one of each, in turns
+		for d, s := range sides {
+			s[1].recv(uint64(round), 8)
+			var wrs []fabric.WR
+			for i := range rems[d] {
+				data := s[0].piece(128<<10+i*piece, sizes[(i+round)%4])
+				fill(data, round*8+d*4+i)
+				wrs = append(wrs, fabric.WR{
+					Op: fabric.OpWrite, Flags: fabric.FlagSignaled, Context: uint64(i),
+					Local:  []fabric.Sge{{Reg: s[0].reg, Buf: data}},
+					Remote: rems[d][i].Slice(0, uint64(len(data))),
+				})
+			}
+			last := fabric.WR{Op: fabric.OpSend, Flags: fabric.FlagSignaled, Context: 4}
+			s[0].post(append(wrs, last)...)
+		}
+		for d, s := range sides {
+			s[1].got(uint64(round), 0)
+			for i := range rems[d] {
+				size := sizes[(i+round)%4]
+				got := s[1].piece(memBytes/2+i*piece, size)
+				if !bytes.Equal(got, s[0].piece(128<<10+i*piece, size)) {
+					t.Fatalf("round %d: the message overtook write %d of %d bytes", round, i, size)
+				}
+			}
+			for i := range uint64(5) { // in the order posted, whatever way they took
+				s[0].done(i, errs.OK)
+			}
+		}
 	}
 }
 
