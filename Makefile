@@ -164,7 +164,8 @@ bench: build ## measures against the ceilings of this machine
 
 figures: build ## the same, kept in docs/figures
 	@mkdir -p docs/figures
-	@for b in net fs nbd; do bin/sluice bench $$b --json $(BENCHFLAGS) > docs/figures/$$b.json; done
+	@for b in fabric net fs nbd; do bin/sluice bench $$b --json --plot docs/figures/$$b.svg \
+		$(BENCHFLAGS) > docs/figures/$$b.json; done
 
 clean: ## removes what was built; a cluster's data stays
 	rm -rf bin

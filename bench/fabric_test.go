@@ -51,7 +51,7 @@ func serveDomain(t *testing.T, d fabric.Domain) string {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		ServeFabric(context.Background(), d, ln)
+		ServeFabric(context.Background(), d, ln, func(err error) { t.Error(err) })
 	}()
 	t.Cleanup(func() {
 		ln.Close()

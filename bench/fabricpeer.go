@@ -20,8 +20,8 @@ const peerEnds = 64
 
 // ServeFabric is the other side of bench fabric on one provider. It accepts endpoints, does for
 // each what the dialler's hello asks for, and returns when the listener is closed and everybody has
-// left.
-func ServeFabric(ctx context.Context, d fabric.Domain, ln fabric.Listener) {
+// left. note is told of endpoints that ended otherwise than by their dialler.
+func ServeFabric(ctx context.Context, d fabric.Domain, ln fabric.Listener, note func(error)) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	places := make(chan struct{}, peerEnds)
@@ -45,7 +45,10 @@ func ServeFabric(ctx context.Context, d fabric.Domain, ln fabric.Listener) {
 		})
 		if err == nil {
 			wg.Go(func() {
-				_ = e.serve(ep, d.Caps().MaxInline) // the dialler knows why it ended
+				err := e.serve(ep, d.Caps().MaxInline)
+				if kind := errs.KindOf(err); kind != errs.Disconnected && kind != errs.Closed {
+					note(err)
+				}
 				_ = e.close()
 				<-places
 			})

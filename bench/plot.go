@@ -18,15 +18,15 @@ type About struct {
 
 // Sizes of a drawing.
 const (
-	panelWidth  = 560.0
-	panelHeight = 360.0
-	plotLeft    = 70.0 // of the axes, in a panel
-	plotRight   = 540.0
-	plotTop     = 40.0
-	plotBottom  = 260.0
-	headHeight  = 40.0
-	footHeight  = 50.0
-	legendStep  = 16.0
+	panelWidth = 560.0
+	plotLeft   = 70.0 // of the axes, in a panel
+	plotRight  = 540.0
+	plotTop    = 40.0
+	plotBottom = 260.0
+	headHeight = 40.0
+	footHeight = 50.0
+	legendTop  = plotBottom + 60.0
+	legendStep = 16.0
 )
 
 // Plot draws rows as an SVG file: sweeps over sizes as lines, a panel for each kind of operation,
@@ -34,21 +34,29 @@ const (
 // dashed. Thin upright lines reach from the lowest to the highest of the rounds.
 func Plot(about About, rows []Row) []byte {
 	panels := makePanels(rows)
-	lines := (len(panels) + 1) / 2
-	columns := float64(min(2, max(1, len(panels))))
+	colors := colorsOf(panels)
+	tops := []float64{headHeight} // of the lines of panels, and the end of the last
+	for i := 0; i < len(panels); i += 2 {
+		height := 0.0
+		for _, p := range panels[i:min(i+2, len(panels))] {
+			height = max(height, p.height())
+		}
+		tops = append(tops, tops[len(tops)-1]+height)
+	}
 	var s svg
-	width, height := columns*panelWidth, headHeight+float64(lines)*panelHeight+footHeight
+	width := float64(min(2, max(1, len(panels)))) * panelWidth
+	height := tops[len(tops)-1] + footHeight
 	s.begin(width, height)
 	s.text(20, 28, about.Title, `font-size="20"`, `font-weight="bold"`)
 	for i, p := range panels {
 		fmt.Fprintf(&s.b, "<g transform=\"translate(%s %s)\">\n", num(float64(i%2)*panelWidth),
-			num(headHeight+float64(i/2)*panelHeight))
-		p.draw(&s)
+			num(tops[i/2]))
+		p.draw(&s, colors)
 		s.b.WriteString("</g>\n")
 	}
 	s.text(20, height-28, "Machine: "+about.Machine, `fill="#555"`)
 	s.text(20, height-12, "Command: "+about.Command+
-		"   (medians; thin lines: lowest to highest round; dashed: ceilings)", `fill="#555"`)
+		" (medians; thin lines: lowest to highest round; dashed: ceilings)", `fill="#555"`)
 	return s.end()
 }
 
@@ -94,7 +102,7 @@ func makePanels(rows []Row) []*panel {
 		if f := familyOf(r); f.name != "" && len(sizes[f]) >= sweepMin {
 			sweeps = add(sweeps, f.name+" by size: "+r.Metric, r, true)
 		} else {
-			bars = add(bars, r.Metric, r, false)
+			bars = add(bars, "by case: "+r.Metric, r, false)
 		}
 	}
 	return append(sweeps, bars...)
@@ -118,17 +126,23 @@ func (s *scale) at(v float64) float64 {
 	return s.a + (v-s.from)/(s.to-s.from)*(s.b-s.a)
 }
 
+// logFrom is how far apart values are when only logarithms can show them.
+const logFrom = 8
+
 // yScale begins at 0, unless the values are so far apart that only logarithms can show them.
 func (p *panel) yScale() *scale {
 	least, most := math.Inf(1), 0.0
 	for _, r := range p.rows {
 		least, most = min(least, r.Value), max(most, r.Value, r.High)
+		if r.Low > 0 {
+			least = min(least, r.Low)
+		}
 	}
 	s := &scale{a: plotBottom, b: plotTop}
 	if most <= 0 {
 		most = 1
 	}
-	if p.sweep && least > 0 && most/least > 20 {
+	if p.sweep && least > 0 && most/least > logFrom {
 		s.log = true
 		s.from, s.to = math.Floor(math.Log10(least)), math.Ceil(math.Log10(most))
 		for e := s.from; e <= s.to; e++ {
@@ -150,7 +164,7 @@ func (p *panel) yScale() *scale {
 	return s
 }
 
-func (p *panel) draw(s *svg) {
+func (p *panel) draw(s *svg, colors map[string]string) {
 	y := p.yScale()
 	s.text(plotLeft, 22, p.title, `font-size="14"`, `font-weight="bold"`)
 	for _, v := range y.ticks {
@@ -160,7 +174,6 @@ func (p *panel) draw(s *svg) {
 	middle := (plotTop + plotBottom) / 2
 	s.text(16, middle, p.metric+", "+unitOf(p.metric), atMiddle,
 		attr(fmt.Sprintf(`transform="rotate(-90 16 %s)"`, num(middle))))
-	colors := p.colors()
 	if p.sweep {
 		p.drawLines(s, y, colors)
 	} else {
@@ -175,7 +188,7 @@ func tickText(v float64) string {
 	if v >= 10000 {
 		return fmt.Sprintf("%gk", v/1000)
 	}
-	return fmt.Sprintf("%.3g", v)
+	return fmt.Sprintf("%.4g", v)
 }
 
 // seriesOf is whom a row belongs to. One provider may have several depths in a case.
@@ -199,19 +212,25 @@ func (p *panel) series() []string {
 	return names
 }
 
-// colors are told apart by people who see few of them, too.
-func (p *panel) colors() map[string]string {
+// colorsOf gives every series a color, the same one in all panels. They are told apart by people
+// who see few of them, too.
+func colorsOf(panels []*panel) map[string]string {
 	palette := []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8a6d3b"}
-	grays := []string{"#555", "#999"}
+	grays := []string{"#555", "#999", "#777", "#bbb"}
 	colors := map[string]string{}
 	ours, theirs := 0, 0
-	for _, name := range p.series() {
-		if p.isCeiling(name) {
-			colors[name] = grays[theirs%len(grays)]
-			theirs++
-		} else {
-			colors[name] = palette[ours%len(palette)]
-			ours++
+	for _, p := range panels {
+		for _, name := range p.series() {
+			if colors[name] != "" {
+				continue
+			}
+			if p.isCeiling(name) {
+				colors[name] = grays[theirs%len(grays)]
+				theirs++
+			} else {
+				colors[name] = palette[ours%len(palette)]
+				ours++
+			}
 		}
 	}
 	return colors
@@ -307,20 +326,40 @@ func wrap(text string, most int) []string {
 	return lines
 }
 
-// legend names the series below the axes.
-func (p *panel) legend(s *svg, colors map[string]string) {
-	x, y := plotLeft, plotBottom+60
+// entry is where a series is named.
+type entry struct {
+	name string
+	x, y float64
+}
+
+// entries are the places in the legend, below the axes.
+func (p *panel) entries() []entry {
+	var all []entry
+	x, y := plotLeft, legendTop
 	for _, name := range p.series() {
 		length := 34 + textWidth(name)
 		if x > plotLeft && x+length > plotRight+10 {
 			x, y = plotLeft, y+legendStep
 		}
+		all = append(all, entry{name, x, y})
+		x += length + 8
+	}
+	return all
+}
+
+// height is that of the panel with its legend.
+func (p *panel) height() float64 {
+	all := p.entries()
+	return all[len(all)-1].y + 2*legendStep
+}
+
+func (p *panel) legend(s *svg, colors map[string]string) {
+	for _, e := range p.entries() {
 		style := []attr{`stroke-width="3"`}
-		if p.isCeiling(name) {
+		if p.isCeiling(e.name) {
 			style = append(style, dashed)
 		}
-		s.line(x, y-4, x+22, y-4, colors[name], style...)
-		s.text(x+27, y, name, atStart)
-		x += length + 8
+		s.line(e.x, e.y-4, e.x+22, e.y-4, colors[e.name], style...)
+		s.text(e.x+27, e.y, e.name, atStart)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -106,7 +107,9 @@ func peerFabric(cmd *cobra.Command, providers []string) error {
 			return err
 		}
 		info.Fabric[name] = ln.Addr().String()
-		go bench.ServeFabric(cmd.Context(), domain, ln)
+		go bench.ServeFabric(cmd.Context(), domain, ln, func(err error) {
+			fmt.Fprintln(cmd.ErrOrStderr(), "sluice: bench-peer: "+name+": "+err.Error())
+		})
 	}
 	if err := tell(cmd, info); err != nil {
 		return err
