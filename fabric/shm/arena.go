@@ -22,6 +22,7 @@ type Arenas struct {
 type arena struct {
 	fd   int
 	mem  []byte
+	size int     // of the file: whole pages
 	from uintptr // where it is mapped
 
 	mu     sync.Mutex
@@ -47,7 +48,9 @@ func (a *Arenas) Map(size int) (mem []byte, free func() error, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	one := &arena{fd: fd, mem: all, from: address(all), eps: map[*endpoint]uint32{}}
+	one := &arena{
+		fd: fd, mem: all, size: len(all), from: address(all), eps: map[*endpoint]uint32{},
+	}
 	a.add(one)
 	return all[:size:size], func() error { return a.free(one) }, nil
 }
@@ -109,7 +112,7 @@ func (o *arena) close() error {
 		e.withdraw(id)
 	}
 	const punch = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
-	err := unix.Fallocate(o.fd, punch, 0, int64(len(o.mem)))
+	err := unix.Fallocate(o.fd, punch, 0, int64(o.size))
 	if e := unix.Munmap(o.mem); err == nil {
 		err = e
 	}
@@ -131,7 +134,7 @@ func (o *arena) export(e *endpoint) uint32 {
 		return id
 	}
 	id := e.exported.Add(1)
-	if !e.sendExport(id, o.fd, len(o.mem)) {
+	if !e.sendExport(id, o.fd, o.size) {
 		return 0
 	}
 	o.eps[e] = id

@@ -68,7 +68,9 @@ func (a adopting) Register(mem []byte) (fabric.Region, error) {
 // adopt puts a memory file where mem is. The file's life is the domain's; the mapping is the
 // suite's.
 func (a *Arenas) adopt(mem []byte) error {
-	fd, copied, err := newMemfd("adopted", len(mem))
+	page := os.Getpagesize()
+
+	fd, copied, err := newMemfd("adopted", (len(mem)+page-1)/page*page)
 	if err != nil {
 		return err
 	}
@@ -78,7 +80,7 @@ func (a *Arenas) adopt(mem []byte) error {
 	if err := unix.Munmap(copied); err != nil {
 		return err
 	}
-	a.add(&arena{fd: fd, mem: mem, from: address(mem), eps: map[*endpoint]uint32{}})
+	a.add(&arena{fd: fd, mem: mem, size: len(copied), from: address(mem), eps: map[*endpoint]uint32{}})
 	return nil
 }
 

@@ -81,7 +81,8 @@ type endpoint struct {
 	inflight ring.Ring[*work] // Sends and Writes that are through, not completed
 	reads    [readDepth]*work
 	readsOut int
-	started  uint64 // number of the last Write through the ring
+	started  uint64 // number of the last Write that the ring tells of
+	lastRing uint64 // number of the last one whose data goes through it
 	acked    uint64 // number of the last one that the peer has carried out or refused
 	answers  ring.Ring[answer]
 }
@@ -97,7 +98,7 @@ type work struct {
 	inline  []byte
 	file    fabric.FileRange
 	length  int
-	number  uint64 // of a Write through the ring; else 0
+	number  uint64 // of a Write that the ring tells of; else 0
 	err     error  // how it failed
 
 	moved  int  // bytes

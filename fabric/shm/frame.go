@@ -25,7 +25,7 @@ import (
 //	7 read refused  no       tag
 //	8 placed        no       flags, length, imm: a write imm whose bytes are in place already
 //
-// Writes (kinds 2 and 3) are numbered from 1 by counting, at both ends.
+// Writes (kinds 2, 3 and 8) are numbered from 1 by counting, at both ends.
 
 type frameKind uint8
 

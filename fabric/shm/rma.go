@@ -100,6 +100,7 @@ func (e *endpoint) stepPlaced(w *work) (outcome, error) {
 	}
 	h := w.first()
 	h.kind, h.key, h.addr = framePlaced, 0, 0
+	e.number(w)
 	e.tx.out.put(&h)
 	e.notify(wakeData)
 	return stepDone, nil

@@ -167,7 +167,11 @@ func (e *endpoint) handle(h *header, a, b []byte) error {
 		}
 		return e.handleRequest(&x.cur, h, a, b)
 	case framePlaced:
-		return e.receive(h, true)
+		if x.open {
+			return protocolErr("a request in the middle of another")
+		}
+		x.refused = false
+		return e.complete(h)
 	case frameRead:
 		return e.handleRead(h)
 	case frameReadData, frameReadRefused:
@@ -228,7 +232,7 @@ func (e *endpoint) complete(first *header) error {
 	if first.kind == frameSend {
 		return e.receive(first, false)
 	}
-	if first.kind == frameWriteImm && !x.refused {
+	if first.kind != frameWrite && !x.refused {
 		if err := e.receive(first, true); err != nil {
 			return err
 		}

@@ -106,7 +106,7 @@ func (e *endpoint) nextLocked() *work {
 		return nil
 	case w.op == fabric.OpRead && e.readsOut == readDepth:
 		return nil
-	case e.mayAim(w) && e.started != e.acked: // it must not overtake Writes in the ring
+	case e.mayAim(w) && e.lastRing > e.acked: // it must not overtake Writes in the ring
 		return nil
 	}
 	if w.op == fabric.OpRead {
@@ -240,10 +240,7 @@ func (e *endpoint) stepRing(w *work) (outcome, error) {
 		return stepEnd, errs.Newf(errs.Disconnected, "shm", "", "a file range failed: %v", err)
 	}
 	if h.kind == frameWrite || h.kind == frameWriteImm {
-		e.mu.Lock()
-		e.started++
-		w.number = e.started
-		e.mu.Unlock()
+		e.number(w)
 	}
 	t.out.put(&h)
 	e.notify(wakeData)
@@ -251,6 +248,17 @@ func (e *endpoint) stepRing(w *work) (outcome, error) {
 		return stepDone, nil
 	}
 	return stepPart, nil
+}
+
+// number counts a Write of which the peer will say when it is done.
+func (e *endpoint) number(w *work) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.started++
+	w.number = e.started
+	if !w.placed {
+		e.lastRing = e.started
+	}
 }
 
 // first is the header of the first frame of a Send or Write.

@@ -98,7 +98,11 @@ func (q *cq) letGoLocked() {
 	q.by = nobody
 	q.turns++
 	q.tokenLocked()
-	if !q.watched && len(*q.eps.Load()) > 0 {
+	if len(*q.eps.Load()) == 0 {
+		q.by = armed // endpoints come armed
+		return
+	}
+	if !q.watched {
 		q.watched, q.seen = true, q.turns
 		q.d.watch.add(q)
 	}
@@ -262,7 +266,7 @@ func (q *cq) look() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
-	case q.closed || q.by == waiter: // letting go reports it anew
+	case q.closed || q.by != nobody: // letting go reports it anew
 		q.watched = false
 		return false
 	case q.turns != q.seen:
