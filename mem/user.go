@@ -78,8 +78,9 @@ func (z *Zones) NewUser(opts UserOptions) (*User, error) {
 // divideLocked gives everybody its share.
 func (z *Zones) divideLocked() {
 	for _, u := range z.users {
-		// Weights are bounded so that this does not overflow below 2^43 bytes of memory.
-		u.share = z.total * u.weight / z.weights
+		// Weights are bounded so that this does not overflow below 2^43 bytes of memory. Who
+		// holds nothing is below its share, however small that is, or it could starve.
+		u.share = max(z.total*u.weight/z.weights, 1)
 	}
 }
 
@@ -108,7 +109,8 @@ func (u *User) TakeList(ctx context.Context, sizes []int, dst []*Buf) ([]*Buf, e
 	return u.wait(ctx, sizes, dst)
 }
 
-// TryTake is Take that tells false instead of waiting. It never overtakes one who waits.
+// TryTake is Take that tells false instead of waiting. It never overtakes one who waits. It may say
+// no, too, while somebody else tries in vain and has not put back what he tried.
 func (u *User) TryTake(n int, dst []*Buf) ([]*Buf, bool) {
 	sizes, had := [1]int{n}, len(dst)
 	if u.check(sizes[:]) != nil || u.zones.waiting.Load() > 0 {

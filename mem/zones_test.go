@@ -226,6 +226,11 @@ func TestWeightsDivideTheMemory(t *testing.T) {
 		t.Fatalf("%d and %d", a, b)
 	}
 	three.Close()
+	giant := newUser(t, z, "giant", 1<<20)
+	if a := one.Stats().ShareBytes; a < 1 {
+		t.Fatalf("beside a giant: %d", a)
+	}
+	giant.Close()
 	if a := one.Stats().ShareBytes; a != 512*kib {
 		t.Fatalf("alone: %d", a)
 	}
