@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -22,13 +23,14 @@ func RunAll(ctx context.Context, b Budget, cases []Case) ([]Row, error) {
 	}
 	b.Round = b.roundFor(left)
 	found := make([][]Row, len(cases))
+	var late []string
 	for _, i := range order(cases) {
 		c := &cases[i]
 		part, n := b, len(c.contenders())
 		if b.Total > 0 {
 			rest := b.Total - time.Since(begin)
 			if rest <= 0 {
-				b.note("%s is left out: no time is left", c.Name)
+				late = append(late, c.Name)
 				continue
 			}
 			part.Total = rest * time.Duration(n) / time.Duration(left)
@@ -42,6 +44,9 @@ func RunAll(ctx context.Context, b Budget, cases []Case) ([]Row, error) {
 			return nil, err
 		}
 		found[i] = rows
+	}
+	if len(late) > 0 {
+		b.note("left out, because the time was over: %s", strings.Join(late, ", "))
 	}
 	return slices.Concat(found...), nil
 }

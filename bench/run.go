@@ -63,7 +63,7 @@ func (c *Case) contenders() []Contender {
 
 // Run measures a case: one round to warm up, which does not count, then the rounds of the budget,
 // in each of which every contender has its turn. If the rounds do not fit into the budget's total
-// there are fewer, but one at least.
+// there are fewer; if not even one does, the warming up has to count.
 func (c Case) Run(ctx context.Context, b Budget) ([]Row, error) {
 	all := make([]*track, 0, len(c.Others)+1)
 	for _, contender := range c.contenders() {
@@ -76,7 +76,7 @@ func (c Case) Run(ctx context.Context, b Budget) ([]Row, error) {
 	}()
 	begin := time.Now()
 	for _, t := range all {
-		if err := t.turn(ctx, b.Round/4, false); err != nil {
+		if err := t.turn(ctx, b.Round/4); err != nil {
 			return nil, c.failed(t, err)
 		}
 	}
@@ -84,11 +84,14 @@ func (c Case) Run(ctx context.Context, b Budget) ([]Row, error) {
 	if b.Total > 0 {
 		warm := time.Since(begin) // a round takes as long, and the rest of its measurements besides
 		round := warm + time.Duration(len(all))*b.Round*3/4
-		rounds = max(1, min(rounds, int((b.Total-warm)/round)))
+		rounds = max(0, min(rounds, int((b.Total-warm)/round)))
 	}
-	for range rounds {
+	for i := range rounds {
 		for _, t := range all {
-			if err := t.turn(ctx, b.Round, true); err != nil {
+			if i == 0 {
+				t.forget()
+			}
+			if err := t.turn(ctx, b.Round); err != nil {
 				return nil, c.failed(t, err)
 			}
 		}
@@ -114,7 +117,7 @@ type track struct {
 }
 
 // turn measures once.
-func (t *track) turn(ctx context.Context, d time.Duration, counts bool) error {
+func (t *track) turn(ctx context.Context, d time.Duration) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -126,7 +129,7 @@ func (t *track) turn(ctx context.Context, d time.Duration, counts bool) error {
 		t.err = err
 		return nil
 	}
-	if err != nil || !counts {
+	if err != nil {
 		return err
 	}
 	t.note("", v)
@@ -147,6 +150,9 @@ func (t *track) note(metric string, v float64) {
 	}
 	t.values[metric] = append(t.values[metric], v)
 }
+
+// forget drops what was measured so far.
+func (t *track) forget() { t.metrics, t.values = nil, nil }
 
 func (t *track) close() {
 	if t.Close != nil {
