@@ -23,7 +23,7 @@ func bootModules() []string {
 		"9p", "overlay"}
 }
 
-// agentPackage is built for the guest; the folder that the test runs in must lie in the module.
+// agentPackage is built for the guest.
 const agentPackage = "github.com/sluice-storage/sluice/vmtest/agent"
 
 // initrdKeep is how long an initrd that was replaced stays, for those who start guests with it
@@ -100,9 +100,18 @@ func keepInitrd(cache string, data []byte) (string, error) {
 }
 
 // buildAgent builds the guest's end of the channel from the same tree as the test, statically. The
-// build cache makes this quick, and no guest ever runs an agent that is older than its host.
+// build cache makes this quick, and no guest of a test ever runs an agent that is older than its
+// host. Where the current folder is in no such tree, the agent of the last time is good enough: it
+// tells its version.
 func buildAgent(ctx context.Context, cache string) (string, error) {
 	path := filepath.Join(cache, "agent")
+	if _, outside := output(ctx, "", "go", "list", "-find", agentPackage); outside != nil {
+		if _, err := os.Stat(path); err == nil && ctx.Err() == nil {
+			return path, nil
+		}
+		return "", errs.Newf(errs.Invalid, "vmtest.initrd", "agent",
+			"run this in a folder of its source tree, for the first time at least: %w", outside)
+	}
 	_, err := output(ctx, "", "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w",
 		"-o", path, agentPackage)
 	return path, err
