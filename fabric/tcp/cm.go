@@ -33,11 +33,12 @@ type listener struct {
 
 // caller is a peer whose hello was read, or could not be.
 type caller struct {
-	conn   *net.TCPConn
-	g      *greeting // nil: there was no handshake
-	peer   fabric.Peer
-	answer [32]byte // the token of this side's hello
-	err    error
+	conn    *net.TCPConn
+	g       *greeting // nil: there was no handshake
+	peer    fabric.Peer
+	answer  [32]byte // the token of this side's hello
+	sockets int      // how many lanes it wants
+	err     error
 }
 
 func (c connector) Listen(addr string) (fabric.Listener, error) {
@@ -104,30 +105,42 @@ func (l *listener) meet(conn *net.TCPConn) {
 	ctx, cancel := context.WithTimeout(l.ctx, l.d.opts.HelloTimeout)
 	defer cancel()
 	c := caller{conn: conn}
-	c.err = l.greet(ctx, &c)
-	if c.err != nil {
+	joined, err := l.greet(ctx, &c)
+	if joined {
+		<-l.slots
+		return
+	}
+	if c.err = err; err != nil {
 		c.err = errs.Wrap("tcp.Accept", conn.RemoteAddr().String(), c.err)
 	}
 	l.ready <- c // never blocks: there are no more slots than places
 }
 
-// greet finds out who calls.
-func (l *listener) greet(ctx context.Context, c *caller) error {
+// greet finds out who calls. A lane joins its endpoint and concerns nobody else.
+func (l *listener) greet(ctx context.Context, c *caller) (joined bool, err error) {
 	d := l.d
 	g, err := shakeHands(ctx, c.conn, d.opts.Security, d.tlsServer, true)
 	if err != nil {
-		return err
+		return false, err
 	}
 	c.g = g
 	h, err := readHello(ctx, g)
 	if err != nil {
-		return err
+		return false, err
 	}
+	if h.join {
+		if err := l.join(ctx, g, &h); err != nil {
+			_ = l.refuse(c, err)
+			d.seeOff(c.conn)
+		}
+		return true, nil
+	}
+	c.sockets = int(h.sockets)
 	c.peer, c.answer, err = d.opts.Tokens.Admit(h.Hello)
 	if g.who != fabric.ProofNone {
 		c.peer.Proof, c.peer.Name = g.who, g.name
 	}
-	return err
+	return false, err
 }
 
 func (l *listener) Accept(
@@ -197,14 +210,48 @@ func (l *listener) welcome(
 	version := mine.Hello.Version
 	if version != fabric.HelloVersion {
 		err = errs.Newf(errs.Version, "tcp.Accept", "", "this side says %d", version)
-	} else {
-		err = writeHello(c.g, l.d, hello{Hello: mine.Hello})
 	}
 	if err != nil {
 		l.d.unreserve(&mine)
 		return nil, l.refuse(c, err)
 	}
-	return l.d.attach(c.g, mine, c.peer)
+	return l.admit(c, &mine)
+}
+
+// admit says hello and makes the endpoint.
+func (l *listener) admit(c *caller, mine *fabric.EndpointConfig) (fabric.Endpoint, error) {
+	d := l.d
+	h := hello{Hello: mine.Hello, sockets: uint8(min(c.sockets, maxLanes))}
+	var (
+		j   *joining
+		key [32]byte
+		e   *endpoint
+	)
+	if h.sockets > 0 {
+		key, j = d.expectLanes()
+		defer close(j.ready)
+	}
+	err := writeHello(c.g, d, h)
+	if err == nil && j != nil {
+		k := hello{join: true}
+		k.Version, k.Token = fabric.HelloVersion, key
+		err = writeHello(c.g, d, k)
+	}
+	if err != nil {
+		d.unreserve(mine)
+	} else {
+		e, err = d.attach(c.g, *mine, c.peer, int(h.sockets))
+	}
+	if j != nil && err == nil {
+		j.e = e
+		e.joinKey.Store(&key)
+	} else if j != nil {
+		d.forgetLanes(key)
+	}
+	if err != nil {
+		return nil, errs.Wrap("tcp.Accept", c.conn.RemoteAddr().String(), err)
+	}
+	return e, nil
 }
 
 // refuse tells a peer, as far as it can be told, and the log, but not again and again.
@@ -270,49 +317,72 @@ func (d *domain) dial(ctx context.Context, addr string, cfg fabric.EndpointConfi
 	if err := d.reserve(&cfg); err != nil {
 		return nil, err
 	}
-	g, peer, err := d.greet(ctx, addr, &cfg)
+	g, met, err := d.greet(ctx, addr, &cfg)
 	if err != nil {
 		d.unreserve(&cfg)
 		return nil, err
 	}
-	e, err := d.attach(g, cfg, peer)
+	e, err := d.attach(g, cfg, met.peer, met.lanes)
 	if err != nil {
 		_ = g.tcp.Close()
+		return nil, err
+	}
+	if err := d.openLanes(ctx, addr, e, met.key); err != nil {
+		_ = e.Close()
 		return nil, err
 	}
 	return e, nil
 }
 
-// greet connects a socket and exchanges hellos.
-func (d *domain) greet(ctx context.Context, addr string, cfg *fabric.EndpointConfig) (
-	*greeting, fabric.Peer, error,
-) {
+// call connects a socket, ready for hellos.
+func (d *domain) call(ctx context.Context, addr string) (*greeting, error) {
 	var dialer net.Dialer
 	c, err := dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return nil, fabric.Peer{}, err
+		return nil, err
 	}
 	conn := c.(*net.TCPConn)
-	g, peer, err := d.introduce(ctx, conn, addr, cfg)
-	if err != nil {
-		_ = conn.Close()
-		return nil, peer, err
-	}
-	return g, peer, nil
-}
-
-// introduce is the dialler's side of the hellos.
-func (d *domain) introduce(ctx context.Context, conn *net.TCPConn, addr string,
-	cfg *fabric.EndpointConfig) (g *greeting, peer fabric.Peer, err error) {
 	var conf *tls.Config
 	if d.opts.Security != nil {
 		conf = d.opts.Security.clientConfig(addr)
 	}
-	if g, err = shakeHands(ctx, conn, d.opts.Security, conf, false); err != nil {
-		return nil, peer, err
+	g, err := shakeHands(ctx, conn, d.opts.Security, conf, false)
+	if err != nil {
+		_ = conn.Close()
 	}
-	if err = writeHello(g, d, hello{Hello: cfg.Hello}); err != nil {
-		return nil, peer, err
+	return g, err
+}
+
+// met is what a dialler learns in the hellos.
+type met struct {
+	peer  fabric.Peer
+	lanes int
+	key   [32]byte // of the lanes
+}
+
+// greet connects a socket and exchanges hellos.
+func (d *domain) greet(ctx context.Context, addr string, cfg *fabric.EndpointConfig) (
+	*greeting, met, error,
+) {
+	g, err := d.call(ctx, addr)
+	if err != nil {
+		return nil, met{}, err
+	}
+	m, err := d.introduce(ctx, g, cfg)
+	if err != nil {
+		_ = g.tcp.Close()
+		return nil, m, err
+	}
+	return g, m, nil
+}
+
+// introduce is the dialler's side of the hellos.
+func (d *domain) introduce(ctx context.Context, g *greeting, cfg *fabric.EndpointConfig) (
+	m met, err error,
+) {
+	mine := hello{Hello: cfg.Hello, sockets: uint8(d.opts.Sockets - 1)}
+	if err = writeHello(g, d, mine); err != nil {
+		return m, err
 	}
 	h, err := readHello(ctx, g)
 	switch {
@@ -321,14 +391,22 @@ func (d *domain) introduce(ctx context.Context, conn *net.TCPConn, addr string,
 		err = errs.Newf(h.refusal, "tcp", "hello", "refused by the listener")
 	case cfg.Hello.Version != fabric.HelloVersion:
 		err = errs.Newf(errs.Version, "tcp", "hello", "the peer speaks version %d", h.Version)
+	case h.sockets > mine.sockets || h.join:
+		err = protocolErr("a hello that is no answer")
 	default:
 		err = fabric.CheckAnswer(&cfg.Hello, &h.Hello)
 	}
-	peer = fabric.Peer{Hello: h.Hello, Proof: g.who, Name: g.name}
-	if peer.Proof == fabric.ProofNone && cfg.Hello.Token != [32]byte{} {
-		peer.Proof = fabric.ProofToken // CheckAnswer has seen to it
+	m.peer = fabric.Peer{Hello: h.Hello, Proof: g.who, Name: g.name}
+	if m.peer.Proof == fabric.ProofNone && cfg.Hello.Token != [32]byte{} {
+		m.peer.Proof = fabric.ProofToken // CheckAnswer has seen to it
 	}
-	return g, peer, err
+	if m.lanes = int(h.sockets); m.lanes > 0 && err == nil {
+		if h, err = readHello(ctx, g); err == nil && !h.join {
+			err = protocolErr("no key for the lanes")
+		}
+		m.key = h.Token
+	}
+	return m, err
 }
 
 // reserve checks cfg, fills in its hello and sets its places in the completion queues aside.
@@ -358,14 +436,14 @@ func (d *domain) unreserve(cfg *fabric.EndpointConfig) {
 
 // attach makes a connection whose hellos are exchanged an endpoint. On failure the reservation is
 // given back and the socket stays the caller's.
-func (d *domain) attach(g *greeting, cfg fabric.EndpointConfig, peer fabric.Peer) (
-	fabric.Endpoint, error,
+func (d *domain) attach(g *greeting, cfg fabric.EndpointConfig, peer fabric.Peer, lanes int) (
+	*endpoint, error,
 ) {
 	k, err := g.sock()
 	var e *endpoint
 	if err == nil {
 		e = newEndpoint(d, k, cfg)
-		e.peer = peer
+		e.peer, e.proved, e.lanes.count = peer, g.name, lanes
 		err = d.adopt(e)
 	}
 	if err != nil {

@@ -58,6 +58,11 @@ type Options struct {
 	// SocketBuffer, in bytes, fixes the kernel's buffers. Default 0: the kernel sizes them.
 	SocketBuffer int
 
+	// Sockets is how many sockets an endpoint that is dialled has: one for all that must be in
+	// order, the others for large transfers, so that more cores can work on one connection.
+	// Default 1, at most 16.
+	Sockets int
+
 	// HelloTimeout bounds how long a listener waits for a peer's hello. Default 5 s.
 	HelloTimeout time.Duration
 
@@ -92,6 +97,7 @@ func (o Options) withDefaults() Options {
 	def(&o.MaxMessage, 1<<20)
 	def(&o.MaxTransfer, maxTransfer)
 	def(&o.QueueDepth, 4096)
+	def(&o.Sockets, 1)
 	defTime(&o.HelloTimeout, 5*time.Second)
 	defTime(&o.StallTimeout, 10*time.Second)
 	defTime(&o.Linger, 500*time.Millisecond)
@@ -107,6 +113,8 @@ func (o Options) validate() error {
 		why = "MaxTransfer is out of range"
 	case o.QueueDepth < 1 || o.QueueDepth > maxQueueDepth:
 		why = "QueueDepth is out of range"
+	case o.Sockets < 1 || o.Sockets > 1+maxLanes:
+		why = "Sockets is out of range"
 	case o.SocketBuffer < 0 || o.HelloTimeout < 0 || o.StallTimeout < 0 || o.Linger < 0:
 		why = "negative buffer or time"
 	}
@@ -136,6 +144,7 @@ type domain struct {
 	leaving   int // refused peers that are being told
 	eps       map[*endpoint]struct{}
 	listeners map[*listener]struct{}
+	joins     map[[32]byte]*joining // endpoints whose lanes may come, by their key
 }
 
 // Open makes a domain.
@@ -153,6 +162,7 @@ func Open(opts Options) (fabric.Domain, error) {
 		},
 		eps:       map[*endpoint]struct{}{},
 		listeners: map[*listener]struct{}{},
+		joins:     map[[32]byte]*joining{},
 	}
 	if opts.Security != nil {
 		d.tlsServer = opts.Security.serverConfig()
@@ -228,6 +238,9 @@ func (d *domain) forget(e *endpoint) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.eps, e)
+	if key := e.joinKey.Load(); key != nil {
+		delete(d.joins, *key)
+	}
 }
 
 func errClosed(op string) error { return errs.New(errs.Closed, op, "", nil) }

@@ -33,8 +33,10 @@ type endpoint struct {
 	role    role
 	rx      rxState // only who holds the role
 	rxCount atomic.Uint64
-	tx      batch // only who set busy
-	sealed  vec   // what the records made of tx
+	proved  string                   // by the peer's certificate
+	joinKey atomic.Pointer[[32]byte] // with which the lanes of a listener's endpoint come
+	tx      batch                    // only who set busy
+	sealed  vec                      // what the records made of tx
 	recvs   recvQueue
 
 	mu       sync.Mutex
@@ -59,6 +61,7 @@ type endpoint struct {
 	ackDue   bool              // the peer asked for an acknowledgement
 	refusals []uint64          // numbers of refused Writes, to be told to the peer; rarely any
 	answers  ring.Ring[header] // Reads of the peer to be served
+	lanes    laneState
 }
 
 // work is one posted request. It is reused; its slices keep their room.
@@ -74,6 +77,8 @@ type work struct {
 	fd      int // the file's, asked for in Post: later it may be closed at any moment
 	length  int
 	number  uint64
+	lane    int   // by which it goes; 0: by the first socket
+	filling bool  // a Read: the answer has begun to come
 	err     error // the peer refused it
 }
 
@@ -94,6 +99,7 @@ func newEndpoint(d *domain, k *sock, cfg fabric.EndpointConfig) *endpoint {
 		answers:    ring.New[header](readDepth),
 	}
 	e.idle.L = &e.mu
+	e.lanes.news.L = &e.mu
 	e.recvs.open(cfg.RecvDepth)
 	e.role.open(&d.watch)
 	e.rx.open(k, e, e.speak)
@@ -150,6 +156,7 @@ func (e *endpoint) newWorkLocked(wr *fabric.WR) *work {
 	}
 	w.op, w.flags, w.context, w.imm, w.remote = wr.Op, wr.Flags, wr.Context, wr.Imm, wr.Remote
 	w.bufs, w.inline, w.err, w.number, w.file = w.bufs[:0], w.inline[:0], nil, 0, wr.File
+	w.filling = false
 	w.length = wr.Len()
 	if w.file.Len > 0 {
 		w.fd = int(w.file.File.Fd())
@@ -256,6 +263,7 @@ func (e *endpoint) dieLocked(kind errs.Kind, why string) {
 		e.dead = kind
 		e.deathErr = errs.Newf(kind, "fabric", e.name, "%s", why)
 		_ = e.sock.conn.SetDeadline(time.Unix(1, 0)) // fails only on a closed socket
+		e.lanes.stopLocked()
 	}
 	e.recvs.die()
 	e.role.die()
@@ -283,8 +291,9 @@ func (e *endpoint) finish() {
 	}
 	e.busy = true // for ever
 	speak := !e.heard && (e.dead == errs.Closed || e.dead == errs.Protocol)
-	kind := e.dead
+	kind, lanes := e.dead, e.lanes.all
 	e.mu.Unlock()
+	e.lanes.wg.Wait()
 	if speak {
 		e.lastWords(kind)
 	}
@@ -296,6 +305,9 @@ func (e *endpoint) finish() {
 		e.linger()
 	}
 	_ = e.sock.conn.Close()
+	for _, l := range lanes { // after the last words: they come first at the peer, too
+		_ = l.rx.conn.Close()
+	}
 }
 
 // flush completes everything that is pending.

@@ -23,6 +23,7 @@ import (
 //	7 write refused no       key: the number of the refused request, imm: the error kind
 //	8 ack           no       nothing: only carries ack
 //	9 bye           no       imm: the error kind with which the sender ends the connection
+//	10 note         no       flags, tag: a write comes by the lane of that number, see lane.go
 //
 // Sends and writes are numbered from 1 by counting, at both ends. ack, in every frame, is the
 // number (its low 32 bits) of the last one that the sender of the frame has carried out or
@@ -40,6 +41,7 @@ const (
 	frameWriteRefused
 	frameAck
 	frameBye
+	frameNote
 	frameKinds
 )
 
@@ -145,6 +147,8 @@ func fieldsOf(k frameKind) fields {
 		return fields{key: true, imm: true, errKind: true}
 	case frameBye:
 		return fields{imm: true, errKind: true}
+	case frameNote:
+		return fields{flags: true, tag: true}
 	}
 	return fields{}
 }
@@ -162,16 +166,23 @@ func refusable(imm uint32) bool {
 const (
 	helloBytes = 64
 	helloMagic = 0x534c4331 // "SLC1"
+	joinMagic  = 0x534c434a // "SLCJ"
 )
 
 // hello is fabric.Hello with what the provider adds.
 type hello struct {
 	fabric.Hello
 	refusal errs.Kind // of a listener: why there is no connection
+	sockets uint8     // how many lanes are wanted, or agreed on; in a lane's own, which it is
+	join    bool      // it is a lane's, or the listener's with the lanes' key as token
 }
 
 func (h *hello) encode() (b [helloBytes]byte) {
 	binary.BigEndian.PutUint32(b[0:], helloMagic)
+	if h.join {
+		binary.BigEndian.PutUint32(b[0:], joinMagic)
+	}
+	b[26] = h.sockets
 	binary.BigEndian.PutUint16(b[4:], h.Version)
 	binary.BigEndian.PutUint16(b[6:], h.Features)
 	binary.BigEndian.PutUint32(b[8:], h.MaxMessage)
@@ -185,7 +196,9 @@ func (h *hello) encode() (b [helloBytes]byte) {
 // decodeHello reads a hello. With errs.Version only the version is known.
 func decodeHello(b *[helloBytes]byte) (hello, error) {
 	var h hello
-	if binary.BigEndian.Uint32(b[0:]) != helloMagic {
+	magic := binary.BigEndian.Uint32(b[0:])
+	h.join = magic == joinMagic
+	if magic != helloMagic && !h.join {
 		if b[0] == 22 && b[1] == 3 { // the beginning of a TLS handshake
 			return h, errs.Newf(errs.Perm, "tcp", "hello", "the peer speaks TLS, this side does not")
 		}
@@ -206,8 +219,8 @@ func decodeHello(b *[helloBytes]byte) (hello, error) {
 	default: // a peer does not choose this side's errors
 		h.refusal = errs.Disconnected
 	}
-	if binary.BigEndian.Uint16(b[26:])|binary.BigEndian.Uint16(b[28:])|
-		binary.BigEndian.Uint16(b[30:]) != 0 {
+	h.sockets = b[26]
+	if b[27] != 0 || binary.BigEndian.Uint32(b[28:]) != 0 {
 		return h, errs.Newf(errs.Protocol, "tcp", "hello", "reserved bytes are not zero")
 	}
 	copy(h.Token[:], b[32:])

@@ -102,57 +102,70 @@ func (e *endpoint) gatherAnswerLocked(ack uint32) bool {
 	if e.answers.Len() == 0 {
 		return false
 	}
-	t := &e.tx
 	h := e.answers.Pop()
+	if !e.answerByLaneLocked(&h) {
+		e.answerInto(&e.tx, &h, ack)
+	}
+	return true
+}
+
+// answerInto adds the answer to a Read to a batch.
+func (e *endpoint) answerInto(t *batch, h *header, ack uint32) {
 	var mem []byte
 	if h.length > 0 {
 		var g *grant
-		g, mem = e.d.keys.acquire(e, &h, fabric.RemoteRead)
+		g, mem = e.d.keys.acquire(e, h, fabric.RemoteRead)
 		if g == nil {
 			t.add(&header{kind: frameReadRefused, tag: h.tag, imm: uint32(errs.Perm), ack: ack})
-			return true
+			return
 		}
 		t.grants[t.used] = g
 		t.used++
 	}
 	t.add(&header{kind: frameReadData, tag: h.tag, length: h.length, ack: ack})
 	t.out.add(mem)
-	return true
 }
 
-// handleReadData scatters an answer over the pieces of its Read.
-func (e *endpoint) handleReadData(h *header) error {
+// handleReadData scatters an answer, which comes on s, over the pieces of its Read. It tells
+// whether that leaves something to be sent.
+func (e *endpoint) handleReadData(s *stream, h *header) (bool, error) {
 	e.mu.Lock()
 	w := e.reads[h.tag]
+	bad := w == nil || w.length != int(h.length) || w.filling // by an answer on another socket
+	if !bad {
+		w.filling = true
+	}
 	e.mu.Unlock()
-	if w == nil || w.length != int(h.length) {
-		return protocolErr("an answer to a read that was never sent")
+	if bad {
+		return false, protocolErr("an answer to a read that was never sent")
 	}
-	if err := e.rx.place(w.bufs); err != nil {
-		return err
+	if err := s.place(w.bufs); err != nil {
+		return false, err
 	}
-	e.endRead(h.tag, nil)
-	return nil
+	return e.endRead(h.tag, nil), nil
 }
 
-func (e *endpoint) handleReadRefused(h *header) error {
+func (e *endpoint) handleReadRefused(h *header) (bool, error) {
 	e.mu.Lock()
 	w := e.reads[h.tag]
-	e.mu.Unlock()
-	if w == nil {
-		return protocolErr("a refusal of a read that was never sent")
+	bad := w == nil || w.filling
+	if !bad {
+		w.filling = true
 	}
-	e.endRead(h.tag, e.refusedErr(h))
-	return nil
+	e.mu.Unlock()
+	if bad {
+		return false, protocolErr("a refusal of a read that was never sent")
+	}
+	return e.endRead(h.tag, e.refusedErr(h)), nil
 }
 
-// endRead completes a Read. Requests may have waited for that.
-func (e *endpoint) endRead(tag uint16, err error) {
+// endRead completes a Read. Requests may have waited for that: it tells so.
+func (e *endpoint) endRead(tag uint16, err error) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	w := e.reads[tag]
 	e.reads[tag] = nil
 	e.readsOut--
 	e.completeLocked(w, err)
-	e.rx.mustSend = e.rx.mustSend || e.queue.Len() > 0
+	return e.queue.Len() > 0
 }

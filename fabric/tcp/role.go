@@ -169,7 +169,7 @@ func (e *endpoint) keep() error {
 // readFor reads on behalf of q, for a waiter, until q has something or was closed. It returns false
 // when the waiter has to sleep because somebody else reads.
 func (e *endpoint) readFor(q *cq) bool {
-	if !e.role.take() {
+	if e.lanes.count > 0 || !e.role.take() { // who waits for lanes cannot be interrupted
 		return false
 	}
 	for {

@@ -65,6 +65,12 @@ func (e *endpoint) handle(h *header) error {
 		}
 	}
 	switch h.kind {
+	case frameSend, frameWrite, frameWriteImm:
+		if err := e.awaitLanes(); err != nil {
+			return err
+		}
+	}
+	switch h.kind {
 	case frameSend:
 		return e.handleSend(h)
 	case frameWrite, frameWriteImm:
@@ -72,9 +78,15 @@ func (e *endpoint) handle(h *header) error {
 	case frameRead:
 		return e.handleRead(h)
 	case frameReadData:
-		return e.handleReadData(h)
+		more, err := e.handleReadData(&e.rx.stream, h)
+		e.rx.mustSend = e.rx.mustSend || more
+		return err
 	case frameReadRefused:
-		return e.handleReadRefused(h)
+		more, err := e.handleReadRefused(h)
+		e.rx.mustSend = e.rx.mustSend || more
+		return err
+	case frameNote:
+		return e.handleNote(h)
 	case frameBye:
 		return e.handleBye(h)
 	}

@@ -155,6 +155,9 @@ func (e *endpoint) gatherRequestLocked(ack uint32) bool {
 	e.started++
 	w.number = e.started
 	e.inflight.Push(w)
+	if e.sideTrackLocked(w, ack) {
+		return true
+	}
 	h.kind, h.imm = frameSend, w.imm
 	if w.op != fabric.OpSend {
 		h.kind, h.imm = frameWrite, 0
