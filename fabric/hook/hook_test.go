@@ -86,8 +86,8 @@ func TestWakerOnlyWhereThereIsOne(t *testing.T) {
 		"over the provider":           {hook.Wrap(d, hook.Layer{}), true},
 		"a hook that hides it":        {mute, true}, // the layer gives it back
 		"over a provider without one": {hook.Wrap(noWaker{d}, hook.Layer{}), false},
-		"twice over one without":      {hook.Wrap(hook.Wrap(noWaker{d}, hook.Layer{}), hook.Layer{}), false},
-		"twice over the provider's":   {hook.Wrap(hook.Wrap(d, hook.Layer{}), hook.Layer{}), true},
+		"twice over one without":      {twice(t, noWaker{d}), false},
+		"twice over the provider":     {twice(t, d), true},
 	} {
 		q, err := c.dom.NewCQ(fabric.CQOptions{Depth: 4})
 		hooktest.Check(t, err)

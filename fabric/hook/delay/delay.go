@@ -13,8 +13,8 @@
 // than the contract: no Read overtakes another. A place that a silent request holds is free with
 // the next signalled completion, as late as the contract allows.
 //
-// A wrapped queue has one goroutine, which waits in the queue below and ends with Close; it uses no
-// timer, and who waits uses one however many completions come. A queue with SolicitedOnly needs a
+// A wrapped queue has one goroutine, which waits in the queue below and ends with the queue or the
+// domain; it uses no timer, and who waits uses one however many completions come. A queue with SolicitedOnly needs a
 // queue below that is a fabric.Waker; a completion that Poll found and that was not due yet counts
 // as solicited for a Wait that comes then.
 //
@@ -90,6 +90,7 @@ type Domain struct {
 	mu     sync.Mutex
 	queues map[*queue]struct{} // open
 	made   uint64              // queues, ever
+	closed bool
 }
 
 // New wraps a domain.
@@ -118,14 +119,14 @@ func New(inner fabric.Domain, opts Options) (*Domain, error) {
 func (d *Domain) Close() error {
 	err := d.Domain.Close()
 	d.mu.Lock()
+	d.closed = true
 	queues := make([]*queue, 0, len(d.queues))
 	for q := range d.queues {
 		queues = append(queues, q)
 	}
 	d.mu.Unlock()
 	for _, q := range queues {
-		q.catchUp()
-		q.flush(nil)
+		q.retire()
 	}
 	return err
 }

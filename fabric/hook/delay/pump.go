@@ -16,11 +16,23 @@ func (q *queue) pump() {
 	for {
 		n, err := q.CQ.Wait(context.Background(), dst)
 		q.arrive(dst[:n])
-		if err != nil {
-			return // closed
+		if err != nil || q.reply(dst) {
+			return // closed, or nothing will come any more
 		}
-		q.reply(dst)
 	}
+}
+
+// retire ends the pump of a domain that was closed: everything has completed.
+func (q *queue) retire() {
+	if q.waker == nil {
+		return // it ends with the queue
+	}
+	q.mu.Lock()
+	q.last = true
+	q.mu.Unlock()
+	q.catchUp()
+	<-q.ended
+	q.flush(nil)
 }
 
 // catchUp waits until the pump has taken everything that was in the queue below. It takes as long
@@ -36,18 +48,19 @@ func (q *queue) catchUp() {
 	q.waker.Wake()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for q.answered < want && !q.closed {
+	for q.answered < want && !q.closed && !q.retired {
 		q.answer.Wait()
 	}
 }
 
-// reply is the pump's answer to those who ask it to catch up.
-func (q *queue) reply(dst []fabric.Completion) {
+// reply is the pump's answer to those who ask it to catch up. It tells whether that was the last.
+func (q *queue) reply(dst []fabric.Completion) (last bool) {
 	q.mu.Lock()
 	asked, silent := q.asked, q.asked == q.answered
+	last = q.last
 	q.mu.Unlock()
 	if silent {
-		return
+		return false // who asks for the last time asks to catch up then
 	}
 	for {
 		n := q.CQ.Poll(dst)
@@ -58,8 +71,9 @@ func (q *queue) reply(dst []fabric.Completion) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.answered = asked
+	q.answered, q.retired = asked, last
 	q.answer.Broadcast()
+	return last
 }
 
 // arrive puts completions where they wait.

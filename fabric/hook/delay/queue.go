@@ -50,9 +50,10 @@ type queue struct {
 	loud, next int64
 	open       bool
 
-	// catchUp asks, the pump answers.
+	// catchUp asks, the pump answers, for the last time when it is told so.
 	answer          sync.Cond
 	asked, answered uint64
+	last, retired   bool
 }
 
 func (d *Domain) newQueue(base *hook.CQ, opts fabric.CQOptions) fabric.CQ {
@@ -68,10 +69,14 @@ func (d *Domain) newQueue(base *hook.CQ, opts fabric.CQOptions) fabric.CQ {
 		q.spin = int64(max(opts.Spin, 0))
 	}
 	d.mu.Lock()
-	d.queues[q] = struct{}{}
+	defer d.mu.Unlock()
 	d.made++
 	q.rng = rand.New(rand.NewPCG(d.opts.Seed, d.made))
-	d.mu.Unlock()
+	if q.retired = d.closed; q.retired { // nothing will ever come
+		close(q.ended)
+		return q
+	}
+	d.queues[q] = struct{}{}
 	go q.pump()
 	return q
 }
