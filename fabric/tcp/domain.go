@@ -1,24 +1,29 @@
 // Package tcp is the fabric provider that runs everywhere: it frames the operations of the
-// contract on one TCP connection per endpoint. Payloads are placed directly: the data of a Write
-// is read from the socket into the granted memory that its header names, the data of a Send into
-// the posted receive, the answer of a Read into the local pieces; what leaves is gathered by
-// writev. Reads are served here without the application. The first bytes behind a header may pass
-// through a small carry buffer, so that a small frame costs one system call and not two.
+// contract on one TCP connection per endpoint, or several. Payloads are placed directly: the data
+// of a Write is read from the socket into the granted memory that its header names, the data of a
+// Send into the posted receive, the answer of a Read into the local pieces; what leaves is gathered
+// by writev, and file ranges by sendfile. Reads are served here without the application. The first
+// bytes behind a header may pass through a small carry buffer, so that a small frame costs one
+// system call and not two.
 //
-// It has no flow control (package msg does), no encryption and no authentication yet: it listens on
-// loopback addresses only, unless told otherwise.
+// Peers prove who they are by mutual TLS 1.3 (Options.Security), which encrypts everything, or, for
+// networks that are trusted so far, authenticates everything without encrypting it (gmac.go).
+// Without Security it listens on loopback addresses only. It has no flow control: package msg does.
 //
 // What completions mean: a Send is complete when the kernel has its bytes, that is when its
 // memory is free, not when it was received. A Write is complete when the peer has placed it
 // (acknowledgements are cumulative and ride on every frame; one of their own is sent only where a
-// signalled request waits for it), because only then its failure could still be told. Completions
-// come in the order posted, so a Send behind a Write waits for the Write's acknowledgement.
+// signalled request waits for it), because only then its failure could still be told; a Send from a
+// file likewise, because the kernel refers to the file's pages until then. Completions come in the
+// order posted, so a Send behind a Write waits for the Write's acknowledgement.
 //
-// Goroutines of an endpoint: one reads, one writes what a poster could not write without blocking.
-// Lock order: endpoint.mu, then recvQueue.mu or grant.mu, then cq.mu.
+// Goroutines of an endpoint: one reads, one writes what a poster could not write without blocking;
+// two more for each lane. Lock order: grant.mu before endpoint.mu only when a peer has stalled;
+// endpoint.mu, then recvQueue.mu, role.mu or grant.mu, then cq.mu; watch.mu last.
 //
 // Read domain.go first, then frame.go (what is on the wire), ep.go (life and death), msg.go and
-// rma.go (what frames do), tx.go and rx.go (how bytes move).
+// rma.go (what frames do), stream.go and rx.go (how bytes come), batch.go and tx.go (how they
+// leave), secure.go (who the peer is), lane.go (several sockets).
 package tcp
 
 import (
