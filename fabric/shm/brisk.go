@@ -62,15 +62,13 @@ func (q *cq) spin() bool {
 		if q.advance() || q.due.Load() {
 			return true
 		}
-		if i%16 != 0 {
+		if i%8 != 0 || i == 8 {
 			continue
 		}
 		if time.Since(q.since) > limit {
 			q.spun = true
 			return false
 		}
-		if i%64 == 0 {
-			yield() // the peer may be waiting for this very core
-		}
+		yield() // the peer may be waiting for this very core
 	}
 }

@@ -40,7 +40,8 @@ type endpoint struct {
 	conn           *net.UnixConn
 	raw            syscall.RawConn
 	view           *view
-	exports, maps  bool // this side's arenas may be used directly, the peer's are
+	sleep          *atomic.Uint32 // this side's word, for futexes: perhaps unmapped, never touched
+	exports, maps  bool           // this side's arenas may be used directly, the peer's are
 	bell           func(fd uintptr) bool
 
 	sendHeld, recvHeld atomic.Int32 // requests and receives whose completion was not polled yet
@@ -130,6 +131,7 @@ func newEndpoint(d *domain, l link, cfg fabric.EndpointConfig, peer fabric.Peer)
 		answers:  ring.New[answer](readDepth),
 	}
 	v := e.view
+	e.sleep = &v.mine.sleep
 	e.exports = e.exports && len(v.grants) > 0
 	e.bell = e.ringBell
 	e.slots.init(len(v.grants))

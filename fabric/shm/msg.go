@@ -31,13 +31,15 @@ func (q *recvQueue) ready() bool {
 	return q.posted
 }
 
-// take gives the oldest receive to an incoming message.
+// take gives the oldest receive to an incoming message; errLater before the first PostRecv.
 func (q *recvQueue) take() (fabric.Recv, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
 	case q.dead:
 		return fabric.Recv{}, errs.New(errs.Disconnected, "shm", "", nil) // die knows better
+	case !q.posted:
+		return fabric.Recv{}, errLater
 	case q.ring.Len() == 0:
 		return fabric.Recv{}, protocolErr("a message came and no receive was posted")
 	}
@@ -103,14 +105,9 @@ func (q *recvQueue) post(e *endpoint, recvs []fabric.Recv) (errs.Kind, bool) {
 	return errs.OK, first
 }
 
-// placeMessage copies a part of a message into the oldest receive.
-func (e *endpoint) placeMessage(first, h *header, a, b []byte) error {
+// placeMessage copies a part of a message into the receive that is being filled.
+func (e *endpoint) placeMessage(first *header, a, b []byte) error {
 	x := &e.rx
-	if x.got == 0 {
-		if err := e.takeRecv(); err != nil {
-			return err
-		}
-	}
 	if int(first.length) > len(x.recv.Buf) {
 		return protocolErr("a message was longer than its receive")
 	}
@@ -123,9 +120,10 @@ func (e *endpoint) placeMessage(first, h *header, a, b []byte) error {
 func (e *endpoint) takeRecv() error {
 	r, err := e.recvs.take()
 	if err != nil {
+		e.rx.blocked = err == errLater
 		return err
 	}
-	e.rx.recv, e.rx.taken, e.rx.blocked = r, true, false
+	e.rx.recv, e.rx.taken = r, true
 	return nil
 }
 
@@ -133,10 +131,6 @@ func (e *endpoint) takeRecv() error {
 func (e *endpoint) receive(h *header, imm bool) error {
 	x := &e.rx
 	if imm {
-		if !e.recvs.ready() {
-			x.blocked = true
-			return errLater
-		}
 		if err := e.takeRecv(); err != nil {
 			return err
 		}

@@ -23,6 +23,7 @@ func (p *producer) room(want int) (int, error) {
 		if head-p.head > p.tail-p.head || head%lineBytes != 0 {
 			return 0, protocolErr("the peer took more out of the ring than was in it")
 		}
+		raceAcquire()
 		p.head = head
 	}
 	return int(size - (p.tail - p.head)), nil
@@ -53,6 +54,7 @@ func (p *producer) put(h *header) {
 	at := p.tail & uint64(len(p.buf)-1)
 	h.encode(p.buf[at : at+headerBytes])
 	p.tail += uint64(frameBytes(int(h.part)))
+	raceRelease()
 	p.told.Store(p.tail)
 }
 
@@ -74,6 +76,7 @@ func (c *consumer) next(lim limits) (h header, a, b []byte, ok bool, err error) 
 	if there > uint64(len(c.buf)) || there%lineBytes != 0 {
 		return h, nil, nil, false, protocolErr("the peer put more into the ring than it holds")
 	}
+	raceAcquire()
 	at := c.head & uint64(len(c.buf)-1)
 	raw := [headerBytes]byte(c.buf[at:])
 	if h, err = decodeHeader(&raw, lim); err != nil {
@@ -89,6 +92,7 @@ func (c *consumer) next(lim limits) (h header, a, b []byte, ok bool, err error) 
 // drop is done with the oldest frame.
 func (c *consumer) drop(h *header) {
 	c.head += uint64(frameBytes(int(h.part)))
+	raceRelease()
 	c.told.Store(c.head)
 }
 

@@ -100,6 +100,7 @@ func (e *endpoint) drain() (did bool, err error) {
 		did = true
 	}
 	if x.count != count {
+		raceRelease()
 		e.view.mine.done.Store(x.count)
 	}
 	if did {
@@ -115,6 +116,7 @@ func (e *endpoint) takeAcks() (bool, error) {
 	if done == x.acked {
 		return false, nil
 	}
+	raceAcquire()
 	e.mu.Lock()
 	started := e.started
 	e.mu.Unlock()
@@ -188,17 +190,21 @@ func (e *endpoint) handleRequest(first, h *header, a, b []byte) error {
 		got = 0
 	}
 	last := got+int(h.part) == int(first.length)
-	takes := first.kind == frameSend && first == h || first.kind == frameWriteImm && last
-	if takes && !e.recvs.ready() {
+	if first.kind == frameWriteImm && last && !e.recvs.ready() {
 		x.blocked = true
 		return errLater
 	}
 	if first == h {
+		if h.kind == frameSend {
+			if err := e.takeRecv(); err != nil {
+				return err
+			}
+		}
 		x.cur, x.got, x.refused, x.open = *h, 0, false, true
 		first = &x.cur
 	}
 	if first.kind == frameSend {
-		if err := e.placeMessage(first, h, a, b); err != nil {
+		if err := e.placeMessage(first, a, b); err != nil {
 			return err
 		}
 	} else if h.part > 0 && !x.refused {

@@ -199,7 +199,7 @@ func (q *cq) sleep(ctx context.Context) error {
 		}
 		if word != 0 {
 			q.list = append(q.list, futexWaiter{})
-			q.list[len(q.list)-1].set(&e.view.mine.sleep, word, false)
+			q.list[len(q.list)-1].set(e.sleep, word, false)
 		}
 	}
 	q.mu.Lock()
