@@ -6,7 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/sluice-storage/sluice/fabric"
@@ -60,30 +60,21 @@ func TestPeer(t *testing.T) {
 		fatal(t, err)
 		serve(c)
 	case "fabric":
-		servePeer(t)
+		servePeer(t, newBenchEnd(t), "127.0.0.1")
+	default:
+		host, ok := strings.CutPrefix(role, "fabric at ")
+		if !ok {
+			t.Fatalf("no such role: %q", role)
+		}
+		serveElsewhere(t, host)
 	}
 }
 
 // startPeer starts the other process in a role and returns its address.
 func startPeer(b *testing.B, role string) string {
-	b.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestPeer$")
-	cmd.Env = append(os.Environ(), peerEnv+"="+role)
-	out, err := cmd.StdoutPipe()
-	fatal(b, err)
-	fatal(b, cmd.Start())
-	b.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	var line []byte
-	for one := make([]byte, 1); ; line = append(line, one[0]) {
-		_, err := out.Read(one)
-		fatal(b, err)
-		if one[0] == '\n' {
-			return string(line)
-		}
-	}
+	p := startPeerProcess(b, nil, role)
+	p.readAddr(b)
+	return p.addr
 }
 
 func fatal(t testing.TB, err error) {
@@ -222,9 +213,8 @@ func (e *benchEnd) await(ctx context.Context) error {
 }
 
 // servePeer grants its memory in a first message, then echoes.
-func servePeer(t *testing.T) {
-	e := newBenchEnd(t)
-	l, err := e.dom.Connector().Listen("127.0.0.1:0")
+func servePeer(t *testing.T, e *benchEnd, host string) {
+	l, err := e.dom.Connector().Listen(net.JoinHostPort(host, "0"))
 	fatal(t, err)
 	os.Stdout.WriteString(l.Addr().String() + "\n")
 	ctx := context.Background()
@@ -250,14 +240,17 @@ func servePeer(t *testing.T) {
 
 // dialPeer connects to the other process and returns the memory that it granted.
 func dialPeer(b *testing.B) (*benchEnd, fabric.Remote) {
-	e := newBenchEnd(b)
-	addr := startPeer(b, "fabric")
-	ctx := b.Context()
+	return dialPeerAt(b, newBenchEnd(b), startPeer(b, "fabric"))
+}
+
+func dialPeerAt(t testing.TB, e *benchEnd, addr string) (*benchEnd, fabric.Remote) {
+	t.Helper()
+	ctx := t.Context()
 	var err error
 	e.ep, err = e.dom.Connector().Dial(ctx, addr, e.config())
-	fatal(b, err)
-	fatal(b, e.ep.PostRecv(e.recvs))
-	fatal(b, e.await(ctx))
+	fatal(t, err)
+	fatal(t, e.ep.PostRecv(e.recvs))
+	fatal(t, e.await(ctx))
 	hello := e.recvs[0].Buf
 	return e, fabric.Remote{
 		Key: binary.BigEndian.Uint64(hello), Addr: binary.BigEndian.Uint64(hello[8:]),

@@ -317,7 +317,7 @@ func (d *domain) unreserve(cfg *fabric.EndpointConfig) {
 func (d *domain) attach(g *greeting, cfg fabric.EndpointConfig, peer fabric.Peer, lanes int) (
 	*endpoint, error,
 ) {
-	k, err := g.sock()
+	k, err := g.sock(d.opts.PeerTimeout)
 	var e *endpoint
 	if err == nil {
 		e = newEndpoint(d, k, cfg)

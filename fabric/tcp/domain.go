@@ -71,6 +71,11 @@ type Options struct {
 	// HelloTimeout bounds how long a listener waits for a peer's hello. Default 5 s.
 	HelloTimeout time.Duration
 
+	// PeerTimeout bounds how long a peer that does not answer at all (its host died, or the network
+	// between) keeps an endpoint alive, whether or not something is being sent. Default 15 s, at
+	// least 1 s.
+	PeerTimeout time.Duration
+
 	// StallTimeout bounds how long Revoke waits for a peer that stalls in the middle of a frame;
 	// then that connection is closed. Default 10 s.
 	StallTimeout time.Duration
@@ -104,6 +109,7 @@ func (o Options) withDefaults() Options {
 	def(&o.QueueDepth, 4096)
 	def(&o.Sockets, 1)
 	defTime(&o.HelloTimeout, 5*time.Second)
+	defTime(&o.PeerTimeout, 15*time.Second)
 	defTime(&o.StallTimeout, 10*time.Second)
 	defTime(&o.Linger, 500*time.Millisecond)
 	return o
@@ -120,6 +126,8 @@ func (o Options) validate() error {
 		why = "QueueDepth is out of range"
 	case o.Sockets < 1 || o.Sockets > 1+maxLanes:
 		why = "Sockets is out of range"
+	case o.PeerTimeout < time.Second:
+		why = "PeerTimeout is below a second"
 	case o.SocketBuffer < 0 || o.HelloTimeout < 0 || o.StallTimeout < 0 || o.Linger < 0:
 		why = "negative buffer or time"
 	}

@@ -53,7 +53,7 @@ func (l *listener) join(ctx context.Context, g *greeting, h *hello) error {
 	if err := writeHello(g, d, yes); err != nil {
 		return err
 	}
-	k, err := g.sock()
+	k, err := g.sock(d.opts.PeerTimeout)
 	if err == nil {
 		err = j.e.addLane(int(h.sockets), k)
 	}
@@ -95,7 +95,7 @@ func (d *domain) openLane(ctx context.Context, addr string, index int, key [32]b
 	}
 	var k *sock
 	if err == nil {
-		k, err = g.sock()
+		k, err = g.sock(d.opts.PeerTimeout)
 	}
 	if err != nil {
 		_ = g.tcp.Close()

@@ -10,6 +10,9 @@ import (
 	"errors"
 	"io"
 	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
@@ -166,12 +169,15 @@ func explain(err error) error {
 }
 
 // sock ends the greeting: what follows is frames.
-func (g *greeting) sock() (*sock, error) {
+func (g *greeting) sock(timeout time.Duration) (*sock, error) {
 	raw, err := g.tcp.SyscallConn()
 	if err != nil {
 		return nil, errs.Wrap("tcp.connect", "", err)
 	}
 	k := &sock{conn: g.tcp, raw: raw}
+	if err := watchPeer(g.tcp, timeout); err != nil {
+		return nil, errs.Wrap("tcp.connect", "", err)
+	}
 	switch {
 	case g.sec == nil:
 	case g.sec.Plaintext:
@@ -180,6 +186,29 @@ func (g *greeting) sock() (*sock, error) {
 		k.rec = newTLSRecords(g.tls, g.under)
 	}
 	return k, err
+}
+
+// watchPeer has the kernel end a connection whose peer is silent: one that does not acknowledge
+// what is sent, and, where nothing is, one that does not answer probes.
+func watchPeer(c *net.TCPConn, timeout time.Duration) error {
+	const probes = 3
+	pause := max(timeout/(probes+1), time.Second).Truncate(time.Second)
+	err := c.SetKeepAliveConfig(net.KeepAliveConfig{
+		Enable: true, Idle: pause, Interval: pause, Count: probes,
+	})
+	if err != nil {
+		return err
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT,
+			int(timeout.Milliseconds()))
+	})
+	return errors.Join(err, failed)
 }
 
 // macs makes the keys of authenticated plaintext out of the handshake: one for each direction.
