@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/fabrictest"
+	"github.com/sluice-storage/sluice/fabric/hook"
 	"github.com/sluice-storage/sluice/fabric/hook/delay"
 	"github.com/sluice-storage/sluice/fabric/hook/fault"
 	"github.com/sluice-storage/sluice/fabric/hook/hooktest"
@@ -61,3 +62,18 @@ func TestStackedSteadyStateDoesNotAllocate(t *testing.T) {
 	fabrictest.SteadyAllocs(t, overTCP(stack(faulty, metered, traced)))
 	fabrictest.SteadyAllocs(t, overSim(stack(faulty, delayed, metered, traced), sim.Options{}))
 }
+
+// BenchmarkRoundTrip tells what each hook costs.
+func BenchmarkRoundTrip(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		wrap hooktest.Wrap
+	}{
+		{"bare", stack()}, {"empty layer", stack(wrapped)}, {"trace", traced}, {"meter", metered},
+		{"fault", faulty}, {"all but delay", stack(faulty, metered, traced)},
+	} {
+		b.Run(c.name, func(b *testing.B) { fabrictest.PingPong(b, overTCP(c.wrap), 8) })
+	}
+}
+
+func wrapped(_ testing.TB, d fabric.Domain) fabric.Domain { return hook.Wrap(d, hook.Layer{}) }

@@ -14,9 +14,9 @@
 // the next signalled completion, as late as the contract allows.
 //
 // A wrapped queue has one goroutine, which waits in the queue below and ends with the queue or the
-// domain; it uses no timer, and who waits uses one however many completions come. A queue with SolicitedOnly needs a
-// queue below that is a fabric.Waker; a completion that Poll found and that was not due yet counts
-// as solicited for a Wait that comes then.
+// domain; it uses no timer, and who waits uses one however many completions come. A queue with
+// SolicitedOnly needs a queue below that is a fabric.Waker; a completion that Poll found and that
+// was not due yet counts as solicited for a Wait that comes then.
 //
 // Read delay.go first, then queue.go (how completions wait), lane.go and endpoint.go (places).
 package delay
