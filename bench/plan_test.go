@@ -125,3 +125,16 @@ func TestWarmingUpCountsWhenThereIsNoTimeForMore(t *testing.T) {
 		t.Errorf("%+v after %d measurements, %v", rows, len(ran), err)
 	}
 }
+
+func TestOneSlowStartIsNotTheMedian(t *testing.T) {
+	n := 0
+	v, err := MedianLatency(t.Context(), time.Microsecond, func() error {
+		if n++; n == 1 {
+			time.Sleep(50 * time.Millisecond)
+		}
+		return nil
+	})
+	if err != nil || v > 25e3 || n < 3 {
+		t.Errorf("%v us after %d times, %v", v, n, err)
+	}
+}

@@ -227,9 +227,10 @@ func perSecond(bytes int64, took time.Duration) float64 {
 	return float64(bytes) / took.Seconds() / 1e6
 }
 
-// MedianLatency repeats op for d and returns the median of its times in microseconds.
+// MedianLatency repeats op for d, and a few times in any event, so that one slow start is not the
+// median. It returns the median of its times in microseconds.
 func MedianLatency(ctx context.Context, d time.Duration, op func() error) (float64, error) {
-	const most = 1 << 20
+	const least, most = 9, 1 << 20
 	var times []float64
 	for end := time.Now().Add(d); len(times) < most; {
 		begin := time.Now()
@@ -238,7 +239,7 @@ func MedianLatency(ctx context.Context, d time.Duration, op func() error) (float
 		}
 		now := time.Now()
 		times = append(times, float64(now.Sub(begin).Nanoseconds())/1e3)
-		if now.After(end) || ctx.Err() != nil {
+		if len(times) >= least && now.After(end) || ctx.Err() != nil {
 			break
 		}
 	}

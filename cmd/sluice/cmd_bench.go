@@ -78,6 +78,9 @@ func (f *benchFlags) run(cmd *cobra.Command, name string) error {
 	}
 	b.Note = func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "sluice: bench "+name+": "+text) }
 	rows, err := f.measure(cmd.Context(), name, b)
+	if errs.KindOf(err) == errs.Disconnected {
+		return hint(err, "The other process of the bench ended, or lost the connection: see above")
+	}
 	if err != nil {
 		return err
 	}
