@@ -128,7 +128,7 @@ func newEndpoint(d *domain, l link, cfg fabric.EndpointConfig, peer fabric.Peer)
 		arenas:   map[uint32][]byte{},
 		queue:    ring.New[*work](cfg.SendDepth),
 		inflight: ring.New[*work](cfg.SendDepth),
-		answers:  ring.New[answer](readDepth),
+		answers:  ring.New[answer](readDepth + 1), // one is through, and not yet taken off
 	}
 	v := e.view
 	e.sleep = &v.mine.sleep

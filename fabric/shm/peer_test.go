@@ -185,7 +185,9 @@ func play(part, addr string) error {
 		if err != nil {
 			return err
 		}
-		n.traffic(ctx, rand.New(rand.NewPCG(seed, 1)), nil)
+		if err := n.traffic(ctx, rand.New(rand.NewPCG(seed, 1))); err != nil {
+			return err
+		}
 	}
 	return n.close()
 }
