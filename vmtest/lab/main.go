@@ -1,8 +1,8 @@
 // Command lab runs a program in a virtual machine that has an RDMA device, as a person would:
 //
 //	go run ./vmtest/lab -- bin/sluice bench fabric
-//	go run ./vmtest/lab --guests 2 --peer 'ib_send_lat -d rxe0 -R' -- \
-//	    bash -c 'sleep 3; ib_send_lat -d rxe0 -R $LAB_PEER'
+//	go run ./vmtest/lab --guests 2 --peer 'ib_send_lat -d rxe0 -x 1' -- \
+//	    bash -c 'until ib_send_lat -d rxe0 -x 1 $LAB_PEER; do sleep 1; done'
 //
 // The guest sees the host's files, read-only, at the same paths, and the program runs in the folder
 // that lab was called in. What it prints comes at once; its exit code is lab's. Nothing that it

@@ -110,15 +110,15 @@ func TestTwoGuests(t *testing.T) {
 	if err := os.WriteFile("script", []byte(`
 		echo "in $PWD, $1"
 		until [ -e /host-rw/listens ]; do sleep 0.1; done
-		ib_send_lat -d rxe0 -x 1 -R -F -n 20 $LAB_PEER | grep -c t_typical
+		ib_send_lat -d rxe0 -x 1 -F -n 20 $LAB_PEER | grep -c t_typical
 		echo problem >&2
 		sleep 1
 		exit 7
 	`), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	const peer = `ib_send_lat -d rxe0 -x 1 -R -F -n 20 >/dev/null &
-		until rdma res show cm_id | grep -q LISTEN; do sleep 0.1; done
+	const peer = `ib_send_lat -d rxe0 -x 1 -F -n 20 >/dev/null &
+		until ss -Hltnp | grep -q ib_send_lat; do sleep 0.1; done
 		touch /host-rw/listens; echo here; sleep 1000`
 	var out first
 	var problems bytes.Buffer
