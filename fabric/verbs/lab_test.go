@@ -181,18 +181,26 @@ func (p *couple) serve() {
 	p.await(p.server, 0, slow, "listening")
 }
 
-// exchange moves data and looks at every byte. Devices and the kernel's routes may need a moment to
-// come back.
+// exchange moves data in every way and looks at every byte.
 func (p *couple) exchange() {
+	p.serve()
+	p.visit(0, "")
+}
+
+// goesOn shows that the server still serves on a wire.
+func (p *couple) goesOn(wire int) {
 	p.t.Helper()
-	if p.server == nil {
-		p.serve()
-	}
+	p.visit(wire, "/^writes$")
+}
+
+// visit runs exchanges. Devices and the kernel's routes may need a moment to come back.
+func (p *couple) visit(wire int, which string) {
+	p.t.Helper()
 	out := ""
 	for range 5 {
 		res, err := p.a.Exec(p.t.Context(), vmtest.Command{
-			Script: p.exe + " -test.v -test.run ^TestVisit$ 2>&1",
-			Env:    []string{roleHost + "=" + p.host(0)}, Limit: 2 * time.Minute,
+			Script: p.exe + " -test.v -test.failfast -test.run '^TestVisit$" + which + "' 2>&1",
+			Env:    []string{roleHost + "=" + p.host(wire)}, Limit: 2 * time.Minute,
 		})
 		fatal(p.t, err)
 		out = res.Stdout
@@ -233,25 +241,29 @@ func (p *couple) breaks(role string, do func()) {
 func (p *couple) linkDown() {
 	p.breaks("stream", func() { fatal(p.t, p.wires[0].Cut(p.t.Context())) })
 	fatal(p.t, p.wires[0].Mend(p.t.Context()))
-	p.exchange()
+	p.goesOn(0)
 }
 
 func (p *couple) interfaceDown() {
 	p.breaks("stream", func() { p.run(p.b, slow, "ip link set eth0 down") })
-	p.run(p.b, slow, "ip link set eth0 up")
-	p.exchange()
+	p.goesOn(1)
+	// The connection manager said goodbye into an interface that is down. Soft-RoCE takes that for
+	// the end of its queue pair 1 and hears nobody any more, whoever asks, until it is made anew.
+	p.run(p.b, slow, "ip link set eth0 up; rdma link del rxe0;"+
+		"rdma link add rxe0 type rxe netdev eth0")
+	p.goesOn(0)
 }
 
 func (p *couple) everyPacketLost() {
 	p.breaks("stream", func() { p.wires[0].Mute(true) })
 	p.wires[0].Mute(false)
-	p.exchange()
+	p.goesOn(0)
 }
 
 func (p *couple) lostInSilence() {
 	p.breaks("idle", func() { p.wires[0].Mute(true) })
 	p.wires[0].Mute(false)
-	p.exchange()
+	p.goesOn(0)
 }
 
 // deviceRemoved has a stream on each of two devices.
@@ -267,7 +279,7 @@ func (p *couple) deviceRemoved() {
 	from = len(other.told(0))
 	p.await(other, from, slow, "flowing")
 	p.run(p.b, slow, "rdma link add rxe0 type rxe netdev eth0")
-	p.exchange() // over the device that is new to the server
+	p.goesOn(0) // over the device that is new to the server
 	from = len(other.told(0))
 	p.await(other, from, slow, "flowing")
 	p.run(p.a, slow, "rdma link del rxe1") // at the writing end
@@ -300,7 +312,7 @@ func (p *couple) programKilled() {
 		<-p.server.ended
 	})
 	p.serve()
-	p.exchange()
+	p.goesOn(0)
 }
 
 func (p *couple) machineDies() { p.breaks("stream", func() { p.b.Kill() }) }
