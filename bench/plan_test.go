@@ -138,3 +138,23 @@ func TestOneSlowStartIsNotTheMedian(t *testing.T) {
 		t.Errorf("%v us after %d times, %v", v, n, err)
 	}
 }
+
+func TestRunAllGivesUpWhatHasBegunAndDoesNotEnd(t *testing.T) {
+	var notes []string
+	hangs := Contender{Provider: "x", Optional: true, Measure: func(ctx context.Context,
+		_ time.Duration) (float64, error) {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}}
+	b := Budget{Rounds: 1, Total: 40 * time.Millisecond,
+		Note: func(text string) { notes = append(notes, text) }}
+	rows, err := RunAll(t.Context(), b, []Case{{Name: "hangs", Ceiling: hangs}})
+	if err != nil || len(rows) != 0 || len(notes) != 1 || !strings.Contains(notes[0], "hangs") {
+		t.Errorf("%+v, %q, %v", rows, notes, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := RunAll(ctx, b, []Case{{Name: "hangs", Ceiling: hangs}}); err == nil {
+		t.Error("a bench that was given up succeeded")
+	}
+}

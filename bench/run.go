@@ -18,7 +18,7 @@ type Budget struct {
 
 // Quick fits all benches of one kind into 30 seconds; Full gives steadier figures.
 func Quick() Budget {
-	return Budget{Rounds: 3, Round: 300 * time.Millisecond, Total: 22 * time.Second}
+	return Budget{Rounds: 3, Round: 300 * time.Millisecond, Total: 20 * time.Second}
 }
 
 // Full is the budget of published figures.
