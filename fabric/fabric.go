@@ -112,9 +112,9 @@ type Connector interface {
 // Listener accepts endpoints until Close, which makes a blocked Accept return errs.Closed.
 type Listener interface {
 	// Accept waits for a peer's hello and completes the connection with this side's cfg. cfg is
-	// asked for once it is known who the peer is; an error of it refuses the peer. An error of
-	// errs.Closed ends the listener; any other error concerns one peer only and the caller goes
-	// on accepting.
+	// asked for once it is known who the peer is; an error of it, which must not be errs.Closed,
+	// refuses the peer. An error of errs.Closed ends the listener; any other error concerns one
+	// peer only and the caller goes on accepting.
 	Accept(ctx context.Context, cfg func(peer Peer) (EndpointConfig, error)) (Endpoint, error)
 	Addr() net.Addr
 	Close() error
@@ -142,9 +142,10 @@ type Endpoint interface {
 
 	// PostRecv queues memory for incoming messages, used in order, one message each. Before its
 	// first call messages wait at the provider, so that a peer may send as soon as it is
-	// connected; after it running dry is a bug of the peer (see WR). The memory belongs to the
-	// endpoint until its completion, the place in the queue until that is polled. All or none:
-	// errs.Again when the receive queue lacks room.
+	// connected; after it running dry is a bug of the peer (see WR), so the first call posts all
+	// that the hello promised. The memory belongs to the endpoint until its completion, the
+	// place in the queue until that is polled. All or none: errs.Again when the receive queue
+	// lacks room.
 	PostRecv(recvs []Recv) error
 
 	// Peer is who is at the other side, and how that is known.

@@ -57,7 +57,7 @@ func (p Proof) String() string {
 type Peer struct {
 	Hello
 	Proof Proof
-	Name  string // empty with ProofNone
+	Name  string // empty with ProofNone, and for a dialler that only knows that its token was known
 }
 
 // Tokens binds endpoints of one provider to peers that were authenticated by another one: whoever

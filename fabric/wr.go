@@ -80,7 +80,7 @@ type WR struct {
 	// WriteImm carries instead of Local, which must be empty, without passing through memory of
 	// this program. The file stays open, and what is in the range stays as it is, until the
 	// completion. A range that is beyond the end of the file when its turn comes ends the
-	// connection: errs.IO for this request.
+	// connection, errs.IO for this request; a part of it may be in the peer's memory by then.
 	File FileRange
 }
 

@@ -55,13 +55,19 @@ func newTally(s *side) *tally {
 // its second one.
 func (y *tally) traffic(to fabric.Remote, rng *rand.Rand) {
 	const into, from = memBytes / 4, memBytes/2 + 64<<10 // messages are sent from below that
+	large := memBytes / 8 // where the one large Read of this side goes
 	s := y.s
 	for i := range uint64(trafficCount) {
 		size := []uint64{5000, trafficBytes}[rng.IntN(2)]
 		wr := s.send(i, "traffic")
 		switch rng.IntN(4) {
 		case 0:
-			wr = s.read(i, into, to.Slice(0, size))
+			if size == trafficBytes && large != 0 {
+				wr = s.read(i, large, to.Slice(0, size))
+				large = 0
+				break
+			}
+			wr = s.read(i, into+int(i)*5120, to.Slice(0, 5000))
 		case 1:
 			wr = s.read(i, from, to.Slice(trafficBytes, size))
 			wr.Op = fabric.OpWrite

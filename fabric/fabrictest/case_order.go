@@ -165,7 +165,8 @@ func testSelective(t *testing.T, cfg Config) {
 	}
 	for i := range uint64(8) {
 		silent := []fabric.WR{
-			r.a.send(i, "silent"), r.a.write(i, 0, "silent", rem), r.a.read(i, 256, rem),
+			r.a.send(i, "silent"), r.a.write(i, 1024+int(i)*64, "silent", rem),
+			r.a.read(i, 2048+int(i)*64, rem),
 		}
 		for j := range silent {
 			silent[j].Flags = 0
