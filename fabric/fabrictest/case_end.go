@@ -55,7 +55,7 @@ func newTally(s *side) *tally {
 // its second one.
 func (y *tally) traffic(to fabric.Remote, rng *rand.Rand) {
 	const into, from = memBytes / 4, memBytes/2 + 64<<10 // messages are sent from below that
-	large := memBytes / 8 // where the one large Read of this side goes
+	large := memBytes / 8                                // where the one large Read of this side goes
 	s := y.s
 	for i := range uint64(trafficCount) {
 		size := []uint64{5000, trafficBytes}[rng.IntN(2)]

@@ -123,11 +123,11 @@ func (l *listener) meet(conn *net.UnixConn) {
 	defer cancel()
 	c := &caller{conn: conn, fd: -1}
 	c.cred, c.err = cred(conn)
-	if c.err == nil && !l.d.opts.AnyClient && !trusted(c.cred.Uid, l.d.opts.ClientUIDs) {
-		c.err = errs.Newf(errs.Perm, "shm", "hello", "uid %d may not connect", c.cred.Uid)
-	}
 	if c.err == nil {
-		c.err = c.readCall(ctx)
+		c.err = c.readCall(ctx) // in any case: what is unread when it is refused costs the answer
+		if !l.d.opts.AnyClient && !trusted(c.cred.Uid, l.d.opts.ClientUIDs) {
+			c.err = errs.Newf(errs.Perm, "shm", "hello", "uid %d may not connect", c.cred.Uid)
+		}
 	}
 	if c.err == nil && c.geo.slots[1] != 0 && !l.d.opts.mutual {
 		c.err = errs.Newf(errs.Protocol, "shm", "hello", "it wants this side's memory")

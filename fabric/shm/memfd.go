@@ -1,7 +1,9 @@
 package shm
 
 import (
+	"fmt"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -15,38 +17,61 @@ const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 // newMemfd makes sealed memory of size bytes that has all its pages: a host without memory is an
 // error here and not a fault later.
 func newMemfd(name string, size int) (int, []byte, error) {
-	fail := func(fd int, err error) (int, []byte, error) {
-		if fd >= 0 {
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
+	if err == unix.EINVAL { // a kernel that does not know the last flag
+		fd, err = unix.MemfdCreate(name, flags)
+	}
+	var mem []byte
+	if err == nil {
+		if mem, err = furnish(fd, size); err != nil {
 			_ = unix.Close(fd)
 		}
+	}
+	if err != nil {
 		kind := errs.KindOf(err)
 		if kind == errs.NoSpace {
 			kind = errs.NoMemory
 		}
 		return -1, nil, errs.New(kind, "shm.memory", name, err)
 	}
-	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
-	if err == unix.EINVAL { // a kernel that does not know the last flag
-		fd, err = unix.MemfdCreate(name, flags)
-	}
-	if err != nil {
-		return fail(-1, err)
+	return fd, mem, nil
+}
+
+// furnish gives a memory file its pages and its seals, and maps it.
+func furnish(fd, size int) ([]byte, error) {
+	if err := affordable(size); err != nil {
+		return nil, err
 	}
 	if err := unix.Ftruncate(fd, int64(size)); err != nil {
-		return fail(fd, err)
+		return nil, err
 	}
 	if err := allocate(fd, int64(size)); err != nil {
-		return fail(fd, err)
+		return nil, err
 	}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
-		return fail(fd, err)
+		return nil, err
 	}
-	mem, err := mapShared(fd, size)
+	return mapShared(fd, size)
+}
+
+// affordable refuses what the host does not have: asking the kernel for so many pages would have it
+// kill processes.
+func affordable(size int) error {
+	const small = 16 << 20
+	if size < small {
+		return nil
+	}
+	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
-		return fail(fd, err)
+		return nil // nobody knows
 	}
-	return fd, mem, nil
+	_, rest, _ := strings.Cut(string(text), "MemAvailable:")
+	have := 0
+	if n, _ := fmt.Sscanf(rest, "%d kB", &have); n == 1 && size>>10 >= have {
+		return errs.Newf(errs.NoMemory, "shm.memory", "", "%d kB of %d kB", size>>10, have)
+	}
+	return nil
 }
 
 // allocate gives a file all its pages.
