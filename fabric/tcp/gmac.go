@@ -26,8 +26,9 @@ const (
 	recordHead  = 4 + tagBytes
 	tagBytes    = 16
 	recordMax   = 64 << 10
-	recordSmall = 4096 // up to here data may be anything; above, the payload of one frame
-	sealRecords = 16   // how many are made at a time
+	recordSmall = carryBytes // up to here data may be anything; above, the payload of one frame
+	sealSmall   = 4          // how many of those are made at a time
+	sealRecords = 16         // how many are made at a time
 )
 
 // mac makes the tags of one direction.
@@ -63,7 +64,7 @@ type frameRecords struct {
 }
 
 func newFrameRecords(c *tls.Conn, server bool) (*frameRecords, error) {
-	r := &frameRecords{stage: make([]byte, 0, sealRecords*(recordHead+recordSmall))}
+	r := &frameRecords{stage: make([]byte, 0, sealSmall*(recordHead+recordSmall))}
 	var err error
 	r.txMac.aead, r.rxMac.aead, err = macs(c)
 	if server {
@@ -215,6 +216,9 @@ func (r *frameRecords) seal(b *batch) error {
 	for i := 0; i < sealRecords && b.out.bytes > 0; i++ {
 		p := b.out.first()
 		if len(p) <= recordSmall {
+			if cap(r.stage)-len(r.stage) < recordHead+recordSmall {
+				break
+			}
 			r.sealSmall(b)
 			continue
 		}

@@ -21,7 +21,8 @@ import (
 
 const (
 	watchPeriod = time.Millisecond
-	keeperStays = 64 // frames that the keeper keeps the role for after it had to step in
+	keeperStays = 64 // at most so many frames the keeper keeps the role after it had to step in
+	waiterHolds = 64 // a waiter that took it so often in a row has made good for that
 )
 
 type holder uint8
@@ -45,6 +46,8 @@ type role struct {
 	seen    uint64 // turns when the watch last looked
 	err     error  // what a waiter found that ends the connection
 	stays   int    // frames for which the keeper keeps the role
+	steps   int    // frames that it kept the role for when it last had to step in
+	held    int    // how often waiters took the role since
 }
 
 func (r *role) open(w *watch) {
@@ -62,6 +65,9 @@ func (r *role) take() bool {
 	}
 	r.by = waiter
 	r.turns++
+	if r.held++; r.held >= waiterHolds {
+		r.steps = 0
+	}
 	return true
 }
 
@@ -89,7 +95,8 @@ func (r *role) look() bool {
 	defer r.mu.Unlock()
 	if r.dead || r.by == keeper || r.turns == r.seen {
 		if r.by == nobody {
-			r.stays = keeperStays
+			r.steps = min(2*r.steps+1, keeperStays) // once is nothing, always is a habit
+			r.stays, r.held = r.steps, 0
 			r.keeperLocked()
 		}
 		r.watched = false

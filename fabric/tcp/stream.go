@@ -29,9 +29,10 @@ type records interface {
 // behind it, so that the next header comes for free.
 
 const (
-	carryBytes = 4096
-	tailBytes  = 512      // of the carry buffer, behind a bulk payload
-	bulkBytes  = 64 << 10 // behind so much, what follows is bulk too and should not be carried
+	carryBytes = 8192     // a header and a message of a page fit
+	tailBytes  = 512      // of the carry buffer, behind a large payload
+	largeBytes = 16 << 10 // behind so much, what follows is large too and should not be carried
+	bulkBytes  = 64 << 10 // so much that the cores have no time to poll
 )
 
 // stream is the reading side of a socket. It belongs to who reads.
@@ -42,7 +43,8 @@ type stream struct {
 	bulk     *atomic.Bool  // of the endpoint: something large was moved
 
 	carry  [carryBytes]byte
-	at, to int // carry[at:to] was read and not used yet
+	at, to int  // carry[at:to] was read and not used yet
+	large  bool // so was the last payload
 	in     vec
 	brisk  brisk
 	one    [1][]byte // a target of one piece
@@ -106,7 +108,11 @@ func (s *stream) fill() error {
 	s.to = copy(s.carry[:], s.carry[s.at:s.to])
 	s.at = 0
 	s.in.reset()
-	s.in.add(s.carry[s.to:])
+	end := carryBytes
+	if s.large {
+		end = min(s.to+tailBytes, carryBytes)
+	}
+	s.in.add(s.carry[s.to:end])
 	n, err := s.read()
 	if err == nil {
 		s.to += n
@@ -135,12 +141,15 @@ func (s *stream) place(bufs [][]byte) error {
 		s.in.add(b[n:])
 	}
 	want := s.in.bytes
+	s.large = want >= largeBytes
 	if want == 0 {
 		return nil
 	}
 	tail := carryBytes // it is empty now
-	if want >= bulkBytes {
+	if s.large {
 		tail = tailBytes
+	}
+	if want >= bulkBytes {
 		s.bulk.Store(true)
 	}
 	s.at, s.to = 0, 0
