@@ -16,7 +16,6 @@ import (
 type drawing struct {
 	elements map[string]int
 	texts    []string
-	numbers  int
 }
 
 // parseSVG reads a drawing as a browser would: well-formed, of SVG's own names, every coordinate a
