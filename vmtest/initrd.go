@@ -3,6 +3,7 @@ package vmtest
 import (
 	"context"
 	"crypto/sha256"
+	"debug/elf"
 	_ "embed"
 	"fmt"
 	"os"
@@ -38,7 +39,7 @@ func prepareInitrd(ctx context.Context, cache string, k kernel) (string, error) 
 	}
 	a.char("dev/console", 5, 1)
 	a.file("init", 0o755, initScript)
-	busybox, err := lookPath("busybox")
+	busybox, err := staticBusybox()
 	if err != nil {
 		return "", err
 	}
@@ -63,6 +64,26 @@ func prepareInitrd(ctx context.Context, cache string, k kernel) (string, error) 
 		}
 	}
 	return keepInitrd(cache, a.end())
+}
+
+// staticBusybox finds busybox. One that needs libraries would not run: there are none so early.
+func staticBusybox() (string, error) {
+	path, err := lookPath("busybox")
+	if err != nil {
+		return "", err
+	}
+	f, err := elf.Open(path)
+	if err != nil {
+		return "", errs.New(errs.Unsupported, "vmtest.initrd", path, err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return "", errs.Newf(errs.Unsupported, "vmtest.initrd", path,
+				"it is not linked statically (Debian: package busybox-static)")
+		}
+	}
+	return path, nil
 }
 
 func addFile(a *archive, name, path string) error {

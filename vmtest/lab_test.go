@@ -164,6 +164,22 @@ func TestNeedSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
+func TestBusyboxMustBeStatic(t *testing.T) {
+	bash, err := lookPath("bash")
+	if err != nil {
+		Need(t)
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(bash, filepath.Join(dir, "busybox")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir)
+	if path, err := staticBusybox(); !errors.Is(err, errs.Unsupported) ||
+		!strings.Contains(err.Error(), "busybox-static") {
+		t.Errorf("%s, %v", path, err)
+	}
+}
+
 func TestConsoleKeepsItsEnd(t *testing.T) {
 	var c console
 	line := strings.Repeat("x", 1023) + "\n"
