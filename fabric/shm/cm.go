@@ -140,7 +140,7 @@ func (c *caller) readCall(ctx context.Context) error {
 	var b [callBytes + 1]byte
 	oob := make([]byte, unix.CmsgSpace(4*4))
 	n, oobn, flags, _, err := c.conn.ReadMsgUnix(b[:], oob)
-	if !stop() && err != nil {
+	if !stop() {
 		err = ctx.Err()
 	}
 	fds := takeFds(oob[:oobn])
@@ -237,7 +237,6 @@ func (l *listener) welcome(
 func (c *caller) answer(h *fabric.Hello, refusal errs.Kind) error {
 	var b [helloBytes]byte
 	encodeHello(b[:], h, refusal)
-	_ = c.conn.SetWriteDeadline(time.Now().Add(time.Second))
 	_, err := c.conn.Write(b[:])
 	return err
 }

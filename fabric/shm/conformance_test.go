@@ -114,12 +114,11 @@ func TestConformance(t *testing.T) {
 		return c
 	}
 	for name, cfg := range map[string]fabrictest.Config{
-		"rings":                     config(Options{}),
-		"rings, waiters sleep long": endless(config(Options{})),
-		"small rings":               config(Options{Ring: ringMin}),
-		"woken through the socket":  endless(config(Options{Sleepers: -1})),
-		"direct":                    direct(Options{}),
-		"direct, few grants":        endless(direct(Options{Grants: 3, Ring: ringMin})),
+		"rings":                    endless(config(Options{})),
+		"small rings":              config(Options{Ring: ringMin}),
+		"woken through the socket": endless(config(Options{Sleepers: -1})),
+		"direct":                   direct(Options{}),
+		"direct, few grants":       endless(direct(Options{Grants: 3, Ring: ringMin})),
 	} {
 		t.Run(name, func(t *testing.T) { fabrictest.Run(t, cfg) })
 	}

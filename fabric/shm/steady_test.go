@@ -212,6 +212,25 @@ func TestManyConnections(t *testing.T) {
 	<-sent
 }
 
+// TestOldConnection rings through the socket long after the hello.
+func TestOldConnection(t *testing.T) {
+	a, b := ends(t, Options{Sleepers: -1})
+	time.Sleep(1100 * time.Millisecond)
+	for _, n := range [][2]*end{{a, b}, {b, a}} {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		done := make(chan error, 1)
+		go func() {
+			var dst [1]fabric.Completion
+			_, err := n[1].cq.Wait(ctx, dst[:])
+			done <- err
+		}()
+		time.Sleep(5 * time.Millisecond) // let it fall asleep
+		fatal(t, n[0].ep.Post([]fabric.WR{{Op: fabric.OpSend}}))
+		fatal(t, <-done)
+	}
+}
+
 // asUser runs f in a thread that has another user's id, which ends with it.
 func asUser(uid uintptr, f func()) {
 	done := make(chan struct{})
