@@ -1,0 +1,68 @@
+package mover
+
+import (
+	"sort"
+
+	"github.com/sluice-storage/sluice/errs"
+)
+
+// Method is how a Put is done.
+type Method uint8
+
+// The methods.
+const (
+	Auto   Method = iota // as the table says
+	Gather               // one write per segment, no copies
+	Pack                 // copied together, one write, copied apart
+)
+
+func (m Method) String() string {
+	switch m {
+	case Auto:
+		return "auto"
+	case Gather:
+		return "gather"
+	case Pack:
+		return "pack"
+	}
+	return "unknown"
+}
+
+// Row says when packing pays for moves of at least so many fragments (runs of bytes that are
+// contiguous at both sides).
+type Row struct {
+	Fragments int
+	PackBelow int // bytes: packing wins where the mean fragment is shorter; 0 never
+}
+
+// Table says which method wins, by shape. It is measured by Tune.
+type Table struct {
+	Rows []Row // by Fragments, ascending; for fewer than the first the first holds
+}
+
+// Method is the better one for a move of so many fragments and bytes. A single fragment is always
+// written as it is.
+func (t *Table) Method(fragments int, bytes int64) Method {
+	if fragments < 2 || len(t.Rows) == 0 {
+		return Gather
+	}
+	i := sort.Search(len(t.Rows), func(i int) bool { return t.Rows[i].Fragments > fragments })
+	if bytes/int64(fragments) < int64(t.Rows[max(i-1, 0)].PackBelow) {
+		return Pack
+	}
+	return Gather
+}
+
+func (t *Table) validate() error {
+	for i, r := range t.Rows {
+		if r.Fragments < 1 || r.PackBelow < 0 || i > 0 && r.Fragments <= t.Rows[i-1].Fragments {
+			return errs.Newf(errs.Invalid, "mover.Table", "", "row %d: %+v", i, r)
+		}
+	}
+	return nil
+}
+
+// Defaults are the rows for a provider for which nobody has measured.
+func Defaults(provider string) Table {
+	return Table{}
+}

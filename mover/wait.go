@@ -1,0 +1,90 @@
+package mover
+
+import (
+	"context"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+)
+
+// Done holds one token for each move of the plan that is over, until the next Start. It is for one
+// who waits while somebody else shows the completions to Completed.
+func (p *Plan) Done() <-chan struct{} { return p.token }
+
+// Err is how the last move ended. While one is under way it is nil.
+func (p *Plan) Err() error {
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	return p.run.result
+}
+
+// Cancel makes a move stop early: what was not posted so far never is, and the move is over when
+// what was posted has completed, with errs.Canceled if anything was left out. It does not wait. If
+// no move of the plan is under way it does nothing.
+func (m *Mover) Cancel(p *Plan) { m.cancel(p, context.Canceled) }
+
+func (m *Mover) cancel(p *Plan, cause error) {
+	m.mu.Lock()
+	r := &p.run
+	if r.started && r.next < len(r.list) && r.stop == nil {
+		p.stopLocked(errs.New(errs.KindOf(cause), "mover.Cancel", m.name(), cause))
+		m.pumpLocked() // it may have kept others waiting
+		if r.queued {
+			m.dequeueLocked(p)
+		}
+		m.settleLocked(p)
+	}
+	m.unlockAndTell()
+}
+
+// Await waits until the move that was started is over and tells how it ended. Somebody else polls
+// the queue. When ctx ends the move is cancelled, and Await waits for what is under way all the
+// same, since that touches the pieces.
+func (m *Mover) Await(ctx context.Context, p *Plan) error {
+	select {
+	case <-p.token:
+		return p.Err()
+	case <-ctx.Done():
+	}
+	m.cancel(p, ctx.Err())
+	<-p.token
+	return p.Err()
+}
+
+// Drive is Await for those who own the endpoint's send queue: it polls it until the move is over.
+// Completions that are not of this mover are given to other; nil drops them. While a goroutine is in
+// Drive no other one polls that queue. If the queue is closed meanwhile, the mover is, too.
+func (m *Mover) Drive(
+	ctx context.Context, p *Plan, queue fabric.CQ, other func(*fabric.Completion),
+) error {
+	for {
+		select {
+		case <-p.token:
+			return p.Err()
+		default:
+		}
+		n, err := queue.Wait(ctx, p.batch)
+		for i := range p.batch[:n] {
+			if c := &p.batch[i]; !m.Completed(c) && other != nil {
+				other(c)
+			}
+		}
+		clear(p.batch[:n])
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			m.cancel(p, ctx.Err())
+			ctx = context.WithoutCancel(ctx)
+		default: // nothing will be heard of the requests any more
+			_ = m.Close()
+		}
+	}
+}
+
+// Move is Start, then Drive.
+func (m *Mover) Move(ctx context.Context, p *Plan, opts Run, queue fabric.CQ) error {
+	if err := m.Start(p, opts); err != nil {
+		return err
+	}
+	return m.Drive(ctx, p, queue, nil)
+}
