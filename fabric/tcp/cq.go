@@ -80,9 +80,6 @@ func (q *cq) Wait(ctx context.Context, dst []fabric.Completion) (int, error) {
 			}
 			eager = 1
 		}
-		if q.opts.Spin > 0 && q.spin() {
-			continue
-		}
 		err := q.sleep(ctx, eager)
 		q.mu.Lock()
 		q.sleepers--
@@ -119,8 +116,8 @@ func (q *cq) sleep(ctx context.Context, eager int) error {
 	q.eager += eager
 	ready := q.rings > 0 || q.closed || q.called
 	q.mu.Unlock()
-	if ready {
-		return nil
+	if ready || q.opts.Spin > 0 && q.spin() {
+		return nil // a token that was left meanwhile wakes the next sleeper for nothing, once
 	}
 	done := ctx.Done()
 	if done == nil {
