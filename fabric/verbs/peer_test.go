@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -283,14 +284,17 @@ func (p *peer) leave(ended error, last time.Time) error {
 	return nil
 }
 
-// leftovers are the queues and registrations that the kernel holds for this process.
+// leftovers are the queues and registrations that the kernel holds for this process, by the threads
+// that made them.
 func leftovers() string {
-	own := fmt.Sprintf(" pid %d ", os.Getpid())
+	threads, _ := os.ReadDir("/proc/self/task")
 	var all []string
 	for _, kind := range []string{"qp", "cq", "mr"} {
 		out, _ := exec.Command("rdma", "resource", "show", kind).Output()
 		for line := range strings.Lines(string(out)) {
-			if strings.Contains(line, own) {
+			if slices.ContainsFunc(threads, func(t os.DirEntry) bool {
+				return strings.Contains(line, " pid "+t.Name()+" ")
+			}) {
 				all = append(all, kind+": "+line)
 			}
 		}

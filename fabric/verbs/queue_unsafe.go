@@ -3,6 +3,12 @@
 package verbs
 
 /*
+#cgo noescape vb_post_send
+#cgo nocallback vb_post_send
+#cgo noescape vb_post_recv
+#cgo nocallback vb_post_recv
+#cgo noescape vb_cq_poll
+#cgo nocallback vb_cq_poll
 #include <stdlib.h>
 #include "shim.h"
 */

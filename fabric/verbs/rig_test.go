@@ -100,6 +100,11 @@ func newRigWith(t testing.TB, opts Options, cq fabric.CQOptions) *rig {
 
 func (r *rig) connect() (a, b fabric.Endpoint) {
 	r.t.Helper()
+	return r.connectTo(r.l.Addr().String())
+}
+
+func (r *rig) connectTo(addr string) (a, b fabric.Endpoint) {
+	r.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	done := make(chan error, 1)
@@ -110,7 +115,7 @@ func (r *rig) connect() (a, b fabric.Endpoint) {
 		})
 		done <- err
 	}()
-	a, err := r.a.dom.Connector().Dial(ctx, r.l.Addr().String(), r.a.config())
+	a, err := r.a.dom.Connector().Dial(ctx, addr, r.a.config())
 	fatal(r.t, err)
 	fatal(r.t, <-done)
 	return a, b
