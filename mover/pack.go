@@ -190,3 +190,25 @@ func (p *Plan) release() {
 		p.pack.notice = nil
 	}
 }
+
+// FromPool packs into buffers of a pool, as many as it takes.
+func FromPool(p *mem.Pool) Staging { return poolStaging{p} }
+
+type poolStaging struct{ pool *mem.Pool }
+
+// TryTake implements Staging.
+func (s poolStaging) TryTake(n int, dst []*mem.Buf) ([]*mem.Buf, bool) {
+	had := len(dst)
+	for n > 0 {
+		b := s.pool.TryTake()
+		if b == nil {
+			for _, b := range dst[had:] {
+				b.Return()
+			}
+			return dst[:had], false
+		}
+		dst = append(dst, b)
+		n -= b.Len()
+	}
+	return dst, true
+}
