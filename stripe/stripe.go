@@ -2,9 +2,9 @@
 // of one file, that come to life with their first write. A store keeps bytes, sizes and the few
 // numbers that fence old writers; it knows neither files nor layouts nor the network.
 //
-// Engines live below it (filestore: one file an object; memstore). stripetest is the definition
-// of what an engine must do; hook/fault wraps an engine with faults and delays for the tests of
-// others.
+// Engines live below it (logstore: log, index and checksums on direct I/O; filestore: one file an
+// object; memstore). stripetest is the definition of what an engine must do; hook/fault wraps an
+// engine with faults and delays for the tests of others.
 //
 // Read stripe.go first, then stripetest.
 package stripe
@@ -30,13 +30,17 @@ func (id ObjectID) String() string { return fmt.Sprintf("%d.%d.%d", id.File, id.
 // MaxObjectBytes is the largest offset plus length in an object.
 const MaxObjectBytes = 1 << 60
 
+// SessionsMax is how many slots of sessions a store remembers at least.
+const SessionsMax = 4096
+
 // Durability says when a write may be acknowledged.
 type Durability uint8
 
 // The classes of durability.
 const (
 	Volatile Durability = iota // survives the death of the server process, not a power cut, until Sync
-	Durable                    // on stable storage before the call returns
+	Durable                    // on stable storage before the call returns, as soon as possible
+	Grouped                    // the same, but may wait a moment for others to share the disk's sync
 )
 
 // Info is what a store knows of one object.
@@ -45,6 +49,7 @@ type Info struct {
 	Size      int64  // one past the highest byte ever written since the last truncation below it
 	Allocated int64  // bytes of space in use
 	TruncSeq  uint64 // of the last truncation applied
+	Epoch     uint32 // of the last change; 0 where the engine keeps none
 }
 
 // Extent is a run of an object that is either data or a hole.
@@ -60,9 +65,18 @@ type Space struct{ Total, Free int64 }
 // that do not overlap keep all their bytes; where they overlap each byte is one writer's. Buffers
 // belong to the caller again when a call returns. Errors: errs.Stale (the stamp's TruncSeq is
 // older than the object's: refresh and retry), errs.Fenced (below the file's minimal generation),
-// errs.NoSpace, errs.Corrupt (concerns the read only), errs.IO (after a failed write or sync the
-// store refuses writes with this kind: a state that nobody knows must not be built upon),
-// errs.Closed.
+// errs.NoSpace (overwriting what is allocated never fails with it), errs.Corrupt (concerns the read
+// only), errs.IO (a failed read concerns that read; after a failed write or sync the store refuses
+// writes with this kind: a state that nobody knows must not be built upon), errs.Closed.
+//
+// Stamps: Gen is the id's business; TruncSeq is checked as said below; Epoch is kept with what was
+// written. A stamp with Session and Seq above 0 numbers its request, which is then one call: a
+// store remembers, with the data, the last Seq that it applied for each slot of a session, and
+// acknowledges a request with that or a lower one without applying it again. It may forget the
+// sessions that were quiet for longest when there are more than SessionsMax of them.
+//
+// Blocking: every call may wait for the disk; the context is asked before something is changed, and
+// while a call waits for memory or room. A change that has begun is carried out.
 type Store interface {
 	// ReadAt fills the buffers, all of them, with the object's bytes from off on. What was never
 	// written, an absent object included, reads as zeroes.
@@ -97,6 +111,12 @@ type Remover interface {
 // the same stamp checks as a write.
 type Puncher interface {
 	Punch(ctx context.Context, id ObjectID, off, length int64, st wire.Stamp, d Durability) error
+}
+
+// Zeroer can write zeroes without being given any: as WriteAt of that many, the size included, but
+// in the time of a small request. Space for them may stay free.
+type Zeroer interface {
+	Zero(ctx context.Context, id ObjectID, off, length int64, st wire.Stamp, d Durability) error
 }
 
 // Stater tells about objects. An absent object gives Info{ID: id} and no error: it has size 0.
@@ -135,11 +155,37 @@ type Spacer interface {
 	Space() (Space, error)
 }
 
+// Stats count what an engine has done since it was opened, and what it holds. Engines leave at 0
+// what they do not know.
+type Stats struct {
+	Reads, Writes           uint64 // requests
+	ReadBytes, WriteBytes   uint64 // of requests
+	DiskReads, DiskWrites   uint64 // operations on the disk
+	DiskReadBytes           uint64
+	DiskWriteBytes          uint64 // over WriteBytes: the write amplification
+	Syncs                   uint64 // flushes of the disk, and stable writes
+	Groups                  uint64 // commits that served one or more requests
+	Checkpoints             uint64
+	Repeats                 uint64 // requests recognised and not applied again
+	ChecksumErrors          uint64 // blocks that did not verify
+	Objects                 uint64 // alive now
+	LogBytes, LogUsed       int64  // the log, and what a restart would read of it
+	MemoryBytes, MemoryUsed int64  // bound of index and unapplied data, and what they take now
+	CopiedBytes             uint64 // payload copied by the engine: small writes, unaligned pieces
+}
+
+// Counter tells what an engine does.
+type Counter interface {
+	Stats() Stats
+}
+
 // Engine is everything an I/O server asks of its store.
 type Engine interface {
 	Store
 	Remover
 	Puncher
+	Zeroer
+	Counter
 	Stater
 	Mapper
 	Lister

@@ -56,7 +56,7 @@ func (s *Store) WriteAt(ctx context.Context, id stripe.ObjectID, bufs [][]byte, 
 	if err != nil {
 		return s.changed("WriteAt", o.path, err)
 	}
-	if d == stripe.Durable {
+	if d != stripe.Volatile {
 		return s.flush(ctx, o)
 	}
 	return nil
@@ -91,7 +91,7 @@ func (s *Store) Punch(ctx context.Context, id stripe.ObjectID, off, length int64
 	if err != nil {
 		return s.changed("Punch", o.path, err)
 	}
-	if d == stripe.Durable {
+	if d != stripe.Volatile {
 		return s.flush(ctx, o)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/stripe"
@@ -47,7 +48,14 @@ type Store struct {
 	mu      sync.RWMutex
 	objects map[stripe.ObjectID]*object
 	minGen  map[uint64]uint32
+	seen    stripe.Sessions
 	closed  bool
+
+	count counters
+}
+
+type counters struct {
+	reads, writes, readBytes, writeBytes, repeats atomic.Uint64
 }
 
 var _ stripe.Engine = (*Store)(nil)
@@ -126,6 +134,8 @@ func (s *Store) ReadAt(ctx context.Context, id stripe.ObjectID, bufs [][]byte, o
 		return err
 	}
 	defer s.mu.RUnlock()
+	s.count.reads.Add(1)
+	s.count.readBytes.Add(uint64(stripe.BufBytes(bufs)))
 	if o == nil {
 		for _, b := range bufs {
 			clear(b)
@@ -149,7 +159,9 @@ func (s *Store) WriteAt(ctx context.Context, id stripe.ObjectID, bufs [][]byte, 
 		return err
 	}
 	defer s.mu.RUnlock()
-	if err := o.write(id, bufs, off, n, st); err != nil {
+	s.count.writes.Add(1)
+	s.count.writeBytes.Add(uint64(n))
+	if err := o.write(id, bufs, off, n, s.numbered(st)); err != nil {
 		return errs.Wrap(op, "object "+id.String(), err)
 	}
 	return nil
@@ -174,7 +186,7 @@ func (s *Store) Truncate(ctx context.Context, id stripe.ObjectID, size int64,
 	if o == nil {
 		return nil
 	}
-	return o.truncate(id, size, st)
+	return o.truncate(id, size, s.numbered(st))
 }
 
 // Punch implements stripe.Puncher.
@@ -192,7 +204,7 @@ func (s *Store) Punch(ctx context.Context, id stripe.ObjectID, off, length int64
 	if o == nil {
 		return nil
 	}
-	return o.punch(id, off, length, st)
+	return o.punch(id, off, length, s.numbered(st))
 }
 
 // Sync implements stripe.Store: memory is as stable as it gets.

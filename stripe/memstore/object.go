@@ -6,7 +6,6 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/stripe"
-	"github.com/sluice-storage/sluice/wire"
 )
 
 // pageBytes is the unit of allocation: small enough for sparse objects, large enough that a
@@ -38,6 +37,7 @@ type object struct {
 	mu       sync.RWMutex
 	size     int64
 	truncSeq uint64
+	epoch    uint32
 	pages    map[int64]*page
 }
 
@@ -68,11 +68,14 @@ func (o *object) read(bufs [][]byte, off int64) {
 	}
 }
 
-func (o *object) write(id stripe.ObjectID, bufs [][]byte, off, n int64, st wire.Stamp) error {
+func (o *object) write(id stripe.ObjectID, bufs [][]byte, off, n int64, st request) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := stripe.CheckStamp("", id, o.truncSeq, st); err != nil {
+	if err := stripe.CheckStamp("", id, o.truncSeq, st.Stamp); err != nil {
 		return err
+	}
+	if st.repeated() {
+		return nil
 	}
 	if err := o.growLocked(off, n); err != nil {
 		return err
@@ -87,6 +90,8 @@ func (o *object) write(id stripe.ObjectID, bufs [][]byte, off, n int64, st wire.
 	if n > 0 {
 		o.size = max(o.size, off)
 	}
+	o.epoch = st.Epoch
+	st.applied()
 	return nil
 }
 
@@ -112,12 +117,17 @@ func (o *object) growLocked(off, n int64) error {
 	return nil
 }
 
-func (o *object) truncate(id stripe.ObjectID, size int64, st wire.Stamp) error {
+func (o *object) truncate(id stripe.ObjectID, size int64, st request) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := stripe.CheckStamp("memstore.Truncate", id, o.truncSeq, st); err != nil {
+	if err := stripe.CheckStamp("memstore.Truncate", id, o.truncSeq, st.Stamp); err != nil {
 		return err
 	}
+	if st.repeated() {
+		return nil
+	}
+	defer st.applied()
+	o.epoch = st.Epoch
 	if st.TruncSeq > 0 && st.TruncSeq == o.truncSeq {
 		return nil
 	}
@@ -129,12 +139,17 @@ func (o *object) truncate(id stripe.ObjectID, size int64, st wire.Stamp) error {
 	return nil
 }
 
-func (o *object) punch(id stripe.ObjectID, off, length int64, st wire.Stamp) error {
+func (o *object) punch(id stripe.ObjectID, off, length int64, st request) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := stripe.CheckStamp("memstore.Punch", id, o.truncSeq, st); err != nil {
+	if err := stripe.CheckStamp("memstore.Punch", id, o.truncSeq, st.Stamp); err != nil {
 		return err
 	}
+	if st.repeated() {
+		return nil
+	}
+	defer st.applied()
+	o.epoch = st.Epoch
 	o.dropLocked(off, min(length, o.size-off))
 	return nil
 }
@@ -167,5 +182,6 @@ func (o *object) info(id stripe.ObjectID) stripe.Info {
 	defer o.mu.RUnlock()
 	return stripe.Info{
 		ID: id, Size: o.size, Allocated: int64(len(o.pages)) * pageBytes, TruncSeq: o.truncSeq,
+		Epoch: o.epoch,
 	}
 }

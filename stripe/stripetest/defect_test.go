@@ -243,6 +243,23 @@ func (d zombie) Remove(ctx context.Context, id stripe.ObjectID) error {
 	return d.sound.Remove(ctx, id)
 }
 
+// appliesTwice forgets who wrote.
+type appliesTwice struct{ sound }
+
+func (d appliesTwice) WriteAt(ctx context.Context, id stripe.ObjectID, bufs [][]byte, off int64,
+	st wire.Stamp, du stripe.Durability) error {
+	st.Session = 0
+	return d.sound.WriteAt(ctx, id, bufs, off, st, du)
+}
+
+// zeroKeepsSize does not extend.
+type zeroKeepsSize struct{ sound }
+
+func (d zeroKeepsSize) Zero(ctx context.Context, id stripe.ObjectID, off, n int64, st wire.Stamp,
+	du stripe.Durability) error {
+	return d.sound.Punch(ctx, id, off, n, st, du)
+}
+
 func TestPlantedDefectsAreFound(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -271,6 +288,10 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 			func(s sound) stripe.Engine { return allHoles{s} }},
 		{"drops a buffer", "buffers are gathered and scattered",
 			func(s sound) stripe.Engine { return lastBuffer{s} }},
+		{"applies a repeat", "a repeated request is recognised",
+			func(s sound) stripe.Engine { return appliesTwice{s} }},
+		{"zero keeps the size", "zero is a write of zeroes",
+			func(s sound) stripe.Engine { return zeroKeepsSize{s} }},
 		{"does not remove", "remove forgets, and again",
 			func(s sound) stripe.Engine { return zombie{s} }},
 	} {

@@ -30,6 +30,7 @@ func (r *rig) each(ctx context.Context, id stripe.ObjectID, fn func(name string,
 	fn("WriteAt durable", r.e.WriteAt(ctx, id, buf, 0, seq(1), stripe.Durable))
 	fn("Truncate", r.e.Truncate(ctx, id, 5, seq(1)))
 	fn("Punch", r.e.Punch(ctx, id, 0, 5, seq(1), stripe.Volatile))
+	fn("Zero", r.e.Zero(ctx, id, 0, 5, seq(1), stripe.Volatile))
 	fn("Sync", r.e.Sync(ctx, id))
 	_, err := r.e.Stat(ctx, id)
 	fn("Stat", err)

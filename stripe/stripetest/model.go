@@ -73,8 +73,10 @@ func (w *walk) step() {
 		w.stepRead(id)
 	case n < 70:
 		w.stepTruncate(id)
-	case n < 80:
+	case n < 77:
 		w.stepPunch(id)
+	case n < 80:
+		w.stepZero(id)
 	case n < 88:
 		w.stepMap(id)
 	case n < 92:
@@ -162,7 +164,7 @@ func (w *walk) stepWrite(id stripe.ObjectID) {
 	off, n := w.someRange()
 	st := seq(w.someSeq(id))
 	p := fill(int(n), byte(w.rnd.Uint32()))
-	d := stripe.Durability(w.rnd.IntN(8) / 7)
+	d := stripe.Durability(max(w.rnd.IntN(9)-6, 0))
 	if !w.expect(w.e.WriteAt(w.ctx, id, w.split(p), off, st, d), w.verdict(id, st.TruncSeq)) {
 		return
 	}
@@ -237,6 +239,24 @@ func (w *walk) stepPunch(id stripe.ObjectID) {
 	}
 	if o := w.m.objects[id]; o != nil && off < int64(len(o.data)) {
 		clear(o.data[off:min(off+n, int64(len(o.data)))])
+	}
+}
+
+func (w *walk) stepZero(id stripe.ObjectID) {
+	off, n := w.someRange()
+	st := seq(w.someSeq(id))
+	err := w.e.Zero(w.ctx, id, off, n, st, stripe.Volatile)
+	if !w.expect(err, w.verdict(id, st.TruncSeq)) {
+		return
+	}
+	o := w.m.objects[id]
+	if o == nil {
+		o = &modelObject{}
+		w.m.objects[id] = o
+	}
+	if n > 0 {
+		o.resize(max(int64(len(o.data)), off+n))
+		clear(o.data[off : off+n])
 	}
 }
 

@@ -44,6 +44,14 @@ func (e *Engine) Punch(ctx context.Context, id stripe.ObjectID, off, length int6
 	})
 }
 
+// Zero implements stripe.Zeroer.
+func (e *Engine) Zero(ctx context.Context, id stripe.ObjectID, off, length int64, st wire.Stamp,
+	d stripe.Durability) error {
+	return e.do(ctx, Zero, id, func() error {
+		return e.below.Zero(ctx, id, off, length, st, d)
+	})
+}
+
 // Stat implements stripe.Stater.
 func (e *Engine) Stat(ctx context.Context, id stripe.ObjectID) (info stripe.Info, err error) {
 	err = e.do(ctx, Stat, id, func() error {
@@ -75,13 +83,16 @@ func (e *Engine) SetMinGeneration(ctx context.Context, file uint64, gen uint32) 
 	})
 }
 
-// Verifier, Space and Close pass through: no rule concerns them.
+// Verifier, Space, Stats and Close pass through: no rule concerns them.
 
 // Verifier implements stripe.Keeper.
 func (e *Engine) Verifier() uint64 { return e.below.Verifier() }
 
 // Space implements stripe.Spacer.
 func (e *Engine) Space() (stripe.Space, error) { return e.below.Space() }
+
+// Stats implements stripe.Counter.
+func (e *Engine) Stats() stripe.Stats { return e.below.Stats() }
 
 // Close implements stripe.Store.
 func (e *Engine) Close() error { return e.below.Close() }

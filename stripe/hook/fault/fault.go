@@ -29,6 +29,7 @@ const (
 	Map
 	List
 	Fence
+	Zero
 	opEnd
 
 	All = opEnd - 1
