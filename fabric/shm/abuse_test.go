@@ -95,18 +95,23 @@ func (h *hostile) put(head *header, payload []byte) {
 
 func TestBadFrames(t *testing.T) {
 	const max = 1 << 20
+	eight := make([]byte, 8)
 	for name, abuse := range map[string]func(h *hostile){
-		"no kind":        func(h *hostile) { h.put(&header{}, nil) },
-		"unknown kind":   func(h *hostile) { h.put(&header{kind: frameKinds}, nil) },
-		"unknown flag":   func(h *hostile) { h.put(&header{kind: frameSend, flags: 2}, nil) },
-		"more of it":     func(h *hostile) { h.put(&header{kind: frameMore, part: 8}, make([]byte, 8)) },
-		"answer":         func(h *hostile) { h.put(&header{kind: frameReadData, part: 8}, make([]byte, 8)) },
-		"refusal":        func(h *hostile) { h.put(&header{kind: frameReadRefused, tag: 3}, nil) },
-		"bad tag":        func(h *hostile) { h.put(&header{kind: frameRead, tag: 16, length: 8}, nil) },
-		"huge":           func(h *hostile) { h.put(&header{kind: frameWrite, length: 1<<31 - 1}, nil) },
-		"long message":   func(h *hostile) { h.put(&header{kind: frameSend, length: max + 1, part: 8}, nil) },
-		"part too long":  func(h *hostile) { h.put(&header{kind: frameSend, length: 8, part: 9}, nil) },
-		"not all there":  func(h *hostile) { h.put(&header{kind: frameSend, length: 999, part: 999}, nil) },
+		"no kind":      func(h *hostile) { h.put(&header{}, nil) },
+		"unknown kind": func(h *hostile) { h.put(&header{kind: frameKinds}, nil) },
+		"unknown flag": func(h *hostile) { h.put(&header{kind: frameSend, flags: 2}, nil) },
+		"more of it":   func(h *hostile) { h.put(&header{kind: frameMore, part: 8}, eight) },
+		"answer":       func(h *hostile) { h.put(&header{kind: frameReadData, part: 8}, eight) },
+		"refusal":      func(h *hostile) { h.put(&header{kind: frameReadRefused, tag: 3}, nil) },
+		"bad tag":      func(h *hostile) { h.put(&header{kind: frameRead, tag: 16, length: 8}, nil) },
+		"huge":         func(h *hostile) { h.put(&header{kind: frameWrite, length: 1<<31 - 1}, nil) },
+		"long message": func(h *hostile) {
+			h.put(&header{kind: frameSend, length: max + 1, part: 8}, nil)
+		},
+		"part too long": func(h *hostile) { h.put(&header{kind: frameSend, length: 8, part: 9}, nil) },
+		"not all there": func(h *hostile) {
+			h.put(&header{kind: frameSend, length: 999, part: 999}, nil)
+		},
 		"tail too far":   func(h *hostile) { h.view.mine.tail.Store(1 << 40) },
 		"tail backwards": func(h *hostile) { h.view.mine.tail.Store(^uint64(0) - 63) },
 		"tail askew":     func(h *hostile) { h.view.mine.tail.Store(63) },
@@ -240,11 +245,15 @@ func (h *hostile) note(t testing.TB, n note, fds ...int) {
 func TestBadNotes(t *testing.T) {
 	const size = 64 << 10
 	abuses := map[string]func(t *testing.T, h *hostile){
-		"short":        func(t *testing.T, h *hostile) { _, _ = h.conn.Write([]byte{1}) },
-		"unknown":      func(t *testing.T, h *hostile) { _, _ = h.conn.Write([]byte{0, 0, 0, 'X'}) },
-		"long":         func(t *testing.T, h *hostile) { _, _ = h.conn.Write(make([]byte, 500)) },
-		"no memory":    func(t *testing.T, h *hostile) { h.note(t, note{kind: noteExport, id: 1, size: size}) },
-		"no such size": func(t *testing.T, h *hostile) { h.note(t, note{kind: noteExport, size: 1 << 60}, 0) },
+		"short":   func(t *testing.T, h *hostile) { _, _ = h.conn.Write([]byte{1}) },
+		"unknown": func(t *testing.T, h *hostile) { _, _ = h.conn.Write([]byte{0, 0, 0, 'X'}) },
+		"long":    func(t *testing.T, h *hostile) { _, _ = h.conn.Write(make([]byte, 500)) },
+		"no memory": func(t *testing.T, h *hostile) {
+			h.note(t, note{kind: noteExport, id: 1, size: size})
+		},
+		"no such size": func(t *testing.T, h *hostile) {
+			h.note(t, note{kind: noteExport, size: 1 << 60}, 0)
+		},
 		"two": func(t *testing.T, h *hostile) {
 			fd := forge(t, size, true, seals)
 			defer unix.Close(fd)

@@ -50,7 +50,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 			b.ResetTimer()
 			for range b.N {
 				begin := time.Now()
-				fatal(b, n.ep.Post(wrs))
+				must(b, n.ep.Post(wrs))
 				got, err := n.cq.Wait(ctx, dst)
 				if err != nil || got != 1 || dst[0].Err != nil {
 					b.Fatal(got, err, dst[0].Err)
@@ -59,13 +59,38 @@ func BenchmarkRoundTrip(b *testing.B) {
 				at := int(dst[0].Context)
 				buf := n.mem[at*msgBytes : (at+1)*msgBytes]
 				recvs[0] = fabric.Recv{Context: uint64(at), Reg: n.reg, Buf: buf}
-				fatal(b, n.ep.PostRecv(recvs))
+				must(b, n.ep.PostRecv(recvs))
 			}
 			b.StopTimer()
 			slices.Sort(times)
 			b.ReportMetric(float64(times[len(times)/2]), "ns/median")
 			b.ReportMetric(float64(times[len(times)/10]), "ns/10%")
 		})
+	}
+}
+
+// BenchmarkPath is what the code of both sides costs: 8 bytes there and back in one goroutine,
+// which waits for nobody.
+func BenchmarkPath(b *testing.B) {
+	x, y := ends(b, Options{})
+	dst := make([]fabric.Completion, 8)
+	recvs := make([]fabric.Recv, 1)
+	wrs := []fabric.WR{{
+		Op: fabric.OpSend, Flags: fabric.FlagInline,
+		Local: []fabric.Sge{{Buf: make([]byte, 8)}},
+	}}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		for _, n := range [2][2]*end{{x, y}, {y, x}} {
+			must(b, n[0].ep.Post(wrs))
+			for n[1].cq.Poll(dst) == 0 {
+			}
+			at := int(dst[0].Context)
+			buf := n[1].mem[at*msgBytes : (at+1)*msgBytes]
+			recvs[0] = fabric.Recv{Context: uint64(at), Reg: n[1].reg, Buf: buf}
+			must(b, n[1].ep.PostRecv(recvs))
+		}
 	}
 }
 
@@ -85,6 +110,13 @@ func BenchmarkRead(b *testing.B) {
 	moveMany(b, n, fabric.OpRead, 1<<20)
 }
 
+// must is fatal for loops that are measured: it costs nothing.
+func must(b *testing.B, err error) {
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
 func moveMany(b *testing.B, n *end, op fabric.Op, size int) {
 	ctx := context.Background()
 	dst := make([]fabric.Completion, 8)
@@ -96,7 +128,7 @@ func moveMany(b *testing.B, n *end, op fabric.Op, size int) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	for range b.N {
-		fatal(b, n.ep.Post(wrs))
+		must(b, n.ep.Post(wrs))
 		got, err := n.cq.Wait(ctx, dst)
 		if err != nil || got != 1 || dst[0].Err != nil {
 			b.Fatal(got, err, dst[0].Err)
@@ -151,8 +183,8 @@ func BenchmarkSocket(b *testing.B) {
 	b.ResetTimer()
 	for range b.N {
 		_, err := c.Write(buf[:])
-		fatal(b, err)
+		must(b, err)
 		_, err = c.Read(buf[:])
-		fatal(b, err)
+		must(b, err)
 	}
 }

@@ -149,7 +149,7 @@ func TestKill(t *testing.T) {
 	n, err := newEnd(Options{}, 0)
 	fatal(t, err)
 	fds, maps := shared(t)
-	for round := range 12 {
+	for round := range 40 {
 		if t.Failed() {
 			break
 		}

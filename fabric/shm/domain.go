@@ -1,66 +1,70 @@
 // Package shm is the fabric provider between processes of one host. Two processes share a segment
-// of memory with two rings in it; messages go through the rings, and a server's Writes and Reads go
-// straight into and out of the client's memory: one copy, made by the initiator.
+// of memory with two rings in it. Messages go through the rings; a server's Writes and Reads go
+// straight into and out of the client's memory, in one copy that the initiator makes.
 //
-//	client (dials)                                     server (listens)
+//	client (dials)                                        server (listens)
 //	  Post --copy--> ring 0 in the segment --copy--> posted receive, granted memory
-//	  posted receive <--copy-- ring 1 in the segment <--copy-- Post
-//	  arena memory <------------------one copy----------------- Post of a Write
-//	  arena memory -------------------one copy----------------> Post of a Read
+//	  posted receive, granted memory <--copy-- ring 1 in the segment <--copy-- Post
+//	  arena memory <-------------------- one copy ---------------------- Post of a Write
+//	  arena memory --------------------- one copy ---------------------> Post of a Read
+//
+// It has no flow control (package msg does) and does not reach beyond the host.
 //
 // # Who maps whom
 //
-// The client makes the segment and passes it with its hello; a server never makes memory that
-// a client maps. Only servers map client memory: arenas (see Arenas), each passed once per
-// connection when the first grant in it is made. Everything else, that is what a client writes to or
-// reads from a server, and grants on memory that is in no arena, goes through the rings and is
-// placed by the owner's side without its application: two copies. Peers are known by the kernel's
-// word (SO_PEERCRED); Options say whose word is taken. The socket of the hello stays open: its end
-// is how the death of a peer is noticed, at any moment, and it is closed last, so its end also says
-// that the other side has stopped touching memory.
+// The client makes the segment and passes it with its hello: a client never maps memory that a
+// server made. Only servers map client memory: the segment, and arenas (see Arenas), each of which
+// is passed once per connection, when the first grant in it is made. Everything else (what a client
+// writes to or reads from a server, and grants on memory that is in no arena) goes through the
+// rings and is placed by the owner's side, without its application. Peers are known by the
+// kernel's word (SO_PEERCRED); Options say whose word is taken. The socket of the hello stays open.
+// Its end is how the death of a peer is noticed, whatever it died of, and each side closes it last,
+// so that its end also says: that side has stopped touching memory.
 //
-// Copies: a Send two (into the ring, into the receive), a Write or Read by a client two, a Write or
-// Read by a server into arena memory one, else two. A file range is read from the file straight into
-// the ring or the arena.
+// Copies: a Send two (into the ring, into the receive); a Write or Read by a client two; a Write or
+// Read by a server one where the client's memory is in an arena, else two. A file range is read from
+// the file straight into the ring or the arena.
 //
-// What completions mean: a Send is complete when it is in the ring, that is when its memory is free.
-// A Write is complete when it is placed. Completions come in the order posted, Reads excepted.
+// What completions mean: a Send is complete when it is in the ring, that is when its memory is
+// free. A Write is complete when it is placed. Completions come in the order posted, Reads excepted.
 //
 // # What a peer can do
 //
-// Whatever is read from shared memory is copied before it is checked, and all indices, lengths and
-// offsets are checked against what was granted. A segment or an arena must be sealed against
-// shrinking and have all its pages, so touching it does not fault; if it does nevertheless
-// (its owner can punch holes, and under strict overcommit a hole may find no memory) the fault ends
-// the connection and not the process.
+// Whatever is read from shared memory is copied before it is checked, and indices, lengths and
+// offsets are checked against what was granted: a peer can break its own connection and nothing
+// else. Memory of a peer is mapped only if it is sealed against shrinking and has all its pages, so
+// that touching it does not fault. If it does nevertheless (its owner can punch holes, and a host
+// under strict overcommit may have no page to fill them) that ends the connection and not
+// the process.
 //
 // What shared memory cannot enforce, between processes that trust each other:
 //
-//   - A server that means ill can read and write a whole arena from the first grant in it to the
-//     end of the connection, whatever the grant says. Put nothing into arenas that the
-//     server may not see. Rights, ranges and Revoke are honoured by this package at the server.
+//   - A server that means ill can read and write a whole arena, from the first grant in it to the
+//     end of the connection, whatever the grant says. Put nothing into arenas that the server may
+//     not see. Rights, ranges and Revoke are honoured by this package in the server.
 //   - Revoke waits until no copy is under way. A server that is stopped (SIGSTOP) in the middle of
-//     one is given Options.StallTimeout; then the connection is closed and Revoke returns, and the
-//     rest of at most one chunk (256 KiB) may still be written when that server goes on.
-//   - A client can change what it sends while it is being received. The receiver sees one or the
-//     other: messages are copied once and looked at afterwards.
-//   - A client that punches holes makes the server's memory account pay for the pages, up to the
-//     size of what is mapped, which Options bound.
-//   - Uids are those of this user namespace. Abstract names can be taken by any process of the host:
-//     a client looks at the listener's uid before it shows anything.
+//     one is given Options.StallTimeout; then the connection is closed and Revoke returns, and what
+//     is left of one chunk (256 KiB) may still be moved when that server goes on.
+//   - A client can change what it sends while it is being received. The receiver gets the one or
+//     the other: bytes are copied once and looked at afterwards.
+//   - A client that punches holes makes the server's account pay for the pages, up to what is
+//     mapped, which Options bound.
+//   - Uids are those of this user namespace. An abstract name can be taken by any process of the
+//     host: a client looks at the listener's uid before it shows anything.
 //
 // # Who makes progress
 //
-// Nobody in particular: who posts moves what can be moved, who waits in a queue polls
-// the rings of its endpoints, briefly, and then sleeps until a peer wakes it, on a futex in the
-// segment (so many threads at once as Options.Sleepers says) or by a byte through the socket. Where
-// nobody waits the goroutine that reads the socket serves the endpoint, see wait.go.
+// Nobody in particular. Who posts moves what can be moved. Who waits in a queue polls the rings of
+// its endpoints, briefly, and then sleeps until a peer wakes it: on a futex in the segment (so many
+// threads at once as Options.Sleepers says) or by a note through the socket. Where nobody waits the
+// goroutine that reads the socket serves the endpoint.
 //
-// Lock order: endpoint.rxMu, endpoint.mu, then recvQueue.mu or grant.mu, endpoint.life, cq.mu.
+// Lock order: endpoint.rxMu, endpoint.mu, then recvQueue.mu or grant.mu, then arena.mu,
+// endpoint.life, endpoint.mapMu, then cq.mu, then watch.mu.
 //
-// Read this file first, then segment.go and frame.go (what is shared), hello.go (what goes through
-// the socket), ep.go (life and death), tx.go and rx.go (rings), rma.go and slot.go (direct access),
-// wait.go (sleeping).
+// Read this file first, then segment.go, frame.go and slot.go (what is shared, drawn in bytes),
+// hello.go (what goes through the socket), ep.go (life and death), tx.go and rx.go (the rings),
+// rma.go (direct access), wait.go and wake.go (sleeping).
 package shm
 
 import (

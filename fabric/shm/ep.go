@@ -28,9 +28,9 @@ type link struct {
 
 // endpoint is one end of a connection.
 //
-// Life: connected by cm.go or dial.go; run (sock.go) reads the socket until the connection ends; die
-// marks the end and calls run back; finish, in run, waits until nobody touches memory, closes the
-// socket, completes everything that is pending and closes done.
+// Life: connected by cm.go or dial.go; run (sock.go) reads the socket until the connection ends;
+// die marks the end and calls run back; finish, in run, waits until nobody touches memory, closes
+// the socket, completes everything that is pending and closes done.
 type endpoint struct {
 	d              *domain
 	name           string

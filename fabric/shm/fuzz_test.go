@@ -89,8 +89,8 @@ func FuzzNote(f *testing.F) {
 	})
 }
 
-// FuzzRing lets a peer put anything into its ring and its words: whatever it is, the other side does
-// not fall, and writes nothing but what was granted. The first byte says how: bit 0 gives the
+// FuzzRing lets a peer put anything into its ring and its words: whatever it is, the other side
+// does not fall, and writes nothing but what was granted. The first byte says how: bit 0 gives the
 // frames the granted key, bit 1 sets tail to what comes next instead of the end of the bytes.
 func FuzzRing(f *testing.F) {
 	frame := func(h header, payload string) []byte {

@@ -9,8 +9,8 @@ import (
 
 // What goes through the socket, which keeps packets apart. The dialler begins:
 //
-//	0      4        6         8            12          16        24       26        32     64        80
-//	|magic |version |features |max message |recv depth |identity |refusal |reserved |token |geometry |
+//	0      4        6         8            12          16        24       26    32     64        80
+//	|magic |version |features |max message |recv depth |identity |refusal |zero |token |geometry |
 //
 // with the descriptor of the segment. The listener answers with the first 64 bytes of the same.
 // refusal, in the answer, is the errs.Kind with which it refuses, or 0. After that the dialler

@@ -52,7 +52,8 @@ func TestRingAgainstQueue(t *testing.T) {
 	})
 }
 
-// TestRingTakesEverything shows that whatever is asked for, a ring that is empty takes a part of it.
+// TestRingTakesEverything shows that whatever is asked for, a ring that is empty takes a part of
+// it.
 func TestRingTakesEverything(t *testing.T) {
 	for size := ringMin; size <= ringMax; size *= 2 {
 		var head, tail atomic.Uint64

@@ -127,8 +127,8 @@ func (e *endpoint) stepRead() (outcome, error) {
 	return stepRead, nil
 }
 
-// stepAnswer puts the next part of the answer to the peer's Read into the ring. The key is looked at
-// for each part, so that Revoke waits for one copy at most.
+// stepAnswer puts the next part of the answer to the peer's Read into the ring. The key is looked
+// at for each part, so that Revoke waits for one copy at most.
 func (e *endpoint) stepAnswer(a *answer) (outcome, error) {
 	t := &e.tx
 	part, ok, err := t.out.part(a.length - a.sent)

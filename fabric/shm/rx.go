@@ -5,9 +5,9 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 )
 
-// Receiving: whoever polls (a waiter, a poster that waits for room, the reader of the socket) empties
-// the ring under rxMu. Nothing here waits: a frame that cannot be handled yet, because the first
-// receive is not posted, stays in the ring.
+// Receiving: whoever polls (a waiter, a poster that waits for room, the reader of the socket)
+// empties the ring under rxMu. Nothing here waits: a frame that cannot be handled yet, because the
+// first receive is not posted, stays in the ring.
 
 // rxState belongs to who holds rxMu.
 type rxState struct {
@@ -37,7 +37,7 @@ func (e *endpoint) progress() bool {
 		moved := e.drainLocked()
 		e.rxMu.Unlock()
 		did = did || moved
-		if !moved && !e.backlog.Load() {
+		if !e.backlog.Load() {
 			return did
 		}
 		e.mu.Lock()
@@ -54,8 +54,8 @@ func (e *endpoint) tryProgress() bool {
 	}
 	did := e.drainLocked()
 	e.rxMu.Unlock()
-	if !did && !e.backlog.Load() {
-		return false
+	if !e.backlog.Load() {
+		return did
 	}
 	e.mu.Lock()
 	if e.pumpLocked() {
@@ -132,7 +132,7 @@ func (e *endpoint) takeAcks() (bool, error) {
 	e.mu.Lock()
 	e.acked = done
 	e.retireLocked()
-	e.backlog.Store(e.queue.Len() > 0 || e.answers.Len() > 0)
+	e.needsLocked()
 	e.mu.Unlock()
 	return true, nil
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 )
 
-// The segment of a connection, made by the dialler. Side 0 is the dialler, side 1 the listener. Each
-// side writes its own parts only, but for sleep, which the other side clears, and the users of a
-// slot, which the other side counts. Numbers are the host's.
+// The segment of a connection, made by the dialler. Side 0 is the dialler, side 1 the listener.
+// Each side writes its own parts only, but for sleep, which the other side clears, and the users of
+// a slot, which the other side counts. Numbers are the host's.
 //
 //	0         1024  4096      6144      8192                                          end
 //	|words|words|...|refused|refused|slots of 0 |slots of 1 |pad |ring of 0 |ring of 1 |

@@ -20,9 +20,9 @@ import (
 //	word: 0                          44       64
 //	      |upper bits of the key, or 0 |users |      0: nobody enters any more
 //
-// To enter, the peer adds 1 to a word that holds the upper bits of its key; to leave it subtracts 1.
-// Revoke clears the upper bits and waits until the users are gone. What else is in a slot does not
-// change while anybody is in it.
+// To enter, the peer adds 1 to a word that holds the upper bits of its key; to leave it subtracts
+// 1. Revoke clears the upper bits and waits until the users are gone. What else is in a slot does
+// not change while anybody is in it.
 type slot struct {
 	word   atomic.Uint64
 	key    atomic.Uint64

@@ -13,8 +13,8 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 )
 
-// TestSteadyStateDoesNotAllocate counts a round trip of messages, a grant, 1 MiB written and read by
-// the listener, and the revocation, at both ends together.
+// TestSteadyStateDoesNotAllocate counts a round trip of messages, a grant, 1 MiB written and read
+// by the listener, and the revocation, at both ends together.
 func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")

@@ -17,7 +17,7 @@ const postSteps = 64
 // txState belongs to who set busy.
 type txState struct {
 	out    producer
-	full   bool // the ring was, at the last step
+	full   bool // the ring was, at the last step; under endpoint.mu
 	turn   bool // an answer comes next
 	asking int  // the tag of the Read that is being put into the ring, from 1; under endpoint.mu
 }
@@ -56,6 +56,7 @@ func (e *endpoint) pumpLocked() bool {
 // leaves without mu.
 func (e *endpoint) moveLocked(limit int) bool {
 	e.tx.full = false
+	e.needsLocked() // no space, until the ring is found full again
 	for steps := 0; ; steps++ {
 		a, w := e.pickLocked()
 		if a == nil && w == nil {
@@ -150,6 +151,22 @@ func (e *endpoint) settleLocked(a *answer, w *work, out outcome) bool {
 // restLocked ends the moving of this caller, and says what it waits for. It leaves without mu.
 func (e *endpoint) restLocked() bool {
 	e.busy = false
+	if e.tx.full {
+		e.stuckAt.Store(e.tx.out.head)
+	}
+	needs := e.needsLocked()
+	e.backlogLocked()
+	again := needs != 0 && e.dead == errs.OK && e.ask(needs)
+	if e.dead != errs.OK {
+		e.idle.Broadcast()
+	}
+	e.mu.Unlock()
+	return again
+}
+
+// needsLocked keeps needs what it says. Stores that change nothing are left out: each costs as much
+// as a small copy.
+func (e *endpoint) needsLocked() uint32 {
 	needs := uint32(0)
 	if e.tx.full {
 		needs |= wakeSpace
@@ -157,15 +174,17 @@ func (e *endpoint) restLocked() bool {
 	if e.started != e.acked {
 		needs |= wakeDone
 	}
-	e.stuckAt.Store(e.tx.out.head)
-	e.needs.Store(needs)
-	e.backlog.Store(e.queue.Len() > 0 || e.answers.Len() > 0)
-	again := needs != 0 && e.dead == errs.OK && e.ask(needs)
-	if e.dead != errs.OK {
-		e.idle.Broadcast()
+	if e.needs.Load() != needs {
+		e.needs.Store(needs)
 	}
-	e.mu.Unlock()
-	return again
+	return needs
+}
+
+// backlogLocked keeps backlog what it says.
+func (e *endpoint) backlogLocked() {
+	if rest := e.queue.Len() > 0 || e.answers.Len() > 0; e.backlog.Load() != rest {
+		e.backlog.Store(rest)
+	}
 }
 
 // callPorterLocked leaves the rest, and busy, to the porter.

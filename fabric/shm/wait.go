@@ -8,12 +8,13 @@ import (
 	"github.com/sluice-storage/sluice/internal/invariant"
 )
 
-// Who looks after the rings. One waiter of a queue holds its role: it polls the rings of the queue's
-// endpoints, first briskly and then not at all, when it sleeps on a futex or, where too many do
-// that, until a note comes through a socket. The other waiters nap until it leaves them something,
-// or the role. Who leaves Wait lets the role go, and mostly comes back for it at once. If nobody
-// takes it for one to two watchPeriods the watch arms the endpoints: from then on notes come through
-// the sockets, whose readers serve the endpoints (sock.go), until somebody waits again.
+// Who looks after the rings. One waiter of a queue holds its role: it polls the rings of the
+// queue's endpoints, first briskly and then not at all, when it sleeps on a futex or, where too
+// many do that, until a note comes through a socket. The other waiters nap until it leaves them
+// something, or the role. Who leaves Wait lets the role go, and mostly comes back for it at once.
+// If nobody takes it for one to two watchPeriods the watch arms the endpoints: from then on notes
+// come through the sockets, whose readers serve the endpoints (sock.go), until somebody waits
+// again.
 //
 // Anybody may make progress at any time; the role only says who sleeps, and how.
 

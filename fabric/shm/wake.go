@@ -4,8 +4,8 @@ import "github.com/sluice-storage/sluice/errs"
 
 // What may wake a side that sleeps, and how it wants to be woken: the word sleep of a side is 0
 // while it is awake, else a sum of these. Who causes an event that the other side sleeps for clears
-// the word and wakes it. A side writes the word, looks again whether anything has happened, and only
-// then sleeps; so nothing is missed.
+// the word and wakes it. A side writes the word, looks again whether anything has happened, and
+// only then sleeps; so nothing is missed.
 const (
 	wakeData  = 1 << iota // there is something in the ring
 	wakeSpace             // there is room in the ring
