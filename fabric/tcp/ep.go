@@ -297,6 +297,9 @@ func (e *endpoint) finish() {
 	if speak {
 		e.lastWords(kind)
 	}
+	for _, l := range lanes { // after the last words: they come first at the peer, too
+		_ = l.rx.conn.CloseWrite()
+	}
 	e.tx.release()
 	e.flush()
 	close(e.writerWake)
@@ -305,7 +308,7 @@ func (e *endpoint) finish() {
 		e.linger()
 	}
 	_ = e.sock.conn.Close()
-	for _, l := range lanes { // after the last words: they come first at the peer, too
+	for _, l := range lanes {
 		_ = l.rx.conn.Close()
 	}
 }
