@@ -20,17 +20,18 @@
 // cancelling one waits for what is under way. Who cannot wait closes the endpoint. Plans belong to
 // their user, who reuses them: a move of a plan allocates nothing.
 //
-// Blocking: nothing blocks but Await and Drive. Completions come from whoever polls the queue:
-// he shows them to Completed. Concurrency: a Mover is safe for concurrent use, a Plan is used by one
-// goroutine at a time, and completions of one endpoint are shown in the order in which its queue
-// handed them out.
+// Blocking: nothing blocks but Await, Drive and Move. Completions come from whoever polls the queue:
+// he shows them to Completed. Concurrency: a Mover is safe for concurrent use, a Plan is used by
+// one goroutine at a time, and completions of one endpoint are shown in the order in which its
+// queue handed them out.
 //
 // The package keeps no credits: each notice consumes a receive of the peer, and it is the user who
 // knows that there is one. It does not agree with the peer on what is moved either; that is the
 // business of whoever exchanges the grants. It retries nothing.
 //
-// Read mover.go first, then plan.go (which bytes go where), run.go (posting and completing), pack.go
-// and notice.go with unpack.go (packing and the receiver's half), table.go and tune.go (choosing).
+// Read mover.go first, then plan.go (which bytes go where), run.go (posting and completing),
+// pack.go and notice.go with unpack.go (packing and the receiver's half), table.go and tune.go
+// (choosing).
 package mover
 
 import (

@@ -153,7 +153,7 @@ func (p *Plan) addNotice(n *Notice) error {
 	return nil
 }
 
-// writeNotice makes the message in a buffer of its own, because the plan's memory is not registered.
+// writeNotice makes the message in a buffer of its own: the plan's own memory is not registered.
 func (p *Plan) writeNotice(n *Notice) ([]fabric.Sge, error) {
 	var lengths []uint64
 	if n.Lengths {

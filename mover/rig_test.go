@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -19,17 +18,25 @@ import (
 	"github.com/sluice-storage/sluice/mover"
 )
 
+// tester is what *testing.T, *testing.B and *rapid.T have in common.
+type tester interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+	Cleanup(fn func())
+}
+
 // provider opens two domains. near is the one that moves; it is the listener if nearListens.
 type provider struct {
 	name        string
 	nearListens bool
-	open        func(t testing.TB) (near, far fabric.Domain, addr string, farSource mem.Source)
+	open        func(t tester) (near, far fabric.Domain, addr string, farSource mem.Source)
 	net         *sim.Net // only sim
 }
 
 func onSim(opts sim.Options) provider {
 	p := provider{name: "sim", net: sim.New(opts)}
-	p.open = func(testing.TB) (fabric.Domain, fabric.Domain, string, mem.Source) {
+	p.open = func(tester) (fabric.Domain, fabric.Domain, string, mem.Source) {
 		return p.net.Open(), p.net.Open(), "far", nil
 	}
 	return p
@@ -38,7 +45,7 @@ func onSim(opts sim.Options) provider {
 func onTCP() provider {
 	return provider{
 		name: "tcp",
-		open: func(t testing.TB) (fabric.Domain, fabric.Domain, string, mem.Source) {
+		open: func(t tester) (fabric.Domain, fabric.Domain, string, mem.Source) {
 			var d [2]fabric.Domain
 			for i := range d {
 				var err error
@@ -57,7 +64,7 @@ func onShm(rings bool) provider {
 	if rings {
 		p.name = "shm rings"
 	}
-	p.open = func(t testing.TB) (fabric.Domain, fabric.Domain, string, mem.Source) {
+	p.open = func(t tester) (fabric.Domain, fabric.Domain, string, mem.Source) {
 		dir, err := os.MkdirTemp("", "mover")
 		check(t, err)
 		t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -84,7 +91,7 @@ func (s *side) sge(off, n int) fabric.Sge {
 	return fabric.Sge{Reg: s.arena.RegionOf(s.dom), Buf: s.mem[off : off+n : off+n]}
 }
 
-func (s *side) grant(t testing.TB, off, n int, rights fabric.Rights) fabric.Remote {
+func (s *side) grant(t tester, off, n int, rights fabric.Rights) fabric.Remote {
 	t.Helper()
 	r, err := s.arena.RegionOf(s.dom).Grant(s.ep, off, n, rights) // mem is the arena's beginning
 	check(t, err)
@@ -95,12 +102,12 @@ func (s *side) revoke(r fabric.Remote) { s.arena.RegionOf(s.dom).Revoke(r) }
 
 // rig is a near side that moves, and a far side.
 type rig struct {
-	t         testing.TB
+	t         tester
 	prov      provider
 	near, far side
 	posts     atomic.Int64 // calls of Post at the near side that posted something
 	requests  atomic.Int64
-	reads     atomic.Int64
+	farSource mem.Source
 }
 
 type rigOptions struct {
@@ -124,7 +131,7 @@ func (c *counting) Post(wrs []fabric.WR) error {
 	return err
 }
 
-func newRig(t testing.TB, prov provider, o rigOptions) *rig {
+func newRig(t tester, prov provider, o rigOptions) *rig {
 	t.Helper()
 	if o.bytes == 0 {
 		o.bytes = 1 << 20
@@ -141,6 +148,7 @@ func newRig(t testing.TB, prov provider, o rigOptions) *rig {
 			},
 		})
 	}
+	r.farSource = source
 	r.near.open(t, near, nil, o)
 	r.far.open(t, far, source, o)
 	r.connect(addr, o.depth)
@@ -148,7 +156,7 @@ func newRig(t testing.TB, prov provider, o rigOptions) *rig {
 	return r
 }
 
-func (s *side) open(t testing.TB, dom fabric.Domain, source mem.Source, o rigOptions) {
+func (s *side) open(t tester, dom fabric.Domain, source mem.Source, o rigOptions) {
 	t.Helper()
 	s.dom = dom
 	var err error
@@ -231,7 +239,7 @@ func (r *rig) recv(buf []byte) {
 }
 
 // next waits for the far side's next completion.
-func (s *side) next(t testing.TB) fabric.Completion {
+func (s *side) next(t tester) fabric.Completion {
 	t.Helper()
 	ctx, cancel := patience()
 	defer cancel()
@@ -248,16 +256,20 @@ func patience() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), 30*time.Second)
 }
 
-func check(t testing.TB, err error) {
+func check(t tester, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-func wantKind(t testing.TB, err error, want errs.Kind) {
+func wantKind(t tester, err error, want errs.Kind) {
 	t.Helper()
 	if errs.KindOf(err) != want {
 		t.Fatalf("got %v (%v), want %v", err, errs.KindOf(err), want)
 	}
+}
+
+func (s *side) side(source mem.Source) mover.Side {
+	return mover.Side{Domain: s.dom, Endpoint: s.ep, Queue: s.cq, Source: source}
 }

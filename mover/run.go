@@ -129,8 +129,8 @@ func (m *Mover) begin(p *Plan, opts Run) error {
 }
 
 // Completed is shown the completions that the endpoint's queue hands out, in that order, and tells
-// whether one is of a move. Those of others on the same endpoint it may be shown too, and must be if
-// they do not leave SendDepth places of the send queue to the mover.
+// whether one is of a move. Those of others on the same endpoint it may be shown too, and must be
+// if they do not leave SendDepth places of the send queue to the mover.
 func (m *Mover) Completed(c *fabric.Completion) bool {
 	mine := c.Op != fabric.OpRecv && c.Context>>markShift == uint64(m.opts.Mark) &&
 		c.EP == m.opts.Endpoint
@@ -143,8 +143,11 @@ func (m *Mover) Completed(c *fabric.Completion) bool {
 		return false
 	}
 	m.mu.Lock()
-	e := &m.moves[c.Context>>requestBits&(1<<moveBits-1)%uint64(len(m.moves))]
-	p := e.plan
+	number := int(c.Context >> requestBits & (1<<moveBits - 1))
+	var p *Plan
+	if number < len(m.moves) {
+		p = m.moves[number].plan
+	}
 	if p == nil || p.run.context != c.Context&^(1<<requestBits-1) {
 		m.mu.Unlock() // of a move that Close has ended
 		return true

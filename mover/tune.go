@@ -94,8 +94,7 @@ func Tune(
 	return tableOf(samples), samples, nil
 }
 
-// tableOf finds, for each number of fragments, the size up to which packing costs least over all of
-// the sizes measured: one bad sample does not move it far. Costs are compared as ratios.
+// tableOf makes a row for each number of fragments.
 func tableOf(samples []Sample) Table {
 	var t Table
 	for from := 0; from < len(samples); {
@@ -111,22 +110,28 @@ func tableOf(samples []Sample) Table {
 	return t
 }
 
-// crossover is the first size for which gathering is chosen; above all of them, twice the last.
+// packMargin is how much faster packing must be to be chosen: it costs a copy and a buffer at each
+// side, which others could use.
+const packMargin = 1.1
+
+// crossover finds the size up to which packing wins most, over all of the sizes, so that one bad
+// sample does not move it far: half-way, as a ratio, between the last size that is packed and the
+// next. Gains are compared as ratios, too.
 func crossover(samples []Sample) int {
-	best, bestGain, gain := 0, 0.0, 0.0
+	last, best, gain := -1, 0.0, 0.0
 	for i, s := range samples {
-		gain += math.Log(float64(s.Gather) / float64(s.Pack)) // what packing up to here wins
-		if gain <= bestGain {
-			continue
-		}
-		bestGain = gain
-		if i+1 < len(samples) {
-			best = samples[i+1].Bytes
-		} else {
-			best = 2 * s.Bytes
+		gain += math.Log(float64(s.Gather) / float64(s.Pack) / packMargin)
+		if gain > best {
+			last, best = i, gain
 		}
 	}
-	return best
+	switch {
+	case last < 0:
+		return 0
+	case last == len(samples)-1:
+		return 2 * samples[last].Bytes
+	}
+	return int(math.Sqrt(float64(samples[last].Bytes) * float64(samples[last+1].Bytes)))
 }
 
 // tuner has the memory of both sides.

@@ -7,8 +7,9 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 )
 
-// Done holds one token for each move of the plan that is over, until the next Start. It is for one
-// who waits while somebody else shows the completions to Completed.
+// Done holds a token when the move that was started last is over, until somebody takes it or starts
+// the next one. It is for one who waits while somebody else shows the completions to Completed, and
+// so not for a plan whose Run.Done starts it again.
 func (p *Plan) Done() <-chan struct{} { return p.token }
 
 // Err is how the last move ended. While one is under way it is nil.
@@ -52,8 +53,8 @@ func (m *Mover) Await(ctx context.Context, p *Plan) error {
 }
 
 // Drive is Await for those who own the endpoint's send queue: it polls it until the move is over.
-// Completions that are not of this mover are given to other; nil drops them. While a goroutine is in
-// Drive no other one polls that queue. If the queue is closed meanwhile, the mover is, too.
+// Completions that are not of this mover are given to other; nil drops them. While a goroutine is
+// in Drive no other one polls that queue. If the queue is closed meanwhile, the mover is, too.
 func (m *Mover) Drive(
 	ctx context.Context, p *Plan, queue fabric.CQ, other func(*fabric.Completion),
 ) error {
