@@ -28,21 +28,35 @@ const guarded = 1 << 20
 
 func newHostile(t testing.TB, opts Options) *hostile {
 	t.Helper()
+	return newVictim(t, opts).attack(t)
+}
+
+// victim is a listener whose memory is marked.
+type victim struct {
+	*end
+	listen fabric.Listener
+}
+
+func newVictim(t testing.TB, opts Options) *victim {
+	t.Helper()
 	n, err := newEnd(opts, 0)
 	fatal(t, err)
 	t.Cleanup(func() { fatal(t, n.close()) })
-	for i := range n.mem {
-		n.mem[i] = 0xaa
-	}
-	addr := addresses(t)()
-	l, err := n.dom.Connector().Listen(addr)
+	copy(n.mem, bytes.Repeat([]byte{0xaa}, len(n.mem)))
+	l, err := n.dom.Connector().Listen(addresses(t)())
 	fatal(t, err)
-	h := &hostile{end: n}
+	return &victim{n, l}
+}
+
+// attack connects a hostile peer.
+func (v *victim) attack(t testing.TB) *hostile {
+	t.Helper()
+	h := &hostile{end: v.end}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- n.accept(ctx, l) }()
-	lk, _, err := n.dom.(*domain).greet(ctx, addr, &fabric.Hello{
+	go func() { done <- v.accept(ctx, v.listen) }()
+	lk, _, err := v.dom.(*domain).greet(ctx, v.listen.Addr().String(), &fabric.Hello{
 		Version: fabric.HelloVersion, MaxMessage: 1 << 20, RecvDepth: endDepth,
 	})
 	fatal(t, err)
@@ -52,11 +66,11 @@ func newHostile(t testing.TB, opts Options) *hostile {
 		_ = h.conn.Close()
 		fatal(t, h.view.unmap())
 	})
-	h.ep = n.ep.(*endpoint)
+	h.ep = v.ep.(*endpoint)
 	for i := range 8 {
-		fatal(t, n.recv(i))
+		fatal(t, v.recv(i))
 	}
-	h.rem, err = n.reg.Grant(n.ep, guarded, 1000, fabric.RemoteRead|fabric.RemoteWrite)
+	h.rem, err = v.reg.Grant(v.ep, guarded, 1000, fabric.RemoteRead|fabric.RemoteWrite)
 	fatal(t, err)
 	return h
 }

@@ -21,12 +21,12 @@
 // Its end is how the death of a peer is noticed, whatever it died of, and each side closes it last,
 // so that its end also says: that side has stopped touching memory.
 //
-// Copies: a Send two (into the ring, into the receive); a Write or Read by a client two; a Write or
-// Read by a server one where the client's memory is in an arena, else two. A file range is read from
-// the file straight into the ring or the arena.
+// Copies: a Send two (into the ring, into the receive); a Write or Read by a client two; a Write
+// or Read by a server one where the client's memory is in an arena, else two. A file range is read
+// from the file straight into the ring or the arena.
 //
 // What completions mean: a Send is complete when it is in the ring, that is when its memory is
-// free. A Write is complete when it is placed. Completions come in the order posted, Reads excepted.
+// free. A Write is complete when it is placed. They come in the order posted, Reads excepted.
 //
 // # What a peer can do
 //

@@ -110,11 +110,18 @@ func FuzzRing(f *testing.F) {
 	add(1, frame(header{kind: frameRead, length: 10}, ""))
 	add(0, frame(header{kind: framePlaced, length: 10}, ""))
 	add(2, frame(header{kind: frameReadRefused}, ""))
+	v := newVictim(f, Options{Ring: ringMin})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) < 9 || len(data) > ringMin {
 			return
 		}
-		h := newHostile(t, Options{Ring: ringMin})
+		h := v.attack(t)
+		defer func() { // the queue has room for a few such connections only
+			fatal(t, h.ep.Close())
+			v.reg.Revoke(h.rem)
+			var dst [4 * endDepth]fabric.Completion
+			v.cq.Poll(dst[:])
+		}()
 		how, tail, body := data[0], binary.BigEndian.Uint64(data[1:]), data[9:]
 		copy(h.view.out, body)
 		if how&1 != 0 {
