@@ -134,7 +134,7 @@ func (q *cq) spinLocked() time.Duration {
 // spin looks for a while. The devices are looked at several times in one call, and the clock is
 // read only when those brought nothing.
 func (q *cq) spin(ctx context.Context, dst []fabric.Completion) (n int, back bool, err error) {
-	const looks = 64
+	const looks = 256 // some microseconds
 	q.mu.Lock()
 	n, back, err = q.lookLocked(dst, 1)
 	limit := time.Duration(0)

@@ -156,6 +156,11 @@ func grow[T any](old []T, used, size int) []T {
 	return next
 }
 
+// number and first are the addresses of C memory, for calls that are made often.
+func number[T any](p *T) C.uintptr_t { return C.uintptr_t(uintptr(unsafe.Pointer(p))) }
+
+func first[T any](mem []T) C.uintptr_t { return number(unsafe.SliceData(mem)) }
+
 func release[T any](mem []T) {
 	if mem != nil {
 		C.free(unsafe.Pointer(unsafe.SliceData(mem)))
@@ -167,7 +172,7 @@ func (s *stage) number(i int, id uint64) { s.wrs[i].wr_id = C.uint64_t(id) }
 
 // post hands the chain to the device, in one call, and empties the stage.
 func (s *stage) post(qp *cQP) error {
-	rc := C.vb_post_send(qp, unsafe.SliceData(s.wrs), unsafe.SliceData(s.sges), C.int(s.n))
+	rc := C.vb_post_send(number(qp), first(s.wrs), first(s.sges), C.int(s.n))
 	s.reset()
 	return fail(rc)
 }
@@ -211,7 +216,7 @@ func (s *recvStage) add(r *fabric.Recv, id uint64, dev *device) {
 }
 
 func (s *recvStage) post(qp *cQP) error {
-	rc := C.vb_post_recv(qp, unsafe.SliceData(s.wrs), unsafe.SliceData(s.sges), C.int(s.n))
+	rc := C.vb_post_recv(number(qp), first(s.wrs), first(s.sges), C.int(s.n))
 	s.n = 0
 	return fail(rc)
 }
@@ -322,7 +327,7 @@ func (p *poller) poll(limit, looks int) []C.vb_wc {
 	if p.set == nil || p.set.count == 0 {
 		return nil
 	}
-	n := C.vb_cq_poll(p.set, C.int(min(limit, batch)), C.int(looks), unsafe.SliceData(p.wcs))
+	n := C.vb_cq_poll(number(p.set), C.int(min(limit, batch)), C.int(looks), first(p.wcs))
 	return p.wcs[:max(n, 0)] // a broken queue shows in its device's fatal event
 }
 

@@ -350,10 +350,10 @@ static int poll_once(vb_cqset *set, int max, vb_wc *out) {
 	return got;
 }
 
-int vb_cq_poll(vb_cqset *set, int max, int looks, vb_wc *out) {
+int vb_cq_poll(uintptr_t set, int max, int looks, uintptr_t out) {
 	int got = 0;
 	while (got == 0 && looks-- > 0)
-		got = poll_once(set, max, out);
+		got = poll_once((vb_cqset *)set, max, (vb_wc *)out);
 	return got;
 }
 
@@ -429,7 +429,7 @@ int vb_qp_fail(vb_qp *qp) {
 
 int vb_qp_free(vb_qp *qp) { return result(lib.ibv.destroy_qp(qp)); }
 
-int vb_post_send(vb_qp *qp, vb_send_wr *wr, vb_sge *sge, int count) {
+static int post_send(vb_qp *qp, vb_send_wr *wr, vb_sge *sge, int count) {
 	vb_send_wr *bad = NULL;
 	for (int i = 0; i < count; i++) {
 		wr[i].next = i + 1 < count ? &wr[i + 1] : NULL;
@@ -439,13 +439,21 @@ int vb_post_send(vb_qp *qp, vb_send_wr *wr, vb_sge *sge, int count) {
 	return result(qp->context->ops.post_send(qp, wr, &bad));
 }
 
-int vb_post_recv(vb_qp *qp, vb_recv_wr *wr, vb_sge *sge, int count) {
+int vb_post_send(uintptr_t qp, uintptr_t wr, uintptr_t sge, int count) {
+	return post_send((vb_qp *)qp, (vb_send_wr *)wr, (vb_sge *)sge, count);
+}
+
+static int post_recv(vb_qp *qp, vb_recv_wr *wr, vb_sge *sge, int count) {
 	vb_recv_wr *bad = NULL;
 	for (int i = 0; i < count; i++) {
 		wr[i].next = i + 1 < count ? &wr[i + 1] : NULL;
 		wr[i].sg_list = sge + i;
 	}
 	return result(qp->context->ops.post_recv(qp, wr, &bad));
+}
+
+int vb_post_recv(uintptr_t qp, uintptr_t wr, uintptr_t sge, int count) {
+	return post_recv((vb_qp *)qp, (vb_recv_wr *)wr, (vb_sge *)sge, count);
 }
 
 int vb_post_bind(vb_qp *qp, uint64_t wr_id, vb_mw *mw, uint32_t rkey, vb_mr *mr, uint64_t addr,
@@ -478,7 +486,7 @@ int vb_post_write(vb_qp *qp, uint64_t wr_id, uint64_t from, uint32_t lkey, uint3
 	wr.num_sge = 1;
 	wr.remote_addr = to;
 	wr.rkey = rkey;
-	return vb_post_send(qp, &wr, &sge, 1);
+	return post_send(qp, &wr, &sge, 1);
 }
 
 int vb_post_nothing(vb_qp *qp, uint64_t wr_id) {
@@ -487,12 +495,12 @@ int vb_post_nothing(vb_qp *qp, uint64_t wr_id) {
 	wr.wr_id = wr_id;
 	wr.opcode = VB_WR_WRITE; // of no bytes, which needs no key
 	wr.send_flags = VB_SEND_SIGNALED;
-	return vb_post_send(qp, &wr, NULL, 1);
+	return post_send(qp, &wr, NULL, 1);
 }
 
 int vb_post_last_recv(vb_qp *qp, uint64_t wr_id) {
 	vb_recv_wr wr = {wr_id, NULL, NULL, 0};
-	return vb_post_recv(qp, &wr, NULL, 1);
+	return post_recv(qp, &wr, NULL, 1);
 }
 
 int vb_post_invalidate(vb_qp *qp, uint64_t wr_id, uint32_t rkey) {

@@ -58,7 +58,9 @@ typedef struct {
 int vb_cq_new(vb_context *ctx, int entries, vb_cq **cq, int *fd);
 int vb_cq_free(vb_cq *cq);
 int vb_cq_event(vb_cq *cq); // takes and acknowledges events; their number, 0 when there are none
-int vb_cq_poll(vb_cqset *set, int max, int looks, vb_wc *out); // looks: how often, at nothing
+// vb_cq_poll looks so many times while there is nothing. (It and the posting of chains take numbers
+// for pointers, all of C memory: so the Go side need not check at each call what they point at.)
+int vb_cq_poll(uintptr_t set, int max, int looks, uintptr_t out);
 int vb_cq_arm(vb_cqset *set, int solicited_only);
 
 // Queue pairs.
@@ -73,8 +75,8 @@ int vb_qp_fail(vb_qp *qp);
 int vb_qp_free(vb_qp *qp);
 
 // Chains: the requests in wr[0..count) with their pieces one after the other in sge.
-int vb_post_send(vb_qp *qp, vb_send_wr *wr, vb_sge *sge, int count);
-int vb_post_recv(vb_qp *qp, vb_recv_wr *wr, vb_sge *sge, int count);
+int vb_post_send(uintptr_t qp, uintptr_t wr, uintptr_t sge, int count);
+int vb_post_recv(uintptr_t qp, uintptr_t wr, uintptr_t sge, int count);
 int vb_post_bind(vb_qp *qp, uint64_t wr_id, vb_mw *mw, uint32_t rkey, vb_mr *mr, uint64_t addr,
 		 uint64_t length, int access);
 int vb_post_write(vb_qp *qp, uint64_t wr_id, uint64_t from, uint32_t lkey, uint32_t length,
