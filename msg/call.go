@@ -23,7 +23,7 @@ const maxText = minBody - 8
 // Call is a request at the server. Pull and Push are safe for concurrent use; Reply or Fail
 // ends the call, after all of them have returned.
 type Call struct {
-	s       *session
+	s       *serverConn
 	index   int
 	ctx     *callCtx
 	ended   atomic.Bool
@@ -33,13 +33,21 @@ type Call struct {
 	parcel  parcel
 
 	// Set by begin, and not changed while the call is active. active and gen are guarded by
-	// session.mu.
+	// serverConn.mu.
 	active  bool
+	once    bool // it is recorded, see replay.go
+	lost    bool // its session is not known
+	read    bool // decode has read the descriptions
 	gen     uint32
+	marks   marks
+	handler Handler
+	level   int
+	next    *Call // in a lane of unexpected
 	recv    int
 	header  wire.Header
 	body    []byte
 	inline  []byte
+	bad     error // why the header's marks were refused
 	out, in segment
 	stamp   wire.Stamp
 
@@ -51,7 +59,7 @@ type Call struct {
 	late      []delayed
 }
 
-// beginLocked fills a call with a request. The session's lock is held.
+// beginLocked fills a call with a request. The serverConn's lock is held.
 func (c *Call) beginLocked(a *arrival) {
 	var deadline time.Time
 	if ms := a.header.DeadlineMs; ms > 0 {
@@ -66,6 +74,8 @@ func (c *Call) beginLocked(a *arrival) {
 		c.ctx.end(context.Canceled)
 	}
 	c.recv, c.header, c.body, c.inline = a.recv, a.header, a.body, a.inline
+	c.marks, c.bad = parseMarks(a.header.Pieces)
+	c.once, c.lost, c.read = false, false, false
 	c.stamp = wire.Stamp{}
 	c.high, c.lent, c.lentBytes, c.failed = 0, 0, 0, nil
 	c.pushed.Store(false)
@@ -73,12 +83,19 @@ func (c *Call) beginLocked(a *arrival) {
 
 // decode reads the descriptions. Until then body begins with them.
 func (c *Call) decode() error {
+	if c.bad != nil || c.read { // a call that was parked comes here twice
+		return c.bad
+	}
 	room := int64(c.s.msgBytes - replyBytes - minBody)
-	body, err := decodeSegments(c.body, c.header.Pieces, int64(len(c.inline)), room, &c.out, &c.in)
+	body, err := decodeSegments(c.body, uint32(c.marks.segments), int64(len(c.inline)), room,
+		&c.out, &c.in)
 	if err != nil {
 		return err
 	}
-	c.body = body
+	if c.marks.flags&markOneWay != 0 && (c.in.present || c.marks.flags&markOnce != 0) {
+		return badDescription("a one-way message with an answer")
+	}
+	c.body, c.read = body, true
 	return nil
 }
 
@@ -100,13 +117,22 @@ func (c *Call) Peer() fabric.Peer { return c.s.ep.Peer() }
 // PeerIdentity is who the client says it is.
 func (c *Call) PeerIdentity() uint64 { return c.s.ep.Peer().Identity }
 
+// OneWay tells whether nobody waits for the answer. Its body is dropped.
+func (c *Call) OneWay() bool { return c.marks.flags&markOneWay != 0 }
+
+// Level is the service level that the call has here.
+func (c *Call) Level() Level { return Level(c.level) }
+
 // MaxReply is the largest body that Reply takes for this call.
 func (c *Call) MaxReply() int {
 	room := c.s.msgBytes - replyBytes
+	if c.marks.flags&markOnce != 0 {
+		room = min(room, c.s.srv.opts.Replay.RecordMax)
+	}
 	if c.in.inline {
 		room -= int(c.in.length)
 	}
-	return room
+	return max(room, 0)
 }
 
 // SetStamp makes s the stamp of the reply. Without it the reply's stamp is zero.
@@ -153,15 +179,28 @@ func (c *Call) Fail(err error) error {
 func (c *Call) answer(status errs.Kind, body []byte, inLen int64) error {
 	first := c.ended.CompareAndSwap(false, true)
 	invariant.Check(first, "msg.Call answered twice")
-	c.compose(status, body, inLen)
+	if c.OneWay() {
+		body = nil
+	}
+	data := c.compose(status, body, inLen)
+	var parked *Call
+	if c.once {
+		parked = c.s.srv.replay.finish(c, status, body, data)
+	}
 	c.deactivate()
 	if !c.s.node.defects.keepReceive {
 		c.s.repost(c.recv)
 	}
+	var err error
 	if len(c.late) > 0 {
-		return c.answerEarly()
+		err = c.answerEarly()
+	} else {
+		err = c.send()
 	}
-	return c.send()
+	if parked != nil {
+		c.s.srv.dispatch(parked)
+	}
+	return err
 }
 
 // deactivate hides the call from cancellation: it is answered.
@@ -172,14 +211,17 @@ func (c *Call) deactivate() {
 }
 
 // compose writes the reply: header and body at the front of the send buffer, inline data at
-// its end, where Push has put it.
-func (c *Call) compose(status errs.Kind, body []byte, inLen int64) {
+// its end, where Push has put it. It returns the inline data.
+func (c *Call) compose(status errs.Kind, body []byte, inLen int64) []byte {
 	h := wire.Header{
 		Kind: wire.KindReply, Op: c.header.Op, Status: status, RequestID: c.header.RequestID,
 		Credits: 1, Stamp: c.stamp, BodyLen: uint32(8 + len(body)),
 	}
 	if c.s.node.defects.loseCredit && c.gen%7 == 0 {
 		h.Credits = 0
+	}
+	if c.lost {
+		h.Pieces = replyLost
 	}
 	buf := c.s.sendBuf(c.index)
 	var data []byte
@@ -195,6 +237,7 @@ func (c *Call) compose(status errs.Kind, body []byte, inLen int64) {
 	e.Raw(body)
 	reg := c.s.arena.Region()
 	c.parcel.pieces = [2]fabric.Sge{{Reg: reg, Buf: e.B}, {Reg: reg, Buf: data}}
+	return data
 }
 
 // inlineRoom is where the In segment's data lies when it rides in the reply.

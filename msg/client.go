@@ -40,6 +40,7 @@ type slot struct {
 	spaces  [2]space // of Out and In
 	remotes []fabric.Remote
 	parcel  parcel
+	scratch Reply         // of one-way messages
 	wake    chan struct{} // room for one: reply, death or time limit
 
 	state    slotState
@@ -79,19 +80,24 @@ type grant struct {
 	own    bool // the region was registered for this call and ends with it
 }
 
-func newConn(n *Node, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (*Conn, error) {
+// lends tells whether the server may still reach the caller's memory for the slot's request.
+func (s *slot) lends() bool { return len(s.grants) > 0 }
+
+func newConn(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (*Conn, error) {
 	credits := min(n.opts.Credits, int(ep.Peer().RecvDepth)-controlReserve)
 	if credits < 1 {
 		_ = ep.Close()
 		_ = cfg.RecvCQ.Close()
 		return nil, errs.Newf(errs.Protocol, "msg", ep.Name(), "the peer offers no credits")
 	}
-	l, err := newLink(n, ep, cfg, credits+controlReserve)
+	l, err := newLink(n, r, ep, cfg, credits+controlReserve)
 	if err != nil {
 		return nil, err
 	}
 	c := &Conn{link: l, slots: make([]slot, credits)}
-	c.credits.free = credits
+	c.credits.open(credits, n.opts.Burst)
+	c.credits.order.invert = n.defects.invertLevels
+	l.alive.buffer = credits + maxCancels
 	c.polls.need = make(chan struct{}, 1)
 	for i := range c.slots {
 		c.slots[i].index, c.slots[i].id = i, uint64(i)
@@ -148,32 +154,101 @@ func (c *Conn) MaxDescription() int { return c.msgBytes - wire.HeaderBytes }
 // request's memory any more. A call that ended with Disconnected, TimedOut or Canceled may or
 // may not have been executed.
 func (c *Conn) Call(ctx context.Context, req *Request, rep *Reply) error {
-	s, err := c.begin(ctx)
+	in, out, err := c.reserve(ctx, req)
 	if err != nil {
 		return errs.Wrap("msg.Call", c.name, err)
 	}
-	if err := c.submit(ctx, s, req); err != nil {
-		c.revoke(s)
-		c.unsubmit(s)
-		return errs.Wrap("msg.Call", c.name, c.explain(err))
+	err = c.call(ctx, req, rep)
+	c.unreserve(in, out)
+	return err
+}
+
+func (c *Conn) call(ctx context.Context, req *Request, rep *Reply) error {
+	s, err := c.begin(ctx, req.Level)
+	if err != nil {
+		return errs.Wrap("msg.Call", c.name, err)
 	}
-	err = c.await(ctx, s)
+	if err := c.submit(ctx, s, req, 0); err != nil {
+		return c.unsubmit(s, err)
+	}
+	return c.outcomeOf(ctx, s, req, rep)
+}
+
+// outcomeOf waits for the reply to a request that was sent.
+func (c *Conn) outcomeOf(ctx context.Context, s *slot, req *Request, rep *Reply) error {
+	err := c.await(ctx, s)
 	if !c.node.defects.keepGrants {
 		c.revoke(s)
 	}
 	if err != nil {
-		c.abandon(s)
+		c.abandon(s, true)
 		return errs.Wrap("msg.Call", c.name, err)
 	}
 	return c.finish(s, req, rep)
 }
 
+// Send is a one-way message: a request without an answer. Control and data that ride inline
+// are on their way, in order with other messages of this connection, when it returns; for larger
+// data it returns when the server has taken it. It has no In segment. That it was handled is not
+// told, and it may be lost with the connection; a handler's error counts in Node.Stats. Like a
+// request it needs a credit, which comes back when it was handled.
+func (c *Conn) Send(ctx context.Context, req *Request) error {
+	if req.In != nil || req.once {
+		return errs.Newf(errs.Invalid, "msg.Send", c.name, "a one-way message has no answer")
+	}
+	in, out, err := c.reserve(ctx, req)
+	if err != nil {
+		return errs.Wrap("msg.Send", c.name, err)
+	}
+	defer c.unreserve(in, out)
+	s, err := c.begin(ctx, req.Level)
+	if err != nil {
+		return errs.Wrap("msg.Send", c.name, err)
+	}
+	if err := c.submit(ctx, s, req, markOneWay); err != nil {
+		return c.unsubmit(s, err)
+	}
+	if s.lends() {
+		return c.outcomeOf(ctx, s, req, &s.scratch)
+	}
+	c.abandon(s, false)
+	return nil
+}
+
+// reserve waits until the data of a request fits into the node's windows.
+func (c *Conn) reserve(ctx context.Context, req *Request) (in, out int, err error) {
+	n := c.node
+	inline := int64(c.rung.limits.InlineMax)
+	if size := req.In.Len(); size > inline {
+		in = int(min(size, int64(n.opts.InWindow)))
+		if err := n.inWindow.take(ctx, c.level(req.Level), in); err != nil {
+			return 0, 0, err
+		}
+	}
+	if size := req.Out.Len(); size > inline {
+		out = int(min(size, int64(n.opts.OutWindow)))
+		if err := n.outWindow.take(ctx, c.level(req.Level), out); err != nil {
+			n.inWindow.put(in)
+			return 0, 0, err
+		}
+	}
+	return in, out, nil
+}
+
+func (c *Conn) unreserve(in, out int) {
+	c.node.inWindow.put(in)
+	c.node.outWindow.put(out)
+}
+
+// level is the primary queue of a level.
+func (c *Conn) level(l Level) Level { return min(l, Level(c.node.opts.Queues-1)) }
+
 // begin waits for a credit and takes a slot.
-func (c *Conn) begin(ctx context.Context) (*slot, error) {
+func (c *Conn) begin(ctx context.Context, l Level) (*slot, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := c.credits.take(ctx, 1); err != nil {
+	if err := c.credits.take(ctx, c.level(l), 1); err != nil {
 		return nil, err
 	}
 	if err := c.enter(); err != nil {
@@ -202,7 +277,7 @@ func (c *Conn) begin(ctx context.Context) (*slot, error) {
 }
 
 // submit grants, encodes and posts. When it fails the server has seen nothing.
-func (c *Conn) submit(ctx context.Context, s *slot, req *Request) error {
+func (c *Conn) submit(ctx context.Context, s *slot, req *Request, flags uint8) error {
 	deadline, limited := ctx.Deadline()
 	now := time.Now()
 	if !limited {
@@ -221,7 +296,11 @@ func (c *Conn) submit(ctx context.Context, s *slot, req *Request) error {
 	}
 	c.mu.Unlock()
 	h.RequestID = s.id
-	msg, err := c.encode(s, &h, req)
+	if req.once {
+		flags |= markOnce
+	}
+	m := marks{flags: flags, level: uint8(c.level(req.Level)), ask: req.ask}
+	msg, err := c.encode(s, &h, req, m)
 	if err != nil {
 		return err
 	}
@@ -256,7 +335,7 @@ func (c *Conn) finish(s *slot, req *Request, rep *Reply) error {
 func (s *slot) parse(req *Request, rep *Reply) error {
 	d := wire.NewDec(s.body)
 	rep.InLen = d.Size()
-	rep.Stamp, rep.Status = s.header.Stamp, ""
+	rep.Stamp, rep.Status, rep.lost = s.header.Stamp, "", s.header.Pieces == replyLost
 	rep.Body = append(rep.Body[:0], d.Rest()...)
 	if err := d.Err(); err != nil {
 		return err
@@ -284,33 +363,34 @@ func (c *Conn) release(s *slot) {
 	c.mu.Unlock()
 }
 
-// unsubmit undoes begin for a request that never left.
-func (c *Conn) unsubmit(s *slot) {
+// unsubmit undoes begin for a request that never left, and says why it did not.
+func (c *Conn) unsubmit(s *slot, err error) error {
+	c.revoke(s)
 	c.release(s)
 	c.credits.put(1)
 	c.leave()
+	return errs.Wrap("msg.Call", c.name, c.explain(err))
 }
 
 // abandon leaves a request behind. Slot and credit come back with the reply, if it still
-// comes; when it is here already they come back now. The server is told, as far as there is
-// room to tell it.
-func (c *Conn) abandon(s *slot) {
+// comes; when it is here already they come back now. The server is told if tell is set, as far
+// as there is room to tell it.
+func (c *Conn) abandon(s *slot, tell bool) {
 	defer c.leave()
 	c.mu.Lock()
-	switch {
-	case s.state == slotAnswered:
+	if s.state == slotAnswered {
 		credits, recv := int(s.header.Credits), s.recv
 		c.mu.Unlock()
 		c.repost(recv)
 		c.release(s)
 		c.credits.put(credits)
 		return
-	case c.cancels == maxCancels:
-		c.setLocked(s, slotAbandoned)
+	}
+	c.setLocked(s, slotAbandoned)
+	if !tell || c.cancels == maxCancels {
 		c.mu.Unlock()
 		return
 	}
-	c.setLocked(s, slotAbandoned)
 	c.cancels++
 	buf := c.sendBuf(len(c.slots) + c.next)
 	c.next = (c.next + 1) % maxCancels

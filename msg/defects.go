@@ -15,6 +15,11 @@ type defects struct {
 	leakOnAbort bool // a late reply does not free its slot
 	keepReceive bool // the server replies without posting the receive again
 	swapPieces  bool // local pieces are used from the wrong end
+
+	invertLevels bool // lower levels go first
+	runTwice     bool // a repeated request is executed again
+	reuseEarly   bool // an eager slot is used again before its request was answered
+	overrun      bool // a request's window is not kept
 }
 
 // delayed is a Push that the planted defect earlyReply holds back.

@@ -21,6 +21,12 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 		{"leak on cancel", defects{leakOnAbort: true}, checkCancel},
 		{"receive not posted again", defects{keepReceive: true}, checkModel},
 		{"pieces out of order", defects{swapPieces: true}, checkModel},
+		{"duplicate executed", defects{runTwice: true}, func(t *testing.T, r *rig) error {
+			return checkOnce(t, r.server.defects, 20)
+		}},
+		{"priority inverted", defects{invertLevels: true}, func(t *testing.T, r *rig) error {
+			return checkLevels(t, r.server.defects)
+		}},
 		{"none: the model", defects{}, checkModel},
 		{"none: cancellation", defects{}, checkCancel},
 	} {
@@ -37,8 +43,8 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 				}, func(client, server *Options) {
 					client.CallTimeout = time.Second
 					client.Credits = 12
+					client.plant, server.plant = d.plant, d.plant
 				})
-				r.client.defects, r.server.defects = d.plant, d.plant
 				err := d.check(t, r)
 				found = err != nil
 				if found && !planted {

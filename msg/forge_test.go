@@ -24,7 +24,7 @@ type raw struct {
 
 func newRaw(t testing.TB, r *rig, receives bool) *raw {
 	t.Helper()
-	cfg, err := r.client.config(8)
+	cfg, err := r.client.config(r.client.rungs[0], 8)
 	if err != nil {
 		t.Fatal(err)
 	}

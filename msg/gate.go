@@ -7,38 +7,48 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 )
 
-// gate is a bounded number of tokens that are taken in the order of asking: credits of a
-// connection, places in its send queue. It allocates only for the first callers that have to
-// wait at once.
+// gate is a bounded number of tokens that are taken in the order of asking, higher levels first:
+// credits of a connection, places in its send queue, bytes under way. It allocates only for the
+// first callers that have to wait at once.
 type gate struct {
-	mu          sync.Mutex
-	free        int
-	dead        error // set by fail: nothing is given out any more
-	first, last *turn
-	idle        *turn // turns to use again
+	mu      sync.Mutex
+	free    int
+	dead    error // set by fail: nothing is given out any more
+	order   priority
+	waiting levels
+	lines   [MaxLevels]line
+	idle    *turn // turns to use again
 }
 
-// turn is one caller in the queue.
+// line is a queue of those of one level who wait.
+type line struct{ first, last *turn }
+
+// turn is one caller in a line.
 type turn struct {
 	want       int
+	level      int
 	leave      chan error // room for one; nil means that the tokens are the caller's
 	prev, next *turn
 	queued     bool
 }
 
-// take waits for n tokens until ctx ends or the gate fails. Nobody overtakes.
-func (g *gate) take(ctx context.Context, n int) error {
+// open gives the gate its tokens, and says how many of higher levels may pass one who waits.
+func (g *gate) open(tokens, burst int) { g.free, g.order.burst = tokens, burst }
+
+// take waits for n tokens until ctx ends or the gate fails. Nobody of the same level overtakes.
+func (g *gate) take(ctx context.Context, level Level, n int) error {
 	g.mu.Lock()
 	if err := g.dead; err != nil {
 		g.mu.Unlock()
 		return err
 	}
-	if g.first == nil && g.free >= n {
+	if g.waiting == 0 && g.free >= n {
 		g.free -= n
 		g.mu.Unlock()
 		return nil
 	}
-	t := g.enqueueLocked(n)
+	t := g.enqueueLocked(int(level), n)
+	g.admitLocked() // a higher level does not wait for one below it
 	g.mu.Unlock()
 	select {
 	case err := <-t.leave:
@@ -91,48 +101,63 @@ func (g *gate) fail(err error) {
 	if g.dead == nil {
 		g.dead = err
 	}
-	for g.first != nil {
-		t := g.first
-		g.removeLocked(t)
-		t.leave <- g.dead
+	for i := range g.lines {
+		for t := g.lines[i].first; t != nil; t = g.lines[i].first {
+			g.removeLocked(t)
+			t.leave <- g.dead
+		}
 	}
 }
 
+// admitLocked lets in whose turn it is, as long as there are tokens for it. One that wants many is
+// waited for: others do not pass it, or it would never get them.
 func (g *gate) admitLocked() {
-	for t := g.first; t != nil && t.want <= g.free; t = g.first {
+	for g.waiting != 0 {
+		level := g.order.next(g.waiting)
+		t := g.lines[level].first
+		if t.want > g.free {
+			return
+		}
 		g.free -= t.want
+		g.order.took(level, g.waiting)
 		g.removeLocked(t)
 		t.leave <- nil // never blocks: room for one, and each turn gets one
 	}
 }
 
-func (g *gate) enqueueLocked(n int) *turn {
+func (g *gate) enqueueLocked(level, n int) *turn {
 	t := g.idle
 	if t == nil {
 		t = &turn{leave: make(chan error, 1)}
 	} else {
 		g.idle, t.next = t.next, nil
 	}
-	t.want, t.queued, t.prev = n, true, g.last
-	if g.last == nil {
-		g.first = t
+	q := &g.lines[level]
+	t.want, t.level, t.queued, t.prev = n, level, true, q.last
+	if q.last == nil {
+		q.first = t
+		g.waiting |= 1 << level
 	} else {
-		g.last.next = t
+		q.last.next = t
 	}
-	g.last = t
+	q.last = t
 	return t
 }
 
 func (g *gate) removeLocked(t *turn) {
+	q := &g.lines[t.level]
 	if t.prev == nil {
-		g.first = t.next
+		q.first = t.next
 	} else {
 		t.prev.next = t.next
 	}
 	if t.next == nil {
-		g.last = t.prev
+		q.last = t.prev
 	} else {
 		t.next.prev = t.prev
+	}
+	if q.first == nil {
+		g.waiting &^= 1 << t.level
 	}
 	t.prev, t.next, t.queued = nil, nil, false
 }

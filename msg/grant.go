@@ -16,7 +16,7 @@ type plan struct {
 // the message has room for it; reply data also needs room in a reply beside a body.
 func (c *Conn) plan(req *Request) plan {
 	var p plan
-	inline := int64(c.node.opts.InlineMax)
+	inline := int64(c.rung.limits.InlineMax)
 	replyRoom := int64(c.msgBytes - replyBytes - minBody)
 	p.inInline = req.In != nil && req.In.Len() <= min(inline, replyRoom)
 	in := DescriptionBytes(req.In)
@@ -26,7 +26,7 @@ func (c *Conn) plan(req *Request) plan {
 	out := DescriptionBytes(req.Out)
 	if req.Out != nil && req.Out.Len() <= inline {
 		with := describeBytes + int(req.Out.Len())
-		if with < out || with+in+len(req.Body) <= c.MaxDescription() {
+		if with < out || with+in+req.bodyLen() <= c.MaxDescription() {
 			p.outInline, out = true, with
 		}
 	}
@@ -35,7 +35,7 @@ func (c *Conn) plan(req *Request) plan {
 }
 
 // encode writes the request into the slot's send buffer and grants what it describes.
-func (c *Conn) encode(s *slot, h *wire.Header, req *Request) ([]byte, error) {
+func (c *Conn) encode(s *slot, h *wire.Header, req *Request, m marks) ([]byte, error) {
 	for i, m := range [2]*Memory{req.Out, req.In} {
 		if m == nil {
 			continue
@@ -45,10 +45,14 @@ func (c *Conn) encode(s *slot, h *wire.Header, req *Request) ([]byte, error) {
 		}
 	}
 	p := c.plan(req)
-	if p.bytes+len(req.Body) > c.MaxDescription() {
+	if body := req.bodyLen(); p.bytes+body > c.MaxDescription() {
 		return nil, errs.Newf(errs.TooBig, "msg.Call", c.name,
-			"body of %d and descriptions of %d bytes, at most %d together", len(req.Body), p.bytes,
+			"body of %d and descriptions of %d bytes, at most %d together", body, p.bytes,
 			c.MaxDescription())
+	}
+	if req.once && req.In != nil && !p.inInline {
+		return nil, errs.Newf(errs.TooBig, "msg.Session", c.name,
+			"reply data of %d bytes cannot be recorded", req.In.Len())
 	}
 	buf := c.sendBuf(s.index)
 	e := wire.Enc{B: buf[:wire.HeaderBytes]}
@@ -59,13 +63,17 @@ func (c *Conn) encode(s *slot, h *wire.Header, req *Request) ([]byte, error) {
 		return nil, err
 	}
 	e.Raw(req.Body)
+	for _, b := range req.More {
+		e.Raw(b)
+	}
 	h.BodyLen = uint32(len(e.B) - wire.HeaderBytes)
 	if req.Out != nil {
-		h.Pieces++
+		m.segments++
 	}
 	if req.In != nil {
-		h.Pieces++
+		m.segments++
 	}
+	h.Pieces = m.pack()
 	end := len(e.B)
 	if p.outInline {
 		h.InlineLen = uint32(req.Out.Len())
@@ -114,7 +122,7 @@ func (c *Conn) grant(s *slot, w *fabric.Sge, rights fabric.Rights) (fabric.Remot
 				"memory without a region, and %s needs one", c.caps.Provider)
 		}
 		var err error
-		if region, err = c.node.opts.Domain.Register(w.Buf); err != nil {
+		if region, err = c.rung.domain.Register(w.Buf); err != nil {
 			return fabric.Remote{}, err
 		}
 		own = true

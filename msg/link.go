@@ -2,6 +2,8 @@ package msg
 
 import (
 	"context"
+	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -19,12 +21,16 @@ import (
 type link struct {
 	node *Node
 	role role
+	rung *rung
 	ep   fabric.Endpoint
 	cq   fabric.CQ
 	caps fabric.Caps
 
-	waker fabric.Waker // the queue, if it can be woken
-	name  string
+	waker    fabric.Waker // the queue, if it can be woken
+	name     string
+	peerAddr string // for logs that say a thing once per peer
+	alive    alive
+	heard    atomic.Uint64 // messages received; the sweeper watches it
 
 	arena     *mem.Arena
 	recvBytes int
@@ -51,7 +57,7 @@ type link struct {
 	dead error // why, once it is dead
 }
 
-// role is what a link is used for: the client's Conn or the server's session.
+// role is what a link is used for: the client's Conn or the server's serverConn.
 type role interface {
 	// received handles the message in receive buf whose header is p.header. The role posts the
 	// receive again.
@@ -74,17 +80,19 @@ type role interface {
 const (
 	kindRecv  uint64 = 1 << 56 // index: receive buffer
 	kindPlain uint64 = 2 << 56 // a send that nobody waits for
-	kindOp    uint64 = 3 << 56 // index: session.ops
+	kindOp    uint64 = 3 << 56 // index: serverConn.ops
 	kindWrite uint64 = 4 << 56 // unsignalled write; index: call, so that a failure finds it
 	kindMask  uint64 = 0xff << 56
 )
 
 // The receives that a side keeps besides one per credit, for control messages: a client may
-// have maxCancels cancellations unacknowledged, and each is acknowledged by one message; the
-// others are for goodbye and for an explicit return of credits.
+// have maxCancels cancellations unacknowledged, and each is acknowledged by one message. The
+// others are, for a client: two goodbyes, an inquiry and its answer, slots given, slots asked back;
+// for a server: an inquiry and its answer, slots asked for, slots given back. There is at most one
+// of each on the way.
 const (
 	maxCancels     = 6
-	controlReserve = maxCancels + 2
+	controlReserve = maxCancels + 6
 )
 
 // bulkDepth is how many places of the send queue are for one-sided operations.
@@ -99,16 +107,20 @@ func sendDepth(credits int) int { return bulkDepth + 2*controlReserve + 4*credit
 func recvDepth(credits int) int { return credits + controlReserve }
 
 // config makes the queue and the endpoint's configuration for so many credits.
-func (n *Node) config(credits int) (fabric.EndpointConfig, error) {
+func (n *Node) config(r *rung, credits int) (fabric.EndpointConfig, error) {
 	send, recv := sendDepth(credits), recvDepth(credits)
-	cq, err := n.opts.Domain.NewCQ(fabric.CQOptions{Depth: send + recv})
+	opts := fabric.CQOptions{Depth: send + recv}
+	if n.opts.Progress == ProgressPoll {
+		opts.Spin = pollSpin
+	}
+	cq, err := r.domain.NewCQ(opts)
 	if err != nil {
 		return fabric.EndpointConfig{}, err
 	}
 	return fabric.EndpointConfig{
 		SendCQ: cq, RecvCQ: cq, SendDepth: send, RecvDepth: recv,
 		Hello: fabric.Hello{
-			MaxMessage: uint32(n.opts.receiveBytes()), RecvDepth: uint32(recv),
+			MaxMessage: uint32(n.opts.receiveBytes(r.limits)), RecvDepth: uint32(recv),
 			Identity: n.opts.Identity,
 		},
 	}, nil
@@ -116,13 +128,16 @@ func (n *Node) config(credits int) (fabric.EndpointConfig, error) {
 
 // newLink maps and registers the memory of a fresh endpoint. On failure it closes endpoint
 // and queue.
-func newLink(n *Node, ep fabric.Endpoint, cfg *fabric.EndpointConfig, sends int) (*link, error) {
+func newLink(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig, sends int) (
+	*link, error,
+) {
+	size := n.opts.receiveBytes(r.limits)
 	l := &link{
-		node: n, ep: ep, cq: cfg.RecvCQ, caps: n.opts.Domain.Caps(), name: ep.Name(),
-		recvBytes: n.opts.receiveBytes(), recvs: cfg.RecvDepth,
-		msgBytes: min(n.opts.receiveBytes(), int(ep.Peer().MaxMessage)),
-		done:     make(chan struct{}), gone: make(chan struct{}),
+		node: n, rung: r, ep: ep, cq: cfg.RecvCQ, caps: r.caps, name: ep.Name(),
+		recvBytes: size, recvs: cfg.RecvDepth, msgBytes: min(size, int(ep.Peer().MaxMessage)),
+		done: make(chan struct{}), gone: make(chan struct{}),
 	}
+	l.peerAddr = peerAddr(l.name)
 	l.waker, _ = l.cq.(fabric.Waker)
 	l.users.Store(1)
 	l.unused = make(chan struct{})
@@ -137,7 +152,7 @@ func newLink(n *Node, ep fabric.Endpoint, cfg *fabric.EndpointConfig, sends int)
 		l.arena, err = mem.NewArena(l.recvs*stride(l.recvBytes)+sends*stride(l.msgBytes), nil)
 	}
 	if err == nil {
-		if err = l.arena.Attach(n.opts.Domain); err != nil {
+		if err = l.arena.Attach(r.domain); err != nil {
 			_ = l.arena.Close()
 		}
 	}
@@ -153,6 +168,18 @@ func newLink(n *Node, ep fabric.Endpoint, cfg *fabric.EndpointConfig, sends int)
 		}
 	}
 	return l, nil
+}
+
+// peerAddr is the part of an endpoint's name that does not change when the peer comes back from
+// another port: its host, as far as the name tells.
+func peerAddr(name string) string {
+	if i := strings.LastIndex(name, "->"); i >= 0 {
+		name = name[i+2:]
+	}
+	if host, _, err := net.SplitHostPort(name); err == nil {
+		return host
+	}
+	return name
 }
 
 // start posts every receive. From here on the link cleans up after itself; the role sees to it that
@@ -289,6 +316,7 @@ func (l *link) handleRecv(p *poller, c *fabric.Completion) {
 	if l.over.Load() {
 		return // what came in before the end is nobody's any more
 	}
+	l.heard.Add(1)
 	i := int(c.Context &^ kindMask)
 	var body, inline []byte
 	var err error

@@ -256,10 +256,10 @@ func settled(r *rig) error {
 	}
 	r.srv.mu.Lock()
 	defer r.srv.mu.Unlock()
-	if n := r.srv.running + len(r.srv.queue); n != 0 {
+	if n := r.srv.running + r.srv.queue.count; n != 0 {
 		return fmt.Errorf("%d calls still run or wait", n)
 	}
-	for s := range r.srv.sessions {
+	for s := range r.srv.conns {
 		s.mu.Lock()
 		free, busy := len(s.free), s.busyOps
 		s.mu.Unlock()

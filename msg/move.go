@@ -138,7 +138,7 @@ func (c *Call) transfer(ctx context.Context, op fabric.Op, s *segment, off int64
 		if c.s.places.left() < len(ch.wrs) {
 			c.s.needPoller()
 		}
-		if err := c.s.places.take(ctx, len(ch.wrs)); err != nil {
+		if err := c.s.places.take(ctx, Level(c.level), len(ch.wrs)); err != nil {
 			return err
 		}
 		post := c.postReads

@@ -3,17 +3,33 @@ package msg
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/logonce"
 )
+
+// rung is one provider that a node can use.
+type rung struct {
+	domain fabric.Domain
+	caps   fabric.Caps
+	limits Limits
+}
 
 // Node is a process's place in the message layer: it dials, serves, and watches over time
 // limits. Safe for concurrent use.
 type Node struct {
 	opts    Options
+	rungs   []*rung // steps of the ladder, best first
 	defects defects // planted by tests; the zero value is a sound node
+
+	// The bytes of requests that are outstanding: a window against incast in either direction.
+	inWindow, outWindow gate
+
+	counts                  nodeCounts
+	refused, silent, missed logonce.Logger
 
 	chains  sync.Pool // of *chain
 	waiters sync.Pool // of *waiter
@@ -31,17 +47,24 @@ type Node struct {
 	servers map[*Server]struct{}
 }
 
-// NewNode makes a node on opts.Domain.
+// NewNode makes a node on opts.Domain and opts.Domains.
 func NewNode(opts Options) (*Node, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
 	n := &Node{
-		opts: opts, stop: make(chan struct{}), stopped: make(chan struct{}),
+		opts: opts, defects: opts.plant, stop: make(chan struct{}), stopped: make(chan struct{}),
 		watched: make(chan struct{}), watch: watch{kick: make(chan struct{}, 1)},
 		links: map[*link]struct{}{}, servers: map[*Server]struct{}{},
 	}
+	for _, d := range opts.Domains {
+		caps := d.Caps()
+		n.rungs = append(n.rungs, &rung{domain: d, caps: caps, limits: opts.limits(caps.Provider)})
+	}
+	n.inWindow.open(opts.InWindow, opts.Burst)
+	n.outWindow.open(opts.OutWindow, opts.Burst)
+	n.refused.Log, n.silent.Log, n.missed.Log = opts.Logger, opts.Logger, opts.Logger
 	n.chains.New = func() any { return &chain{wrs: make([]fabric.WR, 0, chainMax)} }
 	n.waiters.New = func() any { return &waiter{zero: make(chan struct{}, 1)} }
 	n.pollers.New = func() any { return &poller{} }
@@ -52,20 +75,23 @@ func NewNode(opts Options) (*Node, error) {
 
 // Dial connects to a server. The connection is shared by all callers of Call.
 func (n *Node) Dial(ctx context.Context, addr string) (*Conn, error) {
-	cfg, err := n.config(n.opts.Credits)
+	c, err := n.dialOn(ctx, n.rungs[len(n.rungs)-1], addr, fabric.Hello{})
+	return c, errs.Wrap("msg.Dial", addr, err)
+}
+
+// dialOn connects by one provider. hello may carry a token.
+func (n *Node) dialOn(ctx context.Context, r *rung, addr string, hello fabric.Hello) (*Conn, error) {
+	cfg, err := n.config(r, n.opts.Credits)
 	if err != nil {
-		return nil, errs.Wrap("msg.Dial", addr, err)
+		return nil, err
 	}
-	ep, err := n.opts.Domain.Connector().Dial(ctx, addr, cfg)
+	cfg.Hello.Token = hello.Token
+	ep, err := r.domain.Connector().Dial(ctx, addr, cfg)
 	if err != nil {
 		_ = cfg.RecvCQ.Close()
-		return nil, errs.Wrap("msg.Dial", addr, err)
+		return nil, err
 	}
-	c, err := newConn(n, ep, &cfg)
-	if err != nil {
-		return nil, errs.Wrap("msg.Dial", addr, err)
-	}
-	return c, nil
+	return newConn(n, r, ep, &cfg)
 }
 
 // Close ends every connection and server of the node and waits until they are gone. Calls in
@@ -104,6 +130,27 @@ func (n *Node) Close() error {
 	return first
 }
 
+// maxUnit is the largest unit of any provider.
+func (n *Node) maxUnit() int {
+	unit := 0
+	for _, r := range n.rungs {
+		unit = max(unit, r.limits.Unit)
+	}
+	return unit
+}
+
+// NodeStats are counters of a node.
+type NodeStats struct {
+	LateFailures uint64 // errors that came for requests that nobody waited for, one-way ones too
+}
+
+type nodeCounts struct{ lateFailures atomic.Uint64 }
+
+// Stats tell what the node has seen.
+func (n *Node) Stats() NodeStats {
+	return NodeStats{LateFailures: n.counts.lateFailures.Load()}
+}
+
 // adopt makes the node responsible for a link that is about to start.
 func (n *Node) adopt(l *link) error {
 	n.mu.Lock()
@@ -128,7 +175,8 @@ type sweeper interface{ sweep(now time.Time) }
 // sweep looks at all links a few times within the shortest limit.
 func (n *Node) sweep() {
 	defer close(n.stopped)
-	period := min(n.opts.CallTimeout, n.opts.PeerTimeout) / 8
+	o := &n.opts
+	period := min(o.CallTimeout, o.PeerTimeout, o.KeepAlive, o.EagerIdle) / 8
 	tick := time.NewTicker(min(max(period, time.Millisecond), 250*time.Millisecond))
 	defer tick.Stop()
 	var due []sweeper

@@ -1,24 +1,46 @@
 package msg
 
 import (
-	"io"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/wire"
 )
 
+// Limits are where one protocol gives way to the next, for one provider. Tune measures them; they
+// can be stored as JSON and put into Options.
+type Limits struct {
+	// InlineMax is how many bytes of data ride inside a message, per direction.
+	InlineMax int `json:"inline_max"`
+
+	// EagerMax is how many bytes of request data go through an eager slot, if there is one; 0: none.
+	EagerMax int `json:"eager_max"`
+
+	// Unit is the largest part, in bytes, in which data is read or written one-sidedly. A request
+	// has a window of two of them: one is on the wire while the disk works at the other.
+	Unit int `json:"unit"`
+}
+
 // Options of a Node.
 type Options struct {
-	// Domain is the provider that everything runs on. It stays the caller's: the node closes its
-	// connections but not the domain. Required.
-	Domain fabric.Domain
+	// Domain is the provider that everything runs on, or, where Domains has others, the last step
+	// of the ladder. Domains are the steps above it, best first. They stay the caller's: the
+	// node closes its connections but not the domains. At least one is required.
+	Domain  fabric.Domain
+	Domains []fabric.Domain
 
-	// InlineMax is how many bytes of data ride inside a message instead of being moved
-	// one-sidedly, per direction. Default 4096.
+	// InlineMax, EagerMax and Unit are the Limits of providers that Limits does not name. Defaults
+	// 4096 bytes, 64 KiB (negative: no eager slots) and 2 MiB.
 	InlineMax int
+	EagerMax  int
+	Unit      int
+
+	// Limits are those of single providers, by Caps.Provider; zero fields are as above.
+	Limits map[string]Limits
 
 	// BodyMax is the largest body of a request together with its segment descriptions, or of
 	// a reply, in bytes. A receive takes wire.HeaderBytes + BodyMax + InlineMax, and each
@@ -30,12 +52,49 @@ type Options struct {
 	// value of the two sides counts.
 	Credits int
 
+	// Queues is how many primary queues a connection has, and how many unexpected queues a server
+	// has: one per level. Higher levels count as the highest there is. Default 3.
+	Queues int
+
+	// Burst is how many of higher levels go before one of a lower level that waits. Default 16.
+	Burst int
+
+	// InWindow and OutWindow, in bytes, bound what all requests of this node have outstanding of
+	// reply data and of request data that does not ride inline: that is what can come, or be
+	// fetched, from many servers at once. A larger request goes alone. Default 64 MiB each.
+	InWindow  int
+	OutWindow int
+
+	// Memory, in bytes, bounds the eager slots that this node lends to its clients, together with the
+	// units of Call.Units. It is mapped when first needed. Default 16 MiB; negative: none.
+	Memory int
+
+	// Source is where Memory comes from. Default nil: anonymous memory.
+	Source mem.Source
+
+	// EagerSlots is how many slots one connection may hold. Default 8, at most 64.
+	EagerSlots int
+
+	// EagerIdle is how long a connection keeps slots that it does not use. Default 2 s.
+	EagerIdle time.Duration
+
 	// CallTimeout ends a Call whose context has no deadline. Default 30 s.
 	CallTimeout time.Duration
 
 	// PeerTimeout fails a connection on which data is outstanding and nothing has moved for
-	// so long. Default 10 s.
+	// so long, or that does not answer an inquiry for so long. Default 10 s.
 	PeerTimeout time.Duration
+
+	// KeepAlive is how long nothing may be heard of a peer before it is asked whether it is there.
+	// Default half of PeerTimeout.
+	KeepAlive time.Duration
+
+	// Progress says who moves things. Default ProgressAny.
+	Progress Progress
+
+	// Tokens, if not nil, are those that the domains above the last one ask for: this node issues
+	// them to clients that it knows by name. See ladder.go. Default nil.
+	Tokens *fabric.Tokens
 
 	// Identity is what this node says it is in its hello. Default 0, nobody in particular.
 	Identity uint64
@@ -43,70 +102,128 @@ type Options struct {
 	// Logger gets what concerns people: refused peers, panics of handlers, stuck connections.
 	// Default: discard.
 	Logger *slog.Logger
+
+	plant defects // by tests
 }
 
 // The defaults and limits of Options.
 const (
 	defaultInline      = 4096
+	defaultEager       = 64 << 10
+	defaultUnit        = 2 << 20
 	defaultReceive     = 16 << 10
 	defaultCredits     = 64
+	defaultWindow      = 64 << 20
+	defaultMemory      = 16 << 20
 	defaultCallTimeout = 30 * time.Second
 	defaultPeerTimeout = 10 * time.Second
 
 	minBody    = 512     // descriptions of a few windows, and room for an error's text
+	minUnit    = 4 << 10 // below it there are more requests than data
 	maxReceive = 1 << 20 // a receive is held per credit: more is data, not control
 	maxCredits = 1024
+	maxEager   = 64 // slots; a connection's are one word of bits
 )
 
 func (o Options) withDefaults() Options {
-	if o.InlineMax == 0 {
-		o.InlineMax = defaultInline
-	}
-	if o.BodyMax == 0 {
-		o.BodyMax = defaultReceive - wire.HeaderBytes - defaultInline
-	}
-	if o.Credits == 0 {
-		o.Credits = defaultCredits
-	}
-	if o.CallTimeout == 0 {
-		o.CallTimeout = defaultCallTimeout
-	}
-	if o.PeerTimeout == 0 {
-		o.PeerTimeout = defaultPeerTimeout
-	}
+	o.InlineMax = or(o.InlineMax, defaultInline)
+	o.EagerMax = max(or(o.EagerMax, defaultEager), 0)
+	o.Unit = or(o.Unit, defaultUnit)
+	o.BodyMax = or(o.BodyMax, defaultReceive-wire.HeaderBytes-defaultInline)
+	o.Credits = or(o.Credits, defaultCredits)
+	o.Queues = or(o.Queues, 3)
+	o.Burst = or(o.Burst, 16)
+	o.InWindow, o.OutWindow = or(o.InWindow, defaultWindow), or(o.OutWindow, defaultWindow)
+	o.Memory = max(or(o.Memory, defaultMemory), 0)
+	o.EagerSlots = or(o.EagerSlots, 8)
+	o.EagerIdle = or(o.EagerIdle, 2*time.Second)
+	o.CallTimeout = or(o.CallTimeout, defaultCallTimeout)
+	o.PeerTimeout = or(o.PeerTimeout, defaultPeerTimeout)
+	o.KeepAlive = or(o.KeepAlive, o.PeerTimeout/2)
 	if o.Logger == nil {
-		o.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Domain != nil && !slices.Contains(o.Domains, o.Domain) {
+		o.Domains = append(slices.Clone(o.Domains), o.Domain)
 	}
 	return o
+}
+
+// or is v, or the default where v is zero.
+func or[T comparable](v, d T) T {
+	var zero T
+	if v == zero {
+		return d
+	}
+	return v
 }
 
 func (o *Options) validate() error {
 	bad := func(format string, args ...any) error {
 		return errs.Newf(errs.Invalid, "msg.Options", "", format, args...)
 	}
-	if o.Domain == nil {
-		return bad("no Domain")
-	}
-	caps := o.Domain.Caps()
 	switch {
-	case o.InlineMax < 0 || o.BodyMax < minBody:
-		return bad("InlineMax %d is negative or BodyMax %d is below %d", o.InlineMax, o.BodyMax, minBody)
-	case o.receiveBytes() > min(maxReceive, caps.MaxMessage):
-		return bad("InlineMax and BodyMax make receives of %d bytes, at most %d", o.receiveBytes(),
-			min(maxReceive, caps.MaxMessage))
+	case len(o.Domains) == 0:
+		return bad("no Domain")
+	case o.BodyMax < minBody:
+		return bad("BodyMax %d is below %d", o.BodyMax, minBody)
 	case o.Credits < 1 || o.Credits > maxCredits:
 		return bad("Credits %d is not within 1 to %d", o.Credits, maxCredits)
-	case sendDepth(o.Credits) > caps.QueueDepth:
-		return bad("Credits %d needs a queue of %d, %s has %d", o.Credits, sendDepth(o.Credits),
-			caps.Provider, caps.QueueDepth)
-	case o.CallTimeout < 0 || o.PeerTimeout < 0:
+	case o.Queues < 1 || o.Queues > MaxLevels || o.Burst < 1:
+		return bad("Queues %d is not within 1 to %d, or Burst %d is not positive", o.Queues,
+			MaxLevels, o.Burst)
+	case o.InWindow < 1 || o.OutWindow < 1:
+		return bad("a window is negative")
+	case o.EagerSlots < 1 || o.EagerSlots > maxEager:
+		return bad("EagerSlots %d is not within 1 to %d", o.EagerSlots, maxEager)
+	case min(o.CallTimeout, o.PeerTimeout, o.KeepAlive, o.EagerIdle) < 0:
 		return bad("a timeout is negative")
+	case o.Progress > ProgressThread:
+		return bad("no such way of progress")
+	}
+	for _, d := range o.Domains {
+		caps := d.Caps()
+		if err := o.validateFor(&caps); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
+// validateFor checks what depends on a provider.
+func (o *Options) validateFor(caps *fabric.Caps) error {
+	bad := func(format string, args ...any) error {
+		return errs.Newf(errs.Invalid, "msg.Options", caps.Provider, format, args...)
+	}
+	l := o.limits(caps.Provider)
+	size := o.receiveBytes(l)
+	switch {
+	case l.InlineMax < 0 || l.EagerMax < 0 || l.EagerMax > mem.ClassMax || l.Unit < minUnit:
+		return bad("limits %+v are out of range", l)
+	case size > min(maxReceive, caps.MaxMessage):
+		return bad("InlineMax and BodyMax make receives of %d bytes, at most %d", size,
+			min(maxReceive, caps.MaxMessage))
+	case sendDepth(o.Credits) > caps.QueueDepth:
+		return bad("Credits %d needs a queue of %d, there are %d", o.Credits, sendDepth(o.Credits),
+			caps.QueueDepth)
+	}
+	return nil
+}
+
+// limits are those of one provider.
+func (o *Options) limits(provider string) Limits {
+	l := o.Limits[provider]
+	return Limits{
+		InlineMax: or(l.InlineMax, o.InlineMax),
+		EagerMax:  max(or(l.EagerMax, o.EagerMax), 0),
+		Unit:      or(l.Unit, o.Unit),
+	}
+}
+
 // receiveBytes is the size of one posted receive.
-func (o *Options) receiveBytes() int { return wire.HeaderBytes + o.BodyMax + o.InlineMax }
+func (o *Options) receiveBytes(l Limits) int {
+	return wire.HeaderBytes + o.BodyMax + l.InlineMax
+}
 
 // ServeOptions of a Server.
 type ServeOptions struct {
@@ -118,26 +235,46 @@ type ServeOptions struct {
 	// their arrival, holding no more than the receive that they came in. Default 256.
 	MaxCalls int
 
+	// MaxBytes is how much data all calls together have under way by rendezvous; more waits. It is at
+	// least four units. Default 128 MiB.
+	MaxBytes int
+
 	// IdleWorkers is how many goroutines are kept for the next calls. Default 64.
 	IdleWorkers int
+
+	// Services have handlers and levels of their own; what none of them names goes to the handler
+	// given to Serve. Their ranges do not overlap.
+	Services []Service
+
+	// Replay says what is remembered of the requests of Sessions.
+	Replay ReplayOptions
 }
 
 func (o ServeOptions) withDefaults() ServeOptions {
-	if o.MaxConns == 0 {
-		o.MaxConns = 1024
-	}
-	if o.MaxCalls == 0 {
-		o.MaxCalls = 256
-	}
-	if o.IdleWorkers == 0 {
-		o.IdleWorkers = 64
-	}
+	o.MaxConns = or(o.MaxConns, 1024)
+	o.MaxCalls = or(o.MaxCalls, 256)
+	o.MaxBytes = or(o.MaxBytes, 128<<20)
+	o.IdleWorkers = or(o.IdleWorkers, 64)
+	o.Replay = o.Replay.withDefaults()
 	return o
 }
 
 func (o *ServeOptions) validate() error {
-	if o.MaxConns < 1 || o.MaxCalls < 1 || o.IdleWorkers < 0 {
-		return errs.Newf(errs.Invalid, "msg.ServeOptions", "", "a limit is negative: %+v", *o)
+	if o.MaxConns < 1 || o.MaxCalls < 1 || o.IdleWorkers < 0 || o.MaxBytes < 1 {
+		return errs.Newf(errs.Invalid, "msg.ServeOptions", "", "a limit is negative")
 	}
-	return nil
+	for i := range o.Services {
+		s := &o.Services[i]
+		if s.Handler == nil || s.From > s.To || s.Level >= MaxLevels {
+			return errs.Newf(errs.Invalid, "msg.ServeOptions", s.Name,
+				"a service without a handler, range or level")
+		}
+		for _, other := range o.Services[:i] {
+			if s.From <= other.To && other.From <= s.To {
+				return errs.Newf(errs.Invalid, "msg.ServeOptions", s.Name,
+					"its operations overlap those of %s", other.Name)
+			}
+		}
+	}
+	return o.Replay.validate()
 }

@@ -17,7 +17,9 @@ func (c *Conn) received(p *poller, buf int, body, inline []byte) {
 	case wire.KindReply:
 		c.answered(buf, h, body, inline)
 	case wire.KindControl:
-		c.control(buf, h)
+		if !c.alivePing(buf, h) {
+			c.control(buf, h)
+		}
 	default:
 		c.unexpected(h)
 	}
@@ -43,6 +45,9 @@ func (c *Conn) answered(buf int, h *wire.Header, body, inline []byte) {
 		s.signal()
 	case slotAbandoned:
 		c.mu.Unlock()
+		if h.Status != errs.OK {
+			c.node.counts.lateFailures.Add(1)
+		}
 		c.late(s, buf, int(h.Credits))
 	default:
 		c.mu.Unlock()
@@ -78,18 +83,15 @@ func (c *Conn) control(buf int, h *wire.Header) {
 		c.cancels--
 	case opGoodbye:
 		c.draining = true
-	case opCredit:
 	default:
 		ok = false
 	}
 	c.mu.Unlock()
-	// Credits beyond what the server gave at first would let slots run out.
-	if !ok || int(h.Credits)+c.credits.left() > len(c.slots) {
+	if !ok || h.Credits != 0 {
 		c.unexpected(h)
 		return
 	}
 	c.repost(buf)
-	c.credits.put(int(h.Credits))
 }
 
 func (c *Conn) completed(comp *fabric.Completion) {
@@ -131,6 +133,7 @@ func (c *Conn) sweep(now time.Time) {
 	if expired && c.polls.taken.Load() {
 		c.probe()
 	}
+	c.keepAlive(now)
 }
 
 func (c *Conn) expire(now time.Time) (expired, stuck bool) {

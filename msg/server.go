@@ -2,6 +2,7 @@ package msg
 
 import (
 	"context"
+	"math/rand/v2"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/wire"
 )
 
 // Server accepts connections and runs a handler for their requests. Safe for concurrent use.
@@ -17,7 +19,10 @@ type Server struct {
 	opts     ServeOptions
 	handler  Handler
 	listener fabric.Listener
+	rung     *rung
 	counts   counts
+	replay   replay
+	bytes    gate // under way by rendezvous
 
 	work      chan job // to a worker that has nothing to do
 	idle      atomic.Int32
@@ -25,15 +30,17 @@ type Server struct {
 	accepting sync.WaitGroup
 
 	mu       sync.Mutex
-	sessions map[*session]struct{}
+	conns    map[*serverConn]struct{}
 	running  int // calls that a worker has
-	queue    []*Call
+	queue    unexpected
 	draining bool
 	drained  chan struct{} // closed when draining and nothing runs
 	closed   chan struct{} // closed when everything is gone
 }
 
-type counts struct{ calls, failed, canceled, panics, pulled, pushed atomic.Uint64 }
+type counts struct {
+	calls, failed, canceled, panics, pulled, pushed, repeated, oneWay atomic.Uint64
+}
 
 // ServerStats are a server's counters and its state at one moment.
 type ServerStats struct {
@@ -43,6 +50,8 @@ type ServerStats struct {
 	Calls    uint64 // calls so far
 	Failed   uint64 // of these, answered with an error
 	Canceled uint64 // given up by the client while they were here
+	Repeated uint64 // answered from the record of a session
+	OneWay   uint64 // messages that nobody waits for an answer to
 	Panics   uint64 // of handlers
 	BytesIn  uint64 // pulled
 	BytesOut uint64 // pushed
@@ -54,15 +63,22 @@ func (n *Node) Serve(addr string, h Handler, opts ServeOptions) (*Server, error)
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	l, err := n.opts.Domain.Connector().Listen(addr)
+	r := n.rungs[len(n.rungs)-1]
+	l, err := r.domain.Connector().Listen(addr)
 	if err != nil {
 		return nil, errs.Wrap("msg.Serve", addr, err)
 	}
 	s := &Server{
-		node: n, opts: opts, handler: h, listener: l, work: make(chan job),
-		sessions: map[*session]struct{}{},
-		drained:  make(chan struct{}), closed: make(chan struct{}),
+		node: n, opts: opts, handler: h, listener: l, rung: r, work: make(chan job),
+		conns:   map[*serverConn]struct{}{},
+		drained: make(chan struct{}), closed: make(chan struct{}),
+		replay: replay{
+			opts: opts.Replay, verifier: rand.Uint64() | 1, twice: n.defects.runTwice,
+			sessions: map[sessionKey]*records{},
+		},
 	}
+	s.queue.order = priority{burst: n.opts.Burst, invert: n.defects.invertLevels}
+	s.bytes.open(max(opts.MaxBytes, 4*n.maxUnit()), n.opts.Burst)
 	n.mu.Lock()
 	closed := n.closed
 	if !closed {
@@ -87,8 +103,9 @@ func (s *Server) Stats() ServerStats {
 	defer s.mu.Unlock()
 	c := &s.counts
 	return ServerStats{
-		Conns: len(s.sessions), Running: s.running, Queued: len(s.queue),
+		Conns: len(s.conns), Running: s.running, Queued: s.queue.count,
 		Calls: c.calls.Load(), Failed: c.failed.Load(), Canceled: c.canceled.Load(),
+		Repeated: c.repeated.Load(), OneWay: c.oneWay.Load(),
 		Panics: c.panics.Load(), BytesIn: c.pulled.Load(), BytesOut: c.pushed.Load(),
 	}
 }
@@ -106,7 +123,7 @@ func (s *Server) accept() {
 			})
 		if err == nil {
 			err = s.open(ep, &cfg)
-			cfg.RecvCQ = nil // the session's from here on
+			cfg.RecvCQ = nil // the serverConn's from here on
 		}
 		if cfg.RecvCQ != nil {
 			_ = cfg.RecvCQ.Close()
@@ -115,7 +132,7 @@ func (s *Server) accept() {
 			return
 		}
 		if err != nil {
-			s.node.opts.Logger.Warn("connection refused", "server", s.Addr(), "err", err)
+			s.node.refused.Warn(s.Addr()+" "+errs.KindOf(err).String(), "connection refused", "err", err)
 			time.Sleep(time.Millisecond) // a failing listener must not eat a core
 		}
 	}
@@ -124,7 +141,7 @@ func (s *Server) accept() {
 // welcome decides about a peer that has said hello.
 func (s *Server) welcome(peer fabric.Peer) (fabric.EndpointConfig, error) {
 	s.mu.Lock()
-	full, draining := len(s.sessions) >= s.opts.MaxConns, s.draining
+	full, draining := len(s.conns) >= s.opts.MaxConns, s.draining
 	s.mu.Unlock()
 	credits := min(s.node.opts.Credits, int(peer.RecvDepth)-controlReserve)
 	switch {
@@ -137,19 +154,19 @@ func (s *Server) welcome(peer fabric.Peer) (fabric.EndpointConfig, error) {
 		return fabric.EndpointConfig{}, errs.Newf(errs.Protocol, "msg.Accept", s.Addr(),
 			"the peer keeps only %d receives", peer.RecvDepth)
 	}
-	return s.node.config(credits)
+	return s.node.config(s.rung, credits)
 }
 
-// open starts a session on a new endpoint.
+// open starts a serverConn on a new endpoint.
 func (s *Server) open(ep fabric.Endpoint, cfg *fabric.EndpointConfig) error {
-	ss, err := newSession(s, ep, cfg)
+	ss, err := newServerConn(s, s.rung, ep, cfg)
 	if err != nil {
 		return errs.New(errs.IO, "msg.Accept", ep.Name(), err)
 	}
 	s.mu.Lock()
 	draining := s.draining
 	if !draining {
-		s.sessions[ss] = struct{}{}
+		s.conns[ss] = struct{}{}
 	}
 	s.mu.Unlock()
 	if err := s.node.adopt(ss.link); err != nil || draining {
@@ -164,16 +181,15 @@ func (s *Server) open(ep fabric.Endpoint, cfg *fabric.EndpointConfig) error {
 	return nil
 }
 
-func (s *Server) forget(ss *session) {
+func (s *Server) forget(ss *serverConn) {
 	s.mu.Lock()
-	delete(s.sessions, ss)
+	delete(s.conns, ss)
 	s.mu.Unlock()
 }
 
 // admit counts a call as running. When it is false the call was refused, or waits while MaxCalls
 // run.
 func (s *Server) admit(c *Call) bool {
-	s.counts.calls.Add(1)
 	s.mu.Lock()
 	switch {
 	case s.draining:
@@ -181,7 +197,7 @@ func (s *Server) admit(c *Call) bool {
 		c.refuse(errs.New(errs.Shutdown, "msg.Serve", s.Addr(), nil))
 		return false
 	case s.running >= s.opts.MaxCalls:
-		s.queue = append(s.queue, c)
+		s.queue.push(c)
 		s.mu.Unlock()
 		return false
 	}
@@ -197,10 +213,10 @@ func (s *Server) dispatch(c *Call) {
 	}
 }
 
-// job is what a worker does: serve a call, or poll a session.
+// job is what a worker does: serve a call, or poll a serverConn.
 type job struct {
 	call *Call
-	poll *session
+	poll *serverConn
 }
 
 // spawn finds an idle worker for a job, or makes one.
@@ -216,6 +232,11 @@ func (s *Server) spawn(j job) {
 // refuse answers a call that no handler sees.
 func (c *Call) refuse(err error) {
 	_ = c.Fail(err) // nothing was pushed: it does not wait
+	c.over()
+}
+
+// over ends a call that no handler has.
+func (c *Call) over() {
 	c.ctx.end(context.Canceled)
 	c.unhold()
 }
@@ -248,9 +269,7 @@ func (s *Server) serveAll(c *Call) {
 func (s *Server) next() *Call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.queue) > 0 {
-		c := s.queue[0]
-		s.queue = s.queue[:copy(s.queue, s.queue[1:])]
+	if c := s.queue.pop(); c != nil {
 		return c
 	}
 	if s.running--; s.running == 0 && s.draining {
@@ -278,8 +297,22 @@ func (s *Server) serve(c *Call) {
 		c.refuse(err)
 		return
 	}
-	defer c.unhold()
-	defer c.ctx.end(context.Canceled)
+	if c.marks.ask != 0 {
+		s.tell(c)
+		return
+	}
+	if c.OneWay() {
+		s.counts.oneWay.Add(1)
+	}
+	if c.once = c.marks.flags&markOnce != 0; c.once && !s.once(c) {
+		return
+	}
+	s.handle(c)
+}
+
+// handle runs the handler.
+func (s *Server) handle(c *Call) {
+	defer c.over()
 	defer func() {
 		if p := recover(); p != nil {
 			s.counts.panics.Add(1)
@@ -291,11 +324,28 @@ func (s *Server) serve(c *Call) {
 			c.s.fail(errs.Newf(errs.IO, "msg.Serve", c.s.name, "the handler panicked"))
 		}
 	}()
-	s.handler.Serve(c.ctx, c)
+	c.handler.Serve(c.ctx, c)
 	if !c.ended.Load() {
 		s.node.opts.Logger.Error("handler did not answer", "op", c.header.Op)
 		_ = c.Fail(errs.Newf(errs.IO, "msg.Serve", "", "the handler did not answer"))
 	}
+}
+
+// tell answers a question to the message layer itself.
+func (s *Server) tell(c *Call) {
+	var e wire.Enc
+	err := errs.Newf(errs.Unsupported, "msg.Ask", "", "question %d", c.marks.ask)
+	if c.marks.ask == askSession {
+		if err = s.replay.open(c); err == nil {
+			s.replay.appendSession(&e)
+		}
+	}
+	if err != nil {
+		c.refuse(err)
+		return
+	}
+	_ = c.Reply(e.B, 0) // nothing was pushed: it does not wait
+	c.over()
 }
 
 // Close drains the server: it refuses new connections and requests (errs.Shutdown), waits for
@@ -309,12 +359,15 @@ func (s *Server) Close(ctx context.Context) error {
 	if s.running == 0 {
 		s.drainedLocked()
 	}
-	waiting, sessions := s.queue, s.sessionsLocked()
-	s.queue = nil
+	var waiting []*Call
+	for c := s.queue.pop(); c != nil; c = s.queue.pop() {
+		waiting = append(waiting, c)
+	}
+	conns := s.connsLocked()
 	s.mu.Unlock()
 	if first {
 		_ = s.listener.Close()
-		for _, ss := range sessions {
+		for _, ss := range conns {
 			ss.goodbye()
 		}
 		for _, c := range waiting {
@@ -341,9 +394,9 @@ func (s *Server) Close(ctx context.Context) error {
 	return err
 }
 
-func (s *Server) sessionsLocked() []*session {
-	all := make([]*session, 0, len(s.sessions))
-	for ss := range s.sessions {
+func (s *Server) connsLocked() []*serverConn {
+	all := make([]*serverConn, 0, len(s.conns))
+	for ss := range s.conns {
 		all = append(all, ss)
 	}
 	return all
@@ -354,10 +407,10 @@ func (s *Server) sessionsLocked() []*session {
 func (s *Server) dismantle(drained bool) {
 	s.accepting.Wait()
 	s.mu.Lock()
-	sessions := s.sessionsLocked()
+	conns := s.connsLocked()
 	s.mu.Unlock()
 	var leaving sync.WaitGroup
-	for _, ss := range sessions {
+	for _, ss := range conns {
 		leaving.Add(1)
 		go func() {
 			defer leaving.Done()
@@ -368,7 +421,7 @@ func (s *Server) dismantle(drained bool) {
 		}()
 	}
 	leaving.Wait()
-	for _, ss := range sessions {
+	for _, ss := range conns {
 		<-ss.gone
 	}
 	<-s.drained

@@ -2,491 +2,221 @@ package msg
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/fabric"
-	"github.com/sluice-storage/sluice/internal/invariant"
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// session is the server's end of a connection. Each request gets one of its calls; a request
-// that finds none waits in the receive that it came in. There are twice as many calls as
-// credits, because a client may send its next request while the handler of the last one is
-// still returning.
-type session struct {
-	*link
-	srv    *Server
-	places gate // in the send queue, for one-sided operations
+// SessionOptions say how a Session reaches its server.
+type SessionOptions struct {
+	// Get returns a live connection to the server: Pool.Get, say. Drop, if not nil, is told of a
+	// connection on which a request failed with errs.TimedOut. Get is required.
+	Get  func(ctx context.Context) (*Conn, error)
+	Drop func(c *Conn)
 
-	polling atomic.Int32 // goroutines in poll
-	slow    atomic.Int32 // requests for which a second goroutine polls
-	turns   atomic.Uint64
-	serving atomic.Uint64 // turn of the handler that runs while nobody polls; 0 for none
-	watched atomic.Uint64 // turn that ran when the timer was set
-	armed   atomic.Bool   // timer will call late
-	timer   *time.Timer
+	// ID tells the session from others of the server's clients. Default: random.
+	ID uint64
+
+	// Slots is how many requests may be under way at once. Default 16; the server's limit counts
+	// too.
+	Slots int
+
+	// Backoff is the pause between attempts.
+	Backoff Backoff
+}
+
+// Session makes requests that are executed at most once, and repeated until they are: when a
+// connection breaks the request is sent again over the next one, and a server that has executed it
+// answers from its record. What is recorded, and for how long, ReplayOptions say. Safe for
+// concurrent use.
+//
+// The stamps of its requests get the session's id, slot and sequence; the other fields are the
+// caller's. Reply data must be small enough to ride inline.
+type Session struct {
+	opts  SessionOptions
+	slots chan *sessionSlot // those without a request; the one unused longest comes first
+
+	opening chan struct{} // has room for the one who opens the session on a connection
 
 	mu       sync.Mutex
-	calls    []Call
-	free     []*Call // a stack, to keep the memory in use small
-	deferred []arrival
-	ops      []op
-	idleOps  []int32
-	busyOps  int
-	serial   uint64
-	acks     int // control buffer of the next acknowledgement
-
-	// early holds the ids of requests that were canceled, by client's slot: two goroutines that
-	// poll may handle a request and its cancellation in either order. Ids do not repeat.
-	early [64]uint64
-
-	lastMoves uint64    // of the link, at the last sweep
-	lastMoved time.Time // when the sweep last saw it change
+	conn     *Conn  // where it was opened last
+	verifier uint64 // of the server there
 }
 
-// arrival is a request that waits for a call.
-type arrival struct {
-	recv         int
-	header       wire.Header
-	body, inline []byte
-	canceled     bool
+// sessionSlot carries one request at a time.
+type sessionSlot struct {
+	index uint16
+	seq   uint32
 }
 
-// op is what a signalled work request, or a chain of Reads, ends.
-type op struct {
-	serial uint64 // tells it from others that have had its place in the table
-	left   int    // completions to come; 0 for an op that is not in use
-	places int    // to return at the last one
-	wait   *waiter
-	call   *Call // learns of failures
-	reply  bool  // the call's reply: its send buffer is free at the end
-}
-
-// waiter counts completions down and wakes one goroutine at zero.
-type waiter struct {
-	mu      sync.Mutex
-	pending int
-	err     error // the first failure
-	zero    chan struct{}
-}
-
-func (w *waiter) add(n int) {
-	w.mu.Lock()
-	w.pending += n
-	w.mu.Unlock()
-}
-
-func (w *waiter) complete(n int, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.err == nil {
-		w.err = err
+// NewSession makes a session. It connects with its first request.
+func NewSession(opts SessionOptions) (*Session, error) {
+	opts.Slots, opts.ID = or(opts.Slots, 16), or(opts.ID, rand.Uint64()|1)
+	if opts.Get == nil || opts.Slots < 1 || opts.Slots > 1<<16 {
+		return nil, errs.Newf(errs.Invalid, "msg.SessionOptions", "", "no Get, or %d slots", opts.Slots)
 	}
-	if w.pending -= n; w.pending == 0 {
-		select {
-		case w.zero <- struct{}{}:
-		default:
-		}
+	opts.Backoff = opts.Backoff.withDefaults()
+	s := &Session{
+		opts: opts, slots: make(chan *sessionSlot, opts.Slots), opening: make(chan struct{}, 1),
 	}
-}
-
-// wait blocks until nothing is pending, and starts afresh.
-func (w *waiter) wait() error {
-	for {
-		w.mu.Lock()
-		if w.pending == 0 {
-			err := w.err
-			w.err = nil
-			w.mu.Unlock()
-			return err
-		}
-		w.mu.Unlock()
-		<-w.zero
+	for i := range opts.Slots {
+		s.slots <- &sessionSlot{index: uint16(i)}
 	}
-}
-
-func newSession(srv *Server, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (*session, error) {
-	n := cfg.RecvDepth - controlReserve
-	l, err := newLink(srv.node, ep, cfg, 2*n+controlReserve)
-	if err != nil {
-		return nil, err
-	}
-	s := &session{link: l, srv: srv, calls: make([]Call, 2*n), lastMoved: time.Now()}
-	s.places.free = bulkDepth
-	for i := range s.calls {
-		c := &s.calls[len(s.calls)-1-i]
-		c.s, c.index, c.ctx = s, len(s.calls)-1-i, &callCtx{}
-		c.replied.zero = make(chan struct{}, 1)
-		s.free = append(s.free, c)
-	}
-	s.ops = make([]op, bulkDepth+len(s.calls)+1) // each holds a place or a call; one for farewell
-	for i := range s.ops {
-		s.idleOps = append(s.idleOps, int32(i))
-	}
-	s.timer = time.AfterFunc(time.Hour, s.late)
-	s.timer.Stop()
-	l.role = s
 	return s, nil
 }
 
-func (s *session) received(p *poller, buf int, body, inline []byte) {
-	h := &p.header
+// ID is the session's.
+func (s *Session) ID() uint64 { return s.opts.ID }
+
+// Call is Conn.Call that repeats the request until it is answered or ctx ends. errs.MaybeDone says
+// that it is not known whether the request was executed: the server was started again, or has
+// forgotten the session, after it may have got it; or ctx ended while it may have it. Other
+// errors are the server's own, or of before it was sent.
+func (s *Session) Call(ctx context.Context, req *Request, rep *Reply) error {
+	var slot *sessionSlot
+	select {
+	case slot = <-s.slots:
+	case <-ctx.Done():
+		return errs.New(errs.KindOf(ctx.Err()), "msg.Session", "", ctx.Err())
+	}
+	defer func() { s.slots <- slot }()
+	slot.seq++
+	once := *req
+	once.once = true
+	once.Stamp.Session, once.Stamp.Slot, once.Stamp.Seq = s.opts.ID, slot.index, slot.seq
+	a := sessionAttempt{s: s, req: &once, rep: rep}
+	for failures := 1; ; failures++ {
+		over, err := a.try(ctx)
+		if over {
+			return err
+		}
+		if ctx.Err() == nil {
+			ctxErr := sleep(ctx, s.opts.Backoff.wait(failures))
+			if ctxErr == nil {
+				continue
+			}
+		}
+		if a.sent {
+			return maybeDone(err)
+		}
+		return err
+	}
+}
+
+func maybeDone(cause error) error {
+	return errs.New(errs.MaybeDone, "msg.Session", "", cause)
+}
+
+// sessionAttempt is one request on its way through several connections.
+type sessionAttempt struct {
+	s        *Session
+	req      *Request
+	rep      *Reply
+	sent     bool   // a server may have got it
+	verifier uint64 // of the server that may have
+}
+
+// try sends the request once and tells whether its outcome is known.
+func (a *sessionAttempt) try(ctx context.Context) (over bool, err error) {
+	conn, err := a.s.opts.Get(ctx)
+	if err != nil {
+		return !passing(err), err
+	}
+	verifier, err := a.s.open(ctx, conn)
 	switch {
-	case h.Kind == wire.KindRequest:
-		s.arrived(p, arrival{recv: buf, header: *h, body: body, inline: inline})
-	case h.Kind == wire.KindControl && h.Op == opCancel:
-		s.cancel(buf, h.RequestID)
-	default:
-		s.unexpected(h)
+	case err != nil:
+		return !passing(err) && errs.KindOf(err) != errs.TimedOut, err
+	case a.sent && verifier != a.verifier:
+		return true, maybeDone(errs.Newf(errs.Stale, "msg.Session", conn.name,
+			"the server was started again"))
 	}
-}
-
-// arrived gives a request a call, or lets it wait for one.
-func (s *session) arrived(p *poller, a arrival) {
-	if s.enter() != nil {
-		return
-	}
-	s.mu.Lock()
-	last := len(s.free) - 1
-	if last < 0 {
-		s.deferred = append(s.deferred, a)
-		s.mu.Unlock()
-		return
-	}
-	c := s.free[last]
-	s.free = s.free[:last]
-	s.beginLocked(c, &a)
-	s.mu.Unlock()
-	if p.run != nil {
-		s.srv.dispatch(p.run)
-	}
-	p.run = c
-}
-
-// beginLocked fills a call, unless its cancellation has overtaken it.
-func (s *session) beginLocked(c *Call, a *arrival) {
-	if s.early[s.slotOf(a.header.RequestID)] == a.header.RequestID && a.header.RequestID != 0 {
-		a.canceled = true
-	}
-	c.beginLocked(a)
-}
-
-// recycle takes a finished call back and gives it to the longest waiting request.
-func (s *session) recycle(c *Call) {
-	s.mu.Lock()
-	if len(s.deferred) == 0 {
-		s.free = append(s.free, c)
-		s.mu.Unlock()
-		s.leave()
-		return
-	}
-	a := s.deferred[0]
-	s.deferred = s.deferred[:copy(s.deferred, s.deferred[1:])]
-	s.beginLocked(c, &a)
-	s.mu.Unlock()
-	s.leave() // for the finished one; the waiting one has entered when it arrived
-	s.srv.dispatch(c)
-}
-
-// cancel ends the context of a call that the client has given up, wherever it is, and
-// acknowledges.
-func (s *session) cancel(buf int, id uint64) {
-	s.mu.Lock()
-	s.early[s.slotOf(id)] = id
-	for i := range s.calls {
-		if c := &s.calls[i]; c.active && c.header.RequestID == id {
-			s.srv.counts.canceled.Add(1)
-			c.ctx.end(context.Canceled)
+	sent := a.sent
+	a.sent, a.verifier = true, verifier
+	err = conn.Call(ctx, a.req, a.rep)
+	switch kind := errs.KindOf(err); {
+	case a.rep.lost && err != nil:
+		a.s.forget(conn)
+		if a.sent = false; sent {
+			return true, maybeDone(err)
 		}
+		return false, err // it was not executed, and will be opened again
+	case kind == errs.TimedOut && a.s.opts.Drop != nil && ctx.Err() == nil:
+		a.s.opts.Drop(conn)
+		return false, err
+	case kind == errs.Again || kind == errs.Shutdown:
+		// Nothing was done, now; but an earlier attempt may have been.
+		a.sent = sent
+		return false, err
 	}
-	for i := range s.deferred {
-		if a := &s.deferred[i]; a.header.RequestID == id {
-			a.canceled = true
-		}
-	}
-	ack := s.sendBuf(len(s.calls) + s.acks)
-	s.acks = (s.acks + 1) % maxCancels
-	s.mu.Unlock()
-	s.repost(buf)
-	_ = s.sendControl(ack, opAck, id) // a failure has ended the link
+	return !undone(errs.KindOf(err)), err
 }
 
-// goodbye asks the client to send no new requests.
-func (s *session) goodbye() {
-	if s.enter() != nil {
-		return
+// open makes the session known to the server of a connection, once per connection.
+func (s *Session) open(ctx context.Context, conn *Conn) (verifier uint64, err error) {
+	if verifier, ok := s.openOn(conn); ok {
+		return verifier, nil
 	}
-	defer s.leave()
-	_ = s.sendControl(s.sendBuf(len(s.calls)+maxCancels), opGoodbye, 0)
-}
-
-// farewell says goodbye once more and waits until that, and every reply before it, has left.
-// A peer that does not take it is stuck, and the sweep ends the link.
-func (s *session) farewell() {
-	if s.enter() != nil {
-		return
+	select {
+	case s.opening <- struct{}{}:
+	case <-ctx.Done():
+		return 0, errs.New(errs.KindOf(ctx.Err()), "msg.Session", conn.name, ctx.Err())
 	}
-	defer s.leave()
-	h := wire.Header{Kind: wire.KindControl, Op: opGoodbye}
-	w := &waiter{zero: make(chan struct{}, 1)}
-	w.add(1)
-	p := &parcel{}
-	p.pieces[0] = fabric.Sge{
-		Reg: s.arena.Region(), Buf: h.Append(s.sendBuf(len(s.calls) + maxCancels + 1)[:0]),
+	defer func() { <-s.opening }()
+	if verifier, ok := s.openOn(conn); ok {
+		return verifier, nil
 	}
-	context := s.startOp(op{left: 1, wait: w})
-	if err := s.send(p, fabric.FlagSignaled, context); err != nil {
-		s.dropOp(context)
-		return
+	var rep Reply
+	req := Request{ask: askSession, Stamp: wire.Stamp{Session: s.opts.ID}}
+	if err := conn.Call(ctx, &req, &rep); err != nil {
+		return 0, err
 	}
-	s.needPoller()
-	_ = w.wait()
-}
-
-// slotOf spreads the ids of a client over a table: they count up above the slot in the low bits.
-func (s *session) slotOf(id uint64) int { return int(id & 0xffff % uint64(len(s.early))) }
-
-// pollHere empties the completion queue on this goroutine, and serves one request of each batch
-// on it too: a request that comes alone is answered without waking anybody. Others of a batch go
-// to workers. It ends with the link, or when enough others poll.
-func (s *session) pollHere() {
-	if s.enter() != nil {
-		return
+	verifier, slots, err := decodeSession(rep.Body)
+	if err != nil {
+		return 0, err
 	}
-	defer s.leave()
-	p := s.node.pollers.Get().(*poller)
-	defer func() {
-		*p = poller{} // it must not keep the endpoint
-		s.node.pollers.Put(p)
-	}()
-	for {
-		s.polling.Add(1)
-		err := s.poll(context.Background(), p)
-		left := s.polling.Add(-1)
-		if err != nil {
-			s.fail(err)
-			return
-		}
-		c := p.run
-		if p.run = nil; c == nil || !s.srv.admit(c) {
-			continue
-		}
-		var turn uint64
-		if left == 0 {
-			turn = s.relieve()
-		}
-		s.srv.serveAll(c)
-		s.relieved(turn)
-		if s.polling.Load() >= s.enough() {
-			return
-		}
+	if slots < s.opts.Slots {
+		return 0, errs.Newf(errs.Invalid, "msg.Session", conn.name, "%d slots, the server keeps %d",
+			s.opts.Slots, slots)
 	}
-}
-
-// While handlers return at once, one goroutine polls and serves by turns: no other has to be woken,
-// and a provider that reads in Wait has one to read for. A handler that takes longer than alone, or
-// that waits for data, is relieved by a second goroutine; for the next slowStays requests a second
-// one polls all the time.
-const (
-	alone     = time.Millisecond
-	slowStays = 64
-)
-
-// relieve sees to it that somebody polls while a handler runs: at once when handlers have been
-// slow, else if this one turns out to be. It returns the handler's turn, for relieved.
-func (s *session) relieve() (turn uint64) {
-	if s.slow.Load() > 0 {
-		s.slow.Add(-1)
-		s.srv.spawn(job{poll: s})
-		return 0
-	}
-	turn = s.turns.Add(1)
-	s.serving.Store(turn)
-	if !s.armed.Swap(true) {
-		s.watched.Store(turn)
-		s.timer.Reset(alone)
-	}
-	return turn
-}
-
-// relieved says that the handler has returned.
-func (s *session) relieved(turn uint64) {
-	if turn != 0 {
-		s.serving.CompareAndSwap(turn, 0)
-	}
-}
-
-// late looks after a while whether the same handler still runs. It lets go of the timer before it
-// looks: a handler that starts meanwhile arms it anew.
-func (s *session) late() {
-	s.armed.Store(false)
-	turn := s.serving.Load()
-	switch {
-	case turn == 0:
-	case turn == s.watched.Load():
-		s.needPoller()
-	case !s.armed.Swap(true):
-		s.watched.Store(turn)
-		s.timer.Reset(alone)
-	}
-}
-
-// needPoller is asked before somebody waits for completions.
-func (s *session) needPoller() {
-	if s.polling.Load() > 0 || s.enter() != nil {
-		return
-	}
-	defer s.leave()
-	s.slow.Store(slowStays)
-	s.srv.spawn(job{poll: s})
-}
-
-// enough is how many goroutines should poll while nothing runs.
-func (s *session) enough() int32 {
-	if s.slow.Load() > 0 {
-		return 2
-	}
-	return 1
-}
-
-// startOp enters work into the table and returns its context.
-func (s *session) startOp(o op) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	last := len(s.idleOps) - 1
-	invariant.Check(last >= 0, "msg: more operations than places and calls")
-	i := s.idleOps[last]
-	s.idleOps = s.idleOps[:last]
-	s.serial = (s.serial + 1) & serialMask
-	o.serial = s.serial
-	s.ops[i] = o
-	s.busyOps++
-	return kindOp | o.serial<<16 | uint64(i)
+	s.conn, s.verifier = conn, verifier
+	return verifier, nil
 }
 
-// serialMask is what fits between the kind and the index of a context.
-const serialMask = 1<<40 - 1
-
-// dropOp undoes startOp for work that was not posted. It is false when the end of the link
-// has ended the op already.
-func (s *session) dropOp(context uint64) bool {
+// openOn tells whether the session is known at the server of a connection.
+func (s *Session) openOn(conn *Conn) (verifier uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := int(context & 0xffff)
-	if s.ops[i].left == 0 || s.ops[i].serial != context>>16&serialMask {
-		return false
-	}
-	s.freeOpLocked(i)
-	return true
+	return s.verifier, s.conn == conn
 }
 
-func (s *session) freeOpLocked(i int) {
-	s.ops[i] = op{}
-	s.idleOps = append(s.idleOps, int32(i))
-	s.busyOps--
+// decodeSession reads the answer to askSession, see replay.appendSession.
+func decodeSession(body []byte) (verifier uint64, slots int, err error) {
+	d := wire.NewDec(body)
+	verifier, slots = d.U64(), int(d.U16())
+	d.U16()
+	if d.Err() != nil || len(d.Rest()) != 0 || verifier == 0 {
+		return 0, 0, errs.Newf(errs.Protocol, "msg.Session", "", "an answer that makes no sense")
+	}
+	return verifier, slots, nil
 }
 
-func (s *session) completed(comp *fabric.Completion) {
-	i := int(comp.Context & 0xffff)
-	switch comp.Context & kindMask {
-	case kindOp:
-		s.opDone(i, 1, comp.Err)
-	case kindWrite:
-		gen := uint32(comp.Context >> 16)
-		s.mu.Lock()
-		c := &s.calls[i]
-		current := c.gen == gen
-		s.mu.Unlock()
-		if current && comp.Err != nil {
-			c.writeFailed(comp.Err)
-		}
-	}
-	if comp.Err != nil && errs.KindOf(comp.Err) != errs.Perm {
-		s.fail(comp.Err)
-	}
-}
-
-// allLeft makes opDone end an op whatever is missing.
-const allLeft = -1
-
-// opDone counts n completions of an op and ends it with the last one.
-func (s *session) opDone(i, n int, err error) {
-	s.mu.Lock()
-	o := s.ops[i]
-	if o.left == 0 {
-		s.mu.Unlock()
-		return
-	}
-	if n == allLeft {
-		n = o.left
-	}
-	s.ops[i].left -= n
-	over := s.ops[i].left == 0
-	if over {
-		s.freeOpLocked(i)
-	}
-	s.mu.Unlock()
-	if over {
-		s.places.put(o.places)
-	}
-	if err != nil && o.call != nil {
-		o.call.writeFailed(err)
-	}
-	if o.wait != nil {
-		o.wait.complete(n, err)
-	}
-	if over && o.reply {
-		o.call.unhold()
-	}
-}
-
-func (s *session) died(err error) {
-	s.places.fail(err)
+// forget makes the session be opened again.
+func (s *Session) forget(conn *Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range s.calls {
-		if c := &s.calls[i]; c.active {
-			c.ctx.end(context.Canceled)
-		}
+	if s.conn == conn {
+		s.conn = nil
 	}
 }
 
-// flushed ends everything that waits for a completion that was dropped with the queue, and
-// forgets the requests that no call was found for.
-func (s *session) flushed(err error) {
-	for i := range s.ops {
-		s.opDone(i, allLeft, err)
-	}
+// Verifier tells one server process from the next: it changes when the server was started again.
+// 0 before the first request.
+func (s *Session) Verifier() uint64 {
 	s.mu.Lock()
-	waiting := len(s.deferred)
-	s.deferred = nil
-	s.mu.Unlock()
-	for range waiting {
-		s.leave()
-	}
-}
-
-func (s *session) released() {
-	s.timer.Stop()
-	s.node.forget(s.link)
-	s.srv.forget(s)
-}
-
-// sweep fails the connection when work is outstanding and nothing has completed for PeerTimeout.
-func (s *session) sweep(now time.Time) {
-	moves := s.moves.Load()
-	s.mu.Lock()
-	if s.busyOps == 0 || moves != s.lastMoves {
-		s.lastMoves, s.lastMoved = moves, now
-	}
-	stuck := now.Sub(s.lastMoved) > s.node.opts.PeerTimeout
-	s.mu.Unlock()
-	if stuck {
-		s.node.opts.Logger.Warn("peer is stuck", "link", s.name, "after", s.node.opts.PeerTimeout)
-		s.fail(errs.Newf(errs.TimedOut, "msg", s.name, "the peer moved nothing for %v",
-			s.node.opts.PeerTimeout))
-	}
+	defer s.mu.Unlock()
+	return s.verifier
 }

@@ -1,14 +1,32 @@
-// Package msg turns a fabric into requests and replies with data segments. A request carries
-// a header (wire.Header), a small body, and up to two descriptions of memory: Out, which the
-// server may read, and In, which the server may write. The server moves the data: small data
-// rides inline in the message, larger data is pulled or pushed by one-sided operations at the
-// server's pace. Remote rights are granted per request and revoked before the request
-// returns. No message is sent without a credit.
+// Package msg turns a fabric into requests with data segments. A request carries a header
+// (wire.Header), control (a small body of one or several pieces), and up to two descriptions of
+// memory, each of several pieces: Out, which the server may read, and In, which the server may
+// write. The server moves the data. Three protocols carry a segment: inline in the message; by an
+// eager slot, that is one-sidedly into memory that the server has set aside for this client;
+// by rendezvous, that is read or written one-sidedly by the server, at its pace, in units inside a
+// window per request. Remote rights are granted per request and revoked before it returns. No
+// message is sent without a credit.
 //
-// It does not know what the requests mean and does not retry them: services do. It does not
-// resolve names; Pool asks a function for the address of a peer.
+// Ownership: what a Request points at belongs to the call until it returns, for whatever reason;
+// then nobody touches it any more. What a handler lends to Push belongs to the call until its
+// Reply or Fail returns. Domains stay their opener's and are closed after the node.
 //
-// Read types.go first, then client.go (life of a request at the client) and server.go.
+// Blocking: Call, Send, Pull, Push and Dial wait until their context ends; each request has a
+// deadline (Options.CallTimeout where its context has none). A peer that is dead, or connected and
+// mute, ends all requests on it within Options.KeepAlive + Options.PeerTimeout.
+//
+// Concurrency: everything may be used by many goroutines, where a type does not say otherwise.
+//
+// Errors: the server's own kinds and texts cross the wire. Of this layer's own: errs.Disconnected,
+// errs.TimedOut, errs.Canceled, errs.Shutdown, errs.Closed, errs.TooBig, errs.Invalid,
+// errs.Protocol; errs.MaybeDone where a Session cannot tell whether a request was carried out.
+//
+// It does not know what the requests mean and does not retry them, except that a Session repeats
+// its requests, which are then not executed twice.
+//
+// Read types.go first, then client.go (life of a request at the client), server.go and
+// serverconn.go (at the server), move.go (data), session.go and replay.go (repeated requests),
+// eager.go (slots), ladder.go (which provider a peer is reached by).
 package msg
 
 import (
@@ -24,7 +42,7 @@ import (
 // stream order. Byte k of a segment is byte k of the Access' stream. On the wire each window
 // costs one fabric.Remote and the Access its own compact form, however many pieces it has.
 type Memory struct {
-	Windows []fabric.Sge // Reg may be nil where the provider's Caps.AnyMemory allows it
+	Windows []fabric.Sge // Reg may be nil where the provider's Caps.AnyMemory allows it, see Node.Attach
 	Access  seg.Access   // over the concatenation of the windows
 }
 
@@ -36,14 +54,36 @@ func (m *Memory) Len() int64 {
 	return m.Access.Len()
 }
 
+// Level is the service level of a request: which of a connection's primary queues it is submitted
+// to, and which of a server's unexpected queues it waits in there. Level 0 is for bulk, the
+// default; higher levels go first, but not for ever (see Options.Burst).
+type Level uint8
+
+// MaxLevels is how many levels there can be.
+const MaxLevels = 8
+
 // Request is one call. The memory belongs to the call until it returns (also by cancellation
 // or a dead connection: rights are revoked first, so that nothing is touched afterwards).
 type Request struct {
 	Op    uint16
 	Stamp wire.Stamp
+	Level Level
 	Body  []byte
-	Out   *Memory // data for the server; nil for none
-	In    *Memory // room for data from the server; nil for none
+	More  [][]byte // further pieces of the body; the server sees one body
+	Out   *Memory  // data for the server; nil for none
+	In    *Memory  // room for data from the server; nil for none
+
+	once bool  // Stamp names a slot of a Session: see replay.go
+	ask  uint8 // a question to the message layer itself, see marks.go
+}
+
+// bodyLen is the number of bytes of control.
+func (r *Request) bodyLen() int {
+	n := len(r.Body)
+	for _, b := range r.More {
+		n += len(b)
+	}
+	return n
 }
 
 // Reply is a call's answer. Body is reused: it is cut to length 0 and appended to.
@@ -52,6 +92,8 @@ type Reply struct {
 	InLen  int64 // how many bytes of In's stream the server says it has filled
 	Stamp  wire.Stamp
 	Status string // text of the server's error, if there was one
+
+	lost bool // the server does not know the session, see replay.go
 }
 
 // Handler serves requests. Serve is called on a goroutine of its own, for at most as many
@@ -67,3 +109,11 @@ type HandlerFunc func(ctx context.Context, c *Call)
 
 // Serve calls f.
 func (f HandlerFunc) Serve(ctx context.Context, c *Call) { f(ctx, c) }
+
+// Service is a range of operations with a handler and an unexpected queue of its own.
+type Service struct {
+	Name     string  // for Stats and people
+	From, To uint16  // operations, both inclusive
+	Level    Level   // the least level that its requests have, whatever they say
+	Handler  Handler // required
+}

@@ -1,0 +1,510 @@
+package msg
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// serverConn is the server's end of a connection. Each request gets one of its calls; a request
+// that finds none waits in the receive that it came in. There are twice as many calls as
+// credits, because a client may send its next request while the handler of the last one is
+// still returning.
+type serverConn struct {
+	*link
+	srv      *Server
+	places   gate   // in the send queue, for one-sided operations
+	peerName string // if it is proved
+
+	lanes  [MaxLevels]lane // calls that wait; guarded by Server.mu
+	opened int             // sessions; guarded by replay.mu
+
+	polling atomic.Int32 // goroutines in poll
+	slow    atomic.Int32 // requests for which a second goroutine polls
+	turns   atomic.Uint64
+	serving atomic.Uint64 // turn of the handler that runs while nobody polls; 0 for none
+	watched atomic.Uint64 // turn that ran when the timer was set
+	armed   atomic.Bool   // timer will call late
+	timer   *time.Timer
+
+	mu       sync.Mutex
+	calls    []Call
+	free     []*Call // a stack, to keep the memory in use small
+	deferred []arrival
+	ops      []op
+	idleOps  []int32
+	busyOps  int
+	serial   uint64
+	acks     int // control buffer of the next acknowledgement
+
+	// early holds the ids of requests that were canceled, by client's slot: two goroutines that
+	// poll may handle a request and its cancellation in either order. Ids do not repeat.
+	early [64]uint64
+
+	lastMoves uint64    // of the link, at the last sweep
+	lastMoved time.Time // when the sweep last saw it change
+}
+
+// arrival is a request that waits for a call.
+type arrival struct {
+	recv         int
+	header       wire.Header
+	body, inline []byte
+	canceled     bool
+}
+
+// op is what a signalled work request, or a chain of Reads, ends.
+type op struct {
+	serial uint64 // tells it from others that have had its place in the table
+	left   int    // completions to come; 0 for an op that is not in use
+	places int    // to return at the last one
+	wait   *waiter
+	call   *Call // learns of failures
+	reply  bool  // the call's reply: its send buffer is free at the end
+}
+
+// waiter counts completions down and wakes one goroutine at zero.
+type waiter struct {
+	mu      sync.Mutex
+	pending int
+	err     error // the first failure
+	zero    chan struct{}
+}
+
+func (w *waiter) add(n int) {
+	w.mu.Lock()
+	w.pending += n
+	w.mu.Unlock()
+}
+
+func (w *waiter) complete(n int, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = err
+	}
+	if w.pending -= n; w.pending == 0 {
+		select {
+		case w.zero <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// wait blocks until nothing is pending, and starts afresh.
+func (w *waiter) wait() error {
+	for {
+		w.mu.Lock()
+		if w.pending == 0 {
+			err := w.err
+			w.err = nil
+			w.mu.Unlock()
+			return err
+		}
+		w.mu.Unlock()
+		<-w.zero
+	}
+}
+
+func newServerConn(srv *Server, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (
+	*serverConn, error,
+) {
+	n := cfg.RecvDepth - controlReserve
+	l, err := newLink(srv.node, r, ep, cfg, 2*n+controlReserve)
+	if err != nil {
+		return nil, err
+	}
+	s := &serverConn{link: l, srv: srv, calls: make([]Call, 2*n), lastMoved: time.Now()}
+	s.places.open(bulkDepth, srv.node.opts.Burst)
+	if p := ep.Peer(); p.Proof != fabric.ProofNone {
+		s.peerName = p.Name
+	}
+	l.alive.buffer = len(s.calls) + maxCancels + 2
+	for i := range s.calls {
+		c := &s.calls[len(s.calls)-1-i]
+		c.s, c.index, c.ctx = s, len(s.calls)-1-i, &callCtx{}
+		c.replied.zero = make(chan struct{}, 1)
+		s.free = append(s.free, c)
+	}
+	s.ops = make([]op, bulkDepth+len(s.calls)+1) // each holds a place or a call; one for farewell
+	for i := range s.ops {
+		s.idleOps = append(s.idleOps, int32(i))
+	}
+	s.timer = time.AfterFunc(time.Hour, s.late)
+	s.timer.Stop()
+	l.role = s
+	return s, nil
+}
+
+func (s *serverConn) received(p *poller, buf int, body, inline []byte) {
+	h := &p.header
+	switch {
+	case h.Kind == wire.KindRequest:
+		s.arrived(p, arrival{recv: buf, header: *h, body: body, inline: inline})
+	case h.Kind == wire.KindControl && h.Op == opCancel:
+		s.cancel(buf, h.RequestID)
+	case h.Kind == wire.KindControl && s.alivePing(buf, h):
+	default:
+		s.unexpected(h)
+	}
+}
+
+// arrived gives a request a call, or lets it wait for one.
+func (s *serverConn) arrived(p *poller, a arrival) {
+	if s.enter() != nil {
+		return
+	}
+	s.mu.Lock()
+	last := len(s.free) - 1
+	if last < 0 {
+		s.deferred = append(s.deferred, a)
+		s.mu.Unlock()
+		return
+	}
+	c := s.free[last]
+	s.free = s.free[:last]
+	s.beginLocked(c, &a)
+	s.mu.Unlock()
+	if p.run != nil {
+		s.srv.dispatch(p.run)
+	}
+	p.run = c
+}
+
+// beginLocked fills a call, unless its cancellation has overtaken it.
+func (s *serverConn) beginLocked(c *Call, a *arrival) {
+	if s.early[s.slotOf(a.header.RequestID)] == a.header.RequestID && a.header.RequestID != 0 {
+		a.canceled = true
+	}
+	c.beginLocked(a)
+	s.srv.place(c)
+}
+
+// recycle takes a finished call back and gives it to the longest waiting request.
+func (s *serverConn) recycle(c *Call) {
+	s.mu.Lock()
+	if len(s.deferred) == 0 {
+		s.free = append(s.free, c)
+		s.mu.Unlock()
+		s.leave()
+		return
+	}
+	a := s.deferred[0]
+	s.deferred = s.deferred[:copy(s.deferred, s.deferred[1:])]
+	s.beginLocked(c, &a)
+	s.mu.Unlock()
+	s.leave() // for the finished one; the waiting one has entered when it arrived
+	s.srv.dispatch(c)
+}
+
+// cancel ends the context of a call that the client has given up, wherever it is, and
+// acknowledges.
+func (s *serverConn) cancel(buf int, id uint64) {
+	s.mu.Lock()
+	s.early[s.slotOf(id)] = id
+	for i := range s.calls {
+		if c := &s.calls[i]; c.active && c.header.RequestID == id {
+			s.srv.counts.canceled.Add(1)
+			c.ctx.end(context.Canceled)
+		}
+	}
+	for i := range s.deferred {
+		if a := &s.deferred[i]; a.header.RequestID == id {
+			a.canceled = true
+		}
+	}
+	ack := s.sendBuf(len(s.calls) + s.acks)
+	s.acks = (s.acks + 1) % maxCancels
+	s.mu.Unlock()
+	s.repost(buf)
+	_ = s.sendControl(ack, opAck, id) // a failure has ended the link
+}
+
+// goodbye asks the client to send no new requests.
+func (s *serverConn) goodbye() {
+	if s.enter() != nil {
+		return
+	}
+	defer s.leave()
+	_ = s.sendControl(s.sendBuf(len(s.calls)+maxCancels), opGoodbye, 0)
+}
+
+// farewell says goodbye once more and waits until that, and every reply before it, has left.
+// A peer that does not take it is stuck, and the sweep ends the link.
+func (s *serverConn) farewell() {
+	if s.enter() != nil {
+		return
+	}
+	defer s.leave()
+	h := wire.Header{Kind: wire.KindControl, Op: opGoodbye}
+	w := &waiter{zero: make(chan struct{}, 1)}
+	w.add(1)
+	p := &parcel{}
+	p.pieces[0] = fabric.Sge{
+		Reg: s.arena.Region(), Buf: h.Append(s.sendBuf(len(s.calls) + maxCancels + 1)[:0]),
+	}
+	context := s.startOp(op{left: 1, wait: w})
+	if err := s.send(p, fabric.FlagSignaled, context); err != nil {
+		s.dropOp(context)
+		return
+	}
+	s.needPoller()
+	_ = w.wait()
+}
+
+// slotOf spreads the ids of a client over a table: they count up above the slot in the low bits.
+func (s *serverConn) slotOf(id uint64) int { return int(id & 0xffff % uint64(len(s.early))) }
+
+// pollHere empties the completion queue on this goroutine, and serves one request of each batch
+// on it too: a request that comes alone is answered without waking anybody. Others of a batch go
+// to workers. It ends with the link, or when enough others poll.
+func (s *serverConn) pollHere() {
+	if s.enter() != nil {
+		return
+	}
+	defer s.leave()
+	p := s.node.pollers.Get().(*poller)
+	defer func() {
+		*p = poller{} // it must not keep the endpoint
+		s.node.pollers.Put(p)
+	}()
+	for {
+		s.polling.Add(1)
+		err := s.poll(context.Background(), p)
+		left := s.polling.Add(-1)
+		if err != nil {
+			s.fail(err)
+			return
+		}
+		c := p.run
+		if p.run = nil; c == nil || !s.srv.admit(c) {
+			continue
+		}
+		var turn uint64
+		if left == 0 {
+			turn = s.relieve()
+		}
+		s.srv.serveAll(c)
+		s.relieved(turn)
+		if s.polling.Load() >= s.enough() {
+			return
+		}
+	}
+}
+
+// While handlers return at once, one goroutine polls and serves by turns: no other has to be woken,
+// and a provider that reads in Wait has one to read for. A handler that takes longer than alone, or
+// that waits for data, is relieved by a second goroutine; for the next slowStays requests a second
+// one polls all the time.
+const (
+	alone     = time.Millisecond
+	slowStays = 64
+)
+
+// relieve sees to it that somebody polls while a handler runs: at once when handlers have been
+// slow, else if this one turns out to be. It returns the handler's turn, for relieved.
+func (s *serverConn) relieve() (turn uint64) {
+	if s.slow.Load() > 0 {
+		s.slow.Add(-1)
+		s.srv.spawn(job{poll: s})
+		return 0
+	}
+	turn = s.turns.Add(1)
+	s.serving.Store(turn)
+	if !s.armed.Swap(true) {
+		s.watched.Store(turn)
+		s.timer.Reset(alone)
+	}
+	return turn
+}
+
+// relieved says that the handler has returned.
+func (s *serverConn) relieved(turn uint64) {
+	if turn != 0 {
+		s.serving.CompareAndSwap(turn, 0)
+	}
+}
+
+// late looks after a while whether the same handler still runs. It lets go of the timer before it
+// looks: a handler that starts meanwhile arms it anew.
+func (s *serverConn) late() {
+	s.armed.Store(false)
+	turn := s.serving.Load()
+	switch {
+	case turn == 0:
+	case turn == s.watched.Load():
+		s.needPoller()
+	case !s.armed.Swap(true):
+		s.watched.Store(turn)
+		s.timer.Reset(alone)
+	}
+}
+
+// needPoller is asked before somebody waits for completions.
+func (s *serverConn) needPoller() {
+	if s.polling.Load() > 0 || s.enter() != nil {
+		return
+	}
+	defer s.leave()
+	s.slow.Store(slowStays)
+	s.srv.spawn(job{poll: s})
+}
+
+// enough is how many goroutines should poll while nothing runs.
+func (s *serverConn) enough() int32 {
+	if s.slow.Load() > 0 {
+		return 2
+	}
+	return 1
+}
+
+// startOp enters work into the table and returns its context.
+func (s *serverConn) startOp(o op) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := len(s.idleOps) - 1
+	invariant.Check(last >= 0, "msg: more operations than places and calls")
+	i := s.idleOps[last]
+	s.idleOps = s.idleOps[:last]
+	s.serial = (s.serial + 1) & serialMask
+	o.serial = s.serial
+	s.ops[i] = o
+	s.busyOps++
+	return kindOp | o.serial<<16 | uint64(i)
+}
+
+// serialMask is what fits between the kind and the index of a context.
+const serialMask = 1<<40 - 1
+
+// dropOp undoes startOp for work that was not posted. It is false when the end of the link
+// has ended the op already.
+func (s *serverConn) dropOp(context uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := int(context & 0xffff)
+	if s.ops[i].left == 0 || s.ops[i].serial != context>>16&serialMask {
+		return false
+	}
+	s.freeOpLocked(i)
+	return true
+}
+
+func (s *serverConn) freeOpLocked(i int) {
+	s.ops[i] = op{}
+	s.idleOps = append(s.idleOps, int32(i))
+	s.busyOps--
+}
+
+func (s *serverConn) completed(comp *fabric.Completion) {
+	i := int(comp.Context & 0xffff)
+	switch comp.Context & kindMask {
+	case kindOp:
+		s.opDone(i, 1, comp.Err)
+	case kindWrite:
+		gen := uint32(comp.Context >> 16)
+		s.mu.Lock()
+		c := &s.calls[i]
+		current := c.gen == gen
+		s.mu.Unlock()
+		if current && comp.Err != nil {
+			c.writeFailed(comp.Err)
+		}
+	}
+	if comp.Err != nil && errs.KindOf(comp.Err) != errs.Perm {
+		s.fail(comp.Err)
+	}
+}
+
+// allLeft makes opDone end an op whatever is missing.
+const allLeft = -1
+
+// opDone counts n completions of an op and ends it with the last one.
+func (s *serverConn) opDone(i, n int, err error) {
+	s.mu.Lock()
+	o := s.ops[i]
+	if o.left == 0 {
+		s.mu.Unlock()
+		return
+	}
+	if n == allLeft {
+		n = o.left
+	}
+	s.ops[i].left -= n
+	over := s.ops[i].left == 0
+	if over {
+		s.freeOpLocked(i)
+	}
+	s.mu.Unlock()
+	if over {
+		s.places.put(o.places)
+	}
+	if err != nil && o.call != nil {
+		o.call.writeFailed(err)
+	}
+	if o.wait != nil {
+		o.wait.complete(n, err)
+	}
+	if over && o.reply {
+		o.call.unhold()
+	}
+}
+
+func (s *serverConn) died(err error) {
+	s.places.fail(err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.calls {
+		// A request of a session is carried to its end: its client will come back for the answer.
+		if c := &s.calls[i]; c.active && c.marks.flags&markOnce == 0 {
+			c.ctx.end(context.Canceled)
+		}
+	}
+}
+
+// flushed ends everything that waits for a completion that was dropped with the queue, and
+// forgets the requests that no call was found for.
+func (s *serverConn) flushed(err error) {
+	for i := range s.ops {
+		s.opDone(i, allLeft, err)
+	}
+	s.mu.Lock()
+	waiting := len(s.deferred)
+	s.deferred = nil
+	s.mu.Unlock()
+	for range waiting {
+		s.leave()
+	}
+}
+
+func (s *serverConn) released() {
+	s.timer.Stop()
+	s.node.forget(s.link)
+	s.srv.forget(s)
+}
+
+// sweep fails the connection when work is outstanding and nothing has completed for PeerTimeout.
+func (s *serverConn) sweep(now time.Time) {
+	moves := s.moves.Load()
+	s.mu.Lock()
+	if s.busyOps == 0 || moves != s.lastMoves {
+		s.lastMoves, s.lastMoved = moves, now
+	}
+	stuck := now.Sub(s.lastMoved) > s.node.opts.PeerTimeout
+	s.mu.Unlock()
+	if s.enter() != nil {
+		return
+	}
+	defer s.leave()
+	s.keepAlive(now)
+	if stuck {
+		s.node.silent.Warn(s.peerAddr, "peer is stuck: it takes no data", "link", s.name)
+		s.fail(errs.Newf(errs.TimedOut, "msg", s.name, "the peer moved nothing for %v",
+			s.node.opts.PeerTimeout))
+	}
+}
