@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -48,10 +49,8 @@ func (p place) listen(public bool) (*net.UnixListener, error) {
 		return nil, err
 	}
 	sock, err := net.ListenUnix("unixpacket", p.unixAddr())
-	if errs.Errno(err) == syscall.EADDRINUSE || isAddrInUse(err) {
-		if p.removeStale() {
-			sock, err = net.ListenUnix("unixpacket", p.unixAddr())
-		}
+	if errors.Is(err, syscall.EADDRINUSE) && p.removeStale() {
+		sock, err = net.ListenUnix("unixpacket", p.unixAddr())
 	}
 	if err != nil {
 		return nil, err
@@ -67,15 +66,6 @@ func (p place) listen(public bool) (*net.UnixListener, error) {
 	return sock, nil
 }
 
-func isAddrInUse(err error) bool {
-	op, ok := err.(*net.OpError)
-	if !ok {
-		return false
-	}
-	sys, ok := op.Err.(*os.SyscallError)
-	return ok && sys.Err == syscall.EADDRINUSE
-}
-
 // removeStale removes a socket that nobody listens on, which a killed process leaves behind.
 func (p place) removeStale() bool {
 	info, err := os.Lstat(string(p))
@@ -87,8 +77,7 @@ func (p place) removeStale() bool {
 		_ = c.Close()
 		return false
 	}
-	return strings.Contains(err.Error(), syscall.ECONNREFUSED.Error()) &&
-		os.Remove(string(p)) == nil
+	return errors.Is(err, syscall.ECONNREFUSED) && os.Remove(string(p)) == nil
 }
 
 func checkDir(dir string) error {
