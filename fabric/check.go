@@ -26,6 +26,21 @@ func CheckRecv(caps *Caps, recvs []Recv) error {
 	return nil
 }
 
+// CheckGrant tells whether a grant of length bytes at off in mem, with these rights, makes sense.
+func CheckGrant(mem []byte, off, length int, rights Rights) error {
+	why := ""
+	switch {
+	case off < 0 || length < 0 || off > len(mem) || length > len(mem)-off:
+		why = "the range leaves the region"
+	case rights == 0 || rights&^(RemoteRead|RemoteWrite) != 0:
+		why = "no such rights"
+	}
+	if why != "" {
+		return errs.Newf(errs.Invalid, "fabric.Grant", "", "%s", why)
+	}
+	return nil
+}
+
 // CheckCQ tells whether the options of a queue are well formed.
 func CheckCQ(opts CQOptions) error {
 	if opts.Depth < 1 {

@@ -34,6 +34,7 @@ type Proof uint8
 // The proofs. Above ProofNone the Name is the peer's and nobody else's.
 const (
 	ProofNone   Proof = iota // nobody asked: loopback, or a network that is trusted as a whole
+	ProofHost                // the kernel of this host says that it is Name: "uid 1000 pid 17"
 	ProofToken               // it showed a one-time token, which was issued to Name
 	ProofFrames              // its certificate says Name, and every frame is authenticated
 	ProofTLS                 // its certificate says Name, and everything is encrypted
@@ -43,6 +44,8 @@ func (p Proof) String() string {
 	switch p {
 	case ProofNone:
 		return "none"
+	case ProofHost:
+		return "host"
 	case ProofToken:
 		return "token"
 	case ProofFrames:

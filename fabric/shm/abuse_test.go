@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/keytable"
 )
 
 // hostile is a dialler that has said hello and now does with its end what it wants.
@@ -191,7 +192,7 @@ func TestBadHead(t *testing.T) {
 // TestBadSlots has a peer whose grants point outside of its arenas: refused, whatever they say.
 func TestBadSlots(t *testing.T) {
 	h := newHostile(t, Options{})
-	const size, key = 1 << 20, 5<<placeBits | 1
+	const size, key = 1 << 20, 5<<keytable.PlaceBits | 1
 	fd := forge(t, size, true, seals)
 	defer unix.Close(fd)
 	h.note(t, note{kind: noteExport, id: 7, size: size}, fd)
@@ -232,7 +233,7 @@ func TestBadSlots(t *testing.T) {
 		if got := try(c.rem); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
-		if users := h.view.grants[0].word.Load() & (1<<placeBits - 1); users != 0 {
+		if users := h.view.grants[0].word.Load() & (1<<keytable.PlaceBits - 1); users != 0 {
 			t.Fatalf("%d users are left", users)
 		}
 	}
@@ -337,7 +338,7 @@ func TestScribble(t *testing.T) {
 					key: h.rem.Key, addr: h.rem.Addr + uint64(rng.IntN(1100)),
 				}, b)
 			case 2:
-				key := uint64(rng.IntN(3)) << placeBits
+				key := uint64(rng.IntN(3)) << keytable.PlaceBits
 				h.view.grants[0].open(key, rng.Uint64()>>rng.IntN(64), rng.Uint64()>>rng.IntN(64),
 					uint32(rng.IntN(3)), 3)
 			case 3:
@@ -345,7 +346,7 @@ func TestScribble(t *testing.T) {
 				_ = h.ep.Post([]fabric.WR{{
 					Op: fabric.Op(1 + rng.IntN(3)), Local: []fabric.Sge{{Buf: h.end.mem[:size]}},
 					Remote: fabric.Remote{
-						Key: 1 << placeBits, Addr: addrOf(1), Len: uint64(size),
+						Key: 1 << keytable.PlaceBits, Addr: addrOf(1), Len: uint64(size),
 					},
 				}})
 			}

@@ -203,6 +203,9 @@ func (l *listener) welcome(
 	if err != nil {
 		return nil, err
 	}
+	if peer.Proof == fabric.ProofNone {
+		peer.Proof, peer.Name = fabric.ProofHost, c.who()
+	}
 	mine, err := cfg(peer)
 	if err != nil {
 		return nil, err

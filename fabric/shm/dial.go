@@ -46,7 +46,8 @@ func (d *domain) dial(ctx context.Context, addr string, cfg fabric.EndpointConfi
 		d.unreserve(&cfg)
 		return nil, err
 	}
-	e, err := d.attach(l, cfg, fabric.Peer{Hello: hello})
+	peer := fabric.Peer{Hello: hello, Proof: fabric.ProofHost, Name: l.who}
+	e, err := d.attach(l, cfg, peer)
 	if err != nil {
 		_ = l.conn.Close()
 		return nil, err

@@ -75,6 +75,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/visit"
 )
 
 // Options of a domain. The zero value is good for processes of one user.
@@ -200,7 +201,7 @@ type domain struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // all goroutines
-	watch  watch
+	watch  *visit.Visitor[*cq]
 	beds   beds
 
 	spinners atomic.Int32 // waiters that poll rings at this moment, see brisk
@@ -230,11 +231,11 @@ func open(opts Options) (*domain, error) {
 		eps:       map[*endpoint]struct{}{},
 		listeners: map[*listener]struct{}{},
 	}
-	d.keys.open()
+	d.keys = newKeyTable()
 	d.beds.open(opts.Sleepers)
 	d.ctx, d.cancel = context.WithCancel(context.Background())
-	d.watch.kick = make(chan struct{}, 1)
-	d.wg.Go(func() { d.watch.run(d.ctx) })
+	d.watch = visit.New[*cq]()
+	d.wg.Go(func() { d.watch.Run(d.ctx) })
 	return d, nil
 }
 

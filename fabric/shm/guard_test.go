@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/keytable"
 )
 
 // TestFault makes shared memory fault, as if its owner had taken pages away that the host cannot
@@ -47,10 +48,10 @@ func TestFault(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 			protect(t, h.ep.arenas[1])
-			h.view.grants[0].open(5<<placeBits, 0, 64<<10, 1, fabric.RemoteWrite)
+			h.view.grants[0].open(5<<keytable.PlaceBits, 0, 64<<10, 1, fabric.RemoteWrite)
 			_ = h.ep.Post([]fabric.WR{{
 				Op: fabric.OpWrite, Local: []fabric.Sge{{Buf: h.end.mem[:1000]}},
-				Remote: fabric.Remote{Key: 5 << placeBits, Addr: addrOf(1), Len: 1000},
+				Remote: fabric.Remote{Key: 5 << keytable.PlaceBits, Addr: addrOf(1), Len: 1000},
 			}})
 		},
 	} {

@@ -1,13 +1,12 @@
 package shm
 
 import (
-	crand "crypto/rand"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/keytable"
 )
 
 // region is registered memory.
@@ -35,60 +34,14 @@ type grant struct {
 }
 
 // keyTable finds grants by key.
-//
-//	key: 0                    44     64
-//	     |random, never again |place |
-type keyTable struct {
-	mu   sync.RWMutex
-	all  []*grant
-	free []uint32
-	rng  *rand.ChaCha8
-}
+type keyTable struct{ *keytable.Table[grant] }
 
-const placeBits = 20 // so many grants at once, over a million
-
-func (k *keyTable) open() {
-	var seed [32]byte
-	_, _ = crand.Read(seed[:]) // never fails, by its contract
-	k.rng = rand.NewChaCha8(seed)
-}
-
-// place finds a free place and a key for it.
-func (k *keyTable) place() (*grant, uint64, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(k.free) == 0 {
-		if len(k.all) == 1<<placeBits {
-			return nil, 0, errs.Newf(errs.Again, "fabric.Grant", "", "too many grants")
-		}
+func newKeyTable() keyTable {
+	return keyTable{keytable.New(func() *grant {
 		g := &grant{}
 		g.idle = sync.NewCond(&g.mu)
-		k.free = append(k.free, uint32(len(k.all)))
-		k.all = append(k.all, g)
-	}
-	at := k.free[len(k.free)-1]
-	k.free = k.free[:len(k.free)-1]
-	key := k.rng.Uint64()<<placeBits | uint64(at)
-	for key>>placeBits == 0 {
-		key = k.rng.Uint64()<<placeBits | uint64(at)
-	}
-	return k.all[at], key, nil
-}
-
-func (k *keyTable) giveBack(key uint64) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.free = append(k.free, uint32(key&(1<<placeBits-1)))
-}
-
-func (k *keyTable) find(key uint64) *grant {
-	at := key & (1<<placeBits - 1)
-	k.mu.RLock()
-	defer k.mu.RUnlock()
-	if at >= uint64(len(k.all)) {
-		return nil
-	}
-	return k.all[at]
+		return g
+	})}
 }
 
 // access is a use of granted memory that came through the ring.
@@ -102,7 +55,7 @@ type access struct {
 // acquire opens memory to the peer of e, or returns nil. The caller releases the grant when it has
 // stopped touching the memory.
 func (k *keyTable) acquire(e *endpoint, a access) (*grant, []byte) {
-	g := k.find(a.key)
+	g := k.Find(a.key)
 	if g == nil {
 		return nil, nil
 	}
@@ -162,29 +115,24 @@ func (r *region) Grant(ep fabric.Endpoint, off, length int, rights fabric.Rights
 	fabric.Remote, error,
 ) {
 	e, ok := ep.(*endpoint)
-	why := ""
-	switch {
-	case !ok || e.d != r.d:
-		why = "the endpoint is of another domain"
-	case off < 0 || length < 0 || off > len(r.mem) || length > len(r.mem)-off:
-		why = "the range leaves the region"
-	case rights == 0 || rights&^(fabric.RemoteRead|fabric.RemoteWrite) != 0:
-		why = "no such rights"
+	if !ok || e.d != r.d {
+		return fabric.Remote{}, errs.Newf(errs.Invalid, "fabric.Grant", "",
+			"the endpoint is of another domain")
 	}
-	if why != "" {
-		return fabric.Remote{}, errs.Newf(errs.Invalid, "fabric.Grant", "", "%s", why)
+	if err := fabric.CheckGrant(r.mem, off, length, rights); err != nil {
+		return fabric.Remote{}, err
 	}
 	if err := e.deadErr("fabric.Grant"); err != nil {
 		return fabric.Remote{}, err
 	}
-	g, key, err := r.d.keys.place()
+	g, key, err := r.d.keys.Place()
 	if err != nil {
 		return fabric.Remote{}, err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if r.closed.Load() { // looked at under g.mu: Close comes by later and finds the grant, or this
-		r.d.keys.giveBack(key)
+		r.d.keys.GiveBack(key)
 		return fabric.Remote{}, errClosed("fabric.Grant")
 	}
 	g.key, g.region, g.ep, g.rights = key, r, e, rights
@@ -194,19 +142,15 @@ func (r *region) Grant(ep fabric.Endpoint, off, length int, rights fabric.Rights
 }
 
 func (r *region) Revoke(rem fabric.Remote) {
-	if g := r.d.keys.find(rem.Key); g != nil && g.revoke(rem.Key, r) {
-		r.d.keys.giveBack(rem.Key)
+	if g := r.d.keys.Find(rem.Key); g != nil && g.revoke(rem.Key, r) {
+		r.d.keys.GiveBack(rem.Key)
 	}
 }
 
 // Close looks through the whole table: regions live long, and grants should not pay for their end.
 func (r *region) Close() error {
 	r.closed.Store(true)
-	k := &r.d.keys
-	k.mu.RLock()
-	all := k.all[:len(k.all):len(k.all)]
-	k.mu.RUnlock()
-	for _, g := range all {
+	for _, g := range r.d.keys.All() {
 		g.mu.Lock()
 		key, mine := g.key|g.revoking, g.region == r // one of them is 0
 		g.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/keytable"
 )
 
 // A slot is how a grant on arena memory looks to the peer, who uses it directly. The owner fills it
@@ -56,15 +57,15 @@ func (s *slot) open(key, off, length uint64, arena uint32, rights fabric.Rights)
 	s.length.Store(length)
 	s.arena.Store(arena)
 	s.rights.Store(uint32(rights))
-	s.word.Store(key >> placeBits << placeBits)
+	s.word.Store(key >> keytable.PlaceBits << keytable.PlaceBits)
 }
 
 // enter counts the caller in, if the slot holds this key.
 func (s *slot) enter(key uint64) bool {
 	for {
 		w := s.word.Load()
-		full := w&(1<<placeBits-1) == 1<<placeBits-1
-		if w>>placeBits != key>>placeBits || w>>placeBits == 0 || full {
+		full := w&(1<<keytable.PlaceBits-1) == 1<<keytable.PlaceBits-1
+		if w>>keytable.PlaceBits != key>>keytable.PlaceBits || w>>keytable.PlaceBits == 0 || full {
 			return false
 		}
 		if s.word.CompareAndSwap(w, w+1) {
@@ -79,7 +80,7 @@ func (s *slot) leave() { s.word.Add(^uint64(0)) }
 func (s *slot) shut() bool {
 	for {
 		w := s.word.Load()
-		users := w & (1<<placeBits - 1)
+		users := w & (1<<keytable.PlaceBits - 1)
 		if w == users || s.word.CompareAndSwap(w, users) {
 			return users == 0
 		}

@@ -12,7 +12,7 @@ import (
 // queue's endpoints, first briskly and then not at all, when it sleeps on a futex or, where too
 // many do that, until a note comes through a socket. The other waiters nap until it leaves them
 // something, or the role. Who leaves Wait lets the role go, and mostly comes back for it at once.
-// If nobody takes it for one to two watchPeriods the watch arms the endpoints: from then on notes
+// If nobody takes it for one to two visits the watch arms the endpoints: from then on notes
 // come through the sockets, whose readers serve the endpoints (sock.go), until somebody waits
 // again.
 //
@@ -105,7 +105,7 @@ func (q *cq) letGoLocked() {
 	}
 	if !q.watched {
 		q.watched, q.seen = true, q.turns
-		q.d.watch.add(q)
+		q.d.watch.Add(q)
 	}
 }
 
@@ -261,9 +261,9 @@ func (q *cq) rest() bool {
 	return quiet
 }
 
-// look is the watch's visit: it arms the endpoints if nobody has had the role since the last one,
+// Look is the watch's visit: it arms the endpoints if nobody has had the role since the last one,
 // and tells whether to come again.
-func (q *cq) look() bool {
+func (q *cq) Look() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {

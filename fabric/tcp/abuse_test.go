@@ -152,7 +152,7 @@ func TestStallInsideAFrame(t *testing.T) {
 	fatal(t, err)
 	v.frame(header{kind: frameWrite, length: 1000, key: rem.Key, addr: rem.Addr}, []byte("part"))
 	for start := time.Now(); ; time.Sleep(time.Millisecond) { // until the placement has begun
-		g := v.dom.(*domain).keys.find(rem.Key)
+		g := v.dom.(*domain).keys.Find(rem.Key)
 		g.mu.Lock()
 		users := g.users
 		g.mu.Unlock()

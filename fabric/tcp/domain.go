@@ -37,6 +37,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/internal/logonce"
+	"github.com/sluice-storage/sluice/internal/visit"
 )
 
 // Options of a domain. The zero value is good for loopback.
@@ -145,7 +146,7 @@ type domain struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // all goroutines
-	watch  watch
+	watch  *visit.Visitor[*role]
 
 	tlsServer *tls.Config    // of the listeners; nil without Security
 	refused   logonce.Logger // peers
@@ -181,10 +182,10 @@ func Open(opts Options) (fabric.Domain, error) {
 		d.tlsServer = opts.Security.serverConfig()
 	}
 	d.refused.Log = opts.Log
-	d.keys.open()
+	d.keys = newKeyTable()
 	d.ctx, d.cancel = context.WithCancel(context.Background())
-	d.watch.kick = make(chan struct{}, 1)
-	d.wg.Go(func() { d.watch.run(d.ctx) })
+	d.watch = visit.New[*role]()
+	d.wg.Go(func() { d.watch.Run(d.ctx) })
 	return d, nil
 }
 

@@ -101,7 +101,7 @@ func newEndpoint(d *domain, k *sock, cfg fabric.EndpointConfig) *endpoint {
 	e.idle.L = &e.mu
 	e.lanes.news.L = &e.mu
 	e.recvs.open(cfg.RecvDepth)
-	e.role.open(&d.watch)
+	e.role.open(d.watch)
 	e.rx.open(k, e, e.speak)
 	e.tx.open(k, &e.sealed)
 	return e

@@ -1,14 +1,13 @@
 package tcp
 
 import (
-	crand "crypto/rand"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/keytable"
 )
 
 // region is registered memory. The kernel needs no registration, so it only bounds grants.
@@ -32,72 +31,24 @@ type grant struct {
 	users    int // placements and answers under way
 }
 
-// keyTable finds grants by key.
-//
-//	key: 0                    44     64
-//	     |random, never again |place |
-//
-// Addresses are offsets in the grant plus a base that makes mistakes visible.
-type keyTable struct {
-	mu   sync.RWMutex
-	all  []*grant
-	free []uint32
-	rng  *rand.ChaCha8
-}
+// keyTable finds grants by key. Addresses are offsets in the grant plus a base that makes mistakes
+// visible.
+type keyTable struct{ *keytable.Table[grant] }
 
-const (
-	placeBits = 20 // so many grants at once, over a million
-	addrBase  = 1 << 32
-)
-
-func (k *keyTable) open() {
-	var seed [32]byte
-	_, _ = crand.Read(seed[:]) // never fails, by its contract
-	k.rng = rand.NewChaCha8(seed)
-}
-
-// place finds a free place and a key for it.
-func (k *keyTable) place() (*grant, uint64, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(k.free) == 0 {
-		if len(k.all) == 1<<placeBits {
-			return nil, 0, errs.Newf(errs.Again, "fabric.Grant", "", "too many grants")
-		}
+func newKeyTable() keyTable {
+	return keyTable{keytable.New(func() *grant {
 		g := &grant{}
 		g.idle = sync.NewCond(&g.mu)
-		k.free = append(k.free, uint32(len(k.all)))
-		k.all = append(k.all, g)
-	}
-	at := k.free[len(k.free)-1]
-	k.free = k.free[:len(k.free)-1]
-	key := k.rng.Uint64()<<placeBits | uint64(at)
-	for key>>placeBits == 0 {
-		key = k.rng.Uint64()<<placeBits | uint64(at)
-	}
-	return k.all[at], key, nil
+		return g
+	})}
 }
 
-func (k *keyTable) giveBack(key uint64) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.free = append(k.free, uint32(key&(1<<placeBits-1)))
-}
-
-func (k *keyTable) find(key uint64) *grant {
-	at := key & (1<<placeBits - 1)
-	k.mu.RLock()
-	defer k.mu.RUnlock()
-	if at >= uint64(len(k.all)) {
-		return nil
-	}
-	return k.all[at]
-}
+const addrBase = 1 << 32
 
 // acquire opens length bytes at addr for the peer of e, or returns nil. The caller releases the
 // grant when it has stopped touching the memory.
 func (k *keyTable) acquire(e *endpoint, h *header, need fabric.Rights) (*grant, []byte) {
-	g := k.find(h.key)
+	g := k.Find(h.key)
 	if g == nil {
 		return nil, nil
 	}
@@ -159,29 +110,24 @@ func (r *region) Grant(ep fabric.Endpoint, off, length int, rights fabric.Rights
 	fabric.Remote, error,
 ) {
 	e, ok := ep.(*endpoint)
-	why := ""
-	switch {
-	case !ok || e.d != r.d:
-		why = "the endpoint is of another domain"
-	case off < 0 || length < 0 || off > len(r.mem) || length > len(r.mem)-off:
-		why = "the range leaves the region"
-	case rights == 0 || rights&^(fabric.RemoteRead|fabric.RemoteWrite) != 0:
-		why = "no such rights"
+	if !ok || e.d != r.d {
+		return fabric.Remote{}, errs.Newf(errs.Invalid, "fabric.Grant", "",
+			"the endpoint is of another domain")
 	}
-	if why != "" {
-		return fabric.Remote{}, errs.Newf(errs.Invalid, "fabric.Grant", "", "%s", why)
+	if err := fabric.CheckGrant(r.mem, off, length, rights); err != nil {
+		return fabric.Remote{}, err
 	}
 	if err := e.deadErr("fabric.Grant"); err != nil {
 		return fabric.Remote{}, err
 	}
-	g, key, err := r.d.keys.place()
+	g, key, err := r.d.keys.Place()
 	if err != nil {
 		return fabric.Remote{}, err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if r.closed.Load() { // looked at under g.mu: Close comes by later and finds the grant, or this
-		r.d.keys.giveBack(key)
+		r.d.keys.GiveBack(key)
 		return fabric.Remote{}, errClosed("fabric.Grant")
 	}
 	g.key, g.region, g.ep, g.rights = key, r, e, rights
@@ -190,19 +136,15 @@ func (r *region) Grant(ep fabric.Endpoint, off, length int, rights fabric.Rights
 }
 
 func (r *region) Revoke(rem fabric.Remote) {
-	if g := r.d.keys.find(rem.Key); g != nil && g.revoke(rem.Key, r) {
-		r.d.keys.giveBack(rem.Key)
+	if g := r.d.keys.Find(rem.Key); g != nil && g.revoke(rem.Key, r) {
+		r.d.keys.GiveBack(rem.Key)
 	}
 }
 
 // Close looks through the whole table: regions live long, and grants should not pay for their end.
 func (r *region) Close() error {
 	r.closed.Store(true)
-	k := &r.d.keys
-	k.mu.RLock()
-	all := k.all[:len(k.all):len(k.all)]
-	k.mu.RUnlock()
-	for _, g := range all {
+	for _, g := range r.d.keys.All() {
 		g.mu.Lock()
 		key, mine := g.key|g.revoking, g.region == r // one of them is 0
 		g.mu.Unlock()

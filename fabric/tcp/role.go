@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/visit"
 )
 
 // Who reads. Waking a sleeping goroutine costs as much as the network on one host, so the goroutine
@@ -16,11 +17,10 @@ import (
 // The right to read is the role. The keeper holds it while nobody waits. When a frame of the
 // keeper's woke a waiter that could have read it, the keeper lets the role go, and the waiter takes
 // it up when it comes back to Wait. Who leaves Wait lets it go too. If nobody takes it for one to
-// two watchPeriods the keeper does, and does not let go again for a while: its user has other
+// two visits the keeper does, and does not let go again for a while: its user has other
 // things to do. The domain's watch looks for such roles, so that letting go costs no timer.
 
 const (
-	watchPeriod = time.Millisecond
 	keeperStays = 64 // at most so many frames the keeper keeps the role after it had to step in
 	waiterHolds = 64 // a waiter that took it so often in a row has made good for that
 )
@@ -35,7 +35,7 @@ const (
 
 // role is the right to use an endpoint's rxState and to read its socket.
 type role struct {
-	watch *watch
+	watch *visit.Visitor[*role]
 	wake  chan struct{} // one token: the keeper has the role now
 
 	mu      sync.Mutex
@@ -50,7 +50,7 @@ type role struct {
 	held    int    // how often waiters took the role since
 }
 
-func (r *role) open(w *watch) {
+func (r *role) open(w *visit.Visitor[*role]) {
 	r.by = keeper
 	r.watch = w
 	r.wake = make(chan struct{}, 1)
@@ -83,14 +83,14 @@ func (r *role) letGo() {
 	r.turns++
 	if !r.watched {
 		r.watched, r.seen = true, r.turns
-		r.watch.add(r)
+		r.watch.Add(r)
 	}
 }
 
-// look is the watch's visit: it calls the keeper if nobody has had the role since the last one, and
+// Look is the watch's visit: it calls the keeper if nobody has had the role since the last one, and
 // tells whether to come again. A role that a waiter holds for long needs no watching: letting go
 // reports it anew.
-func (r *role) look() bool {
+func (r *role) Look() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.dead || r.by == keeper || r.turns == r.seen {

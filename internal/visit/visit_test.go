@@ -1,0 +1,41 @@
+package visit
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+type guest struct{ left, seen int }
+
+func (g *guest) Look() bool {
+	g.seen++
+	g.left--
+	return g.left > 0
+}
+
+func TestVisitsUntilToldNotTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		v := New[*guest]()
+		go v.Run(ctx)
+		long, short := &guest{left: 5}, &guest{left: 1}
+		v.Add(long)
+		v.Add(short)
+		time.Sleep(20 * Period)
+		synctest.Wait()
+		if long.seen != 5 || short.seen != 1 {
+			t.Fatalf("visited %d and %d times", long.seen, short.seen)
+		}
+		short.left = 2
+		v.Add(short) // it sleeps by now
+		time.Sleep(20 * Period)
+		synctest.Wait()
+		if short.seen != 3 {
+			t.Fatalf("visited %d times after it was added again", short.seen)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
