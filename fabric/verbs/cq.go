@@ -39,6 +39,7 @@ type cq struct {
 	dev      poller
 	parts    map[*device]*part
 	eps      map[uint32]*endpoint // by index
+	last     *endpoint            // that was found there, or nil
 	pending  ring.Ring[fabric.Completion]
 	ripe     int // SolicitedOnly: how many of pending Wait may hand out
 	reserved int // sum of the depths of the endpoints that still can fill it
@@ -270,11 +271,25 @@ func (q *cq) drainLocked() {
 	}
 }
 
+// endpointLocked finds an endpoint by its index; mostly it is the one of the last completion.
+func (q *cq) endpointLocked(index uint32) *endpoint {
+	if q.last == nil || q.last.index != index {
+		q.last = q.eps[index]
+	}
+	return q.last
+}
+
+// forgetLocked forgets an endpoint that has no completions any more.
+func (q *cq) forgetLocked(e *endpoint) {
+	delete(q.eps, e.index)
+	q.last = nil
+}
+
 // translateLocked turns a device's completion into the user's. It tells whether there is one:
 // silent requests, the provider's own and failures (which finish completes) have none.
 func (q *cq) translateLocked(wc *cWC, c *fabric.Completion) bool {
 	w := read(wc)
-	e := q.eps[uint32(w.id>>32)&^(1<<31)]
+	e := q.endpointLocked(uint32(w.id>>32) &^ (1 << 31))
 	if e == nil { // it was completed at its endpoint's end
 		return false
 	}
@@ -425,7 +440,7 @@ func (q *cq) has(c *cCQ) bool {
 func (q *cq) release(e *endpoint) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.eps, e.index)
+	q.forgetLocked(e)
 }
 
 // unplug gives the queue of one device back that nobody uses any more.

@@ -161,7 +161,7 @@ func (e *endpoint) completeSends() {
 	for i := range waiting {
 		e.failSendLocked(&waiting[i], err)
 	}
-	delete(q.eps, e.index)
+	q.forgetLocked(e)
 }
 
 func (e *endpoint) failSendLocked(slot *sendSlot, err error) {
@@ -191,5 +191,5 @@ func (e *endpoint) completeRecvs() {
 		}
 		q.pushLocked(&c)
 	}
-	delete(q.eps, e.index)
+	q.forgetLocked(e)
 }

@@ -39,7 +39,7 @@ type endpoint struct {
 
 	sendMu   sync.Mutex
 	stage    stage      // the chain that is being put together, or waits for the gate
-	waiting  []sendSlot // what is in stage
+	waiting  []sendSlot // what is in stage and has no number yet
 	silent   int        // requests since the last one with a completion
 	sendNext atomic.Uint32
 	sends    []sendSlot // by number; written under sendMu, read under sendCQ.mu behind sendNext
@@ -198,6 +198,9 @@ func (e *endpoint) Post(wrs []fabric.WR) error {
 	}
 	e.sendHeld.Add(int32(len(wrs)))
 	hold := e.mustHoldLocked(wrs)
+	if !hold {
+		e.numberWaitingLocked() // they come first
+	}
 	for i := range wrs {
 		e.stageLocked(&wrs[i], hold)
 	}
@@ -211,18 +214,31 @@ func (e *endpoint) Post(wrs []fabric.WR) error {
 // stageLocked appends a request to the chain. Where nobody asks for completions the provider does,
 // four times in each round of the queue, so that places come back.
 func (e *endpoint) stageLocked(wr *fabric.WR, hold bool) {
-	slot := sendSlot{context: wr.Context, length: wr.Len(), op: wr.Op, kind: slotSilent}
+	kind := slotSilent
 	signaled := wr.Flags&fabric.FlagSignaled != 0
 	if signaled {
-		slot.kind = slotSignaled
+		kind = slotSignaled
 	} else if e.silent++; e.silent > e.cfg.SendDepth/4 {
 		signaled = true
 	}
 	if signaled {
 		e.silent = 0
 	}
-	e.stage.add(wr, e.dev, signaled, hold)
-	e.waiting = append(e.waiting, slot)
+	length := e.stage.add(wr, e.dev, signaled, hold)
+	slot := sendSlot{context: wr.Context, length: length, op: wr.Op, kind: kind}
+	if hold {
+		e.waiting = append(e.waiting, slot)
+		return
+	}
+	e.stage.number(e.stage.n-1, e.sendID(e.numberLocked(&slot)))
+}
+
+// numberWaitingLocked gives what waited for the gate its numbers.
+func (e *endpoint) numberWaitingLocked() {
+	for i := range e.waiting {
+		e.stage.number(i, e.sendID(e.numberLocked(&e.waiting[i])))
+	}
+	e.waiting = e.waiting[:0]
 }
 
 // postStageLocked hands the chain to the device. What the device does not take it reports never:
@@ -231,11 +247,7 @@ func (e *endpoint) postStageLocked() error {
 	if e.stage.n == 0 {
 		return nil
 	}
-	for i := range e.waiting {
-		e.stage.number(i, e.sendID(e.numberLocked(&e.waiting[i])))
-	}
-	clear(e.waiting)
-	e.waiting = e.waiting[:0]
+	e.numberWaitingLocked()
 	if err := e.stage.post(e.qp); err != nil {
 		e.die(errs.Disconnected, "the device takes no requests: "+err.Error())
 	}

@@ -69,9 +69,10 @@ type stage struct {
 	inline []unsafe.Pointer // copies of inline data of requests that wait
 }
 
-// add appends a request without its number. Pieces of no bytes are left out: to some devices they
-// mean 2 GiB. With keep, inline data is copied now, because the chain is not posted at once.
-func (s *stage) add(wr *fabric.WR, dev *device, signaled, keep bool) {
+// add appends a request without its number and returns how many bytes it moves. Pieces of no bytes
+// are left out: to some devices they mean 2 GiB. With keep, inline data is copied now, because the
+// chain is not posted at once.
+func (s *stage) add(wr *fabric.WR, dev *device, signaled, keep bool) (length int) {
 	s.reserve(len(wr.Local))
 	out := &s.wrs[s.n]
 	*out = C.vb_send_wr{opcode: opcode(wr)}
@@ -96,6 +97,7 @@ func (s *stage) add(wr *fabric.WR, dev *device, signaled, keep bool) {
 				lkey:   C.uint32_t(piece.Reg.(*region).lkeys[dev.index]),
 			}
 			s.pieces++
+			length += len(piece.Buf)
 		}
 	}
 	if wr.Flags&fabric.FlagInline != 0 && s.pieces > first {
@@ -106,6 +108,7 @@ func (s *stage) add(wr *fabric.WR, dev *device, signaled, keep bool) {
 	}
 	out.num_sge = C.int(s.pieces - first)
 	s.n++
+	return length
 }
 
 func opcode(wr *fabric.WR) C.int {

@@ -6,24 +6,26 @@
 // with and without them. Available tells whether they are there, and why not. A build without cgo
 // has the same functions and says that it has no RDMA.
 //
-// How it differs from the contract, because devices do: access that a key does not allow ends the
-// connection. The request that tried completes with errs.Perm, everything else pending at that end
-// with errs.Disconnected. A receiver that ran dry is told errs.Disconnected, the sender
-// errs.Protocol. Memory must come from outside the Go heap (package mem): the device holds on to
-// its pages. Nothing is encrypted: use it on networks that are trusted.
+// Access that a key does not allow ends the connection (Caps.RefusalEnds). Memory must come from
+// outside the Go heap (package mem): the device holds on to its pages. Nothing is encrypted: use it
+// on networks that are trusted.
 //
 // Messages before the peer's first PostRecv wait here and not on the wire, since receivers that are
 // not ready end a connection (RNR retry is 0): each end has a word that the peer sets when it posts
 // its first receives (see gate.go).
 //
+// Devices may go and come under an open domain (see plug.go). A port that goes down ends its
+// connections at once; a peer that falls silent is noticed by Options.KeepAlive and PeerTimeout.
+//
 // Goroutines: one for the connection manager's events of a domain, one that asks silent peers for a
 // sign of life, one for each device's asynchronous events, one for each completion queue on each
-// device (it wakes sleepers), one for the end of each endpoint. Lock order: region.mu, grants.mu,
-// cq.mu, endpoint.sendMu, endpoint.recvMu, endpoint.dieMu; conn.mu and connTable.mu are taken
-// alone.
+// device (it wakes sleepers), one for the end of each endpoint and of each device. Lock order:
+// domain.plug, region.mu, grants.mu, cq.mu, endpoint.sendMu, endpoint.recvMu, endpoint.dieMu;
+// conn.mu, domain.mu, tenancy.mu; gate.mu and connTable.mu are taken alone.
 //
-// Read domain.go first, then ep.go (posting), cq.go (completions), death.go (the end), region.go
-// and rma.go (grants), cm.go and call.go (connecting), alive.go, shim.h (what crosses into C).
+// Read domain.go first, then ep.go and msg.go (posting), cq.go (completions), death.go (the end),
+// region.go and rma.go (grants), cm.go and event.go (connecting), device.go, plug.go, alive.go,
+// shim.h (what crosses into C).
 package verbs
 
 import (
