@@ -47,7 +47,9 @@ type Call struct {
 	header  wire.Header
 	body    []byte
 	inline  []byte
-	bad     error // why the header's marks were refused
+	eager   []byte // request data in an eager slot, which the client can still write
+	slotRef bool   // the slot is kept for the call; guarded by serverConn.mu
+	bad     error  // why the header's marks were refused
 	out, in segment
 	stamp   wire.Stamp
 
@@ -57,6 +59,8 @@ type Call struct {
 	lentBytes int64      // that they carry
 	failed    error      // the first write that failed
 	late      []delayed
+
+	window gate // bytes that may be under way by rendezvous
 }
 
 // beginLocked fills a call with a request. The serverConn's lock is held.
@@ -95,7 +99,23 @@ func (c *Call) decode() error {
 	if c.marks.flags&markOneWay != 0 && (c.in.present || c.marks.flags&markOnce != 0) {
 		return badDescription("a one-way message with an answer")
 	}
+	if c.out.eager {
+		if err := c.s.useSlot(c); err != nil {
+			return err
+		}
+	}
 	c.body, c.read = body, true
+	return nil
+}
+
+// near is request data that is here already; nil where it has to be fetched.
+func (c *Call) near() []byte {
+	switch {
+	case c.out.inline:
+		return c.inline
+	case c.out.eager:
+		return c.eager
+	}
 	return nil
 }
 
@@ -269,9 +289,9 @@ func (c *Call) send() error {
 		return c.s.send(&c.parcel, fabric.FlagInline, kindPlain)
 	}
 	c.mu.Lock()
-	places := c.lent
+	places, bytes := c.lent, c.lentBytes
 	c.mu.Unlock()
-	o := op{left: 1, places: places, call: c, reply: true}
+	o := op{left: 1, places: places, bytes: bytes, call: c, write: true, reply: true}
 	if pushed {
 		c.replied.add(1)
 		o.wait = &c.replied
@@ -280,7 +300,7 @@ func (c *Call) send() error {
 	context := c.s.startOp(o)
 	if err := c.s.send(&c.parcel, fabric.FlagSignaled, context); err != nil {
 		if c.s.dropOp(context) {
-			c.s.places.put(places)
+			c.moved(places, bytes)
 			c.unhold()
 			if pushed {
 				c.replied.complete(1, nil)
@@ -301,6 +321,13 @@ func (c *Call) send() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return errs.Wrap("msg.Reply", c.s.name, c.failed)
+}
+
+// moved gives back what operations of the call held that are over.
+func (c *Call) moved(places int, bytes int64) {
+	c.s.places.put(places)
+	c.window.put(int(bytes))
+	c.s.srv.bytes.put(int(bytes))
 }
 
 // writeFailed keeps the first failure of a one-sided write.

@@ -25,6 +25,7 @@ type Conn struct {
 	polls   polls
 
 	mu       sync.Mutex
+	lent     lent // eager slots
 	slots    []slot
 	free     []int32 // indices of slots without a request
 	cancels  int     // cancellations that the server has not acknowledged
@@ -41,9 +42,12 @@ type slot struct {
 	remotes []fabric.Remote
 	parcel  parcel
 	scratch Reply         // of one-way messages
+	eager   int           // eager slot of the request's data; -1 for none. Set with Conn.mu
+	fenced  chan struct{} // room for one: what was posted before is done
 	wake    chan struct{} // room for one: reply, death or time limit
 
 	state    slotState
+	untold   bool // the server does not know yet that it is abandoned
 	id       uint64
 	deadline time.Time // set where the caller's context has none
 	outcome  error     // why there will be no reply
@@ -81,7 +85,7 @@ type grant struct {
 }
 
 // lends tells whether the server may still reach the caller's memory for the slot's request.
-func (s *slot) lends() bool { return len(s.grants) > 0 }
+func (s *slot) lends() bool { return len(s.grants) > 0 || s.eager >= 0 }
 
 func newConn(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (*Conn, error) {
 	credits := min(n.opts.Credits, int(ep.Peer().RecvDepth)-controlReserve)
@@ -101,7 +105,8 @@ func newConn(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (
 	c.polls.need = make(chan struct{}, 1)
 	for i := range c.slots {
 		c.slots[i].index, c.slots[i].id = i, uint64(i)
-		c.slots[i].wake = make(chan struct{}, 1)
+		c.slots[i].wake, c.slots[i].fenced = make(chan struct{}, 1), make(chan struct{}, 1)
+		c.slots[i].eager = -1
 		c.free = append(c.free, int32(credits-1-i))
 	}
 	l.role = c
@@ -181,6 +186,9 @@ func (c *Conn) outcomeOf(ctx context.Context, s *slot, req *Request, rep *Reply)
 		c.revoke(s)
 	}
 	if err != nil {
+		if s.eager >= 0 {
+			c.fence(s)
+		}
 		c.abandon(s, true)
 		return errs.Wrap("msg.Call", c.name, err)
 	}
@@ -304,6 +312,9 @@ func (c *Conn) submit(ctx context.Context, s *slot, req *Request, flags uint8) e
 	if err != nil {
 		return err
 	}
+	if s.eager >= 0 {
+		return c.sendEager(s, req.Out, msg)
+	}
 	return c.sendPlain(&s.parcel, msg)
 }
 
@@ -359,6 +370,7 @@ func (s *slot) parse(req *Request, rep *Reply) error {
 func (c *Conn) release(s *slot) {
 	c.mu.Lock()
 	c.setLocked(s, slotFree)
+	c.freeSlotLocked(s)
 	c.free = append(c.free, int32(s.index))
 	c.mu.Unlock()
 }
@@ -373,8 +385,8 @@ func (c *Conn) unsubmit(s *slot, err error) error {
 }
 
 // abandon leaves a request behind. Slot and credit come back with the reply, if it still
-// comes; when it is here already they come back now. The server is told if tell is set, as far
-// as there is room to tell it.
+// comes; when it is here already they come back now. The server is told if tell is set, as soon
+// as it has acknowledged enough of what it was told before.
 func (c *Conn) abandon(s *slot, tell bool) {
 	defer c.leave()
 	c.mu.Lock()
@@ -387,14 +399,37 @@ func (c *Conn) abandon(s *slot, tell bool) {
 		return
 	}
 	c.setLocked(s, slotAbandoned)
-	if !tell || c.cancels == maxCancels {
-		c.mu.Unlock()
-		return
-	}
-	c.cancels++
-	buf := c.sendBuf(len(c.slots) + c.next)
-	c.next = (c.next + 1) % maxCancels
-	id := s.id
+	s.untold = tell
 	c.mu.Unlock()
-	_ = c.sendControl(buf, opCancel, id) // a failure ends the link, which is as good
+	c.tellCancels()
+}
+
+// tellCancels tells the server of requests that are not wanted any more, as many as it may be told.
+func (c *Conn) tellCancels() {
+	for {
+		c.mu.Lock()
+		id, buf := c.nextCancelLocked()
+		c.mu.Unlock()
+		if buf == nil || c.sendControl(buf, opCancel, id) != nil { // a failure ends the link
+			return
+		}
+	}
+}
+
+func (c *Conn) nextCancelLocked() (id uint64, buf []byte) {
+	if c.cancels == maxCancels {
+		return 0, nil
+	}
+	for i := range c.slots {
+		s := &c.slots[i]
+		if s.state != slotAbandoned || !s.untold {
+			continue
+		}
+		s.untold = false
+		c.cancels++
+		buf = c.sendBuf(len(c.slots) + c.next)
+		c.next = (c.next + 1) % maxCancels
+		return s.id, buf
+	}
+	return 0, nil
 }

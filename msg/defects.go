@@ -36,18 +36,10 @@ func (c *Call) answerEarly() error {
 		return err
 	}
 	time.Sleep(time.Millisecond) // as a slow network would
+	w := &waiter{zero: make(chan struct{}, 1)}
 	for _, d := range late {
-		c.lentBytes = signalBytes // so that the writes are signalled, and their end can be seen
-		err := c.transfer(context.Background(), fabric.OpWrite, &c.in, d.off, d.src, nil)
-		if err != nil {
-			return err
-		}
+		_ = c.transfer(context.Background(), fabric.OpWrite, &c.in, d.off, d.src, w)
 	}
-	for c.s.places.left() < bulkDepth && c.s.err() == nil {
-		time.Sleep(100 * time.Microsecond)
-	}
-	if c.s.err() != nil {
-		c.s.closeEndpoint()
-	}
-	return nil
+	c.s.needPoller()
+	return w.wait()
 }

@@ -27,6 +27,15 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 		{"priority inverted", defects{invertLevels: true}, func(t *testing.T, r *rig) error {
 			return checkLevels(t, r.server.defects)
 		}},
+		{"slot reused early", defects{reuseEarly: true}, func(t *testing.T, _ *rig) error {
+			return checkEager(t, newRigFor(t, simProviders()[1], echo, planted(defects{reuseEarly: true})))
+		}},
+		{"window overrun", defects{overrun: true}, func(t *testing.T, _ *rig) error {
+			return checkUnits(t, newRig(t, simProviders()[1], mirror(), planted(defects{overrun: true})))
+		}},
+		{"none: eager slots", defects{}, func(t *testing.T, _ *rig) error {
+			return checkEager(t, newRigFor(t, simProviders()[1], echo, nil))
+		}},
 		{"none: the model", defects{}, checkModel},
 		{"none: cancellation", defects{}, checkCancel},
 	} {
@@ -59,6 +68,14 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 				t.Fatal("nobody noticed")
 			}
 		})
+	}
+}
+
+// planted makes nodes with small units and a defect.
+func planted(d defects) func(client, server *Options) {
+	return func(client, server *Options) {
+		smallUnits(client, server)
+		client.plant, server.plant = d, d
 	}
 }
 

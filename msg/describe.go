@@ -16,8 +16,9 @@ import (
 //
 // role: 1 Out, 2 In. form: 0 for memory that the server reaches by one-sided operations; 1
 // for data that rides inline, behind the body of the request (Out) or of the reply (In): it
-// has no windows and no access, and its stream is the inline data itself. length is that of
-// the stream.
+// has no windows and no access, and its stream is the inline data itself; 2 for data (Out) that is
+// in an eager slot of the server, whose number stands in place of the number of windows. length is
+// that of the stream.
 
 // Limits of what a request may describe. A server refuses more before it believes any of it.
 const (
@@ -34,6 +35,7 @@ const (
 
 	formRemote = 0
 	formInline = 1
+	formEager  = 2
 
 	describeBytes = 12
 	remoteBytes   = 24
@@ -43,6 +45,8 @@ const (
 type segment struct {
 	present bool
 	inline  bool
+	eager   bool
+	slot    int // eager
 	length  int64
 	windows []fabric.Remote
 	space   space
@@ -52,7 +56,7 @@ type segment struct {
 func (s *segment) reset() {
 	s.windows = s.windows[:0]
 	s.space.reset()
-	s.present, s.inline, s.length, s.access = false, false, 0, seg.Access{}
+	s.present, s.inline, s.eager, s.length, s.access = false, false, false, 0, seg.Access{}
 }
 
 // DescriptionBytes is how many bytes the description of m takes in a request when its data
@@ -64,10 +68,11 @@ func DescriptionBytes(m *Memory) int {
 	return describeBytes + remoteBytes*len(m.Windows) + m.Access.WireBytes()
 }
 
-func appendInline(e *wire.Enc, role uint8, length int64) {
+// appendShort describes data that is not reached by windows.
+func appendShort(e *wire.Enc, role, form uint8, slot int, length int64) {
 	e.U8(role)
-	e.U8(formInline)
-	e.U16(0)
+	e.U8(form)
+	e.U16(uint16(slot))
 	e.I64(length)
 }
 
@@ -111,6 +116,9 @@ func decodeSegments(body []byte, count uint32, inline, room int64, out, in *segm
 			return nil, err
 		}
 	}
+	if in.eager {
+		return nil, badDescription("reply data in an eager slot")
+	}
 	if out.inline && out.length != inline || !out.inline && inline != 0 {
 		return nil, badDescription("inline data and its description differ in length")
 	}
@@ -131,6 +139,9 @@ func (s *segment) decode(d *wire.Dec) error {
 		return d.Err()
 	case form == formInline && n == 0:
 		s.inline = true
+		return nil
+	case form == formEager:
+		s.eager, s.slot = true, n
 		return nil
 	case form != formRemote:
 		return badDescription("unknown form of segment")

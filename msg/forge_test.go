@@ -111,9 +111,12 @@ func forged() map[string]struct {
 	wrongLen := describeOne(roleOut, win, seg.Contig(0, 4096))
 	wrongLen[11] ^= 1
 	inlineTooLong := wire.Enc{}
-	appendInline(&inlineTooLong, roleIn, 1<<40)
+	appendShort(&inlineTooLong, roleIn, formInline, 0, 1<<40)
 	noInline := wire.Enc{}
-	appendInline(&noInline, roleOut, 100)
+	appendShort(&noInline, roleOut, formInline, 0, 100)
+	noSlot, inSlot := wire.Enc{}, wire.Enc{}
+	appendShort(&noSlot, roleOut, formEager, 3, 100)
+	appendShort(&inSlot, roleIn, formEager, 0, 100)
 	overflow := wire.Enc{}
 	appendRemote(&overflow, roleOut, []fabric.Remote{{Len: 1 << 62}, {Len: 1 << 62}},
 		seg.Contig(0, 10))
@@ -134,6 +137,8 @@ func forged() map[string]struct {
 			errs.Protocol},
 		"no room for inline": {inlineTooLong.B, 1, errs.Protocol},
 		"inline missing":     {noInline.B, 1, errs.Protocol},
+		"a slot of nobody":   {noSlot.B, 1, errs.Protocol},
+		"In by a slot":       {inSlot.B, 1, errs.Protocol},
 		"windows overflow":   {overflow.B, 1, errs.Protocol},
 		"window wraps":       {wraps, 1, errs.Protocol},
 	}
@@ -202,7 +207,7 @@ func FuzzDecodeSegments(f *testing.F) {
 		f.Add(row.body, row.pieces, uint32(0))
 	}
 	var e wire.Enc
-	appendInline(&e, roleOut, 3)
+	appendShort(&e, roleOut, formInline, 0, 3)
 	appendRemote(&e, roleIn, []fabric.Remote{{Key: 1, Addr: 5, Len: 70}, {Key: 2, Len: 30}},
 		seg.Strided(seg.Vector{Off: 1, Block: 2, Dims: []seg.Dim{{Count: 9, Stride: 10}}}))
 	e.Raw([]byte("body"))
@@ -226,7 +231,7 @@ func FuzzDecodeSegments(f *testing.F) {
 // checkWalk walks an accepted segment: every run lies in its window, and together they are
 // the stream.
 func checkWalk(t *testing.T, s *segment) {
-	if !s.present || s.inline {
+	if !s.present || s.inline || s.eager {
 		return
 	}
 	w := walk(&s.space, s.access, 0)

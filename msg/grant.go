@@ -9,13 +9,14 @@ import (
 // plan says how a request's data will travel.
 type plan struct {
 	outInline, inInline bool
+	eager               int // slot for the request data; -1 for none
 	bytes               int // descriptions and inline data
 }
 
-// plan decides between inline and one-sided. Data rides inline when it is small enough and
-// the message has room for it; reply data also needs room in a reply beside a body.
+// plan decides between inline, eager and rendezvous. Data rides inline when it is small enough
+// and the message has room for it; reply data also needs room in a reply beside a body.
 func (c *Conn) plan(req *Request) plan {
-	var p plan
+	p := plan{eager: -1}
 	inline := int64(c.rung.limits.InlineMax)
 	replyRoom := int64(c.msgBytes - replyBytes - minBody)
 	p.inInline = req.In != nil && req.In.Len() <= min(inline, replyRoom)
@@ -28,6 +29,11 @@ func (c *Conn) plan(req *Request) plan {
 		with := describeBytes + int(req.Out.Len())
 		if with < out || with+in+req.bodyLen() <= c.MaxDescription() {
 			p.outInline, out = true, with
+		}
+	}
+	if req.Out != nil && !p.outInline && req.ask == 0 {
+		if p.eager = c.eagerFor(req.Out); p.eager >= 0 {
+			out = describeBytes
 		}
 	}
 	p.bytes = out + in
@@ -45,6 +51,9 @@ func (c *Conn) encode(s *slot, h *wire.Header, req *Request, m marks) ([]byte, e
 		}
 	}
 	p := c.plan(req)
+	c.mu.Lock()
+	s.eager = p.eager
+	c.mu.Unlock()
 	if body := req.bodyLen(); p.bytes+body > c.MaxDescription() {
 		return nil, errs.Newf(errs.TooBig, "msg.Call", c.name,
 			"body of %d and descriptions of %d bytes, at most %d together", body, p.bytes,
@@ -89,8 +98,12 @@ func (c *Conn) describe(s *slot, e *wire.Enc, role uint8, m *Memory, inline bool
 	if m == nil {
 		return nil
 	}
+	if s.eager >= 0 && role == roleOut {
+		appendShort(e, role, formEager, s.eager, m.Len())
+		return nil
+	}
 	if inline {
-		appendInline(e, role, m.Len())
+		appendShort(e, role, formInline, 0, m.Len())
 		return nil
 	}
 	rights := fabric.RemoteRead
@@ -109,19 +122,27 @@ func (c *Conn) describe(s *slot, e *wire.Enc, role uint8, m *Memory, inline bool
 	return nil
 }
 
+// regionFor is the region of a window for local use; nil where none is needed.
+func (c *Conn) regionFor(w *fabric.Sge) (fabric.Region, error) {
+	if w.Reg == nil && !c.caps.AnyMemory {
+		return nil, errs.Newf(errs.Invalid, "msg.Memory", c.name,
+			"memory without a region, and %s needs one", c.caps.Provider)
+	}
+	return w.Reg, nil
+}
+
 // grant opens one window to the server. Memory without a region gets one for the length of
 // the call.
 func (c *Conn) grant(s *slot, w *fabric.Sge, rights fabric.Rights) (fabric.Remote, error) {
 	if len(w.Buf) == 0 {
 		return fabric.Remote{}, nil // holds its place among the windows; there is nothing to reach
 	}
-	region, off, own := w.Reg, 0, false
+	off, own := 0, false
+	region, err := c.regionFor(w)
+	if err != nil {
+		return fabric.Remote{}, err
+	}
 	if region == nil {
-		if !c.caps.AnyMemory {
-			return fabric.Remote{}, errs.Newf(errs.Invalid, "msg.Memory", c.name,
-				"memory without a region, and %s needs one", c.caps.Provider)
-		}
-		var err error
 		if region, err = c.rung.domain.Register(w.Buf); err != nil {
 			return fabric.Remote{}, err
 		}

@@ -47,6 +47,7 @@ type link struct {
 
 	closing sync.Once
 	done    chan struct{} // closed once the link is dead
+	ended   chan struct{} // closed once its endpoint is closed, so that no memory is touched
 	gone    chan struct{} // closed once its goroutine and memory are gone
 
 	users  atomic.Int64  // those who may touch the arena, and the link itself while it lives
@@ -82,6 +83,7 @@ const (
 	kindPlain uint64 = 2 << 56 // a send that nobody waits for
 	kindOp    uint64 = 3 << 56 // index: serverConn.ops
 	kindWrite uint64 = 4 << 56 // unsignalled write; index: call, so that a failure finds it
+	kindFence uint64 = 5 << 56 // index: slot of a client that waits for what was posted before
 	kindMask  uint64 = 0xff << 56
 )
 
@@ -135,7 +137,7 @@ func newLink(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig, s
 	l := &link{
 		node: n, rung: r, ep: ep, cq: cfg.RecvCQ, caps: r.caps, name: ep.Name(),
 		recvBytes: size, recvs: cfg.RecvDepth, msgBytes: min(size, int(ep.Peer().MaxMessage)),
-		done: make(chan struct{}), gone: make(chan struct{}),
+		done: make(chan struct{}), ended: make(chan struct{}), gone: make(chan struct{}),
 	}
 	l.peerAddr = peerAddr(l.name)
 	l.waker, _ = l.cq.(fabric.Waker)
@@ -355,6 +357,7 @@ func (l *link) closeEndpoint() {
 			l.node.opts.Logger.Warn("endpoint did not close cleanly", "link", l.name, "err", err)
 		}
 		_ = l.cq.Close() // ends the waiting of those who poll
+		close(l.ended)
 	})
 }
 

@@ -169,7 +169,7 @@ func (s *shape) filled(before, data []byte) []byte {
 
 // oneModelCall makes one random request and compares.
 func oneModelCall(ctx context.Context, c *Conn, rng *rand.Rand, outMem, inMem fabric.Sge) error {
-	scale := []int{40, 700, 5000}[rng.IntN(3)]
+	scale := []int{40, 700, 5000, 20000}[rng.IntN(4)]
 	seed := rng.Uint64()
 	req := Request{Op: 1, Body: binary.BigEndian.AppendUint64(nil, seed)}
 	var out, in *shape
@@ -249,8 +249,11 @@ func quiet(r *rig) error {
 func settled(r *rig) error {
 	c := r.conn
 	c.mu.Lock()
-	free := len(c.free)
+	free, lent := len(c.free), c.lent.held&^c.lent.free
 	c.mu.Unlock()
+	if lent != 0 {
+		return fmt.Errorf("client: eager slots %b still carry requests", lent)
+	}
 	if left := c.credits.left(); left != len(c.slots) || free != len(c.slots) {
 		return fmt.Errorf("%d credits and %d slots of %d came back", left, free, len(c.slots))
 	}
@@ -259,10 +262,24 @@ func settled(r *rig) error {
 	if n := r.srv.running + r.srv.queue.count; n != 0 {
 		return fmt.Errorf("%d calls still run or wait", n)
 	}
+	if left := r.srv.bytes.left(); left != r.srv.opts.MaxBytes {
+		return fmt.Errorf("server: %d of %d bytes of its limit are free", left, r.srv.opts.MaxBytes)
+	}
 	for s := range r.srv.conns {
 		s.mu.Lock()
-		free, busy := len(s.free), s.busyOps
+		free, busy, refs := len(s.free), s.busyOps, 0
+		for i := range s.eager.slots {
+			refs += s.eager.slots[i].refs
+		}
+		for i := range s.calls {
+			if left := s.calls[i].window.left(); left != 2*s.rung.limits.Unit {
+				refs++
+			}
+		}
 		s.mu.Unlock()
+		if refs != 0 {
+			return fmt.Errorf("server: %d eager slots or windows are in use", refs)
+		}
 		if left := s.places.left(); free != len(s.calls) || busy != 0 || left != bulkDepth {
 			return fmt.Errorf("server: %d of %d calls free, %d operations, %d of %d places",
 				free, len(s.calls), busy, left, bulkDepth)

@@ -9,14 +9,10 @@ import (
 	"github.com/sluice-storage/sluice/mem"
 )
 
-// Limits of one chain of work requests. A chain is posted at once, so it bounds how much one
-// call can put into the queue before others get their turn. The bytes are small enough for a
-// slow but living peer to complete them well within PeerTimeout.
-const (
-	chainMax    = 32
-	chainBytes  = 4 << 20
-	signalBytes = 4 << 20
-)
+// chainMax is how many work requests are posted at once, and a unit how many bytes: so much can one
+// call put into the queue before others get their turn. That is little enough for a slow but
+// living peer to complete it well within PeerTimeout.
+const chainMax = 32
 
 // chain is scratch space for building work requests.
 type chain struct {
@@ -27,14 +23,15 @@ type chain struct {
 
 // fill builds the next chain: one work request per run of remote memory, each gathering or
 // scattering as many local pieces as the provider takes. It stops at the end of either side.
-func (ch *chain) fill(op fabric.Op, caps *fabric.Caps, s *segment, w *walker, local *pieces) {
+func (ch *chain) fill(op fabric.Op, g *rung, s *segment, w *walker, local *pieces) {
+	caps, unit := &g.caps, int64(g.limits.Unit)
 	ch.wrs, ch.sges, ch.bytes = ch.wrs[:0], ch.sges[:0], 0
-	for len(ch.wrs) < chainMax && ch.bytes < chainBytes {
+	for len(ch.wrs) < chainMax && ch.bytes < unit {
 		r, ok := w.peek()
 		if !ok {
 			return
 		}
-		limit := min(r.n, int64(caps.MaxTransfer), chainBytes)
+		limit := min(r.n, int64(caps.MaxTransfer), unit-ch.bytes)
 		from := len(ch.sges)
 		var n int64
 		ch.sges, n = local.take(ch.sges, limit, caps.MaxSge)
@@ -66,8 +63,8 @@ func (c *Call) Pull(ctx context.Context, off int64, dst []fabric.Sge) error {
 		return outside("msg.Pull", off, n, c.out.length)
 	}
 	c.s.srv.counts.pulled.Add(uint64(n))
-	if c.out.inline {
-		from := c.inline[off:]
+	if from := c.near(); from != nil {
+		from = from[off:]
 		for i := range dst {
 			from = from[mem.Copy(dst[i].Buf, from):]
 		}
@@ -104,7 +101,12 @@ func (c *Call) Push(ctx context.Context, off int64, src []fabric.Sge) error {
 		c.late = append(c.late, delayed{off, src})
 		return nil
 	}
-	err := c.transfer(ctx, fabric.OpWrite, &c.in, off, src, nil)
+	c.mu.Lock()
+	err := c.failed // of an earlier one: there is no sense in going on
+	c.mu.Unlock()
+	if err == nil {
+		err = c.transfer(ctx, fabric.OpWrite, &c.in, off, src, nil)
+	}
 	return errs.Wrap("msg.Push", c.s.name, c.s.explain(err))
 }
 
@@ -113,7 +115,8 @@ func outside(op string, off, n, length int64) error {
 }
 
 // transfer posts one-sided operations between local memory and the segment's stream from off
-// on. Reads are counted in w.
+// on, no more at a time than the call's window and the server's limit allow. Reads are counted in
+// w; writes too, if there is one.
 func (c *Call) transfer(ctx context.Context, op fabric.Op, s *segment, off int64,
 	local []fabric.Sge, w *waiter,
 ) error {
@@ -128,17 +131,11 @@ func (c *Call) transfer(ctx context.Context, op fabric.Op, s *segment, off int64
 	}
 	remote, rest := walk(&s.space, s.access, off), pieces{list: local}
 	for {
-		ch.fill(op, &c.s.caps, s, &remote, &rest)
+		ch.fill(op, c.s.rung, s, &remote, &rest)
 		if len(ch.wrs) == 0 {
 			return nil
 		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if c.s.places.left() < len(ch.wrs) {
-			c.s.needPoller()
-		}
-		if err := c.s.places.take(ctx, Level(c.level), len(ch.wrs)); err != nil {
+		if err := c.reserve(ctx, len(ch.wrs), ch.bytes); err != nil {
 			return err
 		}
 		post := c.postReads
@@ -151,26 +148,54 @@ func (c *Call) transfer(ctx context.Context, op fabric.Op, s *segment, off int64
 	}
 }
 
+// reserve waits for places in the queue and for room in the windows. What holds them meanwhile comes
+// back by itself: completions are on their way for all but a part that is kept below half of
+// each, see postWrites.
+func (c *Call) reserve(ctx context.Context, places int, bytes int64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s, level := c.s, Level(c.level)
+	if s.places.left() < places || int64(c.window.left()) < bytes {
+		s.needPoller()
+	}
+	if s.node.defects.overrun {
+		c.window.put(int(bytes))
+	}
+	err := c.window.take(ctx, level, int(bytes))
+	if err != nil {
+		return err
+	}
+	if err = s.srv.bytes.take(ctx, level, int(bytes)); err != nil {
+		c.window.put(int(bytes))
+		return err
+	}
+	if err = s.places.take(ctx, level, places); err != nil {
+		c.moved(0, bytes)
+	}
+	return err
+}
+
 // postReads signals each Read: they complete in any order.
 func (c *Call) postReads(ch *chain, w *waiter) error {
 	n := len(ch.wrs)
 	w.add(n)
-	context := c.s.startOp(op{left: n, places: n, wait: w})
+	context := c.s.startOp(op{left: n, places: n, bytes: ch.bytes, wait: w, call: c})
 	for i := range ch.wrs {
 		ch.wrs[i].Flags, ch.wrs[i].Context = fabric.FlagSignaled, context
 	}
 	err := c.s.post(ch.wrs)
 	if err != nil && c.s.dropOp(context) {
 		w.complete(n, nil)
-		c.s.places.put(n)
+		c.moved(n, ch.bytes)
 	}
 	return err
 }
 
-// postWrites leaves writes unsignalled as long as places are plenty: the reply's completion
-// frees them. At most half of the places can be held that way, so those who wait for places
-// always get some.
-func (c *Call) postWrites(ch *chain, _ *waiter) error {
+// postWrites leaves writes unsignalled as long as places and bytes are plenty: the reply's
+// completion frees them. At most half of each, and less than a unit of a call's window, can be held
+// that way, so those who wait always get some.
+func (c *Call) postWrites(ch *chain, w *waiter) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := len(ch.wrs)
@@ -178,18 +203,26 @@ func (c *Call) postWrites(ch *chain, _ *waiter) error {
 		ch.wrs[i].Context = kindWrite | uint64(c.gen)<<16 | uint64(c.index)
 	}
 	held, bytes := c.lent+n, c.lentBytes+ch.bytes
-	signal := bytes >= signalBytes || c.s.places.left() < bulkDepth/2
+	signal := w != nil || bytes >= int64(c.s.rung.limits.Unit) ||
+		c.s.places.left() < bulkDepth/2 || c.s.srv.bytes.left() < c.s.srv.opts.MaxBytes/2
 	var context uint64
 	if signal {
-		context = c.s.startOp(op{left: 1, places: held, call: c})
+		if w != nil {
+			w.add(1)
+		}
+		o := op{left: 1, places: held, bytes: bytes, wait: w, call: c, write: true}
+		context = c.s.startOp(o)
 		ch.wrs[n-1].Flags, ch.wrs[n-1].Context = fabric.FlagSignaled, context
 		held, bytes = 0, 0
 	}
 	if err := c.s.post(ch.wrs); err != nil {
 		if !signal || c.s.dropOp(context) {
-			c.s.places.put(n)
+			c.moved(n, ch.bytes)
+			if signal && w != nil {
+				w.complete(1, nil)
+			}
 		} else {
-			c.lent = 0 // given back by the end of the link
+			c.lent, c.lentBytes = 0, 0 // given back by the end of the link
 		}
 		return err
 	}

@@ -30,6 +30,7 @@ type Node struct {
 
 	counts                  nodeCounts
 	refused, silent, missed logonce.Logger
+	store                   store
 
 	chains  sync.Pool // of *chain
 	waiters sync.Pool // of *waiter
@@ -62,6 +63,7 @@ func NewNode(opts Options) (*Node, error) {
 		caps := d.Caps()
 		n.rungs = append(n.rungs, &rung{domain: d, caps: caps, limits: opts.limits(caps.Provider)})
 	}
+	n.store.node = n
 	n.inWindow.open(opts.InWindow, opts.Burst)
 	n.outWindow.open(opts.OutWindow, opts.Burst)
 	n.refused.Log, n.silent.Log, n.missed.Log = opts.Logger, opts.Logger, opts.Logger
@@ -80,7 +82,9 @@ func (n *Node) Dial(ctx context.Context, addr string) (*Conn, error) {
 }
 
 // dialOn connects by one provider. hello may carry a token.
-func (n *Node) dialOn(ctx context.Context, r *rung, addr string, hello fabric.Hello) (*Conn, error) {
+func (n *Node) dialOn(ctx context.Context, r *rung, addr string, hello fabric.Hello) (
+	*Conn, error,
+) {
 	cfg, err := n.config(r, n.opts.Credits)
 	if err != nil {
 		return nil, err
@@ -127,6 +131,7 @@ func (n *Node) Close() error {
 	close(n.stop)
 	<-n.stopped
 	<-n.watched
+	n.store.close()
 	return first
 }
 
@@ -142,13 +147,14 @@ func (n *Node) maxUnit() int {
 // NodeStats are counters of a node.
 type NodeStats struct {
 	LateFailures uint64 // errors that came for requests that nobody waited for, one-way ones too
+	Memory       MemoryStats
 }
 
 type nodeCounts struct{ lateFailures atomic.Uint64 }
 
 // Stats tell what the node has seen.
 func (n *Node) Stats() NodeStats {
-	return NodeStats{LateFailures: n.counts.lateFailures.Load()}
+	return NodeStats{LateFailures: n.counts.lateFailures.Load(), Memory: n.store.stats()}
 }
 
 // adopt makes the node responsible for a link that is about to start.

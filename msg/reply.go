@@ -18,7 +18,7 @@ func (c *Conn) received(p *poller, buf int, body, inline []byte) {
 		c.answered(buf, h, body, inline)
 	case wire.KindControl:
 		if !c.alivePing(buf, h) {
-			c.control(buf, h)
+			c.control(buf, h, body)
 		}
 	default:
 		c.unexpected(h)
@@ -74,7 +74,15 @@ func (s *slot) signal() {
 	}
 }
 
-func (c *Conn) control(buf int, h *wire.Header) {
+func (c *Conn) control(buf int, h *wire.Header, body []byte) {
+	if h.Op == opGive {
+		err := c.given(body)
+		c.repost(buf)
+		if err != nil {
+			c.fail(err)
+		}
+		return
+	}
 	c.mu.Lock()
 	ok := true
 	switch h.Op {
@@ -83,6 +91,7 @@ func (c *Conn) control(buf int, h *wire.Header) {
 		c.cancels--
 	case opGoodbye:
 		c.draining = true
+	case opTake:
 	default:
 		ok = false
 	}
@@ -92,9 +101,27 @@ func (c *Conn) control(buf int, h *wire.Header) {
 		return
 	}
 	c.repost(buf)
+	switch h.Op {
+	case opTake:
+		c.giveBack()
+	case opAck:
+		c.tellCancels()
+	}
 }
 
 func (c *Conn) completed(comp *fabric.Completion) {
+	i := int(comp.Context & 0xffff)
+	if comp.Context&kindMask == kindFence && i < len(c.slots) && comp.Err == nil {
+		select {
+		case c.slots[i].fenced <- struct{}{}:
+		default:
+		}
+		return
+	}
+	if comp.Err != nil {
+		c.fail(comp.Err)
+		return
+	}
 	c.fail(errs.Newf(errs.Protocol, "msg", c.name, "completion of unknown work %x", comp.Context))
 }
 

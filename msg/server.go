@@ -78,7 +78,8 @@ func (n *Node) Serve(addr string, h Handler, opts ServeOptions) (*Server, error)
 		},
 	}
 	s.queue.order = priority{burst: n.opts.Burst, invert: n.defects.invertLevels}
-	s.bytes.open(max(opts.MaxBytes, 4*n.maxUnit()), n.opts.Burst)
+	s.opts.MaxBytes = max(opts.MaxBytes, 4*n.maxUnit())
+	s.bytes.open(s.opts.MaxBytes, n.opts.Burst)
 	n.mu.Lock()
 	closed := n.closed
 	if !closed {

@@ -34,6 +34,7 @@ type serverConn struct {
 	timer   *time.Timer
 
 	mu       sync.Mutex
+	eager    eagerSlots
 	calls    []Call
 	free     []*Call // a stack, to keep the memory in use small
 	deferred []arrival
@@ -64,8 +65,10 @@ type op struct {
 	serial uint64 // tells it from others that have had its place in the table
 	left   int    // completions to come; 0 for an op that is not in use
 	places int    // to return at the last one
+	bytes  int64  // likewise
 	wait   *waiter
-	call   *Call // learns of failures
+	call   *Call // whose they are; nil for none
+	write  bool  // the call learns of failures
 	reply  bool  // the call's reply: its send buffer is free at the end
 }
 
@@ -130,6 +133,7 @@ func newServerConn(srv *Server, r *rung, ep fabric.Endpoint, cfg *fabric.Endpoin
 		c := &s.calls[len(s.calls)-1-i]
 		c.s, c.index, c.ctx = s, len(s.calls)-1-i, &callCtx{}
 		c.replied.zero = make(chan struct{}, 1)
+		c.window.open(2*r.limits.Unit, 1)
 		s.free = append(s.free, c)
 	}
 	s.ops = make([]op, bulkDepth+len(s.calls)+1) // each holds a place or a call; one for farewell
@@ -150,6 +154,10 @@ func (s *serverConn) received(p *poller, buf int, body, inline []byte) {
 	case h.Kind == wire.KindControl && h.Op == opCancel:
 		s.cancel(buf, h.RequestID)
 	case h.Kind == wire.KindControl && s.alivePing(buf, h):
+	case h.Kind == wire.KindControl && h.Op == opWant:
+		s.want(buf, h)
+	case h.Kind == wire.KindControl && h.Op == opBack:
+		s.back(buf, h.RequestID)
 	default:
 		s.unexpected(h)
 	}
@@ -189,6 +197,7 @@ func (s *serverConn) beginLocked(c *Call, a *arrival) {
 // recycle takes a finished call back and gives it to the longest waiting request.
 func (s *serverConn) recycle(c *Call) {
 	s.mu.Lock()
+	s.unuseSlotLocked(c)
 	if len(s.deferred) == 0 {
 		s.free = append(s.free, c)
 		s.mu.Unlock()
@@ -441,10 +450,10 @@ func (s *serverConn) opDone(i, n int, err error) {
 		s.freeOpLocked(i)
 	}
 	s.mu.Unlock()
-	if over {
-		s.places.put(o.places)
+	if over && o.call != nil {
+		o.call.moved(o.places, o.bytes)
 	}
-	if err != nil && o.call != nil {
+	if err != nil && o.write {
 		o.call.writeFailed(err)
 	}
 	if o.wait != nil {
@@ -483,6 +492,7 @@ func (s *serverConn) flushed(err error) {
 }
 
 func (s *serverConn) released() {
+	s.closeSlots()
 	s.timer.Stop()
 	s.node.forget(s.link)
 	s.srv.forget(s)
@@ -502,6 +512,7 @@ func (s *serverConn) sweep(now time.Time) {
 	}
 	defer s.leave()
 	s.keepAlive(now)
+	s.sweepSlots(now)
 	if stuck {
 		s.node.silent.Warn(s.peerAddr, "peer is stuck: it takes no data", "link", s.name)
 		s.fail(errs.Newf(errs.TimedOut, "msg", s.name, "the peer moved nothing for %v",

@@ -42,8 +42,12 @@ import (
 // stream order. Byte k of a segment is byte k of the Access' stream. On the wire each window
 // costs one fabric.Remote and the Access its own compact form, however many pieces it has.
 type Memory struct {
-	Windows []fabric.Sge // Reg may be nil where the provider's Caps.AnyMemory allows it, see Node.Attach
-	Access  seg.Access   // over the concatenation of the windows
+	// Windows are pieces of memory. Reg may be nil where the provider's Caps.AnyMemory allows it, and
+	// where Node.Attach has made the memory known.
+	Windows []fabric.Sge
+
+	// Access is over the concatenation of the windows.
+	Access seg.Access
 }
 
 // Len is the number of bytes that the segment carries; 0 for a nil Memory.
