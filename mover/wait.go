@@ -64,6 +64,11 @@ func (m *Mover) Drive(
 			return p.Err()
 		default:
 		}
+		if err := ctx.Err(); err != nil {
+			m.cancel(p, err)
+			ctx = context.WithoutCancel(ctx)
+			continue // that may have been the end of it
+		}
 		n, err := queue.Wait(ctx, p.batch)
 		for i := range p.batch[:n] {
 			if c := &p.batch[i]; !m.Completed(c) && other != nil {
@@ -71,12 +76,7 @@ func (m *Mover) Drive(
 			}
 		}
 		clear(p.batch[:n])
-		switch {
-		case err == nil:
-		case ctx.Err() != nil:
-			m.cancel(p, ctx.Err())
-			ctx = context.WithoutCancel(ctx)
-		default: // nothing will be heard of the requests any more
+		if err != nil && ctx.Err() == nil { // nothing will be heard of the requests any more
 			_ = m.Close()
 		}
 	}
