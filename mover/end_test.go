@@ -116,8 +116,8 @@ func TestDeath(t *testing.T) {
 	}
 }
 
-// TestCancelled drives a move of many parts with a context that has ended: what was posted is waited
-// for, nothing else is posted, and nothing touches the memory afterwards.
+// TestCancelled drives a move of many parts with a context that has ended: what was posted is
+// waited for, nothing else is posted, and nothing touches the memory afterwards.
 func TestCancelled(t *testing.T) {
 	everywhere(t, rigOptions{}, func(t *testing.T, r *rig) {
 		m := r.mover(mover.Options{SendDepth: 4})

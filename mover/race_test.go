@@ -1,0 +1,5 @@
+//go:build race
+
+package mover_test
+
+const raceEnabled = true
