@@ -21,9 +21,9 @@
 // their user, who reuses them: a move of a plan allocates nothing.
 //
 // Blocking: nothing blocks but Await, Drive, Move and Tune. Completions come from whoever polls the
-// queue: he shows them to Completed. Concurrency: a Mover is safe for concurrent use, a Plan is used
-// by one goroutine at a time (but Cancel), and completions of one endpoint are shown in the order
-// in which its queue handed them out.
+// queue: he shows them to Completed. Concurrency: a Mover is safe for concurrent use, a Plan is
+// used by one goroutine at a time (but for Cancel), and completions of one endpoint are shown in
+// the order in which its queue handed them out.
 //
 // The package keeps no credits: each notice consumes a receive of the peer, and it is the user who
 // knows that there is one. It does not agree with the peer on what is moved either; that is the
