@@ -23,6 +23,7 @@ type Conn struct {
 	*link
 	credits gate
 	polls   polls
+	steps   []Step // of the ladder; set before anybody has the Conn
 
 	mu       sync.Mutex
 	lent     lent // eager slots

@@ -122,15 +122,6 @@ func (c *Conn) describe(s *slot, e *wire.Enc, role uint8, m *Memory, inline bool
 	return nil
 }
 
-// regionFor is the region of a window for local use; nil where none is needed.
-func (c *Conn) regionFor(w *fabric.Sge) (fabric.Region, error) {
-	if w.Reg == nil && !c.caps.AnyMemory {
-		return nil, errs.Newf(errs.Invalid, "msg.Memory", c.name,
-			"memory without a region, and %s needs one", c.caps.Provider)
-	}
-	return w.Reg, nil
-}
-
 // grant opens one window to the server. Memory without a region gets one for the length of
 // the call.
 func (c *Conn) grant(s *slot, w *fabric.Sge, rights fabric.Rights) (fabric.Remote, error) {

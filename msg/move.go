@@ -135,6 +135,9 @@ func (c *Call) transfer(ctx context.Context, op fabric.Op, s *segment, off int64
 		if len(ch.wrs) == 0 {
 			return nil
 		}
+		if err := c.s.localize(ch.wrs); err != nil {
+			return err
+		}
 		if err := c.reserve(ctx, len(ch.wrs), ch.bytes); err != nil {
 			return err
 		}

@@ -2,6 +2,8 @@ package msg
 
 import (
 	"context"
+	"maps"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/internal/logonce"
+	"github.com/sluice-storage/sluice/mem"
 )
 
 // rung is one provider that a node can use.
@@ -31,6 +34,10 @@ type Node struct {
 	counts                  nodeCounts
 	refused, silent, missed logonce.Logger
 	store                   store
+	misses                  misses
+	instance                uint64   // tells this node from others
+	host                    [32]byte // tells this host from others
+	arenas                  atomic.Pointer[[]*mem.Arena]
 
 	chains  sync.Pool // of *chain
 	waiters sync.Pool // of *waiter
@@ -46,6 +53,7 @@ type Node struct {
 	closed  bool
 	links   map[*link]struct{}
 	servers map[*Server]struct{}
+	ladder  map[LadderCount]uint64
 }
 
 // NewNode makes a node on opts.Domain and opts.Domains.
@@ -58,6 +66,7 @@ func NewNode(opts Options) (*Node, error) {
 		opts: opts, defects: opts.plant, stop: make(chan struct{}), stopped: make(chan struct{}),
 		watched: make(chan struct{}), watch: watch{kick: make(chan struct{}, 1)},
 		links: map[*link]struct{}{}, servers: map[*Server]struct{}{},
+		ladder: map[LadderCount]uint64{}, instance: rand.Uint64(), host: hostID(),
 	}
 	for _, d := range opts.Domains {
 		caps := d.Caps()
@@ -73,12 +82,6 @@ func NewNode(opts Options) (*Node, error) {
 	go n.sweep()
 	go n.watchCalls()
 	return n, nil
-}
-
-// Dial connects to a server. The connection is shared by all callers of Call.
-func (n *Node) Dial(ctx context.Context, addr string) (*Conn, error) {
-	c, err := n.dialOn(ctx, n.rungs[len(n.rungs)-1], addr, fabric.Hello{})
-	return c, errs.Wrap("msg.Dial", addr, err)
 }
 
 // dialOn connects by one provider. hello may carry a token.
@@ -148,13 +151,18 @@ func (n *Node) maxUnit() int {
 type NodeStats struct {
 	LateFailures uint64 // errors that came for requests that nobody waited for, one-way ones too
 	Memory       MemoryStats
+	Ladder       map[LadderCount]uint64 // how often each provider was taken, and not taken and why
 }
 
 type nodeCounts struct{ lateFailures atomic.Uint64 }
 
 // Stats tell what the node has seen.
 func (n *Node) Stats() NodeStats {
-	return NodeStats{LateFailures: n.counts.lateFailures.Load(), Memory: n.store.stats()}
+	s := NodeStats{LateFailures: n.counts.lateFailures.Load(), Memory: n.store.stats()}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s.Ladder = maps.Clone(n.ladder)
+	return s
 }
 
 // adopt makes the node responsible for a link that is about to start.

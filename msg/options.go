@@ -33,6 +33,9 @@ type Options struct {
 	Domain  fabric.Domain
 	Domains []fabric.Domain
 
+	// Missing are providers that could not be opened here, with the reasons, for Conn.Ladder.
+	Missing []Step
+
 	// InlineMax, EagerMax and Unit are the Limits of providers that Limits does not name. Defaults
 	// 4096 bytes, 64 KiB (negative: no eager slots) and 2 MiB.
 	InlineMax int

@@ -19,17 +19,35 @@ const dialTimeout = 10 * time.Second
 
 // Pool keeps one live connection per peer, made on demand and shared by all callers. After a
 // failed attempt the next one waits, longer each time. Safe for concurrent use.
-type Pool struct {
-	node    *Node
-	resolve Resolve
-	backoff Backoff
-	ctx     context.Context // of attempts; ends with Close
-	cancel  context.CancelFunc
-	dials   sync.WaitGroup
+type Pool struct{ peers[uint32] }
+
+// NewPool makes a pool whose connections are n's.
+func NewPool(n *Node, resolve Resolve) *Pool {
+	p := &Pool{}
+	connect := func(ctx context.Context, id uint32) (*Conn, error) {
+		addr, err := resolve(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		return n.Dial(ctx, addr)
+	}
+	p.init(n, connect, func(id uint32) string { return fmt.Sprintf("peer %d", id) })
+	return p
+}
+
+// peers is a pool by some kind of key.
+type peers[K comparable] struct {
+	node     *Node
+	dialPeer func(ctx context.Context, key K) (*Conn, error)
+	nameOf   func(key K) string
+	backoff  Backoff
+	ctx      context.Context // of attempts; ends with Close
+	cancel   context.CancelFunc
+	dials    sync.WaitGroup
 
 	mu     sync.Mutex
 	closed bool
-	peers  map[uint32]*peer
+	byKey  map[K]*peer
 }
 
 // peer is what the pool knows about one id.
@@ -46,28 +64,27 @@ type attempt struct {
 	err  error
 }
 
-// NewPool makes a pool whose connections are n's.
-func NewPool(n *Node, resolve Resolve) *Pool {
-	ctx, cancel := context.WithCancel(context.Background())
-	return &Pool{
-		node: n, resolve: resolve, ctx: ctx, cancel: cancel,
-		backoff: Backoff{}.withDefaults(), peers: map[uint32]*peer{},
-	}
+func (p *peers[K]) init(n *Node, dial func(context.Context, K) (*Conn, error),
+	nameOf func(K) string,
+) {
+	p.node, p.dialPeer, p.nameOf = n, dial, nameOf
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.backoff, p.byKey = Backoff{}.withDefaults(), map[K]*peer{}
 }
 
 // Get returns the live connection to id. Without one it starts an attempt, or joins the one
 // that is under way, and returns its outcome; an attempt that follows a failed one begins
 // with a pause. ctx bounds this caller's waiting, not the attempt.
-func (p *Pool) Get(ctx context.Context, id uint32) (*Conn, error) {
+func (p *peers[K]) Get(ctx context.Context, id K) (*Conn, error) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
-		return nil, errs.New(errs.Closed, "msg.Get", peerName(id), nil)
+		return nil, errs.New(errs.Closed, "msg.Get", p.nameOf(id), nil)
 	}
-	e := p.peers[id]
+	e := p.byKey[id]
 	if e == nil {
 		e = &peer{}
-		p.peers[id] = e
+		p.byKey[id] = e
 	}
 	if e.conn != nil && e.conn.Err() == nil {
 		c := e.conn
@@ -88,14 +105,12 @@ func (p *Pool) Get(ctx context.Context, id uint32) (*Conn, error) {
 	case <-a.done:
 		return a.conn, a.err
 	case <-ctx.Done():
-		return nil, errs.New(errs.KindOf(ctx.Err()), "msg.Get", peerName(id), ctx.Err())
+		return nil, errs.New(errs.KindOf(ctx.Err()), "msg.Get", p.nameOf(id), ctx.Err())
 	}
 }
 
-func peerName(id uint32) string { return fmt.Sprintf("peer %d", id) }
-
 // dial makes one attempt, after the pause that earlier failures ask for.
-func (p *Pool) dial(id uint32, e *peer, a *attempt, stale *Conn) {
+func (p *peers[K]) dial(id K, e *peer, a *attempt, stale *Conn) {
 	defer p.dials.Done()
 	p.retire(stale)
 	p.mu.Lock()
@@ -112,7 +127,7 @@ func (p *Pool) dial(id uint32, e *peer, a *attempt, stale *Conn) {
 	p.mu.Lock()
 	e.attempt = nil
 	if err == nil && p.closed {
-		err = errs.New(errs.Closed, "msg.Get", peerName(id), nil)
+		err = errs.New(errs.Closed, "msg.Get", p.nameOf(id), nil)
 	}
 	if err == nil {
 		e.conn, e.failures = c, 0
@@ -124,23 +139,19 @@ func (p *Pool) dial(id uint32, e *peer, a *attempt, stale *Conn) {
 		c.Close()
 		c = nil
 	}
-	a.conn, a.err = c, errs.Wrap("msg.Get", peerName(id), err)
+	a.conn, a.err = c, errs.Wrap("msg.Get", p.nameOf(id), err)
 	close(a.done)
 }
 
-func (p *Pool) connect(id uint32) (*Conn, error) {
+func (p *peers[K]) connect(id K) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, dialTimeout)
 	defer cancel()
-	addr, err := p.resolve(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return p.node.Dial(ctx, addr)
+	return p.dialPeer(ctx, id)
 }
 
 // retire lets the calls on a connection that said goodbye finish, and then closes it: the
 // server ends it when they are done. A dead one is gone already.
-func (p *Pool) retire(c *Conn) {
+func (p *peers[K]) retire(c *Conn) {
 	if c == nil {
 		return
 	}
@@ -168,9 +179,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // Drop closes conn after an error that makes it useless, if it is still the pool's connection
 // to id; others may have replaced it. Calls on it fail.
-func (p *Pool) Drop(id uint32, conn *Conn) {
+func (p *peers[K]) Drop(id K, conn *Conn) {
 	p.mu.Lock()
-	e := p.peers[id]
+	e := p.byKey[id]
 	mine := e != nil && conn != nil && e.conn == conn
 	if mine {
 		e.conn = nil
@@ -182,11 +193,11 @@ func (p *Pool) Drop(id uint32, conn *Conn) {
 }
 
 // Close closes all connections and waits for attempts to end. Closing twice is allowed.
-func (p *Pool) Close() error {
+func (p *peers[K]) Close() error {
 	p.mu.Lock()
 	p.closed = true
 	var conns []*Conn
-	for _, e := range p.peers {
+	for _, e := range p.byKey {
 		if e.conn != nil {
 			conns = append(conns, e.conn)
 			e.conn = nil

@@ -15,14 +15,13 @@ import (
 
 // Server accepts connections and runs a handler for their requests. Safe for concurrent use.
 type Server struct {
-	node     *Node
-	opts     ServeOptions
-	handler  Handler
-	listener fabric.Listener
-	rung     *rung
-	counts   counts
-	replay   replay
-	bytes    gate // under way by rendezvous
+	node    *Node
+	opts    ServeOptions
+	handler Handler
+	doors   []door
+	counts  counts
+	replay  replay
+	bytes   gate // under way by rendezvous
 
 	work      chan job // to a worker that has nothing to do
 	idle      atomic.Int32
@@ -36,6 +35,12 @@ type Server struct {
 	draining bool
 	drained  chan struct{} // closed when draining and nothing runs
 	closed   chan struct{} // closed when everything is gone
+}
+
+// door is one place where a server listens.
+type door struct {
+	rung     *rung
+	listener fabric.Listener
 }
 
 type counts struct {
@@ -57,19 +62,19 @@ type ServerStats struct {
 	BytesOut uint64 // pushed
 }
 
-// Serve starts to answer requests at addr with h.
+// Serve starts to answer requests with h. addr may name places of several providers, see
+// address.go; it listens at all of them.
 func (n *Node) Serve(addr string, h Handler, opts ServeOptions) (*Server, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	r := n.rungs[len(n.rungs)-1]
-	l, err := r.domain.Connector().Listen(addr)
+	doors, err := n.listen(addr)
 	if err != nil {
 		return nil, errs.Wrap("msg.Serve", addr, err)
 	}
 	s := &Server{
-		node: n, opts: opts, handler: h, listener: l, rung: r, work: make(chan job),
+		node: n, opts: opts, handler: h, doors: doors, work: make(chan job),
 		conns:   map[*serverConn]struct{}{},
 		drained: make(chan struct{}), closed: make(chan struct{}),
 		replay: replay{
@@ -87,16 +92,60 @@ func (n *Node) Serve(addr string, h Handler, opts ServeOptions) (*Server, error)
 	}
 	n.mu.Unlock()
 	if closed {
-		_ = l.Close()
+		closeDoors(doors)
 		return nil, errs.New(errs.Closed, "msg.Serve", addr, nil)
 	}
-	s.accepting.Add(1)
-	go s.accept()
+	for _, d := range doors {
+		s.accepting.Add(1)
+		go s.accept(d)
+	}
 	return s, nil
 }
 
+// listen opens all places of an address.
+func (n *Node) listen(addr string) ([]door, error) {
+	places, err := parseAddress(addr, n.providers())
+	if err != nil {
+		return nil, err
+	}
+	var doors []door
+	for _, p := range places {
+		r := n.rungs[len(n.rungs)-1]
+		for _, other := range n.rungs {
+			if p.provider == other.caps.Provider {
+				r = other
+			}
+		}
+		if p.provider != "" && p.provider != r.caps.Provider {
+			err = errs.Newf(errs.Unsupported, "msg.Listen", p.at, "this node has no %s", p.provider)
+		}
+		var l fabric.Listener
+		if err == nil {
+			l, err = r.domain.Connector().Listen(p.at)
+		}
+		if err != nil {
+			closeDoors(doors)
+			return nil, err
+		}
+		doors = append(doors, door{r, l})
+	}
+	return doors, nil
+}
+
+func closeDoors(doors []door) {
+	for _, d := range doors {
+		_ = d.listener.Close()
+	}
+}
+
 // Addr is where the server listens, as Dial takes it.
-func (s *Server) Addr() string { return s.listener.Addr().String() }
+func (s *Server) Addr() string {
+	var all []place
+	for _, d := range s.doors {
+		all = append(all, place{provider: d.rung.caps.Provider, at: d.listener.Addr().String()})
+	}
+	return formatAddress(all, s.node.rungs[len(s.node.rungs)-1].caps.Provider)
+}
 
 // Stats tells what the server does and has done.
 func (s *Server) Stats() ServerStats {
@@ -112,18 +161,18 @@ func (s *Server) Stats() ServerStats {
 }
 
 // accept takes connections until the listener is closed.
-func (s *Server) accept() {
+func (s *Server) accept(d door) {
 	defer s.accepting.Done()
 	for {
 		var cfg fabric.EndpointConfig
-		ep, err := s.listener.Accept(context.Background(),
+		ep, err := d.listener.Accept(context.Background(),
 			func(peer fabric.Peer) (fabric.EndpointConfig, error) {
 				var err error
-				cfg, err = s.welcome(peer)
+				cfg, err = s.welcome(d.rung, peer)
 				return cfg, err
 			})
 		if err == nil {
-			err = s.open(ep, &cfg)
+			err = s.open(d.rung, ep, &cfg)
 			cfg.RecvCQ = nil // the serverConn's from here on
 		}
 		if cfg.RecvCQ != nil {
@@ -140,7 +189,7 @@ func (s *Server) accept() {
 }
 
 // welcome decides about a peer that has said hello.
-func (s *Server) welcome(peer fabric.Peer) (fabric.EndpointConfig, error) {
+func (s *Server) welcome(r *rung, peer fabric.Peer) (fabric.EndpointConfig, error) {
 	s.mu.Lock()
 	full, draining := len(s.conns) >= s.opts.MaxConns, s.draining
 	s.mu.Unlock()
@@ -155,12 +204,12 @@ func (s *Server) welcome(peer fabric.Peer) (fabric.EndpointConfig, error) {
 		return fabric.EndpointConfig{}, errs.Newf(errs.Protocol, "msg.Accept", s.Addr(),
 			"the peer keeps only %d receives", peer.RecvDepth)
 	}
-	return s.node.config(s.rung, credits)
+	return s.node.config(r, credits)
 }
 
 // open starts a serverConn on a new endpoint.
-func (s *Server) open(ep fabric.Endpoint, cfg *fabric.EndpointConfig) error {
-	ss, err := newServerConn(s, s.rung, ep, cfg)
+func (s *Server) open(r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) error {
+	ss, err := newServerConn(s, r, ep, cfg)
 	if err != nil {
 		return errs.New(errs.IO, "msg.Accept", ep.Name(), err)
 	}
@@ -335,11 +384,14 @@ func (s *Server) handle(c *Call) {
 // tell answers a question to the message layer itself.
 func (s *Server) tell(c *Call) {
 	var e wire.Enc
-	err := errs.Newf(errs.Unsupported, "msg.Ask", "", "question %d", c.marks.ask)
-	if c.marks.ask == askSession {
+	var err error
+	switch c.marks.ask {
+	case askSession:
 		if err = s.replay.open(c); err == nil {
 			s.replay.appendSession(&e)
 		}
+	case askOffers:
+		s.appendOffers(&e, c.s)
 	}
 	if err != nil {
 		c.refuse(err)
@@ -367,7 +419,7 @@ func (s *Server) Close(ctx context.Context) error {
 	conns := s.connsLocked()
 	s.mu.Unlock()
 	if first {
-		_ = s.listener.Close()
+		closeDoors(s.doors)
 		for _, ss := range conns {
 			ss.goodbye()
 		}

@@ -23,7 +23,7 @@ type store struct {
 	closed bool
 }
 
-// unitClasses: a staging unit is at most this part of the memory, so that a few requests fit.
+// unitShare: a staging unit is at most one part of so many of the memory, so that a few requests fit.
 const unitShare = 16
 
 // open joins the users of the memory, and maps it for the first of them.
@@ -56,8 +56,8 @@ func (st *store) mapLocked() error {
 		return err
 	}
 	zones, err := mem.NewZones(arena, mem.ZonesOptions{Counts: counts})
-	for i := 0; err == nil && i < len(o.Domains); i++ {
-		err = arena.Attach(o.Domains[i])
+	if err == nil {
+		err = st.node.Attach(arena)
 	}
 	if err != nil {
 		_ = arena.Close()
@@ -114,6 +114,7 @@ func (st *store) closeLocked() {
 	if !st.closed || st.users > 0 || st.arena == nil {
 		return
 	}
+	st.node.Detach(st.arena)
 	if err := st.arena.Close(); err != nil {
 		st.node.opts.Logger.Error("memory was not released", "err", err)
 	}

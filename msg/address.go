@@ -1,0 +1,84 @@
+package msg
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/sluice-storage/sluice/errs"
+)
+
+// An address says where a server is, for each provider that it can be reached by:
+//
+//	tcp:127.0.0.1:9400,shm:/run/sluice/iod-1,verbs:10.0.0.1:9400
+//
+// What has no provider's name before it is for the last step of a node's ladder: "127.0.0.1:9400" is
+// tcp's, where that is tcp. A place of shm may leave out its "unix:".
+
+// place is one element of an address.
+type place struct {
+	provider string // empty: of the last step
+	at       string // as the provider takes it
+}
+
+// Limits of an address, which may come from a peer.
+const (
+	maxAddress = 1024
+	maxPlaces  = 8
+)
+
+// providerNames are those that an address may name, whether this node has them or not.
+func providerNames() []string { return []string{"shm", "verbs", "tcp", "sim"} }
+
+// parseAddress reads an address. more are further names of providers.
+func parseAddress(addr string, more []string) ([]place, error) {
+	bad := func(why string) ([]place, error) {
+		return nil, errs.Newf(errs.Invalid, "msg.Address", addr, "%s", why)
+	}
+	parts := strings.Split(addr, ",")
+	if len(addr) > maxAddress || len(parts) > maxPlaces {
+		return bad("too long")
+	}
+	known := append(providerNames(), more...)
+	var all []place
+	for _, part := range parts {
+		p := place{at: part}
+		name, rest, ok := strings.Cut(part, ":")
+		switch {
+		case ok && slices.Contains(known, name):
+			p = place{provider: name, at: rest}
+		case ok && name == "unix":
+			p.provider = "shm"
+		}
+		if p.at == "" {
+			return bad("an empty place")
+		}
+		if p.provider == "shm" && (p.at[0] == '/' || p.at[0] == '@') {
+			p.at = "unix:" + p.at
+		}
+		same := func(o place) bool { return o.provider == p.provider }
+		if slices.ContainsFunc(all, same) {
+			return bad("two places for one provider")
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// formatAddress is what parseAddress reads. A single place of the last step needs no name.
+func formatAddress(all []place, last string) string {
+	if len(all) == 1 && (all[0].provider == last || all[0].provider == "") {
+		return all[0].at
+	}
+	var parts []string
+	for _, p := range all {
+		if p.provider == "" {
+			p.provider = last
+		}
+		at := p.at
+		if p.provider == "shm" {
+			at = strings.TrimPrefix(at, "unix:")
+		}
+		parts = append(parts, p.provider+":"+at)
+	}
+	return strings.Join(parts, ",")
+}

@@ -1,0 +1,85 @@
+package msg
+
+import (
+	"slices"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/mem"
+)
+
+// Attach makes an arena known: it is registered with every domain of the node, and pieces of
+// requests, and of Pull and Push, that lie in it need no Reg: the connection's own is found. A
+// node with several domains needs this for memory that it uses with any but the last, where a
+// provider takes registered memory only. Detach must come before the arena is closed, and after
+// the last request that uses it.
+func (n *Node) Attach(a *mem.Arena) error {
+	for _, r := range n.rungs {
+		if a.RegionOf(r.domain) != nil {
+			continue
+		}
+		if err := a.Attach(r.domain); err != nil {
+			return errs.Wrap("msg.Attach", r.caps.Provider, err)
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := append(slices.Clone(n.attached()), a)
+	n.arenas.Store(&all)
+	return nil
+}
+
+// Detach makes the node forget an arena. Its registrations end when it is closed.
+func (n *Node) Detach(a *mem.Arena) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := slices.DeleteFunc(slices.Clone(n.attached()), func(o *mem.Arena) bool { return o == a })
+	n.arenas.Store(&all)
+}
+
+func (n *Node) attached() []*mem.Arena {
+	if all := n.arenas.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
+// regionFor is the registration of a piece of memory with the link's domain; nil where none is
+// needed.
+func (l *link) regionFor(p *fabric.Sge) (fabric.Region, error) {
+	n := l.node
+	if p.Reg != nil && len(n.rungs) == 1 || len(p.Buf) == 0 {
+		return p.Reg, nil
+	}
+	for _, a := range n.attached() { // there are few
+		if offsetIn(a.Bytes(), p.Buf) >= 0 {
+			return a.RegionOf(l.rung.domain), nil
+		}
+	}
+	if l.rung == n.rungs[len(n.rungs)-1] && p.Reg != nil {
+		return p.Reg, nil // memory that nobody has told of was registered with the last step
+	}
+	if !l.caps.AnyMemory {
+		return nil, errs.Newf(errs.Invalid, "msg.Memory", l.name,
+			"memory without a region, and %s needs one: see Node.Attach", l.caps.Provider)
+	}
+	return nil, nil
+}
+
+// localize gives local pieces of work requests the regions of the link's domain.
+func (l *link) localize(wrs []fabric.WR) error {
+	if len(l.node.rungs) == 1 && l.caps.AnyMemory {
+		return nil
+	}
+	for i := range wrs {
+		for j := range wrs[i].Local {
+			p := &wrs[i].Local[j]
+			reg, err := l.regionFor(p)
+			if err != nil {
+				return err
+			}
+			p.Reg = reg
+		}
+	}
+	return nil
+}
