@@ -35,7 +35,9 @@ func (e *endpoint) ask() {
 	}
 	e.sendMu.Lock()
 	defer e.sendMu.Unlock()
-	if !e.dead.Load() {
+	if !e.gate.live {
+		e.asking.Store(false)
+	} else if !e.dead.Load() {
 		_ = postNothing(e.qp, e.sendID(e.numberLocked(&sendSlot{kind: slotAlive})))
 	}
 }

@@ -358,6 +358,7 @@ func (e *endpoint) call(ctx context.Context) error {
 		return err
 	}
 	in, out := e.d.reads(depth, ev.readsOut)
+	e.gate.live = true // the listener's queue pair was up before it answered
 	return e.join(fabric.Peer{Hello: peer}, gate, in, out)
 }
 

@@ -147,7 +147,7 @@ func (q *cq) spin(ctx context.Context, dst []fabric.Completion) (n int, back boo
 		return n, back, err
 	}
 	var start time.Time
-	for {
+	for tries := 1; ; tries++ {
 		q.mu.Lock()
 		if n, back, err = q.lookLocked(dst, looks); back {
 			q.vain = 0
@@ -164,7 +164,9 @@ func (q *cq) spin(ctx context.Context, dst []fabric.Completion) (n int, back boo
 		} else if now.Sub(start) > limit {
 			break
 		}
-		runtime.Gosched() // whoever produces what this one waits for may need the processor
+		if tries%16 == 0 { // not more often: it wakes other threads, which look for work in vain
+			runtime.Gosched() // whoever produces what this one waits for may need the processor
+		}
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -70,7 +70,9 @@ func (c *conn) host() *listener {
 // notice is told what the connection manager says of a connection.
 func (e *endpoint) notice(ev *cmEvent) {
 	switch ev.kind {
-	case cmEstablished, cmTimewaitExit, cmDeviceRemoval: // the device tells its endpoints
+	case cmTimewaitExit, cmDeviceRemoval: // of the latter the device tells its endpoints
+	case cmEstablished:
+		e.established(false)
 	case cmDisconnected:
 		e.die(errs.Disconnected, "the peer ended the connection")
 	default:

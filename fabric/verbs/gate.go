@@ -29,8 +29,14 @@ type gate struct {
 	mu    sync.Mutex
 	spoke bool // this end has announced its receives
 
-	isOpen  bool // guarded by endpoint.sendMu
-	looking bool // guarded by endpoint.sendMu
+	// Guarded by endpoint.sendMu. A listener's end is not live until the dialler says that its
+	// queue pair is up (or has written the word): what came there before would be lost, and
+	// repeated after a good while only.
+	live     bool
+	isOpen   bool
+	looking  bool // a goroutine looks at the word
+	untold   bool // the peer has to be told of receives
+	messages bool // are among what waits
 }
 
 const gateBytes = 16
@@ -69,32 +75,45 @@ func (g *gate) announce() bool {
 	return first
 }
 
-// tellReady opens the peer's gate.
+// tellReady opens the peer's gate, as soon as the peer can be written to.
 func (e *endpoint) tellReady() {
 	e.sendMu.Lock()
 	defer e.sendMu.Unlock()
+	e.gate.untold = true
 	if e.dead.Load() {
 		return
 	}
-	n := e.numberLocked(&sendSlot{kind: slotFree})
-	_ = postWrite(e.qp, e.sendID(n), e.gate.mr, 8, 8, e.gate.peerKey)
+	if e.gate.live {
+		e.tellLocked()
+	} else {
+		e.awaitGateLocked()
+	}
 }
 
-// mustHoldLocked tells whether a chain has to wait: it holds messages and the gate is closed, or
-// others wait already.
+// tellLocked writes the word, if that is due.
+func (e *endpoint) tellLocked() {
+	if e.gate.untold {
+		e.gate.untold = false
+		n := e.numberLocked(&sendSlot{kind: slotFree})
+		_ = postWrite(e.qp, e.sendID(n), e.gate.mr, 8, 8, e.gate.peerKey)
+	}
+}
+
+// mustHoldLocked tells whether a chain has to wait: the peer may not take anything yet, or the
+// chain, or what waits already, holds messages and the gate is closed.
 func (e *endpoint) mustHoldLocked(wrs []fabric.WR) bool {
 	if e.gate.isOpen {
 		return false
 	}
-	message := e.stage.n > 0
+	e.gate.isOpen = word(e.gate.page) != 0
+	e.gate.live = e.gate.live || e.gate.isOpen
+	message := e.gate.messages
 	for i := range wrs {
 		message = message || wrs[i].Op == fabric.OpSend || wrs[i].Op == fabric.OpWriteImm
 	}
-	if !message {
-		return false
-	}
-	e.gate.isOpen = word(e.gate.page) != 0
-	return !e.gate.isOpen
+	hold := !e.gate.live || message && !e.gate.isOpen
+	e.gate.messages = message && hold
+	return hold
 }
 
 // awaitGateLocked sees to it that somebody looks at the gate.
@@ -110,14 +129,26 @@ func (e *endpoint) lookAtGate() {
 	const soonest, latest = 50 * time.Microsecond, 5 * time.Millisecond
 	for pause := soonest; !e.dead.Load(); pause = min(2*pause, latest) {
 		if word(e.gate.page) != 0 {
-			e.sendMu.Lock()
-			defer e.sendMu.Unlock()
-			e.gate.isOpen = true
-			if !e.dead.Load() {
-				_ = e.postStageLocked()
-			}
+			e.established(true)
 			return
 		}
 		time.Sleep(pause)
+	}
+}
+
+// established is told that the peer's queue pair takes what is sent to it, and whether the gate is
+// open too. It posts what waited for that.
+func (e *endpoint) established(open bool) {
+	e.sendMu.Lock()
+	defer e.sendMu.Unlock()
+	e.gate.live = true
+	e.gate.isOpen = e.gate.isOpen || open
+	if e.dead.Load() {
+		return
+	}
+	e.tellLocked()
+	if e.gate.isOpen || !e.gate.messages {
+		e.gate.messages = false
+		_ = e.postStageLocked()
 	}
 }
