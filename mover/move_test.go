@@ -50,10 +50,7 @@ func (r *rig) shape(local, remote seg.Access, rights fabric.Rights) (
 
 // fill writes bytes that tell where they are from.
 func fill(mem []byte, seed uint64) {
-	rng := rand.New(rand.NewPCG(seed, 1))
-	for i := range mem {
-		mem[i] = byte(rng.Uint32())
-	}
+	_, _ = rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)}).Read(mem) // never fails
 }
 
 // joined is a stream's bytes.
