@@ -11,8 +11,8 @@ import (
 //
 //	tcp:127.0.0.1:9400,shm:/run/sluice/iod-1,verbs:10.0.0.1:9400
 //
-// What has no provider's name before it is for the last step of a node's ladder: "127.0.0.1:9400" is
-// tcp's, where that is tcp. A place of shm may leave out its "unix:".
+// What has no provider's name before it is for the last step of a node's ladder: "127.0.0.1:9400"
+// is tcp's, where that is tcp. A place of shm may leave out its "unix:".
 
 // place is one element of an address.
 type place struct {

@@ -57,7 +57,7 @@ type Call struct {
 	high      int64      // inline reply data: the bytes before it are set
 	lent      int        // places held by writes posted since the last signalled one
 	lentBytes int64      // that they carry
-	failed    error      // the first write that failed
+	failure   failure
 	late      []delayed
 
 	window gate // bytes that may be under way by rendezvous
@@ -81,7 +81,7 @@ func (c *Call) beginLocked(a *arrival) {
 	c.marks, c.bad = parseMarks(a.header.Pieces)
 	c.once, c.lost, c.read = false, false, false
 	c.stamp = wire.Stamp{}
-	c.high, c.lent, c.lentBytes, c.failed = 0, 0, 0, nil
+	c.high, c.lent, c.lentBytes = 0, 0, 0
 	c.pushed.Store(false)
 }
 
@@ -291,7 +291,7 @@ func (c *Call) send() error {
 	c.mu.Lock()
 	places, bytes := c.lent, c.lentBytes
 	c.mu.Unlock()
-	o := op{left: 1, places: places, bytes: bytes, call: c, write: true, reply: true}
+	o := op{left: 1, places: places, bytes: bytes, call: c, gen: c.gen, write: true, reply: true}
 	if pushed {
 		c.replied.add(1)
 		o.wait = &c.replied
@@ -318,9 +318,7 @@ func (c *Call) send() error {
 	if err := c.replied.wait(); err != nil {
 		return errs.Wrap("msg.Reply", c.s.name, c.s.explain(err))
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return errs.Wrap("msg.Reply", c.s.name, c.failed)
+	return errs.Wrap("msg.Reply", c.s.name, c.failed())
 }
 
 // moved gives back what operations of the call held that are over.
@@ -330,13 +328,30 @@ func (c *Call) moved(places int, bytes int64) {
 	c.s.srv.bytes.put(int(bytes))
 }
 
-// writeFailed keeps the first failure of a one-sided write.
-func (c *Call) writeFailed(err error) {
+// failure is the first write of a request that failed. One that is told late, by another goroutine
+// that polls, may find the call serving another request, to which it means nothing.
+type failure struct {
+	gen uint32 // of the call
+	err error
+}
+
+func (c *Call) writeFailed(gen uint32, err error) {
 	c.mu.Lock()
-	if c.failed == nil {
-		c.failed = err
+	defer c.mu.Unlock()
+	f := &c.failure
+	if later := int32(gen - f.gen); later > 0 || later == 0 && f.err == nil {
+		*f = failure{gen, err}
 	}
-	c.mu.Unlock()
+}
+
+// failed is the first failure of a write of this request.
+func (c *Call) failed() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failure.gen != c.gen {
+		return nil
+	}
+	return c.failure.err
 }
 
 // unhold drops one of the reasons to keep the call's memory; without any it serves another

@@ -40,8 +40,8 @@ func (c *Conn) Ladder() []Step { return c.steps }
 // Provider is the name of the provider that carries the connection.
 func (c *Conn) Provider() string { return c.caps.Provider }
 
-// Dial connects to a server, by the best step of the ladder that works; see address.go for what addr
-// may be. The connection is shared by all callers of Call.
+// Dial connects to a server, by the best step of the ladder that works; see address.go for what
+// addr may be. The connection is shared by all callers of Call.
 func (n *Node) Dial(ctx context.Context, addr string) (*Conn, error) {
 	places, err := parseAddress(addr, n.providers())
 	if err != nil {

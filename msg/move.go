@@ -101,9 +101,7 @@ func (c *Call) Push(ctx context.Context, off int64, src []fabric.Sge) error {
 		c.late = append(c.late, delayed{off, src})
 		return nil
 	}
-	c.mu.Lock()
-	err := c.failed // of an earlier one: there is no sense in going on
-	c.mu.Unlock()
+	err := c.failed() // an earlier one: there is no sense in going on
 	if err == nil {
 		err = c.transfer(ctx, fabric.OpWrite, &c.in, off, src, nil)
 	}
@@ -151,9 +149,9 @@ func (c *Call) transfer(ctx context.Context, op fabric.Op, s *segment, off int64
 	}
 }
 
-// reserve waits for places in the queue and for room in the windows. What holds them meanwhile comes
-// back by itself: completions are on their way for all but a part that is kept below half of
-// each, see postWrites.
+// reserve waits for places in the queue and for room in the windows. What holds them meanwhile
+// comes back by itself: completions are on their way for all but a part that is kept below half
+// of each, see postWrites.
 func (c *Call) reserve(ctx context.Context, places int, bytes int64) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -213,7 +211,7 @@ func (c *Call) postWrites(ch *chain, w *waiter) error {
 		if w != nil {
 			w.add(1)
 		}
-		o := op{left: 1, places: held, bytes: bytes, wait: w, call: c, write: true}
+		o := op{left: 1, places: held, bytes: bytes, wait: w, call: c, gen: c.gen, write: true}
 		context = c.s.startOp(o)
 		ch.wrs[n-1].Flags, ch.wrs[n-1].Context = fabric.FlagSignaled, context
 		held, bytes = 0, 0

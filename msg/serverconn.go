@@ -69,6 +69,7 @@ type op struct {
 	wait   *waiter
 	call   *Call // whose they are; nil for none
 	write  bool  // the call learns of failures
+	gen    uint32
 	reply  bool  // the call's reply: its send buffer is free at the end
 }
 
@@ -416,13 +417,8 @@ func (s *serverConn) completed(comp *fabric.Completion) {
 	case kindOp:
 		s.opDone(i, 1, comp.Err)
 	case kindWrite:
-		gen := uint32(comp.Context >> 16)
-		s.mu.Lock()
-		c := &s.calls[i]
-		current := c.gen == gen
-		s.mu.Unlock()
-		if current && comp.Err != nil {
-			c.writeFailed(comp.Err)
+		if comp.Err != nil {
+			s.calls[i].writeFailed(uint32(comp.Context>>16), comp.Err)
 		}
 	}
 	if comp.Err != nil && errs.KindOf(comp.Err) != errs.Perm {
@@ -454,7 +450,7 @@ func (s *serverConn) opDone(i, n int, err error) {
 		o.call.moved(o.places, o.bytes)
 	}
 	if err != nil && o.write {
-		o.call.writeFailed(err)
+		o.call.writeFailed(o.gen, err)
 	}
 	if o.wait != nil {
 		o.wait.complete(n, err)

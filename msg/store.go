@@ -23,7 +23,7 @@ type store struct {
 	closed bool
 }
 
-// unitShare: a staging unit is at most one part of so many of the memory, so that a few requests fit.
+// unitShare: a staging unit is at most one of so many parts of the memory, so that a few fit.
 const unitShare = 16
 
 // open joins the users of the memory, and maps it for the first of them.
