@@ -87,6 +87,7 @@ const (
 
 	registerBuffers = 0
 	registerFiles   = 2
+	unregisterFiles = 3
 	registerProbe   = 8
 
 	offSqRing = 0
@@ -167,7 +168,10 @@ func (k *kernelRing) mapRings(p *params) (err error) {
 	return nil
 }
 
+// close gives everything back. Files are let go first: the kernel tears a ring down later, and
+// would keep them, and locks on them, open until then.
 func (k *kernelRing) close() {
+	_ = k.register(unregisterFiles, nil, 0)
 	if k.entries != nil {
 		_ = unix.Munmap(k.entries)
 	}

@@ -1,0 +1,348 @@
+package logstore
+
+import (
+	"cmp"
+	"encoding/binary"
+	"hash/crc32"
+	"slices"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/stripe/device"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// A checkpoint makes the records before some position of the log unnecessary:
+//
+//	1. everything so far is in the log and stable; the position behind it is the new tail
+//	2. blocks that were pending then are written in place, in the order of their places
+//	3. dirty pages of the table are copied; records that they know are in the log and stable (and
+//	   what 2 has written with them: one sync)
+//	4. pages are written to the first copy, synced, then to the second copy, synced
+//	5. the superblock names the new tail, stable; only now the log's space is released, and clusters
+//	   that records before the tail have freed can be used again
+//
+// A crash before 5 replays from the old tail. In-place writes may be torn: their records are still
+// in the log. Pages may be torn: one of the copies is whole, and each entry verifies by itself.
+
+const (
+	applyDepth = 64  // blocks in place at once
+	pagesAtOne = 256 // pages of a round: one MiB
+)
+
+// runCheckpoints is the checkpointer.
+func (m *member) runCheckpoints() {
+	for range m.ask {
+		m.mu.Lock()
+		m.asked = false
+		m.mu.Unlock()
+		if err := m.checkpoint(false); err != nil && m.broken.Load() == nil {
+			m.opt.log.Error("checkpoint failed", "device", m.dev.Name(), "cause", err)
+		}
+	}
+}
+
+// checkpoint makes one. clean says that the store is closed after it.
+func (m *member) checkpoint(clean bool) error {
+	m.checkpointing.Lock()
+	defer m.checkpointing.Unlock()
+	m.mu.Lock()
+	m.reads.turn()
+	if err := m.writableLocked(); err != nil {
+		m.mu.Unlock()
+		return err
+	}
+	// In one step: what is pending now, and what is in the log before the barrier, are the same.
+	work := m.pendingLocked()
+	record := m.log.number
+	w := m.barrierLocked(true, true)
+	m.mu.Unlock()
+	defer m.dropWork(&work)
+	tail, chain, err := m.await(w)
+	if err != nil {
+		return err
+	}
+	if m.planted(releaseEarly) {
+		m.releaseLog(tail)
+	}
+	if err := m.applyPending(work); err != nil {
+		return err
+	}
+	if err := m.writePages(); err != nil {
+		return err
+	}
+	if err := m.writeSuper(tail, chain, record, clean); err != nil {
+		return err
+	}
+	m.count.checkpoints.Add(1)
+	m.mu.Lock()
+	m.alloc.settle(record, m.reads.oldest())
+	m.mu.Unlock()
+	m.releaseLog(tail)
+	return nil
+}
+
+// pendingBlock is a block that a checkpoint writes in place.
+type pendingBlock struct {
+	key  uint64
+	data *block
+}
+
+// pendingLocked lists and holds what is pending.
+func (m *member) pendingLocked() []pendingBlock {
+	list := m.work[:0]
+	for key, data := range m.pending {
+		data.refs++
+		list = append(list, pendingBlock{key, data})
+	}
+	return list
+}
+
+func (m *member) dropWork(work *[]pendingBlock) {
+	m.mu.Lock()
+	for _, w := range *work {
+		m.unrefLocked(w.data)
+	}
+	clear(*work)
+	m.work = (*work)[:0]
+	m.mu.Unlock()
+}
+
+// applyPending writes the blocks in place, neighbours together. A block that was replaced meanwhile
+// is written too: its record is before the new tail.
+func (m *member) applyPending(work []pendingBlock) error {
+	slices.SortFunc(work, func(a, b pendingBlock) int { return cmp.Compare(a.key, b.key) })
+	var list [applyDepth]device.Op
+	var ops []*device.Op
+	done := 0
+	for i := 0; i < len(work); {
+		k := i + 1
+		for k < len(work) && work[k].key == work[k-1].key+1 && k-i < clusterBlocks {
+			k++
+		}
+		op := &list[len(ops)]
+		*op = device.Op{Kind: device.Write,
+			Off: m.g.blockOff(uint32(work[i].key/clusterBlocks), int(work[i].key%clusterBlocks))}
+		for _, w := range work[i:k] {
+			op.Bufs = append(op.Bufs, w.data.buf)
+		}
+		ops = append(ops, op)
+		i = k
+		if len(ops) == applyDepth || i == len(work) {
+			if err := m.doAll(ops); err != nil {
+				return err
+			}
+			m.applied(work[done:i])
+			done, ops = i, ops[:0]
+		}
+	}
+	return nil
+}
+
+// applied takes blocks that are in place out of memory, unless they were replaced.
+func (m *member) applied(work []pendingBlock) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, w := range work {
+		if m.pending[w.key] == w.data {
+			delete(m.pending, w.key)
+			m.unrefLocked(w.data)
+		}
+	}
+}
+
+// writePages writes all pages that are dirty now, a round at a time. What becomes dirty meanwhile
+// is the next checkpoint's: it knows records behind the tail only. Without a dirty page there is
+// one round all the same: it syncs what was written in place.
+func (m *member) writePages() error {
+	m.mu.Lock()
+	dirty := m.table.dirtyNumbers()
+	m.mu.Unlock()
+	for first := true; first || len(dirty) > 0; first = false {
+		round := dirty[:min(len(dirty), pagesAtOne)]
+		dirty = dirty[len(round):]
+		m.mu.Lock()
+		copied := m.table.copyOut(m.pageBuf, round)
+		m.mu.Unlock()
+		err := m.writeRound(round, copied)
+		m.mu.Lock()
+		m.table.written(round)
+		m.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *member) writeRound(numbers []uint32, copied []byte) error {
+	if !m.planted(pagesBeforeLog) {
+		if _, _, err := m.barrier(false); err != nil {
+			return err
+		}
+	}
+	// One sync for the log and for the blocks in place.
+	if !m.planted(skipFlush) {
+		if err := m.flush(); err != nil {
+			return err
+		}
+	}
+	for side := range m.g.tableAt {
+		ops := make([]*device.Op, len(numbers))
+		for i, n := range numbers {
+			ops[i] = &device.Op{Kind: device.Write, Off: m.g.tableAt[side] + int64(n)*blockBytes,
+				Bufs: [][]byte{copied[i*blockBytes : (i+1)*blockBytes]}}
+		}
+		if err := m.doAll(ops); err != nil {
+			return err
+		}
+		if len(ops) == 0 || m.planted(skipFlush) || m.planted(tablesTogether) && side == 0 {
+			continue
+		}
+		if err := m.flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeSuper makes the checkpoint count.
+func (m *member) writeSuper(tail uint64, chain uint32, record uint64, clean bool) error {
+	m.mu.Lock()
+	s := m.super
+	s.seq++
+	s.tail, s.chain, s.record, s.clean = tail, chain, record, clean
+	s.clusterHigh, s.slotHigh = m.alloc.high, m.slots.high
+	m.mu.Unlock()
+	if err := m.writeSessions(&s); err != nil {
+		return err
+	}
+	s.encode(m.superBuf)
+	op := device.Op{Kind: device.Write, Off: int64(s.seq%2) * blockBytes,
+		Bufs: [][]byte{m.superBuf}, Stable: true}
+	if err := m.do(&op); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.super = s
+	m.mu.Unlock()
+	return nil
+}
+
+// The sessions of a store, in the area of the superblock that names them:
+//
+//	0        8     10    12   16
+//	|session |slot |zero |seq |
+const (
+	sessionBytes = 16
+	sessionsMax  = 2 * stripe.SessionsMax
+)
+
+// writeSessions keeps who wrote what last. Both copies of the superblock need them, so they are
+// written every time, but for when there are none.
+func (m *member) writeSessions(s *super) error {
+	b := m.sessionBuf
+	n := 0
+	m.sessions.Each(func(key stripe.SessionSlot, seq uint32) {
+		if n < sessionsMax && !m.planted(forgetSessions) {
+			p := b[n*sessionBytes:]
+			binary.LittleEndian.PutUint64(p, key.Session)
+			binary.LittleEndian.PutUint32(p[8:], uint32(key.Slot))
+			binary.LittleEndian.PutUint32(p[12:], seq)
+			n++
+		}
+	})
+	s.sessions = uint32(n)
+	s.sessionsCRC = crc32.Checksum(b[:n*sessionBytes], castagnoli)
+	if n == 0 {
+		return nil
+	}
+	// What they know must be in the log before it is on the disk.
+	if _, _, err := m.barrier(true); err != nil {
+		return err
+	}
+	size := (n*sessionBytes + blockBytes - 1) / blockBytes * blockBytes
+	op := device.Op{Kind: device.Write, Off: sessionsAt + int64(s.seq%2)*sessionsBytes,
+		Bufs: [][]byte{b[:size]}, Stable: true}
+	return m.do(&op)
+}
+
+// readSessions loads them.
+func (m *member) readSessions() error {
+	n := int(m.super.sessions) * sessionBytes
+	if n == 0 {
+		return nil
+	}
+	size := (n + blockBytes - 1) / blockBytes * blockBytes
+	op := device.Op{Kind: device.Read, Off: sessionsAt + int64(m.super.seq%2)*sessionsBytes,
+		Bufs: [][]byte{m.sessionBuf[:size]}}
+	if err := device.One(m.dev, &op); err != nil {
+		return err
+	}
+	if crc32.Checksum(m.sessionBuf[:n], castagnoli) != m.super.sessionsCRC {
+		return errs.Newf(errs.Corrupt, "logstore.Open", m.dev.Name(),
+			"the list of sessions does not verify: run store check")
+	}
+	for p := m.sessionBuf[:n]; len(p) > 0; p = p[sessionBytes:] {
+		le := binary.LittleEndian
+		m.sessions.Note(wire.Stamp{Session: le.Uint64(p), Slot: le.Uint16(p[8:]),
+			Seq: le.Uint32(p[12:])})
+	}
+	return nil
+}
+
+// releaseLog gives the log's space before tail back.
+func (m *member) releaseLog(tail uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.log.tail = tail
+	close(m.log.room)
+	m.log.room = make(chan struct{})
+}
+
+// makeRoom tries to find n free clusters: space of the device that was not needed so far, then
+// clusters in quarantine. It tells whether there are that many now.
+func (m *member) makeRoom(n uint32) bool {
+	for tries := 0; ; {
+		m.mu.Lock()
+		free, reserved := m.alloc.free, m.alloc.reserved
+		waiting := len(m.alloc.quarantine)
+		m.mu.Unlock()
+		switch {
+		case free >= n:
+			return true
+		case reserved < m.g.clusters && m.grow(reserved) == nil:
+		case waiting > 0 && tries < 3: // the second lets readers of the first go
+			tries++
+			if m.checkpoint(false) != nil {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+}
+
+// grow reserves the space of one more segment: its clusters, their entries and as many slots in
+// both tables.
+func (m *member) grow(from uint32) error {
+	to := min(from+segmentCount, m.g.clusters)
+	err := m.dev.Reserve(m.g.blockOff(from, 0), int64(to-from)*clusterBytes)
+	for _, shift := range []int64{0, int64(m.g.clusters)} {
+		first := (int64(from) + shift) / tableEntries * blockBytes
+		last := min((int64(to)+shift+tableEntries)/tableEntries*blockBytes, m.g.tableBytes)
+		for side := 0; side < 2 && err == nil; side++ {
+			err = m.dev.Reserve(m.g.tableAt[side]+first, last-first)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.alloc.grow(to)
+	if m.slots.limit = to; to == m.g.clusters {
+		m.slots.limit = m.g.slots
+	}
+	m.mu.Unlock()
+	return nil
+}

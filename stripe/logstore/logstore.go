@@ -1,0 +1,295 @@
+// Package logstore is the stripe engine for disks: objects on one or several members, each a file
+// with direct I/O or a block device, with a log, an index and a checksum for every 4 KiB.
+//
+// Two paths, one log. Less than 64 KiB is logged as whole blocks of 4 KiB and written in place
+// later; from 64 KiB on, whole clusters of 64 KiB are written to free places and a record of the
+// log switches the map to them. What is durable has survived when the call returns; what is
+// volatile survives the death of the process, and a power cut after the next Sync. Requests that
+// come at the same time share a sync.
+//
+// A read verifies every block. A block that does not verify is an error for whoever reads it, never
+// zeroes. A failed write or sync stops the member.
+//
+// Several members share objects by chunks of 1 MiB in turn (RAID 0). Each has its own log; a write
+// that touches several is one record on each.
+//
+// It does not cache what it reads, and knows neither files nor the network. Memory is bounded:
+// Options says by what.
+//
+// Lock order: member.life (shared by requests), object.order* (may wait for the disk),
+// member.checkpointing*, member.mu, then pool.mu and the sessions' lock.
+//
+// Read logstore.go first, then layout.go, entry.go and record.go (what is on the disk), write.go,
+// log.go and checkpoint.go (life of a write), read.go, and open.go and replay.go (a restart).
+package logstore
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/stripe/device"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// MembersMax is how many members a store may have.
+const MembersMax = 64
+
+// chunkOfMember is how much of an object lies together on one member.
+const chunkOfMember = 1 << 20
+
+// Options of a store.
+type Options struct {
+	// Devices are the members, in their order. The store closes them.
+	Devices []device.Device
+
+	// ServerID is whose store it is: written by Create, compared by Open. 0 compares nothing.
+	ServerID uint64
+
+	// LogBytes is the size of each member's log, for Create. From 512 KiB on; default 128 MiB. A
+	// restart reads and applies up to that much; a larger log makes larger groups of writes in
+	// place.
+	LogBytes int64
+
+	// PendingBytes bounds, for each member, the memory of what is logged and not yet in place.
+	// Default 64 MiB.
+	PendingBytes int64
+
+	// IndexBytes bounds, for each member, the memory of clean pages of the index; what changed since
+	// the last checkpoint comes on top. Default 256 MiB, enough for 128 GiB of data at a time. Maps
+	// of objects take about 6 bytes for 64 KiB of data, 100 MiB for a TiB, and 250 bytes an object.
+	IndexBytes int64
+
+	// Logger is told what people should know. Default slog.Default().
+	Logger *slog.Logger
+
+	plant defect
+}
+
+func (o Options) withDefaults() Options {
+	if o.LogBytes == 0 {
+		o.LogBytes = 128 << 20
+	}
+	if o.PendingBytes == 0 {
+		o.PendingBytes = 64 << 20
+	}
+	if o.IndexBytes == 0 {
+		o.IndexBytes = 256 << 20
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return o
+}
+
+func (o Options) validate(op string) error {
+	switch {
+	case len(o.Devices) == 0 || len(o.Devices) > MembersMax:
+		return errs.Newf(errs.Invalid, op, "", "%d members; 1 to %d", len(o.Devices), MembersMax)
+	case o.LogBytes < logBytesMin || o.LogBytes >= 1<<40:
+		return errs.Newf(errs.Invalid, op, "", "LogBytes is %d; at least %d", o.LogBytes, logBytesMin)
+	case o.PendingBytes < blockBytes || o.IndexBytes < blockBytes:
+		return errs.Newf(errs.Invalid, op, "", "PendingBytes %d or IndexBytes %d is too small",
+			o.PendingBytes, o.IndexBytes)
+	}
+	return nil
+}
+
+// Store is the engine.
+type Store struct {
+	opt      Options
+	members  []*member
+	id       [16]byte
+	verifier uint64
+	count    requestCounters
+
+	mu     sync.Mutex
+	closed bool
+}
+
+type requestCounters struct {
+	reads, writes, readBytes, writeBytes atomic.Uint64
+}
+
+var _ stripe.Engine = (*Store)(nil)
+
+// Create makes an empty store on the devices; whatever they held is lost. It returns the id that
+// the store gave itself.
+func Create(o Options) (id [16]byte, err error) {
+	const op = "logstore.Create"
+	o = o.withDefaults()
+	if err := o.validate(op); err != nil {
+		return id, err
+	}
+	if _, err := rand.Read(id[:]); err != nil {
+		return id, err
+	}
+	for i, dev := range o.Devices {
+		s := super{storeID: id, index: uint32(i), members: uint32(len(o.Devices)),
+			serverID: o.ServerID, logBytes: o.LogBytes}
+		if err := createMember(dev, s); err != nil {
+			return id, errs.Wrap(op, dev.Name(), err)
+		}
+	}
+	return id, nil
+}
+
+// Open opens the store on the devices. Errors: errs.Corrupt (not a store, or damaged beyond use),
+// errs.Version (another format), errs.Invalid (another server's, or members that do not belong
+// together).
+func Open(o Options) (*Store, error) {
+	const op = "logstore.Open"
+	o = o.withDefaults()
+	if err := o.validate(op); err != nil {
+		return nil, err
+	}
+	s := &Store{opt: o}
+	if err := s.checkMembers(op); err != nil {
+		return nil, err
+	}
+	// Members are independent of each other: they replay their logs at the same time.
+	s.members = make([]*member, len(o.Devices))
+	failed := make([]error, len(o.Devices))
+	var wg sync.WaitGroup
+	for i, dev := range o.Devices {
+		wg.Go(func() {
+			s.members[i], failed[i] = openMember(dev, o.member())
+		})
+	}
+	wg.Wait()
+	err := errors.Join(failed...)
+	if err == nil {
+		err = s.agree()
+	}
+	if err == nil {
+		s.verifier, err = verifierOf(s.id)
+	}
+	if err != nil {
+		for _, m := range s.members {
+			if m != nil {
+				m.abandon()
+			}
+		}
+		return nil, errs.Wrap(op, "", err)
+	}
+	return s, nil
+}
+
+func (o Options) member() memberOptions {
+	return memberOptions{pendingBlocks: int(o.PendingBytes / blockBytes),
+		indexPages: int(o.IndexBytes / blockBytes), log: o.Logger, plant: o.plant}
+}
+
+// checkMembers refuses devices that are not the members of one store, all of them and in order.
+func (s *Store) checkMembers(op string) error {
+	for i, dev := range s.opt.Devices {
+		sup, err := readSuper(dev)
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			s.id = sup.storeID
+		}
+		switch {
+		case sup.storeID != s.id:
+			return errs.Newf(errs.Invalid, op, dev.Name(), "a member of store %x, the first one is "+
+				"of %x: name the members of one store", sup.storeID, s.id)
+		case int(sup.members) != len(s.opt.Devices) || int(sup.index) != i:
+			return errs.Newf(errs.Invalid, op, dev.Name(), "member %d of %d, named as %d of %d: name "+
+				"all members in their order", sup.index+1, sup.members, i+1, len(s.opt.Devices))
+		case s.opt.ServerID != 0 && sup.serverID != 0 && sup.serverID != s.opt.ServerID:
+			return errs.Newf(errs.Invalid, op, dev.Name(), "the store belongs to server %d, not to "+
+				"%d: choose another one", sup.serverID, s.opt.ServerID)
+		}
+	}
+	return nil
+}
+
+// agree finishes truncates and fences that a crash has left on some members only.
+func (s *Store) agree() error {
+	if len(s.members) == 1 {
+		return nil
+	}
+	ctx := context.Background()
+	fences := map[uint64]uint32{}
+	for _, m := range s.members {
+		for file, f := range m.fences {
+			fences[file] = max(fences[file], f.gen)
+		}
+	}
+	type cut struct {
+		seq  uint64
+		size int64
+	}
+	cuts := map[stripe.ObjectID]cut{}
+	for _, m := range s.members {
+		for id, o := range m.objects {
+			if o.truncSeq > cuts[id].seq {
+				cuts[id] = cut{o.truncSeq, o.size}
+			}
+		}
+	}
+	for _, m := range s.members {
+		for id, c := range cuts {
+			if o := m.objects[id]; o != nil && o.truncSeq >= c.seq {
+				continue
+			}
+			// A fenced object cannot be truncated, and nobody can read it either.
+			err := m.truncate(ctx, id, c.size, wire.Stamp{TruncSeq: c.seq})
+			if err != nil && errs.KindOf(err) != errs.Fenced {
+				return err
+			}
+		}
+		for file, gen := range fences {
+			if m.fences[file].gen < gen {
+				if err := m.setFence(ctx, file, gen); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// verifierOf binds the store to this run of the kernel: what was written without a sync lives as
+// long, whatever happens to the process.
+func verifierOf(id [16]byte) (uint64, error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return 0, err
+	}
+	sum := sha256.Sum256([]byte(fmt.Sprintf("%x\n%s", id, strings.TrimSpace(string(boot)))))
+	return binary.BigEndian.Uint64(sum[:]), nil
+}
+
+// Verifier implements stripe.Keeper.
+func (s *Store) Verifier() uint64 { return s.verifier }
+
+// ID is the name that the store gave itself when it was made.
+func (s *Store) ID() [16]byte { return s.id }
+
+// Close implements stripe.Store. Closing twice is allowed.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	was := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if was {
+		return nil
+	}
+	var all []error
+	for _, m := range s.members {
+		all = append(all, m.close(), m.dev.Close())
+	}
+	return errors.Join(all...)
+}

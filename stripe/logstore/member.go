@@ -1,0 +1,254 @@
+package logstore
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/stripe/device"
+	"golang.org/x/sys/unix"
+)
+
+// member is one device with its log, its index and its data: a store of its own. It holds those
+// parts of objects that the store gives to it, under the offsets that they have in the object.
+type member struct {
+	dev  device.Device
+	opt  memberOptions
+	g    geometry
+	pool *pool
+
+	storeID [16]byte
+
+	broken  atomic.Pointer[error] // the first failed write or sync, for ever
+	stopped chan struct{}         // closed when it is set
+	count   counters
+	waiters sync.Pool
+	wrapBuf []byte // the log writer's
+
+	writer, checkpointer sync.WaitGroup // of one goroutine each
+
+	checkpointing sync.Mutex // one checkpoint at a time, with these; held over its I/O
+	work          []pendingBlock
+	pageBuf       []byte
+	superBuf      []byte
+	sessionBuf    []byte
+
+	// life is shared by every request, and exclusive where all older ones must be over.
+	life sync.RWMutex
+
+	mu       sync.Mutex // guards what follows; never held over I/O but for a page that was pushed out
+	super    super
+	objects  map[stripe.ObjectID]*object
+	newborn  map[stripe.ObjectID]*object // being written for the first time
+	fences   map[uint64]fence
+	sessions stripe.Sessions
+	table    *table
+	alloc    *allocator
+	slots    slotList
+	pending  map[uint64]*block // by cluster*16+block: logged and not yet in place
+	log      logState
+	logged   uint64 // the last record that is in the log
+	reads    readers
+	asked    bool // a checkpoint is wanted
+	ask      chan struct{}
+	closing  bool
+}
+
+type fence struct {
+	gen     uint32
+	slot    uint32
+	slotted bool // it has a slot
+}
+
+// memberOptions are the store's, as far as a member needs them.
+type memberOptions struct {
+	pendingBlocks int
+	indexPages    int
+	log           *slog.Logger
+	plant         defect
+}
+
+type counters struct {
+	diskReads, diskWrites, diskReadBytes, diskWriteBytes atomic.Uint64
+	syncs, groups, checkpoints, badSums, copied, repeats atomic.Uint64
+}
+
+// readers counts reads under way by generation, so that a cluster is not reused below one that
+// found it earlier. Guarded by the member's lock.
+type readers struct {
+	now   uint64
+	under map[uint64]int
+}
+
+func (r *readers) enter() uint64 {
+	r.under[r.now]++
+	return r.now
+}
+
+func (r *readers) leave(gen uint64) {
+	if r.under[gen]--; r.under[gen] == 0 {
+		delete(r.under, gen)
+	}
+}
+
+// turn begins a new generation.
+func (r *readers) turn() { r.now++ }
+
+// oldest is the oldest generation that still reads.
+func (r *readers) oldest() uint64 {
+	low := r.now
+	for gen := range r.under {
+		low = min(low, gen)
+	}
+	return low
+}
+
+func (m *member) planted(d defect) bool { return m.opt.plant&d != 0 }
+
+// do carries out operations that change the device. The first error stops the member.
+func (m *member) do(ops ...*device.Op) error {
+	return m.doAll(ops)
+}
+
+func (m *member) doAll(ops []*device.Op) error {
+	m.dev.Do(ops)
+	var first error
+	for _, op := range ops {
+		switch {
+		case op.Err != nil && first == nil:
+			first = device.Failed(m.dev, op)
+		case op.Kind == device.Sync:
+			m.count.syncs.Add(1)
+		default:
+			m.count.diskWrites.Add(1)
+			m.count.diskWriteBytes.Add(uint64(op.N))
+			if op.Stable {
+				m.count.syncs.Add(1)
+			}
+		}
+	}
+	if first != nil {
+		return m.fail(first)
+	}
+	return nil
+}
+
+func (m *member) flush() error { return m.do(&device.Op{Kind: device.Sync}) }
+
+// fail stops the member: after a failed write or sync nobody knows what the device holds, and
+// what would be built upon that. Loudly, and once.
+func (m *member) fail(cause error) error {
+	if m.broken.CompareAndSwap(nil, &cause) {
+		m.opt.log.Error("store member stopped: it refuses changes until it is opened again",
+			"device", m.dev.Name(), "cause", cause, "remedy", remedy(cause))
+		close(m.stopped)
+	}
+	return m.brokenError()
+}
+
+// remedy tells people what to do.
+func remedy(err error) string {
+	switch {
+	case errors.Is(err, unix.ENOSPC):
+		return "free space on the file system, then restart the server"
+	case errors.Is(err, unix.EROFS):
+		return "the file system is read-only: look at the kernel's log, repair, mount, restart"
+	case errors.Is(err, unix.EIO):
+		return "the disk fails: look at the kernel's log, replace it, or restart to try again"
+	}
+	return "look at the kernel's log, then restart the server"
+}
+
+func (m *member) writableLocked() error {
+	if m.broken.Load() != nil {
+		return m.brokenError()
+	}
+	if m.table.failed != nil {
+		return m.fail(m.table.failed)
+	}
+	return nil
+}
+
+func (m *member) waiter() *waiter {
+	if w, ok := m.waiters.Get().(*waiter); ok {
+		return w
+	}
+	return &waiter{ready: make(chan error, 1)}
+}
+
+func (m *member) free(w *waiter) { m.waiters.Put(w) }
+
+// wantCheckpointLocked asks the checkpointer to come by.
+func (m *member) wantCheckpointLocked() {
+	if !m.asked && !m.closing {
+		m.asked = true
+		select {
+		case m.ask <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// wantCheckpoint is the same for who does not hold the lock.
+func (m *member) wantCheckpoint() {
+	m.mu.Lock()
+	m.wantCheckpointLocked()
+	m.mu.Unlock()
+}
+
+// unrefLocked gives up one reference to a block.
+func (m *member) unrefLocked(b *block) {
+	if b.refs--; b.refs == 0 {
+		m.pool.put(b)
+	}
+}
+
+// begin admits a request; end must follow unless it fails. It finds the object, nil if there is
+// none.
+func (m *member) begin(op string, id stripe.ObjectID) (*object, error) {
+	m.life.RLock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	o, err := m.findLocked(op, id)
+	if err != nil {
+		m.life.RUnlock()
+	}
+	return o, err
+}
+
+func (m *member) end() { m.life.RUnlock() }
+
+func (m *member) findLocked(op string, id stripe.ObjectID) (*object, error) {
+	if m.closing {
+		return nil, errs.New(errs.Closed, op, m.dev.Name(), nil)
+	}
+	if err := stripe.CheckFence(op, id, m.fences[id.File].gen); err != nil {
+		return nil, err
+	}
+	return m.objects[id], nil
+}
+
+// slotList hands out slots of the table. Guarded by the member's lock.
+type slotList struct {
+	free  []uint32 // below high
+	high  uint32
+	limit uint32 // slots whose space is reserved
+}
+
+func (s *slotList) take() (uint32, bool) {
+	if n := len(s.free); n > 0 {
+		slot := s.free[n-1]
+		s.free = s.free[:n-1]
+		return slot, true
+	}
+	if s.high == s.limit {
+		return 0, false
+	}
+	s.high++
+	return s.high - 1, true
+}
+
+func (s *slotList) put(slot uint32) { s.free = append(s.free, slot) }

@@ -1,0 +1,292 @@
+package logstore
+
+import (
+	"hash/crc32"
+	"sync"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/stripe/device"
+)
+
+// Life of a read: under the member's lock it is found out where each block is (plan), then the
+// device is asked for all of it at once, then every block is verified. Nothing is locked while the
+// disk works. A block that does not verify although nobody has changed the object since is corrupt;
+// otherwise the read has met a write in place, and begins again.
+
+// run is a piece of a read that comes from one place.
+type run struct {
+	from    source
+	block   int64 // of the object
+	blocks  int
+	off     int64    // on the device
+	skip    int      // bytes of the first block that are not wanted
+	bytes   int      // wanted
+	data    *block   // fromPending
+	bounce  []byte   // fromDevice, when the caller's memory does not fit
+	pieces  [][]byte // fromDevice, when it does
+	firstAt int      // of the run's sums in plan.sums
+}
+
+type source uint8
+
+const (
+	fromNowhere source = iota // a hole
+	fromPending
+	fromDevice
+	fromLost // the index has lost an entry: this hole may not be one
+)
+
+// plan is one read, kept for the next.
+type plan struct {
+	runs    []run
+	sums    []uint32
+	ops     []*device.Op
+	opList  []device.Op
+	pieces  [][]byte
+	version uint64
+	gen     uint64
+}
+
+var plans = sync.Pool{New: func() any { return new(plan) }}
+
+// runBlocks is the longest run: longer ones are several operations, which the device does at once.
+const runBlocks = 1 << 20 / blockBytes
+
+// read fills the buffers from off on.
+func (m *member) read(o *object, bufs [][]byte, off, n int64) error {
+	p := plans.Get().(*plan)
+	defer plans.Put(p)
+	const tries = 1000 // each but the last has met a change of the object
+	for try := 0; ; try++ {
+		m.lookUp(o, p, off, n)
+		bad, err := m.fetch(o, p, bufs)
+		changed := m.release(o, p)
+		switch {
+		case err != nil:
+			return err
+		case bad < 0:
+			return nil
+		case changed && try < tries, try == 0:
+			continue // read again: it may have met a write in place, or the bus a spark
+		}
+		m.count.badSums.Add(1)
+		return m.corrupt(o, p, bad)
+	}
+}
+
+// corrupt is the error of a block that does not verify.
+func (m *member) corrupt(o *object, p *plan, bad int64) error {
+	return errs.Newf(errs.Corrupt, "logstore.ReadAt", "object "+o.id.String(),
+		"block at offset %d does not verify on %s: restore the range from a copy, or write it anew",
+		bad*blockBytes, m.dev.Name())
+}
+
+// lookUp finds where everything is. Blocks that are taken from memory are held.
+func (m *member) lookUp(o *object, p *plan, off, n int64) {
+	p.runs, p.sums = p.runs[:0], p.sums[:0]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p.version = o.version
+	p.gen = m.reads.enter()
+	for end := off + n; off < end; {
+		blk := off / blockBytes
+		index := blk / clusterBlocks
+		stop := min(end, (index+1)*clusterBytes)
+		c, ok := o.cluster(index)
+		if !ok {
+			from := fromNowhere
+			if m.table.lost > 0 && off < o.size {
+				from = fromLost
+			}
+			p.add(run{from: from, block: blk, bytes: int(stop - off)})
+			off = stop
+			continue
+		}
+		e := m.table.clusterEntry(c)
+		for off < stop {
+			blk = off / blockBytes
+			to := min(stop, (blk+1)*blockBytes)
+			m.lookUpBlockLocked(p, e, c, blk, int(off%blockBytes), int(to-off))
+			off = to
+		}
+	}
+}
+
+func (m *member) lookUpBlockLocked(p *plan, e entry, c uint32, blk int64, skip, bytes int) {
+	b := int(blk % clusterBlocks)
+	if e.mask()&(1<<b) == 0 {
+		p.add(run{from: fromNowhere, block: blk, bytes: bytes})
+		return
+	}
+	if data := m.pending[uint64(c)*clusterBlocks+uint64(b)]; data != nil {
+		data.refs++
+		p.runs = append(p.runs, run{from: fromPending, block: blk, blocks: 1, skip: skip,
+			bytes: bytes, data: data})
+		return
+	}
+	p.sums = append(p.sums, e.sum(b))
+	p.add(run{from: fromDevice, block: blk, blocks: 1, off: m.g.blockOff(c, b), skip: skip,
+		bytes: bytes, firstAt: len(p.sums) - 1})
+}
+
+// add appends a run, or makes the last one longer.
+func (p *plan) add(r run) {
+	if k := len(p.runs) - 1; k >= 0 && p.runs[k].from == r.from {
+		last := &p.runs[k]
+		switch {
+		case r.from == fromNowhere || r.from == fromLost:
+			last.bytes += r.bytes
+			return
+		case last.off+int64(last.blocks)*blockBytes == r.off && last.blocks < runBlocks &&
+			(last.skip+last.bytes)%blockBytes == 0:
+			last.blocks++
+			last.bytes += r.bytes
+			return
+		}
+	}
+	p.runs = append(p.runs, r)
+}
+
+// fetch moves the bytes and verifies them. bad is the block that does not, or -1.
+func (m *member) fetch(o *object, p *plan, bufs [][]byte) (bad int64, err error) {
+	m.prepare(p, bufs)
+	if len(p.ops) > 0 {
+		m.dev.Do(p.ops)
+		m.count.diskReads.Add(uint64(len(p.ops)))
+	}
+	for _, op := range p.ops {
+		if op.Err != nil {
+			return -1, errs.New(errs.IO, "logstore.ReadAt", "object "+o.id.String(),
+				device.Failed(m.dev, op))
+		}
+		m.count.diskReadBytes.Add(uint64(op.N))
+	}
+	to := gather{bufs: bufs}
+	for i := range p.runs {
+		r := &p.runs[i]
+		switch r.from {
+		case fromLost:
+			return -1, errs.Newf(errs.Corrupt, "logstore.ReadAt", "object "+o.id.String(),
+				"the index of %s has lost an entry that may belong to offset %d: run store check",
+				m.dev.Name(), r.block*blockBytes)
+		case fromNowhere:
+			to.zero(r.bytes)
+		case fromPending:
+			to.copyFrom(r.data.buf[r.skip : r.skip+r.bytes])
+			m.count.copied.Add(uint64(r.bytes))
+		case fromDevice:
+			if bad := m.verify(o.id, p, r); bad >= 0 {
+				return bad, nil
+			}
+			if r.bounce == nil {
+				to.skip(r.bytes)
+				continue
+			}
+			to.copyFrom(r.bounce[r.skip : r.skip+r.bytes])
+			m.count.copied.Add(uint64(r.bytes))
+		}
+	}
+	return -1, nil
+}
+
+// prepare makes the device operations: straight into the caller's memory where that is possible.
+func (m *member) prepare(p *plan, bufs [][]byte) {
+	n := 0
+	for i := range p.runs {
+		if p.runs[i].from == fromDevice {
+			n++
+		}
+	}
+	if cap(p.opList) < n {
+		p.opList = make([]device.Op, n)
+	}
+	p.opList, p.ops, p.pieces = p.opList[:n], p.ops[:0], p.pieces[:0]
+	to := gather{bufs: bufs}
+	for i := range p.runs {
+		r := &p.runs[i]
+		if r.from != fromDevice {
+			to.skip(r.bytes)
+			continue
+		}
+		had, ok := len(p.pieces), false
+		if r.skip == 0 && r.bytes%blockBytes == 0 {
+			p.pieces, ok = to.direct(p.pieces, r.bytes)
+		}
+		if !ok {
+			r.bounce = bounceBytes(r.blocks)
+			p.pieces = append(p.pieces, r.bounce)
+			to.skip(r.bytes)
+		}
+		r.pieces = p.pieces[had:len(p.pieces):len(p.pieces)]
+		op := &p.opList[len(p.ops)]
+		op.Kind, op.Off, op.Bufs, op.Stable = device.Read, r.off, r.pieces, false
+		p.ops = append(p.ops, op)
+	}
+}
+
+// verify compares every block of a run with its checksum.
+func (m *member) verify(id stripe.ObjectID, p *plan, r *run) (bad int64) {
+	from := gather{bufs: r.pieces}
+	for k := range int64(r.blocks) {
+		got := crc32.Checksum(from.next(blockBytes), castagnoli)
+		if !m.planted(wrongSeed) {
+			got ^= foldSeed(id, r.block+k)
+		}
+		if got != p.sums[r.firstAt+int(k)] {
+			return r.block + k
+		}
+	}
+	return -1
+}
+
+// release gives back what lookUp held and tells whether the object has changed since.
+func (m *member) release(o *object, p *plan) (changed bool) {
+	for i := range p.runs {
+		if b := p.runs[i].bounce; b != nil {
+			freeBounce(b)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range p.runs {
+		if data := p.runs[i].data; data != nil {
+			m.unrefLocked(data)
+		}
+	}
+	m.reads.leave(p.gen)
+	clear(p.runs) // no memory of the caller's is kept
+	clear(p.pieces)
+	for i := range p.opList {
+		p.opList[i].Bufs = nil
+	}
+	return o.version != p.version
+}
+
+// Bounce buffers come in two sizes: a cluster, and the longest run.
+var (
+	bounceSmall = sync.Pool{New: func() any { b := alignedBytes(clusterBytes); return &b }}
+	bounceLarge = sync.Pool{New: func() any {
+		b := alignedBytes(runBlocks * blockBytes)
+		return &b
+	}}
+)
+
+func bounceBytes(blocks int) []byte {
+	n := blocks * blockBytes
+	if n <= clusterBytes {
+		return (*bounceSmall.Get().(*[]byte))[:n]
+	}
+	invariant.Check(blocks <= runBlocks, "logstore: a run is too long")
+	return (*bounceLarge.Get().(*[]byte))[:n]
+}
+
+func freeBounce(b []byte) {
+	b = b[:cap(b)]
+	if len(b) <= clusterBytes {
+		bounceSmall.Put(&b)
+	} else {
+		bounceLarge.Put(&b)
+	}
+}

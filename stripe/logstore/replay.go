@@ -1,0 +1,220 @@
+package logstore
+
+import (
+	"context"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/stripe/device"
+)
+
+// replayReads is how much of the log is read at once.
+const replayReads = 1 << 20
+
+// logReader reads the log's ring from the device, ahead and in large pieces.
+type logReader struct {
+	m     *member
+	buf   []byte
+	from  int64 // place in the log that buf begins with
+	valid int
+}
+
+// at returns n bytes of the log from a place on; they do not cross the ring's end. n is at most the
+// size of a batch.
+func (r *logReader) at(place int64, n int) ([]byte, error) {
+	if place < r.from || place+int64(n) > r.from+int64(r.valid) {
+		size := int(min(int64(len(r.buf)), r.m.g.logBytes-place))
+		op := device.Op{Kind: device.Read, Off: logAt + place, Bufs: [][]byte{r.buf[:size]}}
+		if err := device.One(r.m.dev, &op); err != nil {
+			return nil, err
+		}
+		r.from, r.valid = place, size
+		if n > size {
+			return nil, errs.Newf(errs.Corrupt, "logstore.replay", r.m.dev.Name(),
+				"a batch crosses the log's end")
+		}
+	}
+	return r.buf[place-r.from:][:n], nil
+}
+
+// replayLocked applies the log from the tail to the first batch that cannot be believed.
+func (m *member) replayLocked() error {
+	r := &logReader{m: m, buf: alignedBytes(int(max(replayReads, m.g.batchBytesMax())))}
+	// The first pass finds the end, and up to where everything was stable.
+	end, stable, err := m.findEndLocked(r)
+	if err != nil {
+		return err
+	}
+	return m.walkLog(r, end, func(info *batchInfo, head, data []byte) (bool, error) {
+		ok, err := m.replayBatchLocked(info, head, data, stable)
+		return ok, err
+	})
+}
+
+// findEndLocked walks the valid batches without applying them.
+func (m *member) findEndLocked(r *logReader) (end, stable uint64, err error) {
+	saved := m.log
+	err = m.walkLog(r, ^uint64(0), func(info *batchInfo, _, _ []byte) (bool, error) {
+		stable = max(stable, info.stable)
+		return true, nil
+	})
+	end = m.log.head
+	m.log = saved
+	return end, stable, err
+}
+
+// walkLog calls fn for each valid batch before end, and moves the log's head and chain along as fn
+// accepts them.
+func (m *member) walkLog(r *logReader, end uint64,
+	fn func(info *batchInfo, head, data []byte) (bool, error)) error {
+	l := &m.log
+	for l.head < end {
+		place := int64(l.head % uint64(m.g.logBytes))
+		b, err := r.at(place, blockBytes)
+		if err != nil {
+			return err
+		}
+		info, ok := decodeBatch(b, &m.storeID)
+		if !ok || info.pos != l.head || info.lap != l.head/uint64(m.g.logBytes) ||
+			info.chain != l.chain && !m.planted(ignoreChain) ||
+			info.headBytes > m.g.batchHeadMax || info.blocks > m.g.batchBlocksMax ||
+			place+info.bytes() > m.g.logBytes {
+			return nil
+		}
+		all, err := r.at(place, int(info.bytes()))
+		if err != nil {
+			return err
+		}
+		head, data := all[:info.headBytes], all[info.headBytes:]
+		if !info.verify(head) && !m.planted(believeTorn) {
+			return nil
+		}
+		next := l.head + uint64(info.bytes())
+		if info.kind == batchWrap {
+			next = (l.head/uint64(m.g.logBytes) + 1) * uint64(m.g.logBytes)
+		} else if ok, err := m.verifyData(head, data); err != nil || !ok {
+			return err
+		}
+		if ok, err := fn(&info, head, data); err != nil || !ok {
+			return err
+		}
+		l.head, l.chain = next, info.crc
+	}
+	return nil
+}
+
+// eachRecord decodes the records of a header. Padding ends them.
+func (m *member) eachRecord(head []byte, fn func(r *record) error) error {
+	var r record
+	for rest := head[batchHead:]; len(rest) >= recordHead && rest[4] != 0; {
+		var err error
+		if rest, err = decodeRecord(rest, &m.g, &r); err != nil {
+			return err
+		}
+		if err := fn(&r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// verifyData compares the data blocks of a batch with their checksums: it may be torn.
+func (m *member) verifyData(head, data []byte) (bool, error) {
+	if m.planted(believeTorn) {
+		return true, nil
+	}
+	ok := true
+	err := m.eachRecord(head, func(r *record) error {
+		for i := range r.blocks {
+			x := &r.blocks[i]
+			if len(data) < blockBytes || m.sum(r.id, x.block, data[:blockBytes]) != x.sum {
+				ok = false
+				return nil
+			}
+			data = data[blockBytes:]
+		}
+		return nil
+	})
+	return ok && len(data) == 0, err
+}
+
+// replayBatchLocked applies one batch. It refuses one that names clusters which were written
+// without a sync, and did not all reach the disk: nobody was told that it is stable, nor anything
+// behind it.
+func (m *member) replayBatchLocked(info *batchInfo, head, data []byte,
+	stable uint64) (bool, error) {
+	if info.kind == batchWrap {
+		return true, nil
+	}
+	if info.pos+uint64(info.bytes()) > stable {
+		ok := true
+		err := m.eachRecord(head, func(r *record) error {
+			if r.flags&flagVerify != 0 && ok {
+				ok = m.clustersVerify(r)
+			}
+			return nil
+		})
+		if err != nil || !ok {
+			return false, err
+		}
+	}
+	return true, m.eachRecord(head, func(r *record) error {
+		for i := range r.blocks {
+			b, err := m.replayBlockLocked()
+			if err != nil {
+				return err
+			}
+			copy(b.buf, data[:blockBytes])
+			data = data[blockBytes:]
+			r.blocks[i].data = b
+		}
+		if r.slot >= m.slots.high {
+			m.slots.high = r.slot + 1
+		}
+		m.applyLocked(r)
+		m.log.number = r.number + 1
+		return nil
+	})
+}
+
+// replayBlockLocked takes a block, and makes room for it where there is none.
+func (m *member) replayBlockLocked() (*block, error) {
+	if m.pool.used() == m.pool.total {
+		work := m.pendingLocked()
+		m.mu.Unlock()
+		err := m.flush() // what a killed process wrote may not be stable yet
+		if err == nil {
+			err = m.applyPending(work)
+		}
+		m.dropWork(&work)
+		m.mu.Lock()
+		if err != nil {
+			return nil, err
+		}
+	}
+	list, err := m.pool.take(context.Background(), nil, 1, func() {}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return list[0], nil
+}
+
+// clustersVerify reads the clusters that a record names and compares all checksums.
+func (m *member) clustersVerify(r *record) bool {
+	b := bounceBytes(clusterBlocks)
+	defer freeBounce(b)
+	for i := range r.clusters {
+		x := &r.clusters[i]
+		op := device.Op{Kind: device.Read, Off: m.g.blockOff(x.cluster, 0), Bufs: [][]byte{b}}
+		if device.One(m.dev, &op) != nil {
+			return false
+		}
+		for k := range int64(clusterBlocks) {
+			blk := x.index*clusterBlocks + k
+			if x.mask&(1<<k) != 0 &&
+				m.sum(r.id, blk, b[k*blockBytes:(k+1)*blockBytes]) != x.sums[k] {
+				return false
+			}
+		}
+	}
+	return true
+}

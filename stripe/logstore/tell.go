@@ -1,0 +1,188 @@
+package logstore
+
+import (
+	"context"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/stripe"
+)
+
+// Stat implements stripe.Stater.
+func (s *Store) Stat(ctx context.Context, id stripe.ObjectID) (stripe.Info, error) {
+	const op = "logstore.Stat"
+	all := stripe.Info{ID: id}
+	if err := stripe.CheckID(ctx, op, id); err != nil {
+		return all, err
+	}
+	for _, m := range s.members {
+		o, err := m.begin(op, id)
+		if err != nil {
+			return stripe.Info{}, err
+		}
+		if o != nil {
+			m.mu.Lock()
+			add(&all, o.info())
+			m.mu.Unlock()
+		}
+		m.end()
+	}
+	return all, nil
+}
+
+// add puts together what two members know of an object.
+func add(all *stripe.Info, x stripe.Info) {
+	if x.TruncSeq >= all.TruncSeq {
+		all.Epoch = max(all.Epoch, x.Epoch)
+	}
+	all.Size = max(all.Size, x.Size)
+	all.TruncSeq = max(all.TruncSeq, x.TruncSeq)
+	all.Allocated += x.Allocated
+}
+
+// Map implements stripe.Mapper.
+func (s *Store) Map(ctx context.Context, id stripe.ObjectID, off, length int64,
+	max int) ([]stripe.Extent, error) {
+	const op = "logstore.Map"
+	if err := stripe.CheckRange(ctx, op, id, off, length); err != nil {
+		return nil, err
+	}
+	info, err := s.Stat(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	x := stripe.NewExtents(off, length, max)
+	for at, end := off, min(off+length, info.Size); at < end; {
+		step := end - at
+		if len(s.members) > 1 {
+			step = min(step, chunkOfMember-at%chunkOfMember)
+		}
+		more, err := s.members[s.memberOf(id, at)].extents(op, id, x, at, min(at+step, end))
+		if err != nil {
+			return nil, err
+		}
+		if !more {
+			break
+		}
+		at += step
+	}
+	return x.Finish(), nil
+}
+
+// extents names the data of [off, end). Gaps of the object's map are skipped by leaves.
+func (m *member) extents(op string, id stripe.ObjectID, x *stripe.Extents, off,
+	end int64) (bool, error) {
+	o, err := m.begin(op, id)
+	if err != nil {
+		return false, err
+	}
+	defer m.end()
+	if o == nil {
+		return true, nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, key := range o.leavesIn(off/clusterBytes, (end+clusterBytes-1)/clusterBytes) {
+		for i, c := range o.leaves[key] {
+			if c == 0 {
+				continue
+			}
+			base := (key<<leafShift + int64(i)) * clusterBytes
+			mask := m.table.clusterEntry(c - 1).mask()
+			for b := range int64(clusterBlocks) {
+				at := base + b*blockBytes
+				if mask&(1<<b) == 0 || at >= end || at+blockBytes <= off {
+					continue
+				}
+				if !x.Data(at, min(blockBytes, end-at)) {
+					return false, nil
+				}
+			}
+		}
+	}
+	return true, nil
+}
+
+// List implements stripe.Lister.
+func (s *Store) List(ctx context.Context, fn func(stripe.Info) bool) error {
+	const op = "logstore.List"
+	all := map[stripe.ObjectID]stripe.Info{}
+	for _, m := range s.members {
+		m.mu.Lock()
+		if m.closing {
+			m.mu.Unlock()
+			return errs.New(errs.Closed, op, m.dev.Name(), nil)
+		}
+		for id, o := range m.objects {
+			info, ok := all[id]
+			if !ok {
+				info.ID = id
+			}
+			add(&info, o.info())
+			all[id] = info
+		}
+		m.mu.Unlock()
+	}
+	for _, info := range all {
+		if err := ctx.Err(); err != nil {
+			return errs.Wrap(op, "", err)
+		}
+		if !fn(info) {
+			return nil
+		}
+	}
+	return errs.Wrap(op, "", ctx.Err())
+}
+
+// Space implements stripe.Spacer.
+func (s *Store) Space() (stripe.Space, error) {
+	var sp stripe.Space
+	for _, m := range s.members {
+		m.mu.Lock()
+		if m.closing {
+			m.mu.Unlock()
+			return stripe.Space{}, errs.New(errs.Closed, "logstore.Space", m.dev.Name(), nil)
+		}
+		unreserved := int64(m.g.clusters - m.alloc.reserved)
+		sp.Total += int64(m.g.clusters) * clusterBytes
+		sp.Free += (int64(m.alloc.free) + unreserved) * clusterBytes
+		m.mu.Unlock()
+	}
+	return sp, nil
+}
+
+// Stats implements stripe.Counter.
+func (s *Store) Stats() stripe.Stats {
+	all := stripe.Stats{
+		Reads: s.count.reads.Load(), Writes: s.count.writes.Load(),
+		ReadBytes: s.count.readBytes.Load(), WriteBytes: s.count.writeBytes.Load(),
+	}
+	objects := map[stripe.ObjectID]bool{}
+	for _, m := range s.members {
+		c := &m.count
+		all.DiskReads += c.diskReads.Load()
+		all.DiskWrites += c.diskWrites.Load()
+		all.DiskReadBytes += c.diskReadBytes.Load()
+		all.DiskWriteBytes += c.diskWriteBytes.Load()
+		all.Syncs += c.syncs.Load()
+		all.Groups += c.groups.Load()
+		all.Checkpoints += c.checkpoints.Load()
+		all.Repeats += c.repeats.Load()
+		all.ChecksumErrors += c.badSums.Load()
+		all.CopiedBytes += c.copied.Load()
+		m.mu.Lock()
+		if len(s.members) > 1 {
+			for id := range m.objects {
+				objects[id] = true
+			}
+		} else {
+			all.Objects = uint64(len(m.objects))
+		}
+		all.LogBytes += m.g.logBytes
+		all.LogUsed += int64(m.log.head - m.log.tail)
+		all.MemoryBytes += int64(m.pool.total+m.table.max) * blockBytes
+		all.MemoryUsed += int64(m.pool.used()+len(m.table.pages)) * blockBytes
+		m.mu.Unlock()
+	}
+	all.Objects += uint64(len(objects))
+	return all
+}
