@@ -40,6 +40,8 @@ func table() []layer {
 		{"unifier", []string{"fabric", "mem", "stripe"}},
 		{"unifier/...", []string{"fabric", "mem", "stripe", "unifier"}},
 		{"stripe", nil},
+		{"stripe/logstore", []string{"stripe", "stripe/device"}}, // devices are what it stands on
+		{"stripe/device/...", []string{"stripe/device"}},
 		{"stripe/...", []string{"mem", "stripe"}},
 		{"kv", nil},
 		{"kv/...", []string{"kv", "kv/engine"}},
