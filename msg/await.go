@@ -2,6 +2,7 @@ package msg
 
 import (
 	"context"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -39,7 +40,7 @@ func (c *Conn) await(ctx context.Context, s *slot) error {
 	// the context instead. Elsewhere time limits are kept by the context, if it has one, else by
 	// the sweep, which can wake a slot and, by a probe, who polls without a context; a context that
 	// can end but has no deadline needs both.
-	able := done == nil || limited || c.waker != nil
+	able := (done == nil || limited || c.waker != nil) && c.node.opts.Progress != ProgressThread
 	if c.polls.keep.Load() == able {
 		c.polls.keep.Store(!able)
 	}
@@ -132,8 +133,25 @@ func (c *Conn) unpoll() {
 		c.mu.Unlock()
 	}
 	c.polls.taken.Store(false)
-	if c.polls.waiting.Load() > 0 {
+	if c.polls.waiting.Load() == 0 {
+		return
+	}
+	if c.node.opts.Progress == ProgressPoll {
+		c.wakeWaiting()
+	} else {
 		c.wakePoller()
+	}
+}
+
+// wakeWaiting lets one of those who wait poll for the others.
+func (c *Conn) wakeWaiting() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.slots {
+		if s := &c.slots[i]; s.state == slotWaiting {
+			s.signal()
+			return
+		}
 	}
 }
 
@@ -150,6 +168,12 @@ func (c *Conn) pollIdle() {
 		return
 	}
 	defer c.leave()
+	if c.node.opts.Progress == ProgressThread {
+		runtime.LockOSThread() // for good: it ends with the goroutine
+		c.polls.taken.Store(true)
+		c.pollAll()
+		return
+	}
 	idle := idleAfter
 	timer := time.NewTimer(idle)
 	defer timer.Stop()
@@ -177,7 +201,8 @@ func (c *Conn) pollAll() {
 			c.fail(err)
 			break
 		}
-		if c.polls.waiting.Load() == 0 && !c.polls.keep.Load() {
+		if c.polls.waiting.Load() == 0 && !c.polls.keep.Load() &&
+			c.node.opts.Progress != ProgressThread {
 			break
 		}
 	}

@@ -60,6 +60,7 @@ type Call struct {
 	failure   failure
 	late      []delayed
 
+	unit   int  // the largest part of a transfer
 	window gate // bytes that may be under way by rendezvous
 }
 
@@ -81,6 +82,7 @@ func (c *Call) beginLocked(a *arrival) {
 	c.marks, c.bad = parseMarks(a.header.Pieces)
 	c.once, c.lost, c.read = false, false, false
 	c.stamp = wire.Stamp{}
+	c.unit = c.s.rung.limits.Unit
 	c.high, c.lent, c.lentBytes = 0, 0, 0
 	c.pushed.Store(false)
 }

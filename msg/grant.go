@@ -25,19 +25,28 @@ func (c *Conn) plan(req *Request) plan {
 		in = describeBytes
 	}
 	out := DescriptionBytes(req.Out)
-	if req.Out != nil && req.Out.Len() <= inline {
+	if req.Out == nil {
+		p.bytes = in
+		return p
+	}
+	if req.Out.Len() <= inline && req.by <= protocolInline {
 		with := describeBytes + int(req.Out.Len())
 		if with < out || with+in+req.bodyLen() <= c.MaxDescription() {
 			p.outInline, out = true, with
 		}
 	}
-	if req.Out != nil && !p.outInline && req.ask == 0 {
+	if !p.outInline && (req.by == protocolAny || req.by == protocolEager) {
 		if p.eager = c.eagerFor(req.Out); p.eager >= 0 {
 			out = describeBytes
 		}
 	}
 	p.bytes = out + in
 	return p
+}
+
+// inlineRoom is how much request data can ride inline beside a small body.
+func (c *Conn) inlineRoom() int {
+	return min(c.rung.limits.InlineMax, c.MaxDescription()-describeBytes-minBody)
 }
 
 // encode writes the request into the slot's send buffer and grants what it describes.

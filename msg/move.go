@@ -23,8 +23,9 @@ type chain struct {
 
 // fill builds the next chain: one work request per run of remote memory, each gathering or
 // scattering as many local pieces as the provider takes. It stops at the end of either side.
-func (ch *chain) fill(op fabric.Op, g *rung, s *segment, w *walker, local *pieces) {
-	caps, unit := &g.caps, int64(g.limits.Unit)
+func (ch *chain) fill(op fabric.Op, caps *fabric.Caps, unit int64, s *segment, w *walker,
+	local *pieces,
+) {
 	ch.wrs, ch.sges, ch.bytes = ch.wrs[:0], ch.sges[:0], 0
 	for len(ch.wrs) < chainMax && ch.bytes < unit {
 		r, ok := w.peek()
@@ -129,7 +130,7 @@ func (c *Call) transfer(ctx context.Context, op fabric.Op, s *segment, off int64
 	}
 	remote, rest := walk(&s.space, s.access, off), pieces{list: local}
 	for {
-		ch.fill(op, c.s.rung, s, &remote, &rest)
+		ch.fill(op, &c.s.caps, int64(c.unit), s, &remote, &rest)
 		if len(ch.wrs) == 0 {
 			return nil
 		}
@@ -139,11 +140,13 @@ func (c *Call) transfer(ctx context.Context, op fabric.Op, s *segment, off int64
 		if err := c.reserve(ctx, len(ch.wrs), ch.bytes); err != nil {
 			return err
 		}
-		post := c.postReads
+		var err error
 		if op == fabric.OpWrite {
-			post = c.postWrites
+			err = c.postWrites(ch, w)
+		} else {
+			err = c.postReads(ch, w)
 		}
-		if err := post(ch, w); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -204,7 +207,7 @@ func (c *Call) postWrites(ch *chain, w *waiter) error {
 		ch.wrs[i].Context = kindWrite | uint64(c.gen)<<16 | uint64(c.index)
 	}
 	held, bytes := c.lent+n, c.lentBytes+ch.bytes
-	signal := w != nil || bytes >= int64(c.s.rung.limits.Unit) ||
+	signal := w != nil || bytes >= int64(c.unit) ||
 		c.s.places.left() < bulkDepth/2 || c.s.srv.bytes.left() < c.s.srv.opts.MaxBytes/2
 	var context uint64
 	if signal {

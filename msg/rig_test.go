@@ -15,7 +15,6 @@ import (
 	"github.com/sluice-storage/sluice/fabric/sim"
 	"github.com/sluice-storage/sluice/fabric/tcp"
 	"github.com/sluice-storage/sluice/mem"
-	"github.com/sluice-storage/sluice/seg"
 	"go.uber.org/goleak"
 )
 
@@ -153,9 +152,7 @@ func memory(t testing.TB, d fabric.Domain, n int) fabric.Sge {
 	return fabric.Sge{Reg: a.Region(), Buf: a.Bytes()[:n:n]}
 }
 
-func contig(s fabric.Sge) *Memory {
-	return &Memory{Windows: []fabric.Sge{s}, Access: seg.Contig(0, int64(len(s.Buf)))}
-}
+func contig(s fabric.Sge) *Memory { return whole(s) }
 
 // pattern fills b with bytes that tell where they belong.
 func pattern(b []byte, salt uint64) {

@@ -2,6 +2,7 @@ package msg
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -70,7 +71,7 @@ type op struct {
 	call   *Call // whose they are; nil for none
 	write  bool  // the call learns of failures
 	gen    uint32
-	reply  bool  // the call's reply: its send buffer is free at the end
+	reply  bool // the call's reply: its send buffer is free at the end
 }
 
 // waiter counts completions down and wakes one goroutine at zero.
@@ -284,6 +285,10 @@ func (s *serverConn) pollHere() {
 		*p = poller{} // it must not keep the endpoint
 		s.node.pollers.Put(p)
 	}()
+	if s.node.opts.Progress == ProgressThread {
+		s.pollAlways(p)
+		return
+	}
 	for {
 		s.polling.Add(1)
 		err := s.poll(context.Background(), p)
@@ -304,6 +309,24 @@ func (s *serverConn) pollHere() {
 		s.relieved(turn)
 		if s.polling.Load() >= s.enough() {
 			return
+		}
+	}
+}
+
+// pollAlways polls on a thread of its own and leaves every request to workers.
+func (s *serverConn) pollAlways(p *poller) {
+	s.polling.Add(1)
+	defer s.polling.Add(-1)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread() // the goroutine may serve as a worker afterwards
+	for {
+		if err := s.poll(context.Background(), p); err != nil {
+			s.fail(err)
+			return
+		}
+		if p.run != nil {
+			s.srv.dispatch(p.run)
+			p.run = nil
 		}
 	}
 }

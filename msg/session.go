@@ -49,6 +49,8 @@ type Session struct {
 type sessionSlot struct {
 	index uint16
 	seq   uint32
+	req   Request // the caller's, stamped
+	try   sessionAttempt
 }
 
 // NewSession makes a session. It connects with its first request.
@@ -81,22 +83,27 @@ func (s *Session) Call(ctx context.Context, req *Request, rep *Reply) error {
 	case <-ctx.Done():
 		return errs.New(errs.KindOf(ctx.Err()), "msg.Session", "", ctx.Err())
 	}
-	defer func() { s.slots <- slot }()
 	slot.seq++
-	once := *req
-	once.once = true
-	once.Stamp.Session, once.Stamp.Slot, once.Stamp.Seq = s.opts.ID, slot.index, slot.seq
-	a := sessionAttempt{s: s, req: &once, rep: rep}
+	slot.req = *req
+	slot.req.once = true
+	st := &slot.req.Stamp
+	st.Session, st.Slot, st.Seq = s.opts.ID, slot.index, slot.seq
+	slot.try = sessionAttempt{s: s, req: &slot.req, rep: rep}
+	err := slot.try.run(ctx)
+	slot.req, slot.try = Request{}, sessionAttempt{}
+	s.slots <- slot
+	return err
+}
+
+// run repeats the request until its outcome is known or ctx ends.
+func (a *sessionAttempt) run(ctx context.Context) error {
 	for failures := 1; ; failures++ {
 		over, err := a.try(ctx)
 		if over {
 			return err
 		}
-		if ctx.Err() == nil {
-			ctxErr := sleep(ctx, s.opts.Backoff.wait(failures))
-			if ctxErr == nil {
-				continue
-			}
+		if ctx.Err() == nil && sleep(ctx, a.s.opts.Backoff.wait(failures)) == nil {
+			continue
 		}
 		if a.sent {
 			return maybeDone(err)

@@ -58,6 +58,11 @@ func (m *Memory) Len() int64 {
 	return m.Access.Len()
 }
 
+// whole is a segment of one piece.
+func whole(s fabric.Sge) *Memory {
+	return &Memory{Windows: []fabric.Sge{s}, Access: seg.Contig(0, int64(len(s.Buf)))}
+}
+
 // Level is the service level of a request: which of a connection's primary queues it is submitted
 // to, and which of a server's unexpected queues it waits in there. Level 0 is for bulk, the
 // default; higher levels go first, but not for ever (see Options.Burst).
@@ -79,6 +84,7 @@ type Request struct {
 
 	once bool  // Stamp names a slot of a Session: see replay.go
 	ask  uint8 // a question to the message layer itself, see marks.go
+	by   protocol
 }
 
 // bodyLen is the number of bytes of control.

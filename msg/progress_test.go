@@ -1,0 +1,111 @@
+package msg
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/shm"
+	"github.com/sluice-storage/sluice/fabric/sim"
+)
+
+// shmProvider is shared memory between two domains of this process.
+func shmProvider(t testing.TB) provider {
+	p := provider{name: "shm"}
+	p.addr = "unix:" + filepath.Join(t.TempDir(), "sock")
+	p.open = func(t testing.TB, _ uint64) (*sim.Net, fabric.Domain, fabric.Domain) {
+		var doms [2]fabric.Domain
+		for i := range doms {
+			d, err := shm.Open(shm.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			doms[i] = d
+		}
+		return nil, doms[0], doms[1]
+	}
+	return p
+}
+
+// TestWaysOfProgress makes the same random requests with each way of progress at either side.
+func TestWaysOfProgress(t *testing.T) {
+	for _, p := range []provider{simProviders()[1], tcpProvider(), shmProvider(t)} {
+		for _, way := range []Progress{ProgressAny, ProgressPoll, ProgressThread} {
+			t.Run(p.name+"/"+way.String(), func(t *testing.T) {
+				r := modelRig(t, p, func(client, server *Options) {
+					client.Progress, server.Progress = way, way
+					client.CallTimeout = 20 * time.Second
+				})
+				if err := runModel(t, r, 20, 4); err != nil {
+					t.Fatal(err)
+				}
+				if err := runModel(t, r, 20, 1); err != nil { // a caller that is alone
+					t.Fatal(err)
+				}
+			})
+		}
+	}
+}
+
+// TestPollersHandOver: with ProgressPoll a caller that leaves lets another one poll.
+func TestPollersHandOver(t *testing.T) {
+	r := newRig(t, tcpProvider(), answerer(), func(client, _ *Options) {
+		client.Progress = ProgressPoll
+	})
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 200 {
+				if err := call(r.conn, 10*time.Second, &Request{}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestTune(t *testing.T) {
+	for _, p := range []provider{simProviders()[0], tcpProvider(), shmProvider(t)} {
+		t.Run(p.name, func(t *testing.T) {
+			r := newRig(t, p, Sink{}, func(client, server *Options) {
+				*client, *server = client.ForTuning(), server.ForTuning()
+			})
+			l, err := Tune(t.Context(), r.conn, TuneOptions{Calls: 5, Large: 1 << 20})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%+v", l)
+			if l.InlineMax < 512 || l.InlineMax > tuneInline || l.EagerMax > tuneEager ||
+				l.Unit < 64<<10 || l.Unit > 2<<20 {
+				t.Fatalf("%+v", l)
+			}
+			text, err := json.Marshal(map[string]Limits{r.conn.Provider(): l})
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := Options{Domain: r.cdom}
+			if err := json.Unmarshal(text, &o.Limits); err != nil {
+				t.Fatal(err)
+			}
+			n, err := NewNode(o)
+			if err != nil {
+				t.Fatalf("limits that were measured are refused: %v", err)
+			}
+			if got := n.rungs[0].limits; got.InlineMax != l.InlineMax || got.Unit != l.Unit ||
+				got.EagerMax != max(l.EagerMax, 0) {
+				t.Fatalf("%+v became %+v", l, got)
+			}
+			_ = n.Close()
+			o.Limits = map[string]Limits{r.conn.Provider(): {Unit: 5}}
+			if _, err := NewNode(o); errs.KindOf(err) != errs.Invalid {
+				t.Fatalf("a unit of five bytes: %v", err)
+			}
+		})
+	}
+}
