@@ -5,15 +5,16 @@ import (
 	"io"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/sluice-storage/sluice/fabric"
 )
 
 // BenchmarkRTT8 is an 8-byte request with an 8-byte reply.
-func BenchmarkRTT8(b *testing.B) {
-	r := newRig(b, tcpProvider(), HandlerFunc(func(_ context.Context, c *Call) {
-		_ = c.Reply(c.Body(), 0)
-	}), nil)
+func BenchmarkRTT8(b *testing.B) { benchRTT8(b, tcpProvider(), nil) }
+
+func benchRTT8(b *testing.B, p provider, tweak func(client, server *Options)) {
+	r := newRig(b, p, answerer(), tweak)
 	ctx, req := context.Background(), Request{Body: make([]byte, 8)}
 	var rep Reply
 	b.ReportAllocs()
@@ -174,17 +175,60 @@ func BenchmarkPlainTCP1M(b *testing.B) {
 
 // BenchmarkFabricRTT8 is the provider's own round trip with messages of the same size: what is left
 // between it and BenchmarkRTT8 is this package.
-func BenchmarkFabricRTT8(b *testing.B) {
-	_, cdom, sdom := tcpProvider().open(b, 0)
+func BenchmarkFabricRTT8(b *testing.B) { benchFabric(b, tcpProvider(), 0) }
+
+// BenchmarkFabricShmRTT8 and BenchmarkShmRTT8 are the same over shared memory; Spin polls.
+func BenchmarkFabricShmRTT8(b *testing.B) { benchFabric(b, shmProvider(b), 0) }
+
+func BenchmarkFabricShmRTT8Spin(b *testing.B) { benchFabric(b, shmProvider(b), pollSpin) }
+
+func BenchmarkShmRTT8(b *testing.B) { benchRTT8(b, shmProvider(b), nil) }
+
+func BenchmarkShmRTT8Spin(b *testing.B) {
+	benchRTT8(b, shmProvider(b), func(client, server *Options) {
+		client.Progress, server.Progress = ProgressPoll, ProgressPoll
+	})
+}
+
+// BenchmarkRTT8Thread is what a thread of its own costs.
+func BenchmarkRTT8Thread(b *testing.B) {
+	benchRTT8(b, tcpProvider(), func(client, server *Options) {
+		client.Progress, server.Progress = ProgressThread, ProgressThread
+	})
+}
+
+// BenchmarkWrite32K is request data of 32 KiB by eager slot and by rendezvous.
+func BenchmarkWrite32K(b *testing.B) {
+	for _, p := range []provider{tcpProvider(), shmProvider(b)} {
+		for by, name := range map[protocol]string{
+			protocolEager: "eager", protocolRendezvous: "rendezvous",
+		} {
+			b.Run(p.name+"/"+name, func(b *testing.B) {
+				r := newRig(b, p, Sink{}, nil)
+				useSlots(b, r, r.conn, 32<<10)
+				req := Request{Out: contig(memory(b, r.cdom, 32<<10)), by: by}
+				b.SetBytes(32 << 10)
+				for b.Loop() {
+					if err := r.conn.Call(context.Background(), &req, &Reply{}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
+
+func benchFabric(b *testing.B, p provider, spin time.Duration) {
+	_, cdom, sdom := p.open(b, 0)
 	defer cdom.Close()
 	defer sdom.Close()
-	l, err := sdom.Connector().Listen("127.0.0.1:0")
+	l, err := sdom.Connector().Listen(p.addr)
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer l.Close()
 	side := func(d fabric.Domain) (fabric.EndpointConfig, fabric.Sge) {
-		cq, err := d.NewCQ(fabric.CQOptions{Depth: 64})
+		cq, err := d.NewCQ(fabric.CQOptions{Depth: 64, Spin: spin})
 		if err != nil {
 			b.Fatal(err)
 		}

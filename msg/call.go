@@ -288,7 +288,11 @@ func (c *Call) collect(off int64, src []fabric.Sge) {
 func (c *Call) send() error {
 	pushed := c.pushed.Load()
 	if !pushed && c.parcel.bytes() <= c.s.inlineMax {
-		return c.s.send(&c.parcel, fabric.FlagInline, kindPlain)
+		err := c.s.send(&c.parcel, fabric.FlagInline, kindPlain)
+		if err != nil {
+			c.s.fail(err) // a client that gets no reply must not wait for it
+		}
+		return err
 	}
 	c.mu.Lock()
 	places, bytes := c.lent, c.lentBytes
@@ -308,6 +312,7 @@ func (c *Call) send() error {
 				c.replied.complete(1, nil)
 			}
 		}
+		c.s.fail(err)
 		if pushed {
 			c.s.closeEndpoint() // writes posted before may still read the caller's memory
 		}

@@ -48,7 +48,8 @@ type slot struct {
 	wake    chan struct{} // room for one: reply, death or time limit
 
 	state    slotState
-	untold   bool // the server does not know yet that it is abandoned
+	untold   bool // the server is to be told that it is not wanted any more
+	told     bool // the server was told
 	id       uint64
 	deadline time.Time // set where the caller's context has none
 	outcome  error     // why there will be no reply
@@ -183,6 +184,9 @@ func (c *Conn) call(ctx context.Context, req *Request, rep *Reply) error {
 // outcomeOf waits for the reply to a request that was sent.
 func (c *Conn) outcomeOf(ctx context.Context, s *slot, req *Request, rep *Reply) error {
 	err := c.await(ctx, s)
+	if err != nil && c.caps.RefusalEnds && len(s.grants) > 0 {
+		c.askFirst(s)
+	}
 	if !c.node.defects.keepGrants {
 		c.revoke(s)
 	}
@@ -194,6 +198,37 @@ func (c *Conn) outcomeOf(ctx context.Context, s *slot, req *Request, rep *Reply)
 		return errs.Wrap("msg.Call", c.name, err)
 	}
 	return c.finish(s, req, rep)
+}
+
+// cancelGrace is how long a request that is given up may go on where a refused access ends the
+// connection.
+const cancelGrace = 250 * time.Millisecond
+
+// askFirst cancels a request and waits for the answer, for a while, before its rights are revoked:
+// where a refused access ends the connection, revoking under the server's hands would end all
+// other requests with this one. A server that does not answer in time has to live with that.
+func (c *Conn) askFirst(s *slot) {
+	c.mu.Lock()
+	s.untold = s.state == slotWaiting && s.outcome == nil
+	c.mu.Unlock()
+	c.tellCancels()
+	limit, tick := time.NewTimer(cancelGrace), time.NewTicker(time.Millisecond)
+	defer limit.Stop()
+	defer tick.Stop()
+	for {
+		if over, _ := c.outcome(s); over {
+			return
+		}
+		select {
+		case <-s.wake:
+		case <-c.done:
+			return
+		case <-limit.C:
+			return
+		case <-tick.C:
+			c.wakePoller() // nobody may be waiting for anything else
+		}
+	}
 }
 
 // Send is a one-way message: a request without an answer. Control and data that ride inline
@@ -300,6 +335,7 @@ func (c *Conn) submit(ctx context.Context, s *slot, req *Request, flags uint8) e
 	s.id += 1 << 16 // above the slot's index, so that ids of one connection never repeat
 	c.setLocked(s, slotWaiting)
 	s.outcome, s.deadline = nil, time.Time{}
+	s.untold, s.told = false, false
 	if !limited {
 		s.deadline = deadline
 	}
@@ -400,7 +436,7 @@ func (c *Conn) abandon(s *slot, tell bool) {
 		return
 	}
 	c.setLocked(s, slotAbandoned)
-	s.untold = tell
+	s.untold = tell && !s.told
 	c.mu.Unlock()
 	c.tellCancels()
 }
@@ -423,10 +459,10 @@ func (c *Conn) nextCancelLocked() (id uint64, buf []byte) {
 	}
 	for i := range c.slots {
 		s := &c.slots[i]
-		if s.state != slotAbandoned || !s.untold {
+		if s.state != slotAbandoned && s.state != slotWaiting || !s.untold {
 			continue
 		}
-		s.untold = false
+		s.untold, s.told = false, true
 		c.cancels++
 		buf = c.sendBuf(len(c.slots) + c.next)
 		c.next = (c.next + 1) % maxCancels

@@ -201,6 +201,8 @@ func (o *Options) validateFor(caps *fabric.Caps) error {
 	l := o.limits(caps.Provider)
 	size := o.receiveBytes(l)
 	switch {
+	case caps.MaxSge < 2:
+		return bad("a reply has two pieces, a work request only %d", caps.MaxSge)
 	case l.InlineMax < 0 || l.EagerMax < 0 || l.EagerMax > mem.ClassMax || l.Unit < minUnit:
 		return bad("limits %+v are out of range", l)
 	case size > min(maxReceive, caps.MaxMessage):

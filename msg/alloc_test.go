@@ -1,0 +1,107 @@
+package msg
+
+import (
+	"context"
+	"runtime"
+	"testing"
+
+	"github.com/sluice-storage/sluice/fabric"
+)
+
+// TestNoAllocationsPerRequest counts what both sides allocate, which is nothing once everything that
+// is kept has been made.
+func TestNoAllocationsPerRequest(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	for _, p := range []provider{tcpProvider(), shmProvider(t)} {
+		t.Run(p.name, func(t *testing.T) {
+			var there fabric.Sge
+			lists := make(chan []fabric.Sge, 64)
+			for range cap(lists) {
+				lists <- make([]fabric.Sge, 1)
+			}
+			r := newRig(t, p, HandlerFunc(func(ctx context.Context, c *Call) {
+				one := <-lists
+				defer func() { lists <- one }()
+				one[0] = fabric.Sge{Reg: there.Reg, Buf: there.Buf[:max(c.OutLen(), c.InLen())]}
+				var err error
+				if c.OutLen() > 0 {
+					err = c.Pull(ctx, 0, one)
+				}
+				if c.InLen() > 0 && err == nil {
+					err = c.Push(ctx, 0, one)
+				}
+				if err != nil {
+					_ = c.Fail(err)
+					return
+				}
+				_ = c.Reply(c.Body(), c.InLen())
+			}), nil)
+			there = memory(t, r.sdom, 1<<20)
+			here := memory(t, r.cdom, 1<<20)
+			part := func(n int) *Memory {
+				return contig(fabric.Sge{Reg: here.Reg, Buf: here.Buf[:n]})
+			}
+			s, err := NewSession(SessionOptions{
+				Get: func(context.Context) (*Conn, error) { return r.conn, nil },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			useSlots(t, r, r.conn, 20000)
+			ctx, rep := context.Background(), Reply{Body: make([]byte, 0, 64)}
+			body := make([]byte, 8)
+			for name, row := range map[string]struct {
+				req  Request
+				call func(req *Request) error
+			}{
+				"empty":          {Request{Body: body}, nil},
+				"inline out":     {Request{Out: part(1000)}, nil},
+				"inline in":      {Request{In: part(1000)}, nil},
+				"eager":          {Request{Out: part(20000)}, nil},
+				"rendezvous out": {Request{Out: part(1 << 20)}, nil},
+				"rendezvous in":  {Request{In: part(1 << 20)}, nil},
+				"one-way": {Request{Body: body}, func(req *Request) error {
+					return r.conn.Send(ctx, req)
+				}},
+				"session": {Request{Body: body}, func(req *Request) error {
+					return s.Call(ctx, req, &rep)
+				}},
+			} {
+				if row.call == nil {
+					row.call = func(req *Request) error { return r.conn.Call(ctx, req, &rep) }
+				}
+				run := func() {
+					if err := row.call(&row.req); err != nil {
+						t.Fatalf("%s: %v", name, err)
+					}
+				}
+				for range 300 {
+					run()
+				}
+				// A worker that is started when two requests meet, a timer, a provider that wakes a
+				// sleeper through a socket may allocate now and then; one a request would be ours.
+				// Nobody waits for a one-way message, so shm wakes somebody for each.
+				limit := 0.5
+				if p.name == "shm" && name == "one-way" {
+					limit = 4
+				}
+				if n := allocations(300, run); n > limit {
+					t.Errorf("%s: %.2f allocations a request", name, n)
+				}
+			}
+		})
+	}
+}
+
+// allocations is testing.AllocsPerRun without rounding down.
+func allocations(runs int, fn func()) float64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range runs {
+		fn()
+	}
+	runtime.ReadMemStats(&after)
+	return float64(after.Mallocs-before.Mallocs) / float64(runs)
+}
