@@ -182,7 +182,7 @@ func (m *member) writeRound(numbers []uint32, copied []byte) error {
 		}
 	}
 	// One sync for the log and for the blocks in place.
-	if !m.planted(skipFlush) {
+	if !m.planted(skipFlush) && !m.planted(pagesBeforeLog) {
 		if err := m.flush(); err != nil {
 			return err
 		}
@@ -196,7 +196,7 @@ func (m *member) writeRound(numbers []uint32, copied []byte) error {
 		if err := m.doAll(ops); err != nil {
 			return err
 		}
-		if len(ops) == 0 || m.planted(skipFlush) || m.planted(tablesTogether) && side == 0 {
+		if len(ops) == 0 || m.planted(skipFlush) {
 			continue
 		}
 		if err := m.flush(); err != nil {

@@ -17,12 +17,10 @@ const (
 	releaseEarly                        // log space is released before the superblock says so
 	loseTruncate                        // truncates are not logged
 	forgetFence                         // fences are not logged
-	tablesTogether                      // both copies of a page are written at the same time
 	ignoreChain                         // batches of an earlier life are replayed
 	trustLoose                          // clusters written without a sync are believed
 	pagesBeforeLog                      // pages are written before the records they know are stable
 	forgetSessions                      // a checkpoint does not keep the sessions
-	defectEnd
 )
 
 // applyEarly is what applyBeforeLog does.

@@ -56,6 +56,8 @@ type logState struct {
 	// The writer's own.
 	chain  uint32
 	stable uint64 // everything before is stable
+	loose  uint64 // end of the last batch that names clusters written without a sync
+	told   uint64 // up to here the log itself says, stably, that everything is stable
 	writes uint64 // batches
 }
 
@@ -240,9 +242,11 @@ func (m *member) writeBatch(b *batch) error {
 	loose := b.loose || l.stable != l.head
 	if b.records == 0 {
 		if b.durable && loose {
-			return m.syncLog(b, l.head)
+			if err := m.syncLog(l.head); err != nil {
+				return err
+			}
 		}
-		return nil
+		return m.markIf(b)
 	}
 	if err := m.wrapFor(b); err != nil {
 		return err
@@ -263,22 +267,33 @@ func (m *member) writeBatch(b *batch) error {
 	end := l.head + uint64(info.bytes())
 	l.chain = info.crc
 	m.setHead(end)
+	if b.loose {
+		l.loose = end
+	}
 	if stable {
-		l.stable = end
+		l.stable, l.told = end, info.stable
 	}
 	if b.durable && loose && !m.planted(skipLogSync) {
-		return m.syncLog(b, end)
+		if err := m.syncLog(end); err != nil {
+			return err
+		}
 	}
-	return nil
+	return m.markIf(b)
 }
 
 // syncLog makes everything up to end stable, and with it all data that was written before.
-func (m *member) syncLog(b *batch, end uint64) error {
+func (m *member) syncLog(end uint64) error {
 	if err := m.flush(); err != nil {
 		return err
 	}
 	m.log.stable = end
-	if !b.mark {
+	return nil
+}
+
+// markIf writes a mark where a checkpoint asks for one and the log does not say yet that clusters
+// written without a sync are stable.
+func (m *member) markIf(b *batch) error {
+	if !b.mark || m.log.loose <= m.log.told {
 		return nil
 	}
 	return m.writeHead(batchRecords, blockBytes)
@@ -298,7 +313,7 @@ func (m *member) writeHead(kind uint32, step int64) error {
 	if err := m.do(&op); err != nil {
 		return err
 	}
-	l.chain = info.crc
+	l.chain, l.told = info.crc, info.stable
 	m.setHead(l.head + uint64(step))
 	if stable {
 		l.stable = l.head

@@ -39,8 +39,12 @@ type member struct {
 	// life is shared by every request, and exclusive where all older ones must be over.
 	life sync.RWMutex
 
-	mu       sync.Mutex // guards what follows; never held over I/O but for a page that was pushed out
-	super    super
+	mu    sync.Mutex // guards what follows; never held over I/O but for a page that was pushed out
+	super super
+
+	replayEnd    logEnd // of a restart: where the log ends
+	replayMarked bool   // and that a mark was written there
+
 	objects  map[stripe.ObjectID]*object
 	newborn  map[stripe.ObjectID]*object // being written for the first time
 	fences   map[uint64]fence

@@ -36,30 +36,56 @@ func (r *logReader) at(place int64, n int) ([]byte, error) {
 	return r.buf[place-r.from:][:n], nil
 }
 
-// replayLocked applies the log from the tail to the first batch that cannot be believed.
+// replayLocked applies the log from the tail to the first batch that cannot be believed. The first
+// pass finds where the batches end and up to where everything was stable, the second where to stop
+// because clusters that were written without a sync have not all reached the disk; the third
+// applies. Nobody was told that such a batch is stable, nor anything behind it.
 func (m *member) replayLocked() error {
 	r := &logReader{m: m, buf: alignedBytes(int(max(replayReads, m.g.batchBytesMax())))}
-	// The first pass finds the end, and up to where everything was stable.
-	end, stable, err := m.findEndLocked(r)
-	if err != nil {
-		return err
-	}
-	return m.walkLog(r, end, func(info *batchInfo, head, data []byte) (bool, error) {
-		ok, err := m.replayBatchLocked(info, head, data, stable)
-		return ok, err
-	})
-}
-
-// findEndLocked walks the valid batches without applying them.
-func (m *member) findEndLocked(r *logReader) (end, stable uint64, err error) {
-	saved := m.log
-	err = m.walkLog(r, ^uint64(0), func(info *batchInfo, _, _ []byte) (bool, error) {
+	var stable uint64
+	end, err := m.scanLocked(r, ^uint64(0), func(info *batchInfo, _ []byte) (bool, error) {
 		stable = max(stable, info.stable)
 		return true, nil
 	})
-	end = m.log.head
+	if err != nil {
+		return err
+	}
+	end, err = m.scanLocked(r, end.head, func(info *batchInfo, head []byte) (bool, error) {
+		if info.pos+uint64(info.bytes()) <= stable {
+			return true, nil
+		}
+		return m.looseVerify(head)
+	})
+	if err != nil {
+		return err
+	}
+	m.replayEnd = end
+	err = m.walkLog(r, end.head, func(_ *batchInfo, head, data []byte) (bool, error) {
+		return true, m.replayBatchLocked(head, data)
+	})
+	if m.replayEnd.head > end.head { // a mark was written behind the end
+		m.log.head, m.log.chain = m.replayEnd.head, m.replayEnd.chain
+	}
+	m.log.loose = m.log.head
+	return err
+}
+
+// logEnd is a position with the checksum that the next batch must name.
+type logEnd struct {
+	head  uint64
+	chain uint32
+}
+
+// scanLocked walks the batches before end without applying them and tells how far it came.
+func (m *member) scanLocked(r *logReader, end uint64,
+	fn func(info *batchInfo, head []byte) (bool, error)) (logEnd, error) {
+	saved := m.log
+	err := m.walkLog(r, end, func(info *batchInfo, head, _ []byte) (bool, error) {
+		return fn(info, head)
+	})
+	at := logEnd{m.log.head, m.log.chain}
 	m.log = saved
-	return end, stable, err
+	return at, err
 }
 
 // walkLog calls fn for each valid batch before end, and moves the log's head and chain along as fn
@@ -137,27 +163,21 @@ func (m *member) verifyData(head, data []byte) (bool, error) {
 	return ok && len(data) == 0, err
 }
 
-// replayBatchLocked applies one batch. It refuses one that names clusters which were written
-// without a sync, and did not all reach the disk: nobody was told that it is stable, nor anything
-// behind it.
-func (m *member) replayBatchLocked(info *batchInfo, head, data []byte,
-	stable uint64) (bool, error) {
-	if info.kind == batchWrap {
-		return true, nil
-	}
-	if info.pos+uint64(info.bytes()) > stable {
-		ok := true
-		err := m.eachRecord(head, func(r *record) error {
-			if r.flags&flagVerify != 0 && ok {
-				ok = m.clustersVerify(r)
-			}
-			return nil
-		})
-		if err != nil || !ok {
-			return false, err
+// looseVerify tells whether all clusters that a batch names without a sync are on the disk.
+func (m *member) looseVerify(head []byte) (bool, error) {
+	ok := true
+	err := m.eachRecord(head, func(r *record) error {
+		if r.flags&flagVerify != 0 && ok {
+			ok = m.clustersVerify(r)
 		}
-	}
-	return true, m.eachRecord(head, func(r *record) error {
+		return nil
+	})
+	return ok, err
+}
+
+// replayBatchLocked applies one batch.
+func (m *member) replayBatchLocked(head, data []byte) error {
+	return m.eachRecord(head, func(r *record) error {
 		for i := range r.blocks {
 			b, err := m.replayBlockLocked()
 			if err != nil {
@@ -176,15 +196,16 @@ func (m *member) replayBatchLocked(info *batchInfo, head, data []byte,
 	})
 }
 
-// replayBlockLocked takes a block, and makes room for it where there is none.
+// replayBlockLocked takes a block. Where there is none, everything so far is written in place; what
+// that builds upon is made stable, and marked so, before.
 func (m *member) replayBlockLocked() (*block, error) {
 	if m.pool.used() == m.pool.total {
+		if err := m.markReplay(); err != nil {
+			return nil, err
+		}
 		work := m.pendingLocked()
 		m.mu.Unlock()
-		err := m.flush() // what a killed process wrote may not be stable yet
-		if err == nil {
-			err = m.applyPending(work)
-		}
+		err := m.applyPending(work)
 		m.dropWork(&work)
 		m.mu.Lock()
 		if err != nil {
@@ -196,6 +217,26 @@ func (m *member) replayBlockLocked() (*block, error) {
 		return nil, err
 	}
 	return list[0], nil
+}
+
+// markReplay syncs what a killed process may have written and writes a mark behind the log's end,
+// once.
+func (m *member) markReplay() error {
+	if m.replayMarked {
+		return nil
+	}
+	m.replayMarked = true
+	saved := m.log
+	m.log.head, m.log.chain, m.log.stable = m.replayEnd.head, m.replayEnd.chain, m.replayEnd.head
+	m.mu.Unlock()
+	err := m.flush()
+	if err == nil {
+		err = m.writeHead(batchRecords, blockBytes)
+	}
+	m.mu.Lock()
+	m.replayEnd = logEnd{m.log.head, m.log.chain}
+	m.log = saved
+	return err
 }
 
 // clustersVerify reads the clusters that a record names and compares all checksums.

@@ -1,0 +1,260 @@
+package logstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/stripe/device"
+)
+
+// Problem is something that a check or a scrub has found.
+type Problem struct {
+	Device string
+	Object stripe.ObjectID // the zero id: the index itself
+	Off    int64           // of the object, or of the index
+	What   string
+}
+
+func (p Problem) String() string {
+	if p.Object == (stripe.ObjectID{}) {
+		return fmt.Sprintf("%s: index: %s", p.Device, p.What)
+	}
+	return fmt.Sprintf("%s: object %v offset %d: %s", p.Device, p.Object, p.Off, p.What)
+}
+
+// Scrubbed tells what a check or a scrub has read.
+type Scrubbed struct {
+	Objects  uint64
+	Bytes    uint64 // of the range that was verified, holes included
+	Problems uint64
+}
+
+// ScrubOptions say how to read.
+type ScrubOptions struct {
+	// BytesPerSecond limits the rate; 0 is no limit.
+	BytesPerSecond int64
+
+	// Report is called for every problem. nil: they are only counted.
+	Report func(Problem)
+}
+
+// Scrub reads and verifies everything that the store holds, while it works. It returns an error
+// only when it could not go on; what it finds goes to Report.
+func (s *Store) Scrub(ctx context.Context, o ScrubOptions) (Scrubbed, error) {
+	var all Scrubbed
+	for _, m := range s.members {
+		one, err := m.scrub(ctx, o)
+		all.Objects += one.Objects
+		all.Bytes += one.Bytes
+		all.Problems += one.Problems
+		if err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+// scrubBytes is how much is read in one step.
+const scrubBytes = 1 << 20
+
+func (m *member) scrub(ctx context.Context, o ScrubOptions) (Scrubbed, error) {
+	r := scrubRun{m: m, opt: o, buf: bounceBytes(scrubBytes / blockBytes), begin: time.Now()}
+	defer freeBounce(r.buf)
+	m.mu.Lock()
+	objects := make([]*object, 0, len(m.objects))
+	for _, o := range m.objects {
+		objects = append(objects, o)
+	}
+	lost := m.table.lost
+	m.mu.Unlock()
+	if lost > 0 {
+		r.report(Problem{Device: m.dev.Name(), What: fmt.Sprintf("%d entries are lost: holes of "+
+			"objects cannot be told from lost data; restore the store from a copy", lost)})
+	}
+	for _, o := range objects {
+		if err := r.object(ctx, o); err != nil {
+			return r.done, err
+		}
+	}
+	return r.done, nil
+}
+
+// scrubRun is one scrub of one member.
+type scrubRun struct {
+	m     *member
+	opt   ScrubOptions
+	buf   []byte
+	begin time.Time
+	done  Scrubbed
+}
+
+func (r *scrubRun) report(p Problem) {
+	r.done.Problems++
+	if r.opt.Report != nil {
+		r.opt.Report(p)
+	}
+}
+
+func (r *scrubRun) object(ctx context.Context, o *object) error {
+	m := r.m
+	r.done.Objects++
+	m.mu.Lock()
+	keys := o.leavesIn(0, stripe.MaxObjectBytes/clusterBytes)
+	m.mu.Unlock()
+	for _, key := range keys {
+		if err := r.pace(ctx); err != nil {
+			return err
+		}
+		off := key << leafShift * clusterBytes
+		err := m.readGuarded(o, [][]byte{r.buf}, off, scrubBytes)
+		r.done.Bytes += scrubBytes
+		if errs.KindOf(err) == errs.Closed {
+			return err
+		}
+		if err == nil {
+			continue
+		}
+		for at := off; at < off+scrubBytes; at += blockBytes {
+			if err := m.readGuarded(o, [][]byte{r.buf[:blockBytes]}, at, blockBytes); err != nil {
+				r.report(Problem{m.dev.Name(), o.id, at, err.Error()})
+			}
+		}
+	}
+	return nil
+}
+
+// readGuarded reads an object that is at hand, fenced or not.
+func (m *member) readGuarded(o *object, bufs [][]byte, off, n int64) error {
+	m.life.RLock()
+	defer m.life.RUnlock()
+	m.mu.Lock()
+	closing, gone := m.closing, o.gone
+	m.mu.Unlock()
+	if closing {
+		return errs.New(errs.Closed, "logstore.Scrub", m.dev.Name(), nil)
+	}
+	if gone {
+		return nil
+	}
+	return m.read(o, bufs, off, n)
+}
+
+// pace waits until the next step is due.
+func (r *scrubRun) pace(ctx context.Context) error {
+	if r.opt.BytesPerSecond <= 0 {
+		return ctx.Err()
+	}
+	due := r.begin.Add(time.Duration(float64(r.done.Bytes) / float64(r.opt.BytesPerSecond) *
+		float64(time.Second)))
+	t := time.NewTimer(time.Until(due))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Check looks at a store that nobody has open: members, index and log, the agreement between them,
+// and every block. It changes nothing; the log is replayed in memory.
+func Check(ctx context.Context, o Options, report func(Problem)) (Scrubbed, error) {
+	o = o.withDefaults()
+	if err := o.validate("logstore.Check"); err != nil {
+		return Scrubbed{}, err
+	}
+	s := &Store{opt: o}
+	if err := s.checkMembers("logstore.Check"); err != nil {
+		return Scrubbed{}, err
+	}
+	var all Scrubbed
+	for _, dev := range o.Devices {
+		one, err := checkMember(ctx, dev, o, report)
+		all.Objects += one.Objects
+		all.Bytes += one.Bytes
+		all.Problems += one.Problems
+		if err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+func checkMember(ctx context.Context, dev device.Device, o Options,
+	report func(Problem)) (Scrubbed, error) {
+	m, err := loadForLook(dev, o)
+	if err != nil {
+		return Scrubbed{}, err
+	}
+	defer m.pool.close()
+	problems := uint64(0)
+	m.audit(func(p Problem) {
+		problems++
+		if report != nil {
+			report(p)
+		}
+	})
+	done, err := m.scrub(ctx, ScrubOptions{Report: report})
+	done.Problems += problems
+	return done, err
+}
+
+// loadForLook loads a member without writing: all of the log's blocks fit into memory.
+func loadForLook(dev device.Device, o Options) (*member, error) {
+	sup, err := readSuper(dev)
+	if err != nil {
+		return nil, err
+	}
+	opt := o.member()
+	opt.pendingBlocks = int(sup.logBytes / blockBytes)
+	return loadMember(dev, opt)
+}
+
+// audit holds the maps against the index and against each other.
+func (m *member) audit(report func(Problem)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	owner := map[uint32]stripe.ObjectID{}
+	bad := func(id stripe.ObjectID, off int64, format string, args ...any) {
+		report(Problem{m.dev.Name(), id, off, fmt.Sprintf(format, args...)})
+	}
+	if m.table.repaired > 0 {
+		bad(stripe.ObjectID{}, 0, "%d entries were repaired from the second copy", m.table.repaired)
+	}
+	for id, o := range m.objects {
+		e := m.table.slotEntry(o.slot)
+		if e.kind() != typeObject || e.id() != id {
+			bad(id, 0, "slot %d does not hold the object", o.slot)
+		}
+		var clusters int64
+		o.each(0, stripe.MaxObjectBytes/clusterBytes, func(index int64, c uint32) {
+			clusters++
+			e := m.table.clusterEntry(c)
+			if e.kind() != typeCluster || e.id() != id || e.index() != index {
+				bad(id, index*clusterBytes, "cluster %d says it holds %v at %d", c, e.id(), e.index())
+			}
+			if !m.alloc.inUse(c) {
+				bad(id, index*clusterBytes, "cluster %d is in use and free", c)
+			}
+			if other, twice := owner[c]; twice {
+				bad(id, index*clusterBytes, "cluster %d belongs to %v too", c, other)
+			}
+			owner[c] = id
+			if end := (o.size + blockBytes - 1) / blockBytes; beyond(e.mask(), index, end) {
+				bad(id, index*clusterBytes, "blocks behind the object's end at %d", o.size)
+			}
+		})
+		if clusters != o.clusters {
+			bad(id, 0, "%d clusters are counted, %d are there", o.clusters, clusters)
+		}
+	}
+}
+
+// beyond tells whether a cluster has blocks from block end of the object on.
+func beyond(mask uint16, index, end int64) bool {
+	keep := min(max(end-index*clusterBlocks, 0), clusterBlocks)
+	return uint32(mask)>>keep != 0
+}

@@ -1,0 +1,445 @@
+package logstore
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"sort"
+	"strconv"
+	"testing"
+
+	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/stripe/device"
+	"github.com/sluice-storage/sluice/stripe/device/devicetest"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// The crash tests drive a store with one request after the other on a recording device, cut the
+// power after every event, and open what is left. There is one log, so that what comes back must be
+// exactly the state after some request: at least the last one that was acknowledged as durable, at
+// most the last one that was issued.
+
+// step is one request against a store and against the model.
+type step struct {
+	name    string
+	run     func(ctx context.Context, s *Store) error
+	model   func(m *crashModel)
+	durable bool // acknowledged means that it, and all before, are stable
+}
+
+type crashObject struct {
+	data []byte
+	seq  uint64
+}
+
+// crashModel is what the store must hold.
+type crashModel struct {
+	objects map[stripe.ObjectID]*crashObject
+	fences  map[uint64]uint32
+	done    map[stripe.SessionSlot]uint32
+}
+
+func newCrashModel() *crashModel {
+	return &crashModel{map[stripe.ObjectID]*crashObject{}, map[uint64]uint32{},
+		map[stripe.SessionSlot]uint32{}}
+}
+
+// stateOf is a hash over everything that the model holds.
+func (m *crashModel) stateOf() [32]byte {
+	h := sha256.New()
+	var ids []stripe.ObjectID
+	for id := range m.objects {
+		ids = append(ids, id)
+	}
+	sort.Slice(ids, func(i, j int) bool { return ids[i].String() < ids[j].String() })
+	for _, id := range ids {
+		o := m.objects[id]
+		fmt.Fprintln(h, id, len(o.data), o.seq)
+		h.Write(o.data)
+	}
+	hashFences(h, m.fences)
+	var slots []string
+	for key, seq := range m.done {
+		slots = append(slots, fmt.Sprint(key.Session, key.Slot, seq))
+	}
+	sort.Strings(slots)
+	fmt.Fprintln(h, slots)
+	return [32]byte(h.Sum(nil))
+}
+
+func hashFences(h interface{ Write([]byte) (int, error) }, fences map[uint64]uint32) {
+	var files []uint64
+	for f := range fences {
+		files = append(files, f)
+	}
+	sort.Slice(files, func(i, j int) bool { return files[i] < files[j] })
+	for _, f := range files {
+		var b [12]byte
+		binary.LittleEndian.PutUint64(b[:], f)
+		binary.LittleEndian.PutUint32(b[8:], fences[f])
+		h.Write(b[:])
+	}
+}
+
+// storeState is the same of a store. Fenced objects are read below the fence.
+func storeState(s *Store) ([32]byte, error) {
+	m := newCrashModel()
+	for id, o := range s.members[0].objects {
+		data := make([]byte, o.size)
+		if err := s.members[0].readGuarded(o, [][]byte{data}, 0, o.size); err != nil {
+			return [32]byte{}, err
+		}
+		m.objects[id] = &crashObject{data, o.truncSeq}
+	}
+	for file, f := range s.members[0].fences {
+		m.fences[file] = f.gen
+	}
+	s.members[0].sessions.Each(func(key stripe.SessionSlot, seq uint32) { m.done[key] = seq })
+	return m.stateOf(), nil
+}
+
+// history is a run of steps: the model's state after each, and when each was issued and
+// acknowledged.
+type history struct {
+	rec    *devicetest.Recorder
+	opt    Options
+	states [][32]byte // states[i]: after the first i steps
+	names  []string
+	issued []int
+	acked  []int // 0: never
+	stable []bool
+}
+
+func crashOptions(plant defect) Options {
+	return Options{LogBytes: logBytesMin, PendingBytes: 1 << 20, IndexBytes: 1 << 20,
+		Logger: quiet(), plant: plant}
+}
+
+// runSteps runs them on a store that begins with content and never ends cleanly.
+func runSteps(t testing.TB, content []byte, opt Options, steps []step, m *crashModel) *history {
+	t.Helper()
+	h := &history{rec: devicetest.NewRecorder("recorder", content), opt: opt}
+	opt.Devices = []device.Device{h.rec}
+	s, err := Open(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.members[0].abandon()
+	h.states = append(h.states, m.stateOf())
+	for _, st := range steps {
+		h.issued = append(h.issued, h.rec.Now())
+		h.names = append(h.names, st.name)
+		if err := st.run(context.Background(), s); err != nil {
+			t.Fatalf("%s: %v", st.name, err)
+		}
+		h.acked = append(h.acked, h.rec.Now())
+		h.stable = append(h.stable, st.durable)
+		st.model(m)
+		h.states = append(h.states, m.stateOf())
+	}
+	return h
+}
+
+// bounds says which states are allowed after a crash at an event.
+func (h *history) bounds(at int) (lo, hi int) {
+	for i := range h.issued {
+		if h.issued[i] < at {
+			hi = i + 1
+		}
+		if h.stable[i] && h.acked[i] <= at {
+			lo = i + 1
+		}
+	}
+	return lo, max(hi, lo)
+}
+
+// recover opens what a crash left and tells what is wrong with it, or which state it is in.
+func (h *history) recover(content []byte, at int) (s *Store, state int, err error) {
+	opt := h.opt
+	opt.Devices = []device.Device{device.NewMemoryOf("after the crash", content)}
+	s, err = Open(opt)
+	if err != nil {
+		return nil, 0, fmt.Errorf("does not open: %w", err)
+	}
+	got, err := storeState(s)
+	if err != nil {
+		s.members[0].abandon()
+		return nil, 0, fmt.Errorf("does not read: %w", err)
+	}
+	s.members[0].audit(func(p Problem) {
+		if err == nil {
+			err = fmt.Errorf("audit: %v", p)
+		}
+	})
+	lo, hi := h.bounds(at)
+	state = -1
+	for i := lo; i <= hi; i++ {
+		if h.states[i] == got {
+			state = i
+		}
+	}
+	if err == nil && state < 0 {
+		where := "no state at all"
+		for i, st := range h.states {
+			if st == got {
+				where = fmt.Sprintf("the state after step %d", i)
+			}
+		}
+		err = fmt.Errorf("it is %s; allowed are %d (durable: %v) to %d", where, lo,
+			h.names[max(lo-1, 0)], hi)
+	}
+	if err != nil {
+		s.members[0].abandon()
+		return nil, 0, err
+	}
+	return s, state, nil
+}
+
+// enumerate cuts the power after every event that stride picks and calls bad for what does not
+// recover; bad returns false to stop.
+func (h *history) enumerate(seed uint64, stride, few int, bad func(at int, err error) bool) (n int) {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	var buf []byte
+	for at := 0; at <= h.rec.Now(); at += stride {
+		stop := false
+		c := h.rec.CrashAt(at)
+		c.Choices(rnd, few, func(ch devicetest.Choice) {
+			if stop {
+				return
+			}
+			n++
+			buf = c.Content(buf, ch)
+			s, _, err := h.recover(buf, at)
+			if err != nil {
+				stop = !bad(at, err)
+				return
+			}
+			s.members[0].abandon()
+		})
+		if stop {
+			return n
+		}
+	}
+	return n
+}
+
+// freshContent is an empty store for the crash tests.
+func freshContent(t testing.TB, opt Options, size int64) []byte {
+	t.Helper()
+	dev := device.NewMemory("fresh", size)
+	opt.Devices = []device.Device{dev}
+	if _, err := Create(opt); err != nil {
+		t.Fatal(err)
+	}
+	return dev.Bytes()
+}
+
+func stepWrite(id stripe.ObjectID, off, n int64, tag byte, st wire.Stamp,
+	d stripe.Durability) step {
+	p := make([]byte, n)
+	for i := range p {
+		p[i] = byte(i*7+i>>8) + tag | 1
+	}
+	return step{
+		name:    fmt.Sprintf("write %v [%d, +%d) tag %d durability %d", id, off, n, tag, d),
+		durable: d != stripe.Volatile,
+		run: func(ctx context.Context, s *Store) error {
+			return s.WriteAt(ctx, id, [][]byte{p}, off, st, d)
+		},
+		model: func(m *crashModel) {
+			o := m.object(id)
+			o.resize(max(int64(len(o.data)), off+n))
+			copy(o.data[off:], p)
+			if stripe.Numbered(st) {
+				m.done[stripe.SessionSlot{Session: st.Session, Slot: st.Slot}] = st.Seq
+			}
+		},
+	}
+}
+
+func (m *crashModel) object(id stripe.ObjectID) *crashObject {
+	if m.objects[id] == nil {
+		m.objects[id] = &crashObject{}
+	}
+	return m.objects[id]
+}
+
+func (o *crashObject) resize(n int64) {
+	if n <= int64(len(o.data)) {
+		o.data = o.data[:n:n]
+		return
+	}
+	o.data = append(o.data, make([]byte, n-int64(len(o.data)))...)
+}
+
+func stepTruncate(id stripe.ObjectID, size int64, seq uint64) step {
+	return step{
+		name: fmt.Sprintf("truncate %v to %d", id, size), durable: true,
+		run: func(ctx context.Context, s *Store) error {
+			return s.Truncate(ctx, id, size, wire.Stamp{TruncSeq: seq})
+		},
+		model: func(m *crashModel) {
+			o := m.object(id)
+			o.resize(size)
+			o.seq = seq
+		},
+	}
+}
+
+func stepPunch(id stripe.ObjectID, off, n int64, seq uint64, d stripe.Durability) step {
+	return step{
+		name: fmt.Sprintf("punch %v [%d, +%d)", id, off, n), durable: d != stripe.Volatile,
+		run: func(ctx context.Context, s *Store) error {
+			return s.Punch(ctx, id, off, n, wire.Stamp{TruncSeq: seq}, d)
+		},
+		model: func(m *crashModel) {
+			if o := m.objects[id]; o != nil && off < int64(len(o.data)) {
+				clear(o.data[off:min(off+n, int64(len(o.data)))])
+			}
+		},
+	}
+}
+
+func stepRemove(id stripe.ObjectID) step {
+	return step{name: fmt.Sprint("remove ", id), durable: true,
+		run:   func(ctx context.Context, s *Store) error { return s.Remove(ctx, id) },
+		model: func(m *crashModel) { delete(m.objects, id) },
+	}
+}
+
+func stepFence(file uint64, gen uint32) step {
+	return step{name: fmt.Sprint("fence ", file), durable: true,
+		run: func(ctx context.Context, s *Store) error {
+			return s.SetMinGeneration(ctx, file, gen)
+		},
+		model: func(m *crashModel) { m.fences[file] = max(m.fences[file], gen) },
+	}
+}
+
+func stepSync() step {
+	return step{name: "sync", durable: true, model: func(*crashModel) {},
+		run: func(ctx context.Context, s *Store) error { return s.Sync(ctx, stripe.ObjectID{}) }}
+}
+
+// stepCheckpoint makes one where the test wants it.
+func stepCheckpoint() step {
+	return step{name: "checkpoint", durable: true, model: func(*crashModel) {},
+		run: func(_ context.Context, s *Store) error { return s.members[0].checkpoint(false) }}
+}
+
+func seedOf(t testing.TB, env string) uint64 {
+	seed := rand.Uint64() >> 1
+	if v, err := strconv.ParseUint(os.Getenv(env), 10, 64); err == nil {
+		seed = v
+	}
+	t.Logf("seed %d (again with %s=%d)", seed, env, seed)
+	return seed
+}
+
+func numberOf(env string, def int) int {
+	if v, err := strconv.Atoi(os.Getenv(env)); err == nil {
+		return v
+	}
+	return def
+}
+
+// randomStep makes a request that the store must accept in the model's present state.
+func randomStep(rnd *rand.Rand, m *crashModel) step {
+	id := stripe.ObjectID{File: 1 + rnd.Uint64N(3), Gen: 3}
+	var seq uint64
+	if o := m.objects[id]; o != nil {
+		seq = o.seq
+	}
+	st := wire.Stamp{TruncSeq: seq}
+	if slot := uint16(rnd.IntN(4)); slot > 0 {
+		st.Session, st.Slot = 77, slot
+		st.Seq = m.done[stripe.SessionSlot{Session: 77, Slot: slot}] + 1
+	}
+	d := stripe.Durability(rnd.IntN(3))
+	off, n := rnd.Int64N(200_000), 1+rnd.Int64N(9000)
+	switch rnd.IntN(3) {
+	case 0:
+		n = 1 + rnd.Int64N(150_000)
+	case 1:
+		off, n = off&^4095, (n+4095)&^4095
+	}
+	switch k := rnd.IntN(100); {
+	case k < 60:
+		return stepWrite(id, off, n, byte(rnd.Uint32()), st, d)
+	case k < 68:
+		return stepTruncate(id, off, seq+1)
+	case k < 76:
+		st := stepPunch(id, off, n, seq, d)
+		st.durable = st.durable && m.objects[id] != nil // else there is nothing to sync
+		return st
+	case k < 82:
+		st := stepRemove(id)
+		st.durable = m.objects[id] != nil
+		return st
+	case k < 85:
+		return stepFence(id.File, 1+rnd.Uint32N(3))
+	case k < 92:
+		return stepSync()
+	}
+	return stepCheckpoint()
+}
+
+// randomLife runs one seed: some lives of a store, each ended by a power cut.
+func randomLife(t testing.TB, seed uint64, plant defect, bad func(err error)) {
+	rnd := rand.New(rand.NewPCG(seed, 7))
+	opt := crashOptions(plant)
+	if seed%2 == 1 { // a log that does not fit into memory when it is replayed
+		opt.LogBytes, opt.PendingBytes = 1<<20, blockBytes
+	}
+	content := freshContent(t, opt, 3<<20)
+	m := newCrashModel()
+	for range 4 {
+		scratch := m.clone()
+		var steps []step
+		for range 3 + rnd.IntN(14) {
+			st := randomStep(rnd, scratch)
+			st.model(scratch)
+			steps = append(steps, st)
+		}
+		models := []*crashModel{m.clone()}
+		for _, st := range steps {
+			next := models[len(models)-1].clone()
+			st.model(next)
+			models = append(models, next)
+		}
+		h := runSteps(t, content, opt, steps, m)
+		at := rnd.IntN(h.rec.Now() + 1)
+		c := h.rec.CrashAt(at)
+		next := c.Content(nil, c.Random(rnd))
+		s, state, err := h.recover(append([]byte(nil), next...), at)
+		if err != nil {
+			bad(fmt.Errorf("power cut after event %d of %d: %w", at, h.rec.Now(), err))
+			return
+		}
+		s.members[0].abandon()
+		m, content = models[state], next
+	}
+}
+
+func (m *crashModel) clone() *crashModel {
+	c := newCrashModel()
+	for id, o := range m.objects {
+		c.objects[id] = &crashObject{append([]byte(nil), o.data...), o.seq}
+	}
+	maps.Copy(c.fences, m.fences)
+	maps.Copy(c.done, m.done)
+	return c
+}
+
+func TestCrashRandom(t *testing.T) {
+	seed := seedOf(t, "LOGSTORE_SEED")
+	for i := range uint64(numberOf("LOGSTORE_SEEDS", 150)) {
+		randomLife(t, seed+i, 0, func(err error) {
+			t.Fatalf("seed %d: %v", seed+i, err)
+		})
+	}
+}
