@@ -55,7 +55,7 @@ func config(t testing.TB, opts Options) fabrictest.Config {
 
 // modes are the ways to grant.
 func modes() map[string]Options {
-	return map[string]Options{"windows": {SoftWindows: true}, "registrations": {NoWindows: true}}
+	return map[string]Options{"windows": {}, "registrations": {NoWindows: true}}
 }
 
 func TestConformance(t *testing.T) {

@@ -41,7 +41,7 @@ func newDevice(d *domain, name string, index int) (*device, error) {
 		}
 		return nil, errs.Newf(errs.Unsupported, "verbs.Open", name, "%s does not open: %w", name, err)
 	}
-	if d.opts.NoWindows || info.soft && !d.opts.SoftWindows {
+	if d.opts.NoWindows {
 		info.windows = false
 	}
 	return &device{

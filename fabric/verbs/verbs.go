@@ -65,11 +65,6 @@ type Options struct {
 	// Such keys are not bound to one endpoint. Default false.
 	NoWindows bool
 
-	// SoftWindows uses the memory windows of Soft-RoCE too, which is otherwise treated as if it had
-	// none: its kernel module repeats a bind when it repeats what was sent around it, refuses it
-	// the second time, and so ends a connection that only lost a packet. Default false.
-	SoftWindows bool
-
 	// Tokens, if set, binds every peer that dials to one that was authenticated elsewhere: it is
 	// refused without a token of these. Default nil: everybody is admitted.
 	Tokens *fabric.Tokens
