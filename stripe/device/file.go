@@ -36,6 +36,7 @@ type File struct {
 	ring *uring.Ring
 	size int64
 	disk bool
+	made bool   // by this opener: it reads as zeroes
 	Way  string // how it is read and written, for people
 }
 
@@ -106,7 +107,7 @@ func (d *File) measure(o FileOptions) error {
 		return err
 	}
 	if d.size == 0 && o.Bytes > 0 && !o.ReadOnly {
-		d.size = o.Bytes
+		d.size, d.made = o.Bytes, true
 		return d.f.Truncate(o.Bytes)
 	}
 	return nil
@@ -159,6 +160,18 @@ func (d *File) Reserve(off, length int64) error {
 		}
 		return errs.Wrap("reserve", d.Name(), err)
 	}
+}
+
+// Fresh tells whether the file was made by this opener, so that it reads as zeroes.
+func (d *File) Fresh() bool { return d.made }
+
+// Free is how many bytes the file system could still give to the file; a block device needs none.
+func (d *File) Free() int64 {
+	var fs unix.Statfs_t
+	if d.disk || unix.Fstatfs(int(d.f.Fd()), &fs) != nil {
+		return d.size
+	}
+	return int64(fs.Bavail) * fs.Bsize
 }
 
 // Name implements Device.

@@ -25,8 +25,10 @@ func createMember(dev device.Device, s super) error {
 			return err
 		}
 	}
-	if err := clearTables(dev, &g, zeroes); err != nil {
-		return err
+	if f, ok := dev.(interface{ Fresh() bool }); !ok || !f.Fresh() {
+		if err := clearTables(dev, &g, zeroes); err != nil {
+			return err
+		}
 	}
 	if err := device.One(dev, &device.Op{Kind: device.Sync}); err != nil {
 		return err
