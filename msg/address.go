@@ -49,19 +49,32 @@ func parseAddress(addr string, more []string) ([]place, error) {
 		case ok && name == "unix":
 			p.provider = "shm"
 		}
+		if p.provider == "shm" {
+			for strings.HasPrefix(p.at, "unix:") {
+				p.at = p.at[len("unix:"):]
+			}
+		}
 		if p.at == "" {
 			return bad("an empty place")
 		}
 		if p.provider == "shm" && (p.at[0] == '/' || p.at[0] == '@') {
 			p.at = "unix:" + p.at
 		}
-		same := func(o place) bool { return o.provider == p.provider }
+		same := func(o place) bool { return o.named() == p.named() }
 		if slices.ContainsFunc(all, same) {
 			return bad("two places for one provider")
 		}
 		all = append(all, p)
 	}
 	return all, nil
+}
+
+// named is the provider that a place means if it names none.
+func (p place) named() string {
+	if p.provider == "" {
+		return "tcp"
+	}
+	return p.provider
 }
 
 // formatAddress is what parseAddress reads. A single place of the last step needs no name.

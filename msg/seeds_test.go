@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-storage/sluice/mem"
 )
 
-// A world is a client and a server of a few credits on a small simulated net, all of it drawn from a
-// seed: limits, delays, what the provider can do. A few callers make a short random sequence of
+// A world is a client and a server of a few credits on a small simulated net, all of it drawn from
+// a seed: limits, delays, what the provider can do. A few callers make a short random sequence of
 // requests in it, of every kind, some given up, over connections that break. Each answer is
 // compared with the model; in the end everything must have come back.
 type world struct {

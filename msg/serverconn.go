@@ -2,7 +2,6 @@ package msg
 
 import (
 	"context"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -272,131 +271,6 @@ func (s *serverConn) farewell() {
 // slotOf spreads the ids of a client over a table: they count up above the slot in the low bits.
 func (s *serverConn) slotOf(id uint64) int { return int(id & 0xffff % uint64(len(s.early))) }
 
-// pollHere empties the completion queue on this goroutine, and serves one request of each batch
-// on it too: a request that comes alone is answered without waking anybody. Others of a batch go
-// to workers. It ends with the link, or when enough others poll.
-func (s *serverConn) pollHere() {
-	if s.enter() != nil {
-		return
-	}
-	defer s.leave()
-	p := s.node.pollers.Get().(*poller)
-	defer func() {
-		*p = poller{} // it must not keep the endpoint
-		s.node.pollers.Put(p)
-	}()
-	if s.node.opts.Progress == ProgressThread {
-		s.pollAlways(p)
-		return
-	}
-	for {
-		s.polling.Add(1)
-		err := s.poll(context.Background(), p)
-		left := s.polling.Add(-1)
-		if err != nil {
-			s.fail(err)
-			return
-		}
-		c := p.run
-		if p.run = nil; c == nil || !s.srv.admit(c) {
-			continue
-		}
-		var turn uint64
-		if left == 0 {
-			turn = s.relieve()
-		}
-		s.srv.serveAll(c)
-		s.relieved(turn)
-		if s.polling.Load() >= s.enough() {
-			return
-		}
-	}
-}
-
-// pollAlways polls on a thread of its own and leaves every request to workers.
-func (s *serverConn) pollAlways(p *poller) {
-	s.polling.Add(1)
-	defer s.polling.Add(-1)
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread() // the goroutine may serve as a worker afterwards
-	for {
-		if err := s.poll(context.Background(), p); err != nil {
-			s.fail(err)
-			return
-		}
-		if p.run != nil {
-			s.srv.dispatch(p.run)
-			p.run = nil
-		}
-	}
-}
-
-// While handlers return at once, one goroutine polls and serves by turns: no other has to be woken,
-// and a provider that reads in Wait has one to read for. A handler that takes longer than alone, or
-// that waits for data, is relieved by a second goroutine; for the next slowStays requests a second
-// one polls all the time.
-const (
-	alone     = time.Millisecond
-	slowStays = 64
-)
-
-// relieve sees to it that somebody polls while a handler runs: at once when handlers have been
-// slow, else if this one turns out to be. It returns the handler's turn, for relieved.
-func (s *serverConn) relieve() (turn uint64) {
-	if s.slow.Load() > 0 {
-		s.slow.Add(-1)
-		s.srv.spawn(job{poll: s})
-		return 0
-	}
-	turn = s.turns.Add(1)
-	s.serving.Store(turn)
-	if !s.armed.Swap(true) {
-		s.watched.Store(turn)
-		s.timer.Reset(alone)
-	}
-	return turn
-}
-
-// relieved says that the handler has returned.
-func (s *serverConn) relieved(turn uint64) {
-	if turn != 0 {
-		s.serving.CompareAndSwap(turn, 0)
-	}
-}
-
-// late looks after a while whether the same handler still runs. It lets go of the timer before it
-// looks: a handler that starts meanwhile arms it anew.
-func (s *serverConn) late() {
-	s.armed.Store(false)
-	turn := s.serving.Load()
-	switch {
-	case turn == 0:
-	case turn == s.watched.Load():
-		s.needPoller()
-	case !s.armed.Swap(true):
-		s.watched.Store(turn)
-		s.timer.Reset(alone)
-	}
-}
-
-// needPoller is asked before somebody waits for completions.
-func (s *serverConn) needPoller() {
-	if s.polling.Load() > 0 || s.enter() != nil {
-		return
-	}
-	defer s.leave()
-	s.slow.Store(slowStays)
-	s.srv.spawn(job{poll: s})
-}
-
-// enough is how many goroutines should poll while nothing runs.
-func (s *serverConn) enough() int32 {
-	if s.slow.Load() > 0 {
-		return 2
-	}
-	return 1
-}
-
 // startOp enters work into the table and returns its context.
 func (s *serverConn) startOp(o op) uint64 {
 	s.mu.Lock()
@@ -485,11 +359,16 @@ func (s *serverConn) opDone(i, n int, err error) {
 
 func (s *serverConn) died(err error) {
 	s.places.fail(err)
+	s.endCalls(false)
+}
+
+// endCalls ends the contexts of all calls. Requests of sessions are left out, unless they are asked
+// for too: they are carried to their end, because their client will come back for the answer.
+func (s *serverConn) endCalls(all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.calls {
-		// A request of a session is carried to its end: its client will come back for the answer.
-		if c := &s.calls[i]; c.active && c.marks.flags&markOnce == 0 {
+		if c := &s.calls[i]; c.active && (all || c.marks.flags&markOnce == 0) {
 			c.ctx.end(context.Canceled)
 		}
 	}

@@ -292,3 +292,36 @@ func FuzzDecodeSession(f *testing.F) {
 		}
 	})
 }
+
+// TestCloseEndsRequestsOfSessions: a broken connection does not end them, a server that closes
+// does.
+func TestCloseEndsRequestsOfSessions(t *testing.T) {
+	entered, ended := make(chan struct{}), make(chan struct{})
+	r := newRig(t, simProviders()[0], HandlerFunc(func(ctx context.Context, c *Call) {
+		close(entered)
+		<-ctx.Done()
+		close(ended)
+		_ = c.Fail(ctx.Err())
+	}), nil)
+	openSession(t, r.conn, 5)
+	done := make(chan error, 1)
+	go func() { done <- call(r.conn, 10*time.Second, onceRequest(5, 0, 1, 1)) }()
+	<-entered
+	r.net.Break(r.conn.ep)
+	if err := <-done; errs.KindOf(err) != errs.Disconnected {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended:
+		t.Fatal("it ended with its connection")
+	case <-time.After(20 * time.Millisecond):
+	}
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	_ = r.srv.Close(now)
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it goes on")
+	}
+}

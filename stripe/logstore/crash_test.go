@@ -201,7 +201,9 @@ func (h *history) recover(content []byte, at int) (s *Store, state int, err erro
 
 // enumerate cuts the power after every event that stride picks and calls bad for what does not
 // recover; bad returns false to stop.
-func (h *history) enumerate(seed uint64, stride, few int, bad func(at int, err error) bool) (n int) {
+func (h *history) enumerate(
+	seed uint64, stride, few int, bad func(at int, err error) bool,
+) (n int) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	var buf []byte
 	for at := 0; at <= h.rec.Now(); at += stride {

@@ -73,8 +73,8 @@ func TestMisdirectedWritesAreNoticed(t *testing.T) {
 	}
 }
 
-// misdirected exchanges two blocks of equal content rules on the disk, as a disk does that writes to
-// the wrong place. It returns an error when a reader is not told.
+// misdirected exchanges two blocks of equal content rules on the disk, as a disk does that writes
+// to the wrong place. It returns an error when a reader is not told.
 func misdirected(t *testing.T, plant defect) error {
 	ctx := context.Background()
 	opt := crashOptions(plant)

@@ -1,0 +1,86 @@
+package msg
+
+import "time"
+
+// This file is what becomes of a request at the client that nobody wants any more.
+
+// cancelGrace is how long a request that is given up may go on where a refused access ends the
+// connection.
+const cancelGrace = 250 * time.Millisecond
+
+// askFirst cancels a request and waits for the answer, for a while, before its rights are revoked:
+// where a refused access ends the connection, revoking under the server's hands would end all
+// other requests with this one. A server that does not answer in time has to live with that.
+func (c *Conn) askFirst(s *slot) {
+	c.mu.Lock()
+	s.untold = s.state == slotWaiting && s.outcome == nil
+	c.mu.Unlock()
+	c.tellCancels()
+	limit, tick := time.NewTimer(cancelGrace), time.NewTicker(time.Millisecond)
+	defer limit.Stop()
+	defer tick.Stop()
+	for {
+		if over, _ := c.outcome(s); over {
+			return
+		}
+		select {
+		case <-s.wake:
+		case <-c.done:
+			return
+		case <-limit.C:
+			return
+		case <-tick.C:
+			c.wakePoller() // nobody may be waiting for anything else
+		}
+	}
+}
+
+// abandon leaves a request behind. Slot and credit come back with the reply, if it still
+// comes; when it is here already they come back now. The server is told if tell is set, as soon
+// as it has acknowledged enough of what it was told before.
+func (c *Conn) abandon(s *slot, tell bool) {
+	defer c.leave()
+	c.mu.Lock()
+	if s.state == slotAnswered {
+		credits, recv := int(s.header.Credits), s.recv
+		c.mu.Unlock()
+		c.repost(recv)
+		c.release(s)
+		c.credits.put(credits)
+		return
+	}
+	c.setLocked(s, slotAbandoned)
+	s.untold = tell && !s.told
+	c.mu.Unlock()
+	c.tellCancels()
+}
+
+// tellCancels tells the server of requests that are not wanted any more, as many as it may be told.
+func (c *Conn) tellCancels() {
+	for {
+		c.mu.Lock()
+		id, buf := c.nextCancelLocked()
+		c.mu.Unlock()
+		if buf == nil || c.sendControl(buf, opCancel, id) != nil { // a failure ends the link
+			return
+		}
+	}
+}
+
+func (c *Conn) nextCancelLocked() (id uint64, buf []byte) {
+	if c.cancels == maxCancels {
+		return 0, nil
+	}
+	for i := range c.slots {
+		s := &c.slots[i]
+		if s.state != slotAbandoned && s.state != slotWaiting || !s.untold {
+			continue
+		}
+		s.untold, s.told = false, true
+		c.cancels++
+		buf = c.sendBuf(len(c.slots) + c.next)
+		c.next = (c.next + 1) % maxCancels
+		return s.id, buf
+	}
+	return 0, nil
+}
