@@ -41,7 +41,7 @@ type Stamp struct {
 //	0        2    3    4     6       8           16       24    26       28        32
 //	|magic   |ver |kind|op   |status |request id |session |slot |credits |sequence |
 //	32      36          40         48           52        56          60          64        72
-//	|epoch  |generation |truncseq  |deadline ms |body len |inline len |out pieces |reserved |
+//	|epoch  |generation |truncseq  |deadline ms |body len |inline len |msg marks  |reserved |
 //
 // After it: the body (control), then inline data. The segment descriptions of package msg are part
 // of the body.
@@ -55,7 +55,7 @@ type Header struct {
 	DeadlineMs uint32 // how long the requester will wait from now on; 0: no limit
 	BodyLen    uint32
 	InlineLen  uint32
-	Pieces     uint32 // segment descriptions at the start of the body, see package msg
+	Pieces     uint32 // package msg's own: flags, level, question, segment count; see msg/marks.go
 }
 
 // Append adds the header's bytes to b.
