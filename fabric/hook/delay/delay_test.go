@@ -219,11 +219,8 @@ func TestEndsAtOnce(t *testing.T) {
 			a.Empty()
 			hooktest.Check(t, end.close(a, b))
 			for _, c := range a.Next(2) {
-				want := errs.OK // it was done long ago
-				if c.Op == fabric.OpRecv {
-					want = end.want
-				}
-				if c.ErrKind() != want {
+				// The Write was done long ago, unless the host is so busy that it never began.
+				if kind := c.ErrKind(); kind != end.want && (c.Op == fabric.OpRecv || kind != errs.OK) {
 					t.Errorf("completion %+v", c)
 				}
 			}
