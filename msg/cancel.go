@@ -42,11 +42,8 @@ func (c *Conn) abandon(s *slot, tell bool) {
 	defer c.leave()
 	c.mu.Lock()
 	if s.state == slotAnswered {
-		credits, recv := int(s.header.Credits), s.recv
 		c.mu.Unlock()
-		c.repost(recv)
-		c.release(s)
-		c.credits.put(credits)
+		c.late(s, s.recv, &s.header) // the answer was quicker than we are
 		return
 	}
 	c.setLocked(s, slotAbandoned)

@@ -45,10 +45,11 @@ func (c *Conn) answered(buf int, h *wire.Header, body, inline []byte) {
 		s.signal()
 	case slotAbandoned:
 		c.mu.Unlock()
-		if h.Status != errs.OK {
-			c.node.counts.lateFailures.Add(1)
+		if !c.node.defects.leakOnAbort {
+			c.late(s, buf, h)
+		} else {
+			c.repost(buf)
 		}
-		c.late(s, buf, int(h.Credits))
 	default:
 		c.mu.Unlock()
 		c.unexpected(h)
@@ -56,11 +57,12 @@ func (c *Conn) answered(buf int, h *wire.Header, body, inline []byte) {
 }
 
 // late drops the reply to a request that nobody waits for any more.
-func (c *Conn) late(s *slot, buf, credits int) {
-	c.repost(buf)
-	if c.node.defects.leakOnAbort {
-		return
+func (c *Conn) late(s *slot, buf int, h *wire.Header) {
+	status, credits := h.Status, int(h.Credits) // h may lie in the slot
+	if status != errs.OK {
+		c.node.counts.lateFailures.Add(1)
 	}
+	c.repost(buf)
 	c.release(s)
 	c.credits.put(credits)
 }
