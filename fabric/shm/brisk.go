@@ -7,9 +7,9 @@ import "time"
 // only while the peers answer briskly, by one waiter of a domain at a time, and given up at the
 // first answer that keeps it waiting.
 type brisk struct {
-	since  time.Time // when the present wait began; zero: nothing had to be waited for
-	spun   bool      // it has polled its time
-	streak int       // waits in a row that were over within spinMax
+	since  time.Duration // when the present wait began, by clock; 0: nothing had to be waited for
+	spun   bool          // it has polled its time
+	streak int           // waits in a row that were over within spinMax
 }
 
 const (
@@ -18,18 +18,21 @@ const (
 	spinnersMax = 1
 )
 
-func (b *brisk) start() { b.since, b.spun = time.Time{}, false }
+func (b *brisk) start() { b.since, b.spun = 0, false }
 
-// end judges the wait.
-func (b *brisk) end() {
+// end judges the wait, unless the queue's options say how long to poll.
+func (q *cq) end() {
 	switch {
-	case b.since.IsZero():
-	case time.Since(b.since) < spinMax:
-		b.streak++
+	case q.since == 0 || q.opts.Spin != 0:
+	case q.clock()-q.since < spinMax:
+		q.streak++
 	default:
-		b.streak = 0
+		q.streak = 0
 	}
 }
+
+// clock is quicker than time.Now.
+func (q *cq) clock() time.Duration { return time.Since(q.d.opened) }
 
 // spinTime is how long the present wait may poll.
 func (q *cq) spinTime() time.Duration {
@@ -45,8 +48,8 @@ func (q *cq) spinTime() time.Duration {
 // spin polls for who holds the role, and tells whether something came. The time of a wait is
 // counted from its beginning, however often something comes that does not end it.
 func (q *cq) spin() bool {
-	if q.since.IsZero() {
-		q.since = time.Now()
+	if q.since == 0 && q.opts.Spin <= 0 {
+		q.since = q.clock()
 	}
 	limit := q.spinTime()
 	if limit == 0 || q.spun {
@@ -58,17 +61,36 @@ func (q *cq) spin() bool {
 			return false
 		}
 	}
-	for i := 1; ; i++ {
-		if q.advance() || q.due.Load() {
+	for i := 0; ; i++ {
+		if q.watchAll() || q.hand.n > 0 || q.due.Load() {
 			return true
 		}
-		if i%8 != 0 || i == 8 {
+		if i == 0 {
 			continue
 		}
-		if time.Since(q.since) > limit {
+		if q.since == 0 {
+			q.since = q.clock()
+		}
+		if q.clock()-q.since > limit {
 			q.spun = true
 			return false
 		}
 		yield() // the peer may be waiting for this very core
 	}
+}
+
+// spinLooks is how often a ring is looked at between two looks at the clock.
+const spinLooks = 256
+
+// watchAll looks at the rings of all endpoints, many times if there is only one.
+func (q *cq) watchAll() bool {
+	eps := *q.eps.Load()
+	looks := max(1, spinLooks/max(1, len(eps)))
+	did := false
+	for _, e := range eps {
+		if e.watch(looks, &q.hand) {
+			did = true
+		}
+	}
+	return did
 }

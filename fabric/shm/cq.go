@@ -19,6 +19,7 @@ type cq struct {
 	bell atomic.Uint32               // the futex by which this process wakes its own sleeper
 	due  atomic.Bool                 // Wait would return at once
 	list []futexWaiter               // of who holds the role
+	hand hand                        // likewise
 	brisk
 
 	mu       sync.Mutex

@@ -206,6 +206,7 @@ type domain struct {
 
 	spinners atomic.Int32 // waiters that poll rings at this moment, see brisk
 	names    atomic.Uint64
+	opened   time.Time
 
 	mu        sync.Mutex
 	closed    bool
@@ -222,7 +223,8 @@ func open(opts Options) (*domain, error) {
 		return nil, err
 	}
 	d := &domain{
-		opts: opts,
+		opts:   opts,
+		opened: time.Now(),
 		caps: fabric.Caps{
 			Provider: "shm", AnyMemory: !opts.arenaOnly, MaxSge: maxSge,
 			MaxMessage: opts.MaxMessage, MaxTransfer: opts.MaxTransfer, MaxInline: maxInline,

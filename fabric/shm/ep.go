@@ -173,6 +173,9 @@ func (e *endpoint) Post(wrs []fabric.WR) error {
 		e.mu.Unlock()
 		return errs.Newf(errs.Again, "fabric.Post", e.name, "the send queue is full")
 	}
+	if len(wrs) == 1 && e.mayHurryLocked(&wrs[0]) && e.hurryLocked(&wrs[0]) {
+		return nil
+	}
 	e.sendHeld.Add(int32(len(wrs)))
 	for i := range wrs {
 		e.queue.Push(e.newWorkLocked(&wrs[i]))

@@ -79,9 +79,9 @@ type limits struct {
 	part    uint32 // the largest payload of one frame
 }
 
-// decodeHeader reads a header. b is a copy: what is checked is what is used.
-func decodeHeader(b *[headerBytes]byte, lim limits) (header, error) {
-	h := header{
+// decode reads a header. b is a copy: what is checked is what is used.
+func (h *header) decode(b *[headerBytes]byte, lim limits) error {
+	*h = header{
 		kind: frameKind(b[0]), flags: b[1],
 		tag:    binary.LittleEndian.Uint16(b[2:]),
 		length: binary.LittleEndian.Uint32(b[4:]),
@@ -90,10 +90,20 @@ func decodeHeader(b *[headerBytes]byte, lim limits) (header, error) {
 		key:    binary.LittleEndian.Uint64(b[16:]),
 		addr:   binary.LittleEndian.Uint64(b[24:]),
 	}
-	if why := h.check(lim); why != "" {
-		return h, protocolErr(why)
+	if h.whole(lim) {
+		return nil
 	}
-	return h, nil
+	if why := h.check(lim); why != "" {
+		return protocolErr(why)
+	}
+	return nil
+}
+
+// whole tells whether this is a Send of one frame with which nothing is wrong: most are.
+func (h *header) whole(lim limits) bool {
+	return h.kind == frameSend && h.flags <= frameSolicited && h.tag == 0 &&
+		h.part == h.length && h.part <= lim.part && h.length <= min(lim.message, maxTransfer) &&
+		h.key|h.addr == 0
 }
 
 // check returns what is wrong with a header, or nothing.

@@ -28,7 +28,11 @@ func FuzzHeader(f *testing.F) {
 			return
 		}
 		raw := [headerBytes]byte(data)
-		h, err := decodeHeader(&raw, lim)
+		var h header
+		err := h.decode(&raw, lim)
+		if h.whole(lim) && h.check(lim) != "" {
+			t.Fatal("the quick check passed what the other one refuses")
+		}
 		if err != nil {
 			if errs.KindOf(err) != errs.Protocol {
 				t.Fatal(err)

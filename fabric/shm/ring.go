@@ -68,25 +68,25 @@ type consumer struct {
 
 // next copies and checks the header of the oldest frame and finds its payload; false when there is
 // none.
-func (c *consumer) next(lim limits) (h header, a, b []byte, ok bool, err error) {
+func (c *consumer) next(lim limits, h *header) (a, b []byte, ok bool, err error) {
 	there := c.seen.Load() - c.head
 	if there == 0 {
-		return h, nil, nil, false, nil
+		return nil, nil, false, nil
 	}
 	if there > uint64(len(c.buf)) || there%lineBytes != 0 {
-		return h, nil, nil, false, protocolErr("the peer put more into the ring than it holds")
+		return nil, nil, false, protocolErr("the peer put more into the ring than it holds")
 	}
 	raceAcquire()
 	at := c.head & uint64(len(c.buf)-1)
 	raw := [headerBytes]byte(c.buf[at:])
-	if h, err = decodeHeader(&raw, lim); err != nil {
-		return h, nil, nil, false, err
+	if err = h.decode(&raw, lim); err != nil {
+		return nil, nil, false, err
 	}
 	if uint64(frameBytes(int(h.part))) > there {
-		return h, nil, nil, false, protocolErr("a frame is not all there")
+		return nil, nil, false, protocolErr("a frame is not all there")
 	}
 	a, b = wrap(c.buf, c.head+headerBytes, int(h.part))
-	return h, a, b, true, nil
+	return a, b, true, nil
 }
 
 // drop is done with the oldest frame.

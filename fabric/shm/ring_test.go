@@ -36,7 +36,8 @@ func TestRingAgainstQueue(t *testing.T) {
 				model = append(model, data)
 				continue
 			}
-			h, a, b, ok, err := c.next(lim)
+			var h header
+			a, b, ok, err := c.next(lim, &h)
 			if err != nil || ok != (len(model) > 0) {
 				t.Fatalf("%v, %v with %d frames", ok, err, len(model))
 			}

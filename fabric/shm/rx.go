@@ -21,7 +21,8 @@ type rxState struct {
 	cur     header // its first one
 	got     int    // bytes of it
 	refused bool
-	taken   bool // recv is being filled
+	taken   bool  // recv is being filled
+	hand    *hand // of who drains, if it has one
 	recv    fabric.Recv
 }
 
@@ -34,7 +35,7 @@ func (e *endpoint) progress() bool {
 	did := false
 	for {
 		e.rxMu.Lock()
-		moved := e.drainLocked()
+		moved := e.drainLocked(nil)
 		e.rxMu.Unlock()
 		did = did || moved
 		if !e.backlog.Load() {
@@ -48,11 +49,11 @@ func (e *endpoint) progress() bool {
 }
 
 // tryProgress is progress, unless somebody is at it.
-func (e *endpoint) tryProgress() bool {
+func (e *endpoint) tryProgress(to *hand) bool {
 	if !e.rxMu.TryLock() {
 		return false
 	}
-	did := e.drainLocked()
+	did := e.drainLocked(to)
 	e.rxMu.Unlock()
 	if !e.backlog.Load() {
 		return did
@@ -64,11 +65,40 @@ func (e *endpoint) tryProgress() bool {
 	return did
 }
 
-// drainLocked handles what is in the ring, at most a ring full. It needs rxMu.
-func (e *endpoint) drainLocked() bool {
+// watch looks at the ring up to so many times, until there is something to do, and does it. Like
+// tryProgress it leaves when somebody else is at it.
+func (e *endpoint) watch(times int, to *hand) bool {
+	if !e.rxMu.TryLock() {
+		return false
+	}
+	did := e.stirs(times) && e.drainLocked(to)
+	e.rxMu.Unlock()
+	if !e.backlog.Load() {
+		return did
+	}
+	return e.tryProgress(to) || did
+}
+
+// stirs waits, for so many looks, until the peer has done something. It needs rxMu.
+func (e *endpoint) stirs(times int) bool {
 	if e.gone || e.stopped.Load() {
 		return false
 	}
+	defer e.guard().off()
+	for ; times > 0; times-- {
+		if e.stirred() {
+			return true
+		}
+	}
+	return false
+}
+
+// drainLocked handles what is in the ring, at most a ring full. It needs rxMu.
+func (e *endpoint) drainLocked(to *hand) bool {
+	if e.gone || e.stopped.Load() {
+		return false
+	}
+	e.rx.hand = to
 	did, err := e.drain()
 	if err != nil {
 		e.fail(err)
@@ -83,8 +113,9 @@ func (e *endpoint) drain() (did bool, err error) {
 		return did, err
 	}
 	count := x.count
+	var h header
 	for budget := len(x.in.buf); budget > 0; {
-		h, a, b, ok, err := x.in.next(x.limits)
+		a, b, ok, err := x.in.next(x.limits, &h)
 		if err == nil && ok {
 			err = e.handle(&h, a, b)
 		}
@@ -161,6 +192,9 @@ func (e *endpoint) handle(h *header, a, b []byte) error {
 	case frameSend, frameWrite, frameWriteImm:
 		if x.open {
 			return protocolErr("a request in the middle of another")
+		}
+		if h.kind == frameSend && h.part == h.length {
+			return e.handleWhole(h, a, b)
 		}
 		return e.handleRequest(h, h, a, b)
 	case frameMore:

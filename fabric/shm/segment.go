@@ -13,12 +13,12 @@ import (
 // Each side writes its own parts only, but for sleep, which the other side clears, and the users of
 // a slot, which the other side counts. Numbers are the host's.
 //
-//	0         1024  4096      6144      8192                                          end
+//	0         1280  4096      6144      8192                                          end
 //	|words|words|...|refused|refused|slots of 0 |slots of 1 |pad |ring of 0 |ring of 1 |
 //	 of 0  of 1      by 0    by 1    64 each     64 each     page
 //
-//	words of a side: 0     128       256       384
-//	                 |tail |head done|sleep    |bye      |    u64, u64 u64, u32, u32
+//	words of a side: 0     128   256   384   512
+//	                 |tail |head |done |sleep|bye  |    u64, u64, u64, u32, u32
 //
 //	tail   bytes that this side has put into its ring, in all
 //	head   bytes that it has taken out of the other side's ring
@@ -26,11 +26,13 @@ import (
 //	sleep  0: awake; else the events that shall wake it, and how
 //	bye    0, or the errs.Kind with which this side ends the connection
 //
+// Each word has lines of its own: who polls one must not lose it because of another.
+//
 // refused has one bit for each Write by its number modulo 16384, set before done passes it. slots
 // are drawn in slot.go, what is in the rings in frame.go.
 
 const (
-	wordsBytes   = 512
+	wordsBytes   = 640
 	refusedAt    = 4096
 	refusedBytes = maxQueueDepth / 8
 	slotsAt      = refusedAt + 2*refusedBytes
@@ -89,8 +91,9 @@ type words struct {
 	tail  atomic.Uint64
 	_     [120]byte
 	head  atomic.Uint64
+	_     [120]byte
 	done  atomic.Uint64
-	_     [112]byte
+	_     [120]byte
 	sleep atomic.Uint32
 	_     [124]byte
 	bye   atomic.Uint32

@@ -34,9 +34,15 @@ func (q *cq) Poll(dst []fabric.Completion) int {
 		if were == armed {
 			q.disarm()
 		}
+		q.hand.open(q, dst)
 		q.advance()
+		n := q.hand.shut()
 		q.mu.Lock()
 		q.letGoLocked()
+		n += q.takeLocked(dst[n:])
+		q.mu.Unlock()
+		settle(dst[:n])
+		return n
 	}
 	n := q.takeLocked(dst)
 	q.mu.Unlock()
@@ -59,9 +65,17 @@ func (q *cq) Wait(ctx context.Context, dst []fabric.Completion) (int, error) {
 		} else {
 			were := q.takeRoleLocked()
 			q.mu.Unlock()
+			q.hand.open(q, dst)
 			err = q.drive(ctx, were)
+			n := q.hand.shut()
 			q.mu.Lock()
 			q.letGoLocked()
+			if n > 0 {
+				q.wakeLocked()
+				q.mu.Unlock()
+				settle(dst[:n])
+				return n, nil
+			}
 		}
 		if err != nil && q.rings == 0 {
 			q.mu.Unlock()
@@ -144,7 +158,7 @@ func (q *cq) napLocked(ctx context.Context) (err error) {
 func (q *cq) advance() bool {
 	did := false
 	for _, e := range *q.eps.Load() {
-		if e.tryProgress() {
+		if e.tryProgress(&q.hand) {
 			did = true
 		}
 	}
@@ -163,10 +177,10 @@ func (q *cq) drive(ctx context.Context, were holder) error {
 		q.disarm()
 	}
 	q.brisk.start()
-	defer q.brisk.end()
+	defer q.end()
 	for {
 		did := q.advance()
-		if q.due.Load() {
+		if q.hand.n > 0 || q.due.Load() {
 			return nil
 		}
 		if err := ctx.Err(); err != nil {

@@ -1,0 +1,132 @@
+package shm
+
+import "github.com/sluice-storage/sluice/fabric"
+
+// Small messages decide how quick requests are, so they have a way of their own at both ends: past
+// the queue of requests where nothing is before them, and out of the ring without the state that
+// messages of several frames need.
+
+// hurryBytes is the largest message that goes past the queue.
+const hurryBytes = 8 << 10
+
+// mayHurryLocked tells whether a request may go past the queue: it is a small Send, everything
+// before it has left, and its completion, if somebody wants one, is the next.
+func (e *endpoint) mayHurryLocked(wr *fabric.WR) bool {
+	return wr.Op == fabric.OpSend && wr.File.Len == 0 && !e.busy &&
+		e.queue.Len() == 0 && e.answers.Len() == 0 &&
+		(wr.Flags&fabric.FlagSignaled == 0 || e.inflight.Len() == 0) &&
+		(wr.Flags&fabric.FlagFence == 0 || e.readsOut == 0) &&
+		wr.Len() <= hurryBytes
+}
+
+// hurryLocked puts a small Send into the ring. It enters with mu. It is false, and keeps mu, when
+// the request must queue after all; else it leaves without mu.
+func (e *endpoint) hurryLocked(wr *fabric.WR) bool {
+	ok, sleeps := e.putLocked(wr)
+	if !ok {
+		return false
+	}
+	if wr.Flags&fabric.FlagSignaled != 0 {
+		e.sendHeld.Add(1)
+		e.sendCQ.push(&fabric.Completion{
+			Op: fabric.OpSend, Context: wr.Context, EP: e, Len: wr.Len(),
+		}, false)
+	}
+	if !sleeps {
+		e.mu.Unlock()
+		return true
+	}
+	e.busy = true // waking the peer takes a call, which others should not wait for
+	e.mu.Unlock()
+	e.rouse(wakeData)
+	e.mu.Lock()
+	if e.moveLocked(postSteps) {
+		e.progress()
+	}
+	return true
+}
+
+// putLocked copies a small Send into the ring, if it has room, and tells whether the peer sleeps.
+func (e *endpoint) putLocked(wr *fabric.WR) (ok, sleeps bool) {
+	defer e.guard().off()
+	length := wr.Len()
+	out := &e.tx.out
+	free, err := out.room(frameBytes(length))
+	if err != nil || free < frameBytes(length) || length > partMax(len(out.buf)) {
+		return false, false // the queue's way finds the same, and says it
+	}
+	a, b := out.payload(length)
+	for i := range wr.Local {
+		buf := wr.Local[i].Buf
+		n := copy(a, buf)
+		a = a[n:]
+		if n < len(buf) {
+			b = b[copy(b, buf[n:]):]
+		}
+	}
+	h := header{kind: frameSend, length: uint32(length), part: uint32(length), imm: wr.Imm}
+	if wr.Flags&fabric.FlagSolicited != 0 {
+		h.flags = frameSolicited
+	}
+	out.put(&h)
+	return true, e.view.theirs.sleep.Load()&wakeData != 0
+}
+
+// rouse is notify for who is busy.
+func (e *endpoint) rouse(events uint32) {
+	defer e.guard().off()
+	e.notify(events)
+}
+
+// handleWhole receives a Send of one frame.
+func (e *endpoint) handleWhole(h *header, a, b []byte) error {
+	r, err := e.recvs.take()
+	if err != nil {
+		e.rx.blocked = err == errLater
+		return err
+	}
+	if len(a)+len(b) > len(r.Buf) {
+		e.rx.recv, e.rx.taken = r, true // it fails with the others
+		return protocolErr("a message was longer than its receive")
+	}
+	n := copy(r.Buf, a)
+	copy(r.Buf[n:], b)
+	done := fabric.Completion{
+		Op: fabric.OpRecv, Context: r.Context, EP: e, Len: int(h.length), Imm: h.imm,
+	}
+	if !e.rx.hand.take(e.recvCQ, &done) {
+		e.recvCQ.push(&done, h.flags&frameSolicited != 0)
+	}
+	return nil
+}
+
+// hand is the memory of who holds a queue's role and drains its rings: receives go there past the
+// queue, while that is empty. What goes through the queue afterwards is younger.
+type hand struct {
+	q   *cq // nil while it is shut
+	dst []fabric.Completion
+	n   int
+}
+
+func (h *hand) open(q *cq, dst []fabric.Completion) {
+	if !q.opts.SolicitedOnly {
+		h.q, h.dst = q, dst
+	}
+}
+
+// shut returns how many receives are in the hand.
+func (h *hand) shut() int {
+	n := h.n
+	*h = hand{}
+	return n
+}
+
+// take is false where a completion must go through the queue.
+func (h *hand) take(q *cq, c *fabric.Completion) bool {
+	if h == nil || h.q != q || h.n == len(h.dst) || q.due.Load() {
+		return false
+	}
+	h.dst[h.n] = *c
+	h.n++
+	return true
+}
