@@ -22,6 +22,9 @@ const BlockBytes = 4096
 // Op is one operation. File is 0.
 type Op = uring.Op
 
+// Kind is what an operation does.
+type Kind = uring.Kind
+
 // The kinds of operations.
 const (
 	Read  = uring.Read

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/uring"
@@ -45,6 +47,10 @@ type File struct {
 func OpenFile(o FileOptions) (*File, error) {
 	const op = "device.Open"
 	f, way, err := openDirect(o)
+	for begin := time.Now(); errors.Is(err, unix.EBUSY) && time.Since(begin) < lingers/10; {
+		time.Sleep(5 * time.Millisecond) // as for a lock: who had it may just have been killed
+		f, way, err = openDirect(o)
+	}
 	if err != nil {
 		if errors.Is(err, unix.EBUSY) {
 			return nil, errs.Newf(errs.Busy, op, o.Path,
@@ -113,30 +119,45 @@ func (d *File) measure(o FileOptions) error {
 	return nil
 }
 
-// lock keeps other processes out for as long as the file is open.
+// lingers is how long what a killed process had open is waited for: the kernel cleans up behind its
+// ring after the process is gone.
+const lingers = 5 * time.Second
+
+// lock keeps other processes out for as long as the file is open. A holder that is alive is reason
+// enough to give up at once; a dead one lets go in a moment.
 func (d *File) lock() error {
-	err := unix.Flock(int(d.f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return errs.Newf(errs.Busy, "", "",
-			"in use by %s: stop that process or choose another store", holder(d.f))
+	for begin := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		err := unix.Flock(int(d.f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return err
+		}
+		who, waited := holder(d.f), time.Since(begin)
+		if who == 0 && waited > lingers/10 { // another host's, or it has let go just now
+			return errs.Newf(errs.Busy, "", "",
+				"in use by another process: stop it or choose another store")
+		}
+		if who > 0 && (!errors.Is(unix.Kill(who, 0), unix.ESRCH) || waited > lingers) {
+			return errs.Newf(errs.Busy, "", "",
+				"in use by process %d: stop that process or choose another store", who)
+		}
 	}
-	return err
 }
 
-// holder finds who has the lock in the kernel's list.
-func holder(f *os.File) string {
+// holder finds who has the lock in the kernel's list; 0 if it does not say.
+func holder(f *os.File) int {
 	var st unix.Stat_t
 	if unix.Fstat(int(f.Fd()), &st) != nil {
-		return "another process"
+		return 0
 	}
 	text, _ := os.ReadFile("/proc/locks") // unreadable: the message says less
 	want := fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino)
 	for _, line := range strings.Split(string(text), "\n") {
 		if f := strings.Fields(line); len(f) > 5 && f[5] == want {
-			return "process " + f[4]
+			pid, _ := strconv.Atoi(f[4]) // not a number: nobody knows
+			return max(pid, 0)
 		}
 	}
-	return "another process"
+	return 0
 }
 
 // Do implements Device.
