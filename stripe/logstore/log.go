@@ -2,6 +2,7 @@ package logstore
 
 import (
 	"context"
+	"runtime"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/stripe"
@@ -58,7 +59,7 @@ type logState struct {
 	stable uint64 // everything before is stable
 	loose  uint64 // end of the last batch that names clusters written without a sync
 	told   uint64 // up to here the log itself says, stably, that everything is stable
-	writes uint64 // batches
+	group  int    // records of the last batch
 }
 
 // newBatch finds or makes an empty batch.
@@ -209,6 +210,7 @@ func (m *member) runLog() {
 // nextBatch waits for something to write; nil at the end.
 func (m *member) nextBatch() *batch {
 	l := &m.log
+	tries := 0
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for {
@@ -219,8 +221,17 @@ func (m *member) nextBatch() *batch {
 			return b
 		}
 		if l.open.records > 0 {
+			// Those who were just told of the last batch come back in a moment: without a pause the
+			// first of them would have the next sync for itself, and the others the one after.
+			if tries < 4 && l.open.records < l.group {
+				tries++
+				m.mu.Unlock()
+				runtime.Gosched()
+				m.mu.Lock()
+				continue
+			}
 			b := l.open
-			l.open = m.newBatchLocked()
+			l.open, l.group = m.newBatchLocked(), b.records
 			return b
 		}
 		if l.ending {
@@ -347,7 +358,6 @@ func (m *member) finishBatch(b *batch, err error) {
 	l := &m.log
 	l.promise -= b.room
 	if b.records > 0 {
-		l.writes++
 		m.count.groups.Add(1)
 	}
 	for i, data := range b.blocks {
