@@ -30,6 +30,26 @@ const (
 	pagesAtOne = 256 // pages of a round: one MiB
 )
 
+// writes are operations of a checkpoint, kept for the next one with their lists of buffers.
+type writes struct {
+	list []*device.Op
+}
+
+func (w *writes) reset() { w.list = w.list[:0] }
+
+// add appends a write at the offset that has no buffers yet.
+func (w *writes) add(off int64) *device.Op {
+	n := len(w.list)
+	if n == cap(w.list) || w.list[:n+1][n] == nil {
+		w.list = append(w.list, new(device.Op))
+	} else {
+		w.list = w.list[:n+1]
+	}
+	op := w.list[n]
+	*op = device.Op{Kind: device.Write, Off: off, Bufs: op.Bufs[:0]}
+	return op
+}
+
 // runCheckpoints is the checkpointer.
 func (m *member) runCheckpoints() {
 	for range m.ask {
@@ -112,28 +132,26 @@ func (m *member) dropWork(work *[]pendingBlock) {
 // is written too: its record is before the new tail.
 func (m *member) applyPending(work []pendingBlock) error {
 	slices.SortFunc(work, func(a, b pendingBlock) int { return cmp.Compare(a.key, b.key) })
-	var list [applyDepth]device.Op
-	var ops []*device.Op
+	m.ops.reset()
 	done := 0
 	for i := 0; i < len(work); {
 		k := i + 1
 		for k < len(work) && work[k].key == work[k-1].key+1 && k-i < clusterBlocks {
 			k++
 		}
-		op := &list[len(ops)]
-		*op = device.Op{Kind: device.Write,
-			Off: m.g.blockOff(uint32(work[i].key/clusterBlocks), int(work[i].key%clusterBlocks))}
+		op := m.ops.add(m.g.blockOff(uint32(work[i].key/clusterBlocks),
+			int(work[i].key%clusterBlocks)))
 		for _, w := range work[i:k] {
 			op.Bufs = append(op.Bufs, w.data.buf)
 		}
-		ops = append(ops, op)
 		i = k
-		if len(ops) == applyDepth || i == len(work) {
-			if err := m.doAll(ops); err != nil {
+		if len(m.ops.list) == applyDepth || i == len(work) {
+			if err := m.doAll(m.ops.list); err != nil {
 				return err
 			}
 			m.applied(work[done:i])
-			done, ops = i, ops[:0]
+			done = i
+			m.ops.reset()
 		}
 	}
 	return nil
@@ -187,16 +205,19 @@ func (m *member) writeRound(numbers []uint32, copied []byte) error {
 			return err
 		}
 	}
+	if len(numbers) == 0 {
+		return nil
+	}
 	for side := range m.g.tableAt {
-		ops := make([]*device.Op, len(numbers))
+		m.ops.reset()
 		for i, n := range numbers {
-			ops[i] = &device.Op{Kind: device.Write, Off: m.g.tableAt[side] + int64(n)*blockBytes,
-				Bufs: [][]byte{copied[i*blockBytes : (i+1)*blockBytes]}}
+			op := m.ops.add(m.g.tableAt[side] + int64(n)*blockBytes)
+			op.Bufs = append(op.Bufs, copied[i*blockBytes:(i+1)*blockBytes])
 		}
-		if err := m.doAll(ops); err != nil {
+		if err := m.doAll(m.ops.list); err != nil {
 			return err
 		}
-		if len(ops) == 0 || m.planted(skipFlush) {
+		if m.planted(skipFlush) {
 			continue
 		}
 		if err := m.flush(); err != nil {

@@ -83,10 +83,7 @@ func (e entry) getObject(o *object) {
 }
 
 func (e entry) crc(index int64) uint32 {
-	var seed [8]byte
-	binary.LittleEndian.PutUint64(seed[:], uint64(index))
-	crc := crc32.Update(0, castagnoli, seed[:])
-	crc = crc32.Update(crc, castagnoli, e[:4])
+	crc := crc32.Update(^addWord(^uint32(0), uint64(index)), castagnoli, e[:4])
 	return crc32.Update(crc, castagnoli, e[8:entryBytes])
 }
 

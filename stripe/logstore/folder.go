@@ -63,6 +63,7 @@ type PathOptions struct {
 	Plain bool
 
 	// The rest is as in Options.
+	Unsummed     bool
 	ServerID     uint64
 	LogBytes     int64
 	PendingBytes int64
@@ -72,7 +73,7 @@ type PathOptions struct {
 
 func (p *PathOptions) options() Options {
 	return Options{ServerID: p.ServerID, LogBytes: p.LogBytes, PendingBytes: p.PendingBytes,
-		IndexBytes: p.IndexBytes, Logger: p.Logger}
+		IndexBytes: p.IndexBytes, Unsummed: p.Unsummed, Logger: p.Logger}
 }
 
 // OpenPaths opens the store that lies at the paths, or makes one if that is asked for. Errors

@@ -29,6 +29,8 @@ const (
 	superMagic    = 0x45524f5453474f4c // "LOGSTORE" as it stands on the disk
 	formatVersion = 1
 	superBytes    = 256 // of its block; the rest is zero
+	superClean    = 1   // flags
+	superUnsummed = 2
 
 	clustersMax  = 1 << 31 // 128 TiB a member: the top bit of a cluster's number is a mark
 	logBytesMin  = 512 << 10
@@ -113,6 +115,7 @@ type super struct {
 	tail        uint64 // log position from which a restart reads
 	chain       uint32 // checksum that the first batch there must name
 	clean       bool   // nothing was open when this was written
+	unsummed    bool   // checksums are left out, see Options.Unsummed
 	record      uint64 // number of the next record
 	clusterHigh uint32 // entries of the table that may be in use
 	slotHigh    uint32
@@ -138,7 +141,10 @@ func (s *super) encode(b []byte) {
 	le.PutUint64(b[72:], s.tail)
 	le.PutUint32(b[80:], s.chain)
 	if s.clean {
-		b[84] = 1
+		b[84] |= superClean
+	}
+	if s.unsummed {
+		b[84] |= superUnsummed
 	}
 	le.PutUint64(b[88:], s.record)
 	le.PutUint32(b[104:], s.clusterHigh)
@@ -171,9 +177,10 @@ func decodeSuper(b []byte) (*super, error) {
 		seq: le.Uint64(b[16:]), index: le.Uint32(b[40:]), members: le.Uint32(b[44:]),
 		serverID: le.Uint64(b[48:]), logBytes: int64(le.Uint64(b[56:])),
 		clusters: le.Uint32(b[64:]), slots: le.Uint32(b[68:]), tail: le.Uint64(b[72:]),
-		chain: le.Uint32(b[80:]), clean: b[84] == 1, record: le.Uint64(b[88:]),
+		chain: le.Uint32(b[80:]), clean: b[84]&superClean != 0, record: le.Uint64(b[88:]),
 		clusterHigh: le.Uint32(b[104:]), slotHigh: le.Uint32(b[108:]),
 		sessionsCRC: le.Uint32(b[112:]), sessions: le.Uint32(b[116:]),
+		unsummed: b[84]&superUnsummed != 0,
 	}
 	copy(s.storeID[:], b[24:])
 	return s, s.validate()
@@ -202,12 +209,19 @@ func (s *super) geometry() geometry {
 // at rest is the plain CRC32C of the bytes, as the wire has it, with this folded in; so a block
 // that was written to, or read from, the wrong place does not verify.
 func foldSeed(id stripe.ObjectID, block int64) uint32 {
-	var b [24]byte
-	binary.LittleEndian.PutUint64(b[:], id.File)
-	binary.LittleEndian.PutUint32(b[8:], id.Gen)
-	binary.LittleEndian.PutUint32(b[12:], id.Stripe)
-	binary.LittleEndian.PutUint64(b[16:], uint64(block))
-	return crc32.Checksum(b[:], castagnoli)
+	crc := addWord(^uint32(0), id.File)
+	crc = addWord(crc, uint64(id.Gen)|uint64(id.Stripe)<<32)
+	return ^addWord(crc, uint64(block))
+}
+
+// addWord continues a CRC32C with the eight bytes of v, lowest first. The library's function would
+// make its argument escape: an allocation for every block.
+func addWord(crc uint32, v uint64) uint32 {
+	for range 8 {
+		crc = castagnoli[byte(crc)^byte(v)] ^ crc>>8
+		v >>= 8
+	}
+	return crc
 }
 
 // sum is the checksum at rest of one block.

@@ -70,6 +70,10 @@ type Options struct {
 	// of objects take about 6 bytes for 64 KiB of data, 100 MiB for a TiB, and 250 bytes an object.
 	IndexBytes int64
 
+	// Unsummed makes a store without checksums of data, so that a bench can tell what they cost. A
+	// store with them is not opened with it, nor the other way round.
+	Unsummed bool
+
 	// Logger is told what people should know. Default slog.Default().
 	Logger *slog.Logger
 
@@ -136,7 +140,7 @@ func Create(o Options) (id [16]byte, err error) {
 	}
 	for i, dev := range o.Devices {
 		s := super{storeID: id, index: uint32(i), members: uint32(len(o.Devices)),
-			serverID: o.ServerID, logBytes: o.LogBytes}
+			serverID: o.ServerID, logBytes: o.LogBytes, unsummed: o.Unsummed}
 		if err := createMember(dev, s); err != nil {
 			return id, errs.Wrap(op, dev.Name(), err)
 		}
@@ -187,7 +191,8 @@ func Open(o Options) (*Store, error) {
 
 func (o Options) member() memberOptions {
 	return memberOptions{pendingBlocks: int(o.PendingBytes / blockBytes),
-		indexPages: int(o.IndexBytes / blockBytes), log: o.Logger, plant: o.plant}
+		indexPages: int(o.IndexBytes / blockBytes), log: o.Logger, unsummed: o.Unsummed,
+		plant: o.plant}
 }
 
 // checkMembers refuses devices that are not the members of one store, all of them and in order.
@@ -207,6 +212,9 @@ func (s *Store) checkMembers(op string) error {
 		case int(sup.members) != len(s.opt.Devices) || int(sup.index) != i:
 			return errs.Newf(errs.Invalid, op, dev.Name(), "member %d of %d, named as %d of %d: name "+
 				"all members in their order", sup.index+1, sup.members, i+1, len(s.opt.Devices))
+		case sup.unsummed != s.opt.Unsummed:
+			return errs.Newf(errs.Invalid, op, dev.Name(), "a store without checksums is %v, asked for "+
+				"is %v: such stores are for benches only", sup.unsummed, s.opt.Unsummed)
 		case s.opt.ServerID != 0 && sup.serverID != 0 && sup.serverID != s.opt.ServerID:
 			return errs.Newf(errs.Invalid, op, dev.Name(), "the store belongs to server %d, not to "+
 				"%d: choose another one", sup.serverID, s.opt.ServerID)
@@ -277,6 +285,22 @@ func (s *Store) Verifier() uint64 { return s.verifier }
 
 // ID is the name that the store gave itself when it was made.
 func (s *Store) ID() [16]byte { return s.id }
+
+// Abandon lets go of the store as a crash of the process does: what is in the log stays there, and
+// the next opener replays it. It is for benches and tests.
+func (s *Store) Abandon() {
+	s.mu.Lock()
+	was := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if was {
+		return
+	}
+	for _, m := range s.members {
+		m.abandon()
+		m.dev.Close()
+	}
+}
 
 // Close implements stripe.Store. Closing twice is allowed.
 func (s *Store) Close() error {

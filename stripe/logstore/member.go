@@ -26,12 +26,14 @@ type member struct {
 	stopped chan struct{}         // closed when it is set
 	count   counters
 	waiters sync.Pool
+	flushes sync.Pool
 	wrapBuf []byte // the log writer's
 
 	writer, checkpointer sync.WaitGroup // of one goroutine each
 
 	checkpointing sync.Mutex // one checkpoint at a time, with these; held over its I/O
 	work          []pendingBlock
+	ops           writes
 	pageBuf       []byte
 	superBuf      []byte
 	sessionBuf    []byte
@@ -72,6 +74,7 @@ type memberOptions struct {
 	pendingBlocks int
 	indexPages    int
 	log           *slog.Logger
+	unsummed      bool
 	plant         defect
 }
 
@@ -140,7 +143,23 @@ func (m *member) doAll(ops []*device.Op) error {
 	return nil
 }
 
-func (m *member) flush() error { return m.do(&device.Op{Kind: device.Sync}) }
+func (m *member) flush() error {
+	s, ok := m.flushes.Get().(*flush)
+	if !ok {
+		s = &flush{}
+		s.ops[0] = &s.op
+	}
+	s.op = device.Op{Kind: device.Sync}
+	err := m.doAll(s.ops[:])
+	m.flushes.Put(s)
+	return err
+}
+
+// flush is an operation that is kept for the next time.
+type flush struct {
+	op  device.Op
+	ops [1]*device.Op
+}
 
 // fail stops the member: after a failed write or sync nobody knows what the device holds, and
 // what would be built upon that. Loudly, and once.

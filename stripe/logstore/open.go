@@ -230,11 +230,13 @@ func (m *member) loadEntriesLocked(p *page) {
 			if o.slot == noSlot || m.table.slotEntry(o.slot).record() < e.record() {
 				o.slot = uint32(index - int64(m.g.clusters))
 				e.getObject(o)
+				m.slots.high = max(m.slots.high, o.slot+1)
 			}
 		case typeFence:
 			f := fence{e.id().Gen, uint32(index - int64(m.g.clusters)), true}
 			if old := m.fences[e.id().File]; f.gen > old.gen {
 				m.fences[e.id().File] = f
+				m.slots.high = max(m.slots.high, f.slot+1)
 			}
 		case typeLost:
 			m.table.lost++

@@ -82,7 +82,7 @@ func (m *member) writeOrdered(ctx context.Context, o *object, bufs [][]byte, off
 	if err := m.fillBlocks(ctx, o, j, &src, off, first*clusterBytes); err != nil {
 		return nil, err
 	}
-	if err := m.writeMiddle(o, j, &src, first, d); err != nil {
+	if err := m.writeMiddle(o, j, &src, first); err != nil {
 		return nil, err
 	}
 	if err := m.fillBlocks(ctx, o, j, &src, last*clusterBytes, off+n); err != nil {
@@ -182,6 +182,9 @@ func (m *member) fillBlocks(ctx context.Context, o *object, j *job, src *gather,
 
 // sum is the checksum at rest.
 func (m *member) sum(id stripe.ObjectID, blk int64, data []byte) uint32 {
+	if m.opt.unsummed {
+		return 0
+	}
 	if m.planted(wrongSeed) {
 		return sum(id, blk, data) ^ foldSeed(id, blk)
 	}
@@ -195,33 +198,42 @@ func (m *member) readBlock(o *object, blk int64, buf []byte) error {
 }
 
 // writeMiddle writes whole clusters of the object, from index first on, into those of the job, and
-// notes them in the record. With a durability that asks for it they are stable when it returns;
-// else the record says that they are to be verified.
-func (m *member) writeMiddle(o *object, j *job, src *gather, first int64,
-	d stripe.Durability) error {
+// notes them in the record. They are not synced here: the record says that they are to be verified
+// by a restart, and the sync that makes the record stable makes them stable too. So a durable write
+// costs one sync, not two.
+func (m *member) writeMiddle(o *object, j *job, src *gather, first int64) error {
 	sums := *src
 	for i, c := range j.clusters {
 		x := clusterPlace{index: first + int64(i), cluster: c, mask: 0xffff}
-		for k := range x.sums {
-			x.sums[k] = sums.plainSum()
-			if !m.planted(wrongSeed) {
-				x.sums[k] ^= foldSeed(o.id, x.index*clusterBlocks+int64(k))
-			}
-		}
+		m.sumCluster(&x, o.id, &sums)
 		j.rec.clusters = append(j.rec.clusters, x)
 	}
-	m.prepareMiddle(j, src, d != stripe.Volatile)
+	m.prepareMiddle(j, src)
 	if m.planted(switchBeforeData) {
 		return nil // written by commit, after the record
 	}
-	if d == stripe.Volatile && !m.planted(trustLoose) {
+	if !m.planted(trustLoose) {
 		j.rec.flags |= flagVerify
 	}
 	return m.doAll(j.ops)
 }
 
+// sumCluster computes the checksums of a cluster, whose bytes it takes from src.
+func (m *member) sumCluster(x *clusterPlace, id stripe.ObjectID, src *gather) {
+	if m.opt.unsummed {
+		src.skip(clusterBytes)
+		return
+	}
+	for k := range x.sums {
+		x.sums[k] = src.plainSum()
+		if !m.planted(wrongSeed) {
+			x.sums[k] ^= foldSeed(id, x.index*clusterBlocks+int64(k))
+		}
+	}
+}
+
 // prepareMiddle makes one write for each run of neighbouring clusters.
-func (m *member) prepareMiddle(j *job, src *gather, stable bool) {
+func (m *member) prepareMiddle(j *job, src *gather) {
 	if cap(j.opList) < len(j.clusters) {
 		j.opList = make([]device.Op, len(j.clusters))
 	}
@@ -241,7 +253,7 @@ func (m *member) prepareMiddle(j *job, src *gather, stable bool) {
 			j.pieces = append(j.pieces, b)
 		}
 		op := &j.opList[len(j.ops)]
-		op.Kind, op.Stable = device.Write, stable
+		op.Kind, op.Stable = device.Write, false
 		op.Off, op.Bufs = m.g.blockOff(j.clusters[i], 0), j.pieces[had:len(j.pieces):len(j.pieces)]
 		j.ops = append(j.ops, op)
 		i = k
