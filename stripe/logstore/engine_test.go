@@ -14,6 +14,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	runVictim() // does not return in a child of TestKill and TestPower
 	goleak.VerifyTestMain(m)
 }
 

@@ -3,6 +3,7 @@ package logstore
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -130,13 +131,11 @@ func stepHold(h *held, region func(g *geometry) (lo, hi int64)) step {
 		run: func(_ context.Context, s *Store) error {
 			m := s.members[0]
 			lo, hi := region(&m.g)
-			var once sync.Once
+			var held atomic.Bool // not sync.Once, which would hold everybody else up, too
 			m.dev.(*devicetest.Recorder).Before = func(off int64) {
-				if off >= lo && off < hi {
-					once.Do(func() {
-						close(h.reached)
-						<-h.gate
-					})
+				if off >= lo && off < hi && held.CompareAndSwap(false, true) {
+					close(h.reached)
+					<-h.gate
 				}
 			}
 			go func() { h.done <- m.checkpoint(false) }()
