@@ -70,8 +70,8 @@ func table() []layer {
 		{"nbd/volumeexport", []string{"client", "nbd", "stripe"}},
 		{"nbd/...", []string{"nbd"}},
 		{"bench", []string{
-			"client", "fabric", "iod", "iod/remote", "mem", "meta", "mount", "mover", "msg", "nbd",
-			"stripe"}},
+			"client", "fabric", "fabric/hook/meter", "iod", "iod/remote", "mem", "mem/regcache",
+			"meta", "mount", "mover", "msg", "nbd", "stripe"}},
 		{"dash", []string{"admin", "client"}},
 
 		{"cmd/sluice", []string{"..."}},
