@@ -63,8 +63,10 @@ func TestRunTakesMediansAndRatios(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Row{
-		{"net", "x", "plain", 8, 2, Latency, "us", 20, "plain", 1, 10, 30},
-		{"net", "x", "tcp", 8, 2, Latency, "us", 24, "plain", 1.2, 1, 90},
+		{Bench: "net", Case: "x", Provider: "plain", Size: 8, Depth: 2, Metric: Latency, Unit: "us",
+			Value: 20, Ceiling: "plain", Ratio: 1, Low: 10, High: 30},
+		{Bench: "net", Case: "x", Provider: "tcp", Size: 8, Depth: 2, Metric: Latency, Unit: "us",
+			Value: 24, Ceiling: "plain", Ratio: 1.2, Low: 1, High: 90},
 	}
 	for i := range want {
 		if rows[i] != want[i] {

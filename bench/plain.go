@@ -5,19 +5,27 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 )
 
-// PlainTCP is the name of the ceiling that every network has.
-const PlainTCP = "plain Go TCP"
+// PlainTCP is the name of the ceiling that every network has, PlainUnix that of one host.
+const (
+	PlainTCP  = "plain Go TCP"
+	PlainUnix = "unix socket"
+)
+
+// askBytes is how long a plain request is that is answered with more.
+const askBytes = 8
 
 // What a plain peer does with a connection. Both sides use one buffer of the size that is moved.
 const (
 	plainEcho   = 1 // send back every size bytes that came
 	plainSink   = 2 // read; tell how many bytes came, after warmBytes and at the end
 	plainSource = 3 // send without end
+	plainAnswer = 4 // send size bytes for every askBytes that came
 )
 
 const (
@@ -27,8 +35,8 @@ const (
 	warmBytes = 8 << 20
 )
 
-// ServePlain is the plain TCP peer of bench fabric: nothing but a socket and one buffer. The client
-// says what it wants in the first 16 bytes.
+// ServePlain is the plain peer of bench fabric and bench net, over TCP or a unix socket: nothing
+// but a socket and one buffer. The client says what it wants in the first 16 bytes.
 //
 //	0     8     16
 //	|what |size |    big-endian
@@ -51,6 +59,8 @@ func servePlain(conn net.Conn) error {
 		return plainEchoes(conn, buf)
 	case plainSink:
 		return plainSinks(conn, buf)
+	case plainAnswer:
+		return plainAnswers(conn, buf)
 	case plainSource:
 		for {
 			if _, err := conn.Write(buf); err != nil {
@@ -73,6 +83,18 @@ func touched(size int) []byte {
 func plainEchoes(conn net.Conn, buf []byte) error {
 	for {
 		if _, err := io.ReadFull(conn, buf); err != nil {
+			return err
+		}
+		if _, err := conn.Write(buf); err != nil {
+			return err
+		}
+	}
+}
+
+func plainAnswers(conn net.Conn, buf []byte) error {
+	var ask [askBytes]byte
+	for {
+		if _, err := io.ReadFull(conn, ask[:]); err != nil {
 			return err
 		}
 		if _, err := conn.Write(buf); err != nil {
@@ -110,9 +132,20 @@ func sunk(conn net.Conn, want int64) error {
 	return nil
 }
 
-func dialPlain(ctx context.Context, addr string, what, size int) (*net.TCPConn, error) {
+// plainConn is what TCP and unix sockets have in common.
+type plainConn interface {
+	net.Conn
+	CloseWrite() error
+}
+
+// dialPlain connects to a ServePlain: by a unix socket where addr is a path or an abstract name.
+func dialPlain(ctx context.Context, addr string, what, size int) (plainConn, error) {
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", addr)
+	network := "tcp"
+	if strings.HasPrefix(addr, "/") || strings.HasPrefix(addr, "@") {
+		network = "unix"
+	}
+	conn, err := d.DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +156,7 @@ func dialPlain(ctx context.Context, addr string, what, size int) (*net.TCPConn, 
 		conn.Close()
 		return nil, err
 	}
-	return conn.(*net.TCPConn), nil
+	return conn.(plainConn), nil
 }
 
 // plain is one way of using a plain peer. It has a connection of its own, as long as its case runs.
@@ -131,7 +164,7 @@ type plain struct {
 	addr string
 	size int
 	what int
-	conn *net.TCPConn
+	conn plainConn
 	buf  []byte
 }
 
@@ -247,6 +280,38 @@ func plainRequests(addr string, size, depth int) stream {
 		for m.took < d && ctx.Err() == nil {
 			for ; asked < m.ops+depth; asked++ {
 				if _, err := conn.Write(buf); err != nil {
+					return m, err
+				}
+			}
+			n, err := conn.Read(answers)
+			if err != nil {
+				return m, err
+			}
+			bytes += n
+			m.add(bytes/size, size)
+			bytes %= size
+			m.took = time.Since(m.begin)
+		}
+		return m, ctx.Err()
+	}
+}
+
+// plainAsks has depth small requests under way, each written by itself, each answered with size
+// bytes.
+func plainAsks(addr string, size, depth int) stream {
+	return func(ctx context.Context, d time.Duration) (moved, error) {
+		conn, err := dialPlain(ctx, addr, plainAnswer, size)
+		if err != nil {
+			return moved{}, err
+		}
+		defer conn.Close()
+		var ask [askBytes]byte
+		answers := make([]byte, size*min(depth, max(1, mib/size)))
+		m := moved{begin: time.Now()}
+		asked, bytes := 0, 0
+		for m.took < d && ctx.Err() == nil {
+			for ; asked < m.ops+depth; asked++ {
+				if _, err := conn.Write(ask[:]); err != nil {
 					return m, err
 				}
 			}

@@ -16,8 +16,9 @@ import (
 func sampleRows() []Row {
 	row := func(c, provider string, size int64, depth int, metric string, v float64,
 		ceiling string, ratio float64) Row {
-		return Row{"fabric", c, provider, size, depth, metric, unitOf(metric), v, ceiling, ratio,
-			v * 0.9, v * 1.25}
+		return Row{Bench: "fabric", Case: c, Provider: provider, Size: size, Depth: depth,
+			Metric: metric, Unit: unitOf(metric), Value: v, Ceiling: ceiling, Ratio: ratio,
+			Low: v * 0.9, High: v * 1.25}
 	}
 	const plain = PlainTCP
 	return []Row{

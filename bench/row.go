@@ -6,9 +6,11 @@
 // It starts no servers and opens no providers: package main does, and hands in what to measure.
 //
 // Read row.go first (what comes out), then run.go (how a figure is made) and plan.go (how many fit
-// into the time), then net.go, fs.go and nbd.go; for the fabric plain.go and perftest.go (the
-// ceilings), fabric.go (the cases), fabricend.go, fabricpeer.go and fabricop.go (ours). print.go,
-// plot.go and svg.go show rows to people.
+// into the time), then fs.go and nbd.go; for the fabric plain.go and perftest.go (the ceilings),
+// fabric.go (the cases), fabricend.go, fabricpeer.go and fabricop.go (ours); for package msg
+// netcases.go (the cases), netspec.go and netpeer.go (what the other process does), netcall.go (a
+// contender) and netcopy.go (the ceiling of shared memory), and tune.go. print.go, plot.go and
+// svg.go show rows to people.
 package bench
 
 // Row is one figure. The order of the fields is that of the JSON, which others rely on.
@@ -25,6 +27,23 @@ type Row struct {
 	Ratio    float64 `json:"ratio"`   // Value through the ceiling's value; 0 without one
 	Low      float64 `json:"low"`     // the least of the rounds
 	High     float64 `json:"high"`    // the most of them
+
+	// What bench net knows besides: how the data of a request travels, and who makes progress.
+	Protocol string `json:"protocol,omitempty"` // Inline, Eager or Rendezvous
+	Progress string `json:"progress,omitempty"` // as package msg calls it
+	Cost
+}
+
+// Cost is what moving data costs besides time; nil where it was not measured.
+type Cost struct {
+	LocalCPU  *float64 `json:"cpu_s_per_gib_local,omitempty"`  // of the process that measures
+	RemoteCPU *float64 `json:"cpu_s_per_gib_remote,omitempty"` // of the other
+	Copies    *float64 `json:"copies_per_byte,omitempty"`      // by both, as package mem counts
+
+	// ProviderCopies is how often the provider copies a byte, as it says itself: it is not measured.
+	ProviderCopies *float64 `json:"provider_copies_per_byte,omitempty"`
+
+	Allocs *float64 `json:"allocs_per_op,omitempty"` // by both
 }
 
 // IsCeiling tells whether others are held against this row.

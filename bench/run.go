@@ -31,8 +31,12 @@ type Contender struct {
 	Depth    int    // operations under way at once; 0: the case's
 	Ceiling  string // the Provider that it is held against; "": the case's ceiling
 	Optional bool   // if it fails it is left out, and the others are not
+	Case     string // the name of its rows' case; "": the case's
+	Protocol string // for the row, like Progress
+	Progress string
 	Measure  func(ctx context.Context, d time.Duration) (float64, error)
 	Extras   func() []Extra // further figures of the last measurement; may be nil
+	Cost     func() Cost    // of the last measurement; may be nil
 	Close    func() error   // ends what Measure has opened; may be nil
 }
 
@@ -49,7 +53,8 @@ type Case struct {
 	Size        int64
 	Depth       int
 	Metric      string
-	First       bool // when time is short it comes before the others
+	About       string // for people who choose from a list, one line; may be empty
+	First       bool   // when time is short it comes before the others
 	Ceiling     Contender
 	Others      []Contender
 }
@@ -70,7 +75,7 @@ func (c Case) Run(ctx context.Context, b Budget) ([]Row, error) {
 		all = append(all, &track{Contender: contender})
 	}
 	defer func() {
-		for _, t := range all {
+		for _, t := range slices.Backward(all) {
 			t.close()
 		}
 	}()
@@ -114,6 +119,7 @@ type track struct {
 	err     error // why an optional one was left out
 	metrics []string
 	values  map[string][]float64
+	costs   []Cost
 }
 
 // turn measures once.
@@ -133,6 +139,9 @@ func (t *track) turn(ctx context.Context, d time.Duration) error {
 		return err
 	}
 	t.note("", v)
+	if t.Cost != nil {
+		t.costs = append(t.costs, t.Cost())
+	}
 	if t.Extras != nil {
 		for _, x := range t.Extras() {
 			t.note(x.Metric, x.Value)
@@ -152,7 +161,7 @@ func (t *track) note(metric string, v float64) {
 }
 
 // forget drops what was measured so far.
-func (t *track) forget() { t.metrics, t.values = nil, nil }
+func (t *track) forget() { t.metrics, t.values, t.costs = nil, nil, nil }
 
 func (t *track) close() {
 	if t.Close != nil {
@@ -186,8 +195,12 @@ func (c Case) row(all []*track, t *track, metric string) Row {
 	r := Row{Bench: c.Bench, Case: c.Name, Provider: t.Provider, Size: c.Size, Depth: c.Depth,
 		Metric: metric, Value: Median(values), Low: slices.Min(values), High: slices.Max(values)}
 	if metric == "" {
-		r.Metric = c.Metric
+		r.Metric, r.Cost = c.Metric, medianCost(t.costs)
 	}
+	if t.Case != "" {
+		r.Case = t.Case
+	}
+	r.Protocol, r.Progress = t.Protocol, t.Progress
 	r.Unit = unitOf(r.Metric)
 	if t.Depth != 0 {
 		r.Depth = t.Depth

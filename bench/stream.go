@@ -75,3 +75,27 @@ func meter(c Contender, s stream, mine, peers Meter) Contender {
 	c.Extras = func() []Extra { return last }
 	return c
 }
+
+// medianCost is the median of each cost that all measurements have.
+func medianCost(all []Cost) Cost {
+	middle := func(of func(*Cost) *float64) *float64 {
+		var values []float64
+		for i := range all {
+			if v := of(&all[i]); v != nil {
+				values = append(values, *v)
+			}
+		}
+		if values == nil || len(values) < len(all) {
+			return nil
+		}
+		m := Median(values)
+		return &m
+	}
+	return Cost{
+		LocalCPU:       middle(func(c *Cost) *float64 { return c.LocalCPU }),
+		RemoteCPU:      middle(func(c *Cost) *float64 { return c.RemoteCPU }),
+		Copies:         middle(func(c *Cost) *float64 { return c.Copies }),
+		ProviderCopies: middle(func(c *Cost) *float64 { return c.ProviderCopies }),
+		Allocs:         middle(func(c *Cost) *float64 { return c.Allocs }),
+	}
+}

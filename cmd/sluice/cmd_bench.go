@@ -89,9 +89,9 @@ func (f *benchFlags) run(cmd *cobra.Command, name string) error {
 
 // check finds what would be a pity to find after minutes of measuring.
 func (f *benchFlags) check(name string) error {
-	if len(f.providers) > 0 && name != "fabric" {
+	if len(f.providers) > 0 && name != "fabric" && name != "net" {
 		return refuse("bench "+name+" has no providers to choose from",
-			"Leave --providers out, or run: sluice bench fabric")
+			"Leave --providers out, or run: sluice bench fabric, sluice bench net")
 	}
 	for _, file := range []string{f.plot, f.markdown} {
 		if info, err := os.Stat(filepath.Dir(file)); err != nil || !info.IsDir() {
@@ -160,7 +160,7 @@ func (f *benchFlags) measure(ctx context.Context, name string, b bench.Budget) (
 	case "fabric":
 		return benchFabric(ctx, b, f)
 	case "net":
-		return benchNet(ctx, b)
+		return benchNet(ctx, b, f)
 	case "fs":
 		return benchFS(ctx, b, dir)
 	case "nbd":

@@ -28,12 +28,14 @@ type peerInfo struct {
 	Echo  string `json:"echo"` // plain TCP, round trips
 	Bulk  string `json:"bulk"` // plain TCP, bandwidth
 	Walk  string `json:"walk"` // the same through more memory than a processor caches
-	Msg   string `json:"msg"`  // package msg, round trips
 	Iod   string `json:"iod"`  // an I/O server in memory
 	Key   string `json:"key"`  // that server's, to sign capabilities with
 	Mount string `json:"mount"`
 
-	// For bench fabric.
+	Control string `json:"control"` // does what bench net asks for
+	Unix    string `json:"unix"`    // as Plain, by a unix socket
+
+	// For bench fabric and bench net.
 	Plain  string            `json:"plain"`  // plain TCP, every size
 	CPU    string            `json:"cpu"`    // tells the peer's processor time
 	Fabric map[string]string `json:"fabric"` // by provider
@@ -136,13 +138,21 @@ func peerNet(cmd *cobra.Command) error {
 	for _, plain := range []struct {
 		addr  *string
 		serve func(net.Listener)
-	}{{&info.Echo, bench.ServeEcho}, {&info.Bulk, bench.ServeBulk}, {&info.Walk, bench.ServeWalk}} {
+	}{{&info.Echo, bench.ServeEcho}, {&info.Bulk, bench.ServeBulk}, {&info.Walk, bench.ServeWalk},
+		{&info.Plain, bench.ServePlain}, {&info.Control, serveNet(cmd)}} {
 		ln, err := serveLoopback(plain.addr, plain.serve)
 		if err != nil {
 			return err
 		}
 		defer ln.Close()
 	}
+	local, err := net.Listen("unix", fmt.Sprintf("@sluice-bench-plain-%d", os.Getpid()))
+	if err != nil {
+		return err
+	}
+	defer local.Close()
+	go bench.ServePlain(local)
+	info.Unix = local.Addr().String()
 	domain, err := tcp.Open(tcp.Options{})
 	if err != nil {
 		return err
@@ -153,10 +163,6 @@ func peerNet(cmd *cobra.Command) error {
 		return err
 	}
 	defer node.Close()
-	echoer, err := node.Serve("127.0.0.1:0", bench.EchoHandler(), msg.ServeOptions{})
-	if err != nil {
-		return err
-	}
 	var key capability.Key
 	rand.Read(key[:])
 	store, err := openMemoryStore(0)
@@ -170,12 +176,21 @@ func peerNet(cmd *cobra.Command) error {
 		return err
 	}
 	defer s.close(cmd.Context())
-	info.Msg, info.Iod, info.Key = echoer.Addr(), s.addr(), hex.EncodeToString(key[:])
+	info.Iod, info.Key = s.addr(), hex.EncodeToString(key[:])
 	if err := tell(cmd, info); err != nil {
 		return err
 	}
 	<-cmd.Context().Done()
 	return nil
+}
+
+// serveNet does what bench net asks for.
+func serveNet(cmd *cobra.Command) func(net.Listener) {
+	return func(ln net.Listener) {
+		bench.ServeNet(cmd.Context(), ln, openNet(), func(err error) {
+			fmt.Fprintln(cmd.ErrOrStderr(), "sluice: bench-peer: "+err.Error())
+		})
+	}
 }
 
 func tell(cmd *cobra.Command, info peerInfo) error {

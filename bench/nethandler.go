@@ -1,0 +1,160 @@
+package bench
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/msg"
+)
+
+// The operations of bench net.
+const (
+	opEcho = 1 + iota // answer with the body
+	opTake            // take the request's data, and look at it
+	opGive            // send reply data
+	opWork            // work for so many nanoseconds as the body says, then answer
+)
+
+// takeBufs is how many requests can be taken at once; more wait.
+const takeBufs = 8
+
+// netHandler serves bench net. What it gives is one buffer; what it takes goes to one of a few, as
+// it would go into a cache. Server memory is never of an arena that others map.
+type netHandler struct {
+	node  *msg.Node
+	arena *mem.Arena
+	give  []byte
+	take  chan []byte
+	touch bool
+	speed float64 // rounds of work a nanosecond
+	seen  atomic.Uint64
+}
+
+func newNetHandler(node *msg.Node, s *spec) (*netHandler, error) {
+	h := &netHandler{
+		node: node, take: make(chan []byte, takeBufs), touch: s.Touch, speed: workSpeed(),
+	}
+	if s.Bytes == 0 {
+		return h, nil
+	}
+	const page = 4096
+	size := (s.Bytes + page - 1) / page * page
+	var err error
+	if h.arena, err = mem.NewArena((takeBufs+1)*size, nil); err != nil {
+		return nil, err
+	}
+	all := h.arena.Bytes()
+	for i := range all {
+		all[i] = byte(i)
+	}
+	h.give = all[:size:size]
+	for i := range takeBufs {
+		from := (i + 1) * size
+		h.take <- all[from : from+size : from+size]
+	}
+	if err := node.Attach(h.arena); err != nil {
+		return nil, errors.Join(err, h.close())
+	}
+	return h, nil
+}
+
+// close gives the memory back. The node is closed.
+func (h *netHandler) close() error {
+	if h.arena == nil {
+		return nil
+	}
+	h.node.Detach(h.arena)
+	return h.arena.Close()
+}
+
+// Serve implements msg.Handler.
+func (h *netHandler) Serve(ctx context.Context, c *msg.Call) {
+	var err error
+	switch c.Header().Op {
+	case opTake:
+		err = h.takes(ctx, c)
+	case opGive:
+		err = h.gives(ctx, c)
+	case opWork:
+		if b := c.Body(); len(b) == 8 {
+			h.seen.Add(work(h.speed, time.Duration(binary.BigEndian.Uint64(b))))
+		}
+	}
+	if err != nil {
+		_ = c.Fail(err) // a client that is gone does not care
+		return
+	}
+	_ = c.Reply(c.Body(), c.InLen())
+}
+
+func (h *netHandler) takes(ctx context.Context, c *msg.Call) error {
+	n := c.OutLen()
+	if n > int64(len(h.give)) {
+		return errs.Newf(errs.TooBig, "bench peer", "", "%d bytes", n)
+	}
+	buf := <-h.take
+	defer func() { h.take <- buf }()
+	one := [1]fabric.Sge{{Buf: buf[:n]}}
+	if err := c.Pull(ctx, 0, one[:]); err != nil {
+		return err
+	}
+	if h.touch {
+		h.seen.Add(touch(buf[:n]))
+	}
+	return nil
+}
+
+func (h *netHandler) gives(ctx context.Context, c *msg.Call) error {
+	n := c.InLen()
+	if n > int64(len(h.give)) {
+		return errs.Newf(errs.TooBig, "bench peer", "", "%d bytes", n)
+	}
+	one := [1]fabric.Sge{{Buf: h.give[:n]}}
+	return c.Push(ctx, 0, one[:])
+}
+
+// cacheLine is what a processor fetches at once.
+const cacheLine = 64
+
+// touch looks at every cache line of b: data that nobody looks at may not have arrived in any sense
+// that matters.
+func touch(b []byte) uint64 {
+	var sum uint64
+	for i := 0; i+8 <= len(b); i += cacheLine {
+		sum += binary.LittleEndian.Uint64(b[i:])
+	}
+	return sum
+}
+
+// workSpeed finds how many rounds of work this processor does in a nanosecond: the best of several,
+// since what is slower was disturbed.
+func workSpeed() float64 {
+	const rounds = 20000
+	best := 0.0
+	for range 5 {
+		begin := time.Now()
+		done := work(rounds, 1) != 0 // always: it is asked so that the work is done
+		if took := float64(time.Since(begin).Nanoseconds()); done && took > 0 {
+			best = max(best, rounds/took)
+		}
+	}
+	return best
+}
+
+// work keeps the processor busy for d, by work and not by the clock: who waits for a core has not
+// worked meanwhile.
+func work(speed float64, d time.Duration) uint64 {
+	x := uint64(88172645463325252)
+	for range int(speed * float64(d)) {
+		x ^= x << 13
+		x ^= x >> 7
+		x ^= x << 17
+	}
+	return x
+}
