@@ -39,6 +39,9 @@ type ScrubOptions struct {
 
 	// Report is called for every problem. nil: they are only counted.
 	Report func(Problem)
+
+	// Progress is told how many bytes of how many are read, of one member. nil: nobody is told.
+	Progress func(device string, done, total int64)
 }
 
 // Scrub reads and verifies everything that the store holds, while it works. It returns an error
@@ -67,6 +70,7 @@ func (m *member) scrub(ctx context.Context, o ScrubOptions) (Scrubbed, error) {
 	objects := make([]*object, 0, len(m.objects))
 	for _, o := range m.objects {
 		objects = append(objects, o)
+		r.total += int64(len(o.leaves)) * scrubBytes
 	}
 	lost := m.table.lost
 	m.mu.Unlock()
@@ -79,6 +83,7 @@ func (m *member) scrub(ctx context.Context, o ScrubOptions) (Scrubbed, error) {
 			return r.done, err
 		}
 	}
+	r.tell()
 	return r.done, nil
 }
 
@@ -89,6 +94,14 @@ type scrubRun struct {
 	buf   []byte
 	begin time.Time
 	done  Scrubbed
+	total int64 // bytes to read, as of the beginning
+}
+
+// tell reports how far it is.
+func (r *scrubRun) tell() {
+	if r.opt.Progress != nil {
+		r.opt.Progress(r.m.dev.Name(), int64(r.done.Bytes), max(r.total, int64(r.done.Bytes)))
+	}
 }
 
 func (r *scrubRun) report(p Problem) {
@@ -105,6 +118,7 @@ func (r *scrubRun) object(ctx context.Context, o *object) error {
 	keys := o.leavesIn(0, stripe.MaxObjectBytes/clusterBytes)
 	m.mu.Unlock()
 	for _, key := range keys {
+		r.tell()
 		if err := r.pace(ctx); err != nil {
 			return err
 		}
@@ -162,6 +176,11 @@ func (r *scrubRun) pace(ctx context.Context) error {
 // Check looks at a store that nobody has open: members, index and log, the agreement between them,
 // and every block. It changes nothing; the log is replayed in memory.
 func Check(ctx context.Context, o Options, report func(Problem)) (Scrubbed, error) {
+	return CheckWith(ctx, o, ScrubOptions{Report: report})
+}
+
+// CheckWith is Check at a limited rate, or with somebody who wants to know how far it is.
+func CheckWith(ctx context.Context, o Options, how ScrubOptions) (Scrubbed, error) {
 	o = o.withDefaults()
 	if err := o.validate("logstore.Check"); err != nil {
 		return Scrubbed{}, err
@@ -172,7 +191,7 @@ func Check(ctx context.Context, o Options, report func(Problem)) (Scrubbed, erro
 	}
 	var all Scrubbed
 	for _, dev := range o.Devices {
-		one, err := checkMember(ctx, dev, o, report)
+		one, err := checkMember(ctx, dev, o, how)
 		all.Objects += one.Objects
 		all.Bytes += one.Bytes
 		all.Problems += one.Problems
@@ -184,7 +203,7 @@ func Check(ctx context.Context, o Options, report func(Problem)) (Scrubbed, erro
 }
 
 func checkMember(ctx context.Context, dev device.Device, o Options,
-	report func(Problem)) (Scrubbed, error) {
+	how ScrubOptions) (Scrubbed, error) {
 	m, err := loadForLook(dev, o)
 	if err != nil {
 		return Scrubbed{}, err
@@ -193,11 +212,11 @@ func checkMember(ctx context.Context, dev device.Device, o Options,
 	problems := uint64(0)
 	m.audit(func(p Problem) {
 		problems++
-		if report != nil {
-			report(p)
+		if how.Report != nil {
+			how.Report(p)
 		}
 	})
-	done, err := m.scrub(ctx, ScrubOptions{Report: report})
+	done, err := m.scrub(ctx, how)
 	done.Problems += problems
 	return done, err
 }

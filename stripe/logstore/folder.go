@@ -63,17 +63,19 @@ type PathOptions struct {
 	Plain bool
 
 	// The rest is as in Options.
-	Unsummed     bool
-	ServerID     uint64
-	LogBytes     int64
-	PendingBytes int64
-	IndexBytes   int64
-	Logger       *slog.Logger
+	Unsummed        bool
+	LateCheckpoints bool
+	ServerID        uint64
+	LogBytes        int64
+	PendingBytes    int64
+	IndexBytes      int64
+	Logger          *slog.Logger
 }
 
 func (p *PathOptions) options() Options {
 	return Options{ServerID: p.ServerID, LogBytes: p.LogBytes, PendingBytes: p.PendingBytes,
-		IndexBytes: p.IndexBytes, Unsummed: p.Unsummed, Logger: p.Logger}
+		IndexBytes: p.IndexBytes, Unsummed: p.Unsummed, LateCheckpoints: p.LateCheckpoints,
+		Logger: p.Logger}
 }
 
 // OpenPaths opens the store that lies at the paths, or makes one if that is asked for. Errors

@@ -92,7 +92,7 @@ func (m *member) reserveLog(ctx context.Context, need int64) error {
 		usable := m.g.logBytes - 2*m.g.batchBytesMax()
 		if int64(l.head-l.tail)+l.promise+need <= usable {
 			l.promise += need
-			if int64(l.head-l.tail)+l.promise > usable/2 {
+			if int64(l.head-l.tail)+l.promise > usable/2 && !m.opt.late {
 				m.wantCheckpointLocked()
 			}
 			return nil
@@ -147,7 +147,7 @@ func (m *member) appendLocked(r *record, need int64, w *waiter, d stripe.Durabil
 	b.loose = b.loose || r.flags&flagVerify != 0
 	b.waiters = append(b.waiters, w)
 	m.applyLocked(r)
-	if 2*len(m.pending) > m.pool.total || m.pool.short() {
+	if 2*len(m.pending) > m.pool.total && !m.opt.late || m.pool.short() {
 		m.wantCheckpointLocked()
 	}
 	m.kickLocked()

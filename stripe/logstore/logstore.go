@@ -74,6 +74,10 @@ type Options struct {
 	// store with them is not opened with it, nor the other way round.
 	Unsummed bool
 
+	// LateCheckpoints makes none before the log or the memory of pending blocks is full, so that a
+	// bench can tell how long a restart takes at most.
+	LateCheckpoints bool
+
 	// Logger is told what people should know. Default slog.Default().
 	Logger *slog.Logger
 
@@ -192,7 +196,7 @@ func Open(o Options) (*Store, error) {
 func (o Options) member() memberOptions {
 	return memberOptions{pendingBlocks: int(o.PendingBytes / blockBytes),
 		indexPages: int(o.IndexBytes / blockBytes), log: o.Logger, unsummed: o.Unsummed,
-		plant: o.plant}
+		late: o.LateCheckpoints, plant: o.plant}
 }
 
 // checkMembers refuses devices that are not the members of one store, all of them and in order.

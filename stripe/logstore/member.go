@@ -75,6 +75,7 @@ type memberOptions struct {
 	indexPages    int
 	log           *slog.Logger
 	unsummed      bool
+	late          bool // checkpoints wait until there is no room
 	plant         defect
 }
 
