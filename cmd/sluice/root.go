@@ -31,7 +31,8 @@ func newRoot() *cobra.Command {
 			root.AddCommand(v)
 		}
 	}
-	add(groupCluster, newUp(), newDown(), newStatus(), newMeta(), newIod(), newDemo())
+	add(groupCluster, newUp(), newDown(), newStatus(), newMeta(), newIod(), newStore(),
+		newDemo())
 	add(groupFiles, newMount(), newUmount(), newLs(), newCp(), newRm(), newMkdir(), newStat(),
 		newCat())
 	add(groupBlock, newVolume(), newNBD())
