@@ -20,12 +20,13 @@ type benchFlags struct {
 	plot, markdown string
 	providers      []string
 	within         time.Duration
+	store          storeBenchFlags
 }
 
 func newBench() *cobra.Command {
 	var f benchFlags
 	cmd := &cobra.Command{
-		Use:   "bench fabric|net|fs|nbd",
+		Use:   "bench fabric|net|fs|nbd|store",
 		Short: "Measure against what this machine can do without sluice",
 		Long: `Measures and prints, next to each figure, its ceiling, measured in turns in the same run:
 
@@ -36,6 +37,9 @@ func newBench() *cobra.Command {
   net     requests and reads of a server's cache against plain Go TCP between two processes
   fs      the client library against plain Go TCP, the mount against a FUSE file system in memory
   nbd     a block device in memory against nbdkit's memory plugin (needs fio and nbdkit)
+  store   the local store of an I/O server against plain io_uring with direct I/O on the same
+          file system or device: sizes, depths, durability, members, checksums, write
+          amplification, and how long a restart with a full log takes
 
 Every figure is the median of several rounds, with the lowest and the highest beside it; RATIO is
 the figure divided by its ceiling's. Of latencies (us) and processor time (s/GiB) less is better,
@@ -45,9 +49,10 @@ and standard error says why.
 Everything runs in processes and folders of its own; a running cluster is not touched.`,
 		Example: `  sluice bench fabric --quick
   sluice bench fabric --providers verbs --plot verbs.svg
-  sluice bench net --json > net.json`,
+  sluice bench net --json > net.json
+  sluice bench store --asked --dir /srv`,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
-		ValidArgs: []string{"fabric", "net", "fs", "nbd"},
+		ValidArgs: []string{"fabric", "net", "fs", "nbd", "store"},
 		RunE:      func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
 	}
 	cmd.Flags().BoolVar(&f.quick, "quick", false, "end within 30 seconds; figures are less steady")
@@ -58,6 +63,7 @@ Everything runs in processes and folders of its own; a running cluster is not to
 		"also write the table into this `FILE.md`; text around an older one stays")
 	cmd.Flags().StringSliceVar(&f.providers, "providers", nil,
 		"fabric: only these of "+strings.Join(fabricProviders(), ",")+" (default all that work here)")
+	f.store.add(cmd)
 	addJSON(cmd, &f.json)
 	return cmd
 }
@@ -72,6 +78,9 @@ func (f *benchFlags) run(cmd *cobra.Command, name string) error {
 	}
 	if name == "fabric" {
 		b = bench.FabricBudget(f.quick)
+	}
+	if name == "store" {
+		b = bench.StoreBudget(f.quick)
 	}
 	if f.within > 0 {
 		b.Total = f.within
@@ -92,6 +101,9 @@ func (f *benchFlags) check(name string) error {
 	if len(f.providers) > 0 && name != "fabric" && name != "net" {
 		return refuse("bench "+name+" has no providers to choose from",
 			"Leave --providers out, or run: sluice bench fabric, sluice bench net")
+	}
+	if err := f.store.check(name); err != nil {
+		return err
 	}
 	for _, file := range []string{f.plot, f.markdown} {
 		if info, err := os.Stat(filepath.Dir(file)); err != nil || !info.IsDir() {
@@ -130,6 +142,9 @@ func (f *benchFlags) show(cmd *cobra.Command, name string, rows []bench.Row) err
 	if f.json {
 		return bench.WriteJSON(cmd.OutOrStdout(), rows)
 	}
+	if name == "store" && f.store.asked {
+		return bench.WriteVerdicts(cmd.OutOrStdout(), bench.Judge(bench.StorePromises(), rows))
+	}
 	return bench.WriteTable(cmd.OutOrStdout(), rows)
 }
 
@@ -145,12 +160,15 @@ func (f *benchFlags) command(name string) string {
 	if len(f.providers) > 0 {
 		text += " --providers " + strings.Join(f.providers, ",")
 	}
-	return text
+	return text + f.store.command()
 }
 
 // measure gives the bench a folder for its sockets and files.
 func (f *benchFlags) measure(ctx context.Context, name string, b bench.Budget) ([]bench.Row,
 	error) {
+	if name == "store" {
+		return benchStore(ctx, b, f)
+	}
 	dir, err := os.MkdirTemp("", "sluice-bench")
 	if err != nil {
 		return nil, err
