@@ -225,10 +225,12 @@ func (c *Call) answer(status errs.Kind, body []byte, inLen int64) error {
 	return err
 }
 
-// deactivate hides the call from cancellation: it is answered.
+// deactivate hides the call from cancellation: it is answered. A client that has the answer may
+// give the request's eager slot back, so that is let go before.
 func (c *Call) deactivate() {
 	c.s.mu.Lock()
 	c.active = false
+	c.s.unuseSlotLocked(c)
 	c.s.mu.Unlock()
 }
 

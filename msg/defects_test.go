@@ -50,7 +50,9 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 					}
 					return &modelHandler{dom}
 				}, func(client, server *Options) {
-					client.CallTimeout = time.Second
+					if planted {
+						client.CallTimeout = time.Second
+					}
 					client.Credits = 12
 					client.plant, server.plant = d.plant, d.plant
 				})

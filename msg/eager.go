@@ -42,7 +42,7 @@ type eagerSlots struct {
 type eagerSlot struct {
 	buf    *mem.Buf
 	remote fabric.Remote
-	refs   int // calls that were sent with it and are not over
+	refs   int // calls that were sent with it and are not answered
 }
 
 // want gives slots to the client. Taking memory does not wait.
@@ -152,7 +152,7 @@ func (s *serverConn) dropSlot(slot *eagerSlot) {
 	slot.buf.Return()
 }
 
-// useSlot finds the data of a request in its slot. It stays there until the call is over.
+// useSlot finds the data of a request in its slot. It stays there until the call is answered.
 func (s *serverConn) useSlot(c *Call) error {
 	i := c.out.slot
 	s.mu.Lock()

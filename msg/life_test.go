@@ -21,7 +21,7 @@ func call(c *Conn, timeout time.Duration, req *Request) error {
 }
 
 func TestCallsWaitForCredits(t *testing.T) {
-	for _, p := range []provider{simProviders()[1], tcpProvider()} {
+	for _, p := range and(simProviders()[1]) {
 		t.Run(p.name, func(t *testing.T) {
 			open := make(chan struct{})
 			var inside, most atomic.Int32
@@ -142,7 +142,7 @@ func TestCancellationAtRandomMoments(t *testing.T) {
 }
 
 func TestTimeLimits(t *testing.T) {
-	for _, p := range []provider{simProviders()[0], tcpProvider()} {
+	for _, p := range and(simProviders()[0]) {
 		t.Run(p.name, func(t *testing.T) {
 			ended := make(chan error, 10)
 			r := newRig(t, p, HandlerFunc(func(ctx context.Context, c *Call) {
@@ -169,7 +169,7 @@ func TestTimeLimits(t *testing.T) {
 }
 
 func TestPanicEndsOneConnectionOnly(t *testing.T) {
-	for _, p := range []provider{simProviders()[1], tcpProvider()} {
+	for _, p := range and(simProviders()[1]) {
 		t.Run(p.name, func(t *testing.T) {
 			r := newRig(t, p, HandlerFunc(func(_ context.Context, c *Call) {
 				if c.Header().Op == 13 {
@@ -208,7 +208,7 @@ func TestHandlerWithoutAnswer(t *testing.T) {
 }
 
 func TestDrain(t *testing.T) {
-	for _, p := range []provider{simProviders()[1], tcpProvider()} {
+	for _, p := range and(simProviders()[1]) {
 		t.Run(p.name, func(t *testing.T) {
 			entered, open := make(chan struct{}), make(chan struct{})
 			r := newRig(t, p, HandlerFunc(func(_ context.Context, c *Call) {

@@ -167,7 +167,7 @@ func TestMutePeerFailsEverythingWithinABound(t *testing.T) {
 }
 
 func TestIdlePeersAreKept(t *testing.T) {
-	for _, p := range []provider{simProviders()[1], tcpProvider()} {
+	for _, p := range and(simProviders()[1]) {
 		t.Run(p.name, func(t *testing.T) {
 			r := newRig(t, p, answerer(), func(client, server *Options) {
 				client.KeepAlive, server.KeepAlive = 5*time.Millisecond, 7*time.Millisecond

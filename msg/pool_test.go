@@ -16,7 +16,7 @@ func answerer() Handler {
 }
 
 func TestPoolSharesOneConnection(t *testing.T) {
-	for _, p := range []provider{simProviders()[1], tcpProvider()} {
+	for _, p := range and(simProviders()[1]) {
 		t.Run(p.name, func(t *testing.T) {
 			r := newRig(t, p, answerer(), nil)
 			var asked atomic.Int32

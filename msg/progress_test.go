@@ -33,7 +33,7 @@ func shmProvider(t testing.TB) provider {
 
 // TestWaysOfProgress makes the same random requests with each way of progress at either side.
 func TestWaysOfProgress(t *testing.T) {
-	for _, p := range []provider{simProviders()[1], tcpProvider(), shmProvider(t)} {
+	for _, p := range and(simProviders()[1], shmProvider(t)) {
 		for _, way := range []Progress{ProgressAny, ProgressPoll, ProgressThread} {
 			t.Run(p.name+"/"+way.String(), func(t *testing.T) {
 				r := modelRig(t, p, func(client, server *Options) {
@@ -71,7 +71,7 @@ func TestPollersHandOver(t *testing.T) {
 }
 
 func TestTune(t *testing.T) {
-	for _, p := range []provider{simProviders()[0], tcpProvider(), shmProvider(t)} {
+	for _, p := range and(simProviders()[0], shmProvider(t)) {
 		t.Run(p.name, func(t *testing.T) {
 			r := newRig(t, p, Sink{}, func(client, server *Options) {
 				*client, *server = client.ForTuning(), server.ForTuning()

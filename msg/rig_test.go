@@ -72,7 +72,7 @@ func tcpProvider() provider {
 	}}
 }
 
-func providers() []provider { return append(simProviders(), tcpProvider()) }
+func providers() []provider { return and(simProviders()...) }
 
 func seedOf(t testing.TB) uint64 {
 	seed := rand.Uint64()

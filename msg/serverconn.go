@@ -198,7 +198,6 @@ func (s *serverConn) beginLocked(c *Call, a *arrival) {
 // recycle takes a finished call back and gives it to the longest waiting request.
 func (s *serverConn) recycle(c *Call) {
 	s.mu.Lock()
-	s.unuseSlotLocked(c)
 	if len(s.deferred) == 0 {
 		s.free = append(s.free, c)
 		s.mu.Unlock()

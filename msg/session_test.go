@@ -68,7 +68,7 @@ func openSession(t testing.TB, c *Conn, id uint64) {
 }
 
 func TestRepeatedRequestIsAnsweredFromTheRecord(t *testing.T) {
-	for _, p := range []provider{simProviders()[1], tcpProvider()} {
+	for _, p := range and(simProviders()[1]) {
 		t.Run(p.name, func(t *testing.T) {
 			l := &ledger{done: map[uint64]int{}}
 			r := newRig(t, p, l, nil)
