@@ -56,23 +56,25 @@ func (c *Conn) await(ctx context.Context, s *slot) error {
 		case <-done:
 			return ctx.Err()
 		}
-		if over, err := c.outcome(s); over {
+		if over, err := c.outcome(s, false); over {
 			return err
 		} // else the signal was meant for the request that had the slot before
 	}
 }
 
-// outcome tells whether the wait for a slot is over.
-func (c *Conn) outcome(s *slot) (over bool, err error) {
+// outcome tells whether the wait for a slot is over. If not, polls says whether its caller will
+// find out by itself.
+func (c *Conn) outcome(s *slot, polls bool) (over bool, err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	return s.outcome != nil || s.state == slotAnswered, s.outcome
+	over, err = s.outcome != nil || s.state == slotAnswered, s.outcome
+	s.polls = polls && !over
+	c.mu.Unlock()
+	return over, err
 }
 
 // pollFor polls until the caller's own wait is over.
 func (c *Conn) pollFor(ctx context.Context, s *slot) error {
-	defer c.unpoll()
-	wait := ctx
+	wait, told := ctx, false
 	switch {
 	case ctx.Done() == nil:
 		wait = context.Background() // providers do better without a context to watch
@@ -82,9 +84,11 @@ func (c *Conn) pollFor(ctx context.Context, s *slot) error {
 		c.polls.ctx = ctx
 		c.mu.Unlock()
 		c.node.watch.begin()
+		told = true
 	}
+	defer c.unpoll(told)
 	for {
-		if over, err := c.outcome(s); over {
+		if over, err := c.outcome(s, true); over {
 			return err
 		}
 		if err := ctx.Err(); err != nil {
@@ -125,9 +129,9 @@ func (c *Conn) probe() {
 }
 
 // unpoll lets go, and leaves it to the goroutine if others wait. A caller that comes later has
-// either counted itself before this looks, or finds that nobody polls.
-func (c *Conn) unpoll() {
-	if c.waker != nil {
+// either counted itself before this looks, or finds that nobody polls. told: the watch knows.
+func (c *Conn) unpoll(told bool) {
+	if told {
 		c.mu.Lock()
 		c.polls.ctx = nil
 		c.mu.Unlock()

@@ -66,11 +66,10 @@ type Call struct {
 
 // beginLocked fills a call with a request. The serverConn's lock is held.
 func (c *Call) beginLocked(a *arrival) {
-	var deadline time.Time
-	if ms := a.header.DeadlineMs; ms > 0 {
-		deadline = time.Now().Add(time.Duration(ms) * time.Millisecond)
+	c.ctx = c.ctx.renew(time.Duration(a.header.DeadlineMs) * time.Millisecond)
+	if !a.waited.IsZero() {
+		c.ctx.fix(a.waited)
 	}
-	c.ctx = c.ctx.renew(deadline)
 	c.gen++
 	c.active = true
 	c.ended.Store(false)

@@ -50,8 +50,10 @@ type slot struct {
 	state    slotState
 	untold   bool // the server is to be told that it is not wanted any more
 	told     bool // the server was told
+	polls    bool // its caller polls itself and needs no signal
 	id       uint64
-	deadline time.Time // set where the caller's context has none
+	timed    bool      // the sweep keeps the time, because the caller's context has no deadline
+	deadline time.Time // set by the sweep when it first finds the request waiting
 	outcome  error     // why there will be no reply
 	recv     int       // receive that holds the reply
 	header   wire.Header
@@ -265,6 +267,7 @@ func (c *Conn) begin(ctx context.Context, l Level) (*slot, error) {
 	if err := c.credits.take(ctx, c.level(l), 1); err != nil {
 		return nil, err
 	}
+	_, limited := ctx.Deadline()
 	if err := c.enter(); err != nil {
 		c.credits.put(1)
 		return nil, err
@@ -286,31 +289,24 @@ func (c *Conn) begin(ctx context.Context, l Level) (*slot, error) {
 	}
 	s := &c.slots[c.free[last]]
 	c.free = c.free[:last]
+	s.id += 1 << 16 // above the slot's index, so that ids of one connection never repeat
+	c.setLocked(s, slotWaiting)
+	s.outcome, s.deadline = nil, time.Time{}
+	s.untold, s.told, s.polls, s.timed = false, false, false, !limited
 	c.mu.Unlock()
 	return s, nil
 }
 
 // submit grants, encodes and posts. When it fails the server has seen nothing.
 func (c *Conn) submit(ctx context.Context, s *slot, req *Request, flags uint8) error {
-	deadline, limited := ctx.Deadline()
-	now := time.Now()
-	if !limited {
-		deadline = now.Add(c.node.opts.CallTimeout)
+	left := c.node.opts.CallTimeout
+	if deadline, limited := ctx.Deadline(); limited {
+		left = time.Until(deadline)
 	}
 	h := wire.Header{
-		Kind: wire.KindRequest, Op: req.Op, Stamp: req.Stamp,
-		DeadlineMs: deadlineMs(deadline.Sub(now)),
+		Kind: wire.KindRequest, Op: req.Op, Stamp: req.Stamp, RequestID: s.id,
+		DeadlineMs: deadlineMs(left),
 	}
-	c.mu.Lock()
-	s.id += 1 << 16 // above the slot's index, so that ids of one connection never repeat
-	c.setLocked(s, slotWaiting)
-	s.outcome, s.deadline = nil, time.Time{}
-	s.untold, s.told = false, false
-	if !limited {
-		s.deadline = deadline
-	}
-	c.mu.Unlock()
-	h.RequestID = s.id
 	if req.once {
 		flags |= markOnce
 	}

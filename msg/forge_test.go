@@ -71,7 +71,8 @@ func (p *raw) answer() (wire.Header, error) {
 			return wire.Header{}, c[0].Err
 		}
 		if c[0].Op == fabric.OpRecv {
-			h, _, _, err := wire.ParseHeader(p.in[c[0].Context][:c[0].Len])
+			var h wire.Header
+			_, _, err := h.Parse(p.in[c[0].Context][:c[0].Len])
 			return h, err
 		}
 	}

@@ -60,9 +60,11 @@ func (c *Conn) encode(s *slot, h *wire.Header, req *Request, m marks) ([]byte, e
 		}
 	}
 	p := c.plan(req)
-	c.mu.Lock()
-	s.eager = p.eager
-	c.mu.Unlock()
+	if p.eager >= 0 {
+		c.mu.Lock()
+		s.eager = p.eager
+		c.mu.Unlock()
+	}
 	if body := req.bodyLen(); p.bytes+body > c.MaxDescription() {
 		return nil, errs.Newf(errs.TooBig, "msg.Call", c.name,
 			"body of %d and descriptions of %d bytes, at most %d together", body, p.bytes,

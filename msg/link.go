@@ -320,9 +320,7 @@ func (l *link) handleRecv(p *poller, c *fabric.Completion) {
 	}
 	l.heard.Add(1)
 	i := int(c.Context &^ kindMask)
-	var body, inline []byte
-	var err error
-	p.header, body, inline, err = wire.ParseHeader(l.recvBuf(i)[:c.Len])
+	body, inline, err := p.header.Parse(l.recvBuf(i)[:c.Len])
 	if err == nil && c.WithImm {
 		err = errs.Newf(errs.Protocol, "msg", l.name, "a write with immediate")
 	}

@@ -1,5 +1,7 @@
 package msg
 
+import "time"
+
 // unexpected are the queues of the calls that wait at a server because enough run: one per level.
 // In each the connections take turns, so that a client with many requests does not keep those of
 // others waiting. Guarded by Server.mu.
@@ -22,6 +24,7 @@ type lane struct {
 func (u *unexpected) push(c *Call) {
 	l := &c.s.lanes[c.level]
 	c.next = nil
+	c.ctx.fix(time.Time{}) // the time that it waits is the request's
 	if l.first == nil {
 		l.first, l.last = c, c
 		u.rings[c.level].push(l)

@@ -41,8 +41,11 @@ func (c *Conn) answered(buf int, h *wire.Header, body, inline []byte) {
 		c.setLocked(s, slotAnswered)
 		s.recv, s.header = buf, *h
 		s.body, s.inline = body, inline
+		polls := s.polls
 		c.mu.Unlock()
-		s.signal()
+		if !polls {
+			s.signal()
+		}
 	case slotAbandoned:
 		c.mu.Unlock()
 		if !c.node.defects.leakOnAbort {
@@ -170,7 +173,13 @@ func (c *Conn) expire(now time.Time) (expired, stuck bool) {
 	defer c.mu.Unlock()
 	for i := range c.slots {
 		s := &c.slots[i]
-		if s.state != slotWaiting || s.deadline.IsZero() || now.Before(s.deadline) {
+		if s.state != slotWaiting || !s.timed {
+			continue
+		}
+		if s.deadline.IsZero() {
+			s.deadline = now.Add(c.node.opts.CallTimeout)
+		}
+		if now.Before(s.deadline) {
 			continue
 		}
 		if s.outcome == nil {

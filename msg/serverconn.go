@@ -58,6 +58,7 @@ type arrival struct {
 	header       wire.Header
 	body, inline []byte
 	canceled     bool
+	waited       time.Time // since when it has waited for a call; zero: it has not
 }
 
 // op is what a signalled work request, or a chain of Reads, ends.
@@ -151,7 +152,7 @@ func (s *serverConn) received(p *poller, buf int, body, inline []byte) {
 	h := &p.header
 	switch {
 	case h.Kind == wire.KindRequest:
-		s.arrived(p, arrival{recv: buf, header: *h, body: body, inline: inline})
+		s.arrived(p, &arrival{recv: buf, header: *h, body: body, inline: inline})
 	case h.Kind == wire.KindControl && h.Op == opCancel:
 		s.cancel(buf, h.RequestID)
 	case h.Kind == wire.KindControl && s.alivePing(buf, h):
@@ -165,20 +166,21 @@ func (s *serverConn) received(p *poller, buf int, body, inline []byte) {
 }
 
 // arrived gives a request a call, or lets it wait for one.
-func (s *serverConn) arrived(p *poller, a arrival) {
+func (s *serverConn) arrived(p *poller, a *arrival) {
 	if s.enter() != nil {
 		return
 	}
 	s.mu.Lock()
 	last := len(s.free) - 1
 	if last < 0 {
-		s.deferred = append(s.deferred, a)
+		a.waited = time.Now()
+		s.deferred = append(s.deferred, *a)
 		s.mu.Unlock()
 		return
 	}
 	c := s.free[last]
 	s.free = s.free[:last]
-	s.beginLocked(c, &a)
+	s.beginLocked(c, a)
 	s.mu.Unlock()
 	if p.run != nil {
 		s.srv.dispatch(p.run)

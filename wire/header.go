@@ -1,6 +1,10 @@
 package wire
 
-import "github.com/sluice-storage/sluice/errs"
+import (
+	"encoding/binary"
+
+	"github.com/sluice-storage/sluice/errs"
+)
 
 // HeaderBytes is the size of Header on the wire.
 const HeaderBytes = 72
@@ -60,70 +64,68 @@ type Header struct {
 
 // Append adds the header's bytes to b.
 func (h *Header) Append(b []byte) []byte {
-	e := Enc{B: b}
-	e.U16(magic)
-	e.U8(Version)
-	e.U8(uint8(h.Kind))
-	e.U16(h.Op)
-	e.U16(uint16(h.Status))
-	e.U64(h.RequestID)
-	e.U64(h.Stamp.Session)
-	e.U16(h.Stamp.Slot)
-	e.U16(h.Credits)
-	e.U32(h.Stamp.Seq)
-	e.U32(h.Stamp.Epoch)
-	e.U32(h.Stamp.Gen)
-	e.U64(h.Stamp.TruncSeq)
-	e.U32(h.DeadlineMs)
-	e.U32(h.BodyLen)
-	e.U32(h.InlineLen)
-	e.U32(h.Pieces)
-	e.U64(0)
-	return e.B
+	n := len(b)
+	if cap(b)-n < HeaderBytes {
+		b = append(b, make([]byte, HeaderBytes)...)
+	}
+	b = b[:n+HeaderBytes]
+	p, be := (*[HeaderBytes]byte)(b[n:]), binary.BigEndian
+	be.PutUint32(p[0:], magic<<16|Version<<8|uint32(h.Kind))
+	be.PutUint16(p[4:], h.Op)
+	be.PutUint16(p[6:], uint16(h.Status))
+	be.PutUint64(p[8:], h.RequestID)
+	be.PutUint64(p[16:], h.Stamp.Session)
+	be.PutUint16(p[24:], h.Stamp.Slot)
+	be.PutUint16(p[26:], h.Credits)
+	be.PutUint32(p[28:], h.Stamp.Seq)
+	be.PutUint32(p[32:], h.Stamp.Epoch)
+	be.PutUint32(p[36:], h.Stamp.Gen)
+	be.PutUint64(p[40:], h.Stamp.TruncSeq)
+	be.PutUint32(p[48:], h.DeadlineMs)
+	be.PutUint32(p[52:], h.BodyLen)
+	be.PutUint32(p[56:], h.InlineLen)
+	be.PutUint32(p[60:], h.Pieces)
+	be.PutUint64(p[64:], 0)
+	return b
 }
 
-// ParseHeader reads the header at the start of msg and returns the body and the inline data, which
-// point into msg. It fails unless the lengths add up to exactly the message.
-func ParseHeader(msg []byte) (h Header, body, inline []byte, err error) {
+// Parse reads the header at the start of msg and returns the body and the inline data, which point
+// into msg. It fails unless the lengths add up to exactly the message. The header is read once:
+// msg may be memory that a peer can still write.
+func (h *Header) Parse(msg []byte) (body, inline []byte, err error) {
 	if len(msg) < HeaderBytes {
-		return h, nil, nil, malformed("shorter than a header")
+		return nil, nil, malformed("shorter than a header")
 	}
-	d := NewDec(msg[:HeaderBytes])
-	if d.U16() != magic {
-		return h, nil, nil, malformed("wrong magic: the peer does not speak sluice")
+	p, be := (*[HeaderBytes]byte)(msg), binary.BigEndian
+	open, reserved := be.Uint32(p[0:]), be.Uint64(p[64:])
+	*h = Header{
+		Kind: Kind(open & 0xff), Op: be.Uint16(p[4:]), Status: errs.Kind(be.Uint16(p[6:])),
+		RequestID: be.Uint64(p[8:]), Credits: be.Uint16(p[26:]),
+		Stamp: Stamp{
+			Session: be.Uint64(p[16:]), Slot: be.Uint16(p[24:]), Seq: be.Uint32(p[28:]),
+			Epoch: be.Uint32(p[32:]), Gen: be.Uint32(p[36:]), TruncSeq: be.Uint64(p[40:]),
+		},
+		DeadlineMs: be.Uint32(p[48:]), BodyLen: be.Uint32(p[52:]), InlineLen: be.Uint32(p[56:]),
+		Pieces: be.Uint32(p[60:]),
 	}
-	if v := d.U8(); v != Version {
-		return h, nil, nil, errs.Newf(errs.Version, "wire.ParseHeader", "",
-			"peer speaks version %d, this build speaks %d: upgrade the older side", v, Version)
-	}
-	h.Kind = Kind(d.U8())
-	h.Op = d.U16()
-	h.Status = errs.Kind(d.U16())
-	h.RequestID = d.U64()
-	h.Stamp.Session = d.U64()
-	h.Stamp.Slot = d.U16()
-	h.Credits = d.U16()
-	h.Stamp.Seq = d.U32()
-	h.Stamp.Epoch = d.U32()
-	h.Stamp.Gen = d.U32()
-	h.Stamp.TruncSeq = d.U64()
-	h.DeadlineMs = d.U32()
-	h.BodyLen = d.U32()
-	h.InlineLen = d.U32()
-	h.Pieces = d.U32()
-	if d.U64() != 0 {
-		return h, nil, nil, malformed("reserved bytes are not zero")
-	}
-	if h.Kind == 0 || h.Kind >= kindEnd {
-		return h, nil, nil, malformed("unknown kind of message")
+	switch version := open >> 8 & 0xff; {
+	case open>>16 != magic:
+		return nil, nil, malformed("wrong magic: the peer does not speak sluice")
+	case version != Version:
+		return nil, nil, errs.Newf(errs.Version, "wire.Parse", "",
+			"peer speaks version %d, this build speaks %d: upgrade the older side", version, Version)
+	case reserved != 0:
+		return nil, nil, malformed("reserved bytes are not zero")
+	case h.Kind == 0 || h.Kind >= kindEnd:
+		return nil, nil, malformed("unknown kind of message")
 	}
 	rest := msg[HeaderBytes:]
 	if uint64(h.BodyLen)+uint64(h.InlineLen) != uint64(len(rest)) {
-		return h, nil, nil, malformed("lengths do not add up to the message")
+		return nil, nil, malformed("lengths do not add up to the message")
 	}
-	return h, rest[:h.BodyLen:h.BodyLen], rest[h.BodyLen:], nil
+	return rest[:h.BodyLen:h.BodyLen], rest[h.BodyLen:], nil
 }
 
 func malformed(why string) error {
-	return errs.Newf(errs.Protocol, "wire.ParseHeader", "", "%s", why)
+	return errs.Newf(errs.Protocol, "wire.Parse", "", "%s", why)
 }

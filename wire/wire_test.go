@@ -34,7 +34,8 @@ func TestHeaderSurvivesTheWire(t *testing.T) {
 		inline := rapid.SliceOf(rapid.Byte()).Draw(t, "inline")
 		h.BodyLen, h.InlineLen = uint32(len(body)), uint32(len(inline))
 		msg := append(append(h.Append(nil), body...), inline...)
-		got, gotBody, gotInline, err := ParseHeader(msg)
+		var got Header
+		gotBody, gotInline, err := got.Parse(msg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +46,7 @@ func TestHeaderSurvivesTheWire(t *testing.T) {
 			t.Fatal("body or inline data changed")
 		}
 		for cut := 0; cut < len(msg); cut++ {
-			if _, _, _, err := ParseHeader(msg[:cut]); err == nil {
+			if _, _, err := new(Header).Parse(msg[:cut]); err == nil {
 				t.Fatalf("a message cut to %d of %d bytes was accepted", cut, len(msg))
 			}
 		}
@@ -69,7 +70,7 @@ func TestHeaderRefusals(t *testing.T) {
 	} {
 		msg := append([]byte(nil), good...)
 		msg[c.at] = c.val
-		if _, _, _, err := ParseHeader(msg); !errors.Is(err, c.want) {
+		if _, _, err := new(Header).Parse(msg); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want kind %v", c.name, err, c.want)
 		}
 	}
@@ -95,7 +96,8 @@ func FuzzParseHeader(f *testing.F) {
 	f.Add((&Header{Kind: KindRequest, BodyLen: 3}).Append(nil))
 	f.Add(append((&Header{Kind: KindReply, BodyLen: 1, InlineLen: 2}).Append(nil), 1, 2, 3))
 	f.Fuzz(func(t *testing.T, msg []byte) {
-		h, body, inline, err := ParseHeader(msg)
+		var h Header
+		body, inline, err := h.Parse(msg)
 		if err != nil {
 			return
 		}

@@ -61,11 +61,11 @@ func (q *cq) spin() bool {
 			return false
 		}
 	}
-	for i := 0; ; i++ {
+	for i := 1; ; i++ {
 		if q.watchAll() || q.hand.n > 0 || q.due.Load() {
 			return true
 		}
-		if i == 0 {
+		if i%spinTurns != 0 {
 			continue
 		}
 		if q.since == 0 {
@@ -79,7 +79,10 @@ func (q *cq) spin() bool {
 	}
 }
 
-// spinLooks is how often a ring is looked at between two looks at the clock.
+// spinTurns is how often all rings are watched between two looks at the clock, some microseconds.
+const spinTurns = 4
+
+// spinLooks is how often one ring is looked at in a turn.
 const spinLooks = 256
 
 // watchAll looks at the rings of all endpoints, many times if there is only one.
