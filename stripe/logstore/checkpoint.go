@@ -262,17 +262,18 @@ const (
 // writeSessions keeps who wrote what last. Both copies of the superblock need them, so they are
 // written every time, but for when there are none.
 func (m *member) writeSessions(s *super) error {
-	b := m.sessionBuf
 	n := 0
 	m.sessions.Each(func(key stripe.SessionSlot, seq uint32) {
 		if n < sessionsMax && !m.planted(forgetSessions) {
-			p := b[n*sessionBytes:]
+			m.needSessions(n + 1)
+			p := m.sessionBuf[n*sessionBytes:]
 			binary.LittleEndian.PutUint64(p, key.Session)
 			binary.LittleEndian.PutUint32(p[8:], uint32(key.Slot))
 			binary.LittleEndian.PutUint32(p[12:], seq)
 			n++
 		}
 	})
+	b := m.sessionBuf
 	s.sessions = uint32(n)
 	s.sessionsCRC = crc32.Checksum(b[:n*sessionBytes], castagnoli)
 	if n == 0 {
@@ -288,12 +289,25 @@ func (m *member) writeSessions(s *super) error {
 	return m.do(&op)
 }
 
+// needSessions makes the buffer large enough for n sessions.
+func (m *member) needSessions(n int) {
+	const all = sessionsMax * sessionBytes
+	switch {
+	case len(m.sessionBuf) >= n*sessionBytes:
+	case len(m.sessionBuf) == 0 && n*sessionBytes <= blockBytes:
+		m.sessionBuf = alignedBytes(blockBytes)
+	default:
+		m.sessionBuf = append(alignedBytes(all)[:0], m.sessionBuf...)[:all]
+	}
+}
+
 // readSessions loads them.
 func (m *member) readSessions() error {
 	n := int(m.super.sessions) * sessionBytes
 	if n == 0 {
 		return nil
 	}
+	m.needSessions(int(m.super.sessions))
 	size := (n + blockBytes - 1) / blockBytes * blockBytes
 	op := device.Op{Kind: device.Read, Off: sessionsAt + int64(m.super.seq%2)*sessionsBytes,
 		Bufs: [][]byte{m.sessionBuf[:size]}}

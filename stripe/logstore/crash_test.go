@@ -2,12 +2,13 @@ package logstore
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"sort"
 	"strconv"
 	"testing"
@@ -48,9 +49,12 @@ func newCrashModel() *crashModel {
 		map[stripe.SessionSlot]uint32{}}
 }
 
+var stateSeed = maphash.MakeSeed()
+
 // stateOf is a hash over everything that the model holds.
-func (m *crashModel) stateOf() [32]byte {
-	h := sha256.New()
+func (m *crashModel) stateOf() uint64 {
+	var h maphash.Hash
+	h.SetSeed(stateSeed)
 	var ids []stripe.ObjectID
 	for id := range m.objects {
 		ids = append(ids, id)
@@ -58,17 +62,17 @@ func (m *crashModel) stateOf() [32]byte {
 	sort.Slice(ids, func(i, j int) bool { return ids[i].String() < ids[j].String() })
 	for _, id := range ids {
 		o := m.objects[id]
-		fmt.Fprintln(h, id, len(o.data), o.seq)
+		fmt.Fprintln(&h, id, len(o.data), o.seq)
 		h.Write(o.data)
 	}
-	hashFences(h, m.fences)
+	hashFences(&h, m.fences)
 	var slots []string
 	for key, seq := range m.done {
 		slots = append(slots, fmt.Sprint(key.Session, key.Slot, seq))
 	}
 	sort.Strings(slots)
-	fmt.Fprintln(h, slots)
-	return [32]byte(h.Sum(nil))
+	fmt.Fprintln(&h, slots)
+	return h.Sum64()
 }
 
 func hashFences(h interface{ Write([]byte) (int, error) }, fences map[uint64]uint32) {
@@ -86,12 +90,12 @@ func hashFences(h interface{ Write([]byte) (int, error) }, fences map[uint64]uin
 }
 
 // storeState is the same of a store. Fenced objects are read below the fence.
-func storeState(s *Store) ([32]byte, error) {
+func storeState(s *Store) (uint64, error) {
 	m := newCrashModel()
 	for id, o := range s.members[0].objects {
 		data := make([]byte, o.size)
 		if err := s.members[0].readGuarded(o, [][]byte{data}, 0, o.size); err != nil {
-			return [32]byte{}, err
+			return 0, err
 		}
 		m.objects[id] = &crashObject{data, o.truncSeq}
 	}
@@ -102,16 +106,34 @@ func storeState(s *Store) ([32]byte, error) {
 	return m.stateOf(), nil
 }
 
-// history is a run of steps: the model's state after each, and when each was issued and
-// acknowledged.
+// history is a run of steps: when each was issued and acknowledged.
 type history struct {
 	rec    *devicetest.Recorder
 	opt    Options
-	states [][32]byte // states[i]: after the first i steps
-	names  []string
+	start  *crashModel
+	steps  []step
+	states map[int]uint64 // see state
 	issued []int
 	acked  []int // 0: never
-	stable []bool
+}
+
+// model is what the store must hold after the first n steps.
+func (h *history) model(n int) *crashModel {
+	m := h.start.clone()
+	for i := range n {
+		h.steps[i].model(m)
+	}
+	return m
+}
+
+// state is the same as a hash, which is kept.
+func (h *history) state(n int) uint64 {
+	sum, ok := h.states[n]
+	if !ok {
+		sum = h.model(n).stateOf()
+		h.states[n] = sum
+	}
+	return sum
 }
 
 func crashOptions(plant defect) Options {
@@ -120,26 +142,23 @@ func crashOptions(plant defect) Options {
 }
 
 // runSteps runs them on a store that begins with content and never ends cleanly.
-func runSteps(t testing.TB, content []byte, opt Options, steps []step, m *crashModel) *history {
+func runSteps(t testing.TB, content *devicetest.Overlay, opt Options, steps []step,
+	m *crashModel) *history {
 	t.Helper()
-	h := &history{rec: devicetest.NewRecorder("recorder", content), opt: opt}
+	h := &history{rec: devicetest.NewRecorder("recorder", content), opt: opt, start: m,
+		steps: steps, states: map[int]uint64{}}
 	opt.Devices = []device.Device{h.rec}
 	s, err := Open(opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.members[0].abandon()
-	h.states = append(h.states, m.stateOf())
 	for _, st := range steps {
 		h.issued = append(h.issued, h.rec.Now())
-		h.names = append(h.names, st.name)
 		if err := st.run(context.Background(), s); err != nil {
 			t.Fatalf("%s: %v", st.name, err)
 		}
 		h.acked = append(h.acked, h.rec.Now())
-		h.stable = append(h.stable, st.durable)
-		st.model(m)
-		h.states = append(h.states, m.stateOf())
 	}
 	return h
 }
@@ -150,7 +169,7 @@ func (h *history) bounds(at int) (lo, hi int) {
 		if h.issued[i] < at {
 			hi = i + 1
 		}
-		if h.stable[i] && h.acked[i] <= at {
+		if h.steps[i].durable && h.acked[i] <= at {
 			lo = i + 1
 		}
 	}
@@ -158,9 +177,9 @@ func (h *history) bounds(at int) (lo, hi int) {
 }
 
 // recover opens what a crash left and tells what is wrong with it, or which state it is in.
-func (h *history) recover(content []byte, at int) (s *Store, state int, err error) {
+func (h *history) recover(dev device.Device, at int) (s *Store, state int, err error) {
 	opt := h.opt
-	opt.Devices = []device.Device{device.NewMemoryOf("after the crash", content)}
+	opt.Devices = []device.Device{dev}
 	s, err = Open(opt)
 	if err != nil {
 		return nil, 0, fmt.Errorf("does not open: %w", err)
@@ -178,19 +197,19 @@ func (h *history) recover(content []byte, at int) (s *Store, state int, err erro
 	lo, hi := h.bounds(at)
 	state = -1
 	for i := lo; i <= hi; i++ {
-		if h.states[i] == got {
+		if h.state(i) == got {
 			state = i
 		}
 	}
 	if err == nil && state < 0 {
 		where := "no state at all"
-		for i, st := range h.states {
-			if st == got {
+		for i := range len(h.steps) + 1 {
+			if h.state(i) == got {
 				where = fmt.Sprintf("the state after step %d", i)
 			}
 		}
 		err = fmt.Errorf("it is %s; allowed are %d (durable: %v) to %d", where, lo,
-			h.names[max(lo-1, 0)], hi)
+			h.steps[max(lo-1, 0)].name, hi)
 	}
 	if err != nil {
 		s.members[0].abandon()
@@ -205,7 +224,6 @@ func (h *history) enumerate(
 	seed uint64, stride, few int, bad func(at int, err error) bool,
 ) (n int) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	var buf []byte
 	for at := 0; at <= h.rec.Now(); at += stride {
 		stop := false
 		c := h.rec.CrashAt(at)
@@ -214,8 +232,7 @@ func (h *history) enumerate(
 				return
 			}
 			n++
-			buf = c.Content(buf, ch)
-			s, _, err := h.recover(buf, at)
+			s, _, err := h.recover(c.Device("after the crash", ch), at)
 			if err != nil {
 				stop = !bad(at, err)
 				return
@@ -229,15 +246,20 @@ func (h *history) enumerate(
 	return n
 }
 
-// freshContent is an empty store for the crash tests.
-func freshContent(t testing.TB, opt Options, size int64) []byte {
+// freshMemory is an empty store for the crash tests.
+func freshMemory(t testing.TB, opt Options, size int64) *device.Memory {
 	t.Helper()
 	dev := device.NewMemory("fresh", size)
 	opt.Devices = []device.Device{dev}
 	if _, err := Create(opt); err != nil {
 		t.Fatal(err)
 	}
-	return dev.Bytes()
+	return dev
+}
+
+func freshContent(t testing.TB, opt Options, size int64) *devicetest.Overlay {
+	t.Helper()
+	return devicetest.NewOverlay("fresh", freshMemory(t, opt, size).Bytes())
 }
 
 func stepWrite(id stripe.ObjectID, off, n int64, tag byte, st wire.Stamp,
@@ -362,10 +384,10 @@ func randomStep(rnd *rand.Rand, m *crashModel) step {
 		st.Seq = m.done[stripe.SessionSlot{Session: 77, Slot: slot}] + 1
 	}
 	d := stripe.Durability(rnd.IntN(3))
-	off, n := rnd.Int64N(200_000), 1+rnd.Int64N(9000)
-	switch rnd.IntN(3) {
+	off, n := rnd.Int64N(100_000), 1+rnd.Int64N(9000)
+	switch rnd.IntN(4) {
 	case 0:
-		n = 1 + rnd.Int64N(150_000)
+		n = 1 + rnd.Int64N(140_000)
 	case 1:
 		off, n = off&^4095, (n+4095)&^4095
 	}
@@ -390,40 +412,50 @@ func randomStep(rnd *rand.Rand, m *crashModel) step {
 	return stepCheckpoint()
 }
 
-// randomLife runs one seed: some lives of a store, each ended by a power cut.
-func randomLife(t testing.TB, seed uint64, plant defect, bad func(err error)) {
-	rnd := rand.New(rand.NewPCG(seed, 7))
-	opt := crashOptions(plant)
-	if seed%2 == 1 { // a log that does not fit into memory when it is replayed
-		opt.LogBytes, opt.PendingBytes = 1<<20, blockBytes
+// lives are what random lives begin with.
+type lives struct {
+	opt     [2]Options
+	content [2]*devicetest.Overlay
+}
+
+func newLives(t testing.TB, plant defect) *lives {
+	var l lives
+	l.opt = [2]Options{crashOptions(plant), crashOptions(plant)}
+	// A log that does not fit into memory when it is replayed.
+	l.opt[1].LogBytes, l.opt[1].PendingBytes = 1<<20, blockBytes
+	for i, opt := range l.opt {
+		l.content[i] = freshContent(t, opt, 3<<20)
 	}
-	content := freshContent(t, opt, 3<<20)
+	return &l
+}
+
+// run runs one seed: some lives of a store, each ended by a power cut.
+func (l *lives) run(t testing.TB, seed uint64, bad func(err error)) {
+	rnd := rand.New(rand.NewPCG(seed, 7))
+	opt, content := l.opt[seed%2], l.content[seed%2]
 	m := newCrashModel()
-	for range 4 {
+	for range 2 {
 		scratch := m.clone()
 		var steps []step
-		for range 3 + rnd.IntN(14) {
+		for range 3 + rnd.IntN(12) {
 			st := randomStep(rnd, scratch)
 			st.model(scratch)
 			steps = append(steps, st)
 		}
-		models := []*crashModel{m.clone()}
-		for _, st := range steps {
-			next := models[len(models)-1].clone()
-			st.model(next)
-			models = append(models, next)
-		}
 		h := runSteps(t, content, opt, steps, m)
-		at := rnd.IntN(h.rec.Now() + 1)
-		c := h.rec.CrashAt(at)
-		next := c.Content(nil, c.Random(rnd))
-		s, state, err := h.recover(append([]byte(nil), next...), at)
-		if err != nil {
-			bad(fmt.Errorf("power cut after event %d of %d: %w", at, h.rec.Now(), err))
-			return
+		for range 2 { // the second one is where the next life begins
+			at := rnd.IntN(h.rec.Now() + 1)
+			c := h.rec.CrashAt(at)
+			left := c.Device("after the crash", c.Random(rnd))
+			content = left.Fork("the same before it is opened")
+			s, state, err := h.recover(left, at)
+			if err != nil {
+				bad(fmt.Errorf("power cut after event %d of %d: %w", at, h.rec.Now(), err))
+				return
+			}
+			s.members[0].abandon()
+			m = h.model(state)
 		}
-		s.members[0].abandon()
-		m, content = models[state], next
 	}
 }
 
@@ -437,11 +469,20 @@ func (m *crashModel) clone() *crashModel {
 	return c
 }
 
+// TestCrashRandom lets many stores live and die. LOGSTORE_SEED repeats a run, LOGSTORE_SEEDS says
+// how many seeds there are.
 func TestCrashRandom(t *testing.T) {
 	seed := seedOf(t, "LOGSTORE_SEED")
-	for i := range uint64(numberOf("LOGSTORE_SEEDS", 150)) {
-		randomLife(t, seed+i, 0, func(err error) {
-			t.Fatalf("seed %d: %v", seed+i, err)
+	l := newLives(t, 0)
+	seeds, workers := uint64(numberOf("LOGSTORE_SEEDS", 1000)), uint64(runtime.GOMAXPROCS(0))
+	for w := range workers {
+		t.Run(fmt.Sprint(w), func(t *testing.T) {
+			t.Parallel()
+			for i := w; i < seeds; i += workers {
+				l.run(t, seed+i, func(err error) {
+					t.Fatalf("LOGSTORE_SEEDS=1 LOGSTORE_SEED=%d: %v", seed+i, err)
+				})
+			}
 		})
 	}
 }

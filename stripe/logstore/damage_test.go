@@ -118,7 +118,7 @@ func TestFlippedIndex(t *testing.T) {
 // A flip in the log is the end of the log when it is at the end; what came before is there.
 func TestFlippedLog(t *testing.T) {
 	opt := crashOptions(0)
-	dev := device.NewMemoryOf("log", freshContent(t, opt, 3<<20))
+	dev := freshMemory(t, opt, 3<<20)
 	opt.Devices = []device.Device{dev}
 	s, err := Open(opt)
 	if err != nil {

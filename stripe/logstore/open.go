@@ -135,9 +135,8 @@ func loadMember(dev device.Device, opt memberOptions) (*member, error) {
 		fences: map[uint64]fence{}, pending: map[uint64]*block{},
 		reads: readers{under: map[uint64]int{}}, ask: make(chan struct{}, 1),
 		wrapBuf: alignedBytes(blockBytes), superBuf: alignedBytes(blockBytes),
-		pageBuf:    alignedBytes(pagesAtOne * blockBytes),
-		sessionBuf: alignedBytes(sessionsMax * sessionBytes),
 	}
+	m.pageBuf = alignedBytes(int(min(m.g.tableBytes, pagesAtOne*blockBytes)))
 	// The pool must hold two of the largest jobs, or one could wait for itself.
 	if m.pool, err = newPool(max(opt.pendingBlocks, 2*m.g.batchBlocksMax)); err != nil {
 		return nil, err

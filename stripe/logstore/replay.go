@@ -7,15 +7,25 @@ import (
 	"github.com/sluice-storage/sluice/stripe/device"
 )
 
-// replayReads is how much of the log is read at once.
-const replayReads = 1 << 20
-
-// logReader reads the log's ring from the device, ahead and in large pieces.
+// logReader reads the log's ring from the device, ahead and in pieces of a MiB or more.
 type logReader struct {
 	m     *member
 	buf   []byte
 	from  int64 // place in the log that buf begins with
 	valid int
+}
+
+func newLogReader(m *member) *logReader {
+	if m.g.batchBytesMax() <= runBlocks*blockBytes {
+		return &logReader{m: m, buf: bounceBytes(runBlocks)}
+	}
+	return &logReader{m: m, buf: alignedBytes(int(m.g.batchBytesMax()))}
+}
+
+func (r *logReader) close() {
+	if cap(r.buf) == runBlocks*blockBytes {
+		freeBounce(r.buf)
+	}
 }
 
 // at returns n bytes of the log from a place on; they do not cross the ring's end. n is at most the
@@ -41,7 +51,8 @@ func (r *logReader) at(place int64, n int) ([]byte, error) {
 // because clusters that were written without a sync have not all reached the disk; the third
 // applies. Nobody was told that such a batch is stable, nor anything behind it.
 func (m *member) replayLocked() error {
-	r := &logReader{m: m, buf: alignedBytes(int(max(replayReads, m.g.batchBytesMax())))}
+	r := newLogReader(m)
+	defer r.close()
 	var stable uint64
 	end, err := m.scanLocked(r, ^uint64(0), func(info *batchInfo, _ []byte) (bool, error) {
 		stable = max(stable, info.stable)

@@ -18,21 +18,38 @@ type script struct {
 	bytes    int64 // of the device
 	logBytes int64
 	steps    func() []step
+	earlier  func() []step // of a life before, whose power cut left the last unsynced write only
 }
 
 func scripts() []script {
 	return []script{
-		{"every kind of request", 3 << 20, logBytesMin, everyKind},
-		{"clusters that are used again", tightBytes, logBytesMin, tight},
-		{"writes while blocks are put in place", 3 << 20, logBytesMin, duringApply},
-		{"writes while pages are written", 4 << 20, 2 << 20, duringPages},
+		{"every kind of request", 3 << 20, logBytesMin, everyKind, nil},
+		{"clusters that are used again", tightBytes, logBytesMin, tight, nil},
+		{"writes while blocks are put in place", 3 << 20, logBytesMin, duringApply, nil},
+		{"writes while pages are written", 4 << 20, 2 << 20, duringPages, nil},
+		{"a second life", 3 << 20, logBytesMin, secondLife, firstLife},
 	}
 }
 
 func (sc *script) run(t testing.TB, plant defect) *history {
 	opt := crashOptions(plant)
 	opt.LogBytes = sc.logBytes
-	return runSteps(t, freshContent(t, opt, sc.bytes), opt, sc.steps(), newCrashModel())
+	content, m := freshContent(t, opt, sc.bytes), newCrashModel()
+	if sc.earlier != nil {
+		h := runSteps(t, content, opt, sc.earlier(), m)
+		at := h.rec.Now()
+		c := h.rec.CrashAt(at)
+		last := devicetest.Choice{Keep: make([]bool, c.Open()), Torn: -1}
+		last.Keep[c.Open()-1] = true
+		content = c.Device("the second life", last)
+		s, state, err := h.recover(content.Fork("a look"), at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.members[0].abandon()
+		m = h.model(state)
+	}
+	return runSteps(t, content, opt, sc.steps(), m)
 }
 
 func TestCrashEnumeration(t *testing.T) {
@@ -89,6 +106,26 @@ func everyKind() []step {
 	}
 	return append(steps, stepFence(9, 6), stepTruncate(crashB, 70_001, 1),
 		stepTruncate(crashB, 200_000, 2))
+}
+
+// firstLife leaves a batch behind, two blocks from where the second life's log begins.
+func firstLife() []step {
+	none := wire.Stamp{}
+	return []step{
+		stepWrite(crashA, 0, 4096, 1, none, stripe.Durable),
+		stepWrite(crashA, 0, 4096, 2, none, stripe.Volatile),
+		stepWrite(crashB, 0, 4096, 3, none, stripe.Volatile),
+	}
+}
+
+// secondLife writes exactly up to it: a mark, when it is opened, and a truncate.
+func secondLife() []step {
+	trunc1 := wire.Stamp{TruncSeq: 1}
+	return []step{
+		stepTruncate(crashA, 0, 1),
+		stepWrite(crashA, 0, 5000, 5, trunc1, stripe.Volatile),
+		stepTruncate(crashA, 100, 2),
+	}
 }
 
 // tightBytes leaves room for eight clusters.

@@ -8,18 +8,19 @@ const SectorBytes = 512
 // Crash is a power cut after an event: writes that are stable are there, of the others any subset,
 // and parts of them.
 type Crash struct {
-	r    *Recorder
 	at   int
-	open []int // writes that may or may not be there
+	base *Overlay // what all writes before the first undecided one have left
+	open []int    // writes that may or may not be there
 	now  []write
 }
 
-// CrashAt looks at a power cut right after the event of that number.
+// CrashAt looks at a power cut right after the event of that number. What it returns is good until
+// the next call; devices that it makes are so for ever.
 func (r *Recorder) CrashAt(at int) *Crash {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := &Crash{r: r, at: at}
-	for _, w := range r.writes {
+	c := &Crash{at: at, base: r.settleLocked(at)}
+	for _, w := range r.writes[r.settled:] {
 		if w.begin > at {
 			break
 		}
@@ -29,6 +30,21 @@ func (r *Recorder) CrashAt(at int) *Crash {
 		c.now = append(c.now, w)
 	}
 	return c
+}
+
+// settleLocked gives the content that the first writes, as far as all are stable at a time, have
+// made. It is kept for the next time, which is mostly later.
+func (r *Recorder) settleLocked(at int) *Overlay {
+	if r.settled == 0 || at < r.settledAt {
+		r.settled, r.settledBy = 0, r.base.Fork(r.name)
+	}
+	r.settledAt = at
+	for r.settled < len(r.writes) && r.stableLocked(&r.writes[r.settled], at) {
+		w := &r.writes[r.settled]
+		r.settledBy.writeLocked(w.data, w.off)
+		r.settled++
+	}
+	return r.settledBy
 }
 
 // stableLocked tells whether a write was on stable storage at a time: by itself, or by a sync that
@@ -59,31 +75,32 @@ type Choice struct {
 	Sectors func(sector int) bool
 }
 
-// Content builds what the disk holds, into buf, which is returned.
-func (c *Crash) Content(buf []byte, ch Choice) []byte {
-	buf = append(buf[:0], c.r.base...)
+// Device is a device that holds what is left.
+func (c *Crash) Device(name string, ch Choice) *Overlay {
+	o := c.base.Fork(name)
 	next := 0
-	for i, w := range c.now {
+	for i := range c.now {
+		w := &c.now[i]
 		if next < len(c.open) && c.open[next] == i {
 			n := next
 			next++
 			if n == ch.Torn {
-				tear(buf, &w, ch.Sectors)
+				tear(o, w, ch.Sectors)
 				continue
 			}
 			if !ch.Keep[n] {
 				continue
 			}
 		}
-		copy(buf[w.off:], w.data)
+		o.writeLocked(w.data, w.off)
 	}
-	return buf
+	return o
 }
 
-func tear(buf []byte, w *write, keep func(int) bool) {
+func tear(o *Overlay, w *write, keep func(int) bool) {
 	for at := 0; at < len(w.data); at += SectorBytes {
 		if keep(at / SectorBytes) {
-			copy(buf[w.off+int64(at):], w.data[at:min(at+SectorBytes, len(w.data))])
+			o.writeLocked(w.data[at:min(at+SectorBytes, len(w.data))], w.off+int64(at))
 		}
 	}
 }

@@ -1,7 +1,8 @@
 // Package devicetest holds devices for tests of stores: one that records what is written and can
-// show every state that a power cut may leave behind, one that is slow, and one that fails.
+// show every state that a power cut may leave behind, one on top of content that many share, one
+// that is slow, and one that fails.
 //
-// Read record.go first, then crash.go; slow.go and fault.go stand by themselves.
+// Read record.go first, then crash.go; overlay.go, slow.go and fault.go stand by themselves.
 package devicetest
 
 import (
@@ -13,8 +14,8 @@ import (
 // Recorder is a device in memory that remembers every write and every sync, when it began and when
 // it ended. Time is counted in such events.
 type Recorder struct {
-	*device.Memory
-	base []byte // content when recording began
+	*Overlay
+	base *Overlay // content when recording began
 
 	// Before, if set, is called with each write before it begins; it may wait. Set it while no
 	// operation is under way.
@@ -24,6 +25,10 @@ type Recorder struct {
 	events int
 	writes []write
 	syncs  []span
+
+	settled   int      // how many of the first writes settledBy has
+	settledAt int      // at which event they were stable
+	settledBy *Overlay // content
 }
 
 // span is when something began and ended; the end is 0 while it is under way.
@@ -37,9 +42,8 @@ type write struct {
 }
 
 // NewRecorder starts recording on top of the content, which it does not change.
-func NewRecorder(name string, content []byte) *Recorder {
-	own := append([]byte(nil), content...)
-	return &Recorder{Memory: device.NewMemoryOf(name, own), base: content}
+func NewRecorder(name string, content *Overlay) *Recorder {
+	return &Recorder{Overlay: content.Fork(name), base: content.Fork(name)}
 }
 
 // Now is the number of events so far.
@@ -79,7 +83,7 @@ func (r *Recorder) Do(ops []*device.Op) {
 		}
 	}
 	r.mu.Unlock()
-	r.Memory.Do(ops)
+	r.Overlay.Do(ops)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range refs {
