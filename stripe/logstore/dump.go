@@ -82,7 +82,8 @@ func (m *member) walkSuper(emit func(Item) error) error {
 }
 
 func (m *member) walkRecords(emit func(Item) error) error {
-	r := &logReader{m: m, buf: alignedBytes(int(max(replayReads, m.g.batchBytesMax())))}
+	r := newLogReader(m)
+	defer r.close()
 	end := m.log.head
 	m.log.head, m.log.chain = m.super.tail, m.super.chain
 	return m.walkLog(r, end, func(info *batchInfo, head, _ []byte) (bool, error) {

@@ -67,64 +67,8 @@ func (m *member) describe(o Options) MemberInfo {
 	return info
 }
 
-<<<<<<< Updated upstream
 // What maps take, about: an object with its entry in the map of objects; a leaf with its entry.
 const (
 	objectMemory = 250
 	leafMemory   = 100
 )
-=======
-func (m *member) dumpLog(w io.Writer) error {
-	r := newLogReader(m)
-	defer r.close()
-	end := m.log.head
-	m.log.head, m.log.chain = m.super.tail, m.super.chain
-	kinds := [...]string{"", "write", "truncate", "remove", "fence"}
-	return m.walkLog(r, end, func(info *batchInfo, head, _ []byte) (bool, error) {
-		fmt.Fprintf(w, "batch at %d: %d bytes, %d blocks, stable to %d\n", info.pos, info.bytes(),
-			info.blocks, info.stable)
-		return true, m.eachRecord(head, func(r *record) error {
-			fmt.Fprintf(w, "  record %d: %s %v size %d truncseq %d epoch %d session %d.%d.%d\n",
-				r.number, kinds[r.kind], r.id, r.size, r.st.TruncSeq, r.st.Epoch, r.st.Session,
-				r.st.Slot, r.st.Seq)
-			for _, x := range r.blocks {
-				fmt.Fprintf(w, "    block %d in cluster %d, sum %08x\n", x.block, x.cluster, x.sum)
-			}
-			for _, x := range r.clusters {
-				fmt.Fprintf(w, "    cluster %d is now %d, blocks %04x\n", x.index, x.cluster, x.mask)
-			}
-			return nil
-		})
-	})
-}
-
-func (m *member) dumpObjects(w io.Writer) {
-	var ids []stripe.ObjectID
-	for id := range m.objects {
-		ids = append(ids, id)
-	}
-	sort.Slice(ids, func(i, j int) bool {
-		a, b := ids[i], ids[j]
-		if a.File != b.File {
-			return a.File < b.File
-		}
-		return a.Gen < b.Gen || a.Gen == b.Gen && a.Stripe < b.Stripe
-	})
-	for _, id := range ids {
-		o := m.objects[id]
-		fmt.Fprintf(w, "object %v: size %d, truncseq %d, epoch %d, slot %d, %d clusters\n", id, o.size,
-			o.truncSeq, o.epoch, o.slot, o.clusters)
-		for _, key := range o.leavesIn(0, stripe.MaxObjectBytes/clusterBytes) {
-			for i, c := range o.leaves[key] {
-				if c != 0 {
-					fmt.Fprintf(w, "  cluster %d at %d, blocks %04x\n", key<<leafShift+int64(i), c-1,
-						m.table.clusterEntry(c-1).mask())
-				}
-			}
-		}
-	}
-	for file, f := range m.fences {
-		fmt.Fprintf(w, "fence: file %d, generations from %d on\n", file, f.gen)
-	}
-}
->>>>>>> Stashed changes
