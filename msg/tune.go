@@ -24,6 +24,20 @@ type TuneOptions struct {
 
 	// Large, in bytes, is the transfer by which units are compared. Default 8 MiB.
 	Large int
+
+	// Source is where the memory comes from that is sent. Default nil: anonymous memory.
+	Source mem.Source
+
+	// Seen, if not nil, is told of every measurement.
+	Seen func(TuneSample)
+}
+
+// TuneSample is the median time of requests with so many bytes of data.
+type TuneSample struct {
+	Bytes    int
+	Protocol string // inline, eager or rendezvous
+	Unit     int    // in bytes; 0: the node's
+	Took     time.Duration
 }
 
 func (o TuneOptions) withDefaults() TuneOptions {
@@ -71,7 +85,7 @@ func (Sink) Serve(ctx context.Context, c *Call) {
 // limits that it gives are good for Options.Limits.
 func Tune(ctx context.Context, c *Conn, opts TuneOptions) (Limits, error) {
 	t := tuner{conn: c, opts: opts.withDefaults()}
-	arena, err := mem.NewArena(max(t.opts.Large, tuneEager), nil)
+	arena, err := mem.NewArena(max(t.opts.Large, tuneEager), t.opts.Source)
 	if err != nil {
 		return Limits{}, err
 	}
@@ -105,6 +119,18 @@ const (
 	protocolEager
 	protocolRendezvous
 )
+
+func (p protocol) String() string {
+	switch p {
+	case protocolInline:
+		return "inline"
+	case protocolEager:
+		return "eager"
+	case protocolRendezvous:
+		return "rendezvous"
+	}
+	return "any"
+}
 
 // warm gets slots and wakes everything up.
 func (t *tuner) warm(ctx context.Context) error {
@@ -186,7 +212,11 @@ func (t *tuner) median(ctx context.Context, n int, p protocol, unit int) (time.D
 		all = append(all, d)
 	}
 	slices.Sort(all)
-	return all[len(all)/2], nil
+	took := all[len(all)/2]
+	if t.opts.Seen != nil {
+		t.opts.Seen(TuneSample{Bytes: n, Protocol: p.String(), Unit: unit, Took: took})
+	}
+	return took, nil
 }
 
 // once times one request with n bytes of data.
