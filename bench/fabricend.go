@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/wire"
 )
 
 // What the peer does for one endpoint. The dialler tells it in its hello.
@@ -17,6 +18,7 @@ const (
 	modeEcho   = 1 // answers every message with one of the same length
 	modeSink   = 2 // takes messages, and says so after every sinkBatch
 	modeMemory = 3 // opens its memory for writes and reads
+	modeHeader = 4 // reads the header of every message, and answers with one
 )
 
 const (
@@ -51,7 +53,7 @@ func (r role) features() uint16 {
 
 func roleOf(features uint16) (role, error) {
 	r := role{mode: int(features & 7), spin: features&8 != 0, size: 1 << (features >> 8 & 31)}
-	if r.mode < modeEcho || r.mode > modeMemory || r.size > sizeMax || r.features() != features {
+	if r.mode < modeEcho || r.mode > modeHeader || r.size > sizeMax || r.features() != features {
 		return r, errs.Newf(errs.Invalid, "bench", "hello", "features %#x", features)
 	}
 	return r, nil
@@ -96,7 +98,7 @@ func newEnd(d fabric.Domain, r role, dataBytes int) (*end, error) {
 	e := &end{role: r, got: make([]fabric.Completion, sendDepth+recvDepth)}
 	slot := grantBytes
 	if r.mode != modeMemory {
-		slot = max(slot, r.size)
+		slot = max(slot, wire.HeaderBytes+r.size)
 	}
 	const align = 64
 	bytes := dataBytes + r.slots()*(slot+align) + grantBytes + 2*align

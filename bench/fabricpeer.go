@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/wire"
 )
 
 // peerEnds is how many endpoints a peer serves at once: one measures at a time, and a case holds a
@@ -35,7 +36,7 @@ func ServeFabric(ctx context.Context, d fabric.Domain, ln fabric.Listener, note 
 			}
 			r, err := roleOf(p.Features)
 			if err == nil {
-				e, err = newEnd(d, r, max(r.size, grantBytes))
+				e, err = newEnd(d, r, max(wire.HeaderBytes+r.size, grantBytes))
 			}
 			if err != nil {
 				<-places
@@ -74,6 +75,8 @@ func (e *end) serve(ep fabric.Endpoint, inline int) error {
 		return e.serveEcho(inline)
 	case modeSink:
 		return e.serveSink(inline)
+	case modeHeader:
+		return e.serveHeader(inline)
 	}
 	return e.serveMemory(inline)
 }

@@ -35,7 +35,40 @@ const (
 
 // Cases are what is measured.
 func (n *Net) Cases() []Case {
-	cases := []Case{n.rtt(), n.rttSpin(), n.bulk(opGive), n.bulk(opTake)}
+	cases := []Case{
+		n.rtt(), n.rttSpin(), n.rate4k(), n.bulk(opGive), n.bulk(opTake), n.noncontiguous(64 * kib),
+		n.layers(false), n.layers(true),
+	}
+	for _, op := range []uint16{opGive, opTake} {
+		for _, depth := range []int{1, netDepth} {
+			for _, size := range sweepSizes() {
+				cases = append(cases, n.sweep(op, size, depth))
+			}
+		}
+	}
+	small := caller{op: opEcho, body: make([]byte, PingBytes), depth: 1}
+	many, large := small, caller{op: opGive, size: bulkSize, depth: bulkCalls}
+	many.depth = netDepth
+	cases = append(cases, n.progress("progress-8", small, Latency),
+		n.progress("progress-8-d32", many, Rate), n.progress("progress-1m", large, Bandwidth))
+	for _, op := range []uint16{opGive, opTake} {
+		for _, size := range []int{64 * kib, mib} {
+			cases = append(cases, n.registration(op, size))
+		}
+	}
+	for _, each := range []time.Duration{0, 5, 20, 100} {
+		for workers := 1; workers <= 4; workers++ {
+			cases = append(cases, n.service(each*time.Microsecond, workers))
+		}
+	}
+	for piece := 512; piece <= 64*kib; piece *= 2 {
+		cases = append(cases, n.crossover(piece))
+	}
+	return n.chosen(cases)
+}
+
+// chosen leaves out what nobody can do, and what does not fit into a quick run.
+func (n *Net) chosen(cases []Case) []Case {
 	kept := cases[:0]
 	for _, c := range cases {
 		if len(c.contenders()) > 0 && (c.First || !n.Quick) {
@@ -75,7 +108,7 @@ func (n *Net) sockets(c *Case, of func(addr string) Contender) {
 
 func (n *Net) rtt() Case {
 	c := netCase("rtt-8", PingBytes, 1, Latency)
-	c.First = true
+	c.First, c.About = true, "a request with 8 bytes and its answer, one at a time"
 	n.sockets(&c, func(addr string) Contender { return plainPings(addr, PingBytes) })
 	for _, p := range n.Providers {
 		c.Others = append(c.Others, n.pings(p, spec{}, p))
@@ -88,7 +121,7 @@ func (n *Net) rtt() Case {
 
 func (n *Net) rttSpin() Case {
 	c := netCase("rtt-8-spin", PingBytes, 1, Latency)
-	c.First = true
+	c.First, c.About = true, "the same with both sides polling all the time"
 	n.sockets(&c, func(addr string) Contender { return plainPings(addr, PingBytes) })
 	for _, p := range n.Providers {
 		c.Others = append(c.Others, n.pings(p, spec{Progress: msg.ProgressPoll}, p))
@@ -109,12 +142,12 @@ func (n *Net) pings(provider string, s spec, name string) Contender {
 
 // bulk is large requests, whose data goes one way.
 func (n *Net) bulk(op uint16) Case {
-	name := "bulk-1m"
+	name, what := "bulk-1m", "reply"
 	if op == opTake {
-		name = "bulk-1m-out"
+		name, what = "bulk-1m-out", "request"
 	}
 	c := netCase(name, bulkSize, bulkCalls, Bandwidth)
-	c.First = true
+	c.First, c.About = true, "requests with 1 MiB of "+what+" data, 4 under way"
 	stream := plainReads
 	if op == opTake {
 		stream = plainWrites
@@ -137,4 +170,18 @@ func (n *Net) bulk(op uint16) Case {
 		c.Others = append(c.Others, n.moves(ours, p, call.stream))
 	}
 	return c
+}
+
+// ServeLadder has the other process serve package msg on several providers, best first, the last
+// one being the base of the ladder, until Close. It returns the address.
+func (n *Net) ServeLadder(ctx context.Context, above []string, base string) (string, error) {
+	if n.stats == nil {
+		c, err := dialControl(ctx, n.Control)
+		if err != nil {
+			return "", err
+		}
+		n.stats = c
+	}
+	a, err := n.stats.ask(spec{Do: doLadder, Provider: base, Also: above})
+	return a.Addr, err
 }

@@ -80,6 +80,8 @@ func (p *netPeer) do(s *spec) (a answer, err error) {
 		a.Addr, err = p.ladder(s)
 	case doCopy:
 		err = p.copies(s)
+	case doFar:
+		err = p.far(s)
 	default:
 		err = errs.Newf(errs.Invalid, "bench peer", s.Do, "no such thing to do")
 	}

@@ -49,6 +49,7 @@ type spec struct {
 	Bytes    int          `json:"bytes,omitempty"`    // of the largest request or reply
 	Path     string       `json:"path,omitempty"`     // copy: where the memory is
 	Addr     string       `json:"addr,omitempty"`     // far: where the near side listens
+	Shape    shape        `json:"shape"`              // far: of what is moved
 }
 
 // answer is what comes back.

@@ -26,6 +26,7 @@ const (
 	plainSink   = 2 // read; tell how many bytes came, after warmBytes and at the end
 	plainSource = 3 // send without end
 	plainAnswer = 4 // send size bytes for every askBytes that came
+	plainTake   = 5 // send askBytes for every size bytes that came
 )
 
 const (
@@ -60,7 +61,9 @@ func servePlain(conn net.Conn) error {
 	case plainSink:
 		return plainSinks(conn, buf)
 	case plainAnswer:
-		return plainAnswers(conn, buf)
+		return plainAnswers(conn, make([]byte, askBytes), buf)
+	case plainTake:
+		return plainAnswers(conn, buf, make([]byte, askBytes))
 	case plainSource:
 		for {
 			if _, err := conn.Write(buf); err != nil {
@@ -91,13 +94,12 @@ func plainEchoes(conn net.Conn, buf []byte) error {
 	}
 }
 
-func plainAnswers(conn net.Conn, buf []byte) error {
-	var ask [askBytes]byte
+func plainAnswers(conn net.Conn, in, out []byte) error {
 	for {
-		if _, err := io.ReadFull(conn, ask[:]); err != nil {
+		if _, err := io.ReadFull(conn, in); err != nil {
 			return err
 		}
-		if _, err := conn.Write(buf); err != nil {
+		if _, err := conn.Write(out); err != nil {
 			return err
 		}
 	}

@@ -97,6 +97,25 @@ func (b Budget) note(format string, args ...any) {
 	}
 }
 
+// NetBudget fits bench net, which has more: its named cases in a quick run, all of them in some
+// minutes.
+func NetBudget(quick bool) Budget {
+	if quick {
+		b := Quick()
+		b.Rounds, b.Total = 5, 18*time.Second
+		return b
+	}
+	return Budget{Rounds: 5, Round: 200 * time.Millisecond}
+}
+
+// FiguresBudget gives the few cases that figures are made of all the time that they need.
+func FiguresBudget(quick bool) Budget {
+	if quick {
+		return NetBudget(true)
+	}
+	return Budget{Rounds: 9, Round: 400 * time.Millisecond}
+}
+
 // FabricBudget fits bench fabric, which has many cases: many short rounds.
 func FabricBudget(quick bool) Budget {
 	if quick {

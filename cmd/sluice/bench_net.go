@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/spf13/cobra"
+
 	"github.com/sluice-storage/sluice/bench"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
@@ -37,7 +39,7 @@ func benchNet(ctx context.Context, b bench.Budget, flags *benchFlags) (rows []be
 	defer p.stop()
 	n := &bench.Net{
 		Providers: names, Open: openNet(), Control: p.info.Control, Plain: p.info.Plain,
-		Unix: p.info.Unix, Quick: flags.quick,
+		Unix: p.info.Unix, Quick: flags.quick && len(flags.cases) == 0 && !flags.figures,
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
 	cases := n.Cases()
@@ -46,7 +48,37 @@ func benchNet(ctx context.Context, b bench.Budget, flags *benchFlags) (rows []be
 		defer func() { err = errors.Join(err, done()) }()
 		cases = append(cases, more...)
 	}
+	if cases, err = flags.chooseCases(cases); err != nil {
+		return nil, err
+	}
 	return bench.RunAll(ctx, b, cases)
+}
+
+// chooseCases are those that were asked for.
+func (f *benchFlags) chooseCases(all []bench.Case) ([]bench.Case, error) {
+	patterns := f.cases
+	if f.figures {
+		patterns = bench.FigureCases()
+	}
+	chosen, err := bench.Choose(all, patterns)
+	if err != nil {
+		return nil, hint(err, "See: sluice bench net --list")
+	}
+	return chosen, nil
+}
+
+// listNet lists the cases.
+func (f *benchFlags) listNet(cmd *cobra.Command) error {
+	names, err := chooseNet(f.providers, func(string) {})
+	if err != nil {
+		return err
+	}
+	cases := (&bench.Net{Providers: names, Quick: f.quick}).Cases()
+	more, _ := cacheCases(&peerInfo{})
+	if cases, err = f.chooseCases(append(cases, more...)); err != nil {
+		return err
+	}
+	return bench.WriteCases(cmd.OutOrStdout(), cases)
 }
 
 // chooseNet are the providers that were asked for, or all that work here.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,13 +21,19 @@ type benchFlags struct {
 	plot, markdown string
 	providers      []string
 	within         time.Duration
-	store          storeBenchFlags
+
+	// Of bench net.
+	cases                 []string
+	list, figures, ladder bool
+
+	// Of bench tune.
+	save, dir string
 }
 
 func newBench() *cobra.Command {
 	var f benchFlags
 	cmd := &cobra.Command{
-		Use:   "bench fabric|net|fs|nbd|store",
+		Use:   "bench fabric|net|tune|fs|nbd [ADDRESS]",
 		Short: "Measure against what this machine can do without sluice",
 		Long: `Measures and prints, next to each figure, its ceiling, measured in turns in the same run:
 
@@ -34,12 +41,15 @@ func newBench() *cobra.Command {
           tcp (in the clear, under TLS, with authenticated frames) against plain Go TCP;
           verbs, where there is an RDMA device, against ib_send_lat, ib_write_bw and
           ib_read_bw of perftest
-  net     requests and reads of a server's cache against plain Go TCP between two processes
+  net     requests with their data between two processes, over tcp, shared memory and verbs:
+          by size, protocol, progress, registration, service time and layer, and in pieces;
+          against plain Go TCP, unix sockets and a copy through shared memory. --list names the
+          cases, --figures prints those figures that are promised, beside what is promised,
+          --ladder shows by which provider a server is reached and why not by a better one
+  tune    where one protocol of requests gives way to the next on this machine; --dir keeps it
+          for a cluster
   fs      the client library against plain Go TCP, the mount against a FUSE file system in memory
   nbd     a block device in memory against nbdkit's memory plugin (needs fio and nbdkit)
-  store   the local store of an I/O server against plain io_uring with direct I/O on the same
-          file system or device: sizes, depths, durability, members, checksums, write
-          amplification, and how long a restart with a full log takes
 
 Every figure is the median of several rounds, with the lowest and the highest beside it; RATIO is
 the figure divided by its ceiling's. Of latencies (us) and processor time (s/GiB) less is better,
@@ -50,10 +60,17 @@ Everything runs in processes and folders of its own; a running cluster is not to
 		Example: `  sluice bench fabric --quick
   sluice bench fabric --providers verbs --plot verbs.svg
   sluice bench net --json > net.json
-  sluice bench store --asked --dir /srv`,
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
-		ValidArgs: []string{"fabric", "net", "fs", "nbd", "store"},
-		RunE:      func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
+  sluice bench net --cases 'rtt-8,bulk-.*' --providers shm
+  sluice bench net --ladder 127.0.0.1:9400
+  sluice bench tune --dir .sluice`,
+		Args:      f.args,
+		ValidArgs: []string{"fabric", "net", "tune", "fs", "nbd"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.ladder {
+				return benchLadder(cmd, strings.Join(args[1:], ""), f.json)
+			}
+			return f.run(cmd, args[0])
+		},
 	}
 	cmd.Flags().BoolVar(&f.quick, "quick", false, "end within 30 seconds; figures are less steady")
 	cmd.Flags().DurationVar(&f.within, "within", 0,
@@ -62,10 +79,35 @@ Everything runs in processes and folders of its own; a running cluster is not to
 	cmd.Flags().StringVar(&f.markdown, "markdown", "",
 		"also write the table into this `FILE.md`; text around an older one stays")
 	cmd.Flags().StringSliceVar(&f.providers, "providers", nil,
-		"fabric: only these of "+strings.Join(fabricProviders(), ",")+" (default all that work here)")
-	f.store.add(cmd)
+		"fabric: only these of "+strings.Join(fabricProviders(), ",")+"; net and tune: of "+
+			strings.Join(netProviders(), ",")+" (default all that work here)")
+	f.addNet(cmd)
 	addJSON(cmd, &f.json)
 	return cmd
+}
+
+func (f *benchFlags) addNet(cmd *cobra.Command) {
+	cmd.Flags().StringSliceVar(&f.cases, "cases", nil,
+		"net: only cases with these `NAMES`, which are regular expressions")
+	cmd.Flags().BoolVar(&f.list, "list", false, "net: list the cases")
+	cmd.Flags().BoolVar(&f.figures, "figures", false,
+		"net: measure and print what is promised, beside what is promised")
+	cmd.Flags().BoolVar(&f.ladder, "ladder", false,
+		"net: show how a server at ADDRESS, or the bench's own, is reached, and why not better")
+	cmd.Flags().StringVar(&f.save, "save", "", "tune: write the limits into this `FILE`")
+	cmd.Flags().StringVar(&f.dir, "dir", "", "tune: write the limits into this cluster's `FOLDER`")
+}
+
+// args checks what stands behind the command: a bench, and an address where one is needed.
+func (f *benchFlags) args(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 || !f.ladder {
+		return cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs)(cmd, args)
+	}
+	if args[0] != "net" || len(args) > 2 {
+		return refuse("--ladder does not belong there",
+			"Write: sluice bench net --ladder, or with an address: sluice bench net --ladder ADDRESS")
+	}
+	return nil
 }
 
 func (f *benchFlags) run(cmd *cobra.Command, name string) error {
@@ -76,16 +118,24 @@ func (f *benchFlags) run(cmd *cobra.Command, name string) error {
 	if f.quick {
 		b = bench.Quick()
 	}
-	if name == "fabric" {
+	switch {
+	case name == "fabric":
 		b = bench.FabricBudget(f.quick)
-	}
-	if name == "store" {
-		b = bench.StoreBudget(f.quick)
+	case name == "net" && f.figures:
+		b = bench.FiguresBudget(f.quick)
+	case name == "net":
+		b = bench.NetBudget(f.quick)
 	}
 	if f.within > 0 {
 		b.Total = f.within
 	}
 	b.Note = func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "sluice: bench "+name+": "+text) }
+	switch {
+	case name == "tune":
+		return f.benchTune(cmd, b.Note)
+	case f.list:
+		return f.listNet(cmd)
+	}
 	rows, err := f.measure(cmd.Context(), name, b)
 	if errs.KindOf(err) == errs.Disconnected {
 		return hint(err, "The other process of the bench ended, or lost the connection: see above")
@@ -98,14 +148,17 @@ func (f *benchFlags) run(cmd *cobra.Command, name string) error {
 
 // check finds what would be a pity to find after minutes of measuring.
 func (f *benchFlags) check(name string) error {
-	if len(f.providers) > 0 && name != "fabric" && name != "net" {
+	if len(f.providers) > 0 && !slices.Contains([]string{"fabric", "net", "tune"}, name) {
 		return refuse("bench "+name+" has no providers to choose from",
 			"Leave --providers out, or run: sluice bench fabric, sluice bench net")
 	}
-	if err := f.store.check(name); err != nil {
-		return err
+	if name != "net" && (f.list || f.figures || len(f.cases) > 0) {
+		return refuse("--cases, --list and --figures belong to bench net", "Leave them out")
 	}
-	for _, file := range []string{f.plot, f.markdown} {
+	if name != "tune" && (f.save != "" || f.dir != "") {
+		return refuse("--save and --dir belong to bench tune", "Leave them out")
+	}
+	for _, file := range []string{f.plot, f.markdown, f.save} {
 		if info, err := os.Stat(filepath.Dir(file)); err != nil || !info.IsDir() {
 			return refuse("there is no folder "+filepath.Dir(file), "Choose another FILE")
 		}
@@ -139,11 +192,13 @@ func (f *benchFlags) show(cmd *cobra.Command, name string, rows []bench.Row) err
 			return errs.Wrap("bench", f.markdown, err)
 		}
 	}
-	if f.json {
+	switch {
+	case f.figures && f.json:
+		return bench.WriteFiguresJSON(cmd.OutOrStdout(), bench.Figures(rows))
+	case f.figures:
+		return bench.WriteFigures(cmd.OutOrStdout(), bench.Figures(rows))
+	case f.json:
 		return bench.WriteJSON(cmd.OutOrStdout(), rows)
-	}
-	if name == "store" && f.store.asked {
-		return bench.WriteVerdicts(cmd.OutOrStdout(), bench.Judge(bench.StorePromises(), rows))
 	}
 	return bench.WriteTable(cmd.OutOrStdout(), rows)
 }
@@ -160,15 +215,18 @@ func (f *benchFlags) command(name string) string {
 	if len(f.providers) > 0 {
 		text += " --providers " + strings.Join(f.providers, ",")
 	}
-	return text + f.store.command()
+	if len(f.cases) > 0 {
+		text += " --cases " + strings.Join(f.cases, ",")
+	}
+	if f.figures {
+		text += " --figures"
+	}
+	return text
 }
 
 // measure gives the bench a folder for its sockets and files.
 func (f *benchFlags) measure(ctx context.Context, name string, b bench.Budget) ([]bench.Row,
 	error) {
-	if name == "store" {
-		return benchStore(ctx, b, f)
-	}
 	dir, err := os.MkdirTemp("", "sluice-bench")
 	if err != nil {
 		return nil, err

@@ -1,0 +1,228 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/msg"
+)
+
+// Tuning is what bench tune finds and nodes are given: the limits of package msg, by provider. It
+// is kept as JSON, and may be written by hand:
+//
+//	{
+//	  "format": 1,
+//	  "made": "2026-11-15T10:00:00Z",
+//	  "machine": "2 cores, ...",
+//	  "limits": {
+//	    "tcp": {"inline_max": 4096, "eager_max": 65536, "unit": 1048576},
+//	    "shm": {"inline_max": 2048, "eager_max": -1, "unit": 262144}
+//	  }
+//	}
+//
+// format and limits are required. All limits are bytes, see msg.Limits: a field that is 0 or
+// missing is as the node's options say, an eager_max of -1 means no eager slots.
+type Tuning struct {
+	Format  int                   `json:"format"`
+	Made    time.Time             `json:"made,omitzero"`
+	Machine string                `json:"machine,omitempty"`
+	Limits  map[string]msg.Limits `json:"limits"`
+}
+
+// TuningFile is its name in a cluster's folder.
+const TuningFile = "tuning.json"
+
+// Limits of a Tuning, which people write by hand: what is beyond them is a mistake.
+const (
+	tuningFormat = 1
+	tuningBytes  = 64 << 10 // of the file
+	tuningMany   = 16       // providers
+	inlineMost   = 1 << 20
+	eagerMost    = 2 << 20
+	unitLeast    = 4 << 10
+	unitMost     = 64 << 20
+)
+
+// ReadTuning reads a Tuning. What it does not understand it refuses: a limit that is misspelt would
+// be believed to hold.
+func ReadTuning(text []byte) (*Tuning, error) {
+	bad := func(kind errs.Kind, format string, args ...any) (*Tuning, error) {
+		return nil, errs.Newf(kind, "tuning", "", format, args...)
+	}
+	if len(text) > tuningBytes {
+		return bad(errs.TooBig, "%d bytes", len(text))
+	}
+	var t Tuning
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&t); err != nil {
+		return bad(errs.Corrupt, "%w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return bad(errs.Corrupt, "there is more behind its end")
+	}
+	switch {
+	case t.Format != tuningFormat:
+		return bad(errs.Version, "format %d, known is %d", t.Format, tuningFormat)
+	case len(t.Limits) == 0 || len(t.Limits) > tuningMany:
+		return bad(errs.Corrupt, "limits of %d providers", len(t.Limits))
+	}
+	for name, l := range t.Limits {
+		if name == "" || l.InlineMax < 0 || l.InlineMax > inlineMost ||
+			l.EagerMax < -1 || l.EagerMax > eagerMost ||
+			l.Unit != 0 && (l.Unit < unitLeast || l.Unit > unitMost) {
+			return bad(errs.OutOfRange, "%q: %+v", name, l)
+		}
+	}
+	return &t, nil
+}
+
+// LoadTuning reads the limits for msg.Options from a file; none, and no error, if it does not
+// exist.
+func LoadTuning(name string) (map[string]msg.Limits, error) {
+	text, err := os.ReadFile(name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	t, err := ReadTuning(text)
+	if err != nil {
+		return nil, errs.Wrap("tuning", name, err)
+	}
+	return t.Limits, nil
+}
+
+// Text is what ReadTuning reads.
+func (t *Tuning) Text() ([]byte, error) {
+	text, err := json.MarshalIndent(t, "", "  ")
+	return append(text, '\n'), err
+}
+
+// Save writes the file whole or not at all.
+func (t *Tuning) Save(name string) error {
+	text, err := t.Text()
+	if err != nil {
+		return err
+	}
+	part := name + ".part"
+	if err := os.WriteFile(part, text, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(part, name)
+}
+
+// TuneResult is what was measured on one provider.
+type TuneResult struct {
+	Provider string       `json:"provider"`
+	Limits   msg.Limits   `json:"limits"`
+	Samples  []TuneSample `json:"samples"`
+}
+
+// TuneSample is one measurement behind the limits.
+type TuneSample struct {
+	Bytes    int     `json:"bytes"`
+	Protocol string  `json:"protocol"`
+	Unit     int     `json:"unit,omitempty"` // bytes; 0: does not matter
+	Micros   float64 `json:"us"`             // median
+}
+
+// Tune measures the limits of every provider.
+func (n *Net) Tune(ctx context.Context, opts msg.TuneOptions) ([]TuneResult, error) {
+	var all []TuneResult
+	for _, p := range n.Providers {
+		r, err := n.tune(ctx, p, opts)
+		if err != nil {
+			return nil, errs.Wrap("bench tune", p, err)
+		}
+		all = append(all, *r)
+	}
+	return all, nil
+}
+
+func (n *Net) tune(ctx context.Context, provider string, opts msg.TuneOptions) (r *TuneResult,
+	err error) {
+	call := &caller{n: n, spec: spec{Do: doTune, Provider: provider}, depth: 1}
+	defer func() { err = errors.Join(err, call.close()) }()
+	if err := call.open(ctx); err != nil {
+		return nil, err
+	}
+	r = &TuneResult{Provider: provider}
+	opts.Source = call.domain.Source
+	opts.Seen = func(s msg.TuneSample) {
+		r.Samples = append(r.Samples, TuneSample{
+			s.Bytes, s.Protocol, s.Unit, float64(s.Took.Nanoseconds()) / 1e3,
+		})
+	}
+	r.Limits, err = msg.Tune(ctx, call.conn, opts)
+	return r, err
+}
+
+// WriteTuning prints results for people: what was chosen, and the measurements behind it, with a
+// star at the fastest of a size.
+func WriteTuning(w io.Writer, all []TuneResult) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, r := range all {
+		eager := "none"
+		if r.Limits.EagerMax > 0 {
+			eager = sizeText(int64(r.Limits.EagerMax))
+		}
+		fmt.Fprintf(t, "%s: inline up to %s, eager up to %s, unit %s\n", r.Provider,
+			sizeText(int64(r.Limits.InlineMax)), eager, sizeText(int64(r.Limits.Unit)))
+		fmt.Fprintln(t, "  SIZE\tINLINE us\tEAGER us\tRENDEZVOUS us")
+		writeSizes(t, r.Samples)
+		fmt.Fprintln(t, "  SIZE\tUNIT\tRENDEZVOUS us\t")
+		for _, s := range r.Samples {
+			if s.Unit > 0 {
+				fmt.Fprintf(t, "  %s\t%s\t%s\t\n", sizeText(int64(s.Bytes)), sizeText(int64(s.Unit)),
+					valueText(s.Micros))
+			}
+		}
+	}
+	return t.Flush()
+}
+
+// writeSizes prints a line a size.
+func writeSizes(t io.Writer, samples []TuneSample) {
+	var sizes []int
+	for _, s := range samples {
+		if s.Unit == 0 && !slices.Contains(sizes, s.Bytes) {
+			sizes = append(sizes, s.Bytes)
+		}
+	}
+	for _, size := range sizes {
+		best := 0.0
+		took := map[string]float64{}
+		for _, s := range samples {
+			if s.Bytes != size || s.Unit != 0 {
+				continue
+			}
+			took[s.Protocol] = s.Micros
+			if best == 0 || s.Micros < best {
+				best = s.Micros
+			}
+		}
+		fmt.Fprintf(t, "  %s", sizeText(int64(size)))
+		for _, p := range []string{Inline, Eager, Rendezvous} {
+			text := ""
+			if v, ok := took[p]; ok {
+				text = valueText(v)
+				if v == best {
+					text += " *"
+				}
+			}
+			fmt.Fprintf(t, "\t%s", text)
+		}
+		fmt.Fprintln(t)
+	}
+}
