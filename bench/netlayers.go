@@ -31,7 +31,8 @@ func (e *end) serveHeader(inline int) error {
 		if err != nil {
 			return err
 		}
-		h, body, _, err := wire.ParseHeader(e.slots[slot][:length])
+		var h wire.Header
+		body, _, err := h.Parse(e.slots[slot][:length])
 		if err != nil {
 			return err
 		}
@@ -80,7 +81,8 @@ func (e *end) headerTrip(id uint64, body []byte, inline int) error {
 	if err != nil {
 		return err
 	}
-	back, rest, _, err := wire.ParseHeader(e.slots[slot][:length])
+	var back wire.Header
+	rest, _, err := back.Parse(e.slots[slot][:length])
 	if err == nil && (back.RequestID != id || len(rest) != len(body)) {
 		err = errs.Newf(errs.Protocol, "bench net", "", "another answer")
 	}

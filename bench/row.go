@@ -9,13 +9,14 @@
 // into the time), then fs.go and nbd.go; for the fabric plain.go and perftest.go (the ceilings),
 // fabric.go (the cases), fabricend.go, fabricpeer.go and fabricop.go (ours); for package msg
 // netcases.go (the cases), netspec.go and netpeer.go (what the other process does), netcall.go (a
-// contender) and netcopy.go (the ceiling of shared memory), and tune.go. print.go, plot.go and
-// svg.go show rows to people.
+// contender) and netcopy.go (the ceiling of shared memory), and tune.go; for the local store
+// store.go (the cases), storeload.go (what both sides do), storeraw.go (the ceiling) and
+// storeasked.go. print.go, plot.go and svg.go show rows to people.
 package bench
 
 // Row is one figure. The order of the fields is that of the JSON, which others rely on.
 type Row struct {
-	Bench    string  `json:"bench"`    // net, fs, nbd, fabric
+	Bench    string  `json:"bench"`    // net, fs, nbd, fabric, store
 	Case     string  `json:"case"`     // what was done
 	Provider string  `json:"provider"` // by whom: tcp, mount, nbd; or the ceiling's name
 	Size     int64   `json:"size"`     // bytes of one operation
@@ -58,6 +59,13 @@ const (
 	PeerCPU   = "cpu-peer" // of the side that is written to
 	Requests  = "requests" // work requests of one move
 	Doorbells = "chains"   // how often they were posted, together
+
+	// Of bench store.
+	Amplification = "amplification" // bytes written to the disk for each byte of a request
+	Allocations   = "allocations"   // of memory, for each request
+	Copied        = "copied"        // bytes copied in memory for each byte of a request
+	Restart       = "restart"       // time to open a store
+	LogRead       = "log-read"      // of a restart: bytes of the log
 )
 
 func unitOf(metric string) string {
@@ -70,6 +78,14 @@ func unitOf(metric string) string {
 		return "s/GiB"
 	case Requests, Doorbells:
 		return "per move"
+	case Amplification, Copied:
+		return "B/B"
+	case Allocations:
+		return "/op"
+	case Restart:
+		return "s"
+	case LogRead:
+		return "MiB"
 	}
 	return "op/s"
 }

@@ -25,7 +25,8 @@ type storeBenchFlags struct {
 
 func (f *storeBenchFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.dir, "dir", "",
-		"store: the folder in which a temporary one is made (default the current folder)")
+		"store: the `FOLDER` in which a temporary one is made (default the current one); "+
+			"tune: the cluster's that keeps the limits")
 	cmd.Flags().StringVar(&f.device, "device", "",
 		"store: a block `DEVICE` in place of a folder; what is on it is lost, see --overwrite")
 	cmd.Flags().StringVar(&f.overwrite, "overwrite", "",

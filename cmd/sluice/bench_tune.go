@@ -19,8 +19,8 @@ func (f *benchFlags) benchTune(cmd *cobra.Command, note func(string)) (err error
 	if err != nil {
 		return err
 	}
-	if f.dir != "" {
-		if _, err := openCluster(f.dir); err != nil {
+	if f.store.dir != "" {
+		if _, err := openCluster(f.store.dir); err != nil {
 			return err
 		}
 	}
@@ -60,8 +60,8 @@ func (f *benchFlags) keepTuning(cmd *cobra.Command, results []bench.TuneResult) 
 		t.Limits[r.Provider] = r.Limits
 	}
 	files := []string{f.save}
-	if f.dir != "" {
-		files = append(files, filepath.Join(f.dir, bench.TuningFile))
+	if f.store.dir != "" {
+		files = append(files, filepath.Join(f.store.dir, bench.TuningFile))
 	}
 	for _, name := range files {
 		if name == "" {

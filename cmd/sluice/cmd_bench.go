@@ -21,19 +21,19 @@ type benchFlags struct {
 	plot, markdown string
 	providers      []string
 	within         time.Duration
+	store          storeBenchFlags
 
 	// Of bench net.
 	cases                 []string
 	list, figures, ladder bool
 
-	// Of bench tune.
-	save, dir string
+	save string // of bench tune; its folder is that of bench store
 }
 
 func newBench() *cobra.Command {
 	var f benchFlags
 	cmd := &cobra.Command{
-		Use:   "bench fabric|net|tune|fs|nbd [ADDRESS]",
+		Use:   "bench fabric|net|tune|fs|nbd|store [ADDRESS]",
 		Short: "Measure against what this machine can do without sluice",
 		Long: `Measures and prints, next to each figure, its ceiling, measured in turns in the same run:
 
@@ -50,6 +50,9 @@ func newBench() *cobra.Command {
           for a cluster
   fs      the client library against plain Go TCP, the mount against a FUSE file system in memory
   nbd     a block device in memory against nbdkit's memory plugin (needs fio and nbdkit)
+  store   the local store of an I/O server against plain io_uring with direct I/O on the same
+          file system or device: sizes, depths, durability, members, checksums, write
+          amplification, and how long a restart with a full log takes
 
 Every figure is the median of several rounds, with the lowest and the highest beside it; RATIO is
 the figure divided by its ceiling's. Of latencies (us) and processor time (s/GiB) less is better,
@@ -62,9 +65,10 @@ Everything runs in processes and folders of its own; a running cluster is not to
   sluice bench net --json > net.json
   sluice bench net --cases 'rtt-8,bulk-.*' --providers shm
   sluice bench net --ladder 127.0.0.1:9400
-  sluice bench tune --dir .sluice`,
+  sluice bench tune --dir .sluice
+  sluice bench store --asked --dir /srv`,
 		Args:      f.args,
-		ValidArgs: []string{"fabric", "net", "tune", "fs", "nbd"},
+		ValidArgs: []string{"fabric", "net", "tune", "fs", "nbd", "store"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.ladder {
 				return benchLadder(cmd, strings.Join(args[1:], ""), f.json)
@@ -82,6 +86,7 @@ Everything runs in processes and folders of its own; a running cluster is not to
 		"fabric: only these of "+strings.Join(fabricProviders(), ",")+"; net and tune: of "+
 			strings.Join(netProviders(), ",")+" (default all that work here)")
 	f.addNet(cmd)
+	f.store.add(cmd)
 	addJSON(cmd, &f.json)
 	return cmd
 }
@@ -95,7 +100,6 @@ func (f *benchFlags) addNet(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.ladder, "ladder", false,
 		"net: show how a server at ADDRESS, or the bench's own, is reached, and why not better")
 	cmd.Flags().StringVar(&f.save, "save", "", "tune: write the limits into this `FILE`")
-	cmd.Flags().StringVar(&f.dir, "dir", "", "tune: write the limits into this cluster's `FOLDER`")
 }
 
 // args checks what stands behind the command: a bench, and an address where one is needed.
@@ -126,6 +130,9 @@ func (f *benchFlags) run(cmd *cobra.Command, name string) error {
 	case name == "net":
 		b = bench.NetBudget(f.quick)
 	}
+	if name == "store" {
+		b = bench.StoreBudget(f.quick)
+	}
 	if f.within > 0 {
 		b.Total = f.within
 	}
@@ -155,8 +162,13 @@ func (f *benchFlags) check(name string) error {
 	if name != "net" && (f.list || f.figures || len(f.cases) > 0) {
 		return refuse("--cases, --list and --figures belong to bench net", "Leave them out")
 	}
-	if name != "tune" && (f.save != "" || f.dir != "") {
-		return refuse("--save and --dir belong to bench tune", "Leave them out")
+	if name != "tune" {
+		if f.save != "" {
+			return refuse("--save belongs to bench tune", "Leave it out")
+		}
+		if err := f.store.check(name); err != nil {
+			return err
+		}
 	}
 	for _, file := range []string{f.plot, f.markdown, f.save} {
 		if info, err := os.Stat(filepath.Dir(file)); err != nil || !info.IsDir() {
@@ -200,6 +212,9 @@ func (f *benchFlags) show(cmd *cobra.Command, name string, rows []bench.Row) err
 	case f.json:
 		return bench.WriteJSON(cmd.OutOrStdout(), rows)
 	}
+	if name == "store" && f.store.asked {
+		return bench.WriteVerdicts(cmd.OutOrStdout(), bench.Judge(bench.StorePromises(), rows))
+	}
 	return bench.WriteTable(cmd.OutOrStdout(), rows)
 }
 
@@ -221,12 +236,15 @@ func (f *benchFlags) command(name string) string {
 	if f.figures {
 		text += " --figures"
 	}
-	return text
+	return text + f.store.command()
 }
 
 // measure gives the bench a folder for its sockets and files.
 func (f *benchFlags) measure(ctx context.Context, name string, b bench.Budget) ([]bench.Row,
 	error) {
+	if name == "store" {
+		return benchStore(ctx, b, f)
+	}
 	dir, err := os.MkdirTemp("", "sluice-bench")
 	if err != nil {
 		return nil, err
