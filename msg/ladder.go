@@ -221,11 +221,13 @@ func (m *misses) note(key string, err error) {
 	m.list[key] = miss{err, time.Now().Add(missPause)}
 }
 
-// report logs the steps that were not taken, once per peer, and counts all.
+// report logs the steps that were not taken, once per peer and reason, and counts all. What is
+// missing here is missing for every peer: whoever tried to open it has said so.
 func (n *Node) report(addr string, steps []Step) {
-	for _, s := range steps {
+	for _, s := range steps[len(n.opts.Missing):] {
 		if s.Err != nil {
-			n.missed.Warn(addr+" "+s.Provider, "a better way to the peer was not taken",
+			why := errs.KindOf(s.Err).String()
+			n.missed.Warn(addr+" "+s.Provider+" "+why, "a better way to the peer was not taken",
 				"provider", s.Provider, "at", s.Addr, "why", s.Err)
 		}
 	}

@@ -2,6 +2,7 @@ package msg
 
 import (
 	"bytes"
+	"slices"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -52,7 +53,8 @@ func (s *Server) appendOffers(e *wire.Enc, c *serverConn) {
 	last := s.node.rungs[len(s.node.rungs)-1]
 	for _, d := range s.doors {
 		flags, token := uint8(0), [32]byte{}
-		if tokens := s.node.opts.Tokens; tokens != nil && d.rung != last && c.rung == last {
+		known := slices.Contains(s.node.opts.Known, d.rung.caps.Provider)
+		if tokens := s.node.opts.Tokens; tokens != nil && !known && d.rung != last && c.rung == last {
 			flags, token = s.tokenFor(tokens, c.ep.Peer())
 		}
 		e.U8(flags)

@@ -99,6 +99,10 @@ type Options struct {
 	// them to clients that it knows by name. See ladder.go. Default nil.
 	Tokens *fabric.Tokens
 
+	// Known are providers that know their peers by themselves and ask for no token: shm, whose
+	// listeners take the kernel's word. Default none.
+	Known []string
+
 	// Identity is what this node says it is in its hello. Default 0, nobody in particular.
 	Identity uint64
 
