@@ -39,6 +39,23 @@ type Meta struct {
 	Queued   int     `json:"queued"`  // files whose remains wait to be removed
 	Removed  int64   `json:"removed"` // since the service started
 	Ops      []OpUse `json:"ops"`     // those that were used, in the order of their numbers
+	Counts   []Count `json:"counts"`  // of its connections
+
+	Way // to it, from where the report was made
+}
+
+// Way is how a server is reached from where the report was made.
+type Way struct {
+	Provider string `json:"provider"`          // what carries data to it
+	WhyNot   []Step `json:"why_not,omitempty"` // better providers, and why they do not
+}
+
+// Step is a provider that could have carried a connection.
+type Step struct {
+	Provider string `json:"provider"`
+	At       string `json:"at,omitempty"` // where it was tried; empty if it was not
+	Kind     string `json:"kind"`         // of the reason
+	Reason   string `json:"reason"`
 }
 
 // OpUse is how often an operation was asked for.
@@ -65,10 +82,11 @@ type Server struct {
 	Total    int64     `json:"total"`
 	Free     int64     `json:"free"`
 	Verifier uint64    `json:"verifier"`          // changes when unsynced writes may be lost
-	Provider string    `json:"provider"`          // what carries data to it
 	Uptime   int64     `json:"uptime_ms"`         // 0: it did not answer
 	Counts   []Count   `json:"counts,omitempty"`  // in the server's order
 	Problem  string    `json:"problem,omitempty"` // why it did not answer
+
+	Way
 }
 
 // Count is one named number.

@@ -22,9 +22,11 @@ func sample(now time.Time) *Report {
 			{Name: "iod1", PID: 10, Status: supervise.Waiting},
 		},
 		Servers: []Server{
-			{ID: 1, Addr: "127.0.0.1:1", Up: true, Provider: "tcp", Counts: []Count{
-				{"requests_read", 41}, {"cache_hits", 3}, {"cache_misses", 1}}},
-			{ID: 2, Addr: "127.0.0.1:2", Up: true, Problem: "timed out"},
+			{ID: 1, Addr: "127.0.0.1:1", Up: true, Counts: []Count{
+				{"requests_read", 41}, {"cache_hits", 3}, {"cache_misses", 1}},
+				Way: Way{Provider: "tcp", WhyNot: []Step{{Provider: "shm", Reason: "no rights"}}}},
+			{ID: 2, Addr: "127.0.0.1:2", Up: true, Problem: "timed out",
+				Way: Way{Provider: "tcp", WhyNot: []Step{{Provider: "shm", Reason: "no rights"}}}},
 			{ID: 3, Addr: "127.0.0.1:3"},
 		},
 		Problems: []string{"something is odd"},
@@ -42,7 +44,7 @@ func TestTextTellsWhatMatters(t *testing.T) {
 		"sluice://127.0.0.1:9400", "512 GiB free of 1 TiB", "2 volumes",
 		"killed by SIGKILL, 4s ago", "waiting", "41", "75%", "silent", "down",
 		"3 sessions, 5 open files, 1 removed files", "create 9, lookup 2",
-		"! iod2: timed out", "! something is odd",
+		"! iod2: timed out", "! something is odd", "not shm to iod1, iod2: no rights",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())

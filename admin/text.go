@@ -112,10 +112,36 @@ func (r *Report) servers(b *strings.Builder) {
 			Bytes(int64(s.Count("cache_bytes"))), s.hits(), s.Count("errors"))
 	}
 	_ = t.Flush()
+	r.whyNot(b)
 	for _, s := range r.Servers {
 		if s.Problem != "" {
 			fmt.Fprintf(b, "! iod%d: %s\n", s.ID, s.Problem)
 		}
+	}
+}
+
+// whyNot tells, for each reason, to which servers a better way was not taken.
+func (r *Report) whyNot(b *strings.Builder) {
+	var reasons []string
+	servers := map[string][]string{}
+	note := func(server string, w *Way) {
+		for _, s := range w.WhyNot {
+			key := "not " + s.Provider + " to %s: " + s.Reason
+			if servers[key] == nil {
+				reasons = append(reasons, key)
+			}
+			servers[key] = append(servers[key], server)
+		}
+	}
+	if r.Meta != nil {
+		note("meta", &r.Meta.Way)
+	}
+	for i := range r.Servers {
+		note(fmt.Sprintf("iod%d", r.Servers[i].ID), &r.Servers[i].Way)
+	}
+	for _, key := range reasons {
+		before, after, _ := strings.Cut(key, "%s")
+		b.WriteString(before + strings.Join(servers[key], ", ") + after + "\n")
 	}
 }
 

@@ -9,7 +9,7 @@
 // that hits the end of a file asks again when its knowledge is older than Options.FreshMax.
 //
 // Read client.go first, then file.go (life of a handle), inode.go (what handles share), transfer.go
-// (life of a read or write) and retry.go.
+// (life of a read or write), retry.go, and buffers.go (memory that servers reach by themselves).
 package client
 
 import (
@@ -24,7 +24,9 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/msg"
 )
 
 // DataService is what the client asks of I/O servers; Target.Server says which one is meant.
@@ -35,9 +37,24 @@ type DataService interface {
 
 // Options of an FS.
 type Options struct {
-	// Domain is the provider that Dial connects through. It stays the caller's. Required by Dial,
-	// ignored by New.
-	Domain fabric.Domain
+	// Domain is the provider that Dial connects through, and Domains are better ones, best first,
+	// each of which is tried with each server; see msg.Options. They stay the caller's. Required by
+	// Dial, ignored by New, as all that follows up to WaitMax.
+	Domain  fabric.Domain
+	Domains []fabric.Domain
+
+	// Missing are providers that this host does not have, and Limits what was measured of those it
+	// has; see msg.Options. Default none.
+	Missing []msg.Step
+	Limits  map[string]msg.Limits
+
+	// Memory is where buffers come from that servers of this host may be let into: shm.Arenas.
+	// Default nil: no such memory is used.
+	Memory mem.Source
+
+	// Buffers, in bytes, bounds that memory, which is taken when it is first needed. At least
+	// 4 MiB, or iod.TransferMax where a provider takes no other memory. Default 32 MiB.
+	Buffers int
 
 	// WaitMax is how long an operation waits for a server that is away before it fails with an
 	// error that names the server. Default 60 s.
@@ -62,6 +79,9 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
+	if o.Buffers == 0 {
+		o.Buffers = 32 << 20
+	}
 	if o.WaitMax == 0 {
 		o.WaitMax = 60 * time.Second
 	}
@@ -87,8 +107,15 @@ func (o *Options) validate() error {
 	if o.WaitMax < 0 || o.RenewEvery < 0 {
 		return errs.Newf(errs.Invalid, "client.Options", "", "a duration is negative")
 	}
+	if o.Buffers < buffersMin {
+		return errs.Newf(errs.Invalid, "client.Options", "", "Buffers %d is below %d", o.Buffers,
+			buffersMin)
+	}
 	return nil
 }
+
+// buffersMin lets a few usual requests be under way.
+const buffersMin = 4 << 20
 
 // groupsMax is how many supplementary groups a meta.Cred may carry.
 const groupsMax = 64
@@ -112,6 +139,8 @@ type FS struct {
 	opts Options
 	root meta.Ino     // where paths begin
 	down func() error // closes what Dial opened; nil for New
+
+	buffers *buffers // nil: a program's own memory is as good
 
 	sess    atomic.Pointer[session]
 	stop    context.CancelFunc // ends background work

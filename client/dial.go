@@ -3,9 +3,11 @@ package client
 import (
 	"context"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
 	iodremote "github.com/sluice-storage/sluice/iod/remote"
 	"github.com/sluice-storage/sluice/meta"
 	metaremote "github.com/sluice-storage/sluice/meta/remote"
@@ -24,9 +26,11 @@ func Dial(ctx context.Context, url string, opts Options) (*FS, error) {
 		return nil, err
 	}
 	opts = opts.withDefaults()
-	if opts.Domain == nil || !opts.Domain.Caps().AnyMemory {
-		return nil, errs.Newf(errs.Invalid, "client.Dial", url,
-			"the fabric domain is missing or does not take ordinary memory")
+	if opts.Domain == nil {
+		return nil, errs.Newf(errs.Invalid, "client.Dial", url, "the fabric domain is missing")
+	}
+	if err := opts.validate(); err != nil {
+		return nil, err
 	}
 	n, err := connect(addr, &opts)
 	if err != nil {
@@ -37,7 +41,7 @@ func Dial(ctx context.Context, url string, opts Options) (*FS, error) {
 		_ = n.close()
 		return nil, errs.Wrap("client.Dial", url, err)
 	}
-	fs.down = n.close
+	fs.down, fs.buffers = n.close, n.buffers
 	if err := fs.enterRoot(ctx, path); err != nil {
 		_ = fs.Close()
 		return nil, errs.Wrap("client.Dial", url, err)
@@ -60,16 +64,18 @@ func parseURL(url string) (addr, path string, err error) {
 
 // network is what Dial opens.
 type network struct {
-	node *msg.Node
-	pool *msg.Pool
-	meta *metaremote.Service
-	data *iodremote.Remote
+	node    *msg.Node
+	pool    *msg.Pool
+	meta    *metaremote.Service
+	data    *iodremote.Remote
+	buffers *buffers // nil: none
 }
 
 // connect prepares connections to the metadata service and, by what it tells, to the I/O servers.
 // They are made when they are needed.
 func connect(addr string, o *Options) (*network, error) {
-	node, err := msg.NewNode(msg.Options{Domain: o.Domain, Logger: o.Logger})
+	node, err := msg.NewNode(msg.Options{Domain: o.Domain, Domains: o.Domains, Missing: o.Missing,
+		Limits: o.Limits, Logger: o.Logger})
 	if err != nil {
 		return nil, err
 	}
@@ -80,8 +86,13 @@ func connect(addr string, o *Options) (*network, error) {
 		}
 		return n.resolve(ctx, id)
 	})
-	n.data = iodremote.New(n.pool, iodremote.Options{WaitMax: o.WaitMax})
-	n.meta, err = metaremote.New(metaremote.Options{Pool: n.pool, Peer: metaPeer, Domain: o.Domain,
+	data := iodremote.Options{WaitMax: o.WaitMax}
+	if worthwhile(slices.Concat(o.Domains, []fabric.Domain{o.Domain}), o.Memory) {
+		n.buffers = &buffers{bytes: o.Buffers, source: o.Memory, node: node, log: o.Logger}
+		data.Buffers = n.buffers.lender
+	}
+	n.data = iodremote.New(n.pool, data)
+	n.meta, err = metaremote.New(metaremote.Options{Pool: n.pool, Peer: metaPeer, Node: node,
 		WaitMax: o.WaitMax})
 	if err != nil {
 		_ = n.close()
@@ -109,6 +120,11 @@ func (n *network) close() error {
 	err := n.pool.Close()
 	if nerr := n.node.Close(); err == nil {
 		err = nerr
+	}
+	if n.buffers != nil {
+		if berr := n.buffers.close(); err == nil {
+			err = berr
+		}
 	}
 	return err
 }

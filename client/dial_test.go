@@ -52,7 +52,7 @@ func newWired(t testing.TB, servers uint32) *wired {
 	w.meta, err = store.New(context.Background(), db, store.Options{Key: w.key,
 		Objects: objects.New(far, w.key, nil), RootMode: 0o777, HeartbeatMax: time.Hour})
 	must(t, err)
-	srv, err := metaserver.New(w.meta, metaserver.Options{Domain: w.domain})
+	srv, err := metaserver.New(w.meta, metaserver.Options{Node: w.node})
 	must(t, err)
 	listen, err := w.node.Serve("127.0.0.1:0", srv, msg.ServeOptions{})
 	must(t, err)

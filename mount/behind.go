@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -23,7 +24,8 @@ const (
 // within this mount (reads, attributes, truncation, close, fsync) waits for the data to be at the
 // servers first; errors are reported by the next write, by close and by fsync.
 type behind struct {
-	free chan []byte // chunks that nobody uses; nil ones are not yet allocated
+	free chan []byte // room for chunks that nobody uses: their memory, or nil
+	lend func(bytes int) *client.Buffer
 	stop chan struct{}
 	done sync.WaitGroup
 
@@ -38,16 +40,23 @@ type stream struct {
 	dead   bool       // taken out of the table: whoever holds it looks for another one
 	end    int64      // where the next sequential write begins
 	off    int64      // of the first byte in chunk
-	chunk  []byte     // gathered so far; nil when there is nothing
+	chunk  chunk      // gathered so far; empty when there is nothing
 	file   *file      // through which chunk is sent
 	last   time.Time  // of the last write
 	flying int        // chunks being sent
 	err    error      // of a chunk that was lost, not reported by a write yet
 }
 
-// newBehind makes room for so many bytes; none turns write-behind off.
-func newBehind(bytes int) *behind {
-	w := &behind{stop: make(chan struct{}), streams: map[meta.Ino]*stream{}}
+// chunk is data that follows each other in a file.
+type chunk struct {
+	data []byte         // nil: there is none
+	lent *client.Buffer // that data lies in; nil: memory of this package's own
+}
+
+// newBehind makes room for so many bytes; none turns write-behind off. lend gives memory that
+// servers reach by themselves, or nil.
+func newBehind(bytes int, lend func(bytes int) *client.Buffer) *behind {
+	w := &behind{stop: make(chan struct{}), streams: map[meta.Ino]*stream{}, lend: lend}
 	if n := bytes / chunkBytes; n > 0 {
 		w.free = make(chan []byte, n)
 		for range n {
@@ -96,7 +105,7 @@ func (w *behind) write(f *file, p []byte, off int64) (took bool, err error) {
 	}
 	sequential := off == s.end
 	s.end, s.last = off+int64(len(p)), time.Now()
-	if !sequential || s.chunk == nil && s.flying == 0 && len(w.free) == 0 {
+	if !sequential || s.chunk.data == nil && s.flying == 0 && len(w.free) == 0 {
 		// Not to be gathered, or others have all the chunks and nothing of this file's will come
 		// back.
 		w.drainLocked(s)
@@ -104,12 +113,13 @@ func (w *behind) write(f *file, p []byte, off int64) (took bool, err error) {
 		return false, err
 	}
 	for len(p) > 0 {
-		if s.chunk == nil {
+		if s.chunk.data == nil {
 			s.chunk, s.off, s.file = w.take(), off, f
 		}
-		room := chunkBytes - s.off%chunkBytes - int64(len(s.chunk))
-		n := copy(s.chunk[len(s.chunk):len(s.chunk)+int(min(room, int64(len(p))))], p)
-		s.chunk = s.chunk[:len(s.chunk)+n]
+		data := s.chunk.data
+		room := chunkBytes - s.off%chunkBytes - int64(len(data))
+		n := copy(data[len(data):len(data)+int(min(room, int64(len(p))))], p)
+		s.chunk.data = data[:len(data)+n]
 		p, off = p[n:], off+int64(n)
 		if int64(n) == room {
 			w.launchLocked(s)
@@ -118,29 +128,43 @@ func (w *behind) write(f *file, p []byte, off int64) (took bool, err error) {
 	return true, nil
 }
 
-// take waits for a chunk: this is what holds a writer back that is faster than the servers.
-func (w *behind) take() []byte {
-	c := <-w.free
-	if c == nil {
-		c = make([]byte, 0, chunkBytes)
+// take waits for a chunk: this is what holds a writer back that is faster than the servers. The
+// best memory is taken for as long as a chunk lives; memory of its own is kept for the next.
+func (w *behind) take() chunk {
+	own := <-w.free
+	if b := w.lend(chunkBytes); b != nil {
+		return chunk{data: b.Bytes()[:0], lent: b}
 	}
-	return c
+	if own == nil {
+		own = make([]byte, 0, chunkBytes)
+	}
+	return chunk{data: own}
+}
+
+// give makes room again.
+func (w *behind) give(c chunk) {
+	if c.lent != nil {
+		c.lent.Return()
+		w.free <- nil
+		return
+	}
+	w.free <- c.data[:0]
 }
 
 // launchLocked sends what was gathered.
 func (w *behind) launchLocked(s *stream) {
-	if s.chunk == nil {
+	if s.chunk.data == nil {
 		return
 	}
 	c, off, f := s.chunk, s.off, s.file
-	s.chunk, s.file = nil, nil
+	s.chunk, s.file = chunk{}, nil
 	s.flying++
 	go func() {
-		_, err := f.WriteAt(context.Background(), c, off)
+		_, err := f.WriteAt(context.Background(), c.data, off)
 		if err != nil {
 			f.Lose(err)
 		}
-		w.free <- c[:0]
+		w.give(c)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if err != nil && s.err == nil {
@@ -188,7 +212,7 @@ func (w *behind) forget(ino meta.Ino) {
 		return
 	}
 	defer s.mu.Unlock()
-	if s.chunk == nil && s.flying == 0 {
+	if s.chunk.data == nil && s.flying == 0 {
 		s.dead = true
 		delete(w.streams, ino)
 	}

@@ -34,7 +34,7 @@ func newBridge(fs *client.FS, opts Options) *bridge {
 		fs:            fs,
 		opts:          opts,
 		versions:      newVersions(),
-		behind:        newBehind(opts.WriteBehind),
+		behind:        newBehind(opts.WriteBehind, fs.TryTake),
 	}
 }
 

@@ -95,7 +95,23 @@ func (b *bridge) opened(f *client.File, out *fuse.OpenOut) {
 	out.Fh = b.files.add(&file{File: f})
 }
 
-// Read reads into the buffer that goes to the kernel.
+// smallRead is what comes inside a message: any memory will do.
+const smallRead = 4 << 10
+
+// lent is the answer to a read in memory that the servers have filled by themselves. It goes back
+// when the kernel has the data: go-fuse calls Done behind its write of results that have Slices,
+// and before the write of others.
+type lent struct {
+	buf  *client.Buffer
+	data [1][]byte
+}
+
+func (r *lent) Slices() ([][]byte, fuse.Status)    { return r.data[:], fuse.OK }
+func (r *lent) Bytes([]byte) ([]byte, fuse.Status) { return r.data[0], fuse.OK }
+func (r *lent) Size() int                          { return len(r.data[0]) }
+func (r *lent) Done()                              { r.buf.Return() }
+
+// Read reads into the buffer that goes to the kernel, or into one that servers reach better.
 func (b *bridge) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	fuse.ReadResult, fuse.Status) {
 	f, ok := b.files.get(in.Fh)
@@ -105,8 +121,26 @@ func (b *bridge) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
 	b.behind.drain(f.Ino())
-	n, err := f.ReadAt(ctx, buf[:min(int(in.Size), len(buf))], int64(in.Offset))
-	if err != nil && err != io.EOF {
+	size := min(int(in.Size), len(buf))
+	var own *client.Buffer
+	if size > smallRead {
+		own = b.fs.TryTake(size)
+	}
+	if own != nil {
+		buf = own.Bytes()
+	}
+	n, err := f.ReadAt(ctx, buf[:size], int64(in.Offset))
+	if err == io.EOF {
+		err = nil
+	}
+	if own != nil && n > 0 && err == nil {
+		return &lent{own, [1][]byte{buf[:n]}}, fuse.OK
+	}
+	if own != nil { // go-fuse does not call Done where there is nothing to send
+		own.Return()
+		n = 0
+	}
+	if err != nil {
 		return nil, b.status("read", err)
 	}
 	return fuse.ReadResultData(buf[:n]), fuse.OK

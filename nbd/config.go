@@ -51,8 +51,18 @@ type Config struct {
 	// them time to disconnect by themselves. Default 200 milliseconds.
 	DrainGrace time.Duration
 
+	// Buffers, if not nil, lends payload buffers of at least so many bytes that suit the exports
+	// better than the server's own; nil is no. It must not wait. They count as the others do.
+	Buffers func(bytes int) Buffer
+
 	// Logger gets connections, failures of exports and panics. Default: discarded.
 	Logger *slog.Logger
+}
+
+// Buffer is memory that somebody else lends.
+type Buffer interface {
+	Bytes() []byte
+	Return() // it is not used any more
 }
 
 func (c Config) withDefaults() Config {

@@ -200,9 +200,18 @@ func (c *conn) lend(req *request, n int) error {
 		}
 	}
 	req.cost = cost
+	if lend := c.srv.cfg.Buffers; lend != nil && n > smallBytes {
+		if req.lent = lend(n); req.lent != nil {
+			req.buf = req.lent.Bytes()[:n]
+			return nil
+		}
+	}
 	req.buf = c.srv.buffers.get(n)
 	return nil
 }
+
+// smallBytes is what no export cares about where it lies.
+const smallBytes = 4 << 10
 
 // hold queues the reply of a request that the reading goroutine ran. It is sent with those of the
 // requests that are there already.

@@ -35,8 +35,9 @@ func (c *conn) runSlotted(req *request) {
 func (c *conn) run(req *request) {
 	defer func() {
 		if p := recover(); p != nil {
-			// The export may still hold the buffer: leave it to the garbage collector.
-			req.buf = nil
+			// The export may still hold the buffer: leave it to the garbage collector, or to
+			// whoever lent it for as long as the process lives.
+			req.buf, req.lent = nil, nil
 			req.fail(nbdIO, "internal error")
 			c.panicked(p, debug.Stack())
 		}

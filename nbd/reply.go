@@ -143,7 +143,10 @@ func (r *replier) finish(req *request) {
 	if req.release != nil {
 		req.release()
 	}
-	if req.buf != nil {
+	switch {
+	case req.lent != nil:
+		req.lent.Return()
+	case req.buf != nil:
 		c.srv.buffers.put(req.buf)
 	}
 	if req.cost > 0 {

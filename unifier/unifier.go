@@ -55,7 +55,7 @@ type Config struct {
 	DraftShare float64
 
 	// Domain registers the memory, so that it can be named in work requests. nil: not
-	// registered.
+	// registered; see Arena for those who have several.
 	Domain fabric.Domain
 
 	// Source is where the memory comes from. nil: anonymous memory of the process.
@@ -159,6 +159,10 @@ func New(cfg Config, backing Backing) (*Cache, error) {
 		policy:  policy{protectedMax: count * 3 / 4},
 	}, nil
 }
+
+// Arena is all of the cache's memory, to be registered by whoever moves it. It is closed with the
+// cache.
+func (c *Cache) Arena() *mem.Arena { return c.arena }
 
 // UnitBytes is the cache's unit.
 func (c *Cache) UnitBytes() int { return int(c.unit) }

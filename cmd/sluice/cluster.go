@@ -31,7 +31,8 @@ const iodsMax = 64
 //	meta/          the metadata service's store
 //	iod1/ ...      the I/O servers' stores
 //	log/           output of each process
-//	run/           what is true while it runs: lock, state.json, meta.addr, up.json
+//	run/           what is true while it runs: lock, state.json, meta.addr, up.json, and sockets for
+//	               processes of this host: meta.sock, iod1.sock ...
 type cluster struct {
 	dir string // absolute
 	cfg clusterConfig

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,7 +18,7 @@ import (
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
-	"github.com/sluice-storage/sluice/fabric/tcp"
+	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/iod/server"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/stripe"
@@ -32,6 +33,7 @@ const drainMax = 5 * time.Second
 func newIod() *cobra.Command {
 	var dir, cache, listen string
 	var id int
+	var by providersFlag
 	cmd := &cobra.Command{
 		Use:   "iod --dir DIR --id N",
 		Short: "Run one I/O server of a cluster; sluice up does that for you",
@@ -52,41 +54,43 @@ func newIod() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return runIod(cmd.Context(), c, id, bytes, listen)
+			return runIod(cmd.Context(), c, &by,
+				iodParts{id: uint32(id), cacheBytes: bytes, listen: listen, log: newLogger()})
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", defaultDir, "the cluster's folder")
 	cmd.Flags().IntVar(&id, "id", 0, "which one, from 1 on")
 	cmd.Flags().StringVar(&cache, "cache", "256M", "memory for data")
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "where to listen; port 0: any")
+	by.add(cmd)
 	return cmd
 }
 
 // runIod serves until ctx ends, then drains: what is under way is answered, what comes is refused.
-func runIod(ctx context.Context, c *cluster, id int, cacheBytes int64, listen string) error {
-	log := newLogger()
-	store, storeID, err := c.openStore(id)
+func runIod(ctx context.Context, c *cluster, by *providersFlag, p iodParts) error {
+	store, storeID, err := c.openStore(int(p.id))
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	domain, err := tcp.Open(tcp.Options{})
+	net, err := c.openServer(by, p.log)
 	if err != nil {
 		return err
 	}
-	defer domain.Close()
-	node, err := msg.NewNode(msg.Options{Domain: domain, Logger: log})
+	defer net.close()
+	node, err := net.node()
 	if err != nil {
 		return err
 	}
 	defer node.Close()
-	p := iodParts{id: uint32(id), storeID: storeID, key: c.key.ServerKey(uint32(id)), store: store,
-		domain: domain, cacheBytes: cacheBytes, listen: listen, log: log, sharers: c.sharers(id)}
+	p.store, p.storeID, p.key = store, storeID, c.key.ServerKey(p.id)
+	p.sharers, p.net = c.sharers(int(p.id)), net
+	p.doors = net.doors(c, fmt.Sprintf("iod%d", p.id))
 	s, err := serveIod(node, p)
 	if err != nil {
 		return err
 	}
-	log.Info("serving", "addr", s.addr())
+	p.log.Info("serving", "addr", s.server.Addr())
 	h, err := newHeart(c, node, &p, s.addr())
 	if err != nil {
 		return err
@@ -167,41 +171,55 @@ type iodParts struct {
 	storeID    uint64
 	key        capability.Key // the server's own
 	store      stripe.Engine
-	domain     fabric.Domain
+	domain     fabric.Domain // of the node, where there is only one
+	net        *network      // where there are several
 	cacheBytes int64
-	listen     string
+	listen     string   // at tcp
+	doors      []string // further places
 	log        *slog.Logger
 	sharers    int // how many servers share the disk, this one included; 0 is 1
 }
 
 // iodServer is a running one.
 type iodServer struct {
+	node   *msg.Node
 	cache  *unifier.Cache
 	server *msg.Server
 }
 
 func serveIod(node *msg.Node, p iodParts) (*iodServer, error) {
-	cache, err := unifier.New(unifier.Config{MemoryBytes: p.cacheBytes, Domain: p.domain}, p.store)
+	cache, err := unifier.New(unifier.Config{MemoryBytes: p.cacheBytes}, p.store)
 	if err != nil {
 		return nil, err
 	}
+	s := &iodServer{node: node, cache: cache}
+	var running atomic.Pointer[msg.Server]
 	handler, err := server.New(server.Config{ID: p.id, StoreID: p.storeID, Key: p.key, Store: p.store,
-		Cache: cache, Logger: p.log})
+		Cache: cache, Logger: p.log,
+		More: func() []iod.Count { return countsOf(node, running.Load()) }})
+	if err == nil {
+		err = node.Attach(cache.Arena())
+	}
+	if err == nil && p.net != nil {
+		s.server, err = p.net.serve(node, p.listen, p.doors, handler, msg.ServeOptions{})
+	} else if err == nil {
+		s.server, err = node.Serve(p.listen, handler, msg.ServeOptions{})
+	}
 	if err != nil {
+		node.Detach(cache.Arena())
 		return nil, errors.Join(err, cache.Close())
 	}
-	s, err := node.Serve(p.listen, handler, msg.ServeOptions{})
-	if err != nil {
-		return nil, errors.Join(err, cache.Close())
-	}
-	return &iodServer{cache, s}, nil
+	running.Store(s.server)
+	return s, nil
 }
 
-func (s *iodServer) addr() string { return s.server.Addr() }
+func (s *iodServer) addr() string { return tcpAddr(s.server) }
 
 // close drains and gives the memory back. The store is closed by whoever opened it.
 func (s *iodServer) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, drainMax)
 	defer cancel()
-	return errors.Join(s.server.Close(ctx), s.cache.Close())
+	err := s.server.Close(ctx)
+	s.node.Detach(s.cache.Arena())
+	return errors.Join(err, s.cache.Close())
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/fabric/tcp"
 	"github.com/sluice-storage/sluice/iod/objects"
 	"github.com/sluice-storage/sluice/iod/remote"
 	"github.com/sluice-storage/sluice/kv/pebblekv"
@@ -21,6 +20,7 @@ import (
 
 func newMeta() *cobra.Command {
 	var dir string
+	var by providersFlag
 	cmd := &cobra.Command{
 		Use:   "meta --dir DIR",
 		Short: "Run the metadata service of a cluster; sluice up does that for you",
@@ -30,27 +30,28 @@ func newMeta() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return runMeta(cmd.Context(), c)
+			return runMeta(cmd.Context(), c, &by)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", defaultDir, "the cluster's folder")
+	by.add(cmd)
 	return cmd
 }
 
 // runMeta serves names until ctx ends, then drains.
-func runMeta(ctx context.Context, c *cluster) error {
+func runMeta(ctx context.Context, c *cluster, by *providersFlag) error {
 	log := newLogger()
 	db, err := pebblekv.Open(pebblekv.Options{Dir: c.metaDir(), Log: log})
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	domain, err := tcp.Open(tcp.Options{})
+	net, err := c.openServer(by, log)
 	if err != nil {
 		return err
 	}
-	defer domain.Close()
-	node, err := msg.NewNode(msg.Options{Domain: domain, Logger: log})
+	defer net.close()
+	node, err := net.node()
 	if err != nil {
 		return err
 	}
@@ -74,18 +75,25 @@ func runMeta(ctx context.Context, c *cluster) error {
 	defer names.Stop()
 	known.names.Store(names)
 
-	handler, err := newMetaHandler(names, server.Options{Domain: domain, Log: log})
+	return serveMeta(ctx, c, net, node, names)
+}
+
+// serveMeta answers until ctx ends.
+func serveMeta(ctx context.Context, c *cluster, net *network, node *msg.Node,
+	names *store.Store) error {
+	handler, err := newMetaHandler(names, server.Options{Node: node, Log: net.log})
 	if err != nil {
 		return err
 	}
-	s, err := node.Serve(c.metaListen(), handler, msg.ServeOptions{})
+	s, err := net.serve(node, c.metaListen(), net.doors(c, "meta"), handler, msg.ServeOptions{})
 	if err != nil {
 		return hint(err, "Another program has the address: choose one with sluice up --listen")
 	}
-	if err := writeFile(c.metaAddrFile(), []byte(s.Addr()+"\n"), 0o644); err != nil {
+	handler.running.Store(s)
+	if err := writeFile(c.metaAddrFile(), []byte(tcpAddr(s)+"\n"), 0o644); err != nil {
 		return err
 	}
-	log.Info("serving", "addr", s.Addr())
+	net.log.Info("serving", "addr", s.Addr())
 	<-ctx.Done()
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainMax)
 	defer cancel()

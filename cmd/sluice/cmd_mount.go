@@ -22,6 +22,7 @@ type mountOptions struct {
 	url, dir                                 string
 	detach, readOnly, allowOther, keepTrying bool
 	log                                      string
+	by                                       providersFlag
 }
 
 func newMount() *cobra.Command {
@@ -52,6 +53,7 @@ func newMount() *cobra.Command {
 	flags.BoolVar(&o.keepTrying, "keep-trying", false, "wait for the cluster for as long as it takes")
 	flags.StringVar(&o.log, "log", filepath.Join(os.TempDir(), "sluice-mount.log"),
 		"with -d, where its output goes")
+	o.by.add(cmd)
 	return cmd
 }
 
@@ -88,10 +90,14 @@ func runMount(cmd *cobra.Command, o mountOptions) error {
 	}
 }
 
+// mountBuffers is room for what write-behind holds, and as much again for reads under way.
+const mountBuffers = 64 << 20
+
 // dialForMount waits for a cluster that is starting, if that is wished for.
 func dialForMount(ctx context.Context, o mountOptions, log *slog.Logger) (*connection, error) {
 	for {
-		conn, err := dialWith(ctx, o.url, client.Options{Name: "mount " + o.dir, Logger: log})
+		conn, err := dialBy(ctx, o.url, &o.by,
+			client.Options{Name: "mount " + o.dir, Logger: log, Buffers: mountBuffers})
 		if err == nil || !o.keepTrying || ctx.Err() != nil {
 			return conn, err
 		}

@@ -135,24 +135,27 @@ func serveNBD(cmd *cobra.Command, f urlFlag, addr string, exports []string) erro
 		volumes = volumes || s.volume != ""
 		specs = append(specs, s)
 	}
+	log := newLogger()
+	cfg := nbd.Config{Logger: log}
 	var fs *client.FS
 	if volumes {
-		conn, err := f.dial(cmd.Context())
+		conn, err := dialBy(cmd.Context(), f.base(), &f.by,
+			client.Options{WaitMax: toolMax, Logger: log, Buffers: nbdBuffers})
 		if err != nil {
 			return err
 		}
 		defer conn.close()
 		fs = conn.fs
+		cfg.Buffers = lendFrom(fs)
 	}
 	if err := tryExports(cmd.Context(), specs, fs); err != nil {
 		return err
 	}
-	log := newLogger()
 	entries := make([]nbd.Entry, len(specs))
 	for i, s := range specs {
 		entries[i] = s.entry(fs)
 	}
-	server, err := nbd.NewServer(nbd.Config{Logger: log}, entries...)
+	server, err := nbd.NewServer(cfg, entries...)
 	if err != nil {
 		return err
 	}
@@ -164,6 +167,20 @@ func serveNBD(cmd *cobra.Command, f urlFlag, addr string, exports []string) erro
 		fmt.Fprintf(cmd.OutOrStdout(), "serving %s\n", nbdURI(ln.Addr(), s.name))
 	}
 	return serveUntilDone(cmd.Context(), server, ln)
+}
+
+// nbdBuffers is room for the requests of a few busy connections.
+const nbdBuffers = 64 << 20
+
+// lendFrom makes the memory of a client that of a block server: data passes through without a copy
+// between them.
+func lendFrom(fs *client.FS) func(int) nbd.Buffer {
+	return func(bytes int) nbd.Buffer {
+		if b := fs.TryTake(bytes); b != nil {
+			return b
+		}
+		return nil // not a Buffer that is a nil pointer
+	}
 }
 
 // tryExports opens what can be wrong once, so that a typing error is told now and not to a client.

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-storage/sluice/admin"
+	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/supervise"
 	"github.com/sluice-storage/sluice/iod/remote"
@@ -22,6 +23,7 @@ const askMax = 3 * time.Second
 func newStatus() *cobra.Command {
 	var dir string
 	var asJSON bool
+	var by providersFlag
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show a cluster's processes, servers, space and counters",
@@ -31,7 +33,7 @@ func newStatus() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := c.report(cmd.Context())
+			r, err := c.report(cmd.Context(), &by)
 			if err != nil {
 				return err
 			}
@@ -42,13 +44,14 @@ func newStatus() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", defaultDir, "the cluster's folder")
+	by.add(cmd)
 	addJSON(cmd, &asJSON)
 	return cmd
 }
 
 // report gathers what can be found out. Servers that do not answer are part of the report, not an
 // error.
-func (c *cluster) report(ctx context.Context) (*admin.Report, error) {
+func (c *cluster) report(ctx context.Context, by *providersFlag) (*admin.Report, error) {
 	r := &admin.Report{Cluster: c.cfg.ID, Dir: c.dir, Processes: []supervise.Process{},
 		Servers: []admin.Server{}}
 	held, err := supervise.Held(c.lockFile())
@@ -71,15 +74,15 @@ func (c *cluster) report(ctx context.Context) (*admin.Report, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askMax)
 	defer cancel()
-	if err := askCluster(ctx, r); err != nil {
+	if err := askCluster(ctx, by, r); err != nil {
 		r.Problems = append(r.Problems, "the metadata service does not answer: "+err.Error())
 	}
 	return r, nil
 }
 
 // askCluster asks the metadata service, and then every server that it knows.
-func askCluster(ctx context.Context, r *admin.Report) error {
-	conn, err := dial(ctx, r.URL)
+func askCluster(ctx context.Context, by *providersFlag, r *admin.Report) error {
+	conn, err := dialBy(ctx, r.URL, by, client.Options{WaitMax: toolMax})
 	if err != nil {
 		return err
 	}
@@ -88,11 +91,9 @@ func askCluster(ctx context.Context, r *admin.Report) error {
 	if err != nil {
 		return err
 	}
-	provider := conn.domain.Caps().Provider
 	for _, s := range servers {
 		r.Servers = append(r.Servers, admin.Server{ID: s.ID, Addr: s.Addr, Up: s.Up, Total: s.Total,
-			Free: s.Free, LastSeen: time.Unix(0, s.LastSeen), Verifier: s.Verifier,
-			Provider: provider})
+			Free: s.Free, LastSeen: time.Unix(0, s.LastSeen), Verifier: s.Verifier})
 	}
 	room, err := conn.fs.Statfs(ctx)
 	if err != nil {
@@ -104,7 +105,7 @@ func askCluster(ctx context.Context, r *admin.Report) error {
 		return err
 	}
 	r.Volumes = len(volumes)
-	node, err := msg.NewNode(msg.Options{Domain: conn.domain})
+	node, err := conn.net.node()
 	if err != nil {
 		return err
 	}
@@ -127,6 +128,10 @@ func askServers(ctx context.Context, node *msg.Node, to []admin.Server, from []m
 			continue
 		}
 		wg.Go(func() {
+			conn, err := pool.Get(ctx, to[i].ID)
+			if err == nil {
+				to[i].Way = wayOf(conn)
+			}
 			st, err := asker.Status(ctx, to[i].ID)
 			if err != nil {
 				to[i].Problem = err.Error()

@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-storage/sluice/bench"
+	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/supervise"
 )
@@ -26,6 +28,7 @@ type upOptions struct {
 	iods                      int
 	mem, detach               bool
 	given                     func(flag string) bool
+	by                        providersFlag
 }
 
 func newUp() *cobra.Command {
@@ -56,6 +59,7 @@ its data.`,
 	flags.StringVar(&o.listen, "listen", defaultListen, "address of the metadata service; port 0: any")
 	flags.StringVar(&o.cache, "cache", "256M", "memory for data of each I/O server")
 	flags.BoolVarP(&o.detach, "detach", "d", false, "return when it is ready and leave it running")
+	o.by.add(cmd)
 	return cmd
 }
 
@@ -170,6 +174,9 @@ func newUpper(c *cluster, o upOptions) (*upper, error) {
 	if _, err := parseSize(o.cache); err != nil {
 		return nil, err
 	}
+	if _, err := o.by.names(); err != nil {
+		return nil, err
+	}
 	u.group, err = supervise.New(supervise.Options{StateFile: c.stateFile(), Logger: newLogger()})
 	return u, err
 }
@@ -185,7 +192,8 @@ func (u *upper) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyMax)
 	defer cancel()
 	c := u.cluster
-	err := u.child("meta", stageMeta, "meta", "--dir", c.dir)
+	by := u.opts.by.args()
+	err := u.child("meta", stageMeta, append([]string{"meta", "--dir", c.dir}, by...)...)
 	if err != nil {
 		return err
 	}
@@ -195,8 +203,8 @@ func (u *upper) start(ctx context.Context) error {
 	}
 	u.url = scheme + "//" + addr
 	for id := 1; id <= c.cfg.Iods; id++ {
-		err := u.child(fmt.Sprintf("iod%d", id), stageIod, "iod", "--dir", c.dir,
-			"--id", strconv.Itoa(id), "--cache", u.opts.cache)
+		err := u.child(fmt.Sprintf("iod%d", id), stageIod, append([]string{"iod", "--dir", c.dir,
+			"--id", strconv.Itoa(id), "--cache", u.opts.cache}, by...)...)
 		if err != nil {
 			return err
 		}
@@ -205,10 +213,12 @@ func (u *upper) start(ctx context.Context) error {
 		return err
 	}
 	if u.mount != "" {
-		if err := u.child("mount", stageMount, "mount", "--keep-trying", u.url, u.mount); err != nil {
+		err := u.child("mount", stageMount,
+			append([]string{"mount", "--keep-trying", u.url, u.mount}, by...)...)
+		if err != nil {
 			return err
 		}
-		err := u.await(ctx, "mount", func() (bool, error) { return isMountpoint(u.mount) })
+		err = u.await(ctx, "mount", func() (bool, error) { return isMountpoint(u.mount) })
 		if err != nil {
 			return err
 		}
@@ -222,10 +232,18 @@ func (u *upper) child(name string, stage int, args ...string) error {
 		Log: u.cluster.logFile(name),
 		Env: []string{readyEnv + "="}} // it has nobody to tell that it is ready
 	if stage == stageMount {
+		if tuned := filepath.Join(u.cluster.dir, bench.TuningFile); isFile(tuned) {
+			s.Env = append(s.Env, tuningEnv+"="+tuned)
+		}
 		s.MayEnd = true                 // when somebody unmounts it
 		s.DeathSignal = syscall.SIGTERM // so that it unmounts
 	}
 	return u.group.Start(s)
+}
+
+func isFile(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.Mode().IsRegular()
 }
 
 // await asks until the answer is yes. A process that dies again and again ends it early, with its
@@ -264,7 +282,7 @@ func (u *upper) awaitMeta(ctx context.Context) (addr string, err error) {
 // awaitServers returns the I/O servers' addresses once all of them have joined. What the metadata
 // service remembers of an earlier run does not count.
 func (u *upper) awaitServers(ctx context.Context) ([]string, error) {
-	conn, err := dial(ctx, u.url)
+	conn, err := dialBy(ctx, u.url, &u.opts.by, client.Options{WaitMax: toolMax})
 	if err != nil {
 		return nil, err
 	}

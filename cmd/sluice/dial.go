@@ -12,7 +12,6 @@ import (
 	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
-	"github.com/sluice-storage/sluice/fabric/tcp"
 	"github.com/sluice-storage/sluice/msg"
 )
 
@@ -25,10 +24,14 @@ const (
 	toolMax  = 20 * time.Second
 )
 
-// urlFlag says where the cluster is.
-type urlFlag struct{ url string }
+// urlFlag says where the cluster is, and by what it may be reached.
+type urlFlag struct {
+	url string
+	by  providersFlag
+}
 
 func (f *urlFlag) add(cmd *cobra.Command) {
+	f.by.add(cmd)
 	cmd.Flags().StringVar(&f.url, "url", "",
 		"where the cluster is (default $SLUICE_URL, else sluice://"+defaultListen+")")
 }
@@ -70,11 +73,13 @@ func (f *urlFlag) parse(text string) (remotePath, error) {
 
 // connection is a client with what it runs on.
 type connection struct {
-	fs     *client.FS
-	domain fabric.Domain
+	fs  *client.FS
+	net *network
 }
 
-func (f *urlFlag) dial(ctx context.Context) (*connection, error) { return dial(ctx, f.base()) }
+func (f *urlFlag) dial(ctx context.Context) (*connection, error) {
+	return dialBy(ctx, f.base(), &f.by, client.Options{WaitMax: toolMax})
+}
 
 // dial connects a tool to a cluster.
 func dial(ctx context.Context, url string) (*connection, error) {
@@ -82,24 +87,32 @@ func dial(ctx context.Context, url string) (*connection, error) {
 }
 
 func dialWith(ctx context.Context, url string, opts client.Options) (*connection, error) {
+	return dialBy(ctx, url, &providersFlag{}, opts)
+}
+
+func dialBy(ctx context.Context, url string, by *providersFlag, opts client.Options) (*connection,
+	error) {
 	host, _, _ := strings.Cut(strings.TrimPrefix(url, scheme+"//"), "/")
 	if _, _, err := net.SplitHostPort(host); err != nil || !strings.HasPrefix(url, scheme+"//") {
 		return nil, refuse(url+" is no address of a cluster",
 			"Write sluice://HOST:PORT, like sluice://"+defaultListen)
 	}
-	domain, err := tcp.Open(tcp.Options{})
+	n, err := openClient(by, opts.Logger)
 	if err != nil {
 		return nil, err
 	}
-	c := &connection{domain: domain}
-	opts.Domain = domain
-	if err = reach(ctx, domain, host); err == nil {
+	c := &connection{net: n}
+	opts.Domain, opts.Domains, opts.Missing, opts.Limits = n.base(), n.domains, n.missing, n.limits
+	if n.has(shmProvider) != nil {
+		opts.Memory = n.arenas
+	}
+	if err = reach(ctx, n.base(), host); err == nil {
 		c.fs, err = client.Dial(ctx, url, opts)
 	}
 	if err == nil {
 		return c, nil
 	}
-	_ = domain.Close() // that nobody answered is what matters
+	n.close()
 	switch errs.KindOf(err) {
 	case errs.Disconnected, errs.TimedOut, errs.Shutdown, errs.IO:
 		err = hint(err, "Is the cluster running at %s? Start one with: sluice up   "+
@@ -133,7 +146,7 @@ func reach(ctx context.Context, domain fabric.Domain, addr string) error {
 // close says goodbye; that it was not heard changes nothing for the user.
 func (c *connection) close() {
 	_ = c.fs.Close()
-	_ = c.domain.Close()
+	c.net.close()
 }
 
 // withPath parses a path, connects to its cluster and calls fn.
@@ -143,7 +156,7 @@ func (f *urlFlag) withPath(ctx context.Context, text string,
 	if err != nil {
 		return err
 	}
-	conn, err := dial(ctx, p.base)
+	conn, err := dialBy(ctx, p.base, &f.by, client.Options{WaitMax: toolMax})
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ type heart struct {
 
 func newHeart(c *cluster, node *msg.Node, p *iodParts, addr string) (*heart, error) {
 	pool := msg.NewPool(node, func(context.Context, uint32) (string, error) { return c.metaAddr() })
-	service, err := remote.New(remote.Options{Pool: pool, Domain: p.domain})
+	service, err := remote.New(remote.Options{Pool: pool, Node: node})
 	if err != nil {
 		return nil, errors.Join(err, pool.Close())
 	}

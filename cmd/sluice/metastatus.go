@@ -3,9 +3,14 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
 
 	"github.com/sluice-storage/sluice/admin"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/meta/server"
 	"github.com/sluice-storage/sluice/meta/store"
 	"github.com/sluice-storage/sluice/msg"
@@ -17,13 +22,15 @@ const opMetaStatus = 0xff00
 
 // metaHandler serves names, and tells how it is doing.
 type metaHandler struct {
-	names  *store.Store
-	server *server.Server
+	names   *store.Store
+	server  *server.Server
+	node    *msg.Node
+	running atomic.Pointer[msg.Server]
 }
 
 func newMetaHandler(names *store.Store, opts server.Options) (*metaHandler, error) {
 	s, err := server.New(names, opts)
-	return &metaHandler{names, s}, err
+	return &metaHandler{names: names, server: s, node: opts.Node}, err
 }
 
 // Serve implements msg.Handler.
@@ -55,7 +62,44 @@ func (h *metaHandler) status() ([]byte, error) {
 		m.Ops = append(m.Ops, admin.OpUse{Op: c.Op, Calls: c.Calls, Failed: c.Failed,
 			MeanUs: float64(c.Time.Microseconds()) / float64(c.Calls)})
 	}
+	for _, c := range countsOf(h.node, h.running.Load()) {
+		m.Counts = append(m.Counts, admin.Count{Name: c.Name, Value: c.Value})
+	}
 	return json.Marshal(m)
+}
+
+// countsOf are the numbers of what a server runs on: its connections by provider, memory that its
+// clients hold, and what came of its own attempts to reach others, by provider and reason.
+func countsOf(node *msg.Node, s *msg.Server) []iod.Count {
+	var out []iod.Count
+	if s != nil {
+		via := s.Via()
+		for _, name := range slices.Sorted(maps.Keys(via)) {
+			out = append(out, iod.Count{Name: "connections_" + name, Value: uint64(via[name])})
+		}
+	}
+	st := node.Stats()
+	out = append(out, iod.Count{Name: "eager_bytes", Value: uint64(st.Memory.EagerBytes)})
+	var tries []iod.Count
+	for at, n := range st.Ladder {
+		outcome := "taken"
+		if at.Outcome != errs.OK {
+			outcome = strings.ReplaceAll(at.Outcome.String(), " ", "_")
+		}
+		tries = append(tries, iod.Count{Name: "ladder_" + at.Provider + "_" + outcome, Value: n})
+	}
+	slices.SortFunc(tries, func(a, b iod.Count) int { return strings.Compare(a.Name, b.Name) })
+	return append(out, tries...)
+}
+
+// wayOf tells by what a connection goes, and why not by something better.
+func wayOf(c *msg.Conn) admin.Way {
+	w := admin.Way{Provider: c.Provider()}
+	for _, s := range whyNot(c) {
+		w.WhyNot = append(w.WhyNot, admin.Step{Provider: s.Provider, At: s.Addr,
+			Kind: errs.KindOf(s.Err).String(), Reason: reason(s.Err)})
+	}
+	return w
 }
 
 // askMeta is the other side.
@@ -73,5 +117,6 @@ func askMeta(ctx context.Context, node *msg.Node, addr string) (*admin.Meta, err
 	if err := json.Unmarshal(rep.Body, m); err != nil {
 		return nil, errs.New(errs.Protocol, "meta.Status", addr, err)
 	}
+	m.Way = wayOf(conn)
 	return m, nil
 }

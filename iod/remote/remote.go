@@ -4,7 +4,7 @@
 //
 // It does not renew capabilities and does not know layouts: package client does.
 //
-// Read remote.go; there is no other file.
+// Read remote.go first, then stage.go (data of callers whose memory a provider cannot reach).
 package remote
 
 import (
@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
@@ -29,6 +30,10 @@ type Options struct {
 
 	// AttemptMax bounds one attempt; then the connection is given up and made anew. Default 20 s.
 	AttemptMax time.Duration
+
+	// Buffers, if not nil, lends memory that every provider reaches: data of callers goes through it
+	// where theirs is not such (see msg.Conn.Direct). It may return nil: there is none. Default nil.
+	Buffers func() *mem.User
 }
 
 func (o Options) withDefaults() Options {
@@ -61,9 +66,10 @@ func New(pool *msg.Pool, opts Options) *Remote {
 
 // call is what one request needs; kept for the next one.
 type call struct {
-	enc wire.Enc
-	req msg.Request
-	rep msg.Reply
+	enc   wire.Enc
+	req   msg.Request
+	rep   msg.Reply
+	stage stage
 }
 
 func (r *Remote) take(op iod.Op, t *iod.Target, a *iod.Args) *call {
@@ -73,9 +79,24 @@ func (r *Remote) take(op iod.Op, t *iod.Target, a *iod.Args) *call {
 	}
 	c.enc.B = c.enc.B[:0]
 	iod.AppendRequest(&c.enc, op, t, a)
-	c.req = msg.Request{Op: uint16(op), Stamp: t.Stamp, Body: c.enc.B}
+	c.req = msg.Request{Op: uint16(op), Stamp: t.Stamp, Body: c.enc.B, Level: levelOf(op, 0)}
 	c.req.Stamp.Gen = t.Object.Gen
 	return c
+}
+
+// smallBytes is what still counts as a small request: it goes before bulk.
+const smallBytes = 64 << 10
+
+// levelOf is the service level of a request: questions about a server before everything, small
+// requests before bulk.
+func levelOf(op iod.Op, bytes int64) msg.Level {
+	switch {
+	case op == iod.OpStatus || op == iod.OpFence:
+		return 2
+	case bytes <= smallBytes:
+		return 1
+	}
+	return 0
 }
 
 func (r *Remote) put(c *call) {
@@ -126,7 +147,7 @@ func (r *Remote) attempt(ctx context.Context, server uint32, c *call) error {
 	if err != nil {
 		return err
 	}
-	err = conn.Call(ctx, &c.req, &c.rep)
+	err = r.call(ctx, conn, c)
 	switch errs.KindOf(err) {
 	case errs.Disconnected, errs.Closed, errs.Shutdown, errs.TimedOut:
 		r.pool.Drop(server, conn)
@@ -139,6 +160,7 @@ func (r *Remote) marked(ctx context.Context, op iod.Op, t *iod.Target, a *iod.Ar
 	c := r.take(op, t, a)
 	defer r.put(c)
 	c.req.Out, c.req.In = out, in
+	c.req.Level = levelOf(op, out.Len()+in.Len())
 	if err := r.do(ctx, t.Server, c); err != nil {
 		return iod.Mark{}, err
 	}

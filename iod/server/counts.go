@@ -61,6 +61,9 @@ func (s *Server) Counts() []iod.Count {
 	add("cache_evictions", cs.Evictions)
 	add("cache_bytes", uint64(cs.Bytes))
 	add("cache_bytes_high", uint64(cs.HighWater))
+	if s.cfg.More != nil {
+		out = append(out, s.cfg.More()...)
+	}
 	return out
 }
 

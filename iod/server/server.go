@@ -24,13 +24,14 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// Config is what a server is made of. All fields but Clock and Logger are required.
+// Config is what a server is made of. All fields but More, Clock and Logger are required.
 type Config struct {
-	ID      uint32         // of this server in the cluster
-	StoreID uint64         // of its store, for Status
-	Key     capability.Key // this server's own, see capability.Key.ServerKey
-	Store   stripe.Engine  // stays the caller's to close, after the server is down
-	Cache   *unifier.Cache // owner of all data memory, on top of Store
+	ID      uint32             // of this server in the cluster
+	StoreID uint64             // of its store, for Status
+	Key     capability.Key     // this server's own, see capability.Key.ServerKey
+	Store   stripe.Engine      // stays the caller's to close, after the server is down
+	Cache   *unifier.Cache     // owner of all data memory, on top of Store
+	More    func() []iod.Count // numbers of what it runs on, for Status; must not wait
 	Clock   func() time.Time
 	Logger  *slog.Logger
 }

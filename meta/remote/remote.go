@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/meta/internal/bulk"
 	"github.com/sluice-storage/sluice/msg"
@@ -32,8 +31,8 @@ type Options struct {
 	// Peer is the pool's name for the service. Default: 0.
 	Peer uint32
 
-	// Domain is what the pool's node runs on. Required.
-	Domain fabric.Domain
+	// Node is the pool's. Required.
+	Node *msg.Node
 
 	// WaitMax is how long an operation is repeated while the service cannot be reached, or
 	// cannot do it for the moment. A context that ends earlier ends it earlier. Default: 60 s.
@@ -59,8 +58,8 @@ func (o Options) withDefaults() Options {
 
 func (o *Options) validate() error {
 	switch {
-	case o.Pool == nil || o.Domain == nil:
-		return errs.Newf(errs.Invalid, "remote.New", "", "Pool and Domain are required")
+	case o.Pool == nil || o.Node == nil:
+		return errs.Newf(errs.Invalid, "remote.New", "", "Pool and Node are required")
 	case o.WaitMax < 0 || o.AttemptMax < 0:
 		return errs.Newf(errs.Invalid, "remote.New", "", "a time limit is negative")
 	}
@@ -117,6 +116,17 @@ func changes(op meta.Op) bool {
 		return false
 	}
 	return true
+}
+
+// levelOf is the service level of an operation: signs of life before names, names before lists.
+func levelOf(op meta.Op) msg.Level {
+	switch op {
+	case meta.OpKeepAlive, meta.OpRenew, meta.OpJoin:
+		return 2
+	case meta.OpReadDir, meta.OpListXattr, meta.OpListVolumes:
+		return 0
+	}
+	return 1
 }
 
 // fits refuses, as the service would, what no request can carry.
@@ -179,17 +189,17 @@ func (s *Service) attempt(ctx context.Context, x *exchange) error {
 
 // once sends the request. more means that x.room was raised and the request must be repeated.
 func (s *Service) once(ctx context.Context, conn *msg.Conn, x *exchange) (more bool, err error) {
-	req := msg.Request{Op: uint16(x.op), Body: x.content}
+	req := msg.Request{Op: uint16(x.op), Level: levelOf(x.op), Body: x.content}
 	var out, in *bulk.Memory
 	defer func() { out.Free(); in.Free() }()
 	if x.room > 0 {
-		if in, err = bulk.New(s.opt.Domain, x.room); err != nil {
+		if in, err = bulk.New(s.opt.Node, conn, x.room); err != nil {
 			return false, err
 		}
 		req.In = in.Segment()
 	}
 	if len(x.content)+msg.DescriptionBytes(req.In) > conn.MaxDescription() {
-		if out, err = bulk.New(s.opt.Domain, len(x.content)-1); err != nil {
+		if out, err = bulk.New(s.opt.Node, conn, len(x.content)-1); err != nil {
 			return false, err
 		}
 		copy(out.Bytes(), x.content[1:])

@@ -43,8 +43,8 @@ func must[T any](v T, err error) T {
 func (h *host) start() {
 	h.store = must(store.New(context.Background(), h.engine, store.Options{Objects: h.c.Objects,
 		Key: h.c.Key, Clock: h.c.Clock, Lease: h.c.Lease, CapTTL: h.c.CapTTL, Tick: h.c.Tick}))
-	h.server = must(server.New(h.store, server.Options{Domain: h.domain}))
 	h.node = must(msg.NewNode(msg.Options{Domain: h.domain}))
+	h.server = must(server.New(h.store, server.Options{Node: h.node}))
 	h.srv = must(h.node.Serve(addr, h.server, msg.ServeOptions{}))
 }
 
@@ -69,7 +69,7 @@ func newHost(t testing.TB, c metatest.Config, net *sim.Net, opt remote.Options) 
 	domain := net.Open()
 	node := must(msg.NewNode(msg.Options{Domain: domain}))
 	pool := msg.NewPool(node, func(context.Context, uint32) (string, error) { return addr, nil })
-	opt.Pool, opt.Domain = pool, domain
+	opt.Pool, opt.Node = pool, node
 	t.Cleanup(func() {
 		_ = pool.Close()
 		_ = node.Close()

@@ -25,7 +25,7 @@ func overTCP(t testing.TB) *remote.Service {
 		store.Options{Objects: metatest.NewObjects(), HeartbeatMax: time.Hour}))
 	far := must(tcp.Open(tcp.Options{Linger: 50 * time.Millisecond}))
 	farNode := must(msg.NewNode(msg.Options{Domain: far}))
-	h := must(server.New(s, server.Options{Domain: far}))
+	h := must(server.New(s, server.Options{Node: farNode}))
 	srv := must(farNode.Serve("127.0.0.1:0", h, msg.ServeOptions{}))
 	near := must(tcp.Open(tcp.Options{Linger: 50 * time.Millisecond}))
 	node := must(msg.NewNode(msg.Options{Domain: near}))
@@ -41,7 +41,7 @@ func overTCP(t testing.TB) *remote.Service {
 		s.Stop()
 		_ = engine.Close()
 	})
-	return must(remote.New(remote.Options{Pool: pool, Domain: near}))
+	return must(remote.New(remote.Options{Pool: pool, Node: node}))
 }
 
 func TestOverTCP(t *testing.T) {

@@ -22,8 +22,8 @@ import (
 
 // Options of a Server.
 type Options struct {
-	// Domain is what the message layer runs on. Required.
-	Domain fabric.Domain
+	// Node is what serves the requests. Required.
+	Node *msg.Node
 
 	// Log is told of answers that could not be delivered. Default: nobody.
 	Log *slog.Logger
@@ -37,8 +37,8 @@ func (o Options) withDefaults() Options {
 }
 
 func (o *Options) validate() error {
-	if o.Domain == nil {
-		return errs.Newf(errs.Invalid, "server.New", "", "Domain is required")
+	if o.Node == nil {
+		return errs.Newf(errs.Invalid, "server.New", "", "Node is required")
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func (s *Server) request(ctx context.Context, c *msg.Call) ([]byte, *bulk.Memory
 	case len(body) != 1 || body[0] != bulk.InSegment || c.OutLen() > bulk.Max || c.OutLen() == 0:
 		return nil, nil, errs.Newf(errs.Protocol, "meta.Serve", "", "the request has no content")
 	}
-	out, err := bulk.New(s.opt.Domain, int(c.OutLen()))
+	out, err := bulk.New(s.opt.Node, c, int(c.OutLen()))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -127,7 +127,7 @@ func (s *Server) reply(ctx context.Context, op meta.Op, c *msg.Call, content []b
 	case len(content) <= c.MaxReply():
 		s.delivered(op, c.Reply(content, 0))
 	case int64(n) <= c.InLen():
-		in, err := bulk.New(s.opt.Domain, n)
+		in, err := bulk.New(s.opt.Node, c, n)
 		if err == nil {
 			copy(in.Bytes(), content[1:])
 			err = c.Push(ctx, 0, []fabric.Sge{{Reg: in.Sge.Reg, Buf: in.Bytes()}})

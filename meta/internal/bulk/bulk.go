@@ -29,32 +29,37 @@ const (
 // Max bounds a request or an answer: a list of a hundred thousand volumes fits.
 const Max = 16 << 20
 
-// Memory is a piece of memory that a domain can move.
+// Memory is a piece of memory that a connection can move.
 type Memory struct {
 	Sge   fabric.Sge
+	node  *msg.Node
 	arena *mem.Arena // nil: ordinary memory
 }
 
+// Carrier is what the memory will be moved by: a msg.Conn or a msg.Call.
+type Carrier interface{ AnyMemory() bool }
+
 // New takes n bytes; Free must be called. Providers that move any memory get ordinary memory,
 // others a mapping of its own, registered for as long as the request lasts.
-func New(d fabric.Domain, n int) (*Memory, error) {
-	if d.Caps().AnyMemory {
+func New(node *msg.Node, by Carrier, n int) (*Memory, error) {
+	if by.AnyMemory() {
 		return &Memory{Sge: fabric.Sge{Buf: make([]byte, n)}}, nil
 	}
 	a, err := mem.NewArena(n, nil)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.Attach(d); err != nil {
+	if err := node.Attach(a); err != nil {
 		_ = a.Close()
 		return nil, err
 	}
-	return &Memory{Sge: fabric.Sge{Reg: a.Region(), Buf: a.Bytes()[:n:n]}, arena: a}, nil
+	return &Memory{Sge: fabric.Sge{Buf: a.Bytes()[:n:n]}, node: node, arena: a}, nil
 }
 
 // Free ends the memory. A nil Memory is free already.
 func (m *Memory) Free() {
 	if m != nil && m.arena != nil {
+		m.node.Detach(m.arena)
 		_ = m.arena.Close()
 	}
 }
