@@ -80,7 +80,7 @@ func (q *cq) spin() bool {
 }
 
 // spinTurns is how often all rings are watched between two looks at the clock, some microseconds.
-const spinTurns = 4
+const spinTurns = 16
 
 // spinLooks is how often one ring is looked at in a turn.
 const spinLooks = 256

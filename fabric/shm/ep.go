@@ -137,8 +137,8 @@ func newEndpoint(d *domain, l link, cfg fabric.EndpointConfig, peer fabric.Peer)
 	e.slots.init(len(v.grants))
 	e.idle.L = &e.mu
 	e.recvs.open(cfg.RecvDepth)
-	e.tx.out = producer{buf: v.out, told: &v.mine.tail, seen: &v.theirs.head}
-	e.rx.in = consumer{buf: v.in, told: &v.mine.head, seen: &v.theirs.tail}
+	e.tx.out = producer{buf: v.out, seen: &v.theirs.head}
+	e.rx.in = consumer{buf: v.in, told: &v.mine.head}
 	e.rx.limits = limits{message: cfg.Hello.MaxMessage, part: uint32(partMax(len(v.in)))}
 	return e, nil
 }

@@ -7,8 +7,8 @@ import (
 )
 
 // A ring carries frames: a header of 32 bytes, part bytes of payload, and zeros up to a multiple of
-// 64. A header never wraps around the end of the ring, a payload may. Frames appear whole: tail
-// passes one when all of it is there. What is longer than a part goes in several frames, the first
+// 64. A header never wraps around the end of the ring, a payload may. Frames appear whole: the first
+// word, kind to length, is written last, and is not 0. What is longer than a part goes in several frames, the first
 // of its kind and then "more"; between these only answers and reads may come. Numbers are
 // little-endian; what a kind does not use is zero.
 //
@@ -24,6 +24,8 @@ import (
 //	6 read data     yes      tag, part: the next bytes of the answer to it
 //	7 read refused  no       tag
 //	8 placed        no       flags, length, imm: a write imm whose bytes are in place already
+//
+// The first word is one number of the host's, in which kind is the lowest byte.
 //
 // Writes (kinds 2, 3 and 8) are numbered from 1 by counting, at both ends.
 
@@ -62,15 +64,18 @@ type header struct {
 // frameBytes is what a frame with so much payload takes in a ring.
 func frameBytes(part int) int { return (headerBytes + part + lineBytes - 1) &^ (lineBytes - 1) }
 
+// word is the first eight bytes as one number.
+func (h *header) word() uint64 {
+	return uint64(h.kind) | uint64(h.flags)<<8 | uint64(h.tag)<<16 | uint64(h.length)<<32
+}
+
+// encode writes what comes after the first word.
 func (h *header) encode(b []byte) {
-	_ = b[headerBytes-1]
-	b[0], b[1] = byte(h.kind), h.flags
-	binary.LittleEndian.PutUint16(b[2:], h.tag)
-	binary.LittleEndian.PutUint32(b[4:], h.length)
-	binary.LittleEndian.PutUint32(b[8:], h.part)
-	binary.LittleEndian.PutUint32(b[12:], h.imm)
-	binary.LittleEndian.PutUint64(b[16:], h.key)
-	binary.LittleEndian.PutUint64(b[24:], h.addr)
+	_ = b[headerBytes-9]
+	binary.LittleEndian.PutUint32(b[0:], h.part)
+	binary.LittleEndian.PutUint32(b[4:], h.imm)
+	binary.LittleEndian.PutUint64(b[8:], h.key)
+	binary.LittleEndian.PutUint64(b[16:], h.addr)
 }
 
 // limits are what a frame's lengths are checked against.
@@ -79,16 +84,17 @@ type limits struct {
 	part    uint32 // the largest payload of one frame
 }
 
-// decode reads a header. b is a copy: what is checked is what is used.
-func (h *header) decode(b *[headerBytes]byte, lim limits) error {
+// decode reads a header from copies of its first word and its rest: what is checked is what is
+// used.
+func (h *header) decode(word uint64, b *[headerBytes - 8]byte, lim limits) error {
 	*h = header{
-		kind: frameKind(b[0]), flags: b[1],
-		tag:    binary.LittleEndian.Uint16(b[2:]),
-		length: binary.LittleEndian.Uint32(b[4:]),
-		part:   binary.LittleEndian.Uint32(b[8:]),
-		imm:    binary.LittleEndian.Uint32(b[12:]),
-		key:    binary.LittleEndian.Uint64(b[16:]),
-		addr:   binary.LittleEndian.Uint64(b[24:]),
+		kind: frameKind(word & 0xff), flags: uint8(word >> 8 & 0xff),
+		tag:    uint16(word >> 16 & 0xffff),
+		length: uint32(word >> 32),
+		part:   binary.LittleEndian.Uint32(b[0:]),
+		imm:    binary.LittleEndian.Uint32(b[4:]),
+		key:    binary.LittleEndian.Uint64(b[8:]),
+		addr:   binary.LittleEndian.Uint64(b[16:]),
 	}
 	if h.whole(lim) {
 		return nil

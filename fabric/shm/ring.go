@@ -2,22 +2,23 @@ package shm
 
 import "sync/atomic"
 
-// A ring is filled by one side and emptied by the other. Its indices count bytes without end; both
-// are multiples of 64, and no more bytes are in the ring than its size. Each side keeps its own
-// index to itself and tells it through a word; the other side's word is checked at each look.
+// A ring is filled by one side and emptied by the other. The indices count bytes without end; both
+// are multiples of 64. A frame shows itself: its first word is written last, and the word behind the
+// last frame is 0, so that who empties the ring looks at one place only, where the next frame will
+// be. Therefore a line of the ring always stays empty. Who fills it learns the other side's index,
+// head, when it needs room, and checks it at each look.
 
 // producer is the filling end.
 type producer struct {
 	buf  []byte
-	tail uint64 // told through told
+	tail uint64
 	head uint64 // as last seen in seen
-	told *atomic.Uint64
 	seen *atomic.Uint64
 }
 
 // room is how many bytes can be put in, given that want would be enough.
 func (p *producer) room(want int) (int, error) {
-	size := uint64(len(p.buf))
+	size := uint64(len(p.buf)) - lineBytes
 	if size-(p.tail-p.head) < uint64(want) {
 		head := p.seen.Load()
 		if head-p.head > p.tail-p.head || head%lineBytes != 0 {
@@ -51,11 +52,14 @@ func (p *producer) payload(part int) (a, b []byte) { return wrap(p.buf, p.tail+h
 
 // put completes the frame at the tail, whose payload is in place, and shows it to the peer.
 func (p *producer) put(h *header) {
-	at := p.tail & uint64(len(p.buf)-1)
-	h.encode(p.buf[at : at+headerBytes])
+	mask := uint64(len(p.buf) - 1)
+	at := p.tail & mask
+	h.encode(p.buf[at+8 : at+headerBytes])
 	p.tail += uint64(frameBytes(int(h.part)))
+	next := p.tail & mask
+	clear(p.buf[next : next+8])
 	raceRelease()
-	p.told.Store(p.tail)
+	wordOf(p.buf[at:]).Store(h.word())
 }
 
 // consumer is the emptying end.
@@ -63,27 +67,28 @@ type consumer struct {
 	buf  []byte
 	head uint64 // told through told
 	told *atomic.Uint64
-	seen *atomic.Uint64
 }
+
+// first is the first word of the next frame; 0 while there is none.
+func (c *consumer) first() uint64 {
+	return wordOf(c.buf[c.head&uint64(len(c.buf)-1):]).Load()
+}
+
+// there tells whether there is a frame.
+func (c *consumer) there() bool { return c.first() != 0 }
 
 // next copies and checks the header of the oldest frame and finds its payload; false when there is
 // none.
 func (c *consumer) next(lim limits, h *header) (a, b []byte, ok bool, err error) {
-	there := c.seen.Load() - c.head
-	if there == 0 {
+	word := c.first()
+	if word == 0 {
 		return nil, nil, false, nil
-	}
-	if there > uint64(len(c.buf)) || there%lineBytes != 0 {
-		return nil, nil, false, protocolErr("the peer put more into the ring than it holds")
 	}
 	raceAcquire()
 	at := c.head & uint64(len(c.buf)-1)
-	raw := [headerBytes]byte(c.buf[at:])
-	if err = h.decode(&raw, lim); err != nil {
+	rest := [headerBytes - 8]byte(c.buf[at+8:])
+	if err = h.decode(word, &rest, lim); err != nil {
 		return nil, nil, false, err
-	}
-	if uint64(frameBytes(int(h.part))) > there {
-		return nil, nil, false, protocolErr("a frame is not all there")
 	}
 	a, b = wrap(c.buf, c.head+headerBytes, int(h.part))
 	return a, b, true, nil

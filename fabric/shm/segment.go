@@ -13,14 +13,13 @@ import (
 // Each side writes its own parts only, but for sleep, which the other side clears, and the users of
 // a slot, which the other side counts. Numbers are the host's.
 //
-//	0         1280  4096      6144      8192                                          end
+//	0         1024  4096      6144      8192                                          end
 //	|words|words|...|refused|refused|slots of 0 |slots of 1 |pad |ring of 0 |ring of 1 |
 //	 of 0  of 1      by 0    by 1    64 each     64 each     page
 //
-//	words of a side: 0     128   256   384   512
-//	                 |tail |head |done |sleep|bye  |    u64, u64, u64, u32, u32
+//	words of a side: 0     128   256   384
+//	                 |head |done |sleep|bye  |    u64, u64, u32, u32
 //
-//	tail   bytes that this side has put into its ring, in all
 //	head   bytes that it has taken out of the other side's ring
 //	done   Writes of the other side that it has carried out or refused, in all
 //	sleep  0: awake; else the events that shall wake it, and how
@@ -32,7 +31,7 @@ import (
 // are drawn in slot.go, what is in the rings in frame.go.
 
 const (
-	wordsBytes   = 640
+	wordsBytes   = 512
 	refusedAt    = 4096
 	refusedBytes = maxQueueDepth / 8
 	slotsAt      = refusedAt + 2*refusedBytes
@@ -88,8 +87,6 @@ func decodeGeometry(b []byte) (geometry, error) {
 
 // words of one side.
 type words struct {
-	tail  atomic.Uint64
-	_     [120]byte
 	head  atomic.Uint64
 	_     [120]byte
 	done  atomic.Uint64

@@ -1,6 +1,9 @@
 package shm
 
-import "unsafe"
+import (
+	"sync/atomic"
+	"unsafe"
+)
 
 // What is laid over mapped memory here is made of atomics only; newView has checked the sizes by
 // slicing.
@@ -15,6 +18,9 @@ func slotsOf(b []byte, n int) []slot {
 	}
 	return unsafe.Slice((*slot)(unsafe.Pointer(&b[:n*slotBytes][0])), n)
 }
+
+// wordOf is the word at the beginning of a line of a ring.
+func wordOf(b []byte) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&b[:8][0])) }
 
 // address is where memory begins. It compares addresses only and keeps nothing alive.
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }

@@ -63,7 +63,7 @@ func (e *endpoint) disarm() {
 // stirred tells whether the peer has done something that nobody has looked at. It needs rxMu.
 func (e *endpoint) stirred() bool {
 	x, theirs := &e.rx, e.view.theirs
-	return theirs.tail.Load() != x.in.head && !x.blocked ||
+	return x.in.there() && !x.blocked ||
 		theirs.done.Load() != x.acked ||
 		e.needs.Load()&wakeSpace != 0 && theirs.head.Load() != e.stuckAt.Load()
 }
