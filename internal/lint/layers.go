@@ -72,6 +72,7 @@ func table() []layer {
 		{"bench", []string{
 			"client", "fabric", "fabric/hook/meter", "iod", "iod/remote", "mem", "mem/regcache",
 			"meta", "mount", "mover", "msg", "nbd", "stripe"}},
+		{"bench/grpcpeer", []string{"bench", "fabric", "fabric/tcp"}}, // a module of its own
 		{"dash", []string{"admin", "client"}},
 
 		{"cmd/sluice", []string{"..."}},
