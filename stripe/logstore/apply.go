@@ -160,7 +160,10 @@ func (m *member) mapBlockLocked(o *object, x *blockPlace, number uint64) {
 	m.alloc.mark(x.cluster)
 	key := uint64(x.cluster)*clusterBlocks + uint64(b)
 	if was := m.pending[key]; was != nil {
+		delete(m.pending, key)
 		m.unrefLocked(was)
 	}
-	m.pending[key] = x.data // takes over the record's reference
+	if x.data != nil { // replay: nil for a block that the log has lost
+		m.pending[key] = x.data // takes over the record's reference
+	}
 }

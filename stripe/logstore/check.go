@@ -64,8 +64,10 @@ func (s *Store) Scrub(ctx context.Context, o ScrubOptions) (Scrubbed, error) {
 const scrubBytes = 1 << 20
 
 func (m *member) scrub(ctx context.Context, o ScrubOptions) (Scrubbed, error) {
-	r := scrubRun{m: m, opt: o, buf: bounceBytes(scrubBytes / blockBytes), begin: time.Now()}
+	r := scrubRun{m: m, opt: o, buf: bounceBytes(scrubBytes / blockBytes),
+		second: bounceBytes(scrubBytes / blockBytes), begin: time.Now()}
 	defer freeBounce(r.buf)
+	defer freeBounce(r.second)
 	m.mu.Lock()
 	objects := make([]*object, 0, len(m.objects))
 	for _, o := range m.objects {
@@ -73,10 +75,19 @@ func (m *member) scrub(ctx context.Context, o ScrubOptions) (Scrubbed, error) {
 		r.total += int64(len(o.leaves)) * scrubBytes
 	}
 	lost := m.table.lost
+	ranges := [2]pageRange{m.clusterPagesLocked(), m.slotPagesLocked()}
+	for _, x := range ranges {
+		r.total += 2 * (x.end - x.first) * blockBytes
+	}
 	m.mu.Unlock()
 	if lost > 0 {
 		r.report(Problem{Device: m.dev.Name(), What: fmt.Sprintf("%d entries are lost: holes of "+
 			"objects cannot be told from lost data; restore the store from a copy", lost)})
+	}
+	for _, x := range ranges {
+		if err := r.index(ctx, x); err != nil {
+			return r.done, err
+		}
 	}
 	for _, o := range objects {
 		if err := r.object(ctx, o); err != nil {
@@ -89,12 +100,13 @@ func (m *member) scrub(ctx context.Context, o ScrubOptions) (Scrubbed, error) {
 
 // scrubRun is one scrub of one member.
 type scrubRun struct {
-	m     *member
-	opt   ScrubOptions
-	buf   []byte
-	begin time.Time
-	done  Scrubbed
-	total int64 // bytes to read, as of the beginning
+	m      *member
+	opt    ScrubOptions
+	buf    []byte
+	second []byte
+	begin  time.Time
+	done   Scrubbed
+	total  int64 // bytes to read, as of the beginning
 }
 
 // tell reports how far it is.
@@ -210,15 +222,31 @@ func checkMember(ctx context.Context, dev device.Device, o Options,
 	}
 	defer m.pool.close()
 	problems := uint64(0)
-	m.audit(func(p Problem) {
+	report := func(p Problem) {
 		problems++
 		if how.Report != nil {
 			how.Report(p)
 		}
-	})
+	}
+	m.auditCopies(report)
+	m.audit(report)
 	done, err := m.scrub(ctx, how)
 	done.Problems += problems
 	return done, err
+}
+
+// auditCopies looks at what there is twice, but for the index: that is the scrub's.
+func (m *member) auditCopies(report func(Problem)) {
+	const remedy = "the other copy is whole, opening the store repairs it"
+	if m.super.bad != nil {
+		report(Problem{Device: m.dev.Name(), What: fmt.Sprintf("superblock %d: %v: %s",
+			1-m.super.copy, m.super.bad, remedy)})
+	}
+	for i := range 2 {
+		if err := m.loadSessions(i); err != nil {
+			report(Problem{Device: m.dev.Name(), What: fmt.Sprintf("%v: %s", err, remedy)})
+		}
+	}
 }
 
 // loadForLook loads a member without writing: all of the log's blocks fit into memory.
@@ -229,7 +257,11 @@ func loadForLook(dev device.Device, o Options) (*member, error) {
 	}
 	opt := o.member()
 	opt.pendingBlocks = int(sup.logBytes / blockBytes)
-	return loadMember(dev, opt)
+	m, err := loadMember(dev, opt)
+	if err == nil {
+		m.looking = true
+	}
+	return m, err
 }
 
 // audit holds the maps against the index and against each other.
@@ -239,9 +271,6 @@ func (m *member) audit(report func(Problem)) {
 	owner := map[uint32]stripe.ObjectID{}
 	bad := func(id stripe.ObjectID, off int64, format string, args ...any) {
 		report(Problem{m.dev.Name(), id, off, fmt.Sprintf(format, args...)})
-	}
-	if m.table.repaired > 0 {
-		bad(stripe.ObjectID{}, 0, "%d entries were repaired from the second copy", m.table.repaired)
 	}
 	for id, o := range m.objects {
 		e := m.table.slotEntry(o.slot)

@@ -2,14 +2,9 @@ package logstore
 
 import (
 	"cmp"
-	"encoding/binary"
-	"hash/crc32"
 	"slices"
 
-	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/stripe/device"
-	"github.com/sluice-storage/sluice/wire"
 )
 
 // A checkpoint makes the records before some position of the log unnecessary:
@@ -223,105 +218,6 @@ func (m *member) writeRound(numbers []uint32, copied []byte) error {
 		if err := m.flush(); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// writeSuper makes the checkpoint count.
-func (m *member) writeSuper(tail uint64, chain uint32, record uint64, clean bool) error {
-	m.mu.Lock()
-	s := m.super
-	s.seq++
-	s.tail, s.chain, s.record, s.clean = tail, chain, record, clean
-	s.clusterHigh, s.slotHigh = m.alloc.high, m.slots.high
-	m.mu.Unlock()
-	if err := m.writeSessions(&s); err != nil {
-		return err
-	}
-	s.encode(m.superBuf)
-	op := device.Op{Kind: device.Write, Off: int64(s.seq%2) * blockBytes,
-		Bufs: [][]byte{m.superBuf}, Stable: true}
-	if err := m.do(&op); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	m.super = s
-	m.mu.Unlock()
-	return nil
-}
-
-// The sessions of a store, in the area of the superblock that names them:
-//
-//	0        8     10    12   16
-//	|session |slot |zero |seq |
-const (
-	sessionBytes = 16
-	sessionsMax  = 2 * stripe.SessionsMax
-)
-
-// writeSessions keeps who wrote what last. Both copies of the superblock need them, so they are
-// written every time, but for when there are none.
-func (m *member) writeSessions(s *super) error {
-	n := 0
-	m.sessions.Each(func(key stripe.SessionSlot, seq uint32) {
-		if n < sessionsMax && !m.planted(forgetSessions) {
-			m.needSessions(n + 1)
-			p := m.sessionBuf[n*sessionBytes:]
-			binary.LittleEndian.PutUint64(p, key.Session)
-			binary.LittleEndian.PutUint32(p[8:], uint32(key.Slot))
-			binary.LittleEndian.PutUint32(p[12:], seq)
-			n++
-		}
-	})
-	b := m.sessionBuf
-	s.sessions = uint32(n)
-	s.sessionsCRC = crc32.Checksum(b[:n*sessionBytes], castagnoli)
-	if n == 0 {
-		return nil
-	}
-	// What they know must be in the log before it is on the disk.
-	if _, _, err := m.barrier(true); err != nil {
-		return err
-	}
-	size := (n*sessionBytes + blockBytes - 1) / blockBytes * blockBytes
-	op := device.Op{Kind: device.Write, Off: sessionsAt + int64(s.seq%2)*sessionsBytes,
-		Bufs: [][]byte{b[:size]}, Stable: true}
-	return m.do(&op)
-}
-
-// needSessions makes the buffer large enough for n sessions.
-func (m *member) needSessions(n int) {
-	const all = sessionsMax * sessionBytes
-	switch {
-	case len(m.sessionBuf) >= n*sessionBytes:
-	case len(m.sessionBuf) == 0 && n*sessionBytes <= blockBytes:
-		m.sessionBuf = alignedBytes(blockBytes)
-	default:
-		m.sessionBuf = append(alignedBytes(all)[:0], m.sessionBuf...)[:all]
-	}
-}
-
-// readSessions loads them.
-func (m *member) readSessions() error {
-	n := int(m.super.sessions) * sessionBytes
-	if n == 0 {
-		return nil
-	}
-	m.needSessions(int(m.super.sessions))
-	size := (n + blockBytes - 1) / blockBytes * blockBytes
-	op := device.Op{Kind: device.Read, Off: sessionsAt + int64(m.super.seq%2)*sessionsBytes,
-		Bufs: [][]byte{m.sessionBuf[:size]}}
-	if err := device.One(m.dev, &op); err != nil {
-		return err
-	}
-	if crc32.Checksum(m.sessionBuf[:n], castagnoli) != m.super.sessionsCRC {
-		return errs.Newf(errs.Corrupt, "logstore.Open", m.dev.Name(),
-			"the list of sessions does not verify: run store check")
-	}
-	for p := m.sessionBuf[:n]; len(p) > 0; p = p[sessionBytes:] {
-		le := binary.LittleEndian
-		m.sessions.Note(wire.Stamp{Session: le.Uint64(p), Slot: le.Uint16(p[8:]),
-			Seq: le.Uint32(p[12:])})
 	}
 	return nil
 }

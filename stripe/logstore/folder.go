@@ -65,6 +65,7 @@ type PathOptions struct {
 	// The rest is as in Options.
 	Unsummed        bool
 	LateCheckpoints bool
+	Salvage         bool
 	ServerID        uint64
 	LogBytes        int64
 	PendingBytes    int64
@@ -75,7 +76,8 @@ type PathOptions struct {
 func (p *PathOptions) options() Options {
 	return Options{ServerID: p.ServerID, LogBytes: p.LogBytes, PendingBytes: p.PendingBytes,
 		IndexBytes: p.IndexBytes, Unsummed: p.Unsummed, LateCheckpoints: p.LateCheckpoints,
-		Logger: p.Logger}
+		Salvage: p.Salvage,
+		Logger:  p.Logger}
 }
 
 // OpenPaths opens the store that lies at the paths, or makes one if that is asked for. Errors

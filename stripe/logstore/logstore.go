@@ -78,6 +78,11 @@ type Options struct {
 	// bench can tell how long a restart takes at most.
 	LateCheckpoints bool
 
+	// Salvage opens a store although its log is damaged in the middle, its index has lost entries, or
+	// the list of sessions does not verify, where Open refuses or reads fail. What was lost is
+	// forgotten: older bytes, or zeroes, are read in its place. It is for people who have no copy.
+	Salvage bool
+
 	// Logger is told what people should know. Default slog.Default().
 	Logger *slog.Logger
 
@@ -196,7 +201,8 @@ func Open(o Options) (*Store, error) {
 func (o Options) member() memberOptions {
 	return memberOptions{pendingBlocks: int(o.PendingBytes / blockBytes),
 		indexPages: int(o.IndexBytes / blockBytes), log: o.Logger, unsummed: o.Unsummed,
-		late: o.LateCheckpoints, plant: o.plant}
+		late: o.LateCheckpoints, salvage: o.Salvage,
+		plant: o.plant}
 }
 
 // checkMembers refuses devices that are not the members of one store, all of them and in order.

@@ -46,6 +46,8 @@ type member struct {
 
 	replayEnd    logEnd // of a restart: where the log ends
 	replayMarked bool   // and that a mark was written there
+	logLost      uint64 // blocks that the log has lost
+	looking      bool   // loaded for a look: nothing is written
 
 	objects  map[stripe.ObjectID]*object
 	newborn  map[stripe.ObjectID]*object // being written for the first time
@@ -75,6 +77,7 @@ type memberOptions struct {
 	indexPages    int
 	log           *slog.Logger
 	unsummed      bool
+	salvage       bool
 	late          bool // checkpoints wait until there is no room
 	plant         defect
 }

@@ -34,10 +34,9 @@ func createMember(dev device.Device, s super) error {
 		return err
 	}
 	b := alignedBytes(blockBytes)
-	for s.seq = 0; s.seq < 2; s.seq++ {
-		s.encode(b)
-		op := device.Op{Kind: device.Write, Off: int64(s.seq%2) * blockBytes, Bufs: [][]byte{b},
-			Stable: true}
+	s.encode(b)
+	for i := range int64(2) {
+		op := device.Op{Kind: device.Write, Off: i * blockBytes, Bufs: [][]byte{b}, Stable: true}
 		if err := device.One(dev, &op); err != nil {
 			return err
 		}
@@ -73,37 +72,6 @@ func allZero(b []byte) bool {
 		}
 	}
 	return true
-}
-
-// readSuper finds the superblock that counts.
-func readSuper(dev device.Device) (*super, error) {
-	const op = "logstore.Open"
-	var best *super
-	var first error
-	b := alignedBytes(blockBytes)
-	for copyNo := range int64(2) {
-		read := device.Op{Kind: device.Read, Off: copyNo * blockBytes, Bufs: [][]byte{b}}
-		err := device.One(dev, &read)
-		var s *super
-		if err == nil {
-			s, err = decodeSuper(b)
-		}
-		switch {
-		case err != nil && (first == nil || errs.KindOf(err) == errs.Version):
-			first = err
-		case err == nil && (best == nil || s.seq > best.seq):
-			best = s
-		}
-	}
-	if best == nil || errs.KindOf(first) == errs.Version {
-		return nil, errs.Wrap(op, dev.Name(), first)
-	}
-	g := best.geometry()
-	if end := g.blockOff(g.clusters, 0); end > dev.Size() {
-		return nil, errs.Newf(errs.Corrupt, op, dev.Name(), "the device has %d bytes, the store "+
-			"needs %d: it was cut short, restore it from a copy", dev.Size(), end)
-	}
-	return best, nil
 }
 
 // openMember loads a member and brings it into the state that its log ends with.
@@ -180,38 +148,43 @@ func (m *member) load() error {
 
 // loadTableLocked reads every entry that may be in use and builds the maps from them.
 func (m *member) loadTableLocked() {
-	first, last := int64(0), (int64(m.super.clusterHigh)+tableEntries-1)/tableEntries
-	m.loadPagesLocked(first, last)
-	first = int64(m.g.clusters) / tableEntries
-	last = (int64(m.g.clusters) + int64(m.super.slotHigh) + tableEntries - 1) / tableEntries
-	m.loadPagesLocked(first, last)
+	for _, r := range [2]pageRange{
+		pagesOf(0, int64(m.super.clusterHigh)), pagesOf(int64(m.g.clusters), int64(m.super.slotHigh)),
+	} {
+		m.loadPagesLocked(r.first, r.end)
+	}
 }
 
-// loadPagesLocked reads pages in large pieces.
+// loadPagesLocked reads pages in large pieces, both copies at once.
 func (m *member) loadPagesLocked(first, last int64) {
+	second := alignedBytes(len(m.pageBuf))
 	for first < last && m.table.failed == nil {
-		n := min(last-first, pagesAtOne)
-		op := device.Op{Kind: device.Read, Off: m.g.tableAt[0] + first*blockBytes,
-			Bufs: [][]byte{m.pageBuf[:n*blockBytes]}}
-		bad := device.One(m.dev, &op) != nil
+		n := min(last-first, int64(len(m.pageBuf))/blockBytes)
+		one, two := m.pageBuf[:n*blockBytes], second[:n*blockBytes]
+		a := device.Op{Kind: device.Read, Off: m.g.tableAt[0] + first*blockBytes, Bufs: [][]byte{one}}
+		b := device.Op{Kind: device.Read, Off: m.g.tableAt[1] + first*blockBytes, Bufs: [][]byte{two}}
+		m.dev.Do([]*device.Op{&a, &b})
 		for i := range n {
 			p := &page{number: uint32(first + i)}
-			p.buf = append(make([]byte, 0, blockBytes), m.pageBuf[i*blockBytes:(i+1)*blockBytes]...)
-			if bad || !pageValid(p) {
-				repaired, lost, err := loadPage(m.dev, &m.g, p)
-				if m.table.failed == nil {
-					m.table.failed = err
+			p.buf = append(make([]byte, 0, blockBytes), one[i*blockBytes:(i+1)*blockBytes]...)
+			var res merged
+			if a.Err != nil || b.Err != nil { // page by page: one may be readable
+				if res, m.table.failed = loadPage(m.dev, &m.g, p); m.table.failed != nil {
+					return
 				}
-				m.table.noteLoad(repaired, lost)
-				if repaired+lost > 0 { // both copies are to be whole again
-					p.dirty = true
-					m.table.dirty[p.number] = p
-				}
+			} else {
+				res = mergePage(p, two[i*blockBytes:(i+1)*blockBytes])
 			}
-			if m.table.pages[p.number] == nil {
-				m.table.insert(p)
-				m.loadEntriesLocked(p)
+			m.table.repaired += res.repaired // what is lost is counted by loadEntriesLocked
+			if m.table.pages[p.number] != nil {
+				continue
 			}
+			if res.differ { // both copies are to be whole again
+				p.dirty = true
+				m.table.dirty[p.number] = p
+			}
+			m.table.insert(p)
+			m.loadEntriesLocked(p)
 		}
 		first += n
 	}
@@ -238,7 +211,11 @@ func (m *member) loadEntriesLocked(p *page) {
 				m.slots.high = max(m.slots.high, f.slot+1)
 			}
 		case typeLost:
-			m.table.lost++
+			if m.opt.salvage {
+				m.table.change(index).reset(typeFree, stripe.ObjectID{}, 0)
+			} else {
+				m.table.lost++
+			}
 		}
 	}
 }
@@ -268,16 +245,13 @@ func (m *member) rebuildLocked() {
 	high, slotHigh := max(m.alloc.high, m.super.clusterHigh), m.slots.high
 	m.alloc = newAllocator(m.g.clusters)
 	taken := make([]bool, slotHigh)
-	for id, o := range m.objects {
-		if o.slot == noSlot { // clusters without an object, which only damage explains
-			m.opt.log.Error("clusters of an object that the index does not know", "device",
-				m.dev.Name(), "object", id)
-			m.table.lost += uint64(o.clusters)
-			delete(m.objects, id)
+	for _, o := range m.objects {
+		if o.slot == noSlot {
+			m.orphanLocked(o)
 			continue
 		}
 		taken[o.slot] = true
-		o.each(0, stripe.MaxObjectBytes/clusterBytes, func(_ int64, c uint32) { m.alloc.mark(c) })
+		m.markLocked(o)
 	}
 	for _, f := range m.fences {
 		taken[f.slot] = true
@@ -308,10 +282,38 @@ func (m *member) rebuildLocked() {
 	}
 }
 
+func (m *member) markLocked(o *object) {
+	o.each(0, stripe.MaxObjectBytes/clusterBytes, func(_ int64, c uint32) { m.alloc.mark(c) })
+}
+
+// orphanLocked is for clusters without an object, which only damage explains: its size and truncate
+// sequence are not known. They are left as they are, for whoever tries to rescue them.
+func (m *member) orphanLocked(o *object) {
+	m.opt.log.Error("clusters of an object that the index does not know", "device", m.dev.Name(),
+		"object", o.id, "clusters", o.clusters)
+	delete(m.objects, o.id)
+	if !m.opt.salvage {
+		m.markLocked(o)
+		m.table.lost += uint64(o.clusters)
+	}
+}
+
+// lostObject is the error for an object that the index does not know, when that means nothing.
+func (m *member) lostObject(op string, id stripe.ObjectID) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.table.lost == 0 {
+		return nil
+	}
+	return errs.Newf(errs.Corrupt, op, "object "+id.String(), "the index of %s has lost %d entries, "+
+		"of which one may be the object's: restore the store from a copy", m.dev.Name(), m.table.lost)
+}
+
 // abandon lets go of a member as death does.
 func (m *member) abandon() {
-	m.refuse()
-	m.stop()
+	if m.refuse() {
+		m.stop()
+	}
 }
 
 // refuse lets requests end and no other begin. It tells whether it was the first to do so.

@@ -257,6 +257,9 @@ func (info *batchInfo) verify(head []byte) bool {
 	return crc32.Checksum(head[8:info.headBytes], castagnoli) == info.crc
 }
 
+// end is the position behind the batch; behind a wrap there may be more that is not used.
+func (info *batchInfo) end() uint64 { return info.pos + uint64(info.bytes()) }
+
 func (info *batchInfo) bytes() int64 {
 	return int64(info.headBytes) + int64(info.blocks)*blockBytes
 }

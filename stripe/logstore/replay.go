@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/stripe/device"
 )
 
@@ -46,24 +47,34 @@ func (r *logReader) at(place int64, n int) ([]byte, error) {
 	return r.buf[place-r.from:][:n], nil
 }
 
-// replayLocked applies the log from the tail to the first batch that cannot be believed. The first
-// pass finds where the batches end and up to where everything was stable, the second where to stop
-// because clusters that were written without a sync have not all reached the disk; the third
-// applies. Nobody was told that such a batch is stable, nor anything behind it.
+// replayLocked applies the log from the tail to the first batch that cannot be believed.
+//
+// The first pass follows the headers, which name each other, and finds up to where everything was
+// stable. Batches before that are whole, or the disk has lost something: a data block of theirs
+// that does not verify is given up, and is an error for whoever reads it. The second pass looks at
+// those behind: it ends before the first one that is torn, or that names clusters, written without
+// a sync, that have not all reached the disk. Nobody was told that such a batch is stable, nor
+// anything behind it. The third pass applies.
 func (m *member) replayLocked() error {
 	r := newLogReader(m)
 	defer r.close()
 	var stable uint64
-	end, err := m.scanLocked(r, ^uint64(0), func(info *batchInfo, _ []byte) (bool, error) {
+	end, err := m.scanLocked(r, ^uint64(0), func(info *batchInfo, _, _ []byte) (bool, error) {
 		stable = max(stable, info.stable)
 		return true, nil
 	})
+	if err == nil {
+		err = m.logDamage(r, end.head)
+	}
 	if err != nil {
 		return err
 	}
-	end, err = m.scanLocked(r, end.head, func(info *batchInfo, head []byte) (bool, error) {
-		if info.pos+uint64(info.bytes()) <= stable {
+	end, err = m.scanLocked(r, end.head, func(info *batchInfo, head, data []byte) (bool, error) {
+		if info.end() <= stable {
 			return true, nil
+		}
+		if ok, err := m.verifyData(head, data); err != nil || !ok {
+			return false, err
 		}
 		return m.looseVerify(head)
 	})
@@ -81,6 +92,49 @@ func (m *member) replayLocked() error {
 	return err
 }
 
+// logDamage looks behind the place where the log ends for a batch that was written when more than
+// that was stable. Then this is not the end that a crash leaves: a header was damaged, and records
+// that somebody was told are durable cannot be read.
+func (m *member) logDamage(r *logReader, end uint64) error {
+	if m.super.clean {
+		return nil
+	}
+	size := uint64(m.g.logBytes)
+	for pos := end + blockBytes; pos < m.super.tail+size; pos += blockBytes {
+		place := int64(pos % size)
+		b, err := r.at(place, blockBytes)
+		if err != nil {
+			return err
+		}
+		info, ok := decodeBatch(b, &m.storeID)
+		if !ok || !m.fits(&info, pos) || info.stable <= end {
+			continue
+		}
+		if b, err = r.at(place, info.headBytes); err != nil {
+			return err
+		}
+		if !info.verify(b) {
+			continue
+		}
+		if m.opt.salvage {
+			m.opt.log.Error("the log is damaged: what was written last is lost", "device",
+				m.dev.Name(), "offset", m.logOff(end))
+			return nil
+		}
+		return errs.Newf(errs.Corrupt, "", "", "the log is damaged at offset %d, before records that "+
+			"were durable: restore the store from a copy, or open it with salvage and lose what was "+
+			"written last", m.logOff(end))
+	}
+	return nil
+}
+
+// fits tells whether a header can be that of the batch at a position.
+func (m *member) fits(info *batchInfo, pos uint64) bool {
+	return info.pos == pos && info.lap == pos/uint64(m.g.logBytes) &&
+		info.headBytes <= m.g.batchHeadMax && info.blocks <= m.g.batchBlocksMax &&
+		int64(pos%uint64(m.g.logBytes))+info.bytes() <= m.g.logBytes
+}
+
 // logEnd is a position with the checksum that the next batch must name.
 type logEnd struct {
 	head  uint64
@@ -89,18 +143,16 @@ type logEnd struct {
 
 // scanLocked walks the batches before end without applying them and tells how far it came.
 func (m *member) scanLocked(r *logReader, end uint64,
-	fn func(info *batchInfo, head []byte) (bool, error)) (logEnd, error) {
+	fn func(info *batchInfo, head, data []byte) (bool, error)) (logEnd, error) {
 	saved := m.log
-	err := m.walkLog(r, end, func(info *batchInfo, head, _ []byte) (bool, error) {
-		return fn(info, head)
-	})
+	err := m.walkLog(r, end, fn)
 	at := logEnd{m.log.head, m.log.chain}
 	m.log = saved
 	return at, err
 }
 
-// walkLog calls fn for each valid batch before end, and moves the log's head and chain along as fn
-// accepts them.
+// walkLog calls fn for each batch before end whose header is valid, and moves the log's head and
+// chain along as fn accepts them. The data blocks are as they are.
 func (m *member) walkLog(r *logReader, end uint64,
 	fn func(info *batchInfo, head, data []byte) (bool, error)) error {
 	l := &m.log
@@ -111,10 +163,7 @@ func (m *member) walkLog(r *logReader, end uint64,
 			return err
 		}
 		info, ok := decodeBatch(b, &m.storeID)
-		if !ok || info.pos != l.head || info.lap != l.head/uint64(m.g.logBytes) ||
-			info.chain != l.chain && !m.planted(ignoreChain) ||
-			info.headBytes > m.g.batchHeadMax || info.blocks > m.g.batchBlocksMax ||
-			place+info.bytes() > m.g.logBytes {
+		if !ok || !m.fits(&info, l.head) || info.chain != l.chain && !m.planted(ignoreChain) {
 			return nil
 		}
 		all, err := r.at(place, int(info.bytes()))
@@ -128,8 +177,6 @@ func (m *member) walkLog(r *logReader, end uint64,
 		next := l.head + uint64(info.bytes())
 		if info.kind == batchWrap {
 			next = (l.head/uint64(m.g.logBytes) + 1) * uint64(m.g.logBytes)
-		} else if ok, err := m.verifyData(head, data); err != nil || !ok {
-			return err
 		}
 		if ok, err := fn(&info, head, data); err != nil || !ok {
 			return err
@@ -190,13 +237,21 @@ func (m *member) looseVerify(head []byte) (bool, error) {
 func (m *member) replayBatchLocked(head, data []byte) error {
 	return m.eachRecord(head, func(r *record) error {
 		for i := range r.blocks {
-			b, err := m.replayBlockLocked()
-			if err != nil {
-				return err
+			x := &r.blocks[i]
+			if len(data) < blockBytes {
+				return errs.Newf(errs.Corrupt, "", "", "a record names more blocks than its batch has")
 			}
-			copy(b.buf, data[:blockBytes])
+			if m.sum(r.id, x.block, data[:blockBytes]) != x.sum && !m.planted(believeTorn) {
+				m.giveUp(r.id, x)
+			} else {
+				b, err := m.replayBlockLocked()
+				if err != nil {
+					return err
+				}
+				copy(b.buf, data[:blockBytes])
+				x.data = b
+			}
 			data = data[blockBytes:]
-			r.blocks[i].data = b
 		}
 		if r.slot >= m.slots.high {
 			m.slots.high = r.slot + 1
@@ -205,6 +260,14 @@ func (m *member) replayBatchLocked(head, data []byte) error {
 		m.log.number = r.number + 1
 		return nil
 	})
+}
+
+// giveUp is for a block that was durable and that the log has lost. Its checksum is entered, its
+// content is whatever is in its place: it does not verify, until somebody writes it anew.
+func (m *member) giveUp(id stripe.ObjectID, x *blockPlace) {
+	m.logLost++
+	m.opt.log.Error("a block of the log is damaged", "device", m.dev.Name(), "object", id, "offset",
+		x.block*blockBytes, "remedy", "restore the range from a copy, or write it anew")
 }
 
 // replayBlockLocked takes a block. Where there is none, everything so far is written in place; what

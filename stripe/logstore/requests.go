@@ -114,7 +114,7 @@ func (m *member) readAt(op string, id stripe.ObjectID, bufs [][]byte, off, n int
 		for _, b := range bufs {
 			clear(b)
 		}
-		return nil
+		return m.lostObject(op, id)
 	}
 	return m.read(o, bufs, off, n)
 }

@@ -1,6 +1,7 @@
 package logstore
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
@@ -22,8 +23,11 @@ type table struct {
 	dirty map[uint32]*page
 
 	repaired uint64 // entries that only the second copy had
-	lost     uint64 // entries that neither copy had: what they held gives errors, not zeroes
-	failed   error  // a page could not be read: the member stops
+
+	// lost counts entries that neither copy had, and clusters of objects that are lost. Nobody knows
+	// what they held: as long as there is one, absent objects and holes are errors, not zeroes.
+	lost   uint64
+	failed error // a page could not be read: the member stops
 }
 
 type page struct {
@@ -37,6 +41,17 @@ type page struct {
 func newTable(dev device.Device, g *geometry, pagesMax int) *table {
 	return &table{dev: dev, g: g, max: pagesMax, pages: map[uint32]*page{},
 		dirty: map[uint32]*page{}}
+}
+
+// pageRange is a run of pages.
+type pageRange struct{ first, end int64 }
+
+// pagesOf are the pages of n entries from an index on.
+func pagesOf(index, n int64) pageRange {
+	if n == 0 {
+		return pageRange{}
+	}
+	return pageRange{index / tableEntries, (index + n + tableEntries - 1) / tableEntries}
 }
 
 // clusterEntry and slotEntry give entries for reading.
@@ -67,20 +82,16 @@ func (t *table) page(number uint32) *page {
 	p := t.pages[number]
 	if p == nil {
 		p = &page{number: number, buf: make([]byte, blockBytes)}
-		repaired, lost, err := loadPage(t.dev, t.g, p)
+		res, err := loadPage(t.dev, t.g, p)
 		if err != nil && t.failed == nil {
 			t.failed = err
 		}
-		t.noteLoad(repaired, lost)
+		t.repaired += res.repaired
+		t.lost += res.lost
 		t.insert(p)
 	}
 	p.used = true
 	return p
-}
-
-func (t *table) noteLoad(repaired, lost uint64) {
-	t.repaired += repaired
-	t.lost += lost
 }
 
 // insert makes a page resident and pushes out others when there are too many.
@@ -100,26 +111,64 @@ func (t *table) insert(p *page) {
 	}
 }
 
-// loadPage reads a page: the first copy, and the second for entries that do not verify there.
-func loadPage(dev device.Device, g *geometry, p *page) (repaired, lost uint64, err error) {
-	op := device.Op{Kind: device.Read, Off: g.tableAt[0] + int64(p.number)*blockBytes,
-		Bufs: [][]byte{p.buf}}
-	first := device.One(dev, &op)
-	if first == nil && pageValid(p) {
-		return 0, 0, nil
+// loadPage reads both copies of a page at once and takes what is best of them.
+func loadPage(dev device.Device, g *geometry, p *page) (merged, error) {
+	second := alignedBytes(blockBytes)
+	first := alignedBytes(blockBytes)
+	at := int64(p.number) * blockBytes
+	a := device.Op{Kind: device.Read, Off: g.tableAt[0] + at, Bufs: [][]byte{first}}
+	b := device.Op{Kind: device.Read, Off: g.tableAt[1] + at, Bufs: [][]byte{second}}
+	dev.Do([]*device.Op{&a, &b})
+	if a.Err != nil && b.Err != nil {
+		return merged{}, errs.Wrap("logstore.index", fmt.Sprint("page ", p.number),
+			device.Failed(dev, &a))
 	}
-	second := make([]byte, blockBytes)
-	op = device.Op{Kind: device.Read, Off: g.tableAt[1] + int64(p.number)*blockBytes,
-		Bufs: [][]byte{second}}
-	if err := device.One(dev, &op); err != nil {
-		if first != nil {
-			return 0, 0, errs.Wrap("logstore.index", fmt.Sprint("page ", p.number), first)
+	unreadable(first, a.Err)
+	unreadable(second, b.Err)
+	copy(p.buf, first)
+	return mergePage(p, second), nil
+}
+
+// unreadable makes a copy that could not be read one in which nothing verifies.
+func unreadable(b []byte, err error) {
+	if err != nil {
+		for i := range b {
+			b[i] = 0xff
 		}
-		clear(second)
-		second[0] = 0xff // verifies nothing
 	}
-	repaired, lost = mergePage(p, second, first != nil)
-	return repaired, lost, nil
+}
+
+// merged tells what became of a page of which there are two copies.
+type merged struct {
+	differ   bool   // the copies are not the same
+	repaired uint64 // entries that only the second copy had, or had in a newer state
+	lost     uint64 // entries that neither copy had
+}
+
+// mergePage takes each entry from the copy that has it, and the newer one where both have one. The
+// first copy is written first, so that a second one that is newer shows that a write of the first
+// was lost; the other way round it is what a crash leaves.
+func mergePage(p *page, second []byte) (res merged) {
+	if bytes.Equal(p.buf, second) && pageValid(p) {
+		return res
+	}
+	res.differ = true
+	for i := range tableEntries {
+		at := i * entryBytes
+		mine, other := entry(p.buf[at:at+entryBytes]), entry(second[at:at+entryBytes])
+		a, b := mine.valid(p.index(i)), other.valid(p.index(i))
+		switch {
+		case a && (!b || mine.record() >= other.record()):
+		case b:
+			copy(mine, other)
+			res.repaired++
+		default:
+			clear(mine)
+			mine[0] = typeLost
+			res.lost++
+		}
+	}
+	return res
 }
 
 func pageValid(p *page) bool {
@@ -132,25 +181,6 @@ func pageValid(p *page) bool {
 }
 
 func (p *page) index(i int) int64 { return int64(p.number)*tableEntries + int64(i) }
-
-// mergePage takes each entry from the copy that has it.
-func mergePage(p *page, second []byte, all bool) (repaired, lost uint64) {
-	for i := range tableEntries {
-		at := i * entryBytes
-		mine, other := entry(p.buf[at:at+entryBytes]), entry(second[at:at+entryBytes])
-		switch {
-		case !all && mine.valid(p.index(i)):
-		case other.valid(p.index(i)):
-			copy(mine, other)
-			repaired++
-		default:
-			clear(mine)
-			mine[0] = typeLost
-			lost++
-		}
-	}
-	return repaired, lost
-}
 
 // dirtyNumbers lists the dirty pages in order.
 func (t *table) dirtyNumbers() []uint32 {
