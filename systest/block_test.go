@@ -21,11 +21,18 @@ func TestBlockClientsOnAVolume(t *testing.T) {
 	t.Run("qemu-img", func(t *testing.T) { qemuImg(t, uri) })
 	t.Run("qemu-io", func(t *testing.T) { qemuIO(t, uri) })
 	t.Run("fio", func(t *testing.T) {
-		run(t, "", "fio", "--name=v", "--ioengine=nbd", "--uri="+uri, "--rw=randwrite",
+		run(t, t.TempDir(), "fio", "--name=v", "--ioengine=nbd", "--uri="+uri, "--rw=randwrite",
 			"--bsrange=4k-128k", "--size=48m", "--iodepth=16", "--verify=crc32c",
 			"--verify_fatal=1", "--do_verify=1")
 	})
 	t.Run("striping", func(t *testing.T) { volumeIsStriped(t, c) })
+}
+
+// TestBlockClientsOverTCP is the client that does the most, without shared memory.
+func TestBlockClientsOverTCP(t *testing.T) {
+	c := startCluster(t, clusterOptions{iods: 4, providers: "tcp"})
+	c.sluice(t, "volume", "create", "disk", "64M")
+	qemuIO(t, c.serveNBD(t, "name=disk,volume=disk"))
 }
 
 func nbdInfo(t *testing.T, uri string) {

@@ -43,6 +43,24 @@ type clusterOptions struct {
 	mount bool
 	mem   bool
 	extra []string // further arguments of `sluice up`
+
+	providers string // that all processes use; empty: the default, which is shm on one host
+}
+
+// via is what carries data.
+func (o *clusterOptions) via() string {
+	if o.providers == "" {
+		return "shm"
+	}
+	return o.providers
+}
+
+// args is the flag for each process.
+func (o *clusterOptions) args() []string {
+	if o.providers == "" {
+		return nil
+	}
+	return []string{"--providers", o.providers}
 }
 
 // cluster is a running `sluice up`.
@@ -53,6 +71,8 @@ type cluster struct {
 	bin string
 	cmd *exec.Cmd
 	log *bytes.Buffer
+
+	opts clusterOptions
 }
 
 // clusterState is what `sluice status --json` prints, as far as the tests need it.
@@ -68,10 +88,27 @@ type clusterState struct {
 		} `json:"exits"`
 	} `json:"processes"`
 	Servers []struct {
-		ID   uint32 `json:"id"`
-		Addr string `json:"addr"`
-		Up   bool   `json:"up"`
+		ID       uint32 `json:"id"`
+		Addr     string `json:"addr"`
+		Up       bool   `json:"up"`
+		Provider string `json:"provider"`
+		Counts   []struct {
+			Name  string `json:"name"`
+			Value uint64 `json:"value"`
+		} `json:"counts"`
 	} `json:"servers"`
+}
+
+// count adds up one number of all servers.
+func (st *clusterState) count(name string) (sum uint64) {
+	for _, s := range st.Servers {
+		for _, c := range s.Counts {
+			if c.Name == name {
+				sum += c.Value
+			}
+		}
+	}
+	return sum
 }
 
 // startCluster runs `sluice up` on free ports in a temporary folder and stops it with the test.
@@ -79,7 +116,7 @@ func startCluster(t *testing.T, o clusterOptions) *cluster {
 	t.Helper()
 	bin, err := builtBinary()
 	must(t, err)
-	c := &cluster{dir: filepath.Join(t.TempDir(), "c"), bin: bin, log: &bytes.Buffer{}}
+	c := &cluster{dir: filepath.Join(t.TempDir(), "c"), bin: bin, log: &bytes.Buffer{}, opts: o}
 	args := []string{"up", "--dir", c.dir, "--iods", strconv.Itoa(o.iods), "--listen", "127.0.0.1:0"}
 	if o.mem {
 		args = append(args, "--mem")
@@ -89,12 +126,19 @@ func startCluster(t *testing.T, o clusterOptions) *cluster {
 		must(t, os.Mkdir(c.mnt, 0o755))
 		args = append(args, "--mount", c.mnt)
 	}
-	c.cmd = exec.Command(bin, append(args, o.extra...)...)
+	c.cmd = exec.Command(bin, append(append(args, o.args()...), o.extra...)...)
 	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	must(t, c.cmd.Start())
 	t.Cleanup(func() { c.stop(t) })
 	c.awaitReady(t, o, 30*time.Second)
+	st, err := c.state()
+	must(t, err)
+	for _, s := range st.Servers {
+		if s.Provider != o.via() {
+			t.Errorf("server %d is reached by %q, not by %s", s.ID, s.Provider, o.via())
+		}
+	}
 	return c
 }
 
@@ -131,7 +175,8 @@ func mounted(dir string) bool {
 
 func (c *cluster) state() (clusterState, error) {
 	var st clusterState
-	out, err := exec.Command(c.bin, "status", "--dir", c.dir, "--json").Output()
+	args := append([]string{"status", "--dir", c.dir, "--json"}, c.opts.args()...)
+	out, err := exec.Command(c.bin, args...).Output()
 	if err != nil {
 		return st, err
 	}
@@ -175,7 +220,7 @@ func (c *cluster) stop(t *testing.T) {
 // sluice runs a client command against the cluster and returns what it printed.
 func (c *cluster) sluice(t *testing.T, args ...string) string {
 	t.Helper()
-	return run(t, "", c.bin, append(args, "--url", c.url)...)
+	return run(t, "", c.bin, append(append(args, "--url", c.url), c.opts.args()...)...)
 }
 
 // serveNBD starts `sluice nbd` on a unix socket and returns the URI of the export.
@@ -190,7 +235,8 @@ func (c *cluster) serveNBD(t *testing.T, export string) string {
 // startNBD starts a gateway and returns its process once the socket answers.
 func (c *cluster) startNBD(t *testing.T, sock, export string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.Command(c.bin, "nbd", "--listen", "unix:"+sock, "--export", export, "--url", c.url)
+	args := []string{"nbd", "--listen", "unix:" + sock, "--export", export, "--url", c.url}
+	cmd := exec.Command(c.bin, append(args, c.opts.args()...)...)
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

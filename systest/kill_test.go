@@ -30,11 +30,16 @@ const (
 // SLUICE_KILL_ROUNDS and SLUICE_SEED.
 func TestKillAnyProcess(t *testing.T) {
 	rounds := envInt("SLUICE_KILL_ROUNDS", 50)
+	t.Run("shm", func(t *testing.T) { killLoop(t, rounds, "") })
+	t.Run("tcp", func(t *testing.T) { killLoop(t, max(rounds/5, 1), "tcp") })
+}
+
+func killLoop(t *testing.T, rounds int, providers string) {
 	seed := uint64(envInt("SLUICE_SEED", int(time.Now().UnixNano()&0xffffffff)))
 	t.Logf("seed %d, %d rounds (SLUICE_SEED, SLUICE_KILL_ROUNDS)", seed, rounds)
 	rng := rand.New(rand.NewPCG(seed, 7))
 
-	opts := clusterOptions{iods: 4, mount: true}
+	opts := clusterOptions{iods: 4, mount: true, providers: providers}
 	c := startCluster(t, opts)
 	c.sluice(t, "volume", "create", "disk", strconv.Itoa(blocks*blockBytes))
 	gate := newGateway(t, c)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/client"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/shm"
 	"github.com/sluice-storage/sluice/fabric/tcp"
 )
 
@@ -22,43 +24,74 @@ const (
 
 	// Each connection keeps receives for all of its credits and as much again for replies.
 	crowdPerConn = 1 << 20
+
+	// What a server maps of each client that is on its host, and what is the client's: the rings of
+	// the connection, and buffers.
+	crowdRings   = 1 << 20
+	crowdBuffers = 4 << 20
 )
 
 // TestMemoryBoundWithACrowd has a hundred clients read and write at once, more than the servers'
-// caches hold, and compares the servers' high-water marks with the bound that was configured.
+// caches hold, and compares what the servers use with the bound that was configured: their own
+// memory, and that of the clients which they map.
 func TestMemoryBoundWithACrowd(t *testing.T) {
 	c := startCluster(t, clusterOptions{iods: 4, extra: []string{"--cache", "64M"}})
-	domain, err := tcp.Open(tcp.Options{})
+	arenas := shm.NewArenas()
+	near, err := shm.Open(shm.Options{Arenas: arenas})
 	must(t, err)
-	defer domain.Close()
+	defer near.Close()
+	far, err := tcp.Open(tcp.Options{})
+	must(t, err)
+	defer far.Close()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	var wg sync.WaitGroup
+	var working, closing sync.WaitGroup
+	working.Add(crowd)
+	leave := make(chan struct{})
 	for i := range crowd {
-		wg.Go(func() {
-			fs, err := client.Dial(t.Context(), c.url, client.Options{Domain: domain})
+		closing.Go(func() {
+			fs, err := client.Dial(t.Context(), c.url, client.Options{Domain: far,
+				Domains: []fabric.Domain{near, far}, Memory: arenas, Buffers: crowdBuffers})
+			if err == nil {
+				err = member(t.Context(), fs, i, rand.New(rand.NewPCG(seed, uint64(i))))
+				defer fs.Close()
+			}
 			if err != nil {
 				t.Errorf("client %d: %v", i, err)
-				return
 			}
-			defer fs.Close()
-			if err := member(t.Context(), fs, i, rand.New(rand.NewPCG(seed, uint64(i)))); err != nil {
-				t.Errorf("client %d: %v", i, err)
-			}
+			working.Done()
+			<-leave
 		})
 	}
-	wg.Wait()
+	working.Wait()
 	st, err := c.state()
 	must(t, err)
-	limit := int64(crowdCache + crowdRuntime + crowd*crowdPerConn)
+	if n := st.count("connections_shm"); n < 4*crowd {
+		t.Errorf("%d connections by shm to four servers, there are %d clients", n, crowd)
+	}
+	own := int64(crowdCache + crowdRuntime + crowd*crowdPerConn)
+	all := own + crowd*(crowdRings+crowdBuffers)
 	for _, p := range st.Processes {
 		if strings.HasPrefix(p.Name, "iod") {
-			high := highWater(t, p.PID)
-			t.Logf("%s: %d MiB at most, bound %d MiB", p.Name, high>>20, limit>>20)
-			if high > limit {
-				t.Errorf("%s used %d MiB, its bound is %d MiB", p.Name, high>>20, limit>>20)
+			wantMemory(t, p.Name, p.PID, "RssAnon", own)
+			wantMemory(t, p.Name, p.PID, "VmHWM", all)
+			if memoryOf(t, p.PID, "RssShmem") == 0 {
+				t.Errorf("%s maps nothing of its clients", p.Name)
 			}
 		}
+	}
+	close(leave)
+	closing.Wait()
+	c.wantNothingMapped(t)
+}
+
+// wantMemory compares a line of a process's status with a bound.
+func wantMemory(t *testing.T, name string, pid int, field string, limit int64) {
+	t.Helper()
+	n := memoryOf(t, pid, field)
+	t.Logf("%s: %s %d MiB, bound %d MiB", name, field, n>>20, limit>>20)
+	if n > limit {
+		t.Errorf("%s: %s is %d MiB, its bound is %d MiB", name, field, n>>20, limit>>20)
 	}
 }
 
@@ -90,18 +123,19 @@ func member(ctx context.Context, fs *client.FS, i int, rng *rand.Rand) error {
 	return nil
 }
 
-// highWater is a process's VmHWM in bytes.
-func highWater(t *testing.T, pid int) int64 {
+// memoryOf is a line of a process's status, in bytes.
+func memoryOf(t *testing.T, pid int, field string) int64 {
+	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	must(t, err)
 	for line := range strings.Lines(string(data)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+		if rest, ok := strings.CutPrefix(line, field+":"); ok {
 			var kb int64
 			_, err := fmt.Sscanf(rest, "%d kB", &kb)
 			must(t, err)
 			return kb << 10
 		}
 	}
-	t.Fatalf("process %d has no VmHWM", pid)
+	t.Fatalf("process %d has no %s", pid, field)
 	return 0
 }

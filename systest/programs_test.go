@@ -11,14 +11,27 @@ import (
 // TestProgramsOnTheMount runs programs that nobody here wrote on a striped, mounted file system.
 // They share one cluster; each gets a folder of its own.
 func TestProgramsOnTheMount(t *testing.T) {
-	c := startCluster(t, clusterOptions{iods: 4, mount: true})
-	for _, p := range []struct {
-		name string
-		run  func(t *testing.T, c *cluster, dir string)
-	}{
+	runPrograms(t, clusterOptions{iods: 4, mount: true}, []program{
 		{"go", goTree}, {"git", gitClone}, {"fio", fioVerify}, {"sqlite", sqliteTransactions},
 		{"tar", tarAndRemove},
-	} {
+	})
+}
+
+// TestProgramsOverTCP is those of them that ask most of the data path, without shared memory.
+func TestProgramsOverTCP(t *testing.T) {
+	runPrograms(t, clusterOptions{iods: 4, mount: true, providers: "tcp"}, []program{
+		{"fio", fioVerify}, {"sqlite", sqliteTransactions},
+	})
+}
+
+type program struct {
+	name string
+	run  func(t *testing.T, c *cluster, dir string)
+}
+
+func runPrograms(t *testing.T, o clusterOptions, programs []program) {
+	c := startCluster(t, o)
+	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
 			dir := filepath.Join(c.mnt, p.name)
 			must(t, os.Mkdir(dir, 0o755))
@@ -66,13 +79,14 @@ func gitClone(t *testing.T, _ *cluster, dir string) {
 // fioVerify writes with random sizes and offsets and reads everything back by checksum, through the
 // page cache with syncs, and around it.
 func fioVerify(t *testing.T, _ *cluster, dir string) {
+	state := t.TempDir() // fio leaves notes for a later verification where it runs
 	common := []string{"--directory=" + dir, "--verify=crc32c", "--verify_fatal=1", "--do_verify=1",
 		"--group_reporting", "--randrepeat=0"}
-	run(t, "", "fio", append(common, "--name=buffered", "--rw=randwrite", "--bsrange=4k-256k",
+	run(t, state, "fio", append(common, "--name=buffered", "--rw=randwrite", "--bsrange=4k-256k",
 		"--size=48m", "--numjobs=2", "--ioengine=psync", "--fsync=64")...)
-	run(t, "", "fio", append(common, "--name=direct", "--rw=write", "--bs=1m", "--size=64m",
+	run(t, state, "fio", append(common, "--name=direct", "--rw=write", "--bs=1m", "--size=64m",
 		"--direct=1", "--ioengine=libaio", "--iodepth=4")...)
-	run(t, "", "fio", append(common, "--name=mapped", "--rw=randwrite", "--bs=4k", "--size=8m",
+	run(t, state, "fio", append(common, "--name=mapped", "--rw=randwrite", "--bs=4k", "--size=8m",
 		"--ioengine=mmap", "--fsync=256")...)
 }
 
