@@ -83,7 +83,9 @@ func (c *Call) beginLocked(a *arrival) {
 	c.stamp = wire.Stamp{}
 	c.unit = c.s.rung.limits.Unit
 	c.high, c.lent, c.lentBytes = 0, 0, 0
-	c.pushed.Store(false)
+	if c.pushed.Load() {
+		c.pushed.Store(false)
+	}
 }
 
 // decode reads the descriptions. Until then body begins with them.

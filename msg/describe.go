@@ -54,6 +54,9 @@ type segment struct {
 }
 
 func (s *segment) reset() {
+	if !s.present { // decode sets it first
+		return
+	}
 	s.windows = s.windows[:0]
 	s.space.reset()
 	s.present, s.inline, s.eager, s.length, s.access = false, false, false, 0, seg.Access{}

@@ -86,7 +86,7 @@ func (s *serverConn) relieve() (turn uint64) {
 	}
 	turn = s.turns.Add(1)
 	s.serving.Store(turn)
-	if !s.armed.Swap(true) {
+	if !s.armed.Load() && !s.armed.Swap(true) {
 		s.watched.Store(turn)
 		s.timer.Reset(alone)
 	}

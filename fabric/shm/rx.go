@@ -23,6 +23,8 @@ type rxState struct {
 	refused bool
 	taken   bool  // recv is being filled
 	hand    *hand // of who drains, if it has one
+	early   bool  // the last one left after a message, and did not look for more
+	many    bool  // there was more: it should
 	recv    fabric.Recv
 }
 
@@ -89,6 +91,7 @@ func (e *endpoint) stirs(times int) bool {
 		if e.stirred() {
 			return true
 		}
+		e.rx.early = false
 	}
 	return false
 }
@@ -112,7 +115,7 @@ func (e *endpoint) drain() (did bool, err error) {
 	if did, err = e.takeAcks(); err != nil {
 		return did, err
 	}
-	count := x.count
+	count, frames := x.count, 0
 	var h header
 	for budget := len(x.in.buf); budget > 0; {
 		a, b, ok, err := x.in.next(x.limits, &h)
@@ -120,6 +123,7 @@ func (e *endpoint) drain() (did bool, err error) {
 			err = e.handle(&h, a, b)
 		}
 		if err == errLater || err == nil && !ok {
+			x.many, x.early = frames > 1, false
 			break
 		}
 		if err != nil {
@@ -129,6 +133,9 @@ func (e *endpoint) drain() (did bool, err error) {
 		x.in.drop(&h)
 		budget -= frameBytes(int(h.part))
 		did = true
+		if frames++; x.leave(frames) {
+			break
+		}
 	}
 	if x.count != count {
 		raceRelease()
@@ -138,6 +145,17 @@ func (e *endpoint) drain() (did bool, err error) {
 		e.notify(wakeSpace | wakeDone)
 	}
 	return did, nil
+}
+
+// leave tells whether to go to work with the first message and look for others later: the line of
+// the ring where the next one would be has to be fetched from the peer's core. Who finds one there
+// as soon as it comes back looks for more from then on.
+func (x *rxState) leave(frames int) bool {
+	if frames == 1 && x.early {
+		x.many = true
+	}
+	x.early = !x.many && x.hand != nil && x.hand.n > 0
+	return x.early
 }
 
 // takeAcks completes what the peer has carried out.
