@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// damaged is a store in which everything is in use: superblocks, sessions, index and data, and a log
+// damaged is a store in which everything is in use: superblocks, sessions, index, data, and a log
 // that a restart must read. It was not closed.
 type damaged struct {
 	opt     Options

@@ -23,6 +23,13 @@ func open(t testing.TB) stripe.Engine {
 func TestEngine(t *testing.T) {
 	stripetest.Run(t, stripetest.Config{
 		Open: open,
+		OpenSmall: func(t testing.TB) stripe.Engine {
+			s, err := New(Options{MaxBytes: 8 << 20})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		},
 		Reopen: func(t testing.TB, e stripe.Engine) stripe.Engine {
 			e.Close()
 			e.(*Store).Reopen()

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/stripe/memstore"
 	"github.com/sluice-storage/sluice/wire"
@@ -31,6 +32,7 @@ func (r *recorder) note(text string) {
 }
 
 func (r *recorder) Helper()                      {}
+func (r *recorder) Log(...any)                   {}
 func (r *recorder) Logf(string, ...any)          {}
 func (r *recorder) Cleanup(fn func())            { r.cleanups = append(r.cleanups, fn) }
 func (r *recorder) Error(args ...any)            { r.note(fmt.Sprint(args...)) }
@@ -56,8 +58,8 @@ func failing(t *testing.T, c Config) map[string]string {
 	return failed
 }
 
-func openSound(t testing.TB) *memstore.Store {
-	s, err := memstore.New(memstore.Options{MaxBytes: 64 << 20})
+func openSound(t testing.TB, bytes int64) *memstore.Store {
+	s, err := memstore.New(memstore.Options{MaxBytes: bytes})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +81,10 @@ func (s sound) restart() { reopenSound(s.Store) }
 
 func config(plant func(s sound) stripe.Engine) Config {
 	return Config{
-		Open: func(t testing.TB) stripe.Engine { return plant(sound{openSound(t)}) },
+		Open: func(t testing.TB) stripe.Engine { return plant(sound{openSound(t, 64<<20)}) },
+		OpenSmall: func(t testing.TB) stripe.Engine {
+			return plant(sound{openSound(t, 6<<20)})
+		},
 		Reopen: func(_ testing.TB, e stripe.Engine) stripe.Engine {
 			e.(reopener).restart()
 			return e
@@ -260,6 +265,43 @@ func (d zeroKeepsSize) Zero(ctx context.Context, id stripe.ObjectID, off, n int6
 	return d.sound.Punch(ctx, id, off, n, st, du)
 }
 
+// truncatesTwice recognises no truncate by its number.
+type truncatesTwice struct{ sound }
+
+func (d truncatesTwice) Truncate(ctx context.Context, id stripe.ObjectID, size int64,
+	st wire.Stamp) error {
+	st.Session = 0
+	return d.sound.Truncate(ctx, id, size, st)
+}
+
+// needsRoom refuses to overwrite when there is no second copy's room.
+type needsRoom struct{ sound }
+
+func (d needsRoom) WriteAt(ctx context.Context, id stripe.ObjectID, bufs [][]byte, off int64,
+	st wire.Stamp, du stripe.Durability) error {
+	sp, err := d.Space()
+	if err == nil && sp.Free < stripe.BufBytes(bufs) {
+		return errs.New(errs.NoSpace, "write", "", nil)
+	}
+	return d.sound.WriteAt(ctx, id, bufs, off, st, du)
+}
+
+// leaks does not give back what a truncate frees.
+type leaks struct{ sound }
+
+func (d leaks) Remove(ctx context.Context, id stripe.ObjectID) error {
+	in, err := d.sound.Stat(ctx, id)
+	if err != nil || in.Size == 0 {
+		return d.sound.Remove(ctx, id)
+	}
+	if err := d.sound.Remove(ctx, id); err != nil {
+		return err
+	}
+	lost := stripe.ObjectID{File: 1 << 63, Gen: 1, Stripe: id.Stripe}
+	p := make([]byte, in.Size)
+	return d.sound.WriteAt(ctx, lost, [][]byte{p}, 0, wire.Stamp{}, stripe.Volatile)
+}
+
 func TestPlantedDefectsAreFound(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -292,6 +334,12 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 			func(s sound) stripe.Engine { return appliesTwice{s} }},
 		{"zero keeps the size", "zero is a write of zeroes",
 			func(s sound) stripe.Engine { return zeroKeepsSize{s} }},
+		{"truncates again", "every kind of request is recognised after a restart",
+			func(s sound) stripe.Engine { return truncatesTwice{s} }},
+		{"needs room to overwrite", "a full store can be overwritten",
+			func(s sound) stripe.Engine { return needsRoom{s} }},
+		{"leaks", "a full store can be emptied",
+			func(s sound) stripe.Engine { return leaks{s} }},
 		{"does not remove", "remove forgets, and again",
 			func(s sound) stripe.Engine { return zombie{s} }},
 	} {

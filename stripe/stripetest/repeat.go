@@ -11,6 +11,7 @@ func repeatCases() []Case {
 	return []Case{
 		{"a repeated request is recognised", repeatWrite},
 		{"a repeated request is recognised after a restart", repeatReopen},
+		{"every kind of request is recognised after a restart", repeatEveryKind},
 		{"requests without a number are never repeats", repeatUnnumbered},
 		{"a request that was refused was not applied", repeatRefused},
 		{"zero is a write of zeroes", zeroRange},
@@ -55,6 +56,42 @@ func repeatReopen(t testing.TB, c Config) {
 			r.writeAs(alpha, int64(slot)*5000, fill(5000, 1), numbered(7, slot, uint32(slot)+1))
 		}
 		r.holds(alpha, 0, fill(200_000, 99))
+	}
+}
+
+// repeatEveryKind repeats a truncate, a punch, a zero and a write, each on an object that was
+// written again since: nothing may change.
+func repeatEveryKind(t testing.TB, c Config) {
+	r := newRig(t, c)
+	want := fill(150_000, 9)
+	for round := range 3 {
+		for i, ask := range []func(id stripe.ObjectID, st wire.Stamp) error{
+			func(id stripe.ObjectID, st wire.Stamp) error {
+				return r.e.Truncate(r.ctx, id, 10, st)
+			},
+			func(id stripe.ObjectID, st wire.Stamp) error {
+				return r.e.Punch(r.ctx, id, 5, 100_000, st, stripe.Grouped)
+			},
+			func(id stripe.ObjectID, st wire.Stamp) error {
+				return r.e.Zero(r.ctx, id, 70_000, 100_000, st, stripe.Volatile)
+			},
+			func(id stripe.ObjectID, st wire.Stamp) error {
+				return r.e.WriteAt(r.ctx, id, [][]byte{fill(140_000, 1)}, 3, st, stripe.Durable)
+			},
+		} {
+			id := stripe.ObjectID{File: 20 + uint64(i), Gen: 1}
+			if round == 0 {
+				r.write(id, 0, fill(150_000, 8))
+			}
+			r.ok(ask(id, numbered(6, uint16(i), 7)))
+			if round == 0 {
+				r.truncate(id, 0, wire.Stamp{})
+				r.write(id, 0, want)
+			}
+			r.holds(id, 0, want)
+			r.size(id, 150_000)
+		}
+		r.reopen()
 	}
 }
 

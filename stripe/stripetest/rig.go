@@ -17,6 +17,8 @@ type rig struct {
 	e   stripe.Engine
 	cfg Config
 	ctx context.Context
+
+	restarts int
 }
 
 // alpha is the object that most cases talk about.
@@ -29,10 +31,15 @@ func newRig(t testing.TB, c Config) *rig {
 	return r
 }
 
-// reopen restarts the engine. Without a Reopen the case goes on with the same engine.
+// reopen restarts the engine, in order and by a crash in turn. Without a Reopen the case goes on
+// with the same engine.
 func (r *rig) reopen() {
 	r.Helper()
-	if r.cfg.Reopen != nil {
+	r.restarts++
+	switch {
+	case r.cfg.Crash != nil && r.restarts%2 == 1:
+		r.e = r.cfg.Crash(r.TB, r.e)
+	case r.cfg.Reopen != nil:
 		r.e = r.cfg.Reopen(r.TB, r.e)
 	}
 }

@@ -1,7 +1,8 @@
 // Package stripetest is the definition of a stripe engine: every engine passes all of it. An engine
 // that cannot be opened again lists no Reopen, and the cases that need one say so.
 //
-// It holds no engine and no faults (see stripe/hook/fault). What a kill or a power cut may do is
+// It holds no engine. Faults of an engine are stripe/hook/fault's; devices that record, stall and
+// fail, for engines that stand on one, are stripe/device/devicetest's. What a power cut may do is
 // tested by the engines themselves, which know their files.
 //
 // Read stripetest.go first; each other file holds the cases of one subject.
@@ -24,6 +25,14 @@ type Config struct {
 	// Reopen closes e and opens what it held again, as a restart of the server does. nil: the
 	// engine keeps nothing.
 	Reopen func(t testing.TB, e stripe.Engine) stripe.Engine
+
+	// Crash lets go of e as the death of its process does, without closing it, and opens what it held
+	// again. nil: cases restart with Reopen only.
+	Crash func(t testing.TB, e stripe.Engine) stripe.Engine
+
+	// OpenSmall makes an empty engine with room for 4 to 64 MiB of data. nil: the cases about a full
+	// store are left out.
+	OpenSmall func(t testing.TB) stripe.Engine
 
 	// HoleBytes is the unit in which the engine can tell holes from data. Default 64 KiB.
 	HoleBytes int64
@@ -63,7 +72,7 @@ func Cases() []Case {
 	var all []Case
 	for _, subject := range [][]Case{
 		readWriteCases(), truncateCases(), spaceCases(), guardCases(), raceCases(),
-		repeatCases(),
+		repeatCases(), fullCases(),
 		{{"random operations agree with the model", modelCase}},
 	} {
 		all = append(all, subject...)
