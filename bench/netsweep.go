@@ -36,45 +36,41 @@ func (n *Net) sweep(op uint16, size, depth int) Case {
 	name, metric := way+sizeName(size), Latency
 	if depth > 1 {
 		name, metric = fmt.Sprintf("%s-d%d", name, depth), Bandwidth
+		if size < 64*kib {
+			metric = Rate
+		}
 	}
 	c := netCase(name, size, depth, metric)
 	c.About = fmt.Sprintf("%s of %s data by each protocol, %d under way", sizeText(int64(size)),
 		what, depth)
-	n.sockets(&c, func(addr string) Contender { return n.plainSweep(addr, op, size, depth) })
+	n.sockets(&c, func(addr string) Contender {
+		return n.plainSweep(addr, op, size, depth, metric)
+	})
 	for _, p := range n.Providers {
 		for _, protocol := range protocols(op, size) {
 			call := &caller{
 				n: n, spec: spec{Do: doServe, Provider: p, Wide: true}, protocol: protocol, op: op,
 				size: size, depth: depth,
 			}
-			c.Others = append(c.Others, n.requests(call, p+", "+protocol))
+			ours := n.measure(call, p+", "+protocol, metric)
+			ours.Ceiling = PlainTCP
+			c.Others = append(c.Others, ours)
 		}
 	}
 	return c
 }
 
-// requests measures a caller: latency where one request is under way, else bandwidth.
-func (n *Net) requests(call *caller, name string) Contender {
-	c := call.contender(name)
-	c.Ceiling = PlainTCP
-	if call.depth == 1 {
-		return n.costly(c, call.spec.Provider, func(ctx context.Context, d time.Duration) (moved,
-			float64, error) {
-			return n.counted(ctx, d, call)
-		})
-	}
-	return n.moves(c, call.spec.Provider, call.stream)
-}
-
 // plainSweep is the ceiling of a sweep.
-func (n *Net) plainSweep(addr string, op uint16, size, depth int) Contender {
-	c := Contender{Depth: depth}
-	switch {
-	case depth > 1 && op == opTake:
-		c.Depth = 1
-		return n.moves(c, "", plainWrites(addr, size))
-	case depth > 1:
-		return n.moves(c, "", plainAsks(addr, size, depth))
+func (n *Net) plainSweep(addr string, op uint16, size, depth int, metric string) Contender {
+	out, in := askBytes, size
+	if op == opTake {
+		out, in = size, askBytes
+	}
+	switch metric {
+	case Rate:
+		return n.rates(Contender{Depth: depth}, "", plainTrades(addr, out, in, depth))
+	case Bandwidth:
+		return n.moves(Contender{Depth: depth}, "", plainTrades(addr, out, in, depth))
 	}
 	return plainOneWay(addr, op, size)
 }
@@ -108,7 +104,7 @@ func (n *Net) rate4k() Case {
 	c := netCase("rate-4k-d32", size, netDepth, Rate)
 	c.First, c.About = true, "requests with 4 KiB of reply data, 32 under way"
 	n.sockets(&c, func(addr string) Contender {
-		return n.rates(Contender{Depth: netDepth}, "", plainAsks(addr, size, netDepth))
+		return n.rates(Contender{Depth: netDepth}, "", plainTrades(addr, askBytes, size, netDepth))
 	})
 	for _, p := range n.Providers {
 		call := &caller{

@@ -298,22 +298,25 @@ func plainRequests(addr string, size, depth int) stream {
 	}
 }
 
-// plainAsks has depth small requests under way, each written by itself, each answered with size
-// bytes.
-func plainAsks(addr string, size, depth int) stream {
+// plainTrades has depth requests of out bytes under way, each written by itself, each answered with
+// in bytes. The larger of the two is what moves.
+func plainTrades(addr string, out, in, depth int) stream {
+	what, size := plainAnswer, in
+	if out > in {
+		what, size = plainTake, out
+	}
 	return func(ctx context.Context, d time.Duration) (moved, error) {
-		conn, err := dialPlain(ctx, addr, plainAnswer, size)
+		conn, err := dialPlain(ctx, addr, what, size)
 		if err != nil {
 			return moved{}, err
 		}
 		defer conn.Close()
-		var ask [askBytes]byte
-		answers := make([]byte, size*min(depth, max(1, mib/size)))
+		ask, answers := touched(out), make([]byte, in*min(depth, max(1, mib/in)))
 		m := moved{begin: time.Now()}
 		asked, bytes := 0, 0
 		for m.took < d && ctx.Err() == nil {
 			for ; asked < m.ops+depth; asked++ {
-				if _, err := conn.Write(ask[:]); err != nil {
+				if _, err := conn.Write(ask); err != nil {
 					return m, err
 				}
 			}
@@ -322,8 +325,8 @@ func plainAsks(addr string, size, depth int) stream {
 				return m, err
 			}
 			bytes += n
-			m.add(bytes/size, size)
-			bytes %= size
+			m.add(bytes/in, size)
+			bytes %= in
 			m.took = time.Since(m.begin)
 		}
 		return m, ctx.Err()

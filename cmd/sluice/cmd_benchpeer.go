@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -201,6 +202,20 @@ func tell(cmd *cobra.Command, info peerInfo) error {
 type peer struct {
 	cmd  *exec.Cmd
 	info peerInfo
+	free func() // lets go of the thread that started it
+}
+
+// startKept starts a child from a thread that lives until free is called. A child of startChild is
+// ended by the end of the thread that started it, and threads that package msg polls on do end.
+func startKept(cmd *exec.Cmd) (free func(), err error) {
+	started, over := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		started <- cmd.Start()
+		<-over
+	}()
+	return func() { close(over) }, <-started
 }
 
 // startChild runs this program, or another, for as long as the bench runs.
@@ -249,15 +264,20 @@ func startPeerWith(ctx context.Context, in []byte, args ...string) (*peer, error
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
+	free, err := startKept(cmd)
+	if err != nil {
+		free()
 		return nil, err
 	}
-	p := &peer{cmd: cmd}
+	p := &peer{cmd: cmd, free: free}
 	if err := json.NewDecoder(out).Decode(&p.info); err != nil {
-		stopChild(cmd)
+		p.stop()
 		return nil, err
 	}
 	return p, nil
 }
 
-func (p *peer) stop() { stopChild(p.cmd) }
+func (p *peer) stop() {
+	stopChild(p.cmd)
+	p.free()
+}
