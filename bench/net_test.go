@@ -118,7 +118,8 @@ func checkCosts(t *testing.T, rows []Row) {
 		return rows[i]
 	}
 	var b bytes.Buffer
-	if err := WriteJSON(&b, []Row{find("bulk-1m", shmProvider), find("out-32k", "shm, eager")}); err != nil {
+	some := []Row{find("bulk-1m", shmProvider), find("out-32k", "shm, eager")}
+	if err := WriteJSON(&b, some); err != nil {
 		t.Fatal(err)
 	}
 	var got []map[string]any

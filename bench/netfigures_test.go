@@ -10,9 +10,11 @@ import (
 func TestFigures(t *testing.T) {
 	zero, many := 0.0, 3.0
 	rows := []Row{
-		{Case: "rtt-8", Provider: "tcp", Metric: Latency, Value: 12, Ratio: 1.2, Cost: Cost{Allocs: &zero}},
+		{Case: "rtt-8", Provider: "tcp", Metric: Latency, Value: 12, Ratio: 1.2,
+			Cost: Cost{Allocs: &zero}},
 		{Case: "rtt-8", Provider: "shm, asleep", Metric: Latency, Value: 7, Ratio: 0.7},
-		{Case: "rtt-8", Provider: "shm", Metric: Latency, Value: 2, Ratio: 0.2, Cost: Cost{Allocs: &many}},
+		{Case: "rtt-8", Provider: "shm", Metric: Latency, Value: 2, Ratio: 0.2,
+			Cost: Cost{Allocs: &many}},
 		{Case: "rtt-8-spin", Provider: "shm", Metric: Latency, Value: 1.4, Ratio: 0.1},
 		{Case: "gather-16x64k", Provider: "shm", Metric: Bandwidth, Value: 9000, Ratio: 0.96},
 		{Case: "gather-16x64k", Provider: "shm", Metric: Requests, Value: 16},
