@@ -100,7 +100,7 @@ type Stats struct {
 	Plain      string // why plain calls are made; empty with io_uring
 	Registered bool   // the memory is registered
 	Ops        uint64 // finished
-	Direct     uint64 // of them plain calls of the caller's, because the ring was idle
+	Direct     uint64 // of them plain calls of the caller's
 	Enters     uint64 // calls into the kernel
 	Continued  uint64 // transfers that the kernel had cut short
 }
@@ -166,7 +166,8 @@ var groups = sync.Pool{New: func() any { return &group{done: make(chan struct{},
 // errs.Closed.
 //
 // A single operation that finds the ring idle is a plain call on the caller's own thread: there is
-// nothing to share a trip into the kernel with, and two changes of threads are saved.
+// nothing to share a trip into the kernel with, and two changes of threads are saved. So is a
+// single Sync in any event: for it the kernel would wake a worker thread besides.
 func (r *Ring) Do(ops []*Op) {
 	if len(ops) == 0 {
 		return
@@ -183,7 +184,7 @@ func (r *Ring) Do(ops []*Op) {
 		for _, op := range ops {
 			op.finish(r, errs.Closed)
 		}
-	case busy == 1 && ops[0].Off >= 0:
+	case len(ops) == 1 && ops[0].Off >= 0 && (busy == 1 || ops[0].Kind == Sync):
 		r.stats.direct.Add(1)
 		ops[0].finish(r, r.carry(ops[0]))
 	default:

@@ -30,7 +30,7 @@ func (m *member) change(op string, id stripe.ObjectID, mode changeMode,
 	if w == nil || err != nil {
 		return err
 	}
-	err = <-w.ready
+	err = m.wait(w)
 	m.free(w)
 	return err
 }
@@ -269,7 +269,7 @@ func (m *member) setFence(ctx context.Context, file uint64, gen uint32) error {
 	w := m.waiter()
 	err := m.appendFence(&rec, need, w)
 	if err == nil {
-		err = <-w.ready
+		err = m.wait(w)
 	} else {
 		m.unreserveLog(need)
 	}

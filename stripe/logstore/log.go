@@ -46,7 +46,7 @@ type logState struct {
 	queue   []*batch
 	spare   []*batch
 	kick    chan struct{} // something is queued
-	idle    bool          // the writer waits for kick
+	idle    bool          // nobody writes: the writer waits for kick
 	ending  bool          // the writer is to stop
 	room    chan struct{} // closed and replaced when space of the log was released
 	head    uint64        // where the next batch goes
@@ -150,7 +150,6 @@ func (m *member) appendLocked(r *record, need int64, w *waiter, d stripe.Durabil
 	if 2*len(m.pending) > m.pool.total && !m.opt.late || m.pool.short() {
 		m.wantCheckpointLocked()
 	}
-	m.kickLocked()
 }
 
 // kickLocked wakes the writer.
@@ -183,13 +182,59 @@ func (m *member) barrierLocked(durable, mark bool) *waiter {
 	b.mark = mark
 	l.queue = append(l.queue, b) // what comes later is in another batch
 	l.open = m.newBatchLocked()
-	m.kickLocked()
 	return w
+}
+
+// wait waits for what the caller has appended, which nobody may have begun to write.
+func (m *member) wait(w *waiter) error {
+	m.drive()
+	return <-w.ready
+}
+
+// drive sees to it that what was appended is written. The writer does that; but who finds it asleep
+// and was alone lately writes himself, which saves two changes of threads.
+func (m *member) drive() {
+	l := &m.log
+	m.mu.Lock()
+	if !l.idle || l.group > 1 {
+		m.kickLocked()
+		m.mu.Unlock()
+		return
+	}
+	l.idle = false // from here on this is the writer
+	b := m.takeBatchLocked()
+	m.mu.Unlock()
+	if b != nil {
+		m.finishBatch(b, m.writeBatch(b))
+	}
+	m.mu.Lock()
+	l.idle = true
+	if len(l.queue) > 0 || l.open.records > 0 || l.ending {
+		m.kickLocked()
+	}
+	m.mu.Unlock()
+}
+
+// takeBatchLocked takes the next batch to write, nil if there is none.
+func (m *member) takeBatchLocked() *batch {
+	l := &m.log
+	if len(l.queue) > 0 {
+		b := l.queue[0]
+		n := copy(l.queue, l.queue[1:])
+		l.queue = l.queue[:n]
+		return b
+	}
+	if l.open.records == 0 {
+		return nil
+	}
+	b := l.open
+	l.open, l.group = m.newBatchLocked(), b.records
+	return b
 }
 
 // await waits for a barrier and tells where the log stood.
 func (m *member) await(w *waiter) (end uint64, chain uint32, err error) {
-	err = <-w.ready
+	err = m.wait(w)
 	end, chain = w.end, w.chain
 	m.free(w)
 	return end, chain, err
@@ -214,24 +259,16 @@ func (m *member) nextBatch() *batch {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for {
-		if len(l.queue) > 0 {
-			b := l.queue[0]
-			n := copy(l.queue, l.queue[1:])
-			l.queue = l.queue[:n]
-			return b
+		// Those who were just told of the last batch come back in a moment: without a pause the
+		// first of them would have the next sync for itself, and the others the one after.
+		if n := l.open.records; len(l.queue) == 0 && n > 0 && n < l.group && tries < 4 {
+			tries++
+			m.mu.Unlock()
+			runtime.Gosched()
+			m.mu.Lock()
+			continue
 		}
-		if l.open.records > 0 {
-			// Those who were just told of the last batch come back in a moment: without a pause the
-			// first of them would have the next sync for itself, and the others the one after.
-			if tries < 4 && l.open.records < l.group {
-				tries++
-				m.mu.Unlock()
-				runtime.Gosched()
-				m.mu.Lock()
-				continue
-			}
-			b := l.open
-			l.open, l.group = m.newBatchLocked(), b.records
+		if b := m.takeBatchLocked(); b != nil {
 			return b
 		}
 		if l.ending {

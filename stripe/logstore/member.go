@@ -88,33 +88,39 @@ type counters struct {
 }
 
 // readers counts reads under way by generation, so that a cluster is not reused below one that
-// found it earlier. Guarded by the member's lock.
+// found it earlier. The member's lock guards it, but for leaving.
 type readers struct {
 	now   uint64
-	under map[uint64]int
+	under [generations]atomic.Int64 // by generation modulo their number
 }
 
+// generations is how many can have readers at once.
+const generations = 64
+
 func (r *readers) enter() uint64 {
-	r.under[r.now]++
+	r.under[r.now%generations].Add(1)
 	return r.now
 }
 
-func (r *readers) leave(gen uint64) {
-	if r.under[gen]--; r.under[gen] == 0 {
-		delete(r.under, gen)
+// leave needs no lock: who sees too many readers waits longer than it must.
+func (r *readers) leave(gen uint64) { r.under[gen%generations].Add(-1) }
+
+// turn begins a new generation, unless a reader from long ago still has its place: then what is
+// freed waits for the next one.
+func (r *readers) turn() {
+	if r.under[(r.now+1)%generations].Load() == 0 {
+		r.now++
 	}
 }
 
-// turn begins a new generation.
-func (r *readers) turn() { r.now++ }
-
 // oldest is the oldest generation that still reads.
 func (r *readers) oldest() uint64 {
-	low := r.now
-	for gen := range r.under {
-		low = min(low, gen)
+	for back := min(r.now, generations-1); back > 0; back-- {
+		if r.under[(r.now-back)%generations].Load() > 0 {
+			return r.now - back
+		}
 	}
-	return low
+	return r.now
 }
 
 func (m *member) planted(d defect) bool { return m.opt.plant&d != 0 }

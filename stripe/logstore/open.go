@@ -101,7 +101,7 @@ func loadMember(dev device.Device, opt memberOptions) (*member, error) {
 		stopped: make(chan struct{}),
 		objects: map[stripe.ObjectID]*object{}, newborn: map[stripe.ObjectID]*object{},
 		fences: map[uint64]fence{}, pending: map[uint64]*block{},
-		reads: readers{under: map[uint64]int{}}, ask: make(chan struct{}, 1),
+		ask:     make(chan struct{}, 1),
 		wrapBuf: alignedBytes(blockBytes), superBuf: alignedBytes(blockBytes),
 	}
 	m.pageBuf = alignedBytes(int(min(m.g.tableBytes, pagesAtOne*blockBytes)))

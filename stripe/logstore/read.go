@@ -45,6 +45,7 @@ type plan struct {
 	ops     []*device.Op
 	opList  []device.Op
 	pieces  [][]byte
+	held    int // runs from memory
 	version uint64
 	gen     uint64
 }
@@ -58,21 +59,30 @@ const runBlocks = 1 << 20 / blockBytes
 func (m *member) read(o *object, bufs [][]byte, off, n int64) error {
 	p := plans.Get().(*plan)
 	defer plans.Put(p)
+	m.mu.Lock()
+	m.lookUpLocked(o, p, off, n)
+	m.mu.Unlock()
+	return m.readPlanned(o, p, bufs, off, n)
+}
+
+// readPlanned is read after the first look.
+func (m *member) readPlanned(o *object, p *plan, bufs [][]byte, off, n int64) error {
 	const tries = 1000 // each but the last has met a change of the object
 	for try := 0; ; try++ {
-		m.lookUp(o, p, off, n)
 		bad, err := m.fetch(o, p, bufs)
-		changed := m.release(o, p)
-		switch {
-		case err != nil:
+		m.release(p)
+		if err != nil || bad < 0 {
 			return err
-		case bad < 0:
-			return nil
-		case changed && try < tries, try == 0:
-			continue // read again: it may have met a write in place, or the bus a spark
 		}
-		m.count.badSums.Add(1)
-		return m.corrupt(o, p, bad)
+		m.mu.Lock()
+		changed := o.version != p.version
+		if again := changed && try < tries || try == 0; !again {
+			m.mu.Unlock()
+			m.count.badSums.Add(1)
+			return m.corrupt(o, p, bad)
+		}
+		m.lookUpLocked(o, p, off, n) // it may have met a write in place, or the bus a spark
+		m.mu.Unlock()
 	}
 }
 
@@ -83,11 +93,9 @@ func (m *member) corrupt(o *object, p *plan, bad int64) error {
 		bad*blockBytes, m.dev.Name())
 }
 
-// lookUp finds where everything is. Blocks that are taken from memory are held.
-func (m *member) lookUp(o *object, p *plan, off, n int64) {
-	p.runs, p.sums = p.runs[:0], p.sums[:0]
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// lookUpLocked finds where everything is. Blocks that are taken from memory are held.
+func (m *member) lookUpLocked(o *object, p *plan, off, n int64) {
+	p.runs, p.sums, p.held = p.runs[:0], p.sums[:0], 0
 	p.version = o.version
 	p.gen = m.reads.enter()
 	for end := off + n; off < end; {
@@ -122,6 +130,7 @@ func (m *member) lookUpBlockLocked(p *plan, e entry, c uint32, blk int64, skip, 
 	}
 	if data := m.pending[uint64(c)*clusterBlocks+uint64(b)]; data != nil {
 		data.refs++
+		p.held++
 		p.runs = append(p.runs, run{from: fromPending, block: blk, blocks: 1, skip: skip,
 			bytes: bytes, data: data})
 		return
@@ -244,27 +253,28 @@ func (m *member) verify(id stripe.ObjectID, p *plan, r *run) (bad int64) {
 	return -1
 }
 
-// release gives back what lookUp held and tells whether the object has changed since.
-func (m *member) release(o *object, p *plan) (changed bool) {
+// release gives back what lookUpLocked held.
+func (m *member) release(p *plan) {
+	if p.held > 0 {
+		m.mu.Lock()
+		for i := range p.runs {
+			if data := p.runs[i].data; data != nil {
+				m.unrefLocked(data)
+			}
+		}
+		m.mu.Unlock()
+	}
+	m.reads.leave(p.gen)
 	for i := range p.runs {
 		if b := p.runs[i].bounce; b != nil {
 			freeBounce(b)
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for i := range p.runs {
-		if data := p.runs[i].data; data != nil {
-			m.unrefLocked(data)
-		}
-	}
-	m.reads.leave(p.gen)
 	clear(p.runs) // no memory of the caller's is kept
 	clear(p.pieces)
 	for i := range p.opList {
 		p.opList[i].Bufs = nil
 	}
-	return o.version != p.version
 }
 
 // Bounce buffers come in two sizes: a cluster, and the longest run.

@@ -105,18 +105,26 @@ func (s *Store) ReadAt(ctx context.Context, id stripe.ObjectID, bufs [][]byte, o
 }
 
 func (m *member) readAt(op string, id stripe.ObjectID, bufs [][]byte, off, n int64) error {
-	o, err := m.begin(op, id)
-	if err != nil {
-		return err
+	m.life.RLock()
+	defer m.life.RUnlock()
+	p := plans.Get().(*plan)
+	defer plans.Put(p)
+	m.mu.Lock() // once for a read that meets nothing unusual
+	o, err := m.findLocked(op, id)
+	if o != nil && err == nil {
+		m.lookUpLocked(o, p, off, n)
 	}
-	defer m.end()
-	if o == nil {
+	m.mu.Unlock()
+	switch {
+	case err != nil:
+		return err
+	case o == nil:
 		for _, b := range bufs {
 			clear(b)
 		}
 		return m.lostObject(op, id)
 	}
-	return m.read(o, bufs, off, n)
+	return m.readPlanned(o, p, bufs, off, n)
 }
 
 // WriteAt implements stripe.Store. Up to 4 MiB on one member are one commit.

@@ -110,7 +110,7 @@ func (m *member) writeBlocks(ctx context.Context, o *object, j *job, src *gather
 		if err != nil || step == end {
 			return w, err
 		}
-		err = <-w.ready
+		err = m.wait(w)
 		m.free(w)
 		if err != nil {
 			return nil, err
