@@ -26,11 +26,12 @@ type load struct {
 // run works for about d, and until least operations are done.
 func (l load) run(ctx context.Context, d time.Duration, least int) (moved, error) {
 	mem, err := unix.Mmap(-1, 0, l.op.size*l.op.depth, unix.PROT_READ|unix.PROT_WRITE,
-		unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_POPULATE)
+		unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		return moved{}, errs.Wrap("bench store", "memory", err)
 	}
 	defer func() { _ = unix.Munmap(mem) }()
+	_ = unix.Madvise(mem, unix.MADV_HUGEPAGE) // as arenas have it; refused: the pages are small
 	noise(mem)
 	var (
 		wg     sync.WaitGroup
@@ -43,18 +44,18 @@ func (l load) run(ctx context.Context, d time.Duration, least int) (moved, error
 		buf := mem[w*l.op.size : (w+1)*l.op.size]
 		wg.Go(func() {
 			rnd := rand.New(rand.NewPCG(uint64(w), uint64(m.begin.UnixNano())))
-			for failed.Load() == nil {
-				if err := l.do(w, buf, l.place(rnd)); err != nil {
-					failed.CompareAndSwap(nil, &err)
+			var err error
+			for err == nil && failed.Load() == nil {
+				if err = l.do(w, buf, l.place(rnd)); err != nil {
+					break
+				}
+				if n := done.Add(1); int(n) >= least && time.Now().After(end) {
 					return
 				}
-				n := done.Add(1)
-				if int(n) >= least && time.Now().After(end) {
-					return
-				}
-				if err := ctx.Err(); err != nil {
-					failed.CompareAndSwap(nil, &err)
-				}
+				err = ctx.Err()
+			}
+			if err != nil {
+				failed.CompareAndSwap(nil, &err)
 			}
 		})
 	}
