@@ -28,7 +28,8 @@ type caller struct {
 	size     int // bytes of data that a request carries, by opTake or opGive
 	depth    int
 	memory   memoryOf
-	calls    int // so far, one at a time
+	touch    bool // look at reply data when it has come
+	calls    int  // so far, one at a time
 
 	control *control
 	domain  NetDomain
@@ -136,7 +137,7 @@ func (c *caller) call(ctx context.Context, worker int) error {
 		return c.callRegistered(ctx, j)
 	}
 	err := c.conn.Call(ctx, &j.req, &j.rep)
-	if err == nil && c.op == opGive && c.spec.Touch {
+	if err == nil && c.touch {
 		touch(j.buf)
 	}
 	return err

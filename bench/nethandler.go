@@ -16,7 +16,7 @@ import (
 // The operations of bench net.
 const (
 	opEcho = 1 + iota // answer with the body
-	opTake            // take the request's data, and look at it
+	opTake            // take the request's data
 	opGive            // send reply data
 	opWork            // work for so many nanoseconds as the body says, then answer
 )
@@ -30,16 +30,13 @@ type netHandler struct {
 	node  *msg.Node
 	arena *mem.Arena
 	give  []byte
-	take  chan []byte
-	touch bool
+	take  *mem.Pool // the last one returned is taken first
 	speed float64 // rounds of work a nanosecond
 	seen  atomic.Uint64
 }
 
 func newNetHandler(node *msg.Node, s *spec) (*netHandler, error) {
-	h := &netHandler{
-		node: node, take: make(chan []byte, takeBufs), touch: s.Touch, speed: workSpeed(),
-	}
+	h := &netHandler{node: node, speed: workSpeed()}
 	if s.Bytes == 0 {
 		return h, nil
 	}
@@ -49,16 +46,16 @@ func newNetHandler(node *msg.Node, s *spec) (*netHandler, error) {
 	if h.arena, err = mem.NewArena((takeBufs+1)*size, nil); err != nil {
 		return nil, err
 	}
-	all := h.arena.Bytes()
-	for i := range all {
+	for i, all := 0, h.arena.Bytes(); i < len(all); i++ {
 		all[i] = byte(i)
 	}
-	h.give = all[:size:size]
-	for i := range takeBufs {
-		from := (i + 1) * size
-		h.take <- all[from : from+size : from+size]
+	if h.give, err = h.arena.Cut(size, page); err == nil {
+		h.take, err = mem.NewPool(h.arena, size, takeBufs)
 	}
-	if err := node.Attach(h.arena); err != nil {
+	if err == nil {
+		err = node.Attach(h.arena)
+	}
+	if err != nil {
 		return nil, errors.Join(err, h.close())
 	}
 	return h, nil
@@ -98,14 +95,14 @@ func (h *netHandler) takes(ctx context.Context, c *msg.Call) error {
 	if n > int64(len(h.give)) {
 		return errs.Newf(errs.TooBig, "bench peer", "", "%d bytes", n)
 	}
-	buf := <-h.take
-	defer func() { h.take <- buf }()
-	one := [1]fabric.Sge{{Buf: buf[:n]}}
-	if err := c.Pull(ctx, 0, one[:]); err != nil {
+	buf, err := h.take.Take(ctx)
+	if err != nil {
 		return err
 	}
-	if h.touch {
-		h.seen.Add(touch(buf[:n]))
+	defer buf.Return()
+	one := [1]fabric.Sge{{Buf: buf.Bytes()[:n]}}
+	if err := c.Pull(ctx, 0, one[:]); err != nil {
+		return err
 	}
 	return nil
 }

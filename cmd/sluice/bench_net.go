@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -32,11 +33,20 @@ func benchNet(ctx context.Context, b bench.Budget, flags *benchFlags) (rows []be
 	if err != nil {
 		return nil, err
 	}
-	p, err := startPeer(ctx)
+	var args []string
+	if flags.profile != "" {
+		args = []string{"--profile", flags.profile + ".peer"}
+	}
+	p, err := startPeer(ctx, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer p.stop()
+	done, err := profile(flags.profile)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, done()) }()
 	n := &bench.Net{
 		Providers: names, Open: openNet(), Control: p.info.Control, Plain: p.info.Plain,
 		Unix: p.info.Unix, Quick: flags.quick && len(flags.cases) == 0 && !flags.figures,
@@ -52,6 +62,25 @@ func benchNet(ctx context.Context, b bench.Budget, flags *benchFlags) (rows []be
 		return nil, err
 	}
 	return bench.RunAll(ctx, b, cases)
+}
+
+// profile writes a processor profile of this process into a file until done is called; nothing if
+// the file has no name.
+func profile(name string) (done func() error, err error) {
+	if name == "" {
+		return func() error { return nil }, nil
+	}
+	file, err := os.Create(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return file.Close()
+	}, nil
 }
 
 // chooseCases are those that were asked for.

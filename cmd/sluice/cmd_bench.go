@@ -26,6 +26,7 @@ type benchFlags struct {
 	// Of bench net.
 	cases                 []string
 	list, figures, ladder bool
+	profile               string
 
 	save string // of bench tune; its folder is that of bench store
 }
@@ -99,6 +100,8 @@ func (f *benchFlags) addNet(cmd *cobra.Command) {
 		"net: measure and print what is promised, beside what is promised")
 	cmd.Flags().BoolVar(&f.ladder, "ladder", false,
 		"net: show how a server at ADDRESS, or the bench's own, is reached, and why not better")
+	cmd.Flags().StringVar(&f.profile, "profile", "",
+		"net: write processor profiles of both processes: into `FILE` and FILE.peer")
 	cmd.Flags().StringVar(&f.save, "save", "", "tune: write the limits into this `FILE`")
 }
 
@@ -159,8 +162,9 @@ func (f *benchFlags) check(name string) error {
 		return refuse("bench "+name+" has no providers to choose from",
 			"Leave --providers out, or run: sluice bench fabric, sluice bench net")
 	}
-	if name != "net" && (f.list || f.figures || len(f.cases) > 0) {
-		return refuse("--cases, --list and --figures belong to bench net", "Leave them out")
+	if name != "net" && (f.list || f.figures || len(f.cases) > 0 || f.profile != "") {
+		return refuse("--cases, --list, --figures and --profile belong to bench net",
+			"Leave them out")
 	}
 	if name != "tune" {
 		if f.save != "" {
@@ -170,7 +174,7 @@ func (f *benchFlags) check(name string) error {
 			return err
 		}
 	}
-	for _, file := range []string{f.plot, f.markdown, f.save} {
+	for _, file := range []string{f.plot, f.markdown, f.save, f.profile} {
 		if info, err := os.Stat(filepath.Dir(file)); err != nil || !info.IsDir() {
 			return refuse("there is no folder "+filepath.Dir(file), "Choose another FILE")
 		}

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -46,6 +47,7 @@ func newBenchPeer() *cobra.Command {
 	var (
 		mountDir  string
 		providers []string
+		profiled  string
 	)
 	cmd := &cobra.Command{
 		Use:    "bench-peer",
@@ -59,9 +61,14 @@ func newBenchPeer() *cobra.Command {
 			if len(providers) > 0 {
 				return peerFabric(cmd, providers)
 			}
-			return peerNet(cmd)
+			done, err := profile(profiled)
+			if err != nil {
+				return err
+			}
+			return errors.Join(peerNet(cmd), done())
 		},
 	}
+	cmd.Flags().StringVar(&profiled, "profile", "", "write a processor profile there")
 	cmd.Flags().StringVar(&mountDir, "mount", "", "serve a FUSE file system in memory there")
 	cmd.Flags().StringSliceVar(&providers, "fabric", nil,
 		"serve bench fabric on these providers; certificates come on standard input")
