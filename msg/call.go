@@ -324,8 +324,7 @@ func (c *Call) send() error {
 	if !pushed {
 		return nil
 	}
-	c.s.needPoller()
-	if err := c.replied.wait(); err != nil {
+	if err := c.s.settle(&c.replied); err != nil {
 		return errs.Wrap("msg.Reply", c.s.name, c.s.explain(err))
 	}
 	return errs.Wrap("msg.Reply", c.s.name, c.failed())

@@ -292,6 +292,12 @@ func (l *link) poll(ctx context.Context, p *poller) error {
 	if err != nil {
 		return err
 	}
+	l.handle(p, n)
+	return nil
+}
+
+// handle does what the first n completions of a batch ask for.
+func (l *link) handle(p *poller, n int) {
 	for i := range p.batch[:n] {
 		c := &p.batch[i]
 		switch {
@@ -307,7 +313,6 @@ func (l *link) poll(ctx context.Context, p *poller) error {
 			l.role.completed(c)
 		}
 	}
-	return nil
 }
 
 func (l *link) handleRecv(p *poller, c *fabric.Completion) {

@@ -73,8 +73,7 @@ func (c *Call) Pull(ctx context.Context, off int64, dst []fabric.Sge) error {
 	}
 	w := c.s.node.waiters.Get().(*waiter)
 	err := c.transfer(ctx, fabric.OpRead, &c.out, off, dst, w)
-	c.s.needPoller()
-	if failed := w.wait(); err == nil {
+	if failed := c.s.settle(w); err == nil {
 		err = failed
 	}
 	c.s.node.waiters.Put(w)

@@ -102,6 +102,13 @@ func (w *waiter) complete(n int, err error) {
 	}
 }
 
+// busy tells whether something is pending.
+func (w *waiter) busy() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pending > 0
+}
+
 // wait blocks until nothing is pending, and starts afresh.
 func (w *waiter) wait() error {
 	for {

@@ -125,6 +125,33 @@ func (s *serverConn) needPoller() {
 	s.srv.spawn(job{poll: s})
 }
 
+// settle waits until nothing is pending any more. A provider that copies on the spot has completed
+// what was posted already: then this goroutine takes the completions itself and nobody has to be
+// woken, twice, to tell it. Requests that come along with them go to workers.
+func (s *serverConn) settle(w *waiter) error {
+	if s.caps.Provider == "shm" && w.busy() && s.enter() == nil {
+		p := s.node.pollers.Get().(*poller)
+		for w.busy() {
+			n := s.cq.Poll(p.batch[:])
+			if n == 0 {
+				break
+			}
+			s.handle(p, n)
+			if p.run != nil {
+				s.srv.dispatch(p.run)
+				p.run = nil
+			}
+		}
+		*p = poller{} // it must not keep the endpoint
+		s.node.pollers.Put(p)
+		s.leave()
+	}
+	if w.busy() {
+		s.needPoller()
+	}
+	return w.wait()
+}
+
 // enough is how many goroutines should poll while nothing runs.
 func (s *serverConn) enough() int32 {
 	if s.slow.Load() > 0 {

@@ -128,8 +128,7 @@ func (c *Call) withUnits(ctx context.Context, n int64, fn func([]*unit, int64) e
 	}
 	err = fn(units, size)
 	for _, u := range units {
-		c.s.needPoller()
-		_ = u.wait.wait()
+		_ = c.s.settle(&u.wait)
 		for _, b := range u.bufs {
 			b.Return()
 		}
@@ -190,8 +189,7 @@ func (c *Call) finishUnit(ctx context.Context, u *unit) error {
 		return nil
 	}
 	u.busy = false
-	c.s.needPoller()
-	err := u.wait.wait()
+	err := c.s.settle(&u.wait)
 	if err != nil && ctx.Err() != nil {
 		err = ctx.Err() // the client revokes what it cancels: say so rather than errs.Perm
 	}
