@@ -31,7 +31,7 @@ type netHandler struct {
 	arena *mem.Arena
 	give  []byte
 	take  *mem.Pool // the last one returned is taken first
-	speed float64 // rounds of work a nanosecond
+	speed float64   // rounds of work a nanosecond
 	seen  atomic.Uint64
 }
 

@@ -5,17 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-storage/sluice/bench"
-	"github.com/sluice-storage/sluice/fabric"
-	"github.com/sluice-storage/sluice/fabric/shm"
-	"github.com/sluice-storage/sluice/fabric/tcp"
-	rdma "github.com/sluice-storage/sluice/fabric/verbs" // the tests have verbs of their own
 	"github.com/sluice-storage/sluice/msg"
 )
 
@@ -28,7 +23,7 @@ type rung struct {
 }
 
 // benchLadder dials a server and shows by which provider it is reached, and why not by others.
-func benchLadder(cmd *cobra.Command, addr string, asJSON bool) error {
+func (f *benchFlags) benchLadder(cmd *cobra.Command, addr string) error {
 	ctx := cmd.Context()
 	if addr == "" {
 		p, err := startPeer(ctx)
@@ -42,12 +37,12 @@ func benchLadder(cmd *cobra.Command, addr string, asJSON bool) error {
 			return err
 		}
 	}
-	rungs, err := climb(ctx, strings.TrimRight(strings.TrimPrefix(addr, scheme+"//"), "/"))
+	addr = strings.TrimRight(strings.TrimPrefix(addr, scheme+"//"), "/")
+	rungs, err := climb(ctx, addr, f.providers)
 	if err != nil {
-		return hint(err, "Is there a server at %s? Addresses are HOST:PORT, or "+
-			"tcp:HOST:PORT,shm:/PATH", addr)
+		return err
 	}
-	if asJSON {
+	if f.json {
 		e := json.NewEncoder(cmd.OutOrStdout())
 		e.SetIndent("", "  ")
 		return e.Encode(rungs)
@@ -64,28 +59,14 @@ func ladderSteps() []string {
 	return steps
 }
 
-// climb dials with every provider that works here.
-func climb(ctx context.Context, addr string) ([]rung, error) {
-	var opts msg.Options
-	open := func(name string, fn func() (fabric.Domain, error)) {
-		d, err := fn()
-		if err != nil {
-			opts.Missing = append(opts.Missing, msg.Step{Provider: name, Err: err})
-			return
-		}
-		opts.Domains = append(opts.Domains, d)
+// climb dials as every client does.
+func climb(ctx context.Context, addr string, providers []string) ([]rung, error) {
+	n, err := openClient(&providersFlag{list: strings.Join(providers, ",")}, nil)
+	if err != nil {
+		return nil, err
 	}
-	defer func() {
-		for _, d := range opts.Domains {
-			_ = d.Close() // what was to be seen has been seen
-		}
-	}()
-	open(shmProvider, func() (fabric.Domain, error) {
-		return shm.Open(shm.Options{Arenas: shm.NewArenas()})
-	})
-	open(verbsProvider, func() (fabric.Domain, error) { return rdma.Open(rdma.Options{}) })
-	open(plainProvider, func() (fabric.Domain, error) { return tcp.Open(tcp.Options{}) })
-	node, err := msg.NewNode(opts)
+	defer n.close()
+	node, err := n.node()
 	if err != nil {
 		return nil, err
 	}
@@ -94,31 +75,31 @@ func climb(ctx context.Context, addr string) ([]rung, error) {
 	defer cancel()
 	conn, err := node.Dial(ctx, addr)
 	if err != nil {
-		return nil, err
+		return nil, hint(err, "Is there a server at %s? Addresses are HOST:PORT, or "+
+			"tcp:HOST:PORT,shm:/PATH", addr)
 	}
-	return rungsOf(conn.Ladder(), opts.Domains), nil
+	return rungsOf(conn.Ladder()), nil
 }
 
-// rungsOf shows steps, and those below the one that was taken.
-func rungsOf(steps []msg.Step, domains []fabric.Domain) []rung {
+// rungsOf shows all steps from the best one down: those that were tried, and those below the one
+// that was taken.
+func rungsOf(steps []msg.Step) []rung {
 	var all []rung
 	taken := ""
-	for _, s := range steps {
-		r := rung{Provider: s.Provider, Addr: s.Addr, Outcome: "not taken"}
-		if s.Err == nil {
-			r.Outcome, taken = "taken", s.Provider
-		} else {
-			r.Why = s.Err.Error()
+	for _, name := range ladder() {
+		r := rung{Provider: name, Outcome: "not needed", Why: taken + " is better and works"}
+		for _, s := range steps {
+			if s.Provider != name {
+				continue
+			}
+			r = rung{Provider: name, Addr: s.Addr, Outcome: "taken"}
+			if s.Err != nil {
+				r.Outcome, r.Why = "not taken", s.Err.Error()
+			} else {
+				taken = name
+			}
 		}
 		all = append(all, r)
-	}
-	for _, d := range domains {
-		name := d.Caps().Provider
-		if !slices.ContainsFunc(all, func(r rung) bool { return r.Provider == name }) {
-			all = append(all, rung{
-				Provider: name, Outcome: "not needed", Why: taken + " is better and works",
-			})
-		}
 	}
 	return all
 }

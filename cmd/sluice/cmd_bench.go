@@ -72,7 +72,7 @@ Everything runs in processes and folders of its own; a running cluster is not to
 		ValidArgs: []string{"fabric", "net", "tune", "fs", "nbd", "store"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.ladder {
-				return benchLadder(cmd, strings.Join(args[1:], ""), f.json)
+				return f.benchLadder(cmd, strings.Join(args[1:], ""))
 			}
 			return f.run(cmd, args[0])
 		},
