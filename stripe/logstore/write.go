@@ -366,10 +366,11 @@ func (m *member) placeLocked(o *object, j *job) (missing int, err error) {
 // reset gives back what a job holds and nobody has taken over.
 func (m *member) reset(j *job) {
 	m.mu.Lock()
+	left := j.blocks
 	if j.written {
-		j.blocks = j.blocks[j.used:]
+		left = left[j.used:]
 	}
-	for _, b := range j.blocks {
+	for _, b := range left {
 		m.unrefLocked(b)
 	}
 	if !j.written {
@@ -384,7 +385,7 @@ func (m *member) reset(j *job) {
 	for _, b := range j.bounced {
 		freeBounce(b)
 	}
-	j.blocks = j.blocks[:0]
+	clear(j.blocks)
 	clear(j.pieces)
 	clear(j.rec.blocks)
 	for i := range j.opList {
