@@ -19,6 +19,8 @@ type polls struct {
 	keep    atomic.Bool   // callers cannot poll: the goroutine should not let go
 	need    chan struct{} // room for one: the goroutine should poll
 	scratch poller        // belongs to who polls
+	self    *slot         // likewise: whose caller that is; nil for the goroutine
+	hit     bool          // likewise: its answer is here
 
 	// ctx is the context of the caller that polls, if it can end and the watch keeps it. Guarded by
 	// Conn.mu.
@@ -56,18 +58,16 @@ func (c *Conn) await(ctx context.Context, s *slot) error {
 		case <-done:
 			return ctx.Err()
 		}
-		if over, err := c.outcome(s, false); over {
+		if over, err := c.outcome(s); over {
 			return err
 		} // else the signal was meant for the request that had the slot before
 	}
 }
 
-// outcome tells whether the wait for a slot is over. If not, polls says whether its caller will
-// find out by itself.
-func (c *Conn) outcome(s *slot, polls bool) (over bool, err error) {
+// outcome tells whether the wait for a slot is over.
+func (c *Conn) outcome(s *slot) (over bool, err error) {
 	c.mu.Lock()
 	over, err = s.outcome != nil || s.state == slotAnswered, s.outcome
-	s.polls = polls && !over
 	c.mu.Unlock()
 	return over, err
 }
@@ -87,8 +87,9 @@ func (c *Conn) pollFor(ctx context.Context, s *slot) error {
 		told = true
 	}
 	defer c.unpoll(told)
+	c.polls.self, c.polls.hit = s, false
 	for {
-		if over, err := c.outcome(s, true); over {
+		if over, err := c.outcome(s); over {
 			return err
 		}
 		if err := ctx.Err(); err != nil {
@@ -99,6 +100,8 @@ func (c *Conn) pollFor(ctx context.Context, s *slot) error {
 				return ctx.Err()
 			}
 			c.fail(err) // the queue is closed: the outcome is that of the link
+		} else if c.polls.hit {
+			return nil
 		}
 	}
 }
@@ -136,6 +139,7 @@ func (c *Conn) unpoll(told bool) {
 		c.polls.ctx = nil
 		c.mu.Unlock()
 	}
+	c.polls.self = nil
 	c.polls.taken.Store(false)
 	if c.polls.waiting.Load() == 0 {
 		return

@@ -20,7 +20,7 @@ func (c *Conn) askFirst(s *slot) {
 	defer limit.Stop()
 	defer tick.Stop()
 	for {
-		if over, _ := c.outcome(s, false); over {
+		if over, _ := c.outcome(s); over {
 			return
 		}
 		select {

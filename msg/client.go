@@ -50,7 +50,6 @@ type slot struct {
 	state    slotState
 	untold   bool // the server is to be told that it is not wanted any more
 	told     bool // the server was told
-	polls    bool // its caller polls itself and needs no signal
 	id       uint64
 	timed    bool      // the sweep keeps the time, because the caller's context has no deadline
 	deadline time.Time // set by the sweep when it first finds the request waiting
@@ -292,7 +291,7 @@ func (c *Conn) begin(ctx context.Context, l Level) (*slot, error) {
 	s.id += 1 << 16 // above the slot's index, so that ids of one connection never repeat
 	c.setLocked(s, slotWaiting)
 	s.outcome, s.deadline = nil, time.Time{}
-	s.untold, s.told, s.polls, s.timed = false, false, false, !limited
+	s.untold, s.told, s.timed = false, false, !limited
 	c.mu.Unlock()
 	return s, nil
 }

@@ -41,9 +41,10 @@ func (c *Conn) answered(buf int, h *wire.Header, body, inline []byte) {
 		c.setLocked(s, slotAnswered)
 		s.recv, s.header = buf, *h
 		s.body, s.inline = body, inline
-		polls := s.polls
 		c.mu.Unlock()
-		if !polls {
+		if c.polls.self == s { // who polls is its caller
+			c.polls.hit = true
+		} else {
 			s.signal()
 		}
 	case slotAbandoned:
