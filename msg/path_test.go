@@ -103,7 +103,7 @@ type nullEP struct {
 type nullCQ struct {
 	ep     *nullEP
 	sent   atomic.Uint64 // context of a send to complete
-	left   atomic.Int64 // requests that a server's end still asks
+	left   atomic.Int64  // requests that a server's end still asks
 	once   sync.Once
 	closed chan struct{}
 }
