@@ -45,6 +45,14 @@ func (w *writes) add(off int64) *device.Op {
 	return op
 }
 
+// writeStable is one write of a checkpoint, stable when it returns.
+func (m *member) writeStable(off int64, b []byte) error {
+	m.ops.reset()
+	op := m.ops.add(off)
+	op.Bufs, op.Stable = append(op.Bufs, b), true
+	return m.doAll(m.ops.list)
+}
+
 // runCheckpoints is the checkpointer.
 func (m *member) runCheckpoints() {
 	for range m.ask {

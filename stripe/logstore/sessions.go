@@ -51,9 +51,7 @@ func (m *member) writeSessions(s *super) error {
 	}
 	size := (n*sessionBytes + blockBytes - 1) / blockBytes * blockBytes
 	for i := range 2 {
-		op := device.Op{Kind: device.Write, Off: sessionsOff(s.seq, i), Bufs: [][]byte{b[:size]},
-			Stable: true}
-		if err := m.do(&op); err != nil {
+		if err := m.writeStable(sessionsOff(s.seq, i), b[:size]); err != nil {
 			return err
 		}
 	}

@@ -182,9 +182,7 @@ func (m *member) writeSuper(tail uint64, chain uint32, record uint64, clean bool
 	}
 	s.encode(m.superBuf)
 	for _, i := range [2]int{1 - s.copy, s.copy} {
-		op := device.Op{Kind: device.Write, Off: int64(i) * blockBytes, Bufs: [][]byte{m.superBuf},
-			Stable: true}
-		if err := m.do(&op); err != nil {
+		if err := m.writeStable(int64(i)*blockBytes, m.superBuf); err != nil {
 			return err
 		}
 	}

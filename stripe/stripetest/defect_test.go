@@ -83,7 +83,7 @@ func config(plant func(s sound) stripe.Engine) Config {
 	return Config{
 		Open: func(t testing.TB) stripe.Engine { return plant(sound{openSound(t, 64<<20)}) },
 		OpenSmall: func(t testing.TB) stripe.Engine {
-			return plant(sound{openSound(t, 6<<20)})
+			return plant(sound{openSound(t, 4<<20)})
 		},
 		Reopen: func(_ testing.TB, e stripe.Engine) stripe.Engine {
 			e.(reopener).restart()
@@ -115,6 +115,7 @@ func (d ignoresStamp) WriteAt(ctx context.Context, id stripe.ObjectID, bufs [][]
 // forgetsFence keeps its fences in the process only.
 type forgetsFence struct {
 	sound
+	mu    sync.Mutex
 	files map[uint64]uint32
 }
 
@@ -125,20 +126,27 @@ func (d *forgetsFence) SetMinGeneration(ctx context.Context, f uint64, gen uint3
 	if _, err := d.Space(); err != nil {
 		return err
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.files[f] = max(d.files[f], gen)
 	return nil
 }
 
 func (d *forgetsFence) WriteAt(ctx context.Context, id stripe.ObjectID, bufs [][]byte, off int64,
 	st wire.Stamp, du stripe.Durability) error {
-	if err := stripe.CheckFence("", id, d.files[id.File]); err != nil {
+	d.mu.Lock()
+	gen := d.files[id.File]
+	d.mu.Unlock()
+	if err := stripe.CheckFence("", id, gen); err != nil {
 		return err
 	}
 	return d.sound.WriteAt(ctx, id, bufs, off, st, du)
 }
 
 func (d *forgetsFence) restart() {
+	d.mu.Lock()
 	clear(d.files)
+	d.mu.Unlock()
 	d.sound.restart()
 }
 
@@ -313,7 +321,9 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 		{"ignores the stamp", "a write from before the truncate is refused",
 			func(s sound) stripe.Engine { return ignoresStamp{s} }},
 		{"forgets fences", "a fence survives a restart and never goes back",
-			func(s sound) stripe.Engine { return &forgetsFence{s, map[uint64]uint32{}} }},
+			func(s sound) stripe.Engine {
+				return &forgetsFence{sound: s, files: map[uint64]uint32{}}
+			}},
 		{"tells a stale size", "stat tells size and space",
 			func(s sound) stripe.Engine {
 				return staleSize{s, new(sync.Mutex), map[stripe.ObjectID]int64{}}

@@ -56,8 +56,8 @@ func fullOverwrite(t testing.TB, c Config) {
 	r.refused(refused, errs.NoSpace)
 	r.size(alpha, size)
 	rnd := rand.New(rand.NewPCG(1, 1))
-	for i := range 60 {
-		n := 1 + rnd.Int64N([]int64{100, 9000, 100_000, 900_000}[i%4])
+	for i := range 28 {
+		n := 1 + rnd.Int64N([]int64{100, 9000, 100_000, 300_000}[i%4])
 		off := rnd.Int64N(size - n)
 		if i%3 == 0 {
 			off, n = off&^65_535, (n+65_535)&^65_535
@@ -69,7 +69,7 @@ func fullOverwrite(t testing.TB, c Config) {
 			t.Fatalf("overwriting [%d, +%d) of a full store: %v", off, n, err)
 		}
 		r.holds(alpha, off, p)
-		if i == 30 {
+		if i == 14 {
 			r.reopen()
 			r.holds(alpha, off, p)
 		}

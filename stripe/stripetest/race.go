@@ -83,6 +83,7 @@ func raceTruncate(t testing.TB, c Config) {
 	r := newRig(t, c)
 	for round := range uint64(15) {
 		var wg sync.WaitGroup
+		defer wg.Wait() // when the round fails
 		for w := range 4 {
 			wg.Go(func() {
 				for k := range 20 {
@@ -107,6 +108,7 @@ func raceFence(t testing.TB, c Config) {
 	for round := range uint32(10) {
 		id := stripe.ObjectID{File: 5, Gen: round + 1}
 		var wg sync.WaitGroup
+		defer wg.Wait() // when the round fails
 		var mu sync.Mutex
 		fencedOff, late := false, 0
 		for range 4 {
