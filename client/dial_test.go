@@ -3,12 +3,17 @@ package client
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/shm"
 	"github.com/sluice-storage/sluice/fabric/tcp"
 	"github.com/sluice-storage/sluice/iod/objects"
 	iodremote "github.com/sluice-storage/sluice/iod/remote"
@@ -22,10 +27,12 @@ import (
 	"github.com/sluice-storage/sluice/unifier"
 )
 
-// wired is a cluster on tcp: every part is the real one.
+// wired is a cluster on tcp and, if wished for, shared memory: every part is the real one.
 type wired struct {
 	t      testing.TB
-	domain fabric.Domain
+	domain fabric.Domain   // tcp
+	near   []fabric.Domain // of the servers, better than tcp
+	sock   string          // folder of sockets
 	node   *msg.Node
 	key    capability.Key
 	meta   *store.Store
@@ -35,14 +42,23 @@ type wired struct {
 	start  map[uint32]func()
 }
 
-func newWired(t testing.TB, servers uint32) *wired {
+func newWired(t testing.TB, servers uint32) *wired { return newWiredBy(t, servers, false) }
+
+func newWiredBy(t testing.TB, servers uint32, near bool) *wired {
 	t.Helper()
 	w := &wired{t: t, key: capability.Key{3}, addrs: map[uint32]string{}, stop: map[uint32]func(){},
 		start: map[uint32]func(){}}
 	var err error
 	w.domain, err = tcp.Open(tcp.Options{})
 	must(t, err)
-	w.node, err = msg.NewNode(msg.Options{Domain: w.domain})
+	if near {
+		d, err := shm.Open(shm.Options{})
+		must(t, err)
+		t.Cleanup(func() { must(t, d.Close()) })
+		w.near, w.sock = []fabric.Domain{d}, t.TempDir()
+		must(t, os.Chmod(w.sock, 0o700))
+	}
+	w.node, err = msg.NewNode(msg.Options{Domain: w.domain, Domains: w.near})
 	must(t, err)
 	pool := msg.NewPool(w.node, func(_ context.Context, id uint32) (string, error) {
 		return w.addrs[id], nil
@@ -54,9 +70,9 @@ func newWired(t testing.TB, servers uint32) *wired {
 	must(t, err)
 	srv, err := metaserver.New(w.meta, metaserver.Options{Node: w.node})
 	must(t, err)
-	listen, err := w.node.Serve("127.0.0.1:0", srv, msg.ServeOptions{})
+	listen, err := w.node.Serve(w.places("meta"), srv, msg.ServeOptions{})
 	must(t, err)
-	w.addr = listen.Addr()
+	w.addr = tcpOf(listen)
 	for id := uint32(1); id <= servers; id++ {
 		w.addServer(id)
 	}
@@ -80,23 +96,39 @@ func (w *wired) addServer(id uint32) {
 	disk, err := memstore.New(memstore.Options{})
 	must(t, err)
 	w.start[id] = func() {
-		cache, err := unifier.New(unifier.Config{MemoryBytes: 32 << 20, Domain: w.domain}, disk)
+		cache, err := unifier.New(unifier.Config{MemoryBytes: 64 << 20}, disk)
 		must(t, err)
+		must(t, w.node.Attach(cache.Arena()))
 		srv, err := iodserver.New(iodserver.Config{ID: id, Key: w.key.ServerKey(id), Store: disk,
 			Cache: cache})
 		must(t, err)
-		listen, err := w.node.Serve("127.0.0.1:0", srv, msg.ServeOptions{})
+		listen, err := w.node.Serve(w.places(fmt.Sprint("iod", id)), srv, msg.ServeOptions{})
 		must(t, err)
-		w.addrs[id] = listen.Addr()
-		s := meta.Server{ID: id, Addr: listen.Addr(), StoreID: uint64(id), Total: 1 << 30, Free: 1 << 30}
+		w.addrs[id] = tcpOf(listen)
+		s := meta.Server{ID: id, Addr: w.addrs[id], StoreID: uint64(id), Total: 1 << 30, Free: 1 << 30}
 		must(t, w.meta.Join(context.Background(), s, meta.SignJoin(w.key.ServerKey(id), &s)))
 		w.stop[id] = func() {
 			must(t, listen.Close(context.Background()))
+			w.node.Detach(cache.Arena())
 			must(t, cache.Close())
 			w.stop[id] = func() {}
 		}
 	}
 	w.start[id]()
+}
+
+// places is where a server listens.
+func (w *wired) places(name string) string {
+	if len(w.near) == 0 {
+		return "127.0.0.1:0"
+	}
+	return "tcp:127.0.0.1:0,shm:" + filepath.Join(w.sock, name)
+}
+
+// tcpOf is the part of a server's address that others are told.
+func tcpOf(s *msg.Server) string {
+	first, _, _ := strings.Cut(s.Addr(), ",")
+	return strings.TrimPrefix(first, "tcp:")
 }
 
 func (w *wired) dial(path string) *FS {

@@ -3,7 +3,10 @@ package mount
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,6 +14,7 @@ import (
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/shm"
 	"github.com/sluice-storage/sluice/fabric/tcp"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/iod/objects"
@@ -18,6 +22,7 @@ import (
 	"github.com/sluice-storage/sluice/iod/server"
 	"github.com/sluice-storage/sluice/kv/memkv"
 	"github.com/sluice-storage/sluice/meta"
+	metaserver "github.com/sluice-storage/sluice/meta/server"
 	"github.com/sluice-storage/sluice/meta/store"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/seg"
@@ -33,7 +38,8 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreTopFunction("os.(*Process).pidfdWait"))
 }
 
-// cluster is four I/O servers on tcp and a metadata service, in this process.
+// cluster is I/O servers on tcp and a metadata service, in this process; or everything over shared
+// memory.
 type cluster struct {
 	t      testing.TB
 	key    capability.Key
@@ -41,9 +47,14 @@ type cluster struct {
 	data   *faulty
 	domain fabric.Domain
 	addrs  map[uint32]string
+
+	sock string // folder of sockets; empty without shared memory
+	addr string // of the metadata service, with it
 }
 
-func newCluster(t testing.TB, servers int) *cluster {
+func newCluster(t testing.TB, servers int) *cluster { return newClusterBy(t, servers, false) }
+
+func newClusterBy(t testing.TB, servers int, near bool) *cluster {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -55,7 +66,15 @@ func newCluster(t testing.TB, servers int) *cluster {
 	var err error
 	c.domain, err = tcp.Open(tcp.Options{})
 	must(err)
-	node, err := msg.NewNode(msg.Options{Domain: c.domain})
+	opts := msg.Options{Domain: c.domain}
+	if near {
+		d, err := shm.Open(shm.Options{})
+		must(err)
+		t.Cleanup(func() { must(d.Close()) })
+		opts.Domains, c.sock = []fabric.Domain{d}, t.TempDir()
+		must(os.Chmod(c.sock, 0o700))
+	}
+	node, err := msg.NewNode(opts)
 	must(err)
 	for id := uint32(1); id <= uint32(servers); id++ {
 		c.serve(node, id)
@@ -73,6 +92,9 @@ func newCluster(t testing.TB, servers int) *cluster {
 		s := meta.Server{ID: id, Addr: addr, StoreID: uint64(id), Total: 1 << 30, Free: 1 << 30}
 		must(c.meta.Join(context.Background(), s, meta.SignJoin(c.key.ServerKey(id), &s)))
 	}
+	if near {
+		c.serveMeta(node)
+	}
 	t.Cleanup(func() {
 		c.meta.Stop()
 		must(db.Close())
@@ -81,6 +103,30 @@ func newCluster(t testing.TB, servers int) *cluster {
 		must(c.domain.Close())
 	})
 	return c
+}
+
+// serveMeta puts the metadata service on the network.
+func (c *cluster) serveMeta(node *msg.Node) {
+	h, err := metaserver.New(c.meta, metaserver.Options{Node: node})
+	must(c.t, err)
+	s, err := node.Serve(c.places("meta"), h, msg.ServeOptions{})
+	must(c.t, err)
+	c.addr = tcpOf(s)
+	c.t.Cleanup(func() { must(c.t, s.Close(context.Background())) })
+}
+
+// places is where a server listens.
+func (c *cluster) places(name string) string {
+	if c.sock == "" {
+		return "127.0.0.1:0"
+	}
+	return "tcp:127.0.0.1:0,shm:" + filepath.Join(c.sock, name)
+}
+
+// tcpOf is the part of a server's address that others are told.
+func tcpOf(s *msg.Server) string {
+	first, _, _ := strings.Cut(s.Addr(), ",")
+	return strings.TrimPrefix(first, "tcp:")
 }
 
 // serve starts one I/O server.
@@ -94,15 +140,17 @@ func (c *cluster) serve(node *msg.Node, id uint32) {
 	}
 	disk, err := memstore.New(memstore.Options{})
 	must(err)
-	cache, err := unifier.New(unifier.Config{MemoryBytes: 128 << 20, Domain: c.domain}, disk)
+	cache, err := unifier.New(unifier.Config{MemoryBytes: 128 << 20}, disk)
 	must(err)
+	must(node.Attach(cache.Arena()))
 	srv, err := server.New(server.Config{ID: id, Key: c.key.ServerKey(id), Store: disk, Cache: cache})
 	must(err)
-	listen, err := node.Serve("127.0.0.1:0", srv, msg.ServeOptions{})
+	listen, err := node.Serve(c.places(fmt.Sprint("iod", id)), srv, msg.ServeOptions{})
 	must(err)
-	c.addrs[id] = listen.Addr()
+	c.addrs[id] = tcpOf(listen)
 	c.t.Cleanup(func() {
 		must(listen.Close(context.Background()))
+		node.Detach(cache.Arena())
 		must(cache.Close())
 		must(disk.Close())
 	})
@@ -140,7 +188,13 @@ func (f *faulty) Sync(ctx context.Context, t iod.Target) (iod.Mark, error) {
 // client makes a client of the cluster.
 func (c *cluster) client() *client.FS {
 	c.t.Helper()
-	fs, err := client.New(c.meta, c.data, client.Options{WaitMax: 5 * time.Second})
+	var fs *client.FS
+	var err error
+	if c.sock == "" {
+		fs, err = client.New(c.meta, c.data, client.Options{WaitMax: 5 * time.Second})
+	} else {
+		fs, err = c.dial()
+	}
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -150,6 +204,19 @@ func (c *cluster) client() *client.FS {
 		}
 	})
 	return fs
+}
+
+// dial makes a client with few buffers that servers may be let into, so that they run out.
+func (c *cluster) dial() (*client.FS, error) {
+	arenas := shm.NewArenas()
+	near, err := shm.Open(shm.Options{Arenas: arenas})
+	if err != nil {
+		return nil, err
+	}
+	c.t.Cleanup(func() { must(c.t, near.Close()) })
+	return client.Dial(context.Background(), "sluice://"+c.addr, client.Options{Domain: c.domain,
+		Domains: []fabric.Domain{near, c.domain}, Memory: arenas, Buffers: 4 << 20,
+		WaitMax: 5 * time.Second})
 }
 
 // mount mounts a client of the cluster, and unmounts it at the end of the test.

@@ -36,12 +36,19 @@ type pair struct{ f [2]*os.File }
 // TestRandomOperations does random operations on the mount and on a local directory and demands
 // that every result is the same: error, bytes, attributes and, in the end, the whole tree.
 func TestRandomOperations(t *testing.T) {
+	t.Run("tcp", func(t *testing.T) { randomOperations(t, newMount(t)) })
+	t.Run("shm", func(t *testing.T) {
+		randomOperations(t, newClusterBy(t, 4, true).mount(Options{}).Dir())
+	})
+}
+
+func randomOperations(t *testing.T, dir string) {
 	seed := *seedFlag
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("seed %d (run again with -mount.seed=%d)", seed, seed)
-	x := &twin{t: t, rng: rand.New(rand.NewPCG(seed, 1)), dirs: [2]string{newMount(t), t.TempDir()}}
+	x := &twin{t: t, rng: rand.New(rand.NewPCG(seed, 1)), dirs: [2]string{dir, t.TempDir()}}
 	defer x.closeAll()
 	for step := range *stepsFlag {
 		x.step()

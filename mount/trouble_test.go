@@ -76,7 +76,12 @@ func TestErrorsBehind(t *testing.T) {
 
 // TestManySequentialWriters: more writers than there are chunks, of sizes that fit nothing.
 func TestManySequentialWriters(t *testing.T) {
-	dir := newCluster(t, 4).mount(Options{WriteBehind: 3 << 20}).Dir()
+	t.Run("tcp", func(t *testing.T) { sequentialWriters(t, newCluster(t, 4)) })
+	t.Run("shm", func(t *testing.T) { sequentialWriters(t, newClusterBy(t, 4, true)) })
+}
+
+func sequentialWriters(t *testing.T, c *cluster) {
+	dir := c.mount(Options{WriteBehind: 3 << 20}).Dir()
 	var wg sync.WaitGroup
 	for w := range 12 {
 		wg.Go(func() {
