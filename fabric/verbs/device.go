@@ -158,9 +158,14 @@ func (dev *device) endAll(concerns func(*endpoint) bool, why string) {
 
 // watcher waits for a descriptor of the libraries in the runtime's poller. It has a descriptor of
 // its own, so that closing it wakes the reader and leaves the library's alone.
+// It has one reader at a time.
 type watcher struct {
 	file *os.File
 	raw  syscall.RawConn
+
+	step   func(fd uintptr) bool // of raw.Read, made once
+	take   func() error          // the reader's, with what it gave last
+	failed error
 }
 
 func watch(fd int) (*watcher, error) {
@@ -174,20 +179,20 @@ func watch(fd int) (*watcher, error) {
 		_ = w.file.Close()
 		return nil, err
 	}
+	w.step = func(uintptr) bool {
+		w.failed = w.take()
+		return w.failed != syscall.EAGAIN && w.failed != syscall.EINTR
+	}
 	return w, nil
 }
 
 // read calls take until it gives anything but EAGAIN. An error of its own ends the watch.
 func (w *watcher) read(take func() error) error {
-	var failed error
-	err := w.raw.Read(func(uintptr) bool {
-		failed = take()
-		return failed != syscall.EAGAIN && failed != syscall.EINTR
-	})
-	if err != nil {
+	w.take = take
+	if err := w.raw.Read(w.step); err != nil {
 		return err
 	}
-	return failed
+	return w.failed
 }
 
 // limit makes read fail with os.ErrDeadlineExceeded after a while.
