@@ -14,10 +14,10 @@ import (
 
 // everywhere runs a test on every provider that a process can have by itself.
 func everywhere(t *testing.T, o rigOptions, fn func(t *testing.T, r *rig)) {
-	for _, p := range []provider{
+	all := append(onVerbs(),
 		onSim(sim.Options{RegionsOnly: true}), onSim(sim.Options{Seed: 1, MaxDelay: 8}),
-		onTCP(), onShm(false), onShm(true),
-	} {
+		onTCP(), onShm(false), onShm(true))
+	for _, p := range all {
 		t.Run(p.name, func(t *testing.T) { fn(t, newRig(t, p, o)) })
 	}
 }

@@ -13,7 +13,7 @@ import (
 // TestShapes moves random shapes over real providers, every way, on one connection: what a move
 // leaves behind must not disturb the next.
 func TestShapes(t *testing.T) {
-	for _, prov := range []provider{onTCP(), onShm(false), onShm(true)} {
+	for _, prov := range append(onVerbs(), onTCP(), onShm(false), onShm(true)) {
 		for _, depth := range []int{64, 3} {
 			t.Run(prov.name, func(t *testing.T) {
 				r := newRig(t, prov, rigOptions{})

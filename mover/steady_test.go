@@ -17,7 +17,8 @@ func TestNoAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	for _, prov := range []provider{onSim(sim.Options{}), onTCP(), onShm(false), onShm(true)} {
+	all := append(onVerbs(), onSim(sim.Options{}), onTCP(), onShm(false), onShm(true))
+	for _, prov := range all {
 		for _, depth := range []int{64, 4} {
 			t.Run(fmt.Sprintf("%s/%d", prov.name, depth), func(t *testing.T) {
 				steady(t, newRig(t, prov, rigOptions{raw: true}), depth)
