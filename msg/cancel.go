@@ -4,10 +4,6 @@ import "time"
 
 // This file is what becomes of a request at the client that nobody wants any more.
 
-// cancelGrace is how long a request that is given up may go on where a refused access ends the
-// connection.
-const cancelGrace = 250 * time.Millisecond
-
 // askFirst cancels a request and waits for the answer, for a while, before its rights are revoked:
 // where a refused access ends the connection, revoking under the server's hands would end all
 // other requests with this one. A server that does not answer in time has to live with that.
@@ -16,7 +12,7 @@ func (c *Conn) askFirst(s *slot) {
 	s.untold = s.state == slotWaiting && s.outcome == nil
 	c.mu.Unlock()
 	c.tellCancels()
-	limit, tick := time.NewTimer(cancelGrace), time.NewTicker(time.Millisecond)
+	limit, tick := time.NewTimer(c.node.opts.CancelGrace), time.NewTicker(time.Millisecond)
 	defer limit.Stop()
 	defer tick.Stop()
 	for {

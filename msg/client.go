@@ -161,7 +161,7 @@ func (c *Conn) MaxDescription() int { return c.msgBytes - wire.HeaderBytes }
 // errs.Invalid for memory that makes no sense. After any return the server cannot touch the
 // request's memory any more. A call that ended with Disconnected, TimedOut or Canceled may or
 // may not have been executed. Where a refused access ends the connection (Caps.RefusalEnds), a call
-// that is given up while the server may reach its memory returns up to cancelGrace late.
+// that is given up while the server may reach its memory returns up to CancelGrace late.
 func (c *Conn) Call(ctx context.Context, req *Request, rep *Reply) error {
 	in, out, err := c.reserve(ctx, req)
 	if err != nil {

@@ -84,6 +84,10 @@ type Options struct {
 	// CallTimeout ends a Call whose context has no deadline. Default 30 s.
 	CallTimeout time.Duration
 
+	// CancelGrace is how long a request that is given up waits for the server to let go of its
+	// memory, where a refused access ends the connection (Caps.RefusalEnds). Default 250 ms.
+	CancelGrace time.Duration
+
 	// PeerTimeout fails a connection on which data is outstanding and nothing has moved for
 	// so long, or that does not answer an inquiry for so long. Default 10 s.
 	PeerTimeout time.Duration
@@ -145,6 +149,7 @@ func (o Options) withDefaults() Options {
 	o.EagerSlots = or(o.EagerSlots, 8)
 	o.EagerIdle = or(o.EagerIdle, 2*time.Second)
 	o.CallTimeout = or(o.CallTimeout, defaultCallTimeout)
+	o.CancelGrace = or(o.CancelGrace, 250*time.Millisecond)
 	o.PeerTimeout = or(o.PeerTimeout, defaultPeerTimeout)
 	o.KeepAlive = or(o.KeepAlive, o.PeerTimeout/2)
 	if o.Logger == nil {
@@ -183,7 +188,7 @@ func (o *Options) validate() error {
 		return bad("a window is negative")
 	case o.EagerSlots < 1 || o.EagerSlots > maxEager:
 		return bad("EagerSlots %d is not within 1 to %d", o.EagerSlots, maxEager)
-	case min(o.CallTimeout, o.PeerTimeout, o.KeepAlive, o.EagerIdle) < 0:
+	case min(o.CallTimeout, o.CancelGrace, o.PeerTimeout, o.KeepAlive, o.EagerIdle) < 0:
 		return bad("a timeout is negative")
 	case o.Progress > ProgressThread:
 		return bad("no such way of progress")
