@@ -29,8 +29,8 @@ const (
 // providerNames are those that an address may name, whether this node has them or not.
 func providerNames() []string { return []string{"shm", "verbs", "tcp", "sim"} }
 
-// parseAddress reads an address. more are further names of providers.
-func parseAddress(addr string, more []string) ([]place, error) {
+// parseAddress reads an address for a node that has these providers, best first.
+func parseAddress(addr string, has []string) ([]place, error) {
 	bad := func(why string) ([]place, error) {
 		return nil, errs.Newf(errs.Invalid, "msg.Address", addr, "%s", why)
 	}
@@ -38,7 +38,10 @@ func parseAddress(addr string, more []string) ([]place, error) {
 	if len(addr) > maxAddress || len(parts) > maxPlaces {
 		return bad("too long")
 	}
-	known := append(providerNames(), more...)
+	known, last := append(providerNames(), has...), "tcp"
+	if len(has) > 0 {
+		last = has[len(has)-1]
+	}
 	var all []place
 	for _, part := range parts {
 		p := place{at: part}
@@ -60,7 +63,7 @@ func parseAddress(addr string, more []string) ([]place, error) {
 		if p.provider == "shm" && (p.at[0] == '/' || p.at[0] == '@') {
 			p.at = "unix:" + p.at
 		}
-		same := func(o place) bool { return o.named() == p.named() }
+		same := func(o place) bool { return o.named(last) == p.named(last) }
 		if slices.ContainsFunc(all, same) {
 			return bad("two places for one provider")
 		}
@@ -69,17 +72,18 @@ func parseAddress(addr string, more []string) ([]place, error) {
 	return all, nil
 }
 
-// named is the provider that a place means if it names none.
-func (p place) named() string {
+// named is the provider that a place means, on a node whose last step is of this name.
+func (p place) named(last string) string {
 	if p.provider == "" {
-		return "tcp"
+		return last
 	}
 	return p.provider
 }
 
-// formatAddress is what parseAddress reads. A single place of the last step needs no name.
+// formatAddress is what parseAddress reads. A single place of the last step needs no name, unless
+// that is verbs: nodes with another last step would take it for theirs.
 func formatAddress(all []place, last string) string {
-	if len(all) == 1 && (all[0].provider == last || all[0].provider == "") {
+	if len(all) == 1 && all[0].named(last) == last && last != "verbs" {
 		return all[0].at
 	}
 	var parts []string

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"sync"
@@ -74,7 +76,7 @@ type climb struct {
 	steps  []Step
 }
 
-// at is where the address, or else the server's offer, puts a step.
+// at is where the address puts a step.
 func (k *climb) at(r *rung) (place, bool) {
 	last := r == k.node.rungs[len(k.node.rungs)-1]
 	for _, p := range k.places {
@@ -83,6 +85,24 @@ func (k *climb) at(r *rung) (place, bool) {
 		}
 	}
 	return place{}, false
+}
+
+// where is the place of a step that the server offers: that of the address if it names one, because
+// whoever wrote it knows the network between. A server that listens on all addresses is where the
+// last step has found it.
+func (k *climb) where(r *rung, o *offer) string {
+	if p, ok := k.at(r); ok {
+		return p.at
+	}
+	host, port, err := net.SplitHostPort(o.at)
+	ip, _ := netip.ParseAddr(host) // no address, such as a path, is not unspecified
+	if base, ok := k.at(k.node.rungs[len(k.node.rungs)-1]); ok && err == nil &&
+		(host == "" || ip.IsUnspecified()) {
+		if host, _, err := net.SplitHostPort(base.at); err == nil {
+			return net.JoinHostPort(host, port)
+		}
+	}
+	return o.at
 }
 
 func (k *climb) dial(ctx context.Context) (*Conn, error) {
@@ -151,20 +171,21 @@ func (k *climb) try(ctx context.Context, r *rung) (c *Conn, at string, err error
 	case r.caps.Provider == "shm" && k.offers.host != k.node.host:
 		return nil, o.at, noStep(errs.CrossDevice, "the server is on another host")
 	}
-	key := o.at + " " + r.caps.Provider
+	at = k.where(r, o)
+	key := at + " " + r.caps.Provider
 	if err := k.node.misses.recent(key); err != nil {
-		return nil, o.at, err
+		return nil, at, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	if c, err = k.node.dialOn(ctx, r, o.at, fabric.Hello{Token: o.token}); err == nil {
+	if c, err = k.node.dialOn(ctx, r, at, fabric.Hello{Token: o.token}); err == nil {
 		if err = k.same(ctx, c); err == nil {
-			return c, o.at, nil
+			return c, at, nil
 		}
 		c.Close()
 	}
 	k.node.misses.note(key, err)
-	return nil, o.at, err
+	return nil, at, err
 }
 
 func noStep(kind errs.Kind, why string) error {
