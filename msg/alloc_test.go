@@ -3,7 +3,6 @@ package msg
 import (
 	"context"
 	"runtime"
-	"strings"
 	"testing"
 
 	"github.com/sluice-storage/sluice/fabric"
@@ -17,10 +16,7 @@ func TestNoAllocationsPerRequest(t *testing.T) {
 	}
 	for _, p := range and(shmProvider(t)) {
 		t.Run(p.name, func(t *testing.T) {
-			large, rounds := 1<<20, 300
-			if strings.HasPrefix(p.name, "verbs") { // in an emulated machine
-				large, rounds = 128<<10, 50
-			}
+			large, rounds := p.some(1<<20), p.some(300)
 			r, there := takeAndGive(t, p)
 			*there = memory(t, r.sdom, large)
 			here := memory(t, r.cdom, large)

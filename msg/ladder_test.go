@@ -55,6 +55,53 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
+// TestAddressesOfTheLastStep: what names no provider is for the node's last step, whatever that is.
+func TestAddressesOfTheLastStep(t *testing.T) {
+	has := []string{"shm", "verbs"}
+	for text, want := range map[string]string{
+		"10.0.0.1:9":                    "verbs:10.0.0.1:9",
+		"verbs:[fe80::1%eth0]:9":        "verbs:[fe80::1%eth0]:9",
+		"10.0.0.1:9,tcp:10.0.0.1:8":     "verbs:10.0.0.1:9,tcp:10.0.0.1:8",
+		"10.0.0.1:9,verbs:10.0.0.1:8":   "",
+		"verbs:10.0.0.1:9,10.0.0.1:8":   "",
+		"verbs:10.0.0.1:9,verbs:a:9":    "",
+		"shm:/x,10.0.0.1:9,tcp:a:1,b:2": "",
+	} {
+		all, err := parseAddress(text, has)
+		got := ""
+		if err == nil {
+			got = formatAddress(all, "verbs")
+		}
+		if got != want || want == "" && errs.KindOf(err) != errs.Invalid {
+			t.Errorf("%q became %q, %v; want %q", text, got, err, want)
+		}
+	}
+}
+
+// TestLadderPlaces: a step is where the address puts it, or else where the server says; one that
+// listens everywhere is at the host that the last step has reached.
+func TestLadderPlaces(t *testing.T) {
+	s := newSteps(t, nil)
+	for _, row := range []struct{ addr, offer, want string }{
+		{"10.0.0.1:1", "10.0.0.2:7", "10.0.0.2:7"},
+		{"10.0.0.1:1", "0.0.0.0:7", "10.0.0.1:7"},
+		{"tcp:[fe80::1]:1", "[::]:7", "[fe80::1]:7"},
+		{"host:1", ":7", "host:7"},
+		{"10.0.0.1:1", "unix:/x", "unix:/x"},
+		{"10.0.0.1:1", "unix:@x", "unix:@x"},
+		{"10.0.0.1:1,shm:/mine", "unix:/x", "unix:/mine"},
+	} {
+		places, err := parseAddress(row.addr, s.client.providers())
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := climb{node: s.client, places: places}
+		if got := k.where(s.client.rungs[0], &offer{at: row.offer}); got != row.want {
+			t.Errorf("%s, offered %s: %s, want %s", row.addr, row.offer, got, row.want)
+		}
+	}
+}
+
 func FuzzParseAddress(f *testing.F) {
 	f.Add("tcp:127.0.0.1:9400,shm:/run/x,verbs:10.0.0.1:9400")
 	f.Add("unix:@x,host:1")
@@ -353,6 +400,18 @@ func TestLadderIsBoundToWhoIsKnown(t *testing.T) {
 // selfSigned is an authority and its only certificate in one.
 func selfSigned(t *testing.T, name string) *tcp.Security {
 	t.Helper()
+	sec, err := makeKeys(t, name).security(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sec
+}
+
+// keys are a certificate and its private key, as DER.
+type keys struct{ Cert, Key []byte }
+
+func makeKeys(t *testing.T, name string) keys {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -370,18 +429,30 @@ func selfSigned(t *testing.T, name string) *tcp.Security {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, err := x509.ParseCertificate(der)
+	private, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
 		t.Fatal(err)
+	}
+	return keys{Cert: der, Key: private}
+}
+
+func (k keys) security(name string) (*tcp.Security, error) {
+	key, err := x509.ParseECPrivateKey(k.Key)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := x509.ParseCertificate(k.Cert)
+	if err != nil {
+		return nil, err
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(cert)
 	return &tcp.Security{
 		Roots: roots, ServerName: name,
 		Certificate: func() (*tls.Certificate, error) {
-			return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+			return &tls.Certificate{Certificate: [][]byte{k.Cert}, PrivateKey: key}, nil
 		},
-	}
+	}, nil
 }
 
 func FuzzDecodeOffers(f *testing.F) {

@@ -40,10 +40,10 @@ func TestWaysOfProgress(t *testing.T) {
 					client.Progress, server.Progress = way, way
 					client.CallTimeout = 20 * time.Second
 				})
-				if err := runModel(t, r, 20, 4); err != nil {
+				if err := runModel(t, r, p.some(20), 4); err != nil {
 					t.Fatal(err)
 				}
-				if err := runModel(t, r, 20, 1); err != nil { // a caller that is alone
+				if err := runModel(t, r, p.some(20), 1); err != nil { // a caller that is alone
 					t.Fatal(err)
 				}
 			})

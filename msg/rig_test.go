@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,6 +35,17 @@ type provider struct {
 	name string
 	open func(t testing.TB, seed uint64) (net *sim.Net, client, server fabric.Domain)
 	addr string
+}
+
+// emulated tells whether the provider's device is, or may be, one of an emulated machine.
+func (p *provider) emulated() bool { return strings.HasPrefix(p.name, "verbs") }
+
+// some is how many of n requests a test makes: emulated devices are slow.
+func (p *provider) some(n int) int {
+	if p.emulated() {
+		return max(n/5, 1)
+	}
+	return n
 }
 
 func simProvider(name string, opts sim.Options) provider {
@@ -94,6 +106,9 @@ func newRigFor(t testing.TB, p provider, h func(fabric.Domain) Handler,
 	r := &rig{}
 	r.net, r.cdom, r.sdom = p.open(t, seedOf(t))
 	copts, sopts := Options{Domain: r.cdom, Identity: 7}, Options{Domain: r.sdom}
+	if p.emulated() {
+		copts.CancelGrace = 20 * time.Second // else a slow server loses the connection
+	}
 	if testing.Verbose() {
 		sopts.Logger = slog.New(slog.NewTextHandler(testWriter{t}, nil))
 	}
