@@ -13,6 +13,11 @@ import (
 // Devices come and go. One that is removed ends its endpoints and is given back as soon as nobody
 // uses it any more: the kernel may wait for that. One that appears is opened when the first
 // connection leads through it, if the domain's options and limits allow it.
+//
+// librdmacm holds a device of its own for every one that a connection led through, and looks for
+// those that are gone only while there are others. Removing the last device of a machine therefore
+// waits for the end of the process where the driver waits for users at all: Soft-RoCE does, drivers
+// of hardware take their devices away under them.
 
 // tenancy counts who uses a device, so that it is not taken away under them.
 type tenancy struct {
