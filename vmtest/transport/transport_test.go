@@ -1,0 +1,281 @@
+// Package transport holds the layers above the fabric against RDMA devices: it builds the test
+// binaries of msg and mover and runs, in virtual machines with Soft-RoCE, those of their tests that
+// have a case for each provider; then a server and visitors that choose between shared memory,
+// verbs and tcp, in one machine, between two, and without the device.
+//
+// What is proved is in those packages' tests (msg/verbs_test.go, msg/visit_test.go,
+// mover/verbs_test.go). There is nothing here but tests.
+package transport
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-storage/sluice/vmtest"
+)
+
+// patience bounds waits that end early in all cases but failures; it says nothing about speed.
+const patience = 4 * time.Minute
+
+// msgTests are the tests of msg that run on every provider; the longest are at the end.
+func msgTests() []string {
+	return []string{
+		"TestEcho", "TestUnits", "TestOneWayMessages", "TestEagerSlotsComeAndGo",
+		"TestCanceledEagerCalls", "TestCancelAtEveryMoment", "TestCancellationAtRandomMoments",
+		"TestTimeLimits", "TestPanicEndsOneConnectionOnly", "TestDrain", "TestCallsWaitForCredits",
+		"TestIdlePeersAreKept", "TestPoolSharesOneConnection",
+		"TestRepeatedRequestIsAnsweredFromTheRecord", "TestUnequalOptions", "TestTune",
+		"TestRandomRequestsAgainstModel", "TestWaysOfProgress", "TestNoAllocationsPerRequest",
+	}
+}
+
+// moverTests are those of mover.
+func moverTests() []string {
+	return []string{
+		"TestPut", "TestGet", "TestNothing", "TestCopies", "TestTune", "TestOthersPoll",
+		"TestCancelled", "TestRevokedSlot", "TestRevokedSegment", "TestGatherOnVerbs", "TestShapes",
+		"TestNoAllocations",
+	}
+}
+
+func TestTransport(t *testing.T) {
+	if testing.Short() {
+		t.Skip("boots virtual machines")
+	}
+	p := newCouple(t)
+	var both sync.WaitGroup // each keeps one of the machines busy
+	both.Go(func() { p.conformance(t, p.a, p.mover, moverTests(), "/^verbs") })
+	both.Go(func() { p.conformance(t, p.b, p.msg, msgTests(), "/^verbs") })
+	both.Wait()
+	p.conformance(t, p.a, p.mover, []string{"TestDeath"}, "/./^verbs")
+	if !t.Failed() {
+		p.ladder(t)
+	}
+}
+
+// couple is two guests on two wires, and the programs that run in them. The second wire's devices
+// are there because the library of the connection manager does not let go of a machine's last one.
+type couple struct {
+	wires      [2]*vmtest.Wire
+	a, b       *vmtest.Guest
+	msg, mover string
+}
+
+func newCouple(t *testing.T) *couple {
+	lab := vmtest.Need(t)
+	p := &couple{}
+	for i := range p.wires {
+		p.wires[i] = lab.NewWire(vmtest.WireOptions{})
+	}
+	p.msg, p.mover = build(t, "msg"), build(t, "mover")
+	var wg sync.WaitGroup
+	for name, g := range map[string]**vmtest.Guest{"left": &p.a, "right": &p.b} {
+		wg.Go(func() {
+			started, err := lab.Start(t.Context(),
+				vmtest.GuestConfig{Name: name, Wires: p.wires[:]})
+			*g = started
+			for _, w := range p.wires {
+				if err == nil {
+					_, err = started.SoftRoCE(t.Context(), w)
+				}
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	t.Cleanup(func() {
+		for _, g := range []*vmtest.Guest{p.a, p.b} {
+			if g == nil {
+				continue
+			}
+			g.Kill()
+			if t.Failed() {
+				t.Logf("console of %s:\n%s", g.Name(), g.Console())
+			}
+		}
+	})
+	if t.Failed() {
+		t.FailNow()
+	}
+	return p
+}
+
+// build makes a package's test binary. The guests' files are the host's, so it is there too.
+func build(t *testing.T, name string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name+".test")
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", path, "./"+name)
+	cmd.Dir = filepath.Join("..", "..")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
+	}
+	return path
+}
+
+// conformance runs tests in a guest and wants each of them to have passed with memory windows and
+// with registrations.
+func (p *couple) conformance(
+	t *testing.T, g *vmtest.Guest, program string, tests []string, which string,
+) {
+	res, err := g.Exec(t.Context(), vmtest.Command{
+		Script: program + " -test.v -test.timeout 4m -test.run '^(" +
+			strings.Join(tests, "|") + ")$" + which + "' 2>&1",
+		Limit: 2 * patience,
+	})
+	if err == nil {
+		err = res.Err()
+	}
+	if err != nil {
+		t.Errorf("%s: %v\n%s", filepath.Base(program), err, res.Stdout)
+		return
+	}
+	for _, test := range tests {
+		for _, provider := range []string{"verbs", "verbs-registrations"} {
+			ran := regexp.MustCompile(`--- PASS: ` + test + `/([^/\s]*/)?` + provider + `[ #/]`)
+			if !ran.MatchString(res.Stdout) {
+				t.Errorf("%s did not run on %s:\n%s", test, provider, res.Stdout)
+			}
+		}
+	}
+	for _, line := range regexp.MustCompile(`(?m)^--- .*`).FindAllString(res.Stdout, -1) {
+		t.Logf("%s: %s", filepath.Base(program), line)
+	}
+}
+
+// watched is a program's output, so that it can be waited for while the program runs.
+type watched struct {
+	mu  sync.Mutex
+	out strings.Builder
+}
+
+func (w *watched) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.out.Write(b)
+}
+
+func (w *watched) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.out.String()
+}
+
+// serve starts the server of the ladder in b and returns where it is, and its keys.
+func (p *couple) serve(t *testing.T) (addr, keys string) {
+	t.Helper()
+	out := &watched{}
+	go func() { // it ends with its machine
+		_, _ = p.b.Exec(context.Background(), vmtest.Command{
+			Script: "exec " + p.msg + " -test.timeout 0 -test.run '^TestLadderServe$'",
+			Env:    []string{"SLUICE_MSG_SERVE=" + p.b.Addr(p.wires[0]).String()},
+			Limit:  time.Hour, Stdout: out, Stderr: out,
+		})
+	}()
+	said := regexp.MustCompile(`(?m)^serving (\S+) with (.*)$`)
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if m := said.FindStringSubmatch(out.String()); m != nil {
+			return m[1], m[2]
+		}
+	}
+	t.Fatalf("the server does not say where it is:\n%s", out)
+	return "", ""
+}
+
+// ladder has visitors come from both machines, with and without what the better steps need.
+func (p *couple) ladder(t *testing.T) {
+	addr, keys := p.serve(t)
+	base := regexp.MustCompile(`tcp:([^,]+)`).FindStringSubmatch(addr)[1]
+	fast := strings.Replace(regexp.MustCompile(`verbs:[^,]+`).FindString(addr), "0.0.0.0",
+		p.b.Addr(p.wires[0]).String(), 1)
+	for _, v := range []visit{
+		{
+			name: "the same host", from: p.b, addr: base, want: "shm",
+			steps: []string{`step shm at "unix:/.*": <nil>`},
+		},
+		{
+			name: "the same host without shared memory", from: p.b, addr: base, skip: "shm",
+			want: "verbs", steps: []string{`step verbs at "10.*": <nil>`},
+		},
+		{
+			name: "another host", from: p.a, addr: base, want: "verbs",
+			steps: []string{
+				`step shm at ".*": .*the server is on another host`, `step verbs at "10.*": <nil>`,
+			},
+		},
+		{
+			name: "another host, by all of the address", from: p.a, addr: "tcp:" + base + "," + fast,
+			want: "verbs", steps: []string{`step verbs at "10.*": <nil>`},
+		},
+		{
+			name: "another host without a device", from: p.a, addr: base, want: "tcp", in: p.a,
+			before: "rdma link del rxe0; rdma link del rxe1",
+			after: "rdma link add rxe0 type rxe netdev eth0; " +
+				"rdma link add rxe1 type rxe netdev eth1",
+			steps: []string{
+				`step verbs at "": .*this machine has no RDMA device`, `step tcp at "10.*": <nil>`,
+			},
+		},
+		{
+			name: "the server's device is gone", from: p.a, addr: base, want: "tcp", in: p.b,
+			before: "rdma link del rxe0", after: "rdma link add rxe0 type rxe netdev eth0",
+			steps: []string{`step verbs at "10.*": .*disconnected.*`, `step tcp at "10.*": <nil>`},
+		},
+		{
+			name: "the server's device is back", from: p.a, addr: base, want: "verbs",
+			steps: []string{`step verbs at "10.*": <nil>`},
+		},
+	} {
+		t.Run(v.name, func(t *testing.T) { p.visit(t, &v, keys) })
+	}
+}
+
+// visit is one way to come to the server of the ladder.
+type visit struct {
+	name          string
+	from, in      *vmtest.Guest
+	before, after string // scripts, in the guest in
+	addr          string
+	skip          string   // provider that the visitor does without
+	want          string   // provider that it takes
+	steps         []string // what is said of them, as regular expressions
+}
+
+func (p *couple) visit(t *testing.T, v *visit, keys string) {
+	if v.before != "" {
+		p.run(t, v.in, v.before)
+		defer p.run(t, v.in, v.after)
+	}
+	out := p.run(t, v.from, p.msg+" -test.v -test.run '^TestLadderVisit$'",
+		"SLUICE_MSG_VISIT="+v.addr, "SLUICE_MSG_KEYS="+keys, "SLUICE_MSG_WANT="+v.want,
+		"SLUICE_MSG_SKIP="+v.skip)
+	for _, step := range append(v.steps, `--- PASS: TestLadderVisit `) {
+		if !regexp.MustCompile(`(?m)^` + step).MatchString(out) {
+			t.Errorf("it does not say %q:\n%s", step, out)
+		}
+	}
+	for _, line := range regexp.MustCompile(`(?m)^step .*`).FindAllString(out, -1) {
+		t.Log(line)
+	}
+}
+
+// run runs a script in a guest, which must succeed, and returns what it printed.
+func (p *couple) run(t *testing.T, g *vmtest.Guest, script string, env ...string) string {
+	t.Helper()
+	res, err := g.Exec(context.Background(),
+		vmtest.Command{Script: script + " 2>&1", Env: env, Limit: patience})
+	if err == nil {
+		err = res.Err()
+	}
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", script, err, res.Stdout)
+	}
+	return res.Stdout
+}
