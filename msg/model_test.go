@@ -302,7 +302,8 @@ func TestRandomRequestsAgainstModel(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := r.srv.Stats()
-			if s.Calls != uint64(4*calls) || s.Failed != 0 || s.Running != 0 || s.Conns != 1 || s.BytesOut == 0 {
+			if s.Calls != uint64(4*calls) || s.Failed != 0 || s.Running != 0 || s.Conns != 1 ||
+				s.BytesOut == 0 {
 				t.Fatalf("stats %+v", s)
 			}
 		})

@@ -49,9 +49,9 @@ func hasKVM(device, cpuinfo string) bool {
 	return false
 }
 
-// kernelLine is the kernel's command line. Each word but those of the first line and ours saves time:
-// no self tests, no waiting for old readers that an emulated machine with few processors has long
-// forgotten, no hardware that is not there. The clock is one whose rate is known: that of the
+// kernelLine is the kernel's command line. Each word but those of the first line and ours saves
+// time: no self tests, no waiting for old readers that an emulated machine with few processors has
+// long forgotten, no hardware that is not there. The clock is one whose rate is known: that of the
 // processor's counter is measured at boot, and on a busy host a guest was seen whose seconds were
 // several times too short.
 func kernelLine(l *Lab, c GuestConfig) string {
