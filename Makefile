@@ -169,7 +169,7 @@ fuzz:
 soak: deps build ## fuzzes each decoder for FUZZTIME (1m) and runs the long crash loops
 	@rm -f $(SUMMARY)
 	$(call step,fuzzing,$(MAKE) -s fuzz FUZZTIME=$(FUZZTIME))
-	$(call step,long loops,SLUICE_KILL_ROUNDS=500 FILESTORE_ROUNDS=4000 FILESTORE_KILLS=200 \
+	$(call step,long loops,SLUICE_KILL_ROUNDS=500 LOGSTORE_SEEDS=100000 LOGSTORE_KILLS=200 LOGSTORE_POWER_CUTS=50 \
 		$(GO) test -count=1 -timeout 2h -v -run 'Crash|Kill|Power|Soak' ./systest ./stripe/... ./kv/... ./meta/...)
 	@echo "== all passed"; cat $(SUMMARY)
 

@@ -2,9 +2,9 @@
 // of one file, that come to life with their first write. A store keeps bytes, sizes and the few
 // numbers that fence old writers; it knows neither files nor layouts nor the network.
 //
-// Engines live below it (logstore: log, index and checksums on direct I/O; filestore: one file an
-// object; memstore). stripetest is the definition of what an engine must do; hook/fault wraps an
-// engine with faults and delays for the tests of others.
+// Engines live below it (logstore: log, index and checksums on direct I/O; memstore: memory, for
+// tests and clusters without disks). stripetest is the definition of what an engine must do;
+// hook/fault wraps an engine with faults and delays for the tests of others.
 //
 // Read stripe.go first, then stripetest.
 package stripe

@@ -20,7 +20,9 @@ import (
 const (
 	crowd        = 100 // clients, each with a session and connections of its own
 	crowdCache   = 64 << 20
-	crowdRuntime = 60 << 20 // what a server may use beside its cache: code, stacks, heap, tables
+	crowdRuntime = 60 << 20       // what a server may use beside its cache: code, stacks, heap, tables
+	crowdPending = crowdCache / 4 // what its store has logged and not yet put in place
+	crowdIndex   = 4 << 20        // and its index of what all clients together have written
 
 	// Each connection keeps receives for all of its credits and as much again for replies.
 	crowdPerConn = 1 << 20
@@ -69,7 +71,7 @@ func TestMemoryBoundWithACrowd(t *testing.T) {
 	if n := st.count("connections_shm"); n < 4*crowd {
 		t.Errorf("%d connections by shm to four servers, there are %d clients", n, crowd)
 	}
-	own := int64(crowdCache + crowdRuntime + crowd*crowdPerConn)
+	own := int64(crowdCache + crowdRuntime + crowdPending + crowdIndex + crowd*crowdPerConn)
 	all := own + crowd*(crowdRings+crowdBuffers)
 	for _, p := range st.Processes {
 		if strings.HasPrefix(p.Name, "iod") {

@@ -29,7 +29,7 @@ const iodsMax = 64
 //	cluster.json   what the cluster is; written last, so that it is there only when the rest is
 //	cluster.key    the key that capabilities are signed with, for the owner's eyes only
 //	meta/          the metadata service's store
-//	iod1/ ...      the I/O servers' stores
+//	iod1/ ...      the I/O servers' stores, unless the cluster was made with --store
 //	log/           output of each process
 //	run/           what is true while it runs: lock, state.json, meta.addr, up.json, and sockets for
 //	               processes of this host: meta.sock, iod1.sock ...
@@ -45,7 +45,9 @@ type clusterConfig struct {
 	ID     string `json:"id"`     // 16 hexadecimal digits
 	Iods   int    `json:"iods"`
 	Mem    bool   `json:"mem"` // data in memory: gone when the cluster stops
-	Listen string `json:"listen"`
+	// Stores are where the I/O servers' stores lie: folders or block devices; none: in this folder.
+	Stores []string `json:"stores,omitempty"`
+	Listen string   `json:"listen"`
 }
 
 func (c *cluster) path(parts ...string) string {
@@ -135,7 +137,11 @@ func createCluster(dir string, cfg clusterConfig) (*cluster, error) {
 func (c *cluster) makeDirs() error {
 	dirs := []string{c.metaDir(), c.path("log"), c.path("run")}
 	for id := 1; id <= c.cfg.Iods; id++ {
-		dirs = append(dirs, c.iodDir(id))
+		for _, path := range c.storePaths(id) {
+			if !isBlockDevice(path) {
+				dirs = append(dirs, path)
+			}
+		}
 	}
 	for _, d := range dirs {
 		if err := os.MkdirAll(d, 0o700); err != nil {

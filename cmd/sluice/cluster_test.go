@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 	"time"
 
@@ -36,7 +37,7 @@ func TestClusterFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if opened.key != made.key || opened.cfg != made.cfg || opened.clusterID() == 0 {
+	if opened.key != made.key || !reflect.DeepEqual(opened.cfg, made.cfg) || opened.clusterID() == 0 {
 		t.Fatalf("made %+v, opened %+v", made.cfg, opened.cfg)
 	}
 	other, err := createCluster(filepath.Join(t.TempDir(), "d"), clusterConfig{Iods: 1})

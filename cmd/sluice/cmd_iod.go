@@ -2,28 +2,20 @@ package main
 
 import (
 	"context"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/sluice-storage/sluice/capability"
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/iod/server"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/stripe"
-	"github.com/sluice-storage/sluice/stripe/filestore"
-	"github.com/sluice-storage/sluice/stripe/memstore"
 	"github.com/sluice-storage/sluice/unifier"
 )
 
@@ -33,6 +25,7 @@ const drainMax = 5 * time.Second
 func newIod() *cobra.Command {
 	var dir, cache, listen string
 	var id int
+	var paths []string
 	var by providersFlag
 	cmd := &cobra.Command{
 		Use:   "iod --dir DIR --id N",
@@ -55,12 +48,16 @@ func newIod() *cobra.Command {
 				return err
 			}
 			return runIod(cmd.Context(), c, &by,
-				iodParts{id: uint32(id), cacheBytes: bytes, listen: listen, log: newLogger()})
+				iodParts{id: uint32(id), paths: paths, cacheBytes: bytes, listen: listen, log: newLogger()})
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", defaultDir, "the cluster's folder")
 	cmd.Flags().IntVar(&id, "id", 0, "which one, from 1 on")
-	cmd.Flags().StringVar(&cache, "cache", "256M", "memory for data")
+	cmd.Flags().StringVar(&cache, "cache", "256M",
+		"memory for data; the store takes a quarter more, and as much again for its index at most")
+	cmd.Flags().StringArrayVar(&paths, "store", nil,
+		"a member of the store, a folder or a block device; several times for several "+
+			"(default as the cluster was made)")
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "where to listen; port 0: any")
 	by.add(cmd)
 	return cmd
@@ -68,7 +65,7 @@ func newIod() *cobra.Command {
 
 // runIod serves until ctx ends, then drains: what is under way is answered, what comes is refused.
 func runIod(ctx context.Context, c *cluster, by *providersFlag, p iodParts) error {
-	store, storeID, err := c.openStore(int(p.id))
+	store, storeID, err := c.openStore(int(p.id), p.paths, p.cacheBytes, p.log)
 	if err != nil {
 		return err
 	}
@@ -100,74 +97,10 @@ func runIod(ctx context.Context, c *cluster, by *providersFlag, p iodParts) erro
 	return s.close(context.WithoutCancel(ctx))
 }
 
-// openStore opens the engine of an I/O server.
-func (c *cluster) openStore(id int) (stripe.Engine, uint64, error) {
-	if c.cfg.Mem {
-		s, err := openMemoryStore(0)
-		// The store is empty after each start. Its id stays the same all the same: the verifier tells
-		// clients what was lost, and the server is welcome back.
-		return s, c.clusterID() ^ uint64(id), err
-	}
-	s, err := filestore.Open(filestore.Options{Dir: c.iodDir(id), ServerID: uint64(id)})
-	if err != nil {
-		return nil, 0, err
-	}
-	storeID, err := storeIDOf(c.iodDir(id))
-	if err != nil {
-		return nil, 0, errors.Join(err, s.Close())
-	}
-	return s, storeID, nil
-}
-
-// sharers counts the servers whose folder is on the same disk as this one's, so that its room is
-// not counted several times.
-func (c *cluster) sharers(id int) int {
-	if c.cfg.Mem {
-		return 1
-	}
-	n := 0
-	var own, other unix.Stat_t
-	for i := 1; i <= c.cfg.Iods; i++ {
-		if unix.Stat(c.iodDir(id), &own) == nil && unix.Stat(c.iodDir(i), &other) == nil &&
-			own.Dev == other.Dev {
-			n++
-		}
-	}
-	return n
-}
-
-// storeIDOf reads the first half of the id that the store gave itself.
-func storeIDOf(dir string) (uint64, error) {
-	name := filepath.Join(dir, "store.json")
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return 0, err
-	}
-	var ident struct {
-		StoreID string `json:"store_id"`
-	}
-	if err := json.Unmarshal(text, &ident); err != nil {
-		return 0, errs.New(errs.Corrupt, "iod", name, err)
-	}
-	b, err := hex.DecodeString(ident.StoreID)
-	if err != nil || len(b) < 8 {
-		return 0, errs.Newf(errs.Corrupt, "iod", name, "store id %q", ident.StoreID)
-	}
-	var id uint64
-	for _, v := range b[:8] {
-		id = id<<8 | uint64(v)
-	}
-	return id, nil
-}
-
-// openMemoryStore makes a store in memory; 0 bytes means its default.
-func openMemoryStore(bytes int64) (stripe.Engine, error) {
-	return memstore.New(memstore.Options{MaxBytes: bytes})
-}
-
 // iodParts is what an I/O server is made of.
 type iodParts struct {
 	id         uint32
+	paths      []string // of the store's members; nil: the cluster's
 	storeID    uint64
 	key        capability.Key // the server's own
 	store      stripe.Engine

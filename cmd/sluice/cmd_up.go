@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,6 +28,7 @@ type upOptions struct {
 	dir, mount, listen, cache string
 	iods                      int
 	mem, detach               bool
+	stores                    []string
 	given                     func(flag string) bool
 	by                        providersFlag
 }
@@ -58,6 +60,9 @@ its data.`,
 	flags.StringVar(&o.mount, "mount", "", "mount the file system at this directory")
 	flags.StringVar(&o.listen, "listen", defaultListen, "address of the metadata service; port 0: any")
 	flags.StringVar(&o.cache, "cache", "256M", "memory for data of each I/O server")
+	flags.StringArrayVar(&o.stores, "store", nil,
+		"where the servers' stores lie, with the cluster's making: a folder, or a block device that "+
+			"sluice store init has prepared; several times for several disks (default DIR)")
 	flags.BoolVarP(&o.detach, "detach", "d", false, "return when it is ready and leave it running")
 	o.by.add(cmd)
 	return cmd
@@ -105,8 +110,16 @@ func prepare(o upOptions) (*cluster, error) {
 	if o.iods < 1 || o.iods > iodsMax {
 		return nil, refuse(fmt.Sprintf("--iods %d", o.iods), fmt.Sprintf("Choose from 1 to %d", iodsMax))
 	}
+	stores, err := absolutePaths(o.stores)
+	if err == nil {
+		err = checkStores(stores, o.iods)
+	}
+	if err != nil {
+		return nil, err
+	}
 	if _, err := os.Stat(filepath.Join(o.dir, "cluster.json")); errors.Is(err, os.ErrNotExist) {
-		return createCluster(o.dir, clusterConfig{Iods: o.iods, Mem: o.mem, Listen: o.listen})
+		return createCluster(o.dir, clusterConfig{Iods: o.iods, Mem: o.mem, Stores: stores,
+			Listen: o.listen})
 	}
 	c, err := openCluster(o.dir)
 	if err != nil {
@@ -116,11 +129,17 @@ func prepare(o upOptions) (*cluster, error) {
 	case o.given("mem") && o.mem != c.cfg.Mem:
 		return nil, refuse(fmt.Sprintf("the cluster in %s was made with --mem=%v", o.dir, c.cfg.Mem),
 			"Use another folder: --dir")
+	case o.given("store") && !slices.Equal(stores, c.cfg.Stores):
+		return nil, refuse(fmt.Sprintf("the cluster in %s has its stores elsewhere: %v", o.dir,
+			c.cfg.Stores), "Start it without --store, or make a new one in another folder: --dir")
 	case o.given("iods") && o.iods < c.cfg.Iods:
 		return nil, refuse(fmt.Sprintf("the cluster in %s has %d I/O servers, and files on them",
 			o.dir, c.cfg.Iods), "Start it without --iods, or make a new one in another folder: --dir")
 	case o.given("iods"):
 		c.cfg.Iods = o.iods
+	}
+	if err := checkStores(c.cfg.Stores, c.cfg.Iods); err != nil {
+		return nil, err
 	}
 	if o.given("listen") {
 		c.cfg.Listen = o.listen

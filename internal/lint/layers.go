@@ -11,7 +11,7 @@ import (
 // to all and never listed; a package may always import what its own row names and nothing else.
 //
 // Only cmd/sluice wires: no other row names a provider (fabric/tcp), an engine (kv/pebblekv,
-// stripe/filestore) or a server. Test files may import anything.
+// stripe/logstore) or a server. Test files may import anything.
 type layer struct {
 	pkg string
 	may []string

@@ -124,7 +124,7 @@ func layerSnippets() []snippet {
 		one("front end and provider", "client/a.go", doc("client", use("fabric/tcp")), "layer"),
 		one("provider and provider", "fabric/tcp/a.go", doc("tcp", use("fabric/sim")), "layer"),
 		one("cache and store", "unifier/a.go",
-			doc("unifier", use("stripe/filestore")), "layer"),
+			doc("unifier", use("stripe/logstore")), "layer"),
 		one("a test may", "mount/a_test.go", doc("mount", use("iod/server")), ""),
 		one("the wiring may", "cmd/sluice/a.go",
 			"// Command sluice wires.\npackage main\n"+use("kv/pebblekv", "iod/server"), ""),

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/stripe/logstore"
+	"github.com/sluice-storage/sluice/stripe/memstore"
+)
+
+// storePaths are the members of an I/O server's store: a folder of the cluster's, or a folder below
+// each of the places that the cluster was made with; a block device is a member itself.
+func (c *cluster) storePaths(id int) []string {
+	if len(c.cfg.Stores) == 0 {
+		return []string{c.iodDir(id)}
+	}
+	var paths []string
+	for _, place := range c.cfg.Stores {
+		if !isBlockDevice(place) {
+			place = filepath.Join(place, fmt.Sprintf("iod%d", id))
+		}
+		paths = append(paths, place)
+	}
+	return paths
+}
+
+// checkStores refuses places that cannot hold the stores of that many servers.
+func checkStores(places []string, iods int) error {
+	for _, place := range places {
+		if isBlockDevice(place) && iods > 1 {
+			return refuse(fmt.Sprintf("--store %s: one device for %d I/O servers", place, iods),
+				"Add --iods 1, or give folders")
+		}
+	}
+	return nil
+}
+
+// openStore opens the engine of an I/O server. Folders become a store if they are empty; a block
+// device was made into one by sluice store init.
+func (c *cluster) openStore(id int, paths []string, cacheBytes int64,
+	log *slog.Logger) (stripe.Engine, uint64, error) {
+	if c.cfg.Mem {
+		s, err := openMemoryStore(0)
+		// The store is empty after each start. Its id stays the same all the same: the verifier tells
+		// clients what was lost, and the server is welcome back.
+		return s, c.clusterID() ^ uint64(id), err
+	}
+	if len(paths) == 0 {
+		paths = c.storePaths(id)
+	}
+	pending, index := storeMemory(cacheBytes)
+	s, err := logstore.OpenPaths(logstore.PathOptions{
+		Paths: paths, Make: true, ServerID: uint64(id), LogBytes: c.logBytes(), PendingBytes: pending,
+		IndexBytes: index, Logger: log,
+	})
+	if err != nil {
+		return nil, 0, openAdvice(err, paths)
+	}
+	name := s.ID()
+	return s, binary.BigEndian.Uint64(name[:8]), nil
+}
+
+// openAdvice says what to do when a server's store does not open.
+func openAdvice(err error, paths []string) error {
+	switch errs.KindOf(err) {
+	case errs.Version, errs.NotEmpty, errs.Exists:
+		return hint(err, "Choose another folder: sluice up --dir, or --store")
+	case errs.Corrupt, errs.Invalid:
+		return hint(err, "See what is there: sluice store info %[1]s   and: sluice store check %[1]s",
+			storeArgs(paths))
+	}
+	return storeAdvice(err)
+}
+
+// logBytes is the size of the log of a store that is made. Servers of one cluster on one host share
+// its disks: together they have as much as one store has by default.
+func (c *cluster) logBytes() int64 {
+	const all, least = 128 << 20, 16 << 20
+	return max(all/int64(max(c.cfg.Iods, 1)), least)
+}
+
+// storeMemory is what a store may use beside the cache: a quarter of that, 4 to 64 MiB, for what is
+// logged and not yet in place, and as much as that, 16 to 256 MiB, for pages of the index.
+func storeMemory(cacheBytes int64) (pending, index int64) {
+	return min(max(cacheBytes/4, 4<<20), 64<<20), min(max(cacheBytes, 16<<20), 256<<20)
+}
+
+// sharers counts the servers whose store is on the same disk as this one's, so that its room is not
+// counted several times.
+func (c *cluster) sharers(id int) int {
+	if c.cfg.Mem {
+		return 1
+	}
+	n := 0
+	var own, other unix.Stat_t
+	for i := 1; i <= c.cfg.Iods; i++ {
+		mine, theirs := c.storePaths(id)[0], c.storePaths(i)[0]
+		if unix.Stat(mine, &own) == nil && unix.Stat(theirs, &other) == nil && own.Dev == other.Dev {
+			n++
+		}
+	}
+	return n
+}
+
+// openMemoryStore makes a store in memory; 0 bytes means its default.
+func openMemoryStore(bytes int64) (stripe.Engine, error) {
+	return memstore.New(memstore.Options{MaxBytes: bytes})
+}
+
+// absolutePaths makes paths mean the same in every process.
+func absolutePaths(paths []string) ([]string, error) {
+	var list []string
+	for _, p := range paths {
+		abs, err := filepath.Abs(p)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := os.Stat(abs); err != nil {
+			return nil, refuse("--store "+p+": "+err.Error(), "Make the folder, or name a block device")
+		}
+		list = append(list, abs)
+	}
+	return list, nil
+}
