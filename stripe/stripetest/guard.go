@@ -74,6 +74,7 @@ func fenceReopen(t testing.TB, c Config) {
 	r.ok(r.e.SetMinGeneration(r.ctx, alpha.File, 9))
 	r.ok(r.e.SetMinGeneration(r.ctx, alpha.File, 4))
 	for range 2 {
+		r.ok(r.e.Sync(r.ctx, stripe.ObjectID{})) // a fence of file 0 does not concern all objects
 		r.allRefused(stripe.ObjectID{File: alpha.File, Gen: 8}, errs.Fenced)
 		r.allRefused(stripe.ObjectID{File: 299, Gen: 5}, errs.Fenced)
 		r.holds(stripe.ObjectID{File: alpha.File, Gen: 9}, 0, make([]byte, 9))
