@@ -366,18 +366,6 @@ func TestDamagedLog(t *testing.T) {
 		if p, err := get(s, smallID, 0, 5); err != nil || string(p) != "older" {
 			t.Fatalf("got %q, %v", p, err)
 		}
-		// What lies behind the damage does not trouble the next restart.
-		put(t, s, smallID, 0, []byte("newer"), stripe.Durable)
-		s.members[0].abandon()
-		opt := d.opt
-		opt.Devices = []device.Device{s.members[0].dev}
-		if s, err = Open(opt); err != nil {
-			t.Fatal(err)
-		}
-		defer s.Close()
-		if p, err := get(s, smallID, 0, 5); err != nil || string(p) != "newer" {
-			t.Fatalf("got %q, %v", p, err)
-		}
 	})
 	t.Run("data in the middle", func(t *testing.T) {
 		s := d.mustOpen(t, flip(1, blockBytes+1))

@@ -213,28 +213,3 @@ func TestStall(t *testing.T) {
 		}
 	}
 }
-
-// A fence that could not be made durable is not known: asking again must not be answered with what
-// is in memory only.
-func TestFailedFenceIsNotKnown(t *testing.T) {
-	s, _ := faulty(t)
-	ctx := context.Background()
-	for i := range uint64(slotsMin) {
-		put(t, s, stripe.ObjectID{File: 100 + i}, 0, nil, stripe.Volatile)
-	}
-	for range 2 {
-		if err := s.SetMinGeneration(ctx, 7, 3); errs.KindOf(err) != errs.NoSpace {
-			t.Fatalf("all slots are taken, and the fence says %v", err)
-		}
-		err := s.WriteAt(ctx, stripe.ObjectID{File: 7, Gen: 2}, [][]byte{{1}}, 0, wire.Stamp{}, 0)
-		if errs.KindOf(err) != errs.Fenced {
-			t.Fatalf("a fence on its way lets requests pass: %v", err)
-		}
-	}
-	if err := s.Remove(ctx, stripe.ObjectID{File: 100}); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.SetMinGeneration(ctx, 7, 3); err != nil {
-		t.Fatal(err)
-	}
-}

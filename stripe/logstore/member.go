@@ -66,8 +66,7 @@ type member struct {
 }
 
 type fence struct {
-	gen     uint32 // that is refused below
-	logged  uint32 // as the log says: less, as long as the record is on its way
+	gen     uint32
 	slot    uint32
 	slotted bool // it has a slot
 }
