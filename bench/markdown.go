@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"github.com/sluice-storage/sluice/errs"
 )
@@ -20,8 +21,17 @@ func Markdown(about About, rows []Row, old []byte) ([]byte, error) {
 	t.WriteString(tableBegin)
 	fmt.Fprintf(&t, "`%s` on %s; medians with the lowest and highest round in brackets.\n\n",
 		about.Command, about.Machine)
-	t.WriteString("| case | who | size | depth | median (lowest-highest) | of the ceiling |\n")
-	t.WriteString("|---|---|---|---|---|---|\n")
+	markFigures(&t, about.Figures)
+	costs := slices.ContainsFunc(rows, func(r Row) bool { return r.Cost != Cost{} })
+	t.WriteString("| case | who | size | depth | median (lowest-highest) | of the ceiling |")
+	if costs {
+		t.WriteString(" processor, copies |")
+	}
+	t.WriteString("\n|---|---|---|---|---|---|")
+	if costs {
+		t.WriteString("---|")
+	}
+	t.WriteString("\n")
 	for _, r := range rows {
 		ratio := "is the ceiling"
 		switch {
@@ -30,8 +40,12 @@ func Markdown(about About, rows []Row, old []byte) ([]byte, error) {
 		case !r.IsCeiling():
 			ratio = fmt.Sprintf("%.2f of %s", r.Ratio, r.Ceiling)
 		}
-		fmt.Fprintf(&t, "| %s | %s | %s | %d | %s %s (%s) | %s |\n", r.Case, r.Provider,
+		fmt.Fprintf(&t, "| %s | %s | %s | %d | %s %s (%s) | %s |", r.Case, r.Provider,
 			sizeText(r.Size), r.Depth, valueText(r.Value), metricUnit(r), spreadText(r), ratio)
+		if costs {
+			fmt.Fprintf(&t, " %s |", costText(r))
+		}
+		t.WriteString("\n")
 	}
 	t.WriteString(tableEnd)
 	if len(old) == 0 {
@@ -46,6 +60,18 @@ func Markdown(about About, rows []Row, old []byte) ([]byte, error) {
 	}
 	end += len(tableEnd)
 	return bytes.Join([][]byte{old[:begin], t.Bytes(), old[end:]}, nil), nil
+}
+
+// markFigures puts what is promised above the table.
+func markFigures(t *bytes.Buffer, all []Figure) {
+	if len(all) == 0 {
+		return
+	}
+	t.WriteString("| promised | limit | measured | |\n|---|---|---|---|\n")
+	for _, f := range all {
+		fmt.Fprintf(t, "| %s | %s | %s | %s |\n", f.Name, f.limitText(), f.valueText(), f.metText())
+	}
+	t.WriteString("\n")
 }
 
 // metricUnit is the unit, with more where it does not say everything.

@@ -153,11 +153,11 @@ func (n *Net) bulk(op uint16) Case {
 		stream = plainWrites
 	}
 	n.sockets(&c, func(addr string) Contender {
-		return n.moves(Contender{Depth: 1}, "", stream(addr, bulkSize))
+		return n.moves(Contender{Depth: 1}, tcpProvider, stream(addr, bulkSize))
 	})
 	if n.has(shmProvider) {
 		copies := Contender{Provider: SharedCopy, Ceiling: SharedCopy, Depth: 2}
-		c.Others = append(c.Others, n.moves(copies, "", n.sharedCopies(bulkSize)))
+		c.Others = append(c.Others, n.moves(copies, shmProvider, n.sharedCopies(bulkSize)))
 	}
 	for _, p := range n.Providers {
 		call := &caller{

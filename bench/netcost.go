@@ -104,8 +104,9 @@ func costOf(m moved, mine, peers usage) Cost {
 }
 
 // providerCopies is what a provider's documentation says of a byte on its way; nil where nobody
-// says. TCP: into the kernel and out of it. Shared memory: one copy into or out of a client's
-// arena, two through the rings, which is how messages and eager data go. RDMA: none.
+// says. TCP, and sockets of any kind: into the kernel and out of it. Shared memory: one copy into
+// or out of a client's arena, two through the rings, which is how messages and eager data go.
+// RDMA: none.
 func providerCopies(provider, protocol string) *float64 {
 	v := 0.0
 	switch {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 )
 
@@ -119,16 +120,30 @@ func WriteFigures(w io.Writer, all []Figure) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "FIGURE\tMEASURED\tASKED\t")
 	for _, f := range all {
-		sign, met := "<=", "met"
-		if f.Least {
-			sign = ">="
-		}
-		if !f.Met {
-			met = "NOT MET"
-		}
-		fmt.Fprintf(t, "%s\t%.3g %s\t%s %.3g\t%s\n", f.Name, f.Measured, f.Unit, sign, f.Limit, met)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", f.Name, f.valueText(), f.limitText(), f.metText())
 	}
 	return t.Flush()
+}
+
+func (f *Figure) valueText() string {
+	if f.Unit == "x" {
+		return fmt.Sprintf("%.2f x", f.Measured)
+	}
+	return strings.TrimSpace(valueText(f.Measured) + " " + f.Unit)
+}
+
+func (f *Figure) limitText() string {
+	if f.Least {
+		return fmt.Sprintf("at least %g", f.Limit)
+	}
+	return fmt.Sprintf("at most %g", f.Limit)
+}
+
+func (f *Figure) metText() string {
+	if f.Met {
+		return "met"
+	}
+	return "NOT MET"
 }
 
 // WriteFiguresJSON prints them for programs.

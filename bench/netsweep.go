@@ -68,9 +68,9 @@ func (n *Net) plainSweep(addr string, op uint16, size, depth int, metric string)
 	}
 	switch metric {
 	case Rate:
-		return n.rates(Contender{Depth: depth}, "", plainTrades(addr, out, in, depth))
+		return n.rates(Contender{Depth: depth}, tcpProvider, plainTrades(addr, out, in, depth))
 	case Bandwidth:
-		return n.moves(Contender{Depth: depth}, "", plainTrades(addr, out, in, depth))
+		return n.moves(Contender{Depth: depth}, tcpProvider, plainTrades(addr, out, in, depth))
 	}
 	return plainOneWay(addr, op, size)
 }
@@ -104,7 +104,8 @@ func (n *Net) rate4k() Case {
 	c := netCase("rate-4k-d32", size, netDepth, Rate)
 	c.First, c.About = true, "requests with 4 KiB of reply data, 32 under way"
 	n.sockets(&c, func(addr string) Contender {
-		return n.rates(Contender{Depth: netDepth}, "", plainTrades(addr, askBytes, size, netDepth))
+		asks := plainTrades(addr, askBytes, size, netDepth)
+		return n.rates(Contender{Depth: netDepth}, tcpProvider, asks)
 	})
 	for _, p := range n.Providers {
 		call := &caller{

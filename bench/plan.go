@@ -113,7 +113,7 @@ func FiguresBudget(quick bool) Budget {
 	if quick {
 		return NetBudget(true)
 	}
-	return Budget{Rounds: 9, Round: 400 * time.Millisecond}
+	return Budget{Rounds: 9, Round: 250 * time.Millisecond}
 }
 
 // FabricBudget fits bench fabric, which has many cases: many short rounds.

@@ -12,8 +12,9 @@ import (
 // About is what stands with a drawing or a table, so that the figures mean something.
 type About struct {
 	Title   string
-	Machine string // see Machine
-	Command string // what repeats the measurement
+	Machine string   // see Machine
+	Command string   // what repeats the measurement
+	Figures []Figure // what is promised of it, for tables; may be empty
 }
 
 // Sizes of a drawing.

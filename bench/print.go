@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -31,13 +32,40 @@ func WriteJSON(w io.Writer, rows []Row) error {
 // WriteTable prints rows for people at a terminal.
 func WriteTable(w io.Writer, rows []Row) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "CASE\tPROVIDER\tSIZE\tDEPTH\tMETRIC\tMEDIAN\tLOW-HIGH\tUNIT\tRATIO\tCEILING")
+	costs := ""
+	if slices.ContainsFunc(rows, func(r Row) bool { return r.Cost != Cost{} }) {
+		costs = "\tPROCESSOR, COPIES"
+	}
+	fmt.Fprintln(t, "CASE\tPROVIDER\tSIZE\tDEPTH\tMETRIC\tMEDIAN\tLOW-HIGH\tUNIT\tRATIO\tCEILING"+
+		costs)
 	for _, r := range rows {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Case, r.Provider,
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s", r.Case, r.Provider,
 			sizeText(r.Size), r.Depth, r.Metric, valueText(r.Value), spreadText(r), r.Unit,
 			ratioText(r), ceilingText(r))
+		if costs != "" {
+			fmt.Fprintf(t, "\t%s", costText(r))
+		}
+		fmt.Fprintln(t)
 	}
 	return t.Flush()
+}
+
+// costText is what moving data costs: the processor seconds for each GiB of this process and of the
+// other one, where there is enough data to tell; the copies of a byte that were counted, and those
+// of the provider.
+func costText(r Row) string {
+	if r.LocalCPU == nil || r.RemoteCPU == nil || r.Copies == nil {
+		return ""
+	}
+	var parts []string
+	if r.Size >= 4<<10 {
+		parts = append(parts, fmt.Sprintf("%.2f+%.2f s/GiB", *r.LocalCPU, *r.RemoteCPU))
+	}
+	copies := fmt.Sprintf("%.1f", *r.Copies)
+	if r.ProviderCopies != nil {
+		copies += fmt.Sprintf("+%.0f", *r.ProviderCopies)
+	}
+	return strings.Join(append(parts, copies+" copies"), ", ")
 }
 
 func ratioText(r Row) string {

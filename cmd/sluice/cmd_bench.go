@@ -190,6 +190,9 @@ func (f *benchFlags) show(cmd *cobra.Command, name string, rows []bench.Row) err
 	about := bench.About{
 		Title: "sluice bench " + name, Machine: bench.Machine(), Command: f.command(name),
 	}
+	if name == "net" {
+		about.Figures = bench.Figures(rows)
+	}
 	if f.plot != "" {
 		if err := os.WriteFile(f.plot, bench.Plot(about, rows), 0o644); err != nil {
 			return err
