@@ -147,15 +147,16 @@ func (t *tuner) warm(ctx context.Context) error {
 func (t *tuner) small(ctx context.Context) (inline, eager int, err error) {
 	inlineLost, eagerLost := 0, 0
 	for n := 512; n <= tuneEager; n *= 2 {
-		var took [protocolRendezvous + 1]time.Duration
-		for _, p := range []protocol{protocolInline, protocolEager, protocolRendezvous} {
-			if p == protocolInline && n > t.conn.inlineRoom() {
-				took[p] = time.Hour
-				continue
-			}
-			if took[p], err = t.median(ctx, n, p, 0); err != nil {
-				return 0, 0, err
-			}
+		ways := []way{{p: protocolInline}, {p: protocolEager}, {p: protocolRendezvous}}
+		if n > t.conn.inlineRoom() {
+			ways = ways[1:]
+		}
+		if err := t.medians(ctx, n, t.opts.Calls, ways); err != nil {
+			return 0, 0, err
+		}
+		took := [protocolRendezvous + 1]time.Duration{protocolInline: time.Hour}
+		for _, w := range ways {
+			took[w.p] = w.took
 		}
 		if took[protocolInline] <= min(took[protocolEager], took[protocolRendezvous]) {
 			if inlineLost < 2 {
@@ -181,42 +182,54 @@ func (t *tuner) small(ctx context.Context) (inline, eager int, err error) {
 // large finds the smallest unit that is at most a twentieth slower than the best.
 func (t *tuner) large(ctx context.Context) (int, error) {
 	units := []int{64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20}
-	took := make([]time.Duration, len(units))
-	best := time.Duration(1 << 62)
+	ways := make([]way, len(units))
 	for i, unit := range units {
-		var err error
-		if took[i], err = t.median(ctx, t.opts.Large, protocolRendezvous, unit); err != nil {
-			return 0, err
-		}
-		best = min(best, took[i])
+		ways[i] = way{p: protocolRendezvous, unit: unit}
+	}
+	if err := t.medians(ctx, t.opts.Large, max(t.opts.Calls/5, 3), ways); err != nil {
+		return 0, err
+	}
+	best := time.Duration(1 << 62)
+	for i := range ways {
+		best = min(best, ways[i].took)
 	}
 	for i := range units {
-		if took[i] <= best+best/20 {
+		if ways[i].took <= best+best/20 {
 			return units[i], nil
 		}
 	}
 	return units[len(units)-1], nil
 }
 
-func (t *tuner) median(ctx context.Context, n int, p protocol, unit int) (time.Duration, error) {
-	calls := t.opts.Calls
-	if unit > 0 {
-		calls = max(calls/5, 3)
-	}
-	all := make([]time.Duration, 0, calls)
+// way is one of several to carry the same data.
+type way struct {
+	p    protocol
+	unit int
+	all  []time.Duration
+	took time.Duration // the median
+}
+
+// medians measures the ways in turns, so that what disturbs the host disturbs all of them.
+func (t *tuner) medians(ctx context.Context, n, calls int, ways []way) error {
 	for range calls {
-		d, err := t.once(ctx, n, p, unit)
-		if err != nil {
-			return 0, err
+		for i := range ways {
+			w := &ways[i]
+			d, err := t.once(ctx, n, w.p, w.unit)
+			if err != nil {
+				return err
+			}
+			w.all = append(w.all, d)
 		}
-		all = append(all, d)
 	}
-	slices.Sort(all)
-	took := all[len(all)/2]
-	if t.opts.Seen != nil {
-		t.opts.Seen(TuneSample{Bytes: n, Protocol: p.String(), Unit: unit, Took: took})
+	for i := range ways {
+		w := &ways[i]
+		slices.Sort(w.all)
+		w.took = w.all[len(w.all)/2]
+		if t.opts.Seen != nil {
+			t.opts.Seen(TuneSample{Bytes: n, Protocol: w.p.String(), Unit: w.unit, Took: w.took})
+		}
 	}
-	return took, nil
+	return nil
 }
 
 // once times one request with n bytes of data.
