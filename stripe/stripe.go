@@ -171,6 +171,7 @@ type Stats struct {
 	Objects                 uint64 // alive now
 	LogBytes, LogUsed       int64  // the log, and what a restart would read of it
 	MemoryBytes, MemoryUsed int64  // bound of index and unapplied data, and what they take now
+	MapBytes                int64  // maps of objects, about: they grow with the data, not bounded
 	CopiedBytes             uint64 // payload copied by the engine: small writes, unaligned pieces
 }
 

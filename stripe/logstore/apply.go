@@ -54,7 +54,9 @@ func (m *member) applyLocked(r *record) {
 }
 
 func (m *member) applyFenceLocked(r *record) {
-	m.fences[r.id.File] = fence{r.id.Gen, r.slot, true}
+	f := m.fences[r.id.File]
+	m.fences[r.id.File] = fence{gen: max(f.gen, r.id.Gen), logged: r.id.Gen, slot: r.slot,
+		slotted: true}
 	m.table.changeSlot(r.slot).reset(typeFence, stripe.ObjectID{File: r.id.File, Gen: r.id.Gen},
 		r.number)
 }

@@ -228,13 +228,25 @@ func (m *member) commitRange(ctx context.Context, o *object, j *job, size int64,
 // remove forgets the object.
 func (m *member) remove(ctx context.Context, id stripe.ObjectID) error {
 	mode := changeMode{exclusive: true, fenced: true}
-	return m.change("logstore.Remove", id, mode, func(o *object) (*waiter, error) {
+	there := false
+	err := m.change("logstore.Remove", id, mode, func(o *object) (*waiter, error) {
+		there = true
 		j := jobs.Get().(*job)
 		defer m.done(j)
 		j.rec = record{kind: kindRemove, id: id, blocks: j.rec.blocks[:0],
 			clusters: j.rec.clusters[:0]}
 		return m.commitRange(ctx, o, j, 0, 0, stripe.Durable)
 	})
+	if err != nil || there {
+		return err
+	}
+	// Whoever has removed it may still wait for the disk, and so must everybody who is told.
+	if _, err := m.begin("logstore.Remove", stripe.ObjectID{Gen: ^uint32(0)}); err != nil {
+		return err
+	}
+	defer m.end()
+	_, _, err = m.barrier(true)
+	return err
 }
 
 // setFence refuses older generations at once, lets the requests that are under way end, and makes
@@ -248,15 +260,18 @@ func (m *member) setFence(ctx context.Context, file uint64, gen uint32) error {
 		m.life.Unlock()
 		return errs.New(errs.Closed, op, m.dev.Name(), nil)
 	}
-	f, ok := m.fences[file]
-	known := ok && f.gen >= gen || gen == 0
-	if !known {
-		m.fences[file] = fence{gen, f.slot, f.slotted}
+	f := m.fences[file]
+	known := f.logged >= gen
+	if f.gen < gen {
+		f.gen = gen
+		m.fences[file] = f
 	}
 	m.mu.Unlock()
 	m.life.Unlock()
-	m.life.RLock()
-	defer m.life.RUnlock()
+	if _, err := m.begin(op, stripe.ObjectID{File: file, Gen: ^uint32(0)}); err != nil {
+		return err // closed in between
+	}
+	defer m.end()
 	if known {
 		_, _, err := m.barrier(true)
 		return err

@@ -140,15 +140,15 @@ func (d *damaged) used() []int64 {
 	return list
 }
 
-// TestDamageAnywhere flips bits, and loses blocks and sectors, wherever there is something: what is
-// read afterwards is right, or an error; and a store that does not open says what to do.
-func TestDamageAnywhere(t *testing.T) {
+// TestCrashDamageAnywhere flips bits, and loses blocks and sectors, wherever there is something:
+// what is read afterwards is right, or an error; and a store that does not open says what to do.
+func TestCrashDamageAnywhere(t *testing.T) {
 	seed := seedOf(t, "LOGSTORE_SEED")
 	d := newDamaged(t)
 	used := d.used()
 	rnd := rand.New(rand.NewPCG(seed, 5))
 	refused, failed := 0, 0
-	for i := range numberOf("LOGSTORE_FLIPS", 600) {
+	for i := range numberOf("LOGSTORE_SEEDS", 600) {
 		off := used[i%len(used)]
 		dev := devicetest.NewOverlay("damaged", d.content)
 		b := alignedBytes(blockBytes)
@@ -364,6 +364,18 @@ func TestDamagedLog(t *testing.T) {
 			t.Fatal(err)
 		}
 		if p, err := get(s, smallID, 0, 5); err != nil || string(p) != "older" {
+			t.Fatalf("got %q, %v", p, err)
+		}
+		// What lies behind the damage does not trouble the next restart.
+		put(t, s, smallID, 0, []byte("newer"), stripe.Durable)
+		s.members[0].abandon()
+		opt := d.opt
+		opt.Devices = []device.Device{s.members[0].dev}
+		if s, err = Open(opt); err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		if p, err := get(s, smallID, 0, 5); err != nil || string(p) != "newer" {
 			t.Fatalf("got %q, %v", p, err)
 		}
 	})

@@ -3,6 +3,7 @@ package logstore
 import (
 	"bytes"
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -19,9 +20,15 @@ import (
 // faulty opens a store of 16 MiB on a device that can fail.
 func faulty(t *testing.T) (*Store, *devicetest.Fault) {
 	t.Helper()
+	return faultyTells(t, quiet())
+}
+
+// faultyTells is the same with somebody who listens.
+func faultyTells(t *testing.T, log *slog.Logger) (*Store, *devicetest.Fault) {
+	t.Helper()
 	f := &devicetest.Fault{Device: device.NewMemory("faulty", 16<<20)}
 	opt := Options{Devices: []device.Device{f}, LogBytes: 1 << 20, PendingBytes: 1 << 20,
-		Logger: quiet()}
+		Logger: log}
 	if _, err := Create(opt); err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +56,9 @@ var faultID = stripe.ObjectID{File: 3, Gen: 1}
 
 // A failed write or sync stops the member: nobody knows what it would build upon. Reads go on.
 func TestFailedWritesStopTheMember(t *testing.T) {
-	for _, errno := range []unix.Errno{unix.EIO, unix.ENOSPC, unix.EROFS} {
+	remedies := map[unix.Errno]string{unix.EIO: "replace it", unix.ENOSPC: "free space",
+		unix.EROFS: "read-only"}
+	for errno, remedy := range remedies {
 		for _, kind := range []struct {
 			name string
 			hit  func(op *device.Op) bool
@@ -58,7 +67,8 @@ func TestFailedWritesStopTheMember(t *testing.T) {
 			{"sync", func(op *device.Op) bool { return op.Kind == device.Sync }},
 		} {
 			t.Run(errno.Error()+" "+kind.name, func(t *testing.T) {
-				s, f := faulty(t)
+				var told bytes.Buffer
+				s, f := faultyTells(t, slog.New(slog.NewTextHandler(&told, nil)))
 				put(t, s, faultID, 0, bytes.Repeat([]byte{7}, 100_000), stripe.Durable)
 				f.Fail(func(op *device.Op) error {
 					if kind.hit(op) {
@@ -86,6 +96,10 @@ func TestFailedWritesStopTheMember(t *testing.T) {
 				}
 				if err := s.Close(); err == nil {
 					t.Fatal("closing says that all is well")
+				}
+				text := told.String()
+				if strings.Count(text, "store member stopped") != 1 || !strings.Contains(text, remedy) {
+					t.Fatalf("people were told: %s", text)
 				}
 			})
 		}
@@ -187,6 +201,54 @@ func TestReserveFails(t *testing.T) {
 	put(t, s, faultID, 200<<20, chunk, stripe.Durable)
 }
 
+// What cannot be read when a store is opened: a second copy helps, or the error names the place.
+func TestReadErrorsAtOpen(t *testing.T) {
+	d := newDamaged(t)
+	g := &d.m.g
+	for _, c := range []struct {
+		name    string
+		lo, hi  int64
+		refused bool
+	}{
+		{"first superblock", 0, blockBytes, false},
+		{"second superblock", blockBytes, 2 * blockBytes, false},
+		{"both superblocks", 0, 2 * blockBytes, true},
+		{"first sessions", sessionsOff(d.m.super.seq, 0), sessionsOff(d.m.super.seq, 1), false},
+		{"log", logAt, g.tableAt[0], true},
+		{"first index", g.tableAt[0], g.tableAt[1], false},
+		{"second index", g.tableAt[1], g.dataAt, false},
+		{"both", g.tableAt[0], g.dataAt, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := &devicetest.Fault{Device: devicetest.NewOverlay("unreadable", d.content)}
+			f.Fail(func(op *device.Op) error {
+				if op.Kind == device.Read && op.Off >= c.lo && op.Off < c.hi {
+					return unix.EIO
+				}
+				return nil
+			})
+			opt := d.opt
+			opt.Devices = []device.Device{f}
+			s, err := Open(opt)
+			if err == nil {
+				defer s.members[0].abandon()
+			}
+			if c.refused {
+				if errs.KindOf(err) != errs.IO || !strings.Contains(err.Error(), "unreadable") {
+					t.Fatalf("got %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n, err := wrong(s); n != 0 || err != nil {
+				t.Fatalf("%d blocks fail, %v", n, err)
+			}
+		})
+	}
+}
+
 // A device that stalls holds requests up and breaks nothing.
 func TestStall(t *testing.T) {
 	dev := device.NewMemory("stalls", 16<<20)
@@ -211,5 +273,30 @@ func TestStall(t *testing.T) {
 		if got, err := get(s, faultID, int64(i%4)*30_000, len(p)); err != nil || !bytes.Equal(got, p) {
 			t.Fatalf("write %d: %v", i, err)
 		}
+	}
+}
+
+// A fence that could not be made durable is not known: asking again must not be answered with what
+// is in memory only.
+func TestFailedFenceIsNotKnown(t *testing.T) {
+	s, _ := faulty(t)
+	ctx := context.Background()
+	for i := range uint64(slotsMin) {
+		put(t, s, stripe.ObjectID{File: 100 + i}, 0, nil, stripe.Volatile)
+	}
+	for range 2 {
+		if err := s.SetMinGeneration(ctx, 7, 3); errs.KindOf(err) != errs.NoSpace {
+			t.Fatalf("all slots are taken, and the fence says %v", err)
+		}
+		err := s.WriteAt(ctx, stripe.ObjectID{File: 7, Gen: 2}, [][]byte{{1}}, 0, wire.Stamp{}, 0)
+		if errs.KindOf(err) != errs.Fenced {
+			t.Fatalf("a fence on its way lets requests pass: %v", err)
+		}
+	}
+	if err := s.Remove(ctx, stripe.ObjectID{File: 100}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SetMinGeneration(ctx, 7, 3); err != nil {
+		t.Fatal(err)
 	}
 }

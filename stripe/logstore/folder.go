@@ -49,7 +49,7 @@ type PathOptions struct {
 	// Init only.
 	Make bool
 
-	// Force lets Init overwrite a block device that holds something.
+	// Force lets Init overwrite a block device that holds something, and blocks without a store.json.
 	Force bool
 
 	// Bytes is the size of each new folder's member. 0: as much as its file system has in all;
@@ -248,6 +248,9 @@ func makePath(p *PathOptions, path string) (device.Device, error) {
 		}
 	}
 	name := filepath.Join(path, blocksName)
+	if err := refuseBlocks(p, name); err != nil {
+		return nil, err
+	}
 	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, errs.Wrap(op, name, err)
 	}
@@ -260,6 +263,25 @@ func makePath(p *PathOptions, path string) (device.Device, error) {
 		size = int64(fs.Blocks) * fs.Bsize
 	}
 	return device.OpenFile(device.FileOptions{Path: name, Bytes: size, Plain: p.Plain})
+}
+
+// refuseBlocks refuses to write over blocks that are a whole member: only its store.json is gone.
+// Superblocks are the last that a new member gets, so that what was never finished has none.
+func refuseBlocks(p *PathOptions, name string) error {
+	if _, err := os.Stat(name); err != nil || p.Force {
+		return nil
+	}
+	dev, err := device.OpenFile(device.FileOptions{Path: name, ReadOnly: true, Plain: true})
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	if s, err := readSuper(dev); err == nil {
+		return errs.Newf(errs.Exists, "logstore.Init", name, "it holds member %d of %d of store %x, "+
+			"but %s is gone: put that back, or remove the file if nobody needs the data", s.index+1,
+			s.members, s.storeID, identityName)
+	}
+	return nil
 }
 
 // openBlank opens a block device and refuses one that holds something.

@@ -131,3 +131,32 @@ func TestNotAStore(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 }
+
+// Blocks whose store.json is gone are somebody's data; what was never finished is not.
+func TestBlocksWithoutIdentity(t *testing.T) {
+	dir := t.TempDir()
+	p := PathOptions{Paths: []string{dir}, Make: true, Bytes: 64 << 20, LogBytes: 1 << 20,
+		Logger: quiet()}
+	s, err := OpenPaths(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, faultID, 0, []byte("data"), stripe.Durable)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, identityName)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = OpenPaths(p)
+	if errs.KindOf(err) != errs.Exists || !strings.Contains(err.Error(), "put that back") {
+		t.Fatalf("got %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, blocksName), make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = OpenPaths(p); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+}

@@ -65,9 +65,11 @@ type Options struct {
 	// Default 64 MiB.
 	PendingBytes int64
 
-	// IndexBytes bounds, for each member, the memory of clean pages of the index; what changed since
-	// the last checkpoint comes on top. Default 256 MiB, enough for 128 GiB of data at a time. Maps
-	// of objects take about 6 bytes for 64 KiB of data, 100 MiB for a TiB, and 250 bytes an object.
+	// IndexBytes bounds, for each member, the memory of pages of the index. Pages that have changed
+	// stay until a checkpoint has written them; when they alone reach the bound there is one, so
+	// that the memory is never more than about twice that. Default 256 MiB, enough for 128 GiB of data
+	// at a time; all pages of a TiB are 2 GiB. Maps of objects come on top, see Stats.MapBytes: about
+	// 6 bytes for 64 KiB of data, 100 MiB for a TiB, and 250 bytes an object.
 	IndexBytes int64
 
 	// Unsummed makes a store without checksums of data, so that a bench can tell what they cost. A

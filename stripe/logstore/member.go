@@ -66,7 +66,8 @@ type member struct {
 }
 
 type fence struct {
-	gen     uint32
+	gen     uint32 // that is refused below
+	logged  uint32 // as the log says: less, as long as the record is on its way
 	slot    uint32
 	slotted bool // it has a slot
 }

@@ -205,7 +205,8 @@ func (m *member) loadEntriesLocked(p *page) {
 				m.slots.high = max(m.slots.high, o.slot+1)
 			}
 		case typeFence:
-			f := fence{e.id().Gen, uint32(index - int64(m.g.clusters)), true}
+			f := fence{gen: e.id().Gen, logged: e.id().Gen, slot: uint32(index - int64(m.g.clusters)),
+				slotted: true}
 			if old := m.fences[e.id().File]; f.gen > old.gen {
 				m.fences[e.id().File] = f
 				m.slots.high = max(m.slots.high, f.slot+1)

@@ -63,9 +63,10 @@ func (m *member) replayLocked() error {
 		stable = max(stable, info.stable)
 		return true, nil
 	})
-	if err == nil {
-		err = m.logDamage(r, end.head)
+	if err != nil {
+		return err
 	}
+	damaged, err := m.logDamage(r, end.head)
 	if err != nil {
 		return err
 	}
@@ -88,30 +89,33 @@ func (m *member) replayLocked() error {
 	if m.replayEnd.head > end.head { // a mark was written behind the end
 		m.log.head, m.log.chain = m.replayEnd.head, m.replayEnd.chain
 	}
+	if damaged { // what lies behind is never to be taken for a part of what comes
+		m.log.head += 2 * uint64(m.g.logBytes)
+	}
 	m.log.loose = m.log.head
 	return err
 }
 
 // logDamage looks behind the place where the log ends for a batch that was written when more than
 // that was stable. Then this is not the end that a crash leaves: a header was damaged, and records
-// that somebody was told are durable cannot be read.
-func (m *member) logDamage(r *logReader, end uint64) error {
+// that somebody was told are durable cannot be read. That is an error, unless it is to be salvaged.
+func (m *member) logDamage(r *logReader, end uint64) (bool, error) {
 	if m.super.clean {
-		return nil
+		return false, nil
 	}
 	size := uint64(m.g.logBytes)
 	for pos := end + blockBytes; pos < m.super.tail+size; pos += blockBytes {
 		place := int64(pos % size)
 		b, err := r.at(place, blockBytes)
 		if err != nil {
-			return err
+			return false, err
 		}
 		info, ok := decodeBatch(b, &m.storeID)
 		if !ok || !m.fits(&info, pos) || info.stable <= end {
 			continue
 		}
 		if b, err = r.at(place, info.headBytes); err != nil {
-			return err
+			return false, err
 		}
 		if !info.verify(b) {
 			continue
@@ -119,13 +123,13 @@ func (m *member) logDamage(r *logReader, end uint64) error {
 		if m.opt.salvage {
 			m.opt.log.Error("the log is damaged: what was written last is lost", "device",
 				m.dev.Name(), "offset", m.logOff(end))
-			return nil
+			return true, nil
 		}
-		return errs.Newf(errs.Corrupt, "", "", "the log is damaged at offset %d, before records that "+
-			"were durable: restore the store from a copy, or open it with salvage and lose what was "+
-			"written last", m.logOff(end))
+		return false, errs.Newf(errs.Corrupt, "", "", "the log is damaged at offset %d, before records "+
+			"that were durable: restore the store from a copy, or open it with salvage and lose what "+
+			"was written last", m.logOff(end))
 	}
-	return nil
+	return false, nil
 }
 
 // fits tells whether a header can be that of the batch at a position.

@@ -233,6 +233,9 @@ func (s *Store) Sync(ctx context.Context, id stripe.ObjectID) error {
 	if err := ctx.Err(); err != nil {
 		return errs.Wrap(op, "", err)
 	}
+	if id == (stripe.ObjectID{}) {
+		id.Gen = ^uint32(0) // all objects: no fence concerns them
+	}
 	return s.onAll(func(m *member) error {
 		if _, err := m.begin(op, id); err != nil {
 			return err

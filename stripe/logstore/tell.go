@@ -192,6 +192,8 @@ func (s *Store) Stats() stripe.Stats {
 		all.LogUsed += int64(m.log.head - m.log.tail)
 		all.MemoryBytes += int64(m.pool.total+m.table.max) * blockBytes
 		all.MemoryUsed += int64(m.pool.used()+len(m.table.pages)) * blockBytes
+		inUse := int64(m.alloc.reserved-m.alloc.free) - int64(len(m.alloc.quarantine))
+		all.MapBytes += int64(len(m.objects))*objectMemory + inUse*leafMemory/leafLength
 		m.mu.Unlock()
 	}
 	all.Objects += uint64(len(objects))
