@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -18,10 +19,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// victimEnv names the folder in which a child process works until it is killed or its disk is gone.
-const victimEnv = "LOGSTORE_VICTIM"
+// victimEnv names the folder in which a child process works until it is killed or its disk is gone;
+// versionEnv is the number from which it counts versions.
+const (
+	victimEnv  = "LOGSTORE_VICTIM"
+	versionEnv = "LOGSTORE_VICTIM_VERSION"
+)
 
-const victimFiles = 8
+const (
+	victimWriters = 4
+	victimFiles   = 2 * victimWriters
+)
 
 func victimPaths(dir string) PathOptions {
 	return PathOptions{Paths: []string{dir}, Make: true, Bytes: 128 << 20, LogBytes: 2 << 20,
@@ -37,56 +45,90 @@ func victimData(file int, v uint64) []byte {
 	return p
 }
 
-// runVictim turns the test binary into the victim: each write replaces a file by its next version,
-// as one record. It says on standard output what was acknowledged: "file version durability".
+// runVictim turns the test binary into the victim: a few writers replace their files by their next
+// versions, each as one record, and cut them off before now and then. It says on standard output
+// what was acknowledged: "a file version durability", and "c file version" for a cut before that
+// version, which "t file version" has announced.
 func runVictim() {
 	dir := os.Getenv(victimEnv)
 	if dir == "" {
 		return
+	}
+	from, err := strconv.ParseUint(os.Getenv(versionEnv), 10, 64)
+	if err != nil {
+		fmt.Println("error", err)
+		os.Exit(1)
 	}
 	s, err := OpenPaths(victimPaths(dir))
 	if err != nil {
 		fmt.Println("error", err)
 		os.Exit(1)
 	}
+	fmt.Println("ready")
+	for w := range victimWriters {
+		go victimWrites(s, []int{w, w + victimWriters}, from)
+	}
+	select {}
+}
+
+// victimWrites is one writer. When the disk is gone it waits for its end.
+func victimWrites(s *Store, files []int, v uint64) {
 	ctx := context.Background()
-	var versions [victimFiles]uint64
-	for file := range versions {
-		head := make([]byte, 8)
-		if err := s.ReadAt(ctx, victimID(file), [][]byte{head}, 0); err != nil {
-			fmt.Println("error", err)
-			os.Exit(1)
-		}
-		versions[file] = binary.LittleEndian.Uint64(head)
-	}
-	fmt.Println("ready 0 0")
 	for {
-		file := rand.IntN(victimFiles)
-		versions[file]++
-		d := stripe.Durability(rand.IntN(2))
-		err := s.WriteAt(ctx, victimID(file), [][]byte{victimData(file, versions[file])}, 0,
-			wire.Stamp{}, d)
-		if err != nil {
-			time.Sleep(time.Hour) // the disk is gone: whoever cut it off ends us
+		v++
+		for _, file := range files {
+			id := victimID(file)
+			in, err := s.Stat(ctx, id)
+			if err != nil {
+				select {}
+			}
+			st := wire.Stamp{TruncSeq: in.TruncSeq}
+			if rand.IntN(10) == 0 {
+				st.TruncSeq++
+				fmt.Println("t", file, v)
+				if s.Truncate(ctx, id, 0, st) != nil {
+					select {}
+				}
+				fmt.Println("c", file, v)
+			}
+			d := stripe.Durability(rand.IntN(3))
+			if s.WriteAt(ctx, id, [][]byte{victimData(file, v)}, 0, st, d) != nil {
+				select {}
+			}
+			fmt.Println("a", file, v, d)
 		}
-		fmt.Println(file, versions[file], d)
 	}
 }
 
-// acks is what a victim has said.
-type acks struct {
-	any, durable [victimFiles]uint64
+// fileFate is what is known of a file: versions, 0 for an empty file.
+type fileFate struct {
+	was     uint64 // when the round began
+	acked   uint64
+	durable uint64
+	tried   uint64 // before this version it was to be cut
+	cut     uint64 // nothing older than this version may come back
 }
 
-// workAndEnd lets a victim work on the folder for a while, ends it, and returns what it had said.
-func workAndEnd(t *testing.T, dir string, a *acks, end func(victim *os.Process)) {
+type fates struct {
+	files [victimFiles]fileFate
+	from  uint64
+}
+
+// workAndEnd lets a victim work on the folder for a while, ends it, and notes what it has said.
+func workAndEnd(t *testing.T, dir string, a *fates, end func(victim *os.Process)) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
+	for i := range a.files {
+		f := &a.files[i]
+		*f = fileFate{was: f.was, acked: f.was, durable: f.was}
+		a.from = max(a.from, f.was)
+	}
+	a.from += 10 // versions that were issued and not acknowledged are not issued again
 	cmd := exec.Command(self, "-test.run", "^$")
-	cmd.Env = append(os.Environ(), victimEnv+"="+dir)
+	cmd.Env = append(os.Environ(), victimEnv+"="+dir, fmt.Sprintf("%s=%d", versionEnv, a.from))
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -95,28 +137,40 @@ func workAndEnd(t *testing.T, dir string, a *acks, end func(victim *os.Process))
 		t.Fatal(err)
 	}
 	lines := bufio.NewScanner(out)
-	if !lines.Scan() || lines.Text() != "ready 0 0" {
+	if !lines.Scan() || lines.Text() != "ready" {
 		t.Errorf("the victim says %q", lines.Text())
 	}
-	time.AfterFunc(time.Duration(20+rand.IntN(120))*time.Millisecond, func() { end(cmd.Process) })
+	time.AfterFunc(time.Duration(20+rand.IntN(150))*time.Millisecond, func() { end(cmd.Process) })
 	for lines.Scan() {
-		var file, d int
-		var v uint64
-		if _, err := fmt.Sscan(lines.Text(), &file, &v, &d); err != nil {
-			continue // cut off in the middle of a line
-		}
-		a.any[file] = v
-		if d != 0 {
-			// One log: what is durable makes durable all that came before.
-			a.durable = a.any
-		}
+		a.note(lines.Text())
 	}
 	_ = cmd.Wait()
 }
 
-// verifyVictim holds the store against what was said: each file is one version, not older than the
-// last that must be there and at most one newer than the last that was acknowledged.
-func verifyVictim(t *testing.T, dir string, least [victimFiles]uint64, a *acks) {
+// note takes a line of the victim. The last one may be cut off in the middle.
+func (a *fates) note(line string) {
+	var what string
+	var file, d int
+	var v uint64
+	n, _ := fmt.Sscan(line, &what, &file, &v, &d)
+	switch {
+	case n == 3 && what == "t":
+		a.files[file].tried = v
+	case n == 3 && what == "c":
+		a.files[file].cut = v
+	case n == 4 && what == "a":
+		f := &a.files[file]
+		f.acked = v
+		if stripe.Durability(d) != stripe.Volatile {
+			f.durable = v
+		}
+	}
+	a.from = max(a.from, v)
+}
+
+// verifyVictim holds the store against what was said: each file is one version as a whole, not
+// older than the last that must be there, none from before a cut, none that was never issued.
+func verifyVictim(t *testing.T, dir string, power bool, a *fates) {
 	t.Helper()
 	s, err := OpenPaths(victimPaths(dir))
 	if err != nil {
@@ -128,15 +182,20 @@ func verifyVictim(t *testing.T, dir string, least [victimFiles]uint64, a *acks) 
 		if err != nil {
 			t.Fatal(err)
 		}
+		f := &a.files[file]
+		least := f.acked
+		if power {
+			least = f.durable
+		}
 		v := binary.LittleEndian.Uint64(p)
-		if v < least[file] || v > a.any[file]+1 {
-			t.Fatalf("file %d is at version %d, durable was %d, acknowledged %d", file, v,
-				least[file], a.any[file])
+		empty := v == 0 && (f.tried > least || least == 0) // cut after what must be there
+		if v < max(least, f.cut) && !empty || v > a.from+1 {
+			t.Fatalf("file %d is at version %d: %+v, issued up to %d", file, v, *f, a.from+1)
 		}
 		if v > 0 && !bytes.Equal(p, victimData(file, v)) {
 			t.Fatalf("file %d is a mixture", file)
 		}
-		a.any[file], a.durable[file] = v, v
+		f.was = v
 	}
 }
 
@@ -144,10 +203,10 @@ func verifyVictim(t *testing.T, dir string, least [victimFiles]uint64, a *acks) 
 // acknowledged is there, volatile or not.
 func TestKill(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "store")
-	var a acks
+	var a fates
 	for range numberOf("LOGSTORE_KILLS", 6) {
 		workAndEnd(t, dir, &a, func(p *os.Process) { _ = p.Kill() })
-		verifyVictim(t, dir, a.any, &a)
+		verifyVictim(t, dir, false, &a)
 	}
 }
 
@@ -190,7 +249,7 @@ func TestPower(t *testing.T) {
 				}
 			})
 			dir := filepath.Join(mnt, "store")
-			var a acks
+			var a fates
 			for range numberOf("LOGSTORE_POWER_CUTS", 4) {
 				workAndEnd(t, dir, &a, func(p *os.Process) {
 					cutPower(t, mnt)
@@ -201,7 +260,7 @@ func TestPower(t *testing.T) {
 				mounted = false
 				run("mount", "-o", "loop", image, mnt)
 				mounted = true
-				verifyVictim(t, dir, a.durable, &a)
+				verifyVictim(t, dir, true, &a)
 			}
 			unmount(t, mnt)
 			mounted = false
