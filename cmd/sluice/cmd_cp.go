@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/sluice-storage/sluice/client"
 )
 
 func newCp() *cobra.Command {
@@ -58,7 +60,7 @@ func (s *sides) side(ctx context.Context, arg string) (tree, string, error) {
 		return nil, "", err
 	}
 	if s.conns[p.base] == nil {
-		c, err := dial(ctx, p.base)
+		c, err := dialBy(ctx, p.base, &s.flag.by, client.Options{WaitMax: toolMax})
 		if err != nil {
 			return nil, "", err
 		}

@@ -121,6 +121,7 @@ func (n *network) open(f *providersFlag) error {
 		d, err := n.openOne(name)
 		if err == nil {
 			n.domains = append(n.domains, d)
+			n.untuned(name)
 			continue
 		}
 		if name == plainProvider {
@@ -137,6 +138,18 @@ func (n *network) open(f *providersFlag) error {
 		}
 	}
 	return nil
+}
+
+// untuned sets limits that are known without measuring. Over shm a server reads arenas in one copy,
+// and a slot only adds others.
+func (n *network) untuned(provider string) {
+	if _, tuned := n.limits[provider]; tuned || provider != shmProvider {
+		return
+	}
+	if n.limits == nil {
+		n.limits = map[string]msg.Limits{}
+	}
+	n.limits[provider] = msg.Limits{EagerMax: -1}
 }
 
 // peerMemory is how much of one client's memory a server maps at most; what is beyond takes the
