@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-storage/sluice/capability"
-	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/iod/server"
 	"github.com/sluice-storage/sluice/msg"
@@ -104,8 +103,7 @@ type iodParts struct {
 	storeID    uint64
 	key        capability.Key // the server's own
 	store      stripe.Engine
-	domain     fabric.Domain // of the node, where there is only one
-	net        *network      // where there are several
+	net        *network // that the node runs on; nil: of a bench, with tcp alone
 	cacheBytes int64
 	listen     string   // at tcp
 	doors      []string // further places
