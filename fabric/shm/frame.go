@@ -7,10 +7,10 @@ import (
 )
 
 // A ring carries frames: a header of 32 bytes, part bytes of payload, and zeros up to a multiple of
-// 64. A header never wraps around the end of the ring, a payload may. Frames appear whole: the first
-// word, kind to length, is written last, and is not 0. What is longer than a part goes in several frames, the first
-// of its kind and then "more"; between these only answers and reads may come. Numbers are
-// little-endian; what a kind does not use is zero.
+// 64. A header never wraps around the end of the ring, a payload may. Frames appear whole: the
+// first word, kind to length, is written last, and is not 0. What is longer than a part goes in
+// several frames, the first of its kind and then "more"; between these only answers and reads may
+// come. Numbers are little-endian; what a kind does not use is zero.
 //
 //	0    1     2     4       8       12    16      24      32
 //	|kind|flags|tag  |length |part   |imm  |key    |addr   | payload | pad

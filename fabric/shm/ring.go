@@ -3,10 +3,10 @@ package shm
 import "sync/atomic"
 
 // A ring is filled by one side and emptied by the other. The indices count bytes without end; both
-// are multiples of 64. A frame shows itself: its first word is written last, and the word behind the
-// last frame is 0, so that who empties the ring looks at one place only, where the next frame will
-// be. Therefore a line of the ring always stays empty. Who fills it learns the other side's index,
-// head, when it needs room, and checks it at each look.
+// are multiples of 64. A frame shows itself: its first word is written last, and the word behind
+// the last frame is 0, so that who empties the ring looks at one place only, where the next frame
+// will be. Therefore a line of the ring always stays empty. Who fills it learns the other side's
+// index, head, when it needs room, and checks it at each look.
 
 // producer is the filling end.
 type producer struct {
