@@ -10,7 +10,8 @@
 // It knows regular files, block devices and pipes by their descriptors and nothing of what is in
 // them. It keeps no order between operations of a batch: what must come later is a later batch.
 //
-// Ownership: an Op and its buffers belong to the ring from Do until Do returns. Files stay the
+// Ownership: an Op and its buffers belong to the ring from Do until Do returns, or from Begin until
+// Wait returns. Files stay the
 // caller's to close, after the ring. Memory that is registered must be mapped memory, not Go heap.
 //
 // Read ring.go first, then thread.go (life of an operation) and kernel_unsafe.go (what is shared
@@ -49,6 +50,7 @@ type Op struct {
 
 	want  int    // bytes to move in all
 	group *group // who waits
+	alone *group // of an operation that was begun: the same, kept for Wait
 	io    vector // what the kernel is told
 }
 
@@ -193,6 +195,39 @@ func (r *Ring) Do(ops []*Op) {
 	r.life.RUnlock()
 	<-g.done
 	r.busy.Add(-int64(len(ops)))
+	groups.Put(g)
+}
+
+// Begin starts the operations, in any order and at the same time, for a caller who has something
+// better to do than to wait. Each must be waited for with Wait; it is finished then as by Do.
+func (r *Ring) Begin(ops []*Op) {
+	if len(ops) == 0 {
+		return
+	}
+	for _, op := range ops {
+		g := groups.Get().(*group)
+		g.left.Store(1)
+		op.begin(g)
+		op.alone = g
+	}
+	r.life.RLock()
+	r.busy.Add(int64(len(ops)))
+	if r.closed {
+		for _, op := range ops {
+			op.finish(r, errs.Closed)
+		}
+	} else {
+		r.engine.push(ops)
+	}
+	r.life.RUnlock()
+}
+
+// Wait returns when an operation that was begun is finished.
+func (r *Ring) Wait(op *Op) {
+	g := op.alone
+	<-g.done
+	op.alone = nil
+	r.busy.Add(-1)
 	groups.Put(g)
 }
 

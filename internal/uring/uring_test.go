@@ -247,6 +247,48 @@ func TestManyCallersAtOnce(t *testing.T) {
 	})
 }
 
+func TestBeginAndWait(t *testing.T) {
+	both(t, func(t *testing.T, open func(Options) *Ring) {
+		const n, each = 24, 8192
+		f := tempFile(t, n*each)
+		r := open(Options{Files: []int{int(f.Fd())}, Depth: 4})
+		var ops []*Op
+		for i := range n {
+			b := bytes.Repeat([]byte{byte(i + 1)}, each)
+			ops = append(ops, &Op{Kind: Write, Off: int64(i) * each, Bufs: [][]byte{b}})
+		}
+		ops = append(ops, &Op{Kind: Write, File: 9, Bufs: [][]byte{{1}}})
+		r.Begin(nil)
+		r.Begin(ops)
+		for i := n; i >= 0; i-- { // in any order
+			r.Wait(ops[i])
+			if i < n && (ops[i].Err != nil || ops[i].N != each) {
+				t.Errorf("operation %d: %d, %v", i, ops[i].N, ops[i].Err)
+			}
+		}
+		if !errors.Is(ops[n].Err, errs.Invalid) {
+			t.Errorf("an unknown file: %v", ops[n].Err)
+		}
+		all, err := os.ReadFile(f.Name())
+		if err != nil || len(all) != n*each || all[0] != 1 || all[n*each-1] != n {
+			t.Fatalf("%d bytes, %v", len(all), err)
+		}
+		if n := testing.AllocsPerRun(100, func() {
+			r.Begin(ops[:1])
+			r.Wait(ops[0])
+		}); n > 1 { // a sync.Pool forgets at random under the race detector
+			t.Errorf("%v allocations", n)
+		}
+		r.Close()
+		r.Begin(ops[:2])
+		for _, op := range ops[:2] {
+			if r.Wait(op); !errors.Is(op.Err, errs.Closed) {
+				t.Errorf("after Close: %v", op.Err)
+			}
+		}
+	})
+}
+
 func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	both(t, func(t *testing.T, open func(Options) *Ring) {
 		f := tempFile(t, 1<<20)

@@ -52,6 +52,14 @@ type Device interface {
 	Close() error
 }
 
+// Starter is a device that can begin operations, so that its user does something else until Wait.
+// Between Begin and Wait an operation and its buffers belong to the device; each one that was begun
+// must be waited for.
+type Starter interface {
+	Begin(ops []*Op)
+	Wait(op *Op)
+}
+
 // One carries out one operation and gives its error, with the device's name.
 func One(d Device, op *Op) error {
 	ops := [1]*Op{op}

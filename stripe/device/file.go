@@ -163,6 +163,12 @@ func holder(f *os.File) int {
 // Do implements Device.
 func (d *File) Do(ops []*Op) { d.ring.Do(ops) }
 
+// Begin implements Starter.
+func (d *File) Begin(ops []*Op) { d.ring.Begin(ops) }
+
+// Wait implements Starter.
+func (d *File) Wait(op *Op) { d.ring.Wait(op) }
+
 // Size implements Device.
 func (d *File) Size() int64 { return d.size }
 

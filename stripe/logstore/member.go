@@ -15,10 +15,11 @@ import (
 // member is one device with its log, its index and its data: a store of its own. It holds those
 // parts of objects that the store gives to it, under the offsets that they have in the object.
 type member struct {
-	dev  device.Device
-	opt  memberOptions
-	g    geometry
-	pool *pool
+	dev     device.Device
+	starter device.Starter // the same, if it is one; else nil
+	opt     memberOptions
+	g       geometry
+	pool    *pool
 
 	storeID [16]byte
 
@@ -133,6 +134,11 @@ func (m *member) do(ops ...*device.Op) error {
 
 func (m *member) doAll(ops []*device.Op) error {
 	m.dev.Do(ops)
+	return m.finished(ops)
+}
+
+// finished counts operations that have changed the device.
+func (m *member) finished(ops []*device.Op) error {
 	var first error
 	for _, op := range ops {
 		switch {

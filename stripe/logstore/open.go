@@ -105,6 +105,7 @@ func loadMember(dev device.Device, opt memberOptions) (*member, error) {
 		wrapBuf: alignedBytes(blockBytes), superBuf: alignedBytes(blockBytes),
 	}
 	m.pageBuf = alignedBytes(int(min(m.g.tableBytes, pagesAtOne*blockBytes)))
+	m.starter, _ = dev.(device.Starter)
 	// The pool must hold two of the largest jobs, or one could wait for itself.
 	if m.pool, err = newPool(max(opt.pendingBlocks, 2*m.g.batchBlocksMax)); err != nil {
 		return nil, err

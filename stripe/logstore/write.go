@@ -203,19 +203,29 @@ func (m *member) readBlock(o *object, blk int64, buf []byte) error {
 // costs one sync, not two.
 func (m *member) writeMiddle(o *object, j *job, src *gather, first int64) error {
 	sums := *src
+	m.prepareMiddle(j, src)
+	begun := m.starter != nil && !m.planted(switchBeforeData)
+	if begun { // the disk works while we sum
+		m.starter.Begin(j.ops)
+	}
 	for i, c := range j.clusters {
 		x := clusterPlace{index: first + int64(i), cluster: c, mask: 0xffff}
 		m.sumCluster(&x, o.id, &sums)
 		j.rec.clusters = append(j.rec.clusters, x)
 	}
-	m.prepareMiddle(j, src)
 	if m.planted(switchBeforeData) {
 		return nil // written by commit, after the record
 	}
 	if !m.planted(trustLoose) {
 		j.rec.flags |= flagVerify
 	}
-	return m.doAll(j.ops)
+	if !begun {
+		return m.doAll(j.ops)
+	}
+	for _, op := range j.ops {
+		m.starter.Wait(op)
+	}
+	return m.finished(j.ops)
 }
 
 // sumCluster computes the checksums of a cluster, whose bytes it takes from src.
