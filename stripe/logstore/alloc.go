@@ -57,6 +57,16 @@ func (a *allocator) retire(c uint32, record, reads uint64) {
 	a.quarantine = append(a.quarantine, freed{c, record, reads})
 }
 
+// crowded tells whether so much waits to be free that a checkpoint is worth its cost: large writes
+// take little of the log, and would spread over space that was never written, which a file system
+// gives more slowly than what it has given before.
+func (a *allocator) crowded() bool {
+	return len(a.quarantine) > int(min(quarantineMax, a.clusters/8))
+}
+
+// quarantineMax is in clusters: 256 MiB.
+const quarantineMax = 4096
+
 // settle frees what was retired before the record and is not read any more.
 func (a *allocator) settle(record, reads uint64) {
 	kept := a.quarantine[:0]

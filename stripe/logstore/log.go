@@ -147,8 +147,8 @@ func (m *member) appendLocked(r *record, need int64, w *waiter, d stripe.Durabil
 	b.loose = b.loose || r.flags&flagVerify != 0
 	b.waiters = append(b.waiters, w)
 	m.applyLocked(r)
-	if 2*len(m.pending) > m.pool.total && !m.opt.late || m.pool.short() ||
-		len(m.table.dirty) > m.table.max {
+	early := 2*len(m.pending) > m.pool.total || m.alloc.crowded()
+	if early && !m.opt.late || m.pool.short() || len(m.table.dirty) > m.table.max {
 		m.wantCheckpointLocked()
 	}
 }
