@@ -31,7 +31,7 @@ const (
 func TestKillAnyProcess(t *testing.T) {
 	rounds := envInt("SLUICE_KILL_ROUNDS", 50)
 	t.Run("shm", func(t *testing.T) { killLoop(t, rounds, "") })
-	t.Run("tcp", func(t *testing.T) { killLoop(t, max(rounds/5, 1), "tcp") })
+	t.Run("tcp", func(t *testing.T) { killLoop(t, max(rounds/10, 1), "tcp") })
 }
 
 func killLoop(t *testing.T, rounds int, providers string) {

@@ -196,6 +196,9 @@ func newUpper(c *cluster, o upOptions) (*upper, error) {
 	if _, err := o.by.names(); err != nil {
 		return nil, err
 	}
+	if _, err := loadTuning(c.dir); err != nil {
+		return nil, err
+	}
 	u.group, err = supervise.New(supervise.Options{StateFile: c.stateFile(), Logger: newLogger()})
 	return u, err
 }
