@@ -172,6 +172,7 @@ func (s *Store) least(op storeOp) int {
 }
 
 func (s *Store) plainly(op storeOp) Contender {
+	var extras []Extra
 	run := stream(func(ctx context.Context, d time.Duration) (moved, error) {
 		if s.raw == nil {
 			r, err := openRaw(s.Raw, s.Bytes)
@@ -180,9 +181,19 @@ func (s *Store) plainly(op storeOp) Contender {
 			}
 			s.raw = r
 		}
-		return s.raw.load(op).run(ctx, d, s.least(op))
+		before, err := OwnCPU()
+		if err != nil {
+			return moved{}, err
+		}
+		m, err := s.raw.load(op).run(ctx, d, s.least(op))
+		extras = nil
+		if op.counted && err == nil {
+			extras, err = cpuSince(nil, before, m)
+		}
+		return m, err
 	})
-	return Contender{Provider: PlainRing, Measure: s.measure(op, run)}
+	return Contender{Provider: PlainRing, Measure: s.measure(op, run),
+		Extras: func() []Extra { return extras }}
 }
 
 func (s *Store) contender(op storeOp, kind StoreKind) Contender {
@@ -193,8 +204,15 @@ func (s *Store) contender(op storeOp, kind StoreKind) Contender {
 			return moved{}, err
 		}
 		before := takeCosts(set.engine)
+		cpu, err := OwnCPU()
+		if err != nil {
+			return moved{}, err
+		}
 		m, err := set.load(op).run(ctx, d, s.least(op))
 		extras = takeCosts(set.engine).since(before, op, m)
+		if op.counted && err == nil {
+			extras, err = cpuSince(extras, cpu, m)
+		}
 		return m, err
 	})
 	return Contender{Provider: kind.String(), Measure: s.measure(op, run),
