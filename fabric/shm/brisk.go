@@ -10,6 +10,10 @@ type brisk struct {
 	since  time.Duration // when the present wait began, by clock; 0: nothing had to be waited for
 	spun   bool          // it has polled its time
 	streak int           // waits in a row that were over within spinMax
+
+	// crowded: the peer came while this side had let go of its core, so they share one. Then it is
+	// let go of after one turn and not after spinTurns, which would double every round trip.
+	crowded bool
 }
 
 const (
@@ -62,10 +66,11 @@ func (q *cq) spin() bool {
 		}
 	}
 	for i := 1; ; i++ {
-		if q.watchAll() || q.hand.n > 0 || q.due.Load() {
+		if q.watchAll(spinLooks) || q.hand.n > 0 || q.due.Load() {
+			q.crowded = q.crowded && i > 1
 			return true
 		}
-		if i%spinTurns != 0 {
+		if i%spinTurns != 0 && !q.crowded {
 			continue
 		}
 		if q.since == 0 {
@@ -76,6 +81,10 @@ func (q *cq) spin() bool {
 			return false
 		}
 		yield() // the peer may be waiting for this very core
+		if q.watchAll(1) || q.hand.n > 0 || q.due.Load() {
+			q.crowded = true // it was: the next time it is let in at once
+			return true
+		}
 	}
 }
 
@@ -86,9 +95,9 @@ const spinTurns = 16
 const spinLooks = 256
 
 // watchAll looks at the rings of all endpoints, many times if there is only one.
-func (q *cq) watchAll() bool {
+func (q *cq) watchAll(looks int) bool {
 	eps := *q.eps.Load()
-	looks := max(1, spinLooks/max(1, len(eps)))
+	looks = max(1, looks/max(1, len(eps)))
 	did := false
 	for _, e := range eps {
 		if e.watch(looks, &q.hand) {
