@@ -93,10 +93,16 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // at rest is the plain CRC32C of the bytes, as the wire has it, with this folded in; so a block
 // that was written to, or read from, the wrong place does not verify.
 func foldSeed(id stripe.ObjectID, block int64) uint32 {
-	crc := addWord(^uint32(0), id.File)
-	crc = addWord(crc, uint64(id.Gen)|uint64(id.Stripe)<<32)
-	return ^addWord(crc, uint64(block))
+	return foldBlock(objectSeed(id), block)
 }
+
+// objectSeed is what the seeds of all blocks of an object begin with, and foldBlock ends one: for
+// those who have many blocks.
+func objectSeed(id stripe.ObjectID) uint32 {
+	return addWord(addWord(^uint32(0), id.File), uint64(id.Gen)|uint64(id.Stripe)<<32)
+}
+
+func foldBlock(seed uint32, block int64) uint32 { return ^addWord(seed, uint64(block)) }
 
 // addWord continues a CRC32C with the eight bytes of v, lowest first. The library's function would
 // make its argument escape: an allocation for every block.

@@ -240,11 +240,11 @@ func (m *member) verify(id stripe.ObjectID, p *plan, r *run) (bad int64) {
 	if m.opt.unsummed {
 		return -1
 	}
-	from := gather{bufs: r.pieces}
+	from, seed := gather{bufs: r.pieces}, objectSeed(id)
 	for k := range int64(r.blocks) {
 		got := crc32.Checksum(from.next(blockBytes), castagnoli)
 		if !m.planted(wrongSeed) {
-			got ^= foldSeed(id, r.block+k)
+			got ^= foldBlock(seed, r.block+k)
 		}
 		if got != p.sums[r.firstAt+int(k)] {
 			return r.block + k

@@ -234,10 +234,11 @@ func (m *member) sumCluster(x *clusterPlace, id stripe.ObjectID, src *gather) {
 		src.skip(clusterBytes)
 		return
 	}
+	seed := objectSeed(id)
 	for k := range x.sums {
 		x.sums[k] = src.plainSum()
 		if !m.planted(wrongSeed) {
-			x.sums[k] ^= foldSeed(id, x.index*clusterBlocks+int64(k))
+			x.sums[k] ^= foldBlock(seed, x.index*clusterBlocks+int64(k))
 		}
 	}
 }
