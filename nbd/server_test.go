@@ -231,7 +231,7 @@ func TestShutdownDrains(t *testing.T) {
 		}
 		return nil
 	}
-	s, err := NewServer(Config{DrainGrace: 300 * time.Millisecond}, f.entry("x"))
+	s, err := NewServer(Config{DrainGrace: 3 * time.Second}, f.entry("x"))
 	if err != nil {
 		t.Fatal(err)
 	}
