@@ -242,14 +242,17 @@ func (m *member) releaseLog(tail uint64) {
 // makeRoom tries to find n free clusters: space of the device that was not needed so far, then
 // clusters in quarantine. It tells whether there are that many now.
 func (m *member) makeRoom(n uint32) bool {
-	for tries := 0; ; {
+	for tries, waits := 0, 0; ; {
 		m.mu.Lock()
 		free, reserved := m.alloc.free, m.alloc.reserved
-		waiting := len(m.alloc.quarantine)
+		waiting, crowded := len(m.alloc.quarantine), m.alloc.crowded()
 		m.mu.Unlock()
 		switch {
 		case free >= n:
 			return true
+		case crowded && waits < 4: // a checkpoint is cheaper than space that was never written
+			waits++
+			m.awaitCheckpoint()
 		case reserved < m.g.clusters && m.grow(reserved) == nil:
 		case waiting > 0 && tries < 3: // the second lets readers of the first go
 			tries++
@@ -259,6 +262,22 @@ func (m *member) makeRoom(n uint32) bool {
 		default:
 			return false
 		}
+	}
+}
+
+// awaitCheckpoint waits for the next checkpoint to end, or for the member to stop.
+func (m *member) awaitCheckpoint() {
+	m.mu.Lock()
+	m.wantCheckpointLocked()
+	room := m.log.room
+	closing := m.closing
+	m.mu.Unlock()
+	if closing {
+		return // nobody makes one
+	}
+	select {
+	case <-room:
+	case <-m.stopped:
 	}
 }
 
