@@ -102,3 +102,17 @@ func (e entry) valid(index int64) bool {
 	}
 	return true
 }
+
+// plausible refuses what no build has written, so that nobody computes with it: clusters has to be
+// true for entries of clusters, and false for slots.
+func (e entry) plausible(clusters bool) bool {
+	switch e.kind() {
+	case typeFree, typeLost:
+		return true
+	case typeCluster:
+		return clusters && e.index() >= 0 && e.index() < stripe.MaxObjectBytes/clusterBytes
+	case typeObject:
+		return !clusters && e.index() >= 0 && e.index() <= stripe.MaxObjectBytes
+	}
+	return e.kind() == typeFence && !clusters
+}

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -271,6 +273,78 @@ func TestStall(t *testing.T) {
 		p := bytes.Repeat([]byte{byte(i + 1)}, 20_000)
 		put(t, s, faultID, int64(i%4)*30_000, p, stripe.Durable)
 		if got, err := get(s, faultID, int64(i%4)*30_000, len(p)); err != nil || !bytes.Equal(got, p) {
+			t.Fatalf("write %d: %v", i, err)
+		}
+	}
+}
+
+// A disk that stops answering writes for a long time: who wants durability waits, reads go on, who
+// loses patience while there is no room is let go, and when the disk is back all is as it was said.
+func TestStalledDevice(t *testing.T) {
+	gate := make(chan struct{})
+	var once sync.Once
+	back := func() { once.Do(func() { close(gate) }) }
+	var stalled atomic.Bool
+	slow := &devicetest.Fault{Device: device.NewMemory("stalled", 16<<20)}
+	opt := Options{Devices: []device.Device{slow}, LogBytes: logBytesMin, PendingBytes: 1 << 20,
+		Logger: quiet()}
+	if _, err := Create(opt); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	defer back()
+	put(t, s, faultID, 0, bytes.Repeat([]byte{1}, 200_000), stripe.Durable)
+	slow.Fail(func(op *device.Op) error {
+		if stalled.Load() && op.Kind != device.Read {
+			<-gate
+		}
+		return nil
+	})
+	stalled.Store(true)
+	const writers = 30 // more than the log has room for
+	acked := make(chan error, writers)
+	for i := range writers {
+		go func() {
+			p := bytes.Repeat([]byte{byte(i + 2)}, 30_000)
+			acked <- s.WriteAt(context.Background(), smallID, [][]byte{p}, int64(i)*30_000,
+				wire.Stamp{}, stripe.Durable)
+		}()
+	}
+	for m := s.members[0]; ; time.Sleep(time.Millisecond) { // until the log has no room for one more
+		m.mu.Lock()
+		used := int64(m.log.head-m.log.tail) + m.log.promise
+		m.mu.Unlock()
+		if used+36_864 > m.g.logBytes-2*m.g.batchBytesMax() {
+			break
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	err = s.WriteAt(ctx, lastID, [][]byte{make([]byte, 30_000)}, 0, wire.Stamp{}, stripe.Volatile)
+	if k := errs.KindOf(err); k != errs.Canceled && k != errs.TimedOut {
+		t.Fatalf("who loses patience is told %v", err)
+	}
+	if p, err := get(s, faultID, 100_000, 4096); err != nil || p[0] != 1 {
+		t.Fatalf("reads do not go on: %v", err)
+	}
+	select {
+	case err := <-acked:
+		t.Fatalf("acknowledged while the disk does not answer: %v", err)
+	default:
+	}
+	stalled.Store(false)
+	back()
+	for range writers {
+		if err := <-acked; err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range writers {
+		if p, err := get(s, smallID, int64(i)*30_000, 30_000); err != nil || p[29_999] != byte(i+2) {
 			t.Fatalf("write %d: %v", i, err)
 		}
 	}

@@ -3,10 +3,13 @@ package logstore
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
+	"hash/crc32"
 	"testing"
 
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/stripe/device"
+	"github.com/sluice-storage/sluice/wire"
 )
 
 // A superblock from a disk that lies is refused or makes sense; nothing is computed with nonsense.
@@ -18,6 +21,8 @@ func FuzzSuper(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		b := make([]byte, blockBytes)
 		copy(b, raw)
+		binary.LittleEndian.PutUint64(b, superMagic)
+		binary.LittleEndian.PutUint32(b[12:], superCRC(b)) // a disk that lies well
 		s, err := decodeSuper(b)
 		if err != nil {
 			return
@@ -66,38 +71,69 @@ func FuzzIdentity(f *testing.F) {
 	})
 }
 
-// Whatever stands in the log and in the index: opening ends, with a store or with an error.
+// reseal makes all checksums right again, so that what was changed is believed.
+func (d *damaged) reseal(b []byte) {
+	for i := range 2 {
+		p := b[i*blockBytes:]
+		binary.LittleEndian.PutUint32(p[12:], superCRC(p))
+	}
+	for i, pos := range d.batches {
+		p := b[d.m.logOff(pos):][:blockBytes]
+		crc := crc32.Checksum(p[8:], castagnoli) // all headers here are one block
+		binary.LittleEndian.PutUint32(p[4:], crc)
+		if i+1 < len(d.batches) {
+			binary.LittleEndian.PutUint32(b[d.m.logOff(d.batches[i+1])+32:], crc)
+		}
+	}
+	for _, at := range d.m.g.tableAt {
+		for i := range int64(d.m.g.clusters) + int64(d.m.slots.high) {
+			if e := entry(b[at+i*entryBytes:][:entryBytes]); !allZero(e) {
+				e.seal(i)
+			}
+		}
+	}
+}
+
+// Whatever stands on the disk, with checksums that are right or not: opening ends, with a store or
+// with an error, and so do the requests.
 func FuzzOpen(f *testing.F) {
-	opt := Options{LogBytes: logBytesMin, PendingBytes: 1 << 20, Logger: quiet()}
-	dev := device.NewMemory("seed", 2<<20)
-	opt.Devices = []device.Device{dev}
-	if _, err := Create(opt); err != nil {
-		f.Fatal(err)
-	}
-	s, err := Open(opt)
-	if err != nil {
-		f.Fatal(err)
-	}
-	put(f, s, faultID, 100, bytes.Repeat([]byte{1}, 70_000), stripe.Durable)
-	put(f, s, faultID, 100, bytes.Repeat([]byte{2}, 9000), stripe.Durable)
-	s.members[0].abandon()
-	content := bytes.Clone(dev.Bytes())
-	f.Add(uint32(70), []byte{1})
-	f.Add(uint32(logAt), []byte{1, 2, 3})
-	f.Add(uint32(logAt+60), []byte{255, 255, 255, 255})
-	f.Fuzz(func(t *testing.T, at uint32, with []byte) {
-		b := bytes.Clone(content)
+	d := newDamaged(f)
+	f.Add(uint32(70), []byte{1}, false)
+	f.Add(uint32(logAt), []byte{1, 2, 3}, false)
+	f.Add(uint32(logAt+60), []byte{255, 255, 255, 255}, true)
+	f.Add(uint32(d.m.g.tableAt[0]+36), []byte{255, 255, 255, 255}, true)
+	f.Add(uint32(d.m.logOff(d.batches[1])+batchHead+72), []byte{255, 255, 255, 127}, true)
+	f.Add(uint32(d.m.logOff(d.batches[0])+12), []byte{9}, true)
+	f.Fuzz(func(t *testing.T, at uint32, with []byte, sealed bool) {
+		b := bytes.Clone(d.content)
 		copy(b[int(at)%len(b):], with)
-		o := opt
+		if sealed {
+			d.reseal(b)
+		}
+		o := d.opt
 		o.Devices = []device.Device{device.NewMemoryOf("fuzzed", b)}
 		s, err := Open(o)
 		if err != nil {
 			return
 		}
-		_ = s.List(context.Background(), func(in stripe.Info) bool {
-			_, _ = get(s, in.ID, 0, int(min(in.Size, 200_000)))
+		ctx := context.Background()
+		var all []stripe.Info
+		err = s.List(ctx, func(in stripe.Info) bool {
+			all = append(all, in)
 			return true
 		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, in := range all {
+			_, _ = get(s, in.ID, 0, int(min(in.Size, 200_000)))
+			_, _ = s.Map(ctx, in.ID, 0, min(in.Size, 1<<30), 100)
+			st := wire.Stamp{TruncSeq: 1 << 63}
+			_ = s.WriteAt(ctx, in.ID, [][]byte{make([]byte, 70_000)}, 100, st, stripe.Volatile)
+			_ = s.Truncate(ctx, in.ID, 10, st)
+			_ = s.Remove(ctx, in.ID)
+		}
+		_, _ = s.Scrub(ctx, ScrubOptions{})
 		s.members[0].abandon()
 	})
 }

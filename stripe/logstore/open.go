@@ -195,6 +195,10 @@ func (m *member) loadEntriesLocked(p *page) {
 	for i := range tableEntries {
 		e := entry(p.buf[i*entryBytes : (i+1)*entryBytes])
 		index := p.index(i)
+		if !e.plausible(index < int64(m.g.clusters)) { // it verifies, and is nonsense
+			clear(e)
+			e[0] = typeLost
+		}
 		switch e.kind() {
 		case typeCluster:
 			m.loadClusterLocked(e, uint32(index))
