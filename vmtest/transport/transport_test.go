@@ -226,7 +226,9 @@ func (p *couple) ladder(t *testing.T) {
 		{
 			name: "the server's device is gone", from: p.a, addr: base, want: "tcp", in: p.b,
 			before: "rdma link del rxe0", after: "rdma link add rxe0 type rxe netdev eth0",
-			steps: []string{`step verbs at "10.*": .*(disconnected|timed out).*`, `step tcp at "10.*": <nil>`},
+			steps: []string{
+				`step verbs at "10.*": .*(disconnected|timed out).*`, `step tcp at "10.*": <nil>`,
+			},
 		},
 		{
 			name: "the server's device is back", from: p.a, addr: base, want: "verbs",
