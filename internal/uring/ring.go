@@ -44,6 +44,7 @@ type Op struct {
 	Off    int64    // in bytes; -1 for files without a position, like pipes
 	Bufs   [][]byte // Read and Write; may hold empty ones
 	Stable bool     // Write: stable on return (O_DSYNC for this one operation)
+	Here   bool     // of a single one: a plain call on the caller's thread in any event
 
 	N   int   // bytes moved, also when Err is set
 	Err error // nil, io.ErrUnexpectedEOF, an errno, or errs.Closed
@@ -186,7 +187,7 @@ func (r *Ring) Do(ops []*Op) {
 		for _, op := range ops {
 			op.finish(r, errs.Closed)
 		}
-	case len(ops) == 1 && ops[0].Off >= 0 && (busy == 1 || ops[0].Kind == Sync):
+	case len(ops) == 1 && ops[0].Off >= 0 && (busy == 1 || ops[0].here()):
 		r.stats.direct.Add(1)
 		ops[0].finish(r, r.carry(ops[0]))
 	default:
@@ -230,6 +231,9 @@ func (r *Ring) Wait(op *Op) {
 	r.busy.Add(-1)
 	groups.Put(g)
 }
+
+// here tells whether an operation is carried out by its caller even when the ring is busy.
+func (op *Op) here() bool { return op.Here || op.Kind == Sync }
 
 // begin readies an operation.
 func (op *Op) begin(g *group) {

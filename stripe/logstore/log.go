@@ -309,6 +309,7 @@ func (m *member) writeBatch(b *batch) error {
 	}
 	stable := b.durable && !loose && !m.planted(skipLogSync)
 	b.op.Kind, b.op.Off, b.op.Bufs, b.op.Stable = device.Write, m.logOff(l.head), b.bufs, stable
+	b.op.Here = true // the log has a thread of its own: a second one would only cost time
 	b.ops[0] = &b.op
 	if err := m.doAll(b.ops[:]); err != nil {
 		return err
