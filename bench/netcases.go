@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/sluice-storage/sluice/msg"
@@ -31,6 +32,7 @@ const (
 const (
 	bulkSize  = mib
 	bulkCalls = 2
+	bulkMore  = 4
 )
 
 // Cases are what is measured.
@@ -160,20 +162,29 @@ func (n *Net) bulk(op uint16) Case {
 		c.Others = append(c.Others, n.moves(copies, shmProvider, n.sharedCopies(bulkSize)))
 	}
 	for _, p := range n.Providers {
-		call := &caller{
-			n: n, spec: spec{Do: doServe, Provider: p}, op: op, size: bulkSize, depth: bulkCalls,
-			// As in the ceiling of shared memory. Request data is copied by its receiver itself, and a
-			// socket's reader copies too.
-			touch: p == shmProvider && op == opGive,
+		c.Others = append(c.Others, n.bulkBy(p, p, op, bulkCalls, false),
+			n.bulkBy(p, fmt.Sprintf("%s, %d under way", p, bulkMore), op, bulkMore, false))
+		if p == shmProvider && op == opTake {
+			c.Others = append(c.Others, n.bulkBy(p, p+", touched", op, bulkCalls, true))
 		}
-		ours := call.contender(p)
-		ours.Ceiling = PlainTCP
-		if p == shmProvider {
-			ours.Ceiling = SharedCopy
-		}
-		c.Others = append(c.Others, n.moves(ours, p, call.stream))
 	}
 	return c
+}
+
+// bulkBy is one way of bulk. Over shared memory who gets reply data looks at it, as in the ceiling.
+// Request data is copied by its receiver, and a socket's reader copies too; touched has the
+// receiver look at it once more, which is the strictest reading of that ceiling.
+func (n *Net) bulkBy(provider, name string, op uint16, depth int, touched bool) Contender {
+	call := &caller{
+		n: n, spec: spec{Do: doServe, Provider: provider, Touch: touched}, op: op, size: bulkSize,
+		depth: depth, touch: provider == shmProvider && op == opGive,
+	}
+	c := call.contender(name)
+	c.Ceiling = PlainTCP
+	if provider == shmProvider {
+		c.Ceiling = SharedCopy
+	}
+	return n.moves(c, provider, call.stream)
 }
 
 // ServeLadder has the other process serve package msg on several providers, best first, the last

@@ -43,6 +43,8 @@ func Figures(rows []Row) []Figure {
 	f.ratio("shm: rtt-8 asleep against plain Go TCP", "rtt-8", shmProvider+", asleep", 0.60, false)
 	f.ratio("shm: bulk-1m against a shared-memory copy", "bulk-1m", shmProvider, 0.85, true)
 	f.ratio("shm: bulk-1m-out against a shared-memory copy", "bulk-1m-out", shmProvider, 0.85, true)
+	f.ratio("shm: bulk-1m-out, touched once more, against it", "bulk-1m-out", shmProvider+", touched",
+		0.85, true)
 	f.gathers()
 	f.layer(tcpProvider, 2)
 	f.layer(shmProvider, 0.5)

@@ -31,12 +31,13 @@ type netHandler struct {
 	arena *mem.Arena
 	give  []byte
 	take  *mem.Pool // the last one returned is taken first
+	touch bool      // look at what was taken
 	speed float64   // rounds of work a nanosecond
 	seen  atomic.Uint64
 }
 
 func newNetHandler(node *msg.Node, s *spec) (*netHandler, error) {
-	h := &netHandler{node: node, speed: workSpeed()}
+	h := &netHandler{node: node, touch: s.Touch, speed: workSpeed()}
 	if s.Bytes == 0 {
 		return h, nil
 	}
@@ -103,6 +104,9 @@ func (h *netHandler) takes(ctx context.Context, c *msg.Call) error {
 	one := [1]fabric.Sge{{Buf: buf.Bytes()[:n]}}
 	if err := c.Pull(ctx, 0, one[:]); err != nil {
 		return err
+	}
+	if h.touch {
+		h.seen.Add(touch(one[0].Buf))
 	}
 	return nil
 }

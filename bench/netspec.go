@@ -44,6 +44,7 @@ type spec struct {
 	Asleep   bool         `json:"asleep,omitempty"`   // queues sleep at once
 	Metered  bool         `json:"metered,omitempty"`  // a meter stands before the provider
 	Wide     bool         `json:"wide,omitempty"`     // every protocol carries what it can
+	Touch    bool         `json:"touch,omitempty"`    // handlers look at what they took
 	Workers  int          `json:"workers,omitempty"`  // handlers at once; 0: as many as there are
 	Bytes    int          `json:"bytes,omitempty"`    // of the largest request or reply
 	Path     string       `json:"path,omitempty"`     // copy: where the memory is
