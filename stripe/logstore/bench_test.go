@@ -67,7 +67,7 @@ func BenchmarkStore(b *testing.B) {
 		{"write4k", 4096, 1, true, false}, {"write4k", 4096, 16, true, false},
 		{"write1m", 1 << 20, 1, false, false}, {"write1m", 1 << 20, 4, false, false},
 		{"read4k", 4096, 1, true, true}, {"read4k", 4096, 32, true, true},
-		{"read1m", 1 << 20, 4, false, true},
+		{"read1m", 1 << 20, 1, false, true}, {"read1m", 1 << 20, 4, false, true},
 	} {
 		// The raw device is measured on the data area above what the store uses.
 		b.Run(fmt.Sprintf("%s/depth=%d/raw", c.name, c.depth), func(b *testing.B) {

@@ -46,6 +46,9 @@ type plan struct {
 	opList  []device.Op
 	pieces  [][]byte
 	held    int // runs from memory
+	longest int // blocks of a run
+	begun   int // operations that were begun, and not done at once
+	done    int // operations that were looked at
 	version uint64
 	gen     uint64
 }
@@ -53,7 +56,15 @@ type plan struct {
 var plans = sync.Pool{New: func() any { return new(plan) }}
 
 // runBlocks is the longest run: longer ones are several operations, which the device does at once.
-const runBlocks = 1 << 20 / blockBytes
+// A large read is cut into pieces of which two are under way, so that one is verified while the
+// disk works on others. (With more under way a disk may serve all of them at the same pace, and
+// they come at the same time.)
+const (
+	runBlocks   = 1 << 20 / blockBytes
+	pieceBlocks = 256 << 10 / blockBytes
+	piecesAhead = 2
+	piecesFrom  = 512 << 10 // bytes of a read
+)
 
 // read fills the buffers from off on.
 func (m *member) read(o *object, bufs [][]byte, off, n int64) error {
@@ -95,7 +106,10 @@ func (m *member) corrupt(o *object, p *plan, bad int64) error {
 
 // lookUpLocked finds where everything is. Blocks that are taken from memory are held.
 func (m *member) lookUpLocked(o *object, p *plan, off, n int64) {
-	p.runs, p.sums, p.held = p.runs[:0], p.sums[:0], 0
+	p.runs, p.sums, p.held, p.longest = p.runs[:0], p.sums[:0], 0, runBlocks
+	if n >= piecesFrom && m.starter != nil && !m.opt.unsummed {
+		p.longest = pieceBlocks
+	}
 	p.version = o.version
 	p.gen = m.reads.enter()
 	for end := off + n; off < end; {
@@ -148,7 +162,7 @@ func (p *plan) add(r run) {
 		case r.from == fromNowhere || r.from == fromLost:
 			last.bytes += r.bytes
 			return
-		case last.off+int64(last.blocks)*blockBytes == r.off && last.blocks < runBlocks &&
+		case last.off+int64(last.blocks)*blockBytes == r.off && last.blocks < p.longest &&
 			(last.skip+last.bytes)%blockBytes == 0:
 			last.blocks++
 			last.bytes += r.bytes
@@ -161,17 +175,8 @@ func (p *plan) add(r run) {
 // fetch moves the bytes and verifies them. bad is the block that does not, or -1.
 func (m *member) fetch(o *object, p *plan, bufs [][]byte) (bad int64, err error) {
 	m.prepare(p, bufs)
-	if len(p.ops) > 0 {
-		m.dev.Do(p.ops)
-		m.count.diskReads.Add(uint64(len(p.ops)))
-	}
-	for _, op := range p.ops {
-		if op.Err != nil {
-			return -1, errs.New(errs.IO, "logstore.ReadAt", "object "+o.id.String(),
-				device.Failed(m.dev, op))
-		}
-		m.count.diskReadBytes.Add(uint64(op.N))
-	}
+	m.startReads(p)
+	defer m.waitReads(p)
 	to := gather{bufs: bufs}
 	for i := range p.runs {
 		r := &p.runs[i]
@@ -186,6 +191,9 @@ func (m *member) fetch(o *object, p *plan, bufs [][]byte) (bad int64, err error)
 			to.copyFrom(r.data.buf[r.skip : r.skip+r.bytes])
 			m.count.copied.Add(uint64(r.bytes))
 		case fromDevice:
+			if err := m.waitRead(o, p); err != nil {
+				return -1, err
+			}
 			if bad := m.verify(o.id, p, r); bad >= 0 {
 				return bad, nil
 			}
@@ -198,6 +206,46 @@ func (m *member) fetch(o *object, p *plan, bufs [][]byte) (bad int64, err error)
 		}
 	}
 	return -1, nil
+}
+
+// startReads asks the device for all that comes from it; of a large read for the first pieces.
+func (m *member) startReads(p *plan) {
+	m.count.diskReads.Add(uint64(len(p.ops)))
+	p.done, p.begun = 0, 0
+	switch {
+	case len(p.ops) == 0:
+	case len(p.ops) > 1 && p.longest == pieceBlocks:
+		p.begun = min(piecesAhead, len(p.ops))
+		m.starter.Begin(p.ops[:p.begun])
+	default:
+		m.dev.Do(p.ops)
+	}
+}
+
+// waitRead is for the next operation. Another one takes its place.
+func (m *member) waitRead(o *object, p *plan) error {
+	op := p.ops[p.done]
+	if p.done < p.begun {
+		m.starter.Wait(op)
+		if p.begun < len(p.ops) {
+			m.starter.Begin(p.ops[p.begun : p.begun+1])
+			p.begun++
+		}
+	}
+	p.done++
+	if op.Err != nil {
+		return errs.New(errs.IO, "logstore.ReadAt", "object "+o.id.String(),
+			device.Failed(m.dev, op))
+	}
+	m.count.diskReadBytes.Add(uint64(op.N))
+	return nil
+}
+
+// waitReads gives the caller's memory back when not all of it was looked at.
+func (m *member) waitReads(p *plan) {
+	for ; p.done < p.begun; p.done++ {
+		m.starter.Wait(p.ops[p.done])
+	}
 }
 
 // prepare makes the device operations: straight into the caller's memory where that is possible.
