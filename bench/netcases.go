@@ -31,8 +31,8 @@ const (
 // bulkSize and bulkCalls are those of the large requests that are asked for by name.
 const (
 	bulkSize  = mib
-	bulkCalls = 2
-	bulkMore  = 4
+	bulkCalls = 4
+	bulkFewer = 2
 )
 
 // Cases are what is measured.
@@ -149,7 +149,8 @@ func (n *Net) bulk(op uint16) Case {
 		name, what = "bulk-1m-out", "request"
 	}
 	c := netCase(name, bulkSize, bulkCalls, Bandwidth)
-	c.First, c.About = true, "requests with 1 MiB of "+what+" data, 2 under way"
+	c.First = true
+	c.About = "requests with 1 MiB of " + what + fmt.Sprintf(" data, %d under way", bulkCalls)
 	stream := plainReads
 	if op == opTake {
 		stream = plainWrites
@@ -163,7 +164,7 @@ func (n *Net) bulk(op uint16) Case {
 	}
 	for _, p := range n.Providers {
 		c.Others = append(c.Others, n.bulkBy(p, p, op, bulkCalls, false),
-			n.bulkBy(p, fmt.Sprintf("%s, %d under way", p, bulkMore), op, bulkMore, false))
+			n.bulkBy(p, fmt.Sprintf("%s, %d under way", p, bulkFewer), op, bulkFewer, false))
 		if p == shmProvider && op == opTake {
 			c.Others = append(c.Others, n.bulkBy(p, p+", touched", op, bulkCalls, true))
 		}
