@@ -25,7 +25,8 @@ docs/ops/store.md tells more.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newStoreInit(), newStoreInfo(), newStoreCheck(), newStoreScrub(), newStoreDump())
+	cmd.AddCommand(newStoreInit(), newStoreInfo(), newStoreCheck(), newStoreScrub(), newStoreDump(),
+		newStoreSalvage())
 	return cmd
 }
 
@@ -72,7 +73,8 @@ func storeAdvice(err error) error {
 	case errs.Access, errs.Perm:
 		return hint(err, "Run it as the owner of the store, or as root for a block device")
 	case errs.Corrupt:
-		return hint(err, "What the rest of it is worth: sluice store check PATH")
+		return hint(err, "What the rest of it is worth: sluice store check PATH\n"+
+			"  Without a copy: sluice store salvage --help")
 	}
 	return err
 }

@@ -126,8 +126,8 @@ func (m *member) logDamage(r *logReader, end uint64) (bool, error) {
 			return true, nil
 		}
 		return false, errs.Newf(errs.Corrupt, "", "", "the log is damaged at offset %d, before records "+
-			"that were durable: restore the store from a copy, or open it with salvage and lose what "+
-			"was written last", m.logOff(end))
+			"that were durable: restore the store from a copy, or salvage it and lose what was "+
+			"written last", m.logOff(end))
 	}
 	return false, nil
 }

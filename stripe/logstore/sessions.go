@@ -103,7 +103,7 @@ func (m *member) readSessions() error {
 	}
 	if err != nil {
 		return errs.Newf(errs.Corrupt, "logstore.Open", m.dev.Name(), "%w: restore the store from a "+
-			"copy, or open it with salvage, after which requests may be applied twice", err)
+			"copy, or salvage it, after which requests may be applied twice", err)
 	}
 	n := int(m.super.sessions) * sessionBytes
 	for p := m.sessionBuf[:n]; len(p) > 0; p = p[sessionBytes:] {
