@@ -10,11 +10,14 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -173,7 +176,12 @@ func (w *fileWriter) write(stop chan struct{}) error {
 			return err
 		}
 	}
-	f, err := os.OpenFile(w.path, os.O_RDWR, 0)
+	root, err := openMount(filepath.Dir(w.path))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	f, err := root.OpenFile(filepath.Base(w.path), os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
@@ -205,8 +213,13 @@ func (w *fileWriter) write(stop chan struct{}) error {
 // directory.
 func (w *fileWriter) next() error {
 	gen := w.gen + 1
-	tmp := w.path + ".new"
-	f, err := os.Create(tmp)
+	name := filepath.Base(w.path)
+	root, err := openMount(filepath.Dir(w.path))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	f, err := root.Create(name + ".new")
 	if err != nil {
 		return err
 	}
@@ -217,10 +230,10 @@ func (w *fileWriter) next() error {
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp, w.path); err != nil {
+	if err := root.Rename(name+".new", name); err != nil {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(w.path))
+	dir, err := root.Open(".")
 	if err != nil {
 		return err
 	}
@@ -231,6 +244,31 @@ func (w *fileWriter) next() error {
 	w.gen, w.durable = gen, 1
 	return nil
 }
+
+// openMount opens a folder if the file system is there. While a mount that was killed is being made
+// anew there is an ordinary folder for a moment, in which everything succeeds and proves nothing.
+func openMount(dir string) (*os.Root, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	f, err := root.Open(".")
+	if err == nil {
+		var st unix.Statfs_t
+		err = unix.Fstatfs(int(f.Fd()), &st)
+		if err == nil && st.Type != unix.FUSE_SUPER_MAGIC {
+			err = errNotMounted
+		}
+		_ = f.Close()
+	}
+	if err != nil {
+		_ = root.Close()
+		return nil, err
+	}
+	return root, nil
+}
+
+var errNotMounted = errors.New("nothing is mounted")
 
 // verify reads everything that an fsync has covered. A rename that failed half-way may have
 // happened nevertheless: then the file is the next generation's with its first record.
@@ -249,19 +287,53 @@ func (w *fileWriter) verify(t *testing.T, round int, victim string) {
 	for i := range w.durable {
 		want := record(w.gen, i, recordBytes)
 		if len(data) < (i+1)*recordBytes || !bytes.Equal(data[i*recordBytes:(i+1)*recordBytes], want) {
-			t.Errorf("round %d (%s): %s: fsynced record %d of generation %d is lost (file has %d bytes)",
-				round, victim, w.path, i, w.gen, len(data))
+			t.Errorf("round %d (%s): %s: fsynced record %d of generation %d is lost (file has %d bytes): %s",
+				round, victim, w.path, i, w.gen, len(data), w.describe(data))
 			return
 		}
 	}
+}
+
+// describe says what is in a file in place of what should be.
+func (w *fileWriter) describe(data []byte) string {
+	var text strings.Builder
+	last, from := "", 0
+	for i := 0; i*recordBytes < len(data); i++ {
+		p := data[i*recordBytes : min(len(data), (i+1)*recordBytes)]
+		what := "unknown bytes"
+		if len(bytes.TrimLeft(p, "\x00")) == 0 {
+			what = "zeroes"
+		}
+		for gen := w.gen + 2; gen > 0; gen-- {
+			if bytes.Equal(p, record(gen, i, recordBytes)[:len(p)]) {
+				what = fmt.Sprintf("generation %d", gen)
+				break
+			}
+		}
+		if what != last && last != "" {
+			fmt.Fprintf(&text, "records %d to %d are %s; ", from, i-1, last)
+			from = i
+		}
+		last = what
+	}
+	fmt.Fprintf(&text, "from %d on %s", from, last)
+	return text.String()
 }
 
 // readPatiently retries while the mount is being made anew.
 func readPatiently(path string) ([]byte, error) {
 	deadline := time.Now().Add(20 * time.Second)
 	for {
-		data, err := os.ReadFile(path)
-		if err == nil || errors.Is(err, fs.ErrNotExist) || time.Now().After(deadline) {
+		root, err := openMount(filepath.Dir(path))
+		var data []byte
+		if err == nil {
+			data, err = root.ReadFile(filepath.Base(path))
+			_ = root.Close()
+			if err == nil || errors.Is(err, fs.ErrNotExist) {
+				return data, err
+			}
+		}
+		if time.Now().After(deadline) {
 			return data, err
 		}
 		time.Sleep(50 * time.Millisecond)
