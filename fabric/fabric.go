@@ -85,15 +85,6 @@ type Domain interface {
 	Close() error
 }
 
-// Device is something that connections go through: a network interface, a port of an RDMA device.
-type Device struct {
-	Name  string   // as the host calls it: "eth0", "mlx5_0"
-	Port  int      // from 1; 0 where devices have none
-	Up    bool     // it can carry connections now
-	Addrs []string // hosts (without a port) that Listen and Dial can use, if it has any
-	MTU   int      // bytes; 0: not known
-}
-
 // Connector makes connections. Safe for concurrent use.
 type Connector interface {
 	// Devices are those that the domain uses, as they are now.

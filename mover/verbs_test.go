@@ -48,16 +48,11 @@ func verbsAddress() string {
 		return ""
 	}
 	defer d.Close()
-	devices, err := d.Connector().Devices()
+	dev, err := fabric.UpDevice(d.Connector())
 	if err != nil {
 		return ""
 	}
-	for _, dev := range devices {
-		if dev.Up && len(dev.Addrs) > 0 {
-			return net.JoinHostPort(dev.Addrs[0], "0")
-		}
-	}
-	return ""
+	return net.JoinHostPort(dev.Addrs[0], "0")
 }
 
 // TestGatherOnVerbs holds what the device is asked for by gather-16x64k: no byte is copied, each of

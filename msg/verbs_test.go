@@ -44,16 +44,11 @@ func verbsAddress() string {
 		return ""
 	}
 	defer d.Close()
-	devices, err := d.Connector().Devices()
+	dev, err := fabric.UpDevice(d.Connector())
 	if err != nil {
 		return ""
 	}
-	for _, dev := range devices {
-		if dev.Up && len(dev.Addrs) > 0 {
-			return net.JoinHostPort(dev.Addrs[0], "0")
-		}
-	}
-	return ""
+	return net.JoinHostPort(dev.Addrs[0], "0")
 }
 
 // and adds the providers of real networks to some of sim: tcp, and verbs where there is a device.

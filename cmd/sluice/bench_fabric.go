@@ -117,24 +117,9 @@ func openProvider(name string, c *benchCreds) (fabric.Domain, error) {
 	return tcp.Open(tcp.Options{})
 }
 
-// rdmaPort is the first port of a domain's devices that is up and has an address.
-func rdmaPort(d fabric.Domain) (fabric.Device, error) {
-	all, err := d.Connector().Devices()
-	if err != nil {
-		return fabric.Device{}, err
-	}
-	for _, dev := range all {
-		if dev.Up && len(dev.Addrs) > 0 {
-			return dev, nil
-		}
-	}
-	return fabric.Device{}, errs.Newf(errs.Unsupported, "bench fabric", verbsProvider,
-		"no RDMA device is up and has an address")
-}
-
 // findPerftest tells how to run the ceilings of RDMA, or why they are left out.
 func findPerftest(d fabric.Domain, note func(string)) *bench.Perftest {
-	dev, err := rdmaPort(d)
+	dev, err := fabric.UpDevice(d.Connector())
 	if err == nil {
 		err = bench.PerftestMissing()
 	}
@@ -149,7 +134,7 @@ func findPerftest(d fabric.Domain, note func(string)) *bench.Perftest {
 func listenProvider(name string, d fabric.Domain) (fabric.Listener, error) {
 	host := "127.0.0.1"
 	if name == verbsProvider {
-		dev, err := rdmaPort(d)
+		dev, err := fabric.UpDevice(d.Connector())
 		if err != nil {
 			return nil, err
 		}

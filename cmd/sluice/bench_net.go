@@ -136,7 +136,7 @@ func chooseNet(asked []string, note func(string)) ([]string, error) {
 
 // rdmaPlace is an address at the first device that is up.
 func rdmaPlace(d fabric.Domain) (string, error) {
-	dev, err := rdmaPort(d)
+	dev, err := fabric.UpDevice(d.Connector())
 	if err != nil {
 		return "", err
 	}

@@ -202,15 +202,11 @@ func (n *network) doors(c *cluster, process string) []string {
 		doors = append(doors, shmProvider+":"+c.socket(process))
 	}
 	if d := n.has(verbsProvider); d != nil {
-		devices, err := d.Connector().Devices()
+		device, err := fabric.UpDevice(d.Connector())
 		if err != nil {
-			n.log.Warn("devices cannot be listed", "err", err)
-		}
-		for _, device := range devices {
-			if device.Up && len(device.Addrs) > 0 {
-				doors = append(doors, verbsProvider+":"+net.JoinHostPort(device.Addrs[0], "0"))
-				break
-			}
+			n.log.Warn("no door for RDMA", "err", err)
+		} else {
+			doors = append(doors, verbsProvider+":"+net.JoinHostPort(device.Addrs[0], "0"))
 		}
 	}
 	return doors

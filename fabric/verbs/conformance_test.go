@@ -19,15 +19,11 @@ func address(t testing.TB) string {
 	d, err := Open(Options{})
 	fatal(t, err)
 	defer func() { fatal(t, d.Close()) }()
-	devices, err := d.Connector().Devices()
-	fatal(t, err)
-	for _, dev := range devices {
-		if dev.Up && len(dev.Addrs) > 0 {
-			return dev.Addrs[0]
-		}
+	dev, err := fabric.UpDevice(d.Connector())
+	if err != nil {
+		t.Skipf("needs an RDMA device with an address: %v", err)
 	}
-	t.Skipf("needs an RDMA device with an address: %+v", devices)
-	return ""
+	return dev.Addrs[0]
 }
 
 func config(t testing.TB, opts Options) fabrictest.Config {
