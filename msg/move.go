@@ -108,6 +108,31 @@ func (c *Call) Push(ctx context.Context, off int64, src []fabric.Sge) error {
 	return errs.Wrap("msg.Push", c.s.name, c.s.explain(err))
 }
 
+// PushWait is Push that returns when src is the caller's again: for handlers that deliver a long
+// answer through a little memory, chunk by chunk, in any order and from several goroutines.
+func (c *Call) PushWait(ctx context.Context, off int64, src []fabric.Sge) error {
+	c.live("PushWait")
+	n := total(src)
+	if off < 0 || n > c.in.length-off {
+		return outside("msg.PushWait", off, n, c.in.length)
+	}
+	c.s.srv.counts.pushed.Add(uint64(n))
+	if c.in.inline {
+		c.collect(off, src)
+		return nil
+	}
+	w := c.s.node.waiters.Get().(*waiter)
+	err := c.transfer(ctx, fabric.OpWrite, &c.in, off, src, w)
+	if failed := c.s.settle(w); err == nil {
+		err = failed
+	}
+	c.s.node.waiters.Put(w)
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err() // the client revokes what it cancels: say so rather than errs.Perm
+	}
+	return errs.Wrap("msg.PushWait", c.s.name, c.s.explain(err))
+}
+
 func outside(op string, off, n, length int64) error {
 	return errs.Newf(errs.OutOfRange, op, "", "%d bytes at %d of %d", n, off, length)
 }
