@@ -10,6 +10,7 @@ package seg
 
 import (
 	"math"
+	"slices"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/wire"
@@ -205,16 +206,26 @@ func (a Access) WireBytes() int {
 	return 1 + 4 + 16*len(a.list)
 }
 
+// Scratch is memory that DecodeInto uses again. The zero value is ready.
+type Scratch struct {
+	list []Piece
+	dims []Dim
+}
+
 // Decode takes an access off a message. The result still has to be validated against its object.
-func Decode(d *wire.Dec) Access {
+func Decode(d *wire.Dec) Access { return DecodeInto(d, &Scratch{}) }
+
+// DecodeInto is Decode for those who decode often: the access lies in s, and is over when s is used
+// again.
+func DecodeInto(d *wire.Dec, s *Scratch) Access {
 	switch d.U8() {
 	case 0:
 		n := d.Count(MaxPieces, 16)
-		list := make([]Piece, n)
-		for i := range list {
-			list[i] = Piece{d.Size(), d.Size()}
+		s.list = slices.Grow(s.list[:0], n)[:n]
+		for i := range s.list {
+			s.list[i] = Piece{d.Size(), d.Size()}
 		}
-		return List(list)
+		return List(s.list)
 	case 1:
 		v := Vector{Off: d.Size(), Block: d.Size()}
 		n := int(d.U8())
@@ -222,9 +233,11 @@ func Decode(d *wire.Dec) Access {
 			d.Fail("vector is nested too deep")
 			return Access{}
 		}
-		for range n {
-			v.Dims = append(v.Dims, Dim{d.Size(), d.Size()})
+		s.dims = slices.Grow(s.dims[:0], n)[:n]
+		for i := range s.dims {
+			s.dims[i] = Dim{d.Size(), d.Size()}
 		}
+		v.Dims = s.dims
 		return Strided(v)
 	default:
 		d.Fail("unknown kind of access")

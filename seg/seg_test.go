@@ -148,6 +148,7 @@ func TestSubAndSpanAgainstModel(t *testing.T) {
 }
 
 func TestWireRoundTrip(t *testing.T) {
+	var used Scratch
 	rapid.Check(t, func(t *rapid.T) {
 		a := draw(t, "a")
 		var e wire.Enc
@@ -162,6 +163,11 @@ func TestWireRoundTrip(t *testing.T) {
 		}
 		if !cmp.Equal(stream(a), stream(b)) {
 			t.Fatal("access changed on the wire")
+		}
+		d = wire.NewDec(e.B)
+		b = DecodeInto(&d, &used)
+		if err := d.Done(); err != nil || !cmp.Equal(stream(a), stream(b)) {
+			t.Fatalf("access changed on the wire, into memory used before: %v", err)
 		}
 	})
 }
