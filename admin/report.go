@@ -1,9 +1,10 @@
 // Package admin is how a cluster looks to the people who run it: one report of its processes,
-// servers, space and counters, as JSON for programs and as text for people.
+// servers, space and counters, as JSON for programs and as text for people; and an address of each
+// process where its metrics, its health and its profiles are found.
 //
-// It asks nobody: whoever makes a report fills it in.
+// It asks nobody: whoever makes a report, or a metric, fills it in.
 //
-// Read report.go first, then text.go.
+// Read report.go first, then text.go; for metrics family.go and web.go.
 package admin
 
 import (

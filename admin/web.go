@@ -1,0 +1,135 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/sluice-storage/sluice/errs"
+)
+
+// WebOptions of a process's admin address.
+type WebOptions struct {
+	// Listen is HOST:PORT; port 0 is any. Required.
+	Listen string
+
+	// Gather makes the families of this process. It is called for every scrape, by one goroutine at a
+	// time or several, and must not wait for the network. Default nil: only what the Go runtime and
+	// the kernel know of the process.
+	Gather func() []Family
+
+	// Healthy tells what is wrong with the process; nil means nothing. Default nil: it is healthy as
+	// long as it answers.
+	Healthy func() error
+
+	// Logger hears of scrapes that fail. Default: discard.
+	Logger *slog.Logger
+}
+
+func (o WebOptions) withDefaults() WebOptions {
+	if o.Gather == nil {
+		o.Gather = func() []Family { return nil }
+	}
+	if o.Healthy == nil {
+		o.Healthy = func() error { return nil }
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// Web is a process's admin address:
+//
+//	/metrics        for Prometheus
+//	/healthz        200 and "ok", or 503 and the reason
+//	/debug/pprof/   profiles, only where the address is a loopback one
+//
+// Nothing there changes anything. It is not authenticated: whoever lets it listen beyond loopback
+// shows its numbers to everybody there, but never its memory.
+type Web struct {
+	listener net.Listener
+	server   http.Server
+	done     chan struct{}
+}
+
+// Limits of the admin address: it is for one or two scrapers.
+const (
+	webScrapes = 4
+	webTimeout = 10 * time.Second
+	webHeader  = 16 << 10 // bytes
+)
+
+// ServeWeb listens and answers until Close.
+func ServeWeb(o WebOptions) (*Web, error) {
+	o = o.withDefaults()
+	ln, err := net.Listen("tcp", o.Listen)
+	if err != nil {
+		return nil, errs.Newf(errs.KindOf(err), "admin", o.Listen, "%w", err)
+	}
+	w := &Web{listener: ln, done: make(chan struct{})}
+	w.server = http.Server{Handler: o.routes(isLoopback(ln.Addr())), ReadHeaderTimeout: webTimeout,
+		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: webHeader,
+		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelWarn)}
+	go func() {
+		defer close(w.done)
+		if err := w.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			o.Logger.Error("the admin address is gone", "err", err)
+		}
+	}()
+	return w, nil
+}
+
+// Addr is where it listens.
+func (w *Web) Addr() string { return w.listener.Addr().String() }
+
+// Close ends it. A profile under way is cut off when ctx ends.
+func (w *Web) Close(ctx context.Context) error {
+	err := w.server.Shutdown(ctx)
+	if err != nil {
+		err = w.server.Close()
+	}
+	<-w.done
+	return err
+}
+
+func isLoopback(a net.Addr) bool {
+	t, ok := a.(*net.TCPAddr)
+	return ok && t.IP.IsLoopback()
+}
+
+// routes are the pages. Each Web has a registry of its own: two in one process do not meet.
+func (o *WebOptions) routes(private bool) http.Handler {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collector{o.Gather})
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelWarn), MaxRequestsInFlight: webScrapes,
+		Timeout: webTimeout,
+	}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := o.Healthy(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	if private {
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
+	return mux
+}
