@@ -96,9 +96,8 @@ func (w *wired) addServer(id uint32) {
 	disk, err := memstore.New(memstore.Options{})
 	must(t, err)
 	w.start[id] = func() {
-		cache, err := unifier.New(unifier.Config{MemoryBytes: 64 << 20}, disk)
+		cache, err := unifier.New(unifier.Config{MemoryBytes: 64 << 20, Registrar: w.node}, disk)
 		must(t, err)
-		must(t, w.node.Attach(cache.Arena()))
 		srv, err := iodserver.New(iodserver.Config{ID: id, Key: w.key.ServerKey(id), Store: disk,
 			Cache: cache})
 		must(t, err)
@@ -109,7 +108,6 @@ func (w *wired) addServer(id uint32) {
 		must(t, w.meta.Join(context.Background(), s, meta.SignJoin(w.key.ServerKey(id), &s)))
 		w.stop[id] = func() {
 			must(t, listen.Close(context.Background()))
-			w.node.Detach(cache.Arena())
 			must(t, cache.Close())
 			w.stop[id] = func() {}
 		}

@@ -140,9 +140,8 @@ func (c *cluster) serve(node *msg.Node, id uint32) {
 	}
 	disk, err := memstore.New(memstore.Options{})
 	must(err)
-	cache, err := unifier.New(unifier.Config{MemoryBytes: 128 << 20}, disk)
+	cache, err := unifier.New(unifier.Config{MemoryBytes: 128 << 20, Registrar: node}, disk)
 	must(err)
-	must(node.Attach(cache.Arena()))
 	srv, err := server.New(server.Config{ID: id, Key: c.key.ServerKey(id), Store: disk, Cache: cache})
 	must(err)
 	listen, err := node.Serve(c.places(fmt.Sprint("iod", id)), srv, msg.ServeOptions{})
@@ -150,7 +149,6 @@ func (c *cluster) serve(node *msg.Node, id uint32) {
 	c.addrs[id] = tcpOf(listen)
 	c.t.Cleanup(func() {
 		must(listen.Close(context.Background()))
-		node.Detach(cache.Arena())
 		must(cache.Close())
 		must(disk.Close())
 	})

@@ -2,12 +2,15 @@ package unifier
 
 import (
 	"context"
+	"math"
+	"slices"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/internal/invariant"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/seg"
+	"github.com/sluice-storage/sluice/stripe"
 )
 
 // Draft is memory for one write that nobody else can see. It ends with Publish or Abort. A
@@ -27,6 +30,9 @@ type Draft struct {
 	held   int64 // units reserved
 	live   bool
 	next   *Draft // in Cache.idle
+	id     Key
+	ready  chan struct{}
+	err    error
 }
 
 // part is what the draft holds of one unit of the object, in one buffer.
@@ -39,49 +45,102 @@ type part struct {
 
 func (p part) whole(unit int64) bool { return p.hi-p.lo == unit }
 
-// Draft is DraftList for one contiguous range.
-func (c *Cache) Draft(ctx context.Context, off, length int64) (*Draft, error) {
-	return c.DraftList(ctx, []seg.Piece{{Off: off, Len: length}})
+// Draft makes a draft for an access to one object. Its pieces need be neither sorted nor
+// disjoint: later ones win. The memory for all of them is reserved in one step, waiting behind
+// earlier drafts; what needs more than the drafts' share is refused with errs.TooBig.
+func (c *Cache) Draft(ctx context.Context, id Key, a seg.Access, h Hint) (*Draft, error) {
+	d, err := c.newDraft(id, a)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.furnish(ctx); err != nil {
+		d.end()
+		return nil, err
+	}
+	return d, nil
 }
 
-// DraftList makes a draft for pieces of one object. They need be neither sorted nor disjoint:
-// later ones win. The memory for all of them is reserved in one step, waiting behind earlier
-// drafts; a list that needs more than the drafts' share is refused with errs.TooBig. pieces
-// is the caller's again when the call returns.
-func (c *Cache) DraftList(ctx context.Context, pieces []seg.Piece) (*Draft, error) {
-	const op = "unifier.DraftList"
-	whole, loose := int64(0), int64(0)
-	for _, p := range pieces {
-		if err := checkRange(op, p.Off, p.Len); err != nil {
-			return nil, err
+// PostDraft starts Draft and does not wait: Check, Wait or ready tell when the memory is there.
+func (c *Cache) PostDraft(id Key, a seg.Access, h Hint, ready func(*Draft)) (*Draft, error) {
+	d, err := c.newDraft(id, a)
+	if err != nil {
+		return nil, err
+	}
+	d.ready = make(chan struct{})
+	go func() {
+		d.err = d.furnish(context.Background())
+		close(d.ready)
+		if ready != nil {
+			ready(d)
 		}
+	}()
+	return d, nil
+}
+
+// Check tells whether the draft's memory is there, or why it never will be.
+func (d *Draft) Check() (done bool, err error) {
+	if d.ready == nil {
+		return true, nil
+	}
+	select {
+	case <-d.ready:
+		return true, d.err
+	default:
+		return false, nil
+	}
+}
+
+// Wait returns when the draft's memory is there, or why it never will be.
+func (d *Draft) Wait(ctx context.Context) error {
+	if d.ready == nil {
+		return nil
+	}
+	select {
+	case <-d.ready:
+		return d.err
+	case <-ctx.Done():
+		return errs.Wrap("unifier.Wait", "", ctx.Err())
+	}
+}
+
+// Verify sums what has arrived and compares with the sender's CRC-32C of each chunk bytes of the
+// draft's stream; the last may be shorter. errs.Corrupt when they differ.
+func (d *Draft) Verify(sums []uint32, chunk int64) error {
+	have := sumSges(nil, d.sges, chunk)
+	if !slices.Equal(have, sums) {
+		return errs.Newf(errs.Corrupt, "unifier.Verify", d.id.String(), "the sums differ")
+	}
+	return nil
+}
+
+// furnish gets the draft its memory.
+func (d *Draft) furnish(ctx context.Context) error {
+	const op = "unifier.Draft"
+	c := d.c
+	whole, loose := int64(0), int64(0)
+	for _, p := range d.pieces {
 		n := wholeUnits(p, c.unit)
 		whole += n
 		loose += p.Len - n*c.unit
 	}
 	count := whole + (loose+c.unit-1)/c.unit
 	if count > c.drafts.Total() {
-		return nil, errs.Newf(errs.TooBig, op, "",
+		return errs.Newf(errs.TooBig, op, "",
 			"the pieces need %d units, drafts have %d", count, c.drafts.Total())
 	}
 	if err := c.drafts.Acquire(ctx, count); err != nil {
-		return nil, errs.Wrap(op, "", err)
+		return errs.Wrap(op, "", err)
 	}
-	d, err := c.newDraft(count)
-	if err != nil {
-		c.drafts.Release(count)
-		return nil, err
-	}
+	d.held = count
 	for range count {
 		b, err := c.take(ctx)
 		if err != nil {
-			d.Abort()
-			return nil, errs.Wrap(op, "", err)
+			return errs.Wrap(op, "", err)
 		}
 		d.bufs = append(d.bufs, b)
 	}
-	d.lay(pieces, int(whole))
-	return d, nil
+	d.lay(int(whole))
+	return nil
 }
 
 // wholeUnits tells how many units lie inside the piece.
@@ -89,11 +148,14 @@ func wholeUnits(p seg.Piece, unit int64) int64 {
 	return max(p.End()/unit-(p.Off+unit-1)/unit, 0)
 }
 
-func (c *Cache) newDraft(held int64) (*Draft, error) {
+func (c *Cache) newDraft(id Key, a seg.Access) (*Draft, error) {
+	if err := a.Validate(math.MaxInt64, stripe.MaxObjectBytes); err != nil {
+		return nil, err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, errs.New(errs.Closed, "unifier.DraftList", "", nil)
+		return nil, errs.New(errs.Closed, "unifier.Draft", "", nil)
 	}
 	d := c.idle
 	if d == nil {
@@ -101,17 +163,22 @@ func (c *Cache) newDraft(held int64) (*Draft, error) {
 	} else {
 		c.idle = d.next
 	}
-	d.live, d.held, d.next = true, held, nil
-	return d, nil
+	d.live, d.id, d.next = true, id, nil
+	for cur := a.Cursor(); ; {
+		p, ok := cur.Next(math.MaxInt64)
+		if !ok {
+			return d, nil
+		}
+		d.pieces = append(d.pieces, p)
+	}
 }
 
 // lay gives every part of every piece its memory: whole units the first buffers, the rest the
 // packed ones behind.
-func (d *Draft) lay(pieces []seg.Piece, packed int) {
+func (d *Draft) lay(packed int) {
 	unit := d.c.unit
 	nextWhole, at := 0, int64(0)
-	d.pieces = append(d.pieces, pieces...)
-	for _, p := range pieces {
+	for _, p := range d.pieces {
 		for off := p.Off; off < p.End(); {
 			base := off / unit
 			x := part{unit: base, lo: off - base*unit, hi: min(p.End()-base*unit, unit)}

@@ -90,7 +90,8 @@ func (w *walk) step() {
 		p := w.piece(modelBytes)
 		w.Invalidate(id, p.Off, p.Len)
 	case n < 92:
-		d, err := w.DraftList(w.ctx, []seg.Piece{w.piece(2 * testUnit), w.piece(100)})
+		pieces := []seg.Piece{w.piece(2 * testUnit), w.piece(100)}
+		d, err := w.Draft(w.ctx, alpha, seg.List(pieces), Hint{})
 		w.ok(err)
 		for _, s := range d.Sges() {
 			clear(s.Buf)
@@ -109,7 +110,7 @@ func (w *walk) stepRead() {
 	if len(w.out) > 1 { // a few loans must not fill the readers' share
 		w.giveBack()
 	}
-	l, err := w.Read(w.ctx, id, p.Off, p.Len)
+	l, err := w.Read(w.ctx, id, seg.Contig(p.Off, p.Len), Hint{})
 	w.ok(err)
 	got := gather(l.Sges())
 	if !bytes.Equal(got, model[p.Off:p.End()]) {
@@ -145,13 +146,13 @@ func (w *walk) someWrite() (Key, []byte, []seg.Piece, []byte) {
 
 func (w *walk) stepWrite() {
 	id, model, pieces, data := w.someWrite()
-	d, err := w.DraftList(w.ctx, pieces)
+	d, err := w.Draft(w.ctx, id, seg.List(pieces), Hint{})
 	if errors.Is(err, errs.TooBig) {
 		return
 	}
 	w.ok(err)
 	scatter(d.Sges(), data)
-	w.ok(d.Publish(w.ctx, id, wire.Stamp{}, stripe.Durability(w.rnd.IntN(2))))
+	w.ok(only(d.Publish(w.ctx, wire.Stamp{}, stripe.Durability(w.rnd.IntN(2)))))
 	for _, p := range pieces {
 		copy(model[p.Off:p.End()], data)
 		data = data[p.Len:]
@@ -175,11 +176,11 @@ func (w *walk) stepFault() {
 	}
 	remove := w.store.Inject(rule)
 	id, model, pieces, data := w.someWrite()
-	if d, err := w.DraftList(w.ctx, pieces); err == nil {
+	if d, err := w.Draft(w.ctx, id, seg.List(pieces), Hint{}); err == nil {
 		scatter(d.Sges(), data)
-		_ = d.Publish(w.ctx, id, wire.Stamp{}, stripe.Durable) // may fail or not
+		_, _ = d.Publish(w.ctx, wire.Stamp{}, stripe.Durable) // may fail or not
 	}
-	if l, err := w.Read(w.ctx, id, 0, 2*testUnit); err == nil {
+	if l, err := w.Read(w.ctx, id, seg.Contig(0, 2*testUnit), Hint{}); err == nil {
 		l.Release()
 	}
 	remove()

@@ -1,5 +1,26 @@
 package unifier
 
+// Policy is how units of an object are kept.
+type Policy uint8
+
+// The policies.
+const (
+	Scan   Policy = iota // what is used again stays, a scan cannot sweep it
+	LRU                  // the longest unused goes first
+	Stream               // read once, in order: read ahead, dropped behind the reader
+	Keep                 // evicted last
+	None                 // not kept
+)
+
+// Hint tells what a caller knows about an object.
+type Hint struct {
+	Policy Policy
+
+	// Unit is the cache unit in bytes, a power of two from 4 KiB to 64 KiB. 0: as the object has
+	// it, else Config.UnitBytes.
+	Unit int
+}
+
 // policy decides what is evicted: a segmented LRU that a scan cannot sweep. Units start on
 // probation; one whose bytes are read a second time is protected. The least recently used
 // unit on probation goes first. Protected units are at most protectedMax; more of them fall

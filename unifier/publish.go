@@ -22,23 +22,24 @@ const mergeInPlace = 8 << 10
 // applied one after the other, to backing and cache alike.
 //
 // Several pieces that must be durable are written first and made durable in one step.
-func (d *Draft) Publish(ctx context.Context, id Key, st wire.Stamp, dur stripe.Durability) error {
+func (d *Draft) Publish(ctx context.Context, st wire.Stamp, dur stripe.Durability) (
+	repeated bool, err error) {
 	invariant.Check(d.live, "unifier.Draft published after its end")
 	defer d.end()
 	if len(d.parts) == 0 {
-		return nil
+		return false, nil
 	}
 	c := d.c
 	c.mu.Lock()
-	o := c.objectLocked(id)
+	o := c.objectLocked(d.id)
 	o.busy++
 	c.mu.Unlock()
-	err := d.publish(ctx, o, st, dur)
+	err = d.publish(ctx, o, st, dur)
 	c.mu.Lock()
 	o.busy--
 	c.tidyLocked(o)
 	c.mu.Unlock()
-	return errs.Wrap("unifier.Publish", "", err)
+	return false, errs.Wrap("unifier.Publish", "", err)
 }
 
 func (d *Draft) publish(ctx context.Context, o *object, st wire.Stamp,

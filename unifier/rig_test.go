@@ -100,7 +100,7 @@ func scatter(sges []fabric.Sge, p []byte) {
 
 func (r *rig) read(id Key, off, n int64) []byte {
 	r.Helper()
-	l, err := r.Read(r.ctx, id, off, n)
+	l, err := r.Read(r.ctx, id, seg.Contig(off, n), Hint{})
 	r.ok(err)
 	defer l.Release()
 	p := gather(l.Sges())
@@ -119,10 +119,10 @@ func (r *rig) holds(id Key, off int64, want []byte) {
 
 func (r *rig) tryWrite(id Key, p []byte, pieces ...seg.Piece) error {
 	r.Helper()
-	d, err := r.DraftList(r.ctx, pieces)
+	d, err := r.Draft(r.ctx, id, seg.List(pieces), Hint{})
 	r.ok(err)
 	scatter(d.Sges(), p)
-	return d.Publish(r.ctx, id, wire.Stamp{}, stripe.Volatile)
+	return only(d.Publish(r.ctx, wire.Stamp{}, stripe.Volatile))
 }
 
 func (r *rig) write(id Key, off int64, p []byte) {
@@ -139,3 +139,5 @@ func ramp(n int, tag byte) []byte {
 	}
 	return p
 }
+
+func only(_ bool, err error) error { return err }

@@ -98,12 +98,12 @@ func (s *stress) writer(w int) {
 }
 
 func (s *stress) publish(off, n int64, v uint64) error {
-	d, err := s.DraftList(s.ctx, []seg.Piece{{Off: off, Len: n}})
+	d, err := s.Cache.Draft(s.ctx, alpha, seg.Contig(off, n), Hint{})
 	if err != nil {
 		return err
 	}
 	scatter(d.Sges(), word(v, int(n)))
-	return d.Publish(s.ctx, alpha, wire.Stamp{}, stripe.Volatile)
+	return only(d.Publish(s.ctx, wire.Stamp{}, stripe.Volatile))
 }
 
 func (s *stress) reader(g uint64) {
@@ -116,7 +116,7 @@ func (s *stress) reader(g uint64) {
 			least[i] = s.acked[2*u+i].Load()
 		}
 		ctx, cancel := context.WithTimeout(s.ctx, time.Duration(rnd.IntN(3000))*time.Microsecond)
-		l, err := s.Read(ctx, alpha, u*testUnit, n*testUnit)
+		l, err := s.Read(ctx, alpha, seg.Contig(u*testUnit, n*testUnit), Hint{})
 		cancel()
 		if err != nil {
 			if k := errs.KindOf(err); k != errs.TimedOut {
@@ -159,7 +159,7 @@ func (s *stress) check(l *Loan, u int64, least []uint64) {
 func (s *stress) disturber() {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for !s.stop.Load() {
-		d, err := s.Draft(s.ctx, rnd.Int64N(1000), 2*testUnit)
+		d, err := s.Draft(s.ctx, alpha, seg.Contig(rnd.Int64N(1000), 2*testUnit), Hint{})
 		if err != nil {
 			s.Error(err)
 			return
@@ -289,7 +289,7 @@ func TestInvalidateBarsWhatIsUnderWay(t *testing.T) {
 				done <- r.tryWrite(alpha, fill1(testUnit, 2), seg.Piece{Off: 0, Len: testUnit})
 				return
 			}
-			l, err := r.Read(r.ctx, alpha, 0, testUnit)
+			l, err := r.Read(r.ctx, alpha, seg.Contig(0, testUnit), Hint{})
 			if err == nil {
 				l.Release()
 			}
@@ -300,7 +300,7 @@ func TestInvalidateBarsWhatIsUnderWay(t *testing.T) {
 		close(gate)
 		r.ok(<-done)
 		remove()
-		if n := r.Query(alpha, 0, testUnit); n != 0 {
+		if n := r.Query(alpha, seg.Contig(0, testUnit)); n != 0 {
 			t.Fatalf("operation %d: %d bytes entered the cache after Invalidate", ops, n)
 		}
 	}
@@ -324,7 +324,8 @@ func TestBackingErrors(t *testing.T) {
 	r.holds(alpha, 98, []byte{1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1})
 	r.Invalidate(alpha, 0, 4*testUnit)
 	r.store.Inject(fault.Rule{Ops: fault.Read, Err: errs.Corrupt, Count: 1})
-	if _, err := r.Read(r.ctx, alpha, 0, testUnit); errs.KindOf(err) != errs.Corrupt {
+	_, err = r.Read(r.ctx, alpha, seg.Contig(0, testUnit), Hint{})
+	if errs.KindOf(err) != errs.Corrupt {
 		t.Fatalf("got %v, want corrupt", err)
 	}
 	r.holds(alpha, 100, fill1(10, 2))
@@ -350,7 +351,7 @@ func benchRead(b *testing.B, n int64) {
 	b.ReportAllocs()
 	var sges []fabric.Sge
 	for i := int64(0); b.Loop(); i++ {
-		l, err := c.Read(ctx, alpha, i*n%(16<<20), n)
+		l, err := c.Read(ctx, alpha, seg.Contig(i*n%(16<<20), n), Hint{})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -369,9 +370,9 @@ func benchPublish(b *testing.B, n int64) {
 	b.SetBytes(n)
 	b.ReportAllocs()
 	for i := int64(0); b.Loop(); i++ {
-		d, err := c.Draft(ctx, i*n%(16<<20), n)
+		d, err := c.Draft(ctx, alpha, seg.Contig(i*n%(16<<20), n), Hint{})
 		if err == nil {
-			err = d.Publish(ctx, alpha, wire.Stamp{}, stripe.Volatile)
+			_, err = d.Publish(ctx, wire.Stamp{}, stripe.Volatile)
 		}
 		if err != nil {
 			b.Fatal(err)

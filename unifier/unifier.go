@@ -19,13 +19,15 @@ package unifier
 
 import (
 	"context"
+	"math"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/internal/budget"
 	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/wire"
 )
@@ -42,6 +44,13 @@ type Backing interface {
 	Sync(ctx context.Context, id Key) error
 }
 
+// Registrar registers memory with whoever moves it; a msg.Node is one. Detach comes when nobody
+// uses the arena any more.
+type Registrar interface {
+	Attach(a *mem.Arena) error
+	Detach(a *mem.Arena)
+}
+
 // Config of a cache.
 type Config struct {
 	// MemoryBytes bounds all data memory: cached, lent and drafted. Default 256 MiB.
@@ -54,9 +63,28 @@ type Config struct {
 	// Default 0.25.
 	DraftShare float64
 
-	// Domain registers the memory, so that it can be named in work requests. nil: not
-	// registered; see Arena for those who have several.
-	Domain fabric.Domain
+	// ReadyBytes of the memory are registered and resident from the start. Default: derived.
+	ReadyBytes int64
+
+	// DirtyBytes bounds acknowledged data that the backing does not have yet. Default 0: none,
+	// every write goes through.
+	DirtyBytes int64
+
+	// DirtyAge is how long such data may wait. Default 500 ms.
+	DirtyAge time.Duration
+
+	// ReadaheadBytes is the largest window of a stream; negative: none. Default: derived.
+	ReadaheadBytes int64
+
+	// Patience is how long a writer waits for a reader before it makes a version of its own.
+	// Default 2 ms.
+	Patience time.Duration
+
+	// Registrar is told of all memory before it is used. nil: nobody.
+	Registrar Registrar
+
+	// HugePages says how much huge pages are wanted for ready memory. Default mem.Wish.
+	HugePages mem.Want
 
 	// Source is where the memory comes from. nil: anonymous memory of the process.
 	Source mem.Source
@@ -97,6 +125,7 @@ type Cache struct {
 	unit    int64
 	backing Backing
 	arena   *mem.Arena
+	reg     Registrar
 	pool    *mem.Pool
 	reads   *budget.Budget // units that loans may hold
 	drafts  *budget.Budget // units that drafts may hold
@@ -142,8 +171,8 @@ func New(cfg Config, backing Backing) (*Cache, error) {
 		return nil, err
 	}
 	pool, err := mem.NewPool(arena, cfg.UnitBytes, count)
-	if err == nil && cfg.Domain != nil {
-		err = arena.Attach(cfg.Domain)
+	if err == nil && cfg.Registrar != nil {
+		err = cfg.Registrar.Attach(arena)
 	}
 	if err != nil {
 		arena.Close()
@@ -152,7 +181,7 @@ func New(cfg Config, backing Backing) (*Cache, error) {
 	draftUnits := max(int(float64(count)*cfg.DraftShare), 1)
 	slack := max(count/16, 1)
 	return &Cache{
-		unit: int64(cfg.UnitBytes), backing: backing, arena: arena, pool: pool,
+		unit: int64(cfg.UnitBytes), backing: backing, arena: arena, pool: pool, reg: cfg.Registrar,
 		reads:   budget.New(int64(count - draftUnits - slack)),
 		drafts:  budget.New(int64(draftUnits)),
 		objects: map[Key]*object{},
@@ -160,9 +189,8 @@ func New(cfg Config, backing Backing) (*Cache, error) {
 	}, nil
 }
 
-// Arena is all of the cache's memory, to be registered by whoever moves it. It is closed with the
-// cache.
-func (c *Cache) Arena() *mem.Arena { return c.arena }
+// Arenas are all of the cache's memory. They are closed with the cache.
+func (c *Cache) Arenas() []*mem.Arena { return []*mem.Arena{c.arena} }
 
 // UnitBytes is the cache's unit.
 func (c *Cache) UnitBytes() int { return int(c.unit) }
@@ -178,8 +206,18 @@ func (c *Cache) ChunkMax() int64 {
 	return max(min(c.reads.Total(), c.drafts.Total())-1, 1) * c.unit
 }
 
-// Query tells how many bytes of the range are cached.
-func (c *Cache) Query(id Key, off, length int64) int64 {
+// Query tells how many bytes of the access are cached.
+func (c *Cache) Query(id Key, a seg.Access) (cached int64) {
+	for cur := a.Cursor(); ; {
+		p, ok := cur.Next(math.MaxInt64)
+		if !ok {
+			return cached
+		}
+		cached += c.query(id, p.Off, p.Len)
+	}
+}
+
+func (c *Cache) query(id Key, off, length int64) int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var sum int64
@@ -230,6 +268,9 @@ func (c *Cache) Close() error {
 	c.mu.Unlock()
 	if n := c.pool.Stats().InUse; n > 0 {
 		return errs.Newf(errs.Busy, "unifier.Close", "", "%d units are lent or drafted", n)
+	}
+	if c.reg != nil {
+		c.reg.Detach(c.arena)
 	}
 	return c.arena.Close()
 }

@@ -30,7 +30,7 @@ func TestReadThroughAndHit(t *testing.T) {
 		t.Fatalf("cached bytes were read again: %d reads", n)
 	}
 	r.holds(Key{File: 99}, 1<<40, make([]byte, 10000))
-	if l, err := r.Read(r.ctx, alpha, 50, 0); err != nil || len(l.Sges()) != 0 {
+	if l, err := r.Read(r.ctx, alpha, seg.Contig(50, 0), Hint{}); err != nil || len(l.Sges()) != 0 {
 		t.Fatalf("empty read: %v", err)
 	} else {
 		l.Release()
@@ -45,7 +45,7 @@ func TestAdjacentMissingUnitsAreOneRead(t *testing.T) {
 	if n := r.store.Calls(fault.Read) - before; n != 2 {
 		t.Fatalf("two gaps took %d reads", n)
 	}
-	if got := r.Query(alpha, 100, 20*testUnit); got != 10*testUnit-100 {
+	if got := r.Query(alpha, seg.Contig(100, 20*testUnit)); got != 10*testUnit-100 {
 		t.Fatalf("Query tells %d bytes", got)
 	}
 }
@@ -76,10 +76,11 @@ func TestPartsAreMerged(t *testing.T) {
 		copy(want[off:], p)
 		r.holds(alpha, 0, want)
 	}
-	put(10, fill1(20, 9))                  // in place
-	put(testUnit-5, fill1(10, 8))          // two units
-	put(100, fill1(5*testUnit, 7))         // part, whole units, part
-	l, err := r.Read(r.ctx, alpha, 0, 100) // somebody has the unit: a fresh version
+	put(10, fill1(20, 9))                                      // in place
+	put(testUnit-5, fill1(10, 8))                              // two units
+	put(100, fill1(5*testUnit, 7))                             // part, whole units, part
+	// Somebody has the unit: a fresh version.
+	l, err := r.Read(r.ctx, alpha, seg.Contig(0, 100), Hint{})
 	r.ok(err)
 	old := gather(l.Sges())
 	put(50, fill1(20, 6))
@@ -91,7 +92,7 @@ func TestPartsAreMerged(t *testing.T) {
 		t.Fatalf("%d reads of what was cached", n)
 	}
 	r.write(alpha, 100*testUnit+5, fill1(10, 5)) // not cached: stays so
-	if got := r.Query(alpha, 100*testUnit, testUnit); got != 0 {
+	if got := r.Query(alpha, seg.Contig(100*testUnit, testUnit)); got != 0 {
 		t.Fatalf("a part of a unit was cached: %d bytes", got)
 	}
 	r.holds(alpha, 100*testUnit, append(make([]byte, 5), fill1(10, 5)...))
@@ -114,7 +115,7 @@ func TestListsLaterPiecesWin(t *testing.T) {
 	r.ok(r.tryWrite(alpha, data, pieces...))
 	r.holds(alpha, 0, want)
 	r.Invalidate(alpha, 0, stripe.MaxObjectBytes)
-	if got := r.Query(alpha, 0, stripe.MaxObjectBytes); got != 0 {
+	if got := r.Query(alpha, seg.Contig(0, stripe.MaxObjectBytes)); got != 0 {
 		t.Fatalf("%d bytes are cached after Invalidate", got)
 	}
 	r.holds(alpha, 0, want)
@@ -135,15 +136,16 @@ func TestManySmallPiecesNeedLittleMemory(t *testing.T) {
 
 func TestDurableListIsSyncedOnce(t *testing.T) {
 	r := newRig(t, 64)
-	d, err := r.DraftList(r.ctx, []seg.Piece{{Off: 0, Len: 10}, {Off: 100, Len: 10}})
+	two := seg.List([]seg.Piece{{Off: 0, Len: 10}, {Off: 100, Len: 10}})
+	d, err := r.Draft(r.ctx, alpha, two, Hint{})
 	r.ok(err)
-	r.ok(d.Publish(r.ctx, alpha, wire.Stamp{}, stripe.Durable))
+	r.ok(only(d.Publish(r.ctx, wire.Stamp{}, stripe.Durable)))
 	if n := r.store.Calls(fault.Sync); n != 1 {
 		t.Fatalf("%d syncs", n)
 	}
-	d, err = r.Draft(r.ctx, 5, 10)
+	d, err = r.Draft(r.ctx, alpha, seg.Contig(5, 10), Hint{})
 	r.ok(err)
-	r.ok(d.Publish(r.ctx, alpha, wire.Stamp{}, stripe.Durable))
+	r.ok(only(d.Publish(r.ctx, wire.Stamp{}, stripe.Durable)))
 	if n := r.store.Calls(fault.Sync); n != 1 {
 		t.Fatalf("one piece took a sync of its own: %d", n)
 	}
@@ -153,7 +155,7 @@ func TestAbortedDraftsLeaveNothing(t *testing.T) {
 	r := newRig(t, 32)
 	r.write(alpha, 0, fill1(testUnit, 1))
 	for i := range 1000 {
-		d, err := r.Draft(r.ctx, int64(i%7)*1000, 3*testUnit)
+		d, err := r.Draft(r.ctx, alpha, seg.Contig(int64(i%7)*1000, 3*testUnit), Hint{})
 		r.ok(err)
 		scatter(d.Sges(), fill1(3*testUnit, 0xee))
 		d.Abort()
@@ -171,7 +173,7 @@ func TestReadersShareOneFill(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 10 {
 		wg.Go(func() {
-			if l, err := r.Read(r.ctx, alpha, 100, 2*testUnit); err != nil {
+			if l, err := r.Read(r.ctx, alpha, seg.Contig(100, 2*testUnit), Hint{}); err != nil {
 				t.Error(err)
 			} else {
 				l.Release()
@@ -205,13 +207,13 @@ func TestLeaderGivesUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	lead := make(chan error)
 	go func() {
-		_, err := r.Read(ctx, alpha, 0, testUnit)
+		_, err := r.Read(ctx, alpha, seg.Contig(0, testUnit), Hint{})
 		lead <- err
 	}()
 	waitFor(t, func() bool { return r.store.Calls(fault.Read) == 1 })
 	follow := make(chan error)
 	go func() {
-		l, err := r.Read(r.ctx, alpha, 0, 2*testUnit)
+		l, err := r.Read(r.ctx, alpha, seg.Contig(0, 2*testUnit), Hint{})
 		if err == nil {
 			l.Release()
 		}
@@ -230,16 +232,16 @@ func TestLeaderGivesUp(t *testing.T) {
 func TestFullOfLoansWaitsInOrder(t *testing.T) {
 	r := newRig(t, 16)
 	all := r.reads.Total()
-	l, err := r.Read(r.ctx, alpha, 0, all*testUnit)
+	l, err := r.Read(r.ctx, alpha, seg.Contig(0, all*testUnit), Hint{})
 	r.ok(err)
 	ctx, cancel := context.WithTimeout(r.ctx, 5*time.Millisecond)
 	defer cancel()
-	if _, err := r.Read(ctx, alpha, 0, 1); !errors.Is(err, errs.TimedOut) {
+	if _, err := r.Read(ctx, alpha, seg.Contig(0, 1), Hint{}); !errors.Is(err, errs.TimedOut) {
 		t.Fatalf("got %v, want timed out", err)
 	}
 	got := make(chan error)
 	go func() {
-		l, err := r.Read(r.ctx, Key{File: 9}, 0, testUnit)
+		l, err := r.Read(r.ctx, Key{File: 9}, seg.Contig(0, testUnit), Hint{})
 		if err == nil {
 			l.Release()
 		}
@@ -249,7 +251,7 @@ func TestFullOfLoansWaitsInOrder(t *testing.T) {
 	l.Release()
 	r.ok(<-got)
 	// A writer does not wait for readers: it has a share of its own.
-	l, err = r.Read(r.ctx, alpha, 0, all*testUnit)
+	l, err = r.Read(r.ctx, alpha, seg.Contig(0, all*testUnit), Hint{})
 	r.ok(err)
 	r.write(alpha, 5, fill1(100, 3))
 	l.Release()
@@ -259,7 +261,7 @@ func TestFullOfLoansWaitsInOrder(t *testing.T) {
 // All memory is in use, and what is let go stays cached: whoever waits gets it all the same.
 func TestWhoeverWaitsForMemoryIsFed(t *testing.T) {
 	r := newRig(t, 16)
-	l, err := r.Read(r.ctx, alpha, 0, r.ReadShare())
+	l, err := r.Read(r.ctx, alpha, seg.Contig(0, r.ReadShare()), Hint{})
 	r.ok(err)
 	var bufs []*mem.Buf
 	for b := r.tryTake(); b != nil; b = r.tryTake() {
@@ -290,10 +292,10 @@ func TestLimits(t *testing.T) {
 		{-1, 1, errs.Invalid}, {0, -1, errs.Invalid}, {stripe.MaxObjectBytes, 1, errs.Invalid},
 		{0, r.ReadShare() + 1, errs.TooBig}, {1, r.ReadShare(), errs.TooBig},
 	} {
-		if _, err := r.Read(r.ctx, alpha, c.off, c.n); !errors.Is(err, c.want) {
+		if _, err := r.Read(r.ctx, alpha, seg.Contig(c.off, c.n), Hint{}); !errors.Is(err, c.want) {
 			t.Errorf("Read(%d, %d): %v, want %v", c.off, c.n, err, c.want)
 		}
-		if _, err := r.Draft(r.ctx, c.off, c.n); !errors.Is(err, c.want) {
+		if _, err := r.Draft(r.ctx, alpha, seg.Contig(c.off, c.n), Hint{}); !errors.Is(err, c.want) {
 			t.Errorf("Draft(%d, %d): %v, want %v", c.off, c.n, err, c.want)
 		}
 	}
@@ -312,15 +314,15 @@ func TestLimits(t *testing.T) {
 
 func TestCloseWaitsForNobodyButSaysSo(t *testing.T) {
 	r := newRig(t, 16)
-	l, err := r.Read(r.ctx, alpha, 0, 10)
+	l, err := r.Read(r.ctx, alpha, seg.Contig(0, 10), Hint{})
 	r.ok(err)
 	if err := r.Close(); !errors.Is(err, errs.Busy) {
 		t.Fatalf("got %v, want busy", err)
 	}
-	if _, err := r.Read(r.ctx, alpha, 0, 10); !errors.Is(err, errs.Closed) {
+	if _, err := r.Read(r.ctx, alpha, seg.Contig(0, 10), Hint{}); !errors.Is(err, errs.Closed) {
 		t.Fatalf("got %v, want closed", err)
 	}
-	if _, err := r.Draft(r.ctx, 0, 10); !errors.Is(err, errs.Closed) {
+	if _, err := r.Draft(r.ctx, alpha, seg.Contig(0, 10), Hint{}); !errors.Is(err, errs.Closed) {
 		t.Fatalf("got %v, want closed", err)
 	}
 	l.Release()
@@ -336,7 +338,7 @@ func TestScanDoesNotSweepTheCache(t *testing.T) {
 	for off := int64(0); off < 500*testUnit; off += 512 {
 		r.read(alpha, off, 512)
 	}
-	if got := r.Query(hot, 0, 10*testUnit); got != 10*testUnit {
+	if got := r.Query(hot, seg.Contig(0, 10*testUnit)); got != 10*testUnit {
 		t.Fatalf("the scan left %d of %d bytes", got, 10*testUnit)
 	}
 	// What was hot gives way to what is: protection is not for ever.
@@ -344,7 +346,7 @@ func TestScanDoesNotSweepTheCache(t *testing.T) {
 		r.read(alpha, off, testUnit)
 		r.read(alpha, off, testUnit)
 	}
-	if got := r.Query(hot, 0, 10*testUnit); got != 0 {
+	if got := r.Query(hot, seg.Contig(0, 10*testUnit)); got != 0 {
 		t.Fatalf("%d bytes stayed although unused", got)
 	}
 }
@@ -353,7 +355,7 @@ func TestNoAllocationPerCachedRead(t *testing.T) {
 	r := newRig(t, 64)
 	r.read(alpha, 0, 20*testUnit)
 	if n := testing.AllocsPerRun(200, func() {
-		l, err := r.Read(r.ctx, alpha, 100, 10*testUnit)
+		l, err := r.Read(r.ctx, alpha, seg.Contig(100, 10*testUnit), Hint{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -362,11 +364,11 @@ func TestNoAllocationPerCachedRead(t *testing.T) {
 		t.Fatalf("%v allocations per cached read", n)
 	}
 	if n := testing.AllocsPerRun(200, func() {
-		d, err := r.DraftList(r.ctx, []seg.Piece{{Off: 100, Len: 10 * testUnit}})
+		d, err := r.Draft(r.ctx, alpha, seg.Contig(100, 10*testUnit), Hint{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := d.Publish(r.ctx, alpha, wire.Stamp{}, stripe.Volatile); err != nil {
+		if _, err := d.Publish(r.ctx, wire.Stamp{}, stripe.Volatile); err != nil {
 			t.Fatal(err)
 		}
 	}); n > 0 {

@@ -119,7 +119,7 @@ type iodServer struct {
 }
 
 func serveIod(node *msg.Node, p iodParts) (*iodServer, error) {
-	cache, err := unifier.New(unifier.Config{MemoryBytes: p.cacheBytes}, p.store)
+	cache, err := unifier.New(unifier.Config{MemoryBytes: p.cacheBytes, Registrar: node}, p.store)
 	if err != nil {
 		return nil, err
 	}
@@ -128,16 +128,12 @@ func serveIod(node *msg.Node, p iodParts) (*iodServer, error) {
 	handler, err := server.New(server.Config{ID: p.id, StoreID: p.storeID, Key: p.key, Store: p.store,
 		Cache: cache, Logger: p.log,
 		More: func() []iod.Count { return countsOf(node, running.Load()) }})
-	if err == nil {
-		err = node.Attach(cache.Arena())
-	}
 	if err == nil && p.net != nil {
 		s.server, err = p.net.serve(node, p.listen, p.doors, handler, msg.ServeOptions{})
 	} else if err == nil {
 		s.server, err = node.Serve(p.listen, handler, msg.ServeOptions{})
 	}
 	if err != nil {
-		node.Detach(cache.Arena())
 		return nil, errors.Join(err, cache.Close())
 	}
 	running.Store(s.server)
@@ -151,6 +147,5 @@ func (s *iodServer) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, drainMax)
 	defer cancel()
 	err := s.server.Close(ctx)
-	s.node.Detach(s.cache.Arena())
 	return errors.Join(err, s.cache.Close())
 }

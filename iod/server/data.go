@@ -30,23 +30,13 @@ func (s *Server) read(ctx context.Context, c *msg.Call, t *iod.Target, a *iod.Ar
 	}
 	defer s.reads.Release(hold)
 
-	var loans loanList
-	defer loans.release()
-	var pos int64
-	for cur := a.Access.Cursor(); ; {
-		p, ok := cur.Next(math.MaxInt64)
-		if !ok {
-			break
-		}
-		loan, err := s.cfg.Cache.Read(ctx, t.Object, p.Off, p.Len)
-		if err != nil {
-			return err
-		}
-		loans.add(loan)
-		if err := c.Push(ctx, pos, loan.Sges()); err != nil {
-			return err
-		}
-		pos += p.Len
+	loan, err := s.cfg.Cache.Read(ctx, t.Object, a.Access, unifier.Hint{})
+	if err != nil {
+		return err
+	}
+	defer loan.Release()
+	if err := c.Push(ctx, 0, loan.Sges()); err != nil {
+		return err
 	}
 	s.count.readBytes.Add(uint64(n))
 	e := s.replies.get()
@@ -69,31 +59,6 @@ func (s *Server) unitsBytes(a seg.Access) int64 {
 	}
 }
 
-// loanList keeps the loans of one read; short lists need no allocation.
-type loanList struct {
-	few  [4]*unifier.Loan
-	n    int
-	more []*unifier.Loan
-}
-
-func (l *loanList) add(x *unifier.Loan) {
-	if l.n < len(l.few) {
-		l.few[l.n] = x
-		l.n++
-		return
-	}
-	l.more = append(l.more, x)
-}
-
-func (l *loanList) release() {
-	for _, x := range l.few[:l.n] {
-		x.Release()
-	}
-	for _, x := range l.more {
-		x.Release()
-	}
-}
-
 // write receives all of the data into buffers that nobody else sees, and only then publishes them
 // piece by piece: a client that dies while sending changes nothing.
 func (s *Server) write(ctx context.Context, c *msg.Call, t *iod.Target, a *iod.Args) error {
@@ -102,8 +67,7 @@ func (s *Server) write(ctx context.Context, c *msg.Call, t *iod.Target, a *iod.A
 		return errs.Newf(errs.Invalid, "iod.Write", t.Object.String(),
 			"object access of %d bytes, memory of %d", n, c.OutLen())
 	}
-	pieces := piecesOf(a.Access)
-	draft, err := s.cfg.Cache.DraftList(ctx, pieces)
+	draft, err := s.cfg.Cache.Draft(ctx, t.Object, a.Access, unifier.Hint{})
 	if err != nil {
 		return err
 	}
@@ -111,22 +75,11 @@ func (s *Server) write(ctx context.Context, c *msg.Call, t *iod.Target, a *iod.A
 		draft.Abort()
 		return err
 	}
-	if err := draft.Publish(ctx, t.Object, t.Stamp, a.Durability); err != nil {
+	if _, err := draft.Publish(ctx, t.Stamp, a.Durability); err != nil {
 		return err
 	}
 	s.count.writeBytes.Add(uint64(n))
 	return s.marked(c, nil)
-}
-
-func piecesOf(a seg.Access) []seg.Piece {
-	list := make([]seg.Piece, 0, a.Pieces())
-	for cur := a.Cursor(); ; {
-		p, ok := cur.Next(math.MaxInt64)
-		if !ok {
-			return list
-		}
-		list = seg.Join(list, p)
-	}
 }
 
 func (s *Server) punch(ctx context.Context, t *iod.Target, a *iod.Args) error {
