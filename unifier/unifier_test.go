@@ -76,9 +76,9 @@ func TestPartsAreMerged(t *testing.T) {
 		copy(want[off:], p)
 		r.holds(alpha, 0, want)
 	}
-	put(10, fill1(20, 9))                                      // in place
-	put(testUnit-5, fill1(10, 8))                              // two units
-	put(100, fill1(5*testUnit, 7))                             // part, whole units, part
+	put(10, fill1(20, 9))          // in place
+	put(testUnit-5, fill1(10, 8))  // two units
+	put(100, fill1(5*testUnit, 7)) // part, whole units, part
 	// Somebody has the unit: a fresh version.
 	l, err := r.Read(r.ctx, alpha, seg.Contig(0, 100), Hint{})
 	r.ok(err)
