@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/crc32c"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -32,6 +33,30 @@ func CheckRange(ctx context.Context, op string, id ObjectID, off, length int64) 
 			"offset %d plus length %d is above the limit of %d", off, length, int64(MaxObjectBytes))
 	}
 	return nil
+}
+
+// CheckSums refuses sums that are not one for each block of the range.
+func CheckSums(op string, id ObjectID, off, length int64, sums []uint32) error {
+	const block = crc32c.BlockBytes
+	if off%block == 0 && length%block == 0 && int64(len(sums)) == length/block {
+		return nil
+	}
+	return errs.Newf(errs.Invalid, op, id.name(), "%d sums for offset %d, length %d: one for each "+
+		"whole block of %d", len(sums), off, length, block)
+}
+
+// SplitStamps takes the stamps of a write apart: its own, and those of further requests that it
+// includes.
+func SplitStamps(op string, id ObjectID, stamps []wire.Stamp) (own wire.Stamp, more []wire.Stamp,
+	err error) {
+	if len(stamps) == 0 {
+		return own, nil, nil
+	}
+	if len(stamps)-1 > StampsMax {
+		return own, nil, errs.Newf(errs.Invalid, op, id.name(), "%d further stamps; at most %d",
+			len(stamps)-1, StampsMax)
+	}
+	return stamps[0], stamps[1:], nil
 }
 
 // CheckID refuses a request whose context has ended or that names no object.

@@ -33,6 +33,13 @@ const MaxObjectBytes = 1 << 60
 // SessionsMax is how many slots of sessions a store remembers at least.
 const SessionsMax = 4096
 
+// GrainBytes is the most space that a byte may take: who promises room for a write counts the write
+// rounded outward to that.
+const GrainBytes = 64 << 10
+
+// StampsMax is how many requests besides the first one write may include.
+const StampsMax = 256
+
 // Durability says when a write may be acknowledged.
 type Durability uint8
 
@@ -119,6 +126,47 @@ type Zeroer interface {
 	Zero(ctx context.Context, id ObjectID, off, length int64, st wire.Stamp, d Durability) error
 }
 
+// Summer takes and gives the plain CRC-32C of whole blocks of crc32c.BlockBytes, 4096, so that data
+// is summed once on its way, by whoever made it. Sums are of blocks of the object: off and the
+// length of all buffers together are multiples of 4096, the buffers themselves need not be.
+type Summer interface {
+	// ReadSums is ReadAt that also gives the sums, one for each block read; what comes from a disk
+	// has been verified against them. Holes have crc32c.ZeroBlock.
+	ReadSums(ctx context.Context, id ObjectID, bufs [][]byte, off int64, sums []uint32) error
+
+	// WriteSums is WriteAt whose data is summed already; with nil sums the engine sums, and any off
+	// and length will do. The engine keeps the sums as they are: the caller has computed them of
+	// these very bytes, or compared. Bytes that do not fit them are an error for whoever reads
+	// them, and a restart may take them for bytes that never arrived, and what came behind too.
+	//
+	// stamps[0], or the zero stamp when there is none, is the write's as in WriteAt. stamps[1:], at
+	// most StampsMax, are further numbered requests that this data includes: a cache that writes
+	// back merges. Their Session, Slot and Seq are remembered with the data, there when the data is
+	// and not when the call fails; nobody checks whether they are repeats. Who merges gives no
+	// number in stamps[0], lest a repeat of one request takes the others along.
+	WriteSums(ctx context.Context, id ObjectID, bufs [][]byte, off int64, sums []uint32,
+		stamps []wire.Stamp, d Durability) error
+}
+
+// Admitter tells in advance what a write of [off, off+length) with that stamp would be told:
+// errs.Closed, errs.Fenced, errs.IO (writes are refused), errs.Stale; repeated, when it was applied
+// already; errs.NoSpace, when there is less room than space. It changes nothing and promises
+// nothing: space is the most that this write and everything else that the caller has promised may
+// need, each piece rounded outward to GrainBytes, on whichever member. So NoSpace may come too
+// early, for an overwrite say, which needs none: then the write itself tells the truth.
+type Admitter interface {
+	Admit(ctx context.Context, id ObjectID, off, length int64, st wire.Stamp,
+		space int64) (repeated bool, err error)
+}
+
+// Placer tells how objects lie on members, so that whoever moves a large piece can have all of them
+// work: which member holds the byte at off, and how many bytes from there on, at least 1, it holds
+// together. An engine that is one place has one member. It never blocks and never fails.
+type Placer interface {
+	Place(id ObjectID, off int64) (member int, run int64)
+	Members() int
+}
+
 // Stater tells about objects. An absent object gives Info{ID: id} and no error: it has size 0.
 type Stater interface {
 	Stat(ctx context.Context, id ObjectID) (Info, error)
@@ -186,6 +234,9 @@ type Engine interface {
 	Remover
 	Puncher
 	Zeroer
+	Summer
+	Admitter
+	Placer
 	Counter
 	Stater
 	Mapper

@@ -17,6 +17,9 @@ func (m *member) applyLocked(r *record) {
 	if stripe.Numbered(r.st) {
 		m.sessions.Note(r.st)
 	}
+	for _, st := range r.requests {
+		m.sessions.Note(st)
+	}
 	if r.kind == kindRemove {
 		if o := m.objects[r.id]; o != nil {
 			m.dropObjectLocked(o, r.number)

@@ -176,9 +176,15 @@ var zeroBlock [blockBytes]byte
 // hole that leaves the size alone.
 func (m *member) clearRange(ctx context.Context, op string, id stripe.ObjectID, off, length int64,
 	extend bool, st wire.Stamp, d stripe.Durability) error {
+	return m.clearWith(ctx, op, id, off, length, extend, &input{st: st, d: d})
+}
+
+// clearWith is clearRange whose stamps are the input's.
+func (m *member) clearWith(ctx context.Context, op string, id stripe.ObjectID, off, length int64,
+	extend bool, in *input) error {
 	mode := changeMode{exclusive: true, create: extend}
 	return m.change(op, id, mode, func(o *object) (*waiter, error) {
-		if w, done, err := m.admit(o, st, d); done || err != nil {
+		if w, done, err := m.admit(o, in.st, in.d); done || err != nil {
 			return w, err
 		}
 		size, end := o.size, off+length
@@ -190,15 +196,15 @@ func (m *member) clearRange(ctx context.Context, op string, id stripe.ObjectID, 
 		}
 		j := jobs.Get().(*job)
 		defer m.done(j)
-		j.rec = record{kind: kindWrite, id: id, st: st, blocks: j.rec.blocks[:0],
-			clusters: j.rec.clusters[:0]}
+		j.rec = record{kind: kindWrite, id: id, st: in.st, requests: in.more,
+			blocks: j.rec.blocks[:0], clusters: j.rec.clusters[:0]}
 		if off < end {
 			j.rec.flags, j.rec.off, j.rec.len = flagClear, off, end-off
 			if err := m.zeroEnds(ctx, o, j, off, end); err != nil {
 				return nil, err
 			}
 		}
-		return m.commitRange(ctx, o, j, size, o.truncSeq, d)
+		return m.commitRange(ctx, o, j, size, o.truncSeq, in.d)
 	})
 }
 

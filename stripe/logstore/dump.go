@@ -12,7 +12,7 @@ import (
 
 // Item is one thing that a dump shows. What a kind does not have stays zero.
 type Item struct {
-	Kind   string `json:"kind"` // superblock, batch, record, block, move, object, cluster or fence
+	Kind   string `json:"kind"` // superblock, batch, record, request, block, move, object, ...
 	Device string `json:"device,omitempty"`
 	Object string `json:"object,omitempty"` // file.generation.stripe
 	Text   string `json:"text"`             // the same for people
@@ -105,6 +105,11 @@ func walkRecord(r *record, emit func(Item) error) error {
 		Text: fmt.Sprintf("  record %d: %s %v size %d truncseq %d epoch %d session %d.%d.%d",
 			r.number, kinds[r.kind], r.id, r.size, r.st.TruncSeq, r.st.Epoch, r.st.Session,
 			r.st.Slot, r.st.Seq)})
+	for i := 0; i < len(r.requests) && err == nil; i++ {
+		x := &r.requests[i]
+		err = emit(Item{Kind: "request", Object: id, Number: r.number,
+			Text: fmt.Sprintf("    also session %d.%d.%d", x.Session, x.Slot, x.Seq)})
+	}
 	for i := 0; i < len(r.blocks) && err == nil; i++ {
 		x := &r.blocks[i]
 		err = emit(Item{Kind: "block", Object: id, Index: x.block, Cluster: x.cluster, Sum: x.sum,

@@ -2,8 +2,8 @@ package logstore
 
 import (
 	"encoding/binary"
-	"hash/crc32"
 
+	"github.com/sluice-storage/sluice/internal/crc32c"
 	"github.com/sluice-storage/sluice/stripe"
 )
 
@@ -83,8 +83,8 @@ func (e entry) getObject(o *object) {
 }
 
 func (e entry) crc(index int64) uint32 {
-	crc := crc32.Update(^addWord(^uint32(0), uint64(index)), castagnoli, e[:4])
-	return crc32.Update(crc, castagnoli, e[8:entryBytes])
+	crc := crc32c.Update(^addWord(^uint32(0), uint64(index)), e[:4])
+	return crc32c.Update(crc, e[8:entryBytes])
 }
 
 // seal computes the checksum, before the entry is written.

@@ -1,6 +1,6 @@
 package logstore
 
-import "hash/crc32"
+import "github.com/sluice-storage/sluice/internal/crc32c"
 
 // gather is a list of buffers that is walked from front to back.
 type gather struct {
@@ -74,7 +74,7 @@ func (g *gather) plainSum() uint32 {
 	var crc uint32
 	for n := blockBytes; n > 0; {
 		b := g.next(n)
-		crc = crc32.Update(crc, castagnoli, b)
+		crc = crc32c.Update(crc, b)
 		n -= len(b)
 	}
 	return crc

@@ -113,8 +113,3 @@ func addWord(crc uint32, v uint64) uint32 {
 	}
 	return crc
 }
-
-// sum is the checksum at rest of one block.
-func sum(id stripe.ObjectID, block int64, data []byte) uint32 {
-	return crc32.Checksum(data, castagnoli) ^ foldSeed(id, block)
-}

@@ -132,6 +132,9 @@ func (m *member) appendLocked(r *record, need int64, w *waiter, d stripe.Durabil
 	}
 	if !m.planted(loseTruncate) || r.kind != kindTruncate {
 		if !m.planted(forgetFence) || r.kind != kindFence {
+			if m.planted(forgetMerged) {
+				r.requests = nil
+			}
 			b.head = r.append(b.head)
 			for i := range r.blocks {
 				data := r.blocks[i].data

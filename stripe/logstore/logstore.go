@@ -127,6 +127,7 @@ type Store struct {
 	id       [16]byte
 	verifier uint64
 	count    requestCounters
+	fans     sync.Pool
 
 	mu     sync.Mutex
 	closed bool

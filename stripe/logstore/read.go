@@ -1,10 +1,10 @@
 package logstore
 
 import (
-	"hash/crc32"
 	"sync"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/crc32c"
 	"github.com/sluice-storage/sluice/internal/invariant"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/stripe/device"
@@ -26,7 +26,7 @@ type run struct {
 	data    *block   // fromPending
 	bounce  []byte   // fromDevice, when the caller's memory does not fit
 	pieces  [][]byte // fromDevice, when it does
-	firstAt int      // of the run's sums in plan.sums
+	firstAt int      // of the run's sums in plan.sums; of holes there are none
 }
 
 type source uint8
@@ -51,6 +51,9 @@ type plan struct {
 	done    int // operations that were looked at
 	version uint64
 	gen     uint64
+
+	out   []uint32 // where the reader wants the plain sums; nil: it does not
+	first int64    // block that they begin with
 }
 
 var plans = sync.Pool{New: func() any { return new(plan) }}
@@ -145,8 +148,9 @@ func (m *member) lookUpBlockLocked(p *plan, e entry, c uint32, blk int64, skip, 
 	if data := m.pending[uint64(c)*clusterBlocks+uint64(b)]; data != nil {
 		data.refs++
 		p.held++
+		p.sums = append(p.sums, e.sum(b))
 		p.runs = append(p.runs, run{from: fromPending, block: blk, blocks: 1, skip: skip,
-			bytes: bytes, data: data})
+			bytes: bytes, data: data, firstAt: len(p.sums) - 1})
 		return
 	}
 	p.sums = append(p.sums, e.sum(b))
@@ -187,8 +191,10 @@ func (m *member) fetch(o *object, p *plan, bufs [][]byte) (bad int64, err error)
 				m.dev.Name(), r.block*blockBytes)
 		case fromNowhere:
 			to.zero(r.bytes)
+			p.tellZeroes(r)
 		case fromPending:
 			to.copyFrom(r.data.buf[r.skip : r.skip+r.bytes])
+			p.tell(r.block, p.sums[r.firstAt]^m.seed(o.id, r.block))
 			m.count.copied.Add(uint64(r.bytes))
 		case fromDevice:
 			if err := m.waitRead(o, p); err != nil {
@@ -290,15 +296,32 @@ func (m *member) verify(id stripe.ObjectID, p *plan, r *run) (bad int64) {
 	}
 	from, seed := gather{bufs: r.pieces}, objectSeed(id)
 	for k := range int64(r.blocks) {
-		got := crc32.Checksum(from.next(blockBytes), castagnoli)
+		plain := crc32c.Sum(from.next(blockBytes))
+		got := plain
 		if !m.planted(wrongSeed) {
 			got ^= foldBlock(seed, r.block+k)
 		}
 		if got != p.sums[r.firstAt+int(k)] {
 			return r.block + k
 		}
+		p.tell(r.block+k, plain)
 	}
 	return -1
+}
+
+// tell notes the plain sum of a block for the reader.
+func (p *plan) tell(block int64, plain uint32) {
+	if p.out != nil {
+		p.out[block-p.first] = plain
+	}
+}
+
+func (p *plan) tellZeroes(r *run) {
+	if p.out != nil {
+		for k := range int64(r.bytes / blockBytes) {
+			p.out[r.block-p.first+k] = crc32c.ZeroBlock
+		}
+	}
 }
 
 // release gives back what lookUpLocked held.

@@ -2,9 +2,9 @@ package logstore
 
 import (
 	"encoding/binary"
-	"hash/crc32"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/crc32c"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/wire"
 )
@@ -31,6 +31,13 @@ import (
 //	|truncseq   |session |seq    |slot   |size  |off   |len   |
 //	blocks:   16 bytes each |block of the object 8 |cluster, top bit: new 4 |checksum 4 |
 //	clusters: 80 bytes each |index 8 |cluster 4 |mask 2 |zero 2 |16 checksums of 4      |
+//	requests: 16 bytes each |session 8 |slot # 2 |zero 2 |seq 4 |
+//
+// Requests are further ones that the record includes, as many as its length has room for (none in
+// format 1). They are in the record of the data, or in the last one where the data has several: so
+// who sees the numbers sees all of the data. Who sees data without them sees a write that nobody
+// was told of, at the log's end, and behind it none but writes that were under way at the same
+// time: when it is sent again, nothing newer is overwritten.
 //
 // Every record says what holds after it (size, truncate sequence, places and checksums), never how
 // to get there from what was before. So replaying records on top of pages that know some of them
@@ -45,6 +52,7 @@ const (
 	recordHead   = 88
 	blockDesc    = 16
 	clusterDesc  = 80
+	requestDesc  = 16
 	newCluster   = 1 << 31 // mark in a block's cluster: it was free before
 	recordBlocks = 1 << 12 // more than any batch holds
 
@@ -70,6 +78,7 @@ type record struct {
 	off, len int64
 	blocks   []blockPlace
 	clusters []clusterPlace
+	requests []wire.Stamp // Session, Slot and Seq only; the caller's memory
 }
 
 // blockPlace says where a block of an object lives and what its checksum is.
@@ -91,7 +100,8 @@ type clusterPlace struct {
 }
 
 func (r *record) bytes() int {
-	return recordHead + len(r.blocks)*blockDesc + len(r.clusters)*clusterDesc
+	return recordHead + len(r.blocks)*blockDesc + len(r.clusters)*clusterDesc +
+		len(r.requests)*requestDesc
 }
 
 // append encodes the record.
@@ -139,6 +149,13 @@ func (r *record) append(b []byte) []byte {
 		}
 		p = p[clusterDesc:]
 	}
+	for i := range r.requests {
+		x := &r.requests[i]
+		le.PutUint64(p, x.Session)
+		le.PutUint16(p[8:], x.Slot)
+		le.PutUint32(p[12:], x.Seq)
+		p = p[requestDesc:]
+	}
 	return b
 }
 
@@ -153,8 +170,9 @@ func decodeRecord(b []byte, g *geometry, r *record) (rest []byte, err error) {
 	}
 	n := int(le.Uint32(b))
 	blocks, clusters := int(le.Uint16(b[6:])), int(le.Uint16(b[8:]))
-	if blocks > recordBlocks || n > len(b) ||
-		n != recordHead+blocks*blockDesc+clusters*clusterDesc {
+	more := n - (recordHead + blocks*blockDesc + clusters*clusterDesc)
+	if blocks > recordBlocks || n > len(b) || more < 0 || more%requestDesc != 0 ||
+		more > stripe.StampsMax*requestDesc {
 		return nil, bad("length")
 	}
 	r.kind, r.flags, r.number, r.slot = b[4], b[5], le.Uint64(b[16:]), le.Uint32(b[60:])
@@ -171,9 +189,10 @@ func decodeRecord(b []byte, g *geometry, r *record) (rest []byte, err error) {
 		r.off > stripe.MaxObjectBytes || r.len > stripe.MaxObjectBytes-r.off:
 		return nil, bad("range")
 	}
-	if err := r.decodePlaces(b[recordHead:n], g, blocks, clusters); err != nil {
+	if err := r.decodePlaces(b[recordHead:n-more], g, blocks, clusters); err != nil {
 		return nil, err
 	}
+	r.decodeRequests(b[n-more : n])
 	return b[n:], nil
 }
 
@@ -206,6 +225,15 @@ func (r *record) decodePlaces(p []byte, g *geometry, blocks, clusters int) error
 	return nil
 }
 
+func (r *record) decodeRequests(p []byte) {
+	le := binary.LittleEndian
+	r.requests = r.requests[:0]
+	for ; len(p) > 0; p = p[requestDesc:] {
+		r.requests = append(r.requests, wire.Stamp{Session: le.Uint64(p), Slot: le.Uint16(p[8:]),
+			Seq: le.Uint32(p[12:])})
+	}
+}
+
 // batchInfo is a batch's header without the records.
 type batchInfo struct {
 	headBytes int
@@ -234,7 +262,7 @@ func sealBatch(b []byte, info *batchInfo, storeID *[16]byte) []byte {
 	le.PutUint32(b[36:], info.kind)
 	le.PutUint64(b[40:], info.lap)
 	copy(b[48:56], storeID[:8])
-	info.crc = crc32.Checksum(b[8:], castagnoli)
+	info.crc = crc32c.Sum(b[8:])
 	le.PutUint32(b[4:], info.crc)
 	return b
 }
@@ -254,7 +282,7 @@ func decodeBatch(b []byte, storeID *[16]byte) (batchInfo, bool) {
 }
 
 func (info *batchInfo) verify(head []byte) bool {
-	return crc32.Checksum(head[8:info.headBytes], castagnoli) == info.crc
+	return crc32c.Sum(head[8:info.headBytes]) == info.crc
 }
 
 // end is the position behind the batch; behind a wrap there may be more that is not used.

@@ -2,9 +2,9 @@ package logstore
 
 import (
 	"encoding/binary"
-	"hash/crc32"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/crc32c"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/stripe/device"
 	"github.com/sluice-storage/sluice/wire"
@@ -41,7 +41,7 @@ func (m *member) writeSessions(s *super) error {
 	})
 	b := m.sessionBuf
 	s.sessions = uint32(n)
-	s.sessionsCRC = crc32.Checksum(b[:n*sessionBytes], castagnoli)
+	s.sessionsCRC = crc32c.Sum(b[:n*sessionBytes])
 	if n == 0 {
 		return nil
 	}
@@ -83,7 +83,7 @@ func (m *member) loadSessions(copy int) error {
 	if err := device.One(m.dev, &op); err != nil {
 		return err
 	}
-	if crc32.Checksum(m.sessionBuf[:n], castagnoli) != m.super.sessionsCRC {
+	if crc32c.Sum(m.sessionBuf[:n]) != m.super.sessionsCRC {
 		return errs.Newf(errs.Corrupt, "", "", "copy %d of the list of sessions does not verify", copy)
 	}
 	return nil

@@ -2,18 +2,20 @@ package logstore
 
 import (
 	"encoding/binary"
-	"hash/crc32"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/crc32c"
 	"github.com/sluice-storage/sluice/stripe/device"
 )
 
 const (
 	superMagic    = 0x45524f5453474f4c // "LOGSTORE" as it stands on the disk
-	formatVersion = 1
-	superBytes    = 256 // of its block; the rest is zero
-	superClean    = 1   // flags
+	superBytes    = 256                // of its block; the rest is zero
+	superClean    = 1                  // flags
 	superUnsummed = 2
+
+	// formatVersion is written. 1 is read too: its records name no further requests.
+	formatVersion = 2
 )
 
 // super is what a member says of itself, and where its log begins. There are two copies, written
@@ -83,8 +85,8 @@ func (s *super) encode(b []byte) {
 
 // superCRC covers the block but for the checksum itself.
 func superCRC(b []byte) uint32 {
-	crc := crc32.Update(0, castagnoli, b[:12])
-	return crc32.Update(crc, castagnoli, b[16:superBytes])
+	crc := crc32c.Update(0, b[:12])
+	return crc32c.Update(crc, b[16:superBytes])
 }
 
 func decodeSuper(b []byte) (*super, error) {
@@ -97,7 +99,7 @@ func decodeSuper(b []byte) (*super, error) {
 		return nil, errs.Newf(errs.Corrupt, "", "", "the superblock does not verify: restore the "+
 			"store from a copy")
 	}
-	if v := le.Uint32(b[8:]); v != formatVersion {
+	if v := le.Uint32(b[8:]); v == 0 || v > formatVersion {
 		return nil, errs.Newf(errs.Version, "", "",
 			"format %d is not this build's %d: use a build that knows it", v, formatVersion)
 	}

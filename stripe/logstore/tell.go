@@ -150,12 +150,8 @@ func (s *Store) Space() (stripe.Space, error) {
 			m.mu.Unlock()
 			return stripe.Space{}, errs.New(errs.Closed, "logstore.Space", m.dev.Name(), nil)
 		}
-		unreserved := int64(m.g.clusters - m.alloc.reserved)
-		if f, ok := m.dev.(interface{ Free() int64 }); ok {
-			unreserved = min(unreserved, f.Free()/clusterBytes)
-		}
 		sp.Total += int64(m.g.clusters) * clusterBytes
-		sp.Free += (int64(m.alloc.free) + unreserved) * clusterBytes
+		sp.Free += m.roomLocked() * clusterBytes
 		m.mu.Unlock()
 	}
 	return sp, nil

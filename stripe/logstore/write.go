@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/crc32c"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/stripe/device"
 	"github.com/sluice-storage/sluice/wire"
@@ -39,30 +40,43 @@ type job struct {
 	pieces   [][]byte
 	bounced  [][]byte
 	written  bool // the record was appended: blocks and clusters are the member's
+
+	given     []uint32 // plain sums from the caller, of whole blocks; nil: none
+	givenFrom int64    // block that they begin with
 }
 
 var jobs = sync.Pool{New: func() any { return new(job) }}
 
-// write stores n bytes of bufs at off, in one record: at most chunkBytes.
-func (m *member) write(ctx context.Context, id stripe.ObjectID, bufs [][]byte, off, n int64,
-	st wire.Stamp, d stripe.Durability) error {
-	partial := off%blockBytes != 0 || (off+n)%blockBytes != 0
+// input is what a write is given. It belongs to the caller again when the write returns.
+type input struct {
+	bufs   [][]byte
+	off, n int64
+	sums   []uint32 // plain ones of whole blocks; nil: the member sums
+	st     wire.Stamp
+	more   []wire.Stamp // further requests that the write includes
+	d      stripe.Durability
+}
+
+// write stores the input in one record: at most chunkBytes.
+func (m *member) write(ctx context.Context, id stripe.ObjectID, in *input) error {
+	partial := in.off%blockBytes != 0 || (in.off+in.n)%blockBytes != 0
 	return m.change("logstore.WriteAt", id, changeMode{exclusive: partial, create: true},
 		func(o *object) (*waiter, error) {
-			if w, done, err := m.admit(o, st, d); done || err != nil {
+			if w, done, err := m.admit(o, in.st, in.d); done || err != nil {
 				return w, err
 			}
-			return m.writeOrdered(ctx, o, bufs, off, n, st, d)
+			return m.writeOrdered(ctx, o, in)
 		})
 }
 
 // writeOrdered runs under the object's order lock.
-func (m *member) writeOrdered(ctx context.Context, o *object, bufs [][]byte, off, n int64,
-	st wire.Stamp, d stripe.Durability) (*waiter, error) {
+func (m *member) writeOrdered(ctx context.Context, o *object, in *input) (*waiter, error) {
+	off, n := in.off, in.n
 	j := jobs.Get().(*job)
 	defer m.done(j)
-	j.rec = record{kind: kindWrite, id: o.id, st: st, blocks: j.rec.blocks[:0],
-		clusters: j.rec.clusters[:0]}
+	j.rec = record{kind: kindWrite, id: o.id, st: in.st, requests: in.more,
+		blocks: j.rec.blocks[:0], clusters: j.rec.clusters[:0]}
+	j.given, j.givenFrom = in.sums, off/blockBytes
 	first, last := int64(0), int64(0) // clusters of the middle
 	if n >= largeBytes {
 		first, last = (off+clusterBytes-1)/clusterBytes, (off+n)/clusterBytes
@@ -70,9 +84,9 @@ func (m *member) writeOrdered(ctx context.Context, o *object, bufs [][]byte, off
 			first, last = 0, 0 // no room for a second copy: through the log, in place
 		}
 	}
-	src := gather{bufs: bufs}
+	src := gather{bufs: in.bufs}
 	if last <= first {
-		return m.writeBlocks(ctx, o, j, &src, off, n, d)
+		return m.writeBlocks(ctx, o, j, &src, in)
 	}
 	// Both ends in one step: whoever held one and waited for the other could wait for ever.
 	ends := blocksIn(off, first*clusterBytes) + blocksIn(last*clusterBytes, off+n)
@@ -88,25 +102,24 @@ func (m *member) writeOrdered(ctx context.Context, o *object, bufs [][]byte, off
 	if err := m.fillBlocks(ctx, o, j, &src, last*clusterBytes, off+n); err != nil {
 		return nil, err
 	}
-	return m.commit(ctx, o, j, off+n, d)
+	return m.commit(ctx, o, j, off+n, in.d)
 }
 
 // writeBlocks writes all of a range through the log. What is more than a batch takes several
 // records.
-func (m *member) writeBlocks(ctx context.Context, o *object, j *job, src *gather, off, n int64,
-	d stripe.Durability) (*waiter, error) {
-	st := j.rec.st
-	for end := off + n; ; {
+func (m *member) writeBlocks(ctx context.Context, o *object, j *job, src *gather,
+	in *input) (*waiter, error) {
+	off := in.off
+	for end := off + in.n; ; {
 		step := min(end, (off/blockBytes+int64(min(m.g.batchBlocksMax, 128)))*blockBytes)
-		if step < end {
-			j.rec.st.Seq = 0 // the last one carries the number
-		} else {
-			j.rec.st = st
+		j.rec.st, j.rec.requests = in.st, in.more
+		if step < end && !m.planted(numberFirst) {
+			j.rec.st.Seq, j.rec.requests = 0, nil // the last one carries the numbers
 		}
 		if err := m.fillBlocks(ctx, o, j, src, off, step); err != nil {
 			return nil, err
 		}
-		w, err := m.commit(ctx, o, j, step, d)
+		w, err := m.commit(ctx, o, j, step, in.d)
 		if err != nil || step == end {
 			return w, err
 		}
@@ -173,7 +186,7 @@ func (m *member) fillBlocks(ctx context.Context, o *object, j *job, src *gather,
 		}
 		src.copyTo(data.buf[lo:hi])
 		j.rec.blocks = append(j.rec.blocks, blockPlace{block: blk, data: data,
-			sum: m.sum(o.id, blk, data.buf)})
+			sum: m.blockSum(o.id, blk, j, data.buf)})
 		j.used++
 	}
 	m.count.copied.Add(uint64(end - off))
@@ -185,10 +198,24 @@ func (m *member) sum(id stripe.ObjectID, blk int64, data []byte) uint32 {
 	if m.opt.unsummed {
 		return 0
 	}
+	return crc32c.Sum(data) ^ m.seed(id, blk)
+}
+
+// seed is what is folded into the plain sum of a block.
+func (m *member) seed(id stripe.ObjectID, blk int64) uint32 {
 	if m.planted(wrongSeed) {
-		return sum(id, blk, data) ^ foldSeed(id, blk)
+		return 0
 	}
-	return sum(id, blk, data)
+	return foldSeed(id, blk)
+}
+
+// blockSum is the checksum at rest of a block of the job. Given sums are of whole blocks, and a
+// CRC is linear: the seed is folded in without another look at the data.
+func (m *member) blockSum(id stripe.ObjectID, blk int64, j *job, data []byte) uint32 {
+	if j.given == nil || m.opt.unsummed {
+		return m.sum(id, blk, data)
+	}
+	return j.given[blk-j.givenFrom] ^ m.seed(id, blk)
 }
 
 // readBlock reads one block of the object into buf.
@@ -210,7 +237,7 @@ func (m *member) writeMiddle(o *object, j *job, src *gather, first int64) error 
 	}
 	for i, c := range j.clusters {
 		x := clusterPlace{index: first + int64(i), cluster: c, mask: 0xffff}
-		m.sumCluster(&x, o.id, &sums)
+		m.sumCluster(&x, o.id, &sums, j)
 		j.rec.clusters = append(j.rec.clusters, x)
 	}
 	if m.planted(switchBeforeData) {
@@ -229,16 +256,20 @@ func (m *member) writeMiddle(o *object, j *job, src *gather, first int64) error 
 }
 
 // sumCluster computes the checksums of a cluster, whose bytes it takes from src.
-func (m *member) sumCluster(x *clusterPlace, id stripe.ObjectID, src *gather) {
+func (m *member) sumCluster(x *clusterPlace, id stripe.ObjectID, src *gather, j *job) {
 	if m.opt.unsummed {
-		src.skip(clusterBytes)
 		return
 	}
 	seed := objectSeed(id)
 	for k := range x.sums {
-		x.sums[k] = src.plainSum()
+		blk := x.index*clusterBlocks + int64(k)
+		if j.given != nil {
+			x.sums[k] = j.given[blk-j.givenFrom]
+		} else {
+			x.sums[k] = src.plainSum()
+		}
 		if !m.planted(wrongSeed) {
-			x.sums[k] ^= foldBlock(seed, x.index*clusterBlocks+int64(k))
+			x.sums[k] ^= foldBlock(seed, blk)
 		}
 	}
 }
@@ -405,6 +436,7 @@ func (m *member) reset(j *job) {
 	*j = job{
 		rec: record{kind: j.rec.kind, id: j.rec.id, st: j.rec.st, blocks: j.rec.blocks[:0],
 			clusters: j.rec.clusters[:0]},
+		given: j.given, givenFrom: j.givenFrom,
 		blocks: j.blocks[:0], clusters: j.clusters[:0], fresh: j.fresh[:0], ops: j.ops[:0],
 		opList: j.opList, pieces: j.pieces[:0], bounced: j.bounced[:0],
 	}
@@ -412,5 +444,6 @@ func (m *member) reset(j *job) {
 
 func (m *member) done(j *job) {
 	m.reset(j)
+	j.given = nil // no memory of the caller's is kept
 	jobs.Put(j)
 }

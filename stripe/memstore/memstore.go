@@ -134,22 +134,32 @@ func (s *Store) ReadAt(ctx context.Context, id stripe.ObjectID, bufs [][]byte, o
 		return err
 	}
 	defer s.mu.RUnlock()
+	s.read(o, bufs, off)
+	return nil
+}
+
+// read counts and reads. The caller holds mu shared.
+func (s *Store) read(o *object, bufs [][]byte, off int64) {
 	s.count.reads.Add(1)
 	s.count.readBytes.Add(uint64(stripe.BufBytes(bufs)))
 	if o == nil {
 		for _, b := range bufs {
 			clear(b)
 		}
-		return nil
+		return
 	}
 	o.read(bufs, off)
-	return nil
 }
 
 // WriteAt implements stripe.Store. Volatile and durable are the same here.
 func (s *Store) WriteAt(ctx context.Context, id stripe.ObjectID, bufs [][]byte, off int64,
 	st wire.Stamp, _ stripe.Durability) error {
 	const op = "memstore.WriteAt"
+	return s.write(ctx, op, id, bufs, off, s.numbered(st))
+}
+
+func (s *Store) write(ctx context.Context, op string, id stripe.ObjectID, bufs [][]byte, off int64,
+	st request) error {
 	n := stripe.BufBytes(bufs)
 	if err := stripe.CheckRange(ctx, op, id, off, n); err != nil {
 		return err
@@ -161,7 +171,7 @@ func (s *Store) WriteAt(ctx context.Context, id stripe.ObjectID, bufs [][]byte, 
 	defer s.mu.RUnlock()
 	s.count.writes.Add(1)
 	s.count.writeBytes.Add(uint64(n))
-	if err := o.write(id, bufs, off, n, s.numbered(st)); err != nil {
+	if err := o.write(id, bufs, off, n, st); err != nil {
 		return errs.Wrap(op, "object "+id.String(), err)
 	}
 	return nil

@@ -12,10 +12,11 @@ import (
 // carries one request after the other, and a repeat names the same object.)
 type request struct {
 	wire.Stamp
-	s *Store
+	more []wire.Stamp // further requests that are part of it
+	s    *Store
 }
 
-func (s *Store) numbered(st wire.Stamp) request { return request{st, s} }
+func (s *Store) numbered(st wire.Stamp) request { return request{Stamp: st, s: s} }
 
 func (r request) repeated() bool {
 	if !r.s.seen.Repeated(r.Stamp) {
@@ -25,7 +26,12 @@ func (r request) repeated() bool {
 	return true
 }
 
-func (r request) applied() { r.s.seen.Note(r.Stamp) }
+func (r request) applied() {
+	r.s.seen.Note(r.Stamp)
+	for _, st := range r.more {
+		r.s.seen.Note(st)
+	}
+}
 
 // Zero implements stripe.Zeroer.
 func (s *Store) Zero(ctx context.Context, id stripe.ObjectID, off, length int64, st wire.Stamp,

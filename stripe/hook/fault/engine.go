@@ -20,6 +20,30 @@ func (e *Engine) WriteAt(ctx context.Context, id stripe.ObjectID, bufs [][]byte,
 	})
 }
 
+// ReadSums implements stripe.Summer: a read to the rules.
+func (e *Engine) ReadSums(ctx context.Context, id stripe.ObjectID, bufs [][]byte, off int64,
+	sums []uint32) error {
+	return e.do(ctx, Read, id, func() error { return e.below.ReadSums(ctx, id, bufs, off, sums) })
+}
+
+// WriteSums implements stripe.Summer: a write to the rules.
+func (e *Engine) WriteSums(ctx context.Context, id stripe.ObjectID, bufs [][]byte, off int64,
+	sums []uint32, stamps []wire.Stamp, d stripe.Durability) error {
+	return e.do(ctx, Write, id, func() error {
+		return e.below.WriteSums(ctx, id, bufs, off, sums, stamps, d)
+	})
+}
+
+// Admit implements stripe.Admitter.
+func (e *Engine) Admit(ctx context.Context, id stripe.ObjectID, off, length int64, st wire.Stamp,
+	space int64) (repeated bool, err error) {
+	err = e.do(ctx, Admit, id, func() error {
+		repeated, err = e.below.Admit(ctx, id, off, length, st, space)
+		return err
+	})
+	return repeated && err == nil, err
+}
+
 // Truncate implements stripe.Store.
 func (e *Engine) Truncate(ctx context.Context, id stripe.ObjectID, size int64,
 	st wire.Stamp) error {
@@ -83,7 +107,15 @@ func (e *Engine) SetMinGeneration(ctx context.Context, file uint64, gen uint32) 
 	})
 }
 
-// Verifier, Space, Stats and Close pass through: no rule concerns them.
+// Place, Members, Verifier, Space, Stats and Close pass through: no rule concerns them.
+
+// Place implements stripe.Placer.
+func (e *Engine) Place(id stripe.ObjectID, off int64) (member int, run int64) {
+	return e.below.Place(id, off)
+}
+
+// Members implements stripe.Placer.
+func (e *Engine) Members() int { return e.below.Members() }
 
 // Verifier implements stripe.Keeper.
 func (e *Engine) Verifier() uint64 { return e.below.Verifier() }

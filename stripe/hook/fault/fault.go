@@ -30,6 +30,7 @@ const (
 	List
 	Fence
 	Zero
+	Admit
 	opEnd
 
 	All = opEnd - 1
