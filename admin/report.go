@@ -27,6 +27,7 @@ type Report struct {
 
 	Meta      *Meta               `json:"meta,omitempty"`
 	Processes []supervise.Process `json:"processes"`
+	Admin     map[string]string   `json:"admin,omitempty"` // where each process shows its metrics
 	Servers   []Server            `json:"servers"`
 	Volumes   int                 `json:"volumes"`
 	Space     Space               `json:"space"`

@@ -77,7 +77,7 @@ func (r *Report) meta(b *strings.Builder) {
 func (r *Report) processes(b *strings.Builder, now time.Time) {
 	b.WriteString("\n")
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "PROCESS\tPID\tSTATUS\tFOR\tRESTARTS\tLAST EXIT")
+	fmt.Fprintln(t, "PROCESS\tPID\tSTATUS\tFOR\tADMIN\tRESTARTS\tLAST EXIT")
 	for _, p := range r.Processes {
 		pid, age := "-", "-"
 		if p.Status == supervise.Running {
@@ -88,7 +88,12 @@ func (r *Report) processes(b *strings.Builder, now time.Time) {
 			e := p.Exits[n-1]
 			last = fmt.Sprintf("%s, %s ago", e.How(), Age(now.Sub(e.At)))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\n", p.Name, pid, p.Status, age, p.Restarts, last)
+		web := r.Admin[p.Name]
+		if web == "" {
+			web = "-"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", p.Name, pid, p.Status, age, web, p.Restarts,
+			last)
 	}
 	_ = t.Flush() // a Builder takes everything
 }
@@ -97,7 +102,7 @@ func (r *Report) servers(b *strings.Builder) {
 	b.WriteString("\n")
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "SERVER\tADDRESS\tSTATE\tVIA\tFREE\tREADS\tWRITES\tREAD\tWRITTEN\tCACHED\t"+
-		"HITS\tERRORS")
+		"HITS\tERRORS\tMEMORY")
 	for _, s := range r.Servers {
 		state := "down"
 		switch {
@@ -106,10 +111,10 @@ func (r *Report) servers(b *strings.Builder) {
 		case s.Up:
 			state = "silent"
 		}
-		fmt.Fprintf(t, "iod%d\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%d\n", s.ID, s.Addr, state,
+		fmt.Fprintf(t, "iod%d\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%d\t%s\n", s.ID, s.Addr, state,
 			s.Provider, Bytes(s.Free), s.Count("requests_read"), s.Count("requests_write"),
 			Bytes(int64(s.Count("read_bytes"))), Bytes(int64(s.Count("write_bytes"))),
-			Bytes(int64(s.Count("cache_bytes"))), s.hits(), s.Count("errors"))
+			Bytes(int64(s.Count("cache_bytes"))), s.hits(), s.Count("errors"), s.memory())
 	}
 	_ = t.Flush()
 	r.whyNot(b)
@@ -143,6 +148,15 @@ func (r *Report) whyNot(b *strings.Builder) {
 		before, after, _ := strings.Cut(key, "%s")
 		b.WriteString(before + strings.Join(servers[key], ", ") + after + "\n")
 	}
+}
+
+// memory is what a server uses of what it was given.
+func (s *Server) memory() string {
+	bound := s.Count("memory_bound_bytes")
+	if bound == 0 {
+		return "-"
+	}
+	return Bytes(int64(s.Count("memory_resident_bytes"))) + " of " + Bytes(int64(bound))
 }
 
 func (s *Server) hits() string {

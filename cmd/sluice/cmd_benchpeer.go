@@ -179,7 +179,7 @@ func peerNet(cmd *cobra.Command) error {
 	}
 	defer store.Close()
 	s, err := serveIod(node, iodParts{id: 1, key: key, store: store,
-		cacheBytes: 256 << 20, listen: "127.0.0.1:0", log: newLogger()})
+		plan: memoryPlan{cache: 256 << 20}, listen: "127.0.0.1:0", log: newLogger()})
 	if err != nil {
 		return err
 	}

@@ -10,9 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-storage/sluice/admin"
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/iod/server"
+	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/unifier"
@@ -22,10 +24,12 @@ import (
 const drainMax = 5 * time.Second
 
 func newIod() *cobra.Command {
-	var dir, cache, listen string
+	var dir, listen string
 	var id int
 	var paths []string
 	var by providersFlag
+	var memory memoryFlags
+	var web adminFlag
 	cmd := &cobra.Command{
 		Use:   "iod --dir DIR --id N",
 		Short: "Run one I/O server of a cluster; sluice up does that for you",
@@ -42,29 +46,42 @@ func newIod() *cobra.Command {
 				return refuse(fmt.Sprintf("--id %d", id),
 					fmt.Sprintf("This cluster has the I/O servers 1 to %d", c.cfg.Iods))
 			}
-			bytes, err := parseSize(cache)
-			if err != nil {
+			p := iodParts{id: uint32(id), paths: paths, listen: listen, web: &web, log: newLogger()}
+			if len(p.paths) == 0 {
+				p.paths = c.storePaths(id)
+			}
+			if p.plan, err = memory.plan(len(p.paths)); err != nil {
 				return err
 			}
-			return runIod(cmd.Context(), c, &by,
-				iodParts{id: uint32(id), paths: paths, cacheBytes: bytes, listen: listen, log: newLogger()})
+			if p.ahead, err = memory.ahead(); err != nil {
+				return err
+			}
+			if p.huge, err = memory.hugePages(); err != nil {
+				return err
+			}
+			if err := web.check(false); err != nil {
+				return err
+			}
+			p.writeBack = memory.writeBack
+			return runIod(cmd.Context(), c, &by, p)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", defaultDir, "the cluster's folder")
 	cmd.Flags().IntVar(&id, "id", 0, "which one, from 1 on")
-	cmd.Flags().StringVar(&cache, "cache", "256M",
-		"memory for data; the store takes a quarter more, and as much again for its index at most")
 	cmd.Flags().StringArrayVar(&paths, "store", nil,
 		"a member of the store, a folder or a block device; several times for several "+
 			"(default as the cluster was made)")
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "where to listen; port 0: any")
+	memory.add(cmd)
+	web.add(cmd, defaultAdmin)
 	by.add(cmd)
 	return cmd
 }
 
 // runIod serves until ctx ends, then drains: what is under way is answered, what comes is refused.
 func runIod(ctx context.Context, c *cluster, by *providersFlag, p iodParts) error {
-	store, storeID, err := c.openStore(int(p.id), p.paths, p.cacheBytes, p.log)
+	p.plan.applyHeap()
+	store, storeID, err := c.openStore(int(p.id), p.paths, &p.plan, p.log)
 	if err != nil {
 		return err
 	}
@@ -74,6 +91,7 @@ func runIod(ctx context.Context, c *cluster, by *providersFlag, p iodParts) erro
 		return err
 	}
 	defer net.close()
+	net.memory = p.plan.network
 	node, err := net.node()
 	if err != nil {
 		return err
@@ -92,46 +110,84 @@ func runIod(ctx context.Context, c *cluster, by *providersFlag, p iodParts) erro
 		return err
 	}
 	defer h.close()
+	stop, err := p.web.serve(c.adminFile(fmt.Sprintf("iod%d", p.id)), admin.WebOptions{
+		Gather: s.families, Healthy: h.healthy, Logger: p.log})
+	if err != nil {
+		return errors.Join(err, s.close(context.WithoutCancel(ctx)))
+	}
+	defer stop()
 	h.beat(ctx)
 	return s.close(context.WithoutCancel(ctx))
 }
 
 // iodParts is what an I/O server is made of.
 type iodParts struct {
-	id         uint32
-	paths      []string // of the store's members; nil: the cluster's
-	storeID    uint64
-	key        capability.Key // the server's own
-	store      stripe.Engine
-	net        *network // that the node runs on; nil: of a bench, with tcp alone
-	cacheBytes int64
-	listen     string   // at tcp
-	doors      []string // further places
-	log        *slog.Logger
-	sharers    int // how many servers share the disk, this one included; 0 is 1
+	id      uint32
+	paths   []string // of the store's members
+	storeID uint64
+	key     capability.Key // the server's own
+	store   stripe.Engine
+	net     *network // that the node runs on; nil: of a bench, with one provider alone
+	plan    memoryPlan
+	listen  string   // at tcp, or at the only provider
+	doors   []string // further places
+	web     *adminFlag
+	log     *slog.Logger
+	sharers int // how many servers share the disk, this one included; 0 is 1
+
+	writeBack bool
+	huge      mem.Want
+	ahead     int64 // bytes of readahead; 0: the cache's default; negative: none
 }
 
 // iodServer is a running one.
 type iodServer struct {
-	node   *msg.Node
-	cache  *unifier.Cache
-	server *msg.Server
+	node    *msg.Node
+	cache   *unifier.Cache
+	handler *server.Server
+	server  *msg.Server
+	store   stripe.Engine
+	plan    memoryPlan
+}
+
+// families are the metrics of an I/O server.
+func (s *iodServer) families() []admin.Family {
+	var f families
+	f.process()
+	f.plan(&s.plan)
+	f.counts(s.handler.Counts())
+	f.store(s.store)
+	f.network(s.node, s.server)
+	return f.all
+}
+
+// cacheConfig is how the cache uses its part of the memory.
+func (p *iodParts) cacheConfig(node *msg.Node) unifier.Config {
+	c := unifier.Config{MemoryBytes: p.plan.cache, ReadaheadBytes: p.ahead, HugePages: p.huge,
+		Registrar: node}
+	if p.writeBack {
+		c.DirtyBytes = p.plan.dirty()
+	}
+	return c
 }
 
 func serveIod(node *msg.Node, p iodParts) (*iodServer, error) {
-	cache, err := unifier.New(unifier.Config{MemoryBytes: p.cacheBytes, Registrar: node}, p.store)
+	cache, err := unifier.New(p.cacheConfig(node), p.store)
 	if err != nil {
 		return nil, err
 	}
-	s := &iodServer{node: node, cache: cache}
+	s := &iodServer{node: node, cache: cache, store: p.store, plan: p.plan}
 	var running atomic.Pointer[msg.Server]
-	handler, err := server.New(server.Config{ID: p.id, StoreID: p.storeID, Key: p.key, Store: p.store,
+	s.handler, err = server.New(server.Config{ID: p.id, StoreID: p.storeID, Key: p.key, Store: p.store,
 		Cache: cache, Logger: p.log,
-		More: func() []iod.Count { return countsOf(node, running.Load()) }})
+		More: func() []iod.Count {
+			return append(p.plan.counts(), countsOf(node, running.Load())...)
+		}})
+	opts := msg.ServeOptions{MaxConns: p.plan.conns}
 	if err == nil && p.net != nil {
-		s.server, err = p.net.serve(node, p.listen, p.doors, handler, msg.ServeOptions{})
+		s.server, err = p.net.serve(node, p.listen, p.doors, s.handler, opts)
 	} else if err == nil {
-		s.server, err = node.Serve(p.listen, handler, msg.ServeOptions{})
+		s.server, err = node.Serve(p.listen, s.handler, opts)
 	}
 	if err != nil {
 		return nil, errors.Join(err, cache.Close())

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-storage/sluice/admin"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/iod/objects"
 	"github.com/sluice-storage/sluice/iod/remote"
@@ -21,6 +22,7 @@ import (
 func newMeta() *cobra.Command {
 	var dir string
 	var by providersFlag
+	var web adminFlag
 	cmd := &cobra.Command{
 		Use:   "meta --dir DIR",
 		Short: "Run the metadata service of a cluster; sluice up does that for you",
@@ -30,16 +32,20 @@ func newMeta() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return runMeta(cmd.Context(), c, &by)
+			if err := web.check(false); err != nil {
+				return err
+			}
+			return runMeta(cmd.Context(), c, &by, &web)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", defaultDir, "the cluster's folder")
+	web.add(cmd, defaultAdmin)
 	by.add(cmd)
 	return cmd
 }
 
 // runMeta serves names until ctx ends, then drains.
-func runMeta(ctx context.Context, c *cluster, by *providersFlag) error {
+func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag) error {
 	log := newLogger()
 	db, err := pebblekv.Open(pebblekv.Options{Dir: c.metaDir(), Log: log})
 	if err != nil {
@@ -75,12 +81,12 @@ func runMeta(ctx context.Context, c *cluster, by *providersFlag) error {
 	defer names.Stop()
 	known.names.Store(names)
 
-	return serveMeta(ctx, c, net, node, names)
+	return serveMeta(ctx, c, net, node, names, web)
 }
 
 // serveMeta answers until ctx ends.
 func serveMeta(ctx context.Context, c *cluster, net *network, node *msg.Node,
-	names *store.Store) error {
+	names *store.Store, web *adminFlag) error {
 	handler, err := newMetaHandler(names, server.Options{Node: node, Log: net.log})
 	if err != nil {
 		return err
@@ -93,6 +99,12 @@ func serveMeta(ctx context.Context, c *cluster, net *network, node *msg.Node,
 	if err := writeFile(c.metaAddrFile(), []byte(tcpAddr(s)+"\n"), 0o644); err != nil {
 		return err
 	}
+	stop, err := web.serve(c.adminFile("meta"), admin.WebOptions{Gather: handler.families,
+		Logger: net.log})
+	if err != nil {
+		return err
+	}
+	defer stop()
 	net.log.Info("serving", "addr", s.Addr())
 	<-ctx.Done()
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainMax)

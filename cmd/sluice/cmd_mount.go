@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-storage/sluice/admin"
 	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/mount"
@@ -23,6 +24,8 @@ type mountOptions struct {
 	detach, readOnly, allowOther, keepTrying bool
 	log                                      string
 	by                                       providersFlag
+	web                                      adminFlag
+	webFile                                  string // where the admin address is written; may be empty
 }
 
 func newMount() *cobra.Command {
@@ -53,6 +56,9 @@ func newMount() *cobra.Command {
 	flags.BoolVar(&o.keepTrying, "keep-trying", false, "wait for the cluster for as long as it takes")
 	flags.StringVar(&o.log, "log", filepath.Join(os.TempDir(), "sluice-mount.log"),
 		"with -d, where its output goes")
+	o.web.add(cmd, adminOff)
+	flags.StringVar(&o.webFile, "admin-file", "", "write the admin address into this `FILE`")
+	_ = flags.MarkHidden("admin-file") // it is there
 	o.by.add(cmd)
 	return cmd
 }
@@ -73,6 +79,11 @@ func runMount(cmd *cobra.Command, o mountOptions) error {
 	if err != nil {
 		return err
 	}
+	stop, err := o.web.serve(o.webFile, admin.WebOptions{Gather: processFamilies, Logger: log})
+	if err != nil {
+		return errors.Join(err, m.Unmount())
+	}
+	defer stop()
 	gone := make(chan struct{})
 	go func() {
 		m.Wait()

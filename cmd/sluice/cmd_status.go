@@ -66,6 +66,7 @@ func (c *cluster) report(ctx context.Context, by *providersFlag) (*admin.Report,
 	if !held {
 		return r, nil
 	}
+	r.Admin = c.adminAddrs()
 	up := c.readUp()
 	r.URL, r.Mount = up.URL, up.Mount
 	if r.URL == "" {

@@ -25,12 +25,14 @@ const readyMax = 60 * time.Second
 
 // upOptions is what `sluice up` was asked for.
 type upOptions struct {
-	dir, mount, listen, cache string
-	iods                      int
-	mem, detach               bool
-	stores                    []string
-	given                     func(flag string) bool
-	by                        providersFlag
+	dir, mount, listen string
+	iods               int
+	mem, detach        bool
+	stores             []string
+	given              func(flag string) bool
+	by                 providersFlag
+	memory             memoryFlags
+	web                adminFlag
 }
 
 func newUp() *cobra.Command {
@@ -59,11 +61,12 @@ its data.`,
 	flags.BoolVar(&o.mem, "mem", false, "keep data in memory: gone when the cluster stops")
 	flags.StringVar(&o.mount, "mount", "", "mount the file system at this directory")
 	flags.StringVar(&o.listen, "listen", defaultListen, "address of the metadata service; port 0: any")
-	flags.StringVar(&o.cache, "cache", "256M", "memory for data of each I/O server")
 	flags.StringArrayVar(&o.stores, "store", nil,
 		"where the servers' stores lie, with the cluster's making: a folder, or a block device that "+
 			"sluice store init has prepared; several times for several disks (default DIR)")
 	flags.BoolVarP(&o.detach, "detach", "d", false, "return when it is ready and leave it running")
+	o.memory.add(cmd)
+	o.web.add(cmd, defaultAdmin)
 	o.by.add(cmd)
 	return cmd
 }
@@ -153,7 +156,11 @@ func prepare(o upOptions) (*cluster, error) {
 // clean removes what an earlier run left. A cluster in memory forgets its names too: their data is
 // gone.
 func (c *cluster) clean() error {
-	for _, name := range []string{c.metaAddrFile(), c.upFile(), c.stateFile()} {
+	left, err := filepath.Glob(c.path("run", "*"+adminSuffix))
+	if err != nil {
+		return err
+	}
+	for _, name := range append(left, c.metaAddrFile(), c.upFile(), c.stateFile()) {
 		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
@@ -190,7 +197,7 @@ func newUpper(c *cluster, o upOptions) (*upper, error) {
 			return nil, err
 		}
 	}
-	if _, err := parseSize(o.cache); err != nil {
+	if err := errors.Join(o.memory.check(), o.web.check(true)); err != nil {
 		return nil, err
 	}
 	if _, err := o.by.names(); err != nil {
@@ -214,7 +221,7 @@ func (u *upper) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyMax)
 	defer cancel()
 	c := u.cluster
-	by := u.opts.by.args()
+	by := append(u.opts.by.args(), "--admin", u.opts.web.listen)
 	err := u.child("meta", stageMeta, append([]string{"meta", "--dir", c.dir}, by...)...)
 	if err != nil {
 		return err
@@ -225,8 +232,8 @@ func (u *upper) start(ctx context.Context) error {
 	}
 	u.url = scheme + "//" + addr
 	for id := 1; id <= c.cfg.Iods; id++ {
-		err := u.child(fmt.Sprintf("iod%d", id), stageIod, append([]string{"iod", "--dir", c.dir,
-			"--id", strconv.Itoa(id), "--cache", u.opts.cache}, by...)...)
+		err := u.child(fmt.Sprintf("iod%d", id), stageIod, slices.Concat([]string{"iod", "--dir", c.dir,
+			"--id", strconv.Itoa(id)}, u.opts.memory.args(), by)...)
 		if err != nil {
 			return err
 		}
@@ -236,7 +243,8 @@ func (u *upper) start(ctx context.Context) error {
 	}
 	if u.mount != "" {
 		err := u.child("mount", stageMount,
-			append([]string{"mount", "--keep-trying", u.url, u.mount}, by...)...)
+			append([]string{"mount", "--keep-trying", "--admin-file", c.adminFile("mount"), u.url,
+				u.mount}, by...)...)
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/meta"
@@ -24,6 +25,18 @@ type heart struct {
 	addr    string
 	service meta.Cluster
 	pool    *msg.Pool
+	failed  atomic.Pointer[error] // why the metadata service does not hear of it; nil: it does
+}
+
+// healthy tells what is wrong with the server: its store, or that nobody knows of it.
+func (h *heart) healthy() error {
+	if _, err := h.parts.store.Space(); err != nil {
+		return err
+	}
+	if err := h.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 func newHeart(c *cluster, node *msg.Node, p *iodParts, addr string) (*heart, error) {
@@ -57,8 +70,10 @@ func (h *heart) beat(ctx context.Context) {
 	for {
 		err := h.join(ctx)
 		wait := beatEvery
+		h.failed.Store(nil)
 		if err != nil {
 			wait = beatRetry
+			h.failed.Store(&err)
 		}
 		if err != nil && !missed && ctx.Err() == nil {
 			h.parts.log.Warn("the metadata service does not hear of this server", "err", err)

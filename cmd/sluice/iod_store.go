@@ -44,7 +44,7 @@ func checkStores(places []string, iods int) error {
 
 // openStore opens the engine of an I/O server. Folders become a store if they are empty; a block
 // device was made into one by sluice store init.
-func (c *cluster) openStore(id int, paths []string, cacheBytes int64,
+func (c *cluster) openStore(id int, paths []string, plan *memoryPlan,
 	log *slog.Logger) (stripe.Engine, uint64, error) {
 	if c.cfg.Mem {
 		s, err := openMemoryStore(0)
@@ -52,13 +52,10 @@ func (c *cluster) openStore(id int, paths []string, cacheBytes int64,
 		// clients what was lost, and the server is welcome back.
 		return s, c.clusterID() ^ uint64(id), err
 	}
-	if len(paths) == 0 {
-		paths = c.storePaths(id)
-	}
-	pending, index := storeMemory(cacheBytes)
+	each := int64(plan.members)
 	s, err := logstore.OpenPaths(logstore.PathOptions{
-		Paths: paths, Make: true, ServerID: uint64(id), LogBytes: c.logBytes(), PendingBytes: pending,
-		IndexBytes: index, Logger: log,
+		Paths: paths, Make: true, ServerID: uint64(id), LogBytes: c.logBytes(),
+		PendingBytes: plan.pending / each, IndexBytes: plan.index / each, Logger: log,
 	})
 	if err != nil {
 		return nil, 0, openAdvice(err, paths)
@@ -84,12 +81,6 @@ func openAdvice(err error, paths []string) error {
 func (c *cluster) logBytes() int64 {
 	const all, least = 128 << 20, 16 << 20
 	return max(all/int64(max(c.cfg.Iods, 1)), least)
-}
-
-// storeMemory is what a store may use beside the cache: a quarter of that, 4 to 64 MiB, for what is
-// logged and not yet in place, and as much as that, 16 to 256 MiB, for pages of the index.
-func storeMemory(cacheBytes int64) (pending, index int64) {
-	return min(max(cacheBytes/4, 4<<20), 64<<20), min(max(cacheBytes, 16<<20), 256<<20)
 }
 
 // sharers counts the servers whose store is on the same disk as this one's, so that its room is not

@@ -68,6 +68,30 @@ func (h *metaHandler) status() ([]byte, error) {
 	return json.Marshal(m)
 }
 
+// families are the metrics of the metadata service.
+func (h *metaHandler) families() []admin.Family {
+	var f families
+	f.process()
+	if st, err := h.names.Status(); err == nil {
+		f.gauge("meta_sessions", "Clients with a session.", int64(st.Sessions))
+		f.gauge("meta_handles", "Open files of all sessions.", int64(st.Handles))
+		f.gauge("meta_files", "Files and directories.", st.Files)
+		f.gauge("meta_queued", "Removed files whose remains wait to be removed.", int64(st.Queued))
+		f.count("meta_removed_total", "Files whose remains were removed.", uint64(st.Removed))
+	}
+	for _, c := range h.server.Status() {
+		f.by(admin.Counter, "meta_requests_total", "Requests, by operation.", "op", c.Op,
+			float64(c.Calls))
+	}
+	for _, c := range h.server.Status() {
+		f.by(admin.Counter, "meta_failed_total", "Of these, those that failed.", "op", c.Op,
+			float64(c.Failed))
+		f.by(admin.Counter, "meta_seconds_total", "Time spent on them.", "op", c.Op, c.Time.Seconds())
+	}
+	f.network(h.node, h.running.Load())
+	return f.all
+}
+
 // countsOf are the numbers of what a server runs on: its connections by provider, memory that its
 // clients hold, and what came of its own attempts to reach others, by provider and reason.
 func countsOf(node *msg.Node, s *msg.Server) []iod.Count {

@@ -78,6 +78,7 @@ type network struct {
 	arenas  *shm.Arenas    // clients: memory that servers of this host may be let into
 	tokens  *fabric.Tokens // servers: what devices ask of whoever dials
 	limits  map[string]msg.Limits
+	memory  int64 // bytes for eager slots and units; 0: as package msg has it
 	log     *slog.Logger
 }
 
@@ -181,7 +182,8 @@ func (n *network) base() fabric.Domain { return n.domains[len(n.domains)-1] }
 // node makes the process's place in the message layer.
 func (n *network) node() (*msg.Node, error) {
 	return msg.NewNode(msg.Options{Domain: n.base(), Domains: n.domains, Missing: n.missing,
-		Limits: n.limits, Tokens: n.tokens, Known: []string{shmProvider}, Logger: n.log})
+		Limits: n.limits, Memory: int(n.memory),
+		Tokens: n.tokens, Known: []string{shmProvider}, Logger: n.log})
 }
 
 // has finds a provider; nil if it is not open.

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"runtime/debug"
+	"strings"
+
+	"github.com/sluice-storage/sluice/admin"
+	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/stripe"
+)
+
+// families collects metrics. The data path keeps numbers of its own; here they get names.
+type families struct{ all []admin.Family }
+
+func (f *families) one(kind admin.Kind, name, help string, value float64) {
+	f.all = append(f.all, admin.One(kind, name, help, value))
+}
+
+func (f *families) count(name, help string, value uint64) {
+	f.one(admin.Counter, name, help, float64(value))
+}
+
+func (f *families) gauge(name, help string, value int64) {
+	f.one(admin.Gauge, name, help, float64(value))
+}
+
+// by adds a value to a family with one label, which is made when it is first seen.
+func (f *families) by(kind admin.Kind, name, help, label, of string, value float64) {
+	s := admin.Series{Labels: []string{of}, Value: value}
+	for i := range f.all {
+		if f.all[i].Name == name {
+			f.all[i].Series = append(f.all[i].Series, s)
+			return
+		}
+	}
+	f.all = append(f.all, admin.Family{Name: name, Help: help, Kind: kind, Labels: []string{label},
+		Series: []admin.Series{s}})
+}
+
+// process are what every process tells.
+func (f *families) process() {
+	version := "unknown"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		version = info.Main.Version
+	}
+	f.by(admin.Gauge, "build_info", "1, with what this program is.", "version", version, 1)
+	f.gauge("memory_resident_bytes",
+		"Memory of the process: its own pages, files and reserved huge pages.", residentBytes())
+	f.gauge("memory_heap_bytes", "What Go uses of that.", heapBytes())
+	for why, c := range mem.Copies() {
+		f.by(admin.Counter, "copied_bytes_total", "Payload bytes that were copied, by reason.", "reason",
+			mem.CopyReason(why).String(), float64(c.Bytes))
+	}
+}
+
+// processFamilies are those of a process that has no others.
+func processFamilies() []admin.Family {
+	var f families
+	f.process()
+	return f.all
+}
+
+// network are those of the message layer and of the providers.
+func (f *families) network(node *msg.Node, s *msg.Server) {
+	st := node.Stats()
+	f.count("msg_late_failures_total", "Errors of requests that nobody waited for any more.",
+		st.LateFailures)
+	f.gauge("msg_memory_mapped_bytes", "Memory of eager slots and units that is mapped.",
+		int64(st.Memory.MappedBytes))
+	f.gauge("msg_memory_used_bytes", "Of that, in use.", st.Memory.InUseBytes)
+	f.gauge("msg_eager_bytes", "Of that, lent to clients as eager slots.", st.Memory.EagerBytes)
+	for at, n := range st.Ladder {
+		outcome := "taken"
+		if at.Outcome != 0 {
+			outcome = at.Outcome.String()
+		}
+		f.ladder(at.Provider, outcome, n)
+	}
+	if s == nil {
+		return
+	}
+	for provider, n := range s.Via() {
+		f.by(admin.Gauge, "msg_connections", "Connections that are open, by provider.", "provider",
+			provider, float64(n))
+	}
+	c := s.Stats()
+	f.gauge("msg_calls_running", "Calls in handlers.", int64(c.Running))
+	f.gauge("msg_calls_queued", "Calls that wait because as many as allowed run.", int64(c.Queued))
+	f.count("msg_calls_total", "Calls so far.", c.Calls)
+	f.count("msg_calls_failed_total", "Of these, answered with an error.", c.Failed)
+	f.count("msg_calls_canceled_total", "Of these, given up by the client.", c.Canceled)
+	f.count("msg_calls_repeated_total", "Of these, answered from the record of a session.", c.Repeated)
+	f.count("msg_oneway_total", "Messages without an answer.", c.OneWay)
+	f.count("msg_panics_total", "Handlers that panicked: a bug.", c.Panics)
+	f.count("msg_pulled_bytes_total", "Request data fetched from clients.", c.BytesIn)
+	f.count("msg_pushed_bytes_total", "Reply data sent to clients.", c.BytesOut)
+}
+
+func (f *families) ladder(provider, outcome string, n uint64) {
+	const name = "msg_ladder_total"
+	s := admin.Series{Labels: []string{provider, strings.ReplaceAll(outcome, " ", "_")},
+		Value: float64(n)}
+	for i := range f.all {
+		if f.all[i].Name == name {
+			f.all[i].Series = append(f.all[i].Series, s)
+			return
+		}
+	}
+	f.all = append(f.all, admin.Family{Name: name, Kind: admin.Counter,
+		Help:   "Attempts of this process to reach others, by provider and what came of them.",
+		Labels: []string{"provider", "outcome"}, Series: []admin.Series{s}})
+}
+
+// store are those of a local store.
+func (f *families) store(s stripe.Engine) {
+	st := s.Stats()
+	f.count("store_reads_total", "Reads asked of the store.", st.Reads)
+	f.count("store_writes_total", "Writes asked of the store.", st.Writes)
+	f.count("store_read_bytes_total", "Bytes of those reads.", st.ReadBytes)
+	f.count("store_write_bytes_total", "Bytes of those writes.", st.WriteBytes)
+	f.count("store_disk_reads_total", "Operations on the disk for reading.", st.DiskReads)
+	f.count("store_disk_writes_total", "Operations on the disk for writing.", st.DiskWrites)
+	f.count("store_disk_read_bytes_total", "Bytes read from the disk.", st.DiskReadBytes)
+	f.count("store_disk_write_bytes_total", "Bytes written to the disk: log, data and index.",
+		st.DiskWriteBytes)
+	f.count("store_syncs_total", "Flushes of the disk, and stable writes.", st.Syncs)
+	f.count("store_groups_total", "Commits that served one or more requests.", st.Groups)
+	f.count("store_checkpoints_total", "Checkpoints of the log.", st.Checkpoints)
+	f.count("store_repeats_total", "Requests recognised and not applied again.", st.Repeats)
+	f.count("store_checksum_errors_total", "Blocks that did not verify.", st.ChecksumErrors)
+	f.count("store_copied_bytes_total", "Payload copied by the store.", st.CopiedBytes)
+	f.gauge("store_objects", "Objects that are there.", int64(st.Objects))
+	f.gauge("store_log_bytes", "Size of the log.", st.LogBytes)
+	f.gauge("store_log_used_bytes", "Of that, what a restart would read.", st.LogUsed)
+	f.gauge("store_memory_bytes", "Bound of the memory for index and unapplied data.", st.MemoryBytes)
+	f.gauge("store_memory_used_bytes", "Of that, in use.", st.MemoryUsed)
+	f.gauge("store_map_bytes", "Memory of the maps of objects, about.", st.MapBytes)
+	if space, err := s.Space(); err == nil {
+		f.gauge("store_space_bytes", "Room of the store.", space.Total)
+		f.gauge("store_space_free_bytes", "Of that, free.", space.Free)
+	}
+}
+
+// plan are what memory is meant for.
+func (f *families) plan(p *memoryPlan) {
+	f.gauge("memory_bound_bytes", "The memory that was configured.", p.total)
+	for _, one := range p.parts() {
+		f.by(admin.Gauge, "memory_plan_bytes", "Parts of the configured memory.", "part", one.name,
+			float64(one.bytes))
+	}
+	f.gauge("msg_connections_max", "How many connections there is memory for.", int64(p.conns))
+}
+
+// counts are an I/O server's own, which have names already.
+func (f *families) counts(all []iod.Count) {
+	for _, c := range all {
+		known, ok := iodMetrics()[c.Name]
+		op, request := strings.CutPrefix(c.Name, "requests_")
+		switch {
+		case ok:
+			f.one(known.kind, "iod_"+known.name, known.help, float64(c.Value))
+		case request:
+			f.by(admin.Counter, "iod_requests_total", "Requests, by what they ask for.", "op", op,
+				float64(c.Value))
+		}
+	}
+}
