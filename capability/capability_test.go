@@ -11,8 +11,8 @@ var (
 	cluster = Key{1, 2, 3}
 	now     = time.UnixMilli(1_800_000_000_000)
 	good    = Capability{File: 7, Gen: 2, Rights: Read | Write, Session: 9, Server: 3,
-		Expiry: now.Add(TTLMax)}
-	need = Need{File: 7, Gen: 2, Rights: Write, Session: 9, Server: 3}
+		Layout: 5, Expiry: now.Add(TTLMax)}
+	need = Need{File: 7, Gen: 2, Rights: Write, Session: 9, Server: 3, Layout: 5}
 )
 
 func TestSignedCapabilityVerifies(t *testing.T) {
@@ -57,6 +57,7 @@ func TestCheckNamesTheRemedy(t *testing.T) {
 		{"other session", func(n *Need, _ *time.Time) { n.Session++ }, errs.Perm},
 		{"more rights", func(n *Need, _ *time.Time) { n.Rights |= Manage }, errs.Perm},
 		{"other generation", func(n *Need, _ *time.Time) { n.Gen++ }, errs.Stale},
+		{"other layout", func(n *Need, _ *time.Time) { n.Layout++ }, errs.Stale},
 		{"too late", func(_ *Need, at *time.Time) { *at = good.Expiry }, errs.Expired},
 		{"lives too long", func(_ *Need, at *time.Time) { *at = at.Add(-time.Hour) }, errs.Perm},
 	} {
@@ -68,22 +69,80 @@ func TestCheckNamesTheRemedy(t *testing.T) {
 	}
 }
 
-func BenchmarkVerify(b *testing.B) {
-	k := cluster.ServerKey(3)
-	s := k.Sign(&good)
-	for b.Loop() {
-		if _, err := k.Verify(s[:]); err != nil {
-			b.Fatal(err)
+// TestVerifierRemembersOnlyWhatWasSigned shows good and forged ones in turn, so that each forged
+// one meets its original in the table.
+func TestVerifierRemembersOnlyWhatWasSigned(t *testing.T) {
+	v := NewVerifier(cluster.ServerKey(3))
+	for i := range 3 * remembered {
+		c := good
+		c.File = uint64(i)
+		b := cluster.ServerKey(3).Sign(&c)
+		for range 2 {
+			if got, err := v.Verify(b[:]); err != nil || got != c {
+				t.Fatalf("file %d: %v: %+v", i, err, got)
+			}
+		}
+		forged := b
+		forged[i%signed] ^= 1 // the signature stays, and with it the place in the table
+		for range 2 {
+			if _, err := v.Verify(forged[:]); errs.KindOf(err) != errs.Forged {
+				t.Fatalf("file %d forged: %v", i, err)
+			}
 		}
 	}
+}
+
+func TestVerifyAllocatesNothing(t *testing.T) {
+	v := NewVerifier(cluster.ServerKey(3))
+	b := cluster.ServerKey(3).Sign(&good)
+	if n := testing.AllocsPerRun(200, func() {
+		c, err := v.Verify(b[:])
+		if err != nil || c.Covers(&need, now) != Covered {
+			t.Fatal("refused")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations to verify one that is known", n)
+	}
+	if raceEnabled {
+		return // pools drop at random under the race detector
+	}
+	if n := testing.AllocsPerRun(200, func() {
+		if !v.rightly(&b) {
+			t.Fatal("refused")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations to check a signature", n)
+	}
+}
+
+func BenchmarkVerify(b *testing.B) {
+	v := NewVerifier(cluster.ServerKey(3))
+	s := cluster.ServerKey(3).Sign(&good)
+	b.Run("known", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, err := v.Verify(s[:]); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("new", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if !v.rightly(&s) {
+				b.Fatal("refused")
+			}
+		}
+	})
 }
 
 func FuzzVerify(f *testing.F) {
 	k := cluster.ServerKey(3)
 	s := k.Sign(&good)
 	f.Add(s[:])
+	v := NewVerifier(k)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if c, err := k.Verify(b); err == nil && c != good {
+		if c, err := v.Verify(b); err == nil && c != good {
 			t.Fatalf("accepted what was never signed: %+v", c)
 		}
 	})

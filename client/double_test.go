@@ -149,7 +149,7 @@ func (c *cluster) enter(op iod.Op, t *iod.Target, need capability.Rights) (*mems
 		need = capability.Manage
 	}
 	return s, cp.Check(capability.Need{File: t.Object.File, Gen: t.Object.Gen, Rights: need,
-		Session: t.Stamp.Session, Server: t.Server}, now())
+		Session: t.Stamp.Session, Server: t.Server, Layout: t.Layout}, now())
 }
 
 func (c *cluster) mark(t *iod.Target, s *memstore.Store) iod.Mark {

@@ -282,6 +282,7 @@ func (f *File) target(g *grant, seq uint64, s int) iod.Target {
 	return iod.Target{
 		Server: g.layout.Servers[s],
 		Object: stripe.ObjectID{File: uint64(f.node.ino), Gen: g.gen, Stripe: uint32(s)},
+		Layout: g.layout.Version,
 		Cap:    g.caps[s],
 		Stamp:  wire.Stamp{Session: g.session, Gen: g.gen, TruncSeq: seq},
 	}

@@ -10,33 +10,44 @@ import (
 
 // Args are the fields of a request body behind the target. Which ones count depends on the op.
 //
-//	every op:        |file u64 |stripe u32 |server u32 |capability 64 |
-//	OpRead:          | object access (see package seg) |
-//	OpWrite:         |durability u8 | object access |
+//	every op:        |file u64 |stripe u32 |server u32 |layout u32 |capability 64 |
+//	OpRead:          |how 12 | object access (see package seg) |
+//	OpWrite:         |how 12 |durability u8 | object access |count u32 | count x (sum u32) |
 //	OpPunch:         |durability u8 |off u64 |length u64 |
 //	OpMap:           |off u64 |length u64 |
 //	OpTruncate:      |size u64 |
 //	OpSync, OpStat, OpRemove, OpFence, OpStatus: nothing
 //
-// Session, slot, sequence, epoch, generation and truncate sequence are in the message's header.
+//	how:             |mode u8 |policy u8 |streams u8 |flags u8 |unit u32 |chunk u32 |
+//
+// Bit 0 of the flags is NoSums; the others are 0. A write has no sums when that is set, and one for
+// each SumChunk bytes of the stream else. Session, slot, sequence, epoch, generation and truncate
+// sequence are in the message's header.
 type Args struct {
 	Access     seg.Access
 	Durability stripe.Durability
 	Off, Len   int64
+	Sums       []uint32 // of a write's data
 }
+
+const flagNoSums = 1
 
 // AppendRequest adds a request's body to e.
 func AppendRequest(e *wire.Enc, op Op, t *Target, a *Args) {
 	e.U64(t.Object.File)
 	e.U32(t.Object.Stripe)
 	e.U32(t.Server)
+	e.U32(t.Layout)
 	e.Raw(t.Cap[:])
 	switch op {
 	case OpRead:
+		appendHow(e, &t.How)
 		a.Access.Append(e)
 	case OpWrite:
+		appendHow(e, &t.How)
 		e.U8(uint8(a.Durability))
 		a.Access.Append(e)
+		appendSums(e, a.Sums)
 	case OpPunch:
 		e.U8(uint8(a.Durability))
 		e.I64(a.Off)
@@ -49,20 +60,74 @@ func AppendRequest(e *wire.Enc, op Op, t *Target, a *Args) {
 	}
 }
 
-// DecodeRequest reads a request's body. It refuses what no server could carry out: unknown
-// durability, accesses outside an object, more pieces or bytes than the limits.
-func DecodeRequest(op Op, st wire.Stamp, body []byte) (t Target, a Args, err error) {
+func appendHow(e *wire.Enc, h *How) {
+	var flags uint8
+	if h.NoSums {
+		flags |= flagNoSums
+	}
+	e.U8(uint8(h.Mode))
+	e.U8(h.Policy)
+	e.U8(h.Streams)
+	e.U8(flags)
+	e.U32(uint32(h.UnitBytes))
+	e.U32(uint32(h.ChunkBytes))
+}
+
+func decodeHow(d *wire.Dec) How {
+	h := How{Mode: Mode(d.U8()), Policy: d.U8(), Streams: d.U8()}
+	flags := d.U8()
+	if flags&^flagNoSums != 0 {
+		d.Fail("unknown flags of a transfer")
+	}
+	h.NoSums = flags&flagNoSums != 0
+	h.UnitBytes, h.ChunkBytes = int(d.U32()), int(d.U32())
+	return h
+}
+
+func appendSums(e *wire.Enc, sums []uint32) {
+	e.U32(uint32(len(sums)))
+	for _, s := range sums {
+		e.U32(s)
+	}
+}
+
+// decodeSums appends what it takes to sums.
+func decodeSums(d *wire.Dec, sums []uint32) []uint32 {
+	for range d.Count(SumsMax, 4) {
+		sums = append(sums, d.U32())
+	}
+	return sums
+}
+
+// Request is a decoded request. It is made to be used again: its access and sums lie in memory that
+// the next Decode takes.
+type Request struct {
+	Target Target
+	Args   Args
+	pieces seg.Scratch
+	sums   []uint32
+}
+
+// Decode reads a request's body. It refuses what no server could carry out: unknown durability or
+// mode, accesses outside an object, more pieces or bytes than the limits, a wrong number of sums.
+func (r *Request) Decode(op Op, st wire.Stamp, body []byte) error {
 	d := wire.NewDec(body)
+	t, a := &r.Target, &r.Args
+	*a = Args{}
 	t.Object = stripe.ObjectID{File: d.U64(), Gen: st.Gen, Stripe: d.U32()}
-	t.Server = d.U32()
+	t.Server, t.Layout = d.U32(), d.U32()
 	copy(t.Cap[:], d.Raw(capability.Bytes))
-	t.Stamp = st
+	t.Stamp, t.How = st, How{}
 	switch op {
 	case OpRead:
-		a.Access = seg.Decode(&d)
+		t.How = decodeHow(&d)
+		a.Access = seg.DecodeInto(&d, &r.pieces)
 	case OpWrite:
+		t.How = decodeHow(&d)
 		a.Durability = decodeDurability(&d)
-		a.Access = seg.Decode(&d)
+		a.Access = seg.DecodeInto(&d, &r.pieces)
+		r.sums = decodeSums(&d, r.sums[:0])
+		a.Sums = r.sums
 	case OpPunch:
 		a.Durability = decodeDurability(&d)
 		a.Off, a.Len = d.Size(), d.Size()
@@ -72,9 +137,12 @@ func DecodeRequest(op Op, st wire.Stamp, body []byte) (t Target, a Args, err err
 		a.Len = d.Size()
 	}
 	if err := d.Done(); err != nil {
-		return t, a, err
+		return err
 	}
-	return t, a, a.validate(op)
+	if err := t.How.validate(); err != nil {
+		return err
+	}
+	return a.validate(op, &t.How)
 }
 
 func decodeDurability(d *wire.Dec) stripe.Durability {
@@ -85,15 +153,24 @@ func decodeDurability(d *wire.Dec) stripe.Durability {
 	return v
 }
 
-func (a *Args) validate(op Op) error {
+func (a *Args) validate(op Op, h *How) error {
 	switch op {
 	case OpRead, OpWrite:
 		if err := a.Access.Validate(PiecesMax, stripe.MaxObjectBytes); err != nil {
 			return err
 		}
-		if n := a.Access.Len(); n > TransferMax {
+		n := a.Access.Len()
+		if n > TransferMax {
 			return errs.Newf(errs.TooBig, "iod.Decode", "",
 				"%d bytes in one request, at most %d", n, TransferMax)
+		}
+		want := Sums(n)
+		if h.NoSums {
+			want = 0
+		}
+		if op == OpWrite && len(a.Sums) != want {
+			return errs.Newf(errs.Invalid, "iod.Decode", "",
+				"%d checksums for %d bytes, want %d", len(a.Sums), n, want)
 		}
 	case OpPunch, OpMap, OpTruncate:
 		return seg.Contig(a.Off, a.Len).Validate(1, stripe.MaxObjectBytes)
@@ -111,6 +188,32 @@ func DecodeMark(body []byte) (Mark, error) {
 	d := wire.NewDec(body)
 	m := Mark{Verifier: d.U64()}
 	return m, d.Done()
+}
+
+// AppendData adds the reply to a read: a Mark and the sums of the data, none where the request said
+// NoSums.
+//
+//	|verifier u64 |count u32 | count x (sum u32) |
+func AppendData(e *wire.Enc, m Mark, sums []uint32) {
+	AppendMark(e, m)
+	appendSums(e, sums)
+}
+
+// DecodeData reads the reply to a read of n bytes; the sums are appended to sums. A reply with
+// another number of them than the data has, or asked for none, is refused.
+func DecodeData(body []byte, n int64, h *How, sums []uint32) (Mark, []uint32, error) {
+	d := wire.NewDec(body)
+	m := Mark{Verifier: d.U64()}
+	have := len(sums)
+	sums = decodeSums(&d, sums)
+	want := Sums(n)
+	if h.NoSums {
+		want = 0
+	}
+	if d.Err() == nil && len(sums)-have != want {
+		d.Fail("wrong number of checksums")
+	}
+	return m, sums, d.Done()
 }
 
 // AppendInfo adds an object's Info to a reply.

@@ -5,7 +5,7 @@
 // iod/server serves it over package msg; iod/remote asks one. The server knows nothing of names,
 // layouts or other servers.
 //
-// Read types.go first, then codec.go (bodies drawn in bytes).
+// Read types.go first, then how.go (modes and hints) and codec.go (bodies drawn in bytes).
 package iod
 
 import (
@@ -26,13 +26,26 @@ const (
 	InfosMax    = 256      // objects that one List page holds at most
 )
 
+// SumChunk is how many bytes of a transfer's stream one checksum covers; the last one covers what
+// is left. A checksum is a plain CRC-32C (Castagnoli).
+const SumChunk = 64 << 10
+
+// SumsMax is how many checksums a request or a reply has at most.
+const SumsMax = (TransferMax + SumChunk - 1) / SumChunk
+
+// Sums is how many checksums a transfer of n bytes has.
+func Sums(n int64) int { return int((n + SumChunk - 1) / SumChunk) }
+
 // Target is what a request is about and by what right. Stamp.Gen must equal Object.Gen; the session
-// in the stamp must be the capability's.
+// in the stamp must be the capability's, and so must the layout: errs.Stale where it is another
+// one, because then the sender has cut its file by a layout that the file has no longer.
 type Target struct {
 	Server uint32 // id, resolved to an address by the remote
 	Object stripe.ObjectID
+	Layout uint32 // version of the file's layout
 	Cap    [capability.Bytes]byte
 	Stamp  wire.Stamp
+	How    How // of reads and writes; zero is right for most
 }
 
 // Mark is the server's answer to a change: which volatile state it went into. A client that
@@ -43,7 +56,11 @@ type Mark struct{ Verifier uint64 }
 // Data moves bytes. Both accesses have equal length, at most TransferMax, so that a server reserves
 // the memory of a request as a whole and no two of them wait for each other. The memory is the
 // call's until it returns. Holes and what lies behind the object's end read as zeroes. Requests are
-// idempotent: a lost answer is cured by asking again.
+// idempotent: a lost answer is cured by asking again. A change whose stamp numbers it (Session and
+// Seq above 0) is carried out once, however often it comes.
+//
+// Data is summed on both ways (unless How.NoSums): the server checks what it receives before
+// anybody can see it, the receiver of a read what has arrived; errs.Corrupt where they differ.
 type Data interface {
 	Read(ctx context.Context, t Target, object seg.Access, m *msg.Memory) (Mark, error)
 

@@ -46,10 +46,11 @@ func New(servers Servers, key capability.Key, clock func() time.Time) *Objects {
 func (o *Objects) target(f *meta.FileRef, i int) iod.Target {
 	server := f.Layout.Servers[i]
 	c := capability.Capability{File: uint64(f.Ino), Gen: f.Gen, Rights: capability.Manage,
-		Server: server, Expiry: o.clock().Add(capability.TTLMax)}
+		Server: server, Layout: f.Layout.Version, Expiry: o.clock().Add(capability.TTLMax)}
 	return iod.Target{
 		Server: server,
 		Object: stripe.ObjectID{File: uint64(f.Ino), Gen: f.Gen, Stripe: uint32(i)},
+		Layout: f.Layout.Version,
 		Cap:    o.key.ServerKey(server).Sign(&c),
 		Stamp:  wire.Stamp{Gen: f.Gen, TruncSeq: f.TruncSeq},
 	}

@@ -170,12 +170,21 @@ func (r *Remote) marked(ctx context.Context, op iod.Op, t *iod.Target, a *iod.Ar
 // Read implements iod.Data.
 func (r *Remote) Read(ctx context.Context, t iod.Target, object seg.Access,
 	m *msg.Memory) (iod.Mark, error) {
-	return r.marked(ctx, iod.OpRead, &t, &iod.Args{Access: object}, nil, m)
+	t.How.NoSums = true
+	c := r.take(iod.OpRead, &t, &iod.Args{Access: object})
+	defer r.put(c)
+	c.req.In, c.req.Level = m, levelOf(iod.OpRead, m.Len())
+	if err := r.do(ctx, t.Server, c); err != nil {
+		return iod.Mark{}, err
+	}
+	mark, _, err := iod.DecodeData(c.rep.Body, object.Len(), &t.How, nil)
+	return mark, err
 }
 
 // Write implements iod.Data.
 func (r *Remote) Write(ctx context.Context, t iod.Target, object seg.Access, m *msg.Memory,
 	d stripe.Durability) (iod.Mark, error) {
+	t.How.NoSums = true
 	return r.marked(ctx, iod.OpWrite, &t, &iod.Args{Access: object, Durability: d}, m, nil)
 }
 

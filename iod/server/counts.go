@@ -15,8 +15,7 @@ type counters struct {
 	requests   [opEnd]atomic.Uint64
 	errors     atomic.Uint64
 	running    atomic.Int64
-	forged     atomic.Uint64
-	refused    atomic.Uint64
+	refused    refusals
 	readBytes  atomic.Uint64
 	writeBytes atomic.Uint64
 }
@@ -47,8 +46,13 @@ func (s *Server) Counts() []iod.Count {
 	}
 	add("requests_running", uint64(s.count.running.Load()))
 	add("errors", s.count.errors.Load())
-	add("capabilities_forged", s.count.forged.Load())
-	add("capabilities_refused", s.count.refused.Load())
+	add("capabilities_forged", s.count.refused.forged.Load())
+	add("capabilities_refused", s.count.refused.total())
+	for why, name := range refusalNames {
+		if name != "" {
+			add(name, s.count.refused.why[why].Load())
+		}
+	}
 	add("read_bytes", s.count.readBytes.Load())
 	add("write_bytes", s.count.writeBytes.Load())
 	u := s.reads.Usage()
@@ -67,15 +71,24 @@ func (s *Server) Counts() []iod.Count {
 	return out
 }
 
-// replyPool keeps encoders so that a small reply allocates nothing.
-type replyPool struct{ p sync.Pool }
-
-func (r *replyPool) get() *wire.Enc {
-	if e, ok := r.p.Get().(*wire.Enc); ok {
-		e.B = e.B[:0]
-		return e
-	}
-	return &wire.Enc{B: make([]byte, 0, 64)}
+// work is what one request needs besides its data; kept for the next one.
+type work struct {
+	req   iod.Request
+	reply wire.Enc
+	sums  []uint32 // of a read's data
 }
 
-func (r *replyPool) put(e *wire.Enc) { r.p.Put(e) }
+// workPool keeps works, so that a request allocates nothing.
+type workPool struct{ p sync.Pool }
+
+func (p *workPool) get() *work {
+	w, ok := p.p.Get().(*work)
+	if !ok {
+		w = &work{reply: wire.Enc{B: make([]byte, 0, 64)}}
+	}
+	w.reply.B = w.reply.B[:0]
+	w.sums = w.sums[:0]
+	return w
+}
+
+func (p *workPool) put(w *work) { p.p.Put(w) }

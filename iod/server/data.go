@@ -14,7 +14,8 @@ import (
 
 // read lends cache units to the transfer, pushes them into the client's memory and replies; the
 // units go back when the reply has left, because until then the network may still read them.
-func (s *Server) read(ctx context.Context, c *msg.Call, t *iod.Target, a *iod.Args) error {
+func (s *Server) read(ctx context.Context, c *msg.Call, w *work) error {
+	t, a := &w.req.Target, &w.req.Args
 	n := a.Access.Len()
 	if n != c.InLen() {
 		return errs.Newf(errs.Invalid, "iod.Read", t.Object.String(),
@@ -38,11 +39,12 @@ func (s *Server) read(ctx context.Context, c *msg.Call, t *iod.Target, a *iod.Ar
 	if err := c.Push(ctx, 0, loan.Sges()); err != nil {
 		return err
 	}
+	if !t.How.NoSums {
+		w.sums = loan.Sums(w.sums, iod.SumChunk)
+	}
 	s.count.readBytes.Add(uint64(n))
-	e := s.replies.get()
-	defer s.replies.put(e)
-	iod.AppendMark(e, iod.Mark{Verifier: s.cfg.Store.Verifier()})
-	return ignoreDead(c.Reply(e.B, n))
+	iod.AppendData(&w.reply, iod.Mark{Verifier: s.cfg.Store.Verifier()}, w.sums)
+	return ignoreDead(c.Reply(w.reply.B, n))
 }
 
 // unitsBytes is how much cache memory an access may hold at once: every piece touches whole units.
@@ -61,7 +63,8 @@ func (s *Server) unitsBytes(a seg.Access) int64 {
 
 // write receives all of the data into buffers that nobody else sees, and only then publishes them
 // piece by piece: a client that dies while sending changes nothing.
-func (s *Server) write(ctx context.Context, c *msg.Call, t *iod.Target, a *iod.Args) error {
+func (s *Server) write(ctx context.Context, c *msg.Call, w *work) error {
+	t, a := &w.req.Target, &w.req.Args
 	n := a.Access.Len()
 	if n != c.OutLen() {
 		return errs.Newf(errs.Invalid, "iod.Write", t.Object.String(),
@@ -75,11 +78,17 @@ func (s *Server) write(ctx context.Context, c *msg.Call, t *iod.Target, a *iod.A
 		draft.Abort()
 		return err
 	}
+	if !t.How.NoSums {
+		if err := draft.Verify(a.Sums, iod.SumChunk); err != nil {
+			draft.Abort()
+			return err
+		}
+	}
 	if _, err := draft.Publish(ctx, t.Stamp, a.Durability); err != nil {
 		return err
 	}
 	s.count.writeBytes.Add(uint64(n))
-	return s.marked(c, nil)
+	return s.marked(c, w, nil)
 }
 
 func (s *Server) punch(ctx context.Context, t *iod.Target, a *iod.Args) error {
@@ -108,24 +117,21 @@ func (s *Server) remove(ctx context.Context, t *iod.Target) error {
 	return nil
 }
 
-func (s *Server) stat(ctx context.Context, c *msg.Call, t *iod.Target) error {
-	info, err := s.cfg.Store.Stat(ctx, t.Object)
+func (s *Server) stat(ctx context.Context, c *msg.Call, w *work) error {
+	info, err := s.cfg.Store.Stat(ctx, w.req.Target.Object)
 	if err != nil {
 		return err
 	}
-	e := s.replies.get()
-	defer s.replies.put(e)
-	iod.AppendInfo(e, &info)
-	return ignoreDead(c.Reply(e.B, 0))
+	iod.AppendInfo(&w.reply, &info)
+	return ignoreDead(c.Reply(w.reply.B, 0))
 }
 
-func (s *Server) mapping(ctx context.Context, c *msg.Call, t *iod.Target, a *iod.Args) error {
+func (s *Server) mapping(ctx context.Context, c *msg.Call, w *work) error {
+	t, a := &w.req.Target, &w.req.Args
 	x, err := s.cfg.Store.Map(ctx, t.Object, a.Off, a.Len, iod.ExtentsMax)
 	if err != nil {
 		return err
 	}
-	e := s.replies.get()
-	defer s.replies.put(e)
-	iod.AppendExtents(e, x)
-	return ignoreDead(c.Reply(e.B, 0))
+	iod.AppendExtents(&w.reply, x)
+	return ignoreDead(c.Reply(w.reply.B, 0))
 }

@@ -55,11 +55,12 @@ func (c Config) validate() error {
 
 // Server is a msg.Handler. Safe for concurrent use.
 type Server struct {
-	cfg     Config
-	start   time.Time
-	reads   *budget.Budget // bytes of cache units lent to reads under way
-	replies replyPool
-	count   counters
+	cfg   Config
+	start time.Time
+	reads *budget.Budget // bytes of cache units lent to reads under way
+	keys  *capability.Verifier
+	works workPool
+	count counters
 }
 
 // New makes a server. Start it with msg.Node.Serve.
@@ -76,7 +77,8 @@ func New(cfg Config) (*Server, error) {
 			"cache too small: %d bytes to lend, one request may need %d; give it more memory",
 			lend, iod.TransferMax)
 	}
-	return &Server{cfg: cfg, start: cfg.Clock(), reads: budget.New(lend)}, nil
+	return &Server{cfg: cfg, start: cfg.Clock(), reads: budget.New(lend),
+		keys: capability.NewVerifier(cfg.Key)}, nil
 }
 
 // Serve carries out one request.
@@ -96,66 +98,37 @@ func (s *Server) serve(ctx context.Context, op iod.Op, c *msg.Call) error {
 	if op == iod.OpStatus {
 		return s.status(c)
 	}
-	t, a, err := iod.DecodeRequest(op, c.Header().Stamp, c.Body())
-	if err != nil {
+	w := s.works.get()
+	defer s.works.put(w)
+	if err := w.req.Decode(op, c.Header().Stamp, c.Body()); err != nil {
 		return err
 	}
-	if err := s.admit(op, &t); err != nil {
+	t, a := &w.req.Target, &w.req.Args
+	if err := s.admit(op, t); err != nil {
 		return err
 	}
 	switch op {
 	case iod.OpRead:
-		return s.read(ctx, c, &t, &a)
+		return s.read(ctx, c, w)
 	case iod.OpWrite:
-		return s.write(ctx, c, &t, &a)
+		return s.write(ctx, c, w)
 	case iod.OpSync:
-		return s.marked(c, s.cfg.Store.Sync(ctx, t.Object))
+		return s.marked(c, w, s.cfg.Store.Sync(ctx, t.Object))
 	case iod.OpPunch:
-		return s.marked(c, s.punch(ctx, &t, &a))
+		return s.marked(c, w, s.punch(ctx, t, a))
 	case iod.OpMap:
-		return s.mapping(ctx, c, &t, &a)
+		return s.mapping(ctx, c, w)
 	case iod.OpStat:
-		return s.stat(ctx, c, &t)
+		return s.stat(ctx, c, w)
 	case iod.OpTruncate:
-		return s.marked(c, s.truncate(ctx, &t, &a))
+		return s.marked(c, w, s.truncate(ctx, t, a))
 	case iod.OpRemove:
-		return s.marked(c, s.remove(ctx, &t))
+		return s.marked(c, w, s.remove(ctx, t))
 	case iod.OpFence:
-		return s.marked(c, s.cfg.Store.SetMinGeneration(ctx, t.Object.File, t.Object.Gen))
+		return s.marked(c, w, s.cfg.Store.SetMinGeneration(ctx, t.Object.File, t.Object.Gen))
 	default:
 		return errs.Newf(errs.Unsupported, "iod.Serve", "", "request %d", op)
 	}
-}
-
-// rights is what each request must be allowed to.
-func rights(op iod.Op) capability.Rights {
-	switch op {
-	case iod.OpRead, iod.OpMap, iod.OpStat:
-		return capability.Read
-	case iod.OpWrite, iod.OpSync, iod.OpPunch:
-		return capability.Write
-	default:
-		return capability.Manage
-	}
-}
-
-// admit verifies the capability and that it covers exactly this request.
-func (s *Server) admit(op iod.Op, t *iod.Target) error {
-	cp, err := s.cfg.Key.Verify(t.Cap[:])
-	if err != nil {
-		s.count.forged.Add(1)
-		return err
-	}
-	need := capability.Need{File: t.Object.File, Gen: t.Object.Gen, Rights: rights(op),
-		Session: t.Stamp.Session, Server: s.cfg.ID}
-	if cp.Rights&capability.Manage != 0 {
-		cp.Rights |= capability.Read | capability.Write
-	}
-	if err := cp.Check(need, s.cfg.Clock()); err != nil {
-		s.count.refused.Add(1)
-		return err
-	}
-	return nil
 }
 
 // note logs what an operator should know: failures of this side, not of the client's making.
@@ -167,14 +140,12 @@ func (s *Server) note(op iod.Op, c *msg.Call, err error) {
 }
 
 // marked ends a call whose reply is a Mark.
-func (s *Server) marked(c *msg.Call, err error) error {
+func (s *Server) marked(c *msg.Call, w *work, err error) error {
 	if err != nil {
 		return err
 	}
-	e := s.replies.get()
-	defer s.replies.put(e)
-	iod.AppendMark(e, iod.Mark{Verifier: s.cfg.Store.Verifier()})
-	return ignoreDead(c.Reply(e.B, 0))
+	iod.AppendMark(&w.reply, iod.Mark{Verifier: s.cfg.Store.Verifier()})
+	return ignoreDead(c.Reply(w.reply.B, 0))
 }
 
 // ignoreDead drops the error of a reply that found no connection: the call has ended with it, and

@@ -118,7 +118,7 @@ func (e *env) checkCaps(h meta.Handle, rights capability.Rights) {
 		e.must(err)
 		now := e.clock.read()
 		e.must(c.Check(capability.Need{File: uint64(h.Attr.Ino), Gen: h.Attr.Gen, Rights: rights,
-			Session: e.session, Server: server}, now))
+			Session: e.session, Server: server, Layout: h.Attr.Layout.Version}, now))
 		if c.Rights != rights || c.Expiry.Sub(now) > capability.TTLMax ||
 			c.Expiry.Sub(now) < capability.TTLMax-time.Second {
 			e.Fatalf("capability is %+v", c)

@@ -253,7 +253,7 @@ func (s *Store) sign(session, id uint64, flags meta.OpenFlags, a meta.Attr) meta
 	for i, server := range a.Layout.Servers {
 		h.Caps[i] = s.serverKey(server).Sign(&capability.Capability{
 			File: uint64(a.Ino), Gen: a.Gen, Rights: rights, Session: session,
-			Server: server, Expiry: expiry,
+			Server: server, Layout: a.Layout.Version, Expiry: expiry,
 		})
 	}
 	return h

@@ -1,0 +1,84 @@
+package capability
+
+import (
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+)
+
+// Need is what a request asks of a capability.
+type Need struct {
+	File    uint64
+	Gen     uint32
+	Rights  Rights
+	Session uint64
+	Server  uint32
+	Layout  uint32
+}
+
+// Refusal is why a capability does not cover a need.
+type Refusal uint8
+
+// The refusals, in the order in which they are looked for.
+const (
+	Covered      Refusal = iota
+	OtherFile            // given for another file
+	OtherServer          // given for another I/O server
+	OtherSession         // given to somebody else
+	NotGranted           // the right is not in it
+	OtherGen             // the file was fenced, or is another one by now
+	OtherLayout          // the file's layout has changed
+	RunOut               // its time is over
+	LivesTooLong         // nobody signs such
+	RefusalsEnd          // how many there are
+)
+
+var refusals = [RefusalsEnd]struct {
+	kind errs.Kind
+	why  string
+}{
+	Covered:      {errs.OK, "covered"},
+	OtherFile:    {errs.Perm, "for another file"},
+	OtherServer:  {errs.Perm, "for another server"},
+	OtherSession: {errs.Perm, "for another session"},
+	NotGranted:   {errs.Perm, "right not granted"},
+	OtherGen:     {errs.Stale, "file has another generation"},
+	OtherLayout:  {errs.Stale, "file has another layout"},
+	RunOut:       {errs.Expired, "run out; renew it at the metadata service"},
+	LivesTooLong: {errs.Perm, "lives longer than allowed"},
+}
+
+// Err is the refusal as an error: errs.Expired when only its time is over (renew it), errs.Stale
+// when generation or layout differ (open the file again), errs.Perm otherwise, nil for Covered.
+func (r Refusal) Err() error {
+	if r == Covered {
+		return nil
+	}
+	return errs.Newf(refusals[r].kind, "capability.Check", "", "%s", refusals[r].why)
+}
+
+// Covers tells whether a verified capability covers the need at time now, or why it does not.
+func (c *Capability) Covers(n *Need, now time.Time) Refusal {
+	switch {
+	case c.File != n.File:
+		return OtherFile
+	case c.Server != n.Server:
+		return OtherServer
+	case c.Session != n.Session:
+		return OtherSession
+	case c.Rights&n.Rights != n.Rights:
+		return NotGranted
+	case c.Gen != n.Gen:
+		return OtherGen
+	case c.Layout != n.Layout:
+		return OtherLayout
+	case !now.Before(c.Expiry):
+		return RunOut
+	case c.Expiry.Sub(now) > 2*TTLMax:
+		return LivesTooLong
+	}
+	return Covered
+}
+
+// Check is Covers as an error.
+func (c *Capability) Check(n Need, now time.Time) error { return c.Covers(&n, now).Err() }

@@ -1,0 +1,65 @@
+package server
+
+import (
+	"sync/atomic"
+
+	"github.com/sluice-storage/sluice/capability"
+	"github.com/sluice-storage/sluice/iod"
+)
+
+// rights is what each request must be allowed to.
+func rights(op iod.Op) capability.Rights {
+	switch op {
+	case iod.OpRead, iod.OpMap, iod.OpStat:
+		return capability.Read
+	case iod.OpWrite, iod.OpSync, iod.OpPunch:
+		return capability.Write
+	default:
+		return capability.Manage
+	}
+}
+
+// refusals counts requests whose capability did not let them in, by the reason.
+type refusals struct {
+	forged atomic.Uint64
+	why    [capability.RefusalsEnd]atomic.Uint64
+}
+
+// refusalNames are what the counts are called.
+var refusalNames = [capability.RefusalsEnd]string{
+	capability.OtherFile:    "capabilities_other_object",
+	capability.OtherServer:  "capabilities_other_server",
+	capability.OtherSession: "capabilities_other_session",
+	capability.NotGranted:   "capabilities_not_granted",
+	capability.OtherGen:     "capabilities_other_generation",
+	capability.OtherLayout:  "capabilities_other_layout",
+	capability.RunOut:       "capabilities_expired",
+	capability.LivesTooLong: "capabilities_too_long",
+}
+
+// total is how many were refused although nobody forged anything.
+func (r *refusals) total() (n uint64) {
+	for i := range r.why {
+		n += r.why[i].Load()
+	}
+	return n
+}
+
+// admit verifies the capability and that it covers exactly this request.
+func (s *Server) admit(op iod.Op, t *iod.Target) error {
+	cp, err := s.keys.Verify(t.Cap[:])
+	if err != nil {
+		s.count.refused.forged.Add(1)
+		return err
+	}
+	need := capability.Need{File: t.Object.File, Gen: t.Object.Gen, Rights: rights(op),
+		Session: t.Stamp.Session, Server: s.cfg.ID, Layout: t.Layout}
+	if cp.Rights&capability.Manage != 0 {
+		cp.Rights |= capability.Read | capability.Write
+	}
+	if why := cp.Covers(&need, s.cfg.Clock()); why != capability.Covered {
+		s.count.refused.why[why].Add(1)
+		return why.Err()
+	}
+	return nil
+}
