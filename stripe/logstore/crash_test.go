@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/sluice-storage/sluice/internal/crc32c"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/stripe/device"
 	"github.com/sluice-storage/sluice/stripe/device/devicetest"
@@ -285,6 +286,37 @@ func stepWrite(id stripe.ObjectID, off, n int64, tag byte, st wire.Stamp,
 	}
 }
 
+// stepMerged is a write of whole blocks whose sums are given, and that includes further requests.
+func stepMerged(id stripe.ObjectID, off, n int64, tag byte, stamps []wire.Stamp,
+	d stripe.Durability) step {
+	p := make([]byte, n)
+	for i := range p {
+		p[i] = byte(i*5+i>>8) + tag | 1
+	}
+	sums := make([]uint32, n/blockBytes)
+	for i := range sums {
+		sums[i] = crc32c.Sum(p[i*blockBytes : (i+1)*blockBytes])
+	}
+	return step{
+		name: fmt.Sprintf("merged write %v [%d, +%d) tag %d durability %d stamps %v", id, off, n, tag,
+			d, stamps),
+		durable: d != stripe.Volatile,
+		run: func(ctx context.Context, s *Store) error {
+			return s.WriteSums(ctx, id, [][]byte{p}, off, sums, stamps, d)
+		},
+		model: func(m *crashModel) {
+			o := m.object(id)
+			o.resize(max(int64(len(o.data)), off+n))
+			copy(o.data[off:], p)
+			for _, st := range stamps {
+				if stripe.Numbered(st) {
+					m.done[stripe.SessionSlot{Session: st.Session, Slot: st.Slot}] = st.Seq
+				}
+			}
+		},
+	}
+}
+
 func (m *crashModel) object(id stripe.ObjectID) *crashObject {
 	if m.objects[id] == nil {
 		m.objects[id] = &crashObject{}
@@ -392,6 +424,13 @@ func randomStep(rnd *rand.Rand, m *crashModel) step {
 		off, n = off&^4095, (n+4095)&^4095
 	}
 	switch k := rnd.IntN(100); {
+	case k < 20 && off%blockBytes == 0 && n%blockBytes == 0:
+		stamps := []wire.Stamp{{TruncSeq: seq}}
+		for slot := uint16(10); slot < 10+uint16(rnd.IntN(4)); slot++ {
+			key := stripe.SessionSlot{Session: 78, Slot: slot}
+			stamps = append(stamps, wire.Stamp{Session: 78, Slot: slot, Seq: m.done[key] + 1})
+		}
+		return stepMerged(id, off, n, byte(rnd.Uint32()), stamps, d)
 	case k < 60:
 		return stepWrite(id, off, n, byte(rnd.Uint32()), st, d)
 	case k < 68:

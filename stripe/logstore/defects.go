@@ -22,7 +22,6 @@ const (
 	pagesBeforeLog                      // pages are written before the records they know are stable
 	forgetSessions                      // a checkpoint does not keep the sessions
 	forgetMerged                        // further requests of a write are not logged
-	numberFirst                         // the first record of a write carries the numbers
 )
 
 // applyEarly is what applyBeforeLog does.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"hash/crc32"
+	"slices"
 	"testing"
 
 	"github.com/sluice-storage/sluice/stripe"
@@ -46,6 +47,9 @@ func FuzzRecord(f *testing.F) {
 	r := record{kind: kindWrite, id: stripe.ObjectID{File: 1}, size: 5,
 		blocks: []blockPlace{{block: 3}}, clusters: []clusterPlace{{index: 2, cluster: 1, mask: 3}}}
 	f.Add(r.append(nil))
+	r.requests = []wire.Stamp{{Session: 1, Slot: 2, Seq: 3}, {Session: 4, Slot: 5, Seq: 6}}
+	f.Add(r.append(nil))
+	f.Add(r.append(nil)[:r.bytes()-1])
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var r record
 		rest, err := decodeRecord(raw, &g, &r)
@@ -56,7 +60,8 @@ func FuzzRecord(f *testing.F) {
 			t.Fatalf("took %d bytes of a record of %d", n, r.bytes())
 		}
 		var again record
-		if _, err := decodeRecord(r.append(nil), &g, &again); err != nil || again.size != r.size {
+		if _, err := decodeRecord(r.append(nil), &g, &again); err != nil || again.size != r.size ||
+			!slices.Equal(again.requests, r.requests) || len(r.requests) > stripe.StampsMax {
 			t.Fatalf("encoded again it is %+v: %v", again, err)
 		}
 	})

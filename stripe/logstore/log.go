@@ -361,9 +361,11 @@ func (m *member) writeHead(kind uint32, step int64) error {
 		lap: l.head / uint64(m.g.logBytes)}
 	clear(m.wrapBuf)
 	head := sealBatch(m.wrapBuf[:batchHead], &info, &m.storeID)
-	op := device.Op{Kind: device.Write, Off: m.logOff(l.head), Bufs: [][]byte{head}, Stable: true}
+	w := &m.wrap
+	w.bufs[0], w.ops[0] = head, &w.op
+	w.op = device.Op{Kind: device.Write, Off: m.logOff(l.head), Bufs: w.bufs[:], Stable: true}
 	stable := l.stable == l.head
-	if err := m.do(&op); err != nil {
+	if err := m.doAll(w.ops[:]); err != nil {
 		return err
 	}
 	l.chain, l.told = info.crc, info.stable

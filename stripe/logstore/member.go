@@ -28,7 +28,12 @@ type member struct {
 	count   counters
 	waiters sync.Pool
 	flushes sync.Pool
-	wrapBuf []byte // the log writer's
+	wrapBuf []byte // the log writer's, and the operation that writes it
+	wrap    struct {
+		op   device.Op
+		ops  [1]*device.Op
+		bufs [1][]byte
+	}
 
 	writer, checkpointer sync.WaitGroup // of one goroutine each
 

@@ -34,6 +34,7 @@ func TestCrashMutations(t *testing.T) {
 		{"unsynced clusters are believed", trustLoose, 0},
 		{"pages are ahead of the log", pagesBeforeLog, 2},
 		{"sessions are forgotten", forgetSessions, 0},
+		{"merged requests are not logged", forgetMerged, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if err := findDefect(t, c.plant, c.first); err == nil {

@@ -97,6 +97,10 @@ func everyKind() []step {
 		stepWrite(crashB, 4096, 4096, 11, none, stripe.Durable),
 		stepFence(9, 4),
 		stepCheckpoint(),
+		stepMerged(crashA, 8192, 8192, 12, []wire.Stamp{trunc1, {Session: 6, Slot: 1, Seq: 4},
+			{Session: 6, Slot: 2, Seq: 1}}, stripe.Volatile),
+		stepMerged(crashA, 65_536, 135_168, 13, []wire.Stamp{trunc1, {Session: 6, Slot: 1, Seq: 5},
+			{Session: 7, Slot: 9, Seq: 9}}, stripe.Durable),
 	}
 	for i := range 14 { // round the log, with overwrites in place and of whole clusters
 		d := stripe.Durability(i % 2)

@@ -113,7 +113,7 @@ func (m *member) writeBlocks(ctx context.Context, o *object, j *job, src *gather
 	for end := off + in.n; ; {
 		step := min(end, (off/blockBytes+int64(min(m.g.batchBlocksMax, 128)))*blockBytes)
 		j.rec.st, j.rec.requests = in.st, in.more
-		if step < end && !m.planted(numberFirst) {
+		if step < end {
 			j.rec.st.Seq, j.rec.requests = 0, nil // the last one carries the numbers
 		}
 		if err := m.fillBlocks(ctx, o, j, src, off, step); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/wire"
 )
 
 // modelObject is what an object must be: its bytes up to its size, and its truncate sequence.
@@ -165,7 +166,13 @@ func (w *walk) stepWrite(id stripe.ObjectID) {
 	st := seq(w.someSeq(id))
 	p := fill(int(n), byte(w.rnd.Uint32()))
 	d := stripe.Durability(max(w.rnd.IntN(9)-6, 0))
-	if !w.expect(w.e.WriteAt(w.ctx, id, w.split(p), off, st, d), w.verdict(id, st.TruncSeq)) {
+	var err error
+	if off%4096 == 0 && n%4096 == 0 && w.rnd.IntN(2) == 0 {
+		err = w.e.WriteSums(w.ctx, id, w.split(p), off, sumsOf(p), []wire.Stamp{st}, d)
+	} else {
+		err = w.e.WriteAt(w.ctx, id, w.split(p), off, st, d)
+	}
+	if !w.expect(err, w.verdict(id, st.TruncSeq)) {
 		return
 	}
 	o := w.m.objects[id]
@@ -198,6 +205,10 @@ func (w *walk) want(id stripe.ObjectID, off, n int64) []byte {
 
 func (w *walk) stepRead(id stripe.ObjectID) {
 	off, n := w.someRange()
+	if off%4096 == 0 && n%4096 == 0 && w.fence(id) == errs.OK && w.rnd.IntN(2) == 0 {
+		w.holdsSums(id, off, w.want(id, off, n))
+		return
+	}
 	p := fill(int(n), 0x33)
 	if !w.expect(w.e.ReadAt(w.ctx, id, w.split(p), off), w.fence(id)) {
 		return
