@@ -1,0 +1,260 @@
+package iodtest
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+)
+
+// never is a time that does not come: the end of a request that is not known to have ended.
+const never = int64(math.MaxInt64)
+
+// Ledger is one object as its clients know it. The object is a row of cells of equal size, and
+// requests cover whole cells. Every write has a number of its own, which is in every cell that it
+// wrote, so that a read tells whose bytes it found, cell by cell. They must be those of a write
+// that may be the last one: it began before the read ended, and no other write, and no read of
+// another write's bytes, lies entirely between it and the read.
+//
+// A crash takes all that back which was not stable: see Crashed. Times are numbers of steps, so that
+// a verdict does not depend on clocks. Safe for concurrent use.
+type Ledger struct {
+	cellBytes int
+
+	mu      sync.Mutex
+	now     int64
+	numbers uint64
+	cells   [][]*entry
+	flights map[*Op]struct{} // requests that have begun and not ended
+	crashed int64            // when the last crash was over
+}
+
+// write is one request that changes cells. The original times are those that its client saw; the
+// entries' are what counts since the last crash.
+type write struct {
+	number   uint64
+	client   int
+	zero     bool // leaves zeroes: punch, truncate, remove
+	began    int64
+	ended    int64
+	stable   bool // survives crashes
+	failed   bool // its client was not told that it succeeded, and does not repeat it
+	resent   bool // its client repeats it, or has repeated it, since the last crash
+	expected bool // its client has not shown yet that it has
+}
+
+func (w *write) String() string {
+	kind := "write"
+	if w.zero {
+		kind = "zeroing"
+	}
+	return fmt.Sprintf("%s %d of client %d (steps %d to %s, stable %v, failed %v, resent %v)", kind,
+		w.number, w.client, w.began, step(w.ended), w.stable, w.failed, w.resent)
+}
+
+func step(at int64) string {
+	if at == never {
+		return "?"
+	}
+	return fmt.Sprint(at)
+}
+
+// entry is a write in one cell. Each cell has its own view: a write of many cells is not one
+// moment.
+type entry struct {
+	*write
+	known   int64    // it had taken effect by then
+	dead    int64    // its bytes were replaced by then; never: they may be there
+	gone    bool     // and no crash brings them back
+	by      *Op      // the request whose end told that
+	killers []*write // each of them came later
+}
+
+// NewLedger makes the ledger of an object that was never written.
+func NewLedger(cells, cellBytes int) *Ledger {
+	l := &Ledger{cellBytes: cellBytes, cells: make([][]*entry, cells), flights: map[*Op]struct{}{},
+		now: 1}
+	for i := range l.cells {
+		hole := &write{zero: true, stable: true}
+		l.cells[i] = []*entry{{write: hole, dead: never}}
+	}
+	return l
+}
+
+// Cells is how many there are, CellBytes how long each is.
+func (l *Ledger) Cells() int { return len(l.cells) }
+
+// CellBytes is the length of a cell.
+func (l *Ledger) CellBytes() int { return l.cellBytes }
+
+func (l *Ledger) tickLocked() int64 {
+	l.now++
+	return l.now
+}
+
+// Op is a request under way.
+type Op struct {
+	l      *Ledger
+	client int
+	began  int64
+	cells  []int
+	write  *write // nil: it changes nothing
+}
+
+func (l *Ledger) beginLocked(client int, cells []int) *Op {
+	op := &Op{l: l, client: client, began: l.tickLocked(), cells: slices.Clone(cells)}
+	l.flights[op] = struct{}{}
+	return op
+}
+
+// Ask begins a request that changes nothing: a read of cells, or a sync.
+func (l *Ledger) Ask(client int, cells []int) *Op {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.beginLocked(client, cells)
+}
+
+// Write begins a write of cells; Fill makes its bytes. Zero begins one that leaves zeroes.
+func (l *Ledger) Write(client int, cells []int) *Op { return l.change(client, cells, false) }
+
+// Zero begins a request that leaves zeroes.
+func (l *Ledger) Zero(client int, cells []int) *Op { return l.change(client, cells, true) }
+
+func (l *Ledger) change(client int, cells []int, zero bool) *Op {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	op := l.beginLocked(client, cells)
+	l.numbers++
+	op.write = &write{number: l.numbers, client: client, zero: zero, began: op.began, ended: never}
+	for _, c := range op.cells {
+		l.cells[c] = append(l.cells[c], &entry{write: op.write, known: never, dead: never})
+	}
+	return op
+}
+
+// Written ends a write that succeeded. stable: it survives crashes from now on.
+func (op *Op) Written(stable bool) {
+	l := op.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	end := l.endLocked(op)
+	w := op.write
+	w.ended = end
+	crossed := op.began <= l.crashed
+	if stable {
+		l.stableLocked(w)
+	} else if crossed { // it may have been lost, and is repeated then
+		w.resent, w.expected = true, true
+	}
+	l.returnedLocked(op, end)
+	if !w.expected {
+		l.settledLocked(w, op, end)
+	}
+	l.tidyLocked(op.cells)
+}
+
+// settledLocked notes that w had taken effect by end.
+func (l *Ledger) settledLocked(w *write, op *Op, end int64) {
+	for _, c := range op.cells {
+		for _, e := range l.cells[c] {
+			if e.write == w {
+				e.known = min(e.known, end)
+			}
+		}
+		l.killLocked(c, w, op, end)
+	}
+}
+
+// killLocked notes that the bytes of w were in the cell at some time within op: what had taken
+// effect before op began is replaced.
+func (l *Ledger) killLocked(cell int, w *write, op *Op, end int64) {
+	for _, e := range l.cells[cell] {
+		if e.write != w && e.known < op.began {
+			e.killedBy(w, op, end)
+		}
+	}
+}
+
+func (e *entry) killedBy(w *write, op *Op, end int64) {
+	if e.dead > end {
+		e.dead, e.by = end, op
+	}
+	if !slices.Contains(e.killers, w) {
+		e.killers = append(e.killers, w)
+	}
+	e.gone = e.gone || w.stable
+}
+
+// Failed ends a request that was not answered with success: a write may have happened, or may
+// still.
+func (op *Op) Failed() {
+	l := op.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.endLocked(op)
+	if op.write != nil {
+		op.write.failed = true
+	}
+}
+
+// Synced ends a sync that succeeded: what had ended before it began is stable now. Where a crash
+// came in between, that holds for the client's own writes only.
+func (op *Op) Synced() {
+	l := op.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	end := l.endLocked(op)
+	crossed := op.began <= l.crashed
+	l.returnedLocked(op, end)
+	var stable []*write
+	for c, cell := range l.cells {
+		for _, e := range cell {
+			mine := e.client == op.client
+			if e.stable || e.ended >= op.began || !mine && (crossed || e.expected) {
+				continue
+			}
+			if e.expected { // repeated before the sync, or synced before the crash
+				l.cameBackLocked(c, e, op, end)
+			}
+			stable = append(stable, e.write)
+		}
+	}
+	for _, w := range stable {
+		l.stableLocked(w)
+	}
+	all := make([]int, len(l.cells))
+	for i := range all {
+		all[i] = i
+	}
+	l.tidyLocked(all)
+}
+
+// stableLocked notes that w survives crashes, and so does what it has replaced.
+func (l *Ledger) stableLocked(w *write) {
+	w.stable, w.expected = true, false
+	for _, cell := range l.cells {
+		for _, e := range cell {
+			if e.dead != never && slices.Contains(e.killers, w) {
+				e.gone = true
+			}
+		}
+	}
+}
+
+func (l *Ledger) endLocked(op *Op) int64 {
+	delete(l.flights, op)
+	return l.tickLocked()
+}
+
+// tidyLocked forgets what no request can see any more.
+func (l *Ledger) tidyLocked(cells []int) {
+	oldest := l.now
+	for op := range l.flights {
+		oldest = min(oldest, op.began)
+	}
+	for _, c := range cells {
+		l.cells[c] = slices.DeleteFunc(l.cells[c], func(e *entry) bool {
+			return e.gone && e.dead < oldest
+		})
+	}
+}

@@ -1,0 +1,183 @@
+package iodtest
+
+import "testing"
+
+// story is a ledger of one cell and what happens to it. Its methods are named for whole requests;
+// the ledger's own are for those that overlap.
+type story struct{ *Ledger }
+
+// put is a write from beginning to end; its bytes are what seen returns them as.
+func (s story) put(client int, stable bool) []byte {
+	op := s.Write(client, []int{0})
+	p := make([]byte, s.CellBytes())
+	op.Fill(p)
+	op.Written(stable)
+	return p
+}
+
+// begin is a write that has not ended.
+func (s story) begin(client int) (*Op, []byte) {
+	op := s.Write(client, []int{0})
+	p := make([]byte, s.CellBytes())
+	op.Fill(p)
+	return op, p
+}
+
+func (s story) sees(client int, p []byte) bool { return s.Ask(client, []int{0}).Seen(p) == nil }
+
+func (s story) sync(client int) { s.Ask(client, nil).Synced() }
+
+func TestLedger(t *testing.T) {
+	zero := make([]byte, 100)
+	for _, c := range []struct {
+		name string
+		want bool
+		read func(s story) bool
+	}{
+		{"a hole is zeroes", true, func(s story) bool { return s.sees(1, zero) }},
+		{"the last write", true, func(s story) bool { s.put(1, false); return s.sees(2, s.put(1, false)) }},
+		{"the write before", false, func(s story) bool {
+			old := s.put(1, false)
+			s.put(2, false)
+			return s.sees(1, old)
+		}},
+		{"a write that runs, and the one before", true, func(s story) bool {
+			old := s.put(1, false)
+			_, running := s.begin(2)
+			return s.sees(1, old) && s.sees(1, running)
+		}},
+		{"back and forth while it runs", false, func(s story) bool {
+			old := s.put(1, false)
+			_, running := s.begin(2)
+			return s.sees(1, old) && s.sees(1, running) && s.sees(3, old)
+		}},
+		{"two that overlap, in either order", true, func(s story) bool {
+			a, _ := s.begin(1)
+			b, second := s.begin(2)
+			b.Written(false)
+			a.Written(false)
+			return s.sees(3, second)
+		}},
+		{"of two that overlap first one, then the other", false, func(s story) bool {
+			a, first := s.begin(1)
+			b, second := s.begin(2)
+			b.Written(false)
+			a.Written(false)
+			return s.sees(3, second) && s.sees(3, first)
+		}},
+		{"a failed write may come late", true, func(s story) bool {
+			op, late := s.begin(1)
+			op.Failed()
+			s.put(2, true)
+			return s.sees(3, late)
+		}},
+		{"torn", false, func(s story) bool {
+			a, b := s.put(1, false), s.put(1, false)
+			return s.sees(1, append(b[:50:50], a[50:]...))
+		}},
+		{"zeroes after a punch", true, func(s story) bool {
+			s.put(1, true)
+			s.Zero(1, []int{0}).Written(true)
+			return s.sees(1, zero)
+		}},
+		{"zeroes before a write", false, func(s story) bool { s.put(1, true); return s.sees(2, zero) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := c.read(story{NewLedger(1, 100)}); got != c.want {
+				t.Errorf("allowed: %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestLedgerOfCrashes(t *testing.T) {
+	zero := make([]byte, 100)
+	for _, c := range []struct {
+		name string
+		want bool
+		read func(s story) bool
+	}{
+		{"what was not synced is lost to others", true, func(s story) bool {
+			s.put(1, false)
+			s.Crashed()
+			return s.sees(2, zero)
+		}},
+		{"but its client has repeated it", false, func(s story) bool {
+			s.put(1, false)
+			s.Crashed()
+			return s.sees(1, zero)
+		}},
+		{"and then it is there for all", false, func(s story) bool {
+			s.put(1, false)
+			s.Crashed()
+			s.sync(1)
+			return s.sees(2, zero)
+		}},
+		{"what was synced survives", false, func(s story) bool {
+			s.put(1, false)
+			s.sync(2)
+			s.Crashed()
+			return s.sees(2, zero)
+		}},
+		{"what was durable survives", false, func(s story) bool {
+			s.put(1, true)
+			s.Crashed()
+			return s.sees(2, zero)
+		}},
+		{"what overlapped a sync does not", true, func(s story) bool {
+			op, _ := s.begin(1)
+			syncing := s.Ask(2, nil)
+			op.Written(false)
+			syncing.Synced()
+			s.Crashed()
+			return s.sees(2, zero)
+		}},
+		{"a sync across a crash is for its client only", true, func(s story) bool {
+			s.put(1, false)
+			syncing := s.Ask(2, nil)
+			s.Crashed()
+			syncing.Synced()
+			return s.sees(2, zero)
+		}},
+		{"what is repeated does not come over newer stable bytes", false, func(s story) bool {
+			old := s.put(1, false)
+			s.put(2, true)
+			s.Crashed()
+			s.sync(1)
+			return s.sees(2, old)
+		}},
+		{"clients repeat in any order", true, func(s story) bool {
+			old := s.put(1, false)
+			s.put(2, false)
+			s.Crashed()
+			s.sync(2)
+			s.sync(1)
+			return s.sees(2, old)
+		}},
+		{"one client repeats in its order", false, func(s story) bool {
+			old := s.put(1, false)
+			s.put(1, false)
+			s.Crashed()
+			s.sync(1)
+			return s.sees(2, old)
+		}},
+		{"a client that is gone repeats nothing", true, func(s story) bool {
+			p := s.put(1, false)
+			s.Gone(1)
+			s.Crashed()
+			return s.sees(2, p) && s.sees(2, p)
+		}},
+		{"and its lost bytes stay lost", false, func(s story) bool {
+			p := s.put(1, false)
+			s.Gone(1)
+			s.Crashed()
+			return s.sees(2, zero) && s.sees(2, s.put(2, false)) && s.sees(2, p)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := c.read(story{NewLedger(1, 100)}); got != c.want {
+				t.Errorf("allowed: %v, want %v", got, c.want)
+			}
+		})
+	}
+}
