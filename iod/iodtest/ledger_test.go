@@ -1,6 +1,9 @@
 package iodtest
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // story is a ledger of one cell and what happens to it. Its methods are named for whole requests;
 // the ledger's own are for those that overlap.
@@ -27,15 +30,22 @@ func (s story) sees(client int, p []byte) bool { return s.Ask(client, []int{0}).
 
 func (s story) sync(client int) { s.Ask(client, nil).Synced() }
 
-func TestLedger(t *testing.T) {
+// tale is what happens to a ledger, and whether the last reads may be as they are.
+type tale struct {
+	name string
+	want bool
+	read func(s story) bool
+}
+
+// plainTales have no crash in them.
+func plainTales() []tale {
 	zero := make([]byte, 100)
-	for _, c := range []struct {
-		name string
-		want bool
-		read func(s story) bool
-	}{
+	return []tale{
 		{"a hole is zeroes", true, func(s story) bool { return s.sees(1, zero) }},
-		{"the last write", true, func(s story) bool { s.put(1, false); return s.sees(2, s.put(1, false)) }},
+		{"the last write", true, func(s story) bool {
+			s.put(1, false)
+			return s.sees(2, s.put(1, false))
+		}},
 		{"the write before", false, func(s story) bool {
 			old := s.put(1, false)
 			s.put(2, false)
@@ -81,22 +91,13 @@ func TestLedger(t *testing.T) {
 			return s.sees(1, zero)
 		}},
 		{"zeroes before a write", false, func(s story) bool { s.put(1, true); return s.sees(2, zero) }},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			if got := c.read(story{NewLedger(1, 100)}); got != c.want {
-				t.Errorf("allowed: %v, want %v", got, c.want)
-			}
-		})
 	}
 }
 
-func TestLedgerOfCrashes(t *testing.T) {
+// lostTales are about what a crash takes.
+func lostTales() []tale {
 	zero := make([]byte, 100)
-	for _, c := range []struct {
-		name string
-		want bool
-		read func(s story) bool
-	}{
+	return []tale{
 		{"what was not synced is lost to others", true, func(s story) bool {
 			s.put(1, false)
 			s.Crashed()
@@ -132,6 +133,13 @@ func TestLedgerOfCrashes(t *testing.T) {
 			s.Crashed()
 			return s.sees(2, zero)
 		}},
+	}
+}
+
+// repeatTales are about what clients repeat afterwards.
+func repeatTales() []tale {
+	zero := make([]byte, 100)
+	return []tale{
 		{"a sync across a crash is for its client only", true, func(s story) bool {
 			s.put(1, false)
 			syncing := s.Ask(2, nil)
@@ -173,7 +181,11 @@ func TestLedgerOfCrashes(t *testing.T) {
 			s.Crashed()
 			return s.sees(2, zero) && s.sees(2, s.put(2, false)) && s.sees(2, p)
 		}},
-	} {
+	}
+}
+
+func TestLedger(t *testing.T) {
+	for _, c := range slices.Concat(plainTales(), lostTales(), repeatTales()) {
 		t.Run(c.name, func(t *testing.T) {
 			if got := c.read(story{NewLedger(1, 100)}); got != c.want {
 				t.Errorf("allowed: %v, want %v", got, c.want)
