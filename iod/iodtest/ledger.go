@@ -16,8 +16,8 @@ const never = int64(math.MaxInt64)
 // that may be the last one: it began before the read ended, and no other write, and no read of
 // another write's bytes, lies entirely between it and the read.
 //
-// A crash takes all that back which was not stable: see Crashed. Times are numbers of steps, so that
-// a verdict does not depend on clocks. Safe for concurrent use.
+// A crash takes all that back which was not stable: see Crashed. Times are numbers of steps, so
+// that a verdict does not depend on clocks. Safe for concurrent use.
 type Ledger struct {
 	cellBytes int
 
