@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -28,36 +27,9 @@ func startPair(t *testing.T) *pair {
 	t.Helper()
 	lab := Need(t)
 	p := &pair{wire: lab.NewWire(WireOptions{})}
-	var all sync.WaitGroup
-	for name, g := range map[string]**Guest{"left": &p.a, "right": &p.b} {
-		all.Go(func() {
-			started, err := lab.Start(t.Context(), GuestConfig{
-				Name: name, Wires: []*Wire{p.wire}, Modules: []string{"brd", "nbd"}, CPUs: 1,
-			})
-			if err == nil {
-				*g = started
-				_, err = started.SoftRoCE(t.Context(), p.wire)
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	all.Wait()
-	t.Cleanup(func() {
-		for _, g := range []*Guest{p.a, p.b} {
-			if g == nil {
-				continue
-			}
-			g.Kill()
-			if t.Failed() {
-				t.Logf("console of %s:\n%s", g.Name(), g.Console())
-			}
-		}
+	p.a, p.b = lab.StartCouple(t, GuestConfig{
+		Wires: []*Wire{p.wire}, Modules: []string{"brd", "nbd"}, CPUs: 1,
 	})
-	if t.Failed() {
-		t.FailNow()
-	}
 	return p
 }
 

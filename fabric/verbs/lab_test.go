@@ -67,39 +67,7 @@ func newCouple(t *testing.T) *couple {
 	for i := range p.wires {
 		p.wires[i] = lab.NewWire(vmtest.WireOptions{})
 	}
-	var wg sync.WaitGroup
-	boot := func(name string, g **vmtest.Guest) {
-		wg.Go(func() {
-			var err error
-			*g, err = lab.Start(context.Background(),
-				vmtest.GuestConfig{Name: name, Wires: p.wires[:]})
-			for _, w := range p.wires {
-				if err == nil {
-					_, err = (*g).SoftRoCE(context.Background(), w)
-				}
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	boot("left", &p.a)
-	boot("right", &p.b)
-	wg.Wait()
-	t.Cleanup(func() {
-		for _, g := range []*vmtest.Guest{p.a, p.b} {
-			if g == nil {
-				continue
-			}
-			g.Kill()
-			if t.Failed() {
-				t.Logf("console of %s:\n%s", g.Name(), g.Console())
-			}
-		}
-	})
-	if t.Failed() {
-		t.FailNow()
-	}
+	p.a, p.b = lab.StartCouple(t, vmtest.GuestConfig{Wires: p.wires[:]})
 	return p
 }
 

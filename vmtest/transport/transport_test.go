@@ -21,7 +21,12 @@ import (
 )
 
 // patience bounds waits that end early in all cases but failures; it says nothing about speed.
-const patience = 4 * time.Minute
+// silence is how long a test in a guest may print nothing: then its goroutines are asked for, while
+// there is still time to print them. Tests take seconds there, on the busiest of machines.
+const (
+	patience = 4 * time.Minute
+	silence  = 2 * time.Minute
+)
 
 // msgTests are the tests of msg that run on every provider; the longest are at the end.
 func msgTests() []string {
@@ -74,37 +79,7 @@ func newCouple(t *testing.T) *couple {
 		p.wires[i] = lab.NewWire(vmtest.WireOptions{})
 	}
 	p.msg, p.mover = build(t, "msg"), build(t, "mover")
-	var wg sync.WaitGroup
-	for name, g := range map[string]**vmtest.Guest{"left": &p.a, "right": &p.b} {
-		wg.Go(func() {
-			started, err := lab.Start(t.Context(),
-				vmtest.GuestConfig{Name: name, Wires: p.wires[:]})
-			*g = started
-			for _, w := range p.wires {
-				if err == nil {
-					_, err = started.SoftRoCE(t.Context(), w)
-				}
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	t.Cleanup(func() {
-		for _, g := range []*vmtest.Guest{p.a, p.b} {
-			if g == nil {
-				continue
-			}
-			g.Kill()
-			if t.Failed() {
-				t.Logf("console of %s:\n%s", g.Name(), g.Console())
-			}
-		}
-	})
-	if t.Failed() {
-		t.FailNow()
-	}
+	p.a, p.b = lab.StartCouple(t, vmtest.GuestConfig{Wires: p.wires[:]})
 	return p
 }
 
@@ -125,11 +100,17 @@ func build(t *testing.T, name string) string {
 func (p *couple) conformance(
 	t *testing.T, g *vmtest.Guest, program string, tests []string, which string,
 ) {
-	res, err := g.Exec(t.Context(), vmtest.Command{
-		Script: program + " -test.v -test.timeout 4m -test.run '^(" +
+	ctx, done := context.WithCancel(t.Context())
+	out := &watched{}
+	var watch sync.WaitGroup
+	watch.Go(func() { out.askAfterSilence(ctx, g, filepath.Base(program)) })
+	res, err := g.Exec(ctx, vmtest.Command{
+		Script: program + " -test.v -test.timeout 6m -test.run '^(" +
 			strings.Join(tests, "|") + ")$" + which + "' 2>&1",
-		Limit: 2 * patience,
+		Limit: 2 * patience, Stdout: out,
 	})
+	done()
+	watch.Wait()
 	if err == nil {
 		err = res.Err()
 	}
@@ -166,6 +147,26 @@ func (w *watched) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.out.String()
+}
+
+// askAfterSilence has a program print its goroutines and end when it has printed nothing for long.
+func (w *watched) askAfterSilence(ctx context.Context, g *vmtest.Guest, program string) {
+	last, since := "", time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Second):
+		}
+		if now := w.String(); now != last {
+			last, since = now, time.Now()
+			continue
+		}
+		if time.Since(since) > silence {
+			_, _ = g.Run(ctx, "pkill -QUIT -x "+program)
+			return
+		}
+	}
 }
 
 // serve starts the server of the ladder in b and returns where it is, and its keys.
@@ -255,7 +256,7 @@ func (p *couple) visit(t *testing.T, v *visit, keys string) {
 		p.run(t, v.in, v.before)
 		defer p.run(t, v.in, v.after)
 	}
-	out := p.run(t, v.from, p.msg+" -test.v -test.run '^TestLadderVisit$'",
+	out := p.run(t, v.from, p.msg+" -test.v -test.timeout 3m -test.run '^TestLadderVisit$'",
 		"SLUICE_MSG_VISIT="+v.addr, "SLUICE_MSG_KEYS="+keys, "SLUICE_MSG_WANT="+v.want,
 		"SLUICE_MSG_SKIP="+v.skip)
 	for _, step := range append(v.steps, `--- PASS: TestLadderVisit `) {
