@@ -9,7 +9,7 @@ import (
 )
 
 // Crashed notes that the server has died and lost everything that was not stable; it is called when
-// nothing of it answers any more and before the next one starts. Clients that live repeat what they
+// nothing of it answers any more. Clients that live repeat what they
 // have not synced, in their order, before they do anything else with the object; nobody knows in
 // which order different clients do. What has failed, and what clients that are gone have written,
 // may be there or not.
@@ -17,6 +17,27 @@ func (l *Ledger) Crashed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.crashed = l.tickLocked()
+	l.takeBackLocked()
+	for _, cell := range l.cells {
+		for _, e := range cell {
+			if e.failed && !e.gone { // it has happened by now, or never will
+				e.known = min(e.known, l.crashed)
+			}
+		}
+	}
+}
+
+// Crashing notes that the server may die at any moment from now on, and the next one start: which
+// of them answers is not known until Crashed is called.
+func (l *Ledger) Crashing() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.takeBackLocked()
+	l.crashed = never
+}
+
+// takeBackLocked forgets what was concluded from writes that are not stable.
+func (l *Ledger) takeBackLocked() {
 	for _, cell := range l.cells {
 		for _, e := range cell {
 			e.resent = !e.stable && !e.failed && e.ended != never
@@ -24,11 +45,7 @@ func (l *Ledger) Crashed() {
 				continue
 			}
 			e.dead, e.by, e.killers = never, nil, nil
-			switch {
-			case e.stable:
-			case e.failed:
-				e.known = min(e.known, l.crashed)
-			default:
+			if !e.stable && !e.failed {
 				e.known, e.expected = never, e.resent
 			}
 		}
@@ -164,6 +181,10 @@ func (op *Op) Seen(p []byte) error {
 		}
 	}
 	l.tidyLocked(op.cells)
+	const tell = 3 // of many cells one story is enough
+	if n := len(problems) - tell; n > 0 {
+		problems = append(problems[:tell], fmt.Errorf("and %d more", n))
+	}
 	return errors.Join(problems...)
 }
 

@@ -1,0 +1,280 @@
+package iodtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-storage/sluice/capability"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/stripe"
+)
+
+// Client is what a client of an I/O server can do.
+type Client interface {
+	iod.Data
+	iod.Space
+	iod.Manager
+}
+
+// Site is the server that a crowd works on.
+type Site struct {
+	// Join makes a client with a session of its own, and what ends it without a word.
+	Join func(session uint64) (c Client, vanish func())
+
+	// Target is an object with a capability for it.
+	Target func(session uint64, id stripe.ObjectID, r capability.Rights, trunc uint64) iod.Target
+
+	// Kill ends the server; what is not stable is lost. Start starts the next one. When Kill returns
+	// nothing of the old server answers any more.
+	Kill, Start func()
+}
+
+// CrowdOptions say how a crowd works.
+type CrowdOptions struct {
+	Seed    uint64
+	Clients int           // at a time
+	Workers int           // requests of one client at a time
+	Steps   int           // of each worker in each life of its client
+	Lives   int           // how often a client is replaced by the next one
+	Crashes time.Duration // about how long a server lives; 0: for ever
+	Files   []*File
+}
+
+// File is what a crowd writes: one object of so many cells.
+type File struct {
+	Number           uint64
+	Cells, CellBytes int
+
+	alone  sync.RWMutex // shared by requests; exclusive for a removal
+	manage sync.Mutex   // one truncation or fence at a time, as the metadata service does
+	view   atomic.Pointer[view]
+}
+
+// view is one generation of a file's object: what clients believe, and the ledger.
+type view struct {
+	*Ledger
+	id      stripe.ObjectID
+	trunc   atomic.Uint64 // truncations that clients know of
+	fencing atomic.Bool   // somebody has begun to fence it
+	fenced  atomic.Bool   // and was told that it is
+}
+
+// Crowd is clients that make random requests, and the ledgers of what they know.
+type Crowd struct {
+	CrowdOptions
+	site Site
+	ctx  context.Context
+	stop context.CancelCauseFunc
+
+	requests, crashes atomic.Uint64
+	next              atomic.Int64 // client numbers
+
+	mu     sync.Mutex
+	views  []*view
+	living map[*hand]struct{} // one of each client
+}
+
+// ErrViolated is what a crowd ends with when the server has broken its word.
+var ErrViolated = errors.New("violated")
+
+// NewCrowd makes a crowd that has not begun.
+func NewCrowd(ctx context.Context, site Site, o CrowdOptions) *Crowd {
+	c := &Crowd{CrowdOptions: o, site: site, living: map[*hand]struct{}{}}
+	c.ctx, c.stop = context.WithCancelCause(ctx)
+	for _, f := range c.Files {
+		c.renew(f, 1)
+	}
+	return c
+}
+
+// Requests and Crashes tell how many there were.
+func (c *Crowd) Requests() uint64 { return c.requests.Load() }
+
+// Crashes tells how often the server died.
+func (c *Crowd) Crashes() uint64 { return c.crashes.Load() }
+
+// violated ends the run with what is wrong.
+func (c *Crowd) violated(format string, args ...any) {
+	c.stop(fmt.Errorf("%w (seed %d): %s", ErrViolated, c.Seed, fmt.Sprintf(format, args...)))
+}
+
+// renew makes a file's object another one.
+func (c *Crowd) renew(f *File, gen uint32) {
+	v := &view{Ledger: NewLedger(f.Cells, f.CellBytes),
+		id: stripe.ObjectID{File: f.Number, Gen: gen}}
+	c.mu.Lock()
+	c.views = append(c.views, v)
+	c.mu.Unlock()
+	f.view.Store(v)
+}
+
+func (c *Crowd) eachView(fn func(*view)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, v := range c.views {
+		fn(v)
+	}
+}
+
+// present are the clients that live.
+func (c *Crowd) present() []*hand {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var list []*hand
+	for h := range c.living {
+		list = append(list, h)
+	}
+	return list
+}
+
+// Run makes requests until every client has had its lives, and looks at everything once more; or
+// until something is violated.
+func (c *Crowd) Run() error {
+	defer c.stop(nil)
+	crashing, enough := context.WithCancel(c.ctx)
+	defer enough()
+	var clients, crasher sync.WaitGroup
+	for i := range c.Clients {
+		clients.Go(func() { c.lives(rand.New(rand.NewPCG(c.Seed, uint64(i)))) })
+	}
+	if c.CrowdOptions.Crashes > 0 {
+		crasher.Go(func() { c.crashNowAndThen(crashing, rand.New(rand.NewPCG(c.Seed, 1<<32))) })
+	}
+	clients.Wait()
+	enough()
+	crasher.Wait()
+	if c.ctx.Err() == nil {
+		c.lastLook()
+	}
+	if err := context.Cause(c.ctx); err != nil {
+		return err
+	}
+	return nil
+}
+
+// crashNowAndThen ends the server and starts the next one, again and again.
+func (c *Crowd) crashNowAndThen(ctx context.Context, rng *rand.Rand) {
+	mean := c.CrowdOptions.Crashes
+	for {
+		pause := mean/4 + rand.N(mean*3/2)
+		if rng.IntN(4) == 0 {
+			pause = rand.N(mean / 4) // hardly up, down again
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		c.crash()
+	}
+}
+
+func (c *Crowd) crash() {
+	c.eachView(func(v *view) { v.Crashing() })
+	c.site.Kill()
+	c.eachView(func(v *view) { v.Crashed() })
+	c.crashes.Add(1)
+	c.site.Start()
+}
+
+// join makes a client and a hand of it.
+func (c *Crowd) join(rng *rand.Rand) (*hand, context.CancelFunc) {
+	id := int(c.next.Add(1))
+	ctx, die := context.WithCancel(c.ctx)
+	h := &hand{Crowd: c, id: id, session: uint64(1000 + id), rng: rng, ctx: ctx}
+	h.Client, h.vanish = c.site.Join(h.session)
+	return h, die
+}
+
+// leave ends a client without a word.
+func (c *Crowd) leave(h *hand) {
+	h.vanish()
+	c.eachView(func(v *view) { v.Gone(h.id) })
+}
+
+// lives is a client and those who follow it.
+func (c *Crowd) lives(rng *rand.Rand) {
+	for range c.Lives {
+		h, die := c.join(rng)
+		c.mu.Lock()
+		c.living[h] = struct{}{}
+		c.mu.Unlock()
+		var workers sync.WaitGroup
+		var over atomic.Bool // one that ends takes all workers of its client along
+		for range c.Workers {
+			one := h.another(rng.Uint64())
+			workers.Go(func() {
+				for step := 0; step < c.Steps && h.ctx.Err() == nil && !over.Load(); step++ {
+					one.step()
+					c.requests.Add(1)
+				}
+				if over.Store(true); one.rng.IntN(2) == 0 {
+					die() // in the middle of what the others do
+				}
+			})
+		}
+		workers.Wait()
+		die()
+		c.mu.Lock()
+		delete(c.living, h)
+		c.mu.Unlock()
+		c.leave(h)
+		if c.ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// lastLook reads everything once more, with a fresh client, before and after a crash.
+func (c *Crowd) lastLook() {
+	for range 2 {
+		h, die := c.join(rand.New(rand.NewPCG(c.Seed, 9)))
+		for _, f := range c.Files {
+			h.read(f, span(0, f.Cells))
+			h.sync(f)
+		}
+		die()
+		c.leave(h)
+		if c.CrowdOptions.Crashes > 0 {
+			c.crash()
+		}
+	}
+}
+
+// span is n cells from first on.
+func span(first, n int) []int {
+	cells := make([]int, n)
+	for i := range cells {
+		cells[i] = first + i
+	}
+	return cells
+}
+
+// failed judges an error that a request of the view has ended with. Only few may come to a client
+// that lives: that the object's generation was fenced.
+func (h *hand) failed(v *view, what string, err error) {
+	switch {
+	case h.ctx.Err() != nil:
+	case errs.KindOf(err) == errs.Fenced && v.fencing.Load():
+	default:
+		h.violated("client %d: %s of %v: %v", h.id, what, v.id, err)
+	}
+}
+
+// allowed judges a success: a generation that was fenced before the request began has none.
+func (h *hand) allowed(v *view, fenced bool, what string) {
+	if fenced {
+		h.violated("client %d: %s of %v succeeded after it was fenced", h.id, what, v.id)
+	}
+}
+
+// target is an object as the client asks for it.
+func (h *hand) target(v *view, r capability.Rights) iod.Target {
+	return h.site.Target(h.session, v.id, r, v.trunc.Load())
+}

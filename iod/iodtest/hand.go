@@ -1,0 +1,260 @@
+package iodtest
+
+import (
+	"context"
+	"math/rand/v2"
+
+	"github.com/sluice-storage/sluice/capability"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/seg"
+	"github.com/sluice-storage/sluice/stripe"
+)
+
+// hand makes one random request after the other for a client.
+type hand struct {
+	*Crowd
+	Client
+	id      int
+	session uint64
+	vanish  func()
+	rng     *rand.Rand
+	ctx     context.Context // ends with the client
+	buf     []byte
+}
+
+// another is a further hand of the same client.
+func (h *hand) another(seed uint64) *hand {
+	return &hand{Crowd: h.Crowd, Client: h.Client, id: h.id, session: h.session, vanish: h.vanish,
+		rng: rand.New(rand.NewPCG(seed, 0)), ctx: h.ctx}
+}
+
+const (
+	both   = capability.Read | capability.Write
+	manage = capability.Manage
+)
+
+func (h *hand) step() {
+	f := h.Files[h.rng.IntN(len(h.Files))]
+	if h.rng.IntN(400) == 0 {
+		h.remove(f)
+		return
+	}
+	f.alone.RLock()
+	defer f.alone.RUnlock()
+	switch n := h.rng.IntN(100); {
+	case n < 45:
+		h.write(f, h.pick(f))
+	case n < 85:
+		h.read(f, h.pick(f))
+	case n < 93:
+		h.sync(f)
+	case n < 97:
+		h.punch(f)
+	case n < 99 || h.rng.IntN(4) > 0:
+		h.truncate(f)
+	default:
+		h.fence(f)
+	}
+}
+
+// pick chooses cells: often one run, sometimes several, mostly short ones.
+func (h *hand) pick(f *File) []int {
+	var cells []int
+	taken := map[int]bool{}
+	for range 1 + max(h.rng.IntN(6)-3, 0) {
+		n := 1 + h.rng.IntN(1+h.rng.IntN(min(f.Cells, 40)))
+		first := h.rng.IntN(f.Cells - n + 1)
+		for c := first; c < first+n; c++ {
+			if !taken[c] { // a request's own pieces do not overlap: their order is not defined
+				taken[c] = true
+				cells = append(cells, c)
+			}
+		}
+	}
+	return cells
+}
+
+// access is the cells as a request names them.
+func access(l *Ledger, cells []int) seg.Access {
+	size := int64(l.CellBytes())
+	var list []seg.Piece
+	for _, c := range cells {
+		list = seg.Join(list, seg.Piece{Off: int64(c) * size, Len: size})
+	}
+	return seg.List(list)
+}
+
+// memory is a buffer in one to three windows.
+func (h *hand) memory(n int) (*msg.Memory, []byte) {
+	if cap(h.buf) < n {
+		h.buf = make([]byte, n)
+	}
+	p := h.buf[:n]
+	m := &msg.Memory{Access: seg.Contig(0, int64(n))}
+	for rest := p; len(rest) > 0; {
+		cut := len(rest)
+		if h.rng.IntN(3) == 0 && len(m.Windows) < 3 {
+			cut = 1 + h.rng.IntN(len(rest))
+		}
+		m.Windows = append(m.Windows, fabric.Sge{Buf: rest[:cut]})
+		rest = rest[cut:]
+	}
+	return m, p
+}
+
+// stale repeats a request that did not know of a truncation yet.
+func (h *hand) stale(v *view, r capability.Rights, fn func(iod.Target) error) error {
+	for {
+		t := h.target(v, r)
+		err := fn(t)
+		if errs.KindOf(err) != errs.Stale || h.ctx.Err() != nil {
+			return err
+		}
+		// The one who truncates has not said so yet, or has by now.
+	}
+}
+
+func (h *hand) write(f *File, cells []int) {
+	v := f.view.Load()
+	fenced := v.fenced.Load()
+	d := stripe.Volatile
+	if h.rng.IntN(3) == 0 {
+		d = stripe.Durability(h.rng.IntN(2))
+	}
+	op := v.Write(h.id, cells)
+	m, p := h.memory(len(cells) * v.CellBytes())
+	op.Fill(p)
+	err := h.stale(v, both, func(t iod.Target) error {
+		_, err := h.Client.Write(h.ctx, t, access(v.Ledger, cells), m, d)
+		return err
+	})
+	if err != nil {
+		op.Failed()
+		h.buf = nil // a request that was given up may still be under way
+		h.failed(v, "write", err)
+		return
+	}
+	h.allowed(v, fenced, "write")
+	op.Written(d != stripe.Volatile)
+}
+
+func (h *hand) read(f *File, cells []int) {
+	v := f.view.Load()
+	fenced := v.fenced.Load()
+	op := v.Ask(h.id, cells)
+	m, p := h.memory(len(cells) * v.CellBytes())
+	for i := range p {
+		p[i] = 0xa5 // what does not come is noticed
+	}
+	_, err := h.Client.Read(h.ctx, h.target(v, both), access(v.Ledger, cells), m)
+	if err != nil {
+		op.Failed()
+		h.buf = nil
+		h.failed(v, "read", err)
+		return
+	}
+	h.allowed(v, fenced, "read")
+	if err := op.Seen(p); err != nil {
+		h.violated("object %v: %v", v.id, err)
+	}
+}
+
+func (h *hand) sync(f *File) bool {
+	v := f.view.Load()
+	op := v.Ask(h.id, nil)
+	if _, err := h.Client.Sync(h.ctx, h.target(v, both)); err != nil {
+		op.Failed()
+		h.failed(v, "sync", err)
+		return false
+	}
+	op.Synced()
+	return true
+}
+
+func (h *hand) punch(f *File) {
+	v := f.view.Load()
+	fenced := v.fenced.Load()
+	n := 1 + h.rng.IntN(v.Cells()/4)
+	first := h.rng.IntN(v.Cells() - n + 1)
+	cells := span(first, n)
+	d := stripe.Durability(h.rng.IntN(2))
+	op := v.Zero(h.id, cells)
+	size := int64(v.CellBytes())
+	err := h.stale(v, both, func(t iod.Target) error {
+		_, err := h.Client.Punch(h.ctx, t, int64(first)*size, int64(n)*size, d)
+		return err
+	})
+	if err != nil {
+		op.Failed()
+		h.failed(v, "punch", err)
+		return
+	}
+	h.allowed(v, fenced, "punch")
+	op.Written(d != stripe.Volatile)
+}
+
+// truncate cuts an object, or lets it grow, as the metadata service does: one at a time, each with
+// the next number.
+func (h *hand) truncate(f *File) {
+	f.manage.Lock()
+	defer f.manage.Unlock()
+	v := f.view.Load()
+	keep := h.rng.IntN(v.Cells() + 1)
+	op := v.Zero(h.id, span(keep, v.Cells()-keep))
+	t := h.target(v, manage)
+	t.Stamp.TruncSeq++
+	err := h.Client.Truncate(h.Crowd.ctx, t, int64(keep)*int64(v.CellBytes()))
+	if err != nil {
+		op.Failed()
+		if h.Crowd.ctx.Err() == nil {
+			h.failed(v, "truncate", err)
+		}
+		return
+	}
+	v.trunc.Store(t.Stamp.TruncSeq)
+	op.Written(true)
+}
+
+// fence raises the generation: from then on the object is another one, which was never written.
+func (h *hand) fence(f *File) {
+	f.manage.Lock()
+	defer f.manage.Unlock()
+	old := f.view.Load()
+	old.fencing.Store(true)
+	id := old.id
+	id.Gen++
+	t := h.site.Target(h.session, id, manage, 0)
+	if err := h.Client.Fence(h.Crowd.ctx, t); err != nil {
+		if h.Crowd.ctx.Err() == nil {
+			h.failed(old, "fence", err)
+		}
+		return
+	}
+	old.fenced.Store(true)
+	h.renew(f, id.Gen)
+}
+
+// remove forgets an object when nobody uses it and nothing of it is unsynced: as the metadata
+// service does with files that nobody has open.
+func (h *hand) remove(f *File) {
+	f.alone.Lock()
+	defer f.alone.Unlock()
+	for _, other := range h.present() {
+		if !other.sync(f) {
+			return
+		}
+	}
+	v := f.view.Load()
+	op := v.Zero(h.id, span(0, v.Cells()))
+	if err := h.Client.Remove(h.Crowd.ctx, h.target(v, manage)); err != nil {
+		op.Failed()
+		if h.Crowd.ctx.Err() == nil {
+			h.failed(v, "remove", err)
+		}
+		return
+	}
+	op.Written(true)
+}
