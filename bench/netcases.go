@@ -176,9 +176,14 @@ func (n *Net) bulk(op uint16) Case {
 // Request data is copied by its receiver, and a socket's reader copies too; touched has the
 // receiver look at it once more, which is the strictest reading of that ceiling.
 func (n *Net) bulkBy(provider, name string, op uint16, depth int, touched bool) Contender {
+	return n.bulkOf(spec{Do: doServe, Provider: provider, Touch: touched}, name, op, depth)
+}
+
+func (n *Net) bulkOf(s spec, name string, op uint16, depth int) Contender {
+	provider := s.Provider
 	call := &caller{
-		n: n, spec: spec{Do: doServe, Provider: provider, Touch: touched}, op: op, size: bulkSize,
-		depth: depth, touch: provider == shmProvider && op == opGive,
+		n: n, spec: s, op: op, size: bulkSize, depth: depth,
+		touch: provider == shmProvider && op == opGive,
 	}
 	c := call.contender(name)
 	c.Ceiling = PlainTCP

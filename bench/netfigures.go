@@ -16,6 +16,7 @@ type Figure struct {
 	Limit    float64 `json:"limit"`
 	Least    bool    `json:"least"` // the limit is a lower one
 	Met      bool    `json:"met"`
+	Told     bool    `json:"told,omitempty"` // nothing is asked: it is only printed
 }
 
 // FigureCases are the names of the cases that figures are made of.
@@ -77,7 +78,8 @@ func (f *figures) add(name string, v float64, unit string, limit float64, least 
 	if least {
 		met = v >= limit
 	}
-	f.all = append(f.all, Figure{name, v, unit, limit, least, met})
+	f.all = append(f.all, Figure{Name: name, Measured: v, Unit: unit, Limit: limit, Least: least,
+		Met: met})
 }
 
 func (f *figures) ratio(name, of, provider string, limit float64, least bool) {
@@ -138,6 +140,9 @@ func (f *Figure) valueText() string {
 }
 
 func (f *Figure) limitText() string {
+	if f.Told {
+		return "printed"
+	}
 	if f.Least {
 		return fmt.Sprintf("at least %g", f.Limit)
 	}
@@ -145,6 +150,9 @@ func (f *Figure) limitText() string {
 }
 
 func (f *Figure) metText() string {
+	if f.Told {
+		return ""
+	}
 	if f.Met {
 		return "met"
 	}

@@ -29,7 +29,10 @@ const takeBufs = 8
 type netHandler struct {
 	node  *msg.Node
 	arena *mem.Arena
-	give  []byte
+	give  []byte        // what is sent, again and again, or walked through
+	next  atomic.Uint64 // of a walk: how often something was given
+	walk  bool
+	size  int64     // of the largest request or reply
 	take  *mem.Pool // the last one returned is taken first
 	touch bool      // look at what was taken
 	speed float64   // rounds of work a nanosecond
@@ -37,20 +40,25 @@ type netHandler struct {
 }
 
 func newNetHandler(node *msg.Node, s *spec) (*netHandler, error) {
-	h := &netHandler{node: node, touch: s.Touch, speed: workSpeed()}
+	h := &netHandler{node: node, touch: s.Touch, walk: s.Walk, speed: workSpeed()}
 	if s.Bytes == 0 {
 		return h, nil
 	}
 	const page = 4096
 	size := (s.Bytes + page - 1) / page * page
 	var err error
-	if h.arena, err = mem.NewArena((takeBufs+1)*size, nil); err != nil {
+	give := size
+	if h.walk {
+		give = max(size, BulkRange)
+	}
+	h.size = int64(size)
+	if h.arena, err = mem.NewArena(takeBufs*size+give, nil); err != nil {
 		return nil, err
 	}
 	for i, all := 0, h.arena.Bytes(); i < len(all); i++ {
 		all[i] = byte(i)
 	}
-	if h.give, err = h.arena.Cut(size, page); err == nil {
+	if h.give, err = h.arena.Cut(give, page); err == nil {
 		h.take, err = mem.NewPool(h.arena, size, takeBufs)
 	}
 	if err == nil {
@@ -93,7 +101,7 @@ func (h *netHandler) Serve(ctx context.Context, c *msg.Call) {
 
 func (h *netHandler) takes(ctx context.Context, c *msg.Call) error {
 	n := c.OutLen()
-	if n > int64(len(h.give)) {
+	if n > h.size {
 		return errs.Newf(errs.TooBig, "bench peer", "", "%d bytes", n)
 	}
 	buf, err := h.take.Take(ctx)
@@ -113,10 +121,14 @@ func (h *netHandler) takes(ctx context.Context, c *msg.Call) error {
 
 func (h *netHandler) gives(ctx context.Context, c *msg.Call) error {
 	n := c.InLen()
-	if n > int64(len(h.give)) {
+	if n > h.size {
 		return errs.Newf(errs.TooBig, "bench peer", "", "%d bytes", n)
 	}
-	one := [1]fabric.Sge{{Buf: h.give[:n]}}
+	at := int64(0)
+	if h.walk {
+		at = int64(h.next.Add(1)) % (int64(len(h.give)) / h.size) * h.size
+	}
+	one := [1]fabric.Sge{{Buf: h.give[at : at+n]}}
 	return c.Push(ctx, 0, one[:])
 }
 

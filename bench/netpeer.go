@@ -18,11 +18,16 @@ import (
 // of its own, and undoes it when that ends. note is told what fails on the way. It returns when the
 // listener is closed.
 func ServeNet(ctx context.Context, ln net.Listener, open NetOpener, note func(error)) {
+	serveControl(ln, func() *netPeer { return &netPeer{ctx: ctx, open: open, note: note} })
+}
+
+// serveControl answers with a peer of its own on each connection.
+func serveControl(ln net.Listener, make func() *netPeer) {
 	accept(ln, func(conn net.Conn) error {
-		p := &netPeer{ctx: ctx, open: open, note: note}
+		p := make()
 		defer func() {
 			if err := p.close(); err != nil {
-				note(err)
+				p.note(err)
 			}
 		}()
 		dec, enc := json.NewDecoder(conn), json.NewEncoder(conn)
@@ -48,6 +53,9 @@ type netPeer struct {
 	open NetOpener
 	note func(error)
 	undo []func() error
+
+	start IodStarter // nil: of bench net, which needs none
+	site  *IodSite
 }
 
 // later notes what is to be undone, the last first.
@@ -82,6 +90,8 @@ func (p *netPeer) do(s *spec) (a answer, err error) {
 		err = p.copies(s)
 	case doFar:
 		err = p.far(s)
+	case doIod, doCounts:
+		a, err = p.iod(s)
 	default:
 		err = errs.Newf(errs.Invalid, "bench peer", s.Do, "no such thing to do")
 	}

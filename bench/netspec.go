@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	gauge "github.com/sluice-storage/sluice/fabric/hook/meter"
+	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
 )
@@ -47,9 +48,11 @@ type spec struct {
 	Touch    bool         `json:"touch,omitempty"`    // handlers look at what they took
 	Workers  int          `json:"workers,omitempty"`  // handlers at once; 0: as many as there are
 	Bytes    int          `json:"bytes,omitempty"`    // of the largest request or reply
+	Walk     bool         `json:"walk,omitempty"`     // what is given is taken from BulkRange bytes
 	Path     string       `json:"path,omitempty"`     // copy: where the memory is
 	Addr     string       `json:"addr,omitempty"`     // far: where the near side listens
 	Shape    shape        `json:"shape"`              // far: of what is moved
+	Iod      *IodSpec     `json:"iod,omitempty"`      // iod: the server
 }
 
 // answer is what comes back.
@@ -57,6 +60,9 @@ type answer struct {
 	Addr  string `json:"addr,omitempty"`
 	Error string `json:"error,omitempty"`
 	Usage usage  `json:"usage"`
+
+	Site   siteInfo    `json:"site"`             // iod
+	Counts []iod.Count `json:"counts,omitempty"` // iod-counts
 }
 
 // usage is what a process has used since it began.

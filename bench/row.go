@@ -11,12 +11,14 @@
 // netcases.go (the cases), netspec.go and netpeer.go (what the other process does), netcall.go (a
 // contender) and netcopy.go (the ceiling of shared memory), and tune.go; for the local store
 // store.go (the cases), storeload.go (what both sides do), storeraw.go (the ceiling) and
-// storeasked.go. print.go, plot.go and svg.go show rows to people.
+// storeasked.go; for I/O servers iod.go and iodmembers.go (the cases), iodspec.go (what the other
+// process starts), iodcall.go (a contender), iodnaive.go (servers without a cache) and iodfigures.go.
+// print.go, plot.go and svg.go show rows to people.
 package bench
 
 // Row is one figure. The order of the fields is that of the JSON, which others rely on.
 type Row struct {
-	Bench    string  `json:"bench"`    // net, fs, nbd, fabric, store
+	Bench    string  `json:"bench"`    // net, iod, fs, nbd, fabric, store
 	Case     string  `json:"case"`     // what was done
 	Provider string  `json:"provider"` // by whom: tcp, mount, nbd; or the ceiling's name
 	Size     int64   `json:"size"`     // bytes of one operation
@@ -66,6 +68,10 @@ const (
 	Copied        = "copied"        // bytes copied in memory for each byte of a request
 	Restart       = "restart"       // time to open a store
 	LogRead       = "log-read"      // of a restart: bytes of the log
+
+	// Of bench iod.
+	CacheHits  = "hits"   // units that the cache had
+	BesideLoad = "beside" // what the load beside a loop moved
 )
 
 func unitOf(metric string) string {
@@ -86,6 +92,10 @@ func unitOf(metric string) string {
 		return "s"
 	case LogRead:
 		return "MiB"
+	case CacheHits:
+		return "%"
+	case BesideLoad:
+		return "MB/s"
 	}
 	return "op/s"
 }

@@ -25,7 +25,7 @@ type storeBenchFlags struct {
 
 func (f *storeBenchFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.dir, "dir", "",
-		"store: the `FOLDER` in which a temporary one is made (default the current one); "+
+		"store, iod: the `FOLDER` in which a temporary one is made (default the current one); "+
 			"tune: the cluster's that keeps the limits")
 	cmd.Flags().StringVar(&f.device, "device", "",
 		"store: a block `DEVICE` in place of a folder; what is on it is lost, see --overwrite")
@@ -39,6 +39,7 @@ func (f *storeBenchFlags) check(name string) error {
 	given := f.dir != "" || f.device != "" || f.overwrite != "" || f.asked
 	switch {
 	case !given:
+	case name == "iod" && f.device == "" && f.overwrite == "" && !f.asked: // --dir alone
 	case name != "store":
 		return refuse("--dir, --device, --overwrite and --asked are of bench store",
 			"Leave them out, or run: sluice bench store")

@@ -34,7 +34,7 @@ type benchFlags struct {
 func newBench() *cobra.Command {
 	var f benchFlags
 	cmd := &cobra.Command{
-		Use:   "bench fabric|net|tune|fs|nbd|store [ADDRESS]",
+		Use:   "bench fabric|net|iod|tune|fs|nbd|store [ADDRESS]",
 		Short: "Measure against what this machine can do without sluice",
 		Long: `Measures and prints, next to each figure, its ceiling, measured in turns in the same run:
 
@@ -47,6 +47,10 @@ func newBench() *cobra.Command {
           against plain Go TCP, unix sockets and a copy through shared memory. --list names the
           cases, --figures prints those figures that are promised, beside what is promised,
           --ladder shows by which provider a server is reached and why not by a better one
+  iod     an I/O server in a process of its own, over tcp and shared memory: cached, direct, by
+          size, depth, size of the cache, members, in pieces, beside a loop that needs memory;
+          against servers without a cache of their own, and against the network and the store
+          alone, by the cases of bench net and bench store in the same run. --list, --figures
   tune    where one protocol of requests gives way to the next on this machine; --dir keeps it
           for a cluster
   fs      the client library against plain Go TCP, the mount against a FUSE file system in memory
@@ -66,10 +70,11 @@ Everything runs in processes and folders of its own; a running cluster is not to
   sluice bench net --json > net.json
   sluice bench net --cases 'rtt-8,bulk-.*' --providers shm
   sluice bench net --ladder 127.0.0.1:9400
+  sluice bench iod --cases 'cached-read-.*' --providers tcp
   sluice bench tune --dir .sluice
   sluice bench store --asked --dir /srv`,
 		Args:      f.args,
-		ValidArgs: []string{"fabric", "net", "tune", "fs", "nbd", "store"},
+		ValidArgs: []string{"fabric", "net", "iod", "tune", "fs", "nbd", "store"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.ladder {
 				return f.benchLadder(cmd, strings.Join(args[1:], ""))
@@ -85,7 +90,8 @@ Everything runs in processes and folders of its own; a running cluster is not to
 		"also write the table into this `FILE.md`; text around an older one stays")
 	cmd.Flags().StringSliceVar(&f.providers, "providers", nil,
 		"fabric: only these of "+strings.Join(fabricProviders(), ",")+"; net and tune: of "+
-			strings.Join(netProviders(), ",")+" (default all that work here)")
+			strings.Join(netProviders(), ",")+"; iod: of "+strings.Join(iodProviders(), ",")+
+			" (default all that work here)")
 	f.addNet(cmd)
 	f.store.add(cmd)
 	addJSON(cmd, &f.json)
@@ -94,14 +100,14 @@ Everything runs in processes and folders of its own; a running cluster is not to
 
 func (f *benchFlags) addNet(cmd *cobra.Command) {
 	cmd.Flags().StringSliceVar(&f.cases, "cases", nil,
-		"net: only cases with these `NAMES`, which are regular expressions")
-	cmd.Flags().BoolVar(&f.list, "list", false, "net: list the cases")
+		"net, iod: only cases with these `NAMES`, which are regular expressions")
+	cmd.Flags().BoolVar(&f.list, "list", false, "net, iod: list the cases")
 	cmd.Flags().BoolVar(&f.figures, "figures", false,
-		"net: measure and print what is promised, beside what is promised")
+		"net, iod: measure and print what is promised, beside what is promised")
 	cmd.Flags().BoolVar(&f.ladder, "ladder", false,
 		"net: show how a server at ADDRESS, or the bench's own, is reached, and why not better")
 	cmd.Flags().StringVar(&f.profile, "profile", "",
-		"net: write processor profiles of both processes: into `FILE` and FILE.peer")
+		"net, iod: write processor profiles of both processes: into `FILE` and FILE.peer")
 	cmd.Flags().StringVar(&f.save, "save", "", "tune: write the limits into this `FILE`")
 }
 
@@ -133,8 +139,11 @@ func (f *benchFlags) run(cmd *cobra.Command, name string) error {
 	case name == "net":
 		b = bench.NetBudget(f.quick)
 	}
-	if name == "store" {
+	switch name {
+	case "store":
 		b = bench.StoreBudget(f.quick)
+	case "iod":
+		b = bench.IodBudget(f.quick, f.figures)
 	}
 	if f.within > 0 {
 		b.Total = f.within
@@ -143,6 +152,8 @@ func (f *benchFlags) run(cmd *cobra.Command, name string) error {
 	switch {
 	case name == "tune":
 		return f.benchTune(cmd, b.Note)
+	case f.list && name == "iod":
+		return f.listIod(cmd)
 	case f.list:
 		return f.listNet(cmd)
 	}
@@ -158,12 +169,12 @@ func (f *benchFlags) run(cmd *cobra.Command, name string) error {
 
 // check finds what would be a pity to find after minutes of measuring.
 func (f *benchFlags) check(name string) error {
-	if len(f.providers) > 0 && !slices.Contains([]string{"fabric", "net", "tune"}, name) {
+	if len(f.providers) > 0 && !slices.Contains([]string{"fabric", "net", "iod", "tune"}, name) {
 		return refuse("bench "+name+" has no providers to choose from",
 			"Leave --providers out, or run: sluice bench fabric, sluice bench net")
 	}
-	if name != "net" && (f.list || f.figures || len(f.cases) > 0 || f.profile != "") {
-		return refuse("--cases, --list, --figures and --profile belong to bench net",
+	if name != "net" && name != "iod" && (f.list || f.figures || len(f.cases) > 0 || f.profile != "") {
+		return refuse("--cases, --list, --figures and --profile belong to bench net and bench iod",
 			"Leave them out")
 	}
 	if name != "tune" {
@@ -190,8 +201,11 @@ func (f *benchFlags) show(cmd *cobra.Command, name string, rows []bench.Row) err
 	about := bench.About{
 		Title: "sluice bench " + name, Machine: bench.Machine(), Command: f.command(name),
 	}
-	if name == "net" {
+	switch name {
+	case "net":
 		about.Figures = bench.Figures(rows)
+	case "iod":
+		about.Figures = bench.IodFigures(rows)
 	}
 	if f.plot != "" {
 		if err := os.WriteFile(f.plot, bench.Plot(about, rows), 0o644); err != nil {
@@ -213,9 +227,9 @@ func (f *benchFlags) show(cmd *cobra.Command, name string, rows []bench.Row) err
 	}
 	switch {
 	case f.figures && f.json:
-		return bench.WriteFiguresJSON(cmd.OutOrStdout(), bench.Figures(rows))
+		return bench.WriteFiguresJSON(cmd.OutOrStdout(), about.Figures)
 	case f.figures:
-		return bench.WriteFigures(cmd.OutOrStdout(), bench.Figures(rows))
+		return bench.WriteFigures(cmd.OutOrStdout(), about.Figures)
 	case f.json:
 		return bench.WriteJSON(cmd.OutOrStdout(), rows)
 	}
@@ -249,8 +263,11 @@ func (f *benchFlags) command(name string) string {
 // measure gives the bench a folder for its sockets and files.
 func (f *benchFlags) measure(ctx context.Context, name string, b bench.Budget) ([]bench.Row,
 	error) {
-	if name == "store" {
+	switch name {
+	case "store":
 		return benchStore(ctx, b, f)
+	case "iod":
+		return benchIod(ctx, b, f)
 	}
 	dir, err := os.MkdirTemp("", "sluice-bench")
 	if err != nil {

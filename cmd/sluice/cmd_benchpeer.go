@@ -37,6 +37,8 @@ type peerInfo struct {
 	Control string `json:"control"` // does what bench net asks for
 	Unix    string `json:"unix"`    // as Plain, by a unix socket
 
+	Loop string `json:"loop"` // copies memory, for bench iod
+
 	// For bench fabric and bench net.
 	Plain  string            `json:"plain"`  // plain TCP, every size
 	CPU    string            `json:"cpu"`    // tells the peer's processor time
@@ -48,6 +50,8 @@ func newBenchPeer() *cobra.Command {
 		mountDir  string
 		providers []string
 		profiled  string
+		iodDir    string
+		loop      bool
 	)
 	cmd := &cobra.Command{
 		Use:    "bench-peer",
@@ -61,14 +65,22 @@ func newBenchPeer() *cobra.Command {
 			if len(providers) > 0 {
 				return peerFabric(cmd, providers)
 			}
+			if loop {
+				return peerLoop(cmd)
+			}
 			done, err := profile(profiled)
 			if err != nil {
 				return err
+			}
+			if iodDir != "" {
+				return errors.Join(peerIod(cmd, iodDir), done())
 			}
 			return errors.Join(peerNet(cmd), done())
 		},
 	}
 	cmd.Flags().StringVar(&profiled, "profile", "", "write a processor profile there")
+	cmd.Flags().StringVar(&iodDir, "iod", "", "start I/O servers for bench iod in this folder")
+	cmd.Flags().BoolVar(&loop, "loop", false, "copy memory for bench iod")
 	cmd.Flags().StringVar(&mountDir, "mount", "", "serve a FUSE file system in memory there")
 	cmd.Flags().StringSliceVar(&providers, "fabric", nil,
 		"serve bench fabric on these providers; certificates come on standard input")

@@ -1,0 +1,221 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/shm"
+	"github.com/sluice-storage/sluice/fabric/tcp"
+	"github.com/sluice-storage/sluice/iod/server"
+	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/stripe/memstore"
+	"github.com/sluice-storage/sluice/unifier"
+)
+
+// iodHere is bench iod with servers in this process, on stores in memory: enough to see that
+// everything works, not to measure.
+func iodHere(t *testing.T) *Iod {
+	t.Helper()
+	var names atomic.Uint64
+	open := func(provider string) (d NetDomain, err error) {
+		switch provider {
+		case tcpProvider:
+			d.Listen = "127.0.0.1:0"
+			d.Domain, err = tcp.Open(tcp.Options{})
+		case shmProvider:
+			arenas := shm.NewArenas()
+			d.Source = arenas
+			d.Listen = fmt.Sprintf("unix:@%s-%p-%d", t.Name(), t, names.Add(1))
+			d.Domain, err = shm.Open(shm.Options{Arenas: arenas})
+		default:
+			err = errs.Newf(errs.Invalid, "test", provider, "no such provider")
+		}
+		return d, err
+	}
+	control, loop := listen(t), listen(t)
+	dir := t.TempDir()
+	start := func(s IodSpec) (*IodSite, error) {
+		return startHere(open, filepath.Join(dir, fmt.Sprint(names.Add(1))), s)
+	}
+	go ServeIod(t.Context(), control, open, start, func(err error) { t.Error("peer:", err) })
+	go ServeLoop(loop)
+	providers := []string{tcpProvider, shmProvider}
+	b := &Iod{Providers: providers, Bytes: 64 * mib, Loop: loop.Addr().String(),
+		Net:    &Net{Providers: providers, Open: open, Control: control.Addr().String()},
+		Limits: map[string]msg.Limits{shmProvider: {EagerMax: -1}},
+		Store: &Store{Bytes: 32 * mib, LogBytes: mib, Open: func(StoreKind) (stripe.Engine, error) {
+			return memstore.New(memstore.Options{})
+		}}}
+	t.Cleanup(func() {
+		if err := errors.Join(b.Close(), b.Net.Close(), b.Store.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// startHere is a server on both providers.
+func startHere(open NetOpener, path string, s IodSpec) (*IodSite, error) {
+	var undo []func() error
+	site := &IodSite{Addrs: map[string]string{}, Close: func() error {
+		var failed []error
+		for _, fn := range slices.Backward(undo) {
+			failed = append(failed, fn())
+		}
+		return errors.Join(failed...)
+	}}
+	var opts msg.Options
+	var places []string
+	for _, name := range []string{tcpProvider, shmProvider} {
+		d, err := open(name)
+		if err != nil {
+			return nil, errors.Join(err, site.Close())
+		}
+		undo = append(undo, d.Domain.Close)
+		opts.Domains = append([]fabric.Domain{d.Domain}, opts.Domains...)
+		places = append(places, name+":"+d.Listen)
+	}
+	node, err := msg.NewNode(opts)
+	if err != nil {
+		return nil, errors.Join(err, site.Close())
+	}
+	undo = append(undo, node.Close)
+	h, end, err := handlerHere(node, path, s, site)
+	if err != nil {
+		return nil, errors.Join(err, site.Close())
+	}
+	undo = append(undo, end)
+	srv, err := node.Serve(strings.Join(places, ","), h, msg.ServeOptions{})
+	if err != nil {
+		return nil, errors.Join(err, site.Close())
+	}
+	undo = append(undo, func() error { return srv.Close(context.Background()) })
+	for _, place := range strings.Split(srv.Addr(), ",") {
+		provider, _, _ := strings.Cut(place, ":")
+		site.Addrs[provider] = place
+	}
+	return site, nil
+}
+
+func handlerHere(node *msg.Node, path string, s IodSpec, site *IodSite) (msg.Handler,
+	func() error, error) {
+	if s.Kind != IodUnifier {
+		h, err := NewNaive(node, s.Kind, path, s.Bytes)
+		if err != nil {
+			return nil, nil, err
+		}
+		return h, h.Close, nil
+	}
+	store, err := memstore.New(memstore.Options{MaxBytes: 1 << 30})
+	if err != nil {
+		return nil, nil, err
+	}
+	cache, err := unifier.New(unifier.Config{MemoryBytes: s.Cache, Registrar: node}, store)
+	if err != nil {
+		return nil, nil, err
+	}
+	h, err := server.New(server.Config{ID: 1, Key: site.Key, Store: store, Cache: cache})
+	if err != nil {
+		return nil, nil, errors.Join(err, cache.Close())
+	}
+	site.Counts = h.Counts
+	return h, func() error { return errors.Join(cache.Close(), store.Close()) }, nil
+}
+
+// TestIodMeasures runs one case of each kind.
+func TestIodMeasures(t *testing.T) {
+	b := iodHere(t)
+	cases, err := Choose(b.Cases(), []string{"cached-(read|write)-(4k|1m)", "cached-read-4k-d32",
+		"durable-.*", "cold-.*", "cache-x2.0", "members-net-4-d1", "rand-read-4k-d4", "list-(16|4096)",
+		"beside"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := RunAll(t.Context(), Budget{Rounds: 1, Round: 5 * time.Millisecond}, cases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, r := range rows {
+		seen[r.Case+"/"+r.Provider+"/"+r.Metric] = true
+		if r.Value <= 0 && r.Metric != CacheHits && r.Metric != Copied && r.Metric != Amplification {
+			t.Errorf("%s by %s: %s is %v", r.Case, r.Provider, r.Metric, r.Value)
+		}
+	}
+	for _, p := range b.Providers {
+		for _, want := range []string{"cached-read-1m/" + p + ", unifier/bandwidth",
+			"cached-read-1m/" + p + ", unifier, no CRC/bandwidth",
+			"cached-read-1m/" + p + ", normal/bandwidth", "cached-write-4k/" + p + ", mmap/rate",
+			"cached-read-1m/" + p + ", network alone/bandwidth", "cache-x2.0/" + p + "/hits",
+			"cold-read-1m/" + p + ", direct/bandwidth", "cold-read-1m/store alone/bandwidth",
+			"members-net-4-d1/" + p + ", multiple/bandwidth", "list-16/" + p + ", list/bandwidth",
+			"beside/" + p + ", unifier, direct/bandwidth", "beside/loop alone/bandwidth",
+			"durable-write-4k-d16/" + p + "/rate"} {
+			if !seen[want] {
+				t.Errorf("no %s", want)
+			}
+		}
+	}
+	var text strings.Builder
+	if err := WriteFigures(&text, IodFigures(rows)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"tcp: cached 1 MiB reads, depth 4, against bulk-1m",
+		"shm: cached 1 MiB reads, against normal", "shm: cached 4 KiB reads, depth 32",
+		"tcp: direct 1 MiB reads, depth 4", "shm: durable 4 KiB writes", "copies per byte"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in\n%s", want, text.String())
+		}
+	}
+	for _, s := range b.sites {
+		if s.uses == 0 && s.control != nil {
+			t.Errorf("%+v is open, and nobody needs it", s.spec)
+		}
+	}
+}
+
+func TestIodFigures(t *testing.T) {
+	cheap, dear := 0.1, 0.4
+	cost := func(v *float64) Cost { return Cost{LocalCPU: v, RemoteCPU: v} }
+	row := func(name, who string, value, ratio float64) Row {
+		return Row{Case: name, Provider: who, Metric: metricOf(mib), Value: value, Ratio: ratio}
+	}
+	mine := row("cached-read-1m", "tcp, unifier", 2000, 0.95)
+	theirs := row("cached-read-1m", "tcp, normal", 1900, 0.9)
+	mine.Cost, theirs.Cost = cost(&cheap), cost(&dear)
+	got := map[string]Figure{}
+	for _, f := range IodFigures([]Row{mine, theirs,
+		row("cached-read-1m", "tcp, unifier, same data", 3000, 0.85),
+		row("cold-read-1m", "store alone", 1500, 1), row("cold-read-1m", "tcp, network alone", 3000, 1),
+		row("cold-read-1m", "tcp, direct", 1400, 0.93),
+		row("members-net-4-d1", "shm, multiple", 870, 1.4),
+		row("members-net-4-d1", "shm, plain", 600, 1), row("members-net-4-d4", "shm, plain", 1000, 1),
+		row("durable-write-4k-d16", "shm", 30000, 0.81)}) {
+		got[f.Name] = f
+	}
+	for name, met := range map[string]bool{
+		"tcp: cached 1 MiB reads, depth 4, against bulk-1m":                          false,
+		"tcp: the same within 64 MiB, against a network that walks as far":           true,
+		"tcp: direct 1 MiB reads, depth 4, against the slower of store and network":  true,
+		"shm: 4 throttled members, depth 1, multiple streams, against depth 4 plain": true,
+		"shm: 4 throttled members, depth 1, multiple streams, against depth 1 plain": true,
+		"shm: durable 4 KiB writes, 16 outstanding, against the store":               true,
+		"tcp: cached 1 MiB reads, against normal (bandwidth 1.05 x, per processor " +
+			"second 4.00 x)": true,
+	} {
+		f, ok := got[name]
+		if !ok || f.Met != met {
+			t.Errorf("%s: %v, %+v", name, ok, f)
+		}
+	}
+}

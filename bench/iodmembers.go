@@ -1,0 +1,125 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sluice-storage/sluice/iod"
+)
+
+// How fast throttled members are together.
+const (
+	paceSlow = "slow" // each member as fast as a disk of old: more members are faster
+	paceNet  = "net"  // all members together as fast as the network
+)
+
+// memberRate is that of a slow member, in bytes a second.
+const memberRate = 200 * mib
+
+// netRate is the pace that stands for the network's. Members that are files of one disk cannot be
+// as fast as shared memory: what is faster than this is slowed down to it.
+const netRate = 1600 * mib
+
+// memberModes are the ways to serve one large request.
+func memberModes() []mode {
+	direct := func(streams uint8) iod.How { return iod.How{Mode: iod.Direct, Streams: streams} }
+	return []mode{{"plain", direct(iod.StreamsPlain)}, {"single", direct(iod.StreamsSingle)},
+		{"multiple", direct(iod.StreamsMultiple)}}
+}
+
+// members is one large request after the other from throttled members.
+func (b *Iod) members(pace string, members, depth int) Case {
+	c := iodCase(fmt.Sprintf("members-%s-%d-d%d", pace, members, depth), mib, depth, Bandwidth,
+		fmt.Sprintf("direct reads of 1 MiB from %d throttled members, %d under way: plain, single and "+
+			"multiple streams", members, depth))
+	c.First = pace == paceNet && members == 4 && depth != 2
+	s := IodSpec{Kind: IodUnifier, Bytes: iodSmall, Cache: iodDirect, Members: members,
+		Rate: memberRate}
+	if pace == paceNet {
+		s.Rate = netRate / int64(members)
+	}
+	for _, p := range b.Providers {
+		for _, m := range memberModes() {
+			l := iodLoad{size: mib, depth: depth, how: m.how}
+			c.Others = append(c.Others, b.caller(s, p, p+", "+m.name, c.Metric, p+", plain", l))
+		}
+	}
+	return c
+}
+
+// LoopAlone is a memory-bound loop that nothing disturbs.
+const LoopAlone = "loop alone"
+
+// beside is a memory-bound loop in a third process, and how much each way to serve the same load
+// slows it down.
+func (b *Iod) beside() Case {
+	c := iodCase("beside", 256*kib, iodDepth, Bandwidth,
+		"a loop that copies memory, alone and beside a server that moves "+
+			sizeText(spinePace)+" a second in each mode")
+	c.Others = append(c.Others, Contender{Provider: LoopAlone, Ceiling: LoopAlone,
+		Measure: func(ctx context.Context, d time.Duration) (float64, error) {
+			return loopFor(ctx, b.Loop, d)
+		}})
+	for _, p := range b.Providers {
+		for _, w := range besideWays(b.Bytes) {
+			w.load.size, w.load.depth, w.load.pace = 256*kib, iodDepth, spinePace
+			c.Others = append(c.Others, b.disturbed(w, p))
+		}
+	}
+	return c
+}
+
+// besideWay is a server and what is asked of it.
+type besideWay struct {
+	name string
+	spec IodSpec
+	load iodLoad
+}
+
+func besideWays(bytes int64) []besideWay {
+	hot := IodSpec{Kind: IodUnifier, Bytes: iodCached, Cache: iodCache}
+	cold := IodSpec{Kind: IodUnifier, Bytes: bytes, Cache: iodDirect}
+	return []besideWay{
+		{name: "normal", spec: IodSpec{Kind: IodNormal, Bytes: iodCached}},
+		{name: "mmap", spec: IodSpec{Kind: IodMmap, Bytes: iodCached}},
+		{name: "unifier, cached", spec: hot},
+		{name: "unifier, cold", spec: cold},
+		{name: "unifier, direct", spec: cold, load: iodLoad{how: iod.How{Mode: iod.Direct}}},
+	}
+}
+
+// disturbed is the loop beside a load.
+func (b *Iod) disturbed(w besideWay, provider string) Contender {
+	if w.spec.Kind != IodUnifier {
+		w.load.how.NoSums = true
+	}
+	call := &iodCaller{site: b.site(w.spec), provider: provider, load: w.load}
+	var moves float64
+	return Contender{Provider: provider + ", " + w.name, Ceiling: LoopAlone, Depth: iodDepth,
+		Close: call.close,
+		Measure: func(ctx context.Context, d time.Duration) (float64, error) {
+			if err := call.open(ctx); err != nil {
+				return 0, err
+			}
+			type result struct {
+				m   moved
+				err error
+			}
+			over := make(chan result, 1)
+			go func() {
+				m, err := call.stream(ctx, d)
+				over <- result{m, err}
+			}()
+			v, err := loopFor(ctx, b.Loop, d)
+			r := <-over
+			if err == nil {
+				err = r.err
+			}
+			if err == nil {
+				moves = perSecond(r.m.bytes, r.m.took)
+			}
+			return v, err
+		},
+		Extras: func() []Extra { return []Extra{{BesideLoad, moves}} }}
+}

@@ -1,0 +1,212 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/seg"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// Naive is an I/O server as one writes it without a cache of one's own: one file, the kernel's page
+// cache, and either a buffer for the file and another for the network (IodNormal), or a mapping of
+// the file (IodMmap). It speaks the protocol of package iod, so that its clients do what ours do,
+// but checks no capability, keeps no checksums and knows one object.
+type Naive struct {
+	node   *msg.Node
+	file   *os.File
+	mapped []byte // of IodMmap
+
+	// Of IodNormal: buffers for the network, in memory that the node knows, and for the file.
+	arena *mem.Arena
+	sends *mem.Pool
+	files chan []byte
+}
+
+// naiveBuffers is how many requests have buffers at once; more wait.
+const naiveBuffers = 8
+
+// NewNaive makes a server of a kind on a new file of so many bytes.
+func NewNaive(node *msg.Node, kind, path string, bytes int64) (*Naive, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	h := &Naive{node: node, file: f}
+	if err = f.Truncate(bytes); err == nil && kind == IodMmap {
+		h.mapped, err = unix.Mmap(int(f.Fd()), 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE,
+			unix.MAP_SHARED)
+	} else if err == nil {
+		err = h.buffers()
+	}
+	if err != nil {
+		return nil, errors.Join(errs.Wrap("bench peer", path, err), h.Close())
+	}
+	return h, nil
+}
+
+func (h *Naive) buffers() (err error) {
+	if h.arena, err = mem.NewArena(mem.PoolBytes(iod.TransferMax, naiveBuffers), nil); err != nil {
+		return err
+	}
+	if h.sends, err = mem.NewPool(h.arena, iod.TransferMax, naiveBuffers); err != nil {
+		return err
+	}
+	h.files = make(chan []byte, naiveBuffers)
+	for range naiveBuffers {
+		h.files <- make([]byte, iod.TransferMax)
+	}
+	return h.node.Attach(h.arena)
+}
+
+// Close gives everything back. The node serves no more.
+func (h *Naive) Close() error {
+	var failed []error
+	if h.mapped != nil {
+		failed = append(failed, unix.Munmap(h.mapped))
+	}
+	if h.arena != nil {
+		h.node.Detach(h.arena)
+		failed = append(failed, h.arena.Close())
+	}
+	return errors.Join(append(failed, h.file.Close())...)
+}
+
+// Serve implements msg.Handler.
+func (h *Naive) Serve(ctx context.Context, c *msg.Call) {
+	op := iod.Op(c.Header().Op)
+	var r iod.Request
+	err := r.Decode(op, c.Header().Stamp, c.Body())
+	a := &r.Args
+	switch {
+	case err != nil:
+	case op == iod.OpRead && h.mapped != nil:
+		answerRead(c, c.InLen(), h.pushMapped(ctx, c, a.Access))
+		return
+	case op == iod.OpRead:
+		h.read(ctx, c, a.Access)
+		return
+	case op == iod.OpWrite && h.mapped != nil:
+		err = h.pullMapped(ctx, c, a.Access)
+	case op == iod.OpWrite:
+		err = h.write(ctx, c, a.Access)
+	case op == iod.OpSync:
+		err = h.file.Sync()
+	default:
+		err = errs.Newf(errs.Unsupported, "bench peer", "", "request %d", op)
+	}
+	if err != nil {
+		_ = c.Fail(err) // a client that is gone does not care
+		return
+	}
+	var e wire.Enc
+	iod.AppendMark(&e, iod.Mark{Verifier: 1})
+	_ = c.Reply(e.B, 0)
+}
+
+// answerRead ends a read.
+func answerRead(c *msg.Call, n int64, err error) {
+	if err != nil {
+		_ = c.Fail(err)
+		return
+	}
+	var e wire.Enc
+	iod.AppendData(&e, iod.Mark{Verifier: 1}, nil)
+	_ = c.Reply(e.B, n)
+}
+
+// read is of IodNormal. Its buffers are its own until the reply has left.
+func (h *Naive) read(ctx context.Context, c *msg.Call, a seg.Access) {
+	file := <-h.files
+	defer func() { h.files <- file }()
+	send, err := h.sends.Take(ctx)
+	if err != nil {
+		_ = c.Fail(err)
+		return
+	}
+	defer send.Return()
+	var n int64
+	for cur := a.Cursor(); err == nil; {
+		p, ok := cur.Next(math.MaxInt64)
+		if !ok {
+			break
+		}
+		if _, err = h.file.ReadAt(file[n:n+p.Len], p.Off); err == nil {
+			n += p.Len
+		}
+	}
+	if err == nil {
+		mem.Copy(send.Bytes(), file[:n])
+		err = c.Push(ctx, 0, window(send.Bytes()[:n]))
+	}
+	answerRead(c, n, err)
+}
+
+func (h *Naive) write(ctx context.Context, c *msg.Call, a seg.Access) error {
+	file := <-h.files
+	defer func() { h.files <- file }()
+	recv, err := h.sends.Take(ctx)
+	if err != nil {
+		return err
+	}
+	defer recv.Return()
+	n := c.OutLen()
+	if err := c.Pull(ctx, 0, window(recv.Bytes()[:n])); err != nil {
+		return err
+	}
+	mem.Copy(file, recv.Bytes()[:n])
+	n = 0
+	for cur := a.Cursor(); ; {
+		p, ok := cur.Next(math.MaxInt64)
+		if !ok {
+			return nil
+		}
+		if _, err := h.file.WriteAt(file[n:n+p.Len], p.Off); err != nil {
+			return err
+		}
+		n += p.Len
+	}
+}
+
+// pieces are those of the mapping that an access names.
+func (h *Naive) pieces(a seg.Access) ([]fabric.Sge, error) {
+	var list []fabric.Sge
+	for cur := a.Cursor(); ; {
+		p, ok := cur.Next(math.MaxInt64)
+		if !ok {
+			return list, nil
+		}
+		if p.End() > int64(len(h.mapped)) {
+			return nil, errs.Newf(errs.OutOfRange, "bench peer", "", "%d bytes at %d", p.Len, p.Off)
+		}
+		list = append(list, fabric.Sge{Buf: h.mapped[p.Off:p.End():p.End()]})
+	}
+}
+
+func (h *Naive) pushMapped(ctx context.Context, c *msg.Call, a seg.Access) error {
+	list, err := h.pieces(a)
+	if err != nil {
+		return err
+	}
+	return c.Push(ctx, 0, list)
+}
+
+func (h *Naive) pullMapped(ctx context.Context, c *msg.Call, a seg.Access) error {
+	list, err := h.pieces(a)
+	if err != nil {
+		return err
+	}
+	return c.Pull(ctx, 0, list)
+}
+
+// window is a list of one piece.
+func window(b []byte) []fabric.Sge { return []fabric.Sge{{Buf: b}} }

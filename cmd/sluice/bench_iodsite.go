@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sluice-storage/sluice/bench"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/stripe/logstore"
+)
+
+// iodSites starts servers for bench iod, each in a folder of its own.
+type iodSites struct {
+	dir  string
+	open bench.NetOpener // of this process: places in shared memory have names of their own
+
+	mu      sync.Mutex
+	made    int
+	running int
+}
+
+// begin counts a server and names its folder.
+func (s *iodSites) begin() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.made++
+	s.running++
+	return filepath.Join(s.dir, fmt.Sprintf("site%d", s.made))
+}
+
+func (s *iodSites) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running--
+}
+
+func (s *iodSites) left() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running
+}
+
+// wait returns when all servers are closed: their connections end with the bench.
+func (s *iodSites) wait() error {
+	for end := time.Now().Add(peerEnd); s.left() > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			return errPeerEnd(s.left())
+		}
+	}
+	return nil
+}
+
+// undoing closes what was opened, the last first.
+type undoing []func() error
+
+func (u *undoing) add(fn func() error) { *u = append(*u, fn) }
+
+func (u *undoing) run() error {
+	var failed []error
+	for i := len(*u) - 1; i >= 0; i-- {
+		failed = append(failed, (*u)[i]())
+	}
+	*u = nil
+	return errors.Join(failed...)
+}
+
+// start is a bench.IodStarter.
+func (s *iodSites) start(spec bench.IodSpec) (*bench.IodSite, error) {
+	var undo undoing
+	dir := s.begin()
+	undo.add(func() error { s.end(); return nil })
+	site, err := s.startIn(dir, spec, &undo)
+	if err != nil {
+		return nil, errors.Join(err, undo.run())
+	}
+	site.Close = undo.run
+	return site, nil
+}
+
+func (s *iodSites) startIn(dir string, spec bench.IodSpec, undo *undoing) (*bench.IodSite,
+	error) {
+	places, node, err := s.node(undo)
+	if err != nil {
+		return nil, err
+	}
+	if spec.Kind != bench.IodUnifier {
+		h, err := bench.NewNaive(node, spec.Kind, dir, spec.Bytes)
+		if err != nil {
+			return nil, err
+		}
+		undo.add(h.Close)
+		srv, err := node.Serve(places, h, msg.ServeOptions{})
+		if err != nil {
+			return nil, err
+		}
+		undo.add(func() error { return srv.Close(context.Background()) })
+		return &bench.IodSite{Addrs: addrsOf(srv)}, nil
+	}
+	store, err := openSiteStore(dir, spec)
+	if err != nil {
+		return nil, err
+	}
+	undo.add(store.Close)
+	site := &bench.IodSite{}
+	rand.Read(site.Key[:])
+	srv, err := serveIod(node, iodParts{id: 1, key: site.Key, store: store, listen: places,
+		plan: memoryPlan{cache: spec.Cache}, writeBack: spec.WriteBack, log: newLogger()})
+	if err != nil {
+		return nil, err
+	}
+	undo.add(func() error { return srv.close(context.Background()) })
+	site.Addrs, site.Counts = addrsOf(srv.server), srv.handler.Counts
+	return site, nil
+}
+
+// node is one on all providers of bench iod, and the places where it can listen.
+func (s *iodSites) node(undo *undoing) (places string, node *msg.Node, err error) {
+	opts := msg.Options{Limits: iodLimits(), Known: []string{shmProvider}}
+	var list []string
+	for _, name := range iodProviders() {
+		d, err := s.open(name)
+		if err != nil {
+			return "", nil, err
+		}
+		undo.add(d.Domain.Close)
+		opts.Domains = append([]fabric.Domain{d.Domain}, opts.Domains...)
+		list = append(list, name+":"+d.Listen)
+	}
+	if node, err = msg.NewNode(opts); err != nil {
+		return "", nil, err
+	}
+	undo.add(node.Close)
+	return strings.Join(list, ","), node, nil
+}
+
+// addrsOf are the places where a server listens, by provider.
+func addrsOf(s *msg.Server) map[string]string {
+	all := map[string]string{}
+	for _, place := range strings.Split(s.Addr(), ",") {
+		if provider, _, ok := strings.Cut(place, ":"); ok {
+			all[provider] = place
+		}
+	}
+	return all
+}
+
+// siteLog is the size of a store's log for a bench: as large as that of a server of a cluster of
+// four.
+const siteLog = 32 << 20
+
+// openSiteStore makes a store, of several throttled members where that is asked for.
+func openSiteStore(dir string, spec bench.IodSpec) (stripe.Engine, error) {
+	members := int64(max(spec.Members, 1))
+	p := logstore.PathOptions{LogBytes: siteLog, Bytes: 4*spec.Bytes/members + 2*siteLog,
+		Logger: newLogger()}
+	for i := range members {
+		p.Paths = append(p.Paths, filepath.Join(dir, fmt.Sprintf("member%d", i+1)))
+	}
+	if _, err := logstore.Init(p); err != nil {
+		return nil, err
+	}
+	o, err := logstore.Devices(p)
+	if err != nil {
+		return nil, err
+	}
+	if spec.Rate > 0 {
+		return nil, errs.Newf(errs.Unsupported, "bench iod", "", "no throttled members")
+	}
+	return logstore.Open(o)
+}
