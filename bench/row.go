@@ -12,7 +12,7 @@
 // contender) and netcopy.go (the ceiling of shared memory), and tune.go; for the local store
 // store.go (the cases), storeload.go (what both sides do), storeraw.go (the ceiling) and
 // storeasked.go; for I/O servers iod.go and iodmembers.go (the cases), iodspec.go (what the other
-// process starts), iodcall.go (a contender), iodnaive.go (servers without a cache) and iodfigures.go.
+// process starts), iodcall.go (a contender), iodnaive.go (servers without a cache), iodfigures.go.
 // print.go, plot.go and svg.go show rows to people.
 package bench
 
