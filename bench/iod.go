@@ -279,7 +279,8 @@ func (b *Iod) cacheSize(tenths int64) Case {
 		fmt.Sprintf("random reads of 64 KiB of a working set %d.%d times the cache", tenths/10,
 			tenths%10))
 	s := IodSpec{Kind: IodUnifier, Bytes: 2 * iodSmall, Cache: iodSmall}
-		one.Optional = true // a server may refuse what touches more of its cache than it lends
+	l := iodLoad{random: true, size: size, depth: iodDepth,
+		bytes: iodSmall / 10 * tenths &^ (size - 1)}
 	for _, p := range b.Providers {
 		c.Others = append(c.Others, b.caller(s, p, p, c.Metric, "", l))
 	}
