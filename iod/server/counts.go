@@ -1,14 +1,15 @@
 package server
 
 import (
-	"sync"
 	"sync/atomic"
 
 	"github.com/sluice-storage/sluice/iod"
-	"github.com/sluice-storage/sluice/wire"
 )
 
 const opEnd = int(iod.OpStatus) + 1
+
+var opNames = [opEnd]string{"", "read", "write", "sync", "punch", "map", "stat", "truncate",
+	"remove", "fence", "status"}
 
 // counters are the numbers that Status shows.
 type counters struct {
@@ -18,14 +19,18 @@ type counters struct {
 	refused    refusals
 	readBytes  atomic.Uint64
 	writeBytes atomic.Uint64
+	directRead atomic.Uint64 // bytes that went past the cache
+	directWrit atomic.Uint64
+	repeats    atomic.Uint64 // changes that were carried out before
+	corrupt    atomic.Uint64 // writes that arrived with other checksums than they were sent with
+	busySlots  atomic.Uint64 // numbered requests that met their predecessor
 }
 
-func (c *counters) begin(op iod.Op) func(error) {
+func (c *counters) begin(op iod.Op) {
 	if int(op) < opEnd {
 		c.requests[op].Add(1)
 	}
 	c.running.Add(1)
-	return c.end
 }
 
 func (c *counters) end(err error) {
@@ -37,12 +42,10 @@ func (c *counters) end(err error) {
 
 // Counts are the server's numbers in a fixed order.
 func (s *Server) Counts() []iod.Count {
-	names := [opEnd]string{"", "read", "write", "sync", "punch", "map", "stat", "truncate", "remove",
-		"fence", "status"}
-	var out []iod.Count
+	out := make([]iod.Count, 0, 128)
 	add := func(name string, v uint64) { out = append(out, iod.Count{Name: name, Value: v}) }
 	for op := 1; op < opEnd; op++ {
-		add("requests_"+names[op], s.count.requests[op].Load())
+		add("requests_"+opNames[op], s.count.requests[op].Load())
 	}
 	add("requests_running", uint64(s.count.running.Load()))
 	add("errors", s.count.errors.Load())
@@ -55,40 +58,56 @@ func (s *Server) Counts() []iod.Count {
 	}
 	add("read_bytes", s.count.readBytes.Load())
 	add("write_bytes", s.count.writeBytes.Load())
-	u := s.reads.Usage()
-	add("lent_bytes", uint64(u.Used))
-	add("lent_bytes_high", uint64(u.High))
-	add("lent_waits", u.Waits)
-	cs := s.cfg.Cache.Stats()
-	add("cache_hits", cs.Hits)
-	add("cache_misses", cs.Misses)
-	add("cache_evictions", cs.Evictions)
-	add("cache_bytes", uint64(cs.Bytes))
-	add("cache_bytes_high", uint64(cs.HighWater))
+	add("direct_read_bytes", s.count.directRead.Load())
+	add("direct_write_bytes", s.count.directWrit.Load())
+	add("repeated", s.count.repeats.Load())
+	add("corrupt_writes", s.count.corrupt.Load())
+	add("busy_slots", s.count.busySlots.Load())
+	s.countGates(add)
+	s.countCache(add)
+	for _, x := range s.States() {
+		if x.Op == "read" || x.Op == "write" || x.Op == "sync" {
+			add("us_"+x.Op+"_"+x.State, uint64(x.Sum.Microseconds()))
+		}
+	}
 	if s.cfg.More != nil {
 		out = append(out, s.cfg.More()...)
 	}
 	return out
 }
 
-// work is what one request needs besides its data; kept for the next one.
-type work struct {
-	req   iod.Request
-	reply wire.Enc
-	sums  []uint32 // of a read's data
+func (s *Server) countCache(add func(string, uint64)) {
+	cs := s.cfg.Cache.Stats()
+	add("cache_hits", cs.Hits)
+	add("cache_misses", cs.Misses)
+	add("cache_evictions", cs.Evictions)
+	add("cache_bytes", uint64(cs.Bytes))
+	add("cache_bytes_high", uint64(cs.HighWater))
 }
 
-// workPool keeps works, so that a request allocates nothing.
-type workPool struct{ p sync.Pool }
-
-func (p *workPool) get() *work {
-	w, ok := p.p.Get().(*work)
-	if !ok {
-		w = &work{reply: wire.Enc{B: make([]byte, 0, 64)}}
+// countGates adds what the manager holds: memory lent to reads, received for writes, and who waits.
+func (s *Server) countGates(add func(string, uint64)) {
+	var lent, high, waits uint64
+	for i, g := range s.manage.gates() {
+		g.mu.Lock()
+		running, load, waiting, counts := g.running, g.load, g.waiting, g.counts
+		g.mu.Unlock()
+		if g == s.manage.hits || g == s.manage.misses {
+			lent += uint64(load)
+			high += uint64(counts.high)
+			waits += counts.waits
+		}
+		name := gateNames[i]
+		add(name+"_running", uint64(running))
+		add(name+"_waiting", uint64(waiting))
+		add(name+"_bytes", uint64(load))
+		add(name+"_waits", counts.waits)
+		add(name+"_aged", counts.aged)
+		add(name+"_refused", counts.refused)
 	}
-	w.reply.B = w.reply.B[:0]
-	w.sums = w.sums[:0]
-	return w
+	add("lent_bytes", lent)
+	add("lent_bytes_high", high)
+	add("lent_waits", waits)
 }
 
-func (p *workPool) put(w *work) { p.p.Put(w) }
+var gateNames = [4]string{"gate_hits", "gate_misses", "gate_writes", "gate_disk"}

@@ -1,22 +1,29 @@
 // Package server is an I/O server: it checks capabilities, lends cache buffers to transfers and
 // moves the data between them and the clients' memory. One request runs on one goroutine from
-// decoding to reply; the bytes of all requests together stay inside the cache's memory bound
-// because each request reserves its share as a whole before it takes a buffer.
+// decoding to reply and allocates nothing.
+//
+// The request manager decides who may go on: it knows what is cached before it orders work, so that
+// what needs no disk does not wait for one; higher service levels go first, among clients each gets
+// as many bytes, and nobody holds all of the memory or of the disk's queue.
+//
+// Modes are coherent with each other: a direct request leaves the cache as it would be had the
+// request gone through it.
 //
 // It knows nothing of names or layouts, opens no store and no network: whoever starts it hands them
 // in.
 //
-// Read server.go first (dispatch), then data.go (life of a read and a write at the server).
+// Read server.go first (dispatch), then read.go and write.go (life of a request), direct.go (past
+// the cache), manager.go and gate.go (who is next), admit.go (capabilities), space.go, states.go.
 package server
 
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/internal/budget"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/stripe"
@@ -24,16 +31,22 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// Config is what a server is made of. All fields but More, Clock and Logger are required.
+// Config is what a server is made of. Required are ID, Key, Store and Cache.
 type Config struct {
 	ID      uint32             // of this server in the cluster
 	StoreID uint64             // of its store, for Status
 	Key     capability.Key     // this server's own, see capability.Key.ServerKey
 	Store   stripe.Engine      // stays the caller's to close, after the server is down
 	Cache   *unifier.Cache     // owner of all data memory, on top of Store
+	Limits  Limits             // zero: defaults
 	More    func() []iod.Count // numbers of what it runs on, for Status; must not wait
-	Clock   func() time.Time
-	Logger  *slog.Logger
+
+	// WriteBack says that the cache acknowledges volatile writes before the store has them: then
+	// every start of the server is told to the clients, who send again what may be lost.
+	WriteBack bool
+
+	Clock  func() time.Time
+	Logger *slog.Logger
 }
 
 func (c Config) withDefaults() Config {
@@ -43,6 +56,7 @@ func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	c.Limits = c.Limits.withDefaults()
 	return c
 }
 
@@ -50,17 +64,21 @@ func (c Config) validate() error {
 	if c.ID == 0 || c.Store == nil || c.Cache == nil {
 		return errs.Newf(errs.Invalid, "iod/server.New", "", "id, store and cache are required")
 	}
-	return nil
+	return c.Limits.validate()
 }
 
 // Server is a msg.Handler. Safe for concurrent use.
 type Server struct {
-	cfg   Config
-	start time.Time
-	reads *budget.Budget // bytes of cache units lent to reads under way
-	keys  *capability.Verifier
-	works workPool
-	count counters
+	cfg     Config
+	start   time.Time
+	boot    uint64 // of this start
+	keys    *capability.Verifier
+	manage  *manager
+	fences  fences
+	works   workPool
+	count   counters
+	clocks  clocks
+	defects defects
 }
 
 // New makes a server. Start it with msg.Node.Serve.
@@ -77,57 +95,80 @@ func New(cfg Config) (*Server, error) {
 			"cache too small: %d bytes to lend, one request may need %d; give it more memory",
 			lend, iod.TransferMax)
 	}
-	return &Server{cfg: cfg, start: cfg.Clock(), reads: budget.New(lend),
-		keys: capability.NewVerifier(cfg.Key)}, nil
+	s := &Server{cfg: cfg, start: cfg.Clock(), boot: rand.Uint64(),
+		keys: capability.NewVerifier(cfg.Key)}
+	s.manage = newManager(cfg.Limits, lend, max(cfg.Cache.ChunkMax(), iod.TransferMax), &s.defects)
+	return s, nil
 }
 
 // Serve carries out one request.
 func (s *Server) Serve(ctx context.Context, c *msg.Call) {
 	op := iod.Op(c.Header().Op)
-	done := s.count.begin(op)
-	err := s.serve(ctx, op, c)
-	done(err)
+	s.count.begin(op)
+	w := s.works.get()
+	w.time.begin()
+	err := s.serve(ctx, op, c, w)
 	if err != nil {
 		s.note(op, c, err)
 		_ = c.Fail(err) // the connection's death has ended the call already
 	}
+	s.clocks.end(op, &w.time)
+	s.works.put(w)
+	s.count.end(err)
 }
 
 // serve replies by itself when it succeeds and leaves the failing to Serve.
-func (s *Server) serve(ctx context.Context, op iod.Op, c *msg.Call) error {
+func (s *Server) serve(ctx context.Context, op iod.Op, c *msg.Call, w *work) error {
 	if op == iod.OpStatus {
 		return s.status(c)
 	}
-	w := s.works.get()
-	defer s.works.put(w)
 	if err := w.req.Decode(op, c.Header().Stamp, c.Body()); err != nil {
 		return err
 	}
-	t, a := &w.req.Target, &w.req.Args
+	t := &w.req.Target
 	if err := s.admit(op, t); err != nil {
 		return err
+	}
+	w.who = clientKey{session: t.Stamp.Session}
+	if w.who.session == 0 {
+		w.who.peer = c.PeerIdentity()
 	}
 	switch op {
 	case iod.OpRead:
 		return s.read(ctx, c, w)
-	case iod.OpWrite:
-		return s.write(ctx, c, w)
-	case iod.OpSync:
-		return s.marked(c, w, s.cfg.Store.Sync(ctx, t.Object))
-	case iod.OpPunch:
-		return s.marked(c, w, s.punch(ctx, t, a))
+	case iod.OpWrite, iod.OpPunch:
+		return s.once(ctx, c, w, op)
+	case iod.OpSync, iod.OpTruncate, iod.OpRemove, iod.OpFence:
+		return s.change(ctx, c, w, op)
 	case iod.OpMap:
 		return s.mapping(ctx, c, w)
 	case iod.OpStat:
 		return s.stat(ctx, c, w)
-	case iod.OpTruncate:
-		return s.marked(c, w, s.truncate(ctx, t, a))
-	case iod.OpRemove:
-		return s.marked(c, w, s.remove(ctx, t))
-	case iod.OpFence:
-		return s.marked(c, w, s.cfg.Store.SetMinGeneration(ctx, t.Object.File, t.Object.Gen))
 	default:
 		return errs.Newf(errs.Unsupported, "iod.Serve", "", "request %d", op)
+	}
+}
+
+// once carries out a change that may be numbered, not beside another one of its slot.
+func (s *Server) once(ctx context.Context, c *msg.Call, w *work, op iod.Op) error {
+	st := w.req.Target.Stamp
+	if err := s.manage.slots.take("iod.Serve", st); err != nil {
+		s.count.busySlots.Add(1)
+		return err
+	}
+	w.slot = true
+	defer s.freeSlot(w)
+	if op == iod.OpPunch {
+		return s.change(ctx, c, w, op)
+	}
+	return s.write(ctx, c, w)
+}
+
+// freeSlot ends what once began. It comes before the reply: who has that may send the next request.
+func (s *Server) freeSlot(w *work) {
+	if w.slot {
+		w.slot = false
+		s.manage.slots.give(w.req.Target.Stamp)
 	}
 }
 
@@ -144,8 +185,19 @@ func (s *Server) marked(c *msg.Call, w *work, err error) error {
 	if err != nil {
 		return err
 	}
-	iod.AppendMark(&w.reply, iod.Mark{Verifier: s.cfg.Store.Verifier()})
+	s.freeSlot(w)
+	iod.AppendMark(&w.reply, s.mark())
 	return ignoreDead(c.Reply(w.reply.B, 0))
+}
+
+// mark tells which volatile state the server is in. Where the store has every acknowledged write
+// that is the store's; where the cache has some it ends with the process, and when they were lost.
+func (s *Server) mark() iod.Mark {
+	if !s.cfg.WriteBack {
+		return iod.Mark{Verifier: s.cfg.Store.Verifier()}
+	}
+	const odd = 0x9e3779b97f4a7c15 // different counts of losses give different verifiers
+	return iod.Mark{Verifier: s.boot + odd*s.cfg.Cache.Losses()}
 }
 
 // ignoreDead drops the error of a reply that found no connection: the call has ended with it, and
@@ -158,7 +210,7 @@ func (s *Server) status(c *msg.Call) error {
 		return err
 	}
 	st := iod.Status{
-		ID: s.cfg.ID, StoreID: s.cfg.StoreID, Verifier: s.cfg.Store.Verifier(), Space: space,
+		ID: s.cfg.ID, StoreID: s.cfg.StoreID, Verifier: s.mark().Verifier, Space: space,
 		UptimeMs: uint64(s.cfg.Clock().Sub(s.start).Milliseconds()),
 		Counts:   s.Counts(),
 	}

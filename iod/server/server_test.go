@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	mrand "math/rand/v2"
 	"sync"
 	"testing"
@@ -73,8 +74,12 @@ func TestWrittenBytesComeBack(t *testing.T) {
 // TestListsAgainstModel writes and reads random lists of pieces with random memory and compares
 // with a byte slice.
 func TestListsAgainstModel(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	for _, seed := range []uint64{1794747727843421894, uint64(time.Now().UnixNano())} {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { testLists(t, seed) })
+	}
+}
+
+func testLists(t *testing.T, seed uint64) {
 	rng := mrand.New(mrand.NewPCG(seed, 1))
 	g := newRig(t)
 	tg := g.target(1, capability.Read|capability.Write)

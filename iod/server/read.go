@@ -1,0 +1,83 @@
+package server
+
+import (
+	"context"
+	"math"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/seg"
+	"github.com/sluice-storage/sluice/unifier"
+)
+
+// read lends cache units to the transfer, pushes them into the client's memory and replies; the
+// units go back when the reply has left, because until then the network may still read them.
+func (s *Server) read(ctx context.Context, c *msg.Call, w *work) error {
+	t, a := &w.req.Target, &w.req.Args
+	n := a.Access.Len()
+	if n != c.InLen() {
+		return errs.Newf(errs.Invalid, "iod.Read", t.Object.String(),
+			"object access of %d bytes, memory of %d", n, c.InLen())
+	}
+	far := s.cfg.Cache.Query(t.Object, a.Access) < n
+	gate := s.manage.hits
+	if far {
+		gate = s.manage.misses
+	}
+	err := gate.enter(ctx, &w.memory, w.who, c.Level(), s.unitsBytes(a.Access, &t.How))
+	if err != nil {
+		return err
+	}
+	defer gate.leave(&w.memory)
+	loan, err := s.lend(ctx, c, w, far)
+	if err != nil {
+		return err
+	}
+	defer loan.Release()
+	w.time.enter(stateSend)
+	if err := c.Push(ctx, 0, loan.Sges()); err != nil {
+		return err
+	}
+	if !t.How.NoSums {
+		w.sums = loan.Sums(w.sums, iod.SumChunk) // while the network works
+	}
+	s.count.readBytes.Add(uint64(n))
+	iod.AppendData(&w.reply, s.mark(), w.sums)
+	err = ignoreDead(c.Reply(w.reply.B, n))
+	w.time.enter(stateFin)
+	return err
+}
+
+// lend gets the data; what is not there waits for its turn at the disk.
+func (s *Server) lend(ctx context.Context, c *msg.Call, w *work, far bool) (*unifier.Loan, error) {
+	t, a := &w.req.Target, &w.req.Args
+	w.time.enter(stateDisk)
+	defer w.time.enter(stateSendInit)
+	if far {
+		err := s.manage.disk.enter(ctx, &w.disk, w.who, c.Level(), a.Access.Len())
+		if err != nil {
+			return nil, err
+		}
+		defer s.manage.disk.leave(&w.disk)
+	}
+	return s.cfg.Cache.Read(ctx, t.Object, a.Access, hint(&t.How))
+}
+
+func hint(h *iod.How) unifier.Hint {
+	return unifier.Hint{Policy: unifier.Policy(h.Policy), Unit: h.UnitBytes}
+}
+
+// unitsBytes is how much cache memory an access may hold at once: every piece touches whole units.
+func (s *Server) unitsBytes(a seg.Access, h *iod.How) int64 {
+	unit := int64(max(s.cfg.Cache.UnitBytes(), h.UnitBytes))
+	var sum int64
+	for cur := a.Cursor(); ; {
+		p, ok := cur.Next(math.MaxInt64)
+		if !ok {
+			return sum
+		}
+		first, last := p.Off/unit, (p.End()-1)/unit
+		sum += (last - first + 1) * unit
+	}
+}

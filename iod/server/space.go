@@ -1,0 +1,76 @@
+package server
+
+import (
+	"context"
+
+	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/stripe"
+)
+
+// change carries out a request that changes an object without moving data, and replies.
+func (s *Server) change(ctx context.Context, c *msg.Call, w *work, op iod.Op) error {
+	w.time.enter(stateDisk)
+	if err := s.manage.disk.enter(ctx, &w.disk, w.who, c.Level(), 0); err != nil {
+		return err
+	}
+	err := s.alter(ctx, op, &w.req.Target, &w.req.Args)
+	s.manage.disk.leave(&w.disk)
+	w.time.enter(stateFin)
+	return s.marked(c, w, err)
+}
+
+func (s *Server) alter(ctx context.Context, op iod.Op, t *iod.Target, a *iod.Args) error {
+	store, cache := s.cfg.Store, s.cfg.Cache
+	switch op {
+	case iod.OpSync:
+		return cache.Sync(ctx, t.Object)
+	case iod.OpPunch:
+		return s.punch(ctx, t, a)
+	case iod.OpTruncate:
+		// Writes of the old truncate sequence are refused once the store has changed, and what the
+		// cache holds of the cut part is dropped before anybody is told.
+		return cache.Change(ctx, t.Object, 0, stripe.MaxObjectBytes, func() error {
+			return store.Truncate(ctx, t.Object, a.Len, t.Stamp)
+		})
+	case iod.OpRemove:
+		return cache.Discard(ctx, t.Object, func() error { return store.Remove(ctx, t.Object) })
+	default:
+		return s.fence(ctx, t)
+	}
+}
+
+func (s *Server) punch(ctx context.Context, t *iod.Target, a *iod.Args) error {
+	if err := s.cfg.Cache.SettleStamp(ctx, t.Stamp); err != nil {
+		return err
+	}
+	return s.cfg.Cache.Change(ctx, t.Object, a.Off, a.Len, func() error {
+		return s.cfg.Store.Punch(ctx, t.Object, a.Off, a.Len, t.Stamp, a.Durability)
+	})
+}
+
+func (s *Server) stat(ctx context.Context, c *msg.Call, w *work) error {
+	id := w.req.Target.Object
+	if err := s.cfg.Cache.Settle(ctx, id, 0, stripe.MaxObjectBytes); err != nil {
+		return err
+	}
+	info, err := s.cfg.Store.Stat(ctx, id)
+	if err != nil {
+		return err
+	}
+	iod.AppendInfo(&w.reply, &info)
+	return ignoreDead(c.Reply(w.reply.B, 0))
+}
+
+func (s *Server) mapping(ctx context.Context, c *msg.Call, w *work) error {
+	id, a := w.req.Target.Object, &w.req.Args
+	if err := s.cfg.Cache.Settle(ctx, id, a.Off, a.Len); err != nil {
+		return err
+	}
+	x, err := s.cfg.Store.Map(ctx, id, a.Off, a.Len, iod.ExtentsMax)
+	if err != nil {
+		return err
+	}
+	iod.AppendExtents(&w.reply, x)
+	return ignoreDead(c.Reply(w.reply.B, 0))
+}

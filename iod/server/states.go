@@ -1,0 +1,100 @@
+package server
+
+import (
+	"math/bits"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-storage/sluice/iod"
+)
+
+// state is where a request's time goes.
+type state uint8
+
+// The states of a request, in the order of a read's; a write sends (that is, its data is fetched)
+// before it comes to the disk.
+const (
+	stateInit     state = iota // decoded, checked, admitted
+	stateDisk                  // waits for its turn at the store, and for the store
+	stateSendInit              // the data is there, or room for it, and is made ready to move
+	stateSend                  // the data moves
+	stateFin                   // the rest: the reply, what was lent is given back
+	statesEnd
+)
+
+var stateNames = [statesEnd]string{"init", "disk", "send_init", "send", "fin"}
+
+// StateBuckets is how many parts a histogram has: part i counts times below 2^i ns that are not in
+// an earlier part; the last one has all that is left.
+const StateBuckets = 40
+
+// State tells how long requests of one kind were in one state.
+type State struct {
+	Op      string
+	State   string
+	Count   uint64        // requests that were in it
+	Sum     time.Duration // all of them together
+	Buckets [StateBuckets]uint64
+}
+
+// timeline is one request's way through the states.
+type timeline struct {
+	now   state
+	since time.Time
+	spent [statesEnd]time.Duration
+	seen  [statesEnd]bool
+}
+
+func (t *timeline) begin() { *t = timeline{since: time.Now()}; t.seen[stateInit] = true }
+
+// enter begins a state. A state may be entered again: its times are added.
+func (t *timeline) enter(s state) {
+	at := time.Now()
+	t.spent[t.now] += at.Sub(t.since)
+	t.now, t.since, t.seen[s] = s, at, true
+}
+
+// clocks are the times of all requests that are over.
+type clocks [opEnd][statesEnd]clock
+
+type clock struct {
+	sum     atomic.Uint64
+	buckets [StateBuckets]atomic.Uint64
+}
+
+// end takes the times of a request that is over.
+func (c *clocks) end(op iod.Op, t *timeline) {
+	if int(op) >= opEnd {
+		return
+	}
+	t.enter(t.now)
+	for s, seen := range t.seen {
+		if seen {
+			k := &c[op][s]
+			k.sum.Add(uint64(t.spent[s]))
+			k.buckets[min(bits.Len64(uint64(t.spent[s])), StateBuckets-1)].Add(1)
+		}
+	}
+}
+
+func (k *clock) read(op, name string) State {
+	s := State{Op: op, State: name, Sum: time.Duration(k.sum.Load())}
+	for i := range k.buckets {
+		s.Buckets[i] = k.buckets[i].Load()
+		s.Count += s.Buckets[i]
+	}
+	return s
+}
+
+// States tells where requests spend their time, for each kind that there was and each state.
+func (s *Server) States() []State {
+	var out []State
+	for op := range s.clocks {
+		for st := range s.clocks[op] {
+			if x := s.clocks[op][st].read(opNames[op], stateNames[st]); x.Count > 0 {
+				out = append(out, x)
+			}
+		}
+	}
+	return out
+}

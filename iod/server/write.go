@@ -1,0 +1,83 @@
+package server
+
+import (
+	"context"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/unifier"
+)
+
+// write receives all of the data into buffers that nobody else sees, verifies it, and only then
+// publishes it: a client that dies while sending, or sends something else than it says, changes
+// nothing.
+func (s *Server) write(ctx context.Context, c *msg.Call, w *work) error {
+	t, a := &w.req.Target, &w.req.Args
+	n := a.Access.Len()
+	if n != c.OutLen() {
+		return errs.Newf(errs.Invalid, "iod.Write", t.Object.String(),
+			"object access of %d bytes, memory of %d", n, c.OutLen())
+	}
+	if err := s.manage.writes.enter(ctx, &w.memory, w.who, c.Level(), n); err != nil {
+		return err
+	}
+	defer s.manage.writes.leave(&w.memory)
+	w.time.enter(stateSendInit)
+	draft, err := s.cfg.Cache.Draft(ctx, t.Object, a.Access, hint(&t.How))
+	if err != nil {
+		return err
+	}
+	if err := s.receive(ctx, c, w, draft); err != nil {
+		draft.Abort()
+		return err
+	}
+	repeated, err := s.publish(ctx, c, w, draft)
+	if err != nil {
+		return err
+	}
+	w.time.enter(stateFin)
+	if repeated {
+		s.count.repeats.Add(1)
+	} else {
+		s.count.writeBytes.Add(uint64(n))
+	}
+	return s.marked(c, w, nil)
+}
+
+// receive fetches the data and checks that it is what was sent.
+func (s *Server) receive(ctx context.Context, c *msg.Call, w *work, d *unifier.Draft) error {
+	w.time.enter(stateSend)
+	if err := c.Pull(ctx, 0, d.Sges()); err != nil {
+		return err
+	}
+	if w.req.Target.How.NoSums || s.defects.trust {
+		return nil
+	}
+	err := d.Verify(w.req.Args.Sums, iod.SumChunk)
+	if errs.KindOf(err) == errs.Corrupt {
+		s.count.corrupt.Add(1)
+	}
+	return err
+}
+
+// publish makes the data visible. What goes to the store at once waits for its turn there.
+func (s *Server) publish(ctx context.Context, c *msg.Call, w *work,
+	d *unifier.Draft) (repeated bool, err error) {
+	a := &w.req.Args
+	w.time.enter(stateDisk)
+	if !s.cfg.WriteBack || a.Durability != stripe.Volatile {
+		err := s.manage.disk.enter(ctx, &w.disk, w.who, c.Level(), a.Access.Len())
+		if err != nil {
+			d.Abort()
+			return false, err
+		}
+		defer s.manage.disk.leave(&w.disk)
+	}
+	st := w.req.Target.Stamp
+	if s.defects.forget {
+		st.Seq = 0
+	}
+	return d.Publish(ctx, st, a.Durability)
+}
