@@ -1,6 +1,10 @@
 package unifier
 
-import "context"
+import (
+	"cmp"
+	"context"
+	"slices"
+)
 
 // fill brings missing units of one object from the backing. It belongs to the loan that
 // started it; other loans wait for done.
@@ -22,7 +26,6 @@ func (c *Cache) startLocked(o *object, index int64, l *Loan) *unit {
 	u := c.addLocked(o, index, nil, 1)
 	u.fill = f
 	f.units = append(f.units, u)
-	f.claim.spans = addSpan(f.claim.spans, index, index)
 	return u
 }
 
@@ -55,7 +58,11 @@ func (c *Cache) run(ctx context.Context, f *fill) error {
 
 // prepare gets the memory, then the claim.
 func (c *Cache) prepare(ctx context.Context, f *fill) error {
+	// A list need not be sorted; units and spans are.
+	slices.SortFunc(f.units, func(a, b *unit) int { return cmp.Compare(a.index, b.index) })
+	f.claim.spans = f.claim.spans[:0]
 	for _, u := range f.units {
+		f.claim.spans = addSpan(f.claim.spans, u.index, u.index)
 		b, err := c.take(ctx)
 		if err != nil {
 			return err
