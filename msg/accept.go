@@ -112,7 +112,10 @@ func (s *Server) open(r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) e
 		s.conns[ss] = struct{}{}
 	}
 	s.mu.Unlock()
-	if err := s.node.adopt(ss.link); err != nil || draining {
+	if !draining { // else nobody would ever end the link, and Node.Close would wait for it
+		err = s.node.adopt(ss.link)
+	}
+	if err != nil || draining {
 		_ = ep.Close()
 		_ = ss.cq.Close()
 		_ = ss.arena.Close()
