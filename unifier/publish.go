@@ -71,11 +71,13 @@ func (d *Draft) publish(ctx context.Context, o *object, st wire.Stamp,
 	return err
 }
 
-// writeBacking writes piece by piece, in the order of the list.
+// writeBacking writes piece by piece, in the order of the list. Only the last one carries the
+// request's number: with it the store would take a second one for a repeat.
 func (d *Draft) writeBacking(ctx context.Context, id Key, st wire.Stamp,
 	dur stripe.Durability) error {
-	at := 0
-	for _, p := range d.pieces {
+	at, unnumbered := 0, st
+	unnumbered.Seq = 0
+	for i, p := range d.pieces {
 		from, left := at, p.Len
 		for left > 0 {
 			left -= int64(len(d.bytes[at]))
@@ -84,7 +86,11 @@ func (d *Draft) writeBacking(ctx context.Context, id Key, st wire.Stamp,
 		if from == at {
 			continue
 		}
-		if err := d.c.backing.WriteAt(ctx, id, d.bytes[from:at], p.Off, st, dur); err != nil {
+		piece := unnumbered
+		if i == len(d.pieces)-1 {
+			piece = st
+		}
+		if err := d.c.backing.WriteAt(ctx, id, d.bytes[from:at], p.Off, piece, dur); err != nil {
 			return err
 		}
 	}
