@@ -1,16 +1,27 @@
 // Package remote asks I/O servers over package msg. It implements iod.Data, iod.Space and
-// iod.Manager for any server whose id the pool can resolve, keeps no data, and sends a request
-// again when the connection was lost: all requests are idempotent.
+// iod.Manager for any server whose id the pool can resolve.
 //
-// It does not renew capabilities and does not know layouts: package client does.
+// It numbers every change by a slot of its session, so that a request that is sent again, because
+// its connection was lost, is carried out once. It sums what it sends and compares what it
+// receives. And it keeps every volatile change, in memory of its own from which it is also sent,
+// until a Sync of the object has succeeded: a server that has lost its volatile state, which its
+// verifier tells, is sent all of them again before anything else of that object. So a server's
+// crash loses nothing as long as this process lives. Where changes of several clients overlap and
+// were not synced, a crash may change which of them is on top; each of them is applied once.
 //
-// Read remote.go first, then stage.go (data of callers whose memory a provider cannot reach).
+// It does not know layouts and does not renew capabilities by itself: package client does. A
+// session must be used through one Remote only, because its slots are numbered here.
+//
+// Read remote.go first, then keep.go (what is kept), slots.go (numbers), mend.go (a server that has
+// lost something), sync.go (what ends the keeping) and stage.go (memory that a provider cannot
+// reach).
 package remote
 
 import (
 	"context"
-	"fmt"
+	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -19,7 +30,6 @@ import (
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
-	"github.com/sluice-storage/sluice/wire"
 )
 
 // Options of a Remote.
@@ -28,12 +38,45 @@ type Options struct {
 	// Default 60 s.
 	WaitMax time.Duration
 
-	// AttemptMax bounds one attempt; then the connection is given up and made anew. Default 20 s.
+	// AttemptMax bounds one attempt, after which the connection is given up and made anew. The first
+	// attempt of a request whose context has no deadline is bounded by msg.Options.CallTimeout.
+	// Default 20 s.
 	AttemptMax time.Duration
 
 	// Buffers, if not nil, lends memory that every provider reaches: data of callers goes through it
 	// where theirs is not such (see msg.Conn.Direct). It may return nil: there is none. Default nil.
 	Buffers func() *mem.User
+
+	// RetainBytes bounds the memory of kept writes. When it becomes full the objects of the oldest
+	// ones are synced; a write of more than a quarter of it is made durable at once. It is taken
+	// when it is first needed. At least 64 KiB; negative: nothing is kept, and every change is made
+	// durable at once. Default 64 MiB.
+	RetainBytes int64
+
+	// Arena makes the memory of kept writes, of at least so many bytes; it must be known to the
+	// pool's node (msg.Node.Attach) where a provider needs that. It stays the caller's, to be closed
+	// after the Remote. Default: anonymous memory, which Close gives back.
+	Arena func(bytes int) (*mem.Arena, error)
+
+	// KeepMax is how long a write may be kept before its object is synced in the background. It is
+	// also how long an idle client may not notice that a server has restarted. Default 5 s.
+	KeepMax time.Duration
+
+	// Renew puts fresh rights to its object into t: the capability with its session, layout version,
+	// generation and truncate sequence. It is asked when what is kept must be synced or sent again and
+	// the rights by which it was written have ended; errs.NotFound says that the file is gone.
+	// It must not use the Remote. Default nil: rights are not renewed.
+	Renew func(ctx context.Context, t *iod.Target) error
+
+	// Lost is told when a server has lost kept writes and refuses to take them again. It must not
+	// use the Remote. Default nil: the next Sync of the object fails with the error.
+	Lost func(t iod.Target, err error)
+
+	// Logger gets what concerns people. Default: discard.
+	Logger *slog.Logger
+
+	// Defects are for tests only.
+	Defects Defects
 }
 
 func (o Options) withDefaults() Options {
@@ -43,14 +86,54 @@ func (o Options) withDefaults() Options {
 	if o.AttemptMax == 0 {
 		o.AttemptMax = 20 * time.Second
 	}
+	if o.RetainBytes == 0 {
+		o.RetainBytes = 64 << 20
+	}
+	if o.RetainBytes > 0 {
+		o.RetainBytes = roomFor(max(o.RetainBytes, retainMin))
+	}
+	if o.KeepMax == 0 {
+		o.KeepMax = 5 * time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
 	return o
 }
 
+// retainMin lets a few small writes be kept.
+const retainMin = 64 << 10
+
 // Remote is safe for concurrent use.
 type Remote struct {
-	pool  *msg.Pool
-	opts  Options
-	calls sync.Pool // of *call
+	pool    *msg.Pool
+	opts    Options
+	calls   sync.Pool // of *call
+	counts  counts
+	now     func() time.Time
+	recycle func(*kept)
+
+	ctx     context.Context // of background work
+	stop    context.CancelFunc
+	workers sync.WaitGroup
+
+	servers  atomic.Pointer[map[uint32]*server] // replaced under mu
+	ringOnce sync.Once
+
+	mu       sync.Mutex
+	ring     ring
+	ringErr  error      // why there is none; set before ringOnce is over
+	own      *mem.Arena // nil: the caller's
+	spare    []*kept
+	idle     []*object
+	order    uint64        // acknowledgements so far
+	waiting  chan struct{} // closed when room or a slot has come back; nil: nobody waits
+	tight    bool          // somebody waits, or slots are scarce
+	sweeping bool
+	stuck    bool // the last sweep could not sync
+	timer    *time.Timer
+	armed    bool
+	closed   bool
 }
 
 var (
@@ -59,144 +142,199 @@ var (
 	_ iod.Manager = (*Remote)(nil)
 )
 
-// New makes a remote on a pool that resolves server ids. The pool stays the caller's to close.
+// New makes a remote on a pool that resolves server ids. The pool stays the caller's to close,
+// after the Remote.
 func New(pool *msg.Pool, opts Options) *Remote {
-	return &Remote{pool: pool, opts: opts.withDefaults()}
+	r := &Remote{pool: pool, opts: opts.withDefaults(), now: time.Now}
+	r.recycle = r.recycleLocked
+	r.ctx, r.stop = context.WithCancel(context.Background())
+	return r
 }
 
-// call is what one request needs; kept for the next one.
-type call struct {
-	enc   wire.Enc
-	req   msg.Request
-	rep   msg.Reply
-	stage stage
-}
-
-func (r *Remote) take(op iod.Op, t *iod.Target, a *iod.Args) *call {
-	c, ok := r.calls.Get().(*call)
-	if !ok {
-		c = &call{}
+// Close ends background work and forgets what is kept: SyncAll first, if it matters. No request may
+// be under way or come later.
+func (r *Remote) Close() error {
+	r.mu.Lock()
+	r.closed = true
+	if r.timer != nil {
+		r.timer.Stop()
 	}
-	c.enc.B = c.enc.B[:0]
-	iod.AppendRequest(&c.enc, op, t, a)
-	c.req = msg.Request{Op: uint16(op), Stamp: t.Stamp, Body: c.enc.B, Level: levelOf(op, 0)}
-	c.req.Stamp.Gen = t.Object.Gen
-	return c
-}
-
-// smallBytes is what still counts as a small request: it goes before bulk.
-const smallBytes = 64 << 10
-
-// levelOf is the service level of a request: questions about a server before everything, small
-// requests before bulk.
-func levelOf(op iod.Op, bytes int64) msg.Level {
-	switch {
-	case op == iod.OpStatus || op == iod.OpFence:
-		return 2
-	case bytes <= smallBytes:
-		return 1
+	r.mu.Unlock()
+	r.stop()
+	r.workers.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	arena := r.own
+	r.own, r.ring = nil, ring{}
+	if arena == nil {
+		return nil
 	}
-	return 0
-}
-
-func (r *Remote) put(c *call) {
-	c.req = msg.Request{}
-	r.calls.Put(c)
-}
-
-// do sends the request until it is answered, refused, or WaitMax is over.
-func (r *Remote) do(ctx context.Context, server uint32, c *call) error {
-	err := r.attempt(ctx, server, c)
-	if err == nil || !again(err) {
-		return err
-	}
-	limit, cancel := context.WithTimeout(ctx, r.opts.WaitMax)
-	defer cancel()
-	last := err
-	err = msg.Retry(limit, msg.Backoff{First: 5 * time.Millisecond, Max: 500 * time.Millisecond},
-		func(ctx context.Context) error {
-			err := r.attempt(ctx, server, c)
-			if err != nil && errs.KindOf(err) == errs.TimedOut && ctx.Err() == nil {
-				err = errs.New(errs.Disconnected, "iod.Call", "", err) // this attempt only: try again
-			}
-			if err != nil && again(err) {
-				last = err
-			}
-			return err
-		})
-	if err != nil && limit.Err() != nil && ctx.Err() == nil {
-		return errs.Newf(errs.IO, "iod.Call", fmt.Sprintf("server %d", server),
-			"unreachable for %v (last: %v); see `sluice status`", r.opts.WaitMax, last)
-	}
-	return err
-}
-
-// again tells whether a repetition can succeed.
-func again(err error) bool {
-	switch errs.KindOf(err) {
-	case errs.Disconnected, errs.Shutdown, errs.Again, errs.Closed, errs.TimedOut:
-		return true
-	}
-	return false
-}
-
-func (r *Remote) attempt(ctx context.Context, server uint32, c *call) error {
-	ctx, cancel := context.WithTimeout(ctx, r.opts.AttemptMax)
-	defer cancel()
-	conn, err := r.pool.Get(ctx, server)
-	if err != nil {
-		return err
-	}
-	err = r.call(ctx, conn, c)
-	switch errs.KindOf(err) {
-	case errs.Disconnected, errs.Closed, errs.Shutdown, errs.TimedOut:
-		r.pool.Drop(server, conn)
-	}
-	return err
-}
-
-func (r *Remote) marked(ctx context.Context, op iod.Op, t *iod.Target, a *iod.Args,
-	out, in *msg.Memory) (iod.Mark, error) {
-	c := r.take(op, t, a)
-	defer r.put(c)
-	c.req.Out, c.req.In = out, in
-	c.req.Level = levelOf(op, out.Len()+in.Len())
-	if err := r.do(ctx, t.Server, c); err != nil {
-		return iod.Mark{}, err
-	}
-	return iod.DecodeMark(c.rep.Body)
+	return arena.Close()
 }
 
 // Read implements iod.Data.
 func (r *Remote) Read(ctx context.Context, t iod.Target, object seg.Access,
 	m *msg.Memory) (iod.Mark, error) {
-	t.How.NoSums = true
+	if err := check(m); err != nil {
+		return iod.Mark{}, err
+	}
 	c := r.take(iod.OpRead, &t, &iod.Args{Access: object})
 	defer r.put(c)
 	c.req.In, c.req.Level = m, levelOf(iod.OpRead, m.Len())
-	if err := r.do(ctx, t.Server, c); err != nil {
-		return iod.Mark{}, err
+	for try := 0; ; try++ {
+		if err := r.do(ctx, &t, c); err != nil {
+			return iod.Mark{}, err
+		}
+		mark, sums, err := iod.DecodeData(c.rep.Body, object.Len(), &t.How, c.sums[:0])
+		if err != nil {
+			return mark, err
+		}
+		c.sums = sums
+		r.heard(c.srv, c.conn, mark)
+		if t.How.NoSums || r.opts.Defects.SkipSums || c.verify(m, sums) {
+			return mark, nil
+		}
+		r.counts.readSums.Add(1)
+		if try > 0 {
+			return mark, errs.Newf(errs.Corrupt, "iod.Read", t.Object.String(),
+				"data from %s does not match its checksum, twice", serverName(t.Server))
+		}
 	}
-	mark, _, err := iod.DecodeData(c.rep.Body, object.Len(), &t.How, nil)
-	return mark, err
 }
 
 // Write implements iod.Data.
 func (r *Remote) Write(ctx context.Context, t iod.Target, object seg.Access, m *msg.Memory,
 	d stripe.Durability) (iod.Mark, error) {
-	t.How.NoSums = true
-	return r.marked(ctx, iod.OpWrite, &t, &iod.Args{Access: object, Durability: d}, m, nil)
+	if err := check(m); err != nil {
+		return iod.Mark{}, err
+	}
+	n := m.Len()
+	if d == stripe.Volatile && t.Stamp.Seq == 0 && n > 0 {
+		if r.keepable(n) {
+			k, err := r.enter(ctx, &t, iod.OpWrite, laneOf(&t), n+bodyMax(object, n))
+			if err != nil {
+				return iod.Mark{}, err
+			}
+			if k != nil {
+				return r.writeKept(ctx, &t, k, object, m)
+			}
+		}
+		d = stripe.Durable
+	}
+	c := r.take(0, &t, nil)
+	defer r.put(c)
+	if !t.How.NoSums {
+		c.sum(m)
+	}
+	return r.once(ctx, &t, c, iod.OpWrite, &iod.Args{Access: object, Durability: d,
+		Sums: c.summing.Sums()}, m)
 }
 
-// Sync implements iod.Data.
-func (r *Remote) Sync(ctx context.Context, t iod.Target) (iod.Mark, error) {
-	return r.marked(ctx, iod.OpSync, &t, &iod.Args{}, nil, nil)
+func laneOf(t *iod.Target) lane {
+	if t.How.DirectFor(false) {
+		return through
+	}
+	return behind
+}
+
+// writeKept copies the data to where it is kept, and sends it from there.
+func (r *Remote) writeKept(ctx context.Context, t *iod.Target, k *kept, object seg.Access,
+	m *msg.Memory) (iod.Mark, error) {
+	c := r.take(0, t, nil)
+	defer r.put(c)
+	k.data = int(m.Len())
+	c.keep(k.room[:k.data], m, !t.How.NoSums)
+	t.Stamp = k.stamp
+	c.encode(iod.OpWrite, t, &iod.Args{Access: object, Durability: stripe.Volatile,
+		Sums: c.summing.Sums()})
+	c.lend(k.room[:k.data:k.data])
+	c.req.Level = levelOf(iod.OpWrite, int64(k.data))
+	return r.send(ctx, t, c, k)
 }
 
 // Punch implements iod.Space.
 func (r *Remote) Punch(ctx context.Context, t iod.Target, off, length int64,
 	d stripe.Durability) (iod.Mark, error) {
-	return r.marked(ctx, iod.OpPunch, &t, &iod.Args{Off: off, Len: length, Durability: d}, nil, nil)
+	args := iod.Args{Off: off, Len: length, Durability: d}
+	c := r.take(0, &t, nil)
+	defer r.put(c)
+	if d == stripe.Volatile && t.Stamp.Seq == 0 {
+		if r.keepable(0) {
+			k, err := r.enter(ctx, &t, iod.OpPunch, through, bodyMax(seg.Access{}, 0))
+			if err != nil {
+				return iod.Mark{}, err
+			}
+			if k != nil {
+				t.Stamp = k.stamp
+				c.encode(iod.OpPunch, &t, &args)
+				return r.send(ctx, &t, c, k)
+			}
+		}
+		args.Durability = stripe.Durable
+	}
+	return r.once(ctx, &t, c, iod.OpPunch, &args, nil)
+}
+
+// send carries out a change that is kept, which is forgotten if it fails.
+func (r *Remote) send(ctx context.Context, t *iod.Target, c *call, k *kept) (iod.Mark, error) {
+	k.body = copy(k.room[k.data:], c.enc.B)
+	if k.body < len(c.enc.B) {
+		r.forget(k)
+		return iod.Mark{}, errs.Newf(errs.TooBig, "iod.Write", t.Object.String(),
+			"a description of %d bytes", len(c.enc.B))
+	}
+	for {
+		err := r.doSummed(ctx, t, c)
+		var mark iod.Mark
+		if err == nil {
+			mark, err = iod.DecodeMark(c.rep.Body)
+		}
+		if err != nil {
+			r.forget(k)
+			return iod.Mark{}, err
+		}
+		if r.acknowledge(k, c.conn, mark) {
+			return mark, nil
+		}
+		if err := ctx.Err(); err != nil {
+			r.forget(k)
+			return iod.Mark{}, errs.Wrap("iod.Write", t.Object.String(), err)
+		}
+	}
+}
+
+// once carries out a change that is durable when it is acknowledged.
+func (r *Remote) once(ctx context.Context, t *iod.Target, c *call, op iod.Op, a *iod.Args,
+	m *msg.Memory) (iod.Mark, error) {
+	s, err := r.pass(ctx, t)
+	if err != nil {
+		return iod.Mark{}, err
+	}
+	defer r.passed(t, s)
+	c.encode(op, t, a)
+	c.req.Out, c.req.Level = m, levelOf(op, m.Len())
+	if err := r.doSummed(ctx, t, c); err != nil {
+		return iod.Mark{}, err
+	}
+	mark, err := iod.DecodeMark(c.rep.Body)
+	if err == nil {
+		r.heard(c.srv, c.conn, mark)
+	}
+	return mark, err
+}
+
+// marked carries out a request that is neither kept nor numbered.
+func (r *Remote) marked(ctx context.Context, op iod.Op, t *iod.Target, a *iod.Args) error {
+	c := r.take(op, t, a)
+	defer r.put(c)
+	if err := r.do(ctx, t, c); err != nil {
+		return err
+	}
+	mark, err := iod.DecodeMark(c.rep.Body)
+	if err == nil {
+		r.heard(c.srv, c.conn, mark)
+	}
+	return err
 }
 
 // Map implements iod.Space.
@@ -204,7 +342,7 @@ func (r *Remote) Map(ctx context.Context, t iod.Target,
 	off, length int64) ([]stripe.Extent, error) {
 	c := r.take(iod.OpMap, &t, &iod.Args{Off: off, Len: length})
 	defer r.put(c)
-	if err := r.do(ctx, t.Server, c); err != nil {
+	if err := r.do(ctx, &t, c); err != nil {
 		return nil, err
 	}
 	return iod.DecodeExtents(c.rep.Body)
@@ -214,7 +352,7 @@ func (r *Remote) Map(ctx context.Context, t iod.Target,
 func (r *Remote) Stat(ctx context.Context, t iod.Target) (stripe.Info, error) {
 	c := r.take(iod.OpStat, &t, &iod.Args{})
 	defer r.put(c)
-	if err := r.do(ctx, t.Server, c); err != nil {
+	if err := r.do(ctx, &t, c); err != nil {
 		return stripe.Info{}, err
 	}
 	return iod.DecodeInfo(t.Object, c.rep.Body)
@@ -222,27 +360,25 @@ func (r *Remote) Stat(ctx context.Context, t iod.Target) (stripe.Info, error) {
 
 // Truncate implements iod.Manager.
 func (r *Remote) Truncate(ctx context.Context, t iod.Target, size int64) error {
-	_, err := r.marked(ctx, iod.OpTruncate, &t, &iod.Args{Len: size}, nil, nil)
-	return err
+	return r.marked(ctx, iod.OpTruncate, &t, &iod.Args{Len: size})
 }
 
 // Remove implements iod.Manager.
 func (r *Remote) Remove(ctx context.Context, t iod.Target) error {
-	_, err := r.marked(ctx, iod.OpRemove, &t, &iod.Args{}, nil, nil)
-	return err
+	return r.marked(ctx, iod.OpRemove, &t, &iod.Args{})
 }
 
 // Fence implements iod.Manager.
 func (r *Remote) Fence(ctx context.Context, t iod.Target) error {
-	_, err := r.marked(ctx, iod.OpFence, &t, &iod.Args{}, nil, nil)
-	return err
+	return r.marked(ctx, iod.OpFence, &t, &iod.Args{})
 }
 
 // Status asks a server about itself. It is not repeated: an answer that comes late is of no use.
 func (r *Remote) Status(ctx context.Context, server uint32) (iod.Status, error) {
-	c := r.take(iod.OpStatus, &iod.Target{Server: server}, &iod.Args{})
+	t := iod.Target{Server: server}
+	c := r.take(iod.OpStatus, &t, &iod.Args{})
 	defer r.put(c)
-	if err := r.attempt(ctx, server, c); err != nil {
+	if err := r.attempt(ctx, &t, c); err != nil {
 		return iod.Status{}, err
 	}
 	return iod.DecodeStatus(c.rep.Body)

@@ -1,0 +1,374 @@
+package remote
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// kept is a volatile change that its server may still lose: how it was sent, and its data. It lies
+// in its object's list from before it is sent until it is synced, or has failed.
+type kept struct {
+	obj        *object
+	next, prev *kept // in the object's list: in the order in which they were begun
+
+	op    iod.Op
+	stamp wire.Stamp
+	slot  *slot  // nil: not numbered
+	room  []byte // of the ring: the data, then the body of the request
+	data  int    // bytes of it
+	body  int
+	acked uint64    // when, counted in acknowledgements; 0: under way
+	life  uint64    // of the server in which it was acknowledged last
+	since time.Time // of the first acknowledgement
+
+	end     int64 // of the room in the ring
+	given   bool
+	younger *kept // in the ring's queue
+}
+
+func (k *kept) payload() []byte { return k.room[:k.data:k.data] }
+func (k *kept) request() []byte { return k.room[k.data : k.data+k.body : k.data+k.body] }
+
+// object is what is kept of one stripe object at one server. Guarded by Remote.mu, but for mending.
+type object struct {
+	srv         *server
+	id          stripe.ObjectID
+	first, last *kept
+	count       int // in the list
+	users       int // requests that hold on to it besides
+	slots       []*slot
+	target      iod.Target // the latest by which something was kept: rights to send it again
+	stale       bool       // some of it was acknowledged in an earlier life of the server
+	durable     uint64     // the number of acknowledgements at its last durable change
+	lost        error      // what Sync has to tell
+	picked      bool       // by the sweep that is looking for old ones
+	mending     chan struct{}
+}
+
+// server is what is known of one I/O server.
+type server struct {
+	id       uint32
+	conn     atomic.Pointer[msg.Conn] // the one whose life is known
+	verifier atomic.Uint64            // of that life
+	stale    atomic.Int64             // objects that wait to be sent again
+	probing  chan struct{}            // holds a token while nobody asks for its life
+
+	// Guarded by Remote.mu.
+	known   bool      // verifier is
+	life    uint64    // raised when it may have lost something
+	past    [4]uint64 // verifiers before this one
+	acked   int       // kept writes that were acknowledged
+	objects map[stripe.ObjectID]*object
+	tables  map[uint64]*slots // by session
+}
+
+// server finds or makes what is known of a server.
+func (r *Remote) server(id uint32) *server {
+	if all := r.servers.Load(); all != nil {
+		if s := (*all)[id]; s != nil {
+			return s
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next := make(map[uint32]*server)
+	if all := r.servers.Load(); all != nil {
+		for k, v := range *all {
+			next[k] = v
+		}
+	}
+	s := next[id]
+	if s == nil {
+		s = &server{id: id, probing: make(chan struct{}, 1), life: 1,
+			objects: make(map[stripe.ObjectID]*object), tables: make(map[uint64]*slots)}
+		next[id] = s
+		r.servers.Store(&next)
+	}
+	return s
+}
+
+// table is the slots of a session. They stay for good, because their numbers must never be used
+// again.
+func (s *server) table(session uint64) *slots {
+	t := s.tables[session]
+	if t == nil {
+		t = &slots{session: session}
+		s.tables[session] = t
+	}
+	return t
+}
+
+// openRing makes the memory for kept writes when the first one comes.
+func (r *Remote) openRing() {
+	made := r.opts.Arena
+	if made == nil {
+		made = func(bytes int) (*mem.Arena, error) { return mem.NewArena(bytes, nil) }
+	}
+	arena, err := made(int(r.opts.RetainBytes))
+	if err != nil {
+		r.ringErr = err
+		r.opts.Logger.Warn("no memory to keep writes in: all are made durable at once", "err", err)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.opts.Arena == nil {
+		r.own = arena
+	}
+	r.ring.mem = arena.Bytes()[:r.opts.RetainBytes]
+}
+
+// keepable tells whether a volatile change of n bytes can be kept. If it cannot it is made durable
+// at once: then there is nothing to keep.
+func (r *Remote) keepable(n int64) bool {
+	if r.opts.RetainBytes < 0 || n > r.opts.RetainBytes/4 {
+		return false
+	}
+	r.ringOnce.Do(r.openRing)
+	return r.ringErr == nil
+}
+
+// enter finds room and a slot for a change of t's object that will be kept, n bytes in all, and
+// puts it in its place among the others. It waits while the oldest ones are synced. Without an
+// error and a record there is no room to be had: a server is away.
+func (r *Remote) enter(ctx context.Context, t *iod.Target, op iod.Op, l lane,
+	n int64) (*kept, error) {
+	srv := r.server(t.Server)
+	for {
+		r.mu.Lock()
+		if r.closed {
+			r.mu.Unlock()
+			return nil, errs.New(errs.Closed, "iod.Write", "", nil)
+		}
+		if k := r.tryEnterLocked(srv, t, op, l, n); k != nil {
+			r.mu.Unlock()
+			return k, nil
+		}
+		r.counts.waits.Add(1)
+		stuck := r.stuck
+		r.tight = true
+		r.sweepLocked()
+		wait := r.waitLocked()
+		r.mu.Unlock()
+		if stuck {
+			return nil, nil
+		}
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return nil, errs.Wrap("iod.Write", "waiting for memory", ctx.Err())
+		}
+	}
+}
+
+func (r *Remote) tryEnterLocked(srv *server, t *iod.Target, op iod.Op, l lane, n int64) *kept {
+	o := srv.objects[t.Object]
+	if o == nil {
+		o = r.newObject(srv, t.Object)
+	}
+	k := r.newKept()
+	*k = kept{obj: o, op: op, stamp: t.Stamp}
+	if t.Stamp.Session != 0 {
+		k.slot = o.slotFor(srv.table(t.Stamp.Session), l)
+	}
+	if t.Stamp.Session != 0 && k.slot == nil || !r.ring.give(k, n) {
+		if k.slot != nil {
+			o.letGo(k.slot)
+		}
+		r.spare = append(r.spare, k)
+		r.settleLocked(o)
+		return nil
+	}
+	if k.slot != nil {
+		k.slot.number(&k.stamp)
+		r.tight = r.tight || k.slot.home.held > slotsKeptMax*3/4
+	}
+	k.prev = o.last
+	if o.last == nil {
+		o.first = k
+	} else {
+		o.last.next = k
+	}
+	o.last = k
+	o.count++
+	o.target = *t
+	r.armLocked()
+	if r.tight || r.ring.used() > r.opts.RetainBytes/2 {
+		r.sweepLocked()
+	}
+	return k
+}
+
+func (r *Remote) newKept() *kept {
+	if n := len(r.spare); n > 0 {
+		k := r.spare[n-1]
+		r.spare = r.spare[:n-1]
+		return k
+	}
+	return &kept{}
+}
+
+func (r *Remote) newObject(srv *server, id stripe.ObjectID) *object {
+	var o *object
+	if n := len(r.idle); n > 0 {
+		o, r.idle = r.idle[n-1], r.idle[:n-1]
+	} else {
+		o = &object{mending: make(chan struct{}, 1)}
+	}
+	*o = object{srv: srv, id: id, slots: o.slots[:0], mending: o.mending}
+	srv.objects[id] = o
+	return o
+}
+
+// settleLocked forgets an object of which nothing is kept.
+func (r *Remote) settleLocked(o *object) {
+	if o.count > 0 || o.users > 0 || o.lost != nil {
+		return
+	}
+	if o.stale {
+		o.stale = false
+		o.srv.stale.Add(-1)
+	}
+	if o.srv.objects[o.id] == o {
+		delete(o.srv.objects, o.id)
+		r.idle = append(r.idle, o)
+	}
+}
+
+// letGo ends the use of an object.
+func (r *Remote) letGo(o *object) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o.users--
+	r.settleLocked(o)
+}
+
+// acknowledge notes that the server has a kept change. It returns false when that was in a life of
+// the server that is over: the change has to be sent again.
+func (r *Remote) acknowledge(k *kept, conn *msg.Conn, m iod.Mark) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	srv := k.obj.srv
+	if !r.heardLocked(srv, conn, m) {
+		return false
+	}
+	r.order++
+	k.acked, k.life, k.since = r.order, srv.life, r.now()
+	srv.acked++
+	if k.slot != nil {
+		k.slot.busy = false
+		k.slot.kept++
+		if r.opts.Defects.ShareSlots {
+			k.slot.kept--
+			k.obj.letGo(k.slot)
+			k.slot = nil
+		}
+	}
+	r.wakeLocked()
+	return true
+}
+
+// forgetLocked ends the keeping of a change: it is durable, or superseded, or has failed.
+func (r *Remote) forgetLocked(k *kept) {
+	o := k.obj
+	if k.prev != nil {
+		k.prev.next = k.next
+	} else {
+		o.first = k.next
+	}
+	if k.next != nil {
+		k.next.prev = k.prev
+	} else {
+		o.last = k.prev
+	}
+	k.next, k.prev = nil, nil
+	o.count--
+	if k.acked != 0 {
+		o.srv.acked--
+	}
+	if s := k.slot; s != nil {
+		if k.acked != 0 {
+			s.kept--
+		} else {
+			s.busy = false
+		}
+		o.letGo(s)
+	}
+	r.ring.takeBack(k, r.recycle)
+	r.settleLocked(o)
+	r.wakeLocked()
+}
+
+func (r *Remote) recycleLocked(k *kept) {
+	*k = kept{}
+	r.spare = append(r.spare, k)
+}
+
+func (r *Remote) forget(k *kept) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forgetLocked(k)
+}
+
+// waitLocked is closed when something has come back.
+func (r *Remote) waitLocked() <-chan struct{} {
+	if r.waiting == nil {
+		r.waiting = make(chan struct{})
+	}
+	return r.waiting
+}
+
+func (r *Remote) wakeLocked() {
+	if r.waiting != nil {
+		close(r.waiting)
+		r.waiting = nil
+	}
+}
+
+// pass lends a slot to a change that is durable when it is acknowledged. It returns nil for a
+// request without a session, which is not numbered.
+func (r *Remote) pass(ctx context.Context, t *iod.Target) (*slot, error) {
+	if t.Stamp.Session == 0 || t.Stamp.Seq != 0 {
+		return nil, nil
+	}
+	srv := r.server(t.Server)
+	for {
+		r.mu.Lock()
+		if s := srv.table(t.Stamp.Session).take(passing); s != nil {
+			s.number(&t.Stamp)
+			r.mu.Unlock()
+			return s, nil
+		}
+		wait := r.waitLocked()
+		r.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return nil, errs.Wrap("iod.Write", "waiting for a slot", ctx.Err())
+		}
+	}
+}
+
+// passed takes the slot back. What is kept of the object may from now on be sent again under its
+// own numbers only: under others it could come to lie over this change.
+func (r *Remote) passed(t *iod.Target, s *slot) {
+	srv := r.server(t.Server)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if o := srv.objects[t.Object]; o != nil {
+		o.durable = r.order
+	}
+	if s != nil {
+		s.busy = false
+		s.home.put(s)
+	}
+	r.wakeLocked()
+}

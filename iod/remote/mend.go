@@ -1,0 +1,381 @@
+package remote
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/msg"
+)
+
+// A server tells with every answer in which life of its volatile state it was given: the verifier.
+// A connection does not outlive the server's process; so while something is kept at a server every
+// new connection is asked for the verifier before it carries anything else. If it has changed, the
+// kept changes of each object are sent again, in their order and under their numbers, before
+// anything else of that object goes out. What the server still has it recognises by the numbers.
+
+// ensure finds out in which life of its server a connection is.
+func (r *Remote) ensure(ctx context.Context, srv *server, conn *msg.Conn) error {
+	if srv.conn.Load() == conn {
+		return nil
+	}
+	select {
+	case srv.probing <- struct{}{}:
+	case <-ctx.Done():
+		return errs.Wrap("iod.Call", "", ctx.Err())
+	}
+	defer func() { <-srv.probing }()
+	if srv.conn.Load() == conn || r.adopt(srv, conn) {
+		return nil
+	}
+	c := r.take(iod.OpStatus, &iod.Target{Server: srv.id}, &iod.Args{})
+	defer r.put(c)
+	if err := conn.Call(ctx, &c.req, &c.rep); err != nil {
+		return err
+	}
+	st, err := iod.DecodeStatus(c.rep.Body)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if st.Verifier != srv.verifier.Load() && !r.opts.Defects.IgnoreVerifier {
+		r.changeLocked(srv, st.Verifier)
+	}
+	srv.conn.Store(conn)
+	return nil
+}
+
+// adopt takes a connection to a server at which nothing is kept: whatever life it is in, the first
+// answer will tell.
+func (r *Remote) adopt(srv *server, conn *msg.Conn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if srv.acked > 0 {
+		return false
+	}
+	srv.known = false
+	srv.life++
+	srv.conn.Store(conn)
+	return true
+}
+
+// heard looks at the verifier of an answer to a request that changed nothing.
+func (r *Remote) heard(srv *server, conn *msg.Conn, m iod.Mark) {
+	if m.Verifier == srv.verifier.Load() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.heardLocked(srv, conn, m)
+}
+
+// heardLocked tells whether an answer is of the present life. A verifier that changes on one
+// connection says that the server could not write back what it had acknowledged.
+func (r *Remote) heardLocked(srv *server, conn *msg.Conn, m iod.Mark) bool {
+	switch {
+	case srv.conn.Load() != conn:
+		return false // of a connection that has been replaced
+	case !srv.known:
+		srv.known = true
+		srv.verifier.Store(m.Verifier)
+	case m.Verifier == srv.verifier.Load() || r.opts.Defects.IgnoreVerifier:
+	case slices.Contains(srv.past[:], m.Verifier):
+		return false // overtaken by another answer
+	default:
+		r.changeLocked(srv, m.Verifier)
+	}
+	return true
+}
+
+// changeLocked begins a new life of a server.
+func (r *Remote) changeLocked(srv *server, verifier uint64) {
+	copy(srv.past[1:], srv.past[:])
+	srv.past[0] = srv.verifier.Load()
+	srv.verifier.Store(verifier)
+	srv.known = true
+	srv.life++
+	r.counts.restarts.Add(1)
+	for _, o := range srv.objects {
+		if !o.stale && o.nextStale() != nil {
+			o.stale = true
+			srv.stale.Add(1)
+		}
+	}
+	if srv.stale.Load() > 0 && !r.closed {
+		r.workers.Go(func() { r.mendAll(srv) })
+	}
+}
+
+// nextStale is the first change of the list that was acknowledged in an earlier life.
+func (o *object) nextStale() *kept {
+	for k := o.first; k != nil; k = k.next {
+		if k.acked != 0 && k.life != o.srv.life {
+			return k
+		}
+	}
+	return nil
+}
+
+// mendAll sends again what is kept of a server's objects, also of those that nobody asks for.
+func (r *Remote) mendAll(srv *server) {
+	for {
+		o := r.anyStale(srv)
+		if o == nil {
+			return
+		}
+		err := r.reach(r.ctx, srv, func(ctx context.Context, conn *msg.Conn) error {
+			return r.mend(ctx, conn, o)
+		})
+		r.letGo(o)
+		if err != nil {
+			return // the next request, or the next round of syncs, tries again
+		}
+	}
+}
+
+func (r *Remote) anyStale(srv *server) *object {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, o := range srv.objects {
+		if o.stale {
+			o.users++
+			return o
+		}
+	}
+	return nil
+}
+
+// mendIfStale sends again what is kept of an object before a request of it goes out.
+func (r *Remote) mendIfStale(ctx context.Context, conn *msg.Conn, srv *server,
+	t *iod.Target) error {
+	if srv.stale.Load() == 0 {
+		return nil
+	}
+	r.mu.Lock()
+	o := srv.objects[t.Object]
+	if o == nil || !o.stale {
+		r.mu.Unlock()
+		return nil
+	}
+	o.users++
+	r.mu.Unlock()
+	defer r.letGo(o)
+	return r.mend(ctx, conn, o)
+}
+
+// mend sends again, one after the other, what was acknowledged in an earlier life. It fails when
+// the server cannot be reached; what the server refuses is lost, and told once.
+func (r *Remote) mend(ctx context.Context, conn *msg.Conn, o *object) error {
+	select {
+	case o.mending <- struct{}{}:
+	case <-ctx.Done():
+		return errs.Wrap("iod.Call", "", ctx.Err())
+	}
+	defer func() { <-o.mending }()
+	var lost error
+	defer func() { r.tell(o, lost) }()
+	for {
+		k := r.nextToMend(o)
+		if k == nil {
+			return nil
+		}
+		if r.opts.Defects.ForgetOne && k.acked%7 == 0 {
+			r.forget(k)
+			continue
+		}
+		mark, err := r.resend(ctx, conn, k)
+		switch kind := errs.KindOf(err); {
+		case kind == errs.OK:
+			r.resent(k, conn, mark)
+		case kind == errs.Stale || kind == errs.NotFound:
+			r.counts.superseded.Add(1)
+			r.forget(k)
+		case again(err) || kind == errs.Canceled:
+			return err
+		default:
+			lost = err
+			r.counts.lost.Add(1)
+			r.forget(k)
+		}
+	}
+}
+
+// nextToMend is what has to be sent next; nil when all is well, which ends the object's being
+// stale.
+func (r *Remote) nextToMend(o *object) *kept {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k := o.nextStale()
+	if k == nil {
+		if o.stale {
+			o.stale = false
+			o.srv.stale.Add(-1)
+		}
+		return nil
+	}
+	if r.opts.Defects.OutOfOrder && k.next != nil && k.next.acked != 0 &&
+		k.next.life != o.srv.life {
+		k = k.next
+	}
+	for b := k.next; b != nil; b = b.next {
+		if b.acked != 0 && b.life == o.srv.life {
+			o.renumber(k)
+			break
+		}
+	}
+	return k
+}
+
+// renumber is for a server that went on after it had lost a change: a later one that it has would
+// make it take the earlier one for a repeat. From k on all are sent again without numbers.
+func (o *object) renumber(k *kept) {
+	for ; k != nil; k = k.next {
+		if k.acked != 0 {
+			k.stamp.Seq, k.stamp.Slot = 0, 0
+			k.life = 0
+		}
+	}
+}
+
+// resent notes the answer to a change that was sent again.
+func (r *Remote) resent(k *kept, conn *msg.Conn, m iod.Mark) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.heardLocked(k.obj.srv, conn, m) {
+		return // once more, then
+	}
+	k.life = k.obj.srv.life
+	r.counts.resent.Add(1)
+}
+
+// tell reports a loss.
+func (r *Remote) tell(o *object, lost error) {
+	if lost == nil {
+		return
+	}
+	r.mu.Lock()
+	t := o.target
+	r.mu.Unlock()
+	lost = errs.New(errs.IO, "iod.Sync", serverName(t.Server),
+		errs.Wrap("lost unsynced writes, which it refuses to take again", "", lost))
+	if r.opts.Lost != nil {
+		r.opts.Lost(t, lost)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o.lost = lost
+}
+
+// resend sends one change again as it was sent at first, but for its capability, which may have to
+// be a fresh one.
+func (r *Remote) resend(ctx context.Context, conn *msg.Conn, k *kept) (iod.Mark, error) {
+	for try := 0; ; try++ {
+		mark, err := r.resendOnce(ctx, conn, k)
+		switch errs.KindOf(err) {
+		case errs.Expired, errs.Perm, errs.Stale:
+		default:
+			return mark, err
+		}
+		if try >= renewTries {
+			return mark, err
+		}
+		over, rerr := r.renew(ctx, k.obj)
+		switch {
+		case rerr != nil && errs.KindOf(rerr) == errs.Unsupported:
+			return mark, err
+		case rerr != nil:
+			return mark, rerr
+		case over > k.stamp.TruncSeq:
+			return mark, errs.Newf(errs.Stale, "iod.Write", "", "truncated since")
+		}
+		if try > 0 && !pause(ctx, time.Duration(try)*renewPause) {
+			return mark, errs.Wrap("iod.Call", "", ctx.Err())
+		}
+	}
+}
+
+// A truncation that is under way makes a server refuse what the metadata service still allows; it
+// is waited for so many times, a little longer each time.
+const (
+	renewTries = 8
+	renewPause = 20 * time.Millisecond
+)
+
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (r *Remote) resendOnce(ctx context.Context, conn *msg.Conn, k *kept) (iod.Mark, error) {
+	var req iod.Request
+	if err := req.Decode(k.op, k.stamp, k.request()); err != nil {
+		return iod.Mark{}, err
+	}
+	if err := r.entitle(k, &req.Target); err != nil {
+		return iod.Mark{}, err
+	}
+	c := r.take(k.op, &req.Target, &req.Args)
+	defer r.put(c)
+	if k.data > 0 {
+		c.lend(k.payload())
+		c.req.Level = levelOf(k.op, int64(k.data))
+	}
+	if r.opts.Defects.NewNumbers && k.slot != nil {
+		k.slot.seq++
+		c.req.Stamp.Seq = k.slot.seq
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.opts.AttemptMax)
+	defer cancel()
+	if err := conn.Call(ctx, &c.req, &c.rep); err != nil {
+		return iod.Mark{}, err
+	}
+	return iod.DecodeMark(c.rep.Body)
+}
+
+// entitle puts the newest rights into a request that is sent again. A session that has ended takes
+// its numbers with it: its changes go out without.
+func (r *Remote) entitle(k *kept, t *iod.Target) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := &k.obj.target
+	t.Cap, t.Layout = now.Cap, now.Layout
+	if k.stamp.Session != now.Stamp.Session {
+		k.stamp.Session, k.stamp.Slot, k.stamp.Seq = now.Stamp.Session, 0, 0
+	}
+	if k.stamp.Seq == 0 && k.slot != nil && k.acked <= k.obj.durable {
+		return errs.Newf(errs.IO, "iod.Write", "", "it could cover a later durable write")
+	}
+	t.Stamp = k.stamp
+	return nil
+}
+
+// renew gets fresh rights to an object, and how many truncations of it are known now.
+func (r *Remote) renew(ctx context.Context, o *object) (truncSeq uint64, err error) {
+	if r.opts.Renew == nil {
+		return 0, errs.Newf(errs.Unsupported, "iod.Renew", "", "nobody renews capabilities")
+	}
+	r.mu.Lock()
+	t := o.target
+	r.mu.Unlock()
+	if err := r.opts.Renew(ctx, &t); err != nil {
+		return 0, err
+	}
+	if t.Object != o.id {
+		return 0, errs.Newf(errs.Fenced, "iod.Renew", o.id.String(), "the file's generation is %d now",
+			t.Object.Gen)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o.target = t
+	return t.Stamp.TruncSeq, nil
+}

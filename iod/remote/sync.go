@@ -1,0 +1,314 @@
+package remote
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/msg"
+)
+
+// Sync implements iod.Data. When it returns without an error everything that this Remote was
+// acknowledged of the object before is on stable storage, and is not kept any longer.
+func (r *Remote) Sync(ctx context.Context, t iod.Target) (iod.Mark, error) {
+	return r.sync(ctx, &t)
+}
+
+// syncTries is how often one Sync begins anew because the server has lost its volatile state in
+// between. Each restart takes longer than one Sync.
+const syncTries = 32
+
+func (r *Remote) sync(ctx context.Context, t *iod.Target) (iod.Mark, error) {
+	srv := r.server(t.Server)
+	for range syncTries {
+		r.mu.Lock()
+		upTo := r.order
+		r.mu.Unlock()
+		mark, conn, err := r.syncOnce(ctx, t)
+		if conn == nil {
+			return mark, err // the server was not reached
+		}
+		if err != nil {
+			if hard(err) {
+				r.giveUp(srv, t, upTo)
+			}
+			return mark, err
+		}
+		done, err := r.synced(srv, t, conn, mark, upTo)
+		if done {
+			return mark, err
+		}
+	}
+	return iod.Mark{}, errs.Newf(errs.IO, "iod.Sync", serverName(t.Server),
+		"lost its volatile state %d times", syncTries)
+}
+
+func (r *Remote) syncOnce(ctx context.Context, t *iod.Target) (iod.Mark, *msg.Conn, error) {
+	c := r.take(iod.OpSync, t, &iod.Args{})
+	defer r.put(c)
+	err := r.do(ctx, t, c)
+	if c.absent {
+		return iod.Mark{}, nil, err
+	}
+	if err != nil {
+		return iod.Mark{}, c.conn, err
+	}
+	mark, err := iod.DecodeMark(c.rep.Body)
+	return mark, c.conn, err
+}
+
+// hard tells whether a server has tried and failed: nobody knows what reached its disk, and the
+// same bytes will not help it.
+func hard(err error) bool {
+	switch errs.KindOf(err) {
+	case errs.IO, errs.Corrupt, errs.NoSpace, errs.Fenced:
+		return true
+	}
+	return false
+}
+
+// synced forgets what a sync has covered: what was acknowledged before it was sent, up to that
+// number, in the life that answered. It returns false if some of that was in an earlier life.
+func (r *Remote) synced(srv *server, t *iod.Target, conn *msg.Conn, m iod.Mark,
+	upTo uint64) (done bool, lost error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.heardLocked(srv, conn, m) {
+		return false, nil
+	}
+	o := srv.objects[t.Object]
+	if o == nil {
+		return true, nil
+	}
+	o.users++
+	done = true
+	for k, next := o.first, (*kept)(nil); k != nil; k = next {
+		next = k.next
+		switch {
+		case k.acked == 0 || k.acked > upTo:
+		case k.life == srv.life:
+			r.forgetLocked(k)
+		default:
+			done = false
+		}
+	}
+	if done {
+		lost, o.lost = o.lost, nil
+	}
+	o.users--
+	r.settleLocked(o)
+	return done, lost
+}
+
+// giveUp forgets what a server could not sync.
+func (r *Remote) giveUp(srv *server, t *iod.Target, upTo uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := srv.objects[t.Object]
+	if o == nil {
+		return
+	}
+	o.users++
+	for k, next := o.first, (*kept)(nil); k != nil; k = next {
+		next = k.next
+		if k.acked != 0 && k.acked <= upTo && k.life == srv.life {
+			r.counts.lost.Add(1)
+			r.forgetLocked(k)
+		}
+	}
+	o.users--
+	r.settleLocked(o)
+}
+
+// SyncFile syncs every object of a file of which something is kept.
+func (r *Remote) SyncFile(ctx context.Context, file uint64) error {
+	return r.syncAll(ctx, r.holdObjects(func(o *object) bool { return o.id.File == file }))
+}
+
+// SyncAll syncs everything that is kept.
+func (r *Remote) SyncAll(ctx context.Context) error {
+	return r.syncAll(ctx, r.holdObjects(func(*object) bool { return true }))
+}
+
+func (r *Remote) holdObjects(want func(*object) bool) []*object {
+	all := r.servers.Load()
+	if all == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []*object
+	for _, s := range *all {
+		for _, o := range s.objects {
+			if o.count > 0 && want(o) {
+				o.users++
+				list = append(list, o)
+			}
+		}
+	}
+	return list
+}
+
+// atOnce is how many objects are synced at the same time: a server's disk serves them together.
+const atOnce = 8
+
+// syncAll syncs objects and lets go of them. It returns the first error.
+func (r *Remote) syncAll(ctx context.Context, list []*object) error {
+	var mu sync.Mutex
+	var first error
+	var wg sync.WaitGroup
+	for i := range min(atOnce, len(list)) {
+		wg.Go(func() {
+			for j := i; j < len(list); j += atOnce {
+				err := r.syncObject(ctx, list[j])
+				r.letGo(list[j])
+				mu.Lock()
+				if first == nil {
+					first = err
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return first
+}
+
+// syncObject syncs an object by the rights that are known for it, or fresh ones.
+func (r *Remote) syncObject(ctx context.Context, o *object) error {
+	for try := 0; ; try++ {
+		r.mu.Lock()
+		t := o.target
+		r.mu.Unlock()
+		_, err := r.sync(ctx, &t)
+		switch kind := errs.KindOf(err); {
+		case kind == errs.Expired || kind == errs.Perm || kind == errs.Stale:
+			if try >= renewTries {
+				return err
+			}
+		case err != nil && hard(err):
+			r.tell(o, err)
+			return err
+		default:
+			return err
+		}
+		_, rerr := r.renew(ctx, o)
+		switch errs.KindOf(rerr) {
+		case errs.OK:
+		case errs.NotFound, errs.Stale: // the file is gone, and what was written to it
+			r.abandon(o)
+			return nil
+		case errs.Unsupported:
+			return err
+		default:
+			return rerr
+		}
+	}
+}
+
+// abandon forgets all acknowledged writes of an object.
+func (r *Remote) abandon(o *object) {
+	o.mending <- struct{}{} // whoever sends one of them again is done soon
+	defer func() { <-o.mending }()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for k, next := o.first, (*kept)(nil); k != nil; k = next {
+		next = k.next
+		if k.acked != 0 {
+			r.counts.superseded.Add(1)
+			r.forgetLocked(k)
+		}
+	}
+}
+
+// sweepLocked has the oldest objects synced in the background when room or slots become scarce,
+// before somebody has to wait.
+func (r *Remote) sweepLocked() {
+	if r.sweeping || r.closed {
+		return
+	}
+	r.sweeping = true
+	r.workers.Go(r.sweep)
+}
+
+func (r *Remote) sweep() {
+	for {
+		list := r.oldest()
+		if len(list) == 0 {
+			return
+		}
+		r.counts.forced.Add(uint64(len(list)))
+		err := r.syncAll(r.ctx, list)
+		r.mu.Lock()
+		r.stuck = err != nil
+		if r.stuck {
+			r.sweeping = false
+			r.wakeLocked()
+			r.mu.Unlock()
+			return
+		}
+		r.mu.Unlock()
+	}
+}
+
+// oldest picks the objects of the oldest kept writes; none when there is room enough.
+func (r *Remote) oldest() []*object {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []*object
+	if r.tight || r.ring.used() > r.opts.RetainBytes/2 {
+		for k := r.ring.oldest; k != nil && len(list) < atOnce; k = k.younger {
+			if k.given && k.acked != 0 && !k.obj.picked {
+				k.obj.picked = true
+				k.obj.users++
+				list = append(list, k.obj)
+			}
+		}
+	}
+	for _, o := range list {
+		o.picked = false
+	}
+	r.tight = false
+	r.sweeping = len(list) > 0
+	return list
+}
+
+// armLocked sees to it that what nobody syncs is synced after a while: it frees memory, and it is
+// how an idle client learns of a server's restart.
+func (r *Remote) armLocked() {
+	if r.armed || r.closed {
+		return
+	}
+	r.armed = true
+	if r.timer == nil {
+		r.timer = time.AfterFunc(r.opts.KeepMax, r.tick)
+		return
+	}
+	r.timer.Reset(r.opts.KeepMax)
+}
+
+func (r *Remote) tick() {
+	r.mu.Lock()
+	r.armed = false
+	if r.closed {
+		r.mu.Unlock()
+		return
+	}
+	r.workers.Add(1)
+	r.mu.Unlock()
+	defer r.workers.Done()
+	limit := r.now().Add(-r.opts.KeepMax)
+	list := r.holdObjects(func(o *object) bool {
+		return o.first.acked != 0 && o.first.since.Before(limit)
+	})
+	if err := r.syncAll(r.ctx, list); err != nil && r.ctx.Err() == nil {
+		r.opts.Logger.Warn("unsynced writes are still kept here only", "err", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ring.oldest != nil {
+		r.armLocked()
+	}
+}
