@@ -196,13 +196,14 @@ func (g *gate) shareLocked(c *client, cost int64) bool {
 func (g *gate) admitLocked() {
 	now := g.now()
 	g.sweepLocked(now)
-	for g.waiting > 0 {
+	for g.waiting > 0 && (g.running < g.requests || g.defects.unbounded) {
 		t := g.chooseLocked(now)
 		if t == nil || !g.roomLocked(t.cost) {
 			return // the one whose turn it is must not be overtaken by smaller ones for ever
 		}
 		f := &t.client.flows[t.level]
 		f.deficit -= t.cost
+		g.levels[t.level].ring = f.right // then the others
 		g.unqueueLocked(t)
 		g.startLocked(t)
 		t.ready <- struct{}{} // it has room: nobody else sends
@@ -250,7 +251,6 @@ func (g *gate) turnLocked(l *level) *ticket {
 				continue
 			}
 			if f.deficit >= t.cost {
-				l.ring = f.right // then the others
 				return t
 			}
 			if need := (t.cost - f.deficit + quantum - 1) / quantum; least < 0 || need < least {
