@@ -22,6 +22,7 @@ type Iod struct {
 	Loop      string                // where a third process runs ServeLoop; "": none
 	Bytes     int64                 // of data that no cache holds, 64 MiB at least
 	Quick     bool                  // only the cases that are First
+	Shrink    int64                 // tests: data and caches are so many times smaller; 0: 1
 
 	sites map[IodSpec]*site
 }
@@ -34,6 +35,13 @@ const (
 	iodDirect = 32 * mib  // one that holds hardly anything
 	iodDepth  = 4
 )
+
+// data is so many bytes of data, or of a cache, unless everything is smaller. A cache has to hold
+// what one request may lend.
+func (b *Iod) data(bytes int64) int64 {
+	const least = 16 * mib
+	return max(bytes/max(b.Shrink, 1), least)
+}
 
 // spinePace is what the load beside a memory-bound loop moves in a second: what each mode manages
 // with cores to spare.
@@ -67,6 +75,7 @@ func (b *Iod) Cases() []Case {
 	if b.Loop != "" {
 		cases = append(cases, b.beside())
 	}
+	cases = append(cases, b.states(4*kib), b.states(mib))
 	return slices.DeleteFunc(cases, func(c Case) bool {
 		return len(c.contenders()) == 0 || b.Quick && !c.First
 	})
@@ -125,14 +134,15 @@ func netCeiling(provider string) string { return provider + ", network alone" }
 
 // ways are the servers beside each other.
 func (b *Iod) ways(c *Case, p, ceiling string, l iodLoad) {
-	ours := IodSpec{Kind: IodUnifier, Bytes: iodCached, Cache: iodCache, WriteBack: l.write}
+	ours := IodSpec{Kind: IodUnifier, Bytes: b.data(iodCached), Cache: b.data(iodCache),
+		WriteBack: l.write}
 	plain := l
 	plain.how.NoSums = true
 	c.Others = append(c.Others,
 		b.caller(ours, p, p+", unifier", c.Metric, ceiling, l),
 		b.caller(ours, p, p+", unifier, no CRC", c.Metric, ceiling, plain))
 	for _, kind := range []string{IodNormal, IodMmap} {
-		s := IodSpec{Kind: kind, Bytes: iodCached}
+		s := IodSpec{Kind: kind, Bytes: b.data(iodCached)}
 		c.Others = append(c.Others, b.caller(s, p, p+", "+kind, c.Metric, ceiling, plain))
 	}
 }
@@ -172,7 +182,7 @@ func (b *Iod) cached(write bool, size int) Case {
 // and a network that walks through as much data as the other contenders do, which is what they are
 // held against: what stays in the processor's caches is quicker for everybody.
 func (b *Iod) sameData(c *Case, p string, l iodLoad) (walking string) {
-	ours := IodSpec{Kind: IodUnifier, Bytes: iodCached, Cache: iodCache}
+	ours := IodSpec{Kind: IodUnifier, Bytes: b.data(iodCached), Cache: b.data(iodCache)}
 	l.bytes = int64(l.size)
 	plain := l
 	plain.how.NoSums = true
@@ -226,7 +236,7 @@ func (b *Iod) durable() Case {
 	if ok {
 		c.Others = append(c.Others, alone)
 	}
-	s := IodSpec{Kind: IodUnifier, Bytes: b.Bytes, Cache: iodSmall, WriteBack: true}
+	s := IodSpec{Kind: IodUnifier, Bytes: b.Bytes, Cache: b.data(iodSmall), WriteBack: true}
 	l := iodLoad{write: true, random: true, class: stripe.Durable, size: op.size, depth: op.depth}
 	for _, p := range b.Providers {
 		c.Others = append(c.Others, b.caller(s, p, p, c.Metric, alone.Provider, l))
@@ -244,7 +254,7 @@ func (b *Iod) cold() Case {
 	if ok {
 		c.Others = append(c.Others, alone)
 	}
-	s := IodSpec{Kind: IodUnifier, Bytes: b.Bytes, Cache: iodDirect}
+	s := IodSpec{Kind: IodUnifier, Bytes: b.Bytes, Cache: b.data(iodDirect)}
 	for _, p := range b.Providers {
 		wire := b.Net.bulkBy(p, netCeiling(p), opGive, iodDepth, false)
 		wire.Ceiling = netCeiling(p)
@@ -278,9 +288,9 @@ func (b *Iod) cacheSize(tenths int64) Case {
 	c := iodCase(fmt.Sprintf("cache-x%d.%d", tenths/10, tenths%10), size, iodDepth, Bandwidth,
 		fmt.Sprintf("random reads of 64 KiB of a working set %d.%d times the cache", tenths/10,
 			tenths%10))
-	s := IodSpec{Kind: IodUnifier, Bytes: 2 * iodSmall, Cache: iodSmall}
+	s := IodSpec{Kind: IodUnifier, Bytes: 2 * b.data(iodSmall), Cache: b.data(iodSmall)}
 	l := iodLoad{random: true, size: size, depth: iodDepth,
-		bytes: iodSmall / 10 * tenths &^ (size - 1)}
+		bytes: b.data(iodSmall) / 10 * tenths &^ (size - 1)}
 	for _, p := range b.Providers {
 		c.Others = append(c.Others, b.caller(s, p, p, c.Metric, "", l))
 	}
@@ -296,7 +306,7 @@ func (b *Iod) random(depth int) Case {
 	if ok {
 		c.Others = append(c.Others, alone)
 	}
-	s := IodSpec{Kind: IodUnifier, Bytes: b.Bytes, Cache: iodDirect}
+	s := IodSpec{Kind: IodUnifier, Bytes: b.Bytes, Cache: b.data(iodDirect)}
 	for _, p := range b.Providers {
 		for _, m := range []mode{{"cached", iod.How{UnitBytes: size}},
 			{"direct", iod.How{Mode: iod.Direct}}} {
@@ -311,7 +321,7 @@ func (b *Iod) random(depth int) Case {
 func (b *Iod) list(pieces int) Case {
 	c := iodCase(fmt.Sprintf("list-%d", pieces), mib, iodDepth, Bandwidth,
 		fmt.Sprintf("cached reads of 1 MiB in %d pieces with gaps, as one request and as many", pieces))
-	s := IodSpec{Kind: IodUnifier, Bytes: iodCached, Cache: iodCache}
+	s := IodSpec{Kind: IodUnifier, Bytes: b.data(iodCached), Cache: b.data(iodCache)}
 	for _, p := range b.Providers {
 		l := iodLoad{size: mib, depth: iodDepth, pieces: pieces}
 		apart := l
@@ -320,6 +330,25 @@ func (b *Iod) list(pieces int) Case {
 		one.Optional = true // a server may refuse what touches more of its cache than it lends
 		c.Others = append(c.Others,
 			b.caller(s, p, p+", one by one", c.Metric, p+", one by one", apart), one)
+	}
+	return c
+}
+
+// states is where requests spend their time at the server, one at a time.
+func (b *Iod) states(size int) Case {
+	c := iodCase("states-read-"+sizeName(size), size, 1, Bandwidth,
+		"where reads of "+sizeText(int64(size))+" spend their time at the server, one at a time")
+	hot := IodSpec{Kind: IodUnifier, Bytes: b.data(iodCached), Cache: b.data(iodCache)}
+	cold := IodSpec{Kind: IodUnifier, Bytes: b.Bytes, Cache: b.data(iodDirect)}
+	for _, p := range b.Providers {
+		for _, w := range []struct {
+			spec IodSpec
+			mode mode
+		}{{hot, mode{"cached", iod.How{}}}, {cold, mode{"cold", iod.How{}}},
+			{cold, mode{"direct", iod.How{Mode: iod.Direct}}}} {
+			l := iodLoad{random: true, size: size, depth: 1, how: w.mode.how, states: true}
+			c.Others = append(c.Others, b.caller(w.spec, p, p+", "+w.mode.name, c.Metric, "", l))
+		}
 	}
 	return c
 }

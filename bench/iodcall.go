@@ -25,6 +25,7 @@ type iodLoad struct {
 	apart         bool  // pieces are requests of their own
 	pace          int64 // bytes a second at most; 0: as fast as it goes
 	how           iod.How
+	states        bool // tell where requests spend their time
 }
 
 // iodCaller is this side of a contender: memory for depth requests, in an arena that the node
@@ -214,5 +215,15 @@ func (c *iodCaller) note(before map[string]float64) error {
 	if hits, misses := since("cache_hits"), since("cache_misses"); hits+misses > 0 {
 		c.last = append(c.last, Extra{CacheHits, 100 * hits / (hits + misses)})
 	}
+	requests := since("requests_read")
+	if !c.load.states || requests == 0 {
+		return nil
+	}
+	for _, s := range requestStates() {
+		c.last = append(c.last, Extra{StateTime + s, since("us_read_"+s) / requests})
+	}
 	return nil
 }
+
+// requestStates are what a server calls the parts of a request's life.
+func requestStates() []string { return []string{"init", "disk", "send_init", "send", "fin"} }

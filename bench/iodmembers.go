@@ -34,8 +34,8 @@ func (b *Iod) members(pace string, members, depth int) Case {
 		fmt.Sprintf("direct reads of 1 MiB from %d throttled members, %d under way: plain, single and "+
 			"multiple streams", members, depth))
 	c.First = pace == paceNet && members == 4 && depth != 2
-	s := IodSpec{Kind: IodUnifier, Bytes: iodSmall, Cache: iodDirect, Members: members,
-		Rate: memberRate}
+	s := IodSpec{Kind: IodUnifier, Bytes: b.data(iodSmall), Cache: b.data(iodDirect),
+		Members: members, Rate: memberRate}
 	if pace == paceNet {
 		s.Rate = netRate / int64(members)
 	}
@@ -62,7 +62,7 @@ func (b *Iod) beside() Case {
 			return loopFor(ctx, b.Loop, d)
 		}})
 	for _, p := range b.Providers {
-		for _, w := range besideWays(b.Bytes) {
+		for _, w := range b.besideWays() {
 			w.load.size, w.load.depth, w.load.pace = 256*kib, iodDepth, spinePace
 			c.Others = append(c.Others, b.disturbed(w, p))
 		}
@@ -77,12 +77,12 @@ type besideWay struct {
 	load iodLoad
 }
 
-func besideWays(bytes int64) []besideWay {
-	hot := IodSpec{Kind: IodUnifier, Bytes: iodCached, Cache: iodCache}
-	cold := IodSpec{Kind: IodUnifier, Bytes: bytes, Cache: iodDirect}
+func (b *Iod) besideWays() []besideWay {
+	hot := IodSpec{Kind: IodUnifier, Bytes: b.data(iodCached), Cache: b.data(iodCache)}
+	cold := IodSpec{Kind: IodUnifier, Bytes: b.Bytes, Cache: b.data(iodDirect)}
 	return []besideWay{
-		{name: "normal", spec: IodSpec{Kind: IodNormal, Bytes: iodCached}},
-		{name: "mmap", spec: IodSpec{Kind: IodMmap, Bytes: iodCached}},
+		{name: "normal", spec: IodSpec{Kind: IodNormal, Bytes: b.data(iodCached)}},
+		{name: "mmap", spec: IodSpec{Kind: IodMmap, Bytes: b.data(iodCached)}},
 		{name: "unifier, cached", spec: hot},
 		{name: "unifier, cold", spec: cold},
 		{name: "unifier, direct", spec: cold, load: iodLoad{how: iod.How{Mode: iod.Direct}}},

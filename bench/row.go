@@ -16,6 +16,8 @@
 // print.go, plot.go and svg.go show rows to people.
 package bench
 
+import "strings"
+
 // Row is one figure. The order of the fields is that of the JSON, which others rely on.
 type Row struct {
 	Bench    string  `json:"bench"`    // net, iod, fs, nbd, fabric, store
@@ -72,9 +74,13 @@ const (
 	// Of bench iod.
 	CacheHits  = "hits"   // units that the cache had
 	BesideLoad = "beside" // what the load beside a loop moved
+	StateTime  = "state-" // and a state's name: the time that a request spends in it at the server
 )
 
 func unitOf(metric string) string {
+	if strings.HasPrefix(metric, StateTime) {
+		return "us"
+	}
 	switch metric {
 	case Latency:
 		return "us"

@@ -156,6 +156,8 @@ func (s *iodServer) families() []admin.Family {
 	f.process()
 	f.plan(&s.plan)
 	f.counts(s.handler.Counts())
+	f.states(s.handler.States())
+	f.cache(s.cache)
 	f.store(s.store)
 	f.network(s.node, s.server)
 	return f.all
@@ -179,7 +181,7 @@ func serveIod(node *msg.Node, p iodParts) (*iodServer, error) {
 	s := &iodServer{node: node, cache: cache, store: p.store, plan: p.plan}
 	var running atomic.Pointer[msg.Server]
 	s.handler, err = server.New(server.Config{ID: p.id, StoreID: p.storeID, Key: p.key, Store: p.store,
-		Cache: cache, Logger: p.log,
+		Cache: cache, WriteBack: p.writeBack, Logger: p.log,
 		More: func() []iod.Count {
 			return append(p.plan.counts(), countsOf(node, running.Load())...)
 		}})

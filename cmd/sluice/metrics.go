@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/sluice-storage/sluice/admin"
-	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/stripe"
@@ -151,19 +150,4 @@ func (f *families) plan(p *memoryPlan) {
 			float64(one.bytes))
 	}
 	f.gauge("msg_connections_max", "How many connections there is memory for.", int64(p.conns))
-}
-
-// counts are an I/O server's own, which have names already.
-func (f *families) counts(all []iod.Count) {
-	for _, c := range all {
-		known, ok := iodMetrics()[c.Name]
-		op, request := strings.CutPrefix(c.Name, "requests_")
-		switch {
-		case ok:
-			f.one(known.kind, "iod_"+known.name, known.help, float64(c.Value))
-		case request:
-			f.by(admin.Counter, "iod_requests_total", "Requests, by what they ask for.", "op", op,
-				float64(c.Value))
-		}
-	}
 }

@@ -1,7 +1,13 @@
 package main
 
 import (
+	"math"
+	"strings"
+
 	"github.com/sluice-storage/sluice/admin"
+	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/iod/server"
+	"github.com/sluice-storage/sluice/unifier"
 )
 
 // iodMetric is what a number of an I/O server's Status is called among the metrics.
@@ -10,25 +16,96 @@ type iodMetric struct {
 	name, help string
 }
 
-// iodMetrics are those that are no requests, by the server's names.
+// iodMetrics are those without labels, by the server's names.
 func iodMetrics() map[string]iodMetric {
 	const g, c = admin.Gauge, admin.Counter
 	return map[string]iodMetric{
 		"requests_running": {g, "requests_running", "Requests that are being carried out."},
 		"errors":           {c, "errors_total", "Requests that failed."},
-		"capabilities_forged": {c, "capabilities_forged_total",
-			"Requests refused because their capability was not signed by this cluster."},
-		"capabilities_refused": {c, "capabilities_refused_total",
-			"Requests refused because their capability does not cover them."},
 		"read_bytes":       {c, "read_bytes_total", "Bytes read by clients."},
 		"write_bytes":      {c, "write_bytes_total", "Bytes written by clients."},
-		"lent_bytes":       {g, "lent_bytes", "Memory of the cache lent to reads."},
-		"lent_bytes_high":  {g, "lent_bytes_high", "The most that was lent so far."},
-		"lent_waits":       {c, "lent_waits_total", "Reads that had to wait for memory."},
-		"cache_hits":       {c, "cache_hits_total", "Units of the cache that were there."},
-		"cache_misses":     {c, "cache_misses_total", "Units of the cache that were not."},
-		"cache_evictions":  {c, "cache_evictions_total", "Units that made room for others."},
-		"cache_bytes":      {g, "cache_bytes", "What is cached."},
-		"cache_bytes_high": {g, "cache_bytes_high", "The most memory of the cache in use so far."},
+		"direct_read_bytes": {c, "direct_read_bytes_total",
+			"Of the bytes read, those that went past the cache."},
+		"direct_write_bytes": {c, "direct_write_bytes_total",
+			"Of the bytes written, those that went past the cache."},
+		"repeated":       {c, "repeated_total", "Changes that had been carried out before."},
+		"corrupt_writes": {c, "corrupt_writes_total", "Writes refused: their checksums were wrong."},
+		"busy_slots": {c, "busy_slots_total",
+			"Numbered requests that met their predecessor still under way."},
 	}
+}
+
+// gateMetrics are those of the request manager's gates, by the end of the server's names.
+func gateMetrics() map[string]iodMetric {
+	const g, c = admin.Gauge, admin.Counter
+	return map[string]iodMetric{
+		"running": {g, "gate_running", "Requests that a gate has let through and that are not over."},
+		"waiting": {g, "gate_waiting", "Requests that wait at a gate."},
+		"bytes":   {g, "gate_bytes", "What those that were let through stand for."},
+		"waits":   {c, "gate_waits_total", "Requests that had to wait at a gate."},
+		"aged":    {c, "gate_aged_total", "Of these, let through because they had waited long enough."},
+		"refused": {c, "gate_refused_total", "Requests told to come again: too many waited."},
+	}
+}
+
+// counts are an I/O server's own, which have names already.
+func (f *families) counts(all []iod.Count) {
+	plain, gates := iodMetrics(), gateMetrics()
+	for _, c := range all {
+		v := float64(c.Value)
+		if m, ok := plain[c.Name]; ok {
+			f.one(m.kind, "iod_"+m.name, m.help, v)
+			continue
+		}
+		kind, rest, _ := strings.Cut(c.Name, "_")
+		switch {
+		case kind == "requests":
+			f.by(admin.Counter, "iod_requests_total", "Requests, by what they ask for.", "op", rest, v)
+		case kind == "capabilities" && rest != "refused": // the sum of the others
+			f.by(admin.Counter, "iod_capabilities_refused_total",
+				"Requests refused because of their capability, by reason.", "reason", rest, v)
+		case kind == "gate":
+			gate, what, _ := strings.Cut(rest, "_")
+			if m, ok := gates[what]; ok {
+				f.by(m.kind, "iod_"+m.name, m.help, "gate", gate, v)
+			}
+		}
+	}
+}
+
+// states are histograms of where requests spend their time. A part of the server's histogram that
+// counts times below 2^i nanoseconds is a bucket; those below a microsecond are one.
+func (f *families) states(all []server.State) {
+	const first, last = 10, server.StateBuckets - 1
+	d := admin.Family{Name: "iod_state_seconds", Kind: admin.Histogram,
+		Help:   "Time that requests spend in each state of their life.",
+		Labels: []string{"op", "state"}}
+	for _, s := range all {
+		dist := &admin.Dist{Count: s.Count, Sum: s.Sum.Seconds()}
+		sum := uint64(0)
+		for i, n := range s.Buckets[:last] {
+			sum += n
+			if i >= first {
+				dist.Bounds = append(dist.Bounds, math.Ldexp(1e-9, i))
+				dist.Counts = append(dist.Counts, sum)
+			}
+		}
+		d.Series = append(d.Series, admin.Series{Labels: []string{s.Op, s.State}, Dist: dist})
+	}
+	f.all = append(f.all, d)
+}
+
+// cache are those of the memory that all data lies in.
+func (f *families) cache(c *unifier.Cache) {
+	st := c.Stats()
+	f.count("cache_hits_total", "Units asked for that were there.", st.Hits)
+	f.count("cache_misses_total", "Units asked for that were not.", st.Misses)
+	f.count("cache_fills_total", "Reads of the store for the cache.", st.Fills)
+	f.count("cache_evictions_total", "Units that made room for others.", st.Evictions)
+	f.count("cache_exchanged_total", "Whole units that were published without a copy.", st.Exchanged)
+	f.count("cache_merged_total", "Units into which a part was merged.", st.Merged)
+	f.count("cache_dropped_total", "Units that a change took out of the cache.", st.Dropped)
+	f.count("cache_waits_total", "How often somebody waited for memory.", st.Waits)
+	f.gauge("cache_bytes", "What is cached.", st.Bytes)
+	f.gauge("cache_bytes_high", "The most memory of the cache in use so far.", st.HighWater)
 }

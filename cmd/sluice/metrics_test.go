@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-storage/sluice/admin"
+	"github.com/sluice-storage/sluice/fabric/tcp"
+	"github.com/sluice-storage/sluice/iod/objects"
+	"github.com/sluice-storage/sluice/iod/remote"
+	"github.com/sluice-storage/sluice/kv/memkv"
+	metaserver "github.com/sluice-storage/sluice/meta/server"
+	"github.com/sluice-storage/sluice/meta/store"
+	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/seg"
+	"github.com/sluice-storage/sluice/stripe"
+)
+
+// tcpNode is a node on tcp alone.
+func tcpNode(t *testing.T) *msg.Node {
+	t.Helper()
+	domain, err := tcp.Open(tcp.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := msg.NewNode(msg.Options{Domain: domain})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		node.Close()
+		domain.Close()
+	})
+	return node
+}
+
+// usedServer is an I/O server that has been read from and written to.
+func usedServer(t *testing.T) *iodServer {
+	t.Helper()
+	node := tcpNode(t)
+	mem, err := openMemoryStore(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := planMemory(memoryMin, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := serveIod(node, iodParts{id: 1, store: mem, plan: plan, listen: "127.0.0.1:0",
+		log: newLogger()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		mem.Close()
+	})
+	r := &cacheReader{info: &peerInfo{}}
+	pool := msg.NewPool(node, func(context.Context, uint32) (string, error) { return s.addr(), nil })
+	t.Cleanup(func() { pool.Close() })
+	at := remote.New(pool, remote.Options{})
+	buf := make([]byte, 8192)
+	whole := seg.Contig(0, int64(len(buf)))
+	_, err = at.Write(t.Context(), r.target(), whole, memory(buf), stripe.Durable)
+	if err == nil {
+		_, err = at.Read(t.Context(), r.target(), whole, memory(buf))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := r.target()
+	bad.Cap[0]++
+	if _, err := at.Stat(t.Context(), bad); err == nil {
+		t.Fatal("a forged capability is taken")
+	}
+	return s
+}
+
+// metaFamilies are those of a metadata service.
+func metaFamilies(t *testing.T) []admin.Family {
+	t.Helper()
+	node := tcpNode(t)
+	pool := msg.NewPool(node, func(context.Context, uint32) (string, error) { return "", nil })
+	t.Cleanup(func() { pool.Close() })
+	c := &cluster{}
+	names, err := store.New(t.Context(), memkv.New(memkv.Options{}), store.Options{
+		Objects: objects.New(remote.New(pool, remote.Options{}), c.key, nil), Log: newLogger()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(names.Stop)
+	h, err := newMetaHandler(names, metaserver.Options{Node: node, Log: newLogger()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h.families()
+}
+
+// TestMetricsAreDocumented holds the families of an I/O server and of a metadata service against
+// docs/ops/iod.md, both ways.
+func TestMetricsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "ops", "iod.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile("(?m)^\\| `sluice_([a-z0-9_]+)(?:\\{([a-z,]+)\\})?` \\|")
+	documented := map[string]string{}
+	for _, m := range line.FindAllStringSubmatch(string(text), -1) {
+		documented[m[1]] = m[2]
+	}
+	seen := map[string]bool{}
+	for _, f := range append(usedServer(t).families(), metaFamilies(t)...) {
+		seen[f.Name] = true
+		labels, ok := documented[f.Name]
+		if !ok || labels != strings.Join(f.Labels, ",") {
+			t.Errorf("not in the documentation as it is: | `sluice_%s%s` | %s |", f.Name,
+				strings.ReplaceAll("{"+strings.Join(f.Labels, ",")+"}", "{}", ""), f.Help)
+		}
+		if f.Kind == admin.Counter != strings.HasSuffix(f.Name, "_total") {
+			t.Errorf("%s: counters, and nothing else, end in _total", f.Name)
+		}
+	}
+	// What shows only when it happens.
+	rare := []string{"msg_ladder_total", "meta_requests_total", "meta_failed_total",
+		"meta_seconds_total"}
+	for name := range documented {
+		if !seen[name] && !slices.Contains(rare, name) {
+			t.Errorf("%s is documented and does not exist", name)
+		}
+	}
+}
+
+func TestMetricsTellWhatHappened(t *testing.T) {
+	s := usedServer(t)
+	value := func(name string, labels ...string) float64 {
+		for _, f := range s.families() {
+			for _, x := range f.Series {
+				if f.Name == name && slices.Equal(x.Labels, labels) {
+					if x.Dist != nil {
+						return float64(x.Dist.Count)
+					}
+					return x.Value
+				}
+			}
+		}
+		return -1 // there is none
+	}
+	for _, want := range []struct {
+		name   string
+		labels []string
+		value  float64
+	}{
+		{"iod_requests_total", []string{"read"}, 1}, {"iod_requests_total", []string{"write"}, 1},
+		{"iod_read_bytes_total", nil, 8192}, {"iod_write_bytes_total", nil, 8192},
+		{"iod_capabilities_refused_total", []string{"forged"}, 1}, {"iod_errors_total", nil, 1},
+		{"iod_state_seconds", []string{"read", "send"}, 1}, {"memory_bound_bytes", nil, memoryMin},
+		{"msg_connections", []string{"tcp"}, 1},
+	} {
+		// A request is over for its client before the server has counted all of it.
+		got := value(want.name, want.labels...)
+		for end := time.Now().Add(10 * time.Second); got != want.value && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+			got = value(want.name, want.labels...)
+		}
+		if got != want.value {
+			t.Errorf("%s %v is %v, want %v", want.name, want.labels, got, want.value)
+		}
+	}
+	var named []string
+	for _, c := range s.handler.Counts() {
+		named = append(named, c.Name)
+	}
+	for _, want := range []string{"memory_bound_bytes", "memory_plan_cache_bytes"} {
+		if !slices.Contains(named, want) {
+			t.Errorf("%s is not in the status", want)
+		}
+	}
+}
