@@ -50,6 +50,11 @@ func (fs *FS) SetAttr(ctx context.Context, cred meta.Cred, ino meta.Ino, mask me
 			return meta.Attr{}, err
 		}
 	}
+	if mask&meta.SetSize != 0 {
+		if err := fs.syncBeforeCut(ctx, ino, a.Size); err != nil {
+			return meta.Attr{}, errs.Wrap("client.SetAttr", "", err)
+		}
+	}
 	got, err := fs.svc.SetAttr(ctx, fs.Caller(cred), ino, mask, a)
 	if err != nil {
 		return got, errs.Wrap("client.SetAttr", "", err)

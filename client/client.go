@@ -2,14 +2,17 @@
 // directly and all at once, with one request per server whatever the number of pieces; names and
 // attributes from the metadata service. User memory is described, not copied.
 //
-// It keeps a session alive, renews capabilities, waits for servers that restart, notices lost
-// writes by the servers' verifiers, and shares what is known of a file among all its handles. It
-// does not cache data: what is read was read from the servers. Between clients sizes are
-// close-to-open: opening or stating a file sees everything that was acknowledged before; a reader
-// that hits the end of a file asks again when its knowledge is older than Options.FreshMax.
+// It keeps a session alive, renews capabilities, waits for servers that restart, and shares what is
+// known of a file among all its handles. Writes that are not synced are kept by iod/remote, and
+// sent again to a server that has lost them; only if that fails is there an error to report, by
+// the next Sync, Commit or Close of each handle. It does not cache data: what is read was read from
+// the servers. Between clients sizes are close-to-open: opening or stating a file sees everything
+// that was acknowledged before; a reader that hits the end of a file asks again when its knowledge
+// is older than Options.FreshMax.
 //
 // Read client.go first, then file.go (life of a handle), inode.go (what handles share), transfer.go
-// (life of a read or write), retry.go, and buffers.go (memory that servers reach by themselves).
+// (life of a read or write), retry.go, kept.go (unsynced writes), and buffers.go (memory that
+// servers reach by themselves).
 package client
 
 import (
@@ -55,6 +58,11 @@ type Options struct {
 	// Buffers, in bytes, bounds that memory, which is taken when it is first needed. At least
 	// 4 MiB, or iod.TransferMax where a provider takes no other memory. Default 32 MiB.
 	Buffers int
+
+	// Retain, in bytes, bounds the memory in which writes are kept until they are synced, so that a
+	// server's crash does not lose them; it is taken when it is first needed. When it is full the
+	// oldest ones are synced. Negative: nothing is kept, every write is made durable. Default 64 MiB.
+	Retain int64
 
 	// WaitMax is how long an operation waits for a server that is away before it fails with an
 	// error that names the server. Default 60 s.
@@ -137,6 +145,7 @@ type FS struct {
 	svc  meta.Service
 	data DataService
 	opts Options
+	keep keeper       // what keeps unsynced writes; nil: data does not
 	root meta.Ino     // where paths begin
 	down func() error // closes what Dial opened; nil for New
 
@@ -174,6 +183,7 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 		inodes: make(map[meta.Ino]*inode),
 		files:  make(map[*File]struct{}),
 	}
+	fs.keep, _ = data.(keeper)
 	fs.life, fs.stop = context.WithCancel(context.Background())
 	ctx, cancel := context.WithTimeout(ctx, opts.WaitMax)
 	defer cancel()
@@ -205,8 +215,9 @@ func (fs *FS) self() meta.Caller { return fs.Caller(*fs.opts.Cred) }
 // trusted is the caller of a handle's own upkeep: rights were checked when it was opened.
 func (fs *FS) trusted() meta.Caller { return fs.Caller(meta.Cred{}) }
 
-// Close closes every open file, ends the session and, after Dial, the connections. It waits at most
-// WaitMax for servers that are away. Operations under way are not waited for and fail.
+// Close closes every open file, syncs what is kept of unsynced writes, because nobody could send it
+// again from then on, ends the session and, after Dial, the connections. It waits at most WaitMax
+// for servers that are away. Operations under way are not waited for and fail.
 func (fs *FS) Close() error {
 	fs.mu.Lock()
 	if fs.closed {
@@ -227,6 +238,9 @@ func (fs *FS) Close() error {
 		if err := f.Close(ctx); err != nil && first == nil && errs.KindOf(err) != errs.Closed {
 			first = err
 		}
+	}
+	if err := fs.syncKept(ctx); err != nil && first == nil {
+		first = errs.Wrap("client.Close", "", err)
 	}
 	fs.stop()
 	fs.workers.Wait()

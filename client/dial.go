@@ -5,10 +5,13 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/iod"
 	iodremote "github.com/sluice-storage/sluice/iod/remote"
+	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/meta"
 	metaremote "github.com/sluice-storage/sluice/meta/remote"
 	"github.com/sluice-storage/sluice/msg"
@@ -42,6 +45,7 @@ func Dial(ctx context.Context, url string, opts Options) (*FS, error) {
 		return nil, errs.Wrap("client.Dial", url, err)
 	}
 	fs.down, fs.buffers = n.close, n.buffers
+	n.fs.Store(fs)
 	if err := fs.enterRoot(ctx, path); err != nil {
 		_ = fs.Close()
 		return nil, errs.Wrap("client.Dial", url, err)
@@ -68,7 +72,9 @@ type network struct {
 	pool    *msg.Pool
 	meta    *metaremote.Service
 	data    *iodremote.Remote
-	buffers *buffers // nil: none
+	buffers *buffers           // nil: none
+	kept    *mem.Arena         // of data; nil: none yet
+	fs      atomic.Pointer[FS] // that all this is for; nil at first
 }
 
 // connect prepares connections to the metadata service and, by what it tells, to the I/O servers.
@@ -86,7 +92,10 @@ func connect(addr string, o *Options) (*network, error) {
 		}
 		return n.resolve(ctx, id)
 	})
-	data := iodremote.Options{WaitMax: o.WaitMax}
+	data := iodremote.Options{WaitMax: o.WaitMax, RetainBytes: o.Retain, Logger: o.Logger,
+		Arena: n.arena(o.Memory),
+		Renew: func(ctx context.Context, t *iod.Target) error { return n.fs.Load().renewTarget(ctx, t) },
+		Lost:  func(t iod.Target, err error) { n.fs.Load().lost(t, err) }}
 	if worthwhile(slices.Concat(o.Domains, []fabric.Domain{o.Domain}), o.Memory) {
 		n.buffers = &buffers{bytes: o.Buffers, source: o.Memory, node: node, log: o.Logger}
 		data.Buffers = n.buffers.lender
@@ -117,9 +126,17 @@ func (n *network) resolve(ctx context.Context, id uint32) (string, error) {
 }
 
 func (n *network) close() error {
-	err := n.pool.Close()
+	err := n.data.Close()
+	if perr := n.pool.Close(); err == nil {
+		err = perr
+	}
 	if nerr := n.node.Close(); err == nil {
 		err = nerr
+	}
+	if n.kept != nil { // the node is closed: no server touches it
+		if kerr := n.kept.Close(); err == nil {
+			err = kerr
+		}
 	}
 	if n.buffers != nil {
 		if berr := n.buffers.close(); err == nil {

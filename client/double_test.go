@@ -31,9 +31,15 @@ type cluster struct {
 	mu       sync.Mutex
 	now      func() time.Time
 	stores   map[uint32]*memstore.Store
-	verifier map[uint32]uint64 // what a server says instead of its store's
+	unsynced map[held]bool // volatile writes that were not synced; true: they are lost
 	calls    map[call]int
 	hook     func(c call) error // asked before every request
+}
+
+// held is an object at a server.
+type held struct {
+	server uint32
+	object stripe.ObjectID
 }
 
 // call is one request at one server.
@@ -46,7 +52,7 @@ type call struct {
 func newCluster(t testing.TB, n int, opt store.Options) *cluster {
 	t.Helper()
 	c := &cluster{t: t, now: time.Now, stores: map[uint32]*memstore.Store{},
-		verifier: map[uint32]uint64{}, calls: map[call]int{}}
+		unsynced: map[held]bool{}, calls: map[call]int{}}
 	c.key[0] = 7
 	c.kv = memkv.New(memkv.Options{})
 	opt.Key = c.key
@@ -121,10 +127,36 @@ func (c *cluster) setHook(fn func(call) error) {
 	c.hook = fn
 }
 
-func (c *cluster) setVerifier(server uint32, v uint64) {
+// lose has a server lose its unsynced writes for good: what is kept of them is refused.
+func (c *cluster) lose(server uint32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.verifier[server] = v
+	for k := range c.unsynced {
+		if k.server == server {
+			c.unsynced[k] = true
+		}
+	}
+}
+
+// wrote notes a volatile change.
+func (c *cluster) wrote(t *iod.Target) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := held{t.Server, t.Object}
+	c.unsynced[k] = c.unsynced[k]
+}
+
+// tellLoss fails the first sync after a loss, as iod/remote does.
+func (c *cluster) tellLoss(t *iod.Target) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := held{t.Server, t.Object}
+	lost := c.unsynced[k]
+	delete(c.unsynced, k)
+	if !lost {
+		return nil
+	}
+	return errs.Newf(errs.IO, "double", serverName(t.Server), "lost unsynced writes")
 }
 
 // enter does what an I/O server does before it touches its store.
@@ -152,12 +184,7 @@ func (c *cluster) enter(op iod.Op, t *iod.Target, need capability.Rights) (*mems
 		Session: t.Stamp.Session, Server: t.Server, Layout: t.Layout}, now())
 }
 
-func (c *cluster) mark(t *iod.Target, s *memstore.Store) iod.Mark {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if v, ok := c.verifier[t.Server]; ok {
-		return iod.Mark{Verifier: v}
-	}
+func (c *cluster) mark(s *memstore.Store) iod.Mark {
 	return iod.Mark{Verifier: s.Verifier()}
 }
 
@@ -212,7 +239,7 @@ func (c *cluster) Read(ctx context.Context, t iod.Target, object seg.Access, m *
 	err = move(object, m, func(off int64, buf []byte) error {
 		return s.ReadAt(ctx, t.Object, [][]byte{buf}, off)
 	})
-	return c.mark(&t, s), err
+	return c.mark(s), err
 }
 
 func (c *cluster) Write(ctx context.Context, t iod.Target, object seg.Access, m *msg.Memory,
@@ -227,7 +254,10 @@ func (c *cluster) Write(ctx context.Context, t iod.Target, object seg.Access, m 
 	err = move(object, m, func(off int64, buf []byte) error {
 		return s.WriteAt(ctx, t.Object, [][]byte{buf}, off, t.Stamp, d)
 	})
-	return c.mark(&t, s), err
+	if d == stripe.Volatile {
+		c.wrote(&t)
+	}
+	return c.mark(s), err
 }
 
 func (c *cluster) Sync(ctx context.Context, t iod.Target) (iod.Mark, error) {
@@ -235,8 +265,10 @@ func (c *cluster) Sync(ctx context.Context, t iod.Target) (iod.Mark, error) {
 	if err != nil {
 		return iod.Mark{}, err
 	}
-	err = s.Sync(ctx, t.Object)
-	return c.mark(&t, s), err
+	if err = s.Sync(ctx, t.Object); err == nil {
+		err = c.tellLoss(&t)
+	}
+	return c.mark(s), err
 }
 
 func (c *cluster) Punch(ctx context.Context, t iod.Target, off, length int64,
@@ -246,7 +278,8 @@ func (c *cluster) Punch(ctx context.Context, t iod.Target, off, length int64,
 		return iod.Mark{}, err
 	}
 	err = s.Punch(ctx, t.Object, off, length, t.Stamp, d)
-	return c.mark(&t, s), err
+	c.wrote(&t)
+	return c.mark(s), err
 }
 
 func (c *cluster) Map(ctx context.Context, t iod.Target, off, length int64) (

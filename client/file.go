@@ -22,6 +22,7 @@ type File struct {
 	append  bool // O_APPEND of the path functions
 	durable bool // O_SYNC of the path functions
 
+	how      atomic.Pointer[How] // nil: as most
 	grant    atomic.Pointer[grant]
 	used     atomic.Bool // since the last round of renewals
 	renewing sync.Mutex  // held while the grant is replaced

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -35,9 +34,8 @@ type inode struct {
 
 // unsynced is what a client remembers of one stripe's volatile writes.
 type unsynced struct {
-	pending  bool
-	verifier uint64 // of the volatile state that the writes went into
-	count    uint64 // raised with every write, so that a sync knows what it did not cover
+	pending bool
+	count   uint64 // raised with every write, so that a sync knows what it did not cover
 }
 
 // lossRecord is an error that concerns the file as a whole, numbered so that each handle reports it
@@ -118,38 +116,22 @@ func (n *inode) wrote(end int64, seq uint64) {
 	n.mtime = max(n.mtime, time.Now().UnixNano())
 }
 
-// acked notes a server's answer to an access of a stripe. A verifier that differs from that of
-// earlier unsynced writes tells that those may be lost.
-func (n *inode) acked(stripe int, server uint32, m iod.Mark, volatile bool) {
+// acked notes that a server has acknowledged a volatile change of a stripe.
+func (n *inode) acked(stripe int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	u := &n.stripes[stripe]
-	if u.pending && u.verifier != m.Verifier {
-		n.loseLocked(lostWrites(server))
-		u.pending = false
-	}
-	if volatile {
-		u.pending, u.verifier = true, m.Verifier
-		u.count++
-	}
-}
-
-func lostWrites(server uint32) error {
-	return errs.Newf(errs.IO, "client.Sync", serverName(server),
-		"lost unsynced writes (restarted with its host); write again")
-}
-
-func (n *inode) loseLocked(err error) {
-	n.lost.seq++
-	n.lost.err = err
-	n.lost.seen = false
+	u.pending = true
+	u.count++
 }
 
 // lose records an error that every handle must report once.
 func (n *inode) lose(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.loseLocked(err)
+	n.lost.seq++
+	n.lost.err = err
+	n.lost.seen = false
 }
 
 // report returns the error that a handle has not reported yet, if there is one, and the number up

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"os"
+	"syscall"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
@@ -19,7 +20,8 @@ func (fs *FS) Create(ctx context.Context, path string) (*File, error) {
 }
 
 // OpenFile opens a file by flags of package os: an access mode and O_CREATE, O_EXCL, O_TRUNC,
-// O_APPEND, O_SYNC (every write is durable).
+// O_APPEND, O_SYNC (every write is durable), and O_DIRECT of package syscall (past the servers'
+// caches, see How).
 func (fs *FS) OpenFile(ctx context.Context, path string, flag int, perm os.FileMode) (
 	*File, error) {
 	f, err := fs.openPath(ctx, path, flag, perm)
@@ -28,6 +30,9 @@ func (fs *FS) OpenFile(ctx context.Context, path string, flag int, perm os.FileM
 	}
 	f.append = flag&os.O_APPEND != 0
 	f.durable = flag&os.O_SYNC != 0
+	if flag&syscall.O_DIRECT != 0 {
+		f.SetHow(How{Mode: Direct})
+	}
 	return f, nil
 }
 

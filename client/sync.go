@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/stripe"
 )
@@ -16,9 +15,9 @@ func sinceUnder(t time.Time, limit time.Duration) bool {
 }
 
 // Sync returns when everything that was acknowledged before, through any handle of this client,
-// closed ones too, is on stable storage: data, size and names. If a server has lost writes, or
-// cannot sync, it fails; that error is reported once by every handle that was open, because the
-// data behind it must be written again.
+// closed ones too, is on stable storage: data, size and names. If a server has lost writes that it
+// does not take again, or cannot sync, it fails; that error is reported once by every handle that
+// was open, because the data behind it must be written again.
 func (f *File) Sync(ctx context.Context) error {
 	if _, err := f.live(); err != nil {
 		return err
@@ -77,14 +76,13 @@ func (f *File) syncStripes(ctx context.Context) error {
 func (f *File) syncStripe(ctx context.Context, g *grant, seq uint64, s int) error {
 	t := f.target(g, seq, s)
 	was := f.node.unsyncedAt(s)
-	var mark iod.Mark
-	err := f.fs.await(ctx, serverName(t.Server), func(ctx context.Context) (err error) {
-		mark, err = f.fs.data.Sync(ctx, t)
+	err := f.fs.await(ctx, serverName(t.Server), func(ctx context.Context) error {
+		_, err := f.fs.data.Sync(ctx, t)
 		return err
 	})
 	switch k := errs.KindOf(err); {
 	case k == errs.OK:
-		f.node.synced(s, t.Server, was, mark)
+		f.node.synced(s, was)
 	case k != errs.Stale && k != errs.Expired && k != errs.Canceled && !away(k):
 		// The server tried and failed: nobody knows what reached the disk.
 		f.node.lose(errs.Wrap("client.Sync", serverName(t.Server), err))
@@ -119,15 +117,10 @@ func (n *inode) unsyncedAt(s int) unsynced {
 
 // synced notes the end of a sync that began when the stripe's state was was. Writes that were
 // acknowledged since then stay unsynced.
-func (n *inode) synced(s int, server uint32, was unsynced, m iod.Mark) {
+func (n *inode) synced(s int, was unsynced) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	u := &n.stripes[s]
-	if was.pending && was.verifier != m.Verifier && u.pending && u.verifier == was.verifier {
-		n.loseLocked(lostWrites(server))
-		u.pending = false
-		return
-	}
 	if u.count == was.count {
 		u.pending = false
 	}
@@ -164,9 +157,9 @@ func (f *File) punchStripe(ctx context.Context, g *grant, seq uint64, s int, off
 	}
 	t := f.target(g, seq, s)
 	return f.fs.await(ctx, serverName(t.Server), func(ctx context.Context) error {
-		mark, err := f.fs.data.Punch(ctx, t, lo, hi-lo, stripe.Volatile)
+		_, err := f.fs.data.Punch(ctx, t, lo, hi-lo, stripe.Volatile)
 		if err == nil {
-			f.node.acked(s, t.Server, mark, true)
+			f.node.acked(s)
 		}
 		return err
 	})

@@ -48,8 +48,8 @@ func (f *File) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// WriteAt writes p at off. What it acknowledged survives the death of any process, and a power cut
-// once Sync has returned.
+// WriteAt writes p at off. What it acknowledged survives the death of any server while this client
+// lives, and everything once Sync has returned, or the client was closed.
 func (f *File) WriteAt(ctx context.Context, p []byte, off int64) (int, error) {
 	return f.writeAt(ctx, p, off, writing)
 }
@@ -260,21 +260,19 @@ func (f *File) send(ctx context.Context, g *grant, seq uint64, dir direction, s 
 	r *request) error {
 	t := f.target(g, seq, s)
 	return f.fs.await(ctx, serverName(t.Server), func(ctx context.Context) error {
-		var mark iod.Mark
 		var err error
 		switch dir {
 		case reading:
-			mark, err = f.fs.data.Read(ctx, t, r.object, &r.memory)
+			_, err = f.fs.data.Read(ctx, t, r.object, &r.memory)
 		case writing:
-			mark, err = f.fs.data.Write(ctx, t, r.object, &r.memory, stripe.Volatile)
+			_, err = f.fs.data.Write(ctx, t, r.object, &r.memory, stripe.Volatile)
 		case writingDurably:
-			mark, err = f.fs.data.Write(ctx, t, r.object, &r.memory, stripe.Durable)
+			_, err = f.fs.data.Write(ctx, t, r.object, &r.memory, stripe.Durable)
 		}
-		if err != nil {
-			return err
+		if err == nil && dir == writing {
+			f.node.acked(s)
 		}
-		f.node.acked(s, t.Server, mark, dir == writing)
-		return nil
+		return err
 	})
 }
 
@@ -283,6 +281,7 @@ func (f *File) target(g *grant, seq uint64, s int) iod.Target {
 		Server: g.layout.Servers[s],
 		Object: stripe.ObjectID{File: uint64(f.node.ino), Gen: g.gen, Stripe: uint32(s)},
 		Layout: g.layout.Version,
+		How:    f.How(),
 		Cap:    g.caps[s],
 		Stamp:  wire.Stamp{Session: g.session, Gen: g.gen, TruncSeq: seq},
 	}

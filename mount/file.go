@@ -50,6 +50,7 @@ func (b *bridge) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 	if err != nil {
 		return b.nodeStatus("open", err)
 	}
+	pastCaches(f, in.Flags)
 	if in.Mode&fuse.OPEN_KILL_SUIDGID != 0 {
 		a := f.Attr()
 		if err := b.dropPrivileges(ctx, &a); err != nil {
@@ -80,10 +81,19 @@ func (b *bridge) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string,
 	if err != nil {
 		return b.status("create", err)
 	}
+	pastCaches(f, in.Flags)
 	a := f.Attr()
 	b.entry(&out.EntryOut, &a)
 	b.opened(f, &out.OpenOut)
 	return fuse.OK
+}
+
+// pastCaches has the servers' caches passed by for a file that was opened with O_DIRECT, as the
+// kernel passes its own.
+func pastCaches(f *client.File, flags uint32) {
+	if flags&unix.O_DIRECT != 0 {
+		f.SetHow(client.How{Mode: client.Direct})
+	}
 }
 
 // opened registers a file and decides whether the kernel may keep the pages that it has.

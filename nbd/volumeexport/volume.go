@@ -49,12 +49,31 @@ var (
 	_ nbd.Sizer     = (*Volume)(nil)
 )
 
+// Options of an export.
+type Options struct {
+	// ReadOnly opens the volume for reading. Default false.
+	ReadOnly bool
+
+	// How is the way that data takes at the I/O servers. Default: through their caches, for reads
+	// and writes. A guest keeps in its own memory what it reads often; what it asks for is either
+	// small, and then readahead and what other guests have read of the same image make the servers'
+	// caches worth while, or a stream, for which client.DirectReads is better. client.Direct suits
+	// volumes that are larger than the caches and not read twice.
+	How client.How
+}
+
 // Open opens a volume by name. The FS stays the caller's and must outlive the export.
 func Open(ctx context.Context, fs *client.FS, name string, readOnly bool) (*Volume, error) {
-	f, v, err := fs.OpenVolume(ctx, name, readOnly)
+	return OpenWith(ctx, fs, name, Options{ReadOnly: readOnly})
+}
+
+// OpenWith is Open with options.
+func OpenWith(ctx context.Context, fs *client.FS, name string, o Options) (*Volume, error) {
+	f, v, err := fs.OpenVolume(ctx, name, o.ReadOnly)
 	if err != nil {
 		return nil, errs.Wrap("volumeexport.Open", name, err)
 	}
+	f.SetHow(o.How)
 	text := fmt.Sprintf("volume %s, striped over %d servers", name, len(v.Layout.Servers))
 	return &Volume{file: f, size: v.Size, text: text}, nil
 }
