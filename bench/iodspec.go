@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/iod/remote"
+	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
@@ -101,6 +102,19 @@ type siteLink struct {
 	node   *msg.Node
 	pool   *msg.Pool
 	remote *remote.Remote
+	kept   *mem.Arena // of writes that are not synced; nil: none yet
+}
+
+// keep makes memory that the provider reaches, as package client does.
+func (l *siteLink) keep(bytes int) (a *mem.Arena, err error) {
+	if a, err = mem.NewArena(bytes, l.domain.Source); err != nil {
+		return nil, err
+	}
+	if err := l.node.Attach(a); err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
+	l.kept = a
+	return a, nil
 }
 
 func (s *site) open(ctx context.Context) (err error) {
@@ -147,18 +161,25 @@ func (s *site) link(ctx context.Context, provider string) (*siteLink, error) {
 		return nil, errors.Join(err, l.close())
 	}
 	l.pool = msg.NewPool(l.node, func(context.Context, uint32) (string, error) { return addr, nil })
-	l.remote = remote.New(l.pool, remote.Options{})
+	l.remote = remote.New(l.pool, remote.Options{Arena: l.keep})
 	s.links[provider] = l
 	return l, nil
 }
 
 func (l *siteLink) close() error {
 	var failed []error
+	if l.remote != nil {
+		failed = append(failed, l.remote.Close())
+	}
 	if l.pool != nil {
 		failed = append(failed, l.pool.Close())
 	}
 	if l.node != nil {
 		failed = append(failed, l.node.Close())
+	}
+	if l.kept != nil {
+		l.node.Detach(l.kept)
+		failed = append(failed, l.kept.Close())
 	}
 	return errors.Join(append(failed, l.domain.Domain.Close())...)
 }

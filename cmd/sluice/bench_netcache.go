@@ -89,6 +89,9 @@ func (r *cacheReader) open(ctx context.Context) error {
 
 func (r *cacheReader) close() error {
 	var failed []error
+	if r.remote != nil {
+		failed = append(failed, r.remote.Close())
+	}
 	if r.pool != nil {
 		r.pool.Close()
 	}

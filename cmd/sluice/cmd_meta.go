@@ -66,8 +66,10 @@ func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag)
 	var known directory
 	pool := msg.NewPool(node, known.resolve)
 	defer pool.Close()
+	servers := remote.New(pool, remote.Options{})
+	defer servers.Close()
 	names, err := store.New(ctx, db, store.Options{
-		Objects: objects.New(remote.New(pool, remote.Options{}), c.key, nil),
+		Objects: objects.New(servers, c.key, nil),
 		Key:     c.key,
 		Log:     log,
 

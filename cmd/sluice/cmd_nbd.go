@@ -27,7 +27,9 @@ func newNBD() *cobra.Command {
 
   name=N,file=PATH[,ro]    a file or block device of this host
   name=N,mem=SIZE          memory, empty at the start, gone at the end
-  name=N,volume=V[,ro]     a volume of the cluster, see: sluice volume create
+  name=N,volume=V[,ro][,mode=M]
+                           a volume of the cluster, see: sluice volume create; M is cached (the
+                           default), cached-writes (reads past the servers' caches), or direct
 
 Attach one with, for example:
   qemu-img info nbd://127.0.0.1:10809/N
@@ -50,6 +52,7 @@ type exportSpec struct {
 	name, file, volume string
 	mem                int64
 	readOnly           bool
+	how                client.How // of a volume
 }
 
 // parseExport reads key=value pairs. A comma in a path is written twice.
@@ -57,9 +60,9 @@ func parseExport(text string) (exportSpec, error) {
 	var s exportSpec
 	bad := func(format string, args ...any) (exportSpec, error) {
 		return exportSpec{}, refuse(fmt.Sprintf("--export %s: ", text)+fmt.Sprintf(format, args...),
-			"Write name=N,file=PATH[,ro] or name=N,mem=SIZE or name=N,volume=V[,ro]")
+			"Write name=N,file=PATH[,ro] or name=N,mem=SIZE or name=N,volume=V[,ro][,mode=M]")
 	}
-	sources := 0
+	sources, mode := 0, ""
 	for _, part := range splitCommas(text) {
 		key, value, given := strings.Cut(part, "=")
 		var err error
@@ -71,6 +74,12 @@ func parseExport(text string) (exportSpec, error) {
 			return bad("%q is not key=value", part)
 		case key == "name":
 			s.name = value
+			continue
+		case key == "mode":
+			mode = value
+			if s.how, err = parseMode(value); err != nil {
+				return bad("%v; choose of %s", err, strings.Join(modeNames(), ", "))
+			}
 			continue
 		case key == "file":
 			s.file = value
@@ -88,6 +97,9 @@ func parseExport(text string) (exportSpec, error) {
 	}
 	if sources != 1 {
 		return bad("give one of file, mem and volume")
+	}
+	if mode != "" && s.volume == "" {
+		return bad("only volumes have modes")
 	}
 	return s, nil
 }
@@ -112,7 +124,8 @@ func (s exportSpec) entry(fs *client.FS) nbd.Entry {
 		}
 	case s.volume != "":
 		e.Open = func(ctx context.Context) (nbd.Export, error) {
-			return volumeexport.Open(ctx, fs, s.volume, s.readOnly)
+			return volumeexport.OpenWith(ctx, fs, s.volume, volumeexport.Options{
+				ReadOnly: s.readOnly, How: s.how})
 		}
 	default:
 		e.Keep = true

@@ -123,6 +123,7 @@ func askServers(ctx context.Context, node *msg.Node, to []admin.Server, from []m
 	pool := msg.NewPool(node, resolveFrom(from))
 	defer pool.Close()
 	asker := remote.New(pool, remote.Options{})
+	defer asker.Close()
 	var wg sync.WaitGroup
 	for i := range to {
 		if !to[i].Up {

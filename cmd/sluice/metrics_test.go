@@ -67,6 +67,7 @@ func usedServer(t *testing.T) *iodServer {
 	pool := msg.NewPool(node, func(context.Context, uint32) (string, error) { return s.addr(), nil })
 	t.Cleanup(func() { pool.Close() })
 	at := remote.New(pool, remote.Options{})
+	t.Cleanup(func() { at.Close() })
 	buf := make([]byte, 8192)
 	whole := seg.Contig(0, int64(len(buf)))
 	_, err = at.Write(t.Context(), r.target(), whole, memory(buf), stripe.Durable)

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
 )
 
@@ -40,10 +41,12 @@ func TestSizesAreNeverNegative(t *testing.T) {
 
 func TestParseExport(t *testing.T) {
 	for text, want := range map[string]exportSpec{
-		"name=a,mem=1M":           {name: "a", mem: 1 << 20},
-		"name=,file=/d":           {file: "/d"},
-		"file=/d,name=b,ro":       {name: "b", file: "/d", readOnly: true},
-		"name=c,volume=v,ro":      {name: "c", volume: "v", readOnly: true},
+		"name=a,mem=1M":      {name: "a", mem: 1 << 20},
+		"name=,file=/d":      {file: "/d"},
+		"file=/d,name=b,ro":  {name: "b", file: "/d", readOnly: true},
+		"name=c,volume=v,ro": {name: "c", volume: "v", readOnly: true},
+		"name=g,volume=v,mode=cached-writes": {name: "g", volume: "v",
+			how: client.How{Mode: client.DirectReads}},
 		"name=d,file=/a,,b=c":     {name: "d", file: "/a,b=c"},
 		"name=e,file=/x,,,name=f": {name: "f", file: "/x,"},
 	} {
@@ -51,7 +54,8 @@ func TestParseExport(t *testing.T) {
 			t.Errorf("parseExport(%q) = %+v, %v; want %+v", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "name=a", "x=y", "name=a,mem=1,volume=v", "file=", "mem=x"} {
+	for _, text := range []string{"", "name=a", "x=y", "name=a,mem=1,volume=v", "file=", "mem=x",
+		"name=a,mem=1M,mode=direct", "volume=v,mode=x"} {
 		if got, err := parseExport(text); err == nil {
 			t.Errorf("parseExport(%q) = %+v", text, got)
 		}

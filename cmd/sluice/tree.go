@@ -95,8 +95,11 @@ func (hostTree) symlink(_ context.Context, target, name string) error {
 	return os.Symlink(target, name)
 }
 
-// clusterTree is a cluster.
-type clusterTree struct{ fs *client.FS }
+// clusterTree is a cluster, and the way that data takes there.
+type clusterTree struct {
+	fs  *client.FS
+	how client.How
+}
 
 func (t clusterTree) stat(ctx context.Context, name string) (node, error) {
 	a, err := t.fs.Stat(ctx, name)
@@ -128,6 +131,7 @@ func (t clusterTree) open(ctx context.Context, name string) (source, error) {
 	if err != nil {
 		return nil, err
 	}
+	f.SetHow(t.how)
 	return f.IO(ctx), nil
 }
 
@@ -136,6 +140,7 @@ func (t clusterTree) create(ctx context.Context, name string, perm fs.FileMode) 
 	if err != nil {
 		return nil, hintMissingParent(err)
 	}
+	f.SetHow(t.how)
 	return f.IO(ctx), nil
 }
 
