@@ -79,7 +79,8 @@ func runMount(cmd *cobra.Command, o mountOptions) error {
 	if err != nil {
 		return err
 	}
-	stop, err := o.web.serve(o.webFile, admin.WebOptions{Gather: processFamilies, Logger: log})
+	stop, err := o.web.serve(o.webFile, admin.WebOptions{Logger: log,
+		Gather: func() []admin.Family { return clientFamilies(conn.fs.Stats) }})
 	if err != nil {
 		return errors.Join(err, m.Unmount())
 	}

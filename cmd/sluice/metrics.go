@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/sluice-storage/sluice/admin"
+	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/stripe"
@@ -54,10 +55,27 @@ func (f *families) process() {
 	}
 }
 
-// processFamilies are those of a process that has no others.
-func processFamilies() []admin.Family {
+// clientFamilies are those of a process that is a client.
+func clientFamilies(stats func() client.Stats) []admin.Family {
 	var f families
 	f.process()
+	st := stats()
+	f.gauge("client_kept_bytes", "Memory of writes that are kept until a sync confirms them.",
+		st.KeptBytes)
+	f.gauge("client_kept_writes", "Writes that are kept.", int64(st.KeptWrites))
+	f.gauge("client_kept_objects", "Objects that they belong to.", int64(st.Objects))
+	f.count("client_restarts_seen_total", "Servers that came back without what was not synced.",
+		st.Restarts)
+	f.count("client_resent_total", "Writes that were sent again after that.", st.Resent)
+	f.count("client_superseded_total", "Writes that need not be: truncated or removed since.",
+		st.Superseded)
+	f.count("client_lost_total", "Writes that could not be.", st.Lost)
+	f.count("client_forced_syncs_total", "Objects synced because memory or slots were scarce.",
+		st.Forced)
+	f.count("client_waits_total", "Writes that waited for that.", st.Waits)
+	f.count("client_corrupt_reads_total", "Reads that arrived damaged and were asked for again.",
+		st.ReadSums)
+	f.count("client_corrupt_writes_total", "Writes that a server found damaged.", st.WriteSums)
 	return f.all
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/admin"
+	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/fabric/tcp"
 	"github.com/sluice-storage/sluice/iod/objects"
 	"github.com/sluice-storage/sluice/iod/remote"
@@ -105,8 +106,8 @@ func metaFamilies(t *testing.T) []admin.Family {
 	return h.families()
 }
 
-// TestMetricsAreDocumented holds the families of an I/O server and of a metadata service against
-// docs/ops/iod.md, both ways.
+// TestMetricsAreDocumented holds the families of an I/O server, of a metadata service and of
+// a mount against docs/ops/iod.md, both ways.
 func TestMetricsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "ops", "iod.md"))
 	if err != nil {
@@ -118,7 +119,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 		documented[m[1]] = m[2]
 	}
 	seen := map[string]bool{}
-	for _, f := range append(usedServer(t).families(), metaFamilies(t)...) {
+	clients := clientFamilies(func() client.Stats { return client.Stats{} })
+	for _, f := range slices.Concat(usedServer(t).families(), metaFamilies(t), clients) {
 		seen[f.Name] = true
 		labels, ok := documented[f.Name]
 		if !ok || labels != strings.Join(f.Labels, ",") {
