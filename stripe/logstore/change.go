@@ -98,17 +98,14 @@ func (m *member) leave(o *object, mode changeMode) {
 // a repeat, which waits for the durability it asks for.
 func (m *member) admit(o *object, st wire.Stamp, d stripe.Durability) (w *waiter, done bool,
 	err error) {
+	if m.sessions.Repeated(st) {
+		w, err = m.repeated(d)
+		return w, true, err
+	}
 	m.mu.Lock()
 	have := o.truncSeq
 	m.mu.Unlock()
-	if err := stripe.CheckStamp("logstore", o.id, have, st); err != nil {
-		return nil, false, err
-	}
-	if !m.sessions.Repeated(st) {
-		return nil, false, nil
-	}
-	w, err = m.repeated(d)
-	return w, true, err
+	return nil, false, stripe.CheckStamp("logstore", o.id, have, st)
 }
 
 // repeated answers a request that was applied before: it waits for the durability it asks for.

@@ -170,14 +170,14 @@ func (m *member) foresee(op string, id stripe.ObjectID, st wire.Stamp,
 	if err == nil {
 		err = m.writableLocked()
 	}
+	if err == nil && m.sessions.Repeated(st) {
+		return true, nil
+	}
 	if err == nil && o != nil {
 		err = stripe.CheckStamp(op, id, o.truncSeq, st)
 	}
 	if err != nil {
 		return false, err
-	}
-	if m.sessions.Repeated(st) {
-		return true, nil
 	}
 	need := (space + clusterBytes - 1) / clusterBytes
 	slots := int64(len(m.slots.free)) + int64(m.g.slots) - int64(m.slots.high)

@@ -71,11 +71,11 @@ func (o *object) read(bufs [][]byte, off int64) {
 func (o *object) write(id stripe.ObjectID, bufs [][]byte, off, n int64, st request) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := stripe.CheckStamp("", id, o.truncSeq, st.Stamp); err != nil {
-		return err
-	}
 	if st.repeated() {
 		return nil
+	}
+	if err := stripe.CheckStamp("", id, o.truncSeq, st.Stamp); err != nil {
+		return err
 	}
 	if err := o.growLocked(off, n); err != nil {
 		return err
@@ -120,11 +120,11 @@ func (o *object) growLocked(off, n int64) error {
 func (o *object) truncate(id stripe.ObjectID, size int64, st request) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := stripe.CheckStamp("memstore.Truncate", id, o.truncSeq, st.Stamp); err != nil {
-		return err
-	}
 	if st.repeated() {
 		return nil
+	}
+	if err := stripe.CheckStamp("memstore.Truncate", id, o.truncSeq, st.Stamp); err != nil {
+		return err
 	}
 	defer st.applied()
 	o.epoch = st.Epoch
@@ -142,11 +142,11 @@ func (o *object) truncate(id stripe.ObjectID, size int64, st request) error {
 func (o *object) punch(id stripe.ObjectID, off, length int64, st request) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := stripe.CheckStamp("memstore.Punch", id, o.truncSeq, st.Stamp); err != nil {
-		return err
-	}
 	if st.repeated() {
 		return nil
+	}
+	if err := stripe.CheckStamp("memstore.Punch", id, o.truncSeq, st.Stamp); err != nil {
+		return err
 	}
 	defer st.applied()
 	o.epoch = st.Epoch

@@ -51,11 +51,11 @@ func (s *Store) Zero(ctx context.Context, id stripe.ObjectID, off, length int64,
 func (o *object) zero(id stripe.ObjectID, off, length int64, st request) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err := stripe.CheckStamp("memstore.Zero", id, o.truncSeq, st.Stamp); err != nil {
-		return err
-	}
 	if st.repeated() {
 		return nil
+	}
+	if err := stripe.CheckStamp("memstore.Zero", id, o.truncSeq, st.Stamp); err != nil {
+		return err
 	}
 	defer st.applied()
 	o.epoch = st.Epoch

@@ -84,13 +84,13 @@ func (s *Store) Admit(ctx context.Context, id stripe.ObjectID, off, length int64
 		return false, err
 	}
 	defer s.mu.RUnlock()
+	if s.seen.Repeated(st) {
+		return true, nil
+	}
 	if o != nil {
 		if err := stripe.CheckStamp(op, id, o.info(id).TruncSeq, st); err != nil {
 			return false, err
 		}
-	}
-	if s.seen.Repeated(st) {
-		return true, nil
 	}
 	if free := s.budget.left.Load() * pageBytes; space > free {
 		return false, errs.Newf(errs.NoSpace, op, "object "+id.String(),

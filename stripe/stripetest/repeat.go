@@ -12,6 +12,7 @@ func repeatCases() []Case {
 		{"a repeated request is recognised", repeatWrite},
 		{"a repeated request is recognised after a restart", repeatReopen},
 		{"every kind of request is recognised after a restart", repeatEveryKind},
+		{"a repeat is recognised behind a truncation", repeatTruncated},
 		{"requests without a number are never repeats", repeatUnnumbered},
 		{"a request that was refused was not applied", repeatRefused},
 		{"zero is a write of zeroes", zeroRange},
@@ -93,6 +94,21 @@ func repeatEveryKind(t testing.TB, c Config) {
 		}
 		r.reopen()
 	}
+}
+
+// repeatTruncated repeats a write that was applied before a truncation: it is a repeat, not stale,
+// or else its sender would number it anew and have it applied twice.
+func repeatTruncated(t testing.TB, c Config) {
+	r := newRig(t, c)
+	r.writeAs(alpha, 0, fill(9000, 1), numbered(9, 1, 1))
+	r.ok(r.e.Truncate(r.ctx, alpha, 20_000, wire.Stamp{TruncSeq: 1}))
+	r.writeAs(alpha, 0, fill(9000, 2), wire.Stamp{TruncSeq: 1})
+	repeated, err := r.e.Admit(r.ctx, alpha, 0, 9000, numbered(9, 1, 1), 0)
+	if r.ok(err); !repeated {
+		t.Error("a write that was applied before the truncation is admitted as a new one")
+	}
+	r.writeAs(alpha, 0, fill(9000, 1), numbered(9, 1, 1))
+	r.holds(alpha, 0, fill(9000, 2))
 }
 
 func repeatUnnumbered(t testing.TB, c Config) {
