@@ -39,6 +39,7 @@ func table() []layer {
 		// stripe is the contract only: ids and durability.
 		{"unifier", []string{"fabric", "mem", "stripe"}},
 		{"unifier/...", []string{"fabric", "mem", "stripe", "unifier"}},
+		{"relay", []string{"fabric", "stripe"}}, // below the I/O server and the block exports
 		{"stripe", nil},
 		{"stripe/logstore", []string{"stripe", "stripe/device"}}, // devices are what it stands on
 		{"stripe/device/...", []string{"stripe/device"}},
@@ -50,7 +51,7 @@ func table() []layer {
 		{"admin", nil},
 		{"iod", []string{"fabric", "msg", "stripe"}},
 		{"iod/server", []string{
-			"admin", "fabric", "iod", "mem", "mover", "msg", "stripe", "unifier"}},
+			"admin", "fabric", "iod", "mem", "mover", "msg", "relay", "stripe", "unifier"}},
 		{"iod/remote", []string{"fabric", "iod", "mem", "msg", "stripe"}},
 		{"iod/objects", []string{"iod", "meta", "stripe"}}, // what the metadata service needs of them
 		{"iod/...", []string{"iod", "fabric", "mem", "msg", "stripe"}},
@@ -71,7 +72,7 @@ func table() []layer {
 		{"nbd/...", []string{"nbd"}},
 		{"bench", []string{
 			"client", "fabric", "fabric/hook/meter", "iod", "iod/remote", "mem", "mem/regcache",
-			"meta", "mount", "mover", "msg", "nbd", "stripe"}},
+			"meta", "mount", "mover", "msg", "nbd", "relay", "stripe"}},
 		{"bench/grpcpeer", []string{"bench", "fabric", "fabric/tcp"}}, // a module of its own
 		{"dash", []string{"admin", "client"}},
 
