@@ -51,11 +51,9 @@ func (a *claim) conflicts(b *claim) bool {
 	return false
 }
 
-// claim waits for the grant and returns the object's count of invalidations at that moment. It
-// fails with the context's error, and then nothing is held.
-func (c *Cache) claim(ctx context.Context, o *object, cl *claim) (inval uint64, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// claimLocked waits for the grant, without the lock, and returns the object's count of losses at
+// that moment. It fails with the context's error, and then nothing is held.
+func (c *Cache) claimLocked(ctx context.Context, o *object, cl *claim) (inval uint64, err error) {
 	cl.granted, cl.ready = true, nil
 	for _, earlier := range o.claims {
 		if cl.conflicts(earlier) {

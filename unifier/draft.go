@@ -4,52 +4,82 @@ import (
 	"context"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/crc32c"
 	"github.com/sluice-storage/sluice/internal/invariant"
-	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/seg"
-	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/wire"
 )
 
 // Draft is memory for one write that nobody else can see. It ends with Publish or Abort. A
 // draft is used by one goroutine at a time.
 //
-// Whole units of the pieces get buffers of their own, which Publish exchanges for the cached
+// Whole units of the pieces get blocks of their own, which Publish exchanges for the cached
 // ones without a copy. Parts of units are packed behind each other, since they are merged by
 // copying in any case: so a thousand small pieces do not take a thousand units.
+//
+// Where writes are written back later, the draft is also what waits for that: see pending.go.
 type Draft struct {
 	c      *Cache
+	obj    *object
+	hint   Hint
 	pieces []seg.Piece
 	parts  []part
-	sges   []fabric.Sge // of the parts
-	bufs   []*mem.Buf   // all that the draft holds; nil where the cache has taken it over
-	bytes  [][]byte     // scratch of Publish
+	sges   []fabric.Sge
+	taken  []taken  // by block: whether it went to a unit
+	sums   []uint32 // of the blocks of those parts that consist of blocks
+	bytes  [][]byte // what the backing gets, piece by piece
+	cuts   []int    // where in bytes each piece ends
+	sumAt  []int    // where in sums each piece begins; -1: it does not consist of blocks
+	one    [1]wire.Stamp
 	claim  claim
-	held   int64 // units reserved
+	need   need // its blocks
+	spare  need // for a fresh version of a unit, and to wait for readers
+	back   bool // it will be pending
+	size   int64
+	held   int64 // of the drafts' share
+	summed bool
 	live   bool
-	next   *Draft // in Cache.idle
-	id     Key
-	ready  chan struct{}
-	err    error
+	posted posted
+	next   *Draft // in Cache.spareDrafts
+
+	stamp            wire.Stamp
+	order            uint64    // among all pending writes
+	since            time.Time // when it was published
+	before           *Draft    // pending, with an earlier number of the same slot
+	beforeOrder      uint64    // its order: drafts are used again
+	behind, ahead    *Draft    // among the object's pending writes
+	flying           bool      // it is being written
+	prevAll, nextAll *Draft    // in Cache.pending
 }
 
-// part is what the draft holds of one unit of the object, in one buffer.
+// taken tells that a block is a unit's by now, which the draft holds while it is pending.
+type taken struct {
+	gone bool
+	held *unit
+}
+
+// part is what the draft holds of one unit of the object, in one block.
 type part struct {
 	unit   int64
 	lo, hi int64 // in the unit
-	buf    int   // in Draft.bufs
-	nth    int   // in Draft.sges: the order of the list
+	buf    int   // in Draft.need.got
+	at     int64 // in the block
+	sum    int   // of its first block in Draft.sums; -1: it does not consist of blocks
 }
 
-func (p part) whole(unit int64) bool { return p.hi-p.lo == unit }
+func (p *part) whole(unit int64) bool { return p.hi-p.lo == unit }
+
+func (d *Draft) mem(p *part) []byte { return d.need.got[p.buf].bytes(int(p.at), int(p.hi-p.lo)) }
 
 // Draft makes a draft for an access to one object. Its pieces need be neither sorted nor
-// disjoint: later ones win. The memory for all of them is reserved in one step, waiting behind
-// earlier drafts; what needs more than the drafts' share is refused with errs.TooBig.
+// disjoint: later ones win. The memory for all of them is had in one step, waiting behind others;
+// what needs more than the drafts' share is refused with errs.TooBig.
 func (c *Cache) Draft(ctx context.Context, id Key, a seg.Access, h Hint) (*Draft, error) {
-	d, err := c.newDraft(id, a)
+	d, err := c.newDraft(id, a, h)
 	if err != nil {
 		return nil, err
 	}
@@ -57,154 +87,59 @@ func (c *Cache) Draft(ctx context.Context, id Key, a seg.Access, h Hint) (*Draft
 		d.end()
 		return nil, err
 	}
+	d.posted.finish(nil)
 	return d, nil
 }
 
-// PostDraft starts Draft and does not wait: Check, Wait or ready tell when the memory is there.
+// PostDraft is Draft that does not wait. ready, if there is one, is called once, on another
+// goroutine, when the memory is there or cannot be had; it must not wait long. Otherwise Check and
+// Wait tell. A draft that was posted ends with Publish or Abort like any other, with Abort also
+// when it has failed; after an Abort before that ready is not called.
 func (c *Cache) PostDraft(id Key, a seg.Access, h Hint, ready func(*Draft)) (*Draft, error) {
-	d, err := c.newDraft(id, a)
+	d, err := c.newDraft(id, a, h)
 	if err != nil {
 		return nil, err
 	}
-	d.ready = make(chan struct{})
-	go func() {
-		d.err = d.furnish(context.Background())
-		close(d.ready)
-		if ready != nil {
-			ready(d)
-		}
-	}()
+	d.posted.start()
+	if ready == nil && d.tryFurnish() {
+		d.posted.finish(nil)
+		return d, nil
+	}
+	c.mu.Lock()
+	full := c.jobs.len() >= postedMax
+	if !full {
+		c.postLocked(job{draft: d, drafted: ready})
+	}
+	c.mu.Unlock()
+	if full {
+		d.end()
+		return nil, errs.Newf(errs.Busy, "unifier.PostDraft", id.String(), "%d posted", postedMax)
+	}
 	return d, nil
 }
 
-// Check tells whether the draft's memory is there, or why it never will be.
-func (d *Draft) Check() (done bool, err error) {
-	if d.ready == nil {
-		return true, nil
-	}
-	select {
-	case <-d.ready:
-		return true, d.err
-	default:
-		return false, nil
-	}
-}
-
-// Wait returns when the draft's memory is there, or why it never will be.
-func (d *Draft) Wait(ctx context.Context) error {
-	if d.ready == nil {
-		return nil
-	}
-	select {
-	case <-d.ready:
-		return d.err
-	case <-ctx.Done():
-		return errs.Wrap("unifier.Wait", "", ctx.Err())
-	}
-}
-
-// Verify sums what has arrived and compares with the sender's CRC-32C of each chunk bytes of the
-// draft's stream; the last may be shorter. errs.Corrupt when they differ.
-func (d *Draft) Verify(sums []uint32, chunk int64) error {
-	have := sumSges(nil, d.sges, chunk)
-	if !slices.Equal(have, sums) {
-		return errs.Newf(errs.Corrupt, "unifier.Verify", d.id.String(), "the sums differ")
-	}
-	return nil
-}
-
-// furnish gets the draft its memory.
-func (d *Draft) furnish(ctx context.Context) error {
-	const op = "unifier.Draft"
-	c := d.c
-	whole, loose := int64(0), int64(0)
-	for _, p := range d.pieces {
-		n := wholeUnits(p, c.unit)
-		whole += n
-		loose += p.Len - n*c.unit
-	}
-	count := whole + (loose+c.unit-1)/c.unit
-	if count > c.drafts.Total() {
-		return errs.Newf(errs.TooBig, op, "",
-			"the pieces need %d units, drafts have %d", count, c.drafts.Total())
-	}
-	if err := c.drafts.Acquire(ctx, count); err != nil {
-		return errs.Wrap(op, "", err)
-	}
-	d.held = count
-	for range count {
-		b, err := c.take(ctx)
-		if err != nil {
-			return errs.Wrap(op, "", err)
-		}
-		d.bufs = append(d.bufs, b)
-	}
-	d.lay(int(whole))
-	return nil
-}
-
-// wholeUnits tells how many units lie inside the piece.
-func wholeUnits(p seg.Piece, unit int64) int64 {
-	return max(p.End()/unit-(p.Off+unit-1)/unit, 0)
-}
-
-func (c *Cache) newDraft(id Key, a seg.Access) (*Draft, error) {
-	if err := a.Validate(math.MaxInt64, stripe.MaxObjectBytes); err != nil {
-		return nil, err
-	}
+// serveDraft gets a posted draft its memory, on a worker.
+func (c *Cache) serveDraft(d *Draft, ready func(*Draft)) {
+	err := d.furnish(c.life)
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return nil, errs.New(errs.Closed, "unifier.Draft", "", nil)
+	left := d.posted.left
+	if !left {
+		d.posted.finish(err)
 	}
-	d := c.idle
-	if d == nil {
-		d = &Draft{c: c}
-	} else {
-		c.idle = d.next
-	}
-	d.live, d.id, d.next = true, id, nil
-	for cur := a.Cursor(); ; {
-		p, ok := cur.Next(math.MaxInt64)
-		if !ok {
-			return d, nil
-		}
-		d.pieces = append(d.pieces, p)
+	c.mu.Unlock()
+	if left {
+		d.end()
+	} else if ready != nil {
+		ready(d)
 	}
 }
 
-// lay gives every part of every piece its memory: whole units the first buffers, the rest the
-// packed ones behind.
-func (d *Draft) lay(packed int) {
-	unit := d.c.unit
-	nextWhole, at := 0, int64(0)
-	for _, p := range d.pieces {
-		for off := p.Off; off < p.End(); {
-			base := off / unit
-			x := part{unit: base, lo: off - base*unit, hi: min(p.End()-base*unit, unit)}
-			if x.whole(unit) {
-				x.buf = nextWhole
-				nextWhole++
-				d.add(x, 0)
-				off += unit
-				continue
-			}
-			x.hi = min(x.hi, x.lo+unit-at) // what the packed buffer has room for
-			x.buf = packed
-			d.add(x, at)
-			off += x.hi - x.lo
-			if at += x.hi - x.lo; at == unit {
-				packed, at = packed+1, 0
-			}
-		}
-	}
-}
+// Check tells whether the draft's memory is there, or why it never will be.
+func (d *Draft) Check() (done bool, err error) { return d.posted.check() }
 
-func (d *Draft) add(x part, at int64) {
-	x.nth = len(d.parts)
-	d.parts = append(d.parts, x)
-	d.sges = append(d.sges, d.bufs[x.buf].Sge(int(at), int(x.hi-x.lo)))
-}
+// Wait returns when the draft's memory is there, or tells why it never will be, or that ctx has
+// ended.
+func (d *Draft) Wait(ctx context.Context) error { return d.posted.wait(ctx) }
 
 // Sges are the pieces of memory to receive into: exactly the bytes of the draft's pieces, in
 // order. The slice is valid until Publish or Abort.
@@ -213,26 +148,231 @@ func (d *Draft) Sges() []fabric.Sge { return d.sges }
 // Abort ends a draft without a trace.
 func (d *Draft) Abort() {
 	invariant.Check(d.live, "unifier.Draft ended twice")
+	if d.posted.async && !d.posted.done.Load() {
+		d.c.mu.Lock()
+		d.posted.left = !d.posted.done.Load()
+		left := d.posted.left
+		d.c.mu.Unlock()
+		if left {
+			return
+		}
+	}
 	d.end()
+}
+
+// Verify sums what has arrived and compares with the sender's CRC-32C of each chunk bytes of the
+// draft's stream; the last may be shorter. chunk is a multiple of 4 KiB. errs.Corrupt when they
+// differ. The sums of blocks are kept, so that Publish and the backing need not sum again; a draft
+// that is not verified is summed by Publish.
+func (d *Draft) Verify(sums []uint32, chunk int64) error {
+	var few [32]uint32
+	s := newStream(few[:0], chunk)
+	d.sum(&s)
+	if !slices.Equal(s.finish(), sums) && !d.c.defects.skipVerify {
+		return errs.Newf(errs.Corrupt, "unifier.Verify", d.obj.id.String(),
+			"%d bytes have other sums than the sender's", d.size)
+	}
+	return nil
+}
+
+// sum sums the blocks, and the stream if there is one. It is called while parts are in the order of
+// the stream.
+func (d *Draft) sum(s *stream) {
+	d.summed = true
+	for i := range d.parts {
+		p := &d.parts[i]
+		b := d.mem(p)
+		if p.sum < 0 {
+			if s != nil {
+				s.bytes(b)
+			}
+			continue
+		}
+		for k := 0; len(b) > 0; k++ {
+			sum := crc32c.Sum(b[:blockBytes])
+			d.sums[p.sum+k] = sum
+			switch {
+			case s == nil:
+			case s.fits():
+				s.block(sum)
+			default:
+				s.bytes(b[:blockBytes])
+			}
+			b = b[blockBytes:]
+		}
+	}
+}
+
+func (c *Cache) newDraft(id Key, a seg.Access, h Hint) (*Draft, error) {
+	if err := checkAccess("unifier.Draft", id, a, h); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, errs.New(errs.Closed, "unifier.Draft", id.String(), nil)
+	}
+	d := c.spareDrafts
+	if d == nil {
+		d = &Draft{c: c}
+	} else {
+		c.spareDrafts = d.next
+	}
+	d.live, d.next, d.hint = true, nil, h
+	d.obj = c.objectLocked(id, h)
+	d.obj.busy++
+	c.out++
+	for cur := a.Cursor(); ; {
+		p, ok := cur.Next(math.MaxInt64)
+		if !ok {
+			return d, nil
+		}
+		d.pieces = seg.Join(d.pieces, p)
+		d.size += p.Len
+	}
+}
+
+// plan finds out which blocks the pieces need, for whole units and for parts of units, and returns
+// their bytes. Few parts are packed into the smallest block that holds them.
+func (d *Draft) plan() int64 {
+	unit, whole, loose := d.obj.unit(), int64(0), int64(0)
+	for _, p := range d.pieces {
+		n := max(p.End()>>d.obj.shift-(p.Off+unit-1)>>d.obj.shift, 0)
+		whole += n
+		loose += p.Len - n*unit
+	}
+	n := &d.need
+	n.shift, n.count, n.small = d.obj.shift, int(whole), d.obj.shift
+	for n.small > blockShift && loose <= 1<<(n.small-1) {
+		n.small--
+	}
+	n.more = int((loose + 1<<n.small - 1) >> n.small)
+	return whole*unit + int64(n.more)<<n.small
+}
+
+// furnish gets the draft its memory.
+func (d *Draft) furnish(ctx context.Context) error {
+	const op = "unifier.Draft"
+	c := d.c
+	bytes := d.plan()
+	if bytes > c.drafts.Total() {
+		return errs.Newf(errs.TooBig, op, d.obj.id.String(),
+			"the pieces need %d bytes, drafts have %d", bytes, c.drafts.Total())
+	}
+	if err := c.drafts.Acquire(ctx, bytes); err != nil {
+		return errs.Wrap(op, d.obj.id.String(), err)
+	}
+	d.held = bytes
+	c.mu.Lock()
+	err := c.obtainLocked(ctx, &d.need)
+	c.mu.Unlock()
+	if err != nil {
+		return errs.Wrap(op, d.obj.id.String(), err)
+	}
+	d.lay()
+	return nil
+}
+
+// tryFurnish is furnish that does not wait.
+func (d *Draft) tryFurnish() bool {
+	c := d.c
+	bytes := d.plan()
+	if bytes > c.drafts.Total() || !c.drafts.TryAcquire(bytes) {
+		return false
+	}
+	d.held = bytes
+	c.mu.Lock()
+	ok := c.tryObtainLocked(&d.need)
+	c.mu.Unlock()
+	if !ok {
+		d.held = 0
+		c.drafts.Release(bytes)
+		return false
+	}
+	d.lay()
+	return true
+}
+
+// lay gives every part of every piece its memory: whole units the first blocks, the rest the
+// packed ones behind.
+func (d *Draft) lay() {
+	unit, room := d.obj.unit(), int64(1)<<d.need.small
+	nextWhole, packed, at := 0, d.need.count, int64(0)
+	var g gather
+	for _, p := range d.pieces {
+		summed := len(d.sums)
+		for off := p.Off; off < p.End(); {
+			base := off >> d.obj.shift
+			x := part{unit: base, lo: off - base*unit, hi: min(p.End()-base*unit, unit)}
+			if x.whole(unit) {
+				x.buf = nextWhole
+				nextWhole++
+			} else {
+				x.hi = min(x.hi, x.lo+room-at) // what the packed block has room for
+				x.buf, x.at = packed, at
+				if at += x.hi - x.lo; at == room {
+					packed, at = packed+1, 0
+				}
+			}
+			d.add(x)
+			d.sges = g.sge(d.sges, d.need.got[x.buf], int(x.at), int(x.hi-x.lo))
+			off += x.hi - x.lo
+		}
+		if int64(len(d.sums)-summed)*blockBytes != p.Len {
+			summed = -1
+		}
+		d.sumAt = append(d.sumAt, summed)
+	}
+	d.taken = slices.Grow(d.taken[:0], len(d.need.got))[:len(d.need.got)]
+}
+
+// add appends a part and makes room for its sums.
+func (d *Draft) add(x part) {
+	x.sum = -1
+	if n := x.hi - x.lo; (x.lo|n)%blockBytes == 0 {
+		x.sum = len(d.sums)
+		blocks := int(n / blockBytes)
+		d.sums = slices.Grow(d.sums, blocks)[:x.sum+blocks]
+	}
+	d.parts = append(d.parts, x)
 }
 
 // end gives back what the draft still holds, and the draft itself.
 func (d *Draft) end() {
-	for _, b := range d.bufs {
-		if b != nil {
-			b.Return()
+	c, held := d.c, d.held
+	c.mu.Lock()
+	d.endLocked()
+	c.mu.Unlock()
+	if held > 0 {
+		c.drafts.Release(held)
+	}
+}
+
+// endLocked leaves the drafts' share to the caller.
+func (d *Draft) endLocked() {
+	c := d.c
+	for i, b := range d.need.got {
+		if i >= len(d.taken) || !d.taken[i].gone {
+			c.memory.give(b)
+		} else if u := d.taken[i].held; u != nil {
+			c.unpinLocked(u)
 		}
 	}
-	c, held := d.c, d.held
-	clear(d.bufs)
+	clear(d.taken)
 	clear(d.sges)
-	clear(d.bytes[:cap(d.bytes)])
-	c.mu.Lock()
+	clear(d.bytes)
+	o := d.obj
+	o.busy--
+	c.tidyLocked(o)
 	*d = Draft{
-		c: c, pieces: d.pieces[:0], parts: d.parts[:0], sges: d.sges[:0], bufs: d.bufs[:0],
-		bytes: d.bytes[:0], claim: claim{spans: d.claim.spans[:0]}, next: c.idle,
+		c: c, pieces: d.pieces[:0], parts: d.parts[:0], sges: d.sges[:0], taken: d.taken[:0],
+		sums: d.sums[:0], bytes: d.bytes[:0], cuts: d.cuts[:0],
+		sumAt: d.sumAt[:0],
+		claim: claim{spans: d.claim.spans[:0]}, posted: posted{ready: d.posted.ready},
+		need:  need{got: d.need.got[:0], ready: d.need.ready},
+		spare: need{got: d.spare.got[:0], ready: d.spare.ready}, next: c.spareDrafts,
 	}
-	c.idle = d
-	c.mu.Unlock()
-	c.drafts.Release(held)
+	c.spareDrafts = d
+	c.out--
+	c.feedLocked()
 }

@@ -1,38 +1,82 @@
 package unifier
 
 import (
-	"cmp"
 	"context"
 	"slices"
+
+	"github.com/sluice-storage/sluice/errs"
 )
 
-// fill brings missing units of one object from the backing. It belongs to the loan that
-// started it; other loans wait for done.
+// fill brings missing units of one object from the backing. Whoever started it runs it; others
+// wait in its line. It is used again when the last of them has left.
 type fill struct {
 	obj   *object
-	units []*unit // ascending
+	units []*unit // held by whoever started the fill
 	claim claim
-	done  chan struct{}
-	err   error // valid after done
+	over  bool
+	err   error // valid when over
+	wait  line
+	refs  int // whoever started it, and those who joined
+
+	bufs [][]byte
+	sums []uint32
+	next *fill // in Cache.spareFills
 }
 
-// startLocked enters a unit without bytes, pinned for the loan, and notes it in the loan's fill.
-func (c *Cache) startLocked(o *object, index int64, l *Loan) *unit {
-	if l.own == nil {
-		l.own = &fill{obj: o, claim: claim{shared: true}, done: make(chan struct{})}
-		o.busy++
+// newFillLocked begins a fill, which holds on to the object until it is over.
+func (c *Cache) newFillLocked(o *object) *fill {
+	f := c.spareFills
+	if f == nil {
+		f = &fill{}
+	} else {
+		c.spareFills = f.next
 	}
-	f := l.own
-	u := c.addLocked(o, index, nil, 1)
+	f.obj, f.refs, f.over, f.err, f.next = o, 1, false, nil, nil
+	f.claim.shared = true
+	o.busy++
+	return f
+}
+
+func (f *fill) add(u *unit) {
 	u.fill = f
 	f.units = append(f.units, u)
-	return u
+}
+
+func (c *Cache) leaveFillLocked(f *fill) {
+	if f.refs--; f.refs > 0 {
+		return
+	}
+	clear(f.units)
+	clear(f.bufs)
+	f.obj, f.units, f.bufs, f.claim.spans = nil, f.units[:0], f.bufs[:0], f.claim.spans[:0]
+	f.next, c.spareFills = c.spareFills, f
+}
+
+// waitFill waits until a fill of somebody else is over.
+func (c *Cache) waitFill(ctx context.Context, f *fill, l *Loan) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.over {
+		return nil
+	}
+	l.wait.arm()
+	f.wait.push(&l.wait)
+	return c.standLocked(ctx, &f.wait, &l.wait)
 }
 
 // run reads the units and tells everybody who waits.
 func (c *Cache) run(ctx context.Context, f *fill) error {
-	err := c.prepare(ctx, f)
+	slices.SortFunc(f.units, func(a, b *unit) int { return int(a.index - b.index) })
+	for _, u := range f.units {
+		f.claim.spans = addSpan(f.claim.spans, u.index, u.index)
+	}
+	c.mu.Lock()
+	_, err := c.claimLocked(ctx, f.obj, &f.claim)
 	claimed := err == nil
+	if claimed && f.obj.first != nil && !c.defects.skipSettle {
+		c.settleSpansLocked(ctx, f.obj, f.claim.spans)
+	}
+	c.mu.Unlock()
 	if claimed {
 		err = c.readSpans(ctx, f)
 	}
@@ -42,8 +86,7 @@ func (c *Cache) run(ctx context.Context, f *fill) error {
 		c.unclaimLocked(f.obj, &f.claim)
 	}
 	for _, u := range f.units {
-		// A unit that an Invalidate took out meanwhile serves those who asked before it, and
-		// nobody else.
+		// A unit that was dropped meanwhile serves those who asked before, and nobody else.
 		u.fill = nil
 		if err != nil {
 			c.removeLocked(u)
@@ -51,41 +94,34 @@ func (c *Cache) run(ctx context.Context, f *fill) error {
 	}
 	f.obj.busy--
 	c.tidyLocked(f.obj)
-	f.err = err
-	close(f.done)
-	return err
-}
-
-// prepare gets the memory, then the claim.
-func (c *Cache) prepare(ctx context.Context, f *fill) error {
-	// A list need not be sorted; units and spans are.
-	slices.SortFunc(f.units, func(a, b *unit) int { return cmp.Compare(a.index, b.index) })
-	f.claim.spans = f.claim.spans[:0]
-	for _, u := range f.units {
-		f.claim.spans = addSpan(f.claim.spans, u.index, u.index)
-		b, err := c.take(ctx)
-		if err != nil {
-			return err
-		}
-		u.buf = b
+	f.err, f.over = err, true
+	for n := f.wait.first; n != nil; n = f.wait.first {
+		f.wait.remove(n)
+		n.wake()
 	}
-	_, err := c.claim(ctx, f.obj, &f.claim)
-	return err
+	return errs.Wrap("unifier.fill", "", err)
 }
 
 // readSpans makes one backing read of each run of adjacent units.
 func (c *Cache) readSpans(ctx context.Context, f *fill) error {
-	bufs := make([][]byte, len(f.units))
-	for i, u := range f.units {
-		bufs[i] = u.buf.Bytes()
-	}
+	units, size := f.units, f.obj.unit()
 	for _, s := range f.claim.spans {
 		n := int(s.last - s.first + 1)
-		c.count(&c.stats.Fills)
-		if err := c.backing.ReadAt(ctx, f.obj.id, bufs[:n], s.first*c.unit); err != nil {
+		per := int(size / blockBytes)
+		f.bufs, f.sums = f.bufs[:0], slices.Grow(f.sums[:0], n*per)[:n*per]
+		var g gather
+		for _, u := range units[:n] {
+			f.bufs = g.bytes(f.bufs, u.blk, 0, int(size))
+		}
+		c.fills.Add(1)
+		err := c.backing.ReadSums(ctx, f.obj.id, f.bufs, s.first*size, f.sums)
+		if err != nil {
 			return err
 		}
-		bufs = bufs[n:]
+		for i, u := range units[:n] {
+			copy(u.sums[:], f.sums[i*per:(i+1)*per])
+		}
+		units = units[n:]
 	}
 	return nil
 }

@@ -2,11 +2,14 @@ package unifier
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/seg"
@@ -26,32 +29,52 @@ func envInt(name string, def int) int {
 // TestModel runs random operations against plain bytes. UNIFIER_SEED repeats one run,
 // UNIFIER_SEEDS sets how many there are.
 func TestModel(t *testing.T) {
-	first, seeds := int(rand.Uint32()), envInt("UNIFIER_SEEDS", 20)
+	first, seeds := int(rand.Uint32()), envInt("UNIFIER_SEEDS", 24)
 	if v := envInt("UNIFIER_SEED", -1); v >= 0 {
 		first, seeds = v, 1
 	}
 	for seed := first; seed < first+seeds; seed++ {
-		t.Run(strconv.Itoa(seed), func(t *testing.T) {
-			w := &walk{rig: newRig(t, 24), rnd: rand.New(rand.NewPCG(uint64(seed), 0))}
-			for range 400 {
-				w.step()
-			}
-			for len(w.out) > 0 {
-				w.giveBack()
-			}
-			w.checkAll()
-		})
+		t.Run(strconv.Itoa(seed), func(t *testing.T) { modelRun(t, seed, defects{}) })
 	}
 }
 
-const modelBytes = 60 * testUnit // more than twice the memory
+func modelRun(t testing.TB, seed int, d defects) {
+	rnd := rand.New(rand.NewPCG(uint64(seed), 0))
+	cfg := Config{MemoryBytes: 4 << 20, UnitBytes: blockBytes << rnd.IntN(5),
+		ReadyBytes: int64(rnd.IntN(3)-1) << 18}
+	if rnd.IntN(4) > 0 {
+		cfg.DirtyBytes, cfg.DirtyAge = 256<<10, time.Duration(rnd.IntN(3))*time.Millisecond+1
+		if rnd.IntN(2) == 0 {
+			cfg.DirtyAge = time.Hour
+		}
+	}
+	if rnd.IntN(2) == 0 {
+		cfg.ReadaheadBytes = 64 << 10
+	}
+	w := &walk{rig: newRig(t, cfg), rnd: rnd}
+	w.defects = d
+	for i := range w.tale {
+		w.tale[i].now = make([]byte, modelBytes)
+		w.tale[i].synced()
+	}
+	for range 400 {
+		w.step()
+	}
+	for len(w.out) > 0 {
+		w.giveBack()
+	}
+	w.checkAll()
+}
+
+const modelBytes = 2560 << 10 // two of them are more than the memory
 
 // walk is one random run. out are loans that are held, with what they showed at first.
 type walk struct {
 	*rig
-	rnd   *rand.Rand
-	model [2][modelBytes]byte
-	out   []held
+	rnd  *rand.Rand
+	tale [2]tale
+	out  []held
+	seq  uint32
 }
 
 type held struct {
@@ -59,17 +82,54 @@ type held struct {
 	was  []byte
 }
 
-func (w *walk) object() (Key, []byte) {
+// tale is what an object holds, and what a crash may leave of it: the state at the last sync, and
+// after each write since.
+type tale struct {
+	now   []byte
+	base  []byte
+	since []told
+}
+
+// told is one write since the last sync.
+type told struct {
+	pieces []seg.Piece
+	data   []byte
+	stamp  wire.Stamp
+}
+
+func (t *tale) synced() { t.base, t.since = slices.Clone(t.now), nil }
+
+func (t told) apply(to []byte) {
+	data := t.data
+	for _, p := range t.pieces {
+		copy(to[p.Off:p.End()], data)
+		data = data[p.Len:]
+	}
+}
+
+func (w *walk) object() (Key, *tale) {
 	i := w.rnd.IntN(2)
-	return Key{File: uint64(i + 1)}, w.model[i][:]
+	return Key{File: uint64(i + 1)}, &w.tale[i]
+}
+
+// hint changes now and then.
+func (w *walk) hint() Hint {
+	h := Hint{Policy: Policy(w.rnd.IntN(int(policies)))}
+	if w.rnd.IntN(20) == 0 {
+		h.Unit = blockBytes << w.rnd.IntN(5)
+	}
+	return h
 }
 
 // piece is a random range: small or large, aligned or not.
 func (w *walk) piece(most int64) seg.Piece {
 	p := seg.Piece{Off: w.rnd.Int64N(modelBytes), Len: 1 + w.rnd.Int64N(most)}
-	if w.rnd.IntN(2) == 0 {
+	if w.rnd.IntN(3) > 0 {
 		p.Off = p.Off / testUnit * testUnit
 		p.Len = max(p.Len/testUnit*testUnit, 1)
+	}
+	if w.rnd.IntN(3) == 0 {
+		p.Off %= 64 << 10 // a corner that is used often
 	}
 	p.Len = min(p.Len, modelBytes-p.Off)
 	return p
@@ -77,19 +137,19 @@ func (w *walk) piece(most int64) seg.Piece {
 
 func (w *walk) step() {
 	switch n := w.rnd.IntN(100); {
-	case n < 40:
+	case n < 35:
 		w.stepRead()
 	case n < 75:
 		w.stepWrite()
 	case n < 80:
 		w.giveBack()
-	case n < 85:
-		w.stepBehind()
+	case n < 84:
+		w.stepChange()
 	case n < 88:
-		id, _ := w.object()
-		p := w.piece(modelBytes)
-		w.Invalidate(id, p.Off, p.Len)
-	case n < 92:
+		id, t := w.object()
+		w.ok(w.Sync(w.ctx, id))
+		t.synced()
+	case n < 91:
 		pieces := []seg.Piece{w.piece(2 * testUnit), w.piece(100)}
 		d, err := w.Draft(w.ctx, alpha, seg.List(pieces), Hint{})
 		w.ok(err)
@@ -97,24 +157,39 @@ func (w *walk) step() {
 			clear(s.Buf)
 		}
 		d.Abort()
-	case n < 99:
+	case n < 94:
+		w.Shrink(1 << 18)
+	case n < 96:
 		w.stepFault()
+	case n < 98:
+		w.stepCrash()
 	default:
 		w.checkAll()
 	}
 }
 
 func (w *walk) stepRead() {
-	id, model := w.object()
-	p := w.piece(3 * testUnit)
+	id, t := w.object()
 	if len(w.out) > 1 { // a few loans must not fill the readers' share
 		w.giveBack()
 	}
-	l, err := w.Read(w.ctx, id, seg.Contig(p.Off, p.Len), Hint{})
+	pieces := []seg.Piece{w.piece(40 << 10)}
+	if w.rnd.IntN(3) == 0 {
+		pieces = append(pieces, w.piece(10), w.piece(testUnit))
+	}
+	l, err := w.Read(w.ctx, id, seg.List(pieces), w.hint())
 	w.ok(err)
-	got := gather(l.Sges())
-	if !bytes.Equal(got, model[p.Off:p.End()]) {
-		w.Fatalf("object %v: %+v differs from the model", id, p)
+	got := gathered(l.Sges())
+	var want []byte
+	for _, p := range pieces {
+		want = append(want, t.now[p.Off:p.End()]...)
+	}
+	if !bytes.Equal(got, want) {
+		w.Fatalf("object %v: %+v differs from the model", id, pieces)
+	}
+	chunk := testUnit << w.rnd.IntN(5)
+	if !slices.Equal(l.Sums(nil, int64(chunk)), sumsOf(got, chunk)) {
+		w.Fatalf("object %v: %+v: wrong sums of %d bytes each", id, pieces, chunk)
 	}
 	w.out = append(w.out, held{l, got})
 }
@@ -126,73 +201,177 @@ func (w *walk) giveBack() {
 	}
 	h := w.out[0]
 	w.out = w.out[1:]
-	if !bytes.Equal(gather(h.loan.Sges()), h.was) {
+	if !bytes.Equal(gathered(h.loan.Sges()), h.was) {
 		w.Fatal("a loan changed while it was out")
 	}
 	h.loan.Release()
 }
 
-func (w *walk) someWrite() (Key, []byte, []seg.Piece, []byte) {
-	id, model := w.object()
-	var pieces []seg.Piece
-	var data []byte
+// someWrite makes up a request.
+func (w *walk) someWrite() told {
+	var x told
 	for range 1 + w.rnd.IntN(3)*w.rnd.IntN(3) {
-		p := w.piece(1 + w.rnd.Int64N(testUnit*3/2))
-		pieces = append(pieces, p)
-		data = append(data, ramp(int(p.Len), byte(w.rnd.Uint32()))...)
+		p := w.piece(1 + w.rnd.Int64N(40<<10))
+		x.pieces = append(x.pieces, p)
+		x.data = append(x.data, ramp(int(p.Len), byte(w.rnd.Uint32()))...)
 	}
-	return id, model, pieces, data
+	w.seq++
+	x.stamp = wire.Stamp{Session: 7, Slot: uint16(w.rnd.IntN(3)), Seq: w.seq}
+	return x
+}
+
+func (w *walk) send(id Key, x told, dur stripe.Durability) (repeated bool, err error) {
+	d, err := w.Draft(w.ctx, id, seg.List(x.pieces), w.hint())
+	if err != nil {
+		return false, err
+	}
+	scatter(d.Sges(), x.data)
+	if w.rnd.IntN(2) == 0 {
+		chunk := testUnit << w.rnd.IntN(5)
+		w.ok(d.Verify(sumsOf(x.data, chunk), int64(chunk)))
+	}
+	return d.Publish(w.ctx, x.stamp, dur)
 }
 
 func (w *walk) stepWrite() {
-	id, model, pieces, data := w.someWrite()
-	d, err := w.Draft(w.ctx, id, seg.List(pieces), Hint{})
+	id, t := w.object()
+	x := w.someWrite()
+	dur := stripe.Durability(w.rnd.IntN(8) / 6)
+	repeated, err := w.send(id, x, dur)
 	if errors.Is(err, errs.TooBig) {
 		return
 	}
 	w.ok(err)
-	scatter(d.Sges(), data)
-	w.ok(only(d.Publish(w.ctx, wire.Stamp{}, stripe.Durability(w.rnd.IntN(2)))))
-	for _, p := range pieces {
-		copy(model[p.Off:p.End()], data)
-		data = data[p.Len:]
+	if repeated {
+		w.Fatalf("%+v is no repeat", x.stamp)
+	}
+	x.apply(t.now)
+	t.since = append(t.since, x)
+	if w.rnd.IntN(10) == 0 { // a lost answer: it is sent again
+		if repeated, err = w.send(id, x, dur); err != nil || !repeated {
+			w.Fatalf("a repeat was not recognised: %v", err)
+		}
 	}
 }
 
-// stepBehind changes the backing behind the cache and invalidates.
-func (w *walk) stepBehind() {
-	id, model := w.object()
-	p := w.piece(5 * testUnit)
-	w.ok(w.store.Punch(w.ctx, id, p.Off, p.Len, wire.Stamp{}, stripe.Volatile))
-	w.Invalidate(id, p.Off, p.Len)
-	clear(model[p.Off:p.End()])
+// stepChange changes the backing past the cache.
+func (w *walk) stepChange() {
+	id, t := w.object()
+	p := w.piece(100 << 10)
+	w.ok(w.Change(w.ctx, id, p.Off, p.Len, func() error {
+		return w.store.Punch(w.ctx, id, p.Off, p.Len, wire.Stamp{}, stripe.Volatile)
+	}))
+	x := told{pieces: []seg.Piece{p}, data: make([]byte, p.Len)}
+	x.apply(t.now)
+	t.since = append(t.since, x)
 }
 
 // stepFault lets a write or a read fail. What the backing holds then is what counts.
 func (w *walk) stepFault() {
-	rule := fault.Rule{
+	for i := range w.tale {
+		w.ok(w.Sync(w.ctx, Key{File: uint64(i + 1)}))
+		w.tale[i].synced()
+	}
+	id, t := w.object()
+	remove := w.store.Inject(fault.Rule{
 		Ops: fault.Write | fault.Sync | fault.Read, Err: errs.IO, Late: w.rnd.IntN(2) == 0,
 		Skip: w.rnd.IntN(3), Count: 1,
-	}
-	remove := w.store.Inject(rule)
-	id, model, pieces, data := w.someWrite()
-	if d, err := w.Draft(w.ctx, id, seg.List(pieces), Hint{}); err == nil {
-		scatter(d.Sges(), data)
-		_, _ = d.Publish(w.ctx, wire.Stamp{}, stripe.Durable) // may fail or not
+	})
+	for range 3 {
+		_, _ = w.send(id, w.someWrite(), stripe.Durability(w.rnd.IntN(2))) // may fail or not
 	}
 	if l, err := w.Read(w.ctx, id, seg.Contig(0, 2*testUnit), Hint{}); err == nil {
 		l.Release()
 	}
+	_ = w.Settle(w.ctx, id, 0, modelBytes)
 	remove()
-	w.ok(w.store.ReadAt(w.ctx, id, [][]byte{model}, 0))
+	w.ok(w.Settle(w.ctx, id, 0, modelBytes))
+	w.ok(w.store.ReadAt(w.ctx, id, [][]byte{t.now}, 0))
+	t.synced()
+}
+
+// stepCrash throws the cache away and opens another one on the same store, which lacks exactly what
+// was pending. All writes since the last sync are sent again, and those are applied.
+func (w *walk) stepCrash() {
+	for len(w.out) > 0 {
+		w.giveBack()
+	}
+	lost := w.crash()
+	for i := range w.tale {
+		id, t := Key{File: uint64(i + 1)}, &w.tale[i]
+		have, want := make([]byte, modelBytes), slices.Clone(t.base)
+		w.ok(w.store.ReadAt(w.ctx, id, [][]byte{have}, 0))
+		for _, x := range t.since {
+			if !lost[x.stamp] {
+				x.apply(want)
+			}
+		}
+		if !bytes.Equal(want, have) {
+			w.Fatalf("object %v lacks more, or less, than what was pending", id)
+		}
+	}
+	w.sendAgain(lost)
+	w.checkAll()
+}
+
+// sendAgain sends in the order in which all was sent at first: a lower number of a slot that comes
+// later would look like a repeat.
+func (w *walk) sendAgain(lost map[wire.Stamp]bool) {
+	type sent struct {
+		id Key
+		told
+	}
+	var all []sent
+	for i := range w.tale {
+		for _, x := range w.tale[i].since {
+			if stripe.Numbered(x.stamp) {
+				all = append(all, sent{Key{File: uint64(i + 1)}, x})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b sent) int { return cmp.Compare(a.stamp.Seq, b.stamp.Seq) })
+	for _, x := range all {
+		repeated, err := w.send(x.id, x.told, stripe.Volatile)
+		w.ok(err)
+		if repeated == lost[x.stamp] {
+			w.Fatalf("object %v: lost %v, but repeated %v", x.id, lost[x.stamp], repeated)
+		}
+	}
+}
+
+// crash ends a cache without writing back, and opens another one. It tells what was pending.
+func (r *rig) crash() map[wire.Stamp]bool {
+	c := r.Cache
+	c.mu.Lock()
+	c.closed = true // workers and flushers end, and nothing new begins
+	c.wake.Broadcast()
+	c.mu.Unlock()
+	c.kill()
+	c.crew.Wait()
+	lost := map[wire.Stamp]bool{}
+	c.mu.Lock()
+	for c.lastPending != nil {
+		lost[c.lastPending.stamp] = true
+		c.unpendLocked(c.lastPending)
+	}
+	c.mu.Unlock()
+	r.ok(c.Close())
+	r.open()
+	r.Cache.defects = c.defects
+	return lost
 }
 
 // checkAll reads everything through the cache.
 func (w *walk) checkAll() {
 	w.Helper()
-	for i := range w.model {
-		for off := int64(0); off < modelBytes; off += 4 * testUnit {
-			w.holds(Key{File: uint64(i + 1)}, off, w.model[i][off:off+4*testUnit])
-		}
+	for i := range w.tale {
+		w.holdsAll(Key{File: uint64(i + 1)}, &w.tale[i])
+	}
+}
+
+func (w *walk) holdsAll(id Key, t *tale) {
+	w.Helper()
+	for off := int64(0); off < modelBytes; off += 32 << 10 {
+		w.holds(id, off, t.now[off:off+32<<10])
 	}
 }

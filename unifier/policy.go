@@ -1,91 +1,182 @@
 package unifier
 
-// Policy is how units of an object are kept.
-type Policy uint8
-
-// The policies.
-const (
-	Scan   Policy = iota // what is used again stays, a scan cannot sweep it
-	LRU                  // the longest unused goes first
-	Stream               // read once, in order: read ahead, dropped behind the reader
-	Keep                 // evicted last
-	None                 // not kept
-)
-
-// Hint tells what a caller knows about an object.
-type Hint struct {
-	Policy Policy
-
-	// Unit is the cache unit in bytes, a power of two from 4 KiB to 64 KiB. 0: as the object has
-	// it, else Config.UnitBytes.
-	Unit int
-}
-
 // policy decides what is evicted: a segmented LRU that a scan cannot sweep. Units start on
 // probation; one whose bytes are read a second time is protected. The least recently used
-// unit on probation goes first. Protected units are at most protectedMax; more of them fall
-// back to probation and must prove themselves again.
+// unit on probation goes first, then protected ones, then those that are to be kept. There is a
+// bound on what is protected; the longest unused above it falls back to probation and must prove
+// itself again.
 //
 // A stream in small steps touches each unit many times, but each byte once: the second read of a
 // byte counts, not the second request to a unit. So every unit remembers how far it was read.
 //
-// Only units that are not lent are in the lists, so that finding a victim never searches.
-// Guarded by Cache.mu.
+// The bound follows the work. Keys of evicted units leave a ghost, which says from which side they
+// came: a miss that meets the ghost of a unit on probation would have been a hit had probation
+// been larger, so protection shrinks by the unit's size; the ghost of one that was protected lets
+// it grow.
+//
+// Only units that nobody holds are in the lists, so that finding a victim never searches. Sizes are
+// bytes. Guarded by Cache.mu.
 type policy struct {
-	protectedMax int
-	protected    int // units that are protected, lent ones included
+	lists [places]unitList
+	bytes [places]int64 // of indexed units, held ones included
 
-	lists [2]unitList // 0: on probation, 1: protected
+	protectedMax, protectedLeast, protectedMost int64
+	keepMax                                     int64
+
+	ghosts     []uint64 // hash of a key, the lowest bit: was protected; by hash
+	ghostHits  uint64
+	aheadGood  uint64
+	aheadWaste uint64
+	aheadBytes int64 // read ahead, and not asked for yet
 }
 
-func (p *policy) listOf(u *unit) *unitList {
-	if u.protected {
-		return &p.lists[1]
+// The places of a unit.
+const (
+	probation = iota
+	protected
+	kept
+
+	places
+)
+
+// ghostsPerSlab: a ghost for every unit of the middle class that the memory could hold.
+const ghostsPerSlab = 4
+
+func (p *policy) init(memory int64) {
+	p.protectedMax = memory / 4 * 3
+	p.protectedLeast, p.protectedMost = memory/8, memory/8*7
+	p.keepMax = memory / 2
+	n := 64
+	for int64(n) < memory/slabBytes*ghostsPerSlab {
+		n *= 2
 	}
-	return &p.lists[0]
+	p.ghosts = make([]uint64, n)
 }
 
-// touch notes a read of [lo, hi) of the unit. It is called while the unit is pinned.
-func (p *policy) touch(u *unit, lo, hi int64) {
-	if lo < u.seen && !u.protected {
-		u.protected = true
-		p.protected++
-		p.demote()
+// add makes a unit known that was just indexed, and is held.
+func (p *policy) add(u *unit) {
+	if u.policy == Keep {
+		u.place = kept
+	}
+	p.bytes[u.place] += int64(u.blk.size())
+	p.demote(kept, p.keepMax)
+}
+
+// remove forgets a unit that is in no list.
+func (p *policy) remove(u *unit) {
+	p.bytes[u.place] -= int64(u.blk.size())
+	if u.ahead {
+		u.ahead = false
+		p.aheadBytes -= int64(u.blk.size())
+		p.aheadWaste++
+	}
+}
+
+// move gives a held unit another place.
+func (p *policy) move(u *unit, place uint8) {
+	p.bytes[u.place] -= int64(u.blk.size())
+	u.place = place
+	p.bytes[place] += int64(u.blk.size())
+}
+
+// touch notes a read of [lo, hi) of the unit under a policy. The unit is held.
+func (p *policy) touch(u *unit, lo, hi int64, as Policy) {
+	u.policy = as
+	if u.ahead {
+		u.ahead = false
+		p.aheadBytes -= int64(u.blk.size())
+		p.aheadGood++
+	}
+	switch {
+	case as == Keep && u.place != kept:
+		p.move(u, kept)
+		p.demote(kept, p.keepMax)
+	case as == Scan && u.place == probation && lo < u.seen:
+		p.move(u, protected)
+		u.was = true
+		p.demote(protected, p.protectedMax)
 	}
 	u.seen = max(u.seen, hi)
 }
 
-// demote puts the longest unused protected unit back on probation while there are too many.
-func (p *policy) demote() {
-	for p.protected > p.protectedMax {
-		u := p.lists[1].last
+// demote puts the longest unused units of a place back on probation while there are too many.
+func (p *policy) demote(place uint8, most int64) {
+	for p.bytes[place] > most {
+		u := p.lists[place].last
 		if u == nil {
 			return // all of them are lent
 		}
-		p.lists[1].remove(u)
-		p.forget(u)
+		p.lists[place].remove(u)
+		p.move(u, probation)
 		u.seen = 0
-		p.lists[0].push(u)
+		p.lists[probation].push(u)
 	}
 }
 
-func (p *policy) enter(u *unit) { p.listOf(u).push(u) }
-func (p *policy) leave(u *unit) { p.listOf(u).remove(u) }
-
-// forget ends the protection of a unit that is in no list.
-func (p *policy) forget(u *unit) {
-	if u.protected {
-		u.protected = false
-		p.protected--
+// inherit lets a new version be as wanted as the one that it replaces.
+func (p *policy) inherit(u, old *unit) {
+	u.seen, u.was = old.seen, old.was
+	if old.place != u.place {
+		p.move(u, old.place)
 	}
 }
 
-// victim is the unit that goes first, nil when all are lent.
-func (p *policy) victim() *unit {
-	if u := p.lists[0].last; u != nil {
-		return u
+// enter puts a unit that nobody holds where it can be evicted. What a stream has read goes first.
+func (p *policy) enter(u *unit) {
+	l := &p.lists[u.place]
+	if u.policy == Stream && u.seen >= int64(u.blk.size()) {
+		l.pushLast(u)
+		return
 	}
-	return p.lists[1].last
+	l.push(u)
+}
+
+func (p *policy) leave(u *unit) { p.lists[u.place].remove(u) }
+
+// victim is the unit that goes first, nil when all are held. What is only guessed to be useful
+// takes nothing from those that have proved it.
+func (p *policy) victim(guess bool) *unit {
+	for place := range p.lists {
+		if u := p.lists[place].last; u != nil {
+			return u
+		}
+		if guess {
+			return nil
+		}
+	}
+	return nil
+}
+
+// bury leaves the ghost of a unit that is evicted.
+func (p *policy) bury(u *unit) {
+	h := ghostOf(u.obj, u.index)
+	if u.was {
+		h |= 1
+	}
+	p.ghosts[h>>1%uint64(len(p.ghosts))] = h
+}
+
+// raise looks for the ghost of a unit that is missing.
+func (p *policy) raise(o *object, index int64) {
+	h := ghostOf(o, index)
+	g := &p.ghosts[h>>1%uint64(len(p.ghosts))]
+	if *g&^1 != h {
+		return
+	}
+	p.ghostHits++
+	if *g&1 != 0 {
+		p.protectedMax = min(p.protectedMax+o.unit(), p.protectedMost)
+	} else {
+		p.protectedMax = max(p.protectedMax-o.unit(), p.protectedLeast)
+		p.demote(protected, p.protectedMax)
+	}
+	*g = 0
+}
+
+func ghostOf(o *object, index int64) uint64 {
+	h := (o.seed ^ uint64(index)*0x9E3779B97F4A7C15) * 0xD6E8FEB86659FD93
+	h = (h ^ h>>29) &^ 1
+	return h | 1<<63
 }
 
 // unitList is a list whose head is the most recently used unit.
@@ -99,6 +190,16 @@ func (l *unitList) push(u *unit) {
 		l.first.prev = u
 	}
 	l.first = u
+}
+
+func (l *unitList) pushLast(u *unit) {
+	u.prev = l.last
+	if l.last == nil {
+		l.first = u
+	} else {
+		l.last.next = u
+	}
+	l.last = u
 }
 
 func (l *unitList) remove(u *unit) {

@@ -3,9 +3,12 @@ package unifier
 import (
 	"bytes"
 	"context"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/crc32c"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/stripe/hook/fault"
@@ -20,56 +23,127 @@ const testUnit = 4 << 10
 
 var alpha = Key{File: 1, Gen: 1}
 
-// rig is a cache on a store in memory that can fail.
+// witness is a store that can fail, and that finds sums that do not fit their data.
+type witness struct {
+	*fault.Engine
+	wrong  atomic.Int64
+	stamps atomic.Int64 // numbered requests that writes included
+}
+
+func (w *witness) WriteSums(ctx context.Context, id Key, bufs [][]byte, off int64, sums []uint32,
+	stamps []wire.Stamp, d stripe.Durability) error {
+	if sums != nil {
+		all := bytes.Join(bufs, nil)
+		for i, sum := range sums {
+			if crc32c.Sum(all[i*blockBytes:(i+1)*blockBytes]) != sum {
+				w.wrong.Add(1)
+			}
+		}
+	}
+	for _, st := range stamps {
+		if stripe.Numbered(st) {
+			w.stamps.Add(1)
+		}
+	}
+	return w.Engine.WriteSums(ctx, id, bufs, off, sums, stamps, d)
+}
+
+// rig is a cache on a store in memory.
 type rig struct {
 	testing.TB
 	*Cache
-	store *fault.Engine
+	store *witness
+	cfg   Config
 	ctx   context.Context
 }
 
-func newRig(t testing.TB, units int) *rig {
+// newRig makes a cache of 1 MiB with units of 4 KiB, unless cfg says otherwise.
+func newRig(t testing.TB, cfg Config) *rig {
 	t.Helper()
 	s, err := memstore.New(memstore.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{TB: t, store: fault.New(s), ctx: context.Background()}
-	r.Cache, err = New(Config{MemoryBytes: int64(units) * testUnit, UnitBytes: testUnit}, r.store)
-	if err != nil {
-		t.Fatal(err)
+	if cfg.MemoryBytes == 0 {
+		cfg.MemoryBytes = 1 << 20
 	}
+	if cfg.UnitBytes == 0 {
+		cfg.UnitBytes = testUnit
+	}
+	if cfg.ReadaheadBytes == 0 {
+		cfg.ReadaheadBytes = -1
+	}
+	r := &rig{TB: t, store: &witness{Engine: fault.New(s)}, cfg: cfg, ctx: context.Background()}
+	r.open()
 	t.Cleanup(func() { r.checkEnd() })
 	return r
 }
 
-// checkEnd finds what a test has leaked: at the end nothing is lent, drafted or claimed, and memory
-// never was more than allowed.
+func (r *rig) open() {
+	c, err := New(r.cfg, r.store)
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.Cache = c
+}
+
+// checkEnd finds what a test has leaked: at the end nothing is lent, drafted, pending or claimed,
+// and memory never was more than allowed.
 func (r *rig) checkEnd() {
 	r.Helper()
 	c := r.Cache
-	if n := c.reads.Usage().Used + c.drafts.Usage().Used; n != 0 {
-		r.Errorf("%d units are still reserved", n)
+	if !c.mu.TryLock() { // a panic under the lock must be seen
+		time.Sleep(time.Second)
+		if !c.mu.TryLock() {
+			r.Error("the lock is held")
+			return
+		}
+	}
+	c.mu.Unlock()
+	r.ok(c.Settle(r.ctx, Key{}, 0, 0))
+	waitFor(r, func() bool { return c.quiet() })
+	if n := c.drafts.Usage().Used + c.takes.Usage().Used; n != 0 {
+		r.Errorf("%d bytes are still reserved", n)
 	}
 	c.mu.Lock()
+	var cached int64
 	for id, o := range c.objects {
-		if len(o.claims) > 0 || o.busy > 0 || len(o.units) == 0 {
-			r.Errorf("object %v: %d claims, %d busy, %d units", id, len(o.claims), o.busy, len(o.units))
+		cached += int64(o.count) << o.shift
+		if len(o.claims) > 0 || o.busy > 0 || o.count == 0 || len(o.dirty) > 0 || o.first != nil {
+			r.Errorf("object %v: %d claims, %d busy, %d units, %d dirty", id, len(o.claims), o.busy,
+				o.count, len(o.dirty))
 		}
-		for _, u := range o.units {
-			if u.pins != 0 || u.fill != nil || !u.indexed {
+		for u := o.units; u != nil; u = u.older {
+			if u.pins != 0 || u.fill != nil || !u.indexed || u.blk.slab.owners[u.blk.part] != u {
 				r.Errorf("unit %d of %v: %d pins, filling %v", u.index, id, u.pins, u.fill != nil)
+			}
+			if want := crc32c.Sum(u.bytes()[:blockBytes]); u.sums[0] != want {
+				r.Errorf("unit %d of %v: sum %08x, should be %08x", u.index, id, u.sums[0], want)
 			}
 		}
 	}
-	cached := c.stats.Bytes / c.unit
+	if cached != c.stats.Bytes || c.memory.inUse != cached || c.pinnedSlabs != 0 {
+		r.Errorf("%d bytes in use, %d cached, counted %d; %d slabs are held", c.memory.inUse, cached,
+			c.stats.Bytes, c.pinnedSlabs)
+	}
+	if c.memory.high > c.cfg.MemoryBytes || c.out != 0 || c.dirtyBytes != 0 || c.promised != 0 {
+		r.Errorf("high water %d, %d out, %d dirty, %d promised", c.memory.high, c.out, c.dirtyBytes,
+			c.promised)
+	}
 	c.mu.Unlock()
-	if st := c.pool.Stats(); int64(st.InUse) != cached || st.HighWater > st.Count {
-		r.Errorf("%d buffers in use, %d units cached", st.InUse, cached)
+	if n := r.store.wrong.Load(); n > 0 {
+		r.Errorf("%d blocks came with wrong sums", n)
 	}
 	if err := c.Close(); err != nil {
 		r.Error(err)
 	}
+}
+
+// quiet tells that no worker is at work.
+func (c *Cache) quiet() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.idle == c.workers && c.jobs.len() == 0 && c.guesses.len() == 0 && !c.mapping
 }
 
 func (r *rig) ok(err error) {
@@ -79,8 +153,19 @@ func (r *rig) ok(err error) {
 	}
 }
 
-// gather copies what is lent.
-func gather(sges []fabric.Sge) []byte {
+func waitFor(t testing.TB, cond func() bool) {
+	t.Helper()
+	for range 20000 {
+		if cond() {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatal("waited in vain")
+}
+
+// gathered copies what is lent.
+func gathered(sges []fabric.Sge) []byte {
 	var p []byte
 	for _, s := range sges {
 		p = append(p, s.Buf...)
@@ -98,16 +183,31 @@ func scatter(sges []fabric.Sge, p []byte) {
 	}
 }
 
-func (r *rig) read(id Key, off, n int64) []byte {
+// sumsOf sums a stream the plain way.
+func sumsOf(p []byte, chunk int) (sums []uint32) {
+	for len(p) > 0 {
+		n := min(chunk, len(p))
+		sums = append(sums, crc32c.Sum(p[:n]))
+		p = p[n:]
+	}
+	return sums
+}
+
+func (r *rig) readAs(id Key, h Hint, off, n int64) []byte {
 	r.Helper()
-	l, err := r.Read(r.ctx, id, seg.Contig(off, n), Hint{})
+	l, err := r.Read(r.ctx, id, seg.Contig(off, n), h)
 	r.ok(err)
 	defer l.Release()
-	p := gather(l.Sges())
+	p := gathered(l.Sges())
 	if int64(len(p)) != n {
 		r.Fatalf("loan of %d bytes covers %d", n, len(p))
 	}
 	return p
+}
+
+func (r *rig) read(id Key, off, n int64) []byte {
+	r.Helper()
+	return r.readAs(id, Hint{}, off, n)
 }
 
 func (r *rig) holds(id Key, off int64, want []byte) {
@@ -130,6 +230,10 @@ func (r *rig) write(id Key, off int64, p []byte) {
 	r.ok(r.tryWrite(id, p, seg.Piece{Off: off, Len: int64(len(p))}))
 }
 
+func (r *rig) cached(id Key, off, n int64) int64 { return r.Query(id, seg.Contig(off, n)) }
+
+func only(_ bool, err error) error { return err }
+
 func fill1(n int, v byte) []byte { return bytes.Repeat([]byte{v}, n) }
 
 func ramp(n int, tag byte) []byte {
@@ -139,5 +243,3 @@ func ramp(n int, tag byte) []byte {
 	}
 	return p
 }
-
-func only(_ bool, err error) error { return err }

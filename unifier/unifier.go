@@ -1,25 +1,35 @@
 // Package unifier is the cache that owns all data memory of an I/O server. A buffer is cache
 // entry, disk buffer and network buffer at once: a read lends units of the cache to the
 // network, a write is received into a private draft and published by exchange. Memory is
-// bounded, hard: what is cached, lent and drafted comes from one pool.
+// bounded, hard: what is cached, lent, drafted, pending and used for direct transfers comes from
+// one bound, and what a server uses elsewhere can be counted in.
 //
 // Promises: bytes that are lent never change; a unit is never a mixture of two writes that each
 // covered it; the cache is never older than the backing; a draft that is not published leaves no
-// trace. It writes through: when Publish returns, the backing has the bytes.
+// trace; no reader can block a writer. Every block of 4 KiB has its CRC-32C, taken over from the
+// backing or from the draft, so that data is summed once on its way.
 //
-// It knows neither sockets nor files: Backing is all that it asks of a store. It does not read
-// ahead, write back or bypass itself; those come on top of what is here.
+// A write goes through to the backing, or, where that is configured and the write is volatile, is
+// acknowledged when it is pending and written back a little later, in order. Requests can be
+// posted, checked and waited for; streams are read ahead. Direct transfers go past the cache with
+// memory from the same bound (Take) and stay coherent by Settle and Change.
 //
-// Lock order: Cache.mu, then the locks inside the pool and the budgets. mu is never held
-// across a backing call, a wait or a copy of more than mergeInPlace bytes.
+// It knows neither sockets nor files: Backing is all that it asks of a store, and Registrar of a
+// network.
 //
-// Read unifier.go first, then read.go (life of a read), draft.go and publish.go (life of a
-// write), claim.go (who waits for whom) and policy.go (what stays).
+// Lock order: claims of a range (claim.go; held over calls of the backing), Cache.mu, then the
+// locks inside the budgets and of stripe.Sessions. mu is never held across a call of the backing, a
+// mapping, a wait or a copy of more than mergeInPlace bytes.
+//
+// Read unifier.go first, then slab.go and need.go (memory, and who waits for it), loan.go, lend.go
+// and fill.go (life of a read), draft.go, publish.go and exchange.go (life of a write), pending.go
+// and flush.go (writing back), claim.go (who waits for whom) and policy.go (what stays).
 package unifier
 
 import (
 	"context"
 	"math"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,256 +39,219 @@ import (
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
-	"github.com/sluice-storage/sluice/wire"
 )
-
-// Key names what is cached: units of objects.
-type Key = stripe.ObjectID
-
-// Backing is what the cache needs of a store, with the meaning that package stripe gives it.
-// Buffers belong to the backing only during a call.
-type Backing interface {
-	ReadAt(ctx context.Context, id Key, bufs [][]byte, off int64) error
-	WriteAt(ctx context.Context, id Key, bufs [][]byte, off int64, st wire.Stamp,
-		d stripe.Durability) error
-	Sync(ctx context.Context, id Key) error
-}
-
-// Registrar registers memory with whoever moves it; a msg.Node is one. Detach comes when nobody
-// uses the arena any more.
-type Registrar interface {
-	Attach(a *mem.Arena) error
-	Detach(a *mem.Arena)
-}
-
-// Config of a cache.
-type Config struct {
-	// MemoryBytes bounds all data memory: cached, lent and drafted. Default 256 MiB.
-	MemoryBytes int64
-
-	// UnitBytes is the cache's unit, a power of two from 4 KiB to 2 MiB. Default 64 KiB.
-	UnitBytes int
-
-	// DraftShare is how much of the memory writes under way may hold, above 0 and below 0.8.
-	// Default 0.25.
-	DraftShare float64
-
-	// ReadyBytes of the memory are registered and resident from the start. Default: derived.
-	ReadyBytes int64
-
-	// DirtyBytes bounds acknowledged data that the backing does not have yet. Default 0: none,
-	// every write goes through.
-	DirtyBytes int64
-
-	// DirtyAge is how long such data may wait. Default 500 ms.
-	DirtyAge time.Duration
-
-	// ReadaheadBytes is the largest window of a stream; negative: none. Default: derived.
-	ReadaheadBytes int64
-
-	// Patience is how long a writer waits for a reader before it makes a version of its own.
-	// Default 2 ms.
-	Patience time.Duration
-
-	// Registrar is told of all memory before it is used. nil: nobody.
-	Registrar Registrar
-
-	// HugePages says how much huge pages are wanted for ready memory. Default mem.Wish.
-	HugePages mem.Want
-
-	// Source is where the memory comes from. nil: anonymous memory of the process.
-	Source mem.Source
-}
-
-func (c Config) withDefaults() Config {
-	if c.MemoryBytes == 0 {
-		c.MemoryBytes = 256 << 20
-	}
-	if c.UnitBytes == 0 {
-		c.UnitBytes = 64 << 10
-	}
-	if c.DraftShare == 0 {
-		c.DraftShare = 0.25
-	}
-	return c
-}
-
-// unitsMin is the smallest memory that makes sense: with the default shares it leaves reads and
-// drafts three units each at least.
-const unitsMin = 16
-
-func (c Config) validate() error {
-	switch {
-	case c.UnitBytes < 4<<10 || c.UnitBytes > 2<<20 || c.UnitBytes&(c.UnitBytes-1) != 0:
-		return errs.Newf(errs.Invalid, "unifier.New", "", "UnitBytes is %d", c.UnitBytes)
-	case c.MemoryBytes < unitsMin*int64(c.UnitBytes):
-		return errs.Newf(errs.Invalid, "unifier.New", "",
-			"MemoryBytes %d is less than %d units of %d", c.MemoryBytes, unitsMin, c.UnitBytes)
-	case c.DraftShare <= 0 || c.DraftShare >= 0.8:
-		return errs.Newf(errs.Invalid, "unifier.New", "", "DraftShare is %v", c.DraftShare)
-	}
-	return nil
-}
 
 // Cache is the owner of the memory. Safe for concurrent use.
 type Cache struct {
-	unit    int64
-	backing Backing
-	arena   *mem.Arena
-	reg     Registrar
-	pool    *mem.Pool
-	reads   *budget.Budget // units that loans may hold
-	drafts  *budget.Budget // units that drafts may hold
+	cfg      Config
+	backing  Backing
+	admitter stripe.Admitter // nil: the backing is none
+	stater   stripe.Stater   // the same
+	limit    *mem.Limit
+	now      func() time.Time
+	defects  defects
 
-	starving atomic.Int32 // callers that wait for a buffer, see take
+	drafts *budget.Budget // bytes of drafts
+	takes  *budget.Budget // bytes of rooms
+	dirty  *budget.Budget // bytes of pending writes; nil: all go through
 
-	mu      sync.Mutex
-	closed  bool
-	objects map[Key]*object
-	policy  policy
-	stats   Stats
-	loans   *Loan  // to use again, linked by next
-	idle    *Draft // the same for drafts
-	spare   *unit  // the same for units
-}
+	readMax    int64 // bytes that loans may hold
+	chunkBytes int64 // of raw memory that is mapped at once
+	aheadMax   int64 // the largest window; 0: no readahead
+	aheadShare int64 // bytes that guesses may hold
 
-// Stats describe a cache at one moment.
-type Stats struct {
-	Hits, Misses uint64 // units asked for that were there, or were not
-	Fills        uint64 // reads of the backing
-	Evictions    uint64 // units that made room
-	Exchanged    uint64 // whole units published without a copy
-	Merged       uint64 // units into which a part was merged
-	Dropped      uint64 // units that a write or Invalidate took out
-	Waits        uint64 // how often somebody waited for memory
-	Bytes        int64  // cached now
-	HighWater    int64  // the most memory in use so far: never above MemoryBytes
+	losses atomic.Uint64
+	fills  atomic.Uint64
+
+	life context.Context // ends with the cache
+	kill context.CancelFunc
+	crew sync.WaitGroup // workers and flushers
+
+	mu     sync.Mutex
+	closed bool
+	out    int // loans and drafts that exist
+
+	memory   memory
+	mapped   int64 // bytes, what is about to be mapped included
+	reserved int64 // bytes used elsewhere
+	mapping  bool  // somebody maps a chunk
+	stuck    bool  // the host had no more
+	feeding  bool  // see feedLocked
+
+	queue       line // for memory
+	queueSince  time.Time
+	gate        line // loans that wait for others to end
+	pinnedSlabs int  // in which units are held
+
+	objects    map[Key]*object
+	table      []*unit
+	tableShift uint8
+	policy     policy
+	stats      Stats
+
+	wake     *sync.Cond // of idle workers
+	jobs     jobs
+	guesses  jobs
+	workers  int
+	idle     int
+	guessing int
+
+	aheadNow              int64 // the largest window at the moment
+	trialGood, trialWaste uint64
+	guessNeed             need
+
+	pending, lastPending *Draft
+	order                uint64
+	dirtyBytes           int64
+	promised             int64                         // space of the store that they may need
+	slots                map[stripe.SessionSlot]*Draft // the last pending write of each
+	sessions             *stripe.Sessions              // requests that were pending, or are
+	flushing             bool                          // the flushers run
+	kick                 chan struct{}
+	flushed              chan struct{} // closed when a write has reached the backing
+
+	// To use again.
+	spareLoans   *Loan
+	spareDrafts  *Draft
+	spareUnits   *unit
+	spareObjects *object
+	spareFills   *fill
+	spareRooms   *Room
+	spareRuns    *run
 }
 
 // New makes an empty cache on top of the backing.
 //
-// The shares of the memory add up: loans hold at most ReadShare, drafts at most DraftShare,
-// and a sixteenth is left for units that are being merged. So a buffer that somebody is
-// entitled to is free, or cached and not lent, or will be in a moment.
+// The shares of the memory add up: drafts have DraftShare, direct transfers an eighth, pending
+// writes DirtyBytes, a sixteenth is left for units that are being merged, and loans have the rest.
+// So what somebody is entitled to is free, or cached and not held, or will be in a moment.
 func New(cfg Config, backing Backing) (*Cache, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	count := int(cfg.MemoryBytes / int64(cfg.UnitBytes))
-	arena, err := mem.NewArena(mem.PoolBytes(cfg.UnitBytes, count), cfg.Source)
+	limit, err := mem.NewLimit(cfg.MemoryBytes)
 	if err != nil {
 		return nil, err
 	}
-	pool, err := mem.NewPool(arena, cfg.UnitBytes, count)
-	if err == nil && cfg.Registrar != nil {
-		err = cfg.Registrar.Attach(arena)
+	c := &Cache{
+		cfg: cfg, backing: backing, limit: limit, now: time.Now,
+		drafts: budget.New(cfg.draftBytes()), takes: budget.New(cfg.takeBytes()),
+		readMax: cfg.readBytes(), chunkBytes: cfg.chunkBytes(),
+		aheadMax: max(cfg.ReadaheadBytes, 0), aheadShare: cfg.MemoryBytes / 8,
+		objects: map[Key]*object{}, slots: map[stripe.SessionSlot]*Draft{},
+		sessions: &stripe.Sessions{},
 	}
-	if err != nil {
-		arena.Close()
-		return nil, err
+	c.admitter, _ = backing.(stripe.Admitter)
+	c.stater, _ = backing.(stripe.Stater)
+	if cfg.DirtyBytes > 0 {
+		c.dirty = budget.New(cfg.DirtyBytes)
 	}
-	draftUnits := max(int(float64(count)*cfg.DraftShare), 1)
-	slack := max(count/16, 1)
-	return &Cache{
-		unit: int64(cfg.UnitBytes), backing: backing, arena: arena, pool: pool, reg: cfg.Registrar,
-		reads:   budget.New(int64(count - draftUnits - slack)),
-		drafts:  budget.New(int64(draftUnits)),
-		objects: map[Key]*object{},
-		policy:  policy{protectedMax: count * 3 / 4},
-	}, nil
+	c.aheadNow = c.aheadMax
+	c.wake = sync.NewCond(&c.mu)
+	c.policy.init(cfg.MemoryBytes)
+	slots := uint64(cfg.MemoryBytes >> slabShift * 4)
+	c.tableShift = uint8(64 - bits.Len64(slots))
+	c.table = make([]*unit, 1<<(64-c.tableShift))
+	if cfg.ReadyBytes > 0 {
+		c.chargeLocked(cfg.ReadyBytes)
+		k, err := c.mapChunk(cfg.ReadyBytes, true)
+		if err != nil {
+			return nil, err
+		}
+		c.memory.add(k)
+	}
+	c.life, c.kill = context.WithCancel(context.Background())
+	return c, nil
 }
 
-// Arenas are all of the cache's memory. They are closed with the cache.
-func (c *Cache) Arenas() []*mem.Arena { return []*mem.Arena{c.arena} }
+// Arenas are all of the memory that is mapped now. They belong to the cache.
+func (c *Cache) Arenas() []*mem.Arena {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var list []*mem.Arena
+	for _, k := range c.memory.chunks {
+		list = append(list, k.arena)
+	}
+	return list
+}
 
-// UnitBytes is the cache's unit.
-func (c *Cache) UnitBytes() int { return int(c.unit) }
+// UnitBytes is the unit of objects without a hint.
+func (c *Cache) UnitBytes() int { return c.cfg.UnitBytes }
 
-// ReadShare is how many bytes of units loans may hold at once. A caller that holds several
-// loans for one request reserves their units against it first, in one step: then Read does
-// not wait for loans of its own caller.
-func (c *Cache) ReadShare() int64 { return c.reads.Total() * c.unit }
+// ReadShare is how many bytes of units loans may hold at once. A unit that is held keeps others
+// from using its slab of 64 KiB, so what counts is slabs.
+func (c *Cache) ReadShare() int64 { return c.readMax }
 
-// ChunkMax is the longest range that Read, and the longest list in bytes that DraftList, can
-// serve whatever its alignment. Longer requests are chopped by the caller.
+// ChunkMax is the longest contiguous access that Read and Draft can serve, whatever its alignment
+// and unit. Longer requests are chopped by the caller.
 func (c *Cache) ChunkMax() int64 {
-	return max(min(c.reads.Total(), c.drafts.Total())-1, 1) * c.unit
+	return max(min(c.readMax, c.drafts.Total())-2*slabBytes, slabBytes)
 }
 
 // Query tells how many bytes of the access are cached.
 func (c *Cache) Query(id Key, a seg.Access) (cached int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o := c.objects[id]
+	if o == nil || o.count == 0 {
+		return 0
+	}
 	for cur := a.Cursor(); ; {
 		p, ok := cur.Next(math.MaxInt64)
 		if !ok {
 			return cached
 		}
-		cached += c.query(id, p.Off, p.Len)
+		s := span{p.Off >> o.shift, (p.End() - 1) >> o.shift}
+		c.eachLocked(o, s, func(u *unit) {
+			if u.fill == nil {
+				lo, hi := max(p.Off, u.index<<o.shift), min(p.End(), (u.index+1)<<o.shift)
+				cached += hi - lo
+			}
+		})
 	}
 }
 
-func (c *Cache) query(id Key, off, length int64) int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var sum int64
-	c.eachLocked(c.objects[id], off, length, func(u *unit) {
-		if u.fill == nil {
-			lo, hi := max(off, u.index*c.unit), min(off+length, (u.index+1)*c.unit)
-			sum += hi - lo
-		}
-	})
-	return sum
-}
-
-// Invalidate drops what is cached of the range, because the backing was changed behind the
-// cache: truncated, punched, removed. The backing is changed first, then Invalidate is
-// called, then the change is acknowledged. A fill or a publication under way on the object
-// does not enter the cache after it. Loans that are out stay as they are.
-func (c *Cache) Invalidate(id Key, off, length int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	o := c.objects[id]
-	if o == nil {
-		return
-	}
-	o.inval++
-	c.eachLocked(o, off, length, c.dropLocked)
-	c.tidyLocked(o)
-}
-
-// Stats tells how the cache is used.
-func (c *Cache) Stats() Stats {
-	c.mu.Lock()
-	s := c.stats
-	c.mu.Unlock()
-	s.HighWater = int64(c.pool.Stats().HighWater) * c.unit
-	s.Waits += c.reads.Usage().Waits + c.drafts.Usage().Waits
-	return s
-}
-
-// Close gives the memory back. While loans or drafts are out it fails with errs.Busy and can be
-// called again later; requests are refused from the first call on.
+// Close writes back what is pending, ends all work and gives the memory back. While loans, drafts
+// or rooms are out it fails with errs.Busy and can be called again later; requests are refused from
+// the first call on.
 func (c *Cache) Close() error {
 	c.mu.Lock()
+	err := c.flushAllLocked(context.Background())
 	c.closed = true
+	for _, q := range []*line{&c.queue, &c.gate} {
+		for n := q.first; n != nil; n = q.first {
+			q.remove(n)
+			n.failed = errs.New(errs.Closed, "unifier", "", nil)
+			n.wake()
+		}
+	}
+	c.wake.Broadcast()
+	c.mu.Unlock()
+	c.kill()
+	c.crew.Wait()
+	c.mu.Lock()
+	if err == nil { // what was published while the first part was under way
+		err = c.flushAllLocked(context.Background())
+	}
 	for _, o := range c.objects {
-		c.eachLocked(o, 0, stripe.MaxObjectBytes, c.dropLocked)
+		o.busy++
+		c.dropSpansLocked(o, []span{{0, math.MaxInt64}})
+		o.busy--
 		c.tidyLocked(o)
 	}
+	used, chunks := c.memory.inUse, c.memory.chunks
+	if used == 0 {
+		c.memory.chunks = nil
+	}
 	c.mu.Unlock()
-	if n := c.pool.Stats().InUse; n > 0 {
-		return errs.Newf(errs.Busy, "unifier.Close", "", "%d units are lent or drafted", n)
+	if used > 0 {
+		return errs.Newf(errs.Busy, "unifier.Close", "", "%d bytes are lent or drafted", used)
 	}
-	if c.reg != nil {
-		c.reg.Detach(c.arena)
+	for _, k := range chunks {
+		if e := c.unmap(k); err == nil {
+			err = e
+		}
 	}
-	return c.arena.Close()
-}
-
-// checkRange refuses what no object can hold.
-func checkRange(op string, off, length int64) error {
-	if off < 0 || length < 0 || off > stripe.MaxObjectBytes || length > stripe.MaxObjectBytes-off {
-		return errs.Newf(errs.Invalid, op, "", "offset %d, length %d", off, length)
-	}
-	return nil
+	return err
 }

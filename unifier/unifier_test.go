@@ -17,7 +17,7 @@ import (
 )
 
 func TestReadThroughAndHit(t *testing.T) {
-	r := newRig(t, 64)
+	r := newRig(t, Config{})
 	want := ramp(10*testUnit, 1)
 	r.ok(r.store.WriteAt(r.ctx, alpha, [][]byte{want}, 100, wire.Stamp{}, stripe.Volatile))
 	r.holds(alpha, 100, want)
@@ -38,20 +38,20 @@ func TestReadThroughAndHit(t *testing.T) {
 }
 
 func TestAdjacentMissingUnitsAreOneRead(t *testing.T) {
-	r := newRig(t, 64)
+	r := newRig(t, Config{})
 	r.read(alpha, 4*testUnit, testUnit) // an island
 	before := r.store.Calls(fault.Read)
 	r.read(alpha, 0, 10*testUnit)
 	if n := r.store.Calls(fault.Read) - before; n != 2 {
 		t.Fatalf("two gaps took %d reads", n)
 	}
-	if got := r.Query(alpha, seg.Contig(100, 20*testUnit)); got != 10*testUnit-100 {
+	if got := r.cached(alpha, 100, 20*testUnit); got != 10*testUnit-100 {
 		t.Fatalf("Query tells %d bytes", got)
 	}
 }
 
 func TestWholeUnitsAreExchangedWithoutACopy(t *testing.T) {
-	r := newRig(t, 64)
+	r := newRig(t, Config{})
 	p := ramp(4*testUnit, 7)
 	copied, reads := mem.Copied(), r.store.Calls(fault.Read)
 	r.write(alpha, 8*testUnit, p)
@@ -68,7 +68,7 @@ func TestWholeUnitsAreExchangedWithoutACopy(t *testing.T) {
 }
 
 func TestPartsAreMerged(t *testing.T) {
-	r := newRig(t, 64)
+	r := newRig(t, Config{})
 	want := ramp(6*testUnit, 1)
 	r.write(alpha, 0, want)
 	put := func(off int, p []byte) {
@@ -82,9 +82,9 @@ func TestPartsAreMerged(t *testing.T) {
 	// Somebody has the unit: a fresh version.
 	l, err := r.Read(r.ctx, alpha, seg.Contig(0, 100), Hint{})
 	r.ok(err)
-	old := gather(l.Sges())
+	old := gathered(l.Sges())
 	put(50, fill1(20, 6))
-	if !bytes.Equal(old, gather(l.Sges())) {
+	if !bytes.Equal(old, gathered(l.Sges())) {
 		t.Fatal("a loan changed")
 	}
 	l.Release()
@@ -92,14 +92,14 @@ func TestPartsAreMerged(t *testing.T) {
 		t.Fatalf("%d reads of what was cached", n)
 	}
 	r.write(alpha, 100*testUnit+5, fill1(10, 5)) // not cached: stays so
-	if got := r.Query(alpha, seg.Contig(100*testUnit, testUnit)); got != 0 {
+	if got := r.cached(alpha, 100*testUnit, testUnit); got != 0 {
 		t.Fatalf("a part of a unit was cached: %d bytes", got)
 	}
 	r.holds(alpha, 100*testUnit, append(make([]byte, 5), fill1(10, 5)...))
 }
 
 func TestListsLaterPiecesWin(t *testing.T) {
-	r := newRig(t, 64)
+	r := newRig(t, Config{})
 	r.write(alpha, 0, ramp(4*testUnit, 1))
 	want := ramp(4*testUnit, 1)
 	pieces := []seg.Piece{
@@ -115,14 +115,14 @@ func TestListsLaterPiecesWin(t *testing.T) {
 	r.ok(r.tryWrite(alpha, data, pieces...))
 	r.holds(alpha, 0, want)
 	r.Invalidate(alpha, 0, stripe.MaxObjectBytes)
-	if got := r.Query(alpha, seg.Contig(0, stripe.MaxObjectBytes)); got != 0 {
+	if got := r.cached(alpha, 0, stripe.MaxObjectBytes); got != 0 {
 		t.Fatalf("%d bytes are cached after Invalidate", got)
 	}
 	r.holds(alpha, 0, want)
 }
 
 func TestManySmallPiecesNeedLittleMemory(t *testing.T) {
-	r := newRig(t, 64) // drafts have 16 units
+	r := newRig(t, Config{}) // drafts have 16 units
 	var pieces []seg.Piece
 	for i := range 1000 {
 		pieces = append(pieces, seg.Piece{Off: int64(i) * 3 * testUnit, Len: 60})
@@ -135,7 +135,7 @@ func TestManySmallPiecesNeedLittleMemory(t *testing.T) {
 }
 
 func TestDurableListIsSyncedOnce(t *testing.T) {
-	r := newRig(t, 64)
+	r := newRig(t, Config{})
 	two := seg.List([]seg.Piece{{Off: 0, Len: 10}, {Off: 100, Len: 10}})
 	d, err := r.Draft(r.ctx, alpha, two, Hint{})
 	r.ok(err)
@@ -152,7 +152,7 @@ func TestDurableListIsSyncedOnce(t *testing.T) {
 }
 
 func TestAbortedDraftsLeaveNothing(t *testing.T) {
-	r := newRig(t, 32)
+	r := newRig(t, Config{})
 	r.write(alpha, 0, fill1(testUnit, 1))
 	for i := range 1000 {
 		d, err := r.Draft(r.ctx, alpha, seg.Contig(int64(i%7)*1000, 3*testUnit), Hint{})
@@ -167,7 +167,7 @@ func TestAbortedDraftsLeaveNothing(t *testing.T) {
 }
 
 func TestReadersShareOneFill(t *testing.T) {
-	r := newRig(t, 256)
+	r := newRig(t, Config{})
 	gate := make(chan struct{})
 	defer r.store.Inject(fault.Rule{Ops: fault.Read, Gate: gate})()
 	var wg sync.WaitGroup
@@ -188,20 +188,9 @@ func TestReadersShareOneFill(t *testing.T) {
 	}
 }
 
-func waitFor(t testing.TB, cond func() bool) {
-	t.Helper()
-	for range 5000 {
-		if cond() {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-	t.Fatal("waited in vain")
-}
-
 // A reader that gives up while it fetches for others does not take them down with it.
 func TestLeaderGivesUp(t *testing.T) {
-	r := newRig(t, 64)
+	r := newRig(t, Config{})
 	gate := make(chan struct{})
 	r.store.Inject(fault.Rule{Ops: fault.Read, Gate: gate, Count: 1})
 	ctx, cancel := context.WithCancel(r.ctx)
@@ -230,18 +219,19 @@ func TestLeaderGivesUp(t *testing.T) {
 }
 
 func TestFullOfLoansWaitsInOrder(t *testing.T) {
-	r := newRig(t, 16)
-	all := r.reads.Total()
-	l, err := r.Read(r.ctx, alpha, seg.Contig(0, all*testUnit), Hint{})
+	r := newRig(t, Config{})
+	l, err := r.Read(r.ctx, alpha, seg.Contig(0, r.ReadShare()), Hint{})
 	r.ok(err)
 	ctx, cancel := context.WithTimeout(r.ctx, 5*time.Millisecond)
 	defer cancel()
-	if _, err := r.Read(ctx, alpha, seg.Contig(0, 1), Hint{}); !errors.Is(err, errs.TimedOut) {
+	other := Key{File: 9}
+	_, err = r.Read(ctx, other, seg.Contig(0, 1), Hint{})
+	if !errors.Is(err, errs.TimedOut) {
 		t.Fatalf("got %v, want timed out", err)
 	}
 	got := make(chan error)
 	go func() {
-		l, err := r.Read(r.ctx, Key{File: 9}, seg.Contig(0, testUnit), Hint{})
+		l, err := r.Read(r.ctx, other, seg.Contig(0, testUnit), Hint{})
 		if err == nil {
 			l.Release()
 		}
@@ -251,40 +241,15 @@ func TestFullOfLoansWaitsInOrder(t *testing.T) {
 	l.Release()
 	r.ok(<-got)
 	// A writer does not wait for readers: it has a share of its own.
-	l, err = r.Read(r.ctx, alpha, seg.Contig(0, all*testUnit), Hint{})
+	l, err = r.Read(r.ctx, alpha, seg.Contig(0, r.ReadShare()), Hint{})
 	r.ok(err)
 	r.write(alpha, 5, fill1(100, 3))
 	l.Release()
 	r.holds(alpha, 0, append(make([]byte, 5), fill1(100, 3)...))
 }
 
-// All memory is in use, and what is let go stays cached: whoever waits gets it all the same.
-func TestWhoeverWaitsForMemoryIsFed(t *testing.T) {
-	r := newRig(t, 16)
-	l, err := r.Read(r.ctx, alpha, seg.Contig(0, r.ReadShare()), Hint{})
-	r.ok(err)
-	var bufs []*mem.Buf
-	for b := r.tryTake(); b != nil; b = r.tryTake() {
-		bufs = append(bufs, b)
-	}
-	got := make(chan error)
-	go func() {
-		b, err := r.take(r.ctx)
-		if err == nil {
-			b.Return()
-		}
-		got <- err
-	}()
-	waitFor(t, func() bool { return r.pool.Stats().Waiting == 1 })
-	l.Release()
-	r.ok(<-got)
-	for _, b := range bufs {
-		b.Return()
-	}
-}
-
 func TestLimits(t *testing.T) {
-	r := newRig(t, 64)
+	r := newRig(t, Config{})
 	for _, c := range []struct {
 		off, n int64
 		want   errs.Kind
@@ -305,6 +270,7 @@ func TestLimits(t *testing.T) {
 	}
 	for _, bad := range []Config{
 		{UnitBytes: 5000}, {UnitBytes: 1 << 10}, {MemoryBytes: 100}, {DraftShare: 0.9},
+		{DirtyBytes: -1}, {DirtyBytes: 1 << 40}, {ReadyBytes: 1 << 40}, {Patience: -1},
 	} {
 		if _, err := New(bad, r.store); !errors.Is(err, errs.Invalid) {
 			t.Errorf("%+v: %v, want invalid", bad, err)
@@ -313,7 +279,7 @@ func TestLimits(t *testing.T) {
 }
 
 func TestCloseWaitsForNobodyButSaysSo(t *testing.T) {
-	r := newRig(t, 16)
+	r := newRig(t, Config{})
 	l, err := r.Read(r.ctx, alpha, seg.Contig(0, 10), Hint{})
 	r.ok(err)
 	if err := r.Close(); !errors.Is(err, errs.Busy) {
@@ -330,7 +296,7 @@ func TestCloseWaitsForNobodyButSaysSo(t *testing.T) {
 
 // A stream that is larger than the cache, in small steps, leaves what is used again alone.
 func TestScanDoesNotSweepTheCache(t *testing.T) {
-	r := newRig(t, 64)
+	r := newRig(t, Config{})
 	hot := Key{File: 5}
 	for range 3 {
 		r.read(hot, 0, 10*testUnit)
@@ -338,21 +304,21 @@ func TestScanDoesNotSweepTheCache(t *testing.T) {
 	for off := int64(0); off < 500*testUnit; off += 512 {
 		r.read(alpha, off, 512)
 	}
-	if got := r.Query(hot, seg.Contig(0, 10*testUnit)); got != 10*testUnit {
+	if got := r.cached(hot, 0, 10*testUnit); got != 10*testUnit {
 		t.Fatalf("the scan left %d of %d bytes", got, 10*testUnit)
 	}
 	// What was hot gives way to what is: protection is not for ever.
-	for off := int64(0); off < 200*testUnit; off += testUnit {
+	for off := int64(0); off < 800*testUnit; off += testUnit {
 		r.read(alpha, off, testUnit)
 		r.read(alpha, off, testUnit)
 	}
-	if got := r.Query(hot, seg.Contig(0, 10*testUnit)); got != 0 {
+	if got := r.cached(hot, 0, 10*testUnit); got != 0 {
 		t.Fatalf("%d bytes stayed although unused", got)
 	}
 }
 
 func TestNoAllocationPerCachedRead(t *testing.T) {
-	r := newRig(t, 64)
+	r := newRig(t, Config{})
 	r.read(alpha, 0, 20*testUnit)
 	if n := testing.AllocsPerRun(200, func() {
 		l, err := r.Read(r.ctx, alpha, seg.Contig(100, 10*testUnit), Hint{})
