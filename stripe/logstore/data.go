@@ -131,6 +131,9 @@ func (s *Store) write(ctx context.Context, op string, id stripe.ObjectID, in *in
 		in := f.in
 		in.bufs, in.off, in.n, in.sums = p.bufs, p.off, p.n, p.sums
 		if !p.last {
+			if m.sessions.Repeated(in.st) {
+				return nil // the last one will tell, and nothing is applied again
+			}
 			in.st.Seq, in.more = 0, nil // the last one carries the numbers: then all are there
 		}
 		return m.write(f.ctx, f.id, &in)

@@ -13,6 +13,7 @@ func repeatCases() []Case {
 		{"a repeated request is recognised after a restart", repeatReopen},
 		{"every kind of request is recognised after a restart", repeatEveryKind},
 		{"a repeat is recognised behind a truncation", repeatTruncated},
+		{"all of a large repeated request is recognised", repeatLarge},
 		{"requests without a number are never repeats", repeatUnnumbered},
 		{"a request that was refused was not applied", repeatRefused},
 		{"zero is a write of zeroes", zeroRange},
@@ -109,6 +110,19 @@ func repeatTruncated(t testing.TB, c Config) {
 	}
 	r.writeAs(alpha, 0, fill(9000, 1), numbered(9, 1, 1))
 	r.holds(alpha, 0, fill(9000, 2))
+}
+
+// repeatLarge is for engines that apply a large request in parts.
+func repeatLarge(t testing.TB, c Config) {
+	r := newRig(t, c)
+	const off, n = 1<<20 - 100, 5 << 20
+	r.writeAs(alpha, off, fill(n, 1), numbered(9, 2, 5))
+	r.write(alpha, off, fill(n, 2))
+	for range 2 {
+		r.writeAs(alpha, off, fill(n, 1), numbered(9, 2, 5))
+		r.holds(alpha, off, fill(n, 2))
+		r.reopen()
+	}
 }
 
 func repeatUnnumbered(t testing.TB, c Config) {
