@@ -223,7 +223,9 @@ func (d *double) handle(op iod.Op, req *iod.Request, data []byte) (a answer, err
 	switch op {
 	case iod.OpRead:
 		a.data = d.read(p, req)
-		a.sums = sumsOf(a.data)
+		if !req.Target.How.NoSums {
+			a.sums = sumsOf(a.data)
+		}
 		if d.damageReads > 0 {
 			d.damageReads--
 			a.data[len(a.data)/2] ^= 1

@@ -288,7 +288,7 @@ func (r *Remote) resend(ctx context.Context, conn *msg.Conn, k *kept) (iod.Mark,
 		case rerr != nil && errs.KindOf(rerr) == errs.Unsupported:
 			return mark, err
 		case rerr != nil:
-			return mark, rerr
+			return mark, renewFailed(rerr)
 		case over > k.stamp.TruncSeq:
 			return mark, errs.Newf(errs.Stale, "iod.Write", "", "truncated since")
 		}
@@ -296,6 +296,16 @@ func (r *Remote) resend(ctx context.Context, conn *msg.Conn, k *kept) (iod.Mark,
 			return mark, errs.Wrap("iod.Call", "", ctx.Err())
 		}
 	}
+}
+
+// renewFailed is what a failure to renew means to a kept change: its file is gone, or its writer is
+// deposed, or it has to wait.
+func renewFailed(err error) error {
+	switch errs.KindOf(err) {
+	case errs.NotFound, errs.Stale, errs.Fenced, errs.Canceled:
+		return err
+	}
+	return errs.New(errs.Disconnected, "iod.Renew", "", err)
 }
 
 // A truncation that is under way makes a server refuse what the metadata service still allows; it

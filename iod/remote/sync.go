@@ -13,38 +13,39 @@ import (
 // Sync implements iod.Data. When it returns without an error everything that this Remote was
 // acknowledged of the object before is on stable storage, and is not kept any longer.
 func (r *Remote) Sync(ctx context.Context, t iod.Target) (iod.Mark, error) {
-	return r.sync(ctx, &t)
+	mark, _, err := r.sync(ctx, &t)
+	return mark, err
 }
 
 // syncTries is how often one Sync begins anew because the server has lost its volatile state in
 // between. Each restart takes longer than one Sync.
 const syncTries = 32
 
-func (r *Remote) sync(ctx context.Context, t *iod.Target) (iod.Mark, error) {
+// sync also tells whether it failed because the server tried and could not.
+func (r *Remote) sync(ctx context.Context, t *iod.Target) (m iod.Mark, failed bool, err error) {
 	srv := r.server(t.Server)
 	for range syncTries {
 		r.mu.Lock()
 		upTo := r.order
 		r.mu.Unlock()
 		mark, conn, err := r.syncOnce(ctx, t)
-		if conn == nil {
-			return mark, err // the server was not reached
+		if conn != nil && err != nil && hard(err) {
+			r.giveUp(srv, t, upTo)
+			return mark, true, err
 		}
 		if err != nil {
-			if hard(err) {
-				r.giveUp(srv, t, upTo)
-			}
-			return mark, err
+			return mark, false, err
 		}
-		done, err := r.synced(srv, t, conn, mark, upTo)
+		done, lost := r.synced(srv, t, conn, mark, upTo)
 		if done {
-			return mark, err
+			return mark, lost != nil, lost
 		}
 	}
-	return iod.Mark{}, errs.Newf(errs.IO, "iod.Sync", serverName(t.Server),
+	return iod.Mark{}, false, errs.Newf(errs.IO, "iod.Sync", serverName(t.Server),
 		"lost its volatile state %d times", syncTries)
 }
 
+// syncOnce returns no connection when the server was not reached.
 func (r *Remote) syncOnce(ctx context.Context, t *iod.Target) (iod.Mark, *msg.Conn, error) {
 	c := r.take(iod.OpSync, t, &iod.Args{})
 	defer r.put(c)
@@ -182,13 +183,13 @@ func (r *Remote) syncObject(ctx context.Context, o *object) error {
 		r.mu.Lock()
 		t := o.target
 		r.mu.Unlock()
-		_, err := r.sync(ctx, &t)
+		_, failed, err := r.sync(ctx, &t)
 		switch kind := errs.KindOf(err); {
 		case kind == errs.Expired || kind == errs.Perm || kind == errs.Stale:
 			if try >= renewTries {
 				return err
 			}
-		case err != nil && hard(err):
+		case failed:
 			r.tell(o, err)
 			return err
 		default:
