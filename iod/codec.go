@@ -147,7 +147,7 @@ func (r *Request) Decode(op Op, st wire.Stamp, body []byte) error {
 
 func decodeDurability(d *wire.Dec) stripe.Durability {
 	v := stripe.Durability(d.U8())
-	if v > stripe.Durable {
+	if v > stripe.Grouped {
 		d.Fail("unknown durability")
 	}
 	return v

@@ -61,5 +61,5 @@ func (s *Server) admit(op iod.Op, t *iod.Target) error {
 		s.count.refused.why[why].Add(1)
 		return why.Err()
 	}
-	return s.fences.check(t.Object)
+	return s.fences.check(t.Object, s.defects.NoFence)
 }

@@ -85,14 +85,15 @@ func (s *Server) countCache(add func(string, uint64)) {
 	add("cache_bytes_high", uint64(cs.HighWater))
 }
 
-// countGates adds what the manager holds: memory lent to reads, received for writes, and who waits.
+// countGates adds what the manager holds: memory lent to reads and to direct transfers, memory of
+// writes, and who waits.
 func (s *Server) countGates(add func(string, uint64)) {
 	var lent, high, waits uint64
 	for i, g := range s.manage.gates() {
 		g.mu.Lock()
 		running, load, waiting, counts := g.running, g.load, g.waiting, g.counts
 		g.mu.Unlock()
-		if g == s.manage.hits || g == s.manage.misses {
+		if g == s.manage.hits || g == s.manage.misses || g == s.manage.direct {
 			lent += uint64(load)
 			high += uint64(counts.high)
 			waits += counts.waits
@@ -110,4 +111,4 @@ func (s *Server) countGates(add func(string, uint64)) {
 	add("lent_waits", waits)
 }
 
-var gateNames = [4]string{"gate_hits", "gate_misses", "gate_writes", "gate_disk"}
+var gateNames = [5]string{"gate_hits", "gate_misses", "gate_writes", "gate_direct", "gate_disk"}

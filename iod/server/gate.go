@@ -42,7 +42,7 @@ type clientKey struct{ session, peer uint64 }
 // request.
 type gate struct {
 	limits
-	defects *defects
+	defects *Defects
 	now     func() time.Duration // since some moment
 
 	mu      sync.Mutex
@@ -83,7 +83,7 @@ type ticket struct {
 	younger, senior *ticket // in the level
 }
 
-func newGate(l limits, d *defects) *gate {
+func newGate(l limits, d *Defects) *gate {
 	start := time.Now()
 	return &gate{limits: l, defects: d, clients: map[clientKey]*client{},
 		now: func() time.Duration { return time.Since(start) }}
@@ -173,14 +173,14 @@ func (g *gate) startLocked(t *ticket) {
 
 // roomLocked tells whether the gate has room for one more request. One request fits in any case.
 func (g *gate) roomLocked(cost int64) bool {
-	return g.running == 0 || g.running < g.requests && g.load+cost <= g.bytes || g.defects.unbounded
+	return g.running == 0 || g.running < g.requests && g.load+cost <= g.bytes || g.defects.Unbounded
 }
 
 // shareLocked tells whether the request fits into its client's share: of n clients each gets one
 // part of n+1, so that there is room for the next one; and where they are to be even, no more than
 // the one wants that wants least. A client may always run one request.
 func (g *gate) shareLocked(c *client, cost int64) bool {
-	if c.running == 0 || g.defects.unfair {
+	if c.running == 0 || g.defects.Unfair {
 		return true
 	}
 	parts := len(g.clients) + 1
@@ -196,7 +196,7 @@ func (g *gate) shareLocked(c *client, cost int64) bool {
 func (g *gate) admitLocked() {
 	now := g.now()
 	g.sweepLocked(now)
-	for g.waiting > 0 && (g.running < g.requests || g.defects.unbounded) {
+	for g.waiting > 0 && (g.running < g.requests || g.defects.Unbounded) {
 		t := g.chooseLocked(now)
 		if t == nil || !g.roomLocked(t.cost) {
 			return // the one whose turn it is must not be overtaken by smaller ones for ever
@@ -227,7 +227,7 @@ func (g *gate) chooseLocked(now time.Duration) *ticket {
 
 // agedLocked finds one below the highest level that has waited for too long.
 func (g *gate) agedLocked(now time.Duration) *ticket {
-	if g.some&(g.some-1) == 0 || g.defects.starve {
+	if g.some&(g.some-1) == 0 || g.defects.Starve {
 		return nil
 	}
 	for set := g.some &^ (1 << (bits.Len8(g.some) - 1)); set != 0; set &= set - 1 {

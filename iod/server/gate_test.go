@@ -28,7 +28,7 @@ type booth struct {
 	wg sync.WaitGroup
 }
 
-func newBooth(t *testing.T, l limits, d *defects) *booth {
+func newBooth(t *testing.T, l limits, d *Defects) *booth {
 	b := &booth{t: t, g: newGate(l, d)}
 	b.g.now = func() time.Duration { return b.at } // under the gate's lock
 	t.Cleanup(b.wg.Wait)
@@ -112,7 +112,7 @@ func (b *booth) drain(inside []*person, waiting []*person) (order []uint64) {
 func TestGateGivesEachClientAsMuch(t *testing.T) {
 	l := testLimits()
 	l.requests = 1
-	b := newBooth(t, l, &defects{})
+	b := newBooth(t, l, &Defects{})
 	first := b.come(9, 0, 4096)
 	var waiting []*person
 	for range 6 {
@@ -132,7 +132,7 @@ func TestGateLetsHigherLevelsFirstButNotForEver(t *testing.T) {
 	for _, plant := range []bool{false, true} {
 		l := testLimits()
 		l.requests, l.age = 1, time.Second
-		b := newBooth(t, l, &defects{starve: plant})
+		b := newBooth(t, l, &Defects{Starve: plant})
 		first := b.come(9, 0, 4096)
 		waiting := []*person{b.come(1, 0, 4096)}
 		b.g.mu.Lock()
@@ -149,7 +149,7 @@ func TestGateLetsHigherLevelsFirstButNotForEver(t *testing.T) {
 
 // TestGateKeepsRoomForTheNextClient floods it from one client.
 func TestGateKeepsRoomForTheNextClient(t *testing.T) {
-	for _, d := range []defects{{}, {unfair: true}, {unbounded: true, unfair: true}} {
+	for _, d := range []Defects{{}, {Unfair: true}, {Unbounded: true, Unfair: true}} {
 		b := newBooth(t, testLimits(), &d)
 		var all []*person
 		for range 20 {
@@ -158,10 +158,10 @@ func TestGateKeepsRoomForTheNextClient(t *testing.T) {
 		b.g.mu.Lock()
 		running := b.g.running
 		b.g.mu.Unlock()
-		if found := running > 4; found != (d != defects{}) {
+		if found := running > 4; found != (d != Defects{}) {
 			t.Errorf("%+v: %d of one client run in a gate for 8", d, running)
 		}
-		if other := b.come(2, 0, 4096); d == (defects{}) && !other.in() {
+		if other := b.come(2, 0, 4096); d == (Defects{}) && !other.in() {
 			t.Error("there is no room for another client")
 		}
 		for _, p := range all {
@@ -179,7 +179,7 @@ func TestGateKeepsRoomForTheNextClient(t *testing.T) {
 func TestEvenGateHoldsTheManyToTheFew(t *testing.T) {
 	l := testLimits()
 	l.requests, l.even = 32, true
-	b := newBooth(t, l, &defects{})
+	b := newBooth(t, l, &Defects{})
 	var few, many []*person
 	for range 3 {
 		few = append(few, b.come(1, 0, 4096))
@@ -207,7 +207,7 @@ func TestEvenGateHoldsTheManyToTheFew(t *testing.T) {
 func TestGateRefusesWhoCannotWait(t *testing.T) {
 	l := testLimits()
 	l.requests, l.queue = 1, 2
-	b := newBooth(t, l, &defects{})
+	b := newBooth(t, l, &Defects{})
 	first := b.come(1, 0, 4096)
 	second, third := b.come(1, 0, 4096), b.come(1, 0, 4096)
 	fourth := b.come(1, 0, 4096)
@@ -227,7 +227,7 @@ func TestGateRefusesWhoCannotWait(t *testing.T) {
 // TestLargeRequestIsNotOvertakenForEver: one that needs all of the gate comes while small ones
 // keep it half full.
 func TestLargeRequestIsNotOvertakenForEver(t *testing.T) {
-	b := newBooth(t, testLimits(), &defects{})
+	b := newBooth(t, testLimits(), &Defects{})
 	small := []*person{b.come(1, 0, 300<<10), b.come(2, 0, 300<<10)}
 	large := b.come(3, 0, 8<<20)
 	next := b.come(1, 0, 300<<10)
@@ -244,7 +244,7 @@ func TestLargeRequestIsNotOvertakenForEver(t *testing.T) {
 func TestGateUnderLoad(t *testing.T) {
 	l := testLimits()
 	l.even, l.age, l.queue = true, time.Millisecond, 4
-	g := newGate(l, &defects{})
+	g := newGate(l, &Defects{})
 	var running, load atomic.Int64
 	var wg sync.WaitGroup
 	for i := range 24 {
@@ -283,7 +283,7 @@ func TestGateUnderLoad(t *testing.T) {
 }
 
 func TestGateAllocatesNothing(t *testing.T) {
-	g := newGate(testLimits(), &defects{})
+	g := newGate(testLimits(), &Defects{})
 	var tk ticket
 	ctx := context.Background()
 	if n := testing.AllocsPerRun(100, func() {
@@ -297,7 +297,7 @@ func TestGateAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkGate(b *testing.B) {
-	g := newGate(testLimits(), &defects{})
+	g := newGate(testLimits(), &Defects{})
 	var tk ticket
 	ctx := context.Background()
 	for b.Loop() {

@@ -67,17 +67,18 @@ func (l Limits) validate() error {
 // that waits for each answer to send the next request.
 const presence = 20 * time.Millisecond
 
-// manager is the gates of a server. A request for data passes one of the first three for its
+// manager is the gates of a server. A request for data passes one of the first four for its
 // memory, for as long as it lives, so that no kind of them can hold the memory of another: what is
 // cached is served while what is not waits for the disk. Behind it, whoever uses the store passes
-// the fourth while it does that: a client that takes its data slowly holds memory, not the disk.
+// the last while it does that: a client that takes its data slowly holds memory, not the disk.
 type manager struct {
-	hits, misses, writes, disk *gate
-	slots                      slots
+	hits, misses, writes, direct, disk *gate
+
+	slots slots
 }
 
 // newManager divides the memory that the cache lends.
-func newManager(l Limits, readBytes, writeBytes int64, d *defects) *manager {
+func newManager(l Limits, readBytes, writeBytes, directBytes int64, d *Defects) *manager {
 	memory := func(name string, bytes int64) *gate {
 		return newGate(limits{name: name, requests: l.Requests, bytes: bytes, queue: l.QueueRequests,
 			age: l.AgeMax, linger: presence}, d)
@@ -86,13 +87,17 @@ func newManager(l Limits, readBytes, writeBytes int64, d *defects) *manager {
 		hits:   memory("cached data", readBytes/2),
 		misses: memory("memory to read into", readBytes/2),
 		writes: memory("memory to write from", writeBytes),
+		direct: memory("memory past the cache", directBytes),
 		disk: newGate(limits{name: "the disk", requests: l.DiskRequests, bytes: l.DiskBytes,
 			queue: l.QueueRequests, age: l.AgeMax, linger: presence,
 			even: true, evenRequests: l.FairRequests, evenBytes: int64(l.FairRequests) * 256 << 10}, d),
 	}
 }
 
-func (m *manager) gates() [4]*gate { return [4]*gate{m.hits, m.misses, m.writes, m.disk} }
+// gates are all of them, in the order of gateNames.
+func (m *manager) gates() [5]*gate {
+	return [5]*gate{m.hits, m.misses, m.writes, m.direct, m.disk}
+}
 
 // slots are the numbered requests under way, one a slot: a request that was sent again because its
 // connection was lost must not run beside itself, nor beside the next one of its slot.
@@ -139,6 +144,7 @@ type work struct {
 	disk   ticket
 	time   timeline
 	slot   bool // is busy with the request
+	direct direct
 }
 
 // workPool keeps works, so that a request allocates nothing.

@@ -20,12 +20,17 @@ func (s *Server) read(ctx context.Context, c *msg.Call, w *work) error {
 		return errs.Newf(errs.Invalid, "iod.Read", t.Object.String(),
 			"object access of %d bytes, memory of %d", n, c.InLen())
 	}
+	if t.How.DirectFor(true) {
+		if done, err := s.readDirect(ctx, c, w); done || err != nil {
+			return err
+		}
+	}
 	far := s.cfg.Cache.Query(t.Object, a.Access) < n
 	gate := s.manage.hits
 	if far {
 		gate = s.manage.misses
 	}
-	err := gate.enter(ctx, &w.memory, w.who, c.Level(), s.unitsBytes(a.Access, &t.How))
+	err := gate.enter(ctx, &w.memory, w.who, c.Level(), heldBytes(a.Access))
 	if err != nil {
 		return err
 	}
@@ -41,6 +46,9 @@ func (s *Server) read(ctx context.Context, c *msg.Call, w *work) error {
 	}
 	if !t.How.NoSums {
 		w.sums = loan.Sums(w.sums, iod.SumChunk) // while the network works
+	}
+	if s.defects.SwapSums && len(w.sums) > 1 {
+		w.sums[0], w.sums[1] = w.sums[1], w.sums[0]
 	}
 	s.count.readBytes.Add(uint64(n))
 	iod.AppendData(&w.reply, s.mark(), w.sums)
@@ -68,16 +76,16 @@ func hint(h *iod.How) unifier.Hint {
 	return unifier.Hint{Policy: unifier.Policy(h.Policy), Unit: h.UnitBytes}
 }
 
-// unitsBytes is how much cache memory an access may hold at once: every piece touches whole units.
-func (s *Server) unitsBytes(a seg.Access, h *iod.How) int64 {
-	unit := int64(max(s.cfg.Cache.UnitBytes(), h.UnitBytes))
+// heldBytes is how much of the cache's memory an access may hold at once: it comes in slabs.
+func heldBytes(a seg.Access) int64 {
+	const slab = iod.UnitMax
 	var sum int64
 	for cur := a.Cursor(); ; {
 		p, ok := cur.Next(math.MaxInt64)
 		if !ok {
 			return sum
 		}
-		first, last := p.Off/unit, (p.End()-1)/unit
-		sum += (last - first + 1) * unit
+		first, last := p.Off/slab, (p.End()-1)/slab
+		sum += (last - first + 1) * slab
 	}
 }

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/sluice-storage/sluice/iod/server"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/stripe/hook/fault"
 	"github.com/sluice-storage/sluice/stripe/memstore"
 	"github.com/sluice-storage/sluice/unifier"
 	"github.com/sluice-storage/sluice/wire"
@@ -22,56 +24,85 @@ func goleakMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const rigMemory = 32 << 20
 
-// rig is an I/O server on real tcp with a store in memory, and a remote that talks to it.
-type rig struct {
-	key    capability.Key
-	pool   *msg.Pool
-	remote *remote.Remote
-	srv    *server.Server
-	stop   func(t *testing.T)
+// setup is what tests change of a rig.
+type setup struct {
+	cfg   server.Config
+	cache unifier.Config
+	store stripe.Engine // nil: one in memory
 }
 
-func newRig(t *testing.T) *rig {
+// rig is an I/O server on real tcp with a store in memory behind rules for faults, and a remote
+// that talks to it.
+type rig struct {
+	t       *testing.T
+	key     capability.Key
+	disk    *fault.Engine
+	pool    *msg.Pool
+	remote  *remote.Remote
+	srv     *server.Server
+	address string
+	stop    func() // nobody is served any more
+	close   func() // everything but the store is gone
+}
+
+func newRig(t *testing.T, change ...func(*setup)) *rig {
 	t.Helper()
-	check := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+	s := setup{cache: unifier.Config{MemoryBytes: rigMemory}}
+	for _, fn := range change {
+		fn(&s)
 	}
-	store, err := memstore.New(memstore.Options{})
-	check(err)
+	g := &rig{t: t, key: capability.Key{42}}
+	if s.store == nil {
+		store, err := memstore.New(memstore.Options{})
+		g.check(err)
+		t.Cleanup(func() { g.check(store.Close()) })
+		s.store = store
+	}
+	g.disk = fault.New(s.store)
 	domain, err := tcp.Open(tcp.Options{})
-	check(err)
+	g.check(err)
 	node, err := msg.NewNode(msg.Options{Domain: domain})
-	check(err)
-	cache, err := unifier.New(unifier.Config{MemoryBytes: rigMemory, Registrar: node}, store)
-	check(err)
-	g := &rig{key: capability.Key{42}}
-	g.srv, err = server.New(server.Config{ID: 1, Key: g.key.ServerKey(1), Store: store, Cache: cache})
-	check(err)
+	g.check(err)
+	s.cache.Registrar = node
+	cache, err := unifier.New(s.cache, g.disk)
+	g.check(err)
+	s.cfg.ID, s.cfg.Key, s.cfg.Store, s.cfg.Cache = 1, g.key.ServerKey(1), g.disk, cache
+	g.srv, err = server.New(s.cfg)
+	g.check(err)
 	listen, err := node.Serve("127.0.0.1:0", g.srv, msg.ServeOptions{})
-	check(err)
+	g.check(err)
 	g.pool = msg.NewPool(node, func(context.Context, uint32) (string, error) {
 		return listen.Addr(), nil
 	})
+	g.address = listen.Addr()
 	g.remote = remote.New(g.pool, remote.Options{})
-	stopped := false
-	g.stop = func(t *testing.T) {
+	stopped, closed := false, false
+	g.stop = func() {
 		if !stopped {
 			stopped = true
-			check(listen.Close(context.Background()))
+			g.check(listen.Close(context.Background()))
 		}
 	}
-	t.Cleanup(func() {
-		g.stop(t)
-		check(g.pool.Close())
-		check(node.Close())
-		check(cache.Close())
-		check(domain.Close())
-		check(store.Close())
-	})
+	g.close = func() {
+		if closed {
+			return
+		}
+		closed = true
+		_ = g.remote.Close() // what it keeps may be unsynced: the server goes away on purpose
+		g.stop()
+		g.check(g.pool.Close())
+		g.srv.Close()
+		g.check(errors.Join(cache.Close(), node.Close(), domain.Close()))
+	}
+	t.Cleanup(g.close)
 	return g
+}
+
+func (g *rig) check(err error) {
+	g.t.Helper()
+	if err != nil {
+		g.t.Fatal(err)
+	}
 }
 
 func (g *rig) now() time.Time { return time.Now() }
@@ -82,18 +113,48 @@ func (g *rig) target(file uint64, r capability.Rights) iod.Target {
 
 func (g *rig) targetGen(file uint64, gen uint32, r capability.Rights) iod.Target {
 	return g.sign(capability.Capability{File: file, Gen: gen, Rights: r, Session: 9, Server: 1,
-		Expiry: g.now().Add(time.Minute)})
+		Layout: 3, Expiry: g.now().Add(time.Minute)})
 }
 
 func (g *rig) targetUntil(file uint64, r capability.Rights, until time.Time) iod.Target {
 	return g.sign(capability.Capability{File: file, Gen: 1, Rights: r, Session: 9, Server: 1,
-		Expiry: until})
+		Layout: 3, Expiry: until})
 }
 
 func (g *rig) sign(c capability.Capability) iod.Target {
-	return iod.Target{Server: 1, Object: stripe.ObjectID{File: c.File, Gen: c.Gen},
+	return iod.Target{Server: 1, Object: stripe.ObjectID{File: c.File, Gen: c.Gen}, Layout: c.Layout,
 		Cap:   g.key.ServerKey(1).Sign(&c),
 		Stamp: wire.Stamp{Session: c.Session, Gen: c.Gen}}
+}
+
+// ask sends one request as it is: nobody numbers it, sums it or sends it again.
+func (g *rig) ask(op iod.Op, tg iod.Target, a iod.Args, out, in *msg.Memory) ([]byte, error) {
+	g.t.Helper()
+	conn, err := g.pool.Get(g.t.Context(), 1)
+	g.check(err)
+	return ask(g.t.Context(), conn, op, tg, a, out, in)
+}
+
+func ask(ctx context.Context, conn *msg.Conn, op iod.Op, tg iod.Target, a iod.Args,
+	out, in *msg.Memory) ([]byte, error) {
+	var e wire.Enc
+	iod.AppendRequest(&e, op, &tg, &a)
+	var rep msg.Reply
+	err := conn.Call(ctx, &msg.Request{Op: uint16(op), Stamp: tg.Stamp, Body: e.B, Out: out,
+		In: in}, &rep)
+	return rep.Body, err
+}
+
+// dial is a client of its own; the function ends it.
+func (g *rig) dial() (*msg.Conn, func()) {
+	g.t.Helper()
+	domain, err := tcp.Open(tcp.Options{})
+	g.check(err)
+	node, err := msg.NewNode(msg.Options{Domain: domain})
+	g.check(err)
+	conn, err := node.Dial(g.t.Context(), g.address)
+	g.check(err)
+	return conn, func() { g.check(errors.Join(node.Close(), domain.Close())) }
 }
 
 func (g *rig) counts() map[string]uint64 {
@@ -108,8 +169,13 @@ func (g *rig) counts() map[string]uint64 {
 // before the server has its memory back.
 func (g *rig) awaitIdle(t *testing.T) {
 	t.Helper()
-	for range 300 {
-		if c := g.counts(); c["lent_bytes"] == 0 && c["requests_running"] == 0 {
+	for range 1000 {
+		c := g.counts()
+		held := c["requests_running"]
+		for _, gate := range []string{"hits", "misses", "writes", "direct", "disk"} {
+			held += c["gate_"+gate+"_running"] + c["gate_"+gate+"_waiting"]
+		}
+		if held == 0 {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)

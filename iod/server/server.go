@@ -26,6 +26,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/relay"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/unifier"
 	"github.com/sluice-storage/sluice/wire"
@@ -39,14 +40,16 @@ type Config struct {
 	Store   stripe.Engine      // stays the caller's to close, after the server is down
 	Cache   *unifier.Cache     // owner of all data memory, on top of Store
 	Limits  Limits             // zero: defaults
+	Direct  relay.Options      // of direct requests; disk, room and place are the server's to set
 	More    func() []iod.Count // numbers of what it runs on, for Status; must not wait
 
 	// WriteBack says that the cache acknowledges volatile writes before the store has them: then
 	// every start of the server is told to the clients, who send again what may be lost.
 	WriteBack bool
 
-	Clock  func() time.Time
-	Logger *slog.Logger
+	Defects Defects // for tests
+	Clock   func() time.Time
+	Logger  *slog.Logger
 }
 
 func (c Config) withDefaults() Config {
@@ -57,6 +60,12 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	c.Limits = c.Limits.withDefaults()
+	if c.Direct.ChunkBytes == 0 {
+		c.Direct.ChunkBytes = 128 << 10
+	}
+	if c.Direct.WindowBytes == 0 {
+		c.Direct.WindowBytes = 1 << 20
+	}
 	return c
 }
 
@@ -74,11 +83,12 @@ type Server struct {
 	boot    uint64 // of this start
 	keys    *capability.Verifier
 	manage  *manager
+	mover   mover
 	fences  fences
 	works   workPool
 	count   counters
 	clocks  clocks
-	defects defects
+	defects Defects
 }
 
 // New makes a server. Start it with msg.Node.Serve.
@@ -95,9 +105,13 @@ func New(cfg Config) (*Server, error) {
 			"cache too small: %d bytes to lend, one request may need %d; give it more memory",
 			lend, iod.TransferMax)
 	}
-	s := &Server{cfg: cfg, start: cfg.Clock(), boot: rand.Uint64(),
+	s := &Server{cfg: cfg, start: cfg.Clock(), boot: rand.Uint64(), defects: cfg.Defects,
 		keys: capability.NewVerifier(cfg.Key)}
-	s.manage = newManager(cfg.Limits, lend, max(cfg.Cache.ChunkMax(), iod.TransferMax), &s.defects)
+	if s.defects.KeepMark {
+		s.boot = 1
+	}
+	s.manage = newManager(cfg.Limits, lend, max(cfg.Cache.ChunkMax(), iod.TransferMax),
+		cfg.Cache.TakeShare(), &s.defects)
 	return s, nil
 }
 

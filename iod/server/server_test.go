@@ -288,7 +288,7 @@ func TestCanceledRequestsLeaveNothing(t *testing.T) {
 
 func TestAServerThatIsGoneIsNamed(t *testing.T) {
 	g := newRig(t)
-	g.stop(t)
+	g.stop()
 	r := remote.New(g.pool, remote.Options{WaitMax: 300 * time.Millisecond,
 		AttemptMax: 100 * time.Millisecond})
 	_, err := r.Sync(t.Context(), g.target(1, capability.Write))

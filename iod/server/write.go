@@ -20,6 +20,11 @@ func (s *Server) write(ctx context.Context, c *msg.Call, w *work) error {
 		return errs.Newf(errs.Invalid, "iod.Write", t.Object.String(),
 			"object access of %d bytes, memory of %d", n, c.OutLen())
 	}
+	if t.How.DirectFor(false) {
+		if done, err := s.writeDirect(ctx, c, w); done || err != nil {
+			return err
+		}
+	}
 	if err := s.manage.writes.enter(ctx, &w.memory, w.who, c.Level(), n); err != nil {
 		return err
 	}
@@ -52,7 +57,7 @@ func (s *Server) receive(ctx context.Context, c *msg.Call, w *work, d *unifier.D
 	if err := c.Pull(ctx, 0, d.Sges()); err != nil {
 		return err
 	}
-	if w.req.Target.How.NoSums || s.defects.trust {
+	if w.req.Target.How.NoSums || s.defects.Trust {
 		return nil
 	}
 	err := d.Verify(w.req.Args.Sums, iod.SumChunk)
@@ -76,7 +81,7 @@ func (s *Server) publish(ctx context.Context, c *msg.Call, w *work,
 		defer s.manage.disk.leave(&w.disk)
 	}
 	st := w.req.Target.Stamp
-	if s.defects.forget {
+	if s.defects.Forget {
 		st.Seq = 0
 	}
 	return d.Publish(ctx, st, a.Durability)

@@ -1,0 +1,163 @@
+package server
+
+import (
+	"context"
+	"math"
+
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/crc32c"
+	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/relay"
+	"github.com/sluice-storage/sluice/seg"
+)
+
+// span is a piece of a request that goes past the cache.
+type span struct {
+	off, n int64
+	at     int64 // in the request's stream
+}
+
+// direct is what a request needs that goes past the cache, kept for the next one. It is the relay's
+// peer: it knows where in the stream the span lies that is on its way.
+type direct struct {
+	call   *msg.Call
+	sums   []uint32 // of the request's stream: what the client says, or is told
+	total  int64    // bytes of that stream
+	at     int64    // of the span in it
+	far    []span
+	near   []seg.Piece // the rest: by way of the cache
+	places []int64     // of the rest, in the stream
+	part   []fabric.Sge
+	blocks []uint32
+	read   relay.ReadJob
+	write  relay.WriteJob
+}
+
+// plan cuts a request: pieces of a chunk and more go past the cache, the rest through it. Sums are
+// of the stream, so a piece that goes past the cache must begin where a block of the stream does,
+// and that of a write, which is verified before it is stored, where a sum does, and end there too.
+func (d *direct) plan(a *iod.Args, h *iod.How, chunk int64, write bool) {
+	d.far, d.near, d.places = d.far[:0], d.near[:0], d.places[:0]
+	d.total = a.Access.Len()
+	grain := int64(crc32c.BlockBytes)
+	switch {
+	case h.NoSums:
+		grain = 1
+	case write:
+		grain = iod.SumChunk
+	}
+	at := int64(0)
+	for cur := a.Access.Cursor(); ; {
+		p, ok := cur.Next(math.MaxInt64)
+		if !ok {
+			return
+		}
+		n := p.Len
+		if at%grain != 0 || n < chunk {
+			n = 0
+		} else if at+n < d.total {
+			n -= n % grain // so that what is behind it begins where a sum does, too
+		}
+		if n > 0 {
+			d.far = append(d.far, span{off: p.Off, n: n, at: at})
+		}
+		if n < p.Len {
+			d.near = append(d.near, seg.Piece{Off: p.Off + n, Len: p.Len - n})
+			d.places = append(d.places, at+n)
+		}
+		at += p.Len
+	}
+}
+
+// disjoint tells whether no two pieces of the access overlap, as far as can be told while going
+// through it once: their order counts, and is not kept by those who go two ways.
+func disjoint(a seg.Access) bool {
+	end := int64(0)
+	for cur := a.Cursor(); ; {
+		p, ok := cur.Next(math.MaxInt64)
+		if !ok {
+			return true
+		}
+		if p.Off < end {
+			return false
+		}
+		end = p.End()
+	}
+}
+
+// release forgets the request.
+func (d *direct) release() {
+	d.call, d.sums = nil, nil
+	clear(d.part)
+	d.read, d.write = relay.ReadJob{}, relay.WriteJob{}
+}
+
+// chunkBytes is the least piece that goes past the cache.
+func (s *Server) chunkBytes(h *iod.How) int64 {
+	if h.ChunkBytes != 0 {
+		return int64(h.ChunkBytes)
+	}
+	return int64(s.cfg.Direct.ChunkBytes)
+}
+
+// enterDirect passes the gates: of memory for a window, and of the disk for all of the time, since
+// disk and network take turns with every chunk.
+func (s *Server) enterDirect(ctx context.Context, c *msg.Call, w *work) error {
+	cost := min(w.direct.total, s.cfg.Direct.WindowBytes)
+	memory := s.manage.direct
+	if err := memory.enter(ctx, &w.memory, w.who, c.Level(), cost); err != nil {
+		return err
+	}
+	w.time.enter(stateDisk)
+	err := s.manage.disk.enter(ctx, &w.disk, w.who, c.Level(), w.direct.total)
+	if err != nil {
+		memory.leave(&w.memory)
+	}
+	return err
+}
+
+func (s *Server) leaveDirect(w *work) {
+	s.manage.disk.leave(&w.disk)
+	s.manage.direct.leave(&w.memory)
+}
+
+// tape is pieces of memory that are taken from the front.
+type tape struct {
+	list []fabric.Sge
+	used int // bytes of the first piece
+}
+
+// cut appends the next n bytes to dst.
+func (t *tape) cut(dst []fabric.Sge, n int64) []fabric.Sge {
+	for n > 0 {
+		first := t.list[0]
+		b := first.Buf[t.used:]
+		if int64(len(b)) > n {
+			b = b[:n]
+			t.used += int(n)
+		} else {
+			t.list, t.used = t.list[1:], 0
+		}
+		dst = append(dst, fabric.Sge{Reg: first.Reg, Buf: b})
+		n -= int64(len(b))
+	}
+	return dst
+}
+
+func relayHow(h *iod.How) relay.How {
+	return relay.How{ChunkBytes: h.ChunkBytes, Streams: relay.Streams(h.Streams)}
+}
+
+// joinBlocks is the sum of n bytes in blocks, of which the last may be short.
+func joinBlocks(blocks []uint32, n int64) uint32 {
+	last := n % crc32c.BlockBytes
+	if last == 0 {
+		return crc32c.JoinBlocks(blocks)
+	}
+	k := len(blocks) - 1
+	if k == 0 {
+		return blocks[0]
+	}
+	return crc32c.Join(crc32c.JoinBlocks(blocks[:k]), blocks[k], last)
+}

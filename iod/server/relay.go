@@ -1,0 +1,112 @@
+package server
+
+import (
+	"context"
+	"sync"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/relay"
+	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/unifier"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// mover is the relay of a server, which is started by the first request that needs it.
+type mover struct {
+	mu     sync.Mutex
+	engine *relay.Engine
+	closed bool
+}
+
+// relay is what moves direct requests.
+func (s *Server) relay() (*relay.Engine, error) {
+	s.mover.mu.Lock()
+	defer s.mover.mu.Unlock()
+	if s.mover.closed {
+		return nil, errs.New(errs.Closed, "iod.Serve", "", nil)
+	}
+	if s.mover.engine != nil {
+		return s.mover.engine, nil
+	}
+	o := s.cfg.Direct
+	o.Disk, o.Room, o.Place = &disk{s: s}, room{s.cfg.Cache}, s.cfg.Store
+	e, err := relay.New(o)
+	s.mover.engine = e
+	return e, err
+}
+
+// Close ends what the server runs besides its requests. It is called when nobody serves any more.
+func (s *Server) Close() {
+	s.mover.mu.Lock()
+	s.mover.closed = true
+	e := s.mover.engine
+	s.mover.mu.Unlock()
+	if e != nil {
+		e.Close()
+	}
+}
+
+// room is the cache's memory, as the relay wants it.
+type room struct{ cache *unifier.Cache }
+
+func (r room) Take(ctx context.Context, bytes int) (relay.Piece, error) {
+	p, err := r.cache.Take(ctx, bytes)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// disk is the store, as the relay sees it: a chunk that is written past the cache is a change that
+// the cache knows of.
+type disk struct {
+	s    *Server
+	free sync.Pool // of *chunkWrite
+}
+
+// chunkWrite is a write of one chunk, kept for the next one.
+type chunkWrite struct {
+	d      *disk
+	ctx    context.Context
+	id     stripe.ObjectID
+	bufs   [][]byte
+	off    int64
+	sums   []uint32
+	stamps []wire.Stamp
+	dur    stripe.Durability
+	run    func() error // made once
+}
+
+func (d *disk) ReadSums(ctx context.Context, id stripe.ObjectID, bufs [][]byte, off int64,
+	sums []uint32) error {
+	return d.s.cfg.Store.ReadSums(ctx, id, bufs, off, sums)
+}
+
+func (d *disk) WriteSums(ctx context.Context, id stripe.ObjectID, bufs [][]byte, off int64,
+	sums []uint32, stamps []wire.Stamp, dur stripe.Durability) error {
+	n := int64(0)
+	for _, b := range bufs {
+		n += int64(len(b))
+	}
+	if n == 0 || d.s.defects.Stale { // nothing but a number
+		return d.s.cfg.Store.WriteSums(ctx, id, bufs, off, sums, stamps, dur)
+	}
+	w, ok := d.free.Get().(*chunkWrite)
+	if !ok {
+		w = &chunkWrite{d: d}
+		w.run = w.write
+	}
+	w.ctx, w.id, w.bufs, w.off, w.sums, w.stamps, w.dur = ctx, id, bufs, off, sums, stamps, dur
+	err := d.s.cfg.Cache.Change(ctx, id, off, n, w.run)
+	w.ctx, w.bufs, w.sums, w.stamps = nil, nil, nil, nil
+	d.free.Put(w)
+	return err
+}
+
+func (w *chunkWrite) write() error {
+	return w.d.s.cfg.Store.WriteSums(w.ctx, w.id, w.bufs, w.off, w.sums, w.stamps, w.dur)
+}
+
+func (d *disk) Sync(ctx context.Context, id stripe.ObjectID) error {
+	return d.s.cfg.Store.Sync(ctx, id)
+}
