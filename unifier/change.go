@@ -49,7 +49,14 @@ func (c *Cache) change(ctx context.Context, id Key, off, length int64, fn func()
 		c.tidyLocked(o)
 	}()
 	end := off + min(length, math.MaxInt64-off) - 1
-	cl := &claim{spans: []span{{off >> o.shift, end >> o.shift}}}
+	cl := c.spareClaims
+	if cl == nil {
+		cl = &claim{}
+	} else {
+		c.spareClaims = cl.next
+	}
+	defer func() { *cl, c.spareClaims = claim{spans: cl.spans[:0], next: c.spareClaims}, cl }()
+	cl.spans = append(cl.spans, span{off >> o.shift, end >> o.shift})
 	if _, err := c.claimLocked(ctx, o, cl); err != nil {
 		return err
 	}

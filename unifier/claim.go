@@ -19,6 +19,7 @@ type claim struct {
 	shared  bool
 	granted bool
 	ready   chan struct{} // closed with the grant; nil while nobody waits
+	next    *claim        // in Cache.spareClaims
 }
 
 // span is a run of units, both ends included.

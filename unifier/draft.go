@@ -31,6 +31,7 @@ type Draft struct {
 	sges   []fabric.Sge
 	taken  []taken  // by block: whether it went to a unit
 	sums   []uint32 // of the blocks of those parts that consist of blocks
+	chunks []uint32 // of what has arrived, as the sender sums it
 	bytes  [][]byte // what the backing gets, piece by piece
 	cuts   []int    // where in bytes each piece ends
 	sumAt  []int    // where in sums each piece begins; -1: it does not consist of blocks
@@ -165,10 +166,10 @@ func (d *Draft) Abort() {
 // differ. The sums of blocks are kept, so that Publish and the backing need not sum again; a draft
 // that is not verified is summed by Publish.
 func (d *Draft) Verify(sums []uint32, chunk int64) error {
-	var few [32]uint32
-	s := newStream(few[:0], chunk)
+	s := newStream(d.chunks[:0], chunk)
 	d.sum(&s)
-	if !slices.Equal(s.finish(), sums) && !d.c.defects.skipVerify {
+	d.chunks = s.finish()
+	if !slices.Equal(d.chunks, sums) && !d.c.defects.skipVerify {
 		return errs.Newf(errs.Corrupt, "unifier.Verify", d.obj.id.String(),
 			"%d bytes have other sums than the sender's", d.size)
 	}
@@ -366,7 +367,7 @@ func (d *Draft) endLocked() {
 	c.tidyLocked(o)
 	*d = Draft{
 		c: c, pieces: d.pieces[:0], parts: d.parts[:0], sges: d.sges[:0], taken: d.taken[:0],
-		sums: d.sums[:0], bytes: d.bytes[:0], cuts: d.cuts[:0],
+		sums: d.sums[:0], chunks: d.chunks[:0], bytes: d.bytes[:0], cuts: d.cuts[:0],
 		sumAt: d.sumAt[:0],
 		claim: claim{spans: d.claim.spans[:0]}, posted: posted{ready: d.posted.ready},
 		need:  need{got: d.need.got[:0], ready: d.need.ready},

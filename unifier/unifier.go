@@ -118,6 +118,7 @@ type Cache struct {
 	spareFills   *fill
 	spareRooms   *Room
 	spareRuns    *run
+	spareClaims  *claim // of changes
 }
 
 // New makes an empty cache on top of the backing.
