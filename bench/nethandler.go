@@ -55,8 +55,9 @@ func newNetHandler(node *msg.Node, s *spec) (*netHandler, error) {
 	if h.arena, err = mem.NewArena(takeBufs*size+give, nil); err != nil {
 		return nil, err
 	}
-	for i, all := 0, h.arena.Bytes(); i < len(all); i++ {
-		all[i] = byte(i)
+	all := h.arena.Bytes()
+	for done := copy(all, touched(page)); done < len(all); done *= 2 {
+		copy(all[done:], all[:done])
 	}
 	if h.give, err = h.arena.Cut(give, page); err == nil {
 		h.take, err = mem.NewPool(h.arena, size, takeBufs)

@@ -166,7 +166,10 @@ func (s *iodServer) families() []admin.Family {
 // cacheConfig is how the cache uses its part of the memory.
 func (p *iodParts) cacheConfig(node *msg.Node) unifier.Config {
 	c := unifier.Config{MemoryBytes: p.plan.cache, ReadaheadBytes: p.ahead, HugePages: p.huge,
-		Registrar: node}
+		Registrar: node, OnLoss: func(id unifier.Key, err error) {
+			p.log.Error("acknowledged data could not be written; clients will send it again",
+				"object", id.String(), "err", err)
+		}}
 	if p.writeBack {
 		c.DirtyBytes = p.plan.dirty()
 	}

@@ -146,7 +146,7 @@ func (f *memoryFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.memory, "memory", defaultMemory,
 		"all memory of an I/O server: cache, network, store; see sluice status for its parts")
-	flags.BoolVar(&f.writeBack, "write-back", false,
+	flags.BoolVar(&f.writeBack, "write-back", true,
 		"acknowledge writes that need not be durable from the cache, and write them half a second later")
 	flags.StringVar(&f.readahead, "readahead", "",
 		"how far to read ahead of a sequential reader; 0: not (default by the size of the cache)")

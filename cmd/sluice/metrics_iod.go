@@ -102,10 +102,38 @@ func (f *families) cache(c *unifier.Cache) {
 	f.count("cache_misses_total", "Units asked for that were not.", st.Misses)
 	f.count("cache_fills_total", "Reads of the store for the cache.", st.Fills)
 	f.count("cache_evictions_total", "Units that made room for others.", st.Evictions)
+	f.count("cache_ghost_hits_total", "Units asked for soon after they had made room.", st.GhostHits)
 	f.count("cache_exchanged_total", "Whole units that were published without a copy.", st.Exchanged)
 	f.count("cache_merged_total", "Units into which a part was merged.", st.Merged)
 	f.count("cache_dropped_total", "Units that a change took out of the cache.", st.Dropped)
 	f.count("cache_waits_total", "How often somebody waited for memory.", st.Waits)
+	f.count("cache_reader_waits_total", "How often a writer waited for a reader.", st.ReaderWaits)
+	f.count("cache_map_failures_total", "How often the host had no memory.", st.MapFailures)
+	f.count("cache_ahead_total", "Units read ahead.", st.Ahead)
+	f.count("cache_ahead_used_total", "Of these, those that somebody asked for.", st.AheadUsed)
+	f.count("cache_ahead_wasted_total", "Of these, those that nobody asked for in time.",
+		st.AheadWasted)
+	f.count("cache_flushes_total", "Writes of data that had been acknowledged before.", st.Flushes)
+	f.count("cache_flushed_requests_total", "Requests that were written so.", st.Flushed)
+	f.count("cache_losses_total", "How often acknowledged data was lost by the disk: clients send "+
+		"it again.", st.Losses)
+	f.cacheNow(&st)
+}
+
+// cacheNow are those that go up and down.
+func (f *families) cacheNow(st *unifier.Stats) {
+	f.gauge("cache_ahead_window_bytes", "How far streams are read ahead now.", st.AheadWindow)
 	f.gauge("cache_bytes", "What is cached.", st.Bytes)
-	f.gauge("cache_bytes_high", "The most memory of the cache in use so far.", st.HighWater)
+	f.gauge("cache_protected_bytes", "Of that, what a scan does not sweep out.", st.Protected)
+	f.gauge("cache_dirty_bytes", "Acknowledged and not yet written to the store.", st.Dirty)
+	f.gauge("cache_drafted_bytes", "Held by writes under way.", st.Drafted)
+	f.gauge("cache_taken_bytes", "Held by direct transfers.", st.Taken)
+	f.gauge("cache_held_slabs", "Slabs of 64 KiB in which something is lent or waits to be written.",
+		int64(st.HeldSlabs))
+	f.gauge("cache_objects", "Objects of which something is cached or under way.",
+		int64(st.Objects))
+	f.gauge("cache_posted", "Requests that wait for a worker of the cache.", int64(st.Posted))
+	f.gauge("cache_ready_bytes", "Memory that is resident and registered from the start.", st.Ready)
+	f.gauge("cache_mapped_bytes", "Memory that is mapped now.", st.Mapped)
+	f.gauge("cache_bytes_high", "The most memory in use so far: never above its bound.", st.HighWater)
 }
