@@ -76,12 +76,12 @@ func modes(t *testing.T, g *rig, seed uint64, rounds int) error {
 			clear(model[off : off+n])
 		case 1, 2, 3, 4:
 			fill(rng, buf)
-			if _, err := g.remote.Write(t.Context(), tg, access, mem(buf), d); err != nil {
+			if _, err := g.remote.Write(t.Context(), tg, access, memoryOf(buf), d); err != nil {
 				return err
 			}
 			eachPiece(pieces, func(p seg.Piece, pos int64) { copy(model[p.Off:p.End()], buf[pos:]) })
 		default:
-			if _, err := g.remote.Read(t.Context(), tg, access, mem(buf)); err != nil {
+			if _, err := g.remote.Read(t.Context(), tg, access, memoryOf(buf)); err != nil {
 				return err
 			}
 			var diff error
@@ -174,13 +174,13 @@ func TestModesSideBySide(t *testing.T) {
 				if rng.IntN(2) == 0 {
 					fill(rng, p)
 					copy(model[off:], p)
-					_, err := g.remote.Write(t.Context(), tg, seg.Contig(base+off, n), mem(p), stripe.Volatile)
+					_, err := g.remote.Write(t.Context(), tg, seg.Contig(base+off, n), memoryOf(p), stripe.Volatile)
 					if err != nil {
 						t.Error(err)
 					}
 					continue
 				}
-				if _, err := g.remote.Read(t.Context(), tg, seg.Contig(base+off, n), mem(p)); err != nil {
+				if _, err := g.remote.Read(t.Context(), tg, seg.Contig(base+off, n), memoryOf(p)); err != nil {
 					t.Error(err)
 				}
 				if !bytes.Equal(p, model[off:off+n]) {
@@ -244,9 +244,9 @@ func TestDirectRequestsFailAsTheDiskDoes(t *testing.T) {
 		remove := g.disk.Inject(c.rule)
 		var err error
 		if c.rule.Ops == fault.Read {
-			_, err = g.remote.Read(t.Context(), tg, seg.Contig(0, 1<<20), mem(make([]byte, 1<<20)))
+			_, err = g.remote.Read(t.Context(), tg, seg.Contig(0, 1<<20), memoryOf(make([]byte, 1<<20)))
 		} else {
-			_, err = g.remote.Write(t.Context(), tg, seg.Contig(0, 1<<20), mem(make([]byte, 1<<20)),
+			_, err = g.remote.Write(t.Context(), tg, seg.Contig(0, 1<<20), memoryOf(make([]byte, 1<<20)),
 				stripe.Volatile)
 		}
 		remove()

@@ -37,6 +37,7 @@ type rig struct {
 	t       *testing.T
 	key     capability.Key
 	disk    *fault.Engine
+	node    *msg.Node
 	pool    *msg.Pool
 	remote  *remote.Remote
 	srv     *server.Server
@@ -63,7 +64,7 @@ func newRig(t *testing.T, change ...func(*setup)) *rig {
 	g.check(err)
 	node, err := msg.NewNode(msg.Options{Domain: domain})
 	g.check(err)
-	s.cache.Registrar = node
+	g.node, s.cache.Registrar = node, node
 	cache, err := unifier.New(s.cache, g.disk)
 	g.check(err)
 	s.cfg.ID, s.cfg.Key, s.cfg.Store, s.cfg.Cache = 1, g.key.ServerKey(1), g.disk, cache
