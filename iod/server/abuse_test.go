@@ -53,7 +53,8 @@ func TestRefusedCapabilitiesAreCounted(t *testing.T) {
 		}
 		before := g.counts()[c.count]
 		p := make([]byte, 4)
-		_, err := g.ask(iod.OpWrite, tg, iod.Args{Access: seg.Contig(0, 4), Sums: sumsOf(p)}, memoryOf(p), nil)
+		args := iod.Args{Access: seg.Contig(0, 4), Sums: sumsOf(p)}
+		_, err := g.ask(iod.OpWrite, tg, args, view(p), nil)
 		if errs.KindOf(err) != c.want {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
@@ -75,7 +76,7 @@ func TestWrongSumsChangeNothing(t *testing.T) {
 			sums := sumsOf(bad)
 			sums[0]++ // the first: a direct write may have stored chunks before a later one
 			_, err := g.ask(iod.OpWrite, tg, iod.Args{Access: seg.Contig(0, int64(len(bad))), Sums: sums},
-				memoryOf(bad), nil)
+				view(bad), nil)
 			if found := errs.KindOf(err) != errs.Corrupt; found != plant {
 				t.Errorf("mode %d, planted %v: %v", mode, plant, err)
 			}
@@ -105,16 +106,16 @@ func TestDiskFaultsAreTold(t *testing.T) {
 		call func() error
 	}{
 		{fault.Read, errs.Corrupt, func() error {
-			_, err := g.ask(iod.OpRead, tg, iod.Args{Access: seg.Contig(0, 256<<10)}, nil, memoryOf(p))
+			_, err := g.ask(iod.OpRead, tg, iod.Args{Access: seg.Contig(0, 256<<10)}, nil, view(p))
 			return err
 		}},
 		{fault.Read, errs.IO, func() error { // elsewhere: the first is cached now
-			_, err := g.ask(iod.OpRead, tg, iod.Args{Access: seg.Contig(512<<10, 256<<10)}, nil, memoryOf(p))
+			_, err := g.ask(iod.OpRead, tg, iod.Args{Access: seg.Contig(512<<10, 256<<10)}, nil, view(p))
 			return err
 		}},
 		{fault.Write, errs.NoSpace, func() error {
 			_, err := g.ask(iod.OpWrite, tg, iod.Args{Access: seg.Contig(0, 256<<10), Sums: sumsOf(p)},
-				memoryOf(p), nil)
+				view(p), nil)
 			return err
 		}},
 		{fault.Sync, errs.IO, func() error {
@@ -155,12 +156,12 @@ func TestClientsThatVanishLeaveNothing(t *testing.T) {
 			defer close(ended)
 			a := iod.Args{Access: seg.Contig(0, int64(len(p))), Sums: sumsOf(p)}
 			if round%2 == 0 {
-				_, _ = ask(context.Background(), conn, iod.OpWrite, tg, a, memoryOf(p), nil)
+				_, _ = ask(context.Background(), conn, iod.OpWrite, tg, a, view(p), nil)
 				return
 			}
 			tg := tg
 			tg.How.Mode = iod.Mode(round / 2 % 2)
-			_, _ = ask(context.Background(), conn, iod.OpRead, tg, a, nil, memoryOf(p))
+			_, _ = ask(context.Background(), conn, iod.OpRead, tg, a, nil, view(p))
 		}()
 		time.Sleep(time.Duration(rng.IntN(3000)) * time.Microsecond)
 		vanish()

@@ -27,7 +27,7 @@ func TestNothingIsAllocatedPerRequest(t *testing.T) {
 	g.check(err)
 	base := g.target(1, capability.Read|capability.Write)
 	write(t, g.remote, base, 0, make([]byte, 2*size))
-	pieces := seg.List([]seg.Piece{{Off: 0, Len: 4096}, {Off: 90000, Len: 4096}, {Off: 200000, Len: 4096}})
+	pieces := seg.List([]seg.Piece{{Off: 0, Len: 4096}, {Off: 90000, Len: 4096}, {Off: 2e5, Len: 4096}})
 	for _, row := range []struct {
 		name   string
 		op     iod.Op
@@ -50,9 +50,9 @@ func TestNothingIsAllocatedPerRequest(t *testing.T) {
 		a := iod.Args{Access: row.access, Durability: stripe.Volatile}
 		req := msg.Request{Op: uint16(row.op), Stamp: tg.Stamp}
 		if row.op == iod.OpWrite {
-			a.Sums, req.Out = sumsOf(p[:n]), memoryOf(p[:n])
+			a.Sums, req.Out = sumsOf(p[:n]), view(p[:n])
 		} else {
-			req.In = memoryOf(p[:n])
+			req.In = view(p[:n])
 		}
 		var e wire.Enc
 		iod.AppendRequest(&e, row.op, &tg, &a)

@@ -90,9 +90,9 @@ func flood(t *testing.T, write bool, how iod.How, d server.Defects) float64 {
 					access := seg.Contig(next.Add(1)*size, size)
 					var err error
 					if write {
-						_, err = ask(ctx, conn, iod.OpWrite, tg, iod.Args{Access: access, Sums: sums}, memoryOf(p), nil)
+						_, err = ask(ctx, conn, iod.OpWrite, tg, iod.Args{Access: access, Sums: sums}, view(p), nil)
 					} else {
-						_, err = ask(ctx, conn, iod.OpRead, tg, iod.Args{Access: access}, nil, memoryOf(p))
+						_, err = ask(ctx, conn, iod.OpRead, tg, iod.Args{Access: access}, nil, view(p))
 					}
 					if err != nil {
 						t.Error(err)

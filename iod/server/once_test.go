@@ -19,7 +19,7 @@ func (g *rig) numbered(tg iod.Target, seq uint32, off int64, p []byte) (iod.Mark
 	g.t.Helper()
 	tg.Stamp.Slot, tg.Stamp.Seq = 3, seq
 	body, err := g.ask(iod.OpWrite, tg, iod.Args{Access: seg.Contig(off, int64(len(p))),
-		Sums: sumsOf(p)}, memoryOf(p), nil)
+		Sums: sumsOf(p)}, view(p), nil)
 	if err != nil {
 		return iod.Mark{}, err
 	}
@@ -179,7 +179,7 @@ func TestFencedGenerationIsNotReadFromTheCache(t *testing.T) {
 		read(t, g.remote, old, 0, 64<<10)
 		g.check(g.remote.Fence(t.Context(), g.targetGen(1, 2, capability.Manage)))
 		_, err := g.ask(iod.OpRead, old, iod.Args{Access: seg.Contig(0, 4096)}, nil,
-			memoryOf(make([]byte, 4096)))
+			view(make([]byte, 4096)))
 		if found := errs.KindOf(err) != errs.Fenced; found != plant {
 			t.Errorf("planted %v: %v", plant, err)
 		}

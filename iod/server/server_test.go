@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleakMain(m) }
 
-func memoryOf(p ...[]byte) *msg.Memory {
+func view(p ...[]byte) *msg.Memory {
 	m := &msg.Memory{}
 	var n int64
 	for _, b := range p {
@@ -38,7 +38,7 @@ func memoryOf(p ...[]byte) *msg.Memory {
 
 func write(t *testing.T, r *remote.Remote, tg iod.Target, off int64, p []byte) {
 	t.Helper()
-	_, err := r.Write(t.Context(), tg, seg.Contig(off, int64(len(p))), memoryOf(p), stripe.Volatile)
+	_, err := r.Write(t.Context(), tg, seg.Contig(off, int64(len(p))), view(p), stripe.Volatile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func write(t *testing.T, r *remote.Remote, tg iod.Target, off int64, p []byte) {
 func read(t *testing.T, r *remote.Remote, tg iod.Target, off, n int64) []byte {
 	t.Helper()
 	p := make([]byte, n)
-	if _, err := r.Read(t.Context(), tg, seg.Contig(off, n), memoryOf(p)); err != nil {
+	if _, err := r.Read(t.Context(), tg, seg.Contig(off, n), view(p)); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -94,7 +94,7 @@ func testLists(t *testing.T, seed uint64) {
 		access := seg.List(pieces)
 		buf := make([]byte, access.Len())
 		half := rng.Int64N(access.Len() + 1)
-		m := memoryOf(buf[:half], buf[half:])
+		m := view(buf[:half], buf[half:])
 		if rng.IntN(2) == 0 {
 			_, _ = rand.Read(buf)
 			if _, err := g.remote.Write(t.Context(), tg, access, m, stripe.Volatile); err != nil {
@@ -127,7 +127,7 @@ func TestCapabilitiesAreDemanded(t *testing.T) {
 	ctx := t.Context()
 	p := make([]byte, 100)
 	try := func(tg iod.Target) error {
-		_, err := g.remote.Write(ctx, tg, seg.Contig(0, 100), memoryOf(p), stripe.Volatile)
+		_, err := g.remote.Write(ctx, tg, seg.Contig(0, 100), view(p), stripe.Volatile)
 		return err
 	}
 	good := g.target(1, capability.Write)
@@ -178,7 +178,7 @@ func TestTruncationKeepsOldBytesAway(t *testing.T) {
 	if err := g.remote.Truncate(ctx, cut, 1000); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.remote.Write(ctx, tg, seg.Contig(5000, 10), memoryOf(make([]byte, 10)),
+	if _, err := g.remote.Write(ctx, tg, seg.Contig(5000, 10), view(make([]byte, 10)),
 		stripe.Volatile); errs.KindOf(err) != errs.Stale {
 		t.Fatalf("a write from before the truncation: %v", err)
 	}
@@ -230,7 +230,7 @@ func TestFencedGenerationIsRefused(t *testing.T) {
 	if err := g.remote.Fence(t.Context(), fence); err != nil {
 		t.Fatal(err)
 	}
-	_, err := g.remote.Write(t.Context(), old, seg.Contig(0, 1), memoryOf([]byte{1}), stripe.Volatile)
+	_, err := g.remote.Write(t.Context(), old, seg.Contig(0, 1), view([]byte{1}), stripe.Volatile)
 	if errs.KindOf(err) != errs.Fenced {
 		t.Fatalf("a fenced writer: %v", err)
 	}
@@ -249,10 +249,10 @@ func TestMemoryStaysBounded(t *testing.T) {
 				off := rng.Int64N(64 << 20)
 				var err error
 				if rng.IntN(2) == 0 {
-					_, err = g.remote.Write(t.Context(), tg, seg.Contig(off, int64(len(p))), memoryOf(p),
+					_, err = g.remote.Write(t.Context(), tg, seg.Contig(off, int64(len(p))), view(p),
 						stripe.Volatile)
 				} else {
-					_, err = g.remote.Read(t.Context(), tg, seg.Contig(off, int64(len(p))), memoryOf(p))
+					_, err = g.remote.Read(t.Context(), tg, seg.Contig(off, int64(len(p))), view(p))
 				}
 				if err != nil {
 					t.Error(err)
@@ -276,9 +276,9 @@ func TestCanceledRequestsLeaveNothing(t *testing.T) {
 	for range 100 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(2000))*time.Microsecond)
 		if rng.IntN(2) == 0 {
-			_, _ = g.remote.Write(ctx, tg, seg.Contig(0, 1<<20), memoryOf(p), stripe.Volatile)
+			_, _ = g.remote.Write(ctx, tg, seg.Contig(0, 1<<20), view(p), stripe.Volatile)
 		} else {
-			_, _ = g.remote.Read(ctx, tg, seg.Contig(0, 1<<20), memoryOf(p))
+			_, _ = g.remote.Read(ctx, tg, seg.Contig(0, 1<<20), view(p))
 		}
 		cancel()
 	}
