@@ -12,7 +12,8 @@ import (
 func sample(now time.Time) *Report {
 	return &Report{
 		Cluster: "00ff", Dir: "/c", URL: "sluice://127.0.0.1:9400", Mount: "/m", Running: true, PID: 7,
-		Since: now.Add(-90 * time.Second), Volumes: 2, Space: Space{Total: 1 << 40, Free: 1 << 39},
+		Since: now.Add(-90 * time.Second), Admin: map[string]string{"meta": "127.0.0.1:77"},
+		Volumes: 2, Space: Space{Total: 1 << 40, Free: 1 << 39},
 		Meta: &Meta{Sessions: 3, Handles: 5, Queued: 1,
 			Ops: []OpUse{{Op: "lookup", Calls: 2}, {Op: "create", Calls: 9}}},
 		Processes: []supervise.Process{
@@ -23,7 +24,9 @@ func sample(now time.Time) *Report {
 		},
 		Servers: []Server{
 			{ID: 1, Addr: "127.0.0.1:1", Up: true, Counts: []Count{
-				{"requests_read", 41}, {"cache_hits", 3}, {"cache_misses", 1}},
+				{"requests_read", 41}, {"cache_hits", 3}, {"cache_misses", 1},
+				{"memory_bound_bytes", 512 << 20}, {"memory_resident_bytes", 100 << 20},
+				{"memory_plan_cache_bytes", 304 << 20}, {"memory_plan_heap_bytes", 32 << 20}},
 				Way: Way{Provider: "tcp", WhyNot: []Step{{Provider: "shm", Reason: "no rights"}}}},
 			{ID: 2, Addr: "127.0.0.1:2", Up: true, Problem: "timed out",
 				Way: Way{Provider: "tcp", WhyNot: []Step{{Provider: "shm", Reason: "no rights"}}}},
@@ -44,6 +47,7 @@ func TestTextTellsWhatMatters(t *testing.T) {
 		"sluice://127.0.0.1:9400", "512 GiB free of 1 TiB", "2 volumes",
 		"killed by SIGKILL, 4s ago", "waiting", "41", "75%", "silent", "down",
 		"3 sessions, 5 open files, 1 removed files", "create 9, lookup 2",
+		"100 MiB of 512 MiB", "memory of iod1: cache 304 MiB, heap 32 MiB\n", "127.0.0.1:77",
 		"! iod2: timed out", "! something is odd", "not shm to iod1, iod2: no rights",
 	} {
 		if !strings.Contains(b.String(), want) {

@@ -117,11 +117,38 @@ func (r *Report) servers(b *strings.Builder) {
 			Bytes(int64(s.Count("cache_bytes"))), s.hits(), s.Count("errors"), s.memory())
 	}
 	_ = t.Flush()
+	r.plan(b)
 	r.whyNot(b)
 	for _, s := range r.Servers {
 		if s.Problem != "" {
 			fmt.Fprintf(b, "! iod%d: %s\n", s.ID, s.Problem)
 		}
+	}
+}
+
+// planPrefix and planSuffix are around the names of parts of a server's memory among its counts.
+const planPrefix, planSuffix = "memory_plan_", "_bytes"
+
+// plan tells what the servers' memory is meant for, once for all that have the same.
+func (r *Report) plan(b *strings.Builder) {
+	var plans []string
+	servers := map[string][]string{}
+	for i := range r.Servers {
+		var parts []string
+		for _, c := range r.Servers[i].Counts {
+			name, ok := strings.CutPrefix(c.Name, planPrefix)
+			if ok {
+				parts = append(parts, strings.TrimSuffix(name, planSuffix)+" "+Bytes(int64(c.Value)))
+			}
+		}
+		text := strings.Join(parts, ", ")
+		if text != "" && servers[text] == nil {
+			plans = append(plans, text)
+		}
+		servers[text] = append(servers[text], fmt.Sprintf("iod%d", r.Servers[i].ID))
+	}
+	for _, text := range plans {
+		fmt.Fprintf(b, "memory of %s: %s\n", strings.Join(servers[text], ", "), text)
 	}
 }
 
