@@ -116,7 +116,8 @@ type Remover interface {
 }
 
 // Puncher can turn a range into a hole that reads as zeroes. The size does not change. Subject to
-// the same stamp checks as a write.
+// the same stamp checks as a write. An absent object comes to life only when the stamp numbers the
+// request (somebody must remember it).
 type Puncher interface {
 	Punch(ctx context.Context, id ObjectID, off, length int64, st wire.Stamp, d Durability) error
 }

@@ -179,7 +179,7 @@ func (m *member) clearRange(ctx context.Context, op string, id stripe.ObjectID, 
 // clearWith is clearRange whose stamps are the input's.
 func (m *member) clearWith(ctx context.Context, op string, id stripe.ObjectID, off, length int64,
 	extend bool, in *input) error {
-	mode := changeMode{exclusive: true, create: extend}
+	mode := changeMode{exclusive: true, create: extend || stripe.Numbered(in.st)}
 	return m.change(op, id, mode, func(o *object) (*waiter, error) {
 		if w, done, err := m.admit(o, in.st, in.d); done || err != nil {
 			return w, err

@@ -206,7 +206,11 @@ func (s *Store) Punch(ctx context.Context, id stripe.ObjectID, off, length int64
 	if err := stripe.CheckRange(ctx, op, id, off, length); err != nil {
 		return err
 	}
-	o, err := s.enter(op, id)
+	enter := s.enter
+	if stripe.Numbered(st) {
+		enter = s.enterAlive // somebody must remember the number
+	}
+	o, err := enter(op, id)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ func repeatCases() []Case {
 		{"a repeated request is recognised after a restart", repeatReopen},
 		{"every kind of request is recognised after a restart", repeatEveryKind},
 		{"a repeat is recognised behind a truncation", repeatTruncated},
+		{"a repeated punch of nothing is recognised", repeatAbsent},
 		{"all of a large repeated request is recognised", repeatLarge},
 		{"requests without a number are never repeats", repeatUnnumbered},
 		{"a request that was refused was not applied", repeatRefused},
@@ -97,11 +98,24 @@ func repeatEveryKind(t testing.TB, c Config) {
 	}
 }
 
-// repeatTruncated repeats a write that was applied before a truncation: it is a repeat, not stale,
-// or else its sender would number it anew and have it applied twice.
+// repeatAbsent repeats a punch of what was absent, on what has come to life since.
+func repeatAbsent(t testing.TB, c Config) {
+	r := newRig(t, c)
+	r.ok(r.e.Punch(r.ctx, alpha, 0, 200_000, numbered(9, 1, 1), stripe.Durable))
+	r.writeAs(alpha, 0, fill(200_000, 7), wire.Stamp{})
+	for range 2 {
+		r.ok(r.e.Punch(r.ctx, alpha, 0, 200_000, numbered(9, 1, 1), stripe.Durable))
+		r.holds(alpha, 0, fill(200_000, 7))
+		r.reopen()
+	}
+}
+
+// repeatTruncated repeats what was applied before a truncation: it is a repeat, not stale, or else
+// its sender would number it anew and have it applied twice.
 func repeatTruncated(t testing.TB, c Config) {
 	r := newRig(t, c)
 	r.writeAs(alpha, 0, fill(9000, 1), numbered(9, 1, 1))
+	r.ok(r.e.Punch(r.ctx, alpha, 0, 4096, numbered(9, 2, 1), stripe.Volatile))
 	r.ok(r.e.Truncate(r.ctx, alpha, 20_000, wire.Stamp{TruncSeq: 1}))
 	r.writeAs(alpha, 0, fill(9000, 2), wire.Stamp{TruncSeq: 1})
 	repeated, err := r.e.Admit(r.ctx, alpha, 0, 9000, numbered(9, 1, 1), 0)
@@ -109,6 +123,7 @@ func repeatTruncated(t testing.TB, c Config) {
 		t.Error("a write that was applied before the truncation is admitted as a new one")
 	}
 	r.writeAs(alpha, 0, fill(9000, 1), numbered(9, 1, 1))
+	r.ok(r.e.Punch(r.ctx, alpha, 0, 4096, numbered(9, 2, 1), stripe.Volatile))
 	r.holds(alpha, 0, fill(9000, 2))
 }
 
