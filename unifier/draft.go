@@ -109,7 +109,7 @@ func (c *Cache) PostDraft(id Key, a seg.Access, h Hint, ready func(*Draft)) (*Dr
 	c.mu.Lock()
 	full := c.jobs.len() >= postedMax
 	if !full {
-		c.postLocked(job{draft: d, drafted: ready})
+		c.postLocked(&c.jobs, job{draft: d, drafted: ready})
 	}
 	c.mu.Unlock()
 	if full {

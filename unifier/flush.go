@@ -10,9 +10,10 @@ import (
 )
 
 const (
-	flushers = 2       // goroutines that write back
-	runMax   = 4 << 20 // bytes of one write to the backing
-	lookMax  = 64      // pending writes that a flusher looks at to find one that it can write
+	flushers   = 2       // goroutines that write back
+	runMax     = 4 << 20 // bytes of one write to the backing
+	throughMax = 1024    // objects that are remembered because writing back to them has failed
+	lookMax    = 64      // pending writes that a flusher looks at to find one that it can write
 )
 
 // run is a row of pending writes of one object that reach the backing in one call.
@@ -111,7 +112,10 @@ func (c *Cache) writeRunLocked(o *object) error {
 		d.flying = false
 	}
 	if err != nil {
-		o.through = true
+		if len(c.through) >= throughMax {
+			clear(c.through)
+		}
+		c.through[id] = true
 		c.losses.Add(1)
 		c.loseLocked()
 	} else {

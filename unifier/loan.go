@@ -122,7 +122,7 @@ func (c *Cache) PostRead(id Key, a seg.Access, h Hint, done func(*Loan)) (*Loan,
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.jobs.len() >= postedMax {
+	if c.jobs.len()+c.calls.len() >= postedMax {
 		return nil, errs.Newf(errs.Busy, "unifier.PostRead", id.String(), "%d posted", postedMax)
 	}
 	l, err := c.newLoanLocked(id, a, h)
@@ -130,14 +130,18 @@ func (c *Cache) PostRead(id Key, a seg.Access, h Hint, done func(*Loan)) (*Loan,
 		return nil, err
 	}
 	l.posted.start()
-	if c.tryLendLocked(l) && l.own == nil && len(l.join) == 0 {
-		l.cover()
-		if done == nil {
-			l.posted.finish(nil)
-			return l, nil
+	q := &c.jobs
+	if c.tryLendLocked(l) {
+		q = &c.calls
+		if l.own == nil && len(l.join) == 0 {
+			l.cover()
+			if done == nil {
+				l.posted.finish(nil)
+				return l, nil
+			}
 		}
 	}
-	c.postLocked(job{loan: l, lent: done})
+	c.postLocked(q, job{loan: l, lent: done})
 	return l, nil
 }
 

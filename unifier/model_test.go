@@ -29,7 +29,7 @@ func envInt(name string, def int) int {
 // TestModel runs random operations against plain bytes. UNIFIER_SEED repeats one run,
 // UNIFIER_SEEDS sets how many there are.
 func TestModel(t *testing.T) {
-	first, seeds := int(rand.Uint32()), envInt("UNIFIER_SEEDS", 24)
+	first, seeds := int(rand.Uint32()), envInt("UNIFIER_SEEDS", 12)
 	if v := envInt("UNIFIER_SEED", -1); v >= 0 {
 		first, seeds = v, 1
 	}

@@ -34,7 +34,7 @@ func (c *Cache) writesBack(d *Draft) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !d.obj.through && !c.closed
+	return !c.through[d.obj.id] && !c.closed
 }
 
 // keep publishes the draft and makes it pending; it ends the claim. The memory counts as dirty from

@@ -143,7 +143,8 @@ func (r *rig) checkEnd() {
 func (c *Cache) quiet() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.idle == c.workers && c.jobs.len() == 0 && c.guesses.len() == 0 && !c.mapping
+	waiting := c.jobs.len() + c.calls.len() + c.guesses.len()
+	return c.idle == c.workers && waiting == 0 && !c.mapping
 }
 
 func (r *rig) ok(err error) {

@@ -48,7 +48,7 @@ func (c *Cache) Stats() Stats {
 	s.Dirty, s.Drafted, s.Taken = c.dirtyBytes, c.drafts.Usage().Used, c.takes.Usage().Used
 	s.Waits += c.drafts.Usage().Waits + c.takes.Usage().Waits
 	s.HeldSlabs, s.Protected = c.pinnedSlabs, c.policy.bytes[protected]
-	s.Objects, s.Posted = len(c.objects), c.jobs.len()
+	s.Objects, s.Posted = len(c.objects), c.jobs.len()+c.calls.len()
 	for _, k := range c.memory.chunks {
 		if k.ready {
 			s.Ready += int64(len(k.slabs)) << slabShift

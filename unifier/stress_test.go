@@ -70,7 +70,7 @@ func stressRun(t testing.TB, cfg Config, d defects) {
 		wg.Go(func() { s.reader(uint64(g)) })
 	}
 	wg.Go(s.disturber)
-	time.Sleep(time.Duration(envInt("UNIFIER_STRESS_MS", 700)) * time.Millisecond)
+	time.Sleep(time.Duration(envInt("UNIFIER_STRESS_MS", 400)) * time.Millisecond)
 	s.stop.Store(true)
 	wg.Wait()
 	st := s.Stats()

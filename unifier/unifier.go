@@ -90,10 +90,12 @@ type Cache struct {
 	stats      Stats
 
 	wake     *sync.Cond // of idle workers
-	jobs     jobs
+	calls    jobs       // that have their memory
+	jobs     jobs       // that wait for it
 	guesses  jobs
 	workers  int
 	idle     int
+	hungry   int
 	guessing int
 
 	aheadNow              int64 // the largest window at the moment
@@ -106,6 +108,7 @@ type Cache struct {
 	promised             int64                         // space of the store that they may need
 	slots                map[stripe.SessionSlot]*Draft // the last pending write of each
 	sessions             *stripe.Sessions              // requests that were pending, or are
+	through              map[Key]bool                  // objects that are not written back to
 	flushing             bool                          // the flushers run
 	kick                 chan struct{}
 	flushed              chan struct{} // closed when a write has reached the backing
@@ -141,7 +144,7 @@ func New(cfg Config, backing Backing) (*Cache, error) {
 		readMax: cfg.readBytes(), chunkBytes: cfg.chunkBytes(),
 		aheadMax: max(cfg.ReadaheadBytes, 0), aheadShare: cfg.MemoryBytes / 8,
 		objects: map[Key]*object{}, slots: map[stripe.SessionSlot]*Draft{},
-		sessions: &stripe.Sessions{},
+		sessions: &stripe.Sessions{}, through: map[Key]bool{},
 	}
 	c.admitter, _ = backing.(stripe.Admitter)
 	c.stater, _ = backing.(stripe.Stater)
@@ -203,14 +206,28 @@ func (c *Cache) Query(id Key, a seg.Access) (cached int64) {
 		if !ok {
 			return cached
 		}
-		s := span{p.Off >> o.shift, (p.End() - 1) >> o.shift}
-		c.eachLocked(o, s, func(u *unit) {
-			if u.fill == nil {
-				lo, hi := max(p.Off, u.index<<o.shift), min(p.End(), (u.index+1)<<o.shift)
-				cached += hi - lo
-			}
-		})
+		cached += c.queryLocked(o, p)
 	}
+}
+
+// queryLocked walks whichever is shorter, the piece or the object's units.
+func (c *Cache) queryLocked(o *object, p seg.Piece) (cached int64) {
+	first, last := p.Off>>o.shift, (p.End()-1)>>o.shift
+	add := func(u *unit) {
+		if u != nil && u.fill == nil && u.index >= first && u.index <= last {
+			cached += min(p.End(), (u.index+1)<<o.shift) - max(p.Off, u.index<<o.shift)
+		}
+	}
+	if last-first >= int64(o.count) {
+		for u := o.units; u != nil; u = u.older {
+			add(u)
+		}
+		return cached
+	}
+	for index := first; index <= last; index++ {
+		add(c.findLocked(o, index))
+	}
+	return cached
 }
 
 // Close writes back what is pending, ends all work and gives the memory back. While loans, drafts

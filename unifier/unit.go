@@ -18,7 +18,6 @@ type object struct {
 	first, last *Draft          // pending writes in order
 	dirty       map[int64]int32 // how many of them touch a unit
 	flushing    bool            // somebody writes the first ones back
-	through     bool            // writing back has failed once
 
 	next *object // in Cache.spareObjects
 }

@@ -1,10 +1,14 @@
 package unifier
 
 // Posted requests and readahead are carried on by a few goroutines, which are started when they are
-// needed and end with the cache. What was posted holds nothing before a worker has taken it up, so
-// that workers that wait for memory wait for loans and drafts that are out, never for each other.
+// needed and end with the cache. There are two queues. What has to wait for memory holds nothing
+// before a worker has taken it up, and may not occupy all workers. What has its memory already
+// waits at most for the backing, and for fills that somebody runs: those that it joined stand
+// before it in the queue. So workers that wait for memory wait for loans and drafts that are out,
+// never for each other.
 const (
 	workersMax = 32
+	hungryMost = 24       // of them at most wait for memory
 	aheadMost  = 4        // of them at most read ahead
 	postedMax  = 16 << 10 // requests that may wait for a worker
 )
@@ -44,9 +48,9 @@ func (q *jobs) pop() job {
 	return j
 }
 
-// postLocked hands a job to a worker.
-func (c *Cache) postLocked(j job) {
-	c.jobs.push(j)
+// postLocked hands a job to a worker: one that has its memory, or one that has to wait for it.
+func (c *Cache) postLocked(q *jobs, j job) {
+	q.push(j)
 	c.rouseLocked()
 }
 
@@ -66,15 +70,12 @@ func (c *Cache) worker() {
 	defer c.mu.Unlock()
 	for {
 		switch {
-		case c.jobs.len() > 0:
-			j := c.jobs.pop()
-			c.mu.Unlock()
-			if j.loan != nil {
-				c.serveLoan(j.loan, j.lent)
-			} else {
-				c.serveDraft(j.draft, j.drafted)
-			}
-			c.mu.Lock()
+		case c.calls.len() > 0:
+			c.serveLocked(c.calls.pop())
+		case c.jobs.len() > 0 && c.hungry < hungryMost:
+			c.hungry++
+			c.serveLocked(c.jobs.pop())
+			c.hungry--
 		case c.closed:
 			c.workers--
 			return
@@ -88,5 +89,15 @@ func (c *Cache) worker() {
 			c.wake.Wait()
 			c.idle--
 		}
+	}
+}
+
+func (c *Cache) serveLocked(j job) {
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	if j.loan != nil {
+		c.serveLoan(j.loan, j.lent)
+	} else {
+		c.serveDraft(j.draft, j.drafted)
 	}
 }

@@ -1,0 +1,85 @@
+package unifier
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sluice-storage/sluice/seg"
+	"github.com/sluice-storage/sluice/stripe/hook/fault"
+)
+
+// Readers hold all that loans may hold, and do not let go. Writers of the same units go on.
+func TestSlowReadersDoNotBlockWriters(t *testing.T) {
+	for _, back := range []int64{0, 256 << 10} {
+		for _, unit := range []int{4 << 10, 64 << 10} {
+			r := newRig(t, Config{UnitBytes: unit, MemoryBytes: 1280 << 10, DirtyBytes: back,
+				DirtyAge: time.Millisecond})
+			r.write(alpha, 0, fill1(1<<17, 1))
+			l, err := r.Read(r.ctx, alpha, seg.Contig(0, r.ReadShare()), Hint{})
+			r.ok(err)
+			old := gathered(l.Sges())
+			for i := range int64(300) {
+				r.write(alpha, i*100%(1<<17), fill1(100, 2))
+				r.write(alpha, 1<<16, fill1(64<<10, byte(i)))
+			}
+			now := gathered(l.Sges())
+			if string(old) != string(now) {
+				t.Fatal("a loan changed")
+			}
+			l.Release()
+			r.holds(alpha, 0, fill1(100, 2))
+		}
+	}
+}
+
+// A writer that finds no free memory waits for the reader, but not for long.
+func TestPatience(t *testing.T) {
+	r := newRig(t, Config{Patience: 3 * time.Millisecond})
+	r.write(alpha, 0, fill1(testUnit, 1))
+	for off := int64(testUnit); off < 2<<20; off += 64 << 10 { // all memory is used
+		r.read(alpha, off, 64<<10)
+	}
+	l, err := r.Read(r.ctx, alpha, seg.Contig(0, 100), Hint{})
+	r.ok(err)
+	room, err := r.Take(r.ctx, int(r.TakeShare()))
+	r.ok(err)
+	waits := r.Stats().ReaderWaits
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.write(alpha, 10, fill1(10, 2))
+	}()
+	<-done // the reader is still there
+	if r.Stats().ReaderWaits == waits && r.memory.free == 0 && r.memory.partial[blockShift] == nil {
+		t.Error("nobody waited although no memory was free")
+	}
+	if l.Sges()[0].Buf[10] != 1 {
+		t.Fatal("a loan changed")
+	}
+	l.Release()
+	room.Return()
+	r.holds(alpha, 9, append([]byte{1}, fill1(10, 2)...))
+}
+
+// The second reader of a unit waits for the first one's read, whatever else is asked for.
+func TestListsAreReadAsTheyLie(t *testing.T) {
+	r := newRig(t, Config{})
+	r.write(alpha, 0, ramp(20*testUnit, 1))
+	r.Invalidate(alpha, 0, 20*testUnit)
+	pieces := []seg.Piece{{Off: 9 * testUnit, Len: 10}, {Off: 2*testUnit + 5, Len: testUnit},
+		{Off: 9*testUnit + 5, Len: 10}, {Off: 0, Len: 1}}
+	before := r.store.Calls(fault.Read)
+	l, err := r.Read(r.ctx, alpha, seg.List(pieces), Hint{})
+	r.ok(err)
+	p, want := gathered(l.Sges()), ramp(20*testUnit, 1)
+	for _, x := range pieces {
+		if string(p[:x.Len]) != string(want[x.Off:x.End()]) {
+			t.Fatalf("%+v differs", x)
+		}
+		p = p[x.Len:]
+	}
+	l.Release()
+	if n := r.store.Calls(fault.Read) - before; n != 3 {
+		t.Fatalf("%d reads of three places", n)
+	}
+}
