@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ type wired struct {
 	key    capability.Key
 	meta   *store.Store
 	addr   string // of the metadata service
+	mu     sync.Mutex
 	addrs  map[uint32]string
 	stop   map[uint32]func() // stops an I/O server and returns when it is down
 	start  map[uint32]func()
@@ -61,6 +63,8 @@ func newWiredBy(t testing.TB, servers uint32, near bool) *wired {
 	w.node, err = msg.NewNode(msg.Options{Domain: w.domain, Domains: w.near})
 	must(t, err)
 	pool := msg.NewPool(w.node, func(_ context.Context, id uint32) (string, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		return w.addrs[id], nil
 	})
 	far := iodremote.New(pool, iodremote.Options{WaitMax: time.Second})
@@ -103,8 +107,10 @@ func (w *wired) addServer(id uint32) {
 		must(t, err)
 		listen, err := w.node.Serve(w.places(fmt.Sprint("iod", id)), srv, msg.ServeOptions{})
 		must(t, err)
+		w.mu.Lock()
 		w.addrs[id] = tcpOf(listen)
-		s := meta.Server{ID: id, Addr: w.addrs[id], StoreID: uint64(id), Total: 1 << 30, Free: 1 << 30}
+		w.mu.Unlock()
+		s := meta.Server{ID: id, Addr: tcpOf(listen), StoreID: uint64(id), Total: 1 << 30, Free: 1 << 30}
 		must(t, w.meta.Join(context.Background(), s, meta.SignJoin(w.key.ServerKey(id), &s)))
 		w.stop[id] = func() {
 			must(t, listen.Close(context.Background()))

@@ -39,7 +39,7 @@ func (s *still) Serve(ctx context.Context, c *msg.Call) {
 	}
 }
 
-// TestNothingIsAllocated: neither per write that is kept, nor per durable one, nor per sync or read.
+// TestNothingIsAllocated: neither per kept write, nor per durable one, nor per sync or read.
 func TestNothingIsAllocated(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
