@@ -27,7 +27,7 @@ func TestNothingIsAllocatedPerRequest(t *testing.T) {
 	g.check(err)
 	base := g.target(1, capability.Read|capability.Write)
 	write(t, g.remote, base, 0, make([]byte, 2*size))
-	pieces := seg.List([]seg.Piece{{Off: 0, Len: 4096}, {Off: 90000, Len: 4096}, {Off: 2e5, Len: 4096}})
+	pieces := seg.List([]seg.Piece{{Off: 0, Len: 4096}, {Off: 9e4, Len: 4096}, {Off: 2e5, Len: 4096}})
 	for _, row := range []struct {
 		name   string
 		op     iod.Op

@@ -101,26 +101,23 @@ func (s *Server) chunkBytes(h *iod.How) int64 {
 	return int64(s.cfg.Direct.ChunkBytes)
 }
 
-// enterDirect passes the gates: of memory for a window, and of the disk for all of the time, since
-// disk and network take turns with every chunk.
+// enterDirect passes the gate of memory for one window; that of the disk comes later, and is held
+// for all of the time, since disk and network take turns with every chunk.
 func (s *Server) enterDirect(ctx context.Context, c *msg.Call, w *work) error {
 	cost := min(w.direct.total, s.cfg.Direct.WindowBytes)
-	memory := s.manage.direct
-	if err := memory.enter(ctx, &w.memory, w.who, c.Level(), cost); err != nil {
-		return err
-	}
-	w.time.enter(stateDisk)
-	err := s.manage.disk.enter(ctx, &w.disk, w.who, c.Level(), w.direct.total)
-	if err != nil {
-		memory.leave(&w.memory)
-	}
-	return err
+	return s.manage.direct.enter(ctx, &w.memory, w.who, c.Level(), cost)
 }
 
-func (s *Server) leaveDirect(w *work) {
-	s.manage.disk.leave(&w.disk)
-	s.manage.direct.leave(&w.memory)
+func (s *Server) leaveDirect(w *work) { s.manage.direct.leave(&w.memory) }
+
+// enterDisk waits for the request's turn at the store. Whoever has it must not wait for what
+// somebody holds who waits for it: so a loan is taken behind this gate, a draft before it.
+func (s *Server) enterDisk(ctx context.Context, c *msg.Call, w *work, bytes int64) error {
+	w.time.enter(stateDisk)
+	return s.manage.disk.enter(ctx, &w.disk, w.who, c.Level(), bytes)
 }
+
+func (s *Server) leaveDisk(w *work) { s.manage.disk.leave(&w.disk) }
 
 // tape is pieces of memory that are taken from the front.
 type tape struct {

@@ -197,6 +197,46 @@ func TestModesSideBySide(t *testing.T) {
 	g.awaitIdle(t)
 }
 
+// TestALittleServerDoesNotLockUp has many clients that ask for everything in every mode, of a
+// server that can do next to nothing at once: whoever waits for something holds nothing that others
+// need who have it.
+func TestALittleServerDoesNotLockUp(t *testing.T) {
+	g := newRig(t, writesBack, func(s *setup) {
+		s.cfg.Limits = server.Limits{Requests: 3, DiskRequests: 2, DiskBytes: 1 << 20}
+		s.cache.DirtyBytes = 1 << 20
+	})
+	const size = 3 << 20
+	var wg sync.WaitGroup
+	for i := range 12 {
+		wg.Go(func() {
+			rng := mrand.New(mrand.NewPCG(uint64(i), 7))
+			tg := g.sign(capability.Capability{File: uint64(1 + i%3), Gen: 1, Session: uint64(i + 1),
+				Rights: capability.Read | capability.Write, Server: 1, Expiry: g.now().Add(time.Minute)})
+			for range 40 {
+				access := seg.List(drawPieces(rng, size))
+				p := make([]byte, access.Len())
+				tg.How = drawHow(rng)
+				var err error
+				switch rng.IntN(8) {
+				case 0:
+					_, err = g.remote.Sync(t.Context(), tg)
+				case 1:
+					_, err = g.remote.Punch(t.Context(), tg, rng.Int64N(size), 100<<10, stripe.Volatile)
+				case 2, 3, 4:
+					_, err = g.remote.Write(t.Context(), tg, access, view(p), stripe.Volatile)
+				default:
+					_, err = g.remote.Read(t.Context(), tg, access, view(p))
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	g.awaitIdle(t)
+}
+
 // TestOneLargeRequestTakesOneWindow reads more than all memory for direct requests would hold.
 func TestOneLargeRequestTakesOneWindow(t *testing.T) {
 	g := newRig(t, func(s *setup) { s.cfg.Direct = relay.Options{WindowBytes: 256 << 10} })

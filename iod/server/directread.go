@@ -25,6 +25,10 @@ func (s *Server) readDirect(ctx context.Context, c *msg.Call, w *work) (done boo
 		return true, err
 	}
 	defer s.leaveDirect(w)
+	if err := s.enterDisk(ctx, c, w, d.total); err != nil {
+		return true, err
+	}
+	defer s.leaveDisk(w)
 	defer d.release()
 	d.call = c
 	if !t.How.NoSums {

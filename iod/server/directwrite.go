@@ -68,9 +68,32 @@ func (s *Server) writeParts(ctx context.Context, w *work) error {
 	if err != nil {
 		return err
 	}
+	if err := s.enterDisk(ctx, d.call, w, d.total); err != nil {
+		if draft != nil {
+			draft.Abort()
+		}
+		return err
+	}
+	defer s.leaveDisk(w)
+	if err := s.storeFar(ctx, w, draft == nil); err != nil {
+		if draft != nil {
+			draft.Abort()
+		}
+		return err
+	}
+	if draft == nil {
+		return nil
+	}
+	_, err = draft.Publish(ctx, t.Stamp, a.Durability)
+	return err
+}
+
+// storeFar stores the large pieces. number: the last of them carries the request's.
+func (s *Server) storeFar(ctx context.Context, w *work, number bool) error {
+	t, a, d := &w.req.Target, &w.req.Args, &w.direct
 	for i, p := range d.far {
 		st, dur := t.Stamp, a.Durability
-		if last := i == len(d.far)-1; !last || draft != nil {
+		if last := i == len(d.far)-1; !last || !number {
 			st.Session, st.Slot, st.Seq = 0, 0, 0
 			if !last {
 				dur = stripe.Volatile
@@ -84,18 +107,11 @@ func (s *Server) writeParts(ctx context.Context, w *work) error {
 			err = e.Write(ctx, &d.write)
 		}
 		if err != nil {
-			if draft != nil {
-				draft.Abort()
-			}
 			return err
 		}
 		s.count.directWrit.Add(uint64(p.n))
 	}
-	if draft == nil {
-		return nil
-	}
-	_, err = draft.Publish(ctx, t.Stamp, a.Durability)
-	return err
+	return nil
 }
 
 // receiveNear fetches the pieces that go by way of the cache. They are whole sums of the stream.

@@ -63,9 +63,9 @@ func (l Limits) validate() error {
 	return nil
 }
 
-// presence is how long a client counts as there after its last request: longer than it takes one
-// that waits for each answer to send the next request.
-const presence = 20 * time.Millisecond
+// presence is how long a client counts as there after its last request: about as long as it takes
+// one that waits for each answer to send the next request.
+const presence = 2 * time.Millisecond
 
 // manager is the gates of a server. A request for data passes one of the first four for its
 // memory, for as long as it lives, so that no kind of them can hold the memory of another: what is

@@ -63,11 +63,10 @@ func (s *Server) lend(ctx context.Context, c *msg.Call, w *work, far bool) (*uni
 	w.time.enter(stateDisk)
 	defer w.time.enter(stateSendInit)
 	if far {
-		err := s.manage.disk.enter(ctx, &w.disk, w.who, c.Level(), a.Access.Len())
-		if err != nil {
+		if err := s.enterDisk(ctx, c, w, a.Access.Len()); err != nil {
 			return nil, err
 		}
-		defer s.manage.disk.leave(&w.disk)
+		defer s.leaveDisk(w)
 	}
 	return s.cfg.Cache.Read(ctx, t.Object, a.Access, hint(&t.How))
 }

@@ -10,12 +10,11 @@ import (
 
 // change carries out a request that changes an object without moving data, and replies.
 func (s *Server) change(ctx context.Context, c *msg.Call, w *work, op iod.Op) error {
-	w.time.enter(stateDisk)
-	if err := s.manage.disk.enter(ctx, &w.disk, w.who, c.Level(), 0); err != nil {
+	if err := s.enterDisk(ctx, c, w, 0); err != nil {
 		return err
 	}
 	err := s.alter(ctx, op, &w.req.Target, &w.req.Args)
-	s.manage.disk.leave(&w.disk)
+	s.leaveDisk(w)
 	w.time.enter(stateFin)
 	return s.marked(c, w, err)
 }

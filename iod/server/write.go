@@ -73,12 +73,11 @@ func (s *Server) publish(ctx context.Context, c *msg.Call, w *work,
 	a := &w.req.Args
 	w.time.enter(stateDisk)
 	if !s.cfg.WriteBack || a.Durability != stripe.Volatile {
-		err := s.manage.disk.enter(ctx, &w.disk, w.who, c.Level(), a.Access.Len())
-		if err != nil {
+		if err := s.enterDisk(ctx, c, w, a.Access.Len()); err != nil {
 			d.Abort()
 			return false, err
 		}
-		defer s.manage.disk.leave(&w.disk)
+		defer s.leaveDisk(w)
 	}
 	st := w.req.Target.Stamp
 	if s.defects.Forget {
