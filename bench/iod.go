@@ -254,7 +254,7 @@ func (b *Iod) cold() Case {
 	if ok {
 		c.Others = append(c.Others, alone)
 	}
-	s := IodSpec{Kind: IodUnifier, Bytes: b.Bytes, Cache: b.data(iodDirect)}
+	s := IodSpec{Kind: IodUnifier, Bytes: b.Bytes, Cache: b.data(iodDirect), Cold: true}
 	for _, p := range b.Providers {
 		wire := b.Net.bulkBy(p, netCeiling(p), opGive, iodDepth, false)
 		wire.Ceiling = netCeiling(p)
@@ -306,7 +306,7 @@ func (b *Iod) random(depth int) Case {
 	if ok {
 		c.Others = append(c.Others, alone)
 	}
-	s := IodSpec{Kind: IodUnifier, Bytes: b.Bytes, Cache: b.data(iodDirect)}
+	s := IodSpec{Kind: IodUnifier, Bytes: b.Bytes, Cache: b.data(iodDirect), Cold: true}
 	for _, p := range b.Providers {
 		for _, m := range []mode{{"cached", iod.How{UnitBytes: size}},
 			{"direct", iod.How{Mode: iod.Direct}}} {
@@ -339,7 +339,7 @@ func (b *Iod) states(size int) Case {
 	c := iodCase("states-read-"+sizeName(size), size, 1, Bandwidth,
 		"where reads of "+sizeText(int64(size))+" spend their time at the server, one at a time")
 	hot := IodSpec{Kind: IodUnifier, Bytes: b.data(iodCached), Cache: b.data(iodCache)}
-	cold := IodSpec{Kind: IodUnifier, Bytes: b.Bytes, Cache: b.data(iodDirect)}
+	cold := IodSpec{Kind: IodUnifier, Bytes: b.Bytes, Cache: b.data(iodDirect), Cold: true}
 	for _, p := range b.Providers {
 		for _, w := range []struct {
 			spec IodSpec

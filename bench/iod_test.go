@@ -129,7 +129,10 @@ func handlerHere(node *msg.Node, path string, s IodSpec, site *IodSite) (msg.Han
 		return nil, nil, errors.Join(err, cache.Close())
 	}
 	site.Counts = h.Counts
-	return h, func() error { return errors.Join(cache.Close(), store.Close()) }, nil
+	return h, func() error {
+		h.Close()
+		return errors.Join(cache.Close(), store.Close())
+	}, nil
 }
 
 // TestIodMeasures runs one case of each kind.

@@ -11,15 +11,23 @@ import (
 // How fast throttled members are together.
 const (
 	paceSlow = "slow" // each member as fast as a disk of old: more members are faster
-	paceNet  = "net"  // all members together as fast as the network
+	paceNet  = "net"  // all members together about as fast as the network
 )
 
-// memberRate is that of a slow member, in bytes a second.
-const memberRate = 200 * mib
+const (
+	memberRate  = 200 * mib // of a slow member, in bytes a second
+	memberBytes = 8 * mib   // of one request: every member has a part of it
+	memberCache = 192 * mib // room for four plain ones, which need all of their memory at once
+)
 
-// netRate is the pace that stands for the network's. Members that are files of one disk cannot be
-// as fast as shared memory: what is faster than this is slowed down to it.
-const netRate = 1600 * mib
+// netRate is about what the network does on a host of two cores, in bytes a second. Members that
+// are files of one disk cannot do that for shared memory: they are in memory.
+func netRate(provider string) int64 {
+	if provider == shmProvider {
+		return 4096 * mib
+	}
+	return 1600 * mib
+}
 
 // memberModes are the ways to serve one large request.
 func memberModes() []mode {
@@ -30,18 +38,18 @@ func memberModes() []mode {
 
 // members is one large request after the other from throttled members.
 func (b *Iod) members(pace string, members, depth int) Case {
-	c := iodCase(fmt.Sprintf("members-%s-%d-d%d", pace, members, depth), mib, depth, Bandwidth,
-		fmt.Sprintf("direct reads of 1 MiB from %d throttled members, %d under way: plain, single and "+
-			"multiple streams", members, depth))
+	c := iodCase(fmt.Sprintf("members-%s-%d-d%d", pace, members, depth), memberBytes, depth, Bandwidth,
+		fmt.Sprintf("direct reads of %s from throttled members: %d, under way: %d; plain, single and "+
+			"multiple streams", sizeText(memberBytes), members, depth))
 	c.First = pace == paceNet && members == 4 && depth != 2
-	s := IodSpec{Kind: IodUnifier, Bytes: b.data(iodSmall), Cache: b.data(iodDirect),
-		Members: members, Rate: memberRate}
-	if pace == paceNet {
-		s.Rate = netRate / int64(members)
-	}
 	for _, p := range b.Providers {
+		s := IodSpec{Kind: IodUnifier, Bytes: b.data(iodSmall), Cache: b.data(memberCache),
+			Members: members, Rate: memberRate, Cold: true}
+		if pace == paceNet {
+			s.Rate, s.Memory = netRate(p)/int64(members), p == shmProvider
+		}
 		for _, m := range memberModes() {
-			l := iodLoad{size: mib, depth: depth, how: m.how}
+			l := iodLoad{size: memberBytes, depth: depth, how: m.how}
 			c.Others = append(c.Others, b.caller(s, p, p+", "+m.name, c.Metric, p+", plain", l))
 		}
 	}
@@ -79,7 +87,7 @@ type besideWay struct {
 
 func (b *Iod) besideWays() []besideWay {
 	hot := IodSpec{Kind: IodUnifier, Bytes: b.data(iodCached), Cache: b.data(iodCache)}
-	cold := IodSpec{Kind: IodUnifier, Bytes: b.Bytes, Cache: b.data(iodDirect)}
+	cold := IodSpec{Kind: IodUnifier, Bytes: b.Bytes, Cache: b.data(iodDirect), Cold: true}
 	return []besideWay{
 		{name: "normal", spec: IodSpec{Kind: IodNormal, Bytes: b.data(iodCached)}},
 		{name: "mmap", spec: IodSpec{Kind: IodMmap, Bytes: b.data(iodCached)}},

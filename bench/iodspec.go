@@ -32,6 +32,8 @@ type IodSpec struct {
 	Cache     int64  `json:"cache,omitempty"`      // memory of the cache in bytes
 	Members   int    `json:"members,omitempty"`    // of the store; 0: one
 	Rate      int64  `json:"rate,omitempty"`       // bytes a second of each member; 0: the disk's own
+	Memory    bool   `json:"memory,omitempty"`     // members are in memory: faster than any disk here
+	Cold      bool   `json:"cold,omitempty"`       // the data is written past the cache
 	WriteBack bool   `json:"write_back,omitempty"` // of the cache
 }
 
@@ -200,6 +202,9 @@ func (s *site) fill(ctx context.Context) error {
 		m := &msg.Memory{Windows: window(buf), Access: seg.Contig(0, fillBytes)}
 		t := s.target()
 		t.How.NoSums = true // servers that are not ours know none
+		if s.spec.Cold {
+			t.How.Mode = iod.Direct
+		}
 		_, err := l.remote.Write(ctx, t, seg.Contig(off, fillBytes), m, stripe.Volatile)
 		if err != nil {
 			return errs.Wrap("bench iod", "fill", err)

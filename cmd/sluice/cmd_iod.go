@@ -208,5 +208,6 @@ func (s *iodServer) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, drainMax)
 	defer cancel()
 	err := s.server.Close(ctx)
+	s.handler.Close()
 	return errors.Join(err, s.cache.Close())
 }
