@@ -34,7 +34,7 @@ type setup struct {
 // rig is an I/O server on real tcp with a store in memory behind rules for faults, and a remote
 // that talks to it.
 type rig struct {
-	t       *testing.T
+	t       testing.TB
 	key     capability.Key
 	disk    *fault.Engine
 	node    *msg.Node
@@ -46,7 +46,7 @@ type rig struct {
 	close   func() // everything but the store is gone
 }
 
-func newRig(t *testing.T, change ...func(*setup)) *rig {
+func newRig(t testing.TB, change ...func(*setup)) *rig {
 	t.Helper()
 	s := setup{cache: unifier.Config{MemoryBytes: rigMemory}}
 	for _, fn := range change {

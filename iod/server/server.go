@@ -80,7 +80,8 @@ func (c Config) validate() error {
 type Server struct {
 	cfg     Config
 	start   time.Time
-	boot    uint64 // of this start
+	base    time.Time // of the states' times
+	boot    uint64    // of this start
 	keys    *capability.Verifier
 	manage  *manager
 	mover   mover
@@ -105,8 +106,9 @@ func New(cfg Config) (*Server, error) {
 			"cache too small: %d bytes to lend, one request may need %d; give it more memory",
 			lend, iod.TransferMax)
 	}
-	s := &Server{cfg: cfg, start: cfg.Clock(), boot: rand.Uint64(), defects: cfg.Defects,
-		keys: capability.NewVerifier(cfg.Key)}
+	s := &Server{cfg: cfg, start: cfg.Clock(), base: time.Now(), boot: rand.Uint64(),
+		defects: cfg.Defects,
+		keys:    capability.NewVerifier(cfg.Key)}
 	if s.defects.KeepMark {
 		s.boot = 1
 	}
@@ -120,7 +122,7 @@ func (s *Server) Serve(ctx context.Context, c *msg.Call) {
 	op := iod.Op(c.Header().Op)
 	s.count.begin(op)
 	w := s.works.get()
-	w.time.begin()
+	w.time.begin(s.base)
 	err := s.serve(ctx, op, c, w)
 	if err != nil {
 		s.note(op, c, err)
