@@ -59,9 +59,13 @@ func (f *flow) shape(how How, grain int64) {
 	if streams == Default {
 		streams = o.Streams
 	}
+	members := f.findRuns(streams == Plain, grain)
 	f.chunk = int64(how.ChunkBytes)
 	if f.chunk == 0 {
 		f.chunk = int64(o.ChunkBytes)
+		if share := f.bytes / int64(chunksEach*members); streams == Multiple && share < f.chunk {
+			f.chunk = min(f.chunk, max(share, chunkLeast))
+		}
 	}
 	f.chunk = max(f.chunk/grain*grain, grain)
 	f.single, f.ahead = streams == Single, o.Ahead
@@ -72,16 +76,15 @@ func (f *flow) shape(how How, grain int64) {
 	if streams == Plain {
 		f.chunk, f.lanesMax = max(window/grain*grain, grain), 1
 	} else {
-		f.lanesMax = int(window / f.chunk)
+		f.lanesMax = int(min(window/f.chunk, lanesMost))
 	}
 	f.chunk = min(f.chunk, (f.bytes+BlockBytes-1)/BlockBytes*BlockBytes)
 	f.left, f.active = f.bytes, 1
-	f.findRuns(streams == Plain, grain)
 }
 
 // findRuns cuts the stream where another member begins, or behind that at the next grain. What is
-// plain is moved in one piece, whoever holds it.
-func (f *flow) findRuns(plain bool, grain int64) {
+// plain is moved in one piece, whoever holds it. It tells how many members there are.
+func (f *flow) findRuns(plain bool, grain int64) (members int) {
 	for at := int64(0); at < f.bytes; {
 		member, n := f.place(at)
 		if plain {
@@ -95,6 +98,14 @@ func (f *flow) findRuns(plain bool, grain int64) {
 		}
 		at += n
 	}
+	for i := range f.runs { // storing says who was counted
+		if k := f.runs[i].member; f.storing[k] == 0 {
+			f.storing[k] = 1
+			members++
+		}
+	}
+	clear(f.storing)
+	return max(members, 1)
 }
 
 // place is which member holds the stream from at on, for how many bytes.

@@ -31,7 +31,6 @@ package relay
 
 import (
 	"context"
-	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -97,12 +96,14 @@ type Options struct {
 	Room  Room   // required
 	Place Placer // nil: everything is on one member
 
-	// ChunkBytes is how much is read, sent or stored in one step: a multiple of 4 KiB, from 4 KiB to
-	// 2 MiB. Default 128 KiB.
+	// ChunkBytes is how much is read, sent or stored in one step, at most: a multiple of 4 KiB, from
+	// 4 KiB to 2 MiB. Default 128 KiB. A request that does not name a size itself, and has less than
+	// four such chunks for each member, has smaller ones, down to 32 KiB: what a disk delivers last
+	// is sent when no disk works any more, and should be little.
 	ChunkBytes int
 
 	// WindowBytes bounds the memory that one request has at a time. It is at least one chunk; a
-	// Plain request takes its pieces in this size. Default 1 MiB.
+	// Plain request takes its pieces in this size. Default 1 MiB for each member, up to 8 MiB.
 	WindowBytes int64
 
 	// Streams is what requests do that do not say. Default Multiple.
@@ -113,7 +114,7 @@ type Options struct {
 	Ahead int
 
 	// Workers is how many goroutines help those who ask; each request has its caller's besides. A
-	// request that finds none idle goes on until one is. Default 32, and 8 for each processor above 4.
+	// request that finds none idle goes on until one is. Default 64.
 	Workers int
 }
 
@@ -121,6 +122,10 @@ type Options struct {
 const (
 	ChunkMin = BlockBytes
 	ChunkMax = 2 << 20
+
+	chunkLeast = 32 << 10 // of those that the engine chooses
+	chunksEach = 4        // chunks that a member has of a request, unless they would be smaller
+	lanesMost  = 64       // of one request
 )
 
 func (o Options) withDefaults() Options {
@@ -128,7 +133,7 @@ func (o Options) withDefaults() Options {
 		o.ChunkBytes = 128 << 10
 	}
 	if o.WindowBytes == 0 {
-		o.WindowBytes = max(1<<20, int64(o.ChunkBytes))
+		o.WindowBytes = max(int64(min(o.members(), 8))<<20, int64(o.ChunkBytes))
 	}
 	if o.Streams == Default {
 		o.Streams = Multiple
@@ -137,9 +142,17 @@ func (o Options) withDefaults() Options {
 		o.Ahead = 2
 	}
 	if o.Workers == 0 {
-		o.Workers = max(32, 8*runtime.GOMAXPROCS(0))
+		o.Workers = 64
 	}
 	return o
+}
+
+// members is how many the placer has, if it says so.
+func (o Options) members() int {
+	if p, ok := o.Place.(interface{ Members() int }); ok {
+		return max(p.Members(), 1)
+	}
+	return 1
 }
 
 func (o Options) validate() error {

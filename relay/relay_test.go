@@ -44,7 +44,7 @@ func bound(o Options, how How, least int64) int64 {
 		chunk = int64(o.ChunkBytes)
 	}
 	window := max(o.WindowBytes, chunk, least)
-	return window + window/min(chunk, window)*4096
+	return window + window/min(chunk, window, chunkLeast)*4096
 }
 
 func TestReadsAnyShape(t *testing.T) {

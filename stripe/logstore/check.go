@@ -28,7 +28,7 @@ func (p Problem) String() string {
 // Scrubbed tells what a check or a scrub has read.
 type Scrubbed struct {
 	Objects  uint64
-	Bytes    uint64 // of the range that was verified, holes included
+	Bytes    uint64 // verified, to clusters of 64 KiB; holes are none
 	Problems uint64
 }
 
@@ -72,7 +72,7 @@ func (m *member) scrub(ctx context.Context, o ScrubOptions) (Scrubbed, error) {
 	objects := make([]*object, 0, len(m.objects))
 	for _, o := range m.objects {
 		objects = append(objects, o)
-		r.total += int64(len(o.leaves)) * scrubBytes
+		r.total += o.clusters * clusterBytes
 	}
 	lost := m.table.lost
 	ranges := [2]pageRange{m.clusterPagesLocked(), m.slotPagesLocked()}
@@ -136,7 +136,7 @@ func (r *scrubRun) object(ctx context.Context, o *object) error {
 		}
 		off := key << leafShift * clusterBytes
 		err := m.readGuarded(o, [][]byte{r.buf}, off, scrubBytes)
-		r.done.Bytes += scrubBytes
+		r.done.Bytes += m.bytesIn(o, key)
 		if errs.KindOf(err) == errs.Closed {
 			return err
 		}
@@ -150,6 +150,20 @@ func (r *scrubRun) object(ctx context.Context, o *object) error {
 		}
 	}
 	return nil
+}
+
+// bytesIn is how many bytes of a leaf are not holes, to a cluster.
+func (m *member) bytesIn(o *object, key int64) (n uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if l := o.leaves[key]; l != nil {
+		for _, c := range l {
+			if c != 0 {
+				n += clusterBytes
+			}
+		}
+	}
+	return n
 }
 
 // readGuarded reads an object that is at hand, fenced or not.

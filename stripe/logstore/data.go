@@ -40,8 +40,8 @@ func (s *Store) read(ctx context.Context, op string, id stripe.ObjectID, bufs []
 	f := s.fan()
 	defer s.endFan(f)
 	f.op, f.id, f.in = op, id, input{bufs: bufs, off: off, n: n, sums: sums}
-	f.split(chunkOfMember)
-	return f.run(func(f *fan, m *member, p *part) error {
+	f.split(f.in.n)
+	return f.run(readLanes, func(f *fan, m *member, p *part) error {
 		return m.readAt(f.op, f.id, p.bufs, p.off, p.n, p.sums)
 	})
 }
@@ -127,7 +127,7 @@ func (s *Store) write(ctx context.Context, op string, id stripe.ObjectID, in *in
 	defer s.endFan(f)
 	f.ctx, f.op, f.id, f.in = ctx, op, id, *in
 	f.split(chunkBytes)
-	return f.run(func(f *fan, m *member, p *part) error {
+	return f.run(1, func(f *fan, m *member, p *part) error {
 		in := f.in
 		in.bufs, in.off, in.n, in.sums = p.bufs, p.off, p.n, p.sums
 		if !p.last {
@@ -148,13 +148,13 @@ func (s *Store) Admit(ctx context.Context, id stripe.ObjectID, off, length int64
 	if err := stripe.CheckRange(ctx, op, id, off, length); err != nil {
 		return false, err
 	}
-	first, n := off/chunkOfMember, int64(1)
+	first, n := off/s.unit, int64(1)
 	if length > 0 {
-		n = min((off+length-1)/chunkOfMember-first+1, int64(len(s.members)))
+		n = min((off+length-1)/s.unit-first+1, int64(len(s.members)))
 	}
 	repeated = true
 	for i := range n {
-		m := s.members[s.memberOf(id, (first+i)*chunkOfMember)]
+		m := s.members[s.memberOf(id, (first+i)*s.unit)]
 		known, err := m.foresee(op, id, st, space)
 		if err != nil {
 			return false, err
@@ -208,7 +208,7 @@ func (s *Store) Place(id stripe.ObjectID, off int64) (member int, run int64) {
 	if len(s.members) == 1 {
 		return 0, max(stripe.MaxObjectBytes-off, 1)
 	}
-	return s.memberOf(id, off), chunkOfMember - off%chunkOfMember
+	return s.memberOf(id, off), s.unit - off%s.unit
 }
 
 // Members implements stripe.Placer.

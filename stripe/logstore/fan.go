@@ -18,11 +18,16 @@ type fan struct {
 	in    input
 	do    func(f *fan, m *member, p *part) error
 	parts []part
+	lanes int      // parts of a member at the same time
 	bufs  [][]byte // of all parts
-	errs  []error  // by member
+	errs  []error  // by member and lane
 	wg    sync.WaitGroup
-	runs  []func() // by member: what its goroutine does
+	runs  []func() // by member and lane: what its goroutine does
 }
+
+// readLanes is how many parts a member reads at the same time, so that it has the next one to do
+// when one is done. Writes come one after the other: the last one says that all are there.
+const readLanes = 2
 
 // part is what one member has of a request.
 type part struct {
@@ -30,6 +35,7 @@ type part struct {
 	off, n int64
 	bufs   [][]byte
 	sums   []uint32
+	turn   int  // how many of its member come before
 	last   bool // of its member
 }
 
@@ -37,11 +43,12 @@ func (s *Store) fan() *fan {
 	if f, ok := s.fans.Get().(*fan); ok {
 		return f
 	}
-	f := &fan{s: s, errs: make([]error, len(s.members)), runs: make([]func(), len(s.members))}
+	n := len(s.members) * readLanes
+	f := &fan{s: s, errs: make([]error, n), runs: make([]func(), n)}
 	for i := range f.runs {
 		f.runs[i] = func() {
 			defer f.wg.Done()
-			f.member(i)
+			f.serve(i)
 		}
 	}
 	return f
@@ -59,15 +66,16 @@ func (s *Store) endFan(f *fan) {
 
 // together tells whether a range lies on one member.
 func (s *Store) together(off, n int64) bool {
-	return len(s.members) == 1 || off%chunkOfMember+n <= chunkOfMember
+	return len(s.members) == 1 || off%s.unit+n <= s.unit
 }
 
 // split cuts the input into parts that lie on one member each, and on a single member are not
 // longer than max.
 func (f *fan) split(max int64) {
 	if len(f.s.members) > 1 {
-		max = chunkOfMember
+		max = f.s.unit
 	}
+	var turns [MembersMax]int
 	src, off, left := gather{bufs: f.in.bufs}, f.in.off, f.in.n
 	for left > 0 {
 		step := min(left, max-off%max)
@@ -76,6 +84,8 @@ func (f *fan) split(max int64) {
 			at := (off - f.in.off) / blockBytes
 			p.sums = f.in.sums[at : at+step/blockBytes]
 		}
+		p.turn = turns[p.member]
+		turns[p.member]++
 		had := len(f.bufs)
 		for n := step; n > 0; {
 			b := src.next(int(n))
@@ -87,35 +97,34 @@ func (f *fan) split(max int64) {
 		off += step
 		left -= step
 	}
-	members := uint64(0) // a bit for each that was met: MembersMax is 64
-	for i := len(f.parts) - 1; i >= 0; i-- {
-		bit := uint64(1) << f.parts[i].member
-		f.parts[i].last = members&bit == 0
-		members |= bit
+	for i := range f.parts {
+		p := &f.parts[i]
+		p.last = p.turn == turns[p.member]-1
 	}
 }
 
-// run does all parts: those of one member one after the other, members at the same time. The
-// caller's goroutine serves one of them.
-func (f *fan) run(do func(f *fan, m *member, p *part) error) error {
-	f.do = do
-	own := f.parts[0].member
+// run does all parts: those of one member one or a few at a time, members at the same time. The
+// caller's goroutine serves the first of them.
+func (f *fan) run(lanes int, do func(f *fan, m *member, p *part) error) error {
+	f.do, f.lanes = do, lanes
 	for i := range f.parts {
-		if p := &f.parts[i]; p.last && p.member != own {
+		if p := &f.parts[i]; i > 0 && p.turn < lanes {
 			f.wg.Add(1)
-			go f.runs[p.member]()
+			go f.runs[p.member*readLanes+p.turn]()
 		}
 	}
-	f.member(own)
+	f.serve(f.parts[0].member * readLanes)
 	f.wg.Wait()
 	return errors.Join(f.errs...)
 }
 
-// member does the parts of one member, up to the first that fails.
-func (f *fan) member(i int) {
+// serve does the parts of one lane of a member, up to the first that fails.
+func (f *fan) serve(i int) {
+	member, lane := i/readLanes, i%readLanes
 	for k := range f.parts {
-		if p := &f.parts[k]; p.member == i && f.errs[i] == nil {
-			f.errs[i] = f.do(f, f.s.members[i], p)
+		p := &f.parts[k]
+		if p.member == member && p.turn%f.lanes == lane && f.errs[i] == nil {
+			f.errs[i] = f.do(f, f.s.members[member], p)
 		}
 	}
 }

@@ -68,14 +68,16 @@ type PathOptions struct {
 	Salvage         bool
 	ServerID        uint64
 	LogBytes        int64
+	UnitBytes       int64
 	PendingBytes    int64
 	IndexBytes      int64
 	Logger          *slog.Logger
 }
 
 func (p *PathOptions) options() Options {
-	return Options{ServerID: p.ServerID, LogBytes: p.LogBytes, PendingBytes: p.PendingBytes,
-		IndexBytes: p.IndexBytes, Unsummed: p.Unsummed, LateCheckpoints: p.LateCheckpoints,
+	return Options{ServerID: p.ServerID, LogBytes: p.LogBytes, UnitBytes: p.UnitBytes,
+		PendingBytes: p.PendingBytes,
+		IndexBytes:   p.IndexBytes, Unsummed: p.Unsummed, LateCheckpoints: p.LateCheckpoints,
 		Salvage: p.Salvage,
 		Logger:  p.Logger}
 }

@@ -16,7 +16,7 @@ import (
 // A superblock from a disk that lies is refused or makes sense; nothing is computed with nonsense.
 func FuzzSuper(f *testing.F) {
 	b := make([]byte, blockBytes)
-	(&super{members: 1, logBytes: 1 << 20, clusters: 100, slots: 1024}).encode(b)
+	(&super{members: 1, logBytes: 1 << 20, clusters: 100, slots: 1024, unit: 1 << 20}).encode(b)
 	f.Add(b[:superBytes])
 	f.Add(make([]byte, superBytes))
 	f.Fuzz(func(t *testing.T, raw []byte) {

@@ -10,8 +10,8 @@
 // A read verifies every block. A block that does not verify is an error for whoever reads it, never
 // zeroes. A failed write or sync stops the member.
 //
-// Several members share objects by chunks of 1 MiB in turn (RAID 0). Each has its own log; a write
-// that touches several is one record on each.
+// Several members share objects in turn, by units that are chosen when the store is made (RAID 0).
+// Each has its own log; a write that touches several is one record or more on each.
 //
 // It does not cache what it reads, and knows neither files nor the network. Memory is bounded:
 // Options says by what.
@@ -45,8 +45,8 @@ import (
 // MembersMax is how many members a store may have.
 const MembersMax = 64
 
-// chunkOfMember is how much of an object lies together on one member.
-const chunkOfMember = 1 << 20
+// unitFirst is how much of an object lay together on a member in format 1.
+const unitFirst = 1 << 20
 
 // Options of a store.
 type Options struct {
@@ -61,6 +61,11 @@ type Options struct {
 	// place.
 	LogBytes int64
 
+	// UnitBytes is how much of an object lies together on one member of several, for Create: a
+	// multiple of 64 KiB, up to 64 MiB. Default 256 KiB: four disks serve a request of 1 MiB
+	// together, and none is asked for less than it moves well.
+	UnitBytes int64
+
 	// PendingBytes bounds, for each member, the memory of what is logged and not yet in place.
 	// Default 64 MiB.
 	PendingBytes int64
@@ -69,7 +74,8 @@ type Options struct {
 	// stay until a checkpoint has written them; when they alone reach the bound there is one, so
 	// that the memory is never more than about twice that. Default 256 MiB, enough for 128 GiB of data
 	// at a time; all pages of a TiB are 2 GiB. Maps of objects come on top, see Stats.MapBytes: about
-	// 6 bytes for 64 KiB of data, 100 MiB for a TiB, and 250 bytes an object.
+	// 6 bytes for 64 KiB of data, 100 MiB for a TiB, and 250 bytes an object. (With several members
+	// and units below 1 MiB up to four times as much of data that is one object's.)
 	IndexBytes int64
 
 	// Unsummed makes a store without checksums of data, so that a bench can tell what they cost. A
@@ -95,6 +101,9 @@ func (o Options) withDefaults() Options {
 	if o.LogBytes == 0 {
 		o.LogBytes = 128 << 20
 	}
+	if o.UnitBytes == 0 {
+		o.UnitBytes = 256 << 10
+	}
 	if o.PendingBytes == 0 {
 		o.PendingBytes = 64 << 20
 	}
@@ -113,6 +122,9 @@ func (o Options) validate(op string) error {
 		return errs.Newf(errs.Invalid, op, "", "%d members; 1 to %d", len(o.Devices), MembersMax)
 	case o.LogBytes < logBytesMin || o.LogBytes >= 1<<40:
 		return errs.Newf(errs.Invalid, op, "", "LogBytes is %d; at least %d", o.LogBytes, logBytesMin)
+	case o.UnitBytes < clusterBytes || o.UnitBytes > unitMax || o.UnitBytes%clusterBytes != 0:
+		return errs.Newf(errs.Invalid, op, "", "UnitBytes is %d; a multiple of %d up to %d",
+			o.UnitBytes, clusterBytes, unitMax)
 	case o.PendingBytes < blockBytes || o.IndexBytes < blockBytes:
 		return errs.Newf(errs.Invalid, op, "", "PendingBytes %d or IndexBytes %d is too small",
 			o.PendingBytes, o.IndexBytes)
@@ -124,6 +136,7 @@ func (o Options) validate(op string) error {
 type Store struct {
 	opt      Options
 	members  []*member
+	unit     int64 // bytes of an object that lie together on a member
 	id       [16]byte
 	verifier uint64
 	count    requestCounters
@@ -152,7 +165,8 @@ func Create(o Options) (id [16]byte, err error) {
 	}
 	for i, dev := range o.Devices {
 		s := super{storeID: id, index: uint32(i), members: uint32(len(o.Devices)),
-			serverID: o.ServerID, logBytes: o.LogBytes, unsummed: o.Unsummed}
+			serverID: o.ServerID, logBytes: o.LogBytes, unit: uint32(o.UnitBytes),
+			unsummed: o.Unsummed}
 		if err := createMember(dev, s); err != nil {
 			return id, errs.Wrap(op, dev.Name(), err)
 		}
@@ -216,7 +230,7 @@ func (s *Store) checkMembers(op string) error {
 			return err
 		}
 		if i == 0 {
-			s.id = sup.storeID
+			s.id, s.unit = sup.storeID, int64(sup.unit)
 		}
 		switch {
 		case sup.storeID != s.id:
@@ -225,6 +239,9 @@ func (s *Store) checkMembers(op string) error {
 		case int(sup.members) != len(s.opt.Devices) || int(sup.index) != i:
 			return errs.Newf(errs.Invalid, op, dev.Name(), "member %d of %d, named as %d of %d: name "+
 				"all members in their order", sup.index+1, sup.members, i+1, len(s.opt.Devices))
+		case int64(sup.unit) != s.unit:
+			return errs.Newf(errs.Corrupt, op, dev.Name(), "its units are of %d bytes, those of the "+
+				"first member of %d: restore the store from a copy", sup.unit, s.unit)
 		case sup.unsummed != s.opt.Unsummed:
 			return errs.Newf(errs.Invalid, op, dev.Name(), "a store without checksums is %v, asked for "+
 				"is %v: such stores are for benches only", sup.unsummed, s.opt.Unsummed)

@@ -15,7 +15,7 @@ func (s *Store) memberOf(id stripe.ObjectID, off int64) int {
 	if len(s.members) == 1 {
 		return 0
 	}
-	return int((uint64(off/chunkOfMember) + uint64(foldSeed(id, 0))) % uint64(len(s.members)))
+	return int((uint64(off/s.unit) + uint64(foldSeed(id, 0))) % uint64(len(s.members)))
 }
 
 // onAll runs fn on all members at the same time.

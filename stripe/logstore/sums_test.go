@@ -117,9 +117,10 @@ func TestRepeatNeedsEveryMember(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, p := context.Background(), bytes.Repeat([]byte{5}, 2*chunkOfMember)
+	unit := s.unit
+	ctx, p := context.Background(), bytes.Repeat([]byte{5}, int(2*unit))
 	st := []wire.Stamp{{}, {Session: 4, Slot: 1, Seq: 1}}
-	bad, _ := s.Place(faultID, chunkOfMember)
+	bad, _ := s.Place(faultID, unit)
 	faults[bad].Fail(func(op *device.Op) error {
 		if op.Kind != device.Read {
 			return unix.EIO
@@ -130,7 +131,7 @@ func TestRepeatNeedsEveryMember(t *testing.T) {
 	if errs.KindOf(err) != errs.IO {
 		t.Fatalf("the write says %v", err)
 	}
-	if _, err := s.Admit(ctx, faultID, chunkOfMember, 10, st[1], 0); errs.KindOf(err) != errs.IO {
+	if _, err := s.Admit(ctx, faultID, unit, 10, st[1], 0); errs.KindOf(err) != errs.IO {
 		t.Fatalf("the failed member admits: %v", err)
 	}
 	faults[bad].Fail(nil)
@@ -142,7 +143,7 @@ func TestRepeatNeedsEveryMember(t *testing.T) {
 	for _, x := range []struct {
 		off, n int64
 		want   bool
-	}{{0, 4096, true}, {chunkOfMember, 4096, false}, {0, 2 * chunkOfMember, false}} {
+	}{{0, 4096, true}, {unit, 4096, false}, {0, 2 * unit, false}} {
 		got, err := s.Admit(ctx, faultID, x.off, x.n, st[1], 0)
 		if err != nil || got != x.want {
 			t.Fatalf("[%d, +%d): repeated %v, %v", x.off, x.n, got, err)
@@ -157,6 +158,7 @@ func TestOlderFormatIsOpened(t *testing.T) {
 		for i := range 2 {
 			b := dev.Bytes()[i*blockBytes:][:blockBytes]
 			binary.LittleEndian.PutUint32(b[8:], v)
+			binary.LittleEndian.PutUint32(b[124:], 0)
 			binary.LittleEndian.PutUint32(b[12:], superCRC(b))
 		}
 	}
@@ -175,6 +177,9 @@ func TestOlderFormatIsOpened(t *testing.T) {
 	}
 	if v := binary.LittleEndian.Uint32(dev.Bytes()[8:]); v != formatVersion {
 		t.Fatalf("opened, it is of format %d", v)
+	}
+	if s.unit != unitFirst {
+		t.Fatalf("its units are of %d bytes, want those of format 1", s.unit)
 	}
 	s.Abandon()
 }

@@ -14,7 +14,10 @@ const (
 	superClean    = 1                  // flags
 	superUnsummed = 2
 
-	// formatVersion is written. 1 is read too: its records name no further requests.
+	unitMax = 64 << 20
+
+	// formatVersion is written. 1 is read too: its records name no further requests, and units of
+	// members are of 1 MiB.
 	formatVersion = 2
 )
 
@@ -29,8 +32,10 @@ const (
 //	|magic |format |crc  |sequence  |store id |member ix   |members|server id  |log bytes |
 //	64        68      72       80        84       88            96          104
 //	|clusters |slots  |tail    |chain    |flags   |next record  |boot id    |
-//	104           108         112            116             120           124
-//	|cluster high |slot high  |sessions crc  |sessions count |lost entries |
+//	104           108         112            116             120           124         128
+//	|cluster high |slot high  |sessions crc  |sessions count |lost entries |unit bytes |
+//
+// (Unit bytes is 0 in format 1, where units are of 1 MiB.)
 type super struct {
 	seq         uint64
 	storeID     [16]byte
@@ -48,6 +53,7 @@ type super struct {
 	clusterHigh uint32 // entries of the table that may be in use
 	slotHigh    uint32
 	sessionsCRC uint32
+	unit        uint32 // bytes of an object that lie together on a member
 	sessions    uint32 // how many; they are in the two areas of this sequence, see sessionsOff
 
 	copy int   // where it was found
@@ -80,6 +86,7 @@ func (s *super) encode(b []byte) {
 	le.PutUint32(b[108:], s.slotHigh)
 	le.PutUint32(b[112:], s.sessionsCRC)
 	le.PutUint32(b[116:], s.sessions)
+	le.PutUint32(b[124:], s.unit)
 	le.PutUint32(b[12:], superCRC(b))
 }
 
@@ -112,6 +119,9 @@ func decodeSuper(b []byte) (*super, error) {
 		sessionsCRC: le.Uint32(b[112:]), sessions: le.Uint32(b[116:]),
 		unsummed: b[84]&superUnsummed != 0,
 	}
+	if s.unit = le.Uint32(b[124:]); s.unit == 0 {
+		s.unit = unitFirst
+	}
 	copy(s.storeID[:], b[24:])
 	return s, s.validate()
 }
@@ -122,8 +132,8 @@ func (s *super) validate() error {
 		s.logBytes >= logBytesMin && s.logBytes%clusterBytes == 0 && s.logBytes < 1<<40 &&
 		s.clusters > 0 && s.clusters < clustersMax && s.slots > 0 && s.slots < clustersMax &&
 		s.clusterHigh <= s.clusters && s.slotHigh <= s.slots && s.tail%blockBytes == 0 &&
-		s.tail < 1<<62 && s.record < 1<<62 &&
-		s.sessions <= sessionsMax
+		s.tail < 1<<62 && s.record < 1<<62 && s.sessions <= sessionsMax &&
+		s.unit <= unitMax && s.unit%clusterBytes == 0
 	if !ok {
 		return errs.Newf(errs.Corrupt, "", "", "the superblock makes no sense: %+v", *s)
 	}

@@ -59,7 +59,7 @@ func (s *Store) Map(ctx context.Context, id stripe.ObjectID, off, length int64,
 	for at, end := off, min(off+length, info.Size); at < end; {
 		step := end - at
 		if len(s.members) > 1 {
-			step = min(step, chunkOfMember-at%chunkOfMember)
+			step = min(step, s.unit-at%s.unit)
 		}
 		more, err := s.members[s.memberOf(id, at)].extents(op, id, x, at, min(at+step, end))
 		if err != nil {
@@ -189,7 +189,11 @@ func (s *Store) Stats() stripe.Stats {
 		all.MemoryBytes += int64(m.pool.total+m.table.max) * blockBytes
 		all.MemoryUsed += int64(m.pool.used()+len(m.table.pages)) * blockBytes
 		inUse := int64(m.alloc.reserved-m.alloc.free) - int64(len(m.alloc.quarantine))
-		all.MapBytes += int64(len(m.objects))*objectMemory + inUse*leafMemory/leafLength
+		spread := int64(1) // leaves are filled by the units of one member only
+		if len(s.members) > 1 {
+			spread = max(min(int64(len(s.members)), leafLength*clusterBytes/s.unit), 1)
+		}
+		all.MapBytes += int64(len(m.objects))*objectMemory + inUse*leafMemory*spread/leafLength
 		m.mu.Unlock()
 	}
 	all.Objects += uint64(len(objects))
