@@ -111,7 +111,12 @@ func (c *Cache) writeRunLocked(o *object) error {
 	for _, d := range r.drafts {
 		d.flying = false
 	}
-	if err != nil {
+	if errs.KindOf(err) == errs.Fenced {
+		// Fenced after they were acknowledged: nobody may see them any more, and who wrote them is
+		// told so with his next request. Others have lost nothing.
+		c.dropPendingLocked(o)
+		err = nil
+	} else if err != nil {
 		if len(c.through) >= throughMax {
 			clear(c.through)
 		}

@@ -228,9 +228,15 @@ func (c *Cache) Losses() uint64 { return c.losses.Load() }
 // loseLocked drops all pending writes but those that somebody else is writing at the moment, and
 // what is cached of them. The ones in the air have no earlier ones left that they would outrun.
 func (c *Cache) loseLocked() {
+	c.dropPendingLocked(nil)
+	c.sessions = &stripe.Sessions{}
+}
+
+// dropPendingLocked drops what is pending of an object, or of all for nil, in the same way.
+func (c *Cache) dropPendingLocked(only *object) {
 	for d := c.pending; d != nil; {
 		o, next := d.obj, d.nextAll
-		if !d.flying {
+		if !d.flying && (only == nil || o == only) {
 			o.inval++
 			o.busy++
 			c.dropSpansLocked(o, d.claim.spans)
@@ -240,5 +246,4 @@ func (c *Cache) loseLocked() {
 		}
 		d = next
 	}
-	c.sessions = &stripe.Sessions{}
 }
