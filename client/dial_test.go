@@ -114,6 +114,7 @@ func (w *wired) addServer(id uint32) {
 		must(t, w.meta.Join(context.Background(), s, meta.SignJoin(w.key.ServerKey(id), &s)))
 		w.stop[id] = func() {
 			must(t, listen.Close(context.Background()))
+			srv.Close()
 			must(t, cache.Close())
 			w.stop[id] = func() {}
 		}

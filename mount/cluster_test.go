@@ -149,6 +149,7 @@ func (c *cluster) serve(node *msg.Node, id uint32) {
 	c.addrs[id] = tcpOf(listen)
 	c.t.Cleanup(func() {
 		must(listen.Close(context.Background()))
+		srv.Close()
 		must(cache.Close())
 		must(disk.Close())
 	})
