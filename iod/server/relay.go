@@ -58,15 +58,16 @@ func (r room) Take(ctx context.Context, bytes int) (relay.Piece, error) {
 }
 
 // disk is the store, as the relay sees it: a chunk that is written past the cache is a change that
-// the cache knows of.
+// the cache knows of, and one that is read is nothing that the cache is in the middle of.
 type disk struct {
 	s    *Server
-	free sync.Pool // of *chunkWrite
+	free sync.Pool // of *chunk
 }
 
-// chunkWrite is a write of one chunk, kept for the next one.
-type chunkWrite struct {
+// chunk is one that is read or written, kept for the next one.
+type chunk struct {
 	d      *disk
+	read   bool
 	ctx    context.Context
 	id     stripe.ObjectID
 	bufs   [][]byte
@@ -79,32 +80,56 @@ type chunkWrite struct {
 
 func (d *disk) ReadSums(ctx context.Context, id stripe.ObjectID, bufs [][]byte, off int64,
 	sums []uint32) error {
-	return d.s.cfg.Store.ReadSums(ctx, id, bufs, off, sums)
+	n := bytesOf(bufs)
+	if n == 0 || d.s.defects.Unsettled {
+		return d.s.cfg.Store.ReadSums(ctx, id, bufs, off, sums)
+	}
+	x := d.take()
+	x.read, x.ctx, x.id, x.bufs, x.off, x.sums = true, ctx, id, bufs, off, sums
+	err := d.s.cfg.Cache.Look(ctx, id, off, n, x.run)
+	d.put(x)
+	return err
+}
+
+func bytesOf(bufs [][]byte) (n int64) {
+	for _, b := range bufs {
+		n += int64(len(b))
+	}
+	return n
+}
+
+func (d *disk) take() *chunk {
+	x, ok := d.free.Get().(*chunk)
+	if !ok {
+		x = &chunk{d: d}
+		x.run = x.move
+	}
+	return x
+}
+
+func (d *disk) put(x *chunk) {
+	*x = chunk{d: d, run: x.run}
+	d.free.Put(x)
 }
 
 func (d *disk) WriteSums(ctx context.Context, id stripe.ObjectID, bufs [][]byte, off int64,
 	sums []uint32, stamps []wire.Stamp, dur stripe.Durability) error {
-	n := int64(0)
-	for _, b := range bufs {
-		n += int64(len(b))
-	}
+	n := bytesOf(bufs)
 	if n == 0 || d.s.defects.Stale { // nothing but a number
 		return d.s.cfg.Store.WriteSums(ctx, id, bufs, off, sums, stamps, dur)
 	}
-	w, ok := d.free.Get().(*chunkWrite)
-	if !ok {
-		w = &chunkWrite{d: d}
-		w.run = w.write
-	}
-	w.ctx, w.id, w.bufs, w.off, w.sums, w.stamps, w.dur = ctx, id, bufs, off, sums, stamps, dur
-	err := d.s.cfg.Cache.Change(ctx, id, off, n, w.run)
-	w.ctx, w.bufs, w.sums, w.stamps = nil, nil, nil, nil
-	d.free.Put(w)
+	x := d.take()
+	x.ctx, x.id, x.bufs, x.off, x.sums, x.stamps, x.dur = ctx, id, bufs, off, sums, stamps, dur
+	err := d.s.cfg.Cache.Change(ctx, id, off, n, x.run)
+	d.put(x)
 	return err
 }
 
-func (w *chunkWrite) write() error {
-	return w.d.s.cfg.Store.WriteSums(w.ctx, w.id, w.bufs, w.off, w.sums, w.stamps, w.dur)
+func (x *chunk) move() error {
+	if x.read {
+		return x.d.s.cfg.Store.ReadSums(x.ctx, x.id, x.bufs, x.off, x.sums)
+	}
+	return x.d.s.cfg.Store.WriteSums(x.ctx, x.id, x.bufs, x.off, x.sums, x.stamps, x.dur)
 }
 
 func (d *disk) Sync(ctx context.Context, id stripe.ObjectID) error {
