@@ -88,7 +88,7 @@ func (fs *FS) renewTarget(ctx context.Context, t *iod.Target) error {
 		return err
 	}
 	if stripe >= len(g.caps) {
-		return errs.Newf(errs.Stale, "client.Renew", "", "the file has %d stripes now", len(g.caps))
+		return errs.Newf(errs.Fenced, "client.Renew", "", "the file has %d stripes now", len(g.caps))
 	}
 	fresh := f.target(g, f.node.sequence(), stripe)
 	fresh.How = t.How

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/wire"
 )
@@ -21,9 +22,10 @@ type kept struct {
 
 	op    iod.Op
 	stamp wire.Stamp
-	slot  *slot  // nil: not numbered
-	room  []byte // of the ring: the data, then the body of the request
-	data  int    // bytes of it
+	span  seg.Piece // that it covers, if it is one piece; else empty
+	slot  *slot     // nil: not numbered
+	room  []byte    // of the ring: the data, then the body of the request
+	data  int       // bytes of it
 	body  int
 	acked uint64    // when, counted in acknowledgements; 0: under way
 	life  uint64    // of the server in which it was acknowledged last
@@ -42,11 +44,14 @@ type object struct {
 	srv         *server
 	id          stripe.ObjectID
 	first, last *kept
-	count       int // in the list
-	users       int // requests that hold on to it besides
+	toMend      *kept // where in the list to look for what has to be sent again
+	count       int   // in the list
+	running     int   // of these, under way
+	users       int   // requests that hold on to it besides
 	slots       []*slot
 	target      iod.Target // the latest by which something was kept: rights to send it again
 	stale       bool       // some of it was acknowledged in an earlier life of the server
+	mixed       bool       // and some behind that in this one
 	durable     uint64     // the number of acknowledgements at its last durable change
 	lost        error      // what Sync has to tell
 	picked      bool       // by the sweep that is looking for old ones
@@ -139,7 +144,10 @@ func (r *Remote) keepable(n int64) bool {
 // enter finds room and a slot for a change of t's object that will be kept, n bytes in all, and
 // puts it in its place among the others. It waits while the oldest ones are synced. Without an
 // error and a record there is no room to be had: a server is away.
-func (r *Remote) enter(ctx context.Context, t *iod.Target, op iod.Op, l lane,
+//
+// Two changes that overlap are not under way at the same time: their order here must be that in
+// which the server has applied them.
+func (r *Remote) enter(ctx context.Context, t *iod.Target, op iod.Op, l lane, span seg.Piece,
 	n int64) (*kept, error) {
 	srv := r.server(t.Server)
 	for {
@@ -148,14 +156,18 @@ func (r *Remote) enter(ctx context.Context, t *iod.Target, op iod.Op, l lane,
 			r.mu.Unlock()
 			return nil, errs.New(errs.Closed, "iod.Write", "", nil)
 		}
-		if k := r.tryEnterLocked(srv, t, op, l, n); k != nil {
-			r.mu.Unlock()
-			return k, nil
+		behind := srv.objects[t.Object].underWay(span)
+		if !behind {
+			if k := r.tryEnterLocked(srv, t, op, l, n); k != nil {
+				k.span = span
+				r.mu.Unlock()
+				return k, nil
+			}
+			r.tight = true
+			r.sweepLocked()
 		}
 		r.counts.waits.Add(1)
-		stuck := r.stuck
-		r.tight = true
-		r.sweepLocked()
+		stuck := r.stuck && !behind
 		wait := r.waitLocked()
 		r.mu.Unlock()
 		if stuck {
@@ -199,12 +211,40 @@ func (r *Remote) tryEnterLocked(srv *server, t *iod.Target, op iod.Op, l lane, n
 	}
 	o.last = k
 	o.count++
+	o.running++
 	o.target = *t
 	r.armLocked()
 	if r.tight || r.ring.used() > r.opts.RetainBytes/2 {
 		r.sweepLocked()
 	}
 	return k
+}
+
+// underWay tells whether a change under way touches span. Lists of pieces are not compared: each of
+// their bytes is one writer's, whichever.
+func (o *object) underWay(span seg.Piece) bool {
+	if o == nil || span.Len == 0 {
+		return false
+	}
+	left := o.running
+	for k := o.last; k != nil && left > 0; k = k.prev {
+		if k.acked != 0 {
+			continue
+		}
+		if k.span.Off < span.End() && span.Off < k.span.End() {
+			return true
+		}
+		left--
+	}
+	return false
+}
+
+// onePiece is the span of an access of one piece; empty for others.
+func onePiece(a seg.Access) seg.Piece {
+	if a.Pieces() != 1 {
+		return seg.Piece{}
+	}
+	return a.Span()
 }
 
 func (r *Remote) newKept() *kept {
@@ -263,6 +303,8 @@ func (r *Remote) acknowledge(k *kept, conn *msg.Conn, m iod.Mark) bool {
 	r.order++
 	k.acked, k.life, k.since = r.order, srv.life, r.now()
 	srv.acked++
+	k.obj.running--
+	k.obj.mixed = k.obj.mixed || k.obj.stale
 	if k.slot != nil {
 		k.slot.busy = false
 		k.slot.kept++
@@ -289,10 +331,15 @@ func (r *Remote) forgetLocked(k *kept) {
 	} else {
 		o.last = k.prev
 	}
+	if o.toMend == k {
+		o.toMend = k.next
+	}
 	k.next, k.prev = nil, nil
 	o.count--
 	if k.acked != 0 {
 		o.srv.acked--
+	} else {
+		o.running--
 	}
 	if s := k.slot; s != nil {
 		if k.acked != 0 {

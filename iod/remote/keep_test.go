@@ -335,3 +335,62 @@ func TestServerAway(t *testing.T) {
 	}
 	must(t, g.SyncAll(t.Context()))
 }
+
+// TestOverlapKeepsItsOrder: of writes to one place at one time the one that was on top before a
+// crash is on top after it.
+func TestOverlapKeepsItsOrder(t *testing.T) {
+	d := newDouble(t, 1)
+	d.lazy = true
+	g := newRig(t, d, 1, Options{KeepMax: time.Minute})
+	for round := range 10 {
+		var wg sync.WaitGroup
+		for w := range 8 {
+			wg.Go(func() {
+				p := bytes.Repeat([]byte{byte(round*8 + w)}, 2000)
+				if err := g.write(1, int64(w)*100, p, stripe.Volatile); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		before, err := g.read(1, 0, 4096)
+		must(t, err)
+		d.crash()
+		must(t, g.expect(1, 0, before))
+	}
+}
+
+// TestGoneFilesStayGone: what was written to a file that was removed since is not sent again.
+func TestGoneFilesStayGone(t *testing.T) {
+	d := newDouble(t, 1)
+	d.lazy = true
+	g := newRig(t, d, 1, Options{KeepMax: time.Minute,
+		Renew: func(context.Context, *iod.Target) error {
+			return errs.New(errs.NotFound, "meta", "", nil)
+		}})
+	must(t, g.write(1, 0, []byte("gone"), stripe.Volatile))
+	d.crash()
+	must(t, g.expect(1, 0, make([]byte, 4)))
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := g.Stats(); d.arrived != 1 || s.Superseded != 1 || s.Lost != 0 || s.KeptWrites != 0 {
+		t.Fatalf("%d writes arrived, %+v", d.arrived, s)
+	}
+}
+
+// TestManyKeptWrites: sending many again takes time for each, not for each pair.
+func TestManyKeptWrites(t *testing.T) {
+	d := newDouble(t, 1)
+	d.lazy = true
+	g := newRig(t, d, 1, Options{KeepMax: time.Minute})
+	want := make([]byte, 4096)
+	for i := range 1500 {
+		want[i] = byte(i)
+		must(t, g.write(1, int64(i), want[i:i+1], stripe.Volatile))
+	}
+	d.crash()
+	must(t, g.expect(1, 0, want))
+	if s := g.Stats(); s.Resent != 1500 {
+		t.Fatalf("%+v", s)
+	}
+}

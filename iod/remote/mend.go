@@ -99,6 +99,7 @@ func (r *Remote) changeLocked(srv *server, verifier uint64) {
 	srv.life++
 	r.counts.restarts.Add(1)
 	for _, o := range srv.objects {
+		o.toMend, o.mixed = o.first, false
 		if !o.stale && o.nextStale() != nil {
 			o.stale = true
 			srv.stale.Add(1)
@@ -109,11 +110,12 @@ func (r *Remote) changeLocked(srv *server, verifier uint64) {
 	}
 }
 
-// nextStale is the first change of the list that was acknowledged in an earlier life.
+// nextStale is the first change of the list that was acknowledged in an earlier life. Those before
+// toMend were not, or were sent again.
 func (o *object) nextStale() *kept {
-	for k := o.first; k != nil; k = k.next {
-		if k.acked != 0 && k.life != o.srv.life {
-			return k
+	for ; o.toMend != nil; o.toMend = o.toMend.next {
+		if o.toMend.acked != 0 && o.toMend.life != o.srv.life {
+			return o.toMend
 		}
 	}
 	return nil
@@ -177,9 +179,12 @@ func (r *Remote) mend(ctx context.Context, conn *msg.Conn, o *object) error {
 	defer func() { <-o.mending }()
 	var lost error
 	defer func() { r.tell(o, lost) }()
-	for {
+	for first := true; ; first = false {
 		k := r.nextToMend(o)
 		if k == nil {
+			return nil
+		}
+		if first && r.gone(ctx, o) {
 			return nil
 		}
 		if r.opts.Defects.ForgetOne && k.acked%7 == 0 {
@@ -203,6 +208,19 @@ func (r *Remote) mend(ctx context.Context, conn *msg.Conn, o *object) error {
 	}
 }
 
+// gone asks for fresh rights before something is sent again, and forgets what was written to a file
+// that does not exist any more: sent again it would bring the object back to life, for nobody.
+// Where nobody can be asked the rights that are there have to do.
+func (r *Remote) gone(ctx context.Context, o *object) bool {
+	if _, err := r.renew(ctx, o); errs.KindOf(err) != errs.NotFound {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.abandonLocked(o)
+	return true
+}
+
 // nextToMend is what has to be sent next; nil when all is well, which ends the object's being
 // stale.
 func (r *Remote) nextToMend(o *object) *kept {
@@ -220,11 +238,9 @@ func (r *Remote) nextToMend(o *object) *kept {
 		k.next.life != o.srv.life {
 		k = k.next
 	}
-	for b := k.next; b != nil; b = b.next {
-		if b.acked != 0 && b.life == o.srv.life {
-			o.renumber(k)
-			break
-		}
+	if o.mixed {
+		o.mixed = false
+		o.renumber(k)
 	}
 	return k
 }
@@ -302,7 +318,7 @@ func (r *Remote) resend(ctx context.Context, conn *msg.Conn, k *kept) (iod.Mark,
 // deposed, or it has to wait.
 func renewFailed(err error) error {
 	switch errs.KindOf(err) {
-	case errs.NotFound, errs.Stale, errs.Fenced, errs.Canceled:
+	case errs.NotFound, errs.Fenced, errs.Canceled:
 		return err
 	}
 	return errs.New(errs.Disconnected, "iod.Renew", "", err)

@@ -211,7 +211,8 @@ func (r *Remote) Write(ctx context.Context, t iod.Target, object seg.Access, m *
 	n := m.Len()
 	if d == stripe.Volatile && t.Stamp.Seq == 0 && n > 0 {
 		if r.keepable(n) {
-			k, err := r.enter(ctx, &t, iod.OpWrite, laneOf(&t), n+bodyMax(object, n))
+			k, err := r.enter(ctx, &t, iod.OpWrite, laneOf(&t), onePiece(object),
+				n+bodyMax(object, n))
 			if err != nil {
 				return iod.Mark{}, err
 			}
@@ -260,7 +261,8 @@ func (r *Remote) Punch(ctx context.Context, t iod.Target, off, length int64,
 	defer r.put(c)
 	if d == stripe.Volatile && t.Stamp.Seq == 0 {
 		if r.keepable(0) {
-			k, err := r.enter(ctx, &t, iod.OpPunch, through, bodyMax(seg.Access{}, 0))
+			span := seg.Piece{Off: off, Len: length}
+			k, err := r.enter(ctx, &t, iod.OpPunch, through, span, bodyMax(seg.Access{}, 0))
 			if err != nil {
 				return iod.Mark{}, err
 			}

@@ -198,7 +198,7 @@ func (r *Remote) syncObject(ctx context.Context, o *object) error {
 		_, rerr := r.renew(ctx, o)
 		switch errs.KindOf(rerr) {
 		case errs.OK:
-		case errs.NotFound, errs.Stale: // the file is gone, and what was written to it
+		case errs.NotFound: // the file is gone, and what was written to it
 			r.abandon(o)
 			return nil
 		case errs.Unsupported:
@@ -215,6 +215,10 @@ func (r *Remote) abandon(o *object) {
 	defer func() { <-o.mending }()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.abandonLocked(o)
+}
+
+func (r *Remote) abandonLocked(o *object) {
 	for k, next := o.first, (*kept)(nil); k != nil; k = next {
 		next = k.next
 		if k.acked != 0 {
