@@ -39,16 +39,17 @@ func newStill(t testing.TB, cfg Config) *rig {
 // through or back, nor for direct transfers.
 func TestNothingIsAllocatedPerRequest(t *testing.T) {
 	cases := map[string]func(r *rig, i int64){
-		"hit":      func(r *rig, i int64) { r.lend(i%4*1000, 100<<10, Hint{}) },
-		"hit list": func(r *rig, i int64) { r.lendList(alpha) },
-		"miss":     func(r *rig, i int64) { r.lend(i<<20, 200<<10, Hint{}) },
-		"none":     func(r *rig, i int64) { r.lend(0, 200<<10, Hint{Policy: None}) },
-		"publish":  func(r *rig, i int64) { r.put(i%8*(200<<10), 200<<10, i) },
-		"part":     func(r *rig, i int64) { r.put(i%999, 3000, i) },
-		"room":     func(r *rig, i int64) { r.room() },
-		"query":    func(r *rig, i int64) { r.Query(alpha, seg.Contig(0, 1<<20)) },
-		"change":   func(r *rig, i int64) { r.ok(r.Change(r.ctx, alpha, 5, 10, nil)) },
-		"post":     func(r *rig, i int64) { r.post(i % 4 * 1000) },
+		"hit":       func(r *rig, i int64) { r.lend(i%4*1000, 100<<10, Hint{}) },
+		"hit list":  func(r *rig, i int64) { r.lendList(alpha) },
+		"miss":      func(r *rig, i int64) { r.lend(i<<20, 200<<10, Hint{}) },
+		"miss list": func(r *rig, i int64) { r.lendList(Key{File: uint64(i)}) },
+		"none":      func(r *rig, i int64) { r.lend(0, 200<<10, Hint{Policy: None}) },
+		"publish":   func(r *rig, i int64) { r.put(i%8*(200<<10), 200<<10, i) },
+		"part":      func(r *rig, i int64) { r.put(i%999, 3000, i) },
+		"room":      func(r *rig, i int64) { r.room() },
+		"query":     func(r *rig, i int64) { r.Query(alpha, seg.Contig(0, 1<<20)) },
+		"change":    func(r *rig, i int64) { r.ok(r.Change(r.ctx, alpha, 5, 10, nil)) },
+		"post":      func(r *rig, i int64) { r.post(i % 4 * 1000) },
 	}
 	for name, fn := range cases {
 		for mode, cfg := range map[string]Config{

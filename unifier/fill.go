@@ -16,10 +16,13 @@ type fill struct {
 	over  bool
 	err   error // valid when over
 	wait  line
-	refs  int // whoever started it, and those who joined
+	refs  int // whoever started it, those who joined, and those who help
 
-	bufs [][]byte
-	sums []uint32
+	nextSpan, nextUnit int   // that nobody reads yet
+	active             int   // readers of the backing
+	failed             error // the first error of one of them
+	rest               need  // the owner's, when he waits for the others
+
 	next *fill // in Cache.spareFills
 }
 
@@ -32,6 +35,7 @@ func (c *Cache) newFillLocked(o *object) *fill {
 		c.spareFills = f.next
 	}
 	f.obj, f.refs, f.over, f.err, f.next = o, 1, false, nil, nil
+	f.nextSpan, f.nextUnit, f.failed = 0, 0, nil
 	f.claim.shared = true
 	o.busy++
 	return f
@@ -47,8 +51,7 @@ func (c *Cache) leaveFillLocked(f *fill) {
 		return
 	}
 	clear(f.units)
-	clear(f.bufs)
-	f.obj, f.units, f.bufs, f.claim.spans = nil, f.units[:0], f.bufs[:0], f.claim.spans[:0]
+	f.obj, f.units, f.claim.spans = nil, f.units[:0], f.claim.spans[:0]
 	f.next, c.spareFills = c.spareFills, f
 }
 
@@ -102,26 +105,89 @@ func (c *Cache) run(ctx context.Context, f *fill) error {
 	return errs.Wrap("unifier.fill", "", err)
 }
 
-// readSpans makes one backing read of each run of adjacent units.
+// helpersMax is how many workers help to read the places of one fill.
+const helpersMax = 7
+
+// readSpans makes one backing read of each run of adjacent units. Several places are read in
+// parallel, with the help of workers that have nothing else to do.
 func (c *Cache) readSpans(ctx context.Context, f *fill) error {
-	units, size := f.units, f.obj.unit()
-	for _, s := range f.claim.spans {
+	if len(f.claim.spans) == 1 {
+		c.lift(ctx, f)
+		return f.failed
+	}
+	c.mu.Lock()
+	free := workersMax - (c.workers - c.idle) - c.calls.len()
+	for range min(len(f.claim.spans)-1, helpersMax, free) {
+		f.refs++
+		c.postLocked(&c.calls, job{help: f})
+	}
+	c.mu.Unlock()
+	c.lift(ctx, f)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for f.active > 0 {
+		f.rest.arm()
+		c.mu.Unlock()
+		<-f.rest.ready
+		c.mu.Lock()
+	}
+	return f.failed
+}
+
+// lift reads places of a fill until none is left.
+func (c *Cache) lift(ctx context.Context, f *fill) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := c.spareLifts
+	if b == nil {
+		b = &lift{}
+	} else {
+		c.spareLifts = b.next
+	}
+	f.active++
+	for !f.over && f.failed == nil && f.nextSpan < len(f.claim.spans) {
+		s := f.claim.spans[f.nextSpan]
 		n := int(s.last - s.first + 1)
-		per := int(size / blockBytes)
-		f.bufs, f.sums = f.bufs[:0], slices.Grow(f.sums[:0], n*per)[:n*per]
-		var g gather
-		for _, u := range units[:n] {
-			f.bufs = g.bytes(f.bufs, u.blk, 0, int(size))
-		}
+		units := f.units[f.nextUnit : f.nextUnit+n]
+		f.nextSpan, f.nextUnit = f.nextSpan+1, f.nextUnit+n
+		id, size := f.obj.id, f.obj.unit()
+		c.mu.Unlock()
 		c.fills.Add(1)
-		err := c.backing.ReadSums(ctx, f.obj.id, f.bufs, s.first*size, f.sums)
-		if err != nil {
-			return err
+		err := b.read(ctx, c.backing, id, size, s.first, units)
+		c.mu.Lock()
+		if err != nil && f.failed == nil {
+			f.failed = err
 		}
-		for i, u := range units[:n] {
-			copy(u.sums[:], f.sums[i*per:(i+1)*per])
-		}
-		units = units[n:]
+	}
+	if f.active--; f.active == 0 {
+		f.rest.wake()
+	}
+	clear(b.bufs)
+	b.bufs = b.bufs[:0]
+	b.next, c.spareLifts = c.spareLifts, b
+}
+
+// lift is what one read of the backing needs.
+type lift struct {
+	bufs [][]byte
+	sums []uint32
+	next *lift // in Cache.spareLifts
+}
+
+func (b *lift) read(ctx context.Context, backing Backing, id Key, size, first int64,
+	units []*unit) error {
+	per := int(size / blockBytes)
+	n := len(units) * per
+	b.bufs, b.sums = b.bufs[:0], slices.Grow(b.sums[:0], n)[:n]
+	var g gather
+	for _, u := range units {
+		b.bufs = g.bytes(b.bufs, u.blk, 0, int(size))
+	}
+	if err := backing.ReadSums(ctx, id, b.bufs, first*size, b.sums); err != nil {
+		return err
+	}
+	for i, u := range units {
+		copy(u.sums[:], b.sums[i*per:(i+1)*per])
 	}
 	return nil
 }

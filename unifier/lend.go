@@ -149,7 +149,7 @@ func (c *Cache) pinAllLocked(l *Loan, o *object) (missing int, fits bool) {
 			u := c.findLocked(o, index)
 			if u == nil {
 				missing++
-			} else if !c.defects.lendUnpinned {
+			} else {
 				c.pinLocked(u)
 			}
 			l.parts = append(l.parts, lent{u, index, lo, n})

@@ -25,7 +25,8 @@ type Loan struct {
 	join   []*fill // of others, that this loan waits for
 	need   need
 	wait   need // its place in other lines
-	tries  int
+	tries  int  // for memory
+	joins  int  // fills of others that have failed
 	posted posted
 	live   bool
 	next   *Loan // in Cache.spareLoans
@@ -227,10 +228,13 @@ func (c *Cache) newLoanLocked(id Key, a seg.Access, h Hint) (*Loan, error) {
 		c.spareLoans = l.next
 	}
 	l.id, l.access, l.hint = id, a, h
-	l.live, l.next, l.tries = true, nil, 0
+	l.live, l.next, l.tries, l.joins = true, nil, 0, 0
 	c.out++
 	return l, nil
 }
+
+// joinsMax is how many failures of others a loan takes note of before it fails with the last.
+const joinsMax = 8
 
 // complete waits until all units of the loan hold their bytes, and lists them. When another
 // reader, whose fill this one has waited for, gives up, it starts again.
@@ -249,6 +253,13 @@ func (c *Cache) complete(ctx context.Context, l *Loan, err error) error {
 		return errs.Wrap("unifier.Read", l.id.String(), err)
 	}
 	l.cover()
+	if c.defects.lendUnpinned {
+		c.mu.Lock()
+		for i := range l.parts {
+			c.unpinLocked(l.parts[i].u)
+		}
+		c.mu.Unlock()
+	}
 	if !l.posted.async {
 		l.posted.finish(nil)
 	}
@@ -265,13 +276,14 @@ func (c *Cache) await(ctx context.Context, l *Loan) (again bool, err error) {
 		if err := c.waitFill(ctx, f, l); err != nil {
 			return false, err
 		}
-		switch errs.KindOf(f.err) {
-		case errs.OK:
-		case errs.Canceled, errs.TimedOut:
-			return true, nil
-		default:
-			return false, f.err
+		if f.err == nil {
+			continue
 		}
+		// He gave up, or failed on a place that this loan does not need: it tries for itself.
+		if l.joins++; l.joins < joinsMax {
+			return true, nil
+		}
+		return false, f.err
 	}
 	return false, nil
 }
@@ -288,7 +300,7 @@ func (l *Loan) cover() {
 // letGoLocked gives back what the loan holds.
 func (c *Cache) letGoLocked(l *Loan) {
 	for i := range l.parts {
-		if u := l.parts[i].u; u != nil && !c.defects.lendUnpinned {
+		if u := l.parts[i].u; u != nil && !(c.defects.lendUnpinned && len(l.sges) > 0) {
 			c.unpinLocked(u)
 		}
 		l.parts[i].u = nil

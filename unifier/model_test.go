@@ -139,8 +139,11 @@ func (w *walk) step() {
 	switch n := w.rnd.IntN(100); {
 	case n < 35:
 		w.stepRead()
+	case n < 65:
+		id, t := w.object()
+		w.stepWrite(id, t, w.someWrite())
 	case n < 75:
-		w.stepWrite()
+		w.stepBurst()
 	case n < 80:
 		w.giveBack()
 	case n < 84:
@@ -233,9 +236,22 @@ func (w *walk) send(id Key, x told, dur stripe.Durability) (repeated bool, err e
 	return d.Publish(w.ctx, x.stamp, dur)
 }
 
-func (w *walk) stepWrite() {
+// stepBurst writes a few neighbours.
+func (w *walk) stepBurst() {
 	id, t := w.object()
-	x := w.someWrite()
+	p := w.piece(2 * testUnit)
+	for range 1 + w.rnd.IntN(6) {
+		if p.Len = min(p.Len, modelBytes-p.Off); p.Len == 0 {
+			return
+		}
+		x := w.someWrite()
+		x.pieces, x.data = []seg.Piece{p}, ramp(int(p.Len), byte(w.rnd.Uint32()))
+		w.stepWrite(id, t, x)
+		p.Off = p.End()
+	}
+}
+
+func (w *walk) stepWrite(id Key, t *tale, x told) {
 	dur := stripe.Durability(w.rnd.IntN(8) / 6)
 	repeated, err := w.send(id, x, dur)
 	if errors.Is(err, errs.TooBig) {

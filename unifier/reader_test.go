@@ -1,9 +1,11 @@
 package unifier
 
 import (
+	"errors"
 	"testing"
 	"time"
 
+	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe/hook/fault"
 )
@@ -82,4 +84,58 @@ func TestListsAreReadAsTheyLie(t *testing.T) {
 	if n := r.store.Calls(fault.Read) - before; n != 3 {
 		t.Fatalf("%d reads of three places", n)
 	}
+}
+
+// The places of a list are read at the same time.
+func TestPlacesAreReadInParallel(t *testing.T) {
+	r := newRig(t, Config{})
+	gate := make(chan struct{})
+	remove := r.store.Inject(fault.Rule{Ops: fault.Read, Gate: gate})
+	var pieces []seg.Piece
+	for i := range int64(5) {
+		pieces = append(pieces, seg.Piece{Off: i * 10 * testUnit, Len: 10})
+	}
+	done := make(chan error)
+	go func() {
+		l, err := r.Read(r.ctx, alpha, seg.List(pieces), Hint{})
+		if err == nil {
+			l.Release()
+		}
+		done <- err
+	}()
+	waitFor(t, func() bool { return r.store.Calls(fault.Read) == 5 })
+	close(gate)
+	r.ok(<-done)
+	remove()
+	r.store.Inject(fault.Rule{Ops: fault.Read, Err: errs.IO, Skip: 2, Count: 1})
+	for i := range pieces {
+		pieces[i].Off += 1 << 20
+	}
+	if _, err := r.Read(r.ctx, alpha, seg.List(pieces), Hint{}); !errors.Is(err, errs.IO) {
+		t.Fatalf("got %v, want i/o error", err)
+	}
+}
+
+// Whoever waits for a read that fails tries for himself: perhaps he needs other bytes of it.
+func TestFailureOfAnother(t *testing.T) {
+	r := newRig(t, Config{})
+	gate := make(chan struct{})
+	r.store.Inject(fault.Rule{Ops: fault.Read, Gate: gate, Err: errs.Corrupt, Count: 1})
+	first, second := make(chan error), make(chan error)
+	read := func(n int64, end chan error) {
+		l, err := r.Read(r.ctx, alpha, seg.Contig(0, n), Hint{})
+		if err == nil {
+			l.Release()
+		}
+		end <- err
+	}
+	go read(8*testUnit, first)
+	waitFor(t, func() bool { return r.store.Calls(fault.Read) == 1 })
+	go read(testUnit, second)
+	waitFor(t, func() bool { return r.Stats().Misses == 9 })
+	close(gate)
+	if err := <-first; !errors.Is(err, errs.Corrupt) {
+		t.Fatalf("got %v, want corrupt", err)
+	}
+	r.ok(<-second)
 }

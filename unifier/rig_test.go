@@ -100,6 +100,7 @@ func (r *rig) checkEnd() {
 		}
 	}
 	c.mu.Unlock()
+	defer c.Close() // whatever is found
 	r.ok(c.Settle(r.ctx, Key{}, 0, 0))
 	waitFor(r, func() bool { return c.quiet() })
 	if n := c.drafts.Usage().Used + c.takes.Usage().Used; n != 0 {

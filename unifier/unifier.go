@@ -119,6 +119,7 @@ type Cache struct {
 	spareUnits   *unit
 	spareObjects *object
 	spareFills   *fill
+	spareLifts   *lift
 	spareRooms   *Room
 	spareRuns    *run
 	spareClaims  *claim // of changes

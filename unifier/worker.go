@@ -19,6 +19,7 @@ type job struct {
 	lent    func(*Loan)
 	draft   *Draft
 	drafted func(*Draft)
+	help    *fill
 	ahead   guess
 }
 
@@ -55,6 +56,9 @@ func (c *Cache) postLocked(q *jobs, j job) {
 }
 
 func (c *Cache) rouseLocked() {
+	if c.closed {
+		return // those who still run finish what there is
+	}
 	if c.idle > 0 {
 		c.wake.Signal()
 	} else if c.workers < workersMax {
@@ -95,9 +99,15 @@ func (c *Cache) worker() {
 func (c *Cache) serveLocked(j job) {
 	c.mu.Unlock()
 	defer c.mu.Lock()
-	if j.loan != nil {
+	switch {
+	case j.help != nil:
+		c.lift(c.life, j.help)
+		c.mu.Lock()
+		c.leaveFillLocked(j.help)
+		c.mu.Unlock()
+	case j.loan != nil:
 		c.serveLoan(j.loan, j.lent)
-	} else {
+	default:
 		c.serveDraft(j.draft, j.drafted)
 	}
 }
