@@ -117,9 +117,12 @@ func (b *Iod) caller(s IodSpec, provider, name, metric, ceiling string, l iodLoa
 	c := Contender{Provider: name, Depth: l.depth, Ceiling: ceiling, Close: call.close,
 		Extras: func() []Extra { return call.last }}
 	if metric == Rate {
-		return b.Net.rates(c, provider, call.stream)
+		c = b.Net.rates(c, provider, call.stream)
+	} else {
+		c = b.Net.moves(c, provider, call.stream)
 	}
-	return b.Net.moves(c, provider, call.stream)
+	c.Measure = call.counted(c.Measure)
+	return c
 }
 
 func metricOf(size int) string {
@@ -143,7 +146,8 @@ func (b *Iod) ways(c *Case, p, ceiling string, l iodLoad) {
 		b.caller(ours, p, p+", unifier, no CRC", c.Metric, ceiling, plain))
 	for _, kind := range []string{IodNormal, IodMmap} {
 		s := IodSpec{Kind: kind, Bytes: b.data(iodCached)}
-		c.Others = append(c.Others, b.caller(s, p, p+", "+kind, c.Metric, ceiling, plain))
+		c.Others = append(c.Others, b.caller(s, p, p+", "+kind, c.Metric, ceiling, l),
+			b.caller(s, p, p+", "+kind+", no CRC", c.Metric, ceiling, plain))
 	}
 }
 

@@ -148,10 +148,6 @@ func (c *iodCaller) stream(ctx context.Context, d time.Duration) (moved, error) 
 	if err := c.open(ctx); err != nil {
 		return moved{}, err
 	}
-	before, err := c.site.counts()
-	if err != nil {
-		return moved{}, err
-	}
 	type result struct {
 		ops int
 		err error
@@ -189,10 +185,27 @@ func (c *iodCaller) stream(ctx context.Context, d time.Duration) (moved, error) 
 	if failed == nil {
 		failed = ctx.Err()
 	}
-	if failed == nil {
-		failed = c.note(before)
-	}
 	return m, failed
+}
+
+// counted is a measurement before and after which the server is asked for its numbers: outside of
+// what is measured, since asking takes time and memory.
+func (c *iodCaller) counted(measure func(context.Context, time.Duration) (float64,
+	error)) func(context.Context, time.Duration) (float64, error) {
+	return func(ctx context.Context, d time.Duration) (float64, error) {
+		if err := c.open(ctx); err != nil {
+			return 0, err
+		}
+		before, err := c.site.counts()
+		if err != nil {
+			return 0, err
+		}
+		v, err := measure(ctx, d)
+		if err == nil {
+			err = c.note(before)
+		}
+		return v, err
+	}
 }
 
 // wait keeps a load to its pace.

@@ -51,10 +51,11 @@ func (f *figures) iodCached(p string) {
 	}
 }
 
-// better holds ours against another server, in bandwidth and in bytes per processor second of both
-// processes: one of them has to be that much more.
+// better holds ours against another server, both with checksums or both without, in bandwidth and
+// in bytes per processor second of both processes: one of them has to be that much more.
 func (f *figures) better(p, name, way, kind string, limit float64) {
-	ours, theirs := f.row(name, p+way), f.row(name, p+", "+kind)
+	sums := way[len(", unifier"):]
+	ours, theirs := f.row(name, p+way), f.row(name, p+", "+kind+sums)
 	if ours == nil || theirs == nil || theirs.Value == 0 {
 		return
 	}
@@ -65,8 +66,8 @@ func (f *figures) better(p, name, way, kind string, limit float64) {
 		best = max(best, other/mine)
 		text += fmt.Sprintf(", per processor second %.2f x", other/mine)
 	}
-	f.add(fmt.Sprintf("%s: cached 1 MiB reads%s, against %s (%s)", p, way[len(", unifier"):], kind,
-		text), best, "x", limit, true)
+	f.add(fmt.Sprintf("%s: cached 1 MiB reads%s, against %s (%s)", p, sums, kind, text), best, "x",
+		limit, true)
 }
 
 // processor is what both processes spend on a GiB.

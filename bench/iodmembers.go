@@ -16,8 +16,7 @@ const (
 
 const (
 	memberRate  = 200 * mib // of a slow member, in bytes a second
-	memberBytes = 8 * mib   // of one request: every member has a part of it
-	memberCache = 192 * mib // room for four plain ones, which need all of their memory at once
+	memberBytes = mib       // of one request: every member has a part of it
 )
 
 // netRate is about what the network does on a host of two cores, in bytes a second. Members that
@@ -43,7 +42,7 @@ func (b *Iod) members(pace string, members, depth int) Case {
 			"multiple streams", sizeText(memberBytes), members, depth))
 	c.First = pace == paceNet && members == 4 && depth != 2
 	for _, p := range b.Providers {
-		s := IodSpec{Kind: IodUnifier, Bytes: b.data(iodSmall), Cache: b.data(memberCache),
+		s := IodSpec{Kind: IodUnifier, Bytes: b.data(iodSmall), Cache: b.data(iodDirect),
 			Members: members, Rate: memberRate, Cold: true}
 		if pace == paceNet {
 			s.Rate, s.Memory = netRate(p)/int64(members), p == shmProvider

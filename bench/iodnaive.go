@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -20,7 +21,8 @@ import (
 // Naive is an I/O server as one writes it without a cache of one's own: one file, the kernel's page
 // cache, and either a buffer for the file and another for the network (IodNormal), or a mapping of
 // the file (IodMmap). It speaks the protocol of package iod, so that its clients do what ours do,
-// but checks no capability, keeps no checksums and knows one object.
+// but checks no capability and knows one object. Where checksums are asked for it sums what it
+// sends and what it has received, each time: it has no place to keep sums in.
 type Naive struct {
 	node   *msg.Node
 	file   *os.File
@@ -86,19 +88,18 @@ func (h *Naive) Serve(ctx context.Context, c *msg.Call) {
 	op := iod.Op(c.Header().Op)
 	var r iod.Request
 	err := r.Decode(op, c.Header().Stamp, c.Body())
-	a := &r.Args
 	switch {
 	case err != nil:
 	case op == iod.OpRead && h.mapped != nil:
-		answerRead(c, c.InLen(), h.pushMapped(ctx, c, a.Access))
+		h.readMapped(ctx, c, &r)
 		return
 	case op == iod.OpRead:
-		h.read(ctx, c, a.Access)
+		h.read(ctx, c, &r)
 		return
 	case op == iod.OpWrite && h.mapped != nil:
-		err = h.pullMapped(ctx, c, a.Access)
+		err = h.writeMapped(ctx, c, &r)
 	case op == iod.OpWrite:
-		err = h.write(ctx, c, a.Access)
+		err = h.write(ctx, c, &r)
 	case op == iod.OpSync:
 		err = h.file.Sync()
 	default:
@@ -113,19 +114,40 @@ func (h *Naive) Serve(ctx context.Context, c *msg.Call) {
 	_ = c.Reply(e.B, 0)
 }
 
-// answerRead ends a read.
-func answerRead(c *msg.Call, n int64, err error) {
+// answerRead ends a read of n bytes, whose pieces are summed if that was asked for.
+func answerRead(c *msg.Call, r *iod.Request, n int64, pieces []fabric.Sge, err error) {
 	if err != nil {
 		_ = c.Fail(err)
 		return
 	}
 	var e wire.Enc
-	iod.AppendData(&e, iod.Mark{Verifier: 1}, nil)
+	var sums []uint32
+	if !r.Target.How.NoSums {
+		sums = sumsOf(pieces)
+	}
+	iod.AppendData(&e, iod.Mark{Verifier: 1}, sums)
 	_ = c.Reply(e.B, n)
 }
 
+// sumsOf are the checksums of a transfer.
+func sumsOf(pieces []fabric.Sge) []uint32 {
+	var s iod.Summing
+	for _, p := range pieces {
+		s.Add(p.Buf)
+	}
+	return s.Sums()
+}
+
+// verify holds what has arrived against its checksums, if there are any.
+func verify(r *iod.Request, pieces []fabric.Sge) error {
+	if r.Target.How.NoSums || slices.Equal(sumsOf(pieces), r.Args.Sums) {
+		return nil
+	}
+	return errs.Newf(errs.Corrupt, "bench peer", "", "the data is not what was sent")
+}
+
 // read is of IodNormal. Its buffers are its own until the reply has left.
-func (h *Naive) read(ctx context.Context, c *msg.Call, a seg.Access) {
+func (h *Naive) read(ctx context.Context, c *msg.Call, r *iod.Request) {
 	file := <-h.files
 	defer func() { h.files <- file }()
 	send, err := h.sends.Take(ctx)
@@ -135,7 +157,7 @@ func (h *Naive) read(ctx context.Context, c *msg.Call, a seg.Access) {
 	}
 	defer send.Return()
 	var n int64
-	for cur := a.Cursor(); err == nil; {
+	for cur := r.Args.Access.Cursor(); err == nil; {
 		p, ok := cur.Next(math.MaxInt64)
 		if !ok {
 			break
@@ -144,14 +166,15 @@ func (h *Naive) read(ctx context.Context, c *msg.Call, a seg.Access) {
 			n += p.Len
 		}
 	}
+	pieces := window(send.Bytes()[:n])
 	if err == nil {
 		mem.Copy(send.Bytes(), file[:n])
-		err = c.Push(ctx, 0, window(send.Bytes()[:n]))
+		err = c.Push(ctx, 0, pieces)
 	}
-	answerRead(c, n, err)
+	answerRead(c, r, n, pieces, err)
 }
 
-func (h *Naive) write(ctx context.Context, c *msg.Call, a seg.Access) error {
+func (h *Naive) write(ctx context.Context, c *msg.Call, r *iod.Request) error {
 	file := <-h.files
 	defer func() { h.files <- file }()
 	recv, err := h.sends.Take(ctx)
@@ -160,12 +183,16 @@ func (h *Naive) write(ctx context.Context, c *msg.Call, a seg.Access) error {
 	}
 	defer recv.Return()
 	n := c.OutLen()
-	if err := c.Pull(ctx, 0, window(recv.Bytes()[:n])); err != nil {
+	pieces := window(recv.Bytes()[:n])
+	if err := c.Pull(ctx, 0, pieces); err != nil {
+		return err
+	}
+	if err := verify(r, pieces); err != nil {
 		return err
 	}
 	mem.Copy(file, recv.Bytes()[:n])
 	n = 0
-	for cur := a.Cursor(); ; {
+	for cur := r.Args.Access.Cursor(); ; {
 		p, ok := cur.Next(math.MaxInt64)
 		if !ok {
 			return nil
@@ -192,20 +219,23 @@ func (h *Naive) pieces(a seg.Access) ([]fabric.Sge, error) {
 	}
 }
 
-func (h *Naive) pushMapped(ctx context.Context, c *msg.Call, a seg.Access) error {
-	list, err := h.pieces(a)
-	if err != nil {
-		return err
+func (h *Naive) readMapped(ctx context.Context, c *msg.Call, r *iod.Request) {
+	list, err := h.pieces(r.Args.Access)
+	if err == nil {
+		err = c.Push(ctx, 0, list)
 	}
-	return c.Push(ctx, 0, list)
+	answerRead(c, r, c.InLen(), list, err)
 }
 
-func (h *Naive) pullMapped(ctx context.Context, c *msg.Call, a seg.Access) error {
-	list, err := h.pieces(a)
-	if err != nil {
-		return err
+func (h *Naive) writeMapped(ctx context.Context, c *msg.Call, r *iod.Request) error {
+	list, err := h.pieces(r.Args.Access)
+	if err == nil {
+		err = c.Pull(ctx, 0, list)
 	}
-	return c.Pull(ctx, 0, list)
+	if err == nil {
+		err = verify(r, list) // too late: others may have seen it
+	}
+	return err
 }
 
 // window is a list of one piece.

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/bench"
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/stripe/device"
 	"github.com/sluice-storage/sluice/stripe/logstore"
 )
 
@@ -161,19 +161,34 @@ const siteLog = 32 << 20
 func openSiteStore(dir string, spec bench.IodSpec) (stripe.Engine, error) {
 	members := int64(max(spec.Members, 1))
 	p := logstore.PathOptions{LogBytes: siteLog, Bytes: 4*spec.Bytes/members + 2*siteLog,
-		Logger: newLogger()}
+		UnitBytes: min(256<<10, (1<<20)/members), Logger: newLogger()} // 1 MiB is of all members
 	for i := range members {
 		p.Paths = append(p.Paths, filepath.Join(dir, fmt.Sprintf("member%d", i+1)))
 	}
-	if _, err := logstore.Init(p); err != nil {
-		return nil, err
-	}
-	o, err := logstore.Devices(p)
+	o, err := siteDevices(p, spec.Memory)
 	if err != nil {
 		return nil, err
 	}
 	if spec.Rate > 0 {
-		return nil, errs.Newf(errs.Unsupported, "bench iod", "", "no throttled members")
+		for i, d := range o.Devices {
+			o.Devices[i] = device.Throttled(d, device.ThrottleOptions{BytesPerSecond: spec.Rate})
+		}
 	}
 	return logstore.Open(o)
+}
+
+// siteDevices makes the members of a store: files, or memory.
+func siteDevices(p logstore.PathOptions, memory bool) (logstore.Options, error) {
+	if !memory {
+		if _, err := logstore.Init(p); err != nil {
+			return logstore.Options{}, err
+		}
+		return logstore.Devices(p)
+	}
+	o := logstore.Options{LogBytes: p.LogBytes, UnitBytes: p.UnitBytes, Logger: p.Logger}
+	for _, path := range p.Paths {
+		o.Devices = append(o.Devices, device.NewMemory(path, p.Bytes))
+	}
+	_, err := logstore.Create(o)
+	return o, err
 }
