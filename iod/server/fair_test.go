@@ -10,22 +10,29 @@ import (
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/iod/server"
+	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/stripe/memstore"
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// slowDisk does one request after the other, each of which takes its time.
+// slowDisk does one request after the other, each when all that the clients have wait for it, here
+// or at a gate: it is slower than they are, however busy the host is.
 type slowDisk struct {
 	stripe.Engine
-	turn chan struct{}
-	time time.Duration
+	turn  chan struct{}
+	here  atomic.Int64
+	ready func(here int64) bool
 }
 
 func (d *slowDisk) work() {
+	d.here.Add(1)
 	d.turn <- struct{}{}
-	time.Sleep(d.time)
+	for !d.ready(d.here.Load()) {
+		time.Sleep(50 * time.Microsecond)
+	}
+	d.here.Add(-1)
 	<-d.turn
 }
 
@@ -60,7 +67,7 @@ func flood(t *testing.T, write bool, how iod.How, d server.Defects) float64 {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	slow := &slowDisk{Engine: store, turn: make(chan struct{}, 1), time: 3 * time.Millisecond}
+	slow := &slowDisk{Engine: store, turn: make(chan struct{}, 1)}
 	g := newRig(t, func(s *setup) {
 		s.store, s.cfg.Defects = slow, d
 		s.cache.ReadaheadBytes = -1
@@ -70,12 +77,28 @@ func flood(t *testing.T, write bool, how iod.How, d server.Defects) float64 {
 	ctx, sums := t.Context(), sumsOf(make([]byte, size))
 	var done [2]atomic.Int64
 	var next atomic.Int64
+	const many, few = 64, 4
 	stop := make(chan struct{})
+	slow.ready = func(here int64) bool {
+		select {
+		case <-stop:
+			return true
+		default:
+		}
+		c := g.counts()
+		return here+int64(c["gate_misses_waiting"]+c["gate_writes_waiting"]+c["gate_direct_waiting"]+
+			c["gate_disk_waiting"]) == many+few
+	}
 	var wg sync.WaitGroup
-	for who, outstanding := range []int{64, 4} {
-		conn, leave := g.dial()
-		defer leave()
-		for range outstanding {
+	for who, outstanding := range []int{many, few} {
+		var conn *msg.Conn
+		for i := range outstanding {
+			if i%16 == 0 { // so many fit on each
+				c, leave := g.dial()
+				defer leave()
+				conn = c
+			}
+			conn := conn
 			wg.Go(func() {
 				tg := g.sign(capability.Capability{File: uint64(who + 1), Gen: 1, Session: uint64(who + 1),
 					Rights: capability.Read | capability.Write, Server: 1, Expiry: g.now().Add(time.Minute)})
@@ -103,16 +126,19 @@ func flood(t *testing.T, write bool, how iod.How, d server.Defects) float64 {
 			})
 		}
 	}
-	time.Sleep(200 * time.Millisecond) // until both are there
-	before := [2]int64{done[0].Load(), done[1].Load()}
-	for done[0].Load()+done[1].Load() < before[0]+before[1]+200 && !t.Failed() {
-		time.Sleep(10 * time.Millisecond)
+	count := func(n int64) [2]int64 {
+		for done[0].Load()+done[1].Load() < n && !t.Failed() {
+			time.Sleep(100 * time.Microsecond)
+		}
+		return [2]int64{done[0].Load(), done[1].Load()}
 	}
-	few := float64(done[1].Load() - before[1])
-	all := few + float64(done[0].Load()-before[0])
+	before := count(100) // the first ones came while the other client was not there yet
+	after := count(300)
+	modest := float64(after[1] - before[1])
+	all := modest + float64(after[0]-before[0])
 	close(stop)
 	wg.Wait()
-	return few / (all / 2)
+	return modest / (all / 2)
 }
 
 // TestAFloodDoesNotDrownOthers: one client has 64 requests under way, the other one 4.
