@@ -125,7 +125,7 @@ func TestCancellation(t *testing.T) {
 func TestFewWorkersServeMany(t *testing.T) {
 	d, s := newDisk(t)
 	ctx := context.Background()
-	content := fill(1<<20, 1)
+	content := fill(256<<10, 1)
 	err := s.WriteAt(ctx, alpha, [][]byte{content}, 0, wire.Stamp{}, stripe.Volatile)
 	if err != nil {
 		t.Fatal(err)
@@ -136,9 +136,9 @@ func TestFewWorkersServeMany(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
-			for range 10 {
-				p := newPeer(t, 1<<20)
-				job := ReadJob{Object: alpha, Bytes: 1 << 20, To: p,
+			for range 5 {
+				p := newPeer(t, 256<<10)
+				job := ReadJob{Object: alpha, Bytes: 256 << 10, To: p,
 					How: How{Streams: Streams(1 + i%3)}}
 				if err := e.Read(ctx, &job); err != nil {
 					t.Error(err)
@@ -150,7 +150,7 @@ func TestFewWorkersServeMany(t *testing.T) {
 	}
 	wg.Wait()
 	st := e.Stats()
-	if st.Reads != 80 || st.Bytes != 80<<20 {
+	if st.Reads != 40 || st.Bytes != 40*256<<10 {
 		t.Fatalf("the statistics are %+v", st)
 	}
 	if now, most := r.outstanding(); now != 0 || most > 8*128<<10 {

@@ -18,7 +18,7 @@ func TestFlowsAreUsedAgain(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 6 {
 		wg.Go(func() {
-			for k := range int64(500) {
+			for k := range int64(200) {
 				n := (k%9 + 1) * 4096
 				p := newPeer(t, n)
 				id := stripe.ObjectID{File: uint64(i + 1)}

@@ -49,6 +49,9 @@ func (m *memory) Return() {
 }
 
 func (r *room) Take(ctx context.Context, n int) (Piece, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	r.mu.Lock()
 	err := r.refuse
 	if err == nil {
@@ -56,7 +59,7 @@ func (r *room) Take(ctx context.Context, n int) (Piece, error) {
 		r.max = max(r.max, r.out)
 	}
 	r.mu.Unlock()
-	if err != nil || ctx.Err() != nil {
+	if err != nil {
 		return nil, err
 	}
 	if m, ok := r.spare.Get().(*memory); ok && m.n == n {
