@@ -59,8 +59,77 @@ func (d *slowDisk) WriteSums(ctx context.Context, id stripe.ObjectID, b [][]byte
 	return d.Engine.WriteSums(ctx, id, b, off, sums, st, dur)
 }
 
-// flood has two clients ask for what is on a slow disk, one of them with many requests at once. It
-// tells what part of a fair share the other one gets.
+// contest is two clients who ask for what is on a slow disk.
+type contest struct {
+	*rig
+	write bool
+	how   iod.How
+	next  atomic.Int64
+	done  [2]atomic.Int64
+	stop  chan struct{}
+	wg    sync.WaitGroup
+}
+
+const contestBytes = 64 << 10
+
+// client keeps so many requests under way.
+func (c *contest) client(who, outstanding int) (leave func()) {
+	var conns []func()
+	var conn *msg.Conn
+	for i := range outstanding {
+		if i%16 == 0 { // so many on each
+			made, end := c.dial()
+			conn, conns = made, append(conns, end)
+		}
+		conn := conn
+		c.wg.Go(func() {
+			for c.once(who, conn) {
+				c.done[who].Add(1)
+			}
+		})
+	}
+	return func() {
+		for _, end := range conns {
+			end()
+		}
+	}
+}
+
+// once makes one request; false when it is enough.
+func (c *contest) once(who int, conn *msg.Conn) bool {
+	select {
+	case <-c.stop:
+		return false
+	default:
+	}
+	tg := c.sign(capability.Capability{File: uint64(who + 1), Gen: 1, Session: uint64(who + 1),
+		Rights: capability.Read | capability.Write, Server: 1, Expiry: c.now().Add(time.Minute)})
+	tg.How = c.how
+	p := make([]byte, contestBytes)
+	a := iod.Args{Access: seg.Contig(c.next.Add(1)*contestBytes, contestBytes)}
+	var err error
+	if c.write {
+		a.Sums = sumsOf(p)
+		_, err = ask(c.t.Context(), conn, iod.OpWrite, tg, a, view(p), nil)
+	} else {
+		_, err = ask(c.t.Context(), conn, iod.OpRead, tg, a, nil, view(p))
+	}
+	if err != nil {
+		c.t.Error(err)
+	}
+	return err == nil
+}
+
+// await returns how many each has done when both together have done n.
+func (c *contest) await(n int64) [2]int64 {
+	for c.done[0].Load()+c.done[1].Load() < n && !c.t.Failed() {
+		time.Sleep(100 * time.Microsecond)
+	}
+	return [2]int64{c.done[0].Load(), c.done[1].Load()}
+}
+
+// flood has one client with many requests at once and one with few. It tells what part of a fair
+// share the latter gets.
 func flood(t *testing.T, write bool, how iod.How, d server.Defects) float64 {
 	store, err := memstore.New(memstore.Options{})
 	if err != nil {
@@ -73,72 +142,26 @@ func flood(t *testing.T, write bool, how iod.How, d server.Defects) float64 {
 		s.cache.ReadaheadBytes = -1
 	})
 	defer g.close()
-	const size = 64 << 10
-	ctx, sums := t.Context(), sumsOf(make([]byte, size))
-	var done [2]atomic.Int64
-	var next atomic.Int64
+	c := &contest{rig: g, write: write, how: how, stop: make(chan struct{})}
 	const many, few = 64, 4
-	stop := make(chan struct{})
 	slow.ready = func(here int64) bool {
 		select {
-		case <-stop:
+		case <-c.stop:
 			return true
 		default:
 		}
-		c := g.counts()
-		return here+int64(c["gate_misses_waiting"]+c["gate_writes_waiting"]+c["gate_direct_waiting"]+
-			c["gate_disk_waiting"]) == many+few
+		n := g.counts()
+		return here+int64(n["gate_misses_waiting"]+n["gate_writes_waiting"]+n["gate_direct_waiting"]+
+			n["gate_disk_waiting"]) == many+few
 	}
-	var wg sync.WaitGroup
-	for who, outstanding := range []int{many, few} {
-		var conn *msg.Conn
-		for i := range outstanding {
-			if i%16 == 0 { // so many fit on each
-				c, leave := g.dial()
-				defer leave()
-				conn = c
-			}
-			conn := conn
-			wg.Go(func() {
-				tg := g.sign(capability.Capability{File: uint64(who + 1), Gen: 1, Session: uint64(who + 1),
-					Rights: capability.Read | capability.Write, Server: 1, Expiry: g.now().Add(time.Minute)})
-				tg.How = how
-				p := make([]byte, size)
-				for {
-					select {
-					case <-stop:
-						return
-					default:
-					}
-					access := seg.Contig(next.Add(1)*size, size)
-					var err error
-					if write {
-						_, err = ask(ctx, conn, iod.OpWrite, tg, iod.Args{Access: access, Sums: sums}, view(p), nil)
-					} else {
-						_, err = ask(ctx, conn, iod.OpRead, tg, iod.Args{Access: access}, nil, view(p))
-					}
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					done[who].Add(1)
-				}
-			})
-		}
-	}
-	count := func(n int64) [2]int64 {
-		for done[0].Load()+done[1].Load() < n && !t.Failed() {
-			time.Sleep(100 * time.Microsecond)
-		}
-		return [2]int64{done[0].Load(), done[1].Load()}
-	}
-	before := count(100) // the first ones came while the other client was not there yet
-	after := count(300)
+	defer c.client(0, many)()
+	defer c.client(1, few)()
+	before := c.await(100) // the first ones came while the other client was not there yet
+	after := c.await(220)
+	close(c.stop)
+	c.wg.Wait()
 	modest := float64(after[1] - before[1])
-	all := modest + float64(after[0]-before[0])
-	close(stop)
-	wg.Wait()
-	return modest / (all / 2)
+	return modest / ((modest + float64(after[0]-before[0])) / 2)
 }
 
 // TestAFloodDoesNotDrownOthers: one client has 64 requests under way, the other one 4.
