@@ -116,7 +116,12 @@ func (g *gate) enter(ctx context.Context, t *ticket, k clientKey, lv msg.Level, 
 	g.changeLocked(c, 1, t.cost)
 	g.queueLocked(t)
 	g.admitLocked() // those who wait may be held back by nothing but their own share
+	granted := t.granted
 	g.mu.Unlock()
+	if granted { // the usual case of a client that is alone: a context that is watched is not free
+		<-t.ready
+		return nil
+	}
 	select {
 	case <-t.ready:
 		return nil
