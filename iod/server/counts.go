@@ -13,17 +13,17 @@ var opNames = [opEnd]string{"", "read", "write", "sync", "punch", "map", "stat",
 
 // counters are the numbers that Status shows.
 type counters struct {
-	requests   [opEnd]atomic.Uint64
-	errors     atomic.Uint64
-	running    atomic.Int64
-	refused    refusals
-	readBytes  atomic.Uint64
-	writeBytes atomic.Uint64
-	directRead atomic.Uint64 // bytes that went past the cache
-	directWrit atomic.Uint64
-	repeats    atomic.Uint64 // changes that were carried out before
-	corrupt    atomic.Uint64 // writes that arrived with other checksums than they were sent with
-	busySlots  atomic.Uint64 // numbered requests that met their predecessor
+	requests     [opEnd]atomic.Uint64
+	errors       atomic.Uint64
+	running      atomic.Int64
+	refused      refusals
+	readBytes    atomic.Uint64
+	writeBytes   atomic.Uint64
+	directReads  atomic.Uint64 // bytes that went past the cache
+	directWrites atomic.Uint64
+	repeats      atomic.Uint64 // changes that were carried out before
+	corrupt      atomic.Uint64 // writes that arrived with other checksums than they were sent with
+	busySlots    atomic.Uint64 // numbered requests that met their predecessor
 }
 
 func (c *counters) begin(op iod.Op) {
@@ -58,8 +58,8 @@ func (s *Server) Counts() []iod.Count {
 	}
 	add("read_bytes", s.count.readBytes.Load())
 	add("write_bytes", s.count.writeBytes.Load())
-	add("direct_read_bytes", s.count.directRead.Load())
-	add("direct_write_bytes", s.count.directWrit.Load())
+	add("direct_read_bytes", s.count.directReads.Load())
+	add("direct_write_bytes", s.count.directWrites.Load())
 	add("repeated", s.count.repeats.Load())
 	add("corrupt_writes", s.count.corrupt.Load())
 	add("busy_slots", s.count.busySlots.Load())

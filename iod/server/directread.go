@@ -102,7 +102,7 @@ func (s *Server) readSpan(ctx context.Context, w *work, p span) error {
 	if err := e.Read(ctx, &d.read); err != nil {
 		return err
 	}
-	s.count.directRead.Add(uint64(p.n))
+	s.count.directReads.Add(uint64(p.n))
 	if d.sums != nil {
 		d.addBlocks(p.at, p.n, d.blocks)
 	}

@@ -109,7 +109,7 @@ func (s *Server) storeFar(ctx context.Context, w *work, number bool) error {
 		if err != nil {
 			return err
 		}
-		s.count.directWrit.Add(uint64(p.n))
+		s.count.directWrites.Add(uint64(p.n))
 	}
 	return nil
 }
