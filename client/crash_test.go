@@ -5,14 +5,17 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	iodserver "github.com/sluice-storage/sluice/iod/server"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/store"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/stripe/memstore"
@@ -233,4 +236,73 @@ func firstDifference(a, b []byte) int {
 		}
 	}
 	return -1
+}
+
+// TestKeptWritesOutliveTheirRights: capabilities and even handles are gone when a server crashes;
+// what was written by them is sent again by fresh ones, but not to a file that was removed.
+func TestKeptWritesOutliveTheirRights(t *testing.T) {
+	w := newWiredWith(t, 0, false, store.Options{CapTTL: 100 * time.Millisecond})
+	w.addLazy(1)
+	ctx := context.Background()
+	fs, err := Dial(ctx, "sluice://"+w.addr, Options{Domain: w.domain, Cred: &meta.Cred{},
+		RenewEvery: time.Hour})
+	must(t, err)
+	data := pattern(100<<10, 1)
+	files := make([]*File, 3)
+	for i := range files {
+		files[i], err = fs.Create(ctx, fmt.Sprintf("/f%d", i))
+		must(t, err)
+		write(t, files[i], data, 0)
+	}
+	must(t, files[1].Close(ctx))
+	must(t, files[2].Close(ctx))
+	must(t, fs.Remove(ctx, "/f2"))
+	time.Sleep(150 * time.Millisecond)
+	w.stop[1]()
+	w.start[1]()
+	must(t, fs.syncKept(ctx))
+	st := fs.Stats()
+	if st.Resent < 2 || st.Superseded < 1 || st.Lost != 0 || st.KeptWrites != 0 {
+		t.Errorf("%+v", st)
+	}
+	must(t, files[0].Close(ctx))
+	must(t, fs.Close())
+	w.checkFiles([][]byte{data, data})
+}
+
+// TestModes: whichever way a handle's data takes, all handles see the same bytes.
+func TestModes(t *testing.T) {
+	w := newWired(t, 2)
+	ctx := context.Background()
+	fs, err := Dial(ctx, "sluice://"+w.addr, Options{Domain: w.domain, Cred: &meta.Cred{}})
+	must(t, err)
+	defer fs.Close()
+	create, err := fs.Create(ctx, "/f")
+	must(t, err)
+	var files []*File
+	for _, flag := range []int{0, syscall.O_DIRECT} {
+		f, err := fs.OpenFile(ctx, "/f", os.O_RDWR|flag, 0)
+		must(t, err)
+		files = append(files, f)
+	}
+	if files[0].How().Mode != Cached || files[1].How().Mode != Direct {
+		t.Fatalf("modes %v, %v", files[0].How(), files[1].How())
+	}
+	create.SetHow(How{Mode: DirectReads, Policy: PolicyStream, UnitBytes: 16 << 10})
+	files = append(files, create)
+	model := make([]byte, 3<<20)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for i := range 60 {
+		off := rng.IntN(len(model) - 1)
+		p := model[off : off+1+rng.IntN(min(300<<10, len(model)-off))]
+		fill(p, rng)
+		write(t, files[i%3], p, int64(off))
+		got := make([]byte, len(p))
+		if _, err := files[(i+1)%3].ReadAt(ctx, got, int64(off)); err != nil || !bytes.Equal(got, p) {
+			t.Fatalf("step %d: %v, equal %v", i, err, bytes.Equal(got, p))
+		}
+	}
+	for _, f := range files {
+		must(t, f.Close(ctx))
+	}
 }

@@ -48,6 +48,11 @@ func newWired(t testing.TB, servers uint32) *wired { return newWiredBy(t, server
 
 func newWiredBy(t testing.TB, servers uint32, near bool) *wired {
 	t.Helper()
+	return newWiredWith(t, servers, near, store.Options{})
+}
+
+func newWiredWith(t testing.TB, servers uint32, near bool, opts store.Options) *wired {
+	t.Helper()
 	w := &wired{t: t, key: capability.Key{3}, addrs: map[uint32]string{}, stop: map[uint32]func(){},
 		start: map[uint32]func(){}}
 	var err error
@@ -67,10 +72,11 @@ func newWiredBy(t testing.TB, servers uint32, near bool) *wired {
 		defer w.mu.Unlock()
 		return w.addrs[id], nil
 	})
-	far := iodremote.New(pool, iodremote.Options{WaitMax: time.Second})
+	far := iodremote.New(pool, iodremote.Options{WaitMax: 30 * time.Second})
 	db := memkv.New(memkv.Options{})
-	w.meta, err = store.New(context.Background(), db, store.Options{Key: w.key,
-		Objects: objects.New(far, w.key, nil), RootMode: 0o777, HeartbeatMax: time.Hour})
+	opts.Key, opts.Objects = w.key, objects.New(far, w.key, nil)
+	opts.RootMode, opts.HeartbeatMax = 0o777, time.Hour
+	w.meta, err = store.New(context.Background(), db, opts)
 	must(t, err)
 	srv, err := metaserver.New(w.meta, metaserver.Options{Node: w.node})
 	must(t, err)

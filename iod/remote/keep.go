@@ -69,6 +69,7 @@ type server struct {
 	// Guarded by Remote.mu.
 	known   bool      // verifier is
 	life    uint64    // raised when it may have lost something
+	watched *msg.Conn // whose end is waited for
 	past    [4]uint64 // verifiers before this one
 	acked   int       // kept writes that were acknowledged
 	objects map[stripe.ObjectID]*object
@@ -303,6 +304,7 @@ func (r *Remote) acknowledge(k *kept, conn *msg.Conn, m iod.Mark) bool {
 	r.order++
 	k.acked, k.life, k.since = r.order, srv.life, r.now()
 	srv.acked++
+	r.watchLocked(srv, conn)
 	k.obj.running--
 	k.obj.mixed = k.obj.mixed || k.obj.stale
 	if k.slot != nil {

@@ -293,13 +293,27 @@ func TestNewSession(t *testing.T) {
 	must(t, g.expect(1, 0, []byte("onetwo")))
 }
 
-// TestIdleClientNotices: what nobody syncs or asks for is synced, and sent again, after a while.
+// TestIdleClientNotices: a server that was started again gets what it has lost from clients that do
+// nothing.
 func TestIdleClientNotices(t *testing.T) {
+	d := newDouble(t, 1)
+	d.lazy = true
+	g := newRig(t, d, 1, Options{KeepMax: time.Hour})
+	must(t, g.write(1, 0, []byte("idle"), stripe.Volatile))
+	d.crash()
+	for g.Stats().Resent == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	other := newRig(t, d, 2, Options{})
+	must(t, other.expect(1, 0, []byte("idle")))
+}
+
+// TestOldWritesAreSynced: what nobody syncs is synced after a while.
+func TestOldWritesAreSynced(t *testing.T) {
 	d := newDouble(t, 1)
 	d.lazy = true
 	g := newRig(t, d, 1, Options{KeepMax: 20 * time.Millisecond})
 	must(t, g.write(1, 0, []byte("idle"), stripe.Volatile))
-	d.crash()
 	for g.Stats().KeptWrites > 0 {
 		time.Sleep(time.Millisecond)
 	}

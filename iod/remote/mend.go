@@ -48,6 +48,28 @@ func (r *Remote) ensure(ctx context.Context, srv *server, conn *msg.Conn) error 
 	return nil
 }
 
+// watchLocked waits for the end of a connection to a server that something is kept of, and goes to
+// see whether the server has lost it: others may be reading, even if nobody here is.
+func (r *Remote) watchLocked(srv *server, conn *msg.Conn) {
+	if srv.watched == conn || r.closed {
+		return
+	}
+	srv.watched = conn
+	r.workers.Go(func() {
+		select {
+		case <-conn.Done():
+		case <-r.ctx.Done():
+			return
+		}
+		r.mu.Lock()
+		kept := srv.acked > 0 && srv.conn.Load() == conn
+		r.mu.Unlock()
+		if kept { // ensure, on the way to the server, does all that has to be done
+			_ = r.reach(r.ctx, srv, func(context.Context, *msg.Conn) error { return nil })
+		}
+	})
+}
+
 // adopt takes a connection to a server at which nothing is kept: whatever life it is in, the first
 // answer will tell.
 func (r *Remote) adopt(srv *server, conn *msg.Conn) bool {

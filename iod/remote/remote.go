@@ -58,8 +58,8 @@ type Options struct {
 	// after the Remote. Default: anonymous memory, which Close gives back.
 	Arena func(bytes int) (*mem.Arena, error)
 
-	// KeepMax is how long a write may be kept before its object is synced in the background. It is
-	// also how long an idle client may not notice that a server has restarted. Default 5 s.
+	// KeepMax is how long a write may be kept before its object is synced in the background.
+	// Default 5 s.
 	KeepMax time.Duration
 
 	// Renew puts fresh rights to its object into t: the capability with its session, layout version,

@@ -280,8 +280,8 @@ func (r *Remote) oldest() []*object {
 	return list
 }
 
-// armLocked sees to it that what nobody syncs is synced after a while: it frees memory, and it is
-// how an idle client learns of a server's restart.
+// armLocked sees to it that what nobody syncs is synced after a while: it frees memory, and leaves
+// less to lose should this process and a server die together.
 func (r *Remote) armLocked() {
 	if r.armed || r.closed {
 		return
