@@ -286,3 +286,44 @@ func TestVerify(t *testing.T) {
 		})
 	}
 }
+
+func TestLookSettlesAndKeeps(t *testing.T) {
+	r := newBack(t)
+	r.write(alpha, 0, fill1(2*testUnit, 1))
+	wrote := make(chan struct{})
+	r.ok(r.Look(r.ctx, alpha, 0, testUnit, func() error {
+		if r.stored(alpha, 0, 1)[0] != 1 {
+			t.Error("the store was not up to date")
+		}
+		go func() {
+			defer close(wrote)
+			r.write(alpha, 0, fill1(10, 2))
+		}()
+		waitFor(t, func() bool { // the writer stands behind
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return len(r.objects[alpha].claims) == 2
+		})
+		r.holds(alpha, 0, fill1(10, 1)) // nobody waits to read
+		return nil
+	}))
+	<-wrote
+	if n := r.cached(alpha, 0, 2*testUnit); n != 2*testUnit {
+		t.Fatalf("%d bytes are cached", n)
+	}
+	r.holds(alpha, 0, fill1(10, 2))
+}
+
+// What was fenced while it was pending is gone, and nobody else has lost anything.
+func TestFencedWhilePending(t *testing.T) {
+	r := newBack(t)
+	beta := Key{File: 2, Gen: 1}
+	r.write(alpha, 0, fill1(10, 1))
+	r.write(beta, 0, fill1(10, 2))
+	r.store.Inject(fault.Rule{Ops: fault.Write, Object: alpha, Err: errs.Fenced, Count: 1})
+	r.ok(r.Settle(r.ctx, Key{}, 0, 0))
+	if r.Losses() != 0 || r.stored(beta, 0, 1)[0] != 2 {
+		t.Fatalf("%d losses", r.Losses())
+	}
+	r.holds(alpha, 0, make([]byte, 10))
+}

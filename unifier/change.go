@@ -38,12 +38,6 @@ func (c *Cache) Discard(ctx context.Context, id Key, fn func() error) error {
 	return c.change(ctx, id, 0, stripe.MaxObjectBytes, fn, discards)
 }
 
-// Invalidate drops what is cached of the range, because the backing was changed behind the cache.
-// See Change for a way that leaves no gap.
-func (c *Cache) Invalidate(id Key, off, length int64) {
-	_ = c.change(context.Background(), id, off, length, nil, changes)
-}
-
 func (c *Cache) change(ctx context.Context, id Key, off, length int64, fn func() error,
 	how way) error {
 	const op = "unifier.Change"

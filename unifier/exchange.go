@@ -1,6 +1,7 @@
 package unifier
 
 import (
+	"math/bits"
 	"time"
 
 	"github.com/sluice-storage/sluice/internal/crc32c"
@@ -11,10 +12,14 @@ import (
 // nobody has the unit: about as long as finding it takes. More is merged into a fresh block.
 const mergeInPlace = 8 << 10
 
+// exchangeAtOnce is how many units of a draft are brought up to date before others may have the
+// lock: a list can have thousands.
+const exchangeAtOnce = 32
+
 // exchangeLocked brings the cache up to date, unit by unit. It may let go of the lock to copy, or
 // to wait for a reader; the claim keeps others away from the units.
 func (d *Draft) exchangeLocked(inval uint64) {
-	unit := d.obj.unit()
+	c, unit, at := d.c, d.obj.unit(), 0
 	for i := 0; i < len(d.parts); {
 		j, whole := i+1, -1
 		for ; j < len(d.parts) && d.parts[j].unit == d.parts[i].unit; j++ {
@@ -31,6 +36,10 @@ func (d *Draft) exchangeLocked(inval uint64) {
 			d.replaceLocked(inval, &d.parts[whole])
 		}
 		i = j
+		if at++; at%exchangeAtOnce == 0 { // let others have a look at the cache
+			c.mu.Unlock()
+			c.mu.Lock()
+		}
 	}
 }
 
@@ -142,18 +151,24 @@ func (d *Draft) mergeableLocked(inval uint64, index int64) *unit {
 	return u
 }
 
-// into copies the parts into a unit that nobody reads, in order.
+// into copies the parts into a unit that nobody reads, in order, and sums the blocks that are not
+// written as a whole.
 func (d *Draft) into(u *unit, parts []part) {
+	var touched uint16 // blocks
 	for i := range parts {
 		p := &parts[i]
 		mem.CopyFor(mem.CopyMerge, u.blk.bytes(int(p.lo), int(p.hi-p.lo)), d.mem(p))
-		switch {
-		case d.c.defects.keepSums:
-		case p.sum >= 0:
+		if p.sum >= 0 {
 			copy(u.sums[p.lo/blockBytes:], d.sums[p.sum:p.sum+int((p.hi-p.lo)/blockBytes)])
-		default:
-			u.sumTouched(p.lo, p.hi)
+			continue
 		}
+		for b := p.lo / blockBytes; b*blockBytes < p.hi; b++ {
+			touched |= 1 << b
+		}
+	}
+	for ; touched != 0 && !d.c.defects.keepSums; touched &= touched - 1 {
+		b := bits.TrailingZeros16(touched)
+		u.sums[b] = crc32c.Sum(u.blk.bytes(b*blockBytes, blockBytes))
 	}
 }
 

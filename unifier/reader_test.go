@@ -67,7 +67,7 @@ func TestPatience(t *testing.T) {
 func TestListsAreReadAsTheyLie(t *testing.T) {
 	r := newRig(t, Config{})
 	r.write(alpha, 0, ramp(20*testUnit, 1))
-	r.Invalidate(alpha, 0, 20*testUnit)
+	r.drop(alpha, 0, 20*testUnit)
 	pieces := []seg.Piece{{Off: 9 * testUnit, Len: 10}, {Off: 2*testUnit + 5, Len: testUnit},
 		{Off: 9*testUnit + 5, Len: 10}, {Off: 0, Len: 1}}
 	before := r.store.Calls(fault.Read)

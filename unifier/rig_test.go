@@ -232,6 +232,12 @@ func (r *rig) write(id Key, off int64, p []byte) {
 	r.ok(r.tryWrite(id, p, seg.Piece{Off: off, Len: int64(len(p))}))
 }
 
+// drop takes what is cached of the range out.
+func (r *rig) drop(id Key, off, n int64) {
+	r.Helper()
+	r.ok(r.Change(r.ctx, id, off, n, func() error { return nil }))
+}
+
 func (r *rig) cached(id Key, off, n int64) int64 { return r.Query(id, seg.Contig(off, n)) }
 
 func only(_ bool, err error) error { return err }

@@ -207,7 +207,7 @@ func (s *stress) disturber() {
 			r.Return()
 		}
 		s.Shrink(rnd.Int64N(128 << 10))
-		s.Invalidate(alpha, rnd.Int64N(stressUnits)*testUnit, 3*testUnit)
+		s.drop(alpha, rnd.Int64N(stressUnits)*testUnit, 3*testUnit)
 		h := Hint{Unit: blockBytes << rnd.IntN(5)}
 		s.readAs(Key{File: 77}, h, rnd.Int64N(500)*testUnit, 4*testUnit)
 	}
@@ -262,7 +262,7 @@ func TestBackingErrors(t *testing.T) {
 		t.Fatalf("got %v, want i/o error", err)
 	}
 	r.holds(alpha, 98, []byte{1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1})
-	r.Invalidate(alpha, 0, 4*testUnit)
+	r.drop(alpha, 0, 4*testUnit)
 	r.store.Inject(fault.Rule{Ops: fault.Read, Err: errs.Corrupt, Count: 1})
 	_, err = r.Read(r.ctx, alpha, seg.Contig(0, testUnit), Hint{})
 	if errs.KindOf(err) != errs.Corrupt {

@@ -79,10 +79,3 @@ func (s *stream) unit(u *unit, lo, n int64) {
 		lo, n = lo+k, n-k
 	}
 }
-
-// sumTouched sums those blocks of a unit anew that [lo, hi) touches.
-func (u *unit) sumTouched(lo, hi int64) {
-	for b := lo / blockBytes; b*blockBytes < hi; b++ {
-		u.sums[b] = crc32c.Sum(u.blk.bytes(int(b*blockBytes), blockBytes))
-	}
-}

@@ -114,7 +114,7 @@ func TestListsLaterPiecesWin(t *testing.T) {
 	}
 	r.ok(r.tryWrite(alpha, data, pieces...))
 	r.holds(alpha, 0, want)
-	r.Invalidate(alpha, 0, stripe.MaxObjectBytes)
+	r.drop(alpha, 0, stripe.MaxObjectBytes)
 	if got := r.cached(alpha, 0, stripe.MaxObjectBytes); got != 0 {
 		t.Fatalf("%d bytes are cached after Invalidate", got)
 	}
