@@ -32,7 +32,7 @@ const (
 	iodCached = 64 * mib  // data that all caches hold: more than a processor's
 	iodCache  = 256 * mib // the cache that holds it
 	iodSmall  = 64 * mib  // a cache that does not hold everything
-	iodDirect = 32 * mib  // one that holds hardly anything
+	iodDirect = 64 * mib  // one that holds little of what there is
 	iodDepth  = 4
 )
 
