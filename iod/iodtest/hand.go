@@ -36,6 +36,9 @@ const (
 	manage = capability.Manage
 )
 
+// bulkBytes is what stores divide among their members, and so in pieces.
+const bulkBytes = 64 << 10
+
 func (h *hand) step() {
 	f := h.Files[h.rng.IntN(len(h.Files))]
 	if h.rng.IntN(400) == 0 {
@@ -60,12 +63,31 @@ func (h *hand) step() {
 	}
 }
 
+// how chooses a mode and hints.
+func (h *hand) how() iod.How {
+	var how iod.How
+	if h.rng.IntN(2) == 0 {
+		how.Mode = iod.Mode(h.rng.IntN(3))
+		how.Policy = uint8(h.rng.IntN(5))
+		how.Streams = uint8(h.rng.IntN(4))
+		how.NoSums = h.rng.IntN(8) == 0
+	}
+	if h.rng.IntN(4) == 0 {
+		how.UnitBytes = 4 << 10 << h.rng.IntN(5)
+		how.ChunkBytes = 4 << 10 << h.rng.IntN(6)
+	}
+	return how
+}
+
 // pick chooses cells: often one run, sometimes several, mostly short ones.
 func (h *hand) pick(f *File) []int {
 	var cells []int
 	taken := map[int]bool{}
 	for range 1 + max(h.rng.IntN(6)-3, 0) {
-		n := 1 + h.rng.IntN(1+h.rng.IntN(min(f.Cells, 40)))
+		n := 1 + h.rng.IntN(1+h.rng.IntN(min(f.Cells, 30)))
+		if h.rng.IntN(30) == 0 {
+			n = 1 + h.rng.IntN(f.Cells)
+		}
 		first := h.rng.IntN(f.Cells - n + 1)
 		for c := first; c < first+n; c++ {
 			if !taken[c] { // a request's own pieces do not overlap: their order is not defined
@@ -108,8 +130,7 @@ func (h *hand) memory(n int) (*msg.Memory, []byte) {
 // stale repeats a request that did not know of a truncation yet.
 func (h *hand) stale(v *view, r capability.Rights, fn func(iod.Target) error) error {
 	for {
-		t := h.target(v, r)
-		err := fn(t)
+		err := fn(h.target(v, r))
 		if errs.KindOf(err) != errs.Stale || h.ctx.Err() != nil {
 			return err
 		}
@@ -127,8 +148,14 @@ func (h *hand) write(f *File, cells []int) {
 	op := v.Write(h.id, cells)
 	m, p := h.memory(len(cells) * v.CellBytes())
 	op.Fill(p)
+	at := access(v.Ledger, cells)
+	how := h.how()
+	if at.Pieces() > 1 || len(p) >= bulkBytes || how.Mode == iod.Direct {
+		op.Pieces()
+	}
 	err := h.stale(v, both, func(t iod.Target) error {
-		_, err := h.Client.Write(h.ctx, t, access(v.Ledger, cells), m, d)
+		t.How = how
+		_, err := h.Client.Write(h.ctx, t, at, m, d)
 		return err
 	})
 	if err != nil {
@@ -149,7 +176,9 @@ func (h *hand) read(f *File, cells []int) {
 	for i := range p {
 		p[i] = 0xa5 // what does not come is noticed
 	}
-	_, err := h.Client.Read(h.ctx, h.target(v, both), access(v.Ledger, cells), m)
+	t := h.target(v, both)
+	t.How = h.how()
+	_, err := h.Client.Read(h.ctx, t, access(v.Ledger, cells), m)
 	if err != nil {
 		op.Failed()
 		h.buf = nil
@@ -203,7 +232,7 @@ func (h *hand) truncate(f *File) {
 	defer f.manage.Unlock()
 	v := f.view.Load()
 	keep := h.rng.IntN(v.Cells() + 1)
-	op := v.Zero(h.id, span(keep, v.Cells()-keep))
+	op := v.Truncate(h.id, span(keep, v.Cells()-keep))
 	t := h.target(v, manage)
 	t.Stamp.TruncSeq++
 	err := h.Client.Truncate(h.Crowd.ctx, t, int64(keep)*int64(v.CellBytes()))

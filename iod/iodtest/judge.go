@@ -40,13 +40,15 @@ func (l *Ledger) Crashing() {
 func (l *Ledger) takeBackLocked() {
 	for _, cell := range l.cells {
 		for _, e := range cell {
-			e.resent = !e.stable && !e.failed && e.ended != never
+			again := !e.stable && !e.failed && e.ended != never
+			e.resent = e.resent || again
 			if e.gone {
 				continue
 			}
 			e.dead, e.by, e.killers = never, nil, nil
 			if !e.stable && !e.failed {
-				e.known, e.expected = never, e.resent
+				e.known, e.expected = never, again
+				e.cut = e.cut || again && l.cutting > 0
 			}
 		}
 	}
@@ -101,12 +103,12 @@ func (l *Ledger) returnedLocked(op *Op, end int64) {
 }
 
 // cameBackLocked notes that w is there again. It may have been there all the time, below what
-// others have repeated; but older bytes that nobody has repeated since, and its own client's older
+// others have repeated; but older bytes that nobody has ever repeated, and its own client's older
 // ones, are replaced.
 func (l *Ledger) cameBackLocked(cell int, w *entry, op *Op, end int64) {
 	w.known = min(w.known, end)
 	for _, e := range l.cells[cell] {
-		if e != w && e.ended < w.began && (!e.resent || e.client == w.client) {
+		if e != w && !w.cut && e.ended < w.began && (!e.resent || e.client == w.client) {
 			e.killedBy(w.write, op, end)
 		}
 	}
@@ -203,9 +205,11 @@ func (l *Ledger) judgeLocked(op *Op, cell int, number uint64, end int64) error {
 			"which cannot be there:\n%s", op.client, number, cell, op.began, end, l.crashed,
 			l.tellLocked(cell))
 	}
-	if len(found) == 1 && op.began > l.crashed { // else nobody knows on which side of the crash
-		found[0].known = min(found[0].known, end)
-		l.killLocked(cell, found[0].write, op, end)
+	if e := found[0]; len(found) == 1 && op.began > l.crashed { // else it is on either side of it
+		if !e.pieces || e.ended != never && !e.expected { // see Pieces
+			e.known = min(e.known, end)
+		}
+		l.killLocked(cell, e.write, op, end)
 	}
 	return nil
 }

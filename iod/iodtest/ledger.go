@@ -14,7 +14,8 @@ const never = int64(math.MaxInt64)
 // requests cover whole cells. Every write has a number of its own, which is in every cell that it
 // wrote, so that a read tells whose bytes it found, cell by cell. They must be those of a write
 // that may be the last one: it began before the read ended, and no other write, and no read of
-// another write's bytes, lies entirely between it and the read.
+// another write's bytes, lies entirely between it and the read. A cell should not cross a border of
+// 4096 bytes: no server promises that more than such a block is seen as a whole.
 //
 // A crash takes all that back which was not stable: see Crashed. Times are numbers of steps, so
 // that a verdict does not depend on clocks. Safe for concurrent use.
@@ -27,6 +28,7 @@ type Ledger struct {
 	cells   [][]*entry
 	flights map[*Op]struct{} // requests that have begun and not ended
 	crashed int64            // when the last crash was over
+	cutting int              // truncations under way
 }
 
 // write is one request that changes cells. The original times are those that its client saw; the
@@ -39,8 +41,10 @@ type write struct {
 	ended    int64
 	stable   bool // survives crashes
 	failed   bool // its client was not told that it succeeded, and does not repeat it
-	resent   bool // its client repeats it, or has repeated it, since the last crash
+	resent   bool // its client repeats it, or has repeated it, since a crash
 	expected bool // its client has not shown yet that it has
+	pieces   bool // it is carried out piece by piece, see Pieces
+	cut      bool // it may have come too late behind a truncation, see Truncate
 }
 
 func (w *write) String() string {
@@ -99,6 +103,7 @@ type Op struct {
 	began  int64
 	cells  []int
 	write  *write // nil: it changes nothing
+	cuts   bool   // it truncates
 }
 
 func (l *Ledger) beginLocked(client int, cells []int) *Op {
@@ -120,6 +125,23 @@ func (l *Ledger) Write(client int, cells []int) *Op { return l.change(client, ce
 // Zero begins a request that leaves zeroes.
 func (l *Ledger) Zero(client int, cells []int) *Op { return l.change(client, cells, true) }
 
+// Truncate begins a truncation that leaves zeroes in cells. What clients have not yet repeated of
+// what a crash has lost comes too late then, wherever it lies: a server cannot tell whether it was
+// written before. It may be there or not.
+func (l *Ledger) Truncate(client int, cells []int) *Op {
+	op := l.change(client, cells, true)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	op.cuts = true
+	l.cutting++
+	for _, cell := range l.cells {
+		for _, e := range cell {
+			e.cut = e.cut || e.expected
+		}
+	}
+	return op
+}
+
 func (l *Ledger) change(client int, cells []int, zero bool) *Op {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,6 +152,15 @@ func (l *Ledger) change(client int, cells []int, zero bool) *Op {
 		l.cells[c] = append(l.cells[c], &entry{write: op.write, known: never, dead: never})
 	}
 	return op
+}
+
+// Pieces tells that the server carries the write out piece by piece and notes its number with the
+// last one: when a crash comes in between, all of it is repeated. So what is seen of it before it
+// has ended, or before it was repeated, is no proof that it does not come again.
+func (op *Op) Pieces() {
+	op.l.mu.Lock()
+	defer op.l.mu.Unlock()
+	op.write.pieces = true
 }
 
 // Written ends a write that succeeded. stable: it survives crashes from now on.
@@ -144,7 +175,7 @@ func (op *Op) Written(stable bool) {
 	if stable {
 		l.stableLocked(w)
 	} else if crossed { // it may have been lost, and is repeated then
-		w.resent, w.expected = true, true
+		w.resent, w.expected, w.cut = true, true, w.cut || l.cutting > 0
 	}
 	l.returnedLocked(op, end)
 	if !w.expected {
@@ -210,7 +241,8 @@ func (op *Op) Synced() {
 	for c, cell := range l.cells {
 		for _, e := range cell {
 			mine := e.client == op.client
-			if e.stable || e.ended >= op.began || !mine && (crossed || e.expected) {
+			if e.stable || e.cut || e.failed || e.ended >= op.began ||
+				!mine && (crossed || e.known >= op.began) {
 				continue
 			}
 			if e.expected { // repeated before the sync, or synced before the crash
@@ -243,6 +275,9 @@ func (l *Ledger) stableLocked(w *write) {
 
 func (l *Ledger) endLocked(op *Op) int64 {
 	delete(l.flights, op)
+	if op.cuts {
+		l.cutting--
+	}
 	return l.tickLocked()
 }
 

@@ -147,6 +147,15 @@ func repeatTales() []tale {
 			syncing.Synced()
 			return s.sees(2, zero)
 		}},
+		{"a sync does not cover what is repeated behind it", true, func(s story) bool {
+			s.put(1, false)
+			s.Crashed()
+			syncing := s.Ask(2, nil)
+			s.sees(1, zero) // its client has repeated it by now
+			syncing.Synced()
+			s.Crashed()
+			return s.sees(2, zero)
+		}},
 		{"what is repeated does not come over newer stable bytes", false, func(s story) bool {
 			old := s.put(1, false)
 			s.put(2, true)
@@ -168,6 +177,18 @@ func repeatTales() []tale {
 			s.Crashed()
 			s.sync(1)
 			return s.sees(2, old)
+		}},
+		{"what is repeated behind a truncation may be refused", true, func(s story) bool {
+			s.put(1, false)
+			s.Crashed()
+			s.Truncate(2, nil).Written(true)
+			return s.sees(1, zero)
+		}},
+		{"but what was stable stays", false, func(s story) bool {
+			s.put(1, true)
+			s.Crashed()
+			s.Truncate(2, nil).Written(true)
+			return s.sees(1, zero)
 		}},
 		{"a client that is gone repeats nothing", true, func(s story) bool {
 			p := s.put(1, false)
