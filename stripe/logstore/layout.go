@@ -72,8 +72,9 @@ func (g *geometry) fit() {
 	g.tableAt[0] = logAt + g.logBytes
 	g.tableAt[1] = g.tableAt[0] + g.tableBytes
 	g.dataAt = (g.tableAt[1] + g.tableBytes + clusterBytes - 1) / clusterBytes * clusterBytes
-	// A batch must hold the largest record: a large write with a head and a tail, 32 blocks, and two
-	// blocks of header. Batches of a quarter of a MiB and more gain nothing.
+	// A batch must hold the largest record: a large write with a head and a tail, 32 blocks, and
+	// three blocks of header, one of them for the requests that it includes. Batches of a quarter of
+	// a MiB and more gain nothing.
 	g.batchBlocksMax = int(min(max(g.logBytes/blockBytes/16, 36), 256))
 	g.batchHeadMax = int(min(max(g.logBytes/16/blockBytes, 4), 16)) * blockBytes
 }

@@ -96,13 +96,14 @@ func admitFull(t testing.TB, c Config) {
 	r.ok(r.e.Sync(r.ctx, stripe.ObjectID{}))
 	other := stripe.ObjectID{File: 8}
 	// What is admitted is then taken.
+	p := fill(64<<10, 1)
 	for at := int64(0); ; at += 64 << 10 {
 		_, err := r.e.Admit(r.ctx, other, at, 64<<10, wire.Stamp{}, stripe.GrainBytes)
 		if errs.KindOf(err) == errs.NoSpace {
 			return
 		}
 		r.ok(err)
-		r.write(other, at, fill(64<<10, 1))
+		r.write(other, at, p)
 		if at > 256<<20 {
 			t.Fatal("the store is not small")
 		}

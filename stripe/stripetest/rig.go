@@ -46,11 +46,16 @@ func (r *rig) reopen() {
 
 func seq(n uint64) wire.Stamp { return wire.Stamp{TruncSeq: n} }
 
-// fill makes n bytes that differ by place and by tag, none of them zero.
+// fill makes n bytes that differ by place and by tag, none of them zero. The pattern begins again
+// after 64 KiB, so that the rest is copied: the race detector makes loops over bytes slow.
 func fill(n int, tag byte) []byte {
+	const period = 64 << 10
 	b := make([]byte, n)
-	for i := range b {
+	for i := range b[:min(n, period)] {
 		b[i] = byte(i*7+i>>8)&0x7f + tag&0x7f | 1
+	}
+	for i := period; i < n; i *= 2 {
+		copy(b[i:], b[:i])
 	}
 	return b
 }
