@@ -28,8 +28,11 @@ func iodMetrics() map[string]iodMetric {
 			"Of the bytes read, those that went past the cache."},
 		"direct_write_bytes": {c, "direct_write_bytes_total",
 			"Of the bytes written, those that went past the cache."},
-		"repeated":       {c, "repeated_total", "Changes that had been carried out before."},
-		"corrupt_writes": {c, "corrupt_writes_total", "Writes refused: their checksums were wrong."},
+		"repeated":        {c, "repeated_total", "Changes that had been carried out before."},
+		"corrupt_writes":  {c, "corrupt_writes_total", "Writes refused: their checksums were wrong."},
+		"lent_bytes":      {g, "lent_bytes", "Memory of the cache lent to reads."},
+		"lent_bytes_high": {g, "lent_bytes_high", "The most that was lent so far."},
+		"lent_waits":      {c, "lent_waits_total", "Reads that had to wait for memory."},
 		"busy_slots": {c, "busy_slots_total",
 			"Numbered requests that met their predecessor still under way."},
 	}
@@ -48,8 +51,9 @@ func gateMetrics() map[string]iodMetric {
 	}
 }
 
-// counts are an I/O server's own, which have names already.
-func (f *families) counts(all []iod.Count) {
+// counts are an I/O server's own, which have names already. It returns those that have no place
+// here, because others tell the same better: of cache, message layer, memory, and sums of times.
+func (f *families) counts(all []iod.Count) (left []string) {
 	plain, gates := iodMetrics(), gateMetrics()
 	for _, c := range all {
 		v := float64(c.Value)
@@ -69,8 +73,11 @@ func (f *families) counts(all []iod.Count) {
 			if m, ok := gates[what]; ok {
 				f.by(m.kind, "iod_"+m.name, m.help, "gate", gate, v)
 			}
+		default:
+			left = append(left, c.Name)
 		}
 	}
+	return left
 }
 
 // states are histograms of where requests spend their time. A part of the server's histogram that

@@ -177,6 +177,14 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 			t.Errorf("%s %v is %v, want %v", want.name, want.labels, got, want.value)
 		}
 	}
+	var all families
+	elsewhere := regexp.MustCompile(
+		"^(capabilities_refused|(us|cache|memory|connections|eager|ladder)_.*)$")
+	for _, name := range all.counts(s.handler.Counts()) {
+		if !elsewhere.MatchString(name) {
+			t.Errorf("%s of the server is no metric", name)
+		}
+	}
 	var named []string
 	for _, c := range s.handler.Counts() {
 		named = append(named, c.Name)
