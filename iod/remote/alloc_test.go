@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 
 // still is a server that allocates nothing: it takes everything and gives zeroes.
 type still struct {
-	buf  [64 << 10]byte
+	buf  []byte
 	sges [1]fabric.Sge
 	mark []byte
 	data []byte
@@ -39,13 +40,16 @@ func (s *still) Serve(ctx context.Context, c *msg.Call) {
 	}
 }
 
-// TestNothingIsAllocated: neither per kept write, nor per durable one, nor per sync or read.
-func TestNothingIsAllocated(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates")
-	}
-	const n = 16 << 10
-	s := &still{}
+// calm is a Remote whose server is a still one.
+type calm struct {
+	*Remote
+	target iod.Target
+	access seg.Access
+	memory *msg.Memory // of n bytes
+}
+
+func newCalm(t testing.TB, n int, opts Options) *calm {
+	s := &still{buf: make([]byte, n)}
 	var mark, data wire.Enc
 	iod.AppendMark(&mark, iod.Mark{Verifier: 5})
 	iod.AppendData(&data, iod.Mark{Verifier: 5}, sumsOf(make([]byte, n)))
@@ -60,32 +64,50 @@ func TestNothingIsAllocated(t *testing.T) {
 	arena, err := mem.NewArena(n, nil) // registered, or the provider would do it for each request
 	must(t, err)
 	must(t, node.Attach(arena))
-	r := New(pool, Options{KeepMax: time.Hour, RetainBytes: 8 << 20})
-	defer func() {
+	r := New(pool, opts)
+	t.Cleanup(func() {
 		must(t, r.Close())
 		must(t, pool.Close())
 		must(t, l.Close(context.Background()))
 		must(t, node.Close())
 		must(t, arena.Close())
 		must(t, dom.Close())
-	}()
-	ctx := context.Background()
-	tg := iod.Target{Server: 1, Object: stripe.ObjectID{File: 1, Gen: 1},
-		Stamp: wire.Stamp{Session: 1, Gen: 1}}
-	m, a := memory(arena.Bytes()[:n]), seg.Contig(0, n)
+	})
+	return &calm{Remote: r, memory: memory(arena.Bytes()[:n]), access: seg.Contig(0, int64(n)),
+		target: iod.Target{Server: 1, Object: stripe.ObjectID{File: 1, Gen: 1},
+			Stamp: wire.Stamp{Session: 1, Gen: 1}}}
+}
+
+func (c *calm) write(d stripe.Durability) error {
+	_, err := c.Write(context.Background(), c.target, c.access, c.memory, d)
+	return err
+}
+
+func (c *calm) read() error {
+	_, err := c.Read(context.Background(), c.target, c.access, c.memory)
+	return err
+}
+
+func (c *calm) sync() error {
+	_, err := c.Sync(context.Background(), c.target)
+	return err
+}
+
+// TestNothingIsAllocated: neither per kept write, nor per durable one, nor per sync or read.
+func TestNothingIsAllocated(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	r := newCalm(t, 16<<10, Options{KeepMax: time.Hour, RetainBytes: 8 << 20})
 	ops := map[string]func() error{
-		"write": func() error { _, err := r.Write(ctx, tg, a, m, stripe.Volatile); return err },
-		"durable write": func() error {
-			_, err := r.Write(ctx, tg, a, m, stripe.Durable)
-			return err
-		},
-		"read": func() error { _, err := r.Read(ctx, tg, a, m); return err },
+		"write":         func() error { return r.write(stripe.Volatile) },
+		"durable write": func() error { return r.write(stripe.Durable) },
+		"read":          r.read,
 		"write and sync": func() error {
-			if _, err := r.Write(ctx, tg, a, m, stripe.Volatile); err != nil {
+			if err := r.write(stripe.Volatile); err != nil {
 				return err
 			}
-			_, err := r.Sync(ctx, tg)
-			return err
+			return r.sync()
 		},
 	}
 	for name, op := range ops {
@@ -100,6 +122,28 @@ func TestNothingIsAllocated(t *testing.T) {
 		// The mean is rounded down: a sync of old objects, now and then, allocates a little.
 		if got := testing.AllocsPerRun(500, run); got > 0 {
 			t.Errorf("%s: %.0f allocations", name, got)
+		}
+	}
+}
+
+// BenchmarkWrite compares what keeping and summing cost: durable writes leave the caller's memory.
+func BenchmarkWrite(b *testing.B) {
+	for _, n := range []int{4 << 10, 1 << 20} {
+		for _, way := range []struct {
+			name   string
+			d      stripe.Durability
+			noSums bool
+		}{{"kept", stripe.Volatile, false}, {"kept,nosums", stripe.Volatile, true},
+			{"durable", stripe.Durable, false}, {"durable,nosums", stripe.Durable, true}} {
+			b.Run(fmt.Sprintf("%dK/%s", n>>10, way.name), func(b *testing.B) {
+				r := newCalm(b, n, Options{})
+				r.target.How.NoSums = way.noSums
+				b.SetBytes(int64(n))
+				b.ReportAllocs()
+				for b.Loop() {
+					must(b, r.write(way.d))
+				}
+			})
 		}
 	}
 }
