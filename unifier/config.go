@@ -34,7 +34,8 @@ type Registrar interface {
 // Config of a cache.
 type Config struct {
 	// MemoryBytes bounds all data memory: cached, lent, drafted, pending, taken for direct
-	// transfers, and reserved by the server. Default 256 MiB, at least 1 MiB.
+	// transfers, and reserved by the server. What the cache notes about it comes on top: half a
+	// percent with units of 64 KiB, three with units of 4 KiB. Default 256 MiB, at least 1 MiB.
 	MemoryBytes int64
 
 	// ReadyBytes of the memory are resident and registered from the start; the rest is mapped and

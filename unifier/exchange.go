@@ -69,7 +69,7 @@ func (d *Draft) replaceLocked(inval uint64, p *part) {
 		return
 	}
 	u := c.succeedLocked(o, p.unit, d.need.got[p.buf], old, d.hint.Policy)
-	copy(u.sums[:], d.sums[p.sum:p.sum+int(o.unit()/blockBytes)])
+	copy(u.blk.sums(), d.sums[p.sum:p.sum+int(o.unit()/blockBytes)])
 	d.taken[p.buf].gone = true
 	c.stats.Exchanged++
 	if d.back && !c.defects.evictDirty {
@@ -117,7 +117,7 @@ func (d *Draft) mergeLocked(inval uint64, parts []part) {
 		}
 	}
 	if u.pins == 0 && sum <= mergeInPlace {
-		d.into(u, parts)
+		d.into(u.blk, parts)
 		c.stats.Merged++
 		return
 	}
@@ -151,24 +151,24 @@ func (d *Draft) mergeableLocked(inval uint64, index int64) *unit {
 	return u
 }
 
-// into copies the parts into a unit that nobody reads, in order, and sums the blocks that are not
+// into copies the parts into a unit's block that nobody reads, in order, and sums the blocks that are not
 // written as a whole.
-func (d *Draft) into(u *unit, parts []part) {
+func (d *Draft) into(b block, parts []part) {
 	var touched uint16 // blocks
 	for i := range parts {
 		p := &parts[i]
-		mem.CopyFor(mem.CopyMerge, u.blk.bytes(int(p.lo), int(p.hi-p.lo)), d.mem(p))
+		mem.CopyFor(mem.CopyMerge, b.bytes(int(p.lo), int(p.hi-p.lo)), d.mem(p))
 		if p.sum >= 0 {
-			copy(u.sums[p.lo/blockBytes:], d.sums[p.sum:p.sum+int((p.hi-p.lo)/blockBytes)])
+			copy(b.sums()[p.lo/blockBytes:], d.sums[p.sum:p.sum+int((p.hi-p.lo)/blockBytes)])
 			continue
 		}
-		for b := p.lo / blockBytes; b*blockBytes < p.hi; b++ {
-			touched |= 1 << b
+		for k := p.lo / blockBytes; k*blockBytes < p.hi; k++ {
+			touched |= 1 << k
 		}
 	}
 	for ; touched != 0 && !d.c.defects.keepSums; touched &= touched - 1 {
-		b := bits.TrailingZeros16(touched)
-		u.sums[b] = crc32c.Sum(u.blk.bytes(b*blockBytes, blockBytes))
+		k := bits.TrailingZeros16(touched)
+		b.sums()[k] = crc32c.Sum(b.bytes(k*blockBytes, blockBytes))
 	}
 }
 
@@ -177,9 +177,9 @@ func (d *Draft) into(u *unit, parts []part) {
 func (d *Draft) freshLocked(inval uint64, old *unit, b block, parts []part) {
 	c, o := d.c, d.obj
 	c.mu.Unlock()
-	draft := unit{blk: b, sums: old.sums}
-	mem.CopyFor(mem.CopyMerge, draft.bytes(), old.bytes())
-	d.into(&draft, parts)
+	copy(b.sums(), old.blk.sums())
+	mem.CopyFor(mem.CopyMerge, b.bytes(0, b.size()), old.bytes())
+	d.into(b, parts)
 	c.mu.Lock()
 	if o.inval != inval || c.closed || !old.indexed {
 		if old.indexed {
@@ -189,7 +189,6 @@ func (d *Draft) freshLocked(inval uint64, old *unit, b block, parts []part) {
 		return
 	}
 	u := c.succeedLocked(o, old.index, b, old, d.hint.Policy)
-	u.sums = draft.sums
 	c.unpinLocked(u)
 	c.stats.Merged++
 }

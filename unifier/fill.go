@@ -187,7 +187,7 @@ func (b *lift) read(ctx context.Context, backing Backing, id Key, size, first in
 		return err
 	}
 	for i, u := range units {
-		copy(u.sums[:], b.sums[i*per:(i+1)*per])
+		copy(u.blk.sums(), b.sums[i*per:(i+1)*per])
 	}
 	return nil
 }

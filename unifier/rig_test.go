@@ -118,8 +118,8 @@ func (r *rig) checkEnd() {
 			if u.pins != 0 || u.fill != nil || !u.indexed || u.blk.slab.owners[u.blk.part] != u {
 				r.Errorf("unit %d of %v: %d pins, filling %v", u.index, id, u.pins, u.fill != nil)
 			}
-			if want := crc32c.Sum(u.bytes()[:blockBytes]); u.sums[0] != want {
-				r.Errorf("unit %d of %v: sum %08x, should be %08x", u.index, id, u.sums[0], want)
+			if want := crc32c.Sum(u.bytes()[:blockBytes]); u.blk.sums()[0] != want {
+				r.Errorf("unit %d of %v: sum %08x, should be %08x", u.index, id, u.blk.sums()[0], want)
 			}
 		}
 	}

@@ -44,6 +44,10 @@ type slab struct {
 	pinned int             // units in it that somebody holds
 	owners [partsMax]*unit // of the parts; nil for private memory
 
+	// sums are the CRC-32C of the blocks, right for those of a unit whose fill is over. Whoever
+	// may write a block writes its sum, without the lock.
+	sums [partsMax]uint32
+
 	listed     bool
 	prev, next *slab // in memory.partial
 }
@@ -65,6 +69,12 @@ func (b block) start() int { return b.slab.nth<<slabShift + int(b.part)<<b.slab.
 func (b block) bytes(lo, n int) []byte {
 	at := b.start() + lo
 	return b.slab.chunk.mem[at : at+n : at+n]
+}
+
+// sums are the sums of the block's blocks of 4 KiB.
+func (b block) sums() []uint32 {
+	at := int(b.part) << b.slab.shift >> blockShift
+	return b.slab.sums[at : at+b.size()>>blockShift]
 }
 
 // memory is all that the cache has mapped. Guarded by Cache.mu.

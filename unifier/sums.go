@@ -70,7 +70,7 @@ func (s *stream) unit(u *unit, lo, n int64) {
 	for n > 0 {
 		if lo%blockBytes == 0 && n >= blockBytes && s.fits() {
 			at := lo / blockBytes
-			k := int64(s.blocks(u.sums[at:at+n/blockBytes])) * blockBytes
+			k := int64(s.blocks(u.blk.sums()[at:at+n/blockBytes])) * blockBytes
 			lo, n = lo+k, n-k
 			continue
 		}

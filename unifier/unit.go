@@ -30,12 +30,10 @@ type unit struct {
 	obj     *object
 	index   int64
 	blk     block
-	pins    int   // loans, fills and pending writes that hold the unit
+	pins    int32 // loans, fills and pending writes that hold the unit
 	indexed bool  // in Cache.table: the current version
 	fill    *fill // while the bytes are on their way from the backing
 	watch   *need // of a writer that waits for the readers to let go
-
-	sums [partsMax]uint32 // CRC-32C of the blocks, right when fill is nil
 
 	policy Policy
 	place  uint8 // which list it belongs to, see policy
