@@ -13,8 +13,9 @@ const roundMin = 20 * time.Millisecond
 
 // RunAll measures cases within the budget: if they do not fit, every measurement is made shorter;
 // if single ones take longer than they should (a program that has to be started, an emulated
-// machine), there are fewer rounds; and when the time is over, what is left is left out. Cases that
-// are First come first; the rows come in the order of the cases in any event.
+// machine), there are fewer rounds; and when the time is over, what is left is left out, unless the
+// budget says that all were asked for by name: then each of them has at least one short round. Cases
+// that are First come first; the rows come in the order of the cases in any event.
 func RunAll(ctx context.Context, b Budget, cases []Case) ([]Row, error) {
 	begin := time.Now()
 	limit := begin.Add(b.Total * 5 / 4) // for what has begun
@@ -30,11 +31,11 @@ func RunAll(ctx context.Context, b Budget, cases []Case) ([]Row, error) {
 		part, n := b, len(c.contenders())
 		if b.Total > 0 {
 			rest := b.Total - time.Since(begin)
-			if rest <= 0 {
+			if rest <= 0 && !b.All {
 				late = append(late, c.Name)
 				continue
 			}
-			part.Total = rest * time.Duration(n) / time.Duration(left)
+			part.Total = max(rest*time.Duration(n)/time.Duration(left), 1)
 			if c.First {
 				part.Total *= 2
 			}
@@ -57,7 +58,7 @@ func RunAll(ctx context.Context, b Budget, cases []Case) ([]Row, error) {
 
 // runUntil is Run that gives up at a limit, if the budget has one: no rows, and no error.
 func (c *Case) runUntil(ctx context.Context, b Budget, limit time.Time) ([]Row, error) {
-	if b.Total == 0 {
+	if b.Total == 0 || b.All {
 		return c.Run(ctx, b)
 	}
 	short, cancel := context.WithDeadline(ctx, limit)

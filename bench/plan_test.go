@@ -60,6 +60,20 @@ func TestRunAllLeavesOutWhatDoesNotFit(t *testing.T) {
 	}
 }
 
+func TestRunAllMeasuresAllThatWereNamed(t *testing.T) {
+	var ran []string
+	var cases []Case
+	for i := range 8 {
+		cases = append(cases, Case{Name: fmt.Sprint("case ", i),
+			Ceiling: slow("x", 10*time.Millisecond, &ran)})
+	}
+	b := Budget{Rounds: 5, Round: time.Millisecond, Total: time.Millisecond, All: true}
+	rows, err := RunAll(t.Context(), b, cases)
+	if err != nil || len(rows) != 8 {
+		t.Fatalf("%d rows, %v", len(rows), err)
+	}
+}
+
 func TestRoundsFitTheBudget(t *testing.T) {
 	b := Budget{Rounds: 5, Round: 300 * time.Millisecond, Total: 22 * time.Second}
 	for _, n := range []int{1, 10, 50, 90, 200} {

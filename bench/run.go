@@ -13,6 +13,7 @@ type Budget struct {
 	Rounds int           // each contender is measured this often, in turns; the median counts
 	Round  time.Duration // how long one measurement lasts
 	Total  time.Duration // of all cases together, see RunAll; 0: as long as it takes
+	All    bool          // no case is left out, however long it takes
 	Note   func(string)  // is told what is left out and why; may be nil
 }
 

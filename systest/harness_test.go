@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -249,13 +250,22 @@ func (c *cluster) startNBD(t *testing.T, sock, export string) *exec.Cmd {
 		}
 	})
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if _, err := os.Stat(sock); err == nil {
+		if listens(sock) {
 			return cmd
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("sluice nbd does not listen at %s:\n%s", sock, &log)
 		}
 	}
+}
+
+// listens tells whether a socket can be called: it is there before somebody listens.
+func listens(sock string) bool {
+	c, err := net.Dial("unix", sock)
+	if err == nil {
+		c.Close()
+	}
+	return err == nil
 }
 
 func must(t *testing.T, err error) {

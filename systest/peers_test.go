@@ -120,7 +120,7 @@ func TestAnotherUserGoesByTCP(t *testing.T) {
 	}
 	cmd := command("nbd", "--listen", "unix:"+sock, "--export", "name=disk,volume=disk")
 	must(t, cmd.Start())
-	c.await(t, "the gateway listens", func() bool { _, err := os.Stat(sock); return err == nil })
+	c.await(t, "the gateway listens", func() bool { return listens(sock) })
 	conn, err := dialNBD("unix", sock, "disk")
 	if err == nil {
 		want, got := record(7, 7, 1<<20), make([]byte, 1<<20)

@@ -148,6 +148,7 @@ func (f *benchFlags) run(cmd *cobra.Command, name string) error {
 	if f.within > 0 {
 		b.Total = f.within
 	}
+	b.All = len(f.cases) > 0 // who names a case wants to see it
 	b.Note = func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "sluice: bench "+name+": "+text) }
 	switch {
 	case name == "tune":

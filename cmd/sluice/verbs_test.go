@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -25,7 +26,7 @@ func verbs() map[string]func(s *session, args []string) error {
 		"exists": (*session).exists, // FILE
 		"use":    (*session).use,    // DIR: the tools use the cluster in this folder
 		"random": (*session).random, // FILE SIZE: noise
-		"await":  (*session).await,  // FILE: waits until it is there
+		"await":  (*session).await,  // FILE: waits until it is there; a socket, until it can be called
 		"murder": (*session).murder, // DIR PROCESS: kills one of a cluster's, waits until it is back
 		"need":   (*session).need,   // PROGRAM|fuse: skips the script without it
 	}
@@ -124,7 +125,20 @@ func eventually(what string, ok func() bool) error {
 }
 
 func (s *session) await(args []string) error {
-	return eventually(args[0], func() bool { return s.exists(args) == nil })
+	return eventually(args[0], func() bool {
+		if s.exists(args) != nil {
+			return false
+		}
+		info, err := os.Stat(s.path(args[0]))
+		if err != nil || info.Mode()&os.ModeSocket == 0 {
+			return err == nil
+		}
+		c, err := net.Dial("unix", s.path(args[0])) // it is there before somebody listens
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
 }
 
 func (s *session) murder(args []string) error {
