@@ -151,8 +151,8 @@ func (d *Draft) mergeableLocked(inval uint64, index int64) *unit {
 	return u
 }
 
-// into copies the parts into a unit's block that nobody reads, in order, and sums the blocks that are not
-// written as a whole.
+// into copies the parts into memory of a unit that nobody reads, in order, and sums the blocks that
+// are not written as a whole.
 func (d *Draft) into(b block, parts []part) {
 	var touched uint16 // blocks
 	for i := range parts {

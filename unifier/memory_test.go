@@ -136,7 +136,7 @@ func TestMixedUnitsDoNotDeadlock(t *testing.T) {
 				wg.Go(func() { r.mixed(uint64(g), 250) })
 			}
 			wg.Wait()
-			if st := r.Stats(); st.HighWater > 1280<<10 || st.Evictions == 0 || st.Waits == 0 {
+			if st := r.Stats(); st.HighWater > 1280<<10 || st.Evictions == 0 {
 				t.Fatalf("%+v", st)
 			}
 		})

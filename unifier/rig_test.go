@@ -157,7 +157,7 @@ func (r *rig) ok(err error) {
 
 func waitFor(t testing.TB, cond func() bool) {
 	t.Helper()
-	for range 20000 {
+	for range 60000 {
 		if cond() {
 			return
 		}
