@@ -36,9 +36,9 @@ type memoryPlan struct {
 }
 
 const (
-	// memoryMin is the least that a server works with: one request of the largest size has to fit
-	// into the part of the cache that reads may hold, and the floors below add up to 48 MiB.
-	memoryMin = 64 << 20
+	// memoryMin is the least that a server works with: a request of the largest size, 8 MiB, has to
+	// fit into the quarter of the cache that drafts have, and the floors below add up to 48 MiB.
+	memoryMin = 96 << 20
 
 	defaultMemory = "512M"
 

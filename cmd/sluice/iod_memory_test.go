@@ -27,8 +27,8 @@ func TestThePlanAddsUp(t *testing.T) {
 		if sum != total {
 			t.Fatalf("the parts are %d of %d", sum, total)
 		}
-		// A largest request has to fit into what reads may hold, which is two thirds.
-		if p.cache*2/3 < iod.TransferMax+128<<10 {
+		// A largest request has to fit into what drafts may hold, which is a quarter.
+		if p.cache/4 < iod.TransferMax+128<<10 {
 			t.Fatalf("a cache of %d", p.cache)
 		}
 		if p.conns < connectionsMin || int64(p.conns)*connectionBytes > p.connections {
@@ -46,7 +46,7 @@ func TestThePlanAddsUp(t *testing.T) {
 // More memory means more of everything, and most of it is the cache's.
 func TestThePlanGrows(t *testing.T) {
 	last := memoryPlan{}
-	for total := int64(memoryMin); total <= 1<<40; total *= 2 {
+	for total := int64(memoryMin); total <= 3<<39; total *= 2 {
 		p, err := planMemory(total, 1)
 		if err != nil {
 			t.Fatal(err)
@@ -64,9 +64,9 @@ func TestThePlanGrows(t *testing.T) {
 }
 
 func TestTooLittleMemoryIsRefused(t *testing.T) {
-	for _, f := range []memoryFlags{{memory: "63M"}, {memory: "0"}} {
+	for _, f := range []memoryFlags{{memory: "95M"}, {memory: "0"}} {
 		err := f.check()
-		if err == nil || !strings.Contains(explain(err), "at least 64 MiB") {
+		if err == nil || !strings.Contains(explain(err), "at least 96 MiB") {
 			t.Errorf("%s: %v", f.memory, err)
 		}
 	}

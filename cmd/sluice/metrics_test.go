@@ -54,7 +54,7 @@ func usedServer(t *testing.T) *iodServer {
 		t.Fatal(err)
 	}
 	s, err := serveIod(node, iodParts{id: 1, store: mem, plan: plan, listen: "127.0.0.1:0",
-		log: newLogger()})
+		writeBack: true, log: newLogger()})
 	if err != nil {
 		t.Fatal(err)
 	}
