@@ -233,7 +233,7 @@ func (c *Crowd) lives(rng *rand.Rand) {
 
 // lastLook reads everything once more, with a fresh client, before and after a crash.
 func (c *Crowd) lastLook() {
-	for range 2 {
+	for look := range 2 {
 		h, die := c.join(rand.New(rand.NewPCG(c.Seed, 9)))
 		for _, f := range c.Files {
 			h.read(f, span(0, f.Cells))
@@ -241,7 +241,7 @@ func (c *Crowd) lastLook() {
 		}
 		die()
 		c.leave(h)
-		if c.CrowdOptions.Crashes > 0 {
+		if look == 0 && c.CrowdOptions.Crashes > 0 {
 			c.crash()
 		}
 	}
