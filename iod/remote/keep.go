@@ -132,8 +132,8 @@ func (r *Remote) openRing() {
 	r.ring.mem = arena.Bytes()[:r.opts.RetainBytes]
 }
 
-// keepable tells whether a volatile change of n bytes can be kept. If it cannot it is made durable
-// at once: then there is nothing to keep.
+// keepable tells whether a volatile change that takes n bytes, its description included, can be
+// kept. If it cannot it is made durable at once: then there is nothing to keep.
 func (r *Remote) keepable(n int64) bool {
 	if r.opts.RetainBytes < 0 || n > r.opts.RetainBytes/4 {
 		return false

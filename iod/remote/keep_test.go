@@ -69,6 +69,22 @@ func TestLargeWritesAreDurable(t *testing.T) {
 	must(t, off.expect(2, 0, p))
 }
 
+// TestLongLists: a description that no message holds is refused, however little may be kept.
+func TestLongLists(t *testing.T) {
+	g := newRig(t, newDouble(t, 1), 1, Options{RetainBytes: 64 << 10})
+	var at []seg.Piece
+	for i := range int64(8000) {
+		at = append(at, seg.Piece{Off: i * 3, Len: 1})
+	}
+	for _, n := range []int{10, 300, 8000} {
+		p := bytes.Repeat([]byte{9}, n)
+		_, err := g.Write(t.Context(), g.target(1), seg.List(at[:n]), memory(p), stripe.Volatile)
+		if want := n > 1000; errs.KindOf(err) == errs.TooBig != want || err != nil != want {
+			t.Errorf("%d pieces: %v", n, err)
+		}
+	}
+}
+
 // TestManyObjects has more objects with unsynced writes than there are slots.
 func TestManyObjects(t *testing.T) {
 	d := newDouble(t, 1)

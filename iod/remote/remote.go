@@ -210,9 +210,8 @@ func (r *Remote) Write(ctx context.Context, t iod.Target, object seg.Access, m *
 	}
 	n := m.Len()
 	if d == stripe.Volatile && t.Stamp.Seq == 0 && n > 0 {
-		if r.keepable(n) {
-			k, err := r.enter(ctx, &t, iod.OpWrite, laneOf(&t), onePiece(object),
-				n+bodyMax(object, n))
+		if room := n + bodyMax(object, n); r.keepable(room) {
+			k, err := r.enter(ctx, &t, iod.OpWrite, laneOf(&t), onePiece(object), room)
 			if err != nil {
 				return iod.Mark{}, err
 			}
@@ -260,9 +259,9 @@ func (r *Remote) Punch(ctx context.Context, t iod.Target, off, length int64,
 	c := r.take(0, &t, nil)
 	defer r.put(c)
 	if d == stripe.Volatile && t.Stamp.Seq == 0 {
-		if r.keepable(0) {
+		if room := bodyMax(seg.Access{}, 0); r.keepable(room) {
 			span := seg.Piece{Off: off, Len: length}
-			k, err := r.enter(ctx, &t, iod.OpPunch, through, span, bodyMax(seg.Access{}, 0))
+			k, err := r.enter(ctx, &t, iod.OpPunch, through, span, room)
 			if err != nil {
 				return iod.Mark{}, err
 			}
