@@ -27,8 +27,9 @@ type Limits struct {
 	// are refused with errs.Again. Default 1024.
 	QueueRequests int
 
-	// FairRequests is how many requests of one client use the store at once in any case while
-	// others, who have fewer, are there. Default 4.
+	// FairRequests is how many requests of one client, of 256 KiB each, use the store at once in any
+	// case while others, who have fewer, are there. More makes better use of a disk, less is fairer to
+	// those with few requests. Default 4.
 	FairRequests int
 
 	// AgeMax is how long a request can be overtaken by those of higher levels. Default 50 ms.
