@@ -20,6 +20,7 @@ type flow struct {
 	bytes     int64
 	chunk     int64
 	lanesMax  int
+	first     int  // lanes that are asked for at once: they keep every member busy
 	ahead     int  // chunks that a disk works on at a time: of a member, or with single of all
 	single    bool // members take turns
 	to        Receiver
@@ -80,6 +81,7 @@ func (f *flow) shape(how How, grain int64) {
 	}
 	f.chunk = min(f.chunk, (f.bytes+BlockBytes-1)/BlockBytes*BlockBytes)
 	f.left, f.active = f.bytes, 1
+	f.first = int(min(int64(f.ahead*members), (f.bytes+f.chunk-1)/max(f.chunk, 1)))
 }
 
 // findRuns cuts the stream where another member begins, or behind that at the next grain. What is
@@ -122,6 +124,9 @@ func (f *flow) place(at int64) (member int, n int64) {
 
 // run does all chunks and returns when nothing is under way any more.
 func (f *flow) run() error {
+	for range f.first - 1 {
+		f.invite()
+	}
 	f.own.run(f)
 	f.e.forget(f)
 	f.lanes.Wait()
