@@ -15,9 +15,9 @@ import (
 // again: what is durable stays, what was not synced is sent again by those who live, once. With
 // SLUICE_SOAK it goes on for minutes.
 func TestIodKilledUnderLoad(t *testing.T) {
-	ways := map[string][]string{"back": {"--memory", "128M", "--write-back"}}
+	ways := map[string][]string{"back": {"--memory", "128M", "--write-back=true"}}
 	if os.Getenv("SLUICE_SOAK") != "" {
-		ways["through"] = []string{"--memory", "128M"}
+		ways["through"] = []string{"--memory", "128M", "--write-back=false"}
 	}
 	for name, flags := range ways {
 		t.Run(name, func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestIodKilledUnderLoad(t *testing.T) {
 			defer cancel()
 			c := iodtest.NewCrowd(ctx, s.site(), iodtest.CrowdOptions{
 				Seed: seed, Clients: 4, Workers: 3, Steps: steps, Lives: lives,
-				Crashes: 2 * time.Second,
+				Every: 600,
 				Files: []*iodtest.File{
 					{Number: 1 << 40, Cells: 64, CellBytes: 4096},
 					{Number: 1<<40 + 1, Cells: 40, CellBytes: 512},

@@ -23,6 +23,14 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
+// rounds is n, or a part of it where time is short.
+func rounds(n int) int {
+	if testing.Short() {
+		return n / 5
+	}
+	return n
+}
+
 const abuseMemory = 48 << 20
 
 // mute is how long the server waits for a peer that does not move in these tests.
@@ -84,7 +92,7 @@ func TestClientsThatVanish(t *testing.T) {
 	good := g.honest(t, 1, 2)
 	rng := rand.New(rand.NewPCG(seedOf(t), 0))
 	const size = 1 << 20
-	for range 60 {
+	for range rounds(60) {
 		px := newProxy(t, func() string { return *g.addr.Load() })
 		px.up.cut.Store(true)
 		px.down.cut.Store(true)
@@ -251,7 +259,7 @@ func TestWrongSums(t *testing.T) {
 	g := abuseRig(t, tcpNetwork())
 	p := g.join(1, remote.Options{}, nil)
 	rng := rand.New(rand.NewPCG(seedOf(t), 0))
-	for i := range 60 {
+	for i := range rounds(60) {
 		size := int64(1 + rng.IntN(8<<10))
 		if i%2 == 0 {
 			size = 64<<10 + rng.Int64N(1<<20)

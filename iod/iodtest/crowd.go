@@ -38,11 +38,11 @@ type Site struct {
 // CrowdOptions say how a crowd works.
 type CrowdOptions struct {
 	Seed    uint64
-	Clients int           // at a time
-	Workers int           // requests of one client at a time
-	Steps   int           // of each worker in each life of its client
-	Lives   int           // how often a client is replaced by the next one
-	Crashes time.Duration // about how long a server lives; 0: for ever
+	Clients int // at a time
+	Workers int // requests of one client at a time
+	Steps   int // of each worker in each life of its client
+	Lives   int // how often a client is replaced by the next one
+	Every   int // about how many requests a server lives for; 0: for ever
 	Files   []*File
 }
 
@@ -143,7 +143,7 @@ func (c *Crowd) Run() error {
 	for i := range c.Clients {
 		clients.Go(func() { c.lives(rand.New(rand.NewPCG(c.Seed, uint64(i)))) })
 	}
-	if c.CrowdOptions.Crashes > 0 {
+	if c.Every > 0 {
 		crasher.Go(func() { c.crashNowAndThen(crashing, rand.New(rand.NewPCG(c.Seed, 1<<32))) })
 	}
 	clients.Wait()
@@ -158,18 +158,23 @@ func (c *Crowd) Run() error {
 	return nil
 }
 
-// crashNowAndThen ends the server and starts the next one, again and again.
+// crashNowAndThen ends the server and starts the next one, again and again. Requests are counted,
+// not time: so a server lives long enough on the slowest of machines.
 func (c *Crowd) crashNowAndThen(ctx context.Context, rng *rand.Rand) {
-	mean := c.CrowdOptions.Crashes
 	for {
-		pause := mean/4 + rand.N(mean*3/2)
+		life := 1 + rng.IntN(2*c.Every)
 		if rng.IntN(4) == 0 {
-			pause = rand.N(mean / 4) // hardly up, down again
+			life = rng.IntN(c.Every/8 + 1) // hardly up, down again
 		}
-		select {
-		case <-ctx.Done():
+		for end := c.requests.Load() + uint64(life); c.requests.Load() < end; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+		if ctx.Err() != nil {
 			return
-		case <-time.After(pause):
 		}
 		c.crash()
 	}
@@ -241,7 +246,7 @@ func (c *Crowd) lastLook() {
 		}
 		die()
 		c.leave(h)
-		if look == 0 && c.CrowdOptions.Crashes > 0 {
+		if look == 0 && c.Every > 0 {
 			c.crash()
 		}
 	}

@@ -89,7 +89,6 @@ func serverDefects() []planted {
 		plant("writes are not numbered", server.Defects{Forget: true}),
 		plant("direct writes leave the cache as it is", server.Defects{Stale: true}),
 		plant("direct reads miss what is pending", server.Defects{Unsettled: true}),
-		plant("cached reads do not see fences", server.Defects{NoFence: true}),
 		plant("the verifier stays", server.Defects{KeepMark: true}),
 	}
 }
@@ -99,8 +98,18 @@ func cacheDefects() []planted {
 		return planted{"cache: " + fault, func(o *rigOptions) { o.cacheDefects = []string{fault} }}
 	}
 	return []planted{
-		plant("lendUnpinned"), plant("skipSettle"), plant("dropStamps"), plant("keepChanged"),
-		plant("evictDirty"), plant("keepSums"), plant("anyOrder"),
+		plant("lendUnpinned"), plant("skipSettle"), plant("keepChanged"), plant("evictDirty"),
+		plant("keepSums"), plant("anyOrder"),
+	}
+}
+
+// rareDefects take a crowd half a minute to find.
+func rareDefects() []planted {
+	return []planted{
+		{"server: cached reads do not see fences", func(o *rigOptions) {
+			o.serverDefects.NoFence = true
+		}},
+		{"cache: dropStamps", func(o *rigOptions) { o.cacheDefects = []string{"dropStamps"} }},
 	}
 }
 
@@ -108,7 +117,11 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a while under the race detector")
 	}
-	for _, c := range slices.Concat(clientDefects(), serverDefects(), cacheDefects()) {
+	all := slices.Concat(clientDefects(), serverDefects(), cacheDefects())
+	if soaking() {
+		all = append(all, rareDefects()...)
+	}
+	for _, c := range all {
 		t.Run(c.name, func(t *testing.T) {
 			const seeds = 40
 			for seed := range uint64(seeds) {
@@ -117,7 +130,7 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 						DirtyBytes: 2 << 20, DirtyAge: 30 * time.Millisecond}}
 				c.plant(&ro)
 				co := usualCrowd(seed)
-				co.Crashes = 30 * time.Millisecond
+				co.Every = 60
 				err := attempt(t, ro, co)
 				if errors.Is(err, ErrViolated) {
 					t.Logf("seed %d: %.200v", seed, err)

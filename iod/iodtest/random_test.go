@@ -52,7 +52,7 @@ func usual() []*File {
 
 func usualCrowd(seed uint64) CrowdOptions {
 	return CrowdOptions{Seed: seed, Clients: 4, Workers: 3, Steps: 300, Lives: 2,
-		Crashes: 60 * time.Millisecond, Files: usual()}
+		Every: 120, Files: usual()}
 }
 
 // run has a crowd work on a rig and says how much it did.
@@ -96,7 +96,7 @@ func TestRandomRequests(t *testing.T) {
 				case soaking():
 					co.Lives = 100
 				case testing.Short():
-					co.Steps, co.Lives = 20, 1
+					co.Steps, co.Lives, co.Every = 15, 1, 40
 				default:
 					co.Steps, co.Lives = 80, 1
 				}
