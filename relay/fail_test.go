@@ -22,8 +22,21 @@ func quietEnd(t testing.TB, d *disk, p *peer, r *room) {
 	}
 }
 
-// The first error is the answer, what is under way ends before it is given, and nothing more is
-// begun: whoever fails, in every way to stream.
+// The first error that a lane reports is the answer; later ones change nothing.
+func TestFirstErrorIsKept(t *testing.T) {
+	f := &flow{}
+	f.turn.L = &f.mu
+	first := errs.New(errs.IO, "the first", "", nil)
+	f.fail(first)
+	f.fail(errs.New(errs.Corrupt, "a later one", "", nil))
+	if f.err != first {
+		t.Fatalf("kept %v", f.err)
+	}
+}
+
+// An error is the answer, what is under way ends before it is given, and nothing more is begun:
+// whoever fails, in every way to stream. (Which of several that fail at the same moment reports
+// first, nobody can say.)
 func TestFirstErrorEndsAll(t *testing.T) {
 	first := errs.New(errs.IO, "the first", "", nil)
 	for _, streams := range []Streams{Plain, Single, Multiple} {
@@ -74,8 +87,8 @@ func failOnce(t *testing.T, streams Streams, who string, write bool, first error
 		}
 		return e.Read(context.Background(), &ReadJob{Object: alpha, Bytes: 2 << 20, To: p})
 	})
-	if !errors.Is(err, errs.IO) {
-		t.Fatalf("got %v, want the first error", err)
+	if !errors.Is(err, errs.IO) && (later.Load() == 0 || !errors.Is(err, errs.Corrupt)) {
+		t.Fatalf("got %v, want the first error, or one that came at the same moment", err)
 	}
 	quietEnd(t, d, p, r)
 	if n := later.Load(); n > 3 { // the window is four chunks
