@@ -135,7 +135,6 @@ func (c *Cache) readAheadLocked(g guess) {
 func (c *Cache) guessLocked(o *object, from, to int64, p Policy) *fill {
 	var f *fill
 	n := &c.guessNeed
-	n.shift, n.count = o.shift, 1
 	for index := from >> o.shift; index<<o.shift < to; index++ {
 		if c.findLocked(o, index) != nil {
 			continue
@@ -149,6 +148,7 @@ func (c *Cache) guessLocked(o *object, from, to int64, p Policy) *fill {
 				continue
 			}
 		}
+		n.shift, n.count = o.shift, 1 // here: all guesses share it, and the lock was let go of
 		if !c.collectLocked(n, true) {
 			break
 		}

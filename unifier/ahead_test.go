@@ -2,8 +2,11 @@ package unifier
 
 import (
 	"math/rand/v2"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/stripe/hook/fault"
 	"github.com/sluice-storage/sluice/wire"
@@ -147,3 +150,37 @@ func TestGuessesAreModest(t *testing.T) {
 		t.Fatalf("%d bytes stayed", n)
 	}
 }
+
+// Guesses for objects with different units, which have memory mapped for them, do not mix.
+func TestGuessesOfDifferentUnits(t *testing.T) {
+	r := newRig(t, Config{MemoryBytes: 8 << 20, ReadyBytes: -1, ReadaheadBytes: 512 << 10,
+		Registrar: slowRegistrar{}})
+	var wg sync.WaitGroup
+	for i := range 4 {
+		id := Key{File: uint64(i + 1)}
+		want := ramp(2<<20, byte(i))
+		r.ok(r.store.WriteAt(r.ctx, id, [][]byte{want}, 0, wire.Stamp{}, stripe.Volatile))
+		wg.Go(func() {
+			h := Hint{Policy: Stream, Unit: blockBytes << i}
+			for round := range int64(64) {
+				off := round * (32 << 10) % (2 << 20)
+				if string(r.readAs(id, h, off, 32<<10)) != string(want[off:off+32<<10]) {
+					t.Errorf("object %v: bytes at %d differ", id, off)
+				}
+				r.Shrink(1 << 20)
+			}
+		})
+	}
+	wg.Wait()
+	r.settled()
+}
+
+// slowRegistrar takes its time, in which others go on.
+type slowRegistrar struct{}
+
+func (slowRegistrar) Attach(*mem.Arena) error {
+	time.Sleep(300 * time.Microsecond)
+	return nil
+}
+
+func (slowRegistrar) Detach(*mem.Arena) {}

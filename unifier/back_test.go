@@ -327,3 +327,16 @@ func TestFencedWhilePending(t *testing.T) {
 	}
 	r.holds(alpha, 0, make([]byte, 10))
 }
+
+// A volatile write that is too large to be pending does not overtake those that are.
+func TestWritesThroughComeBehindPendingOnes(t *testing.T) {
+	r := newBack(t)
+	if !r.WritesBack() {
+		t.Fatal("it does not write back")
+	}
+	r.stamped(alpha, 1<<20, fill1(10, 1), slot(1, 1), stripe.Volatile)
+	r.stamped(alpha, 0, fill1(200<<10, 2), slot(2, 1), stripe.Volatile)
+	if r.stored(alpha, 1<<20, 1)[0] != 1 || r.stored(alpha, 0, 1)[0] != 2 {
+		t.Fatal("the large write is in the store, the small one before it is not")
+	}
+}

@@ -27,9 +27,12 @@ import (
 //   - When a pending write cannot be written, all pending writes are dropped, with what is cached
 //     of them, and Losses is raised: the clients send again all that was not synced.
 
+// WritesBack tells whether volatile writes may be acknowledged before the backing has them.
+func (c *Cache) WritesBack() bool { return c.dirty != nil && c.admitter != nil }
+
 // writesBack tells whether a volatile write of this draft may be pending.
 func (c *Cache) writesBack(d *Draft) bool {
-	if c.dirty == nil || c.admitter == nil || d.held > c.dirty.Total()/4 {
+	if !c.WritesBack() || d.held > c.dirty.Total()/4 {
 		return false
 	}
 	c.mu.Lock()

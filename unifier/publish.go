@@ -70,6 +70,10 @@ func (d *Draft) publish(ctx context.Context, inval uint64, dur stripe.Durability
 		return false, true, nil
 	}
 	c.mu.Lock()
+	if o.first != nil && dur == stripe.Volatile {
+		// A client may use one slot for all of an object's volatile writes: none overtakes.
+		_ = c.flushLocked(ctx, o, c.order)
+	}
 	if o.first != nil {
 		c.settleSpansLocked(ctx, o, d.claim.spans)
 	}

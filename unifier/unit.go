@@ -1,6 +1,10 @@
 package unifier
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/sluice-storage/sluice/internal/invariant"
+)
 
 // object is what the cache knows of one object. It is in Cache.objects while it has units,
 // claims or somebody at work on it. All fields are guarded by Cache.mu.
@@ -92,8 +96,10 @@ func (c *Cache) tidyLocked(o *object) {
 	if o.count > 0 || len(o.claims) > 0 || o.busy > 0 || o.first != nil {
 		return
 	}
-	delete(c.objects, o.id)
-	o.next, c.spareObjects = c.spareObjects, o
+	if c.objects[o.id] == o {
+		delete(c.objects, o.id)
+		o.next, c.spareObjects = c.spareObjects, o
+	}
 }
 
 // bucketLocked is where a unit is found.
@@ -147,6 +153,7 @@ func (c *Cache) dropSpansLocked(o *object, spans []span) {
 
 // addLocked enters a unit, which must not be there yet, with one pin.
 func (c *Cache) addLocked(o *object, index int64, blk block, p Policy) *unit {
+	invariant.Check(blk.slab.shift == o.shift, "unifier: a unit in memory of another size")
 	u := c.spareUnits
 	if u == nil {
 		u = &unit{}
