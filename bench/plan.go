@@ -14,8 +14,8 @@ const roundMin = 20 * time.Millisecond
 // RunAll measures cases within the budget: if they do not fit, every measurement is made shorter;
 // if single ones take longer than they should (a program that has to be started, an emulated
 // machine), there are fewer rounds; and when the time is over, what is left is left out, unless the
-// budget says that all were asked for by name: then each of them has at least one short round. Cases
-// that are First come first; the rows come in the order of the cases in any event.
+// budget says that all were asked for by name: then each of them has at least one short round.
+// Cases that are First come first; the rows come in the order of the cases in any event.
 func RunAll(ctx context.Context, b Budget, cases []Case) ([]Row, error) {
 	begin := time.Now()
 	limit := begin.Add(b.Total * 5 / 4) // for what has begun
