@@ -27,11 +27,12 @@ const (
 )
 
 // TestIodMemoryBound makes mixed requests of all sizes and modes and compares the most memory that
-// the server has ever used with its one knob. With SLUICE_SOAK they are ten million.
+// the server has ever used with its one knob. With SLUICE_SOAK they are ten million;
+// SLUICE_IOD_REQUESTS says another number.
 func TestIodMemoryBound(t *testing.T) {
-	requests := int64(40_000)
+	requests := int64(envInt("SLUICE_IOD_REQUESTS", 40_000))
 	if os.Getenv("SLUICE_SOAK") != "" {
-		requests = 10_000_000
+		requests = int64(envInt("SLUICE_IOD_REQUESTS", 10_000_000))
 	}
 	s := startIod(t, "--memory", fmt.Sprint(soakMemory), "--write-back")
 	seed := rand.Uint64()
