@@ -46,8 +46,17 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Fatalf("%+v", s)
 	}
 	must(t, g.SyncAll(t.Context()))
-	if s := g.Stats(); s.KeptBytes != 0 || s.KeptWrites != 0 || s.Objects != 0 {
+	if s := g.Stats(); s.KeptBytes != 0 || s.KeptWrites != 0 {
 		t.Fatalf("after a sync of everything: %+v", s)
+	}
+	g.awaitForgotten()
+}
+
+// awaitForgotten waits until no object is remembered: work in the background holds on to one for a
+// moment longer than a request.
+func (g *rig) awaitForgotten() {
+	for g.Stats().Objects != 0 {
+		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -274,9 +283,10 @@ func TestLossIsTold(t *testing.T) {
 			t.Fatalf("sync after a loss: %v, told %v", err, told)
 		}
 		must(t, g.sync(1))
-		if s := g.Stats(); s.Lost != 1 || s.KeptWrites != 0 || s.Objects != 0 {
+		if s := g.Stats(); s.Lost != 1 || s.KeptWrites != 0 {
 			t.Fatalf("%+v", s)
 		}
+		g.awaitForgotten()
 	}
 }
 
