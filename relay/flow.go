@@ -23,6 +23,7 @@ type flow struct {
 	first     int  // lanes that are asked for at once: they keep every member busy
 	ahead     int  // chunks that a disk works on at a time: of a member, or with single of all
 	single    bool // members take turns
+	others    bool // requests are under way besides
 	to        Receiver
 	from      Sender
 	sums      []uint32
@@ -64,6 +65,9 @@ func (f *flow) shape(how How, grain int64) {
 	f.chunk = int64(how.ChunkBytes)
 	if f.chunk == 0 {
 		f.chunk = int64(o.ChunkBytes)
+		if f.others && streams == Multiple {
+			f.chunk = min(2*f.chunk, ChunkMax, max(o.WindowBytes, f.chunk))
+		}
 		if share := f.bytes / int64(chunksEach*members); streams == Multiple && share < f.chunk {
 			f.chunk = min(f.chunk, max(share, chunkLeast))
 		}

@@ -136,7 +136,8 @@ func (e *Engine) begin(ctx context.Context, op string, id stripe.ObjectID, off,
 	if err := stripe.CheckRange(ctx, op, id, off, bytes); err != nil {
 		return nil, err
 	}
-	if err := e.enter(op); err != nil {
+	others, err := e.enter(op)
+	if err != nil {
 		return nil, err
 	}
 	f, ok := e.flows.Get().(*flow)
@@ -144,7 +145,7 @@ func (e *Engine) begin(ctx context.Context, op string, id stripe.ObjectID, off,
 		f = &flow{e: e}
 		f.turn.L = &f.mu
 	}
-	f.ctx, f.id, f.off, f.bytes = ctx, id, off, bytes
+	f.ctx, f.id, f.off, f.bytes, f.others = ctx, id, off, bytes, others
 	return f, nil
 }
 

@@ -99,7 +99,8 @@ type Options struct {
 	// ChunkBytes is how much is read, sent or stored in one step, at most: a multiple of 4 KiB, from
 	// 4 KiB to 2 MiB. Default 128 KiB. A request that does not name a size itself, and has less than
 	// four such chunks for each member, has smaller ones, down to 32 KiB: what a disk delivers last
-	// is sent when no disk works any more, and should be little.
+	// is sent when no disk works any more, and should be little. While other requests are under way
+	// chunks are twice as large: disks and network have enough to do then, and each chunk costs.
 	ChunkBytes int
 
 	// WindowBytes bounds the memory that one request has at a time. It is at least one chunk; a
@@ -110,7 +111,8 @@ type Options struct {
 	Streams Streams
 
 	// Ahead is how many chunks of one request a member works on at the same time, with Multiple:
-	// two keep a disk busy between one chunk and the next. 1 to 64; default 2.
+	// two keep a disk busy between one chunk and the next, more let one of several queues work
+	// while others are emptied. 1 to 64; default 4.
 	Ahead int
 
 	// Workers is how many goroutines help those who ask; each request has its caller's besides. A
@@ -139,7 +141,7 @@ func (o Options) withDefaults() Options {
 		o.Streams = Multiple
 	}
 	if o.Ahead == 0 {
-		o.Ahead = 2
+		o.Ahead = 4
 	}
 	if o.Workers == 0 {
 		o.Workers = 64
@@ -304,14 +306,15 @@ func (e *Engine) Close() {
 	e.workers.Wait()
 }
 
-func (e *Engine) enter(op string) error {
+// enter counts a request, and tells whether there are others.
+func (e *Engine) enter(op string) (others bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
-		return errs.New(errs.Closed, op, "", nil)
+		return false, errs.New(errs.Closed, op, "", nil)
 	}
 	e.active++
-	return nil
+	return e.active > 1, nil
 }
 
 func (e *Engine) leave() {
