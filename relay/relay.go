@@ -98,7 +98,7 @@ type Options struct {
 
 	// ChunkBytes is how much is read, sent or stored in one step, at most: a multiple of 4 KiB, from
 	// 4 KiB to 2 MiB. Default 128 KiB. A request that does not name a size itself, and has less than
-	// four such chunks for each member, has smaller ones, down to 32 KiB: what a disk delivers last
+	// two such chunks for each member, has smaller ones, down to 32 KiB: what a disk delivers last
 	// is sent when no disk works any more, and should be little. While other requests are under way
 	// chunks are twice as large: disks and network have enough to do then, and each chunk costs.
 	ChunkBytes int
@@ -126,7 +126,7 @@ const (
 	ChunkMax = 2 << 20
 
 	chunkLeast = 32 << 10 // of those that the engine chooses
-	chunksEach = 4        // chunks that a member has of a request, unless they would be smaller
+	chunksEach = 2        // chunks that a member has of a request, unless they would be smaller
 	lanesMost  = 64       // of one request
 )
 

@@ -1,11 +1,8 @@
 package device
 
 import (
-	"errors"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // ThrottleOptions say how fast a throttled device is.
@@ -103,6 +100,12 @@ func (t *Throttle) Fresh() bool {
 	return ok && f.Fresh()
 }
 
+// Close implements Device. Nothing may be under way.
+func (t *Throttle) Close() error {
+	t.pace.alarms.close()
+	return t.Device.Close()
+}
+
 // pace computes when operations are finished. Times are since start.
 type pace struct {
 	o     ThrottleOptions
@@ -110,6 +113,8 @@ type pace struct {
 	free  time.Duration   // when the transfers so far are over
 	done  []time.Duration // of the last Depth operations, in turn
 	turn  int
+
+	alarms alarms
 }
 
 func (p *pace) now() time.Duration { return time.Since(p.start) }
@@ -137,17 +142,18 @@ func (p *pace) next(now time.Duration, op *Op) time.Duration {
 	return end
 }
 
-// sleep waits until a time. The kernel's clock is asked, since the runtime's timers may be a
-// millisecond late on an idle host, which is as long as an operation takes.
+// sleep waits until a time.
 func (p *pace) sleep(until time.Duration) {
-	for {
-		left := until - p.now()
-		if left <= 0 {
-			return
-		}
-		ts := unix.NsecToTimespec(int64(left))
-		if err := unix.Nanosleep(&ts, nil); err != nil && !errors.Is(err, unix.EINTR) {
-			time.Sleep(left)
-		}
+	left := until - p.now()
+	if left <= 0 {
+		return
+	}
+	a, err := p.alarms.take()
+	if err == nil {
+		err = a.wait(left)
+		p.alarms.put(a)
+	}
+	if err != nil {
+		time.Sleep(until - p.now())
 	}
 }
