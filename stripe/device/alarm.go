@@ -10,7 +10,8 @@ import (
 
 // alarm is a timer of the kernel's. The runtime's timers may be a millisecond late on an idle host,
 // which is as long as an operation of a throttled device takes; and a goroutine that sleeps in the
-// kernel keeps a processor from others for a while. A timer that is read like a socket does neither.
+// kernel keeps a processor from others for a while. A timer that is read like a socket does
+// neither.
 type alarm struct {
 	file *os.File
 	next *alarm // in alarms
