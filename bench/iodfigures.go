@@ -5,7 +5,7 @@ import "fmt"
 // IodFigureCases are the names of the cases that the figures of bench iod are made of.
 func IodFigureCases() []string {
 	return []string{"cached-read-1m", "cached-write-1m", "cached-read-4k-d32", "durable-write-4k-d16",
-		"cold-read-1m", "members-net-[248]-d[14]"}
+		"cold-read-1m", "members-(net|large)-[248]-d[14]"}
 }
 
 // IodFigures are all promises that the rows have something about.
@@ -91,15 +91,22 @@ func (f *figures) iodDirect(p string) {
 		name := p + ": direct 1 MiB reads, depth 4" + way[len(", direct"):]
 		f.add(name+", against the slower of store and network", ours.Value/slower, "x", 0.90, true)
 	}
+	f.iodMembers(p, paceNet, "")
+	f.iodMembers(p, paceLarge, " and 8 MiB")
+}
+
+// iodMembers are large requests from throttled members.
+func (f *figures) iodMembers(p, pace, what string) {
 	for _, members := range []int{2, 4, 8} {
 		at := func(depth int, way string) *Row {
-			return f.row(fmt.Sprintf("members-%s-%d-d%d", paceNet, members, depth), p+", "+way)
+			return f.row(fmt.Sprintf("members-%s-%d-d%d", pace, members, depth), p+", "+way)
 		}
 		one, many, plain := at(1, "multiple"), at(4, "plain"), at(1, "plain")
 		if one == nil || many == nil || plain == nil {
 			continue
 		}
-		name := fmt.Sprintf("%s: %d throttled members, depth 1, multiple streams, against ", p, members)
+		name := fmt.Sprintf("%s: %d throttled members%s, depth 1, multiple streams, against ", p,
+			members, what)
 		f.add(name+"depth 4 plain", one.Value/many.Value, "x", 0.85, true)
 		f.add(name+"depth 1 plain", one.Value/plain.Value, "x", 1.3, true)
 	}

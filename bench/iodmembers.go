@@ -10,14 +10,23 @@ import (
 
 // How fast throttled members are together.
 const (
-	paceSlow = "slow" // each member as fast as a disk of old: more members are faster
-	paceNet  = "net"  // all members together about as fast as the network
+	paceSlow  = "slow"  // each member as fast as a disk of old: more members are faster
+	paceLarge = "large" // the same, with the largest requests that there are
+	paceNet   = "net"   // all members together about as fast as the network
 )
 
 const (
 	memberRate  = 200 * mib // of a slow member, in bytes a second
 	memberBytes = mib       // of one request: every member has a part of it
 )
+
+// memberSize is how large requests are.
+func memberSize(pace string) int {
+	if pace == paceLarge {
+		return iod.TransferMax
+	}
+	return memberBytes
+}
 
 // netRate is about what the network does on a host of two cores, in bytes a second. Members that
 // are files of one disk cannot do that for shared memory: they are in memory.
@@ -37,9 +46,10 @@ func memberModes() []mode {
 
 // members is one large request after the other from throttled members.
 func (b *Iod) members(pace string, members, depth int) Case {
-	c := iodCase(fmt.Sprintf("members-%s-%d-d%d", pace, members, depth), memberBytes, depth, Bandwidth,
+	size := memberSize(pace)
+	c := iodCase(fmt.Sprintf("members-%s-%d-d%d", pace, members, depth), size, depth, Bandwidth,
 		fmt.Sprintf("direct reads of %s from throttled members: %d, under way: %d; plain, single and "+
-			"multiple streams", sizeText(memberBytes), members, depth))
+			"multiple streams", sizeText(int64(size)), members, depth))
 	c.First = pace == paceNet && members == 4 && depth != 2
 	for _, p := range b.Providers {
 		s := IodSpec{Kind: IodUnifier, Bytes: b.data(iodSmall), Cache: b.data(iodDirect),
@@ -48,7 +58,7 @@ func (b *Iod) members(pace string, members, depth int) Case {
 			s.Rate, s.Memory = netRate(p)/int64(members), p == shmProvider
 		}
 		for _, m := range memberModes() {
-			l := iodLoad{size: memberBytes, depth: depth, how: m.how}
+			l := iodLoad{size: size, depth: depth, how: m.how}
 			c.Others = append(c.Others, b.caller(s, p, p+", "+m.name, c.Metric, p+", plain", l))
 		}
 	}
