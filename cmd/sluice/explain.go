@@ -85,7 +85,7 @@ func nextStep(err error) string {
 	case errs.Unsupported:
 		return "This build or this machine cannot do that: see sluice version"
 	case errs.NoMemory:
-		return "The bound on memory is reached: give more with sluice up --cache"
+		return "The bound on memory is reached: give more with sluice up --memory"
 	case errs.Stale, errs.Fenced, errs.Again, errs.Conflict, errs.MaybeDone, errs.Canceled:
 		return "Something changed meanwhile: run it again"
 	case errs.IO, errs.Corrupt:
