@@ -80,10 +80,17 @@ func (p place) named(last string) string {
 	return p.provider
 }
 
+// misread tells whether the place alone would be taken for that of a provider.
+func (p place) misread() bool {
+	name, _, ok := strings.Cut(p.at, ":")
+	return ok && (name == "unix" || slices.Contains(providerNames(), name))
+}
+
 // formatAddress is what parseAddress reads. A single place of the last step needs no name, unless
-// that is verbs: nodes with another last step would take it for theirs.
+// that is verbs: nodes with another last step would take it for theirs. A host that is called like
+// a provider needs one, too.
 func formatAddress(all []place, last string) string {
-	if len(all) == 1 && all[0].named(last) == last && last != "verbs" {
+	if len(all) == 1 && all[0].named(last) == last && last != "verbs" && !all[0].misread() {
 		return all[0].at
 	}
 	var parts []string

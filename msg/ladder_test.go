@@ -105,6 +105,8 @@ func TestLadderPlaces(t *testing.T) {
 func FuzzParseAddress(f *testing.F) {
 	f.Add("tcp:127.0.0.1:9400,shm:/run/x,verbs:10.0.0.1:9400")
 	f.Add("unix:@x,host:1")
+	f.Add("tcp:tcp:")
+	f.Add("tcp:shm:1")
 	f.Fuzz(func(t *testing.T, text string) {
 		all, err := parseAddress(text, nil)
 		if err != nil {
