@@ -185,9 +185,7 @@ func (m *memory) give(b block) {
 	s := b.slab
 	invariant.Check(s.used&(1<<b.part) != 0, "unifier: memory given back twice")
 	if invariant.Enabled {
-		for i := range b.bytes(0, b.size()) {
-			s.chunk.mem[b.start()+i] = 0xDB
-		}
+		poison(b.bytes(0, b.size()))
 	}
 	s.used &^= 1 << b.part
 	s.owners[b.part] = nil
@@ -198,6 +196,15 @@ func (m *memory) give(b block) {
 		s.chunk.vacant[s.nth/64] |= 1 << (s.nth % 64)
 		s.chunk.free++
 		m.free++
+	}
+}
+
+// poison makes what is used after it was given back differ from any data. It doubles what it has
+// written, which is the fastest way to fill.
+func poison(b []byte) {
+	b[0] = 0xDB
+	for n := 1; n < len(b); n *= 2 {
+		copy(b[n:], b[:n])
 	}
 }
 
