@@ -11,10 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
-	"github.com/sluice-storage/sluice/fabric/shm"
-	"github.com/sluice-storage/sluice/fabric/tcp"
 	"github.com/sluice-storage/sluice/iod/server"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/stripe"
@@ -27,21 +24,7 @@ import (
 func iodHere(t *testing.T) *Iod {
 	t.Helper()
 	var names atomic.Uint64
-	open := func(provider string) (d NetDomain, err error) {
-		switch provider {
-		case tcpProvider:
-			d.Listen = "127.0.0.1:0"
-			d.Domain, err = tcp.Open(tcp.Options{})
-		case shmProvider:
-			arenas := shm.NewArenas()
-			d.Source = arenas
-			d.Listen = fmt.Sprintf("unix:@%s-%p-%d", t.Name(), t, names.Add(1))
-			d.Domain, err = shm.Open(shm.Options{Arenas: arenas})
-		default:
-			err = errs.Newf(errs.Invalid, "test", provider, "no such provider")
-		}
-		return d, err
-	}
+	open := providersHere(t)
 	control, loop := listen(t), listen(t)
 	dir := t.TempDir()
 	start := func(s IodSpec) (*IodSite, error) {

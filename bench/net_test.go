@@ -22,12 +22,10 @@ import (
 	"github.com/sluice-storage/sluice/msg"
 )
 
-// netHere is bench net with a peer in this process: enough to see that everything works, not to
-// measure.
-func netHere(t *testing.T) *Net {
-	t.Helper()
+// providersHere opens the providers of this process.
+func providersHere(t *testing.T) func(provider string) (NetDomain, error) {
 	var names atomic.Uint64
-	open := func(provider string) (d NetDomain, err error) {
+	return func(provider string) (d NetDomain, err error) {
 		switch provider {
 		case tcpProvider:
 			d.Listen = "127.0.0.1:0"
@@ -42,6 +40,13 @@ func netHere(t *testing.T) *Net {
 		}
 		return d, err
 	}
+}
+
+// netHere is bench net with a peer in this process: enough to see that everything works, not to
+// measure.
+func netHere(t *testing.T) *Net {
+	t.Helper()
+	open := providersHere(t)
 	control, plain := listen(t), listen(t)
 	local, err := net.Listen("unix", fmt.Sprintf("@%s-%p", t.Name(), t))
 	if err != nil {

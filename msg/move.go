@@ -71,16 +71,7 @@ func (c *Call) Pull(ctx context.Context, off int64, dst []fabric.Sge) error {
 		}
 		return nil
 	}
-	w := c.s.node.waiters.Get().(*waiter)
-	err := c.transfer(ctx, fabric.OpRead, &c.out, off, dst, w)
-	if failed := c.s.settle(w); err == nil {
-		err = failed
-	}
-	c.s.node.waiters.Put(w)
-	if err != nil && ctx.Err() != nil {
-		err = ctx.Err() // the client revokes what it cancels: say so rather than errs.Perm
-	}
-	return errs.Wrap("msg.Pull", c.s.name, c.s.explain(err))
+	return errs.Wrap("msg.Pull", c.s.name, c.transferWait(ctx, fabric.OpRead, &c.out, off, dst))
 }
 
 // Push delivers src as the reply's data at off. Small In segments are copied into the reply
@@ -121,8 +112,16 @@ func (c *Call) PushWait(ctx context.Context, off int64, src []fabric.Sge) error 
 		c.collect(off, src)
 		return nil
 	}
+	return errs.Wrap("msg.PushWait", c.s.name,
+		c.transferWait(ctx, fabric.OpWrite, &c.in, off, src))
+}
+
+// transferWait is transfer that returns when no operation touches the local memory any more.
+func (c *Call) transferWait(ctx context.Context, op fabric.Op, s *segment, off int64,
+	local []fabric.Sge,
+) error {
 	w := c.s.node.waiters.Get().(*waiter)
-	err := c.transfer(ctx, fabric.OpWrite, &c.in, off, src, w)
+	err := c.transfer(ctx, op, s, off, local, w)
 	if failed := c.s.settle(w); err == nil {
 		err = failed
 	}
@@ -130,7 +129,7 @@ func (c *Call) PushWait(ctx context.Context, off int64, src []fabric.Sge) error 
 	if err != nil && ctx.Err() != nil {
 		err = ctx.Err() // the client revokes what it cancels: say so rather than errs.Perm
 	}
-	return errs.Wrap("msg.PushWait", c.s.name, c.s.explain(err))
+	return c.s.explain(err)
 }
 
 func outside(op string, off, n, length int64) error {

@@ -110,6 +110,12 @@ func prepare(o upOptions) (*cluster, error) {
 	if err := checkLoopback(o.listen); err != nil {
 		return nil, err
 	}
+	if err := errors.Join(o.memory.check(), o.web.check(true)); err != nil {
+		return nil, err
+	}
+	if _, err := o.by.names(); err != nil {
+		return nil, err
+	}
 	if o.iods < 1 || o.iods > iodsMax {
 		return nil, refuse(fmt.Sprintf("--iods %d", o.iods), fmt.Sprintf("Choose from 1 to %d", iodsMax))
 	}
@@ -196,12 +202,6 @@ func newUpper(c *cluster, o upOptions) (*upper, error) {
 		if u.mount, err = prepareMountpoint(o.mount); err != nil {
 			return nil, err
 		}
-	}
-	if err := errors.Join(o.memory.check(), o.web.check(true)); err != nil {
-		return nil, err
-	}
-	if _, err := o.by.names(); err != nil {
-		return nil, err
 	}
 	if _, err := loadTuning(c.dir); err != nil {
 		return nil, err
