@@ -5,7 +5,7 @@
 //
 // It does not seed: what a store folds into its sums at rest is the store's business.
 //
-// Read crc32c.go first, it is all.
+// Read crc32c.go first; fold_amd64.go is how wide processors sum.
 package crc32c
 
 import "hash/crc32"
@@ -19,10 +19,10 @@ const ZeroBlock uint32 = 0x98f94189
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Sum is the CRC-32C of b.
-func Sum(b []byte) uint32 { return crc32.Update(0, castagnoli, b) }
+func Sum(b []byte) uint32 { return update(0, b) }
 
 // Update is the sum of A||b, where crc is the sum of A. The sum of nothing is 0.
-func Update(crc uint32, b []byte) uint32 { return crc32.Update(crc, castagnoli, b) }
+func Update(crc uint32, b []byte) uint32 { return update(crc, b) }
 
 // Join is the sum of A||B from the sums a of A and b of B, which is lenB bytes long.
 //
@@ -74,6 +74,17 @@ func squares() (p [66]uint32) {
 	p[0] = theX
 	for k := 1; k < len(p); k++ {
 		p[k] = multiply(p[k-1], p[k-1])
+	}
+	return p
+}
+
+// power is x to the power of n.
+func power(n int) uint32 {
+	p := uint32(one)
+	for k := 0; n > 0; k, n = k+1, n>>1 {
+		if n&1 != 0 {
+			p = multiply(powers[k], p)
+		}
 	}
 	return p
 }

@@ -45,6 +45,31 @@ func TestKnownSums(t *testing.T) {
 	}
 }
 
+// TestEveryLength holds sums of all lengths, places in memory and beginnings against hash/crc32,
+// whose sums TestKnownSums holds against the definition.
+func TestEveryLength(t *testing.T) {
+	data := make([]byte, 1<<16)
+	for i := range data {
+		data[i] = byte(i*i>>3 ^ i*131)
+	}
+	for n := range 1600 {
+		for _, from := range []int{0, 1, 7, 63} {
+			b, crc := data[from:from+n], uint32(n*0x9e3779b1)
+			if got, want := Update(crc, b), crc32.Update(crc, castagnoli, b); got != want {
+				t.Fatalf("%d bytes from %d after %08x: %08x, want %08x", n, from, crc, got, want)
+			}
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		from := rapid.IntRange(0, len(data)).Draw(t, "from")
+		b := data[from : from+rapid.IntRange(0, len(data)-from).Draw(t, "length")]
+		crc := rapid.Uint32().Draw(t, "before")
+		if got, want := Update(crc, b), crc32.Update(crc, castagnoli, b); got != want {
+			t.Fatalf("%d bytes from %d after %08x: %08x, want %08x", len(b), from, crc, got, want)
+		}
+	})
+}
+
 func TestJoin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "a")
@@ -118,6 +143,14 @@ func FuzzJoin(f *testing.F) {
 func BenchmarkSumBlock(b *testing.B) {
 	data := make([]byte, BlockBytes)
 	b.SetBytes(BlockBytes)
+	for b.Loop() {
+		Sum(data)
+	}
+}
+
+func BenchmarkSum64K(b *testing.B) {
+	data := make([]byte, 64<<10)
+	b.SetBytes(int64(len(data)))
 	for b.Loop() {
 		Sum(data)
 	}
