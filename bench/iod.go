@@ -144,7 +144,7 @@ func (b *Iod) ways(c *Case, p, ceiling string, l iodLoad) {
 	c.Others = append(c.Others,
 		b.caller(ours, p, p+", unifier", c.Metric, ceiling, l),
 		b.caller(ours, p, p+", unifier, no CRC", c.Metric, ceiling, plain))
-	for _, kind := range []string{IodNormal, IodMmap} {
+	for _, kind := range []string{IodNormal, IodMmap, IodKept} {
 		s := IodSpec{Kind: kind, Bytes: b.data(iodCached)}
 		c.Others = append(c.Others, b.caller(s, p, p+", "+kind, c.Metric, ceiling, l),
 			b.caller(s, p, p+", "+kind+", no CRC", c.Metric, ceiling, plain))
@@ -158,7 +158,7 @@ func (b *Iod) cached(write bool, size int) Case {
 		verb = "write"
 	}
 	c := iodCase("cached-"+verb+"-"+sizeName(size), size, iodDepth, metricOf(size),
-		fmt.Sprintf("%ss of %s within %s, %d under way: three servers", verb, sizeText(int64(size)),
+		fmt.Sprintf("%ss of %s within %s, %d under way: four servers", verb, sizeText(int64(size)),
 			sizeText(iodCached), iodDepth))
 	c.First = size == mib
 	l := iodLoad{write: write, class: stripe.Volatile, size: size, depth: iodDepth}

@@ -12,7 +12,7 @@ import (
 const (
 	paceSlow  = "slow"  // each member as fast as a disk of old: more members are faster
 	paceLarge = "large" // the same, with the largest requests that there are
-	paceNet   = "net"   // all members together about as fast as the network
+	paceNet   = "net"   // all members together as fast as the network
 )
 
 const (
@@ -28,13 +28,18 @@ func memberSize(pace string) int {
 	return memberBytes
 }
 
-// netRate is about what the network does on a host of two cores, in bytes a second. Members that
-// are files of one disk cannot do that for shared memory: they are in memory.
-func netRate(provider string) int64 {
-	if provider == shmProvider {
-		return 4096 * mib
+// atNetPace makes the members of a server together as fast as its network. Where that is tcp, the
+// kernel paces the server's sockets to what four slow members do: two cores have the time to move
+// that much from disks and through sockets at once, as hosts with faster networks have. Shared
+// memory cannot be paced; its members are in memory, faster than any disk here.
+func atNetPace(s *IodSpec, provider string) {
+	rate := int64(4 * memberRate)
+	if s.Memory = provider == shmProvider; s.Memory {
+		rate = 4096 * mib
+	} else {
+		s.Pace = rate
 	}
-	return 1600 * mib
+	s.Rate = rate / int64(s.Members)
 }
 
 // memberModes are the ways to serve one large request.
@@ -55,7 +60,7 @@ func (b *Iod) members(pace string, members, depth int) Case {
 		s := IodSpec{Kind: IodUnifier, Bytes: b.data(iodSmall), Cache: b.data(iodDirect),
 			Members: members, Rate: memberRate, Cold: true}
 		if pace == paceNet {
-			s.Rate, s.Memory = netRate(p)/int64(members), p == shmProvider
+			atNetPace(&s, p)
 		}
 		for _, m := range memberModes() {
 			l := iodLoad{size: size, depth: depth, how: m.how}

@@ -20,13 +20,17 @@ import (
 
 // Naive is an I/O server as one writes it without a cache of one's own: one file, the kernel's page
 // cache, and either a buffer for the file and another for the network (IodNormal), or a mapping of
-// the file (IodMmap). It speaks the protocol of package iod, so that its clients do what ours do,
-// but checks no capability and knows one object. Where checksums are asked for it sums what it
-// sends and what it has received, each time: it has no place to keep sums in.
+// what a request names, for as long as the request takes (IodMmap, as the paper on Unifier has it),
+// or a mapping of the whole file for good (IodKept), which costs nothing but address space, as long
+// as files are few and do not change their size. It speaks the protocol of package iod, so that its
+// clients do what ours do, but checks no capability and knows one object. Where checksums are asked
+// for it sums what it sends and what it has received, each time: it has no place to keep sums in.
 type Naive struct {
 	node   *msg.Node
 	file   *os.File
-	mapped []byte // of IodMmap
+	kind   string
+	bytes  int64
+	mapped []byte // of IodKept
 
 	// Of IodNormal: buffers for the network, in memory that the node knows, and for the file.
 	arena *mem.Arena
@@ -43,11 +47,12 @@ func NewNaive(node *msg.Node, kind, path string, bytes int64) (*Naive, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Naive{node: node, file: f}
-	if err = f.Truncate(bytes); err == nil && kind == IodMmap {
-		h.mapped, err = unix.Mmap(int(f.Fd()), 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE,
-			unix.MAP_SHARED)
-	} else if err == nil {
+	h := &Naive{node: node, file: f, kind: kind, bytes: bytes}
+	switch err = f.Truncate(bytes); {
+	case err != nil:
+	case kind == IodKept:
+		h.mapped, err = h.mapping(seg.Piece{Len: bytes})
+	case kind == IodNormal:
 		err = h.buffers()
 	}
 	if err != nil {
@@ -90,16 +95,16 @@ func (h *Naive) Serve(ctx context.Context, c *msg.Call) {
 	err := r.Decode(op, c.Header().Stamp, c.Body())
 	switch {
 	case err != nil:
-	case op == iod.OpRead && h.mapped != nil:
-		h.readMapped(ctx, c, &r)
-		return
-	case op == iod.OpRead:
+	case op == iod.OpRead && h.kind == IodNormal:
 		h.read(ctx, c, &r)
 		return
-	case op == iod.OpWrite && h.mapped != nil:
-		err = h.writeMapped(ctx, c, &r)
-	case op == iod.OpWrite:
+	case op == iod.OpRead:
+		h.readMapped(ctx, c, &r)
+		return
+	case op == iod.OpWrite && h.kind == IodNormal:
 		err = h.write(ctx, c, &r)
+	case op == iod.OpWrite:
+		err = h.writeMapped(ctx, c, &r)
 	case op == iod.OpSync:
 		err = h.file.Sync()
 	default:
@@ -204,38 +209,56 @@ func (h *Naive) write(ctx context.Context, c *msg.Call, r *iod.Request) error {
 	}
 }
 
-// pieces are those of the mapping that an access names.
-func (h *Naive) pieces(a seg.Access) ([]fabric.Sge, error) {
-	var list []fabric.Sge
+// mapping maps a part of the file, with all its pages at once.
+func (h *Naive) mapping(part seg.Piece) ([]byte, error) {
+	return unix.Mmap(int(h.file.Fd()), part.Off, int(part.Len), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_POPULATE)
+}
+
+// pieces are the parts of the file that an access names, in a mapping; done ends it.
+func (h *Naive) pieces(a seg.Access) (list []fabric.Sge, done func(), err error) {
+	span := a.Span()
+	if span.Off < 0 || span.End() > h.bytes {
+		return nil, nil, errs.Newf(errs.OutOfRange, "bench peer", "", "%d bytes at %d", span.Len,
+			span.Off)
+	}
+	from, base, done := h.mapped, int64(0), func() {}
+	if h.kind == IodMmap {
+		base = span.Off &^ int64(os.Getpagesize()-1)
+		if from, err = h.mapping(seg.Piece{Off: base, Len: span.End() - base}); err != nil {
+			return nil, nil, err
+		}
+		done = func() { _ = unix.Munmap(from) } // what mapped it unmaps it
+	}
 	for cur := a.Cursor(); ; {
 		p, ok := cur.Next(math.MaxInt64)
 		if !ok {
-			return list, nil
+			return list, done, nil
 		}
-		if p.End() > int64(len(h.mapped)) {
-			return nil, errs.Newf(errs.OutOfRange, "bench peer", "", "%d bytes at %d", p.Len, p.Off)
-		}
-		list = append(list, fabric.Sge{Buf: h.mapped[p.Off:p.End():p.End()]})
+		list = append(list, fabric.Sge{Buf: from[p.Off-base : p.End()-base : p.End()-base]})
 	}
 }
 
 func (h *Naive) readMapped(ctx context.Context, c *msg.Call, r *iod.Request) {
-	list, err := h.pieces(r.Args.Access)
-	if err == nil {
-		err = c.Push(ctx, 0, list)
+	list, done, err := h.pieces(r.Args.Access)
+	if err != nil {
+		_ = c.Fail(err)
+		return
 	}
-	answerRead(c, r, c.InLen(), list, err)
+	defer done()
+	answerRead(c, r, c.InLen(), list, c.Push(ctx, 0, list))
 }
 
 func (h *Naive) writeMapped(ctx context.Context, c *msg.Call, r *iod.Request) error {
-	list, err := h.pieces(r.Args.Access)
-	if err == nil {
-		err = c.Pull(ctx, 0, list)
+	list, done, err := h.pieces(r.Args.Access)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = verify(r, list) // too late: others may have seen it
+	defer done()
+	if err := c.Pull(ctx, 0, list); err != nil {
+		return err
 	}
-	return err
+	return verify(r, list) // too late: others may have seen it
 }
 
 // window is a list of one piece.

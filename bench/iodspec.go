@@ -22,7 +22,8 @@ import (
 const (
 	IodUnifier = "unifier" // ours: cache buffers are network buffers are disk buffers
 	IodNormal  = "normal"  // reads a file into a buffer, copies that into another one, sends it
-	IodMmap    = "mmap"    // sends from a mapping of the file
+	IodMmap    = "mmap"    // maps what a request names, sends from there
+	IodKept    = "kept"    // sends from a mapping of the whole file that stays
 )
 
 // IodSpec is what the other process is asked to start.
@@ -32,6 +33,7 @@ type IodSpec struct {
 	Cache     int64  `json:"cache,omitempty"`      // memory of the cache in bytes
 	Members   int    `json:"members,omitempty"`    // of the store; 0: one
 	Rate      int64  `json:"rate,omitempty"`       // bytes a second of each member; 0: the disk's own
+	Pace      int64  `json:"pace,omitempty"`       // bytes a second of each tcp socket; 0: any
 	Memory    bool   `json:"memory,omitempty"`     // members are in memory: faster than any disk here
 	Cold      bool   `json:"cold,omitempty"`       // the data is written past the cache
 	WriteBack bool   `json:"write_back,omitempty"` // of the cache

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/sluice-storage/sluice/bench"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/tcp"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/stripe/device"
@@ -88,7 +90,7 @@ func (s *iodSites) start(spec bench.IodSpec) (*bench.IodSite, error) {
 
 func (s *iodSites) startIn(dir string, spec bench.IodSpec, undo *undoing) (*bench.IodSite,
 	error) {
-	places, node, err := s.node(undo)
+	places, node, err := s.node(spec.Pace, undo)
 	if err != nil {
 		return nil, err
 	}
@@ -122,12 +124,21 @@ func (s *iodSites) startIn(dir string, spec bench.IodSpec, undo *undoing) (*benc
 	return site, nil
 }
 
+// paced is a provider, its sockets no faster than pace.
+func (s *iodSites) paced(name string, pace int64) (bench.NetDomain, error) {
+	if name != plainProvider || pace == 0 {
+		return s.open(name)
+	}
+	d, err := tcp.Open(tcp.Options{PaceBytes: pace})
+	return bench.NetDomain{Domain: d, Listen: net.JoinHostPort("127.0.0.1", "0")}, err
+}
+
 // node is one on all providers of bench iod, and the places where it can listen.
-func (s *iodSites) node(undo *undoing) (places string, node *msg.Node, err error) {
+func (s *iodSites) node(pace int64, undo *undoing) (places string, node *msg.Node, err error) {
 	opts := msg.Options{Limits: iodLimits(), Known: []string{shmProvider}}
 	var list []string
 	for _, name := range iodProviders() {
-		d, err := s.open(name)
+		d, err := s.paced(name, pace)
 		if err != nil {
 			return "", nil, err
 		}

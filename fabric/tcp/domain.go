@@ -64,6 +64,11 @@ type Options struct {
 	// SocketBuffer, in bytes, fixes the kernel's buffers. Default 0: the kernel sizes them.
 	SocketBuffer int
 
+	// PaceBytes, a second, is how fast each socket sends at most; the kernel keeps that pace. A
+	// server that must leave some of a network to others, or a bench of a slower network, sets it.
+	// Default 0: as fast as it can.
+	PaceBytes int64
+
 	// Sockets is how many sockets an endpoint that is dialled has: one for all that must be in
 	// order, the others for large transfers, so that more cores can work on one connection.
 	// Default 1, at most 16.
@@ -125,6 +130,8 @@ func (o Options) validate() error {
 		why = "MaxTransfer is out of range"
 	case o.QueueDepth < 1 || o.QueueDepth > maxQueueDepth:
 		why = "QueueDepth is out of range"
+	case o.PaceBytes < 0:
+		why = "PaceBytes is negative"
 	case o.Sockets < 1 || o.Sockets > 1+maxLanes:
 		why = "Sockets is out of range"
 	case o.PeerTimeout < time.Second:

@@ -4,7 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"io"
+	"net"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
@@ -81,9 +84,30 @@ func writeHello(g *greeting, d *domain, h hello) error {
 		_ = g.tcp.SetReadBuffer(size) // the kernel has the last word anyway
 		_ = g.tcp.SetWriteBuffer(size)
 	}
+	if d.opts.PaceBytes > 0 {
+		if err := pace(g.tcp, d.opts.PaceBytes); err != nil {
+			return err
+		}
+	}
 	b := h.encode()
 	_, err := g.conn.Write(b[:])
 	return err
+}
+
+// pace has the kernel send no faster than that. The option is of one machine word.
+func pace(c *net.TCPConn, bytes int64) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE,
+			uint64(bytes))
+	}); err != nil {
+		return err
+	}
+	return failed
 }
 
 // readHello waits for the peer's hello until ctx ends.
