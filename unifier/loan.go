@@ -112,6 +112,53 @@ func (c *Cache) Read(ctx context.Context, id Key, a seg.Access, h Hint) (*Loan, 
 	return l, nil
 }
 
+// Lend is Read of what the cache holds already, found in one step: nil, and nothing has happened,
+// when something is missing or still being read, or when readers have to wait for memory.
+func (c *Cache) Lend(id Key, a seg.Access, h Hint) *Loan {
+	if checkAccess("unifier.Lend", id, a, h) != nil {
+		return nil // Read will say why
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o := c.objects[id]
+	if o == nil || h.Unit != 0 && o.unit() != int64(h.Unit) || c.gate.first != nil ||
+		c.blockedLocked() {
+		return nil
+	}
+	l, err := c.newLoanLocked(id, a, h)
+	if err != nil {
+		return nil
+	}
+	o.busy++
+	missing, fits := c.pinAllLocked(l, o)
+	whole := fits && missing == 0 && !l.filling()
+	if whole {
+		c.startLocked(l, o)
+		c.noteReadLocked(l, o)
+	} else {
+		c.letGoLocked(l)
+	}
+	o.busy--
+	c.tidyLocked(o)
+	if !whole {
+		c.forgetLoanLocked(l)
+		return nil
+	}
+	l.cover()
+	l.posted.finish(nil)
+	return l
+}
+
+// filling tells whether somebody is still reading what the loan has pinned.
+func (l *Loan) filling() bool {
+	for i := range l.parts {
+		if l.parts[i].u.fill != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // PostRead is Read that waits neither for memory nor for the backing. done, if there is one, is
 // called once, on another goroutine, when the loan is there or has failed; it must not wait long.
 // Otherwise Check and Wait tell. A loan that was posted is always to be released, also when it has
@@ -323,6 +370,11 @@ func (c *Cache) unlend(l *Loan) {
 	c.letGoLocked(l)
 	c.giveLocked(&l.need)
 	c.feedLocked()
+	c.forgetLoanLocked(l)
+}
+
+// forgetLoanLocked keeps a loan that holds nothing for the next reader.
+func (c *Cache) forgetLoanLocked(l *Loan) {
 	l.access, l.live = seg.Access{}, false
 	l.posted.async = false
 	l.next, c.spareLoans = c.spareLoans, l

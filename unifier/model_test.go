@@ -180,8 +180,7 @@ func (w *walk) stepRead() {
 	if w.rnd.IntN(3) == 0 {
 		pieces = append(pieces, w.piece(10), w.piece(testUnit))
 	}
-	l, err := w.Read(w.ctx, id, seg.List(pieces), w.hint())
-	w.ok(err)
+	l := w.lendOrRead(id, seg.List(pieces))
 	got := gathered(l.Sges())
 	var want []byte
 	for _, p := range pieces {
@@ -195,6 +194,19 @@ func (w *walk) stepRead() {
 		w.Fatalf("object %v: %+v: wrong sums of %d bytes each", id, pieces, chunk)
 	}
 	w.out = append(w.out, held{l, got})
+}
+
+// lendOrRead takes one of the two ways, and the long one where the short one does not lead on.
+func (w *walk) lendOrRead(id Key, a seg.Access) *Loan {
+	h := w.hint()
+	if w.rnd.IntN(2) == 0 {
+		if l := w.Lend(id, a, h); l != nil {
+			return l
+		}
+	}
+	l, err := w.Read(w.ctx, id, a, h)
+	w.ok(err)
+	return l
 }
 
 // giveBack ends the oldest loan, which must show what it showed at first.

@@ -1,6 +1,7 @@
 package unifier
 
 import (
+	"bytes"
 	"errors"
 	"testing"
 	"time"
@@ -138,4 +139,60 @@ func TestFailureOfAnother(t *testing.T) {
 		t.Fatalf("got %v, want corrupt", err)
 	}
 	r.ok(<-second)
+}
+
+// Lend gives what is there, whole, and begins nothing where it is not.
+func TestLend(t *testing.T) {
+	r := newRig(t, Config{})
+	want := bytes.Repeat([]byte("lend"), 3*testUnit/4)
+	r.write(alpha, 0, want)
+	r.drop(alpha, 0, int64(len(want)))
+	a := seg.Contig(100, 2*testUnit)
+	if r.Lend(alpha, a, Hint{}) != nil || r.Lend(Key{File: 9}, a, Hint{}) != nil {
+		t.Fatal("what is not there was lent")
+	}
+	if n := r.store.Calls(fault.Read); n != 0 {
+		t.Fatalf("%d reads were begun", n)
+	}
+	r.read(alpha, 0, testUnit)
+	if r.Lend(alpha, a, Hint{}) != nil {
+		t.Fatal("a third of it is there, and all of it was lent")
+	}
+	r.read(alpha, testUnit, 2*testUnit)
+	hits := r.Stats().Hits
+	l := r.Lend(alpha, a, Hint{})
+	if l == nil || !bytes.Equal(gathered(l.Sges()), want[100:100+2*testUnit]) {
+		t.Fatal("what is there was not lent, or is something else")
+	}
+	if got := r.Stats().Hits - hits; got != 3 {
+		t.Fatalf("%d hits were counted for three units", got)
+	}
+	if done, err := l.Check(); !done || err != nil {
+		t.Fatalf("the loan is not there: %v, %v", done, err)
+	}
+	r.write(alpha, 100, bytes.Repeat([]byte{7}, 50))
+	if !bytes.Equal(gathered(l.Sges()), want[100:100+2*testUnit]) {
+		t.Fatal("a write changed what was lent")
+	}
+	l.Release()
+	if r.Lend(alpha, a, Hint{Unit: 2 * testUnit}) != nil {
+		t.Fatal("units of another size were lent")
+	}
+}
+
+// What somebody else is still fetching is not there.
+func TestLendWhileItIsFetched(t *testing.T) {
+	r := newRig(t, Config{})
+	gate, done := make(chan struct{}), make(chan struct{})
+	r.store.Inject(fault.Rule{Ops: fault.Read, Gate: gate, Count: 1})
+	go func() {
+		defer close(done)
+		r.read(alpha, 0, testUnit)
+	}()
+	waitFor(t, func() bool { return r.store.Calls(fault.Read) == 1 })
+	if r.Lend(alpha, seg.Contig(0, 100), Hint{}) != nil {
+		t.Error("bytes were lent that are on their way")
+	}
+	close(gate)
+	<-done
 }

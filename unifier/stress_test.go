@@ -152,11 +152,17 @@ func (s *stress) reader(g uint64) {
 	}
 }
 
-// readEither reads, or posts a read and waits, and releases what it has given up on.
+// readEither reads, or takes what is there, or posts a read and waits, and releases what it has
+// given up on.
 func (s *stress) readEither(ctx context.Context, rnd *rand.Rand, a seg.Access) (*Loan, error) {
 	h := Hint{Policy: Policy(rnd.IntN(int(policies)))}
-	if rnd.IntN(2) == 0 {
+	switch rnd.IntN(3) {
+	case 0:
 		return s.Read(ctx, alpha, a, h)
+	case 1:
+		if l := s.Lend(alpha, a, h); l != nil {
+			return l, nil
+		}
 	}
 	l, err := s.PostRead(alpha, a, h, nil)
 	if err != nil {

@@ -92,13 +92,9 @@ func newGate(l limits, d *Defects) *gate {
 // enter returns when the request may go on, or with an error when it may not: errs.Again when too
 // many of its client wait already.
 func (g *gate) enter(ctx context.Context, t *ticket, k clientKey, lv msg.Level, cost int64) error {
-	t.level, t.cost = int(lv), min(max(cost, quantum), g.bytes)
 	g.mu.Lock()
 	c := g.clientLocked(k)
-	t.client = c
-	if g.waiting == 0 && g.roomLocked(t.cost) && g.shareLocked(c, t.cost) {
-		g.changeLocked(c, 1, t.cost)
-		g.startLocked(t)
+	if g.tryLocked(t, c, lv, cost) {
 		g.mu.Unlock()
 		return nil
 	}
@@ -128,6 +124,29 @@ func (g *gate) enter(ctx context.Context, t *ticket, k clientKey, lv msg.Level, 
 	case <-ctx.Done():
 		return g.giveUp(ctx, t)
 	}
+}
+
+// try is enter where that does not wait; false where it would.
+func (g *gate) try(t *ticket, k clientKey, lv msg.Level, cost int64) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c := g.clientLocked(k)
+	ok := g.tryLocked(t, c, lv, cost)
+	if !ok {
+		g.restLocked(c)
+	}
+	return ok
+}
+
+// tryLocked fills in the ticket, and lets the request go on if nobody waits and it has room.
+func (g *gate) tryLocked(t *ticket, c *client, lv msg.Level, cost int64) bool {
+	t.client, t.level, t.cost = c, int(lv), min(max(cost, quantum), g.bytes)
+	if g.waiting > 0 || !g.roomLocked(t.cost) || !g.shareLocked(c, t.cost) {
+		return false
+	}
+	g.changeLocked(c, 1, t.cost)
+	g.startLocked(t)
+	return true
 }
 
 // giveUp ends the waiting of a request whose client does not want it any more.

@@ -25,6 +25,10 @@ func (s *Server) read(ctx context.Context, c *msg.Call, w *work) error {
 			return err
 		}
 	}
+	if loan := s.lendCached(c, w); loan != nil {
+		defer s.manage.hits.leave(&w.memory)
+		return s.give(ctx, c, w, loan)
+	}
 	far := s.cfg.Cache.Query(t.Object, a.Access) < n
 	gate := s.manage.hits
 	if far {
@@ -39,22 +43,43 @@ func (s *Server) read(ctx context.Context, c *msg.Call, w *work) error {
 	if err != nil {
 		return err
 	}
+	return s.give(ctx, c, w, loan)
+}
+
+// give pushes what was lent to the client, and replies.
+func (s *Server) give(ctx context.Context, c *msg.Call, w *work, loan *unifier.Loan) error {
 	defer loan.Release()
 	w.time.enter(stateSend)
 	if err := c.Push(ctx, 0, loan.Sges()); err != nil {
 		return err
 	}
-	if !t.How.NoSums {
+	if !w.req.Target.How.NoSums {
 		w.sums = loan.Sums(w.sums, iod.SumChunk) // while the network works
 	}
 	if s.defects.SwapSums && len(w.sums) > 1 {
 		w.sums[0], w.sums[1] = w.sums[1], w.sums[0]
 	}
+	n := w.req.Args.Access.Len()
 	s.count.readBytes.Add(uint64(n))
 	iod.AppendData(&w.reply, s.mark(), w.sums)
-	err = ignoreDead(c.Reply(w.reply.B, n))
+	err := ignoreDead(c.Reply(w.reply.B, n))
 	w.time.enter(stateFin)
 	return err
+}
+
+// lendCached gets what the cache has, where nobody has to wait; nil: it is the long way.
+func (s *Server) lendCached(c *msg.Call, w *work) *unifier.Loan {
+	t, a := &w.req.Target, &w.req.Args
+	if !s.manage.hits.try(&w.memory, w.who, c.Level(), heldBytes(a.Access)) {
+		return nil
+	}
+	loan := s.cfg.Cache.Lend(t.Object, a.Access, hint(&t.How))
+	if loan == nil {
+		s.manage.hits.leave(&w.memory)
+		return nil
+	}
+	w.time.enter(stateSendInit)
+	return loan
 }
 
 // lend gets the data; what is not there waits for its turn at the disk.
