@@ -174,7 +174,9 @@ func (b *Iod) cached(write bool, size int) Case {
 			alone.Ceiling = ceiling
 			c.Others = append(c.Others, alone)
 			if !write {
-				ceiling = b.sameData(&c, p, l)
+				ceiling = walkCeiling(p)
+				b.sameData(&c, p, l, b.Net.bulkOf(spec{Do: doServe, Provider: p, Walk: true}, ceiling,
+					opGive, l.depth))
 			}
 		}
 		b.ways(&c, p, ceiling, l)
@@ -182,37 +184,40 @@ func (b *Iod) cached(write bool, size int) Case {
 	return c
 }
 
-// sameData adds reads of the same data again and again, which is what bulk-1m of bench net sends,
+// sameData adds reads of the same data again and again, which is what the cases of bench net send,
 // and a network that walks through as much data as the other contenders do, which is what they are
 // held against: what stays in the processor's caches is quicker for everybody.
-func (b *Iod) sameData(c *Case, p string, l iodLoad) (walking string) {
+func (b *Iod) sameData(c *Case, p string, l iodLoad, far Contender) {
 	ours := IodSpec{Kind: IodUnifier, Bytes: b.data(iodCached), Cache: b.data(iodCache)}
-	l.bytes = int64(l.size)
+	l.bytes, l.random = int64(l.size), false
 	plain := l
 	plain.how.NoSums = true
-	walking = netCeiling(p) + ", 64 MiB"
-	far := b.Net.bulkOf(spec{Do: doServe, Provider: p, Walk: true}, walking, opGive, l.depth)
-	far.Ceiling = walking
+	far.Ceiling = far.Provider
 	c.Others = append(c.Others,
 		b.caller(ours, p, p+", unifier, same data", c.Metric, netCeiling(p), l),
 		b.caller(ours, p, p+", unifier, same data, no CRC", c.Metric, netCeiling(p), plain), far)
-	return walking
 }
+
+// walkCeiling is the name of a network that walks through much data.
+func walkCeiling(provider string) string { return netCeiling(provider) + ", 64 MiB" }
 
 // rate4k is small cached reads, many at once, beside rate-4k-d32 of bench net.
 func (b *Iod) rate4k() Case {
 	const size = 4 * kib
 	c := iodCase(fmt.Sprintf("cached-read-4k-d%d", netDepth), size, netDepth, Rate,
-		"random reads of 4 KiB that the cache has, 32 under way")
+		"reads of 4 KiB that the cache has, of the same and at random places, 32 under way")
 	c.First = true
 	l := iodLoad{random: true, size: size, depth: netDepth}
+	alone := func(s spec, name string) Contender {
+		call := &caller{n: b.Net, spec: s, op: opGive, size: size, depth: netDepth}
+		c := b.Net.rates(call.contender(name), s.Provider, call.stream)
+		c.Ceiling = name
+		return c
+	}
 	for _, p := range b.Providers {
-		call := &caller{n: b.Net, spec: spec{Do: doServe, Provider: p}, op: opGive, size: size,
-			depth: netDepth}
-		alone := call.contender(netCeiling(p))
-		alone.Ceiling = netCeiling(p)
-		c.Others = append(c.Others, b.Net.rates(alone, p, call.stream))
-		b.ways(&c, p, netCeiling(p), l)
+		c.Others = append(c.Others, alone(spec{Do: doServe, Provider: p}, netCeiling(p)))
+		b.sameData(&c, p, l, alone(spec{Do: doServe, Provider: p, Walk: true}, walkCeiling(p)))
+		b.ways(&c, p, walkCeiling(p), l)
 	}
 	return c
 }

@@ -15,9 +15,13 @@ func IodFigures(rows []Row) []Figure {
 		f.iodCached(p)
 	}
 	for _, p := range []string{tcpProvider, shmProvider} {
-		f.ratio(p+": cached 4 KiB reads, depth 32, against rate-4k-d32", "cached-read-4k-d32",
+		const rate = "cached-read-4k-d32"
+		f.ratio(p+": cached 4 KiB reads, depth 32, against rate-4k-d32", rate,
+			p+", unifier, same data", 0.70, true)
+		f.tell(p+": the same without CRC", rate, p+", unifier, same data, no CRC")
+		f.ratio(p+": the same at random places of 64 MiB, against a network that walks as far", rate,
 			p+", unifier", 0.70, true)
-		f.tell(p+": the same without CRC", "cached-read-4k-d32", p+", unifier, no CRC")
+		f.tell(p+": the same without CRC", rate, p+", unifier, no CRC")
 	}
 	for _, p := range []string{tcpProvider, shmProvider} {
 		f.iodDirect(p)

@@ -62,6 +62,7 @@ type endpoint struct {
 	refusals []uint64          // numbers of refused Writes, to be told to the peer; rarely any
 	answers  ring.Ring[header] // Reads of the peer to be served
 	lanes    laneState
+	company  company
 }
 
 // work is one posted request. It is reused; its slices keep their room.

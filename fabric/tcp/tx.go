@@ -23,6 +23,7 @@ func (e *endpoint) pumpLocked() {
 		e.mu.Unlock()
 		return
 	}
+	e.awaitCompanyLocked()
 	for range postBatches {
 		if e.dead != errs.OK || !e.gatherLocked() {
 			e.restLocked()

@@ -1,0 +1,69 @@
+package tcp
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-storage/sluice/fabric"
+)
+
+func TestCompanyIsTriedWhereItComes(t *testing.T) {
+	tries := func(c *company, posts int, came bool, took time.Duration) (n int) {
+		for range posts {
+			if c.try() {
+				n++
+				c.judge(came, took)
+			}
+		}
+		return n
+	}
+	var c company
+	if n := tries(&c, 1000, false, 0); n < 10 || n > 20 {
+		t.Errorf("of 1000 posts that are alone %d stepped aside", n)
+	}
+	if n := tries(&c, 1000, true, 0); n < 900 {
+		t.Errorf("of 1000 posts in company %d stepped aside", n)
+	}
+	if n := tries(&c, 1000, true, time.Second); n != 1 {
+		t.Errorf("of 1000 posts beside long work %d stepped aside", n)
+	}
+	if n := tries(&c, 2*companyLong, true, 0); n < companyLong/2 {
+		t.Errorf("company that is quick again is not found again: %d", n)
+	}
+}
+
+// TestCompanyLeavesInOrder posts from many goroutines at once: nothing is lost, and what each of
+// them posts arrives in its order.
+func TestCompanyLeavesInOrder(t *testing.T) {
+	const posters, each = 16, 200
+	a, b := pair(t, Options{})
+	rem, err := b.reg.Grant(b.ep, 0, bulkSize, fabric.RemoteWrite)
+	fatal(t, err)
+	var all sync.WaitGroup
+	for p := range posters {
+		all.Go(func() {
+			for i := range each {
+				wr := fabric.WR{Op: fabric.OpWrite, Local: []fabric.Sge{{Buf: []byte{byte(i)}}},
+					Remote: rem.Slice(uint64(p), 1)}
+				for a.ep.Post([]fabric.WR{wr}) != nil && t.Context().Err() == nil {
+					time.Sleep(time.Millisecond) // the queue is full
+				}
+			}
+		})
+	}
+	all.Wait()
+	last := fabric.WR{Op: fabric.OpWrite, Local: []fabric.Sge{{Buf: []byte{1}}},
+		Remote: rem.Slice(posters, 1), Flags: fabric.FlagSignaled}
+	for a.ep.Post([]fabric.WR{last}) != nil && t.Context().Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	_, err = a.cq.Wait(t.Context(), a.dst[:1])
+	fatal(t, err)
+	fatal(t, a.dst[0].Err)
+	for p := range posters {
+		if got := b.reg.Bytes()[p]; got != byte(each-1) {
+			t.Errorf("poster %d: the last write is %d, want %d", p, got, byte(each-1))
+		}
+	}
+}
