@@ -7,10 +7,17 @@ import (
 	"github.com/sluice-storage/sluice/iod"
 )
 
-// rights is what each request must be allowed to.
-func rights(op iod.Op) capability.Rights {
+// rights is what each request must be allowed to, by somebody who has some. How long an object is
+// also those may know who write to it: clients that write a file only have to find out whether a
+// truncation has taken what they had written.
+func rights(op iod.Op, have capability.Rights) capability.Rights {
 	switch op {
-	case iod.OpRead, iod.OpMap, iod.OpStat:
+	case iod.OpStat:
+		if have&capability.Write != 0 {
+			return capability.Write
+		}
+		return capability.Read
+	case iod.OpRead, iod.OpMap:
 		return capability.Read
 	case iod.OpWrite, iod.OpSync, iod.OpPunch:
 		return capability.Write
@@ -52,7 +59,7 @@ func (s *Server) admit(op iod.Op, t *iod.Target) error {
 		s.count.refused.forged.Add(1)
 		return err
 	}
-	need := capability.Need{File: t.Object.File, Gen: t.Object.Gen, Rights: rights(op),
+	need := capability.Need{File: t.Object.File, Gen: t.Object.Gen, Rights: rights(op, cp.Rights),
 		Session: t.Stamp.Session, Server: s.cfg.ID, Layout: t.Layout}
 	if cp.Rights&capability.Manage != 0 {
 		cp.Rights |= capability.Read | capability.Write

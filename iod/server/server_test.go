@@ -71,6 +71,18 @@ func TestWrittenBytesComeBack(t *testing.T) {
 	}
 }
 
+// TestWhoMayMeasure: the length of an object is for those who read it or write it.
+func TestWhoMayMeasure(t *testing.T) {
+	g := newRig(t)
+	write(t, g.remote, g.target(1, capability.Write), 0, make([]byte, 100))
+	for _, r := range []capability.Rights{0, capability.Read, capability.Write, capability.Manage} {
+		info, err := g.remote.Stat(t.Context(), g.target(1, r))
+		if r == 0 && errs.KindOf(err) != errs.Perm || r != 0 && (err != nil || info.Size != 100) {
+			t.Errorf("rights %b: %d bytes, %v", r, info.Size, err)
+		}
+	}
+}
+
 // TestListsAgainstModel writes and reads random lists of pieces with random memory and compares
 // with a byte slice.
 func TestListsAgainstModel(t *testing.T) {
