@@ -41,9 +41,9 @@ func (fs *FS) syncKept(ctx context.Context) error {
 // write from before the truncation is refused after it, and rightly so where it lies behind the
 // cut; what lies before the cut must not depend on being sent again.
 //
-// A truncation by another client is not known here in time. The server then has everything that it
-// acknowledged in its store before it cuts, and the cut is durable: a kept write that is refused as
-// older than a truncation has been in the store, and needs no sending.
+// A truncation by another client is not known here in time. The server has everything that it
+// acknowledged in its store before it cuts, and the cut is durable. Only what a crash has taken
+// from it, and has not been sent again before the cut, comes too late: that is told as lost.
 func (fs *FS) syncBeforeCut(ctx context.Context, ino meta.Ino, size int64) error {
 	if fs.keep == nil || size == 0 {
 		return nil

@@ -78,6 +78,7 @@ func clientDefects() []planted {
 		plant("one of seven is not sent again", remote.Defects{ForgetOne: true}),
 		plant("sent again in another order", remote.Defects{OutOfOrder: true}),
 		plant("sent again under other numbers", remote.Defects{NewNumbers: true}),
+		plant("what comes too late is not told", remote.Defects{HideCut: true}),
 	}
 }
 

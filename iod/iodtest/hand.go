@@ -194,7 +194,11 @@ func (h *hand) read(f *File, cells []int) {
 func (h *hand) sync(f *File) bool {
 	v := f.view.Load()
 	op := v.Ask(h.id, nil)
-	if _, err := h.Client.Sync(h.ctx, h.target(v, both)); err != nil {
+	_, err := h.Client.Sync(h.ctx, h.target(v, both))
+	if errs.KindOf(err) == errs.IO && op.Told() {
+		return false
+	}
+	if err != nil {
 		op.Failed()
 		h.failed(v, "sync", err)
 		return false

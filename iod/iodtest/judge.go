@@ -48,7 +48,9 @@ func (l *Ledger) takeBackLocked() {
 			e.dead, e.by, e.killers = never, nil, nil
 			if !e.stable && !e.failed {
 				e.known, e.expected = never, again
-				e.cut = e.cut || again && l.cutting > 0
+				if again {
+					l.cutLocked(e.write)
+				}
 			}
 		}
 	}

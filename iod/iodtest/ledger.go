@@ -28,7 +28,7 @@ type Ledger struct {
 	cells   [][]*entry
 	flights map[*Op]struct{} // requests that have begun and not ended
 	crashed int64            // when the last crash was over
-	cutting int              // truncations under way
+	late    bool             // truncations may have come before what a crash made clients repeat
 }
 
 // write is one request that changes cells. The original times are those that its client saw; the
@@ -45,6 +45,8 @@ type write struct {
 	expected bool // its client has not shown yet that it has
 	pieces   bool // it is carried out piece by piece, see Pieces
 	cut      bool // it may have come too late behind a truncation, see Truncate
+	unsaid   bool // and its client may not be told, or was
+	first    int  // of its cells
 }
 
 func (w *write) String() string {
@@ -104,6 +106,7 @@ type Op struct {
 	cells  []int
 	write  *write // nil: it changes nothing
 	cuts   bool   // it truncates
+	joint  bool   // it is a sync, and so is another request of its client at the same time
 }
 
 func (l *Ledger) beginLocked(client int, cells []int) *Op {
@@ -112,12 +115,20 @@ func (l *Ledger) beginLocked(client int, cells []int) *Op {
 	return op
 }
 
-// Ask begins a request that changes nothing: a read of cells, or a sync.
+// Ask begins a request that changes nothing: a read of cells, or a sync, which has none.
 func (l *Ledger) Ask(client int, cells []int) *Op {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.beginLocked(client, cells)
+	op := l.beginLocked(client, cells)
+	for other := range l.flights {
+		if other != op && op.syncs() && other.syncs() && other.client == client {
+			op.joint, other.joint = true, true
+		}
+	}
+	return op
 }
+
+func (op *Op) syncs() bool { return op.write == nil && len(op.cells) == 0 }
 
 // Write begins a write of cells; Fill makes its bytes. Zero begins one that leaves zeroes.
 func (l *Ledger) Write(client int, cells []int) *Op { return l.change(client, cells, false) }
@@ -125,29 +136,15 @@ func (l *Ledger) Write(client int, cells []int) *Op { return l.change(client, ce
 // Zero begins a request that leaves zeroes.
 func (l *Ledger) Zero(client int, cells []int) *Op { return l.change(client, cells, true) }
 
-// Truncate begins a truncation that leaves zeroes in cells. What clients have not yet repeated of
-// what a crash has lost comes too late then, wherever it lies: a server cannot tell whether it was
-// written before. It may be there or not.
-func (l *Ledger) Truncate(client int, cells []int) *Op {
-	op := l.change(client, cells, true)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	op.cuts = true
-	l.cutting++
-	for _, cell := range l.cells {
-		for _, e := range cell {
-			e.cut = e.cut || e.expected
-		}
-	}
-	return op
-}
-
 func (l *Ledger) change(client int, cells []int, zero bool) *Op {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	op := l.beginLocked(client, cells)
 	l.numbers++
 	op.write = &write{number: l.numbers, client: client, zero: zero, began: op.began, ended: never}
+	if len(cells) > 0 {
+		op.write.first = slices.Min(cells)
+	}
 	for _, c := range op.cells {
 		l.cells[c] = append(l.cells[c], &entry{write: op.write, known: never, dead: never})
 	}
@@ -175,7 +172,8 @@ func (op *Op) Written(stable bool) {
 	if stable {
 		l.stableLocked(w)
 	} else if crossed { // it may have been lost, and is repeated then
-		w.resent, w.expected, w.cut = true, true, w.cut || l.cutting > 0
+		w.resent, w.expected = true, true
+		l.cutLocked(w)
 	}
 	l.returnedLocked(op, end)
 	if !w.expected {
@@ -237,6 +235,7 @@ func (op *Op) Synced() {
 	end := l.endLocked(op)
 	crossed := op.began <= l.crashed
 	l.returnedLocked(op, end)
+	l.inTimeLocked(op)
 	var stable []*write
 	for c, cell := range l.cells {
 		for _, e := range cell {
@@ -275,9 +274,6 @@ func (l *Ledger) stableLocked(w *write) {
 
 func (l *Ledger) endLocked(op *Op) int64 {
 	delete(l.flights, op)
-	if op.cuts {
-		l.cutting--
-	}
 	return l.tickLocked()
 }
 

@@ -178,18 +178,6 @@ func repeatTales() []tale {
 			s.sync(1)
 			return s.sees(2, old)
 		}},
-		{"what is repeated behind a truncation may be refused", true, func(s story) bool {
-			s.put(1, false)
-			s.Crashed()
-			s.Truncate(2, nil).Written(true)
-			return s.sees(1, zero)
-		}},
-		{"but what was stable stays", false, func(s story) bool {
-			s.put(1, true)
-			s.Crashed()
-			s.Truncate(2, nil).Written(true)
-			return s.sees(1, zero)
-		}},
 		{"a client that is gone repeats nothing", true, func(s story) bool {
 			p := s.put(1, false)
 			s.Gone(1)
@@ -205,8 +193,63 @@ func repeatTales() []tale {
 	}
 }
 
+// cutTales have a truncation after a crash.
+func cutTales() []tale {
+	zero := make([]byte, 100)
+	return []tale{
+		{"what is repeated behind a truncation may be refused", true, func(s story) bool {
+			s.put(1, false)
+			s.Crashed()
+			s.Truncate(2, nil).Written(true)
+			return s.sees(1, zero)
+		}},
+		{"its client is told", false, func(s story) bool {
+			s.put(1, false)
+			s.Crashed()
+			s.Truncate(2, nil).Written(true)
+			s.sync(1)
+			return s.sees(1, zero)
+		}},
+		{"and was told", true, func(s story) bool {
+			s.put(1, false)
+			s.Crashed()
+			s.Truncate(2, nil).Written(true)
+			told := s.Ask(1, nil).Told()
+			s.sync(1)
+			return told && s.sees(1, zero)
+		}},
+		{"of two syncs one is told", true, func(s story) bool {
+			s.put(1, false)
+			s.Crashed()
+			s.Truncate(2, nil).Written(true)
+			one, two := s.Ask(1, nil), s.Ask(1, nil)
+			one.Synced()
+			return two.Told() && s.sees(1, zero)
+		}},
+		{"nobody is told of what the truncation takes", true, func(s story) bool {
+			s.put(1, false)
+			s.Crashed()
+			s.Truncate(2, []int{0}).Written(true)
+			s.sync(1)
+			return s.sees(1, zero)
+		}},
+		{"nothing is lost without a crash", false, func(s story) bool {
+			s.put(1, false)
+			s.Truncate(2, nil).Written(true)
+			return s.Ask(1, nil).Told()
+		}},
+		{"but what was stable stays", false, func(s story) bool {
+			s.put(1, true)
+			s.Crashed()
+			s.Truncate(2, nil).Written(true)
+			return s.sees(1, zero)
+		}},
+	}
+}
+
 func TestLedger(t *testing.T) {
-	for _, c := range slices.Concat(plainTales(), lostTales(), repeatTales()) {
+	for _, c := range slices.Concat(plainTales(), lostTales(), repeatTales(),
+		cutTales()) {
 		t.Run(c.name, func(t *testing.T) {
 			if got := c.read(story{NewLedger(1, 100)}); got != c.want {
 				t.Errorf("allowed: %v, want %v", got, c.want)

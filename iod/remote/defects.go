@@ -7,6 +7,7 @@ type Defects struct {
 	ForgetOne      bool // every seventh kept write is not sent again
 	OutOfOrder     bool // kept writes of an object are sent again in another order
 	NewNumbers     bool // what is sent again gets a number of its own
+	HideCut        bool // what comes too late behind a truncation is not told
 	ShareSlots     bool // a slot with kept writes is lent to durable ones too
 	SkipSums       bool // what arrives is not compared with its sums
 }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,6 +51,7 @@ type double struct {
 	failSync     error
 	refuse       error // every write
 	arrived      int   // writes
+	measured     int   // questions for a size
 	crashing     sync.WaitGroup
 }
 
@@ -58,6 +60,7 @@ const freshCap = 7
 // part is an object: what is written, and what waits to be.
 type part struct {
 	data     []byte
+	size     int64
 	truncSeq uint64
 	queue    []change
 }
@@ -79,7 +82,19 @@ func (p *part) apply(c *change) {
 		}
 		copy(p.data[x.Off:x.End()], c.data[pos:])
 		pos += x.Len
+		p.size = max(p.size, x.End())
 	}
+}
+
+func (p *part) truncate(size int64, seq uint64) error {
+	switch {
+	case seq < p.truncSeq:
+		return errs.New(errs.Stale, "double", "", nil)
+	case seq > p.truncSeq:
+		clear(p.data[size:])
+		p.size, p.truncSeq = size, seq
+	}
+	return nil
 }
 
 func newDouble(t testing.TB, seed uint64) *double {
@@ -195,7 +210,11 @@ func (d *double) answer(ctx context.Context, c *msg.Call) error {
 		iod.AppendData(&e, reply.mark, reply.sums)
 		return c.Reply(e.B, int64(len(reply.data)))
 	}
-	iod.AppendMark(&e, reply.mark)
+	if op == iod.OpStat {
+		iod.AppendInfo(&e, &reply.info)
+	} else {
+		iod.AppendMark(&e, reply.mark)
+	}
 	return c.Reply(e.B, 0)
 }
 
@@ -203,6 +222,7 @@ type answer struct {
 	mark iod.Mark
 	data []byte
 	sums []uint32
+	info stripe.Info
 }
 
 func (d *double) handle(op iod.Op, req *iod.Request, data []byte) (a answer, err error) {
@@ -239,6 +259,15 @@ func (d *double) handle(op iod.Op, req *iod.Request, data []byte) (a answer, err
 			return a, d.failSync
 		}
 		d.flushLocked(p, len(p.queue))
+	case iod.OpTruncate:
+		d.flushLocked(p, len(p.queue))
+		if err := p.truncate(req.Args.Len, t.Stamp.TruncSeq); err != nil {
+			return a, err
+		}
+	case iod.OpStat:
+		d.measured++
+		d.flushLocked(p, len(p.queue))
+		a.info = stripe.Info{ID: t.Object, Size: p.size, TruncSeq: p.truncSeq}
 	}
 	a.mark.Verifier = d.verifier
 	return a, nil
@@ -288,14 +317,14 @@ func (d *double) write(p *part, op iod.Op, req *iod.Request, data []byte) error 
 	if d.refuse != nil {
 		return d.refuse
 	}
-	if st.TruncSeq < p.truncSeq {
-		return errs.New(errs.Stale, "double", "", nil)
-	}
 	if stripe.Numbered(st) {
 		key := stripe.SessionSlot{Session: st.Session, Slot: st.Slot}
 		if d.seen.Repeated(st) || d.queued[key] >= st.Seq {
 			return nil
 		}
+	}
+	if st.TruncSeq < p.truncSeq {
+		return errs.New(errs.Stale, "double", "", nil)
 	}
 	if args.Durability == stripe.Volatile && op == iod.OpWrite && !req.Target.How.DirectFor(false) {
 		p.queue = append(p.queue, ch)
@@ -344,8 +373,18 @@ func (p *part) lastOver(at []seg.Piece) int {
 // rig is a client of a double.
 type rig struct {
 	*Remote
-	d       *double
-	session uint64
+	d        *double
+	session  uint64
+	truncSeq uint64      // that it knows of
+	away     atomic.Bool // it makes no connection
+}
+
+// resolve is the double's, but for a client that is kept away.
+func (g *rig) resolve(ctx context.Context, id uint32) (string, error) {
+	if g.away.Load() {
+		return "", errs.New(errs.Disconnected, "rig", "", nil)
+	}
+	return g.d.resolve(ctx, id)
 }
 
 func newRig(t testing.TB, d *double, session uint64, opts Options) *rig {
@@ -353,8 +392,9 @@ func newRig(t testing.TB, d *double, session uint64, opts Options) *rig {
 	must(t, err)
 	node, err := msg.NewNode(msg.Options{Domain: dom})
 	must(t, err)
-	pool := msg.NewPool(node, d.resolve)
-	g := &rig{Remote: New(pool, opts), d: d, session: session}
+	g := &rig{d: d, session: session}
+	pool := msg.NewPool(node, g.resolve)
+	g.Remote = New(pool, opts)
 	t.Cleanup(func() {
 		must(t, g.Close())
 		must(t, pool.Close())
@@ -366,7 +406,7 @@ func newRig(t testing.TB, d *double, session uint64, opts Options) *rig {
 
 func (g *rig) target(file uint64) iod.Target {
 	return iod.Target{Server: 1, Object: stripe.ObjectID{File: file, Gen: 1},
-		Stamp: wire.Stamp{Session: g.session, Gen: 1}}
+		Stamp: wire.Stamp{Session: g.session, Gen: 1, TruncSeq: g.truncSeq}}
 }
 
 func memory(p []byte) *msg.Memory {

@@ -242,25 +242,6 @@ func TestRightsAreRenewed(t *testing.T) {
 	}
 }
 
-// TestTruncatedSince: a kept write that is refused because the file was truncated needs no sending.
-func TestTruncatedSince(t *testing.T) {
-	d := newDouble(t, 1)
-	g := newRig(t, d, 1, Options{KeepMax: time.Minute})
-	must(t, g.write(1, 0, []byte("cut"), stripe.Volatile))
-	d.mu.Lock()
-	p := d.objects[g.target(1).Object]
-	d.flushLocked(p, len(p.queue))
-	p.truncSeq++
-	clear(p.data)
-	d.mu.Unlock()
-	d.crash()
-	must(t, g.expect(1, 0, make([]byte, 3)))
-	must(t, g.sync(1))
-	if s := g.Stats(); s.Superseded != 1 || s.Lost != 0 || s.KeptWrites != 0 {
-		t.Fatalf("%+v", s)
-	}
-}
-
 // TestLossIsTold: a server that refuses what it has lost makes the next sync fail, once; with Lost,
 // that is told instead.
 func TestLossIsTold(t *testing.T) {

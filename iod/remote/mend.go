@@ -191,7 +191,8 @@ func (r *Remote) mendIfStale(ctx context.Context, conn *msg.Conn, srv *server,
 }
 
 // mend sends again, one after the other, what was acknowledged in an earlier life. It fails when
-// the server cannot be reached; what the server refuses is lost, and told once.
+// the server cannot be reached; what the server refuses is lost, and told once. A change that the
+// server had applied before it was truncated is not refused but recognised by its number.
 func (r *Remote) mend(ctx context.Context, conn *msg.Conn, o *object) error {
 	select {
 	case o.mending <- struct{}{}:
@@ -199,8 +200,8 @@ func (r *Remote) mend(ctx context.Context, conn *msg.Conn, o *object) error {
 		return errs.Wrap("iod.Call", "", ctx.Err())
 	}
 	defer func() { <-o.mending }()
-	var lost error
-	defer func() { r.tell(o, lost) }()
+	told := false
+	var last cut
 	for first := true; ; first = false {
 		k := r.nextToMend(o)
 		if k == nil {
@@ -214,20 +215,76 @@ func (r *Remote) mend(ctx context.Context, conn *msg.Conn, o *object) error {
 			continue
 		}
 		mark, err := r.resend(ctx, conn, k)
+		if errs.KindOf(err) == errs.Stale {
+			if err := r.measure(ctx, conn, k, &last); err != nil {
+				return err
+			}
+		}
 		switch kind := errs.KindOf(err); {
 		case kind == errs.OK:
 			r.resent(k, conn, mark)
-		case kind == errs.Stale || kind == errs.NotFound:
+		case kind == errs.NotFound,
+			kind == errs.Stale && (last.took(k) || r.opts.Defects.HideCut):
 			r.counts.superseded.Add(1)
 			r.forget(k)
 		case again(err) || kind == errs.Canceled:
 			return err
 		default:
-			lost = err
+			if !told { // before a sync that waits for this can end
+				told = true
+				r.tell(o, err)
+			}
 			r.counts.lost.Add(1)
 			r.forget(k)
 		}
 	}
+}
+
+// cut is the last truncation of an object, as far as its server tells: there is nothing of the
+// object behind size but what was written later.
+type cut struct {
+	seq  uint64 // 0: not known
+	size int64
+}
+
+// took tells whether a change that comes too late, because the object was truncated since, would
+// have been cut off anyhow: it lies behind the end. What lies before it, even in part, is missing.
+// What has been written behind the end since then hides where it was: that counts as missing too.
+func (c *cut) took(k *kept) bool {
+	var req iod.Request
+	if c.seq <= k.stamp.TruncSeq || req.Decode(k.op, k.stamp, k.request()) != nil {
+		return false
+	}
+	first := req.Args.Off
+	if k.op == iod.OpWrite {
+		first = req.Args.Access.Span().Off
+	}
+	return first >= c.size
+}
+
+// measure finds out about the truncation that k is too old for. It fails when the server cannot be
+// reached; a server that does not tell leaves it unknown.
+func (r *Remote) measure(ctx context.Context, conn *msg.Conn, k *kept, last *cut) error {
+	if last.seq > k.stamp.TruncSeq {
+		return nil
+	}
+	r.mu.Lock()
+	t := k.obj.target
+	r.mu.Unlock()
+	c := r.take(iod.OpStat, &t, &iod.Args{})
+	defer r.put(c)
+	ctx, cancel := context.WithTimeout(ctx, r.opts.AttemptMax)
+	defer cancel()
+	if err := conn.Call(ctx, &c.req, &c.rep); err != nil {
+		if again(err) || errs.KindOf(err) == errs.Canceled {
+			return err
+		}
+		return nil
+	}
+	if info, err := iod.DecodeInfo(t.Object, c.rep.Body); err == nil {
+		last.seq, last.size = info.TruncSeq, info.Size
+	}
+	return nil
 }
 
 // gone asks for fresh rights before something is sent again, and forgets what was written to a file
@@ -291,9 +348,6 @@ func (r *Remote) resent(k *kept, conn *msg.Conn, m iod.Mark) {
 
 // tell reports a loss.
 func (r *Remote) tell(o *object, lost error) {
-	if lost == nil {
-		return
-	}
 	r.mu.Lock()
 	t := o.target
 	r.mu.Unlock()
@@ -309,11 +363,13 @@ func (r *Remote) tell(o *object, lost error) {
 }
 
 // resend sends one change again as it was sent at first, but for its capability, which may have to
-// be a fresh one.
+// be a fresh one. That a truncation is known does not say that the change is refused: only the
+// server knows whether it was applied before. So it is asked by fresh rights once at least.
 func (r *Remote) resend(ctx context.Context, conn *msg.Conn, k *kept) (iod.Mark, error) {
 	for try := 0; ; try++ {
 		mark, err := r.resendOnce(ctx, conn, k)
-		switch errs.KindOf(err) {
+		kind := errs.KindOf(err)
+		switch kind {
 		case errs.Expired, errs.Perm, errs.Stale:
 		default:
 			return mark, err
@@ -327,8 +383,8 @@ func (r *Remote) resend(ctx context.Context, conn *msg.Conn, k *kept) (iod.Mark,
 			return mark, err
 		case rerr != nil:
 			return mark, renewFailed(rerr)
-		case over > k.stamp.TruncSeq:
-			return mark, errs.Newf(errs.Stale, "iod.Write", "", "truncated since")
+		case kind == errs.Stale && try > 0 && over > k.stamp.TruncSeq:
+			return mark, errs.Newf(errs.Stale, "iod.Write", "", "the file was truncated since")
 		}
 		if try > 0 && !pause(ctx, time.Duration(try)*renewPause) {
 			return mark, errs.Wrap("iod.Call", "", ctx.Err())

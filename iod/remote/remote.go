@@ -68,8 +68,9 @@ type Options struct {
 	// It must not use the Remote. Default nil: rights are not renewed.
 	Renew func(ctx context.Context, t *iod.Target) error
 
-	// Lost is told when a server has lost kept writes and refuses to take them again. It must not
-	// use the Remote. Default nil: the next Sync of the object fails with the error.
+	// Lost is told when a server has lost kept writes and refuses to take them again, because it
+	// cannot, or because somebody has truncated the file since and has not cut them off by that. It
+	// must not use the Remote. Default nil: the next Sync of the object fails with the error.
 	Lost func(t iod.Target, err error)
 
 	// Logger gets what concerns people. Default: discard.

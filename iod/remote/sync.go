@@ -13,7 +13,7 @@ import (
 // Sync implements iod.Data. When it returns without an error everything that this Remote was
 // acknowledged of the object before is on stable storage, and is not kept any longer.
 func (r *Remote) Sync(ctx context.Context, t iod.Target) (iod.Mark, error) {
-	mark, _, err := r.sync(ctx, &t)
+	mark, _, err := r.sync(ctx, &t, true)
 	return mark, err
 }
 
@@ -21,8 +21,10 @@ func (r *Remote) Sync(ctx context.Context, t iod.Target) (iod.Mark, error) {
 // between. Each restart takes longer than one Sync.
 const syncTries = 32
 
-// sync also tells whether it failed because the server tried and could not.
-func (r *Remote) sync(ctx context.Context, t *iod.Target) (m iod.Mark, failed bool, err error) {
+// sync also tells whether it failed because the server tried and could not. A loss that is still
+// to be told is an error too; it is told then if last is set, else it stays for the next one.
+func (r *Remote) sync(ctx context.Context, t *iod.Target, last bool) (m iod.Mark, failed bool,
+	err error) {
 	srv := r.server(t.Server)
 	for range syncTries {
 		r.mu.Lock()
@@ -36,9 +38,9 @@ func (r *Remote) sync(ctx context.Context, t *iod.Target) (m iod.Mark, failed bo
 		if err != nil {
 			return mark, false, err
 		}
-		done, lost := r.synced(srv, t, conn, mark, upTo)
+		done, lost := r.synced(srv, t, conn, mark, upTo, last)
 		if done {
-			return mark, lost != nil, lost
+			return mark, false, lost
 		}
 	}
 	return iod.Mark{}, false, errs.Newf(errs.IO, "iod.Sync", serverName(t.Server),
@@ -71,9 +73,10 @@ func hard(err error) bool {
 }
 
 // synced forgets what a sync has covered: what was acknowledged before it was sent, up to that
-// number, in the life that answered. It returns false if some of that was in an earlier life.
-func (r *Remote) synced(srv *server, t *iod.Target, conn *msg.Conn, m iod.Mark,
-	upTo uint64) (done bool, lost error) {
+// number, in the life that answered. It returns false if some of that was in an earlier life; and a
+// loss that is to be told, which is told by the last one.
+func (r *Remote) synced(srv *server, t *iod.Target, conn *msg.Conn, m iod.Mark, upTo uint64,
+	last bool) (done bool, lost error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.heardLocked(srv, conn, m) {
@@ -96,7 +99,10 @@ func (r *Remote) synced(srv *server, t *iod.Target, conn *msg.Conn, m iod.Mark,
 		}
 	}
 	if done {
-		lost, o.lost = o.lost, nil
+		lost = o.lost
+	}
+	if done && last {
+		o.lost = nil
 	}
 	o.users--
 	r.settleLocked(o)
@@ -183,7 +189,7 @@ func (r *Remote) syncObject(ctx context.Context, o *object) error {
 		r.mu.Lock()
 		t := o.target
 		r.mu.Unlock()
-		_, failed, err := r.sync(ctx, &t)
+		_, failed, err := r.sync(ctx, &t, false)
 		switch kind := errs.KindOf(err); {
 		case kind == errs.Expired || kind == errs.Perm || kind == errs.Stale:
 			if try >= renewTries {
