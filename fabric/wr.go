@@ -36,6 +36,11 @@ const (
 
 	// FlagFence holds the request back until all earlier Reads of this endpoint have completed.
 	FlagFence
+
+	// FlagEarly lets a Write complete as soon as its memory is free, which may be before the peer
+	// has the bytes. Should the peer refuse them after that, nobody is told: it is for those whose
+	// peer finds out anyway, from a message that follows, whether it has what it wanted. A hint.
+	FlagEarly
 )
 
 // Sge is one piece of local memory. Buf lies inside Reg.Bytes(); with Caps.AnyMemory Reg may be

@@ -228,6 +228,7 @@ func (c *Call) postWrites(ch *chain, w *waiter) error {
 	n := len(ch.wrs)
 	for i := range ch.wrs {
 		ch.wrs[i].Context = kindWrite | uint64(c.gen)<<16 | uint64(c.index)
+		ch.wrs[i].Flags = fabric.FlagEarly // the reply follows
 	}
 	held, bytes := c.lent+n, c.lentBytes+ch.bytes
 	signal := w != nil || bytes >= int64(c.unit) ||
@@ -239,7 +240,8 @@ func (c *Call) postWrites(ch *chain, w *waiter) error {
 		}
 		o := op{left: 1, places: held, bytes: bytes, wait: w, call: c, gen: c.gen, write: true}
 		context = c.s.startOp(o)
-		ch.wrs[n-1].Flags, ch.wrs[n-1].Context = fabric.FlagSignaled, context
+		ch.wrs[n-1].Flags |= fabric.FlagSignaled
+		ch.wrs[n-1].Context = context
 		held, bytes = 0, 0
 	}
 	if err := c.s.post(ch.wrs); err != nil {

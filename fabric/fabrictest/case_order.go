@@ -19,6 +19,8 @@ func orderCases() []testCase {
 		{"selective signalling", testSelective},
 		{"failures always complete, in order", testFailuresComplete},
 		{"silent requests free their places", testSilentPlaces},
+		{"memory of early writes is free", testEarly},
+		{"an early write that is refused", testEarlyRefused},
 	}
 }
 
@@ -90,6 +92,73 @@ func testMixedThenSend(t *testing.T, cfg Config) {
 			for i := range uint64(5) { // in the order posted, whatever way they took
 				s[0].done(i, errs.OK)
 			}
+		}
+	}
+}
+
+// testEarly overwrites the memory of early writes as soon as they have completed. What the peer sees
+// when a message follows is what was there before.
+func testEarly(t *testing.T, cfg Config) {
+	r := newRig(t, cfg)
+	const piece = 80000
+	rem := r.b.grant(memBytes/2, 3*piece, fabric.RemoteWrite)
+	for round := range 30 {
+		sizes := []int{piece, 3000, piece - 1}
+		var wrs []fabric.WR
+		for i, size := range sizes {
+			data := r.a.piece(i*piece, size)
+			fill(data, round*4+i)
+			wrs = append(wrs, fabric.WR{
+				Op: fabric.OpWrite, Flags: fabric.FlagSignaled | fabric.FlagEarly, Context: uint64(i),
+				Local:  []fabric.Sge{{Reg: r.a.reg, Buf: data}},
+				Remote: rem.Slice(uint64(i*piece), uint64(size)),
+			})
+		}
+		if round%2 == 0 {
+			wrs[0].Flags = 0 // it holds up none that comes after it for ever
+		}
+		r.a.post(wrs...)
+		for i := round%2 ^ 1; i < len(sizes); i++ {
+			r.a.done(uint64(i), errs.OK)
+		}
+		clear(r.a.piece(0, 3*piece))
+		r.b.recv(uint64(round), 8)
+		r.a.post(r.a.send(99, "go"))
+		r.b.got(uint64(round), 2)
+		r.a.done(99, errs.OK)
+		want := make([]byte, piece)
+		for i, size := range sizes {
+			fill(want[:size], round*4+i)
+			if !bytes.Equal(r.b.piece(memBytes/2+i*piece, size), want[:size]) {
+				t.Fatalf("round %d: write %d of %d bytes is not what it was", round, i, size)
+			}
+		}
+	}
+}
+
+// testEarlyRefused: nobody may be told, but what follows arrives.
+func testEarlyRefused(t *testing.T, cfg Config) {
+	r := newRig(t, cfg)
+	if r.a.dom.Caps().RefusalEnds {
+		return
+	}
+	rem := r.b.grant(memBytes/2, 16, fabric.RemoteWrite)
+	bad := rem
+	bad.Key += 12345
+	for round := range uint64(20) {
+		r.b.recv(round, 8)
+		wr := r.a.write(round, 0, "refused", bad)
+		wr.Flags |= fabric.FlagEarly
+		r.a.post(wr)
+		if c := r.a.waitSend(); c.Context != round || c.Err != nil && c.ErrKind() != errs.Perm {
+			t.Fatalf("round %d: %+v", round, c)
+		}
+		r.a.post(r.a.write(100, 32, "allowed", rem), r.a.send(101, "go"))
+		r.b.got(round, 2)
+		r.a.done(100, errs.OK)
+		r.a.done(101, errs.OK)
+		if got := string(r.b.mem[memBytes/2:][:7]); got != "allowed" {
+			t.Fatalf("round %d: the peer has %q", round, got)
 		}
 	}
 }

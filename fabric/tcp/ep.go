@@ -84,8 +84,12 @@ type work struct {
 }
 
 // needsAck tells whether only the peer knows when the request is over: it placed a Write, or has
-// the bytes that the kernel took from a file by reference.
-func (w *work) needsAck() bool { return w.op != fabric.OpSend || w.file.Len > 0 }
+// the bytes that the kernel took from a file by reference. What the kernel has copied from memory
+// may be over early; lanes do not tell when that is.
+func (w *work) needsAck() bool {
+	early := w.op == fabric.OpSend || w.flags&fabric.FlagEarly != 0 && w.lane == 0
+	return !early || w.file.Len > 0
+}
 
 func newEndpoint(d *domain, k *sock, cfg fabric.EndpointConfig) *endpoint {
 	e := &endpoint{
@@ -157,7 +161,7 @@ func (e *endpoint) newWorkLocked(wr *fabric.WR) *work {
 	}
 	w.op, w.flags, w.context, w.imm, w.remote = wr.Op, wr.Flags, wr.Context, wr.Imm, wr.Remote
 	w.bufs, w.inline, w.err, w.number, w.file = w.bufs[:0], w.inline[:0], nil, 0, wr.File
-	w.filling = false
+	w.filling, w.lane = false, 0
 	w.length = wr.Len()
 	if w.file.Len > 0 {
 		w.fd = int(w.file.File.Fd())

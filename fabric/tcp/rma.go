@@ -52,15 +52,17 @@ func (e *endpoint) refuseWrite(h *header) error {
 func (e *endpoint) handleWriteRefused(h *header) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.inflight.Len() == 0 {
+	if h.key > e.started {
 		return protocolErr("a refusal of what was never sent")
 	}
-	i := h.key - (*e.inflight.At(0)).number
-	if i >= uint64(e.inflight.Len()) {
-		return protocolErr("a refusal of what was never sent")
+	if h.key <= e.acked {
+		return protocolErr("a refusal of what cannot be refused")
 	}
-	w := *e.inflight.At(int(i))
-	if w.op == fabric.OpSend || w.err != nil || w.number <= e.acked {
+	if e.inflight.Len() == 0 || h.key < (*e.inflight.At(0)).number {
+		return nil // it was over early: who posted it did not want to know
+	}
+	w := *e.inflight.At(int(h.key - (*e.inflight.At(0)).number))
+	if w.op == fabric.OpSend || w.err != nil {
 		return protocolErr("a refusal of what cannot be refused")
 	}
 	w.err = e.refusedErr(h)
