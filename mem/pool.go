@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/internal/list"
 )
 
 // Stats describe a pool at one moment.
@@ -25,17 +26,17 @@ type Pool struct {
 
 	mu        sync.Mutex
 	free      []*Buf // a stack: the last one returned is the warmest
-	waiters   waiterList
-	idle      *waiter // waiters to use again, linked by next
+	waiters   list.List[waiter]
+	idle      list.List[waiter] // to be used again
 	highWater int
 	waiting   int
 }
 
 // waiter is one blocked Take. got has room for the one buffer it is given.
 type waiter struct {
-	got        chan *Buf
-	prev, next *waiter
-	queued     bool
+	got    chan *Buf
+	queued bool
+	link   list.Link[waiter] // in waiters while it is queued; in idle
 }
 
 // NewPool cuts count buffers of bufBytes each from a. Buffers of a page or more start on a page,
@@ -110,8 +111,7 @@ func (p *Pool) giveUp(w *waiter, cause error) (*Buf, error) {
 		p.mu.Unlock()
 		return b.handOut(), nil
 	}
-	p.waiters.remove(w)
-	p.waiting--
+	p.dequeueLocked(w)
 	p.recycleLocked(w)
 	p.mu.Unlock()
 	return nil, errs.New(errs.KindOf(cause), "mem.Take", "", cause)
@@ -153,10 +153,9 @@ func (p *Pool) takeLocked() *Buf {
 func (p *Pool) put(b *Buf) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w := p.waiters.first; w != nil {
+	if w := p.waiters.First(); w != nil {
 		w.got <- b // never blocks: room for one, and a waiter is given one
-		p.waiters.remove(w)
-		p.waiting--
+		p.dequeueLocked(w)
 		return
 	}
 	p.free = append(p.free, b)
@@ -165,42 +164,22 @@ func (p *Pool) put(b *Buf) {
 func (p *Pool) all() []Buf { return p.bufs }
 
 func (p *Pool) enqueueLocked() *waiter {
-	w := p.idle
+	w := p.idle.First()
 	if w == nil {
 		w = &waiter{got: make(chan *Buf, 1)}
 	} else {
-		p.idle, w.next = w.next, nil
+		p.idle.Remove(&w.link)
 	}
-	p.waiters.append(w)
+	p.waiters.PushLast(&w.link, w)
+	w.queued = true
 	p.waiting++
 	return w
 }
 
-func (p *Pool) recycleLocked(w *waiter) { w.next, p.idle = p.idle, w }
-
-// waiterList is a queue from whose middle one can leave.
-type waiterList struct{ first, last *waiter }
-
-func (l *waiterList) append(w *waiter) {
-	w.queued, w.prev = true, l.last
-	if l.last == nil {
-		l.first = w
-	} else {
-		l.last.next = w
-	}
-	l.last = w
+func (p *Pool) dequeueLocked(w *waiter) {
+	p.waiters.Remove(&w.link)
+	w.queued = false
+	p.waiting--
 }
 
-func (l *waiterList) remove(w *waiter) {
-	if w.prev == nil {
-		l.first = w.next
-	} else {
-		w.prev.next = w.next
-	}
-	if w.next == nil {
-		l.last = w.prev
-	} else {
-		w.next.prev = w.prev
-	}
-	w.prev, w.next, w.queued = nil, nil, false
-}
+func (p *Pool) recycleLocked(w *waiter) { p.idle.PushFirst(&w.link, w) }

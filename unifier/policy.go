@@ -1,5 +1,7 @@
 package unifier
 
+import "github.com/sluice-storage/sluice/internal/list"
+
 // policy decides what is evicted: a segmented LRU that a scan cannot sweep. Units start on
 // probation; one whose bytes are read a second time is protected. The least recently used
 // unit on probation goes first, then protected ones, then those that are to be kept. There is a
@@ -17,8 +19,8 @@ package unifier
 // Only units that nobody holds are in the lists, so that finding a victim never searches. Sizes are
 // bytes. Guarded by Cache.mu.
 type policy struct {
-	lists [places]unitList
-	bytes [places]int64 // of indexed units, held ones included
+	lists [places]list.List[unit] // the first is the most recently used one
+	bytes [places]int64           // of indexed units, held ones included
 
 	protectedMax, protectedLeast, protectedMost int64
 	keepMax                                     int64
@@ -102,14 +104,14 @@ func (p *policy) touch(u *unit, lo, hi int64, as Policy) {
 // demote puts the longest unused units of a place back on probation while there are too many.
 func (p *policy) demote(place uint8, most int64) {
 	for p.bytes[place] > most {
-		u := p.lists[place].last
+		u := p.lists[place].Last()
 		if u == nil {
 			return // all of them are lent
 		}
-		p.lists[place].remove(u)
+		p.lists[place].Remove(&u.rank)
 		p.move(u, probation)
 		u.seen = 0
-		p.lists[probation].push(u)
+		p.lists[probation].PushFirst(&u.rank, u)
 	}
 }
 
@@ -125,19 +127,19 @@ func (p *policy) inherit(u, old *unit) {
 func (p *policy) enter(u *unit) {
 	l := &p.lists[u.place]
 	if u.policy == Stream && u.seen >= int64(u.blk.size()) {
-		l.pushLast(u)
+		l.PushLast(&u.rank, u)
 		return
 	}
-	l.push(u)
+	l.PushFirst(&u.rank, u)
 }
 
-func (p *policy) leave(u *unit) { p.lists[u.place].remove(u) }
+func (p *policy) leave(u *unit) { p.lists[u.place].Remove(&u.rank) }
 
 // victim is the unit that goes first, nil when all are held. What is only guessed to be useful
 // takes nothing from those that have proved it.
 func (p *policy) victim(guess bool) *unit {
 	for place := range p.lists {
-		if u := p.lists[place].last; u != nil {
+		if u := p.lists[place].Last(); u != nil {
 			return u
 		}
 		if guess {
@@ -177,41 +179,4 @@ func ghostOf(o *object, index int64) uint64 {
 	h := (o.seed ^ uint64(index)*0x9E3779B97F4A7C15) * 0xD6E8FEB86659FD93
 	h = (h ^ h>>29) &^ 1
 	return h | 1<<63
-}
-
-// unitList is a list whose head is the most recently used unit.
-type unitList struct{ first, last *unit }
-
-func (l *unitList) push(u *unit) {
-	u.next = l.first
-	if l.first == nil {
-		l.last = u
-	} else {
-		l.first.prev = u
-	}
-	l.first = u
-}
-
-func (l *unitList) pushLast(u *unit) {
-	u.prev = l.last
-	if l.last == nil {
-		l.first = u
-	} else {
-		l.last.next = u
-	}
-	l.last = u
-}
-
-func (l *unitList) remove(u *unit) {
-	if u.prev == nil {
-		l.first = u.next
-	} else {
-		u.prev.next = u.next
-	}
-	if u.next == nil {
-		l.last = u.prev
-	} else {
-		u.next.prev = u.prev
-	}
-	u.prev, u.next = nil, nil
 }

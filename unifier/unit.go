@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/internal/list"
 )
 
 // object is what the cache knows of one object. It is in Cache.objects while it has units,
@@ -45,9 +46,9 @@ type unit struct {
 	ahead  bool  // read ahead, and nobody has asked for it yet
 	seen   int64 // end of what was read so far, see policy
 
-	prev, next     *unit // in a list of the policy while indexed and not pinned
-	chain          *unit // in a bucket of Cache.table, or in Cache.spareUnits
-	older, younger *unit // of the object
+	rank           list.Link[unit] // in a list of the policy while indexed and not pinned
+	chain          *unit           // in a bucket of Cache.table, or in Cache.spareUnits
+	older, younger *unit           // of the object
 }
 
 func (u *unit) bytes() []byte { return u.blk.bytes(0, u.blk.size()) }
