@@ -34,9 +34,8 @@ type Pool struct {
 
 // waiter is one blocked Take. got has room for the one buffer it is given.
 type waiter struct {
-	got    chan *Buf
-	queued bool
-	link   list.Link[waiter] // in waiters while it is queued; in idle
+	got  chan *Buf
+	link list.Link[waiter] // in waiters; in idle
 }
 
 // NewPool cuts count buffers of bufBytes each from a. Buffers of a page or more start on a page,
@@ -105,7 +104,7 @@ func (p *Pool) Take(ctx context.Context) (*Buf, error) {
 // all, so that it cannot get lost and nobody behind is overtaken.
 func (p *Pool) giveUp(w *waiter, cause error) (*Buf, error) {
 	p.mu.Lock()
-	if !w.queued {
+	if !w.link.In() {
 		b := <-w.got // put filled it before it took w off the queue
 		p.recycleLocked(w)
 		p.mu.Unlock()
@@ -171,14 +170,12 @@ func (p *Pool) enqueueLocked() *waiter {
 		p.idle.Remove(&w.link)
 	}
 	p.waiters.PushLast(&w.link, w)
-	w.queued = true
 	p.waiting++
 	return w
 }
 
 func (p *Pool) dequeueLocked(w *waiter) {
 	p.waiters.Remove(&w.link)
-	w.queued = false
 	p.waiting--
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/list"
 )
 
 // UserOptions describe one that shares zones with others.
@@ -40,21 +41,20 @@ type User struct {
 	closed atomic.Bool  // set under zones.mu
 
 	// Guarded by zones.mu.
-	share       int64    // bytes
-	first, last *request // those that wait, oldest first
-	waiting     int
+	share    int64              // bytes
+	requests list.List[request] // those that wait, oldest first
+	waiting  int
 }
 
-// request is one blocked Take. dst grows only while it is queued, under zones.mu.
+// request is one blocked Take. dst grows only while it waits, under zones.mu.
 type request struct {
-	user       *User
-	arrival    uint64
-	sizes      []int
-	dst        []*Buf
-	done       chan struct{} // has room for the one word that it is given
-	err        error
-	queued     bool
-	prev, next *request
+	user    *User
+	arrival uint64
+	sizes   []int
+	dst     []*Buf
+	done    chan struct{} // has room for the one word that it is given
+	err     error
+	link    list.Link[request] // in its user's requests; in Zones.idle
 }
 
 // NewUser adds a user. Everybody's share shrinks accordingly; what they hold they keep.
@@ -167,7 +167,7 @@ func (u *User) wait(ctx context.Context, sizes []int, dst []*Buf) ([]*Buf, error
 		cause = ctx.Err()
 	}
 	z.mu.Lock()
-	if cause != nil && r.queued {
+	if cause != nil && r.link.In() {
 		u.removeLocked(r)
 		r.err = errs.New(errs.KindOf(cause), "mem.Take", u.name, cause)
 		z.dispatchLocked() // it may have kept others waiting
@@ -215,31 +215,28 @@ func (z *Zones) nextLocked() *request {
 		poor := u.held.Load() < u.share
 		switch {
 		case next == nil, poor && !below:
-		case poor != below, u.first.arrival > next.arrival:
+		case poor != below, u.requests.First().arrival > next.arrival:
 			continue
 		}
-		next, below = u.first, poor
+		next, below = u.requests.First(), poor
 	}
 	return next
 }
 
 func (z *Zones) enqueueLocked(u *User, sizes []int, dst []*Buf) *request {
-	r := z.idle
+	r := z.idle.First()
 	if r == nil {
 		r = &request{done: make(chan struct{}, 1)}
 	} else {
-		z.idle, r.next = r.next, nil
+		z.idle.Remove(&r.link)
 	}
 	z.arrival++
-	r.user, r.arrival, r.dst, r.queued = u, z.arrival, dst, true
+	r.user, r.arrival, r.dst = u, z.arrival, dst
 	r.sizes = append(r.sizes[:0], sizes...)
-	if r.prev = u.last; u.last == nil {
-		u.first = r
+	if u.requests.Empty() {
 		z.queue = append(z.queue, u)
-	} else {
-		u.last.next = r
 	}
-	u.last = r
+	u.requests.PushLast(&r.link, r)
 	u.waiting++
 	z.waiting.Add(1)
 	return r
@@ -247,28 +244,18 @@ func (z *Zones) enqueueLocked(u *User, sizes []int, dst []*Buf) *request {
 
 // removeLocked takes a request out of its user's queue, wherever in it it stands.
 func (u *User) removeLocked(r *request) {
-	if r.prev == nil {
-		u.first = r.next
-	} else {
-		r.prev.next = r.next
-	}
-	if r.next == nil {
-		u.last = r.prev
-	} else {
-		r.next.prev = r.prev
-	}
-	r.prev, r.next, r.queued = nil, nil, false
+	u.requests.Remove(&r.link)
 	u.waiting--
 	z := u.zones
 	z.waiting.Add(-1)
-	if u.first == nil {
+	if u.requests.Empty() {
 		z.queue = slices.DeleteFunc(z.queue, func(other *User) bool { return other == u })
 	}
 }
 
 func (z *Zones) recycleLocked(r *request) {
 	r.user, r.dst, r.err = nil, nil, nil
-	r.next, z.idle = z.idle, r
+	z.idle.PushFirst(&r.link, r)
 }
 
 // Close ends the user: its share goes to the others and its requests that wait, and all later ones,
@@ -281,7 +268,7 @@ func (u *User) Close() {
 	if u.closed.Swap(true) {
 		return
 	}
-	for r := u.first; r != nil; r = u.first {
+	for r := u.requests.First(); r != nil; r = u.requests.First() {
 		u.removeLocked(r)
 		r.err = errs.New(errs.Closed, "mem.Take", u.name, nil)
 		r.done <- struct{}{}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/internal/list"
 )
 
 // The classes of zones: buffers of 64 KiB, 128 KiB and so on up to 2 MiB. A unit of transfer below
@@ -81,10 +82,10 @@ type Zones struct {
 
 	mu      sync.Mutex
 	users   []*User
-	weights int64    // of all users
-	queue   []*User  // those with requests that wait
-	arrival uint64   // requests that waited so far
-	idle    *request // to use again, linked by next
+	weights int64              // of all users
+	queue   []*User            // those with requests that wait
+	arrival uint64             // requests that waited so far
+	idle    list.List[request] // to be used again
 	closed  bool
 }
 

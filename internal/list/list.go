@@ -84,6 +84,19 @@ func (l *List[T]) Remove(k *Link[T]) {
 	k.prev, k.next, k.list = nil, nil, nil
 }
 
+// EndWith turns the list, as if it were a ring, until the element of k is the last one.
+func (l *List[T]) EndWith(k *Link[T]) {
+	if k.list != l {
+		misused()
+	}
+	if k == l.last {
+		return
+	}
+	l.last.next, l.first.prev = l.first, l.last
+	l.first, l.last = k.next, k
+	l.first.prev, l.last.next = nil, nil
+}
+
 func misused() {
 	invariant.Check(false, "an element is put into a second list, or taken out of one it is not in")
 }

@@ -73,8 +73,13 @@ func TestAgainstSlices(t *testing.T) {
 					models[n] = append(models[n], x.number)
 				}
 			} else if at := slices.Index(models[n], x.number); at >= 0 {
-				lists[n].Remove(k)
-				models[n] = slices.Delete(models[n], at, at+1)
+				if rapid.Bool().Draw(t, "turn") {
+					lists[n].EndWith(k)
+					models[n] = slices.Concat(models[n][at+1:], models[n][:at+1])
+				} else {
+					lists[n].Remove(k)
+					models[n] = slices.Delete(models[n], at, at+1)
+				}
 			}
 			for i := range lists {
 				check(t, &lists[i], links[i], models[i])
@@ -94,6 +99,7 @@ func TestMisuse(t *testing.T) {
 		"in another one":          func() { other.PushLast(&a.one, &a) },
 		"in none":                 func() { l.Remove(&b.one) },
 		"out of another one":      func() { other.Remove(&a.one) },
+		"turned, and not in it":   func() { other.EndWith(&a.one) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
@@ -136,50 +142,5 @@ func BenchmarkMove(b *testing.B) {
 		x := l.Last()
 		l.Remove(&x.one)
 		l.PushFirst(&x.one, x)
-	}
-}
-
-// plain is a list as one would write it by hand for one type, to compare with.
-type plain struct{ first, last *plainItem }
-
-type plainItem struct {
-	number     int
-	prev, next *plainItem
-}
-
-func (l *plain) push(u *plainItem) {
-	u.next = l.first
-	if l.first == nil {
-		l.last = u
-	} else {
-		l.first.prev = u
-	}
-	l.first = u
-}
-
-func (l *plain) remove(u *plainItem) {
-	if u.prev == nil {
-		l.first = u.next
-	} else {
-		u.prev.next = u.next
-	}
-	if u.next == nil {
-		l.last = u.prev
-	} else {
-		u.next.prev = u.prev
-	}
-	u.prev, u.next = nil, nil
-}
-
-func BenchmarkMoveByHand(b *testing.B) {
-	var l plain
-	items := make([]plainItem, 1000)
-	for i := range items {
-		l.push(&items[i])
-	}
-	for b.Loop() {
-		x := l.last
-		l.remove(x)
-		l.push(x)
 	}
 }
