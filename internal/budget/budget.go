@@ -4,14 +4,16 @@
 package budget
 
 import (
-	"container/list"
 	"context"
 	"sync"
 
 	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/internal/list"
+	"github.com/sluice-storage/sluice/internal/wait"
 )
 
-// Budget hands out Total units. Make one with New. Safe for concurrent use.
+// Budget hands out Total units. Make one with New. Safe for concurrent use. It allocates only for
+// the first callers that have to wait at once.
 type Budget struct {
 	total int64
 
@@ -19,12 +21,14 @@ type Budget struct {
 	used    int64
 	high    int64
 	waits   uint64
-	waiters list.List // of *waiter, oldest first
+	waiters list.List[waiter] // oldest first
+	idle    list.List[waiter] // to use again
 }
 
 type waiter struct {
 	n     int64
-	ready chan struct{} // closed when the units are the waiter's
+	ready chan struct{}     // room for one: the units are the waiter's
+	place list.Link[waiter] // in waiters, or in idle; in none when the units are the waiter's
 }
 
 // New makes a budget of total units.
@@ -41,38 +45,55 @@ func (b *Budget) Total() int64 { return b.total }
 func (b *Budget) Acquire(ctx context.Context, n int64) error {
 	invariant.Check(n >= 0 && n <= b.total, "budget.Acquire of more than there is")
 	b.mu.Lock()
-	if b.waiters.Len() == 0 && b.used+n <= b.total {
+	if b.waiters.Empty() && b.used+n <= b.total {
 		b.takeLocked(n)
 		b.mu.Unlock()
 		return nil
 	}
 	b.waits++
-	w := &waiter{n: n, ready: make(chan struct{})}
-	place := b.waiters.PushBack(w)
+	w := b.pushLocked(n)
 	b.mu.Unlock()
-
-	select {
-	case <-w.ready:
-		return nil
-	case <-ctx.Done():
-	}
+	_, ok := wait.For(ctx, w.ready)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	select {
-	case <-w.ready: // granted in the same moment: give it back
-		b.used -= n
-	default:
-		b.waiters.Remove(place)
+	var err error
+	if !ok {
+		err = ctx.Err()
+		b.giveUpLocked(w)
+	}
+	b.idle.PushFirst(&w.place, w)
+	return err
+}
+
+// giveUpLocked ends the waiting of one whose context has ended.
+func (b *Budget) giveUpLocked(w *waiter) {
+	if w.place.In() {
+		b.waiters.Remove(&w.place)
+	} else { // granted in the same moment: give it back
+		<-w.ready
+		b.used -= w.n
 	}
 	b.wakeLocked() // the waiter that left may have blocked smaller ones behind it
-	return ctx.Err()
+}
+
+// pushLocked puts a waiter at the end of the queue.
+func (b *Budget) pushLocked(n int64) *waiter {
+	w := b.idle.First()
+	if w == nil {
+		w = &waiter{ready: make(chan struct{}, 1)}
+	} else {
+		b.idle.Remove(&w.place)
+	}
+	w.n = n
+	b.waiters.PushLast(&w.place, w)
+	return w
 }
 
 // TryAcquire takes n units if nobody waits and they are free.
 func (b *Budget) TryAcquire(n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.waiters.Len() > 0 || b.used+n > b.total {
+	if !b.waiters.Empty() || b.used+n > b.total {
 		return false
 	}
 	b.takeLocked(n)
@@ -94,14 +115,10 @@ func (b *Budget) takeLocked(n int64) {
 }
 
 func (b *Budget) wakeLocked() {
-	for e := b.waiters.Front(); e != nil; e = b.waiters.Front() {
-		w := e.Value.(*waiter)
-		if b.used+w.n > b.total {
-			return
-		}
+	for w := b.waiters.First(); w != nil && b.used+w.n <= b.total; w = b.waiters.First() {
 		b.takeLocked(w.n)
-		b.waiters.Remove(e)
-		close(w.ready)
+		b.waiters.Remove(&w.place)
+		w.ready <- struct{}{} // it has room: each wait gets one
 	}
 }
 
