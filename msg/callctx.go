@@ -8,20 +8,30 @@ import (
 )
 
 // callCtx is the context of one call at the server. It ends with the call, with the request's
-// deadline, when the client cancels and when the connection dies. Most handlers only pass it
-// down, so channel and timer are made when somebody first asks for Done; one that nobody asked is
-// used again. Even the clock is looked at only when somebody asks, or when the request has to wait:
-// that is as good as its arrival, because nothing takes long in between.
+// deadline, when the client cancels and when the connection dies. It is used again for the next
+// request of the call, with its channel and timer, unless somebody may still listen to it:
+//
+//   - Most handlers only pass it down. Channel and timer are made when it is first listened to, and
+//     even the clock is looked at only when somebody asks, or when the request has to wait: that is
+//     as good as its arrival, because nothing takes long in between.
+//   - Those who wait on their own goroutine borrow the channel (see package wait). When all of them
+//     have returned it, it is closed for nobody, and serves the next request.
+//   - A channel that was handed out by Done may be listened to for ever. It is closed at the end of
+//     the call at the latest, and the context is left to whoever has it.
 type callCtx struct {
 	limit   time.Duration // 0: none
 	state   atomic.Int32
-	watched atomic.Bool // Done was asked for
+	watched atomic.Bool // the channel was asked for
 	fixed   atomic.Bool // deadline is set, and does not change
 
 	mu       sync.Mutex
 	deadline time.Time
 	done     chan struct{}
 	timer    *time.Timer
+	armed    bool
+	lent     int  // listeners who will say when they have ceased
+	spent    bool // cannot be used again: others may listen, or the timer may be about to end it
+	closed   bool
 }
 
 // The states of a callCtx.
@@ -79,23 +89,51 @@ func (c *callCtx) over() error {
 	return nil
 }
 
+// Done is for those who may listen for as long as they like.
 func (c *callCtx) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.done != nil {
-		return c.done
+	c.spent = true
+	return c.listenLocked()
+}
+
+// Lend implements wait.Lender.
+func (c *callCtx) Lend() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lent++
+	return c.listenLocked()
+}
+
+// Return implements wait.Lender.
+func (c *callCtx) Return() {
+	c.mu.Lock()
+	c.lent--
+	c.mu.Unlock()
+}
+
+// listenLocked makes sure that a channel is there which tells of the end, by time too.
+func (c *callCtx) listenLocked() <-chan struct{} {
+	if c.done == nil {
+		c.done = make(chan struct{})
 	}
-	c.done = make(chan struct{})
 	c.watched.Store(true) // before the look at state: end looks the other way round
 	switch {
 	case c.state.Load() != ctxLive:
-		close(c.done)
-	case c.limit != 0:
+		c.closeLocked()
+	case c.limit != 0 && !c.armed:
+		c.armed = true
 		left := time.Until(c.fixLocked(time.Time{}))
-		c.timer = time.AfterFunc(left, func() { c.end(context.DeadlineExceeded) })
+		if c.timer == nil {
+			c.timer = time.AfterFunc(left, c.expire)
+		} else {
+			c.timer.Reset(left)
+		}
 	}
 	return c.done
 }
+
+func (c *callCtx) expire() { c.end(context.DeadlineExceeded) }
 
 // end ends the context. The first reason stays.
 func (c *callCtx) end(err error) {
@@ -108,20 +146,43 @@ func (c *callCtx) end(err error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.timer != nil {
-		c.timer.Stop()
+	if c.state.Load() == ctxLive {
+		return // by now it is another request's: whoever comes so late has nobody to tell
 	}
-	select {
-	case <-c.done: // by Done, which came between
-	default:
-		close(c.done)
+	c.disarmLocked()
+	if c.lent > 0 || c.spent {
+		c.closeLocked()
 	}
 }
 
-// renew returns a context for the next call: c itself when nobody can still watch it.
+// disarmLocked stops the timer. One that cannot be stopped any more is about to end the context,
+// which therefore must not be another request's.
+func (c *callCtx) disarmLocked() {
+	if c.armed && !c.timer.Stop() {
+		c.spent = true
+	}
+	c.armed = false
+}
+
+func (c *callCtx) closeLocked() {
+	if !c.closed {
+		close(c.done)
+		c.closed, c.spent = true, true
+	}
+}
+
+// renew returns a context for the next call: c itself when nobody can still listen to it. c has
+// ended.
 func (c *callCtx) renew(limit time.Duration) *callCtx {
 	if c.watched.Load() {
-		return &callCtx{limit: limit}
+		c.mu.Lock()
+		c.disarmLocked()
+		used := c.spent || c.lent > 0
+		c.mu.Unlock()
+		if used {
+			return &callCtx{limit: limit}
+		}
+		c.watched.Store(false)
 	}
 	c.limit = limit
 	if c.fixed.Load() {

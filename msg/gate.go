@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/wait"
 )
 
 // gate is a bounded number of tokens that are taken in the order of asking, higher levels first:
@@ -50,15 +51,14 @@ func (g *gate) take(ctx context.Context, level Level, n int) error {
 	t := g.enqueueLocked(int(level), n)
 	g.admitLocked() // a higher level does not wait for one below it
 	g.mu.Unlock()
-	select {
-	case err := <-t.leave:
-		g.mu.Lock()
-		g.recycleLocked(t)
-		g.mu.Unlock()
-		return err
-	case <-ctx.Done():
+	err, ok := wait.For(ctx, t.leave)
+	if !ok {
 		return g.giveUp(t, ctx.Err())
 	}
+	g.mu.Lock()
+	g.recycleLocked(t)
+	g.mu.Unlock()
+	return err
 }
 
 // giveUp leaves the queue, or accepts what was given at the same moment.
