@@ -26,9 +26,11 @@ func (still) Admit(context.Context, Key, int64, int64, wire.Stamp, int64) (bool,
 	return false, nil
 }
 
-func newStill(t testing.TB, cfg Config) *rig {
+func newStill(t testing.TB, cfg Config) *rig { return newOn(t, cfg, still{}) }
+
+func newOn(t testing.TB, cfg Config, backing Backing) *rig {
 	r := &rig{TB: t, ctx: context.Background()}
-	c, err := New(cfg, still{})
+	c, err := New(cfg, backing)
 	r.ok(err)
 	t.Cleanup(func() { r.ok(c.Close()) })
 	r.Cache = c

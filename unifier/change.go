@@ -65,7 +65,10 @@ func (c *Cache) change(ctx context.Context, id Key, off, length int64, fn func()
 	} else {
 		c.spareClaims = cl.next
 	}
-	defer func() { *cl, c.spareClaims = claim{spans: cl.spans[:0], next: c.spareClaims}, cl }()
+	defer func() {
+		cl.reset()
+		cl.next, c.spareClaims = c.spareClaims, cl
+	}()
 	cl.spans = append(cl.spans, span{off >> o.shift, end >> o.shift})
 	cl.shared = how == looks
 	if _, err := c.claimLocked(ctx, o, cl); err != nil {
@@ -74,7 +77,7 @@ func (c *Cache) change(ctx context.Context, id Key, off, length int64, fn func()
 	if how == discards {
 		c.discardLocked(o)
 	} else if o.first != nil {
-		c.settleSpansLocked(ctx, o, cl.spans)
+		c.settleSpansLocked(o, cl.spans)
 	}
 	if how != looks && !c.defects.keepChanged {
 		c.dropSpansLocked(o, cl.spans)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/wait"
 )
 
 // A claim says that somebody is at work between cache and backing on some units of an object:
@@ -18,9 +19,12 @@ type claim struct {
 	spans   []span
 	shared  bool
 	granted bool
-	ready   chan struct{} // closed with the grant; nil while nobody waits
+	ready   chan struct{} // a token with a grant that was waited for; made once
 	next    *claim        // in Cache.spareClaims
 }
+
+// reset makes a claim that is over ready for the next one.
+func (a *claim) reset() { *a = claim{spans: a.spans[:0], ready: a.ready} }
 
 // span is a run of units, both ends included.
 type span struct{ first, last int64 }
@@ -55,27 +59,23 @@ func (a *claim) conflicts(b *claim) bool {
 // claimLocked waits for the grant, without the lock, and returns the object's count of losses at
 // that moment. It fails with the context's error, and then nothing is held.
 func (c *Cache) claimLocked(ctx context.Context, o *object, cl *claim) (inval uint64, err error) {
-	cl.granted, cl.ready = true, nil
-	for _, earlier := range o.claims {
-		if cl.conflicts(earlier) {
-			cl.granted = false
-			cl.ready = make(chan struct{})
-			break
-		}
-	}
+	cl.granted = cl.freeOf(o.claims)
 	o.claims = append(o.claims, cl)
 	if cl.granted {
 		return o.inval, nil
 	}
-	c.mu.Unlock()
-	select {
-	case <-cl.ready:
-	case <-ctx.Done():
+	if cl.ready == nil {
+		cl.ready = make(chan struct{}, 1)
 	}
+	c.mu.Unlock()
+	_, ok := wait.For(ctx, cl.ready)
 	c.mu.Lock()
 	if !cl.granted {
 		c.unclaimLocked(o, cl)
 		return 0, errs.Wrap("unifier.claim", "object "+o.id.String(), ctx.Err())
+	}
+	if !ok {
+		<-cl.ready // granted in the same moment: no token is left for the next wait
 	}
 	return o.inval, nil
 }
@@ -91,7 +91,7 @@ func (c *Cache) unclaimLocked(o *object, cl *claim) {
 	for i, waiting := range o.claims {
 		if !waiting.granted && waiting.freeOf(o.claims[:i]) {
 			waiting.granted = true
-			close(waiting.ready)
+			waiting.ready <- struct{}{} // it has room: each wait gets one
 		}
 	}
 }

@@ -23,29 +23,30 @@ import (
 //
 // Where writes are written back later, the draft is also what waits for that: see pending.go.
 type Draft struct {
-	c      *Cache
-	obj    *object
-	hint   Hint
-	pieces []seg.Piece
-	parts  []part
-	sges   []fabric.Sge
-	taken  []taken  // by block: whether it went to a unit
-	sums   []uint32 // of the blocks of those parts that consist of blocks
-	chunks []uint32 // of what has arrived, as the sender sums it
-	bytes  [][]byte // what the backing gets, piece by piece
-	cuts   []int    // where in bytes each piece ends
-	sumAt  []int    // where in sums each piece begins; -1: it does not consist of blocks
-	one    [1]wire.Stamp
-	claim  claim
-	need   need // its blocks
-	spare  need // for a fresh version of a unit, and to wait for readers
-	back   bool // it will be pending
-	size   int64
-	held   int64 // of the drafts' share
-	summed bool
-	live   bool
-	posted posted
-	next   *Draft // in Cache.spareDrafts
+	c        *Cache
+	obj      *object
+	hint     Hint
+	pieces   []seg.Piece
+	parts    []part
+	sges     []fabric.Sge
+	taken    []taken  // by block: whether it went to a unit
+	sums     []uint32 // of the blocks of those parts that consist of blocks
+	chunks   []uint32 // of what has arrived, as the sender sums it
+	bytes    [][]byte // what the backing gets, piece by piece
+	cuts     []int    // where in bytes each piece ends
+	sumAt    []int    // where in sums each piece begins; -1: it does not consist of blocks
+	one      [1]wire.Stamp
+	claim    claim
+	need     need        // its blocks
+	spare    need        // for a fresh version of a unit, and to wait for readers
+	patience *time.Timer // with readers; nil until it is needed
+	back     bool        // it will be pending
+	size     int64
+	held     int64 // of the drafts' share
+	summed   bool
+	live     bool
+	posted   posted
+	next     *Draft // in Cache.spareDrafts
 
 	stamp            wire.Stamp
 	order            uint64    // among all pending writes
@@ -362,6 +363,7 @@ func (d *Draft) endLocked() {
 	clear(d.taken)
 	clear(d.sges)
 	clear(d.bytes)
+	d.claim.reset()
 	o := d.obj
 	o.busy--
 	c.tidyLocked(o)
@@ -369,7 +371,7 @@ func (d *Draft) endLocked() {
 		c: c, pieces: d.pieces[:0], parts: d.parts[:0], sges: d.sges[:0], taken: d.taken[:0],
 		sums: d.sums[:0], chunks: d.chunks[:0], bytes: d.bytes[:0], cuts: d.cuts[:0],
 		sumAt: d.sumAt[:0],
-		claim: claim{spans: d.claim.spans[:0]}, posted: posted{ready: d.posted.ready},
+		claim: d.claim, posted: posted{ready: d.posted.ready}, patience: d.patience,
 		need:  need{got: d.need.got[:0], ready: d.need.ready},
 		spare: need{got: d.spare.got[:0], ready: d.spare.ready}, next: c.spareDrafts,
 	}

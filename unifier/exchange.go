@@ -199,13 +199,17 @@ func (d *Draft) waitReadersLocked(u *unit, inval uint64, index int64) *unit {
 	c.stats.ReaderWaits++
 	d.spare.arm()
 	u.watch = &d.spare
-	timer := time.NewTimer(c.cfg.Patience)
-	defer timer.Stop()
+	if d.patience == nil {
+		d.patience = time.NewTimer(c.cfg.Patience)
+	} else {
+		d.patience.Reset(c.cfg.Patience)
+	}
 	c.mu.Unlock()
 	select {
 	case <-d.spare.ready:
-	case <-timer.C:
+	case <-d.patience.C:
 	}
+	d.patience.Stop() // and nothing is left in its channel
 	c.mu.Lock()
 	if again := d.mergeableLocked(inval, index); again != nil {
 		again.watch = nil

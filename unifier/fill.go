@@ -77,7 +77,7 @@ func (c *Cache) run(ctx context.Context, f *fill) error {
 	_, err := c.claimLocked(ctx, f.obj, &f.claim)
 	claimed := err == nil
 	if claimed && f.obj.first != nil && !c.defects.skipSettle {
-		c.settleSpansLocked(ctx, f.obj, f.claim.spans)
+		c.settleSpansLocked(f.obj, f.claim.spans)
 	}
 	c.mu.Unlock()
 	if claimed {
@@ -98,10 +98,7 @@ func (c *Cache) run(ctx context.Context, f *fill) error {
 	f.obj.busy--
 	c.tidyLocked(f.obj)
 	f.err, f.over = err, true
-	for n := f.wait.first; n != nil; n = f.wait.first {
-		f.wait.remove(n)
-		n.wake()
-	}
+	f.wait.dismiss()
 	return errs.Wrap("unifier.fill", "", err)
 }
 

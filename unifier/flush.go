@@ -77,18 +77,7 @@ func (c *Cache) earliestLocked(o *object) *object {
 
 // awaitFlushLocked waits until some write has reached the backing, or has failed to.
 func (c *Cache) awaitFlushLocked(ctx context.Context) error {
-	if c.flushed == nil {
-		c.flushed = make(chan struct{})
-	}
-	ch := c.flushed
-	c.mu.Unlock()
-	defer c.mu.Lock()
-	select {
-	case <-ch:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return c.attendLocked(ctx, &c.flushed)
 }
 
 // writeRunLocked writes the object's first pending writes, which nobody else is doing. A change
@@ -137,10 +126,7 @@ func (c *Cache) writeRunLocked(o *object) error {
 	*r = run{drafts: r.drafts[:0], bufs: r.bufs[:0], sums: r.sums[:0], stamps: r.stamps[:0],
 		next: c.spareRuns}
 	c.spareRuns = r
-	if c.flushed != nil {
-		close(c.flushed)
-		c.flushed = nil
-	}
+	c.flushed.dismiss()
 	if err != nil && c.cfg.OnLoss != nil {
 		c.mu.Unlock()
 		c.cfg.OnLoss(id, err)

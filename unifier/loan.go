@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 )
@@ -79,13 +80,11 @@ func (p *posted) wait(ctx context.Context) error {
 	if p.done.Load() {
 		return p.err
 	}
-	select {
-	case <-p.ready:
-		p.ready <- struct{}{} // for whoever asks again
-		return p.err
-	case <-ctx.Done():
+	if _, ok := wait.For(ctx, p.ready); !ok {
 		return errs.Wrap("unifier.Wait", "", ctx.Err())
 	}
+	p.ready <- struct{}{} // for whoever asks again
+	return p.err
 }
 
 // Read lends the bytes of an access. What is missing is read from the backing: adjacent units in

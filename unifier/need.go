@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/wait"
 )
 
 // Nobody waits in a circle for memory. A request gets all the memory that it needs in one step,
@@ -78,23 +79,51 @@ func (n *need) arm() {
 
 // standLocked waits in a line until somebody takes the need out of it and wakes it.
 func (c *Cache) standLocked(ctx context.Context, q *line, n *need) error {
+	if n.queued {
+		c.pressLocked()
+	}
+	return c.stayLocked(ctx, q, n)
+}
+
+// stayLocked is standLocked for what does not become better by writing back.
+func (c *Cache) stayLocked(ctx context.Context, q *line, n *need) error {
 	if !n.queued {
 		return n.failed
 	}
-	c.pressLocked()
 	c.mu.Unlock()
-	var err error
-	select {
-	case <-n.ready:
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
+	_, ok := wait.For(ctx, n.ready)
 	c.mu.Lock()
-	if n.queued {
-		q.remove(n)
-		return err
+	if !n.queued {
+		return n.failed
 	}
-	return n.failed
+	q.remove(n)
+	if ok {
+		return nil
+	}
+	return ctx.Err()
+}
+
+// attendLocked waits in a line until dismiss.
+func (c *Cache) attendLocked(ctx context.Context, q *line) error {
+	n := c.spareNeeds
+	if n == nil {
+		n = &need{}
+	} else {
+		c.spareNeeds = n.next
+	}
+	n.arm()
+	q.push(n)
+	err := c.stayLocked(ctx, q, n)
+	n.next, c.spareNeeds = c.spareNeeds, n
+	return err
+}
+
+// dismiss ends the waiting of all in the line.
+func (q *line) dismiss() {
+	for n := q.first; n != nil; n = q.first {
+		q.remove(n)
+		n.wake()
+	}
 }
 
 // obtainLocked gets all the memory of the need, waiting behind others. It lets go of the lock

@@ -144,12 +144,13 @@ func (c *Cache) waitsLocked(d *Draft) *Draft {
 	return b
 }
 
-// settleSpansLocked returns when nothing is pending of the units, which the caller has claimed. A
-// loss is not his concern: then the backing's bytes are what counts.
-func (c *Cache) settleSpansLocked(ctx context.Context, o *object, spans []span) {
+// settleSpansLocked returns when nothing is pending of the units, which the caller has claimed,
+// whether somebody still wants that or not. A loss is not his concern: then the backing's bytes are
+// what counts.
+func (c *Cache) settleSpansLocked(o *object, spans []span) {
 	for _, s := range spans {
 		if c.dirtyLocked(o, s) {
-			_ = c.flushLocked(context.WithoutCancel(ctx), o, c.order)
+			_ = c.flushLocked(context.Background(), o, c.order)
 			return
 		}
 	}

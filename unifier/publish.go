@@ -75,7 +75,7 @@ func (d *Draft) publish(ctx context.Context, inval uint64, dur stripe.Durability
 		_ = c.flushLocked(ctx, o, c.order)
 	}
 	if o.first != nil {
-		c.settleSpansLocked(ctx, o, d.claim.spans)
+		c.settleSpansLocked(o, d.claim.spans)
 	}
 	err = c.settleSlotLocked(ctx, d.stamp)
 	c.mu.Unlock()

@@ -111,7 +111,7 @@ type Cache struct {
 	through              map[Key]bool                  // objects that are not written back to
 	flushing             bool                          // the flushers run
 	kick                 chan struct{}
-	flushed              chan struct{} // closed when a write has reached the backing
+	flushed              line // those who wait until some write has reached the backing
 
 	// To use again.
 	spareLoans   *Loan
@@ -123,6 +123,7 @@ type Cache struct {
 	spareRooms   *Room
 	spareRuns    *run
 	spareClaims  *claim // of changes
+	spareNeeds   *need  // of those who attend
 }
 
 // New makes an empty cache on top of the backing.

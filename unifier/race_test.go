@@ -1,0 +1,5 @@
+//go:build race
+
+package unifier
+
+const raceEnabled = true
