@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/msg"
 )
 
@@ -112,18 +113,11 @@ func (g *gate) enter(ctx context.Context, t *ticket, k clientKey, lv msg.Level, 
 	g.changeLocked(c, 1, t.cost)
 	g.queueLocked(t)
 	g.admitLocked() // those who wait may be held back by nothing but their own share
-	granted := t.granted
 	g.mu.Unlock()
-	if granted { // the usual case of a client that is alone: a context that is watched is not free
-		<-t.ready
-		return nil
-	}
-	select {
-	case <-t.ready:
-		return nil
-	case <-ctx.Done():
+	if _, ok := wait.For(ctx, t.ready); !ok {
 		return g.giveUp(ctx, t)
 	}
+	return nil
 }
 
 // try is enter where that does not wait; false where it would.
