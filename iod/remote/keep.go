@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/list"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
@@ -151,33 +153,27 @@ func (r *Remote) keepable(n int64) bool {
 func (r *Remote) enter(ctx context.Context, t *iod.Target, op iod.Op, l lane, span seg.Piece,
 	n int64) (*kept, error) {
 	srv := r.server(t.Server)
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for {
-		r.mu.Lock()
 		if r.closed {
-			r.mu.Unlock()
 			return nil, errs.New(errs.Closed, "iod.Write", "", nil)
 		}
 		behind := srv.objects[t.Object].underWay(span)
 		if !behind {
 			if k := r.tryEnterLocked(srv, t, op, l, n); k != nil {
 				k.span = span
-				r.mu.Unlock()
 				return k, nil
 			}
 			r.tight = true
 			r.sweepLocked()
 		}
 		r.counts.waits.Add(1)
-		stuck := r.stuck && !behind
-		wait := r.waitLocked()
-		r.mu.Unlock()
-		if stuck {
+		if r.stuck && !behind {
 			return nil, nil
 		}
-		select {
-		case <-wait:
-		case <-ctx.Done():
-			return nil, errs.Wrap("iod.Write", "waiting for memory", ctx.Err())
+		if err := r.awaitLocked(ctx); err != nil {
+			return nil, errs.Wrap("iod.Write", "waiting for memory", err)
 		}
 	}
 }
@@ -367,18 +363,42 @@ func (r *Remote) forget(k *kept) {
 	r.forgetLocked(k)
 }
 
-// waitLocked is closed when something has come back.
-func (r *Remote) waitLocked() <-chan struct{} {
-	if r.waiting == nil {
-		r.waiting = make(chan struct{})
-	}
-	return r.waiting
+// turn is one of those who wait until room or a slot has come back.
+type turn struct {
+	ready chan struct{}   // a token when something has
+	place list.Link[turn] // in Remote.waiting, or in Remote.turns; in none when it was woken
 }
 
+// awaitLocked waits until something has come back. It lets go of the lock meanwhile.
+func (r *Remote) awaitLocked(ctx context.Context) error {
+	t := r.turns.First()
+	if t == nil {
+		t = &turn{ready: make(chan struct{}, 1)}
+	} else {
+		r.turns.Remove(&t.place)
+	}
+	r.waiting.PushLast(&t.place, t)
+	r.mu.Unlock()
+	_, ok := wait.For(ctx, t.ready)
+	r.mu.Lock()
+	var err error
+	if !ok {
+		err = ctx.Err()
+		if t.place.In() {
+			r.waiting.Remove(&t.place)
+		} else { // woken in the same moment: no token is left for the next wait
+			<-t.ready
+		}
+	}
+	r.turns.PushFirst(&t.place, t)
+	return err
+}
+
+// wakeLocked lets all who wait look again.
 func (r *Remote) wakeLocked() {
-	if r.waiting != nil {
-		close(r.waiting)
-		r.waiting = nil
+	for t := r.waiting.First(); t != nil; t = r.waiting.First() {
+		r.waiting.Remove(&t.place)
+		t.ready <- struct{}{} // it has room: each wait gets one
 	}
 }
 
@@ -389,19 +409,15 @@ func (r *Remote) pass(ctx context.Context, t *iod.Target) (*slot, error) {
 		return nil, nil
 	}
 	srv := r.server(t.Server)
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for {
-		r.mu.Lock()
 		if s := srv.table(t.Stamp.Session).take(passing); s != nil {
 			s.number(&t.Stamp)
-			r.mu.Unlock()
 			return s, nil
 		}
-		wait := r.waitLocked()
-		r.mu.Unlock()
-		select {
-		case <-wait:
-		case <-ctx.Done():
-			return nil, errs.Wrap("iod.Write", "waiting for a slot", ctx.Err())
+		if err := r.awaitLocked(ctx); err != nil {
+			return nil, errs.Wrap("iod.Write", "waiting for a slot", err)
 		}
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/list"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
@@ -110,9 +111,11 @@ type Remote struct {
 	pool    *msg.Pool
 	opts    Options
 	calls   sync.Pool // of *call
+	rounds  sync.Pool // of *round
 	counts  counts
 	now     func() time.Time
 	recycle func(*kept)
+	sweeper func()
 
 	ctx     context.Context // of background work
 	stop    context.CancelFunc
@@ -127,11 +130,13 @@ type Remote struct {
 	own      *mem.Arena // nil: the caller's
 	spare    []*kept
 	idle     []*object
-	order    uint64        // acknowledgements so far
-	waiting  chan struct{} // closed when room or a slot has come back; nil: nobody waits
-	tight    bool          // somebody waits, or slots are scarce
-	sweeping bool
-	stuck    bool // the last sweep could not sync
+	order    uint64          // acknowledgements so far
+	waiting  list.List[turn] // those who wait until room or a slot has come back
+	turns    list.List[turn] // to use again
+	tight    bool            // somebody waits, or slots are scarce
+	sweeping bool            // the sweep runs
+	swept    []*object       // the sweep's list
+	stuck    bool            // the last sweep could not sync
 	timer    *time.Timer
 	armed    bool
 	closed   bool
@@ -147,7 +152,7 @@ var (
 // after the Remote.
 func New(pool *msg.Pool, opts Options) *Remote {
 	r := &Remote{pool: pool, opts: opts.withDefaults(), now: time.Now}
-	r.recycle = r.recycleLocked
+	r.recycle, r.sweeper = r.recycleLocked, r.sweep
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	return r
 }

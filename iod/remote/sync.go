@@ -161,26 +161,56 @@ func (r *Remote) holdObjects(want func(*object) bool) []*object {
 // atOnce is how many objects are synced at the same time: a server's disk serves them together.
 const atOnce = 8
 
+// round is a list of objects that are synced at the same time; kept for the next one.
+type round struct {
+	r    *Remote
+	ctx  context.Context
+	work func() // made once: share, on a goroutine
+	wg   sync.WaitGroup
+
+	mu    sync.Mutex
+	list  []*object // that nobody syncs yet
+	first error
+}
+
 // syncAll syncs objects and lets go of them. It returns the first error.
 func (r *Remote) syncAll(ctx context.Context, list []*object) error {
-	var mu sync.Mutex
-	var first error
-	var wg sync.WaitGroup
-	for i := range min(atOnce, len(list)) {
-		wg.Go(func() {
-			for j := i; j < len(list); j += atOnce {
-				err := r.syncObject(ctx, list[j])
-				r.letGo(list[j])
-				mu.Lock()
-				if first == nil {
-					first = err
-				}
-				mu.Unlock()
-			}
-		})
+	x, ok := r.rounds.Get().(*round)
+	if !ok {
+		x = &round{r: r}
+		x.work = func() {
+			defer x.wg.Done()
+			x.share()
+		}
 	}
-	wg.Wait()
+	x.ctx, x.list = ctx, list
+	for range min(atOnce, len(list)) - 1 {
+		x.wg.Add(1)
+		go x.work()
+	}
+	x.share()
+	x.wg.Wait()
+	first := x.first
+	x.ctx, x.list, x.first = nil, nil, nil
+	r.rounds.Put(x)
 	return first
+}
+
+// share syncs objects of the list until none is left.
+func (x *round) share() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for len(x.list) > 0 {
+		o := x.list[0]
+		x.list = x.list[1:]
+		x.mu.Unlock()
+		err := x.r.syncObject(x.ctx, o)
+		x.r.letGo(o)
+		x.mu.Lock()
+		if x.first == nil {
+			x.first = err
+		}
+	}
 }
 
 // syncObject syncs an object by the rights that are known for it, or fresh ones.
@@ -241,10 +271,12 @@ func (r *Remote) sweepLocked() {
 		return
 	}
 	r.sweeping = true
-	r.workers.Go(r.sweep)
+	r.workers.Add(1)
+	go r.sweeper()
 }
 
 func (r *Remote) sweep() {
+	defer r.workers.Done()
 	for {
 		list := r.oldest()
 		if len(list) == 0 {
@@ -268,7 +300,8 @@ func (r *Remote) sweep() {
 func (r *Remote) oldest() []*object {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var list []*object
+	clear(r.swept)
+	list := r.swept[:0]
 	if r.tight || r.ring.used() > r.opts.RetainBytes/2 {
 		for k := r.ring.oldest; k != nil && len(list) < atOnce; k = k.younger {
 			if k.given && k.acked != 0 && !k.obj.picked {
@@ -283,6 +316,7 @@ func (r *Remote) oldest() []*object {
 	}
 	r.tight = false
 	r.sweeping = len(list) > 0
+	r.swept = list
 	return list
 }
 
