@@ -313,7 +313,7 @@ func (d *domain) unreserve(cfg *fabric.EndpointConfig) {
 }
 
 // attach makes a connection whose hellos are exchanged an endpoint. On failure the reservation is
-// given back and the socket stays the caller's.
+// given back and the connection stays the caller's to close.
 func (d *domain) attach(g *greeting, cfg fabric.EndpointConfig, peer fabric.Peer, lanes int) (
 	*endpoint, error,
 ) {
@@ -322,7 +322,9 @@ func (d *domain) attach(g *greeting, cfg fabric.EndpointConfig, peer fabric.Peer
 	if err == nil {
 		e = newEndpoint(d, k, cfg)
 		e.peer, e.proved, e.lanes.count = peer, g.name, lanes
-		err = d.adopt(e)
+		if err = d.adopt(e); err != nil {
+			_ = k.conn.Close()
+		}
 	}
 	if err != nil {
 		d.unreserve(&cfg)

@@ -94,7 +94,7 @@ func (w *work) needsAck() bool {
 func newEndpoint(d *domain, k *sock, cfg fabric.EndpointConfig) *endpoint {
 	e := &endpoint{
 		d: d, cfg: cfg, sock: k,
-		name:       "tcp " + k.conn.LocalAddr().String() + "->" + k.conn.RemoteAddr().String(),
+		name:       "tcp " + k.conn.local.String() + "->" + k.conn.remote.String(),
 		sendCQ:     cfg.SendCQ.(*cq),
 		recvCQ:     cfg.RecvCQ.(*cq),
 		done:       make(chan struct{}),

@@ -54,11 +54,10 @@ func (l *listener) join(ctx context.Context, g *greeting, h *hello) error {
 		return err
 	}
 	k, err := g.sock(d.opts.PeerTimeout)
-	if err == nil {
-		err = j.e.addLane(int(h.sockets), k)
-	}
-	if err != nil { // the endpoint is dead already; after the answer there is no refusing
+	if err != nil {
 		_ = g.tcp.Close()
+	} else if err = j.e.addLane(int(h.sockets), k); err != nil {
+		_ = k.conn.Close() // the endpoint is dead already; after the answer there is no refusing
 	}
 	return nil
 }

@@ -29,6 +29,9 @@ type grant struct {
 	mem      []byte
 	rights   fabric.Rights
 	users    int // placements and answers under way
+
+	timer *time.Timer // of a revocation that waits; made once
+	due   time.Time   // when it has waited too long; zero: it does not wait
 }
 
 // keyTable finds grants by key. Addresses are offsets in the grant plus a base that makes mistakes
@@ -90,18 +93,36 @@ func (g *grant) revoke(key uint64, of *region) bool {
 	}
 	g.key, g.revoking = 0, key
 	if g.users > 0 {
-		ep := g.ep
-		stalled := time.AfterFunc(of.d.opts.StallTimeout, func() {
-			ep.die(errs.Disconnected, "the peer stalled inside a frame while a grant was revoked")
-		})
-		for g.users > 0 {
-			g.idle.Wait()
-		}
-		stalled.Stop()
+		g.outlastLocked(of.d.opts.StallTimeout)
 	}
 	g.revoking, g.region, g.ep, g.mem = 0, nil, nil, nil
 	g.idle.Broadcast()
 	return true
+}
+
+// outlastLocked waits for the users.
+func (g *grant) outlastLocked(limit time.Duration) {
+	g.due = time.Now().Add(limit)
+	if g.timer == nil {
+		g.timer = time.AfterFunc(limit, g.stalled)
+	} else {
+		g.timer.Reset(limit)
+	}
+	for g.users > 0 {
+		g.idle.Wait()
+	}
+	g.timer.Stop()
+	g.due = time.Time{} // should the timer have gone off in this moment
+}
+
+// stalled ends the connection whose peer keeps a user.
+func (g *grant) stalled() {
+	g.mu.Lock()
+	ep, late := g.ep, !g.due.IsZero() && !time.Now().Before(g.due)
+	g.mu.Unlock()
+	if late {
+		ep.die(errs.Disconnected, "the peer stalled inside a frame while a grant was revoked")
+	}
 }
 
 func (r *region) Bytes() []byte { return r.mem }

@@ -168,24 +168,26 @@ func explain(err error) error {
 	return errs.New(errs.Perm, "tcp", "handshake", err)
 }
 
-// sock ends the greeting: what follows is frames.
+// sock ends the greeting: what follows is frames. The connection is the sock's from then on, but
+// the caller's to close when it fails.
 func (g *greeting) sock(timeout time.Duration) (*sock, error) {
-	raw, err := g.tcp.SyscallConn()
+	k := &sock{}
+	err := watchPeer(g.tcp, timeout)
+	if err == nil && g.sec != nil && g.sec.Plaintext {
+		k.rec, err = newFrameRecords(g.tls, g.under.server)
+	} else if g.sec != nil {
+		k.rec = newTLSRecords(g.tls, g.under)
+	}
+	if err == nil {
+		k.conn, err = take(g.tcp)
+	}
+	if err == nil {
+		k.raw, err = k.conn.SyscallConn()
+	}
 	if err != nil {
 		return nil, errs.Wrap("tcp.connect", "", err)
 	}
-	k := &sock{conn: g.tcp, raw: raw}
-	if err := watchPeer(g.tcp, timeout); err != nil {
-		return nil, errs.Wrap("tcp.connect", "", err)
-	}
-	switch {
-	case g.sec == nil:
-	case g.sec.Plaintext:
-		k.rec, err = newFrameRecords(g.tls, g.under.server)
-	default:
-		k.rec = newTLSRecords(g.tls, g.under)
-	}
-	return k, err
+	return k, nil
 }
 
 // watchPeer has the kernel end a connection whose peer is silent: one that does not acknowledge

@@ -1,15 +1,51 @@
 package tcp
 
 import (
+	"errors"
 	"io"
 	"net"
+	"os"
 	"sync/atomic"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
+
+// conn is a TCP connection behind its hellos, by a descriptor that package os waits for: its error
+// for a reader who was interrupted is always the same one, while package net makes one for each.
+type conn struct {
+	*os.File
+	local, remote net.Addr
+}
+
+// take makes the connection c a conn; c is closed.
+func take(c *net.TCPConn) (*conn, error) {
+	f, err := c.File()
+	if err != nil {
+		return nil, err
+	}
+	k := &conn{File: f, local: c.LocalAddr(), remote: c.RemoteAddr()}
+	if err := errors.Join(f.SetDeadline(time.Time{}), c.Close()); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return k, nil
+}
+
+// CloseWrite tells the peer that nothing more will come.
+func (c *conn) CloseWrite() error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { failed = unix.Shutdown(int(fd), unix.SHUT_WR) })
+	return errors.Join(err, failed)
+}
 
 // sock is one TCP connection of an endpoint.
 type sock struct {
-	conn *net.TCPConn
+	conn *conn
 	raw  syscall.RawConn
 	rec  records // how bytes are protected on their way; nil: they are not
 }
