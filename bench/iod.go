@@ -59,7 +59,7 @@ func (b *Iod) Cases() []Case {
 	for _, tenths := range []int64{5, 9, 11, 20} {
 		cases = append(cases, b.cacheSize(tenths))
 	}
-	for _, pace := range []string{paceSlow, paceLarge, paceNet} {
+	for _, pace := range []string{paceSlow, paceNet, paceLarge} {
 		for _, members := range []int{1, 2, 4, 8} {
 			for _, depth := range []int{1, 2, 4} {
 				cases = append(cases, b.members(pace, members, depth))

@@ -11,8 +11,8 @@ import (
 // How fast throttled members are together.
 const (
 	paceSlow  = "slow"  // each member as fast as a disk of old: more members are faster
-	paceLarge = "large" // the same, with the largest requests that there are
 	paceNet   = "net"   // all members together as fast as the network
+	paceLarge = "large" // the same, with the largest requests that there are
 )
 
 const (
@@ -55,11 +55,11 @@ func (b *Iod) members(pace string, members, depth int) Case {
 	c := iodCase(fmt.Sprintf("members-%s-%d-d%d", pace, members, depth), size, depth, Bandwidth,
 		fmt.Sprintf("direct reads of %s from throttled members: %d, under way: %d; plain, single and "+
 			"multiple streams", sizeText(int64(size)), members, depth))
-	c.First = pace == paceNet && members == 4 && depth != 2
+	c.First = pace == paceLarge && members == 4 && depth != 2
 	for _, p := range b.Providers {
 		s := IodSpec{Kind: IodUnifier, Bytes: b.data(iodSmall), Cache: b.data(iodDirect),
 			Members: members, Rate: memberRate, Cold: true}
-		if pace == paceNet {
+		if pace != paceSlow {
 			atNetPace(&s, p)
 		}
 		for _, m := range memberModes() {
