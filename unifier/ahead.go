@@ -139,7 +139,7 @@ func (c *Cache) guessLocked(o *object, from, to int64, p Policy) *fill {
 		if c.findLocked(o, index) != nil {
 			continue
 		}
-		if c.policy.aheadBytes+o.unit() > c.aheadShare || c.queue.first != nil {
+		if c.policy.aheadBytes+o.unit() > c.aheadShare || !c.queue.Empty() {
 			break
 		}
 		if c.memory.free == 0 && !c.mapping {

@@ -135,7 +135,7 @@ func (d *Draft) mergeLocked(inval uint64, parts []part) {
 
 // freeLockedFor tells whether a block can be had without taking it from anybody.
 func (c *Cache) freeLockedFor(shift uint8) bool {
-	return c.queue.first == nil && (c.memory.partial[shift] != nil || c.memory.free > 0)
+	return c.queue.Empty() && (c.memory.partial[shift] != nil || c.memory.free > 0)
 }
 
 // mergeableLocked is the unit's current version; nil when there is none, or none that may be kept.

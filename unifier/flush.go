@@ -232,7 +232,7 @@ func (c *Cache) pressLocked() {
 // muchLocked tells whether pending writes are written without waiting for their age: too many are
 // dirty, or somebody waits for memory, some of which they hold.
 func (c *Cache) muchLocked() bool {
-	return c.dirtyBytes > c.dirty.Total()/2 || c.queue.first != nil || c.gate.first != nil
+	return c.dirtyBytes > c.dirty.Total()/2 || !c.queue.Empty() || !c.gate.Empty()
 }
 
 // flusher writes back what is old, and what is too much, until the cache closes.

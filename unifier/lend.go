@@ -66,7 +66,7 @@ func (c *Cache) lendLocked(ctx context.Context, l *Loan) error {
 
 // tryLendLocked is lendLocked that does not wait: it leaves nothing behind when it says no.
 func (c *Cache) tryLendLocked(l *Loan) bool {
-	if c.gate.first != nil || c.blockedLocked() {
+	if !c.gate.Empty() || c.blockedLocked() {
 		return false
 	}
 	o := c.objectLocked(l.id, l.hint)
@@ -96,7 +96,7 @@ func (c *Cache) supplyLocked(l *Loan, o *object, missing int) bool {
 
 // blockedLocked tells whether new loans have to wait for the queue.
 func (c *Cache) blockedLocked() bool {
-	return c.queue.first != nil && c.now().Sub(c.queueSince) > queueMax
+	return !c.queue.Empty() && c.now().Sub(c.queueSince) > queueMax
 }
 
 // admitMoreLocked lets the next one at the gate try, because the one before him has.
@@ -108,7 +108,7 @@ func (c *Cache) admitMoreLocked() {
 
 // passLocked lets a loan in behind those that wait at the gate.
 func (c *Cache) passLocked(ctx context.Context, l *Loan) error {
-	if c.gate.first == nil && !c.blockedLocked() {
+	if c.gate.Empty() && !c.blockedLocked() {
 		return nil
 	}
 	c.stats.Waits++
@@ -121,13 +121,7 @@ func (c *Cache) passLocked(ctx context.Context, l *Loan) error {
 func (c *Cache) standAsideLocked(ctx context.Context, l *Loan) error {
 	c.stats.Waits++
 	l.wait.arm()
-	l.wait.queued, l.wait.prev, l.wait.next = true, nil, c.gate.first
-	if c.gate.first == nil {
-		c.gate.last = &l.wait
-	} else {
-		c.gate.first.prev = &l.wait
-	}
-	c.gate.first = &l.wait
+	c.gate.PushFirst(&l.wait.place, &l.wait)
 	return c.standLocked(ctx, &c.gate, &l.wait)
 }
 

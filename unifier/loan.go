@@ -120,7 +120,7 @@ func (c *Cache) Lend(id Key, a seg.Access, h Hint) *Loan {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o := c.objects[id]
-	if o == nil || h.Unit != 0 && o.unit() != int64(h.Unit) || c.gate.first != nil ||
+	if o == nil || h.Unit != 0 && o.unit() != int64(h.Unit) || !c.gate.Empty() ||
 		c.blockedLocked() {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/list"
 	"github.com/sluice-storage/sluice/internal/wait"
 )
 
@@ -24,38 +25,16 @@ type need struct {
 	more   int
 	got    []block       // what was collected so far, in this order
 	ready  chan struct{} // a token when the wait is over
-	queued bool
 	failed error
-
-	prev, next *need
+	place  list.Link[need] // in a line, or in Cache.spareNeeds
 }
 
 // line is a queue of needs. Guarded by Cache.mu.
-type line struct{ first, last *need }
+type line struct{ list.List[need] }
 
-func (q *line) push(n *need) {
-	n.queued, n.prev, n.next = true, q.last, nil
-	if q.last == nil {
-		q.first = n
-	} else {
-		q.last.next = n
-	}
-	q.last = n
-}
+func (q *line) push(n *need) { q.PushLast(&n.place, n) }
 
-func (q *line) remove(n *need) {
-	if n.prev == nil {
-		q.first = n.next
-	} else {
-		n.prev.next = n.next
-	}
-	if n.next == nil {
-		q.last = n.prev
-	} else {
-		n.next.prev = n.prev
-	}
-	n.queued, n.prev, n.next = false, nil, nil
-}
+func (q *line) remove(n *need) { q.Remove(&n.place) }
 
 // wake ends the wait, or the next one if nobody waits now.
 func (n *need) wake() {
@@ -79,7 +58,7 @@ func (n *need) arm() {
 
 // standLocked waits in a line until somebody takes the need out of it and wakes it.
 func (c *Cache) standLocked(ctx context.Context, q *line, n *need) error {
-	if n.queued {
+	if n.place.In() {
 		c.pressLocked()
 	}
 	return c.stayLocked(ctx, q, n)
@@ -87,13 +66,13 @@ func (c *Cache) standLocked(ctx context.Context, q *line, n *need) error {
 
 // stayLocked is standLocked for what does not become better by writing back.
 func (c *Cache) stayLocked(ctx context.Context, q *line, n *need) error {
-	if !n.queued {
+	if !n.place.In() {
 		return n.failed
 	}
 	c.mu.Unlock()
 	_, ok := wait.For(ctx, n.ready)
 	c.mu.Lock()
-	if !n.queued {
+	if !n.place.In() {
 		return n.failed
 	}
 	q.remove(n)
@@ -105,22 +84,22 @@ func (c *Cache) stayLocked(ctx context.Context, q *line, n *need) error {
 
 // attendLocked waits in a line until dismiss.
 func (c *Cache) attendLocked(ctx context.Context, q *line) error {
-	n := c.spareNeeds
+	n := c.spareNeeds.First()
 	if n == nil {
 		n = &need{}
 	} else {
-		c.spareNeeds = n.next
+		c.spareNeeds.Remove(&n.place)
 	}
 	n.arm()
 	q.push(n)
 	err := c.stayLocked(ctx, q, n)
-	n.next, c.spareNeeds = c.spareNeeds, n
+	c.spareNeeds.PushFirst(&n.place, n)
 	return err
 }
 
 // dismiss ends the waiting of all in the line.
 func (q *line) dismiss() {
-	for n := q.first; n != nil; n = q.first {
+	for n := q.First(); n != nil; n = q.First() {
 		q.remove(n)
 		n.wake()
 	}
@@ -138,7 +117,7 @@ func (c *Cache) obtainLocked(ctx context.Context, n *need) error {
 	c.stats.Waits++
 	n.arm()
 	c.queue.push(n)
-	if c.queue.first == n {
+	if c.queue.First() == n {
 		c.queueSince = c.now()
 	}
 	c.growLocked()
@@ -153,7 +132,7 @@ func (c *Cache) obtainLocked(ctx context.Context, n *need) error {
 
 // tryObtainLocked is obtainLocked that does not wait; it leaves nothing behind when it says no.
 func (c *Cache) tryObtainLocked(n *need) bool {
-	if c.queue.first == nil && c.collectLocked(n, false) {
+	if c.queue.Empty() && c.collectLocked(n, false) {
 		return true
 	}
 	c.giveLocked(n)
@@ -236,11 +215,11 @@ func (c *Cache) evictUnitLocked(u *unit) {
 
 // feedLocked serves the queue from what is there.
 func (c *Cache) feedLocked() {
-	if c.feeding || c.queue.first == nil {
+	if c.feeding || c.queue.Empty() {
 		return
 	}
 	c.feeding = true
-	for n := c.queue.first; n != nil && c.collectLocked(n, false); n = c.queue.first {
+	for n := c.queue.First(); n != nil && c.collectLocked(n, false); n = c.queue.First() {
 		c.queue.remove(n)
 		n.wake()
 		c.queueSince = c.now()
@@ -251,7 +230,7 @@ func (c *Cache) feedLocked() {
 
 // admitLocked lets the longest waiting loan try again.
 func (c *Cache) admitLocked() {
-	if n := c.gate.first; n != nil {
+	if n := c.gate.First(); n != nil {
 		c.gate.remove(n)
 		n.wake()
 	}

@@ -20,7 +20,7 @@ func (c *Cache) growthLocked() int64 {
 
 // growLocked maps raw chunks for those who wait. It lets go of the lock while it maps.
 func (c *Cache) growLocked() {
-	for c.queue.first != nil && !c.mapping && c.growthLocked() > 0 {
+	for !c.queue.Empty() && !c.mapping && c.growthLocked() > 0 {
 		c.growOnceLocked()
 	}
 }
@@ -112,7 +112,7 @@ func (c *Cache) Shrink(bytes int64) (given int64) {
 
 // idleChunkLocked empties a raw chunk of which nothing is held.
 func (c *Cache) idleChunkLocked() *chunk {
-	if c.queue.first != nil {
+	if !c.queue.Empty() {
 		return nil // somebody waits for what would be freed
 	}
 	for i := len(c.memory.chunks) - 1; i >= 0; i-- {

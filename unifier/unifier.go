@@ -36,6 +36,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/budget"
+	"github.com/sluice-storage/sluice/internal/list"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
@@ -122,8 +123,8 @@ type Cache struct {
 	spareLifts   *lift
 	spareRooms   *Room
 	spareRuns    *run
-	spareClaims  *claim // of changes
-	spareNeeds   *need  // of those who attend
+	spareClaims  *claim          // of changes
+	spareNeeds   list.List[need] // of those who attend
 }
 
 // New makes an empty cache on top of the backing.
@@ -240,7 +241,7 @@ func (c *Cache) Close() error {
 	err := c.flushAllLocked(context.Background())
 	c.closed = true
 	for _, q := range []*line{&c.queue, &c.gate} {
-		for n := q.first; n != nil; n = q.first {
+		for n := q.First(); n != nil; n = q.First() {
 			q.remove(n)
 			n.failed = errs.New(errs.Closed, "unifier", "", nil)
 			n.wake()
