@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/internal/list"
 	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/msg"
 )
@@ -51,12 +52,12 @@ type gate struct {
 	load    int64 // bytes running
 	waiting int
 	clients map[clientKey]*client
-	idle    idleList
+	idle    list.List[client] // that had a request here a moment ago, and have none, oldest first
 	wants   [wantsMax + 1]int // clients by the number of requests that they have here
 	spread  [64]int           // clients by the logarithm of the bytes that they have here
 	levels  [msg.MaxLevels]level
 	some    uint8 // levels with somebody waiting, by bit
-	spare   *client
+	spare   list.List[client]
 	counts  gateCounts
 }
 
@@ -80,8 +81,7 @@ type ticket struct {
 	granted bool
 	ready   chan struct{}
 
-	next            *ticket // in the flow
-	younger, senior *ticket // in the level
+	inFlow, inLevel list.Link[ticket]
 }
 
 func newGate(l limits, d *Defects) *gate {
@@ -221,7 +221,7 @@ func (g *gate) admitLocked() {
 		}
 		f := &t.client.flows[t.level]
 		f.deficit -= t.cost
-		g.levels[t.level].ring = f.right // then the others
+		g.levels[t.level].round.EndWith(&f.turn) // first the others
 		g.unqueueLocked(t)
 		g.startLocked(t)
 		t.ready <- struct{}{} // it has room: nobody else sends
@@ -249,7 +249,7 @@ func (g *gate) agedLocked(now time.Duration) *ticket {
 		return nil
 	}
 	for set := g.some &^ (1 << (bits.Len8(g.some) - 1)); set != 0; set &= set - 1 {
-		t := g.levels[bits.TrailingZeros8(set)].oldest
+		t := g.levels[bits.TrailingZeros8(set)].byAge.First()
 		if now-t.since >= g.age && g.shareLocked(t.client, t.cost) {
 			g.counts.aged++
 			return t
@@ -263,8 +263,8 @@ func (g *gate) agedLocked(now time.Duration) *ticket {
 func (g *gate) turnLocked(l *level) *ticket {
 	for {
 		least := int64(-1)
-		for f, first := l.ring, true; first || f != l.ring; f, first = f.right, false {
-			t := f.head
+		for f := l.round.First(); f != nil; f = f.turn.Next() {
+			t := f.tickets.First()
 			if !g.shareLocked(f.client, t.cost) {
 				continue
 			}
@@ -278,8 +278,8 @@ func (g *gate) turnLocked(l *level) *ticket {
 		if least < 0 {
 			return nil
 		}
-		for f, first := l.ring, true; first || f != l.ring; f, first = f.right, false {
-			if g.shareLocked(f.client, f.head.cost) {
+		for f := l.round.First(); f != nil; f = f.turn.Next() {
+			if g.shareLocked(f.client, f.tickets.First().cost) {
 				f.deficit += least * quantum
 			}
 		}

@@ -273,7 +273,7 @@ func TestGateUnderLoad(t *testing.T) {
 		t.Errorf("left over: %d running, %d bytes, %d waiting", g.running, g.load, g.waiting)
 	}
 	for _, c := range g.clients {
-		if c.requests != 0 || c.wanted != 0 || !c.resting {
+		if c.requests != 0 || c.wanted != 0 || !c.link.In() {
 			t.Errorf("left over: %+v", c)
 		}
 	}
