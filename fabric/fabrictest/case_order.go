@@ -109,7 +109,8 @@ func testEarly(t *testing.T, cfg Config) {
 			data := r.a.piece(i*piece, size)
 			fill(data, round*4+i)
 			wrs = append(wrs, fabric.WR{
-				Op: fabric.OpWrite, Flags: fabric.FlagSignaled | fabric.FlagEarly, Context: uint64(i),
+				Op: fabric.OpWrite, Context: uint64(i),
+				Flags:  fabric.FlagSignaled | fabric.FlagEarly,
 				Local:  []fabric.Sge{{Reg: r.a.reg, Buf: data}},
 				Remote: rem.Slice(uint64(i*piece), uint64(size)),
 			})

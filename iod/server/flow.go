@@ -57,8 +57,8 @@ func (g *gate) clientLocked(k clientKey) *client {
 	}
 	c.key = k
 	g.clients[k] = c
-	g.wants[0]++
-	g.spread[0]++
+	g.wants.add(0)
+	g.spread.add(0)
 	return c
 }
 
@@ -75,40 +75,38 @@ func (g *gate) sweepLocked(now time.Duration) {
 	for c := g.idle.First(); c != nil && now-c.since >= g.linger; c = g.idle.First() {
 		g.idle.Remove(&c.link)
 		delete(g.clients, c.key)
-		g.wants[0]--
-		g.spread[0]--
+		g.wants.remove(0)
+		g.spread.remove(0)
 		g.spare.PushFirst(&c.link, c)
 	}
 }
 
 // changeLocked counts that a client has more or fewer requests here, running or waiting.
 func (g *gate) changeLocked(c *client, requests int, bytes int64) {
-	g.wants[min(c.requests, wantsMax)]--
-	g.spread[bits.Len64(uint64(c.wanted))]--
+	g.wants.remove(c.requests)
+	g.spread.remove(bits.Len64(uint64(c.wanted)))
 	c.requests += requests
 	c.wanted += bytes
-	g.wants[min(c.requests, wantsMax)]++
-	g.spread[bits.Len64(uint64(c.wanted))]++
+	g.wants.add(c.requests)
+	g.spread.add(bits.Len64(uint64(c.wanted)))
 }
 
 // leastLocked is how many requests the client has here that has the fewest.
 func (g *gate) leastLocked() int {
-	for n, clients := range g.wants {
-		if clients > 0 {
-			return n
-		}
+	n, ok := g.wants.least()
+	if !ok {
+		return 0
 	}
-	return 0
+	return n
 }
 
 // leastBytesLocked is, rounded up to a power of two, how much the client wants that wants least.
 func (g *gate) leastBytesLocked() int64 {
-	for n, clients := range g.spread {
-		if clients > 0 {
-			return 1 << n
-		}
+	n, ok := g.spread.least()
+	if !ok {
+		return 0
 	}
-	return 0
+	return 1 << n
 }
 
 // queueLocked makes a ticket wait: behind those of its client and level.

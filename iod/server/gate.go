@@ -53,16 +53,13 @@ type gate struct {
 	waiting int
 	clients map[clientKey]*client
 	idle    list.List[client] // that had a request here a moment ago, and have none, oldest first
-	wants   [wantsMax + 1]int // clients by the number of requests that they have here
-	spread  [64]int           // clients by the logarithm of the bytes that they have here
+	wants   tally             // clients by the number of requests that they have here
+	spread  tally             // clients by the logarithm of the bytes that they have here
 	levels  [msg.MaxLevels]level
 	some    uint8 // levels with somebody waiting, by bit
 	spare   list.List[client]
 	counts  gateCounts
 }
-
-// wantsMax is the largest number of requests of one client that is told apart.
-const wantsMax = 64
 
 // gateCounts are what a gate has seen.
 type gateCounts struct {

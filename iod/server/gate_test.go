@@ -277,8 +277,9 @@ func TestGateUnderLoad(t *testing.T) {
 			t.Errorf("left over: %+v", c)
 		}
 	}
-	if g.wants[0] != len(g.clients) || g.spread[0] != len(g.clients) {
-		t.Errorf("%d clients, counted as %d and %d", len(g.clients), g.wants[0], g.spread[0])
+	if g.wants.count[0] != len(g.clients) || g.spread.count[0] != len(g.clients) {
+		t.Errorf("%d clients, counted as %d and %d", len(g.clients), g.wants.count[0],
+			g.spread.count[0])
 	}
 }
 
