@@ -24,7 +24,6 @@ type flow struct {
 	ahead     int  // chunks that a disk works on at a time: of a member, or with single of all
 	single    bool // members take turns
 	others    bool // requests are under way besides
-	taper     bool // the last chunks of each member are smaller and smaller
 	to        Receiver
 	from      Sender
 	sums      []uint32
@@ -39,14 +38,13 @@ type flow struct {
 	mu      sync.Mutex // guards what follows
 	turn    sync.Cond  // a disk has become free, or something has failed
 	runs    []run
-	left    int64   // bytes of the stream that no lane has taken
-	active  int     // lanes that there are or that were asked for, the caller's among them
-	limit   int     // chunks of a member that lanes may take at a time; 0: any number
-	rest    []int64 // by member: bytes that no lane has taken
-	taken   []int   // by member: chunks that lanes have taken and not given back
-	storing []int   // by member: chunks that are being stored
-	all     int     // of taken or storing, whichever is limited
-	err     error   // the first
+	left    int64 // bytes of the stream that no lane has taken
+	active  int   // lanes that there are or that were asked for, the caller's among them
+	limit   int   // chunks of a member that lanes may take at a time; 0: any number
+	taken   []int // by member: chunks that lanes have taken and not given back
+	storing []int // by member: chunks that are being stored
+	all     int   // of taken or storing, whichever is limited
+	err     error // the first
 }
 
 // run is a piece of the stream that one member holds.
@@ -73,7 +71,6 @@ func (f *flow) shape(how How, grain int64) {
 		if share := f.bytes / int64(chunksEach*members); streams == Multiple && share < f.chunk {
 			f.chunk = min(f.chunk, max(share, chunkLeast))
 		}
-		f.taper = streams == Multiple && !f.others && f.to != nil
 	}
 	f.chunk = max(f.chunk/grain*grain, grain)
 	f.single, f.ahead = streams == Single, o.Ahead
@@ -107,12 +104,13 @@ func (f *flow) findRuns(plain bool, grain int64) (members int) {
 		}
 		at += n
 	}
-	for _, r := range f.runs {
-		if f.rest[r.member] == 0 {
+	for i := range f.runs { // storing says who was counted
+		if k := f.runs[i].member; f.storing[k] == 0 {
+			f.storing[k] = 1
 			members++
 		}
-		f.rest[r.member] += r.end - r.at
 	}
+	clear(f.storing)
 	return max(members, 1)
 }
 
@@ -124,7 +122,6 @@ func (f *flow) place(at int64) (member int, n int64) {
 	}
 	for member >= len(f.taken) {
 		f.taken, f.storing = append(f.taken, 0), append(f.storing, 0)
-		f.rest = append(f.rest, 0)
 	}
 	return member, max(n, 1)
 }
@@ -180,10 +177,9 @@ func (f *flow) take() (chunk, bool) {
 			break
 		}
 		if r := f.pickLocked(); r != nil {
-			c := chunk{member: r.member, at: r.at, n: min(f.sizeLocked(r.member), r.end-r.at)}
+			c := chunk{member: r.member, at: r.at, n: min(f.chunk, r.end-r.at)}
 			r.at += c.n
 			f.left -= c.n
-			f.rest[c.member] -= c.n
 			f.taken[c.member]++
 			f.all++
 			return c, true
@@ -191,16 +187,6 @@ func (f *flow) take() (chunk, bool) {
 		f.turn.Wait()
 	}
 	return chunk{}, false
-}
-
-// sizeLocked is how large the member's next chunk may be. When all disks are done, what they have
-// delivered last is still to be sent: where nothing else is under way, that should be little.
-func (f *flow) sizeLocked(member int) int64 {
-	if !f.taper || f.rest[member] > f.chunk {
-		return f.chunk
-	}
-	half := f.rest[member] / 2 / BlockBytes * BlockBytes
-	return min(max(half, chunkLeast), f.chunk)
 }
 
 // pickLocked finds the run whose member has least to do; of equals, the first.
@@ -310,7 +296,8 @@ func (f *flow) note() error {
 
 // reset forgets the request.
 func (f *flow) reset() {
-	*f = flow{e: f.e, own: f.own, runs: f.runs[:0], rest: f.rest[:0], taken: f.taken[:0],
-		storing: f.storing[:0]}
+	clear(f.taken)
+	clear(f.storing)
+	*f = flow{e: f.e, own: f.own, runs: f.runs[:0], taken: f.taken[:0], storing: f.storing[:0]}
 	f.turn.L = &f.mu
 }

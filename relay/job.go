@@ -91,8 +91,8 @@ func (e *Engine) Read(ctx context.Context, j *ReadJob) error {
 		return err
 	}
 	e.count.reads.Add(1)
-	f.to, f.sums = j.To, j.Sums
 	f.shape(j.How, BlockBytes)
+	f.to, f.sums = j.To, j.Sums
 	f.limit = f.ahead // chunks that are being read
 	err = f.run()
 	e.end(f)

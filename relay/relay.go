@@ -99,9 +99,8 @@ type Options struct {
 	// ChunkBytes is how much is read, sent or stored in one step, at most: a multiple of 4 KiB, from
 	// 4 KiB to 2 MiB. Default 128 KiB. A request that does not name a size itself, and has less than
 	// two such chunks for each member, has smaller ones, down to 32 KiB: what a disk delivers last
-	// is sent when no disk works any more, and should be little. For that reason a member's last
-	// chunks are half as large each time, down to 32 KiB. While other requests are under way chunks
-	// are twice as large instead: disks and network have enough to do then, and each chunk costs.
+	// is sent when no disk works any more, and should be little. While other requests are under way
+	// chunks are twice as large: disks and network have enough to do then, and each chunk costs.
 	ChunkBytes int
 
 	// WindowBytes bounds the memory that one request has at a time. It is at least one chunk; a

@@ -354,40 +354,6 @@ func TestChunksOvertake(t *testing.T) {
 	p.all()
 }
 
-// What a member delivers last is little, where nothing else is under way and nobody has asked for a
-// size; the first chunks are as large as they may be.
-func TestLastChunksAreSmall(t *testing.T) {
-	for _, c := range []struct {
-		chunk       int // of the request; 0: the engine's
-		first, last int
-	}{{0, 128 << 10, 32 << 10}, {128 << 10, 128 << 10, 128 << 10}} {
-		d, _ := newDisk(t)
-		p := newPeer(t, 1<<20)
-		var mu sync.Mutex
-		sizes := map[int64][]int{} // by member, in the order of their places
-		d.before = func(off int64, n int) error {
-			mu.Lock()
-			defer mu.Unlock()
-			member := off / (256 << 10) % 4
-			sizes[member] = append(sizes[member], n)
-			return nil
-		}
-		e := start(t, Options{Disk: d, Room: &room{}, Place: places{4, 256 << 10}})
-		err := e.Read(context.Background(), &ReadJob{Object: alpha, Bytes: 1 << 20, To: p,
-			How: How{ChunkBytes: c.chunk}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.all()
-		for member, list := range sizes {
-			if slices.Max(list) != c.first || slices.Min(list) != c.last {
-				t.Errorf("asked for %d: member %d has chunks of %v, want from %d down to %d", c.chunk,
-					member, list, c.first, c.last)
-			}
-		}
-	}
-}
-
 // Sums of a write's chunks can be joined to sums of CheckBytes, wherever members begin.
 func TestWriteChunksCanBeChecked(t *testing.T) {
 	d, _ := newDisk(t)
