@@ -1,6 +1,7 @@
 package msg
 
 import (
+	"context"
 	"encoding/json"
 	"path/filepath"
 	"sync"
@@ -68,6 +69,25 @@ func TestPollersHandOver(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// TestWaitsBringsAPoller: a handler that says that it waits is relieved at once.
+func TestWaitsBringsAPoller(t *testing.T) {
+	for _, p := range and(tcpProvider(), shmProvider(t)) {
+		t.Run(p.name, func(t *testing.T) {
+			r := newRig(t, p, HandlerFunc(func(_ context.Context, c *Call) {
+				c.Waits()
+				if c.s.polling.Load() == 0 && c.s.slow.Load() == 0 {
+					t.Error("nobody polls, nor will soon")
+				}
+				_ = c.Reply(nil, 0)
+			}), nil)
+			// The first request finds one goroutine that polls, and takes it.
+			if err := call(r.conn, 10*time.Second, &Request{}); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
 }
 
 func TestTune(t *testing.T) {

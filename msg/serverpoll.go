@@ -125,6 +125,11 @@ func (s *serverConn) needPoller() {
 	s.srv.spawn(job{poll: s})
 }
 
+// Waits says that the handler is about to wait for something that does not come over its
+// connection, such as a disk: somebody else polls meanwhile. Without that, requests that arrive in
+// the next millisecond would wait for the handler.
+func (c *Call) Waits() { c.s.needPoller() }
+
 // settle waits until nothing is pending any more. A provider that copies on the spot has completed
 // what was posted already: then this goroutine takes the completions itself and nobody has to be
 // woken, twice, to tell it. Requests that come along with them go to workers.

@@ -114,6 +114,7 @@ func (s *Server) leaveDirect(w *work) { s.manage.direct.leave(&w.memory) }
 // somebody holds who waits for it: so a loan is taken behind this gate, a draft before it.
 func (s *Server) enterDisk(ctx context.Context, c *msg.Call, w *work, bytes int64) error {
 	w.time.enter(stateDisk)
+	c.Waits()
 	return s.manage.disk.enter(ctx, &w.disk, w.who, c.Level(), bytes)
 }
 
