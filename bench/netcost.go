@@ -23,6 +23,16 @@ func (n *Net) usages(ctx context.Context) (mine, peers usage, err error) {
 	return mine, a.Usage, err
 }
 
+// asking is how much both processes allocate for a reading itself.
+func (n *Net) asking(ctx context.Context) (allocs uint64, err error) {
+	mine, peers, err := n.usages(ctx)
+	if err != nil {
+		return 0, err
+	}
+	mineAfter, peersAfter, err := n.usages(ctx)
+	return mineAfter.Allocs - mine.Allocs + peersAfter.Allocs - peers.Allocs, err
+}
+
 // measured is a measurement that tells its figure and how much was moved for it.
 type measured func(ctx context.Context, d time.Duration) (moved, float64, error)
 
@@ -30,6 +40,10 @@ type measured func(ctx context.Context, d time.Duration) (moved, float64, error)
 func (n *Net) costly(c Contender, provider string, run measured) Contender {
 	var last Cost
 	c.Measure = func(ctx context.Context, d time.Duration) (float64, error) {
+		asking, err := n.asking(ctx)
+		if err != nil {
+			return 0, err
+		}
 		mine, peers, err := n.usages(ctx)
 		if err != nil {
 			return 0, err
@@ -42,7 +56,10 @@ func (n *Net) costly(c Contender, provider string, run measured) Contender {
 		if err != nil {
 			return 0, err
 		}
-		last = costOf(m, mineAfter.since(mine), peersAfter.since(peers))
+		mine, peers = mineAfter.since(mine), peersAfter.since(peers)
+		mine.Allocs += peers.Allocs
+		mine.Allocs, peers.Allocs = mine.Allocs-min(mine.Allocs, asking), 0
+		last = costOf(m, mine, peers)
 		if m.bytes > 0 {
 			last.ProviderCopies = providerCopies(provider, c.Protocol)
 		}

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net"
-	"runtime/metrics"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -98,12 +98,13 @@ func (p *netPeer) do(s *spec) (a answer, err error) {
 	return a, err
 }
 
-// ownUsage is that of this process.
+// ownUsage is that of this process. Package runtime/metrics would tell of allocations some time
+// later, by hundreds.
 func ownUsage() (usage, error) {
-	sample := []metrics.Sample{{Name: "/gc/heap/allocs:objects"}}
-	metrics.Read(sample)
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
 	cpu, err := OwnCPU()
-	return usage{CPU: cpu, Copied: mem.Copied(), Allocs: sample[0].Value.Uint64()}, err
+	return usage{CPU: cpu, Copied: mem.Copied(), Allocs: m.Mallocs}, err
 }
 
 // serve is a server of package msg.
