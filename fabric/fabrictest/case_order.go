@@ -96,8 +96,8 @@ func testMixedThenSend(t *testing.T, cfg Config) {
 	}
 }
 
-// testEarly overwrites the memory of early writes as soon as they have completed. What the peer sees
-// when a message follows is what was there before.
+// testEarly overwrites the memory of early writes as soon as they have completed. What the peer
+// sees when a message follows is what was there before.
 func testEarly(t *testing.T, cfg Config) {
 	r := newRig(t, cfg)
 	const piece = 80000
