@@ -8,28 +8,27 @@ import (
 // company lets requests that are posted at about the same time leave in one system call, which is
 // most of what a small one costs. Whoever finds the socket free steps aside once, for as long as
 // those who can run now take to run: when an answer, or a commit, has woken sixteen callers, each
-// of them is about to post. Where nobody comes, or where those who run have long work to do, it is
-// tried now and then only.
+// of them is about to post. That is tried only where posters have met at the socket lately: for one
+// who is alone it would be a detour, on which others take over the reading of its answer.
 type company struct {
-	worth int // times to try before giving up: somebody came lately
-	skip  int // posts until the next try, when it is not worth it
+	worth int // times to try before giving up
+	skip  int // meetings to ignore, after it took too long
 }
 
 const (
 	companyWorth = 4
-	companyAgain = 64                     // after nobody came
-	companyLong  = 4096                   // after it took too long
-	companyWait  = 200 * time.Microsecond // which is this
+	companyLong  = 4096                   // meetings to ignore
+	companyWait  = 200 * time.Microsecond // what is too long: those who run have other work
 	companyBytes = 16 << 10               // what is larger is worth a system call
 )
 
-// try tells whether to step aside.
-func (c *company) try() bool {
-	if c.worth > 0 {
-		return true
+// met says that a poster has found another one writing.
+func (c *company) met() {
+	if c.skip > 0 {
+		c.skip--
+		return
 	}
-	c.skip--
-	return c.skip < 0
+	c.worth = companyWorth
 }
 
 // judge learns from a try.
@@ -39,17 +38,15 @@ func (c *company) judge(came bool, took time.Duration) {
 		c.worth, c.skip = 0, companyLong
 	case came:
 		c.worth = companyWorth
-	case c.worth > 1:
-		c.worth--
 	default:
-		c.worth, c.skip = 0, companyAgain
+		c.worth--
 	}
 }
 
 // awaitCompanyLocked steps aside, if that is worth it, before a single small request is written. It
 // lets go of mu meanwhile; the socket counts as taken.
 func (e *endpoint) awaitCompanyLocked() {
-	if e.queue.Len() != 1 || (*e.queue.At(0)).length >= companyBytes || !e.company.try() {
+	if e.queue.Len() != 1 || (*e.queue.At(0)).length >= companyBytes || e.company.worth == 0 {
 		return
 	}
 	e.busy = true

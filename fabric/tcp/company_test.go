@@ -11,7 +11,7 @@ import (
 func TestCompanyIsTriedWhereItComes(t *testing.T) {
 	tries := func(c *company, posts int, came bool, took time.Duration) (n int) {
 		for range posts {
-			if c.try() {
+			if c.worth > 0 {
 				n++
 				c.judge(came, took)
 			}
@@ -19,16 +19,28 @@ func TestCompanyIsTriedWhereItComes(t *testing.T) {
 		return n
 	}
 	var c company
-	if n := tries(&c, 1000, false, 0); n < 10 || n > 20 {
-		t.Errorf("of 1000 posts that are alone %d stepped aside", n)
+	if n := tries(&c, 1000, false, 0); n != 0 {
+		t.Errorf("of 1000 posts of one who is alone %d stepped aside", n)
 	}
-	if n := tries(&c, 1000, true, 0); n < 900 {
+	c.met()
+	if n := tries(&c, 1000, true, 0); n != 1000 {
 		t.Errorf("of 1000 posts in company %d stepped aside", n)
 	}
+	if n := tries(&c, 1000, false, 0); n != companyWorth {
+		t.Errorf("of 1000 posts after that %d stepped aside", n)
+	}
+	c.met()
 	if n := tries(&c, 1000, true, time.Second); n != 1 {
 		t.Errorf("of 1000 posts beside long work %d stepped aside", n)
 	}
-	if n := tries(&c, 2*companyLong, true, 0); n < companyLong/2 {
+	for range companyLong {
+		c.met()
+		if c.worth > 0 {
+			t.Fatal("long work is forgotten too soon")
+		}
+	}
+	c.met()
+	if n := tries(&c, 1000, true, 0); n != 1000 {
 		t.Errorf("company that is quick again is not found again: %d", n)
 	}
 }

@@ -20,6 +20,7 @@ const (
 // pumpLocked writes what is queued, unless somebody is at it. It enters with mu and leaves without.
 func (e *endpoint) pumpLocked() {
 	if e.busy || e.broken {
+		e.company.met()
 		e.mu.Unlock()
 		return
 	}
