@@ -69,6 +69,9 @@ func parseAddress(addr string, has []string) ([]place, error) {
 		}
 		all = append(all, p)
 	}
+	if len(formatAddress(all, last)) > maxAddress { // with all names it is longer
+		return bad("too long")
+	}
 	return all, nil
 }
 
