@@ -69,10 +69,19 @@ func (c *Cache) tryLendLocked(l *Loan) bool {
 	if !c.gate.Empty() || c.blockedLocked() {
 		return false
 	}
-	o := c.objectLocked(l.id, l.hint)
+	return c.beginLocked(l, c.objectLocked(l.id, l.hint), false)
+}
+
+// beginLocked pins what the access names and starts the loan, or lets go of everything when that
+// takes more than there is: more memory, or, where only what is cached is wanted, the disk.
+func (c *Cache) beginLocked(l *Loan, o *object, cached bool) bool {
 	o.busy++
-	missing, fits := c.pinAllLocked(l, o)
-	ok := fits && c.supplyLocked(l, o, missing)
+	missing, ok := c.pinAllLocked(l, o)
+	if cached {
+		ok = ok && missing == 0 && !l.filling()
+	} else {
+		ok = ok && c.supplyLocked(l, o, missing)
+	}
 	if ok {
 		c.startLocked(l, o)
 		c.noteReadLocked(l, o)

@@ -128,18 +128,7 @@ func (c *Cache) Lend(id Key, a seg.Access, h Hint) *Loan {
 	if err != nil {
 		return nil
 	}
-	o.busy++
-	missing, fits := c.pinAllLocked(l, o)
-	whole := fits && missing == 0 && !l.filling()
-	if whole {
-		c.startLocked(l, o)
-		c.noteReadLocked(l, o)
-	} else {
-		c.letGoLocked(l)
-	}
-	o.busy--
-	c.tidyLocked(o)
-	if !whole {
+	if !c.beginLocked(l, o, true) {
 		c.forgetLoanLocked(l)
 		return nil
 	}

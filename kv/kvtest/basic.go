@@ -143,9 +143,9 @@ func callerKeepsSlices(e *env) {
 	if string(key) != "key" || string(value) != "value" || string(gone) != "gone" {
 		e.Fatalf("Commit changed its argument: %q %q %q", key, value, gone)
 	}
-	copy(key, "XXX")
-	copy(value, "XXXXX")
-	copy(gone, "XXXX")
+	clear(key)
+	clear(value)
+	clear(gone)
 	e.want("key", "value", v)
 	e.conflict(kv.Txn{Ranges: within("gone", v-1)})
 }
