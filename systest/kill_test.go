@@ -136,6 +136,7 @@ type fileWriter struct {
 	path    string
 	rng     *rand.Rand
 	synced  atomic.Int64 // records of all files together, for the report
+	failed  atomic.Int64 // attempts
 	durable int          // records of the present file that fsync covered
 	gen     uint64       // which file: part of every record
 }
@@ -163,6 +164,7 @@ func (w *fileWriter) run(t *testing.T, stop chan struct{}) {
 		default:
 		}
 		if err := w.write(stop); err != nil {
+			w.failed.Add(1)
 			t.Logf("writer %s: %v", filepath.Base(w.path), err)
 			time.Sleep(50 * time.Millisecond)
 		}
@@ -346,6 +348,7 @@ type blockWriter struct {
 	sock    string
 	rng     *rand.Rand
 	flushed atomic.Int64
+	failed  atomic.Int64 // attempts
 	issued  [blocks]uint64
 	durable [blocks]uint64
 }
@@ -362,6 +365,7 @@ func (w *blockWriter) run(t *testing.T, stop chan struct{}) {
 		default:
 		}
 		if err := w.write(stop); err != nil {
+			w.failed.Add(1)
 			t.Logf("block writer: %v", err)
 			time.Sleep(50 * time.Millisecond)
 		}
