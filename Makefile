@@ -32,7 +32,7 @@ SYSTEM_RE := systest|cmd/sluice|mount
 # Virtual machines with a stock kernel. They keep both cores busy, so they run alone and one package
 # after the other. Where all that they need can be installed, a test that is skipped is a failure.
 # vmtest/transport (msg, mover and the ladder over verbs) is left to `make lab`: it takes as long as the rest.
-LAB      := ./vmtest ./vmtest/agent ./vmtest/frame ./vmtest/lab ./fabric/verbs/...
+LAB      := ./vmtest ./vmtest/clock ./vmtest/agent ./vmtest/frame ./vmtest/lab ./fabric/verbs/...
 LAB_RE   := vmtest|vmtest/.*|fabric/verbs|fabric/verbs/.*
 LAB_MUST := $(shell [ "$$(id -u)" = 0 ] && [ "$$(uname -m)" = x86_64 ] && \
               command -v apt-get >/dev/null && echo must)
