@@ -81,9 +81,11 @@ const (
 	setupDeferTaskrun = 1 << 13
 
 	enterGetEvents = 1 << 0
+	enterNoIowait  = 1 << 7
 
 	featSingleMmap = 1 << 0
 	featNoDrop     = 1 << 1
+	featNoIowait   = 1 << 17 // since 6.15
 
 	registerBuffers = 0
 	registerFiles   = 2
@@ -99,6 +101,7 @@ const (
 // kernelRing is one io_uring. Only its thread uses it.
 type kernelRing struct {
 	fd       int
+	features uint32
 	ring     []byte // both rings in one mapping
 	entries  []byte
 	sqHead   *uint32
@@ -125,14 +128,16 @@ type probe struct {
 	}
 }
 
-func setup(depth int, flags uint32) (*kernelRing, error) {
+// setup makes a ring. Of the kernel's features that a ring can do without, it uses those in
+// optional.
+func setup(depth int, flags, optional uint32) (*kernelRing, error) {
 	p := params{flags: flags}
 	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, uintptr(depth),
 		uintptr(unsafe.Pointer(&p)), 0)
 	if errno != 0 {
 		return nil, errno
 	}
-	k := &kernelRing{fd: int(fd)}
+	k := &kernelRing{fd: int(fd), features: p.features & optional}
 	if p.features&featSingleMmap == 0 || p.features&featNoDrop == 0 {
 		unix.Close(k.fd)
 		return nil, unix.ENOSYS // before 5.5: too old to be worth a second way of mapping
@@ -193,8 +198,9 @@ func (k *kernelRing) next() *sqe {
 	return e
 }
 
-// enter publishes what was filled, submits it, and waits for that many completions.
-func (k *kernelRing) enter(wait uint32) error {
+// enter publishes what was filled, submits it, and waits for that many completions. The flags are
+// those besides enterGetEvents.
+func (k *kernelRing) enter(wait, flags uint32) error {
 	atomic.StoreUint32(k.sqTail, k.tail)
 	var n uintptr
 	var errno unix.Errno
@@ -203,13 +209,34 @@ func (k *kernelRing) enter(wait uint32) error {
 			uintptr(k.unsubmit), 0, enterGetEvents, 0, 0)
 	} else {
 		n, _, errno = unix.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(k.fd),
-			uintptr(k.unsubmit), uintptr(wait), enterGetEvents, 0, 0)
+			uintptr(k.unsubmit), uintptr(wait), uintptr(enterGetEvents|flags), 0, 0)
 	}
 	if errno != 0 {
 		return errno
 	}
 	k.unsubmit -= uint32(n)
 	return nil
+}
+
+// enterIdle is enter(1) for a ring with nothing under way but the read of wake, an eventfd. The
+// kernel takes every wait in a ring for a wait for a disk, unless it is told otherwise: a host with
+// nothing to do would show nothing but iowait. Where the kernel cannot be told, poll waits, which
+// does not count. It watches both: since 6.1 the read is finished by our next enter, and the
+// eventfd is readable until then; before that it is finished at once, and the ring is readable.
+func (k *kernelRing) enterIdle(wake int) error {
+	if k.features&featNoIowait != 0 {
+		return k.enter(1, enterNoIowait)
+	}
+	if err := k.enter(0, 0); err != nil {
+		return err
+	}
+	fds := [2]unix.PollFd{
+		{Fd: int32(k.fd), Events: unix.POLLIN}, {Fd: int32(wake), Events: unix.POLLIN},
+	}
+	if _, err := unix.Poll(fds[:], -1); err != nil {
+		return err
+	}
+	return k.enter(0, 0)
 }
 
 // reap takes one completion.

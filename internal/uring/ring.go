@@ -144,7 +144,7 @@ func Open(o Options) (*Ring, error) {
 	r := &Ring{opt: o}
 	why := "asked for"
 	if !o.Plain {
-		t, err := startThread(r)
+		t, err := startThread(r, featNoIowait)
 		if err == nil {
 			r.engine = t
 			return r, nil

@@ -40,14 +40,15 @@ const (
 	idCancel = 1<<32 + 1
 )
 
-// startThread sets a ring up on a thread of its own: the kernel binds the ring to it.
-func startThread(r *Ring) (*thread, error) {
+// startThread sets a ring up on a thread of its own: the kernel binds the ring to it. Of the
+// kernel's features that a ring can do without, it uses those in optional.
+func startThread(r *Ring, optional uint32) (*thread, error) {
 	t := &thread{ring: r, ended: make(chan struct{}), wake: -1}
 	ready := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // for life: the thread ends with the goroutine
 		defer close(t.ended)
-		err := t.open()
+		err := t.open(optional)
 		ready <- err
 		if err == nil {
 			t.run()
@@ -61,13 +62,13 @@ func startThread(r *Ring) (*thread, error) {
 	return t, nil
 }
 
-func (t *thread) open() (err error) {
+func (t *thread) open(optional uint32) (err error) {
 	o := &t.ring.opt
 	// Room for the wake-up and a cancellation beside Depth operations.
 	depth := 2 * o.Depth
-	t.k, err = setup(depth, setupSingleIssuer|setupDeferTaskrun|setupCoopTaskrun)
+	t.k, err = setup(depth, setupSingleIssuer|setupDeferTaskrun|setupCoopTaskrun, optional)
 	if errors.Is(err, unix.EINVAL) {
-		t.k, err = setup(depth, 0) // before 6.1
+		t.k, err = setup(depth, 0, optional) // before 6.1
 	}
 	if err != nil {
 		return err
@@ -250,7 +251,12 @@ func (t *thread) enter(ending bool) {
 	}
 	for {
 		t.ring.stats.enters.Add(1)
-		err := t.k.enter(wait)
+		var err error
+		if wait > 0 && t.inFlight() == 0 {
+			err = t.k.enterIdle(t.wake)
+		} else {
+			err = t.k.enter(wait, 0)
+		}
 		if err == nil || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EBUSY) {
 			break // busy: completions must be taken first
 		}

@@ -3,7 +3,6 @@ package uring
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -19,17 +18,24 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// both runs a test through io_uring and through plain calls: the results must be the same.
+// both runs a test through io_uring and through plain calls: the results must be the same. So must
+// those of a ring that has to do without what newer kernels offer.
 func both(t *testing.T, fn func(t *testing.T, open func(o Options) *Ring)) {
-	for _, plain := range []bool{false, true} {
-		t.Run(fmt.Sprintf("plain=%v", plain), func(t *testing.T) {
+	for name, open := range map[string]func(o Options) (*Ring, error){
+		"plain=false": Open,
+		"plain=true": func(o Options) (*Ring, error) {
+			o.Plain = true
+			return Open(o)
+		},
+		"older": func(o Options) (*Ring, error) { return openWith(o, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
 			fn(t, func(o Options) *Ring {
-				o.Plain = plain
-				r, err := Open(o)
+				r, err := open(o)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if why := r.Stats().Plain; why != "" && !plain {
+				if why := r.Stats().Plain; why != "" && name != "plain=true" {
 					t.Logf("no io_uring here: %s", why)
 				}
 				t.Cleanup(func() { r.Close() })
@@ -37,6 +43,17 @@ func both(t *testing.T, fn func(t *testing.T, open func(o Options) *Ring)) {
 			})
 		})
 	}
+}
+
+// openWith is Open for a kernel that has no optional features but these.
+func openWith(o Options, features uint32) (*Ring, error) {
+	r := &Ring{opt: o.withDefaults()}
+	t, err := startThread(r, features)
+	if err != nil {
+		return Open(o) // which says why not
+	}
+	r.engine = t
+	return r, nil
 }
 
 func tempFile(t testing.TB, size int64) *os.File {
