@@ -65,8 +65,11 @@ type Extent struct {
 	Hole     bool
 }
 
-// Space is the store's room.
-type Space struct{ Total, Free int64 }
+// Space is the store's room, in bytes.
+type Space struct {
+	Total, Free int64
+	Shared      int64 // the part of Free that others on the same file system can take as well
+}
 
 // Store is an engine. All methods are safe for concurrent use, on the same object too: writes
 // that do not overlap keep all their bytes; where they overlap each byte is one writer's. Buffers

@@ -60,6 +60,16 @@ type Starter interface {
 	Wait(op *Op)
 }
 
+// Sparse is a device that takes space of a file system as it is reserved. Throttle passes it on.
+type Sparse interface {
+	// Room is how many bytes the file system has in all and how many it could still give, to anybody;
+	// not ok where the device owns all of its space.
+	Room() (total, free int64, ok bool)
+
+	// Punch gives the space of a range back: it reads as zeroes then and has to be reserved again.
+	Punch(off, length int64) error
+}
+
 // One carries out one operation and gives its error, with the device's name.
 func One(d Device, op *Op) error {
 	ops := [1]*Op{op}

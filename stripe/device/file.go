@@ -192,13 +192,24 @@ func (d *File) Reserve(off, length int64) error {
 // Fresh tells whether the file was made by this opener, so that it reads as zeroes.
 func (d *File) Fresh() bool { return d.made }
 
-// Free is how many bytes the file system could still give to the file; a block device needs none.
-func (d *File) Free() int64 {
+// Room implements Sparse. A block device owns its space.
+func (d *File) Room() (total, free int64, ok bool) {
 	var fs unix.Statfs_t
 	if d.disk || unix.Fstatfs(int(d.f.Fd()), &fs) != nil {
-		return d.size
+		return 0, 0, false
 	}
-	return int64(fs.Bavail) * fs.Bsize
+	return int64(fs.Blocks) * fs.Bsize, int64(fs.Bavail) * fs.Bsize, true
+}
+
+// Punch implements Sparse.
+func (d *File) Punch(off, length int64) error {
+	for {
+		err := unix.Fallocate(int(d.f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off,
+			length)
+		if !errors.Is(err, unix.EINTR) {
+			return errs.Wrap("punch", d.Name(), err)
+		}
+	}
 }
 
 // Name implements Device.

@@ -3,6 +3,8 @@ package device
 import (
 	"sync"
 	"time"
+
+	"github.com/sluice-storage/sluice/errs"
 )
 
 // ThrottleOptions say how fast a throttled device is.
@@ -86,12 +88,20 @@ func (t *Throttle) Wait(op *Op) {
 	t.pace.sleep(due)
 }
 
-// Free is what the device says, if it does.
-func (t *Throttle) Free() int64 {
-	if f, ok := t.Device.(interface{ Free() int64 }); ok {
-		return f.Free()
+// Room implements Sparse where the device does.
+func (t *Throttle) Room() (total, free int64, ok bool) {
+	if s, is := t.Device.(Sparse); is {
+		return s.Room()
 	}
-	return t.Size()
+	return 0, 0, false
+}
+
+// Punch implements Sparse where the device does.
+func (t *Throttle) Punch(off, length int64) error {
+	if s, is := t.Device.(Sparse); is {
+		return s.Punch(off, length)
+	}
+	return errs.New(errs.Unsupported, "punch", t.Name(), nil)
 }
 
 // Fresh is what the device says, if it does.

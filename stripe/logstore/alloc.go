@@ -7,12 +7,18 @@ import "math/bits"
 // A cluster is free, or in use, or in quarantine: freed by a record, but kept until the checkpoint
 // that makes this record unnecessary, and until the last reader that may have found it before is
 // done. Reusing it earlier would destroy what a restart, or that reader, still needs.
+//
+// A cluster is handed out only when the device has given it its space, so that a write to it cannot
+// fail for lack of space. What is in use has its space.
 type allocator struct {
 	used       []uint64 // a bit for each cluster in use or in quarantine
+	backed     []uint64 // a bit for each cluster that has its space on the device
 	clusters   uint32
 	next       uint32 // where to look first
-	free       uint32 // free ones among the reserved
-	reserved   uint32 // clusters below have their space on the device
+	free       uint32 // backed and not in use
+	bare       uint32 // not backed
+	low        uint32 // the fewest that were free since the last look, see giveBack
+	limit      uint32 // clusters below have the space of their entries in the table
 	quarantine []freed
 	high       uint32 // one past the highest that was ever in use
 }
@@ -24,10 +30,14 @@ type freed struct {
 }
 
 func newAllocator(clusters uint32) *allocator {
-	return &allocator{used: make([]uint64, (clusters+63)/64), clusters: clusters}
+	words := (clusters + 63) / 64
+	return &allocator{used: make([]uint64, words), backed: make([]uint64, words),
+		clusters: clusters, bare: clusters}
 }
 
 func (a *allocator) inUse(c uint32) bool { return a.used[c/64]&(1<<(c%64)) != 0 }
+
+func (a *allocator) isBacked(c uint32) bool { return a.backed[c/64]&(1<<(c%64)) != 0 }
 
 // mark says that a cluster is in use.
 func (a *allocator) mark(c uint32) {
@@ -36,8 +46,9 @@ func (a *allocator) mark(c uint32) {
 	}
 	a.used[c/64] |= 1 << (c % 64)
 	a.high = max(a.high, c+1)
-	if c < a.reserved {
+	if a.isBacked(c) {
 		a.free--
+		a.low = min(a.low, a.free)
 	}
 }
 
@@ -47,7 +58,7 @@ func (a *allocator) release(c uint32) {
 		return
 	}
 	a.used[c/64] &^= 1 << (c % 64)
-	if c < a.reserved {
+	if a.isBacked(c) {
 		a.free++
 	}
 }
@@ -80,14 +91,56 @@ func (a *allocator) settle(record, reads uint64) {
 	a.quarantine = kept
 }
 
-// grow says that the space of clusters up to n is reserved.
-func (a *allocator) grow(n uint32) {
-	for c := a.reserved; c < n; c++ {
+// back says that the device has the space of clusters [from, to).
+func (a *allocator) back(from, to uint32) {
+	for c := from; c < to; c++ {
+		if a.isBacked(c) {
+			continue
+		}
+		a.backed[c/64] |= 1 << (c % 64)
+		a.bare--
 		if !a.inUse(c) {
 			a.free++
 		}
 	}
-	a.reserved = max(a.reserved, n)
+}
+
+// findBare finds the first run of clusters below the limit that have no space, at most n of them.
+func (a *allocator) findBare(n uint32) (from, to uint32) {
+	for from < a.limit && a.isBacked(from) {
+		if from%64 == 0 && a.backed[from/64] == ^uint64(0) {
+			from += 64
+		} else {
+			from++
+		}
+	}
+	from = min(from, a.limit)
+	for to = from; to < a.limit && to-from < n && !a.isBacked(to); {
+		to++
+	}
+	return from, to
+}
+
+// unback takes the space from a run of at most n clusters that are free, from the end of the device
+// towards its beginning, and says where; none when below is reached. The clusters count as used
+// until release, so that nobody takes them while their space goes.
+func (a *allocator) unback(below, n uint32) (from, to uint32) {
+	isFree := func(c uint32) bool { return a.isBacked(c) && !a.inUse(c) }
+	to = below
+	for to > 0 && !isFree(to-1) {
+		if to%64 == 0 && a.backed[to/64-1]&^a.used[to/64-1] == 0 {
+			to -= 64
+		} else {
+			to--
+		}
+	}
+	for from = to; from > 0 && to-from < n && isFree(from-1); {
+		from--
+		a.mark(from)
+		a.backed[from/64] &^= 1 << (from % 64)
+		a.bare++
+	}
+	return from, to
 }
 
 // take finds n clusters, in runs as long as possible behind the last ones taken, and appends them
@@ -111,7 +164,7 @@ func (a *allocator) take(dst []uint32, n int) ([]uint32, bool) {
 		n--
 	}
 	a.next = at
-	if a.next >= a.reserved {
+	if a.next >= a.limit {
 		a.next = 0
 	}
 	return dst, true
@@ -121,14 +174,10 @@ const noCluster = ^uint32(0)
 
 // findFree finds the first free cluster from at on.
 func (a *allocator) findFree(at uint32) uint32 {
-	for at < a.reserved {
-		word := ^a.used[at/64] >> (at % 64)
+	for at < a.limit {
+		word := (a.backed[at/64] &^ a.used[at/64]) >> (at % 64)
 		if word != 0 {
-			at += uint32(bits.TrailingZeros64(word))
-			if at < a.reserved {
-				return at
-			}
-			return noCluster
+			return at + uint32(bits.TrailingZeros64(word))
 		}
 		at = (at/64 + 1) * 64
 	}
@@ -151,7 +200,7 @@ func (a *allocator) findRun(at, n uint32) uint32 {
 			continue
 		}
 		end := c
-		for end < a.reserved && end-c < n && !a.inUse(end) {
+		for end < a.limit && end-c < n && a.isBacked(end) && !a.inUse(end) {
 			end++
 		}
 		if end-c == n {

@@ -311,12 +311,11 @@ func (m *member) appendFence(rec *record, need int64, w *waiter) error {
 			m.mu.Unlock()
 			return nil
 		}
-		reserved := m.alloc.reserved
 		m.mu.Unlock()
 		switch {
 		case err != nil:
 			return err
-		case reserved == m.g.clusters || m.grow(reserved) != nil:
+		case m.growSlots() != nil:
 			return errs.Newf(errs.NoSpace, "logstore.SetMinGeneration", m.dev.Name(),
 				"all slots are taken")
 		}

@@ -3,6 +3,7 @@ package logstore
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/sluice-storage/sluice/stripe/device"
 )
@@ -53,14 +54,32 @@ func (m *member) writeStable(off int64, b []byte) error {
 	return m.doAll(m.ops.list)
 }
 
-// runCheckpoints is the checkpointer.
+// runCheckpoints is the checkpointer. Now and then it looks for space that nobody needs.
 func (m *member) runCheckpoints() {
-	for range m.ask {
+	var look <-chan time.Time
+	if m.room.sparse != nil {
+		ticker := time.NewTicker(giveBackEvery)
+		defer ticker.Stop()
+		look = ticker.C
+	}
+	for {
+		select {
+		case _, open := <-m.ask:
+			if !open {
+				return
+			}
+		case <-look:
+			m.giveBack()
+			continue
+		}
 		m.mu.Lock()
 		m.asked = false
 		m.mu.Unlock()
 		if err := m.checkpoint(false); err != nil && m.broken.Load() == nil {
 			m.opt.log.Error("checkpoint failed", "device", m.dev.Name(), "cause", err)
+		}
+		if m.room.short() {
+			m.giveBack()
 		}
 	}
 }
@@ -244,7 +263,7 @@ func (m *member) releaseLog(tail uint64) {
 func (m *member) makeRoom(n uint32) bool {
 	for tries, waits := 0, 0; ; {
 		m.mu.Lock()
-		free, reserved := m.alloc.free, m.alloc.reserved
+		free, bare := m.alloc.free, m.alloc.bare
 		waiting, crowded := len(m.alloc.quarantine), m.alloc.crowded()
 		m.mu.Unlock()
 		switch {
@@ -253,7 +272,7 @@ func (m *member) makeRoom(n uint32) bool {
 		case crowded && waits < 4: // a checkpoint is cheaper than space that was never written
 			waits++
 			m.awaitCheckpoint()
-		case reserved < m.g.clusters && m.grow(reserved) == nil:
+		case bare > 0 && m.grow() == nil:
 		case waiting > 0 && tries < 3: // the second lets readers of the first go
 			tries++
 			if m.checkpoint(false) != nil {
@@ -279,28 +298,4 @@ func (m *member) awaitCheckpoint() {
 	case <-room:
 	case <-m.stopped:
 	}
-}
-
-// grow reserves the space of one more segment: its clusters, their entries and as many slots in
-// both tables.
-func (m *member) grow(from uint32) error {
-	to := min(from+segmentCount, m.g.clusters)
-	err := m.dev.Reserve(m.g.blockOff(from, 0), int64(to-from)*clusterBytes)
-	for _, shift := range []int64{0, int64(m.g.clusters)} {
-		first := (int64(from) + shift) / tableEntries * blockBytes
-		last := min((int64(to)+shift+tableEntries)/tableEntries*blockBytes, m.g.tableBytes)
-		for side := 0; side < 2 && err == nil; side++ {
-			err = m.dev.Reserve(m.g.tableAt[side]+first, last-first)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	m.mu.Lock()
-	m.alloc.grow(to)
-	if m.slots.limit = to; to == m.g.clusters {
-		m.slots.limit = m.g.slots
-	}
-	m.mu.Unlock()
-	return nil
 }

@@ -196,11 +196,7 @@ func (m *member) foresee(op string, id stripe.ObjectID, st wire.Stamp,
 
 // roomLocked is how many clusters can be had without a checkpoint.
 func (m *member) roomLocked() int64 {
-	unreserved := int64(m.g.clusters - m.alloc.reserved)
-	if f, ok := m.dev.(interface{ Free() int64 }); ok {
-		unreserved = min(unreserved, f.Free()/clusterBytes)
-	}
-	return int64(m.alloc.free) + unreserved
+	return int64(m.alloc.free) + m.room.clusters(m.alloc.bare, m.room.reserve)
 }
 
 // Place implements stripe.Placer.

@@ -71,6 +71,7 @@ type PathOptions struct {
 	UnitBytes       int64
 	PendingBytes    int64
 	IndexBytes      int64
+	ReserveBytes    int64
 	Logger          *slog.Logger
 }
 
@@ -78,8 +79,8 @@ func (p *PathOptions) options() Options {
 	return Options{ServerID: p.ServerID, LogBytes: p.LogBytes, UnitBytes: p.UnitBytes,
 		PendingBytes: p.PendingBytes,
 		IndexBytes:   p.IndexBytes, Unsummed: p.Unsummed, LateCheckpoints: p.LateCheckpoints,
-		Salvage: p.Salvage,
-		Logger:  p.Logger}
+		Salvage: p.Salvage, ReserveBytes: p.ReserveBytes,
+		Logger: p.Logger}
 }
 
 // OpenPaths opens the store that lies at the paths, or makes one if that is asked for. Errors

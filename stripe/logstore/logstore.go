@@ -17,10 +17,10 @@
 // Options says by what.
 //
 // Lock order: member.life (shared by requests), object.order* (may wait for the disk),
-// member.checkpointing*, member.mu, then pool.mu and the sessions' lock.
+// member.checkpointing*, member.growing*, member.mu, then pool.mu and the sessions' lock.
 //
 // Read logstore.go first, then layout.go, entry.go and record.go (what is on the disk), write.go,
-// log.go and checkpoint.go (life of a write), read.go, and open.go and replay.go (a restart).
+// log.go, checkpoint.go and room.go (life of a write), read.go, and open.go and replay.go (a restart).
 package logstore
 
 import (
@@ -77,6 +77,11 @@ type Options struct {
 	// 6 bytes for 64 KiB of data, 100 MiB for a TiB, and 250 bytes an object. (With several members
 	// and units below 1 MiB up to four times as much of data that is one object's.)
 	IndexBytes int64
+
+	// ReserveBytes is how much each member leaves of the file system that it takes its space from, for
+	// others, above all for metadata, without which nobody could remove anything. Default: a 20th of
+	// the file system, from 64 MiB to 8 GiB but never more than an eighth. Negative: none.
+	ReserveBytes int64
 
 	// Unsummed makes a store without checksums of data, so that a bench can tell what they cost. A
 	// store with them is not opened with it, nor the other way round.
@@ -218,7 +223,7 @@ func Open(o Options) (*Store, error) {
 func (o Options) member() memberOptions {
 	return memberOptions{pendingBlocks: int(o.PendingBytes / blockBytes),
 		indexPages: int(o.IndexBytes / blockBytes), log: o.Logger, unsummed: o.Unsummed,
-		late: o.LateCheckpoints, salvage: o.Salvage,
+		late: o.LateCheckpoints, salvage: o.Salvage, reserve: o.ReserveBytes,
 		plant: o.plant}
 }
 

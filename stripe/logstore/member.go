@@ -37,6 +37,9 @@ type member struct {
 
 	writer, checkpointer sync.WaitGroup // of one goroutine each
 
+	room    room
+	growing sync.Mutex // clusters gain or lose their space; held over that I/O, before mu
+
 	checkpointing sync.Mutex // one checkpoint at a time, with these; held over its I/O
 	work          []pendingBlock
 	ops           writes
@@ -85,6 +88,7 @@ type memberOptions struct {
 	log           *slog.Logger
 	unsummed      bool
 	salvage       bool
+	reserve       int64
 	late          bool // checkpoints wait until there is no room
 	plant         defect
 }

@@ -87,6 +87,7 @@ func openMember(dev device.Device, opt memberOptions) (*member, error) {
 		m.abandon()
 		return nil, err
 	}
+	m.releaseUnused()
 	return m, nil
 }
 
@@ -106,6 +107,7 @@ func loadMember(dev device.Device, opt memberOptions) (*member, error) {
 	}
 	m.pageBuf = alignedBytes(int(min(m.g.tableBytes, pagesAtOne*blockBytes)))
 	m.starter, _ = dev.(device.Starter)
+	m.room.measure(dev, opt.reserve)
 	// The pool must hold two of the largest jobs, or one could wait for itself.
 	if m.pool, err = newPool(max(opt.pendingBlocks, 2*m.g.batchBlocksMax)); err != nil {
 		return nil, err
@@ -281,11 +283,15 @@ func (m *member) rebuildLocked() {
 			m.slots.free = append(m.slots.free, s)
 		}
 	}
-	m.alloc.grow(min((m.alloc.high+segmentCount-1)/segmentCount*segmentCount, m.g.clusters))
-	m.slots.limit = max(m.alloc.reserved, m.slots.high)
-	if m.alloc.reserved == m.g.clusters {
-		m.slots.limit = m.g.slots
+	// Tables grow by segments. What is free has no space as far as anybody knows: the device is asked
+	// again, which costs nothing where it is there.
+	m.alloc.limit = min((m.alloc.high+segmentCount-1)/segmentCount*segmentCount, m.g.clusters)
+	for c := range m.alloc.high {
+		if m.alloc.inUse(c) {
+			m.alloc.back(c, c+1)
+		}
 	}
+	m.slots.limit = m.slots.high
 }
 
 func (m *member) markLocked(o *object) {

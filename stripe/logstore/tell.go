@@ -150,8 +150,14 @@ func (s *Store) Space() (stripe.Space, error) {
 			m.mu.Unlock()
 			return stripe.Space{}, errs.New(errs.Closed, "logstore.Space", m.dev.Name(), nil)
 		}
-		sp.Total += int64(m.g.clusters) * clusterBytes
-		sp.Free += m.roomLocked() * clusterBytes
+		sp.Total += m.room.usable(int64(m.g.clusters) * clusterBytes)
+		// What is in quarantine is free with the next checkpoint.
+		own := int64(m.alloc.free) + int64(len(m.alloc.quarantine))
+		given := m.room.clusters(m.alloc.bare, m.room.reserve)
+		sp.Free += (own + given) * clusterBytes
+		if m.room.sparse != nil {
+			sp.Shared += given * clusterBytes
+		}
 		m.mu.Unlock()
 	}
 	return sp, nil
@@ -188,7 +194,7 @@ func (s *Store) Stats() stripe.Stats {
 		all.LogUsed += int64(m.log.head - m.log.tail)
 		all.MemoryBytes += int64(m.pool.total+m.table.max) * blockBytes
 		all.MemoryUsed += int64(m.pool.used()+len(m.table.pages)) * blockBytes
-		inUse := int64(m.alloc.reserved-m.alloc.free) - int64(len(m.alloc.quarantine))
+		inUse := int64(m.g.clusters-m.alloc.bare-m.alloc.free) - int64(len(m.alloc.quarantine))
 		spread := int64(1) // leaves are filled by the units of one member only
 		if len(s.members) > 1 {
 			spread = max(min(int64(len(s.members)), leafLength*clusterBytes/s.unit), 1)

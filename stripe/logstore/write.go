@@ -339,7 +339,8 @@ func (m *member) commitWith(ctx context.Context, o *object, j *job, d stripe.Dur
 		}
 		m.mu.Unlock()
 		if err == nil && !repeat {
-			if m.makeRoom(uint32(missing)) {
+			if missing == needSlots && m.growSlots() == nil ||
+				missing != needSlots && m.makeRoom(uint32(missing)) {
 				continue
 			}
 			err = errs.Newf(errs.NoSpace, "logstore", m.dev.Name(),
@@ -353,8 +354,11 @@ func (m *member) commitWith(ctx context.Context, o *object, j *job, d stripe.Dur
 	}
 }
 
+// needSlots says that the table needs space for more objects.
+const needSlots = -1
+
 // placeLocked finds the place of every block of the record; blocks whose cluster does not exist get
-// a free one. It returns how many clusters are missing.
+// a free one. It returns how many clusters are missing, or needSlots.
 func (m *member) placeLocked(o *object, j *job) (missing int, err error) {
 	if err := m.writableLocked(); err != nil {
 		return 0, err
@@ -362,7 +366,7 @@ func (m *member) placeLocked(o *object, j *job) (missing int, err error) {
 	if o.slot == noSlot {
 		slot, ok := m.slots.take()
 		if !ok && m.slots.limit < m.g.slots {
-			return int(m.alloc.free) + 1, nil // the next segment brings slots too
+			return needSlots, nil
 		}
 		if !ok {
 			return 0, errs.Newf(errs.NoSpace, "logstore", m.dev.Name(),
