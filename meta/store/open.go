@@ -189,6 +189,9 @@ func (t *txn) openHandle(o *opening, find func(t *txn) error) error {
 	h := handle{Flags: o.flags, Ino: o.ino, UID: o.c.Cred.UID}
 	t.put(key, h.encode())
 	t.put(openKey(o.ino, o.c.Session, o.id), h.encode())
+	if h.writes() {
+		t.put(writerKey(o.ino, o.c.Session, h.UID, o.id), mark())
+	}
 	return nil
 }
 

@@ -15,6 +15,7 @@ const (
 	addrMax   = 255      // bytes of a server's address
 	groupsMax = 64       // supplementary groups
 	xattrsMax = 64 << 10 // bytes of all attribute names of one inode, as in listxattr(2)
+	valuesMax = 4 << 20  // bytes of all attribute values of one inode: listing the names reads them
 )
 
 // Options of a Store.

@@ -129,6 +129,10 @@ func (s *Store) checkFormat(value []byte) error {
 	if f := binary.BigEndian.Uint32(value); f > Format {
 		return errs.Newf(errs.Version, "meta.format", "",
 			"store has format %d, this build knows %d: use a newer build", f, Format)
+	} else if f < Format {
+		return errs.Newf(errs.Version, "meta.format", "",
+			"store has format %d, this build needs %d: use the build that made it, or copy the "+
+				"files to a new cluster with it", f, Format)
 	}
 	s.cluster = binary.BigEndian.Uint64(value[4:])
 	return nil
