@@ -11,6 +11,7 @@ import (
 // closing is what a writer says about its work.
 type closing struct {
 	dirty    bool
+	measured bool // nobody says what was written: the size is what the I/O servers have
 	size     int64
 	truncSeq uint64
 	mtime    int64
@@ -27,15 +28,20 @@ func (w *closing) check() error {
 }
 
 // apply brings an inode up to what a writer says. A size from before a truncation is worth
-// nothing. Times go forward, except that a time in the future does not stay because of that.
+// nothing. Times go forward, except that a time in the future does not stay because of that. Where
+// nobody says what was written, only a file that has grown shows that it was: others keep their
+// times, and get a new data version because they may have been overwritten.
 func (w *closing) apply(n *inode, c *meta.Cred, now int64) {
+	grown := w.truncSeq == n.TruncSeq && w.size > n.Size && !n.has(flagVolume)
 	if w.truncSeq == n.TruncSeq && !n.has(flagVolume) {
 		n.Size = max(n.Size, w.size)
 	}
-	if w.mtime > n.Mtime || n.Mtime > now {
-		n.Mtime = w.mtime
+	if grown || !w.measured {
+		if w.mtime > n.Mtime || n.Mtime > now {
+			n.Mtime = w.mtime
+		}
+		n.Ctime = now
 	}
-	n.Ctime = now
 	n.DataVersion++
 	if !isRoot(c) {
 		dropPrivileges(n)
