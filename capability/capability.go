@@ -2,9 +2,10 @@
 // metadata service, of what a session may do with one file on one server and until when. The server
 // checks it with a key that it shares with the metadata service and asks nobody.
 //
-// It does no I/O and reads no clock: time is an argument. A Verifier remembers what it verified.
+// It does no I/O: time and clocks are arguments. A Verifier remembers what it verified.
 //
-// Read capability.go first, then check.go (does it cover this request?) and verifier.go.
+// Read capability.go first, then check.go (does it cover this request?), verifier.go and clock.go
+// (whose time it is).
 package capability
 
 import (
@@ -31,18 +32,18 @@ const (
 	Manage                    // truncate, remove, fence: only the metadata service has it
 )
 
-const version = 1
+const version = 2
 
 const signed = 48 // bytes before the mac
 
 // Capability is the statement.
 //
 //	0    1       2         4     8     16       24         32         40      44        48      64
-//	|ver |rights |reserved |gen  |file |session |server id |expiry ms |layout |reserved |mac 16 |
+//	|ver |rights |reserved |gen  |file |session |server id |expiry ms |layout |life ms  |mac 16 |
 //
 // All big-endian; server id is 8 bytes wide; expiry is Unix time in milliseconds; layout is the
-// version of the file's layout; what is reserved is 0; the mac is the first 16 bytes of HMAC-SHA256
-// over what is before it.
+// version of the file's layout; life is for how long it was given; what is reserved is 0; the mac is
+// the first 16 bytes of HMAC-SHA256 over what is before it.
 type Capability struct {
 	File    uint64
 	Gen     uint32
@@ -51,7 +52,11 @@ type Capability struct {
 	Server  uint32
 	Layout  uint32 // version of the file's layout
 	Expiry  time.Time
+	Life    time.Duration // from signing to expiry; 0 signs TTLMax
 }
+
+// Signed is when it was signed, by the clock of whoever did.
+func (c *Capability) Signed() time.Time { return c.Expiry.Add(-c.Life) }
 
 // Key signs and checks. Each I/O server has its own, derived from the cluster's.
 type Key [32]byte
@@ -78,6 +83,11 @@ func (k Key) Sign(c *Capability) [Bytes]byte {
 	binary.BigEndian.PutUint64(b[24:], uint64(c.Server))
 	binary.BigEndian.PutUint64(b[32:], uint64(c.Expiry.UnixMilli()))
 	binary.BigEndian.PutUint32(b[40:], c.Layout)
+	life := c.Life
+	if life == 0 {
+		life = TTLMax
+	}
+	binary.BigEndian.PutUint32(b[44:], uint32(life.Milliseconds()))
 	m := hmac.New(sha256.New, k[:])
 	m.Write(b[:signed])
 	copy(b[signed:], m.Sum(nil))
@@ -98,5 +108,6 @@ func parse(b *[Bytes]byte) Capability {
 		Server:  uint32(binary.BigEndian.Uint64(b[24:])),
 		Layout:  binary.BigEndian.Uint32(b[40:]),
 		Expiry:  time.UnixMilli(int64(binary.BigEndian.Uint64(b[32:]))),
+		Life:    time.Duration(binary.BigEndian.Uint32(b[44:])) * time.Millisecond,
 	}
 }

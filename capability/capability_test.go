@@ -11,7 +11,7 @@ var (
 	cluster = Key{1, 2, 3}
 	now     = time.UnixMilli(1_800_000_000_000)
 	good    = Capability{File: 7, Gen: 2, Rights: Read | Write, Session: 9, Server: 3,
-		Layout: 5, Expiry: now.Add(TTLMax)}
+		Layout: 5, Expiry: now.Add(TTLMax), Life: TTLMax}
 	need = Need{File: 7, Gen: 2, Rights: Write, Session: 9, Server: 3, Layout: 5}
 )
 
@@ -59,7 +59,8 @@ func TestCheckNamesTheRemedy(t *testing.T) {
 		{"other generation", func(n *Need, _ *time.Time) { n.Gen++ }, errs.Stale},
 		{"other layout", func(n *Need, _ *time.Time) { n.Layout++ }, errs.Stale},
 		{"too late", func(_ *Need, at *time.Time) { *at = good.Expiry }, errs.Expired},
-		{"lives too long", func(_ *Need, at *time.Time) { *at = at.Add(-time.Hour) }, errs.Perm},
+		{"signed by another clock", func(_ *Need, at *time.Time) { *at = at.Add(-time.Hour) },
+			errs.Expired},
 	} {
 		n, at := need, now
 		c.change(&n, &at)

@@ -30,6 +30,7 @@ const (
 	OtherLayout          // the file's layout has changed
 	RunOut               // its time is over
 	LivesTooLong         // nobody signs such
+	NotYet               // signed in the future: a clock was set, or two of them differ
 	RefusalsEnd          // how many there are
 )
 
@@ -46,9 +47,10 @@ var refusals = [RefusalsEnd]struct {
 	OtherLayout:  {errs.Stale, "file has another layout"},
 	RunOut:       {errs.Expired, "run out; renew it at the metadata service"},
 	LivesTooLong: {errs.Perm, "lives longer than allowed"},
+	NotYet:       {errs.Expired, "signed by another clock; renew it at the metadata service"},
 }
 
-// Err is the refusal as an error: errs.Expired when only its time is over (renew it), errs.Stale
+// Err is the refusal as an error: errs.Expired when only its time is wrong (renew it), errs.Stale
 // when generation or layout differ (open the file again), errs.Perm otherwise, nil for Covered.
 func (r Refusal) Err() error {
 	if r == Covered {
@@ -74,8 +76,10 @@ func (c *Capability) Covers(n *Need, now time.Time) Refusal {
 		return OtherLayout
 	case !now.Before(c.Expiry):
 		return RunOut
-	case c.Expiry.Sub(now) > 2*TTLMax:
+	case c.Life > TTLMax:
 		return LivesTooLong
+	case c.Signed().Sub(now) > TTLMax:
+		return NotYet
 	}
 	return Covered
 }

@@ -232,6 +232,10 @@ var resSession = one(func(r *Result) *SessionInfo { return &r.Session },
 		s.ClusterID = d.U64()
 	})
 
+// resTime is |Unix time in ms i64|.
+var resTime = one(func(r *Result) *int64 { return &r.Time },
+	func(e *wire.Enc, v *int64) { e.I64(*v) }, func(d *wire.Dec, v *int64) { *v = d.I64() })
+
 // resFS is |total i64 |free i64 |files i64 |.
 var resFS = one(func(r *Result) *FSStat { return &r.FS },
 	func(e *wire.Enc, s *FSStat) {

@@ -34,6 +34,7 @@ const (
 	OpJoin
 	OpServers
 	OpStatFS
+	OpTime
 	OpEnd // one more than the last
 )
 
@@ -85,6 +86,7 @@ type Result struct {
 	Volumes []Volume
 	Servers []Server
 	FS      FSStat
+	Time    int64
 }
 
 // opRow is one operation: what it is called, what is sent and what comes back.
@@ -133,6 +135,7 @@ var ops = [OpEnd]opRow{
 	OpJoin:    {"join", args{argServer, argMac}, nil},
 	OpServers: {"servers", nil, result{resServers}},
 	OpStatFS:  {"statfs", nil, result{resFS}},
+	OpTime:    {"time", nil, result{resTime}},
 }
 
 // Valid tells whether this build knows the operation.

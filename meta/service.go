@@ -1,6 +1,9 @@
 package meta
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Service is the metadata service. It is cut into small interfaces so that a user can name what
 // it needs. All methods are safe for concurrent use. Errors carry errs kinds with their POSIX
@@ -125,6 +128,10 @@ type Cluster interface {
 	Join(ctx context.Context, s Server, mac [32]byte) error
 	Servers(ctx context.Context) ([]Server, error)
 	StatFS(ctx context.Context) (FSStat, error)
+
+	// Time is the clock by which the service measures capabilities. It is not set while the service
+	// runs, and what it shows need not be the time of day.
+	Time(ctx context.Context) (time.Time, error)
 }
 
 // Objects is what the service needs of the I/O servers: given to it by whoever starts it. All

@@ -98,6 +98,7 @@ func runIod(ctx context.Context, c *cluster, by *providersFlag, p iodParts) erro
 	}
 	defer node.Close()
 	p.store, p.storeID, p.key = store, storeID, c.key.ServerKey(p.id)
+	p.clock = capability.NewClock(time.Now)
 	p.sharers, p.net = c.sharers(int(p.id)), net
 	p.doors = net.doors(c, fmt.Sprintf("iod%d", p.id))
 	s, err := serveIod(node, p)
@@ -133,7 +134,8 @@ type iodParts struct {
 	doors   []string // further places
 	web     *adminFlag
 	log     *slog.Logger
-	sharers int // how many servers share the disk, this one included; 0 is 1
+	clock   *capability.Clock // of capabilities; nil: the time of day
+	sharers int               // how many servers share the disk, this one included; 0 is 1
 
 	writeBack bool
 	huge      mem.Want
@@ -183,8 +185,12 @@ func serveIod(node *msg.Node, p iodParts) (*iodServer, error) {
 	}
 	s := &iodServer{node: node, cache: cache, store: p.store, plan: p.plan}
 	var running atomic.Pointer[msg.Server]
+	var clock func() time.Time
+	if p.clock != nil {
+		clock = p.clock.Now
+	}
 	s.handler, err = server.New(server.Config{ID: p.id, StoreID: p.storeID, Key: p.key, Store: p.store,
-		Cache: cache, WriteBack: p.writeBack, Logger: p.log,
+		Cache: cache, WriteBack: p.writeBack, Logger: p.log, Clock: clock,
 		More: func() []iod.Count {
 			return append(p.plan.counts(), countsOf(node, running.Load())...)
 		}})

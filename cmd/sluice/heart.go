@@ -57,11 +57,26 @@ func (h *heart) join(ctx context.Context) error {
 		return err
 	}
 	share := int64(max(h.parts.sharers, 1))
+	if err := h.askTime(ctx); err != nil {
+		return err
+	}
 	s := meta.Server{ID: h.parts.id, Addr: h.addr, StoreID: h.parts.storeID,
 		Total: space.Total / share, Free: space.Free / share, Verifier: h.parts.store.Verifier()}
 	ctx, cancel := context.WithTimeout(ctx, beatMax)
 	defer cancel()
 	return h.service.Join(ctx, s, meta.SignJoin(h.parts.key, &s))
+}
+
+// askTime learns what time it is at the metadata service, which capabilities are measured by.
+func (h *heart) askTime(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, beatMax)
+	defer cancel()
+	asked := h.parts.clock.Local()
+	now, err := h.service.Time(ctx)
+	if err == nil {
+		h.parts.clock.Heard(asked, now)
+	}
+	return err
 }
 
 // beat returns when ctx ends. A service that is away is waited for: the server serves meanwhile.

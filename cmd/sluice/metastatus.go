@@ -74,6 +74,10 @@ func (h *metaHandler) families() []admin.Family {
 	f.process()
 	if st, err := h.names.Status(); err == nil {
 		f.gauge("meta_sessions", "Clients with a session.", int64(st.Sessions))
+		f.gauge("meta_sessions_ending", "Sessions that are gone and have handles left.",
+			int64(st.Ending))
+		f.count("meta_pauses_total", "Times that the service did not run and renewed all leases.",
+			uint64(st.Pauses))
 		f.gauge("meta_handles", "Open files of all sessions.", int64(st.Handles))
 		f.gauge("meta_files", "Files and directories.", st.Files)
 		f.gauge("meta_queued", "Removed files whose remains wait to be removed.", int64(st.Queued))

@@ -33,12 +33,13 @@ type Objects struct {
 
 var _ meta.Objects = (*Objects)(nil)
 
-// New makes the service's view of the I/O servers. key is the cluster's.
+// New makes the service's view of the I/O servers. key is the cluster's; clock is what the service
+// measures capabilities by (nil: the time of day), of which only its steady part counts.
 func New(servers Servers, key capability.Key, clock func() time.Time) *Objects {
 	if clock == nil {
 		clock = time.Now
 	}
-	return &Objects{servers: servers, key: key, clock: clock}
+	return &Objects{servers: servers, key: key, clock: capability.Steady(clock)}
 }
 
 // target makes stripe i's target with a right that lasts for this request. Session 0 is the

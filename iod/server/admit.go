@@ -42,6 +42,7 @@ var refusalNames = [capability.RefusalsEnd]string{
 	capability.OtherLayout:  "capabilities_other_layout",
 	capability.RunOut:       "capabilities_expired",
 	capability.LivesTooLong: "capabilities_too_long",
+	capability.NotYet:       "capabilities_other_clock",
 }
 
 // total is how many were refused although nobody forged anything.

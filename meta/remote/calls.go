@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
@@ -216,4 +217,10 @@ func (s *Service) Servers(ctx context.Context) ([]meta.Server, error) {
 func (s *Service) StatFS(ctx context.Context) (meta.FSStat, error) {
 	r, err := s.call(ctx, meta.OpStatFS, &meta.Args{})
 	return r.FS, err
+}
+
+// Time implements meta.Cluster.
+func (s *Service) Time(ctx context.Context) (time.Time, error) {
+	r, err := s.call(ctx, meta.OpTime, &meta.Args{})
+	return time.UnixMilli(r.Time), err
 }

@@ -112,7 +112,7 @@ func (s *Service) call(ctx context.Context, op meta.Op, a *meta.Args) (meta.Resu
 func changes(op meta.Op) bool {
 	switch op {
 	case meta.OpLookup, meta.OpReadDir, meta.OpReadLink, meta.OpGetAttr, meta.OpGetXattr,
-		meta.OpListXattr, meta.OpRenew, meta.OpListVolumes:
+		meta.OpListXattr, meta.OpRenew, meta.OpListVolumes, meta.OpTime:
 		return false
 	}
 	return true
@@ -121,7 +121,7 @@ func changes(op meta.Op) bool {
 // levelOf is the service level of an operation: signs of life before names, names before lists.
 func levelOf(op meta.Op) msg.Level {
 	switch op {
-	case meta.OpKeepAlive, meta.OpRenew, meta.OpJoin:
+	case meta.OpKeepAlive, meta.OpRenew, meta.OpJoin, meta.OpTime:
 		return 2
 	case meta.OpReadDir, meta.OpListXattr, meta.OpListVolumes:
 		return 0

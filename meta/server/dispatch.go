@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
@@ -86,6 +87,10 @@ func (s *Server) dispatchFiles(ctx context.Context, op meta.Op, a *meta.Args) (
 		r.Servers, err = s.service.Servers(ctx)
 	case meta.OpStatFS:
 		r.FS, err = s.service.StatFS(ctx)
+	case meta.OpTime:
+		var now time.Time
+		now, err = s.service.Time(ctx)
+		r.Time = now.UnixMilli()
 	default:
 		err = errs.Newf(errs.Unsupported, "meta.Serve", "", "operation %d", op)
 	}

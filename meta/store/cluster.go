@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/kv"
@@ -17,12 +18,18 @@ const serversMax = 4096
 // servers is the table of I/O servers, as their last Join left it.
 type servers struct {
 	mu   sync.Mutex
-	byID map[uint32]*server
+	byID map[uint32]*joined
 	ids  []uint32 // of byID, sorted
 }
 
+// joined is a server and when it was heard of by the clock that is not set; LastSeen is for people.
+type joined struct {
+	meta.Server
+	heard time.Time
+}
+
 // set takes in a server.
-func (x *servers) set(s *server) {
+func (x *servers) set(s *joined) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.byID[s.ID] == nil {
@@ -33,12 +40,12 @@ func (x *servers) set(s *server) {
 }
 
 // up lists the servers that were heard of since a moment, sorted.
-func (x *servers) up(since int64) []uint32 {
+func (x *servers) up(since time.Time) []uint32 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	ids := make([]uint32, 0, len(x.ids))
 	for _, id := range x.ids {
-		if x.byID[id].LastSeen >= since {
+		if !x.byID[id].heard.Before(since) {
 			ids = append(ids, id)
 		}
 	}
@@ -76,12 +83,13 @@ func (s *Store) Join(ctx context.Context, srv meta.Server, mac [32]byte) error {
 	if err != nil {
 		return errs.Wrap("meta.Join", srv.Addr, err)
 	}
-	s.servers.set(&server{srv})
+	s.servers.set(&joined{Server: srv, heard: s.steady()})
 	return nil
 }
 
 func (s *Store) checkJoin(srv *meta.Server, mac [32]byte) error {
-	if !meta.VerifyJoin(s.serverKey(srv.ID), srv, mac) {
+	// The key is derived anew: nothing is kept for an id that somebody merely claims.
+	if !meta.VerifyJoin(s.opt.Key.ServerKey(srv.ID), srv, mac) {
 		return errs.Newf(errs.Forged, "meta.join", "", "server %d does not know its key", srv.ID)
 	}
 	s.servers.mu.Lock()
@@ -105,13 +113,13 @@ func (s *Store) Servers(context.Context) ([]meta.Server, error) {
 	all := make([]meta.Server, len(s.servers.ids))
 	for i, id := range s.servers.ids {
 		all[i] = s.servers.byID[id].Server
-		all[i].Up = all[i].LastSeen >= since
+		all[i].Up = !s.servers.byID[id].heard.Before(since)
 	}
 	return all, nil
 }
 
 // heardSince is the moment since which a server must have been heard of to be up.
-func (s *Store) heardSince() int64 { return s.now() - int64(s.opt.HeartbeatMax) }
+func (s *Store) heardSince() time.Time { return s.steady().Add(-s.opt.HeartbeatMax) }
 
 // StatFS implements meta.Cluster. Room counts on the servers that are up.
 func (s *Store) StatFS(ctx context.Context) (meta.FSStat, error) {
@@ -130,6 +138,9 @@ func (s *Store) StatFS(ctx context.Context) (meta.FSStat, error) {
 	})
 	return st, errs.Wrap("meta.StatFS", "", err)
 }
+
+// Time implements meta.Cluster.
+func (s *Store) Time(context.Context) (time.Time, error) { return s.steady(), nil }
 
 // place chooses the servers of a new file: those that are up, in a row that starts elsewhere for
 // each inode, so that first stripes, which are all that small files have, spread over all of
@@ -172,7 +183,9 @@ func (s *Store) loadServers(t *txn) error {
 				return false
 			}
 			v.ID = uint32(key[1])<<24 | uint32(key[2])<<16 | uint32(key[3])<<8 | uint32(key[4])
-			s.servers.set(v)
+			// A time of day in the future is one of a clock that was set back since.
+			ago := time.Duration(max(s.now()-v.LastSeen, 0))
+			s.servers.set(&joined{Server: v.Server, heard: s.steady().Add(-ago)})
 			return true
 		})
 	if err == nil {

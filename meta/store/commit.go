@@ -11,6 +11,7 @@ import (
 // closing is what a writer says about its work.
 type closing struct {
 	dirty    bool
+	measured bool // nobody says what was written: the size is what the I/O servers have
 	size     int64
 	truncSeq uint64
 	mtime    int64
@@ -27,15 +28,20 @@ func (w *closing) check() error {
 }
 
 // apply brings an inode up to what a writer says. A size from before a truncation is worth
-// nothing. Times go forward, except that a time in the future does not stay because of that.
+// nothing. Times go forward, except that a time in the future does not stay because of that. Where
+// nobody says what was written, only a file that has grown shows that it was: others keep their
+// times, and get a new data version because they may have been overwritten.
 func (w *closing) apply(n *inode, c *meta.Cred, now int64) {
+	grown := w.truncSeq == n.TruncSeq && w.size > n.Size && !n.has(flagVolume)
 	if w.truncSeq == n.TruncSeq && !n.has(flagVolume) {
 		n.Size = max(n.Size, w.size)
 	}
-	if w.mtime > n.Mtime || n.Mtime > now {
-		n.Mtime = w.mtime
+	if grown || !w.measured {
+		if w.mtime > n.Mtime || n.Mtime > now {
+			n.Mtime = w.mtime
+		}
+		n.Ctime = now
 	}
-	n.Ctime = now
 	n.DataVersion++
 	if !isRoot(c) {
 		dropPrivileges(n)
@@ -78,21 +84,11 @@ func (t *txn) commit(c *meta.Caller, ino meta.Ino, w *closing) error {
 	if err != nil {
 		return err
 	}
-	var key []byte
-	var bad error
-	err = t.scan(opensBy(ino, c.Session), func(k, value []byte) bool {
-		var h handle
-		if bad = parse(k, value, &h); bad == nil && h.writes() {
-			key = append(key, k...)
-		}
-		return bad == nil && key == nil
-	})
-	switch {
-	case err != nil:
+	key, err := t.first(writersBy(ino, c.Session))
+	if err != nil {
 		return err
-	case bad != nil:
-		return bad
-	case key == nil:
+	}
+	if key == nil {
 		return errs.Closed
 	}
 	t.demand(key)
@@ -123,9 +119,10 @@ func (s *Store) closeHandle(ctx context.Context, c *meta.Caller, id uint64, w cl
 }
 
 // close takes a handle away. Two things hang on it being the last one of its inode: the end of
-// an orphan and of the mark that somebody writes. For both the commit depends on the other
-// handles staying as they were seen; otherwise two that close at the same time could each take
-// the other for the last.
+// an orphan and of the mark that somebody writes. Whoever is not the last names another handle that
+// the commit depends on; otherwise two that close at the same time could each take the other for
+// the last. It costs the same however many handles there are, and handles that only read do not
+// conflict over the inode.
 func (t *txn) close(c *meta.Caller, id uint64, w *closing) error {
 	key := handleKey(c.Session, id)
 	value, err := t.read(key)
@@ -139,48 +136,59 @@ func (t *txn) close(c *meta.Caller, id uint64, w *closing) error {
 	if err := parse(key, value, &h); err != nil {
 		return err
 	}
+	open := openKey(h.Ino, c.Session, id)
 	t.remove(key)
-	t.remove(openKey(h.Ino, c.Session, id))
+	t.remove(open)
+	if h.writes() {
+		t.remove(writerKey(h.Ino, c.Session, h.UID, id))
+	}
 	orphan, err := t.read(orphanKey(h.Ino))
-	if err != nil || orphan == nil && !h.writes() {
+	if err != nil {
 		return err
 	}
-	t.demandSame(opensOf(h.Ino))
+	if orphan != nil {
+		others, err := t.another(opensOf(h.Ino), open)
+		if err != nil {
+			return err
+		}
+		if !others {
+			return t.endOrphan(h.Ino)
+		}
+	}
+	if !h.writes() {
+		return nil
+	}
+	return t.closeWriter(c, id, &h, w)
+}
+
+// closeWriter brings the inode up to what a writer says, and takes the mark of writers away after
+// the last one.
+func (t *txn) closeWriter(c *meta.Caller, id uint64, h *handle, w *closing) error {
+	others, err := t.another(writersOf(h.Ino), writerKey(h.Ino, c.Session, h.UID, id))
+	if err != nil || others && !w.dirty {
+		return err
+	}
 	n, err := t.inode(h.Ino)
 	if err != nil {
 		return lost(err, h.Ino)
 	}
-	if w.dirty && h.writes() {
+	if w.dirty {
 		w.apply(n, &c.Cred, t.now)
-	}
-	others, err := t.writers(h.Ino, c.Session, id)
-	if err != nil {
-		return err
 	}
 	if !others {
 		n.Flags &^= flagWriters
-	}
-	last := false
-	if orphan != nil {
-		if last, err = t.lastHandle(h.Ino, c.Session, id); err != nil {
-			return err
-		}
-	}
-	if last {
-		t.remove(orphanKey(h.Ino))
-		t.destroy(h.Ino, n)
-		return nil
 	}
 	t.putInode(h.Ino, n)
 	return nil
 }
 
-// lastHandle tells whether no other handle of the inode is open.
-func (t *txn) lastHandle(ino meta.Ino, session, id uint64) (bool, error) {
-	last := true
-	err := t.scan(opensOf(ino), func(key, _ []byte) bool {
-		last = number(key, 1) == session && number(key, 2) == id
-		return last
-	})
-	return last, err
+// endOrphan ends an inode without a name whose last handle is closed.
+func (t *txn) endOrphan(ino meta.Ino) error {
+	n, err := t.inode(ino)
+	if err != nil {
+		return lost(err, ino)
+	}
+	t.remove(orphanKey(ino))
+	t.destroy(ino, n)
+	return nil
 }

@@ -170,13 +170,14 @@ func TestPowerCutAndData(t *testing.T) {
 	}
 }
 
-// TestForeignStoresAreRefused: newer ones, damaged ones, and what is no metadata store at all.
+// TestForeignStoresAreRefused: newer and older ones, damaged ones, and what is no metadata store at all.
 func TestForeignStoresAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		key, value string
 		want       errs.Kind
 	}{
-		{"Aformat", "\x00\x00\x00\x02clusterX", errs.Version},
+		{"Aformat", "\x00\x00\x00\x03clusterX", errs.Version},
+		{"Aformat", "\x00\x00\x00\x01clusterX", errs.Version},
 		{"Aformat", "short", errs.Corrupt},
 		{"something", "else", errs.Invalid},
 	} {

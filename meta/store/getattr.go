@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/kv"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -22,7 +23,7 @@ func (s *Store) GetAttr(ctx context.Context, c meta.Caller, ino meta.Ino) (meta.
 			return err
 		}
 		if settled = n.settled(); !settled {
-			if foreign, err = t.writers(ino, c.Session, 0); err != nil {
+			if foreign, err = t.othersWrite(ino, c.Session); err != nil {
 				return err
 			}
 		}
@@ -50,23 +51,14 @@ func (n *inode) settled() bool {
 	return !n.has(flagWriters|flagPending) || n.has(flagVolume)
 }
 
-// writers tells whether somebody has the file open for writing: another session than the given
-// one, or, for a session's handle that is given, another handle of the same session too.
-func (t *txn) writers(ino meta.Ino, session, handleID uint64) (found bool, err error) {
-	var bad error
-	err = t.scan(opensOf(ino), func(key, value []byte) bool {
-		var h handle
-		if bad = parse(key, value, &h); bad != nil {
-			return false
-		}
-		own := number(key, 1) == session && (handleID == 0 || number(key, 2) == handleID)
-		found = h.writes() && !own
-		return !found
-	})
-	if err == nil {
-		err = bad
+// othersWrite tells whether another session than the given one has the file open for writing.
+func (t *txn) othersWrite(ino meta.Ino, session uint64) (bool, error) {
+	all, own := writersOf(ino), writersBy(ino, session)
+	found, err := t.firstIn(all, own)
+	if err == nil && found == nil {
+		found, err = t.firstIn(kv.PrefixEnd(own), kv.PrefixEnd(all))
 	}
-	return found, err
+	return found != nil, err
 }
 
 // exactAttr measures until no truncation came in between, which would make the stored size and the

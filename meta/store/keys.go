@@ -21,11 +21,17 @@ import (
 //	'S' session:8                session
 //	'T' dir:8                    times of a directory
 //	'U' ino:8                    orphan: no name left, but open
+//	'W' ino:8 session:8 uid:4 handle:8
+//	                             those of the open handles that write
 //	'X' ino:8 name               extended attribute
+//	'Y' ino:8                    counter: |bytes of attribute values 40 bits|of names 24 bits|
 //	'Z' ino:8                    truncation that is not yet carried out at the I/O servers
 //
 // Operations in one directory do not conflict with each other: they check the version of 'I' dir,
 // which they do not write, add to 'N' dir, which commutes, and put 'T' dir without looking at it.
+//
+// No operation reads more keys because a client has opened, named or written more of something:
+// where it must know whether there is another one, an index makes that one the first of a range.
 const (
 	kindVolume  = 'B'
 	kindCookie  = 'C'
@@ -39,7 +45,9 @@ const (
 	kindSession = 'S'
 	kindTimes   = 'T'
 	kindOrphan  = 'U'
+	kindWriter  = 'W'
 	kindXattr   = 'X'
+	kindXattrs  = 'Y'
 	kindPending = 'Z'
 )
 
@@ -88,10 +96,24 @@ func entriesOf(dir meta.Ino) []byte                { return key1(kindEntry, uint
 func opensOf(ino meta.Ino) []byte                  { return key1(kindOpen, uint64(ino)) }
 func xattrsOf(ino meta.Ino) []byte                 { return key1(kindXattr, uint64(ino)) }
 func handlesOf(session uint64) []byte              { return key1(kindHandle, session) }
-func opensBy(ino meta.Ino, session uint64) []byte  { return key2(kindOpen, uint64(ino), session) }
+func writersOf(ino meta.Ino) []byte                { return key1(kindWriter, uint64(ino)) }
+func xattrBytesKey(ino meta.Ino) []byte            { return key1(kindXattrs, uint64(ino)) }
 
 func openKey(ino meta.Ino, session, handle uint64) []byte {
-	return binary.BigEndian.AppendUint64(opensBy(ino, session), handle)
+	return binary.BigEndian.AppendUint64(key2(kindOpen, uint64(ino), session), handle)
+}
+
+// writersBy are the writing handles that a session has of a file, writersAs those of one user.
+func writersBy(ino meta.Ino, session uint64) []byte {
+	return key2(kindWriter, uint64(ino), session)
+}
+
+func writersAs(ino meta.Ino, session uint64, uid uint32) []byte {
+	return binary.BigEndian.AppendUint32(writersBy(ino, session), uid)
+}
+
+func writerKey(ino meta.Ino, session uint64, uid uint32, handle uint64) []byte {
+	return binary.BigEndian.AppendUint64(writersAs(ino, session, uid), handle)
 }
 
 func serverKey(id uint32) []byte {

@@ -189,6 +189,9 @@ func (t *txn) openHandle(o *opening, find func(t *txn) error) error {
 	h := handle{Flags: o.flags, Ino: o.ino, UID: o.c.Cred.UID}
 	t.put(key, h.encode())
 	t.put(openKey(o.ino, o.c.Session, o.id), h.encode())
+	if h.writes() {
+		t.put(writerKey(o.ino, o.c.Session, h.UID, o.id), mark())
+	}
 	return nil
 }
 
@@ -208,7 +211,7 @@ func (s *Store) opened(ctx context.Context, o *opening, replayed bool) (meta.Han
 		}
 	}
 	if o.born && !replayed {
-		return s.sign(o.c.Session, o.id, o.flags, fileAttr(o.ino, o.n)), nil
+		return s.sign(o.c.Session, o.id, o.flags, fileAttr(o.ino, o.n))
 	}
 	var a meta.Attr
 	err := s.look(func(t *txn) (err error) {
@@ -219,7 +222,7 @@ func (s *Store) opened(ctx context.Context, o *opening, replayed bool) (meta.Han
 		return meta.Handle{}, err
 	}
 	s.measureAttr(ctx, &a)
-	return s.sign(o.c.Session, o.id, o.flags, a), nil
+	return s.sign(o.c.Session, o.id, o.flags, a)
 }
 
 // handleOf reads a handle; errs.Closed if there is none.
@@ -240,7 +243,7 @@ func (s *Store) handleOf(session, id uint64) (handle, error) {
 }
 
 // sign makes a handle with a capability for the server of each stripe.
-func (s *Store) sign(session, id uint64, flags meta.OpenFlags, a meta.Attr) meta.Handle {
+func (s *Store) sign(session, id uint64, flags meta.OpenFlags, a meta.Attr) (meta.Handle, error) {
 	var rights capability.Rights
 	if flags&meta.OpenRead != 0 {
 		rights |= capability.Read
@@ -248,20 +251,23 @@ func (s *Store) sign(session, id uint64, flags meta.OpenFlags, a meta.Attr) meta
 	if flags&meta.OpenWrite != 0 {
 		rights |= capability.Write
 	}
-	expiry := s.opt.Clock().Add(s.opt.CapTTL).Truncate(time.Millisecond)
+	expiry, err := s.sessions.expiry(session, s.steady, s.opt.CapTTL)
+	if err != nil {
+		return meta.Handle{}, err
+	}
 	h := meta.Handle{ID: id, Attr: a, Caps: make([][capability.Bytes]byte, a.Layout.Width())}
 	for i, server := range a.Layout.Servers {
 		h.Caps[i] = s.serverKey(server).Sign(&capability.Capability{
-			File: uint64(a.Ino), Gen: a.Gen, Rights: rights, Session: session,
-			Server: server, Layout: a.Layout.Version, Expiry: expiry,
+			File: uint64(a.Ino), Gen: a.Gen, Rights: rights, Session: session, Server: server,
+			Layout: a.Layout.Version, Expiry: expiry.Truncate(time.Millisecond), Life: s.opt.CapTTL,
 		})
 	}
-	return h
+	return h, nil
 }
 
 // Renew implements meta.Files. Attributes are the stored ones: nothing is measured.
 func (s *Store) Renew(_ context.Context, c meta.Caller, handles []uint64) ([]meta.Handle, error) {
-	if err := s.sessions.touch(c.Session, s.opt.Clock()); err != nil {
+	if err := s.sessions.touch(c.Session, s.steady()); err != nil {
 		return nil, errs.Wrap("meta.Renew", "", err)
 	}
 	out := make([]meta.Handle, len(handles))
@@ -284,7 +290,9 @@ func (s *Store) Renew(_ context.Context, c meta.Caller, handles []uint64) ([]met
 			if err != nil {
 				return err
 			}
-			out[i] = s.sign(c.Session, id, h.Flags, a)
+			if out[i], err = s.sign(c.Session, id, h.Flags, a); err != nil {
+				return err
+			}
 		}
 		return nil
 	})

@@ -15,6 +15,7 @@ const (
 	addrMax   = 255      // bytes of a server's address
 	groupsMax = 64       // supplementary groups
 	xattrsMax = 64 << 10 // bytes of all attribute names of one inode, as in listxattr(2)
+	valuesMax = 4 << 20  // bytes of all attribute values of one inode: listing the names reads them
 )
 
 // Options of a Store.
@@ -26,8 +27,12 @@ type Options struct {
 	// anything but tests.
 	Key capability.Key
 
-	// Clock is what times are taken from. Default: time.Now.
+	// Clock is what times are taken from. Default: time.Now. Leases and capabilities are measured
+	// by it too, but not by its steps where its times carry a monotonic reading.
 	Clock func() time.Time
+
+	// Pulse is the clock by which the service notices that it did not run. Default: time.Now.
+	Pulse func() time.Time
 
 	// Lease is how long a session lives without KeepAlive. Default: 30 s.
 	Lease time.Duration
@@ -65,6 +70,9 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.Clock == nil {
 		o.Clock = time.Now
+	}
+	if o.Pulse == nil {
+		o.Pulse = time.Now
 	}
 	for _, d := range []struct {
 		v    *time.Duration

@@ -10,8 +10,9 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// Format is the version of keys and records as a whole. A store with a higher one is refused.
-const Format = 1
+// Format is the version of keys and records as a whole. A store with another one is refused.
+// Format 2 added 'W' and 'Y'.
+const Format = 2
 
 // recordVersion opens every record. A reader that meets a higher one says so and gives up.
 const recordVersion = 1

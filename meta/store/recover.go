@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -21,9 +22,19 @@ const (
 	workMax = 30 * time.Second
 
 	// endingMax is how many sessions are brought to their end at once, failuresMax how many of a
-	// session's files may fail before the rest waits for the next round.
+	// session's files may fail before the rest waits for the next round, deadMax how many are
+	// found dead in one round, so that a round is short.
 	endingMax   = 16
 	failuresMax = 4
+	deadMax     = 256
+
+	// pagesMax is how many pages of handles a session that ends itself may wait for.
+	pagesMax = 4
+
+	// pausePart is the part of a lease for which the service may stand still before it lets leases
+	// begin anew. Clients renew three times in a lease: after half of the time between two renewals
+	// nobody is dead because of the service.
+	pausePart = 6
 
 	// xattrBatch is how many attributes one transaction removes: below kv.MaxOps.
 	xattrBatch = 48
@@ -33,7 +44,7 @@ const (
 // that it did not finish (removals, truncations, sessions that were ending) is found by the
 // loops.
 func (s *Store) recover() error {
-	now := s.opt.Clock()
+	now := s.steady()
 	return s.look(func(t *txn) error {
 		var bad error
 		err := t.scan([]byte{kindSession}, func(key, value []byte) bool {
@@ -43,9 +54,9 @@ func (s *Store) recover() error {
 			}
 			a := &alive{seen: now, ending: rec.State != sessionLive}
 			if rec.State == sessionDead {
-				a.writes = now.Add(s.opt.CapTTL)
+				a.until = now.Add(s.opt.CapTTL)
 			}
-			s.sessions.byID[number(key, 0)] = a
+			s.sessions.add(number(key, 0), a)
 			return true
 		})
 		if err == nil {
@@ -53,9 +64,7 @@ func (s *Store) recover() error {
 		}
 		if err == nil {
 			err = t.scan([]byte{kindHandle}, func(key, _ []byte) bool {
-				if a := s.sessions.byID[number(key, 0)]; a != nil {
-					a.handles++
-				}
+				s.sessions.reserve(number(key, 0), math.MaxInt)
 				return true
 			})
 		}
@@ -89,28 +98,51 @@ func (s *Store) loop(ctx context.Context, token chan struct{}, always bool,
 	}
 }
 
-// sessionLoop ends sessions whose lease is over, and those that could not be ended at once.
+// sessionLoop ends sessions whose lease is over, and those that could not be ended at once. When it
+// notices that the service itself did not run for a while (its process was stopped, its machine
+// suspended or overloaded), nobody's silence means anything: leases begin anew, as after a restart.
+//
+// The order of the looks at the clocks is what makes that right: a pause behind the first one makes
+// the judgement about sessions too mild, and is seen by the second one of this or of the next round.
 func (s *Store) sessionLoop(ctx context.Context) {
 	slots := make(chan struct{}, endingMax)
+	last := s.opt.Pulse()
 	s.loop(ctx, s.swept, true, func() bool {
-		now := s.opt.Clock()
-		for _, id := range s.sessions.pick(func(a *alive) bool {
-			return !a.ending && now.Sub(a.seen) > s.opt.Lease
-		}) {
-			s.opt.Log.Warn("session is dead", "session", id)
-			if err := s.beginEnd(ctx, id, sessionDead); err != nil {
-				s.opt.Log.Error("session not ended", "session", id, "error", err)
-			}
+		now := s.steady()
+		pulse := s.opt.Pulse()
+		pause := pulse.Sub(last)
+		last = pulse
+		if pause > s.opt.Tick+s.opt.Lease/pausePart {
+			s.opt.Log.Warn("the service did not run; leases begin anew", "pause", pause)
+			s.pauses.Add(1)
+			s.sessions.restart(s.steady())
+		} else {
+			s.endSilent(ctx, now.Add(-s.opt.Lease))
 		}
 		s.endSome(ctx, slots)
 		return true
 	})
 }
 
+// endSilent marks sessions as dead that were not heard of since a moment.
+func (s *Store) endSilent(ctx context.Context, since time.Time) {
+	for _, id := range s.sessions.pick(deadMax, func(a *alive) bool {
+		return !a.ending && a.seen.Before(since)
+	}) {
+		s.opt.Log.Warn("session is dead", "session", id)
+		if err := s.beginEnd(ctx, id, sessionDead, since); err != nil {
+			s.opt.Log.Error("session not ended", "session", id, "error", err)
+		}
+	}
+}
+
 // endSome goes on with sessions that are ending, each in a goroutine, because one may have to wait
 // for servers that others do not need.
 func (s *Store) endSome(ctx context.Context, slots chan struct{}) {
-	for _, id := range s.sessions.pick(func(a *alive) bool { return a.ending && !a.working }) {
+	now := s.steady()
+	for _, id := range s.sessions.pick(cap(slots), func(a *alive) bool {
+		return a.ending && !a.working && !now.Before(a.until)
+	}) {
 		select {
 		case slots <- struct{}{}:
 		default:
@@ -118,7 +150,7 @@ func (s *Store) endSome(ctx context.Context, slots chan struct{}) {
 		}
 		s.sessions.work(id, true)
 		s.done.Go(func() {
-			if err := s.finishEnd(ctx, id); err != nil {
+			if err := s.finishEnd(ctx, id, math.MaxInt); err != nil {
 				s.opt.Log.Debug("session ends later", "session", id, "error", err)
 			}
 			s.sessions.work(id, false)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/kv"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -18,13 +19,29 @@ type alive struct {
 	handles int
 	ending  bool
 	working bool      // ending: a goroutine is at it
-	writes  time.Time // ending: when the last of its capabilities has run out
+	until   time.Time // ending: when the last of its capabilities has run out
 }
 
 // sessions is the table of sessions. The records in the store are the truth about which exist.
 type sessions struct {
-	mu   sync.Mutex
-	byID map[uint64]*alive
+	mu      sync.Mutex
+	byID    map[uint64]*alive
+	living  int // of byID, those that are not ending
+	handles int // of all
+}
+
+func stale(id uint64) error {
+	return errs.Newf(errs.Stale, "meta.session", "", "session %x has ended", id)
+}
+
+// add takes in a session.
+func (x *sessions) add(id uint64, a *alive) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.byID[id] = a
+	if !a.ending {
+		x.living++
+	}
 }
 
 // touch renews a lease; errs.Stale when there is no such session any more.
@@ -33,10 +50,25 @@ func (x *sessions) touch(id uint64, now time.Time) error {
 	defer x.mu.Unlock()
 	a := x.byID[id]
 	if a == nil || a.ending {
-		return errs.Newf(errs.Stale, "meta.session", "", "session %x has ended", id)
+		return stale(id)
 	}
 	a.seen = now
 	return nil
+}
+
+// expiry is when a capability that is signed now runs out; errs.Stale when the session is ending.
+// The clock is read under the lock that end takes: so whatever was signed before has run out by the
+// time that end notes down, however long the signer is kept waiting. An unknown session is not its
+// business.
+func (x *sessions) expiry(id uint64, clock func() time.Time, ttl time.Duration) (
+	time.Time, error) {
+
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if a := x.byID[id]; a != nil && a.ending {
+		return time.Time{}, stale(id)
+	}
+	return clock().Add(ttl), nil
 }
 
 // reserve counts one handle more, unless there are too many. An unknown session is not its
@@ -52,6 +84,7 @@ func (x *sessions) reserve(id uint64, limit int) bool {
 		return false
 	}
 	a.handles++
+	x.handles++
 	return true
 }
 
@@ -60,30 +93,29 @@ func (x *sessions) release(id uint64) {
 	defer x.mu.Unlock()
 	if a := x.byID[id]; a != nil {
 		a.handles--
+		x.handles--
 	}
 }
 
-func (x *sessions) count() (living, handles int) {
+func (x *sessions) count() (living, ending, handles int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, a := range x.byID {
-		handles += a.handles
-		if !a.ending {
-			living++
-		}
-	}
-	return living, handles
+	return x.living, len(x.byID) - x.living, x.handles
 }
 
-// end marks a session; false if it is unknown or marked already.
-func (x *sessions) end(id uint64, writes time.Time) bool {
+// end marks a session whose lease began before the given time; false if it is unknown, marked
+// already or was heard of since. After valid its capabilities have run out.
+func (x *sessions) end(id uint64, before time.Time, clock func() time.Time,
+	valid time.Duration) bool {
+
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	a := x.byID[id]
-	if a == nil || a.ending {
+	if a == nil || a.ending || !a.seen.Before(before) {
 		return false
 	}
-	a.ending, a.writes = true, writes
+	a.ending, a.until = true, clock().Add(valid)
+	x.living--
 	return true
 }
 
@@ -91,24 +123,41 @@ func (x *sessions) end(id uint64, writes time.Time) bool {
 func (x *sessions) revive(id uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if a := x.byID[id]; a != nil {
+	if a := x.byID[id]; a != nil && a.ending {
 		a.ending = false
+		x.living++
 	}
 }
 
+// forget ends the bookkeeping of a session that is ending.
 func (x *sessions) forget(id uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	delete(x.byID, id)
+	if a := x.byID[id]; a != nil {
+		x.handles -= a.handles
+		delete(x.byID, id)
+	}
 }
 
-// pick lists the sessions for which want is true.
-func (x *sessions) pick(want func(a *alive) bool) (ids []uint64) {
+// restart lets all leases begin anew.
+func (x *sessions) restart(now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, a := range x.byID {
+		a.seen = now
+	}
+}
+
+// pick lists the sessions for which want is true, at most max.
+func (x *sessions) pick(max int, want func(a *alive) bool) (ids []uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for id, a := range x.byID {
 		if want(a) {
 			ids = append(ids, id)
+		}
+		if len(ids) == max {
+			break
 		}
 	}
 	return ids
@@ -123,12 +172,12 @@ func (x *sessions) work(id uint64, on bool) {
 	}
 }
 
-// mayWrite tells whether a session that ends can still have a write on its way.
-func (x *sessions) mayWrite(id uint64, now time.Time) bool {
+// mayAct tells whether a session that ends can still show a capability to an I/O server.
+func (x *sessions) mayAct(id uint64, now time.Time) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	a := x.byID[id]
-	return a != nil && now.Before(a.writes)
+	return a != nil && now.Before(a.until)
 }
 
 // live demands that a session is there until the commit.
@@ -145,7 +194,7 @@ func (t *txn) live(id uint64) error {
 		}
 	}
 	if rec.State != sessionLive {
-		return errs.Newf(errs.Stale, "meta.session", "", "session %x has ended", id)
+		return stale(id)
 	}
 	return nil
 }
@@ -158,7 +207,8 @@ func (s *Store) NewSession(ctx context.Context, client string) (meta.SessionInfo
 	if len(client) > clientMax {
 		return fail(errs.NameTooLong)
 	}
-	if n, _ := s.sessions.count(); n >= s.opt.SessionsMax {
+	if living, ending, _ := s.sessions.count(); living+ending >= s.opt.SessionsMax {
+		n := living + ending
 		return fail(errs.Newf(errs.Again, "meta.sessions", "", "there are %d sessions already", n))
 	}
 	var id uint64
@@ -180,9 +230,7 @@ func (s *Store) NewSession(ctx context.Context, client string) (meta.SessionInfo
 	if err != nil {
 		return fail(err)
 	}
-	s.sessions.mu.Lock()
-	s.sessions.byID[id] = &alive{seen: s.opt.Clock()}
-	s.sessions.mu.Unlock()
+	s.sessions.add(id, &alive{seen: s.steady()})
 	return meta.SessionInfo{
 		ID: id, LeaseMs: uint32(s.opt.Lease.Milliseconds()), ClusterID: s.cluster,
 	}, nil
@@ -190,17 +238,17 @@ func (s *Store) NewSession(ctx context.Context, client string) (meta.SessionInfo
 
 // KeepAlive implements meta.Sessions.
 func (s *Store) KeepAlive(_ context.Context, session uint64) error {
-	return errs.Wrap("meta.KeepAlive", "", s.sessions.touch(session, s.opt.Clock()))
+	return errs.Wrap("meta.KeepAlive", "", s.sessions.touch(session, s.steady()))
 }
 
 // EndSession implements meta.Sessions. What is unknown has ended. Files that cannot be measured at
-// once are measured later, in the background.
+// once, and handles beyond some pages of them, are closed later, in the background.
 func (s *Store) EndSession(ctx context.Context, session uint64) error {
-	err := s.beginEnd(ctx, session, sessionEnded)
+	err := s.beginEnd(ctx, session, sessionEnded, s.steady().Add(time.Nanosecond))
 	if err != nil {
 		return errs.Wrap("meta.EndSession", "", err)
 	}
-	if err := s.finishEnd(ctx, session); err != nil {
+	if err := s.finishEnd(ctx, session, pagesMax); err != nil {
 		s.opt.Log.Info("session ends later", "session", session, "error", err)
 		wake(s.swept)
 	}
@@ -212,14 +260,14 @@ func (s *Store) Sync(ctx context.Context) error {
 	return errs.Wrap("meta.Sync", "", s.kv.Sync(ctx))
 }
 
-// beginEnd marks a session as ending in the store, after which it opens nothing more.
-func (s *Store) beginEnd(ctx context.Context, id uint64, state uint8) error {
-	var writes time.Time
+// beginEnd marks a session as ending in the store, after which it opens nothing more, unless it was
+// heard of at or after the given time.
+func (s *Store) beginEnd(ctx context.Context, id uint64, state uint8, before time.Time) error {
+	var valid time.Duration
 	if state == sessionDead {
-		// Tick stands for the time between a look at the clock and a signature.
-		writes = s.opt.Clock().Add(s.opt.CapTTL + s.opt.Tick)
+		valid = s.opt.CapTTL
 	}
-	if !s.sessions.end(id, writes) {
+	if !s.sessions.end(id, before, s.steady, valid) {
 		return nil
 	}
 	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
@@ -243,27 +291,17 @@ func (s *Store) beginEnd(ctx context.Context, id uint64, state uint8) error {
 }
 
 // finishEnd closes the handles of a session that is ending, as many as can be, and forgets it when
-// none is left. What it had open for writing is measured first, and not before its last capability
-// has run out: until then it may write, and the file counts as being written.
-func (s *Store) finishEnd(ctx context.Context, id uint64) error {
-	var all []openHandle
-	err := s.look(func(t *txn) error {
-		return t.scan(handlesOf(id), func(key, value []byte) bool {
-			o := openHandle{id: number(key, 1)}
-			if err := parse(key, value, &o.handle); err != nil {
-				s.opt.Log.Error("unreadable handle", "session", id, "error", err)
-			}
-			all = append(all, o)
-			return true
-		})
-	})
-	if err != nil {
+// none is left. It closes nothing before the session's last capability has run out: until then it
+// may write, so that its files count as being written, and read, so that the objects of a file
+// without a name must stay. It stops after some pages of handles, with errs.Again.
+func (s *Store) finishEnd(ctx context.Context, id uint64, pages int) error {
+	if s.sessions.mayAct(id, s.steady()) {
+		return errs.Newf(errs.Again, "meta.session", "", "its capabilities have not run out")
+	}
+	if err := s.closeAll(ctx, id, pages); err != nil {
 		return err
 	}
-	if err := s.closeAll(ctx, id, all); err != nil {
-		return err
-	}
-	_, err = s.update(ctx, &meta.Caller{}, func(t *txn) error {
+	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
 		t.demandNone(handlesOf(id))
 		t.remove(sessionKey(id))
 		return nil
@@ -282,28 +320,70 @@ type openHandle struct {
 
 // closeAll closes what can be closed of a session's handles. It begins elsewhere each time, so
 // that files whose servers are away do not stand before the others for ever.
-func (s *Store) closeAll(ctx context.Context, session uint64, all []openHandle) error {
-	busy := s.sessions.mayWrite(session, s.opt.Clock())
-	mathrand.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
-	c := meta.Caller{Session: session}
-	var failed error
-	failures := 0
-	for _, o := range all {
-		if o.writes() && busy {
-			failed = errs.Newf(errs.Again, "meta.session", "", "its capabilities have not run out")
-			continue
+func (s *Store) closeAll(ctx context.Context, session uint64, pages int) error {
+	middle := handleKey(session, mathrand.Uint64())
+	c := closer{s: s, caller: meta.Caller{Session: session}, pages: pages}
+	c.closeIn(ctx, middle, kv.PrefixEnd(handlesOf(session)))
+	c.closeIn(ctx, handlesOf(session), middle)
+	return c.failed
+}
+
+// closer closes the handles of a session whose owner is gone.
+type closer struct {
+	s        *Store
+	caller   meta.Caller
+	pages    int // that it may still read
+	failures int
+	failed   error
+}
+
+// closeIn closes the handles in a range of keys, a page at a time.
+func (c *closer) closeIn(ctx context.Context, start, end []byte) {
+	for c.failures < failuresMax {
+		if c.pages == 0 {
+			c.failed = errs.Newf(errs.Again, "meta.session", "", "it has many handles")
+			return
 		}
-		c.Cred.UID = o.UID
-		err := s.closeDead(ctx, &c, o.id, o.handle)
-		if err == nil || errs.KindOf(err) == errs.Closed {
-			continue
+		c.pages--
+		page, err := c.s.handlePage(start, end)
+		if err != nil {
+			c.failed, c.failures = err, failuresMax
+			return
 		}
-		failed = err
-		if failures++; failures == failuresMax {
-			break
+		for _, o := range page {
+			if c.failures < failuresMax {
+				c.close(ctx, o)
+			}
 		}
+		if len(page) < batchMax {
+			return
+		}
+		start = append(handleKey(c.caller.Session, page[len(page)-1].id), 0)
 	}
-	return failed
+}
+
+func (c *closer) close(ctx context.Context, o openHandle) {
+	c.caller.Cred.UID = o.UID
+	err := c.s.closeDead(ctx, &c.caller, o.id, o.handle)
+	if err != nil && errs.KindOf(err) != errs.Closed {
+		c.failed = err
+		c.failures++
+	}
+}
+
+// handlePage reads handles by their keys.
+func (s *Store) handlePage(start, end []byte) (page []openHandle, err error) {
+	err = s.look(func(t *txn) error {
+		return t.snap.Scan(start, end, func(key, value []byte, _ kv.Version) bool {
+			o := openHandle{id: number(key, 1)}
+			if err := parse(key, value, &o.handle); err != nil {
+				s.opt.Log.Error("unreadable handle", "session", number(key, 0), "error", err)
+			}
+			page = append(page, o)
+			return len(page) < batchMax
+		})
+	})
+	return page, err
 }
 
 // closeDead closes a handle whose owner cannot say any more what it wrote.
@@ -316,6 +396,6 @@ func (s *Store) closeDead(ctx context.Context, c *meta.Caller, id uint64, h hand
 		return err
 	}
 	return s.closeHandle(ctx, c, id, closing{
-		dirty: true, size: a.Size, truncSeq: a.TruncSeq, mtime: s.now(),
+		dirty: true, measured: true, size: a.Size, truncSeq: a.TruncSeq, mtime: s.now(),
 	})
 }

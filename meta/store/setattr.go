@@ -116,20 +116,9 @@ func (t *txn) setSize(c *meta.Caller, ino meta.Ino, n *inode, size int64) error 
 
 // openedBy tells whether the same user of the same client has the file open for writing: then
 // ftruncate(2) is allowed whatever the mode says by now.
-func (t *txn) openedBy(c *meta.Caller, ino meta.Ino) (found bool, err error) {
-	var bad error
-	err = t.scan(opensBy(ino, c.Session), func(key, value []byte) bool {
-		var h handle
-		if bad = parse(key, value, &h); bad != nil {
-			return false
-		}
-		found = h.writes() && h.UID == c.Cred.UID
-		return !found
-	})
-	if err == nil {
-		err = bad
-	}
-	return found, err
+func (t *txn) openedBy(c *meta.Caller, ino meta.Ino) (bool, error) {
+	found, err := t.first(writersAs(ino, c.Session, c.Cred.UID))
+	return found != nil, err
 }
 
 // truncate writes a truncation down. An empty file that nobody writes has nothing to cut.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/errs"
@@ -31,6 +32,9 @@ type Store struct {
 	removed chan struct{} // one token: there is something in the deletion queue
 	swept   chan struct{} // one token: there are sessions to be ended
 	gone    atomic.Int64  // inodes that the deletion queue has finished with
+	pauses  atomic.Int64  // times that the service did not run and let leases begin anew
+
+	steady func() time.Time // the clock of leases and capabilities: see capability.Steady
 }
 
 var _ meta.Service = (*Store)(nil)
@@ -48,10 +52,11 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 		numbers:  newNumbers(store),
 		inFlight: inFlight{ids: map[kv.ReqID]chan struct{}{}},
 		sessions: sessions{byID: map[uint64]*alive{}},
-		servers:  servers{byID: map[uint32]*server{}},
+		servers:  servers{byID: map[uint32]*joined{}},
 		serial:   make(chan struct{}, 1),
 		removed:  make(chan struct{}, 1),
 		swept:    make(chan struct{}, 1),
+		steady:   capability.Steady(opt.Clock),
 	}
 	s.serial <- struct{}{}
 	if err := s.format(ctx); err != nil {
@@ -129,6 +134,10 @@ func (s *Store) checkFormat(value []byte) error {
 	if f := binary.BigEndian.Uint32(value); f > Format {
 		return errs.Newf(errs.Version, "meta.format", "",
 			"store has format %d, this build knows %d: use a newer build", f, Format)
+	} else if f < Format {
+		return errs.Newf(errs.Version, "meta.format", "",
+			"store has format %d, this build needs %d: use the build that made it, or copy the "+
+				"files to a new cluster with it", f, Format)
 	}
 	s.cluster = binary.BigEndian.Uint64(value[4:])
 	return nil
@@ -155,16 +164,18 @@ func (s *Store) serverKey(id uint32) capability.Key {
 type Status struct {
 	ClusterID uint64
 	Sessions  int   // living ones
+	Ending    int   // sessions that are gone and whose handles are not all closed yet
 	Handles   int   // open, of all sessions
 	Files     int64 // inodes
 	Removed   int64 // inodes whose remains were removed since the start
+	Pauses    int64 // times that the service did not run and let leases begin anew
 	Queued    int   // inodes whose remains wait to be removed, counted up to 10000
 }
 
 // Status counts.
 func (s *Store) Status() (Status, error) {
-	st := Status{ClusterID: s.cluster, Removed: s.gone.Load()}
-	st.Sessions, st.Handles = s.sessions.count()
+	st := Status{ClusterID: s.cluster, Removed: s.gone.Load(), Pauses: s.pauses.Load()}
+	st.Sessions, st.Ending, st.Handles = s.sessions.count()
 	err := s.look(func(t *txn) error {
 		files, err := t.peek([]byte(keyFiles))
 		st.Files = counter(files)

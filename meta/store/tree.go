@@ -175,6 +175,9 @@ func (t *txn) destroy(ino meta.Ino, n *inode) {
 	if n.has(flagPending) {
 		t.remove(pendingKey(ino))
 	}
+	if n.has(flagWithXattr) {
+		t.remove(xattrBytesKey(ino))
+	}
 	if n.has(flagData | flagWithXattr) {
 		r := removal{n.ref(ino)}
 		if !n.has(flagData) {

@@ -63,10 +63,25 @@ func (t *txn) demandNone(prefix []byte) {
 	t.kv.Ranges = append(t.kv.Ranges, kv.RangeCheck{Start: prefix, End: kv.PrefixEnd(prefix)})
 }
 
-// demandSame makes the commit depend on no change of keys with the prefix since the snapshot.
-func (t *txn) demandSame(prefix []byte) {
-	t.kv.Ranges = append(t.kv.Ranges, kv.RangeCheck{
-		Start: prefix, End: kv.PrefixEnd(prefix), Since: t.snap.Version()})
+// another finds a key with the prefix beside the given one and makes the commit depend on what it
+// found: on that key, or on there being none. The search begins behind the given key, so that many
+// who leave one range at the same time depend on different neighbours and seldom conflict.
+func (t *txn) another(prefix, key []byte) (found bool, err error) {
+	behind := append(append([]byte(nil), key...), 0)
+	end := kv.PrefixEnd(prefix)
+	for _, r := range [][2][]byte{{behind, end}, {prefix, key}} {
+		first, err := t.firstIn(r[0], r[1])
+		if err != nil {
+			return false, err
+		}
+		if first != nil {
+			t.demand(first)
+			return true, nil
+		}
+	}
+	t.kv.Ranges = append(t.kv.Ranges, kv.RangeCheck{Start: behind, End: end},
+		kv.RangeCheck{Start: prefix, End: key})
+	return false, nil
 }
 
 func (t *txn) put(key, value []byte) {
@@ -92,7 +107,7 @@ func (t *txn) add(key []byte, delta int64) {
 }
 
 // scan calls fn for the keys with the prefix until it returns false. Nothing is noted down: use
-// demandNone or demandSame.
+// demandNone or another.
 func (t *txn) scan(prefix []byte, fn func(key, value []byte) bool) error {
 	return t.snap.Scan(prefix, kv.PrefixEnd(prefix), func(k, v []byte, _ kv.Version) bool {
 		return fn(k, v)
@@ -100,8 +115,13 @@ func (t *txn) scan(prefix []byte, fn func(key, value []byte) bool) error {
 }
 
 // first returns the first key with the prefix; nil if there is none.
-func (t *txn) first(prefix []byte) (first []byte, err error) {
-	err = t.scan(prefix, func(key, _ []byte) bool {
+func (t *txn) first(prefix []byte) ([]byte, error) {
+	return t.firstIn(prefix, kv.PrefixEnd(prefix))
+}
+
+// firstIn returns the first key of a range; nil if there is none.
+func (t *txn) firstIn(start, end []byte) (first []byte, err error) {
+	err = t.snap.Scan(start, end, func(key, _ []byte, _ kv.Version) bool {
 		first = append([]byte(nil), key...)
 		return false
 	})

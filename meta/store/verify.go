@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -18,6 +19,7 @@ type verifier struct {
 	sums    map[meta.Ino]int64 // entries and sub-directories, as in 'N'
 	readers map[meta.Ino]int   // open handles
 	writers map[meta.Ino]int   // those of them that write
+	xattrs  map[meta.Ino]int64 // bytes of attributes, as in 'Y'
 }
 
 // Verify reads all records of one moment and reports every contradiction between them. It changes
@@ -26,13 +28,13 @@ func (s *Store) Verify(_ context.Context, report func(problem string)) error {
 	err := s.look(func(t *txn) error {
 		v := &verifier{t: t, report: report,
 			inodes: map[meta.Ino]*inode{}, names: map[meta.Ino]int{}, sums: map[meta.Ino]int64{},
-			readers: map[meta.Ino]int{}, writers: map[meta.Ino]int{}}
+			readers: map[meta.Ino]int{}, writers: map[meta.Ino]int{}, xattrs: map[meta.Ino]int64{}}
 		for _, step := range []struct {
 			kind byte
 			fn   func(key, value []byte) error
 		}{
 			{kindInode, v.inode}, {kindVolume, v.volume}, {kindEntry, v.entry}, {kindCookie, v.cookie},
-			{kindOpen, v.open}, {kindHandle, v.handle}, {kindOrphan, v.orphan},
+			{kindOpen, v.open}, {kindWriter, v.writer}, {kindHandle, v.handle}, {kindOrphan, v.orphan},
 			{kindPending, v.pending}, {kindXattr, v.xattr}, {kindTimes, v.dirOnly},
 			{kindCount, v.dirOnly},
 		} {
@@ -125,9 +127,25 @@ func (v *verifier) open(key, value []byte) error {
 	if h.writes() {
 		v.writers[ino]++
 	}
+	writer, err := v.t.peek(writerKey(ino, number(key, 1), h.UID, number(key, 2)))
+	if err == nil && (writer != nil) != h.writes() {
+		v.say("handle of inode %d is listed with the writers, or should be", ino)
+	}
+	if err != nil {
+		return err
+	}
 	twin, err := v.t.peek(handleKey(number(key, 1), number(key, 2)))
 	if err == nil && string(twin) != string(value) || h.Ino != ino {
 		v.say("handle of inode %d is not known to its session", ino)
+	}
+	return err
+}
+
+func (v *verifier) writer(key, _ []byte) error {
+	ino, id := meta.Ino(number(key, 0)), binary.BigEndian.Uint64(key[21:])
+	open, err := v.t.peek(openKey(ino, number(key, 1), id))
+	if err == nil && open == nil {
+		v.say("inode %d lists a writer whose handle is gone", ino)
 	}
 	return err
 }
@@ -165,8 +183,9 @@ func (v *verifier) pending(key, _ []byte) error {
 	return nil
 }
 
-func (v *verifier) xattr(key, _ []byte) error {
+func (v *verifier) xattr(key, value []byte) error {
 	ino := meta.Ino(number(key, 0))
+	v.xattrs[ino] += xattrBytes(string(key[9:]), value)
 	if v.inodes[ino] != nil {
 		return nil
 	}
@@ -213,6 +232,13 @@ func (v *verifier) finish() error {
 		}
 		if n.Nlink == 0 && v.readers[ino] == 0 {
 			v.say("inode %d has neither name nor handle", ino)
+		}
+		bytes, err := v.t.peek(xattrBytesKey(ino))
+		if err != nil {
+			return err
+		}
+		if sum := counter(bytes); sum != v.xattrs[ino] {
+			v.say("inode %d counts %#x bytes of attributes, has %#x", ino, sum, v.xattrs[ino])
 		}
 		if !n.isDir() {
 			continue

@@ -144,10 +144,8 @@ func (s *Store) SetXattr(ctx context.Context, c meta.Caller, ino meta.Ino, name 
 		case replace && old == nil:
 			return errs.NoData
 		}
-		if old == nil {
-			if err := t.xattrRoom(ino, name); err != nil {
-				return err
-			}
+		if err := t.xattrRoom(ino, name, value, old); err != nil {
+			return err
 		}
 		n.Ctime = t.now
 		n.Flags |= flagWithXattr
@@ -158,17 +156,32 @@ func (s *Store) SetXattr(ctx context.Context, c meta.Caller, ino meta.Ino, name 
 	return errs.Wrap("meta.SetXattr", name, err)
 }
 
-// xattrRoom keeps the list of names within what listxattr(2) can return.
-func (t *txn) xattrRoom(ino meta.Ino, name string) error {
-	total := len(name) + 1
-	err := t.scan(xattrsOf(ino), func(key, _ []byte) bool {
-		total += len(key) - 9 + 1
-		return total <= xattrsMax
-	})
-	if err == nil && total > xattrsMax {
-		err = errs.NoSpace
+// xattrShift is where the bytes of values begin in 'Y'; those of names are below.
+const xattrShift = 24
+
+// xattrBytes is what one stored attribute counts in 'Y'; absent ones count nothing.
+func xattrBytes(name string, stored []byte) int64 {
+	if stored == nil {
+		return 0
 	}
-	return err
+	return int64(len(stored)-1)<<xattrShift + int64(len(name)+1)
+}
+
+// xattrRoom keeps the names within what listxattr(2) can return, and the values within a bound.
+// Whoever changes attributes writes the inode, so the sum does not change before the commit.
+func (t *txn) xattrRoom(ino meta.Ino, name string, value, old []byte) error {
+	key := xattrBytesKey(ino)
+	stored, err := t.peek(key)
+	if err != nil {
+		return err
+	}
+	delta := xattrBytes(name, (&xattr{value}).encode()) - xattrBytes(name, old)
+	total := counter(stored) + delta
+	if delta > 0 && (total&(1<<xattrShift-1) > xattrsMax || total>>xattrShift > valuesMax) {
+		return errs.NoSpace
+	}
+	t.add(key, delta)
+	return nil
 }
 
 // RemoveXattr implements meta.Xattrs.
@@ -192,6 +205,7 @@ func (s *Store) RemoveXattr(ctx context.Context, c meta.Caller, ino meta.Ino, na
 		n.Ctime = t.now
 		t.putInode(ino, n)
 		t.remove(key)
+		t.add(xattrBytesKey(ino), -xattrBytes(name, old))
 		return nil
 	})
 	return errs.Wrap("meta.RemoveXattr", name, err)
