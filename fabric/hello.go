@@ -31,10 +31,11 @@ const HelloVersion = 1
 // Proof is how a peer's Name is known.
 type Proof uint8
 
-// The proofs. Above ProofNone the Name is the peer's and nobody else's.
+// The proofs. Above ProofNone the Name is the peer's and, ProofSecret excepted, nobody else's.
 const (
 	ProofNone   Proof = iota // nobody asked: loopback, or a network that is trusted as a whole
 	ProofHost                // the kernel of this host says that it is Name: "uid 1000 pid 17"
+	ProofSecret              // it knows the cluster's secret; Name says so, for all who know it
 	ProofToken               // it showed a one-time token, which was issued to Name
 	ProofFrames              // its certificate says Name, and every frame is authenticated
 	ProofTLS                 // its certificate says Name, and everything is encrypted
@@ -46,6 +47,8 @@ func (p Proof) String() string {
 		return "none"
 	case ProofHost:
 		return "host"
+	case ProofSecret:
+		return "secret"
 	case ProofToken:
 		return "token"
 	case ProofFrames:

@@ -16,6 +16,7 @@ import (
 type connector struct{ d *domain }
 
 // backlog is how many peers of a listener may be in the hello, or through it and not yet accepted.
+// When there are more, those that have been in the hello for longest give way: see strangers.
 const backlog = 64
 
 // listener accepts sockets and reads hellos in the background, so that a slow peer holds up nobody.
@@ -26,6 +27,7 @@ type listener struct {
 	cancel context.CancelFunc
 	slots  chan struct{} // one for each peer between its accept and Accept
 	ready  chan caller
+	met    strangers
 	wg     sync.WaitGroup
 	once   sync.Once
 }
@@ -40,6 +42,12 @@ type caller struct {
 	err     error
 }
 
+// unproved tells whether the peer had to prove something and did not. Accept hears nothing of such
+// peers: it would be busy with nothing else if somebody sent many.
+func (c *caller) unproved() bool {
+	return c.g != nil && c.g.asked && c.g.who == fabric.ProofNone
+}
+
 func (c connector) Listen(addr string) (fabric.Listener, error) {
 	d := c.d
 	if d.ctx.Err() != nil {
@@ -52,6 +60,9 @@ func (c connector) Listen(addr string) (fabric.Listener, error) {
 	if d.opts.Security == nil && !at.IP.IsLoopback() {
 		return nil, errs.Newf(errs.Perm, "tcp.Listen", addr,
 			"no keys: without Security only loopback addresses can be listened on")
+	}
+	if d.opts.Secret != nil && d.secret == nil {
+		return nil, errs.Newf(errs.Invalid, "tcp.Listen", addr, "a listener needs the Secret's File")
 	}
 	sock, err := net.ListenTCP("tcp", at)
 	if err != nil {
@@ -78,19 +89,18 @@ func (l *listener) Addr() net.Addr { return l.tcp.Addr() }
 // acceptSockets runs until the listener is closed.
 func (l *listener) acceptSockets() {
 	for {
-		select {
-		case l.slots <- struct{}{}:
-		case <-l.ctx.Done():
-			return
-		}
 		conn, err := l.tcp.AcceptTCP()
 		switch {
 		case err == nil:
-			l.wg.Go(func() { l.meet(conn) })
+			if !l.takeSlot() {
+				_ = conn.Close()
+				return
+			}
+			ctx, s := l.met.add(l.ctx, l.d.opts.HelloTimeout)
+			l.wg.Go(func() { l.meet(ctx, s, conn) })
 		case errors.Is(err, net.ErrClosed) || l.ctx.Err() != nil:
 			return
 		default: // out of descriptors, or a peer that was gone again
-			<-l.slots
 			select {
 			case <-time.After(10 * time.Millisecond):
 			case <-l.ctx.Done():
@@ -99,13 +109,39 @@ func (l *listener) acceptSockets() {
 	}
 }
 
+// takeSlot waits until there is a slot, and makes one if strangers have them. It is false when the
+// listener is closed.
+func (l *listener) takeSlot() bool {
+	select {
+	case l.slots <- struct{}{}:
+		return true
+	default:
+		l.met.displace()
+	}
+	select {
+	case l.slots <- struct{}{}:
+		return true
+	case <-l.ctx.Done():
+		return false
+	}
+}
+
 // meet reads a peer's hello and puts it where Accept finds it.
-func (l *listener) meet(conn *net.TCPConn) {
-	ctx, cancel := context.WithTimeout(l.ctx, l.d.opts.HelloTimeout)
-	defer cancel()
+func (l *listener) meet(ctx context.Context, s *stranger, conn *net.TCPConn) {
 	c := caller{conn: conn}
 	joined, err := l.greet(ctx, &c)
-	if joined {
+	gaveWay := l.met.remove(s)
+	switch {
+	case joined:
+		<-l.slots
+		return
+	case err != nil && gaveWay:
+		_ = conn.Close()
+		<-l.slots
+		return
+	case err != nil && c.unproved():
+		_ = l.refuse(&c, err)
+		l.d.seeOff(conn)
 		<-l.slots
 		return
 	}
@@ -123,6 +159,11 @@ func (l *listener) greet(ctx context.Context, c *caller) (joined bool, err error
 		return false, err
 	}
 	c.g = g
+	if d.opts.Security == nil {
+		if err := d.proveOf(ctx, g); err != nil {
+			return false, err
+		}
+	}
 	h, err := readHello(ctx, g)
 	if err != nil {
 		return false, err

@@ -20,7 +20,7 @@ func config(opts Options) fabrictest.Config {
 	cfg := fabrictest.Config{
 		Open: func(t testing.TB) (fabric.Domain, func() string) { return open(t, nil) },
 	}
-	if opts.Security == nil { // who has a certificate is known by that
+	if opts.Security == nil && opts.Secret == nil { // who has proved something is known by that
 		cfg.OpenTokens = open
 	}
 	return cfg
@@ -38,6 +38,9 @@ func TestConformance(t *testing.T) {
 		fabrictest.Run(t, config(Options{SocketBuffer: 48 << 10}))
 	})
 	t.Run("several sockets", func(t *testing.T) { fabrictest.Run(t, config(Options{Sockets: 3})) })
+	t.Run("several sockets, secret", func(t *testing.T) {
+		fabrictest.Run(t, config(Options{Sockets: 2, Secret: &Secret{File: newSecret(t)}}))
+	})
 	a := newAuthority(t)
 	t.Run("several sockets, tls", func(t *testing.T) {
 		fabrictest.Run(t, config(Options{Sockets: 2, Security: a.security(t, "both")}))

@@ -68,6 +68,9 @@ func (d *domain) call(ctx context.Context, addr string) (*greeting, error) {
 		conf = d.opts.Security.clientConfig(addr)
 	}
 	g, err := shakeHands(ctx, conn, d.opts.Security, conf, false)
+	if err == nil && d.opts.Secret != nil {
+		err = d.proveTo(ctx, g)
+	}
 	if err != nil {
 		_ = conn.Close()
 	}

@@ -8,7 +8,7 @@
 //
 // Peers prove who they are by mutual TLS 1.3 (Options.Security), which encrypts everything, or, for
 // networks that are trusted so far, authenticates everything without encrypting it (gmac.go).
-// Without Security it listens on loopback addresses only. It has no flow control: package msg does.
+// Without Security it listens on loopback addresses only, where a Secret keeps other users out. It has no flow control: package msg does.
 //
 // What completions mean: a Send is complete when the kernel has its bytes, that is when its
 // memory is free, not when it was received. A Write is complete when the peer has placed it
@@ -23,7 +23,7 @@
 //
 // Read domain.go first, then frame.go (what is on the wire), ep.go (life and death), msg.go and
 // rma.go (what frames do), stream.go and rx.go (how bytes come), batch.go and tx.go (how they
-// leave), secure.go (who the peer is), lane.go (several sockets).
+// leave), secure.go and prove.go (who the peer is), lane.go (several sockets).
 package tcp
 
 import (
@@ -45,6 +45,10 @@ type Options struct {
 	// Security is how peers prove who they are. Default nil: they do not, and Listen takes
 	// loopback addresses only.
 	Security *Security
+
+	// Secret is how peers of this host prove that they belong together, where there is no Security.
+	// Default nil: they do not, and whoever can reach a listener is connected.
+	Secret *Secret
 
 	// Tokens, if not nil, are what peers of this domain's listeners must have.
 	Tokens *fabric.Tokens
@@ -142,6 +146,9 @@ func (o Options) validate() error {
 	if why != "" {
 		return errs.Newf(errs.Invalid, "tcp.Open", "", "%s", why)
 	}
+	if o.Security != nil && o.Secret != nil {
+		return errs.Newf(errs.Invalid, "tcp.Open", "", "Security proves more than a Secret: take one")
+	}
 	return o.Security.validate()
 }
 
@@ -156,6 +163,7 @@ type domain struct {
 	watch  *visit.Visitor[*role]
 
 	tlsServer *tls.Config    // of the listeners; nil without Security
+	secret    *secret        // nil: none, or one that the listeners name
 	refused   logonce.Logger // peers
 
 	spinners atomic.Int32 // readers that poll their sockets at this moment, see brisk
@@ -174,8 +182,13 @@ func Open(opts Options) (fabric.Domain, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
+	known, err := opts.Secret.open()
+	if err != nil {
+		return nil, err
+	}
 	d := &domain{
-		opts: opts,
+		opts:   opts,
+		secret: known,
 		caps: fabric.Caps{
 			Provider: "tcp", AnyMemory: true, MaxSge: maxSge, MaxMessage: opts.MaxMessage,
 			MaxTransfer: opts.MaxTransfer, MaxInline: maxInline, QueueDepth: opts.QueueDepth,

@@ -3,9 +3,7 @@ package tcp
 import (
 	"context"
 	"encoding/binary"
-	"io"
 	"net"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -112,19 +110,11 @@ func pace(c *net.TCPConn, bytes int64) error {
 
 // readHello waits for the peer's hello until ctx ends.
 func readHello(ctx context.Context, g *greeting) (hello, error) {
-	stop := context.AfterFunc(ctx, func() { _ = g.tcp.SetReadDeadline(time.Unix(1, 0)) })
 	var b [helloBytes]byte
-	n, err := io.ReadFull(g.conn, b[:])
-	if !stop() {
-		return hello{}, ctx.Err()
+	if g.first != nil {
+		b, g.first = *g.first, nil
+	} else if err := g.read(ctx, b[:]); err != nil {
+		return hello{}, err
 	}
-	switch {
-	case err == nil:
-		return decodeHello(&b)
-	case g.tls != nil:
-		return hello{}, explain(err)
-	case n >= 2 && b[0] == 21 && b[1] == 3: // a TLS alert
-		return hello{}, errs.Newf(errs.Perm, "tcp", "hello", "the listener wants TLS")
-	}
-	return hello{}, errs.New(errs.Disconnected, "tcp", "hello", err)
+	return decodeHello(&b)
 }

@@ -100,6 +100,8 @@ type greeting struct {
 	sec   *Security    // nil: nobody proves anything
 	who   fabric.Proof // with name: what the peer has proved
 	name  string
+	asked bool              // of a listener: only who proves that it knows the secret is connected
+	first *[helloBytes]byte // of a listener: a hello that came where a proof might have; or nil
 }
 
 // shakeHands makes a socket ready for hellos. server tells which side this is.
