@@ -56,7 +56,7 @@ func (x *Names) connect(ctx context.Context, service string) (*Conn, error) {
 	}
 	var failed []error
 	for _, addr := range x.order(service, all[:min(len(all), maxEndpoints)]) {
-		c, err := x.node.Dial(ctx, addr)
+		c, err := x.node.dialWithin(ctx, addr)
 		if err == nil {
 			x.goodMu.Lock()
 			x.good[service] = addr

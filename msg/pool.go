@@ -13,8 +13,9 @@ import (
 // connect, so that a peer may move.
 type Resolve func(ctx context.Context, id uint32) (addr string, err error)
 
-// dialTimeout bounds one attempt to connect. It is apart from the contexts of those who wait
-// for it, because they share it.
+// dialTimeout bounds one attempt to connect to an address; how long the address is looked for is the
+// business of Resolve. It is apart from the contexts of those who wait for it, because they share
+// it. An attempt that takes longer is followed by the next one, as after any other failure.
 const dialTimeout = 10 * time.Second
 
 // Pool keeps one live connection per peer, made on demand and shared by all callers. After a
@@ -29,10 +30,16 @@ func NewPool(n *Node, resolve Resolve) *Pool {
 		if err != nil {
 			return nil, err
 		}
-		return n.Dial(ctx, addr)
+		return n.dialWithin(ctx, addr)
 	}
 	p.init(n, connect, func(id uint32) string { return fmt.Sprintf("peer %d", id) })
 	return p
+}
+
+func (n *Node) dialWithin(ctx context.Context, addr string) (*Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	return n.Dial(ctx, addr)
 }
 
 // peers is a pool by some kind of key.
@@ -122,7 +129,7 @@ func (p *peers[K]) dial(id K, e *peer, a *attempt, stale *Conn) {
 	}
 	var c *Conn
 	if err == nil {
-		c, err = p.connect(id)
+		c, err = p.dialPeer(p.ctx, id)
 	}
 	p.mu.Lock()
 	e.attempt = nil
@@ -141,12 +148,6 @@ func (p *peers[K]) dial(id K, e *peer, a *attempt, stale *Conn) {
 	}
 	a.conn, a.err = c, errs.Wrap("msg.Get", p.nameOf(id), err)
 	close(a.done)
-}
-
-func (p *peers[K]) connect(id K) (*Conn, error) {
-	ctx, cancel := context.WithTimeout(p.ctx, dialTimeout)
-	defer cancel()
-	return p.dialPeer(ctx, id)
 }
 
 // retire lets the calls on a connection that said goodbye finish, and then closes it: the
@@ -177,8 +178,10 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Drop closes conn after an error that makes it useless, if it is still the pool's connection
-// to id; others may have replaced it. Calls on it fail.
+// Drop ends conn, which somebody finds useless, if it is still the pool's connection to id; others
+// may have replaced it. Calls on it fail with errs.Disconnected: those who share it have closed
+// nothing, and may repeat them on the next connection. A slow answer is no reason to drop a
+// connection: whether the peer is there is watched by Options.KeepAlive.
 func (p *peers[K]) Drop(id K, conn *Conn) {
 	p.mu.Lock()
 	e := p.byKey[id]
@@ -188,6 +191,7 @@ func (p *peers[K]) Drop(id K, conn *Conn) {
 	}
 	p.mu.Unlock()
 	if mine {
+		conn.fail(errs.Newf(errs.Disconnected, "msg.Drop", conn.name, "given up by another caller"))
 		conn.Close()
 	}
 }

@@ -36,9 +36,23 @@ func (b Backoff) wait(failures int) time.Duration {
 	return d - rand.N(d/2+1)
 }
 
-// Retry calls fn until it succeeds, fails with an error that waiting does not mend, or ctx
-// ends; then it returns fn's last error. Waiting mends errs.Disconnected, errs.Shutdown and
-// errs.Again. Whether a request may be repeated after errs.Disconnected is for fn to know.
+// Passing tells whether an error may be gone after a while, so that a request that may be repeated
+// should be. It is the only such list: how the peer was lost makes no difference to who waits for
+// it. A time limit or a cancellation that did not come from ctx ended an attempt, not the wait: a
+// dial that took too long, a call that the server gave up because it was told to end. errs.Closed
+// is not among them: it says that the node, or the pool, was closed here, for good.
+func Passing(ctx context.Context, err error) bool {
+	switch errs.KindOf(err) {
+	case errs.Disconnected, errs.Shutdown, errs.Again:
+		return true
+	case errs.TimedOut, errs.Canceled:
+		return ctx.Err() == nil
+	}
+	return false
+}
+
+// Retry calls fn until it succeeds, fails with an error that is not Passing, or ctx ends; then it
+// returns fn's last error. Whether a request may be repeated is for fn to know.
 func Retry(ctx context.Context, b Backoff, fn func(ctx context.Context) error) error {
 	b = b.withDefaults()
 	timer := time.NewTimer(0)
@@ -46,7 +60,7 @@ func Retry(ctx context.Context, b Backoff, fn func(ctx context.Context) error) e
 	<-timer.C
 	for failures := 1; ; failures++ {
 		err := fn(ctx)
-		if err == nil || !passing(err) || ctx.Err() != nil {
+		if err == nil || !Passing(ctx, err) || ctx.Err() != nil {
 			return err
 		}
 		timer.Reset(b.wait(failures))
@@ -58,11 +72,43 @@ func Retry(ctx context.Context, b Backoff, fn func(ctx context.Context) error) e
 	}
 }
 
-// passing tells whether an error may be gone after a while.
-func passing(err error) bool {
-	switch errs.KindOf(err) {
-	case errs.Disconnected, errs.Shutdown, errs.Again:
-		return true
+// Forever is a Patience.Max without an end.
+const Forever time.Duration = -1
+
+// Patience is how long a peer is waited for that does not answer, whatever keeps it from doing so.
+type Patience struct {
+	Peer    string        // who is waited for, in the error
+	Max     time.Duration // negative: Forever
+	Backoff Backoff
+}
+
+// Do is Retry for as long as the patience lasts, counted from since. When that is over it returns
+// errs.TimedOut, with the peer and what was wrong the last time; when ctx ends before, the error
+// of ctx.
+func (p *Patience) Do(ctx context.Context, since time.Time,
+	fn func(ctx context.Context) error) error {
+	limit := ctx
+	if p.Max >= 0 {
+		var cancel context.CancelFunc
+		limit, cancel = context.WithDeadline(ctx, since.Add(p.Max))
+		defer cancel()
 	}
-	return false
+	var last error // before the time was up: what came then says only that it was
+	err := Retry(limit, p.Backoff, func(ctx context.Context) error {
+		err := fn(ctx)
+		if err != nil && (ctx.Err() == nil || last == nil) {
+			last = err
+		}
+		return err
+	})
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return errs.New(errs.KindOf(ctx.Err()), "msg.Retry", p.Peer, last)
+	case limit.Err() != nil && Passing(ctx, err):
+		return errs.Newf(errs.TimedOut, "msg.Retry", p.Peer,
+			"no answer for %v (last: %v); see `sluice status`", p.Max, last)
+	}
+	return err
 }

@@ -129,12 +129,12 @@ type sessionAttempt struct {
 func (a *sessionAttempt) try(ctx context.Context) (over bool, err error) {
 	conn, err := a.s.opts.Get(ctx)
 	if err != nil {
-		return !passing(err), err
+		return !Passing(ctx, err), err
 	}
 	verifier, err := a.s.open(ctx, conn)
 	switch {
 	case err != nil:
-		return !passing(err) && errs.KindOf(err) != errs.TimedOut, err
+		return !Passing(ctx, err), err
 	case a.sent && verifier != a.verifier:
 		return true, maybeDone(errs.Newf(errs.Stale, "msg.Session", conn.name,
 			"the server was started again"))

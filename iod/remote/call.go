@@ -26,9 +26,8 @@ type call struct {
 	memory  msg.Memory
 	window  [1]fabric.Sge
 
-	srv    *server
-	conn   *msg.Conn // that the last attempt went by
-	absent bool      // the server was not reached at all
+	srv  *server
+	conn *msg.Conn // that the last attempt went by
 }
 
 // take makes a call ready. With arguments it is encoded; without, the caller does it.
@@ -55,7 +54,7 @@ func (c *call) encode(op iod.Op, t *iod.Target, a *iod.Args) {
 func (r *Remote) put(c *call) {
 	c.req = msg.Request{}
 	c.window[0] = fabric.Sge{}
-	c.conn, c.srv, c.absent = nil, nil, false
+	c.conn, c.srv = nil, nil
 	r.calls.Put(c)
 }
 
@@ -91,13 +90,15 @@ func levelOf(op iod.Op, bytes int64) msg.Level {
 
 func serverName(id uint32) string { return fmt.Sprintf("I/O server %d", id) }
 
-// do sends the request until it is answered, refused, or WaitMax is over.
+// do sends the request until it is answered, refused, or WaitMax is over. The first attempt has no
+// context of its own, which would have to be made for every request.
 func (r *Remote) do(ctx context.Context, t *iod.Target, c *call) error {
+	began := time.Now()
 	err := r.attempt(ctx, t, c)
-	if err == nil || !again(err) {
+	if err == nil || !msg.Passing(ctx, err) {
 		return err
 	}
-	return r.persist(ctx, t.Server, err, c, func(ctx context.Context) error {
+	return r.persist(ctx, t.Server, began, func(ctx context.Context) error {
 		return r.attempt(ctx, t, c)
 	})
 }
@@ -113,47 +114,21 @@ func (r *Remote) doSummed(ctx context.Context, t *iod.Target, c *call) error {
 }
 
 // persist goes on trying after a first failure.
-func (r *Remote) persist(ctx context.Context, server uint32, last error, c *call,
+func (r *Remote) persist(ctx context.Context, server uint32, began time.Time,
 	try func(context.Context) error) error {
-	limit, cancel := context.WithTimeout(ctx, r.opts.WaitMax)
-	defer cancel()
-	err := msg.Retry(limit, msg.Backoff{First: 5 * time.Millisecond, Max: 500 * time.Millisecond},
-		func(ctx context.Context) error {
-			err := try(ctx)
-			if err != nil && errs.KindOf(err) == errs.TimedOut && ctx.Err() == nil {
-				err = errs.New(errs.Disconnected, "iod.Call", "", err) // this attempt only: try again
-			}
-			if err != nil && again(err) {
-				last = err
-			}
-			return err
-		})
-	if err != nil && limit.Err() != nil && ctx.Err() == nil {
-		if c != nil {
-			c.absent = true
-		}
-		return errs.Newf(errs.IO, "iod.Call", serverName(server),
-			"unreachable for %v (last: %v); see `sluice status`", r.opts.WaitMax, last)
-	}
-	return err
+	p := msg.Patience{Peer: serverName(server), Max: r.opts.WaitMax,
+		Backoff: msg.Backoff{First: 5 * time.Millisecond, Max: 500 * time.Millisecond}}
+	return p.Do(ctx, began, try)
 }
 
-// again tells whether a repetition can succeed.
-func again(err error) bool {
-	switch errs.KindOf(err) {
-	case errs.Disconnected, errs.Shutdown, errs.Again, errs.Closed, errs.TimedOut:
-		return true
-	}
-	return false
+// unsettled tells whether an error leaves open what the server says: the peer was not reached, or
+// nobody waited for its answer.
+func unsettled(err error) bool {
+	return errs.KindOf(err) == errs.Closed || msg.Passing(context.Background(), err)
 }
 
 // attempt sends the request once, behind everything of its object that has to be sent again.
 func (r *Remote) attempt(ctx context.Context, t *iod.Target, c *call) error {
-	if _, limited := ctx.Deadline(); limited {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, r.opts.AttemptMax)
-		defer cancel()
-	}
 	return r.visit(ctx, c.srv, func(ctx context.Context, conn *msg.Conn) error {
 		if err := r.mendIfStale(ctx, conn, c.srv, t); err != nil {
 			return err
@@ -163,36 +138,29 @@ func (r *Remote) attempt(ctx context.Context, t *iod.Target, c *call) error {
 	})
 }
 
-// visit calls fn with a connection to the server whose life is known.
+// visit calls fn with a connection to the server whose life is known. A connection that does not
+// work any more is replaced by the pool; one on which a request takes long is left to the others.
 func (r *Remote) visit(ctx context.Context, srv *server,
 	fn func(ctx context.Context, conn *msg.Conn) error) error {
 	conn, err := r.pool.Get(ctx, srv.id)
 	if err != nil {
 		return err
 	}
-	if err = r.ensure(ctx, srv, conn); err == nil {
-		err = fn(ctx, conn)
+	if err := r.ensure(ctx, srv, conn); err != nil {
+		return err
 	}
-	kind := errs.KindOf(err)
-	if kind == errs.Closed || kind == errs.Canceled && ctx.Err() == nil {
-		// Somebody else has found the connection dead, or the server ends.
-		kind, err = errs.Disconnected, errs.New(errs.Disconnected, "iod.Call", "", err)
-	}
-	switch kind {
-	case errs.Disconnected, errs.Shutdown, errs.TimedOut:
-		r.pool.Drop(srv.id, conn)
-	}
-	return err
+	return fn(ctx, conn)
 }
 
 // reach is visit that waits for a server that is away.
 func (r *Remote) reach(ctx context.Context, srv *server,
 	fn func(ctx context.Context, conn *msg.Conn) error) error {
+	began := time.Now()
 	err := r.visit(ctx, srv, fn)
-	if err == nil || !again(err) {
+	if err == nil || !msg.Passing(ctx, err) {
 		return err
 	}
-	return r.persist(ctx, srv.id, err, nil, func(ctx context.Context) error {
+	return r.persist(ctx, srv.id, began, func(ctx context.Context) error {
 		return r.visit(ctx, srv, fn)
 	})
 }

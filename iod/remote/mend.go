@@ -227,7 +227,7 @@ func (r *Remote) mend(ctx context.Context, conn *msg.Conn, o *object) error {
 			kind == errs.Stale && (last.took(k) || r.opts.Defects.HideCut):
 			r.counts.superseded.Add(1)
 			r.forget(k)
-		case again(err) || kind == errs.Canceled:
+		case unsettled(err):
 			return err
 		default:
 			if !told { // before a sync that waits for this can end
@@ -273,10 +273,8 @@ func (r *Remote) measure(ctx context.Context, conn *msg.Conn, k *kept, last *cut
 	r.mu.Unlock()
 	c := r.take(iod.OpStat, &t, &iod.Args{})
 	defer r.put(c)
-	ctx, cancel := context.WithTimeout(ctx, r.opts.AttemptMax)
-	defer cancel()
 	if err := conn.Call(ctx, &c.req, &c.rep); err != nil {
-		if again(err) || errs.KindOf(err) == errs.Canceled {
+		if unsettled(err) {
 			return err
 		}
 		return nil
@@ -438,8 +436,6 @@ func (r *Remote) resendOnce(ctx context.Context, conn *msg.Conn, k *kept) (iod.M
 		k.slot.seq++
 		c.req.Stamp.Seq = k.slot.seq
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.opts.AttemptMax)
-	defer cancel()
 	if err := conn.Call(ctx, &c.req, &c.rep); err != nil {
 		return iod.Mark{}, err
 	}

@@ -35,14 +35,11 @@ import (
 
 // Options of a Remote.
 type Options struct {
-	// WaitMax is how long a server that cannot be reached is waited for before the request fails.
-	// Default 60 s.
+	// WaitMax is how long a request waits for a server that cannot be reached or does not answer,
+	// before it fails with errs.TimedOut. A server that works at a request for long is waited for on
+	// the same connection: that it is there at all is what msg.Options.KeepAlive finds out.
+	// msg.Forever: no limit. Default 60 s.
 	WaitMax time.Duration
-
-	// AttemptMax bounds one attempt, after which the connection is given up and made anew. The first
-	// attempt of a request whose context has no deadline is bounded by msg.Options.CallTimeout.
-	// Default 20 s.
-	AttemptMax time.Duration
 
 	// Buffers, if not nil, lends memory that every provider reaches: data of callers goes through it
 	// where theirs is not such (see msg.Conn.Direct). It may return nil: there is none. Default nil.
@@ -84,9 +81,6 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.WaitMax == 0 {
 		o.WaitMax = 60 * time.Second
-	}
-	if o.AttemptMax == 0 {
-		o.AttemptMax = 20 * time.Second
 	}
 	if o.RetainBytes == 0 {
 		o.RetainBytes = 64 << 20

@@ -31,7 +31,7 @@ func (r *Remote) sync(ctx context.Context, t *iod.Target, last bool) (m iod.Mark
 		upTo := r.order
 		r.mu.Unlock()
 		mark, conn, err := r.syncOnce(ctx, t)
-		if conn != nil && err != nil && hard(err) {
+		if err != nil && hard(err) {
 			r.giveUp(srv, t, upTo)
 			return mark, true, err
 		}
@@ -47,15 +47,11 @@ func (r *Remote) sync(ctx context.Context, t *iod.Target, last bool) (m iod.Mark
 		"lost its volatile state %d times", syncTries)
 }
 
-// syncOnce returns no connection when the server was not reached.
+// syncOnce also returns the connection that the answer came by.
 func (r *Remote) syncOnce(ctx context.Context, t *iod.Target) (iod.Mark, *msg.Conn, error) {
 	c := r.take(iod.OpSync, t, &iod.Args{})
 	defer r.put(c)
-	err := r.do(ctx, t, c)
-	if c.absent {
-		return iod.Mark{}, nil, err
-	}
-	if err != nil {
+	if err := r.do(ctx, t, c); err != nil {
 		return iod.Mark{}, c.conn, err
 	}
 	mark, err := iod.DecodeMark(c.rep.Body)

@@ -23,6 +23,9 @@ import (
 // often large: some 700 entries with attributes.
 const pageBytes = 128 << 10
 
+// peerName is what the service is called in errors.
+const peerName = "metadata service"
+
 // Options of a Service.
 type Options struct {
 	// Pool has the connection to the service. It stays the caller's. Required.
@@ -34,13 +37,12 @@ type Options struct {
 	// Node is the pool's. Required.
 	Node *msg.Node
 
-	// WaitMax is how long an operation is repeated while the service cannot be reached, or
-	// cannot do it for the moment. A context that ends earlier ends it earlier. Default: 60 s.
+	// WaitMax is how long an operation waits for a service that cannot be reached, does not answer,
+	// or cannot do it for the moment; then it fails with errs.TimedOut. A service that works at one
+	// operation for long is waited for on the same connection: that it is there at all is what
+	// msg.Options.KeepAlive finds out. A context that ends earlier ends it earlier. msg.Forever: no
+	// limit. Default: 60 s.
 	WaitMax time.Duration
-
-	// AttemptMax bounds one attempt; then the connection is given up and the operation repeated
-	// on a new one. Default: 20 s.
-	AttemptMax time.Duration
 
 	// Backoff is the pause between attempts. Default: msg's.
 	Backoff msg.Backoff
@@ -50,18 +52,12 @@ func (o Options) withDefaults() Options {
 	if o.WaitMax == 0 {
 		o.WaitMax = 60 * time.Second
 	}
-	if o.AttemptMax == 0 {
-		o.AttemptMax = 20 * time.Second
-	}
 	return o
 }
 
 func (o *Options) validate() error {
-	switch {
-	case o.Pool == nil || o.Node == nil:
+	if o.Pool == nil || o.Node == nil {
 		return errs.Newf(errs.Invalid, "remote.New", "", "Pool and Node are required")
-	case o.WaitMax < 0 || o.AttemptMax < 0:
-		return errs.Newf(errs.Invalid, "remote.New", "", "a time limit is negative")
 	}
 	return nil
 }
@@ -92,19 +88,8 @@ func (s *Service) call(ctx context.Context, op meta.Op, a *meta.Args) (meta.Resu
 	if op == meta.OpReadDir || op == meta.OpListXattr {
 		x.room = pageBytes
 	}
-	bounded, cancel := context.WithTimeout(ctx, s.opt.WaitMax)
-	defer cancel()
-	var last error // what failed before the time was up
-	err := msg.Retry(bounded, s.opt.Backoff, func(ctx context.Context) error {
-		err := s.attempt(ctx, x)
-		if err != nil && bounded.Err() == nil {
-			last = err
-		}
-		return err
-	})
-	if err != nil && last != nil && ctx.Err() == nil && bounded.Err() != nil {
-		err = last
-	}
+	p := msg.Patience{Peer: peerName, Max: s.opt.WaitMax, Backoff: s.opt.Backoff}
+	err := p.Do(ctx, time.Now(), func(ctx context.Context) error { return s.attempt(ctx, x) })
 	return x.result, errs.Wrap("meta."+op.String(), "", err)
 }
 
@@ -159,26 +144,14 @@ type exchange struct {
 	result  meta.Result
 }
 
-// attempt sends the request once, or twice if the answer needs more room than was offered. A
-// connection on which an attempt took too long is given up.
+// attempt sends the request once, or twice if the answer needs more room than was offered.
 func (s *Service) attempt(ctx context.Context, x *exchange) error {
 	conn, err := s.opt.Pool.Get(ctx, s.opt.Peer)
 	if err != nil {
 		return err
 	}
-	short, cancel := context.WithTimeout(ctx, s.opt.AttemptMax)
-	defer cancel()
 	for range 3 {
-		more, err := s.once(short, conn, x)
-		if err != nil && short.Err() != nil && ctx.Err() == nil {
-			s.opt.Pool.Drop(s.opt.Peer, conn)
-			return errs.Newf(errs.Disconnected, "meta.call", x.op.String(),
-				"no answer within %v", s.opt.AttemptMax)
-		}
-		if errs.KindOf(err) == errs.Canceled && ctx.Err() == nil {
-			// Not canceled here: the server ended while the request waited there.
-			return errs.New(errs.Shutdown, "meta.call", x.op.String(), err)
-		}
+		more, err := s.once(ctx, conn, x)
 		if err != nil || !more {
 			return err
 		}
