@@ -34,6 +34,7 @@ const (
 	OpJoin
 	OpServers
 	OpStatFS
+	OpAppend
 	OpEnd // one more than the last
 )
 
@@ -74,6 +75,7 @@ type Args struct {
 // Result is the answer of any operation; ops says which part of it travels with which.
 type Result struct {
 	Attr    Attr
+	Off     int64
 	Entries []Entry
 	Target  string
 	Value   []byte
@@ -133,6 +135,7 @@ var ops = [OpEnd]opRow{
 	OpJoin:    {"join", args{argServer, argMac}, nil},
 	OpServers: {"servers", nil, result{resServers}},
 	OpStatFS:  {"statfs", nil, result{resFS}},
+	OpAppend:  {"append", args{argCaller, argHandle, argSize}, result{resOff, resAttr}},
 }
 
 // Valid tells whether this build knows the operation.

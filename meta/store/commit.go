@@ -157,6 +157,9 @@ func (t *txn) close(c *meta.Caller, id uint64, w *closing) error {
 	if err != nil {
 		return err
 	}
+	if h.writes() {
+		t.endAppends(h.Ino, n, c.Session, id, !others)
+	}
 	if !others {
 		n.Flags &^= flagWriters
 	}
