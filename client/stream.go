@@ -93,24 +93,6 @@ func (s *Stream) Sync() error { return s.f.Sync(s.ctx) }
 // Close is File.Close.
 func (s *Stream) Close() error { return s.f.Close(s.ctx) }
 
-// Append writes p at the end of the file and returns where that was. Appends of one client to one
-// file follow each other; between clients the end is the one that the metadata service measured
-// just before, so that two clients that append at the same moment may write over each other.
-func (f *File) Append(ctx context.Context, p []byte) (int64, error) {
-	f.node.appendMu.Lock()
-	defer f.node.appendMu.Unlock()
-	a, err := f.Stat(ctx)
-	if err != nil {
-		return 0, err
-	}
-	dir := writing
-	if f.durable {
-		dir = writingDurably
-	}
-	_, err = f.writeAt(ctx, p, a.Size, dir)
-	return a.Size, err
-}
-
 var (
 	_ io.ReadWriteSeeker = (*Stream)(nil)
 	_ io.ReaderAt        = (*Stream)(nil)

@@ -183,19 +183,25 @@ func (f *File) room(op string, off, n int64) error {
 // one moves one piece.
 func (f *File) one(ctx context.Context, dir direction, p []byte, off int64) error {
 	return f.settle(ctx, func(ctx context.Context, g *grant, seq uint64) error {
-		if s, r, ok := single(&g.layout, p, off); ok {
-			if err := f.send(ctx, g, seq, dir, s, &r); err != nil {
-				return err
-			}
-		} else {
-			a := seg.Contig(off, int64(len(p)))
-			if err := f.all(ctx, g, seq, dir, plan(&g.layout, [][]byte{p}, a)); err != nil {
-				return err
-			}
-		}
-		f.finish(dir, off+int64(len(p)), seq)
-		return nil
+		return f.move(ctx, g, seq, dir, p, off)
 	})
+}
+
+// move is one attempt at moving one piece.
+func (f *File) move(ctx context.Context, g *grant, seq uint64, dir direction, p []byte,
+	off int64) error {
+	if s, r, ok := single(&g.layout, p, off); ok {
+		if err := f.send(ctx, g, seq, dir, s, &r); err != nil {
+			return err
+		}
+	} else {
+		a := seg.Contig(off, int64(len(p)))
+		if err := f.all(ctx, g, seq, dir, plan(&g.layout, [][]byte{p}, a)); err != nil {
+			return err
+		}
+	}
+	f.finish(dir, off+int64(len(p)), seq)
+	return nil
 }
 
 // list moves an access of any form.

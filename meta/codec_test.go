@@ -50,7 +50,7 @@ func drawResult(t *rapid.T) Result {
 	h := Handle{ID: 3, Attr: a, Caps: [][capability.Bytes]byte{{1}, {63: 2}}}
 	v := Volume{Name: "v", Ino: 1, Size: 2, Created: 3, Layout: a.Layout}
 	return Result{
-		Attr: a, Target: "target", Value: []byte{1}, Names: []string{"user.a", "user.b"},
+		Attr: a, Off: 7, Target: "target", Value: []byte{1}, Names: []string{"user.a", "user.b"},
 		Entries: []Entry{{Name: "x", Ino: 1, Type: Fifo, Cookie: 2}, {Name: "y", Cookie: 3, Attr: &a}},
 		Handle:  h, Handles: []Handle{h, {ID: 4}}, Volume: v, Volumes: []Volume{v, v},
 		Session: SessionInfo{ID: 1, LeaseMs: 2, ClusterID: 3}, FS: FSStat{1, 2, 3},
@@ -109,7 +109,8 @@ func TestOpsAreComplete(t *testing.T) {
 		}
 	}
 	// Written out, because a number that moves breaks every client in the field.
-	if OpLookup != 1 || OpGetAttr != 8 || OpClose != 18 || OpStatFS != 29 {
+	if OpLookup != 1 || OpGetAttr != 8 || OpClose != 18 || OpStatFS != 29 ||
+		OpAppend != 30 {
 		t.Error("operations were renumbered")
 	}
 }

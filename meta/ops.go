@@ -35,6 +35,7 @@ const (
 	OpServers
 	OpStatFS
 	OpTime
+	OpAppend
 	OpEnd // one more than the last
 )
 
@@ -75,6 +76,7 @@ type Args struct {
 // Result is the answer of any operation; ops says which part of it travels with which.
 type Result struct {
 	Attr    Attr
+	Off     int64
 	Entries []Entry
 	Target  string
 	Value   []byte
@@ -136,6 +138,7 @@ var ops = [OpEnd]opRow{
 	OpServers: {"servers", nil, result{resServers}},
 	OpStatFS:  {"statfs", nil, result{resFS}},
 	OpTime:    {"time", nil, result{resTime}},
+	OpAppend:  {"append", args{argCaller, argHandle, argSize}, result{resOff, resAttr}},
 }
 
 // Valid tells whether this build knows the operation.

@@ -80,6 +80,8 @@ func Run(t *testing.T, open Open) {
 		{"OpenRefusals", testOpenRefusals},
 		{"Capabilities", testCapabilities},
 		{"Commit", testCommit},
+		{"Append", testAppend},
+		{"AppendRefusals", testAppendRefusals},
 		{"SizeWhileWriting", testSizeWhileWriting},
 		{"SizeUnknown", testSizeUnknown},
 		{"UnlinkedButOpen", testUnlinkedButOpen},

@@ -46,6 +46,10 @@ func replaySteps(e *env, dir meta.Ino) []step {
 		{"commit", func(c meta.Caller) (any, error) {
 			return s.Commit(ctx, c, open, 100, 0, 1, true)
 		}},
+		{"append", func(c meta.Caller) (any, error) {
+			off, a, err := s.Append(ctx, c, handle, 10)
+			return []any{off, a}, err
+		}},
 		{"truncate", func(c meta.Caller) (any, error) {
 			return s.SetAttr(ctx, c, open, meta.SetSize, meta.Attr{Size: 50})
 		}},

@@ -125,6 +125,13 @@ func (s *Service) Commit(ctx context.Context, c meta.Caller, ino meta.Ino, size 
 	return r.Attr, err
 }
 
+// Append implements meta.Files.
+func (s *Service) Append(ctx context.Context, c meta.Caller, handle uint64, n int64) (
+	int64, meta.Attr, error) {
+	r, err := s.call(ctx, meta.OpAppend, &meta.Args{Caller: c, Handle: handle, Size: n})
+	return r.Off, r.Attr, err
+}
+
 // Renew implements meta.Files. A long list goes in several requests.
 func (s *Service) Renew(ctx context.Context, c meta.Caller, handles []uint64) (
 	[]meta.Handle, error) {

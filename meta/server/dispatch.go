@@ -61,6 +61,8 @@ func (s *Server) dispatchFiles(ctx context.Context, op meta.Op, a *meta.Args) (
 		r.Handle, err = s.service.Open(ctx, c, a.Ino, a.Open)
 	case meta.OpCommit:
 		r.Attr, err = s.service.Commit(ctx, c, a.Ino, a.Size, a.TruncSeq, a.Mtime, a.Sync)
+	case meta.OpAppend:
+		r.Off, r.Attr, err = s.service.Append(ctx, c, a.Handle, a.Size)
 	case meta.OpRenew:
 		r.Handles, err = s.service.Renew(ctx, c, a.Handles)
 	case meta.OpClose:

@@ -165,8 +165,12 @@ func (t *txn) close(c *meta.Caller, id uint64, w *closing) error {
 // the last one.
 func (t *txn) closeWriter(c *meta.Caller, id uint64, h *handle, w *closing) error {
 	others, err := t.another(writersOf(h.Ino), writerKey(h.Ino, c.Session, h.UID, id))
-	if err != nil || others && !w.dirty {
+	if err != nil {
 		return err
+	}
+	if others && !w.dirty {
+		t.remove(appendedKey(h.Ino, c.Session, id))
+		return nil
 	}
 	n, err := t.inode(h.Ino)
 	if err != nil {
@@ -175,6 +179,7 @@ func (t *txn) closeWriter(c *meta.Caller, id uint64, h *handle, w *closing) erro
 	if w.dirty {
 		w.apply(n, &c.Cred, t.now)
 	}
+	t.endAppends(h.Ino, n, c.Session, id, !others)
 	if !others {
 		n.Flags &^= flagWriters
 	}

@@ -18,6 +18,8 @@ import (
 //	'O' ino:8 session:8 handle:8 open handles by inode
 //	'P' id:4                     I/O server
 //	'Q' ino:8                    deletion queue: inodes whose stripe objects or xattrs must go
+//	'R' ino:8                    how far appends have reserved the file
+//	'R' ino:8 session:8 handle:8 the latest reservation of a handle
 //	'S' session:8                session
 //	'T' dir:8                    times of a directory
 //	'U' ino:8                    orphan: no name left, but open
@@ -42,6 +44,7 @@ const (
 	kindOpen    = 'O'
 	kindServer  = 'P'
 	kindRemoval = 'Q'
+	kindReserve = 'R'
 	kindSession = 'S'
 	kindTimes   = 'T'
 	kindOrphan  = 'U'
@@ -86,6 +89,7 @@ func timesKey(dir meta.Ino) []byte                 { return key1(kindTimes, uint
 func orphanKey(ino meta.Ino) []byte                { return key1(kindOrphan, uint64(ino)) }
 func removalKey(ino meta.Ino) []byte               { return key1(kindRemoval, uint64(ino)) }
 func pendingKey(ino meta.Ino) []byte               { return key1(kindPending, uint64(ino)) }
+func reservedKey(ino meta.Ino) []byte              { return key1(kindReserve, uint64(ino)) }
 func sessionKey(id uint64) []byte                  { return key1(kindSession, id) }
 func handleKey(session, handle uint64) []byte      { return key2(kindHandle, session, handle) }
 func cookieKey(dir meta.Ino, cookie uint64) []byte { return key2(kindCookie, uint64(dir), cookie) }
@@ -114,6 +118,10 @@ func writersAs(ino meta.Ino, session uint64, uid uint32) []byte {
 
 func writerKey(ino meta.Ino, session uint64, uid uint32, handle uint64) []byte {
 	return binary.BigEndian.AppendUint64(writersAs(ino, session, uid), handle)
+}
+
+func appendedKey(ino meta.Ino, session, handle uint64) []byte {
+	return binary.BigEndian.AppendUint64(key2(kindReserve, uint64(ino), session), handle)
 }
 
 func serverKey(id uint32) []byte {

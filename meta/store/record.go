@@ -24,6 +24,7 @@ const (
 	flagPending               // a truncation waits for the I/O servers; 'Z' ino exists
 	flagVolume                // a volume: its size is fixed and it has no name
 	flagWithXattr             // had an extended attribute at some time
+	flagAppended              // there are reservations of appends: 'R' ino exists
 )
 
 // inode is what 'I' keeps.
@@ -188,6 +189,47 @@ func (n *handle) decode(d *wire.Dec) {
 }
 
 func (n *handle) writes() bool { return n.Flags&meta.OpenWrite != 0 }
+
+// reserved is how far a file is reserved by appends, in 'R' ino: |ver |truncseq u64 |end i64 |. It
+// means nothing once the file has been truncated.
+type reserved struct {
+	TruncSeq uint64
+	End      int64
+}
+
+func (n *reserved) encode() []byte {
+	e := wire.Enc{B: make([]byte, 0, 17)}
+	e.U8(recordVersion)
+	e.U64(n.TruncSeq)
+	e.I64(n.End)
+	return e.B
+}
+
+func (n *reserved) decode(d *wire.Dec) { n.TruncSeq, n.End = d.U64(), d.Size() }
+
+// appended is the latest reservation of a handle, in 'R' ino session handle, with the request that
+// made it, so that the request can be repeated: |ver |request id 16 |truncseq u64 |off i64 |end i64 |.
+type appended struct {
+	ReqID    [16]byte
+	TruncSeq uint64
+	Off, End int64
+}
+
+func (n *appended) encode() []byte {
+	e := wire.Enc{B: make([]byte, 0, 41)}
+	e.U8(recordVersion)
+	e.Raw(n.ReqID[:])
+	e.U64(n.TruncSeq)
+	e.I64(n.Off)
+	e.I64(n.End)
+	return e.B
+}
+
+func (n *appended) decode(d *wire.Dec) {
+	copy(n.ReqID[:], d.Raw(len(n.ReqID)))
+	n.TruncSeq = d.U64()
+	n.Off, n.End = d.Size(), d.Size()
+}
 
 // States of a session.
 const (

@@ -35,7 +35,8 @@ func (s *Store) Verify(_ context.Context, report func(problem string)) error {
 		}{
 			{kindInode, v.inode}, {kindVolume, v.volume}, {kindEntry, v.entry}, {kindCookie, v.cookie},
 			{kindOpen, v.open}, {kindWriter, v.writer}, {kindHandle, v.handle}, {kindOrphan, v.orphan},
-			{kindPending, v.pending}, {kindXattr, v.xattr}, {kindTimes, v.dirOnly},
+			{kindPending, v.pending}, {kindReserve, v.reserved}, {kindXattr, v.xattr},
+			{kindTimes, v.dirOnly},
 			{kindCount, v.dirOnly},
 		} {
 			if err := v.each(step.kind, step.fn); err != nil {
@@ -179,6 +180,14 @@ func (v *verifier) pending(key, _ []byte) error {
 	ino := meta.Ino(number(key, 0))
 	if n := v.inodes[ino]; n == nil || !n.has(flagPending) {
 		v.say("truncation of inode %d is pending, and the inode does not know", ino)
+	}
+	return nil
+}
+
+func (v *verifier) reserved(key, _ []byte) error {
+	ino := meta.Ino(number(key, 0))
+	if n := v.inodes[ino]; n == nil || !n.has(flagAppended) || v.writers[ino] == 0 {
+		v.say("inode %d has reservations of appends, and no writer, or does not know", ino)
 	}
 	return nil
 }

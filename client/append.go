@@ -1,0 +1,103 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// reservation is a range at the end of a file that belongs to one append.
+type reservation struct {
+	by   *grant // the handle that it was made with; nil: there is none
+	off  int64
+	seq  uint64 // of the last truncation before it
+	sent bool   // a server may have got the data
+}
+
+// madeBy tells whether the handle is the one that the reservation was made with. Its capabilities may
+// be others by now.
+func (r *reservation) madeBy(g *grant) bool {
+	return r.by != nil && r.by.session == g.session && r.by.handle == g.handle
+}
+
+// Append writes p at the end of the file and returns where that was. The range is reserved at the
+// metadata service first, so that appends of any number of clients follow each other and none is
+// lost. Between an append and a positional write of another client that extends the file at the
+// same moment there is no such order.
+//
+// If the outcome of the write is not known, the file is that much longer and the range shows the
+// data or zeroes. Where a server has refused the data for want of space, the range is given back.
+func (f *File) Append(ctx context.Context, p []byte) (int64, error) {
+	if err := f.room("client.Append", 0, int64(len(p))); err != nil {
+		return 0, err
+	}
+	f.node.appendMu.Lock()
+	defer f.node.appendMu.Unlock()
+	if len(p) == 0 || f.fixed {
+		a, err := f.Stat(ctx)
+		if err == nil {
+			_, err = f.writeAt(ctx, p, a.Size, writing)
+		}
+		return a.Size, err
+	}
+	dir := writing
+	if f.durable {
+		dir = writingDurably
+	}
+	var r reservation
+	err := f.settle(ctx, func(ctx context.Context, g *grant, _ uint64) error {
+		if !r.madeBy(g) || r.seq != f.node.sequence() {
+			var err error
+			if r, err = f.reserve(ctx, g, int64(len(p))); err != nil {
+				return err
+			}
+		}
+		r.sent = true
+		return f.move(ctx, g, r.seq, dir, p, r.off)
+	})
+	if err != nil {
+		f.abandon(ctx, &r, p, err)
+		return 0, errs.Wrap("client.Append", "", err)
+	}
+	return r.off, nil
+}
+
+// reserve asks for n bytes at the end of the file. A handle that the service does not know any more
+// is reported as expired, so that the caller renews it and tries again.
+func (f *File) reserve(ctx context.Context, g *grant, n int64) (r reservation, err error) {
+	var off int64
+	var a meta.Attr
+	c := meta.Caller{Session: g.session}
+	rand.Read(c.ReqID[:]) // one name for all attempts: a lost answer must not reserve twice
+	err = f.fs.await(ctx, metaName, func(ctx context.Context) (err error) {
+		off, a, err = f.fs.svc.Append(ctx, c, g.handle, n)
+		return err
+	})
+	switch errs.KindOf(err) {
+	case errs.OK:
+		f.node.learn(&a)
+		return reservation{by: g, off: off, seq: a.TruncSeq}, nil
+	case errs.Stale, errs.Closed:
+		return r, errs.New(errs.Expired, "client.Append", metaName, err)
+	}
+	return r, err
+}
+
+// abandon settles a reservation whose write has failed. Only data that its one server has refused
+// is certain not to come any more: then the range is free again. Otherwise it stays the file's, so
+// that nobody else's data is where a late write may still arrive.
+func (f *File) abandon(ctx context.Context, r *reservation, p []byte, why error) {
+	if r.by == nil || !r.sent {
+		return
+	}
+	end := r.off + int64(len(p))
+	if _, _, single := single(&r.by.layout, p, r.off); single && errs.KindOf(why) == errs.NoSpace {
+		_, _, err := f.fs.svc.Append(ctx, meta.Caller{Session: r.by.session}, r.by.handle, 0)
+		if err == nil {
+			return
+		}
+	}
+	f.node.wrote(end, r.seq)
+}
