@@ -33,6 +33,9 @@ type Site struct {
 	// Kill ends the server; what is not stable is lost. Start starts the next one. When Kill returns
 	// nothing of the old server answers any more.
 	Kill, Start func()
+
+	// Tell is what the servers' side knows of a cell of an object, for people. nil: nothing.
+	Tell func(id stripe.ObjectID, cell, cellBytes int) string
 }
 
 // CrowdOptions say how a crowd works.
@@ -108,6 +111,9 @@ func (c *Crowd) violated(format string, args ...any) {
 func (c *Crowd) renew(f *File, gen uint32) {
 	v := &view{Ledger: NewLedger(f.Cells, f.CellBytes),
 		id: stripe.ObjectID{File: f.Number, Gen: gen}}
+	if c.site.Tell != nil {
+		v.behind = func(cell int) string { return c.site.Tell(v.id, cell, f.CellBytes) }
+	}
 	c.mu.Lock()
 	c.views = append(c.views, v)
 	c.mu.Unlock()

@@ -150,6 +150,7 @@ func (h *hand) write(f *File, cells []int) {
 	op.Fill(p)
 	at := access(v.Ledger, cells)
 	how := h.how()
+	op.About("durability %d, session %d, %+v, %v", d, h.session, how, at)
 	if at.Pieces() > 1 || len(p) >= bulkBytes || how.Mode == iod.Direct {
 		op.Pieces()
 	}

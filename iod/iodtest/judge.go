@@ -227,5 +227,8 @@ func (l *Ledger) tellLocked(cell int) string {
 		}
 		b.WriteByte('\n')
 	}
+	if l.behind != nil {
+		b.WriteString(l.behind(cell))
+	}
 	return b.String()
 }

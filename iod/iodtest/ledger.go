@@ -21,6 +21,7 @@ const never = int64(math.MaxInt64)
 // that a verdict does not depend on clocks. Safe for concurrent use.
 type Ledger struct {
 	cellBytes int
+	behind    func(cell int) string // what is known of a cell besides, for people; nil: nothing
 
 	mu      sync.Mutex
 	now     int64
@@ -47,6 +48,7 @@ type write struct {
 	cut      bool // it may have come too late behind a truncation, see Truncate
 	unsaid   bool // and its client may not be told, or was
 	first    int  // of its cells
+	about    string
 }
 
 func (w *write) String() string {
@@ -54,8 +56,8 @@ func (w *write) String() string {
 	if w.zero {
 		kind = "zeroing"
 	}
-	return fmt.Sprintf("%s %d of client %d (steps %d to %s, stable %v, failed %v, resent %v)", kind,
-		w.number, w.client, w.began, step(w.ended), w.stable, w.failed, w.resent)
+	return fmt.Sprintf("%s %d of client %d (steps %d to %s, stable %v, failed %v, resent %v%s)",
+		kind, w.number, w.client, w.began, step(w.ended), w.stable, w.failed, w.resent, w.about)
 }
 
 func step(at int64) string {
@@ -158,6 +160,13 @@ func (op *Op) Pieces() {
 	op.l.mu.Lock()
 	defer op.l.mu.Unlock()
 	op.write.pieces = true
+}
+
+// About adds to what people are told of the write, should it come to that.
+func (op *Op) About(format string, args ...any) {
+	op.l.mu.Lock()
+	defer op.l.mu.Unlock()
+	op.write.about = ", " + fmt.Sprintf(format, args...)
 }
 
 // Written ends a write that succeeded. stable: it survives crashes from now on.

@@ -101,6 +101,7 @@ type rig struct {
 	t    testing.TB
 	key  capability.Key
 	addr atomic.Pointer[string] // of the server that lives
+	seen trace                  // what reached the store
 
 	mu   sync.Mutex
 	life *life
@@ -125,7 +126,8 @@ func newRig(t testing.TB, o rigOptions) *rig {
 
 func (g *rig) start() {
 	g.t.Helper()
-	l := &life{domain: g.net.open(g.t), valve: &valve{Engine: g.store}}
+	l := &life{domain: g.net.open(g.t), valve: &valve{Engine: g.store, seen: &g.seen}}
+	g.seen.begin()
 	var err error
 	mo := msg.Options{Domain: l.domain}
 	if g.tune != nil {
@@ -233,7 +235,7 @@ func (g *rig) site() Site {
 			p := g.join(session, g.remote, nil)
 			return p, p.vanish
 		},
-		Target: g.target, Kill: g.crash, Start: g.start,
+		Target: g.target, Kill: g.crash, Start: g.start, Tell: g.seen.tell,
 	}
 }
 

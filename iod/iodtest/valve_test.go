@@ -2,6 +2,8 @@ package iodtest
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"sync"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -13,6 +15,7 @@ import (
 // was killed has not written by then is never written. Calls that have begun are carried out.
 type valve struct {
 	stripe.Engine
+	seen *trace // nil: nobody looks
 
 	mu     sync.RWMutex
 	closed bool
@@ -34,6 +37,12 @@ func (v *valve) enter() (leave func(), err error) {
 	return v.mu.RUnlock, nil
 }
 
+func (v *valve) note(x traced) {
+	if v.seen != nil {
+		v.seen.add(x)
+	}
+}
+
 func (v *valve) through(fn func() error) error {
 	leave, err := v.enter()
 	if err != nil {
@@ -49,25 +58,35 @@ func (v *valve) ReadAt(ctx context.Context, id stripe.ObjectID, bufs [][]byte, o
 
 func (v *valve) WriteAt(ctx context.Context, id stripe.ObjectID, bufs [][]byte, off int64,
 	st wire.Stamp, d stripe.Durability) error {
-	return v.through(func() error { return v.Engine.WriteAt(ctx, id, bufs, off, st, d) })
+	err := v.through(func() error { return v.Engine.WriteAt(ctx, id, bufs, off, st, d) })
+	v.note(wrote("write", id, bufs, off, []wire.Stamp{st}, err))
+	return err
 }
 
 func (v *valve) Truncate(ctx context.Context, id stripe.ObjectID, size int64,
 	st wire.Stamp) error {
-	return v.through(func() error { return v.Engine.Truncate(ctx, id, size, st) })
+	err := v.through(func() error { return v.Engine.Truncate(ctx, id, size, st) })
+	v.note(traced{what: "truncation", id: id, off: size, n: math.MaxInt64 - size, err: err})
+	return err
 }
 
 func (v *valve) Sync(ctx context.Context, id stripe.ObjectID) error {
-	return v.through(func() error { return v.Engine.Sync(ctx, id) })
+	err := v.through(func() error { return v.Engine.Sync(ctx, id) })
+	v.note(traced{what: "sync", id: id, err: err})
+	return err
 }
 
 func (v *valve) Remove(ctx context.Context, id stripe.ObjectID) error {
-	return v.through(func() error { return v.Engine.Remove(ctx, id) })
+	err := v.through(func() error { return v.Engine.Remove(ctx, id) })
+	v.note(traced{what: "removal", id: id, err: err})
+	return err
 }
 
 func (v *valve) Punch(ctx context.Context, id stripe.ObjectID, off, n int64, st wire.Stamp,
 	d stripe.Durability) error {
-	return v.through(func() error { return v.Engine.Punch(ctx, id, off, n, st, d) })
+	err := v.through(func() error { return v.Engine.Punch(ctx, id, off, n, st, d) })
+	v.note(traced{what: "punch", id: id, off: off, n: n, stamps: []wire.Stamp{st}, err: err})
+	return err
 }
 
 func (v *valve) Zero(ctx context.Context, id stripe.ObjectID, off, n int64, st wire.Stamp,
@@ -86,9 +105,11 @@ func (v *valve) ReadSums(ctx context.Context, id stripe.ObjectID, bufs [][]byte,
 
 func (v *valve) WriteSums(ctx context.Context, id stripe.ObjectID, bufs [][]byte, off int64,
 	sums []uint32, stamps []wire.Stamp, d stripe.Durability) error {
-	return v.through(func() error {
+	err := v.through(func() error {
 		return v.Engine.WriteSums(ctx, id, bufs, off, sums, stamps, d)
 	})
+	v.note(wrote(fmt.Sprintf("write, durability %d,", d), id, bufs, off, stamps, err))
+	return err
 }
 
 func (v *valve) Admit(ctx context.Context, id stripe.ObjectID, off, n int64, st wire.Stamp,
@@ -97,5 +118,7 @@ func (v *valve) Admit(ctx context.Context, id stripe.ObjectID, off, n int64, st 
 		repeated, err = v.Engine.Admit(ctx, id, off, n, st, space)
 		return err
 	})
+	v.note(traced{what: fmt.Sprintf("asked, repeated %v,", repeated), id: id, off: off, n: n,
+		stamps: []wire.Stamp{st}, err: err})
 	return repeated, err
 }
