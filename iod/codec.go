@@ -13,14 +13,15 @@ import (
 //	every op:        |file u64 |stripe u32 |server u32 |layout u32 |capability 64 |
 //	OpRead:          |how 12 | object access (see package seg) |
 //	OpWrite:         |how 12 |durability u8 | object access |count u32 | count x (sum u32) |
-//	OpPunch:         |durability u8 |off u64 |length u64 |
+//	OpPunch:         |durability u8 |flags u8 |off u64 |length u64 |
 //	OpMap:           |off u64 |length u64 |
 //	OpTruncate:      |size u64 |
 //	OpSync, OpStat, OpRemove, OpFence, OpStatus: nothing
 //
 //	how:             |mode u8 |policy u8 |streams u8 |flags u8 |unit u32 |chunk u32 |
 //
-// Bit 0 of the flags is NoSums; the others are 0. A write has no sums when that is set, and one for
+// Bit 0 of the flags is NoSums, which only reads and writes have, bit 1 is Again, which only writes
+// and punches have; the others are 0. A write has no sums when that is set, and one for
 // each SumChunk bytes of the stream else. Session, slot, sequence, epoch, generation and truncate
 // sequence are in the message's header.
 type Args struct {
@@ -28,9 +29,16 @@ type Args struct {
 	Durability stripe.Durability
 	Off, Len   int64
 	Sums       []uint32 // of a write's data
+
+	// Again says of a write or punch that it was acknowledged once, under an earlier verifier, and is
+	// sent again because the server may have lost it.
+	Again bool
 }
 
-const flagNoSums = 1
+const (
+	flagNoSums = 1 << iota
+	flagAgain
+)
 
 // AppendRequest adds a request's body to e.
 func AppendRequest(e *wire.Enc, op Op, t *Target, a *Args) {
@@ -41,15 +49,16 @@ func AppendRequest(e *wire.Enc, op Op, t *Target, a *Args) {
 	e.Raw(t.Cap[:])
 	switch op {
 	case OpRead:
-		appendHow(e, &t.How)
+		appendHow(e, &t.How, 0)
 		a.Access.Append(e)
 	case OpWrite:
-		appendHow(e, &t.How)
+		appendHow(e, &t.How, a.flags())
 		e.U8(uint8(a.Durability))
 		a.Access.Append(e)
 		appendSums(e, a.Sums)
 	case OpPunch:
 		e.U8(uint8(a.Durability))
+		e.U8(a.flags())
 		e.I64(a.Off)
 		e.I64(a.Len)
 	case OpMap:
@@ -60,8 +69,14 @@ func AppendRequest(e *wire.Enc, op Op, t *Target, a *Args) {
 	}
 }
 
-func appendHow(e *wire.Enc, h *How) {
-	var flags uint8
+func (a *Args) flags() uint8 {
+	if a.Again {
+		return flagAgain
+	}
+	return 0
+}
+
+func appendHow(e *wire.Enc, h *How, flags uint8) {
 	if h.NoSums {
 		flags |= flagNoSums
 	}
@@ -73,15 +88,21 @@ func appendHow(e *wire.Enc, h *How) {
 	e.U32(uint32(h.ChunkBytes))
 }
 
-func decodeHow(d *wire.Dec) How {
-	h := How{Mode: Mode(d.U8()), Policy: d.U8(), Streams: d.U8()}
-	flags := d.U8()
-	if flags&^flagNoSums != 0 {
-		d.Fail("unknown flags of a transfer")
-	}
+// decodeHow refuses flags that are not among those known.
+func decodeHow(d *wire.Dec, known uint8) (h How, flags uint8) {
+	h = How{Mode: Mode(d.U8()), Policy: d.U8(), Streams: d.U8()}
+	flags = decodeFlags(d, known)
 	h.NoSums = flags&flagNoSums != 0
 	h.UnitBytes, h.ChunkBytes = int(d.U32()), int(d.U32())
-	return h
+	return h, flags
+}
+
+func decodeFlags(d *wire.Dec, known uint8) uint8 {
+	flags := d.U8()
+	if flags&^known != 0 {
+		d.Fail("unknown flags of a transfer")
+	}
+	return flags
 }
 
 func appendSums(e *wire.Enc, sums []uint32) {
@@ -118,24 +139,27 @@ func (r *Request) Decode(op Op, st wire.Stamp, body []byte) error {
 	t.Server, t.Layout = d.U32(), d.U32()
 	copy(t.Cap[:], d.Raw(capability.Bytes))
 	t.Stamp, t.How = st, How{}
+	var flags uint8
 	switch op {
 	case OpRead:
-		t.How = decodeHow(&d)
+		t.How, _ = decodeHow(&d, flagNoSums)
 		a.Access = seg.DecodeInto(&d, &r.pieces)
 	case OpWrite:
-		t.How = decodeHow(&d)
+		t.How, flags = decodeHow(&d, flagNoSums|flagAgain)
 		a.Durability = decodeDurability(&d)
 		a.Access = seg.DecodeInto(&d, &r.pieces)
 		r.sums = decodeSums(&d, r.sums[:0])
 		a.Sums = r.sums
 	case OpPunch:
 		a.Durability = decodeDurability(&d)
+		flags = decodeFlags(&d, flagAgain)
 		a.Off, a.Len = d.Size(), d.Size()
 	case OpMap:
 		a.Off, a.Len = d.Size(), d.Size()
 	case OpTruncate:
 		a.Len = d.Size()
 	}
+	a.Again = flags&flagAgain != 0
 	if err := d.Done(); err != nil {
 		return err
 	}

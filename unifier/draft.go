@@ -41,6 +41,8 @@ type Draft struct {
 	spare    need        // for a fresh version of a unit, and to wait for readers
 	patience *time.Timer // with readers; nil until it is needed
 	back     bool        // it will be pending
+	through  bool        // it will not be
+	again    bool        // it was acknowledged once, see since.go
 	size     int64
 	held     int64 // of the drafts' share
 	summed   bool

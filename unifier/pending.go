@@ -48,6 +48,9 @@ func (d *Draft) keep(inval uint64) {
 	d.back = true
 	d.exchangeLocked(inval)
 	c.pendLocked(d)
+	for _, p := range d.pieces {
+		c.since.add(d.obj.id, p)
+	}
 	c.unclaimLocked(d.obj, &d.claim)
 	held := d.held
 	c.flushSoonLocked()
@@ -234,6 +237,7 @@ func (c *Cache) Losses() uint64 { return c.losses.Load() }
 func (c *Cache) loseLocked() {
 	c.dropPendingLocked(nil)
 	c.sessions = &stripe.Sessions{}
+	c.since = since{} // what was written before may now be sent again by those who wrote it
 }
 
 // dropPendingLocked drops what is pending of an object, or of all for nil, in the same way.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/wire"
 )
@@ -16,7 +17,8 @@ import (
 // request that the stamp numbers and that was applied before is not applied again: repeated.
 //
 // A volatile write is acknowledged when it is pending, where the cache writes back; it waits while
-// too much is. Every other write is in the backing when Publish returns. After a failure nothing
+// too much is. Every other write is in the backing when Publish returns, also one that comes again
+// or is to go through (see Again and Through). After a failure nothing
 // that it touched is cached, since nobody knows how much the backing has taken. Several pieces that
 // must be durable are written first and made durable in one step.
 func (d *Draft) Publish(ctx context.Context, st wire.Stamp, dur stripe.Durability) (
@@ -29,7 +31,7 @@ func (d *Draft) Publish(ctx context.Context, st wire.Stamp, dur stripe.Durabilit
 	c := d.c
 	d.prepare(st)
 	back := false
-	if dur == stripe.Volatile && c.writesBack(d) {
+	if dur == stripe.Volatile && !d.through && c.writesBack(d) {
 		if err := c.dirty.Acquire(ctx, d.held); err != nil {
 			d.end()
 			return false, errs.Wrap("unifier.Publish", "", err)
@@ -78,7 +80,15 @@ func (d *Draft) publish(ctx context.Context, inval uint64, dur stripe.Durability
 		c.settleSpansLocked(o, d.claim.spans)
 	}
 	err = c.settleSlotLocked(ctx, d.stamp)
+	var newer []seg.Piece
+	if err == nil {
+		newer, err = d.newerLocked()
+	}
 	c.mu.Unlock()
+	if err == nil {
+		err = d.takeOver(ctx, newer)
+	}
+	dur = durabilityOf(dur, newer)
 	once := dur
 	if len(d.cuts) > 1 {
 		once = stripe.Volatile
@@ -182,6 +192,9 @@ func (d *Draft) writeBacking(ctx context.Context, dur stripe.Durability) error {
 			return err
 		}
 		from = d.cuts[i]
+		if !d.again {
+			d.c.Wrote(d.obj.id, p.Off, p.Len)
+		}
 	}
 	return nil
 }

@@ -23,7 +23,7 @@
 //
 // Read unifier.go first, then slab.go and need.go (memory, and who waits for it), loan.go, lend.go
 // and fill.go (life of a read), draft.go, publish.go and exchange.go (life of a write), pending.go
-// and flush.go (writing back), claim.go (who waits for whom) and policy.go (what stays).
+// and flush.go (writing back), since.go (what comes again), claim.go (who waits for whom) and policy.go (what stays).
 package unifier
 
 import (
@@ -110,6 +110,7 @@ type Cache struct {
 	slots                map[stripe.SessionSlot]*Draft // the last pending write of each
 	sessions             *stripe.Sessions              // requests that were pending, or are
 	through              map[Key]bool                  // objects that are not written back to
+	since                since                         // what was changed, see since.go
 	flushing             bool                          // the flushers run
 	kick                 chan struct{}
 	flushed              line // those who wait until some write has reached the backing

@@ -232,14 +232,24 @@ func (c *Crowd) lives(rng *rand.Rand) {
 		}
 		workers.Wait()
 		die()
-		c.mu.Lock()
-		delete(c.living, h)
-		c.mu.Unlock()
-		c.leave(h)
+		c.retire(h)
 		if c.ctx.Err() != nil {
 			return
 		}
 	}
+}
+
+// retire ends a client of which others know. No object is removed meanwhile: who removes one has all
+// living clients sync it before, and a client that ends may still repeat something.
+func (c *Crowd) retire(h *hand) {
+	for _, f := range c.Files {
+		f.alone.RLock()
+		defer f.alone.RUnlock()
+	}
+	c.mu.Lock()
+	delete(c.living, h)
+	c.mu.Unlock()
+	c.leave(h)
 }
 
 // lastLook reads everything once more, with a fresh client, before and after a crash.

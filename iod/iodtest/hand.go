@@ -196,8 +196,8 @@ func (h *hand) sync(f *File) bool {
 	v := f.view.Load()
 	op := v.Ask(h.id, nil)
 	_, err := h.Client.Sync(h.ctx, h.target(v, both))
-	if errs.KindOf(err) == errs.IO && op.Told() {
-		return false
+	if errs.KindOf(err) == errs.IO && (op.Told() || v.fencing.Load()) {
+		return false // a truncation, or a fence, came before something was sent again
 	}
 	if err != nil {
 		op.Failed()

@@ -60,14 +60,13 @@ func (l *Ledger) takeBackLocked() {
 func (l *Ledger) Gone(client int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.tickLocked()
+	l.tickLocked()
 	for _, cell := range l.cells {
 		for _, e := range cell {
 			switch {
 			case e.client != client || e.stable:
 				continue
-			case e.expected: // it was repeated by now, or never will be
-				e.known = min(e.known, now)
+			case e.expected: // it may have been repeated, and that may still be carried out
 			default:
 				e.known = min(e.known, e.ended)
 			}
@@ -109,6 +108,7 @@ func (l *Ledger) returnedLocked(op *Op, end int64) {
 // ones, are replaced.
 func (l *Ledger) cameBackLocked(cell int, w *entry, op *Op, end int64) {
 	w.known = min(w.known, end)
+	w.settle()
 	for _, e := range l.cells[cell] {
 		if e != w && !w.cut && e.ended < w.began && (!e.resent || e.client == w.client) {
 			e.killedBy(w.write, op, end)

@@ -14,7 +14,10 @@ const never = int64(math.MaxInt64)
 // requests cover whole cells. Every write has a number of its own, which is in every cell that it
 // wrote, so that a read tells whose bytes it found, cell by cell. They must be those of a write
 // that may be the last one: it began before the read ended, and no other write, and no read of
-// another write's bytes, lies entirely between it and the read. A cell should not cross a border of
+// another write's bytes, lies entirely between it and the read. That is the order of the clock: a
+// write lies over all that was acknowledged before it began, also over what a crash has lost and
+// clients repeat behind it. Only the writes that one crash has lost have no order among each other,
+// but for those of one client. A cell should not cross a border of
 // 4096 bytes: no server promises that more than such a block is seen as a whole.
 //
 // A crash takes all that back which was not stable: see Crashed. Times are numbers of steps, so
@@ -204,10 +207,11 @@ func (l *Ledger) settledLocked(w *write, op *Op, end int64) {
 }
 
 // killLocked notes that the bytes of w were in the cell at some time within op: what had taken
-// effect before op began is replaced.
+// effect before op began is replaced, and so is, if w began in this life of the server, what had
+// been acknowledged before that, whether it was repeated by now or not.
 func (l *Ledger) killLocked(cell int, w *write, op *Op, end int64) {
 	for _, e := range l.cells[cell] {
-		if e.write != w && e.known < op.began {
+		if e.write != w && (e.known < op.began || e.ended < w.began && w.began > l.crashed) {
 			e.killedBy(w, op, end)
 		}
 	}
@@ -220,7 +224,19 @@ func (e *entry) killedBy(w *write, op *Op, end int64) {
 	if !slices.Contains(e.killers, w) {
 		e.killers = append(e.killers, w)
 	}
-	e.gone = e.gone || w.stable
+	e.settle()
+}
+
+// settle finds out whether no crash brings the bytes back that were replaced. What its client has
+// not repeated yet a further crash does bring back: the next server does not know what was written
+// in the life that its client has missed.
+func (e *entry) settle() {
+	if e.dead == never || e.known == never {
+		return
+	}
+	for _, w := range e.killers {
+		e.gone = e.gone || w.stable
+	}
 }
 
 // Failed ends a request that was not answered with success: a write may have happened, or may
@@ -274,9 +290,7 @@ func (l *Ledger) stableLocked(w *write) {
 	w.stable, w.expected = true, false
 	for _, cell := range l.cells {
 		for _, e := range cell {
-			if e.dead != never && slices.Contains(e.killers, w) {
-				e.gone = true
-			}
+			e.settle()
 		}
 	}
 }

@@ -178,6 +178,49 @@ func repeatTales() []tale {
 			s.sync(1)
 			return s.sees(2, old)
 		}},
+		{"what is written after a crash stays on top", false, func(s story) bool {
+			old := s.put(1, false)
+			s.Crashed()
+			s.put(2, false)
+			return s.sees(3, old)
+		}},
+		{"also when the client is gone that repeats", false, func(s story) bool {
+			old := s.put(1, false)
+			s.Crashed()
+			s.Gone(1)
+			s.put(2, true)
+			return s.sees(3, old)
+		}},
+		{"for good when it has repeated", false, func(s story) bool {
+			old := s.put(1, false)
+			s.Crashed()
+			s.put(2, true)
+			s.sync(1)
+			s.Crashed()
+			return s.sees(3, old)
+		}},
+		{"a client that misses a life repeats over what was written in it", true, func(s story) bool {
+			old := s.put(1, false)
+			s.Crashed()
+			s.put(2, true)
+			s.Crashed()
+			return s.sees(3, old)
+		}},
+		{"what a crash has met under way is not later", true, func(s story) bool {
+			op, p := s.begin(2)
+			old := s.put(1, false)
+			s.Crashed()
+			op.Written(true)
+			return s.sees(3, p) && s.sees(3, old)
+		}},
+		{"what a client that is gone has repeated may come late", true, func(s story) bool {
+			op, p := s.begin(2)
+			old := s.put(1, false)
+			s.Crashed()
+			s.Gone(1)
+			op.Written(true)
+			return s.sees(3, p) && s.sees(3, old)
+		}},
 		{"a client that is gone repeats nothing", true, func(s story) bool {
 			p := s.put(1, false)
 			s.Gone(1)

@@ -426,6 +426,7 @@ func (r *Remote) resendOnce(ctx context.Context, conn *msg.Conn, k *kept) (iod.M
 	if err := r.entitle(k, &req.Target); err != nil {
 		return iod.Mark{}, err
 	}
+	req.Args.Again = true
 	c := r.take(k.op, &req.Target, &req.Args)
 	defer r.put(c)
 	if k.data > 0 {

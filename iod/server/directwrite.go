@@ -61,7 +61,9 @@ func (s *Server) repeated(ctx context.Context, w *work) (bool, error) {
 }
 
 // writeParts stores the large pieces and then the rest, whose data is here and verified by then.
-// The last step carries the request's number: whoever finds it knows that all else is there.
+// The last step carries the request's number: whoever finds it knows that all else is there. So
+// the rest goes through to the store: were it pending, and lost with its number, the large pieces
+// would be sent again too, over what others have written since.
 func (s *Server) writeParts(ctx context.Context, w *work) error {
 	t, a, d := &w.req.Target, &w.req.Args, &w.direct
 	draft, err := s.receiveNear(ctx, w)
@@ -84,6 +86,7 @@ func (s *Server) writeParts(ctx context.Context, w *work) error {
 	if draft == nil {
 		return nil
 	}
+	draft.Through()
 	_, err = draft.Publish(ctx, t.Stamp, a.Durability)
 	return err
 }

@@ -129,7 +129,11 @@ func (x *chunk) move() error {
 	if x.read {
 		return x.d.s.cfg.Store.ReadSums(x.ctx, x.id, x.bufs, x.off, x.sums)
 	}
-	return x.d.s.cfg.Store.WriteSums(x.ctx, x.id, x.bufs, x.off, x.sums, x.stamps, x.dur)
+	err := x.d.s.cfg.Store.WriteSums(x.ctx, x.id, x.bufs, x.off, x.sums, x.stamps, x.dur)
+	if err == nil {
+		x.d.s.cfg.Cache.Wrote(x.id, x.off, bytesOf(x.bufs))
+	}
+	return err
 }
 
 func (d *disk) Sync(ctx context.Context, id stripe.ObjectID) error {

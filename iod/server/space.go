@@ -5,7 +5,9 @@ import (
 
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/wire"
 )
 
 // change carries out a request that changes an object without moving data, and replies.
@@ -33,7 +35,13 @@ func (s *Server) alter(ctx context.Context, op iod.Op, t *iod.Target, a *iod.Arg
 			return store.Truncate(ctx, t.Object, a.Len, t.Stamp)
 		})
 	case iod.OpRemove:
-		return cache.Discard(ctx, t.Object, func() error { return store.Remove(ctx, t.Object) })
+		return cache.Discard(ctx, t.Object, func() error {
+			err := store.Remove(ctx, t.Object)
+			if err == nil {
+				cache.Wrote(t.Object, 0, stripe.MaxObjectBytes)
+			}
+			return err
+		})
 	default:
 		return s.fence(ctx, t)
 	}
@@ -44,8 +52,46 @@ func (s *Server) punch(ctx context.Context, t *iod.Target, a *iod.Args) error {
 		return err
 	}
 	return s.cfg.Cache.Change(ctx, t.Object, a.Off, a.Len, func() error {
-		return s.cfg.Store.Punch(ctx, t.Object, a.Off, a.Len, t.Stamp, a.Durability)
+		if a.Again {
+			return s.punchAgain(ctx, t, a)
+		}
+		err := s.cfg.Store.Punch(ctx, t.Object, a.Off, a.Len, t.Stamp, a.Durability)
+		if err == nil {
+			s.cfg.Cache.Wrote(t.Object, a.Off, a.Len)
+		}
+		return err
 	})
+}
+
+// punchAgain leaves what was written since the punch was acknowledged first, see unifier.Again. The
+// number comes last, and stays: the punch must not come a third time.
+func (s *Server) punchAgain(ctx context.Context, t *iod.Target, a *iod.Args) error {
+	store := s.cfg.Store
+	repeated, err := store.Admit(ctx, t.Object, a.Off, a.Len, t.Stamp, 0)
+	if err != nil || repeated {
+		return err
+	}
+	newer, err := s.cfg.Cache.Newer(t.Object, a.Off, a.Len)
+	if err != nil {
+		return err
+	}
+	if len(newer) == 0 {
+		return store.Punch(ctx, t.Object, a.Off, a.Len, t.Stamp, a.Durability)
+	}
+	part := t.Stamp
+	part.Session, part.Slot, part.Seq = 0, 0, 0
+	at := a.Off
+	for _, p := range append(newer, seg.Piece{Off: a.Off + a.Len}) {
+		if err := store.Punch(ctx, t.Object, at, p.Off-at, part, stripe.Volatile); err != nil {
+			return err
+		}
+		at = p.End()
+	}
+	err = store.WriteSums(ctx, t.Object, nil, a.Off, nil, []wire.Stamp{t.Stamp}, stripe.Volatile)
+	if err != nil {
+		return err
+	}
+	return store.Sync(ctx, t.Object)
 }
 
 func (s *Server) stat(ctx context.Context, c *msg.Call, w *work) error {

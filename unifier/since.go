@@ -1,0 +1,156 @@
+package unifier
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/seg"
+	"github.com/sluice-storage/sluice/stripe"
+)
+
+// A client that was acknowledged a volatile change before the cache began, or before it lost
+// something, sends the change again. By then others may have written to the same bytes, and their
+// changes are the later ones: what is sent again (Draft.Again) must not lie over them, least of all
+// over durable ones. So the cache remembers which bytes were changed since. A draft that comes
+// again takes those bytes over from the backing, and goes through to it with its number, durably if
+// it took anything over: so that it is recognised for good and never comes a third time.
+
+// sinceMax is how many ranges are remembered, of all objects: about 5 MiB if every object has one,
+// 1 MiB if they are of few. Neighbours are joined, so that it takes very many small changes to get
+// there; what is sent again after that is refused.
+const sinceMax = 64 << 10
+
+// since is the bytes that were changed since the cache began, or lost something. Guarded by
+// Cache.mu.
+type since struct {
+	ranges map[Key][]seg.Piece // ascending, apart from each other
+	count  int
+	over   bool // there were more than sinceMax
+}
+
+// add remembers a change.
+func (s *since) add(id Key, p seg.Piece) {
+	if s.over || p.Len <= 0 {
+		return
+	}
+	if s.ranges == nil {
+		s.ranges = map[Key][]seg.Piece{}
+	}
+	list := s.ranges[id]
+	first, _ := slices.BinarySearchFunc(list, p.Off, func(have seg.Piece, off int64) int {
+		return cmp.Compare(have.End(), off)
+	})
+	last := first
+	for ; last < len(list) && list[last].Off <= p.End(); last++ {
+		end := max(p.End(), list[last].End())
+		p.Off = min(p.Off, list[last].Off)
+		p.Len = end - p.Off
+	}
+	if last == first+1 && list[first] == p {
+		return
+	}
+	s.count += 1 - (last - first)
+	s.ranges[id] = slices.Replace(list, first, last, p)
+	if s.count > sinceMax {
+		*s = since{over: true}
+	}
+}
+
+// within appends the parts of p that were changed.
+func (s *since) within(dst []seg.Piece, id Key, p seg.Piece) []seg.Piece {
+	for _, have := range s.ranges[id] {
+		lo, hi := max(have.Off, p.Off), min(have.End(), p.End())
+		if lo < hi {
+			dst = append(dst, seg.Piece{Off: lo, Len: hi - lo})
+		}
+	}
+	return dst
+}
+
+// Wrote remembers that the range was changed past the cache by a request that is not sent again. It
+// is called under Change or Discard.
+func (c *Cache) Wrote(id Key, off, length int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.since.add(id, seg.Piece{Off: off, Len: length})
+}
+
+// Newer tells which parts of the range were changed since the cache began, or lost something. It
+// fails with errs.IO when it does not know.
+func (c *Cache) Newer(id Key, off, length int64) ([]seg.Piece, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.since.over {
+		return nil, forgotten(id)
+	}
+	return c.since.within(nil, id, seg.Piece{Off: off, Len: length}), nil
+}
+
+func forgotten(id Key) error {
+	return errs.Newf(errs.IO, "unifier.Publish", id.String(),
+		"sent again too late: so much was written since that nobody knows if it would lie over that")
+}
+
+// Again says that the draft is a write that was acknowledged once, before the cache began or lost
+// something. Publish leaves what was written since on top of it.
+func (d *Draft) Again() { d.again, d.through = true, true }
+
+// Through has Publish write the draft through to the backing, be it volatile.
+func (d *Draft) Through() { d.through = true }
+
+// newerLocked tells what a draft that comes again must not lie over. The caller has the claim, and
+// nothing is pending of it.
+func (d *Draft) newerLocked() (newer []seg.Piece, err error) {
+	if !d.again {
+		return nil, nil
+	}
+	if d.c.since.over {
+		return nil, forgotten(d.obj.id)
+	}
+	for _, p := range d.pieces {
+		newer = d.c.since.within(newer, d.obj.id, p)
+	}
+	return newer, nil
+}
+
+// takeOver puts the backing's bytes of the ranges into the draft.
+func (d *Draft) takeOver(ctx context.Context, newer []seg.Piece) error {
+	for _, p := range newer {
+		first := p.Off / blockBytes * blockBytes
+		blocks := (p.End() - first + blockBytes - 1) / blockBytes
+		buf, sums := make([]byte, blocks*blockBytes), make([]uint32, blocks)
+		if err := d.c.backing.ReadSums(ctx, d.obj.id, [][]byte{buf}, first, sums); err != nil {
+			return err
+		}
+		d.overwrite(p, buf[p.Off-first:])
+	}
+	if len(newer) > 0 {
+		d.sum(nil)
+	}
+	return nil
+}
+
+// overwrite copies the bytes of a range to wherever the draft has them.
+func (d *Draft) overwrite(p seg.Piece, from []byte) {
+	unit := d.obj.unit()
+	for i := range d.parts {
+		x := &d.parts[i]
+		at := x.unit * unit
+		lo, hi := max(p.Off, at+x.lo), min(p.End(), at+x.hi)
+		if lo < hi {
+			mem.CopyFor(mem.CopyMerge, d.mem(x)[lo-at-x.lo:], from[lo-p.Off:hi-p.Off])
+		}
+	}
+}
+
+// durabilityOf is how durable a draft becomes that takes over some bytes: were its number lost, it
+// would come a third time, and nobody would know what was newer.
+func durabilityOf(dur stripe.Durability, newer []seg.Piece) stripe.Durability {
+	if len(newer) > 0 && dur == stripe.Volatile {
+		return stripe.Durable
+	}
+	return dur
+}
