@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+
+	"github.com/sluice-storage/sluice/internal/alloctest"
 )
 
 var (
@@ -96,7 +98,7 @@ func TestVerifierRemembersOnlyWhatWasSigned(t *testing.T) {
 func TestVerifyAllocatesNothing(t *testing.T) {
 	v := NewVerifier(cluster.ServerKey(3))
 	b := cluster.ServerKey(3).Sign(&good)
-	if n := testing.AllocsPerRun(200, func() {
+	if n := alloctest.PerRun(0, 200, func() {
 		c, err := v.Verify(b[:])
 		if err != nil || c.Covers(&need, now) != Covered {
 			t.Fatal("refused")
@@ -107,7 +109,7 @@ func TestVerifyAllocatesNothing(t *testing.T) {
 	if raceEnabled {
 		return // pools drop at random under the race detector
 	}
-	if n := testing.AllocsPerRun(200, func() {
+	if n := alloctest.PerRun(0, 200, func() {
 		if !v.rightly(&b) {
 			t.Fatal("refused")
 		}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/sluice-storage/sluice/internal/alloctest"
 )
 
 // zonesModel follows the promises of Zones on numbers alone.
@@ -214,7 +216,7 @@ func TestNoAllocationPerTakeFromZones(t *testing.T) {
 	z := newZones(t, [Classes]int{4, 1, 0, 0, 0, 0})
 	u := newUser(t, z, "u", 1)
 	ctx, bufs := context.Background(), make([]*Buf, 0, 8)
-	if n := testing.AllocsPerRun(100, func() {
+	if n := alloctest.PerRun(0, 100, func() {
 		bufs, _ = u.TakeList(ctx, []int{100, 64*kib + 1, 128 * kib}, bufs[:0])
 		returnAll(bufs)
 		bufs, _ = u.Take(ctx, 1, bufs[:0])

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/alloctest"
 	"github.com/sluice-storage/sluice/internal/invariant"
 	"pgregory.net/rapid"
 )
@@ -362,7 +363,7 @@ func TestCopyCounts(t *testing.T) {
 func TestNoAllocationPerTake(t *testing.T) {
 	p := newPool(t, 4096, 2)
 	ctx := context.Background()
-	if n := testing.AllocsPerRun(100, func() {
+	if n := alloctest.PerRun(0, 100, func() {
 		b, _ := p.Take(ctx)
 		b.Lend()
 		b.Sge(0, 10)

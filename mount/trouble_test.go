@@ -196,9 +196,9 @@ func TestPagesAreKept(t *testing.T) {
 }
 
 func waitFor(ok func() bool) error {
-	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			return errors.New("it did not happen within 30 s")
+			return errors.New("it did not happen within a minute")
 		}
 	}
 	return nil
@@ -212,7 +212,7 @@ func TestUnmountInUse(t *testing.T) {
 	must(t, err)
 	began := time.Now()
 	must(t, m.Unmount())
-	if time.Since(began) > 15*time.Second {
+	if time.Since(began) > 40*time.Second {
 		t.Errorf("unmounting took %v", time.Since(began))
 	}
 	m.Wait()
@@ -356,7 +356,7 @@ func TestKilledWhileWaiting(t *testing.T) {
 	must(t, cmd.Process.Kill())
 	began := time.Now()
 	_ = cmd.Wait()
-	if d := time.Since(began); d > 3*time.Second {
+	if d := time.Since(began); d > 30*time.Second {
 		t.Errorf("it took %v to die", d)
 	}
 	c.data.write.Store(nil)

@@ -181,7 +181,7 @@ func (r *rig) connect(addr string, depth int) {
 	}
 	l, err := listens.dom.Connector().Listen(addr)
 	check(r.t, err)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	accepted := make(chan error, 1)
 	go func() {
@@ -253,7 +253,7 @@ func (s *side) next(t tester) fabric.Completion {
 }
 
 func patience() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), 30*time.Second)
+	return context.WithTimeout(context.Background(), time.Minute)
 }
 
 func check(t tester, err error) {

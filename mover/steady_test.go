@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/sim"
+	"github.com/sluice-storage/sluice/internal/alloctest"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/mover"
 )
@@ -76,7 +77,7 @@ func steady(t *testing.T, r *rig, depth int) {
 		all()
 	}
 	// Goroutines of the provider may allocate now and then; one in every move would be seen.
-	if got := testing.AllocsPerRun(100, all); got >= 1 {
+	if got := alloctest.PerRun(0, 100, all); got >= 1 {
 		t.Fatalf("%v allocations in 6 moves", got)
 	}
 }

@@ -81,7 +81,7 @@ func TestCancelAtEveryMoment(t *testing.T) {
 			if err := quiet(r); err != nil {
 				t.Fatal(err)
 			}
-			if err := call(r.conn, 5*time.Second, &Request{}); err != nil {
+			if err := call(r.conn, 20*time.Second, &Request{}); err != nil {
 				t.Fatal(err)
 			}
 			if r.client.inWindow.left() != 50000 || r.client.outWindow.left() != 50000 {
@@ -110,7 +110,7 @@ func TestClientThatBreaksItsPromises(t *testing.T) {
 		_ = greedy.ep.Post([]fabric.WR{{Op: fabric.OpSend, Local: []fabric.Sge{{Buf: msg}}}})
 	}
 	await(t, func() bool { return r.srv.Stats().Conns == 1 })
-	if err := call(r.conn, 5*time.Second, &Request{}); err != nil {
+	if err := call(r.conn, 20*time.Second, &Request{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := quiet(r); err != nil {
@@ -140,7 +140,7 @@ func TestBillionPiecesCostNothing(t *testing.T) {
 	if grown := after.TotalAlloc - before.TotalAlloc; grown > 4<<20 {
 		t.Errorf("a hundred of them allocated %d bytes", grown)
 	}
-	if d := time.Since(start); d > 5*time.Second {
+	if d := time.Since(start); d > time.Minute {
 		t.Errorf("a hundred of them took %v", d)
 	}
 }
@@ -181,7 +181,7 @@ func TestOthersKeepTheirShare(t *testing.T) {
 		await(t, func() bool { return srv.Stats().Queued > 20 })
 		before := srv.Stats().Calls
 		for range 40 {
-			if err := call(c, 10*time.Second, &Request{}); err != nil {
+			if err := call(c, 20*time.Second, &Request{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -242,7 +242,7 @@ func TestMemoryThatChangesUnderTheServer(t *testing.T) {
 		n := []int{20000, 200000}[i%2]
 		out := fabric.Sge{Reg: a.Region(), Buf: raceless[:n]}
 		done := make(chan error, 1)
-		go func() { done <- call(r.conn, 10*time.Second, &Request{Out: contig(out)}) }()
+		go func() { done <- call(r.conn, 20*time.Second, &Request{Out: contig(out)}) }()
 		if !raceEnabled { // which is a race, on purpose, between two processes in life
 			for j := range 2000 {
 				raceless[(j*997)%n] = byte(rand.Uint32())

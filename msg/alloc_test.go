@@ -2,10 +2,11 @@ package msg
 
 import (
 	"context"
-	"runtime"
 	"testing"
 
 	"github.com/sluice-storage/sluice/fabric"
+
+	"github.com/sluice-storage/sluice/internal/alloctest"
 )
 
 // TestNoAllocationsPerRequest counts what both sides allocate, which is nothing once everything
@@ -67,27 +68,12 @@ func TestNoAllocationsPerRequest(t *testing.T) {
 				if p.name == "shm" && name == "one-way" {
 					limit = 4
 				}
-				n := allocations(rounds, run)
-				for tries := 0; n > limit && tries < 3; tries++ { // a busy host makes them meet
-					n = min(n, allocations(rounds, run))
-				}
-				if n > limit {
+				if n := alloctest.Mean(limit, rounds, run); n > limit {
 					t.Errorf("%s: %.2f allocations a request", name, n)
 				}
 			}
 		})
 	}
-}
-
-// allocations is testing.AllocsPerRun without rounding down.
-func allocations(runs int, fn func()) float64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	for range runs {
-		fn()
-	}
-	runtime.ReadMemStats(&after)
-	return float64(after.Mallocs-before.Mallocs) / float64(runs)
 }
 
 // takeAndGive connects to a server that pulls and pushes through one piece of memory, which the

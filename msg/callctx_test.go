@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/internal/wait"
+
+	"github.com/sluice-storage/sluice/internal/alloctest"
 )
 
 // TestContextIsUsedAgain says when a call's context serves the next request, and when it must not.
@@ -185,7 +187,7 @@ func TestWaitingAllocatesNothing(t *testing.T) {
 	c, got := &callCtx{}, make(chan int, 1)
 	var g gate
 	g.open(1, 1)
-	n := testing.AllocsPerRun(500, func() {
+	n := alloctest.PerRun(0, 500, func() {
 		c = c.renew(time.Hour)
 		c.Lend()
 		got <- 1

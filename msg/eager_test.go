@@ -25,7 +25,7 @@ func useSlots(t testing.TB, r *rig, c *Conn, n int) {
 	t.Helper()
 	out := memory(t, r.cdom, n)
 	for range 200 {
-		if err := call(c, 5*time.Second, &Request{Out: contig(out)}); err != nil {
+		if err := call(c, 20*time.Second, &Request{Out: contig(out)}); err != nil {
 			t.Fatal(err)
 		}
 		if h, _ := held(c); h != 0 {
@@ -50,7 +50,7 @@ func TestEagerSlotsComeAndGo(t *testing.T) {
 				out, in := memory(t, r.cdom, n), memory(t, r.cdom, n)
 				pattern(out.Buf, uint64(n))
 				req := Request{Out: contig(out), In: contig(in)}
-				if err := call(r.conn, 5*time.Second, &req); err != nil {
+				if err := call(r.conn, 20*time.Second, &req); err != nil {
 					t.Fatal(err)
 				}
 				if !bytes.Equal(out.Buf, in.Buf) {
@@ -76,7 +76,7 @@ func TestSlotsAreFreeWithTheAnswer(t *testing.T) {
 	useSlots(t, r, r.conn, 20000)
 	out, in := memory(t, r.cdom, 20000), memory(t, r.cdom, 20000)
 	for i := range 200 {
-		err := call(r.conn, 10*time.Second, &Request{Out: contig(out), In: contig(in)})
+		err := call(r.conn, 20*time.Second, &Request{Out: contig(out), In: contig(in)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +116,7 @@ func TestWhatWasPulledDoesNotChange(t *testing.T) {
 	out := memory(t, r.cdom, 20000)
 	out.Buf[0] = 1
 	done := make(chan error, 1)
-	go func() { done <- call(r.conn, 5*time.Second, &Request{Op: 1, Out: contig(out)}) }()
+	go func() { done <- call(r.conn, 20*time.Second, &Request{Op: 1, Out: contig(out)}) }()
 	<-pulled
 	h, free := held(r.conn)
 	for i := range maxEager {
@@ -154,7 +154,7 @@ func TestSlotsOfDeadClients(t *testing.T) {
 	if s := r.server.Stats().Memory; s.EagerBytes != 2*64<<10 {
 		t.Fatalf("afterwards: %+v", s)
 	}
-	if err := call(r.conn, time.Second, &Request{Out: contig(memory(t, r.cdom, 20000))}); err != nil {
+	if err := call(r.conn, 20*time.Second, &Request{Out: contig(memory(t, r.cdom, 20000))}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -168,7 +168,7 @@ func TestSlotsAreBounded(t *testing.T) {
 	for range 20 {
 		c := r.dial(t)
 		for range 5 {
-			if err := call(c, 5*time.Second, &Request{Out: contig(out)}); err != nil {
+			if err := call(c, 20*time.Second, &Request{Out: contig(out)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -241,7 +241,7 @@ func checkEager(t *testing.T, r *rig) error {
 					Out: contig(fabric.Sge{Reg: out.Reg, Buf: out.Buf[:n]}),
 					In:  contig(fabric.Sge{Reg: in.Reg, Buf: in.Buf[:n]}),
 				}
-				if err = call(r.conn, 10*time.Second, &req); err == nil &&
+				if err = call(r.conn, 20*time.Second, &req); err == nil &&
 					!bytes.Equal(out.Buf[:n], in.Buf[:n]) {
 					err = fmt.Errorf("seed %d: other data arrived than was sent", seed)
 				}

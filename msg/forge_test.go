@@ -60,7 +60,7 @@ func (p *raw) send(msg []byte) {
 
 // answer is the next message, or the error that ended the connection.
 func (p *raw) answer() (wire.Header, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var c [1]fabric.Completion
 	for {
@@ -160,7 +160,7 @@ func TestForgedDescriptionsAreRefused(t *testing.T) {
 			if h, err := p.answer(); err != nil || h.Status != errs.OK {
 				t.Fatalf("after it: %+v, %v", h, err)
 			}
-			if err := call(r.conn, 5*time.Second, &Request{}); err != nil {
+			if err := call(r.conn, 20*time.Second, &Request{}); err != nil {
 				t.Fatalf("another client: %v", err)
 			}
 		})
@@ -198,7 +198,7 @@ func TestForgedMessagesEndTheConnection(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := call(r.conn, 5*time.Second, &Request{}); err != nil {
+	if err := call(r.conn, 20*time.Second, &Request{}); err != nil {
 		t.Fatalf("another client: %v", err)
 	}
 }

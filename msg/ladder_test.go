@@ -198,7 +198,7 @@ func (s *steps) dialAndUse(t testing.TB, addr string) *Conn {
 	for i, n := range []int{100, 30000, 30000, 30000, 200_000} {
 		out := fabric.Sge{Buf: a.Bytes()[:n]}
 		in := fabric.Sge{Buf: a.Bytes()[1<<18:][:n]}
-		err := call(c, 10*time.Second, &Request{Out: contig(out), In: contig(in)})
+		err := call(c, 20*time.Second, &Request{Out: contig(out), In: contig(in)})
 		if err != nil {
 			t.Fatalf("%d: %d bytes over %s: %v", i, n, c.Provider(), err)
 		}
@@ -301,7 +301,7 @@ func TestLadderNeedsMemoryOfTheDomain(t *testing.T) {
 	c := s.dialAndUse(t, "base")
 	req := Request{Out: &Memory{Windows: []fabric.Sge{{Buf: make([]byte, 1<<17)}}}}
 	req.Out.Access = contig(req.Out.Windows[0]).Access
-	if err := call(c, time.Second, &req); errs.KindOf(err) != errs.Invalid {
+	if err := call(c, 20*time.Second, &req); errs.KindOf(err) != errs.Invalid {
 		t.Fatalf("memory that nobody registered: %v", err)
 	}
 	if _, err := s.server.Serve("verbs:1.2.3.4:5", answerer(), ServeOptions{}); !errors.Is(err,
@@ -387,7 +387,7 @@ func TestLadderIsBoundToWhoIsKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := call(c, time.Second, &Request{}); err != nil {
+	if err := call(c, 20*time.Second, &Request{}); err != nil {
 		t.Fatal(err)
 	}
 	if c.Provider() != "shm" || seen.Proof != fabric.ProofToken || seen.Name != "host-7" {
@@ -506,7 +506,7 @@ func TestNames(t *testing.T) {
 	if again, err := names.Get(t.Context(), "data"); err != nil || again != c {
 		t.Fatalf("another connection: %v", err)
 	}
-	if err := call(c, time.Second, &Request{}); err != nil {
+	if err := call(c, 20*time.Second, &Request{}); err != nil {
 		t.Fatal(err)
 	}
 	for service, want := range map[string]errs.Kind{

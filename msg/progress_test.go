@@ -61,7 +61,7 @@ func TestPollersHandOver(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 200 {
-				if err := call(r.conn, 10*time.Second, &Request{}); err != nil {
+				if err := call(r.conn, 20*time.Second, &Request{}); err != nil {
 					t.Error(err)
 					return
 				}
@@ -83,7 +83,7 @@ func TestWaitsBringsAPoller(t *testing.T) {
 				_ = c.Reply(nil, 0)
 			}), nil)
 			// The first request finds one goroutine that polls, and takes it.
-			if err := call(r.conn, 10*time.Second, &Request{}); err != nil {
+			if err := call(r.conn, 20*time.Second, &Request{}); err != nil {
 				t.Fatal(err)
 			}
 		})

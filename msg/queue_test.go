@@ -38,7 +38,7 @@ func queueUp(t testing.TB, conns []*Conn, srv *Server, h *ordered, list []Level)
 	var wg sync.WaitGroup
 	send := func(c *Conn, req *Request) {
 		wg.Go(func() {
-			if err := call(c, 10*time.Second, req); err != nil {
+			if err := call(c, 20*time.Second, req); err != nil {
 				t.Error(err)
 			}
 		})
@@ -57,7 +57,7 @@ func queueUp(t testing.TB, conns []*Conn, srv *Server, h *ordered, list []Level)
 
 func await(t testing.TB, done func() bool) {
 	t.Helper()
-	for limit := time.Now().Add(10 * time.Second); !done(); time.Sleep(200 * time.Microsecond) {
+	for limit := time.Now().Add(time.Minute); !done(); time.Sleep(200 * time.Microsecond) {
 		if time.Now().After(limit) {
 			t.Fatal("it did not come to that")
 		}

@@ -191,7 +191,7 @@ func stays(b []byte) error {
 
 // run is the whole life of a world.
 func (w *world) run() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	failures := make(chan error, 2)
 	for g := range 2 {

@@ -59,7 +59,7 @@ func checkUnits(t testing.TB, r *rig) error {
 			want[i] = sum + byte(i>>8)
 		}
 		var rep Reply
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		err := r.conn.Call(ctx, &Request{Out: contig(out), In: contig(in)}, &rep)
 		cancel()
 		if err != nil {
@@ -115,7 +115,7 @@ func TestUnitsShareTheirMemory(t *testing.T) {
 	for i := range 24 {
 		wg.Go(func() {
 			req := Request{Op: uint16(i % 2), Out: contig(memory(t, r.cdom, 200_000))}
-			err := call(r.conn, 10*time.Second, &req)
+			err := call(r.conn, 20*time.Second, &req)
 			if (i%2 == 1) != (errs.KindOf(err) == errs.IO) || i%2 == 0 && err != nil {
 				t.Error(i, err)
 			}
@@ -176,7 +176,7 @@ func TestUnitsBeyondTheSegment(t *testing.T) {
 		_ = c.Reply(nil, 0)
 	}), nil)
 	out := memory(t, r.cdom, 100)
-	if err := call(r.conn, time.Second, &Request{Out: contig(out)}); err != nil {
+	if err := call(r.conn, 20*time.Second, &Request{Out: contig(out)}); err != nil {
 		t.Fatal(err)
 	}
 }

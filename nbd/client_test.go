@@ -50,7 +50,7 @@ func serve(tb testing.TB, cfg Config, entries ...Entry) *Server {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := s.Shutdown(ctx); err != nil {
 			tb.Errorf("Shutdown: %v", err)
@@ -69,7 +69,7 @@ func connect(tb testing.TB, s *Server) *client {
 func attach(tb testing.TB, s *Server, near, far net.Conn) *client {
 	go s.ServeConn(far)
 	c := &client{tb: tb, nc: near}
-	_ = near.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = near.SetDeadline(time.Now().Add(time.Minute))
 	tb.Cleanup(func() { near.Close() })
 	return c
 }

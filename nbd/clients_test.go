@@ -97,7 +97,7 @@ func (s *site) listen(network string) {
 	served := make(chan error)
 	go func() { served <- s.srv.Serve(ln) }()
 	s.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := s.srv.Shutdown(ctx); err != nil {
 			s.t.Errorf("Shutdown: %v", err)

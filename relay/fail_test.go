@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/alloctest"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/wire"
 )
@@ -241,7 +242,7 @@ func TestNothingIsAllocated(t *testing.T) {
 			for range 50 {
 				_ = fn()
 			}
-			n := testing.AllocsPerRun(200, func() {
+			n := alloctest.PerRun(0, 200, func() {
 				if err := fn(); err != nil {
 					t.Fatal(err)
 				}

@@ -207,7 +207,7 @@ func (c *cluster) stop(t *testing.T) {
 	go func() { done <- c.cmd.Wait() }()
 	select {
 	case <-done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		_ = c.cmd.Process.Kill()
 		t.Errorf("sluice up did not end within 30 s of SIGTERM")
 		<-done
@@ -249,7 +249,7 @@ func (c *cluster) startNBD(t *testing.T, sock, export string) *exec.Cmd {
 			t.Logf("sluice nbd said:\n%s", &log)
 		}
 	})
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		if listens(sock) {
 			return cmd
 		}

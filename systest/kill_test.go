@@ -324,7 +324,7 @@ func (w *fileWriter) describe(data []byte) string {
 
 // readPatiently retries while the mount is being made anew.
 func readPatiently(path string) ([]byte, error) {
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		root, err := openMount(filepath.Dir(path))
 		var data []byte
@@ -433,7 +433,7 @@ func block(b int, v uint64) []byte {
 func (w *blockWriter) verify(t *testing.T, round int, victim string) {
 	var c *nbdClient
 	var err error
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		if c, err = dialNBD("unix", w.sock, "disk"); err == nil || time.Now().After(deadline) {
 			break
 		}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-storage/sluice/internal/alloctest"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/wire"
@@ -70,7 +71,7 @@ func TestNothingIsAllocatedPerRequest(t *testing.T) {
 			for range 500 {
 				step()
 			}
-			if n := testing.AllocsPerRun(500, step); n >= 1 {
+			if n := alloctest.PerRun(0, 500, step); n >= 1 {
 				t.Errorf("%s, %s: %v allocations per request", name, mode, n)
 			}
 		}

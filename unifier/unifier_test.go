@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/alloctest"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
@@ -320,7 +321,7 @@ func TestScanDoesNotSweepTheCache(t *testing.T) {
 func TestNoAllocationPerCachedRead(t *testing.T) {
 	r := newRig(t, Config{})
 	r.read(alpha, 0, 20*testUnit)
-	if n := testing.AllocsPerRun(200, func() {
+	if n := alloctest.PerRun(0, 200, func() {
 		l, err := r.Read(r.ctx, alpha, seg.Contig(100, 10*testUnit), Hint{})
 		if err != nil {
 			t.Fatal(err)
@@ -329,7 +330,7 @@ func TestNoAllocationPerCachedRead(t *testing.T) {
 	}); n > 0 {
 		t.Fatalf("%v allocations per cached read", n)
 	}
-	if n := testing.AllocsPerRun(200, func() {
+	if n := alloctest.PerRun(0, 200, func() {
 		d, err := r.Draft(r.ctx, alpha, seg.Contig(100, 10*testUnit), Hint{})
 		if err != nil {
 			t.Fatal(err)

@@ -2,11 +2,11 @@ package unifier
 
 import (
 	"context"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/sluice-storage/sluice/internal/alloctest"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/wire"
@@ -83,10 +83,7 @@ func TestNothingIsAllocatedForWaiting(t *testing.T) {
 			for range 3 {
 				run()
 			}
-			least := 1e9
-			for tries := 0; tries < 10 && least > limit; tries++ { // the runtime allocates, too
-				least = min(least, allocated(run)/(callers*each))
-			}
+			least := alloctest.Mean(limit*callers*each, 1, run) / (callers * each)
 			for _, ch := range begin {
 				close(ch)
 			}
@@ -104,12 +101,4 @@ func (r *rig) publish(off, n int64) {
 	r.ok(err)
 	_, err = d.Publish(r.ctx, wire.Stamp{}, stripe.Volatile)
 	r.ok(err)
-}
-
-func allocated(fn func()) float64 {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	fn()
-	runtime.ReadMemStats(&after)
-	return float64(after.Mallocs - before.Mallocs)
 }

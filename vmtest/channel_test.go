@@ -17,7 +17,7 @@ import (
 func guestOf(t *testing.T) (*Guest, net.Conn, *frame.Reader) {
 	t.Helper()
 	here, there := net.Pipe()
-	_ = there.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = there.SetDeadline(time.Now().Add(time.Minute))
 	g := &Guest{name: "nobody", log: &console{}, agent: newChannel(here)}
 	t.Cleanup(func() {
 		there.Close()

@@ -116,7 +116,7 @@ func pattern(size int64) []byte {
 }
 
 func eventually(what string, ok func() bool) error {
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("never: %s", what)
 		}

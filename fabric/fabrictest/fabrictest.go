@@ -34,7 +34,7 @@ type Config struct {
 	// knows no tokens, and the cases about them are left out.
 	OpenTokens func(t testing.TB, tokens *fabric.Tokens) (fabric.Domain, func() string)
 
-	// Patience bounds every wait of the suite. Default 10 s; emulated machines need more.
+	// Patience bounds every wait of the suite. Default a minute.
 	Patience time.Duration
 
 	// Endless makes the suite wait with a context that never ends, as a goroutine does that only
@@ -48,7 +48,7 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	if c.Patience == 0 {
-		c.Patience = 10 * time.Second
+		c.Patience = time.Minute
 	}
 	return c
 }

@@ -152,7 +152,7 @@ func (r *rig) tryConnect(a, b fabric.EndpointConfig) (
 	}
 	select {
 	case <-done:
-	case <-time.After(r.cfg.Patience / 10): // the listener may never have heard of it
+	case <-time.After(min(r.cfg.Patience/10, time.Second)): // the listener may never have heard of it
 		cancel()
 		<-done
 	}

@@ -17,7 +17,7 @@ type Meeting struct {
 	Domain fabric.Domain // stays the caller's
 	Addr   string        // Serve: where to listen; Visit: what Serve told
 
-	// Patience bounds every wait of Visit. Default 10 s.
+	// Patience bounds every wait of Visit. Default a minute.
 	Patience time.Duration
 }
 

@@ -54,7 +54,7 @@ func newVictim(t testing.TB, opts Options) *victim {
 func (v *victim) attack(t testing.TB) *hostile {
 	t.Helper()
 	h := &hostile{end: v.end}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- v.accept(ctx, v.listen) }()
@@ -93,7 +93,7 @@ func (h *hostile) died(t testing.TB) errs.Kind {
 	t.Helper()
 	select {
 	case <-h.ep.done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the connection lives")
 	}
 	return h.ep.dead
@@ -369,7 +369,7 @@ func (h *hostile) scribble(rng *rand.Rand) {
 // ends connects two ends of this process: a dialled b.
 func ends(t testing.TB, opts Options) (a, b *end) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var err error
 	a, err = newEnd(opts, 0)

@@ -23,7 +23,7 @@ func pair(t testing.TB, part string, seed uint64, spin time.Duration) (*end, *ch
 	l, err := n.dom.Connector().Listen(addr)
 	fatal(t, err)
 	c := start(t, part, addr, seed, spin)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	fatal(t, n.accept(ctx, l))
 	fatal(t, n.swap(ctx))

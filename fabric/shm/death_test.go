@@ -100,7 +100,7 @@ func (n *end) random(y *tally, rng *rand.Rand) fabric.WR {
 // meet connects n with a peer in another process that makes traffic: a client or a server.
 func meet(t *testing.T, n *end, server bool, seed uint64) *child {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	addr := addresses(t)()
 	if server {
@@ -157,7 +157,7 @@ func TestKill(t *testing.T) {
 			c := meet(t, n, round%2 == 1, rng.Uint64())
 			delay := time.Duration(rng.IntN(20000)) * time.Microsecond
 			time.AfterFunc(delay, func() { _ = c.Process.Kill() })
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			if err := n.traffic(ctx, rng); err != nil {
 				t.Fatalf("after %v: %v", delay, err)
@@ -165,7 +165,7 @@ func TestKill(t *testing.T) {
 			begin := time.Now()
 			n.reg.Revoke(n.mine)
 			fatal(t, n.ep.Close())
-			if took := time.Since(begin); took > 5*time.Second {
+			if took := time.Since(begin); took > 30*time.Second {
 				t.Fatalf("closing took %v", took)
 			}
 		})
@@ -190,7 +190,7 @@ func TestStopped(t *testing.T) {
 	for round := range 6 {
 		t.Run(fmt.Sprintf("round %d", round), func(t *testing.T) {
 			c := meet(t, n, round%3 != 0, rng.Uint64())
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			ended := make(chan error, 1)
 			go func() { ended <- n.traffic(ctx, rand.New(rand.NewPCG(seed, uint64(round)))) }()
@@ -199,7 +199,7 @@ func TestStopped(t *testing.T) {
 			begin := time.Now()
 			n.reg.Revoke(n.mine)
 			fatal(t, n.ep.Close())
-			if took := time.Since(begin); took > 2*stall+5*time.Second {
+			if took := time.Since(begin); took > 2*stall+30*time.Second {
 				t.Fatalf("it took %v", took)
 			}
 			if err := <-ended; err != nil && !strings.Contains(err.Error(), "closed") {

@@ -31,7 +31,7 @@ func TestFault(t *testing.T) {
 		},
 		"the words, asleep": func(t *testing.T, h *hostile) {
 			protect(t, h.ep.view.mem[:4096])
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			var dst [1]fabric.Completion
 			_, err := h.end.cq.Wait(ctx, dst[:])

@@ -60,7 +60,7 @@ func (v *victim) frame(h header, payload []byte) {
 // hear reads the next frame that the victim sends.
 func (v *victim) hear() header {
 	v.t.Helper()
-	fatal(v.t, v.sock.SetReadDeadline(time.Now().Add(5*time.Second)))
+	fatal(v.t, v.sock.SetReadDeadline(time.Now().Add(time.Minute)))
 	var b [headerBytes]byte
 	_, err := io.ReadFull(v.sock, b[:])
 	fatal(v.t, err)
@@ -72,7 +72,7 @@ func (v *victim) hear() header {
 // next waits for a completion.
 func (v *victim) next() fabric.Completion {
 	v.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	_, err := v.cq.Wait(ctx, v.dst[:1])
 	fatal(v.t, err)
@@ -159,13 +159,13 @@ func TestStallInsideAFrame(t *testing.T) {
 		if users > 0 {
 			break
 		}
-		if time.Since(start) > 5*time.Second {
+		if time.Since(start) > time.Minute {
 			t.Fatal("the frame never arrived")
 		}
 	}
 	start := time.Now()
 	v.reg.Revoke(rem)
-	if took := time.Since(start); took < 40*time.Millisecond || took > 3*time.Second {
+	if took := time.Since(start); took < 40*time.Millisecond || took > 9*time.Second {
 		t.Fatalf("Revoke took %v", took)
 	}
 	if c := v.next(); c.ErrKind() != errs.Disconnected {
@@ -188,7 +188,7 @@ func TestReceiverThatStopsReading(t *testing.T) {
 	}
 	start := time.Now()
 	fatal(t, v.ep.Close())
-	if took := time.Since(start); took > 2*time.Second {
+	if took := time.Since(start); took > 30*time.Second {
 		t.Fatalf("Close took %v", took)
 	}
 	closed := 0

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/sluice-storage/sluice/fabric"
+
+	"github.com/sluice-storage/sluice/internal/alloctest"
 )
 
 // TestSteadyStateDoesNotAllocate counts a round trip of messages, a grant, a 1 MiB Write, a Read
@@ -41,7 +43,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	for range 20 {
 		round()
 	}
-	if n := testing.AllocsPerRun(100, round); n > 0.5 {
+	if n := alloctest.PerRun(0, 100, round); n > 0.5 {
 		t.Fatalf("%v allocations per round", n)
 	}
 }

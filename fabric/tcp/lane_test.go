@@ -131,7 +131,7 @@ func TestFramesThatDoNotBelongOnALane(t *testing.T) {
 			h.encode(&raw)
 			_, err := conn.Write(raw[:])
 			fatal(t, err)
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			if err := b.await(ctx); errs.KindOf(err) != errs.Protocol {
 				t.Fatalf("the end: %v", err)

@@ -126,7 +126,7 @@ func TestKilledPeers(t *testing.T) {
 		e, rem := dialPeerAt(t, newBenchEnd(t), peer.addr)
 		pause := time.Duration(rng.IntN(20_000)) * time.Microsecond
 		time.AfterFunc(pause, func() { _ = peer.cmd.Process.Kill() })
-		if kind := flood(t, e, rem, 20*time.Second); kind != errs.Disconnected {
+		if kind := flood(t, e, rem, time.Minute); kind != errs.Disconnected {
 			t.Fatalf("killed after %v: %v", pause, kind)
 		}
 		fatal(t, e.ep.Close())
@@ -161,11 +161,11 @@ func TestSilentPeers(t *testing.T) {
 			begin := time.Now()
 			var kind errs.Kind
 			if idle {
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				kind = errs.KindOf(e.await(ctx))
 			} else {
-				kind = flood(t, e, rem, 30*time.Second)
+				kind = flood(t, e, rem, time.Minute)
 			}
 			if kind != errs.Disconnected {
 				t.Fatalf("the end: %v", kind)

@@ -83,7 +83,7 @@ func newGate(t *testing.T, opts Options) *gate {
 func (g *gate) try(t *testing.T, opts Options) (fabric.Peer, error) {
 	t.Helper()
 	e := newBenchEndWith(t, opts)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	ep, err := e.dom.Connector().Dial(ctx, g.addr, e.config())
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+
+	"github.com/sluice-storage/sluice/internal/alloctest"
 )
 
 // TestNoUnitsAreLostWhenWaitersLeave lets units come at the moment in which those who wait for them
@@ -61,7 +63,7 @@ func TestWaitingAllocatesNothing(t *testing.T) {
 		}
 	}()
 	defer close(work)
-	n := testing.AllocsPerRun(200, func() {
+	n := alloctest.PerRun(0, 200, func() {
 		_ = b.Acquire(context.Background(), 1)
 		waits := b.Usage().Waits
 		work <- struct{}{}

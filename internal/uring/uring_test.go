@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/alloctest"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 )
@@ -290,7 +291,7 @@ func TestBeginAndWait(t *testing.T) {
 		if err != nil || len(all) != n*each || all[0] != 1 || all[n*each-1] != n {
 			t.Fatalf("%d bytes, %v", len(all), err)
 		}
-		if n := testing.AllocsPerRun(100, func() {
+		if n := alloctest.PerRun(1, 100, func() {
 			r.Begin(ops[:1])
 			r.Wait(ops[0])
 		}); n > 1 { // a sync.Pool forgets at random under the race detector
@@ -315,7 +316,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 		ops := []*Op{a, b}
 		// Two operations that allocated would make two. One is allowed: under the race detector a
 		// sync.Pool forgets at random.
-		if n := testing.AllocsPerRun(200, func() { r.Do(ops) }); n > 1 {
+		if n := alloctest.PerRun(1, 200, func() { r.Do(ops) }); n > 1 {
 			t.Fatalf("%v allocations a batch", n)
 		}
 	})

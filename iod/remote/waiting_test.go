@@ -1,11 +1,12 @@
 package remote
 
 import (
-	"runtime"
 	"testing"
 	"time"
 
 	"github.com/sluice-storage/sluice/stripe"
+
+	"github.com/sluice-storage/sluice/internal/alloctest"
 )
 
 // TestNothingIsAllocatedForWaiting: writes that wait until the oldest kept ones have been synced,
@@ -22,14 +23,8 @@ func TestNothingIsAllocatedForWaiting(t *testing.T) {
 		}
 	}
 	run()
-	before, least := r.Stats(), 1e9
-	for tries := 0; tries < 10 && least > limit; tries++ { // the runtime allocates, too
-		var m [2]runtime.MemStats
-		runtime.ReadMemStats(&m[0])
-		run()
-		runtime.ReadMemStats(&m[1])
-		least = min(least, float64(m[1].Mallocs-m[0].Mallocs)/rounds)
-	}
+	before := r.Stats()
+	least := alloctest.Mean(limit*rounds, 1, run) / rounds
 	after := r.Stats()
 	t.Logf("%.3f allocations a write, %d waits, %d syncs", least, after.Waits-before.Waits,
 		after.Forced-before.Forced)

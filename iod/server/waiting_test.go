@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/capability"
+	"github.com/sluice-storage/sluice/internal/alloctest"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/iod/server"
 	"github.com/sluice-storage/sluice/msg"
@@ -157,16 +158,13 @@ func TestNothingIsAllocatedForWaiting(t *testing.T) {
 }
 
 // check counts what is allocated for a request. What is kept for the next ones has been made
-// before; what the runtime, or a worker that is started, allocates now and then is not counted, by
-// trying again.
+// before.
 func (q *queue) check(t *testing.T, g *rig, waits string) {
 	const each, limit = 50, 0.1
 	q.run(each)
 	before := g.counts()[waits]
-	least := 1e9
-	for tries := 0; tries < 10 && least > limit; tries++ {
-		least = min(least, allocations(1, func() { q.run(each) })/float64(each*len(q.ask)))
-	}
+	requests := float64(each * len(q.ask))
+	least := alloctest.Mean(limit*requests, 1, func() { q.run(each) }) / requests
 	if q.failed != nil {
 		t.Fatal(q.failed)
 	}

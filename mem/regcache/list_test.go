@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/alloctest"
 )
 
 // rows are count pieces of length bytes, stride bytes apart: a part of an array.
@@ -141,7 +142,7 @@ func TestListAllocatesNothingOnHits(t *testing.T) {
 	r.Hint(r.mem)
 	list, ctx := r.rows(16, page/2, page), context.Background()
 	r.getList(t, list).Put()
-	if n := testing.AllocsPerRun(100, func() {
+	if n := alloctest.PerRun(0, 100, func() {
 		for i := range list {
 			list[i].Reg = nil
 		}

@@ -282,7 +282,7 @@ func (e *env) names(dir meta.Ino) map[string]meta.Ino {
 // eventually waits for background work.
 func (e *env) eventually(what string, ok func() bool) {
 	e.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		if ok() {
 			return
 		}

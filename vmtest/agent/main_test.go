@@ -33,7 +33,7 @@ func startAgent(t *testing.T) *host {
 		defer there.Close()
 		ended <- serve(there, "6.1")
 	}()
-	_ = here.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = here.SetDeadline(time.Now().Add(time.Minute))
 	t.Cleanup(func() {
 		here.Close()
 		<-ended
@@ -178,7 +178,7 @@ func TestKillEndsTheWholeGroup(t *testing.T) {
 
 func waitFor(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for !done() {
 		select {

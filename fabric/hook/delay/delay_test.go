@@ -74,7 +74,8 @@ func TestBandwidth(t *testing.T) {
 			a, b := pair(t, delay.Options{Bandwidth: limit, Burst: 64 << 10})
 			rem := b.Grant(0, size)
 			got := rate(t, a, rem, 500*time.Millisecond)
-			for try := 0; got < 0.8*limit && try < 4; try++ { // the host may have been busy
+			for end := time.Now().Add(time.Minute); got < 0.8*limit && time.Now().Before(end); {
+				// The host was busy: only what it never reaches is the limiter's fault.
 				got = rate(t, a, rem, 500*time.Millisecond)
 			}
 			t.Logf("%.1f MiB/s", got/(1<<20))
@@ -126,7 +127,9 @@ func TestSharedBandwidth(t *testing.T) {
 				rems[i] = peer.Grant(0, 1000<<10)
 			}
 			took := time.Duration(0)
-			for try := 0; try == 0 || took > c.max && try < 6; try++ { // the host may be busy
+			// A busy host makes it longer: only what it never reaches is the limiter's fault.
+			end := time.Now().Add(time.Minute)
+			for took == 0 || took > c.max && time.Now().Before(end) {
 				start := time.Now()
 				for i, e := range ends {
 					e.Post(e.Move(fabric.OpWrite, 1, rems[i]))

@@ -33,7 +33,7 @@ func Over(
 }
 
 // Patience bounds every wait.
-const Patience = 20 * time.Second
+const Patience = time.Minute
 
 // Depth is the send and receive depth of every endpoint, MemBytes the memory of an End.
 const (
