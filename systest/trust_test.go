@@ -125,8 +125,9 @@ func TestOtherUsersAreKeptOut(t *testing.T) {
 			p.mustFail(asked, append([]string{"cp", "sluice:/treasure", "got"}, at...)...)
 			p.mustFail(asked, append([]string{"cp", "forged", "sluice:/treasure"}, at...)...)
 			p.mustFail(asked, append([]string{"rm", "/treasure"}, at...)...)
-			p.mustFail(asked, append([]string{"--trust-local", "cat", "/treasure"}, at...)...)
-			p.mustFail([]string{"another secret"}, append([]string{"--secret", "forged", "ls", "/"}, at...)...)
+			p.mustFail(asked, append([]string{"cat", "/treasure", "--trust-local"}, at...)...)
+			p.mustFail([]string{"another secret"},
+				append([]string{"ls", "/", "--secret", "forged"}, at...)...)
 		}
 		p.mustFail([]string{"permission denied"}, "status", "--dir", c.dir)
 		p.mustFail(nil, "bench", "net", "--ladder", c.url)
@@ -193,7 +194,8 @@ func TestWhoStartsAClusterOwnsIt(t *testing.T) {
 	other.mustFail([]string{"cluster.secret", "permission denied"}, append([]string{"ls", "/"}, at...)...)
 	root.mustFail([]string{"belongs to uid 65534", "--secret"}, append([]string{"ls", "/"}, at...)...)
 	secret := filepath.Join(dir, "cluster.secret")
-	if got := root.mustRun(append([]string{"ls", "/", "--secret", secret}, at...)...); !strings.Contains(got, "mine") {
+	got := root.mustRun(append([]string{"ls", "/", "--secret", secret}, at...)...)
+	if !strings.Contains(got, "mine") {
 		t.Errorf("root sees %q", got)
 	}
 	root.mustRun("status", "--dir", dir)
