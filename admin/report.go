@@ -49,6 +49,7 @@ type Meta struct {
 // Way is how a server is reached from where the report was made.
 type Way struct {
 	Provider string `json:"provider"`          // what carries data to it
+	Known    string `json:"known,omitempty"`   // how it is known who is there
 	WhyNot   []Step `json:"why_not,omitempty"` // better providers, and why they do not
 }
 

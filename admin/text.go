@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"sort"
@@ -101,8 +102,8 @@ func (r *Report) processes(b *strings.Builder, now time.Time) {
 func (r *Report) servers(b *strings.Builder) {
 	b.WriteString("\n")
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "SERVER\tADDRESS\tSTATE\tVIA\tFREE\tREADS\tWRITES\tREAD\tWRITTEN\tCACHED\t"+
-		"HITS\tERRORS\tMEMORY")
+	fmt.Fprintln(t, "SERVER\tADDRESS\tSTATE\tVIA\tKNOWN BY\tFREE\tREADS\tWRITES\tREAD\tWRITTEN\t"+
+		"CACHED\tHITS\tERRORS\tMEMORY")
 	for _, s := range r.Servers {
 		state := "down"
 		switch {
@@ -111,8 +112,8 @@ func (r *Report) servers(b *strings.Builder) {
 		case s.Up:
 			state = "silent"
 		}
-		fmt.Fprintf(t, "iod%d\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%d\t%s\n", s.ID, s.Addr, state,
-			s.Provider, Bytes(s.Free), s.Count("requests_read"), s.Count("requests_write"),
+		fmt.Fprintf(t, "iod%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%d\t%s\n", s.ID, s.Addr, state,
+			s.Provider, s.proof(), Bytes(s.Free), s.Count("requests_read"), s.Count("requests_write"),
 			Bytes(int64(s.Count("read_bytes"))), Bytes(int64(s.Count("write_bytes"))),
 			Bytes(int64(s.Count("cache_bytes"))), s.hits(), s.Count("errors"), s.memory())
 	}
@@ -124,6 +125,12 @@ func (r *Report) servers(b *strings.Builder) {
 			fmt.Fprintf(b, "! iod%d: %s\n", s.ID, s.Problem)
 		}
 	}
+}
+
+// proof is the first word of how the server is known.
+func (w *Way) proof() string {
+	word, _, _ := strings.Cut(w.Known, " ")
+	return cmp.Or(word, "-")
 }
 
 // planPrefix and planSuffix are around the names of parts of a server's memory among its counts.

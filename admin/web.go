@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +22,10 @@ import (
 type WebOptions struct {
 	// Listen is HOST:PORT; port 0 is any. Required.
 	Listen string
+
+	// Profiles is where profiles are served, which show what is in the process's memory: a listener
+	// that other users cannot reach. It belongs to the Web. Default nil: there are none.
+	Profiles net.Listener
 
 	// Gather makes the families of this process. It is called for every scrape, by one goroutine at a
 	// time or several, and must not wait for the network. Default nil: only what the Go runtime and
@@ -52,14 +57,17 @@ func (o WebOptions) withDefaults() WebOptions {
 //
 //	/metrics        for Prometheus
 //	/healthz        200 and "ok", or 503 and the reason
-//	/debug/pprof/   profiles, only where the address is a loopback one
 //
-// Nothing there changes anything. It is not authenticated: whoever lets it listen beyond loopback
-// shows its numbers to everybody there, but never its memory.
+// and, at WebOptions.Profiles alone,
+//
+//	/debug/pprof/   profiles
+//
+// Nothing there changes anything. It is not authenticated: every user of the host can see the
+// numbers, and whoever lets it listen beyond loopback shows them to everybody there.
 type Web struct {
 	listener net.Listener
-	server   http.Server
-	done     chan struct{}
+	servers  []*http.Server
+	done     sync.WaitGroup
 }
 
 // Limits of the admin address: it is for one or two scrapers.
@@ -74,19 +82,29 @@ func ServeWeb(o WebOptions) (*Web, error) {
 	o = o.withDefaults()
 	ln, err := net.Listen("tcp", o.Listen)
 	if err != nil {
+		if o.Profiles != nil {
+			_ = o.Profiles.Close()
+		}
 		return nil, errs.Newf(errs.KindOf(err), "admin", o.Listen, "%w", err)
 	}
-	w := &Web{listener: ln, done: make(chan struct{})}
-	w.server = http.Server{Handler: o.routes(isLoopback(ln.Addr())), ReadHeaderTimeout: webTimeout,
-		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: webHeader,
-		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelWarn)}
-	go func() {
-		defer close(w.done)
-		if err := w.server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-			o.Logger.Error("the admin address is gone", "err", err)
-		}
-	}()
+	w := &Web{listener: ln}
+	w.serve(ln, o.routes(), o.Logger)
+	if o.Profiles != nil {
+		w.serve(o.Profiles, profiles(), o.Logger)
+	}
 	return w, nil
+}
+
+// serve answers at one listener.
+func (w *Web) serve(ln net.Listener, h http.Handler, log *slog.Logger) {
+	s := &http.Server{Handler: h, ReadHeaderTimeout: webTimeout, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: webHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+	w.servers = append(w.servers, s)
+	w.done.Go(func() {
+		if err := s.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("the admin address is gone", "err", err)
+		}
+	})
 }
 
 // Addr is where it listens.
@@ -94,21 +112,20 @@ func (w *Web) Addr() string { return w.listener.Addr().String() }
 
 // Close ends it. A profile under way is cut off when ctx ends.
 func (w *Web) Close(ctx context.Context) error {
-	err := w.server.Shutdown(ctx)
-	if err != nil {
-		err = w.server.Close()
+	var all error
+	for _, s := range w.servers {
+		err := s.Shutdown(ctx)
+		if err != nil {
+			err = s.Close()
+		}
+		all = errors.Join(all, err)
 	}
-	<-w.done
-	return err
-}
-
-func isLoopback(a net.Addr) bool {
-	t, ok := a.(*net.TCPAddr)
-	return ok && t.IP.IsLoopback()
+	w.done.Wait()
+	return all
 }
 
 // routes are the pages. Each Web has a registry of its own: two in one process do not meet.
-func (o *WebOptions) routes(private bool) http.Handler {
+func (o *WebOptions) routes() http.Handler {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collector{o.Gather})
@@ -124,12 +141,16 @@ func (o *WebOptions) routes(private bool) http.Handler {
 		}
 		fmt.Fprintln(w, "ok")
 	})
-	if private {
-		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-		mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	}
+	return mux
+}
+
+// profiles are the pages that show memory.
+func profiles() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	return mux
 }

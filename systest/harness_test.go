@@ -93,6 +93,7 @@ type clusterState struct {
 		Addr     string `json:"addr"`
 		Up       bool   `json:"up"`
 		Provider string `json:"provider"`
+		Known    string `json:"known"`
 		Counts   []struct {
 			Name  string `json:"name"`
 			Value uint64 `json:"value"`

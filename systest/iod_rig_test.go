@@ -106,7 +106,7 @@ func (v *visitor) vanish() { v.ended.Do(v.end) }
 
 // join makes a client by the best way that there is, or by tcp alone.
 func (s *ioServer) join(near bool) *visitor {
-	far, err := tcp.Open(tcp.Options{})
+	far, err := tcp.Open(tcp.Options{Secret: &tcp.Secret{}})
 	must(s.t, err)
 	domains := []fabric.Domain{far}
 	if near {

@@ -38,7 +38,7 @@ func TestMemoryBoundWithACrowd(t *testing.T) {
 	near, err := shm.Open(shm.Options{Arenas: arenas})
 	must(t, err)
 	defer near.Close()
-	far, err := tcp.Open(tcp.Options{})
+	far, err := tcp.Open(tcp.Options{Secret: &tcp.Secret{}})
 	must(t, err)
 	defer far.Close()
 	seed := uint64(time.Now().UnixNano())

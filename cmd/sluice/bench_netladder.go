@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-storage/sluice/bench"
+	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/msg"
 )
 
@@ -18,14 +19,17 @@ import (
 type rung struct {
 	Provider string `json:"provider"`
 	Addr     string `json:"addr,omitempty"`
-	Outcome  string `json:"outcome"` // taken, not taken or not needed
+	Outcome  string `json:"outcome"`         // taken, not taken or not needed
+	Known    string `json:"known,omitempty"` // how the server is known there
 	Why      string `json:"why,omitempty"`
 }
 
 // benchLadder dials a server and shows by which provider it is reached, and why not by others.
 func (f *benchFlags) benchLadder(cmd *cobra.Command, addr string) error {
 	ctx := cmd.Context()
+	var secret secretFlag
 	if addr == "" {
+		secret.trust = true // a peer of this bench has no cluster
 		p, err := startPeer(ctx)
 		if err != nil {
 			return err
@@ -38,7 +42,8 @@ func (f *benchFlags) benchLadder(cmd *cobra.Command, addr string) error {
 		}
 	}
 	addr = strings.TrimRight(strings.TrimPrefix(addr, scheme+"//"), "/")
-	rungs, err := climb(ctx, addr, f.providers)
+	by := providersFlag{list: strings.Join(f.providers, ","), secret: secret}
+	rungs, err := climb(ctx, addr, &by)
 	if err != nil {
 		return err
 	}
@@ -60,8 +65,8 @@ func ladderSteps() []string {
 }
 
 // climb dials as every client does.
-func climb(ctx context.Context, addr string, providers []string) ([]rung, error) {
-	n, err := openClient(&providersFlag{list: strings.Join(providers, ",")}, nil)
+func climb(ctx context.Context, addr string, by *providersFlag) ([]rung, error) {
+	n, err := openClient(by, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -74,17 +79,21 @@ func climb(ctx context.Context, addr string, providers []string) ([]rung, error)
 	ctx, cancel := context.WithTimeout(ctx, toolMax)
 	defer cancel()
 	conn, err := node.Dial(ctx, addr)
+	if errs.KindOf(err) == errs.Perm {
+		return nil, explainProof(err, addr)
+	}
 	if err != nil {
 		return nil, hint(err, "Is there a server at %s? Addresses are HOST:PORT, or "+
 			"tcp:HOST:PORT,shm:/PATH", addr)
 	}
-	return rungsOf(conn.Ladder()), nil
+	return rungsOf(conn), nil
 }
 
 // rungsOf shows all steps from the best one down: those that were tried, and those below the one
 // that was taken.
-func rungsOf(steps []msg.Step) []rung {
+func rungsOf(conn *msg.Conn) []rung {
 	var all []rung
+	steps, peer := conn.Ladder(), conn.Peer()
 	taken := ""
 	for _, name := range ladder() {
 		r := rung{Provider: name, Outcome: "not needed", Why: taken + " is better and works"}
@@ -96,7 +105,7 @@ func rungsOf(steps []msg.Step) []rung {
 			if s.Err != nil {
 				r.Outcome, r.Why = "not taken", s.Err.Error()
 			} else {
-				taken = name
+				taken, r.Known = name, knownAs(peer.Proof, peer.Name)
 			}
 		}
 		all = append(all, r)
@@ -106,9 +115,9 @@ func rungsOf(steps []msg.Step) []rung {
 
 func writeLadder(w io.Writer, rungs []rung) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "PROVIDER\tOUTCOME\tADDRESS\tWHY")
+	fmt.Fprintln(t, "PROVIDER\tOUTCOME\tADDRESS\tKNOWN BY\tWHY NOT")
 	for _, r := range rungs {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", r.Provider, r.Outcome, r.Addr, r.Why)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", r.Provider, r.Outcome, r.Addr, r.Known, r.Why)
 	}
 	return t.Flush()
 }

@@ -28,6 +28,7 @@ const iodsMax = 64
 //
 //	cluster.json   what the cluster is; written last, so that it is there only when the rest is
 //	cluster.key    the key that capabilities are signed with, for the owner's eyes only
+//	cluster.secret what clients prove that they know; who may read it may use the cluster
 //	meta/          the metadata service's store
 //	iod1/ ...      the I/O servers' stores, unless the cluster was made with --store
 //	log/           output of each process
@@ -54,6 +55,7 @@ func (c *cluster) path(parts ...string) string {
 	return filepath.Join(append([]string{c.dir}, parts...)...)
 }
 
+func (c *cluster) keyFile() string            { return c.path("cluster.key") }
 func (c *cluster) lockFile() string           { return c.path("run", "lock") }
 func (c *cluster) stateFile() string          { return c.path("run", "state.json") }
 func (c *cluster) metaAddrFile() string       { return c.path("run", "meta.addr") }
@@ -97,13 +99,13 @@ func openCluster(dir string) (*cluster, error) {
 }
 
 func (c *cluster) readKey() error {
-	text, err := os.ReadFile(c.path("cluster.key"))
+	text, err := os.ReadFile(c.keyFile())
 	if err != nil {
 		return err
 	}
 	b, err := hex.DecodeString(strings.TrimSpace(string(text)))
 	if err != nil || len(b) != len(c.key) {
-		return errs.Newf(errs.Corrupt, "cluster", c.path("cluster.key"), "want 64 hexadecimal digits")
+		return errs.Newf(errs.Corrupt, "cluster", c.keyFile(), "want 64 hexadecimal digits")
 	}
 	c.key = capability.Key(b)
 	return nil
@@ -124,7 +126,7 @@ func createCluster(dir string, cfg clusterConfig) (*cluster, error) {
 		return nil, err
 	}
 	key := hex.EncodeToString(c.key[:]) + "\n"
-	if err := writeFile(c.path("cluster.key"), []byte(key), 0o600); err != nil {
+	if err := writeFile(c.keyFile(), []byte(key), 0o600); err != nil {
 		return nil, err
 	}
 	if err := c.makeDirs(); err != nil {
@@ -133,7 +135,7 @@ func createCluster(dir string, cfg clusterConfig) (*cluster, error) {
 	return c, c.saveConfig()
 }
 
-// makeDirs makes what is missing; a cluster that grew lacks folders.
+// makeDirs makes what is missing: a cluster that grew lacks folders, an older one the secret.
 func (c *cluster) makeDirs() error {
 	dirs := []string{c.metaDir(), c.path("log"), c.path("run")}
 	for id := 1; id <= c.cfg.Iods; id++ {
@@ -148,7 +150,10 @@ func (c *cluster) makeDirs() error {
 			return err
 		}
 	}
-	return nil
+	if err := c.makeSecret(); err != nil {
+		return err
+	}
+	return c.checkPrivate()
 }
 
 func (c *cluster) saveConfig() error {

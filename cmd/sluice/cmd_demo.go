@@ -38,7 +38,8 @@ func newDemo() *cobra.Command {
 				return refuse("the cluster in "+dir+" is not running",
 					"Start it with: sluice up -d --dir "+dir)
 			}
-			conn, err := dial(cmd.Context(), up.URL)
+			conn, err := dialBy(cmd.Context(), up.URL, (providersFlag{}).within(c),
+				client.Options{WaitMax: toolMax})
 			if err != nil {
 				return err
 			}

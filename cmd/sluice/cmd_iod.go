@@ -59,7 +59,7 @@ func newIod() *cobra.Command {
 			if p.huge, err = memory.hugePages(); err != nil {
 				return err
 			}
-			if err := web.check(false); err != nil {
+			if err := errors.Join(c.checkPrivate(), web.check(false)); err != nil {
 				return err
 			}
 			p.writeBack = memory.writeBack
@@ -75,6 +75,7 @@ func newIod() *cobra.Command {
 	memory.add(cmd)
 	web.add(cmd, defaultAdmin)
 	by.add(cmd)
+	by.secret.addServer(cmd)
 	return cmd
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"strings"
@@ -32,7 +33,7 @@ func newMeta() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := web.check(false); err != nil {
+			if err := errors.Join(c.checkPrivate(), web.check(false)); err != nil {
 				return err
 			}
 			return runMeta(cmd.Context(), c, &by, &web)
@@ -41,6 +42,7 @@ func newMeta() *cobra.Command {
 	cmd.Flags().StringVar(&dir, "dir", defaultDir, "the cluster's folder")
 	web.add(cmd, defaultAdmin)
 	by.add(cmd)
+	by.secret.addServer(cmd)
 	return cmd
 }
 

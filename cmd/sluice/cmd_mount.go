@@ -60,6 +60,7 @@ func newMount() *cobra.Command {
 	flags.StringVar(&o.webFile, "admin-file", "", "write the admin address into this `FILE`")
 	_ = flags.MarkHidden("admin-file") // it is there
 	o.by.add(cmd)
+	o.by.secret.addClient(cmd)
 	return cmd
 }
 

@@ -31,6 +31,9 @@ func newNBD() *cobra.Command {
                            a volume of the cluster, see: sluice volume create; M is cached (the
                            default), cached-writes (reads past the servers' caches), or direct
 
+NBD itself asks nobody who they are: every user of this host can reach HOST:PORT, and read and
+write what is served there. A socket, unix:PATH, can be used by you and root alone.
+
 Attach one with, for example:
   qemu-img info nbd://127.0.0.1:10809/N
   nbdinfo nbd://127.0.0.1:10809/N`,

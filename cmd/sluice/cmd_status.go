@@ -75,7 +75,10 @@ func (c *cluster) report(ctx context.Context, by *providersFlag) (*admin.Report,
 	}
 	ctx, cancel := context.WithTimeout(ctx, askMax)
 	defer cancel()
-	if err := askCluster(ctx, by, r); err != nil {
+	if up.TrustLocal {
+		r.Problems = append(r.Problems, trustWarning)
+	}
+	if err := askCluster(ctx, by.within(c), r); err != nil {
 		r.Problems = append(r.Problems, "the metadata service does not answer: "+err.Error())
 	}
 	return r, nil

@@ -43,7 +43,10 @@ func newUp() *cobra.Command {
 		Long: `Starts a cluster on this host and keeps it alive: one metadata service, N I/O servers
 and, with --mount, a mount, each a process of its own that is started again when it dies.
 The first time it makes the cluster in DIR; later it starts the one that is there, with
-its data.`,
+its data.
+
+Only the user who starts it, and root, can use it: what is in DIR/cluster.secret has to be
+proved to its servers. --trust-local lets every user of this host in.`,
 		Example: "  sluice up -d --mount ./mnt\n  sluice up --mem --iods 2",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -68,6 +71,7 @@ its data.`,
 	o.memory.add(cmd)
 	o.web.add(cmd, defaultAdmin)
 	o.by.add(cmd)
+	o.by.secret.addServer(cmd)
 	return cmd
 }
 
@@ -222,7 +226,8 @@ func (u *upper) start(ctx context.Context) error {
 	defer cancel()
 	c := u.cluster
 	by := append(u.opts.by.args(), "--admin", u.opts.web.listen)
-	err := u.child("meta", stageMeta, append([]string{"meta", "--dir", c.dir}, by...)...)
+	trust := u.opts.by.secret.args()
+	err := u.child("meta", stageMeta, slices.Concat([]string{"meta", "--dir", c.dir}, by, trust)...)
 	if err != nil {
 		return err
 	}
@@ -233,7 +238,7 @@ func (u *upper) start(ctx context.Context) error {
 	u.url = scheme + "//" + addr
 	for id := 1; id <= c.cfg.Iods; id++ {
 		err := u.child(fmt.Sprintf("iod%d", id), stageIod, slices.Concat([]string{"iod", "--dir", c.dir,
-			"--id", strconv.Itoa(id)}, u.opts.memory.args(), by)...)
+			"--id", strconv.Itoa(id)}, u.opts.memory.args(), by, trust)...)
 		if err != nil {
 			return err
 		}
@@ -243,8 +248,8 @@ func (u *upper) start(ctx context.Context) error {
 	}
 	if u.mount != "" {
 		err := u.child("mount", stageMount,
-			append([]string{"mount", "--keep-trying", "--admin-file", c.adminFile("mount"), u.url,
-				u.mount}, by...)...)
+			append([]string{"mount", "--keep-trying", "--admin-file", c.adminFile("mount"), "--secret",
+				c.secretFile(), u.url, u.mount}, by...)...)
 		if err != nil {
 			return err
 		}
@@ -312,7 +317,7 @@ func (u *upper) awaitMeta(ctx context.Context) (addr string, err error) {
 // awaitServers returns the I/O servers' addresses once all of them have joined. What the metadata
 // service remembers of an earlier run does not count.
 func (u *upper) awaitServers(ctx context.Context) ([]string, error) {
-	conn, err := dialBy(ctx, u.url, &u.opts.by, client.Options{WaitMax: toolMax})
+	conn, err := dialBy(ctx, u.url, u.opts.by.within(u.cluster), client.Options{WaitMax: toolMax})
 	if err != nil {
 		return nil, err
 	}

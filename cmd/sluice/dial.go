@@ -32,6 +32,7 @@ type urlFlag struct {
 
 func (f *urlFlag) add(cmd *cobra.Command) {
 	f.by.add(cmd)
+	f.by.secret.addClient(cmd)
 	cmd.Flags().StringVar(&f.url, "url", "",
 		"where the cluster is (default $SLUICE_URL, else sluice://"+defaultListen+")")
 }
@@ -81,11 +82,6 @@ func (f *urlFlag) dial(ctx context.Context) (*connection, error) {
 	return dialBy(ctx, f.base(), &f.by, client.Options{WaitMax: toolMax})
 }
 
-// dial connects a tool to a cluster.
-func dial(ctx context.Context, url string) (*connection, error) {
-	return dialWith(ctx, url, client.Options{WaitMax: toolMax})
-}
-
 func dialWith(ctx context.Context, url string, opts client.Options) (*connection, error) {
 	return dialBy(ctx, url, &providersFlag{}, opts)
 }
@@ -106,7 +102,9 @@ func dialBy(ctx context.Context, url string, by *providersFlag, opts client.Opti
 	if n.has(shmProvider) != nil {
 		opts.Memory = n.arenas
 	}
-	if err = reach(ctx, n.base(), host); err == nil {
+	if err = reach(ctx, n.base(), host); errs.KindOf(err) == errs.Perm {
+		err = explainProof(err, url)
+	} else if err == nil {
 		c.fs, err = client.Dial(ctx, url, opts)
 	}
 	if err == nil {
@@ -137,7 +135,7 @@ func reach(ctx context.Context, domain fabric.Domain, addr string) error {
 			conn.Close()
 			return nil
 		}
-		if ctx.Err() != nil || time.Now().After(limit) {
+		if ctx.Err() != nil || time.Now().After(limit) || errs.KindOf(err) == errs.Perm {
 			return err
 		}
 	}

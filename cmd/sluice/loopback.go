@@ -1,10 +1,16 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-storage/sluice/errs"
 )
@@ -41,8 +47,13 @@ func listen(addr string) (net.Listener, error) {
 	return ln, hint(err, "Choose another port, or 0 for any that is free")
 }
 
+// listenUnix opens a socket that only this user, and root, can connect to, in a folder where nobody
+// else can put another one in its place.
 func listenUnix(path string) (net.Listener, error) {
-	ln, err := net.Listen("unix", path)
+	if err := checkSocketDir(filepath.Dir(path)); err != nil {
+		return nil, err
+	}
+	ln, err := bindUnix(path)
 	if err == nil {
 		return ln, nil
 	}
@@ -58,5 +69,28 @@ func listenUnix(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil {
 		return nil, err
 	}
-	return net.Listen("unix", path)
+	return bindUnix(path)
+}
+
+// bindUnix makes the socket. Its mode is set before it has a name, so that others can never connect.
+func bindUnix(path string) (net.Listener, error) {
+	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var failed error
+		err := c.Control(func(fd uintptr) { failed = unix.Fchmod(int(fd), 0o600) })
+		return errors.Join(err, failed)
+	}}
+	return private.Listen(context.Background(), "unix", path)
+}
+
+func checkSocketDir(dir string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return errs.Wrap("listen", dir, err)
+	}
+	foreign := st.Uid != 0 && st.Uid != uint32(os.Geteuid())
+	if foreign || st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0 {
+		return refuse("others could put another socket into "+dir,
+			"Choose a folder that is yours, and that only you can write to")
+	}
+	return nil
 }

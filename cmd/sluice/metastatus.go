@@ -122,7 +122,8 @@ func countsOf(node *msg.Node, s *msg.Server) []iod.Count {
 
 // wayOf tells by what a connection goes, and why not by something better.
 func wayOf(c *msg.Conn) admin.Way {
-	w := admin.Way{Provider: c.Provider()}
+	peer := c.Peer()
+	w := admin.Way{Provider: c.Provider(), Known: knownAs(peer.Proof, peer.Name)}
 	for _, s := range whyNot(c) {
 		w.WhyNot = append(w.WhyNot, admin.Step{Provider: s.Provider, At: s.Addr,
 			Kind: errs.KindOf(s.Err).String(), Reason: reason(s.Err)})

@@ -29,8 +29,11 @@ const tuningEnv = "SLUICE_TUNING"
 // ladder is all providers, best first.
 func ladder() []string { return []string{shmProvider, verbsProvider, plainProvider} }
 
-// providersFlag says which providers a process uses.
-type providersFlag struct{ list string }
+// providersFlag says which providers a process uses, and how it is known there.
+type providersFlag struct {
+	list   string
+	secret secretFlag
+}
 
 func (f *providersFlag) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.list, "providers", "", "ways to reach each other that may be used "+
@@ -77,6 +80,7 @@ type network struct {
 	missing []msg.Step
 	arenas  *shm.Arenas    // clients: memory that servers of this host may be let into
 	tokens  *fabric.Tokens // servers: what devices ask of whoever dials
+	secret  *tcp.Secret    // what both sides prove by tcp
 	limits  map[string]msg.Limits
 	memory  int64 // bytes for eager slots and units; 0: as package msg has it
 	log     *slog.Logger
@@ -85,7 +89,7 @@ type network struct {
 // openClient opens the providers for a process that only dials. log hears of those that are not to
 // be had; nil: nobody does.
 func openClient(f *providersFlag, log *slog.Logger) (*network, error) {
-	n := &network{arenas: shm.NewArenas(), log: log}
+	n := &network{arenas: shm.NewArenas(), log: log, secret: f.secret.client()}
 	if name := os.Getenv(tuningEnv); name != "" {
 		var err error
 		if n.limits, err = bench.LoadTuning(name); err != nil {
@@ -106,7 +110,11 @@ func (c *cluster) openServer(f *providersFlag, log *slog.Logger) (*network, erro
 	if err != nil {
 		return nil, err
 	}
-	n := &network{tokens: fabric.NewTokens(tokensMax), limits: limits, log: log}
+	if f.secret.trust {
+		log.Warn(trustWarning)
+	}
+	n := &network{tokens: fabric.NewTokens(tokensMax), limits: limits, log: log,
+		secret: &tcp.Secret{File: c.secretFile(), Optional: f.secret.trust}}
 	return n, n.open(f)
 }
 
@@ -164,7 +172,7 @@ func (n *network) openOne(name string) (fabric.Domain, error) {
 	case verbsProvider:
 		return rdma.Open(rdma.Options{Tokens: n.tokens, Log: n.log})
 	}
-	return tcp.Open(tcp.Options{})
+	return tcp.Open(tcp.Options{Secret: n.secret, Log: n.log})
 }
 
 // close ends all providers, after everything that runs on them.

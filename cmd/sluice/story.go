@@ -11,10 +11,13 @@ import (
 type upInfo struct {
 	URL   string `json:"url"`
 	Mount string `json:"mount,omitempty"`
+
+	TrustLocal bool `json:"trust_local,omitempty"` // see trustWarning
 }
 
 func (u *upper) saveUp() error {
-	text, err := json.Marshal(upInfo{URL: u.url, Mount: u.mount})
+	text, err := json.Marshal(upInfo{URL: u.url, Mount: u.mount,
+		TrustLocal: u.opts.by.secret.trust})
 	if err != nil {
 		return err
 	}
@@ -46,6 +49,9 @@ func (u *upper) story() string {
 	line("folder", "%s (output of each process in log/)", u.cluster.dir)
 	if u.cluster.cfg.Mem {
 		line("data", "in memory: gone when the cluster stops")
+	}
+	if u.opts.by.secret.trust {
+		line("warning", trustWarning)
 	}
 	if u.url != scheme+"//"+defaultListen {
 		line("tools", "export SLUICE_URL=%s", u.url)

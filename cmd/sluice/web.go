@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-storage/sluice/admin"
+	"github.com/sluice-storage/sluice/errs"
 )
 
 const (
@@ -20,12 +21,12 @@ const (
 	defaultAdmin = "127.0.0.1:0"
 )
 
-// adminFlag says where a process shows its metrics, its health and its profiles.
+// adminFlag says where a process shows its metrics and its health.
 type adminFlag struct{ listen string }
 
 func (f *adminFlag) add(cmd *cobra.Command, otherwise string) {
 	cmd.Flags().StringVar(&f.listen, "admin", otherwise,
-		"address for Prometheus (/metrics), health (/healthz) and profiles; port 0: any; off: none")
+		"address for Prometheus (/metrics) and health (/healthz); port 0: any; off: none")
 }
 
 // check refuses what cannot be listened at. Processes that share the flag cannot share a port.
@@ -48,7 +49,7 @@ func (f *adminFlag) check(shared bool) error {
 const webCloseMax = time.Second
 
 // serve shows a process at its admin address, and writes that into a file for others to find, until
-// close is called.
+// close is called. Its profiles are at a socket beside that file, for its owner alone.
 func (f *adminFlag) serve(file string, o admin.WebOptions) (stop func(), err error) {
 	if f.listen == adminOff {
 		return func() {}, forgetAddr(file)
@@ -57,6 +58,9 @@ func (f *adminFlag) serve(file string, o admin.WebOptions) (stop func(), err err
 		return nil, err
 	}
 	o.Listen = f.listen
+	if o.Profiles, err = listenProfiles(file); err != nil && o.Logger != nil {
+		o.Logger.Warn("there are no profiles of this process", "err", err)
+	}
 	w, err := admin.ServeWeb(o)
 	if err != nil {
 		return nil, hint(err, "Choose another address with --admin, or none: --admin off")
@@ -93,6 +97,22 @@ func forgetAddr(file string) error {
 
 // adminSuffix is that of the files in the folder run that hold admin addresses.
 const adminSuffix = ".admin"
+
+// profilesSuffix is that of the sockets at which processes show their profiles.
+const profilesSuffix = ".profiles"
+
+// listenProfiles opens the socket that belongs to the file of an admin address; nil without one.
+func listenProfiles(file string) (net.Listener, error) {
+	name, ok := strings.CutSuffix(file, adminSuffix)
+	if !ok {
+		return nil, nil
+	}
+	if len(name+profilesSuffix) > pathMax {
+		return nil, errs.Newf(errs.NameTooLong, "listen", name+profilesSuffix, "at most %d bytes",
+			pathMax)
+	}
+	return listenUnix(name + profilesSuffix)
+}
 
 // adminFile is where the admin address of a process of the cluster is found.
 func (c *cluster) adminFile(process string) string { return c.path("run", process+adminSuffix) }

@@ -26,6 +26,9 @@ func (c connector) Devices() ([]fabric.Device, error) {
 // backlog is how many peers of a listener may be in the hello, or through it and not yet accepted.
 const backlog = 64
 
+// refusalTimeout is how long a peer that is not allowed to connect may take to say so.
+const refusalTimeout = 100 * time.Millisecond
+
 // listener accepts sockets and reads hellos in the background, so that a slow peer holds up nobody.
 type listener struct {
 	d      *domain
@@ -119,13 +122,18 @@ func (l *listener) acceptSockets() {
 
 // meet reads a peer's hello and puts it where Accept finds it.
 func (l *listener) meet(conn *net.UnixConn) {
-	ctx, cancel := context.WithTimeout(l.ctx, l.d.opts.HelloTimeout)
-	defer cancel()
 	c := &caller{conn: conn, fd: -1}
 	c.cred, c.err = cred(conn)
 	if c.err == nil {
+		may := l.d.opts.AnyClient || trusted(c.cred.Uid, l.d.opts.ClientUIDs)
+		limit := l.d.opts.HelloTimeout
+		if !may { // it holds a slot meanwhile
+			limit = min(limit, refusalTimeout)
+		}
+		ctx, cancel := context.WithTimeout(l.ctx, limit)
+		defer cancel()
 		c.err = c.readCall(ctx) // in any case: what is unread when it is refused costs the answer
-		if !l.d.opts.AnyClient && !trusted(c.cred.Uid, l.d.opts.ClientUIDs) {
+		if !may {
 			c.err = errs.Newf(errs.Perm, "shm", "hello", "uid %d may not connect", c.cred.Uid)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 )
 
@@ -153,11 +154,20 @@ func play(part, addr string) error {
 	if err != nil {
 		return err
 	}
-	n, err := newEnd(Options{}, spin)
+	opts := Options{}
+	if part == "stranger" {
+		opts.ServerUIDs = []uint32{65534} // how a namespace sees everybody outside
+	}
+	n, err := newEnd(opts, spin)
 	if err != nil {
 		return err
 	}
 	switch part {
+	case "stranger":
+		if err := n.dial(ctx, addr); errs.KindOf(err) != errs.Perm {
+			return fmt.Errorf("uid %d here: %w", os.Getuid(), err)
+		}
+		return nil
 	case "echo", "client traffic", "idle":
 		if err := n.dial(ctx, addr); err != nil {
 			return err

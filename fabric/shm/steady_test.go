@@ -1,8 +1,12 @@
 package shm
 
 import (
+	"bytes"
 	"context"
+	"os"
+	"os/exec"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -294,5 +298,40 @@ func TestUsers(t *testing.T) {
 				t.Errorf("accept: %v", err)
 			}
 		})
+	}
+}
+
+// TestRootOfANamespace dials as a user who is root in a namespace of users: the kernel tells the
+// listener who that is out here.
+func TestRootOfANamespace(t *testing.T) {
+	if unix.Geteuid() != 0 {
+		t.Skip("needs root to be somebody else")
+	}
+	const uid = 54321
+	n, err := newEnd(Options{}, 0)
+	fatal(t, err)
+	defer func() { fatal(t, n.close()) }()
+	l, err := n.dom.Connector().Listen("unix:@sluice-test-" + t.Name())
+	fatal(t, err)
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), envPart+"=stranger", envAddr+"="+l.Addr().String(), envSpin+"=0s")
+	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids,
+		Credential: &syscall.Credential{NoSetGroups: true},
+	}
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		t.Skip("no namespaces of users here: ", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	err = n.accept(ctx, l)
+	if errs.KindOf(err) != errs.Perm || !strings.Contains(err.Error(), "uid 54321 may not connect") {
+		t.Errorf("accept: %v", err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v: %s", err, &said)
 	}
 }

@@ -8,7 +8,8 @@
 //
 // Peers prove who they are by mutual TLS 1.3 (Options.Security), which encrypts everything, or, for
 // networks that are trusted so far, authenticates everything without encrypting it (gmac.go).
-// Without Security it listens on loopback addresses only, where a Secret keeps other users out. It has no flow control: package msg does.
+// Without Security it listens on loopback addresses only, where a Secret keeps other users out
+// (prove.go). It has no flow control: package msg does.
 //
 // What completions mean: a Send is complete when the kernel has its bytes, that is when its
 // memory is free, not when it was received. A Write is complete when the peer has placed it

@@ -15,8 +15,8 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 )
 
-// Before the hellos, where a Secret is wanted, each side proves that it knows it. The dialler begins
-// with 64 bytes, as many as a hello has, so that a listener reads the one or the other:
+// Before the hellos, where a Secret is wanted, each side proves that it knows it. The dialler
+// begins with 64 bytes, as many as a hello has, so that a listener reads the one or the other:
 //
 //	0      4        6     32     64
 //	|magic |version |zero |nonce |
@@ -166,7 +166,7 @@ func (d *domain) proveTo(ctx context.Context, g *greeting) error {
 		return err
 	}
 	if a.flags&answerProof == 0 {
-		if d.opts.Secret.Optional {
+		if d.opts.Secret.Optional && d.secret == nil {
 			return nil
 		}
 		return errs.Newf(errs.Perm, "tcp", "proof",

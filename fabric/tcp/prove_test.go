@@ -186,8 +186,8 @@ func (k *knock) refused() {
 	}
 }
 
-// TestProofsAreGoodOnce tries proofs of other connections, of the other role, and none. Nothing that
-// is behind them is looked at.
+// TestProofsAreGoodOnce tries proofs of other connections, of the other role, and none. Nothing
+// that is behind them is looked at.
 func TestProofsAreGoodOnce(t *testing.T) {
 	file := newSecret(t)
 	g := newGate(t, Options{Secret: &Secret{File: file}})

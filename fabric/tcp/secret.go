@@ -23,8 +23,8 @@ type Secret struct {
 	File string
 
 	// Optional: a peer that proves nothing is connected all the same, as nobody. A listener then
-	// serves every user of the host; a dialler trusts whoever listens. A wrong proof is refused in any
-	// case. Default false.
+	// serves every user of the host; a dialler that has no File trusts whoever listens. A wrong proof
+	// is refused in any case. Default false.
 	Optional bool
 }
 

@@ -8,10 +8,10 @@ import (
 	"github.com/sluice-storage/sluice/internal/list"
 )
 
-// strangers are the peers of a listener that are in the hello, oldest first. Any process that reaches
-// the port can be one for as long as the hello may take, without a word, and many times. So that
-// they keep nobody else out there is a bound on them, and a newcomer takes the place of the oldest:
-// a peer that has something to say has said it within the time that so many others need to connect.
+// strangers are the peers of a listener that are in the hello, oldest first. Any process that
+// reaches the port can be one for as long as the hello may take, without a word, and many times. So
+// that they keep nobody else out there is a bound on them, and a newcomer takes the place of the
+// oldest: a peer that has something to say has said it before so many others have connected.
 type strangers struct {
 	mu  sync.Mutex
 	all list.List[stranger]
