@@ -156,7 +156,8 @@ type FS struct {
 	life    context.Context
 	workers sync.WaitGroup
 
-	remake sync.Mutex // held while a lost session is replaced
+	remake  sync.Mutex // held while a lost session is replaced
+	endings endings    // handles that nobody needs
 
 	mu     sync.Mutex
 	inodes map[meta.Ino]*inode
@@ -183,6 +184,7 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 		inodes: make(map[meta.Ino]*inode),
 		files:  make(map[*File]struct{}),
 	}
+	fs.endings.token = make(chan struct{}, 1)
 	fs.keep, _ = data.(keeper)
 	fs.life, fs.stop = context.WithCancel(context.Background())
 	ctx, cancel := context.WithTimeout(ctx, opts.WaitMax)
@@ -195,6 +197,7 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 	fs.sess.Store(s)
 	fs.workers.Go(fs.keepAlive)
 	fs.workers.Go(fs.renewUsed)
+	fs.workers.Go(fs.closeEndings)
 	return fs, nil
 }
 

@@ -33,7 +33,7 @@ func (s *Server) alter(ctx context.Context, op iod.Op, t *iod.Target, a *iod.Arg
 			return store.Truncate(ctx, t.Object, a.Len, t.Stamp)
 		})
 	case iod.OpRemove:
-		return cache.Discard(ctx, t.Object, func() error { return store.Remove(ctx, t.Object) })
+		return s.remove(ctx, t.Object)
 	default:
 		return s.fence(ctx, t)
 	}
