@@ -72,8 +72,8 @@ type Options struct {
 	// if it is older the metadata service is asked. Default 1 s; negative: always ask.
 	FreshMax time.Duration
 
-	// RenewEvery is how often the capabilities of handles in use are renewed. Default 20 s, a
-	// third of the longest life of a capability.
+	// RenewEvery is how often the capabilities of handles in use are renewed. Default: two thirds
+	// of the session's lease, a third of the longest life of a capability.
 	RenewEvery time.Duration
 
 	// Name is what the session is called in the metadata service's lists. Default: host and pid.
@@ -95,9 +95,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.FreshMax == 0 {
 		o.FreshMax = time.Second
-	}
-	if o.RenewEvery == 0 {
-		o.RenewEvery = 20 * time.Second
 	}
 	if o.Name == "" {
 		o.Name = processName()

@@ -118,7 +118,7 @@ func (fs *FS) openFiles() []*File {
 // renewUsed renews the capabilities of those handles that were used since its last round. Idle
 // handles are left alone: their first use finds the capability expired and renews it then.
 func (fs *FS) renewUsed() {
-	for sleep(fs.life, fs.opts.RenewEvery) {
+	for sleep(fs.life, fs.renewEvery()) {
 		var used []*File
 		for _, f := range fs.openFiles() {
 			if f.used.Swap(false) {
@@ -133,6 +133,13 @@ func (fs *FS) renewUsed() {
 			used = used[n:]
 		}
 	}
+}
+
+func (fs *FS) renewEvery() time.Duration {
+	if d := fs.opts.RenewEvery; d > 0 {
+		return d
+	}
+	return max(fs.sess.Load().lease*2/3, 10*time.Millisecond)
 }
 
 // renew fetches fresh capabilities for the files. Files whose handle the service does not know any

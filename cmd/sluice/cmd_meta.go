@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"strings"
@@ -23,6 +24,7 @@ func newMeta() *cobra.Command {
 	var dir string
 	var by providersFlag
 	var web adminFlag
+	var sessions sessionFlag
 	cmd := &cobra.Command{
 		Use:   "meta --dir DIR",
 		Short: "Run the metadata service of a cluster; sluice up does that for you",
@@ -32,20 +34,22 @@ func newMeta() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := web.check(false); err != nil {
+			if err := errors.Join(web.check(false), sessions.check()); err != nil {
 				return err
 			}
-			return runMeta(cmd.Context(), c, &by, &web)
+			return runMeta(cmd.Context(), c, &by, &web, &sessions)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", defaultDir, "the cluster's folder")
 	web.add(cmd, defaultAdmin)
+	sessions.add(cmd)
 	by.add(cmd)
 	return cmd
 }
 
 // runMeta serves names until ctx ends, then drains.
-func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag) error {
+func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag,
+	sessions *sessionFlag) error {
 	log := newLogger()
 	db, err := pebblekv.Open(pebblekv.Options{Dir: c.metaDir(), Log: log})
 	if err != nil {
@@ -68,7 +72,7 @@ func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag)
 	defer pool.Close()
 	servers := remote.New(pool, remote.Options{})
 	defer servers.Close()
-	names, err := store.New(ctx, db, store.Options{
+	opts := store.Options{
 		Objects: objects.New(servers, c.key, nil),
 		Key:     c.key,
 		Log:     log,
@@ -76,7 +80,9 @@ func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag)
 		// Whoever made the cluster owns its root directory.
 		RootUID: uint32(os.Getuid()),
 		RootGID: uint32(os.Getgid()),
-	})
+	}
+	sessions.apply(&opts)
+	names, err := store.New(ctx, db, opts)
 	if err != nil {
 		return err
 	}

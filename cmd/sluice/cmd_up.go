@@ -33,6 +33,7 @@ type upOptions struct {
 	by                 providersFlag
 	memory             memoryFlags
 	web                adminFlag
+	sessions           sessionFlag
 }
 
 func newUp() *cobra.Command {
@@ -67,6 +68,7 @@ its data.`,
 	flags.BoolVarP(&o.detach, "detach", "d", false, "return when it is ready and leave it running")
 	o.memory.add(cmd)
 	o.web.add(cmd, defaultAdmin)
+	o.sessions.add(cmd)
 	o.by.add(cmd)
 	return cmd
 }
@@ -110,7 +112,7 @@ func prepare(o upOptions) (*cluster, error) {
 	if err := checkLoopback(o.listen); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(o.memory.check(), o.web.check(true)); err != nil {
+	if err := errors.Join(o.memory.check(), o.web.check(true), o.sessions.check()); err != nil {
 		return nil, err
 	}
 	if _, err := o.by.names(); err != nil {
@@ -222,7 +224,8 @@ func (u *upper) start(ctx context.Context) error {
 	defer cancel()
 	c := u.cluster
 	by := append(u.opts.by.args(), "--admin", u.opts.web.listen)
-	err := u.child("meta", stageMeta, append([]string{"meta", "--dir", c.dir}, by...)...)
+	err := u.child("meta", stageMeta,
+		slices.Concat([]string{"meta", "--dir", c.dir}, u.opts.sessions.args(), by)...)
 	if err != nil {
 		return err
 	}
