@@ -72,6 +72,48 @@ func TestCheckNamesTheRemedy(t *testing.T) {
 	}
 }
 
+// host is a host's clock.
+type host struct{ now time.Time }
+
+func (h *host) pass(d time.Duration) { h.now = h.now.Add(d) }
+
+// TestClocksMayDiffer: what counts is the time that has passed at the service since it signed,
+// whatever the I/O server's own clock says, however far the two are from each other.
+func TestClocksMayDiffer(t *testing.T) {
+	for _, off := range []time.Duration{0, time.Hour, -time.Hour, 20 * 365 * 24 * time.Hour} {
+		service, iod := &host{now}, &host{now.Add(off)}
+		pass := func(d time.Duration) { service.pass(d); iod.pass(d) }
+		signs := Steady(func() time.Time { return service.now })
+		clock := NewClock(func() time.Time { return iod.now })
+		asked := clock.Local()
+		pass(2 * time.Second) // on the way
+		answer := signs()
+		pass(time.Second)
+		clock.Heard(asked, answer)
+		c := good
+		c.Expiry = signs().Add(TTLMax)
+		pass(TTLMax - 4*time.Second)
+		if err := c.Check(need, clock.Now()); err != nil {
+			t.Fatalf("clocks %v apart: %v", off, err)
+		}
+		pass(4 * time.Second)
+		if err := c.Check(need, clock.Now()); errs.KindOf(err) != errs.Expired {
+			t.Fatalf("clocks %v apart: a capability lives on: %v", off, err)
+		}
+		// An answer that took too long says nothing; one of another service, set otherwise, does.
+		asked, was := clock.Local(), clock.Now()
+		pass(TTLMax)
+		clock.Heard(asked, was.Add(-time.Hour))
+		if got := clock.Now(); !got.Equal(was.Add(TTLMax)) {
+			t.Fatalf("a late answer moved the clock by %v", got.Sub(was.Add(TTLMax)))
+		}
+		clock.Heard(clock.Local(), now)
+		if !clock.Now().Equal(now) {
+			t.Fatal("the service's new time is not taken over")
+		}
+	}
+}
+
 // TestVerifierRemembersOnlyWhatWasSigned shows good and forged ones in turn, so that each forged
 // one meets its original in the table.
 func TestVerifierRemembersOnlyWhatWasSigned(t *testing.T) {

@@ -72,8 +72,8 @@ type Options struct {
 	// if it is older the metadata service is asked. Default 1 s; negative: always ask.
 	FreshMax time.Duration
 
-	// RenewEvery is how often the capabilities of handles in use are renewed. Default 20 s, a
-	// third of the longest life of a capability.
+	// RenewEvery is how often the capabilities of handles in use are renewed. Default: two thirds
+	// of the session's lease, a third of the longest life of a capability.
 	RenewEvery time.Duration
 
 	// Name is what the session is called in the metadata service's lists. Default: host and pid.
@@ -95,9 +95,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.FreshMax == 0 {
 		o.FreshMax = time.Second
-	}
-	if o.RenewEvery == 0 {
-		o.RenewEvery = 20 * time.Second
 	}
 	if o.Name == "" {
 		o.Name = processName()
@@ -156,7 +153,8 @@ type FS struct {
 	life    context.Context
 	workers sync.WaitGroup
 
-	remake sync.Mutex // held while a lost session is replaced
+	remake  sync.Mutex // held while a lost session is replaced
+	endings endings    // handles that nobody needs
 
 	mu     sync.Mutex
 	inodes map[meta.Ino]*inode
@@ -183,6 +181,7 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 		inodes: make(map[meta.Ino]*inode),
 		files:  make(map[*File]struct{}),
 	}
+	fs.endings.token = make(chan struct{}, 1)
 	fs.keep, _ = data.(keeper)
 	fs.life, fs.stop = context.WithCancel(context.Background())
 	ctx, cancel := context.WithTimeout(ctx, opts.WaitMax)
@@ -195,6 +194,7 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 	fs.sess.Store(s)
 	fs.workers.Go(fs.keepAlive)
 	fs.workers.Go(fs.renewUsed)
+	fs.workers.Go(fs.closeEndings)
 	return fs, nil
 }
 

@@ -22,10 +22,10 @@ type File struct {
 	append  bool // O_APPEND of the path functions
 	durable bool // O_SYNC of the path functions
 
-	how      atomic.Pointer[How] // nil: as most
-	grant    atomic.Pointer[grant]
-	used     atomic.Bool // since the last round of renewals
-	renewing sync.Mutex  // held while the grant is replaced
+	how      atomic.Pointer[How]   // nil: as most
+	grant    atomic.Pointer[grant] // replaced under mu, while the file is not closed
+	used     atomic.Bool           // since the last round of renewals
+	renewing sync.Mutex            // held while the grant is replaced
 
 	mu     sync.Mutex
 	seen   uint64 // errors of the inode reported up to this number
@@ -48,8 +48,9 @@ const access = meta.OpenRead | meta.OpenWrite
 // OpenIno opens an inode.
 func (fs *FS) OpenIno(ctx context.Context, cred meta.Cred, ino meta.Ino, flags meta.OpenFlags) (
 	*File, error) {
-	return fs.open(ctx, flags, func(ctx context.Context) (meta.Handle, error) {
-		return fs.svc.Open(ctx, fs.Caller(cred), ino, flags)
+	return fs.open(ctx, flags, func(ctx context.Context, c meta.Caller) (meta.Handle, error) {
+		c.Cred = cred
+		return fs.svc.Open(ctx, c, ino, flags)
 	})
 }
 
@@ -57,19 +58,20 @@ func (fs *FS) OpenIno(ctx context.Context, cred meta.Cred, ino meta.Ino, flags m
 func (fs *FS) CreateIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name string,
 	f meta.NewFile, flags meta.OpenFlags) (*File, error) {
 	f.Type = meta.Regular
-	return fs.open(ctx, flags, func(ctx context.Context) (meta.Handle, error) {
-		return fs.svc.Create(ctx, fs.Caller(cred), dir, name, f, flags)
+	return fs.open(ctx, flags, func(ctx context.Context, c meta.Caller) (meta.Handle, error) {
+		c.Cred = cred
+		return fs.svc.Create(ctx, c, dir, name, f, flags)
 	})
 }
 
 // open gets a handle, once more if the session turns out to be lost, and makes a File of it.
 func (fs *FS) open(ctx context.Context, flags meta.OpenFlags,
-	get func(context.Context) (meta.Handle, error)) (*File, error) {
+	get func(context.Context, meta.Caller) (meta.Handle, error)) (*File, error) {
 	s := fs.sess.Load()
-	h, err := get(ctx)
+	h, err := fs.openIn(ctx, s, get)
 	if err != nil && fs.checkSession(ctx, s, err) {
 		s = fs.sess.Load()
-		h, err = get(ctx)
+		h, err = fs.openIn(ctx, s, get)
 	}
 	if err != nil {
 		return nil, errs.Wrap("client.Open", "", err)
@@ -81,11 +83,11 @@ func (fs *FS) newFile(ctx context.Context, s *session, h *meta.Handle, flags met
 	*File, error) {
 	n, err := fs.node(&h.Attr)
 	if err != nil {
-		_ = fs.svc.Close(ctx, fs.trusted(), h.ID, false, 0, 0, 0)
+		_ = fs.svc.Close(ctx, meta.Caller{Session: s.id}, h.ID, false, 0, 0, 0)
 		return nil, err
 	}
 	f := &File{fs: fs, node: n, flags: flags & access}
-	f.adopt(s.id, h)
+	f.grant.Store(newGrant(s.id, h))
 	n.learn(&h.Attr)
 	n.mu.Lock()
 	f.seen = n.baselineLocked()
@@ -96,28 +98,61 @@ func (fs *FS) newFile(ctx context.Context, s *session, h *meta.Handle, flags met
 	return f, nil
 }
 
-// adopt takes over a handle with its capabilities.
-func (f *File) adopt(session uint64, h *meta.Handle) {
-	f.grant.Store(&grant{session: session, handle: h.ID, gen: h.Attr.Gen, layout: h.Attr.Layout,
-		caps: h.Caps})
+func newGrant(session uint64, h *meta.Handle) *grant {
+	return &grant{session: session, handle: h.ID, gen: h.Attr.Gen, layout: h.Attr.Layout,
+		caps: h.Caps}
 }
 
-// reopen opens the file again in session s. Rights were checked at the first open, and the mode may
-// forbid since what an open handle may go on doing; so it is done without a user's credentials.
-func (f *File) reopen(ctx context.Context, s *session) error {
-	h, err := f.fs.svc.Open(ctx, meta.Caller{Session: s.id}, f.node.ino, f.flags)
+// adopt takes over a handle with its capabilities in place of the old grant; false if the file is
+// closed, or somebody else has replaced that one.
+func (f *File) adopt(old *grant, session uint64, h *meta.Handle) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed || f.grant.Load() != old {
+		return false
+	}
+	f.grant.Store(newGrant(session, h))
+	return true
+}
+
+// reopen opens the file again in session s, because the handle of the old grant is lost. Rights were
+// checked at the first open, and the mode may forbid since what an open handle may go on doing; so
+// it is done without a user's credentials.
+func (f *File) reopen(ctx context.Context, s *session, old *grant) error {
+	f.mu.Lock()
+	idle := f.closed || f.grant.Load() != old
+	f.mu.Unlock()
+	if idle {
+		return nil
+	}
+	h, err := f.openAgain(ctx, s)
 	if err != nil {
 		if k := errs.KindOf(err); !away(k) && k != errs.Canceled {
-			f.mu.Lock()
-			f.dead = errs.New(errs.Stale, "client.File", "",
-				errs.Wrap("the session was lost and the file could not be opened again", "", err))
-			f.mu.Unlock()
+			f.die(old, err)
 		}
 		return err
 	}
-	f.adopt(s.id, &h)
 	f.node.learn(&h.Attr)
+	if !f.adopt(old, s.id, &h) {
+		f.fs.endings.put(ending{caller: meta.Caller{Session: s.id}, handle: h.ID})
+	}
 	return nil
+}
+
+func (f *File) openAgain(ctx context.Context, s *session) (meta.Handle, error) {
+	return f.fs.openIn(ctx, s, func(ctx context.Context, c meta.Caller) (meta.Handle, error) {
+		return f.fs.svc.Open(ctx, c, f.node.ino, f.flags)
+	})
+}
+
+// die notes why the file cannot be used any more.
+func (f *File) die(old *grant, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.grant.Load() == old {
+		f.dead = errs.New(errs.Stale, "client.File", "",
+			errs.Wrap("the session was lost and the file could not be opened again", "", err))
+	}
 }
 
 // live returns the grant of a handle that can be used.
@@ -270,34 +305,48 @@ func (f *File) Close(ctx context.Context) error {
 	return errs.Wrap("client.Close", "", err)
 }
 
+// closeHandle ends the handle of a file that is marked as closed: nobody replaces it any more. When
+// the service cannot be told now it is told later.
 func (f *File) closeHandle(ctx context.Context, dead bool) error {
 	if dead {
 		return nil // the service let go of it with the old session
 	}
-	var c change
-	var dirty bool
+	e := ending{handle: f.grant.Load().handle,
+		caller: meta.Caller{Session: f.grant.Load().session}}
 	if f.flags&meta.OpenWrite != 0 && !f.fixed {
-		c, dirty = f.node.takeDirty()
+		e.change, e.dirty = f.node.takeDirty()
 	}
 	err := f.fs.await(ctx, metaName, func(ctx context.Context) error {
 		s := f.fs.sess.Load()
-		err := f.endHandle(ctx, dirty, &c)
-		if err != nil && f.fs.checkSession(ctx, s, err) {
-			err = f.endHandle(ctx, dirty, &c)
+		err := f.endHandle(ctx, &e)
+		if err == nil || !e.dirty || !f.fs.checkSession(ctx, s, err) {
+			return err
 		}
-		return err
+		// The handle is gone, and what was written is not told yet: that needs another one.
+		s = f.fs.sess.Load()
+		h, err := f.openAgain(ctx, s)
+		if err != nil {
+			return err
+		}
+		e.caller.Session, e.handle = s.id, h.ID
+		return f.endHandle(ctx, &e)
 	})
-	if errs.KindOf(err) == errs.Closed {
-		return nil // an earlier attempt succeeded and its answer was lost
+	switch k := errs.KindOf(err); {
+	case k == errs.Closed || k == errs.Stale && !e.dirty:
+		return nil // an earlier attempt succeeded and its answer was lost, or the session ended
+	case k == errs.NotFound:
+		return nil // the file is gone, and what was written to it
 	}
-	if err != nil && dirty {
-		f.node.giveBack()
+	if err != nil {
+		f.fs.endings.put(e)
+		if e.dirty {
+			f.node.giveBack()
+		}
 	}
 	return err
 }
 
-func (f *File) endHandle(ctx context.Context, dirty bool, c *change) error {
-	g := f.grant.Load()
-	return f.fs.svc.Close(ctx, meta.Caller{Session: g.session}, g.handle, dirty, c.size, c.truncSeq,
-		c.mtime)
+func (f *File) endHandle(ctx context.Context, e *ending) error {
+	return f.fs.svc.Close(ctx, e.caller, e.handle, e.dirty, e.change.size, e.change.truncSeq,
+		e.change.mtime)
 }

@@ -76,6 +76,10 @@ func (f *File) settle(ctx context.Context, op func(context.Context, *grant, uint
 			if rerr := f.renewFrom(ctx, g); rerr != nil {
 				return rerr
 			}
+			// A fresh one that is refused too: the server does not know yet what time it is.
+			if try > 0 && !sleep(ctx, min(pauseFirst<<min(try, 8), pauseMax)) {
+				return errs.Wrap("client", "", ctx.Err())
+			}
 		case errs.Stale:
 			if rerr := f.refresh(ctx, g, seq, try); rerr != nil {
 				return rerr
@@ -95,7 +99,7 @@ func (f *File) renewFrom(ctx context.Context, g *grant) error {
 	}
 	return f.fs.await(ctx, metaName, func(ctx context.Context) error {
 		if cur := f.fs.sess.Load(); g.session != cur.id {
-			return f.reopen(ctx, cur)
+			return f.reopen(ctx, cur, g)
 		}
 		return f.fs.renew(ctx, []*File{f})
 	})
@@ -105,6 +109,9 @@ func (f *File) renewFrom(ctx context.Context, g *grant) error {
 // nothing has changed, a truncation is still under way somewhere: it waits a little.
 func (f *File) refresh(ctx context.Context, g *grant, seq uint64, try int) error {
 	attr, err := f.fs.statNode(ctx, f.node.ino)
+	if errs.KindOf(err) == errs.NotFound {
+		return errs.New(errs.Stale, "client.File", "", err) // it was removed, and is open here
+	}
 	if err != nil {
 		return err
 	}

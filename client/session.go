@@ -94,7 +94,11 @@ func (fs *FS) replaceSession(ctx context.Context, old *session) error {
 	fs.sess.Store(s)
 	fs.opts.Logger.Warn("the session was lost; files are opened again", "old", old.id, "new", s.id)
 	for _, f := range fs.openFiles() {
-		if err := f.reopen(ctx, s); err != nil {
+		g := f.grant.Load()
+		if g.session == s.id {
+			continue // opened again already, or opened in the new session
+		}
+		if err := f.reopen(ctx, s, g); err != nil {
 			fs.opts.Logger.Warn("an open file could not be opened again", "ino", f.node.ino, "err", err)
 		}
 	}
@@ -114,7 +118,7 @@ func (fs *FS) openFiles() []*File {
 // renewUsed renews the capabilities of those handles that were used since its last round. Idle
 // handles are left alone: their first use finds the capability expired and renews it then.
 func (fs *FS) renewUsed() {
-	for sleep(fs.life, fs.opts.RenewEvery) {
+	for sleep(fs.life, fs.renewEvery()) {
 		var used []*File
 		for _, f := range fs.openFiles() {
 			if f.used.Swap(false) {
@@ -131,43 +135,48 @@ func (fs *FS) renewUsed() {
 	}
 }
 
+func (fs *FS) renewEvery() time.Duration {
+	if d := fs.opts.RenewEvery; d > 0 {
+		return d
+	}
+	return max(fs.sess.Load().lease*2/3, 10*time.Millisecond)
+}
+
 // renew fetches fresh capabilities for the files. Files whose handle the service does not know any
 // more are opened again.
 func (fs *FS) renew(ctx context.Context, files []*File) error {
 	s := fs.sess.Load()
 	ids := make([]uint64, 0, len(files))
-	byID := make(map[uint64]*File, len(files))
+	asked := make([]*File, 0, len(files))
+	grants := make([]*grant, 0, len(files))
 	for _, f := range files {
 		if g := f.grant.Load(); g.session == s.id {
-			ids = append(ids, g.handle)
-			byID[g.handle] = f
+			ids, asked, grants = append(ids, g.handle), append(asked, f), append(grants, g)
 		}
 	}
 	if len(ids) == 0 {
 		return nil
 	}
-	handles, err := fs.svc.Renew(ctx, fs.trusted(), ids)
+	handles, err := fs.svc.Renew(ctx, meta.Caller{Session: s.id}, ids)
 	if err != nil {
 		if fs.checkSession(ctx, s, err) {
 			return nil // all files were opened again
 		}
 		return err
 	}
-	for i := range handles {
-		h := &handles[i]
-		f := byID[h.ID]
-		if f == nil {
-			continue
-		}
-		if len(h.Caps) == 0 {
-			if err := f.reopen(ctx, s); err != nil {
-				return err
-			}
-			continue
-		}
-		f.adopt(s.id, h)
+	if len(handles) != len(ids) {
+		return errs.Newf(errs.Protocol, "client.Renew", "", "%d handles asked for, %d renewed",
+			len(ids), len(handles))
 	}
-	return nil
+	var failed error
+	for i := range handles {
+		if len(handles[i].Caps) > 0 {
+			asked[i].adopt(grants[i], s.id, &handles[i])
+		} else if err := asked[i].reopen(ctx, s, grants[i]); err != nil {
+			failed = err
+		}
+	}
+	return failed
 }
 
 // sleep waits for d; false when ctx ended first.

@@ -108,6 +108,9 @@ type Files interface {
 	Renew(ctx context.Context, c Caller, handles []uint64) ([]Handle, error)
 
 	// Close ends a handle. dirty demands Commit's treatment of size and mtime in the same step.
+	// A Close of HandleOf an opening's request id that carries that id itself takes the opening
+	// back: whether it was done or is still on its way, it leaves no handle. It succeeds if there
+	// is none.
 	Close(ctx context.Context, c Caller, handle uint64, dirty bool, size int64, truncSeq uint64,
 		mtime int64) error
 }

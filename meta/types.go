@@ -10,6 +10,7 @@
 package meta
 
 import (
+	"encoding/binary"
 	"time"
 
 	"github.com/sluice-storage/sluice/capability"
@@ -126,6 +127,9 @@ type Handle struct {
 	Attr Attr
 	Caps [][capability.Bytes]byte
 }
+
+// HandleOf is the id of the handle that an opening with the request id makes; 0 for none.
+func HandleOf(req [16]byte) uint64 { return binary.BigEndian.Uint64(req[:8]) }
 
 // NewFile describes an inode to be made.
 type NewFile struct {

@@ -24,6 +24,7 @@ func newMeta() *cobra.Command {
 	var dir string
 	var by providersFlag
 	var web adminFlag
+	var sessions sessionFlag
 	cmd := &cobra.Command{
 		Use:   "meta --dir DIR",
 		Short: "Run the metadata service of a cluster; sluice up does that for you",
@@ -33,21 +34,24 @@ func newMeta() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := errors.Join(c.checkPrivate(), web.check(false)); err != nil {
+			err = errors.Join(c.checkPrivate(), web.check(false), sessions.check())
+			if err != nil {
 				return err
 			}
-			return runMeta(cmd.Context(), c, &by, &web)
+			return runMeta(cmd.Context(), c, &by, &web, &sessions)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", defaultDir, "the cluster's folder")
 	web.add(cmd, defaultAdmin)
+	sessions.add(cmd)
 	by.add(cmd)
 	by.secret.addServer(cmd)
 	return cmd
 }
 
 // runMeta serves names until ctx ends, then drains.
-func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag) error {
+func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag,
+	sessions *sessionFlag) error {
 	log := newLogger()
 	db, err := pebblekv.Open(pebblekv.Options{Dir: c.metaDir(), Log: log})
 	if err != nil {
@@ -70,7 +74,7 @@ func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag)
 	defer pool.Close()
 	servers := remote.New(pool, remote.Options{})
 	defer servers.Close()
-	names, err := store.New(ctx, db, store.Options{
+	opts := store.Options{
 		Objects: objects.New(servers, c.key, nil),
 		Key:     c.key,
 		Log:     log,
@@ -78,7 +82,9 @@ func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag)
 		// Whoever made the cluster owns its root directory.
 		RootUID: uint32(os.Getuid()),
 		RootGID: uint32(os.Getgid()),
-	})
+	}
+	sessions.apply(&opts)
+	names, err := store.New(ctx, db, opts)
 	if err != nil {
 		return err
 	}

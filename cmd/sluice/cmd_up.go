@@ -33,6 +33,7 @@ type upOptions struct {
 	by                 providersFlag
 	memory             memoryFlags
 	web                adminFlag
+	sessions           sessionFlag
 }
 
 func newUp() *cobra.Command {
@@ -70,6 +71,7 @@ proved to its servers. --trust-local lets every user of this host in.`,
 	flags.BoolVarP(&o.detach, "detach", "d", false, "return when it is ready and leave it running")
 	o.memory.add(cmd)
 	o.web.add(cmd, defaultAdmin)
+	o.sessions.add(cmd)
 	o.by.add(cmd)
 	o.by.secret.addServer(cmd)
 	return cmd
@@ -114,7 +116,7 @@ func prepare(o upOptions) (*cluster, error) {
 	if err := checkLoopback(o.listen); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(o.memory.check(), o.web.check(true)); err != nil {
+	if err := errors.Join(o.memory.check(), o.web.check(true), o.sessions.check()); err != nil {
 		return nil, err
 	}
 	if _, err := o.by.names(); err != nil {
@@ -227,7 +229,8 @@ func (u *upper) start(ctx context.Context) error {
 	c := u.cluster
 	by := append(u.opts.by.args(), "--admin", u.opts.web.listen)
 	trust := u.opts.by.secret.args()
-	err := u.child("meta", stageMeta, slices.Concat([]string{"meta", "--dir", c.dir}, by, trust)...)
+	err := u.child("meta", stageMeta,
+		slices.Concat([]string{"meta", "--dir", c.dir}, u.opts.sessions.args(), by, trust)...)
 	if err != nil {
 		return err
 	}

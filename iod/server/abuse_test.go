@@ -44,6 +44,10 @@ func TestRefusedCapabilitiesAreCounted(t *testing.T) {
 		{"expired", "capabilities_expired", errs.Expired,
 			func(c *capability.Capability, _ *iod.Target) { c.Expiry = g.now().Add(-time.Second) }},
 		{"for too long", "capabilities_too_long", errs.Perm,
+			func(c *capability.Capability, _ *iod.Target) {
+				c.Expiry, c.Life = g.now().Add(time.Hour), time.Hour
+			}},
+		{"by another clock", "capabilities_other_clock", errs.Expired,
 			func(c *capability.Capability, _ *iod.Target) { c.Expiry = g.now().Add(time.Hour) }},
 	} {
 		says, tg := good, g.sign(good)
@@ -96,8 +100,6 @@ func TestWrongSumsChangeNothing(t *testing.T) {
 func TestDiskFaultsAreTold(t *testing.T) {
 	g := newRig(t)
 	tg := g.target(1, capability.Read|capability.Write)
-	write(t, g.remote, tg, 0, make([]byte, 1<<20))
-	g.check(g.remote.Remove(t.Context(), g.target(1, capability.Manage)))
 	fail := func(k errs.Kind) error { return errs.New(k, "disk", "", nil) }
 	p := make([]byte, 256<<10)
 	for _, c := range []struct {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"sync/atomic"
 
 	"github.com/sluice-storage/sluice/capability"
@@ -54,7 +55,7 @@ func (r *refusals) total() (n uint64) {
 }
 
 // admit verifies the capability and that it covers exactly this request.
-func (s *Server) admit(op iod.Op, t *iod.Target) error {
+func (s *Server) admit(ctx context.Context, op iod.Op, t *iod.Target) error {
 	cp, err := s.keys.Verify(t.Cap[:])
 	if err != nil {
 		s.count.refused.forged.Add(1)
@@ -69,5 +70,14 @@ func (s *Server) admit(op iod.Op, t *iod.Target) error {
 		s.count.refused.why[why].Add(1)
 		return why.Err()
 	}
-	return s.fences.check(t.Object, s.defects.NoFence)
+	if op == iod.OpRemove {
+		return nil // somebody must clean up behind a fence, and may repeat it
+	}
+	if err := s.fences.check(t.Object, s.defects.NoFence); err != nil {
+		return err
+	}
+	if op != iod.OpRead && op != iod.OpMap {
+		return nil
+	}
+	return s.believe(ctx, t.Object, cp.Signed())
 }

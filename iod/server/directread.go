@@ -47,6 +47,9 @@ func (s *Server) readDirect(ctx context.Context, c *msg.Call, w *work) (done boo
 			return true, err
 		}
 	}
+	if err := s.fences.check(t.Object, s.defects.NoFence); err != nil {
+		return true, err // removed while it was read
+	}
 	s.count.readBytes.Add(uint64(d.total))
 	iod.AppendData(&w.reply, s.mark(), w.sums)
 	w.time.enter(stateSend)

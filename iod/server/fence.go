@@ -12,65 +12,155 @@ import (
 	"github.com/sluice-storage/sluice/stripe"
 )
 
-// fencesMax bounds the fences that are remembered besides the store.
-const fencesMax = 64 << 10
+// fencesMax bounds the fences that are remembered besides the store: 64 bytes each, about. They lie
+// in fenceParts parts, so that requests for different files seldom meet at a lock.
+const (
+	fencesMax  = 256 << 10
+	fenceParts = 64
+)
 
-// fences are the files that were fenced a moment ago. The store refuses old generations for ever,
-// but a read of what is cached does not ask it. After the longest life of a capability nobody can
-// show one for an old generation any more, so a fence is forgotten then.
+// fencesFor is how long a fence is remembered: when it was put up nobody had a capability that
+// lasts longer.
+const fencesFor = 2 * capability.TTLMax
+
+// signedUnit is how exactly a capability tells when it was signed.
+const signedUnit = time.Millisecond
+
+// fences are the generations of files that were refused or removed a moment ago. The store refuses
+// old generations for ever, but a read of what is cached does not ask it, and of a removed object
+// the store knows nothing: it would read as zeroes to whoever still has a capability. After the
+// longest life of a capability nobody can show one any more, so a fence is forgotten then.
+//
+// A fence that had to be forgotten earlier, because there were too many or because the server was
+// started again, leaves a trace: the moment up to which fences may be unknown. A capability that is
+// older than that is not believed where an object is absent (see Server.believe).
 type fences struct {
-	some atomic.Bool // so that requests need not lock while there is none
+	some  atomic.Bool  // so that requests need not lock while there is none
+	blind atomic.Int64 // fences put up until then may be unknown; ns since the server's start
+	parts [fenceParts]fencePart
+}
 
+type fencePart struct {
 	mu    sync.Mutex
 	files map[uint64]fencedFile
-	order []uint64 // files, oldest fence first
+	order []fencedAt // oldest first
 }
 
 type fencedFile struct {
-	gen   uint32
-	until time.Time
+	gen uint32
+	at  time.Duration // since the server's start
 }
 
-// add remembers that generations of the file below gen are refused.
-func (f *fences) add(file uint64, gen uint32, now time.Time) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.files == nil {
-		f.files = map[uint64]fencedFile{}
+// fencedAt is a fence as it was put up. The file may have got another one since.
+type fencedAt struct {
+	file uint64
+	at   time.Duration
+}
+
+func (f *fences) part(file uint64) *fencePart { return &f.parts[file%fenceParts] }
+
+// add remembers that generations of the file below gen are refused. now is since the start.
+func (f *fences) add(file uint64, gen uint32, now time.Duration) {
+	p := f.part(file)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.files == nil {
+		p.files = map[uint64]fencedFile{}
 	}
-	for len(f.order) > 0 {
-		old := f.files[f.order[0]]
-		if now.Before(old.until) && len(f.order) < fencesMax {
+	for len(p.order) > 0 {
+		old := p.order[0]
+		over := now-old.at >= fencesFor
+		if !over && len(p.order) < fencesMax/fenceParts {
 			break
 		}
-		delete(f.files, f.order[0])
-		f.order = f.order[1:]
+		if p.files[old.file].at == old.at { // not renewed since
+			delete(p.files, old.file)
+			if !over {
+				f.forgot(old.at + signedUnit)
+			}
+		}
+		p.order = p.order[1:]
 	}
-	have, there := f.files[file]
-	if !there {
-		f.order = append(f.order, file)
-	}
-	f.files[file] = fencedFile{gen: max(gen, have.gen), until: now.Add(2 * capability.TTLMax)}
+	p.order = append(p.order, fencedAt{file, now})
+	p.files[file] = fencedFile{gen: max(gen, p.files[file].gen), at: now}
 	f.some.Store(true)
 }
 
-// check refuses a generation that was fenced.
+// forgot notes that a fence was dropped early.
+func (f *fences) forgot(at time.Duration) {
+	for {
+		old := f.blind.Load()
+		if int64(at) <= old || f.blind.CompareAndSwap(old, int64(at)) {
+			return
+		}
+	}
+}
+
+// check refuses a generation that was fenced or removed.
 func (f *fences) check(id stripe.ObjectID, noFence bool) error {
 	if !f.some.Load() || noFence {
 		return nil
 	}
-	f.mu.Lock()
-	min := f.files[id.File].gen
-	f.mu.Unlock()
+	p := f.part(id.File)
+	p.mu.Lock()
+	min := p.files[id.File].gen
+	p.mu.Unlock()
 	return stripe.CheckFence("iod.Serve", id, min)
 }
 
 // fence refuses old generations at once, brings what was acknowledged of them to the store, and
 // makes the store refuse them too.
 func (s *Server) fence(ctx context.Context, t *iod.Target) error {
-	s.fences.add(t.Object.File, t.Object.Gen, s.cfg.Clock())
+	s.fences.add(t.Object.File, t.Object.Gen, time.Since(s.base))
 	if err := s.cfg.Cache.Settle(ctx, stripe.ObjectID{}, 0, stripe.MaxObjectBytes); err != nil {
 		return errs.Wrap("iod.Fence", t.Object.String(), err)
 	}
 	return s.cfg.Store.SetMinGeneration(ctx, t.Object.File, t.Object.Gen)
+}
+
+// remove forgets an object. From before it is gone its file's generation is refused: a read that
+// came earlier and finds nothing left looks at the fences once more before it answers.
+func (s *Server) remove(ctx context.Context, id stripe.ObjectID) error {
+	s.fences.add(id.File, id.Gen+1, time.Since(s.base))
+	return s.cfg.Cache.Discard(ctx, id, func() error {
+		err := s.cfg.Store.Remove(ctx, id)
+		if err == nil {
+			s.cfg.Cache.Wrote(id, 0, stripe.MaxObjectBytes)
+		}
+		return err
+	})
+}
+
+// believe decides whether a capability that was signed at a given time is good enough to be told
+// what an object holds. One from before a moment up to which fences may be unknown is, if the object
+// is there. If it is not, it was never written, or it was removed: only the metadata service knows,
+// and whoever renews his capability there has asked it.
+func (s *Server) believe(ctx context.Context, id stripe.ObjectID, signed time.Time) error {
+	up := time.Since(s.base)
+	blind := time.Duration(s.fences.blind.Load())
+	if up-blind >= fencesFor || !signed.Before(s.cfg.Clock().Add(blind-up-signedUnit)) {
+		return nil
+	}
+	there, err := s.exists(ctx, id)
+	if err != nil || there {
+		return err
+	}
+	s.count.refused.why[capability.RunOut].Add(1)
+	return errs.Newf(errs.Expired, "iod.Serve", id.String(),
+		"nothing of the object is here, and the capability is older than this server's memory of "+
+			"removed ones; renew it")
+}
+
+// exists tells whether something was written to the object. What only the cache has is brought to
+// the store.
+func (s *Server) exists(ctx context.Context, id stripe.ObjectID) (bool, error) {
+	info, err := s.cfg.Store.Stat(ctx, id)
+	if err != nil || info != (stripe.Info{ID: id}) {
+		return err == nil, err
+	}
+	if err := s.cfg.Cache.Settle(ctx, id, 0, stripe.MaxObjectBytes); err != nil {
+		return false, err
+	}
+	info, err = s.cfg.Store.Stat(ctx, id)
+	return info != (stripe.Info{ID: id}), err
 }

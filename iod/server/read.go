@@ -59,6 +59,9 @@ func (s *Server) give(ctx context.Context, c *msg.Call, w *work, loan *unifier.L
 	if s.defects.SwapSums && len(w.sums) > 1 {
 		w.sums[0], w.sums[1] = w.sums[1], w.sums[0]
 	}
+	if err := s.fences.check(w.req.Target.Object, s.defects.NoFence); err != nil {
+		return err // removed while it was read
+	}
 	n := w.req.Args.Access.Len()
 	s.count.readBytes.Add(uint64(n))
 	iod.AppendData(&w.reply, s.mark(), w.sums)

@@ -142,7 +142,7 @@ func (s *Server) serve(ctx context.Context, op iod.Op, c *msg.Call, w *work) err
 		return err
 	}
 	t := &w.req.Target
-	if err := s.admit(op, t); err != nil {
+	if err := s.admit(ctx, op, t); err != nil {
 		return err
 	}
 	w.who = clientKey{session: t.Stamp.Session}

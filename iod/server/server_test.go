@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/stripe/memstore"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -230,9 +231,57 @@ func TestPunchMapRemove(t *testing.T) {
 	if err := g.remote.Remove(ctx, g.target(1, capability.Manage)); err != nil {
 		t.Fatal(err)
 	}
-	if got := read(t, g.remote, tg, 0, 4096); !bytes.Equal(got, make([]byte, 4096)) {
-		t.Fatal("a removed object still has bytes")
+	if info, err := g.disk.Stat(ctx, tg.Object); err != nil || info.Allocated != 0 {
+		t.Fatalf("a removed object still has bytes: %+v, %v", info, err)
 	}
+}
+
+// TestRemovedObjectIsAnError: never zeroes, for who read it before, by every kind of request, after
+// a restart of the server too, and for as long as there may be a capability.
+func TestRemovedObjectIsAnError(t *testing.T) {
+	store, err := memstore.New(memstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(s *setup) { s.store = store }
+	g := newRig(t, open)
+	ctx := t.Context()
+	tg := g.target(1, capability.Read|capability.Write)
+	write(t, g.remote, tg, 0, bytes.Repeat([]byte{7}, 256<<10))
+	g.check(g.remote.Remove(ctx, g.target(1, capability.Manage)))
+	refused := func(g *rig, tg iod.Target, want errs.Kind) {
+		t.Helper()
+		buf := make([]byte, 64<<10)
+		for _, how := range []iod.How{{}, {Mode: iod.Direct}} {
+			tg.How = how
+			_, err := g.ask(iod.OpRead, tg, iod.Args{Access: seg.Contig(0, 64<<10)}, nil, view(buf))
+			if errs.KindOf(err) != want {
+				t.Fatalf("read of a removed object: %v, want %v", err, want)
+			}
+		}
+		_, err := g.remote.Map(ctx, tg, 0, 4096)
+		if errs.KindOf(err) != want {
+			t.Fatalf("map of a removed object: %v, want %v", err, want)
+		}
+	}
+	refused(g, tg, errs.Fenced)
+	if _, err := g.remote.Write(ctx, tg, seg.Contig(0, 1), view([]byte{1}),
+		stripe.Volatile); errs.KindOf(err) != errs.Fenced {
+		t.Fatalf("write to a removed object: %v", err)
+	}
+	g.check(g.remote.Remove(ctx, g.target(1, capability.Manage))) // repeated after a lost answer
+	hole := g.target(2, capability.Read|capability.Write)
+	present := g.target(3, capability.Read|capability.Write)
+	write(t, g.remote, present, 0, []byte{7})
+	time.Sleep(5 * time.Millisecond) // capabilities know milliseconds
+	g.close()
+
+	g = newRig(t, open)
+	refused(g, tg, errs.Expired)
+	refused(g, hole, errs.Expired) // who knows
+	read(t, g.remote, present, 0, 1)
+	time.Sleep(5 * time.Millisecond)
+	read(t, g.remote, g.target(2, capability.Read), 0, 4096) // renewed: a hole, or it had failed
 }
 
 func TestFencedGenerationIsRefused(t *testing.T) {

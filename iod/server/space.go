@@ -35,13 +35,7 @@ func (s *Server) alter(ctx context.Context, op iod.Op, t *iod.Target, a *iod.Arg
 			return store.Truncate(ctx, t.Object, a.Len, t.Stamp)
 		})
 	case iod.OpRemove:
-		return cache.Discard(ctx, t.Object, func() error {
-			err := store.Remove(ctx, t.Object)
-			if err == nil {
-				cache.Wrote(t.Object, 0, stripe.MaxObjectBytes)
-			}
-			return err
-		})
+		return s.remove(ctx, t.Object)
 	default:
 		return s.fence(ctx, t)
 	}

@@ -75,6 +75,104 @@ func testDeadWriter(e *env) {
 	})
 }
 
+// testDeadReader: what a dead session had open for reading stays, without a name too, until its
+// capabilities have run out: until then it may read, and must not find zeroes.
+func testDeadReader(e *env) {
+	dead := meta.Caller{Session: e.newSession()}
+	var inos []meta.Ino
+	for _, name := range []string{"before", "after"} {
+		ino := e.mkfile(meta.RootIno, name)
+		e.close(e.open(ino, meta.OpenWrite))
+		e.objects.Write(ino, 1000)
+		_, err := e.Service.Open(e.ctx, dead, ino, meta.OpenRead)
+		e.must(err)
+		inos = append(inos, ino)
+	}
+	e.must(e.remove(meta.RootIno, "before"))
+	e.clock.advance(lease - time.Second)
+	renewed, err := e.Service.Renew(e.ctx, dead, nil)
+	if err != nil || len(renewed) != 0 {
+		e.Fatal(err, renewed)
+	}
+	e.must(e.Service.KeepAlive(e.ctx, e.session))
+	e.clock.advance(lease + time.Second)
+	e.must(e.keepOwn())
+	e.eventually("the session is ended", func() bool { return e.ended(dead.Session) })
+	e.must(e.remove(meta.RootIno, "after"))
+	_, err = e.Service.Renew(e.ctx, dead, nil)
+	e.want(errs.Stale, err, "renewal by a dead session")
+	e.clock.advance(capTTL - time.Second)
+	e.must(e.keepOwn())
+	time.Sleep(5 * tick)
+	for _, ino := range inos {
+		if e.objects.look(ino).removed {
+			e.Fatal("removed while a capability of a dead session is valid")
+		}
+		// A client that comes back in time goes on with a new session.
+		e.close(e.open(ino, meta.OpenRead))
+	}
+	e.clock.advance(2 * time.Second)
+	e.must(e.keepOwn())
+	e.eventually("both are removed", func() bool {
+		return e.objects.look(inos[0]).removed && e.objects.look(inos[1]).removed
+	})
+}
+
+// testDeadAndIdle: the times of a file tell when it was written, not when a client died.
+func testDeadAndIdle(e *env) {
+	ino := e.mkfile(meta.RootIno, "f")
+	h := e.open(ino, meta.OpenWrite)
+	e.objects.Write(ino, 1000)
+	e.must(e.Service.Close(e.ctx, e.root(), h.ID, true, 1000, 0, 77))
+	was := e.attr(ino)
+	dead := meta.Caller{Session: e.newSession()}
+	_, err := e.Service.Open(e.ctx, dead, ino, readWrite)
+	e.must(err)
+	e.clock.advance(lease + time.Second)
+	e.must(e.keepOwn())
+	e.eventually("the session is ended", func() bool { return e.ended(dead.Session) })
+	e.clock.advance(2 * capTTL)
+	e.must(e.keepOwn())
+	e.eventually("its handle is closed", func() bool { return !e.attr(ino).Writers })
+	is := e.attr(ino)
+	if is.Mtime != was.Mtime || is.Ctime != was.Ctime || is.Size != was.Size {
+		e.Fatalf("nobody wrote it: %+v became %+v", was, is)
+	}
+	if is.DataVersion <= was.DataVersion {
+		e.Fatal("it may have been overwritten, and nobody is told")
+	}
+}
+
+// testTakenBack: an opening whose answer was lost leaves no handle, whether it came before the Close
+// that takes it back or comes after it.
+func testTakenBack(e *env) {
+	ino := e.mkfile(meta.RootIno, "f")
+	for i, before := range []bool{true, false} {
+		c := e.root()
+		c.ReqID = [16]byte{9, 8, 7, byte(i)}
+		id := meta.HandleOf(c.ReqID)
+		if before {
+			h, err := e.Service.Open(e.ctx, c, ino, readWrite)
+			e.must(err)
+			if h.ID != id {
+				e.Fatalf("handle %x, want %x", h.ID, id)
+			}
+		}
+		for range 2 { // its answer may be lost too
+			e.must(e.Service.Close(e.ctx, c, id, false, 0, 0, 0))
+		}
+		if _, err := e.Service.Open(e.ctx, c, ino, readWrite); err == nil {
+			e.Fatal("an opening that was taken back was done")
+		}
+		if e.attr(ino).Writers {
+			e.Fatal("an opening that was taken back left a handle")
+		}
+		e.want(errs.Closed, e.Service.Close(e.ctx, e.root(), id, false, 0, 0, 0), "no handle")
+	}
+	e.must(e.remove(meta.RootIno, "f"))
+	e.eventually("it is removed", func() bool { return e.objects.look(ino).removed })
+}
+
 // ended asks for a session without renewing it.
 func (e *env) ended(session uint64) bool {
 	_, err := e.Service.Open(e.ctx, meta.Caller{Session: session}, 999_999, meta.OpenRead)

@@ -103,10 +103,28 @@ func (s *Store) Close(ctx context.Context, c meta.Caller, handle uint64, dirty b
 
 	w := closing{dirty: dirty, size: size, truncSeq: truncSeq, mtime: mtime}
 	err := w.check()
-	if err == nil {
+	switch {
+	case err != nil:
+	case handle != 0 && handle == meta.HandleOf(c.ReqID):
+		err = s.takeBack(ctx, &c, handle)
+	default:
 		err = s.closeHandle(ctx, &c, handle, w)
 	}
 	return errs.Wrap("meta.Close", "", err)
+}
+
+// takeBack closes the handle of an opening whose answer was lost, whether it was done, is being done
+// or is still on its way: its request id is used up by a transaction without effect, after which it
+// is taken for a repetition and opens nothing.
+func (s *Store) takeBack(ctx context.Context, c *meta.Caller, id uint64) error {
+	if _, err := s.update(ctx, c, func(*txn) error { return nil }); err != nil {
+		return err
+	}
+	own := meta.Caller{Session: c.Session, Cred: c.Cred}
+	if err := s.closeHandle(ctx, &own, id, closing{}); errs.KindOf(err) != errs.Closed {
+		return err
+	}
+	return nil
 }
 
 func (s *Store) closeHandle(ctx context.Context, c *meta.Caller, id uint64, w closing) error {

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/binary"
 	"math/rand/v2"
 	"time"
 
@@ -30,7 +29,7 @@ func newOpening(c *meta.Caller, flags meta.OpenFlags) (*opening, error) {
 	if bad {
 		return nil, errs.Newf(errs.Invalid, "meta.flags", "", "open flags %#x", flags)
 	}
-	o := &opening{c: c, flags: flags, id: binary.BigEndian.Uint64(c.ReqID[:8])}
+	o := &opening{c: c, flags: flags, id: meta.HandleOf(c.ReqID)}
 	for o.id == 0 {
 		o.id = rand.Uint64()
 	}

@@ -59,6 +59,7 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 		steady:   capability.Steady(opt.Clock),
 	}
 	s.serial <- struct{}{}
+	began := opt.Pulse() // before any lease
 	if err := s.format(ctx); err != nil {
 		return nil, errs.Wrap("store.New", "", err)
 	}
@@ -68,7 +69,7 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 	run, stop := context.WithCancel(context.Background())
 	s.stop = stop
 	s.done.Go(func() { s.removeLoop(run) })
-	s.done.Go(func() { s.sessionLoop(run) })
+	s.done.Go(func() { s.sessionLoop(run, began) })
 	s.done.Go(func() { s.truncateLoop(run) })
 	return s, nil
 }
