@@ -25,7 +25,7 @@ type File struct {
 	how      atomic.Pointer[How] // nil: as most
 	grant    atomic.Pointer[grant]
 	used     atomic.Bool // since the last round of renewals
-	renewing sync.Mutex  // held while the grant is replaced
+	renewing turn        // held while the grant is replaced
 
 	mu     sync.Mutex
 	seen   uint64 // errors of the inode reported up to this number
@@ -84,7 +84,7 @@ func (fs *FS) newFile(ctx context.Context, s *session, h *meta.Handle, flags met
 		_ = fs.svc.Close(ctx, fs.trusted(), h.ID, false, 0, 0, 0)
 		return nil, err
 	}
-	f := &File{fs: fs, node: n, flags: flags & access}
+	f := &File{fs: fs, node: n, flags: flags & access, renewing: newTurn()}
 	f.adopt(s.id, h)
 	n.learn(&h.Attr)
 	n.mu.Lock()
@@ -279,14 +279,11 @@ func (f *File) closeHandle(ctx context.Context, dead bool) error {
 	if f.flags&meta.OpenWrite != 0 && !f.fixed {
 		c, dirty = f.node.takeDirty()
 	}
-	err := f.fs.await(ctx, metaName, func(ctx context.Context) error {
-		s := f.fs.sess.Load()
-		err := f.endHandle(ctx, dirty, &c)
-		if err != nil && f.fs.checkSession(ctx, s, err) {
-			err = f.endHandle(ctx, dirty, &c)
-		}
-		return err
-	})
+	s := f.fs.sess.Load()
+	err := f.endHandle(ctx, dirty, &c)
+	if err != nil && f.fs.checkSession(ctx, s, err) {
+		err = f.endHandle(ctx, dirty, &c)
+	}
 	if errs.KindOf(err) == errs.Closed {
 		return nil // an earlier attempt succeeded and its answer was lost
 	}

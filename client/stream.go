@@ -97,8 +97,10 @@ func (s *Stream) Close() error { return s.f.Close(s.ctx) }
 // file follow each other; between clients the end is the one that the metadata service measured
 // just before, so that two clients that append at the same moment may write over each other.
 func (f *File) Append(ctx context.Context, p []byte) (int64, error) {
-	f.node.appendMu.Lock()
-	defer f.node.appendMu.Unlock()
+	if err := f.node.appendMu.take(ctx); err != nil {
+		return 0, err
+	}
+	defer f.node.appendMu.giveBack()
 	a, err := f.Stat(ctx)
 	if err != nil {
 		return 0, err
