@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"crypto/rand"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
@@ -33,8 +32,10 @@ func (f *File) Append(ctx context.Context, p []byte) (int64, error) {
 	if err := f.room("client.Append", 0, int64(len(p))); err != nil {
 		return 0, err
 	}
-	f.node.appendMu.Lock()
-	defer f.node.appendMu.Unlock()
+	if err := f.node.appendMu.take(ctx); err != nil {
+		return 0, err
+	}
+	defer f.node.appendMu.giveBack()
 	if len(p) == 0 || f.fixed {
 		a, err := f.Stat(ctx)
 		if err == nil {
@@ -66,21 +67,14 @@ func (f *File) Append(ctx context.Context, p []byte) (int64, error) {
 
 // reserve asks for n bytes at the end of the file. A handle that the service does not know any more
 // is reported as expired, so that the caller renews it and tries again.
-func (f *File) reserve(ctx context.Context, g *grant, n int64) (r reservation, err error) {
-	var off int64
-	var a meta.Attr
-	c := meta.Caller{Session: g.session}
-	rand.Read(c.ReqID[:]) // one name for all attempts: a lost answer must not reserve twice
-	err = f.fs.await(ctx, metaName, func(ctx context.Context) (err error) {
-		off, a, err = f.fs.svc.Append(ctx, c, g.handle, n)
-		return err
-	})
+func (f *File) reserve(ctx context.Context, g *grant, n int64) (r reservation, _ error) {
+	off, a, err := f.fs.svc.Append(ctx, meta.Caller{Session: g.session}, g.handle, n)
 	switch errs.KindOf(err) {
 	case errs.OK:
 		f.node.learn(&a)
 		return reservation{by: g, off: off, seq: a.TruncSeq}, nil
 	case errs.Stale, errs.Closed:
-		return r, errs.New(errs.Expired, "client.Append", metaName, err)
+		return r, errs.New(errs.Expired, "client.Append", "", err)
 	}
 	return r, err
 }

@@ -31,11 +31,7 @@ func (fs *FS) Overlay(a *meta.Attr) {
 
 // statNode asks for attributes on behalf of an open handle.
 func (fs *FS) statNode(ctx context.Context, ino meta.Ino) (meta.Attr, error) {
-	var a meta.Attr
-	err := fs.await(ctx, metaName, func(ctx context.Context) (err error) {
-		a, err = fs.svc.GetAttr(ctx, fs.trusted(), ino)
-		return err
-	})
+	a, err := fs.svc.GetAttr(ctx, fs.trusted(), ino)
 	return a, errs.Wrap("client.GetAttr", "", err)
 }
 

@@ -64,8 +64,11 @@ type Options struct {
 	// oldest ones are synced. Negative: nothing is kept, every write is made durable. Default 64 MiB.
 	Retain int64
 
-	// WaitMax is how long an operation waits for a server that is away before it fails with an
-	// error that names the server. Default 60 s.
+	// WaitMax is how long an operation waits for a server that cannot be reached or does not answer,
+	// whatever the reason, before it fails with errs.TimedOut and an error that names the server:
+	// ETIMEDOUT for a program of this library, EIO for one on a mount and for a guest. It is what
+	// Dial gives to the services; those given to New wait by themselves. msg.Forever: no limit.
+	// Default 60 s.
 	WaitMax time.Duration
 
 	// FreshMax is how old the known size of a file may be when a read meets the end of the file;
@@ -109,7 +112,7 @@ func (o Options) withDefaults() Options {
 }
 
 func (o *Options) validate() error {
-	if o.WaitMax < 0 || o.RenewEvery < 0 {
+	if o.RenewEvery < 0 {
 		return errs.Newf(errs.Invalid, "client.Options", "", "a duration is negative")
 	}
 	if o.Buffers < buffersMin {
@@ -153,8 +156,8 @@ type FS struct {
 	life    context.Context
 	workers sync.WaitGroup
 
-	remake  sync.Mutex // held while a lost session is replaced
-	endings endings    // handles that nobody needs
+	remake  turn    // held while a lost session is replaced
+	endings endings // handles that nobody needs
 
 	mu     sync.Mutex
 	inodes map[meta.Ino]*inode
@@ -178,14 +181,13 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 		data:   data,
 		opts:   opts,
 		root:   meta.RootIno,
+		remake: newTurn(),
 		inodes: make(map[meta.Ino]*inode),
 		files:  make(map[*File]struct{}),
 	}
 	fs.endings.token = make(chan struct{}, 1)
 	fs.keep, _ = data.(keeper)
 	fs.life, fs.stop = context.WithCancel(context.Background())
-	ctx, cancel := context.WithTimeout(ctx, opts.WaitMax)
-	defer cancel()
 	s, err := fs.newSession(ctx)
 	if err != nil {
 		fs.stop()
@@ -215,9 +217,13 @@ func (fs *FS) self() meta.Caller { return fs.Caller(*fs.opts.Cred) }
 // trusted is the caller of a handle's own upkeep: rights were checked when it was opened.
 func (fs *FS) trusted() meta.Caller { return fs.Caller(meta.Cred{}) }
 
+// closeMax bounds Close: a process that is told to end must do so, even if its user wanted its
+// requests to wait for ever.
+const closeMax = time.Minute
+
 // Close closes every open file, syncs what is kept of unsynced writes, because nobody could send it
-// again from then on, ends the session and, after Dial, the connections. It waits at most WaitMax
-// for servers that are away. Operations under way are not waited for and fail.
+// again from then on, ends the session and, after Dial, the connections. It waits at most WaitMax,
+// and at most a minute, for servers that are away. Operations under way are not waited for and fail.
 func (fs *FS) Close() error {
 	fs.mu.Lock()
 	if fs.closed {
@@ -231,7 +237,11 @@ func (fs *FS) Close() error {
 	}
 	fs.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(context.Background(), fs.opts.WaitMax)
+	limit := closeMax
+	if fs.opts.WaitMax >= 0 {
+		limit = min(limit, fs.opts.WaitMax)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	var first error
 	for _, f := range open {

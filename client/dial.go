@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
@@ -77,11 +78,20 @@ type network struct {
 	fs      atomic.Pointer[FS] // that all this is for; nil at first
 }
 
+// callMax bounds a single call where its context does not: it waits as long as the operation that
+// it is a part of, because a repetition would not be quicker.
+func callMax(waitMax time.Duration) time.Duration {
+	if waitMax < 0 {
+		return 365 * 24 * time.Hour
+	}
+	return waitMax
+}
+
 // connect prepares connections to the metadata service and, by what it tells, to the I/O servers.
 // They are made when they are needed.
 func connect(addr string, o *Options) (*network, error) {
 	node, err := msg.NewNode(msg.Options{Domain: o.Domain, Domains: o.Domains, Missing: o.Missing,
-		Limits: o.Limits, Logger: o.Logger})
+		Limits: o.Limits, Logger: o.Logger, CallTimeout: callMax(o.WaitMax)})
 	if err != nil {
 		return nil, err
 	}

@@ -121,18 +121,16 @@ func (m *mapper) fetch(ctx context.Context, s int, from int64) error {
 		return nil
 	}
 	t := m.f.target(m.g, m.seq, s)
-	return m.f.fs.await(ctx, serverName(t.Server), func(ctx context.Context) error {
-		got, err := m.f.fs.data.Map(ctx, t, from, limit-from)
-		if err != nil {
-			return err
-		}
-		if len(got) == 0 || got[0].Off > from || covered(got) <= from {
-			return errs.Newf(errs.Protocol, "client.Map", serverName(t.Server),
-				"the map does not cover byte %d", from)
-		}
-		m.rows[s] = row{extents: got}
-		return nil
-	})
+	got, err := m.f.fs.data.Map(ctx, t, from, limit-from)
+	if err != nil {
+		return err
+	}
+	if len(got) == 0 || got[0].Off > from || covered(got) <= from {
+		return errs.Newf(errs.Protocol, "client.Map", serverName(t.Server),
+			"the map does not cover byte %d", from)
+	}
+	m.rows[s] = row{extents: got}
+	return nil
 }
 
 func covered(x []stripe.Extent) int64 { return x[len(x)-1].Off + x[len(x)-1].Len }

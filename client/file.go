@@ -25,7 +25,7 @@ type File struct {
 	how      atomic.Pointer[How]   // nil: as most
 	grant    atomic.Pointer[grant] // replaced under mu, while the file is not closed
 	used     atomic.Bool           // since the last round of renewals
-	renewing sync.Mutex            // held while the grant is replaced
+	renewing turn                  // held while the grant is replaced
 
 	mu     sync.Mutex
 	seen   uint64 // errors of the inode reported up to this number
@@ -86,7 +86,7 @@ func (fs *FS) newFile(ctx context.Context, s *session, h *meta.Handle, flags met
 		_ = fs.svc.Close(ctx, meta.Caller{Session: s.id}, h.ID, false, 0, 0, 0)
 		return nil, err
 	}
-	f := &File{fs: fs, node: n, flags: flags & access}
+	f := &File{fs: fs, node: n, flags: flags & access, renewing: newTurn()}
 	f.grant.Store(newGrant(s.id, h))
 	n.learn(&h.Attr)
 	n.mu.Lock()
@@ -316,21 +316,7 @@ func (f *File) closeHandle(ctx context.Context, dead bool) error {
 	if f.flags&meta.OpenWrite != 0 && !f.fixed {
 		e.change, e.dirty = f.node.takeDirty()
 	}
-	err := f.fs.await(ctx, metaName, func(ctx context.Context) error {
-		s := f.fs.sess.Load()
-		err := f.endHandle(ctx, &e)
-		if err == nil || !e.dirty || !f.fs.checkSession(ctx, s, err) {
-			return err
-		}
-		// The handle is gone, and what was written is not told yet: that needs another one.
-		s = f.fs.sess.Load()
-		h, err := f.openAgain(ctx, s)
-		if err != nil {
-			return err
-		}
-		e.caller.Session, e.handle = s.id, h.ID
-		return f.endHandle(ctx, &e)
-	})
+	err := f.endOnce(ctx, &e)
 	switch k := errs.KindOf(err); {
 	case k == errs.Closed || k == errs.Stale && !e.dirty:
 		return nil // an earlier attempt succeeded and its answer was lost, or the session ended
@@ -344,6 +330,23 @@ func (f *File) closeHandle(ctx context.Context, dead bool) error {
 		}
 	}
 	return err
+}
+
+// endOnce closes a handle. Where it is gone with its session, and what was written is not told yet,
+// that needs another one.
+func (f *File) endOnce(ctx context.Context, e *ending) error {
+	s := f.fs.sess.Load()
+	err := f.endHandle(ctx, e)
+	if err == nil || !e.dirty || !f.fs.checkSession(ctx, s, err) {
+		return err
+	}
+	s = f.fs.sess.Load()
+	h, err := f.openAgain(ctx, s)
+	if err != nil {
+		return err
+	}
+	e.caller.Session, e.handle = s.id, h.ID
+	return f.endHandle(ctx, e)
 }
 
 func (f *File) endHandle(ctx context.Context, e *ending) error {

@@ -16,7 +16,7 @@ import (
 type inode struct {
 	ino meta.Ino
 
-	appendMu sync.Mutex // held during an append, so that each one finds the end of the one before
+	appendMu turn // held during an append, so that each one finds the end of the one before
 
 	mu       sync.Mutex
 	refs     int
@@ -187,7 +187,8 @@ func (fs *FS) node(a *meta.Attr) (*inode, error) {
 	n := fs.inodes[a.Ino]
 	if n == nil {
 		empty := a.DataVersion == 0 && a.Size == 0
-		n = &inode{ino: a.Ino, truncSeq: a.TruncSeq, mtime: a.Mtime, unknown: !empty}
+		n = &inode{ino: a.Ino, truncSeq: a.TruncSeq, mtime: a.Mtime, unknown: !empty,
+			appendMu: newTurn()}
 		fs.inodes[a.Ino] = n
 	}
 	n.mu.Lock()
@@ -257,21 +258,17 @@ func (fs *FS) commit(ctx context.Context, n *inode, sync bool) error {
 		if !sync {
 			return nil
 		}
-		return errs.Wrap("client.Sync", "", fs.await(ctx, metaName, fs.svc.Sync))
+		return errs.Wrap("client.Sync", "", fs.svc.Sync(ctx))
 	}
-	err := fs.await(ctx, metaName, func(ctx context.Context) error {
-		s := fs.sess.Load()
-		a, err := fs.svc.Commit(ctx, fs.trusted(), n.ino, c.size, c.truncSeq, c.mtime, sync)
-		if err != nil && fs.checkSession(ctx, s, err) {
-			a, err = fs.svc.Commit(ctx, fs.trusted(), n.ino, c.size, c.truncSeq, c.mtime, sync)
-		}
-		if err == nil {
-			n.hear(&a)
-		}
-		return err
-	})
+	s := fs.sess.Load()
+	a, err := fs.svc.Commit(ctx, fs.trusted(), n.ino, c.size, c.truncSeq, c.mtime, sync)
+	if err != nil && fs.checkSession(ctx, s, err) {
+		a, err = fs.svc.Commit(ctx, fs.trusted(), n.ino, c.size, c.truncSeq, c.mtime, sync)
+	}
 	if err != nil {
 		n.giveBack()
+		return errs.Wrap("client.Commit", "", err)
 	}
-	return errs.Wrap("client.Commit", "", err)
+	n.hear(&a)
+	return nil
 }

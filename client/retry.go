@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 )
 
-// Pauses between attempts at a server that is away: short at first, because most restarts are, and
-// never longer than what a person would notice.
+// Pauses while a truncation is under way: short at first, because most are, and never longer than
+// what a person would notice.
 const (
 	pauseFirst = 5 * time.Millisecond
 	pauseMax   = 500 * time.Millisecond
@@ -20,38 +20,29 @@ const (
 // what races between truncations and writes need.
 const refreshMax = 50
 
-// away tells whether an error means that the peer may come back.
+// away tells whether an error means that a server did not answer, for as long as services wait: that
+// says nothing about the file. Services wait by themselves, see Options.WaitMax; nothing is repeated
+// here for that reason.
 func away(k errs.Kind) bool {
 	return k == errs.Disconnected || k == errs.Shutdown || k == errs.Again || k == errs.TimedOut
 }
 
-// await repeats an idempotent call until the peer answers, ctx ends or WaitMax is over. who is
-// named in the error.
-func (fs *FS) await(ctx context.Context, who string, call func(context.Context) error) error {
-	err := call(ctx)
-	if err == nil || !away(errs.KindOf(err)) {
-		return err
+// turn is a lock that is held over requests. Who waits for it leaves when its context ends. Made by
+// newTurn.
+type turn chan struct{}
+
+func newTurn() turn { return make(turn, 1) }
+
+func (t turn) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return errs.Wrap("client", "", ctx.Err())
 	}
-	began := time.Now()
-	fs.opts.Logger.Warn("waiting for a server", "server", who, "err", err)
-	for pause := pauseFirst; away(errs.KindOf(err)); pause = min(2*pause, pauseMax) {
-		if ctx.Err() != nil {
-			return errs.New(errs.KindOf(ctx.Err()), "client", who, err)
-		}
-		if time.Since(began) >= fs.opts.WaitMax {
-			return errs.Newf(errs.KindOf(err), "client", who,
-				"no answer for %v: %w", time.Since(began).Round(time.Millisecond), err)
-		}
-		if !sleep(ctx, pause) {
-			return errs.New(errs.KindOf(ctx.Err()), "client", who, err)
-		}
-		err = call(ctx)
-	}
-	return err
 }
 
-// metaName and serverName are what servers are called in errors.
-const metaName = "metadata service"
+func (t turn) giveBack() { <-t }
 
 func serverName(id uint32) string { return fmt.Sprintf("I/O server %d", id) }
 
@@ -92,17 +83,17 @@ func (f *File) settle(ctx context.Context, op func(context.Context, *grant, uint
 
 // renewFrom replaces a grant that was refused, unless somebody has done so already.
 func (f *File) renewFrom(ctx context.Context, g *grant) error {
-	f.renewing.Lock()
-	defer f.renewing.Unlock()
+	if err := f.renewing.take(ctx); err != nil {
+		return err
+	}
+	defer f.renewing.giveBack()
 	if f.grant.Load() != g {
 		return nil
 	}
-	return f.fs.await(ctx, metaName, func(ctx context.Context) error {
-		if cur := f.fs.sess.Load(); g.session != cur.id {
-			return f.reopen(ctx, cur, g)
-		}
-		return f.fs.renew(ctx, []*File{f})
-	})
+	if cur := f.fs.sess.Load(); g.session != cur.id {
+		return f.reopen(ctx, cur, g)
+	}
+	return f.fs.renew(ctx, []*File{f})
 }
 
 // refresh learns the truncate sequence and generation after a server has refused an old one. Where

@@ -28,29 +28,23 @@ func processName() string {
 }
 
 func (fs *FS) newSession(ctx context.Context) (*session, error) {
-	var s *session
-	err := fs.await(ctx, metaName, func(ctx context.Context) error {
-		info, err := fs.svc.NewSession(ctx, fs.opts.Name)
-		if err != nil {
-			return err
-		}
-		s = &session{id: info.ID, lease: time.Duration(info.LeaseMs) * time.Millisecond}
-		return nil
-	})
-	return s, errs.Wrap("client.NewSession", "", err)
+	info, err := fs.svc.NewSession(ctx, fs.opts.Name)
+	if err != nil {
+		return nil, errs.Wrap("client.NewSession", "", err)
+	}
+	return &session{id: info.ID, lease: time.Duration(info.LeaseMs) * time.Millisecond}, nil
 }
 
 // keepAlive renews the lease three times within its length. While the service is away it goes on
-// trying; a lease that ended in between is noticed by the answer.
+// trying, without a limit of its own, so that a service that comes back hears of the session at
+// once; a lease that ended in between is noticed by the answer.
 func (fs *FS) keepAlive() {
 	for {
 		s := fs.sess.Load()
 		if !sleep(fs.life, max(s.lease/3, 10*time.Millisecond)) {
 			return
 		}
-		ctx, cancel := context.WithTimeout(fs.life, max(s.lease/3, time.Second))
-		err := fs.svc.KeepAlive(ctx, s.id)
-		cancel()
+		err := fs.svc.KeepAlive(fs.life, s.id)
 		switch errs.KindOf(err) {
 		case errs.OK, errs.Canceled:
 		case errs.Stale, errs.NotFound:
@@ -82,8 +76,10 @@ func (fs *FS) checkSession(ctx context.Context, s *session, err error) bool {
 // that cannot be opened any more (it was unlinked and the service has let go of it) fails from then
 // on; the others go on.
 func (fs *FS) replaceSession(ctx context.Context, old *session) error {
-	fs.remake.Lock()
-	defer fs.remake.Unlock()
+	if err := fs.remake.take(ctx); err != nil {
+		return err
+	}
+	defer fs.remake.giveBack()
 	if fs.sess.Load() != old {
 		return nil
 	}

@@ -76,10 +76,7 @@ func (f *File) syncStripes(ctx context.Context) error {
 func (f *File) syncStripe(ctx context.Context, g *grant, seq uint64, s int) error {
 	t := f.target(g, seq, s)
 	was := f.node.unsyncedAt(s)
-	err := f.fs.await(ctx, serverName(t.Server), func(ctx context.Context) error {
-		_, err := f.fs.data.Sync(ctx, t)
-		return err
-	})
+	_, err := f.fs.data.Sync(ctx, t)
 	switch k := errs.KindOf(err); {
 	case k == errs.OK:
 		f.node.synced(s, was)
@@ -156,13 +153,11 @@ func (f *File) punchStripe(ctx context.Context, g *grant, seq uint64, s int, off
 		return nil
 	}
 	t := f.target(g, seq, s)
-	return f.fs.await(ctx, serverName(t.Server), func(ctx context.Context) error {
-		_, err := f.fs.data.Punch(ctx, t, lo, hi-lo, stripe.Volatile)
-		if err == nil {
-			f.node.acked(s)
-		}
-		return err
-	})
+	_, err := f.fs.data.Punch(ctx, t, lo, hi-lo, stripe.Volatile)
+	if err == nil {
+		f.node.acked(s)
+	}
+	return err
 }
 
 // eachStripe runs fn for all stripes at once.

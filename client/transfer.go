@@ -261,25 +261,23 @@ func (f *File) share(ctx context.Context, g *grant, seq uint64, dir direction, s
 	return nil
 }
 
-// send carries out one request and waits for a server that is away.
+// send carries out one request.
 func (f *File) send(ctx context.Context, g *grant, seq uint64, dir direction, s int,
 	r *request) error {
 	t := f.target(g, seq, s)
-	return f.fs.await(ctx, serverName(t.Server), func(ctx context.Context) error {
-		var err error
-		switch dir {
-		case reading:
-			_, err = f.fs.data.Read(ctx, t, r.object, &r.memory)
-		case writing:
-			_, err = f.fs.data.Write(ctx, t, r.object, &r.memory, stripe.Volatile)
-		case writingDurably:
-			_, err = f.fs.data.Write(ctx, t, r.object, &r.memory, stripe.Durable)
-		}
-		if err == nil && dir == writing {
-			f.node.acked(s)
-		}
-		return err
-	})
+	var err error
+	switch dir {
+	case reading:
+		_, err = f.fs.data.Read(ctx, t, r.object, &r.memory)
+	case writing:
+		_, err = f.fs.data.Write(ctx, t, r.object, &r.memory, stripe.Volatile)
+	case writingDurably:
+		_, err = f.fs.data.Write(ctx, t, r.object, &r.memory, stripe.Durable)
+	}
+	if err == nil && dir == writing {
+		f.node.acked(s)
+	}
+	return err
 }
 
 func (f *File) target(g *grant, seq uint64, s int) iod.Target {

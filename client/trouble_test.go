@@ -146,46 +146,68 @@ func TestTruncateRace(t *testing.T) {
 	must(t, f.Close(ctx))
 }
 
-// TestServerAway is waited for, and named when it does not come back.
+// TestServerAway: that a server did not answer, for as long as the data service waits, is told as
+// it is, and the file can be used again when the server is back.
 func TestServerAway(t *testing.T) {
 	c := newCluster(t, 3, store.Options{})
-	fs := c.client(Options{WaitMax: time.Minute})
+	fs := c.client(Options{})
 	ctx := context.Background()
 	f := create(t, fs, "f", 3)
-	var refuse atomic.Int64
+	want := pattern(4*unit, 9)
+	write(t, f, want, 0)
+	var refuse atomic.Bool
 	c.setHook(func(k call) error {
-		if k.server == 2 && k.op != iod.OpStat && refuse.Add(-1) >= 0 {
-			return errs.New(errs.Disconnected, "double", "", nil)
+		if k.server == 2 && k.op != iod.OpStat && refuse.Load() {
+			return errs.Newf(errs.TimedOut, "double", serverName(k.server), "no answer")
 		}
 		return nil
 	})
-	refuse.Store(4)
-	want := pattern(4*unit, 9)
-	write(t, f, want, 0)
-	must(t, f.Sync(ctx))
-	g, err := c.client(Options{WaitMax: 300 * time.Millisecond}).Open(ctx, "/f")
-	must(t, err)
-	refuse.Store(1 << 40)
-	_, err = g.ReadAt(ctx, make([]byte, 3*unit), 0)
-	if errs.KindOf(err) != errs.Disconnected || !strings.Contains(err.Error(), "I/O server 2") {
+	refuse.Store(true)
+	_, err := f.ReadAt(ctx, make([]byte, 3*unit), 0)
+	if errs.KindOf(err) != errs.TimedOut || !strings.Contains(err.Error(), "I/O server 2") {
 		t.Fatalf("%v", err)
 	}
-	refuse.Store(0)
+	if err := f.Sync(ctx); errs.KindOf(err) != errs.TimedOut {
+		t.Fatalf("sync: %v", err)
+	}
+	refuse.Store(false)
+	must(t, f.Sync(ctx)) // nothing was lost
 	if got := contents(t, f); !bytes.Equal(got, want) {
 		t.Fatal("other bytes after the server came back")
 	}
-	short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-	defer cancel()
-	refuse.Store(1 << 40)
-	began := time.Now()
-	if _, err := f.ReadAt(short, make([]byte, 3*unit), 0); err == nil {
-		t.Fatal("read from a server that is away")
-	} else if time.Since(began) > 30*time.Second { // a minute, if it went by WaitMax
-		t.Fatal("did not stop waiting when its context ended")
-	}
-	refuse.Store(0)
 	must(t, f.Close(ctx))
-	must(t, g.Close(ctx))
+}
+
+// TestWaitsEndWithTheirContext: who waits behind somebody that renews rights, or appends, at a
+// service that does not answer, can leave.
+func TestWaitsEndWithTheirContext(t *testing.T) {
+	c := newCluster(t, 1, store.Options{})
+	fs := c.client(Options{})
+	f := create(t, fs, "f", 1)
+	for name, lock := range map[string]struct {
+		held turn
+		wait func(context.Context) error
+	}{
+		"append": {f.node.appendMu, func(ctx context.Context) error {
+			_, err := f.Append(ctx, []byte("x"))
+			return err
+		}},
+		"renewal": {f.renewing, func(ctx context.Context) error {
+			return f.renewFrom(ctx, f.grant.Load())
+		}},
+		"session": {fs.remake, func(ctx context.Context) error {
+			return fs.replaceSession(ctx, fs.sess.Load())
+		}},
+	} {
+		must(t, lock.held.take(context.Background()))
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+		if err := lock.wait(ctx); errs.KindOf(err) != errs.TimedOut {
+			t.Errorf("%s: %v", name, err)
+		}
+		cancel()
+		lock.held.giveBack()
+	}
+	must(t, f.Close(context.Background()))
 }
 
 // TestRestart is harmless when the server has what it acknowledged, or was sent it again; what it

@@ -83,8 +83,9 @@ type Patience struct {
 }
 
 // Do is Retry for as long as the patience lasts, counted from since. When that is over it returns
-// errs.TimedOut, with the peer and what was wrong the last time; when ctx ends before, the error
-// of ctx.
+// errs.TimedOut, with the peer and what was wrong the last time; or errs.Again, if the peer said
+// that last: it is there, and knows best what it lacks. When ctx ends before, it is the error of
+// ctx.
 func (p *Patience) Do(ctx context.Context, since time.Time,
 	fn func(ctx context.Context) error) error {
 	limit := ctx
@@ -106,9 +107,11 @@ func (p *Patience) Do(ctx context.Context, since time.Time,
 		return nil
 	case ctx.Err() != nil:
 		return errs.New(errs.KindOf(ctx.Err()), "msg.Retry", p.Peer, last)
-	case limit.Err() != nil && Passing(ctx, err):
-		return errs.Newf(errs.TimedOut, "msg.Retry", p.Peer,
-			"no answer for %v (last: %v); see `sluice status`", p.Max, last)
+	case limit.Err() == nil || !Passing(ctx, err):
+		return err
+	case errs.KindOf(last) == errs.Again:
+		return last
 	}
-	return err
+	return errs.Newf(errs.TimedOut, "msg.Retry", p.Peer,
+		"not done within %v (last: %v); see `sluice status`", p.Max, last)
 }

@@ -1,86 +1,127 @@
 package systest
 
 import (
-	"math/rand/v2"
+	"fmt"
 	"os"
-	"strconv"
-	"strings"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// pause stops a process for a while: a host that swaps, a virtual machine that is moved.
-func pause(t *testing.T, pid int, d time.Duration) {
+// pidOf is the process of one part of the cluster.
+func (c *cluster) pidOf(t *testing.T, name string) int {
+	t.Helper()
+	st, err := c.state()
+	must(t, err)
+	for _, p := range st.Processes {
+		if p.Name == name && p.PID > 0 {
+			return p.PID
+		}
+	}
+	t.Fatalf("there is no process %s: %+v", name, st.Processes)
+	return 0
+}
+
+// stopFor stops a process for a while: it is alive, but answers nothing.
+func stopFor(t *testing.T, pid int, d time.Duration) {
 	t.Helper()
 	must(t, syscall.Kill(pid, syscall.SIGSTOP))
+	defer func() { must(t, syscall.Kill(pid, syscall.SIGCONT)) }()
 	time.Sleep(d)
-	must(t, syscall.Kill(pid, syscall.SIGCONT))
 }
 
-// TestPausedProcesses stops each process of a cluster in turn while programs run. Nobody may see a
-// wrong byte, and what was synced is there. As long as the pause is shorter than what clients
-// promise to wait, no program sees an error either. With SLUICE_SOAK each process is stopped for
-// 5, 35 and 70 s; SLUICE_PAUSES names other times, in seconds.
-func TestPausedProcesses(t *testing.T) {
-	pauses := []time.Duration{3 * time.Second}
+// soak is d, or with SLUICE_SOAK the longer one.
+func soak(d, long time.Duration) time.Duration {
 	if os.Getenv("SLUICE_SOAK") != "" {
-		pauses = []time.Duration{5 * time.Second, 35 * time.Second, 70 * time.Second}
+		return long
 	}
-	if v := os.Getenv("SLUICE_PAUSES"); v != "" {
-		pauses = nil
-		for s := range strings.SplitSeq(v, ",") {
-			n, err := strconv.Atoi(s)
-			must(t, err)
-			pauses = append(pauses, time.Duration(n)*time.Second)
-		}
-	}
-	seed := uint64(envInt("SLUICE_SEED", int(time.Now().UnixNano()&0xffffffff)))
-	t.Logf("seed %d, pauses %v (SLUICE_SEED, SLUICE_PAUSES)", seed, pauses)
-	opts := clusterOptions{iods: 2, mount: true}
-	c := startCluster(t, opts)
-	l := newLoad(t, c, rand.New(rand.NewPCG(seed, 21)))
-	for round, d := range pauses {
-		for name, pid := range l.processes(t) {
-			l.pauseOne(t, round, name, pid, d)
-			if t.Failed() {
-				t.Fatalf("paused %s for %v, seed %d", name, d, seed)
-			}
-		}
-	}
+	return d
 }
 
-// processes are those of the cluster and the gateway, by name.
-func (l *load) processes(t *testing.T) map[string]int {
-	st, err := l.c.state()
+// TestStoppedMetadataIsWaitedFor stops the metadata service under a load of names, for longer than
+// a connection stays without an answer, a dial lasts and a session lives. Nothing fails: everything
+// waits, and is done after it.
+func TestStoppedMetadataIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, clusterOptions{iods: 2, mount: true})
+	pid := c.pidOf(t, "meta")
+	kept, err := os.Create(filepath.Join(c.mnt, "kept"))
 	must(t, err)
-	pids := map[string]int{"nbd": int(l.gate.pid.Load())}
-	for _, p := range st.Processes {
-		pids[p.Name] = p.PID
+	defer kept.Close()
+
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	var rounds, failed atomic.Int64
+	for i := range 8 {
+		wg.Go(func() {
+			for k := 0; failed.Load() == 0; k++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				began := time.Now()
+				if err := nameRound(filepath.Join(c.mnt, fmt.Sprint("w", i)), k); err != nil {
+					failed.Add(1)
+					t.Errorf("worker %d, round %d, after %v: %v", i, k, time.Since(began), err)
+					return
+				}
+				rounds.Add(1)
+			}
+		})
 	}
-	return pids
+	time.Sleep(time.Second)
+	stopFor(t, pid, soak(33*time.Second, 50*time.Second))
+	before, resumed := rounds.Load(), time.Now()
+	for deadline := time.Now().Add(time.Minute); rounds.Load() < before+16 && failed.Load() == 0; {
+		if time.Now().After(deadline) {
+			t.Errorf("%d rounds in the minute after the pause", rounds.Load()-before)
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Logf("%d rounds before and %d within %v after the pause", before, rounds.Load()-before,
+		time.Since(resumed))
+	close(stop)
+	wg.Wait()
+	if _, err := kept.Write([]byte("still open")); err != nil {
+		t.Errorf("a file that was open all the time: %v", err)
+	}
+	if err := kept.Sync(); err != nil {
+		t.Errorf("a file that was open all the time: %v", err)
+	}
+	t.Logf("all done %v after the pause", time.Since(resumed))
 }
 
-// waitPromised is how long clients wait for a server before a program sees an error.
-const waitPromised = 60 * time.Second
-
-func (l *load) pauseOne(t *testing.T, round int, name string, pid int, d time.Duration) {
-	t.Helper()
-	failed := l.failures()
-	begun := l.progress()
-	l.start(t)
-	time.Sleep(500 * time.Millisecond)
-	pause(t, pid, d)
-	time.Sleep(500 * time.Millisecond)
-	l.finish()
-	l.c.awaitReady(t, l.c.opts, time.Minute)
-	l.verify(t, round, name+" was paused for "+d.String())
-	if l.progress() == begun {
-		t.Errorf("nothing got done while %s was paused for %v", name, d)
+// nameRound is what programs do with names: each step depends on the one before.
+func nameRound(dir string, k int) error {
+	file := filepath.Join(dir, "f")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
 	}
-	if d < waitPromised && l.failures() != failed {
-		t.Errorf("%d operations failed while %s was paused for %v: %v", l.failures()-failed, name, d,
-			l.names.failures)
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o644)
+	if err != nil {
+		return err
 	}
-	t.Logf("%s paused for %v: %d operations", name, d, l.progress()-begun)
+	if _, err := fmt.Fprint(f, k); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	list, err := os.ReadDir(dir)
+	if err != nil || len(list) != 1 {
+		return fmt.Errorf("readdir: %d entries, %w", len(list), err)
+	}
+	got, err := os.ReadFile(file)
+	if err != nil || string(got) != fmt.Sprint(k) {
+		return fmt.Errorf("read %q of round %d: %w", got, k, err)
+	}
+	if err := os.Remove(file); err != nil {
+		return err
+	}
+	return os.Remove(dir)
 }

@@ -231,8 +231,7 @@ func (r *Remote) syncObject(ctx context.Context, o *object) error {
 		switch errs.KindOf(rerr) {
 		case errs.OK:
 		case errs.NotFound: // the file is gone, and what was written to it
-			r.abandon(o)
-			return nil
+			return r.abandon(ctx, o)
 		case errs.Unsupported:
 			return err
 		default:
@@ -242,12 +241,17 @@ func (r *Remote) syncObject(ctx context.Context, o *object) error {
 }
 
 // abandon forgets all acknowledged writes of an object.
-func (r *Remote) abandon(o *object) {
-	o.mending <- struct{}{} // whoever sends one of them again is done soon
+func (r *Remote) abandon(ctx context.Context, o *object) error {
+	select {
+	case o.mending <- struct{}{}: // nobody sends one of them again meanwhile
+	case <-ctx.Done():
+		return errs.Wrap("iod.Sync", "", ctx.Err())
+	}
 	defer func() { <-o.mending }()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.abandonLocked(o)
+	return nil
 }
 
 func (r *Remote) abandonLocked(o *object) {

@@ -196,9 +196,9 @@ func testTruncateSurvivesRestart(e *env) {
 	f := e.mkfile(meta.RootIno, "f")
 	_, err := e.Service.SetAttr(e.ctx, e.root(), f, meta.SetSize, meta.Attr{Size: 100})
 	e.must(err)
-	e.objects.Fail(errs.Disconnected)
+	e.objects.Fail(errs.TimedOut)
 	_, err = e.Service.SetAttr(e.ctx, e.root(), f, meta.SetSize, meta.Attr{Size: 7})
-	e.want(errs.Disconnected, err, "truncation without I/O servers")
+	e.want(errs.TimedOut, err, "truncation without I/O servers")
 	if e.objects.look(f).size != 100 {
 		e.Fatal("it was carried out all the same")
 	}
@@ -221,8 +221,8 @@ func testTruncateOrder(e *env) {
 		return err
 	}
 	e.must(cut(100))
-	e.objects.Fail(errs.Disconnected)
-	e.want(errs.Disconnected, cut(10), "truncation without I/O servers")
+	e.objects.Fail(errs.TimedOut)
+	e.want(errs.TimedOut, cut(10), "truncation without I/O servers")
 	e.objects.Fail(nil)
 	e.must(cut(200))
 	if o := e.objects.look(f); len(o.cuts) != 3 || o.cuts[1] != 10 || o.cuts[2] != 200 {
@@ -268,13 +268,13 @@ func testSizeUnknown(e *env) {
 	_, err = e.Service.Commit(e.ctx, e.root(), h.Attr.Ino, 300, 0, 1, false)
 	e.must(err)
 	e.objects.Write(h.Attr.Ino, 400)
-	e.objects.Fail(errs.Disconnected)
+	e.objects.Fail(errs.TimedOut)
 	if a := e.attr(h.Attr.Ino); a.Size != 300 {
 		e.Fatalf("the only writer itself does not get the stored size: %+v", a)
 	}
 	stranger := meta.Caller{Session: e.newSession()}
 	_, err = e.Service.GetAttr(e.ctx, stranger, h.Attr.Ino)
-	e.want(errs.Disconnected, err, "size of what another writes, without its I/O server")
+	e.want(errs.TimedOut, err, "size of what another writes, without its I/O server")
 	if a, err := e.Service.Lookup(e.ctx, stranger, meta.RootIno, "f"); err != nil || a.Size != 300 {
 		e.Fatalf("%v: lookup does not give the stored size: %+v", err, a)
 	}
@@ -319,7 +319,7 @@ func testRemovalIsRetried(e *env) {
 		inos = append(inos, h.Attr.Ino)
 	}
 	never := e.mkfile(meta.RootIno, "never-written")
-	e.objects.Fail(errs.Disconnected)
+	e.objects.Fail(errs.TimedOut)
 	for _, name := range []string{"a", "b", "c", "never-written"} {
 		e.must(e.remove(meta.RootIno, name))
 	}
