@@ -21,6 +21,9 @@ func (s *Store) Commit(ctx context.Context, t *kv.Txn) (kv.Version, error) {
 	}
 	s.life.RLock()
 	defer s.life.RUnlock()
+	if err := s.room.admit(t.MakesRoom); err != nil {
+		return 0, err
+	}
 	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
@@ -42,6 +45,9 @@ func (s *Store) Commit(ctx context.Context, t *kv.Txn) (kv.Version, error) {
 func (s *Store) enter(ctx context.Context) error {
 	if s.closed {
 		return errs.New(errs.Closed, opCommit, s.opt.Dir, nil)
+	}
+	if s.db == nil {
+		return s.absent
 	}
 	if err := ctx.Err(); err != nil {
 		return errs.Wrap(opCommit, "", err)
