@@ -21,9 +21,6 @@ func (s *Store) Commit(ctx context.Context, t *kv.Txn) (kv.Version, error) {
 	}
 	s.life.RLock()
 	defer s.life.RUnlock()
-	if err := s.room.admit(t.MakesRoom); err != nil {
-		return 0, err
-	}
 	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
@@ -74,6 +71,9 @@ func (s *Store) leave() { <-s.turn }
 func (s *Store) apply(t *kv.Txn) (*pebble.Batch, kv.Version, error) {
 	if v, ok := s.replay.Find(t.ReqID); ok {
 		return nil, v, nil
+	}
+	if err := s.room.admit(t.MakesRoom); err != nil {
+		return nil, 0, err
 	}
 	if err := engine.Check(t, reader{s.db}, s.changes); err != nil {
 		return nil, 0, err

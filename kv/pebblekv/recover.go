@@ -16,7 +16,8 @@ const (
 	// openMax is how long pebble may take to return from Open after a write has failed.
 	openMax = 5 * time.Second
 
-	// quietMax is how long new readers wait for older ones, so that a frozen store can be opened again.
+	// quietMax is how long new readers wait for older ones, so that a frozen store can be opened
+	// again.
 	quietMax = time.Second
 )
 
@@ -60,8 +61,8 @@ func (s *Store) startWith(readOnly bool) error {
 	return nil
 }
 
-// openPebble opens pebble, or leaves it alone when the guard froze meanwhile: pebble repeats a flush
-// that fails for ever, and does not return from Open before it succeeds. What is left alone can
+// openPebble opens pebble, or leaves it alone when the guard froze meanwhile: pebble repeats a
+// flush that fails for ever, and does not return from Open before it succeeds. What is left alone can
 // change nothing any more; it costs memory, and a try ten times a second, until the process ends.
 func (s *Store) openPebble(o *pebble.Options) (*pebble.DB, error) {
 	type result struct {

@@ -163,7 +163,7 @@ func (d *smallDisk) Remove(name string) error {
 }
 
 // TestRoomIsKeptForRemoval: below the mark only transactions that make room are admitted, and on a
-// full disk they get the ballast; with room again everything goes on and the ballast is there again.
+// full disk they get the ballast; with room again everything goes on and the ballast is back.
 func TestRoomIsKeptForRemoval(t *testing.T) {
 	disk := &smallDisk{FS: vfs.NewMem()}
 	disk.avail.Store(diskTotal / 2)
