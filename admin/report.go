@@ -42,6 +42,7 @@ type Meta struct {
 	Removed  int64   `json:"removed"` // since the service started
 	Ops      []OpUse `json:"ops"`     // those that were used, in the order of their numbers
 	Counts   []Count `json:"counts"`  // of its connections
+	Problem  string  `json:"problem,omitempty"`
 
 	Way // to it, from where the report was made
 }

@@ -46,8 +46,9 @@ func (f *File) syncData(ctx context.Context) error {
 		return err
 	}
 	err = w.syncStripes(ctx)
-	if cerr := w.Close(ctx); err == nil && errs.KindOf(cerr) != errs.IO {
-		err = cerr // lost writes, which are of kind IO, are this handle's to report
+	cerr := w.Close(ctx)
+	if k := errs.KindOf(cerr); err == nil && k != errs.IO && k != errs.NoSpace && k != errs.Quota {
+		err = cerr // lost writes, which are of these kinds, are this handle's to report
 	}
 	return err
 }

@@ -29,9 +29,9 @@ const (
 // Errors of Commit, by kind: errs.Conflict (a check failed: read again and retry), errs.TooBig
 // (over a limit above) and errs.Invalid (an empty key, two effects on a key, a range that holds
 // nothing, an add to what is no counter): a programmer's mistake; errs.MaybeDone (the outcome is
-// unknown: commit the same Txn again; its ReqID makes that safe); errs.NoSpace and errs.IO (the
-// engine is read-only from then on, and whether the transaction survives is known only after the
-// store is opened again).
+// unknown: commit the same Txn again; its ReqID makes that safe); errs.NoSpace and errs.IO (a
+// write failed, or there is too little room to try; the engine is read-only until there is room, or
+// for good. Whether the transaction survives is known only when the engine takes commits again).
 var (
 	ErrConflict = errs.Conflict
 	ErrTooLarge = errs.TooBig
@@ -88,6 +88,10 @@ type Txn struct {
 	Puts    []Put
 	Deletes [][]byte
 	Adds    []Add
+
+	// MakesRoom: the transaction removes something, or helps to, and may use room that an engine
+	// keeps for that when its disk is nearly full. Others are refused early then, with errs.NoSpace.
+	MakesRoom bool
 
 	// Sync: Commit returns only after the transaction, and so all before it, is on disk. Without it
 	// the transaction is visible at once and has left the process when Commit returns, so that it

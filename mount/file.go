@@ -301,8 +301,9 @@ func seek(ctx context.Context, f *client.File, off int64, hole bool) (int64, boo
 	}
 }
 
-// Fallocate punches holes, zeroes ranges and extends files. It reserves no space: a later write may
-// still find the disks full.
+// Fallocate punches holes and zeroes ranges. Space cannot be reserved, and whoever asks for that
+// must not believe that later writes find room: posix_fallocate(3) then writes instead, and what was
+// written can be overwritten on full disks.
 func (b *bridge) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	f, ok := b.files.get(in.Fh)
 	if !ok {
@@ -323,8 +324,6 @@ func (b *bridge) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.St
 
 func allocate(ctx context.Context, f *client.File, mode uint32, off, n int64) error {
 	switch mode {
-	case 0:
-		return f.Extend(ctx, off+n)
 	case unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE,
 		unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE:
 		return f.Punch(ctx, off, n)

@@ -223,7 +223,7 @@ func (x *twin) stepFile(k int) {
 		})
 	case 8:
 		const punch = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
-		mode := []uint32{punch, unix.FALLOC_FL_ZERO_RANGE, 0}[x.rng.IntN(3)]
+		mode := []uint32{punch, unix.FALLOC_FL_ZERO_RANGE}[x.rng.IntN(2)]
 		x.both(fmt.Sprintf("fallocate %d %d %d", mode, off, n+1), func(i int, _ string) (string, error) {
 			return "", unix.Fallocate(int(p.f[i].Fd()), mode, off, int64(n)+1)
 		})

@@ -43,6 +43,7 @@ type clusterOptions struct {
 	iods  int
 	mount bool
 	mem   bool
+	dir   string   // the cluster's folder; empty: a temporary one
 	extra []string // further arguments of `sluice up`
 
 	providers string // that all processes use; empty: the default, which is shm on one host
@@ -118,20 +119,15 @@ func startCluster(t *testing.T, o clusterOptions) *cluster {
 	t.Helper()
 	bin, err := builtBinary()
 	must(t, err)
-	c := &cluster{dir: filepath.Join(t.TempDir(), "c"), bin: bin, log: &bytes.Buffer{}, opts: o}
-	args := []string{"up", "--dir", c.dir, "--iods", strconv.Itoa(o.iods), "--listen", "127.0.0.1:0"}
-	if o.mem {
-		args = append(args, "--mem")
+	c := &cluster{dir: o.dir, bin: bin, log: &bytes.Buffer{}, opts: o}
+	if c.dir == "" {
+		c.dir = filepath.Join(t.TempDir(), "c")
 	}
 	if o.mount {
 		c.mnt = filepath.Join(t.TempDir(), "mnt")
 		must(t, os.Mkdir(c.mnt, 0o755))
-		args = append(args, "--mount", c.mnt)
 	}
-	c.cmd = exec.Command(bin, append(append(args, o.args()...), o.extra...)...)
-	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	must(t, c.cmd.Start())
+	c.start(t)
 	t.Cleanup(func() { c.stop(t) })
 	c.awaitReady(t, o, 30*time.Second)
 	st, err := c.state()
@@ -142,6 +138,23 @@ func startCluster(t *testing.T, o clusterOptions) *cluster {
 		}
 	}
 	return c
+}
+
+// start runs `sluice up`.
+func (c *cluster) start(t *testing.T) {
+	t.Helper()
+	o := &c.opts
+	args := []string{"up", "--dir", c.dir, "--iods", strconv.Itoa(o.iods), "--listen", "127.0.0.1:0"}
+	if o.mem {
+		args = append(args, "--mem")
+	}
+	if o.mount {
+		args = append(args, "--mount", c.mnt)
+	}
+	c.cmd = exec.Command(c.bin, append(append(args, o.args()...), o.extra...)...)
+	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	must(t, c.cmd.Start())
 }
 
 // awaitReady returns when every server is up and, if asked for, the mount answers.

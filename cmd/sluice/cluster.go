@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
@@ -32,8 +33,8 @@ const iodsMax = 64
 //	meta/          the metadata service's store
 //	iod1/ ...      the I/O servers' stores, unless the cluster was made with --store
 //	log/           output of each process
-//	run/           what is true while it runs: lock, state.json, meta.addr, up.json, and sockets for
-//	               processes of this host: meta.sock, iod1.sock ...
+//	run/           what is true while it runs: lock, state.json, meta.addr, up.json, sockets for
+//	               processes of this host: meta.sock, iod1.sock ..., and ballast: space for these
 type cluster struct {
 	dir string // absolute
 	cfg clusterConfig
@@ -161,12 +162,20 @@ func (c *cluster) saveConfig() error {
 	if err != nil {
 		return err
 	}
-	return writeFile(c.path("cluster.json"), append(text, '\n'), 0o644)
+	text = append(text, '\n')
+	if old, err := os.ReadFile(c.path("cluster.json")); err == nil && bytes.Equal(old, text) {
+		return nil // a start changes nothing, and needs no space
+	}
+	return writeFile(c.path("cluster.json"), text, 0o644)
 }
 
 // writeFile replaces a file atomically and durably: the old or the new content is there, never a
-// part.
+// part. On a full disk it takes the space that the cluster's folder keeps for that.
 func writeFile(name string, text []byte, perm os.FileMode) error {
+	return withBallast(filepath.Dir(name), func() error { return replaceFile(name, text, perm) })
+}
+
+func replaceFile(name string, text []byte, perm os.FileMode) error {
 	temp := name + ".tmp"
 	f, err := os.OpenFile(temp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, perm)
 	if err != nil {

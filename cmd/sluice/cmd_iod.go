@@ -56,6 +56,9 @@ func newIod() *cobra.Command {
 			if p.ahead, err = memory.ahead(); err != nil {
 				return err
 			}
+			if p.reserve, err = memory.leave(); err != nil {
+				return err
+			}
 			if p.huge, err = memory.hugePages(); err != nil {
 				return err
 			}
@@ -82,7 +85,7 @@ func newIod() *cobra.Command {
 // runIod serves until ctx ends, then drains: what is under way is answered, what comes is refused.
 func runIod(ctx context.Context, c *cluster, by *providersFlag, p iodParts) error {
 	p.plan.applyHeap()
-	store, storeID, err := c.openStore(int(p.id), p.paths, &p.plan, p.log)
+	store, storeID, err := c.openStore(&p)
 	if err != nil {
 		return err
 	}
@@ -141,6 +144,7 @@ type iodParts struct {
 	writeBack bool
 	huge      mem.Want
 	ahead     int64 // bytes of readahead; 0: the cache's default; negative: none
+	reserve   int64 // bytes that the store leaves of its file system; 0: its default; negative: none
 }
 
 // iodServer is a running one.

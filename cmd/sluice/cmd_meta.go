@@ -49,11 +49,15 @@ func newMeta() *cobra.Command {
 	return cmd
 }
 
+// metaReserve is how much of its file system the metadata service keeps for removals: four
+// memtables, which is what it may have to write out before their log is free.
+const metaReserve = 32 << 20
+
 // runMeta serves names until ctx ends, then drains.
 func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag,
 	sessions *sessionFlag) error {
 	log := newLogger()
-	db, err := pebblekv.Open(pebblekv.Options{Dir: c.metaDir(), Log: log})
+	db, err := pebblekv.Open(pebblekv.Options{Dir: c.metaDir(), ReserveBytes: metaReserve, Log: log})
 	if err != nil {
 		return err
 	}
@@ -91,16 +95,16 @@ func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag,
 	defer names.Stop()
 	known.names.Store(names)
 
-	return serveMeta(ctx, c, net, node, names, web)
+	handler, err := newMetaHandler(names, db.Health, server.Options{Node: node, Log: log})
+	if err != nil {
+		return err
+	}
+	return serveMeta(ctx, c, net, node, handler, web)
 }
 
 // serveMeta answers until ctx ends.
 func serveMeta(ctx context.Context, c *cluster, net *network, node *msg.Node,
-	names *store.Store, web *adminFlag) error {
-	handler, err := newMetaHandler(names, server.Options{Node: node, Log: net.log})
-	if err != nil {
-		return err
-	}
+	handler *metaHandler, web *adminFlag) error {
 	s, err := net.serve(node, c.metaListen(), net.doors(c, "meta"), handler, msg.ServeOptions{})
 	if err != nil {
 		return hint(err, "Another program has the address: choose one with sluice up --listen")
@@ -110,7 +114,7 @@ func serveMeta(ctx context.Context, c *cluster, net *network, node *msg.Node,
 		return err
 	}
 	stop, err := web.serve(c.adminFile("meta"), admin.WebOptions{Gather: handler.families,
-		Logger: net.log})
+		Healthy: handler.health, Logger: net.log})
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-storage/sluice/admin"
-	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/supervise"
 	"github.com/sluice-storage/sluice/iod/remote"
@@ -86,12 +85,12 @@ func (c *cluster) report(ctx context.Context, by *providersFlag) (*admin.Report,
 
 // askCluster asks the metadata service, and then every server that it knows.
 func askCluster(ctx context.Context, by *providersFlag, r *admin.Report) error {
-	conn, err := dialBy(ctx, r.URL, by, client.Options{WaitMax: toolMax})
+	conn, err := dialMeta(ctx, r.URL, by)
 	if err != nil {
 		return err
 	}
 	defer conn.close()
-	servers, err := conn.fs.Meta().Servers(ctx)
+	servers, err := conn.meta.Servers(ctx)
 	if err != nil {
 		return err
 	}
@@ -99,25 +98,23 @@ func askCluster(ctx context.Context, by *providersFlag, r *admin.Report) error {
 		r.Servers = append(r.Servers, admin.Server{ID: s.ID, Addr: s.Addr, Up: s.Up, Total: s.Total,
 			Free: s.Free, LastSeen: time.Unix(0, s.LastSeen), Verifier: s.Verifier})
 	}
-	room, err := conn.fs.Statfs(ctx)
+	room, err := conn.meta.StatFS(ctx)
 	if err != nil {
 		return err
 	}
 	r.Space = admin.Space{Total: room.Total, Free: room.Free, Files: room.Files}
-	volumes, err := conn.fs.ListVolumes(ctx)
+	volumes, err := conn.meta.ListVolumes(ctx, meta.Caller{})
 	if err != nil {
 		return err
 	}
 	r.Volumes = len(volumes)
-	node, err := conn.net.node()
-	if err != nil {
+	if r.Meta, err = askMeta(ctx, conn.node, strings.TrimPrefix(r.URL, scheme+"//")); err != nil {
 		return err
 	}
-	defer node.Close()
-	if r.Meta, err = askMeta(ctx, node, strings.TrimPrefix(r.URL, scheme+"//")); err != nil {
-		return err
+	if r.Meta.Problem != "" {
+		r.Problems = append(r.Problems, "the metadata service refuses changes: "+r.Meta.Problem)
 	}
-	askServers(ctx, node, r.Servers, servers)
+	askServers(ctx, conn.node, r.Servers, servers)
 	return nil
 }
 

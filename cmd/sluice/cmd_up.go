@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-storage/sluice/bench"
-	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/supervise"
 )
@@ -99,6 +98,7 @@ func runUp(cmd *cobra.Command, o upOptions) error {
 	if err != nil {
 		return err
 	}
+	go c.holdBallast(cmd.Context())
 	err = u.start(cmd.Context())
 	if err == nil {
 		announce(cmd, u.story())
@@ -212,7 +212,8 @@ func newUpper(c *cluster, o upOptions) (*upper, error) {
 	if _, err := loadTuning(c.dir); err != nil {
 		return nil, err
 	}
-	u.group, err = supervise.New(supervise.Options{StateFile: c.stateFile(), Logger: newLogger()})
+	u.group, err = supervise.New(supervise.Options{StateFile: c.stateFile(), Logger: newLogger(),
+		Write: func(write func() error) error { return withBallast(c.path("run"), write) }})
 	return u, err
 }
 
@@ -320,7 +321,7 @@ func (u *upper) awaitMeta(ctx context.Context) (addr string, err error) {
 // awaitServers returns the I/O servers' addresses once all of them have joined. What the metadata
 // service remembers of an earlier run does not count.
 func (u *upper) awaitServers(ctx context.Context) ([]string, error) {
-	conn, err := dialBy(ctx, u.url, u.opts.by.within(u.cluster), client.Options{WaitMax: toolMax})
+	conn, err := dialMeta(ctx, u.url, u.opts.by.within(u.cluster))
 	if err != nil {
 		return nil, err
 	}
@@ -328,7 +329,7 @@ func (u *upper) awaitServers(ctx context.Context) ([]string, error) {
 	var addrs []string
 	for id := 1; id <= u.cluster.cfg.Iods; id++ {
 		err := u.await(ctx, fmt.Sprintf("iod%d", id), func() (bool, error) {
-			servers, err := conn.fs.Meta().Servers(ctx)
+			servers, err := conn.meta.Servers(ctx)
 			for _, s := range servers {
 				if s.ID == uint32(id) && s.Up && s.LastSeen > u.began.UnixNano() {
 					addrs = append(addrs, s.Addr)

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/meta/remote"
 	"github.com/sluice-storage/sluice/msg"
 )
 
@@ -117,6 +118,45 @@ func dialBy(ctx context.Context, url string, by *providersFlag, opts client.Opti
 			"Another address: --url or $SLUICE_URL", url)
 	}
 	return nil, err
+}
+
+// metaConnection talks to the metadata service without a session: it asks, and works when nothing
+// can be written down.
+type metaConnection struct {
+	net  *network
+	node *msg.Node
+	pool *msg.Pool
+	meta *remote.Service
+}
+
+func dialMeta(ctx context.Context, url string, by *providersFlag) (*metaConnection, error) {
+	n, err := openClient(by, nil)
+	if err != nil {
+		return nil, err
+	}
+	addr := strings.TrimPrefix(url, scheme+"//")
+	if err := reach(ctx, n.base(), addr); err != nil {
+		n.close()
+		return nil, err
+	}
+	c := &metaConnection{net: n}
+	if c.node, err = n.node(); err != nil {
+		n.close()
+		return nil, err
+	}
+	c.pool = msg.NewPool(c.node, func(context.Context, uint32) (string, error) { return addr, nil })
+	c.meta, err = remote.New(remote.Options{Pool: c.pool, Node: c.node, WaitMax: toolMax})
+	if err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *metaConnection) close() {
+	_ = c.pool.Close() // it was only asked
+	_ = c.node.Close()
+	c.net.close()
 }
 
 // reach finds out whether anybody is there. A service that is being started again is waited for,

@@ -33,6 +33,11 @@ func (h *heart) healthy() error {
 	if _, err := h.parts.store.Space(); err != nil {
 		return err
 	}
+	if s, ok := h.parts.store.(interface{ Health() error }); ok {
+		if err := s.Health(); err != nil {
+			return err
+		}
+	}
 	if err := h.failed.Load(); err != nil {
 		return *err
 	}
@@ -56,12 +61,14 @@ func (h *heart) join(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// What the file system could still give is counted once by all who live on it together.
 	share := int64(max(h.parts.sharers, 1))
+	free := space.Free - space.Shared + space.Shared/share
 	if err := h.askTime(ctx); err != nil {
 		return err
 	}
 	s := meta.Server{ID: h.parts.id, Addr: h.addr, StoreID: h.parts.storeID,
-		Total: space.Total / share, Free: space.Free / share, Verifier: h.parts.store.Verifier()}
+		Total: space.Total / share, Free: free, Verifier: h.parts.store.Verifier()}
 	ctx, cancel := context.WithTimeout(ctx, beatMax)
 	defer cancel()
 	return h.service.Join(ctx, s, meta.SignJoin(h.parts.key, &s))

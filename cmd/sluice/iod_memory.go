@@ -136,10 +136,11 @@ func heapBytes() int64 {
 	return int64(s[0].Value.Uint64() - s[1].Value.Uint64())
 }
 
-// memoryFlags are how an I/O server uses its memory; sluice up hands them to its servers.
+// memoryFlags are how an I/O server uses its memory, and its disk; sluice up hands them to its
+// servers.
 type memoryFlags struct {
-	memory, readahead, huge string
-	writeBack               bool
+	memory, readahead, huge, reserve string
+	writeBack                        bool
 }
 
 func (f *memoryFlags) add(cmd *cobra.Command) {
@@ -152,6 +153,9 @@ func (f *memoryFlags) add(cmd *cobra.Command) {
 		"how far to read ahead of a sequential reader; 0: not (default by the size of the cache)")
 	flags.StringVar(&f.huge, "huge-pages", "auto",
 		"the cache on huge pages: on (reserved ones, or it does not start), auto (if there are), off")
+	flags.StringVar(&f.reserve, "reserve", "",
+		"how much a store leaves of its file system to others; 0: nothing "+
+			"(default a 20th, from 64 MiB to 8 GiB)")
 }
 
 // args are the flags for a child.
@@ -160,6 +164,9 @@ func (f *memoryFlags) args() []string {
 		"--huge-pages", f.huge}
 	if f.readahead != "" {
 		args = append(args, "--readahead", f.readahead)
+	}
+	if f.reserve != "" {
+		args = append(args, "--reserve", f.reserve)
 	}
 	return args
 }
@@ -173,6 +180,9 @@ func (f *memoryFlags) check() error {
 	if err == nil {
 		_, err = f.hugePages()
 	}
+	if err == nil {
+		_, err = f.leave()
+	}
 	return err
 }
 
@@ -185,11 +195,17 @@ func (f *memoryFlags) plan(members int) (memoryPlan, error) {
 }
 
 // ahead is the longest readahead in bytes; 0: by default; negative: none.
-func (f *memoryFlags) ahead() (int64, error) {
-	if f.readahead == "" {
+func (f *memoryFlags) ahead() (int64, error) { return sizeOrDefault(f.readahead) }
+
+// leave is what the store leaves of its file system in bytes; 0: by default; negative: nothing.
+func (f *memoryFlags) leave() (int64, error) { return sizeOrDefault(f.reserve) }
+
+// sizeOrDefault is a size that may be left out (0) or be 0 (negative).
+func sizeOrDefault(text string) (int64, error) {
+	if text == "" {
 		return 0, nil
 	}
-	n, err := parseSize(f.readahead)
+	n, err := parseSize(text)
 	if err == nil && n == 0 {
 		n = -1
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/binary"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -44,21 +43,21 @@ func checkStores(places []string, iods int) error {
 
 // openStore opens the engine of an I/O server. Folders become a store if they are empty; a block
 // device was made into one by sluice store init.
-func (c *cluster) openStore(id int, paths []string, plan *memoryPlan,
-	log *slog.Logger) (stripe.Engine, uint64, error) {
+func (c *cluster) openStore(p *iodParts) (stripe.Engine, uint64, error) {
 	if c.cfg.Mem {
 		s, err := openMemoryStore(0)
 		// The store is empty after each start. Its id stays the same all the same: the verifier tells
 		// clients what was lost, and the server is welcome back.
-		return s, c.clusterID() ^ uint64(id), err
+		return s, c.clusterID() ^ uint64(p.id), err
 	}
-	each := int64(plan.members)
+	each := int64(p.plan.members)
 	s, err := logstore.OpenPaths(logstore.PathOptions{
-		Paths: paths, Make: true, ServerID: uint64(id), LogBytes: c.logBytes(),
-		PendingBytes: plan.pending / each, IndexBytes: plan.index / each, Logger: log,
+		Paths: p.paths, Make: true, ServerID: uint64(p.id), LogBytes: c.logBytes(),
+		PendingBytes: p.plan.pending / each, IndexBytes: p.plan.index / each,
+		ReserveBytes: p.reserve, Logger: p.log,
 	})
 	if err != nil {
-		return nil, 0, openAdvice(err, paths)
+		return nil, 0, openAdvice(err, p.paths)
 	}
 	name := s.ID()
 	return s, binary.BigEndian.Uint64(name[:8]), nil

@@ -24,13 +24,15 @@ const opMetaStatus = 0xff00
 type metaHandler struct {
 	names   *store.Store
 	server  *server.Server
+	health  func() error // why changes are refused; nil: they are not
 	node    *msg.Node
 	running atomic.Pointer[msg.Server]
 }
 
-func newMetaHandler(names *store.Store, opts server.Options) (*metaHandler, error) {
+func newMetaHandler(names *store.Store, health func() error, opts server.Options) (*metaHandler,
+	error) {
 	s, err := server.New(names, opts)
-	return &metaHandler{names: names, server: s, node: opts.Node}, err
+	return &metaHandler{names: names, server: s, health: health, node: opts.Node}, err
 }
 
 // Serve implements msg.Handler.
@@ -53,11 +55,14 @@ func (h *metaHandler) Serve(ctx context.Context, c *msg.Call) {
 
 func (h *metaHandler) status() ([]byte, error) {
 	st, err := h.names.Status()
-	if err != nil {
-		return nil, err
+	if health := h.health(); health != nil {
+		err = health // the better reason; numbers that are missing are 0
 	}
 	m := admin.Meta{Sessions: st.Sessions, Handles: st.Handles, Files: st.Files, Queued: st.Queued,
 		Removed: st.Removed, Ops: []admin.OpUse{}}
+	if err != nil {
+		m.Problem = err.Error()
+	}
 	for _, c := range h.server.Status() {
 		m.Ops = append(m.Ops, admin.OpUse{Op: c.Op, Calls: c.Calls, Failed: c.Failed,
 			MeanUs: float64(c.Time.Microseconds()) / float64(c.Calls)})
@@ -72,6 +77,11 @@ func (h *metaHandler) status() ([]byte, error) {
 func (h *metaHandler) families() []admin.Family {
 	var f families
 	f.process()
+	healthy := int64(1)
+	if h.health() != nil {
+		healthy = 0
+	}
+	f.gauge("meta_healthy", "1 if all changes are taken, 0 if none are, or removals only.", healthy)
 	if st, err := h.names.Status(); err == nil {
 		f.gauge("meta_sessions", "Clients with a session.", int64(st.Sessions))
 		f.gauge("meta_sessions_ending", "Sessions that are gone and have handles left.",

@@ -99,7 +99,8 @@ func metaFamilies(t *testing.T) []admin.Family {
 		t.Fatal(err)
 	}
 	t.Cleanup(names.Stop)
-	h, err := newMetaHandler(names, metaserver.Options{Node: node, Log: newLogger()})
+	h, err := newMetaHandler(names, func() error { return nil },
+		metaserver.Options{Node: node, Log: newLogger()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,6 +63,10 @@ func (s Spec) withDefaults() Spec {
 type Options struct {
 	StateFile string // written anew, atomically, at every change; required
 
+	// Write runs what writes the state file, so that it can make room and try again. Default: it is
+	// just run.
+	Write func(write func() error) error
+
 	BackoffMin  time.Duration // wait before the first restart, doubled each time; default 100 ms
 	BackoffMax  time.Duration // the longest wait; default 5 s
 	StableAfter time.Duration // a process that ran this long starts at BackoffMin again; default 1 s
@@ -79,6 +83,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.StableAfter == 0 {
 		o.StableAfter = time.Second
+	}
+	if o.Write == nil {
+		o.Write = func(write func() error) error { return write() }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -227,7 +234,7 @@ func (g *Group) State() State {
 func (g *Group) save() error {
 	g.fileMu.Lock()
 	defer g.fileMu.Unlock()
-	return g.State().write(g.opts.StateFile)
+	return g.opts.Write(func() error { return g.State().write(g.opts.StateFile) })
 }
 
 // change edits a process' note and writes the file. That the file could not be written is logged:

@@ -243,9 +243,13 @@ func TestRightsAreRenewed(t *testing.T) {
 }
 
 // TestLossIsTold: a server that refuses what it has lost makes the next sync fail, once; with Lost,
-// that is told instead.
+// that is told instead. A lack of space is told as such.
 func TestLossIsTold(t *testing.T) {
-	for _, callback := range []bool{false, true} {
+	for i, refusal := range []errs.Kind{errs.NoSpace, errs.NoSpace, errs.Corrupt} {
+		callback, want := i == 1, errs.IO
+		if refusal == errs.NoSpace {
+			want = errs.NoSpace
+		}
 		d := newDouble(t, 1)
 		d.lazy = true
 		var told []error
@@ -256,11 +260,11 @@ func TestLossIsTold(t *testing.T) {
 		g := newRig(t, d, 1, opts)
 		must(t, g.write(1, 0, []byte("lost"), stripe.Volatile))
 		d.mu.Lock()
-		d.refuse = errs.New(errs.NoSpace, "double", "", nil)
+		d.refuse = errs.New(refusal, "double", "", nil)
 		d.mu.Unlock()
 		d.crash()
 		err := g.sync(1)
-		if !callback && errs.KindOf(err) != errs.IO || callback && (err != nil || len(told) != 1) {
+		if !callback && errs.KindOf(err) != want || callback && (err != nil || len(told) != 1) {
 			t.Fatalf("sync after a loss: %v, told %v", err, told)
 		}
 		must(t, g.sync(1))

@@ -344,12 +344,17 @@ func (r *Remote) resent(k *kept, conn *msg.Conn, m iod.Mark) {
 	r.counts.resent.Add(1)
 }
 
-// tell reports a loss.
+// tell reports a loss. It is an input/output error, unless what is missing is space: a program does
+// something else about that.
 func (r *Remote) tell(o *object, lost error) {
 	r.mu.Lock()
 	t := o.target
 	r.mu.Unlock()
-	lost = errs.New(errs.IO, "iod.Sync", serverName(t.Server),
+	kind := errs.KindOf(lost)
+	if kind != errs.NoSpace && kind != errs.Quota {
+		kind = errs.IO
+	}
+	lost = errs.New(kind, "iod.Sync", serverName(t.Server),
 		errs.Wrap("lost unsynced writes, which it refuses to take again", "", lost))
 	if r.opts.Lost != nil {
 		r.opts.Lost(t, lost)

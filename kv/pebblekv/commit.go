@@ -43,6 +43,9 @@ func (s *Store) enter(ctx context.Context) error {
 	if s.closed {
 		return errs.New(errs.Closed, opCommit, s.opt.Dir, nil)
 	}
+	if s.db == nil {
+		return s.absent
+	}
 	if err := ctx.Err(); err != nil {
 		return errs.Wrap(opCommit, "", err)
 	}
@@ -68,6 +71,9 @@ func (s *Store) leave() { <-s.turn }
 func (s *Store) apply(t *kv.Txn) (*pebble.Batch, kv.Version, error) {
 	if v, ok := s.replay.Find(t.ReqID); ok {
 		return nil, v, nil
+	}
+	if err := s.room.admit(t.MakesRoom); err != nil {
+		return nil, 0, err
 	}
 	if err := engine.Check(t, reader{s.db}, s.changes); err != nil {
 		return nil, 0, err

@@ -54,12 +54,12 @@ func (g *guard) err() error {
 	if f == nil {
 		return nil
 	}
-	kind := errs.IO
 	if errs.KindOf(f.err) == errs.NoSpace {
-		kind = errs.NoSpace
+		return errs.Newf(errs.NoSpace, "pebblekv", "", "a write failed, so the store is read-only "+
+			"until there is room: free space on its file system: %w", f.err)
 	}
-	return errs.Newf(kind, "pebblekv", "", "a write failed, so the store is read-only until it is "+
-		"opened again (free space or replace the disk first): %w", f.err)
+	return errs.Newf(errs.IO, "pebblekv", "", "a write failed, so the store is read-only until it is "+
+		"opened again (replace the disk first): %w", f.err)
 }
 
 // change makes a change unless frozen, and freezes if it fails.

@@ -22,26 +22,23 @@ func Open(opt Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{
-		opt:    opt,
-		guard:  newGuard(opt.FS),
-		queue:  newQueue(opt.MemtableBytes),
-		turn:   make(chan struct{}, 1),
-		replay: engine.NewReplay(kv.ReplayWindow),
+		opt:     opt,
+		guard:   newGuard(opt.FS),
+		turn:    make(chan struct{}, 1),
+		closing: make(chan struct{}),
 	}
 	if err := s.lock(); err != nil {
 		return nil, err
 	}
-	db, err := pebble.Open(opt.Dir, opt.pebbleOptions(s.guard, s.queue))
-	if err != nil {
+	s.room = newHeadroom(&s.opt)
+	if err := s.start(); err != nil {
 		_ = s.guard.unlock()
-		return nil, openError(opt.Dir, err)
+		return nil, err
 	}
-	s.db = db
-	s.queue.reset()
-	if err := s.load(); err != nil {
-		_ = s.shut()
-		return nil, errs.Wrap(opOpen, opt.Dir, err)
+	if s.Health() == nil {
+		s.room.refill()
 	}
+	s.watching.Go(s.watch)
 	return s, nil
 }
 
@@ -65,6 +62,10 @@ func (s *Store) load() error {
 	// between may have been given to commits that are gone, and are never given again.
 	s.version, s.given = last, max(last, ceiling)
 	s.changes = engine.NewChanges(s.opt.ChangesBytes, last, s.given)
+	s.ceiling = s.given
+	if s.guard.err() != nil {
+		return nil // for reading only: no number is given out
+	}
 	return s.raise()
 }
 
@@ -116,6 +117,7 @@ func (s *Store) loadReplay() error {
 	if err != nil {
 		return err
 	}
+	s.replay = engine.NewReplay(kv.ReplayWindow)
 	slot := 0
 	for ok := it.First(); ok; ok = it.Next() {
 		b, err := it.ValueAndErr()
@@ -136,6 +138,14 @@ func (s *Store) loadReplay() error {
 
 // Close implements kv.Store. With snapshots open it refuses with errs.Busy and changes nothing.
 func (s *Store) Close() error {
+	err := s.close()
+	if errs.KindOf(err) != errs.Busy {
+		s.watching.Wait()
+	}
+	return err
+}
+
+func (s *Store) close() error {
 	s.life.Lock()
 	defer s.life.Unlock()
 	if s.closed {
@@ -145,7 +155,8 @@ func (s *Store) Close() error {
 		return errs.Newf(errs.Busy, "pebblekv.Close", s.opt.Dir, "%d snapshots are open", n)
 	}
 	s.closed = true
-	err := s.guard.err()
+	close(s.closing)
+	err := s.failed()
 	if err == nil {
 		err = s.setAside(s.given) // nobody else is here: having life for writing includes the turn
 	}
@@ -157,7 +168,10 @@ func (s *Store) Close() error {
 
 // shut closes pebble and releases the directory.
 func (s *Store) shut() error {
-	err := s.db.Close()
+	var err error
+	if s.db != nil {
+		err = s.db.Close()
+	}
 	if e := s.guard.unlock(); err == nil {
 		err = e
 	}

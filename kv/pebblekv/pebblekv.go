@@ -7,12 +7,15 @@
 //
 // The first failed write freezes the directory (guard.go): nothing is written any more, reads go
 // on, and what is on disk is what a crash at that moment would have left, which the next Open
-// recovers.
+// recovers. After a write that failed for lack of space the store does that by itself when there is
+// room (recover.go); so that this does not happen it keeps a reserve of its file system for
+// transactions that make room (headroom.go).
 //
 // It does not replicate and does not repair. What a range check needs to know about recent
 // changes is kept in memory, bounded; see engine.Changes.
 //
-// Read pebblekv.go first, then commit.go; format.go draws the keys and values.
+// Read pebblekv.go first, then commit.go, guard.go and recover.go; format.go draws the keys and
+// values.
 package pebblekv
 
 import (
@@ -63,6 +66,11 @@ type Options struct {
 	// kv.SinceWindow comes first. Default 4 MiB.
 	ChangesBytes int
 
+	// ReserveBytes is how much of the file system is kept for transactions that make room
+	// (kv.Txn.MakesRoom), in bytes: at most a 16th of it. Others are refused with errs.NoSpace when
+	// less than half of that is left. Default 0: nothing is kept.
+	ReserveBytes int64
+
 	// Log receives what pebble has to say, warnings and failures. Default: nobody.
 	Log *slog.Logger
 
@@ -102,22 +110,29 @@ func (o Options) validate() error {
 		return bad("memtable of %d bytes, at least %d", o.MemtableBytes, minMemtableBytes)
 	case o.ChangesBytes < 0:
 		return bad("%d bytes for changes", o.ChangesBytes)
+	case o.ReserveBytes < 0:
+		return bad("a reserve of %d bytes", o.ReserveBytes)
 	}
 	return nil
 }
 
 // Store implements kv.Store.
 type Store struct {
-	opt   Options
-	guard *guard
-	db    *pebble.DB
-	queue *queue
+	opt  Options
+	room *headroom
 
 	// life is held for reading by everything that uses db, for its whole duration, and for
-	// writing only by Close, which so waits for what is running. It comes before turn.
+	// writing only by Close and by reopen, which so wait for what is running. It comes before turn.
 	life   sync.RWMutex
 	closed bool
+	guard  *guard
+	queue  *queue
+	db     *pebble.DB
+	absent error        // why db is nil: it could not be opened again
 	snaps  atomic.Int64 // open snapshots
+
+	closing  chan struct{} // closed by Close
+	watching sync.WaitGroup
 
 	// turn is the lock of the ordered section: whoever has put a token in has it. It is a channel
 	// because waiting for it ends with the caller's context and with the failure of the store.

@@ -18,8 +18,11 @@ import (
 func (s *Store) Snapshot() kv.Snapshot {
 	s.life.RLock()
 	defer s.life.RUnlock()
-	if s.closed {
-		return deadSnapshot{}
+	switch {
+	case s.closed:
+		return deadSnapshot{errs.New(errs.Closed, "pebblekv.Snapshot", s.opt.Dir, nil)}
+	case s.db == nil:
+		return deadSnapshot{s.absent}
 	}
 	s.snaps.Add(1)
 	return &snapshot{store: s, view: s.db.NewSnapshot()}
@@ -73,17 +76,15 @@ func (s *snapshot) Close() error {
 	return errs.Wrap("pebblekv.Snapshot.Close", "", err)
 }
 
-// deadSnapshot is a snapshot of a closed store.
-type deadSnapshot struct{}
+// deadSnapshot is a snapshot of a store that is closed, or could not be opened again.
+type deadSnapshot struct{ err error }
 
 func (deadSnapshot) Version() kv.Version { return 0 }
 
-func (deadSnapshot) Get([]byte) ([]byte, kv.Version, error) {
-	return nil, 0, errs.New(errs.Closed, "pebblekv.Get", "", nil)
-}
+func (d deadSnapshot) Get([]byte) ([]byte, kv.Version, error) { return nil, 0, d.err }
 
-func (deadSnapshot) Scan(_, _ []byte, _ func(_, _ []byte, _ kv.Version) bool) error {
-	return errs.New(errs.Closed, "pebblekv.Scan", "", nil)
+func (d deadSnapshot) Scan(_, _ []byte, _ func(_, _ []byte, _ kv.Version) bool) error {
+	return d.err
 }
 
 func (deadSnapshot) Close() error { return nil }

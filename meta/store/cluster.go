@@ -54,7 +54,7 @@ func (x *servers) up(since time.Time) []uint32 {
 
 // Join implements meta.Cluster. A server that comes with another store under a known id is
 // refused: the objects that files look for would not be there. Every Join is written down, not
-// synced, so that a service that starts again knows who was up.
+// synced, so that a service that starts again knows who was up; on a full disk it does without.
 func (s *Store) Join(ctx context.Context, srv meta.Server, mac [32]byte) error {
 	err := s.checkJoin(&srv, mac)
 	if err == nil {
@@ -76,15 +76,27 @@ func (s *Store) Join(ctx context.Context, srv meta.Server, mac [32]byte) error {
 						srv.ID, old.StoreID, srv.StoreID)
 				}
 			}
+			t.kv.MakesRoom = true
 			t.put(key, (&server{srv}).encode())
 			return nil
 		})
+		if errs.KindOf(err) == errs.NoSpace && s.knows(&srv) {
+			err = nil // it is up all the same: without it nothing could be read or removed
+		}
 	}
 	if err != nil {
 		return errs.Wrap("meta.Join", srv.Addr, err)
 	}
 	s.servers.set(&joined{Server: srv, heard: s.steady()})
 	return nil
+}
+
+// knows tells whether a server has joined before, with the same store.
+func (s *Store) knows(srv *meta.Server) bool {
+	s.servers.mu.Lock()
+	defer s.servers.mu.Unlock()
+	old := s.servers.byID[srv.ID]
+	return old != nil && old.StoreID == srv.StoreID
 }
 
 func (s *Store) checkJoin(srv *meta.Server, mac [32]byte) error {

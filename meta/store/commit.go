@@ -59,7 +59,7 @@ func (s *Store) Commit(ctx context.Context, c meta.Caller, ino meta.Ino, size in
 	if err == nil {
 		var replayed bool
 		replayed, err = s.update(ctx, &c, func(t *txn) error {
-			t.kv.Sync = sync
+			t.kv.Sync, t.kv.MakesRoom = sync, true // the data is there already
 			return t.commit(&c, ino, &w)
 		})
 		if replayed && sync {
@@ -154,6 +154,7 @@ func (t *txn) close(c *meta.Caller, id uint64, w *closing) error {
 	if err := parse(key, value, &h); err != nil {
 		return err
 	}
+	t.kv.MakesRoom = true
 	open := openKey(h.Ino, c.Session, id)
 	t.remove(key)
 	t.remove(open)

@@ -185,6 +185,8 @@ func (t *txn) openHandle(o *opening, find func(t *txn) error) error {
 		o.n.Flags |= flagWriters | flagData
 		t.putInode(o.ino, o.n)
 	}
+	// Reading must be possible on a full disk, and whoever cuts a file opens it first.
+	t.kv.MakesRoom = !o.born
 	h := handle{Flags: o.flags, Ino: o.ino, UID: o.c.Cred.UID}
 	t.put(key, h.encode())
 	t.put(openKey(o.ino, o.c.Session, o.id), h.encode())

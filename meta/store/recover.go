@@ -266,6 +266,7 @@ func (s *Store) removeBatch(ctx context.Context, batch []removal) (left bool) {
 func (s *Store) removeRemains(ctx context.Context, r removal) error {
 	for more := true; more; {
 		_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
+			t.kv.MakesRoom = true
 			n := 0
 			err := t.scan(xattrsOf(r.Ino), func(key, _ []byte) bool {
 				t.remove(append([]byte(nil), key...))
@@ -287,6 +288,7 @@ func (s *Store) removeRemains(ctx context.Context, r removal) error {
 		}
 	}
 	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
+		t.kv.MakesRoom = true
 		t.remove(removalKey(r.Ino))
 		return nil
 	})

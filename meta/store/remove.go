@@ -20,6 +20,7 @@ func (s *Store) Remove(ctx context.Context, c meta.Caller, dir meta.Ino, name st
 	}
 	if err == nil {
 		_, err = s.update(ctx, &c, func(t *txn) error {
+			t.kv.MakesRoom = true
 			return t.unlink(&c.Cred, dir, name, isDir)
 		})
 	}

@@ -224,6 +224,7 @@ func (s *Store) NewSession(ctx context.Context, client string) (meta.SessionInfo
 		if id == 0 || old != nil {
 			return errs.Again
 		}
+		t.kv.MakesRoom = true // nobody removes anything without one
 		t.put(key, (&session{State: sessionLive, Created: t.now, Client: client}).encode())
 		return nil
 	})
@@ -281,6 +282,7 @@ func (s *Store) beginEnd(ctx context.Context, id uint64, state uint8, before tim
 			return err
 		}
 		rec.State = state
+		t.kv.MakesRoom = true
 		t.put(key, rec.encode())
 		return nil
 	})
@@ -302,6 +304,7 @@ func (s *Store) finishEnd(ctx context.Context, id uint64, pages int) error {
 		return err
 	}
 	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
+		t.kv.MakesRoom = true
 		t.demandNone(handlesOf(id))
 		t.remove(sessionKey(id))
 		return nil

@@ -71,6 +71,7 @@ func (t *txn) setattr(c *meta.Caller, ino meta.Ino, mask meta.SetMask, a *meta.A
 		return errNothing
 	}
 	if mask&meta.SetSize != 0 {
+		t.kv.MakesRoom = a.Size < n.Size
 		if err := t.setSize(c, ino, n, a.Size); err != nil {
 			return err
 		}
@@ -235,6 +236,7 @@ func (s *Store) settleTruncate(ctx context.Context, ino meta.Ino) error {
 		}
 		n.Flags &^= flagPending
 		n.Pending = 0
+		t.kv.MakesRoom = true // what was begun is finished
 		t.putInode(ino, n)
 		t.remove(pendingKey(ino))
 		return nil

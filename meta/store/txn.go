@@ -222,7 +222,7 @@ func (s *Store) commit(ctx context.Context, t *kv.Txn) (kv.Version, error) {
 
 // known asks the engine whether a request id was committed, by a transaction that cannot commit.
 func (s *Store) known(ctx context.Context, id kv.ReqID) (bool, error) {
-	_, err := s.commit(ctx, &kv.Txn{ReqID: id,
+	_, err := s.commit(ctx, &kv.Txn{ReqID: id, MakesRoom: true,
 		Checks: []kv.Check{{Key: []byte(keyNever), Exists: true}}})
 	if errs.KindOf(err) == errs.Conflict {
 		return false, nil

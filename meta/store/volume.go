@@ -134,6 +134,7 @@ func (s *Store) ListVolumes(_ context.Context, _ meta.Caller) ([]meta.Volume, er
 // RemoveVolume implements meta.Volumes. A volume that is open is not removed (errs.Busy).
 func (s *Store) RemoveVolume(ctx context.Context, c meta.Caller, name string) error {
 	replayed, err := s.update(ctx, &c, func(t *txn) error {
+		t.kv.MakesRoom = true
 		t.kv.Sync = true
 		v, n, err := t.volume(name)
 		if err != nil {

@@ -187,6 +187,7 @@ func (t *txn) xattrRoom(ino meta.Ino, name string, value, old []byte) error {
 // RemoveXattr implements meta.Xattrs.
 func (s *Store) RemoveXattr(ctx context.Context, c meta.Caller, ino meta.Ino, name string) error {
 	_, err := s.update(ctx, &c, func(t *txn) error {
+		t.kv.MakesRoom = true
 		n, err := t.inode(ino)
 		if err != nil {
 			return err

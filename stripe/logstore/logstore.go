@@ -20,7 +20,8 @@
 // member.checkpointing*, member.growing*, member.mu, then pool.mu and the sessions' lock.
 //
 // Read logstore.go first, then layout.go, entry.go and record.go (what is on the disk), write.go,
-// log.go, checkpoint.go and room.go (life of a write), read.go, and open.go and replay.go (a restart).
+// log.go, checkpoint.go and room.go (life of a write), read.go, and open.go and replay.go (a
+// restart).
 package logstore
 
 import (

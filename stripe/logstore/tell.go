@@ -163,6 +163,16 @@ func (s *Store) Space() (stripe.Space, error) {
 	return sp, nil
 }
 
+// Health is the reason why the store refuses changes, or nil.
+func (s *Store) Health() error {
+	for _, m := range s.members {
+		if m.broken.Load() != nil {
+			return m.brokenError()
+		}
+	}
+	return nil
+}
+
 // Stats implements stripe.Counter.
 func (s *Store) Stats() stripe.Stats {
 	all := stripe.Stats{
