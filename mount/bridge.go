@@ -25,6 +25,7 @@ type bridge struct {
 	dirs     table[*directory]
 	removed  removed
 	versions versions
+	believed believed
 	behind   *behind
 }
 
@@ -188,7 +189,7 @@ func typeBits(t meta.Type) uint32 {
 	return syscall.S_IFREG
 }
 
-// fill writes attributes as the kernel wants them.
+// fill writes attributes as the kernel wants them, and notes that it has got them.
 func (b *bridge) fill(out *fuse.Attr, a *meta.Attr) {
 	out.Ino = uint64(a.Ino)
 	out.Size = uint64(a.Size)
@@ -200,6 +201,7 @@ func (b *bridge) fill(out *fuse.Attr, a *meta.Attr) {
 	out.Atime, out.Atimensec = split(a.Atime)
 	out.Mtime, out.Mtimensec = split(a.Mtime)
 	out.Ctime, out.Ctimensec = split(a.Ctime)
+	b.believed.told(a)
 }
 
 // split cuts nanoseconds into what stat(2) has; times before 1970 have positive nanoseconds too.
