@@ -71,7 +71,7 @@ func (fs *FS) renewTarget(ctx context.Context, t *iod.Target) error {
 		if err != nil {
 			return err
 		}
-		defer w.closeQuietly(ctx)
+		defer w.Discard(ctx)
 		f = w
 	} else if g := f.grant.Load(); stripe < len(g.caps) && g.caps[stripe] == t.Cap {
 		if err := f.renewFrom(ctx, g); err != nil {
@@ -108,9 +108,9 @@ func (fs *FS) writer(ino meta.Ino) *File {
 	return nil
 }
 
-// closeQuietly closes a handle that no program has, and leaves unreported errors to those that
+// Discard closes a handle that no program has got, and leaves unreported errors to those that
 // programs have.
-func (f *File) closeQuietly(ctx context.Context) {
+func (f *File) Discard(ctx context.Context) {
 	f.node.mu.Lock()
 	seen := f.node.lost.seq
 	f.node.mu.Unlock()
@@ -118,7 +118,7 @@ func (f *File) closeQuietly(ctx context.Context) {
 	f.seen = seen
 	f.mu.Unlock()
 	if err := f.Close(ctx); err != nil {
-		f.fs.opts.Logger.Warn("closing a file that was opened for its rights", "err", err)
+		f.fs.opts.Logger.Warn("closing a file that no program has open", "err", err)
 	}
 }
 

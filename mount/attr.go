@@ -12,7 +12,9 @@ func (b *bridge) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn,
 	out *fuse.AttrOut) fuse.Status {
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
-	b.behind.drain(b.ino(in.NodeId))
+	if err := b.behind.drain(ctx, b.ino(in.NodeId)); err != nil {
+		return b.status("getattr", err)
+	}
 	a, err := b.attrOf(ctx, b.ino(in.NodeId))
 	if err != nil {
 		return b.nodeStatus("getattr", err)
@@ -22,9 +24,12 @@ func (b *bridge) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn,
 }
 
 // overlay brings attributes that came by the way up to what this mount has written.
-func (b *bridge) overlay(a *meta.Attr) {
-	b.behind.drain(a.Ino)
-	b.fs.Overlay(a)
+func (b *bridge) overlay(ctx context.Context, a *meta.Attr) error {
+	err := b.behind.drain(ctx, a.Ino)
+	if err == nil {
+		b.fs.Overlay(a)
+	}
+	return err
 }
 
 func (b *bridge) attrOut(out *fuse.AttrOut, a *meta.Attr) {
@@ -38,7 +43,9 @@ func (b *bridge) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn,
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
 	ino := b.ino(in.NodeId)
-	b.behind.drain(ino)
+	if err := b.behind.drain(ctx, ino); err != nil {
+		return b.status("setattr", err)
+	}
 	mask, want := changes(in)
 	if mask == 0 {
 		a, err := b.attrOf(ctx, ino)

@@ -35,16 +35,59 @@ type behind struct {
 
 // stream is one file's data on its way.
 type stream struct {
-	mu     sync.Mutex // held while a write waits for a chunk: writes of one file are in order
-	idle   sync.Cond  // signalled when flying falls to 0
-	dead   bool       // taken out of the table: whoever holds it looks for another one
-	end    int64      // where the next sequential write begins
-	off    int64      // of the first byte in chunk
-	chunk  chunk      // gathered so far; empty when there is nothing
-	file   *file      // through which chunk is sent
-	last   time.Time  // of the last write
-	flying int        // chunks being sent
-	err    error      // of a chunk that was lost, not reported by a write yet
+	order lock      // held while a write waits for a chunk: writes of one file are in order
+	dead  bool      // taken out of the table: whoever holds it looks for another one
+	end   int64     // where the next sequential write begins
+	off   int64     // of the first byte in chunk
+	chunk chunk     // gathered so far; empty when there is nothing
+	file  *file     // through which chunk is sent
+	last  time.Time // of the last write
+
+	mu     sync.Mutex
+	flying int           // chunks being sent
+	landed chan struct{} // closed when flying falls to 0; nil while nothing flies
+	err    error         // of a chunk that was lost, not reported by a write yet
+}
+
+// lock is a mutex whose waiters can be interrupted.
+type lock chan struct{}
+
+func newLock() lock { return make(lock, 1) }
+
+func (l lock) acquire(ctx context.Context) error {
+	select {
+	case l <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l lock) try() bool {
+	select {
+	case l <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (l lock) release() { <-l }
+
+// takeError returns the loss that no write has reported yet.
+func (s *stream) takeError() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.err
+	s.err = nil
+	return err
+}
+
+// idle tells whether nothing flies.
+func (s *stream) idle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.flying == 0
 }
 
 // chunk is data that follows each other in a file.
@@ -74,71 +117,96 @@ func (w *behind) find(ino meta.Ino) *stream {
 }
 
 // enter finds or makes a file's stream and locks it.
-func (w *behind) enter(ino meta.Ino) *stream {
+func (w *behind) enter(ctx context.Context, ino meta.Ino) (*stream, error) {
 	for {
 		w.mu.Lock()
 		s := w.streams[ino]
 		if s == nil {
-			s = &stream{end: -1}
-			s.idle.L = &s.mu
+			s = &stream{order: newLock(), end: -1}
 			w.streams[ino] = s
 		}
 		w.mu.Unlock()
-		s.mu.Lock()
-		if !s.dead {
-			return s
+		if err := s.order.acquire(ctx); err != nil {
+			return nil, err
 		}
-		s.mu.Unlock()
+		if !s.dead {
+			return s, nil
+		}
+		s.order.release()
 	}
 }
 
-// write takes a write if it goes on where the last one ended, and says so; otherwise the data
-// before it has reached the servers when it returns, and the caller writes by itself.
-func (w *behind) write(f *file, p []byte, off int64) (took bool, err error) {
+// write takes a write if it goes on where the last one ended, and says how much of it: less than
+// all if ctx has ended. If it takes nothing, the data before it has reached the servers when it
+// returns, and the caller writes by itself.
+func (w *behind) write(ctx context.Context, f *file, p []byte, off int64) (took int, err error) {
 	if w.free == nil {
-		return false, nil
+		return 0, nil
 	}
-	s := w.enter(f.Ino())
-	defer s.mu.Unlock()
-	if err, s.err = s.err, nil; err != nil {
-		return false, err
+	s, err := w.enter(ctx, f.Ino())
+	if err != nil {
+		return 0, err
+	}
+	defer s.order.release()
+	if err := s.takeError(); err != nil {
+		return 0, err
 	}
 	sequential := off == s.end
 	s.end, s.last = off+int64(len(p)), time.Now()
-	if !sequential || s.chunk.data == nil && s.flying == 0 && len(w.free) == 0 {
+	if !sequential || s.chunk.data == nil && len(w.free) == 0 && s.idle() {
 		// Not to be gathered, or others have all the chunks and nothing of this file's will come
 		// back.
-		w.drainLocked(s)
-		err, s.err = s.err, nil
-		return false, err
+		if err := w.drainLocked(ctx, s); err != nil {
+			return 0, err
+		}
+		return 0, s.takeError()
 	}
-	for len(p) > 0 {
+	for took < len(p) {
+		at := off + int64(took)
 		if s.chunk.data == nil {
-			s.chunk, s.off, s.file = w.take(), off, f
+			c, err := w.take(ctx)
+			if err != nil {
+				s.end = at
+				return took, unlessSome(took, err)
+			}
+			s.chunk, s.off, s.file = c, at, f
 		}
 		data := s.chunk.data
 		room := chunkBytes - s.off%chunkBytes - int64(len(data))
-		n := copy(data[len(data):len(data)+int(min(room, int64(len(p))))], p)
+		n := copy(data[len(data):len(data)+int(min(room, int64(len(p)-took)))], p[took:])
 		s.chunk.data = data[:len(data)+n]
-		p, off = p[n:], off+int64(n)
+		took += n
 		if int64(n) == room {
 			w.launchLocked(s)
 		}
 	}
-	return true, nil
+	return took, nil
+}
+
+// unlessSome is err unless something was done before it: then the caller hears of that.
+func unlessSome(n int, err error) error {
+	if n > 0 {
+		return nil
+	}
+	return err
 }
 
 // take waits for a chunk: this is what holds a writer back that is faster than the servers. The
 // best memory is taken for as long as a chunk lives; memory of its own is kept for the next.
-func (w *behind) take() chunk {
-	own := <-w.free
+func (w *behind) take(ctx context.Context) (chunk, error) {
+	var own []byte
+	select {
+	case own = <-w.free:
+	case <-ctx.Done():
+		return chunk{}, ctx.Err()
+	}
 	if b := w.lend(chunkBytes); b != nil {
-		return chunk{data: b.Bytes()[:0], lent: b}
+		return chunk{data: b.Bytes()[:0], lent: b}, nil
 	}
 	if own == nil {
 		own = make([]byte, 0, chunkBytes)
 	}
-	return chunk{data: own}
+	return chunk{data: own}, nil
 }
 
 // give makes room again.
@@ -158,7 +226,11 @@ func (w *behind) launchLocked(s *stream) {
 	}
 	c, off, f := s.chunk, s.off, s.file
 	s.chunk, s.file = chunk{}, nil
-	s.flying++
+	s.mu.Lock()
+	if s.flying++; s.landed == nil {
+		s.landed = make(chan struct{})
+	}
+	s.mu.Unlock()
 	go func() {
 		_, err := f.WriteAt(context.Background(), c.data, off)
 		if err != nil {
@@ -171,48 +243,64 @@ func (w *behind) launchLocked(s *stream) {
 			s.err = err
 		}
 		if s.flying--; s.flying == 0 {
-			s.idle.Broadcast()
+			close(s.landed)
+			s.landed = nil
 		}
 	}()
 }
 
-func (w *behind) drainLocked(s *stream) {
+// drainLocked sends what was gathered and waits until nothing flies. It holds the stream's order
+// meanwhile, so that nothing more is launched.
+func (w *behind) drainLocked(ctx context.Context, s *stream) error {
 	w.launchLocked(s)
-	for s.flying > 0 {
-		s.idle.Wait()
+	s.mu.Lock()
+	landed := s.landed
+	s.mu.Unlock()
+	if landed == nil {
+		return nil
+	}
+	select {
+	case <-landed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
-// drain returns when all data of a file that was taken is at the servers, or lost and noted so.
-func (w *behind) drain(ino meta.Ino) {
-	if s := w.find(ino); s != nil {
-		s.mu.Lock()
-		w.drainLocked(s)
-		s.mu.Unlock()
+// drain returns when all data of a file that was taken is at the servers, or lost and noted so. It
+// fails if ctx ends before.
+func (w *behind) drain(ctx context.Context, ino meta.Ino) error {
+	s := w.find(ino)
+	if s == nil {
+		return nil
 	}
+	if err := s.order.acquire(ctx); err != nil {
+		return err
+	}
+	defer s.order.release()
+	return w.drainLocked(ctx, s)
 }
 
 // settle is drain for callers that report losses themselves: the next write need not.
-func (w *behind) settle(ino meta.Ino) {
-	if s := w.find(ino); s != nil {
-		s.mu.Lock()
-		w.drainLocked(s)
-		s.err = nil
-		s.mu.Unlock()
+func (w *behind) settle(ctx context.Context, ino meta.Ino) error {
+	err := w.drain(ctx, ino)
+	if s := w.find(ino); s != nil && err == nil {
+		_ = s.takeError()
 	}
+	return err
 }
 
 // forget drains a file and drops its stream if nobody writes in the same moment.
 func (w *behind) forget(ino meta.Ino) {
-	w.drain(ino)
+	_ = w.drain(context.Background(), ino) // nothing ends it early
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.streams[ino]
-	if s == nil || !s.mu.TryLock() {
+	if s == nil || !s.order.try() {
 		return
 	}
-	defer s.mu.Unlock()
-	if s.chunk.data == nil && s.flying == 0 {
+	defer s.order.release()
+	if s.chunk.data == nil && s.idle() {
 		s.dead = true
 		delete(w.streams, ino)
 	}
@@ -235,11 +323,11 @@ func (w *behind) sweep() {
 		}
 		w.mu.Unlock()
 		for _, s := range all {
-			if s.mu.TryLock() {
+			if s.order.try() {
 				if time.Since(s.last) >= idleMax {
 					w.launchLocked(s)
 				}
-				s.mu.Unlock()
+				s.order.release()
 			}
 		}
 	}

@@ -1,8 +1,6 @@
 package mount
 
 import (
-	"context"
-	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,6 +23,7 @@ type bridge struct {
 	dirs     table[*directory]
 	removed  removed
 	versions versions
+	believed believed
 	behind   *behind
 }
 
@@ -77,68 +76,13 @@ func (b *bridge) creator(h *fuse.InHeader) meta.Cred {
 func groups(pid uint32) []uint32 {
 	const most = 64
 	var list []uint32
-	for _, s := range strings.Fields(processStatus(pid, "Groups:")) {
+	for _, s := range strings.Fields(processStatus(pid)["Groups"]) {
 		g, err := strconv.ParseUint(s, 10, 32)
 		if err == nil && len(list) < most {
 			list = append(list, uint32(g))
 		}
 	}
 	return list
-}
-
-// processStatus returns one field of /proc/pid/status; "" if there is none.
-func processStatus(pid uint32, field string) string {
-	text, err := os.ReadFile("/proc/" + strconv.FormatUint(uint64(pid), 10) + "/status")
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, field); ok {
-			return strings.TrimSpace(rest)
-		}
-	}
-	return ""
-}
-
-// request is the context of one request. A signal that does not kill the process is ignored:
-// programs do not expect EINTR from files, and the Go runtime sends itself signals all the time.
-func (b *bridge) request(cancel <-chan struct{}, h *fuse.InHeader) (context.Context, func()) {
-	ctx, stop := context.WithCancel(context.Background())
-	pid := h.Pid
-	go func() {
-		select {
-		case <-cancel:
-			watchKilled(ctx, pid, stop)
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, stop
-}
-
-// watchKilled gives a request up as soon as its process is being killed.
-func watchKilled(ctx context.Context, pid uint32, stop func()) {
-	for {
-		if killed(pid) {
-			stop()
-			return
-		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// killed tells whether a fatal signal is pending: the kernel turns all of them into SIGKILL for
-// every thread. A process that is gone is dead too.
-func killed(pid uint32) bool {
-	text := processStatus(pid, "SigPnd:")
-	if text == "" {
-		return true
-	}
-	mask, err := strconv.ParseUint(text, 16, 64)
-	return err == nil && mask&(1<<(uint(syscall.SIGKILL)-1)) != 0
 }
 
 // status turns an error into what a program sees. Kinds that only mean something between sluice's
@@ -188,7 +132,7 @@ func typeBits(t meta.Type) uint32 {
 	return syscall.S_IFREG
 }
 
-// fill writes attributes as the kernel wants them.
+// fill writes attributes as the kernel wants them, and notes that it has got them.
 func (b *bridge) fill(out *fuse.Attr, a *meta.Attr) {
 	out.Ino = uint64(a.Ino)
 	out.Size = uint64(a.Size)
@@ -200,6 +144,7 @@ func (b *bridge) fill(out *fuse.Attr, a *meta.Attr) {
 	out.Atime, out.Atimensec = split(a.Atime)
 	out.Mtime, out.Mtimensec = split(a.Mtime)
 	out.Ctime, out.Ctimensec = split(a.Ctime)
+	b.believed.told(a)
 }
 
 // split cuts nanoseconds into what stat(2) has; times before 1970 have positive nanoseconds too.

@@ -81,7 +81,7 @@ func (b *bridge) list(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntr
 			return fuse.OK
 		}
 		for i := range rest {
-			if !b.addEntry(out, &rest[i], plus) {
+			if !b.addEntry(ctx, out, &rest[i], plus) {
 				return fuse.OK
 			}
 			off = rest[i].Cookie + dots
@@ -121,7 +121,8 @@ func (b *bridge) addDot(out *fuse.DirEntryList, d *directory, off uint64, plus b
 	return out.AddDirEntry(e)
 }
 
-func (b *bridge) addEntry(out *fuse.DirEntryList, e *meta.Entry, plus bool) bool {
+func (b *bridge) addEntry(ctx context.Context, out *fuse.DirEntryList, e *meta.Entry,
+	plus bool) bool {
 	de := fuse.DirEntry{Name: e.Name, Mode: typeBits(e.Type), Ino: uint64(e.Ino), Off: e.Cookie + dots}
 	if !plus {
 		return out.AddDirEntry(de)
@@ -132,8 +133,9 @@ func (b *bridge) addEntry(out *fuse.DirEntryList, e *meta.Entry, plus bool) bool
 	}
 	if e.Attr != nil {
 		a := *e.Attr
-		b.overlay(&a)
-		b.entry(entry, &a)
+		if b.overlay(ctx, &a) == nil { // otherwise the kernel looks the name up if it needs to
+			b.entry(entry, &a)
+		}
 	}
 	return true
 }

@@ -18,6 +18,7 @@ import (
 // with an fsync.
 type file struct {
 	*client.File
+	direct bool // the kernel keeps no pages for it
 }
 
 func openFlags(flags uint32) meta.OpenFlags {
@@ -33,20 +34,23 @@ func openFlags(flags uint32) meta.OpenFlags {
 	if f&meta.OpenWrite != 0 {
 		// The kernel reads the rest of a page that is written in part.
 		f |= meta.OpenRead
-		if flags&unix.O_TRUNC != 0 {
-			f |= meta.OpenTruncate
-		}
+	}
+	if flags&unix.O_TRUNC != 0 {
+		f |= meta.OpenTruncate
 	}
 	return f
 }
 
-// Open opens a file. O_TRUNC without the right to write is a truncation that POSIX leaves open;
-// it is refused by the kernel before it gets here.
+// Open opens a file. The kernel has checked the right to read, and to write where O_TRUNC asks for
+// it, which it may without O_WRONLY.
 func (b *bridge) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
-	b.behind.drain(b.ino(in.NodeId))
-	f, err := b.fs.OpenIno(ctx, meta.Cred{}, b.ino(in.NodeId), openFlags(in.Flags))
+	ino := b.ino(in.NodeId)
+	if err := b.behind.drain(ctx, ino); err != nil {
+		return b.status("open", err)
+	}
+	f, err := b.fs.OpenIno(ctx, meta.Cred{}, ino, openFlags(in.Flags))
 	if err != nil {
 		return b.nodeStatus("open", err)
 	}
@@ -58,13 +62,57 @@ func (b *bridge) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 			return b.status("open", err)
 		}
 	}
-	b.opened(f, out)
-	if out.OpenFlags&fuse.FOPEN_KEEP_CACHE == 0 {
-		// The kernel drops the pages by itself, but goes on believing the length that it knows, for
-		// as long as it was told to; an open must see what was closed before it.
+	return b.opened(in, f, out)
+}
+
+// opened brings what the kernel believes of a file into line with what was opened, before a program
+// can use it.
+func (b *bridge) opened(in *fuse.OpenIn, f *client.File, out *fuse.OpenOut) fuse.Status {
+	a := f.Attr()
+	own := &file{File: f, direct: appending(in.Flags)}
+	if in.Flags&unix.O_TRUNC != 0 {
+		// The kernel takes the length for 0 when it has the answer, and drops all pages.
+		b.believed.told(&a)
+		if b.versions.note(&a); !a.Writers {
+			b.versions.forget(a.Ino) // nothing else stops another open from keeping them meanwhile
+		}
 		b.server.InodeNotify(in.NodeId, -1, 0) // fails where the kernel has forgotten the inode
+		b.hand(own, out)
+		return fuse.OK
 	}
+	switch b.believed.check(&a, in.Pid) {
+	case lookAgain:
+		f.Discard(context.Background())
+		return fuse.Status(unix.ESTALE)
+	case unsure:
+		own.direct = true
+	}
+	if b.versions.current(&a) {
+		out.OpenFlags |= fuse.FOPEN_KEEP_CACHE
+	} else {
+		// The kernel drops the pages by itself when it has the answer, but that is too late for
+		// another open that is answered in the same moment; and it would go on believing the length
+		// that it knows, for as long as it was told to.
+		b.server.InodeNotify(in.NodeId, 0, 0)
+		b.versions.note(&a)
+	}
+	b.hand(own, out)
 	return fuse.OK
+}
+
+// hand gives an open file to the kernel.
+func (b *bridge) hand(f *file, out *fuse.OpenOut) {
+	if f.direct {
+		out.OpenFlags |= fuse.FOPEN_DIRECT_IO
+	}
+	out.Fh = b.files.add(f)
+}
+
+// appending tells whether a file is opened to be appended to. The kernel takes the length that it
+// remembers for the end, and puts what is written there into its pages; so it gets none for such a
+// file, and the end is found where the data goes.
+func appending(flags uint32) bool {
+	return flags&unix.O_APPEND != 0 && flags&unix.O_ACCMODE != unix.O_RDONLY
 }
 
 // Create makes and opens a file.
@@ -83,8 +131,12 @@ func (b *bridge) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string,
 	}
 	pastCaches(f, in.Flags)
 	a := f.Attr()
+	if b.versions.current(&a) {
+		out.OpenFlags |= fuse.FOPEN_KEEP_CACHE
+	}
+	b.versions.note(&a)
 	b.entry(&out.EntryOut, &a)
-	b.opened(f, &out.OpenOut)
+	b.hand(&file{File: f, direct: appending(in.Flags)}, &out.OpenOut)
 	return fuse.OK
 }
 
@@ -94,15 +146,6 @@ func pastCaches(f *client.File, flags uint32) {
 	if flags&unix.O_DIRECT != 0 {
 		f.SetHow(client.How{Mode: client.Direct})
 	}
-}
-
-// opened registers a file and decides whether the kernel may keep the pages that it has.
-func (b *bridge) opened(f *client.File, out *fuse.OpenOut) {
-	a := f.Attr()
-	if b.versions.opened(&a) {
-		out.OpenFlags |= fuse.FOPEN_KEEP_CACHE
-	}
-	out.Fh = b.files.add(&file{File: f})
 }
 
 // smallRead is what comes inside a message: any memory will do.
@@ -130,7 +173,9 @@ func (b *bridge) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	}
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
-	b.behind.drain(f.Ino())
+	if err := b.behind.drain(ctx, f.Ino()); err != nil {
+		return nil, b.status("read", err)
+	}
 	size := min(int(in.Size), len(buf))
 	var own *client.Buffer
 	if size > smallRead {
@@ -173,15 +218,44 @@ func (b *bridge) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (
 	return uint32(n), b.status("write", err)
 }
 
-// write hands a write on to write-behind or carries it out. Direct writes and those of mapped
-// memory are never delayed.
+// write hands a write on to write-behind or carries it out. Direct writes, appends and those of
+// mapped memory are never delayed. (A file that is appended to may be mapped, too: the kernel writes
+// its pages back without O_APPEND.)
 func (b *bridge) write(ctx context.Context, f *file, in *fuse.WriteIn, data []byte) (int, error) {
-	if in.Flags&unix.O_DIRECT != 0 || in.WriteFlags&fuse.WRITE_CACHE != 0 {
-		b.behind.drain(f.Ino())
-	} else if took, err := b.behind.write(f, data, int64(in.Offset)); took || err != nil {
-		return len(data), err
+	off := int64(in.Offset)
+	switch {
+	case in.WriteFlags&fuse.WRITE_CACHE == 0 && in.Flags&unix.O_APPEND != 0:
+		return b.append(ctx, f, in, data)
+	case in.WriteFlags&fuse.WRITE_CACHE != 0 || in.Flags&unix.O_DIRECT != 0:
+		if err := b.behind.drain(ctx, f.Ino()); err != nil {
+			return 0, err
+		}
+	default:
+		if took, err := b.behind.write(ctx, f, data, off); took > 0 || err != nil {
+			return took, err
+		}
 	}
-	return f.WriteAt(ctx, data, int64(in.Offset))
+	return f.WriteAt(ctx, data, off)
+}
+
+// append writes at the end of the file, wherever the kernel takes it to be, and drops the pages that
+// other open files may show of that range.
+func (b *bridge) append(ctx context.Context, f *file, in *fuse.WriteIn, data []byte) (int, error) {
+	if err := b.behind.drain(ctx, f.Ino()); err != nil {
+		return 0, err
+	}
+	off, err := f.Append(ctx, data)
+	switch {
+	case err != nil:
+		return 0, err
+	case f.direct:
+		b.server.InodeNotify(in.NodeId, off, int64(len(data)))
+	case off != int64(in.Offset):
+		// O_APPEND was set by fcntl(2). The kernel has put the data into pages elsewhere, which stay
+		// locked until this request is answered.
+		go b.server.InodeNotify(in.NodeId, 0, 0)
+	}
+	return len(data), nil
 }
 
 // Flush is close(2) of one descriptor: size and time are told to the metadata service, so that
@@ -193,13 +267,15 @@ func (b *bridge) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	}
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
-	return b.status("flush", b.commit(f, func() error { return f.Commit(ctx) }))
+	return b.status("flush", b.commit(ctx, f, func() error { return f.Commit(ctx) }))
 }
 
 // commit runs a commit of the file and keeps account of the version that the kernel's pages
 // belong to.
-func (b *bridge) commit(f *file, do func() error) error {
-	b.behind.settle(f.Ino())
+func (b *bridge) commit(ctx context.Context, f *file, do func() error) error {
+	if err := b.behind.settle(ctx, f.Ino()); err != nil {
+		return err
+	}
 	before := f.Attr()
 	err := do()
 	if after := f.Attr(); after.DataVersion != before.DataVersion {
@@ -216,7 +292,7 @@ func (b *bridge) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	}
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
-	return b.status("fsync", b.commit(f, func() error { return f.Sync(ctx) }))
+	return b.status("fsync", b.commit(ctx, f, func() error { return f.Sync(ctx) }))
 }
 
 // releaseMax bounds how long a release waits for the metadata service. Nobody hears of its errors:
@@ -234,7 +310,7 @@ func (b *bridge) release(f *file) {
 	b.behind.forget(f.Ino())
 	ctx, cancel := context.WithTimeout(context.Background(), releaseMax)
 	defer cancel()
-	if err := b.commit(f, func() error { return f.Commit(ctx) }); err != nil {
+	if err := b.commit(ctx, f, func() error { return f.Commit(ctx) }); err != nil {
 		b.opts.Logger.Error("closing a file failed", "ino", f.Ino(), "err", err)
 	}
 	if err := f.Close(ctx); err != nil {
@@ -262,7 +338,9 @@ func (b *bridge) Lseek(cancel <-chan struct{}, in *fuse.LseekIn, out *fuse.Lseek
 	}
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
-	b.behind.drain(f.Ino())
+	if err := b.behind.drain(ctx, f.Ino()); err != nil {
+		return b.status("lseek", err)
+	}
 	if _, err := f.Stat(ctx); err != nil {
 		return b.status("lseek", err)
 	}
@@ -315,7 +393,9 @@ func (b *bridge) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.St
 	}
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
-	b.behind.drain(f.Ino())
+	if err := b.behind.drain(ctx, f.Ino()); err != nil {
+		return b.status("fallocate", err)
+	}
 	if _, err := f.Stat(ctx); err != nil {
 		return b.status("fallocate", err)
 	}

@@ -202,10 +202,11 @@ func fuseOptions(o *Options) *fuse.MountOptions {
 		// O_TRUNC is part of OPEN, so that opening and truncating are one request. Set-user-id bits
 		// are dropped here (see dropPrivileges), so that the kernel need not ask for
 		// security.capability before every write.
-		ExtraCapabilities: fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_HANDLE_KILLPRIV_V2,
+		ExtraCapabilities: fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_HANDLE_KILLPRIV_V2 |
+			fuse.CAP_DIRECT_IO_ALLOW_MMAP, // files that are appended to may be mapped
 
-		// Pages are dropped when the size changes behind the kernel's back, and at open when the
-		// data version has; not whenever the time of change differs from what the kernel thought,
+		// Pages are dropped at open when the data version has changed, and the length is looked up
+		// again when the file was truncated (see opened); not whenever the time of change differs from what the kernel thought,
 		// which every write of our own would cause.
 		DisabledCapabilities: fuse.CAP_AUTO_INVAL_DATA,
 	}

@@ -15,10 +15,12 @@ func (b *bridge) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string,
 	ctx, done := b.request(cancel, h)
 	defer done()
 	a, err := b.fs.Meta().Lookup(ctx, b.kernel(), b.ino(h.NodeId), name)
+	if err == nil {
+		err = b.overlay(ctx, &a)
+	}
 	if err != nil {
 		return b.status("lookup", err)
 	}
-	b.overlay(&a)
 	b.entry(out, &a)
 	return fuse.OK
 }
@@ -89,10 +91,12 @@ func (b *bridge) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string,
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
 	a, err := b.fs.Meta().Link(ctx, b.kernel(), b.ino(in.Oldnodeid), b.ino(in.NodeId), name)
+	if err == nil {
+		err = b.overlay(ctx, &a)
+	}
 	if err != nil {
 		return b.status("link", err)
 	}
-	b.overlay(&a)
 	b.entry(out, &a)
 	return fuse.OK
 }

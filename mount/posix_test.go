@@ -106,6 +106,9 @@ func truncates(t *testing.T, dir string) {
 	}
 	must(t, os.Truncate(p, 1<<20))
 	equalFile(t, p, make([]byte, 1<<20))
+	_ = open(t, p, os.O_RDONLY|os.O_TRUNC) // POSIX leaves it open; every Linux file system does it
+	equalFile(t, p, nil)
+	must(t, os.WriteFile(p, data, 0o644))
 	f := open(t, p, os.O_RDWR|os.O_TRUNC)
 	if st, err := f.Stat(); err != nil || st.Size() != 0 {
 		t.Fatalf("O_TRUNC left %d bytes, %v", st.Size(), err)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
 	"golang.org/x/sys/unix"
 )
@@ -361,4 +362,33 @@ func TestKilledWhileWaiting(t *testing.T) {
 	}
 	c.data.write.Store(nil)
 	equalFile(t, p, []byte("x"))
+}
+
+// TestInterruptedWhileWaiting: a program that handles SIGINT gets the chance to do so while it waits
+// for a server that is away: dd prints what it has done, and ends.
+func TestInterruptedWhileWaiting(t *testing.T) {
+	c := newCluster(t, 1)
+	fs, err := client.New(c.meta, c.data, client.Options{WaitMax: time.Minute})
+	must(t, err)
+	dir := t.TempDir()
+	m, err := Mount(context.Background(), fs, dir, Options{})
+	must(t, err)
+	p := filepath.Join(dir, "f")
+	must(t, os.WriteFile(p, []byte("x"), 0o644))
+	gone := errs.New(errs.Disconnected, "server", "", nil)
+	c.data.write.Store(&gone)
+	var said bytes.Buffer
+	cmd := exec.Command("dd", "if=/dev/zero", "of="+p, "bs=1M", "count=1", "conv=notrunc")
+	cmd.Stderr = &said
+	must(t, cmd.Start())
+	time.Sleep(300 * time.Millisecond)
+	began := time.Now()
+	must(t, cmd.Process.Signal(unix.SIGINT))
+	_ = cmd.Wait()
+	if d := time.Since(began); d > 20*time.Second || !strings.Contains(said.String(), "records out") {
+		t.Errorf("it took %v, and said %q", d, &said)
+	}
+	c.data.write.Store(nil)
+	must(t, m.Unmount())
+	must(t, fs.Close())
 }

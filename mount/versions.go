@@ -31,18 +31,34 @@ func newVersions() versions {
 	return versions{mu: new(sync.Mutex), young: map[meta.Ino]version{}}
 }
 
-// opened notes the version that a file was opened at and tells whether the kernel may keep its
-// pages: they were read at the same version, and nobody is changing the file.
-func (v *versions) opened(a *meta.Attr) (keep bool) {
+// current tells whether the kernel may keep its pages of a file that is being opened: they were read
+// at the same version, and nobody is changing the file.
+func (v *versions) current(a *meta.Attr) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	was, known := v.young[a.Ino]
 	if !known {
 		was, known = v.old[a.Ino]
 	}
-	now := versionOf(a)
-	v.setLocked(a.Ino, now)
-	return known && was == now && !a.Writers
+	if known {
+		v.setLocked(a.Ino, was)
+	}
+	return known && was == versionOf(a) && !a.Writers
+}
+
+// note notes that the kernel has no pages from before the version that a file was opened at.
+func (v *versions) note(a *meta.Attr) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.setLocked(a.Ino, versionOf(a))
+}
+
+// forget makes the next open drop the pages.
+func (v *versions) forget(ino meta.Ino) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.young, ino)
+	delete(v.old, ino)
 }
 
 // changed notes the version after a change of this mount's own, which the kernel's pages show.

@@ -43,7 +43,7 @@ func newMount() *cobra.Command {
 				return refuse(o.url+" is no URL", "Write sluice://HOST:PORT, like sluice://"+defaultListen)
 			}
 			if o.detach {
-				return detach(cmd, detachOptions{log: o.log, args: withoutDetach(os.Args[1:])})
+				return detachMount(cmd, o.log)
 			}
 			return runMount(cmd, o)
 		},
@@ -54,14 +54,26 @@ func newMount() *cobra.Command {
 	flags.BoolVar(&o.readOnly, "read-only", false, "refuse all changes")
 	flags.BoolVar(&o.allowOther, "allow-other", os.Geteuid() == 0, "let other users in")
 	flags.BoolVar(&o.keepTrying, "keep-trying", false, "wait for the cluster for as long as it takes")
-	flags.StringVar(&o.log, "log", filepath.Join(os.TempDir(), "sluice-mount.log"),
-		"with -d, where its output goes")
+	flags.StringVar(&o.log, "log", "",
+		"with -d, the `FILE` that its output goes to (default mount.log in a folder of the user's own)")
 	o.web.add(cmd, adminOff)
 	flags.StringVar(&o.webFile, "admin-file", "", "write the admin address into this `FILE`")
 	_ = flags.MarkHidden("admin-file") // it is there
 	o.by.add(cmd)
 	o.by.secret.addClient(cmd)
 	return cmd
+}
+
+// detachMount leaves the mount running in the background.
+func detachMount(cmd *cobra.Command, log string) error {
+	if log == "" {
+		dir, err := ownFolder()
+		if err != nil {
+			return err
+		}
+		log = filepath.Join(dir, "mount.log")
+	}
+	return detach(cmd, detachOptions{log: log, args: withoutDetach(os.Args[1:])})
 }
 
 func runMount(cmd *cobra.Command, o mountOptions) error {

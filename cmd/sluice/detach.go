@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -52,10 +51,7 @@ func detach(cmd *cobra.Command, o detachOptions) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(o.log), 0o700); err != nil {
-		return err
-	}
-	log, err := os.OpenFile(o.log, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o644)
+	log, err := openLog(o.log)
 	if err != nil {
 		return err
 	}

@@ -42,6 +42,10 @@ func testCreate(e *env) {
 	if h.Attr.Size != 0 || h.Attr.TruncSeq != 1 || e.objects.look(h.Attr.Ino).truncSeq != 1 {
 		e.Fatalf("not truncated: %+v, objects %+v", h.Attr, e.objects.look(h.Attr.Ino))
 	}
+	e.must(e.Service.Close(e.ctx, e.root(), h.ID, true, 500, h.Attr.TruncSeq, 77))
+	if h = e.open(h.Attr.Ino, meta.OpenRead|meta.OpenTruncate); h.Attr.Size != 0 || h.Attr.Writers {
+		e.Fatalf("opened for reading and not truncated: %+v", h.Attr)
+	}
 	e.close(h)
 	// Whoever creates a file may write it, whatever its mode says.
 	dir := e.mustMake(meta.RootIno, "d", meta.NewFile{Type: meta.Directory, Mode: 0o777}).Ino
@@ -71,7 +75,8 @@ func testOpenRefusals(e *env) {
 		{"pipe", e.root(), pipe, meta.OpenRead, errs.Unsupported},
 		{"nothing", e.root(), 999_999, meta.OpenRead, errs.NotFound},
 		{"no flags", e.root(), f, 0, errs.Invalid},
-		{"truncate without write", e.root(), f, meta.OpenRead | meta.OpenTruncate, errs.Invalid},
+		{"truncate without the right to write", e.user(alice), f, meta.OpenRead | meta.OpenTruncate,
+			errs.Access},
 		{"exclusive", e.root(), f, meta.OpenRead | meta.OpenExclusive, errs.Invalid},
 		{"unknown flag", e.root(), f, meta.OpenRead | 1<<7, errs.Invalid},
 		{"no session", stranger, f, meta.OpenRead, errs.Stale},

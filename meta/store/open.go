@@ -24,9 +24,7 @@ type opening struct {
 // handle of the first time, whoever has forgotten the request by then.
 func newOpening(c *meta.Caller, flags meta.OpenFlags) (*opening, error) {
 	const all = meta.OpenRead | meta.OpenWrite | meta.OpenTruncate | meta.OpenExclusive
-	bad := flags&^all != 0 || flags&(meta.OpenRead|meta.OpenWrite) == 0 ||
-		flags&meta.OpenTruncate != 0 && flags&meta.OpenWrite == 0
-	if bad {
+	if flags&^all != 0 || flags&(meta.OpenRead|meta.OpenWrite) == 0 {
 		return nil, errs.Newf(errs.Invalid, "meta.flags", "", "open flags %#x", flags)
 	}
 	o := &opening{c: c, flags: flags, id: meta.HandleOf(c.ReqID)}
@@ -104,7 +102,7 @@ func (t *txn) openInode(o *opening, ino meta.Ino) error {
 	if o.flags&meta.OpenRead != 0 {
 		want |= mayRead
 	}
-	if o.flags&meta.OpenWrite != 0 {
+	if o.flags&(meta.OpenWrite|meta.OpenTruncate) != 0 {
 		want |= mayWrite
 	}
 	if !allowed(&o.c.Cred, n, want) {

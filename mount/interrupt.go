@@ -1,0 +1,99 @@
+package mount
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+)
+
+// interruptAfter is how long a request goes on after a signal that is meant to stop its program.
+// Requests that are not stuck are answered long before: a program sees EINTR only where it would
+// have to wait for a server that does not answer.
+const interruptAfter = time.Second
+
+// signalTick is how often it is looked at what has become of the signals of a waiting process.
+const signalTick = 100 * time.Millisecond
+
+// stopSignals are those by which people and programs end a wait. Others must not end it: programs do
+// not expect EINTR from files, and the Go runtime and profilers send signals all the time.
+const stopSignals = 1<<(syscall.SIGHUP-1) | 1<<(syscall.SIGINT-1) | 1<<(syscall.SIGQUIT-1) |
+	1<<(syscall.SIGTERM-1) | 1<<(syscall.SIGALRM-1)
+
+// request is the context of one request. It ends when the process is killed, or has had a signal to
+// stop for a while.
+func (b *bridge) request(cancel <-chan struct{}, h *fuse.InHeader) (context.Context, func()) {
+	ctx, stop := context.WithCancel(context.Background())
+	pid := h.Pid
+	go func() {
+		select {
+		case <-cancel: // some signal has come
+			watchSignals(ctx, pid, stop)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, stop
+}
+
+// watchSignals gives a request up as soon as its process is being killed, or has waited for long
+// enough with a signal to stop.
+func watchSignals(ctx context.Context, pid uint32, stop func()) {
+	var since time.Time // of the first look that found a signal to stop
+	for {
+		pending := pendingSignals(processStatus(pid))
+		switch {
+		case pending&(1<<(syscall.SIGKILL-1)) != 0:
+			stop()
+			return
+		case pending&stopSignals == 0:
+			since = time.Time{}
+		case since.IsZero():
+			since = time.Now()
+		case time.Since(since) >= interruptAfter:
+			stop()
+			return
+		}
+		select {
+		case <-time.After(signalTick):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// pendingSignals is the mask of signals that a thread will act upon as soon as it can, which is when
+// its request is answered. The kernel turns all fatal signals into SIGKILL for every thread. A
+// process that is gone is dead too.
+func pendingSignals(status map[string]string) uint64 {
+	if len(status) == 0 {
+		return 1 << (syscall.SIGKILL - 1)
+	}
+	mask := func(field string) uint64 {
+		m, err := strconv.ParseUint(status[field], 16, 64)
+		if err != nil {
+			return 0
+		}
+		return m
+	}
+	own, shared := mask("SigPnd"), mask("ShdPnd")
+	return (own | shared) &^ mask("SigBlk")
+}
+
+// processStatus returns the fields of /proc/pid/status; none if there is no such process.
+func processStatus(pid uint32) map[string]string {
+	text, err := os.ReadFile("/proc/" + strconv.FormatUint(uint64(pid), 10) + "/status")
+	if err != nil {
+		return nil
+	}
+	fields := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(line, ":"); ok {
+			fields[name] = strings.TrimSpace(value)
+		}
+	}
+	return fields
+}
