@@ -37,8 +37,8 @@ const signed = 48 // bytes before the mac
 
 // Capability is the statement.
 //
-//	0    1       2         4     8     16       24         32         40      44        48      64
-//	|ver |rights |reserved |gen  |file |session |server id |expiry ms |layout |reserved |mac 16 |
+//	0    1       2         4     8     16       24         32         40      44    48      64
+//	|ver |rights |reserved |gen  |file |session |server id |expiry ms |layout |life |mac 16 |
 //
 // All big-endian; server id is 8 bytes wide; expiry is Unix time in milliseconds; layout is the
 // version of the file's layout; what is reserved is 0; the mac is the first 16 bytes of HMAC-SHA256
@@ -50,8 +50,13 @@ type Capability struct {
 	Session uint64
 	Server  uint32
 	Layout  uint32 // version of the file's layout
+	Life    uint32 // of the server that has the file's objects; see Lost
 	Expiry  time.Time
 }
+
+// Lost is the Life of a capability for objects that were in the memory of a server that has been
+// started anew since. A server whose objects survive its process has no lives: 0.
+const Lost = 1<<32 - 1
 
 // Key signs and checks. Each I/O server has its own, derived from the cluster's.
 type Key [32]byte
@@ -78,6 +83,7 @@ func (k Key) Sign(c *Capability) [Bytes]byte {
 	binary.BigEndian.PutUint64(b[24:], uint64(c.Server))
 	binary.BigEndian.PutUint64(b[32:], uint64(c.Expiry.UnixMilli()))
 	binary.BigEndian.PutUint32(b[40:], c.Layout)
+	binary.BigEndian.PutUint32(b[44:], c.Life)
 	m := hmac.New(sha256.New, k[:])
 	m.Write(b[:signed])
 	copy(b[signed:], m.Sum(nil))
@@ -97,6 +103,7 @@ func parse(b *[Bytes]byte) Capability {
 		Session: binary.BigEndian.Uint64(b[16:]),
 		Server:  uint32(binary.BigEndian.Uint64(b[24:])),
 		Layout:  binary.BigEndian.Uint32(b[40:]),
+		Life:    binary.BigEndian.Uint32(b[44:]),
 		Expiry:  time.UnixMilli(int64(binary.BigEndian.Uint64(b[32:]))),
 	}
 }

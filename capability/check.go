@@ -14,6 +14,7 @@ type Need struct {
 	Session uint64
 	Server  uint32
 	Layout  uint32
+	Life    uint32 // of the server; 0: its objects survive it
 }
 
 // Refusal is why a capability does not cover a need.
@@ -30,6 +31,8 @@ const (
 	OtherLayout          // the file's layout has changed
 	RunOut               // its time is over
 	LivesTooLong         // nobody signs such
+	Gone                 // the objects were in memory that is gone
+	OtherLife            // the server was started anew, or has been since this was signed
 	RefusalsEnd          // how many there are
 )
 
@@ -46,6 +49,9 @@ var refusals = [RefusalsEnd]struct {
 	OtherLayout:  {errs.Stale, "file has another layout"},
 	RunOut:       {errs.Expired, "run out; renew it at the metadata service"},
 	LivesTooLong: {errs.Perm, "lives longer than allowed"},
+	Gone: {errs.IO, "the data was in the memory of a server that has been started anew since; " +
+		"truncate the file to zero, or write it anew"},
+	OtherLife: {errs.Stale, "the server was started anew and its memory is gone"},
 }
 
 // Err is the refusal as an error: errs.Expired when only its time is over (renew it), errs.Stale
@@ -76,6 +82,10 @@ func (c *Capability) Covers(n *Need, now time.Time) Refusal {
 		return RunOut
 	case c.Expiry.Sub(now) > 2*TTLMax:
 		return LivesTooLong
+	case n.Life != 0 && c.Rights&Manage == 0 && c.Life == Lost:
+		return Gone
+	case n.Life != 0 && c.Rights&Manage == 0 && c.Life != n.Life:
+		return OtherLife
 	}
 	return Covered
 }

@@ -81,7 +81,7 @@ func newIod() *cobra.Command {
 // runIod serves until ctx ends, then drains: what is under way is answered, what comes is refused.
 func runIod(ctx context.Context, c *cluster, by *providersFlag, p iodParts) error {
 	p.plan.applyHeap()
-	store, storeID, err := c.openStore(int(p.id), p.paths, &p.plan, p.log)
+	store, storeID, life, err := c.openStore(int(p.id), p.paths, &p.plan, p.log)
 	if err != nil {
 		return err
 	}
@@ -97,6 +97,7 @@ func runIod(ctx context.Context, c *cluster, by *providersFlag, p iodParts) erro
 		return err
 	}
 	defer node.Close()
+	p.life = life
 	p.store, p.storeID, p.key = store, storeID, c.key.ServerKey(p.id)
 	p.sharers, p.net = c.sharers(int(p.id)), net
 	p.doors = net.doors(c, fmt.Sprintf("iod%d", p.id))
@@ -105,6 +106,7 @@ func runIod(ctx context.Context, c *cluster, by *providersFlag, p iodParts) erro
 		return err
 	}
 	p.log.Info("serving", "addr", s.server.Addr())
+	p.maxFile = s.handler.MaxFile
 	h, err := newHeart(c, node, &p, s.addr())
 	if err != nil {
 		return err
@@ -125,6 +127,8 @@ type iodParts struct {
 	id      uint32
 	paths   []string // of the store's members
 	storeID uint64
+	life    uint32         // of this start; 0: the store survives it
+	maxFile func() uint64  // the highest file number that there is an object of
 	key     capability.Key // the server's own
 	store   stripe.Engine
 	net     *network // that the node runs on; nil: of a bench, with one provider alone
@@ -184,7 +188,7 @@ func serveIod(node *msg.Node, p iodParts) (*iodServer, error) {
 	s := &iodServer{node: node, cache: cache, store: p.store, plan: p.plan}
 	var running atomic.Pointer[msg.Server]
 	s.handler, err = server.New(server.Config{ID: p.id, StoreID: p.storeID, Key: p.key, Store: p.store,
-		Cache: cache, WriteBack: p.writeBack, Logger: p.log,
+		Life: p.life, Cache: cache, WriteBack: p.writeBack, Logger: p.log,
 		More: func() []iod.Count {
 			return append(p.plan.counts(), countsOf(node, running.Load())...)
 		}})

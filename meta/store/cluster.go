@@ -49,34 +49,46 @@ func (x *servers) up(since int64) []uint32 {
 // refused: the objects that files look for would not be there. Every Join is written down, not
 // synced, so that a service that starts again knows who was up.
 func (s *Store) Join(ctx context.Context, srv meta.Server, mac [32]byte) error {
+	rec := &server{Server: srv}
 	err := s.checkJoin(&srv, mac)
 	if err == nil {
-		srv.LastSeen = s.now()
-		_, err = s.update(ctx, &meta.Caller{}, func(t *txn) error {
-			key := serverKey(srv.ID)
-			value, err := t.read(key)
-			if err != nil {
-				return err
-			}
-			var old server
-			if value != nil {
-				if err := parse(key, value, &old); err != nil {
-					return err
-				}
-				if old.StoreID != srv.StoreID {
-					return errs.Newf(errs.Exists, "meta.join", "",
-						"server %d is known with store %x, not %x",
-						srv.ID, old.StoreID, srv.StoreID)
-				}
-			}
-			t.put(key, (&server{srv}).encode())
-			return nil
-		})
+		err = s.numbers.skip(ctx, srv.MaxFile)
+	}
+	if err == nil {
+		rec.LastSeen = s.now()
+		_, err = s.update(ctx, &meta.Caller{}, func(t *txn) error { return t.join(rec) })
 	}
 	if err != nil {
 		return errs.Wrap("meta.Join", srv.Addr, err)
 	}
-	s.servers.set(&server{srv})
+	s.welcome(rec)
+	return nil
+}
+
+// join writes a server down.
+func (t *txn) join(rec *server) error {
+	key := serverKey(rec.ID)
+	value, err := t.read(key)
+	if err != nil {
+		return err
+	}
+	if value != nil {
+		var old server
+		if err := parse(key, value, &old); err != nil {
+			return err
+		}
+		if old.StoreID != rec.StoreID {
+			return errs.Newf(errs.Exists, "meta.join", "", "server %d is known with store %x, not %x",
+				rec.ID, old.StoreID, rec.StoreID)
+		}
+		rec.Lost = old.Lost
+		if old.Life != 0 && old.Life != rec.Life {
+			if err := t.lose(rec); err != nil {
+				return err
+			}
+		}
+	}
+	t.put(key, rec.encode())
 	return nil
 }
 
