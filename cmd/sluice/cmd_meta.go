@@ -41,6 +41,7 @@ func newMeta() *cobra.Command {
 	cmd.Flags().StringVar(&dir, "dir", defaultDir, "the cluster's folder")
 	web.add(cmd, defaultAdmin)
 	by.add(cmd)
+	cmd.AddCommand(newMetaCheck(), newMetaSalvage())
 	return cmd
 }
 
@@ -49,7 +50,7 @@ func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag)
 	log := newLogger()
 	db, err := pebblekv.Open(pebblekv.Options{Dir: c.metaDir(), Log: log})
 	if err != nil {
-		return err
+		return metaAdvice(err, c.dir)
 	}
 	defer db.Close()
 	net, err := c.openServer(by, log)

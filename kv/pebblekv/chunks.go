@@ -71,6 +71,13 @@ func chunkAt(data []byte, at int64, a appended) (c chunk, ok bool) {
 	return c, true
 }
 
+// isTrailer tells whether a log ends there, as one that was closed does: with an empty chunk of the
+// next log.
+func isTrailer(data []byte, at int64, a appended) bool {
+	c, ok := chunkAt(data, at, appended{a.kind, a.number + 1})
+	return ok && len(c.payload) == 0
+}
+
 // skipPadding returns the offset of the next chunk: behind what is too short for a header.
 func skipPadding(at int64, a appended) int64 {
 	head := int64(chunkHead)
