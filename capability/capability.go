@@ -38,11 +38,11 @@ const signed = 48 // bytes before the mac
 
 // Capability is the statement.
 //
-//	0    1       2         4     8     16       24         32         40      44        48      64
-//	|ver |rights |reserved |gen  |file |session |server id |expiry ms |layout |life ms  |mac 16 |
+//	0    1       2       4     8     16       24         32         40      44    48      64
+//	|ver |rights |ttl ms |gen  |file |session |server id |expiry ms |layout |life |mac 16 |
 //
 // All big-endian; server id is 8 bytes wide; expiry is Unix time in milliseconds; layout is the
-// version of the file's layout; life is for how long it was given; what is reserved is 0; the mac is
+// version of the file's layout; ttl ms is for how long it was given; life is the server's; the mac is
 // the first 16 bytes of HMAC-SHA256 over what is before it.
 type Capability struct {
 	File    uint64
@@ -51,12 +51,20 @@ type Capability struct {
 	Session uint64
 	Server  uint32
 	Layout  uint32 // version of the file's layout
+	Life    uint32 // of the server that has the file's objects; see Lost
 	Expiry  time.Time
-	Life    time.Duration // from signing to expiry; 0 signs TTLMax
+	TTL     time.Duration // from signing to expiry, at most ttlEnd; 0 signs TTLMax
 }
 
+// ttlEnd is the longest time that fits: longer ones are refused as this one is.
+const ttlEnd = (1<<16 - 1) * time.Millisecond
+
 // Signed is when it was signed, by the clock of whoever did.
-func (c *Capability) Signed() time.Time { return c.Expiry.Add(-c.Life) }
+func (c *Capability) Signed() time.Time { return c.Expiry.Add(-c.TTL) }
+
+// Lost is the Life of a capability for objects that were in the memory of a server that has been
+// started anew since. A server whose objects survive its process has no lives: 0.
+const Lost = 1<<32 - 1
 
 // Key signs and checks. Each I/O server has its own, derived from the cluster's.
 type Key [32]byte
@@ -83,11 +91,12 @@ func (k Key) Sign(c *Capability) [Bytes]byte {
 	binary.BigEndian.PutUint64(b[24:], uint64(c.Server))
 	binary.BigEndian.PutUint64(b[32:], uint64(c.Expiry.UnixMilli()))
 	binary.BigEndian.PutUint32(b[40:], c.Layout)
-	life := c.Life
-	if life == 0 {
-		life = TTLMax
+	ttl := min(c.TTL, ttlEnd)
+	if ttl == 0 {
+		ttl = TTLMax
 	}
-	binary.BigEndian.PutUint32(b[44:], uint32(life.Milliseconds()))
+	binary.BigEndian.PutUint16(b[2:], uint16(ttl.Milliseconds()))
+	binary.BigEndian.PutUint32(b[44:], c.Life)
 	m := hmac.New(sha256.New, k[:])
 	m.Write(b[:signed])
 	copy(b[signed:], m.Sum(nil))
@@ -107,7 +116,8 @@ func parse(b *[Bytes]byte) Capability {
 		Session: binary.BigEndian.Uint64(b[16:]),
 		Server:  uint32(binary.BigEndian.Uint64(b[24:])),
 		Layout:  binary.BigEndian.Uint32(b[40:]),
+		Life:    binary.BigEndian.Uint32(b[44:]),
 		Expiry:  time.UnixMilli(int64(binary.BigEndian.Uint64(b[32:]))),
-		Life:    time.Duration(binary.BigEndian.Uint32(b[44:])) * time.Millisecond,
+		TTL:     time.Duration(binary.BigEndian.Uint16(b[2:])) * time.Millisecond,
 	}
 }

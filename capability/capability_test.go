@@ -13,7 +13,7 @@ var (
 	cluster = Key{1, 2, 3}
 	now     = time.UnixMilli(1_800_000_000_000)
 	good    = Capability{File: 7, Gen: 2, Rights: Read | Write, Session: 9, Server: 3,
-		Layout: 5, Expiry: now.Add(TTLMax), Life: TTLMax}
+		Layout: 5, Expiry: now.Add(TTLMax), TTL: TTLMax}
 	need = Need{File: 7, Gen: 2, Rights: Write, Session: 9, Server: 3, Layout: 5}
 )
 

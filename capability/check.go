@@ -14,6 +14,7 @@ type Need struct {
 	Session uint64
 	Server  uint32
 	Layout  uint32
+	Life    uint32 // of the server; 0: its objects survive it
 }
 
 // Refusal is why a capability does not cover a need.
@@ -31,6 +32,8 @@ const (
 	RunOut               // its time is over
 	LivesTooLong         // nobody signs such
 	NotYet               // signed in the future: a clock was set, or two of them differ
+	Gone                 // the objects were in memory that is gone
+	OtherLife            // the server was started anew, or has been since this was signed
 	RefusalsEnd          // how many there are
 )
 
@@ -48,6 +51,9 @@ var refusals = [RefusalsEnd]struct {
 	RunOut:       {errs.Expired, "run out; renew it at the metadata service"},
 	LivesTooLong: {errs.Perm, "lives longer than allowed"},
 	NotYet:       {errs.Expired, "signed by another clock; renew it at the metadata service"},
+	Gone: {errs.IO, "the data was in the memory of a server that has been started anew since; " +
+		"truncate the file to zero, or write it anew"},
+	OtherLife: {errs.Stale, "the server was started anew and its memory is gone"},
 }
 
 // Err is the refusal as an error: errs.Expired when only its time is wrong (renew it), errs.Stale
@@ -76,10 +82,14 @@ func (c *Capability) Covers(n *Need, now time.Time) Refusal {
 		return OtherLayout
 	case !now.Before(c.Expiry):
 		return RunOut
-	case c.Life > TTLMax:
+	case c.TTL > TTLMax:
 		return LivesTooLong
 	case c.Signed().Sub(now) > TTLMax:
 		return NotYet
+	case n.Life != 0 && c.Rights&Manage == 0 && c.Life == Lost:
+		return Gone
+	case n.Life != 0 && c.Rights&Manage == 0 && c.Life != n.Life:
+		return OtherLife
 	}
 	return Covered
 }

@@ -135,8 +135,8 @@ func decVolume(d *wire.Dec, v *Volume) {
 	v.Layout = layout.Decode(d)
 }
 
-// encServer: |id u32 |addr |store u64 |total i64 |free i64 |verifier u64 |. The service's own
-// view of a server goes behind it in answers: |up u8 |seen i64 |.
+// encServer: |id u32 |addr |store u64 |total i64 |free i64 |verifier u64 |life u32 |max file u64 |.
+// The service's own view of a server goes behind it in answers: |up u8 |seen i64 |.
 func encServer(e *wire.Enc, s *Server) {
 	e.U32(s.ID)
 	e.String(s.Addr)
@@ -144,6 +144,8 @@ func encServer(e *wire.Enc, s *Server) {
 	e.I64(s.Total)
 	e.I64(s.Free)
 	e.U64(s.Verifier)
+	e.U32(s.Life)
+	e.U64(s.MaxFile)
 }
 
 func decServer(d *wire.Dec, s *Server) {
@@ -153,6 +155,8 @@ func decServer(d *wire.Dec, s *Server) {
 	s.Total = d.I64()
 	s.Free = d.I64()
 	s.Verifier = d.U64()
+	s.Life = d.U32()
+	s.MaxFile = d.U64()
 }
 
 // encEntry: |name |ino u64 |type u8 |cookie u64 |has attr u8 |attr |.

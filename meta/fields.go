@@ -85,7 +85,7 @@ const (
 	entryBytes  = 4 + 8 + 1 + 8 + 1
 	handleBytes = 8 + attrBytes + 4
 	volumeBytes = 4 + 3*8 + layoutBytes
-	serverBytes = 4 + 4 + 4*8 + 1 + 8
+	serverBytes = 4 + 4 + 4*8 + 4 + 8 + 1 + 8
 )
 
 // The arguments.

@@ -167,6 +167,13 @@ type Server struct {
 	Total    int64 // bytes
 	Free     int64
 	Verifier uint64
+
+	// Life is another number with each start of a server whose objects are gone with its process,
+	// and 0 for one whose objects are not.
+	Life uint32
+
+	// MaxFile is the highest inode number that it has an object of, or had since it was started.
+	MaxFile uint64
 }
 
 // Volume is a named block device: a file outside the name space with a fixed size.

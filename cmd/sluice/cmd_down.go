@@ -33,9 +33,13 @@ func newDown() *cobra.Command {
 				return err
 			}
 			text := "The cluster in " + c.dir + " is not running."
-			if stopped {
-				text = "The cluster in " + c.dir + " is down. Its data stays; start it again with: " +
-					os.Args[0] + " up --dir " + dir
+			again := "start it again with: " + os.Args[0] + " up --dir " + dir
+			switch {
+			case stopped && c.cfg.Mem:
+				text = "The cluster in " + c.dir + " is down. Its data was in memory and is gone; " + again +
+					"   It will be empty."
+			case stopped:
+				text = "The cluster in " + c.dir + " is down. Its data stays; " + again
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), text)
 			return nil

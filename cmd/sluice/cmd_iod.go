@@ -85,7 +85,7 @@ func newIod() *cobra.Command {
 // runIod serves until ctx ends, then drains: what is under way is answered, what comes is refused.
 func runIod(ctx context.Context, c *cluster, by *providersFlag, p iodParts) error {
 	p.plan.applyHeap()
-	store, storeID, err := c.openStore(&p)
+	store, storeID, life, err := c.openStore(&p)
 	if err != nil {
 		return err
 	}
@@ -101,6 +101,7 @@ func runIod(ctx context.Context, c *cluster, by *providersFlag, p iodParts) erro
 		return err
 	}
 	defer node.Close()
+	p.life = life
 	p.store, p.storeID, p.key = store, storeID, c.key.ServerKey(p.id)
 	p.clock = capability.NewClock(time.Now)
 	p.sharers, p.net = c.sharers(int(p.id)), net
@@ -110,6 +111,7 @@ func runIod(ctx context.Context, c *cluster, by *providersFlag, p iodParts) erro
 		return err
 	}
 	p.log.Info("serving", "addr", s.server.Addr())
+	p.maxFile = s.handler.MaxFile
 	h, err := newHeart(c, node, &p, s.addr())
 	if err != nil {
 		return err
@@ -130,6 +132,8 @@ type iodParts struct {
 	id      uint32
 	paths   []string // of the store's members
 	storeID uint64
+	life    uint32         // of this start; 0: the store survives it
+	maxFile func() uint64  // the highest file number that there is an object of
 	key     capability.Key // the server's own
 	store   stripe.Engine
 	net     *network // that the node runs on; nil: of a bench, with one provider alone
@@ -195,7 +199,7 @@ func serveIod(node *msg.Node, p iodParts) (*iodServer, error) {
 		clock = p.clock.Now
 	}
 	s.handler, err = server.New(server.Config{ID: p.id, StoreID: p.storeID, Key: p.key, Store: p.store,
-		Cache: cache, WriteBack: p.writeBack, Logger: p.log, Clock: clock,
+		Life: p.life, Cache: cache, WriteBack: p.writeBack, Logger: p.log, Clock: clock,
 		More: func() []iod.Count {
 			return append(p.plan.counts(), countsOf(node, running.Load())...)
 		}})

@@ -46,6 +46,7 @@ func newMeta() *cobra.Command {
 	sessions.add(cmd)
 	by.add(cmd)
 	by.secret.addServer(cmd)
+	cmd.AddCommand(newMetaCheck(), newMetaSalvage())
 	return cmd
 }
 
@@ -59,7 +60,7 @@ func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag,
 	log := newLogger()
 	db, err := pebblekv.Open(pebblekv.Options{Dir: c.metaDir(), ReserveBytes: metaReserve, Log: log})
 	if err != nil {
-		return err
+		return metaAdvice(err, c.dir)
 	}
 	defer db.Close()
 	net, err := c.openServer(by, log)

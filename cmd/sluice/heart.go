@@ -68,7 +68,8 @@ func (h *heart) join(ctx context.Context) error {
 		return err
 	}
 	s := meta.Server{ID: h.parts.id, Addr: h.addr, StoreID: h.parts.storeID,
-		Total: space.Total / share, Free: free, Verifier: h.parts.store.Verifier()}
+		Total: space.Total / share, Free: free, Verifier: h.parts.store.Verifier(),
+		Life: h.parts.life, MaxFile: h.parts.maxFile()}
 	ctx, cancel := context.WithTimeout(ctx, beatMax)
 	defer cancel()
 	return h.service.Join(ctx, s, meta.SignJoin(h.parts.key, &s))

@@ -3,11 +3,13 @@ package main
 import (
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/stripe/logstore"
@@ -42,25 +44,25 @@ func checkStores(places []string, iods int) error {
 }
 
 // openStore opens the engine of an I/O server. Folders become a store if they are empty; a block
-// device was made into one by sluice store init.
-func (c *cluster) openStore(p *iodParts) (stripe.Engine, uint64, error) {
+// device was made into one by sluice store init. life is 0 unless the store is gone with the process.
+func (c *cluster) openStore(p *iodParts) (s stripe.Engine, storeID uint64, life uint32, err error) {
 	if c.cfg.Mem {
 		s, err := openMemoryStore(0)
-		// The store is empty after each start. Its id stays the same all the same: the verifier tells
-		// clients what was lost, and the server is welcome back.
-		return s, c.clusterID() ^ uint64(p.id), err
+		// The store is empty after each start. Its id stays the same, so that the server is welcome
+		// back; its life tells that what it had is lost.
+		return s, c.clusterID() ^ uint64(p.id), 1 + rand.Uint32N(capability.Lost-1), err
 	}
 	each := int64(p.plan.members)
-	s, err := logstore.OpenPaths(logstore.PathOptions{
+	disk, err := logstore.OpenPaths(logstore.PathOptions{
 		Paths: p.paths, Make: true, ServerID: uint64(p.id), LogBytes: c.logBytes(),
 		PendingBytes: p.plan.pending / each, IndexBytes: p.plan.index / each,
 		ReserveBytes: p.reserve, Logger: p.log,
 	})
 	if err != nil {
-		return nil, 0, openAdvice(err, p.paths)
+		return nil, 0, 0, openAdvice(err, p.paths)
 	}
-	name := s.ID()
-	return s, binary.BigEndian.Uint64(name[:8]), nil
+	name := disk.ID()
+	return disk, binary.BigEndian.Uint64(name[:8]), 0, nil
 }
 
 // openAdvice says what to do when a server's store does not open.

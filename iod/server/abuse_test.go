@@ -45,7 +45,7 @@ func TestRefusedCapabilitiesAreCounted(t *testing.T) {
 			func(c *capability.Capability, _ *iod.Target) { c.Expiry = g.now().Add(-time.Second) }},
 		{"for too long", "capabilities_too_long", errs.Perm,
 			func(c *capability.Capability, _ *iod.Target) {
-				c.Expiry, c.Life = g.now().Add(time.Hour), time.Hour
+				c.Expiry, c.TTL = g.now().Add(time.Hour), time.Hour
 			}},
 		{"by another clock", "capabilities_other_clock", errs.Expired,
 			func(c *capability.Capability, _ *iod.Target) { c.Expiry = g.now().Add(time.Hour) }},

@@ -44,6 +44,8 @@ var refusalNames = [capability.RefusalsEnd]string{
 	capability.RunOut:       "capabilities_expired",
 	capability.LivesTooLong: "capabilities_too_long",
 	capability.NotYet:       "capabilities_other_clock",
+	capability.Gone:         "capabilities_lost_memory",
+	capability.OtherLife:    "capabilities_other_life",
 }
 
 // total is how many were refused although nobody forged anything.
@@ -62,7 +64,8 @@ func (s *Server) admit(ctx context.Context, op iod.Op, t *iod.Target) error {
 		return err
 	}
 	need := capability.Need{File: t.Object.File, Gen: t.Object.Gen, Rights: rights(op, cp.Rights),
-		Session: t.Stamp.Session, Server: s.cfg.ID, Layout: t.Layout}
+		Session: t.Stamp.Session, Server: s.cfg.ID, Layout: t.Layout,
+		Life: s.cfg.Life}
 	if cp.Rights&capability.Manage != 0 {
 		cp.Rights |= capability.Read | capability.Write
 	}

@@ -20,6 +20,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/capability"
@@ -36,6 +37,7 @@ import (
 type Config struct {
 	ID      uint32             // of this server in the cluster
 	StoreID uint64             // of its store, for Status
+	Life    uint32             // of this start, if the store is gone with the process; else 0
 	Key     capability.Key     // this server's own, see capability.Key.ServerKey
 	Store   stripe.Engine      // stays the caller's to close, after the server is down
 	Cache   *unifier.Cache     // owner of all data memory, on top of Store
@@ -90,6 +92,7 @@ type Server struct {
 	count   counters
 	clocks  clocks
 	defects Defects
+	maxFile atomic.Uint64 // see MaxFile
 }
 
 // New makes a server. Start it with msg.Node.Serve.
@@ -111,6 +114,9 @@ func New(cfg Config) (*Server, error) {
 		keys:    capability.NewVerifier(cfg.Key)}
 	if s.defects.KeepMark {
 		s.boot = 1
+	}
+	if err := s.findMaxFile(); err != nil {
+		return nil, err
 	}
 	s.manage = newManager(cfg.Limits, lend, max(cfg.Cache.ChunkMax(), iod.TransferMax),
 		cfg.Cache.TakeShare(), &s.defects)
@@ -145,6 +151,7 @@ func (s *Server) serve(ctx context.Context, op iod.Op, c *msg.Call, w *work) err
 	if err := s.admit(ctx, op, t); err != nil {
 		return err
 	}
+	s.noteFile(op, t.Object.File)
 	w.who = clientKey{session: t.Stamp.Session}
 	if w.who.session == 0 {
 		w.who.peer = c.PeerIdentity()

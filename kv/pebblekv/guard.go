@@ -1,9 +1,11 @@
 package pebblekv
 
 import (
+	"hash/crc32"
 	"io"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,6 +17,9 @@ import (
 // refusalPause slows down files that are refused. Pebble repeats a failed flush at once and for
 // ever; with the pause that costs nothing.
 const refusalPause = 100 * time.Millisecond
+
+// tempSuffix is what pebble's files are called before they are whole.
+const tempSuffix = ".dbtmp"
 
 // guard is the file system under pebble. The first write, sync or change of a directory that
 // fails freezes it: from then on every change is refused. So nothing is ever built on top of
@@ -35,11 +40,20 @@ type guard struct {
 	done   chan struct{} // closed when frozen
 	strict atomic.Int64  // commits under way that asked for the disk, not merely for the kernel
 	locked io.Closer     // the directory's lock file
+
+	marks watermark // how far logs and manifests reach
+
+	mu    sync.Mutex
+	loose map[string]mark // of files that have a temporary name
 }
 
 type frozen struct{ err error }
 
-func newGuard(fs vfs.FS) *guard { return &guard{FS: fs, done: make(chan struct{})} }
+func newGuard(fs vfs.FS) *guard {
+	g := &guard{FS: fs, done: make(chan struct{}), loose: map[string]mark{}}
+	g.marks.later = func() { _ = g.change(g.marks.flush) } // a failure freezes
+	return g
+}
 
 // freeze stops all changes. The first cause is kept.
 func (g *guard) freeze(cause error) {
@@ -74,15 +88,17 @@ func (g *guard) change(f func() error) error {
 	return err
 }
 
-// open is change for a file that will be written.
-func (g *guard) open(name string, f func() (vfs.File, error)) (vfs.File, error) {
+// open is change for a file that will be written, and that from becomes if there is one.
+func (g *guard) open(name, from string, f func() (vfs.File, error)) (vfs.File, error) {
 	log := strings.HasSuffix(name, ".log")
 	if g.err() != nil && !log {
 		time.Sleep(refusalPause)
 	}
 	var file vfs.File
 	err := g.change(func() (err error) {
-		file, err = f()
+		if err = g.marks.begin(g.PathBase(name), g.PathBase(from)); err == nil {
+			file, err = f()
+		}
 		return err
 	})
 	switch {
@@ -91,23 +107,28 @@ func (g *guard) open(name string, f func() (vfs.File, error)) (vfs.File, error) 
 	case err != nil:
 		file = nowhere{}
 	}
-	return &guardedFile{File: file, g: g, silent: log, log: log}, nil
+	return &guardedFile{File: file, g: g, silent: log, log: log, path: name,
+		name: g.PathBase(name)}, nil
 }
 
 // The methods of vfs.FS that change something.
 
 func (g *guard) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	return g.open(name, func() (vfs.File, error) { return g.FS.Create(name, c) })
+	return g.open(name, "", func() (vfs.File, error) { return g.FS.Create(name, c) })
 }
 
 func (g *guard) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
-	return g.open(to, func() (vfs.File, error) { return g.FS.ReuseForWrite(from, to, c) })
+	return g.open(to, from, func() (vfs.File, error) {
+		return g.FS.ReuseForWrite(from, to, c)
+	})
 }
 
 func (g *guard) OpenReadWrite(
 	name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption,
 ) (vfs.File, error) {
-	return g.open(name, func() (vfs.File, error) { return g.FS.OpenReadWrite(name, c, opts...) })
+	return g.open(name, "", func() (vfs.File, error) {
+		return g.FS.OpenReadWrite(name, c, opts...)
+	})
 }
 
 // OpenDir is for syncing a directory; failing to open it changes nothing yet.
@@ -124,7 +145,19 @@ func (g *guard) Link(from, to string) error {
 }
 
 func (g *guard) Rename(from, to string) error {
-	return g.change(func() error { return g.FS.Rename(from, to) })
+	return g.change(func() error {
+		if err := g.FS.Rename(from, to); err != nil {
+			return err
+		}
+		g.mu.Lock()
+		m, ok := g.loose[from]
+		delete(g.loose, from)
+		g.mu.Unlock()
+		if !ok {
+			return nil
+		}
+		return g.marks.set(g.PathBase(to), m)
+	})
 }
 
 func (g *guard) MkdirAll(dir string, perm os.FileMode) error {
@@ -134,7 +167,7 @@ func (g *guard) MkdirAll(dir string, perm os.FileMode) error {
 // Remove and RemoveAll are refused once frozen, but their failure only leaves a file behind.
 
 func (g *guard) Remove(name string) error {
-	if err := g.err(); err != nil {
+	if err := g.change(func() error { return g.marks.forget(g.PathBase(name)) }); err != nil {
 		return err
 	}
 	return g.FS.Remove(name)
@@ -167,6 +200,10 @@ type guardedFile struct {
 	silent bool // failures freeze the guard but are not told to pebble
 	log    bool
 	behind atomic.Bool // log: a sync was left out
+
+	path string
+	name string // the last part of path; empty: a directory
+	mark mark   // whoever writes also syncs, one after the other
 }
 
 func (f *guardedFile) change(do func() error) error {
@@ -179,7 +216,13 @@ func (f *guardedFile) change(do func() error) error {
 func (f *guardedFile) Write(p []byte) (int, error) {
 	n := len(p)
 	err := f.change(func() (err error) {
-		n, err = f.File.Write(p)
+		to := point{f.mark.written.length + uint64(n), f.mark.written.sum}
+		if _, ok := parseAppended(f.name); ok || strings.HasSuffix(f.name, tempSuffix) {
+			to.sum = crc32.Update(to.sum, castagnoli, p) // before: Write may change p
+		}
+		if n, err = f.File.Write(p); err == nil {
+			f.mark.written = to
+		}
 		return err
 	})
 	if f.silent {
@@ -200,10 +243,19 @@ func (f *guardedFile) SyncData() error { return f.sync(f.File.SyncData) }
 func (f *guardedFile) sync(do func() error) error {
 	if f.log && f.g.strict.Load() == 0 {
 		f.behind.Store(true)
-		return nil
+		return f.change(func() error { return f.g.marks.set(f.name, f.mark) })
 	}
 	f.behind.Store(false)
-	return f.change(do)
+	return f.change(func() error { return f.syncAll(do) })
+}
+
+// syncAll syncs and moves the file's mark to what was synced.
+func (f *guardedFile) syncAll(do func() error) error {
+	if err := do(); err != nil || f.name == "" {
+		return err
+	}
+	f.mark.synced = f.mark.written
+	return f.g.marks.set(f.name, f.mark)
 }
 
 func (f *guardedFile) SyncTo(length int64) (full bool, err error) {
@@ -226,7 +278,13 @@ func (f *guardedFile) WriteAt(p []byte, at int64) (n int, err error) {
 // Close of a file has nothing left to lose: what counts was synced, here at the latest.
 func (f *guardedFile) Close() error {
 	if f.behind.Load() {
-		_ = f.change(f.File.Sync) // a failure freezes the guard
+		// A failure freezes the guard.
+		_ = f.change(func() error { return f.syncAll(f.File.Sync) })
+	}
+	if strings.HasSuffix(f.name, tempSuffix) {
+		f.g.mu.Lock()
+		f.g.loose[f.path] = f.mark
+		f.g.mu.Unlock()
 	}
 	err := f.File.Close()
 	if f.silent {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/kv"
@@ -32,6 +33,7 @@ func Open(opt Options) (*Store, error) {
 	}
 	s.room = newHeadroom(&s.opt)
 	if err := s.start(); err != nil {
+		_ = s.guard.marks.close()
 		_ = s.guard.unlock()
 		return nil, err
 	}
@@ -40,6 +42,54 @@ func Open(opt Options) (*Store, error) {
 	}
 	s.watching.Go(s.watch)
 	return s, nil
+}
+
+// openMarks compares logs and manifest with what was written, before pebble sees them: it would
+// take damage for an end, and then write. A store that is opened for reading only writes no marks.
+func (s *Store) openMarks(readOnly bool) error {
+	fs, dir, mount := s.opt.FS, s.opt.Dir, mountID{}
+	if fs == vfs.Default {
+		mount = mountOf(dir)
+	}
+	found, torn, err := s.guard.marks.load(fs, dir)
+	if err != nil {
+		return errs.New(errs.Corrupt, opOpen, dir, err)
+	}
+	if !found {
+		if err := checkFresh(fs, dir); err != nil {
+			return err
+		}
+	}
+	if torn {
+		s.opt.Log.Warn("one copy of the record of the logs' ends does not verify; the other does",
+			"dir", dir)
+	}
+	var bad []error
+	s.guard.marks.verify(fs, dir, mount, func(err error) { bad = append(bad, err) })
+	if len(bad) > 0 {
+		return errs.New(errs.Corrupt, opOpen, dir, errors.Join(bad...))
+	}
+	if readOnly {
+		return nil
+	}
+	err = s.guard.marks.open(fs, dir, !found, mount)
+	return errs.Wrap(opOpen, dir, err)
+}
+
+// checkFresh refuses a database without a record of its logs' ends.
+func checkFresh(fs vfs.FS, dir string) error {
+	names, err := fs.List(dir)
+	if err != nil {
+		return errs.Wrap(opOpen, dir, err)
+	}
+	for _, name := range names {
+		if _, ok := parseAppended(name); ok || strings.HasSuffix(name, ".sst") {
+			return errs.Newf(errs.Invalid, opOpen, dir, "there is %s but no %s: an earlier build "+
+				"wrote it, or something else than a store of this kind, or %[2]s was removed",
+				name, marksName)
+		}
+	}
+	return nil
 }
 
 // load brings the store's own records into memory and sets the next numbers aside.
@@ -107,7 +157,7 @@ func (s *Store) empty() (bool, error) {
 		return false, err
 	}
 	any := it.First()
-	return !any, it.Close()
+	return !any, told(opOpen, it.Close())
 }
 
 func (s *Store) loadReplay() error {
@@ -133,7 +183,7 @@ func (s *Store) loadReplay() error {
 		slot++
 	}
 	s.replay.Loaded()
-	return it.Close()
+	return told(opOpen, it.Close())
 }
 
 // Close implements kv.Store. With snapshots open it refuses with errs.Busy and changes nothing.
@@ -171,6 +221,9 @@ func (s *Store) shut() error {
 	var err error
 	if s.db != nil {
 		err = s.db.Close()
+	}
+	if e := s.guard.marks.close(); err == nil && s.guard.err() == nil {
+		err = e
 	}
 	if e := s.guard.unlock(); err == nil {
 		err = e

@@ -11,6 +11,9 @@
 // room (recover.go); so that this does not happen it keeps a reserve of its file system for
 // transactions that make room (headroom.go).
 //
+// Damage to what was synced is noticed when the directory is opened, or read: pebble alone would
+// take some of it for the end of a log. watermark.go says how.
+//
 // It does not replicate and does not repair. What a range check needs to know about recent
 // changes is kept in memory, bounded; see engine.Changes.
 //
@@ -153,8 +156,7 @@ func (o Options) pebbleOptions(g *guard, q *queue) *pebble.Options {
 		CacheSize: o.CacheBytes + int64((queuedMax+1)*o.MemtableBytes),
 		// Not newer: later formats write into the log how far it was synced, and take a log that
 		// is shorter for damaged. The guard leaves syncs out, so that would be untrue: after a
-		// power cut the store would not open. The price: damage inside the last log reads as its
-		// end.
+		// power cut the store would not open. What it would notice, the watermark does.
 		FormatMajorVersion: pebble.FormatColumnarBlocks,
 		Logger:             logger{o.Log, g},
 		MaxOpenFiles:       maxOpenFiles,

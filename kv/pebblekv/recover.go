@@ -38,9 +38,13 @@ func (s *Store) start() error {
 }
 
 func (s *Store) startWith(readOnly bool) error {
+	_ = s.guard.marks.close() // of an earlier attempt
 	locked := s.guard.locked
 	s.guard, s.queue = newGuard(s.opt.FS), newQueue(s.opt.MemtableBytes)
 	s.guard.locked = locked
+	if err := s.openMarks(readOnly); err != nil {
+		return err
+	}
 	o := s.opt.pebbleOptions(s.guard, s.queue)
 	if readOnly {
 		s.guard.freeze(errs.Newf(errs.NoSpace, opOpen, s.opt.Dir, "the file system has no room for "+

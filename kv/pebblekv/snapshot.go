@@ -95,6 +95,14 @@ type view interface {
 	NewIter(o *pebble.IterOptions) (*pebble.Iterator, error)
 }
 
+// told gives an error of pebble its kind: a block that does not verify is errs.Corrupt.
+func told(op string, err error) error {
+	if pebble.IsCorruptionError(err) {
+		return errs.New(errs.Corrupt, op, "", err)
+	}
+	return errs.Wrap(op, "", err)
+}
+
 // peek calls fn with the stored bytes of a key, if it exists; they are valid only during the
 // call.
 func peek(r view, key []byte, fn func(b []byte) error) (bool, error) {
@@ -103,7 +111,7 @@ func peek(r view, key []byte, fn func(b []byte) error) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, errs.Wrap("pebblekv.Get", "", err)
+		return false, told("pebblekv.Get", err)
 	}
 	if err := fn(b); err != nil {
 		_ = c.Close()
@@ -140,7 +148,7 @@ func scan(
 	lower, upper := userBounds(start, end)
 	it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
-		return errs.Wrap("pebblekv.Scan", "", err)
+		return told("pebblekv.Scan", err)
 	}
 	for ok := it.First(); ok; ok = it.Next() {
 		b, err := it.ValueAndErr()
@@ -156,7 +164,7 @@ func scan(
 			break
 		}
 	}
-	return errs.Wrap("pebblekv.Scan", "", it.Close())
+	return told("pebblekv.Scan", it.Close())
 }
 
 // reader is the current state for engine.Check.

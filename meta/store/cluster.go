@@ -24,7 +24,7 @@ type servers struct {
 
 // joined is a server and when it was heard of by the clock that is not set; LastSeen is for people.
 type joined struct {
-	meta.Server
+	server
 	heard time.Time
 }
 
@@ -56,47 +56,59 @@ func (x *servers) up(since time.Time) []uint32 {
 // refused: the objects that files look for would not be there. Every Join is written down, not
 // synced, so that a service that starts again knows who was up; on a full disk it does without.
 func (s *Store) Join(ctx context.Context, srv meta.Server, mac [32]byte) error {
+	rec := &server{Server: srv}
 	err := s.checkJoin(&srv, mac)
 	if err == nil {
-		srv.LastSeen = s.now()
-		_, err = s.update(ctx, &meta.Caller{}, func(t *txn) error {
-			key := serverKey(srv.ID)
-			value, err := t.read(key)
-			if err != nil {
-				return err
-			}
-			var old server
-			if value != nil {
-				if err := parse(key, value, &old); err != nil {
-					return err
-				}
-				if old.StoreID != srv.StoreID {
-					return errs.Newf(errs.Exists, "meta.join", "",
-						"server %d is known with store %x, not %x",
-						srv.ID, old.StoreID, srv.StoreID)
-				}
-			}
-			t.kv.MakesRoom = true
-			t.put(key, (&server{srv}).encode())
-			return nil
-		})
-		if errs.KindOf(err) == errs.NoSpace && s.knows(&srv) {
-			err = nil // it is up all the same: without it nothing could be read or removed
-		}
+		err = s.numbers.skip(ctx, srv.MaxFile)
+	}
+	if err == nil {
+		rec.LastSeen = s.now()
+		_, err = s.update(ctx, &meta.Caller{}, func(t *txn) error { return t.join(rec) })
+	}
+	if errs.KindOf(err) == errs.NoSpace && s.knows(&srv) {
+		err = nil // it is up all the same: without it nothing could be read or removed
 	}
 	if err != nil {
 		return errs.Wrap("meta.Join", srv.Addr, err)
 	}
-	s.servers.set(&joined{Server: srv, heard: s.steady()})
+	s.welcome(rec)
 	return nil
 }
 
-// knows tells whether a server has joined before, with the same store.
+// join writes a server down.
+func (t *txn) join(rec *server) error {
+	key := serverKey(rec.ID)
+	value, err := t.read(key)
+	if err != nil {
+		return err
+	}
+	if value != nil {
+		var old server
+		if err := parse(key, value, &old); err != nil {
+			return err
+		}
+		if old.StoreID != rec.StoreID {
+			return errs.Newf(errs.Exists, "meta.join", "", "server %d is known with store %x, not %x",
+				rec.ID, old.StoreID, rec.StoreID)
+		}
+		rec.Lost = old.Lost
+		if old.Life != 0 && old.Life != rec.Life {
+			if err := t.lose(rec); err != nil {
+				return err
+			}
+		}
+	}
+	t.kv.MakesRoom = true
+	t.put(key, rec.encode())
+	return nil
+}
+
+// knows tells whether a server has joined before, with the same store and in the same life.
 func (s *Store) knows(srv *meta.Server) bool {
 	s.servers.mu.Lock()
 	defer s.servers.mu.Unlock()
 	old := s.servers.byID[srv.ID]
-	return old != nil && old.StoreID == srv.StoreID
+	return old != nil && old.StoreID == srv.StoreID && old.Life == srv.Life
 }
 
 func (s *Store) checkJoin(srv *meta.Server, mac [32]byte) error {
@@ -197,7 +209,7 @@ func (s *Store) loadServers(t *txn) error {
 			v.ID = uint32(key[1])<<24 | uint32(key[2])<<16 | uint32(key[3])<<8 | uint32(key[4])
 			// A time of day in the future is one of a clock that was set back since.
 			ago := time.Duration(max(s.now()-v.LastSeen, 0))
-			s.servers.set(&joined{Server: v.Server, heard: s.steady().Add(-ago)})
+			s.servers.set(&joined{server: *v, heard: s.steady().Add(-ago)})
 			return true
 		})
 	if err == nil {

@@ -56,11 +56,13 @@ const (
 
 // The keys that exist once.
 const (
-	keyFormat  = "Aformat"  // |format u32|cluster id u64|: written when the store is made
-	keyNumbers = "Anumbers" // |next u64|: all smaller numbers are given out
-	keyRename  = "Arename"  // written by whatever changes a directory's parent
-	keyFiles   = "Afiles"   // counter: how many inodes there are
-	keyNever   = "Anever"   // does not exist: what checks it fails
+	keyFormat    = "Aformat"    // |format u32|cluster id u64|: written when the store is made
+	keyNumbers   = "Anumbers"   // |next u64|: all smaller numbers are given out
+	keyRename    = "Arename"    // written by whatever changes a directory's parent
+	keyFiles     = "Afiles"     // counter: how many inodes there are
+	keyLosses    = "Alosses"    // |u64|: how often an I/O server has lost its memory
+	keyForgotten = "Aforgotten" // |from u64|to u64|: numbers of files that may have been forgotten
+	keyNever     = "Anever"     // does not exist: what checks it fails
 )
 
 func key1(kind byte, a uint64) []byte {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"math/rand/v2"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
@@ -117,10 +118,15 @@ func (s *Store) number(ctx context.Context, ino *meta.Ino) error {
 	return err
 }
 
+// newGen chooses the first generation of a file: any, and not the first one. Should a number be given
+// out twice after all, because the service has lost its history, then the objects of the two files
+// still have different names. Half of the numbers are left for later generations.
+func newGen() uint32 { return 1 + rand.Uint32N(1<<31) }
+
 // newInode is an inode without owner and place.
 func (s *Store) newInode(t *txn, ino meta.Ino, f *meta.NewFile) (*inode, error) {
 	n := &inode{
-		Type: f.Type, Mode: f.Mode, Nlink: 1, Gen: 1,
+		Type: f.Type, Mode: f.Mode, Nlink: 1, Gen: newGen(),
 		Atime: t.now, Mtime: t.now, Ctime: t.now,
 	}
 	switch f.Type {
@@ -134,7 +140,7 @@ func (s *Store) newInode(t *txn, ino meta.Ino, f *meta.NewFile) (*inode, error) 
 		if err != nil {
 			return nil, err
 		}
-		n.Layout = l
+		n.Layout, n.Losses = l, t.losses
 	}
 	return n, nil
 }

@@ -210,18 +210,19 @@ func (s *Store) opened(ctx context.Context, o *opening, replayed bool) (meta.Han
 		}
 	}
 	if o.born && !replayed {
-		return s.sign(o.c.Session, o.id, o.flags, fileAttr(o.ino, o.n))
+		return s.sign(o.c.Session, o.id, o.flags, fileAttr(o.ino, o.n), o.n.Losses)
 	}
 	var a meta.Attr
+	var losses uint64
 	err := s.look(func(t *txn) (err error) {
-		a, err = t.attrOf(o.ino)
+		a, losses, err = t.signed(o.ino)
 		return err
 	})
 	if err != nil {
 		return meta.Handle{}, err
 	}
 	s.measureAttr(ctx, &a)
-	return s.sign(o.c.Session, o.id, o.flags, a)
+	return s.sign(o.c.Session, o.id, o.flags, a, losses)
 }
 
 // handleOf reads a handle; errs.Closed if there is none.
@@ -241,8 +242,20 @@ func (s *Store) handleOf(session, id uint64) (handle, error) {
 	return h, err
 }
 
-// sign makes a handle with a capability for the server of each stripe.
-func (s *Store) sign(session, id uint64, flags meta.OpenFlags, a meta.Attr) (meta.Handle, error) {
+// signed reads what sign needs of a file.
+func (t *txn) signed(ino meta.Ino) (a meta.Attr, losses uint64, err error) {
+	n, err := t.inode(ino)
+	if err != nil {
+		return a, 0, err
+	}
+	a, err = t.attr(ino, n)
+	return a, n.Losses, err
+}
+
+// sign makes a handle with a capability for the server of each stripe. losses is the inode's.
+func (s *Store) sign(session, id uint64, flags meta.OpenFlags, a meta.Attr, losses uint64) (
+	meta.Handle, error) {
+
 	var rights capability.Rights
 	if flags&meta.OpenRead != 0 {
 		rights |= capability.Read
@@ -258,7 +271,8 @@ func (s *Store) sign(session, id uint64, flags meta.OpenFlags, a meta.Attr) (met
 	for i, server := range a.Layout.Servers {
 		h.Caps[i] = s.serverKey(server).Sign(&capability.Capability{
 			File: uint64(a.Ino), Gen: a.Gen, Rights: rights, Session: session, Server: server,
-			Layout: a.Layout.Version, Expiry: expiry.Truncate(time.Millisecond), Life: s.opt.CapTTL,
+			Layout: a.Layout.Version, Expiry: expiry.Truncate(time.Millisecond), TTL: s.opt.CapTTL,
+			Life: s.servers.life(server, losses),
 		})
 	}
 	return h, nil
@@ -285,11 +299,11 @@ func (s *Store) Renew(_ context.Context, c meta.Caller, handles []uint64) ([]met
 			if err := parse(key, value, &h); err != nil {
 				return err
 			}
-			a, err := t.attrOf(h.Ino)
+			a, losses, err := t.signed(h.Ino)
 			if err != nil {
 				return err
 			}
-			if out[i], err = s.sign(c.Session, id, h.Flags, a); err != nil {
+			if out[i], err = s.sign(c.Session, id, h.Flags, a, losses); err != nil {
 				return err
 			}
 		}

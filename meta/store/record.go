@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// Format is the version of keys and records as a whole. A store with another one is refused.
-// Format 2 added 'W' and 'Y'.
+// Format is the version of keys and records as a whole. A store with a higher one is refused.
+// Format 2 added 'W' and 'Y', losses of files, lives of servers.
 const Format = 2
 
 // recordVersion opens every record. A reader that meets a higher one says so and gives up.
@@ -37,7 +37,7 @@ const (
 // The tail depends on the type:
 //
 //	directory  |parent u64|
-//	regular    |size of the pending truncation i64|layout|
+//	regular    |size of the pending truncation i64|losses u64|layout|
 //	symlink    |length u32|target|
 //
 // A directory's mtime, and its ctime where later, are in 'T'; its link count comes from 'N'.
@@ -58,6 +58,7 @@ type inode struct {
 
 	Parent  meta.Ino      // directories
 	Pending int64         // regular: the size of the pending truncation
+	Losses  uint64        // regular: how many there had been when it was last empty; see lost.go
 	Layout  layout.Layout // regular
 	Target  string        // symlinks
 }
@@ -80,6 +81,7 @@ func (n *inode) encode() []byte {
 		e.U64(uint64(n.Parent))
 	case meta.Regular:
 		e.I64(n.Pending)
+		e.U64(n.Losses)
 		n.Layout.Append(&e)
 	case meta.Symlink:
 		e.String(n.Target)
@@ -103,6 +105,7 @@ func (n *inode) decode(d *wire.Dec) {
 		n.Parent = meta.Ino(d.U64())
 	case meta.Regular:
 		n.Pending = d.Size()
+		n.Losses = d.U64()
 		n.Layout = layout.Decode(d)
 	case meta.Symlink:
 		n.Target = d.String(meta.SymlinkMax)
@@ -298,8 +301,14 @@ func (n *volume) decode(d *wire.Dec) {
 	n.Created = d.I64()
 }
 
-// server is what 'P' keeps: |ver |store u64 |verifier u64 |seen i64 |total i64 |free i64 |addr |.
-type server struct{ meta.Server }
+// server is what 'P' keeps:
+//
+//	|ver |store u64 |verifier u64 |seen i64 |total i64 |free i64 |life u32 |max file u64 |
+//	|lost u64 |addr |
+type server struct {
+	meta.Server
+	Lost uint64 // which of all losses was this server's last; 0: none. See lost.go
+}
 
 func (n *server) encode() []byte {
 	e := wire.Enc{}
@@ -309,6 +318,9 @@ func (n *server) encode() []byte {
 	e.I64(n.LastSeen)
 	e.I64(n.Total)
 	e.I64(n.Free)
+	e.U32(n.Life)
+	e.U64(n.MaxFile)
+	e.U64(n.Lost)
 	e.String(n.Addr)
 	return e.B
 }
@@ -319,6 +331,9 @@ func (n *server) decode(d *wire.Dec) {
 	n.LastSeen = d.I64()
 	n.Total = d.Size()
 	n.Free = d.Size()
+	n.Life = d.U32()
+	n.MaxFile = d.U64()
+	n.Lost = d.U64()
 	n.Addr = d.String(addrMax)
 }
 

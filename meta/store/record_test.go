@@ -22,7 +22,7 @@ func samples() []encoded {
 	l := layout.Layout{Version: 1, Unit: layout.UnitDefault, Servers: []uint32{3, 1, 2}}
 	return []encoded{
 		&inode{Type: meta.Regular, Flags: flagData, Mode: 0o644, UID: 1, GID: 2, Nlink: 3, Gen: 4,
-			Size: 5, Atime: 6, Mtime: 7, Ctime: -8, TruncSeq: 9, DataVersion: 10, Pending: 11,
+			Size: 5, Atime: 6, Mtime: 7, Ctime: -8, TruncSeq: 9, DataVersion: 10, Pending: 11, Losses: 12,
 			Layout: l},
 		&inode{Type: meta.Directory, Nlink: 1, Parent: 77},
 		&inode{Type: meta.Symlink, Target: "../there"},
@@ -35,7 +35,8 @@ func samples() []encoded {
 		&session{State: sessionDead, Created: 5, Client: "who"},
 		&removal{meta.FileRef{Gen: 1, TruncSeq: 2, Layout: l}},
 		&volume{Ino: 8, Created: 9},
-		&server{meta.Server{Addr: "host:1", StoreID: 1, Verifier: 2, LastSeen: 3, Total: 4, Free: 5}},
+		&server{meta.Server{Addr: "host:1", StoreID: 1, Verifier: 2, LastSeen: 3, Total: 4, Free: 5,
+			Life: 6, MaxFile: 7}, 8},
 		&xattr{Value: []byte{1, 2, 3}},
 	}
 }

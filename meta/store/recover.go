@@ -71,6 +71,9 @@ func (s *Store) recover() error {
 		if err == nil {
 			err = s.loadServers(t)
 		}
+		if err == nil {
+			err = s.loadLosses(t)
+		}
 		return err
 	})
 }

@@ -134,6 +134,9 @@ func (t *txn) truncate(c *meta.Cred, ino meta.Ino, n *inode, size int64) error {
 		n.Flags |= flagPending | flagData
 		t.put(pendingKey(ino), mark())
 	}
+	if size == 0 {
+		n.Losses = t.losses // nothing is left that could have been lost
+	}
 	n.Mtime, n.Ctime = t.now, t.now
 	if !isRoot(c) {
 		dropPrivileges(n)

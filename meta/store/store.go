@@ -23,6 +23,7 @@ type Store struct {
 	inFlight inFlight
 	sessions sessions
 	servers  servers
+	losses   atomic.Uint64 // how often a server has lost its memory; see lost.go
 	serial   chan struct{} // one token: held by a rename that moves a directory elsewhere
 
 	keys sync.Map // server id -> capability.Key: derived keys
@@ -132,7 +133,8 @@ func (s *Store) checkFormat(value []byte) error {
 	if len(value) != 12 {
 		return errs.Newf(errs.Corrupt, "meta.format", "", "%s has %d bytes", keyFormat, len(value))
 	}
-	if f := binary.BigEndian.Uint32(value); f > Format {
+	f := binary.BigEndian.Uint32(value)
+	if f > Format {
 		return errs.Newf(errs.Version, "meta.format", "",
 			"store has format %d, this build knows %d: use a newer build", f, Format)
 	} else if f < Format {

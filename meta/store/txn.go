@@ -30,6 +30,8 @@ type txn struct {
 	kv   kv.Txn
 	now  int64 // Unix nanoseconds
 	view bool  // only reads: nothing is noted down
+
+	losses uint64 // how many there had been when the attempt began; see lost.go
 }
 
 // read returns a value, nil if there is none, and makes the commit depend on it.
@@ -166,7 +168,7 @@ func (s *Store) update(ctx context.Context, c *meta.Caller, build func(t *txn) e
 		defer s.inFlight.leave(id)
 	}
 	for attempt := range attemptsMax {
-		t := txn{snap: s.kv.Snapshot(), now: s.now()}
+		t := txn{losses: s.losses.Load(), now: s.now(), snap: s.kv.Snapshot()}
 		t.kv.ReqID = id
 		since := t.snap.Version()
 		err = build(&t)

@@ -25,7 +25,12 @@ type verifier struct {
 // Verify reads all records of one moment and reports every contradiction between them. It changes
 // nothing, and operations go on meanwhile.
 func (s *Store) Verify(_ context.Context, report func(problem string)) error {
-	err := s.look(func(t *txn) error {
+	return s.look(func(t *txn) error { return VerifySnapshot(t.snap, report) })
+}
+
+// VerifySnapshot is Verify for a store that nobody serves.
+func VerifySnapshot(snap kv.Snapshot, report func(problem string)) error {
+	verify := func(t *txn) error {
 		v := &verifier{t: t, report: report,
 			inodes: map[meta.Ino]*inode{}, names: map[meta.Ino]int{}, sums: map[meta.Ino]int64{},
 			readers: map[meta.Ino]int{}, writers: map[meta.Ino]int{}, xattrs: map[meta.Ino]int64{}}
@@ -44,8 +49,8 @@ func (s *Store) Verify(_ context.Context, report func(problem string)) error {
 			}
 		}
 		return v.finish()
-	})
-	return errs.Wrap("meta.Verify", "", err)
+	}
+	return errs.Wrap("meta.Verify", "", verify(&txn{snap: snap, view: true}))
 }
 
 // each calls fn for all keys of a kind; an unreadable record is a problem, not the end.
