@@ -3,7 +3,7 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: lab help build build-pure deps up down test test-system test-rest test-lab check soak bench figures \
+.PHONY: lab help build build-pure deps up down test test-system test-rest test-lab check soak model bench figures \
         fmt vet lint race fuzz clean
 
 GO          ?= go
@@ -169,12 +169,31 @@ fuzz:
 		done; \
 	done
 
+# Random requests against the model of the I/O servers, several copies at once: on a machine that is
+# busier than it has cores goroutines meet in orders that they never meet in else.
+MODEL_MINUTES ?= 60
+MODEL_COPIES  ?= 5
+model: ## runs MODEL_COPIES (5) of the I/O servers' model at once for MODEL_MINUTES (60), with the race detector
+	@rm -rf bin/model; mkdir -p bin/model
+	CGO_ENABLED=1 $(GO) test -race -c -tags invariants -o bin/model/test ./iod/iodtest
+	@end=$$(( $$(date +%s) + 60 * $(MODEL_MINUTES) )); pids=; \
+	for copy in $$(seq $(MODEL_COPIES)); do \
+		( cd iod/iodtest; runs=0; log=$(CURDIR)/bin/model/$$copy.log; \
+		while [ $$(date +%s) -lt $$end ]; do \
+			$(CURDIR)/bin/model/test -test.short -test.run TestRandomRequests -test.v > $$log 2>&1 || \
+				{ echo "copy $$copy has failed: $$log"; exit 1; }; \
+			runs=$$(( runs + 1 )); \
+		done; echo "copy $$copy: $$runs runs, all well" ) & pids="$$pids $$!"; \
+	done; \
+	failed=0; for pid in $$pids; do wait $$pid || failed=1; done; exit $$failed
+
 soak: deps build ## fuzzes each decoder for FUZZTIME (1m) and runs the long crash loops
 	@rm -f $(SUMMARY)
 	$(call step,fuzzing,$(MAKE) -s fuzz FUZZTIME=$(FUZZTIME))
 	$(call step,long loops,SLUICE_SOAK=1 SLUICE_KILL_ROUNDS=500 LOGSTORE_SEEDS=100000 LOGSTORE_KILLS=200 LOGSTORE_POWER_CUTS=50 \
 		$(GO) test -count=1 -timeout 2h -v -run 'Crash|Kill|Power|Soak|Iod|Random|Planted' \
 		./systest ./iod/... ./stripe/... ./kv/... ./meta/...)
+	$(call step,the model of the I/O servers,$(MAKE) -s model)
 	@echo "== all passed"; cat $(SUMMARY)
 
 bench: build ## measures against the ceilings of this machine

@@ -59,6 +59,22 @@ type Mark struct{ Verifier uint64 }
 // idempotent: a lost answer is cured by asking again. A change whose stamp numbers it (Session and
 // Seq above 0) is carried out once, however often it comes.
 //
+// Order: a change lies over every change that was acknowledged before it began. A crash of the
+// server takes volatile changes that were not synced; their clients send them again, as such
+// (Args.Again), under their numbers, in their order, before anything else of the object. Then, too:
+//
+//   - what is sent again lies below every durable change that began after it was acknowledged,
+//     and below every change that began after the crash, whenever it comes;
+//   - the changes that one crash has taken have an order among each other only where they are of
+//     one client, or where one was synced before the other began;
+//   - a client that is away for a whole life of the server, because that dies again before the
+//     client is back, may send over what others have written in that life; and so may one that
+//     cannot use its numbers any more, because its session has ended, or because the server went
+//     on after it could not write to its disk, over what was durable before.
+//
+// A server that cannot tell any more what was written since refuses what is sent again; its client
+// is told by the next Sync.
+//
 // Data is summed on both ways (unless How.NoSums): the server checks what it receives before
 // anybody can see it, the receiver of a read what has arrived; errs.Corrupt where they differ.
 type Data interface {

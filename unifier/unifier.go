@@ -23,7 +23,8 @@
 //
 // Read unifier.go first, then slab.go and need.go (memory, and who waits for it), loan.go, lend.go
 // and fill.go (life of a read), draft.go, publish.go and exchange.go (life of a write), pending.go
-// and flush.go (writing back), since.go (what comes again), claim.go (who waits for whom) and policy.go (what stays).
+// and flush.go (writing back), since.go (what comes again), claim.go (who waits for whom) and
+// policy.go (what stays).
 package unifier
 
 import (

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"testing"
-	"time"
 
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/sim"
@@ -16,9 +15,9 @@ import (
 	"github.com/sluice-storage/sluice/unifier"
 )
 
-// The cases that follow are what a crowd meets once in a hundred runs: a durable write of one client
-// and the repetition of an older volatile one of another. They need no luck: nothing is written
-// back by age, and a client comes back after a crash when the test lets it.
+// The cases that follow are what a crowd meets once in a hundred runs: a durable write of one
+// client and the repetition of an older volatile one of another. They need no luck: nothing is
+// written back by age, and a client comes back after a crash when the test lets it.
 
 // pair is two clients of one object. The first one finds the server only while its road is open.
 type pair struct {
@@ -30,8 +29,8 @@ type pair struct {
 }
 
 func newPair(t *testing.T) *pair {
-	g := newRig(t, rigOptions{net: simNetwork(1, sim.Options{}), store: memStore(t),
-		cache: unifier.Config{MemoryBytes: 24 << 20, DirtyBytes: 2 << 20, DirtyAge: time.Hour}})
+	g := newRig(t, rigOptions{net: simNetwork(1, sim.Options{}), store: memStore(t), still: true,
+		cache: unifier.Config{MemoryBytes: 24 << 20, DirtyBytes: 2 << 20}})
 	p := &pair{rig: g, t: t, id: stripe.ObjectID{File: 1, Gen: 1}, road: make(chan struct{}, 1)}
 	p.road <- struct{}{}
 	p.a = g.joinBy(1, func() string {

@@ -34,6 +34,10 @@ type Site struct {
 	// nothing of the old server answers any more.
 	Kill, Start func()
 
+	// Flush has the server write back what it has not written yet. nil: it does that by its own
+	// clock.
+	Flush func()
+
 	// Tell is what the servers' side knows of a cell of an object, for people. nil: nothing.
 	Tell func(id stripe.ObjectID, cell, cellBytes int) string
 }
@@ -239,8 +243,8 @@ func (c *Crowd) lives(rng *rand.Rand) {
 	}
 }
 
-// retire ends a client of which others know. No object is removed meanwhile: who removes one has all
-// living clients sync it before, and a client that ends may still repeat something.
+// retire ends a client of which others know. No object is removed meanwhile: who removes one has
+// all living clients sync it before, and a client that ends may still repeat something.
 func (c *Crowd) retire(h *hand) {
 	for _, f := range c.Files {
 		f.alone.RLock()

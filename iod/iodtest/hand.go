@@ -45,6 +45,10 @@ func (h *hand) step() {
 		h.remove(f)
 		return
 	}
+	if h.site.Flush != nil && h.rng.IntN(10) == 0 {
+		h.site.Flush()
+		return
+	}
 	f.alone.RLock()
 	defer f.alone.RUnlock()
 	switch n := h.rng.IntN(100); {

@@ -88,6 +88,7 @@ type rigOptions struct {
 	cache unifier.Config // without what concerns the network
 	serve msg.ServeOptions
 	tune  func(*msg.Options) // of the server's node
+	still bool               // no clock of the machine decides when something is written or synced
 
 	remote remote.Options
 
@@ -118,6 +119,12 @@ type life struct {
 }
 
 func newRig(t testing.TB, o rigOptions) *rig {
+	if o.still {
+		o.remote.KeepMax = time.Hour
+		if o.cache.DirtyBytes > 0 {
+			o.cache.DirtyAge = time.Hour
+		}
+	}
 	g := &rig{rigOptions: o, t: t, key: capability.Key{7}}
 	g.start()
 	t.Cleanup(g.end)
@@ -230,13 +237,19 @@ func (g *rig) target(session uint64, id stripe.ObjectID, r capability.Rights,
 
 // site is the rig as a crowd sees it.
 func (g *rig) site() Site {
-	return Site{
+	s := Site{
 		Join: func(session uint64) (Client, func()) {
 			p := g.join(session, g.remote, nil)
 			return p, p.vanish
 		},
 		Target: g.target, Kill: g.crash, Start: g.start, Tell: g.seen.tell,
 	}
+	if g.still {
+		s.Flush = func() { // what the server cannot write any more is its crash's business
+			_ = g.now().cache.Settle(context.Background(), stripe.ObjectID{}, 0, 0)
+		}
+	}
+	return s
 }
 
 // party is a client: a process of its own as far as the server knows.

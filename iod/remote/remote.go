@@ -7,7 +7,8 @@
 // until a Sync of the object has succeeded: a server that has lost its volatile state, which its
 // verifier tells, is sent all of them again before anything else of that object. So a server's
 // crash loses nothing as long as this process lives. Where changes of several clients overlap and
-// were not synced, a crash may change which of them is on top; each of them is applied once.
+// were not synced, a crash may change which of them is on top; each of them is applied once, and
+// what others have written since the crash stays on top (see iod.Data).
 //
 // It does not know layouts and does not renew capabilities by itself: package client does. A
 // session must be used through one Remote only, because its slots are numbered here.

@@ -1,0 +1,106 @@
+package unifier
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/seg"
+	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/stripe/hook/fault"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// again publishes a write that was acknowledged once.
+func (r *rig) again(id Key, off int64, p []byte, st wire.Stamp) error {
+	r.Helper()
+	d, err := r.Draft(r.ctx, id, seg.Contig(off, int64(len(p))), Hint{})
+	r.ok(err)
+	scatter(d.Sges(), p)
+	d.Again()
+	_, err = d.Publish(r.ctx, st, stripe.Volatile)
+	return err
+}
+
+// TestSince compares the ranges with a row of bytes.
+func TestSince(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	const size = 200
+	for range 50 {
+		var s since
+		var model [size]bool
+		for range 60 {
+			p := seg.Piece{Off: rng.Int64N(size), Len: rng.Int64N(12)}
+			p.Len = min(p.Len, size-p.Off)
+			s.add(alpha, p)
+			for i := p.Off; i < p.End(); i++ {
+				model[i] = true
+			}
+			at := seg.Piece{Off: rng.Int64N(size), Len: size}
+			at.Len = rng.Int64N(size - at.Off + 1)
+			var got, want [size]bool
+			for _, x := range s.within(nil, alpha, at) {
+				for i := x.Off; i < x.End(); i++ {
+					got[i] = true
+				}
+			}
+			copy(want[at.Off:at.End()], model[at.Off:at.End()])
+			if got != want {
+				t.Fatalf("%v within %v of %v", got, at, s.ranges[alpha])
+			}
+			if s.count != len(s.ranges[alpha]) {
+				t.Fatalf("%d ranges, counted %d", len(s.ranges[alpha]), s.count)
+			}
+		}
+	}
+}
+
+// TestAgainStaysBelow: a write that comes again leaves what was written since, in the cache and in
+// the store, and is in the store with its number when it is acknowledged.
+func TestAgainStaysBelow(t *testing.T) {
+	r := newBack(t)
+	r.write(alpha, 100, fill1(testUnit, 2)) // pending
+	r.ok(r.again(alpha, 0, fill1(3*testUnit, 1), slot(1, 1)))
+	want := slices.Concat(fill1(100, 1), fill1(testUnit, 2), fill1(2*testUnit-100, 1))
+	r.holds(alpha, 0, want)
+	if got := r.stored(alpha, 0, len(want)); !slices.Equal(got, want) {
+		t.Fatal("the store has something else")
+	}
+	if !r.stamped(alpha, 0, fill1(1, 9), slot(1, 1), stripe.Volatile) {
+		t.Fatal("it comes a third time")
+	}
+	r.ok(r.again(alpha, 50, fill1(100, 3), slot(1, 2))) // what came again itself is not newer
+	r.holds(alpha, 0, slices.Concat(fill1(50, 1), fill1(50, 3), fill1(testUnit, 2)))
+}
+
+// TestAgainAfterALoss: what was written before the cache has lost something is older than what
+// comes again after that.
+func TestAgainAfterALoss(t *testing.T) {
+	r := newBack(t)
+	r.stamped(alpha, 0, fill1(testUnit, 2), slot(2, 1), stripe.Durable)
+	r.write(alpha, 0, fill1(testUnit, 1)) // and then it is lost
+	r.store.Inject(fault.Rule{Ops: fault.Write, Err: errs.IO, Count: 1})
+	if err := r.Sync(r.ctx, alpha); err == nil {
+		t.Fatal("nothing was lost")
+	}
+	r.ok(r.again(alpha, 0, fill1(testUnit, 1), slot(1, 1)))
+	r.holds(alpha, 0, fill1(testUnit, 1))
+}
+
+// TestAgainTooLate: when too much was written to remember it what comes again is refused, unless
+// the backing has it.
+func TestAgainTooLate(t *testing.T) {
+	r := newBack(t)
+	r.stamped(alpha, 0, fill1(testUnit, 1), slot(1, 1), stripe.Durable)
+	for i := range int64(sinceMax + 1) {
+		r.Wrote(alpha, 1<<30+2*i, 1)
+	}
+	r.ok(r.again(alpha, 0, fill1(testUnit, 1), slot(1, 1)))
+	if err := r.again(alpha, 0, fill1(testUnit, 3), slot(1, 2)); errs.KindOf(err) != errs.IO {
+		t.Fatal(err)
+	}
+	r.holds(alpha, 0, fill1(testUnit, 1))
+}
