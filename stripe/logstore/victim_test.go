@@ -48,8 +48,8 @@ func victimData(file int, v uint64) []byte {
 
 // runVictim turns the test binary into the victim: a few writers replace their files by their next
 // versions, each as one record, and cut them off before now and then. It says on standard output
-// what was acknowledged, and when: "a time file version durability", and "c time file version" for a
-// cut before that version, which "t time file version" has announced.
+// what was acknowledged, and when: "a time file version durability", and "c time file version" for
+// a cut before that version, which "t time file version" has announced.
 func runVictim() {
 	dir := os.Getenv(victimEnv)
 	if dir == "" {
