@@ -317,3 +317,18 @@ func cutPower(t *testing.T, mnt string) {
 		t.Error(err)
 	}
 }
+
+// What a victim hears after the cut of the power has begun is no promise; what it says that it
+// tries still counts.
+func TestLateAcknowledgements(t *testing.T) {
+	var a fates
+	a.over.Store(100)
+	for _, line := range []string{"a 50 0 7 1", "t 60 1 8", "c 99 1 8", "a 100 0 9 1", "t 120 2 11",
+		"c 130 2 11", "a 140 3 12 1"} {
+		a.note(line)
+	}
+	if f := a.files; f[0].durable != 7 || f[1].cut != 8 || f[2].tried != 11 || f[2].cut != 0 ||
+		f[3].durable != 0 || a.from != 12 {
+		t.Errorf("%+v, issued up to %d", f, a.from)
+	}
+}
