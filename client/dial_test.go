@@ -145,7 +145,7 @@ func tcpOf(s *msg.Server) string {
 func (w *wired) dial(path string) *FS {
 	w.t.Helper()
 	fs, err := Dial(context.Background(), "sluice://"+w.addr+path,
-		Options{Domain: w.domain, WaitMax: 5 * time.Second, Cred: &meta.Cred{}})
+		Options{Domain: w.domain, WaitMax: 30 * time.Second, Cred: &meta.Cred{}})
 	must(w.t, err)
 	w.t.Cleanup(func() { must(w.t, fs.Close()) })
 	return fs

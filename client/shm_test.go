@@ -28,7 +28,7 @@ func (w *wired) dialNear(buffers int) *FS {
 	t.Cleanup(func() { must(t, near.Close()) })
 	fs, err := Dial(context.Background(), "sluice://"+w.addr, Options{
 		Domain: w.domain, Domains: []fabric.Domain{near, w.domain}, Memory: arenas, Buffers: buffers,
-		WaitMax: 5 * time.Second, Cred: &meta.Cred{}})
+		WaitMax: 30 * time.Second, Cred: &meta.Cred{}})
 	must(t, err)
 	t.Cleanup(func() { must(t, fs.Close()) })
 	return fs

@@ -154,7 +154,8 @@ func TestSlotsOfDeadClients(t *testing.T) {
 	if s := r.server.Stats().Memory; s.EagerBytes != 2*64<<10 {
 		t.Fatalf("afterwards: %+v", s)
 	}
-	if err := call(r.conn, 20*time.Second, &Request{Out: contig(memory(t, r.cdom, 20000))}); err != nil {
+	req := Request{Out: contig(memory(t, r.cdom, 20000))}
+	if err := call(r.conn, 20*time.Second, &req); err != nil {
 		t.Fatal(err)
 	}
 }

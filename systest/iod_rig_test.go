@@ -77,7 +77,7 @@ func (s *ioServer) kill() {
 		return // it is being started
 	}
 	_ = syscall.Kill(pid, syscall.SIGKILL)
-	for range 3000 {
+	for range 12000 {
 		if syscall.Kill(pid, 0) != nil {
 			return
 		}
