@@ -191,7 +191,8 @@ func TestWhoStartsAClusterOwnsIt(t *testing.T) {
 	owner.mustRun(append([]string{"mkdir", "/mine"}, at...)...)
 	owner.mustRun(append([]string{"ls", "/", "--providers", "tcp"}, at...)...)
 	owner.mustRun("status", "--dir", dir)
-	other.mustFail([]string{"cluster.secret", "permission denied"}, append([]string{"ls", "/"}, at...)...)
+	other.mustFail([]string{"cluster.secret", "permission denied"},
+		append([]string{"ls", "/"}, at...)...)
 	root.mustFail([]string{"belongs to uid 65534", "--secret"}, append([]string{"ls", "/"}, at...)...)
 	secret := filepath.Join(dir, "cluster.secret")
 	got := root.mustRun(append([]string{"ls", "/", "--secret", secret}, at...)...)
