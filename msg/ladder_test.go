@@ -332,12 +332,17 @@ func TestLadderTokens(t *testing.T) {
 // onHost makes a node on shared memory and tcp as they are.
 func onHost(t *testing.T, sec *tcp.Security, tokens *fabric.Tokens) *Node {
 	t.Helper()
+	return onHostBy(t, tcp.Options{Security: sec}, tokens)
+}
+
+func onHostBy(t *testing.T, base tcp.Options, tokens *fabric.Tokens) *Node {
+	t.Helper()
 	arenas := shm.NewArenas()
 	fast, err := shm.Open(shm.Options{Arenas: arenas, Tokens: tokens})
 	if err != nil {
 		t.Fatal(err)
 	}
-	slow, err := tcp.Open(tcp.Options{Security: sec})
+	slow, err := tcp.Open(base)
 	if err != nil {
 		t.Fatal(err)
 	}

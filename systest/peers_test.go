@@ -91,8 +91,8 @@ func (c *cluster) await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestAnotherUserGoesByTCP runs a gateway as a user who may not use the cluster's sockets. Where all
-// users are trusted it works all the same, and its log tells why it does not use shared memory.
+// TestAnotherUserGoesByTCP runs a gateway as a user who may not use the cluster's sockets. Where
+// all users are trusted it works all the same, and its log tells why it uses no shared memory.
 func TestAnotherUserGoesByTCP(t *testing.T) {
 	p := newPerson(t, nobody)
 	c := startCluster(t, clusterOptions{iods: 1, extra: []string{"--trust-local"}})

@@ -132,17 +132,31 @@ func TestOtherUsersAreKeptOut(t *testing.T) {
 		p.mustFail([]string{"permission denied"}, "status", "--dir", c.dir)
 		p.mustFail(nil, "bench", "net", "--ladder", c.url)
 	}
-	if got := c.sluice(t, "cat", "/treasure"); got != treasure {
-		t.Errorf("it was changed to %q", got)
-	}
 	st, err := c.state()
 	must(t, err)
+	for _, s := range st.Servers {
+		crowdAt(t, s.Addr)
+	}
+	crowdAt(t, strings.TrimPrefix(c.url, "sluice://"))
+	if got := c.sluice(t, "cat", "/treasure", "--providers", "tcp"); got != treasure {
+		t.Errorf("it was changed to %q", got)
+	}
 	for _, s := range st.Servers {
 		if !strings.HasPrefix(s.Known, "host (uid 0 pid ") {
 			t.Errorf("server %d is known by %q", s.ID, s.Known)
 		}
 	}
 	c.wantPrivateProfiles(t, stranger)
+}
+
+// crowdAt connects to a server very often, and says nothing.
+func crowdAt(t *testing.T, addr string) {
+	t.Helper()
+	for range 200 {
+		conn, err := net.Dial("tcp", addr)
+		must(t, err)
+		t.Cleanup(func() { conn.Close() })
+	}
 }
 
 // wantPrivateProfiles: numbers are for everybody on the host, memory is not.
@@ -191,7 +205,8 @@ func TestWhoStartsAClusterOwnsIt(t *testing.T) {
 	owner.mustRun(append([]string{"mkdir", "/mine"}, at...)...)
 	owner.mustRun(append([]string{"ls", "/", "--providers", "tcp"}, at...)...)
 	owner.mustRun("status", "--dir", dir)
-	other.mustFail([]string{"cluster.secret", "permission denied"}, append([]string{"ls", "/"}, at...)...)
+	other.mustFail([]string{"cluster.secret", "permission denied"},
+		append([]string{"ls", "/"}, at...)...)
 	root.mustFail([]string{"belongs to uid 65534", "--secret"}, append([]string{"ls", "/"}, at...)...)
 	secret := filepath.Join(dir, "cluster.secret")
 	got := root.mustRun(append([]string{"ls", "/", "--secret", secret}, at...)...)

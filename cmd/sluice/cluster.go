@@ -126,6 +126,9 @@ func createCluster(dir string, cfg clusterConfig) (*cluster, error) {
 	if err := os.MkdirAll(abs, 0o700); err != nil {
 		return nil, err
 	}
+	if err := c.checkPrivate(); err != nil {
+		return nil, err
+	}
 	key := hex.EncodeToString(c.key[:]) + "\n"
 	if err := writeFile(c.keyFile(), []byte(key), 0o600); err != nil {
 		return nil, err
@@ -151,10 +154,7 @@ func (c *cluster) makeDirs() error {
 			return err
 		}
 	}
-	if err := c.makeSecret(); err != nil {
-		return err
-	}
-	return c.checkPrivate()
+	return c.makeSecret()
 }
 
 func (c *cluster) saveConfig() error {

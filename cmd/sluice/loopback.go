@@ -72,7 +72,7 @@ func listenUnix(path string) (net.Listener, error) {
 	return bindUnix(path)
 }
 
-// bindUnix makes the socket. Its mode is set before it has a name, so that others can never connect.
+// bindUnix makes the socket. Its mode is set before it has a name: others can never connect.
 func bindUnix(path string) (net.Listener, error) {
 	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var failed error

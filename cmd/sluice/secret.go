@@ -66,8 +66,11 @@ func (f providersFlag) within(c *cluster) *providersFlag {
 
 func (c *cluster) secretFile() string { return c.path(tcp.SecretName) }
 
-// makeSecret makes the secret of a cluster that has none.
+// makeSecret makes the secret of a cluster that has none, in a folder that is checked.
 func (c *cluster) makeSecret() error {
+	if err := c.checkPrivate(); err != nil {
+		return err
+	}
 	if _, err := os.Lstat(c.secretFile()); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
