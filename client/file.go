@@ -104,11 +104,11 @@ func newGrant(session uint64, h *meta.Handle) *grant {
 }
 
 // adopt takes over a handle with its capabilities in place of the old grant; false if the file is
-// closed, or somebody else has replaced that one.
+// closed or was given up, or somebody else has replaced that one.
 func (f *File) adopt(old *grant, session uint64, h *meta.Handle) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed || f.grant.Load() != old {
+	if f.closed || f.dead != nil || f.grant.Load() != old {
 		return false
 	}
 	f.grant.Store(newGrant(session, h))
