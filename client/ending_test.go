@@ -81,8 +81,8 @@ func (l *lossy) Close(ctx context.Context, c meta.Caller, handle uint64, dirty b
 }
 
 // TestNoHandleWithoutAnOwner: opens, closes and renewals meet, fail and come late, and sessions are
-// lost in between. In the end the service has the handles that somebody has open, and no other; what
-// was removed has given its room back.
+// lost in between. In the end the service has the handles that somebody has open, and no other, and
+// what was removed is not kept by any.
 func TestNoHandleWithoutAnOwner(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
