@@ -116,8 +116,8 @@ func (f *File) adopt(old *grant, session uint64, h *meta.Handle) bool {
 }
 
 // reopen opens the file again in session s, because the handle of the old grant is lost. Rights
-// were checked at the first open, and the mode may forbid since what an open handle may go on doing; so
-// it is done without a user's credentials.
+// were checked at the first open, and the mode may forbid since what an open handle may go on
+// doing; so it is done without a user's credentials.
 func (f *File) reopen(ctx context.Context, s *session, old *grant) error {
 	f.mu.Lock()
 	idle := f.closed || f.grant.Load() != old

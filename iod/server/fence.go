@@ -127,8 +127,8 @@ func (s *Server) remove(ctx context.Context, id stripe.ObjectID) error {
 
 // believe decides whether a capability that was signed at a given time is good enough to be told
 // what an object holds. One from before the moment up to which fences may be unknown is good enough
-// for an object that is there. One that is not was never written, or it was removed: only the metadata service knows,
-// and whoever renews his capability there has asked it.
+// for an object that is there. One that is not there was never written, or it was removed: only the
+// metadata service knows, and whoever renews his capability there has asked it.
 func (s *Server) believe(ctx context.Context, id stripe.ObjectID, signed time.Time) error {
 	up := time.Since(s.base)
 	blind := time.Duration(s.fences.blind.Load())
