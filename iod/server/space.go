@@ -61,9 +61,9 @@ func (s *Server) stat(ctx context.Context, c *msg.Call, w *work) error {
 	return ignoreDead(c.Reply(w.reply.B, 0))
 }
 
-// mapSpan is how much of an object one request looks at for extents: the work of finding them grows
-// with what lies in between, data that is one extent and holes of which a client can make as many as
-// it likes. What is left out is asked for by the next request.
+// mapSpan is how much of an object one request looks at for extents: the work to find them grows
+// with what lies in between, data that is one extent and holes, of which a client can make as many
+// as it likes. What is left out is asked for by the next request.
 const mapSpan = 256 << 30
 
 func (s *Server) mapping(ctx context.Context, c *msg.Call, w *work) error {
