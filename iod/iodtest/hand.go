@@ -294,7 +294,7 @@ func (h *hand) remove(f *File) {
 		return
 	}
 	_, err := h.Client.Read(h.ctx, h.target(v, both), seg.Contig(0, 1), h.one())
-	if k := errs.KindOf(err); k != errs.Fenced && k != errs.Expired && h.ctx.Err() == nil {
+	if k := errs.KindOf(err); k != errs.NotFound && k != errs.Expired && h.ctx.Err() == nil {
 		h.violated("client %d: read of %v, which was removed: %v", h.id, v.id, err)
 	}
 	h.renew(f, v.id.Gen+1)

@@ -228,6 +228,9 @@ func (r *Remote) syncObject(ctx context.Context, o *object) error {
 		case failed:
 			r.tell(o, err)
 			return err
+		case kind == errs.NotFound: // the object was removed, and with it what was written to it
+			r.abandon(o)
+			return nil
 		default:
 			return err
 		}

@@ -288,9 +288,9 @@ func TestRemovedObjectIsAnError(t *testing.T) {
 			t.Fatalf("map of a removed object: %v, want %v", err, want)
 		}
 	}
-	refused(g, tg, errs.Fenced)
+	refused(g, tg, errs.NotFound)
 	if _, err := g.remote.Write(ctx, tg, seg.Contig(0, 1), view([]byte{1}),
-		stripe.Volatile); errs.KindOf(err) != errs.Fenced {
+		stripe.Volatile); errs.KindOf(err) != errs.NotFound {
 		t.Fatalf("write to a removed object: %v", err)
 	}
 	g.check(g.remote.Remove(ctx, g.target(1, capability.Manage))) // repeated after a lost answer
