@@ -42,8 +42,8 @@ const signed = 48 // bytes before the mac
 //	|ver |rights |ttl ms |gen  |file |session |server id |expiry ms |layout |life |mac 16 |
 //
 // All big-endian; server id is 8 bytes wide; expiry is Unix time in milliseconds; layout is the
-// version of the file's layout; ttl ms is for how long it was given; life is the server's; the mac is
-// the first 16 bytes of HMAC-SHA256 over what is before it.
+// version of the file's layout; ttl ms is for how long it was given; life is the server's; the mac
+// is the first 16 bytes of HMAC-SHA256 over what is before it.
 type Capability struct {
 	File    uint64
 	Gen     uint32

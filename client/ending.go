@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-// Every handle at the metadata service has exactly one owner here: the File whose grant names it, or
-// this queue. A File gives its handle up when it is closed; a handle that was opened for a File
+// Every handle at the metadata service has one owner here: the File whose grant names it, or this
+// queue. A File gives its handle up when it is closed; a handle that was opened for a File
 // which is closed by then, or has another one, goes to the queue, and so does one that could not be
 // closed, or of which nobody knows whether it was opened. The queue asks the service until it says
 // that the handle is gone, or that the session is.

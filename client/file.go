@@ -104,20 +104,20 @@ func newGrant(session uint64, h *meta.Handle) *grant {
 }
 
 // adopt takes over a handle with its capabilities in place of the old grant; false if the file is
-// closed, or somebody else has replaced that one.
+// closed or was given up, or somebody else has replaced that one.
 func (f *File) adopt(old *grant, session uint64, h *meta.Handle) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed || f.grant.Load() != old {
+	if f.closed || f.dead != nil || f.grant.Load() != old {
 		return false
 	}
 	f.grant.Store(newGrant(session, h))
 	return true
 }
 
-// reopen opens the file again in session s, because the handle of the old grant is lost. Rights were
-// checked at the first open, and the mode may forbid since what an open handle may go on doing; so
-// it is done without a user's credentials.
+// reopen opens the file again in session s, because the handle of the old grant is lost. Rights
+// were checked at the first open, and the mode may forbid since what an open handle may go on
+// doing; so it is done without a user's credentials.
 func (f *File) reopen(ctx context.Context, s *session, old *grant) error {
 	f.mu.Lock()
 	idle := f.closed || f.grant.Load() != old

@@ -71,6 +71,8 @@ func (f *File) settle(ctx context.Context, op func(context.Context, *grant, uint
 			if try > 0 && !sleep(ctx, min(pauseFirst<<min(try, 8), pauseMax)) {
 				return errs.Wrap("client", "", ctx.Err())
 			}
+		case errs.NotFound: // the object was removed, and the file is open here
+			return errs.New(errs.Stale, "client.File", "", err)
 		case errs.Stale:
 			if rerr := f.refresh(ctx, g, seq, try); rerr != nil {
 				return rerr

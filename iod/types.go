@@ -56,7 +56,8 @@ type Mark struct{ Verifier uint64 }
 // Data moves bytes. Both accesses have equal length, at most TransferMax, so that a server reserves
 // the memory of a request as a whole and no two of them wait for each other. The memory is the
 // call's until it returns. Holes and what lies behind the object's end read as zeroes. Requests are
-// idempotent: a lost answer is cured by asking again. A change whose stamp numbers it (Session and
+// idempotent: a lost answer is cured by asking again. An object that was removed is errs.NotFound
+// to whoever still has a right to it, never zeroes. A change whose stamp numbers it (Session and
 // Seq above 0) is carried out once, however often it comes.
 //
 // Order: a change lies over every change that was acknowledged before it began. A crash of the

@@ -27,22 +27,22 @@ type nameWriter struct {
 	mnt, dir string
 	rng      *rand.Rand
 	made     uint64          // numbers the contents, each of which is unique
-	may      [names][]*small // never empty; nil stands for "no such file"
+	may      [names][]*content // never empty; nil stands for "no such file"
 	done     atomic.Int64    // operations that succeeded
 	failures map[string]int  // and those that did not, by error
 }
 
-// small is what a small file holds.
-type small struct{ number uint64 }
+// content is what a small file holds.
+type content struct{ number uint64 }
 
-func (s *small) bytes() []byte {
+func (s *content) bytes() []byte {
 	if s == nil {
 		return nil
 	}
 	return record(s.number, 0, smallBytes)[:s.number*37%smallBytes]
 }
 
-func (s *small) String() string {
+func (s *content) String() string {
 	if s == nil {
 		return "no file"
 	}
@@ -54,7 +54,7 @@ func newNameWriter(t *testing.T, c *cluster, name string, seed uint64) *nameWrit
 		failures: map[string]int{}}
 	must(t, os.Mkdir(filepath.Join(c.mnt, name), 0o755))
 	for i := range w.may {
-		w.may[i] = []*small{nil}
+		w.may[i] = []*content{nil}
 	}
 	return w
 }
@@ -90,10 +90,10 @@ func (w *nameWriter) step() error {
 	}
 	defer root.Close()
 	i := w.rng.IntN(names)
-	var next *small
+	var next *content
 	if w.rng.IntN(3) > 0 {
 		w.made++
-		next = &small{w.made}
+		next = &content{w.made}
 		err = w.put(root, i, next)
 	} else {
 		err = root.Remove(w.path(i))
@@ -102,7 +102,7 @@ func (w *nameWriter) step() error {
 		}
 	}
 	if err == nil {
-		w.may[i] = []*small{next}
+		w.may[i] = []*content{next}
 	} else {
 		w.may[i] = append(w.may[i], next)
 	}
@@ -112,7 +112,7 @@ func (w *nameWriter) step() error {
 func (w *nameWriter) path(i int) string { return filepath.Join(w.dir, fmt.Sprintf("n%02d", i)) }
 
 // put replaces a file as careful programs do: write beside it, sync, rename.
-func (w *nameWriter) put(root *os.Root, i int, s *small) error {
+func (w *nameWriter) put(root *os.Root, i int, s *content) error {
 	beside := w.path(i) + ".new"
 	f, err := root.Create(beside)
 	if err != nil {
@@ -141,7 +141,7 @@ func (w *nameWriter) verify(t *testing.T, after string) {
 			t.Errorf("after %s: %s cannot be read: %v", after, w.path(i), err)
 			continue
 		}
-		at := slices.IndexFunc(w.may[i], func(s *small) bool {
+		at := slices.IndexFunc(w.may[i], func(s *content) bool {
 			return gone == (s == nil) && bytes.Equal(got, s.bytes())
 		})
 		if at < 0 {
@@ -149,7 +149,7 @@ func (w *nameWriter) verify(t *testing.T, after string) {
 				len(got), gone, w.may[i])
 			continue
 		}
-		w.may[i] = []*small{w.may[i][at]}
+		w.may[i] = []*content{w.may[i][at]}
 	}
 	w.verifyListing(t, after)
 }

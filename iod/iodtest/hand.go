@@ -184,6 +184,11 @@ func (h *hand) read(f *File, cells []int) {
 	t := h.target(v, both)
 	t.How = h.how()
 	_, err := h.Client.Read(h.ctx, t, access(v.Ledger, cells), m)
+	for errs.KindOf(err) == errs.Expired && h.ctx.Err() == nil {
+		// It is from before a restart of the server, and nothing is there.
+		t.Cap = h.target(v, both).Cap
+		_, err = h.Client.Read(h.ctx, t, access(v.Ledger, cells), m)
+	}
 	if err != nil {
 		op.Failed()
 		h.buf = nil
@@ -276,7 +281,7 @@ func (h *hand) fence(f *File) {
 }
 
 // remove forgets an object when nobody uses it and nothing of it is unsynced: as the metadata
-// service does with files that nobody has open.
+// service does with files that nobody has open. Its generation is not used again.
 func (h *hand) remove(f *File) {
 	f.alone.Lock()
 	defer f.alone.Unlock()
@@ -286,13 +291,22 @@ func (h *hand) remove(f *File) {
 		}
 	}
 	v := f.view.Load()
-	op := v.Zero(h.id, span(0, v.Cells()))
+	v.fencing.Store(true)
 	if err := h.Client.Remove(h.Crowd.ctx, h.target(v, manage)); err != nil {
-		op.Failed()
 		if h.Crowd.ctx.Err() == nil {
 			h.failed(v, "remove", err)
 		}
 		return
 	}
-	op.Written(true)
+	_, err := h.Client.Read(h.ctx, h.target(v, both), seg.Contig(0, 1), h.one())
+	if k := errs.KindOf(err); k != errs.NotFound && k != errs.Expired && h.ctx.Err() == nil {
+		h.violated("client %d: read of %v, which was removed: %v", h.id, v.id, err)
+	}
+	h.renew(f, v.id.Gen+1)
+}
+
+// one is memory for a byte.
+func (h *hand) one() *msg.Memory {
+	m, _ := h.memory(1)
+	return m
 }

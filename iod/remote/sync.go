@@ -224,6 +224,8 @@ func (r *Remote) syncObject(ctx context.Context, o *object) error {
 		case failed:
 			r.tell(o, err)
 			return err
+		case kind == errs.NotFound: // the object was removed, and with it what was written to it
+			return r.abandon(ctx, o)
 		default:
 			return err
 		}

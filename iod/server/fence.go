@@ -47,8 +47,9 @@ type fencePart struct {
 }
 
 type fencedFile struct {
-	gen uint32
-	at  time.Duration // since the server's start
+	gen  uint32        // generations below are fenced off
+	gone uint32        // generations below were removed
+	at   time.Duration // the last of it, since the server's start
 }
 
 // fencedAt is a fence as it was put up. The file may have got another one since.
@@ -59,8 +60,9 @@ type fencedAt struct {
 
 func (f *fences) part(file uint64) *fencePart { return &f.parts[file%fenceParts] }
 
-// add remembers that generations of the file below gen are refused. now is since the start.
-func (f *fences) add(file uint64, gen uint32, now time.Duration) {
+// add remembers that generations of the file below gen are refused, and those below gone because
+// they were removed. now is since the start.
+func (f *fences) add(file uint64, gen, gone uint32, now time.Duration) {
 	p := f.part(file)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,7 +84,8 @@ func (f *fences) add(file uint64, gen uint32, now time.Duration) {
 		p.order = p.order[1:]
 	}
 	p.order = append(p.order, fencedAt{file, now})
-	p.files[file] = fencedFile{gen: max(gen, p.files[file].gen), at: now}
+	have := p.files[file]
+	p.files[file] = fencedFile{gen: max(gen, have.gen), gone: max(gone, have.gone), at: now}
 	f.some.Store(true)
 }
 
@@ -96,22 +99,25 @@ func (f *fences) forgot(at time.Duration) {
 	}
 }
 
-// check refuses a generation that was fenced or removed.
+// check refuses a generation that was fenced, with errs.Fenced, or removed, with errs.NotFound.
 func (f *fences) check(id stripe.ObjectID, noFence bool) error {
 	if !f.some.Load() || noFence {
 		return nil
 	}
 	p := f.part(id.File)
 	p.mu.Lock()
-	min := p.files[id.File].gen
+	have := p.files[id.File]
 	p.mu.Unlock()
-	return stripe.CheckFence("iod.Serve", id, min)
+	if id.Gen < have.gone {
+		return errs.Newf(errs.NotFound, "iod.Serve", id.String(), "the object was removed")
+	}
+	return stripe.CheckFence("iod.Serve", id, have.gen)
 }
 
 // fence refuses old generations at once, brings what was acknowledged of them to the store, and
 // makes the store refuse them too.
 func (s *Server) fence(ctx context.Context, t *iod.Target) error {
-	s.fences.add(t.Object.File, t.Object.Gen, time.Since(s.base))
+	s.fences.add(t.Object.File, t.Object.Gen, 0, time.Since(s.base))
 	if err := s.cfg.Cache.Settle(ctx, stripe.ObjectID{}, 0, stripe.MaxObjectBytes); err != nil {
 		return errs.Wrap("iod.Fence", t.Object.String(), err)
 	}
@@ -121,7 +127,7 @@ func (s *Server) fence(ctx context.Context, t *iod.Target) error {
 // remove forgets an object. From before it is gone its file's generation is refused: a read that
 // came earlier and finds nothing left looks at the fences once more before it answers.
 func (s *Server) remove(ctx context.Context, id stripe.ObjectID) error {
-	s.fences.add(id.File, id.Gen+1, time.Since(s.base))
+	s.fences.add(id.File, 0, id.Gen+1, time.Since(s.base))
 	return s.cfg.Cache.Discard(ctx, id, func() error {
 		err := s.cfg.Store.Remove(ctx, id)
 		if err == nil {
@@ -132,9 +138,9 @@ func (s *Server) remove(ctx context.Context, id stripe.ObjectID) error {
 }
 
 // believe decides whether a capability that was signed at a given time is good enough to be told
-// what an object holds. One from before a moment up to which fences may be unknown is, if the object
-// is there. If it is not, it was never written, or it was removed: only the metadata service knows,
-// and whoever renews his capability there has asked it.
+// what an object holds. One from before the moment up to which fences may be unknown is good enough
+// for an object that is there. One that is not there was never written, or it was removed: only the
+// metadata service knows, and whoever renews his capability there has asked it.
 func (s *Server) believe(ctx context.Context, id stripe.ObjectID, signed time.Time) error {
 	up := time.Since(s.base)
 	blind := time.Duration(s.fences.blind.Load())

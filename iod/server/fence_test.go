@@ -17,14 +17,14 @@ func TestFencesAreBounded(t *testing.T) {
 	}
 	put := func(n int, from uint64, at time.Duration) {
 		for i := range uint64(n) {
-			f.add((from+i)*fenceParts, 2, at+time.Duration(i))
+			f.add((from+i)*fenceParts, 0, 2, at+time.Duration(i))
 		}
 	}
 	put(inPart, 1, 0)
 	if !refused(fenceParts) || f.blind.Load() != 0 {
 		t.Fatal("forgot a fence that there was room for")
 	}
-	f.add(2*fenceParts, 3, time.Second) // renewed: the file is fenced, the oldest one is forgotten
+	f.add(2*fenceParts, 3, 0, time.Second) // renewed: the file is fenced, the oldest one is forgotten
 	put(3, 1<<20, 2*time.Second)
 	if refused(fenceParts) || !refused(2*fenceParts) || f.blind.Load() < 2 {
 		t.Fatalf("the oldest is not forgotten, or a renewed one is: blind until %d", f.blind.Load())

@@ -235,6 +235,30 @@ func TestPunchMapRemove(t *testing.T) {
 	}
 }
 
+// TestMapOfAHugeObjectComesInParts: one request does not look at all of it.
+func TestMapOfAHugeObjectComesInParts(t *testing.T) {
+	g := newRig(t)
+	tg := g.target(1, capability.Read|capability.Write)
+	const far = 1 << 40
+	write(t, g.remote, tg, far, []byte{7})
+	at, requests := int64(0), 0
+	for {
+		x, err := g.remote.Map(t.Context(), tg, at, 2*far-at)
+		if err != nil || len(x) == 0 {
+			t.Fatalf("from %d: %v, %v", at, x, err)
+		}
+		requests++
+		if last := x[len(x)-1]; last.Off+last.Len < far {
+			at = last.Off + last.Len
+			continue
+		}
+		break
+	}
+	if requests < 4 || requests > 8 {
+		t.Fatalf("%d requests", requests)
+	}
+}
+
 // TestRemovedObjectIsAnError: never zeroes, for who read it before, by every kind of request, after
 // a restart of the server too, and for as long as there may be a capability.
 func TestRemovedObjectIsAnError(t *testing.T) {
@@ -263,9 +287,9 @@ func TestRemovedObjectIsAnError(t *testing.T) {
 			t.Fatalf("map of a removed object: %v, want %v", err, want)
 		}
 	}
-	refused(g, tg, errs.Fenced)
+	refused(g, tg, errs.NotFound)
 	if _, err := g.remote.Write(ctx, tg, seg.Contig(0, 1), view([]byte{1}),
-		stripe.Volatile); errs.KindOf(err) != errs.Fenced {
+		stripe.Volatile); errs.KindOf(err) != errs.NotFound {
 		t.Fatalf("write to a removed object: %v", err)
 	}
 	g.check(g.remote.Remove(ctx, g.target(1, capability.Manage))) // repeated after a lost answer

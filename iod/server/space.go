@@ -101,12 +101,25 @@ func (s *Server) stat(ctx context.Context, c *msg.Call, w *work) error {
 	return ignoreDead(c.Reply(w.reply.B, 0))
 }
 
+// mapSpan is how much of an object one request looks at for extents: the work to find them grows
+// with what lies in between, data that is one extent and holes, of which a client can make as many
+// as it likes. What is left out is asked for by the next request.
+const mapSpan = 256 << 30
+
 func (s *Server) mapping(ctx context.Context, c *msg.Call, w *work) error {
 	id, a := w.req.Target.Object, &w.req.Args
 	if err := s.cfg.Cache.Settle(ctx, id, a.Off, a.Len); err != nil {
 		return err
 	}
-	x, err := s.cfg.Store.Map(ctx, id, a.Off, a.Len, iod.ExtentsMax)
+	info, err := s.cfg.Store.Stat(ctx, id)
+	if err != nil {
+		return err
+	}
+	length := a.Len
+	if info.Size-a.Off > mapSpan {
+		length = min(length, mapSpan)
+	}
+	x, err := s.cfg.Store.Map(ctx, id, a.Off, length, iod.ExtentsMax)
 	if err != nil {
 		return err
 	}

@@ -143,8 +143,8 @@ func testDeadAndIdle(e *env) {
 	}
 }
 
-// testTakenBack: an opening whose answer was lost leaves no handle, whether it came before the Close
-// that takes it back or comes after it.
+// testTakenBack: an opening whose answer was lost leaves no handle, whether it comes before the
+// Close that takes it back or after it.
 func testTakenBack(e *env) {
 	ino := e.mkfile(meta.RootIno, "f")
 	for i, before := range []bool{true, false} {

@@ -113,9 +113,9 @@ func (s *Store) Close(ctx context.Context, c meta.Caller, handle uint64, dirty b
 	return errs.Wrap("meta.Close", "", err)
 }
 
-// takeBack closes the handle of an opening whose answer was lost, whether it was done, is being done
-// or is still on its way: its request id is used up by a transaction without effect, after which it
-// is taken for a repetition and opens nothing.
+// takeBack closes the handle of an opening whose answer was lost, whether it was done, is being
+// done or is still on its way: its request id is used up by a transaction without effect, after
+// which it is taken for a repetition and opens nothing.
 func (s *Store) takeBack(ctx context.Context, c *meta.Caller, id uint64) error {
 	if _, err := s.update(ctx, c, func(*txn) error { return nil }); err != nil {
 		return err

@@ -174,8 +174,8 @@ func TestCostsDoNotGrow(t *testing.T) {
 	}
 }
 
-// TestAllCloseAtOnce: many who close at the same time neither repeat each other's work nor leave the
-// file behind.
+// TestAllCloseAtOnce: many who close at the same time neither repeat each other's work nor leave
+// the file behind.
 func TestAllCloseAtOnce(t *testing.T) {
 	for _, n := range []int{200, 3000} {
 		b := newBusy(t, n)

@@ -170,7 +170,8 @@ func TestPowerCutAndData(t *testing.T) {
 	}
 }
 
-// TestForeignStoresAreRefused: newer and older ones, damaged ones, and what is no metadata store at all.
+// TestForeignStoresAreRefused: newer and older ones, damaged ones, and what is no metadata
+// store at all.
 func TestForeignStoresAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		key, value string

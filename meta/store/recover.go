@@ -106,8 +106,8 @@ func (s *Store) loop(ctx context.Context, token chan struct{}, always bool,
 // suspended or overloaded), nobody's silence means anything: leases begin anew, as after a restart.
 //
 // The order of the looks at the clocks is what makes that right: a pause behind the first one makes
-// the judgement about sessions too mild, and is seen by the second one of this or of the next round. last is a look at it from
-// before the first lease began.
+// the judgement about sessions too mild, and is seen by the second one of this round or of
+// the next. last is a look at it from before the first lease began.
 func (s *Store) sessionLoop(ctx context.Context, last time.Time) {
 	slots := make(chan struct{}, endingMax)
 	s.loop(ctx, s.swept, true, func() bool {

@@ -1,0 +1,153 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/store"
+)
+
+// lossy is a metadata service behind a bad network: requests do not arrive, arrive late, or their
+// answers are lost. Callers hear that the service is away, or give up themselves.
+type lossy struct {
+	meta.Service
+	late sync.WaitGroup
+
+	mu    sync.Mutex
+	rng   *rand.Rand
+	share float64 // of the calls that go wrong
+}
+
+func (l *lossy) dice() (wrong bool, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rng.Float64() < l.share, l.rng.IntN(1 << 20)
+}
+
+func (l *lossy) heal() {
+	l.mu.Lock()
+	l.share = 0
+	l.mu.Unlock()
+	l.late.Wait()
+}
+
+// do carries a call out, or not, or later, and tells the caller what he may conclude.
+func (l *lossy) do(call func(context.Context) error, ctx context.Context) error {
+	wrong, n := l.dice()
+	if !wrong {
+		return call(ctx)
+	}
+	kinds := []errs.Kind{errs.Disconnected, errs.TimedOut, errs.Canceled, errs.IO}
+	err := errs.New(kinds[n/8%len(kinds)], "lossy", "", nil)
+	switch n % 3 {
+	case 0: // the request is lost
+	case 1: // the answer is
+		_ = call(context.WithoutCancel(ctx))
+	case 2: // the request is late
+		l.late.Go(func() {
+			time.Sleep(time.Duration(n%5000) * time.Microsecond)
+			_ = call(context.WithoutCancel(ctx))
+		})
+	}
+	return err
+}
+
+func (l *lossy) Open(ctx context.Context, c meta.Caller, ino meta.Ino, flags meta.OpenFlags) (
+	h meta.Handle, err error) {
+	err = l.do(func(ctx context.Context) error {
+		got, err := l.Service.Open(ctx, c, ino, flags)
+		if err == nil {
+			h = got
+		}
+		return err
+	}, ctx)
+	if err != nil {
+		return meta.Handle{}, err
+	}
+	return h, nil
+}
+
+func (l *lossy) Close(ctx context.Context, c meta.Caller, handle uint64, dirty bool, size int64,
+	truncSeq uint64, mtime int64) error {
+	return l.do(func(ctx context.Context) error {
+		return l.Service.Close(ctx, c, handle, dirty, size, truncSeq, mtime)
+	}, ctx)
+}
+
+// TestNoHandleWithoutAnOwner: opens, closes and renewals meet, fail and come late, and sessions are
+// lost in between. In the end the service has the handles that somebody has open, and no other, and
+// what was removed is not kept by any.
+func TestNoHandleWithoutAnOwner(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	ctx := context.Background()
+	c := newCluster(t, 2, store.Options{Tick: 20 * time.Millisecond})
+	svc := &lossy{Service: c.meta, rng: rand.New(rand.NewPCG(seed, 1)), share: 0.2}
+	fs, err := New(svc, c, Options{RenewEvery: time.Millisecond, WaitMax: 50 * time.Millisecond,
+		Cred: &meta.Cred{UID: 1000, GID: 1000}})
+	must(t, err)
+	defer func() { _ = fs.Close() }()
+	stop := time.Now().Add(2 * time.Second)
+	var wg sync.WaitGroup
+	for w := range 8 {
+		wg.Go(func() { stormOne(ctx, fs, w, stop) })
+	}
+	wg.Go(func() {
+		for time.Now().Before(stop) {
+			time.Sleep(200 * time.Millisecond)
+			_ = c.meta.EndSession(ctx, fs.sess.Load().id)
+		}
+	})
+	wg.Wait()
+	svc.heal()
+	kept, err := fs.Create(ctx, "/kept")
+	must(t, err)
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		st, err := c.meta.Status()
+		must(t, err)
+		if st.Handles == 1 && fs.endings.count() == 0 && st.Queued == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d handles, one is open; %d in the queue, %d to be removed",
+				st.Handles, fs.endings.count(), st.Queued)
+		}
+	}
+	must(t, c.meta.Verify(ctx, func(problem string) { t.Error(problem) }))
+	must(t, kept.Close(ctx))
+}
+
+// stormOne opens, uses, removes and closes files of its own, and forgets nothing but failures.
+func stormOne(ctx context.Context, fs *FS, w int, stop time.Time) {
+	for i := 0; time.Now().Before(stop); i++ {
+		name := fmt.Sprintf("/%d.%d", w, i%4)
+		f, err := fs.Create(ctx, name)
+		if err != nil {
+			continue
+		}
+		for range 3 {
+			g, err := fs.OpenIno(ctx, *fs.opts.Cred, f.Ino(), meta.OpenRead)
+			if err == nil {
+				f.used.Store(true)
+				g.used.Store(true)
+				defer func() { _ = g.Close(ctx) }() // those are closed at the end, or again
+				if i%2 == 0 {
+					_ = g.Close(ctx)
+				}
+			}
+		}
+		_, _ = f.WriteAt(ctx, []byte("some"), 0)
+		if i%4 == 3 {
+			_ = fs.Remove(ctx, name)
+		}
+		short, cancel := context.WithTimeout(ctx, time.Duration(i%3)*time.Millisecond)
+		_ = f.Close(short)
+		cancel()
+	}
+}
