@@ -79,7 +79,8 @@ type Options struct {
 	// third of the longest life of a capability.
 	RenewEvery time.Duration
 
-	// Name is what the session is called in the metadata service's lists. Default: host and pid.
+	// Name is what the session is called in the metadata service's lists, before what tells this
+	// client from all others. At most 128 bytes. Default: host and pid.
 	Name string
 
 	// Cred is on whose behalf the path functions work. Default: the process's user and groups.
@@ -118,6 +119,9 @@ func (o *Options) validate() error {
 	if o.RenewEvery < 0 {
 		return errs.Newf(errs.Invalid, "client.Options", "", "a duration is negative")
 	}
+	if len(o.Name) > nameMax {
+		return errs.Newf(errs.Invalid, "client.Options", "", "a name of %d bytes", len(o.Name))
+	}
 	if o.Buffers < buffersMin {
 		return errs.Newf(errs.Invalid, "client.Options", "", "Buffers %d is below %d", o.Buffers,
 			buffersMin)
@@ -148,6 +152,7 @@ type FS struct {
 	svc  meta.Service
 	data DataService
 	opts Options
+	name string       // that its sessions have, and no other client's
 	keep keeper       // what keeps unsynced writes; nil: data does not
 	root meta.Ino     // where paths begin
 	down func() error // closes what Dial opened; nil for New
@@ -182,6 +187,7 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 		svc:    svc,
 		data:   data,
 		opts:   opts,
+		name:   uniqueName(opts.Name),
 		root:   meta.RootIno,
 		remake: newTurn(),
 		inodes: make(map[meta.Ino]*inode),

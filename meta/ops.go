@@ -34,6 +34,7 @@ const (
 	OpJoin
 	OpServers
 	OpStatFS
+	OpEndClient
 	OpEnd // one more than the last
 )
 
@@ -133,6 +134,8 @@ var ops = [OpEnd]opRow{
 	OpJoin:    {"join", args{argServer, argMac}, nil},
 	OpServers: {"servers", nil, result{resServers}},
 	OpStatFS:  {"statfs", nil, result{resFS}},
+
+	OpEndClient: {"endclient", args{argClient}, nil},
 }
 
 // Valid tells whether this build knows the operation.
