@@ -223,13 +223,13 @@ func (fs *FS) self() meta.Caller { return fs.Caller(*fs.opts.Cred) }
 // trusted is the caller of a handle's own upkeep: rights were checked when it was opened.
 func (fs *FS) trusted() meta.Caller { return fs.Caller(meta.Cred{}) }
 
-// closeMax bounds Close: a process that is told to end must do so, even if its user wanted its
-// requests to wait for ever.
-const closeMax = time.Minute
+// closeMax bounds Close where WaitMax does not: a process that is told to end must do so, even if
+// its user wanted its requests to wait for ever.
+const closeMax = 20 * time.Second
 
 // Close closes every open file, syncs what is kept of unsynced writes, because nobody could send it
-// again from then on, ends the session and, after Dial, the connections. It waits at most WaitMax,
-// and at most a minute, for servers that are away. Operations under way are not waited for and fail.
+// again from then on, ends the session and, after Dial, the connections. It waits at most WaitMax for
+// servers that are away, or 20 s where that has no limit. Operations under way are not waited for and fail.
 func (fs *FS) Close() error {
 	fs.mu.Lock()
 	if fs.closed {
@@ -243,9 +243,9 @@ func (fs *FS) Close() error {
 	}
 	fs.mu.Unlock()
 
-	limit := closeMax
-	if fs.opts.WaitMax >= 0 {
-		limit = min(limit, fs.opts.WaitMax)
+	limit := fs.opts.WaitMax
+	if limit < 0 {
+		limit = closeMax
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
