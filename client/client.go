@@ -228,8 +228,9 @@ func (fs *FS) trusted() meta.Caller { return fs.Caller(meta.Cred{}) }
 const closeMax = 20 * time.Second
 
 // Close closes every open file, syncs what is kept of unsynced writes, because nobody could send it
-// again from then on, ends the session and, after Dial, the connections. It waits at most WaitMax for
-// servers that are away, or 20 s where that has no limit. Operations under way are not waited for and fail.
+// again from then on, ends the session and, after Dial, the connections. It waits at most WaitMax
+// for servers that are away, or 20 s where that has no limit. Operations under way are not waited
+// for and fail.
 func (fs *FS) Close() error {
 	fs.mu.Lock()
 	if fs.closed {

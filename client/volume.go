@@ -76,8 +76,8 @@ func (fs *FS) deadWriter(ctx context.Context, name string) string {
 	return ""
 }
 
-// takeOverTries bounds how often a volume is opened again after the sessions of its dead writer were
-// ended: the service has to close its handles, which is done at once where the I/O servers answer.
+// takeOverTries bounds how often a volume is opened again after the sessions of its dead writer
+// were ended: the service has to close its handles, at once where the I/O servers answer.
 const takeOverTries = 100
 
 func (fs *FS) takeOver(ctx context.Context, name, dead string) (*File, meta.Volume, error) {

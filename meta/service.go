@@ -100,9 +100,9 @@ type Files interface {
 }
 
 // Sessions keeps track of living clients. A session that is not kept alive for its lease ends: its
-// handles are closed, and what it had open for writing is measured again at the I/O servers. Sessions
-// of one name are sessions of one client, which has replaced the ones that it lost: names must be
-// unique.
+// handles are closed, and what it had open for writing is measured again at the I/O servers.
+// Sessions of one name are sessions of one client, which has replaced the ones that it lost: names
+// must be unique.
 type Sessions interface {
 	NewSession(ctx context.Context, client string) (SessionInfo, error)
 	KeepAlive(ctx context.Context, session uint64) error

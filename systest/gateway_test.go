@@ -123,7 +123,7 @@ func TestStoppedServersAreWaitedFor(t *testing.T) {
 	var stopped sync.WaitGroup
 	for i := 1; i <= 2; i++ {
 		pid := c.pidOf(t, fmt.Sprint("iod", i))
-		stopped.Go(func() { stopFor(t, pid, soak(24*time.Second, 70*time.Second)) })
+		stopped.Go(func() { stopFor(t, pid, soak(38*time.Second, 70*time.Second)) })
 	}
 	time.Sleep(100 * time.Millisecond)
 	began := time.Now()

@@ -2,8 +2,8 @@
 // device. Reads and writes go straight to the servers, all of them at once; a flush makes durable
 // what any connection has written; a trim gives space back on every server.
 //
-// It does not make or resize volumes, and it caches nothing. An export that may write has the volume
-// for itself, see client.FS.OpenVolume: its flush covers all writes to the volume.
+// It does not make or resize volumes, and it caches nothing. An export that may write has the
+// volume for itself, see client.FS.OpenVolume: its flush covers all writes to the volume.
 //
 // Read volume.go; there is no other file.
 package volumeexport
@@ -149,8 +149,8 @@ func (v *Volume) Map(
 // closeMax bounds Close, however long requests may wait: a gateway that is told to end must do so.
 const closeMax = 20 * time.Second
 
-// Close ends the use of the volume and makes durable what no flush has: another gateway may write to
-// it from then on.
+// Close ends the use of the volume and makes durable what no flush has: another gateway may write
+// to it from then on.
 func (v *Volume) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeMax)
 	defer cancel()
