@@ -127,6 +127,9 @@ func TestStoppedServersAreWaitedFor(t *testing.T) {
 	}
 	time.Sleep(100 * time.Millisecond)
 	began := time.Now()
+	want := bytes.Repeat([]byte{3}, 1<<20)
+	patient := make(chan error, 1)
+	go func() { patient <- guests[0].write(want, 0, true) }()
 	short := guests[1].write(bytes.Repeat([]byte{2}, 1<<20), 0, false)
 	if short == nil || !strings.Contains(short.Error(), fmt.Sprint("nbd error ", nbdEIO)) {
 		t.Errorf("with --timeout 3s, after %v: %v", time.Since(began), short)
@@ -134,8 +137,7 @@ func TestStoppedServersAreWaitedFor(t *testing.T) {
 	if d := time.Since(began); d > 20*time.Second {
 		t.Errorf("--timeout 3s took %v", d)
 	}
-	want := bytes.Repeat([]byte{3}, 1<<20)
-	if err := guests[0].write(want, 0, true); err != nil {
+	if err := <-patient; err != nil {
 		t.Errorf("after %v: %v", time.Since(began), err)
 	}
 	stopped.Wait()
