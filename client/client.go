@@ -79,7 +79,8 @@ type Options struct {
 	// of the session's lease, a third of the longest life of a capability.
 	RenewEvery time.Duration
 
-	// Name is what the session is called in the metadata service's lists. Default: host and pid.
+	// Name is what the session is called in the metadata service's lists, before what tells this
+	// client from all others. At most 128 bytes. Default: host and pid.
 	Name string
 
 	// Cred is on whose behalf the path functions work. Default: the process's user and groups.
@@ -115,6 +116,9 @@ func (o *Options) validate() error {
 	if o.RenewEvery < 0 {
 		return errs.Newf(errs.Invalid, "client.Options", "", "a duration is negative")
 	}
+	if len(o.Name) > nameMax {
+		return errs.Newf(errs.Invalid, "client.Options", "", "a name of %d bytes", len(o.Name))
+	}
 	if o.Buffers < buffersMin {
 		return errs.Newf(errs.Invalid, "client.Options", "", "Buffers %d is below %d", o.Buffers,
 			buffersMin)
@@ -145,6 +149,7 @@ type FS struct {
 	svc  meta.Service
 	data DataService
 	opts Options
+	name string       // that its sessions have, and no other client's
 	keep keeper       // what keeps unsynced writes; nil: data does not
 	root meta.Ino     // where paths begin
 	down func() error // closes what Dial opened; nil for New
@@ -180,6 +185,7 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 		svc:    svc,
 		data:   data,
 		opts:   opts,
+		name:   uniqueName(opts.Name),
 		root:   meta.RootIno,
 		remake: newTurn(),
 		inodes: make(map[meta.Ino]*inode),
@@ -217,13 +223,14 @@ func (fs *FS) self() meta.Caller { return fs.Caller(*fs.opts.Cred) }
 // trusted is the caller of a handle's own upkeep: rights were checked when it was opened.
 func (fs *FS) trusted() meta.Caller { return fs.Caller(meta.Cred{}) }
 
-// closeMax bounds Close: a process that is told to end must do so, even if its user wanted its
-// requests to wait for ever.
-const closeMax = time.Minute
+// closeMax bounds Close where WaitMax does not: a process that is told to end must do so, even if
+// its user wanted its requests to wait for ever.
+const closeMax = 20 * time.Second
 
 // Close closes every open file, syncs what is kept of unsynced writes, because nobody could send it
-// again from then on, ends the session and, after Dial, the connections. It waits at most WaitMax,
-// and at most a minute, for servers that are away. Operations under way are not waited for and fail.
+// again from then on, ends the session and, after Dial, the connections. It waits at most WaitMax
+// for servers that are away, or 20 s where that has no limit. Operations under way are not waited
+// for and fail.
 func (fs *FS) Close() error {
 	fs.mu.Lock()
 	if fs.closed {
@@ -237,9 +244,9 @@ func (fs *FS) Close() error {
 	}
 	fs.mu.Unlock()
 
-	limit := closeMax
-	if fs.opts.WaitMax >= 0 {
-		limit = min(limit, fs.opts.WaitMax)
+	limit := fs.opts.WaitMax
+	if limit < 0 {
+		limit = closeMax
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

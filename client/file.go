@@ -281,8 +281,13 @@ func (f *File) unreported() error {
 }
 
 // Close commits size and time of change, if there is something to commit, and ends the handle. It
-// does not make data durable. The handle is gone even when it fails.
+// does not make data durable, except of a volume: what is unsynced there could be sent again over
+// what the next writer wrote. The handle is gone even when it fails.
 func (f *File) Close(ctx context.Context) error {
+	var unsynced error
+	if f.fixed && f.flags&meta.OpenWrite != 0 {
+		unsynced = f.Sync(ctx)
+	}
 	f.mu.Lock()
 	if f.closed {
 		f.mu.Unlock()
@@ -292,7 +297,15 @@ func (f *File) Close(ctx context.Context) error {
 	dead := f.dead
 	f.mu.Unlock()
 
-	err := f.closeHandle(ctx, dead != nil)
+	// What could not be synced is kept here and will be sent again, so no other client may write:
+	// the service's handle stays until the session ends.
+	var err error
+	if k := errs.KindOf(unsynced); !away(k) && k != errs.Canceled {
+		err = f.closeHandle(ctx, dead != nil)
+	}
+	if err == nil && dead == nil {
+		err = unsynced
+	}
 	f.fs.mu.Lock()
 	delete(f.fs.files, f)
 	f.fs.mu.Unlock()

@@ -2,8 +2,6 @@ package client
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -19,16 +17,8 @@ type session struct {
 // renewBatch is how many handles one Renew carries: 256 capabilities of width 8 are 128 KiB.
 const renewBatch = 256
 
-func processName() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	return fmt.Sprintf("%s:%d", host, os.Getpid())
-}
-
 func (fs *FS) newSession(ctx context.Context) (*session, error) {
-	info, err := fs.svc.NewSession(ctx, fs.opts.Name)
+	info, err := fs.svc.NewSession(ctx, fs.name)
 	if err != nil {
 		return nil, errs.Wrap("client.NewSession", "", err)
 	}

@@ -28,8 +28,26 @@ func (fs *FS) RemoveVolume(ctx context.Context, name string) error {
 }
 
 // OpenVolume opens a volume. Its File neither grows nor shrinks: writes behind its end fail, and
-// Sync makes data durable and nothing else, because nothing else changes.
+// Sync makes data durable and nothing else, because nothing else changes. One client at a time has
+// it open for writing (errs.Busy for others), so that Sync covers every write that was acknowledged
+// to anybody: what other clients wrote before was synced when they closed it, as far as they lived
+// to do so. A client of this host that is dead is taken over from at once.
 func (fs *FS) OpenVolume(ctx context.Context, name string, readOnly bool) (
+	*File, meta.Volume, error) {
+	f, v, err := fs.openVolume(ctx, name, readOnly)
+	if errs.KindOf(err) == errs.Busy {
+		if dead := fs.deadWriter(ctx, name); dead != "" {
+			f, v, err = fs.takeOver(ctx, name, dead)
+		}
+	}
+	if err != nil {
+		return nil, v, errs.Wrap("client.OpenVolume", name, err)
+	}
+	f.fixed = true
+	return f, v, nil
+}
+
+func (fs *FS) openVolume(ctx context.Context, name string, readOnly bool) (
 	*File, meta.Volume, error) {
 	flags := meta.OpenRead
 	if !readOnly {
@@ -42,9 +60,40 @@ func (fs *FS) OpenVolume(ctx context.Context, name string, readOnly bool) (
 		h.Attr.Size = max(h.Attr.Size, v.Size)
 		return h, err
 	})
+	return f, v, err
+}
+
+// deadWriter names the client that has a volume open for writing, if it is known to be dead.
+func (fs *FS) deadWriter(ctx context.Context, name string) string {
+	all, err := fs.svc.ListVolumes(ctx, fs.self())
 	if err != nil {
-		return nil, v, errs.Wrap("client.OpenVolume", name, err)
+		return ""
 	}
-	f.fixed = true
-	return f, v, nil
+	for i := range all {
+		if all[i].Name == name && knownDead(all[i].Writer) {
+			return all[i].Writer
+		}
+	}
+	return ""
+}
+
+// takeOverTries bounds how often a volume is opened again after the sessions of its dead writer
+// were ended: the service has to close its handles, at once where the I/O servers answer.
+const takeOverTries = 100
+
+func (fs *FS) takeOver(ctx context.Context, name, dead string) (*File, meta.Volume, error) {
+	fs.opts.Logger.Warn("taking a volume over from a client that is dead", "volume", name,
+		"client", dead)
+	if err := fs.svc.EndClient(ctx, dead); err != nil {
+		return nil, meta.Volume{}, err
+	}
+	for try := 0; ; try++ {
+		f, v, err := fs.openVolume(ctx, name, false)
+		if errs.KindOf(err) != errs.Busy || try == takeOverTries {
+			return f, v, err
+		}
+		if !sleep(ctx, min(pauseFirst<<min(try, 8), pauseMax)) {
+			return nil, v, errs.Wrap("client", "", ctx.Err())
+		}
+	}
 }

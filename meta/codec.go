@@ -118,13 +118,14 @@ func decHandle(d *wire.Dec, h *Handle) {
 	}
 }
 
-// encVolume: |name |ino u64 |size i64 |created i64 |layout |.
+// encVolume: |name |ino u64 |size i64 |created i64 |layout |writer |.
 func encVolume(e *wire.Enc, v *Volume) {
 	e.String(v.Name)
 	e.U64(uint64(v.Ino))
 	e.I64(v.Size)
 	e.I64(v.Created)
 	v.Layout.Append(e)
+	e.String(v.Writer)
 }
 
 func decVolume(d *wire.Dec, v *Volume) {
@@ -133,6 +134,7 @@ func decVolume(d *wire.Dec, v *Volume) {
 	v.Size = d.I64()
 	v.Created = d.I64()
 	v.Layout = layout.Decode(d)
+	v.Writer = d.String(clientMax)
 }
 
 // encServer: |id u32 |addr |store u64 |total i64 |free i64 |verifier u64 |life u32 |max file u64 |.

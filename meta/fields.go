@@ -84,7 +84,7 @@ const (
 	attrBytes   = 8 + 1 + 5*4 + 4*8 + 4 + 2*8 + 1 + layoutBytes
 	entryBytes  = 4 + 8 + 1 + 8 + 1
 	handleBytes = 8 + attrBytes + 4
-	volumeBytes = 4 + 3*8 + layoutBytes
+	volumeBytes = 4 + 3*8 + layoutBytes + 4
 	serverBytes = 4 + 4 + 4*8 + 4 + 8 + 1 + 8
 )
 

@@ -36,6 +36,7 @@ const (
 	OpStatFS
 	OpTime
 	OpAppend
+	OpEndClient
 	OpEnd // one more than the last
 )
 
@@ -139,6 +140,8 @@ var ops = [OpEnd]opRow{
 	OpStatFS:  {"statfs", nil, result{resFS}},
 	OpTime:    {"time", nil, result{resTime}},
 	OpAppend:  {"append", args{argCaller, argHandle, argSize}, result{resOff, resAttr}},
+
+	OpEndClient: {"endclient", args{argClient}, nil},
 }
 
 // Valid tells whether this build knows the operation.

@@ -117,16 +117,25 @@ type Files interface {
 
 // Sessions keeps track of living clients. A session that is not kept alive for its lease ends: its
 // handles are closed, and what it had open for writing is measured again at the I/O servers.
+// Sessions of one name are sessions of one client, which has replaced the ones that it lost: names
+// must be unique.
 type Sessions interface {
 	NewSession(ctx context.Context, client string) (SessionInfo, error)
 	KeepAlive(ctx context.Context, session uint64) error
 	EndSession(ctx context.Context, session uint64) error
 
+	// EndClient ends all sessions of a client by the name that it gave to NewSession. It is for who
+	// knows that the client is dead and can write nothing any more: its handles are closed at once,
+	// without waiting until its capabilities have run out.
+	EndClient(ctx context.Context, client string) error
+
 	// Sync makes every operation that returned before durable.
 	Sync(ctx context.Context) error
 }
 
-// Volumes keeps block devices. Changes are durable on return.
+// Volumes keeps block devices. Changes are durable on return. A volume is open for writing by one
+// client at a time; to others opening it is errs.Busy. Only who wrote can send again what a server
+// lost before it was synced, so only with a single writer does a sync cover all writes.
 type Volumes interface {
 	CreateVolume(ctx context.Context, c Caller, name string, size int64, f NewFile) (Volume, error)
 	ListVolumes(ctx context.Context, c Caller) ([]Volume, error)

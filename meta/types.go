@@ -183,6 +183,10 @@ type Volume struct {
 	Size    int64
 	Created int64
 	Layout  layout.Layout
+
+	// Writer names the client that has it open for writing, as it named itself to NewSession; empty:
+	// none. Only ListVolumes tells.
+	Writer string
 }
 
 // FSStat is the whole file system's room.

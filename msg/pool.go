@@ -13,9 +13,9 @@ import (
 // connect, so that a peer may move.
 type Resolve func(ctx context.Context, id uint32) (addr string, err error)
 
-// dialTimeout bounds one attempt to connect to an address; how long the address is looked for is the
-// business of Resolve. It is apart from the contexts of those who wait for it, because they share
-// it. An attempt that takes longer is followed by the next one, as after any other failure.
+// dialTimeout bounds one attempt to connect to an address; how long the address is looked for is
+// the business of Resolve. It is apart from the contexts of those who wait for it, because they
+// share it. An attempt that takes longer is followed by the next one, as after any other failure.
 const dialTimeout = 10 * time.Second
 
 // Pool keeps one live connection per peer, made on demand and shared by all callers. After a

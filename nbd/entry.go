@@ -109,14 +109,14 @@ func (o *opened) takeSizes(s Sizer, name string) error {
 
 // flags are the transmission flags; the same for every connection with the same negotiation.
 func (o *opened) flags(structured bool) uint16 {
-	f := sendHasFlags | sendFlush | sendMultiConn | sendCache
+	f := sendHasFlags | sendMultiConn | sendCache
 	if structured {
 		f |= sendDF
 	}
 	if o.readOnly {
-		return f | sendReadOnly
+		return f | sendReadOnly // no flush: it would promise something about writes of others
 	}
-	f |= sendFUA | sendWriteZeroes | sendFastZero
+	f |= sendFlush | sendFUA | sendWriteZeroes | sendFastZero
 	if o.trimmer != nil {
 		f |= sendTrim
 	}

@@ -248,10 +248,10 @@ func (c *cluster) serveNBD(t *testing.T, export string) string {
 }
 
 // startNBD starts a gateway and returns its process once the socket answers.
-func (c *cluster) startNBD(t *testing.T, sock, export string) *exec.Cmd {
+func (c *cluster) startNBD(t *testing.T, sock, export string, extra ...string) *exec.Cmd {
 	t.Helper()
 	args := []string{"nbd", "--listen", "unix:" + sock, "--export", export, "--url", c.url}
-	cmd := exec.Command(c.bin, append(args, c.opts.args()...)...)
+	cmd := exec.Command(c.bin, append(append(args, c.opts.args()...), extra...)...)
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

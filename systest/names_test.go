@@ -26,10 +26,10 @@ const (
 type nameWriter struct {
 	mnt, dir string
 	rng      *rand.Rand
-	made     uint64          // numbers the contents, each of which is unique
+	made     uint64            // numbers the contents, each of which is unique
 	may      [names][]*content // never empty; nil stands for "no such file"
-	done     atomic.Int64    // operations that succeeded
-	failures map[string]int  // and those that did not, by error
+	done     atomic.Int64      // operations that succeeded
+	failures map[string]int    // and those that did not, by error
 }
 
 // content is what a small file holds.

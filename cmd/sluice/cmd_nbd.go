@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-storage/sluice/client"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/nbd"
 	"github.com/sluice-storage/sluice/nbd/fileexport"
 	"github.com/sluice-storage/sluice/nbd/memexport"
@@ -20,6 +22,7 @@ func newNBD() *cobra.Command {
 	var f urlFlag
 	var addr string
 	var exports []string
+	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "nbd --listen HOST:PORT|unix:PATH --export name=N,file=PATH[,ro] ...",
 		Short: "Serve files, memory and volumes as block devices",
@@ -34,6 +37,14 @@ func newNBD() *cobra.Command {
 NBD itself asks nobody who they are: every user of this host can reach HOST:PORT, and read and
 write what is served there. A socket, unix:PATH, can be used by you and root alone.
 
+A request to a volume waits for servers that are away or do not answer, as long as it takes: the
+guest sees a slow disk. With --timeout it waits that long and then fails with EIO.
+
+A volume is written through one gateway at a time, so that a flush covers every write. A gateway
+has its volumes from its start to its end; a second one is refused, unless it says ro. After a
+gateway was killed another one of the same host takes over at once, one of another host when the
+session of the first has ended and its rights have run out, which takes up to 90 s.
+
 Attach one with, for example:
   qemu-img info nbd://127.0.0.1:10809/N
   nbdinfo nbd://127.0.0.1:10809/N`,
@@ -41,11 +52,13 @@ Attach one with, for example:
 			"  sluice nbd --listen unix:/run/sluice.sock --export name=db,volume=db",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return serveNBD(cmd, f, addr, exports)
+			return serveNBD(cmd, f, addr, exports, timeout)
 		},
 	}
 	cmd.Flags().StringVar(&addr, "listen", "127.0.0.1:10809", "HOST:PORT or unix:PATH")
 	cmd.Flags().StringArrayVar(&exports, "export", nil, "what to serve; repeat it for more")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0,
+		"how long a request to a volume waits for servers before it fails (0: for ever)")
 	f.add(cmd)
 	return cmd
 }
@@ -56,6 +69,7 @@ type exportSpec struct {
 	mem                int64
 	readOnly           bool
 	how                client.How // of a volume
+	held               nbd.Export // a volume that this gateway writes to, from its start to its end
 }
 
 // parseExport reads key=value pairs. A comma in a path is written twice.
@@ -125,6 +139,9 @@ func (s exportSpec) entry(fs *client.FS) nbd.Entry {
 		e.Open = func(context.Context) (nbd.Export, error) {
 			return fileexport.Open(fileexport.Options{Path: s.file, ReadOnly: s.readOnly})
 		}
+	case s.held != nil:
+		e.Keep = true
+		e.Open = func(context.Context) (nbd.Export, error) { return s.held, nil }
 	case s.volume != "":
 		e.Open = func(ctx context.Context) (nbd.Export, error) {
 			return volumeexport.OpenWith(ctx, fs, s.volume, volumeexport.Options{
@@ -137,7 +154,11 @@ func (s exportSpec) entry(fs *client.FS) nbd.Entry {
 	return e
 }
 
-func serveNBD(cmd *cobra.Command, f urlFlag, addr string, exports []string) error {
+func serveNBD(cmd *cobra.Command, f urlFlag, addr string, exports []string,
+	timeout time.Duration) error {
+	if timeout < 0 {
+		return refuse("--timeout is negative", "Write a duration like 90s, or 0 to wait for ever")
+	}
 	if len(exports) == 0 {
 		return refuse("nothing to serve", "Add at least one --export, see: sluice help nbd")
 	}
@@ -156,7 +177,7 @@ func serveNBD(cmd *cobra.Command, f urlFlag, addr string, exports []string) erro
 	var fs *client.FS
 	if volumes {
 		conn, err := dialBy(cmd.Context(), f.base(), &f.by,
-			client.Options{WaitMax: toolMax, Logger: log, Buffers: nbdBuffers})
+			client.Options{WaitMax: patience(timeout), Logger: log, Buffers: nbdBuffers})
 		if err != nil {
 			return err
 		}
@@ -185,6 +206,14 @@ func serveNBD(cmd *cobra.Command, f urlFlag, addr string, exports []string) erro
 	return serveUntilDone(cmd.Context(), server, ln)
 }
 
+// patience is what a client waits for servers: for ever, unless somebody says how long.
+func patience(timeout time.Duration) time.Duration {
+	if timeout == 0 {
+		return msg.Forever
+	}
+	return timeout
+}
+
 // nbdBuffers is room for the requests of a few busy connections.
 const nbdBuffers = 64 << 20
 
@@ -200,14 +229,25 @@ func lendFrom(fs *client.FS) func(int) nbd.Buffer {
 }
 
 // tryExports opens what can be wrong once, so that a typing error is told now and not to a client.
+// Volumes that are written to stay open: who starts a second gateway for one is told now, too. They
+// are closed with fs.
 func tryExports(ctx context.Context, specs []exportSpec, fs *client.FS) error {
-	for _, s := range specs {
+	for i := range specs {
+		s := &specs[i]
 		if s.mem != 0 {
 			continue
 		}
 		exp, err := s.entry(fs).Open(ctx)
+		if errs.KindOf(err) == errs.Busy && s.volume != "" {
+			return hint(err, "Write name=%s,volume=%s,ro to read it meanwhile, or stop that gateway. "+
+				"If its host is dead it is free within 90 s", s.name, s.volume)
+		}
 		if err != nil {
 			return err
+		}
+		if s.volume != "" && !s.readOnly {
+			s.held = exp
+			continue
 		}
 		if err := exp.Close(); err != nil {
 			return err

@@ -17,6 +17,7 @@ type volumeInfo struct {
 	Layout  layoutInfo `json:"layout"`
 	Created time.Time  `json:"created"`
 	Ino     uint64     `json:"ino"`
+	Writer  string     `json:"writer,omitempty"` // the client that has it open for writing
 }
 
 // layoutInfo is how something is striped.
@@ -118,7 +119,7 @@ func newVolumeLs() *cobra.Command {
 func volumeOf(v *meta.Volume) volumeInfo {
 	return volumeInfo{Name: v.Name, Size: v.Size,
 		Layout:  layoutInfo{Unit: v.Layout.Unit, Servers: v.Layout.Servers},
-		Created: time.Unix(0, v.Created), Ino: uint64(v.Ino)}
+		Created: time.Unix(0, v.Created), Ino: uint64(v.Ino), Writer: v.Writer}
 }
 
 func newVolumeRm() *cobra.Command {

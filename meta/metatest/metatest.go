@@ -94,6 +94,7 @@ func Run(t *testing.T, open Open) {
 		{"EndedSession", testEndedSession},
 		{"HandlesSurviveRestart", testHandlesSurviveRestart},
 		{"Volumes", testVolumes},
+		{"VolumeWriter", testVolumeWriter},
 		{"Servers", testServers},
 		{"Layout", testLayout},
 		{"Replay", testReplay},

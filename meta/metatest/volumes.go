@@ -69,6 +69,72 @@ func (e *env) openVolume(v meta.Volume) {
 	e.close(h)
 }
 
+// testVolumeWriter: one client writes to a volume, whatever becomes of its sessions, until it has
+// closed it, or is known to be dead, or cannot write any more.
+func testVolumeWriter(e *env) {
+	_, err := e.Service.CreateVolume(e.ctx, e.root(), "disk", 1<<20, meta.NewFile{Mode: 0o600})
+	e.must(err)
+	caller := func(client string) meta.Caller {
+		info, err := e.Service.NewSession(e.ctx, client)
+		e.must(err)
+		return meta.Caller{Session: info.ID}
+	}
+	open := func(c meta.Caller, flags meta.OpenFlags) (meta.Handle, error) {
+		_, h, err := e.Service.OpenVolume(e.ctx, c, "disk", flags)
+		return h, err
+	}
+	writer := func(want string) {
+		e.Helper()
+		all, err := e.Service.ListVolumes(e.ctx, e.root())
+		if err != nil || len(all) != 1 || all[0].Writer != want {
+			e.Fatalf("%v: %+v, want it to be written by %q", err, all, want)
+		}
+	}
+	a, b := caller("a"), caller("b")
+	first, err := open(a, readWrite)
+	e.must(err)
+	writer("a")
+	_, err = open(b, readWrite)
+	e.want(errs.Busy, err, "a second writer")
+	_, err = e.Service.Open(e.ctx, b, first.Attr.Ino, readWrite)
+	e.want(errs.Busy, err, "a second writer, by number")
+	_, err = open(b, meta.OpenRead)
+	e.must(err)
+	second, err := open(a, readWrite)
+	e.must(err)
+	e.must(e.Service.Close(e.ctx, a, first.ID, false, 0, 0, 0))
+	_, err = open(b, readWrite)
+	e.want(errs.Busy, err, "a writer beside a second handle of the first")
+	e.must(e.Service.Close(e.ctx, a, second.ID, false, 0, 0, 0))
+	writer("")
+
+	// A client that lost its session goes on in the next one.
+	_, err = open(a, readWrite)
+	e.must(err)
+	e.clock.advance(lease + time.Second)
+	e.must(e.Service.KeepAlive(e.ctx, b.Session))
+	e.must(e.Service.KeepAlive(e.ctx, e.session))
+	e.eventually("the session is ended", func() bool { return e.ended(a.Session) })
+	_, err = open(b, readWrite)
+	e.want(errs.Busy, err, "while the rights of a dead writer have not run out")
+	again := caller("a")
+	_, err = open(again, readWrite)
+	e.must(err)
+	_, err = open(b, readWrite)
+	e.want(errs.Busy, err, "a second writer, after a lost session")
+
+	// Known to be dead, it is waited for no longer.
+	e.must(e.Service.EndClient(e.ctx, "a"))
+	e.must(e.Service.EndClient(e.ctx, "nobody"))
+	e.want(errs.Stale, e.Service.KeepAlive(e.ctx, again.Session), "a session of a dead client")
+	e.eventually("the volume is free", func() bool {
+		_, err = open(b, readWrite)
+		return errs.KindOf(err) != errs.Busy
+	})
+	e.must(err)
+	writer("b")
+}
+
 func testServers(e *env) {
 	all, err := e.Service.Servers(e.ctx)
 	e.must(err)

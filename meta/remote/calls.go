@@ -175,6 +175,12 @@ func (s *Service) EndSession(ctx context.Context, session uint64) error {
 	return err
 }
 
+// EndClient implements meta.Sessions.
+func (s *Service) EndClient(ctx context.Context, client string) error {
+	_, err := s.call(ctx, meta.OpEndClient, &meta.Args{Client: client})
+	return err
+}
+
 // Sync implements meta.Sessions.
 func (s *Service) Sync(ctx context.Context) error {
 	_, err := s.call(ctx, meta.OpSync, &meta.Args{})

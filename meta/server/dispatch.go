@@ -73,6 +73,8 @@ func (s *Server) dispatchFiles(ctx context.Context, op meta.Op, a *meta.Args) (
 		err = s.service.KeepAlive(ctx, a.Session)
 	case meta.OpEndSession:
 		err = s.service.EndSession(ctx, a.Session)
+	case meta.OpEndClient:
+		err = s.service.EndClient(ctx, a.Client)
 	case meta.OpSync:
 		err = s.service.Sync(ctx)
 	case meta.OpCreateVolume:

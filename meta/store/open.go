@@ -108,6 +108,11 @@ func (t *txn) openInode(o *opening, ino meta.Ino) error {
 	if !allowed(&o.c.Cred, n, want) {
 		return errs.Access
 	}
+	if n.has(flagVolume) && n.has(flagWriters) && o.flags&meta.OpenWrite != 0 {
+		if err := t.soleWriter(o.c.Session, ino); err != nil {
+			return err
+		}
+	}
 	if o.flags&meta.OpenTruncate != 0 {
 		if n.has(flagVolume) {
 			return errs.Perm

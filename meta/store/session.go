@@ -172,6 +172,15 @@ func (x *sessions) work(id uint64, on bool) {
 	}
 }
 
+// silence notes that a session can show no capability any more.
+func (x *sessions) silence(id uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if a := x.byID[id]; a != nil {
+		a.until = time.Time{}
+	}
+}
+
 // mayAct tells whether a session that ends can still show a capability to an I/O server.
 func (x *sessions) mayAct(id uint64, now time.Time) bool {
 	x.mu.Lock()
@@ -180,18 +189,21 @@ func (x *sessions) mayAct(id uint64, now time.Time) bool {
 	return a != nil && now.Before(a.until)
 }
 
-// live demands that a session is there until the commit.
-func (t *txn) live(id uint64) error {
+// session reads a session's record; a zero one if there is none.
+func (t *txn) session(id uint64) (rec session, err error) {
 	key := sessionKey(id)
 	value, err := t.read(key)
+	if err == nil && value != nil {
+		err = parse(key, value, &rec)
+	}
+	return rec, err
+}
+
+// live demands that a session is there until the commit.
+func (t *txn) live(id uint64) error {
+	rec, err := t.session(id)
 	if err != nil {
 		return err
-	}
-	rec := session{}
-	if value != nil {
-		if err := parse(key, value, &rec); err != nil {
-			return err
-		}
 	}
 	if rec.State != sessionLive {
 		return stale(id)
@@ -254,6 +266,29 @@ func (s *Store) EndSession(ctx context.Context, session uint64) error {
 		wake(s.swept)
 	}
 	return nil
+}
+
+// EndClient implements meta.Sessions. A session that is ending already does not wait any longer.
+func (s *Store) EndClient(ctx context.Context, client string) error {
+	var ids []uint64
+	err := s.look(func(t *txn) error {
+		var bad error
+		err := t.scan([]byte{kindSession}, func(key, value []byte) bool {
+			var rec session
+			if bad = parse(key, value, &rec); bad == nil && rec.Client == client {
+				ids = append(ids, number(key, 0))
+			}
+			return bad == nil
+		})
+		return unlessNil(err, bad)
+	})
+	for _, id := range ids {
+		if err == nil {
+			s.sessions.silence(id)
+			err = s.EndSession(ctx, id)
+		}
+	}
+	return errs.Wrap("meta.EndClient", client, err)
 }
 
 // Sync implements meta.Sessions.

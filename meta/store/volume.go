@@ -118,7 +118,11 @@ func (s *Store) ListVolumes(_ context.Context, _ meta.Caller) ([]meta.Volume, er
 		var bad error
 		err := t.scan([]byte{kindVolume}, func(key, value []byte) bool {
 			var v meta.Volume
-			if v, _, bad = t.parseVolume(key, value); bad == nil {
+			var n *inode
+			if v, n, bad = t.parseVolume(key, value); bad == nil && n.has(flagWriters) {
+				v.Writer, _, bad = t.writerOf(v.Ino, 0)
+			}
+			if bad == nil {
 				all = append(all, v)
 			}
 			return bad == nil
@@ -129,6 +133,39 @@ func (s *Store) ListVolumes(_ context.Context, _ meta.Caller) ([]meta.Volume, er
 		return err
 	})
 	return all, errs.Wrap("meta.ListVolumes", "", err)
+}
+
+// writerOf finds a client that has an inode open for writing, other than the one that the given
+// session belongs to. Sessions of one name belong to one client.
+func (t *txn) writerOf(ino meta.Ino, own uint64) (client string, found bool, err error) {
+	self, err := t.session(own)
+	if err != nil {
+		return "", false, err
+	}
+	var bad error
+	err = t.scan(writersOf(ino), func(key, _ []byte) bool {
+		id := number(key, 1)
+		if id == own {
+			return true
+		}
+		var s session
+		if s, bad = t.session(id); bad == nil && (s.Client == "" || s.Client != self.Client) {
+			client, found = s.Client, true
+		}
+		return bad == nil && !found
+	})
+	return client, found, unlessNil(err, bad)
+}
+
+// soleWriter refuses a second client that would write to a volume. The handles of a session that
+// has ended count until they are closed, because it may write until then, except to the client
+// that it belonged to: that one has replaced it.
+func (t *txn) soleWriter(session uint64, ino meta.Ino) error {
+	other, found, err := t.writerOf(ino, session)
+	if err == nil && found {
+		err = errs.Newf(errs.Busy, "meta.volume", "", "it is open for writing by %s", other)
+	}
+	return err
 }
 
 // RemoveVolume implements meta.Volumes. A volume that is open is not removed (errs.Busy).

@@ -2,7 +2,8 @@
 // device. Reads and writes go straight to the servers, all of them at once; a flush makes durable
 // what any connection has written; a trim gives space back on every server.
 //
-// It does not make, resize or lock volumes, and it caches nothing.
+// It does not make or resize volumes, and it caches nothing. An export that may write has the
+// volume for itself, see client.FS.OpenVolume: its flush covers all writes to the volume.
 //
 // Read volume.go; there is no other file.
 package volumeexport
@@ -10,6 +11,7 @@ package volumeexport
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
@@ -110,7 +112,7 @@ func (v *Volume) WriteAt(ctx context.Context, p []byte, off int64, fua bool) err
 }
 
 // Flush makes durable what was acknowledged before, through whatever connection: the export has one
-// file for all of them.
+// file for all of them, and nobody else writes.
 func (v *Volume) Flush(ctx context.Context) error { return v.file.Sync(ctx) }
 
 // Trim gives the range's space back.
@@ -144,5 +146,13 @@ func (v *Volume) Map(
 	return dst, nil
 }
 
-// Close ends the use of the volume. It does not sync: only Flush promises durability.
-func (v *Volume) Close() error { return v.file.Close(context.Background()) }
+// closeMax bounds Close, however long requests may wait: a gateway that is told to end must do so.
+const closeMax = 20 * time.Second
+
+// Close ends the use of the volume and makes durable what no flush has: another gateway may write
+// to it from then on.
+func (v *Volume) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeMax)
+	defer cancel()
+	return v.file.Close(ctx)
+}
