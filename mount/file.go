@@ -380,8 +380,8 @@ func seek(ctx context.Context, f *client.File, off int64, hole bool) (int64, boo
 }
 
 // Fallocate punches holes and zeroes ranges. Space cannot be reserved, and whoever asks for that
-// must not believe that later writes find room: posix_fallocate(3) then writes instead, and what was
-// written can be overwritten on full disks.
+// must not believe that later writes find room: posix_fallocate(3) then writes instead, and what
+// was written can be overwritten on full disks.
 func (b *bridge) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	f, ok := b.files.get(in.Fh)
 	if !ok {

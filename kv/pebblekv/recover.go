@@ -66,8 +66,9 @@ func (s *Store) startWith(readOnly bool) error {
 }
 
 // openPebble opens pebble, or leaves it alone when the guard froze meanwhile: pebble repeats a
-// flush that fails for ever, and does not return from Open before it succeeds. What is left alone can
-// change nothing any more; it costs memory, and a try ten times a second, until the process ends.
+// flush that fails for ever, and does not return from Open before it succeeds. What is left alone
+// can change nothing any more; it costs memory, and a try ten times a second, until the process
+// ends.
 func (s *Store) openPebble(o *pebble.Options) (*pebble.DB, error) {
 	type result struct {
 		db  *pebble.DB
