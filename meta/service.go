@@ -17,6 +17,7 @@ type Service interface {
 	Attrs
 	Xattrs
 	Files
+	Appends
 	Sessions
 	Volumes
 	Cluster
@@ -90,6 +91,17 @@ type Files interface {
 	Commit(ctx context.Context, c Caller, ino Ino, size int64, truncSeq uint64, mtime int64,
 		sync bool) (Attr, error)
 
+	// Renew signs fresh capabilities for open handles of the caller's session. A handle that is
+	// not known any more has no Caps in the answer.
+	Renew(ctx context.Context, c Caller, handles []uint64) ([]Handle, error)
+
+	// Close ends a handle. dirty demands Commit's treatment of size and mtime in the same step.
+	Close(ctx context.Context, c Caller, handle uint64, dirty bool, size int64, truncSeq uint64,
+		mtime int64) error
+}
+
+// Appends lets several clients append to one file.
+type Appends interface {
 	// Append reserves the next n bytes at the end of a file for a handle that is open for writing,
 	// and tells where they begin: behind everything that I/O servers have acknowledged and behind
 	// all other reservations, so that appends of several clients never meet. The size of the file
@@ -99,14 +111,6 @@ type Files interface {
 	// has an effect unless something was reserved behind it. A handle has one reservation under
 	// way at a time.
 	Append(ctx context.Context, c Caller, handle uint64, n int64) (int64, Attr, error)
-
-	// Renew signs fresh capabilities for open handles of the caller's session. A handle that is
-	// not known any more has no Caps in the answer.
-	Renew(ctx context.Context, c Caller, handles []uint64) ([]Handle, error)
-
-	// Close ends a handle. dirty demands Commit's treatment of size and mtime in the same step.
-	Close(ctx context.Context, c Caller, handle uint64, dirty bool, size int64, truncSeq uint64,
-		mtime int64) error
 }
 
 // Sessions keeps track of living clients. A session that is not kept alive for its lease ends: its

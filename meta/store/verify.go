@@ -33,8 +33,8 @@ func (s *Store) Verify(_ context.Context, report func(problem string)) error {
 		}{
 			{kindInode, v.inode}, {kindVolume, v.volume}, {kindEntry, v.entry}, {kindCookie, v.cookie},
 			{kindOpen, v.open}, {kindHandle, v.handle}, {kindOrphan, v.orphan},
-			{kindPending, v.pending}, {kindReserve, v.reserved}, {kindXattr, v.xattr}, {kindTimes, v.dirOnly},
-			{kindCount, v.dirOnly},
+			{kindPending, v.pending}, {kindReserve, v.reserved}, {kindXattr, v.xattr},
+			{kindTimes, v.dirOnly}, {kindCount, v.dirOnly},
 		} {
 			if err := v.each(step.kind, step.fn); err != nil {
 				return err
