@@ -15,8 +15,8 @@ type reservation struct {
 	sent bool   // a server may have got the data
 }
 
-// madeBy tells whether the handle is the one that the reservation was made with. Its capabilities may
-// be others by now.
+// madeBy tells whether the handle is the one that the reservation was made with. Its capabilities
+// may be others by now.
 func (r *reservation) madeBy(g *grant) bool {
 	return r.by != nil && r.by.session == g.session && r.by.handle == g.handle
 }

@@ -20,6 +20,7 @@ type Service interface {
 	Attrs
 	Xattrs
 	Files
+	Appends
 	Sessions
 	Volumes
 	Cluster
@@ -93,16 +94,6 @@ type Files interface {
 	Commit(ctx context.Context, c Caller, ino Ino, size int64, truncSeq uint64, mtime int64,
 		sync bool) (Attr, error)
 
-	// Append reserves the next n bytes at the end of a file for a handle that is open for writing,
-	// and tells where they begin: behind everything that I/O servers have acknowledged and behind
-	// all other reservations, so that appends of several clients never meet. The size of the file
-	// does not change by it, the write into the reserved range does that. A truncation voids all
-	// reservations; the answer's TruncSeq tells which ones the reservation knows of. With n 0 the
-	// handle gives its latest reservation back: one that it will certainly never write into. That
-	// has an effect unless something was reserved behind it. A handle has one reservation under
-	// way at a time.
-	Append(ctx context.Context, c Caller, handle uint64, n int64) (int64, Attr, error)
-
 	// Renew signs fresh capabilities for open handles of the caller's session. A handle that is
 	// not known any more has no Caps in the answer.
 	Renew(ctx context.Context, c Caller, handles []uint64) ([]Handle, error)
@@ -113,6 +104,19 @@ type Files interface {
 	// is none.
 	Close(ctx context.Context, c Caller, handle uint64, dirty bool, size int64, truncSeq uint64,
 		mtime int64) error
+}
+
+// Appends lets several clients append to one file.
+type Appends interface {
+	// Append reserves the next n bytes at the end of a file for a handle that is open for writing,
+	// and tells where they begin: behind everything that I/O servers have acknowledged and behind
+	// all other reservations, so that appends of several clients never meet. The size of the file
+	// does not change by it, the write into the reserved range does that. A truncation voids all
+	// reservations; the answer's TruncSeq tells which ones the reservation knows of. With n 0 the
+	// handle gives its latest reservation back: one that it will certainly never write into. That
+	// has an effect unless something was reserved behind it. A handle has one reservation under
+	// way at a time.
+	Append(ctx context.Context, c Caller, handle uint64, n int64) (int64, Attr, error)
 }
 
 // Sessions keeps track of living clients. A session that is not kept alive for its lease ends: its

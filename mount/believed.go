@@ -8,13 +8,13 @@ import (
 
 // believed knows whether the kernel may take a file for longer than it is. FUSE has no message that
 // shortens a file: the kernel learns a smaller length only from an answer to a question of its own,
-// and does not ask before it reads below the length that it knows. What it reads behind the true end
-// then shows zeroes. (A length that is too small does no harm: whoever reads past it asks.)
+// and does not ask before it reads below the length that it knows. What it reads behind the true
+// end then shows zeroes. (A length that is too small does no harm: whoever reads past it asks.)
 //
 // Files become shorter by truncation only, and truncations are numbered. So it is remembered for
 // files that were ever truncated which number the attributes had that the kernel was told last. A
-// file that is opened with another number is answered with ESTALE: the kernel then looks the name up
-// again, which tells it the length, and repeats the open.
+// file that is opened with another number is answered with ESTALE: the kernel then looks the name
+// up again, which tells it the length, and repeats the open.
 type believed struct {
 	mu    sync.Mutex
 	young map[meta.Ino]uint64 // truncate sequence of the last attributes; 0 is not kept

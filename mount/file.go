@@ -219,8 +219,8 @@ func (b *bridge) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (
 }
 
 // write hands a write on to write-behind or carries it out. Direct writes, appends and those of
-// mapped memory are never delayed. (A file that is appended to may be mapped, too: the kernel writes
-// its pages back without O_APPEND.)
+// mapped memory are never delayed. (A file that is appended to may be mapped, too: the kernel
+// writes its pages back at their place, not at the end.)
 func (b *bridge) write(ctx context.Context, f *file, in *fuse.WriteIn, data []byte) (int, error) {
 	off := int64(in.Offset)
 	switch {
@@ -238,8 +238,8 @@ func (b *bridge) write(ctx context.Context, f *file, in *fuse.WriteIn, data []by
 	return f.WriteAt(ctx, data, off)
 }
 
-// append writes at the end of the file, wherever the kernel takes it to be, and drops the pages that
-// other open files may show of that range.
+// append writes at the end of the file, wherever the kernel takes it to be, and drops the pages
+// that other open files may show of that range.
 func (b *bridge) append(ctx context.Context, f *file, in *fuse.WriteIn, data []byte) (int, error) {
 	if err := b.behind.drain(ctx, f.Ino()); err != nil {
 		return 0, err

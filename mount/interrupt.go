@@ -19,8 +19,8 @@ const interruptAfter = time.Second
 // signalTick is how often it is looked at what has become of the signals of a waiting process.
 const signalTick = 100 * time.Millisecond
 
-// stopSignals are those by which people and programs end a wait. Others must not end it: programs do
-// not expect EINTR from files, and the Go runtime and profilers send signals all the time.
+// stopSignals are those by which people and programs end a wait. Others must not end it: programs
+// do not expect EINTR from files, and the Go runtime and profilers send signals all the time.
 const stopSignals = 1<<(syscall.SIGHUP-1) | 1<<(syscall.SIGINT-1) | 1<<(syscall.SIGQUIT-1) |
 	1<<(syscall.SIGTERM-1) | 1<<(syscall.SIGALRM-1)
 
@@ -65,8 +65,8 @@ func watchSignals(ctx context.Context, pid uint32, stop func()) {
 	}
 }
 
-// pendingSignals is the mask of signals that a thread will act upon as soon as it can, which is when
-// its request is answered. The kernel turns all fatal signals into SIGKILL for every thread. A
+// pendingSignals is the mask of signals that a thread will act upon as soon as it can, which is
+// when its request is answered. The kernel turns all fatal signals into SIGKILL for every thread. A
 // process that is gone is dead too.
 func pendingSignals(status map[string]string) uint64 {
 	if len(status) == 0 {

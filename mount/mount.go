@@ -6,7 +6,11 @@
 //
 // Caching is close-to-open: names and attributes are believed for Options.EntryTimeout and
 // AttrTimeout; opening a file asks the metadata service, and the kernel keeps its pages only if
-// the data version is the one that they were read at. Sequential writes are sent in the
+// the data version is the one that they were read at. Files that are opened with O_APPEND are not
+// cached by the kernel, and each write of up to about 1 MiB to them goes to the end of the file as
+// a whole, whatever other mounts do. (Not known to FUSE, and therefore not to us: RWF_APPEND and
+// RWF_NOAPPEND of pwritev2(2). The position of such a file, lseek(2) with SEEK_CUR, is the
+// kernel's guess.) Other sequential writes are sent in the
 // background, others before write(2) returns; close(2) returns when all of them are at the I/O
 // servers, fsync(2) when they are on stable storage. File locks are the kernel's own, within one
 // mount.
@@ -201,13 +205,14 @@ func fuseOptions(o *Options) *fuse.MountOptions {
 
 		// O_TRUNC is part of OPEN, so that opening and truncating are one request. Set-user-id bits
 		// are dropped here (see dropPrivileges), so that the kernel need not ask for
-		// security.capability before every write.
+		// security.capability before every write. Files that are appended to have no pages of the
+		// kernel's (see appending), and may be mapped all the same.
 		ExtraCapabilities: fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_HANDLE_KILLPRIV_V2 |
-			fuse.CAP_DIRECT_IO_ALLOW_MMAP, // files that are appended to may be mapped
+			fuse.CAP_DIRECT_IO_ALLOW_MMAP,
 
 		// Pages are dropped at open when the data version has changed, and the length is looked up
-		// again when the file was truncated (see opened); not whenever the time of change differs from what the kernel thought,
-		// which every write of our own would cause.
+		// again when the file was truncated (see opened); not whenever the time of change differs
+		// from what the kernel thought, which every write of our own would cause.
 		DisabledCapabilities: fuse.CAP_AUTO_INVAL_DATA,
 	}
 	if o.ReadOnly {

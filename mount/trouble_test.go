@@ -364,8 +364,8 @@ func TestKilledWhileWaiting(t *testing.T) {
 	equalFile(t, p, []byte("x"))
 }
 
-// TestInterruptedWhileWaiting: a program that handles SIGINT gets the chance to do so while it waits
-// for a server that is away: dd prints what it has done, and ends.
+// TestInterruptedWhileWaiting: a program that handles SIGINT gets the chance to do so while it
+// waits for a server that is away: dd prints what it has done, and ends.
 func TestInterruptedWhileWaiting(t *testing.T) {
 	c := newCluster(t, 1)
 	fs, err := client.New(c.meta, c.data, client.Options{WaitMax: time.Minute})

@@ -31,8 +31,8 @@ func newVersions() versions {
 	return versions{mu: new(sync.Mutex), young: map[meta.Ino]version{}}
 }
 
-// current tells whether the kernel may keep its pages of a file that is being opened: they were read
-// at the same version, and nobody is changing the file.
+// current tells whether the kernel may keep its pages of a file that is being opened: they were
+// read at the same version, and nobody is changing the file.
 func (v *versions) current(a *meta.Attr) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// TestInterruptWhileServersAreStopped: programs that handle SIGINT can be interrupted while they wait
-// for I/O servers that do not answer: one that writes and has filled the room for writes under way,
-// one that reads, and one that opens a file.
+// TestInterruptWhileServersAreStopped: programs that handle SIGINT can be interrupted while they
+// wait for I/O servers that do not answer: one that writes and has filled the room for writes under
+// way, one that reads, and one that opens a file.
 func TestInterruptWhileServersAreStopped(t *testing.T) {
 	c := startCluster(t, clusterOptions{iods: 2, mount: true})
 	old, fresh := filepath.Join(c.mnt, "old"), filepath.Join(c.mnt, "fresh")

@@ -131,8 +131,8 @@ func TestTwoMountsAppendAtOnce(t *testing.T) {
 }
 
 // TestTwoMountsTruncate: one mount has read a file and believes its length; another one makes the
-// file shorter, or other. Whoever opens it after that and reads, without asking for the length, sees
-// the file as it is.
+// file shorter, or other. Whoever opens it after that and reads, without asking for the length,
+// sees the file as it is.
 func TestTwoMountsTruncate(t *testing.T) {
 	a, b := twoMounts(t, "f")
 	old := bytes.Repeat([]byte("old!"), 3<<20/4)

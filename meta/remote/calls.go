@@ -125,7 +125,7 @@ func (s *Service) Commit(ctx context.Context, c meta.Caller, ino meta.Ino, size 
 	return r.Attr, err
 }
 
-// Append implements meta.Files.
+// Append implements meta.Appends.
 func (s *Service) Append(ctx context.Context, c meta.Caller, handle uint64, n int64) (
 	int64, meta.Attr, error) {
 	r, err := s.call(ctx, meta.OpAppend, &meta.Args{Caller: c, Handle: handle, Size: n})

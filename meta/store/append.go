@@ -12,7 +12,7 @@ import (
 // errTruncated: the file was truncated since it was measured.
 var errTruncated = errors.New("the file was truncated in between")
 
-// Append implements meta.Files.
+// Append implements meta.Appends.
 //
 // The end of a file that is open for writing is known to the I/O servers only, so it is measured
 // first. The reservation is a transaction of its own: of two that measured the same end one is

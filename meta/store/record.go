@@ -211,7 +211,8 @@ func (n *reserved) encode() []byte {
 func (n *reserved) decode(d *wire.Dec) { n.TruncSeq, n.End = d.U64(), d.Size() }
 
 // appended is the latest reservation of a handle, in 'R' ino session handle, with the request that
-// made it, so that the request can be repeated: |ver |request id 16 |truncseq u64 |off i64 |end i64 |.
+// made it, so that the request can be repeated:
+// |ver |request id 16 |truncseq u64 |off i64 |end i64 |.
 type appended struct {
 	ReqID    [16]byte
 	TruncSeq uint64
