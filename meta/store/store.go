@@ -32,6 +32,9 @@ type Store struct {
 	removed chan struct{} // one token: there is something in the deletion queue
 	swept   chan struct{} // one token: there are sessions to be ended
 	gone    atomic.Int64  // inodes that the deletion queue has finished with
+
+	collected atomic.Int64 // objects that no inode named and that were removed
+	unnamed   atomic.Int64 // those that are left alone, at the server that was looked at last
 }
 
 var _ meta.Service = (*Store)(nil)
@@ -66,6 +69,9 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 	s.done.Go(func() { s.removeLoop(run) })
 	s.done.Go(func() { s.sessionLoop(run) })
 	s.done.Go(func() { s.truncateLoop(run) })
+	if at, ok := opt.Objects.(meta.Collector); ok {
+		s.done.Go(func() { s.collectLoop(run, at) })
+	}
 	return s, nil
 }
 
@@ -165,11 +171,14 @@ type Status struct {
 	Files     int64 // inodes
 	Removed   int64 // inodes whose remains were removed since the start
 	Queued    int   // inodes whose remains wait to be removed, counted up to 10000
+	Collected int64 // objects that no file named, removed since the start
+	Unnamed   int64 // such objects that are left alone: files of theirs may have been forgotten
 }
 
 // Status counts.
 func (s *Store) Status() (Status, error) {
-	st := Status{ClusterID: s.cluster, Removed: s.gone.Load()}
+	st := Status{ClusterID: s.cluster, Removed: s.gone.Load(), Collected: s.collected.Load(),
+		Unnamed: s.unnamed.Load()}
 	st.Sessions, st.Handles = s.sessions.count()
 	err := s.look(func(t *txn) error {
 		files, err := t.peek([]byte(keyFiles))
