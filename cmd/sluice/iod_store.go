@@ -44,8 +44,9 @@ func checkStores(places []string, iods int) error {
 	return nil
 }
 
-// openStore opens the engine of an I/O server. life is 0 unless the store is gone with the process. Folders become a store if they are empty; a block
-// device was made into one by sluice store init.
+// openStore opens the engine of an I/O server. Folders become a store if they are empty; a block
+// device was made into one by sluice store init. life is 0 unless the store is gone with the
+// process.
 func (c *cluster) openStore(id int, paths []string, plan *memoryPlan,
 	log *slog.Logger) (s stripe.Engine, storeID uint64, life uint32, err error) {
 	if c.cfg.Mem {

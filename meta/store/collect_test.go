@@ -110,10 +110,6 @@ func TestObjectsThatNobodyNamesAreCollected(t *testing.T) {
 	vol, err := w.store.CreateVolume(t.Context(), meta.Caller{Session: w.session}, "vol", 1<<20,
 		meta.NewFile{})
 	w.must(err)
-	volume, _, err := w.store.OpenVolume(t.Context(), meta.Caller{Session: w.session}, "vol",
-		meta.OpenRead)
-	w.must(err)
-	_ = volume
 	attr, err := w.store.GetAttr(t.Context(), meta.Caller{Session: w.session}, vol.Ino)
 	w.must(err)
 	unknown := meta.ObjectRef{Ino: file.Ino + 1<<30, Gen: 7}
@@ -128,14 +124,7 @@ func TestObjectsThatNobodyNamesAreCollected(t *testing.T) {
 	objects.write(ref(late.Attr)) // it was on its way
 	objects.write(meta.ObjectRef{Ino: file.Ino, Gen: file.Gen + 1})
 
-	for deadline := time.Now().Add(time.Minute); objects.count() > len(stay); {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d objects, %d are named", objects.count(), len(stay))
-		}
-		w.must(w.store.KeepAlive(t.Context(), w.session))
-		time.Sleep(5 * time.Millisecond)
-	}
-	time.Sleep(100 * time.Millisecond) // some rounds more
+	awaitCollected(w, objects, len(stay))
 	objects.mu.Lock()
 	defer objects.mu.Unlock()
 	for _, o := range stay {
@@ -148,4 +137,17 @@ func TestObjectsThatNobodyNamesAreCollected(t *testing.T) {
 	if st.Collected < 2 || st.Unnamed != 1 {
 		t.Errorf("status: %d collected, %d left alone", st.Collected, st.Unnamed)
 	}
+}
+
+// awaitCollected waits until n objects are left, and some rounds more.
+func awaitCollected(w *world, objects *shelf, n int) {
+	w.t.Helper()
+	for deadline := time.Now().Add(time.Minute); objects.count() > n; {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%d objects, %d are named", objects.count(), n)
+		}
+		w.must(w.store.KeepAlive(w.t.Context(), w.session))
+		time.Sleep(5 * time.Millisecond)
+	}
+	time.Sleep(100 * time.Millisecond)
 }

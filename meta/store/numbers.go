@@ -98,7 +98,7 @@ func (n *numbers) skip(ctx context.Context, held uint64) error {
 		return err
 	}
 	if held >= numbersMax {
-		return errs.Newf(errs.Invalid, "meta.numbers", "", "an object of file %d: no such number", held)
+		return errs.Newf(errs.Invalid, "meta.numbers", "", "an object of file %d: none has it", held)
 	}
 	select {
 	case <-n.refill:
@@ -131,8 +131,8 @@ func (n *numbers) skip(ctx context.Context, held uint64) error {
 	return nil
 }
 
-// forgotten are numbers that may have belonged to files of which the service knows nothing any more,
-// [from, to). Their objects are left alone: somebody may want them back.
+// forgotten are numbers that may have belonged to files of which the service knows nothing any
+// more, [from, to). Their objects are left alone: somebody may want them back.
 type forgotten struct{ from, to uint64 }
 
 func (f forgotten) has(number uint64) bool { return f.from <= number && number < f.to }
