@@ -88,9 +88,9 @@ func (n *numbers) fetch(ctx context.Context) error {
 	return errs.Newf(errs.Again, "meta.numbers", "", "no block of numbers could be taken")
 }
 
-// skip makes sure that no number up to held is given out any more: an I/O server has objects of
-// it. That is so anyway, unless the service has lost what it knew, by a backup that was put back,
-// say: then a new file would show the bytes of one that is forgotten. A server's numbers are skipped
+// skip makes sure that no number up to held is given out any more: an I/O server has objects of it.
+// That is so anyway, unless the service has lost what it knew, by a backup that was put back, say:
+// then a new file would show the bytes of one that is forgotten. A server's numbers are skipped
 // before the server counts as up, and so before a new file is placed on it.
 func (n *numbers) skip(ctx context.Context, held uint64) error {
 	next, _, _, err := n.state()
