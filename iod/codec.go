@@ -16,7 +16,7 @@ import (
 //	OpPunch:         |durability u8 |flags u8 |off u64 |length u64 |
 //	OpMap:           |off u64 |length u64 |
 //	OpTruncate:      |size u64 |
-//	OpSync, OpStat, OpRemove, OpFence, OpStatus: nothing
+//	OpSync, OpStat, OpRemove, OpFence, OpStatus, OpList: nothing
 //
 //	how:             |mode u8 |policy u8 |streams u8 |flags u8 |unit u32 |chunk u32 |
 //
@@ -276,6 +276,28 @@ func DecodeExtents(body []byte) ([]stripe.Extent, error) {
 		x[i] = stripe.Extent{Off: d.Size(), Len: d.Size(), Hole: d.Bool()}
 	}
 	return x, d.Done()
+}
+
+// AppendObjects adds a page of a List to a reply.
+//
+//	|count u32 | count x (file u64, generation u32, stripe u32) |
+func AppendObjects(e *wire.Enc, ids []stripe.ObjectID) {
+	e.U32(uint32(len(ids)))
+	for _, id := range ids {
+		e.U64(id.File)
+		e.U32(id.Gen)
+		e.U32(id.Stripe)
+	}
+}
+
+// DecodeObjects reads a reply that is a page of a List.
+func DecodeObjects(body []byte) ([]stripe.ObjectID, error) {
+	d := wire.NewDec(body)
+	ids := make([]stripe.ObjectID, d.Count(InfosMax, 16))
+	for i := range ids {
+		ids[i] = stripe.ObjectID{File: d.U64(), Gen: d.U32(), Stripe: d.U32()}
+	}
+	return ids, d.Done()
 }
 
 // AppendStatus adds a Status to a reply.

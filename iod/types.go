@@ -108,6 +108,13 @@ type Manager interface {
 	Fence(ctx context.Context, t Target) error
 }
 
+// Lister is for the metadata service, too.
+type Lister interface {
+	// List returns the objects behind t.Object in the order of file, generation and stripe, at most
+	// InfosMax of them; none: there are no more.
+	List(ctx context.Context, t Target) ([]stripe.ObjectID, error)
+}
+
 // Status is what an I/O server says of itself.
 type Status struct {
 	ID       uint32
@@ -139,4 +146,5 @@ const (
 	OpRemove
 	OpFence
 	OpStatus
+	OpList
 )

@@ -172,3 +172,11 @@ type Objects interface {
 	// Remove forgets all stripe objects of the file's generation and everything before it.
 	Remove(ctx context.Context, f FileRef) error
 }
+
+// Collector is what Objects may offer besides: to find and remove objects that no file names.
+type Collector interface {
+	// ListObjects returns a page of the objects of a server, in order, behind one; none: there are
+	// no more.
+	ListObjects(ctx context.Context, server uint32, after ObjectRef) ([]ObjectRef, error)
+	RemoveObject(ctx context.Context, server uint32, o ObjectRef) error
+}

@@ -209,3 +209,10 @@ type FileRef struct {
 	TruncSeq uint64
 	Layout   layout.Layout
 }
+
+// ObjectRef names one stripe object of a server.
+type ObjectRef struct {
+	Ino    Ino
+	Gen    uint32
+	Stripe uint32
+}

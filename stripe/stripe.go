@@ -10,6 +10,7 @@
 package stripe
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -26,6 +27,12 @@ type ObjectID struct {
 
 // String is the id as logs and tools show it: file.generation.stripe in decimal.
 func (id ObjectID) String() string { return fmt.Sprintf("%d.%d.%d", id.File, id.Gen, id.Stripe) }
+
+// Compare orders ids by file, generation and stripe.
+func (id ObjectID) Compare(other ObjectID) int {
+	return cmp.Or(cmp.Compare(id.File, other.File), cmp.Compare(id.Gen, other.Gen),
+		cmp.Compare(id.Stripe, other.Stripe))
+}
 
 // MaxObjectBytes is the largest offset plus length in an object.
 const MaxObjectBytes = 1 << 60

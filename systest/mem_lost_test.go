@@ -12,8 +12,8 @@ import (
 )
 
 // TestMemoryThatIsGoneIsAnError kills an I/O server of a cluster in memory. What was there, fsynced
-// or not, is an error for whoever reads it or writes a part of it, also by a handle from before; new
-// files and files that are cut to nothing are as good as ever.
+// or not, is an error for whoever reads it or writes a part of it, also by a handle from before;
+// new files and files that are cut to nothing are as good as ever.
 func TestMemoryThatIsGoneIsAnError(t *testing.T) {
 	opts := clusterOptions{iods: 1, mount: true, mem: true}
 	c := startCluster(t, opts)

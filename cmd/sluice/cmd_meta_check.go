@@ -17,8 +17,8 @@ func newMetaCheck() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Verify the metadata of a cluster that is down",
-		Long: `Verifies that logs and tables are what was written, reads all of them, and compares the records
-with each other: names, files, directories, links. It changes nothing.
+		Long: `Verifies that logs and tables are what was written, reads all of them, and compares the
+records with each other: names, files, directories, links. It changes nothing.
 
 It ends with exit code 0 when everything verifies, and with 1 when something does not; then it says
 what, and what to do.`,
@@ -80,7 +80,7 @@ func checkMeta(cmd *cobra.Command, c *cluster, asJSON bool) error {
 func metaAdvice(err error, dir string) error {
 	switch errs.KindOf(err) {
 	case errs.Busy:
-		return hint(err, "The metadata service has it open: stop it first, with sluice down --dir %s", dir)
+		return hint(err, "The metadata service has it open: stop it with sluice down --dir %s", dir)
 	case errs.Corrupt, errs.Invalid:
 		return hint(err, "Nothing was changed. What is damaged: sluice meta check --dir %[1]s\n"+
 			"  Put a backup in its place if there is one. Without: sluice meta salvage --dir %[1]s "+

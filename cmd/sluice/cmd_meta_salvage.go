@@ -20,11 +20,11 @@ func newMetaSalvage() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "salvage --accept-loss",
 		Short: "Make usable metadata of what is left of damaged ones",
-		Long: `For people who have no backup. Reads what can be read of damaged metadata, leaves out what was in
-the damaged places, and brings the rest into agreement: names whose file is lost are taken away and
-told, files whose name is lost are put into /lost+found, files that were open are closed. The damaged
-metadata stay in a folder beside. New files get inode numbers far behind all earlier ones, and stripe
-objects that no file names any more stay where they are.`,
+		Long: `For people who have no backup. Reads what can be read of damaged metadata, leaves out what
+was in the damaged places, and brings the rest into agreement: names whose file is lost are taken
+away and told, files whose name is lost are put into /lost+found, files that were open are closed.
+The damaged metadata stay in a folder beside. New files get inode numbers far behind all earlier
+ones, and stripe objects that no file names any more stay where they are.`,
 		Example: "  sluice meta check --dir ./c\n  sluice meta salvage --dir ./c --accept-loss",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -80,7 +80,9 @@ func repairMeta(ctx context.Context, dir string, say func(string)) error {
 	err = store.Repair(ctx, db, say)
 	if err == nil {
 		snap := db.Snapshot()
-		err = store.VerifySnapshot(snap, func(problem string) { say("still to be looked at: " + problem) })
+		err = store.VerifySnapshot(snap, func(problem string) {
+			say("still to be looked at: " + problem)
+		})
 		err = errors.Join(err, snap.Close())
 	}
 	return errors.Join(err, db.Close())

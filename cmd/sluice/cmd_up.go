@@ -295,8 +295,12 @@ func (u *upper) await(ctx context.Context, process string, ready func() (bool, e
 		}
 		for _, p := range u.group.State().Processes {
 			if n := len(p.Exits); p.Name == process && n >= 3 {
-				return hint(errs.Newf(errs.IO, "up", process, "%s", p.Exits[n-1].How()),
-					"All it said is in %s", u.cluster.logFile(process))
+				err := errs.Newf(errs.IO, "up", process, "%s", p.Exits[n-1].How())
+				if process == "meta" && strings.Contains(p.Exits[n-1].Said, errs.Corrupt.String()) {
+					err = errs.Newf(errs.Corrupt, "up", process, "%s", p.Exits[n-1].How())
+					return metaAdvice(err, u.cluster.dir)
+				}
+				return hint(err, "All it said is in %s", u.cluster.logFile(process))
 			}
 		}
 		select {

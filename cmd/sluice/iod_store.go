@@ -44,7 +44,8 @@ func checkStores(places []string, iods int) error {
 }
 
 // openStore opens the engine of an I/O server. Folders become a store if they are empty; a block
-// device was made into one by sluice store init. life is 0 unless the store is gone with the process.
+// device was made into one by sluice store init. life is 0 unless the store is gone with the
+// process.
 func (c *cluster) openStore(p *iodParts) (s stripe.Engine, storeID uint64, life uint32, err error) {
 	if c.cfg.Mem {
 		s, err := openMemoryStore(0)

@@ -92,6 +92,10 @@ func (h *metaHandler) families() []admin.Family {
 		f.gauge("meta_files", "Files and directories.", st.Files)
 		f.gauge("meta_queued", "Removed files whose remains wait to be removed.", int64(st.Queued))
 		f.count("meta_removed_total", "Files whose remains were removed.", uint64(st.Removed))
+		f.count("meta_collected_total", "Stripe objects that no file named and that were removed.",
+			uint64(st.Collected))
+		f.gauge("meta_unnamed_objects", "Stripe objects that no file names and that are left alone.",
+			st.Unnamed)
 	}
 	for _, c := range h.server.Status() {
 		f.by(admin.Counter, "meta_requests_total", "Requests, by operation.", "op", c.Op,

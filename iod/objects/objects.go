@@ -21,6 +21,7 @@ import (
 // Servers is what is needed of iod/remote.
 type Servers interface {
 	iod.Manager
+	iod.Lister
 	Stat(ctx context.Context, t iod.Target) (stripe.Info, error)
 }
 
@@ -31,7 +32,10 @@ type Objects struct {
 	clock   func() time.Time
 }
 
-var _ meta.Objects = (*Objects)(nil)
+var (
+	_ meta.Objects   = (*Objects)(nil)
+	_ meta.Collector = (*Objects)(nil)
+)
 
 // New makes the service's view of the I/O servers. key is the cluster's; clock is what the service
 // measures capabilities by (nil: the time of day), of which only its steady part counts.
@@ -97,4 +101,33 @@ func (o *Objects) Truncate(ctx context.Context, f meta.FileRef, size int64) erro
 // for as long as its capability lasts; inode numbers are never reused, so nobody will see it.
 func (o *Objects) Remove(ctx context.Context, f meta.FileRef) error {
 	return o.each(&f, func(_ int, t iod.Target) error { return o.servers.Remove(ctx, t) })
+}
+
+// one is the target of one object, as a server names it.
+func (o *Objects) one(server uint32, r meta.ObjectRef) iod.Target {
+	c := capability.Capability{File: uint64(r.Ino), Gen: r.Gen, Rights: capability.Manage,
+		Server: server, Expiry: o.clock().Add(capability.TTLMax)}
+	return iod.Target{
+		Server: server,
+		Object: stripe.ObjectID{File: uint64(r.Ino), Gen: r.Gen, Stripe: r.Stripe},
+		Cap:    o.key.ServerKey(server).Sign(&c),
+		Stamp:  wire.Stamp{Gen: r.Gen},
+	}
+}
+
+// ListObjects implements meta.Collector.
+func (o *Objects) ListObjects(ctx context.Context, server uint32, after meta.ObjectRef) (
+	[]meta.ObjectRef, error) {
+
+	ids, err := o.servers.List(ctx, o.one(server, after))
+	refs := make([]meta.ObjectRef, len(ids))
+	for i, id := range ids {
+		refs[i] = meta.ObjectRef{Ino: meta.Ino(id.File), Gen: id.Gen, Stripe: id.Stripe}
+	}
+	return refs, err
+}
+
+// RemoveObject implements meta.Collector.
+func (o *Objects) RemoveObject(ctx context.Context, server uint32, r meta.ObjectRef) error {
+	return o.servers.Remove(ctx, o.one(server, r))
 }

@@ -375,6 +375,16 @@ func (r *Remote) Fence(ctx context.Context, t iod.Target) error {
 	return r.marked(ctx, iod.OpFence, &t, &iod.Args{})
 }
 
+// List implements iod.Lister.
+func (r *Remote) List(ctx context.Context, t iod.Target) ([]stripe.ObjectID, error) {
+	c := r.take(iod.OpList, &t, &iod.Args{})
+	defer r.put(c)
+	if err := r.do(ctx, &t, c); err != nil {
+		return nil, err
+	}
+	return iod.DecodeObjects(c.rep.Body)
+}
+
 // Status asks a server about itself. It is not repeated: an answer that comes late is of no use.
 func (r *Remote) Status(ctx context.Context, server uint32) (iod.Status, error) {
 	t := iod.Target{Server: server}

@@ -6,10 +6,10 @@ import (
 	"github.com/sluice-storage/sluice/iod"
 )
 
-const opEnd = int(iod.OpStatus) + 1
+const opEnd = int(iod.OpList) + 1
 
 var opNames = [opEnd]string{"", "read", "write", "sync", "punch", "map", "stat", "truncate",
-	"remove", "fence", "status"}
+	"remove", "fence", "status", "list"}
 
 // counters are the numbers that Status shows.
 type counters struct {

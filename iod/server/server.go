@@ -167,6 +167,8 @@ func (s *Server) serve(ctx context.Context, op iod.Op, c *msg.Call, w *work) err
 		return s.mapping(ctx, c, w)
 	case iod.OpStat:
 		return s.stat(ctx, c, w)
+	case iod.OpList:
+		return s.list(ctx, c, w)
 	default:
 		return errs.Newf(errs.Unsupported, "iod.Serve", "", "request %d", op)
 	}

@@ -128,8 +128,8 @@ func (v *salvage) copyTables(dir string) error {
 }
 
 func (v *salvage) put(key, value []byte) error {
-	if version, _, err := parseValue(value); err == nil && version > v.last && version < math.MaxUint64 {
-		v.last = version
+	if version, _, err := parseValue(value); err == nil {
+		v.last = max(v.last, version)
 	}
 	return v.out.db.Set(key, value, pebble.NoSync)
 }

@@ -10,9 +10,9 @@ import (
 // Memory that is gone.
 //
 // A server that keeps its objects in memory has lost all of them when it starts again. What it had
-// must then be an error for whoever reads it, or writes a part of it, and not zeroes; files that are
-// made later, or cut to nothing, are as good as ever. The server itself cannot tell which of its
-// objects are missing. So:
+// must then be an error for whoever reads it, or writes a part of it, and not zeroes; files that
+// are made later, or cut to nothing, are as good as ever. The server itself cannot tell which of
+// its objects are missing. So:
 //
 // Each start of such a server has a number, its life, which comes with every Join. When it changes,
 // the service counts a loss, durably, and writes down with the server which loss was its last. Each

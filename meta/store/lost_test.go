@@ -76,8 +76,8 @@ func TestLostMemoryIsInCapabilities(t *testing.T) {
 	}
 }
 
-// TestNumbersThatServersHoldAreSkipped: a service that knows less than its servers gives out none of
-// the numbers that they have objects of, and no name of an object twice.
+// TestNumbersThatServersHoldAreSkipped: a service that knows less than its servers gives out none
+// of the numbers that they have objects of, and no name of an object twice.
 func TestNumbersThatServersHoldAreSkipped(t *testing.T) {
 	w := newWorld(t)
 	before := w.create("before").Attr

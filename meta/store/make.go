@@ -118,9 +118,9 @@ func (s *Store) number(ctx context.Context, ino *meta.Ino) error {
 	return err
 }
 
-// newGen chooses the first generation of a file: any, and not the first one. Should a number be given
-// out twice after all, because the service has lost its history, then the objects of the two files
-// still have different names. Half of the numbers are left for later generations.
+// newGen chooses the first generation of a file at random. Should a number be given out twice after
+// all, because the service has lost its history, then the objects of the two files still have
+// different names. Half of the numbers are left for later generations.
 func newGen() uint32 { return 1 + rand.Uint32N(1<<31) }
 
 // newInode is an inode without owner and place.

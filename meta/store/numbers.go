@@ -88,9 +88,9 @@ func (n *numbers) fetch(ctx context.Context) error {
 	return errs.Newf(errs.Again, "meta.numbers", "", "no block of numbers could be taken")
 }
 
-// skip makes sure that no number up to held is given out any more: an I/O server has objects of
-// it. That is so anyway, unless the service has lost what it knew, by a backup that was put back,
-// say: then a new file would show the bytes of one that is forgotten. A server's numbers are skipped
+// skip makes sure that no number up to held is given out any more: an I/O server has objects of it.
+// That is so anyway, unless the service has lost what it knew, by a backup that was put back, say:
+// then a new file would show the bytes of one that is forgotten. A server's numbers are skipped
 // before the server counts as up, and so before a new file is placed on it.
 func (n *numbers) skip(ctx context.Context, held uint64) error {
 	next, _, _, err := n.state()
@@ -98,7 +98,7 @@ func (n *numbers) skip(ctx context.Context, held uint64) error {
 		return err
 	}
 	if held >= numbersMax {
-		return errs.Newf(errs.Invalid, "meta.numbers", "", "an object of file %d: no such number", held)
+		return errs.Newf(errs.Invalid, "meta.numbers", "", "an object of file %d: none has it", held)
 	}
 	select {
 	case <-n.refill:
@@ -131,8 +131,8 @@ func (n *numbers) skip(ctx context.Context, held uint64) error {
 	return nil
 }
 
-// forgotten are numbers that may have belonged to files of which the service knows nothing any more,
-// [from, to). Their objects are left alone: somebody may want them back.
+// forgotten are numbers that may have belonged to files of which the service knows nothing any
+// more, [from, to). Their objects are left alone: somebody may want them back.
 type forgotten struct{ from, to uint64 }
 
 func (f forgotten) has(number uint64) bool { return f.from <= number && number < f.to }

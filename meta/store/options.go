@@ -52,6 +52,11 @@ type Options struct {
 	// 1 s.
 	Tick time.Duration
 
+	// CollectEvery is how often the objects of all servers are compared with the inodes, and
+	// CollectPause how long to wait between two pages of them. Defaults: 10 min, 1 s.
+	CollectEvery time.Duration
+	CollectPause time.Duration
+
 	// SessionsMax bounds the sessions, HandlesMax the open handles of one. Defaults: 65536,
 	// 1048576.
 	SessionsMax int
@@ -83,6 +88,8 @@ func (o Options) withDefaults() Options {
 		{&o.HeartbeatMax, meta.HeartbeatMax},
 		{&o.MeasureMax, 5 * time.Second},
 		{&o.Tick, time.Second},
+		{&o.CollectEvery, 10 * time.Minute},
+		{&o.CollectPause, time.Second},
 	} {
 		if *d.v == 0 {
 			*d.v = d.size

@@ -25,11 +25,11 @@ const (
 	repairOps = kv.MaxOps / 2 // of one transaction of a repair
 )
 
-// Repair brings the records of a store that has lost some into agreement with each other. Nobody may
-// serve it. Names whose inode is lost are taken away and reported by their path; inodes whose name
-// is lost get one in /lost+found. Sessions and open files are forgotten. Inode numbers go on far
-// behind the last one, and stripe objects of earlier numbers are never collected as remains: those
-// of lost files may be all that is left of them.
+// Repair brings the records of a store that has lost some into agreement with each other. Nobody
+// may serve it. Names whose inode is lost are taken away and reported by their path; inodes whose
+// name is lost get one in /lost+found. Sessions and open files are forgotten. Inode numbers go on
+// far behind the last one, and stripe objects of earlier numbers are never collected as remains:
+// those of lost files may be all that is left of them.
 func Repair(ctx context.Context, engine kv.Store, report func(text string)) error {
 	r := &repair{ctx: ctx, kv: engine, report: report, now: time.Now().UnixNano(),
 		inodes: map[meta.Ino]*inode{}, names: map[meta.Ino]int{}, sums: map[meta.Ino]int64{},

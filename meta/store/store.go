@@ -36,6 +36,9 @@ type Store struct {
 	pauses  atomic.Int64  // times that the service did not run and let leases begin anew
 
 	steady func() time.Time // the clock of leases and capabilities: see capability.Steady
+
+	collected atomic.Int64 // objects that no inode named and that were removed
+	unnamed   atomic.Int64 // those that are left alone, at the server that was looked at last
 }
 
 var _ meta.Service = (*Store)(nil)
@@ -72,6 +75,9 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 	s.done.Go(func() { s.removeLoop(run) })
 	s.done.Go(func() { s.sessionLoop(run, began) })
 	s.done.Go(func() { s.truncateLoop(run) })
+	if at, ok := opt.Objects.(meta.Collector); ok {
+		s.done.Go(func() { s.collectLoop(run, at) })
+	}
 	return s, nil
 }
 
@@ -173,11 +179,14 @@ type Status struct {
 	Removed   int64 // inodes whose remains were removed since the start
 	Pauses    int64 // times that the service did not run and let leases begin anew
 	Queued    int   // inodes whose remains wait to be removed, counted up to 10000
+	Collected int64 // objects that no file named, removed since the start
+	Unnamed   int64 // such objects that are left alone: files of theirs may have been forgotten
 }
 
 // Status counts.
 func (s *Store) Status() (Status, error) {
-	st := Status{ClusterID: s.cluster, Removed: s.gone.Load(), Pauses: s.pauses.Load()}
+	st := Status{ClusterID: s.cluster, Removed: s.gone.Load(), Pauses: s.pauses.Load(),
+		Collected: s.collected.Load(), Unnamed: s.unnamed.Load()}
 	st.Sessions, st.Ending, st.Handles = s.sessions.count()
 	err := s.look(func(t *txn) error {
 		files, err := t.peek([]byte(keyFiles))
