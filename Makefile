@@ -191,7 +191,7 @@ soak: deps build ## fuzzes each decoder for FUZZTIME (1m) and runs the long cras
 	@rm -f $(SUMMARY)
 	$(call step,fuzzing,$(MAKE) -s fuzz FUZZTIME=$(FUZZTIME))
 	$(call step,long loops,SLUICE_SOAK=1 SLUICE_KILL_ROUNDS=500 LOGSTORE_SEEDS=100000 LOGSTORE_KILLS=200 LOGSTORE_POWER_CUTS=50 \
-		$(GO) test -count=1 -timeout 2h -v -run 'Crash|Kill|Power|Soak|Iod|Random|Planted' \
+		$(GO) test -count=1 -timeout 2h -v -run 'Crash|Kill|Power|Soak|Iod|Random|Planted|Pause|Stopped|Fills|Flipped' \
 		./systest ./iod/... ./stripe/... ./kv/... ./meta/...)
 	$(call step,the model of the I/O servers,$(MAKE) -s model)
 	@echo "== all passed"; cat $(SUMMARY)
