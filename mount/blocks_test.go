@@ -134,3 +134,66 @@ func TestHolesSurviveCopies(t *testing.T) {
 	}
 	wantSpace(t, filepath.Join(dir, "all.tar"), 1<<20, 2<<20)
 }
+
+// TestDenseFilesAreNotAsked: files without holes cost nothing more, however they were written.
+func TestDenseFilesAreNotAsked(t *testing.T) {
+	c := newCluster(t, 4)
+	a, b := c.mount(Options{}).Dir(), c.mount(Options{}).Dir()
+	sizes := map[string]int64{"empty": 0, "byte": 1, "some": 3<<20 + 5, "parts": 4 << 20,
+		"appended": 2 * 40000}
+	for _, name := range []string{"empty", "byte", "some"} {
+		must(t, os.WriteFile(filepath.Join(a, name), pattern(int(sizes[name]), 1), 0o644))
+	}
+	f := open(t, filepath.Join(a, "parts"), os.O_CREATE|os.O_RDWR)
+	for _, i := range []int64{3, 1, 0, 2} {
+		_, err := f.WriteAt(pattern(1<<20, 1), i<<20)
+		must(t, err)
+	}
+	must(t, f.Close())
+	for _, dir := range []string{a, b} {
+		f := open(t, filepath.Join(dir, "appended"), os.O_CREATE|os.O_WRONLY|os.O_APPEND)
+		_, err := f.Write(pattern(40000, 1))
+		must(t, err)
+		must(t, f.Close())
+	}
+	for _, dir := range []string{a, b} {
+		for name, size := range sizes {
+			size = (size + 511) / 512 * 512
+			wantSpace(t, filepath.Join(dir, name), size, size)
+		}
+	}
+	if n := c.spaces.asked.Load(); n != 0 {
+		t.Errorf("I/O servers were asked %d times", n)
+	}
+}
+
+// TestSpaceIsAskedForOnce, and not while a server keeps silent: then it is the length.
+func TestSpaceIsAskedForOnce(t *testing.T) {
+	c := newCluster(t, 4)
+	dir := c.mount(Options{AttrTimeout: -1, EntryTimeout: -1}).Dir()
+	for _, name := range []string{"f", "g"} {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o644))
+		must(t, os.Truncate(filepath.Join(dir, name), 1<<30))
+	}
+	f, g := filepath.Join(dir, "f"), filepath.Join(dir, "g")
+	wantSpace(t, f, 1, 64<<10)
+	asked := c.spaces.asked.Load()
+	for range 20 {
+		wantSpace(t, f, 1, 64<<10)
+	}
+	if n := c.spaces.asked.Load() - asked; n > 1 { // one more if that took half a minute
+		t.Errorf("I/O servers were asked %d times for the same data", n)
+	}
+	c.spaces.stuck.Store(true)
+	asked = c.spaces.asked.Load()
+	for range 20 {
+		if got := spaceOf(t, g); got != 1<<30 {
+			t.Errorf("takes %d bytes, says nobody", got)
+		}
+	}
+	if n := c.spaces.asked.Load() - asked; n > 5 {
+		t.Errorf("silent I/O servers were asked %d times", n)
+	}
+	c.spaces.stuck.Store(false)
+	wantSpace(t, g, 1, 64<<10)
+}
