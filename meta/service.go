@@ -142,7 +142,11 @@ type Sessions interface {
 // lost before it was synced, so only with a single writer does a sync cover all writes.
 type Volumes interface {
 	CreateVolume(ctx context.Context, c Caller, name string, size int64, f NewFile) (Volume, error)
-	ListVolumes(ctx context.Context, c Caller) ([]Volume, error)
+
+	// ListVolumes returns up to max volumes (VolumePageMax at the most) in the order of their names,
+	// beginning with the name from, or with the next one if there is no such volume. An empty page is
+	// the end; the next page begins with NextVolume of the last one.
+	ListVolumes(ctx context.Context, c Caller, from string, max int) ([]Volume, error)
 	RemoveVolume(ctx context.Context, c Caller, name string) error
 	OpenVolume(ctx context.Context, c Caller, name string, flags OpenFlags) (Volume, Handle, error)
 }

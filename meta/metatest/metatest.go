@@ -94,6 +94,7 @@ func Run(t *testing.T, open Open) {
 		{"EndedSession", testEndedSession},
 		{"HandlesSurviveRestart", testHandlesSurviveRestart},
 		{"Volumes", testVolumes},
+		{"VolumePages", testVolumePages},
 		{"VolumeWriter", testVolumeWriter},
 		{"Servers", testServers},
 		{"Layout", testLayout},
