@@ -86,7 +86,12 @@ const takeOverTries = 100
 func (fs *FS) takeOver(ctx context.Context, name, dead string) (*File, meta.Volume, error) {
 	fs.opts.Logger.Warn("taking a volume over from a client that is dead", "volume", name,
 		"client", dead)
-	if err := fs.svc.EndClient(ctx, dead); err != nil {
+	err := fs.svc.EndClient(ctx, dead)
+	if kind := errs.KindOf(err); kind == errs.Again || kind == errs.Perm {
+		// The service does not see that it is dead: then it is not taken over from at once.
+		err = errs.Newf(errs.Busy, "client.takeOver", name, "%v", err)
+	}
+	if err != nil {
 		return nil, meta.Volume{}, err
 	}
 	for try := 0; ; try++ {

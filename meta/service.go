@@ -130,7 +130,8 @@ type Sessions interface {
 
 	// EndClient ends all sessions of a client by the name that it gave to NewSession. It is for who
 	// knows that the client is dead and can write nothing any more: its handles are closed at once,
-	// without waiting until its capabilities have run out.
+	// without waiting until its capabilities have run out. A client whose process the service itself
+	// sees alive is errs.Perm, one that was heard of a moment ago errs.Again.
 	EndClient(ctx context.Context, client string) error
 
 	// Sync makes every operation that returned before durable.
@@ -173,8 +174,9 @@ type Objects interface {
 	// Truncate brings all stripe objects to what size means for them, with f.TruncSeq.
 	Truncate(ctx context.Context, f FileRef, size int64) error
 
-	// Remove forgets all stripe objects of the file's generation and everything before it.
-	Remove(ctx context.Context, f FileRef) error
+	// Remove forgets one stripe object of the file's generation and everything before it. Stripes are
+	// removed one by one, so that a server that is away keeps nobody from removing the others.
+	Remove(ctx context.Context, f FileRef, stripe int) error
 }
 
 // Collector is what Objects may offer besides: to find and remove objects that no file names.

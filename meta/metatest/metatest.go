@@ -176,6 +176,14 @@ func (e *env) join(id uint32) error {
 	return e.Service.Join(e.ctx, s, meta.SignJoin(e.key.ServerKey(id), &s))
 }
 
+// joinAll lets all servers be heard of.
+func (e *env) joinAll() {
+	e.Helper()
+	for id := range uint32(3) {
+		e.must(e.join(id + 1))
+	}
+}
+
 func (e *env) newSession() uint64 {
 	e.Helper()
 	info, err := e.Service.NewSession(e.ctx, "suite")

@@ -70,6 +70,7 @@ func testDeadWriter(e *env) {
 		a := e.attr(h.Attr.Ino)
 		return !a.Writers && a.Size == 2000 && a.DataVersion > h.Attr.DataVersion
 	})
+	e.joinAll()
 	e.eventually("what it had open without a name is removed", func() bool {
 		return e.objects.look(gone.Attr.Ino).removed
 	})
@@ -113,6 +114,7 @@ func testDeadReader(e *env) {
 	}
 	e.clock.advance(2 * time.Second)
 	e.must(e.keepOwn())
+	e.joinAll()
 	e.eventually("both are removed", func() bool {
 		return e.objects.look(inos[0]).removed && e.objects.look(inos[1]).removed
 	})

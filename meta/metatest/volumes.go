@@ -163,7 +163,10 @@ func testVolumeWriter(e *env) {
 	_, err = open(b, readWrite)
 	e.want(errs.Busy, err, "a second writer, after a lost session")
 
-	// Known to be dead, it is waited for no longer.
+	// Known to be dead, it is waited for no longer than a living one may be silent.
+	e.clock.advance(lease/2 + time.Second)
+	e.must(e.Service.KeepAlive(e.ctx, b.Session))
+	e.must(e.Service.KeepAlive(e.ctx, e.session))
 	e.must(e.Service.EndClient(e.ctx, "a"))
 	e.must(e.Service.EndClient(e.ctx, "nobody"))
 	e.want(errs.Stale, e.Service.KeepAlive(e.ctx, again.Session), "a session of a dead client")
