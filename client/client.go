@@ -26,6 +26,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/procid"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/meta"
@@ -185,7 +186,7 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 		svc:    svc,
 		data:   data,
 		opts:   opts,
-		name:   uniqueName(opts.Name),
+		name:   procid.Name(opts.Name),
 		root:   meta.RootIno,
 		remake: newTurn(),
 		inodes: make(map[meta.Ino]*inode),

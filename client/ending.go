@@ -152,7 +152,7 @@ func (fs *FS) openIn(ctx context.Context, s *session,
 func refusal(k errs.Kind) bool {
 	switch k {
 	case errs.NotFound, errs.Exists, errs.NotDir, errs.IsDir, errs.Access, errs.Perm, errs.Invalid,
-		errs.NameTooLong, errs.Stale, errs.Loop, errs.Unsupported, errs.NoMemory:
+		errs.NameTooLong, errs.Stale, errs.Loop, errs.Unsupported, errs.NoMemory, errs.TooManyOpen:
 		return true
 	}
 	return false

@@ -16,10 +16,17 @@ func (fs *FS) CreateVolume(ctx context.Context, name string, size, unit int64, w
 	return v, errs.Wrap("client.CreateVolume", name, err)
 }
 
-// ListVolumes returns all volumes.
+// ListVolumes returns all volumes, which it asks for in pages.
 func (fs *FS) ListVolumes(ctx context.Context) ([]meta.Volume, error) {
-	v, err := fs.svc.ListVolumes(ctx, fs.self())
-	return v, errs.Wrap("client.ListVolumes", "", err)
+	var all []meta.Volume
+	for from := ""; ; {
+		page, err := fs.svc.ListVolumes(ctx, fs.self(), from, meta.VolumePageMax)
+		if err != nil || len(page) == 0 {
+			return all, errs.Wrap("client.ListVolumes", "", err)
+		}
+		all = append(all, page...)
+		from = meta.NextVolume(page[len(page)-1].Name)
+	}
 }
 
 // RemoveVolume removes a volume and its data.
@@ -65,16 +72,11 @@ func (fs *FS) openVolume(ctx context.Context, name string, readOnly bool) (
 
 // deadWriter names the client that has a volume open for writing, if it is known to be dead.
 func (fs *FS) deadWriter(ctx context.Context, name string) string {
-	all, err := fs.svc.ListVolumes(ctx, fs.self())
-	if err != nil {
+	found, err := fs.svc.ListVolumes(ctx, fs.self(), name, 1)
+	if err != nil || len(found) == 0 || found[0].Name != name || !knownDead(found[0].Writer) {
 		return ""
 	}
-	for i := range all {
-		if all[i].Name == name && knownDead(all[i].Writer) {
-			return all[i].Writer
-		}
-	}
-	return ""
+	return found[0].Writer
 }
 
 // takeOverTries bounds how often a volume is opened again after the sessions of its dead writer
@@ -84,7 +86,12 @@ const takeOverTries = 100
 func (fs *FS) takeOver(ctx context.Context, name, dead string) (*File, meta.Volume, error) {
 	fs.opts.Logger.Warn("taking a volume over from a client that is dead", "volume", name,
 		"client", dead)
-	if err := fs.svc.EndClient(ctx, dead); err != nil {
+	err := fs.svc.EndClient(ctx, dead)
+	if kind := errs.KindOf(err); kind == errs.Again || kind == errs.Perm {
+		// The service does not see that it is dead: then it is not taken over from at once.
+		err = errs.Newf(errs.Busy, "client.takeOver", name, "%v", err)
+	}
+	if err != nil {
 		return nil, meta.Volume{}, err
 	}
 	for try := 0; ; try++ {

@@ -45,6 +45,7 @@ const (
 	ReadOnly                 // the store or export is read-only
 	CrossDevice              // the two names live in different file systems
 	NoMemory                 // the memory bound is reached
+	TooManyOpen              // a bound on open files is reached
 	kindCount
 )
 
@@ -92,6 +93,7 @@ var kinds = [kindCount]kindRow{
 	ReadOnly:     {"read-only", syscall.EROFS},
 	CrossDevice:  {"cross-device link", syscall.EXDEV},
 	NoMemory:     {"out of memory bound", syscall.ENOMEM},
+	TooManyOpen:  {"too many open files", syscall.ENFILE},
 }
 
 // String is the kind's text for people.

@@ -13,7 +13,7 @@ const (
 	clientMax = 255
 	addrMax   = 255
 	RenewMax  = 1024    // handles of one Renew
-	listMax   = 1 << 20 // volumes or servers of one answer; the message's size bounds them before
+	listMax   = 1 << 20 // servers of one answer; the message's size bounds them before
 	xattrsMax = 64 << 10
 )
 

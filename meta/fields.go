@@ -94,6 +94,7 @@ var (
 	argDir      = u64(func(a *Args) *Ino { return &a.Dir })
 	argNewDir   = u64(func(a *Args) *Ino { return &a.NewDir })
 	argName     = text(func(a *Args) *string { return &a.Name }, NameMax)
+	argFrom     = text(func(a *Args) *string { return &a.Name }, NameMax+1) // NextVolume of a name
 	argNewName  = text(func(a *Args) *string { return &a.NewName }, NameMax)
 	argClient   = text(func(a *Args) *string { return &a.Client }, clientMax)
 	argOpen     = u8(func(a *Args) *OpenFlags { return &a.Open })
@@ -199,7 +200,7 @@ var (
 		encEntry, decEntry)
 	resHandles = many(func(r *Result) *[]Handle { return &r.Handles }, RenewMax, handleBytes,
 		encHandle, decHandle)
-	resVolumes = many(func(r *Result) *[]Volume { return &r.Volumes }, listMax, volumeBytes,
+	resVolumes = many(func(r *Result) *[]Volume { return &r.Volumes }, VolumePageMax, volumeBytes,
 		encVolume, decVolume)
 	resNames = many(func(r *Result) *[]string { return &r.Names }, xattrsMax, 4,
 		func(e *wire.Enc, v *string) { e.String(*v) },

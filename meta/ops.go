@@ -131,7 +131,7 @@ var ops = [OpEnd]opRow{
 	OpEndSession:   {"endsession", args{argSession}, nil},
 	OpSync:         {"sync", nil, nil},
 	OpCreateVolume: {"createvolume", args{argCaller, argName, argSize, argFile}, result{resVolume}},
-	OpListVolumes:  {"listvolumes", args{argCaller}, result{resVolumes}},
+	OpListVolumes:  {"listvolumes", args{argCaller, argFrom, argMax}, result{resVolumes}},
 	OpRemoveVolume: {"removevolume", args{argCaller, argName}, nil},
 	OpOpenVolume: {"openvolume",
 		args{argCaller, argName, argOpen}, result{resVolume, resHandle}},

@@ -132,7 +132,8 @@ type Sessions interface {
 
 	// EndClient ends all sessions of a client by the name that it gave to NewSession. It is for who
 	// knows that the client is dead and can write nothing any more: its handles are closed at once,
-	// without waiting until its capabilities have run out.
+	// without waiting until its capabilities have run out. A client whose process the service itself
+	// sees alive is errs.Perm, one that was heard of a moment ago errs.Again.
 	EndClient(ctx context.Context, client string) error
 
 	// Sync makes every operation that returned before durable.
@@ -144,7 +145,11 @@ type Sessions interface {
 // lost before it was synced, so only with a single writer does a sync cover all writes.
 type Volumes interface {
 	CreateVolume(ctx context.Context, c Caller, name string, size int64, f NewFile) (Volume, error)
-	ListVolumes(ctx context.Context, c Caller) ([]Volume, error)
+
+	// ListVolumes returns up to max volumes (VolumePageMax at the most) in the order of their names,
+	// beginning with the name from, or with the next one if there is no such volume. An empty page is
+	// the end; the next page begins with NextVolume of the last one.
+	ListVolumes(ctx context.Context, c Caller, from string, max int) ([]Volume, error)
 	RemoveVolume(ctx context.Context, c Caller, name string) error
 	OpenVolume(ctx context.Context, c Caller, name string, flags OpenFlags) (Volume, Handle, error)
 }
@@ -171,8 +176,9 @@ type Objects interface {
 	// Truncate brings all stripe objects to what size means for them, with f.TruncSeq.
 	Truncate(ctx context.Context, f FileRef, size int64) error
 
-	// Remove forgets all stripe objects of the file's generation and everything before it.
-	Remove(ctx context.Context, f FileRef) error
+	// Remove forgets one stripe object of the file's generation and everything before it. Stripes are
+	// removed one by one, so that a server that is away keeps nobody from removing the others.
+	Remove(ctx context.Context, f FileRef, stripe int) error
 }
 
 // Allocator is what Objects may offer besides: to tell the space of files that have holes.

@@ -31,6 +31,8 @@ const (
 	XattrValue = 64 << 10
 	LinkMax    = 65000
 	DirPageMax = 1024 // entries that one ReadDir returns at most
+
+	VolumePageMax = 256 // volumes that one ListVolumes returns at most
 )
 
 // Type is the kind of an inode.
@@ -193,6 +195,9 @@ type Volume struct {
 	// none. Only ListVolumes tells.
 	Writer string
 }
+
+// NextVolume is where the page of ListVolumes behind a volume begins: no name lies between the two.
+func NextVolume(name string) string { return name + "\x00" }
 
 // FSStat is the whole file system's room.
 type FSStat struct {

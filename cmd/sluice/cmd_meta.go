@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-storage/sluice/admin"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/procid"
 	"github.com/sluice-storage/sluice/iod/objects"
 	"github.com/sluice-storage/sluice/iod/remote"
 	"github.com/sluice-storage/sluice/kv/pebblekv"
@@ -83,6 +84,7 @@ func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag,
 		Objects: objects.New(servers, c.key, nil),
 		Key:     c.key,
 		Log:     log,
+		Dead:    procid.Dead,
 
 		// Whoever made the cluster owns its root directory.
 		RootUID: uint32(os.Getuid()),

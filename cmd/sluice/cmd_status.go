@@ -103,11 +103,9 @@ func askCluster(ctx context.Context, by *providersFlag, r *admin.Report) error {
 		return err
 	}
 	r.Space = admin.Space{Total: room.Total, Free: room.Free, Files: room.Files}
-	volumes, err := conn.meta.ListVolumes(ctx, meta.Caller{})
-	if err != nil {
+	if r.Volumes, err = countVolumes(ctx, conn.meta); err != nil {
 		return err
 	}
-	r.Volumes = len(volumes)
 	if r.Meta, err = askMeta(ctx, conn.node, strings.TrimPrefix(r.URL, scheme+"//")); err != nil {
 		return err
 	}
@@ -116,6 +114,18 @@ func askCluster(ctx context.Context, by *providersFlag, r *admin.Report) error {
 	}
 	askServers(ctx, conn.node, r.Servers, servers)
 	return nil
+}
+
+// countVolumes asks for all volumes, a page at a time.
+func countVolumes(ctx context.Context, names meta.Volumes) (n int, err error) {
+	for from := ""; ; {
+		page, err := names.ListVolumes(ctx, meta.Caller{}, from, meta.VolumePageMax)
+		if err != nil || len(page) == 0 {
+			return n, err
+		}
+		n += len(page)
+		from = meta.NextVolume(page[len(page)-1].Name)
+	}
 }
 
 // askServers asks all I/O servers at once for their counters.

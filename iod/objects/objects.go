@@ -112,8 +112,8 @@ func (o *Objects) Truncate(ctx context.Context, f meta.FileRef, size int64) erro
 
 // Remove implements meta.Objects. A write that is still on its way can bring an object back to life
 // for as long as its capability lasts; inode numbers are never reused, so nobody will see it.
-func (o *Objects) Remove(ctx context.Context, f meta.FileRef) error {
-	return o.each(&f, func(_ int, t iod.Target) error { return o.servers.Remove(ctx, t) })
+func (o *Objects) Remove(ctx context.Context, f meta.FileRef, stripe int) error {
+	return o.servers.Remove(ctx, o.target(&f, stripe))
 }
 
 // one is the target of one object, as a server names it.

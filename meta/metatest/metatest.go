@@ -96,6 +96,7 @@ func Run(t *testing.T, open Open) {
 		{"EndedSession", testEndedSession},
 		{"HandlesSurviveRestart", testHandlesSurviveRestart},
 		{"Volumes", testVolumes},
+		{"VolumePages", testVolumePages},
 		{"VolumeWriter", testVolumeWriter},
 		{"Servers", testServers},
 		{"Layout", testLayout},
@@ -175,6 +176,14 @@ func newEnv(t *testing.T, open Open) *env {
 func (e *env) join(id uint32) error {
 	s := meta.Server{ID: id, Addr: "host:1", StoreID: 100 + uint64(id), Total: 1000, Free: 500}
 	return e.Service.Join(e.ctx, s, meta.SignJoin(e.key.ServerKey(id), &s))
+}
+
+// joinAll lets all servers be heard of.
+func (e *env) joinAll() {
+	e.Helper()
+	for id := range uint32(3) {
+		e.must(e.join(id + 1))
+	}
 }
 
 func (e *env) newSession() uint64 {

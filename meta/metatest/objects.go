@@ -21,8 +21,9 @@ type Objects struct {
 type object struct {
 	size     int64
 	truncSeq uint64
-	cuts     []int64 // sizes of all truncations, in order
-	removed  bool
+	cuts     []int64      // sizes of all truncations, in order
+	gone     map[int]bool // stripes that were removed
+	removed  bool         // all of them
 }
 
 // NewObjects returns servers without objects.
@@ -114,14 +115,18 @@ func (o *Objects) Truncate(_ context.Context, f meta.FileRef, size int64) error 
 }
 
 // Remove implements meta.Objects.
-func (o *Objects) Remove(_ context.Context, f meta.FileRef) error {
+func (o *Objects) Remove(_ context.Context, f meta.FileRef, stripe int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.fail != nil {
 		return o.fail
 	}
 	file := o.fileLocked(f.Ino)
-	file.removed, file.size = true, 0
+	if file.gone == nil {
+		file.gone = map[int]bool{}
+	}
+	file.gone[stripe], file.size = true, 0
+	file.removed = len(file.gone) == f.Layout.Width()
 	return f.Layout.Validate()
 }
 

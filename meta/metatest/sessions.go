@@ -73,6 +73,7 @@ func testDeadWriter(e *env) {
 	if !e.attr(h.Attr.Ino).Holes {
 		e.Fatal("a dead writer's file is taken for dense, which nobody knows")
 	}
+	e.joinAll()
 	e.eventually("what it had open without a name is removed", func() bool {
 		return e.objects.look(gone.Attr.Ino).removed
 	})
@@ -116,6 +117,7 @@ func testDeadReader(e *env) {
 	}
 	e.clock.advance(2 * time.Second)
 	e.must(e.keepOwn())
+	e.joinAll()
 	e.eventually("both are removed", func() bool {
 		return e.objects.look(inos[0]).removed && e.objects.look(inos[1]).removed
 	})

@@ -32,7 +32,7 @@ func testVolumes(e *env) {
 	}
 	e.Restart(e)
 	s = e.Service
-	all, err := s.ListVolumes(ctx, e.root())
+	all, err := s.ListVolumes(ctx, e.root(), "", 9)
 	if err != nil || len(all) != 1 || all[0].Ino != v.Ino || !all[0].Layout.Equal(&v.Layout) {
 		e.Fatalf("%v: %+v", err, all)
 	}
@@ -41,6 +41,46 @@ func testVolumes(e *env) {
 	e.must(s.RemoveVolume(ctx, alices, "disk"))
 	e.want(errs.NotFound, s.RemoveVolume(ctx, alices, "disk"), "remove twice")
 	e.eventually("its objects are removed", func() bool { return e.objects.look(v.Ino).removed })
+}
+
+// testVolumePages: however many volumes there are, a page of them has a bound, and the pages together
+// name each of them once, in order.
+func testVolumePages(e *env) {
+	const n = meta.VolumePageMax + 20
+	for i := range n {
+		_, err := e.Service.CreateVolume(e.ctx, e.root(), fmt.Sprintf("v%04d", (i*7)%n), 1<<20,
+			meta.NewFile{})
+		e.must(err)
+	}
+	for _, max := range []int{100, meta.VolumePageMax, 1 << 30} {
+		next := 0
+		for from := ""; ; {
+			page, err := e.Service.ListVolumes(e.ctx, e.root(), from, max)
+			e.must(err)
+			if len(page) == 0 {
+				break
+			}
+			if len(page) > min(max, meta.VolumePageMax) {
+				e.Fatalf("a page of %d volumes has %d", max, len(page))
+			}
+			for i := range page {
+				if want := fmt.Sprintf("v%04d", next); page[i].Name != want {
+					e.Fatalf("volume %d is %s", next, page[i].Name)
+				}
+				next++
+			}
+			from = meta.NextVolume(page[len(page)-1].Name)
+		}
+		if next != n {
+			e.Fatalf("%d of %d volumes are listed", next, n)
+		}
+	}
+	page, err := e.Service.ListVolumes(e.ctx, e.root(), "v0007", 1)
+	if err != nil || len(page) != 1 || page[0].Name != "v0007" {
+		e.Fatalf("%v: %+v", err, page)
+	}
+	_, err = e.Service.ListVolumes(e.ctx, e.root(), "", 0)
+	e.want(errs.Invalid, err, "a page without room")
 }
 
 // openVolume opens alice's volume and tries what its fixed size forbids.
@@ -85,7 +125,7 @@ func testVolumeWriter(e *env) {
 	}
 	writer := func(want string) {
 		e.Helper()
-		all, err := e.Service.ListVolumes(e.ctx, e.root())
+		all, err := e.Service.ListVolumes(e.ctx, e.root(), "disk", 1)
 		if err != nil || len(all) != 1 || all[0].Writer != want {
 			e.Fatalf("%v: %+v, want it to be written by %q", err, all, want)
 		}
@@ -123,7 +163,10 @@ func testVolumeWriter(e *env) {
 	_, err = open(b, readWrite)
 	e.want(errs.Busy, err, "a second writer, after a lost session")
 
-	// Known to be dead, it is waited for no longer.
+	// Known to be dead, it is waited for no longer than a living one may be silent.
+	e.clock.advance(lease/2 + time.Second)
+	e.must(e.Service.KeepAlive(e.ctx, b.Session))
+	e.must(e.Service.KeepAlive(e.ctx, e.session))
 	e.must(e.Service.EndClient(e.ctx, "a"))
 	e.must(e.Service.EndClient(e.ctx, "nobody"))
 	e.want(errs.Stale, e.Service.KeepAlive(e.ctx, again.Session), "a session of a dead client")

@@ -196,8 +196,10 @@ func (s *Service) CreateVolume(ctx context.Context, c meta.Caller, name string, 
 }
 
 // ListVolumes implements meta.Volumes.
-func (s *Service) ListVolumes(ctx context.Context, c meta.Caller) ([]meta.Volume, error) {
-	r, err := s.call(ctx, meta.OpListVolumes, &meta.Args{Caller: c})
+func (s *Service) ListVolumes(ctx context.Context, c meta.Caller, from string, max int) (
+	[]meta.Volume, error) {
+	a := &meta.Args{Caller: c, Name: from, Max: uint32(min(max, meta.VolumePageMax))}
+	r, err := s.call(ctx, meta.OpListVolumes, a)
 	return r.Volumes, err
 }
 

@@ -85,7 +85,7 @@ func (s *Service) call(ctx context.Context, op meta.Op, a *meta.Args) (meta.Resu
 		rand.Read(a.Caller.ReqID[:])
 	}
 	x := &exchange{op: op, content: a.Append(op, []byte{bulk.InBody})}
-	if op == meta.OpReadDir || op == meta.OpListXattr {
+	if op == meta.OpReadDir || op == meta.OpListXattr || op == meta.OpListVolumes {
 		x.room = pageBytes
 	}
 	p := msg.Patience{Peer: peerName, Max: s.opt.WaitMax, Backoff: s.opt.Backoff}
@@ -120,6 +120,8 @@ func fits(op meta.Op, a *meta.Args) error {
 	switch op {
 	case meta.OpGetXattr, meta.OpSetXattr, meta.OpRemoveXattr:
 		nameMax, tooLong = meta.XattrName, errs.OutOfRange
+	case meta.OpListVolumes:
+		nameMax++ // meta.NextVolume
 	}
 	switch {
 	case len(a.Name) > nameMax || len(a.NewName) > nameMax:

@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-// dispatch asks the service. room is how many bytes an answer can have: pages of directories are
-// cut to it.
+// dispatch asks the service. room is how many bytes an answer can have: pages of directories
+// and of volumes are cut to it.
 func (s *Server) dispatch(ctx context.Context, op meta.Op, a *meta.Args, room int) (
 	r meta.Result, err error) {
 
@@ -28,7 +28,9 @@ func (s *Server) dispatch(ctx context.Context, op meta.Op, a *meta.Args, room in
 	case meta.OpReadDir:
 		max := int(min(a.Max, meta.DirPageMax))
 		r.Entries, err = s.service.ReadDir(ctx, c, a.Dir, a.Cookie, max, a.WithAttr)
-		cutPage(&r, room)
+		r.Entries = cutPage(r.Entries, room, func(e []meta.Entry) int {
+			return len((&meta.Result{Entries: e}).Append(op, nil))
+		})
 	case meta.OpReadLink:
 		r.Target, err = s.service.ReadLink(ctx, c, a.Ino)
 	case meta.OpGetAttr:
@@ -44,13 +46,13 @@ func (s *Server) dispatch(ctx context.Context, op meta.Op, a *meta.Args, room in
 	case meta.OpRemoveXattr:
 		err = s.service.RemoveXattr(ctx, c, a.Ino, a.Name)
 	default:
-		return s.dispatchFiles(ctx, op, a)
+		return s.dispatchFiles(ctx, op, a, room)
 	}
 	return r, err
 }
 
 // dispatchFiles is the second half of dispatch: open files, sessions, volumes and servers.
-func (s *Server) dispatchFiles(ctx context.Context, op meta.Op, a *meta.Args) (
+func (s *Server) dispatchFiles(ctx context.Context, op meta.Op, a *meta.Args, room int) (
 	r meta.Result, err error) {
 
 	c := a.Caller
@@ -80,7 +82,11 @@ func (s *Server) dispatchFiles(ctx context.Context, op meta.Op, a *meta.Args) (
 	case meta.OpCreateVolume:
 		r.Volume, err = s.service.CreateVolume(ctx, c, a.Name, a.Size, a.File)
 	case meta.OpListVolumes:
-		r.Volumes, err = s.service.ListVolumes(ctx, c)
+		max := int(min(a.Max, meta.VolumePageMax))
+		r.Volumes, err = s.service.ListVolumes(ctx, c, a.Name, max)
+		r.Volumes = cutPage(r.Volumes, room, func(v []meta.Volume) int {
+			return len((&meta.Result{Volumes: v}).Append(op, nil))
+		})
 	case meta.OpRemoveVolume:
 		err = s.service.RemoveVolume(ctx, c, a.Name)
 	case meta.OpOpenVolume:
@@ -101,15 +107,16 @@ func (s *Server) dispatchFiles(ctx context.Context, op meta.Op, a *meta.Args) (
 	return r, err
 }
 
-// cutPage shortens a page until it fits. One entry always does: a name, an inode and the longest
-// layout are less than the smallest body of a message.
-func cutPage(r *meta.Result, room int) {
-	for len(r.Entries) > 1 {
-		size := len(r.Append(meta.OpReadDir, nil))
-		if size <= room {
-			return
+// cutPage shortens a page until it fits; size is how long its encoding is. One item always does: two
+// names and the longest layout are less than the smallest body of a message.
+func cutPage[T any](page []T, room int, size func([]T) int) []T {
+	for len(page) > 1 {
+		n := size(page)
+		if n <= room {
+			break
 		}
 		// In proportion, and one less, so that it comes to an end.
-		r.Entries = r.Entries[:max(1, min(len(r.Entries)*room/size, len(r.Entries)-1))]
+		page = page[:max(1, min(len(page)*room/n, len(page)-1))]
 	}
+	return page
 }

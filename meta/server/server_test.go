@@ -22,7 +22,10 @@ func TestPagesAreCut(t *testing.T) {
 			r.Entries = append(r.Entries, meta.Entry{Name: strings.Repeat("n", meta.NameMax), Attr: &a})
 		}
 		one := len((&meta.Result{Entries: r.Entries[:1]}).Append(meta.OpReadDir, nil))
-		cutPage(&r, room)
+		bytes := func(e []meta.Entry) int {
+			return len((&meta.Result{Entries: e}).Append(meta.OpReadDir, nil))
+		}
+		r.Entries = cutPage(r.Entries, room, bytes)
 		n, size := len(r.Entries), len(r.Append(meta.OpReadDir, nil))
 		if n == 0 || n > 1 && size > room {
 			t.Errorf("room %d: %d entries of %d bytes", room, n, size)

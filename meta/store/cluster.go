@@ -52,6 +52,14 @@ func (x *servers) up(since time.Time) []uint32 {
 	return ids
 }
 
+// isUp tells whether a server was heard of since a moment.
+func (x *servers) isUp(id uint32, since time.Time) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	s := x.byID[id]
+	return s != nil && !s.heard.Before(since)
+}
+
 // Join implements meta.Cluster. A server that comes with another store under a known id is
 // refused: the objects that files look for would not be there. Every Join is written down, not
 // synced, so that a service that starts again knows who was up; on a full disk it does without.

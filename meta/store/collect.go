@@ -124,7 +124,7 @@ func (s *Store) remains(server uint32, page []meta.ObjectRef) (out []meta.Object
 	return out, left, err
 }
 
-// names tells whether an inode names the object, or the deletion queue does.
+// names tells whether an inode names the object, or the deletion queue or the server's list does.
 func (t *txn) names(server uint32, o meta.ObjectRef) (bool, error) {
 	key := inodeKey(o.Ino)
 	value, err := t.peek(key)
@@ -133,6 +133,9 @@ func (t *txn) names(server uint32, o meta.ObjectRef) (bool, error) {
 	}
 	if value == nil {
 		queued, err := t.peek(removalKey(o.Ino))
+		if err == nil && queued == nil {
+			queued, err = t.peek(backlogKey(server, o.Ino, o.Stripe))
+		}
 		return queued != nil, err
 	}
 	var n inode

@@ -65,11 +65,11 @@ func (s *shelf) RemoveObject(_ context.Context, server uint32, o meta.ObjectRef)
 	return nil
 }
 
-func (s *shelf) Remove(ctx context.Context, f meta.FileRef) error {
+func (s *shelf) Remove(ctx context.Context, f meta.FileRef, stripe int) error {
 	s.mu.Lock()
 	delete(s.have, meta.ObjectRef{Ino: f.Ino, Gen: f.Gen})
 	s.mu.Unlock()
-	return s.Objects.Remove(ctx, f)
+	return s.Objects.Remove(ctx, f, stripe)
 }
 
 // TestObjectsThatNobodyNamesAreCollected: a create that a power cut undid and a write that came

@@ -23,6 +23,7 @@ import (
 //	'S' session:8                session
 //	'T' dir:8                    times of a directory
 //	'U' ino:8                    orphan: no name left, but open
+//	'V' server:4 ino:8 stripe:4  objects that are to be removed at a server when it is there
 //	'W' ino:8 session:8 uid:4 handle:8
 //	                             those of the open handles that write
 //	'X' ino:8 name               extended attribute
@@ -48,6 +49,7 @@ const (
 	kindSession = 'S'
 	kindTimes   = 'T'
 	kindOrphan  = 'U'
+	kindBacklog = 'V'
 	kindWriter  = 'W'
 	kindXattr   = 'X'
 	kindXattrs  = 'Y'
@@ -129,6 +131,26 @@ func appendedKey(ino meta.Ino, session, handle uint64) []byte {
 func serverKey(id uint32) []byte {
 	return binary.BigEndian.AppendUint32([]byte{kindServer}, id)
 }
+
+// backlogOf is a server's list of late removals.
+func backlogOf(server uint32) []byte {
+	return binary.BigEndian.AppendUint32([]byte{kindBacklog}, server)
+}
+
+func backlogKey(server uint32, ino meta.Ino, stripe uint32) []byte {
+	k := binary.BigEndian.AppendUint64(backlogOf(server), uint64(ino))
+	return binary.BigEndian.AppendUint32(k, stripe)
+}
+
+// removalIno is the inode of a key of the deletion queue or of a list of late removals.
+func removalIno(key []byte) meta.Ino {
+	if key[0] == kindBacklog {
+		key = key[4:]
+	}
+	return meta.Ino(number(key, 0))
+}
+
+func backlogStripe(key []byte) int { return int(binary.BigEndian.Uint32(key[13:])) }
 
 // number reads the i-th 8-byte number behind the first byte of a key.
 func number(key []byte, i int) uint64 {

@@ -66,6 +66,9 @@ func (s *Store) loadLosses(t *txn) error {
 // welcome makes a Join that was written down count.
 func (s *Store) welcome(rec *server) {
 	s.servers.set(&joined{server: *rec, heard: s.steady()})
+	if s.backlogs.has(rec.ID) {
+		wake(s.removed)
+	}
 	for {
 		n := s.losses.Load()
 		if rec.Lost <= n {

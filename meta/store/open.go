@@ -132,9 +132,9 @@ func (t *txn) openInode(o *opening, ino meta.Ino) error {
 func (s *Store) open(ctx context.Context, o *opening, find func(t *txn) error) (
 	meta.Handle, error) {
 
-	if !s.sessions.reserve(o.c.Session, s.opt.HandlesMax) {
-		return meta.Handle{}, errs.Newf(errs.NoMemory, "meta.handles", "",
-			"the session has %d files open", s.opt.HandlesMax)
+	err := s.sessions.reserve(o.c.Session, s.opt.HandlesMax, s.opt.HandlesAllMax)
+	if err != nil {
+		return meta.Handle{}, err
 	}
 	kept := false
 	defer func() {
@@ -143,7 +143,6 @@ func (s *Store) open(ctx context.Context, o *opening, find func(t *txn) error) (
 		}
 	}()
 	var replayed bool
-	var err error
 	for attempt := 0; ; attempt++ {
 		replayed, err = s.update(ctx, o.c, func(t *txn) error { return t.openHandle(o, find) })
 		if err != errPending {

@@ -11,7 +11,11 @@ import (
 
 // Bounds on what a peer can make the service keep.
 const (
-	clientMax = 255      // bytes of a client's name
+	clientMax = 255 // bytes of a client's name
+
+	// sessions of one client: the one that it uses, and lost ones that have not ended yet
+	ofClientMax = 256
+
 	addrMax   = 255      // bytes of a server's address
 	groupsMax = 64       // supplementary groups
 	xattrsMax = 64 << 10 // bytes of all attribute names of one inode, as in listxattr(2)
@@ -57,10 +61,15 @@ type Options struct {
 	CollectEvery time.Duration
 	CollectPause time.Duration
 
-	// SessionsMax bounds the sessions, HandlesMax the open handles of one. Defaults: 65536,
-	// 1048576.
-	SessionsMax int
-	HandlesMax  int
+	// SessionsMax bounds the sessions, HandlesMax the open handles of one, HandlesAllMax those of
+	// all together, which a start has to count. Defaults: 65536, 1048576, 4194304.
+	SessionsMax   int
+	HandlesMax    int
+	HandlesAllMax int
+
+	// Dead tells whether the process of a client has ended, by the client's name, if that can be
+	// known here. Default: nothing is known of anybody.
+	Dead func(client string) (dead, known bool)
 
 	// RootMode, RootUID and RootGID are given to the root directory when the store is made, and
 	// have no meaning later. Defaults: 0755, 0, 0.
@@ -101,6 +110,12 @@ func (o Options) withDefaults() Options {
 	if o.HandlesMax == 0 {
 		o.HandlesMax = 1 << 20
 	}
+	if o.HandlesAllMax == 0 {
+		o.HandlesAllMax = 1 << 22
+	}
+	if o.Dead == nil {
+		o.Dead = func(string) (dead, known bool) { return false, false }
+	}
 	if o.RootMode == 0 {
 		o.RootMode = 0o755
 	}
@@ -121,7 +136,7 @@ func (o *Options) validate() error {
 		return bad("CapTTL %v is longer than %v", o.CapTTL, capability.TTLMax)
 	case min(o.Lease, o.CapTTL, o.HeartbeatMax, o.MeasureMax, o.Tick) < 0:
 		return bad("durations must be positive")
-	case o.SessionsMax < 0 || o.HandlesMax < 0:
+	case o.SessionsMax < 0 || o.HandlesMax < 0 || o.HandlesAllMax < 0:
 		return bad("limits must be positive")
 	case o.RootMode&^modeMask != 0:
 		return bad("RootMode %#o has other bits than %#o", o.RootMode, modeMask)

@@ -17,7 +17,7 @@ type noObjects struct{}
 
 func (noObjects) Measure(context.Context, meta.FileRef) (int64, error) { return 0, nil }
 func (noObjects) Truncate(context.Context, meta.FileRef, int64) error  { return nil }
-func (noObjects) Remove(context.Context, meta.FileRef) error           { return nil }
+func (noObjects) Remove(context.Context, meta.FileRef, int) error      { return nil }
 
 // TestAPausedServiceBlamesNobody: the service stood still for longer than a lease. Sessions that
 // could not be heard of get the time of a lease again; if they stay silent then, they are dead.

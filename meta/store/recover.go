@@ -18,8 +18,13 @@ const (
 	batchMax    = 256
 
 	// workMax bounds one attempt at an I/O server in the background, so that a server that is away
-	// does not keep others waiting for ever.
+	// does not keep others waiting for ever. tryMax is for attempts that removals at other servers
+	// may have to wait for.
 	workMax = 30 * time.Second
+	tryMax  = 5 * time.Second
+
+	// backlogsMax is how many servers' lists of late removals are worked on at once.
+	backlogsMax = 16
 
 	// endingMax is how many sessions are brought to their end at once, failuresMax how many of a
 	// session's files may fail before the rest waits for the next round, deadMax how many are
@@ -36,6 +41,9 @@ const (
 	// nobody is dead because of the service.
 	pausePart = 6
 
+	// countMax is how many handles of the last process are counted by one look.
+	countMax = 4096
+
 	// xattrBatch is how many attributes one transaction removes: below kv.MaxOps.
 	xattrBatch = 48
 )
@@ -45,14 +53,14 @@ const (
 // loops.
 func (s *Store) recover() error {
 	now := s.steady()
-	return s.look(func(t *txn) error {
+	err := s.look(func(t *txn) error {
 		var bad error
 		err := t.scan([]byte{kindSession}, func(key, value []byte) bool {
 			var rec session
 			if bad = parse(key, value, &rec); bad != nil {
 				return false
 			}
-			a := &alive{seen: now, ending: rec.State != sessionLive}
+			a := &alive{seen: now, client: rec.Client, ending: rec.State != sessionLive}
 			if rec.State == sessionDead {
 				a.until = now.Add(s.opt.CapTTL)
 			}
@@ -63,19 +71,37 @@ func (s *Store) recover() error {
 			err = bad
 		}
 		if err == nil {
-			err = t.scan([]byte{kindHandle}, func(key, _ []byte) bool {
-				s.sessions.reserve(number(key, 0), math.MaxInt)
-				return true
-			})
+			err = s.loadServers(t)
 		}
 		if err == nil {
-			err = s.loadServers(t)
+			err = s.loadBacklogs(t)
 		}
 		if err == nil {
 			err = s.loadLosses(t)
 		}
 		return err
 	})
+	for start := []byte{kindHandle}; err == nil && start != nil; {
+		start, err = s.countHandles(start)
+	}
+	return err
+}
+
+// countHandles counts a page of open handles and tells where the next one begins; nil: that was all.
+// Nobody has to remember the handles of the last process, nor to keep a snapshot for so long.
+func (s *Store) countHandles(start []byte) (next []byte, err error) {
+	n := 0
+	err = s.look(func(t *txn) error {
+		return t.snap.Scan(start, kv.PrefixEnd([]byte{kindHandle}),
+			func(key, _ []byte, _ kv.Version) bool {
+				s.sessions.opened(number(key, 0), 1)
+				if n++; n == countMax {
+					next = append(append(next, key...), 0)
+				}
+				return n < countMax
+			})
+	})
+	return next, err
 }
 
 // loop calls work when there is a token, and every Tick while work says that something is left
@@ -163,137 +189,86 @@ func (s *Store) endSome(ctx context.Context, slots chan struct{}) {
 }
 
 // truncateLoop carries out the truncations that the last process left. Later ones are carried
-// out by the operations that need them; those that failed are found here too.
+// out by the operations that need them; those that failed are found here too. A round ends with
+// the first page of which nothing could be done, and the next one goes on behind it.
 func (s *Store) truncateLoop(ctx context.Context) {
-	s.loop(ctx, nil, true, func() (left bool) {
-		var inos []meta.Ino
-		err := s.look(func(t *txn) error {
-			return t.scan([]byte{kindPending}, func(key, _ []byte) bool {
-				inos = append(inos, meta.Ino(number(key, 0)))
-				return len(inos) < batchMax
-			})
-		})
-		for _, ino := range inos {
-			bounded, cancel := context.WithTimeout(ctx, workMax)
-			failed := s.settleTruncate(bounded, ino)
-			cancel()
-			if failed != nil && errs.KindOf(failed) != errs.NotFound {
-				err = failed
+	start := []byte{kindPending}
+	s.loop(ctx, nil, true, func() bool {
+		for done := 1; done > 0 && ctx.Err() == nil; {
+			var err error
+			if start, done, err = s.truncateSome(ctx, start); err != nil && ctx.Err() == nil {
+				s.opt.Log.Info("truncations are tried again", "error", err)
 			}
 		}
-		if err != nil && ctx.Err() == nil {
-			s.opt.Log.Info("truncations are tried again", "error", err)
-		}
-		return err != nil
+		return false
 	})
 }
 
-// removeLoop works through the deletion queue. What fails stays in it for the next round.
-func (s *Store) removeLoop(ctx context.Context) {
-	s.loop(ctx, s.removed, false, func() (left bool) {
-		after := []byte{kindRemoval}
-		for ctx.Err() == nil {
-			batch, err := s.removals(after)
-			if err == nil && len(batch) > 0 {
-				// Until its removal is on disk, a power cut could bring an inode back, without
-				// data.
-				err = s.kv.Sync(ctx)
-			}
-			if err != nil {
-				s.opt.Log.Error("deletion queue", "error", err)
-				return true
-			}
-			if len(batch) == 0 {
-				return left
-			}
-			left = s.removeBatch(ctx, batch) || left
-			after = append(removalKey(batch[len(batch)-1].Ino), 0)
-		}
-		return left
-	})
-}
-
-// removals reads the queue from a key on.
-func (s *Store) removals(start []byte) ([]removal, error) {
-	var batch []removal
-	err := s.look(func(t *txn) error {
-		var bad error
-		err := t.snap.Scan(start, kv.PrefixEnd([]byte{kindRemoval}),
-			func(key, value []byte, _ kv.Version) bool {
-				var r removal
-				if bad = parse(key, value, &r); bad != nil {
-					return false
-				}
-				r.Ino = meta.Ino(number(key, 0))
-				batch = append(batch, r)
-				return len(batch) < batchMax
-			})
-		if err == nil {
-			err = bad
-		}
-		return err
-	})
-	return batch, err
-}
-
-// removeBatch removes the remains of several inodes, a few at a time, and tells whether some are
-// left.
-func (s *Store) removeBatch(ctx context.Context, batch []removal) (left bool) {
-	var wg sync.WaitGroup
+// truncateSome carries out a page of pending truncations, of files all of whose servers are up.
+// next is where the following page begins.
+func (s *Store) truncateSome(ctx context.Context, start []byte) (next []byte, done int, err error) {
+	page, next, err := s.truncations(start)
+	if err != nil {
+		return start, 0, err
+	}
 	var mu sync.Mutex
+	var wg sync.WaitGroup
 	slots := make(chan struct{}, removalsMax)
-	for _, r := range batch {
+	for _, f := range page {
+		if !s.allUp(&f) {
+			continue // nobody asks for what cannot be answered
+		}
 		slots <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-slots }()
 			bounded, cancel := context.WithTimeout(ctx, workMax)
-			defer cancel()
-			err := s.removeRemains(bounded, r)
-			if err == nil {
-				s.gone.Add(1)
-				return
-			}
-			if ctx.Err() == nil {
-				s.opt.Log.Info("removal is tried again", "ino", r.Ino, "error", err)
-			}
+			failed := s.settleTruncate(bounded, f.Ino)
+			cancel()
 			mu.Lock()
-			left = true
+			if failed == nil || errs.KindOf(failed) == errs.NotFound {
+				done++
+			} else {
+				err = failed
+			}
 			mu.Unlock()
+			<-slots
 		})
 	}
 	wg.Wait()
-	return left
+	return next, done, err
 }
 
-// removeRemains removes attributes and stripe objects, then the record that demanded it.
-func (s *Store) removeRemains(ctx context.Context, r removal) error {
-	for more := true; more; {
-		_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
-			t.kv.MakesRoom = true
-			n := 0
-			err := t.scan(xattrsOf(r.Ino), func(key, _ []byte) bool {
-				t.remove(append([]byte(nil), key...))
-				n++
-				return n < xattrBatch
-			})
-			if more = n == xattrBatch; err == nil && n == 0 {
-				err = errNothing
-			}
-			return err
+// truncations reads a page of files whose truncation is pending, and where the next one begins.
+func (s *Store) truncations(start []byte) (page []meta.FileRef, next []byte, err error) {
+	next = []byte{kindPending}
+	var inos []meta.Ino
+	err = s.look(func(t *txn) error {
+		err := t.snap.Scan(start, kv.PrefixEnd(next), func(key, _ []byte, _ kv.Version) bool {
+			inos = append(inos, meta.Ino(number(key, 0)))
+			return len(inos) < batchMax
 		})
-		if err != nil {
-			return err
+		if len(inos) == batchMax {
+			next = append(pendingKey(inos[batchMax-1]), 0)
 		}
-	}
-	if r.Layout.Width() > 0 {
-		if err := s.opt.Objects.Remove(ctx, r.FileRef); err != nil {
-			return err
+		for _, ino := range inos {
+			n, bad := t.inode(ino)
+			if bad == nil {
+				page = append(page, n.ref(ino))
+			} else {
+				s.opt.Log.Error("truncation of no inode", "ino", ino, "error", bad)
+			}
 		}
-	}
-	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
-		t.kv.MakesRoom = true
-		t.remove(removalKey(r.Ino))
-		return nil
+		return err
 	})
-	return err
+	return page, next, err
+}
+
+// allUp tells whether all servers of a file are up.
+func (s *Store) allUp(f *meta.FileRef) bool {
+	since := s.heardSince()
+	for _, id := range f.Layout.Servers {
+		if !s.servers.isUp(id, since) {
+			return false
+		}
+	}
+	return true
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	mathrand "math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,16 +19,18 @@ type alive struct {
 	seen    time.Time
 	handles int
 	ending  bool
+	client  string    // the name that it gave itself
 	working bool      // ending: a goroutine is at it
 	until   time.Time // ending: when the last of its capabilities has run out
 }
 
 // sessions is the table of sessions. The records in the store are the truth about which exist.
 type sessions struct {
-	mu      sync.Mutex
-	byID    map[uint64]*alive
-	living  int // of byID, those that are not ending
-	handles int // of all
+	mu       sync.Mutex
+	byID     map[uint64]*alive
+	byClient map[string][]uint64 // ids of byID; at most ofClientMax each, but for those without a name
+	living   int                 // of byID, those that are not ending
+	handles  int                 // of all
 }
 
 func stale(id uint64) error {
@@ -39,6 +42,7 @@ func (x *sessions) add(id uint64, a *alive) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.byID[id] = a
+	x.byClient[a.client] = append(x.byClient[a.client], id)
 	if !a.ending {
 		x.living++
 	}
@@ -71,21 +75,62 @@ func (x *sessions) expiry(id uint64, clock func() time.Time, ttl time.Duration) 
 	return clock().Add(ttl), nil
 }
 
-// reserve counts one handle more, unless there are too many. An unknown session is not its
-// business.
-func (x *sessions) reserve(id uint64, limit int) bool {
+// reserve counts one handle more, unless the session or all together have too many. An unknown
+// session is not its business.
+func (x *sessions) reserve(id uint64, limit, limitAll int) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	a := x.byID[id]
 	if a == nil {
-		return true
+		return nil
 	}
-	if a.handles >= limit {
-		return false
+	switch {
+	case a.handles >= limit:
+		return errs.Newf(errs.TooManyOpen, "meta.handles", "", "the client has %d files open", a.handles)
+	case x.handles >= limitAll:
+		return errs.Newf(errs.TooManyOpen, "meta.handles", "", "all clients have %d files open",
+			x.handles)
 	}
 	a.handles++
 	x.handles++
-	return true
+	return nil
+}
+
+// opened counts handles that are there, whatever the limits are by now.
+func (x *sessions) opened(id uint64, n int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if a := x.byID[id]; a != nil {
+		a.handles += n
+		x.handles += n
+	}
+}
+
+// room tells whether there may be another session, for this client and at all.
+func (x *sessions) room(client string, limit int) error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if n := len(x.byID); n >= limit {
+		return errs.Newf(errs.Again, "meta.sessions", "", "there are %d sessions already", n)
+	}
+	if n := len(x.byClient[client]); n >= ofClientMax && client != "" {
+		return errs.Newf(errs.Again, "meta.sessions", "", "the client has %d sessions already", n)
+	}
+	return nil
+}
+
+// of lists the sessions of a client, if all of them began their lease before the given time; errs.
+// Again otherwise.
+func (x *sessions) of(client string, before time.Time) ([]uint64, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, id := range x.byClient[client] {
+		if !x.byID[id].seen.Before(before) {
+			return nil, errs.Newf(errs.Again, "meta.session", "",
+				"it was heard of a moment ago, and must be silent for longer to be dead")
+		}
+	}
+	return slices.Clone(x.byClient[client]), nil
 }
 
 func (x *sessions) release(id uint64) {
@@ -136,6 +181,10 @@ func (x *sessions) forget(id uint64) {
 	if a := x.byID[id]; a != nil {
 		x.handles -= a.handles
 		delete(x.byID, id)
+		rest := slices.DeleteFunc(x.byClient[a.client], func(other uint64) bool { return other == id })
+		if x.byClient[a.client] = rest; len(rest) == 0 {
+			delete(x.byClient, a.client)
+		}
 	}
 }
 
@@ -172,11 +221,12 @@ func (x *sessions) work(id uint64, on bool) {
 	}
 }
 
-// silence notes that a session can show no capability any more.
-func (x *sessions) silence(id uint64) {
+// silence notes that a session can show no capability any more, unless it was heard of at or after
+// the given time.
+func (x *sessions) silence(id uint64, before time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if a := x.byID[id]; a != nil {
+	if a := x.byID[id]; a != nil && a.seen.Before(before) {
 		a.until = time.Time{}
 	}
 }
@@ -219,9 +269,8 @@ func (s *Store) NewSession(ctx context.Context, client string) (meta.SessionInfo
 	if len(client) > clientMax {
 		return fail(errs.NameTooLong)
 	}
-	if living, ending, _ := s.sessions.count(); living+ending >= s.opt.SessionsMax {
-		n := living + ending
-		return fail(errs.Newf(errs.Again, "meta.sessions", "", "there are %d sessions already", n))
+	if err := s.sessions.room(client, s.opt.SessionsMax); err != nil {
+		return fail(err)
 	}
 	var id uint64
 	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
@@ -243,7 +292,7 @@ func (s *Store) NewSession(ctx context.Context, client string) (meta.SessionInfo
 	if err != nil {
 		return fail(err)
 	}
-	s.sessions.add(id, &alive{seen: s.steady()})
+	s.sessions.add(id, &alive{seen: s.steady(), client: client})
 	return meta.SessionInfo{
 		ID: id, LeaseMs: uint32(s.opt.Lease.Milliseconds()), ClusterID: s.cluster,
 	}, nil
@@ -257,9 +306,14 @@ func (s *Store) KeepAlive(_ context.Context, session uint64) error {
 // EndSession implements meta.Sessions. What is unknown has ended. Files that cannot be measured at
 // once, and handles beyond some pages of them, are closed later, in the background.
 func (s *Store) EndSession(ctx context.Context, session uint64) error {
-	err := s.beginEnd(ctx, session, sessionEnded, s.steady().Add(time.Nanosecond))
-	if err != nil {
-		return errs.Wrap("meta.EndSession", "", err)
+	err := s.endSession(ctx, session, s.steady().Add(time.Nanosecond))
+	return errs.Wrap("meta.EndSession", "", err)
+}
+
+// endSession is EndSession, unless the session was heard of at or after the given time.
+func (s *Store) endSession(ctx context.Context, session uint64, before time.Time) error {
+	if err := s.beginEnd(ctx, session, sessionEnded, before); err != nil {
+		return err
 	}
 	if err := s.finishEnd(ctx, session, pagesMax); err != nil {
 		s.opt.Log.Info("session ends later", "session", session, "error", err)
@@ -269,23 +323,26 @@ func (s *Store) EndSession(ctx context.Context, session uint64) error {
 }
 
 // EndClient implements meta.Sessions. A session that is ending already does not wait any longer.
+//
+// The caller's word alone ends nobody's session. Where the service can look whether the client's
+// process is dead it does so itself. Elsewhere the client must have been silent for half of its
+// lease: a living one is heard of three times in a lease. Until then the answer is errs.Again.
 func (s *Store) EndClient(ctx context.Context, client string) error {
-	var ids []uint64
-	err := s.look(func(t *txn) error {
-		var bad error
-		err := t.scan([]byte{kindSession}, func(key, value []byte) bool {
-			var rec session
-			if bad = parse(key, value, &rec); bad == nil && rec.Client == client {
-				ids = append(ids, number(key, 0))
-			}
-			return bad == nil
-		})
-		return unlessNil(err, bad)
-	})
+	dead, known := s.opt.Dead(client)
+	before := s.steady().Add(time.Nanosecond)
+	switch {
+	case client == "":
+		return errs.Newf(errs.Invalid, "meta.EndClient", "", "a client without a name")
+	case known && !dead:
+		return errs.Newf(errs.Perm, "meta.EndClient", client, "its process lives")
+	case !known:
+		before = before.Add(-s.opt.Lease / 2)
+	}
+	ids, err := s.sessions.of(client, before)
 	for _, id := range ids {
 		if err == nil {
-			s.sessions.silence(id)
-			err = s.EndSession(ctx, id)
+			s.sessions.silence(id, before)
+			err = s.endSession(ctx, id, before)
 		}
 	}
 	return errs.Wrap("meta.EndClient", client, err)

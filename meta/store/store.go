@@ -24,6 +24,7 @@ type Store struct {
 	sessions sessions
 	servers  servers
 	spaces   spaces
+	backlogs backlogs
 	losses   atomic.Uint64 // how often a server has lost its memory; see lost.go
 	serial   chan struct{} // one token: held by a rename that moves a directory elsewhere
 
@@ -56,8 +57,9 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 		opt:      opt,
 		numbers:  newNumbers(store),
 		inFlight: inFlight{ids: map[kv.ReqID]chan struct{}{}},
-		sessions: sessions{byID: map[uint64]*alive{}},
+		sessions: sessions{byID: map[uint64]*alive{}, byClient: map[string][]uint64{}},
 		servers:  servers{byID: map[uint32]*joined{}},
+		backlogs: backlogs{byID: map[uint32]*backlog{}},
 		serial:   make(chan struct{}, 1),
 		removed:  make(chan struct{}, 1),
 		swept:    make(chan struct{}, 1),
@@ -177,9 +179,9 @@ type Status struct {
 	Ending    int   // sessions that are gone and whose handles are not all closed yet
 	Handles   int   // open, of all sessions
 	Files     int64 // inodes
-	Removed   int64 // inodes whose remains were removed since the start
+	Removed   int64 // inodes that the deletion queue has finished with since the start
 	Pauses    int64 // times that the service did not run and let leases begin anew
-	Queued    int   // inodes whose remains wait to be removed, counted up to 10000
+	Queued    int   // inodes and objects that wait to be removed, counted up to 10000
 	Collected int64 // objects that no file named, removed since the start
 	Unnamed   int64 // such objects that are left alone: files of theirs may have been forgotten
 }
@@ -195,10 +197,15 @@ func (s *Store) Status() (Status, error) {
 		if err != nil {
 			return err
 		}
-		return t.scan([]byte{kindRemoval}, func(_, _ []byte) bool {
-			st.Queued++
-			return st.Queued < 10000
-		})
+		for _, kind := range []byte{kindRemoval, kindBacklog} {
+			if err == nil {
+				err = t.scan([]byte{kind}, func(_, _ []byte) bool {
+					st.Queued++
+					return st.Queued < 10000
+				})
+			}
+		}
+		return err
 	})
 	return st, errs.Wrap("meta.Status", "", err)
 }

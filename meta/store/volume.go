@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/kv"
 	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
 )
@@ -112,27 +113,34 @@ func (s *Store) findVolume(name string) (v meta.Volume, err error) {
 }
 
 // ListVolumes implements meta.Volumes.
-func (s *Store) ListVolumes(_ context.Context, _ meta.Caller) ([]meta.Volume, error) {
-	var all []meta.Volume
+func (s *Store) ListVolumes(_ context.Context, _ meta.Caller, from string, max int) (
+	[]meta.Volume, error) {
+
+	if max <= 0 {
+		return nil, errs.Newf(errs.Invalid, "meta.ListVolumes", "", "a page of %d volumes", max)
+	}
+	max = min(max, meta.VolumePageMax)
+	var page []meta.Volume
 	err := s.look(func(t *txn) error {
 		var bad error
-		err := t.scan([]byte{kindVolume}, func(key, value []byte) bool {
+		end := kv.PrefixEnd([]byte{kindVolume})
+		err := t.snap.Scan(volumeKey(from), end, func(key, value []byte, _ kv.Version) bool {
 			var v meta.Volume
 			var n *inode
 			if v, n, bad = t.parseVolume(key, value); bad == nil && n.has(flagWriters) {
 				v.Writer, _, bad = t.writerOf(v.Ino, 0)
 			}
 			if bad == nil {
-				all = append(all, v)
+				page = append(page, v)
 			}
-			return bad == nil
+			return bad == nil && len(page) < max
 		})
 		if err == nil {
 			err = bad
 		}
 		return err
 	})
-	return all, errs.Wrap("meta.ListVolumes", "", err)
+	return page, errs.Wrap("meta.ListVolumes", "", err)
 }
 
 // writerOf finds a client that has an inode open for writing, other than the one that the given
@@ -142,19 +150,22 @@ func (t *txn) writerOf(ino meta.Ino, own uint64) (client string, found bool, err
 	if err != nil {
 		return "", false, err
 	}
-	var bad error
-	err = t.scan(writersOf(ino), func(key, _ []byte) bool {
+	// One key of each session is enough: a session may have the inode open many times.
+	for start := writersOf(ino); ; {
+		key, err := t.firstIn(start, kv.PrefixEnd(writersOf(ino)))
+		if err != nil || key == nil {
+			return "", false, err
+		}
 		id := number(key, 1)
+		start = kv.PrefixEnd(writersBy(ino, id))
 		if id == own {
-			return true
+			continue
 		}
-		var s session
-		if s, bad = t.session(id); bad == nil && (s.Client == "" || s.Client != self.Client) {
-			client, found = s.Client, true
+		s, err := t.session(id)
+		if err != nil || s.Client == "" || s.Client != self.Client {
+			return s.Client, err == nil, err
 		}
-		return bad == nil && !found
-	})
-	return client, found, unlessNil(err, bad)
+	}
 }
 
 // soleWriter refuses a second client that would write to a volume. The handles of a session that
