@@ -113,14 +113,14 @@ test: ## runs every test, and installs what it needs before; a few minutes
 	@echo "== all passed"; cat $(SUMMARY)
 
 test-system:
-	$(call step,tests with processes,$(GO) test -timeout 10m $(SYSTEM))
+	$(call step,tests with processes,$(GO) test -timeout 20m $(SYSTEM))
 	$(call step,build without cgo,$(MAKE) -s build-pure)
 	$(call step,fuzzing a little,$(MAKE) -s fuzz FUZZTIME=20000x FUZZ_SKIP='$(FUZZ_HEAVY)')
 
 test-rest:
 	$(call step,format,$(MAKE) -s fmt)
 	$(call step,lint,$(MAKE) -s lint)
-	$(call step,tests,$(GO) test -timeout 10m $$($(GO) list ./... | grep -vE '/($(SYSTEM_RE)|$(LAB_RE))$$'))
+	$(call step,tests,$(GO) test -timeout 20m $$($(GO) list ./... | grep -vE '/($(SYSTEM_RE)|$(LAB_RE))$$'))
 	$(call step,vet,$(MAKE) -s vet)
 	$(call step,tests under the race detector,$(MAKE) -s race RACE='$(RACE_QUICK)')
 
@@ -150,7 +150,7 @@ lint:
 	@$(GO) test -count=1 ./internal/lint
 
 race:
-	@CGO_ENABLED=1 $(GO) test -race -short -tags invariants -timeout 10m $(RACE)
+	@CGO_ENABLED=1 $(GO) test -race -short -tags invariants -timeout 20m $(RACE)
 
 # Every FuzzXxx that there is; each package is compiled once. A fuzzer that ends with its own deadline
 # and no failing input has only run into the end of its time, which the tool reports as a failure.
