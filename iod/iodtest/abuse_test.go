@@ -146,7 +146,7 @@ func TestClientsThatHoldBuffers(t *testing.T) {
 	g := abuseRig(t, tcpNetwork())
 	good := g.honest(t, 1, 2)
 	px := newProxy(t, func() string { return *g.addr.Load() })
-	p := g.joinAt(1000, px.addr, remote.Options{WaitMax: 10 * time.Millisecond})
+	p := g.joinAt(1000, px.addr, remote.Options{WaitMax: time.Minute}) // longer than the test
 	const size = 4 << 20
 	time.Sleep(mute / 2)
 	before := good.Requests()
