@@ -22,9 +22,9 @@ import (
 //	again:           |life u64 |, or nothing
 //
 // Bit 0 of the flags is NoSums, which only reads and writes have; bit 1, which only writes and
-// punches have, says that there is an Again; the others are 0. A write has no sums when that is set, and one for
-// each SumChunk bytes of the stream else. Session, slot, sequence, epoch, generation and truncate
-// sequence are in the message's header.
+// punches have, says that there is an Again; the others are 0. A write has no sums when that is
+// set, and one for each SumChunk bytes of the stream else. Session, slot, sequence, epoch,
+// generation and truncate sequence are in the message's header.
 type Args struct {
 	Access     seg.Access
 	Durability stripe.Durability

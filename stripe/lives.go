@@ -4,8 +4,9 @@ package stripe
 // next. Each of them takes a write that failed; 16 million are more than a process sees.
 const LifeBits = 24
 
-// Lives are the last two lives in which an object was changed, 0 for none: the present one, perhaps,
-// and the last one before that. The order in which changes are noted does not matter, nor how often.
+// Lives are the last two lives in which an object was changed, 0 for none: the present one,
+// perhaps, and the last one before that. The order in which changes are noted does not matter, nor
+// how often.
 type Lives struct{ Last, Before uint64 }
 
 // Note adds a life.

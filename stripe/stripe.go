@@ -88,11 +88,11 @@ type Space struct {
 // writes with this kind: a state that nobody knows must not be built upon), errs.Closed.
 //
 // Stamps: Gen is the id's business; TruncSeq is checked as said below; Epoch is kept with what was
-// written; the Life is noted with it, see Keeper. A stamp with Session and Seq above 0 numbers its request, which is then one call: a
-// store remembers, with the data, the last Seq that it applied for each slot of a session, and
-// acknowledges a request with that or a lower one without applying it again, and before it looks
-// at TruncSeq: what was applied before a truncation is not stale. It may forget the sessions that
-// were quiet for longest when there are more than SessionsMax of them.
+// written; the Life is noted with it, see Keeper. A stamp with Session and Seq above 0 numbers its
+// request, which is then one call: a store remembers, with the data, the last Seq that it applied
+// for each slot of a session, and acknowledges a request with that or a lower one without applying
+// it again, and before it looks at TruncSeq: what was applied before a truncation is not stale. It
+// may forget the sessions that were quiet for longest when there are more than SessionsMax of them.
 //
 // Blocking: every call may wait for the disk; the context is asked before something is changed, and
 // while a call waits for memory or room. A change that has begun is carried out.

@@ -18,19 +18,19 @@ import (
 // over durable ones. Three memories tell what is later:
 //
 //   - The cache remembers which bytes were changed in the present life, that is since it began or
-//     has lost something. A draft that comes again takes those bytes over from the backing, and goes
-//     through to it with its number, durably if it took anything over: so that it is recognised for
-//     good and never comes a third time.
+//     has lost something. A draft that comes again takes those bytes over from the backing, and
+//     goes through to it with its number, durably if it took anything over: so that it is
+//     recognised for good and never comes a third time.
 //   - The backing remembers the requests' numbers. What was written before the life ended, over
-//     something that was pending, has brought that to the backing first, with its number: so what is
-//     not recognised lies below nothing of the life that it was acknowledged in.
+//     something that was pending, has brought that to the backing first, with its number: so what
+//     is not recognised lies below nothing of the life that it was acknowledged in.
 //   - The backing remembers in which lives an object was changed (stripe.Keeper). A client may have
 //     missed lives. If the object was changed in one of them, what comes again is refused: nobody
 //     knows where. Without a number it is refused if the object was changed in the life that it was
 //     acknowledged in, too.
 //
-// What came again counts as a change of the life that it was acknowledged in first: it is in the way
-// of what is older, and of nothing else that the same crash has taken.
+// What came again counts as a change of the life that it was acknowledged in first: it is in the
+// way of what is older, and of nothing else that the same crash has taken.
 
 // sinceMax is how many ranges are remembered, of all objects: about 5 MiB if every object has one,
 // 1 MiB if they are of few. Neighbours are joined, so that it takes very many small changes to get

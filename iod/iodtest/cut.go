@@ -37,7 +37,8 @@ func (w *write) cutBy(op *Op) {
 }
 
 // Told ends a sync that has told its client of a loss: what may have come too late, behind a
-// truncation or after a life that was missed, may be missing for good. It returns false if there was no reason for a loss.
+// truncation or after a life that was missed, may be missing for good. It returns false if there
+// was no reason for a loss.
 func (op *Op) Told() bool {
 	l := op.l
 	l.mu.Lock()

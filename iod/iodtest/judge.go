@@ -143,7 +143,8 @@ func (l *Ledger) cameBackLocked(cell int, w *entry, op *Op, end int64) {
 	w.known = min(w.known, end)
 	w.settle()
 	for _, e := range l.cells[cell] {
-		if e != w && !w.cut && e.ended < w.began && (!e.resent || e.client == w.client || e.lostBefore(w.write)) {
+		if e != w && !w.cut && e.ended < w.began &&
+			(!e.resent || e.client == w.client || e.lostBefore(w.write)) {
 			e.killedBy(w.write, op, end)
 		}
 	}

@@ -16,9 +16,9 @@ const never = int64(math.MaxInt64)
 // that may be the last one: it began before the read ended, and no other write, and no read of
 // another write's bytes, lies entirely between it and the read. That is the order of the clock: a
 // write lies over all that was acknowledged before it began, also over what a crash has lost and
-// clients repeat behind it, however many crashes later. Only the writes that one crash has lost have
-// no order among each other, but for those of one client. A cell should not cross a border of 4096
-// bytes: no server promises that more than such a block is seen as a whole.
+// clients repeat behind it, however many crashes later. Only the writes that one crash has lost
+// have no order among each other, but for those of one client. A cell should not cross a border of
+// 4096 bytes: no server promises that more than such a block is seen as a whole.
 //
 // A crash takes all that back which was not stable: see Crashed. Times are numbers of steps, so
 // that a verdict does not depend on clocks. Safe for concurrent use.
@@ -215,8 +215,8 @@ func (l *Ledger) settledLocked(w *write, op *Op, end int64) {
 
 // killLocked notes that the bytes of w were in the cell at some time within op: what had taken
 // effect before op began is replaced, and so is what had been acknowledged before w began, if w
-// began in this life of the server, or in a later one than the other was lost with: whether that was
-// repeated by now or not.
+// began in this life of the server, or in a later one than the other was lost with: whether that
+// was repeated by now or not.
 func (l *Ledger) killLocked(cell int, w *write, op *Op, end int64) {
 	for _, e := range l.cells[cell] {
 		if e.write != w && (e.known < op.began || e.ended < w.began && w.began > l.crashed ||

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-storage/sluice/iod/remote"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/stripe/hook/fault"
 )
 
 // What follows is about clients that come back so late that the server does not remember what
@@ -193,4 +194,69 @@ func TestSessionEnded(t *testing.T) {
 		p.back()
 		p.expect('b', missedPart)
 	})
+}
+
+// lose has the server fail to write back something of another object, and go on: another life.
+func (p *pair) lose(store *fault.Engine) {
+	p.t.Helper()
+	cache := p.now().cache
+	lost := stripe.ObjectID{File: 100 + cache.Losses(), Gen: 1}
+	t := p.target(2, lost, both, 0)
+	_, err := p.b.Write(p.t.Context(), t, seg.Contig(0, 1), windowOf([]byte{1}), stripe.Volatile)
+	fatal(p.t, err)
+	store.Inject(fault.Rule{Ops: fault.Write, Object: lost, Err: errs.IO, Count: 1})
+	if err := cache.Sync(p.t.Context(), lost); err == nil {
+		p.t.Fatal("nothing was lost")
+	}
+}
+
+// TestMissedLosses: the same as TestMissedLife, of a server that goes on after it has lost what it
+// could not write back. Nobody has told the first client meanwhile.
+func TestMissedLosses(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, between, mixed, told bool
+	}{
+		"nothing":                      {},
+		"nothing, and goes on":         {mixed: true},
+		"changed between":              {between: true, told: true},
+		"changed between, and goes on": {between: true, mixed: true, told: true},
+		"changed before":               {before: true},
+		"changed before, and goes on":  {before: true, mixed: true, told: true},
+		"changed in both, and goes on": {before: true, between: true, mixed: true, told: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := fault.New(memStore(t))
+			p := newPairOn(t, store, remote.Options{})
+			if c.before { // of the life that acknowledges, and below
+				p.write(p.b, 'x', iod.How{}, stripe.Durable, missedArea)
+			}
+			p.write(p.a, 'a', iod.How{}, stripe.Volatile, missedArea)
+			p.lose(store)
+			if c.between {
+				p.write(p.b, 'b', iod.How{}, stripe.Durable, missedPart)
+			}
+			p.lose(store)
+			aside := seg.Piece{Off: 0, Len: 100}
+			if c.mixed { // it writes before it knows, and its numbers are of no use any more
+				p.write(p.a, 'c', iod.How{}, stripe.Volatile, aside)
+			}
+			_, err := p.a.Read(t.Context(), p.target(1, p.id, both, 0), seg.Contig(0, 1),
+				windowOf(make([]byte, 1)))
+			fatal(t, err) // now it does
+			if c.told {
+				p.told()
+			} else {
+				p.untold()
+			}
+			switch {
+			case c.between:
+				p.expect('b', missedPart)
+			case !c.told:
+				p.expect('a', missedArea)
+			}
+			if c.mixed {
+				p.expect('c', aside)
+			}
+		})
+	}
 }

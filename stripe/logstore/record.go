@@ -36,10 +36,13 @@ import (
 //	requests: 16 bytes each |session 8 |slot # 2 |zero 2 |seq 4 |
 //
 // Requests are further ones that the record includes, as many as its length has room for (none in
-// format 1). Records of the formats before 3 have no life that they were made in. They are in the record of the data, or in the last one where the data has several: so
+// format 1). They are in the record of the data, or in the last one where the data has several: so
 // who sees the numbers sees all of the data. Who sees data without them sees a write that nobody
 // was told of, at the log's end, and behind it none but writes that were under way at the same
 // time: when it is sent again, nothing newer is overwritten.
+//
+// Life is the one that the change was made in, or acknowledged in first, see stripe.Keeper. Records
+// of the formats before 3 end before it.
 //
 // Every record says what holds after it (size, truncate sequence, places and checksums), never how
 // to get there from what was before. So replaying records on top of pages that know some of them

@@ -107,7 +107,8 @@ func (e *Engine) SetMinGeneration(ctx context.Context, file uint64, gen uint32) 
 	})
 }
 
-// Place, Members, Verifier, Life, NewLife, Space, Stats and Close pass through: no rule concerns them.
+// Place, Members, Verifier, Life, NewLife, Space, Stats and Close pass through: no rule concerns
+// them.
 
 // Place implements stripe.Placer.
 func (e *Engine) Place(id stripe.ObjectID, off int64) (member int, run int64) {
