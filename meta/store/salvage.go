@@ -365,6 +365,7 @@ func (r *repair) counts(snap kv.Snapshot) error {
 	for ino, n := range r.inodes {
 		if n.has(flagWriters) && !n.has(flagVolume) {
 			r.say("inode %d was being written: what was not synced may be missing at its end", ino)
+			n.Flags |= flagHoles // its writers cannot say whether it has some
 		}
 		n.Flags &^= flagWriters | flagAppended
 		n.Nlink = max(1, uint32(r.names[ino]))

@@ -1,0 +1,115 @@
+package mount
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluice-storage/sluice/client"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// slowOpens is a metadata service that keeps some openings until their callers give up. Every other
+// one has been done by then; the rest are done afterwards.
+type slowOpens struct {
+	meta.Service
+	most atomic.Int64 // how many are kept
+	kept atomic.Int64
+	late sync.WaitGroup
+}
+
+func (s *slowOpens) open(ctx context.Context, do func(context.Context) (meta.Handle, error)) (
+	meta.Handle, error) {
+	n := s.kept.Add(1)
+	if n > s.most.Load() {
+		return do(ctx)
+	}
+	far := context.WithoutCancel(ctx)
+	if n%2 == 0 {
+		_, _ = do(far)
+		<-ctx.Done()
+	} else {
+		<-ctx.Done()
+		s.late.Go(func() {
+			time.Sleep(time.Duration(n*10) * time.Millisecond)
+			_, _ = do(far)
+		})
+	}
+	return meta.Handle{}, errs.Wrap("slow", "", ctx.Err())
+}
+
+func (s *slowOpens) Open(ctx context.Context, c meta.Caller, ino meta.Ino, flags meta.OpenFlags) (
+	meta.Handle, error) {
+	return s.open(ctx, func(ctx context.Context) (meta.Handle, error) {
+		return s.Service.Open(ctx, c, ino, flags)
+	})
+}
+
+func (s *slowOpens) Create(ctx context.Context, c meta.Caller, dir meta.Ino, name string,
+	f meta.NewFile, flags meta.OpenFlags) (meta.Handle, error) {
+	return s.open(ctx, func(ctx context.Context) (meta.Handle, error) {
+		return s.Service.Create(ctx, c, dir, name, f, flags)
+	})
+}
+
+// TestInterruptedOpensLeaveNoHandle: programs that are interrupted or killed while they open or
+// create files, in whatever state that is, leave nothing open at the metadata service.
+func TestInterruptedOpensLeaveNoHandle(t *testing.T) {
+	c := newCluster(t, 2)
+	svc := &slowOpens{Service: c.meta}
+	fs, err := client.New(svc, c.data, client.Options{WaitMax: time.Minute})
+	must(t, err)
+	dir := t.TempDir()
+	m, err := Mount(context.Background(), fs, dir, Options{})
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("x"), 0o644))
+	svc.kept.Store(0)
+	const rounds = 3
+	svc.most.Store(4 * rounds)
+	var all []*exec.Cmd
+	for i := range rounds {
+		for _, script := range []string{"trap 'exit 3' INT; : <f", ": <f",
+			"trap 'exit 3' INT; : >new", ": >new"} {
+			cmd := exec.Command("sh", "-c", script)
+			cmd.Dir = filepath.Join(dir, fmt.Sprint(i, len(all)))
+			// Each has its own folder, which the kernel locks while a file is made in it.
+			must(t, os.Mkdir(cmd.Dir, 0o755))
+			must(t, os.Link(filepath.Join(dir, "f"), filepath.Join(cmd.Dir, "f")))
+			must(t, cmd.Start())
+			t.Cleanup(func() { _ = cmd.Process.Kill() })
+			all = append(all, cmd)
+		}
+	}
+	await := func(what string, ok func() bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal(what)
+			}
+		}
+	}
+	await("not all programs wait", func() bool { return svc.kept.Load() >= 4*rounds })
+	for _, cmd := range all {
+		must(t, cmd.Process.Signal(syscall.SIGINT))
+	}
+	for _, cmd := range all {
+		_ = cmd.Wait()
+	}
+	svc.late.Wait()
+	await("there are handles that nobody has", func() bool {
+		st, err := c.meta.Status()
+		must(t, err)
+		return st.Handles == 0
+	})
+	must(t, c.meta.Verify(context.Background(), func(problem string) { t.Error(problem) }))
+	must(t, m.Unmount())
+	must(t, fs.Close())
+}
