@@ -113,14 +113,14 @@ test: ## runs every test, and installs what it needs before; a few minutes
 	@echo "== all passed"; cat $(SUMMARY)
 
 test-system:
-	$(call step,tests with processes,$(GO) test -timeout 10m $(SYSTEM))
+	$(call step,tests with processes,$(GO) test -timeout 20m $(SYSTEM))
 	$(call step,build without cgo,$(MAKE) -s build-pure)
 	$(call step,fuzzing a little,$(MAKE) -s fuzz FUZZTIME=20000x FUZZ_SKIP='$(FUZZ_HEAVY)')
 
 test-rest:
 	$(call step,format,$(MAKE) -s fmt)
 	$(call step,lint,$(MAKE) -s lint)
-	$(call step,tests,$(GO) test -timeout 10m $$($(GO) list ./... | grep -vE '/($(SYSTEM_RE)|$(LAB_RE))$$'))
+	$(call step,tests,$(GO) test -timeout 20m $$($(GO) list ./... | grep -vE '/($(SYSTEM_RE)|$(LAB_RE))$$'))
 	$(call step,vet,$(MAKE) -s vet)
 	$(call step,tests under the race detector,$(MAKE) -s race RACE='$(RACE_QUICK)')
 
@@ -150,7 +150,7 @@ lint:
 	@$(GO) test -count=1 ./internal/lint
 
 race:
-	@CGO_ENABLED=1 $(GO) test -race -short -tags invariants -timeout 10m $(RACE)
+	@CGO_ENABLED=1 $(GO) test -race -short -tags invariants -timeout 20m $(RACE)
 
 # Every FuzzXxx that there is; each package is compiled once. A fuzzer that ends with its own deadline
 # and no failing input has only run into the end of its time, which the tool reports as a failure.
@@ -191,7 +191,7 @@ soak: deps build ## fuzzes each decoder for FUZZTIME (1m) and runs the long cras
 	@rm -f $(SUMMARY)
 	$(call step,fuzzing,$(MAKE) -s fuzz FUZZTIME=$(FUZZTIME))
 	$(call step,long loops,SLUICE_SOAK=1 SLUICE_KILL_ROUNDS=500 LOGSTORE_SEEDS=100000 LOGSTORE_KILLS=200 LOGSTORE_POWER_CUTS=50 \
-		$(GO) test -count=1 -timeout 2h -v -run 'Crash|Kill|Power|Soak|Iod|Random|Planted' \
+		$(GO) test -count=1 -timeout 2h -v -run 'Crash|Kill|Power|Soak|Iod|Random|Planted|Pause|Stopped|Fills|Flipped' \
 		./systest ./iod/... ./stripe/... ./kv/... ./meta/...)
 	$(call step,the model of the I/O servers,$(MAKE) -s model)
 	@echo "== all passed"; cat $(SUMMARY)

@@ -56,7 +56,11 @@ func (f *File) Append(ctx context.Context, p []byte) (int64, error) {
 			}
 		}
 		r.sent = true
-		return f.move(ctx, g, r.seq, dir, p, r.off)
+		err := f.move(ctx, g, r.seq, dir, p, r.off)
+		if err == nil { // what lies before it is somebody else's to write, and no gap of this client
+			f.finish(dir, min(r.off, f.Size()), r.off+int64(len(p)), r.seq)
+		}
+		return err
 	})
 	if err != nil {
 		f.abandon(ctx, &r, p, err)
@@ -93,5 +97,5 @@ func (f *File) abandon(ctx context.Context, r *reservation, p []byte, why error)
 			return
 		}
 	}
-	f.node.wrote(end, r.seq)
+	f.node.wrote(end, end, r.seq)
 }

@@ -10,6 +10,11 @@ import (
 // GetAttr returns an inode's attributes; size and times include what this client's own handles have
 // written.
 func (fs *FS) GetAttr(ctx context.Context, cred meta.Cred, ino meta.Ino) (meta.Attr, error) {
+	if n := fs.peek(ino); n != nil {
+		if err := fs.tellHoles(ctx, n); err != nil {
+			return meta.Attr{}, err
+		}
+	}
 	a, err := fs.svc.GetAttr(ctx, fs.Caller(cred), ino)
 	if err != nil {
 		return a, errs.Wrap("client.GetAttr", "", err)

@@ -28,6 +28,7 @@ type ending struct {
 	handle uint64
 	dirty  bool // there is something to be told
 	change change
+	node   *inode // of a writer, which may have left holes; nil: none
 }
 
 // endings is the queue. The zero value needs a token channel.
@@ -108,14 +109,24 @@ func (fs *FS) closeEndings() {
 func (fs *FS) closeEnding(e *ending) bool {
 	ctx, cancel := context.WithTimeout(fs.life, fs.opts.WaitMax)
 	defer cancel()
-	err := fs.svc.Close(ctx, e.caller, e.handle, e.dirty, e.change.size, e.change.truncSeq,
-		e.change.mtime)
+	err := fs.endHandle(ctx, e)
 	switch errs.KindOf(err) {
 	case errs.OK, errs.Closed, errs.Stale, errs.NotFound:
 		return true
 	}
 	fs.opts.Logger.Debug("a handle could not be closed", "handle", e.handle, "err", err)
 	return false
+}
+
+// endHandle closes a handle, and tells first what must be known of what was written.
+func (fs *FS) endHandle(ctx context.Context, e *ending) error {
+	if e.node != nil {
+		if err := fs.tellHoles(ctx, e.node); err != nil {
+			return err
+		}
+	}
+	return fs.svc.Close(ctx, e.caller, e.handle, e.dirty, e.change.size, e.change.truncSeq,
+		e.change.mtime)
 }
 
 // openIn opens a file in a session. Where the answer leaves open whether there is a handle now, the

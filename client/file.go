@@ -223,26 +223,6 @@ func (f *File) Truncate(ctx context.Context, size int64) error {
 	return err
 }
 
-// Extend makes the file at least size bytes long and tells the metadata service. Unlike Truncate it
-// does not disturb other writers.
-func (f *File) Extend(ctx context.Context, size int64) error {
-	if err := f.writable("client.Extend"); err != nil {
-		return err
-	}
-	if f.fixed || size < 0 || size > layout.FileSizeMax {
-		return errs.Newf(errs.TooBig, "client.Extend", "", "size %d", size)
-	}
-	if _, err := f.live(); err != nil {
-		return err
-	}
-	grows := f.Size() < size
-	f.node.wrote(size, f.node.sequence()) // shorter than the file: its length stays
-	if !grows {
-		return nil // only the time of change is new, and can wait for the next commit
-	}
-	return f.fs.commit(ctx, f.node, false)
-}
-
 func (f *File) writable(op string) error {
 	if f.flags&meta.OpenWrite == 0 {
 		return errs.Newf(errs.Closed, op, "", "the file is not open for writing")
@@ -328,6 +308,7 @@ func (f *File) closeHandle(ctx context.Context, dead bool) error {
 		caller: meta.Caller{Session: f.grant.Load().session}}
 	if f.flags&meta.OpenWrite != 0 && !f.fixed {
 		e.change, e.dirty = f.node.takeDirty()
+		e.node = f.node
 	}
 	err := f.endOnce(ctx, &e)
 	switch k := errs.KindOf(err); {
@@ -349,7 +330,7 @@ func (f *File) closeHandle(ctx context.Context, dead bool) error {
 // that needs another one.
 func (f *File) endOnce(ctx context.Context, e *ending) error {
 	s := f.fs.sess.Load()
-	err := f.endHandle(ctx, e)
+	err := f.fs.endHandle(ctx, e)
 	if err == nil || !e.dirty || !f.fs.checkSession(ctx, s, err) {
 		return err
 	}
@@ -359,10 +340,5 @@ func (f *File) endOnce(ctx context.Context, e *ending) error {
 		return err
 	}
 	e.caller.Session, e.handle = s.id, h.ID
-	return f.endHandle(ctx, e)
-}
-
-func (f *File) endHandle(ctx context.Context, e *ending) error {
-	return f.fs.svc.Close(ctx, e.caller, e.handle, e.dirty, e.change.size, e.change.truncSeq,
-		e.change.mtime)
+	return f.fs.endHandle(ctx, e)
 }

@@ -26,6 +26,7 @@ type inode struct {
 	truncSeq uint64
 	mtime    int64
 	dirty    bool // size or mtime is not yet committed
+	gaps     gaps
 
 	stripes []unsynced // by stripe
 	unknown bool       // there may be unsynced writes from before this record: sync all stripes
@@ -53,6 +54,7 @@ func (n *inode) learnLocked(a *meta.Attr) {
 	switch {
 	case a.TruncSeq > n.truncSeq:
 		n.truncSeq, n.size = a.TruncSeq, a.Size
+		n.gaps.cut(a.Size)
 	case a.TruncSeq == n.truncSeq:
 		n.size = max(n.size, a.Size)
 	default:
@@ -104,12 +106,13 @@ func (n *inode) sequence() uint64 {
 	return n.truncSeq
 }
 
-// wrote notes that bytes up to end were acknowledged under truncate sequence seq. If the file was
+// wrote notes that [from, end) was acknowledged under truncate sequence seq. If the file was
 // truncated since, the write lies before the truncation and its end means nothing any more.
-func (n *inode) wrote(end int64, seq uint64) {
+func (n *inode) wrote(from, end int64, seq uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if seq == n.truncSeq {
+		n.gaps.wrote(n.size, from, end)
 		n.size = max(n.size, end)
 	}
 	n.dirty = true
@@ -253,6 +256,9 @@ func (fs *FS) dropIdleLocked(n *inode) {
 // commit tells the service what was written, if there is something to tell. With sync everything
 // that the service was told before is on stable storage when it returns.
 func (fs *FS) commit(ctx context.Context, n *inode, sync bool) error {
+	if err := fs.tellHoles(ctx, n); err != nil {
+		return err
+	}
 	c, dirty := n.takeDirty()
 	if !dirty {
 		if !sync {

@@ -135,16 +135,29 @@ func (f *File) Punch(ctx context.Context, off, n int64) error {
 	case n <= 0:
 		return nil
 	case off >= end: // there is nothing to punch, but a file that was asked to change has changed
-		f.finish(writing, 0, f.node.sequence())
+		f.finish(writing, 0, 0, f.node.sequence())
 		return nil
 	}
 	err := f.settle(ctx, func(ctx context.Context, g *grant, seq uint64) error {
 		return f.eachStripe(g, func(s int) error { return f.punchStripe(ctx, g, seq, s, off, end) })
 	})
 	if err == nil {
-		f.finish(writing, 0, f.node.sequence())
+		err = f.punched(ctx, off, end)
 	}
 	return errs.Wrap("client.Punch", "", err)
+}
+
+// punched takes note of a punch. The metadata service is told at once, which happens once for a
+// file: the one who punches may keep it open for days, and others want to see the space.
+func (f *File) punched(ctx context.Context, off, end int64) error {
+	f.finish(writing, 0, 0, f.node.sequence())
+	if f.fixed {
+		return nil
+	}
+	f.node.mu.Lock()
+	f.node.gaps.add(off, end)
+	f.node.mu.Unlock()
+	return f.fs.tellHoles(ctx, f.node)
 }
 
 // punchStripe punches what a stripe holds of [off, end): one contiguous range of its object.

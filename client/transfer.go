@@ -183,25 +183,22 @@ func (f *File) room(op string, off, n int64) error {
 // one moves one piece.
 func (f *File) one(ctx context.Context, dir direction, p []byte, off int64) error {
 	return f.settle(ctx, func(ctx context.Context, g *grant, seq uint64) error {
-		return f.move(ctx, g, seq, dir, p, off)
+		err := f.move(ctx, g, seq, dir, p, off)
+		if err == nil {
+			f.finish(dir, off, off+int64(len(p)), seq)
+		}
+		return err
 	})
 }
 
-// move is one attempt at moving one piece.
+// move is one attempt at moving one piece. Of one that was written the caller must take note.
 func (f *File) move(ctx context.Context, g *grant, seq uint64, dir direction, p []byte,
 	off int64) error {
 	if s, r, ok := single(&g.layout, p, off); ok {
-		if err := f.send(ctx, g, seq, dir, s, &r); err != nil {
-			return err
-		}
-	} else {
-		a := seg.Contig(off, int64(len(p)))
-		if err := f.all(ctx, g, seq, dir, plan(&g.layout, [][]byte{p}, a)); err != nil {
-			return err
-		}
+		return f.send(ctx, g, seq, dir, s, &r)
 	}
-	f.finish(dir, off+int64(len(p)), seq)
-	return nil
+	a := seg.Contig(off, int64(len(p)))
+	return f.all(ctx, g, seq, dir, plan(&g.layout, [][]byte{p}, a))
 }
 
 // list moves an access of any form.
@@ -210,14 +207,19 @@ func (f *File) list(ctx context.Context, dir direction, bufs [][]byte, a seg.Acc
 		if err := f.all(ctx, g, seq, dir, plan(&g.layout, bufs, a)); err != nil {
 			return err
 		}
-		f.finish(dir, a.Span().End(), seq)
+		from, end := a.Span().Off, a.Span().End()
+		if a.Pieces() > 1 {
+			from = end // where it grows the file there may be gaps between the pieces
+		}
+		f.finish(dir, from, end, seq)
 		return nil
 	})
 }
 
-func (f *File) finish(dir direction, end int64, seq uint64) {
+// finish takes note of a transfer of [from, end).
+func (f *File) finish(dir direction, from, end int64, seq uint64) {
 	if dir != reading && !f.fixed {
-		f.node.wrote(end, seq)
+		f.node.wrote(from, end, seq)
 	}
 }
 

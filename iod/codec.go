@@ -12,16 +12,17 @@ import (
 //
 //	every op:        |file u64 |stripe u32 |server u32 |layout u32 |capability 64 |
 //	OpRead:          |how 12 | object access (see package seg) |
-//	OpWrite:         |how 12 |durability u8 | object access |count u32 | count x (sum u32) |
-//	OpPunch:         |durability u8 |flags u8 |off u64 |length u64 |
+//	OpWrite:         |how 12 |durability u8 | object access |count u32 | count x (sum u32) |again|
+//	OpPunch:         |durability u8 |flags u8 |off u64 |length u64 |again|
 //	OpMap:           |off u64 |length u64 |
 //	OpTruncate:      |size u64 |
 //	OpSync, OpStat, OpRemove, OpFence, OpStatus, OpList: nothing
 //
 //	how:             |mode u8 |policy u8 |streams u8 |flags u8 |unit u32 |chunk u32 |
+//	again:           |life u64 |, or nothing
 //
-// Bit 0 of the flags is NoSums, which only reads and writes have, bit 1 is Again, which only writes
-// and punches have; the others are 0. A write has no sums when that is set, and one for
+// Bit 0 of the flags is NoSums, which only reads and writes have; bit 1, which only writes and
+// punches have, says that there is an Again; the others are 0. A write has no sums when that is set, and one for
 // each SumChunk bytes of the stream else. Session, slot, sequence, epoch, generation and truncate
 // sequence are in the message's header.
 type Args struct {
@@ -30,9 +31,10 @@ type Args struct {
 	Off, Len   int64
 	Sums       []uint32 // of a write's data
 
-	// Again says of a write or punch that it was acknowledged once, under an earlier verifier, and is
-	// sent again because the server may have lost it.
-	Again bool
+	// Again is above 0 for a write or punch that was acknowledged once, under an earlier verifier, and
+	// is sent again because the server may have lost it: the life that it was acknowledged in, as
+	// the Mark said. Without a number it must be durable: nobody would recognise it another time.
+	Again uint64
 }
 
 const (
@@ -56,11 +58,13 @@ func AppendRequest(e *wire.Enc, op Op, t *Target, a *Args) {
 		e.U8(uint8(a.Durability))
 		a.Access.Append(e)
 		appendSums(e, a.Sums)
+		a.appendAgain(e)
 	case OpPunch:
 		e.U8(uint8(a.Durability))
 		e.U8(a.flags())
 		e.I64(a.Off)
 		e.I64(a.Len)
+		a.appendAgain(e)
 	case OpMap:
 		e.I64(a.Off)
 		e.I64(a.Len)
@@ -70,10 +74,16 @@ func AppendRequest(e *wire.Enc, op Op, t *Target, a *Args) {
 }
 
 func (a *Args) flags() uint8 {
-	if a.Again {
+	if a.Again != 0 {
 		return flagAgain
 	}
 	return 0
+}
+
+func (a *Args) appendAgain(e *wire.Enc) {
+	if a.Again != 0 {
+		e.U64(a.Again)
+	}
 }
 
 func appendHow(e *wire.Enc, h *How, flags uint8) {
@@ -159,14 +169,18 @@ func (r *Request) Decode(op Op, st wire.Stamp, body []byte) error {
 	case OpTruncate:
 		a.Len = d.Size()
 	}
-	a.Again = flags&flagAgain != 0
+	if flags&flagAgain != 0 {
+		if a.Again = d.U64(); a.Again == 0 {
+			d.Fail("sent again, of no life")
+		}
+	}
 	if err := d.Done(); err != nil {
 		return err
 	}
 	if err := t.How.validate(); err != nil {
 		return err
 	}
-	return a.validate(op, &t.How)
+	return a.validate(op, &t.How, st)
 }
 
 func decodeDurability(d *wire.Dec) stripe.Durability {
@@ -177,7 +191,10 @@ func decodeDurability(d *wire.Dec) stripe.Durability {
 	return v
 }
 
-func (a *Args) validate(op Op, h *How) error {
+func (a *Args) validate(op Op, h *How, st wire.Stamp) error {
+	if a.Again != 0 && !stripe.Numbered(st) && a.Durability == stripe.Volatile {
+		return errs.Newf(errs.Invalid, "iod.Decode", "", "sent again without a number, and volatile")
+	}
 	switch op {
 	case OpRead, OpWrite:
 		if err := a.Access.Validate(PiecesMax, stripe.MaxObjectBytes); err != nil {
@@ -204,20 +221,23 @@ func (a *Args) validate(op Op, h *How) error {
 
 // AppendMark adds a Mark to a reply.
 //
-//	|verifier u64 |
-func AppendMark(e *wire.Enc, m Mark) { e.U64(m.Verifier) }
+//	|verifier u64 |life u64 |
+func AppendMark(e *wire.Enc, m Mark) {
+	e.U64(m.Verifier)
+	e.U64(m.Life)
+}
 
 // DecodeMark reads a reply that is a Mark.
 func DecodeMark(body []byte) (Mark, error) {
 	d := wire.NewDec(body)
-	m := Mark{Verifier: d.U64()}
+	m := Mark{Verifier: d.U64(), Life: d.U64()}
 	return m, d.Done()
 }
 
 // AppendData adds the reply to a read: a Mark and the sums of the data, none where the request said
 // NoSums.
 //
-//	|verifier u64 |count u32 | count x (sum u32) |
+//	|verifier u64 |life u64 |count u32 | count x (sum u32) |
 func AppendData(e *wire.Enc, m Mark, sums []uint32) {
 	AppendMark(e, m)
 	appendSums(e, sums)
@@ -227,7 +247,7 @@ func AppendData(e *wire.Enc, m Mark, sums []uint32) {
 // another number of them than the data has, or asked for none, is refused.
 func DecodeData(body []byte, n int64, h *How, sums []uint32) (Mark, []uint32, error) {
 	d := wire.NewDec(body)
-	m := Mark{Verifier: d.U64()}
+	m := Mark{Verifier: d.U64(), Life: d.U64()}
 	have := len(sums)
 	sums = decodeSums(&d, sums)
 	want := Sums(n)

@@ -40,6 +40,8 @@ func TestRequestsSurviveTheWire(t *testing.T) {
 		{OpWrite, Args{Access: seg.List([]seg.Piece{{Off: 1, Len: 2}, {Off: 9, Len: SumChunk}}),
 			Durability: stripe.Durable, Sums: []uint32{7, 1 << 31}}},
 		{OpPunch, Args{Off: 5, Len: 6, Durability: stripe.Durable}},
+		{OpPunch, Args{Off: 5, Len: 6, Again: 3}},
+		{OpWrite, Args{Access: seg.Contig(1, 2), Sums: []uint32{7}, Again: 1 << 40}},
 		{OpMap, Args{Off: 7, Len: 8}},
 		{OpTruncate, Args{Len: 9}},
 		{OpSync, Args{}}, {OpStat, Args{}}, {OpRemove, Args{}}, {OpFence, Args{}},
@@ -55,7 +57,7 @@ func TestRequestsSurviveTheWire(t *testing.T) {
 			t.Errorf("op %d: %s", c.op, d)
 		}
 		if a.Access.Len() != c.a.Access.Len() || a.Access.Span() != c.a.Access.Span() ||
-			a.Durability != c.a.Durability || a.Off != c.a.Off || a.Len != c.a.Len ||
+			a.Durability != c.a.Durability || a.Again != c.a.Again || a.Off != c.a.Off || a.Len != c.a.Len ||
 			!slices.Equal(a.Sums, c.a.Sums) {
 			t.Errorf("op %d: args %+v, want %+v", c.op, a, c.a)
 		}
@@ -82,6 +84,7 @@ func TestRequestsThatNoServerCanCarryOut(t *testing.T) {
 		{"streams", OpWrite, spoilt(how+2, 4), errs.Invalid},
 		{"flags", OpWrite, spoilt(how+3, 4), errs.Protocol},
 		{"a read that comes again", OpRead, spoilt(how+3, flagAgain), errs.Protocol},
+		{"again without a life", OpWrite, spoilt(how+3, flagAgain), errs.Protocol},
 		{"unit", OpWrite, spoilt(how+7, 1), errs.Invalid},
 		{"chunk", OpWrite, spoilt(how+11, 1), errs.Invalid},
 		{"sums that were not to be", OpWrite, spoilt(how+3, flagNoSums), errs.Invalid},
@@ -117,9 +120,9 @@ func TestRepliesSurviveTheWire(t *testing.T) {
 		t.Errorf("info: %v %v", got, err)
 	}
 	e.B = e.B[:0]
-	AppendData(&e, Mark{9}, []uint32{1, 2})
+	AppendData(&e, Mark{9, 7}, []uint32{1, 2})
 	m, sums, err := DecodeData(e.B, SumChunk+1, &How{}, []uint32{0})
-	if err != nil || m.Verifier != 9 || !cmp.Equal(sums, []uint32{0, 1, 2}) {
+	if err != nil || m != (Mark{9, 7}) || !cmp.Equal(sums, []uint32{0, 1, 2}) {
 		t.Errorf("data: %v %v %v", m, sums, err)
 	}
 	if _, _, err := DecodeData(e.B, SumChunk, &How{}, nil); errs.KindOf(err) != errs.Protocol {

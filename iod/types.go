@@ -50,8 +50,9 @@ type Target struct {
 
 // Mark is the server's answer to a change: which volatile state it went into. A client that
 // collected marks with one verifier and gets another one from Sync knows that writes in between may
-// be lost.
-type Mark struct{ Verifier uint64 }
+// be lost. When it sends them again it names the life, see stripe.Keeper: by that the server finds
+// out what was written later.
+type Mark struct{ Verifier, Life uint64 }
 
 // Data moves bytes. Both accesses have equal length, at most TransferMax, so that a server reserves
 // the memory of a request as a whole and no two of them wait for each other. The memory is the
@@ -68,13 +69,13 @@ type Mark struct{ Verifier uint64 }
 //     and below every change that began after the crash, whenever it comes;
 //   - the changes that one crash has taken have an order among each other only where they are of
 //     one client, or where one was synced before the other began;
-//   - a client that is away for a whole life of the server, because that dies again before the
-//     client is back, may send over what others have written in that life; and so may one that
-//     cannot use its numbers any more, because its session has ended, or because the server went
-//     on after it could not write to its disk, over what was durable before.
-//
-// A server that cannot tell any more what was written since refuses what is sent again; its client
-// is told by the next Sync.
+//   - a server that cannot tell what was written since refuses what is sent again, and its client
+//     is told by the next Sync. It can tell for the life that has ended last. A client that was
+//     away for longer, because the server died again before it was back, is refused what it wrote
+//     to an object that was changed in a life that it has missed. One that cannot use its numbers
+//     any more, because its session has ended, or because the server went on after it could not
+//     write to its disk, is refused what it wrote to an object of which anything has reached the
+//     store since the life began in which it was acknowledged.
 //
 // Data is summed on both ways (unless How.NoSums): the server checks what it receives before
 // anybody can see it, the receiver of a read what has arrived; errs.Corrupt where they differ.

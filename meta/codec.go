@@ -64,7 +64,8 @@ func decodeFields[T any](op Op, fields []field[T], v *T, b []byte) error {
 // encAttr: the numbers in the order of the struct, then the layout.
 //
 //	|ino u64 |type u8 |mode u32 |uid u32 |gid u32 |nlink u32 |rdev u32 |size i64 |
-//	|atime i64 |mtime i64 |ctime i64 |gen u32 |truncseq u64 |dataversion u64 |writers u8 |layout |
+//	|atime i64 |mtime i64 |ctime i64 |gen u32 |truncseq u64 |dataversion u64 |writers u8 |
+//	|holes u8 |allocated i64 |layout |
 func encAttr(e *wire.Enc, a *Attr) {
 	e.U64(uint64(a.Ino))
 	e.U8(uint8(a.Type))
@@ -78,6 +79,8 @@ func encAttr(e *wire.Enc, a *Attr) {
 	e.U64(a.TruncSeq)
 	e.U64(a.DataVersion)
 	e.Bool(a.Writers)
+	e.Bool(a.Holes)
+	e.I64(a.Allocated)
 	a.Layout.Append(e)
 }
 
@@ -94,6 +97,8 @@ func decAttr(d *wire.Dec, a *Attr) {
 	a.TruncSeq = d.U64()
 	a.DataVersion = d.U64()
 	a.Writers = d.Bool()
+	a.Holes = d.Bool()
+	a.Allocated = d.I64()
 	a.Layout = layout.Decode(d)
 }
 

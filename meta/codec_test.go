@@ -18,7 +18,8 @@ func drawAttr(t *rapid.T) Attr {
 		Ino: Ino(rapid.Uint64().Draw(t, "ino")), Type: Type(rapid.Uint8().Draw(t, "type")),
 		Mode: 0o644, UID: 1, GID: 2, Nlink: 3, Rdev: 4, Size: n.Draw(t, "size"),
 		Atime: n.Draw(t, "atime"), Mtime: 6, Ctime: 7, Gen: 8, TruncSeq: 9, DataVersion: 10,
-		Writers: rapid.Bool().Draw(t, "writers"),
+		Writers: rapid.Bool().Draw(t, "writers"), Holes: rapid.Bool().Draw(t, "holes"),
+		Allocated: n.Draw(t, "allocated"),
 	}
 	if width := rapid.IntRange(0, 5).Draw(t, "width"); width > 0 {
 		a.Layout = layout.Layout{Version: 1, Unit: layout.UnitDefault, Servers: make([]uint32, width)}

@@ -81,7 +81,7 @@ func many[T, V any](at func(*T) *[]V, limit, itemBytes int, enc func(*wire.Enc, 
 // The smallest items, for many: what the fixed parts of the encoders add up to.
 const (
 	layoutBytes = 16
-	attrBytes   = 8 + 1 + 5*4 + 4*8 + 4 + 2*8 + 1 + layoutBytes
+	attrBytes   = 8 + 1 + 5*4 + 4*8 + 4 + 2*8 + 2 + 8 + layoutBytes
 	entryBytes  = 4 + 8 + 1 + 8 + 1
 	handleBytes = 8 + attrBytes + 4
 	volumeBytes = 4 + 3*8 + layoutBytes + 4

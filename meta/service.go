@@ -59,7 +59,9 @@ type Dirs interface {
 
 // Attrs reads and changes attributes.
 type Attrs interface {
-	// GetAttr is exact for all writes that I/O servers have acknowledged.
+	// GetAttr is exact for all writes that I/O servers have acknowledged. It is the only operation
+	// that asks I/O servers what a file with holes takes: others tell what GetAttr found out last
+	// of the same data, if it did. Allocated stays unknown while a server does not answer.
 	GetAttr(ctx context.Context, c Caller, ino Ino) (Attr, error)
 
 	// SetAttr changes the fields in mask. A new size raises TruncSeq and is carried out at the
@@ -177,6 +179,13 @@ type Objects interface {
 	// Remove forgets one stripe object of the file's generation and everything before it. Stripes are
 	// removed one by one, so that a server that is away keeps nobody from removing the others.
 	Remove(ctx context.Context, f FileRef, stripe int) error
+}
+
+// Allocator is what Objects may offer besides: to tell the space of files that have holes.
+type Allocator interface {
+	// Allocated returns the bytes of space that the stripe objects take, data that their servers
+	// have acknowledged and not written yet included.
+	Allocated(ctx context.Context, f FileRef) (int64, error)
 }
 
 // Collector is what Objects may offer besides: to find and remove objects that no file names.

@@ -68,6 +68,8 @@ type Attr struct {
 	TruncSeq    uint64 // how many truncations there were: part of every data request
 	DataVersion uint64 // raised whenever data may have changed; equal numbers mean equal data
 	Writers     bool   // somebody has the file open for writing: Size was measured just now
+	Holes       bool   // parts of the file may never have been written
+	Allocated   int64  // with Holes: the bytes of space that it takes; negative: nobody has asked
 	Layout      layout.Layout
 }
 
@@ -99,7 +101,9 @@ type Caller struct {
 // SetMask says which fields of a SetAttr count.
 type SetMask uint16
 
-// The fields. SetAtimeNow and SetMtimeNow take the service's clock.
+// The fields. SetAtimeNow and SetMtimeNow take the service's clock. SetHoles has no value: it says
+// that the file has a hole, which only a writer knows, and changes nothing else. It stays until the
+// file is truncated to nothing.
 const (
 	SetMode SetMask = 1 << iota
 	SetUID
@@ -109,6 +113,7 @@ const (
 	SetMtime
 	SetAtimeNow
 	SetMtimeNow
+	SetHoles
 )
 
 // OpenFlags modify Open and Create.

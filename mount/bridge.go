@@ -136,7 +136,7 @@ func typeBits(t meta.Type) uint32 {
 func (b *bridge) fill(out *fuse.Attr, a *meta.Attr) {
 	out.Ino = uint64(a.Ino)
 	out.Size = uint64(a.Size)
-	out.Blocks = uint64(a.Size+511) / 512
+	out.Blocks = uint64(spaceUsed(a)+511) / 512
 	out.Mode = typeBits(a.Type) | a.Mode
 	out.Nlink = a.Nlink
 	out.Uid, out.Gid = a.UID, a.GID
@@ -145,6 +145,20 @@ func (b *bridge) fill(out *fuse.Attr, a *meta.Attr) {
 	out.Mtime, out.Mtimensec = split(a.Mtime)
 	out.Ctime, out.Ctimensec = split(a.Ctime)
 	b.believed.told(a)
+}
+
+// spaceUsed is how many bytes of space a file takes, as far as programs must know: never more than
+// its length, because tools take less than that for a sign of holes and nothing else for one. Where
+// it is not known nobody must believe in holes, so it is the length then. A file that is being
+// written is never empty: mapped pages that the kernel has not sent yet may fill a hole.
+func spaceUsed(a *meta.Attr) int64 {
+	switch {
+	case !a.Holes || a.Allocated < 0:
+		return a.Size
+	case a.Writers:
+		return min(max(a.Allocated, 1), a.Size)
+	}
+	return min(a.Allocated, a.Size)
 }
 
 // split cuts nanoseconds into what stat(2) has; times before 1970 have positive nanoseconds too.
@@ -165,9 +179,10 @@ func (b *bridge) entry(out *fuse.EntryOut, a *meta.Attr) {
 	b.fill(&out.Attr, a)
 }
 
-// attrTimeout is how long attributes are worth believing: not at all while somebody writes.
+// attrTimeout is how long attributes are worth believing: not at all while somebody writes, or
+// where the space that a file takes is not known. Whoever wants to know that asks by GetAttr.
 func (b *bridge) attrTimeout(a *meta.Attr) time.Duration {
-	if a.Writers {
+	if a.Writers || a.Holes && a.Allocated < 0 {
 		return 0
 	}
 	return b.opts.AttrTimeout

@@ -45,6 +45,7 @@ type cluster struct {
 	key    capability.Key
 	meta   *store.Store
 	data   *faulty
+	spaces *spaces
 	domain fabric.Domain
 	addrs  map[uint32]string
 
@@ -84,9 +85,10 @@ func newClusterBy(t testing.TB, servers int, near bool) *cluster {
 	})
 	far := remote.New(pool, remote.Options{WaitMax: 2 * time.Second})
 	c.data = &faulty{Remote: far}
+	c.spaces = &spaces{Objects: objects.New(far, c.key, nil)}
 	db := memkv.New(memkv.Options{})
 	c.meta, err = store.New(context.Background(), db, store.Options{
-		Key: c.key, Objects: objects.New(far, c.key, nil), RootMode: 0o777, HeartbeatMax: time.Hour})
+		Key: c.key, Objects: c.spaces, RootMode: 0o777, HeartbeatMax: time.Hour})
 	must(err)
 	for id, addr := range c.addrs {
 		s := meta.Server{ID: id, Addr: addr, StoreID: uint64(id), Total: 1 << 30, Free: 1 << 30}
@@ -182,6 +184,22 @@ func (f *faulty) Sync(ctx context.Context, t iod.Target) (iod.Mark, error) {
 		return iod.Mark{}, *err
 	}
 	return f.Remote.Sync(ctx, t)
+}
+
+// spaces counts how often the I/O servers are asked what a file takes, and can keep the answers.
+type spaces struct {
+	*objects.Objects
+	asked atomic.Int64
+	stuck atomic.Bool
+}
+
+func (s *spaces) Allocated(ctx context.Context, f meta.FileRef) (int64, error) {
+	s.asked.Add(1)
+	if s.stuck.Load() {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	return s.Objects.Allocated(ctx, f)
 }
 
 // client makes a client of the cluster.

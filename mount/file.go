@@ -8,7 +8,6 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"github.com/sluice-storage/sluice/client"
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
 	"golang.org/x/sys/unix"
@@ -379,13 +378,17 @@ func seek(ctx context.Context, f *client.File, off int64, hole bool) (int64, boo
 	}
 }
 
-// Fallocate punches holes and zeroes ranges. Space cannot be reserved, and whoever asks for that
-// must not believe that later writes find room: posix_fallocate(3) then writes instead, and what
-// was written can be overwritten on full disks.
+// Fallocate punches holes. All its other modes promise that later writes find room, zeroing a range
+// too, and space cannot be reserved: so they are refused, and programs do what they do on other
+// file systems that cannot. posix_fallocate(3) writes instead, and what was written can be
+// overwritten on full disks.
 func (b *bridge) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	f, ok := b.files.get(in.Fh)
 	if !ok {
 		return fuse.EBADF
+	}
+	if in.Mode != unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE {
+		return fuse.Status(unix.EOPNOTSUPP)
 	}
 	off, n := int64(in.Offset), int64(in.Length)
 	if off < 0 || n <= 0 || off > layout.FileSizeMax-n {
@@ -399,19 +402,5 @@ func (b *bridge) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.St
 	if _, err := f.Stat(ctx); err != nil {
 		return b.status("fallocate", err)
 	}
-	return b.status("fallocate", allocate(ctx, f.File, in.Mode, off, n))
-}
-
-func allocate(ctx context.Context, f *client.File, mode uint32, off, n int64) error {
-	switch mode {
-	case unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE,
-		unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE:
-		return f.Punch(ctx, off, n)
-	case unix.FALLOC_FL_ZERO_RANGE:
-		if err := f.Punch(ctx, off, n); err != nil {
-			return err
-		}
-		return f.Extend(ctx, off+n)
-	}
-	return errs.New(errs.Unsupported, "mount.Fallocate", "", nil)
+	return b.status("fallocate", f.Punch(ctx, off, n))
 }

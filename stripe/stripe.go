@@ -64,6 +64,7 @@ type Info struct {
 	Allocated int64  // bytes of space in use
 	TruncSeq  uint64 // of the last truncation applied
 	Epoch     uint32 // of the last change; 0 where the engine keeps none
+	Lives     Lives  // in which it was changed
 }
 
 // Extent is a run of an object that is either data or a hole.
@@ -87,7 +88,7 @@ type Space struct {
 // writes with this kind: a state that nobody knows must not be built upon), errs.Closed.
 //
 // Stamps: Gen is the id's business; TruncSeq is checked as said below; Epoch is kept with what was
-// written. A stamp with Session and Seq above 0 numbers its request, which is then one call: a
+// written; the Life is noted with it, see Keeper. A stamp with Session and Seq above 0 numbers its request, which is then one call: a
 // store remembers, with the data, the last Seq that it applied for each slot of a session, and
 // acknowledges a request with that or a lower one without applying it again, and before it looks
 // at TruncSeq: what was applied before a truncation is not stale. It may forget the sessions that
@@ -206,8 +207,20 @@ type Fencer interface {
 // every acknowledged volatile write is still there: a store on files keeps it until the host
 // reboots, a store in memory until the process ends. A client whose writes were acknowledged
 // under one verifier and who syncs under another knows that they may be lost.
+//
+// What is lost is sent again, and must not lie over what was written later. So a store also numbers
+// the lives of its users and notes with every change of an object, in the same step as the data, in
+// which life it was made: the stamp's Life, or the present one if that is 0.
 type Keeper interface {
 	Verifier() uint64
+
+	// Life is the number of the present life, above 0. Opening the store begins one whose number is
+	// higher than all before, whatever has happened to the host.
+	Life() uint64
+
+	// NewLife begins the next one; it never waits. Who loses acknowledged changes calls it before
+	// anybody is told.
+	NewLife()
 }
 
 // Spacer tells the room.

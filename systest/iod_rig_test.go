@@ -89,7 +89,7 @@ func (s *ioServer) kill() {
 func (s *ioServer) target(session uint64, id stripe.ObjectID, r capability.Rights,
 	trunc uint64) iod.Target {
 	c := capability.Capability{File: id.File, Gen: id.Gen, Rights: r, Session: session, Server: 1,
-		Expiry: time.Now().Add(50 * time.Second)}
+		Expiry: time.Now().Add(capability.TTLMax)}
 	return iod.Target{Server: 1, Object: id, Cap: s.key.Sign(&c),
 		Stamp: wire.Stamp{Session: session, Gen: id.Gen, TruncSeq: trunc}}
 }

@@ -100,9 +100,9 @@ func (p *pauseCase) run(t *testing.T) {
 	}
 }
 
-// TestNamelessFileAfterPauses: a file that is open and has no name shows its bytes or an error, never
-// zeroes, however long its client or the metadata service did not run. Whoever comes back before
-// his rights have run out keeps the file.
+// TestNamelessFileAfterPauses: a file that is open and has no name shows its bytes or an error,
+// never zeroes, however long its client or the metadata service did not run. Whoever comes back
+// before his rights have run out keeps the file.
 func TestNamelessFileAfterPauses(t *testing.T) {
 	const session = 2 * time.Second
 	for _, p := range []pauseCase{

@@ -264,6 +264,9 @@ func (c *Cache) loseLocked() {
 	c.dropPendingLocked(nil)
 	c.sessions = &stripe.Sessions{}
 	c.since = since{} // what was written before may now be sent again by those who wrote it
+	if c.keeper != nil {
+		c.keeper.NewLife()
+	}
 }
 
 // dropPendingLocked drops what is pending of an object, or of all for nil, in the same way.

@@ -80,11 +80,11 @@ func (d *Draft) publish(ctx context.Context, inval uint64, dur stripe.Durability
 		c.settleSpansLocked(o, d.claim.spans)
 	}
 	err = c.settleSlotLocked(ctx, d.stamp)
-	var newer []seg.Piece
-	if err == nil {
-		newer, err = d.newerLocked()
-	}
 	c.mu.Unlock()
+	var newer []seg.Piece
+	if err == nil && d.again {
+		newer, err = c.newer(ctx, o.id, d.stamp, d.pieces)
+	}
 	if err == nil {
 		err = d.takeOver(ctx, newer)
 	}
@@ -118,7 +118,7 @@ func (d *Draft) publish(ctx context.Context, inval uint64, dur stripe.Durability
 // The number of a list is with its last piece.
 func (c *Cache) admitted(ctx context.Context, d *Draft, back bool) (repeated bool, err error) {
 	var space int64
-	if numbered := stripe.Numbered(d.stamp); numbered || back {
+	if stripe.Numbered(d.stamp) || back || d.again {
 		c.mu.Lock()
 		repeated = c.sessions.Repeated(d.stamp)
 		if back {

@@ -9,14 +9,28 @@ import (
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/wire"
 )
 
 // A client that was acknowledged a volatile change before the cache began, or before it lost
 // something, sends the change again. By then others may have written to the same bytes, and their
 // changes are the later ones: what is sent again (Draft.Again) must not lie over them, least of all
-// over durable ones. So the cache remembers which bytes were changed since. A draft that comes
-// again takes those bytes over from the backing, and goes through to it with its number, durably if
-// it took anything over: so that it is recognised for good and never comes a third time.
+// over durable ones. Three memories tell what is later:
+//
+//   - The cache remembers which bytes were changed in the present life, that is since it began or
+//     has lost something. A draft that comes again takes those bytes over from the backing, and goes
+//     through to it with its number, durably if it took anything over: so that it is recognised for
+//     good and never comes a third time.
+//   - The backing remembers the requests' numbers. What was written before the life ended, over
+//     something that was pending, has brought that to the backing first, with its number: so what is
+//     not recognised lies below nothing of the life that it was acknowledged in.
+//   - The backing remembers in which lives an object was changed (stripe.Keeper). A client may have
+//     missed lives. If the object was changed in one of them, what comes again is refused: nobody
+//     knows where. Without a number it is refused if the object was changed in the life that it was
+//     acknowledged in, too.
+//
+// What came again counts as a change of the life that it was acknowledged in first: it is in the way
+// of what is older, and of nothing else that the same crash has taken.
 
 // sinceMax is how many ranges are remembered, of all objects: about 5 MiB if every object has one,
 // 1 MiB if they are of few. Neighbours are joined, so that it takes very many small changes to get
@@ -27,6 +41,7 @@ const sinceMax = 64 << 10
 // Cache.mu.
 type since struct {
 	ranges map[Key][]seg.Piece // ascending, apart from each other
+	lives  map[Key]uint64      // before this one, in which the object was changed last; see begin
 	count  int
 	over   bool // there were more than sinceMax
 }
@@ -78,15 +93,65 @@ func (c *Cache) Wrote(id Key, off, length int64) {
 	c.since.add(id, seg.Piece{Off: off, Len: length})
 }
 
-// Newer tells which parts of the range were changed since the cache began, or lost something. It
-// fails with errs.IO when it does not know.
-func (c *Cache) Newer(id Key, off, length int64) ([]seg.Piece, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.since.over {
+// begin remembers in which life an object was changed last before anything of it came again, which
+// may change that. Who asks later gets the same.
+func (s *since) begin(id Key, life uint64) uint64 {
+	if first, ok := s.lives[id]; ok {
+		return first
+	}
+	if s.lives == nil {
+		s.lives = map[Key]uint64{}
+	}
+	s.lives[id] = life
+	if s.count++; s.count > sinceMax {
+		*s = since{over: true}
+	}
+	return life
+}
+
+// keeper is a backing that knows of lives.
+type keeper interface {
+	stripe.Keeper
+	stripe.Stater
+}
+
+// Newer tells which parts of the range were changed since the cache began, or lost something, and
+// so lie over a change that comes again. The stamp is that change's, its Life the one that it was
+// acknowledged in. It fails with errs.IO when nobody knows. The caller is inside Change.
+func (c *Cache) Newer(ctx context.Context, id Key, off, length int64,
+	st wire.Stamp) ([]seg.Piece, error) {
+	return c.newer(ctx, id, st, []seg.Piece{{Off: off, Len: length}})
+}
+
+// newer is Newer for several ranges. The caller has claimed them, and nothing of them is pending.
+func (c *Cache) newer(ctx context.Context, id Key, st wire.Stamp,
+	pieces []seg.Piece) (list []seg.Piece, err error) {
+	if c.keeper == nil {
 		return nil, forgotten(id)
 	}
-	return c.since.within(nil, id, seg.Piece{Off: off, Len: length}), nil
+	info, err := c.keeper.Stat(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.keeper.Life()
+	last := info.Lives.Until(now)
+	first := c.since.begin(id, last)
+	switch {
+	case c.since.over:
+		return nil, forgotten(id)
+	case st.Life == 0 || st.Life > now:
+		return nil, errs.Newf(errs.IO, "unifier.Publish", id.String(),
+			"sent again to a store that has not acknowledged it")
+	case last > st.Life, first >= st.Life && !stripe.Numbered(st):
+		return nil, errs.Newf(errs.IO, "unifier.Publish", id.String(),
+			"sent again too late: the object was changed since it was acknowledged")
+	}
+	for _, p := range pieces {
+		list = c.since.within(list, id, p)
+	}
+	return list, nil
 }
 
 func forgotten(id Key) error {
@@ -95,26 +160,12 @@ func forgotten(id Key) error {
 }
 
 // Again says that the draft is a write that was acknowledged once, before the cache began or lost
-// something. Publish leaves what was written since on top of it.
+// something. Publish leaves what was written since on top of it; its stamp's Life is that of the
+// acknowledgement.
 func (d *Draft) Again() { d.again, d.through = true, true }
 
 // Through has Publish write the draft through to the backing, be it volatile.
 func (d *Draft) Through() { d.through = true }
-
-// newerLocked tells what a draft that comes again must not lie over. The caller has the claim, and
-// nothing is pending of it.
-func (d *Draft) newerLocked() (newer []seg.Piece, err error) {
-	if !d.again {
-		return nil, nil
-	}
-	if d.c.since.over {
-		return nil, forgotten(d.obj.id)
-	}
-	for _, p := range d.pieces {
-		newer = d.c.since.within(newer, d.obj.id, p)
-	}
-	return newer, nil
-}
 
 // takeOver puts the backing's bytes of the ranges into the draft.
 func (d *Draft) takeOver(ctx context.Context, newer []seg.Piece) error {

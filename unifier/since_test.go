@@ -12,6 +12,8 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
+var other = Key{File: 98, Gen: 1}
+
 // again publishes a write that was acknowledged once.
 func (r *rig) again(id Key, off int64, p []byte, st wire.Stamp) error {
 	r.Helper()
@@ -19,6 +21,9 @@ func (r *rig) again(id Key, off int64, p []byte, st wire.Stamp) error {
 	r.ok(err)
 	scatter(d.Sges(), p)
 	d.Again()
+	if st.Life == 0 {
+		st.Life = r.keeper.Life() - 1
+	}
 	_, err = d.Publish(r.ctx, st, stripe.Volatile)
 	return err
 }
@@ -103,4 +108,81 @@ func TestAgainTooLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.holds(alpha, 0, fill1(testUnit, 1))
+}
+
+// lose has the cache lose something of another object.
+func (r *rig) lose() {
+	r.Helper()
+	lost := Key{File: 100 + r.Losses(), Gen: 1} // the one before is written through now
+	r.write(lost, 0, fill1(testUnit, 1))
+	r.store.Inject(fault.Rule{Ops: fault.Write, Err: errs.IO, Count: 1})
+	if err := r.Sync(r.ctx, lost); err == nil {
+		r.Fatal("nothing was lost")
+	}
+}
+
+// TestAgainAfterTwoLosses: what was written between two losses is later than what the first one
+// has taken, although the cache has forgotten it; the backing knows.
+func TestAgainAfterTwoLosses(t *testing.T) {
+	for name, between := range map[string]func(r *rig){
+		"nothing": func(*rig) {},
+		"another": func(r *rig) {
+			r.stamped(other, 0, fill1(testUnit, 2), slot(2, 1), stripe.Durable)
+		},
+		"durable": func(r *rig) {
+			r.stamped(alpha, 0, fill1(testUnit, 2), slot(2, 1), stripe.Durable)
+		},
+		"synced": func(r *rig) {
+			r.write(alpha, 0, fill1(testUnit, 2))
+			r.ok(r.Sync(r.ctx, alpha))
+		},
+		"sent again": func(r *rig) { // of the life between, and in the next
+			st := slot(2, 1)
+			st.Life = r.keeper.Life()
+			r.lose()
+			r.ok(r.again(alpha, 0, fill1(testUnit, 2), st))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newBack(t)
+			st := slot(1, 1)
+			st.Life = r.keeper.Life()
+			r.lose()
+			between(r)
+			r.lose()
+			err := r.again(alpha, 0, fill1(testUnit, 1), st)
+			if name == "nothing" || name == "another" {
+				r.ok(err)
+				r.holds(alpha, 0, fill1(testUnit, 1))
+				return
+			}
+			if errs.KindOf(err) != errs.IO {
+				t.Fatal(err)
+			}
+			r.holds(alpha, 0, fill1(testUnit, 2))
+		})
+	}
+}
+
+// TestAgainWithoutANumber: nobody can tell whether it is in the backing, and below what. It comes
+// back only if nothing of its life has reached the backing, but for others that came again.
+func TestAgainWithoutANumber(t *testing.T) {
+	r := newBack(t)
+	st := wire.Stamp{Life: r.keeper.Life()}
+	r.stamped(other, 0, fill1(testUnit, 2), slot(2, 1), stripe.Durable)
+	r.lose()
+	for i := range 3 {
+		r.ok(r.again(alpha, int64(i*testUnit), fill1(testUnit, 1), st))
+	}
+	r.holds(alpha, 0, fill1(3*testUnit, 1))
+	if err := r.again(other, 0, fill1(testUnit, 1), st); errs.KindOf(err) != errs.IO {
+		t.Fatal(err)
+	}
+	r.holds(other, 0, fill1(testUnit, 2))
+	for _, unknown := range []uint64{1 << 62, r.keeper.Life() + 1} {
+		st.Life = unknown
+		if err := r.again(alpha, 0, fill1(testUnit, 3), st); errs.KindOf(err) != errs.IO {
+			t.Fatal(err)
+		}
+	}
 }

@@ -48,6 +48,7 @@ type Cache struct {
 	cfg      Config
 	backing  Backing
 	admitter stripe.Admitter // nil: the backing is none
+	keeper   keeper          // nil: the same
 	stater   stripe.Stater   // the same
 	limit    *mem.Limit
 	now      func() time.Time
@@ -152,6 +153,7 @@ func New(cfg Config, backing Backing) (*Cache, error) {
 		sessions: &stripe.Sessions{}, through: map[Key]bool{},
 	}
 	c.admitter, _ = backing.(stripe.Admitter)
+	c.keeper, _ = backing.(keeper)
 	c.stater, _ = backing.(stripe.Stater)
 	if cfg.DirtyBytes > 0 {
 		c.dirty = budget.New(cfg.DirtyBytes)

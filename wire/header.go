@@ -38,6 +38,10 @@ type Stamp struct {
 	Epoch    uint32 // of the group that serves the object
 	Gen      uint32 // of the object: raised when the file is fenced or its id reused
 	TruncSeq uint64 // of the object: how many truncations the sender knows of
+
+	// Life is not in the header: the server that received the request sets it, for its store. See
+	// stripe.Keeper.
+	Life uint64
 }
 
 // Header opens every message.

@@ -28,8 +28,10 @@ type pair struct {
 	road chan struct{} // a token: the first one may look where the server is
 }
 
-func newPair(t *testing.T) *pair {
-	g := newRig(t, rigOptions{net: simNetwork(1, sim.Options{}), store: memStore(t), still: true,
+func newPair(t *testing.T) *pair { return newPairOn(t, memStore(t), remote.Options{}) }
+
+func newPairOn(t *testing.T, store stripe.Engine, opts remote.Options) *pair {
+	g := newRig(t, rigOptions{net: simNetwork(1, sim.Options{}), store: store, still: true,
 		cache: unifier.Config{MemoryBytes: 24 << 20, DirtyBytes: 2 << 20}})
 	p := &pair{rig: g, t: t, id: stripe.ObjectID{File: 1, Gen: 1}, road: make(chan struct{}, 1)}
 	p.road <- struct{}{}
@@ -37,7 +39,7 @@ func newPair(t *testing.T) *pair {
 		token := <-p.road
 		p.road <- token
 		return *g.addr.Load()
-	}, remote.Options{}, nil)
+	}, opts, nil)
 	p.b = g.join(2, remote.Options{}, nil)
 	return p
 }
@@ -46,6 +48,12 @@ func newPair(t *testing.T) *pair {
 func (p *pair) fall() {
 	p.crash()
 	<-p.road
+	p.start()
+}
+
+// fallAgain is fall while the first client is still away.
+func (p *pair) fallAgain() {
+	p.crash()
 	p.start()
 }
 

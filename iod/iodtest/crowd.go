@@ -34,6 +34,10 @@ type Site struct {
 	// nothing of the old server answers any more.
 	Kill, Start func()
 
+	// Hold keeps a client from finding the next server until release is called. nil: nobody is kept
+	// from it.
+	Hold func(session uint64) (release func())
+
 	// Flush has the server write back what it has not written yet. nil: it does that by its own
 	// clock.
 	Flush func()
@@ -176,18 +180,44 @@ func (c *Crowd) crashNowAndThen(ctx context.Context, rng *rand.Rand) {
 		if rng.IntN(4) == 0 {
 			life = rng.IntN(c.Every/8 + 1) // hardly up, down again
 		}
-		for end := c.requests.Load() + uint64(life); c.requests.Load() < end; {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(time.Millisecond):
-			}
-		}
+		c.await(ctx, life, time.Hour)
 		if ctx.Err() != nil {
 			return
 		}
-		c.crash()
+		if c.site.Hold != nil && rng.IntN(2) == 0 {
+			c.crashTwice(ctx, rng)
+		} else {
+			c.crash()
+		}
 	}
+}
+
+// await returns after so many requests, or when the time is over: a client that is kept away may
+// have what all others wait for.
+func (c *Crowd) await(ctx context.Context, requests int, most time.Duration) {
+	late := time.After(most)
+	for end := c.requests.Load() + uint64(requests); c.requests.Load() < end; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-late:
+			return
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// crashTwice ends the server, and the next one too, before one of the clients has found that.
+func (c *Crowd) crashTwice(ctx context.Context, rng *rand.Rand) {
+	list := c.present()
+	if len(list) == 0 {
+		return
+	}
+	release := c.site.Hold(list[rng.IntN(len(list))].session)
+	defer release()
+	c.crash()
+	c.await(ctx, rng.IntN(c.Every/2+1), 100*time.Millisecond)
+	c.crash()
 }
 
 func (c *Crowd) crash() {

@@ -36,8 +36,8 @@ func (w *write) cutBy(op *Op) {
 	w.unsaid = w.unsaid || len(op.cells) > 0 && w.first >= op.cells[0]
 }
 
-// Told ends a sync that has told its client of a loss: what may have come too late behind a
-// truncation may be missing for good. It returns false if there was no reason for a loss.
+// Told ends a sync that has told its client of a loss: what may have come too late, behind a
+// truncation or after a life that was missed, may be missing for good. It returns false if there was no reason for a loss.
 func (op *Op) Told() bool {
 	l := op.l
 	l.mu.Lock()

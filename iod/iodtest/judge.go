@@ -12,12 +12,17 @@ import (
 // nothing of it answers any more. Clients that live repeat what they
 // have not synced, in their order, before they do anything else with the object; nobody knows in
 // which order different clients do. What has failed, and what clients that are gone have written,
-// may be there or not.
+// may be there or not. So may what a client has not repeated in all of the life that has ended, if
+// somebody has changed the object in it: the next server cannot tell where.
 func (l *Ledger) Crashed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.crashed != never {
+		l.awayLocked()
+	}
 	l.crashed = l.tickLocked()
 	l.takeBackLocked()
+	l.missedLocked()
 	for _, cell := range l.cells {
 		for _, e := range cell {
 			if e.failed && !e.gone { // it has happened by now, or never will
@@ -32,8 +37,36 @@ func (l *Ledger) Crashed() {
 func (l *Ledger) Crashing() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.awayLocked()
 	l.takeBackLocked()
 	l.crashed = never
+}
+
+// awayLocked notes what was lost by a crash before, and not repeated since.
+func (l *Ledger) awayLocked() {
+	for _, cell := range l.cells {
+		for _, e := range cell {
+			e.away = e.expected && e.lost != 0
+		}
+	}
+}
+
+// missedLocked draws the conclusions from a life that is over.
+func (l *Ledger) missedLocked() {
+	for _, cell := range l.cells {
+		for _, e := range cell {
+			if e.away && l.changed {
+				e.cut, l.late = true, true
+			}
+			if e.expected && e.lost == 0 {
+				e.lost = l.crashed
+			}
+		}
+	}
+	l.changed = false
+	for op := range l.flights { // it may be carried out by the next server
+		l.changed = l.changed || op.write != nil
+	}
 }
 
 // takeBackLocked forgets what was concluded from writes that are not stable.
@@ -104,13 +137,13 @@ func (l *Ledger) returnedLocked(op *Op, end int64) {
 }
 
 // cameBackLocked notes that w is there again. It may have been there all the time, below what
-// others have repeated; but older bytes that nobody has ever repeated, and its own client's older
-// ones, are replaced.
+// others have repeated; but older bytes that nobody has ever repeated, its own client's older ones,
+// and what an earlier crash had taken, are replaced.
 func (l *Ledger) cameBackLocked(cell int, w *entry, op *Op, end int64) {
 	w.known = min(w.known, end)
 	w.settle()
 	for _, e := range l.cells[cell] {
-		if e != w && !w.cut && e.ended < w.began && (!e.resent || e.client == w.client) {
+		if e != w && !w.cut && e.ended < w.began && (!e.resent || e.client == w.client || e.lostBefore(w.write)) {
 			e.killedBy(w.write, op, end)
 		}
 	}

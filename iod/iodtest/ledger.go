@@ -16,9 +16,9 @@ const never = int64(math.MaxInt64)
 // that may be the last one: it began before the read ended, and no other write, and no read of
 // another write's bytes, lies entirely between it and the read. That is the order of the clock: a
 // write lies over all that was acknowledged before it began, also over what a crash has lost and
-// clients repeat behind it. Only the writes that one crash has lost have no order among each other,
-// but for those of one client. A cell should not cross a border of
-// 4096 bytes: no server promises that more than such a block is seen as a whole.
+// clients repeat behind it, however many crashes later. Only the writes that one crash has lost have
+// no order among each other, but for those of one client. A cell should not cross a border of 4096
+// bytes: no server promises that more than such a block is seen as a whole.
 //
 // A crash takes all that back which was not stable: see Crashed. Times are numbers of steps, so
 // that a verdict does not depend on clocks. Safe for concurrent use.
@@ -32,7 +32,8 @@ type Ledger struct {
 	cells   [][]*entry
 	flights map[*Op]struct{} // requests that have begun and not ended
 	crashed int64            // when the last crash was over
-	late    bool             // truncations may have come before what a crash made clients repeat
+	changed bool             // a request that changes something was under way since then
+	late    bool             // a server may refuse, and has to tell, what a crash made clients repeat
 }
 
 // write is one request that changes cells. The original times are those that its client saw; the
@@ -43,14 +44,16 @@ type write struct {
 	zero     bool // leaves zeroes: punch, truncate, remove
 	began    int64
 	ended    int64
-	stable   bool // survives crashes
-	failed   bool // its client was not told that it succeeded, and does not repeat it
-	resent   bool // its client repeats it, or has repeated it, since a crash
-	expected bool // its client has not shown yet that it has
-	pieces   bool // it is carried out piece by piece, see Pieces
-	cut      bool // it may have come too late behind a truncation, see Truncate
-	unsaid   bool // and its client may not be told, or was
-	first    int  // of its cells
+	stable   bool  // survives crashes
+	failed   bool  // its client was not told that it succeeded, and does not repeat it
+	resent   bool  // its client repeats it, or has repeated it, since a crash
+	expected bool  // its client has not shown yet that it has
+	lost     int64 // when the first crash was over that may have taken it; 0: none has
+	away     bool  // its client has not shown up in all of the life that ends
+	pieces   bool  // it is carried out piece by piece, see Pieces
+	cut      bool  // it may have come too late, see Truncate and Crashed
+	unsaid   bool  // and its client may not be told, or was
+	first    int   // of its cells
 	about    string
 }
 
@@ -145,6 +148,7 @@ func (l *Ledger) change(client int, cells []int, zero bool) *Op {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	op := l.beginLocked(client, cells)
+	l.changed = true
 	l.numbers++
 	op.write = &write{number: l.numbers, client: client, zero: zero, began: op.began, ended: never}
 	if len(cells) > 0 {
@@ -185,6 +189,9 @@ func (op *Op) Written(stable bool) {
 		l.stableLocked(w)
 	} else if crossed { // it may have been lost, and is repeated then
 		w.resent, w.expected = true, true
+		if l.crashed != never {
+			w.lost = l.crashed
+		}
 		l.cutLocked(w)
 	}
 	l.returnedLocked(op, end)
@@ -207,14 +214,21 @@ func (l *Ledger) settledLocked(w *write, op *Op, end int64) {
 }
 
 // killLocked notes that the bytes of w were in the cell at some time within op: what had taken
-// effect before op began is replaced, and so is, if w began in this life of the server, what had
-// been acknowledged before that, whether it was repeated by now or not.
+// effect before op began is replaced, and so is what had been acknowledged before w began, if w
+// began in this life of the server, or in a later one than the other was lost with: whether that was
+// repeated by now or not.
 func (l *Ledger) killLocked(cell int, w *write, op *Op, end int64) {
 	for _, e := range l.cells[cell] {
-		if e.write != w && (e.known < op.began || e.ended < w.began && w.began > l.crashed) {
+		if e.write != w && (e.known < op.began || e.ended < w.began && w.began > l.crashed ||
+			e.lostBefore(w)) {
 			e.killedBy(w, op, end)
 		}
 	}
+}
+
+// lostBefore tells whether w was acknowledged, and lost, before the other one began.
+func (w *write) lostBefore(other *write) bool {
+	return w.ended < other.began && w.lost != 0 && w.lost < other.began
 }
 
 func (e *entry) killedBy(w *write, op *Op, end int64) {
@@ -227,11 +241,10 @@ func (e *entry) killedBy(w *write, op *Op, end int64) {
 	e.settle()
 }
 
-// settle finds out whether no crash brings the bytes back that were replaced. What its client has
-// not repeated yet a further crash does bring back: the next server does not know what was written
-// in the life that its client has missed.
+// settle finds out whether no crash brings the bytes back that were replaced, nor a client that
+// comes back after the next one.
 func (e *entry) settle() {
-	if e.dead == never || e.known == never {
+	if e.dead == never {
 		return
 	}
 	for _, w := range e.killers {

@@ -217,13 +217,6 @@ func laterTales() []tale {
 			s.Crashed()
 			return s.sees(3, old)
 		}},
-		{"a client that misses a life repeats over what was written in it", true, func(s story) bool {
-			old := s.put(1, false)
-			s.Crashed()
-			s.put(2, true)
-			s.Crashed()
-			return s.sees(3, old)
-		}},
 		{"what a crash has met under way is not later", true, func(s story) bool {
 			op, p := s.begin(2)
 			old := s.put(1, false)
@@ -296,9 +289,89 @@ func cutTales() []tale {
 	}
 }
 
+// missedTales are about a client that does not come back before the server dies again.
+func missedTales() []tale {
+	zero := make([]byte, 100)
+	elsewhere := func(s story) { s.Write(2, nil).Written(true) }
+	return []tale{
+		{"it does not repeat over what is stable", false, func(s story) bool {
+			old := s.put(1, false)
+			s.Crashed()
+			s.put(2, true)
+			s.Crashed()
+			return s.sees(3, old)
+		}},
+		{"nor over what was repeated and synced", false, func(s story) bool {
+			old := s.put(1, false)
+			s.Crashed()
+			s.put(2, false)
+			s.Crashed()
+			s.sync(2)
+			s.Crashed()
+			return s.sees(3, old)
+		}},
+		{"nor over what was seen, repeated", false, func(s story) bool {
+			old := s.put(1, false)
+			s.Crashed()
+			later := s.put(2, false)
+			s.Crashed()
+			return s.sees(3, later) && s.sees(3, old)
+		}},
+		{"it may be the first to repeat", true, func(s story) bool {
+			old := s.put(1, false)
+			s.Crashed()
+			later := s.put(2, false)
+			s.Crashed()
+			return s.sees(3, old) && s.sees(3, later)
+		}},
+		{"it repeats if nothing was written", true, func(s story) bool {
+			old := s.put(1, false)
+			s.Crashed()
+			s.Crashed()
+			return s.sees(1, old)
+		}},
+		{"and nothing else will do", false, func(s story) bool {
+			s.put(1, false)
+			s.Crashed()
+			s.Crashed()
+			return s.sees(1, zero)
+		}},
+		{"nor is anything lost", false, func(s story) bool {
+			s.put(1, false)
+			s.Crashed()
+			s.Crashed()
+			elsewhere(s)
+			return s.Ask(1, nil).Told()
+		}},
+		{"it is told if something was written", true, func(s story) bool {
+			s.put(1, false)
+			s.Crashed()
+			elsewhere(s)
+			s.Crashed()
+			return s.Ask(1, nil).Told() && s.sees(1, zero)
+		}},
+		{"and has lost nothing if it is not", false, func(s story) bool {
+			s.put(1, false)
+			s.Crashed()
+			elsewhere(s)
+			s.Crashed()
+			s.sync(1)
+			return s.sees(1, zero)
+		}},
+		{"nor if it was there in between", false, func(s story) bool {
+			old := s.put(1, false)
+			s.Crashed()
+			elsewhere(s)
+			s.sees(1, old)
+			s.Crashed()
+			return s.Ask(1, nil).Told()
+		}},
+	}
+}
+
 func TestLedger(t *testing.T) {
 	for _, c := range slices.Concat(plainTales(), lostTales(), repeatTales(),
-		laterTales(), cutTales()) {
+		laterTales(), missedTales(), cutTales()) {
 		t.Run(c.name, func(t *testing.T) {
 			if got := c.read(story{NewLedger(1, 100)}); got != c.want {
 				t.Errorf("allowed: %v, want %v", got, c.want)

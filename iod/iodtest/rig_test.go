@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/sluice-storage/sluice/capability"
+	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/shm"
 	"github.com/sluice-storage/sluice/fabric/sim"
@@ -103,6 +104,7 @@ type rig struct {
 	key  capability.Key
 	addr atomic.Pointer[string] // of the server that lives
 	seen trace                  // what reached the store
+	held sync.Map               // sessions of clients that do not find the server
 
 	mu   sync.Mutex
 	life *life
@@ -242,6 +244,10 @@ func (g *rig) site() Site {
 			p := g.join(session, g.remote, nil)
 			return p, p.vanish
 		},
+		Hold: func(session uint64) func() {
+			g.held.Store(session, nil)
+			return func() { g.held.Delete(session) }
+		},
 		Target: g.target, Kill: g.crash, Start: g.start, Tell: g.seen.tell,
 	}
 	if g.still {
@@ -282,6 +288,9 @@ func (g *rig) joinBy(session uint64, addr func() string, opts remote.Options,
 	p.node, err = msg.NewNode(o)
 	fatal(g.t, err)
 	p.pool = msg.NewPool(p.node, func(context.Context, uint32) (string, error) {
+		if _, away := g.held.Load(session); away {
+			return "", errs.New(errs.Disconnected, "rig", "", nil)
+		}
 		return addr(), nil
 	})
 	p.Remote = remote.New(p.pool, opts)

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/capability"
@@ -34,6 +35,7 @@ type Objects struct {
 
 var (
 	_ meta.Objects   = (*Objects)(nil)
+	_ meta.Allocator = (*Objects)(nil)
 	_ meta.Collector = (*Objects)(nil)
 )
 
@@ -88,6 +90,17 @@ func (o *Objects) Measure(ctx context.Context, f meta.FileRef) (int64, error) {
 		size = max(size, s)
 	}
 	return size, nil
+}
+
+// Allocated implements meta.Allocator.
+func (o *Objects) Allocated(ctx context.Context, f meta.FileRef) (int64, error) {
+	var sum atomic.Int64
+	err := o.each(&f, func(_ int, t iod.Target) error {
+		info, err := o.servers.Stat(ctx, t)
+		sum.Add(info.Allocated)
+		return err
+	})
+	return sum.Load(), err
 }
 
 // Truncate implements meta.Objects.

@@ -269,7 +269,7 @@ func (d *double) handle(op iod.Op, req *iod.Request, data []byte) (a answer, err
 		d.flushLocked(p, len(p.queue))
 		a.info = stripe.Info{ID: t.Object, Size: p.size, TruncSeq: p.truncSeq}
 	}
-	a.mark.Verifier = d.verifier
+	a.mark = iod.Mark{Verifier: d.verifier, Life: d.verifier}
 	return a, nil
 }
 

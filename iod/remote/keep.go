@@ -30,7 +30,8 @@ type kept struct {
 	data  int       // bytes of it
 	body  int
 	acked uint64    // when, counted in acknowledgements; 0: under way
-	life  uint64    // of the server in which it was acknowledged last
+	life  uint64    // of the server in which it was acknowledged last, as counted here
+	from  uint64    // the one in which it was first, as the server numbers them
 	since time.Time // of the first acknowledgement
 
 	end     int64 // of the room in the ring
@@ -54,7 +55,6 @@ type object struct {
 	target      iod.Target // the latest by which something was kept: rights to send it again
 	stale       bool       // some of it was acknowledged in an earlier life of the server
 	mixed       bool       // and some behind that in this one
-	durable     uint64     // the number of acknowledgements at its last durable change
 	lost        error      // what Sync has to tell
 	picked      bool       // by the sweep that is looking for old ones
 	mending     chan struct{}
@@ -298,7 +298,7 @@ func (r *Remote) acknowledge(k *kept, conn *msg.Conn, m iod.Mark) bool {
 		return false
 	}
 	r.order++
-	k.acked, k.life, k.since = r.order, srv.life, r.now()
+	k.acked, k.life, k.from, k.since = r.order, srv.life, m.Life, r.now()
 	srv.acked++
 	r.watchLocked(srv, conn)
 	k.obj.running--
@@ -422,15 +422,10 @@ func (r *Remote) pass(ctx context.Context, t *iod.Target) (*slot, error) {
 	}
 }
 
-// passed takes the slot back. What is kept of the object may from now on be sent again under its
-// own numbers only: under others it could come to lie over this change.
-func (r *Remote) passed(t *iod.Target, s *slot) {
-	srv := r.server(t.Server)
+// passed takes the slot back.
+func (r *Remote) passed(s *slot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if o := srv.objects[t.Object]; o != nil {
-		o.durable = r.order
-	}
 	if s != nil {
 		s.busy = false
 		s.home.put(s)

@@ -8,13 +8,15 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/stripe"
 )
 
 // A server tells with every answer in which life of its volatile state it was given: the verifier.
 // A connection does not outlive the server's process; so while something is kept at a server every
 // new connection is asked for the verifier before it carries anything else. If it has changed, the
 // kept changes of each object are sent again, in their order and under their numbers, before
-// anything else of that object goes out. What the server still has it recognises by the numbers.
+// anything else of that object goes out. What the server still has it recognises by the numbers;
+// what would lie over a later change it refuses, by the life in which it was acknowledged first.
 
 // ensure finds out in which life of its server a connection is.
 func (r *Remote) ensure(ctx context.Context, srv *server, conn *msg.Conn) error {
@@ -333,14 +335,20 @@ func (o *object) renumber(k *kept) {
 	}
 }
 
-// resent notes the answer to a change that was sent again.
+// resent notes the answer to a change that was sent again. In the server's order it stays where it
+// was first acknowledged. One without a number is durable now.
 func (r *Remote) resent(k *kept, conn *msg.Conn, m iod.Mark) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.heardLocked(k.obj.srv, conn, m) {
+	present := r.heardLocked(k.obj.srv, conn, m)
+	switch {
+	case !stripe.Numbered(k.stamp):
+		r.forgetLocked(k)
+	case !present:
 		return // once more, then
+	default:
+		k.life = k.obj.srv.life
 	}
-	k.life = k.obj.srv.life
 	r.counts.resent.Add(1)
 }
 
@@ -428,10 +436,11 @@ func (r *Remote) resendOnce(ctx context.Context, conn *msg.Conn, k *kept) (iod.M
 	if err := req.Decode(k.op, k.stamp, k.request()); err != nil {
 		return iod.Mark{}, err
 	}
-	if err := r.entitle(k, &req.Target); err != nil {
-		return iod.Mark{}, err
+	r.entitle(k, &req.Target)
+	req.Args.Again = k.from
+	if !stripe.Numbered(req.Target.Stamp) {
+		req.Args.Durability = stripe.Durable
 	}
-	req.Args.Again = true
 	c := r.take(k.op, &req.Target, &req.Args)
 	defer r.put(c)
 	if k.data > 0 {
@@ -449,8 +458,9 @@ func (r *Remote) resendOnce(ctx context.Context, conn *msg.Conn, k *kept) (iod.M
 }
 
 // entitle puts the newest rights into a request that is sent again. A session that has ended takes
-// its numbers with it: its changes go out without.
-func (r *Remote) entitle(k *kept, t *iod.Target) error {
+// its numbers with it: its changes go out without, and durably, because nobody would recognise them
+// another time.
+func (r *Remote) entitle(k *kept, t *iod.Target) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := &k.obj.target
@@ -458,11 +468,7 @@ func (r *Remote) entitle(k *kept, t *iod.Target) error {
 	if k.stamp.Session != now.Stamp.Session {
 		k.stamp.Session, k.stamp.Slot, k.stamp.Seq = now.Stamp.Session, 0, 0
 	}
-	if k.stamp.Seq == 0 && k.slot != nil && k.acked <= k.obj.durable {
-		return errs.Newf(errs.IO, "iod.Write", "", "it could cover a later durable write")
-	}
 	t.Stamp = k.stamp
-	return nil
 }
 
 // renew gets fresh rights to an object, and how many truncations of it are known now.

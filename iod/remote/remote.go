@@ -312,7 +312,7 @@ func (r *Remote) once(ctx context.Context, t *iod.Target, c *call, op iod.Op, a 
 	if err != nil {
 		return iod.Mark{}, err
 	}
-	defer r.passed(t, s)
+	defer r.passed(s)
 	c.encode(op, t, a)
 	c.req.Out, c.req.Level = m, levelOf(op, m.Len())
 	if err := r.doSummed(ctx, t, c); err != nil {

@@ -144,7 +144,8 @@ type work struct {
 	memory ticket
 	disk   ticket
 	time   timeline
-	slot   bool // is busy with the request
+	slot   bool     // is busy with the request
+	mark   iod.Mark // to reply with; zero: that of the reply's moment
 	direct direct
 }
 

@@ -163,7 +163,7 @@ func TestVerifierTellsOfARestart(t *testing.T) {
 			}
 			g.close()
 		}
-		if (marks[0] != marks[1]) != c.differ {
+		if (marks[0].Verifier != marks[1].Verifier) != c.differ {
 			t.Errorf("%s: verifiers %x and %x", c.name, marks[0].Verifier, marks[1].Verifier)
 		}
 		store.Close()

@@ -115,6 +115,7 @@ func New(cfg Config) (*Server, error) {
 	if s.defects.KeepMark {
 		s.boot = 1
 	}
+	s.cfg.Store.NewLife() // what an earlier server on this store had acknowledged may be lost
 	if err := s.findMaxFile(); err != nil {
 		return nil, err
 	}
@@ -148,6 +149,7 @@ func (s *Server) serve(ctx context.Context, op iod.Op, c *msg.Call, w *work) err
 		return err
 	}
 	t := &w.req.Target
+	t.Stamp.Life, w.mark = w.req.Args.Again, iod.Mark{}
 	if err := s.admit(ctx, op, t); err != nil {
 		return err
 	}
@@ -183,6 +185,7 @@ func (s *Server) once(ctx context.Context, c *msg.Call, w *work, op iod.Op) erro
 	}
 	w.slot = true
 	defer s.freeSlot(w)
+	w.mark = s.mark() // from before: what is lost a moment later was acknowledged before that
 	if op == iod.OpPunch {
 		return s.change(ctx, c, w, op)
 	}
@@ -211,18 +214,26 @@ func (s *Server) marked(c *msg.Call, w *work, err error) error {
 		return err
 	}
 	s.freeSlot(w)
-	iod.AppendMark(&w.reply, s.mark())
+	mark := w.mark
+	if mark == (iod.Mark{}) {
+		mark = s.mark()
+	}
+	iod.AppendMark(&w.reply, mark)
 	return ignoreDead(c.Reply(w.reply.B, 0))
 }
 
 // mark tells which volatile state the server is in. Where the store has every acknowledged write
 // that is the store's; where the cache has some it ends with the process, and when they were lost.
+// The life is looked at first: an older one than the verifier's does no harm.
 func (s *Server) mark() iod.Mark {
+	m := iod.Mark{Life: s.cfg.Store.Life()}
 	if !s.cfg.WriteBack {
-		return iod.Mark{Verifier: s.cfg.Store.Verifier()}
+		m.Verifier = s.cfg.Store.Verifier()
+		return m
 	}
 	const odd = 0x9e3779b97f4a7c15 // different counts of losses give different verifiers
-	return iod.Mark{Verifier: s.boot + odd*s.cfg.Cache.Losses()}
+	m.Verifier = s.boot + odd*s.cfg.Cache.Losses()
+	return m
 }
 
 // ignoreDead drops the error of a reply that found no connection: the call has ended with it, and

@@ -46,7 +46,7 @@ func (s *Server) punch(ctx context.Context, t *iod.Target, a *iod.Args) error {
 		return err
 	}
 	return s.cfg.Cache.Change(ctx, t.Object, a.Off, a.Len, func() error {
-		if a.Again {
+		if a.Again != 0 {
 			return s.punchAgain(ctx, t, a)
 		}
 		err := s.cfg.Store.Punch(ctx, t.Object, a.Off, a.Len, t.Stamp, a.Durability)
@@ -65,7 +65,7 @@ func (s *Server) punchAgain(ctx context.Context, t *iod.Target, a *iod.Args) err
 	if err != nil || repeated {
 		return err
 	}
-	newer, err := s.cfg.Cache.Newer(t.Object, a.Off, a.Len)
+	newer, err := s.cfg.Cache.Newer(ctx, t.Object, a.Off, a.Len, t.Stamp)
 	if err != nil {
 		return err
 	}

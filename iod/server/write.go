@@ -20,7 +20,7 @@ func (s *Server) write(ctx context.Context, c *msg.Call, w *work) error {
 		return errs.Newf(errs.Invalid, "iod.Write", t.Object.String(),
 			"object access of %d bytes, memory of %d", n, c.OutLen())
 	}
-	if t.How.DirectFor(false) && !a.Again {
+	if t.How.DirectFor(false) && a.Again == 0 {
 		if done, err := s.writeDirect(ctx, c, w); done || err != nil {
 			return err
 		}
@@ -72,10 +72,10 @@ func (s *Server) publish(ctx context.Context, c *msg.Call, w *work,
 	d *unifier.Draft) (repeated bool, err error) {
 	a := &w.req.Args
 	w.time.enter(stateDisk)
-	if a.Again { // by way of the cache in every mode: it knows what was written since
+	if a.Again != 0 { // by way of the cache in every mode: it knows what was written since
 		d.Again()
 	}
-	if !s.cfg.WriteBack || a.Durability != stripe.Volatile || a.Again {
+	if !s.cfg.WriteBack || a.Durability != stripe.Volatile || a.Again != 0 {
 		if err := s.enterDisk(ctx, c, w, a.Access.Len()); err != nil {
 			d.Abort()
 			return false, err

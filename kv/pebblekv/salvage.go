@@ -1,6 +1,7 @@
 package pebblekv
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -31,7 +32,18 @@ func Salvage(opt Options, to string, report func(text string)) error {
 	if _, _, err := v.marks.load(v.fs, opt.Dir); err != nil {
 		report(err.Error())
 	}
-	v.marks.verify(v.fs, opt.Dir, mountID{}, func(err error) { report(err.Error()) })
+	var hopeless error
+	v.marks.verify(v.fs, opt.Dir, mountID{}, func(err error) {
+		report(err.Error())
+		var d *Damage
+		if errors.As(err, &d) && strings.HasPrefix(v.fs.PathBase(d.File), "MANIFEST-") {
+			hopeless = errs.Newf(errs.Corrupt, "pebblekv.Salvage", opt.Dir,
+				"which tables count cannot be known, only a backup helps: %w", err)
+		}
+	})
+	if hopeless != nil {
+		return hopeless
+	}
 	tables := to + ".tables"
 	defer func() { _ = v.fs.RemoveAll(tables) }()
 	if err := v.linkTables(tables); err != nil {

@@ -72,6 +72,8 @@ func Run(t *testing.T, open Open) {
 		{"SetAttrRights", testSetAttrRights},
 		{"Privileges", testPrivileges},
 		{"Truncate", testTruncate},
+		{"Holes", testHoles},
+		{"SpaceOfHoles", testSpaceOfHoles},
 		{"TruncateSurvivesRestart", testTruncateSurvivesRestart},
 		{"TruncateWaitsForItsPredecessor", testTruncateOrder},
 		{"Xattrs", testXattrs},

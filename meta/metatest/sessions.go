@@ -70,6 +70,9 @@ func testDeadWriter(e *env) {
 		a := e.attr(h.Attr.Ino)
 		return !a.Writers && a.Size == 2000 && a.DataVersion > h.Attr.DataVersion
 	})
+	if !e.attr(h.Attr.Ino).Holes {
+		e.Fatal("a dead writer's file is taken for dense, which nobody knows")
+	}
 	e.joinAll()
 	e.eventually("what it had open without a name is removed", func() bool {
 		return e.objects.look(gone.Attr.Ino).removed

@@ -42,6 +42,9 @@ func (w *closing) apply(n *inode, c *meta.Cred, now int64) {
 		}
 		n.Ctime = now
 	}
+	if w.measured && n.Size > 0 && !n.has(flagVolume) {
+		n.Flags |= flagHoles // nobody says either whether it was written without gaps
+	}
 	n.DataVersion++
 	if !isRoot(c) {
 		dropPrivileges(n)

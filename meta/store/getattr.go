@@ -34,11 +34,13 @@ func (s *Store) GetAttr(ctx context.Context, c meta.Caller, ino meta.Ino) (meta.
 		return meta.Attr{}, errs.Wrap("meta.GetAttr", "", err)
 	}
 	if settled {
+		s.allocated(ctx, &a)
 		return a, nil
 	}
 	exact, err := s.exactAttr(ctx, ino)
 	switch {
 	case err == nil:
+		s.allocated(ctx, &exact)
 		return exact, nil
 	case foreign || errs.KindOf(err) == errs.NotFound:
 		return meta.Attr{}, errs.Wrap("meta.GetAttr", "", err)
@@ -109,9 +111,12 @@ func sizeUnknown(ctx context.Context, err error) error {
 }
 
 // measureAttr brings a up to date if the file is open for writing; when I/O servers do not
-// answer, a stays as it is stored.
+// answer, a stays as it is stored. Nobody is asked what it takes: most callers do not want to know.
 func (s *Store) measureAttr(ctx context.Context, a *meta.Attr) {
 	if !a.Writers {
+		if a.Holes {
+			s.spaces.recall(a, s.steady())
+		}
 		return
 	}
 	if exact, err := s.exactAttr(ctx, a.Ino); err == nil {

@@ -90,12 +90,13 @@ func (t *txn) pageAttrs(page []meta.Entry) error {
 	return nil
 }
 
-// measurePage asks for the sizes of files that are open for writing, several at a time.
+// measurePage asks for the sizes of files that are open for writing, several at a time, and recalls
+// what is known of those with holes.
 func (s *Store) measurePage(ctx context.Context, page []meta.Entry) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, measuresMax)
 	for i := range page {
-		if a := page[i].Attr; a.Writers {
+		if a := page[i].Attr; a.Writers || a.Holes {
 			slots <- struct{}{}
 			wg.Go(func() {
 				s.measureAttr(ctx, a)

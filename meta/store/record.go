@@ -25,6 +25,7 @@ const (
 	flagVolume                // a volume: its size is fixed and it has no name
 	flagWithXattr             // had an extended attribute at some time
 	flagAppended              // there are reservations of appends: 'R' ino exists
+	flagHoles                 // may have holes: its size does not tell the space that it takes
 )
 
 // inode is what 'I' keeps.

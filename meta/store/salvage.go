@@ -175,8 +175,8 @@ func (r *repair) root(snap kv.Snapshot) error {
 
 // dropOpen forgets sessions and what they had open.
 func (r *repair) dropOpen(snap kv.Snapshot) error {
-	for _, kind := range []byte{kindSession, kindHandle, kindOpen, kindOrphan, kindCookie,
-		kindCount, kindPending} {
+	for _, kind := range []byte{kindSession, kindHandle, kindOpen, kindWriter, kindReserve, kindOrphan,
+		kindCookie, kindCount, kindXattrs, kindPending} {
 		if err := r.each(snap, kind, func(key, _ []byte) error { return r.remove(key) }); err != nil {
 			return err
 		}
@@ -327,11 +327,14 @@ func (r *repair) destroy(ino meta.Ino, n *inode) error {
 	return r.put(removalKey(ino), rec.encode())
 }
 
-// attributes drops the extended attributes and times of what is not there.
+// attributes drops the extended attributes and times of what is not there, and counts the bytes of
+// the others anew.
 func (r *repair) attributes(snap kv.Snapshot) error {
-	err := r.each(snap, kindXattr, func(key, _ []byte) error {
+	bytes := map[meta.Ino]int64{}
+	err := r.each(snap, kindXattr, func(key, value []byte) error {
 		ino := meta.Ino(number(key, 0))
 		if r.inodes[ino] != nil {
+			bytes[ino] += xattrBytes(string(key[9:]), value)
 			return nil
 		}
 		queued, _, err := snap.Get(removalKey(ino))
@@ -342,6 +345,12 @@ func (r *repair) attributes(snap kv.Snapshot) error {
 	})
 	if err != nil {
 		return err
+	}
+	for ino, sum := range bytes {
+		b := binary.BigEndian.AppendUint64(nil, uint64(sum))
+		if err := r.put(xattrBytesKey(ino), b); err != nil {
+			return err
+		}
 	}
 	return r.each(snap, kindTimes, func(key, _ []byte) error {
 		if n := r.inodes[meta.Ino(number(key, 0))]; n != nil && n.isDir() {
@@ -357,7 +366,7 @@ func (r *repair) counts(snap kv.Snapshot) error {
 		if n.has(flagWriters) && !n.has(flagVolume) {
 			r.say("inode %d was being written: what was not synced may be missing at its end", ino)
 		}
-		n.Flags &^= flagWriters
+		n.Flags &^= flagWriters | flagAppended
 		n.Nlink = max(1, uint32(r.names[ino]))
 		if err := r.put(inodeKey(ino), n.encode()); err != nil {
 			return err

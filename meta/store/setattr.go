@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-const setAll = meta.SetMtimeNow<<1 - 1
+const setAll = meta.SetHoles<<1 - 1
 
 // SetAttr implements meta.Attrs.
 //
@@ -70,6 +70,16 @@ func (t *txn) setattr(c *meta.Caller, ino meta.Ino, mask meta.SetMask, a *meta.A
 	if mask == 0 {
 		return errNothing
 	}
+	if mask&meta.SetHoles != 0 {
+		if err := t.setHoles(c, ino, n); err != nil {
+			return err
+		}
+		if mask == meta.SetHoles {
+			t.kv.MakesRoom = true // as a commit: the data is there already
+			t.putInode(ino, n)
+			return nil
+		}
+	}
 	if mask&meta.SetSize != 0 {
 		t.kv.MakesRoom = a.Size < n.Size
 		if err := t.setSize(c, ino, n, a.Size); err != nil {
@@ -103,16 +113,36 @@ func (t *txn) setSize(c *meta.Caller, ino meta.Ino, n *inode, size int64) error 
 	case n.has(flagVolume):
 		return errs.Perm
 	}
-	if !allowed(&c.Cred, n, mayWrite) {
-		open, err := t.openedBy(c, ino)
-		if err != nil {
-			return err
-		}
-		if !open {
-			return errs.Access
-		}
+	if err := t.mayChange(c, ino, n); err != nil {
+		return err
 	}
 	return t.truncate(&c.Cred, ino, n, size)
+}
+
+// setHoles notes that a file has a hole.
+func (t *txn) setHoles(c *meta.Caller, ino meta.Ino, n *inode) error {
+	switch {
+	case n.isDir():
+		return errs.IsDir
+	case n.Type != meta.Regular:
+		return errs.Invalid
+	case n.has(flagVolume):
+		return errs.Perm
+	}
+	n.Flags |= flagHoles
+	return t.mayChange(c, ino, n)
+}
+
+// mayChange checks the right to change a file's data.
+func (t *txn) mayChange(c *meta.Caller, ino meta.Ino, n *inode) error {
+	if allowed(&c.Cred, n, mayWrite) {
+		return nil
+	}
+	open, err := t.openedBy(c, ino)
+	if err == nil && !open {
+		err = errs.Access
+	}
+	return err
 }
 
 // openedBy tells whether the same user of the same client has the file open for writing: then
@@ -127,6 +157,9 @@ func (t *txn) truncate(c *meta.Cred, ino meta.Ino, n *inode, size int64) error {
 	if n.has(flagPending) {
 		return errPending
 	}
+	if size > n.Size {
+		n.Flags |= flagHoles
+	}
 	if size != 0 || n.Size != 0 || n.has(flagWriters) {
 		n.TruncSeq++
 		n.DataVersion++
@@ -136,6 +169,7 @@ func (t *txn) truncate(c *meta.Cred, ino meta.Ino, n *inode, size int64) error {
 	}
 	if size == 0 {
 		n.Losses = t.losses // nothing is left that could have been lost
+		n.Flags &^= flagHoles
 	}
 	n.Mtime, n.Ctime = t.now, t.now
 	if !isRoot(c) {

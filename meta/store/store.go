@@ -23,6 +23,7 @@ type Store struct {
 	inFlight inFlight
 	sessions sessions
 	servers  servers
+	spaces   spaces
 	backlogs backlogs
 	losses   atomic.Uint64 // how often a server has lost its memory; see lost.go
 	serial   chan struct{} // one token: held by a rename that moves a directory elsewhere

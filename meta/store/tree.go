@@ -97,6 +97,10 @@ func fileAttr(ino meta.Ino, n *inode) meta.Attr {
 		Layout: n.Layout,
 		// A volume's size is fixed: there is nothing to measure.
 		Writers: n.has(flagWriters) && !n.has(flagVolume),
+		Holes:   n.has(flagHoles),
+	}
+	if a.Holes {
+		a.Allocated = -1
 	}
 	if n.Type == meta.Symlink {
 		a.Size = int64(len(n.Target))

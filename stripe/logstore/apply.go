@@ -52,6 +52,7 @@ func (m *member) applyLocked(r *record) {
 		m.mapBlockLocked(o, &r.blocks[i], r.number)
 	}
 	o.size, o.truncSeq, o.epoch = r.size, r.st.TruncSeq, r.st.Epoch
+	o.lives.Note(r.st.Life)
 	o.version++
 	m.table.changeSlot(o.slot).setObject(o, r.number)
 }

@@ -102,9 +102,9 @@ func walkRecord(r *record, emit func(Item) error) error {
 	id := r.id.String()
 	err := emit(Item{Kind: "record", Object: id, Number: r.number, What: kinds[r.kind],
 		Bytes: r.size, TruncSeq: r.st.TruncSeq, Epoch: r.st.Epoch,
-		Text: fmt.Sprintf("  record %d: %s %v size %d truncseq %d epoch %d session %d.%d.%d",
-			r.number, kinds[r.kind], r.id, r.size, r.st.TruncSeq, r.st.Epoch, r.st.Session,
-			r.st.Slot, r.st.Seq)})
+		Text: fmt.Sprintf("  record %d: %s %v size %d truncseq %d epoch %d life %x session %d.%d.%d",
+			r.number, kinds[r.kind], r.id, r.size, r.st.TruncSeq, r.st.Epoch, r.st.Life,
+			r.st.Session, r.st.Slot, r.st.Seq)})
 	for i := 0; i < len(r.requests) && err == nil; i++ {
 		x := &r.requests[i]
 		err = emit(Item{Kind: "request", Object: id, Number: r.number,
@@ -154,8 +154,8 @@ func (m *member) walkObjects(emit func(Item) error) error {
 func (m *member) walkObject(o *object, emit func(Item) error) error {
 	id := o.id.String()
 	err := emit(Item{Kind: "object", Object: id, Bytes: o.size, TruncSeq: o.truncSeq, Epoch: o.epoch,
-		Text: fmt.Sprintf("object %v: size %d, truncseq %d, epoch %d, slot %d, %d clusters", id,
-			o.size, o.truncSeq, o.epoch, o.slot, o.clusters)})
+		Text: fmt.Sprintf("object %v: size %d, truncseq %d, epoch %d, lives %x and %x, slot %d, %d "+
+			"clusters", id, o.size, o.truncSeq, o.epoch, o.lives.Last, o.lives.Before, o.slot, o.clusters)})
 	if err != nil {
 		return err
 	}

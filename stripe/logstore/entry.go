@@ -13,8 +13,8 @@ import (
 //	|type |reserved |mask |crc |record  |file |gen |stripe |
 //	32             40                                  104       128
 //	cluster: |cluster index |16 checksums of 4 bytes    |zero     |
-//	32    40             48     52                               128
-//	object:  |size |truncate seq |epoch |zero                     |
+//	32    40             48     52    56                         64            72  128
+//	object:  |size |truncate seq |epoch |zero |last life changed in |the one before |zero |
 //	fence:   generation is the minimal one; the rest is zero
 //
 // Mask has a bit for each block that holds data. Record is the number of the last record that
@@ -75,11 +75,14 @@ func (e entry) setObject(o *object, record uint64) {
 	le.PutUint64(e[32:], uint64(o.size))
 	le.PutUint64(e[40:], o.truncSeq)
 	le.PutUint32(e[48:], o.epoch)
+	le.PutUint64(e[56:], o.lives.Last)
+	le.PutUint64(e[64:], o.lives.Before)
 }
 
 func (e entry) getObject(o *object) {
 	le := binary.LittleEndian
 	o.size, o.truncSeq, o.epoch = e.index(), le.Uint64(e[40:]), le.Uint32(e[48:])
+	o.lives = stripe.Lives{Last: le.Uint64(e[56:]), Before: le.Uint64(e[64:])}
 }
 
 func (e entry) crc(index int64) uint32 {

@@ -41,6 +41,7 @@ type geometry struct {
 	tableBytes     int64
 	batchBlocksMax int // blocks of data in one batch of the log
 	batchHeadMax   int // bytes of its header
+	recordHead     int // bytes of a record without what it names, in the log that is there
 }
 
 // layOut cuts a device of that size. Each cluster costs itself, its entry and its slot, twice.
@@ -70,6 +71,7 @@ func layOut(size, logBytes int64) (geometry, error) {
 func (g *geometry) fit() {
 	g.tableBytes = (int64(g.clusters) + int64(g.slots) + tableEntries - 1) / tableEntries * blockBytes
 	g.tableAt[0] = logAt + g.logBytes
+	g.recordHead = recordHead
 	g.tableAt[1] = g.tableAt[0] + g.tableBytes
 	g.dataAt = (g.tableAt[1] + g.tableBytes + clusterBytes - 1) / clusterBytes * clusterBytes
 	// A batch must hold the largest record: a large write with a head and a tail, 32 blocks, and

@@ -122,6 +122,9 @@ func (m *member) unreserveLog(need int64) {
 func (m *member) appendLocked(r *record, need int64, w *waiter, d stripe.Durability) {
 	l := &m.log
 	r.number = l.number
+	if r.st.Life == 0 && m.opt.life != nil {
+		r.st.Life = m.opt.life.Load()
+	}
 	l.number++
 	b := l.open
 	if b.records > 0 && (len(b.head)+r.bytes() > m.g.batchHeadMax ||

@@ -145,6 +145,7 @@ type Store struct {
 	unit     int64 // bytes of an object that lie together on a member
 	id       [16]byte
 	verifier uint64
+	life     atomic.Uint64
 	count    requestCounters
 	fans     sync.Pool
 
@@ -193,13 +194,14 @@ func Open(o Options) (*Store, error) {
 	if err := s.checkMembers(op); err != nil {
 		return nil, err
 	}
+	s.life.Add(1 << stripe.LifeBits)
 	// Members are independent of each other: they replay their logs at the same time.
 	s.members = make([]*member, len(o.Devices))
 	failed := make([]error, len(o.Devices))
 	var wg sync.WaitGroup
 	for i, dev := range o.Devices {
 		wg.Go(func() {
-			s.members[i], failed[i] = openMember(dev, o.member())
+			s.members[i], failed[i] = openMember(dev, s.member())
 		})
 	}
 	wg.Wait()
@@ -221,6 +223,13 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
+// member is what its members are told that change with the store.
+func (s *Store) member() memberOptions {
+	o := s.opt.member()
+	o.life = &s.life
+	return o
+}
+
 func (o Options) member() memberOptions {
 	return memberOptions{pendingBlocks: int(o.PendingBytes / blockBytes),
 		indexPages: int(o.IndexBytes / blockBytes), log: o.Logger, unsummed: o.Unsummed,
@@ -238,6 +247,7 @@ func (s *Store) checkMembers(op string) error {
 		if i == 0 {
 			s.id, s.unit = sup.storeID, int64(sup.unit)
 		}
+		s.life.Store(max(s.life.Load(), sup.openings<<stripe.LifeBits))
 		switch {
 		case sup.storeID != s.id:
 			return errs.Newf(errs.Invalid, op, dev.Name(), "a member of store %x, the first one is "+
@@ -318,6 +328,13 @@ func verifierOf(id [16]byte) (uint64, error) {
 
 // Verifier implements stripe.Keeper.
 func (s *Store) Verifier() uint64 { return s.verifier }
+
+// Life implements stripe.Keeper. All members know how often the store was opened as soon as they
+// are: the first checkpoint of each says so.
+func (s *Store) Life() uint64 { return s.life.Load() }
+
+// NewLife implements stripe.Keeper.
+func (s *Store) NewLife() { s.life.Add(1) }
 
 // ID is the name that the store gave itself when it was made.
 func (s *Store) ID() [16]byte { return s.id }

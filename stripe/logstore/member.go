@@ -89,7 +89,8 @@ type memberOptions struct {
 	unsummed      bool
 	salvage       bool
 	reserve       int64
-	late          bool // checkpoints wait until there is no room
+	life          *atomic.Uint64 // the store's, see stripe.Keeper; nil: it is only looked at
+	late          bool           // checkpoints wait until there is no room
 	plant         defect
 }
 

@@ -20,6 +20,7 @@ type object struct {
 	size     int64
 	truncSeq uint64
 	epoch    uint32
+	lives    stripe.Lives
 	version  uint64 // grows with every change; a reader compares it when a block does not verify
 	clusters int64  // how many it has
 	leaves   map[int64]*leaf
@@ -105,7 +106,7 @@ func (o *object) each(first, end int64, fn func(index int64, c uint32)) {
 func (o *object) info() stripe.Info {
 	return stripe.Info{
 		ID: o.id, Size: o.size, Allocated: o.clusters * clusterBytes, TruncSeq: o.truncSeq,
-		Epoch: o.epoch,
+		Epoch: o.epoch, Lives: o.lives,
 	}
 }
 

@@ -80,6 +80,7 @@ func openMember(dev device.Device, opt memberOptions) (*member, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.g.recordHead = recordHead // from here on
 	m.writer.Go(m.runLog)
 	m.checkpointer.Go(m.runCheckpoints)
 	// The first checkpoint puts what was replayed in place, and says that the store is open.

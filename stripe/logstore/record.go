@@ -29,12 +29,14 @@ import (
 //	|len  |kind |flags |blocks |clusters |slot # |epoch |number |file |gen |stripe |
 //	40          48       56      60      64     72     80     88
 //	|truncseq   |session |seq    |slot   |size  |off   |len   |
+//	88     96
+//	|life  |
 //	blocks:   16 bytes each |block of the object 8 |cluster, top bit: new 4 |checksum 4 |
 //	clusters: 80 bytes each |index 8 |cluster 4 |mask 2 |zero 2 |16 checksums of 4      |
 //	requests: 16 bytes each |session 8 |slot # 2 |zero 2 |seq 4 |
 //
 // Requests are further ones that the record includes, as many as its length has room for (none in
-// format 1). They are in the record of the data, or in the last one where the data has several: so
+// format 1). Records of the formats before 3 have no life that they were made in. They are in the record of the data, or in the last one where the data has several: so
 // who sees the numbers sees all of the data. Who sees data without them sees a write that nobody
 // was told of, at the log's end, and behind it none but writes that were under way at the same
 // time: when it is sent again, nothing newer is overwritten.
@@ -49,7 +51,8 @@ const (
 	batchRecords = 0
 	batchWrap    = 1
 
-	recordHead   = 88
+	recordHead   = 96
+	recordHead2  = 88 // up to format 2
 	blockDesc    = 16
 	clusterDesc  = 80
 	requestDesc  = 16
@@ -127,6 +130,7 @@ func (r *record) append(b []byte) []byte {
 	le.PutUint64(p[64:], uint64(r.size))
 	le.PutUint64(p[72:], uint64(r.off))
 	le.PutUint64(p[80:], uint64(r.len))
+	le.PutUint64(p[88:], r.st.Life)
 	p = p[recordHead:]
 	for i := range r.blocks {
 		x := &r.blocks[i]
@@ -165,12 +169,12 @@ func decodeRecord(b []byte, g *geometry, r *record) (rest []byte, err error) {
 		return errs.Newf(errs.Corrupt, "logstore.replay", "", "a record's %s makes no sense", what)
 	}
 	le := binary.LittleEndian
-	if len(b) < recordHead {
+	if len(b) < g.recordHead {
 		return nil, bad("header")
 	}
 	n := int(le.Uint32(b))
 	blocks, clusters := int(le.Uint16(b[6:])), int(le.Uint16(b[8:]))
-	more := n - (recordHead + blocks*blockDesc + clusters*clusterDesc)
+	more := n - (g.recordHead + blocks*blockDesc + clusters*clusterDesc)
 	if blocks > recordBlocks || n > len(b) || more < 0 || more%requestDesc != 0 ||
 		more > stripe.StampsMax*requestDesc {
 		return nil, bad("length")
@@ -179,6 +183,9 @@ func decodeRecord(b []byte, g *geometry, r *record) (rest []byte, err error) {
 	r.id = stripe.ObjectID{File: le.Uint64(b[24:]), Gen: le.Uint32(b[32:]), Stripe: le.Uint32(b[36:])}
 	r.st = wire.Stamp{Session: le.Uint64(b[48:]), Slot: le.Uint16(b[10:]), Seq: le.Uint32(b[56:]),
 		Epoch: le.Uint32(b[12:]), Gen: r.id.Gen, TruncSeq: le.Uint64(b[40:])}
+	if g.recordHead > recordHead2 {
+		r.st.Life = le.Uint64(b[88:])
+	}
 	r.size, r.off, r.len = int64(le.Uint64(b[64:])), int64(le.Uint64(b[72:])), int64(le.Uint64(b[80:]))
 	switch {
 	case r.kind == 0 || r.kind >= kindEnd:
@@ -189,7 +196,7 @@ func decodeRecord(b []byte, g *geometry, r *record) (rest []byte, err error) {
 		r.off > stripe.MaxObjectBytes || r.len > stripe.MaxObjectBytes-r.off:
 		return nil, bad("range")
 	}
-	if err := r.decodePlaces(b[recordHead:n-more], g, blocks, clusters); err != nil {
+	if err := r.decodePlaces(b[g.recordHead:n-more], g, blocks, clusters); err != nil {
 		return nil, err
 	}
 	r.decodeRequests(b[n-more : n])

@@ -193,7 +193,7 @@ func (m *member) walkLog(r *logReader, end uint64,
 // eachRecord decodes the records of a header. Padding ends them.
 func (m *member) eachRecord(head []byte, fn func(r *record) error) error {
 	var r record
-	for rest := head[batchHead:]; len(rest) >= recordHead && rest[4] != 0; {
+	for rest := head[batchHead:]; len(rest) >= m.g.recordHead && rest[4] != 0; {
 		var err error
 		if rest, err = decodeRecord(rest, &m.g, &r); err != nil {
 			return err

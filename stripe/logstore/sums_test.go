@@ -185,6 +185,32 @@ func TestOlderFormatIsOpened(t *testing.T) {
 	s.Abandon()
 }
 
+// Records of the formats before 3 are shorter by the life, and are read.
+func TestOlderRecordsAreRead(t *testing.T) {
+	g, err := layOut(16<<20, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := record{kind: kindWrite, id: stripe.ObjectID{File: 1}, size: 5, number: 9,
+		st:     wire.Stamp{Session: 3, Seq: 4, Life: 77},
+		blocks: []blockPlace{{block: 3, sum: 8}}, requests: []wire.Stamp{{Session: 1, Slot: 2, Seq: 3}}}
+	for _, old := range []bool{false, true} {
+		b, life := r.append(nil), uint64(77)
+		if old {
+			b, life = slices.Delete(b, recordHead2, recordHead), 0
+			binary.LittleEndian.PutUint32(b, uint32(len(b)))
+			s := super{format: 2, logBytes: g.logBytes, clusters: g.clusters, slots: g.slots}
+			g = s.geometry()
+		}
+		var got record
+		rest, err := decodeRecord(b, &g, &got)
+		if err != nil || len(rest) != 0 || got.st.Life != life || got.number != r.number ||
+			len(got.blocks) != 1 || got.blocks[0].sum != 8 || !slices.Equal(got.requests, r.requests) {
+			t.Fatalf("old %v: %+v, %d bytes left: %v", old, got, len(rest), err)
+		}
+	}
+}
+
 // A dump names the requests that a record includes.
 func TestDumpNamesRequests(t *testing.T) {
 	r := newRig(t, Options{LogBytes: 1 << 20, LateCheckpoints: true}, memoryDevices(1, 4<<20, nil))

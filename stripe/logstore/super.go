@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/crc32c"
+	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/stripe/device"
 )
 
@@ -16,9 +17,9 @@ const (
 
 	unitMax = 64 << 20
 
-	// formatVersion is written. 1 is read too: its records name no further requests, and units of
-	// members are of 1 MiB.
-	formatVersion = 2
+	// formatVersion is written. Older ones are read too. The records of 1 name no further requests,
+	// and its units of members are of 1 MiB; the records of 1 and 2 have no lives.
+	formatVersion = 3
 )
 
 // super is what a member says of itself, and where its log begins. There are two copies, written
@@ -34,8 +35,11 @@ const (
 //	|clusters |slots  |tail    |chain    |flags   |next record  |boot id    |
 //	104           108         112            116             120           124         128
 //	|cluster high |slot high  |sessions crc  |sessions count |lost entries |unit bytes |
+//	128       136
+//	|openings |
 //
-// (Unit bytes is 0 in format 1, where units are of 1 MiB.)
+// (Unit bytes is 0 in format 1, where units are of 1 MiB. Openings, of the store, not of this
+// member, is 0 in the formats before 3: they begin again, and objects have no lives from before.)
 type super struct {
 	seq         uint64
 	storeID     [16]byte
@@ -54,6 +58,8 @@ type super struct {
 	slotHigh    uint32
 	sessionsCRC uint32
 	unit        uint32 // bytes of an object that lie together on a member
+	format      uint32
+	openings    uint64 // the high bits of lives, see stripe.LifeBits
 	sessions    uint32 // how many; they are in the two areas of this sequence, see sessionsOff
 
 	copy int   // where it was found
@@ -87,6 +93,7 @@ func (s *super) encode(b []byte) {
 	le.PutUint32(b[112:], s.sessionsCRC)
 	le.PutUint32(b[116:], s.sessions)
 	le.PutUint32(b[124:], s.unit)
+	le.PutUint64(b[128:], s.openings)
 	le.PutUint32(b[12:], superCRC(b))
 }
 
@@ -111,6 +118,7 @@ func decodeSuper(b []byte) (*super, error) {
 			"format %d is not this build's %d: use a build that knows it", v, formatVersion)
 	}
 	s := &super{
+		format: le.Uint32(b[8:]), openings: le.Uint64(b[128:]),
 		seq: le.Uint64(b[16:]), index: le.Uint32(b[40:]), members: le.Uint32(b[44:]),
 		serverID: le.Uint64(b[48:]), logBytes: int64(le.Uint64(b[56:])),
 		clusters: le.Uint32(b[64:]), slots: le.Uint32(b[68:]), tail: le.Uint64(b[72:]),
@@ -133,7 +141,7 @@ func (s *super) validate() error {
 		s.clusters > 0 && s.clusters < clustersMax && s.slots > 0 && s.slots < clustersMax &&
 		s.clusterHigh <= s.clusters && s.slotHigh <= s.slots && s.tail%blockBytes == 0 &&
 		s.tail < 1<<62 && s.record < 1<<62 && s.sessions <= sessionsMax &&
-		s.unit <= unitMax && s.unit%clusterBytes == 0
+		s.unit <= unitMax && s.unit%clusterBytes == 0 && s.openings < 1<<(64-stripe.LifeBits)-1
 	if !ok {
 		return errs.Newf(errs.Corrupt, "", "", "the superblock makes no sense: %+v", *s)
 	}
@@ -143,6 +151,9 @@ func (s *super) validate() error {
 func (s *super) geometry() geometry {
 	g := geometry{logBytes: s.logBytes, clusters: s.clusters, slots: s.slots}
 	g.fit()
+	if s.format < 3 {
+		g.recordHead = recordHead2
+	}
 	return g
 }
 
@@ -188,6 +199,9 @@ func (m *member) writeSuper(tail uint64, chain uint32, record uint64, clean bool
 	s.seq++
 	s.tail, s.chain, s.record, s.clean = tail, chain, record, clean
 	s.clusterHigh, s.slotHigh = m.alloc.high, m.slots.high
+	if m.opt.life != nil {
+		s.openings = max(s.openings, m.opt.life.Load()>>stripe.LifeBits)
+	}
 	m.mu.Unlock()
 	if err := m.writeSessions(&s); err != nil {
 		return err

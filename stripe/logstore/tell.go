@@ -40,6 +40,8 @@ func add(all *stripe.Info, x stripe.Info) {
 	if x.TruncSeq >= all.TruncSeq {
 		all.Epoch = max(all.Epoch, x.Epoch)
 	}
+	all.Lives.Note(x.Lives.Last)
+	all.Lives.Note(x.Lives.Before)
 	all.Size = max(all.Size, x.Size)
 	all.TruncSeq = max(all.TruncSeq, x.TruncSeq)
 	all.Allocated += x.Allocated

@@ -44,6 +44,7 @@ func (o Options) validate() error {
 type Store struct {
 	budget   budget
 	verifier uint64
+	life     atomic.Uint64
 
 	mu      sync.RWMutex
 	objects map[stripe.ObjectID]*object
@@ -71,6 +72,7 @@ func New(o Options) (*Store, error) {
 		objects:  map[stripe.ObjectID]*object{},
 		minGen:   map[uint64]uint32{},
 	}
+	s.life.Store(1 << stripe.LifeBits)
 	s.budget.left.Store(o.MaxBytes / pageBytes)
 	s.budget.total = o.MaxBytes / pageBytes
 	return s, nil
@@ -82,6 +84,7 @@ func (s *Store) Reopen() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = false
+	s.life.Store((s.life.Load()>>stripe.LifeBits + 1) << stripe.LifeBits)
 }
 
 // enter takes mu shared and finds the object, nil when it is absent. The caller unlocks mu unless

@@ -38,6 +38,7 @@ type object struct {
 	size     int64
 	truncSeq uint64
 	epoch    uint32
+	lives    stripe.Lives
 	pages    map[int64]*page
 }
 
@@ -90,9 +91,18 @@ func (o *object) write(id stripe.ObjectID, bufs [][]byte, off, n int64, st reque
 	if n > 0 {
 		o.size = max(o.size, off)
 	}
-	o.epoch = st.Epoch
+	o.changedLocked(st)
 	st.applied()
 	return nil
+}
+
+// changedLocked notes whose the last change was, and of when.
+func (o *object) changedLocked(st request) {
+	o.epoch = st.Epoch
+	if st.Life == 0 {
+		st.Life = st.s.life.Load()
+	}
+	o.lives.Note(st.Life)
 }
 
 // growLocked allocates the missing pages of the range, all or none.
@@ -127,7 +137,7 @@ func (o *object) truncate(id stripe.ObjectID, size int64, st request) error {
 		return err
 	}
 	defer st.applied()
-	o.epoch = st.Epoch
+	o.changedLocked(st)
 	if st.TruncSeq > 0 && st.TruncSeq == o.truncSeq {
 		return nil
 	}
@@ -149,7 +159,7 @@ func (o *object) punch(id stripe.ObjectID, off, length int64, st request) error 
 		return err
 	}
 	defer st.applied()
-	o.epoch = st.Epoch
+	o.changedLocked(st)
 	o.dropLocked(off, min(length, o.size-off))
 	return nil
 }
@@ -182,6 +192,6 @@ func (o *object) info(id stripe.ObjectID) stripe.Info {
 	defer o.mu.RUnlock()
 	return stripe.Info{
 		ID: id, Size: o.size, Allocated: int64(len(o.pages)) * pageBytes, TruncSeq: o.truncSeq,
-		Epoch: o.epoch,
+		Epoch: o.epoch, Lives: o.lives,
 	}
 }

@@ -58,7 +58,7 @@ func (o *object) zero(id stripe.ObjectID, off, length int64, st request) error {
 		return err
 	}
 	defer st.applied()
-	o.epoch = st.Epoch
+	o.changedLocked(st)
 	o.dropLocked(off, min(length, o.size-off))
 	if length > 0 {
 		o.size = max(o.size, off+length)

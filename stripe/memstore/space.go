@@ -124,6 +124,12 @@ func (s *Store) SetMinGeneration(ctx context.Context, file uint64, gen uint32) e
 // Verifier implements stripe.Keeper: it lives as long as the memory.
 func (s *Store) Verifier() uint64 { return s.verifier }
 
+// Life implements stripe.Keeper.
+func (s *Store) Life() uint64 { return s.life.Load() }
+
+// NewLife implements stripe.Keeper.
+func (s *Store) NewLife() { s.life.Add(1) }
+
 // Space implements stripe.Spacer.
 func (s *Store) Space() (stripe.Space, error) {
 	s.mu.RLock()

@@ -107,7 +107,7 @@ func (e *Engine) SetMinGeneration(ctx context.Context, file uint64, gen uint32) 
 	})
 }
 
-// Place, Members, Verifier, Space, Stats and Close pass through: no rule concerns them.
+// Place, Members, Verifier, Life, NewLife, Space, Stats and Close pass through: no rule concerns them.
 
 // Place implements stripe.Placer.
 func (e *Engine) Place(id stripe.ObjectID, off int64) (member int, run int64) {
@@ -119,6 +119,12 @@ func (e *Engine) Members() int { return e.below.Members() }
 
 // Verifier implements stripe.Keeper.
 func (e *Engine) Verifier() uint64 { return e.below.Verifier() }
+
+// Life implements stripe.Keeper.
+func (e *Engine) Life() uint64 { return e.below.Life() }
+
+// NewLife implements stripe.Keeper.
+func (e *Engine) NewLife() { e.below.NewLife() }
 
 // Space implements stripe.Spacer.
 func (e *Engine) Space() (stripe.Space, error) { return e.below.Space() }
