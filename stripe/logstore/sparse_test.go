@@ -8,8 +8,8 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// A huge object with two pieces of data is mapped by a few looks at the members, not by one for each
-// unit.
+// A huge object with two pieces of data is mapped by a few looks at the members, not by one for
+// each unit.
 func TestHolesAreNotSteppedThrough(t *testing.T) {
 	r := newRig(t, Options{LogBytes: 1 << 20}, memoryDevices(3, 16<<20, nil))
 	defer r.Close()
@@ -31,7 +31,8 @@ func TestHolesAreNotSteppedThrough(t *testing.T) {
 		t.Errorf("%v: %d looks for two pieces of data", err, looks)
 	}
 	got, err := r.Map(ctx, id, 0, far+2*blockBytes, 100)
-	want := []stripe.Extent{{Off: 0, Len: blockBytes}, {Off: blockBytes, Len: far - blockBytes, Hole: true},
+	want := []stripe.Extent{{Off: 0, Len: blockBytes},
+		{Off: blockBytes, Len: far - blockBytes, Hole: true},
 		{Off: far, Len: blockBytes}, {Off: far + blockBytes, Len: blockBytes, Hole: true}}
 	if err != nil || len(got) != len(want) {
 		t.Fatalf("%v: %+v", err, got)
