@@ -133,6 +133,26 @@ func TestSlotsKeepTheirOrder(t *testing.T) {
 	}
 }
 
+// What is pending of a file is settled, of all its objects, and nothing else is.
+func TestOneFileIsSettled(t *testing.T) {
+	r := newBack(t)
+	second := Key{File: alpha.File, Gen: alpha.Gen + 1, Stripe: 3}
+	for i := range 50 {
+		r.write(Key{File: 1000 + uint64(i), Gen: 1}, 0, fill1(10, 9))
+	}
+	r.write(alpha, 0, fill1(10, 1))
+	r.write(second, 0, fill1(10, 2))
+	before := r.store.Calls(fault.Write)
+	r.ok(r.SettleFile(r.ctx, alpha.File))
+	if r.stored(alpha, 0, 1)[0] != 1 || r.stored(second, 0, 1)[0] != 2 {
+		t.Fatal("the file was not settled")
+	}
+	if n := r.store.Calls(fault.Write) - before; n > 10 {
+		t.Fatalf("%d writes to settle two objects", n)
+	}
+	r.ok(r.SettleFile(r.ctx, 77))
+}
+
 func TestTooMuchIsDirty(t *testing.T) {
 	r := newBack(t)
 	gate := make(chan struct{})

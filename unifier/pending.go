@@ -218,6 +218,32 @@ func (c *Cache) Settle(ctx context.Context, id Key, off, length int64) error {
 	return errs.Wrap(op, id.String(), c.flushLocked(ctx, o, c.order))
 }
 
+// SettleFile returns when the backing has all that was published of a file's objects before the
+// call. What is pending of other files stays pending, but for earlier numbers of the same slots.
+func (c *Cache) SettleFile(ctx context.Context, file uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	mark := c.order
+	var ids []Key
+	seen := map[Key]bool{}
+	for d := c.pending; d != nil; d = d.nextAll {
+		if id := d.obj.id; id.File == file && !seen[id] {
+			seen[id] = true
+			ids = append(ids, id)
+		}
+	}
+	for _, id := range ids {
+		o := c.objects[id] // another one by now, or none, if somebody else has settled it
+		if o == nil {
+			continue
+		}
+		if err := c.flushLocked(ctx, o, mark); err != nil {
+			return errs.Wrap("unifier.SettleFile", id.String(), err)
+		}
+	}
+	return nil
+}
+
 // Sync makes all that was published of the object durable. The zero Key means all objects.
 func (c *Cache) Sync(ctx context.Context, id Key) error {
 	if c.dirty != nil {

@@ -3,9 +3,9 @@
 //
 //	host:4711 [1f2e3d4c5b6a7988/4026531836/4711/1]
 //
-// the boot of the host, the space of process ids, the process, and the how many-th user of the
-// process it is. No two have the same, and whoever lives in the same boot and space can look whether
-// the process is dead. Of a process elsewhere nothing is known.
+// the boot of the host, the space of process ids, the process, and a number within it. No two names
+// have the same, and whoever lives in the same boot and space can look whether the process is dead.
+// Of a process elsewhere nothing is known.
 package procid
 
 import (

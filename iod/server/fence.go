@@ -118,7 +118,7 @@ func (f *fences) check(id stripe.ObjectID, noFence bool) error {
 // makes the store refuse them too.
 func (s *Server) fence(ctx context.Context, t *iod.Target) error {
 	s.fences.add(t.Object.File, t.Object.Gen, 0, time.Since(s.base))
-	if err := s.cfg.Cache.Settle(ctx, stripe.ObjectID{}, 0, stripe.MaxObjectBytes); err != nil {
+	if err := s.cfg.Cache.SettleFile(ctx, t.Object.File); err != nil {
 		return errs.Wrap("iod.Fence", t.Object.String(), err)
 	}
 	return s.cfg.Store.SetMinGeneration(ctx, t.Object.File, t.Object.Gen)

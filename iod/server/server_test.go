@@ -19,6 +19,7 @@ import (
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/stripe/hook/fault"
 	"github.com/sluice-storage/sluice/stripe/memstore"
 	"github.com/sluice-storage/sluice/wire"
 )
@@ -317,6 +318,19 @@ func TestFencedGenerationIsRefused(t *testing.T) {
 	_, err := g.remote.Write(t.Context(), old, seg.Contig(0, 1), view([]byte{1}), stripe.Volatile)
 	if errs.KindOf(err) != errs.Fenced {
 		t.Fatalf("a fenced writer: %v", err)
+	}
+}
+
+// TestAFenceSettlesOneFile: what others have written and not synced stays pending.
+func TestAFenceSettlesOneFile(t *testing.T) {
+	g := newRig(t, writesBack, func(s *setup) { s.cache.DirtyAge = time.Hour })
+	for file := uint64(1); file <= 50; file++ {
+		write(t, g.remote, g.target(file, capability.Write), 0, []byte{1})
+	}
+	before := g.disk.Calls(fault.Write)
+	g.check(g.remote.Fence(t.Context(), g.targetGen(7, 2, capability.Manage)))
+	if n := g.disk.Calls(fault.Write) - before; n == 0 || n > 5 {
+		t.Fatalf("a fence for one file wrote %d times", n)
 	}
 }
 

@@ -43,8 +43,8 @@ func testVolumes(e *env) {
 	e.eventually("its objects are removed", func() bool { return e.objects.look(v.Ino).removed })
 }
 
-// testVolumePages: however many volumes there are, a page of them has a bound, and the pages together
-// name each of them once, in order.
+// testVolumePages: however many volumes there are, a page of them has a bound, and the pages
+// together name each of them once, in order.
 func testVolumePages(e *env) {
 	const n = meta.VolumePageMax + 20
 	for i := range n {

@@ -107,8 +107,8 @@ func (s *Server) dispatchFiles(ctx context.Context, op meta.Op, a *meta.Args, ro
 	return r, err
 }
 
-// cutPage shortens a page until it fits; size is how long its encoding is. One item always does: two
-// names and the longest layout are less than the smallest body of a message.
+// cutPage shortens a page until it fits; size is how long its encoding is. One item always does:
+// two names and the longest layout are less than the smallest body of a message.
 func cutPage[T any](page []T, room int, size func([]T) int) []T {
 	for len(page) > 1 {
 		n := size(page)

@@ -19,7 +19,8 @@ import (
 // what commits look at: work that others wait for.
 type metered struct {
 	kv.Store
-	keys atomic.Int64
+	keys    atomic.Int64
+	longest atomic.Int64 // the most keys that one scan has read
 }
 
 func (m *metered) Snapshot() kv.Snapshot { return &meteredSnapshot{m.Store.Snapshot(), m} }
@@ -41,8 +42,12 @@ func (s *meteredSnapshot) Get(key []byte) ([]byte, kv.Version, error) {
 
 func (s *meteredSnapshot) Scan(start, end []byte, fn func(k, v []byte, at kv.Version) bool) error {
 	s.m.keys.Add(1)
+	n := int64(0)
 	return s.Snapshot.Scan(start, end, func(k, v []byte, at kv.Version) bool {
 		s.m.keys.Add(1)
+		if n++; n > s.m.longest.Load() { // may miss one of several at once
+			s.m.longest.Store(n)
+		}
 		return fn(k, v, at)
 	})
 }

@@ -87,8 +87,8 @@ func (s *Store) recover() error {
 	return err
 }
 
-// countHandles counts a page of open handles and tells where the next one begins; nil: that was all.
-// Nobody has to remember the handles of the last process, nor to keep a snapshot for so long.
+// countHandles counts a page of open handles and tells where the next one begins; nil: that was
+// all. Nobody has to remember the handles of the last process, nor to keep a snapshot for so long.
 func (s *Store) countHandles(start []byte) (next []byte, err error) {
 	n := 0
 	err = s.look(func(t *txn) error {

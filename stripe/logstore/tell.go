@@ -2,6 +2,7 @@ package logstore
 
 import (
 	"context"
+	"slices"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/stripe"
@@ -58,21 +59,63 @@ func (s *Store) Map(ctx context.Context, id stripe.ObjectID, off, length int64,
 		return nil, err
 	}
 	x := stripe.NewExtents(off, length, max)
-	for at, end := off, min(off+length, info.Size); at < end; {
-		step := end - at
-		if len(s.members) > 1 {
-			step = min(step, s.unit-at%s.unit)
+	err = s.eachSpan(op, id, off, min(off+length, info.Size), func(at, end int64) (bool, error) {
+		return s.members[s.memberOf(id, at)].extents(op, id, x, at, end)
+	})
+	return x.Finish(), err
+}
+
+// eachSpan calls fn for the parts of [off, end) that one member has, in order, until it returns
+// false. It leaves out gaps of the object's map: an object costs nothing to write that is so sparse
+// that going through it by units would take seconds.
+func (s *Store) eachSpan(op string, id stripe.ObjectID, off, end int64,
+	fn func(at, end int64) (bool, error)) error {
+	if len(s.members) == 1 {
+		if off < end {
+			_, err := fn(off, end)
+			return err
 		}
-		more, err := s.members[s.memberOf(id, at)].extents(op, id, x, at, min(at+step, end))
-		if err != nil {
-			return nil, err
+		return nil
+	}
+	const leafBytes = leafLength * clusterBytes
+	keys, sure, err := s.leavesIn(op, id, off, end)
+	for at, more := off, true; err == nil && more && at < end; {
+		for sure && len(keys) > 0 && (keys[0]+1)*leafBytes <= at {
+			keys = keys[1:]
 		}
-		if !more {
+		if sure && len(keys) == 0 {
 			break
 		}
-		at += step
+		if sure {
+			at = max(at, keys[0]*leafBytes)
+		}
+		stop := min(at+s.unit-at%s.unit, end)
+		more, err = fn(at, stop)
+		at = stop
 	}
-	return x.Finish(), nil
+	return err
+}
+
+// leavesIn lists the leaves of an object's map that some member has in [off, end), in order. They
+// are not sure to be all when a member has lost entries.
+func (s *Store) leavesIn(op string, id stripe.ObjectID, off, end int64) (keys []int64, sure bool,
+	err error) {
+	sure = true
+	for _, m := range s.members {
+		o, err := m.begin(op, id)
+		if err != nil {
+			return nil, false, err
+		}
+		m.mu.Lock()
+		sure = sure && m.table.lost == 0
+		if o != nil {
+			keys = append(keys, o.leavesIn(off/clusterBytes, (end+clusterBytes-1)/clusterBytes)...)
+		}
+		m.mu.Unlock()
+		m.end()
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys), sure, nil
 }
 
 // extents names the data of [off, end). Gaps of the object's map are skipped by leaves.
