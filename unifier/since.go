@@ -1,9 +1,7 @@
 package unifier
 
 import (
-	"cmp"
 	"context"
-	"slices"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/mem"
@@ -32,55 +30,46 @@ import (
 // What came again counts as a change of the life that it was acknowledged in first: it is in the
 // way of what is older, and of nothing else that the same crash has taken.
 
-// sinceMax is how many ranges are remembered, of all objects: about 5 MiB if every object has one,
-// 1 MiB if they are of few. Neighbours are joined, so that it takes very many small changes to get
-// there; what is sent again after that is refused.
-const sinceMax = 64 << 10
-
 // since is the bytes that were changed since the cache began, or lost something. Guarded by
 // Cache.mu.
 type since struct {
-	ranges map[Key][]seg.Piece // ascending, apart from each other
-	lives  map[Key]uint64      // before this one, in which the object was changed last; see begin
-	count  int
-	over   bool // there were more than sinceMax
+	objects map[Key]*changed
+	lives   map[Key]uint64 // before this one, in which the object was changed last; see begin
+	count   int            // of chunks, pieces and lives
+	over    bool           // there were more than sinceMax
 }
+
+// sinceMax is how much is remembered, of all objects: at most 10 MiB, if each is a chunk. Small
+// changes at random places of 256 GiB fit; what is sent again after more than that is refused.
+const sinceMax = 64 << 10
 
 // add remembers a change.
 func (s *since) add(id Key, p seg.Piece) {
 	if s.over || p.Len <= 0 {
 		return
 	}
-	if s.ranges == nil {
-		s.ranges = map[Key][]seg.Piece{}
+	o := s.objects[id]
+	if o == nil {
+		if s.objects == nil {
+			s.objects = map[Key]*changed{}
+		}
+		o = &changed{}
+		s.objects[id] = o
 	}
-	list := s.ranges[id]
-	first, _ := slices.BinarySearchFunc(list, p.Off, func(have seg.Piece, off int64) int {
-		return cmp.Compare(have.End(), off)
-	})
-	last := first
-	for ; last < len(list) && list[last].Off <= p.End(); last++ {
-		end := max(p.End(), list[last].End())
-		p.Off = min(p.Off, list[last].Off)
-		p.Len = end - p.Off
-	}
-	if last == first+1 && list[first] == p {
-		return
-	}
-	s.count += 1 - (last - first)
-	s.ranges[id] = slices.Replace(list, first, last, p)
+	s.count += o.add(p)
+	s.limit()
+}
+
+func (s *since) limit() {
 	if s.count > sinceMax {
 		*s = since{over: true}
 	}
 }
 
-// within appends the parts of p that were changed.
+// within appends the parts of p that were changed, ascending and apart from each other.
 func (s *since) within(dst []seg.Piece, id Key, p seg.Piece) []seg.Piece {
-	for _, have := range s.ranges[id] {
-		lo, hi := max(have.Off, p.Off), min(have.End(), p.End())
-		if lo < hi {
-			dst = append(dst, seg.Piece{Off: lo, Len: hi - lo})
-		}
+	if o := s.objects[id]; o != nil {
+		return o.within(dst, p)
 	}
 	return dst
 }
@@ -103,9 +92,8 @@ func (s *since) begin(id Key, life uint64) uint64 {
 		s.lives = map[Key]uint64{}
 	}
 	s.lives[id] = life
-	if s.count++; s.count > sinceMax {
-		*s = since{over: true}
-	}
+	s.count++
+	s.limit()
 	return life
 }
 
