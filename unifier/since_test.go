@@ -28,8 +28,8 @@ func (r *rig) again(id Key, off int64, p []byte, st wire.Stamp) error {
 	return err
 }
 
-// TestSince compares what is remembered with a row of bytes: small pieces, blocks, and ranges larger
-// than a chunk.
+// TestSince compares what is remembered with a row of bytes: small pieces, blocks, and ranges
+// larger than a chunk.
 func TestSince(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -155,6 +155,7 @@ func TestClientsThatHoldBuffers(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var all sync.WaitGroup
+	ended := make(chan struct{})
 	for i := range 24 {
 		all.Go(func() {
 			tg := g.target(p.session, stripe.ObjectID{File: 88, Gen: 1}, both, 0)
@@ -167,10 +168,21 @@ func TestClientsThatHoldBuffers(t *testing.T) {
 			}
 			if err == nil {
 				t.Error("a transfer that was stalled succeeded")
+			} else if ctx.Err() == nil {
+				t.Logf("ended before it was canceled: %v", err)
 			}
 		})
 	}
-	<-px.down.reach
+	go func() {
+		all.Wait()
+		close(ended)
+	}()
+	select { // whichever way stalls first may keep requests from going the other one
+	case <-px.down.reach:
+	case <-px.up.reach:
+	case <-ended:
+		t.Fatal("no transfer was under way long enough to be stalled")
+	}
 	time.Sleep(mute / 8) // until it holds all that it can
 	held := good.Requests()
 	time.Sleep(mute / 2)
@@ -183,7 +195,7 @@ func TestClientsThatHoldBuffers(t *testing.T) {
 	g.awaitIdle() // the server has given the client up by itself
 	px.close()    // lest the client dials through it again
 	stop()
-	all.Wait()
+	<-ended
 }
 
 // TestForgedCapabilities shows the server capabilities that it must refuse, and counts.
