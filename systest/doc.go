@@ -2,5 +2,9 @@
 // real mount, real block clients, and kill -9. It has tests only, and imports nothing of the
 // project but what the commands print.
 //
-// Read harness_test.go first, then programs_test.go, block_test.go and kill_test.go.
+// Faults come from outside: kill -9 (kill_test.go), pauses (pause_test.go), a disk that is full
+// (space_test.go), inverted bits (damage_test.go); a clock that is set needs a host of its own, see
+// vmtest/clock. load_test.go is the programs that run meanwhile and know what must be there.
+//
+// Read harness_test.go first, then programs_test.go, block_test.go and faults_test.go.
 package systest

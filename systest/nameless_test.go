@@ -24,11 +24,7 @@ func newNameless(t *testing.T, c *cluster) *nameless {
 	for i := range n.want {
 		n.want[i] = byte(1 + i%251)
 	}
-	buf, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE,
-		syscall.MAP_ANON|syscall.MAP_PRIVATE)
-	must(t, err)
-	t.Cleanup(func() { _ = syscall.Munmap(buf) })
-	n.buf = buf
+	n.buf = alignedBytes(t, size)
 	path := filepath.Join(c.mnt, "nameless")
 	must(t, os.WriteFile(path, n.want, 0o644))
 	run(t, "", "sync", path)
