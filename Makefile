@@ -3,7 +3,7 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: lab help build build-pure deps up down test test-system test-rest test-lab check soak model bench figures \
+.PHONY: lab help build build-pure deps up down test test-system test-rest test-lab check soak soak-loops soak-rest model bench figures \
         fmt vet lint race fuzz clean
 
 GO          ?= go
@@ -187,14 +187,20 @@ model: ## runs MODEL_COPIES (5) of the I/O servers' model at once for MODEL_MINU
 	done; \
 	failed=0; for pid in $$pids; do wait $$pid || failed=1; done; exit $$failed
 
-soak: deps build ## fuzzes each decoder for FUZZTIME (1m) and runs the long crash loops
+soak: deps build ## fuzzes each decoder for FUZZTIME (1m), runs the long loops and the model beside them; about two hours
 	@rm -f $(SUMMARY)
-	$(call step,fuzzing,$(MAKE) -s fuzz FUZZTIME=$(FUZZTIME))
-	$(call step,long loops,SLUICE_SOAK=1 SLUICE_KILL_ROUNDS=500 LOGSTORE_SEEDS=100000 LOGSTORE_KILLS=200 LOGSTORE_POWER_CUTS=50 \
-		$(GO) test -count=1 -timeout 2h -v -run 'Crash|Kill|Power|Soak|Iod|Random|Planted|Pause|Stopped|Fills|Flipped' \
-		./systest ./iod/... ./stripe/... ./kv/... ./meta/...)
-	$(call step,the model of the I/O servers,$(MAKE) -s model)
+	@$(MAKE) -s -j2 soak-loops soak-rest
 	@echo "== all passed"; cat $(SUMMARY)
+
+soak-loops:
+	$(call step,long loops,SLUICE_SOAK=1 SLUICE_KILL_ROUNDS=300 SLUICE_IOD_REQUESTS=3000000 \
+		LOGSTORE_SEEDS=50000 LOGSTORE_KILLS=200 LOGSTORE_POWER_CUTS=50 \
+		$(GO) test -count=1 -timeout 4h -v -run 'Crash|Kill|Power|Soak|Iod|Random|Planted|Pause|Stopped|Fills|Flipped' \
+		./systest ./iod/... ./stripe/... ./kv/... ./meta/...)
+
+soak-rest:
+	$(call step,the model of the I/O servers,$(MAKE) -s model)
+	$(call step,fuzzing,$(MAKE) -s fuzz FUZZTIME=$(FUZZTIME))
 
 bench: build ## measures against the ceilings of this machine
 	@for b in net iod fs nbd; do bin/sluice bench $$b $(BENCHFLAGS); done
