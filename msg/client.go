@@ -272,11 +272,11 @@ func (c *Conn) begin(ctx context.Context, l Level) (*slot, error) {
 		return nil, err
 	}
 	c.mu.Lock()
-	if c.draining {
+	if err := c.refusesLocked(); err != nil {
 		c.mu.Unlock()
 		c.leave()
 		c.credits.put(1)
-		return nil, errs.New(errs.Shutdown, "msg", c.name, nil)
+		return nil, err
 	}
 	last := len(c.free) - 1
 	if last < 0 {
@@ -294,6 +294,18 @@ func (c *Conn) begin(ctx context.Context, l Level) (*slot, error) {
 	s.untold, s.told, s.timed = false, false, !limited
 	c.mu.Unlock()
 	return s, nil
+}
+
+// refusesLocked tells why no request may begin. A connection that has died since the caller entered
+// it may have told all who waited: nobody would tell this one.
+func (c *Conn) refusesLocked() error {
+	switch {
+	case c.over.Load():
+		return c.err()
+	case c.draining:
+		return errs.New(errs.Shutdown, "msg", c.name, nil)
+	}
+	return nil
 }
 
 // submit grants, encodes and posts. When it fails the server has seen nothing.

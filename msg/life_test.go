@@ -383,3 +383,32 @@ func TestStuckPeer(t *testing.T) {
 		t.Fatal("Reply waits for a stuck peer for ever")
 	}
 }
+
+// deaf is a Conn that was told of its death before the call was there.
+type deaf struct{ *Conn }
+
+func (deaf) died(error) {}
+
+// TestCallThatMeetsTheEnd: the connection dies after a call has entered it and before its request
+// is one of those that learn of the end. It must not wait for an answer that nobody will bring.
+func TestCallThatMeetsTheEnd(t *testing.T) {
+	r := newRig(t, simProviders()[0], HandlerFunc(func(ctx context.Context, c *Call) {
+		<-ctx.Done()
+		_ = c.Reply(nil, 0)
+	}), nil)
+	c := r.dial(t)
+	c.role = deaf{c}
+	users := c.users.Load()
+	c.mu.Lock()
+	done := make(chan error, 1)
+	go func() { done <- call(c, time.Minute, &Request{}) }()
+	for begin := time.Now(); c.users.Load() == users && time.Since(begin) < time.Minute; {
+		time.Sleep(time.Millisecond)
+	}
+	c.fail(errs.New(errs.Disconnected, "test", "", nil))
+	c.mu.Unlock()
+	if err := <-done; !errors.Is(err, errs.Disconnected) {
+		t.Fatalf("the call ended with %v", err)
+	}
+	<-c.gone
+}
