@@ -1,0 +1,90 @@
+// Package progress decides who polls a completion queue, how long it spins, how it sleeps, and who
+// is woken. It decides that for every provider and for both ends of a connection, so that there is
+// one place to read, to measure and to mend.
+//
+// A provider offers a Source: it can poll, arm, sleep and be woken, and it knows nothing of when. A
+// Queue is the completion queue on top of it. One goroutine at a time has the Queue's Turn: it polls
+// the Source, spins while answers come quickly (Spin), and sleeps in the Source. The others who wait
+// nap on a channel until there is something for them, or until the Turn is free. When nobody has
+// taken the Turn for one to two visits (Visitor) the Source rests: it serves its peers by itself
+// until somebody waits again. So whoever waits reads its own answer, no other goroutine has to be
+// woken for it, and a peer is served even if nobody waits at all.
+//
+// Package msg decides by the same Turn which of its goroutines polls a connection.
+//
+// Read queue.go first, then turn.go, spin.go and visit.go.
+package progress
+
+import "github.com/sluice-storage/sluice/fabric"
+
+// Source is the provider's side of a queue. Only who has the queue's turn calls Poll, Arm, Sleep
+// and Awake, one after the other; the queue sees to that. Wake may be called at any time.
+type Source interface {
+	// Poll does what has arrived and pushes its completions, without blocking. It looks up to looks
+	// times while there is nothing. Receives may be given to h instead of being pushed. It tells
+	// whether there was anything to do.
+	Poll(looks int, h *Hand) bool
+
+	// Arm makes the next event end Sleep, even if it comes before Sleep is called. It is false when
+	// there is something to poll already; then Sleep is not called. Awake follows in any case.
+	Arm() bool
+
+	// Sleep blocks until there is something to poll, or until Wake. It may return for no reason.
+	Sleep()
+
+	// Awake undoes Arm. woken tells that Wake was called since, and has returned.
+	Awake(woken bool)
+
+	// Wake ends a Sleep, or keeps it from beginning. It is called at most once after each Arm, under
+	// the queue's lock, so it does not block.
+	Wake()
+
+	// MayRest prepares the source to serve its peers by itself, because nobody polls it. It is false
+	// when there is more to poll first. Rest follows a true one, when the turn rests; from then on
+	// the source serves them.
+	MayRest() bool
+	Rest()
+
+	// Resume ends Rest for a goroutine that wants to poll. When it is false the source cannot be
+	// polled yet. A source that will be, calls Queue.Rested then; it hurries if wait is set, which
+	// says that somebody waits for it.
+	Resume(wait bool) bool
+
+	// Settle is told which completions a user has been given.
+	Settle(got []fabric.Completion)
+}
+
+// Hand is the memory of a goroutine that polls, for receives that need not go through the queue. A
+// nil Hand takes nothing.
+type Hand struct {
+	q   *Queue // nil while it is shut
+	dst []fabric.Completion
+	n   int
+}
+
+// Take puts a completion into the hand. It is false where it must be pushed: there is no hand for q,
+// it is full, or something is in the queue that comes first.
+func (h *Hand) Take(q *Queue, c *fabric.Completion) bool {
+	if h == nil || h.q != q || h.n == len(h.dst) || q.due.Load() {
+		return false
+	}
+	h.dst[h.n] = *c
+	h.n++
+	return true
+}
+
+// Some tells whether something is in the hand.
+func (h *Hand) Some() bool { return h != nil && h.n > 0 }
+
+func (h *Hand) open(q *Queue, dst []fabric.Completion) {
+	if !q.opts.SolicitedOnly {
+		h.q, h.dst = q, dst
+	}
+}
+
+// shut returns how many completions are in the hand.
+func (h *Hand) shut() int {
+	n := h.n
+	*h = Hand{}
+	return n
+}

@@ -1,0 +1,402 @@
+package progress
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/internal/ring"
+)
+
+// Queue is a completion queue on top of a Source: fabric.CQ and fabric.Waker for its users, Push,
+// Reserve and Rested for its provider. Safe for concurrent use.
+//
+// Locks: mu is a leaf, but for Source.Wake. due and naps can be read without it; they are written
+// before the words that the other side reads before it sleeps, so that nobody is missed.
+type Queue struct {
+	op     string // of errors: "tcp.CQ"
+	src    Source
+	opts   fabric.CQOptions
+	visits *Visitor[*Queue]
+
+	turn   Turn
+	spin   spin        // of who has the turn
+	hand   Hand        // likewise
+	asleep atomic.Bool // who has the turn sleeps in the source, and was not woken
+	due    atomic.Bool // Wait would return at once
+	naps   atomic.Int32
+	token  chan struct{} // wakes one who naps; closed by Close
+
+	mu       sync.Mutex
+	ctx      context.Context // of who has the turn, if it can end
+	entries  ring.Ring[entry]
+	rings    int // of the entries, those that end a Wait
+	reserved int // sum of the depths of the endpoints that still can fill it
+	called   bool
+	closed   bool
+}
+
+// entry is a completion; rings tells whether it ends a Wait.
+type entry struct {
+	fabric.Completion
+	rings bool
+}
+
+// Config is what a provider decides about its queues.
+type Config struct {
+	Op       string // of errors
+	Pace     Pace
+	Spinners *Spinners        // of the domain
+	Visits   *Visitor[*Queue] // of the domain
+}
+
+// Open makes q ready. It rests: its endpoints come served by their provider.
+func (q *Queue) Open(src Source, opts fabric.CQOptions, cfg Config) {
+	q.op, q.src, q.opts, q.visits = cfg.Op, src, opts, cfg.Visits
+	q.token = make(chan struct{}, 1)
+	q.entries = ring.New[entry](opts.Depth)
+	q.spin.open(opts, cfg.Pace, cfg.Spinners)
+	q.turn.word.Store(turnRests)
+}
+
+// Options are those that it was made with.
+func (q *Queue) Options() fabric.CQOptions { return q.opts }
+
+// Discourage tells that the cores have better things to do than to spin.
+func (q *Queue) Discourage() { q.spin.discourage() }
+
+// Poll implements fabric.CQ.
+func (q *Queue) Poll(dst []fabric.Completion) int {
+	n := 0
+	if !q.due.Load() && q.take(false) {
+		q.hand.open(q, dst)
+		q.src.Poll(1, &q.hand)
+		n = q.hand.shut()
+		q.leave()
+	}
+	if n < len(dst) && (q.opts.SolicitedOnly || q.due.Load()) {
+		q.mu.Lock()
+		n += q.takeLocked(dst[n:])
+		q.mu.Unlock()
+	}
+	q.src.Settle(dst[:n])
+	return n
+}
+
+// Wait implements fabric.CQ.
+func (q *Queue) Wait(ctx context.Context, dst []fabric.Completion) (int, error) {
+	invariant.Check(len(dst) > 0, "CQ.Wait without room for a completion")
+	for {
+		if q.due.Load() {
+			if n, err, ok := q.result(dst); ok {
+				q.src.Settle(dst[:n])
+				return n, err
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		if !q.take(true) {
+			if err := q.nap(ctx); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		n, err := q.drive(ctx, dst)
+		q.leave()
+		if n > 0 {
+			q.src.Settle(dst[:n])
+			return n, nil
+		}
+		if err != nil && !q.due.Load() {
+			return 0, err
+		}
+	}
+}
+
+// result is what Wait returns, if there is anything.
+func (q *Queue) result(dst []fabric.Completion) (n int, err error, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.closed:
+		return 0, errs.New(errs.Closed, q.op, "", nil), true
+	case q.rings > 0:
+		n = q.takeLocked(dst)
+		q.wakeLocked() // somebody else may take the rest
+		return n, nil, true
+	case q.called:
+		q.called = false
+		q.dueLocked()
+		return 0, nil, true
+	}
+	return 0, nil, false
+}
+
+// take takes the turn, also from a source that rests. wait: the caller will wait for it.
+func (q *Queue) take(wait bool) bool {
+	if q.turn.Take() {
+		return true
+	}
+	if !q.turn.Resting() || !q.src.Resume(wait) {
+		return false
+	}
+	return q.turn.Resume()
+}
+
+// Rested is told by a source that rested and can be polled now.
+func (q *Queue) Rested() {
+	if q.turn.Resume() {
+		q.leave()
+	}
+}
+
+// leave leaves the turn to who comes first, which is somebody who naps, if there is one.
+func (q *Queue) leave() {
+	if q.turn.Leave() {
+		q.visits.Add(q)
+	}
+	if q.naps.Load() > 0 {
+		q.mu.Lock()
+		q.tokenLocked()
+		q.mu.Unlock()
+	}
+}
+
+// drive polls, for who has the turn, until there is something to take or ctx ends.
+func (q *Queue) drive(ctx context.Context, dst []fabric.Completion) (n int, err error) {
+	if ctx.Done() != nil {
+		q.watch(ctx)
+		defer q.unwatch()
+	}
+	q.hand.open(q, dst)
+	q.spin.begin()
+	for {
+		did := q.src.Poll(q.spin.looks(), &q.hand)
+		if q.hand.n > 0 || q.due.Load() {
+			break
+		}
+		if did || q.spin.more() {
+			continue
+		}
+		if err = ctx.Err(); err != nil {
+			break
+		}
+		q.sleep(ctx)
+	}
+	q.spin.end()
+	return q.hand.shut(), err
+}
+
+// sleep sleeps in the source until there is something to poll or to take.
+func (q *Queue) sleep(ctx context.Context) {
+	if !q.src.Arm() {
+		q.src.Awake(false)
+		return
+	}
+	q.asleep.Store(true)
+	if !q.due.Load() && ctx.Err() == nil {
+		q.src.Sleep()
+	}
+	woken := !q.asleep.Swap(false)
+	if woken {
+		q.mu.Lock() // until whoever woke is through
+		q.mu.Unlock()
+	}
+	q.src.Awake(woken)
+}
+
+// watch has the visitor look at the context of who has the turn, which costs neither a channel nor
+// a goroutine.
+func (q *Queue) watch(ctx context.Context) {
+	q.mu.Lock()
+	q.ctx = ctx
+	q.mu.Unlock()
+	if q.turn.Watch() {
+		q.visits.Add(q)
+	}
+}
+
+func (q *Queue) unwatch() {
+	q.mu.Lock()
+	q.ctx = nil
+	q.mu.Unlock()
+}
+
+// watched tells the visitor whether who has the turn has a context, and wakes it when that has
+// ended.
+func (q *Queue) watched() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ctx == nil {
+		return false
+	}
+	if q.ctx.Err() != nil {
+		q.rouseLocked()
+	}
+	return true
+}
+
+// Look implements Visited.
+func (q *Queue) Look() bool {
+	switch q.turn.Look(q.watched) {
+	case InUse:
+		return false
+	case Again:
+		return true
+	}
+	if !q.src.MayRest() {
+		q.turn.Leave() // it is visited already
+		q.nudge()
+		return true
+	}
+	q.turn.Rest()
+	q.src.Rest()
+	q.nudge()
+	return false
+}
+
+// nudge lets one who naps look at the turn again, which the visitor has had for a moment.
+func (q *Queue) nudge() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.tokenLocked()
+}
+
+// nap sleeps until somebody leaves a token.
+func (q *Queue) nap(ctx context.Context) (err error) {
+	q.naps.Add(1)
+	if !q.due.Load() && !q.turn.Free() { // who leaves the turn now sees who naps
+		if done := ctx.Done(); done == nil {
+			<-q.token
+		} else {
+			select {
+			case <-q.token:
+			case <-done:
+				err = ctx.Err()
+			}
+		}
+	}
+	q.naps.Add(-1)
+	if err != nil {
+		q.mu.Lock()
+		q.wakeLocked() // the token may have been meant for this one
+		q.mu.Unlock()
+	}
+	return err
+}
+
+// takeLocked moves completions out.
+func (q *Queue) takeLocked(dst []fabric.Completion) int {
+	n := 0
+	for n < len(dst) && q.entries.Len() > 0 {
+		e := q.entries.Pop()
+		if e.rings {
+			q.rings--
+		}
+		dst[n] = e.Completion
+		n++
+	}
+	q.dueLocked()
+	return n
+}
+
+// dueLocked keeps due what it says.
+func (q *Queue) dueLocked() bool {
+	due := q.rings > 0 || q.called || q.closed
+	if q.due.Load() != due {
+		q.due.Store(due)
+	}
+	return due
+}
+
+// Push adds a completion; solicited is that of a receive whose sender said so. It may be called by
+// who has the turn and by anybody else.
+func (q *Queue) Push(c *fabric.Completion, solicited bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return
+	}
+	invariant.Check(!q.entries.Full(), "fabric: completion queue overflow")
+	e := entry{Completion: *c, rings: solicited || c.Err != nil || !q.opts.SolicitedOnly}
+	q.entries.Push(e)
+	if e.rings {
+		q.rings++
+		q.wakeLocked()
+	}
+}
+
+// wakeLocked wakes somebody if there is something to take.
+func (q *Queue) wakeLocked() {
+	if q.dueLocked() && !q.rouseLocked() {
+		q.tokenLocked()
+	}
+}
+
+// rouseLocked wakes who has the turn, if it sleeps.
+func (q *Queue) rouseLocked() bool {
+	if !q.asleep.CompareAndSwap(true, false) {
+		return false
+	}
+	q.src.Wake()
+	return true
+}
+
+// tokenLocked wakes one of those who nap.
+func (q *Queue) tokenLocked() {
+	if q.closed || q.naps.Load() == 0 {
+		return
+	}
+	select {
+	case q.token <- struct{}{}:
+	default:
+	}
+}
+
+// Wake implements fabric.Waker.
+func (q *Queue) Wake() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.called = true
+	q.wakeLocked()
+}
+
+// Close implements fabric.CQ.
+func (q *Queue) Close() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.closed {
+		q.closed = true
+		q.dueLocked()
+		q.rouseLocked()
+		q.entries, q.rings = ring.Ring[entry]{}, 0
+		close(q.token)
+	}
+	return nil
+}
+
+// Reserve sets room for an endpoint's completions aside.
+func (q *Queue) Reserve(depth int) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return errs.New(errs.Closed, q.op, "", nil)
+	}
+	if size := q.entries.Cap(); depth > size-q.reserved {
+		return errs.Newf(errs.Invalid, q.op, "",
+			"depth %d is too small: %d taken, %d more wanted", size, q.reserved, depth)
+	}
+	q.reserved += depth
+	return nil
+}
+
+// Unreserve gives it back.
+func (q *Queue) Unreserve(depth int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.reserved -= depth
+}
