@@ -52,12 +52,13 @@ func newWire(t testing.TB, opts fabric.CQOptions) *wire {
 	return w
 }
 
-func (w *wire) alone() func() {
+func (w *wire) enter() {
 	if w.holders.Add(1) != 1 {
 		panic("two goroutines have the turn")
 	}
-	return func() { w.holders.Add(-1) }
 }
+
+func (w *wire) exit() { w.holders.Add(-1) }
 
 // push adds a completion; even ones are solicited.
 func (w *wire) push(v uint64) {
@@ -71,7 +72,8 @@ func (w *wire) deliver(v uint64, h *Hand) {
 }
 
 func (w *wire) Poll(looks int, h *Hand) bool {
-	defer w.alone()()
+	w.enter()
+	defer w.exit()
 	did := false
 	for _, v := range w.carry {
 		w.deliver(v, h)
@@ -89,10 +91,15 @@ func (w *wire) Poll(looks int, h *Hand) bool {
 	return did
 }
 
-func (w *wire) Arm() bool { defer w.alone()(); return len(w.in) == 0 && len(w.carry) == 0 }
+func (w *wire) Arm() bool {
+	w.enter()
+	defer w.exit()
+	return len(w.in) == 0 && len(w.carry) == 0
+}
 
 func (w *wire) Sleep() {
-	defer w.alone()()
+	w.enter()
+	defer w.exit()
 	w.slept.Add(1)
 	select {
 	case v := <-w.in:
@@ -102,7 +109,8 @@ func (w *wire) Sleep() {
 }
 
 func (w *wire) Awake(woken bool) {
-	defer w.alone()()
+	w.enter()
+	defer w.exit()
 	if woken {
 		select {
 		case <-w.woken:
