@@ -4,11 +4,11 @@
 //
 // A provider offers a Source: it can poll, arm, sleep and be woken, and it knows nothing of when. A
 // Queue is the completion queue on top of it. One goroutine at a time has the Queue's Turn: it polls
-// the Source, spins while answers come quickly (Spin), and sleeps in the Source. The others who wait
-// nap on a channel until there is something for them, or until the Turn is free. When nobody has
-// taken the Turn for one to two visits (Visitor) the Source rests: it serves its peers by itself
-// until somebody waits again. So whoever waits reads its own answer, no other goroutine has to be
-// woken for it, and a peer is served even if nobody waits at all.
+// the Source, spins while answers come quickly, and sleeps in the Source. The others who wait nap on
+// a channel until there is something for them, or until the Turn is free. When nobody has taken the
+// Turn for one to two visits (Visitor) the provider's Keeper serves the peers until somebody waits
+// again. So whoever waits reads its own answer, no other goroutine has to be woken for it, and a
+// peer is served even if nobody waits at all.
 //
 // Package msg decides by the same Turn which of its goroutines polls a connection.
 //
@@ -17,8 +17,8 @@ package progress
 
 import "github.com/sluice-storage/sluice/fabric"
 
-// Source is the provider's side of a queue. Only who has the queue's turn calls Poll, Arm, Sleep
-// and Awake, one after the other; the queue sees to that. Wake may be called at any time.
+// Source is what a queue polls. Only who has the queue's turn calls Poll, Arm, Sleep and Awake, one
+// after the other; the queue sees to that.
 type Source interface {
 	// Poll does what has arrived and pushes its completions, without blocking. It looks up to looks
 	// times while there is nothing. Receives may be given to h instead of being pushed. It tells
@@ -35,23 +35,26 @@ type Source interface {
 	// Awake undoes Arm. woken tells that Wake was called since, and has returned.
 	Awake(woken bool)
 
-	// Wake ends a Sleep, or keeps it from beginning. It is called at most once after each Arm, under
-	// the queue's lock, so it does not block.
+	// Wake ends a Sleep, or keeps it from beginning. Anybody calls it, under the queue's lock and
+	// at most once after each Arm, so it does not block.
 	Wake()
+}
 
-	// MayRest prepares the source to serve its peers by itself, because nobody polls it. It is false
-	// when there is more to poll first. Rest follows a true one, when the turn rests; from then on
-	// the source serves them.
-	MayRest() bool
-	Rest()
+// Keeper serves the peers of a source while its queue's turn rests.
+type Keeper interface {
+	// Prepare is called by who has the turn and wants it to rest. It is false when there is more to
+	// poll first.
+	Prepare() bool
 
-	// Resume ends Rest for a goroutine that wants to poll. When it is false the source cannot be
-	// polled yet. A source that will be, calls Queue.Rested then; it hurries if wait is set, which
-	// says that somebody waits for it.
-	Resume(wait bool) bool
+	// Keep follows when the turn rests.
+	Keep()
 
-	// Settle is told which completions a user has been given.
-	Settle(got []fabric.Completion)
+	// Yield tells whether the turn may be taken from the keeper at once. A keeper that has to stop
+	// first says no and, if wait is set because somebody waits, calls Queue.Yielded soon.
+	Yield(wait bool) bool
+
+	// Resume is called by who took the turn from the keeper.
+	Resume()
 }
 
 // Hand is the memory of a goroutine that polls, for receives that need not go through the queue. A

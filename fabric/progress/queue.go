@@ -12,13 +12,15 @@ import (
 )
 
 // Queue is a completion queue on top of a Source: fabric.CQ and fabric.Waker for its users, Push,
-// Reserve and Rested for its provider. Safe for concurrent use.
+// Reserve and Yielded for its provider. Safe for concurrent use.
 //
 // Locks: mu is a leaf, but for Source.Wake. due and naps can be read without it; they are written
 // before the words that the other side reads before it sleeps, so that nobody is missed.
 type Queue struct {
 	op     string // of errors: "tcp.CQ"
 	src    Source
+	keeper Keeper
+	settle func(got []fabric.Completion)
 	opts   fabric.CQOptions
 	visits *Visitor[*Queue]
 
@@ -51,11 +53,15 @@ type Config struct {
 	Pace     Pace
 	Spinners *Spinners        // of the domain
 	Visits   *Visitor[*Queue] // of the domain
+
+	// Settle is told which completions a user has been given.
+	Settle func(got []fabric.Completion)
 }
 
-// Open makes q ready. It rests: its endpoints come served by their provider.
-func (q *Queue) Open(src Source, opts fabric.CQOptions, cfg Config) {
-	q.op, q.src, q.opts, q.visits = cfg.Op, src, opts, cfg.Visits
+// Open makes q ready. Its turn rests: endpoints come kept.
+func (q *Queue) Open(src Source, keeper Keeper, opts fabric.CQOptions, cfg Config) {
+	q.op, q.src, q.keeper, q.opts = cfg.Op, src, keeper, opts
+	q.settle, q.visits = cfg.Settle, cfg.Visits
 	q.token = make(chan struct{}, 1)
 	q.entries = ring.New[entry](opts.Depth)
 	q.spin.open(opts, cfg.Pace, cfg.Spinners)
@@ -82,7 +88,7 @@ func (q *Queue) Poll(dst []fabric.Completion) int {
 		n += q.takeLocked(dst[n:])
 		q.mu.Unlock()
 	}
-	q.src.Settle(dst[:n])
+	q.settle(dst[:n])
 	return n
 }
 
@@ -92,7 +98,7 @@ func (q *Queue) Wait(ctx context.Context, dst []fabric.Completion) (int, error) 
 	for {
 		if q.due.Load() {
 			if n, err, ok := q.result(dst); ok {
-				q.src.Settle(dst[:n])
+				q.settle(dst[:n])
 				return n, err
 			}
 		}
@@ -108,7 +114,7 @@ func (q *Queue) Wait(ctx context.Context, dst []fabric.Completion) (int, error) 
 		n, err := q.drive(ctx, dst)
 		q.leave()
 		if n > 0 {
-			q.src.Settle(dst[:n])
+			q.settle(dst[:n])
 			return n, nil
 		}
 		if err != nil && !q.due.Load() {
@@ -136,19 +142,20 @@ func (q *Queue) result(dst []fabric.Completion) (n int, err error, ok bool) {
 	return 0, nil, false
 }
 
-// take takes the turn, also from a source that rests. wait: the caller will wait for it.
+// take takes the turn, also from the keeper. wait: the caller will wait for it.
 func (q *Queue) take(wait bool) bool {
 	if q.turn.Take() {
 		return true
 	}
-	if !q.turn.Resting() || !q.src.Resume(wait) {
+	if !q.turn.Resting() || !q.keeper.Yield(wait) || !q.turn.Resume() {
 		return false
 	}
-	return q.turn.Resume()
+	q.keeper.Resume()
+	return true
 }
 
-// Rested is told by a source that rested and can be polled now.
-func (q *Queue) Rested() {
+// Yielded is told by a keeper that has stopped because it was asked to.
+func (q *Queue) Yielded() {
 	if q.turn.Resume() {
 		q.leave()
 	}
@@ -248,13 +255,13 @@ func (q *Queue) Look() bool {
 	case Again:
 		return true
 	}
-	if !q.src.MayRest() {
+	if !q.keeper.Prepare() {
 		q.turn.Leave() // it is visited already
 		q.nudge()
 		return true
 	}
 	q.turn.Rest()
-	q.src.Rest()
+	q.keeper.Keep()
 	q.nudge()
 	return false
 }

@@ -37,8 +37,8 @@ func newWire(t testing.TB, opts fabric.CQOptions) *wire {
 	v := NewVisitor[*Queue]()
 	w := &wire{in: make(chan uint64, 1024), woken: make(chan struct{}, 1),
 		rest: make(chan struct{}, 1), ask: make(chan struct{}, 1), stop: make(chan struct{})}
-	w.q.Open(w, opts, Config{Op: "wire.CQ", Pace: Pace{Looks: 4, Polls: 4}, Spinners: &Spinners{},
-		Visits: v})
+	w.q.Open(w, w, opts, Config{Op: "wire.CQ", Pace: Pace{Looks: 4, Polls: 4}, Spinners: &Spinners{},
+		Visits: v, Settle: func(got []fabric.Completion) { w.settled.Add(int64(len(got))) }})
 	var all sync.WaitGroup
 	all.Go(func() { v.Run(ctx) })
 	all.Go(w.keep)
@@ -121,11 +121,11 @@ func (w *wire) Awake(woken bool) {
 
 func (w *wire) Wake() { w.woken <- struct{}{} }
 
-func (w *wire) MayRest() bool { return len(w.carry) == 0 }
+func (w *wire) Prepare() bool { return len(w.carry) == 0 }
 
-func (w *wire) Rest() { w.rest <- struct{}{} }
+func (w *wire) Keep() { w.rest <- struct{}{} }
 
-func (w *wire) Resume(wait bool) bool {
+func (w *wire) Yield(wait bool) bool {
 	if wait {
 		select {
 		case w.ask <- struct{}{}:
@@ -135,7 +135,7 @@ func (w *wire) Resume(wait bool) bool {
 	return false
 }
 
-func (w *wire) Settle(got []fabric.Completion) { w.settled.Add(int64(len(got))) }
+func (w *wire) Resume() { panic("the keeper yields by itself") }
 
 func (w *wire) keep() {
 	for {
@@ -153,7 +153,7 @@ func (w *wire) keep() {
 				w.push(v)
 			case <-w.ask:
 				resting = false
-				w.q.Rested()
+				w.q.Yielded()
 			}
 		}
 	}

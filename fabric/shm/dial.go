@@ -154,19 +154,19 @@ func (d *domain) reserve(cfg *fabric.EndpointConfig) error {
 	if !ok1 || !ok2 || send.d != d || recv.d != d {
 		return errs.Newf(errs.Invalid, "fabric.EndpointConfig", "", "a queue of another domain")
 	}
-	if err := send.reserve(cfg.SendDepth); err != nil {
+	if err := send.Reserve(cfg.SendDepth); err != nil {
 		return err
 	}
-	if err := recv.reserve(cfg.RecvDepth); err != nil {
-		send.unreserve(cfg.SendDepth)
+	if err := recv.Reserve(cfg.RecvDepth); err != nil {
+		send.Unreserve(cfg.SendDepth)
 		return err
 	}
 	return nil
 }
 
 func (d *domain) unreserve(cfg *fabric.EndpointConfig) {
-	cfg.SendCQ.(*cq).unreserve(cfg.SendDepth)
-	cfg.RecvCQ.(*cq).unreserve(cfg.RecvDepth)
+	cfg.SendCQ.(*cq).Unreserve(cfg.SendDepth)
+	cfg.RecvCQ.(*cq).Unreserve(cfg.RecvDepth)
 }
 
 // attach makes a connection whose hellos are exchanged an endpoint. On failure the reservation and

@@ -75,7 +75,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
-	"github.com/sluice-storage/sluice/internal/visit"
+	"github.com/sluice-storage/sluice/fabric/progress"
 )
 
 // Options of a domain. The zero value is good for processes of one user.
@@ -201,12 +201,11 @@ type domain struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // all goroutines
-	watch  *visit.Visitor[*cq]
+	visits *progress.Visitor[*progress.Queue]
 	beds   beds
 
-	spinners atomic.Int32 // waiters that poll rings at this moment, see brisk
+	spinners progress.Spinners
 	names    atomic.Uint64
-	opened   time.Time
 
 	mu        sync.Mutex
 	closed    bool
@@ -223,8 +222,7 @@ func open(opts Options) (*domain, error) {
 		return nil, err
 	}
 	d := &domain{
-		opts:   opts,
-		opened: time.Now(),
+		opts: opts,
 		caps: fabric.Caps{
 			Provider: "shm", AnyMemory: !opts.arenaOnly, MaxSge: maxSge,
 			MaxMessage: opts.MaxMessage, MaxTransfer: opts.MaxTransfer, MaxInline: maxInline,
@@ -236,8 +234,8 @@ func open(opts Options) (*domain, error) {
 	d.keys = newKeyTable()
 	d.beds.open(opts.Sleepers)
 	d.ctx, d.cancel = context.WithCancel(context.Background())
-	d.watch = visit.New[*cq]()
-	d.wg.Go(func() { d.watch.Run(d.ctx) })
+	d.visits = progress.NewVisitor[*progress.Queue]()
+	d.wg.Go(func() { d.visits.Run(d.ctx) })
 	return d, nil
 }
 

@@ -232,7 +232,7 @@ func (e *endpoint) completeLocked(w *work, err error) {
 	if err == nil && w.flags&fabric.FlagSignaled == 0 {
 		e.sendHeld.Add(-1)
 	} else {
-		e.sendCQ.push(&fabric.Completion{
+		e.sendCQ.Push(&fabric.Completion{
 			Op: w.op, Context: w.context, EP: e, Len: w.length, Err: err,
 		}, false)
 	}
@@ -268,8 +268,8 @@ func (e *endpoint) polled(op fabric.Op) {
 // unreserve gives the places in the queues back once nothing can fill or hold them any more.
 func (e *endpoint) unreserve() {
 	if e.sendHeld.Load() == 0 && e.recvHeld.Load() == 0 && e.returned.CompareAndSwap(false, true) {
-		e.sendCQ.unreserve(e.cfg.SendDepth)
-		e.recvCQ.unreserve(e.cfg.RecvDepth)
+		e.sendCQ.Unreserve(e.cfg.SendDepth)
+		e.recvCQ.Unreserve(e.cfg.RecvDepth)
 	}
 }
 

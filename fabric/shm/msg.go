@@ -61,7 +61,7 @@ func (q *recvQueue) flush(e *endpoint, err error) {
 }
 
 func (e *endpoint) failRecv(r *fabric.Recv, err error) {
-	e.recvCQ.push(&fabric.Completion{Op: fabric.OpRecv, Context: r.Context, EP: e, Err: err}, false)
+	e.recvCQ.Push(&fabric.Completion{Op: fabric.OpRecv, Context: r.Context, EP: e, Err: err}, false)
 }
 
 func (e *endpoint) PostRecv(recvs []fabric.Recv) error {
@@ -140,6 +140,6 @@ func (e *endpoint) receive(h *header, imm bool) error {
 		Len: int(h.length), Imm: h.imm, WithImm: imm,
 	}
 	x.recv, x.taken = fabric.Recv{}, false
-	e.recvCQ.push(&c, h.flags&frameSolicited != 0)
+	e.recvCQ.Push(&c, h.flags&frameSolicited != 0)
 	return nil
 }

@@ -3,6 +3,7 @@ package shm
 import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/progress"
 )
 
 // Receiving: whoever polls (a waiter, a poster that waits for room, the reader of the socket)
@@ -21,10 +22,10 @@ type rxState struct {
 	cur     header // its first one
 	got     int    // bytes of it
 	refused bool
-	taken   bool  // recv is being filled
-	hand    *hand // of who drains, if it has one
-	early   bool  // the last one left after a message, and did not look for more
-	many    bool  // there was more: it should
+	taken   bool           // recv is being filled
+	hand    *progress.Hand // of who drains, if it has one
+	early   bool           // the last one left after a message, and did not look for more
+	many    bool           // there was more: it should
 	recv    fabric.Recv
 }
 
@@ -51,7 +52,7 @@ func (e *endpoint) progress() bool {
 }
 
 // tryProgress is progress, unless somebody is at it.
-func (e *endpoint) tryProgress(to *hand) bool {
+func (e *endpoint) tryProgress(to *progress.Hand) bool {
 	if !e.rxMu.TryLock() {
 		return false
 	}
@@ -69,7 +70,7 @@ func (e *endpoint) tryProgress(to *hand) bool {
 
 // watch looks at the ring up to so many times, until there is something to do, and does it. Like
 // tryProgress it leaves when somebody else is at it.
-func (e *endpoint) watch(times int, to *hand) bool {
+func (e *endpoint) watch(times int, to *progress.Hand) bool {
 	if !e.rxMu.TryLock() {
 		return false
 	}
@@ -97,7 +98,7 @@ func (e *endpoint) stirs(times int) bool {
 }
 
 // drainLocked handles what is in the ring, at most a ring full. It needs rxMu.
-func (e *endpoint) drainLocked(to *hand) bool {
+func (e *endpoint) drainLocked(to *progress.Hand) bool {
 	if e.gone || e.stopped.Load() {
 		return false
 	}
@@ -154,7 +155,7 @@ func (x *rxState) leave(frames int) bool {
 	if frames == 1 && x.early {
 		x.many = true
 	}
-	x.early = !x.many && x.hand != nil && x.hand.n > 0
+	x.early = !x.many && x.hand.Some()
 	return x.early
 }
 

@@ -97,7 +97,7 @@ func (e *endpoint) handleNote(b []byte, fds []int) error {
 func (e *endpoint) serve(first bool) {
 	for {
 		e.progress()
-		if !first && !e.recvCQ.asleep() && !e.sendCQ.asleep() {
+		if !first && !e.recvCQ.armed.Load() && !e.sendCQ.armed.Load() {
 			return
 		}
 		if _, quiet := e.arm(bySocket); quiet {
