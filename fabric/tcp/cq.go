@@ -5,23 +5,19 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 	"github.com/sluice-storage/sluice/internal/invariant"
-	"github.com/sluice-storage/sluice/internal/ring"
 )
 
 // cq is a completion queue. Whoever pushes into an empty queue, while somebody sleeps, leaves one
 // token in wake; a waiter that takes it and leaves completions behind passes it on.
 type cq struct {
-	d    *domain
 	opts fabric.CQOptions
 	wake chan struct{} // holds one token; closed by Close
 
-	mu       sync.Mutex
-	entries  ring.Ring[entry]
-	rings    int // of the entries, those that end a Wait
-	reserved int // sum of the depths of the endpoints that still can fill it
+	mu sync.Mutex
+	provider.Completions
 	sleepers int
 	eager    int       // of the sleepers, those that would read themselves
 	attached int       // endpoints that have been attached
@@ -29,24 +25,17 @@ type cq struct {
 	reading  *endpoint // its socket is being read by a waiter of this queue, which is blocked
 	stopped  bool      // that waiter was interrupted
 	called   bool      // Wake was called
-	closed   bool
-}
-
-// entry is a completion; rings tells whether it ends a Wait.
-type entry struct {
-	fabric.Completion
-	rings bool
 }
 
 func newCQ(d *domain, opts fabric.CQOptions) *cq {
-	return &cq{
-		d: d, opts: opts, wake: make(chan struct{}, 1), entries: ring.New[entry](opts.Depth),
-	}
+	q := &cq{opts: opts, wake: make(chan struct{}, 1)}
+	q.Open(&d.Domain, opts)
+	return q
 }
 
 func (q *cq) Poll(dst []fabric.Completion) int {
 	q.mu.Lock()
-	n := q.takeLocked(dst)
+	n := q.Take(dst)
 	q.mu.Unlock()
 	settle(dst[:n])
 	return n
@@ -56,12 +45,12 @@ func (q *cq) Wait(ctx context.Context, dst []fabric.Completion) (int, error) {
 	invariant.Check(len(dst) > 0, "CQ.Wait without room for a completion")
 	for {
 		q.mu.Lock()
-		if q.closed {
+		if q.Closed() {
 			q.mu.Unlock()
-			return 0, errClosed("tcp.Wait")
+			return 0, q.ClosedErr()
 		}
-		if q.rings > 0 {
-			n := q.takeLocked(dst)
+		if q.Ripe() {
+			n := q.Take(dst)
 			q.wakeLocked()
 			q.mu.Unlock()
 			settle(dst[:n])
@@ -99,7 +88,7 @@ func (q *cq) Wait(ctx context.Context, dst []fabric.Completion) (int, error) {
 func (q *cq) spin() bool {
 	for begin := time.Now(); time.Since(begin) < q.opts.Spin; yield() {
 		q.mu.Lock()
-		due := q.rings > 0 || q.closed || q.called
+		due := q.Ripe() || q.Closed() || q.called
 		q.mu.Unlock()
 		if due {
 			return true
@@ -114,7 +103,7 @@ func (q *cq) sleep(ctx context.Context, eager int) error {
 	q.mu.Lock()
 	q.sleepers++
 	q.eager += eager
-	ready := q.rings > 0 || q.closed || q.called
+	ready := q.Ripe() || q.Closed() || q.called
 	q.mu.Unlock()
 	if ready || q.opts.Spin > 0 && q.spin() {
 		return nil // a token that was left meanwhile wakes the next sleeper for nothing, once
@@ -134,7 +123,7 @@ func (q *cq) sleep(ctx context.Context, eager int) error {
 
 // wakeLocked leaves a token if there is something to take and somebody to take it.
 func (q *cq) wakeLocked() {
-	if q.closed || q.rings == 0 && !q.called {
+	if q.Closed() || !q.Ripe() && !q.called {
 		return
 	}
 	if q.reading != nil {
@@ -164,7 +153,7 @@ func (q *cq) interruptLocked() {
 func (q *cq) startReading(e *endpoint) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.rings > 0 || q.closed || q.called || q.reading != nil {
+	if q.Ripe() || q.Closed() || q.called || q.reading != nil {
 		return false
 	}
 	q.reading = e
@@ -200,34 +189,14 @@ func (q *cq) attach(e *endpoint) {
 	}
 }
 
-func (q *cq) takeLocked(dst []fabric.Completion) int {
-	n := 0
-	for n < len(dst) && q.entries.Len() > 0 {
-		e := q.entries.Pop()
-		if e.rings {
-			q.rings--
-		}
-		dst[n] = e.Completion
-		n++
-	}
-	return n
-}
-
 // push adds a completion; solicited is that of a receive whose sender said so. It tells whether
 // that woke somebody who would have read it from the socket.
 func (q *cq) push(c *fabric.Completion, solicited bool) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
+	if !q.Push(c, solicited) {
 		return false
 	}
-	invariant.Check(!q.entries.Full(), "tcp: completion queue overflow")
-	e := entry{Completion: *c, rings: solicited || c.Err != nil || !q.opts.SolicitedOnly}
-	q.entries.Push(e)
-	if !e.rings {
-		return false
-	}
-	q.rings++
 	q.wakeLocked()
 	return q.eager == 1 // several would not know which of them is to read
 }
@@ -235,7 +204,7 @@ func (q *cq) push(c *fabric.Completion, solicited bool) bool {
 // settle gives the places of polled completions back to their endpoints.
 func settle(got []fabric.Completion) {
 	for i := range got {
-		got[i].EP.(*endpoint).polled(got[i].Op)
+		got[i].EP.(*endpoint).Polled(got[i].Op)
 	}
 }
 
@@ -250,34 +219,11 @@ func (q *cq) Wake() {
 func (q *cq) Close() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.closed {
-		q.closed = true
+	if q.Shut() {
 		if q.reading != nil {
 			q.interruptLocked()
 		}
-		q.entries, q.rings = ring.Ring[entry]{}, 0
 		close(q.wake)
 	}
 	return nil
-}
-
-// reserve sets room for an endpoint's completions aside.
-func (q *cq) reserve(depth int) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed {
-		return errClosed("tcp.CQ")
-	}
-	if size := q.entries.Cap(); depth > size-q.reserved {
-		return errs.Newf(errs.Invalid, "tcp.CQ", "",
-			"depth %d is too small: %d taken, %d more wanted", size, q.reserved, depth)
-	}
-	q.reserved += depth
-	return nil
-}
-
-func (q *cq) unreserve(depth int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.reserved -= depth
 }

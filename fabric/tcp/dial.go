@@ -5,42 +5,27 @@ import (
 	"crypto/tls"
 	"net"
 
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
 func (c connector) Dial(ctx context.Context, addr string, cfg fabric.EndpointConfig) (
 	fabric.Endpoint, error,
 ) {
-	d := c.d
-	if d.ctx.Err() != nil {
-		return nil, errClosed("tcp.Dial")
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(d.ctx, cancel)()
-	e, err := d.dial(ctx, addr, cfg)
-	if err == nil {
-		return e, nil
-	}
-	switch {
-	case d.ctx.Err() != nil:
-		err = errClosed("tcp.Dial")
-	case ctx.Err() != nil:
-		err = ctx.Err()
-	}
-	return nil, errs.Wrap("tcp.Dial", addr, err)
+	return c.d.Dial(ctx, addr, func(ctx context.Context) (fabric.Endpoint, error) {
+		return c.d.dial(ctx, addr, cfg)
+	})
 }
 
 func (d *domain) dial(ctx context.Context, addr string, cfg fabric.EndpointConfig) (
 	fabric.Endpoint, error,
 ) {
-	if err := d.reserve(&cfg); err != nil {
+	if err := d.Reserve(&cfg); err != nil {
 		return nil, err
 	}
 	g, met, err := d.greet(ctx, addr, &cfg)
 	if err != nil {
-		d.unreserve(&cfg)
+		d.Unreserve(&cfg)
 		return nil, err
 	}
 	e, err := d.attach(g, cfg, met.peer, met.lanes)
@@ -109,16 +94,11 @@ func (d *domain) introduce(ctx context.Context, g *greeting, cfg *fabric.Endpoin
 		return m, err
 	}
 	h, err := readHello(ctx, g)
-	switch {
-	case err != nil:
-	case h.refusal != errs.OK:
-		err = errs.Newf(h.refusal, "tcp", "hello", "refused by the listener")
-	case cfg.Hello.Version != fabric.HelloVersion:
-		err = errs.Newf(errs.Version, "tcp", "hello", "the peer speaks version %d", h.Version)
-	case h.sockets > mine.sockets || h.join:
+	if err == nil {
+		err = provider.CheckAnswer(&cfg.Hello, &h.Hello, h.refusal)
+	}
+	if err == nil && (h.sockets > mine.sockets || h.join) {
 		err = protocolErr("a hello that is no answer")
-	default:
-		err = fabric.CheckAnswer(&cfg.Hello, &h.Hello)
 	}
 	m.peer = fabric.Peer{Hello: h.Hello, Proof: g.who, Name: g.name}
 	if m.peer.Proof == fabric.ProofNone && cfg.Hello.Token != [32]byte{} {

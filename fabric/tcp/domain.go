@@ -19,8 +19,8 @@
 // order posted, so a Send behind a Write waits for the Write's acknowledgement.
 //
 // Goroutines of an endpoint: one reads, one writes what a poster could not write without blocking;
-// two more for each lane. Lock order: grant.mu before endpoint.mu only when a peer has stalled;
-// endpoint.mu, then recvQueue.mu, role.mu or grant.mu, then cq.mu; watch.mu last.
+// two more for each lane. Lock order: endpoint.mu, then that of the receive queue, of the role or of
+// a grant, then cq.mu; watch.mu last.
 //
 // Read domain.go first, then frame.go (what is on the wire), ep.go (life and death), msg.go and
 // rma.go (what frames do), stream.go and rx.go (how bytes come), batch.go and tx.go (how they
@@ -28,7 +28,7 @@
 package tcp
 
 import (
-	"context"
+	"cmp"
 	"crypto/tls"
 	"log/slog"
 	"sync"
@@ -37,6 +37,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 	"github.com/sluice-storage/sluice/internal/logonce"
 	"github.com/sluice-storage/sluice/internal/visit"
 )
@@ -100,29 +101,18 @@ type Options struct {
 const (
 	maxSge        = 32
 	maxInline     = 512
-	readDepth     = 16
 	maxQueueDepth = 16384
 )
 
 func (o Options) withDefaults() Options {
-	def := func(v *int, d int) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	defTime := func(v *time.Duration, d time.Duration) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	def(&o.MaxMessage, 1<<20)
-	def(&o.MaxTransfer, maxTransfer)
-	def(&o.QueueDepth, 4096)
-	def(&o.Sockets, 1)
-	defTime(&o.HelloTimeout, 5*time.Second)
-	defTime(&o.PeerTimeout, 15*time.Second)
-	defTime(&o.StallTimeout, 10*time.Second)
-	defTime(&o.Linger, 500*time.Millisecond)
+	o.MaxMessage = cmp.Or(o.MaxMessage, 1<<20)
+	o.MaxTransfer = cmp.Or(o.MaxTransfer, maxTransfer)
+	o.QueueDepth = cmp.Or(o.QueueDepth, 4096)
+	o.Sockets = cmp.Or(o.Sockets, 1)
+	o.HelloTimeout = cmp.Or(o.HelloTimeout, 5*time.Second)
+	o.PeerTimeout = cmp.Or(o.PeerTimeout, 15*time.Second)
+	o.StallTimeout = cmp.Or(o.StallTimeout, 10*time.Second)
+	o.Linger = cmp.Or(o.Linger, 500*time.Millisecond)
 	return o
 }
 
@@ -155,27 +145,24 @@ func (o Options) validate() error {
 
 // domain owns the endpoints, listeners and grants of one Open.
 type domain struct {
+	provider.Domain
 	opts   Options
-	caps   fabric.Caps
-	keys   keyTable
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	wg     sync.WaitGroup // all goroutines
+	grants provider.Grants[*endpoint]
 	watch  *visit.Visitor[*role]
 
 	tlsServer *tls.Config    // of the listeners; nil without Security
 	secret    *secret        // nil: none, or one that the listeners name
 	refused   logonce.Logger // peers
+	leaving   atomic.Int32   // refused peers that are being told
 
 	spinners atomic.Int32 // readers that poll their sockets at this moment, see brisk
 
-	mu        sync.Mutex
-	closed    bool
-	leaving   int // refused peers that are being told
-	eps       map[*endpoint]struct{}
-	listeners map[*listener]struct{}
-	joins     map[[32]byte]*joining // endpoints whose lanes may come, by their key
+	mu    sync.Mutex
+	joins map[[32]byte]*joining // endpoints whose lanes may come, by their key
 }
+
+// region is registered memory. The kernel needs no registration, so it only bounds grants.
+type region = provider.Region[*endpoint]
 
 // Open makes a domain.
 func Open(opts Options) (fabric.Domain, error) {
@@ -187,95 +174,40 @@ func Open(opts Options) (fabric.Domain, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &domain{
-		opts:   opts,
-		secret: known,
-		caps: fabric.Caps{
-			Provider: "tcp", AnyMemory: true, MaxSge: maxSge, MaxMessage: opts.MaxMessage,
-			MaxTransfer: opts.MaxTransfer, MaxInline: maxInline, QueueDepth: opts.QueueDepth,
-			ReadDepth: readDepth, FileRange: true,
-		},
-		eps:       map[*endpoint]struct{}{},
-		listeners: map[*listener]struct{}{},
-		joins:     map[[32]byte]*joining{},
-	}
+	d := &domain{opts: opts, secret: known, joins: map[[32]byte]*joining{}}
+	d.Domain.Open(fabric.Caps{
+		Provider: "tcp", AnyMemory: true, MaxSge: maxSge, MaxMessage: opts.MaxMessage,
+		MaxTransfer: opts.MaxTransfer, MaxInline: maxInline, QueueDepth: opts.QueueDepth,
+		ReadDepth: provider.ReadDepth, FileRange: true,
+	})
 	if opts.Security != nil {
 		d.tlsServer = opts.Security.serverConfig()
 	}
 	d.refused.Log = opts.Log
-	d.keys = newKeyTable()
-	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.grants.Stall = opts.StallTimeout
+	d.grants.Stalled = func(e *endpoint) {
+		e.Die(errs.Disconnected, "the peer stalled inside a frame while a grant was revoked")
+	}
+	d.grants.Open()
 	d.watch = visit.New[*role]()
-	d.wg.Go(func() { d.watch.Run(d.ctx) })
+	d.Go(func() { d.watch.Run(d.Context()) })
 	return d, nil
 }
-
-func (d *domain) Caps() fabric.Caps { return d.caps }
 
 func (d *domain) Connector() fabric.Connector { return connector{d} }
 
 func (d *domain) Register(mem []byte) (fabric.Region, error) {
-	if d.ctx.Err() != nil {
-		return nil, errClosed("tcp.Register")
+	if err := d.Check("Register"); err != nil {
+		return nil, err
 	}
-	return &region{d: d, mem: mem}, nil
+	r := &region{}
+	d.grants.Register(r, &d.Domain, mem)
+	return r, nil
 }
 
 func (d *domain) NewCQ(opts fabric.CQOptions) (fabric.CQ, error) {
-	if d.ctx.Err() != nil {
-		return nil, errClosed("tcp.NewCQ")
-	}
-	if err := fabric.CheckCQ(opts); err != nil {
+	if err := d.CheckQueue(opts); err != nil {
 		return nil, err
 	}
 	return newCQ(d, opts), nil
 }
-
-func (d *domain) Close() error {
-	d.mu.Lock()
-	d.closed = true
-	eps := make([]*endpoint, 0, len(d.eps))
-	for e := range d.eps {
-		eps = append(eps, e)
-	}
-	listeners := make([]*listener, 0, len(d.listeners))
-	for l := range d.listeners {
-		listeners = append(listeners, l)
-	}
-	d.mu.Unlock()
-	d.cancel()
-	for _, l := range listeners {
-		_ = l.Close()
-	}
-	for _, e := range eps { // all at once, so that their last words do not wait for each other
-		e.die(errs.Closed, "closed by this side")
-	}
-	for _, e := range eps {
-		_ = e.Close()
-	}
-	d.wg.Wait()
-	return nil
-}
-
-// adopt starts counting an endpoint's goroutines, unless the domain was closed meanwhile.
-func (d *domain) adopt(e *endpoint) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return errClosed("tcp.Open")
-	}
-	d.eps[e] = struct{}{}
-	d.wg.Add(2)
-	return nil
-}
-
-func (d *domain) forget(e *endpoint) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.eps, e)
-	if key := e.joinKey.Load(); key != nil {
-		delete(d.joins, *key)
-	}
-}
-
-func errClosed(op string) error { return errs.New(errs.Closed, op, "", nil) }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
 // After the hellos a connection carries frames: a header of 32 bytes, then length bytes of payload
@@ -108,7 +109,7 @@ func decodeHeader(b *[headerBytes]byte, maxMessage uint32) (header, error) {
 		why = "unknown kind of frame"
 	case h.flags&^(frameWantsAck|frameSolicited) != 0 || h.flags != 0 && !use.flags:
 		why = "unknown flags"
-	case h.tag != 0 && !use.tag || h.tag >= readDepth:
+	case h.tag != 0 && !use.tag || h.tag >= provider.ReadDepth:
 		why = "tag out of range"
 	case h.length != 0 && !use.length || h.length > maxTransfer:
 		why = "length out of range"

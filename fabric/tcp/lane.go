@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 	"github.com/sluice-storage/sluice/internal/ring"
 )
 
@@ -23,9 +24,9 @@ import (
 // they come.
 
 const (
-	maxLanes  = readDepth - 1 // their number is a tag in frames
-	laneBytes = 64 << 10      // the smallest transfer that goes by a lane
-	pendMax   = maxQueueDepth // a peer cannot have more requests outstanding
+	maxLanes  = provider.ReadDepth - 1 // their number is a tag in frames
+	laneBytes = 64 << 10               // the smallest transfer that goes by a lane
+	pendMax   = maxQueueDepth          // a peer cannot have more requests outstanding
 )
 
 // lane is one further socket of an endpoint.
@@ -67,15 +68,15 @@ type noted struct {
 func (e *endpoint) addLane(index int, k *sock) error {
 	l := &lane{
 		e: e, index: index, wake: make(chan struct{}, 1),
-		writes:  ring.New[*work](e.cfg.SendDepth),
-		answers: ring.New[header](readDepth),
+		writes:  ring.New[*work](e.Config.SendDepth),
+		answers: ring.New[header](provider.ReadDepth),
 	}
 	l.rx.open(k, e, func() {})
 	l.tx.open(k, &l.sealed)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.dead != errs.OK {
-		return errs.New(errs.Disconnected, "tcp", e.name, e.deathErr)
+	if e.Dead() {
+		return e.Check("tcp.lane")
 	}
 	for _, other := range e.lanes.all {
 		if other.index == index {
@@ -120,16 +121,16 @@ func (s *laneState) pickLocked(length int) *lane {
 // sideTrackLocked gives a Write that has its number to a lane, if there is one for it, and leaves
 // the note.
 func (e *endpoint) sideTrackLocked(w *work, ack uint32) bool {
-	w.lane = 0
-	if w.op != fabric.OpWrite || w.file.Len > 0 || w.length < laneBytes || e.overlapsLocked(w) {
+	w.Own.lane = 0
+	if w.Op != fabric.OpWrite || w.File.Len > 0 || w.Length < laneBytes || e.overlapsLocked(w) {
 		return false
 	}
-	l := e.lanes.pickLocked(w.length)
+	l := e.lanes.pickLocked(w.Length)
 	if l == nil {
 		return false
 	}
-	w.lane = l.index
-	e.lastNeed = w.number
+	w.Own.lane = l.index
+	e.lastNeed = w.Number
 	e.tx.add(&header{
 		kind: frameNote, tag: uint16(l.index), flags: e.frameFlagsLocked(w), ack: ack,
 	})
@@ -140,14 +141,14 @@ func (e *endpoint) sideTrackLocked(w *work, ack uint32) bool {
 
 // overlapsLocked tells whether a Write by the same key to some of the same memory is on a lane.
 func (e *endpoint) overlapsLocked(w *work) bool {
-	for i := e.inflight.Len() - 1; i >= 0; i-- {
-		o := *e.inflight.At(i)
-		if o.number <= e.acked {
+	for i := e.reqs.Started.Len() - 1; i >= 0; i-- {
+		o := *e.reqs.Started.At(i)
+		if o.Number <= e.acked {
 			return false
 		}
-		if o != w && o.lane != 0 && o.remote.Key == w.remote.Key &&
-			o.remote.Addr < w.remote.Addr+w.remote.Len &&
-			w.remote.Addr < o.remote.Addr+o.remote.Len {
+		if o != w && o.Own.lane != 0 && o.Remote.Key == w.Remote.Key &&
+			o.Remote.Addr < w.Remote.Addr+w.Remote.Len &&
+			w.Remote.Addr < o.Remote.Addr+o.Remote.Len {
 			return true
 		}
 	}
@@ -193,7 +194,7 @@ func (l *lane) gather() (alive, any bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l.tx.reset()
-	if e.dead != errs.OK {
+	if e.Dead() {
 		return false, false
 	}
 	if l.answers.Len() > 0 {
@@ -202,9 +203,9 @@ func (l *lane) gather() (alive, any bool) {
 	}
 	if l.writes.Len() > 0 {
 		w := l.writes.Pop()
-		l.tx.add(&header{kind: frameWrite, length: uint32(w.length),
-			key: w.remote.Key, addr: w.remote.Addr})
-		for _, b := range w.bufs {
+		l.tx.add(&header{kind: frameWrite, length: uint32(w.Length),
+			key: w.Remote.Key, addr: w.Remote.Addr})
+		for _, b := range w.Bufs {
 			l.tx.out.add(b)
 		}
 	}
@@ -215,7 +216,7 @@ func (l *lane) gather() (alive, any bool) {
 func (l *lane) run() {
 	defer l.e.lanes.wg.Done()
 	for {
-		h, err := l.rx.header(l.e.cfg.Hello.MaxMessage)
+		h, err := l.rx.header(l.e.Config.Hello.MaxMessage)
 		if err == nil {
 			err = l.handle(&h)
 		}
@@ -223,7 +224,7 @@ func (l *lane) run() {
 		case err == nil:
 			continue
 		case errs.KindOf(err) == errs.Protocol:
-			l.e.die(errs.Protocol, err.Error())
+			l.e.Die(errs.Protocol, err.Error())
 		default:
 			l.e.laneEnded()
 		}
@@ -236,7 +237,7 @@ func (l *lane) run() {
 func (e *endpoint) laneEnded() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.dead == errs.OK {
+	if !e.Dead() {
 		e.lanes.ended = true
 		e.lanes.news.Broadcast()
 		_ = e.sock.conn.SetReadDeadline(time.Now().Add(e.d.opts.Linger))
@@ -265,19 +266,19 @@ func (l *lane) handle(h *header) error {
 func (l *lane) handleWrite(h *header) error {
 	e := l.e
 	e.mu.Lock()
-	for e.dead == errs.OK && e.lanes.noted[l.index] == e.lanes.placed[l.index] {
+	for !e.Dead() && e.lanes.noted[l.index] == e.lanes.placed[l.index] {
 		e.lanes.news.Wait()
 	}
-	dead := e.dead != errs.OK
+	dead := e.Dead()
 	e.mu.Unlock()
 	if dead {
 		return errs.New(errs.Disconnected, "tcp", "", nil) // die knows better
 	}
 	refused := false
 	var err error
-	if g, mem := e.d.keys.acquire(e, h, fabric.RemoteWrite); g != nil {
+	if g, mem := e.acquire(h, fabric.RemoteWrite); g != nil {
 		err = l.rx.placeOne(mem)
-		g.release()
+		g.Release()
 	} else {
 		refused = true
 		err = l.rx.skip(int(h.length))
@@ -347,7 +348,7 @@ func (e *endpoint) awaitLanes() error {
 	e.speak()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for e.dead == errs.OK && !e.lanes.ended && len(e.lanes.pending) > 0 {
+	for !e.Dead() && !e.lanes.ended && len(e.lanes.pending) > 0 {
 		e.lanes.news.Wait()
 	}
 	if len(e.lanes.pending) > 0 {

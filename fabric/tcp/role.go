@@ -4,7 +4,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/visit"
 )
 
@@ -220,7 +219,7 @@ func (e *endpoint) handleCarried() error {
 	x := &e.rx
 	for x.to-x.at >= headerBytes {
 		b := [headerBytes]byte(x.carry[x.at:])
-		h, err := decodeHeader(&b, e.cfg.Hello.MaxMessage)
+		h, err := decodeHeader(&b, e.Config.Hello.MaxMessage)
 		if err != nil {
 			return err
 		}
@@ -242,7 +241,7 @@ func (e *endpoint) rearm() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
-	case e.dead != errs.OK: // die set one for good
+	case e.Dead(): // die set one for good
 	case e.broken:
 		_ = e.sock.conn.SetReadDeadline(time.Now().Add(e.d.opts.Linger))
 	default:

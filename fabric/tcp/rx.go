@@ -30,22 +30,22 @@ func (e *endpoint) speak() {
 
 // run reads frames until the connection ends.
 func (e *endpoint) run() {
-	defer e.d.wg.Done()
+	defer e.d.Running.Done()
 	err := e.keep()
 	if errs.KindOf(err) == errs.Protocol {
-		e.die(errs.Protocol, err.Error())
+		e.Die(errs.Protocol, err.Error())
 	} else {
 		e.mu.Lock()
-		e.heard = e.dead == errs.OK // nobody is there to listen
+		e.heard = !e.Dead() // nobody is there to listen
 		e.mu.Unlock()
-		e.die(errs.Disconnected, "the connection ended: "+err.Error())
+		e.Die(errs.Disconnected, "the connection ended: "+err.Error())
 	}
 	e.finish()
 }
 
 // next handles one frame.
 func (e *endpoint) next() error {
-	h, err := e.rx.header(e.cfg.Hello.MaxMessage)
+	h, err := e.rx.header(e.Config.Hello.MaxMessage)
 	if err != nil {
 		return err
 	}
