@@ -21,7 +21,8 @@ import "github.com/sluice-storage/sluice/fabric"
 // after the other; the queue sees to that.
 type Source interface {
 	// Poll does what has arrived and pushes its completions, without blocking. It looks up to looks
-	// times while there is nothing. Receives may be given to h instead of being pushed. It tells
+	// times while there is nothing; 0 is for what can be seen for nothing, without a system call.
+	// Receives may be given to h instead of being pushed. It tells
 	// whether there was anything to do.
 	Poll(looks int, h *Hand) bool
 

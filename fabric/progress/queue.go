@@ -5,19 +5,19 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 	"github.com/sluice-storage/sluice/internal/invariant"
-	"github.com/sluice-storage/sluice/internal/ring"
 )
 
 // Queue is a completion queue on top of a Source: fabric.CQ and fabric.Waker for its users, Push,
-// Reserve and Yielded for its provider. Safe for concurrent use.
+// Kick and Yielded for its provider. Safe for concurrent use.
 //
 // Locks: mu is a leaf, but for Source.Wake. due and naps can be read without it; they are written
 // before the words that the other side reads before it sleeps, so that nobody is missed.
 type Queue struct {
-	op     string // of errors: "tcp.CQ"
+	provider.Completions // guarded by mu, where they do not say otherwise
+
 	src    Source
 	keeper Keeper
 	settle func(got []fabric.Completion)
@@ -32,24 +32,14 @@ type Queue struct {
 	naps   atomic.Int32
 	token  chan struct{} // wakes one who naps; closed by Close
 
-	mu       sync.Mutex
-	ctx      context.Context // of who has the turn, if it can end
-	entries  ring.Ring[entry]
-	rings    int // of the entries, those that end a Wait
-	reserved int // sum of the depths of the endpoints that still can fill it
-	called   bool
-	closed   bool
-}
-
-// entry is a completion; rings tells whether it ends a Wait.
-type entry struct {
-	fabric.Completion
-	rings bool
+	mu     sync.Mutex
+	ctx    context.Context // of who has the turn, if it can end
+	called bool            // Wake was called
 }
 
 // Config is what a provider decides about its queues.
 type Config struct {
-	Op       string // of errors
+	Domain   *provider.Domain
 	Pace     Pace
 	Spinners *Spinners        // of the domain
 	Visits   *Visitor[*Queue] // of the domain
@@ -60,10 +50,10 @@ type Config struct {
 
 // Open makes q ready. Its turn rests: endpoints come kept.
 func (q *Queue) Open(src Source, keeper Keeper, opts fabric.CQOptions, cfg Config) {
-	q.op, q.src, q.keeper, q.opts = cfg.Op, src, keeper, opts
+	q.Completions.Open(cfg.Domain, opts)
+	q.src, q.keeper, q.opts = src, keeper, opts
 	q.settle, q.visits = cfg.Settle, cfg.Visits
 	q.token = make(chan struct{}, 1)
-	q.entries = ring.New[entry](opts.Depth)
 	q.spin.open(opts, cfg.Pace, cfg.Spinners)
 	q.turn.word.Store(turnRests)
 }
@@ -128,9 +118,9 @@ func (q *Queue) result(dst []fabric.Completion) (n int, err error, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
-	case q.closed:
-		return 0, errs.New(errs.Closed, q.op, "", nil), true
-	case q.rings > 0:
+	case q.Closed():
+		return 0, q.ClosedErr(), true
+	case q.Ripe():
 		n = q.takeLocked(dst)
 		q.wakeLocked() // somebody else may take the rest
 		return n, nil, true
@@ -181,28 +171,32 @@ func (q *Queue) drive(ctx context.Context, dst []fabric.Completion) (n int, err 
 	}
 	q.hand.open(q, dst)
 	q.spin.begin()
-	for {
-		did := q.src.Poll(q.spin.looks(), &q.hand)
+	for looks := 0; ; {
+		did := q.src.Poll(looks, &q.hand)
 		if q.hand.n > 0 || q.due.Load() {
 			break
 		}
 		if did || q.spin.more() {
+			looks = q.spin.looks()
 			continue
 		}
 		if err = ctx.Err(); err != nil {
 			break
 		}
-		q.sleep(ctx)
+		if looks = 0; !q.sleep(ctx) {
+			looks = 1
+		}
 	}
 	q.spin.end()
 	return q.hand.shut(), err
 }
 
-// sleep sleeps in the source until there is something to poll or to take.
-func (q *Queue) sleep(ctx context.Context) {
+// sleep sleeps in the source until there is something to poll or to take. It is false if there was
+// something before it could.
+func (q *Queue) sleep(ctx context.Context) bool {
 	if !q.src.Arm() {
 		q.src.Awake(false)
-		return
+		return false
 	}
 	q.asleep.Store(true)
 	if !q.due.Load() && ctx.Err() == nil {
@@ -214,6 +208,7 @@ func (q *Queue) sleep(ctx context.Context) {
 		q.mu.Unlock()
 	}
 	q.src.Awake(woken)
+	return true
 }
 
 // watch has the visitor look at the context of who has the turn, which costs neither a channel nor
@@ -298,22 +293,14 @@ func (q *Queue) nap(ctx context.Context) (err error) {
 
 // takeLocked moves completions out.
 func (q *Queue) takeLocked(dst []fabric.Completion) int {
-	n := 0
-	for n < len(dst) && q.entries.Len() > 0 {
-		e := q.entries.Pop()
-		if e.rings {
-			q.rings--
-		}
-		dst[n] = e.Completion
-		n++
-	}
+	n := q.Take(dst)
 	q.dueLocked()
 	return n
 }
 
 // dueLocked keeps due what it says.
 func (q *Queue) dueLocked() bool {
-	due := q.rings > 0 || q.called || q.closed
+	due := q.Ripe() || q.called || q.Closed()
 	if q.due.Load() != due {
 		q.due.Store(due)
 	}
@@ -325,14 +312,7 @@ func (q *Queue) dueLocked() bool {
 func (q *Queue) Push(c *fabric.Completion, solicited bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
-		return
-	}
-	invariant.Check(!q.entries.Full(), "fabric: completion queue overflow")
-	e := entry{Completion: *c, rings: solicited || c.Err != nil || !q.opts.SolicitedOnly}
-	q.entries.Push(e)
-	if e.rings {
-		q.rings++
+	if q.Completions.Push(c, solicited) {
 		q.wakeLocked()
 	}
 }
@@ -355,13 +335,20 @@ func (q *Queue) rouseLocked() bool {
 
 // tokenLocked wakes one of those who nap.
 func (q *Queue) tokenLocked() {
-	if q.closed || q.naps.Load() == 0 {
+	if q.Closed() || q.naps.Load() == 0 {
 		return
 	}
 	select {
 	case q.token <- struct{}{}:
 	default:
 	}
+}
+
+// Kick makes who has the turn poll again, although no event came, if it sleeps.
+func (q *Queue) Kick() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.rouseLocked()
 }
 
 // Wake implements fabric.Waker.
@@ -376,34 +363,10 @@ func (q *Queue) Wake() {
 func (q *Queue) Close() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.closed {
-		q.closed = true
+	if q.Shut() {
 		q.dueLocked()
 		q.rouseLocked()
-		q.entries, q.rings = ring.Ring[entry]{}, 0
 		close(q.token)
 	}
 	return nil
-}
-
-// Reserve sets room for an endpoint's completions aside.
-func (q *Queue) Reserve(depth int) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed {
-		return errs.New(errs.Closed, q.op, "", nil)
-	}
-	if size := q.entries.Cap(); depth > size-q.reserved {
-		return errs.Newf(errs.Invalid, q.op, "",
-			"depth %d is too small: %d taken, %d more wanted", size, q.reserved, depth)
-	}
-	q.reserved += depth
-	return nil
-}
-
-// Unreserve gives it back.
-func (q *Queue) Unreserve(depth int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.reserved -= depth
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 	"github.com/sluice-storage/sluice/internal/alloctest"
 )
 
@@ -35,9 +36,11 @@ func newWire(t testing.TB, opts fabric.CQOptions) *wire {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	v := NewVisitor[*Queue]()
+	var d provider.Domain
+	d.Open(fabric.Caps{Provider: "wire"})
 	w := &wire{in: make(chan uint64, 1024), woken: make(chan struct{}, 1),
 		rest: make(chan struct{}, 1), ask: make(chan struct{}, 1), stop: make(chan struct{})}
-	w.q.Open(w, w, opts, Config{Op: "wire.CQ", Pace: Pace{Looks: 4, Polls: 4}, Spinners: &Spinners{},
+	w.q.Open(w, w, opts, Config{Domain: &d, Pace: Pace{Looks: 4, Polls: 4}, Spinners: &Spinners{},
 		Visits: v, Settle: func(got []fabric.Completion) { w.settled.Add(int64(len(got))) }})
 	var all sync.WaitGroup
 	all.Go(func() { v.Run(ctx) })
@@ -310,24 +313,6 @@ func TestSolicitedOnly(t *testing.T) {
 	w.push(3)
 	if n := w.q.Poll(dst); n != 1 {
 		t.Fatalf("Poll: %d", n)
-	}
-}
-
-func TestReservations(t *testing.T) {
-	w := newWire(t, fabric.CQOptions{Depth: 8})
-	if err := w.q.Reserve(6); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.q.Reserve(3); errs.KindOf(err) != errs.Invalid {
-		t.Fatalf("Reserve beyond the depth: %v", err)
-	}
-	w.q.Unreserve(6)
-	if err := w.q.Reserve(8); err != nil {
-		t.Fatal(err)
-	}
-	_ = w.q.Close()
-	if err := w.q.Reserve(1); errs.KindOf(err) != errs.Closed {
-		t.Fatalf("Reserve of a closed queue: %v", err)
 	}
 }
 

@@ -137,9 +137,12 @@ func (s *spin) limit() time.Duration {
 	return spinMax
 }
 
-// looks is how often the next poll looks.
+// looks is how often the next poll looks: not at all where Arm and Sleep come next, which do.
 func (s *spin) looks() int {
-	if !s.began || s.spent || s.fresh {
+	switch {
+	case !s.began || s.spent:
+		return 0
+	case s.fresh:
 		return 1
 	}
 	return s.pace.Looks

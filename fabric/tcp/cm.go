@@ -29,7 +29,6 @@ type caller struct {
 	g       *greeting // nil: there was no handshake
 	peer    fabric.Peer
 	answer  [32]byte // the token of this side's hello
-	sockets int      // how many lanes it wants
 	err     error
 }
 
@@ -75,12 +74,9 @@ func (l *listener) Addr() net.Addr { return l.tcp.Addr() }
 // meet reads a peer's hello and puts it where Accept finds it.
 func (l *listener) meet(ctx context.Context, s *stranger, conn *net.TCPConn) {
 	c := caller{conn: conn}
-	joined, err := l.greet(ctx, &c)
+	err := l.greet(ctx, &c)
 	gaveWay := l.met.remove(s)
 	switch {
-	case joined:
-		l.Leave()
-		return
 	case err != nil && gaveWay:
 		_ = conn.Close()
 		l.Leave()
@@ -97,36 +93,28 @@ func (l *listener) meet(ctx context.Context, s *stranger, conn *net.TCPConn) {
 	l.Ready(c)
 }
 
-// greet finds out who calls. A lane joins its endpoint and concerns nobody else.
-func (l *listener) greet(ctx context.Context, c *caller) (joined bool, err error) {
+// greet finds out who calls.
+func (l *listener) greet(ctx context.Context, c *caller) error {
 	d := l.d
 	g, err := shakeHands(ctx, c.conn, d.opts.Security, d.tlsServer, true)
 	if err != nil {
-		return false, err
+		return err
 	}
 	c.g = g
 	if d.opts.Security == nil {
 		if err := d.proveOf(ctx, g); err != nil {
-			return false, err
+			return err
 		}
 	}
 	h, err := readHello(ctx, g)
 	if err != nil {
-		return false, err
+		return err
 	}
-	if h.join {
-		if err := l.join(ctx, g, &h); err != nil {
-			_ = l.refuse(c, err)
-			d.seeOff(c.conn)
-		}
-		return true, nil
-	}
-	c.sockets = int(h.sockets)
 	c.peer, c.answer, err = d.opts.Tokens.Admit(h.Hello)
 	if g.who != fabric.ProofNone {
 		c.peer.Proof, c.peer.Name = g.who, g.name
 	}
-	return false, err
+	return err
 }
 
 func (l *listener) Accept(
@@ -177,32 +165,12 @@ func (l *listener) welcome(
 // admit says hello and makes the endpoint.
 func (l *listener) admit(c *caller, mine *fabric.EndpointConfig) (fabric.Endpoint, error) {
 	d := l.d
-	h := hello{Hello: mine.Hello, sockets: uint8(min(c.sockets, maxLanes))}
-	var (
-		j   *joining
-		key [32]byte
-		e   *endpoint
-	)
-	if h.sockets > 0 {
-		key, j = d.expectLanes()
-		defer close(j.ready)
-	}
-	err := writeHello(c.g, d, h)
-	if err == nil && j != nil {
-		k := hello{join: true}
-		k.Version, k.Token = fabric.HelloVersion, key
-		err = writeHello(c.g, d, k)
-	}
+	var e *endpoint
+	err := writeHello(c.g, d, hello{Hello: mine.Hello})
 	if err != nil {
 		d.Unreserve(mine)
 	} else {
-		e, err = d.attach(c.g, *mine, c.peer, int(h.sockets))
-	}
-	if j != nil && err == nil {
-		j.e = e
-		e.joinKey.Store(&key)
-	} else if j != nil {
-		d.forgetLanes(key)
+		e, err = d.attach(c.g, *mine, c.peer)
 	}
 	if err != nil {
 		return nil, errs.Wrap("tcp.Accept", c.conn.RemoteAddr().String(), err)
@@ -227,14 +195,14 @@ func (l *listener) refuse(c *caller, err error) error {
 
 // attach makes a connection whose hellos are exchanged an endpoint. On failure the reservation is
 // given back and the connection stays the caller's to close.
-func (d *domain) attach(g *greeting, cfg fabric.EndpointConfig, peer fabric.Peer, lanes int) (
+func (d *domain) attach(g *greeting, cfg fabric.EndpointConfig, peer fabric.Peer) (
 	*endpoint, error,
 ) {
 	k, err := g.sock(d.opts.PeerTimeout)
 	var e *endpoint
 	if err == nil {
 		e = newEndpoint(d, k, cfg, peer)
-		e.proved, e.lanes.count = g.name, lanes
+		e.proved = g.name
 		if err = d.Adopt(&e.Endpoint, e, 2); err != nil {
 			_ = k.conn.Close()
 		}

@@ -23,18 +23,14 @@ func (d *domain) dial(ctx context.Context, addr string, cfg fabric.EndpointConfi
 	if err := d.Reserve(&cfg); err != nil {
 		return nil, err
 	}
-	g, met, err := d.greet(ctx, addr, &cfg)
+	g, peer, err := d.greet(ctx, addr, &cfg)
 	if err != nil {
 		d.Unreserve(&cfg)
 		return nil, err
 	}
-	e, err := d.attach(g, cfg, met.peer, met.lanes)
+	e, err := d.attach(g, cfg, peer)
 	if err != nil {
 		_ = g.tcp.Close()
-		return nil, err
-	}
-	if err := d.openLanes(ctx, addr, e, met.key); err != nil {
-		_ = e.Close()
 		return nil, err
 	}
 	return e, nil
@@ -62,53 +58,36 @@ func (d *domain) call(ctx context.Context, addr string) (*greeting, error) {
 	return g, err
 }
 
-// met is what a dialler learns in the hellos.
-type met struct {
-	peer  fabric.Peer
-	lanes int
-	key   [32]byte // of the lanes
-}
-
 // greet connects a socket and exchanges hellos.
 func (d *domain) greet(ctx context.Context, addr string, cfg *fabric.EndpointConfig) (
-	*greeting, met, error,
+	*greeting, fabric.Peer, error,
 ) {
 	g, err := d.call(ctx, addr)
 	if err != nil {
-		return nil, met{}, err
+		return nil, fabric.Peer{}, err
 	}
-	m, err := d.introduce(ctx, g, cfg)
+	peer, err := d.introduce(ctx, g, cfg)
 	if err != nil {
 		_ = g.tcp.Close()
-		return nil, m, err
+		return nil, peer, err
 	}
-	return g, m, nil
+	return g, peer, nil
 }
 
 // introduce is the dialler's side of the hellos.
 func (d *domain) introduce(ctx context.Context, g *greeting, cfg *fabric.EndpointConfig) (
-	m met, err error,
+	peer fabric.Peer, err error,
 ) {
-	mine := hello{Hello: cfg.Hello, sockets: uint8(d.opts.Sockets - 1)}
-	if err = writeHello(g, d, mine); err != nil {
-		return m, err
+	if err = writeHello(g, d, hello{Hello: cfg.Hello}); err != nil {
+		return peer, err
 	}
 	h, err := readHello(ctx, g)
 	if err == nil {
 		err = provider.CheckAnswer(&cfg.Hello, &h.Hello, h.refusal)
 	}
-	if err == nil && (h.sockets > mine.sockets || h.join) {
-		err = protocolErr("a hello that is no answer")
+	peer = fabric.Peer{Hello: h.Hello, Proof: g.who, Name: g.name}
+	if peer.Proof == fabric.ProofNone && cfg.Hello.Token != [32]byte{} {
+		peer.Proof = fabric.ProofToken // CheckAnswer has seen to it
 	}
-	m.peer = fabric.Peer{Hello: h.Hello, Proof: g.who, Name: g.name}
-	if m.peer.Proof == fabric.ProofNone && cfg.Hello.Token != [32]byte{} {
-		m.peer.Proof = fabric.ProofToken // CheckAnswer has seen to it
-	}
-	if m.lanes = int(h.sockets); m.lanes > 0 && err == nil {
-		if h, err = readHello(ctx, g); err == nil && !h.join {
-			err = protocolErr("no key for the lanes")
-		}
-		m.key = h.Token
-	}
-	return m, err
+	return peer, err
 }

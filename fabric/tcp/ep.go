@@ -29,7 +29,6 @@ type endpoint struct {
 	rx      rxState // only who holds the role
 	rxCount atomic.Uint64
 	proved  string                   // by the peer's certificate
-	joinKey atomic.Pointer[[32]byte] // with which the lanes of a listener's endpoint come
 	tx      batch                    // only who set busy
 	sealed  vec                      // what the records made of tx
 	recvs   provider.RecvQueue
@@ -50,7 +49,6 @@ type endpoint struct {
 	ackDue   bool              // the peer asked for an acknowledgement
 	refusals []uint64          // numbers of refused Writes, to be told to the peer; rarely any
 	answers  ring.Ring[header] // Reads of the peer to be served
-	lanes    laneState
 	company  company
 }
 
@@ -60,15 +58,14 @@ type work = provider.Request[onWire]
 // onWire is what a request needs here besides.
 type onWire struct {
 	fd      int  // of its file, asked for in Post: later it may be closed at any moment
-	lane    int  // by which it goes; 0: by the first socket
 	filling bool // a Read: the answer has begun to come
 }
 
 // needsAck tells whether only the peer knows when the request is over: it placed a Write, or has
 // the bytes that the kernel took from a file by reference. What the kernel has copied from memory
-// may be over early; lanes do not tell when that is.
+// may be over early.
 func needsAck(w *work) bool {
-	early := w.Op == fabric.OpSend || w.Flags&fabric.FlagEarly != 0 && w.Own.lane == 0
+	early := w.Op == fabric.OpSend || w.Flags&fabric.FlagEarly != 0
 	return !early || w.File.Len > 0
 }
 
@@ -84,7 +81,6 @@ func newEndpoint(d *domain, k *sock, cfg fabric.EndpointConfig, peer fabric.Peer
 	e.Open(&d.Domain, name, cfg, peer)
 	e.reqs.Open(cfg.SendDepth)
 	e.idle.L = &e.mu
-	e.lanes.news.L = &e.mu
 	e.recvs.Open(cfg.RecvDepth)
 	e.role.open(d.watch)
 	e.rx.open(k, e, e.speak)
@@ -155,9 +151,6 @@ func (e *endpoint) retireLocked() {
 func (e *endpoint) Close() error {
 	e.Die(errs.Closed, "closed by this side")
 	e.AwaitEnd()
-	if key := e.joinKey.Load(); key != nil {
-		e.d.forgetLanes(*key)
-	}
 	return nil
 }
 
@@ -172,7 +165,6 @@ func (e *endpoint) Die(kind errs.Kind, why string) {
 func (e *endpoint) dieLocked(kind errs.Kind, why string) {
 	if e.End(kind, why) {
 		_ = e.sock.conn.SetDeadline(time.Unix(1, 0)) // fails only on a closed socket
-		e.lanes.stopLocked()
 	}
 	e.recvs.Die()
 	e.role.die()
@@ -185,15 +177,11 @@ func (e *endpoint) finish() {
 		e.idle.Wait()
 	}
 	e.busy = true // for ever
-	kind, lanes := errs.KindOf(e.Cause()), e.lanes.all
+	kind := errs.KindOf(e.Cause())
 	speak := !e.heard && (kind == errs.Closed || kind == errs.Protocol)
 	e.mu.Unlock()
-	e.lanes.wg.Wait()
 	if speak {
 		e.lastWords(kind)
-	}
-	for _, l := range lanes { // after the last words: they come first at the peer, too
-		_ = l.rx.conn.CloseWrite()
 	}
 	e.tx.release()
 	e.flush()
@@ -203,9 +191,6 @@ func (e *endpoint) finish() {
 		e.linger()
 	}
 	_ = e.sock.conn.Close()
-	for _, l := range lanes {
-		_ = l.rx.conn.Close()
-	}
 }
 
 // flush completes everything that is pending.

@@ -23,7 +23,6 @@ import (
 //	7 write refused no       key: the number of the refused request, imm: the error kind
 //	8 ack           no       nothing: only carries ack
 //	9 bye           no       imm: the error kind with which the sender ends the connection
-//	10 note         no       flags, tag: a write comes by the lane of that number, see lane.go
 //
 // Sends and writes are numbered from 1 by counting, at both ends. ack, in every frame, is the
 // number (its low 32 bits) of the last one that the sender of the frame has carried out or
@@ -41,7 +40,6 @@ const (
 	frameWriteRefused
 	frameAck
 	frameBye
-	frameNote
 	frameKinds
 )
 
@@ -147,8 +145,6 @@ func fieldsOf(k frameKind) fields {
 		return fields{key: true, imm: true, errKind: true}
 	case frameBye:
 		return fields{imm: true, errKind: true}
-	case frameNote:
-		return fields{flags: true, tag: true}
 	}
 	return fields{}
 }

@@ -2,7 +2,6 @@ package tcp
 
 import (
 	"context"
-	"encoding/binary"
 	"net"
 
 	"golang.org/x/sys/unix"
@@ -16,24 +15,16 @@ import (
 const (
 	helloBytes = provider.HelloBytes
 	helloMagic = 0x534c4331 // "SLC1"
-	joinMagic  = 0x534c434a // "SLCJ"
 )
 
 // hello is fabric.Hello with what the provider adds.
 type hello struct {
 	fabric.Hello
 	refusal errs.Kind // of a listener: why there is no connection
-	sockets uint8     // how many lanes are wanted, or agreed on; in a lane's own, which it is
-	join    bool      // it is a lane's, or the listener's with the lanes' key as token
 }
 
 func (h *hello) encode() (b [helloBytes]byte) {
-	magic := uint32(helloMagic)
-	if h.join {
-		magic = joinMagic
-	}
-	provider.EncodeHello(b[:], magic, &h.Hello, h.refusal)
-	b[provider.HelloOwn] = h.sockets
+	provider.EncodeHello(b[:], helloMagic, &h.Hello, h.refusal)
 	return b
 }
 
@@ -42,12 +33,7 @@ func decodeHello(b *[helloBytes]byte) (h hello, err error) {
 	if b[0] == 22 && b[1] == 3 { // the beginning of a TLS handshake
 		return h, errs.Newf(errs.Perm, "tcp", "hello", "the peer speaks TLS, this side does not")
 	}
-	magic := uint32(helloMagic)
-	if h.join = binary.BigEndian.Uint32(b[0:]) == joinMagic; h.join {
-		magic = joinMagic
-	}
-	h.sockets = b[provider.HelloOwn]
-	h.Hello, h.refusal, err = provider.DecodeHello(b[:], magic)
+	h.Hello, h.refusal, err = provider.DecodeHello(b[:], helloMagic)
 	return h, err
 }
 

@@ -102,9 +102,7 @@ func (e *endpoint) gatherAnswerLocked(ack uint32) bool {
 		return false
 	}
 	h := e.answers.Pop()
-	if !e.answerByLaneLocked(&h) {
-		e.answerInto(&e.tx, &h, ack)
-	}
+	e.answerInto(&e.tx, &h, ack)
 	return true
 }
 

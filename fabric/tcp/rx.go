@@ -65,12 +65,6 @@ func (e *endpoint) handle(h *header) error {
 		}
 	}
 	switch h.kind {
-	case frameSend, frameWrite, frameWriteImm:
-		if err := e.awaitLanes(); err != nil {
-			return err
-		}
-	}
-	switch h.kind {
 	case frameSend:
 		return e.handleSend(h)
 	case frameWrite, frameWriteImm:
@@ -85,8 +79,6 @@ func (e *endpoint) handle(h *header) error {
 		more, err := e.handleReadRefused(h)
 		e.rx.mustSend = e.rx.mustSend || more
 		return err
-	case frameNote:
-		return e.handleNote(h)
 	case frameBye:
 		return e.handleBye(h)
 	}

@@ -153,9 +153,6 @@ func (e *endpoint) gatherRequestLocked(ack uint32) bool {
 	e.started++
 	w.Number = e.started
 	e.reqs.Started.Push(w)
-	if e.sideTrackLocked(w, ack) {
-		return true
-	}
 	h.kind, h.imm = frameSend, w.Imm
 	if w.Op != fabric.OpSend {
 		h.kind, h.imm = frameWrite, 0
