@@ -4,10 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
-	"github.com/sluice-storage/sluice/internal/invariant"
-	"github.com/sluice-storage/sluice/internal/ring"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
 // cq is a completion queue. Who waits in it is told in wait.go.
@@ -22,13 +20,10 @@ type cq struct {
 	hand hand                        // likewise
 	brisk
 
-	mu       sync.Mutex
-	entries  ring.Ring[entry]
-	rings    int // of the entries, those that end a Wait
-	reserved int // sum of the depths of the endpoints that still can fill it
+	mu sync.Mutex
+	provider.Completions
 	sleepers int // in nap
 	called   bool
-	closed   bool
 
 	by      holder
 	resting bool   // who holds the role sleeps, and the endpoints are armed
@@ -38,17 +33,12 @@ type cq struct {
 	seen    uint64 // turns when the watch last looked
 }
 
-// entry is a completion; rings tells whether it ends a Wait.
-type entry struct {
-	fabric.Completion
-	rings bool
-}
-
 func newCQ(d *domain, opts fabric.CQOptions) *cq {
 	q := &cq{
-		d: d, opts: opts, wake: make(chan struct{}, 1), entries: ring.New[entry](opts.Depth),
+		d: d, opts: opts, wake: make(chan struct{}, 1),
 		by: armed, // endpoints come armed
 	}
+	q.Open(&d.Domain, opts)
 	q.eps.Store(&[]*endpoint{})
 	return q
 }
@@ -82,22 +72,14 @@ func (q *cq) detach(e *endpoint) {
 
 // takeLocked moves completions out.
 func (q *cq) takeLocked(dst []fabric.Completion) int {
-	n := 0
-	for n < len(dst) && q.entries.Len() > 0 {
-		e := q.entries.Pop()
-		if e.rings {
-			q.rings--
-		}
-		dst[n] = e.Completion
-		n++
-	}
+	n := q.Take(dst)
 	q.dueLocked()
 	return n
 }
 
 // dueLocked keeps due what it says.
 func (q *cq) dueLocked() bool {
-	due := q.rings > 0 || q.called || q.closed
+	due := q.Ripe() || q.called || q.Closed()
 	if q.due.Load() != due {
 		q.due.Store(due)
 	}
@@ -108,21 +90,14 @@ func (q *cq) dueLocked() bool {
 func (q *cq) push(c *fabric.Completion, solicited bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
-		return
-	}
-	invariant.Check(!q.entries.Full(), "shm: completion queue overflow")
-	e := entry{Completion: *c, rings: solicited || c.Err != nil || !q.opts.SolicitedOnly}
-	q.entries.Push(e)
-	if e.rings {
-		q.rings++
+	if q.Push(c, solicited) {
 		q.wakeLocked()
 	}
 }
 
 // wakeLocked wakes somebody if there is something to take.
 func (q *cq) wakeLocked() {
-	if !q.dueLocked() || q.closed {
+	if !q.dueLocked() || q.Closed() {
 		return
 	}
 	if q.dozing {
@@ -141,7 +116,7 @@ func (q *cq) rouseLocked() {
 
 // tokenLocked wakes one of those who nap.
 func (q *cq) tokenLocked() {
-	if q.sleepers == 0 || q.closed {
+	if q.sleepers == 0 || q.Closed() {
 		return
 	}
 	select {
@@ -153,7 +128,7 @@ func (q *cq) tokenLocked() {
 // settle gives the places of polled completions back to their endpoints.
 func settle(got []fabric.Completion) {
 	for i := range got {
-		got[i].EP.(*endpoint).polled(got[i].Op)
+		got[i].EP.(*endpoint).Polled(got[i].Op)
 	}
 }
 
@@ -168,35 +143,12 @@ func (q *cq) Wake() {
 func (q *cq) Close() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.closed {
-		q.closed = true
+	if q.Shut() {
 		q.dueLocked()
 		if q.dozing {
 			q.rouseLocked()
 		}
-		q.entries = ring.Ring[entry]{}
 		close(q.wake)
 	}
 	return nil
-}
-
-// reserve sets room for an endpoint's completions aside.
-func (q *cq) reserve(depth int) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed {
-		return errClosed("shm.CQ")
-	}
-	if size := q.entries.Cap(); depth > size-q.reserved {
-		return errs.Newf(errs.Invalid, "shm.CQ", "",
-			"depth %d is too small: %d taken, %d more wanted", size, q.reserved, depth)
-	}
-	q.reserved += depth
-	return nil
-}
-
-func (q *cq) unreserve(depth int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.reserved -= depth
 }

@@ -28,7 +28,7 @@ const (
 
 func (q *cq) Poll(dst []fabric.Completion) int {
 	q.mu.Lock()
-	if q.by != waiter && !q.closed {
+	if q.by != waiter && !q.Closed() {
 		were := q.takeRoleLocked()
 		q.mu.Unlock()
 		if were == armed {
@@ -77,7 +77,7 @@ func (q *cq) Wait(ctx context.Context, dst []fabric.Completion) (int, error) {
 				return n, nil
 			}
 		}
-		if err != nil && q.rings == 0 {
+		if err != nil && !q.Ripe() {
 			q.mu.Unlock()
 			return 0, err
 		}
@@ -87,9 +87,9 @@ func (q *cq) Wait(ctx context.Context, dst []fabric.Completion) (int, error) {
 // resultLocked is what Wait returns, if it can.
 func (q *cq) resultLocked(dst []fabric.Completion) (n int, err error, ok bool) {
 	switch {
-	case q.closed:
-		return 0, errClosed("shm.Wait"), true
-	case q.rings > 0:
+	case q.Closed():
+		return 0, q.ClosedErr(), true
+	case q.Ripe():
 		n = q.takeLocked(dst)
 		q.wakeLocked()
 		return n, nil, true
@@ -281,7 +281,7 @@ func (q *cq) Look() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
-	case q.closed || q.by != nobody: // letting go reports it anew
+	case q.Closed() || q.by != nobody: // letting go reports it anew
 		q.watched = false
 		return false
 	case q.turns != q.seen:
