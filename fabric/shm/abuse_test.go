@@ -210,6 +210,7 @@ func TestBadSlots(t *testing.T) {
 		return dst[0].ErrKind()
 	}
 	const both = fabric.RemoteRead | fabric.RemoteWrite
+	at := provider.Addr(1)
 	for _, c := range []struct {
 		off, length uint64
 		arena       uint32
@@ -217,15 +218,15 @@ func TestBadSlots(t *testing.T) {
 		rem         fabric.Remote
 		want        errs.Kind
 	}{
-		{0, 100, 7, both, fabric.Remote{Key: key, Addr: provider.Addr(1), Len: 100}, errs.OK},
-		{size - 100, 100, 7, both, fabric.Remote{Key: key, Addr: provider.Addr(1), Len: 100}, errs.OK},
-		{size - 99, 100, 7, both, fabric.Remote{Key: key, Addr: provider.Addr(1), Len: 100}, errs.Perm},
-		{^uint64(0), 100, 7, both, fabric.Remote{Key: key, Addr: provider.Addr(1), Len: 100}, errs.Perm},
-		{100, ^uint64(0), 7, both, fabric.Remote{Key: key, Addr: provider.Addr(1), Len: 100}, errs.Perm},
-		{0, 100, 7, both, fabric.Remote{Key: key, Addr: provider.Addr(1) - 1, Len: 100}, errs.Perm},
-		{0, 100, 7, both, fabric.Remote{Key: key, Addr: provider.Addr(1) + 1, Len: 100}, errs.Perm},
-		{0, 100, 7, both, fabric.Remote{Key: key + 1, Addr: provider.Addr(1), Len: 100}, errs.Perm},
-		{0, 100, 7, fabric.RemoteRead, fabric.Remote{Key: key, Addr: provider.Addr(1), Len: 9}, errs.Perm},
+		{0, 100, 7, both, fabric.Remote{Key: key, Addr: at, Len: 100}, errs.OK},
+		{size - 100, 100, 7, both, fabric.Remote{Key: key, Addr: at, Len: 100}, errs.OK},
+		{size - 99, 100, 7, both, fabric.Remote{Key: key, Addr: at, Len: 100}, errs.Perm},
+		{^uint64(0), 100, 7, both, fabric.Remote{Key: key, Addr: at, Len: 100}, errs.Perm},
+		{100, ^uint64(0), 7, both, fabric.Remote{Key: key, Addr: at, Len: 100}, errs.Perm},
+		{0, 100, 7, both, fabric.Remote{Key: key, Addr: at - 1, Len: 100}, errs.Perm},
+		{0, 100, 7, both, fabric.Remote{Key: key, Addr: at + 1, Len: 100}, errs.Perm},
+		{0, 100, 7, both, fabric.Remote{Key: key + 1, Addr: at, Len: 100}, errs.Perm},
+		{0, 100, 7, fabric.RemoteRead, fabric.Remote{Key: key, Addr: at, Len: 9}, errs.Perm},
 	} {
 		h.view.grants[0].open(key, c.off, c.length, c.arena, c.rights)
 		if got := try(c.rem); got != c.want {
