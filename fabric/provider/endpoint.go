@@ -14,7 +14,7 @@ import (
 // completed exactly once; then the places in the completion queues go back when the endpoint is
 // closed and the last completion has been polled, and not before.
 //
-// Life: open, then dead by End, of which the first cause is kept; finished by Finished, when nothing
+// Life: open; dead by End, of which the first cause is kept; finished by Finished, when nothing
 // touches memory any more and all completions are pushed; closed when the user has closed it too.
 // All methods are safe for concurrent use. The provider calls End under the lock under which it
 // posts, so that what was posted before is there when it completes everything.
@@ -103,7 +103,7 @@ func (e *Endpoint) Blame(kind errs.Kind, why string) {
 // Dead tells whether End was called.
 func (e *Endpoint) Dead() bool { return e.cause.Load() != nil }
 
-// Cause is why the endpoint died: the error of everything that is pending. It is nil while it lives.
+// Cause is why the endpoint died: the error of everything that is pending; nil while it lives.
 func (e *Endpoint) Cause() error {
 	if cause := e.cause.Load(); cause != nil {
 		return *cause

@@ -116,7 +116,8 @@ const (
 	addrBase  = 1 << 44
 )
 
-func addrOf(slot uint32) uint64 { return uint64(slot)<<slotShift | addrBase }
+// Addr is the address of the first byte of a grant with that slot of direct use.
+func Addr(slot uint32) uint64 { return uint64(slot)<<slotShift | addrBase }
 
 // Aim is what an address names: a slot, 0 for none, and an offset in its grant.
 func Aim(addr uint64) (slot uint32, off uint64) {
@@ -158,7 +159,7 @@ func (r *Region[E]) GrantDirect(
 	if direct != nil {
 		g.slot = direct(e, key)
 	}
-	return fabric.Remote{Key: key, Addr: addrOf(g.slot), Len: uint64(length)}, nil
+	return fabric.Remote{Key: key, Addr: Addr(g.slot), Len: uint64(length)}, nil
 }
 
 // Acquire opens length bytes at addr for the peer of e, or returns nil where the key does not allow
@@ -175,7 +176,7 @@ func (t *Grants[E]) Acquire(e E, key, addr uint64, length int, need fabric.Right
 	if g.key != key || g.key == 0 || g.ep != e || g.rights&need != need {
 		return nil, nil
 	}
-	off, size := addr-addrOf(g.slot), uint64(len(g.mem))
+	off, size := addr-Addr(g.slot), uint64(len(g.mem))
 	if off > size || uint64(length) > size-off {
 		return nil, nil
 	}

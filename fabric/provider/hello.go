@@ -12,8 +12,8 @@ import (
 //	0      4        6         8            12          16        24       26   27    32     64
 //	|magic |version |features |max message |recv depth |identity |refusal |own |zero |token |
 //
-// refusal, in a listener's answer, is the errs.Kind with which it refuses the peer, or 0. own is the
-// provider's.
+// refusal, in a listener's answer, is the errs.Kind with which it refuses the peer, or 0. own is
+// the provider's.
 const HelloBytes = 64
 
 // EncodeHello writes a hello; own is left as it is.

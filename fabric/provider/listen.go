@@ -16,8 +16,8 @@ import (
 const Backlog = 64
 
 // Listener keeps the peers of a listening socket between their connect and Accept. Hellos are read
-// in the background, so that a slow peer holds up nobody. C is a peer whose hello was read, or could
-// not be. The provider's listener embeds it and adds Accept and Addr.
+// in the background, so that a slow peer holds up nobody. C is a peer whose hello was read, or
+// could not be. The provider's listener embeds it and adds Accept and Addr.
 type Listener[C any] struct {
 	domain *Domain
 	sock   io.Closer
@@ -50,7 +50,9 @@ func (l *Listener[C]) Context() context.Context { return l.ctx }
 // Serve accepts sockets until l is closed. It takes a slot for each and calls meet, which hands the
 // slot on: by Ready, or by Leave where the peer concerns nobody. When there is no slot it calls
 // full, if that is not nil, which may make one.
-func Serve[C any, S io.Closer](l *Listener[C], accept func() (S, error), full func(), meet func(S)) {
+func Serve[C any, S io.Closer](
+	l *Listener[C], accept func() (S, error), full func(), meet func(S),
+) {
 	l.wg.Go(func() {
 		for {
 			sock, err := accept()

@@ -2,10 +2,8 @@ package shm
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
-	"sync"
 	"syscall"
 	"time"
 
@@ -13,6 +11,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
 // connector makes the connections of a domain.
@@ -23,23 +22,14 @@ func (c connector) Devices() ([]fabric.Device, error) {
 	return []fabric.Device{{Name: "memory", Up: true}}, nil
 }
 
-// backlog is how many peers of a listener may be in the hello, or through it and not yet accepted.
-const backlog = 64
-
 // refusalTimeout is how long a peer that is not allowed to connect may take to say so.
 const refusalTimeout = 100 * time.Millisecond
 
-// listener accepts sockets and reads hellos in the background, so that a slow peer holds up nobody.
+// listener is drawn in package provider.
 type listener struct {
-	d      *domain
-	at     place
-	sock   *net.UnixListener
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	slots  chan struct{} // one for each peer between its accept and Accept
-	ready  chan *caller
-	wg     sync.WaitGroup
-	once   sync.Once
+	provider.Listener[*caller]
+	d  *domain
+	at place
 }
 
 // caller is a peer whose hello was read, or could not be.
@@ -66,8 +56,8 @@ func (c *caller) closeFd() {
 
 func (c connector) Listen(addr string) (fabric.Listener, error) {
 	d := c.d
-	if d.ctx.Err() != nil {
-		return nil, errClosed("shm.Listen")
+	if err := d.Check("Listen"); err != nil {
+		return nil, err
 	}
 	at, err := parsePlace("shm.Listen", addr)
 	if err != nil {
@@ -77,48 +67,17 @@ func (c connector) Listen(addr string) (fabric.Listener, error) {
 	if err != nil {
 		return nil, errs.Wrap("shm.Listen", addr, err)
 	}
-	l := &listener{
-		d: d, at: at, sock: sock, slots: make(chan struct{}, backlog),
-		ready: make(chan *caller, backlog),
+	l := &listener{d: d, at: at}
+	if err := l.Open(&d.Domain, sock, (*caller).close); err != nil {
+		return nil, err
 	}
-	l.ctx, l.cancel = context.WithCancel(d.ctx)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		_ = sock.Close()
-		l.cancel()
-		return nil, errClosed("shm.Listen")
-	}
-	d.listeners[l] = struct{}{}
-	l.wg.Go(l.acceptSockets)
+	provider.Serve(&l.Listener, sock.AcceptUnix, nil, func(conn *net.UnixConn) {
+		l.Go(func() { l.meet(conn) })
+	})
 	return l, nil
 }
 
 func (l *listener) Addr() net.Addr { return l.at }
-
-// acceptSockets runs until the listener is closed.
-func (l *listener) acceptSockets() {
-	for {
-		select {
-		case l.slots <- struct{}{}:
-		case <-l.ctx.Done():
-			return
-		}
-		conn, err := l.sock.AcceptUnix()
-		switch {
-		case err == nil:
-			l.wg.Go(func() { l.meet(conn) })
-		case errors.Is(err, net.ErrClosed) || l.ctx.Err() != nil:
-			return
-		default: // out of descriptors, or a peer that was gone again
-			<-l.slots
-			select {
-			case <-time.After(10 * time.Millisecond):
-			case <-l.ctx.Done():
-			}
-		}
-	}
-}
 
 // meet reads a peer's hello and puts it where Accept finds it.
 func (l *listener) meet(conn *net.UnixConn) {
@@ -130,7 +89,7 @@ func (l *listener) meet(conn *net.UnixConn) {
 		if !may { // it holds a slot meanwhile
 			limit = min(limit, refusalTimeout)
 		}
-		ctx, cancel := context.WithTimeout(l.ctx, limit)
+		ctx, cancel := context.WithTimeout(l.Context(), limit)
 		defer cancel()
 		c.err = c.readCall(ctx) // in any case: what is unread when it is refused costs the answer
 		if !may {
@@ -140,17 +99,17 @@ func (l *listener) meet(conn *net.UnixConn) {
 	if c.err == nil && c.geo.slots[1] != 0 && !l.d.opts.mutual {
 		c.err = errs.Newf(errs.Protocol, "shm", "hello", "it wants this side's memory")
 	}
-	l.ready <- c // never blocks: there are no more slots than places
+	l.Ready(c)
 }
 
 func (c *caller) readCall(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) })
 	var b [callBytes + 1]byte
+	var n, oobn, flags int
 	oob := make([]byte, unix.CmsgSpace(4*4))
-	n, oobn, flags, _, err := c.conn.ReadMsgUnix(b[:], oob)
-	if !stop() {
-		err = ctx.Err()
-	}
+	err := provider.Until(ctx, c.conn, func() (err error) {
+		n, oobn, flags, _, err = c.conn.ReadMsgUnix(b[:], oob)
+		return err
+	})
 	fds := takeFds(oob[:oobn])
 	if len(fds) == 1 {
 		c.fd = fds[0]
@@ -170,17 +129,9 @@ func (c *caller) readCall(ctx context.Context) error {
 func (l *listener) Accept(
 	ctx context.Context, cfg func(fabric.Peer) (fabric.EndpointConfig, error),
 ) (fabric.Endpoint, error) {
-	if l.ctx.Err() != nil {
-		return nil, errClosed("shm.Accept")
-	}
-	var c *caller
-	select {
-	case c = <-l.ready:
-		<-l.slots
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-l.ctx.Done():
-		return nil, errClosed("shm.Accept")
+	c, err := l.Next(ctx)
+	if err != nil {
+		return nil, err
 	}
 	e, err := l.welcome(c, cfg)
 	if err != nil {
@@ -214,25 +165,17 @@ func (l *listener) welcome(
 	if peer.Proof == fabric.ProofNone {
 		peer.Proof, peer.Name = fabric.ProofHost, c.who()
 	}
-	mine, err := cfg(peer)
+	mine, err := l.d.Configure(peer, token, cfg)
 	if err != nil {
-		return nil, err
-	}
-	if err := l.d.reserve(&mine); err != nil {
 		return nil, err
 	}
 	mem, err := openMemfd(c.fd, int64(c.geo.size()))
 	if err != nil {
-		l.d.unreserve(&mine)
+		l.d.Unreserve(&mine)
 		return nil, err
 	}
-	mine.Hello.Token = token
-	err = c.answer(&mine.Hello, errs.OK)
-	if err == nil && mine.Hello.Version != fabric.HelloVersion {
-		err = errs.Newf(errs.Version, "shm.Accept", "", "this side says %d", mine.Hello.Version)
-	}
-	if err != nil {
-		l.d.unreserve(&mine)
+	if err := c.answer(&mine.Hello, errs.OK); err != nil {
+		l.d.Unreserve(&mine)
 		_ = unix.Munmap(mem)
 		return nil, err
 	}
@@ -250,25 +193,6 @@ func (c *caller) answer(h *fabric.Hello, refusal errs.Kind) error {
 	encodeHello(b[:], h, refusal)
 	_, err := c.conn.Write(b[:])
 	return err
-}
-
-func (l *listener) Close() error {
-	l.once.Do(func() {
-		l.cancel()
-		_ = l.sock.Close()
-		l.wg.Wait()
-		for len(l.ready) > 0 { // an Accept that still runs may be quicker, and is welcome to it
-			select {
-			case c := <-l.ready:
-				c.close()
-			default:
-			}
-		}
-		l.d.mu.Lock()
-		defer l.d.mu.Unlock()
-		delete(l.d.listeners, l)
-	})
-	return nil
 }
 
 // takeFds finds the descriptors in what came beside a packet.

@@ -37,7 +37,7 @@ func newCQ(d *domain, opts fabric.CQOptions) *cq {
 	q.eps.Store(&[]*endpoint{})
 	q.armed.Store(true) // endpoints come armed
 	q.Open((*rings)(q), (*keeper)(q), opts, progress.Config{
-		Op: "shm.CQ", Pace: pace, Spinners: &d.spinners, Visits: d.visits, Settle: settle,
+		Domain: &d.Domain, Pace: pace, Spinners: &d.spinners, Visits: d.visits, Settle: settle,
 	})
 	return q
 }
@@ -45,7 +45,7 @@ func newCQ(d *domain, opts fabric.CQOptions) *cq {
 // settle gives the places of polled completions back to their endpoints.
 func settle(got []fabric.Completion) {
 	for i := range got {
-		got[i].EP.(*endpoint).polled(got[i].Op)
+		got[i].EP.(*endpoint).Polled(got[i].Op)
 	}
 }
 

@@ -13,9 +13,9 @@ const hurryBytes = 8 << 10
 // before it has left, and its completion, if somebody wants one, is the next.
 func (e *endpoint) mayHurryLocked(wr *fabric.WR) bool {
 	return wr.Op == fabric.OpSend && wr.File.Len == 0 && !e.busy &&
-		e.queue.Len() == 0 && e.answers.Len() == 0 &&
-		(wr.Flags&fabric.FlagSignaled == 0 || e.inflight.Len() == 0) &&
-		(wr.Flags&fabric.FlagFence == 0 || e.readsOut == 0) &&
+		e.reqs.Posted.Len() == 0 && e.answers.Len() == 0 &&
+		(wr.Flags&fabric.FlagSignaled == 0 || e.reqs.Started.Len() == 0) &&
+		(wr.Flags&fabric.FlagFence == 0 || e.reqs.ReadsOut == 0) &&
 		wr.Len() <= hurryBytes
 }
 
@@ -27,7 +27,7 @@ func (e *endpoint) hurryLocked(wr *fabric.WR) bool {
 		return false
 	}
 	if wr.Flags&fabric.FlagSignaled != 0 {
-		e.sendHeld.Add(1)
+		e.HoldSends(1)
 		e.sendCQ.Push(&fabric.Completion{
 			Op: fabric.OpSend, Context: wr.Context, EP: e, Len: wr.Len(),
 		}, false)
@@ -80,7 +80,7 @@ func (e *endpoint) rouse(events uint32) {
 
 // handleWhole receives a Send of one frame.
 func (e *endpoint) handleWhole(h *header, a, b []byte) error {
-	r, err := e.recvs.take()
+	r, err := e.recvs.Take()
 	if err != nil {
 		e.rx.blocked = err == errLater
 		return err

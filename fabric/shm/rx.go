@@ -1,9 +1,9 @@
 package shm
 
 import (
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/progress"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
 // Receiving: whoever polls (a waiter, a poster that waits for room, the reader of the socket)
@@ -30,7 +30,7 @@ type rxState struct {
 }
 
 // errLater says that a frame must stay in the ring for now.
-var errLater = errs.New(errs.Again, "shm", "", nil)
+var errLater = provider.ErrEarly
 
 // progress does what can be done for the endpoint, and tells whether that was anything. It waits
 // until others who do the same are through.
@@ -191,15 +191,15 @@ func (e *endpoint) takeAcks() (bool, error) {
 func (e *endpoint) refuse(number uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for i := range e.inflight.Len() {
-		if w := *e.inflight.At(i); w.number == number {
-			w.err = e.refusedErr()
+	for i := range e.reqs.Started.Len() {
+		if w := *e.reqs.Started.At(i); w.Number == number {
+			w.Err = e.refusedErr()
 			return
 		}
 	}
-	if e.queue.Len() > 0 { // its last frame has just left
-		if w := *e.queue.At(0); w.number == number {
-			w.err = e.refusedErr()
+	if e.reqs.Posted.Len() > 0 { // its last frame has just left
+		if w := *e.reqs.Posted.At(0); w.Number == number {
+			w.Err = e.refusedErr()
 		}
 	}
 }
@@ -243,7 +243,7 @@ func (e *endpoint) handleRequest(first, h *header, a, b []byte) error {
 		got = 0
 	}
 	last := got+int(h.part) == int(first.length)
-	if first.kind == frameWriteImm && last && !e.recvs.ready() {
+	if first.kind == frameWriteImm && last && !e.recvs.Ready() {
 		x.blocked = true
 		return errLater
 	}
@@ -274,14 +274,11 @@ func (e *endpoint) handleRequest(first, h *header, a, b []byte) error {
 // place copies a part of a Write into granted memory, or refuses. The key is looked at for each
 // part, so that Revoke waits for one copy at most.
 func (e *endpoint) place(first, h *header, a, b []byte) bool {
-	g, mem := e.d.keys.acquire(e, access{
-		key: first.key, addr: first.addr, length: int(first.length),
-		off: e.rx.got, part: int(h.part), need: fabric.RemoteWrite,
-	})
+	g, mem := e.d.grants.Acquire(e, first.key, first.addr, int(first.length), fabric.RemoteWrite)
 	if g == nil {
 		return false
 	}
-	copyIn(g, mem, a, b)
+	copyIn(g, mem[e.rx.got:][:h.part], a, b)
 	return true
 }
 
@@ -316,28 +313,25 @@ func (e *endpoint) handleRead(h *header) error {
 // handleAnswer scatters a part of an answer over the pieces of its Read.
 func (e *endpoint) handleAnswer(h *header, a, b []byte) error {
 	e.mu.Lock()
-	w := e.reads[h.tag]
+	w := e.reqs.Reads[h.tag]
 	asking := e.tx.asking == int(h.tag)+1
 	e.mu.Unlock()
 	if w == nil && asking { // it left a moment ago; who sent it has not come back yet
 		return errLater
 	}
-	if w == nil || int(h.part) > w.length-w.moved {
+	if w == nil || int(h.part) > w.Rest() {
 		return protocolErr("an answer to a read that was never sent")
 	}
-	var err error
 	if h.kind == frameReadRefused {
-		err = e.refusedErr()
+		w.Err = e.refusedErr()
 	} else {
-		w.scatter(a, b)
-		if w.moved < w.length {
+		w.Scatter(a, b)
+		if w.Rest() > 0 {
 			return nil
 		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.reads[h.tag] = nil
-	e.readsOut--
-	e.completeLocked(w, err)
+	e.completeLocked(e.reqs.EndRead(int(h.tag)))
 	return nil
 }

@@ -20,7 +20,7 @@ type inbox struct {
 
 // run reads the socket until the connection ends, and serves the endpoint while nobody else does.
 func (e *endpoint) run() {
-	defer e.d.wg.Done()
+	defer e.d.Running.Done()
 	e.serve(true)
 	err := e.readNotes()
 	if err == nil { // the peer is gone; what it left in the ring is still good

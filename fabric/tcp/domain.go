@@ -19,8 +19,8 @@
 // order posted, so a Send behind a Write waits for the Write's acknowledgement.
 //
 // Goroutines of an endpoint: one reads, one writes what a poster could not write without blocking;
-// two more for each lane. Lock order: endpoint.mu, then that of the receive queue, of the role or of
-// a grant, then cq.mu; watch.mu last.
+// two more for each lane. Lock order: endpoint.mu, then that of the receive queue, of the role or
+// of a grant, then cq.mu; watch.mu last.
 //
 // Read domain.go first, then frame.go (what is on the wire), ep.go (life and death), msg.go and
 // rma.go (what frames do), stream.go and rx.go (how bytes come), batch.go and tx.go (how they

@@ -39,12 +39,13 @@ type endpoint struct {
 	broken bool      // writing failed; the reader finds out why
 	heard  bool      // the peer said bye or is gone: no last words
 
-	reqs     provider.SendQueue[onWire] // those that were started are numbered without gaps
-	sent     uint64                     // number of the last request of which the kernel has all bytes
-	started  uint64                     // number of the last request that was put into a batch
-	acked    uint64                     // number of the last request that the peer has carried out or refused
-	asked    uint64                     // the peer was asked to acknowledge up to here
-	lastNeed uint64                     // number of the last request that needs an acknowledgement to complete
+	reqs provider.SendQueue[onWire] // those that were started are numbered without gaps
+
+	sent     uint64 // number of the last request of which the kernel has all bytes
+	started  uint64 // number of the last request that was put into a batch
+	acked    uint64 // number of the last request that the peer has carried out or refused
+	asked    uint64 // the peer was asked to acknowledge up to here
+	lastNeed uint64 // number of the last request that needs an acknowledgement to complete
 
 	ackDue   bool              // the peer asked for an acknowledgement
 	refusals []uint64          // numbers of refused Writes, to be told to the peer; rarely any
