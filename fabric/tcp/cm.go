@@ -25,11 +25,11 @@ type listener struct {
 
 // caller is a peer whose hello was read, or could not be.
 type caller struct {
-	conn    *net.TCPConn
-	g       *greeting // nil: there was no handshake
-	peer    fabric.Peer
-	answer  [32]byte // the token of this side's hello
-	err     error
+	conn   *net.TCPConn
+	g      *greeting // nil: there was no handshake
+	peer   fabric.Peer
+	answer [32]byte // the token of this side's hello
+	err    error
 }
 
 // unproved tells whether the peer had to prove something and did not. Accept hears nothing of such

@@ -1,204 +1,31 @@
 package tcp
 
 import (
-	"context"
-	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/sluice-storage/sluice/fabric"
-	"github.com/sluice-storage/sluice/fabric/provider"
-	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/fabric/progress"
 )
 
-// cq is a completion queue. Whoever pushes into an empty queue, while somebody sleeps, leaves one
-// token in wake; a waiter that takes it and leaves completions behind passes it on.
+// cq is a completion queue. Who polls, and when, is decided by package progress; this file and
+// read.go are how: who has the queue's turn reads the socket of one endpoint, the first whose
+// receives come here. Waking a sleeping goroutine costs as much as the network on one host, so
+// whoever waits for a message had better read it. The sockets of other endpoints are read by their
+// keepers.
 type cq struct {
-	opts fabric.CQOptions
-	wake chan struct{} // holds one token; closed by Close
-
-	mu sync.Mutex
-	provider.Completions
-	sleepers int
-	eager    int       // of the sleepers, those that would read themselves
-	attached int       // endpoints that have been attached
-	sole     *endpoint // the only one of them, or nil
-	reading  *endpoint // its socket is being read by a waiter of this queue, which is blocked
-	stopped  bool      // that waiter was interrupted
-	called   bool      // Wake was called
+	progress.Queue
+	reads atomic.Pointer[endpoint] // whose socket is read by who has the turn; nil: none yet
 }
+
+// looking is how a socket is looked at by who spins: a look is a system call.
+var looking = progress.Pace{Looks: 1, Polls: 1}
 
 func newCQ(d *domain, opts fabric.CQOptions) *cq {
-	q := &cq{opts: opts, wake: make(chan struct{}, 1)}
-	q.Open(&d.Domain, opts)
+	q := &cq{}
+	q.Open((*socket)(q), (*keeper)(q), opts, progress.Config{
+		Domain: &d.Domain, Pace: looking, Spinners: &d.spinners, Visits: d.visits, Settle: settle,
+	})
 	return q
-}
-
-func (q *cq) Poll(dst []fabric.Completion) int {
-	q.mu.Lock()
-	n := q.Take(dst)
-	q.mu.Unlock()
-	settle(dst[:n])
-	return n
-}
-
-func (q *cq) Wait(ctx context.Context, dst []fabric.Completion) (int, error) {
-	invariant.Check(len(dst) > 0, "CQ.Wait without room for a completion")
-	for {
-		q.mu.Lock()
-		if q.Closed() {
-			q.mu.Unlock()
-			return 0, q.ClosedErr()
-		}
-		if q.Ripe() {
-			n := q.Take(dst)
-			q.wakeLocked()
-			q.mu.Unlock()
-			settle(dst[:n])
-			return n, nil
-		}
-		if q.called {
-			q.called = false
-			q.mu.Unlock()
-			return 0, nil
-		}
-		sole, eager := q.sole, 0
-		q.mu.Unlock()
-		if sole != nil && ctx.Done() == nil {
-			if sole.readFor(q) {
-				continue
-			}
-			eager = 1
-		}
-		err := q.sleep(ctx, eager)
-		q.mu.Lock()
-		q.sleepers--
-		q.eager -= eager
-		if err != nil {
-			q.wakeLocked() // the token may have been meant for this one
-		}
-		q.mu.Unlock()
-		if err != nil {
-			return 0, err
-		}
-	}
-}
-
-// spin polls the queue for as long as its options want, while somebody else reads, and tells
-// whether that was worth it.
-func (q *cq) spin() bool {
-	for begin := time.Now(); time.Since(begin) < q.opts.Spin; yield() {
-		q.mu.Lock()
-		due := q.Ripe() || q.Closed() || q.called
-		q.mu.Unlock()
-		if due {
-			return true
-		}
-	}
-	return false
-}
-
-// sleep waits for a token. It counts the sleeper, which uncounts itself; it does not sleep if
-// something came meanwhile.
-func (q *cq) sleep(ctx context.Context, eager int) error {
-	q.mu.Lock()
-	q.sleepers++
-	q.eager += eager
-	ready := q.Ripe() || q.Closed() || q.called
-	q.mu.Unlock()
-	if ready || q.opts.Spin > 0 && q.spin() {
-		return nil // a token that was left meanwhile wakes the next sleeper for nothing, once
-	}
-	done := ctx.Done()
-	if done == nil {
-		<-q.wake
-		return nil
-	}
-	select {
-	case <-q.wake:
-		return nil
-	case <-done:
-		return ctx.Err()
-	}
-}
-
-// wakeLocked leaves a token if there is something to take and somebody to take it.
-func (q *cq) wakeLocked() {
-	if q.Closed() || !q.Ripe() && !q.called {
-		return
-	}
-	if q.reading != nil {
-		q.interruptLocked()
-		return
-	}
-	if q.sleepers == 0 {
-		return
-	}
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
-}
-
-// interruptLocked makes the waiter that is blocked in a socket look at the queue. Under mu, so that
-// it cannot hit a later reader.
-func (q *cq) interruptLocked() {
-	if !q.stopped {
-		q.stopped = true
-		_ = q.reading.sock.conn.SetReadDeadline(time.Unix(1, 0))
-	}
-}
-
-// startReading is asked by a waiter before it blocks in e's socket: not if there is something to
-// take.
-func (q *cq) startReading(e *endpoint) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.Ripe() || q.Closed() || q.called || q.reading != nil {
-		return false
-	}
-	q.reading = e
-	return true
-}
-
-// stopReading tells a waiter that came back from the socket whether it was interrupted.
-func (q *cq) stopReading() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	stopped := q.stopped
-	q.reading, q.stopped = nil, false
-	return stopped
-}
-
-// crowded tells whether more waiters sleep here, who rely on somebody to read.
-func (q *cq) crowded() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.sleepers > 0
-}
-
-// attach counts an endpoint of this queue.
-func (q *cq) attach(e *endpoint) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.sole == e {
-		return
-	}
-	q.sole = nil
-	if q.attached++; q.attached == 1 {
-		q.sole = e
-	}
-}
-
-// push adds a completion; solicited is that of a receive whose sender said so. It tells whether
-// that woke somebody who would have read it from the socket.
-func (q *cq) push(c *fabric.Completion, solicited bool) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !q.Push(c, solicited) {
-		return false
-	}
-	q.wakeLocked()
-	return q.eager == 1 // several would not know which of them is to read
 }
 
 // settle gives the places of polled completions back to their endpoints.
@@ -208,22 +35,44 @@ func settle(got []fabric.Completion) {
 	}
 }
 
-// Wake implements fabric.Waker.
-func (q *cq) Wake() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.called = true
-	q.wakeLocked()
+// socket is the queue as a progress.Source. Without an endpoint its turn rests all the time.
+type socket cq
+
+// Poll implements progress.Source.
+func (q *socket) Poll(looks int, h *progress.Hand) bool { return q.reads.Load().poll(looks, h) }
+
+// Arm implements progress.Source: the kernel knows of itself who waits.
+func (q *socket) Arm() bool { return true }
+
+// Sleep implements progress.Source.
+func (q *socket) Sleep() { q.reads.Load().await() }
+
+// Awake implements progress.Source.
+func (q *socket) Awake(woken bool) {
+	if woken {
+		q.reads.Load().rearm()
+	}
 }
 
-func (q *cq) Close() error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.Shut() {
-		if q.reading != nil {
-			q.interruptLocked()
-		}
-		close(q.wake)
+// Wake implements progress.Source.
+func (q *socket) Wake() { q.reads.Load().interrupt() }
+
+// keeper is the endpoint's own reader, see keep.
+type keeper cq
+
+// Prepare implements progress.Keeper.
+func (k *keeper) Prepare() bool { return true }
+
+// Keep implements progress.Keeper.
+func (k *keeper) Keep() { k.reads.Load().keeping.begin() }
+
+// Yield implements progress.Keeper: the keeper is called back from the socket.
+func (k *keeper) Yield(wait bool) bool {
+	if e := k.reads.Load(); wait && e != nil {
+		e.keeping.ask(e)
 	}
-	return nil
+	return false
 }
+
+// Resume implements progress.Keeper: the keeper gives the turn away itself.
+func (k *keeper) Resume() {}

@@ -1,5 +1,5 @@
 // Package tcp is the fabric provider that runs everywhere: it frames the operations of the
-// contract on one TCP connection per endpoint, or several. Payloads are placed directly: the data
+// contract on one TCP connection per endpoint. Payloads are placed directly: the data
 // of a Write is read from the socket into the granted memory that its header names, the data of a
 // Send into the posted receive, the answer of a Read into the local pieces; what leaves is gathered
 // by writev, and file ranges by sendfile. Reads are served here without the application. The first
@@ -18,28 +18,27 @@
 // file likewise, because the kernel refers to the file's pages until then. Completions come in the
 // order posted, so a Send behind a Write waits for the Write's acknowledgement.
 //
-// Goroutines of an endpoint: one reads, one writes what a poster could not write without blocking;
-// two more for each lane. Lock order: endpoint.mu, then that of the receive queue, of the role or
-// of a grant, then cq.mu; watch.mu last.
+// Goroutines of an endpoint: one reads while nobody waits (read.go), one writes what a poster could
+// not write without blocking. Lock order: endpoint.rxMu, endpoint.mu, then that of the receive
+// queue, of keeping or of a grant, then the queue's (package progress).
 //
 // Read domain.go first, then frame.go (what is on the wire), ep.go (life and death), msg.go and
-// rma.go (what frames do), stream.go and rx.go (how bytes come), batch.go and tx.go (how they
-// leave), secure.go and prove.go (who the peer is), lane.go (several sockets).
+// rma.go (what frames do), stream.go, read.go and rx.go (how bytes come, and who reads them), batch.go
+// and tx.go (how they leave), secure.go and prove.go (who the peer is).
 package tcp
 
 import (
 	"cmp"
 	"crypto/tls"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/progress"
 	"github.com/sluice-storage/sluice/fabric/provider"
 	"github.com/sluice-storage/sluice/internal/logonce"
-	"github.com/sluice-storage/sluice/internal/visit"
 )
 
 // Options of a domain. The zero value is good for loopback.
@@ -75,11 +74,6 @@ type Options struct {
 	// Default 0: as fast as it can.
 	PaceBytes int64
 
-	// Sockets is how many sockets an endpoint that is dialled has: one for all that must be in
-	// order, the others for large transfers, so that more cores can work on one connection.
-	// Default 1, at most 16.
-	Sockets int
-
 	// HelloTimeout bounds how long a listener waits for a peer's hello. Default 5 s.
 	HelloTimeout time.Duration
 
@@ -108,7 +102,6 @@ func (o Options) withDefaults() Options {
 	o.MaxMessage = cmp.Or(o.MaxMessage, 1<<20)
 	o.MaxTransfer = cmp.Or(o.MaxTransfer, maxTransfer)
 	o.QueueDepth = cmp.Or(o.QueueDepth, 4096)
-	o.Sockets = cmp.Or(o.Sockets, 1)
 	o.HelloTimeout = cmp.Or(o.HelloTimeout, 5*time.Second)
 	o.PeerTimeout = cmp.Or(o.PeerTimeout, 15*time.Second)
 	o.StallTimeout = cmp.Or(o.StallTimeout, 10*time.Second)
@@ -127,8 +120,6 @@ func (o Options) validate() error {
 		why = "QueueDepth is out of range"
 	case o.PaceBytes < 0:
 		why = "PaceBytes is negative"
-	case o.Sockets < 1 || o.Sockets > 1+maxLanes:
-		why = "Sockets is out of range"
 	case o.PeerTimeout < time.Second:
 		why = "PeerTimeout is below a second"
 	case o.SocketBuffer < 0 || o.HelloTimeout < 0 || o.StallTimeout < 0 || o.Linger < 0:
@@ -148,17 +139,14 @@ type domain struct {
 	provider.Domain
 	opts   Options
 	grants provider.Grants[*endpoint]
-	watch  *visit.Visitor[*role]
+	visits *progress.Visitor[*progress.Queue]
 
 	tlsServer *tls.Config    // of the listeners; nil without Security
 	secret    *secret        // nil: none, or one that the listeners name
 	refused   logonce.Logger // peers
 	leaving   atomic.Int32   // refused peers that are being told
 
-	spinners atomic.Int32 // readers that poll their sockets at this moment, see brisk
-
-	mu    sync.Mutex
-	joins map[[32]byte]*joining // endpoints whose lanes may come, by their key
+	spinners progress.Spinners
 }
 
 // region is registered memory. The kernel needs no registration, so it only bounds grants.
@@ -174,7 +162,7 @@ func Open(opts Options) (fabric.Domain, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &domain{opts: opts, secret: known, joins: map[[32]byte]*joining{}}
+	d := &domain{opts: opts, secret: known}
 	d.Domain.Open(fabric.Caps{
 		Provider: "tcp", AnyMemory: true, MaxSge: maxSge, MaxMessage: opts.MaxMessage,
 		MaxTransfer: opts.MaxTransfer, MaxInline: maxInline, QueueDepth: opts.QueueDepth,
@@ -189,8 +177,8 @@ func Open(opts Options) (fabric.Domain, error) {
 		e.Die(errs.Disconnected, "the peer stalled inside a frame while a grant was revoked")
 	}
 	d.grants.Open()
-	d.watch = visit.New[*role]()
-	d.Go(func() { d.watch.Run(d.Context()) })
+	d.visits = progress.NewVisitor[*progress.Queue]()
+	d.Go(func() { d.visits.Run(d.Context()) })
 	return d, nil
 }
 

@@ -25,12 +25,13 @@ type endpoint struct {
 	bulk       atomic.Bool   // something large was moved since the last look, see brisk
 	writerWake chan struct{} // one token: the batch in tx is the writer's
 
-	role    role
-	rx      rxState // only who holds the role
+	keeping keeping
+	rxMu    sync.Mutex // who reads and handles frames
+	rx      rxState
 	rxCount atomic.Uint64
-	proved  string                   // by the peer's certificate
-	tx      batch                    // only who set busy
-	sealed  vec                      // what the records made of tx
+	proved  string // by the peer's certificate
+	tx      batch  // only who set busy
+	sealed  vec    // what the records made of tx
 	recvs   provider.RecvQueue
 
 	mu     sync.Mutex
@@ -83,7 +84,8 @@ func newEndpoint(d *domain, k *sock, cfg fabric.EndpointConfig, peer fabric.Peer
 	e.reqs.Open(cfg.SendDepth)
 	e.idle.L = &e.mu
 	e.recvs.Open(cfg.RecvDepth)
-	e.role.open(d.watch)
+	e.keeping.open()
+	e.rx.called = make(chan struct{}, 1)
 	e.rx.open(k, e, e.speak)
 	e.tx.open(k, &e.sealed)
 	return e
@@ -91,8 +93,7 @@ func newEndpoint(d *domain, k *sock, cfg fabric.EndpointConfig, peer fabric.Peer
 
 // start lets the goroutines run, which Adopt has counted.
 func (e *endpoint) start() {
-	e.sendCQ.attach(e)
-	e.recvCQ.attach(e)
+	e.recvCQ.reads.CompareAndSwap(nil, e)
 	go e.run()
 	go e.writer()
 }
@@ -129,7 +130,7 @@ func (e *endpoint) Post(wrs []fabric.WR) error {
 func (e *endpoint) completeLocked(w *work) {
 	if c, told := e.reqs.Complete(&e.Endpoint, w); told {
 		c.EP = e
-		e.sendCQ.push(&c, false)
+		e.sendCQ.Push(&c, false)
 	}
 }
 
@@ -162,13 +163,13 @@ func (e *endpoint) Die(kind errs.Kind, why string) {
 	e.mu.Unlock()
 }
 
-// dieLocked takes the locks of the receive queue and the role, which come after mu.
+// dieLocked takes the locks of the receive queue and of keeping, which come after mu.
 func (e *endpoint) dieLocked(kind errs.Kind, why string) {
 	if e.End(kind, why) {
 		_ = e.sock.conn.SetDeadline(time.Unix(1, 0)) // fails only on a closed socket
 	}
 	e.recvs.Die()
-	e.role.die()
+	e.keeping.end()
 }
 
 // finish runs in the reader when it has stopped. The endpoint is dead.

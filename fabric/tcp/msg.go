@@ -9,12 +9,15 @@ func (e *endpoint) PostRecv(recvs []fabric.Recv) error {
 	if err := provider.CheckRecv[*region](&e.Endpoint, recvs); err != nil {
 		return err
 	}
-	_, err := e.recvs.Post(&e.Endpoint, recvs)
+	first, err := e.recvs.Post(&e.Endpoint, recvs)
+	if first {
+		e.recvCQ.Kick() // a message may have waited for it
+	}
 	return err
 }
 
 func (e *endpoint) failRecv(r *fabric.Recv) {
-	e.recvCQ.push(&fabric.Completion{
+	e.recvCQ.Push(&fabric.Completion{
 		Op: fabric.OpRecv, Context: r.Context, EP: e, Err: e.Cause(),
 	}, false)
 }
@@ -53,7 +56,7 @@ func (e *endpoint) takeRecv() error {
 func (e *endpoint) received(h *header, c *fabric.Completion) {
 	c.Op, c.Context, c.EP = fabric.OpRecv, e.rx.recv.Context, e
 	e.rx.recv, e.rx.taken = fabric.Recv{}, false
-	if e.recvCQ.push(c, h.flags&frameSolicited != 0) {
-		e.rx.woke = true
+	if !e.rx.hand.Take(&e.recvCQ.Queue, c) {
+		e.recvCQ.Push(c, h.flags&frameSolicited != 0)
 	}
 }

@@ -229,12 +229,6 @@ func TestProofsAreGoodOnce(t *testing.T) {
 	if h, err := decodeHello(&got); err != nil || h.refusal != errs.OK {
 		t.Fatalf("the right proof: %+v, %v", h, err)
 	}
-	lane := g.knock(t)
-	h.join = true
-	greet = h.encode()
-	_, err = lane.conn.Write(greet[:])
-	fatal(t, err)
-	lane.refused()
 	if n := g.log.lines("connection refused"); n != 1 {
 		t.Errorf("the log tells of it %d times", n)
 	}

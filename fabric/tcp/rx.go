@@ -3,18 +3,23 @@ package tcp
 import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/progress"
 )
 
 // What frames do. The reader never blocks in writing: what it has to say goes through the queues of
 // tx.go.
 
-// rxState belongs to the reader.
+// rxState belongs to the reader: it is guarded by rxMu.
 type rxState struct {
 	stream
-	mustSend bool // something was queued for tx.go
-	flowing  bool // a receive was found: take does not wait any more
-	woke     bool // a frame woke somebody who could have read it
-	taken    bool // recv is being filled
+	mustSend bool           // something was queued for tx.go
+	flowing  bool           // a receive was found: take does not wait any more
+	early    bool           // the oldest frame is a message, and the first receive was not posted yet
+	over     bool           // nobody reads any more
+	err      error          // what ended the connection, found by who had the turn
+	called   chan struct{}  // room for one: interrupts who waits for something else than the socket
+	hand     *progress.Hand // of who polls
+	taken    bool           // recv is being filled
 	recv     fabric.Recv
 	seenAck  uint32
 }
@@ -41,15 +46,6 @@ func (e *endpoint) run() {
 		e.Die(errs.Disconnected, "the connection ended: "+err.Error())
 	}
 	e.finish()
-}
-
-// next handles one frame.
-func (e *endpoint) next() error {
-	h, err := e.rx.header(e.Config.Hello.MaxMessage)
-	if err != nil {
-		return err
-	}
-	return e.handle(&h)
 }
 
 // handle does what a frame asks for.
