@@ -80,6 +80,9 @@ func (h *Hand) Take(q *Queue, c *fabric.Completion) bool {
 // Some tells whether something is in the hand.
 func (h *Hand) Some() bool { return h != nil && h.n > 0 }
 
+// Room tells whether it takes more.
+func (h *Hand) Room() bool { return h != nil && h.n < len(h.dst) }
+
 func (h *Hand) open(q *Queue, dst []fabric.Completion) {
 	if !q.opts.SolicitedOnly {
 		h.q, h.dst = q, dst

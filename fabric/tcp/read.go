@@ -29,9 +29,15 @@ func (e *endpoint) poll(looks int, h *progress.Hand) bool {
 	}
 	x.hand = h
 	did, err := e.handleCarried(false)
-	if err == nil && !did && looks > 0 && x.rec == nil && !x.early {
+	// Where a read has brought all that was asked for there is more: who comes back with many
+	// messages at once has them answered at once.
+	more := !did && looks > 0 || did && x.full && h.Room()
+	for err == nil && more && x.rec == nil && !x.early {
 		if err = x.fill(false); err == nil {
-			did, err = e.handleCarried(false)
+			var again bool
+			again, err = e.handleCarried(false)
+			did = did || again
+			more = x.full && h.Room()
 		}
 	}
 	x.hand = nil

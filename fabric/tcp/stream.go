@@ -81,6 +81,7 @@ type stream struct {
 	at, to int  // carry[at:to] was read and not used yet
 	need   int  // how many bytes the next frame has, as far as that is known
 	large  bool // so was the last payload
+	full   bool // the last fill brought as much as it asked for
 	in     vec
 	one    [1][]byte // a target of one piece
 
@@ -147,6 +148,7 @@ func (s *stream) fill(block bool) error {
 	if err == nil {
 		s.to += n
 	}
+	s.full = s.to == end
 	return err
 }
 
