@@ -36,7 +36,7 @@ func (l *Listener[C]) Open(d *Domain, sock io.Closer, drop func(C)) error {
 	l.domain, l.sock, l.drop = d, sock, drop
 	l.ctx, l.cancel = context.WithCancel(d.ctx)
 	l.slots, l.ready = make(chan struct{}, Backlog), make(chan C, Backlog)
-	if err := d.AdoptListener(l); err != nil {
+	if err := d.adoptListener(l); err != nil {
 		l.cancel()
 		_ = sock.Close()
 		return err
@@ -77,18 +77,26 @@ func Serve[C any, S io.Closer](
 
 // takeSlot waits until there is a slot. It is false when the listener is closed.
 func (l *Listener[C]) takeSlot(full func()) bool {
-	select {
-	case l.slots <- struct{}{}:
+	if l.TrySlot() {
 		return true
-	default:
-		if full != nil {
-			full()
-		}
+	}
+	if full != nil {
+		full()
 	}
 	select {
 	case l.slots <- struct{}{}:
 		return true
 	case <-l.ctx.Done():
+		return false
+	}
+}
+
+// TrySlot takes a slot, if there is one, for providers that hear of peers in other ways than Serve.
+func (l *Listener[C]) TrySlot() bool {
+	select {
+	case l.slots <- struct{}{}:
+		return true
+	default:
 		return false
 	}
 }
@@ -125,16 +133,23 @@ func (l *Listener[C]) Close() error {
 		l.cancel()
 		_ = l.sock.Close()
 		l.wg.Wait()
-		for len(l.ready) > 0 { // a Next that still runs may be quicker, and is welcome to it
-			select {
-			case c := <-l.ready:
-				l.drop(c)
-			default:
-			}
-		}
-		l.domain.ForgetListener(l)
+		l.Clear()
+		l.domain.forgetListener(l)
 	})
 	return nil
+}
+
+// Clear drops the peers that wait in a closed listener: for who has put one there that Close may
+// have missed. A Next that still runs may be quicker, and is welcome to it.
+func (l *Listener[C]) Clear() {
+	for {
+		select {
+		case c := <-l.ready:
+			l.drop(c)
+		default:
+			return
+		}
+	}
 }
 
 // Until runs read, which blocks on conn, and interrupts it when ctx ends.
