@@ -185,13 +185,18 @@ func (d *Domain) Close() error {
 	return nil
 }
 
-// Dial runs dial under a context that ends with the caller's or with the domain. Whatever dial
-// makes of that, the error is the one that the contract promises.
+// Dial reserves the places of cfg and runs dial, under a context that ends with the caller's or with
+// the domain. Whatever dial makes of that, the error is the one that the contract promises, and the
+// places are given back: an endpoint that dial made and could not hand out is disowned first.
 func (d *Domain) Dial(
-	ctx context.Context, addr string, dial func(context.Context) (fabric.Endpoint, error),
+	ctx context.Context, addr string, cfg *fabric.EndpointConfig,
+	dial func(context.Context) (fabric.Endpoint, error),
 ) (fabric.Endpoint, error) {
 	if err := d.Check("Dial"); err != nil {
 		return nil, err
+	}
+	if err := d.Reserve(cfg); err != nil {
+		return nil, errs.Wrap(d.name+".Dial", addr, err)
 	}
 	bounded, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -200,6 +205,7 @@ func (d *Domain) Dial(
 	if err == nil {
 		return e, nil
 	}
+	d.Unreserve(cfg)
 	switch {
 	case d.ctx.Err() != nil:
 		err = d.closedErr("Dial")

@@ -35,11 +35,21 @@ func (l listening) Close() error {
 
 // caller is a peer that has sent its hello.
 type caller struct {
+	provider.Met
+	d                 *domain
 	conn              *conn
-	hello             fabric.Hello
+	name              string // of its host
 	gate              uint32
 	readsIn, readsOut int
-	err               error
+}
+
+// Name implements provider.Caller.
+func (c *caller) Name() string { return c.name }
+
+// Close implements provider.Caller.
+func (c *caller) Close() error {
+	c.Refuse(errs.Newf(errs.Closed, "verbs.Accept", "", "the listener was closed"))
+	return nil
 }
 
 // Listen takes an address of an RDMA device ("10.0.0.1:9400"), or an unspecified one for all.
@@ -58,9 +68,7 @@ func (c connector) Listen(addr string) (fabric.Listener, error) {
 		return nil, err
 	}
 	l := &listener{d: d, conn: own}
-	if err := l.Open(&d.Domain, listening{d, own}, func(c *caller) {
-		d.turnAway(c, errs.Newf(errs.Closed, "verbs.Accept", "", "the listener was closed"))
-	}); err != nil {
+	if err := l.Open(&d.Domain, listening{d, own}); err != nil {
 		return nil, err
 	}
 	own.mu.Lock()
@@ -81,11 +89,17 @@ func (l *listener) Addr() net.Addr { return l.addr }
 
 // request queues a peer. It is called by serveEvents and never blocks.
 func (l *listener) request(ev *cmEvent) {
-	c := &caller{conn: newConn(ev.id), readsIn: ev.readsIn, readsOut: ev.readsOut}
-	c.hello, c.gate, c.err = decodeHello(ev.private[:ev.privateLen])
+	c := &caller{d: l.d, conn: newConn(ev.id), readsIn: ev.readsIn, readsOut: ev.readsOut}
+	_, remote := idAddrs(ev.id)
+	c.name = remote.IP.String()
+	var h fabric.Hello
+	h, c.gate, c.Err = decodeHello(ev.private[:ev.privateLen])
+	if c.Err == nil {
+		c.Peer, c.Answer, c.Err = l.d.opts.Tokens.Admit(h)
+	}
 	l.d.conns.add(c.conn)
 	if !l.TrySlot() {
-		l.d.turnAway(c, errs.Newf(errs.Again, "verbs.Accept", "", "too many peers wait already"))
+		c.Refuse(errs.Newf(errs.Again, "verbs.Accept", "", "too many peers wait already"))
 		return
 	}
 	l.Ready(c)
@@ -94,13 +108,12 @@ func (l *listener) request(ev *cmEvent) {
 	}
 }
 
-// turnAway refuses a peer and tells it as much of the reason as it may know.
-func (d *domain) turnAway(c *caller, why error) {
-	_, remote := idAddrs(c.conn.id)
+// Refuse implements provider.Caller.
+func (c *caller) Refuse(why error) {
 	refusal := encodeRefusal(fabric.RefusalKind(why))
 	_ = rejectID(c.conn.id, refusal[:]) // it may be gone
-	d.conns.drop(c.conn)
-	d.refusals.Warn(remote.IP.String(), "verbs: a peer was refused", "why", why)
+	c.d.conns.drop(c.conn)
+	c.d.refusals.Warn(c.name, "verbs: a peer was refused", "why", why)
 }
 
 func (l *listener) Accept(
@@ -110,36 +123,20 @@ func (l *listener) Accept(
 		return nil, err
 	}
 	defer l.d.calls.Done()
-	c, err := l.Next(ctx)
-	if err != nil {
-		return nil, err
-	}
-	e, err := l.welcome(c, cfg)
-	if err != nil {
-		return nil, errs.Wrap("verbs.Accept", l.addr.String(), err)
-	}
-	return e, nil
+	return l.Listener.Accept(ctx, cfg)
 }
 
-// welcome answers a peer's request.
-func (l *listener) welcome(
-	c *caller, cfg func(fabric.Peer) (fabric.EndpointConfig, error),
-) (*endpoint, error) {
-	d := l.d
-	peer, mine, err := l.admit(c, cfg)
+// Admit implements provider.Caller.
+func (c *caller) Admit(mine fabric.EndpointConfig) (fabric.Endpoint, error) {
+	e, err := c.meet(mine)
 	if err != nil {
-		d.turnAway(c, err)
-		return nil, err
-	}
-	e, err := d.meet(c, peer, mine)
-	if err != nil {
-		d.Unreserve(&mine)
-		d.turnAway(c, err)
+		c.Refuse(err)
 		return nil, err
 	}
 	hello := encodeHello(&e.Config.Hello, remoteKey(e.gate.mr))
-	in, out := d.reads(c.readsIn, c.readsOut)
+	in, out := c.d.reads(c.readsIn, c.readsOut)
 	if err := acceptID(c.conn.id, e.qp, hello[:], in, out); err != nil {
+		e.Disown()
 		e.Die(errs.Disconnected, "the peer gave up")
 		_ = e.Close()
 		return nil, errs.Newf(errs.Disconnected, "verbs", e.Name(), "the peer gave up: %w", err)
@@ -147,25 +144,9 @@ func (l *listener) welcome(
 	return e, nil
 }
 
-// admit finds out who the peer is and what the user makes of it. The queues are reserved then.
-func (l *listener) admit(
-	c *caller, cfg func(fabric.Peer) (fabric.EndpointConfig, error),
-) (peer fabric.Peer, mine fabric.EndpointConfig, err error) {
-	if c.err != nil {
-		return peer, mine, c.err
-	}
-	peer, answer, err := l.d.opts.Tokens.Admit(c.hello)
-	if err != nil {
-		return peer, mine, err
-	}
-	mine, err = l.d.Configure(peer, answer, cfg)
-	return peer, mine, err
-}
-
 // meet makes the listener's end of a connection, ready to send and receive.
-func (d *domain) meet(c *caller, peer fabric.Peer, cfg fabric.EndpointConfig) (
-	*endpoint, error,
-) {
+func (c *caller) meet(cfg fabric.EndpointConfig) (*endpoint, error) {
+	d := c.d
 	dev, err := d.deviceOf(c.conn)
 	if err != nil {
 		return nil, err
@@ -175,7 +156,7 @@ func (d *domain) meet(c *caller, peer fabric.Peer, cfg fabric.EndpointConfig) (
 		return nil, err
 	}
 	in, out := d.reads(c.readsIn, c.readsOut)
-	if err = e.join(peer, c.gate, in, out); err != nil {
+	if err = e.join(c.Peer, c.gate, in, out); err != nil {
 		e.discard()
 		return nil, err
 	}
@@ -219,23 +200,15 @@ func (c connector) Dial(ctx context.Context, addr string, cfg fabric.EndpointCon
 		return nil, err
 	}
 	defer d.calls.Done()
-	return d.Domain.Dial(ctx, addr, func(ctx context.Context) (fabric.Endpoint, error) {
-		if err := d.Reserve(&cfg); err != nil {
-			return nil, err
-		}
+	return d.Domain.Dial(ctx, addr, &cfg, func(ctx context.Context) (fabric.Endpoint, error) {
 		ctx, cancel := context.WithTimeout(ctx, d.opts.DialTimeout)
 		defer cancel()
-		e, err := d.dial(ctx, addr, cfg)
-		if err != nil {
-			d.Unreserve(&cfg)
-			return nil, err
-		}
-		return e, nil
+		return d.dial(ctx, addr, cfg)
 	})
 }
 
 func (d *domain) dial(ctx context.Context, addr string, cfg fabric.EndpointConfig) (
-	*endpoint, error,
+	fabric.Endpoint, error,
 ) {
 	at, err := net.ResolveTCPAddr("tcp", addr)
 	if err != nil {
