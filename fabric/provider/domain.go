@@ -23,6 +23,8 @@ package provider
 import (
 	"context"
 	"io"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -67,6 +69,9 @@ func (d *Domain) Open(caps fabric.Caps) {
 // Caps implements fabric.Domain.
 func (d *Domain) Caps() fabric.Caps { return d.caps }
 
+// Limit replaces the caps, for a provider that asks its devices, before anybody else has d.
+func (d *Domain) Limit(caps fabric.Caps) { d.caps = caps }
+
 // Context ends when the domain is stopped.
 func (d *Domain) Context() context.Context { return d.ctx }
 
@@ -109,6 +114,24 @@ func (d *Domain) forget(e *Endpoint) {
 	delete(d.eps, e)
 }
 
+// Endpoints are those that were adopted and not closed.
+func (d *Domain) Endpoints() []Mortal {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Values(d.eps))
+}
+
+// Enter counts a call in calls that must not begin when the domain was stopped: errs.Closed then.
+func (d *Domain) Enter(call string, calls *sync.WaitGroup) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return d.closedErr(call)
+	}
+	calls.Add(1)
+	return nil
+}
+
 // Go runs f in a goroutine that is counted in Running. It is false when the domain was stopped.
 func (d *Domain) Go(f func()) bool {
 	d.mu.Lock()
@@ -119,8 +142,8 @@ func (d *Domain) Go(f func()) bool {
 	return !d.closed
 }
 
-// AdoptListener has l closed with the domain.
-func (d *Domain) AdoptListener(l io.Closer) error {
+// adoptListener has l closed with the domain.
+func (d *Domain) adoptListener(l io.Closer) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -130,8 +153,7 @@ func (d *Domain) AdoptListener(l io.Closer) error {
 	return nil
 }
 
-// ForgetListener is told of a listener that was closed.
-func (d *Domain) ForgetListener(l io.Closer) {
+func (d *Domain) forgetListener(l io.Closer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.listeners, l)
@@ -141,14 +163,8 @@ func (d *Domain) ForgetListener(l io.Closer) {
 func (d *Domain) Stop() {
 	d.mu.Lock()
 	d.closed = true
-	eps := make([]Mortal, 0, len(d.eps))
-	for _, e := range d.eps {
-		eps = append(eps, e)
-	}
-	listeners := make([]io.Closer, 0, len(d.listeners))
-	for l := range d.listeners {
-		listeners = append(listeners, l)
-	}
+	eps := slices.Collect(maps.Values(d.eps))
+	listeners := slices.Collect(maps.Keys(d.listeners))
 	d.mu.Unlock()
 	d.cancel()
 	for _, l := range listeners {
@@ -169,13 +185,18 @@ func (d *Domain) Close() error {
 	return nil
 }
 
-// Dial runs dial under a context that ends with the caller's or with the domain. Whatever dial
-// makes of that, the error is the one that the contract promises.
+// Dial reserves the places of cfg and runs dial, under a context that ends with the caller's or with
+// the domain. Whatever dial makes of that, the error is the one that the contract promises, and the
+// places are given back: an endpoint that dial made and could not hand out is disowned first.
 func (d *Domain) Dial(
-	ctx context.Context, addr string, dial func(context.Context) (fabric.Endpoint, error),
+	ctx context.Context, addr string, cfg *fabric.EndpointConfig,
+	dial func(context.Context) (fabric.Endpoint, error),
 ) (fabric.Endpoint, error) {
 	if err := d.Check("Dial"); err != nil {
 		return nil, err
+	}
+	if err := d.Reserve(cfg); err != nil {
+		return nil, errs.Wrap(d.name+".Dial", addr, err)
 	}
 	bounded, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -184,6 +205,7 @@ func (d *Domain) Dial(
 	if err == nil {
 		return e, nil
 	}
+	d.Unreserve(cfg)
 	switch {
 	case d.ctx.Err() != nil:
 		err = d.closedErr("Dial")

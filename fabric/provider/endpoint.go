@@ -38,6 +38,9 @@ func (e *Endpoint) Open(d *Domain, name string, cfg fabric.EndpointConfig, peer 
 	e.done = make(chan struct{})
 }
 
+// Meet says who the peer is, where that is known after Open only, before anybody else has e.
+func (e *Endpoint) Meet(peer fabric.Peer) { e.peer = peer }
+
 // Peer implements fabric.Endpoint.
 func (e *Endpoint) Peer() fabric.Peer { return e.peer }
 

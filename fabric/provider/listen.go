@@ -16,12 +16,11 @@ import (
 const Backlog = 64
 
 // Listener keeps the peers of a listening socket between their connect and Accept. Hellos are read
-// in the background, so that a slow peer holds up nobody. C is a peer whose hello was read, or
-// could not be. The provider's listener embeds it and adds Accept and Addr.
-type Listener[C any] struct {
+// in the background, so that a slow peer holds up nobody. The provider's listener embeds it and
+// adds Addr.
+type Listener[C Caller] struct {
 	domain *Domain
 	sock   io.Closer
-	drop   func(C)
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	slots  chan struct{} // one for each peer between its connect and Accept
@@ -30,13 +29,39 @@ type Listener[C any] struct {
 	once   sync.Once
 }
 
-// Open makes the listener one of the domain's; drop is what becomes of a peer that waits for Accept
-// when the listener is closed. When the domain was closed meanwhile it closes sock.
-func (l *Listener[C]) Open(d *Domain, sock io.Closer, drop func(C)) error {
-	l.domain, l.sock, l.drop = d, sock, drop
+// Caller is a peer of a listener. Each is admitted, refused or closed, once.
+type Caller interface {
+	met() *Met
+
+	// Admit answers with mine's hello and makes the endpoint. When it fails the peer is gone, and
+	// the places of mine are not the endpoint's: it was disowned, if there was one.
+	Admit(mine fabric.EndpointConfig) (fabric.Endpoint, error)
+
+	// Refuse tells the peer as much of the reason as it may know, and closes the connection.
+	Refuse(why error)
+
+	// Close drops a peer that nobody accepts any more.
+	Close() error
+
+	// Name is what errors call it.
+	Name() string
+}
+
+// Met is what the hello has told of a Caller, which embeds it.
+type Met struct {
+	Peer   fabric.Peer
+	Answer [32]byte // the token of this side's hello
+	Err    error    // why it is refused
+}
+
+func (m *Met) met() *Met { return m }
+
+// Open makes the listener one of the domain's. When that was closed meanwhile it closes sock.
+func (l *Listener[C]) Open(d *Domain, sock io.Closer) error {
+	l.domain, l.sock = d, sock
 	l.ctx, l.cancel = context.WithCancel(d.ctx)
 	l.slots, l.ready = make(chan struct{}, Backlog), make(chan C, Backlog)
-	if err := d.AdoptListener(l); err != nil {
+	if err := d.adoptListener(l); err != nil {
 		l.cancel()
 		_ = sock.Close()
 		return err
@@ -50,7 +75,7 @@ func (l *Listener[C]) Context() context.Context { return l.ctx }
 // Serve accepts sockets until l is closed. It takes a slot for each and calls meet, which hands the
 // slot on: by Ready, or by Leave where the peer concerns nobody. When there is no slot it calls
 // full, if that is not nil, which may make one.
-func Serve[C any, S io.Closer](
+func Serve[C Caller, S io.Closer](
 	l *Listener[C], accept func() (S, error), full func(), meet func(S),
 ) {
 	l.wg.Go(func() {
@@ -77,13 +102,11 @@ func Serve[C any, S io.Closer](
 
 // takeSlot waits until there is a slot. It is false when the listener is closed.
 func (l *Listener[C]) takeSlot(full func()) bool {
-	select {
-	case l.slots <- struct{}{}:
+	if l.TrySlot() {
 		return true
-	default:
-		if full != nil {
-			full()
-		}
+	}
+	if full != nil {
+		full()
 	}
 	select {
 	case l.slots <- struct{}{}:
@@ -93,30 +116,66 @@ func (l *Listener[C]) takeSlot(full func()) bool {
 	}
 }
 
+// TrySlot takes a slot, if there is one, for providers that hear of peers in other ways than Serve.
+func (l *Listener[C]) TrySlot() bool {
+	select {
+	case l.slots <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
 // Go runs f in a goroutine that Close waits for.
 func (l *Listener[C]) Go(f func()) { l.wg.Go(f) }
 
-// Ready puts a peer that has a slot where Next finds it. It never blocks: there are no more slots
+// Ready puts a peer that has a slot where Accept finds it. It never blocks: there are no more slots
 // than places.
 func (l *Listener[C]) Ready(c C) { l.ready <- c }
 
 // Leave gives the slot of a peer back.
 func (l *Listener[C]) Leave() { <-l.slots }
 
-// Next waits for a peer: errs.Closed when the listener is closed.
-func (l *Listener[C]) Next(ctx context.Context) (c C, err error) {
+// Accept implements fabric.Listener.
+func (l *Listener[C]) Accept(
+	ctx context.Context, cfg func(fabric.Peer) (fabric.EndpointConfig, error),
+) (fabric.Endpoint, error) {
 	if l.ctx.Err() != nil {
-		return c, l.domain.closedErr("Accept")
+		return nil, l.domain.closedErr("Accept")
 	}
 	select {
-	case c = <-l.ready:
+	case c := <-l.ready:
 		l.Leave()
-		return c, nil
+		e, err := l.welcome(c, cfg)
+		if err != nil {
+			return nil, errs.Wrap(l.domain.name+".Accept", c.Name(), err)
+		}
+		return e, nil
 	case <-ctx.Done():
-		return c, ctx.Err()
+		return nil, ctx.Err()
 	case <-l.ctx.Done():
-		return c, l.domain.closedErr("Accept")
+		return nil, l.domain.closedErr("Accept")
 	}
+}
+
+// welcome admits a peer or refuses it.
+func (l *Listener[C]) welcome(
+	c C, cfg func(fabric.Peer) (fabric.EndpointConfig, error),
+) (fabric.Endpoint, error) {
+	m := c.met()
+	mine, err := fabric.EndpointConfig{}, m.Err
+	if err == nil {
+		mine, err = l.domain.Configure(m.Peer, m.Answer, cfg)
+	}
+	if err != nil {
+		c.Refuse(err)
+		return nil, err
+	}
+	e, err := c.Admit(mine)
+	if err != nil {
+		l.domain.Unreserve(&mine)
+	}
+	return e, err
 }
 
 // Close implements fabric.Listener.
@@ -125,16 +184,23 @@ func (l *Listener[C]) Close() error {
 		l.cancel()
 		_ = l.sock.Close()
 		l.wg.Wait()
-		for len(l.ready) > 0 { // a Next that still runs may be quicker, and is welcome to it
-			select {
-			case c := <-l.ready:
-				l.drop(c)
-			default:
-			}
-		}
-		l.domain.ForgetListener(l)
+		l.Clear()
+		l.domain.forgetListener(l)
 	})
 	return nil
+}
+
+// Clear drops the peers that wait in a closed listener: for who has put one there that Close may
+// have missed. An Accept that still runs may be quicker, and is welcome to it.
+func (l *Listener[C]) Clear() {
+	for {
+		select {
+		case c := <-l.ready:
+			_ = c.Close()
+		default:
+			return
+		}
+	}
 }
 
 // Until runs read, which blocks on conn, and interrupts it when ctx ends.

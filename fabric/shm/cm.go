@@ -34,17 +34,19 @@ type listener struct {
 
 // caller is a peer whose hello was read, or could not be.
 type caller struct {
-	conn  *net.UnixConn
-	cred  *unix.Ucred
-	hello fabric.Hello
-	geo   geometry
-	fd    int // of the segment; -1: none
-	err   error
+	provider.Met
+	d    *domain
+	at   place // of the listener
+	conn *net.UnixConn
+	cred *unix.Ucred
+	geo  geometry
+	fd   int // of the segment; -1: none
 }
 
-func (c *caller) close() {
-	_ = c.conn.Close()
+// Close implements provider.Caller.
+func (c *caller) Close() error {
 	c.closeFd()
+	return c.conn.Close()
 }
 
 func (c *caller) closeFd() {
@@ -68,7 +70,7 @@ func (c connector) Listen(addr string) (fabric.Listener, error) {
 		return nil, errs.Wrap("shm.Listen", addr, err)
 	}
 	l := &listener{d: d, at: at}
-	if err := l.Open(&d.Domain, sock, (*caller).close); err != nil {
+	if err := l.Open(&d.Domain, sock); err != nil {
 		return nil, err
 	}
 	provider.Serve(&l.Listener, sock.AcceptUnix, nil, func(conn *net.UnixConn) {
@@ -81,32 +83,45 @@ func (l *listener) Addr() net.Addr { return l.at }
 
 // meet reads a peer's hello and puts it where Accept finds it.
 func (l *listener) meet(conn *net.UnixConn) {
-	c := &caller{conn: conn, fd: -1}
-	c.cred, c.err = cred(conn)
-	if c.err == nil {
-		may := l.d.opts.AnyClient || trusted(c.cred.Uid, l.d.opts.ClientUIDs)
-		limit := l.d.opts.HelloTimeout
-		if !may { // it holds a slot meanwhile
-			limit = min(limit, refusalTimeout)
-		}
-		ctx, cancel := context.WithTimeout(l.Context(), limit)
-		defer cancel()
-		c.err = c.readCall(ctx) // in any case: what is unread when it is refused costs the answer
-		if !may {
-			c.err = errs.Newf(errs.Perm, "shm", "hello", "uid %d may not connect", c.cred.Uid)
-		}
+	c := &caller{d: l.d, at: l.at, conn: conn, fd: -1}
+	hello, err := c.greet(l.Context())
+	if err == nil {
+		c.Peer, c.Answer, err = l.d.opts.Tokens.Admit(hello)
 	}
-	if c.err == nil && c.geo.slots[1] != 0 && !l.d.opts.mutual {
-		c.err = errs.Newf(errs.Protocol, "shm", "hello", "it wants this side's memory")
+	if err == nil && c.Peer.Proof == fabric.ProofNone {
+		c.Peer.Proof, c.Peer.Name = fabric.ProofHost, c.Name()
 	}
+	c.Err = err
 	l.Ready(c)
 }
 
-func (c *caller) readCall(ctx context.Context) error {
+// greet finds out who calls and whether it may.
+func (c *caller) greet(ctx context.Context) (h fabric.Hello, err error) {
+	if c.cred, err = cred(c.conn); err != nil {
+		return h, err
+	}
+	opts := &c.d.opts
+	may, limit := opts.AnyClient || trusted(c.cred.Uid, opts.ClientUIDs), opts.HelloTimeout
+	if !may { // it holds a slot meanwhile
+		limit = min(limit, refusalTimeout)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	h, err = c.readCall(ctx) // in any case: what is unread when it is refused costs the answer
+	switch {
+	case !may:
+		err = errs.Newf(errs.Perm, "shm", "hello", "uid %d may not connect", c.cred.Uid)
+	case err == nil && c.geo.slots[1] != 0 && !opts.mutual:
+		err = errs.Newf(errs.Protocol, "shm", "hello", "it wants this side's memory")
+	}
+	return h, err
+}
+
+func (c *caller) readCall(ctx context.Context) (h fabric.Hello, err error) {
 	var b [callBytes + 1]byte
 	var n, oobn, flags int
 	oob := make([]byte, unix.CmsgSpace(4*4))
-	err := provider.Until(ctx, c.conn, func() (err error) {
+	err = provider.Until(ctx, c.conn, func() (err error) {
 		n, oobn, flags, _, err = c.conn.ReadMsgUnix(b[:], oob)
 		return err
 	})
@@ -117,74 +132,49 @@ func (c *caller) readCall(ctx context.Context) error {
 		closeAll(fds)
 	}
 	if err != nil {
-		return errs.New(errs.Disconnected, "shm", "hello", err)
+		return h, errs.New(errs.Disconnected, "shm", "hello", err)
 	}
-	c.hello, c.geo, err = decodeCall(b[:n])
+	h, c.geo, err = decodeCall(b[:n])
 	if err == nil && (c.fd < 0 || flags&unix.MSG_CTRUNC != 0) {
 		err = protocolErr("a hello without memory")
 	}
-	return err
+	return h, err
 }
 
-func (l *listener) Accept(
-	ctx context.Context, cfg func(fabric.Peer) (fabric.EndpointConfig, error),
-) (fabric.Endpoint, error) {
-	c, err := l.Next(ctx)
-	if err != nil {
-		return nil, err
-	}
-	e, err := l.welcome(c, cfg)
-	if err != nil {
-		var none fabric.Hello
-		none.Version = fabric.HelloVersion
-		_ = c.answer(&none, fabric.RefusalKind(err)) // it shall know why
-		c.close()
-		return nil, errs.Wrap("shm.Accept", c.who(), err)
-	}
-	return e, nil
-}
-
-func (c *caller) who() string {
+// Name implements provider.Caller.
+func (c *caller) Name() string {
 	if c.cred == nil {
 		return "unknown peer"
 	}
 	return fmt.Sprintf("uid %d pid %d", c.cred.Uid, c.cred.Pid)
 }
 
-// welcome takes a peer in.
-func (l *listener) welcome(
-	c *caller, cfg func(fabric.Peer) (fabric.EndpointConfig, error),
-) (fabric.Endpoint, error) {
-	if c.err != nil {
-		return nil, c.err
-	}
-	peer, token, err := l.d.opts.Tokens.Admit(c.hello)
-	if err != nil {
-		return nil, err
-	}
-	if peer.Proof == fabric.ProofNone {
-		peer.Proof, peer.Name = fabric.ProofHost, c.who()
-	}
-	mine, err := l.d.Configure(peer, token, cfg)
-	if err != nil {
-		return nil, err
-	}
+// Admit implements provider.Caller.
+func (c *caller) Admit(mine fabric.EndpointConfig) (fabric.Endpoint, error) {
 	mem, err := openMemfd(c.fd, int64(c.geo.size()))
 	if err != nil {
-		l.d.Unreserve(&mine)
+		c.Refuse(err)
 		return nil, err
 	}
 	if err := c.answer(&mine.Hello, errs.OK); err != nil {
-		l.d.Unreserve(&mine)
 		_ = unix.Munmap(mem)
+		_ = c.Close()
 		return nil, err
 	}
-	link := link{conn: c.conn, at: l.at, who: c.who(), mem: mem, geo: c.geo, side: 1}
-	e, err := l.d.attach(link, mine, peer)
-	if err == nil {
-		c.closeFd()
+	link := link{conn: c.conn, at: c.at, who: c.Name(), mem: mem, geo: c.geo, side: 1}
+	e, err := c.d.attach(link, mine, c.Peer)
+	if err != nil {
+		_ = c.Close()
+		return nil, err
 	}
-	return e, err
+	c.closeFd()
+	return e, nil
+}
+
+// Refuse implements provider.Caller.
+func (c *caller) Refuse(why error) {
+	_ = c.answer(&fabric.Hello{Version: fabric.HelloVersion}, fabric.RefusalKind(why))
+	_ = c.Close()
 }
 
 // answer cannot block: it is the first thing that this end sends.

@@ -15,7 +15,7 @@ import (
 func (c connector) Dial(ctx context.Context, addr string, cfg fabric.EndpointConfig) (
 	fabric.Endpoint, error,
 ) {
-	return c.d.Dial(ctx, addr, func(ctx context.Context) (fabric.Endpoint, error) {
+	return c.d.Dial(ctx, addr, &cfg, func(ctx context.Context) (fabric.Endpoint, error) {
 		return c.d.dial(ctx, addr, cfg)
 	})
 }
@@ -23,12 +23,8 @@ func (c connector) Dial(ctx context.Context, addr string, cfg fabric.EndpointCon
 func (d *domain) dial(ctx context.Context, addr string, cfg fabric.EndpointConfig) (
 	fabric.Endpoint, error,
 ) {
-	if err := d.Reserve(&cfg); err != nil {
-		return nil, err
-	}
 	l, hello, err := d.greet(ctx, addr, &cfg.Hello)
 	if err != nil {
-		d.Unreserve(&cfg)
 		return nil, err
 	}
 	peer := fabric.Peer{Hello: hello, Proof: fabric.ProofHost, Name: l.who}
@@ -125,8 +121,8 @@ func readAnswer(ctx context.Context, conn *net.UnixConn, mine *fabric.Hello) (
 	return theirs, err
 }
 
-// attach makes a connection whose hellos are exchanged an endpoint. On failure the reservation and
-// the mapping are given back and the socket stays the caller's.
+// attach makes a connection whose hellos are exchanged an endpoint. On failure the mapping is given
+// back and the socket stays the caller's.
 func (d *domain) attach(l link, cfg fabric.EndpointConfig, peer fabric.Peer) (
 	fabric.Endpoint, error,
 ) {
@@ -135,7 +131,6 @@ func (d *domain) attach(l link, cfg fabric.EndpointConfig, peer fabric.Peer) (
 		err = d.Adopt(&e.Endpoint, e, 1)
 	}
 	if err != nil {
-		d.Unreserve(&cfg)
 		_ = unix.Munmap(l.mem)
 		return nil, err
 	}

@@ -64,7 +64,7 @@ func (c connector) Listen(name string) (fabric.Listener, error) {
 func (c connector) Dial(ctx context.Context, name string, cfg fabric.EndpointConfig) (
 	fabric.Endpoint, error,
 ) {
-	return c.d.Dial(ctx, name, func(ctx context.Context) (fabric.Endpoint, error) {
+	return c.d.Dial(ctx, name, &cfg, func(ctx context.Context) (fabric.Endpoint, error) {
 		k, err := c.call(name, cfg)
 		if err != nil {
 			return nil, err
@@ -90,9 +90,6 @@ func (c connector) call(name string, cfg fabric.EndpointConfig) (*call, error) {
 	if l == nil {
 		return nil, errs.Newf(errs.Disconnected, "sim.Dial", name, "nobody listens")
 	}
-	if err := c.d.Reserve(&cfg); err != nil {
-		return nil, err
-	}
 	k := &call{from: c.d, cfg: cfg, done: make(chan error, 1)}
 	l.calls = append(l.calls, k)
 	l.cond.Signal()
@@ -109,7 +106,6 @@ func (c connector) hangUp(ctx context.Context, k *call) error {
 	default:
 	}
 	k.gone = true
-	k.from.Unreserve(&k.cfg)
 	return ctx.Err()
 }
 
@@ -183,7 +179,6 @@ func (l *listener) gone(why string) error {
 
 func (l *listener) refuseLocked(k *call, err error) {
 	if !k.gone {
-		k.from.Unreserve(&k.cfg)
 		k.done <- err
 	}
 }

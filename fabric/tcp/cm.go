@@ -17,7 +17,7 @@ type connector struct{ d *domain }
 // listener is drawn in package provider. When its backlog is full those that have been in the hello
 // for longest give way: see strangers.
 type listener struct {
-	provider.Listener[caller]
+	provider.Listener[*caller]
 	d   *domain
 	tcp *net.TCPListener
 	met strangers
@@ -25,12 +25,17 @@ type listener struct {
 
 // caller is a peer whose hello was read, or could not be.
 type caller struct {
-	conn   *net.TCPConn
-	g      *greeting // nil: there was no handshake
-	peer   fabric.Peer
-	answer [32]byte // the token of this side's hello
-	err    error
+	provider.Met
+	d    *domain
+	conn *net.TCPConn
+	g    *greeting // nil: there was no handshake
 }
+
+// Name implements provider.Caller.
+func (c *caller) Name() string { return c.conn.RemoteAddr().String() }
+
+// Close implements provider.Caller.
+func (c *caller) Close() error { return c.conn.Close() }
 
 // unproved tells whether the peer had to prove something and did not. Accept hears nothing of such
 // peers: it would be busy with nothing else if somebody sent many.
@@ -59,7 +64,7 @@ func (c connector) Listen(addr string) (fabric.Listener, error) {
 		return nil, errs.Wrap("tcp.Listen", addr, err)
 	}
 	l := &listener{d: d, tcp: sock}
-	if err := l.Open(&d.Domain, sock, func(c caller) { _ = c.conn.Close() }); err != nil {
+	if err := l.Open(&d.Domain, sock); err != nil {
 		return nil, err
 	}
 	provider.Serve(&l.Listener, sock.AcceptTCP, l.met.displace, func(conn *net.TCPConn) {
@@ -73,24 +78,20 @@ func (l *listener) Addr() net.Addr { return l.tcp.Addr() }
 
 // meet reads a peer's hello and puts it where Accept finds it.
 func (l *listener) meet(ctx context.Context, s *stranger, conn *net.TCPConn) {
-	c := caller{conn: conn}
-	err := l.greet(ctx, &c)
+	c := &caller{d: l.d, conn: conn}
+	err := l.greet(ctx, c)
 	gaveWay := l.met.remove(s)
 	switch {
 	case err != nil && gaveWay:
 		_ = conn.Close()
-		l.Leave()
-		return
 	case err != nil && c.unproved():
-		_ = l.refuse(&c, err)
-		l.d.seeOff(conn)
-		l.Leave()
+		c.Refuse(err)
+	default:
+		c.Err = err
+		l.Ready(c)
 		return
 	}
-	if c.err = err; err != nil {
-		c.err = errs.Wrap("tcp.Accept", conn.RemoteAddr().String(), c.err)
-	}
-	l.Ready(c)
+	l.Leave()
 }
 
 // greet finds out who calls.
@@ -110,26 +111,11 @@ func (l *listener) greet(ctx context.Context, c *caller) error {
 	if err != nil {
 		return err
 	}
-	c.peer, c.answer, err = d.opts.Tokens.Admit(h.Hello)
+	c.Peer, c.Answer, err = d.opts.Tokens.Admit(h.Hello)
 	if g.who != fabric.ProofNone {
-		c.peer.Proof, c.peer.Name = g.who, g.name
+		c.Peer.Proof, c.Peer.Name = g.who, g.name
 	}
 	return err
-}
-
-func (l *listener) Accept(
-	ctx context.Context, cfg func(fabric.Peer) (fabric.EndpointConfig, error),
-) (fabric.Endpoint, error) {
-	c, err := l.Next(ctx)
-	if err != nil {
-		return nil, err
-	}
-	e, err := l.welcome(&c, cfg)
-	if err != nil {
-		l.d.seeOff(c.conn)
-		return nil, err
-	}
-	return e, nil
 }
 
 // seeOff closes the socket of a refused peer, but not before the reason has reached it: closing
@@ -148,67 +134,48 @@ func (d *domain) seeOff(conn *net.TCPConn) {
 	}
 }
 
-// welcome answers a peer's hello.
-func (l *listener) welcome(
-	c *caller, cfg func(fabric.Peer) (fabric.EndpointConfig, error),
-) (fabric.Endpoint, error) {
-	mine, err := fabric.EndpointConfig{}, c.err
-	if err == nil {
-		mine, err = l.d.Configure(c.peer, c.answer, cfg)
-	}
-	if err != nil {
-		return nil, l.refuse(c, err)
-	}
-	return l.admit(c, &mine)
-}
-
-// admit says hello and makes the endpoint.
-func (l *listener) admit(c *caller, mine *fabric.EndpointConfig) (fabric.Endpoint, error) {
-	d := l.d
+// Admit implements provider.Caller.
+func (c *caller) Admit(mine fabric.EndpointConfig) (fabric.Endpoint, error) {
+	d := c.d
 	var e *endpoint
 	err := writeHello(c.g, d, hello{Hello: mine.Hello})
-	if err != nil {
-		d.Unreserve(mine)
-	} else {
-		e, err = d.attach(c.g, *mine, c.peer)
+	if err == nil {
+		e, err = d.attach(c.g, mine, c.Peer)
 	}
 	if err != nil {
-		return nil, errs.Wrap("tcp.Accept", c.conn.RemoteAddr().String(), err)
+		d.seeOff(c.conn)
+		return nil, err
 	}
 	return e, nil
 }
 
-// refuse tells a peer, as far as it can be told, and the log, but not again and again.
-func (l *listener) refuse(c *caller, err error) error {
-	err = errs.Wrap("tcp.Accept", c.conn.RemoteAddr().String(), err)
-	host, _, _ := net.SplitHostPort(c.conn.RemoteAddr().String())
+// Refuse implements provider.Caller. It tells the log too, but not again and again.
+func (c *caller) Refuse(err error) {
 	kind := fabric.RefusalKind(err)
 	if kind == errs.Perm {
-		l.d.refused.Warn(host, "connection refused", "why", err)
+		host, _, _ := net.SplitHostPort(c.Name())
+		c.d.refused.Warn(host, "connection refused", "why", errs.Wrap("tcp.Accept", c.Name(), err))
 	}
 	if c.g != nil {
 		why := hello{Hello: fabric.Hello{Version: fabric.HelloVersion}, refusal: kind}
-		_ = writeHello(c.g, l.d, why)
+		_ = writeHello(c.g, c.d, why)
 	}
-	return err
+	c.d.seeOff(c.conn)
 }
 
-// attach makes a connection whose hellos are exchanged an endpoint. On failure the reservation is
-// given back and the connection stays the caller's to close.
+// attach makes a connection whose hellos are exchanged an endpoint. On failure the connection stays
+// the caller's to close.
 func (d *domain) attach(g *greeting, cfg fabric.EndpointConfig, peer fabric.Peer) (
 	*endpoint, error,
 ) {
 	k, err := g.sock(d.opts.PeerTimeout)
-	var e *endpoint
-	if err == nil {
-		e = newEndpoint(d, k, cfg, peer)
-		e.proved = g.name
-		if err = d.Adopt(&e.Endpoint, e, 2); err != nil {
-			_ = k.conn.Close()
-		}
-	}
 	if err != nil {
-		d.Unreserve(&cfg)
+		return nil, err
+	}
+	e := newEndpoint(d, k, cfg, peer)
+	e.proved = g.name
+	if err = d.Adopt(&e.Endpoint, e, 2); err != nil {
+		_ = k.conn.Close()
 		return nil, err
 	}
 	e.start()

@@ -12,7 +12,7 @@ import (
 func (c connector) Dial(ctx context.Context, addr string, cfg fabric.EndpointConfig) (
 	fabric.Endpoint, error,
 ) {
-	return c.d.Dial(ctx, addr, func(ctx context.Context) (fabric.Endpoint, error) {
+	return c.d.Dial(ctx, addr, &cfg, func(ctx context.Context) (fabric.Endpoint, error) {
 		return c.d.dial(ctx, addr, cfg)
 	})
 }
@@ -20,12 +20,8 @@ func (c connector) Dial(ctx context.Context, addr string, cfg fabric.EndpointCon
 func (d *domain) dial(ctx context.Context, addr string, cfg fabric.EndpointConfig) (
 	fabric.Endpoint, error,
 ) {
-	if err := d.Reserve(&cfg); err != nil {
-		return nil, err
-	}
 	g, peer, err := d.greet(ctx, addr, &cfg)
 	if err != nil {
-		d.Unreserve(&cfg)
 		return nil, err
 	}
 	e, err := d.attach(g, cfg, peer)

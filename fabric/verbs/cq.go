@@ -11,10 +11,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 	"github.com/sluice-storage/sluice/internal/invariant"
-	"github.com/sluice-storage/sluice/internal/ring"
 )
 
 // cqShare is how many entries a device's queue has for each that the user asked for. An endpoint
@@ -35,18 +34,16 @@ type cq struct {
 	opts fabric.CQOptions
 	wake chan struct{} // holds one token; closed by Close
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	// Completions were taken from the devices before anybody asked, or no device reports them.
+	provider.Completions
 	dev      poller
 	parts    map[*device]*part
 	eps      map[uint32]*endpoint // by index
 	last     *endpoint            // that was found there, or nil
-	pending  ring.Ring[fabric.Completion]
-	ripe     int // SolicitedOnly: how many of pending Wait may hand out
-	reserved int // sum of the depths of the endpoints that still can fill it
 	sleepers int
 	vain     int  // how often in a row spinning brought nothing
 	called   bool // one waiter is to come back with nothing
-	closed   bool
 }
 
 // part is a queue's share of one device.
@@ -57,11 +54,12 @@ type part struct {
 }
 
 func newCQ(d *domain, opts fabric.CQOptions) *cq {
-	return &cq{
+	q := &cq{
 		d: d, opts: opts, wake: make(chan struct{}, 1), dev: newPoller(),
 		parts: map[*device]*part{}, eps: map[uint32]*endpoint{},
-		pending: ring.New[fabric.Completion](opts.Depth),
 	}
+	q.Open(&d.Domain, opts)
+	return q
 }
 
 func (q *cq) Poll(dst []fabric.Completion) int {
@@ -96,11 +94,11 @@ func (q *cq) Wake() {
 
 // lookLocked is one look of a waiter: what there is, and whether the waiter goes back with it.
 func (q *cq) lookLocked(dst []fabric.Completion, looks int) (n int, back bool, err error) {
-	if q.closed {
-		return 0, true, errClosed("verbs.Wait")
+	if q.Closed() {
+		return 0, true, q.ClosedErr()
 	}
 	if q.opts.SolicitedOnly {
-		n = q.takeRipeLocked(dst)
+		n = q.TakeRipe(dst)
 	} else {
 		n = q.takeLocked(dst, looks)
 	}
@@ -180,7 +178,7 @@ func (q *cq) sleep(ctx context.Context, dst []fabric.Completion) (n int, back bo
 		return 0, true, err
 	}
 	q.mu.Lock()
-	if !q.closed && !q.opts.SolicitedOnly {
+	if !q.Closed() && !q.opts.SolicitedOnly {
 		q.dev.arm(false)
 	}
 	if n, back, err = q.lookLocked(dst, 1); back { // it came before the queue was armed
@@ -205,7 +203,7 @@ func (q *cq) sleep(ctx context.Context, dst []fabric.Completion) (n int, back bo
 
 // wakeLocked leaves a token if there is somebody to take it.
 func (q *cq) wakeLocked() {
-	if q.closed || q.sleepers == 0 {
+	if q.Closed() || q.sleepers == 0 {
 		return
 	}
 	select {
@@ -217,7 +215,7 @@ func (q *cq) wakeLocked() {
 // takeLocked hands out what is there: first what was taken from the devices earlier. Devices that
 // have nothing are looked at so many times.
 func (q *cq) takeLocked(dst []fabric.Completion, looks int) int {
-	n := q.takePendingLocked(dst)
+	n := q.Take(dst)
 	for n < len(dst) {
 		limit := min(len(dst)-n, batch)
 		if n > 0 {
@@ -234,20 +232,6 @@ func (q *cq) takeLocked(dst []fabric.Completion, looks int) int {
 		}
 	}
 	return n
-}
-
-func (q *cq) takePendingLocked(dst []fabric.Completion) int {
-	n := 0
-	for n < len(dst) && q.pending.Len() > 0 {
-		dst[n] = q.pending.Pop()
-		n++
-	}
-	q.ripe = max(0, q.ripe-n)
-	return n
-}
-
-func (q *cq) takeRipeLocked(dst []fabric.Completion) int {
-	return q.takePendingLocked(dst[:min(len(dst), q.ripe)])
 }
 
 // drain takes what the devices have, so that silent requests give their places back and the
@@ -302,15 +286,7 @@ func (q *cq) translateLocked(wc *cWC, c *fabric.Completion) bool {
 }
 
 func (q *cq) pushLocked(c *fabric.Completion) {
-	if q.closed {
-		return
-	}
-	invariant.Check(!q.pending.Full(), "verbs: completion queue overflow")
-	q.pending.Push(*c)
-	if c.Err != nil {
-		q.ripe = q.pending.Len()
-	}
-	if !q.opts.SolicitedOnly || q.ripe > 0 {
+	if q.Push(c, false) {
 		q.wakeLocked()
 	}
 }
@@ -318,37 +294,16 @@ func (q *cq) pushLocked(c *fabric.Completion) {
 // settle gives the places of completions that were handed out back to their endpoints.
 func settle(got []fabric.Completion) {
 	for i := range got {
-		got[i].EP.(*endpoint).polled(got[i].Op)
+		got[i].EP.(*endpoint).Polled(got[i].Op)
 	}
-}
-
-// reserve sets room for an endpoint's completions aside.
-func (q *cq) reserve(depth int) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed {
-		return errClosed("verbs.CQ")
-	}
-	if depth > q.opts.Depth-q.reserved {
-		return errs.Newf(errs.Invalid, "verbs.CQ", "",
-			"depth %d is too small: %d taken, %d more wanted", q.opts.Depth, q.reserved, depth)
-	}
-	q.reserved += depth
-	return nil
-}
-
-func (q *cq) unreserve(depth int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.reserved -= depth
 }
 
 // attach makes the endpoint's completions known here and returns the device's queue for it.
 func (q *cq) attach(e *endpoint) (*cCQ, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
-		return nil, errClosed("verbs.CQ")
+	if q.Closed() {
+		return nil, q.ClosedErr()
 	}
 	p := q.parts[e.dev]
 	if p == nil {
@@ -414,7 +369,7 @@ func (q *cq) serve(p *part) {
 // ripenLocked takes everything that is there; after an event it is to be handed out. The devices
 // are armed first: what is solicited and comes later has an event of its own.
 func (q *cq) ripenLocked(event bool) {
-	if q.closed {
+	if q.Closed() {
 		return
 	}
 	if event {
@@ -422,7 +377,7 @@ func (q *cq) ripenLocked(event bool) {
 	}
 	q.drainLocked()
 	if event {
-		q.ripe = q.pending.Len()
+		q.Ripen()
 	}
 }
 
@@ -480,7 +435,7 @@ func (q *cq) detach() {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
+	if q.Closed() {
 		q.dev.free()
 	}
 }
@@ -488,12 +443,10 @@ func (q *cq) detach() {
 // Close leaves the devices' queues to the domain while endpoints still use them.
 func (q *cq) Close() error {
 	q.mu.Lock()
-	if q.closed {
+	if !q.Shut() {
 		q.mu.Unlock()
 		return nil
 	}
-	q.closed = true
-	q.pending = ring.Ring[fabric.Completion]{}
 	used := len(q.eps) > 0
 	close(q.wake)
 	q.mu.Unlock()
