@@ -344,6 +344,14 @@ func (q *Queue) tokenLocked() {
 	}
 }
 
+// Ripen makes all that is there end a Wait, for a device that tells of solicited messages afterwards.
+func (q *Queue) Ripen() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.Completions.Ripen()
+	q.wakeLocked()
+}
+
 // Kick makes who has the turn poll again, although no event came, if it sleeps.
 func (q *Queue) Kick() {
 	q.mu.Lock()

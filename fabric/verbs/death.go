@@ -143,9 +143,9 @@ func (e *endpoint) failSendLocked(slot *sendSlot, err error) {
 	if slot.err != nil { // it failed for a reason of its own
 		err = slot.err
 	}
-	e.sendCQ.pushLocked(&fabric.Completion{
+	e.sendCQ.Push(&fabric.Completion{
 		Op: slot.op, Context: slot.context, EP: e, Len: slot.length, Err: err,
-	})
+	}, false)
 }
 
 func (e *endpoint) completeRecvs() {
@@ -161,7 +161,7 @@ func (e *endpoint) completeRecvs() {
 		if slot.err != nil {
 			c.Err = slot.err
 		}
-		q.pushLocked(&c)
+		q.Push(&c, false)
 	}
 	q.forgetLocked(e)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/progress"
 	"github.com/sluice-storage/sluice/fabric/provider"
 	"github.com/sluice-storage/sluice/internal/logonce"
 )
@@ -47,6 +48,8 @@ type domain struct {
 	conns    connTable
 	grants   grantTable
 	refusals logonce.Logger
+	visits   *progress.Visitor[*progress.Queue]
+	spinners progress.Spinners
 	events   *watcher       // of channel
 	calls    sync.WaitGroup // calls under way that Close has to wait for
 	closing  sync.Once
@@ -141,6 +144,8 @@ func (d *domain) openChannel() error {
 	}
 	d.Running.Go(d.serveEvents)
 	d.Running.Go(d.keepAlive)
+	d.visits = progress.NewVisitor[*progress.Queue]()
+	d.Running.Go(func() { d.visits.Run(d.Context()) })
 	return nil
 }
 
