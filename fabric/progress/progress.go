@@ -3,12 +3,12 @@
 // one place to read, to measure and to mend.
 //
 // A provider offers a Source: it can poll, arm, sleep and be woken, and it knows nothing of when. A
-// Queue is the completion queue on top of it. One goroutine at a time has the Queue's Turn: it polls
-// the Source, spins while answers come quickly, and sleeps in the Source. The others who wait nap on
-// a channel until there is something for them, or until the Turn is free. When nobody has taken the
-// Turn for one to two visits (Visitor) the provider's Keeper serves the peers until somebody waits
-// again. So whoever waits reads its own answer, no other goroutine has to be woken for it, and a
-// peer is served even if nobody waits at all.
+// Queue is the completion queue on top of it. One goroutine at a time has the Queue's Turn: it
+// polls the Source, spins while answers come quickly, and sleeps in the Source. The others who wait
+// nap on a channel until there is something for them, or until the Turn is free. When nobody has
+// taken the Turn for one to two visits (Visitor) the provider's Keeper serves the peers until
+// somebody waits again. So whoever waits reads its own answer, no other goroutine has to be woken
+// for it, and a peer is served even if nobody waits at all.
 //
 // Package msg decides by the same Turn which of its goroutines polls a connection.
 //
@@ -66,8 +66,8 @@ type Hand struct {
 	n   int
 }
 
-// Take puts a completion into the hand. It is false where it must be pushed: there is no hand for q,
-// it is full, or something is in the queue that comes first.
+// Take puts a completion into the hand. It is false where it must be pushed: there is no hand for
+// q, it is full, or something is in the queue that comes first.
 func (h *Hand) Take(q *Queue, c *fabric.Completion) bool {
 	if h == nil || h.q != q || h.n == len(h.dst) || q.due.Load() {
 		return false

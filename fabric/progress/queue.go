@@ -344,7 +344,8 @@ func (q *Queue) tokenLocked() {
 	}
 }
 
-// Ripen makes all that is there end a Wait, for a device that tells of solicited messages afterwards.
+// Ripen makes all that is there end a Wait, for a device that tells of solicited messages
+// afterwards.
 func (q *Queue) Ripen() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -9,7 +9,8 @@ import (
 // Period is how often each is visited.
 const Period = time.Millisecond
 
-// Visited is something that was left alone for a moment. It is looked at once a Period until Look returns false.
+// Visited is something that was left alone for a moment. It is looked at once a Period until Look
+// returns false.
 type Visited interface{ Look() bool }
 
 // Visitor visits what was added, all of it in one goroutine that sleeps while there is nothing, so

@@ -23,8 +23,8 @@
 // queue, of keeping or of a grant, then the queue's (package progress).
 //
 // Read domain.go first, then frame.go (what is on the wire), ep.go (life and death), msg.go and
-// rma.go (what frames do), stream.go, read.go and rx.go (how bytes come, and who reads them), batch.go
-// and tx.go (how they leave), secure.go and prove.go (who the peer is).
+// rma.go (what frames do), stream.go, read.go and rx.go (how bytes come, and who reads them),
+// batch.go and tx.go (how they leave), secure.go and prove.go (who the peer is).
 package tcp
 
 import (

@@ -64,8 +64,8 @@ func (e *endpoint) await() {
 	}
 }
 
-// interrupt ends an await that is under way or about to begin. It takes no lock, because it is called
-// under the queue's.
+// interrupt ends an await that is under way or about to begin. It takes no lock, because it is
+// called under the queue's.
 func (e *endpoint) interrupt() {
 	if !e.Dead() { // else the deadline is for good
 		_ = e.sock.conn.SetReadDeadline(time.Unix(1, 0))
@@ -101,8 +101,9 @@ func (e *endpoint) stop(err error) {
 }
 
 // handleCarried handles the frames that are complete in the carry buffer, and those that will never
-// be because they do not fit. It tells whether there were any. With wait, for the keeper, whom nobody
-// misses, it handles every frame whose header is there, and blocks until the first receive is posted.
+// be because they do not fit. It tells whether there were any. With wait, for the keeper, whom
+// nobody misses, it handles every frame whose header is there, and blocks until the first receive
+// is posted.
 func (e *endpoint) handleCarried(wait bool) (did bool, err error) {
 	x := &e.rx
 	for x.to-x.at >= headerBytes {

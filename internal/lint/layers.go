@@ -31,10 +31,11 @@ func table() []layer {
 		{"fabric/hook/...", []string{"fabric", "fabric/hook"}},
 		{"fabric/fabrictest", []string{"fabric"}},
 		{"fabric/provider", []string{"fabric"}},
-		{"fabric/...", []string{"fabric", "fabric/provider"}},
+		{"fabric/progress", []string{"fabric", "fabric/provider"}},
+		{"fabric/...", []string{"fabric", "fabric/progress", "fabric/provider"}},
 		{"mem", []string{"fabric"}},
 		{"mem/...", []string{"fabric", "mem"}},
-		{"msg", []string{"fabric", "mem"}},
+		{"msg", []string{"fabric", "fabric/progress", "mem"}},
 		{"msg/...", []string{"fabric", "mem", "msg"}},
 		{"mover", []string{"fabric", "mem", "msg"}},
 
