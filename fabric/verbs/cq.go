@@ -18,9 +18,9 @@ import (
 // of the gate and of signs of life, and the two markers of its end. That is at most 4 * (s + r).
 const cqShare = 4
 
-// cq is a completion queue: one queue of each device that its endpoints use. Who polls, and when, is
-// decided by package progress; this file is how. What is taken from the devices by anybody else than
-// a waiter, or what no device reports, is pushed.
+// cq is a completion queue: one queue of each device that its endpoints use. Who polls, and when,
+// is decided by package progress; this file is how. What is taken from the devices by anybody else
+// than a waiter, or what no device reports, is pushed.
 //
 // Whoever sleeps has armed the devices; their event wakes it.
 //
@@ -245,8 +245,8 @@ func (q *cq) serve(p *part) {
 	}
 }
 
-// ripen takes everything that is there; after an event it is to be handed out. The devices are armed
-// first: what is solicited and comes later has an event of its own.
+// ripen takes everything that is there; after an event it is to be handed out. The devices are
+// armed first: what is solicited and comes later has an event of its own.
 func (q *cq) ripen(event bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
