@@ -3,9 +3,9 @@
 // receives are posted before messages arrive, data moves by one-sided writes and reads, and
 // everything ends in a completion queue. Nothing above this package knows which provider runs.
 //
-// It does no retrying, no flow control and no naming: package msg does. Providers (tcp, verbs, sim)
-// live below, hooks that stack on any of them in hook; fabrictest is the definition of what a
-// provider must do.
+// It does no retrying, no flow control and no naming: package msg does. Providers (tcp, verbs, shm,
+// sim) live below and share their bookkeeping (provider), hooks that stack on any of them in hook;
+// fabrictest is the definition of what a provider must do.
 //
 // Read fabric.go first (domains, regions, endpoints), then hello.go (who the peer is), wr.go (work
 // requests, ordering) and cq.go.

@@ -10,12 +10,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 )
 
-// Hello is what the two sides tell each other before anything else.
-//
-//	tcp: 0      4        6         8            12          16        24       26        32     64
-//	     |magic |version |features |max message |recv depth |identity |refusal |reserved |token |
-//
-// refusal, in a listener's answer, is the errs.Kind with which it refuses the peer, or 0.
+// Hello is what the two sides tell each other before anything else. Providers draw it in bytes.
 type Hello struct {
 	Version    uint16
 	Features   uint16   // of the layer above; the provider hands them over unseen

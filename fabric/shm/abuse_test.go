@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 	"github.com/sluice-storage/sluice/internal/keytable"
 )
 
@@ -92,11 +93,11 @@ func (h *hostile) unharmed(t testing.TB) {
 func (h *hostile) died(t testing.TB) errs.Kind {
 	t.Helper()
 	select {
-	case <-h.ep.done:
+	case <-h.ep.Done():
 	case <-time.After(time.Minute):
 		t.Fatal("the connection lives")
 	}
-	return h.ep.dead
+	return errs.KindOf(h.ep.Cause())
 }
 
 // put shows a frame, or what looks like one, to the listener's side.
@@ -144,8 +145,8 @@ func TestBadFrames(t *testing.T) {
 			h.ep.mu.Lock()
 			h.ep.busy = true // nobody serves them
 			h.ep.mu.Unlock()
-			for i := range uint16(readDepth + 2) {
-				h.put(&header{kind: frameRead, tag: i % readDepth, length: 8}, nil)
+			for i := range uint16(provider.ReadDepth + 2) {
+				h.put(&header{kind: frameRead, tag: i % provider.ReadDepth, length: 8}, nil)
 			}
 		},
 		"messages without receives": func(h *hostile) {
@@ -209,6 +210,7 @@ func TestBadSlots(t *testing.T) {
 		return dst[0].ErrKind()
 	}
 	const both = fabric.RemoteRead | fabric.RemoteWrite
+	at := provider.Addr(1)
 	for _, c := range []struct {
 		off, length uint64
 		arena       uint32
@@ -216,15 +218,15 @@ func TestBadSlots(t *testing.T) {
 		rem         fabric.Remote
 		want        errs.Kind
 	}{
-		{0, 100, 7, both, fabric.Remote{Key: key, Addr: addrOf(1), Len: 100}, errs.OK},
-		{size - 100, 100, 7, both, fabric.Remote{Key: key, Addr: addrOf(1), Len: 100}, errs.OK},
-		{size - 99, 100, 7, both, fabric.Remote{Key: key, Addr: addrOf(1), Len: 100}, errs.Perm},
-		{^uint64(0), 100, 7, both, fabric.Remote{Key: key, Addr: addrOf(1), Len: 100}, errs.Perm},
-		{100, ^uint64(0), 7, both, fabric.Remote{Key: key, Addr: addrOf(1), Len: 100}, errs.Perm},
-		{0, 100, 7, both, fabric.Remote{Key: key, Addr: addrOf(1) - 1, Len: 100}, errs.Perm},
-		{0, 100, 7, both, fabric.Remote{Key: key, Addr: addrOf(1) + 1, Len: 100}, errs.Perm},
-		{0, 100, 7, both, fabric.Remote{Key: key + 1, Addr: addrOf(1), Len: 100}, errs.Perm},
-		{0, 100, 7, fabric.RemoteRead, fabric.Remote{Key: key, Addr: addrOf(1), Len: 9}, errs.Perm},
+		{0, 100, 7, both, fabric.Remote{Key: key, Addr: at, Len: 100}, errs.OK},
+		{size - 100, 100, 7, both, fabric.Remote{Key: key, Addr: at, Len: 100}, errs.OK},
+		{size - 99, 100, 7, both, fabric.Remote{Key: key, Addr: at, Len: 100}, errs.Perm},
+		{^uint64(0), 100, 7, both, fabric.Remote{Key: key, Addr: at, Len: 100}, errs.Perm},
+		{100, ^uint64(0), 7, both, fabric.Remote{Key: key, Addr: at, Len: 100}, errs.Perm},
+		{0, 100, 7, both, fabric.Remote{Key: key, Addr: at - 1, Len: 100}, errs.Perm},
+		{0, 100, 7, both, fabric.Remote{Key: key, Addr: at + 1, Len: 100}, errs.Perm},
+		{0, 100, 7, both, fabric.Remote{Key: key + 1, Addr: at, Len: 100}, errs.Perm},
+		{0, 100, 7, fabric.RemoteRead, fabric.Remote{Key: key, Addr: at, Len: 9}, errs.Perm},
 	} {
 		h.view.grants[0].open(key, c.off, c.length, c.arena, c.rights)
 		if got := try(c.rem); got != c.want {
@@ -308,9 +310,9 @@ func TestServerMayNotExport(t *testing.T) {
 		t.Fatal("the note was not sent")
 	}
 	e := a.ep.(*endpoint)
-	<-e.done
-	if e.dead != errs.Protocol {
-		t.Fatalf("it ended with %v", e.dead)
+	<-e.Done()
+	if errs.KindOf(e.Cause()) != errs.Protocol {
+		t.Fatalf("it ended with %v", e.Cause())
 	}
 }
 
@@ -343,7 +345,7 @@ func TestScribble(t *testing.T) {
 				_ = h.ep.Post([]fabric.WR{{
 					Op: fabric.Op(1 + rng.IntN(3)), Local: []fabric.Sge{{Buf: h.end.mem[:size]}},
 					Remote: fabric.Remote{
-						Key: 1 << keytable.PlaceBits, Addr: addrOf(1), Len: uint64(size),
+						Key: 1 << keytable.PlaceBits, Addr: provider.Addr(1), Len: uint64(size),
 					},
 				}})
 			}

@@ -1,202 +1,223 @@
 package shm
 
 import (
-	"sync"
 	"sync/atomic"
 
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
-	"github.com/sluice-storage/sluice/internal/invariant"
-	"github.com/sluice-storage/sluice/internal/ring"
+	"github.com/sluice-storage/sluice/fabric/progress"
 )
 
-// cq is a completion queue. Who waits in it is told in wait.go.
+// cq is a completion queue and what it polls: the rings of its endpoints. Who polls, and when, is
+// decided by package progress; this file is how.
+//
+// Who sleeps arms the endpoints and then sleeps on a futex or, where too many do that, until a note
+// comes through a socket. While nobody polls the endpoints stay armed, notes come through the
+// sockets, and their readers (sock.go) serve the endpoints.
+//
+// Anybody may make progress at any time; the turn only says who sleeps, and how.
 type cq struct {
-	d    *domain
-	opts fabric.CQOptions
-	wake chan struct{}               // holds one token; closed by Close
-	eps  atomic.Pointer[[]*endpoint] // that fill it; replaced, never changed
-	bell atomic.Uint32               // the futex by which this process wakes its own sleeper
-	due  atomic.Bool                 // Wait would return at once
-	list []futexWaiter               // of who holds the role
-	hand hand                        // likewise
-	brisk
+	progress.Queue
+	d     *domain
+	eps   atomic.Pointer[[]*endpoint] // that fill it; replaced, never changed
+	armed atomic.Bool                 // nobody is awake to poll: who serves an endpoint arms it again
+	bell  atomic.Uint32               // the futex by which this process wakes its own sleeper
+	note  chan struct{}               // room for one: wakes a sleeper that has no futex
 
-	mu       sync.Mutex
-	entries  ring.Ring[entry]
-	rings    int // of the entries, those that end a Wait
-	reserved int // sum of the depths of the endpoints that still can fill it
-	sleepers int // in nap
-	called   bool
-	closed   bool
-
-	by      holder
-	resting bool   // who holds the role sleeps, and the endpoints are armed
-	dozing  bool   // on a futex
-	watched bool   // the watch knows it
-	turns   uint64 // counts every change of the role
-	seen    uint64 // turns when the watch last looked
+	// Of who has the turn.
+	how  uint32        // it sleeps: byFutex or bySocket
+	list []futexWaiter // what it sleeps on
 }
 
-// entry is a completion; rings tells whether it ends a Wait.
-type entry struct {
-	fabric.Completion
-	rings bool
-}
+// pace is how rings are looked at by who spins: a look is a load from memory, and 16 polls of 256
+// looks take some microseconds.
+var pace = progress.Pace{Looks: 256, Polls: 16}
 
 func newCQ(d *domain, opts fabric.CQOptions) *cq {
-	q := &cq{
-		d: d, opts: opts, wake: make(chan struct{}, 1), entries: ring.New[entry](opts.Depth),
-		by: armed, // endpoints come armed
-	}
+	q := &cq{d: d, note: make(chan struct{}, 1)}
 	q.eps.Store(&[]*endpoint{})
+	q.armed.Store(true) // endpoints come armed
+	q.Open((*rings)(q), (*keeper)(q), opts, progress.Config{
+		Domain: &d.Domain, Pace: pace, Spinners: &d.spinners, Visits: d.visits, Settle: settle,
+	})
 	return q
-}
-
-func (q *cq) attach(e *endpoint) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	old := *q.eps.Load()
-	list := make([]*endpoint, 0, len(old)+1)
-	for _, other := range old {
-		if other == e {
-			return
-		}
-		list = append(list, other)
-	}
-	list = append(list, e)
-	q.eps.Store(&list)
-}
-
-func (q *cq) detach(e *endpoint) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	var list []*endpoint
-	for _, other := range *q.eps.Load() {
-		if other != e {
-			list = append(list, other)
-		}
-	}
-	q.eps.Store(&list)
-}
-
-// takeLocked moves completions out.
-func (q *cq) takeLocked(dst []fabric.Completion) int {
-	n := 0
-	for n < len(dst) && q.entries.Len() > 0 {
-		e := q.entries.Pop()
-		if e.rings {
-			q.rings--
-		}
-		dst[n] = e.Completion
-		n++
-	}
-	q.dueLocked()
-	return n
-}
-
-// dueLocked keeps due what it says.
-func (q *cq) dueLocked() bool {
-	due := q.rings > 0 || q.called || q.closed
-	if q.due.Load() != due {
-		q.due.Store(due)
-	}
-	return due
-}
-
-// push adds a completion; solicited is that of a receive whose sender said so.
-func (q *cq) push(c *fabric.Completion, solicited bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed {
-		return
-	}
-	invariant.Check(!q.entries.Full(), "shm: completion queue overflow")
-	e := entry{Completion: *c, rings: solicited || c.Err != nil || !q.opts.SolicitedOnly}
-	q.entries.Push(e)
-	if e.rings {
-		q.rings++
-		q.wakeLocked()
-	}
-}
-
-// wakeLocked wakes somebody if there is something to take.
-func (q *cq) wakeLocked() {
-	if !q.dueLocked() || q.closed {
-		return
-	}
-	if q.dozing {
-		q.rouseLocked()
-		return
-	}
-	q.tokenLocked()
-}
-
-// rouseLocked wakes who sleeps on a futex.
-func (q *cq) rouseLocked() {
-	q.dozing = false // once is enough
-	q.bell.Add(1)
-	futexWake(&q.bell, true)
-}
-
-// tokenLocked wakes one of those who nap.
-func (q *cq) tokenLocked() {
-	if q.sleepers == 0 || q.closed {
-		return
-	}
-	select {
-	case q.wake <- struct{}{}:
-	default:
-	}
 }
 
 // settle gives the places of polled completions back to their endpoints.
 func settle(got []fabric.Completion) {
 	for i := range got {
-		got[i].EP.(*endpoint).polled(got[i].Op)
+		got[i].EP.(*endpoint).Polled(got[i].Op)
 	}
 }
 
-// Wake implements fabric.Waker.
-func (q *cq) Wake() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.called = true
-	q.wakeLocked()
-}
-
-func (q *cq) Close() error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !q.closed {
-		q.closed = true
-		q.dueLocked()
-		if q.dozing {
-			q.rouseLocked()
+func (q *cq) attach(e *endpoint) {
+	q.change(func(list []*endpoint) []*endpoint {
+		for _, other := range list {
+			if other == e {
+				return list
+			}
 		}
-		q.entries = ring.Ring[entry]{}
-		close(q.wake)
-	}
-	return nil
+		return append(list, e)
+	})
 }
 
-// reserve sets room for an endpoint's completions aside.
-func (q *cq) reserve(depth int) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed {
-		return errClosed("shm.CQ")
-	}
-	if size := q.entries.Cap(); depth > size-q.reserved {
-		return errs.Newf(errs.Invalid, "shm.CQ", "",
-			"depth %d is too small: %d taken, %d more wanted", size, q.reserved, depth)
-	}
-	q.reserved += depth
-	return nil
+func (q *cq) detach(e *endpoint) {
+	q.change(func(list []*endpoint) []*endpoint {
+		kept := list[:0]
+		for _, other := range list {
+			if other != e {
+				kept = append(kept, other)
+			}
+		}
+		return kept
+	})
 }
 
-func (q *cq) unreserve(depth int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.reserved -= depth
+// change replaces the list of endpoints. f may change the copy that it is given.
+func (q *cq) change(f func([]*endpoint) []*endpoint) {
+	for {
+		old := q.eps.Load()
+		list := f(append(make([]*endpoint, 0, len(*old)+1), *old...))
+		if q.eps.CompareAndSwap(old, &list) {
+			return
+		}
+	}
 }
+
+// rings is the queue as a progress.Source.
+type rings cq
+
+// Poll implements progress.Source. Several looks are shared among the rings.
+func (q *rings) Poll(looks int, h *progress.Hand) bool {
+	eps := *q.eps.Load()
+	if looks > 1 {
+		looks = max(1, looks/max(1, len(eps)))
+	}
+	did := false
+	for _, e := range eps {
+		if looks > 1 {
+			did = e.watch(looks, h) || did
+		} else {
+			did = e.tryProgress(h) || did
+		}
+	}
+	return did
+}
+
+// waitMax is how many words one futex_waitv takes.
+const waitMax = 128
+
+// Arm implements progress.Source. Who serves an endpoint after armed is set arms it again, so that
+// comes first; and the bell is read before the queue is looked at for the last time.
+func (q *rings) Arm() bool {
+	q.armed.Store(true)
+	eps := *q.eps.Load()
+	q.how = bySocket
+	if len(eps) > 0 && len(eps) < waitMax && q.d.beds.take() {
+		q.how = byFutex
+	}
+	q.list = append(q.list[:0], futexWaiter{})
+	q.list[0].set(&q.bell, q.bell.Load(), true)
+	for _, e := range eps {
+		word, quiet := e.arm(q.how)
+		if !quiet {
+			return false
+		}
+		if word != 0 {
+			q.list = append(q.list, futexWaiter{})
+			q.list[len(q.list)-1].set(e.sleep, word, false)
+		}
+	}
+	return true
+}
+
+// Sleep implements progress.Source.
+func (q *rings) Sleep() {
+	if q.how == bySocket {
+		<-q.note
+	} else if !futexWait(q.list) {
+		q.d.beds.none()
+	}
+}
+
+// Awake implements progress.Source.
+func (q *rings) Awake(woken bool) {
+	if q.how == byFutex {
+		q.d.beds.giveBack()
+	} else if woken {
+		select { // it may not have slept
+		case <-q.note:
+		default:
+		}
+	}
+	(*cq)(q).disarm()
+}
+
+// Wake implements progress.Source.
+func (q *rings) Wake() {
+	if q.how == byFutex {
+		q.bell.Add(1)
+		futexWake(&q.bell, true)
+		return
+	}
+	select {
+	case q.note <- struct{}{}:
+	default:
+	}
+}
+
+func (q *cq) disarm() {
+	q.armed.Store(false)
+	for _, e := range *q.eps.Load() {
+		e.disarm()
+	}
+}
+
+// keeper is the queue while nobody polls: the readers of the sockets serve its endpoints.
+type keeper cq
+
+// Prepare implements progress.Keeper.
+func (k *keeper) Prepare() bool {
+	k.armed.Store(true)
+	quiet := true
+	for _, e := range *k.eps.Load() {
+		e.progress()
+		if _, ok := e.arm(bySocket); !ok {
+			quiet = false
+		}
+	}
+	if !quiet {
+		k.armed.Store(false)
+	}
+	return quiet
+}
+
+// Keep implements progress.Keeper: the endpoints are armed.
+func (k *keeper) Keep() {}
+
+// Yield implements progress.Keeper: the rings may be polled at any time.
+func (k *keeper) Yield(bool) bool { return true }
+
+// Resume implements progress.Keeper.
+func (k *keeper) Resume() { (*cq)(k).disarm() }
+
+// beds counts those who sleep on futexes: each holds a thread.
+type beds struct{ free atomic.Int32 }
+
+func (b *beds) open(n int) { b.free.Store(int32(max(n, 0))) }
+
+func (b *beds) take() bool {
+	for {
+		n := b.free.Load()
+		if n <= 0 {
+			return false
+		}
+		if b.free.CompareAndSwap(n, n-1) {
+			return true
+		}
+	}
+}
+
+func (b *beds) giveBack() { b.free.Add(1) }
+
+// none says that the kernel has no such futexes: far from free for ever.
+func (b *beds) none() { b.free.Store(-1 << 30) }

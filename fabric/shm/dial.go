@@ -4,46 +4,27 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
 func (c connector) Dial(ctx context.Context, addr string, cfg fabric.EndpointConfig) (
 	fabric.Endpoint, error,
 ) {
-	d := c.d
-	if d.ctx.Err() != nil {
-		return nil, errClosed("shm.Dial")
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(d.ctx, cancel)()
-	e, err := d.dial(ctx, addr, cfg)
-	if err == nil {
-		return e, nil
-	}
-	switch {
-	case d.ctx.Err() != nil:
-		err = errClosed("shm.Dial")
-	case ctx.Err() != nil:
-		err = ctx.Err()
-	}
-	return nil, errs.Wrap("shm.Dial", addr, err)
+	return c.d.Dial(ctx, addr, &cfg, func(ctx context.Context) (fabric.Endpoint, error) {
+		return c.d.dial(ctx, addr, cfg)
+	})
 }
 
 func (d *domain) dial(ctx context.Context, addr string, cfg fabric.EndpointConfig) (
 	fabric.Endpoint, error,
 ) {
-	if err := d.reserve(&cfg); err != nil {
-		return nil, err
-	}
 	l, hello, err := d.greet(ctx, addr, &cfg.Hello)
 	if err != nil {
-		d.unreserve(&cfg)
 		return nil, err
 	}
 	peer := fabric.Peer{Hello: hello, Proof: fabric.ProofHost, Name: l.who}
@@ -121,65 +102,35 @@ func (d *domain) call(ctx context.Context, l *link, mine *fabric.Hello) (fabric.
 func readAnswer(ctx context.Context, conn *net.UnixConn, mine *fabric.Hello) (
 	fabric.Hello, error,
 ) {
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
 	var b [helloBytes + 1]byte
-	n, err := conn.Read(b[:])
-	if !stop() {
-		return fabric.Hello{}, ctx.Err()
-	}
+	n := 0
+	err := provider.Until(ctx, conn, func() (err error) {
+		n, err = conn.Read(b[:])
+		return err
+	})
 	if err != nil {
 		return fabric.Hello{}, errs.New(errs.Disconnected, "shm", "hello", err)
 	}
 	theirs, refusal, err := decodeHello(b[:n])
-	switch {
-	case err == nil && n != helloBytes:
+	if err == nil && n != helloBytes {
 		err = protocolErr("no hello of a listener")
-	case err == nil && refusal != errs.OK:
-		err = errs.Newf(fabric.RefusalKind(refusal), "shm", "hello", "refused by the listener")
-	case err == nil && mine.Version != fabric.HelloVersion:
-		err = errs.Newf(errs.Version, "shm", "hello", "the peer speaks version %d", theirs.Version)
-	case err == nil:
-		err = fabric.CheckAnswer(mine, &theirs)
+	}
+	if err == nil {
+		err = provider.CheckAnswer(mine, &theirs, refusal)
 	}
 	return theirs, err
 }
 
-// reserve checks cfg, fills in its hello and sets its places in the completion queues aside.
-func (d *domain) reserve(cfg *fabric.EndpointConfig) error {
-	if err := fabric.CheckEndpoint(&d.caps, cfg); err != nil {
-		return err
-	}
-	send, ok1 := cfg.SendCQ.(*cq)
-	recv, ok2 := cfg.RecvCQ.(*cq)
-	if !ok1 || !ok2 || send.d != d || recv.d != d {
-		return errs.Newf(errs.Invalid, "fabric.EndpointConfig", "", "a queue of another domain")
-	}
-	if err := send.reserve(cfg.SendDepth); err != nil {
-		return err
-	}
-	if err := recv.reserve(cfg.RecvDepth); err != nil {
-		send.unreserve(cfg.SendDepth)
-		return err
-	}
-	return nil
-}
-
-func (d *domain) unreserve(cfg *fabric.EndpointConfig) {
-	cfg.SendCQ.(*cq).unreserve(cfg.SendDepth)
-	cfg.RecvCQ.(*cq).unreserve(cfg.RecvDepth)
-}
-
-// attach makes a connection whose hellos are exchanged an endpoint. On failure the reservation and
-// the mapping are given back and the socket stays the caller's.
+// attach makes a connection whose hellos are exchanged an endpoint. On failure the mapping is given
+// back and the socket stays the caller's.
 func (d *domain) attach(l link, cfg fabric.EndpointConfig, peer fabric.Peer) (
 	fabric.Endpoint, error,
 ) {
 	e, err := newEndpoint(d, l, cfg, peer)
 	if err == nil {
-		err = d.adopt(e)
+		err = d.Adopt(&e.Endpoint, e, 1)
 	}
 	if err != nil {
-		d.unreserve(&cfg)
 		_ = unix.Munmap(l.mem)
 		return nil, err
 	}

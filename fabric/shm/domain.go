@@ -59,23 +59,23 @@
 // threads at once as Options.Sleepers says) or by a note through the socket. Where nobody waits the
 // goroutine that reads the socket serves the endpoint.
 //
-// Lock order: endpoint.rxMu, endpoint.mu, then recvQueue.mu or grant.mu, then arena.mu,
-// endpoint.life, endpoint.mapMu, then cq.mu, then watch.mu.
+// Lock order: endpoint.rxMu, a grant's, arena.mu, endpoint.life, endpoint.mapMu, endpoint.mu, that
+// of the receive queue, the completion queue's (package progress).
 //
 // Read this file first, then segment.go, frame.go and slot.go (what is shared, drawn in bytes),
 // hello.go (what goes through the socket), ep.go (life and death), tx.go and rx.go (the rings),
-// rma.go (direct access), wait.go and wake.go (sleeping).
+// rma.go (direct access), cq.go and wake.go (sleeping).
 package shm
 
 import (
-	"context"
-	"sync"
+	"cmp"
 	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
-	"github.com/sluice-storage/sluice/internal/visit"
+	"github.com/sluice-storage/sluice/fabric/progress"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
 // Options of a domain. The zero value is good for processes of one user.
@@ -137,7 +137,6 @@ type Options struct {
 const (
 	maxSge        = 32
 	maxInline     = 512
-	readDepth     = 16
 	maxQueueDepth = 16384
 	maxTransfer   = 1 << 30
 	ringMin       = 16 << 10
@@ -146,28 +145,16 @@ const (
 )
 
 func (o Options) withDefaults() Options {
-	def := func(v *int, d int) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	defTime := func(v *time.Duration, d time.Duration) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	def(&o.MaxMessage, 1<<20)
-	def(&o.MaxTransfer, maxTransfer)
-	def(&o.QueueDepth, 4096)
-	def(&o.Ring, 256<<10)
-	def(&o.Grants, 1024)
-	def(&o.PeerArenas, 64)
-	def(&o.Sleepers, 8)
-	if o.PeerBytes == 0 {
-		o.PeerBytes = 64 << 30
-	}
-	defTime(&o.HelloTimeout, 5*time.Second)
-	defTime(&o.StallTimeout, 10*time.Second)
+	o.MaxMessage = cmp.Or(o.MaxMessage, 1<<20)
+	o.MaxTransfer = cmp.Or(o.MaxTransfer, maxTransfer)
+	o.QueueDepth = cmp.Or(o.QueueDepth, 4096)
+	o.Ring = cmp.Or(o.Ring, 256<<10)
+	o.Grants = cmp.Or(o.Grants, 1024)
+	o.PeerArenas = cmp.Or(o.PeerArenas, 64)
+	o.PeerBytes = cmp.Or(o.PeerBytes, 64<<30)
+	o.Sleepers = cmp.Or(o.Sleepers, 8)
+	o.HelloTimeout = cmp.Or(o.HelloTimeout, 5*time.Second)
+	o.StallTimeout = cmp.Or(o.StallTimeout, 10*time.Second)
 	return o
 }
 
@@ -195,23 +182,14 @@ func (o Options) validate() error {
 
 // domain owns the endpoints, listeners and grants of one Open.
 type domain struct {
+	provider.Domain
 	opts   Options
-	caps   fabric.Caps
-	keys   keyTable
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	wg     sync.WaitGroup // all goroutines
-	watch  *visit.Visitor[*cq]
+	grants provider.Grants[*endpoint]
+	visits *progress.Visitor[*progress.Queue]
 	beds   beds
 
-	spinners atomic.Int32 // waiters that poll rings at this moment, see brisk
+	spinners progress.Spinners
 	names    atomic.Uint64
-	opened   time.Time
-
-	mu        sync.Mutex
-	closed    bool
-	eps       map[*endpoint]struct{}
-	listeners map[*listener]struct{}
 }
 
 // Open makes a domain.
@@ -222,34 +200,28 @@ func open(opts Options) (*domain, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	d := &domain{
-		opts:   opts,
-		opened: time.Now(),
-		caps: fabric.Caps{
-			Provider: "shm", AnyMemory: !opts.arenaOnly, MaxSge: maxSge,
-			MaxMessage: opts.MaxMessage, MaxTransfer: opts.MaxTransfer, MaxInline: maxInline,
-			QueueDepth: opts.QueueDepth, ReadDepth: readDepth, FileRange: true,
-		},
-		eps:       map[*endpoint]struct{}{},
-		listeners: map[*listener]struct{}{},
-	}
-	d.keys = newKeyTable()
+	d := &domain{opts: opts}
+	d.Domain.Open(fabric.Caps{
+		Provider: "shm", AnyMemory: !opts.arenaOnly, MaxSge: maxSge,
+		MaxMessage: opts.MaxMessage, MaxTransfer: opts.MaxTransfer, MaxInline: maxInline,
+		QueueDepth: opts.QueueDepth, ReadDepth: provider.ReadDepth, FileRange: true,
+	})
+	d.grants.Withdraw = (*endpoint).closeSlot
+	d.grants.Open()
 	d.beds.open(opts.Sleepers)
-	d.ctx, d.cancel = context.WithCancel(context.Background())
-	d.watch = visit.New[*cq]()
-	d.wg.Go(func() { d.watch.Run(d.ctx) })
+	d.visits = progress.NewVisitor[*progress.Queue]()
+	d.Go(func() { d.visits.Run(d.Context()) })
 	return d, nil
 }
-
-func (d *domain) Caps() fabric.Caps { return d.caps }
 
 func (d *domain) Connector() fabric.Connector { return connector{d} }
 
 func (d *domain) Register(mem []byte) (fabric.Region, error) {
-	if d.ctx.Err() != nil {
-		return nil, errClosed("shm.Register")
+	if err := d.Check("Register"); err != nil {
+		return nil, err
 	}
-	r := &region{d: d, mem: mem}
+	r := &region{}
+	d.grants.Register(&r.Region, &d.Domain, mem)
 	if d.opts.Arenas != nil {
 		r.arena, r.base = d.opts.Arenas.find(mem)
 	}
@@ -257,57 +229,8 @@ func (d *domain) Register(mem []byte) (fabric.Region, error) {
 }
 
 func (d *domain) NewCQ(opts fabric.CQOptions) (fabric.CQ, error) {
-	if d.ctx.Err() != nil {
-		return nil, errClosed("shm.NewCQ")
-	}
-	if err := fabric.CheckCQ(opts); err != nil {
+	if err := d.CheckQueue(opts); err != nil {
 		return nil, err
 	}
 	return newCQ(d, opts), nil
 }
-
-func (d *domain) Close() error {
-	d.mu.Lock()
-	d.closed = true
-	eps := make([]*endpoint, 0, len(d.eps))
-	for e := range d.eps {
-		eps = append(eps, e)
-	}
-	listeners := make([]*listener, 0, len(d.listeners))
-	for l := range d.listeners {
-		listeners = append(listeners, l)
-	}
-	d.mu.Unlock()
-	d.cancel()
-	for _, l := range listeners {
-		_ = l.Close()
-	}
-	for _, e := range eps { // all at once, so that they do not wait for each other
-		e.die(errs.Closed, "closed by this side")
-	}
-	for _, e := range eps {
-		_ = e.Close()
-	}
-	d.wg.Wait()
-	return nil
-}
-
-// adopt starts counting an endpoint's goroutine, unless the domain was closed meanwhile.
-func (d *domain) adopt(e *endpoint) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return errClosed("shm.Open")
-	}
-	d.eps[e] = struct{}{}
-	d.wg.Add(1)
-	return nil
-}
-
-func (d *domain) forget(e *endpoint) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.eps, e)
-}
-
-func errClosed(op string) error { return errs.New(errs.Closed, op, "", nil) }

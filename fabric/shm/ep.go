@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 	"github.com/sluice-storage/sluice/internal/ring"
 )
 
@@ -32,10 +33,8 @@ type link struct {
 // die marks the end and calls run back; finish, in run, waits until nobody touches memory, closes
 // the socket, completes everything that is pending and closes done.
 type endpoint struct {
+	provider.Endpoint
 	d              *domain
-	name           string
-	cfg            fabric.EndpointConfig
-	peer           fabric.Peer
 	sendCQ, recvCQ *cq
 	conn           *net.UnixConn
 	raw            syscall.RawConn
@@ -44,12 +43,7 @@ type endpoint struct {
 	exports, maps  bool           // this side's arenas may be used directly, the peer's are
 	bell           func(fd uintptr) bool
 
-	sendHeld, recvHeld atomic.Int32 // requests and receives whose completion was not polled yet
-	closed             atomic.Bool  // by this side
-	returned           atomic.Bool  // the reservations in the queues were given back
-	stopped            atomic.Bool  // dead: what runs in the background stops soon
-	done               chan struct{}
-
+	stopped  atomic.Bool   // dead: what runs in the background stops soon
 	needs    atomic.Uint32 // events, besides data, that the pump waits for
 	stuckAt  atomic.Uint64 // head of the ring when it was full
 	backlog  atomic.Bool   // the pump left something behind
@@ -67,44 +61,26 @@ type endpoint struct {
 	gone bool       // nobody does any more
 	rx   rxState
 
-	recvs recvQueue
+	recvs provider.RecvQueue
 	tx    txState // only who set busy
 
-	mu       sync.Mutex
-	idle     sync.Cond     // busy became false, waited for by finish only
-	busy     bool          // somebody moves requests
-	porter   chan struct{} // calls the goroutine that moves what a poster cannot; nil: none yet
-	dead     errs.Kind     // OK while alive
-	deathErr error
+	mu     sync.Mutex
+	idle   sync.Cond     // busy became false, waited for by finish only
+	busy   bool          // somebody moves requests
+	porter chan struct{} // calls the goroutine that moves what a poster cannot; nil: none yet
 
-	free     []*work
-	queue    ring.Ring[*work] // posted, not yet through
-	inflight ring.Ring[*work] // Sends and Writes that are through, not completed
-	reads    [readDepth]*work
-	readsOut int
+	reqs     provider.SendQueue[inRing]
 	started  uint64 // number of the last Write that the ring tells of
 	lastRing uint64 // number of the last one whose data goes through it
 	acked    uint64 // number of the last one that the peer has carried out or refused
 	answers  ring.Ring[answer]
 }
 
-// work is one posted request. It is reused; its slices keep their room.
-type work struct {
-	op      fabric.Op
-	flags   fabric.Flags
-	context uint64
-	imm     uint32
-	remote  fabric.Remote
-	bufs    [][]byte
-	inline  []byte
-	file    fabric.FileRange
-	length  int
-	number  uint64 // of a Write that the ring tells of; else 0
-	err     error  // how it failed
+// work is one posted request. Its Number is that of a Write that the ring tells of, else 0.
+type work = provider.Request[inRing]
 
-	moved  int  // bytes
-	piece  int  // where the rest begins
-	off    int  // in it
+// inRing is what a request needs here besides.
+type inRing struct {
 	placed bool // a WriteImm whose data is in place
 }
 
@@ -116,69 +92,57 @@ func newEndpoint(d *domain, l link, cfg fabric.EndpointConfig, peer fabric.Peer)
 		return nil, errs.Wrap("shm.connect", "", err)
 	}
 	e := &endpoint{
-		d: d, cfg: cfg, peer: peer, conn: l.conn, raw: raw,
-		name: fmt.Sprintf("shm %s #%d side %d of %d, peer %s",
-			l.at, d.names.Add(1), l.side, os.Getpid(), l.who),
-		view:     newView(l.mem, l.geo, l.side),
-		exports:  l.side == 0 || d.opts.mutual,
-		maps:     l.side == 1 || d.opts.mutual,
-		sendCQ:   cfg.SendCQ.(*cq),
-		recvCQ:   cfg.RecvCQ.(*cq),
-		done:     make(chan struct{}),
-		arenas:   map[uint32][]byte{},
-		queue:    ring.New[*work](cfg.SendDepth),
-		inflight: ring.New[*work](cfg.SendDepth),
-		answers:  ring.New[answer](readDepth + 1), // one is through, and not yet taken off
+		d: d, conn: l.conn, raw: raw,
+		view:    newView(l.mem, l.geo, l.side),
+		exports: l.side == 0 || d.opts.mutual,
+		maps:    l.side == 1 || d.opts.mutual,
+		sendCQ:  cfg.SendCQ.(*cq),
+		recvCQ:  cfg.RecvCQ.(*cq),
+		arenas:  map[uint32][]byte{},
+		answers: ring.New[answer](provider.ReadDepth + 1), // one is through, and not yet taken off
 	}
+	e.Open(&d.Domain, fmt.Sprintf("shm %s #%d side %d of %d, peer %s",
+		l.at, d.names.Add(1), l.side, os.Getpid(), l.who), cfg, peer)
+	e.reqs.Open(cfg.SendDepth)
 	v := e.view
 	e.sleep = &v.mine.sleep
 	e.exports = e.exports && len(v.grants) > 0
 	e.bell = e.ringBell
 	e.slots.init(len(v.grants))
 	e.idle.L = &e.mu
-	e.recvs.open(cfg.RecvDepth)
+	e.recvs.Open(cfg.RecvDepth)
 	e.tx.out = producer{buf: v.out, seen: &v.theirs.head}
 	e.rx.in = consumer{buf: v.in, told: &v.mine.head}
 	e.rx.limits = limits{message: cfg.Hello.MaxMessage, part: uint32(partMax(len(v.in)))}
 	return e, nil
 }
 
-// start lets the goroutine run, which adopt has counted.
+// start lets the goroutine run, which Adopt has counted.
 func (e *endpoint) start() {
 	e.recvCQ.attach(e)
 	e.sendCQ.attach(e)
 	go e.run()
 }
 
-func (e *endpoint) Peer() fabric.Peer { return e.peer }
-func (e *endpoint) Name() string      { return e.name }
-
 func (e *endpoint) Post(wrs []fabric.WR) error {
-	if err := fabric.CheckPost(&e.d.caps, &e.peer.Hello, wrs); err != nil {
+	if err := provider.CheckPost[*region](&e.Endpoint, wrs); err != nil {
 		return err
 	}
-	for i := range wrs {
-		for j := range wrs[i].Local {
-			if !e.owns(wrs[i].Local[j].Reg) {
-				return e.foreign("fabric.Post")
-			}
-		}
-	}
 	e.mu.Lock()
-	if e.dead != errs.OK {
+	if e.Dead() {
 		e.mu.Unlock()
-		return e.deadErr("fabric.Post")
+		return e.Check("fabric.Post")
 	}
-	if len(wrs) > e.cfg.SendDepth-int(e.sendHeld.Load()) {
+	if len(wrs) > e.SendRoom() {
 		e.mu.Unlock()
-		return errs.Newf(errs.Again, "fabric.Post", e.name, "the send queue is full")
+		return e.Full("fabric.Post")
 	}
 	if len(wrs) == 1 && e.mayHurryLocked(&wrs[0]) && e.hurryLocked(&wrs[0]) {
 		return nil
 	}
-	e.sendHeld.Add(int32(len(wrs)))
+	e.HoldSends(len(wrs))
 	for i := range wrs {
-		e.queue.Push(e.newWorkLocked(&wrs[i]))
+		e.reqs.Posted.Push(e.reqs.New(&wrs[i]))
 	}
 	if e.pumpLocked() {
 		e.progress()
@@ -186,129 +150,42 @@ func (e *endpoint) Post(wrs []fabric.WR) error {
 	return nil
 }
 
-// newWorkLocked copies a request, because its slices are the caller's again when Post returns.
-func (e *endpoint) newWorkLocked(wr *fabric.WR) *work {
-	var w *work
-	if n := len(e.free); n > 0 {
-		w, e.free = e.free[n-1], e.free[:n-1]
-	} else {
-		w = &work{}
+// completeLocked ends a request. It is free then.
+func (e *endpoint) completeLocked(w *work) {
+	if c, told := e.reqs.Complete(&e.Endpoint, w); told {
+		c.EP = e
+		e.sendCQ.Push(&c, false)
 	}
-	*w = work{
-		op: wr.Op, flags: wr.Flags, context: wr.Context, imm: wr.Imm, remote: wr.Remote,
-		bufs: w.bufs[:0], inline: w.inline[:0], length: wr.Len(),
-	}
-	if wr.File.Len > 0 {
-		w.file = wr.File
-	}
-	if wr.Flags&fabric.FlagInline != 0 {
-		for i := range wr.Local {
-			w.inline = append(w.inline, wr.Local[i].Buf...)
-		}
-		w.bufs = append(w.bufs, w.inline)
-		return w
-	}
-	for i := range wr.Local {
-		w.bufs = append(w.bufs, wr.Local[i].Buf)
-	}
-	return w
-}
-
-func (e *endpoint) owns(reg fabric.Region) bool {
-	if reg == nil {
-		return true
-	}
-	r, ok := reg.(*region)
-	return ok && r.d == e.d && !r.closed.Load()
-}
-
-func (e *endpoint) foreign(op string) error {
-	return errs.Newf(errs.Invalid, op, e.name, "a Region is closed or not of this domain")
-}
-
-// completeLocked ends a request, silently when it succeeded and nobody asked. The work is free
-// then.
-func (e *endpoint) completeLocked(w *work, err error) {
-	if err == nil && w.flags&fabric.FlagSignaled == 0 {
-		e.sendHeld.Add(-1)
-	} else {
-		e.sendCQ.push(&fabric.Completion{
-			Op: w.op, Context: w.context, EP: e, Len: w.length, Err: err,
-		}, false)
-	}
-	clear(w.bufs) // the memory is the caller's, and perhaps garbage
-	w.file = fabric.FileRange{}
-	e.free = append(e.free, w)
 }
 
 // retireLocked completes Sends and Writes from the oldest on, as far as their outcome is known.
 func (e *endpoint) retireLocked() {
-	for e.inflight.Len() > 0 {
-		w := *e.inflight.At(0)
-		if w.number > e.acked {
+	for e.reqs.Started.Len() > 0 {
+		w := *e.reqs.Started.At(0)
+		if w.Number > e.acked {
 			return
 		}
-		e.inflight.Pop()
-		e.completeLocked(w, w.err)
-	}
-}
-
-// polled is told by the queue when a completion has been handed out.
-func (e *endpoint) polled(op fabric.Op) {
-	if op == fabric.OpRecv {
-		e.recvHeld.Add(-1)
-	} else {
-		e.sendHeld.Add(-1)
-	}
-	if e.closed.Load() {
-		e.unreserve()
-	}
-}
-
-// unreserve gives the places in the queues back once nothing can fill or hold them any more.
-func (e *endpoint) unreserve() {
-	if e.sendHeld.Load() == 0 && e.recvHeld.Load() == 0 && e.returned.CompareAndSwap(false, true) {
-		e.sendCQ.unreserve(e.cfg.SendDepth)
-		e.recvCQ.unreserve(e.cfg.RecvDepth)
+		e.reqs.Started.Pop()
+		e.completeLocked(w)
 	}
 }
 
 func (e *endpoint) Close() error {
-	e.die(errs.Closed, "closed by this side")
-	<-e.done
-	if e.closed.CompareAndSwap(false, true) {
-		e.d.forget(e)
-	}
-	e.unreserve()
+	e.Die(errs.Closed, "closed by this side")
+	e.AwaitEnd()
 	return nil
 }
 
-// die marks the end, once, and calls run back. It does not wait.
-func (e *endpoint) die(kind errs.Kind, why string) {
+// Die marks the end, once, and calls run back. It does not wait.
+func (e *endpoint) Die(kind errs.Kind, why string) {
 	e.mu.Lock()
-	if e.dead == errs.OK {
-		e.dead = kind
-		e.deathErr = errs.Newf(kind, "fabric", e.name, "%s", why)
+	if e.End(kind, why) {
 		e.stopped.Store(true)
 		e.sayBye(kind)
 		_ = e.conn.SetReadDeadline(time.Unix(1, 0)) // fails only on a closed socket
 	}
 	e.mu.Unlock()
-	e.recvs.die()
-}
-
-// deadErr is what posting to a dead endpoint gives: Closed after this side's Close, else
-// Disconnected.
-func (e *endpoint) deadErr(op string) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	switch {
-	case e.dead == errs.OK:
-		return nil
-	case e.dead == errs.Closed || e.closed.Load():
-		return errs.New(errs.Closed, op, e.name, e.deathErr)
-	}
-	return errs.New(errs.Disconnected, op, e.name, e.deathErr)
+	e.recvs.Die()
 }
 
 // finish runs in run when the endpoint is dead. The socket is closed when neither this side touches
@@ -333,7 +210,7 @@ func (e *endpoint) finish() {
 	e.recvCQ.detach(e)
 	e.sendCQ.detach(e)
 	e.unmap()
-	close(e.done)
+	e.Finished()
 }
 
 // shutOut is exclude, which looks at shared memory.
@@ -362,25 +239,11 @@ func (e *endpoint) unmap() {
 // flush completes everything that is pending.
 func (e *endpoint) flush() {
 	e.mu.Lock()
-	err := e.deathErr
-	fail := func(w *work) {
-		if w.err == nil { // a refused Write keeps its own reason
-			w.err = err
-		}
-		e.completeLocked(w, w.err)
-	}
-	for e.inflight.Len() > 0 {
-		fail(e.inflight.Pop())
-	}
-	for i, w := range e.reads {
-		if w != nil {
-			fail(w)
-			e.reads[i] = nil
-		}
-	}
-	for e.queue.Len() > 0 {
-		fail(e.queue.Pop())
-	}
+	e.reqs.Flush(e.Cause(), e.completeLocked)
 	e.mu.Unlock()
-	e.recvs.flush(e, err)
+	if e.rx.taken { // the end came in the middle of it
+		e.rx.taken = false
+		e.failRecv(&e.rx.recv)
+	}
+	e.recvs.Flush(e.failRecv)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
 // A ring carries frames: a header of 32 bytes, part bytes of payload, and zeros up to a multiple of
@@ -121,7 +122,7 @@ func (h *header) check(lim limits) string {
 	switch {
 	case h.flags != 0 && (!use.flags || h.flags != frameSolicited):
 		return "unknown flag"
-	case h.tag >= readDepth || h.tag != 0 && !use.tag:
+	case h.tag >= provider.ReadDepth || h.tag != 0 && !use.tag:
 		return "no such tag"
 	case h.length > maxTransfer || h.length != 0 && !use.length:
 		return "length out of range"

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
 func FuzzHeader(f *testing.F) {
@@ -41,7 +42,7 @@ func FuzzHeader(f *testing.F) {
 		if again := rawHeader(&h); !bytes.Equal(again, raw[:]) {
 			t.Fatalf("%x became %x", raw, again)
 		}
-		if h.part > lim.part || h.length > maxTransfer || h.tag >= readDepth {
+		if h.part > lim.part || h.length > maxTransfer || h.tag >= provider.ReadDepth {
 			t.Fatalf("accepted %+v", h)
 		}
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 	"github.com/sluice-storage/sluice/internal/keytable"
 )
 
@@ -51,7 +52,7 @@ func TestFault(t *testing.T) {
 			h.view.grants[0].open(5<<keytable.PlaceBits, 0, 64<<10, 1, fabric.RemoteWrite)
 			_ = h.ep.Post([]fabric.WR{{
 				Op: fabric.OpWrite, Local: []fabric.Sge{{Buf: h.end.mem[:1000]}},
-				Remote: fabric.Remote{Key: 5 << keytable.PlaceBits, Addr: addrOf(1), Len: 1000},
+				Remote: fabric.Remote{Key: 5 << keytable.PlaceBits, Addr: provider.Addr(1), Len: 1000},
 			}})
 		},
 	} {

@@ -5,16 +5,16 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
 // What goes through the socket, which keeps packets apart. The dialler begins:
 //
-//	0      4        6         8            12          16        24       26    32     64        80
-//	|magic |version |features |max message |recv depth |identity |refusal |zero |token |geometry |
+//	0                                 64        80
+//	|hello, see provider.HelloBytes   |geometry |
 //
-// with the descriptor of the segment. The listener answers with the first 64 bytes of the same.
-// refusal, in the answer, is the errs.Kind with which it refuses, or 0. After that the dialler
-// may pass arenas and take them back, and both sides may ring:
+// with the descriptor of the segment. The listener answers with a hello. After that the dialler may
+// pass arenas and take them back, and both sides may ring:
 //
 //	0    4    8        16
 //	|'A' |id  |size    |    with a descriptor: an arena, under a number not used before
@@ -25,7 +25,7 @@ import (
 
 const (
 	helloMagic  = 0x534c5331 // "SLS1"
-	helloBytes  = 64
+	helloBytes  = provider.HelloBytes
 	callBytes   = helloBytes + geometryBytes
 	exportBytes = 16
 
@@ -35,39 +35,16 @@ const (
 )
 
 func encodeHello(b []byte, h *fabric.Hello, refusal errs.Kind) {
-	_ = b[helloBytes-1]
-	binary.BigEndian.PutUint32(b[0:], helloMagic)
-	binary.BigEndian.PutUint16(b[4:], h.Version)
-	binary.BigEndian.PutUint16(b[6:], h.Features)
-	binary.BigEndian.PutUint32(b[8:], h.MaxMessage)
-	binary.BigEndian.PutUint32(b[12:], h.RecvDepth)
-	binary.BigEndian.PutUint64(b[16:], h.Identity)
-	binary.BigEndian.PutUint16(b[24:], uint16(refusal))
-	copy(b[32:], h.Token[:])
+	provider.EncodeHello(b, helloMagic, h, refusal)
 }
 
 // decodeHello reads a hello. With errs.Version only the version is known.
 func decodeHello(b []byte) (fabric.Hello, errs.Kind, error) {
-	var h fabric.Hello
-	if len(b) < helloBytes || binary.BigEndian.Uint32(b[0:]) != helloMagic {
-		return h, errs.OK, errs.Newf(errs.Protocol, "shm", "hello",
-			"the peer does not speak this protocol")
+	h, refusal, err := provider.DecodeHello(b, helloMagic)
+	if err == nil && b[provider.HelloOwn] != 0 {
+		err = protocolErr("a reserved byte of the hello is not zero")
 	}
-	h.Version = binary.BigEndian.Uint16(b[4:])
-	refusal := errs.Kind(binary.BigEndian.Uint16(b[24:]))
-	if h.Version != fabric.HelloVersion {
-		return h, refusal, errs.Newf(errs.Version, "shm", "hello",
-			"the peer speaks version %d, this side %d", h.Version, fabric.HelloVersion)
-	}
-	h.Features = binary.BigEndian.Uint16(b[6:])
-	h.MaxMessage = binary.BigEndian.Uint32(b[8:])
-	h.RecvDepth = binary.BigEndian.Uint32(b[12:])
-	h.Identity = binary.BigEndian.Uint64(b[16:])
-	if binary.BigEndian.Uint32(b[26:]) != 0 || binary.BigEndian.Uint16(b[30:]) != 0 {
-		return h, refusal, errs.Newf(errs.Protocol, "shm", "hello", "reserved bytes are not zero")
-	}
-	copy(h.Token[:], b[32:])
-	return h, refusal, nil
+	return h, refusal, err
 }
 
 // decodeCall reads what a dialler begins with.
@@ -77,7 +54,7 @@ func decodeCall(b []byte) (fabric.Hello, geometry, error) {
 		return h, geometry{}, err
 	}
 	if len(b) != callBytes || refusal != errs.OK {
-		return h, geometry{}, errs.Newf(errs.Protocol, "shm", "hello", "no hello of a dialler")
+		return h, geometry{}, protocolErr("no hello of a dialler")
 	}
 	g, err := decodeGeometry(b[helloBytes:])
 	return h, g, err

@@ -13,9 +13,9 @@ const hurryBytes = 8 << 10
 // before it has left, and its completion, if somebody wants one, is the next.
 func (e *endpoint) mayHurryLocked(wr *fabric.WR) bool {
 	return wr.Op == fabric.OpSend && wr.File.Len == 0 && !e.busy &&
-		e.queue.Len() == 0 && e.answers.Len() == 0 &&
-		(wr.Flags&fabric.FlagSignaled == 0 || e.inflight.Len() == 0) &&
-		(wr.Flags&fabric.FlagFence == 0 || e.readsOut == 0) &&
+		e.reqs.Posted.Len() == 0 && e.answers.Len() == 0 &&
+		(wr.Flags&fabric.FlagSignaled == 0 || e.reqs.Started.Len() == 0) &&
+		(wr.Flags&fabric.FlagFence == 0 || e.reqs.ReadsOut == 0) &&
 		wr.Len() <= hurryBytes
 }
 
@@ -27,8 +27,8 @@ func (e *endpoint) hurryLocked(wr *fabric.WR) bool {
 		return false
 	}
 	if wr.Flags&fabric.FlagSignaled != 0 {
-		e.sendHeld.Add(1)
-		e.sendCQ.push(&fabric.Completion{
+		e.HoldSends(1)
+		e.sendCQ.Push(&fabric.Completion{
 			Op: fabric.OpSend, Context: wr.Context, EP: e, Len: wr.Len(),
 		}, false)
 	}
@@ -80,7 +80,7 @@ func (e *endpoint) rouse(events uint32) {
 
 // handleWhole receives a Send of one frame.
 func (e *endpoint) handleWhole(h *header, a, b []byte) error {
-	r, err := e.recvs.take()
+	r, err := e.recvs.Take()
 	if err != nil {
 		e.rx.blocked = err == errLater
 		return err
@@ -94,39 +94,8 @@ func (e *endpoint) handleWhole(h *header, a, b []byte) error {
 	done := fabric.Completion{
 		Op: fabric.OpRecv, Context: r.Context, EP: e, Len: int(h.length), Imm: h.imm,
 	}
-	if !e.rx.hand.take(e.recvCQ, &done) {
-		e.recvCQ.push(&done, h.flags&frameSolicited != 0)
+	if !e.rx.hand.Take(&e.recvCQ.Queue, &done) {
+		e.recvCQ.Push(&done, h.flags&frameSolicited != 0)
 	}
 	return nil
-}
-
-// hand is the memory of who holds a queue's role and drains its rings: receives go there past the
-// queue, while that is empty. What goes through the queue afterwards is younger.
-type hand struct {
-	q   *cq // nil while it is shut
-	dst []fabric.Completion
-	n   int
-}
-
-func (h *hand) open(q *cq, dst []fabric.Completion) {
-	if !q.opts.SolicitedOnly {
-		h.q, h.dst = q, dst
-	}
-}
-
-// shut returns how many receives are in the hand.
-func (h *hand) shut() int {
-	n := h.n
-	*h = hand{}
-	return n
-}
-
-// take is false where a completion must go through the queue.
-func (h *hand) take(q *cq, c *fabric.Completion) bool {
-	if h == nil || h.q != q || h.n == len(h.dst) || q.due.Load() {
-		return false
-	}
-	h.dst[h.n] = *c
-	h.n++
-	return true
 }

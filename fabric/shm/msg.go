@@ -1,108 +1,25 @@
 package shm
 
 import (
-	"sync"
-
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
-	"github.com/sluice-storage/sluice/internal/ring"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
-// recvQueue holds the posted receives of an endpoint.
-type recvQueue struct {
-	mu     sync.Mutex
-	ring   ring.Ring[fabric.Recv]
-	posted bool // PostRecv was called: from now on a message must find a receive
-	dead   bool // takes no more
-}
-
-func (q *recvQueue) open(depth int) { q.ring = ring.New[fabric.Recv](depth) }
-
-func (q *recvQueue) die() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.dead = true
-}
-
-// ready tells whether messages may take receives: not before the first PostRecv.
-func (q *recvQueue) ready() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.posted
-}
-
-// take gives the oldest receive to an incoming message; errLater before the first PostRecv.
-func (q *recvQueue) take() (fabric.Recv, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	switch {
-	case q.dead:
-		return fabric.Recv{}, errs.New(errs.Disconnected, "shm", "", nil) // die knows better
-	case !q.posted:
-		return fabric.Recv{}, errLater
-	case q.ring.Len() == 0:
-		return fabric.Recv{}, protocolErr("a message came and no receive was posted")
-	}
-	return q.ring.Pop(), nil
-}
-
-// flush completes what is left.
-func (q *recvQueue) flush(e *endpoint, err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if e.rx.taken { // the end came in the middle of it
-		e.rx.taken = false
-		e.failRecv(&e.rx.recv, err)
-	}
-	for q.ring.Len() > 0 {
-		r := q.ring.Pop()
-		e.failRecv(&r, err)
-	}
-}
-
-func (e *endpoint) failRecv(r *fabric.Recv, err error) {
-	e.recvCQ.push(&fabric.Completion{Op: fabric.OpRecv, Context: r.Context, EP: e, Err: err}, false)
-}
-
 func (e *endpoint) PostRecv(recvs []fabric.Recv) error {
-	if err := fabric.CheckRecv(&e.d.caps, recvs); err != nil {
+	if err := provider.CheckRecv[*region](&e.Endpoint, recvs); err != nil {
 		return err
 	}
-	for i := range recvs {
-		if !e.owns(recvs[i].Reg) {
-			return e.foreign("fabric.PostRecv")
-		}
+	first, err := e.recvs.Post(&e.Endpoint, recvs)
+	if first { // messages may have waited for it
+		e.progress()
 	}
-	kind, first := e.recvs.post(e, recvs)
-	switch kind {
-	case errs.OK:
-		if first { // messages may have waited for it
-			e.progress()
-		}
-		return nil
-	case errs.Again:
-		return errs.Newf(errs.Again, "fabric.PostRecv", e.name, "the receive queue is full")
-	}
-	return e.deadErr("fabric.PostRecv")
+	return err
 }
 
-// post queues all of recvs or tells why not, and whether it was the first time.
-func (q *recvQueue) post(e *endpoint, recvs []fabric.Recv) (errs.Kind, bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.dead {
-		return errs.Closed, false
-	}
-	if len(recvs) > e.cfg.RecvDepth-int(e.recvHeld.Load()) {
-		return errs.Again, false
-	}
-	e.recvHeld.Add(int32(len(recvs)))
-	for i := range recvs {
-		q.ring.Push(recvs[i])
-	}
-	first := !q.posted
-	q.posted = true
-	return errs.OK, first
+func (e *endpoint) failRecv(r *fabric.Recv) {
+	e.recvCQ.Push(&fabric.Completion{
+		Op: fabric.OpRecv, Context: r.Context, EP: e, Err: e.Cause(),
+	}, false)
 }
 
 // placeMessage copies a part of a message into the receive that is being filled.
@@ -118,7 +35,7 @@ func (e *endpoint) placeMessage(first *header, a, b []byte) error {
 
 // takeRecv makes the oldest receive the one that is being filled.
 func (e *endpoint) takeRecv() error {
-	r, err := e.recvs.take()
+	r, err := e.recvs.Take()
 	if err != nil {
 		e.rx.blocked = err == errLater
 		return err
@@ -140,6 +57,6 @@ func (e *endpoint) receive(h *header, imm bool) error {
 		Len: int(h.length), Imm: h.imm, WithImm: imm,
 	}
 	x.recv, x.taken = fabric.Recv{}, false
-	e.recvCQ.push(&c, h.flags&frameSolicited != 0)
+	e.recvCQ.Push(&c, h.flags&frameSolicited != 0)
 	return nil
 }

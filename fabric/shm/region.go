@@ -1,162 +1,22 @@
 package shm
 
 import (
-	"sync"
-	"sync/atomic"
-
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
-	"github.com/sluice-storage/sluice/internal/keytable"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
-// region is registered memory.
+// region is registered memory. Grants on it can be used directly by the peer where it lies in an
+// arena (slot.go).
 type region struct {
-	d      *domain
-	mem    []byte
-	arena  *arena // that it lies in, or nil
-	base   int    // where in it
-	closed atomic.Bool
+	provider.Region[*endpoint]
+	arena *arena // that it lies in, or nil
+	base  int    // where in it
 }
-
-// grant is one place of the key table, used by one grant after another.
-type grant struct {
-	mu   sync.Mutex
-	idle *sync.Cond // broadcast when users falls to 0, and when a revocation is through
-
-	key      uint64 // 0: no access
-	revoking uint64 // the key while Revoke waits for the last user
-	region   *region
-	ep       *endpoint
-	mem      []byte
-	rights   fabric.Rights
-	slot     uint32 // direct use, from 1; 0: none
-	users    int    // copies of this side under way
-}
-
-// keyTable finds grants by key.
-type keyTable struct{ *keytable.Table[grant] }
-
-func newKeyTable() keyTable {
-	return keyTable{keytable.New(func() *grant {
-		g := &grant{}
-		g.idle = sync.NewCond(&g.mu)
-		return g
-	})}
-}
-
-// access is a use of granted memory that came through the ring.
-type access struct {
-	key, addr uint64
-	length    int // of the whole request, all of which must be allowed
-	off, part int // what of it is copied now
-	need      fabric.Rights
-}
-
-// acquire opens memory to the peer of e, or returns nil. The caller releases the grant when it has
-// stopped touching the memory.
-func (k *keyTable) acquire(e *endpoint, a access) (*grant, []byte) {
-	g := k.Find(a.key)
-	if g == nil {
-		return nil, nil
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.key != a.key || g.key == 0 || g.ep != e || g.rights&a.need != a.need {
-		return nil, nil
-	}
-	off, size := a.addr-addrOf(g.slot), uint64(len(g.mem))
-	if off > size || uint64(a.length) > size-off {
-		return nil, nil
-	}
-	g.users++
-	return g, g.mem[off+uint64(a.off):][:a.part]
-}
-
-func (g *grant) release() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.users--; g.users == 0 {
-		g.idle.Broadcast()
-	}
-}
-
-// revoke ends the grant under key, if it is still there, and waits for its users: this side's
-// copies, which are short, and the peer's (closeSlot). It tells whether this call was the one
-// that ended it.
-func (g *grant) revoke(key uint64, of *region) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.region != of || key == 0 {
-		return false
-	}
-	for g.revoking == key { // by somebody else: both may only return when it is over
-		g.idle.Wait()
-	}
-	if g.key != key || g.region != of {
-		return false
-	}
-	g.key, g.revoking = 0, key
-	for g.users > 0 {
-		g.idle.Wait()
-	}
-	if at, ep := g.slot, g.ep; at != 0 {
-		g.mu.Unlock()
-		ep.closeSlot(at)
-		g.mu.Lock()
-	}
-	g.revoking, g.region, g.ep, g.mem, g.slot = 0, nil, nil, nil, 0
-	g.idle.Broadcast()
-	return true
-}
-
-func (r *region) Bytes() []byte { return r.mem }
 
 func (r *region) Grant(ep fabric.Endpoint, off, length int, rights fabric.Rights) (
 	fabric.Remote, error,
 ) {
-	e, ok := ep.(*endpoint)
-	if !ok || e.d != r.d {
-		return fabric.Remote{}, errs.Newf(errs.Invalid, "fabric.Grant", "",
-			"the endpoint is of another domain")
-	}
-	if err := fabric.CheckGrant(r.mem, off, length, rights); err != nil {
-		return fabric.Remote{}, err
-	}
-	if err := e.deadErr("fabric.Grant"); err != nil {
-		return fabric.Remote{}, err
-	}
-	g, key, err := r.d.keys.Place()
-	if err != nil {
-		return fabric.Remote{}, err
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if r.closed.Load() { // looked at under g.mu: Close comes by later and finds the grant, or this
-		r.d.keys.GiveBack(key)
-		return fabric.Remote{}, errClosed("fabric.Grant")
-	}
-	g.key, g.region, g.ep, g.rights = key, r, e, rights
-	g.mem = r.mem[off : off+length]
-	g.slot = e.openSlot(r, key, off, length, rights)
-	return fabric.Remote{Key: key, Addr: addrOf(g.slot), Len: uint64(length)}, nil
-}
-
-func (r *region) Revoke(rem fabric.Remote) {
-	if g := r.d.keys.Find(rem.Key); g != nil && g.revoke(rem.Key, r) {
-		r.d.keys.GiveBack(rem.Key)
-	}
-}
-
-// Close looks through the whole table: regions live long, and grants should not pay for their end.
-func (r *region) Close() error {
-	r.closed.Store(true)
-	for _, g := range r.d.keys.All() {
-		g.mu.Lock()
-		key, mine := g.key|g.revoking, g.region == r // one of them is 0
-		g.mu.Unlock()
-		if mine {
-			r.Revoke(fabric.Remote{Key: key})
-		}
-	}
-	return nil
+	return r.GrantDirect(ep, off, length, rights, func(e *endpoint, key uint64) uint32 {
+		return e.openSlot(r, key, off, length, rights)
+	})
 }

@@ -3,6 +3,7 @@ package shm
 import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
 // chunkBytes is how much a direct copy moves before it looks whether the connection has ended.
@@ -11,26 +12,26 @@ const chunkBytes = 256 << 10
 // mayAim tells whether a request names memory that this side may use directly, and has not begun
 // through the ring.
 func (e *endpoint) mayAim(w *work) bool {
-	if !e.maps || w.op == fabric.OpSend || w.length == 0 || w.number != 0 {
+	if !e.maps || w.Op == fabric.OpSend || w.Length == 0 || w.Number != 0 {
 		return false
 	}
-	at, _ := aim(w.remote.Addr)
+	at, _ := provider.Aim(w.Remote.Addr)
 	return at != 0 && int(at) <= len(e.view.targets)
 }
 
 // stepDirect copies between local memory and the peer's. Where the peer's arena is not mapped here
 // the request goes through the ring after all.
 func (e *endpoint) stepDirect(w *work) (outcome, error) {
-	if w.placed {
+	if w.Own.placed {
 		return e.stepPlaced(w)
 	}
-	at, _ := aim(w.remote.Addr)
+	at, _ := provider.Aim(w.Remote.Addr)
 	s := &e.view.targets[at-1]
-	if !s.enter(w.remote.Key) {
+	if !s.enter(w.Remote.Key) {
 		if e.view.theirs.bye.Load() != 0 { // not refused: over
 			return stepEnd, nil
 		}
-		w.err = e.refusedErr()
+		w.Err = e.refusedErr()
 		return stepDone, nil
 	}
 	defer s.leave()
@@ -38,12 +39,12 @@ func (e *endpoint) stepDirect(w *work) (outcome, error) {
 	defer e.mapMu.RUnlock()
 	mem, mapped := e.target(s, w)
 	switch {
-	case !mapped && w.op == fabric.OpRead:
+	case !mapped && w.Op == fabric.OpRead:
 		return e.stepRead()
 	case !mapped:
 		return e.stepRing(w)
 	case mem == nil:
-		w.err = e.refusedErr()
+		w.Err = e.refusedErr()
 		return stepDone, nil
 	}
 	for len(mem) > 0 {
@@ -51,18 +52,18 @@ func (e *endpoint) stepDirect(w *work) (outcome, error) {
 			return stepEnd, nil
 		}
 		n := min(len(mem), chunkBytes)
-		if w.op == fabric.OpRead {
-			w.scatter(mem[:n], nil)
-		} else if err := w.gather(mem[:n], nil); err != nil {
-			w.err = err
+		if w.Op == fabric.OpRead {
+			w.Scatter(mem[:n], nil)
+		} else if err := w.Gather(mem[:n], nil); err != nil {
+			w.Err = err
 			return stepEnd, errs.Newf(errs.Disconnected, "shm", "", "a file range failed: %v", err)
 		}
 		mem = mem[n:]
 	}
-	if w.op != fabric.OpWriteImm {
+	if w.Op != fabric.OpWriteImm {
 		return stepDone, nil
 	}
-	w.placed = true
+	w.Own.placed = true
 	return e.stepPlaced(w)
 }
 
@@ -77,13 +78,13 @@ func (e *endpoint) target(s *slot, w *work) ([]byte, bool) {
 		return nil, false
 	}
 	need := fabric.RemoteWrite
-	if w.op == fabric.OpRead {
+	if w.Op == fabric.OpRead {
 		need = fabric.RemoteRead
 	}
-	size, want := uint64(len(mem)), uint64(w.length)
-	_, at := aim(w.remote.Addr)
+	size, want := uint64(len(mem)), uint64(w.Length)
+	_, at := provider.Aim(w.Remote.Addr)
 	switch {
-	case key != w.remote.Key || rights&need != need:
+	case key != w.Remote.Key || rights&need != need:
 		return nil, true
 	case off > size || length > size-off:
 		return nil, true
@@ -98,7 +99,7 @@ func (e *endpoint) stepPlaced(w *work) (outcome, error) {
 	if _, ok, err := e.tx.out.part(0); err != nil || !ok {
 		return stepFull, err
 	}
-	h := w.first()
+	h := first(w)
 	h.kind, h.key, h.addr = framePlaced, 0, 0
 	e.number(w)
 	e.tx.out.put(&h)
@@ -107,7 +108,7 @@ func (e *endpoint) stepPlaced(w *work) (outcome, error) {
 }
 
 func (e *endpoint) refusedErr() error {
-	return errs.Newf(errs.Perm, "fabric", e.name, "the peer's key does not allow this access")
+	return errs.Newf(errs.Perm, "fabric", e.Name(), "the peer's key does not allow this access")
 }
 
 // stepRead asks the peer for the data of a Read.
@@ -116,12 +117,12 @@ func (e *endpoint) stepRead() (outcome, error) {
 		return stepFull, err
 	}
 	e.mu.Lock()
-	w := *e.queue.At(0)
+	w := *e.reqs.Posted.At(0)
 	tag := e.tx.asking - 1
 	e.mu.Unlock()
 	e.tx.out.put(&header{
-		kind: frameRead, tag: uint16(tag), length: uint32(w.length),
-		key: w.remote.Key, addr: w.remote.Addr,
+		kind: frameRead, tag: uint16(tag), length: uint32(w.Length),
+		key: w.Remote.Key, addr: w.Remote.Addr,
 	})
 	e.notify(wakeData)
 	return stepRead, nil
@@ -135,16 +136,13 @@ func (e *endpoint) stepAnswer(a *answer) (outcome, error) {
 	if err != nil || !ok {
 		return stepFull, err
 	}
-	g, mem := e.d.keys.acquire(e, access{
-		key: a.key, addr: a.addr, length: a.length, off: a.sent, part: part,
-		need: fabric.RemoteRead,
-	})
+	g, mem := e.d.grants.Acquire(e, a.key, a.addr, a.length, fabric.RemoteRead)
 	if g == nil {
 		a.sent = a.length
 		t.out.put(&header{kind: frameReadRefused, tag: a.tag})
 	} else {
 		x, y := t.out.payload(part)
-		copyOut(g, x, y, mem)
+		copyOut(g, x, y, mem[a.sent:][:part])
 		a.sent += part
 		t.out.put(&header{kind: frameReadData, tag: a.tag, part: uint32(part)})
 	}
@@ -152,15 +150,18 @@ func (e *endpoint) stepAnswer(a *answer) (outcome, error) {
 	return stepPart, nil
 }
 
+// grant is a grant of this side's that is in use.
+type grant = provider.Grant[*endpoint]
+
 // copyOut copies granted memory into a ring, copyIn out of one.
 func copyOut(g *grant, x, y, mem []byte) {
-	defer g.release()
+	defer g.Release()
 	n := copy(x, mem)
 	copy(y, mem[n:])
 }
 
 func copyIn(g *grant, mem, x, y []byte) {
-	defer g.release()
+	defer g.Release()
 	n := copy(mem, x)
 	copy(mem[n:], y)
 }

@@ -1,8 +1,9 @@
 package shm
 
 import (
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/progress"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
 // Receiving: whoever polls (a waiter, a poster that waits for room, the reader of the socket)
@@ -21,15 +22,15 @@ type rxState struct {
 	cur     header // its first one
 	got     int    // bytes of it
 	refused bool
-	taken   bool  // recv is being filled
-	hand    *hand // of who drains, if it has one
-	early   bool  // the last one left after a message, and did not look for more
-	many    bool  // there was more: it should
+	taken   bool           // recv is being filled
+	hand    *progress.Hand // of who drains, if it has one
+	early   bool           // the last one left after a message, and did not look for more
+	many    bool           // there was more: it should
 	recv    fabric.Recv
 }
 
 // errLater says that a frame must stay in the ring for now.
-var errLater = errs.New(errs.Again, "shm", "", nil)
+var errLater = provider.ErrEarly
 
 // progress does what can be done for the endpoint, and tells whether that was anything. It waits
 // until others who do the same are through.
@@ -51,7 +52,7 @@ func (e *endpoint) progress() bool {
 }
 
 // tryProgress is progress, unless somebody is at it.
-func (e *endpoint) tryProgress(to *hand) bool {
+func (e *endpoint) tryProgress(to *progress.Hand) bool {
 	if !e.rxMu.TryLock() {
 		return false
 	}
@@ -69,7 +70,7 @@ func (e *endpoint) tryProgress(to *hand) bool {
 
 // watch looks at the ring up to so many times, until there is something to do, and does it. Like
 // tryProgress it leaves when somebody else is at it.
-func (e *endpoint) watch(times int, to *hand) bool {
+func (e *endpoint) watch(times int, to *progress.Hand) bool {
 	if !e.rxMu.TryLock() {
 		return false
 	}
@@ -97,7 +98,7 @@ func (e *endpoint) stirs(times int) bool {
 }
 
 // drainLocked handles what is in the ring, at most a ring full. It needs rxMu.
-func (e *endpoint) drainLocked(to *hand) bool {
+func (e *endpoint) drainLocked(to *progress.Hand) bool {
 	if e.gone || e.stopped.Load() {
 		return false
 	}
@@ -154,7 +155,7 @@ func (x *rxState) leave(frames int) bool {
 	if frames == 1 && x.early {
 		x.many = true
 	}
-	x.early = !x.many && x.hand != nil && x.hand.n > 0
+	x.early = !x.many && x.hand.Some()
 	return x.early
 }
 
@@ -190,15 +191,15 @@ func (e *endpoint) takeAcks() (bool, error) {
 func (e *endpoint) refuse(number uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for i := range e.inflight.Len() {
-		if w := *e.inflight.At(i); w.number == number {
-			w.err = e.refusedErr()
+	for i := range e.reqs.Started.Len() {
+		if w := *e.reqs.Started.At(i); w.Number == number {
+			w.Err = e.refusedErr()
 			return
 		}
 	}
-	if e.queue.Len() > 0 { // its last frame has just left
-		if w := *e.queue.At(0); w.number == number {
-			w.err = e.refusedErr()
+	if e.reqs.Posted.Len() > 0 { // its last frame has just left
+		if w := *e.reqs.Posted.At(0); w.Number == number {
+			w.Err = e.refusedErr()
 		}
 	}
 }
@@ -242,7 +243,7 @@ func (e *endpoint) handleRequest(first, h *header, a, b []byte) error {
 		got = 0
 	}
 	last := got+int(h.part) == int(first.length)
-	if first.kind == frameWriteImm && last && !e.recvs.ready() {
+	if first.kind == frameWriteImm && last && !e.recvs.Ready() {
 		x.blocked = true
 		return errLater
 	}
@@ -273,14 +274,11 @@ func (e *endpoint) handleRequest(first, h *header, a, b []byte) error {
 // place copies a part of a Write into granted memory, or refuses. The key is looked at for each
 // part, so that Revoke waits for one copy at most.
 func (e *endpoint) place(first, h *header, a, b []byte) bool {
-	g, mem := e.d.keys.acquire(e, access{
-		key: first.key, addr: first.addr, length: int(first.length),
-		off: e.rx.got, part: int(h.part), need: fabric.RemoteWrite,
-	})
+	g, mem := e.d.grants.Acquire(e, first.key, first.addr, int(first.length), fabric.RemoteWrite)
 	if g == nil {
 		return false
 	}
-	copyIn(g, mem, a, b)
+	copyIn(g, mem[e.rx.got:][:h.part], a, b)
 	return true
 }
 
@@ -315,28 +313,25 @@ func (e *endpoint) handleRead(h *header) error {
 // handleAnswer scatters a part of an answer over the pieces of its Read.
 func (e *endpoint) handleAnswer(h *header, a, b []byte) error {
 	e.mu.Lock()
-	w := e.reads[h.tag]
+	w := e.reqs.Reads[h.tag]
 	asking := e.tx.asking == int(h.tag)+1
 	e.mu.Unlock()
 	if w == nil && asking { // it left a moment ago; who sent it has not come back yet
 		return errLater
 	}
-	if w == nil || int(h.part) > w.length-w.moved {
+	if w == nil || int(h.part) > w.Rest() {
 		return protocolErr("an answer to a read that was never sent")
 	}
-	var err error
 	if h.kind == frameReadRefused {
-		err = e.refusedErr()
+		w.Err = e.refusedErr()
 	} else {
-		w.scatter(a, b)
-		if w.moved < w.length {
+		w.Scatter(a, b)
+		if w.Rest() > 0 {
 			return nil
 		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.reads[h.tag] = nil
-	e.readsOut--
-	e.completeLocked(w, err)
+	e.completeLocked(e.reqs.EndRead(int(h.tag)))
 	return nil
 }

@@ -34,22 +34,6 @@ type slot struct {
 	_      [24]byte
 }
 
-// Addresses of a grant tell its slot:
-//
-//	0           16               64
-//	|slot or 0  |2^44 + offset   |     slots count from 1; offsets are below 2^44
-const (
-	slotShift = 48
-	addrBase  = 1 << 44
-)
-
-func addrOf(slot uint32) uint64 { return uint64(slot)<<slotShift | addrBase }
-
-// aim is what an address names: a slot, from 1, and an offset in its grant.
-func aim(addr uint64) (slot uint32, off uint64) {
-	return uint32(addr >> slotShift), addr&(1<<slotShift-1) - addrBase
-}
-
 // open shows a grant to the peer.
 func (s *slot) open(key, off, length uint64, arena uint32, rights fabric.Rights) {
 	s.key.Store(key)
@@ -154,7 +138,7 @@ func (e *endpoint) closeSlot(at uint32) {
 	}
 	s := &e.view.grants[at-1]
 	if !s.shut() && !e.await(func() bool { return s.shut() || e.excluded.Load() }) {
-		e.die(errs.Disconnected, "the peer stopped in the middle of a copy while a grant was revoked")
+		e.Die(errs.Disconnected, "the peer stopped in the middle of a copy while a grant was revoked")
 		return // the slot is not used again
 	}
 	e.slots.giveBack(at)

@@ -20,7 +20,7 @@ type inbox struct {
 
 // run reads the socket until the connection ends, and serves the endpoint while nobody else does.
 func (e *endpoint) run() {
-	defer e.d.wg.Done()
+	defer e.d.Running.Done()
 	e.serve(true)
 	err := e.readNotes()
 	if err == nil { // the peer is gone; what it left in the ring is still good
@@ -97,7 +97,7 @@ func (e *endpoint) handleNote(b []byte, fds []int) error {
 func (e *endpoint) serve(first bool) {
 	for {
 		e.progress()
-		if !first && !e.recvCQ.asleep() && !e.sendCQ.asleep() {
+		if !first && !e.recvCQ.armed.Load() && !e.sendCQ.armed.Load() {
 			return
 		}
 		if _, quiet := e.arm(bySocket); quiet {

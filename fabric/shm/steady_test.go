@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 	"github.com/sluice-storage/sluice/internal/alloctest"
 )
 
@@ -94,7 +95,7 @@ func TestOnlyServersMap(t *testing.T) {
 	if got := b.ep.(*endpoint).mapped(); got != 1 {
 		t.Fatalf("the server maps %d arenas of the client", got)
 	}
-	if slot, _ := aim(b.mine.Addr); slot != 0 {
+	if slot, _ := provider.Aim(b.mine.Addr); slot != 0 {
 		t.Fatal("a server's grant can be used directly")
 	}
 }

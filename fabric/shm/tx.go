@@ -44,7 +44,7 @@ const (
 // pumpLocked moves what is queued, unless somebody is at it. It enters with mu and leaves without;
 // it tells whether something has happened meanwhile that nobody would look at.
 func (e *endpoint) pumpLocked() bool {
-	if e.busy || e.dead != errs.OK {
+	if e.busy || e.Dead() {
 		e.mu.Unlock()
 		return false
 	}
@@ -62,7 +62,7 @@ func (e *endpoint) moveLocked(limit int) bool {
 		if a == nil && w == nil {
 			break
 		}
-		if limit > 0 && (steps == limit || a == nil && w.file.File != nil) {
+		if limit > 0 && (steps == limit || a == nil && w.File.Len > 0) {
 			e.callPorterLocked()
 			return false
 		}
@@ -78,7 +78,7 @@ func (e *endpoint) moveLocked(limit int) bool {
 
 // pickLocked chooses what to move next: the oldest answer, or the oldest request if it may start.
 func (e *endpoint) pickLocked() (*answer, *work) {
-	if e.dead != errs.OK {
+	if e.Dead() {
 		return nil, nil
 	}
 	var a *answer
@@ -98,24 +98,12 @@ func (e *endpoint) pickLocked() (*answer, *work) {
 
 // nextLocked is the oldest request, if it may start or go on.
 func (e *endpoint) nextLocked() *work {
-	if e.queue.Len() == 0 {
+	w := e.reqs.Next()
+	if w == nil || e.mayAim(w) && e.lastRing > e.acked { // it must not overtake Writes in the ring
 		return nil
 	}
-	w := *e.queue.At(0)
-	switch {
-	case w.flags&fabric.FlagFence != 0 && e.readsOut > 0:
-		return nil
-	case w.op == fabric.OpRead && e.readsOut == readDepth:
-		return nil
-	case e.mayAim(w) && e.lastRing > e.acked: // it must not overtake Writes in the ring
-		return nil
-	}
-	if w.op == fabric.OpRead {
-		tag := 0
-		for e.reads[tag] != nil {
-			tag++
-		}
-		e.tx.asking = tag + 1
+	if w.Op == fabric.OpRead {
+		e.tx.asking = e.reqs.FreeTag() + 1
 	}
 	return w
 }
@@ -133,16 +121,14 @@ func (e *endpoint) settleLocked(a *answer, w *work, out outcome) bool {
 	case a != nil && a.sent == a.length:
 		e.answers.Pop()
 	case out == stepRead:
-		e.queue.Pop()
-		e.reads[asked] = w
-		e.readsOut++
+		e.reqs.StartRead(asked)
 	case out == stepDone:
-		e.queue.Pop()
-		if w.op == fabric.OpRead {
-			e.completeLocked(w, w.err)
+		e.reqs.Posted.Pop()
+		if w.Op == fabric.OpRead {
+			e.completeLocked(w)
 			break
 		}
-		e.inflight.Push(w)
+		e.reqs.Started.Push(w)
 		e.retireLocked()
 	}
 	return true
@@ -156,8 +142,8 @@ func (e *endpoint) restLocked() bool {
 	}
 	needs := e.needsLocked()
 	e.backlogLocked()
-	again := needs != 0 && e.dead == errs.OK && e.ask(needs)
-	if e.dead != errs.OK {
+	again := needs != 0 && !e.Dead() && e.ask(needs)
+	if e.Dead() {
 		e.idle.Broadcast()
 	}
 	e.mu.Unlock()
@@ -182,7 +168,7 @@ func (e *endpoint) needsLocked() uint32 {
 
 // backlogLocked keeps backlog what it says.
 func (e *endpoint) backlogLocked() {
-	if rest := e.queue.Len() > 0 || e.answers.Len() > 0; e.backlog.Load() != rest {
+	if rest := e.reqs.Posted.Len() > 0 || e.answers.Len() > 0; e.backlog.Load() != rest {
 		e.backlog.Store(rest)
 	}
 }
@@ -192,7 +178,7 @@ func (e *endpoint) callPorterLocked() {
 	if e.porter == nil {
 		e.porter = make(chan struct{}, 1)
 		porter := e.porter
-		e.d.wg.Go(func() { e.carry(porter) })
+		e.d.Running.Go(func() { e.carry(porter) })
 	}
 	porter := e.porter
 	e.mu.Unlock()
@@ -216,11 +202,11 @@ func (e *endpoint) step(a *answer, w *work) (out outcome) {
 	switch {
 	case a != nil:
 		out, err = e.stepAnswer(a)
-	case w.length == 0 && (w.op == fabric.OpWrite || w.op == fabric.OpRead):
+	case w.Length == 0 && (w.Op == fabric.OpWrite || w.Op == fabric.OpRead):
 		return stepDone // touches nothing
 	case e.mayAim(w):
 		out, err = e.stepDirect(w)
-	case w.op == fabric.OpRead:
+	case w.Op == fabric.OpRead:
 		out, err = e.stepRead()
 	default:
 		out, err = e.stepRing(w)
@@ -238,24 +224,24 @@ func (e *endpoint) fail(err error) {
 	if errs.KindOf(err) == errs.Protocol {
 		kind = errs.Protocol
 	}
-	e.die(kind, err.Error())
+	e.Die(kind, err.Error())
 }
 
 // stepRing puts the next frame of a Send or Write into the ring.
 func (e *endpoint) stepRing(w *work) (outcome, error) {
 	t := &e.tx
-	part, ok, err := t.out.part(w.length - w.moved)
+	part, ok, err := t.out.part(w.Rest())
 	if err != nil || !ok {
 		return stepFull, err
 	}
 	h := header{kind: frameMore, part: uint32(part)}
-	if w.moved == 0 {
-		h = w.first()
+	if !w.Begun() {
+		h = first(w)
 		h.part = uint32(part)
 	}
 	x, y := t.out.payload(part)
-	if err := w.gather(x, y); err != nil {
-		w.err = err
+	if err := w.Gather(x, y); err != nil {
+		w.Err = err
 		return stepEnd, errs.Newf(errs.Disconnected, "shm", "", "a file range failed: %v", err)
 	}
 	if h.kind == frameWrite || h.kind == frameWriteImm {
@@ -263,7 +249,7 @@ func (e *endpoint) stepRing(w *work) (outcome, error) {
 	}
 	t.out.put(&h)
 	e.notify(wakeData)
-	if w.moved == w.length {
+	if w.Rest() == 0 {
 		return stepDone, nil
 	}
 	return stepPart, nil
@@ -274,71 +260,26 @@ func (e *endpoint) number(w *work) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.started++
-	w.number = e.started
-	if !w.placed {
+	w.Number = e.started
+	if !w.Own.placed {
 		e.lastRing = e.started
 	}
 }
 
 // first is the header of the first frame of a Send or Write.
-func (w *work) first() header {
-	h := header{kind: frameSend, length: uint32(w.length), imm: w.imm}
-	if w.flags&fabric.FlagSolicited != 0 {
+func first(w *work) header {
+	h := header{kind: frameSend, length: uint32(w.Length), imm: w.Imm}
+	if w.Flags&fabric.FlagSolicited != 0 {
 		h.flags = frameSolicited
 	}
-	switch w.op {
+	switch w.Op {
 	case fabric.OpWrite:
 		h.kind, h.imm, h.flags = frameWrite, 0, 0
 	case fabric.OpWriteImm:
 		h.kind = frameWriteImm
 	}
-	if w.op != fabric.OpSend {
-		h.key, h.addr = w.remote.Key, w.remote.Addr
+	if w.Op != fabric.OpSend {
+		h.key, h.addr = w.Remote.Key, w.Remote.Addr
 	}
 	return h
-}
-
-// gather copies the next bytes of a request to two places, one after the other.
-func (w *work) gather(x, y []byte) error {
-	if w.file.File != nil {
-		for _, to := range [2][]byte{x, y} {
-			if n, err := w.file.File.ReadAt(to, w.file.Off+int64(w.moved)); n < len(to) {
-				return errs.New(errs.IO, "shm", "file range", err)
-			}
-			w.moved += len(to)
-		}
-		return nil
-	}
-	for _, to := range [2][]byte{x, y} {
-		for len(to) > 0 {
-			n := copy(to, w.rest())
-			w.advance(n)
-			to = to[n:]
-		}
-	}
-	return nil
-}
-
-// scatter is gather the other way round.
-func (w *work) scatter(x, y []byte) {
-	for _, from := range [2][]byte{x, y} {
-		for len(from) > 0 {
-			n := copy(w.rest(), from)
-			w.advance(n)
-			from = from[n:]
-		}
-	}
-}
-
-// rest is what is left of the piece that is being moved; it skips empty ones.
-func (w *work) rest() []byte {
-	for w.off == len(w.bufs[w.piece]) {
-		w.piece, w.off = w.piece+1, 0
-	}
-	return w.bufs[w.piece][w.off:]
-}
-
-func (w *work) advance(n int) {
-	w.off += n
-	w.moved += n
 }

@@ -31,8 +31,10 @@ type listener struct {
 
 // call is a Dial on its way: the dialler waits at done, which gets exactly one answer.
 type call struct {
-	ep   *endpoint // the dialler's end, without a peer yet
-	gone bool      // the dialler gave up
+	from *domain
+	cfg  fabric.EndpointConfig // its places are reserved
+	ep   *endpoint             // the dialler's end, once there is one
+	gone bool                  // the dialler gave up
 	done chan error
 }
 
@@ -41,8 +43,8 @@ func (c connector) Listen(name string) (fabric.Listener, error) {
 	d := c.d
 	d.net.mu.Lock()
 	defer d.net.mu.Unlock()
-	if d.closed {
-		return nil, errs.New(errs.Closed, "sim.Listen", name, nil)
+	if err := d.Check("Listen"); err != nil {
+		return nil, err
 	}
 	if name == "" {
 		name = d.name + ":0"
@@ -62,19 +64,21 @@ func (c connector) Listen(name string) (fabric.Listener, error) {
 func (c connector) Dial(ctx context.Context, name string, cfg fabric.EndpointConfig) (
 	fabric.Endpoint, error,
 ) {
-	k, err := c.call(name, cfg)
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case err = <-k.done:
-	case <-ctx.Done():
-		err = c.hangUp(ctx, k)
-	}
-	if err != nil {
-		return nil, errs.Wrap("sim.Dial", name, err)
-	}
-	return k.ep, nil
+	return c.d.Dial(ctx, name, &cfg, func(ctx context.Context) (fabric.Endpoint, error) {
+		k, err := c.call(name, cfg)
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case err = <-k.done:
+		case <-ctx.Done():
+			err = c.hangUp(ctx, k)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return k.ep, nil
+	})
 }
 
 // call joins the listener's queue.
@@ -82,18 +86,11 @@ func (c connector) call(name string, cfg fabric.EndpointConfig) (*call, error) {
 	n := c.d.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if c.d.closed {
-		return nil, errs.New(errs.Closed, "sim.Dial", name, nil)
-	}
 	l := n.listeners[name]
 	if l == nil {
 		return nil, errs.Newf(errs.Disconnected, "sim.Dial", name, "nobody listens")
 	}
-	e, err := c.d.newEndpointLocked(cfg)
-	if err != nil {
-		return nil, err
-	}
-	k := &call{ep: e, done: make(chan error, 1)}
+	k := &call{from: c.d, cfg: cfg, done: make(chan error, 1)}
 	l.calls = append(l.calls, k)
 	l.cond.Signal()
 	return k, nil
@@ -109,7 +106,6 @@ func (c connector) hangUp(ctx context.Context, k *call) error {
 	default:
 	}
 	k.gone = true
-	k.ep.discardLocked()
 	return ctx.Err()
 }
 
@@ -122,7 +118,7 @@ func (l *listener) Accept(
 	if err != nil {
 		return nil, err
 	}
-	hello := k.ep.cfg.Hello
+	hello := k.cfg.Hello
 	if hello.Version != fabric.HelloVersion {
 		err := errs.Newf(errs.Version, "sim.Accept", string(l.name), "peer has %d", hello.Version)
 		return nil, l.refuse(k, err)
@@ -131,11 +127,10 @@ func (l *listener) Accept(
 	if err != nil {
 		return nil, l.refuse(k, err)
 	}
-	mine, err := cfg(peer)
+	mine, err := l.domain.Configure(peer, answer, cfg)
 	if err != nil {
 		return nil, l.refuse(k, err)
 	}
-	mine.Hello.Token = answer
 	return l.join(k, peer, mine)
 }
 
@@ -184,7 +179,6 @@ func (l *listener) gone(why string) error {
 
 func (l *listener) refuseLocked(k *call, err error) {
 	if !k.gone {
-		k.ep.discardLocked()
 		k.done <- err
 	}
 }
@@ -196,26 +190,17 @@ func (l *listener) join(k *call, peer fabric.Peer, mine fabric.EndpointConfig) (
 	n := l.domain.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if k.gone {
-		return nil, l.gone("the peer gave up")
-	}
-	if l.closed || k.ep.domain.closed {
-		err := l.gone("a domain or listener was closed")
-		l.refuseLocked(k, err)
-		return nil, err
-	}
-	e, err := l.answerLocked(k, mine)
+	err := l.meetLocked(k, &mine)
 	if err != nil {
-		l.refuseLocked(k, errs.New(fabric.RefusalKind(err), "sim.Accept", string(l.name), nil))
+		l.domain.Unreserve(&mine)
 		return nil, err
 	}
-	id, caller := n.nextNameLocked(), k.ep
-	caller.peer, e.peer = e, caller
-	caller.other = fabric.Peer{Hello: e.cfg.Hello}
-	e.other = peer
-	caller.name = fmt.Sprintf("sim %s->%s#%d", caller.domain.name, l.name, id)
-	e.name = fmt.Sprintf("sim %s->%s#%d", l.name, caller.domain.name, id)
-	for _, end := range []*endpoint{caller, e} {
+	id, from, at := n.nextNameLocked(), k.from.name, l.name
+	k.ep = k.from.newEndpoint(fmt.Sprintf("sim %s->%s#%d", from, at, id), k.cfg,
+		fabric.Peer{Hello: mine.Hello})
+	e := l.domain.newEndpoint(fmt.Sprintf("sim %s->%s#%d", at, from, id), mine, peer)
+	k.ep.peer, e.peer = e, k.ep
+	for _, end := range []*endpoint{k.ep, e} {
 		n.eps = append(n.eps, end)
 		end.domain.eps = append(end.domain.eps, end)
 	}
@@ -223,22 +208,21 @@ func (l *listener) join(k *call, peer fabric.Peer, mine fabric.EndpointConfig) (
 	return e, nil
 }
 
-// answerLocked makes the listener's end, if both sides can live with what the other one said.
-func (l *listener) answerLocked(k *call, mine fabric.EndpointConfig) (*endpoint, error) {
-	e, err := l.domain.newEndpointLocked(mine)
+// meetLocked tells whether both sides are still there, and the dialler takes the answer.
+func (l *listener) meetLocked(k *call, mine *fabric.EndpointConfig) error {
+	if k.gone {
+		return l.gone("the peer gave up")
+	}
+	if l.closed || k.from.Check("Dial") != nil {
+		err := l.gone("a domain or listener was closed")
+		l.refuseLocked(k, err)
+		return err
+	}
+	err := fabric.CheckAnswer(&k.cfg.Hello, &mine.Hello)
 	if err != nil {
-		return nil, err
+		l.refuseLocked(k, errs.New(fabric.RefusalKind(err), "sim.Accept", string(l.name), nil))
 	}
-	if v := e.cfg.Hello.Version; v != fabric.HelloVersion {
-		err = errs.Newf(errs.Version, "sim.Accept", string(l.name), "this side has %d", v)
-	} else {
-		err = fabric.CheckAnswer(&k.ep.cfg.Hello, &e.cfg.Hello)
-	}
-	if err != nil {
-		e.discardLocked()
-		return nil, err
-	}
-	return e, nil
+	return err
 }
 
 func (l *listener) Close() error {
@@ -260,30 +244,4 @@ func (l *listener) closeLocked() {
 	delete(l.domain.net.listeners, string(l.name))
 	l.domain.listeners = without(l.domain.listeners, l)
 	l.cond.Broadcast()
-}
-
-// newEndpointLocked checks cfg and sets its places in the completion queues aside.
-func (d *domain) newEndpointLocked(cfg fabric.EndpointConfig) (*endpoint, error) {
-	if err := fabric.CheckEndpoint(&d.caps, &cfg); err != nil {
-		return nil, err
-	}
-	send, ok1 := cfg.SendCQ.(*cq)
-	recv, ok2 := cfg.RecvCQ.(*cq)
-	if !ok1 || !ok2 || send.domain != d || recv.domain != d {
-		return nil, errs.Newf(errs.Invalid, "fabric.EndpointConfig", d.name, "foreign queue")
-	}
-	if err := send.reserveLocked(cfg.SendDepth); err != nil {
-		return nil, err
-	}
-	if err := recv.reserveLocked(cfg.RecvDepth); err != nil {
-		send.reserved -= cfg.SendDepth
-		return nil, err
-	}
-	return &endpoint{net: d.net, domain: d, cfg: cfg}, nil
-}
-
-// discardLocked undoes newEndpointLocked for an end that never got a peer.
-func (e *endpoint) discardLocked() {
-	e.closed, e.dead = true, errs.Closed
-	e.unreserveLocked()
 }

@@ -3,20 +3,19 @@ package sim
 import (
 	"fmt"
 
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
-// domain is one host of the net.
+// domain is one host of the net. It closes what it has in the order of birth, so that a seed's run
+// can be repeated; therefore it keeps the lists itself.
 type domain struct {
-	net  *Net
-	name string
-	caps fabric.Caps
-
+	provider.Domain
+	net    *Net
+	name   string
 	tokens *fabric.Tokens // what its listeners ask for; nil: nothing
 
 	// Guarded by net.mu.
-	closed    bool
 	eps       []*endpoint // not closed yet, in the order of their birth
 	listeners []*listener // likewise
 }
@@ -28,34 +27,24 @@ func (n *Net) Open() fabric.Domain { return n.OpenTokens(nil) }
 func (n *Net) OpenTokens(tokens *fabric.Tokens) fabric.Domain {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return &domain{
-		net:    n,
-		name:   fmt.Sprintf("host%d", n.nextNameLocked()),
-		caps:   n.opts.Limits,
-		tokens: tokens,
-	}
+	d := &domain{net: n, name: fmt.Sprintf("host%d", n.nextNameLocked()), tokens: tokens}
+	d.Domain.Open(n.opts.Limits)
+	return d
 }
-
-func (d *domain) Caps() fabric.Caps { return d.caps }
 
 func (d *domain) Connector() fabric.Connector { return connector{d} }
 
 func (d *domain) Register(mem []byte) (fabric.Region, error) {
-	d.net.mu.Lock()
-	defer d.net.mu.Unlock()
-	if d.closed {
-		return nil, errs.New(errs.Closed, "sim.Register", d.name, nil)
+	if err := d.Check("Register"); err != nil {
+		return nil, err
 	}
-	return &region{domain: d, mem: mem, keys: map[uint64]struct{}{}}, nil
+	r := &region{net: d.net, keys: map[uint64]struct{}{}}
+	r.Open(&d.Domain, mem)
+	return r, nil
 }
 
 func (d *domain) NewCQ(opts fabric.CQOptions) (fabric.CQ, error) {
-	d.net.mu.Lock()
-	defer d.net.mu.Unlock()
-	if d.closed {
-		return nil, errs.New(errs.Closed, "sim.NewCQ", d.name, nil)
-	}
-	if err := fabric.CheckCQ(opts); err != nil {
+	if err := d.CheckQueue(opts); err != nil {
 		return nil, err
 	}
 	return newCQ(d, opts), nil
@@ -64,7 +53,7 @@ func (d *domain) NewCQ(opts fabric.CQOptions) (fabric.CQ, error) {
 func (d *domain) Close() error {
 	d.net.mu.Lock()
 	defer d.net.mu.Unlock()
-	d.closed = true
+	d.Stop()
 	for len(d.eps) > 0 {
 		d.eps[0].closeLocked()
 	}

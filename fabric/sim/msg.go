@@ -1,9 +1,6 @@
 package sim
 
-import (
-	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/fabric"
-)
+import "github.com/sluice-storage/sluice/fabric"
 
 // sendLocked delivers a message into the peer's oldest receive.
 func (e *endpoint) sendLocked(w *work) {
@@ -12,20 +9,18 @@ func (e *endpoint) sendLocked(w *work) {
 		e.protocolLocked("a message came and no receive was posted")
 		return
 	}
-	n := w.wr.Len()
+	n := w.Length
 	if n > len(r.Buf) {
 		e.peer.returnRecvLocked(r)
 		e.protocolLocked("a message was longer than its receive")
 		return
 	}
-	if err := w.gather(r.Buf[:n]); err != nil {
+	if err := w.Gather(r.Buf[:n], nil); err != nil {
 		e.peer.returnRecvLocked(r)
 		e.shortFileLocked(w, err)
 		return
 	}
-	e.peer.cfg.RecvCQ.(*cq).pushLocked(fabric.Completion{
-		Op: fabric.OpRecv, Context: r.Context, EP: e.peer, Len: n, Imm: w.wr.Imm,
-	}, w.wr.Flags&fabric.FlagSolicited != 0)
+	e.peer.receivedLocked(w, fabric.Completion{Context: r.Context, Len: n})
 }
 
 // returnRecvLocked puts a receive back that could not be used: it fails with the others.
@@ -33,25 +28,16 @@ func (e *endpoint) returnRecvLocked(r fabric.Recv) {
 	e.recvs = append([]fabric.Recv{r}, e.recvs...)
 }
 
-// gather brings together what a request carries. Only a file can fail, and what it has of the range
-// may be there already then, as on a network.
-func (w *work) gather(dst []byte) error {
-	if w.wr.File.Len > 0 {
-		_, err := w.wr.File.File.ReadAt(dst, w.wr.File.Off)
-		if err != nil {
-			return errs.New(errs.IO, "fabric.Post", w.wr.File.File.Name(), err)
-		}
-		return nil
-	}
-	for _, s := range w.wr.Local {
-		dst = dst[copy(dst, s.Buf):]
-	}
-	return nil
+// receivedLocked completes a receive that w has consumed.
+func (e *endpoint) receivedLocked(w *work, c fabric.Completion) {
+	c.Op, c.EP, c.Imm = fabric.OpRecv, e, w.Imm
+	e.recvCQ.pushLocked(&c, w.Flags&fabric.FlagSolicited != 0)
 }
 
-// shortFileLocked ends the connection of a request whose file does not have its range.
+// shortFileLocked ends the connection of a request whose file does not have its range. What it has
+// of it may be there already, as on a network.
 func (e *endpoint) shortFileLocked(w *work, err error) {
-	w.result = err
+	w.Err = err
 	e.settleLocked(w)
 	e.breakLocked("a file did not have the range to be sent")
 }

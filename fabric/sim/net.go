@@ -22,6 +22,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 	"github.com/sluice-storage/sluice/internal/invariant"
 )
 
@@ -74,6 +75,7 @@ func (o Options) validate() {
 	l := o.Limits
 	smallest := min(l.MaxSge, l.MaxMessage, l.MaxTransfer, l.MaxInline, l.QueueDepth, l.ReadDepth)
 	invariant.Check(o.MaxDelay >= 0 && o.BreakOneIn >= 0 && smallest > 0, "negative sim option")
+	invariant.Check(l.ReadDepth <= provider.ReadDepth, "sim: ReadDepth is out of range")
 }
 
 // Net is a network of simulated domains. Safe for concurrent use.
@@ -88,7 +90,6 @@ type Net struct {
 	tick      uint64      // virtual time
 	names     int         // last number given to a listener, domain or endpoint
 	grants    map[uint64]grant
-	spare     []*work  // not in use
 	actions   []action // where the next ones are listed
 }
 
@@ -158,7 +159,7 @@ func (n *Net) dueLocked() uint64 {
 type action struct {
 	ep   *endpoint
 	kind actionKind
-	at   int // index into ep.reads for actRead, ep.done for actPlace
+	at   int // the tag for actRead, the place in reqs.Started for actPlace
 	due  uint64
 }
 
@@ -209,11 +210,11 @@ func (n *Net) runLocked(a action) {
 	switch a.kind {
 	case actStart:
 		e.startLocked()
-		if len(e.done) > 0 && !e.done[len(e.done)-1].placed {
+		if n := e.reqs.Started.Len(); n > 0 && !(*e.reqs.Started.At(n - 1)).Own.placed {
 			return // a Write that had no effect so far is no piece of work
 		}
 	case actPlace:
-		e.placeLocked(e.done[a.at])
+		e.placeLocked(*e.reqs.Started.At(a.at))
 	case actFinish:
 		e.finishLocked()
 	case actRead:
@@ -259,5 +260,5 @@ func without[T comparable](list []T, one T) []T {
 
 // kindErr is the error value that completions carry.
 func kindErr(kind errs.Kind, e *endpoint, why string) error {
-	return errs.Newf(kind, "fabric", e.name, "%s", why)
+	return errs.Newf(kind, "fabric", e.Name(), "%s", why)
 }

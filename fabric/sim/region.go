@@ -3,14 +3,15 @@ package sim
 import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
-// region is registered memory; keys and closed are guarded by net.mu.
+// region is registered memory; keys is guarded by net.mu. Keys come from the seed, so that grants
+// are in a table of the net.
 type region struct {
-	domain *domain
-	mem    []byte
-	keys   map[uint64]struct{}
-	closed bool
+	provider.Memory
+	net  *Net
+	keys map[uint64]struct{}
 }
 
 // grant is one right on one piece of memory for the peer of one endpoint.
@@ -22,32 +23,22 @@ type grant struct {
 	rights fabric.Rights
 }
 
-func (r *region) Bytes() []byte { return r.mem }
-
 func (r *region) Grant(ep fabric.Endpoint, off, length int, rights fabric.Rights) (
 	fabric.Remote, error,
 ) {
-	n := r.domain.net
+	n := r.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	e, ok := ep.(*endpoint)
-	why := ""
-	switch {
-	case !ok || e.domain != r.domain:
-		why = "the endpoint is of another domain"
-	case off < 0 || length < 0 || off > len(r.mem) || length > len(r.mem)-off:
-		why = "the range leaves the region"
-	case rights == 0 || rights&^(fabric.RemoteRead|fabric.RemoteWrite) != 0:
-		why = "no such rights"
+	var base *provider.Endpoint
+	if ok {
+		base = &e.Endpoint
 	}
-	if why != "" {
-		return fabric.Remote{}, errs.Newf(errs.Invalid, "fabric.Grant", r.domain.name, "%s", why)
+	if err := r.CheckGrant(base, off, length, rights); err != nil {
+		return fabric.Remote{}, err
 	}
-	if r.closed {
-		return fabric.Remote{}, errs.New(errs.Closed, "fabric.Grant", r.domain.name, nil)
-	}
-	if e.dead != errs.OK {
-		return fabric.Remote{}, e.deadErr("fabric.Grant")
+	if r.Closed() {
+		return fabric.Remote{}, errs.New(errs.Closed, "fabric.Grant", "", nil)
 	}
 	key := n.rng.Uint64()
 	for n.grants[key].region != nil || key == 0 {
@@ -55,14 +46,14 @@ func (r *region) Grant(ep fabric.Endpoint, off, length int, rights fabric.Rights
 	}
 	// An address that is not an offset: users must not count on either.
 	addr := uint64(n.rng.Uint32())<<16 + 0x1000
-	mem := r.mem[off : off+length]
+	mem := r.Bytes()[off : off+length]
 	n.grants[key] = grant{region: r, ep: e, addr: addr, mem: mem, rights: rights}
 	r.keys[key] = struct{}{}
 	return fabric.Remote{Key: key, Addr: addr, Len: uint64(length)}, nil
 }
 
 func (r *region) Revoke(rem fabric.Remote) {
-	n := r.domain.net
+	n := r.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if _, ok := r.keys[rem.Key]; ok { // a key of another region is not ours to revoke
@@ -72,14 +63,14 @@ func (r *region) Revoke(rem fabric.Remote) {
 }
 
 func (r *region) Close() error {
-	n := r.domain.net
+	n := r.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for key := range r.keys {
 		delete(n.grants, key)
 	}
 	clear(r.keys)
-	r.closed = true
+	r.Shut()
 	return nil
 }
 

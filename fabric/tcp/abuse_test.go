@@ -6,10 +6,12 @@ import (
 	"io"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
@@ -55,6 +57,25 @@ func (v *victim) frame(h header, payload []byte) {
 	h.encode(&b)
 	_, err := v.sock.Write(append(b[:], payload...))
 	fatal(v.t, err)
+}
+
+// swallowed waits until the victim has read all that was sent: the kernel has no more of it.
+func (v *victim) swallowed() {
+	v.t.Helper()
+	queued := func(c syscall.Conn, which uint) (n int) {
+		raw, err := c.SyscallConn()
+		fatal(v.t, err)
+		fatal(v.t, raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), which) }))
+		fatal(v.t, err)
+		return n
+	}
+	victim := v.ep.(*endpoint).sock.conn
+	for start := time.Now(); queued(v.sock, unix.TIOCOUTQ)+queued(victim, unix.TIOCINQ) > 0; {
+		if time.Since(start) > time.Minute {
+			v.t.Fatal("it was never read")
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // hear reads the next frame that the victim sends.
@@ -151,18 +172,10 @@ func TestStallInsideAFrame(t *testing.T) {
 	rem, err := v.reg.Grant(v.ep, 0, 1000, fabric.RemoteWrite)
 	fatal(t, err)
 	v.frame(header{kind: frameWrite, length: 1000, key: rem.Key, addr: rem.Addr}, []byte("part"))
-	for start := time.Now(); ; time.Sleep(time.Millisecond) { // until the placement has begun
-		g := v.dom.(*domain).keys.Find(rem.Key)
-		g.mu.Lock()
-		users := g.users
-		g.mu.Unlock()
-		if users > 0 {
-			break
-		}
-		if time.Since(start) > time.Minute {
-			t.Fatal("the frame never arrived")
-		}
-	}
+	v.swallowed()
+	_, err = v.sock.Write([]byte("more")) // which only the placement reads
+	fatal(t, err)
+	v.swallowed()
 	start := time.Now()
 	v.reg.Revoke(rem)
 	if took := time.Since(start); took < 40*time.Millisecond || took > 9*time.Second {

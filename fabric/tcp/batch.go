@@ -74,7 +74,7 @@ func (b *batch) left() bool { return b.out.bytes > 0 || b.wire.bytes > 0 || b.fi
 // release ends the use of granted memory by the batch.
 func (b *batch) release() {
 	for i, g := range b.grants[:b.used] {
-		g.release()
+		g.Release()
 		b.grants[i] = nil
 	}
 	b.used = 0

@@ -46,7 +46,8 @@ func (c *company) judge(came bool, took time.Duration) {
 // awaitCompanyLocked steps aside, if that is worth it, before a single small request is written. It
 // lets go of mu meanwhile; the socket counts as taken.
 func (e *endpoint) awaitCompanyLocked() {
-	if e.queue.Len() != 1 || (*e.queue.At(0)).length >= companyBytes || e.company.worth == 0 {
+	queue := &e.reqs.Posted
+	if queue.Len() != 1 || (*queue.At(0)).Length >= companyBytes || e.company.worth == 0 {
 		return
 	}
 	e.busy = true
@@ -56,5 +57,5 @@ func (e *endpoint) awaitCompanyLocked() {
 	took := time.Since(began)
 	e.mu.Lock()
 	e.busy = false
-	e.company.judge(e.queue.Len() > 1, took)
+	e.company.judge(queue.Len() > 1, took)
 }

@@ -79,3 +79,23 @@ func TestCompanyLeavesInOrder(t *testing.T) {
 		}
 	}
 }
+
+// pair is two connected ends.
+func pair(t *testing.T, opts Options) (a, b *benchEnd) {
+	t.Helper()
+	a, b = newBenchEndWith(t, opts), newBenchEndWith(t, opts)
+	l, err := b.dom.Connector().Listen("127.0.0.1:0")
+	fatal(t, err)
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		b.ep, err = l.Accept(t.Context(), func(fabric.Peer) (fabric.EndpointConfig, error) {
+			return b.config(), nil
+		})
+		done <- err
+	}()
+	a.ep, err = a.dom.Connector().Dial(t.Context(), l.Addr().String(), a.config())
+	fatal(t, err)
+	fatal(t, <-done)
+	return a, b
+}

@@ -37,14 +37,10 @@ func TestConformance(t *testing.T) {
 	t.Run("small buffers", func(t *testing.T) {
 		fabrictest.Run(t, config(Options{SocketBuffer: 48 << 10}))
 	})
-	t.Run("several sockets", func(t *testing.T) { fabrictest.Run(t, config(Options{Sockets: 3})) })
-	t.Run("several sockets, secret", func(t *testing.T) {
-		fabrictest.Run(t, config(Options{Sockets: 2, Secret: &Secret{File: newSecret(t)}}))
+	t.Run("secret", func(t *testing.T) {
+		fabrictest.Run(t, config(Options{Secret: &Secret{File: newSecret(t)}}))
 	})
 	a := newAuthority(t)
-	t.Run("several sockets, tls", func(t *testing.T) {
-		fabrictest.Run(t, config(Options{Sockets: 2, Security: a.security(t, "both")}))
-	})
 	t.Run("tls", func(t *testing.T) {
 		fabrictest.Run(t, config(Options{Security: a.security(t, "both")}))
 	})

@@ -5,51 +5,28 @@ import (
 	"crypto/tls"
 	"net"
 
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
 func (c connector) Dial(ctx context.Context, addr string, cfg fabric.EndpointConfig) (
 	fabric.Endpoint, error,
 ) {
-	d := c.d
-	if d.ctx.Err() != nil {
-		return nil, errClosed("tcp.Dial")
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(d.ctx, cancel)()
-	e, err := d.dial(ctx, addr, cfg)
-	if err == nil {
-		return e, nil
-	}
-	switch {
-	case d.ctx.Err() != nil:
-		err = errClosed("tcp.Dial")
-	case ctx.Err() != nil:
-		err = ctx.Err()
-	}
-	return nil, errs.Wrap("tcp.Dial", addr, err)
+	return c.d.Dial(ctx, addr, &cfg, func(ctx context.Context) (fabric.Endpoint, error) {
+		return c.d.dial(ctx, addr, cfg)
+	})
 }
 
 func (d *domain) dial(ctx context.Context, addr string, cfg fabric.EndpointConfig) (
 	fabric.Endpoint, error,
 ) {
-	if err := d.reserve(&cfg); err != nil {
-		return nil, err
-	}
-	g, met, err := d.greet(ctx, addr, &cfg)
+	g, peer, err := d.greet(ctx, addr, &cfg)
 	if err != nil {
-		d.unreserve(&cfg)
 		return nil, err
 	}
-	e, err := d.attach(g, cfg, met.peer, met.lanes)
+	e, err := d.attach(g, cfg, peer)
 	if err != nil {
 		_ = g.tcp.Close()
-		return nil, err
-	}
-	if err := d.openLanes(ctx, addr, e, met.key); err != nil {
-		_ = e.Close()
 		return nil, err
 	}
 	return e, nil
@@ -77,58 +54,36 @@ func (d *domain) call(ctx context.Context, addr string) (*greeting, error) {
 	return g, err
 }
 
-// met is what a dialler learns in the hellos.
-type met struct {
-	peer  fabric.Peer
-	lanes int
-	key   [32]byte // of the lanes
-}
-
 // greet connects a socket and exchanges hellos.
 func (d *domain) greet(ctx context.Context, addr string, cfg *fabric.EndpointConfig) (
-	*greeting, met, error,
+	*greeting, fabric.Peer, error,
 ) {
 	g, err := d.call(ctx, addr)
 	if err != nil {
-		return nil, met{}, err
+		return nil, fabric.Peer{}, err
 	}
-	m, err := d.introduce(ctx, g, cfg)
+	peer, err := d.introduce(ctx, g, cfg)
 	if err != nil {
 		_ = g.tcp.Close()
-		return nil, m, err
+		return nil, peer, err
 	}
-	return g, m, nil
+	return g, peer, nil
 }
 
 // introduce is the dialler's side of the hellos.
 func (d *domain) introduce(ctx context.Context, g *greeting, cfg *fabric.EndpointConfig) (
-	m met, err error,
+	peer fabric.Peer, err error,
 ) {
-	mine := hello{Hello: cfg.Hello, sockets: uint8(d.opts.Sockets - 1)}
-	if err = writeHello(g, d, mine); err != nil {
-		return m, err
+	if err = writeHello(g, d, hello{Hello: cfg.Hello}); err != nil {
+		return peer, err
 	}
 	h, err := readHello(ctx, g)
-	switch {
-	case err != nil:
-	case h.refusal != errs.OK:
-		err = errs.Newf(h.refusal, "tcp", "hello", "refused by the listener")
-	case cfg.Hello.Version != fabric.HelloVersion:
-		err = errs.Newf(errs.Version, "tcp", "hello", "the peer speaks version %d", h.Version)
-	case h.sockets > mine.sockets || h.join:
-		err = protocolErr("a hello that is no answer")
-	default:
-		err = fabric.CheckAnswer(&cfg.Hello, &h.Hello)
+	if err == nil {
+		err = provider.CheckAnswer(&cfg.Hello, &h.Hello, h.refusal)
 	}
-	m.peer = fabric.Peer{Hello: h.Hello, Proof: g.who, Name: g.name}
-	if m.peer.Proof == fabric.ProofNone && cfg.Hello.Token != [32]byte{} {
-		m.peer.Proof = fabric.ProofToken // CheckAnswer has seen to it
+	peer = fabric.Peer{Hello: h.Hello, Proof: g.who, Name: g.name}
+	if peer.Proof == fabric.ProofNone && cfg.Hello.Token != [32]byte{} {
+		peer.Proof = fabric.ProofToken // CheckAnswer has seen to it
 	}
-	if m.lanes = int(h.sockets); m.lanes > 0 && err == nil {
-		if h, err = readHello(ctx, g); err == nil && !h.join {
-			err = protocolErr("no key for the lanes")
-		}
-		m.key = h.Token
-	}
-	return m, err
+	return peer, err
 }

@@ -1,5 +1,5 @@
 // Package tcp is the fabric provider that runs everywhere: it frames the operations of the
-// contract on one TCP connection per endpoint, or several. Payloads are placed directly: the data
+// contract on one TCP connection per endpoint. Payloads are placed directly: the data
 // of a Write is read from the socket into the granted memory that its header names, the data of a
 // Send into the posted receive, the answer of a Read into the local pieces; what leaves is gathered
 // by writev, and file ranges by sendfile. Reads are served here without the application. The first
@@ -18,27 +18,27 @@
 // file likewise, because the kernel refers to the file's pages until then. Completions come in the
 // order posted, so a Send behind a Write waits for the Write's acknowledgement.
 //
-// Goroutines of an endpoint: one reads, one writes what a poster could not write without blocking;
-// two more for each lane. Lock order: grant.mu before endpoint.mu only when a peer has stalled;
-// endpoint.mu, then recvQueue.mu, role.mu or grant.mu, then cq.mu; watch.mu last.
+// Goroutines of an endpoint: one reads while nobody waits (read.go), one writes what a poster could
+// not write without blocking. Lock order: endpoint.rxMu, endpoint.mu, then that of the receive
+// queue, of keeping or of a grant, then the queue's (package progress).
 //
 // Read domain.go first, then frame.go (what is on the wire), ep.go (life and death), msg.go and
-// rma.go (what frames do), stream.go and rx.go (how bytes come), batch.go and tx.go (how they
-// leave), secure.go and prove.go (who the peer is), lane.go (several sockets).
+// rma.go (what frames do), stream.go, read.go and rx.go (how bytes come, and who reads them),
+// batch.go and tx.go (how they leave), secure.go and prove.go (who the peer is).
 package tcp
 
 import (
-	"context"
+	"cmp"
 	"crypto/tls"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/progress"
+	"github.com/sluice-storage/sluice/fabric/provider"
 	"github.com/sluice-storage/sluice/internal/logonce"
-	"github.com/sluice-storage/sluice/internal/visit"
 )
 
 // Options of a domain. The zero value is good for loopback.
@@ -74,11 +74,6 @@ type Options struct {
 	// Default 0: as fast as it can.
 	PaceBytes int64
 
-	// Sockets is how many sockets an endpoint that is dialled has: one for all that must be in
-	// order, the others for large transfers, so that more cores can work on one connection.
-	// Default 1, at most 16.
-	Sockets int
-
 	// HelloTimeout bounds how long a listener waits for a peer's hello. Default 5 s.
 	HelloTimeout time.Duration
 
@@ -100,29 +95,17 @@ type Options struct {
 const (
 	maxSge        = 32
 	maxInline     = 512
-	readDepth     = 16
 	maxQueueDepth = 16384
 )
 
 func (o Options) withDefaults() Options {
-	def := func(v *int, d int) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	defTime := func(v *time.Duration, d time.Duration) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	def(&o.MaxMessage, 1<<20)
-	def(&o.MaxTransfer, maxTransfer)
-	def(&o.QueueDepth, 4096)
-	def(&o.Sockets, 1)
-	defTime(&o.HelloTimeout, 5*time.Second)
-	defTime(&o.PeerTimeout, 15*time.Second)
-	defTime(&o.StallTimeout, 10*time.Second)
-	defTime(&o.Linger, 500*time.Millisecond)
+	o.MaxMessage = cmp.Or(o.MaxMessage, 1<<20)
+	o.MaxTransfer = cmp.Or(o.MaxTransfer, maxTransfer)
+	o.QueueDepth = cmp.Or(o.QueueDepth, 4096)
+	o.HelloTimeout = cmp.Or(o.HelloTimeout, 5*time.Second)
+	o.PeerTimeout = cmp.Or(o.PeerTimeout, 15*time.Second)
+	o.StallTimeout = cmp.Or(o.StallTimeout, 10*time.Second)
+	o.Linger = cmp.Or(o.Linger, 500*time.Millisecond)
 	return o
 }
 
@@ -137,8 +120,6 @@ func (o Options) validate() error {
 		why = "QueueDepth is out of range"
 	case o.PaceBytes < 0:
 		why = "PaceBytes is negative"
-	case o.Sockets < 1 || o.Sockets > 1+maxLanes:
-		why = "Sockets is out of range"
 	case o.PeerTimeout < time.Second:
 		why = "PeerTimeout is below a second"
 	case o.SocketBuffer < 0 || o.HelloTimeout < 0 || o.StallTimeout < 0 || o.Linger < 0:
@@ -155,27 +136,21 @@ func (o Options) validate() error {
 
 // domain owns the endpoints, listeners and grants of one Open.
 type domain struct {
+	provider.Domain
 	opts   Options
-	caps   fabric.Caps
-	keys   keyTable
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	wg     sync.WaitGroup // all goroutines
-	watch  *visit.Visitor[*role]
+	grants provider.Grants[*endpoint]
+	visits *progress.Visitor[*progress.Queue]
 
 	tlsServer *tls.Config    // of the listeners; nil without Security
 	secret    *secret        // nil: none, or one that the listeners name
 	refused   logonce.Logger // peers
+	leaving   atomic.Int32   // refused peers that are being told
 
-	spinners atomic.Int32 // readers that poll their sockets at this moment, see brisk
-
-	mu        sync.Mutex
-	closed    bool
-	leaving   int // refused peers that are being told
-	eps       map[*endpoint]struct{}
-	listeners map[*listener]struct{}
-	joins     map[[32]byte]*joining // endpoints whose lanes may come, by their key
+	spinners progress.Spinners
 }
+
+// region is registered memory. The kernel needs no registration, so it only bounds grants.
+type region = provider.Region[*endpoint]
 
 // Open makes a domain.
 func Open(opts Options) (fabric.Domain, error) {
@@ -187,95 +162,40 @@ func Open(opts Options) (fabric.Domain, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &domain{
-		opts:   opts,
-		secret: known,
-		caps: fabric.Caps{
-			Provider: "tcp", AnyMemory: true, MaxSge: maxSge, MaxMessage: opts.MaxMessage,
-			MaxTransfer: opts.MaxTransfer, MaxInline: maxInline, QueueDepth: opts.QueueDepth,
-			ReadDepth: readDepth, FileRange: true,
-		},
-		eps:       map[*endpoint]struct{}{},
-		listeners: map[*listener]struct{}{},
-		joins:     map[[32]byte]*joining{},
-	}
+	d := &domain{opts: opts, secret: known}
+	d.Domain.Open(fabric.Caps{
+		Provider: "tcp", AnyMemory: true, MaxSge: maxSge, MaxMessage: opts.MaxMessage,
+		MaxTransfer: opts.MaxTransfer, MaxInline: maxInline, QueueDepth: opts.QueueDepth,
+		ReadDepth: provider.ReadDepth, FileRange: true,
+	})
 	if opts.Security != nil {
 		d.tlsServer = opts.Security.serverConfig()
 	}
 	d.refused.Log = opts.Log
-	d.keys = newKeyTable()
-	d.ctx, d.cancel = context.WithCancel(context.Background())
-	d.watch = visit.New[*role]()
-	d.wg.Go(func() { d.watch.Run(d.ctx) })
+	d.grants.Stall = opts.StallTimeout
+	d.grants.Stalled = func(e *endpoint) {
+		e.Die(errs.Disconnected, "the peer stalled inside a frame while a grant was revoked")
+	}
+	d.grants.Open()
+	d.visits = progress.NewVisitor[*progress.Queue]()
+	d.Go(func() { d.visits.Run(d.Context()) })
 	return d, nil
 }
-
-func (d *domain) Caps() fabric.Caps { return d.caps }
 
 func (d *domain) Connector() fabric.Connector { return connector{d} }
 
 func (d *domain) Register(mem []byte) (fabric.Region, error) {
-	if d.ctx.Err() != nil {
-		return nil, errClosed("tcp.Register")
+	if err := d.Check("Register"); err != nil {
+		return nil, err
 	}
-	return &region{d: d, mem: mem}, nil
+	r := &region{}
+	d.grants.Register(r, &d.Domain, mem)
+	return r, nil
 }
 
 func (d *domain) NewCQ(opts fabric.CQOptions) (fabric.CQ, error) {
-	if d.ctx.Err() != nil {
-		return nil, errClosed("tcp.NewCQ")
-	}
-	if err := fabric.CheckCQ(opts); err != nil {
+	if err := d.CheckQueue(opts); err != nil {
 		return nil, err
 	}
 	return newCQ(d, opts), nil
 }
-
-func (d *domain) Close() error {
-	d.mu.Lock()
-	d.closed = true
-	eps := make([]*endpoint, 0, len(d.eps))
-	for e := range d.eps {
-		eps = append(eps, e)
-	}
-	listeners := make([]*listener, 0, len(d.listeners))
-	for l := range d.listeners {
-		listeners = append(listeners, l)
-	}
-	d.mu.Unlock()
-	d.cancel()
-	for _, l := range listeners {
-		_ = l.Close()
-	}
-	for _, e := range eps { // all at once, so that their last words do not wait for each other
-		e.die(errs.Closed, "closed by this side")
-	}
-	for _, e := range eps {
-		_ = e.Close()
-	}
-	d.wg.Wait()
-	return nil
-}
-
-// adopt starts counting an endpoint's goroutines, unless the domain was closed meanwhile.
-func (d *domain) adopt(e *endpoint) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return errClosed("tcp.Open")
-	}
-	d.eps[e] = struct{}{}
-	d.wg.Add(2)
-	return nil
-}
-
-func (d *domain) forget(e *endpoint) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.eps, e)
-	if key := e.joinKey.Load(); key != nil {
-		delete(d.joins, *key)
-	}
-}
-
-func errClosed(op string) error { return errs.New(errs.Closed, op, "", nil) }

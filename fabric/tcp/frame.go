@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
 // After the hellos a connection carries frames: a header of 32 bytes, then length bytes of payload
@@ -22,7 +23,6 @@ import (
 //	7 write refused no       key: the number of the refused request, imm: the error kind
 //	8 ack           no       nothing: only carries ack
 //	9 bye           no       imm: the error kind with which the sender ends the connection
-//	10 note         no       flags, tag: a write comes by the lane of that number, see lane.go
 //
 // Sends and writes are numbered from 1 by counting, at both ends. ack, in every frame, is the
 // number (its low 32 bits) of the last one that the sender of the frame has carried out or
@@ -40,7 +40,6 @@ const (
 	frameWriteRefused
 	frameAck
 	frameBye
-	frameNote
 	frameKinds
 )
 
@@ -108,7 +107,7 @@ func decodeHeader(b *[headerBytes]byte, maxMessage uint32) (header, error) {
 		why = "unknown kind of frame"
 	case h.flags&^(frameWantsAck|frameSolicited) != 0 || h.flags != 0 && !use.flags:
 		why = "unknown flags"
-	case h.tag != 0 && !use.tag || h.tag >= readDepth:
+	case h.tag != 0 && !use.tag || h.tag >= provider.ReadDepth:
 		why = "tag out of range"
 	case h.length != 0 && !use.length || h.length > maxTransfer:
 		why = "length out of range"
@@ -146,8 +145,6 @@ func fieldsOf(k frameKind) fields {
 		return fields{key: true, imm: true, errKind: true}
 	case frameBye:
 		return fields{imm: true, errKind: true}
-	case frameNote:
-		return fields{flags: true, tag: true}
 	}
 	return fields{}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
 const testMaxMessage = 1 << 16
@@ -16,7 +17,7 @@ func examples() []header {
 		{kind: frameSend, flags: frameSolicited, length: testMaxMessage, imm: 7, ack: 1},
 		{kind: frameWrite, flags: frameWantsAck, length: maxTransfer, key: 1, addr: 2, ack: 9},
 		{kind: frameWriteImm, length: 5, imm: 1, key: ^uint64(0), addr: ^uint64(0)},
-		{kind: frameRead, tag: readDepth - 1, length: 9, key: 3, addr: 4},
+		{kind: frameRead, tag: provider.ReadDepth - 1, length: 9, key: 3, addr: 4},
 		{kind: frameReadData, tag: 3, length: 9},
 		{kind: frameReadRefused, tag: 3, imm: perm},
 		{kind: frameWriteRefused, key: 1 << 40, imm: perm},
@@ -63,7 +64,7 @@ func TestBadHeadersAreRefused(t *testing.T) {
 		"write too long":       {kind: frameWrite, length: maxTransfer + 1},
 		"read data too long":   {kind: frameReadData, length: maxTransfer + 1},
 		"ack with a length":    {kind: frameAck, length: 1},
-		"tag beyond the depth": {kind: frameRead, tag: readDepth},
+		"tag beyond the depth": {kind: frameRead, tag: provider.ReadDepth},
 		"send with a tag":      {kind: frameSend, tag: 1},
 		"send with a key":      {kind: frameSend, key: 1},
 		"write with immediate": {kind: frameWrite, imm: 1},
@@ -99,7 +100,7 @@ func FuzzHeader(f *testing.F) {
 		if h.payload() > maxTransfer || h.kind == frameSend && h.payload() > testMaxMessage {
 			t.Fatalf("%+v promises %d bytes", h, h.payload())
 		}
-		if int(h.tag) >= readDepth {
+		if int(h.tag) >= provider.ReadDepth {
 			t.Fatalf("%+v has a tag out of range", h)
 		}
 		var out [headerBytes]byte

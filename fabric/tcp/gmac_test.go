@@ -56,7 +56,7 @@ func streamOf(t fatalTest, data []byte, r records) (*stream, func()) {
 	}
 	s := &stream{
 		sock: &sock{raw: fileConn{f}, rec: r}, before: func() {},
-		spinners: new(atomic.Int32), bulk: new(atomic.Bool),
+		bulk: new(atomic.Bool), block: true,
 	}
 	s.call = s.readOnce
 	return s, func() { _ = f.Close() }
@@ -162,7 +162,7 @@ func FuzzRecords(f *testing.F) {
 		s, done := streamOf(t, data, testRecords())
 		defer done()
 		for range 100 {
-			if err := s.fill(); err != nil {
+			if err := s.fill(true); err != nil {
 				return
 			}
 			if !bytes.HasPrefix(data, hello[:recordHead+5]) {

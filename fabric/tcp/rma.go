@@ -3,17 +3,18 @@ package tcp
 import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
 // handleWrite places the payload in the granted memory that the header names, or refuses it.
 func (e *endpoint) handleWrite(h *header) error {
 	if h.length > 0 {
-		g, mem := e.d.keys.acquire(e, h, fabric.RemoteWrite)
+		g, mem := e.acquire(h, fabric.RemoteWrite)
 		if g == nil {
 			return e.refuseWrite(h)
 		}
 		err := e.rx.placeOne(mem)
-		g.release()
+		g.Release()
 		if err != nil {
 			return err
 		}
@@ -26,6 +27,14 @@ func (e *endpoint) handleWrite(h *header) error {
 	}
 	e.carriedOut(h)
 	return nil
+}
+
+// grant is a grant of this side's that is in use.
+type grant = provider.Grant[*endpoint]
+
+// acquire opens the memory that a frame names, or returns nil.
+func (e *endpoint) acquire(h *header, need fabric.Rights) (*grant, []byte) {
+	return e.d.grants.Acquire(e, h.key, h.addr, int(h.length), need)
 }
 
 // refuseWrite drops the payload and queues the refusal, which must leave before any acknowledgement
@@ -58,32 +67,20 @@ func (e *endpoint) handleWriteRefused(h *header) error {
 	if h.key <= e.acked {
 		return protocolErr("a refusal of what cannot be refused")
 	}
-	if e.inflight.Len() == 0 || h.key < (*e.inflight.At(0)).number {
+	if e.reqs.Started.Len() == 0 || h.key < (*e.reqs.Started.At(0)).Number {
 		return nil // it was over early: who posted it did not want to know
 	}
-	w := *e.inflight.At(int(h.key - (*e.inflight.At(0)).number))
-	if w.op == fabric.OpSend || w.err != nil {
+	w := *e.reqs.Started.At(int(h.key - (*e.reqs.Started.At(0)).Number))
+	if w.Op == fabric.OpSend || w.Err != nil {
 		return protocolErr("a refusal of what cannot be refused")
 	}
-	w.err = e.refusedErr(h)
+	w.Err = e.refusedErr(h)
 	return nil
 }
 
 func (e *endpoint) refusedErr(h *header) error {
-	return errs.Newf(errs.Kind(h.imm), "fabric", e.name,
+	return errs.Newf(errs.Kind(h.imm), "fabric", e.Name(),
 		"the peer's key does not allow this access")
-}
-
-// startReadLocked gives a Read a number under which its answer comes.
-func (e *endpoint) startReadLocked(w *work, h *header) {
-	tag := 0
-	for e.reads[tag] != nil {
-		tag++
-	}
-	e.reads[tag] = w
-	e.readsOut++
-	h.kind, h.tag = frameRead, uint16(tag)
-	h.key, h.addr = w.remote.Key, w.remote.Addr
 }
 
 // handleRead queues a Read of the peer's; its key is looked at when the answer is made.
@@ -105,9 +102,7 @@ func (e *endpoint) gatherAnswerLocked(ack uint32) bool {
 		return false
 	}
 	h := e.answers.Pop()
-	if !e.answerByLaneLocked(&h) {
-		e.answerInto(&e.tx, &h, ack)
-	}
+	e.answerInto(&e.tx, &h, ack)
 	return true
 }
 
@@ -116,7 +111,7 @@ func (e *endpoint) answerInto(t *batch, h *header, ack uint32) {
 	var mem []byte
 	if h.length > 0 {
 		var g *grant
-		g, mem = e.d.keys.acquire(e, h, fabric.RemoteRead)
+		g, mem = e.acquire(h, fabric.RemoteRead)
 		if g == nil {
 			t.add(&header{kind: frameReadRefused, tag: h.tag, imm: uint32(errs.Perm), ack: ack})
 			return
@@ -132,16 +127,16 @@ func (e *endpoint) answerInto(t *batch, h *header, ack uint32) {
 // whether that leaves something to be sent.
 func (e *endpoint) handleReadData(s *stream, h *header) (bool, error) {
 	e.mu.Lock()
-	w := e.reads[h.tag]
-	bad := w == nil || w.length != int(h.length) || w.filling // by an answer on another socket
+	w := e.reqs.Reads[h.tag]
+	bad := w == nil || w.Length != int(h.length) || w.Own.filling // by an answer on another socket
 	if !bad {
-		w.filling = true
+		w.Own.filling = true
 	}
 	e.mu.Unlock()
 	if bad {
 		return false, protocolErr("an answer to a read that was never sent")
 	}
-	if err := s.place(w.bufs); err != nil {
+	if err := s.place(w.Bufs); err != nil {
 		return false, err
 	}
 	return e.endRead(h.tag, nil), nil
@@ -149,10 +144,10 @@ func (e *endpoint) handleReadData(s *stream, h *header) (bool, error) {
 
 func (e *endpoint) handleReadRefused(h *header) (bool, error) {
 	e.mu.Lock()
-	w := e.reads[h.tag]
-	bad := w == nil || w.filling
+	w := e.reqs.Reads[h.tag]
+	bad := w == nil || w.Own.filling
 	if !bad {
-		w.filling = true
+		w.Own.filling = true
 	}
 	e.mu.Unlock()
 	if bad {
@@ -165,9 +160,8 @@ func (e *endpoint) handleReadRefused(h *header) (bool, error) {
 func (e *endpoint) endRead(tag uint16, err error) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	w := e.reads[tag]
-	e.reads[tag] = nil
-	e.readsOut--
-	e.completeLocked(w, err)
-	return e.queue.Len() > 0
+	w := e.reqs.EndRead(int(tag))
+	w.Err = err
+	e.completeLocked(w)
+	return e.reqs.Posted.Len() > 0
 }

@@ -3,18 +3,23 @@ package tcp
 import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/progress"
 )
 
 // What frames do. The reader never blocks in writing: what it has to say goes through the queues of
 // tx.go.
 
-// rxState belongs to the reader.
+// rxState belongs to the reader: it is guarded by rxMu.
 type rxState struct {
 	stream
-	mustSend bool // something was queued for tx.go
-	flowing  bool // a receive was found: take does not wait any more
-	woke     bool // a frame woke somebody who could have read it
-	taken    bool // recv is being filled
+	mustSend bool           // something was queued for tx.go
+	flowing  bool           // a receive was found: take does not wait any more
+	early    bool           // the oldest frame is a message, and the first receive was not posted yet
+	over     bool           // nobody reads any more
+	err      error          // what ended the connection, found by who had the turn
+	called   chan struct{}  // room for one: interrupts who waits for something else than the socket
+	hand     *progress.Hand // of who polls
+	taken    bool           // recv is being filled
 	recv     fabric.Recv
 	seenAck  uint32
 }
@@ -30,26 +35,17 @@ func (e *endpoint) speak() {
 
 // run reads frames until the connection ends.
 func (e *endpoint) run() {
-	defer e.d.wg.Done()
+	defer e.d.Running.Done()
 	err := e.keep()
 	if errs.KindOf(err) == errs.Protocol {
-		e.die(errs.Protocol, err.Error())
+		e.Die(errs.Protocol, err.Error())
 	} else {
 		e.mu.Lock()
-		e.heard = e.dead == errs.OK // nobody is there to listen
+		e.heard = !e.Dead() // nobody is there to listen
 		e.mu.Unlock()
-		e.die(errs.Disconnected, "the connection ended: "+err.Error())
+		e.Die(errs.Disconnected, "the connection ended: "+err.Error())
 	}
 	e.finish()
-}
-
-// next handles one frame.
-func (e *endpoint) next() error {
-	h, err := e.rx.header(e.cfg.Hello.MaxMessage)
-	if err != nil {
-		return err
-	}
-	return e.handle(&h)
 }
 
 // handle does what a frame asks for.
@@ -61,12 +57,6 @@ func (e *endpoint) handle(h *header) error {
 	}
 	if h.ack != e.rx.seenAck {
 		if err := e.handleAck(h.ack); err != nil {
-			return err
-		}
-	}
-	switch h.kind {
-	case frameSend, frameWrite, frameWriteImm:
-		if err := e.awaitLanes(); err != nil {
 			return err
 		}
 	}
@@ -85,8 +75,6 @@ func (e *endpoint) handle(h *header) error {
 		more, err := e.handleReadRefused(h)
 		e.rx.mustSend = e.rx.mustSend || more
 		return err
-	case frameNote:
-		return e.handleNote(h)
 	case frameBye:
 		return e.handleBye(h)
 	}

@@ -74,55 +74,48 @@ const (
 // stream is the reading side of a socket. It belongs to who reads.
 type stream struct {
 	*sock
-	before   func()        // called before every read that may block
-	spinners *atomic.Int32 // of the domain
-	bulk     *atomic.Bool  // of the endpoint: something large was moved
+	before func()       // called before every read that may block
+	bulk   *atomic.Bool // of the endpoint: something large was moved
 
 	carry  [carryBytes]byte
 	at, to int  // carry[at:to] was read and not used yet
+	need   int  // how many bytes the next frame has, as far as that is known
 	large  bool // so was the last payload
+	full   bool // the last fill brought as much as it asked for
 	in     vec
-	brisk  brisk
 	one    [1][]byte // a target of one piece
 
 	src   *vec // what readOnce fills: in, or a place of the records
 	call  func(fd uintptr) bool
+	block bool // wait until there is something
 	n     int
 	errno syscall.Errno
 }
 
 func (s *stream) open(k *sock, e *endpoint, before func()) {
-	s.sock, s.before, s.spinners, s.bulk = k, before, &e.d.spinners, &e.bulk
+	s.sock, s.before, s.bulk, s.block = k, before, &e.bulk, true
 	s.call = s.readOnce
 }
 
 // readOnce is called with the socket: false waits until there is something to read.
 func (s *stream) readOnce(fd uintptr) bool {
 	s.n, s.errno = s.src.readv(fd)
-	if s.errno != syscall.EAGAIN {
-		return true
-	}
-	if s.bulk.Load() && s.bulk.Swap(false) {
-		s.brisk.streak = 0 // the cores have better things to do than to poll
-	}
-	if s.brisk.begin(s.spinners) {
-		for s.errno == syscall.EAGAIN && s.brisk.on() {
-			yield() // the peer may be waiting for this very core
-			s.n, s.errno = s.src.readv(fd)
-		}
-		s.spinners.Add(-1)
-	}
-	return s.errno != syscall.EAGAIN
+	return s.errno != syscall.EAGAIN || !s.block
 }
 
-// receive reads from the socket into v, blocking until there is something.
+// receive reads from the socket into v, blocking until there is something unless block is off: then
+// it may return 0.
 func (s *stream) receive(v *vec) (int, error) {
-	s.before()
+	if s.block {
+		s.before()
+	}
 	s.src = v
 	err := s.raw.Read(s.call)
 	switch {
 	case err != nil:
 		return 0, err
+	case s.errno == syscall.EAGAIN:
+		return 0, nil
 	case s.errno != 0:
 		return 0, s.errno
 	case s.n == 0:
@@ -139,33 +132,24 @@ func (s *stream) read() (int, error) {
 	return s.receive(&s.in)
 }
 
-// fill reads more into the carry buffer.
-func (s *stream) fill() error {
+// fill reads more into the carry buffer. Without block it may read nothing.
+func (s *stream) fill(block bool) error {
 	s.to = copy(s.carry[:], s.carry[s.at:s.to])
 	s.at = 0
 	s.in.reset()
 	end := carryBytes
 	if s.large {
-		end = min(s.to+tailBytes, carryBytes)
+		end = min(max(s.to+tailBytes, s.need), carryBytes)
 	}
 	s.in.add(s.carry[s.to:end])
+	s.block = block
 	n, err := s.read()
+	s.block = true
 	if err == nil {
 		s.to += n
 	}
+	s.full = s.to == end
 	return err
-}
-
-// header waits for the next header.
-func (s *stream) header(maxMessage uint32) (header, error) {
-	for s.to-s.at < headerBytes {
-		if err := s.fill(); err != nil {
-			return header{}, err
-		}
-	}
-	b := [headerBytes]byte(s.carry[s.at:]) // a copy: what is checked is what is used
-	s.at += headerBytes
-	return decodeHeader(&b, maxMessage)
 }
 
 // place reads the next bytes of the stream into the pieces, until they are full.

@@ -26,7 +26,7 @@ func (e *endpoint) pumpLocked() {
 	}
 	e.awaitCompanyLocked()
 	for range postBatches {
-		if e.dead != errs.OK || !e.gatherLocked() {
+		if e.Dead() || !e.gatherLocked() {
 			e.restLocked()
 			return
 		}
@@ -54,7 +54,7 @@ func (e *endpoint) pumpLocked() {
 // restLocked ends the writing of this caller.
 func (e *endpoint) restLocked() {
 	e.busy = false
-	if e.dead != errs.OK {
+	if e.Dead() {
 		e.idle.Broadcast()
 	}
 	e.mu.Unlock()
@@ -67,9 +67,9 @@ func (e *endpoint) breakOff() {
 	e.mu.Lock()
 	e.broken = true
 	if e.tx.fileErr != nil {
-		e.tx.fileOf.err = e.tx.fileErr // it waits for an acknowledgement that will not come
+		e.tx.fileOf.Err = e.tx.fileErr // it waits for an acknowledgement that will not come
 		e.dieLocked(errs.Disconnected, e.tx.fileErr.Error())
-	} else if e.dead == errs.OK {
+	} else if !e.Dead() {
 		_ = e.sock.conn.SetReadDeadline(time.Now().Add(e.d.opts.Linger))
 	}
 	e.restLocked()
@@ -84,7 +84,7 @@ func (e *endpoint) writtenLocked() {
 
 // writer finishes what others could not write without blocking.
 func (e *endpoint) writer() {
-	defer e.d.wg.Done()
+	defer e.d.Running.Done()
 	for range e.writerWake {
 		for {
 			if err := e.tx.write(e.tx.callBlocking); err != nil || e.tx.left() {
@@ -93,7 +93,7 @@ func (e *endpoint) writer() {
 			}
 			e.mu.Lock()
 			e.writtenLocked()
-			if e.dead != errs.OK || !e.gatherLocked() {
+			if e.Dead() || !e.gatherLocked() {
 				e.restLocked()
 				break
 			}
@@ -136,48 +136,41 @@ func (e *endpoint) gatherLocked() bool {
 
 // gatherRequestLocked adds the oldest queued request, if it may start.
 func (e *endpoint) gatherRequestLocked(ack uint32) bool {
-	if e.queue.Len() == 0 {
+	w := e.reqs.Next()
+	if w == nil {
 		return false
 	}
-	w := *e.queue.At(0)
-	if w.flags&fabric.FlagFence != 0 && e.readsOut > 0 {
-		return false
-	}
-	h := header{length: uint32(w.length), ack: ack}
-	if w.op == fabric.OpRead {
-		if e.readsOut == readDepth {
-			return false
-		}
-		e.startReadLocked(w, &h)
-		e.queue.Pop()
+	h := header{length: uint32(w.Length), ack: ack}
+	if w.Op == fabric.OpRead {
+		tag := e.reqs.FreeTag()
+		e.reqs.StartRead(tag)
+		h.kind, h.tag = frameRead, uint16(tag)
+		h.key, h.addr = w.Remote.Key, w.Remote.Addr
 		e.tx.add(&h)
 		return true
 	}
-	e.queue.Pop()
+	e.reqs.Posted.Pop()
 	e.started++
-	w.number = e.started
-	e.inflight.Push(w)
-	if e.sideTrackLocked(w, ack) {
-		return true
-	}
-	h.kind, h.imm = frameSend, w.imm
-	if w.op != fabric.OpSend {
+	w.Number = e.started
+	e.reqs.Started.Push(w)
+	h.kind, h.imm = frameSend, w.Imm
+	if w.Op != fabric.OpSend {
 		h.kind, h.imm = frameWrite, 0
-		if w.op == fabric.OpWriteImm {
-			h.kind, h.imm = frameWriteImm, w.imm
+		if w.Op == fabric.OpWriteImm {
+			h.kind, h.imm = frameWriteImm, w.Imm
 		}
-		h.key, h.addr = w.remote.Key, w.remote.Addr
+		h.key, h.addr = w.Remote.Key, w.Remote.Addr
 	}
-	if w.needsAck() {
-		e.lastNeed = w.number
+	if needsAck(w) {
+		e.lastNeed = w.Number
 	}
 	h.flags = e.frameFlagsLocked(w)
 	e.tx.add(&h)
-	for _, b := range w.bufs {
+	for _, b := range w.Bufs {
 		e.tx.out.add(b)
 	}
-	if w.file.Len > 0 {
-		e.tx.file, e.tx.fd, e.tx.fileOf = w.file, w.fd, w
+	if w.File.Len > 0 {
+		e.tx.file, e.tx.fd, e.tx.fileOf = w.File, w.Own.fd, w
 	}
 	return true
 }
@@ -185,16 +178,16 @@ func (e *endpoint) gatherRequestLocked(ack uint32) bool {
 // frameFlagsLocked asks for an acknowledgement where a signalled request depends on one that was
 // not asked for yet, and now and then besides, so that silent Writes free their places.
 func (e *endpoint) frameFlagsLocked(w *work) (flags uint8) {
-	if w.flags&fabric.FlagSolicited != 0 {
+	if w.Flags&fabric.FlagSolicited != 0 {
 		flags |= frameSolicited
 	}
 	if e.lastNeed <= e.asked {
 		return flags
 	}
-	quarter := uint64(e.cfg.SendDepth)/4 + 1
-	if w.flags&fabric.FlagSignaled != 0 || w.number-e.asked >= quarter {
+	quarter := uint64(e.Config.SendDepth)/4 + 1
+	if w.Flags&fabric.FlagSignaled != 0 || w.Number-e.asked >= quarter {
 		flags |= frameWantsAck
-		e.asked = w.number
+		e.asked = w.Number
 	}
 	return flags
 }

@@ -13,15 +13,12 @@ func (d *domain) keepAlive() {
 	for {
 		select {
 		case <-tick.C:
-		case <-d.ctx.Done():
+		case <-d.Context().Done():
 			return
 		}
 		d.missDevices()
-		d.mu.Lock()
-		eps := keys(d.eps)
-		d.mu.Unlock()
-		for _, e := range eps {
-			e.ask()
+		for _, e := range d.Endpoints() {
+			e.(*endpoint).ask()
 		}
 	}
 }
@@ -37,7 +34,7 @@ func (e *endpoint) ask() {
 	defer e.sendMu.Unlock()
 	if !e.gate.live {
 		e.asking.Store(false)
-	} else if !e.dead.Load() {
+	} else if !e.Dead() {
 		_ = postNothing(e.qp, e.sendID(e.numberLocked(&sendSlot{kind: slotAlive})))
 	}
 }

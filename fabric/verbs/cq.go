@@ -3,18 +3,14 @@
 package verbs
 
 import (
-	"context"
 	"errors"
 	"os"
-	"runtime"
 	"sync"
 	"syscall"
 	"time"
 
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
-	"github.com/sluice-storage/sluice/internal/invariant"
-	"github.com/sluice-storage/sluice/internal/ring"
+	"github.com/sluice-storage/sluice/fabric/progress"
 )
 
 // cqShare is how many entries a device's queue has for each that the user asked for. An endpoint
@@ -22,31 +18,24 @@ import (
 // of the gate and of signs of life, and the two markers of its end. That is at most 4 * (s + r).
 const cqShare = 4
 
-// cq is a completion queue: one queue of each device that its endpoints use, and a list of
-// completions that were taken from there before anybody asked, or that no device reports.
+// cq is a completion queue: one queue of each device that its endpoints use. Who polls, and when,
+// is decided by package progress; this file is how. What is taken from the devices by anybody else
+// than a waiter, or what no device reports, is pushed.
 //
-// Whoever sleeps has armed the devices; their event leaves a token in wake. A sleeper that takes
-// it and leaves others asleep passes it on, because the devices must be armed again.
+// Whoever sleeps has armed the devices; their event wakes it.
 //
 // A queue of CQOptions.SolicitedOnly is armed all the time, for solicited events, since a
 // completion does not tell whether it was one. An event ripens everything that is there.
 type cq struct {
-	d    *domain
-	opts fabric.CQOptions
-	wake chan struct{} // holds one token; closed by Close
+	progress.Queue
+	d     *domain
+	event chan struct{} // room for one: wakes who sleeps
 
-	mu       sync.Mutex
-	dev      poller
-	parts    map[*device]*part
-	eps      map[uint32]*endpoint // by index
-	last     *endpoint            // that was found there, or nil
-	pending  ring.Ring[fabric.Completion]
-	ripe     int // SolicitedOnly: how many of pending Wait may hand out
-	reserved int // sum of the depths of the endpoints that still can fill it
-	sleepers int
-	vain     int  // how often in a row spinning brought nothing
-	called   bool // one waiter is to come back with nothing
-	closed   bool
+	mu    sync.Mutex // comes before the Queue's
+	dev   poller
+	parts map[*device]*part
+	eps   map[uint32]*endpoint // by index
+	last  *endpoint            // that was found there, or nil
 }
 
 // part is a queue's share of one device.
@@ -56,198 +45,92 @@ type part struct {
 	done   chan struct{} // the goroutine has ended
 }
 
+// looking is how devices are looked at by who spins: many times in one call into C.
+var looking = progress.Pace{Looks: 256, Polls: 4}
+
 func newCQ(d *domain, opts fabric.CQOptions) *cq {
-	return &cq{
-		d: d, opts: opts, wake: make(chan struct{}, 1), dev: newPoller(),
+	q := &cq{
+		d: d, event: make(chan struct{}, 1), dev: newPoller(),
 		parts: map[*device]*part{}, eps: map[uint32]*endpoint{},
-		pending: ring.New[fabric.Completion](opts.Depth),
 	}
+	q.Open((*devices)(q), (*keeper)(q), opts, progress.Config{
+		Domain: &d.Domain, Pace: looking, Spinners: &d.spinners, Visits: d.visits, Settle: settle,
+	})
+	return q
 }
 
-func (q *cq) Poll(dst []fabric.Completion) int {
-	q.mu.Lock()
-	n := q.takeLocked(dst, 1)
-	q.mu.Unlock()
-	settle(dst[:n])
-	return n
-}
+// devices is the queue as a progress.Source.
+type devices cq
 
-func (q *cq) Wait(ctx context.Context, dst []fabric.Completion) (int, error) {
-	invariant.Check(len(dst) > 0, "CQ.Wait without room for a completion")
-	for {
-		n, back, err := q.spin(ctx, dst)
-		if !back {
-			n, back, err = q.sleep(ctx, dst)
-		}
-		if back {
-			settle(dst[:n])
-			return n, err
-		}
-	}
-}
-
-// Wake implements fabric.Waker.
-func (q *cq) Wake() {
+// Poll implements progress.Source.
+func (q *devices) Poll(looks int, h *progress.Hand) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.called = true
-	q.wakeLocked()
+	return (*cq)(q).takeLocked(max(looks, 1), h)
 }
 
-// lookLocked is one look of a waiter: what there is, and whether the waiter goes back with it.
-func (q *cq) lookLocked(dst []fabric.Completion, looks int) (n int, back bool, err error) {
-	if q.closed {
-		return 0, true, errClosed("verbs.Wait")
+// Arm implements progress.Source. What came before the devices were armed has no event.
+func (q *devices) Arm() bool {
+	select { // an event of before
+	case <-q.event:
+	default:
 	}
-	if q.opts.SolicitedOnly {
-		n = q.takeRipeLocked(dst)
-	} else {
-		n = q.takeLocked(dst, looks)
-	}
-	back, q.called = n > 0 || q.called, q.called && n > 0
-	if back {
-		q.wakeLocked()
-	}
-	return n, back, nil
-}
-
-// spinDefault is how long a waiter polls if the user does not say; vainMax, how often it does so in
-// vain before it tries it in one of vainMax times only.
-const (
-	spinDefault = 50 * time.Microsecond
-	vainMax     = 16
-)
-
-// spinLocked is how long a waiter should poll.
-func (q *cq) spinLocked() time.Duration {
-	switch {
-	case q.opts.SolicitedOnly: // what comes by polling does not tell whether it was solicited
-		return -1
-	case q.opts.Spin != 0:
-		return q.opts.Spin
-	case q.vain >= vainMax && q.vain%vainMax != 0:
-		q.vain++
-		return -1
-	}
-	return spinDefault
-}
-
-// spin looks for a while. The devices are looked at several times in one call, and the clock is
-// read only when those brought nothing.
-func (q *cq) spin(ctx context.Context, dst []fabric.Completion) (n int, back bool, err error) {
-	const looks = 256 // some microseconds
-	q.mu.Lock()
-	n, back, err = q.lookLocked(dst, 1)
-	limit := time.Duration(0)
-	if !back {
-		limit = q.spinLocked()
-	}
-	q.mu.Unlock()
-	if back || limit < 0 {
-		return n, back, err
-	}
-	var start time.Time
-	for tries := 1; ; tries++ {
-		q.mu.Lock()
-		if n, back, err = q.lookLocked(dst, looks); back {
-			q.vain = 0
-		}
-		q.mu.Unlock()
-		if back {
-			return n, true, err
-		}
-		if err := ctx.Err(); err != nil {
-			return 0, true, err
-		}
-		if now := time.Now(); start.IsZero() {
-			start = now
-		} else if now.Sub(start) > limit {
-			break
-		}
-		if tries%16 == 0 { // not more often: it wakes other threads, which look for work in vain
-			runtime.Gosched() // whoever produces what this one waits for may need the processor
-		}
+	if q.Options().SolicitedOnly {
+		return true
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.vain++
-	return 0, false, nil
-}
-
-// sleep waits for an event of a device, unless something came since spin looked.
-func (q *cq) sleep(ctx context.Context, dst []fabric.Completion) (n int, back bool, err error) {
-	if err := ctx.Err(); err != nil {
-		return 0, true, err
-	}
-	q.mu.Lock()
-	if !q.closed && !q.opts.SolicitedOnly {
+	if !q.Closed() {
 		q.dev.arm(false)
 	}
-	if n, back, err = q.lookLocked(dst, 1); back { // it came before the queue was armed
-		q.mu.Unlock()
-		return n, true, err
-	}
-	q.sleepers++
-	q.mu.Unlock()
-	select {
-	case <-q.wake:
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.sleepers--
-	if err != nil {
-		q.wakeLocked() // the token may have been meant for this one
-	}
-	return 0, err != nil, err
+	return !(*cq)(q).takeLocked(1, nil)
 }
 
-// wakeLocked leaves a token if there is somebody to take it.
-func (q *cq) wakeLocked() {
-	if q.closed || q.sleepers == 0 {
-		return
-	}
+// Sleep implements progress.Source.
+func (q *devices) Sleep() { <-q.event }
+
+// Awake implements progress.Source: an event that nobody waits for does no harm.
+func (q *devices) Awake(bool) {}
+
+// Wake implements progress.Source.
+func (q *devices) Wake() {
 	select {
-	case q.wake <- struct{}{}:
+	case q.event <- struct{}{}:
 	default:
 	}
 }
 
-// takeLocked hands out what is there: first what was taken from the devices earlier. Devices that
-// have nothing are looked at so many times.
-func (q *cq) takeLocked(dst []fabric.Completion, looks int) int {
-	n := q.takePendingLocked(dst)
-	for n < len(dst) {
-		limit := min(len(dst)-n, batch)
-		if n > 0 {
-			looks = 1
-		}
-		wcs := q.dev.poll(limit, looks)
+// keeper is the queue while nobody polls: the devices serve the peers by themselves.
+type keeper cq
+
+// Prepare implements progress.Keeper.
+func (k *keeper) Prepare() bool { return true }
+
+// Keep implements progress.Keeper.
+func (k *keeper) Keep() {}
+
+// Yield implements progress.Keeper.
+func (k *keeper) Yield(bool) bool { return true }
+
+// Resume implements progress.Keeper.
+func (k *keeper) Resume() {}
+
+// takeLocked takes what the devices have, and looks so many times while they have nothing. It tells
+// whether there was anything, be it the provider's own.
+func (q *cq) takeLocked(looks int, h *progress.Hand) (did bool) {
+	var c fabric.Completion
+	for {
+		wcs := q.dev.poll(batch, looks)
 		for i := range wcs {
-			if q.translateLocked(&wcs[i], &dst[n]) {
-				n++
+			if q.translateLocked(&wcs[i], &c) && !h.Take(&q.Queue, &c) {
+				q.Push(&c, false)
 			}
 		}
-		if n > 0 || len(wcs) < limit {
-			break
+		did = did || len(wcs) > 0
+		if looks = 1; len(wcs) < batch {
+			return did
 		}
 	}
-	return n
-}
-
-func (q *cq) takePendingLocked(dst []fabric.Completion) int {
-	n := 0
-	for n < len(dst) && q.pending.Len() > 0 {
-		dst[n] = q.pending.Pop()
-		n++
-	}
-	q.ripe = max(0, q.ripe-n)
-	return n
-}
-
-func (q *cq) takeRipeLocked(dst []fabric.Completion) int {
-	return q.takePendingLocked(dst[:min(len(dst), q.ripe)])
 }
 
 // drain takes what the devices have, so that silent requests give their places back and the
@@ -258,20 +141,7 @@ func (q *cq) drain() {
 	q.drainLocked()
 }
 
-func (q *cq) drainLocked() {
-	var c fabric.Completion
-	for {
-		wcs := q.dev.poll(batch, 1)
-		for i := range wcs {
-			if q.translateLocked(&wcs[i], &c) {
-				q.pushLocked(&c)
-			}
-		}
-		if len(wcs) < batch {
-			break
-		}
-	}
-}
+func (q *cq) drainLocked() { q.takeLocked(1, nil) }
 
 // endpointLocked finds an endpoint by its index; mostly it is the one of the last completion.
 func (q *cq) endpointLocked(index uint32) *endpoint {
@@ -301,54 +171,19 @@ func (q *cq) translateLocked(wc *cWC, c *fabric.Completion) bool {
 	return e.sent(&w, c)
 }
 
-func (q *cq) pushLocked(c *fabric.Completion) {
-	if q.closed {
-		return
-	}
-	invariant.Check(!q.pending.Full(), "verbs: completion queue overflow")
-	q.pending.Push(*c)
-	if c.Err != nil {
-		q.ripe = q.pending.Len()
-	}
-	if !q.opts.SolicitedOnly || q.ripe > 0 {
-		q.wakeLocked()
-	}
-}
-
 // settle gives the places of completions that were handed out back to their endpoints.
 func settle(got []fabric.Completion) {
 	for i := range got {
-		got[i].EP.(*endpoint).polled(got[i].Op)
+		got[i].EP.(*endpoint).Polled(got[i].Op)
 	}
-}
-
-// reserve sets room for an endpoint's completions aside.
-func (q *cq) reserve(depth int) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed {
-		return errClosed("verbs.CQ")
-	}
-	if depth > q.opts.Depth-q.reserved {
-		return errs.Newf(errs.Invalid, "verbs.CQ", "",
-			"depth %d is too small: %d taken, %d more wanted", q.opts.Depth, q.reserved, depth)
-	}
-	q.reserved += depth
-	return nil
-}
-
-func (q *cq) unreserve(depth int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.reserved -= depth
 }
 
 // attach makes the endpoint's completions known here and returns the device's queue for it.
 func (q *cq) attach(e *endpoint) (*cCQ, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
-		return nil, errClosed("verbs.CQ")
+	if q.Closed() {
+		return nil, q.ClosedErr()
 	}
 	p := q.parts[e.dev]
 	if p == nil {
@@ -358,17 +193,17 @@ func (q *cq) attach(e *endpoint) (*cCQ, error) {
 		}
 		q.parts[e.dev] = p
 		q.dev.attach(p.cq)
-		if q.opts.SolicitedOnly {
+		if q.Options().SolicitedOnly {
 			q.dev.arm(true)
 		}
-		q.wakeLocked() // sleepers have to arm it
+		q.Kick() // who sleeps has to arm it
 	}
 	q.eps[e.index] = e
 	return p.cq, nil
 }
 
 func (q *cq) newPart(dev *device) (*part, error) {
-	c, fd, err := newCompletionQueue(dev.ctx, q.opts.Depth*cqShare)
+	c, fd, err := newCompletionQueue(dev.ctx, q.Options().Depth*cqShare)
 	if err != nil {
 		return nil, err
 	}
@@ -385,7 +220,7 @@ func (q *cq) newPart(dev *device) (*part, error) {
 // devices have none for requests that failed.
 const lookTime = 100 * time.Millisecond
 
-// serve turns a device's events into tokens until the watcher is closed.
+// serve wakes who sleeps by a device's events until the watcher is closed.
 func (q *cq) serve(p *part) {
 	defer close(p.done)
 	take := func() error {
@@ -395,26 +230,27 @@ func (q *cq) serve(p *part) {
 		return syscall.EAGAIN
 	}
 	for {
-		if q.opts.SolicitedOnly {
+		if q.Options().SolicitedOnly {
 			p.events.limit(lookTime)
 		}
 		err := p.events.read(take)
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			return
 		}
-		q.mu.Lock()
-		if q.opts.SolicitedOnly {
-			q.ripenLocked(err == nil)
+		if q.Options().SolicitedOnly {
+			q.ripen(err == nil)
+		} else {
+			(*devices)(q).Wake()
 		}
-		q.wakeLocked()
-		q.mu.Unlock()
 	}
 }
 
-// ripenLocked takes everything that is there; after an event it is to be handed out. The devices
-// are armed first: what is solicited and comes later has an event of its own.
-func (q *cq) ripenLocked(event bool) {
-	if q.closed {
+// ripen takes everything that is there; after an event it is to be handed out. The devices are
+// armed first: what is solicited and comes later has an event of its own.
+func (q *cq) ripen(event bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.Closed() {
 		return
 	}
 	if event {
@@ -422,7 +258,7 @@ func (q *cq) ripenLocked(event bool) {
 	}
 	q.drainLocked()
 	if event {
-		q.ripe = q.pending.Len()
+		q.Queue.Ripen()
 	}
 }
 
@@ -480,7 +316,7 @@ func (q *cq) detach() {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
+	if q.Closed() {
 		q.dev.free()
 	}
 }
@@ -488,15 +324,13 @@ func (q *cq) detach() {
 // Close leaves the devices' queues to the domain while endpoints still use them.
 func (q *cq) Close() error {
 	q.mu.Lock()
-	if q.closed {
-		q.mu.Unlock()
+	first := !q.Closed()
+	_ = q.Queue.Close() // it does not fail
+	used := len(q.eps) > 0
+	q.mu.Unlock()
+	if !first {
 		return nil
 	}
-	q.closed = true
-	q.pending = ring.Ring[fabric.Completion]{}
-	used := len(q.eps) > 0
-	close(q.wake)
-	q.mu.Unlock()
 	if used {
 		return nil
 	}

@@ -15,36 +15,30 @@ import (
 func (e *endpoint) failed(status int) error {
 	switch status {
 	case wcFlushed:
-		e.die(errs.Disconnected, "the connection failed")
+		e.Die(errs.Disconnected, "the connection failed")
 		return nil
 	case wcAccess:
-		e.die(errs.Disconnected, "the peer refused an access of this side")
-		return errs.Newf(errs.Perm, "fabric", e.name, "the peer refused the access")
+		e.Die(errs.Disconnected, "the peer refused an access of this side")
+		return errs.Newf(errs.Perm, "fabric", e.Name(), "the peer refused the access")
 	case wcNoReceive:
-		e.die(errs.Protocol, "the peer had no receive posted")
+		e.Die(errs.Protocol, "the peer had no receive posted")
 	case wcLocLen, wcInvalid, wcRemoteOp:
-		e.die(errs.Protocol, "a message was longer than its receive")
+		e.Die(errs.Protocol, "a message was longer than its receive")
 	case wcNoAnswer:
-		e.die(errs.Disconnected, "the peer does not answer")
+		e.Die(errs.Disconnected, "the peer does not answer")
 	default:
-		e.die(errs.Disconnected, fmt.Sprintf("the device reports status %d", status))
+		e.Die(errs.Disconnected, fmt.Sprintf("the device reports status %d", status))
 	}
 	return nil
 }
 
-// die marks the end, once, and starts finish. A better reason than "disconnected" may be found
+// Die marks the end, once, and starts finish. A better reason than "disconnected" may be found
 // until everything is completed. It does not wait.
-func (e *endpoint) die(kind errs.Kind, why string) {
-	e.dieMu.Lock()
-	defer e.dieMu.Unlock()
-	first := e.reason == errs.OK
-	if first || (e.reason == errs.Disconnected && kind == errs.Protocol) {
-		e.reason = kind
-		e.deathErr = errs.Newf(kind, "fabric", e.name, "%s", why)
-	}
-	if first {
-		e.dead.Store(true)
+func (e *endpoint) Die(kind errs.Kind, why string) {
+	if e.End(kind, why) {
 		go e.finish()
+	} else if kind == errs.Protocol {
+		e.Blame(kind, why)
 	}
 }
 
@@ -55,30 +49,15 @@ func (e *endpoint) failedRecv(status int) error {
 	case wcLocalOp:
 		status = wcLocLen
 	case wcAccess:
-		e.die(errs.Disconnected, "the peer asked for what it may not have")
+		e.Die(errs.Disconnected, "the peer asked for what it may not have")
 		return nil
 	}
 	return e.failed(status)
 }
 
-// deadErr is what posting to a dead endpoint gives: Closed after this side's Close, else
-// Disconnected.
-func (e *endpoint) deadErr(op string) error {
-	e.dieMu.Lock()
-	defer e.dieMu.Unlock()
-	if e.reason == errs.Closed || e.closed.Load() {
-		return errs.New(errs.Closed, op, e.name, e.deathErr)
-	}
-	return errs.New(errs.Disconnected, op, e.name, e.deathErr)
-}
-
 func (e *endpoint) Close() error {
-	e.die(errs.Closed, "closed by this side")
-	<-e.done
-	if e.closed.CompareAndSwap(false, true) {
-		e.d.forget(e)
-	}
-	e.unreserve()
+	e.Die(errs.Closed, "closed by this side")
+	e.AwaitEnd()
 	return nil
 }
 
@@ -89,7 +68,7 @@ const flushTime = 500 * time.Millisecond
 // reported everything that it will, takes the queue pair away, so that no memory is touched any
 // more, and completes the rest.
 func (e *endpoint) finish() {
-	defer e.d.wg.Done()
+	defer e.d.Running.Done()
 	e.sendMu.Lock() // whoever was posting is through; nobody posts after this
 	//lint:ignore SA2001 taking it is waiting for who holds it
 	e.sendMu.Unlock()
@@ -118,7 +97,7 @@ func (e *endpoint) finish() {
 	e.stage.free()
 	e.stageIn.free()
 	e.dev.tenancy.leave()
-	close(e.done)
+	e.Finished()
 }
 
 // awaitFlush takes completions until the markers have come through.
@@ -139,16 +118,9 @@ func (e *endpoint) awaitFlush(send, recv uint32) {
 	}
 }
 
-// ending is the error of what is still pending.
-func (e *endpoint) ending() error {
-	e.dieMu.Lock()
-	defer e.dieMu.Unlock()
-	return e.deathErr
-}
-
 // completeSends completes the requests that no device reported as done, in order.
 func (e *endpoint) completeSends() {
-	err, q := e.ending(), e.sendCQ
+	err, q := e.Cause(), e.sendCQ
 	e.sendMu.Lock()
 	waiting := e.waiting
 	e.waiting = nil
@@ -171,13 +143,13 @@ func (e *endpoint) failSendLocked(slot *sendSlot, err error) {
 	if slot.err != nil { // it failed for a reason of its own
 		err = slot.err
 	}
-	e.sendCQ.pushLocked(&fabric.Completion{
+	e.sendCQ.Push(&fabric.Completion{
 		Op: slot.op, Context: slot.context, EP: e, Len: slot.length, Err: err,
-	})
+	}, false)
 }
 
 func (e *endpoint) completeRecvs() {
-	err, q := e.ending(), e.recvCQ
+	err, q := e.Cause(), e.recvCQ
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for ; e.rq.next != e.recvNext.Load(); e.rq.next++ {
@@ -189,7 +161,7 @@ func (e *endpoint) completeRecvs() {
 		if slot.err != nil {
 			c.Err = slot.err
 		}
-		q.pushLocked(&c)
+		q.Push(&c, false)
 	}
 	q.forgetLocked(e)
 }

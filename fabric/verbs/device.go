@@ -84,7 +84,7 @@ func (dev *device) watch() error {
 		return errs.Wrap("verbs.Open", dev.name, err)
 	}
 	dev.heard = make(chan struct{})
-	dev.d.wg.Go(dev.serveAsync)
+	dev.d.Running.Go(dev.serveAsync)
 	return nil
 }
 
@@ -146,12 +146,9 @@ func (dev *device) handle(ev asyncEvent) {
 
 // endAll ends the endpoints of a device that fit.
 func (dev *device) endAll(concerns func(*endpoint) bool, why string) {
-	dev.d.mu.Lock()
-	eps := keys(dev.d.eps)
-	dev.d.mu.Unlock()
-	for _, e := range eps {
-		if e.dev == dev && concerns(e) {
-			e.die(errs.Disconnected, why)
+	for _, one := range dev.d.Endpoints() {
+		if e := one.(*endpoint); e.dev == dev && concerns(e) {
+			e.Die(errs.Disconnected, why)
 		}
 	}
 }
@@ -202,7 +199,7 @@ func (w *watcher) close() { _ = w.file.Close() }
 
 // Devices are the ports of the domain's devices, without those of devices that are gone.
 func (c connector) Devices() ([]fabric.Device, error) {
-	if err := c.d.enter("verbs.Devices"); err != nil {
+	if err := c.d.Enter("Devices", &c.d.calls); err != nil {
 		return nil, err
 	}
 	defer c.d.calls.Done()

@@ -3,7 +3,6 @@
 package verbs
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -12,6 +11,8 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/progress"
+	"github.com/sluice-storage/sluice/fabric/provider"
 	"github.com/sluice-storage/sluice/internal/logonce"
 )
 
@@ -40,27 +41,24 @@ func Devices() ([]string, error) {
 
 // domain owns the devices, endpoints, listeners, queues and regions of one Open.
 type domain struct {
+	// Running has all goroutines but those of queues.
+	provider.Domain
 	opts     Options
-	caps     fabric.Caps
 	channel  *cChannel
 	conns    connTable
 	grants   grantTable
 	refusals logonce.Logger
-	ctx      context.Context // ends with Close
-	cancel   context.CancelFunc
+	visits   *progress.Visitor[*progress.Queue]
+	spinners progress.Spinners
 	events   *watcher       // of channel
-	wg       sync.WaitGroup // all goroutines but those of queues
 	calls    sync.WaitGroup // calls under way that Close has to wait for
 	closing  sync.Once
 
 	plug sync.RWMutex // memory is registered while it is held for reading; devices come and go
 
 	mu        sync.Mutex
-	closed    bool
 	devices   []*device
 	nextIndex uint32
-	eps       map[*endpoint]struct{}
-	listeners map[*listener]struct{}
 	cqs       map[*cq]struct{}
 	regions   map[*region]struct{}
 }
@@ -78,23 +76,21 @@ func Open(opts Options) (fabric.Domain, error) {
 	if len(names) == 0 {
 		return nil, errs.Newf(errs.Unsupported, "verbs.Open", "", "this machine has no RDMA device")
 	}
-	d := &domain{
-		opts: opts, eps: map[*endpoint]struct{}{}, listeners: map[*listener]struct{}{},
-		cqs: map[*cq]struct{}{}, regions: map[*region]struct{}{},
-	}
+	d := &domain{opts: opts, cqs: map[*cq]struct{}{}, regions: map[*region]struct{}{}}
+	d.Domain.Open(fabric.Caps{Provider: "verbs"})
 	d.refusals.Log = opts.Log
 	d.conns.open()
 	d.grants.open()
-	d.ctx, d.cancel = context.WithCancel(context.Background())
 	err = d.openDevices(names)
 	if err == nil {
 		err = d.openChannel()
 	}
 	if err != nil {
+		d.Stop()
 		d.release()
 		return nil, err
 	}
-	d.caps = d.limits()
+	d.Limit(d.limits())
 	return d, nil
 }
 
@@ -146,8 +142,10 @@ func (d *domain) openChannel() error {
 	if d.events, err = watch(channelFD(d.channel)); err != nil {
 		return errs.Wrap("verbs.Open", "", err)
 	}
-	d.wg.Go(d.serveEvents)
-	d.wg.Go(d.keepAlive)
+	d.Running.Go(d.serveEvents)
+	d.Running.Go(d.keepAlive)
+	d.visits = progress.NewVisitor[*progress.Queue]()
+	d.Running.Go(func() { d.visits.Run(d.Context()) })
 	return nil
 }
 
@@ -173,13 +171,12 @@ func (i *deviceInfo) lower(caps *fabric.Caps) {
 	caps.ReadDepth = max(1, min(caps.ReadDepth, i.readsIn, i.readsOut))
 }
 
-func (d *domain) Caps() fabric.Caps { return d.caps }
-
 func (d *domain) Connector() fabric.Connector { return connector{d} }
 
 func (d *domain) Register(mem []byte) (fabric.Region, error) {
-	r := &region{d: d, mem: mem}
-	if err := d.enter("verbs.Register"); err != nil {
+	r := &region{d: d}
+	r.Open(&d.Domain, mem)
+	if err := d.Enter("Register", &d.calls); err != nil {
 		return nil, err
 	}
 	defer d.calls.Done()
@@ -192,17 +189,6 @@ func (d *domain) Register(mem []byte) (fabric.Region, error) {
 	defer d.mu.Unlock()
 	d.regions[r] = struct{}{}
 	return r, nil
-}
-
-// enter begins a call that Close waits for. It ends with calls.Done.
-func (d *domain) enter(op string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return errClosed(op)
-	}
-	d.calls.Add(1)
-	return nil
 }
 
 // memoryError explains the failure that people meet first.
@@ -225,20 +211,18 @@ func (d *domain) NewCQ(opts fabric.CQOptions) (fabric.CQ, error) {
 				depth, dev.info.maxCQE/cqShare)
 		}
 	}
+	if err := d.Enter("NewCQ", &d.calls); err != nil {
+		return nil, err
+	}
+	defer d.calls.Done()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
-		return nil, errClosed("verbs.NewCQ")
-	}
 	q := newCQ(d, opts)
 	d.cqs[q] = struct{}{}
 	return q, nil
 }
 
 func (d *domain) Close() error {
-	d.mu.Lock()
-	d.closed = true
-	d.mu.Unlock()
 	d.closing.Do(d.shutDown)
 	return nil
 }
@@ -246,19 +230,7 @@ func (d *domain) Close() error {
 // shutDown ends everything in the order in which the libraries allow it: listeners, endpoints,
 // queues, memory, devices.
 func (d *domain) shutDown() {
-	d.cancel()
-	d.mu.Lock()
-	listeners, eps := keys(d.listeners), keys(d.eps)
-	d.mu.Unlock()
-	for _, l := range listeners {
-		_ = l.Close()
-	}
-	for _, e := range eps { // all at once, so that they do not wait for each other
-		e.die(errs.Closed, "closed by this side")
-	}
-	for _, e := range eps {
-		_ = e.Close()
-	}
+	d.Stop()
 	d.calls.Wait()
 	d.mu.Lock()
 	cqs, regions := keys(d.cqs), keys(d.regions)
@@ -276,7 +248,6 @@ func (d *domain) shutDown() {
 
 // release lets go of channel and devices. Nothing uses them any more.
 func (d *domain) release() {
-	d.cancel()
 	if d.events != nil {
 		d.events.close()
 	}
@@ -285,7 +256,7 @@ func (d *domain) release() {
 			dev.async.close()
 		}
 	}
-	d.wg.Wait()
+	d.Running.Wait()
 	if d.channel != nil {
 		freeChannel(d.channel)
 	}
@@ -302,24 +273,6 @@ func keys[K comparable](m map[K]struct{}) []K {
 	return all
 }
 
-// adopt makes a connected endpoint one of the domain's, unless that was closed meanwhile.
-func (d *domain) adopt(e *endpoint) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return errClosed("verbs")
-	}
-	d.eps[e] = struct{}{}
-	d.wg.Add(1) // finish
-	return nil
-}
-
-func (d *domain) forget(e *endpoint) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.eps, e)
-}
-
 // index numbers endpoints, so that completions of an old one are never taken for a new one's.
 func (d *domain) index() uint32 {
 	d.mu.Lock()
@@ -327,5 +280,3 @@ func (d *domain) index() uint32 {
 	d.nextIndex = (d.nextIndex + 1) &^ (1 << 31)
 	return d.nextIndex
 }
-
-func errClosed(op string) error { return errs.New(errs.Closed, op, "", nil) }

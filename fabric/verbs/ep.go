@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
 // endpoint is one end of a connection: a queue pair and the record of what was posted to it.
@@ -15,27 +16,20 @@ import (
 // Requests are numbered as they are handed to the device, without gaps. A device completes them in
 // that order, silently or not, so a completion of one retires everything before it.
 type endpoint struct {
+	provider.Endpoint
 	d              *domain
 	dev            *device
 	index          uint32 // in the numbers of its requests
-	name           string
 	port           int
-	cfg            fabric.EndpointConfig
-	peer           fabric.Peer
 	sendCQ, recvCQ *cq
 	conn           *conn
 	qp             *cQP
 	qpNum          uint32
 	gate           gate
-	done           chan struct{} // finish has ended
 
-	sendHeld, recvHeld atomic.Int32 // requests and receives whose completion was not polled yet
-	ctlHeld            atomic.Int32 // the provider's own requests under way
-	closed             atomic.Bool  // by this side
-	returned           atomic.Bool  // the reservations in the queues were given back
-	dead               atomic.Bool  // dieMu has the reason
-	heard              atomic.Bool  // a completion came since keepAlive looked
-	asking             atomic.Bool  // a sign of life is under way
+	ctlHeld atomic.Int32 // the provider's own requests under way
+	heard   atomic.Bool  // a completion came since keepAlive looked
+	asking  atomic.Bool  // a sign of life is under way
 
 	sendMu   sync.Mutex
 	stage    stage      // the chain that is being put together, or waits for the gate
@@ -51,10 +45,6 @@ type endpoint struct {
 	stageIn  recvStage
 	recvNext atomic.Uint32
 	recvs    []recvSlot // by number; written under recvMu, read under recvCQ.mu behind recvNext
-
-	dieMu    sync.Mutex
-	reason   errs.Kind
-	deathErr error
 
 	owned []*grant // guarded by domain.grants.mu
 	swept bool     // guarded by domain.grants.mu: no more grants
@@ -115,13 +105,14 @@ func newEndpoint(d *domain, dev *device, c *conn, cfg fabric.EndpointConfig) (*e
 	sends := cfg.SendDepth + controlDepth(cfg.SendDepth) + spareSends
 	recvs := cfg.RecvDepth + spareRecvs
 	e := &endpoint{
-		d: d, dev: dev, conn: c, cfg: cfg, index: d.index(), done: make(chan struct{}),
+		d: d, dev: dev, conn: c, index: d.index(),
 		sendCQ: cfg.SendCQ.(*cq), recvCQ: cfg.RecvCQ.(*cq),
 		sends: make([]sendSlot, powerOfTwo(sends)), recvs: make([]recvSlot, powerOfTwo(recvs)),
 		port: idPort(c.id),
 	}
 	local, remote := idAddrs(c.id)
-	e.name = "verbs " + dev.name + " " + local.String() + "->" + remote.String()
+	name := "verbs " + dev.name + " " + local.String() + "->" + remote.String()
+	e.Open(&d.Domain, name, cfg, fabric.Peer{}) // join tells the peer
 	if err := e.gate.open(dev); err != nil {
 		e.discard()
 		return nil, err
@@ -130,14 +121,14 @@ func newEndpoint(d *domain, dev *device, c *conn, cfg fabric.EndpointConfig) (*e
 	if err == nil {
 		var recv *cCQ
 		if recv, err = e.recvCQ.attach(e); err == nil {
-			e.qp, err = newQP(dev.pd, send, recv, sends, recvs, d.caps.MaxSge, d.caps.MaxInline)
+			e.qp, err = newQP(dev.pd, send, recv, sends, recvs, d.Caps().MaxSge, d.Caps().MaxInline)
 			err = memoryError("verbs.connect", dev.name, err)
 		}
 	}
 	if err == nil {
 		e.qpNum = qpNumber(e.qp)
 		if refused := initQP(c.id, e.qp); refused != nil { // the peer, or the device, is gone
-			err = errs.Newf(errs.Disconnected, "verbs.connect", e.name, "%w", refused)
+			err = errs.Newf(errs.Disconnected, "verbs.connect", e.Name(), "%w", refused)
 		}
 	}
 	if err != nil {
@@ -166,37 +157,27 @@ func powerOfTwo(n int) int {
 	return p
 }
 
-func (e *endpoint) Peer() fabric.Peer { return e.peer }
-func (e *endpoint) Name() string      { return e.name }
-
 func (e *endpoint) Post(wrs []fabric.WR) error {
-	if err := fabric.CheckPost(&e.d.caps, &e.peer.Hello, wrs); err != nil {
+	if err := provider.CheckPost[*region](&e.Endpoint, wrs); err != nil {
 		return err
-	}
-	for i := range wrs {
-		for j := range wrs[i].Local {
-			if !e.owns(wrs[i].Local[j].Reg) {
-				return e.foreign("fabric.Post")
-			}
-		}
 	}
 	e.sendMu.Lock()
 	defer e.sendMu.Unlock()
-	if e.dead.Load() {
-		return e.deadErr("fabric.Post")
+	if e.Dead() {
+		return e.Check("fabric.Post")
 	}
-	if len(wrs) > e.cfg.SendDepth-int(e.sendHeld.Load()) {
+	if len(wrs) > e.SendRoom() {
 		e.sendMu.Unlock()
 		e.sendCQ.drain() // silent requests may be done and nobody has looked
 		e.sendMu.Lock()
-		if e.dead.Load() {
-			return e.deadErr("fabric.Post")
+		if e.Dead() {
+			return e.Check("fabric.Post")
 		}
-		if len(wrs) > e.cfg.SendDepth-int(e.sendHeld.Load()) {
-			return errs.Newf(errs.Again, "fabric.Post", e.name, "the send queue is full")
+		if len(wrs) > e.SendRoom() {
+			return e.Full("fabric.Post")
 		}
 	}
-	e.sendHeld.Add(int32(len(wrs)))
+	e.HoldSends(len(wrs))
 	hold := e.mustHoldLocked(wrs)
 	if !hold {
 		e.numberWaitingLocked() // they come first
@@ -218,7 +199,7 @@ func (e *endpoint) stageLocked(wr *fabric.WR, hold bool) {
 	signaled := wr.Flags&fabric.FlagSignaled != 0
 	if signaled {
 		kind = slotSignaled
-	} else if e.silent++; e.silent > e.cfg.SendDepth/4 {
+	} else if e.silent++; e.silent > e.Config.SendDepth/4 {
 		signaled = true
 	}
 	if signaled {
@@ -249,7 +230,7 @@ func (e *endpoint) postStageLocked() error {
 	}
 	e.numberWaitingLocked()
 	if err := e.stage.post(e.qp); err != nil {
-		e.die(errs.Disconnected, "the device takes no requests: "+err.Error())
+		e.Die(errs.Disconnected, "the device takes no requests: "+err.Error())
 	}
 	return nil
 }
@@ -260,18 +241,6 @@ func (e *endpoint) numberLocked(slot *sendSlot) uint32 {
 	e.sends[n&uint32(len(e.sends)-1)] = *slot
 	e.sendNext.Store(n + 1)
 	return n
-}
-
-func (e *endpoint) owns(reg fabric.Region) bool {
-	if reg == nil {
-		return true
-	}
-	r, ok := reg.(*region)
-	return ok && r.d == e.d && !r.closed.Load()
-}
-
-func (e *endpoint) foreign(op string) error {
-	return errs.Newf(errs.Invalid, op, e.name, "a Region is closed or not of this domain")
 }
 
 // sent is told of a request's completion, under sendCQ.mu. It tells whether the user is.
@@ -306,7 +275,7 @@ func (e *endpoint) sent(w *done, c *fabric.Completion) bool {
 func (e *endpoint) retire(slot *sendSlot) {
 	switch slot.kind {
 	case slotSilent, slotSignaled:
-		e.sendHeld.Add(-1)
+		e.Silent()
 	case slotControl:
 		if slot.grant != nil {
 			slot.grant.shut.Store(true)
@@ -315,25 +284,5 @@ func (e *endpoint) retire(slot *sendSlot) {
 		e.ctlHeld.Add(-1)
 	case slotAlive:
 		e.asking.Store(false)
-	}
-}
-
-// polled is told by the queue when a completion has been handed out.
-func (e *endpoint) polled(op fabric.Op) {
-	if op == fabric.OpRecv {
-		e.recvHeld.Add(-1)
-	} else {
-		e.sendHeld.Add(-1)
-	}
-	if e.closed.Load() {
-		e.unreserve()
-	}
-}
-
-// unreserve gives the places in the queues back once nothing can fill or hold them any more.
-func (e *endpoint) unreserve() {
-	if e.sendHeld.Load() == 0 && e.recvHeld.Load() == 0 && e.returned.CompareAndSwap(false, true) {
-		e.sendCQ.unreserve(e.cfg.SendDepth)
-		e.recvCQ.unreserve(e.cfg.RecvDepth)
 	}
 }

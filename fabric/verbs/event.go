@@ -74,9 +74,9 @@ func (e *endpoint) notice(ev *cmEvent) {
 	case cmEstablished:
 		e.established(false)
 	case cmDisconnected:
-		e.die(errs.Disconnected, "the peer ended the connection")
+		e.Die(errs.Disconnected, "the peer ended the connection")
 	default:
-		e.die(errs.Disconnected, fmt.Sprintf("the connection failed: event %d, status %d",
+		e.Die(errs.Disconnected, fmt.Sprintf("the connection failed: event %d, status %d",
 			ev.kind, ev.status))
 	}
 }
@@ -149,7 +149,7 @@ func (d *domain) serveEvents() {
 			return err
 		})
 		switch {
-		case d.ctx.Err() != nil && err != nil:
+		case d.Context().Err() != nil && err != nil:
 			return
 		case err == syscall.EBADF:
 			return

@@ -80,7 +80,7 @@ func (e *endpoint) tellReady() {
 	e.sendMu.Lock()
 	defer e.sendMu.Unlock()
 	e.gate.untold = true
-	if e.dead.Load() {
+	if e.Dead() {
 		return
 	}
 	if e.gate.live {
@@ -127,7 +127,7 @@ func (e *endpoint) awaitGateLocked() {
 // lookAtGate posts what waits as soon as the peer is ready.
 func (e *endpoint) lookAtGate() {
 	const soonest, latest = 50 * time.Microsecond, 5 * time.Millisecond
-	for pause := soonest; !e.dead.Load(); pause = min(2*pause, latest) {
+	for pause := soonest; !e.Dead(); pause = min(2*pause, latest) {
 		if word(e.gate.page) != 0 {
 			e.established(true)
 			return
@@ -143,7 +143,7 @@ func (e *endpoint) established(open bool) {
 	defer e.sendMu.Unlock()
 	e.gate.live = true
 	e.gate.isOpen = e.gate.isOpen || open
-	if e.dead.Load() {
+	if e.Dead() {
 		return
 	}
 	e.tellLocked()

@@ -5,16 +5,12 @@ package verbs
 import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
 func (e *endpoint) PostRecv(recvs []fabric.Recv) error {
-	if err := fabric.CheckRecv(&e.d.caps, recvs); err != nil {
+	if err := provider.CheckRecv[*region](&e.Endpoint, recvs); err != nil {
 		return err
-	}
-	for i := range recvs {
-		if !e.owns(recvs[i].Reg) {
-			return e.foreign("fabric.PostRecv")
-		}
 	}
 	if err := e.postRecv(recvs); err != nil || len(recvs) == 0 {
 		return err
@@ -28,22 +24,22 @@ func (e *endpoint) PostRecv(recvs []fabric.Recv) error {
 func (e *endpoint) postRecv(recvs []fabric.Recv) error {
 	e.recvMu.Lock()
 	defer e.recvMu.Unlock()
-	if e.dead.Load() {
-		return e.deadErr("fabric.PostRecv")
+	if e.Dead() {
+		return e.Check("fabric.PostRecv")
 	}
-	if len(recvs) > e.cfg.RecvDepth-int(e.recvHeld.Load()) {
-		return errs.Newf(errs.Again, "fabric.PostRecv", e.name, "the receive queue is full")
+	if len(recvs) > e.RecvRoom() {
+		return e.Full("fabric.PostRecv")
 	}
 	if len(recvs) == 0 {
 		return nil
 	}
-	e.recvHeld.Add(int32(len(recvs)))
+	e.HoldRecvs(len(recvs))
 	for i := range recvs {
 		n := e.numberRecvLocked(recvSlot{context: recvs[i].Context})
 		e.stageIn.add(&recvs[i], e.recvID(n), e.dev)
 	}
 	if err := e.stageIn.post(e.qp); err != nil {
-		e.die(errs.Disconnected, "the device takes no receives: "+err.Error())
+		e.Die(errs.Disconnected, "the device takes no receives: "+err.Error())
 	}
 	return nil
 }

@@ -61,16 +61,11 @@ func (t *tenancy) end() bool {
 
 // retire ends a device that was removed. It does not wait.
 func (dev *device) retire() {
-	d := dev.d
 	if !dev.tenancy.end() {
 		return
 	}
 	dev.endAll(func(*endpoint) bool { return true }, dev.name+" is gone")
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if !d.closed { // else Close gives it back
-		d.wg.Go(dev.unplug)
-	}
+	dev.d.Go(dev.unplug) // where that is too late Close gives it back
 }
 
 // unplug gives everything back that was made on a device.
@@ -114,7 +109,8 @@ func (d *domain) plugIn(name string) (*device, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = dev.suits(&d.caps); err == nil {
+	caps := d.Caps()
+	if err = dev.suits(&caps); err == nil {
 		if err = dev.watch(); err == nil {
 			err = d.introduce(dev)
 		}

@@ -4,20 +4,19 @@ package verbs
 
 import (
 	"sync"
-	"sync/atomic"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
 // region is memory that is registered with every device of the domain. The registration gives
 // nobody remote access; grants do.
 type region struct {
-	d      *domain
-	mem    []byte
-	mrs    [maxDevices]*cMR // by the device's index; written under mu
-	lkeys  [maxDevices]uint32
-	closed atomic.Bool
+	provider.Memory
+	d     *domain
+	mrs   [maxDevices]*cMR // by the device's index; written under mu
+	lkeys [maxDevices]uint32
 
 	mu sync.RWMutex // held for reading by Grants under way, so that Close finds all of them
 }
@@ -37,7 +36,7 @@ func (r *region) register() error {
 func (r *region) plugIn(dev *device) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.mem) == 0 || r.closed.Load() || !dev.tenancy.enter() {
+	if len(r.Bytes()) == 0 || r.Closed() || !dev.tenancy.enter() {
 		return nil
 	}
 	defer dev.tenancy.leave()
@@ -45,7 +44,7 @@ func (r *region) plugIn(dev *device) error {
 	if dev.info.windows {
 		access |= accessBind
 	}
-	mr, err := registerMemory(dev.pd, r.mem, uint64(addrOf(r.mem)), access)
+	mr, err := registerMemory(dev.pd, r.Bytes(), uint64(addrOf(r.Bytes())), access)
 	if err != nil {
 		return memoryError("verbs.Register", dev.name, err)
 	}
@@ -74,40 +73,30 @@ func (r *region) deregister() {
 	}
 }
 
-func (r *region) Bytes() []byte { return r.mem }
-
 // Grant returns before the device has bound the window, but the window is bound before any message
 // that is posted on ep later is sent.
 func (r *region) Grant(ep fabric.Endpoint, off, length int, rights fabric.Rights) (
 	fabric.Remote, error,
 ) {
 	e, ok := ep.(*endpoint)
-	why := ""
-	switch {
-	case !ok || e.d != r.d:
-		why = "the endpoint is of another domain"
-	case off < 0 || length < 0 || off > len(r.mem) || length > len(r.mem)-off:
-		why = "the range leaves the region"
-	case rights == 0 || rights&^(fabric.RemoteRead|fabric.RemoteWrite) != 0:
-		why = "no such rights"
+	var base *provider.Endpoint
+	if ok {
+		base = &e.Endpoint
 	}
-	if why != "" {
-		return fabric.Remote{}, errs.Newf(errs.Invalid, "fabric.Grant", "", "%s", why)
-	}
-	if e.dead.Load() {
-		return fabric.Remote{}, e.deadErr("fabric.Grant")
+	if err := r.CheckGrant(base, off, length, rights); err != nil {
+		return fabric.Remote{}, err
 	}
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if r.closed.Load() {
-		return fabric.Remote{}, errClosed("fabric.Grant")
+	if r.Closed() {
+		return fabric.Remote{}, errs.New(errs.Closed, "fabric.Grant", "", nil)
 	}
 	g, err := r.d.grants.add(r, e)
 	if err != nil {
 		return fabric.Remote{}, err
 	}
 	defer r.d.grants.done(g)
-	g.mem, g.rights = r.mem[off:off+length], rights
+	g.mem, g.rights = r.Bytes()[off:off+length], rights
 	if err := g.arm(); err != nil {
 		r.d.grants.end(g)
 		return fabric.Remote{}, err
@@ -133,7 +122,7 @@ func (r *region) end(g *grant) {
 // completed.
 func (r *region) Close() error {
 	r.mu.Lock()
-	first := r.closed.CompareAndSwap(false, true)
+	first := r.Shut()
 	r.mu.Unlock()
 	if !first {
 		return nil

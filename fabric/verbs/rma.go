@@ -72,7 +72,7 @@ func (g *grant) arm() error {
 		}
 		if !e.d.grants.giveMemory(g, own) {
 			deregisterMemory(own)
-			return e.deadErr("fabric.Grant")
+			return e.Check("fabric.Grant")
 		}
 		mr = own
 		if !dev.info.windows {
@@ -105,13 +105,13 @@ func (g *grant) disarm() {
 			return postInvalidate(e.qp, id, g.rkey.Load())
 		})
 		if err != nil { // the endpoint is dead, and its end frees the window
-			<-e.done
+			<-e.Done()
 			return
 		}
 	}
 	for tries := 0; !g.shut.Load(); tries++ {
 		select {
-		case <-e.done:
+		case <-e.Done():
 			return
 		default:
 		}
@@ -126,23 +126,23 @@ func (g *grant) disarm() {
 
 // control posts a request of the provider's own, when there is room for one.
 func (e *endpoint) control(slot *sendSlot, post func(id uint64) error) error {
-	limit := int32(controlDepth(e.cfg.SendDepth))
+	limit := int32(controlDepth(e.Config.SendDepth))
 	for e.ctlHeld.Add(1) > limit {
 		e.ctlHeld.Add(-1)
-		if e.dead.Load() {
-			return e.deadErr("fabric.Grant")
+		if e.Dead() {
+			return e.Check("fabric.Grant")
 		}
 		e.sendCQ.drain()
 		runtime.Gosched()
 	}
 	e.sendMu.Lock()
 	defer e.sendMu.Unlock()
-	if e.dead.Load() {
-		return e.deadErr("fabric.Grant")
+	if e.Dead() {
+		return e.Check("fabric.Grant")
 	}
 	if err := post(e.sendID(e.numberLocked(slot))); err != nil {
-		e.die(errs.Disconnected, "the device takes no requests: "+err.Error())
-		return e.deadErr("fabric.Grant")
+		e.Die(errs.Disconnected, "the device takes no requests: "+err.Error())
+		return e.Check("fabric.Grant")
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ func (t *grantTable) add(r *region, e *endpoint) (*grant, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e.swept {
-		return nil, e.deadErr("fabric.Grant")
+		return nil, e.Check("fabric.Grant")
 	}
 	var g *grant
 	if n := len(t.free); n > 0 {
@@ -234,7 +234,7 @@ func (t *grantTable) giveWindow(g *grant) (*cMW, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if g.gone {
-		return nil, g.ep.deadErr("fabric.Grant")
+		return nil, g.ep.Check("fabric.Grant")
 	}
 	dev := g.ep.dev
 	if g.mw = dev.windows.take(); g.mw == nil {

@@ -20,8 +20,8 @@
 // Goroutines: one for the connection manager's events of a domain, one that asks silent peers for a
 // sign of life, one for each device's asynchronous events, one for each completion queue on each
 // device (it wakes sleepers), one for the end of each endpoint and of each device. Lock order:
-// domain.plug, region.mu, grants.mu, cq.mu, endpoint.sendMu, endpoint.recvMu, endpoint.dieMu;
-// conn.mu, domain.mu, tenancy.mu; gate.mu and connTable.mu are taken alone.
+// domain.plug, region.mu, grants.mu, cq.mu, endpoint.sendMu, endpoint.recvMu; conn.mu, domain.mu,
+// tenancy.mu; gate.mu and connTable.mu are taken alone.
 //
 // Read domain.go first, then ep.go and msg.go (posting), cq.go (completions), death.go (the end),
 // region.go and rma.go (grants), cm.go and event.go (connecting), device.go, plug.go, alive.go,
@@ -29,6 +29,7 @@
 package verbs
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -74,21 +75,11 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	def := func(v *int, d int) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	defTime := func(v *time.Duration, d time.Duration) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	def(&o.MaxMessage, 1<<20)
-	def(&o.QueueDepth, 4096)
-	defTime(&o.PeerTimeout, 4*time.Second)
-	defTime(&o.DialTimeout, 10*time.Second)
-	defTime(&o.KeepAlive, 5*time.Second)
+	o.MaxMessage = cmp.Or(o.MaxMessage, 1<<20)
+	o.QueueDepth = cmp.Or(o.QueueDepth, 4096)
+	o.PeerTimeout = cmp.Or(o.PeerTimeout, 4*time.Second)
+	o.DialTimeout = cmp.Or(o.DialTimeout, 10*time.Second)
+	o.KeepAlive = cmp.Or(o.KeepAlive, 5*time.Second)
 	return o
 }
 

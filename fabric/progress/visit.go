@@ -1,6 +1,4 @@
-// Package visit looks after things that were left alone for a moment, all of them in one goroutine
-// that sleeps while there are none, so that leaving something costs no timer.
-package visit
+package progress
 
 import (
 	"context"
@@ -11,10 +9,12 @@ import (
 // Period is how often each is visited.
 const Period = time.Millisecond
 
-// Visited is looked at once a Period until Look returns false.
+// Visited is something that was left alone for a moment. It is looked at once a Period until Look
+// returns false.
 type Visited interface{ Look() bool }
 
-// Visitor visits what was added. Safe for concurrent use.
+// Visitor visits what was added, all of it in one goroutine that sleeps while there is nothing, so
+// that leaving something alone costs no timer. Safe for concurrent use.
 type Visitor[T Visited] struct {
 	kick chan struct{} // one token: there is something to visit
 
@@ -22,8 +22,8 @@ type Visitor[T Visited] struct {
 	all []T
 }
 
-// New makes a visitor whose Run has to be started.
-func New[T Visited]() *Visitor[T] { return &Visitor[T]{kick: make(chan struct{}, 1)} }
+// NewVisitor makes a visitor whose Run has to be started.
+func NewVisitor[T Visited]() *Visitor[T] { return &Visitor[T]{kick: make(chan struct{}, 1)} }
 
 // Add has v visited, for the first time in one to two Periods. It may be called with v's lock held.
 func (w *Visitor[T]) Add(v T) {

@@ -1,4 +1,4 @@
-package visit
+package progress
 
 import (
 	"context"
@@ -18,7 +18,7 @@ func (g *guest) Look() bool {
 func TestVisitsUntilToldNotTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		v := New[*guest]()
+		v := NewVisitor[*guest]()
 		go v.Run(ctx)
 		long, short := &guest{left: 5}, &guest{left: 1}
 		v.Add(long)

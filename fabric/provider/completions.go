@@ -1,0 +1,139 @@
+package provider
+
+import (
+	"sync/atomic"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/internal/ring"
+)
+
+// Completions is the part of a completion queue that holds completions. Each endpoint reserves a
+// place for everything that it may have posted and not polled (Reserve), before it is made; so
+// there is always room, and a Push never fails.
+//
+// A completion is ripe when it, or one behind it, ends a Wait: all are, unless the queue waits for
+// solicited ones only. The provider's queue guards what has no other word by its own lock, and
+// adds Poll, Wait, Wake and Close.
+type Completions struct {
+	of            *Domain
+	solicitedOnly bool
+	reserved      atomic.Int64 // sum of the depths of the endpoints that still can fill it
+	closed        atomic.Bool
+
+	ring ring.Ring[fabric.Completion]
+	ripe int // how many of the ring are
+}
+
+// Open makes an empty queue.
+func (q *Completions) Open(of *Domain, opts fabric.CQOptions) {
+	q.of, q.solicitedOnly = of, opts.SolicitedOnly
+	q.ring = ring.New[fabric.Completion](opts.Depth)
+}
+
+// Push adds a completion; solicited is that of a receive whose sender said so. It tells whether it
+// ends a Wait. A closed queue drops it.
+func (q *Completions) Push(c *fabric.Completion, solicited bool) (ripe bool) {
+	if q.closed.Load() {
+		return false
+	}
+	invariant.Check(!q.ring.Full(), "completion queue overflow")
+	q.ring.Push(*c)
+	if solicited || c.Err != nil || !q.solicitedOnly {
+		q.ripe = q.ring.Len()
+		return true
+	}
+	return false
+}
+
+// Take moves completions out, oldest first, ripe or not. The caller tells their endpoints
+// (Endpoint.Polled) when it has let go of the queue's lock.
+func (q *Completions) Take(dst []fabric.Completion) int {
+	n := 0
+	for n < len(dst) && q.ring.Len() > 0 {
+		dst[n] = q.ring.Pop()
+		n++
+	}
+	q.ripe = max(0, q.ripe-n)
+	return n
+}
+
+// TakeRipe is Take of those that are ripe.
+func (q *Completions) TakeRipe(dst []fabric.Completion) int {
+	return q.Take(dst[:min(len(dst), q.ripe)])
+}
+
+// Ripe tells whether there is something that ends a Wait.
+func (q *Completions) Ripe() bool { return q.ripe > 0 }
+
+// Ripen makes all that is there ripe, for a device that tells of solicited messages afterwards.
+func (q *Completions) Ripen() { q.ripe = q.ring.Len() }
+
+// Shut drops what is there and takes no more. It is false when it was shut before.
+func (q *Completions) Shut() bool {
+	if q.closed.Swap(true) {
+		return false
+	}
+	q.ring, q.ripe = ring.Ring[fabric.Completion]{}, 0
+	return true
+}
+
+// Closed tells whether the queue is shut. It needs no lock.
+func (q *Completions) Closed() bool { return q.closed.Load() }
+
+// ClosedErr is what a waiter of a closed queue gets.
+func (q *Completions) ClosedErr() error { return q.of.closedErr("Wait") }
+
+// reserve sets room for an endpoint's completions aside. It needs no lock.
+func (q *Completions) reserve(depth int) error {
+	if q.closed.Load() {
+		return q.of.closedErr("CQ")
+	}
+	size := int64(q.ring.Cap())
+	if taken := q.reserved.Add(int64(depth)); taken > size {
+		q.reserved.Add(-int64(depth))
+		return errs.Newf(errs.Invalid, q.of.name+".CQ", "",
+			"depth %d is too small: %d taken, %d more wanted", size, taken-int64(depth), depth)
+	}
+	return nil
+}
+
+func (q *Completions) unreserve(depth int) { q.reserved.Add(-int64(depth)) }
+
+// completions finds this part in a provider's queue.
+func (q *Completions) completions() *Completions { return q }
+
+// queueOf is the part of a queue that d made, or nil.
+func (d *Domain) queueOf(cq fabric.CQ) *Completions {
+	if own, ok := cq.(interface{ completions() *Completions }); ok && own.completions().of == d {
+		return own.completions()
+	}
+	return nil
+}
+
+// Reserve checks cfg, fills in its hello and sets its places in the completion queues aside. They
+// are given back by Unreserve, if no endpoint is made, or by the endpoint.
+func (d *Domain) Reserve(cfg *fabric.EndpointConfig) error {
+	if err := fabric.CheckEndpoint(&d.caps, cfg); err != nil {
+		return err
+	}
+	send, recv := d.queueOf(cfg.SendCQ), d.queueOf(cfg.RecvCQ)
+	if send == nil || recv == nil {
+		return errs.Newf(errs.Invalid, "fabric.EndpointConfig", "", "a queue of another domain")
+	}
+	if err := send.reserve(cfg.SendDepth); err != nil {
+		return err
+	}
+	if err := recv.reserve(cfg.RecvDepth); err != nil {
+		send.unreserve(cfg.SendDepth)
+		return err
+	}
+	return nil
+}
+
+// Unreserve gives the places of Reserve back.
+func (d *Domain) Unreserve(cfg *fabric.EndpointConfig) {
+	d.queueOf(cfg.SendCQ).unreserve(cfg.SendDepth)
+	d.queueOf(cfg.RecvCQ).unreserve(cfg.RecvDepth)
+}

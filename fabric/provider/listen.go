@@ -1,0 +1,237 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+)
+
+// Backlog is how many peers of a listener may be in the hello, or through it and not yet accepted.
+const Backlog = 64
+
+// Listener keeps the peers of a listening socket between their connect and Accept. Hellos are read
+// in the background, so that a slow peer holds up nobody. The provider's listener embeds it and
+// adds Addr.
+type Listener[C Caller] struct {
+	domain *Domain
+	sock   io.Closer
+	ctx    context.Context // ends with Close
+	cancel context.CancelFunc
+	slots  chan struct{} // one for each peer between its connect and Accept
+	ready  chan C
+	wg     sync.WaitGroup
+	once   sync.Once
+}
+
+// Caller is a peer of a listener. Each is admitted, refused or closed, once.
+type Caller interface {
+	met() *Met
+
+	// Admit answers with mine's hello and makes the endpoint. When it fails the peer is gone, and
+	// the places of mine are not the endpoint's: it was disowned, if there was one.
+	Admit(mine fabric.EndpointConfig) (fabric.Endpoint, error)
+
+	// Refuse tells the peer as much of the reason as it may know, and closes the connection.
+	Refuse(why error)
+
+	// Close drops a peer that nobody accepts any more.
+	Close() error
+
+	// Name is what errors call it.
+	Name() string
+}
+
+// Met is what the hello has told of a Caller, which embeds it.
+type Met struct {
+	Peer   fabric.Peer
+	Answer [32]byte // the token of this side's hello
+	Err    error    // why it is refused
+}
+
+func (m *Met) met() *Met { return m }
+
+// Open makes the listener one of the domain's. When that was closed meanwhile it closes sock.
+func (l *Listener[C]) Open(d *Domain, sock io.Closer) error {
+	l.domain, l.sock = d, sock
+	l.ctx, l.cancel = context.WithCancel(d.ctx)
+	l.slots, l.ready = make(chan struct{}, Backlog), make(chan C, Backlog)
+	if err := d.adoptListener(l); err != nil {
+		l.cancel()
+		_ = sock.Close()
+		return err
+	}
+	return nil
+}
+
+// Context ends when the listener is closed.
+func (l *Listener[C]) Context() context.Context { return l.ctx }
+
+// Serve accepts sockets until l is closed. It takes a slot for each and calls meet, which hands the
+// slot on: by Ready, or by Leave where the peer concerns nobody. When there is no slot it calls
+// full, if that is not nil, which may make one.
+func Serve[C Caller, S io.Closer](
+	l *Listener[C], accept func() (S, error), full func(), meet func(S),
+) {
+	l.wg.Go(func() {
+		for {
+			sock, err := accept()
+			switch {
+			case err == nil:
+				if !l.takeSlot(full) {
+					_ = sock.Close()
+					return
+				}
+				meet(sock)
+			case errors.Is(err, net.ErrClosed) || l.ctx.Err() != nil:
+				return
+			default: // out of descriptors, or a peer that was gone again
+				select {
+				case <-time.After(10 * time.Millisecond):
+				case <-l.ctx.Done():
+				}
+			}
+		}
+	})
+}
+
+// takeSlot waits until there is a slot. It is false when the listener is closed.
+func (l *Listener[C]) takeSlot(full func()) bool {
+	if l.TrySlot() {
+		return true
+	}
+	if full != nil {
+		full()
+	}
+	select {
+	case l.slots <- struct{}{}:
+		return true
+	case <-l.ctx.Done():
+		return false
+	}
+}
+
+// TrySlot takes a slot, if there is one, for providers that hear of peers in other ways than Serve.
+func (l *Listener[C]) TrySlot() bool {
+	select {
+	case l.slots <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// Go runs f in a goroutine that Close waits for.
+func (l *Listener[C]) Go(f func()) { l.wg.Go(f) }
+
+// Ready puts a peer that has a slot where Accept finds it. It never blocks: there are no more slots
+// than places.
+func (l *Listener[C]) Ready(c C) { l.ready <- c }
+
+// Leave gives the slot of a peer back.
+func (l *Listener[C]) Leave() { <-l.slots }
+
+// Accept implements fabric.Listener.
+func (l *Listener[C]) Accept(
+	ctx context.Context, cfg func(fabric.Peer) (fabric.EndpointConfig, error),
+) (fabric.Endpoint, error) {
+	if l.ctx.Err() != nil {
+		return nil, l.domain.closedErr("Accept")
+	}
+	select {
+	case c := <-l.ready:
+		l.Leave()
+		e, err := l.welcome(c, cfg)
+		if err != nil {
+			return nil, errs.Wrap(l.domain.name+".Accept", c.Name(), err)
+		}
+		return e, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-l.ctx.Done():
+		return nil, l.domain.closedErr("Accept")
+	}
+}
+
+// welcome admits a peer or refuses it.
+func (l *Listener[C]) welcome(
+	c C, cfg func(fabric.Peer) (fabric.EndpointConfig, error),
+) (fabric.Endpoint, error) {
+	m := c.met()
+	mine, err := fabric.EndpointConfig{}, m.Err
+	if err == nil {
+		mine, err = l.domain.Configure(m.Peer, m.Answer, cfg)
+	}
+	if err != nil {
+		c.Refuse(err)
+		return nil, err
+	}
+	e, err := c.Admit(mine)
+	if err != nil {
+		l.domain.Unreserve(&mine)
+	}
+	return e, err
+}
+
+// Close implements fabric.Listener.
+func (l *Listener[C]) Close() error {
+	l.once.Do(func() {
+		l.cancel()
+		_ = l.sock.Close()
+		l.wg.Wait()
+		l.Clear()
+		l.domain.forgetListener(l)
+	})
+	return nil
+}
+
+// Clear drops the peers that wait in a closed listener: for who has put one there that Close may
+// have missed. An Accept that still runs may be quicker, and is welcome to it.
+func (l *Listener[C]) Clear() {
+	for {
+		select {
+		case c := <-l.ready:
+			_ = c.Close()
+		default:
+			return
+		}
+	}
+}
+
+// Until runs read, which blocks on conn, and interrupts it when ctx ends.
+func Until(ctx context.Context, conn net.Conn, read func() error) error {
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
+	err := read()
+	if !stop() {
+		return ctx.Err()
+	}
+	return err
+}
+
+// Configure is what a listener does with a peer that it has admitted (fabric.Tokens.Admit): it asks
+// cfg for this side's configuration, puts answer into its hello and reserves its places. An error
+// refuses the peer.
+func (d *Domain) Configure(
+	peer fabric.Peer, answer [32]byte, cfg func(fabric.Peer) (fabric.EndpointConfig, error),
+) (mine fabric.EndpointConfig, err error) {
+	if mine, err = cfg(peer); err != nil {
+		if errs.KindOf(err) == errs.Closed { // of something else: it must not end the listener
+			err = errs.Newf(errs.Disconnected, d.name+".Accept", "", "refused: %w", err)
+		}
+		return mine, err
+	}
+	if err = d.Reserve(&mine); err != nil {
+		return mine, err
+	}
+	mine.Hello.Token = answer
+	if v := mine.Hello.Version; v != fabric.HelloVersion {
+		d.Unreserve(&mine)
+		err = errs.Newf(errs.Version, d.name+".Accept", "", "this side says %d", v)
+	}
+	return mine, err
+}
