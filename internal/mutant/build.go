@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -116,7 +117,7 @@ func build(ctx context.Context, tables []*table, dir string) (*binary, error) {
 // run runs the tests of a case and returns what they have found, "" for nothing.
 func (b *binary) run(ctx context.Context, c Case) (found string, err error) {
 	cmd := exec.CommandContext(ctx, b.path, "-test.run", c.Tests, "-test.failfast",
-		"-test.timeout", runMax.String())
+		"-test.count", strconv.Itoa(max(c.Tries, 1)), "-test.timeout", runMax.String())
 	cmd.Env = append(append(os.Environ(), c.Env...), environ+"="+c.Mutant)
 	out, err := cmd.CombinedOutput()
 	if strings.Contains(string(out), "no tests to run") {

@@ -12,6 +12,7 @@ import (
 type Case struct {
 	Mutant string
 	Tests  string   // as -test.run takes it: at least one of them must fail
+	Tries  int      // how often they run until one fails; 0 is once
 	Env    []string // what these tests take from the environment, as NAME=VALUE
 }
 

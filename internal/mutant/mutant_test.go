@@ -75,7 +75,8 @@ func TestHunt(t *testing.T) {
 		{mutant: "smaller", tests: "TestNoSuchThing", broken: true},
 		{mutant: none, tests: "TestChecked", env: "SAMPLE_FAILS=1", found: true},
 	} {
-		found, err := b.run(t.Context(), Case{c.mutant, c.tests, []string{c.env}})
+		found, err := b.run(t.Context(), Case{Mutant: c.mutant, Tests: c.tests,
+			Tries: 2, Env: []string{c.env}})
 		if (found != "") != c.found || (err != nil) != c.broken {
 			t.Errorf("%+v: found %q, %v", c, found, err)
 		}
