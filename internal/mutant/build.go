@@ -127,6 +127,9 @@ func (b *binary) run(ctx context.Context, c Case) (found string, err error) {
 	if err == nil || !errors.As(err, &exit) {
 		return "", err
 	}
+	if !strings.Contains(string(out), c.Says) {
+		return "", fmt.Errorf("it failed without saying %q\n%s", c.Says, out)
+	}
 	return finding(string(out))
 }
 

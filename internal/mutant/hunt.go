@@ -14,6 +14,7 @@ type Case struct {
 	Tests  string   // as -test.run takes it: at least one of them must fail
 	Tries  int      // how often they run until one fails; 0 is once
 	Env    []string // what these tests take from the environment, as NAME=VALUE
+	Says   string   // a part of what they must say when they fail; "": they may fail in any way
 }
 
 // Hunt looks for mutants with the tests of the package in the working directory.

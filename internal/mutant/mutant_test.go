@@ -65,10 +65,12 @@ func TestHunt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		mutant, tests, env string
-		found, broken      bool
+		mutant, tests, env, says string
+		found, broken            bool
 	}{
 		{mutant: "smaller", tests: "TestLarger", found: true},
+		{mutant: "smaller", tests: "TestLarger", says: "2 is larger", found: true},
+		{mutant: "smaller", tests: "TestLarger", says: "3 is larger", broken: true},
 		{mutant: "crash", tests: "TestLarger", found: true},
 		{mutant: none, tests: "TestLarger|TestChecked"},
 		{mutant: "smaller", tests: "TestNothing"},
@@ -76,7 +78,7 @@ func TestHunt(t *testing.T) {
 		{mutant: none, tests: "TestChecked", env: "SAMPLE_FAILS=1", found: true},
 	} {
 		found, err := b.run(t.Context(), Case{Mutant: c.mutant, Tests: c.tests,
-			Tries: 2, Env: []string{c.env}})
+			Tries: 2, Env: []string{c.env}, Says: c.says})
 		if (found != "") != c.found || (err != nil) != c.broken {
 			t.Errorf("%+v: found %q, %v", c, found, err)
 		}
