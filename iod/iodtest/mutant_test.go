@@ -11,20 +11,22 @@ import (
 	"github.com/sluice-storage/sluice/unifier"
 )
 
-// TestCrowdAtASmallServer has a crowd at a server that has little memory and dies often.
-// SLUICE_CROWDS says how many there are, one after the other; their seeds follow each other.
+// TestCrowdAtASmallServer has a crowd at a server that has little memory and dies often. With
+// SLUICE_CROWDS there are so many that stay longer, one after the other, of seeds that follow each
+// other.
 func TestCrowdAtASmallServer(t *testing.T) {
 	crowds, err := strconv.ParseUint(os.Getenv("SLUICE_CROWDS"), 10, 64)
-	if err != nil {
+	brief := err != nil
+	if brief {
 		crowds = 1
 	}
 	first := seedOf(t)
 	for seed := first; seed < first+crowds; seed++ {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			co := usualCrowd(seed)
-			co.Steps, co.Every = 50, 60
-			if testing.Short() {
-				co.Steps, co.Lives = 15, 1
+			co.Every = 60
+			if brief {
+				co.Steps, co.Lives = 30, 1
 			}
 			fatal(t, run(t, rigOptions{net: simNetwork(seed, sim.Options{MaxDelay: int(seed % 2 * 8)}),
 				store: memStore(t), cache: unifier.Config{MemoryBytes: 24 << 20,
@@ -47,7 +49,7 @@ func TestMutantsAreFound(t *testing.T) {
 	h := mutant.Hunt{Packages: []string{"../remote", "../server", "../../unifier"}}
 	for _, name := range names {
 		h.Cases = append(h.Cases, mutant.Case{Mutant: name, Tests: "TestCrowdAtASmallServer",
-			Env: []string{"SLUICE_SEED=0", "SLUICE_CROWDS=250"}, Says: ErrViolated.Error()})
+			Env: []string{"SLUICE_SEED=0", "SLUICE_CROWDS=40"}, Says: ErrViolated.Error()})
 	}
 	h.Run(t)
 }
