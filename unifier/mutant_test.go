@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-storage/sluice/internal/mutant"
+	"github.com/sluice-storage/sluice/internal/mutanttest"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/wire"
@@ -12,12 +12,12 @@ import (
 
 // Each mutant of testdata/mutants.txt must be found by the tests that are there for it.
 func TestMutantsAreFound(t *testing.T) {
-	model := func(name string) mutant.Case {
-		return mutant.Case{Mutant: name, Tests: "TestModel", Env: []string{"UNIFIER_SEEDS=60"}}
+	model := func(name string) mutanttest.Case {
+		return mutanttest.Case{Mutant: name, Tests: "TestModel", Env: []string{"UNIFIER_SEEDS=60"}}
 	}
-	mutant.Hunt{
+	mutanttest.Hunt{
 		Control: []string{"UNIFIER_SEEDS=5"},
-		Cases: []mutant.Case{
+		Cases: []mutanttest.Case{
 			model("lendUnpinned"), model("skipSettle"), model("dropStamps"), model("keepChanged"),
 			model("evictDirty"), model("keepSums"), model("anyOrder"), model("loseSlots"),
 			{Mutant: "skipVerify", Tests: "TestWrongSums"},

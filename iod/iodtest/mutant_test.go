@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/fabric/sim"
-	"github.com/sluice-storage/sluice/internal/mutant"
+	"github.com/sluice-storage/sluice/internal/mutanttest"
 	"github.com/sluice-storage/sluice/unifier"
 )
 
@@ -46,9 +46,9 @@ func TestMutantsAreFound(t *testing.T) {
 	if soaking() {
 		names = append(names, "noFence", "dropStamps") // which take half a minute
 	}
-	h := mutant.Hunt{Packages: []string{"../remote", "../server", "../../unifier"}}
+	h := mutanttest.Hunt{Packages: []string{"../remote", "../server", "../../unifier"}}
 	for _, name := range names {
-		h.Cases = append(h.Cases, mutant.Case{Mutant: name, Tests: "TestCrowdAtASmallServer",
+		h.Cases = append(h.Cases, mutanttest.Case{Mutant: name, Tests: "TestCrowdAtASmallServer",
 			Env: []string{"SLUICE_SEED=0", "SLUICE_CROWDS=40"}, Says: ErrViolated.Error()})
 	}
 	h.Run(t)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-storage/sluice/internal/mutant"
+	"github.com/sluice-storage/sluice/internal/mutanttest"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 )
@@ -175,10 +175,10 @@ func TestCrashesAgainstModel(t *testing.T) {
 
 // Each mutant of testdata/mutants.txt must be found by the tests that are there for it.
 func TestMutantsAreFound(t *testing.T) {
-	model := func(name string) mutant.Case {
-		return mutant.Case{Mutant: name, Tests: "TestCrashesAgainstModel", Tries: 10}
+	model := func(name string) mutanttest.Case {
+		return mutanttest.Case{Mutant: name, Tests: "TestCrashesAgainstModel", Tries: 10}
 	}
-	mutant.Hunt{Cases: []mutant.Case{
+	mutanttest.Hunt{Cases: []mutanttest.Case{
 		model("ignoreVerifier"), model("forgetOne"), model("outOfOrder"), model("newNumbers"),
 		model("shareSlots"),
 		{Mutant: "hideCut", Tests: "TestCutBeforeSentAgain"},

@@ -3,12 +3,12 @@ package server
 import (
 	"testing"
 
-	"github.com/sluice-storage/sluice/internal/mutant"
+	"github.com/sluice-storage/sluice/internal/mutanttest"
 )
 
 // Each mutant of testdata/mutants.txt must be found by the tests that are there for it.
 func TestMutantsAreFound(t *testing.T) {
-	mutant.Hunt{Cases: []mutant.Case{
+	mutanttest.Hunt{Cases: []mutanttest.Case{
 		{Mutant: "unbounded", Tests: "TestGateUnderLoad"},
 		{Mutant: "unfair", Tests: "TestGateKeepsRoomForTheNextClient"},
 		{Mutant: "unfair", Tests: "TestAFloodDoesNotDrownOthers/cached"},

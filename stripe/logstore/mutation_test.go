@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/internal/mutant"
+	"github.com/sluice-storage/sluice/internal/mutanttest"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/stripe/device"
 	"github.com/sluice-storage/sluice/wire"
@@ -16,13 +16,13 @@ import (
 // The crash tests are worth what they find: each mutant of testdata/mutants.txt must be found by
 // the power cuts of one script, or by a misdirected write.
 func TestCrashMutations(t *testing.T) {
-	script := func(name, planted string) mutant.Case {
-		return mutant.Case{Mutant: planted, Tests: "TestCrashEnumeration/" + name,
+	script := func(name, planted string) mutanttest.Case {
+		return mutanttest.Case{Mutant: planted, Tests: "TestCrashEnumeration/" + name,
 			Env: []string{"LOGSTORE_SEED=1", "LOGSTORE_CRASH_FEW=3"}}
 	}
-	mutant.Hunt{
+	mutanttest.Hunt{
 		Control: []string{"LOGSTORE_CRASH_STRIDE=10"},
-		Cases: []mutant.Case{
+		Cases: []mutanttest.Case{
 			script("every_kind", "skipLogSync"),
 			script("every_kind", "skipFlush"),
 			script("every_kind", "applyBeforeLog"),
@@ -42,8 +42,8 @@ func TestCrashMutations(t *testing.T) {
 	}.Run(t)
 }
 
-// TestMisdirectedWritesAreNoticed exchanges two blocks of equal content rules on the disk, as a disk does that writes
-// to the wrong place: a reader must be told.
+// A disk that writes to the wrong place is noticed: a block of one object, with its checksum, lies
+// where another object's block was, and a reader is told.
 func TestMisdirectedWritesAreNoticed(t *testing.T) {
 	ctx := context.Background()
 	opt := crashOptions()

@@ -1,4 +1,4 @@
-package mutant
+package mutanttest
 
 import (
 	"os/exec"

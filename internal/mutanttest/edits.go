@@ -1,4 +1,4 @@
-package mutant
+package mutanttest
 
 import (
 	"cmp"
@@ -59,8 +59,8 @@ func (t *table) names() map[string]bool {
 	return names
 }
 
-// parse reads the edits of a table. Lines with '-' or '+' that follow each other are one edit; a '-'
-// behind a '+' begins the next one.
+// parse reads the edits of a table. Lines with '-' or '+' that follow each other are one edit; a
+// '-' behind a '+' begins the next one.
 func parse(text string) (edits []edit, err error) {
 	var file string
 	var e *edit // the edit that further lines belong to

@@ -1,4 +1,4 @@
-// Package sample is what the tests of package mutant plant defects into.
+// Package sample is what the tests of package mutanttest plant defects into.
 package sample
 
 // Larger returns the larger one.

@@ -1,4 +1,4 @@
-// Package mutant shows, for tests, that other tests find what they are there to find. It plants
+// Package mutanttest shows, for tests, that other tests find what they are there to find. It plants
 // defects (mutants) into a package from outside, so that no production file carries a line for
 // them: the Go tool builds the package's tests from changed copies of its files (-overlay), and a
 // test that is run against a mutant has to fail.
@@ -18,7 +18,7 @@
 // All mutants are in one binary, so that each costs one run and no build. Without a mutant the
 // binary must pass. Read hunt.go first, then edits.go and build.go. The package changes no file and
 // invents no mutants: each one is a mistake that somebody could make.
-package mutant
+package mutanttest
 
 // environ is the variable that tells a test binary which mutant is planted.
 const environ = "SLUICE_MUTANT"
