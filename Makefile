@@ -195,7 +195,7 @@ soak: deps build ## fuzzes each decoder for FUZZTIME (1m), runs the long loops a
 soak-loops:
 	$(call step,long loops,SLUICE_SOAK=1 SLUICE_KILL_ROUNDS=300 SLUICE_IOD_REQUESTS=3000000 \
 		LOGSTORE_SEEDS=50000 LOGSTORE_KILLS=200 LOGSTORE_POWER_CUTS=50 \
-		$(GO) test -count=1 -timeout 4h -v -run 'Crash|Kill|Power|Soak|Iod|Random|Planted|Pause|Stopped|Fills|Flipped' \
+		$(GO) test -count=1 -timeout 4h -v -run 'Crash|Kill|Power|Soak|Iod|Random|Planted|Mutants|Pause|Stopped|Fills|Flipped' \
 		./systest ./iod/... ./stripe/... ./kv/... ./meta/...)
 
 soak-rest:

@@ -58,7 +58,6 @@ type Call struct {
 	lent      int        // places held by writes posted since the last signalled one
 	lentBytes int64      // that they carry
 	failure   failure
-	late      []delayed
 
 	unit   int  // the largest part of a transfer
 	window gate // bytes that may be under way by rendezvous
@@ -211,15 +210,8 @@ func (c *Call) answer(status errs.Kind, body []byte, inLen int64) error {
 		parked = c.s.srv.replay.finish(c, status, body, data)
 	}
 	c.deactivate()
-	if !c.s.node.defects.keepReceive {
-		c.s.repost(c.recv)
-	}
-	var err error
-	if len(c.late) > 0 {
-		err = c.answerEarly()
-	} else {
-		err = c.send()
-	}
+	c.s.repost(c.recv)
+	err := c.send()
 	if parked != nil {
 		c.s.srv.dispatch(parked)
 	}
@@ -241,9 +233,6 @@ func (c *Call) compose(status errs.Kind, body []byte, inLen int64) []byte {
 	h := wire.Header{
 		Kind: wire.KindReply, Op: c.header.Op, Status: status, RequestID: c.header.RequestID,
 		Credits: 1, Stamp: c.stamp, BodyLen: uint32(8 + len(body)),
-	}
-	if c.s.node.defects.loseCredit && c.gen%7 == 0 {
-		h.Credits = 0
 	}
 	if c.lost {
 		h.Pieces = replyLost

@@ -103,7 +103,6 @@ func newConn(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (
 	}
 	c := &Conn{link: l, slots: make([]slot, credits)}
 	c.credits.open(credits, n.opts.Burst)
-	c.credits.order.invert = n.defects.invertLevels
 	l.alive.buffer = credits + maxCancels
 	c.polls.need = make(chan struct{}, 1)
 	for i := range c.slots {
@@ -189,9 +188,7 @@ func (c *Conn) outcomeOf(ctx context.Context, s *slot, req *Request, rep *Reply)
 	if err != nil && c.caps.RefusalEnds && len(s.grants) > 0 {
 		c.askFirst(s)
 	}
-	if !c.node.defects.keepGrants {
-		c.revoke(s)
-	}
+	c.revoke(s)
 	if err != nil {
 		if s.eager >= 0 {
 			c.fence(s)

@@ -225,8 +225,9 @@ func TestForgedReturnsOfSlots(t *testing.T) {
 	}
 }
 
-// checkEager sends data of several callers through few slots at once.
-func checkEager(t *testing.T, r *rig) error {
+// TestEagerSlotsAreShared sends data of several callers through few slots at once.
+func TestEagerSlotsAreShared(t *testing.T) {
+	r := newRigFor(t, simProviders()[1], echo, smallUnits)
 	const callers = 6
 	failures := make(chan error, callers)
 	seed := seedOf(t)
@@ -254,10 +255,9 @@ func checkEager(t *testing.T, r *rig) error {
 	for range callers {
 		all = append(all, <-failures)
 	}
-	if err := errors.Join(all...); err != nil {
-		return err
+	if err := errors.Join(append(all, quiet(r))...); err != nil {
+		t.Fatal(err)
 	}
-	return quiet(r)
 }
 
 func FuzzDecodeGive(f *testing.F) {

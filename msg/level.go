@@ -8,7 +8,6 @@ import "math/bits"
 // burst + the number of levels.
 type priority struct {
 	burst  int
-	invert bool // planted by tests
 	passed [MaxLevels]int
 }
 
@@ -20,9 +19,6 @@ func (s levels) has(l int) bool { return s&(1<<l) != 0 }
 // next is the level whose turn it is. waiting must not be empty.
 func (p *priority) next(waiting levels) int {
 	top := bits.Len8(uint8(waiting)) - 1
-	if p.invert {
-		return bits.TrailingZeros8(uint8(waiting))
-	}
 	for l := range top {
 		if waiting.has(l) && p.passed[l] >= p.burst {
 			return l

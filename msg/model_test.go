@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -202,12 +203,17 @@ func oneModelCall(ctx context.Context, c *Conn, rng *rand.Rand, outMem, inMem fa
 	return nil
 }
 
-// runModel makes calls random requests on each of several goroutines.
-func runModel(t testing.TB, r *rig, calls, goroutines int) error {
-	return runModelWithin(t, r, calls, goroutines, 20*time.Second)
+// patience is how long a test waits for what must come. Where it will not come, MSG_PATIENCE says
+// how long that takes to tell.
+func patience() time.Duration {
+	if d, err := time.ParseDuration(os.Getenv("MSG_PATIENCE")); err == nil {
+		return d
+	}
+	return 20 * time.Second
 }
 
-func runModelWithin(t testing.TB, r *rig, calls, goroutines int, limit time.Duration) error {
+// runModel makes calls random requests on each of several goroutines.
+func runModel(t testing.TB, r *rig, calls, goroutines int) error {
 	seed := rand.Uint64()
 	t.Logf("model seed %d", seed)
 	failures := make(chan error, goroutines)
@@ -215,7 +221,7 @@ func runModelWithin(t testing.TB, r *rig, calls, goroutines int, limit time.Dura
 		outMem, inMem := memory(t, r.cdom, 1<<18), memory(t, r.cdom, 1<<18)
 		go func() {
 			rng := rand.New(rand.NewPCG(seed, uint64(g)))
-			ctx, cancel := context.WithTimeout(context.Background(), limit)
+			ctx, cancel := context.WithTimeout(context.Background(), patience())
 			defer cancel()
 			var err error
 			for i := 0; i < calls && err == nil; i++ {
@@ -236,11 +242,7 @@ func runModelWithin(t testing.TB, r *rig, calls, goroutines int, limit time.Dura
 
 // quiet tells whether everything came back after the last call: credits, slots, calls, places.
 func quiet(r *rig) error {
-	limit := 20 * time.Second
-	if r.client.defects != (defects{}) {
-		limit = time.Second // it is not expected
-	}
-	for end := time.Now().Add(limit); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience()); ; time.Sleep(5 * time.Millisecond) {
 		if why := settled(r); why == nil || time.Now().After(end) {
 			return why
 		}

@@ -2,7 +2,6 @@ package msg
 
 import (
 	"context"
-	"slices"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
@@ -88,10 +87,6 @@ func (c *Call) Push(ctx context.Context, off int64, src []fabric.Sge) error {
 		c.collect(off, src)
 		return nil
 	}
-	if c.s.node.defects.earlyReply {
-		c.late = append(c.late, delayed{off, src})
-		return nil
-	}
 	err := c.failed() // an earlier one: there is no sense in going on
 	if err == nil {
 		err = c.transfer(ctx, fabric.OpWrite, &c.in, off, src, nil)
@@ -147,10 +142,6 @@ func (c *Call) transfer(ctx context.Context, op fabric.Op, s *segment, off int64
 		ch.release()
 		c.s.node.chains.Put(ch)
 	}()
-	if c.s.node.defects.swapPieces {
-		local = slices.Clone(local)
-		slices.Reverse(local)
-	}
 	remote, rest := walk(&s.space, s.access, off), pieces{list: local}
 	for {
 		ch.fill(op, &c.s.caps, int64(c.unit), s, &remote, &rest)
@@ -185,9 +176,6 @@ func (c *Call) reserve(ctx context.Context, places int, bytes int64) error {
 	s, level := c.s, Level(c.level)
 	if s.places.left() < places || int64(c.window.left()) < bytes {
 		s.needPoller()
-	}
-	if s.node.defects.overrun {
-		c.window.put(int(bytes))
 	}
 	err := c.window.take(ctx, level, int(bytes))
 	if err != nil {

@@ -24,9 +24,8 @@ type rung struct {
 // Node is a process's place in the message layer: it dials, serves, and watches over time
 // limits. Safe for concurrent use.
 type Node struct {
-	opts    Options
-	rungs   []*rung // steps of the ladder, best first
-	defects defects // planted by tests; the zero value is a sound node
+	opts  Options
+	rungs []*rung // steps of the ladder, best first
 
 	// The bytes of requests that are outstanding: a window against incast in either direction.
 	inWindow, outWindow gate
@@ -63,7 +62,7 @@ func NewNode(opts Options) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{
-		opts: opts, defects: opts.plant, stop: make(chan struct{}), stopped: make(chan struct{}),
+		opts: opts, stop: make(chan struct{}), stopped: make(chan struct{}),
 		watched: make(chan struct{}), watch: watch{kick: make(chan struct{}, 1)},
 		links: map[*link]struct{}{}, servers: map[*Server]struct{}{},
 		ladder: map[LadderCount]uint64{}, instance: rand.Uint64(), host: hostID(),

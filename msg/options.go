@@ -113,8 +113,6 @@ type Options struct {
 	// Logger gets what concerns people: refused peers, panics of handlers, stuck connections.
 	// Default: discard.
 	Logger *slog.Logger
-
-	plant defects // by tests
 }
 
 // The defaults and limits of Options.

@@ -64,10 +64,9 @@ func await(t testing.TB, done func() bool) {
 	}
 }
 
-func queueRig(t testing.TB, plant defects, conns int) ([]*Conn, *Server, *ordered) {
+func queueRig(t testing.TB, conns int) ([]*Conn, *Server, *ordered) {
 	h := &ordered{open: make(chan struct{})}
 	r := newRig(t, simProviders()[0], h, func(client, server *Options) {
-		client.plant, server.plant = plant, plant
 		server.Burst, server.Queues, client.Queues = 3, 4, 4
 	})
 	srv, err := r.server.Serve("narrow", h, ServeOptions{MaxCalls: 1})
@@ -85,28 +84,20 @@ func queueRig(t testing.TB, plant defects, conns int) ([]*Conn, *Server, *ordere
 	return all, srv, h
 }
 
-// checkLevels compares the order in which waiting calls are served with the rule.
-func checkLevels(t testing.TB, plant defects) error {
-	conns, srv, h := queueRig(t, plant, 1)
+func TestHigherLevelsGoFirstButNotForEver(t *testing.T) {
+	conns, srv, h := queueRig(t, 1)
 	list := []Level{0, 0, 2, 2, 2, 2, 2, 2, 9, 1}
 	got := queueUp(t, conns, srv, h, list)
 	// Level 9 counts as 3, the highest here. Three of higher levels may pass one that waits; with
 	// both lower levels waiting that long the lowest comes first.
 	want := []uint32{8, 2, 3, 0, 9, 4, 5, 1, 6, 7}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		return fmt.Errorf("levels %v were served in the order %v, want %v", list, got, want)
-	}
-	return nil
-}
-
-func TestHigherLevelsGoFirstButNotForEver(t *testing.T) {
-	if err := checkLevels(t, defects{}); err != nil {
-		t.Fatal(err)
+		t.Fatalf("levels %v were served in the order %v, want %v", list, got, want)
 	}
 }
 
 func TestConnectionsTakeTurns(t *testing.T) {
-	conns, srv, h := queueRig(t, defects{}, 2)
+	conns, srv, h := queueRig(t, 2)
 	// The first connection has queued twenty calls before the second one comes with two.
 	plug := append([]*Conn(nil), conns[:1]...)
 	for range 19 {

@@ -53,7 +53,6 @@ func (o *ReplayOptions) validate() error {
 type replay struct {
 	opts     ReplayOptions
 	verifier uint64 // of this server; never 0
-	twice    bool   // planted by tests: duplicates are executed
 
 	mu       sync.Mutex
 	sessions map[sessionKey]*records
@@ -171,10 +170,10 @@ func (t *replay) begin(c *Call) (v verdict, replaced *Call) {
 	switch {
 	case rec == nil:
 		return verdictLost, nil
-	case rec.state == recordRunning && seq >= rec.seq && !t.twice:
+	case rec.state == recordRunning && seq >= rec.seq:
 		replaced, rec.parked = rec.parked, c
 		return verdictWait, replaced
-	case rec.state == recordDone && seq == rec.seq && !t.twice:
+	case rec.state == recordDone && seq == rec.seq:
 		return verdictAnswer, nil
 	case rec.state != recordNone && seq < rec.seq:
 		return verdictOld, nil

@@ -49,11 +49,7 @@ func (c *Conn) answered(buf int, h *wire.Header, body, inline []byte) {
 		}
 	case slotAbandoned:
 		c.mu.Unlock()
-		if !c.node.defects.leakOnAbort {
-			c.late(s, buf, h)
-		} else {
-			c.repost(buf)
-		}
+		c.late(s, buf, h)
 	default:
 		c.mu.Unlock()
 		c.unexpected(h)

@@ -64,7 +64,7 @@ func (w *world) Serve(ctx context.Context, c *Call) {
 }
 
 // newWorld draws a world.
-func newWorld(seed uint64, plant defects) (*world, error) {
+func newWorld(seed uint64) (*world, error) {
 	rng := rand.New(rand.NewPCG(seed, 77))
 	pick := func(list ...int) int { return list[rng.IntN(len(list))] }
 	net := sim.Options{
@@ -83,7 +83,7 @@ func newWorld(seed uint64, plant defects) (*world, error) {
 			Domain: d, Credits: pick(1, 2, 4), InlineMax: pick(64, 500), BodyMax: pick(1500, 3000),
 			EagerMax: pick(-1, 3000, 20000), Unit: pick(minUnit, 10000), Memory: 1 << 20, Queues: 2,
 			EagerSlots: pick(1, 3), EagerIdle: time.Duration(pick(1, 1000)) * time.Millisecond,
-			InWindow: pick(1000, 1<<20), OutWindow: pick(1000, 1<<20), plant: plant,
+			InWindow: pick(1000, 1<<20), OutWindow: pick(1000, 1<<20),
 			CallTimeout: 10 * time.Second,
 			Progress:    Progress(pick(0, 0, 1, 2)),
 		}
@@ -273,8 +273,8 @@ func (w *world) close() error {
 	return errors.Join(err, w.cdom.Close(), w.sdom.Close())
 }
 
-func runSeed(seed uint64, plant defects) error {
-	w, err := newWorld(seed, plant)
+func runSeed(seed uint64) error {
+	w, err := newWorld(seed)
 	if err == nil {
 		err = w.run()
 	}
@@ -301,7 +301,7 @@ func TestThousandsOfSeeds(t *testing.T) {
 				if i >= uint64(count) {
 					return
 				}
-				if err := runSeed(first+i, defects{}); err != nil {
+				if err := runSeed(first + i); err != nil {
 					t.Error(err)
 				}
 			}

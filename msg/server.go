@@ -78,11 +78,11 @@ func (n *Node) Serve(addr string, h Handler, opts ServeOptions) (*Server, error)
 		conns:   map[*serverConn]struct{}{},
 		drained: make(chan struct{}), closed: make(chan struct{}),
 		replay: replay{
-			opts: opts.Replay, verifier: rand.Uint64() | 1, twice: n.defects.runTwice,
+			opts: opts.Replay, verifier: rand.Uint64() | 1,
 			sessions: map[sessionKey]*records{},
 		},
 	}
-	s.queue.order = priority{burst: n.opts.Burst, invert: n.defects.invertLevels}
+	s.queue.order = priority{burst: n.opts.Burst}
 	s.opts.MaxBytes = max(opts.MaxBytes, 4*n.maxUnit())
 	s.bytes.open(s.opts.MaxBytes, n.opts.Burst)
 	n.mu.Lock()

@@ -130,11 +130,9 @@ func TestRepeatedWhileItRuns(t *testing.T) {
 
 // checkOnce breaks connections under a session at random moments: every request must be executed
 // once, and answered.
-func checkOnce(t testing.TB, plant defects, rounds int) error {
+func checkOnce(t testing.TB, rounds int) error {
 	l := &ledger{done: map[uint64]int{}}
-	r := newRig(t, simProviders()[1], l, func(client, server *Options) {
-		client.plant, server.plant = plant, plant
-	})
+	r := newRig(t, simProviders()[1], l, nil)
 	seed := seedOf(t)
 	var breaker sync.Mutex
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -187,7 +185,7 @@ func checkOnce(t testing.TB, plant defects, rounds int) error {
 }
 
 func TestSessionsExecuteOnceAcrossBreaks(t *testing.T) {
-	if err := checkOnce(t, defects{}, 40); err != nil {
+	if err := checkOnce(t, 40); err != nil {
 		t.Fatal(err)
 	}
 }

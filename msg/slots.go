@@ -36,9 +36,7 @@ func (c *Conn) eagerFor(m *Memory) int {
 	if x.free != 0 {
 		i := bits.TrailingZeros64(x.free)
 		if uint64(n) <= x.slots[i].Len {
-			if !c.node.defects.reuseEarly {
-				x.free &^= 1 << i
-			}
+			x.free &^= 1 << i
 			c.mu.Unlock()
 			return i
 		}

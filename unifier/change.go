@@ -79,7 +79,7 @@ func (c *Cache) change(ctx context.Context, id Key, off, length int64, fn func()
 	} else if o.first != nil {
 		c.settleSpansLocked(o, cl.spans)
 	}
-	if how != looks && !c.defects.keepChanged {
+	if how != looks {
 		c.dropSpansLocked(o, cl.spans)
 	}
 	var err error

@@ -72,7 +72,7 @@ func (d *Draft) replaceLocked(inval uint64, p *part) {
 	copy(u.blk.sums(), d.sums[p.sum:p.sum+int(o.unit()/blockBytes)])
 	d.taken[p.buf].gone = true
 	c.stats.Exchanged++
-	if d.back && !c.defects.evictDirty {
+	if d.back {
 		d.taken[p.buf].held = u // the pin that the unit was born with is the draft's
 		return
 	}
@@ -166,7 +166,7 @@ func (d *Draft) into(b block, parts []part) {
 			touched |= 1 << k
 		}
 	}
-	for ; touched != 0 && !d.c.defects.keepSums; touched &= touched - 1 {
+	for ; touched != 0; touched &= touched - 1 {
 		k := bits.TrailingZeros16(touched)
 		b.sums()[k] = crc32c.Sum(b.bytes(k*blockBytes, blockBytes))
 	}

@@ -76,7 +76,7 @@ func (c *Cache) run(ctx context.Context, f *fill) error {
 	c.mu.Lock()
 	_, err := c.claimLocked(ctx, f.obj, &f.claim)
 	claimed := err == nil
-	if claimed && f.obj.first != nil && !c.defects.skipSettle {
+	if claimed && f.obj.first != nil {
 		c.settleSpansLocked(f.obj, f.claim.spans)
 	}
 	c.mu.Unlock()

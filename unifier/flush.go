@@ -139,9 +139,6 @@ func (c *Cache) writeRunLocked(o *object) error {
 // earlier number of its slot elsewhere.
 func (c *Cache) fillRunLocked(r *run, o *object) {
 	d := o.first
-	if c.defects.anyOrder {
-		d = o.last
-	}
 	for bytes := d.size; ; bytes += d.size {
 		d.flying = true
 		r.drafts = append(r.drafts, d)
@@ -161,8 +158,8 @@ func (c *Cache) fillRunLocked(r *run, o *object) {
 		first.TruncSeq = max(first.TruncSeq, d.stamp.TruncSeq)
 	}
 	r.stamps = append(r.stamps, first)
-	for i, d := range r.drafts {
-		if stripe.Numbered(d.stamp) && !(c.defects.dropStamps && i > 0) {
+	for _, d := range r.drafts {
+		if stripe.Numbered(d.stamp) {
 			r.stamps = append(r.stamps, d.stamp)
 		}
 	}

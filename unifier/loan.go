@@ -288,13 +288,6 @@ func (c *Cache) complete(ctx context.Context, l *Loan, err error) error {
 		return errs.Wrap("unifier.Read", l.id.String(), err)
 	}
 	l.cover()
-	if c.defects.lendUnpinned {
-		c.mu.Lock()
-		for i := range l.parts {
-			c.unpinLocked(l.parts[i].u)
-		}
-		c.mu.Unlock()
-	}
 	if !l.posted.async {
 		l.posted.finish(nil)
 	}
@@ -335,7 +328,7 @@ func (l *Loan) cover() {
 // letGoLocked gives back what the loan holds.
 func (c *Cache) letGoLocked(l *Loan) {
 	for i := range l.parts {
-		if u := l.parts[i].u; u != nil && !(c.defects.lendUnpinned && len(l.sges) > 0) {
+		if u := l.parts[i].u; u != nil {
 			c.unpinLocked(u)
 		}
 		l.parts[i].u = nil

@@ -34,11 +34,11 @@ func TestModel(t *testing.T) {
 		first, seeds = v, 1
 	}
 	for seed := first; seed < first+seeds; seed++ {
-		t.Run(strconv.Itoa(seed), func(t *testing.T) { modelRun(t, seed, defects{}) })
+		t.Run(strconv.Itoa(seed), func(t *testing.T) { modelRun(t, seed) })
 	}
 }
 
-func modelRun(t testing.TB, seed int, d defects) {
+func modelRun(t testing.TB, seed int) {
 	rnd := rand.New(rand.NewPCG(uint64(seed), 0))
 	cfg := Config{MemoryBytes: 4 << 20, UnitBytes: blockBytes << rnd.IntN(5),
 		ReadyBytes: int64(rnd.IntN(3)-1) << 18}
@@ -52,7 +52,6 @@ func modelRun(t testing.TB, seed int, d defects) {
 		cfg.ReadaheadBytes = 64 << 10
 	}
 	w := &walk{rig: newRig(t, cfg), rnd: rnd}
-	w.defects = d
 	for i := range w.tale {
 		w.tale[i].now = make([]byte, modelBytes)
 		w.tale[i].synced()
@@ -385,7 +384,6 @@ func (r *rig) crash() map[wire.Stamp]bool {
 	c.mu.Unlock()
 	r.ok(c.Close())
 	r.open()
-	r.Cache.defects = c.defects
 	return lost
 }
 

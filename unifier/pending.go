@@ -141,7 +141,7 @@ func (c *Cache) unpendLocked(d *Draft) {
 // waitsLocked is the pending write that has to reach the backing before d; nil if there is none.
 func (c *Cache) waitsLocked(d *Draft) *Draft {
 	b := d.before
-	if b == nil || b.order != d.beforeOrder || c.defects.loseSlots {
+	if b == nil || b.order != d.beforeOrder {
 		return nil // it was written, and perhaps the draft is somebody else's by now
 	}
 	return b
@@ -178,7 +178,7 @@ func (c *Cache) dirtyLocked(o *object, s span) bool {
 
 // settleSlotLocked returns when no earlier write of the stamp's slot is pending.
 func (c *Cache) settleSlotLocked(ctx context.Context, st wire.Stamp) error {
-	if !stripe.Numbered(st) || c.defects.loseSlots {
+	if !stripe.Numbered(st) {
 		return nil
 	}
 	d := c.slots[stripe.SessionSlot{Session: st.Session, Slot: st.Slot}]

@@ -53,13 +53,12 @@ var stressConfigs = map[string]Config{
 
 func TestStress(t *testing.T) {
 	for name, cfg := range stressConfigs {
-		t.Run(name, func(t *testing.T) { stressRun(t, cfg, defects{}) })
+		t.Run(name, func(t *testing.T) { stressRun(t, cfg) })
 	}
 }
 
-func stressRun(t testing.TB, cfg Config, d defects) {
+func stressRun(t testing.TB, cfg Config) {
 	s := &stress{rig: newRig(t, cfg)}
-	s.defects = d
 	// A slow backing makes fills and publications meet.
 	s.store.Inject(fault.Rule{Ops: fault.Read | fault.Write, Delay: 20 * time.Microsecond})
 	var wg sync.WaitGroup

@@ -52,7 +52,6 @@ type Cache struct {
 	stater   stripe.Stater   // the same
 	limit    *mem.Limit
 	now      func() time.Time
-	defects  defects
 
 	drafts *budget.Budget // bytes of drafts
 	takes  *budget.Budget // bytes of rooms

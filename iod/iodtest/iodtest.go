@@ -1,6 +1,7 @@
 // Package iodtest proves an I/O server: random requests of several clients, with servers that
-// crash and clients that vanish, against a ledger that knows which bytes a read may return; planted
-// defects that the ledger must find; clients that misbehave; and the shares of those who do not.
+// crash and clients that vanish, against a ledger that knows which bytes a read may return; mutants
+// of server, client and cache that the ledger must find; clients that misbehave; and the shares of
+// those who do not.
 //
 // What is exported is the ledger and the crowd of clients, for tests that drive servers of another
 // kind (processes, in systest). The rig that starts and crashes a whole server inside one process

@@ -92,9 +92,6 @@ type rigOptions struct {
 	still bool               // no clock of the machine decides when something is written or synced
 
 	remote remote.Options
-
-	serverDefects server.Defects
-	cacheDefects  []string // see unifier.Cache.Plant
 }
 
 // rig is a server that can die and come back on the same store, and what its clients need.
@@ -148,12 +145,8 @@ func (g *rig) start() {
 	cfg.Registrar = l.node
 	scfg := server.Config{ID: serverID, Key: g.key.ServerKey(serverID), Store: l.valve,
 		WriteBack: cfg.DirtyBytes > 0}
-	scfg.Defects = g.serverDefects
 	l.cache, err = unifier.New(cfg, l.valve)
 	fatal(g.t, err)
-	for _, name := range g.cacheDefects {
-		l.cache.Plant(name)
-	}
 	scfg.Cache = l.cache
 	l.srv, err = server.New(scfg)
 	fatal(g.t, err)

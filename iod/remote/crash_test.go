@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-storage/sluice/internal/mutanttest"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 )
@@ -26,11 +27,11 @@ type model struct {
 	files   [modelFiles][]byte
 }
 
-func newModel(t testing.TB, seed uint64, plant Defects) *model {
+func newModel(t testing.TB, seed uint64) *model {
 	m := &model{d: newDouble(t, seed), rng: rand.New(rand.NewPCG(seed, 2))}
 	for i := range m.clients {
 		m.clients[i] = newRig(t, m.d, uint64(i+1), Options{RetainBytes: 512 << 10,
-			KeepMax: time.Minute, Defects: plant})
+			KeepMax: time.Minute})
 	}
 	for i := range m.files {
 		m.files[i] = make([]byte, modelBytes)
@@ -157,7 +158,7 @@ func TestCrashesAgainstModel(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	for i := range uint64(4) {
 		t.Run(fmt.Sprintf("seed=%d", seed+i), func(t *testing.T) {
-			m := newModel(t, seed+i, Defects{})
+			m := newModel(t, seed+i)
 			if err := m.run(300); err != nil {
 				t.Fatal(err)
 			}
@@ -172,25 +173,17 @@ func TestCrashesAgainstModel(t *testing.T) {
 	}
 }
 
-// TestPlantedDefects: the test above would find them.
-func TestPlantedDefects(t *testing.T) {
-	for name, plant := range map[string]Defects{
-		"verifier ignored":    {IgnoreVerifier: true},
-		"one write forgotten": {ForgetOne: true},
-		"sent out of order":   {OutOfOrder: true},
-		"new numbers":         {NewNumbers: true},
-		"slots shared":        {ShareSlots: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(40) {
-				if err := newModel(t, seed, plant).run(300); err != nil {
-					t.Logf("found with seed %d: %v", seed, err)
-					return
-				}
-			}
-			t.Fatal("not found")
-		})
+// Each mutant of testdata/mutants.txt must be found by the tests that are there for it.
+func TestMutantsAreFound(t *testing.T) {
+	model := func(name string) mutanttest.Case {
+		return mutanttest.Case{Mutant: name, Tests: "TestCrashesAgainstModel", Tries: 10}
 	}
+	mutanttest.Hunt{Cases: []mutanttest.Case{
+		model("ignoreVerifier"), model("forgetOne"), model("outOfOrder"), model("newNumbers"),
+		model("shareSlots"),
+		{Mutant: "hideCut", Tests: "TestCutBeforeSentAgain"},
+		{Mutant: "skipSums", Tests: "TestDamageOnTheWay"},
+	}}.Run(t)
 }
 
 // TestLossWhileRunning: a server that could not write back goes on under another verifier. What it

@@ -306,11 +306,6 @@ func (r *Remote) acknowledge(k *kept, conn *msg.Conn, m iod.Mark) bool {
 	if k.slot != nil {
 		k.slot.busy = false
 		k.slot.kept++
-		if r.opts.Defects.ShareSlots {
-			k.slot.kept--
-			k.obj.letGo(k.slot)
-			k.slot = nil
-		}
 	}
 	r.wakeLocked()
 	return true

@@ -43,7 +43,7 @@ func (r *Remote) ensure(ctx context.Context, srv *server, conn *msg.Conn) error 
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if st.Verifier != srv.verifier.Load() && !r.opts.Defects.IgnoreVerifier {
+	if st.Verifier != srv.verifier.Load() {
 		r.changeLocked(srv, st.Verifier)
 	}
 	srv.conn.Store(conn)
@@ -105,7 +105,7 @@ func (r *Remote) heardLocked(srv *server, conn *msg.Conn, m iod.Mark) bool {
 	case !srv.known:
 		srv.known = true
 		srv.verifier.Store(m.Verifier)
-	case m.Verifier == srv.verifier.Load() || r.opts.Defects.IgnoreVerifier:
+	case m.Verifier == srv.verifier.Load():
 	case slices.Contains(srv.past[:], m.Verifier):
 		return false // overtaken by another answer
 	default:
@@ -212,10 +212,6 @@ func (r *Remote) mend(ctx context.Context, conn *msg.Conn, o *object) error {
 		if first && r.gone(ctx, o) {
 			return nil
 		}
-		if r.opts.Defects.ForgetOne && k.acked%7 == 0 {
-			r.forget(k)
-			continue
-		}
 		mark, err := r.resend(ctx, conn, k)
 		if errs.KindOf(err) == errs.Stale {
 			if err := r.measure(ctx, conn, k, &last); err != nil {
@@ -225,8 +221,7 @@ func (r *Remote) mend(ctx context.Context, conn *msg.Conn, o *object) error {
 		switch kind := errs.KindOf(err); {
 		case kind == errs.OK:
 			r.resent(k, conn, mark)
-		case kind == errs.NotFound,
-			kind == errs.Stale && (last.took(k) || r.opts.Defects.HideCut):
+		case kind == errs.NotFound, kind == errs.Stale && last.took(k):
 			r.counts.superseded.Add(1)
 			r.forget(k)
 		case unsettled(err):
@@ -312,10 +307,6 @@ func (r *Remote) nextToMend(o *object) *kept {
 			o.srv.stale.Add(-1)
 		}
 		return nil
-	}
-	if r.opts.Defects.OutOfOrder && k.next != nil && k.next.acked != 0 &&
-		k.next.life != o.srv.life {
-		k = k.next
 	}
 	if o.mixed {
 		o.mixed = false
@@ -446,10 +437,6 @@ func (r *Remote) resendOnce(ctx context.Context, conn *msg.Conn, k *kept) (iod.M
 	if k.data > 0 {
 		c.lend(k.payload())
 		c.req.Level = levelOf(k.op, int64(k.data))
-	}
-	if r.opts.Defects.NewNumbers && k.slot != nil {
-		k.slot.seq++
-		c.req.Stamp.Seq = k.slot.seq
 	}
 	if err := conn.Call(ctx, &c.req, &c.rep); err != nil {
 		return iod.Mark{}, err

@@ -74,9 +74,6 @@ type Options struct {
 
 	// Logger gets what concerns people. Default: discard.
 	Logger *slog.Logger
-
-	// Defects are for tests only.
-	Defects Defects
 }
 
 func (o Options) withDefaults() Options {
@@ -192,7 +189,7 @@ func (r *Remote) Read(ctx context.Context, t iod.Target, object seg.Access,
 		}
 		c.sums = sums
 		r.heard(c.srv, c.conn, mark)
-		if t.How.NoSums || r.opts.Defects.SkipSums || c.verify(m, sums) {
+		if t.How.NoSums || c.verify(m, sums) {
 			return mark, nil
 		}
 		r.counts.readSums.Add(1)

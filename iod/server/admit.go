@@ -76,7 +76,7 @@ func (s *Server) admit(ctx context.Context, op iod.Op, t *iod.Target) error {
 	if op == iod.OpRemove {
 		return nil // somebody must clean up behind a fence, and may repeat it
 	}
-	if err := s.fences.check(t.Object, s.defects.NoFence); err != nil {
+	if err := s.fences.check(t.Object); err != nil {
 		return err
 	}
 	if op != iod.OpRead && op != iod.OpMap {

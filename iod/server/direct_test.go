@@ -129,34 +129,6 @@ func TestModesAreCoherent(t *testing.T) {
 	}
 }
 
-// TestPlantedDefectsAreFound plants faults that the test above must see.
-func TestPlantedDefectsAreFound(t *testing.T) {
-	for name, d := range map[string]server.Defects{
-		"none": {}, "stale": {Stale: true}, "unsettled": {Unsettled: true},
-		"swapped sums": {SwapSums: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			found, seeds := false, 10
-			if d == (server.Defects{}) {
-				seeds = 2 // the test above has more
-			}
-			for seed := range uint64(seeds) {
-				g := newRig(t, writesBack, func(s *setup) { s.cfg.Defects = d })
-				err := modes(t, g, seed, 200)
-				g.close()
-				if err != nil {
-					t.Logf("seed %d: %v", seed, err)
-					found = true
-					break
-				}
-			}
-			if found != (d != server.Defects{}) {
-				t.Errorf("found: %v", found)
-			}
-		})
-	}
-}
-
 // TestModesSideBySide has clients in all modes at once, each in its own part of one object; the
 // parts share cache units and blocks.
 func TestModesSideBySide(t *testing.T) {

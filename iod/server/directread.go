@@ -47,7 +47,7 @@ func (s *Server) readDirect(ctx context.Context, c *msg.Call, w *work) (done boo
 			return true, err
 		}
 	}
-	if err := s.fences.check(t.Object, s.defects.NoFence); err != nil {
+	if err := s.fences.check(t.Object); err != nil {
 		return true, err // removed while it was read
 	}
 	s.count.readBytes.Add(uint64(d.total))
@@ -86,10 +86,8 @@ func (s *Server) readNear(ctx context.Context, w *work) (*unifier.Loan, error) {
 // readSpan moves one large piece.
 func (s *Server) readSpan(ctx context.Context, w *work, p span) error {
 	d, t := &w.direct, &w.req.Target
-	if !s.defects.Unsettled {
-		if err := s.cfg.Cache.Settle(ctx, t.Object, p.off, p.n); err != nil {
-			return err
-		}
+	if err := s.cfg.Cache.Settle(ctx, t.Object, p.off, p.n); err != nil {
+		return err
 	}
 	d.at = p.at
 	d.read = relay.ReadJob{Object: t.Object, Off: p.off, Bytes: p.n, How: relayHow(&t.How), To: d}

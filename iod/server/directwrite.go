@@ -104,7 +104,7 @@ func (s *Server) storeFar(ctx context.Context, w *work, number bool) error {
 		}
 		d.at = p.at
 		d.write = relay.WriteJob{Object: t.Object, Off: p.off, Bytes: p.n, How: relayHow(&t.How),
-			From: d, Unchecked: t.How.NoSums || s.defects.Trust, Stamp: st, Durability: dur}
+			From: d, Unchecked: t.How.NoSums, Stamp: st, Durability: dur}
 		e, err := s.relay()
 		if err == nil {
 			err = e.Write(ctx, &d.write)
@@ -127,7 +127,7 @@ func (s *Server) receiveNear(ctx context.Context, w *work) (*unifier.Draft, erro
 	if err != nil {
 		return nil, err
 	}
-	if err = d.pullNear(ctx, draft.Sges()); err == nil && !t.How.NoSums && !s.defects.Trust {
+	if err = d.pullNear(ctx, draft.Sges()); err == nil && !t.How.NoSums {
 		err = draft.Verify(d.nearSums(), iod.SumChunk)
 	}
 	if err != nil {

@@ -100,8 +100,8 @@ func (f *fences) forgot(at time.Duration) {
 }
 
 // check refuses a generation that was fenced, with errs.Fenced, or removed, with errs.NotFound.
-func (f *fences) check(id stripe.ObjectID, noFence bool) error {
-	if !f.some.Load() || noFence {
+func (f *fences) check(id stripe.ObjectID) error {
+	if !f.some.Load() {
 		return nil
 	}
 	p := f.part(id.File)

@@ -13,7 +13,7 @@ func TestFencesAreBounded(t *testing.T) {
 	const inPart = fencesMax / fenceParts
 	var f fences
 	refused := func(file uint64) bool {
-		return f.check(stripe.ObjectID{File: file, Gen: 1}, false) != nil
+		return f.check(stripe.ObjectID{File: file, Gen: 1}) != nil
 	}
 	put := func(n int, from uint64, at time.Duration) {
 		for i := range uint64(n) {

@@ -44,8 +44,7 @@ type clientKey struct{ session, peer uint64 }
 // request.
 type gate struct {
 	limits
-	defects *Defects
-	now     func() time.Duration // since some moment
+	now func() time.Duration // since some moment
 
 	mu      sync.Mutex
 	running int
@@ -81,9 +80,9 @@ type ticket struct {
 	inFlow, inLevel list.Link[ticket]
 }
 
-func newGate(l limits, d *Defects) *gate {
+func newGate(l limits) *gate {
 	start := time.Now()
-	return &gate{limits: l, defects: d, clients: map[clientKey]*client{},
+	return &gate{limits: l, clients: map[clientKey]*client{},
 		now: func() time.Duration { return time.Since(start) }}
 }
 
@@ -188,14 +187,14 @@ func (g *gate) startLocked(t *ticket) {
 
 // roomLocked tells whether the gate has room for one more request. One request fits in any case.
 func (g *gate) roomLocked(cost int64) bool {
-	return g.running == 0 || g.running < g.requests && g.load+cost <= g.bytes || g.defects.Unbounded
+	return g.running == 0 || g.running < g.requests && g.load+cost <= g.bytes
 }
 
 // shareLocked tells whether the request fits into its client's share: of n clients each gets one
 // part of n+1, so that there is room for the next one; and where they are to be even, no more than
 // the one wants that wants least. A client may always run one request.
 func (g *gate) shareLocked(c *client, cost int64) bool {
-	if c.running == 0 || g.defects.Unfair {
+	if c.running == 0 {
 		return true
 	}
 	parts := len(g.clients) + 1
@@ -211,7 +210,7 @@ func (g *gate) shareLocked(c *client, cost int64) bool {
 func (g *gate) admitLocked() {
 	now := g.now()
 	g.sweepLocked(now)
-	for g.waiting > 0 && (g.running < g.requests || g.defects.Unbounded) {
+	for g.waiting > 0 && g.running < g.requests {
 		t := g.chooseLocked(now)
 		if t == nil || !g.roomLocked(t.cost) {
 			return // the one whose turn it is must not be overtaken by smaller ones for ever
@@ -242,7 +241,7 @@ func (g *gate) chooseLocked(now time.Duration) *ticket {
 
 // agedLocked finds one below the highest level that has waited for too long.
 func (g *gate) agedLocked(now time.Duration) *ticket {
-	if g.some&(g.some-1) == 0 || g.defects.Starve {
+	if g.some&(g.some-1) == 0 {
 		return nil
 	}
 	for set := g.some &^ (1 << (bits.Len8(g.some) - 1)); set != 0; set &= set - 1 {

@@ -29,8 +29,8 @@ type booth struct {
 	wg sync.WaitGroup
 }
 
-func newBooth(t *testing.T, l limits, d *Defects) *booth {
-	b := &booth{t: t, g: newGate(l, d)}
+func newBooth(t *testing.T, l limits) *booth {
+	b := &booth{t: t, g: newGate(l)}
 	b.g.now = func() time.Duration { return b.at } // under the gate's lock
 	t.Cleanup(b.wg.Wait)
 	return b
@@ -124,7 +124,7 @@ func (b *booth) drain(inside []*person, waiting []*person) (order []uint64) {
 func TestGateGivesEachClientAsMuch(t *testing.T) {
 	l := testLimits()
 	l.requests = 1
-	b := newBooth(t, l, &Defects{})
+	b := newBooth(t, l)
 	first := b.come(9, 0, 4096)
 	var waiting []*person
 	for range 6 {
@@ -141,48 +141,42 @@ func TestGateGivesEachClientAsMuch(t *testing.T) {
 }
 
 func TestGateLetsHigherLevelsFirstButNotForEver(t *testing.T) {
-	for _, plant := range []bool{false, true} {
-		l := testLimits()
-		l.requests, l.age = 1, time.Second
-		b := newBooth(t, l, &Defects{Starve: plant})
-		first := b.come(9, 0, 4096)
-		waiting := []*person{b.come(1, 0, 4096)}
-		b.g.mu.Lock()
-		b.at = 2 * time.Second
-		b.g.mu.Unlock()
-		waiting = append(waiting, b.come(2, 0, 4096), b.come(3, 1, 4096), b.come(3, 2, 4096))
-		order := b.drain([]*person{first}, waiting)
-		found := !slices.Equal(order, []uint64{1, 3, 3, 2})
-		if found != plant {
-			t.Errorf("planted %v: order %v", plant, order)
-		}
+	l := testLimits()
+	l.requests, l.age = 1, time.Second
+	b := newBooth(t, l)
+	first := b.come(9, 0, 4096)
+	waiting := []*person{b.come(1, 0, 4096)}
+	b.g.mu.Lock()
+	b.at = 2 * time.Second
+	b.g.mu.Unlock()
+	waiting = append(waiting, b.come(2, 0, 4096), b.come(3, 1, 4096), b.come(3, 2, 4096))
+	order := b.drain([]*person{first}, waiting)
+	if !slices.Equal(order, []uint64{1, 3, 3, 2}) {
+		t.Errorf("order %v", order)
 	}
 }
 
 // TestGateKeepsRoomForTheNextClient floods it from one client.
 func TestGateKeepsRoomForTheNextClient(t *testing.T) {
-	for _, d := range []Defects{{}, {Unfair: true}, {Unbounded: true, Unfair: true}} {
-		b := newBooth(t, testLimits(), &d)
-		var all []*person
-		for range 20 {
-			all = append(all, b.come(1, 0, 4096))
-		}
-		b.g.mu.Lock()
-		running := b.g.running
-		b.g.mu.Unlock()
-		if found := running > 4; found != (d != Defects{}) {
-			t.Errorf("%+v: %d of one client run in a gate for 8", d, running)
-		}
-		if other := b.come(2, 0, 4096); d == (Defects{}) && !other.in() {
-			t.Error("there is no room for another client")
-		}
-		for _, p := range all {
-			p.cancel()
-		}
-		for _, p := range all {
-			if <-p.entered; p.err == nil {
-				b.g.leave(&p.ticket)
-			}
+	b := newBooth(t, testLimits())
+	var all []*person
+	for range 20 {
+		all = append(all, b.come(1, 0, 4096))
+	}
+	b.g.mu.Lock()
+	running := b.g.running
+	b.g.mu.Unlock()
+	if running > 4 {
+		t.Errorf("%d of one client run in a gate for 8", running)
+	} else if other := b.come(2, 0, 4096); !other.in() {
+		t.Error("there is no room for another client")
+	}
+	for _, p := range all {
+		p.cancel()
+	}
+	for _, p := range all {
+		if <-p.entered; p.err == nil {
+			b.g.leave(&p.ticket)
 		}
 	}
 }
@@ -191,7 +185,7 @@ func TestGateKeepsRoomForTheNextClient(t *testing.T) {
 func TestEvenGateHoldsTheManyToTheFew(t *testing.T) {
 	l := testLimits()
 	l.requests, l.even = 32, true
-	b := newBooth(t, l, &Defects{})
+	b := newBooth(t, l)
 	var few, many []*person
 	for range 3 {
 		few = append(few, b.come(1, 0, 4096))
@@ -219,7 +213,7 @@ func TestEvenGateHoldsTheManyToTheFew(t *testing.T) {
 func TestGateRefusesWhoCannotWait(t *testing.T) {
 	l := testLimits()
 	l.requests, l.queue = 1, 2
-	b := newBooth(t, l, &Defects{})
+	b := newBooth(t, l)
 	first := b.come(1, 0, 4096)
 	second, third := b.come(1, 0, 4096), b.come(1, 0, 4096)
 	fourth := b.come(1, 0, 4096)
@@ -239,7 +233,7 @@ func TestGateRefusesWhoCannotWait(t *testing.T) {
 // TestLargeRequestIsNotOvertakenForEver: one that needs all of the gate comes while small ones
 // keep it half full.
 func TestLargeRequestIsNotOvertakenForEver(t *testing.T) {
-	b := newBooth(t, testLimits(), &Defects{})
+	b := newBooth(t, testLimits())
 	small := []*person{b.come(1, 0, 300<<10), b.come(2, 0, 300<<10)}
 	large := b.come(3, 0, 8<<20)
 	next := b.come(1, 0, 300<<10)
@@ -256,7 +250,7 @@ func TestLargeRequestIsNotOvertakenForEver(t *testing.T) {
 func TestGateUnderLoad(t *testing.T) {
 	l := testLimits()
 	l.even, l.age, l.queue = true, time.Millisecond, 4
-	g := newGate(l, &Defects{})
+	g := newGate(l)
 	var running, load atomic.Int64
 	var wg sync.WaitGroup
 	for i := range 24 {
@@ -296,7 +290,7 @@ func TestGateUnderLoad(t *testing.T) {
 }
 
 func TestGateAllocatesNothing(t *testing.T) {
-	g := newGate(testLimits(), &Defects{})
+	g := newGate(testLimits())
 	var tk ticket
 	ctx := context.Background()
 	if n := alloctest.PerRun(0, 100, func() {
@@ -310,7 +304,7 @@ func TestGateAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkGate(b *testing.B) {
-	g := newGate(testLimits(), &Defects{})
+	g := newGate(testLimits())
 	var tk ticket
 	ctx := context.Background()
 	for b.Loop() {

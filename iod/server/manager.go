@@ -79,10 +79,10 @@ type manager struct {
 }
 
 // newManager divides the memory that the cache lends.
-func newManager(l Limits, readBytes, writeBytes, directBytes int64, d *Defects) *manager {
+func newManager(l Limits, readBytes, writeBytes, directBytes int64) *manager {
 	memory := func(name string, bytes int64) *gate {
 		return newGate(limits{name: name, requests: l.Requests, bytes: bytes, queue: l.QueueRequests,
-			age: l.AgeMax, linger: presence}, d)
+			age: l.AgeMax, linger: presence})
 	}
 	return &manager{
 		hits:   memory("cached data", readBytes/2),
@@ -91,7 +91,7 @@ func newManager(l Limits, readBytes, writeBytes, directBytes int64, d *Defects) 
 		direct: memory("memory past the cache", directBytes),
 		disk: newGate(limits{name: "the disk", requests: l.DiskRequests, bytes: l.DiskBytes,
 			queue: l.QueueRequests, age: l.AgeMax, linger: presence,
-			even: true, evenRequests: l.FairRequests, evenBytes: int64(l.FairRequests) * 256 << 10}, d),
+			even: true, evenRequests: l.FairRequests, evenBytes: int64(l.FairRequests) * 256 << 10}),
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/iod"
-	"github.com/sluice-storage/sluice/iod/server"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe/hook/fault"
 	"github.com/sluice-storage/sluice/stripe/memstore"
@@ -36,13 +35,13 @@ func sumsOf(p []byte) []uint32 {
 
 // repeats sends a write, another one over it, and the first one again, to servers that are started
 // anew in between or not. It tells whether the first one was applied twice.
-func repeats(t *testing.T, mode iod.Mode, again bool, d server.Defects) (twice bool) {
+func repeats(t *testing.T, mode iod.Mode, again bool) (twice bool) {
 	store, err := memstore.New(memstore.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	plan := func(s *setup) { s.store, s.cfg.Defects = store, d }
+	plan := func(s *setup) { s.store = store }
 	g := newRig(t, plan)
 	tg := g.target(1, capability.Read|capability.Write)
 	tg.How.Mode = mode
@@ -57,7 +56,7 @@ func repeats(t *testing.T, mode iod.Mode, again bool, d server.Defects) (twice b
 		}
 	}
 	got := read(t, g.remote, tg, 0, int64(len(old)))
-	if n := g.counts()["repeated"]; n != 1 && d == (server.Defects{}) {
+	if n := g.counts()["repeated"]; n != 1 {
 		t.Errorf("%d repeats counted", n)
 	}
 	g.close()
@@ -67,13 +66,10 @@ func repeats(t *testing.T, mode iod.Mode, again bool, d server.Defects) (twice b
 func TestARepeatedWriteIsAppliedOnce(t *testing.T) {
 	for _, mode := range []iod.Mode{iod.Cached, iod.Direct, iod.DirectReads} {
 		for _, again := range []bool{false, true} {
-			if repeats(t, mode, again, server.Defects{}) {
+			if repeats(t, mode, again) {
 				t.Errorf("mode %d, server started again: %v: an old write came back", mode, again)
 			}
 		}
-	}
-	if !repeats(t, iod.Cached, false, server.Defects{Forget: true}) {
-		t.Error("a server that does not number its writes is not found out")
 	}
 }
 
@@ -133,12 +129,10 @@ func TestVerifierTellsOfARestart(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		back   bool
-		d      server.Defects
 		differ bool
 	}{
-		{"through", false, server.Defects{}, false},
-		{"back", true, server.Defects{}, true},
-		{"back, planted", true, server.Defects{KeepMark: true}, false},
+		{"through", false, false},
+		{"back", true, true},
 	} {
 		store, err := memstore.New(memstore.Options{})
 		if err != nil {
@@ -146,7 +140,7 @@ func TestVerifierTellsOfARestart(t *testing.T) {
 		}
 		var marks [2]iod.Mark
 		for i := range marks {
-			g := newRig(t, func(s *setup) { s.store, s.cfg.Defects = store, c.d }, func(s *setup) {
+			g := newRig(t, func(s *setup) { s.store = store }, func(s *setup) {
 				if c.back {
 					writesBack(s)
 				}
@@ -172,17 +166,14 @@ func TestVerifierTellsOfARestart(t *testing.T) {
 
 // TestFencedGenerationIsNotReadFromTheCache: the store is not asked for what is cached.
 func TestFencedGenerationIsNotReadFromTheCache(t *testing.T) {
-	for _, plant := range []bool{false, true} {
-		g := newRig(t, func(s *setup) { s.cfg.Defects.NoFence = plant })
-		old := g.target(1, capability.Read|capability.Write)
-		write(t, g.remote, old, 0, make([]byte, 64<<10))
-		read(t, g.remote, old, 0, 64<<10)
-		g.check(g.remote.Fence(t.Context(), g.targetGen(1, 2, capability.Manage)))
-		_, err := g.ask(iod.OpRead, old, iod.Args{Access: seg.Contig(0, 4096)}, nil,
-			view(make([]byte, 4096)))
-		if found := errs.KindOf(err) != errs.Fenced; found != plant {
-			t.Errorf("planted %v: %v", plant, err)
-		}
-		g.close()
+	g := newRig(t)
+	old := g.target(1, capability.Read|capability.Write)
+	write(t, g.remote, old, 0, make([]byte, 64<<10))
+	read(t, g.remote, old, 0, 64<<10)
+	g.check(g.remote.Fence(t.Context(), g.targetGen(1, 2, capability.Manage)))
+	_, err := g.ask(iod.OpRead, old, iod.Args{Access: seg.Contig(0, 4096)}, nil,
+		view(make([]byte, 4096)))
+	if errs.KindOf(err) != errs.Fenced {
+		t.Errorf("read from the cache, behind a fence: %v", err)
 	}
 }

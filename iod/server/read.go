@@ -56,10 +56,7 @@ func (s *Server) give(ctx context.Context, c *msg.Call, w *work, loan *unifier.L
 	if !w.req.Target.How.NoSums {
 		w.sums = loan.Sums(w.sums, iod.SumChunk) // while the network works
 	}
-	if s.defects.SwapSums && len(w.sums) > 1 {
-		w.sums[0], w.sums[1] = w.sums[1], w.sums[0]
-	}
-	if err := s.fences.check(w.req.Target.Object, s.defects.NoFence); err != nil {
+	if err := s.fences.check(w.req.Target.Object); err != nil {
 		return err // removed while it was read
 	}
 	n := w.req.Args.Access.Len()

@@ -49,9 +49,8 @@ type Config struct {
 	// every start of the server is told to the clients, who send again what may be lost.
 	WriteBack bool
 
-	Defects Defects // for tests
-	Clock   func() time.Time
-	Logger  *slog.Logger
+	Clock  func() time.Time
+	Logger *slog.Logger
 }
 
 func (c Config) withDefaults() Config {
@@ -91,7 +90,6 @@ type Server struct {
 	works   workPool
 	count   counters
 	clocks  clocks
-	defects Defects
 	maxFile atomic.Uint64 // see MaxFile
 }
 
@@ -110,17 +108,13 @@ func New(cfg Config) (*Server, error) {
 			lend, iod.TransferMax)
 	}
 	s := &Server{cfg: cfg, start: cfg.Clock(), base: time.Now(), boot: rand.Uint64(),
-		defects: cfg.Defects,
-		keys:    capability.NewVerifier(cfg.Key)}
-	if s.defects.KeepMark {
-		s.boot = 1
-	}
+		keys: capability.NewVerifier(cfg.Key)}
 	s.cfg.Store.NewLife() // what an earlier server on this store had acknowledged may be lost
 	if err := s.findMaxFile(); err != nil {
 		return nil, err
 	}
 	s.manage = newManager(cfg.Limits, lend, max(cfg.Cache.ChunkMax(), iod.TransferMax),
-		cfg.Cache.TakeShare(), &s.defects)
+		cfg.Cache.TakeShare())
 	return s, nil
 }
 

@@ -104,10 +104,6 @@ func (m *member) clearLocked(o *object, off, end int64, number uint64) {
 // retireLocked frees a cluster's entry and puts it into quarantine.
 func (m *member) retireLocked(c uint32, number uint64) {
 	m.table.changeCluster(c).reset(typeFree, stripe.ObjectID{}, number)
-	if m.planted(freeEarly) {
-		m.alloc.release(c)
-		return
-	}
 	m.alloc.retire(c, number, m.reads.now)
 }
 

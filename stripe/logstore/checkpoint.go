@@ -104,9 +104,6 @@ func (m *member) checkpoint(clean bool) error {
 	if err != nil {
 		return err
 	}
-	if m.planted(releaseEarly) {
-		m.releaseLog(tail)
-	}
 	if err := m.applyPending(work); err != nil {
 		return err
 	}
@@ -216,16 +213,12 @@ func (m *member) writePages() error {
 }
 
 func (m *member) writeRound(numbers []uint32, copied []byte) error {
-	if !m.planted(pagesBeforeLog) {
-		if _, _, err := m.barrier(false); err != nil {
-			return err
-		}
+	if _, _, err := m.barrier(false); err != nil {
+		return err
 	}
 	// One sync for the log and for the blocks in place.
-	if !m.planted(skipFlush) && !m.planted(pagesBeforeLog) {
-		if err := m.flush(); err != nil {
-			return err
-		}
+	if err := m.flush(); err != nil {
+		return err
 	}
 	if len(numbers) == 0 {
 		return nil
@@ -238,9 +231,6 @@ func (m *member) writeRound(numbers []uint32, copied []byte) error {
 		}
 		if err := m.doAll(m.ops.list); err != nil {
 			return err
-		}
-		if m.planted(skipFlush) {
-			continue
 		}
 		if err := m.flush(); err != nil {
 			return err

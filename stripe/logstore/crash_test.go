@@ -137,9 +137,9 @@ func (h *history) state(n int) uint64 {
 	return sum
 }
 
-func crashOptions(plant defect) Options {
+func crashOptions() Options {
 	return Options{LogBytes: logBytesMin, PendingBytes: 1 << 20, IndexBytes: 1 << 20,
-		Logger: quiet(), plant: plant}
+		Logger: quiet()}
 }
 
 // runSteps runs them on a store that begins with content and never ends cleanly.
@@ -457,9 +457,9 @@ type lives struct {
 	content [2]*devicetest.Overlay
 }
 
-func newLives(t testing.TB, plant defect) *lives {
+func newLives(t testing.TB) *lives {
 	var l lives
-	l.opt = [2]Options{crashOptions(plant), crashOptions(plant)}
+	l.opt = [2]Options{crashOptions(), crashOptions()}
 	// A log that does not fit into memory when it is replayed.
 	l.opt[1].LogBytes, l.opt[1].PendingBytes = 1<<20, blockBytes
 	for i, opt := range l.opt {
@@ -512,7 +512,7 @@ func (m *crashModel) clone() *crashModel {
 // how many seeds there are.
 func TestCrashRandom(t *testing.T) {
 	seed := seedOf(t, "LOGSTORE_SEED")
-	l := newLives(t, 0)
+	l := newLives(t)
 	seeds, workers := uint64(numberOf("LOGSTORE_SEEDS", 1000)), uint64(runtime.GOMAXPROCS(0))
 	for w := range workers {
 		t.Run(fmt.Sprint(w), func(t *testing.T) {

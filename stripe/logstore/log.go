@@ -133,18 +133,11 @@ func (m *member) appendLocked(r *record, need int64, w *waiter, d stripe.Durabil
 		l.open = m.newBatchLocked()
 		b = l.open
 	}
-	if !m.planted(loseTruncate) || r.kind != kindTruncate {
-		if !m.planted(forgetFence) || r.kind != kindFence {
-			if m.planted(forgetMerged) {
-				r.requests = nil
-			}
-			b.head = r.append(b.head)
-			for i := range r.blocks {
-				data := r.blocks[i].data
-				data.refs++
-				b.blocks = append(b.blocks, data)
-			}
-		}
+	b.head = r.append(b.head)
+	for i := range r.blocks {
+		data := r.blocks[i].data
+		data.refs++
+		b.blocks = append(b.blocks, data)
 	}
 	b.records++
 	b.room += need
@@ -313,7 +306,7 @@ func (m *member) writeBatch(b *batch) error {
 	for _, data := range b.blocks {
 		b.bufs = append(b.bufs, data.buf)
 	}
-	stable := b.durable && !loose && !m.planted(skipLogSync)
+	stable := b.durable && !loose
 	b.op.Kind, b.op.Off, b.op.Bufs, b.op.Stable = device.Write, m.logOff(l.head), b.bufs, stable
 	b.op.Here = true // the log has a thread of its own: a second one would only cost time
 	b.ops[0] = &b.op
@@ -329,7 +322,7 @@ func (m *member) writeBatch(b *batch) error {
 	if stable {
 		l.stable, l.told = end, info.stable
 	}
-	if b.durable && loose && !m.planted(skipLogSync) {
+	if b.durable && loose {
 		if err := m.syncLog(end); err != nil {
 			return err
 		}

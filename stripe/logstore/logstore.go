@@ -99,8 +99,6 @@ type Options struct {
 
 	// Logger is told what people should know. Default slog.Default().
 	Logger *slog.Logger
-
-	plant defect
 }
 
 func (o Options) withDefaults() Options {
@@ -233,8 +231,7 @@ func (s *Store) member() memberOptions {
 func (o Options) member() memberOptions {
 	return memberOptions{pendingBlocks: int(o.PendingBytes / blockBytes),
 		indexPages: int(o.IndexBytes / blockBytes), log: o.Logger, unsummed: o.Unsummed,
-		late: o.LateCheckpoints, salvage: o.Salvage, reserve: o.ReserveBytes,
-		plant: o.plant}
+		late: o.LateCheckpoints, salvage: o.Salvage, reserve: o.ReserveBytes}
 }
 
 // checkMembers refuses devices that are not the members of one store, all of them and in order.

@@ -91,7 +91,6 @@ type memberOptions struct {
 	reserve       int64
 	life          *atomic.Uint64 // the store's, see stripe.Keeper; nil: it is only looked at
 	late          bool           // checkpoints wait until there is no room
-	plant         defect
 }
 
 type counters struct {
@@ -134,8 +133,6 @@ func (r *readers) oldest() uint64 {
 	}
 	return r.now
 }
-
-func (m *member) planted(d defect) bool { return m.opt.plant&d != 0 }
 
 // do carries out operations that change the device. The first error stops the member.
 func (m *member) do(ops ...*device.Op) error {

@@ -194,7 +194,7 @@ func (m *member) fetch(o *object, p *plan, bufs [][]byte) (bad int64, err error)
 			p.tellZeroes(r)
 		case fromPending:
 			to.copyFrom(r.data.buf[r.skip : r.skip+r.bytes])
-			p.tell(r.block, p.sums[r.firstAt]^m.seed(o.id, r.block))
+			p.tell(r.block, p.sums[r.firstAt]^foldSeed(o.id, r.block))
 			m.count.copied.Add(uint64(r.bytes))
 		case fromDevice:
 			if err := m.waitRead(o, p); err != nil {
@@ -297,11 +297,7 @@ func (m *member) verify(id stripe.ObjectID, p *plan, r *run) (bad int64) {
 	from, seed := gather{bufs: r.pieces}, objectSeed(id)
 	for k := range int64(r.blocks) {
 		plain := crc32c.Sum(from.next(blockBytes))
-		got := plain
-		if !m.planted(wrongSeed) {
-			got ^= foldBlock(seed, r.block+k)
-		}
-		if got != p.sums[r.firstAt+int(k)] {
+		if plain^foldBlock(seed, r.block+k) != p.sums[r.firstAt+int(k)] {
 			return r.block + k
 		}
 		p.tell(r.block+k, plain)

@@ -167,7 +167,7 @@ func (m *member) walkLog(r *logReader, end uint64,
 			return err
 		}
 		info, ok := decodeBatch(b, &m.storeID)
-		if !ok || !m.fits(&info, l.head) || info.chain != l.chain && !m.planted(ignoreChain) {
+		if !ok || !m.fits(&info, l.head) || info.chain != l.chain {
 			return nil
 		}
 		all, err := r.at(place, int(info.bytes()))
@@ -175,7 +175,7 @@ func (m *member) walkLog(r *logReader, end uint64,
 			return err
 		}
 		head, data := all[:info.headBytes], all[info.headBytes:]
-		if !info.verify(head) && !m.planted(believeTorn) {
+		if !info.verify(head) {
 			return nil
 		}
 		next := l.head + uint64(info.bytes())
@@ -207,9 +207,6 @@ func (m *member) eachRecord(head []byte, fn func(r *record) error) error {
 
 // verifyData compares the data blocks of a batch with their checksums: it may be torn.
 func (m *member) verifyData(head, data []byte) (bool, error) {
-	if m.planted(believeTorn) {
-		return true, nil
-	}
 	ok := true
 	err := m.eachRecord(head, func(r *record) error {
 		for i := range r.blocks {
@@ -245,7 +242,7 @@ func (m *member) replayBatchLocked(head, data []byte) error {
 			if len(data) < blockBytes {
 				return errs.Newf(errs.Corrupt, "", "", "a record names more blocks than its batch has")
 			}
-			if m.sum(r.id, x.block, data[:blockBytes]) != x.sum && !m.planted(believeTorn) {
+			if m.sum(r.id, x.block, data[:blockBytes]) != x.sum {
 				m.giveUp(r.id, x)
 			} else {
 				b, err := m.replayBlockLocked()

@@ -31,8 +31,8 @@ func scripts() []script {
 	}
 }
 
-func (sc *script) run(t testing.TB, plant defect) *history {
-	opt := crashOptions(plant)
+func (sc *script) run(t testing.TB) *history {
+	opt := crashOptions()
 	opt.LogBytes = sc.logBytes
 	content, m := freshContent(t, opt, sc.bytes), newCrashModel()
 	if sc.earlier != nil {
@@ -56,7 +56,7 @@ func TestCrashEnumeration(t *testing.T) {
 	seed := seedOf(t, "LOGSTORE_SEED")
 	for _, sc := range scripts() {
 		t.Run(sc.name, func(t *testing.T) {
-			h := sc.run(t, 0)
+			h := sc.run(t)
 			n := h.enumerate(seed, numberOf("LOGSTORE_CRASH_STRIDE", 1),
 				numberOf("LOGSTORE_CRASH_FEW", 2), func(at int, err error) bool {
 					t.Errorf("power cut after event %d of %d: %v", at, h.rec.Now(), err)

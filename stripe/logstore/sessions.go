@@ -30,7 +30,7 @@ func sessionsOff(seq uint64, copy int) int64 {
 func (m *member) writeSessions(s *super) error {
 	n := 0
 	m.sessions.Each(func(key stripe.SessionSlot, seq uint32) {
-		if n < sessionsMax && !m.planted(forgetSessions) {
+		if n < sessionsMax {
 			m.needSessions(n + 1)
 			p := m.sessionBuf[n*sessionBytes:]
 			binary.LittleEndian.PutUint64(p, key.Session)

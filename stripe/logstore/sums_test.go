@@ -154,7 +154,7 @@ func TestRepeatNeedsEveryMember(t *testing.T) {
 
 // A member of format 1 is opened, and is of this build's format from then on.
 func TestOlderFormatIsOpened(t *testing.T) {
-	dev := freshMemory(t, crashOptions(0), 3<<20)
+	dev := freshMemory(t, crashOptions(), 3<<20)
 	mark := func(v uint32) {
 		for i := range 2 {
 			b := dev.Bytes()[i*blockBytes:][:blockBytes]
@@ -163,7 +163,7 @@ func TestOlderFormatIsOpened(t *testing.T) {
 			binary.LittleEndian.PutUint32(b[12:], superCRC(b))
 		}
 	}
-	opt := crashOptions(0)
+	opt := crashOptions()
 	opt.Devices = []device.Device{dev}
 	for _, v := range []uint32{0, formatVersion + 1} {
 		mark(v)

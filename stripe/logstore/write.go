@@ -198,15 +198,7 @@ func (m *member) sum(id stripe.ObjectID, blk int64, data []byte) uint32 {
 	if m.opt.unsummed {
 		return 0
 	}
-	return crc32c.Sum(data) ^ m.seed(id, blk)
-}
-
-// seed is what is folded into the plain sum of a block.
-func (m *member) seed(id stripe.ObjectID, blk int64) uint32 {
-	if m.planted(wrongSeed) {
-		return 0
-	}
-	return foldSeed(id, blk)
+	return crc32c.Sum(data) ^ foldSeed(id, blk)
 }
 
 // blockSum is the checksum at rest of a block of the job. Given sums are of whole blocks, and a
@@ -215,7 +207,7 @@ func (m *member) blockSum(id stripe.ObjectID, blk int64, j *job, data []byte) ui
 	if j.given == nil || m.opt.unsummed {
 		return m.sum(id, blk, data)
 	}
-	return j.given[blk-j.givenFrom] ^ m.seed(id, blk)
+	return j.given[blk-j.givenFrom] ^ foldSeed(id, blk)
 }
 
 // readBlock reads one block of the object into buf.
@@ -231,7 +223,7 @@ func (m *member) readBlock(o *object, blk int64, buf []byte) error {
 func (m *member) writeMiddle(o *object, j *job, src *gather, first int64) error {
 	sums := *src
 	m.prepareMiddle(j, src)
-	begun := m.starter != nil && !m.planted(switchBeforeData)
+	begun := m.starter != nil
 	if begun { // the disk works while we sum
 		m.starter.Begin(j.ops)
 	}
@@ -240,12 +232,7 @@ func (m *member) writeMiddle(o *object, j *job, src *gather, first int64) error 
 		m.sumCluster(&x, o.id, &sums, j)
 		j.rec.clusters = append(j.rec.clusters, x)
 	}
-	if m.planted(switchBeforeData) {
-		return nil // written by commit, after the record
-	}
-	if !m.planted(trustLoose) {
-		j.rec.flags |= flagVerify
-	}
+	j.rec.flags |= flagVerify
 	if !begun {
 		return m.doAll(j.ops)
 	}
@@ -268,9 +255,7 @@ func (m *member) sumCluster(x *clusterPlace, id stripe.ObjectID, src *gather, j 
 		} else {
 			x.sums[k] = src.plainSum()
 		}
-		if !m.planted(wrongSeed) {
-			x.sums[k] ^= foldBlock(seed, blk)
-		}
+		x.sums[k] ^= foldBlock(seed, blk)
 	}
 }
 
@@ -305,16 +290,9 @@ func (m *member) prepareMiddle(j *job, src *gather) {
 // commit appends the job's record. end is how far the object reaches at least.
 func (m *member) commit(ctx context.Context, o *object, j *job, end int64,
 	d stripe.Durability) (*waiter, error) {
-	if m.planted(applyBeforeLog) {
-		m.applyEarly(o, j)
-	}
-	w, err := m.commitWith(ctx, o, j, d, func() {
+	return m.commitWith(ctx, o, j, d, func() {
 		j.rec.size, j.rec.st.TruncSeq = max(o.size, end), o.truncSeq
 	})
-	if err == nil && m.planted(switchBeforeData) {
-		return w, m.doAll(j.ops)
-	}
-	return w, err
 }
 
 // commitWith finds the places of the record's blocks and appends it. last completes the record

@@ -1,0 +1,7 @@
+package sample
+
+func crash() {
+	if planted("crash") {
+		panic("planted")
+	}
+}
