@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/gate"
 	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/wire"
 )
@@ -73,32 +75,43 @@ const presence = 2 * time.Millisecond
 // cached is served while what is not waits for the disk. Behind it, whoever uses the store passes
 // the last while it does that: a client that takes its data slowly holds memory, not the disk.
 type manager struct {
-	hits, misses, writes, direct, disk *gate
+	hits, misses, writes, direct, disk *gate.Gate
 
 	slots slots
 }
 
 // newManager divides the memory that the cache lends.
 func newManager(l Limits, readBytes, writeBytes, directBytes int64, d *Defects) *manager {
-	memory := func(name string, bytes int64) *gate {
-		return newGate(limits{name: name, requests: l.Requests, bytes: bytes, queue: l.QueueRequests,
-			age: l.AgeMax, linger: presence}, d)
+	defects := &gate.Defects{Unbounded: d.Unbounded, Unfair: d.Unfair, Starve: d.Starve}
+	memory := func(name string, bytes int64) *gate.Gate {
+		return gate.New(gate.Options{Name: name, Bytes: bytes, Count: l.Requests, Age: l.AgeMax,
+			Share:   &gate.Share{Queue: l.QueueRequests, Linger: presence},
+			Defects: defects})
 	}
 	return &manager{
 		hits:   memory("cached data", readBytes/2),
 		misses: memory("memory to read into", readBytes/2),
 		writes: memory("memory to write from", writeBytes),
 		direct: memory("memory past the cache", directBytes),
-		disk: newGate(limits{name: "the disk", requests: l.DiskRequests, bytes: l.DiskBytes,
-			queue: l.QueueRequests, age: l.AgeMax, linger: presence,
-			even: true, evenRequests: l.FairRequests, evenBytes: int64(l.FairRequests) * 256 << 10}, d),
+		disk: gate.New(gate.Options{Name: "the disk", Bytes: l.DiskBytes, Count: l.DiskRequests,
+			Age: l.AgeMax,
+			Share: &gate.Share{Queue: l.QueueRequests, Linger: presence,
+				Even: true, EvenCount: l.FairRequests, EvenBytes: int64(l.FairRequests) * 256 << 10},
+			Defects: defects}),
 	}
 }
 
 // gates are all of them, in the order of gateNames.
-func (m *manager) gates() [5]*gate {
-	return [5]*gate{m.hits, m.misses, m.writes, m.direct, m.disk}
+func (m *manager) gates() [5]*gate.Gate {
+	return [5]*gate.Gate{m.hits, m.misses, m.writes, m.direct, m.disk}
 }
+
+// The kinds of numbers that tell clients apart: the session of a request's capability, or the peer
+// where it has none.
+const (
+	bySession uint64 = iota
+	byPeer
+)
 
 // slots are the numbered requests under way, one a slot: a request that was sent again because its
 // connection was lost must not run beside itself, nor beside the next one of its slot.
@@ -140,13 +153,18 @@ type work struct {
 	req    iod.Request
 	reply  wire.Enc
 	sums   []uint32 // of a read's data
-	who    clientKey
-	memory ticket
-	disk   ticket
+	who    gate.Client
+	memory gate.Ticket
+	disk   gate.Ticket
 	time   timeline
 	slot   bool     // is busy with the request
 	mark   iod.Mark // to reply with; zero: that of the reply's moment
 	direct direct
+}
+
+// asks is what the request wants of a gate.
+func (w *work) asks(c *msg.Call, bytes int64) gate.Request {
+	return gate.Request{Client: w.who, Level: int(c.Level()), Bytes: bytes}
 }
 
 // workPool keeps works, so that a request allocates nothing.
