@@ -8,8 +8,6 @@
 //	                                                      ageing
 //	unifier            bytes            in order          -        the request's context
 //	nbd                bytes            in order          -        the connection's context
-//	stripe/logstore    blocks           in order          -        the same; Close, when the member
-//	                                                               has failed
 //	mem.Limit          bytes            -                 -        nobody waits
 //
 // Rules that hold for all of them:
@@ -20,8 +18,8 @@
 //   - A wait ends with its context. Who was let in at that same moment is in.
 //   - Passing takes one mutex. Nothing is allocated, but for the first callers that wait at once.
 //
-// Not here: waits for something that is no number (buffers of several sizes, a place in a ring, the
-// end of a flush) use wait.Queue or wait.Waiter under the lock of what they wait for.
+// Not here: whoever waits for something that is no number (buffers of a pool, room in a ring, the
+// end of a flush) does so under the lock of what it waits for, by wait.Queue or wait.Waiter.
 //
 // Read gate.go first (the contract), then order.go (who is next) and clients.go (shares).
 package gate
