@@ -197,9 +197,10 @@ func (c *Cache) ReadShare() int64 { return c.readMax }
 
 // ChunkMax is the longest contiguous access that Read and Draft can serve, whatever its alignment
 // and unit. Longer requests are chopped by the caller.
-func (c *Cache) ChunkMax() int64 {
-	return max(min(c.readMax, c.drafts.Total())-2*slabBytes, slabBytes)
-}
+func (c *Cache) ChunkMax() int64 { return c.cfg.Shares().Chunk }
+
+// Shares tells how the memory is divided.
+func (c *Cache) Shares() Shares { return c.cfg.Shares() }
 
 // Query tells how many bytes of the access are cached.
 func (c *Cache) Query(id Key, a seg.Access) (cached int64) {

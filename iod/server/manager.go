@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/unifier"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -66,6 +67,29 @@ func (l Limits) validate() error {
 	return nil
 }
 
+// Bound is what one gate of a server lets through at once.
+type Bound struct {
+	Name  string // what it is the gate to
+	Bytes int64
+	Count int // requests
+}
+
+// Bounds are those of the gates, in the order of the counters: cached reads, other reads, writes,
+// direct requests, the disk. Memory is divided as the cache divides it.
+func (l Limits) Bounds(s unifier.Shares) [gateCount]Bound {
+	l = l.withDefaults()
+	return [gateCount]Bound{
+		{"cached data", s.Loans / 2, l.Requests},
+		{"memory to read into", s.Loans / 2, l.Requests},
+		{"memory to write from", max(s.Chunk, iod.TransferMax), l.Requests},
+		{"memory past the cache", s.Rooms, l.Requests},
+		{"the disk", l.DiskBytes, l.DiskRequests},
+	}
+}
+
+// gateCount is how many gates there are.
+const gateCount = 5
+
 // presence is how long a client counts as there after its last request: about as long as it takes
 // one that waits for each answer to send the next request.
 const presence = 2 * time.Millisecond
@@ -80,30 +104,25 @@ type manager struct {
 	slots slots
 }
 
-// newManager divides the memory that the cache lends.
-func newManager(l Limits, readBytes, writeBytes, directBytes int64, d *Defects) *manager {
+// newManager makes the gates.
+func newManager(l Limits, s unifier.Shares, d *Defects) *manager {
 	defects := &gate.Defects{Unbounded: d.Unbounded, Unfair: d.Unfair, Starve: d.Starve}
-	memory := func(name string, bytes int64) *gate.Gate {
-		return gate.New(gate.Options{Name: name, Bytes: bytes, Count: l.Requests, Age: l.AgeMax,
-			Share:   &gate.Share{Queue: l.QueueRequests, Linger: presence},
-			Defects: defects})
+	share := gate.Share{Queue: l.QueueRequests, Linger: presence}
+	bounds := l.Bounds(s)
+	open := func(i int, share gate.Share) *gate.Gate {
+		b := bounds[i]
+		return gate.New(gate.Options{Name: b.Name, Bytes: b.Bytes, Count: b.Count, Age: l.AgeMax,
+			Share: &share, Defects: defects})
 	}
-	return &manager{
-		hits:   memory("cached data", readBytes/2),
-		misses: memory("memory to read into", readBytes/2),
-		writes: memory("memory to write from", writeBytes),
-		direct: memory("memory past the cache", directBytes),
-		disk: gate.New(gate.Options{Name: "the disk", Bytes: l.DiskBytes, Count: l.DiskRequests,
-			Age: l.AgeMax,
-			Share: &gate.Share{Queue: l.QueueRequests, Linger: presence,
-				Even: true, EvenCount: l.FairRequests, EvenBytes: int64(l.FairRequests) * 256 << 10},
-			Defects: defects}),
-	}
+	even := share
+	even.Even, even.EvenCount, even.EvenBytes = true, l.FairRequests, int64(l.FairRequests)*256<<10
+	return &manager{hits: open(0, share), misses: open(1, share), writes: open(2, share),
+		direct: open(3, share), disk: open(4, even)}
 }
 
 // gates are all of them, in the order of gateNames.
-func (m *manager) gates() [5]*gate.Gate {
-	return [5]*gate.Gate{m.hits, m.misses, m.writes, m.direct, m.disk}
+func (m *manager) gates() [gateCount]*gate.Gate {
+	return [gateCount]*gate.Gate{m.hits, m.misses, m.writes, m.direct, m.disk}
 }
 
 // The kinds of numbers that tell clients apart: the session of a request's capability, or the peer

@@ -120,8 +120,7 @@ func New(cfg Config) (*Server, error) {
 	if err := s.findMaxFile(); err != nil {
 		return nil, err
 	}
-	s.manage = newManager(cfg.Limits, lend, max(cfg.Cache.ChunkMax(), iod.TransferMax),
-		cfg.Cache.TakeShare(), &s.defects)
+	s.manage = newManager(cfg.Limits, cfg.Cache.Shares(), &s.defects)
 	return s, nil
 }
 
