@@ -19,7 +19,6 @@ type defects struct {
 	invertLevels bool // lower levels go first
 	runTwice     bool // a repeated request is executed again
 	reuseEarly   bool // an eager slot is used again before its request was answered
-	overrun      bool // a request's window is not kept
 }
 
 // delayed is a Push that the planted defect earlyReply holds back.

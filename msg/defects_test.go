@@ -30,9 +30,6 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 		{"slot reused early", defects{reuseEarly: true}, func(t *testing.T, _ *rig) error {
 			return checkEager(t, newRigFor(t, simProviders()[1], echo, planted(defects{reuseEarly: true})))
 		}},
-		{"window overrun", defects{overrun: true}, func(t *testing.T, _ *rig) error {
-			return checkUnits(t, newRig(t, simProviders()[1], mirror(), planted(defects{overrun: true})))
-		}},
 		{"none: eager slots", defects{}, func(t *testing.T, _ *rig) error {
 			return checkEager(t, newRigFor(t, simProviders()[1], echo, nil))
 		}},

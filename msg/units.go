@@ -76,7 +76,7 @@ func (c *Call) PushUnits(ctx context.Context, off, n int64, fn UnitFunc) error {
 	return c.withUnits(ctx, n, func(units []*unit, size int64) error {
 		for i, next := 0, off; next < off+n; i++ {
 			u := units[i%len(units)]
-			if u.busy && !c.s.node.defects.overrun {
+			if u.busy {
 				if err := c.finishUnit(ctx, u); err != nil {
 					return err
 				}
