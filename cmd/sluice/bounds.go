@@ -10,12 +10,17 @@ import (
 
 // Everything that bounds a process is derived in this file, by one function for each role, from the
 // few knobs that the role has; what the functions return is what the process is started with, and
-// what sluice bounds prints. A request waits at three places at most:
+// what sluice bounds prints. Where a request may have to wait:
 //
-//	the client's credits     so many requests of one connection are under way
+//	the client's credits     requests of one connection; bytes that a process waits for in all
+//	                         (msg.Options.InWindow and OutWindow)
 //	the server's admission   so many requests of all connections run; others wait by level, and
 //	                         connections take turns
-//	memory, or the disk      the gates of the I/O server: clients take turns, by bytes
+//	memory, and the disk     the gates of the I/O server: clients take turns, by bytes. What is
+//	                         cached needs no disk.
+//
+// Behind these only the send queue of a connection has a bound, which comes back as data moves.
+// Bytes under way in the network have none of their own: they lie in memory that a gate has let in.
 const (
 	// creditsEach is how many requests one connection has under way. The server keeps a receive for
 	// each of them: see connectionBytes.
