@@ -74,8 +74,8 @@ func boundIod(plan memoryPlan, writeBack bool) iodBounds {
 	return b
 }
 
-// list is the bounds in words. The parts of memory add up to it, those of the cache to the cache but
-// for less than a slab.
+// list is the bounds in words. The parts of memory add up to it, those of the cache to the cache
+// but for less than a slab.
 func (b *iodBounds) list() []bound {
 	list := []bound{{Name: "memory", Bytes: b.plan.total, Why: "--memory; what follows is all of it"}}
 	whys := map[string]string{

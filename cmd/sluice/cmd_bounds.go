@@ -24,8 +24,8 @@ func newBounds() *cobra.Command {
 		Use:   "bounds",
 		Short: "Tell what bounds each kind of process, and what follows from --memory",
 		Long: `Tell what bounds each kind of process: memory and its parts, connections, requests that
-run, and what an I/O server lets through to its cache and its disk. Nothing has to run for that: it is
-what processes are started with.`,
+run, and what an I/O server lets through to its cache and its disk. Nothing has to run for that: it
+is what processes are started with.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			plan, err := memory.plan(members)

@@ -109,4 +109,5 @@ func (s *Server) countGates(add func(string, uint64)) {
 	add("lent_waits", waits)
 }
 
-var gateNames = [gateCount]string{"gate_hits", "gate_misses", "gate_writes", "gate_direct", "gate_disk"}
+var gateNames = [gateCount]string{
+	"gate_hits", "gate_misses", "gate_writes", "gate_direct", "gate_disk"}

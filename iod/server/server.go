@@ -13,7 +13,8 @@
 // in.
 //
 // Read server.go first (dispatch), then read.go and write.go (life of a request), direct.go (past
-// the cache), manager.go (who is next, by internal/gate), admit.go (capabilities), space.go, states.go.
+// the cache), manager.go (who is next, by internal/gate), admit.go (capabilities), space.go,
+// states.go.
 package server
 
 import (
