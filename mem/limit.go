@@ -2,7 +2,7 @@ package mem
 
 import (
 	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/internal/budget"
+	"github.com/sluice-storage/sluice/internal/gate"
 )
 
 // errLimit is why an arena cannot be had although the host has the memory.
@@ -15,20 +15,20 @@ func (e limitError) Error() string { return string(e) }
 // Limit bounds the memory of several arenas together. What counts is what is mapped: rounding up to
 // whole pages, huge ones too, and what is lost between buffers included. A nil Limit bounds
 // nothing. Safe for concurrent use.
-type Limit struct{ bytes *budget.Budget }
+type Limit struct{ bytes *gate.Gate }
 
 // NewLimit allows so many bytes.
 func NewLimit(bytes int64) (*Limit, error) {
 	if bytes <= 0 {
 		return nil, errs.Newf(errs.Invalid, "mem.NewLimit", "", "%d bytes", bytes)
 	}
-	return &Limit{budget.New(bytes)}, nil
+	return &Limit{gate.New(gate.Options{Bytes: bytes})}, nil
 }
 
 // Used tells how many bytes are mapped now, and how many were at most.
 func (l *Limit) Used() (now, high int64) {
 	u := l.bytes.Usage()
-	return u.Used, u.High
+	return u.Bytes, u.High
 }
 
 func (l *Limit) charge(n int) bool { return l == nil || l.bytes.TryAcquire(int64(n)) }

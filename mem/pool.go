@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/invariant"
 	"github.com/sluice-storage/sluice/internal/list"
+	"github.com/sluice-storage/sluice/internal/wait"
 )
 
 // Stats describe a pool at one moment.
@@ -32,9 +33,10 @@ type Pool struct {
 	waiting   int
 }
 
-// waiter is one blocked Take. got has room for the one buffer it is given.
+// waiter is one blocked Take.
 type waiter struct {
-	got  chan *Buf
+	wait.Waiter
+	got  *Buf              // what it was woken for
 	link list.Link[waiter] // in waiters; in idle
 }
 
@@ -88,32 +90,22 @@ func (p *Pool) Take(ctx context.Context) (*Buf, error) {
 	}
 	w := p.enqueueLocked()
 	p.mu.Unlock()
-
-	select {
-	case b := <-w.got:
-		p.mu.Lock()
-		p.recycleLocked(w)
-		p.mu.Unlock()
-		return b.handOut(), nil
-	case <-ctx.Done():
-		return p.giveUp(w, ctx.Err())
-	}
-}
-
-// giveUp leaves the queue. A buffer that was handed over at the same moment is taken after
-// all, so that it cannot get lost and nobody behind is overtaken.
-func (p *Pool) giveUp(w *waiter, cause error) (*Buf, error) {
+	woken, _ := w.Wait(ctx)
 	p.mu.Lock()
-	if !w.link.In() {
-		b := <-w.got // put filled it before it took w off the queue
-		p.recycleLocked(w)
+	if !woken && w.link.In() {
+		p.dequeueLocked(w)
+		p.idle.PushFirst(&w.link, w)
 		p.mu.Unlock()
-		return b.handOut(), nil
+		return nil, errs.New(errs.KindOf(ctx.Err()), "mem.Take", "", ctx.Err())
 	}
-	p.dequeueLocked(w)
-	p.recycleLocked(w)
+	if !woken { // a buffer that came at the same moment is taken, or it would be lost
+		_ = w.Woken()
+	}
+	b := w.got
+	w.got = nil
+	p.idle.PushFirst(&w.link, w)
 	p.mu.Unlock()
-	return nil, errs.New(errs.KindOf(cause), "mem.Take", "", cause)
+	return b.handOut(), nil
 }
 
 // TryTake is Take that returns nil instead of waiting. It never overtakes a waiting Take: a
@@ -153,8 +145,9 @@ func (p *Pool) put(b *Buf) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if w := p.waiters.First(); w != nil {
-		w.got <- b // never blocks: room for one, and a waiter is given one
 		p.dequeueLocked(w)
+		w.got = b
+		w.Wake(nil)
 		return
 	}
 	p.free = append(p.free, b)
@@ -165,10 +158,11 @@ func (p *Pool) all() []Buf { return p.bufs }
 func (p *Pool) enqueueLocked() *waiter {
 	w := p.idle.First()
 	if w == nil {
-		w = &waiter{got: make(chan *Buf, 1)}
+		w = &waiter{}
 	} else {
 		p.idle.Remove(&w.link)
 	}
+	w.Arm()
 	p.waiters.PushLast(&w.link, w)
 	p.waiting++
 	return w
@@ -178,5 +172,3 @@ func (p *Pool) dequeueLocked(w *waiter) {
 	p.waiters.Remove(&w.link)
 	p.waiting--
 }
-
-func (p *Pool) recycleLocked(w *waiter) { p.idle.PushFirst(&w.link, w) }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/list"
+	"github.com/sluice-storage/sluice/internal/wait"
 )
 
 // UserOptions describe one that shares zones with others.
@@ -48,12 +49,11 @@ type User struct {
 
 // request is one blocked Take. dst grows only while it waits, under zones.mu.
 type request struct {
+	wait.Waiter
 	user    *User
 	arrival uint64
 	sizes   []int
 	dst     []*Buf
-	done    chan struct{} // has room for the one word that it is given
-	err     error
 	link    list.Link[request] // in its user's requests; in Zones.idle
 }
 
@@ -160,21 +160,18 @@ func (u *User) wait(ctx context.Context, sizes []int, dst []*Buf) ([]*Buf, error
 	z.dispatchLocked()
 	z.mu.Unlock()
 
-	var cause error
-	select {
-	case <-r.done:
-	case <-ctx.Done():
-		cause = ctx.Err()
-	}
+	woken, err := r.Wait(ctx)
 	z.mu.Lock()
-	if cause != nil && r.link.In() {
+	switch {
+	case woken:
+	case r.link.In():
 		u.removeLocked(r)
-		r.err = errs.New(errs.KindOf(cause), "mem.Take", u.name, cause)
+		err = errs.New(errs.KindOf(ctx.Err()), "mem.Take", u.name, ctx.Err())
 		z.dispatchLocked() // it may have kept others waiting
-	} else if cause != nil {
-		<-r.done // granted at the same moment: it is taken after all, so that nothing gets lost
+	default:
+		err = r.Woken() // granted at the same moment: it is taken, or it would be lost
 	}
-	dst, err := r.dst, r.err
+	dst = r.dst
 	z.recycleLocked(r)
 	z.mu.Unlock()
 	if err != nil {
@@ -202,7 +199,7 @@ func (z *Zones) dispatchLocked() {
 		}
 		r.dst = dst
 		r.user.removeLocked(r)
-		r.done <- struct{}{} // never blocks: room for one, and a request is told once
+		r.Wake(nil)
 	}
 }
 
@@ -226,10 +223,11 @@ func (z *Zones) nextLocked() *request {
 func (z *Zones) enqueueLocked(u *User, sizes []int, dst []*Buf) *request {
 	r := z.idle.First()
 	if r == nil {
-		r = &request{done: make(chan struct{}, 1)}
+		r = &request{}
 	} else {
 		z.idle.Remove(&r.link)
 	}
+	r.Arm()
 	z.arrival++
 	r.user, r.arrival, r.dst = u, z.arrival, dst
 	r.sizes = append(r.sizes[:0], sizes...)
@@ -254,7 +252,7 @@ func (u *User) removeLocked(r *request) {
 }
 
 func (z *Zones) recycleLocked(r *request) {
-	r.user, r.dst, r.err = nil, nil, nil
+	r.user, r.dst = nil, nil
 	z.idle.PushFirst(&r.link, r)
 }
 
@@ -270,8 +268,7 @@ func (u *User) Close() {
 	}
 	for r := u.requests.First(); r != nil; r = u.requests.First() {
 		u.removeLocked(r)
-		r.err = errs.New(errs.Closed, "mem.Take", u.name, nil)
-		r.done <- struct{}{}
+		r.Wake(errs.New(errs.Closed, "mem.Take", u.name, nil))
 	}
 	z.users = slices.DeleteFunc(z.users, func(other *User) bool { return other == u })
 	z.weights -= u.weight

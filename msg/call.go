@@ -59,8 +59,7 @@ type Call struct {
 	lentBytes int64      // that they carry
 	failure   failure
 
-	unit   int  // the largest part of a transfer
-	window gate // bytes that may be under way by rendezvous
+	unit int // the largest part of a transfer
 }
 
 // beginLocked fills a call with a request. The serverConn's lock is held.
@@ -287,9 +286,9 @@ func (c *Call) send() error {
 		return err
 	}
 	c.mu.Lock()
-	places, bytes := c.lent, c.lentBytes
+	places := c.lent
 	c.mu.Unlock()
-	o := op{left: 1, places: places, bytes: bytes, call: c, gen: c.gen, write: true, reply: true}
+	o := op{left: 1, places: places, call: c, gen: c.gen, write: true, reply: true}
 	if pushed {
 		c.replied.add(1)
 		o.wait = &c.replied
@@ -298,7 +297,7 @@ func (c *Call) send() error {
 	context := c.s.startOp(o)
 	if err := c.s.send(&c.parcel, fabric.FlagSignaled, context); err != nil {
 		if c.s.dropOp(context) {
-			c.moved(places, bytes)
+			c.s.places.put(places)
 			c.unhold()
 			if pushed {
 				c.replied.complete(1, nil)
@@ -317,13 +316,6 @@ func (c *Call) send() error {
 		return errs.Wrap("msg.Reply", c.s.name, c.s.explain(err))
 	}
 	return errs.Wrap("msg.Reply", c.s.name, c.failed())
-}
-
-// moved gives back what operations of the call held that are over.
-func (c *Call) moved(places int, bytes int64) {
-	c.s.places.put(places)
-	c.window.put(int(bytes))
-	c.s.srv.bytes.put(int(bytes))
 }
 
 // failure is the first write of a request that failed. One that is told late, by another goroutine

@@ -132,8 +132,8 @@ func outside(op string, off, n, length int64) error {
 }
 
 // transfer posts one-sided operations between local memory and the segment's stream from off
-// on, no more at a time than the call's window and the server's limit allow. Reads are counted in
-// w; writes too, if there is one.
+// on, as the send queue has places for them. Reads are counted in w; writes too, if there is one.
+// How many bytes are under way is bounded by the local memory: whoever serves has a bound on that.
 func (c *Call) transfer(ctx context.Context, op fabric.Op, s *segment, off int64,
 	local []fabric.Sge, w *waiter,
 ) error {
@@ -151,7 +151,7 @@ func (c *Call) transfer(ctx context.Context, op fabric.Op, s *segment, off int64
 		if err := c.s.localize(ch.wrs); err != nil {
 			return err
 		}
-		if err := c.reserve(ctx, len(ch.wrs), ch.bytes); err != nil {
+		if err := c.reserve(ctx, len(ch.wrs)); err != nil {
 			return err
 		}
 		var err error
@@ -166,50 +166,37 @@ func (c *Call) transfer(ctx context.Context, op fabric.Op, s *segment, off int64
 	}
 }
 
-// reserve waits for places in the queue and for room in the windows. What holds them meanwhile
-// comes back by itself: completions are on their way for all but a part that is kept below half
-// of each, see postWrites.
-func (c *Call) reserve(ctx context.Context, places int, bytes int64) error {
+// reserve waits for places in the send queue. What holds them meanwhile comes back by itself:
+// completions are on their way for all but less than half of them, see postWrites.
+func (c *Call) reserve(ctx context.Context, places int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s, level := c.s, Level(c.level)
-	if s.places.left() < places || int64(c.window.left()) < bytes {
-		s.needPoller()
+	if c.s.places.left() < places {
+		c.s.needPoller()
 	}
-	err := c.window.take(ctx, level, int(bytes))
-	if err != nil {
-		return err
-	}
-	if err = s.srv.bytes.take(ctx, level, int(bytes)); err != nil {
-		c.window.put(int(bytes))
-		return err
-	}
-	if err = s.places.take(ctx, level, places); err != nil {
-		c.moved(0, bytes)
-	}
-	return err
+	return c.s.places.take(ctx, Level(c.level), places)
 }
 
 // postReads signals each Read: they complete in any order.
 func (c *Call) postReads(ch *chain, w *waiter) error {
 	n := len(ch.wrs)
 	w.add(n)
-	context := c.s.startOp(op{left: n, places: n, bytes: ch.bytes, wait: w, call: c})
+	context := c.s.startOp(op{left: n, places: n, wait: w, call: c})
 	for i := range ch.wrs {
 		ch.wrs[i].Flags, ch.wrs[i].Context = fabric.FlagSignaled, context
 	}
 	err := c.s.post(ch.wrs)
 	if err != nil && c.s.dropOp(context) {
 		w.complete(n, nil)
-		c.moved(n, ch.bytes)
+		c.s.places.put(n)
 	}
 	return err
 }
 
-// postWrites leaves writes unsignalled as long as places and bytes are plenty: the reply's
-// completion frees them. At most half of each, and less than a unit of a call's window, can be held
-// that way, so those who wait always get some.
+// postWrites leaves writes unsignalled as long as places are plenty: the reply's completion frees
+// them. Less than half of the places can be held that way, so those who wait always get some. Each
+// unit is signalled, so that a peer that takes a large transfer slowly is seen to be alive.
 func (c *Call) postWrites(ch *chain, w *waiter) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -219,14 +206,13 @@ func (c *Call) postWrites(ch *chain, w *waiter) error {
 		ch.wrs[i].Flags = fabric.FlagEarly // the reply follows
 	}
 	held, bytes := c.lent+n, c.lentBytes+ch.bytes
-	signal := w != nil || bytes >= int64(c.unit) ||
-		c.s.places.left() < bulkDepth/2 || c.s.srv.bytes.left() < c.s.srv.opts.MaxBytes/2
+	signal := w != nil || bytes >= int64(c.unit) || c.s.places.left() < bulkDepth/2
 	var context uint64
 	if signal {
 		if w != nil {
 			w.add(1)
 		}
-		o := op{left: 1, places: held, bytes: bytes, wait: w, call: c, gen: c.gen, write: true}
+		o := op{left: 1, places: held, wait: w, call: c, gen: c.gen, write: true}
 		context = c.s.startOp(o)
 		ch.wrs[n-1].Flags |= fabric.FlagSignaled
 		ch.wrs[n-1].Context = context
@@ -234,7 +220,7 @@ func (c *Call) postWrites(ch *chain, w *waiter) error {
 	}
 	if err := c.s.post(ch.wrs); err != nil {
 		if !signal || c.s.dropOp(context) {
-			c.moved(n, ch.bytes)
+			c.s.places.put(n)
 			if signal && w != nil {
 				w.complete(1, nil)
 			}

@@ -24,6 +24,5 @@ func TestMutantsAreFound(t *testing.T) {
 		on("leakOnAbort", cancel),
 		on("invertLevels", "TestHigherLevelsGoFirstButNotForEver"),
 		on("reuseEarly", "TestEagerSlotsAreShared"),
-		on("overrun", "TestUnits/sim-delays"),
 	}}.Run(t)
 }

@@ -137,15 +137,6 @@ func (n *Node) Close() error {
 	return first
 }
 
-// maxUnit is the largest unit of any provider.
-func (n *Node) maxUnit() int {
-	unit := 0
-	for _, r := range n.rungs {
-		unit = max(unit, r.limits.Unit)
-	}
-	return unit
-}
-
 // NodeStats are counters of a node.
 type NodeStats struct {
 	LateFailures uint64 // errors that came for requests that nobody waited for, one-way ones too

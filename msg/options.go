@@ -20,8 +20,8 @@ type Limits struct {
 	// EagerMax is how many bytes of request data go through an eager slot, if there is one; 0: none.
 	EagerMax int `json:"eager_max"`
 
-	// Unit is the largest part, in bytes, in which data is read or written one-sidedly. A request
-	// has a window of two of them: one is on the wire while the disk works at the other.
+	// Unit is the largest part, in bytes, in which data is read or written one-sidedly. PullUnits
+	// and PushUnits work with two of them: one is on the wire while the disk works at the other.
 	Unit int `json:"unit"`
 }
 
@@ -247,10 +247,6 @@ type ServeOptions struct {
 	// their arrival, holding no more than the receive that they came in. Default 256.
 	MaxCalls int
 
-	// MaxBytes is how much data all calls together have under way by rendezvous; more waits. It is at
-	// least four units. Default 128 MiB.
-	MaxBytes int
-
 	// IdleWorkers is how many goroutines are kept for the next calls. Default 64.
 	IdleWorkers int
 
@@ -265,14 +261,13 @@ type ServeOptions struct {
 func (o ServeOptions) withDefaults() ServeOptions {
 	o.MaxConns = or(o.MaxConns, 1024)
 	o.MaxCalls = or(o.MaxCalls, 256)
-	o.MaxBytes = or(o.MaxBytes, 128<<20)
 	o.IdleWorkers = or(o.IdleWorkers, 64)
 	o.Replay = o.Replay.withDefaults()
 	return o
 }
 
 func (o *ServeOptions) validate() error {
-	if o.MaxConns < 1 || o.MaxCalls < 1 || o.IdleWorkers < 0 || o.MaxBytes < 1 {
+	if o.MaxConns < 1 || o.MaxCalls < 1 || o.IdleWorkers < 0 {
 		return errs.Newf(errs.Invalid, "msg.ServeOptions", "", "a limit is negative")
 	}
 	for i := range o.Services {

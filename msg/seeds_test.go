@@ -95,7 +95,7 @@ func newWorld(seed uint64) (*world, error) {
 	if w.server, err = NewNode(opts(w.sdom)); err != nil {
 		return nil, err
 	}
-	w.srv, err = w.server.Serve("server", w, ServeOptions{MaxCalls: pick(1, 3), MaxBytes: 1})
+	w.srv, err = w.server.Serve("server", w, ServeOptions{MaxCalls: pick(1, 3)})
 	if err != nil {
 		return nil, err
 	}

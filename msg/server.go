@@ -21,7 +21,6 @@ type Server struct {
 	doors   []door
 	counts  counts
 	replay  replay
-	bytes   gate // under way by rendezvous
 
 	work      chan job // to a worker that has nothing to do
 	idle      atomic.Int32
@@ -83,8 +82,6 @@ func (n *Node) Serve(addr string, h Handler, opts ServeOptions) (*Server, error)
 		},
 	}
 	s.queue.order = priority{burst: n.opts.Burst}
-	s.opts.MaxBytes = max(opts.MaxBytes, 4*n.maxUnit())
-	s.bytes.open(s.opts.MaxBytes, n.opts.Burst)
 	n.mu.Lock()
 	closed := n.closed
 	if !closed {

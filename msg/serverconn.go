@@ -66,7 +66,6 @@ type op struct {
 	serial uint64 // tells it from others that have had its place in the table
 	left   int    // completions to come; 0 for an op that is not in use
 	places int    // to return at the last one
-	bytes  int64  // likewise
 	wait   *waiter
 	call   *Call // whose they are; nil for none
 	write  bool  // the call learns of failures
@@ -142,7 +141,6 @@ func newServerConn(srv *Server, r *rung, ep fabric.Endpoint, cfg *fabric.Endpoin
 		c := &s.calls[len(s.calls)-1-i]
 		c.s, c.index, c.ctx = s, len(s.calls)-1-i, &callCtx{}
 		c.replied.zero = make(chan struct{}, 1)
-		c.window.open(2*r.limits.Unit, 1)
 		s.free = append(s.free, c)
 	}
 	s.ops = make([]op, bulkDepth+len(s.calls)+1) // each holds a place or a call; one for farewell
@@ -352,7 +350,7 @@ func (s *serverConn) opDone(i, n int, err error) {
 	}
 	s.mu.Unlock()
 	if over && o.call != nil {
-		o.call.moved(o.places, o.bytes)
+		s.places.put(o.places)
 	}
 	if err != nil && o.write {
 		o.call.writeFailed(o.gen, err)

@@ -130,37 +130,6 @@ func TestUnitsShareTheirMemory(t *testing.T) {
 	}
 }
 
-// TestServerBytesAreBounded: all calls together have no more data under way than MaxBytes.
-func TestServerBytesAreBounded(t *testing.T) {
-	r := newRig(t, simProviders()[1], mirror(), smallUnits)
-	srv, err := r.server.Serve("narrow", mirror(), ServeOptions{MaxBytes: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := r.client.Dial(t.Context(), srv.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	low := srv.opts.MaxBytes
-	if low != 40_000 {
-		t.Fatalf("four units are %d bytes", low)
-	}
-	r.srv, r.conn = srv, conn
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() {
-			in := memory(t, r.cdom, 400_000)
-			if err := call(conn, 20*time.Second, &Request{In: contig(in)}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	if err := quiet(r); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestUnitsBeyondTheSegment(t *testing.T) {
 	r := newRig(t, simProviders()[0], HandlerFunc(func(ctx context.Context, c *Call) {
 		fn := func(int64, []byte) error { return nil }

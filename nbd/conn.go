@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/gate"
 )
 
 const (
@@ -32,7 +33,7 @@ type conn struct {
 	out    replier
 	ctx    context.Context
 	cancel context.CancelFunc
-	memory *budget
+	memory *gate.Gate
 	count  counters
 
 	// What the handshake chose; not changed afterwards.
@@ -51,7 +52,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{
 		srv: s, nc: nc,
 		in:     stream{nc: nc, clock: &s.clock},
-		memory: newBudget(s.cfg.ConnMemoryBytes),
+		memory: gate.New(gate.Options{Bytes: s.cfg.ConnMemoryBytes}),
 		work:   make(chan *request),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
@@ -186,16 +187,16 @@ func (c *conn) start(req *request) error {
 // lend gives the request a buffer of n bytes, waiting for memory if there is none.
 func (c *conn) lend(req *request, n int) error {
 	cost := classBytes(n)
-	if !c.memory.try(cost) {
+	if !c.memory.TryAcquire(cost) {
 		c.sendHeld()
-		if err := c.memory.acquire(c.ctx, cost); err != nil {
+		if err := c.memory.Acquire(c.ctx, cost); err != nil {
 			return errs.Wrap("nbd.request", "memory", err)
 		}
 	}
-	if !c.srv.memory.try(cost) {
+	if !c.srv.memory.TryAcquire(cost) {
 		c.sendHeld()
-		if err := c.srv.memory.acquire(c.ctx, cost); err != nil {
-			c.memory.release(cost)
+		if err := c.srv.memory.Acquire(c.ctx, cost); err != nil {
+			c.memory.Release(cost)
 			return errs.Wrap("nbd.request", "memory", err)
 		}
 	}
@@ -320,8 +321,8 @@ func (c *conn) cut() {
 // way goes back to the server.
 func (c *conn) close() {
 	c.cut()
-	if left, _, _, _ := c.memory.snapshot(); left > 0 {
-		c.srv.memory.release(left)
+	if left := c.memory.Usage().Bytes; left > 0 {
+		c.srv.memory.Release(left)
 	}
 }
 

@@ -18,10 +18,10 @@ func classOf(n int) int {
 	return bits.Len(uint(n-1)) - classShift
 }
 
-// classBytes is what a buffer for n bytes really takes, which is what the budget counts.
+// classBytes is what a buffer for n bytes really takes, which is what the gates count.
 func classBytes(n int) int64 { return 1 << (classOf(n) + classShift) }
 
-// pool keeps payload buffers for reuse. What is lent is bounded by the budget, not here; what lies
+// pool keeps payload buffers for reuse. What is lent is bounded by the gates, not here; what lies
 // idle is bounded by idleMax bytes, and the garbage collector gets the rest.
 type pool struct {
 	idleMax int64

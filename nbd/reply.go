@@ -150,8 +150,8 @@ func (r *replier) finish(req *request) {
 		c.srv.buffers.put(req.buf)
 	}
 	if req.cost > 0 {
-		c.srv.memory.release(req.cost)
-		c.memory.release(req.cost)
+		c.srv.memory.Release(req.cost)
+		c.memory.Release(req.cost)
 	}
 	req.reset()
 	c.srv.reqs.Put(req)

@@ -8,7 +8,7 @@ type request struct {
 	header
 	buf     []byte // payload of a write, data of a read, descriptors of a block status
 	lent    Buffer // that buf is a part of; nil: it is the pool's
-	cost    int64  // bytes of the budgets that buf holds
+	cost    int64  // bytes of the gates' that buf holds
 	release func() // gives back what an export lent by Slice
 
 	errno    uint32

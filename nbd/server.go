@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/gate"
 )
 
 // Server serves a table of exports on any number of listeners. Its life: NewServer, Serve for each
@@ -24,7 +25,7 @@ type Server struct {
 	cfg     Config
 	table   []*shared
 	byName  map[string]*shared
-	memory  *budget
+	memory  *gate.Gate
 	buffers *pool
 	reqs    sync.Pool
 	zeroes  []byte // what WRITE_ZEROES writes through exports that are no Zeroer; never written to
@@ -58,7 +59,7 @@ func NewServer(cfg Config, entries ...Entry) (*Server, error) {
 	s := &Server{
 		cfg:       cfg,
 		byName:    make(map[string]*shared),
-		memory:    newBudget(cfg.MemoryBytes),
+		memory:    gate.New(gate.Options{Bytes: cfg.MemoryBytes}),
 		buffers:   &pool{idleMax: cfg.MemoryBytes / 4},
 		zeroes:    make([]byte, zeroPieceBytes),
 		listeners: make(map[net.Listener]struct{}),
@@ -263,7 +264,7 @@ func (s *Server) watch() {
 }
 
 func (s *Server) watchOnce(now int64) {
-	_, _, _, waiting := s.memory.snapshot()
+	waiting := s.memory.Usage().Waiting
 	allowed := int64((s.cfg.StallTimeout + watchInterval - 1) / watchInterval)
 	for _, c := range s.snapshot() {
 		c.retireIdleWorkers()

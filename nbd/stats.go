@@ -56,6 +56,7 @@ func (s *Server) Stats() Stats {
 	}
 	out.Errors = sum.errors.Load()
 	out.BytesRead, out.BytesWritten = sum.bytesOut.Load(), sum.bytesIn.Load()
-	out.MemoryBytes, out.MemoryPeak, out.MemoryWaits, _ = s.memory.snapshot()
+	memory := s.memory.Usage()
+	out.MemoryBytes, out.MemoryPeak, out.MemoryWaits = memory.Bytes, memory.High, int64(memory.Waits)
 	return out
 }

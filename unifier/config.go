@@ -149,13 +149,35 @@ func (c Config) slabs(share float64, least int64) int64 {
 	return max(int64(float64(c.MemoryBytes>>slabShift)*share), least) << slabShift
 }
 
+// Shares are how a cache divides its memory: no more than that is in use for each purpose at once.
+// What nobody uses holds cached units.
+type Shares struct {
+	Loans  int64 // units that readers hold
+	Drafts int64 // writes that are not published
+	Rooms  int64 // direct transfers
+	Dirty  int64 // acknowledged and not written back
+	Fetch  int64 // units that are being read, so that a miss always finds some
+
+	// Chunk is the longest contiguous access that fits, whatever its alignment. It is no share.
+	Chunk int64
+}
+
+// Shares tells how a cache with this configuration divides its memory.
+func (c Config) Shares() Shares {
+	c = c.withDefaults()
+	loans, drafts := c.readBytes(), c.draftBytes()
+	return Shares{Loans: loans, Drafts: drafts, Rooms: c.takeBytes(), Dirty: c.DirtyBytes,
+		Fetch: c.fetchBytes(), Chunk: max(min(loans, drafts)-2*slabBytes, slabBytes)}
+}
+
 func (c Config) draftBytes() int64 { return c.slabs(c.DraftShare, 2) }
 func (c Config) takeBytes() int64  { return c.slabs(1.0/8, 2) }
+func (c Config) fetchBytes() int64 { return c.slabs(1.0/16, 1) }
 
 // readBytes is what is left for loans.
 func (c Config) readBytes() int64 {
 	total := c.MemoryBytes &^ (slabBytes - 1)
-	return total - c.draftBytes() - c.takeBytes() - c.DirtyBytes - c.slabs(1.0/16, 1)
+	return total - c.draftBytes() - c.takeBytes() - c.DirtyBytes - c.fetchBytes()
 }
 
 // chunkBytes keeps raw chunks few.

@@ -103,7 +103,7 @@ func (r *rig) checkEnd() {
 	defer c.Close() // whatever is found
 	r.ok(c.Settle(r.ctx, Key{}, 0, 0))
 	waitFor(r, func() bool { return c.quiet() })
-	if n := c.drafts.Usage().Used + c.takes.Usage().Used; n != 0 {
+	if n := c.drafts.Usage().Bytes + c.takes.Usage().Bytes; n != 0 {
 		r.Errorf("%d bytes are still reserved", n)
 	}
 	c.mu.Lock()

@@ -45,7 +45,7 @@ func (c *Cache) Stats() Stats {
 	s.GhostHits = c.policy.ghostHits
 	s.AheadUsed, s.AheadWasted = c.policy.aheadGood, c.policy.aheadWaste
 	s.AheadWindow = c.aheadNow
-	s.Dirty, s.Drafted, s.Taken = c.dirtyBytes, c.drafts.Usage().Used, c.takes.Usage().Used
+	s.Dirty, s.Drafted, s.Taken = c.dirtyBytes, c.drafts.Usage().Bytes, c.takes.Usage().Bytes
 	s.Waits += c.drafts.Usage().Waits + c.takes.Usage().Waits
 	s.HeldSlabs, s.Protected = c.pinnedSlabs, c.policy.bytes[protected]
 	s.Objects, s.Posted = len(c.objects), c.jobs.len()+c.calls.len()

@@ -18,7 +18,7 @@
 // network.
 //
 // Lock order: claims of a range (claim.go; held over calls of the backing), Cache.mu, then the
-// locks inside the budgets and of stripe.Sessions. mu is never held across a call of the backing, a
+// locks inside the gates and of stripe.Sessions. mu is never held across a call of the backing, a
 // mapping, a wait or a copy of more than mergeInPlace bytes.
 //
 // Read unifier.go first, then slab.go and need.go (memory, and who waits for it), loan.go, lend.go
@@ -36,7 +36,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/internal/budget"
+	"github.com/sluice-storage/sluice/internal/gate"
 	"github.com/sluice-storage/sluice/internal/list"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/seg"
@@ -53,9 +53,9 @@ type Cache struct {
 	limit    *mem.Limit
 	now      func() time.Time
 
-	drafts *budget.Budget // bytes of drafts
-	takes  *budget.Budget // bytes of rooms
-	dirty  *budget.Budget // bytes of pending writes; nil: all go through
+	drafts *gate.Gate // bytes of drafts
+	takes  *gate.Gate // bytes of rooms
+	dirty  *gate.Gate // bytes of pending writes; nil: all go through
 
 	readMax    int64 // bytes that loans may hold
 	chunkBytes int64 // of raw memory that is mapped at once
@@ -145,7 +145,8 @@ func New(cfg Config, backing Backing) (*Cache, error) {
 	}
 	c := &Cache{
 		cfg: cfg, backing: backing, limit: limit, now: time.Now,
-		drafts: budget.New(cfg.draftBytes()), takes: budget.New(cfg.takeBytes()),
+		drafts:  gate.New(gate.Options{Bytes: cfg.draftBytes()}),
+		takes:   gate.New(gate.Options{Bytes: cfg.takeBytes()}),
 		readMax: cfg.readBytes(), chunkBytes: cfg.chunkBytes(),
 		aheadMax: max(cfg.ReadaheadBytes, 0), aheadShare: cfg.MemoryBytes / 8,
 		objects: map[Key]*object{}, slots: map[stripe.SessionSlot]*Draft{},
@@ -155,7 +156,7 @@ func New(cfg Config, backing Backing) (*Cache, error) {
 	c.keeper, _ = backing.(keeper)
 	c.stater, _ = backing.(stripe.Stater)
 	if cfg.DirtyBytes > 0 {
-		c.dirty = budget.New(cfg.DirtyBytes)
+		c.dirty = gate.New(gate.Options{Bytes: cfg.DirtyBytes})
 	}
 	c.aheadNow = c.aheadMax
 	c.wake = sync.NewCond(&c.mu)
@@ -195,9 +196,10 @@ func (c *Cache) ReadShare() int64 { return c.readMax }
 
 // ChunkMax is the longest contiguous access that Read and Draft can serve, whatever its alignment
 // and unit. Longer requests are chopped by the caller.
-func (c *Cache) ChunkMax() int64 {
-	return max(min(c.readMax, c.drafts.Total())-2*slabBytes, slabBytes)
-}
+func (c *Cache) ChunkMax() int64 { return c.cfg.Shares().Chunk }
+
+// Shares tells how the memory is divided.
+func (c *Cache) Shares() Shares { return c.cfg.Shares() }
 
 // Query tells how many bytes of the access are cached.
 func (c *Cache) Query(id Key, a seg.Access) (cached int64) {

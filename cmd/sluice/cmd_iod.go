@@ -175,20 +175,18 @@ func (s *iodServer) families() []admin.Family {
 }
 
 // cacheConfig is how the cache uses its part of the memory.
-func (p *iodParts) cacheConfig(node *msg.Node) unifier.Config {
-	c := unifier.Config{MemoryBytes: p.plan.cache, ReadaheadBytes: p.ahead, HugePages: p.huge,
-		Registrar: node, OnLoss: func(id unifier.Key, err error) {
-			p.log.Error("acknowledged data could not be written; clients will send it again",
-				"object", id.String(), "err", err)
-		}}
-	if p.writeBack {
-		c.DirtyBytes = p.plan.dirty()
+func (p *iodParts) cacheConfig(sizes unifier.Config, node *msg.Node) unifier.Config {
+	sizes.ReadaheadBytes, sizes.HugePages, sizes.Registrar = p.ahead, p.huge, node
+	sizes.OnLoss = func(id unifier.Key, err error) {
+		p.log.Error("acknowledged data could not be written; clients will send it again",
+			"object", id.String(), "err", err)
 	}
-	return c
+	return sizes
 }
 
 func serveIod(node *msg.Node, p iodParts) (*iodServer, error) {
-	cache, err := unifier.New(p.cacheConfig(node), p.store)
+	bounds := boundIod(p.plan, p.writeBack)
+	cache, err := unifier.New(p.cacheConfig(bounds.cache, node), p.store)
 	if err != nil {
 		return nil, err
 	}
@@ -199,15 +197,15 @@ func serveIod(node *msg.Node, p iodParts) (*iodServer, error) {
 		clock = p.clock.Now
 	}
 	s.handler, err = server.New(server.Config{ID: p.id, StoreID: p.storeID, Key: p.key, Store: p.store,
-		Life: p.life, Cache: cache, WriteBack: p.writeBack, Logger: p.log, Clock: clock,
+		Life: p.life, Cache: cache, Limits: bounds.limits, WriteBack: p.writeBack, Logger: p.log,
+		Clock: clock,
 		More: func() []iod.Count {
 			return append(p.plan.counts(), countsOf(node, running.Load())...)
 		}})
-	opts := msg.ServeOptions{MaxConns: p.plan.conns}
 	if err == nil && p.net != nil {
-		s.server, err = p.net.serve(node, p.listen, p.doors, s.handler, opts)
+		s.server, err = p.net.serve(node, p.listen, p.doors, s.handler, bounds.serve)
 	} else if err == nil {
-		s.server, err = node.Serve(p.listen, s.handler, opts)
+		s.server, err = node.Serve(p.listen, s.handler, bounds.serve)
 	}
 	if err != nil {
 		return nil, errors.Join(err, cache.Close())

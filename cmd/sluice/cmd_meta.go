@@ -59,7 +59,9 @@ const metaReserve = 32 << 20
 func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag,
 	sessions *sessionFlag) error {
 	log := newLogger()
-	db, err := pebblekv.Open(pebblekv.Options{Dir: c.metaDir(), ReserveBytes: metaReserve, Log: log})
+	sizes := boundMeta().kv
+	sizes.Dir, sizes.ReserveBytes, sizes.Log = c.metaDir(), metaReserve, log
+	db, err := pebblekv.Open(sizes)
 	if err != nil {
 		return metaAdvice(err, c.dir)
 	}
@@ -108,7 +110,7 @@ func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag,
 // serveMeta answers until ctx ends.
 func serveMeta(ctx context.Context, c *cluster, net *network, node *msg.Node,
 	handler *metaHandler, web *adminFlag) error {
-	s, err := net.serve(node, c.metaListen(), net.doors(c, "meta"), handler, msg.ServeOptions{})
+	s, err := net.serve(node, c.metaListen(), net.doors(c, "meta"), handler, boundMeta().serve)
 	if err != nil {
 		return hint(err, "Another program has the address: choose one with sluice up --listen")
 	}

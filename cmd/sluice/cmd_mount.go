@@ -115,14 +115,11 @@ func runMount(cmd *cobra.Command, o mountOptions) error {
 	}
 }
 
-// mountBuffers is room for what write-behind holds, and as much again for reads under way.
-const mountBuffers = 64 << 20
-
 // dialForMount waits for a cluster that is starting, if that is wished for.
 func dialForMount(ctx context.Context, o mountOptions, log *slog.Logger) (*connection, error) {
 	for {
 		conn, err := dialBy(ctx, o.url, &o.by,
-			client.Options{Name: "mount " + o.dir, Logger: log, Buffers: mountBuffers})
+			client.Options{Name: "mount " + o.dir, Logger: log, Buffers: boundClient(true).buffers})
 		if err == nil || !o.keepTrying || ctx.Err() != nil {
 			return conn, err
 		}

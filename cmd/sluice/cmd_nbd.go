@@ -173,11 +173,12 @@ func serveNBD(cmd *cobra.Command, f urlFlag, addr string, exports []string,
 		specs = append(specs, s)
 	}
 	log := newLogger()
-	cfg := nbd.Config{Logger: log}
+	cfg := boundNBD()
+	cfg.Logger = log
 	var fs *client.FS
 	if volumes {
 		conn, err := dialBy(cmd.Context(), f.base(), &f.by,
-			client.Options{WaitMax: patience(timeout), Logger: log, Buffers: nbdBuffers})
+			client.Options{WaitMax: patience(timeout), Logger: log, Buffers: boundClient(true).buffers})
 		if err != nil {
 			return err
 		}
@@ -213,9 +214,6 @@ func patience(timeout time.Duration) time.Duration {
 	}
 	return timeout
 }
-
-// nbdBuffers is room for the requests of a few busy connections.
-const nbdBuffers = 64 << 20
 
 // lendFrom makes the memory of a client that of a block server: data passes through without a copy
 // between them.

@@ -100,6 +100,11 @@ func dialBy(ctx context.Context, url string, by *providersFlag, opts client.Opti
 	}
 	c := &connection{net: n}
 	opts.Domain, opts.Domains, opts.Missing, opts.Limits = n.base(), n.domains, n.missing, n.limits
+	bounds := boundClient(false)
+	opts.Retain = bounds.retain
+	if opts.Buffers == 0 {
+		opts.Buffers = bounds.buffers
+	}
 	if n.has(shmProvider) != nil {
 		opts.Memory = n.arenas
 	}

@@ -190,7 +190,7 @@ func (n *network) base() fabric.Domain { return n.domains[len(n.domains)-1] }
 // node makes the process's place in the message layer.
 func (n *network) node() (*msg.Node, error) {
 	return msg.NewNode(msg.Options{Domain: n.base(), Domains: n.domains, Missing: n.missing,
-		Limits: n.limits, Memory: int(n.memory),
+		Limits: n.limits, Memory: int(n.memory), Credits: creditsEach,
 		Tokens: n.tokens, Known: []string{shmProvider}, Logger: n.log})
 }
 

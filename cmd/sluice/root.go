@@ -32,7 +32,7 @@ func newRoot() *cobra.Command {
 		}
 	}
 	add(groupCluster, newUp(), newDown(), newStatus(), newMeta(), newIod(), newStore(),
-		newDemo())
+		newBounds(), newDemo())
 	add(groupFiles, newMount(), newUmount(), newLs(), newCp(), newRm(), newMkdir(), newStat(),
 		newCat())
 	add(groupBlock, newVolume(), newNBD())

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/internal/list"
-	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
@@ -172,7 +170,7 @@ func (r *Remote) enter(ctx context.Context, t *iod.Target, op iod.Op, l lane, sp
 		if r.stuck && !behind {
 			return nil, nil
 		}
-		if err := r.awaitLocked(ctx); err != nil {
+		if err := r.changed.Wait(ctx, &r.mu); err != nil {
 			return nil, errs.Wrap("iod.Write", "waiting for memory", err)
 		}
 	}
@@ -307,7 +305,7 @@ func (r *Remote) acknowledge(k *kept, conn *msg.Conn, m iod.Mark) bool {
 		k.slot.busy = false
 		k.slot.kept++
 	}
-	r.wakeLocked()
+	r.changed.WakeAll()
 	return true
 }
 
@@ -344,7 +342,7 @@ func (r *Remote) forgetLocked(k *kept) {
 	}
 	r.ring.takeBack(k, r.recycle)
 	r.settleLocked(o)
-	r.wakeLocked()
+	r.changed.WakeAll()
 }
 
 func (r *Remote) recycleLocked(k *kept) {
@@ -356,45 +354,6 @@ func (r *Remote) forget(k *kept) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forgetLocked(k)
-}
-
-// turn is one of those who wait until room or a slot has come back.
-type turn struct {
-	ready chan struct{}   // a token when something has
-	place list.Link[turn] // in Remote.waiting, or in Remote.turns; in none when it was woken
-}
-
-// awaitLocked waits until something has come back. It lets go of the lock meanwhile.
-func (r *Remote) awaitLocked(ctx context.Context) error {
-	t := r.turns.First()
-	if t == nil {
-		t = &turn{ready: make(chan struct{}, 1)}
-	} else {
-		r.turns.Remove(&t.place)
-	}
-	r.waiting.PushLast(&t.place, t)
-	r.mu.Unlock()
-	_, ok := wait.For(ctx, t.ready)
-	r.mu.Lock()
-	var err error
-	if !ok {
-		err = ctx.Err()
-		if t.place.In() {
-			r.waiting.Remove(&t.place)
-		} else { // woken in the same moment: no token is left for the next wait
-			<-t.ready
-		}
-	}
-	r.turns.PushFirst(&t.place, t)
-	return err
-}
-
-// wakeLocked lets all who wait look again.
-func (r *Remote) wakeLocked() {
-	for t := r.waiting.First(); t != nil; t = r.waiting.First() {
-		r.waiting.Remove(&t.place)
-		t.ready <- struct{}{} // it has room: each wait gets one
-	}
 }
 
 // pass lends a slot to a change that is durable when it is acknowledged. It returns nil for a
@@ -411,7 +370,7 @@ func (r *Remote) pass(ctx context.Context, t *iod.Target) (*slot, error) {
 			s.number(&t.Stamp)
 			return s, nil
 		}
-		if err := r.awaitLocked(ctx); err != nil {
+		if err := r.changed.Wait(ctx, &r.mu); err != nil {
 			return nil, errs.Wrap("iod.Write", "waiting for a slot", err)
 		}
 	}
@@ -425,5 +384,5 @@ func (r *Remote) passed(s *slot) {
 		s.busy = false
 		s.home.put(s)
 	}
-	r.wakeLocked()
+	r.changed.WakeAll()
 }

@@ -26,7 +26,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/internal/list"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
@@ -122,13 +122,12 @@ type Remote struct {
 	own      *mem.Arena // nil: the caller's
 	spare    []*kept
 	idle     []*object
-	order    uint64          // acknowledgements so far
-	waiting  list.List[turn] // those who wait until room or a slot has come back
-	turns    list.List[turn] // to use again
-	tight    bool            // somebody waits, or slots are scarce
-	sweeping bool            // the sweep runs
-	swept    []*object       // the sweep's list
-	stuck    bool            // the last sweep could not sync
+	order    uint64     // acknowledgements so far
+	changed  wait.Queue // those who wait until room or a slot has come back
+	tight    bool       // somebody waits, or slots are scarce
+	sweeping bool       // the sweep runs
+	swept    []*object  // the sweep's list
+	stuck    bool       // the last sweep could not sync
 	timer    *time.Timer
 	armed    bool
 	closed   bool

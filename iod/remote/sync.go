@@ -290,7 +290,7 @@ func (r *Remote) sweep() {
 		r.stuck = err != nil
 		if r.stuck {
 			r.sweeping = false
-			r.wakeLocked()
+			r.changed.WakeAll()
 			r.mu.Unlock()
 			return
 		}

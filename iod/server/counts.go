@@ -90,25 +90,24 @@ func (s *Server) countCache(add func(string, uint64)) {
 func (s *Server) countGates(add func(string, uint64)) {
 	var lent, high, waits uint64
 	for i, g := range s.manage.gates() {
-		g.mu.Lock()
-		running, load, waiting, counts := g.running, g.load, g.waiting, g.counts
-		g.mu.Unlock()
+		u := g.Usage()
 		if g == s.manage.hits || g == s.manage.misses || g == s.manage.direct {
-			lent += uint64(load)
-			high += uint64(counts.high)
-			waits += counts.waits
+			lent += uint64(u.Bytes)
+			high += uint64(u.High)
+			waits += u.Waits
 		}
 		name := gateNames[i]
-		add(name+"_running", uint64(running))
-		add(name+"_waiting", uint64(waiting))
-		add(name+"_bytes", uint64(load))
-		add(name+"_waits", counts.waits)
-		add(name+"_aged", counts.aged)
-		add(name+"_refused", counts.refused)
+		add(name+"_running", uint64(u.Count))
+		add(name+"_waiting", uint64(u.Waiting))
+		add(name+"_bytes", uint64(u.Bytes))
+		add(name+"_waits", u.Waits)
+		add(name+"_aged", u.Aged)
+		add(name+"_refused", u.Refused)
 	}
 	add("lent_bytes", lent)
 	add("lent_bytes_high", high)
 	add("lent_waits", waits)
 }
 
-var gateNames = [5]string{"gate_hits", "gate_misses", "gate_writes", "gate_direct", "gate_disk"}
+var gateNames = [gateCount]string{
+	"gate_hits", "gate_misses", "gate_writes", "gate_direct", "gate_disk"}

@@ -105,20 +105,20 @@ func (s *Server) chunkBytes(h *iod.How) int64 {
 // for all of the time, since disk and network take turns with every chunk.
 func (s *Server) enterDirect(ctx context.Context, c *msg.Call, w *work) error {
 	cost := min(w.direct.total, s.cfg.Direct.WindowBytes)
-	return s.manage.direct.enter(ctx, &w.memory, w.who, c.Level(), cost)
+	return s.manage.direct.Enter(ctx, &w.memory, w.asks(c, cost))
 }
 
-func (s *Server) leaveDirect(w *work) { s.manage.direct.leave(&w.memory) }
+func (s *Server) leaveDirect(w *work) { s.manage.direct.Leave(&w.memory) }
 
 // enterDisk waits for the request's turn at the store. Whoever has it must not wait for what
 // somebody holds who waits for it: so a loan is taken behind this gate, a draft before it.
 func (s *Server) enterDisk(ctx context.Context, c *msg.Call, w *work, bytes int64) error {
 	w.time.enter(stateDisk)
 	c.Waits()
-	return s.manage.disk.enter(ctx, &w.disk, w.who, c.Level(), bytes)
+	return s.manage.disk.Enter(ctx, &w.disk, w.asks(c, bytes))
 }
 
-func (s *Server) leaveDisk(w *work) { s.manage.disk.leave(&w.disk) }
+func (s *Server) leaveDisk(w *work) { s.manage.disk.Leave(&w.disk) }
 
 // tape is pieces of memory that are taken from the front.
 type tape struct {

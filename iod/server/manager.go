@@ -5,8 +5,11 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/gate"
 	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/unifier"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -64,6 +67,29 @@ func (l Limits) validate() error {
 	return nil
 }
 
+// Bound is what one gate of a server lets through at once.
+type Bound struct {
+	Name  string // what it is the gate to
+	Bytes int64
+	Count int // requests
+}
+
+// Bounds are those of the gates, in the order of the counters: cached reads, other reads, writes,
+// direct requests, the disk. Memory is divided as the cache divides it.
+func (l Limits) Bounds(s unifier.Shares) [gateCount]Bound {
+	l = l.withDefaults()
+	return [gateCount]Bound{
+		{"cached data", s.Loans / 2, l.Requests},
+		{"memory to read into", s.Loans / 2, l.Requests},
+		{"memory to write from", max(s.Chunk, iod.TransferMax), l.Requests},
+		{"memory past the cache", s.Rooms, l.Requests},
+		{"the disk", l.DiskBytes, l.DiskRequests},
+	}
+}
+
+// gateCount is how many gates there are.
+const gateCount = 5
+
 // presence is how long a client counts as there after its last request: about as long as it takes
 // one that waits for each answer to send the next request.
 const presence = 2 * time.Millisecond
@@ -73,32 +99,37 @@ const presence = 2 * time.Millisecond
 // cached is served while what is not waits for the disk. Behind it, whoever uses the store passes
 // the last while it does that: a client that takes its data slowly holds memory, not the disk.
 type manager struct {
-	hits, misses, writes, direct, disk *gate
+	hits, misses, writes, direct, disk *gate.Gate
 
 	slots slots
 }
 
-// newManager divides the memory that the cache lends.
-func newManager(l Limits, readBytes, writeBytes, directBytes int64) *manager {
-	memory := func(name string, bytes int64) *gate {
-		return newGate(limits{name: name, requests: l.Requests, bytes: bytes, queue: l.QueueRequests,
-			age: l.AgeMax, linger: presence})
+// newManager makes the gates.
+func newManager(l Limits, s unifier.Shares) *manager {
+	share := gate.Share{Queue: l.QueueRequests, Linger: presence}
+	bounds := l.Bounds(s)
+	open := func(i int, share gate.Share) *gate.Gate {
+		b := bounds[i]
+		return gate.New(gate.Options{Name: b.Name, Bytes: b.Bytes, Count: b.Count, Age: l.AgeMax,
+			Share: &share})
 	}
-	return &manager{
-		hits:   memory("cached data", readBytes/2),
-		misses: memory("memory to read into", readBytes/2),
-		writes: memory("memory to write from", writeBytes),
-		direct: memory("memory past the cache", directBytes),
-		disk: newGate(limits{name: "the disk", requests: l.DiskRequests, bytes: l.DiskBytes,
-			queue: l.QueueRequests, age: l.AgeMax, linger: presence,
-			even: true, evenRequests: l.FairRequests, evenBytes: int64(l.FairRequests) * 256 << 10}),
-	}
+	even := share
+	even.Even, even.EvenCount, even.EvenBytes = true, l.FairRequests, int64(l.FairRequests)*256<<10
+	return &manager{hits: open(0, share), misses: open(1, share), writes: open(2, share),
+		direct: open(3, share), disk: open(4, even)}
 }
 
 // gates are all of them, in the order of gateNames.
-func (m *manager) gates() [5]*gate {
-	return [5]*gate{m.hits, m.misses, m.writes, m.direct, m.disk}
+func (m *manager) gates() [gateCount]*gate.Gate {
+	return [gateCount]*gate.Gate{m.hits, m.misses, m.writes, m.direct, m.disk}
 }
+
+// The kinds of numbers that tell clients apart: the session of a request's capability, or the peer
+// where it has none.
+const (
+	bySession uint64 = iota
+	byPeer
+)
 
 // slots are the numbered requests under way, one a slot: a request that was sent again because its
 // connection was lost must not run beside itself, nor beside the next one of its slot.
@@ -140,13 +171,18 @@ type work struct {
 	req    iod.Request
 	reply  wire.Enc
 	sums   []uint32 // of a read's data
-	who    clientKey
-	memory ticket
-	disk   ticket
+	who    gate.Client
+	memory gate.Ticket
+	disk   gate.Ticket
 	time   timeline
 	slot   bool     // is busy with the request
 	mark   iod.Mark // to reply with; zero: that of the reply's moment
 	direct direct
+}
+
+// asks is what the request wants of a gate.
+func (w *work) asks(c *msg.Call, bytes int64) gate.Request {
+	return gate.Request{Client: w.who, Level: int(c.Level()), Bytes: bytes}
 }
 
 // workPool keeps works, so that a request allocates nothing.

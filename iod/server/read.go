@@ -26,19 +26,18 @@ func (s *Server) read(ctx context.Context, c *msg.Call, w *work) error {
 		}
 	}
 	if loan := s.lendCached(c, w); loan != nil {
-		defer s.manage.hits.leave(&w.memory)
+		defer s.manage.hits.Leave(&w.memory)
 		return s.give(ctx, c, w, loan)
 	}
 	far := s.cfg.Cache.Query(t.Object, a.Access) < n
-	gate := s.manage.hits
+	memory := s.manage.hits
 	if far {
-		gate = s.manage.misses
+		memory = s.manage.misses
 	}
-	err := gate.enter(ctx, &w.memory, w.who, c.Level(), heldBytes(a.Access))
-	if err != nil {
+	if err := memory.Enter(ctx, &w.memory, w.asks(c, heldBytes(a.Access))); err != nil {
 		return err
 	}
-	defer gate.leave(&w.memory)
+	defer memory.Leave(&w.memory)
 	loan, err := s.lend(ctx, c, w, far)
 	if err != nil {
 		return err
@@ -70,12 +69,12 @@ func (s *Server) give(ctx context.Context, c *msg.Call, w *work, loan *unifier.L
 // lendCached gets what the cache has, where nobody has to wait; nil: it is the long way.
 func (s *Server) lendCached(c *msg.Call, w *work) *unifier.Loan {
 	t, a := &w.req.Target, &w.req.Args
-	if !s.manage.hits.try(&w.memory, w.who, c.Level(), heldBytes(a.Access)) {
+	if !s.manage.hits.TryEnter(&w.memory, w.asks(c, heldBytes(a.Access))) {
 		return nil
 	}
 	loan := s.cfg.Cache.Lend(t.Object, a.Access, hint(&t.How))
 	if loan == nil {
-		s.manage.hits.leave(&w.memory)
+		s.manage.hits.Leave(&w.memory)
 		return nil
 	}
 	w.time.enter(stateSendInit)

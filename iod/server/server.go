@@ -13,7 +13,8 @@
 // in.
 //
 // Read server.go first (dispatch), then read.go and write.go (life of a request), direct.go (past
-// the cache), manager.go and gate.go (who is next), admit.go (capabilities), space.go, states.go.
+// the cache), manager.go (who is next, by internal/gate), admit.go (capabilities), space.go,
+// states.go.
 package server
 
 import (
@@ -25,6 +26,7 @@ import (
 
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/gate"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/relay"
@@ -113,8 +115,7 @@ func New(cfg Config) (*Server, error) {
 	if err := s.findMaxFile(); err != nil {
 		return nil, err
 	}
-	s.manage = newManager(cfg.Limits, lend, max(cfg.Cache.ChunkMax(), iod.TransferMax),
-		cfg.Cache.TakeShare())
+	s.manage = newManager(cfg.Limits, cfg.Cache.Shares())
 	return s, nil
 }
 
@@ -148,9 +149,9 @@ func (s *Server) serve(ctx context.Context, op iod.Op, c *msg.Call, w *work) err
 		return err
 	}
 	s.noteFile(op, t.Object.File)
-	w.who = clientKey{session: t.Stamp.Session}
-	if w.who.session == 0 {
-		w.who.peer = c.PeerIdentity()
+	w.who = gate.Client{Kind: bySession, ID: t.Stamp.Session}
+	if w.who.ID == 0 {
+		w.who = gate.Client{Kind: byPeer, ID: c.PeerIdentity()}
 	}
 	switch op {
 	case iod.OpRead:

@@ -25,10 +25,10 @@ func (s *Server) write(ctx context.Context, c *msg.Call, w *work) error {
 			return err
 		}
 	}
-	if err := s.manage.writes.enter(ctx, &w.memory, w.who, c.Level(), n); err != nil {
+	if err := s.manage.writes.Enter(ctx, &w.memory, w.asks(c, n)); err != nil {
 		return err
 	}
-	defer s.manage.writes.leave(&w.memory)
+	defer s.manage.writes.Leave(&w.memory)
 	w.time.enter(stateSendInit)
 	draft, err := s.cfg.Cache.Draft(ctx, t.Object, a.Access, hint(&t.How))
 	if err != nil {

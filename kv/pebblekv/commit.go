@@ -49,7 +49,7 @@ func (s *Store) enter(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return errs.Wrap(opCommit, "", err)
 	}
-	s.queue.wait(ctx, s.guard.done)
+	s.queue.wait(ctx)
 	select {
 	case s.turn <- struct{}{}:
 	case <-ctx.Done():

@@ -38,6 +38,7 @@ type guard struct {
 	vfs.FS
 	frozen atomic.Pointer[frozen]
 	done   chan struct{} // closed when frozen
+	onEnd  func()        // called then; nil: nobody
 	strict atomic.Int64  // commits under way that asked for the disk, not merely for the kernel
 	locked io.Closer     // the directory's lock file
 
@@ -59,6 +60,9 @@ func newGuard(fs vfs.FS) *guard {
 func (g *guard) freeze(cause error) {
 	if g.frozen.CompareAndSwap(nil, &frozen{cause}) {
 		close(g.done)
+		if g.onEnd != nil {
+			g.onEnd()
+		}
 	}
 }
 

@@ -3,6 +3,8 @@ package pebblekv
 import (
 	"context"
 	"sync"
+
+	"github.com/sluice-storage/sluice/internal/wait"
 )
 
 // firstMemtableBytes is what pebble starts with; each memtable is twice the one before, up to the
@@ -17,15 +19,16 @@ const firstMemtableBytes = 256 << 10
 type queue struct {
 	size int // of a memtable, at most
 
-	mu     sync.Mutex
-	active int           // size of the one that is being filled
-	full   []int         // sizes of those that wait, the oldest first
-	bytes  int           // sum of full
-	moved  chan struct{} // closed and replaced when bytes shrinks
+	mu      sync.Mutex
+	active  int        // size of the one that is being filled
+	full    []int      // sizes of those that wait, the oldest first
+	bytes   int        // sum of full
+	failed  bool       // nothing is written out any more
+	commits wait.Queue // that wait for bytes to shrink
 }
 
 func newQueue(memtableBytes int) *queue {
-	return &queue{size: memtableBytes, active: firstMemtableBytes, moved: make(chan struct{})}
+	return &queue{size: memtableBytes, active: firstMemtableBytes}
 }
 
 // rotated: pebble started a log, and with it a memtable; the one before is full.
@@ -45,8 +48,7 @@ func (q *queue) flushed(n int) {
 		q.bytes -= q.full[0]
 		q.full = q.full[1:]
 	}
-	close(q.moved)
-	q.moved = make(chan struct{})
+	q.commits.WakeAll()
 }
 
 // reset forgets what opening did: it leaves one memtable, which is not full.
@@ -56,20 +58,20 @@ func (q *queue) reset() {
 	q.full, q.bytes = nil, 0
 }
 
-// wait returns when there is room, or the caller gave up, or the store failed (closed failed).
-func (q *queue) wait(ctx context.Context, failed <-chan struct{}) {
-	for {
-		q.mu.Lock()
-		full, moved := q.bytes >= queuedMax*q.size, q.moved
-		q.mu.Unlock()
-		if !full {
-			return
-		}
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return
-		case <-failed:
+// fail ends all waits, now and later: the store takes no changes any more, and will say so.
+func (q *queue) fail() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.failed = true
+	q.commits.WakeAll()
+}
+
+// wait returns when there is room, or the caller gave up, or the store failed.
+func (q *queue) wait(ctx context.Context) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.bytes >= queuedMax*q.size && !q.failed {
+		if q.commits.Wait(ctx, &q.mu) != nil {
 			return
 		}
 	}

@@ -41,7 +41,7 @@ func (s *Store) startWith(readOnly bool) error {
 	_ = s.guard.marks.close() // of an earlier attempt
 	locked := s.guard.locked
 	s.guard, s.queue = newGuard(s.opt.FS), newQueue(s.opt.MemtableBytes)
-	s.guard.locked = locked
+	s.guard.locked, s.guard.onEnd = locked, s.queue.fail
 	if err := s.openMarks(readOnly); err != nil {
 		return err
 	}

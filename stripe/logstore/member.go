@@ -192,6 +192,7 @@ func (m *member) fail(cause error) error {
 		m.opt.log.Error("store member stopped: it refuses changes until it is opened again",
 			"device", m.dev.Name(), "cause", cause, "remedy", remedy(cause))
 		close(m.stopped)
+		m.pool.stop(errs.IO)
 	}
 	return m.brokenError()
 }

@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/list"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"golang.org/x/sys/unix"
 )
 
@@ -21,15 +23,19 @@ type pool struct {
 	mem   []byte
 	total int
 
-	mu   sync.Mutex
-	free *block
-	left int
-	wait []*poolWait
+	mu      sync.Mutex
+	free    *block
+	left    int                 // blocks that nobody has, or was promised
+	waiting list.List[poolWait] // oldest first
+	idle    list.List[poolWait] // to use again
+	stopped error
 }
 
+// poolWait is one who waits for n blocks.
 type poolWait struct {
+	wait.Waiter
 	n     int
-	ready chan struct{}
+	place list.Link[poolWait] // in waiting, or in idle
 }
 
 func newPool(blocks int) (*pool, error) {
@@ -49,30 +55,17 @@ func newPool(blocks int) (*pool, error) {
 }
 
 // take appends n blocks to dst, all or none, first come first served; each has one reference. full
-// is called, once, before it waits; the end of stop ends the wait.
-func (p *pool) take(ctx context.Context, dst []*block, n int, full func(),
-	stop <-chan struct{}) ([]*block, error) {
+// is called, once, before it waits. The wait ends with ctx, or by stop.
+func (p *pool) take(ctx context.Context, dst []*block, n int, full func()) ([]*block, error) {
 	if n <= 0 {
 		return dst, nil
 	}
 	p.mu.Lock()
-	if len(p.wait) > 0 || p.left < n {
-		w := &poolWait{n: n, ready: make(chan struct{})}
-		p.wait = append(p.wait, w)
-		p.mu.Unlock()
-		full()
-		var err error
-		select {
-		case <-w.ready:
-		case <-stop:
-			err = errs.IO
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
-		if err != nil && p.leave(w) {
+	defer p.mu.Unlock()
+	if !p.waiting.Empty() || p.left < n {
+		if err := p.waitLocked(ctx, n, full); err != nil {
 			return dst, err
 		}
-		p.mu.Lock()
 	} else {
 		p.left -= n
 	}
@@ -81,22 +74,39 @@ func (p *pool) take(ctx context.Context, dst []*block, n int, full func(),
 		p.free, b.next, b.refs = b.next, nil, 1
 		dst = append(dst, b)
 	}
-	p.mu.Unlock()
 	return dst, nil
 }
 
-// leave gives up a place in the queue; false when it was served already.
-func (p *pool) leave(w *poolWait) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for i, other := range p.wait {
-		if other == w {
-			p.wait = append(p.wait[:i], p.wait[i+1:]...)
-			p.grantLocked()
-			return true
-		}
+// waitLocked returns when n blocks are the caller's. It lets go of the lock meanwhile: full comes
+// when the caller already stands in the queue, so that whoever makes room sees that it is needed.
+func (p *pool) waitLocked(ctx context.Context, n int, full func()) error {
+	if p.stopped != nil {
+		return p.stopped
 	}
-	return false
+	w := p.idle.First()
+	if w == nil {
+		w = &poolWait{}
+	} else {
+		p.idle.Remove(&w.place)
+	}
+	w.n = n
+	w.Arm()
+	p.waiting.PushLast(&w.place, w)
+	p.mu.Unlock()
+	full()
+	woken, err := w.Wait(ctx)
+	p.mu.Lock()
+	switch {
+	case woken:
+	case w.place.In():
+		p.waiting.Remove(&w.place)
+		p.grantLocked() // it may have been in the way of others
+		err = ctx.Err()
+	default:
+		err = w.Woken()
+	}
+	p.idle.PushFirst(&w.place, w)
+	return err
 }
 
 func (p *pool) put(b *block) {
@@ -109,10 +119,21 @@ func (p *pool) put(b *block) {
 }
 
 func (p *pool) grantLocked() {
-	for len(p.wait) > 0 && p.left >= p.wait[0].n {
-		p.left -= p.wait[0].n
-		close(p.wait[0].ready)
-		p.wait = p.wait[1:]
+	for w := p.waiting.First(); w != nil && p.left >= w.n; w = p.waiting.First() {
+		p.left -= w.n
+		p.waiting.Remove(&w.place)
+		w.Wake(nil)
+	}
+}
+
+// stop ends all waits with err, now and later: nothing makes room any more.
+func (p *pool) stop(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopped = err
+	for w := p.waiting.First(); w != nil; w = p.waiting.First() {
+		p.waiting.Remove(&w.place)
+		w.Wake(err)
 	}
 }
 
@@ -120,7 +141,7 @@ func (p *pool) grantLocked() {
 func (p *pool) short() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.wait) > 0
+	return !p.waiting.Empty()
 }
 
 func (p *pool) used() int {

@@ -287,7 +287,7 @@ func (m *member) replayBlockLocked() (*block, error) {
 			return nil, err
 		}
 	}
-	list, err := m.pool.take(context.Background(), nil, 1, func() {}, nil)
+	list, err := m.pool.take(context.Background(), nil, 1, func() {})
 	if err != nil {
 		return nil, err
 	}

@@ -158,7 +158,7 @@ func blocksIn(off, end int64) int {
 // takeBlocks makes sure that the job has n blocks beside those that it uses.
 func (m *member) takeBlocks(ctx context.Context, j *job, n int) (err error) {
 	need := n - (len(j.blocks) - j.used)
-	j.blocks, err = m.pool.take(ctx, j.blocks, need, m.wantCheckpoint, m.stopped)
+	j.blocks, err = m.pool.take(ctx, j.blocks, need, m.wantCheckpoint)
 	if err != nil && m.broken.Load() != nil {
 		return m.brokenError()
 	}

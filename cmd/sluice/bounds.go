@@ -1,0 +1,181 @@
+package main
+
+import (
+	"github.com/sluice-storage/sluice/iod/server"
+	"github.com/sluice-storage/sluice/kv/pebblekv"
+	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/nbd"
+	"github.com/sluice-storage/sluice/unifier"
+)
+
+// Everything that bounds a process is derived in this file, by one function for each role, from the
+// few knobs that the role has; what the functions return is what the process is started with, and
+// what sluice bounds prints. Where a request may have to wait:
+//
+//	the client's credits     requests of one connection; bytes that a process waits for in all
+//	                         (msg.Options.InWindow and OutWindow)
+//	the server's admission   so many requests of all connections run; others wait by level, and
+//	                         connections take turns
+//	memory, and the disk     the gates of the I/O server: clients take turns, by bytes. What is
+//	                         cached needs no disk.
+//
+// Behind these only the send queue of a connection has a bound, which comes back as data moves.
+// Bytes under way in the network have none of their own: they lie in memory that a gate has let in.
+const (
+	// creditsEach is how many requests one connection has under way. The server keeps a receive for
+	// each of them: see connectionBytes.
+	creditsEach = 64
+
+	// callsMax is how many requests a server runs at once, of four busy connections: each has a
+	// goroutine, and 256 of these take 2 to 4 MiB of the heap's part.
+	callsMax = 4 * creditsEach
+
+	// usualRequest is how much a request moves that is not small: what the kernel and QEMU send.
+	usualRequest = 1 << 20
+
+	// diskDepth is how many requests use a store at once: more than any disk works at.
+	diskDepth = 64
+)
+
+// bound is one limit, for people and programs.
+type bound struct {
+	Name  string `json:"name"`
+	Of    string `json:"of,omitempty"` // the bound that this one is a part of
+	Bytes int64  `json:"bytes,omitempty"`
+	Count int    `json:"count,omitempty"`
+	Why   string `json:"why"`
+}
+
+// iodBounds are those of an I/O server.
+type iodBounds struct {
+	plan   memoryPlan
+	serve  msg.ServeOptions
+	limits server.Limits
+	cache  unifier.Config // its sizes; the rest is for whoever starts it
+}
+
+// boundIod derives them from --memory, which plan divides, and --write-back.
+func boundIod(plan memoryPlan, writeBack bool) iodBounds {
+	b := iodBounds{
+		plan:  plan,
+		serve: msg.ServeOptions{MaxConns: plan.conns, MaxCalls: callsMax},
+		limits: server.Limits{
+			// A client that is alone has half of a gate, and may use all that the server runs.
+			Requests: 2 * callsMax,
+			// No more can wait.
+			QueueRequests: callsMax,
+			DiskRequests:  diskDepth, DiskBytes: diskDepth * usualRequest,
+		},
+		cache: unifier.Config{MemoryBytes: plan.cache},
+	}
+	if writeBack {
+		b.cache.DirtyBytes = plan.dirty()
+	}
+	return b
+}
+
+// list is the bounds in words. The parts of memory add up to it, those of the cache to the cache
+// but for less than a slab.
+func (b *iodBounds) list() []bound {
+	list := []bound{{Name: "memory", Bytes: b.plan.total, Why: "--memory; what follows is all of it"}}
+	whys := map[string]string{
+		"cache":       "what the others leave",
+		"network":     "eager slots and units: a 32nd",
+		"connections": "receives and replies: an 8th",
+		"pending":     "what the store has logged and not yet put in place: a 16th",
+		"index":       "pages of the store's index, twice: an 8th",
+		"heap":        "tables, goroutines, garbage: a 16th",
+	}
+	for _, p := range b.plan.parts() {
+		list = append(list, bound{Name: p.name, Of: "memory", Bytes: p.bytes, Why: whys[p.name]})
+	}
+	s := b.cache.Shares()
+	gates := b.limits.Bounds(s)
+	list = append(list,
+		bound{Name: "loans", Of: "cache", Bytes: s.Loans, Why: "units that reads hold: the rest"},
+		bound{Name: "drafts", Of: "cache", Bytes: s.Drafts, Why: "writes under way: a quarter"},
+		bound{Name: "direct", Of: "cache", Bytes: s.Rooms, Why: "requests past the cache: an 8th"},
+		bound{Name: "dirty", Of: "cache", Bytes: s.Dirty, Why: "not yet written back: a quarter"},
+		bound{Name: "fetch", Of: "cache", Bytes: s.Fetch, Why: "units being read: a 16th"},
+		bound{Name: "conns", Of: "connections", Count: b.serve.MaxConns, Why: "of 512 KiB each"},
+		bound{Name: "credits", Of: "conns", Count: creditsEach, Why: "requests of one connection"},
+		bound{Name: "calls", Count: b.serve.MaxCalls, Why: "requests that run; others wait in turn"},
+	)
+	return append(list,
+		gateBound("hits", "loans", &gates[0], "reads of what is cached: half, so that they never wait "+
+			"for the others"),
+		gateBound("misses", "loans", &gates[1], "reads of what is not: half"),
+		gateBound("writes", "drafts", &gates[2], "all but two slabs: a write may begin inside of one"),
+		gateBound("rooms", "direct", &gates[3], "all; a request has a window of 1 MiB"),
+		gateBound("disk", "", &gates[4], "requests that use the store, of 1 MiB each"))
+}
+
+func gateBound(name, of string, g *server.Bound, why string) bound {
+	return bound{Name: name, Of: of, Bytes: g.Bytes, Count: g.Count, Why: why}
+}
+
+// metaBounds are those of the metadata service.
+type metaBounds struct {
+	serve msg.ServeOptions
+	kv    pebblekv.Options // its sizes
+}
+
+// boundMeta has no knob: names need little memory.
+func boundMeta() metaBounds {
+	return metaBounds{
+		serve: msg.ServeOptions{MaxConns: 1024, MaxCalls: callsMax},
+		kv:    pebblekv.Options{CacheBytes: 16 << 20, MemtableBytes: 8 << 20},
+	}
+}
+
+func (b *metaBounds) list() []bound {
+	return []bound{
+		{Name: "conns", Count: b.serve.MaxConns, Why: "connections"},
+		{Name: "credits", Of: "conns", Count: creditsEach, Why: "requests of one connection"},
+		{Name: "calls", Count: b.serve.MaxCalls, Why: "requests that run; others wait in turn"},
+		{Name: "blocks", Bytes: b.kv.CacheBytes, Why: "cache of the key-value store"},
+		{Name: "memtables", Bytes: 4 * int64(b.kv.MemtableBytes),
+			Why: "changes in memory; commits wait while three of four are being written out"},
+	}
+}
+
+// clientBounds are those of a mount, a block server or a tool.
+type clientBounds struct {
+	buffers int   // bytes
+	retain  int64 // bytes
+}
+
+// boundClient has no knob. A process that serves others is given more buffers than a tool: room for
+// what write-behind holds and as much again for reads, or for a few busy connections.
+func boundClient(serves bool) clientBounds {
+	b := clientBounds{buffers: 32 * usualRequest, retain: 64 * usualRequest}
+	if serves {
+		b.buffers *= 2
+	}
+	return b
+}
+
+func (b *clientBounds) list() []bound {
+	return []bound{
+		{Name: "credits", Count: creditsEach, Why: "requests under way at one server"},
+		{Name: "buffers", Bytes: int64(b.buffers), Why: "data of callers that no server may reach"},
+		{Name: "retain", Bytes: b.retain, Why: "writes that are kept until they are synced"},
+	}
+}
+
+// boundNBD has no knob: it is what a block server has besides what its client has.
+func boundNBD() nbd.Config {
+	const memory = 256 * usualRequest
+	return nbd.Config{MemoryBytes: memory, ConnMemoryBytes: memory / 4, ConnRequests: 32,
+		MaxConns: 4096}
+}
+
+func listNBD(c *nbd.Config) []bound {
+	return []bound{
+		{Name: "memory", Bytes: c.MemoryBytes, Why: "payloads of all connections"},
+		{Name: "connection", Of: "memory", Bytes: c.ConnMemoryBytes,
+			Why: "payloads of one connection: a quarter, so that a stalled one cannot hold all"},
+		{Name: "requests", Count: c.ConnRequests, Why: "of one connection that run"},
+		{Name: "conns", Count: c.MaxConns, Why: "connections"},
+	}
+}

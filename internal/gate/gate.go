@@ -1,0 +1,347 @@
+// Package gate bounds what is under way at once: bytes, requests, or both. Who finds no room waits,
+// on its own goroutine, until somebody who leaves lets it in. It is the one admission of this
+// program; where a bound is only a number it is a Gate, and the user chooses by Options:
+//
+//	user               limit            among clients     levels   what ends a wait besides room
+//	iod/server         bytes, requests  fair, with a      higher   the request's context; too many
+//	                                    share of each     first,   of one client are refused
+//	                                                      ageing
+//	unifier            bytes            in order          -        the request's context
+//	nbd                bytes            in order          -        the connection's context
+//	mem.Limit          bytes            -                 -        nobody waits
+//
+// Rules that hold for all of them:
+//   - Whoever needs several units takes them in one step, so that no two hold halves and wait for
+//     each other.
+//   - Nobody overtakes: once somebody waits, a request that would fit waits too. The one whose turn
+//     it is keeps all others waiting until it fits, so that small ones do not starve a large one.
+//   - A wait ends with its context. Who was let in at that same moment is in.
+//   - Passing takes one mutex. Nothing is allocated, but for the first callers that wait at once.
+//
+// Not here: whoever waits for something that is no number (buffers of a pool, room in a ring, the
+// end of a flush) does so under the lock of what it waits for, by wait.Queue or wait.Waiter.
+//
+// Read gate.go first (the contract), then order.go (who is next) and clients.go (shares).
+package gate
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/internal/list"
+	"github.com/sluice-storage/sluice/internal/wait"
+)
+
+// MaxLevels is how many levels there are; the highest goes first.
+const MaxLevels = 8
+
+// Options say what a gate lets through. One of Bytes and Count is needed.
+type Options struct {
+	// Name says what it is the gate to, in errors.
+	Name string
+
+	// Bytes is what all that is inside stands for. Default 0: not bounded.
+	Bytes int64
+
+	// Count is how many requests are inside. Default 0: not bounded.
+	Count int
+
+	// Age is how long a request can be overtaken by those of higher levels. Default 0: not at all,
+	// the oldest goes first.
+	Age time.Duration
+
+	// Share makes clients equal; it needs Bytes and Count. Default nil: there are no clients, and
+	// requests of a level go in the order in which they came.
+	Share *Share
+}
+
+// Request is what somebody wants to take through a gate.
+type Request struct {
+	Client Client // counts with Share only
+	Level  int    // below MaxLevels
+	Bytes  int64
+}
+
+// Ticket is one request's place in a gate, from Enter to Leave. The zero value is ready; it is used
+// again and again, for one request at a time, and must not be copied.
+type Ticket struct {
+	waiter wait.Waiter
+	client *client // nil without Share
+	level  int
+	count  int // 1, or 0 for Acquire
+	bytes  int64
+	since  time.Duration // it waits
+	inside bool
+
+	inLevel list.Link[Ticket] // among all of a level by age; in Gate.idle
+	inFlow  list.Link[Ticket] // with Share: among those of its client and level
+}
+
+// Gate lets requests through up to its limits. Make one with New. Safe for concurrent use.
+type Gate struct {
+	opts Options
+	now  func() time.Duration // since some moment
+
+	mu      sync.Mutex
+	closed  error
+	count   int   // requests inside
+	bytes   int64 // that they stand for
+	waiting int
+	some    uint8 // levels with somebody waiting, by bit
+	levels  [MaxLevels]level
+	clients *clients          // nil without Share
+	idle    list.List[Ticket] // of Acquire, to use again
+	usage   Usage             // what does not change when somebody comes or goes
+}
+
+// Usage is a moment's view of a gate.
+type Usage struct {
+	Count   int   // requests inside
+	Bytes   int64 // that they stand for
+	High    int64 // the most bytes that were inside at once
+	Waiting int
+	Waits   uint64 // how often somebody had to wait
+	Aged    uint64 // of these, let in before higher levels because they had waited for long
+	Refused uint64 // requests whose client had too many waiting
+}
+
+// New makes a gate. Limits that make no sense are a programmer's error.
+func New(o Options) *Gate {
+	invariant.Check(o.Bytes >= 0 && o.Count >= 0 && o.Bytes+int64(o.Count) > 0,
+		"a gate for %d bytes, %d requests", o.Bytes, o.Count)
+	start := time.Now()
+	g := &Gate{opts: o, now: func() time.Duration { return time.Since(start) }}
+	if o.Share != nil {
+		invariant.Check(o.Bytes > 0 && o.Count > 0, "shares of a gate without bounds")
+		g.clients = &clients{gate: g, share: *o.Share, all: map[Client]*client{}}
+	}
+	return g
+}
+
+// Total is how many bytes fit.
+func (g *Gate) Total() int64 { return g.opts.Bytes }
+
+// Enter returns when the request may go on; then t is its owner's until Leave. A request of more
+// than the gate's bytes counts as all of them. It fails with the context's error, with that of
+// Close, or with errs.Again when too many of its client wait already.
+func (g *Gate) Enter(ctx context.Context, t *Ticket, r Request) error {
+	if in, err := g.begin(t, r); in || err != nil {
+		return err
+	}
+	return g.wait(ctx, t)
+}
+
+// TryEnter is Enter where that does not wait; false where it would.
+func (g *Gate) TryEnter(t *Ticket, r Request) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed != nil {
+		return false
+	}
+	g.fillLocked(t, r)
+	if g.tryLocked(t) {
+		return true
+	}
+	if t.client != nil {
+		g.clients.rest(t.client)
+	}
+	return false
+}
+
+// Leave ends what Enter has begun, and lets others in.
+func (g *Gate) Leave(t *Ticket) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	invariant.Check(t.inside, "a ticket was given back twice")
+	t.inside = false
+	g.count -= t.count
+	g.bytes -= t.bytes
+	if c := t.client; c != nil {
+		t.client = nil
+		c.count--
+		c.bytes -= t.bytes
+		g.clients.want(c, -1, -t.bytes)
+		g.clients.rest(c)
+	}
+	g.admitLocked()
+}
+
+// Acquire takes n bytes, of at most Total, waiting behind earlier takers until they are free. It is
+// Enter without a ticket: what is taken can be released in parts, and by others. Not for gates
+// with Count or Share, which have to know whose it is.
+func (g *Gate) Acquire(ctx context.Context, n int64) error {
+	g.mu.Lock()
+	if done, err := g.tryAcquireLocked(n); done || err != nil {
+		g.mu.Unlock()
+		return err
+	}
+	t := g.idle.First()
+	if t == nil {
+		t = &Ticket{}
+	} else {
+		g.idle.Remove(&t.inLevel)
+	}
+	t.bytes = n
+	g.queueLocked(t)
+	g.mu.Unlock()
+	err := g.wait(ctx, t)
+	g.mu.Lock()
+	t.inside = false
+	g.idle.PushFirst(&t.inLevel, t)
+	g.mu.Unlock()
+	return err
+}
+
+// TryAcquire is Acquire that tells false instead of waiting.
+func (g *Gate) TryAcquire(n int64) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if n > g.opts.Bytes {
+		return false
+	}
+	ok, _ := g.tryAcquireLocked(n)
+	return ok
+}
+
+func (g *Gate) tryAcquireLocked(n int64) (ok bool, err error) {
+	invariant.Check(g.clients == nil && g.opts.Count == 0, "Acquire at a gate that counts requests")
+	invariant.Check(n >= 0 && n <= g.opts.Bytes, "Acquire of more than there is")
+	if g.closed != nil || g.waiting > 0 || !g.roomLocked(0, n) {
+		return false, g.closed
+	}
+	g.takeLocked(0, n)
+	return true, nil
+}
+
+// Release gives n bytes back that Acquire or TryAcquire has taken, and lets others in.
+func (g *Gate) Release(n int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.bytes -= n
+	invariant.Check(g.bytes >= 0, "Release of more than was taken")
+	g.admitLocked()
+}
+
+// Close sends everybody away who waits or comes, with err. Who is inside leaves as always. The
+// first error stays.
+func (g *Gate) Close(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed != nil {
+		return
+	}
+	g.closed = err
+	for i := range g.levels {
+		for t := g.levels[i].byAge.First(); t != nil; t = g.levels[i].byAge.First() {
+			g.dropLocked(t)
+			t.waiter.Wake(err)
+		}
+	}
+}
+
+// Usage tells what is inside, who waits, and what there was.
+func (g *Gate) Usage() Usage {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	u := g.usage
+	u.Count, u.Bytes, u.Waiting = g.count, g.bytes, g.waiting
+	return u
+}
+
+// begin lets a request in, refuses it, or makes it wait: then in is false and there is no error.
+func (g *Gate) begin(t *Ticket, r Request) (in bool, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed != nil {
+		return false, g.closed
+	}
+	g.fillLocked(t, r)
+	if g.tryLocked(t) {
+		return true, nil
+	}
+	if c := t.client; c != nil {
+		if c.waiting >= g.opts.Share.Queue {
+			g.usage.Refused++
+			g.clients.rest(c)
+			return false, errs.Newf(errs.Again, "gate.Enter", g.opts.Name,
+				"%d requests of this client wait already", c.waiting)
+		}
+		g.clients.want(c, 1, t.bytes)
+	}
+	g.queueLocked(t)
+	g.admitLocked() // it may go before those who wait: its level is higher, or only they have to
+	return false, nil
+}
+
+// wait waits for the ticket's turn.
+func (g *Gate) wait(ctx context.Context, t *Ticket) error {
+	if woken, err := t.waiter.Wait(ctx); woken {
+		return err
+	}
+	return g.giveUp(t, ctx.Err())
+}
+
+// giveUp ends the wait of a ticket whose context has ended, unless it was let in meanwhile.
+func (g *Gate) giveUp(t *Ticket, cause error) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !t.inLevel.In() {
+		return t.waiter.Woken()
+	}
+	g.dropLocked(t)
+	g.admitLocked() // it may have been in the way of others
+	return cause
+}
+
+// fillLocked writes a request on its ticket.
+func (g *Gate) fillLocked(t *Ticket, r Request) {
+	t.level, t.count, t.bytes = r.Level, 1, r.Bytes
+	if g.opts.Bytes > 0 {
+		t.bytes = min(t.bytes, g.opts.Bytes)
+	}
+	if g.clients != nil {
+		t.client = g.clients.find(r.Client)
+	}
+}
+
+// tryLocked lets a request in if nobody waits and it has room.
+func (g *Gate) tryLocked(t *Ticket) bool {
+	if g.waiting > 0 || !g.roomLocked(t.count, t.bytes) || !g.shareLocked(t) {
+		return false
+	}
+	if t.client != nil {
+		g.clients.want(t.client, 1, t.bytes)
+	}
+	g.startLocked(t)
+	return true
+}
+
+// roomLocked tells whether so much more fits.
+func (g *Gate) roomLocked(count int, bytes int64) bool {
+	o := &g.opts
+	return (o.Count == 0 || g.count+count <= o.Count) && (o.Bytes == 0 || g.bytes+bytes <= o.Bytes)
+}
+
+// shareLocked tells whether the request fits into its client's share.
+func (g *Gate) shareLocked(t *Ticket) bool {
+	return t.client == nil || g.clients.fits(t.client, t.bytes)
+}
+
+// startLocked lets a request in.
+func (g *Gate) startLocked(t *Ticket) {
+	t.inside = true
+	g.takeLocked(t.count, t.bytes)
+	if c := t.client; c != nil {
+		c.count++
+		c.bytes += t.bytes
+	}
+}
+
+func (g *Gate) takeLocked(count int, bytes int64) {
+	g.count += count
+	g.bytes += bytes
+	g.usage.High = max(g.usage.High, g.bytes)
+}

@@ -1,0 +1,16 @@
+package gate
+
+import (
+	"testing"
+
+	"github.com/sluice-storage/sluice/internal/mutanttest"
+)
+
+// Each mutant of testdata/mutants.txt must be found by the tests that are there for it.
+func TestMutantsAreFound(t *testing.T) {
+	mutanttest.Hunt{Cases: []mutanttest.Case{
+		{Mutant: "unbounded", Tests: "TestGateUnderLoad"},
+		{Mutant: "unfair", Tests: "TestGateKeepsRoomForTheNextClient"},
+		{Mutant: "starve", Tests: "TestGateLetsHigherLevelsFirstButNotForEver"},
+	}}.Run(t)
+}
