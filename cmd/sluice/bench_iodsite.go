@@ -8,10 +8,11 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
-	"sync"
-	"time"
+	"sync/atomic"
 
-	"github.com/sluice-storage/sluice/bench"
+	benchiod "github.com/sluice-storage/sluice/bench/iod"
+	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/tcp"
 	"github.com/sluice-storage/sluice/msg"
@@ -23,42 +24,8 @@ import (
 // iodSites starts servers for bench iod, each in a folder of its own.
 type iodSites struct {
 	dir  string
-	open bench.NetOpener // of this process: places in shared memory have names of their own
-
-	mu      sync.Mutex
-	made    int
-	running int
-}
-
-// begin counts a server and names its folder.
-func (s *iodSites) begin() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.made++
-	s.running++
-	return filepath.Join(s.dir, fmt.Sprintf("site%d", s.made))
-}
-
-func (s *iodSites) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.running--
-}
-
-func (s *iodSites) left() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.running
-}
-
-// wait returns when all servers are closed: their connections end with the bench.
-func (s *iodSites) wait() error {
-	for end := time.Now().Add(peerEnd); s.left() > 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			return errPeerEnd(s.left())
-		}
-	}
-	return nil
+	open peer.Opener // of this process: places in shared memory have names of their own
+	made atomic.Int64
 }
 
 // undoing closes what was opened, the last first.
@@ -75,11 +42,13 @@ func (u *undoing) run() error {
 	return errors.Join(failed...)
 }
 
-// start is a bench.IodStarter.
-func (s *iodSites) start(spec bench.IodSpec) (*bench.IodSite, error) {
+// start is a benchiod.Starter.
+func (s *iodSites) start(spec benchiod.Spec) (*benchiod.Site, error) {
+	if s.dir == "" {
+		return nil, errs.Newf(errs.Invalid, "bench-peer", "", "there is no folder for servers")
+	}
 	var undo undoing
-	dir := s.begin()
-	undo.add(func() error { s.end(); return nil })
+	dir := filepath.Join(s.dir, fmt.Sprintf("site%d", s.made.Add(1)))
 	site, err := s.startIn(dir, spec, &undo)
 	if err != nil {
 		return nil, errors.Join(err, undo.run())
@@ -88,14 +57,14 @@ func (s *iodSites) start(spec bench.IodSpec) (*bench.IodSite, error) {
 	return site, nil
 }
 
-func (s *iodSites) startIn(dir string, spec bench.IodSpec, undo *undoing) (*bench.IodSite,
+func (s *iodSites) startIn(dir string, spec benchiod.Spec, undo *undoing) (*benchiod.Site,
 	error) {
 	places, node, err := s.node(spec.Pace, undo)
 	if err != nil {
 		return nil, err
 	}
-	if spec.Kind != bench.IodUnifier {
-		h, err := bench.NewNaive(node, spec.Kind, dir, spec.Bytes)
+	if spec.Kind != benchiod.Unifier {
+		h, err := benchiod.NewNaive(node, spec.Kind, dir, spec.Bytes)
 		if err != nil {
 			return nil, err
 		}
@@ -105,14 +74,14 @@ func (s *iodSites) startIn(dir string, spec bench.IodSpec, undo *undoing) (*benc
 			return nil, err
 		}
 		undo.add(func() error { return srv.Close(context.Background()) })
-		return &bench.IodSite{Addrs: addrsOf(srv)}, nil
+		return &benchiod.Site{Addrs: addrsOf(srv)}, nil
 	}
 	store, err := openSiteStore(dir, spec)
 	if err != nil {
 		return nil, err
 	}
 	undo.add(store.Close)
-	site := &bench.IodSite{}
+	site := &benchiod.Site{}
 	rand.Read(site.Key[:])
 	srv, err := serveIod(node, iodParts{id: 1, key: site.Key, store: store, listen: places,
 		plan: memoryPlan{cache: spec.Cache}, writeBack: spec.WriteBack, log: newLogger()})
@@ -125,12 +94,12 @@ func (s *iodSites) startIn(dir string, spec bench.IodSpec, undo *undoing) (*benc
 }
 
 // paced is a provider, its sockets no faster than pace.
-func (s *iodSites) paced(name string, pace int64) (bench.NetDomain, error) {
+func (s *iodSites) paced(name string, pace int64) (peer.Domain, error) {
 	if name != plainProvider || pace == 0 {
 		return s.open(name)
 	}
 	d, err := tcp.Open(tcp.Options{PaceBytes: pace})
-	return bench.NetDomain{Domain: d, Listen: net.JoinHostPort("127.0.0.1", "0")}, err
+	return peer.Domain{Domain: d, Listen: net.JoinHostPort("127.0.0.1", "0")}, err
 }
 
 // node is one on all providers of bench iod, and the places where it can listen.
@@ -169,7 +138,7 @@ func addrsOf(s *msg.Server) map[string]string {
 const siteLog = 32 << 20
 
 // openSiteStore makes a store, of several throttled members where that is asked for.
-func openSiteStore(dir string, spec bench.IodSpec) (stripe.Engine, error) {
+func openSiteStore(dir string, spec benchiod.Spec) (stripe.Engine, error) {
 	members := int64(max(spec.Members, 1))
 	p := logstore.PathOptions{LogBytes: siteLog, Bytes: 4*spec.Bytes/members + 2*siteLog,
 		UnitBytes: min(256<<10, (1<<20)/members), Logger: newLogger()} // 1 MiB is of all members
