@@ -26,7 +26,8 @@ func TestFiguresHoldRowsAgainstPromises(t *testing.T) {
 	if err := WriteFigures(&text, list); err != nil || len(list) != 4 {
 		t.Fatalf("%v, %+v", err, list)
 	}
-	for _, want := range []string{"just enough +0.60 x +at least 0.6 +met", "too slow +6.0 s +at most 5 +NOT MET",
+	for _, want := range []string{"just enough +0.60 x +at least 0.6 +met",
+		"too slow +6.0 s +at most 5 +NOT MET",
 		"quick enough +5.0 s +at most 5 +met", "told besides +10.0 +printed"} {
 		if !regexp.MustCompile(want).MatchString(text.String()) {
 			t.Errorf("%s is not in\n%s", want, text.String())

@@ -5,10 +5,11 @@
 //
 // It starts no servers and opens no providers: package main does, and hands in what to measure.
 //
-// Read row.go first (what comes out), then run.go and result.go (how a figure is made), plan.go (how
-// many fit into the time) and figure.go (what is promised). print.go, markdown.go, plot.go and svg.go
-// show rows to people. What is measured is in the packages below, each a table of cases: fabric and
-// net (the network; plain has their ceilings, peer the other process), store, iod, fs and nbd.
+// Read row.go first (what comes out), then run.go and result.go (how a figure is made), plan.go
+// (how many fit into the time) and figure.go (what is promised). print.go, markdown.go, plot.go and
+// svg.go show rows to people. What is measured is in the packages below, each a table of cases:
+// fabric and net (the network; plain has their ceilings, peer the other process), store, iod, fs
+// and nbd.
 package bench
 
 import "strings"
@@ -40,7 +41,8 @@ type Cost struct {
 	RemoteCPU *float64 `json:"cpu_s_per_gib_remote,omitempty"` // of the other
 	Copies    *float64 `json:"copies_per_byte,omitempty"`      // by both, as package mem counts
 
-	// ProviderCopies is how often the provider copies a byte, as it says itself: it is not measured.
+	// ProviderCopies is how often the provider copies a byte, as it says itself: it is not
+	// measured.
 	ProviderCopies *float64 `json:"provider_copies_per_byte,omitempty"`
 
 	Allocs *float64 `json:"allocs_per_op,omitempty"` // by both

@@ -47,8 +47,8 @@ func Listen(t *testing.T) net.Listener {
 	return ln
 }
 
-// Serve serves plain sockets and jobs until the test ends, when everything has to be undone. note is
-// told what fails.
+// Serve serves plain sockets and jobs until the test ends, when everything has to be undone. note
+// is told what fails.
 func Serve(t *testing.T, note func(error), jobs ...peer.Jobs) peer.Info {
 	t.Helper()
 	control, tcp := Listen(t), Listen(t)

@@ -41,7 +41,8 @@ func TestFabricMeasuresEveryCase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := bench.Budget{Rounds: 1, Round: 2 * time.Millisecond, Note: func(text string) { t.Error(text) }}
+	b := bench.Budget{Rounds: 1, Round: 2 * time.Millisecond,
+		Note: func(text string) { t.Error(text) }}
 	rows, err := bench.RunAll(t.Context(), b, cases)
 	if err != nil {
 		t.Fatal(err)

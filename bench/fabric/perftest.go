@@ -82,7 +82,8 @@ func (p *Perftest) contender(tool string, size, depth int, metric string) bench.
 		found.Value, err = r.value(metric)
 		return found, err
 	}
-	return bench.Contender{Provider: tool, Depth: depth, Ceiling: tool, Optional: true, Measure: measure}
+	return bench.Contender{Provider: tool, Depth: depth, Ceiling: tool, Optional: true,
+		Measure: measure}
 }
 
 // run runs a program once, as server and as client, and returns what the client prints.
@@ -112,7 +113,8 @@ func (p *Perftest) run(ctx context.Context, tool string, size, depth, iters int)
 	}
 	<-ended
 	if err != nil {
-		return nil, errs.Newf(errs.IO, tool, p.Device, "%w: %s%s", err, bench.Tail(said.Bytes()), bench.Tail(out))
+		return nil, errs.Newf(errs.IO, tool, p.Device, "%w: %s%s", err, bench.Tail(said.Bytes()),
+			bench.Tail(out))
 	}
 	return parsePerftest(out)
 }

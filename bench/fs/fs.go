@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// fileBytes is the size of the files that reads and writes go through, over and over. It is large
-	// against what is under way, and small enough for a cluster in memory.
+	// fileBytes is the size of the files that reads and writes go through, over and over. It is
+	// large against what is under way, and small enough for a cluster in memory.
 	fileBytes = 128 << 20
 	size      = bench.MiB
 	ahead     = 4 // requests that the plain ceiling has under way

@@ -16,9 +16,11 @@ import (
 const LoopAlone = "loop alone"
 
 const (
-	loopBytes   = 64 << 20  // what is copied from and to: more than a processor caches
-	besideSize  = 256 * kib // of the load's requests
-	besideBytes = 200 * mib // that the load moves in a second: what each mode manages with cores to spare
+	loopBytes  = 64 << 20  // what is copied from and to: more than a processor caches
+	besideSize = 256 * kib // of the load's requests
+
+	// besideBytes is what the load moves in a second: each mode manages that with cores to spare.
+	besideBytes = 200 * mib
 )
 
 // copyMemory does nothing but copy memory for so long, and tells how many bytes it managed. What is

@@ -2,8 +2,8 @@
 // written without a cache of their own, and beside what its network and its store reach alone,
 // measured by the code of bench net and bench store in the same run and in turns.
 //
-// It starts no process and no server of ours: package main does. Read iod.go first (the cases), then
-// site.go (a server in the other process), load.go (a contender), naive.go (servers without a
+// It starts no process and no server of ours: package main does. Read iod.go first (the cases),
+// then site.go (a server in the other process), load.go (a contender), naive.go (servers without a
 // cache), beside.go and figures.go (what is promised).
 package iod
 

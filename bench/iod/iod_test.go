@@ -136,8 +136,8 @@ func TestIodMeasures(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range rows {
 		seen[r.Case+"/"+r.Provider+"/"+r.Metric] = true
-		if r.Value <= 0 && r.Metric != bench.CacheHits && r.Metric != bench.Copied && r.Metric != bench.Amplification &&
-			!strings.HasPrefix(r.Metric, bench.StateTime) {
+		if r.Value <= 0 && r.Metric != bench.CacheHits && r.Metric != bench.Copied &&
+			r.Metric != bench.Amplification && !strings.HasPrefix(r.Metric, bench.StateTime) {
 			t.Errorf("%s by %s: %s is %v", r.Case, r.Provider, r.Metric, r.Value)
 		}
 	}

@@ -42,9 +42,9 @@ type Spec struct {
 }
 
 // atNetPace makes the members of a server together as fast as its network. Where that is tcp, the
-// kernel paces the server's sockets to what four slow disks do: two cores have the time to move that
-// much from disks and through sockets at once, as hosts with faster networks have. Shared memory
-// cannot be paced; its members are in memory, faster than any disk here.
+// kernel paces the server's sockets to what four slow disks do: two cores have the time to move
+// that much from disks and through sockets at once, as hosts with faster networks have. Shared
+// memory cannot be paced; its members are in memory, faster than any disk here.
 func (s *Spec) atNetPace(provider string) {
 	rate := int64(800 * mib)
 	if s.Memory = provider == net.Shm; s.Memory {

@@ -2,7 +2,6 @@ package net
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/sluice-storage/sluice/bench"
@@ -41,22 +40,21 @@ func (b *Bench) Contender(provider, name, protocol string, l Load) bench.Contend
 	c := &caller{b: b, load: l}
 	return b.Costs(bench.Contender{
 		Provider: name, Depth: l.Depth, Protocol: protocol, Progress: l.args.Progress.String(),
-		Optional: provider == Verbs, Measure: c.measure, Close: c.close,
+		Optional: provider == Verbs, Measure: c.measure, Close: c.undo.Close,
 	}, provider)
 }
 
-// caller is this side of a contender: a domain, a node and a connection of its own, opened when they
-// are first used, and memory for all requests that are under way.
+// caller is this side of a contender: a domain, a node and a connection of its own, opened when
+// they are first used, and memory for all requests that are under way.
 type caller struct {
 	b    *Bench
 	load Load
+	undo bench.Undo
 
-	control *peer.Conn
-	domain  peer.Domain
-	node    *msg.Node
-	conn    *msg.Conn
-	arena   *mem.Arena
-	jobs    []job
+	domain peer.Domain
+	node   *msg.Node
+	conn   *msg.Conn
+	jobs   []job
 }
 
 // job is one of the requests that are under way.
@@ -72,19 +70,23 @@ func (c *caller) open(ctx context.Context) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, netfabric.OpenMax)
 	defer cancel()
-	if c.control, err = peer.Dial(ctx, c.b.Peer.Control); err != nil {
+	control, err := peer.Dial(ctx, c.b.Peer.Control)
+	if err != nil {
 		return err
 	}
+	c.undo.Later(control.Close)
 	var addr string
-	if err = c.control.Ask(doServe, c.load.args, &addr); err != nil {
+	if err = control.Ask(doServe, c.load.args, &addr); err != nil {
 		return err
 	}
 	if c.domain, err = c.load.args.open(c.b.Open); err != nil {
 		return err
 	}
+	c.undo.Later(c.domain.Domain.Close)
 	if c.node, err = msg.NewNode(c.load.args.options(c.domain)); err != nil {
 		return err
 	}
+	c.undo.Later(c.node.Close)
 	if err = c.allocate(); err != nil {
 		return err
 	}
@@ -102,13 +104,16 @@ func (c *caller) allocate() (err error) {
 		}
 		return nil
 	}
-	if c.arena, err = mem.NewArena(l.Depth*l.Size, c.domain.Source); err != nil {
+	arena, err := mem.NewArena(l.Depth*l.Size, c.domain.Source)
+	if err != nil {
 		return err
 	}
-	if err = c.node.Attach(c.arena); err != nil {
+	c.undo.Later(arena.Close)
+	if err = c.node.Attach(arena); err != nil {
 		return err
 	}
-	all := c.arena.Bytes()
+	c.undo.Later(func() error { c.node.Detach(arena); return nil })
+	all := arena.Bytes()
 	copy(all, plain.Touched(l.Depth*l.Size))
 	for i := range c.jobs {
 		from, to := i*l.Size, (i+1)*l.Size
@@ -144,19 +149,4 @@ func (c *caller) measure(ctx context.Context, d time.Duration) (bench.Result, er
 	}
 	return bench.Load{Depth: c.load.Depth, Size: c.load.Size,
 		Op: func(worker, _ int) error { return c.call(quiet, worker) }}.Run(ctx, d)
-}
-
-func (c *caller) close() error {
-	var failed []error
-	if c.node != nil {
-		failed = append(failed, c.node.Close())
-	}
-	if c.arena != nil {
-		c.node.Detach(c.arena)
-		failed = append(failed, c.arena.Close())
-	}
-	if c.domain.Domain != nil {
-		failed = append(failed, c.domain.Domain.Close())
-	}
-	return errors.Join(append(failed, c.control.Close())...)
 }

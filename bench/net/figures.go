@@ -55,8 +55,8 @@ func Promises() []bench.Promise {
 
 func destinations(bench.Rows) (float64, bool) { return pieces, true }
 
-// layerPromises are what package msg adds to the fabric's round trip: the difference of the medians,
-// and of the quickest rounds, which a busy machine disturbs less.
+// layerPromises are what package msg adds to the fabric's round trip: the difference of the
+// medians, and of the quickest rounds, which a busy machine disturbs less.
 func layerPromises(provider string, limit float64) []bench.Promise {
 	base, all := provider+", "+layerBase, provider+", "+layerMsg
 	var list []bench.Promise

@@ -55,7 +55,8 @@ func TestFigures(t *testing.T) {
 		}
 	}
 	var text, object bytes.Buffer
-	if err := bench.WriteFigures(&text, got); err != nil || strings.Count(text.String(), "NOT MET") != 3 {
+	err := bench.WriteFigures(&text, got)
+	if err != nil || strings.Count(text.String(), "NOT MET") != 3 {
 		t.Errorf("%v\n%s", err, text.String())
 	}
 	if err := bench.WriteFiguresJSON(&object, got); err != nil || !json.Valid(object.Bytes()) {

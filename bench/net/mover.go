@@ -393,7 +393,8 @@ const (
 
 // noncontiguous holds gathering and packing against contiguous memory of the same length.
 func (b *Bench) noncontiguous() bench.Case {
-	c := newCase(contigName, "16 pieces of 64 KiB to as many at the peer: contiguous, gathered, packed",
+	c := newCase(contigName,
+		"16 pieces of 64 KiB to as many at the peer: contiguous, gathered, packed",
 		pieces*pieceBytes, 1, bench.Bandwidth)
 	c.First = true
 	for _, p := range b.Providers {

@@ -1,9 +1,10 @@
 // Package net is bench net: what package msg reaches between two processes, beside what they reach
 // without it; and what package mover does with memory in pieces.
 //
-// It starts no process and opens no provider: package main does. Read net.go first (the cases), then
-// call.go (a contender), serve.go and handler.go (the other process), layers.go and mover.go (cases
-// of their own), copy.go (the ceiling of shared memory), figures.go (what is promised) and tune.go.
+// It starts no process and opens no provider: package main does. Read net.go first (the cases),
+// then call.go (a contender), serve.go and handler.go (the other process), layers.go and mover.go
+// (cases of their own), copy.go (the ceiling of shared memory), figures.go (what is promised) and
+// tune.go.
 package net
 
 import (

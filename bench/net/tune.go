@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/sluice-storage/sluice/bench"
 	"github.com/sluice-storage/sluice/bench/peer"
 	"github.com/sluice-storage/sluice/bench/tune"
 	"github.com/sluice-storage/sluice/errs"
@@ -25,12 +26,14 @@ func (b *Bench) Tune(ctx context.Context, opts msg.TuneOptions) ([]tune.Result, 
 
 func (b *Bench) tune(ctx context.Context, provider string, opts msg.TuneOptions) (r *tune.Result,
 	err error) {
+	var undo bench.Undo
+	defer func() { err = errors.Join(err, undo.Close()) }()
 	args := serveArgs{Provider: provider}
 	control, err := peer.Dial(ctx, b.Peer.Control)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, control.Close()) }()
+	undo.Later(control.Close)
 	var addr string
 	if err := control.Ask(doTune, args, &addr); err != nil {
 		return nil, err
@@ -39,12 +42,12 @@ func (b *Bench) tune(ctx context.Context, provider string, opts msg.TuneOptions)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, d.Domain.Close()) }()
+	undo.Later(d.Domain.Close)
 	node, err := msg.NewNode(args.options(d).ForTuning())
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, node.Close()) }()
+	undo.Later(node.Close)
 	conn, err := node.Dial(ctx, addr)
 	if err != nil {
 		return nil, err

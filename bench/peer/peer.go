@@ -10,11 +10,10 @@ package peer
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net"
-	"slices"
 	"sync"
 
+	"github.com/sluice-storage/sluice/bench"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/hook/meter"
@@ -69,18 +68,7 @@ type Session struct {
 	Context context.Context // ends with the process
 	Note    func(error)     // is told what fails when nobody waits for it
 	Held    any             // what a job has left for the next one of the same contender
-	undo    []func() error
-}
-
-// Later notes what is to be undone when the contender leaves, the last first.
-func (s *Session) Later(fn func() error) { s.undo = append(s.undo, fn) }
-
-func (s *Session) close() error {
-	var failed []error
-	for _, fn := range slices.Backward(s.undo) {
-		failed = append(failed, fn())
-	}
-	return errors.Join(failed...)
+	bench.Undo
 }
 
 // request and answer are a line of JSON each.
@@ -108,7 +96,7 @@ func Serve(ctx context.Context, ln net.Listener, note func(error), known ...Jobs
 		defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 		s := &Session{Context: ctx, Note: note}
 		defer func() {
-			if err := s.close(); err != nil {
+			if err := s.Close(); err != nil {
 				note(err)
 			}
 		}()

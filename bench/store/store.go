@@ -1,6 +1,6 @@
-// Package store is bench store: what the local store reaches beside plain io_uring with direct I/O on
-// the same file system, or on the same device. Both do the same operations at the same depth, from
-// as many goroutines, on as many bytes, all of which were written before.
+// Package store is bench store: what the local store reaches beside plain io_uring with direct I/O
+// on the same file system, or on the same device. Both do the same operations at the same depth,
+// from as many goroutines, on as many bytes, all of which were written before.
 //
 // It knows the contract of stores only: package main makes them. Read store.go first (the cases),
 // then load.go (what both sides do), raw.go (the ceiling) and figures.go (what is promised).

@@ -1,5 +1,5 @@
-// Package tune is the file in which a cluster keeps what bench tune has found: where one protocol of
-// package msg gives way to the next. Servers and clients read it. Package bench/net measures it.
+// Package tune is the file in which a cluster keeps what bench tune has found: where one protocol
+// of package msg gives way to the next. Servers and clients read it. Package bench/net measures it.
 package tune
 
 import (
@@ -155,8 +155,8 @@ func Write(w io.Writer, all []Result) error {
 		fmt.Fprintln(t, "  SIZE\tUNIT\tRENDEZVOUS us\t")
 		for _, s := range r.Samples {
 			if s.Unit > 0 {
-				fmt.Fprintf(t, "  %s\t%s\t%s\t\n", bench.SizeText(int64(s.Bytes)), bench.SizeText(int64(s.Unit)),
-					bench.ValueText(s.Micros))
+				fmt.Fprintf(t, "  %s\t%s\t%s\t\n", bench.SizeText(int64(s.Bytes)),
+					bench.SizeText(int64(s.Unit)), bench.ValueText(s.Micros))
 			}
 		}
 	}

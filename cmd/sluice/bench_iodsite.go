@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/sluice-storage/sluice/bench"
 	benchiod "github.com/sluice-storage/sluice/bench/iod"
 	"github.com/sluice-storage/sluice/bench/peer"
 	"github.com/sluice-storage/sluice/errs"
@@ -28,36 +29,22 @@ type iodSites struct {
 	made atomic.Int64
 }
 
-// undoing closes what was opened, the last first.
-type undoing []func() error
-
-func (u *undoing) add(fn func() error) { *u = append(*u, fn) }
-
-func (u *undoing) run() error {
-	var failed []error
-	for i := len(*u) - 1; i >= 0; i-- {
-		failed = append(failed, (*u)[i]())
-	}
-	*u = nil
-	return errors.Join(failed...)
-}
-
 // start is a benchiod.Starter.
 func (s *iodSites) start(spec benchiod.Spec) (*benchiod.Site, error) {
 	if s.dir == "" {
 		return nil, errs.Newf(errs.Invalid, "bench-peer", "", "there is no folder for servers")
 	}
-	var undo undoing
+	var undo bench.Undo
 	dir := filepath.Join(s.dir, fmt.Sprintf("site%d", s.made.Add(1)))
 	site, err := s.startIn(dir, spec, &undo)
 	if err != nil {
-		return nil, errors.Join(err, undo.run())
+		return nil, errors.Join(err, undo.Close())
 	}
-	site.Close = undo.run
+	site.Close = undo.Close
 	return site, nil
 }
 
-func (s *iodSites) startIn(dir string, spec benchiod.Spec, undo *undoing) (*benchiod.Site,
+func (s *iodSites) startIn(dir string, spec benchiod.Spec, undo *bench.Undo) (*benchiod.Site,
 	error) {
 	places, node, err := s.node(spec.Pace, undo)
 	if err != nil {
@@ -68,19 +55,19 @@ func (s *iodSites) startIn(dir string, spec benchiod.Spec, undo *undoing) (*benc
 		if err != nil {
 			return nil, err
 		}
-		undo.add(h.Close)
+		undo.Later(h.Close)
 		srv, err := node.Serve(places, h, msg.ServeOptions{})
 		if err != nil {
 			return nil, err
 		}
-		undo.add(func() error { return srv.Close(context.Background()) })
+		undo.Later(func() error { return srv.Close(context.Background()) })
 		return &benchiod.Site{Addrs: addrsOf(srv)}, nil
 	}
 	store, err := openSiteStore(dir, spec)
 	if err != nil {
 		return nil, err
 	}
-	undo.add(store.Close)
+	undo.Later(store.Close)
 	site := &benchiod.Site{}
 	rand.Read(site.Key[:])
 	srv, err := serveIod(node, iodParts{id: 1, key: site.Key, store: store, listen: places,
@@ -88,7 +75,7 @@ func (s *iodSites) startIn(dir string, spec benchiod.Spec, undo *undoing) (*benc
 	if err != nil {
 		return nil, err
 	}
-	undo.add(func() error { return srv.close(context.Background()) })
+	undo.Later(func() error { return srv.close(context.Background()) })
 	site.Addrs, site.Counts = addrsOf(srv.server), srv.handler.Counts
 	return site, nil
 }
@@ -103,7 +90,7 @@ func (s *iodSites) paced(name string, pace int64) (peer.Domain, error) {
 }
 
 // node is one on all providers of bench iod, and the places where it can listen.
-func (s *iodSites) node(pace int64, undo *undoing) (places string, node *msg.Node, err error) {
+func (s *iodSites) node(pace int64, undo *bench.Undo) (places string, node *msg.Node, err error) {
 	opts := msg.Options{Limits: iodLimits(), Known: []string{shmProvider}}
 	var list []string
 	for _, name := range iodProviders() {
@@ -111,14 +98,14 @@ func (s *iodSites) node(pace int64, undo *undoing) (places string, node *msg.Nod
 		if err != nil {
 			return "", nil, err
 		}
-		undo.add(d.Domain.Close)
+		undo.Later(d.Domain.Close)
 		opts.Domains = append([]fabric.Domain{d.Domain}, opts.Domains...)
 		list = append(list, name+":"+d.Listen)
 	}
 	if node, err = msg.NewNode(opts); err != nil {
 		return "", nil, err
 	}
-	undo.add(node.Close)
+	undo.Later(node.Close)
 	return strings.Join(list, ","), node, nil
 }
 

@@ -75,8 +75,8 @@ func rdmaPlace(d fabric.Domain) (string, error) {
 	return net.JoinHostPort(dev.Addrs[0], "0"), nil
 }
 
-// benchOpener opens providers for one side of a bench, each time anew. Without certificates there is
-// no tcp+tls and no tcp+frames.
+// benchOpener opens providers for one side of a bench, each time anew. Without certificates there
+// is no tcp+tls and no tcp+frames.
 func benchOpener(creds *benchCreds) peer.Opener {
 	var names atomic.Uint64 // of places in shared memory
 	return func(provider string) (peer.Domain, error) {

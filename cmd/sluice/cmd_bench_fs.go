@@ -20,8 +20,8 @@ func newBenchFS() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fs",
 		Short: "Measure the client library and the mount",
-		Long: `Starts a cluster in memory and measures the client library against plain Go TCP and, where there
-is FUSE, the mount against a FUSE file system in memory.`,
+		Long: `Starts a cluster in memory and measures the client library against plain Go TCP and, where
+there is FUSE, the mount against a FUSE file system in memory.`,
 		Example: `  sluice bench fs --quick
   sluice bench fs --json > fs.json`,
 		Args: cobra.NoArgs,
@@ -44,7 +44,8 @@ func (f *benchFlags) budget() bench.Budget {
 	return bench.Full()
 }
 
-// benchFS starts a cluster in memory. Cases are run as they are made: each needs servers of its own.
+// benchFS starts a cluster in memory. Cases are run as they are made: each needs servers of its
+// own.
 func (f *benchFlags) benchFS() (err error) {
 	dir, remove, err := tempIn("")
 	if err != nil {

@@ -17,10 +17,10 @@ func newBenchIod() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "iod",
 		Short: "Measure an I/O server against its network, its store and servers without a cache",
-		Long: `Measures an I/O server in a process of its own, over tcp and shared memory: cached, direct, by
-size, depth, size of the cache, members, in pieces, beside a loop that needs memory; against servers
-without a cache of their own, and against the network and the store alone, by the cases of bench net
-and bench store in the same run.`,
+		Long: `Measures an I/O server in a process of its own, over tcp and shared memory: cached, direct,
+by size, depth, size of the cache, members, in pieces, beside a loop that needs memory; against
+servers without a cache of their own, and against the network and the store alone, by the cases of
+bench net and bench store in the same run.`,
 		Example: `  sluice bench iod --quick
   sluice bench iod --figures --dir /srv
   sluice bench iod --cases 'cached-read-.*' --providers tcp`,

@@ -19,8 +19,8 @@ func newBenchNBD() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nbd",
 		Short: "Measure a block device in memory against nbdkit",
-		Long: `Measures a block device in memory against nbdkit's memory plugin, fio being the client of both.
-It needs fio and nbdkit.`,
+		Long: `Measures a block device in memory against nbdkit's memory plugin, fio being the client of
+both. It needs fio and nbdkit.`,
 		Example: `  sluice bench nbd --quick`,
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {

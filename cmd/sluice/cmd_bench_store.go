@@ -30,9 +30,9 @@ func newBenchStore() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "store",
 		Short: "Measure the local store of an I/O server against plain io_uring",
-		Long: `Measures the local store of an I/O server against plain io_uring with direct I/O on the same file
-system or device: sizes, depths, durability, members, checksums, write amplification, and how long a
-restart with a full log takes.`,
+		Long: `Measures the local store of an I/O server against plain io_uring with direct I/O on the
+same file system or device: sizes, depths, durability, members, checksums, write amplification, and
+how long a restart with a full log takes.`,
 		Example: `  sluice bench store --quick
   sluice bench store --asked --dir /srv
   sluice bench store --device /dev/sdx --overwrite /dev/sdx`,

@@ -25,8 +25,8 @@ func newBenchTune() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tune",
 		Short: "Find where one protocol of requests gives way to the next on this machine",
-		Long: `Measures where one protocol of requests gives way to the next on this machine: data within the
-message, through a slot of the server's, or moved by the server. --dir keeps the limits for a
+		Long: `Measures where one protocol of requests gives way to the next on this machine: data within
+the message, through a slot of the server's, or moved by the server. --dir keeps the limits for a
 cluster, whose servers and mounts take them when they start.`,
 		Example: `  sluice bench tune --dir .sluice
   sluice bench tune --quick --save limits.json`,

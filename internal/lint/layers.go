@@ -20,7 +20,7 @@ type layer struct {
 // table is the drawn structure, bottom-up. The first row whose pattern fits a package is its row,
 // so that exceptions stand above the rule.
 func table() []layer {
-	return []layer{
+	return append(benchTable(), []layer{
 		// The vocabulary: pure, no goroutines. capability signs, which is arithmetic too.
 		{"errs", nil}, {"seg", nil}, {"layout", nil}, {"wire", nil}, {"capability", nil},
 		{"internal/...", nil},
@@ -70,8 +70,21 @@ func table() []layer {
 		{"nbd", nil},
 		{"nbd/volumeexport", []string{"client", "nbd", "stripe"}},
 		{"nbd/...", []string{"nbd"}},
-		// The bench's core knows nothing of the module; each part of it knows what it measures. iod has
-		// the ceilings of net and store, net those of the fabric alone.
+		{"dash", []string{"admin", "client"}},
+
+		{"cmd/sluice", []string{"..."}},
+		{"systest", nil},                     // drives the built binary
+		{"vmtest", []string{"vmtest/frame"}}, // drives guests, and what is built in them
+		{"vmtest/lab", []string{"vmtest"}},   // the same for people
+		{"vmtest/...", []string{"vmtest/frame"}},
+	}...)
+}
+
+// benchTable are the rows of the bench. Its core knows nothing of the module; each part knows what
+// it measures. iod has the ceilings of net and store, net those of the fabric alone. None knows a
+// server: package main starts them.
+func benchTable() []layer {
+	return []layer{
 		{"bench", nil},
 		{"bench/peer", []string{"bench", "fabric", "fabric/hook/meter", "mem"}},
 		{"bench/plain", []string{"bench", "bench/peer"}},
@@ -86,15 +99,9 @@ func table() []layer {
 			"stripe"}},
 		{"bench/fs", []string{"bench", "bench/plain", "client"}},
 		{"bench/nbd", []string{"bench"}},
+		{"bench/benchtest", []string{"bench/peer", "bench/plain", "fabric/shm", "fabric/tcp"}},
 		{"bench/grpcpeer", []string{ // a module of its own
 			"bench", "bench/net", "bench/peer", "bench/plain", "fabric/tcp"}},
-		{"dash", []string{"admin", "client"}},
-
-		{"cmd/sluice", []string{"..."}},
-		{"systest", nil},                     // drives the built binary
-		{"vmtest", []string{"vmtest/frame"}}, // drives guests, and what is built in them
-		{"vmtest/lab", []string{"vmtest"}},   // the same for people
-		{"vmtest/...", []string{"vmtest/frame"}},
 	}
 }
 
