@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"time"
 
+	"github.com/sluice-storage/sluice/bench"
 	"github.com/sluice-storage/sluice/bench/plain"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
@@ -79,6 +80,7 @@ func (r role) slots() int {
 // end is one side of a measurement: an endpoint with a queue and memory of its own, all of it made
 // in advance.
 type end struct {
+	undo  bench.Undo
 	role  role
 	arena *mem.Arena
 	cq    fabric.CQ
@@ -110,6 +112,7 @@ func newEnd(d fabric.Domain, r role, dataBytes int) (*end, error) {
 	if e.arena, err = mem.NewArena(bytes, nil); err != nil {
 		return nil, err
 	}
+	e.undo.Later(e.arena.Close)
 	if err = e.arena.Attach(d); err == nil {
 		e.data, err = e.arena.Cut(dataBytes, 1)
 	}
@@ -124,8 +127,9 @@ func newEnd(d fabric.Domain, r role, dataBytes int) (*end, error) {
 		e.cq, err = d.NewCQ(r.cqOptions())
 	}
 	if err != nil {
-		return nil, errors.Join(err, e.close())
+		return nil, errors.Join(err, e.undo.Close())
 	}
+	e.undo.Later(e.cq.Close)
 	copy(e.data, plain.Touched(len(e.data)))
 	e.body = make([]byte, r.size)
 	return e, nil
@@ -139,6 +143,7 @@ func (e *end) config() fabric.EndpointConfig {
 // start posts all receives.
 func (e *end) start(ep fabric.Endpoint) error {
 	e.ep = ep
+	e.undo.Later(ep.Close)
 	for i := range e.slots {
 		if err := e.post(i); err != nil {
 			return err
@@ -203,21 +208,6 @@ func (e *end) awaitMessages() (count, length int, sum uint32, err error) {
 		}
 	}
 	return count, length, sum, nil
-}
-
-// close ends everything, in the order in which it rests on each other.
-func (e *end) close() error {
-	var failed []error
-	if e.ep != nil {
-		failed = append(failed, e.ep.Close())
-	}
-	if e.cq != nil {
-		failed = append(failed, e.cq.Close())
-	}
-	if e.arena != nil {
-		failed = append(failed, e.arena.Close())
-	}
-	return errors.Join(failed...)
 }
 
 // PutRemote writes a grant as GrantBytes bytes.

@@ -110,7 +110,7 @@ func (l *link) close() error {
 	if l.end == nil {
 		return nil
 	}
-	return l.end.close()
+	return l.end.undo.Close()
 }
 
 // contender runs a measurement once the link is open. One whose device fails is left out, and the

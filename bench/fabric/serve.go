@@ -82,13 +82,13 @@ func serve(ctx context.Context, d fabric.Domain, ln fabric.Listener, note func(e
 				if kind := errs.KindOf(err); kind != errs.Disconnected && kind != errs.Closed {
 					note(err)
 				}
-				_ = e.close()
+				_ = e.undo.Close()
 				<-places
 			})
 			continue
 		}
 		if e != nil {
-			_ = e.close() // nobody has used it
+			_ = e.undo.Close() // nobody has used it
 			<-places
 		}
 		if errs.KindOf(err) == errs.Closed || ctx.Err() != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/sluice-storage/sluice/bench/store"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/iod"
-	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
@@ -46,10 +45,10 @@ type caller struct {
 	provider string
 	load     load
 
-	link  *siteLink
-	arena *mem.Arena
-	jobs  []job
-	next  atomic.Int64
+	undo bench.Undo
+	link *siteLink
+	jobs []job
+	next atomic.Int64
 }
 
 // job is one of the requests that are under way.
@@ -65,31 +64,23 @@ func (c *caller) open(ctx context.Context) (err error) {
 	if c.link, err = c.site.link(ctx, c.provider); err != nil {
 		return err
 	}
-	n := c.load.size * c.load.depth
-	if c.arena, err = mem.NewArena(n, c.link.domain.Source); err != nil {
+	arena, err := c.link.arena(c.load.size*c.load.depth, &c.undo)
+	if err != nil {
 		return err
 	}
-	if err := c.link.node.Attach(c.arena); err != nil {
-		return err
-	}
-	store.Noise(c.arena.Bytes())
+	store.Noise(arena.Bytes())
 	c.jobs = make([]job, c.load.depth)
 	for i := range c.jobs {
 		from, to := i*c.load.size, (i+1)*c.load.size
 		c.jobs[i] = job{rnd: rand.New(rand.NewPCG(1, uint64(i))), memory: msg.Memory{
-			Windows: window(c.arena.Bytes()[from:to:to]), Access: seg.Contig(0, int64(c.load.size))}}
+			Windows: window(arena.Bytes()[from:to:to]), Access: seg.Contig(0, int64(c.load.size))}}
 	}
 	return nil
 }
 
 func (c *caller) close() error {
-	var failed []error
-	if c.arena != nil && c.link != nil {
-		c.link.node.Detach(c.arena)
-		failed = append(failed, c.arena.Close())
-	}
-	c.arena, c.link, c.jobs = nil, nil, nil
-	return errors.Join(append(failed, c.site.release())...)
+	c.link, c.jobs = nil, nil
+	return errors.Join(c.undo.Close(), c.site.release())
 }
 
 // place is where the next request goes.

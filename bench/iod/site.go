@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/sluice-storage/sluice/bench"
 	"github.com/sluice-storage/sluice/bench/net"
 	"github.com/sluice-storage/sluice/bench/peer"
 	"github.com/sluice-storage/sluice/bench/store"
@@ -111,6 +112,7 @@ type site struct {
 	spec Spec
 	uses int // contenders that are not closed
 
+	undo    bench.Undo
 	control *peer.Conn
 	info    siteInfo
 	key     capability.Key
@@ -135,20 +137,21 @@ func (b *Bench) site(s Spec) *site {
 type siteLink struct {
 	domain peer.Domain
 	node   *msg.Node
-	pool   *msg.Pool
 	remote *remote.Remote
-	kept   *mem.Arena // of writes that are not synced; nil: none yet
 }
 
-// keep makes memory that the provider reaches, as package client does.
-func (l *siteLink) keep(bytes int) (a *mem.Arena, err error) {
+// arena is memory that the provider reaches, as package client has it, until it is undone.
+func (l *siteLink) arena(bytes int, undo *bench.Undo) (a *mem.Arena, err error) {
 	if a, err = mem.NewArena(bytes, l.domain.Source); err != nil {
 		return nil, err
 	}
 	if err := l.node.Attach(a); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
-	l.kept = a
+	undo.Later(func() error {
+		l.node.Detach(a)
+		return a.Close()
+	})
 	return a, nil
 }
 
@@ -159,6 +162,7 @@ func (s *site) open(ctx context.Context) (err error) {
 	if s.control, err = peer.Dial(ctx, s.b.Net.Peer.Control); err != nil {
 		return err
 	}
+	s.undo.Later(s.control.Close)
 	if err := s.control.Ask(doStart, s.spec, &s.info); err != nil {
 		return errors.Join(err, s.close())
 	}
@@ -190,32 +194,22 @@ func (s *site) link(ctx context.Context, provider string) (*siteLink, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.undo.Later(d.Domain.Close)
 	l := &siteLink{domain: d}
 	if l.node, err = msg.NewNode(msg.Options{Domain: d.Domain, Limits: s.b.Limits}); err != nil {
-		return nil, errors.Join(err, l.close())
+		return nil, err
 	}
-	l.pool = msg.NewPool(l.node, func(context.Context, uint32) (string, error) { return addr, nil })
-	l.remote = remote.New(l.pool, remote.Options{Arena: l.keep})
+	s.undo.Later(l.node.Close)
+	pool := msg.NewPool(l.node, func(context.Context, uint32) (string, error) { return addr, nil })
+	kept := &bench.Undo{} // memory of writes that are not synced
+	s.undo.Later(kept.Close)
+	s.undo.Later(pool.Close)
+	l.remote = remote.New(pool, remote.Options{Arena: func(bytes int) (*mem.Arena, error) {
+		return l.arena(bytes, kept)
+	}})
+	s.undo.Later(l.remote.Close)
 	s.links[provider] = l
 	return l, nil
-}
-
-func (l *siteLink) close() error {
-	var failed []error
-	if l.remote != nil {
-		failed = append(failed, l.remote.Close())
-	}
-	if l.pool != nil {
-		failed = append(failed, l.pool.Close())
-	}
-	if l.node != nil {
-		failed = append(failed, l.node.Close())
-	}
-	if l.kept != nil {
-		l.node.Detach(l.kept)
-		failed = append(failed, l.kept.Close())
-	}
-	return errors.Join(append(failed, l.domain.Domain.Close())...)
 }
 
 // fillBytes is how much is written at a time where data is made.
@@ -275,11 +269,6 @@ func (s *site) release() error {
 }
 
 func (s *site) close() error {
-	var failed []error
-	for _, l := range s.links {
-		failed = append(failed, l.close())
-	}
-	failed = append(failed, s.control.Close())
 	s.links, s.control = nil, nil
-	return errors.Join(failed...)
+	return s.undo.Close()
 }

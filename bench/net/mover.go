@@ -46,43 +46,45 @@ func (s shape) each(fn func(from, to int)) {
 
 // moveSide is what both sides have.
 type moveSide struct {
+	undo  bench.Undo
 	arena *mem.Arena
 	data  []byte // the pieces and their gaps, at the beginning of the arena
 	slot  []byte // for packed data; right behind
+	note  []byte // a message; its second half is what is received
 	reg   fabric.Region
 	cq    fabric.CQ
 	ep    fabric.Endpoint
 	got   [8]fabric.Completion
 	recv  [1]fabric.Recv
-	note  []byte // a message
 }
 
-// openMove makes everything but the endpoint.
-func openMove(d fabric.Domain, source mem.Source, s shape) (*moveSide, error) {
-	m := &moveSide{}
-	var err error
-	if m.arena, err = mem.NewArena(3*s.span()+movePage, source); err != nil {
+// openMove makes everything but the endpoint. The arena has room for a copy of the pieces besides.
+func openMove(d fabric.Domain, source mem.Source, s shape) (m *moveSide, err error) {
+	m = &moveSide{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, m.undo.Close())
+		}
+	}()
+	span := s.span()
+	if m.arena, err = mem.NewArena(3*span+movePage, source); err != nil {
 		return nil, err
 	}
-	for _, cut := range []struct {
-		to    *[]byte
-		bytes int
-	}{{&m.data, s.span()}, {&m.slot, s.span()}, {&m.note, movePage}} {
-		if *cut.to, err = m.arena.Cut(cut.bytes, movePage); err != nil {
-			return nil, errors.Join(err, m.arena.Close())
-		}
-	}
-	err = m.arena.Attach(d)
-	if err == nil {
-		m.reg = m.arena.RegionOf(d)
-		m.cq, err = d.NewCQ(fabric.CQOptions{Depth: 2 * moveDepth})
-	}
+	m.undo.Later(m.arena.Close)
+	all, err := m.arena.Cut(2*span+movePage, movePage)
 	if err != nil {
-		return nil, errors.Join(err, m.close())
+		return nil, err
 	}
-	for _, part := range [][]byte{m.data, m.slot} {
-		copy(part, plain.Touched(len(part)))
+	copy(all, plain.Touched(2*span))
+	m.data, m.slot, m.note = all[:span:span], all[span:2*span:2*span], all[2*span:]
+	if err = m.arena.Attach(d); err != nil {
+		return nil, err
 	}
+	m.reg = m.arena.RegionOf(d)
+	if m.cq, err = d.NewCQ(fabric.CQOptions{Depth: 2 * moveDepth}); err != nil {
+		return nil, err
+	}
+	m.undo.Later(m.cq.Close)
 	return m, nil
 }
 
@@ -106,17 +108,6 @@ func (m *moveSide) send(n int) error {
 	}})
 }
 
-func (m *moveSide) close() error {
-	var failed []error
-	if m.ep != nil {
-		failed = append(failed, m.ep.Close())
-	}
-	if m.cq != nil {
-		failed = append(failed, m.cq.Close())
-	}
-	return errors.Join(append(failed, m.arena.Close())...)
-}
-
 // farArgs are what is moved, and where the near side listens.
 type farArgs struct {
 	Provider string `json:"provider"`
@@ -137,7 +128,7 @@ func far(s *peer.Session, a *farArgs, open peer.Opener) error {
 	if err != nil {
 		return errors.Join(err, d.Domain.Close())
 	}
-	s.Later(m.close) // after the domain's endpoints
+	s.Later(m.undo.Close) // after the domain's endpoints
 	s.Later(d.Domain.Close)
 	ctx, cancel := context.WithTimeout(s.Context, netfabric.OpenMax)
 	defer cancel()
@@ -227,6 +218,7 @@ type moveCase struct {
 	shape    shape
 	method   mover.Method
 
+	undo    bench.Undo
 	control *peer.Conn
 	domain  peer.Domain
 	side    *moveSide
@@ -245,12 +237,15 @@ func (c *moveCase) open(ctx context.Context) (err error) {
 	if c.control, err = peer.Dial(ctx, c.b.Peer.Control); err != nil {
 		return err
 	}
+	c.undo.Later(c.control.Close)
 	if c.domain, err = c.b.Open(c.provider); err != nil {
 		return err
 	}
+	c.undo.Later(c.domain.Domain.Close)
 	if c.side, err = openMove(c.domain.Domain, nil, c.shape); err != nil {
 		return err
 	}
+	c.undo.Later(c.side.undo.Close)
 	if err = c.connect(ctx); err != nil {
 		return err
 	}
@@ -283,6 +278,9 @@ func (c *moveCase) connect(ctx context.Context) error {
 	c.side.ep, err = ln.Accept(ctx, func(fabric.Peer) (fabric.EndpointConfig, error) {
 		return c.side.config(), nil
 	})
+	if err == nil {
+		c.undo.Later(c.side.ep.Close)
+	}
 	return errors.Join(err, <-asked)
 }
 
@@ -371,17 +369,6 @@ func (c *moveCase) measure(ctx context.Context, d time.Duration) (r bench.Result
 	return r, nil
 }
 
-func (c *moveCase) close() error {
-	var failed []error
-	if c.side != nil {
-		failed = append(failed, c.side.close())
-	}
-	if c.domain.Domain != nil {
-		failed = append(failed, c.domain.Domain.Close())
-	}
-	return errors.Join(append(failed, c.control.Close())...)
-}
-
 // pieces is how many pieces memory is in, pieceBytes how long each of them is.
 const (
 	pieces     = 16
@@ -411,7 +398,7 @@ func (b *Bench) noncontiguous() bench.Case {
 			m := &moveCase{b: b, provider: p, shape: way.shape, method: way.method}
 			c.Add(b.Costs(bench.Contender{Case: way.name, Provider: way.provider, Ceiling: whole,
 				Depth: 1, Optional: p == Verbs, Protocol: way.method.String(), Measure: m.measure,
-				Close: m.close}, p))
+				Close: m.undo.Close}, p))
 		}
 	}
 	return c
