@@ -20,9 +20,6 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 )
 
-// Verbs is the provider whose ceilings are perftest, not plain TCP.
-const Verbs = "verbs"
-
 // Bench is what is measured.
 type Bench struct {
 	Providers []string // of those that Open knows
@@ -153,6 +150,19 @@ func (b *Bench) open(ctx context.Context) error {
 	b.file = file
 	_, err = file.Write(plain.Touched(fileBytes))
 	return errors.Join(err, os.Remove(file.Name()))
+}
+
+// findPerftest tells how to run the ceilings of a provider with RDMA, or why they are left out.
+func (b *Bench) findPerftest(p *Provider) {
+	dev, err := fabric.UpDevice(p.domain.Domain.Connector())
+	if err == nil {
+		err = perftestMissing()
+	}
+	if err != nil {
+		b.Note("the ceilings of " + p.Name + " are left out: " + err.Error())
+		return
+	}
+	b.perftest = &Perftest{Device: dev.Name, Port: dev.Port}
 }
 
 // Close ends what the cases needed.

@@ -16,7 +16,6 @@ import (
 
 	"github.com/sluice-storage/sluice/bench"
 	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/fabric"
 )
 
 // The programs of perftest that are ceilings of RDMA. Each runs as two processes, one of which
@@ -31,19 +30,6 @@ const (
 type Perftest struct {
 	Device string // as the host calls it, such as "mlx5_0" or "rxe0"
 	Port   int    // of the device, from 1; 0: the first
-}
-
-// findPerftest tells how to run the ceilings of a provider with RDMA, or why they are left out.
-func (b *Bench) findPerftest(p *Provider) {
-	dev, err := fabric.UpDevice(p.domain.Domain.Connector())
-	if err == nil {
-		err = perftestMissing()
-	}
-	if err != nil {
-		b.Note("the ceilings of " + p.Name + " are left out: " + err.Error())
-		return
-	}
-	b.perftest = &Perftest{Device: dev.Name, Port: dev.Port}
 }
 
 // perftestMissing tells which of the programs are not installed: nil or errs.Unsupported.

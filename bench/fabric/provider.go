@@ -11,6 +11,9 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 )
 
+// Verbs is the provider whose ceilings are perftest, not plain TCP.
+const Verbs = "verbs"
+
 // Provider is one at both ends: a domain here, and the other process that serves the same provider.
 // It is opened when it is first used.
 type Provider struct {

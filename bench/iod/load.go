@@ -29,15 +29,6 @@ type load struct {
 	states        bool // tell where requests spend their time
 }
 
-// through is a contender that does a load through a server.
-func (b *Bench) through(provider string, w way) bench.Contender {
-	c := &caller{site: b.site(w.spec), provider: provider, load: w.load}
-	by := b.Net.Costs(bench.Contender{Provider: provider + w.suffix, Depth: w.load.depth,
-		Measure: c.measure, Close: c.close}, provider)
-	by.Measure = c.counted(by.Measure)
-	return by
-}
-
 // caller is this side of a contender: memory for depth requests, in an arena that the node
 // knows, and a connection to the server by one provider.
 type caller struct {

@@ -21,6 +21,11 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
+const (
+	kib = bench.KiB
+	mib = bench.MiB
+)
+
 // The servers that are compared.
 const (
 	Unifier = "unifier" // ours: cache buffers are network buffers are disk buffers
@@ -108,29 +113,16 @@ type siteInfo struct {
 // site is this side of a server in the other process: it is started, and filled with data, when it
 // is first used, and ended when the last contender that needs it is closed.
 type site struct {
-	b    *Bench
-	spec Spec
-	uses int // contenders that are not closed
+	net    *net.Bench
+	limits map[string]msg.Limits
+	spec   Spec
+	uses   int // contenders that are not closed
 
 	undo    bench.Undo
 	control *peer.Conn
 	info    siteInfo
 	key     capability.Key
 	links   map[string]*siteLink
-}
-
-// site is that of a spec, for one more contender.
-func (b *Bench) site(s Spec) *site {
-	if b.sites == nil {
-		b.sites = map[Spec]*site{}
-	}
-	at := b.sites[s]
-	if at == nil {
-		at = &site{b: b, spec: s}
-		b.sites[s] = at
-	}
-	at.uses++
-	return at
 }
 
 // siteLink is a connection to the server by one provider.
@@ -159,7 +151,7 @@ func (s *site) open(ctx context.Context) (err error) {
 	if s.control != nil {
 		return nil
 	}
-	if s.control, err = peer.Dial(ctx, s.b.Net.Peer.Control); err != nil {
+	if s.control, err = peer.Dial(ctx, s.net.Peer.Control); err != nil {
 		return err
 	}
 	s.undo.Later(s.control.Close)
@@ -190,13 +182,13 @@ func (s *site) link(ctx context.Context, provider string) (*siteLink, error) {
 	if addr == "" {
 		return nil, errs.Newf(errs.Unsupported, "bench iod", provider, "the server is not there")
 	}
-	d, err := s.b.Net.Open(provider)
+	d, err := s.net.Open(provider)
 	if err != nil {
 		return nil, err
 	}
 	s.undo.Later(d.Domain.Close)
 	l := &siteLink{domain: d}
-	if l.node, err = msg.NewNode(msg.Options{Domain: d.Domain, Limits: s.b.Limits}); err != nil {
+	if l.node, err = msg.NewNode(msg.Options{Domain: d.Domain, Limits: s.limits}); err != nil {
 		return nil, err
 	}
 	s.undo.Later(l.node.Close)
@@ -217,7 +209,7 @@ const fillBytes = mib
 
 // fill writes the data, all of it different, and syncs.
 func (s *site) fill(ctx context.Context) error {
-	l, err := s.link(ctx, s.b.Providers[0])
+	l, err := s.link(ctx, s.net.Providers[0])
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"sync/atomic"
@@ -14,6 +15,35 @@ import (
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/wire"
 )
+
+const (
+	kib = bench.KiB
+	mib = bench.MiB
+)
+
+// Op is one kind of operation.
+type Op struct {
+	Read, Random bool
+	Class        stripe.Durability // of a write
+	Size, Depth  int
+	wraps        int  // it lasts until the log was written this often
+	asked        bool // the project promises something about it
+}
+
+// name is the case's: durable-rand-write-d16-4k.
+func (o Op) name() string {
+	order, verb := "seq", "write"
+	if o.Random {
+		order = "rand"
+	}
+	if o.Read {
+		return fmt.Sprintf("%s-read-d%d-%s", order, o.Depth, bench.SizeName(o.Size))
+	}
+	class := map[stripe.Durability]string{
+		stripe.Durable: "durable", stripe.Grouped: "grouped", stripe.Volatile: "volatile",
+	}[o.Class]
+	return fmt.Sprintf("%s-%s-%s-d%d-%s", class, order, verb, o.Depth, bench.SizeName(o.Size))
+}
 
 // load is a number of goroutines that do one kind of operation, one after the other each.
 type load struct {

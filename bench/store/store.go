@@ -56,37 +56,8 @@ func (k Kind) String() string {
 	return "logstore"
 }
 
-const (
-	kib = bench.KiB
-	mib = bench.MiB
-)
-
 // PlainRing is the name of the ceiling.
 const PlainRing = "plain io_uring"
-
-// Op is one kind of operation.
-type Op struct {
-	Read, Random bool
-	Class        stripe.Durability // of a write
-	Size, Depth  int
-	wraps        int  // it lasts until the log was written this often
-	asked        bool // the project promises something about it
-}
-
-// name is the case's: durable-rand-write-d16-4k.
-func (o Op) name() string {
-	order, verb := "seq", "write"
-	if o.Random {
-		order = "rand"
-	}
-	if o.Read {
-		return fmt.Sprintf("%s-read-d%d-%s", order, o.Depth, bench.SizeName(o.Size))
-	}
-	class := map[stripe.Durability]string{
-		stripe.Durable: "durable", stripe.Grouped: "grouped", stripe.Volatile: "volatile",
-	}[o.Class]
-	return fmt.Sprintf("%s-%s-%s-d%d-%s", class, order, verb, o.Depth, bench.SizeName(o.Size))
-}
 
 // Cases are what is measured. Close ends what they need.
 func (s *Bench) Cases() []bench.Case {

@@ -1,10 +1,3 @@
-// Package net is bench net: what package msg reaches between two processes, beside what they reach
-// without it; and what package mover does with memory in pieces.
-//
-// It starts no process and opens no provider: package main does. Read net.go first (the cases),
-// then call.go (a contender), serve.go and handler.go (the other process), layers.go and mover.go
-// (cases of their own), copy.go (the ceiling of shared memory), figures.go (what is promised) and
-// tune.go.
 package net
 
 import (
@@ -19,24 +12,6 @@ import (
 	"github.com/sluice-storage/sluice/msg"
 )
 
-// The providers that have ceilings of their own.
-const (
-	TCP   = "tcp"
-	Shm   = "shm"
-	Verbs = "verbs"
-)
-
-// Bench is what is measured.
-type Bench struct {
-	Providers []string    // of those that Open knows
-	Open      peer.Opener // opens a provider for this side
-	Peer      peer.Info
-	Quick     bool // only the cases that are First
-
-	meter  peer.Meter
-	ladder *peer.Conn // nil: no ladder is served
-}
-
 // Budget fits a quick run of the named cases, all cases in some minutes, and gives the few cases
 // that figures are made of all the time that they need.
 func Budget(quick, figures bool) bench.Budget {
@@ -50,16 +25,6 @@ func Budget(quick, figures bool) bench.Budget {
 	}
 	return bench.Budget{Rounds: 5, Round: 200 * time.Millisecond}
 }
-
-// PingBytes is the size of the small request.
-const PingBytes = 8
-
-const (
-	bulkSize  = bench.MiB
-	bulkDepth = 4
-	rateSize  = 4 * bench.KiB
-	rateDepth = 32
-)
 
 // kind is a case: the same requests over sockets and over every provider.
 type kind struct {
@@ -129,11 +94,6 @@ func (b *Bench) Cases() []bench.Case {
 // Close ends what the cases needed.
 func (b *Bench) Close() error { return errors.Join(b.meter.Close(), b.ladder.Close()) }
 
-func newCase(name, about string, size, depth int, metric string) bench.Case {
-	return bench.Case{Bench: "net", Name: name, About: about, Size: int64(size), Depth: depth,
-		Metric: metric}
-}
-
 // caseOf is a kind: its ceilings, then every provider in each of its ways.
 func (b *Bench) caseOf(k *kind) bench.Case {
 	c := newCase(k.name, k.about, k.size, k.depth, k.metric)
@@ -173,38 +133,6 @@ func (b *Bench) sockets(c *bench.Case, k *kind) {
 	if slices.Contains(b.Providers, Shm) {
 		add(plain.Unix, b.Peer.Unix)
 	}
-}
-
-// Costs has a contender tell what it costs both processes.
-func (b *Bench) Costs(c bench.Contender, provider string) bench.Contender {
-	b.meter.Control = b.Peer.Control
-	measure := b.meter.Costs(c.Measure)
-	c.Measure = func(ctx context.Context, d time.Duration) (bench.Result, error) {
-		r, err := measure(ctx, d)
-		if r.Bytes > 0 {
-			r.Cost.ProviderCopies = providerCopies(provider, c.Protocol)
-		}
-		return r, err
-	}
-	return c
-}
-
-const inline = "inline" // the protocol that carries data within messages
-
-// providerCopies is what a provider's documentation says of a byte on its way; nil where nobody
-// says. TCP, and sockets of any kind: into the kernel and out of it. Shared memory: one copy into
-// or out of a client's arena, two through the rings, which is how messages go. RDMA: none.
-func providerCopies(provider, protocol string) *float64 {
-	v := 0.0
-	switch {
-	case provider == TCP, provider == Shm && protocol == inline:
-		v = 2
-	case provider == Shm:
-		v = 1
-	case provider != Verbs:
-		return nil
-	}
-	return &v
 }
 
 // ServeLadder has the other process serve package msg on several providers, best first, the last

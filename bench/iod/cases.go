@@ -1,10 +1,3 @@
-// Package iod is bench iod: what an I/O server in another process reaches, beside servers that are
-// written without a cache of their own, and beside what its network and its store reach alone,
-// measured by the code of bench net and bench store in the same run and in turns.
-//
-// It starts no process and no server of ours: package main does. Read iod.go first (the cases),
-// then site.go (a server in the other process), load.go (a contender), naive.go (servers without a
-// cache), beside.go and figures.go (what is promised).
 package iod
 
 import (
@@ -17,23 +10,8 @@ import (
 	"github.com/sluice-storage/sluice/bench/net"
 	"github.com/sluice-storage/sluice/bench/store"
 	"github.com/sluice-storage/sluice/iod"
-	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/stripe"
 )
-
-// Bench is what is measured.
-type Bench struct {
-	Providers []string              // of those that Net.Open knows; tcp and shm have ceilings
-	Net       *net.Bench            // the ceilings of the network, and the other process
-	Store     *store.Bench          // the ceilings of the store; nil: there are none
-	Limits    map[string]msg.Limits // where protocols give way, as clients of a cluster have it
-	Loop      string                // where a third process runs peer.Serve; "": none
-	Bytes     int64                 // of data that no cache holds, 64 MiB at least
-	Quick     bool                  // only the cases that are First
-	Shrink    int64                 // tests: data and caches are so many times smaller; 0: 1
-
-	sites map[Spec]*site
-}
 
 // Budget fits.
 func Budget(quick, figures bool) bench.Budget {
@@ -46,26 +24,6 @@ func Budget(quick, figures bool) bench.Budget {
 	return bench.Budget{Rounds: 5, Round: 250 * time.Millisecond}
 }
 
-const (
-	kib = bench.KiB
-	mib = bench.MiB
-)
-
-// What is measured with.
-const (
-	hotBytes   = 64 * mib  // data that all caches hold: more than a processor's
-	largeCache = 256 * mib // the cache that holds it
-	smallCache = 64 * mib  // one that does not hold everything
-	depth      = 4         // requests under way, unless a case says otherwise
-)
-
-// data is so many bytes of data, or of a cache, unless everything is smaller. A cache has to hold
-// what one request may lend.
-func (b *Bench) data(bytes int64) int64 {
-	const least = 16 * mib
-	return max(bytes/max(b.Shrink, 1), least)
-}
-
 // kind is a case: one load, on servers of several kinds, by every provider.
 type kind struct {
 	name, about string
@@ -75,27 +33,6 @@ type kind struct {
 	store       *store.Op // what the store alone does: all are held against that; nil: nothing
 	ways        []way
 }
-
-// way is how a provider does a case: through a server, or by the network alone.
-type way struct {
-	suffix   string // of the row's name, behind the provider's
-	against  string // the suffix of the one that it is held against; "": the case's ceiling
-	net      *net.Load
-	spec     Spec
-	netPace  bool // the server's members are together as fast as the network
-	load     load
-	optional bool
-}
-
-// The suffixes of networks without a server: the data of the first stays in the processor's caches,
-// the second one walks through as much as servers do.
-const (
-	netAlone = ", network alone"
-	netWalks = netAlone + ", 64 MiB"
-)
-
-// StoreAlone is the ceiling that is the store without a server before it.
-const StoreAlone = "store alone"
 
 // withoutSums are ways, each followed by the same without checksums.
 func withoutSums(ways ...way) []way {
@@ -108,8 +45,6 @@ func withoutSums(ways ...way) []way {
 	}
 	return all
 }
-
-const noSums = ", no CRC"
 
 // Cases are what is measured.
 func (b *Bench) Cases() []bench.Case {
@@ -161,11 +96,6 @@ func (b *Bench) Close() error {
 	return errors.Join(failed...)
 }
 
-func newCase(name, about string, size, depth int, metric string) bench.Case {
-	return bench.Case{Bench: "iod", Name: name, About: about, Size: int64(size), Depth: depth,
-		Metric: metric}
-}
-
 // caseOf is a kind: the store alone, then every provider in each of its ways.
 func (b *Bench) caseOf(k *kind) bench.Case {
 	c := newCase(k.name, k.about, k.size, k.depth, k.metric)
@@ -201,6 +131,15 @@ func (b *Bench) contender(provider string, w way) bench.Contender {
 	return c
 }
 
+// through is a contender that does a load through a server.
+func (b *Bench) through(provider string, w way) bench.Contender {
+	c := &caller{site: b.site(w.spec), provider: provider, load: w.load}
+	by := b.Net.Costs(bench.Contender{Provider: provider + w.suffix, Depth: w.load.depth,
+		Measure: c.measure, Close: c.close}, provider)
+	by.Measure = c.counted(by.Measure)
+	return by
+}
+
 func metricOf(size int) string {
 	if size < 64*kib {
 		return bench.Rate
@@ -216,16 +155,6 @@ func (b *Bench) servers(against string, l load) []way {
 			spec: Spec{Kind: other, Bytes: b.data(hotBytes)}})
 	}
 	return withoutSums(all...)
-}
-
-// fits is our server with data that its cache holds, exceeds one with more than it holds.
-func (b *Bench) fits(writeBack bool) Spec {
-	return Spec{Kind: Unifier, Bytes: b.data(hotBytes), Cache: b.data(largeCache),
-		WriteBack: writeBack}
-}
-
-func (b *Bench) exceeds() Spec {
-	return Spec{Kind: Unifier, Bytes: b.Bytes, Cache: b.data(smallCache), Cold: true}
 }
 
 // networks are the network alone, reads of the same data again and again, which is what it sends,
