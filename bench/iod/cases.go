@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-storage/sluice/stripe"
 )
 
-// Budget fits.
+// Budget fits a quick run of the First cases into a minute, and gives figures more rounds.
 func Budget(quick, figures bool) bench.Budget {
 	switch {
 	case quick:

@@ -233,7 +233,7 @@ func (s *Bench) Close() error {
 	return errs.Wrap("bench store", "", errors.Join(all...))
 }
 
-// Budget fits bench store.
+// Budget fits a quick run into half a minute.
 func Budget(quick bool) bench.Budget {
 	if quick {
 		return bench.Budget{Rounds: 3, Round: 250 * time.Millisecond, Total: 25 * time.Second}
