@@ -3,10 +3,6 @@ package bench
 import (
 	"context"
 	"errors"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -46,18 +42,19 @@ func TestMedianHasAsManyAboveAsBelow(t *testing.T) {
 func constant(provider string, values ...float64) Contender {
 	i := -1 // the first one is the warming up
 	return Contender{Provider: provider, Measure: func(context.Context,
-		time.Duration) (float64, error) {
+		time.Duration) (Result, error) {
 		i++
 		if i == 0 {
-			return 1e9, nil
+			return Result{Value: 1e9}, nil
 		}
-		return values[(i-1)%len(values)], nil
+		return Result{Value: values[(i-1)%len(values)]}, nil
 	}}
 }
 
 func TestRunTakesMediansAndRatios(t *testing.T) {
 	c := Case{Bench: "net", Name: "x", Size: 8, Depth: 2, Metric: Latency,
-		Ceiling: constant("plain", 10, 30, 20), Others: []Contender{constant("tcp", 24, 1, 90)}}
+		Ceiling:    "plain",
+		Contenders: []Contender{constant("plain", 10, 30, 20), constant("tcp", 24, 1, 90)}}
 	rows, err := c.Run(t.Context(), Budget{Rounds: 3, Round: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
@@ -77,97 +74,50 @@ func TestRunTakesMediansAndRatios(t *testing.T) {
 
 func TestRunNamesTheFailingContender(t *testing.T) {
 	bad := Contender{Provider: "broken", Measure: func(context.Context,
-		time.Duration) (float64, error) {
-		return 0, errors.New("no route")
+		time.Duration) (Result, error) {
+		return Result{}, errors.New("no route")
 	}}
-	_, err := Case{Bench: "net", Name: "x", Ceiling: bad}.Run(t.Context(), Quick())
+	_, err := Case{Bench: "net", Name: "x", Contenders: []Contender{bad}}.Run(t.Context(), Quick())
 	if err == nil || !strings.Contains(err.Error(), "broken") {
 		t.Fatalf("got %v", err)
 	}
 }
 
-func listen(t *testing.T) net.Listener {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { ln.Close() })
-	return ln
-}
-
-func TestPlainPeers(t *testing.T) {
-	for name, c := range map[string]func() Contender{
-		"ping": func() Contender {
-			ln := listen(t)
-			go ServeEcho(ln)
-			return PlainPing(ln.Addr().String())
-		},
-		"bulk": func() Contender {
-			ln := listen(t)
-			go ServeBulk(ln)
-			return PlainBulk(ln.Addr().String(), 1<<20, 4)
-		},
-		"walk": func() Contender {
-			ln := listen(t)
-			go ServeWalk(ln)
-			return PlainWalk(ln.Addr().String(), 1<<20, 4)
-		},
-	} {
-		v, err := c().Measure(t.Context(), 20*time.Millisecond)
-		if err != nil || v <= 0 {
-			t.Errorf("%s: %v, %v", name, v, err)
-		}
-	}
-}
-
-func TestThroughputCountsEveryWorkerAndStopsAtErrors(t *testing.T) {
+func TestLoadCountsEveryWorkerAndStopsAtErrors(t *testing.T) {
 	ran := make([]int, 4)
-	mbs, err := Throughput(t.Context(), 10*time.Millisecond, 4, 1000, func(w, i int) error {
+	r, err := Load{Depth: 4, Size: 1000, Op: func(w, i int) error {
 		ran[w] = i + 1
 		time.Sleep(time.Millisecond)
 		return nil
-	})
-	if err != nil || mbs <= 0 {
-		t.Fatalf("%v, %v", mbs, err)
+	}}.Run(t.Context(), 10*time.Millisecond)
+	if err != nil || r.In(Bandwidth) <= 0 || r.In(Rate) <= 0 {
+		t.Fatalf("%+v, %v", r, err)
 	}
+	all := 0
 	for w, n := range ran {
-		if n == 0 {
+		if all += n; n == 0 {
 			t.Errorf("worker %d did nothing", w)
 		}
 	}
+	if r.Ops != all || r.Bytes != int64(1000*all) {
+		t.Errorf("%d operations were done: %+v", all, r)
+	}
 	fail := func(int, int) error { return errors.New("no") }
-	_, err = Throughput(t.Context(), time.Minute, 2, 1, fail)
-	if err == nil {
+	if _, err = (Load{Depth: 2, Op: fail}).Run(t.Context(), time.Minute); err == nil {
 		t.Fatal("an error was lost")
 	}
 }
 
-func TestFiles(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "file")
-	if err := FillFile(name); err != nil {
-		t.Fatal(err)
+func TestLoadDoesWhatItHasToDoHoweverShortTheTime(t *testing.T) {
+	r, err := Load{Depth: 3, Size: 1, Least: 100, Op: func(int, int) error { return nil }}.Run(
+		t.Context(), 0)
+	if err != nil || r.Ops < 100 {
+		t.Errorf("%+v, %v", r, err)
 	}
-	if info, err := os.Stat(name); err != nil || info.Size() != FileBytes {
-		t.Fatalf("%v, %v", info, err)
-	}
-	for _, c := range []Contender{FileRead("host", name, 1<<20), FileWrite("host", name, 1<<20)} {
-		if v, err := c.Measure(t.Context(), 20*time.Millisecond); err != nil || v <= 0 {
-			t.Errorf("%v, %v", v, err)
-		}
-	}
-	if _, err := FileRead("host", name+"x", 1).Measure(t.Context(), 1); err == nil {
-		t.Error("an absent file was read")
-	}
-}
-
-func TestDeviceNeedsAServer(t *testing.T) {
-	if _, err := exec.LookPath("fio"); err != nil {
-		t.Skip("needs fio: make deps")
-	}
-	uri := "nbd+unix:///x?socket=" + filepath.Join(t.TempDir(), "absent")
-	c := DeviceRead("nobody", uri, Bandwidth, 4096, 1)
-	if v, err := c.Measure(t.Context(), 10*time.Millisecond); err == nil {
-		t.Errorf("measured %v without a server", v)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	never := func(int, int) error { t.Error("it goes on"); return nil }
+	if _, err := (Load{Depth: 1, Least: 9, Op: never}).Run(ctx, time.Hour); err == nil {
+		t.Error("a load that was given up succeeded")
 	}
 }

@@ -14,12 +14,17 @@ import (
 // names are those of a case's rows.
 func (c *Case) names() []string {
 	names := []string{c.Name}
-	for _, other := range c.contenders() {
+	for _, other := range c.Contenders {
 		if other.Case != "" && !slices.Contains(names, other.Case) {
 			names = append(names, other.Case)
 		}
 	}
 	return names
+}
+
+// Possible keeps the cases that somebody can do.
+func Possible(cases []Case) []Case {
+	return slices.DeleteFunc(cases, func(c Case) bool { return len(c.Contenders) == 0 })
 }
 
 // Choose keeps the cases one of whose names matches one of the patterns: regular expressions for

@@ -41,7 +41,7 @@ func Markdown(about About, rows []Row, old []byte) ([]byte, error) {
 			ratio = fmt.Sprintf("%.2f of %s", r.Ratio, r.Ceiling)
 		}
 		fmt.Fprintf(&t, "| %s | %s | %s | %d | %s %s (%s) | %s |", r.Case, r.Provider,
-			sizeText(r.Size), r.Depth, valueText(r.Value), metricUnit(r), spreadText(r), ratio)
+			SizeText(r.Size), r.Depth, ValueText(r.Value), metricUnit(r), spreadText(r), ratio)
 		if costs {
 			fmt.Fprintf(&t, " %s |", costText(r))
 		}

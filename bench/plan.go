@@ -21,14 +21,14 @@ func RunAll(ctx context.Context, b Budget, cases []Case) ([]Row, error) {
 	limit := begin.Add(b.Total * 5 / 4) // for what has begun
 	left := 0
 	for i := range cases {
-		left += len(cases[i].contenders())
+		left += len(cases[i].Contenders)
 	}
 	b.Round = b.roundFor(left)
 	found := make([][]Row, len(cases))
 	var late []string
 	for _, i := range order(cases) {
 		c := &cases[i]
-		part, n := b, len(c.contenders())
+		part, n := b, len(c.Contenders)
 		if b.Total > 0 {
 			rest := b.Total - time.Since(begin)
 			if rest <= 0 && !b.All {
@@ -96,33 +96,4 @@ func (b Budget) note(format string, args ...any) {
 	if b.Note != nil {
 		b.Note(fmt.Sprintf(format, args...))
 	}
-}
-
-// NetBudget fits bench net, which has more: its named cases in a quick run, all of them in some
-// minutes.
-func NetBudget(quick bool) Budget {
-	if quick {
-		b := Quick()
-		b.Rounds, b.Total = 5, 18*time.Second
-		return b
-	}
-	return Budget{Rounds: 5, Round: 200 * time.Millisecond}
-}
-
-// FiguresBudget gives the few cases that figures are made of all the time that they need.
-func FiguresBudget(quick bool) Budget {
-	if quick {
-		return NetBudget(true)
-	}
-	return Budget{Rounds: 9, Round: 250 * time.Millisecond}
-}
-
-// FabricBudget fits bench fabric, which has many cases: many short rounds.
-func FabricBudget(quick bool) Budget {
-	if quick {
-		b := Quick()
-		b.Rounds = 5
-		return b
-	}
-	return Budget{Rounds: 9, Round: 300 * time.Millisecond}
 }

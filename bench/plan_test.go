@@ -12,18 +12,18 @@ import (
 // slow is a contender whose measurements take at least some time.
 func slow(provider string, each time.Duration, ran *[]string) Contender {
 	return Contender{Provider: provider, Measure: func(_ context.Context,
-		d time.Duration) (float64, error) {
+		d time.Duration) (Result, error) {
 		*ran = append(*ran, provider)
 		time.Sleep(each)
-		return 1, nil
+		return Result{Value: 1}, nil
 	}}
 }
 
 func TestRunAllMeasuresFirstThingsFirstAndKeepsTheOrder(t *testing.T) {
 	var ran []string
 	cases := []Case{
-		{Name: "a", Ceiling: slow("a", 0, &ran)},
-		{Name: "b", Ceiling: slow("b", 0, &ran), First: true},
+		{Name: "a", Contenders: []Contender{slow("a", 0, &ran)}},
+		{Name: "b", Contenders: []Contender{slow("b", 0, &ran)}, First: true},
 	}
 	rows, err := RunAll(t.Context(), Budget{Rounds: 1, Round: time.Millisecond}, cases)
 	if err != nil || len(rows) != 2 || rows[0].Case != "a" || rows[1].Case != "b" {
@@ -39,7 +39,7 @@ func TestRunAllLeavesOutWhatDoesNotFit(t *testing.T) {
 	var cases []Case
 	for i := range 8 {
 		cases = append(cases, Case{Name: fmt.Sprint("case ", i), First: i == 7,
-			Ceiling: slow("x", 30*time.Millisecond, &ran)})
+			Contenders: []Contender{slow("x", 30*time.Millisecond, &ran)}})
 	}
 	b := Budget{Rounds: 5, Round: time.Millisecond, Total: 150 * time.Millisecond,
 		Note: func(text string) { notes = append(notes, text) }}
@@ -65,7 +65,7 @@ func TestRunAllMeasuresAllThatWereNamed(t *testing.T) {
 	var cases []Case
 	for i := range 8 {
 		cases = append(cases, Case{Name: fmt.Sprint("case ", i),
-			Ceiling: slow("x", 10*time.Millisecond, &ran)})
+			Contenders: []Contender{slow("x", 10*time.Millisecond, &ran)}})
 	}
 	b := Budget{Rounds: 5, Round: time.Millisecond, Total: time.Millisecond, All: true}
 	rows, err := RunAll(t.Context(), b, cases)
@@ -92,12 +92,12 @@ func TestRoundsFitTheBudget(t *testing.T) {
 func TestOptionalContendersAreLeftOut(t *testing.T) {
 	var ran, notes []string
 	bad := Contender{Provider: "ib", Ceiling: "ib", Optional: true, Measure: func(context.Context,
-		time.Duration) (float64, error) {
-		return 0, errors.New("no device")
+		time.Duration) (Result, error) {
+		return Result{}, errors.New("no device")
 	}}
 	ours := slow("verbs", 0, &ran)
 	ours.Ceiling = "ib"
-	c := Case{Name: "x", Others: []Contender{bad, ours}}
+	c := Case{Name: "x", Contenders: []Contender{bad, ours}}
 	rows, err := c.Run(t.Context(), Budget{Rounds: 2,
 		Note: func(text string) { notes = append(notes, text) }})
 	if err != nil || len(rows) != 1 || rows[0].Provider != "verbs" || rows[0].Ceiling != "" {
@@ -111,13 +111,19 @@ func TestOptionalContendersAreLeftOut(t *testing.T) {
 func TestExtrasAreRowsOfTheirOwn(t *testing.T) {
 	contender := func(name string, cpu float64) Contender {
 		c := constant(name, 100)
-		c.Extras = func() []Extra { return []Extra{{CPU, cpu}} }
+		measure := c.Measure
+		c.Measure = func(ctx context.Context, d time.Duration) (Result, error) {
+			r, err := measure(ctx, d)
+			r.Extras = []Extra{{CPU, cpu}}
+			return r, err
+		}
 		return c
 	}
 	closed := 0
 	ours := contender("tcp", 3)
 	ours.Close = func() error { closed++; return nil }
-	c := Case{Name: "x", Metric: Bandwidth, Ceiling: contender("plain", 2), Others: []Contender{ours}}
+	c := Case{Name: "x", Metric: Bandwidth, Ceiling: "plain",
+		Contenders: []Contender{contender("plain", 2), ours}}
 	rows, err := c.Run(t.Context(), Budget{Rounds: 3})
 	if err != nil || len(rows) != 4 || closed != 1 {
 		t.Fatalf("%+v, %d closed, %v", rows, closed, err)
@@ -129,7 +135,7 @@ func TestExtrasAreRowsOfTheirOwn(t *testing.T) {
 
 func TestWarmingUpCountsWhenThereIsNoTimeForMore(t *testing.T) {
 	var ran []string
-	c := Case{Name: "x", Ceiling: slow("x", 20*time.Millisecond, &ran)}
+	c := Case{Name: "x", Contenders: []Contender{slow("x", 20*time.Millisecond, &ran)}}
 	rows, err := c.Run(t.Context(), Budget{Rounds: 3, Total: time.Millisecond})
 	if err != nil || len(rows) != 1 || len(ran) != 1 {
 		t.Errorf("%+v after %d measurements, %v", rows, len(ran), err)
@@ -138,33 +144,33 @@ func TestWarmingUpCountsWhenThereIsNoTimeForMore(t *testing.T) {
 
 func TestOneSlowStartIsNotTheMedian(t *testing.T) {
 	n := 0
-	v, err := MedianLatency(t.Context(), time.Microsecond, func() error {
+	r, err := Repeat(t.Context(), time.Microsecond, 8, func() error {
 		if n++; n == 1 {
 			time.Sleep(50 * time.Millisecond)
 		}
 		return nil
 	})
-	if err != nil || v > 25e3 || n < 3 {
-		t.Errorf("%v us after %d times, %v", v, n, err)
+	if err != nil || r.Value > 25e3 || n < 3 || r.Ops != n || r.Bytes != int64(8*n) {
+		t.Errorf("%+v after %d times, %v", r, n, err)
 	}
 }
 
 func TestRunAllGivesUpWhatHasBegunAndDoesNotEnd(t *testing.T) {
 	var notes []string
 	hangs := Contender{Provider: "x", Optional: true, Measure: func(ctx context.Context,
-		_ time.Duration) (float64, error) {
+		_ time.Duration) (Result, error) {
 		<-ctx.Done()
-		return 0, ctx.Err()
+		return Result{}, ctx.Err()
 	}}
 	b := Budget{Rounds: 1, Total: 40 * time.Millisecond,
 		Note: func(text string) { notes = append(notes, text) }}
-	rows, err := RunAll(t.Context(), b, []Case{{Name: "hangs", Ceiling: hangs}})
+	rows, err := RunAll(t.Context(), b, []Case{{Name: "hangs", Contenders: []Contender{hangs}}})
 	if err != nil || len(rows) != 0 || len(notes) != 1 || !strings.Contains(notes[0], "hangs") {
 		t.Errorf("%+v, %q, %v", rows, notes, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := RunAll(ctx, b, []Case{{Name: "hangs", Ceiling: hangs}}); err == nil {
+	if _, err := RunAll(ctx, b, []Case{{Name: "hangs", Contenders: []Contender{hangs}}}); err == nil {
 		t.Error("a bench that was given up succeeded")
 	}
 }

@@ -255,7 +255,7 @@ func (p *panel) drawLines(s *svg, y *scale, colors map[string]string) {
 	for _, size := range all {
 		at := x.at(float64(size))
 		s.line(at, plotBottom, at, plotBottom+5, "#222")
-		s.text(at, plotBottom+18, sizeText(size), atMiddle)
+		s.text(at, plotBottom+18, SizeText(size), atMiddle)
 	}
 	s.text((plotLeft+plotRight)/2, plotBottom+36, "size of one operation (logarithmic)", atMiddle)
 	for i, name := range p.series() {

@@ -40,7 +40,7 @@ func WriteTable(w io.Writer, rows []Row) error {
 		costs)
 	for _, r := range rows {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s", r.Case, r.Provider,
-			sizeText(r.Size), r.Depth, r.Metric, valueText(r.Value), spreadText(r), r.Unit,
+			SizeText(r.Size), r.Depth, r.Metric, ValueText(r.Value), spreadText(r), r.Unit,
 			ratioText(r), ceilingText(r))
 		if costs != "" {
 			fmt.Fprintf(t, "\t%s", costText(r))
@@ -82,20 +82,38 @@ func ceilingText(r Row) string {
 	return r.Ceiling
 }
 
-func spreadText(r Row) string { return valueText(r.Low) + "-" + valueText(r.High) }
+func spreadText(r Row) string { return ValueText(r.Low) + "-" + ValueText(r.High) }
 
-func sizeText(n int64) string {
+// Sizes.
+const (
+	KiB = 1 << 10
+	MiB = 1 << 20
+)
+
+// SizeName is a size as the names of cases have it: 8, 4k, 1m.
+func SizeName(n int) string {
 	switch {
-	case n >= 1<<20 && n%(1<<20) == 0:
-		return fmt.Sprintf("%d MiB", n>>20)
-	case n >= 1<<10 && n%(1<<10) == 0:
-		return fmt.Sprintf("%d KiB", n>>10)
+	case n >= MiB && n%MiB == 0:
+		return fmt.Sprintf("%dm", n/MiB)
+	case n >= KiB && n%KiB == 0:
+		return fmt.Sprintf("%dk", n/KiB)
+	}
+	return fmt.Sprint(n)
+}
+
+// SizeText is a size for people: 8 B, 4 KiB, 1 MiB.
+func SizeText(n int64) string {
+	switch {
+	case n >= MiB && n%(MiB) == 0:
+		return fmt.Sprintf("%d MiB", n/MiB)
+	case n >= KiB && n%(KiB) == 0:
+		return fmt.Sprintf("%d KiB", n/KiB)
 	}
 	return fmt.Sprintf("%d B", n)
 }
 
-// valueText keeps three digits that mean something.
-func valueText(v float64) string {
+// ValueText keeps three digits that mean something.
+func ValueText(v float64) string {
 	switch {
 	case v < 1 && v > -1:
 		return fmt.Sprintf("%.3f", v)
@@ -104,3 +122,6 @@ func valueText(v float64) string {
 	}
 	return fmt.Sprintf("%.0f", v)
 }
+
+// Tail is the end of what a program has printed, which says why it failed.
+func Tail(text []byte) []byte { return text[max(0, len(text)-500):] }

@@ -20,7 +20,7 @@ func sampleRows() []Row {
 			Metric: metric, Unit: unitOf(metric), Value: v, Ceiling: ceiling, Ratio: ratio,
 			Low: v * 0.9, High: v * 1.25}
 	}
-	const plain = PlainTCP
+	const plain = "plain Go TCP"
 	return []Row{
 		row("rtt-8", plain, 8, 1, Latency, 10, plain, 1),
 		row("rtt-8", "tcp", 8, 1, Latency, 12.5, plain, 1.25),

@@ -5,15 +5,11 @@
 //
 // It starts no servers and opens no providers: package main does, and hands in what to measure.
 //
-// Read row.go first (what comes out), then run.go (how a figure is made) and plan.go (how many fit
-// into the time), then fs.go and nbd.go; for the fabric plain.go and perftest.go (the ceilings),
-// fabric.go (the cases), fabricend.go, fabricpeer.go and fabricop.go (ours); for package msg
-// netcases.go (the cases), netspec.go and netpeer.go (what the other process does), netcall.go (a
-// contender) and netcopy.go (the ceiling of shared memory), and tune.go; for the local store
-// store.go (the cases), storeload.go (what both sides do), storeraw.go (the ceiling) and
-// storeasked.go; for I/O servers iod.go and iodmembers.go (the cases), iodspec.go (what the other
-// process starts), iodcall.go (a contender), iodnaive.go (servers without a cache), iodfigures.go.
-// print.go, plot.go and svg.go show rows to people.
+// Read row.go first (what comes out), then run.go and result.go (how a figure is made), plan.go
+// (how many fit into the time) and figure.go (what is promised). print.go, markdown.go, plot.go and
+// svg.go show rows to people. What is measured is in the packages below, each a table of cases:
+// fabric and net (the network; plain has their ceilings, peer the other process), store, iod, fs
+// and nbd.
 package bench
 
 import "strings"
@@ -45,10 +41,33 @@ type Cost struct {
 	RemoteCPU *float64 `json:"cpu_s_per_gib_remote,omitempty"` // of the other
 	Copies    *float64 `json:"copies_per_byte,omitempty"`      // by both, as package mem counts
 
-	// ProviderCopies is how often the provider copies a byte, as it says itself: it is not measured.
+	// ProviderCopies is how often the provider copies a byte, as it says itself: it is not
+	// measured.
 	ProviderCopies *float64 `json:"provider_copies_per_byte,omitempty"`
 
 	Allocs *float64 `json:"allocs_per_op,omitempty"` // by both
+}
+
+func (c *Cost) parts() []**float64 {
+	return []**float64{&c.LocalCPU, &c.RemoteCPU, &c.Copies, &c.ProviderCopies, &c.Allocs}
+}
+
+// medianCost is the median of each cost that all measurements have.
+func medianCost(all []Cost) Cost {
+	var m Cost
+	for i, part := range m.parts() {
+		var values []float64
+		for j := range all {
+			if v := *all[j].parts()[i]; v != nil {
+				values = append(values, *v)
+			}
+		}
+		if len(values) > 0 && len(values) == len(all) {
+			middle := Median(values)
+			*part = &middle
+		}
+	}
+	return m
 }
 
 // IsCeiling tells whether others are held against this row.
@@ -81,27 +100,16 @@ func unitOf(metric string) string {
 	if strings.HasPrefix(metric, StateTime) {
 		return "us"
 	}
-	switch metric {
-	case Latency:
-		return "us"
-	case Bandwidth:
-		return "MB/s"
-	case CPU, PeerCPU:
-		return "s/GiB"
-	case Requests, Doorbells:
-		return "per move"
-	case Amplification, Copied:
-		return "B/B"
-	case Allocations:
-		return "/op"
-	case Restart:
-		return "s"
-	case LogRead:
-		return "MiB"
-	case CacheHits:
-		return "%"
-	case BesideLoad:
-		return "MB/s"
+	if unit, ok := units()[metric]; ok {
+		return unit
 	}
 	return "op/s"
+}
+
+func units() map[string]string {
+	return map[string]string{
+		Latency: "us", Bandwidth: "MB/s", BesideLoad: "MB/s", CPU: "s/GiB", PeerCPU: "s/GiB",
+		Requests: "per move", Doorbells: "per move", Amplification: "B/B", Copied: "B/B",
+		Allocations: "/op", Restart: "s", LogRead: "MiB", CacheHits: "%",
+	}
 }

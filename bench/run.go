@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -25,8 +26,7 @@ func Quick() Budget {
 // Full is the budget of published figures.
 func Full() Budget { return Budget{Rounds: 7, Round: time.Second} }
 
-// Contender is one way of doing a case. Measure works for about d and returns the figure in the
-// metric's unit.
+// Contender is one way of doing a case.
 type Contender struct {
 	Provider string
 	Depth    int    // operations under way at once; 0: the case's
@@ -35,20 +35,11 @@ type Contender struct {
 	Case     string // the name of its rows' case; "": the case's
 	Protocol string // for the row, like Progress
 	Progress string
-	Measure  func(ctx context.Context, d time.Duration) (float64, error)
-	Extras   func() []Extra // further figures of the last measurement; may be nil
-	Cost     func() Cost    // of the last measurement; may be nil
-	Close    func() error   // ends what Measure has opened; may be nil
+	Measure  Measure
+	Close    func() error // ends what Measure has opened; may be nil
 }
 
-// Extra is a figure that a measurement yields besides.
-type Extra struct {
-	Metric string
-	Value  float64
-}
-
-// Case is one thing to do, the ceiling first and then those who are held against it. A case whose
-// ceiling has no Measure has none, or several: each contender then names its own.
+// Case is one thing to do, and those who do it, in turns.
 type Case struct {
 	Bench, Name string
 	Size        int64
@@ -56,24 +47,20 @@ type Case struct {
 	Metric      string
 	About       string // for people who choose from a list, one line; may be empty
 	First       bool   // when time is short it comes before the others
-	Ceiling     Contender
-	Others      []Contender
+	Ceiling     string // whom contenders are held against that name nobody; "": nobody
+	Contenders  []Contender
 }
 
-func (c *Case) contenders() []Contender {
-	if c.Ceiling.Measure == nil {
-		return c.Others
-	}
-	return append([]Contender{c.Ceiling}, c.Others...)
-}
+// Add adds contenders.
+func (c *Case) Add(more ...Contender) { c.Contenders = append(c.Contenders, more...) }
 
 // Run measures a case: one round to warm up, which does not count, then the rounds of the budget,
 // in each of which every contender has its turn. If the rounds do not fit into the budget's total
 // there are fewer; if not even one does, the warming up has to count.
 func (c Case) Run(ctx context.Context, b Budget) ([]Row, error) {
-	all := make([]*track, 0, len(c.Others)+1)
-	for _, contender := range c.contenders() {
-		all = append(all, &track{Contender: contender})
+	all := make([]*track, 0, len(c.Contenders))
+	for _, contender := range c.Contenders {
+		all = append(all, &track{Contender: contender, metric: c.Metric})
 	}
 	defer func() {
 		for _, t := range slices.Backward(all) {
@@ -117,7 +104,8 @@ func (c Case) failed(t *track, err error) error {
 // track is a contender on its way through the rounds.
 type track struct {
 	Contender
-	err     error // why an optional one was left out
+	metric  string // of the case
+	err     error  // why an optional one was left out
 	metrics []string
 	values  map[string][]float64
 	costs   []Cost
@@ -131,7 +119,7 @@ func (t *track) turn(ctx context.Context, d time.Duration) error {
 	if t.err != nil {
 		return nil
 	}
-	v, err := t.Measure(ctx, d)
+	r, err := t.Measure(ctx, d)
 	if err != nil && t.Optional && ctx.Err() == nil {
 		t.err = err
 		return nil
@@ -139,14 +127,10 @@ func (t *track) turn(ctx context.Context, d time.Duration) error {
 	if err != nil {
 		return err
 	}
-	t.note("", v)
-	if t.Cost != nil {
-		t.costs = append(t.costs, t.Cost())
-	}
-	if t.Extras != nil {
-		for _, x := range t.Extras() {
-			t.note(x.Metric, x.Value)
-		}
+	t.note("", r.In(t.metric))
+	t.costs = append(t.costs, r.Cost)
+	for _, x := range r.Extras {
+		t.note(x.Metric, x.Value)
 	}
 	return nil
 }
@@ -193,23 +177,14 @@ func (c Case) rows(all []*track) []Row {
 
 func (c Case) row(all []*track, t *track, metric string) Row {
 	values := t.values[metric]
-	r := Row{Bench: c.Bench, Case: c.Name, Provider: t.Provider, Size: c.Size, Depth: c.Depth,
-		Metric: metric, Value: Median(values), Low: slices.Min(values), High: slices.Max(values)}
+	r := Row{Bench: c.Bench, Case: cmp.Or(t.Case, c.Name), Provider: t.Provider, Size: c.Size,
+		Depth: cmp.Or(t.Depth, c.Depth), Metric: metric, Protocol: t.Protocol, Progress: t.Progress,
+		Value: Median(values), Low: slices.Min(values), High: slices.Max(values)}
 	if metric == "" {
 		r.Metric, r.Cost = c.Metric, medianCost(t.costs)
 	}
-	if t.Case != "" {
-		r.Case = t.Case
-	}
-	r.Protocol, r.Progress = t.Protocol, t.Progress
 	r.Unit = unitOf(r.Metric)
-	if t.Depth != 0 {
-		r.Depth = t.Depth
-	}
-	name := t.Contender.Ceiling
-	if name == "" {
-		name = c.Ceiling.Provider
-	}
+	name := cmp.Or(t.Contender.Ceiling, c.Ceiling)
 	for _, other := range all {
 		if other.Provider != name || other.err != nil || len(other.values[metric]) == 0 {
 			continue
@@ -234,65 +209,4 @@ func Median(values []float64) float64 {
 		return (s[n/2-1] + s[n/2]) / 2
 	}
 	return s[len(s)/2]
-}
-
-// perSecond turns bytes moved in a time into MB/s (10^6 bytes).
-func perSecond(bytes int64, took time.Duration) float64 {
-	return float64(bytes) / took.Seconds() / 1e6
-}
-
-// MedianLatency repeats op for d, and a few times in any event, so that one slow start is not the
-// median. It returns the median of its times in microseconds.
-func MedianLatency(ctx context.Context, d time.Duration, op func() error) (float64, error) {
-	const least, most = 9, 1 << 20
-	var times []float64
-	for end := time.Now().Add(d); len(times) < most; {
-		begin := time.Now()
-		if err := op(); err != nil {
-			return 0, err
-		}
-		now := time.Now()
-		times = append(times, float64(now.Sub(begin).Nanoseconds())/1e3)
-		if len(times) >= least && now.After(end) || ctx.Err() != nil {
-			break
-		}
-	}
-	return Median(times), ctx.Err()
-}
-
-// Throughput runs op in depth goroutines for d and returns MB/s, op being size bytes each time. op
-// gets the number of its goroutine and how often it has run there.
-func Throughput(ctx context.Context, d time.Duration, depth int, size int64,
-	op func(worker, i int) error) (float64, error) {
-	type result struct {
-		bytes int64
-		err   error
-	}
-	results := make(chan result, depth)
-	begin := time.Now()
-	end := begin.Add(d)
-	for w := range depth {
-		go func() {
-			var r result
-			for i := 0; r.err == nil && (i == 0 || time.Now().Before(end)); i++ {
-				if r.err = ctx.Err(); r.err == nil {
-					r.err = op(w, i)
-				}
-				if r.err == nil {
-					r.bytes += size
-				}
-			}
-			results <- r
-		}()
-	}
-	var total int64
-	var failed error
-	for range depth {
-		r := <-results
-		total += r.bytes
-		if failed == nil {
-			failed = r.err
-		}
-	}
-	return perSecond(total, time.Since(begin)), failed
 }

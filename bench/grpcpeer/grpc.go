@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/mem"
 
 	"github.com/sluice-storage/sluice/bench"
+	benchnet "github.com/sluice-storage/sluice/bench/net"
+	"github.com/sluice-storage/sluice/bench/plain"
 )
 
 const (
@@ -124,10 +126,10 @@ func dialGRPC(addr string) (*grpc.ClientConn, error) {
 
 // pings is a unary call with 8 bytes and its answer.
 func pings(conn *grpc.ClientConn) bench.Contender {
-	return bench.Contender{Provider: unaryName, Ceiling: bench.PlainTCP, Depth: 1,
-		Measure: func(ctx context.Context, d time.Duration) (float64, error) {
-			in, out := make([]byte, bench.PingBytes), make([]byte, bench.PingBytes)
-			return bench.MedianLatency(ctx, d, func() error {
+	return bench.Contender{Provider: unaryName, Ceiling: plain.TCP, Depth: 1,
+		Measure: func(ctx context.Context, d time.Duration) (bench.Result, error) {
+			in, out := make([]byte, benchnet.PingBytes), make([]byte, benchnet.PingBytes)
+			return bench.Repeat(ctx, d, 0, func() error {
 				return conn.Invoke(ctx, echo, &in, &out)
 			})
 		}}
@@ -136,23 +138,23 @@ func pings(conn *grpc.ClientConn) bench.Contender {
 // unary is calls with size bytes of reply.
 func unary(conn *grpc.ClientConn, size, depth int) bench.Contender {
 	ask := binary.BigEndian.AppendUint64(nil, uint64(size))
-	return bench.Contender{Provider: unaryName, Ceiling: bench.PlainTCP, Depth: depth,
-		Measure: func(ctx context.Context, d time.Duration) (float64, error) {
+	return bench.Contender{Provider: unaryName, Ceiling: plain.TCP, Depth: depth,
+		Measure: func(ctx context.Context, d time.Duration) (bench.Result, error) {
 			bufs := make([][]byte, depth)
 			for i := range bufs {
 				bufs[i] = make([]byte, size)
 			}
-			return bench.Throughput(ctx, d, depth, int64(size), func(worker, _ int) error {
+			return bench.Load{Depth: depth, Size: size, Op: func(worker, _ int) error {
 				return conn.Invoke(ctx, give, &ask, &bufs[worker])
-			})
+			}}.Run(ctx, d)
 		}}
 }
 
 // stream is one call whose answer is messages of size bytes without end.
 func stream(conn *grpc.ClientConn, size int) bench.Contender {
 	ask := binary.BigEndian.AppendUint64(nil, uint64(size))
-	return bench.Contender{Provider: streamName, Ceiling: bench.PlainTCP, Depth: 1,
-		Measure: func(ctx context.Context, d time.Duration) (float64, error) {
+	return bench.Contender{Provider: streamName, Ceiling: plain.TCP, Depth: 1,
+		Measure: func(ctx context.Context, d time.Duration) (bench.Result, error) {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, flow)
@@ -163,15 +165,15 @@ func stream(conn *grpc.ClientConn, size int) bench.Contender {
 				err = s.CloseSend()
 			}
 			if err != nil {
-				return 0, err
+				return bench.Result{}, err
 			}
 			buf := make([]byte, size)
-			return bench.Throughput(ctx, d, 1, int64(size), func(int, int) error {
+			return bench.Load{Depth: 1, Size: size, Op: func(int, int) error {
 				err := s.RecvMsg(&buf)
 				if err == io.EOF {
 					err = io.ErrUnexpectedEOF
 				}
 				return err
-			})
+			}}.Run(ctx, d)
 		}}
 }

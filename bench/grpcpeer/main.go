@@ -10,7 +10,7 @@
 // reply, as many under way as sluice has requests, and as a stream of messages of 1 MiB; the better
 // of the two counts.
 //
-// It does not test anything: package bench and its tests do.
+// It does not test anything: package bench/net and its tests do.
 package main
 
 import (
@@ -25,6 +25,9 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/bench"
+	benchnet "github.com/sluice-storage/sluice/bench/net"
+	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/bench/plain"
 	"github.com/sluice-storage/sluice/fabric/tcp"
 )
 
@@ -58,9 +61,9 @@ func servePeer() error {
 		serve func(net.Listener)
 	}{
 		{&a.Control, func(ln net.Listener) {
-			bench.ServeNet(ctx, ln, open, func(err error) { fmt.Fprintln(os.Stderr, err) })
+			peer.Serve(ctx, ln, func(err error) { fmt.Fprintln(os.Stderr, err) }, benchnet.Jobs(open))
 		}},
-		{&a.Plain, bench.ServePlain},
+		{&a.Plain, plain.Serve},
 		{&a.GRPC, serveGRPC},
 	} {
 		ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -82,9 +85,9 @@ func servePeer() error {
 }
 
 // open opens sluice's tcp.
-func open(provider string) (bench.NetDomain, error) {
+func open(provider string) (peer.Domain, error) {
 	d, err := tcp.Open(tcp.Options{})
-	return bench.NetDomain{Domain: d, Listen: "127.0.0.1:0"}, err
+	return peer.Domain{Domain: d, Listen: "127.0.0.1:0"}, err
 }
 
 // startPeer runs this program as the other process.
@@ -124,9 +127,8 @@ func measure(full, asJSON bool) error {
 		return err
 	}
 	defer stop()
-	n := &bench.Net{
-		Providers: []string{"tcp"}, Open: open, Control: a.Control, Plain: a.Plain, Quick: true,
-	}
+	n := &benchnet.Bench{Providers: []string{"tcp"}, Open: open, Quick: true,
+		Peer: peer.Info{Control: a.Control, Plain: a.Plain}}
 	defer n.Close()
 	cases, err := bench.Choose(n.Cases(), []string{"rtt-8", "bulk-1m"})
 	if err != nil {
@@ -140,9 +142,9 @@ func measure(full, asJSON bool) error {
 	for i := range cases {
 		c := &cases[i]
 		if c.Metric == bench.Latency {
-			c.Others = append(c.Others, pings(conn))
+			c.Add(pings(conn))
 		} else {
-			c.Others = append(c.Others, unary(conn, int(c.Size), c.Depth), stream(conn, int(c.Size)))
+			c.Add(unary(conn, int(c.Size), c.Depth), stream(conn, int(c.Size)))
 		}
 	}
 	b := bench.Budget{Rounds: 5, Round: 300 * time.Millisecond}

@@ -8,10 +8,12 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
-	"sync"
-	"time"
+	"sync/atomic"
 
 	"github.com/sluice-storage/sluice/bench"
+	benchiod "github.com/sluice-storage/sluice/bench/iod"
+	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/tcp"
 	"github.com/sluice-storage/sluice/msg"
@@ -23,118 +25,72 @@ import (
 // iodSites starts servers for bench iod, each in a folder of its own.
 type iodSites struct {
 	dir  string
-	open bench.NetOpener // of this process: places in shared memory have names of their own
-
-	mu      sync.Mutex
-	made    int
-	running int
+	open peer.Opener // of this process: places in shared memory have names of their own
+	made atomic.Int64
 }
 
-// begin counts a server and names its folder.
-func (s *iodSites) begin() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.made++
-	s.running++
-	return filepath.Join(s.dir, fmt.Sprintf("site%d", s.made))
-}
-
-func (s *iodSites) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.running--
-}
-
-func (s *iodSites) left() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.running
-}
-
-// wait returns when all servers are closed: their connections end with the bench.
-func (s *iodSites) wait() error {
-	for end := time.Now().Add(peerEnd); s.left() > 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			return errPeerEnd(s.left())
-		}
+// start is a benchiod.Starter.
+func (s *iodSites) start(spec benchiod.Spec) (*benchiod.Site, error) {
+	if s.dir == "" {
+		return nil, errs.Newf(errs.Invalid, "bench-peer", "", "there is no folder for servers")
 	}
-	return nil
-}
-
-// undoing closes what was opened, the last first.
-type undoing []func() error
-
-func (u *undoing) add(fn func() error) { *u = append(*u, fn) }
-
-func (u *undoing) run() error {
-	var failed []error
-	for i := len(*u) - 1; i >= 0; i-- {
-		failed = append(failed, (*u)[i]())
-	}
-	*u = nil
-	return errors.Join(failed...)
-}
-
-// start is a bench.IodStarter.
-func (s *iodSites) start(spec bench.IodSpec) (*bench.IodSite, error) {
-	var undo undoing
-	dir := s.begin()
-	undo.add(func() error { s.end(); return nil })
+	var undo bench.Undo
+	dir := filepath.Join(s.dir, fmt.Sprintf("site%d", s.made.Add(1)))
 	site, err := s.startIn(dir, spec, &undo)
 	if err != nil {
-		return nil, errors.Join(err, undo.run())
+		return nil, errors.Join(err, undo.Close())
 	}
-	site.Close = undo.run
+	site.Close = undo.Close
 	return site, nil
 }
 
-func (s *iodSites) startIn(dir string, spec bench.IodSpec, undo *undoing) (*bench.IodSite,
+func (s *iodSites) startIn(dir string, spec benchiod.Spec, undo *bench.Undo) (*benchiod.Site,
 	error) {
 	places, node, err := s.node(spec.Pace, undo)
 	if err != nil {
 		return nil, err
 	}
-	if spec.Kind != bench.IodUnifier {
-		h, err := bench.NewNaive(node, spec.Kind, dir, spec.Bytes)
+	if spec.Kind != benchiod.Unifier {
+		h, err := benchiod.NewNaive(node, spec.Kind, dir, spec.Bytes)
 		if err != nil {
 			return nil, err
 		}
-		undo.add(h.Close)
+		undo.Later(h.Close)
 		srv, err := node.Serve(places, h, msg.ServeOptions{})
 		if err != nil {
 			return nil, err
 		}
-		undo.add(func() error { return srv.Close(context.Background()) })
-		return &bench.IodSite{Addrs: addrsOf(srv)}, nil
+		undo.Later(func() error { return srv.Close(context.Background()) })
+		return &benchiod.Site{Addrs: addrsOf(srv)}, nil
 	}
 	store, err := openSiteStore(dir, spec)
 	if err != nil {
 		return nil, err
 	}
-	undo.add(store.Close)
-	site := &bench.IodSite{}
+	undo.Later(store.Close)
+	site := &benchiod.Site{}
 	rand.Read(site.Key[:])
 	srv, err := serveIod(node, iodParts{id: 1, key: site.Key, store: store, listen: places,
 		plan: memoryPlan{cache: spec.Cache}, writeBack: spec.WriteBack, log: newLogger()})
 	if err != nil {
 		return nil, err
 	}
-	undo.add(func() error { return srv.close(context.Background()) })
+	undo.Later(func() error { return srv.close(context.Background()) })
 	site.Addrs, site.Counts = addrsOf(srv.server), srv.handler.Counts
 	return site, nil
 }
 
 // paced is a provider, its sockets no faster than pace.
-func (s *iodSites) paced(name string, pace int64) (bench.NetDomain, error) {
+func (s *iodSites) paced(name string, pace int64) (peer.Domain, error) {
 	if name != plainProvider || pace == 0 {
 		return s.open(name)
 	}
 	d, err := tcp.Open(tcp.Options{PaceBytes: pace})
-	return bench.NetDomain{Domain: d, Listen: net.JoinHostPort("127.0.0.1", "0")}, err
+	return peer.Domain{Domain: d, Listen: net.JoinHostPort("127.0.0.1", "0")}, err
 }
 
 // node is one on all providers of bench iod, and the places where it can listen.
-func (s *iodSites) node(pace int64, undo *undoing) (places string, node *msg.Node, err error) {
+func (s *iodSites) node(pace int64, undo *bench.Undo) (places string, node *msg.Node, err error) {
 	opts := msg.Options{Limits: iodLimits(), Known: []string{shmProvider}}
 	var list []string
 	for _, name := range iodProviders() {
@@ -142,14 +98,14 @@ func (s *iodSites) node(pace int64, undo *undoing) (places string, node *msg.Nod
 		if err != nil {
 			return "", nil, err
 		}
-		undo.add(d.Domain.Close)
+		undo.Later(d.Domain.Close)
 		opts.Domains = append([]fabric.Domain{d.Domain}, opts.Domains...)
 		list = append(list, name+":"+d.Listen)
 	}
 	if node, err = msg.NewNode(opts); err != nil {
 		return "", nil, err
 	}
-	undo.add(node.Close)
+	undo.Later(node.Close)
 	return strings.Join(list, ","), node, nil
 }
 
@@ -169,7 +125,7 @@ func addrsOf(s *msg.Server) map[string]string {
 const siteLog = 32 << 20
 
 // openSiteStore makes a store, of several throttled members where that is asked for.
-func openSiteStore(dir string, spec bench.IodSpec) (stripe.Engine, error) {
+func openSiteStore(dir string, spec benchiod.Spec) (stripe.Engine, error) {
 	members := int64(max(spec.Members, 1))
 	p := logstore.PathOptions{LogBytes: siteLog, Bytes: 4*spec.Bytes/members + 2*siteLog,
 		UnitBytes: min(256<<10, (1<<20)/members), Logger: newLogger()} // 1 MiB is of all members

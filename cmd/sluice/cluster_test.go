@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-storage/sluice/bench"
+	benchnet "github.com/sluice-storage/sluice/bench/net"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric/tcp"
 	"github.com/sluice-storage/sluice/msg"
@@ -131,7 +131,7 @@ func TestReachWaitsForAServiceThatStarts(t *testing.T) {
 	started := make(chan error, 1)
 	go func() {
 		time.Sleep(300 * time.Millisecond)
-		_, err := node.Serve(addr, bench.EchoHandler(), msg.ServeOptions{})
+		_, err := node.Serve(addr, benchnet.EchoHandler(), msg.ServeOptions{})
 		started <- err
 	}()
 	err = reach(t.Context(), domain, addr)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,183 +9,83 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/sluice-storage/sluice/bench"
 	"github.com/sluice-storage/sluice/errs"
 )
 
-// benchFlags are what a user chooses.
-type benchFlags struct {
-	quick, json    bool
-	plot, markdown string
-	providers      []string
-	within         time.Duration
-	store          storeBenchFlags
-
-	// Of bench net.
-	cases                 []string
-	list, figures, ladder bool
-	profile               string
-
-	save string // of bench tune; its folder is that of bench store
-}
-
 func newBench() *cobra.Command {
-	var f benchFlags
 	cmd := &cobra.Command{
-		Use:   "bench fabric|net|iod|tune|fs|nbd|store [ADDRESS]",
+		Use:   "bench",
 		Short: "Measure against what this machine can do without sluice",
-		Long: `Measures and prints, next to each figure, its ceiling, measured in turns in the same run:
-
-  fabric  messages, one-sided writes and reads by size, each provider between two processes:
-          tcp (in the clear, under TLS, with authenticated frames) against plain Go TCP;
-          verbs, where there is an RDMA device, against ib_send_lat, ib_write_bw and
-          ib_read_bw of perftest
-  net     requests with their data between two processes, over tcp, shared memory and verbs:
-          by size, protocol, progress, registration, service time and layer, and in pieces;
-          against plain Go TCP, unix sockets and a copy through shared memory. --list names the
-          cases, --figures prints those figures that are promised, beside what is promised,
-          --ladder shows by which provider a server is reached and why not by a better one
-  iod     an I/O server in a process of its own, over tcp and shared memory: cached, direct, by
-          size, depth, size of the cache, members, in pieces, beside a loop that needs memory;
-          against servers without a cache of their own, and against the network and the store
-          alone, by the cases of bench net and bench store in the same run. --list, --figures
-  tune    where one protocol of requests gives way to the next on this machine; --dir keeps it
-          for a cluster
-  fs      the client library against plain Go TCP, the mount against a FUSE file system in memory
-  nbd     a block device in memory against nbdkit's memory plugin (needs fio and nbdkit)
-  store   the local store of an I/O server against plain io_uring with direct I/O on the same
-          file system or device: sizes, depths, durability, members, checksums, write
-          amplification, and how long a restart with a full log takes
+		Long: `Measures and prints, next to each figure, its ceiling, measured in turns in the same run.
 
 Every figure is the median of several rounds, with the lowest and the highest beside it; RATIO is
 the figure divided by its ceiling's. Of latencies (us) and processor time (s/GiB) less is better,
 of bandwidths (MB/s, 10^6 bytes) and rates (op/s) more. What cannot be measured here is left out,
 and standard error says why.
 
-Everything runs in processes and folders of its own; a running cluster is not touched.`,
-		Example: `  sluice bench fabric --quick
-  sluice bench fabric --providers verbs --plot verbs.svg
-  sluice bench net --json > net.json
-  sluice bench net --cases 'rtt-8,bulk-.*' --providers shm
-  sluice bench net --ladder 127.0.0.1:9400
-  sluice bench iod --cases 'cached-read-.*' --providers tcp
-  sluice bench tune --dir .sluice
-  sluice bench store --asked --dir /srv`,
-		Args:      f.args,
-		ValidArgs: []string{"fabric", "net", "iod", "tune", "fs", "nbd", "store"},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.ladder {
-				return f.benchLadder(cmd, strings.Join(args[1:], ""))
-			}
-			return f.run(cmd, args[0])
-		},
+Everything runs in processes and folders of its own; a running cluster is not touched. Each bench
+has flags of its own: sluice bench net --help`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	cmd.SetFlagErrorFunc(explainFlag)
+	cmd.AddCommand(newBenchFabric(), newBenchNet(), newBenchIod(), newBenchTune(), newBenchFS(),
+		newBenchNBD(), newBenchStore())
+	return cmd
+}
+
+// explainFlag tells which other benches have a flag that one does not have.
+func explainFlag(cmd *cobra.Command, err error) error {
+	_, name, found := strings.Cut(err.Error(), "unknown flag: --")
+	if !found || cmd.Parent() == nil {
+		return err
+	}
+	var have []string
+	for _, other := range cmd.Parent().Commands() {
+		if other.Flags().Lookup(name) != nil {
+			have = append(have, "bench "+other.Name())
+		}
+	}
+	if have == nil {
+		return err
+	}
+	return hint(err, "--%s is a flag of %s. See: sluice bench %s --help", name,
+		strings.Join(have, ", "), cmd.Name())
+}
+
+// benchFlags are what all benches have in common.
+type benchFlags struct {
+	cmd            *cobra.Command
+	quick, json    bool
+	within         time.Duration
+	plot, markdown string
+}
+
+func (f *benchFlags) add(cmd *cobra.Command) {
+	f.cmd = cmd
+	cmd.Flags().SortFlags = false
 	cmd.Flags().BoolVar(&f.quick, "quick", false, "end within 30 seconds; figures are less steady")
 	cmd.Flags().DurationVar(&f.within, "within", 0,
 		"end within about this `TIME`, such as 10s: fewer and shorter rounds, then fewer cases")
 	cmd.Flags().StringVar(&f.plot, "plot", "", "also draw the figures into this `FILE.svg`")
 	cmd.Flags().StringVar(&f.markdown, "markdown", "",
 		"also write the table into this `FILE.md`; text around an older one stays")
-	cmd.Flags().StringSliceVar(&f.providers, "providers", nil,
-		"fabric: only these of "+strings.Join(fabricProviders(), ",")+"; net and tune: of "+
-			strings.Join(netProviders(), ",")+"; iod: of "+strings.Join(iodProviders(), ",")+
-			" (default all that work here)")
-	f.addNet(cmd)
-	f.store.add(cmd)
 	addJSON(cmd, &f.json)
-	return cmd
 }
 
-func (f *benchFlags) addNet(cmd *cobra.Command) {
-	cmd.Flags().StringSliceVar(&f.cases, "cases", nil,
-		"net, iod: only cases with these `NAMES`, which are regular expressions")
-	cmd.Flags().BoolVar(&f.list, "list", false, "net, iod: list the cases")
-	cmd.Flags().BoolVar(&f.figures, "figures", false,
-		"net, iod: measure and print what is promised, beside what is promised")
-	cmd.Flags().BoolVar(&f.ladder, "ladder", false,
-		"net: show how a server at ADDRESS, or the bench's own, is reached, and why not better")
-	cmd.Flags().StringVar(&f.profile, "profile", "",
-		"net, iod: write processor profiles of both processes: into `FILE` and FILE.peer")
-	cmd.Flags().StringVar(&f.save, "save", "", "tune: write the limits into this `FILE`")
-}
+func (f *benchFlags) name() string { return "bench " + f.cmd.Name() }
 
-// args checks what stands behind the command: a bench, and an address where one is needed.
-func (f *benchFlags) args(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 || !f.ladder {
-		return cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs)(cmd, args)
-	}
-	if args[0] != "net" || len(args) > 2 {
-		return refuse("--ladder does not belong there",
-			"Write: sluice bench net --ladder, or with an address: sluice bench net --ladder ADDRESS")
-	}
-	return nil
-}
-
-func (f *benchFlags) run(cmd *cobra.Command, name string) error {
-	if err := f.check(name); err != nil {
-		return err
-	}
-	b := bench.Full()
-	if f.quick {
-		b = bench.Quick()
-	}
-	switch {
-	case name == "fabric":
-		b = bench.FabricBudget(f.quick)
-	case name == "net" && f.figures:
-		b = bench.FiguresBudget(f.quick)
-	case name == "net":
-		b = bench.NetBudget(f.quick)
-	}
-	switch name {
-	case "store":
-		b = bench.StoreBudget(f.quick)
-	case "iod":
-		b = bench.IodBudget(f.quick, f.figures)
-	}
-	if f.within > 0 {
-		b.Total = f.within
-	}
-	b.All = len(f.cases) > 0 // who names a case wants to see it
-	b.Note = func(text string) { fmt.Fprintln(cmd.ErrOrStderr(), "sluice: bench "+name+": "+text) }
-	switch {
-	case name == "tune":
-		return f.benchTune(cmd, b.Note)
-	case f.list && name == "iod":
-		return f.listIod(cmd)
-	case f.list:
-		return f.listNet(cmd)
-	}
-	rows, err := f.measure(cmd.Context(), name, b)
-	if errs.KindOf(err) == errs.Disconnected {
-		return hint(err, "The other process of the bench ended, or lost the connection: see above")
-	}
-	if err != nil {
-		return err
-	}
-	return f.show(cmd, name, rows)
+// note says what is left out.
+func (f *benchFlags) note(text string) {
+	fmt.Fprintln(f.cmd.ErrOrStderr(), "sluice: "+f.name()+": "+text)
 }
 
 // check finds what would be a pity to find after minutes of measuring.
-func (f *benchFlags) check(name string) error {
-	if len(f.providers) > 0 && !slices.Contains([]string{"fabric", "net", "iod", "tune"}, name) {
-		return refuse("bench "+name+" has no providers to choose from",
-			"Leave --providers out, or run: sluice bench fabric, sluice bench net")
-	}
-	if name != "net" && name != "iod" && (f.list || f.figures || len(f.cases) > 0 || f.profile != "") {
-		return refuse("--cases, --list, --figures and --profile belong to bench net and bench iod",
-			"Leave them out")
-	}
-	if name != "tune" {
-		if f.save != "" {
-			return refuse("--save belongs to bench tune", "Leave it out")
-		}
-		if err := f.store.check(name); err != nil {
-			return err
-		}
-	}
-	for _, file := range []string{f.plot, f.markdown, f.save, f.profile} {
+func (f *benchFlags) check(files ...string) error {
+	for _, file := range append(files, f.plot, f.markdown) {
 		if info, err := os.Stat(filepath.Dir(file)); err != nil || !info.IsDir() {
 			return refuse("there is no folder "+filepath.Dir(file), "Choose another FILE")
 		}
@@ -197,93 +96,161 @@ func (f *benchFlags) check(name string) error {
 	return nil
 }
 
-// show prints the rows, and writes the files that were asked for.
-func (f *benchFlags) show(cmd *cobra.Command, name string, rows []bench.Row) error {
-	about := bench.About{
-		Title: "sluice bench " + name, Machine: bench.Machine(), Command: f.command(name),
+// run measures the cases of which one of the patterns matches, in the time that the user allows,
+// and writes the files that were asked for.
+func (f *benchFlags) run(b bench.Budget, cases []bench.Case, patterns []string,
+	promises []bench.Promise) ([]bench.Row, []bench.Figure, error) {
+	cases, err := f.choose(cases, patterns)
+	if err != nil {
+		return nil, nil, err
 	}
-	switch name {
-	case "net":
-		about.Figures = bench.Figures(rows)
-	case "iod":
-		about.Figures = bench.IodFigures(rows)
+	if f.within > 0 {
+		b.Total = f.within
 	}
+	b.Note = f.note
+	rows, err := bench.RunAll(f.cmd.Context(), b, cases)
+	if errs.KindOf(err) == errs.Disconnected {
+		err = hint(err, "The other process of the bench ended, or lost the connection: see above")
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	figures := bench.Judge(promises, rows)
+	return rows, figures, f.write(rows, figures)
+}
+
+func (f *benchFlags) choose(cases []bench.Case, patterns []string) ([]bench.Case, error) {
+	chosen, err := bench.Choose(cases, patterns)
+	return chosen, hint(err, "See: sluice %s --list", f.name())
+}
+
+// measure is run of all cases, and print.
+func (f *benchFlags) measure(b bench.Budget, cases []bench.Case) error {
+	rows, _, err := f.run(b, cases, nil, nil)
+	if err != nil {
+		return err
+	}
+	return f.print(rows)
+}
+
+func (f *benchFlags) print(rows []bench.Row) error {
+	if f.json {
+		return bench.WriteJSON(f.cmd.OutOrStdout(), rows)
+	}
+	return bench.WriteTable(f.cmd.OutOrStdout(), rows)
+}
+
+// write writes the files that were asked for.
+func (f *benchFlags) write(rows []bench.Row, figures []bench.Figure) error {
+	about := bench.About{Title: "sluice " + f.name(), Machine: bench.Machine(),
+		Command: f.command(), Figures: figures}
 	if f.plot != "" {
 		if err := os.WriteFile(f.plot, bench.Plot(about, rows), 0o644); err != nil {
 			return err
 		}
 	}
-	if f.markdown != "" {
-		old, err := os.ReadFile(f.markdown)
-		if err != nil && !os.IsNotExist(err) {
-			return err
-		}
-		text, err := bench.Markdown(about, rows, old)
-		if err == nil {
-			err = os.WriteFile(f.markdown, text, 0o644)
-		}
-		if err != nil {
-			return errs.Wrap("bench", f.markdown, err)
-		}
+	if f.markdown == "" {
+		return nil
 	}
-	switch {
-	case f.figures && f.json:
-		return bench.WriteFiguresJSON(cmd.OutOrStdout(), about.Figures)
-	case f.figures:
-		return bench.WriteFigures(cmd.OutOrStdout(), about.Figures)
-	case f.json:
-		return bench.WriteJSON(cmd.OutOrStdout(), rows)
+	old, err := os.ReadFile(f.markdown)
+	if err != nil && !os.IsNotExist(err) {
+		return err
 	}
-	if name == "store" && f.store.asked {
-		return bench.WriteVerdicts(cmd.OutOrStdout(), bench.Judge(bench.StorePromises(), rows))
+	text, err := bench.Markdown(about, rows, old)
+	if err == nil {
+		err = os.WriteFile(f.markdown, text, 0o644)
 	}
-	return bench.WriteTable(cmd.OutOrStdout(), rows)
+	return errs.Wrap("bench", f.markdown, err)
 }
 
-// command is what repeats the measurement.
-func (f *benchFlags) command(name string) string {
-	text := "sluice bench " + name
-	if f.quick {
-		text += " --quick"
-	}
-	if f.within > 0 {
-		text += " --within " + f.within.String()
-	}
-	if len(f.providers) > 0 {
-		text += " --providers " + strings.Join(f.providers, ",")
-	}
-	if len(f.cases) > 0 {
-		text += " --cases " + strings.Join(f.cases, ",")
-	}
+// command is what repeats the measurement: all flags that were given but those that only say where
+// to write.
+func (f *benchFlags) command() string {
+	text := "sluice " + f.name()
+	f.cmd.Flags().VisitAll(func(one *pflag.Flag) {
+		if !one.Changed || slices.Contains([]string{"json", "plot", "markdown", "profile"}, one.Name) {
+			return
+		}
+		text += " --" + one.Name
+		if one.Value.Type() != "bool" {
+			text += " " + strings.Trim(one.Value.String(), "[]")
+		}
+	})
+	return text
+}
+
+// caseFlags are those of benches with many cases over several providers.
+type caseFlags struct {
+	benchFlags
+	providers     []string
+	cases         []string
+	list, figures bool
+	profile       string
+}
+
+func (f *caseFlags) add(cmd *cobra.Command, known []string) {
+	f.benchFlags.add(cmd)
+	addProviders(cmd, &f.providers, known)
+	cmd.Flags().StringSliceVar(&f.cases, "cases", nil,
+		"only cases with these `NAMES`, which are regular expressions")
+	cmd.Flags().BoolVar(&f.list, "list", false, "list the cases")
+	cmd.Flags().BoolVar(&f.figures, "figures", false,
+		"measure and print what is promised, beside what is promised")
+	cmd.Flags().StringVar(&f.profile, "profile", "",
+		"write processor profiles of both processes: into `FILE` and FILE.peer")
+}
+
+func addProviders(cmd *cobra.Command, list *[]string, known []string) {
+	cmd.Flags().StringSliceVar(list, "providers", nil,
+		"only these of "+strings.Join(known, ",")+" (default all that work here)")
+}
+
+// brief is a quick run of whatever is measured first, as long as nothing was asked for by name.
+func (f *caseFlags) brief() bool { return f.quick && len(f.cases) == 0 && !f.figures }
+
+// patterns choose the cases: those that figures are made of, or those that were named.
+func (f *caseFlags) patterns(figures []string) []string {
 	if f.figures {
-		text += " --figures"
+		return figures
 	}
-	return text + f.store.command()
+	return f.cases
 }
 
-// measure gives the bench a folder for its sockets and files.
-func (f *benchFlags) measure(ctx context.Context, name string, b bench.Budget) ([]bench.Row,
-	error) {
-	switch name {
-	case "store":
-		return benchStore(ctx, b, f)
-	case "iod":
-		return benchIod(ctx, b, f)
+// peerArgs are those of the other process.
+func (f *caseFlags) peerArgs(args ...string) []string {
+	if f.profile != "" {
+		args = append(args, "--profile", f.profile+".peer")
 	}
-	dir, err := os.MkdirTemp("", "sluice-bench")
+	return args
+}
+
+// measure runs the chosen cases, and prints rows or figures.
+func (f *caseFlags) measure(b bench.Budget, cases []bench.Case, figureCases []string,
+	promises []bench.Promise) error {
+	b.All = len(f.cases) > 0 // who names a case wants to see it
+	rows, figures, err := f.run(b, cases, f.patterns(figureCases), promises)
+	switch {
+	case err != nil:
+		return err
+	case f.figures && f.json:
+		return bench.WriteFiguresJSON(f.cmd.OutOrStdout(), figures)
+	case f.figures:
+		return bench.WriteFigures(f.cmd.OutOrStdout(), figures)
+	}
+	return f.print(rows)
+}
+
+// listCases lists them.
+func (f *caseFlags) listCases(cases []bench.Case, figureCases []string) error {
+	cases, err := f.choose(cases, f.patterns(figureCases))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer os.RemoveAll(dir)
-	switch name {
-	case "fabric":
-		return benchFabric(ctx, b, f)
-	case "net":
-		return benchNet(ctx, b, f)
-	case "fs":
-		return benchFS(ctx, b, dir)
-	case "nbd":
-		return benchNBD(ctx, b, dir)
-	}
-	return nil, fmt.Errorf("no bench %q", name)
+	return bench.WriteCases(f.cmd.OutOrStdout(), cases)
+}
+
+// tempIn makes a folder for the time of a bench.
+func tempIn(where string) (dir string, remove func(), err error) {
+	dir, err = os.MkdirTemp(where, "sluice-bench-")
+	return dir, func() { os.RemoveAll(dir) }, err
 }

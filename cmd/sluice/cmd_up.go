@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluice-storage/sluice/bench"
+	"github.com/sluice-storage/sluice/bench/tune"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/supervise"
 )
@@ -271,7 +271,7 @@ func (u *upper) child(name string, stage int, args ...string) error {
 		Log: u.cluster.logFile(name),
 		Env: []string{readyEnv + "="}} // it has nobody to tell that it is ready
 	if stage == stageMount {
-		if tuned := filepath.Join(u.cluster.dir, bench.TuningFile); isFile(tuned) {
+		if tuned := filepath.Join(u.cluster.dir, tune.File); isFile(tuned) {
 			s.Env = append(s.Env, tuningEnv+"="+tuned)
 		}
 		s.MayEnd = true                 // when somebody unmounts it

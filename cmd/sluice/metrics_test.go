@@ -11,8 +11,11 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/admin"
+	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/client"
+	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/tcp"
+	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/iod/objects"
 	"github.com/sluice-storage/sluice/iod/remote"
 	"github.com/sluice-storage/sluice/kv/memkv"
@@ -21,6 +24,7 @@ import (
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/wire"
 )
 
 // tcpNode is a node on tcp alone.
@@ -64,26 +68,36 @@ func usedServer(t *testing.T) *iodServer {
 		}
 		mem.Close()
 	})
-	r := &cacheReader{info: &peerInfo{}}
 	pool := msg.NewPool(node, func(context.Context, uint32) (string, error) { return s.addr(), nil })
 	t.Cleanup(func() { pool.Close() })
 	at := remote.New(pool, remote.Options{})
 	t.Cleanup(func() { at.Close() })
 	buf := make([]byte, 8192)
 	whole := seg.Contig(0, int64(len(buf)))
-	_, err = at.Write(t.Context(), r.target(), whole, memory(buf), stripe.Durable)
+	memory := &msg.Memory{Windows: []fabric.Sge{{Buf: buf}}, Access: whole}
+	target := signedTarget()
+	_, err = at.Write(t.Context(), target, whole, memory, stripe.Durable)
 	if err == nil {
-		_, err = at.Read(t.Context(), r.target(), whole, memory(buf))
+		_, err = at.Read(t.Context(), target, whole, memory)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	bad := r.target()
+	bad := target
 	bad.Cap[0]++
 	if _, err := at.Stat(t.Context(), bad); err == nil {
 		t.Fatal("a forged capability is taken")
 	}
 	return s
+}
+
+// signedTarget is an object of a server whose key is zero.
+func signedTarget() iod.Target {
+	var key capability.Key
+	c := capability.Capability{File: 1, Gen: 1, Rights: capability.Read | capability.Write, Server: 1,
+		Expiry: time.Now().Add(capability.TTLMax)}
+	return iod.Target{Server: 1, Object: stripe.ObjectID{File: 1, Gen: 1}, Cap: key.Sign(&c),
+		Stamp: wire.Stamp{Gen: 1}}
 }
 
 // metaFamilies are those of a metadata service.

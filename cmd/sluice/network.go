@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluice-storage/sluice/bench"
+	"github.com/sluice-storage/sluice/bench/tune"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/shm"
@@ -92,7 +92,7 @@ func openClient(f *providersFlag, log *slog.Logger) (*network, error) {
 	n := &network{arenas: shm.NewArenas(), log: log, secret: f.secret.client()}
 	if name := os.Getenv(tuningEnv); name != "" {
 		var err error
-		if n.limits, err = bench.LoadTuning(name); err != nil {
+		if n.limits, err = tune.Load(name); err != nil {
 			return nil, hint(err, "Make it anew with: sluice bench tune --save %s   or unset $%s", name,
 				tuningEnv)
 		}

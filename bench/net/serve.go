@@ -1,0 +1,150 @@
+package net
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/msg"
+)
+
+// What the other process does for this package.
+const (
+	doServe  = "serve"  // serve package msg, and tell where
+	doTune   = "tune"   // serve it for msg.Tune
+	doCopy   = "copy"   // copy into shared memory, see copy.go
+	doFar    = "far"    // be the far side of package mover, see mover.go
+	doLadder = "ladder" // serve package msg on several providers
+)
+
+// serveArgs are a node of package msg, the same one at both ends.
+type serveArgs struct {
+	Provider string       `json:"provider"`
+	Progress msg.Progress `json:"progress,omitempty"`
+	Asleep   bool         `json:"asleep,omitempty"`  // queues sleep at once
+	Metered  bool         `json:"metered,omitempty"` // a meter stands before the provider
+	Touch    bool         `json:"touch,omitempty"`   // handlers look at what they took
+	Bytes    int          `json:"bytes,omitempty"`   // of the largest request or reply
+	Walk     bool         `json:"walk,omitempty"`    // see Load
+}
+
+// bytesMax bounds what a contender may ask for.
+const bytesMax = 64 << 20
+
+// checkBytes refuses what would need more memory than any contender does.
+func checkBytes(n int) error {
+	if n < 0 || n > bytesMax {
+		return errs.Newf(errs.Invalid, "bench peer", "", "%d bytes", n)
+	}
+	return nil
+}
+
+// open opens the provider, with what stands before it.
+func (a *serveArgs) open(opener peer.Opener) (peer.Domain, error) {
+	if a.Metered {
+		opener = opener.Metered
+	}
+	d, err := opener(a.Provider)
+	if err == nil && a.Asleep {
+		d.Domain = drowsy{d.Domain}
+	}
+	return d, err
+}
+
+func (a *serveArgs) options(d peer.Domain) msg.Options {
+	return msg.Options{Domain: d.Domain, Progress: a.Progress}
+}
+
+// drowsy is a domain whose queues never poll before they sleep.
+type drowsy struct{ fabric.Domain }
+
+// NewCQ implements fabric.Domain.
+func (d drowsy) NewCQ(opts fabric.CQOptions) (fabric.CQ, error) {
+	opts.Spin = -1
+	return d.Domain.NewCQ(opts)
+}
+
+// serve is a server of package msg.
+func serve(s *peer.Session, a *serveArgs, open peer.Opener) (string, error) {
+	if err := checkBytes(a.Bytes); err != nil {
+		return "", err
+	}
+	d, err := a.open(open)
+	if err != nil {
+		return "", err
+	}
+	s.Later(d.Domain.Close)
+	node, err := msg.NewNode(a.options(d))
+	if err != nil {
+		return "", err
+	}
+	h, err := newHandler(node, a)
+	if err != nil {
+		return "", errors.Join(err, node.Close())
+	}
+	s.Later(h.close) // after the node
+	s.Later(node.Close)
+	return listen(node, d.Listen, h)
+}
+
+func listen(node *msg.Node, place string, h msg.Handler) (string, error) {
+	srv, err := node.Serve(place, h, msg.ServeOptions{})
+	if err != nil {
+		return "", err
+	}
+	return srv.Addr(), nil
+}
+
+// serveTuning is a server for msg.Tune.
+func serveTuning(s *peer.Session, a *serveArgs, open peer.Opener) (string, error) {
+	d, err := a.open(open)
+	if err != nil {
+		return "", err
+	}
+	s.Later(d.Domain.Close)
+	node, err := msg.NewNode(a.options(d).ForTuning())
+	if err != nil {
+		return "", err
+	}
+	s.Later(node.Close)
+	return listen(node, d.Listen, msg.Sink{})
+}
+
+// ladderArgs are providers: the one that every client knows, and those above it, best first.
+type ladderArgs struct {
+	Base  string   `json:"base"`
+	Above []string `json:"above"`
+}
+
+// serveLadder is a server that can be reached by several providers, the last step first.
+func serveLadder(s *peer.Session, a *ladderArgs, open peer.Opener) (string, error) {
+	var opts msg.Options
+	var places []string
+	for _, name := range append(slices.Clone(a.Above), a.Base) {
+		d, err := open(name)
+		if err != nil {
+			return "", err
+		}
+		s.Later(d.Domain.Close)
+		opts.Domains = append(opts.Domains, d.Domain)
+		places = append(places, name+":"+d.Listen)
+	}
+	slices.Reverse(places)
+	node, err := msg.NewNode(opts)
+	if err != nil {
+		return "", err
+	}
+	s.Later(node.Close)
+	return listen(node, strings.Join(places, ","), EchoHandler())
+}
+
+// EchoHandler answers every request with its own body.
+func EchoHandler() msg.Handler {
+	return msg.HandlerFunc(func(_ context.Context, c *msg.Call) {
+		_ = c.Reply(c.Body(), 0) // a client that is gone does not care
+	})
+}
