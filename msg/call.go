@@ -35,9 +35,6 @@ type Call struct {
 	// Set by begin, and not changed while the call is active. active and gen are guarded by
 	// serverConn.mu.
 	active  bool
-	once    bool // it is recorded, see replay.go
-	lost    bool // its session is not known
-	read    bool // decode has read the descriptions
 	gen     uint32
 	marks   marks
 	handler Handler
@@ -79,7 +76,6 @@ func (c *Call) beginLocked(a *arrival) {
 	}
 	c.recv, c.header, c.body, c.inline = a.recv, a.header, a.body, a.inline
 	c.marks, c.bad = parseMarks(a.header.Pieces)
-	c.once, c.lost, c.read = false, false, false
 	c.stamp = wire.Stamp{}
 	c.unit = c.s.rung.limits.Unit
 	c.high, c.lent, c.lentBytes = 0, 0, 0
@@ -90,7 +86,7 @@ func (c *Call) beginLocked(a *arrival) {
 
 // decode reads the descriptions. Until then body begins with them.
 func (c *Call) decode() error {
-	if c.bad != nil || c.read { // a call that was parked comes here twice
+	if c.bad != nil {
 		return c.bad
 	}
 	room := int64(c.s.msgBytes - replyBytes - minBody)
@@ -99,7 +95,7 @@ func (c *Call) decode() error {
 	if err != nil {
 		return err
 	}
-	if c.marks.flags&markOneWay != 0 && (c.in.present || c.marks.flags&markOnce != 0) {
+	if c.OneWay() && c.in.present {
 		return badDescription("a one-way message with an answer")
 	}
 	if c.out.eager {
@@ -107,7 +103,7 @@ func (c *Call) decode() error {
 			return err
 		}
 	}
-	c.body, c.read = body, true
+	c.body = body
 	return nil
 }
 
@@ -149,9 +145,6 @@ func (c *Call) Level() Level { return Level(c.level) }
 // MaxReply is the largest body that Reply takes for this call.
 func (c *Call) MaxReply() int {
 	room := c.s.msgBytes - replyBytes
-	if c.marks.flags&markOnce != 0 {
-		room = min(room, c.s.srv.opts.Replay.RecordMax)
-	}
 	if c.in.inline {
 		room -= int(c.in.length)
 	}
@@ -205,25 +198,15 @@ func (c *Call) answer(status errs.Kind, body []byte, inLen int64) error {
 	if c.OneWay() {
 		body = nil
 	}
-	data := c.compose(status, body, inLen)
-	var parked *Call
-	if c.once {
-		parked = c.s.srv.replay.finish(c, status, body, data)
-	}
+	c.compose(status, body, inLen)
 	c.deactivate()
 	if !c.s.node.defects.keepReceive {
 		c.s.repost(c.recv)
 	}
-	var err error
 	if len(c.late) > 0 {
-		err = c.answerEarly()
-	} else {
-		err = c.send()
+		return c.answerEarly()
 	}
-	if parked != nil {
-		c.s.srv.dispatch(parked)
-	}
-	return err
+	return c.send()
 }
 
 // deactivate hides the call from cancellation: it is answered. A client that has the answer may
@@ -236,17 +219,14 @@ func (c *Call) deactivate() {
 }
 
 // compose writes the reply: header and body at the front of the send buffer, inline data at
-// its end, where Push has put it. It returns the inline data.
-func (c *Call) compose(status errs.Kind, body []byte, inLen int64) []byte {
+// its end, where Push has put it.
+func (c *Call) compose(status errs.Kind, body []byte, inLen int64) {
 	h := wire.Header{
 		Kind: wire.KindReply, Op: c.header.Op, Status: status, RequestID: c.header.RequestID,
 		Credits: 1, Stamp: c.stamp, BodyLen: uint32(8 + len(body)),
 	}
 	if c.s.node.defects.loseCredit && c.gen%7 == 0 {
 		h.Credits = 0
-	}
-	if c.lost {
-		h.Pieces = replyLost
 	}
 	buf := c.s.sendBuf(c.index)
 	var data []byte
@@ -262,7 +242,6 @@ func (c *Call) compose(status errs.Kind, body []byte, inLen int64) []byte {
 	e.Raw(body)
 	reg := c.s.arena.Region()
 	c.parcel.pieces = [2]fabric.Sge{{Reg: reg, Buf: e.B}, {Reg: reg, Buf: data}}
-	return data
 }
 
 // inlineRoom is where the In segment's data lies when it rides in the reply.

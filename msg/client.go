@@ -208,7 +208,7 @@ func (c *Conn) outcomeOf(ctx context.Context, s *slot, req *Request, rep *Reply)
 // told, and it may be lost with the connection; a handler's error counts in Node.Stats. Like a
 // request it needs a credit, which comes back when it was handled.
 func (c *Conn) Send(ctx context.Context, req *Request) error {
-	if req.In != nil || req.once {
+	if req.In != nil {
 		return errs.Newf(errs.Invalid, "msg.Send", c.name, "a one-way message has no answer")
 	}
 	in, out, err := c.reserve(ctx, req)
@@ -306,9 +306,6 @@ func (c *Conn) submit(ctx context.Context, s *slot, req *Request, flags uint8) e
 		Kind: wire.KindRequest, Op: req.Op, Stamp: req.Stamp, RequestID: s.id,
 		DeadlineMs: deadlineMs(left),
 	}
-	if req.once {
-		flags |= markOnce
-	}
 	m := marks{flags: flags, level: uint8(c.level(req.Level)), ask: req.ask}
 	msg, err := c.encode(s, &h, req, m)
 	if err != nil {
@@ -348,7 +345,7 @@ func (c *Conn) finish(s *slot, req *Request, rep *Reply) error {
 func (s *slot) parse(req *Request, rep *Reply) error {
 	d := wire.NewDec(s.body)
 	rep.InLen = d.Size()
-	rep.Stamp, rep.Status, rep.lost = s.header.Stamp, "", s.header.Pieces == replyLost
+	rep.Stamp, rep.Status = s.header.Stamp, ""
 	rep.Body = append(rep.Body[:0], d.Rest()...)
 	if err := d.Err(); err != nil {
 		return err

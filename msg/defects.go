@@ -17,7 +17,6 @@ type defects struct {
 	swapPieces  bool // local pieces are used from the wrong end
 
 	invertLevels bool // lower levels go first
-	runTwice     bool // a repeated request is executed again
 	reuseEarly   bool // an eager slot is used again before its request was answered
 	overrun      bool // a request's window is not kept
 }

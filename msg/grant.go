@@ -70,10 +70,6 @@ func (c *Conn) encode(s *slot, h *wire.Header, req *Request, m marks) ([]byte, e
 			"body of %d and descriptions of %d bytes, at most %d together", body, p.bytes,
 			c.MaxDescription())
 	}
-	if req.once && req.In != nil && !p.inInline {
-		return nil, errs.Newf(errs.TooBig, "msg.Session", c.name,
-			"reply data of %d bytes cannot be recorded", req.In.Len())
-	}
 	buf := c.sendBuf(s.index)
 	e := wire.Enc{B: buf[:wire.HeaderBytes]}
 	if err := c.describe(s, &e, roleOut, req.Out, p.outInline); err != nil {

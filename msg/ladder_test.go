@@ -128,6 +128,7 @@ type named struct {
 func (d *named) Caps() fabric.Caps {
 	caps := d.Domain.Caps()
 	caps.Provider = d.name
+	caps.SameHost = d.name == "shm"
 	return caps
 }
 
@@ -491,44 +492,4 @@ func FuzzDecodeOffers(f *testing.F) {
 			}
 		}
 	})
-}
-
-func TestNames(t *testing.T) {
-	r := newRig(t, simProviders()[0], answerer(), nil)
-	second, err := r.server.Serve("second", answerer(), ServeOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := NewNames(r.client, Table{
-		"data": {"nowhere", "server", "second"}, "none": {"nowhere"}, "empty": {},
-	})
-	defer names.Close()
-	names.backoff = Backoff{First: time.Millisecond, Max: time.Millisecond}
-	c, err := names.Get(t.Context(), "data")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, err := names.Get(t.Context(), "data"); err != nil || again != c {
-		t.Fatalf("another connection: %v", err)
-	}
-	if err := call(c, 20*time.Second, &Request{}); err != nil {
-		t.Fatal(err)
-	}
-	for service, want := range map[string]errs.Kind{
-		"none": errs.Disconnected, "empty": errs.NotFound, "unknown": errs.NotFound,
-	} {
-		if _, err := names.Get(t.Context(), service); errs.KindOf(err) != want {
-			t.Errorf("%s: %v", service, err)
-		}
-	}
-	_ = r.srv.Close(t.Context())
-	<-c.Done()
-	if c, err = names.Get(t.Context(), "data"); err != nil {
-		t.Fatalf("the other endpoint: %v", err)
-	}
-	await(t, func() bool { return second.Stats().Conns == 1 })
-	names.Drop("data", c)
-	if c.Err() == nil {
-		t.Fatal("dropped, and still alive")
-	}
 }

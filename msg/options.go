@@ -259,9 +259,6 @@ type ServeOptions struct {
 	// Services have handlers and levels of their own; what none of them names goes to the handler
 	// given to Serve. Their ranges do not overlap.
 	Services []Service
-
-	// Replay says what is remembered of the requests of Sessions.
-	Replay ReplayOptions
 }
 
 func (o ServeOptions) withDefaults() ServeOptions {
@@ -269,7 +266,6 @@ func (o ServeOptions) withDefaults() ServeOptions {
 	o.MaxCalls = or(o.MaxCalls, 256)
 	o.MaxBytes = or(o.MaxBytes, 128<<20)
 	o.IdleWorkers = or(o.IdleWorkers, 64)
-	o.Replay = o.Replay.withDefaults()
 	return o
 }
 
@@ -290,5 +286,5 @@ func (o *ServeOptions) validate() error {
 			}
 		}
 	}
-	return o.Replay.validate()
+	return nil
 }

@@ -193,7 +193,7 @@ func TestPrimaryQueuesShareCreditsByLevel(t *testing.T) {
 }
 
 func TestMarksRoundTrip(t *testing.T) {
-	for _, m := range []marks{{}, {markOneWay, 3, 0, 1}, {markOnce, 7, askSession, 2}} {
+	for _, m := range []marks{{}, {markOneWay, 3, 0, 1}, {0, 7, askOffers, 2}} {
 		if got, err := parseMarks(m.pack()); err != nil || got != m {
 			t.Errorf("%+v became %+v, %v", m, got, err)
 		}

@@ -2,7 +2,6 @@ package msg
 
 import (
 	"context"
-	"math/rand/v2"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -20,7 +19,6 @@ type Server struct {
 	handler Handler
 	doors   []door
 	counts  counts
-	replay  replay
 	bytes   gate // under way by rendezvous
 
 	work      chan job // to a worker that has nothing to do
@@ -44,7 +42,7 @@ type door struct {
 }
 
 type counts struct {
-	calls, failed, canceled, panics, pulled, pushed, repeated, oneWay atomic.Uint64
+	calls, failed, canceled, panics, pulled, pushed, oneWay atomic.Uint64
 }
 
 // ServerStats are a server's counters and its state at one moment.
@@ -55,7 +53,6 @@ type ServerStats struct {
 	Calls    uint64 // calls so far
 	Failed   uint64 // of these, answered with an error
 	Canceled uint64 // given up by the client while they were here
-	Repeated uint64 // answered from the record of a session
 	OneWay   uint64 // messages that nobody waits for an answer to
 	Panics   uint64 // of handlers
 	BytesIn  uint64 // pulled
@@ -77,10 +74,6 @@ func (n *Node) Serve(addr string, h Handler, opts ServeOptions) (*Server, error)
 		node: n, opts: opts, handler: h, doors: doors, work: make(chan job),
 		conns:   map[*serverConn]struct{}{},
 		drained: make(chan struct{}), closed: make(chan struct{}),
-		replay: replay{
-			opts: opts.Replay, verifier: rand.Uint64() | 1, twice: n.defects.runTwice,
-			sessions: map[sessionKey]*records{},
-		},
 	}
 	s.queue.order = priority{burst: n.opts.Burst, invert: n.defects.invertLevels}
 	s.opts.MaxBytes = max(opts.MaxBytes, 4*n.maxUnit())
@@ -110,8 +103,8 @@ func (s *Server) Stats() ServerStats {
 	return ServerStats{
 		Conns: len(s.conns), Running: s.running, Queued: s.queue.count,
 		Calls: c.calls.Load(), Failed: c.failed.Load(), Canceled: c.canceled.Load(),
-		Repeated: c.repeated.Load(), OneWay: c.oneWay.Load(),
-		Panics: c.panics.Load(), BytesIn: c.pulled.Load(), BytesOut: c.pushed.Load(),
+		OneWay: c.oneWay.Load(), Panics: c.panics.Load(),
+		BytesIn: c.pulled.Load(), BytesOut: c.pushed.Load(),
 	}
 }
 
@@ -238,9 +231,6 @@ func (s *Server) serve(c *Call) {
 	if c.OneWay() {
 		s.counts.oneWay.Add(1)
 	}
-	if c.once = c.marks.flags&markOnce != 0; c.once && !s.once(c) {
-		return
-	}
 	s.handle(c)
 }
 
@@ -268,18 +258,8 @@ func (s *Server) handle(c *Call) {
 // tell answers a question to the message layer itself.
 func (s *Server) tell(c *Call) {
 	var e wire.Enc
-	var err error
-	switch c.marks.ask {
-	case askSession:
-		if err = s.replay.open(c); err == nil {
-			s.replay.appendSession(&e)
-		}
-	case askOffers:
+	if c.marks.ask == askOffers {
 		s.appendOffers(&e, c.s)
-	}
-	if err != nil {
-		c.refuse(err)
-		return
 	}
 	_ = c.Reply(e.B, 0) // nothing was pushed: it does not wait
 	c.over()
@@ -354,7 +334,7 @@ func (s *Server) dismantle(drained bool) {
 			if drained {
 				ss.farewell()
 			} else {
-				ss.endCalls(true)
+				ss.endCalls()
 			}
 			ss.fail(errs.New(errs.Closed, "msg.Close", ss.name, nil))
 		}()

@@ -19,13 +19,12 @@
 //
 // Errors: the server's own kinds and texts cross the wire. Of this layer's own: errs.Disconnected,
 // errs.TimedOut, errs.Canceled, errs.Shutdown, errs.Closed, errs.TooBig, errs.Invalid,
-// errs.Protocol; errs.MaybeDone where a Session cannot tell whether a request was carried out.
+// errs.Protocol.
 //
-// It does not know what the requests mean and does not retry them, except that a Session repeats
-// its requests, which are then not executed twice.
+// It does not know what the requests mean and does not retry them.
 //
 // Read types.go first, then client.go (life of a request at the client), server.go and
-// serverconn.go (at the server), move.go (data), session.go and replay.go (repeated requests),
+// serverconn.go (at the server), move.go (data),
 // eager.go (slots), ladder.go (which provider a peer is reached by).
 package msg
 
@@ -82,9 +81,8 @@ type Request struct {
 	Out   *Memory  // data for the server; nil for none
 	In    *Memory  // room for data from the server; nil for none
 
-	once bool  // Stamp names a slot of a Session: see replay.go
-	ask  uint8 // a question to the message layer itself, see marks.go
-	by   protocol
+	ask uint8 // a question to the message layer itself, see marks.go
+	by  protocol
 }
 
 // bodyLen is the number of bytes of control.
@@ -102,8 +100,6 @@ type Reply struct {
 	InLen  int64 // how many bytes of In's stream the server says it has filled
 	Stamp  wire.Stamp
 	Status string // text of the server's error, if there was one
-
-	lost bool // the server does not know the session, see replay.go
 }
 
 // Handler serves requests. Serve is called on a goroutine of its own, for at most as many

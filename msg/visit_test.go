@@ -110,12 +110,4 @@ func TestLadderVisit(t *testing.T) {
 	if want := os.Getenv(wantEnv); c.Provider() != want {
 		t.Fatalf("came by %s, want %s", c.Provider(), want)
 	}
-	if by, _, _ := strings.Cut(addr, ":"); by == "verbs" {
-		return // that was all it was told
-	}
-	names := NewNames(s.client, Table{"lab": {addr}})
-	defer names.Close()
-	if c, err = names.Get(t.Context(), "lab"); err != nil || c.Provider() != os.Getenv(wantEnv) {
-		t.Fatalf("by its name: %v", err)
-	}
 }

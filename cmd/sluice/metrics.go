@@ -108,7 +108,6 @@ func (f *families) network(node *msg.Node, s *msg.Server) {
 	f.count("msg_calls_total", "Calls so far.", c.Calls)
 	f.count("msg_calls_failed_total", "Of these, answered with an error.", c.Failed)
 	f.count("msg_calls_canceled_total", "Of these, given up by the client.", c.Canceled)
-	f.count("msg_calls_repeated_total", "Of these, answered from the record of a session.", c.Repeated)
 	f.count("msg_oneway_total", "Messages without an answer.", c.OneWay)
 	f.count("msg_panics_total", "Handlers that panicked: a bug.", c.Panics)
 	f.count("msg_pulled_bytes_total", "Request data fetched from clients.", c.BytesIn)
