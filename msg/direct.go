@@ -11,7 +11,7 @@ import (
 // caller that has memory of another kind does better to copy it into an arena, or must, where the
 // provider takes registered memory only.
 func (c *Conn) Direct(m *Memory) bool {
-	if c.AnyMemory() && c.caps.Provider != "shm" || m.Len() <= int64(c.rung.limits.InlineMax) {
+	if c.caps.AnyMemory && !c.caps.AnyMemoryCopied || m.Len() <= int64(c.rung.limits.InlineMax) {
 		return true
 	}
 	for i := range m.Windows {

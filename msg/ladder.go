@@ -168,7 +168,7 @@ func (k *climb) try(ctx context.Context, r *rung) (c *Conn, at string, err error
 		return nil, "", noStep(errs.NotFound, "the server does not listen there")
 	case o.denied:
 		return nil, o.at, noStep(errs.Perm, "the server gives no token to a peer it does not know")
-	case r.caps.Provider == "shm" && k.offers.host != k.node.host:
+	case r.caps.SameHost && k.offers.host != k.node.host:
 		return nil, o.at, noStep(errs.CrossDevice, "the server is on another host")
 	}
 	at = k.where(r, o)
