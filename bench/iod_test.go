@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/iod/server"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/stripe/memstore"
 	"github.com/sluice-storage/sluice/unifier"
@@ -57,7 +58,7 @@ func startHere(open NetOpener, path string, s IodSpec) (*IodSite, error) {
 		}
 		return errors.Join(failed...)
 	}}
-	var opts msg.Options
+	providers := &peer.Providers{}
 	var places []string
 	for _, name := range []string{tcpProvider, shmProvider} {
 		d, err := open(name)
@@ -65,27 +66,26 @@ func startHere(open NetOpener, path string, s IodSpec) (*IodSite, error) {
 			return nil, errors.Join(err, site.Close())
 		}
 		undo = append(undo, d.Domain.Close)
-		opts.Domains = append([]fabric.Domain{d.Domain}, opts.Domains...)
+		providers.Domains = append([]fabric.Domain{d.Domain}, providers.Domains...)
 		places = append(places, name+":"+d.Listen)
 	}
-	node, err := msg.NewNode(opts)
+	network, err := peer.New(providers, msg.Options{})
 	if err != nil {
 		return nil, errors.Join(err, site.Close())
 	}
-	undo = append(undo, node.Close)
-	h, end, err := handlerHere(node, path, s, site)
+	undo = append(undo, network.Close)
+	h, end, err := handlerHere(network.Node, path, s, site)
 	if err != nil {
 		return nil, errors.Join(err, site.Close())
 	}
 	undo = append(undo, end)
-	srv, err := node.Serve(strings.Join(places, ","), h, msg.ServeOptions{})
+	srv, err := network.Serve(strings.Join(places, ","), h, msg.ServeOptions{})
 	if err != nil {
 		return nil, errors.Join(err, site.Close())
 	}
 	undo = append(undo, func() error { return srv.Close(context.Background()) })
-	for _, place := range strings.Split(srv.Addr(), ",") {
-		provider, _, _ := strings.Cut(place, ":")
-		site.Addrs[provider] = place
+	for _, p := range srv.Places() {
+		site.Addrs[p.Domain.Caps().Provider] = p.Addr
 	}
 	return site, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-storage/sluice/iod/remote"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/wire"
@@ -104,7 +105,7 @@ type site struct {
 type siteLink struct {
 	domain NetDomain
 	node   *msg.Node
-	pool   *msg.Pool
+	pool   *peer.Pool
 	remote *remote.Remote
 	kept   *mem.Arena // of writes that are not synced; nil: none yet
 }
@@ -164,7 +165,7 @@ func (s *site) link(ctx context.Context, provider string) (*siteLink, error) {
 	if l.node, err = msg.NewNode(msg.Options{Domain: d.Domain, Limits: s.b.Limits}); err != nil {
 		return nil, errors.Join(err, l.close())
 	}
-	l.pool = msg.NewPool(l.node, func(context.Context, uint32) (string, error) { return addr, nil })
+	l.pool = peer.NewPool(l.node, func(context.Context, uint32) (string, error) { return addr, nil })
 	l.remote = remote.New(l.pool, remote.Options{Arena: l.keep})
 	s.links[provider] = l
 	return l, nil

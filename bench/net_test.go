@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-storage/sluice/fabric/shm"
 	"github.com/sluice-storage/sluice/fabric/tcp"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 )
 
 // providersHere opens the providers of this process.
@@ -288,25 +289,25 @@ func TestLadderOfThePeer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var opts msg.Options
+	providers := &peer.Providers{}
 	for _, p := range []string{shmProvider, tcpProvider} {
 		d, err := n.Open(p)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer d.Domain.Close()
-		opts.Domains = append(opts.Domains, d.Domain)
+		providers.Domains = append(providers.Domains, d.Domain)
 	}
-	node, err := msg.NewNode(opts)
+	network, err := peer.New(providers, msg.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer node.Close()
-	conn, err := node.Dial(t.Context(), addr)
+	defer network.Close()
+	conn, err := network.Dial(t.Context(), addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if conn.Provider() != shmProvider {
-		t.Errorf("reached by %s: %+v", conn.Provider(), conn.Ladder())
+		t.Errorf("reached by %s: %+v", conn.Provider(), network.Ladder(conn))
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 )
 
 // ServeNet is the other process of bench net: it does what contenders ask for, each on a connection
@@ -162,7 +163,7 @@ func (p *netPeer) fabric(s *spec) (string, error) {
 
 // ladder is a server that can be reached by several providers, the last step first.
 func (p *netPeer) ladder(s *spec) (string, error) {
-	var opts msg.Options
+	providers := &peer.Providers{}
 	var places []string
 	for _, name := range append(slices.Clone(s.Also), s.Provider) {
 		d, err := p.open(name)
@@ -170,18 +171,18 @@ func (p *netPeer) ladder(s *spec) (string, error) {
 			return "", err
 		}
 		p.later(d.Domain.Close)
-		opts.Domains = append(opts.Domains, d.Domain)
+		providers.Domains = append(providers.Domains, d.Domain)
 		places = append(places, name+":"+d.Listen)
 	}
 	slices.Reverse(places)
-	node, err := msg.NewNode(opts)
+	net, err := peer.New(providers, msg.Options{})
 	if err != nil {
 		return "", err
 	}
-	p.later(node.Close)
-	srv, err := node.Serve(strings.Join(places, ","), EchoHandler(), msg.ServeOptions{})
+	p.later(net.Close)
+	srv, err := net.Serve(strings.Join(places, ","), EchoHandler(), msg.ServeOptions{})
 	if err != nil {
 		return "", err
 	}
-	return srv.Addr(), nil
+	return net.AddrOf(srv), nil
 }

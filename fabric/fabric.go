@@ -61,9 +61,11 @@ type Caps struct {
 	// with errs.Disconnected. Where it is false the connection goes on.
 	RefusalEnds bool
 
-	// SameHost: endpoints connect processes of one host only, and the kernel tells a listener who
-	// has come, so that it asks for a token only where it was opened to.
+	// SameHost: endpoints connect processes of one host only.
 	SameHost bool
+
+	// AsksToken: listeners of this domain ask whoever dials for a token, see Tokens.
+	AsksToken bool
 
 	// PostMoves: Post itself moves the data of Writes and Reads wherever it can, so that their
 	// completions mostly are in the queue when it returns: whoever waits for them does well to

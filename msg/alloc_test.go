@@ -67,6 +67,24 @@ func TestNoAllocationsPerRequest(t *testing.T) {
 	}
 }
 
+// TestNoAllocationPerCall counts both sides, since they share the process.
+func TestNoAllocationPerCall(t *testing.T) {
+	r := newRig(t, tcpProvider(), answerer(), nil)
+	ctx, req := context.Background(), Request{Body: make([]byte, 8)}
+	var rep Reply
+	one := func() {
+		if err := r.conn.Call(ctx, &req, &rep); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 100 {
+		one()
+	}
+	if n := alloctest.PerRun(0, 500, one); n >= 1 && !raceEnabled {
+		t.Fatalf("%v allocations per request", n)
+	}
+}
+
 // takeAndGive connects to a server that pulls and pushes through one piece of memory, which the
 // caller sets, and allocates nothing for it.
 func takeAndGive(t *testing.T, p provider) (*rig, *fabric.Sge) {

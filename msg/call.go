@@ -133,6 +133,12 @@ func (c *Call) InLen() int64 { return c.in.length }
 // Peer is the hello of the client.
 func (c *Call) Peer() fabric.Peer { return c.s.ep.Peer() }
 
+// Server is the one that runs the call.
+func (c *Call) Server() *Server { return c.s.srv }
+
+// Domain is the provider that the call came by.
+func (c *Call) Domain() fabric.Domain { return c.s.rung.domain }
+
 // PeerIdentity is who the client says it is.
 func (c *Call) PeerIdentity() uint64 { return c.s.ep.Peer().Identity }
 

@@ -23,7 +23,6 @@ type Conn struct {
 	*link
 	credits gate
 	polls   polls
-	steps   []Step // of the ladder; set before anybody has the Conn
 
 	mu       sync.Mutex
 	lent     lent // eager slots
@@ -123,6 +122,9 @@ func newConn(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (
 	go c.pollIdle()
 	return c, nil
 }
+
+// Provider is the name of the provider that carries the connection.
+func (c *Conn) Provider() string { return c.caps.Provider }
 
 // Peer is the hello of the server.
 func (c *Conn) Peer() fabric.Peer { return c.ep.Peer() }
@@ -306,7 +308,7 @@ func (c *Conn) submit(ctx context.Context, s *slot, req *Request, flags uint8) e
 		Kind: wire.KindRequest, Op: req.Op, Stamp: req.Stamp, RequestID: s.id,
 		DeadlineMs: deadlineMs(left),
 	}
-	m := marks{flags: flags, level: uint8(c.level(req.Level)), ask: req.ask}
+	m := marks{flags: flags, level: uint8(c.level(req.Level))}
 	msg, err := c.encode(s, &h, req, m)
 	if err != nil {
 		return err

@@ -78,8 +78,8 @@ func (m *Memory) exchange(other []fabric.Sge, n int64, fn func(there, here []byt
 // Via counts the server's connections by provider.
 func (s *Server) Via() map[string]int {
 	via := map[string]int{}
-	for _, d := range s.doors {
-		via[d.rung.caps.Provider] = 0
+	for _, p := range s.ports {
+		via[p.rung.caps.Provider] = 0
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

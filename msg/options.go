@@ -27,14 +27,11 @@ type Limits struct {
 
 // Options of a Node.
 type Options struct {
-	// Domain is the provider that everything runs on, or, where Domains has others, the last step
-	// of the ladder. Domains are the steps above it, best first. They stay the caller's: the
-	// node closes its connections but not the domains. At least one is required.
+	// Domain is the provider that everything runs on. Domains are others that it can use too, best
+	// first; where there is no Domain the last one of them is it. They stay the caller's: the node
+	// closes its connections but not the domains. At least one is required.
 	Domain  fabric.Domain
 	Domains []fabric.Domain
-
-	// Missing are providers that could not be opened here, with the reasons, for Conn.Ladder.
-	Missing []Step
 
 	// InlineMax, EagerMax and Unit are the Limits of providers that Limits does not name. Defaults
 	// 4096 bytes, 64 KiB (negative: no eager slots) and 2 MiB.
@@ -98,14 +95,6 @@ type Options struct {
 
 	// Progress says who moves things. Default ProgressAny.
 	Progress Progress
-
-	// Tokens, if not nil, are those that the domains above the last one ask for: this node issues
-	// them to clients that it knows by name. See ladder.go. Default nil.
-	Tokens *fabric.Tokens
-
-	// Known are providers that know their peers by themselves and ask for no token: shm, whose
-	// listeners take the kernel's word. Default none.
-	Known []string
 
 	// Identity is what this node says it is in its hello. Default 0, nobody in particular.
 	Identity uint64

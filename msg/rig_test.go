@@ -179,6 +179,11 @@ func pattern(b []byte, salt uint64) {
 	}
 }
 
+// answerer answers with the body it got.
+func answerer() Handler {
+	return HandlerFunc(func(_ context.Context, c *Call) { _ = c.Reply(c.Body(), 0) })
+}
+
 // echo answers with the body it got, and sends Out's data back as In.
 func echo(d fabric.Domain) Handler {
 	return HandlerFunc(func(ctx context.Context, c *Call) {

@@ -27,7 +27,7 @@ type world struct {
 	cdom, sdom     fabric.Domain
 	client, server *Node
 	srv            *Server
-	pool           *Pool
+	conn           *Conn // guarded by breaking
 	arena          *mem.Arena
 
 	breaking sync.Mutex
@@ -89,8 +89,6 @@ func newWorld(seed uint64, plant defects) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.pool = NewPool(w.client, func(context.Context, uint32) (string, error) { return "server", nil })
-	w.pool.backoff = Backoff{First: 20 * time.Microsecond, Max: 200 * time.Microsecond}
 	if w.arena, err = mem.NewArena(4<<16, nil); err == nil {
 		err = w.arena.Attach(w.cdom)
 	}
@@ -99,12 +97,16 @@ func newWorld(seed uint64, plant defects) (*world, error) {
 
 // get returns the connection, and lets it break a little later now and then.
 func (w *world) get(ctx context.Context) (*Conn, error) {
-	c, err := w.pool.Get(ctx, 1)
-	if err != nil {
-		return nil, err
-	}
 	w.breaking.Lock()
 	defer w.breaking.Unlock()
+	if w.conn == nil || w.conn.Err() != nil {
+		c, err := w.client.Dial(ctx, "server")
+		if err != nil {
+			return nil, err
+		}
+		w.conn = c
+	}
+	c := w.conn
 	if w.rng.IntN(12) == 0 {
 		w.broken.Store(true)
 		w.net.BreakAfter(c.ep, 1+w.rng.IntN(80))
@@ -207,13 +209,9 @@ func (w *world) settle() error {
 }
 
 func (w *world) settled() error {
-	w.pool.mu.Lock()
-	e := w.pool.byKey[1]
-	var c *Conn
-	if e != nil {
-		c = e.conn
-	}
-	w.pool.mu.Unlock()
+	w.breaking.Lock()
+	c := w.conn
+	w.breaking.Unlock()
 	if c == nil || c.err() != nil {
 		if s := w.srv.Stats(); s.Conns != 0 || s.Running != 0 {
 			return fmt.Errorf("the server still has %+v", s)
@@ -236,7 +234,7 @@ func (w *world) settled() error {
 
 // close ends the world; nothing of its memory may be left.
 func (w *world) close() error {
-	err := errors.Join(w.pool.Close(), w.client.Close(), w.server.Close(), w.arena.Close())
+	err := errors.Join(w.client.Close(), w.server.Close(), w.arena.Close())
 	if m := w.server.Stats().Memory; m.EagerBytes != 0 || m.MappedBytes != 0 {
 		err = errors.Join(err, fmt.Errorf("the server's memory is still there: %+v", m))
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
-	"github.com/sluice-storage/sluice/wire"
 )
 
 // Server accepts connections and runs a handler for their requests. Safe for concurrent use.
@@ -17,7 +16,7 @@ type Server struct {
 	node    *Node
 	opts    ServeOptions
 	handler Handler
-	doors   []door
+	ports   []port
 	counts  counts
 	bytes   gate // under way by rendezvous
 
@@ -35,8 +34,14 @@ type Server struct {
 	closed   chan struct{} // closed when everything is gone
 }
 
-// door is one place where a server listens.
-type door struct {
+// Place is an address of one provider.
+type Place struct {
+	Domain fabric.Domain // one of the node's; nil: Options.Domain
+	Addr   string        // as the provider takes it
+}
+
+// port is a place where a server listens.
+type port struct {
 	rung     *rung
 	listener fabric.Listener
 }
@@ -59,19 +64,23 @@ type ServerStats struct {
 	BytesOut uint64 // pushed
 }
 
-// Serve starts to answer requests with h. addr may name places of several providers, see
-// address.go; it listens at all of them.
+// Serve starts to answer requests with h, at an address of the node's Domain.
 func (n *Node) Serve(addr string, h Handler, opts ServeOptions) (*Server, error) {
+	return n.ServeAt([]Place{{Addr: addr}}, h, opts)
+}
+
+// ServeAt is Serve at several places, of several providers.
+func (n *Node) ServeAt(places []Place, h Handler, opts ServeOptions) (*Server, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	doors, err := n.listen(addr)
+	ports, err := n.listen(places)
 	if err != nil {
-		return nil, errs.Wrap("msg.Serve", addr, err)
+		return nil, err
 	}
 	s := &Server{
-		node: n, opts: opts, handler: h, doors: doors, work: make(chan job),
+		node: n, opts: opts, handler: h, ports: ports, work: make(chan job),
 		conns:   map[*serverConn]struct{}{},
 		drained: make(chan struct{}), closed: make(chan struct{}),
 	}
@@ -85,12 +94,12 @@ func (n *Node) Serve(addr string, h Handler, opts ServeOptions) (*Server, error)
 	}
 	n.mu.Unlock()
 	if closed {
-		closeDoors(doors)
-		return nil, errs.New(errs.Closed, "msg.Serve", addr, nil)
+		closePorts(ports)
+		return nil, errs.New(errs.Closed, "msg.Serve", s.Addr(), nil)
 	}
-	for _, d := range doors {
+	for _, p := range ports {
 		s.accepting.Add(1)
-		go s.accept(d)
+		go s.accept(p)
 	}
 	return s, nil
 }
@@ -224,10 +233,6 @@ func (s *Server) serve(c *Call) {
 		c.refuse(err)
 		return
 	}
-	if c.marks.ask != 0 {
-		s.tell(c)
-		return
-	}
 	if c.OneWay() {
 		s.counts.oneWay.Add(1)
 	}
@@ -255,16 +260,6 @@ func (s *Server) handle(c *Call) {
 	}
 }
 
-// tell answers a question to the message layer itself.
-func (s *Server) tell(c *Call) {
-	var e wire.Enc
-	if c.marks.ask == askOffers {
-		s.appendOffers(&e, c.s)
-	}
-	_ = c.Reply(e.B, 0) // nothing was pushed: it does not wait
-	c.over()
-}
-
 // Close drains the server: it refuses new connections and requests (errs.Shutdown), waits for
 // the calls in handlers until ctx ends, then closes the connections. When ctx ended first the
 // handlers' contexts have ended too and Close returns its error; it waits a second more for
@@ -283,7 +278,7 @@ func (s *Server) Close(ctx context.Context) error {
 	conns := s.connsLocked()
 	s.mu.Unlock()
 	if first {
-		closeDoors(s.doors)
+		closePorts(s.ports)
 		for _, ss := range conns {
 			ss.goodbye()
 		}

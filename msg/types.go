@@ -21,11 +21,12 @@
 // errs.TimedOut, errs.Canceled, errs.Shutdown, errs.Closed, errs.TooBig, errs.Invalid,
 // errs.Protocol.
 //
-// It does not know what the requests mean and does not retry them.
+// It does not know what the requests mean, does not retry them, and does not choose the provider
+// that a peer is reached by: see package peer.
 //
 // Read types.go first, then client.go (life of a request at the client), server.go and
 // serverconn.go (at the server), move.go (data),
-// eager.go (slots), ladder.go (which provider a peer is reached by).
+// eager.go (slots).
 package msg
 
 import (
@@ -81,8 +82,7 @@ type Request struct {
 	Out   *Memory  // data for the server; nil for none
 	In    *Memory  // room for data from the server; nil for none
 
-	ask uint8 // a question to the message layer itself, see marks.go
-	by  protocol
+	by protocol
 }
 
 // bodyLen is the number of bytes of control.

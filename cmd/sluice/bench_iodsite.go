@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/tcp"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/stripe/device"
 	"github.com/sluice-storage/sluice/stripe/logstore"
@@ -90,17 +91,17 @@ func (s *iodSites) start(spec bench.IodSpec) (*bench.IodSite, error) {
 
 func (s *iodSites) startIn(dir string, spec bench.IodSpec, undo *undoing) (*bench.IodSite,
 	error) {
-	places, node, err := s.node(spec.Pace, undo)
+	places, net, err := s.node(spec.Pace, undo)
 	if err != nil {
 		return nil, err
 	}
 	if spec.Kind != bench.IodUnifier {
-		h, err := bench.NewNaive(node, spec.Kind, dir, spec.Bytes)
+		h, err := bench.NewNaive(net.Node, spec.Kind, dir, spec.Bytes)
 		if err != nil {
 			return nil, err
 		}
 		undo.add(h.Close)
-		srv, err := node.Serve(places, h, msg.ServeOptions{})
+		srv, err := net.Serve(places, h, msg.ServeOptions{})
 		if err != nil {
 			return nil, err
 		}
@@ -114,7 +115,7 @@ func (s *iodSites) startIn(dir string, spec bench.IodSpec, undo *undoing) (*benc
 	undo.add(store.Close)
 	site := &bench.IodSite{}
 	rand.Read(site.Key[:])
-	srv, err := serveIod(node, iodParts{id: 1, key: site.Key, store: store, listen: places,
+	srv, err := serveIod(net, iodParts{id: 1, key: site.Key, store: store, listen: places,
 		plan: memoryPlan{cache: spec.Cache}, writeBack: spec.WriteBack, log: newLogger()})
 	if err != nil {
 		return nil, err
@@ -134,8 +135,8 @@ func (s *iodSites) paced(name string, pace int64) (bench.NetDomain, error) {
 }
 
 // node is one on all providers of bench iod, and the places where it can listen.
-func (s *iodSites) node(pace int64, undo *undoing) (places string, node *msg.Node, err error) {
-	opts := msg.Options{Limits: iodLimits(), Known: []string{shmProvider}}
+func (s *iodSites) node(pace int64, undo *undoing) (places string, n *peer.Network, err error) {
+	providers := &peer.Providers{Limits: iodLimits()}
 	var list []string
 	for _, name := range iodProviders() {
 		d, err := s.paced(name, pace)
@@ -143,23 +144,21 @@ func (s *iodSites) node(pace int64, undo *undoing) (places string, node *msg.Nod
 			return "", nil, err
 		}
 		undo.add(d.Domain.Close)
-		opts.Domains = append([]fabric.Domain{d.Domain}, opts.Domains...)
+		providers.Domains = append([]fabric.Domain{d.Domain}, providers.Domains...)
 		list = append(list, name+":"+d.Listen)
 	}
-	if node, err = msg.NewNode(opts); err != nil {
+	if n, err = peer.New(providers, msg.Options{}); err != nil {
 		return "", nil, err
 	}
-	undo.add(node.Close)
-	return strings.Join(list, ","), node, nil
+	undo.add(n.Close)
+	return strings.Join(list, ","), n, nil
 }
 
 // addrsOf are the places where a server listens, by provider.
 func addrsOf(s *msg.Server) map[string]string {
 	all := map[string]string{}
-	for _, place := range strings.Split(s.Addr(), ",") {
-		if provider, _, ok := strings.Cut(place, ":"); ok {
-			all[provider] = place
-		}
+	for _, p := range s.Places() {
+		all[p.Domain.Caps().Provider] = p.Addr
 	}
 	return all
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/iod/remote"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/wire"
@@ -51,7 +52,7 @@ type cacheReader struct {
 	info   *peerInfo
 	domain fabric.Domain
 	node   *msg.Node
-	pool   *msg.Pool
+	pool   *peer.Pool
 	remote *remote.Remote // nil until the first measurement
 	key    capability.Key
 }
@@ -72,7 +73,7 @@ func (r *cacheReader) open(ctx context.Context) error {
 	if r.node, err = msg.NewNode(msg.Options{Domain: r.domain}); err != nil {
 		return err
 	}
-	r.pool = msg.NewPool(r.node, func(context.Context, uint32) (string, error) {
+	r.pool = peer.NewPool(r.node, func(context.Context, uint32) (string, error) {
 		return r.info.Iod, nil
 	})
 	at := remote.New(r.pool, remote.Options{})

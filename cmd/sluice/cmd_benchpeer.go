@@ -20,9 +20,11 @@ import (
 
 	"github.com/sluice-storage/sluice/bench"
 	"github.com/sluice-storage/sluice/capability"
+	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/tcp"
 	"github.com/sluice-storage/sluice/internal/memfuse"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 )
 
 // peerInfo is what a peer of a bench tells about itself, as one line on its standard output.
@@ -178,11 +180,11 @@ func peerNet(cmd *cobra.Command) error {
 		return err
 	}
 	defer domain.Close()
-	node, err := msg.NewNode(msg.Options{Domain: domain})
+	network, err := peer.New(&peer.Providers{Domains: []fabric.Domain{domain}}, msg.Options{})
 	if err != nil {
 		return err
 	}
-	defer node.Close()
+	defer network.Close()
 	var key capability.Key
 	rand.Read(key[:])
 	store, err := openMemoryStore(0)
@@ -190,7 +192,7 @@ func peerNet(cmd *cobra.Command) error {
 		return err
 	}
 	defer store.Close()
-	s, err := serveIod(node, iodParts{id: 1, key: key, store: store,
+	s, err := serveIod(network, iodParts{id: 1, key: key, store: store,
 		plan: memoryPlan{cache: 256 << 20}, listen: "127.0.0.1:0", log: newLogger()})
 	if err != nil {
 		return err
@@ -217,8 +219,8 @@ func tell(cmd *cobra.Command, info peerInfo) error {
 	return json.NewEncoder(cmd.OutOrStdout()).Encode(info)
 }
 
-// peer is a running child of a bench.
-type peer struct {
+// benchPeer is a running child of a bench.
+type benchPeer struct {
 	cmd  *exec.Cmd
 	info peerInfo
 	free func() // lets go of the thread that started it
@@ -254,12 +256,12 @@ func stopChild(cmd *exec.Cmd) {
 }
 
 // startPeer runs a bench-peer and reads what it tells.
-func startPeer(ctx context.Context, args ...string) (*peer, error) {
+func startPeer(ctx context.Context, args ...string) (*benchPeer, error) {
 	return startPeerWith(ctx, nil, args...)
 }
 
 // startFabricPeer runs the other side of bench fabric.
-func startFabricPeer(ctx context.Context, providers []string, ca *benchCA) (*peer, error) {
+func startFabricPeer(ctx context.Context, providers []string, ca *benchCA) (*benchPeer, error) {
 	creds, err := ca.issue("peer")
 	if err != nil {
 		return nil, err
@@ -272,7 +274,7 @@ func startFabricPeer(ctx context.Context, providers []string, ca *benchCA) (*pee
 }
 
 // startPeerWith hands it something on its standard input.
-func startPeerWith(ctx context.Context, in []byte, args ...string) (*peer, error) {
+func startPeerWith(ctx context.Context, in []byte, args ...string) (*benchPeer, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -288,7 +290,7 @@ func startPeerWith(ctx context.Context, in []byte, args ...string) (*peer, error
 		free()
 		return nil, err
 	}
-	p := &peer{cmd: cmd, free: free}
+	p := &benchPeer{cmd: cmd, free: free}
 	if err := json.NewDecoder(out).Decode(&p.info); err != nil {
 		p.stop()
 		return nil, err
@@ -296,7 +298,7 @@ func startPeerWith(ctx context.Context, in []byte, args ...string) (*peer, error
 	return p, nil
 }
 
-func (p *peer) stop() {
+func (p *benchPeer) stop() {
 	stopChild(p.cmd)
 	p.free()
 }

@@ -229,7 +229,7 @@ func open(opts Options) (*domain, error) {
 			Provider: "shm", AnyMemory: !opts.arenaOnly, MaxSge: maxSge,
 			MaxMessage: opts.MaxMessage, MaxTransfer: opts.MaxTransfer, MaxInline: maxInline,
 			QueueDepth: opts.QueueDepth, ReadDepth: readDepth, FileRange: true,
-			SameHost: true, PostMoves: true, AnyMemoryCopied: true,
+			SameHost: true, AsksToken: opts.Tokens != nil, PostMoves: true, AnyMemoryCopied: true,
 		},
 		eps:       map[*endpoint]struct{}{},
 		listeners: map[*listener]struct{}{},

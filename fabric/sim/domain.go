@@ -28,12 +28,14 @@ func (n *Net) Open() fabric.Domain { return n.OpenTokens(nil) }
 func (n *Net) OpenTokens(tokens *fabric.Tokens) fabric.Domain {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return &domain{
+	d := &domain{
 		net:    n,
 		name:   fmt.Sprintf("host%d", n.nextNameLocked()),
 		caps:   n.opts.Limits,
 		tokens: tokens,
 	}
+	d.caps.AsksToken = tokens != nil
+	return d
 }
 
 func (d *domain) Caps() fabric.Caps { return d.caps }

@@ -193,7 +193,7 @@ func Open(opts Options) (fabric.Domain, error) {
 		caps: fabric.Caps{
 			Provider: "tcp", AnyMemory: true, MaxSge: maxSge, MaxMessage: opts.MaxMessage,
 			MaxTransfer: opts.MaxTransfer, MaxInline: maxInline, QueueDepth: opts.QueueDepth,
-			ReadDepth: readDepth, FileRange: true,
+			ReadDepth: readDepth, FileRange: true, AsksToken: opts.Tokens != nil,
 		},
 		eps:       map[*endpoint]struct{}{},
 		listeners: map[*listener]struct{}{},

@@ -10,8 +10,10 @@ import (
 // "/..." for everything below it (not the folder itself). Vocabulary and internal packages are open
 // to all and never listed; a package may always import what its own row names and nothing else.
 //
-// Only cmd/sluice wires: no other row names a provider (fabric/tcp), an engine (kv/pebblekv,
-// stripe/logstore) or a server. Test files may import anything.
+// Only peer opens providers (fabric/tcp), so that a program of the library reaches servers by the
+// same code as this one; above it nobody knows them by name. Only cmd/sluice opens engines
+// (kv/pebblekv, stripe/logstore) and servers: no other row names one. Test files may import
+// anything.
 type layer struct {
 	pkg string
 	may []string
@@ -34,6 +36,8 @@ func table() []layer {
 		{"msg", []string{"fabric", "mem"}},
 		{"msg/...", []string{"fabric", "mem", "msg"}},
 		{"mover", []string{"fabric", "mem", "msg"}},
+		{"peer", []string{
+			"fabric", "fabric/shm", "fabric/tcp", "fabric/verbs", "mem", "msg"}},
 
 		// Storage. The cache knows neither sockets nor files; the stores know no cache.
 		// stripe is the contract only: ids and durability.
@@ -52,19 +56,20 @@ func table() []layer {
 		{"iod", []string{"fabric", "msg", "stripe"}},
 		{"iod/server", []string{
 			"admin", "fabric", "iod", "mem", "mover", "msg", "relay", "stripe", "unifier"}},
-		{"iod/remote", []string{"fabric", "iod", "mem", "msg", "stripe"}},
+		{"iod/remote", []string{"fabric", "iod", "mem", "msg", "peer", "stripe"}},
 		{"iod/objects", []string{"iod", "meta", "stripe"}}, // what the metadata service needs of them
 		{"iod/...", []string{"iod", "fabric", "mem", "msg", "stripe"}},
 		{"meta", nil},
 		{"meta/store", []string{"kv", "meta"}},
 		{"meta/internal/bulk", []string{"fabric", "mem", "meta", "msg"}},
 		{"meta/server", []string{"admin", "fabric", "meta", "meta/internal/bulk", "msg"}},
-		{"meta/remote", []string{"fabric", "meta", "meta/internal/bulk", "msg"}},
+		{"meta/remote", []string{"fabric", "meta", "meta/internal/bulk", "msg", "peer"}},
 		{"meta/...", []string{"meta"}},
 
 		// Front ends know the client, never a server.
 		{"client", []string{
-			"fabric", "iod", "iod/remote", "mem", "meta", "meta/remote", "mover", "msg", "stripe"}},
+			"fabric", "iod", "iod/remote", "mem", "meta", "meta/remote", "mover", "msg",
+			"peer", "stripe"}},
 		{"client/...", []string{"client", "fabric", "mem", "meta", "msg", "stripe"}},
 		{"mount", []string{"client", "meta", "stripe"}}, // stripe: extents, as the client tells them
 		{"nbd", nil},
@@ -72,7 +77,7 @@ func table() []layer {
 		{"nbd/...", []string{"nbd"}},
 		{"bench", []string{
 			"client", "fabric", "fabric/hook/meter", "iod", "iod/remote", "mem", "mem/regcache",
-			"meta", "mount", "mover", "msg", "nbd", "relay", "stripe"}},
+			"meta", "mount", "mover", "msg", "nbd", "peer", "relay", "stripe"}},
 		{"bench/grpcpeer", []string{"bench", "fabric", "fabric/tcp"}}, // a module of its own
 		{"dash", []string{"admin", "client"}},
 
