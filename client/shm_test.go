@@ -30,7 +30,7 @@ func (w *wired) dialNear(buffers int) *FS {
 	fs, err := Dial(context.Background(), "sluice://"+w.addr, Options{
 		Providers: &peer.Providers{Domains: []fabric.Domain{near, w.domain}, Memory: arenas},
 		Buffers:   buffers,
-		WaitMax: 30 * time.Second, Cred: &meta.Cred{}})
+		WaitMax:   30 * time.Second, Cred: &meta.Cred{}})
 	must(t, err)
 	t.Cleanup(func() { must(t, fs.Close()) })
 	return fs

@@ -11,8 +11,8 @@ import (
 //
 //	tcp:127.0.0.1:9400,shm:/run/sluice/iod-1,verbs:10.0.0.1:9400
 //
-// What has no provider's name before it is for the last step of a network's ladder: "127.0.0.1:9400"
-// is tcp's, where that is tcp. A place of shm may leave out its "unix:".
+// What has no provider's name before it is for the last step of a network's ladder:
+// "127.0.0.1:9400" is tcp's, where that is tcp. A place of shm may leave out its "unix:".
 
 // place is one element of an address.
 type place struct {
@@ -87,8 +87,8 @@ func (p place) misread() bool {
 }
 
 // formatAddress is what parseAddress reads. A single place of the last step needs no name, unless
-// that is verbs: networks with another last step would take it for theirs. A host that is called like
-// a provider needs one, too.
+// that is verbs: networks with another last step would take it for theirs. A host that is called
+// like a provider needs one, too.
 func formatAddress(all []place, last string) string {
 	if len(all) == 1 && all[0].named(last) == last && last != Verbs && !all[0].misread() {
 		return all[0].at

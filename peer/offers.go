@@ -20,8 +20,8 @@ const OpOffers uint16 = 0xffff
 //	0        8     40    41
 //	|instance|host |count| count x |flags u8 |len u8 |name |len u16 |place |token 32, if flags & 1|
 //
-// instance tells one network from another, host one host from another. flags: 1 a token follows, which
-// the dialler shows there; 2 that provider asks for a token, which this peer is not given.
+// instance tells one network from another, host one host from another. flags: 1 a token follows,
+// which the dialler shows there; 2 that provider asks for a token, which this peer is not given.
 type offers struct {
 	instance uint64
 	host     [32]byte

@@ -11,11 +11,11 @@ import (
 
 	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/peer"
 	"github.com/sluice-storage/sluice/nbd"
 	"github.com/sluice-storage/sluice/nbd/fileexport"
 	"github.com/sluice-storage/sluice/nbd/memexport"
 	"github.com/sluice-storage/sluice/nbd/volumeexport"
+	"github.com/sluice-storage/sluice/peer"
 )
 
 func newNBD() *cobra.Command {

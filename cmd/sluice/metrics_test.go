@@ -66,7 +66,9 @@ func usedServer(t *testing.T) *iodServer {
 		mem.Close()
 	})
 	r := &cacheReader{info: &peerInfo{}}
-	pool := peer.NewPool(network, func(context.Context, uint32) (string, error) { return s.addr(), nil })
+	pool := peer.NewPool(network, func(context.Context, uint32) (string, error) {
+		return s.addr(), nil
+	})
 	t.Cleanup(func() { pool.Close() })
 	at := remote.New(pool, remote.Options{})
 	t.Cleanup(func() { at.Close() })

@@ -129,7 +129,8 @@ func TestSlowOperationsAreWaitedFor(t *testing.T) {
 	}
 }
 
-// TestLostConnectionsAreADelay: when a connection breaks that calls share, they are repeated on the next one, and done once: a second Make of a name would fail with errs.Exists.
+// TestLostConnectionsAreADelay: when a connection breaks that calls share, they are repeated on the
+// next one, and done once: a second Make of a name would fail with errs.Exists.
 func TestLostConnectionsAreADelay(t *testing.T) {
 	r := newSlow(t, meta.OpMake, remote.Options{}, msg.Options{})
 	made := r.makeDirs(t.Context(), 4)
