@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/internal/invariant"
 	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/msg/segment"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -47,7 +48,7 @@ type Call struct {
 	eager   []byte // request data in an eager slot, which the client can still write
 	slotRef bool   // the slot is kept for the call; guarded by serverConn.mu
 	bad     error  // why the header's marks were refused
-	out, in segment
+	out, in segment.Description
 	stamp   wire.Stamp
 
 	mu        sync.Mutex // also held while writes are posted: it keeps a call's chains in order
@@ -90,15 +91,15 @@ func (c *Call) decode() error {
 		return c.bad
 	}
 	room := int64(c.s.msgBytes - replyBytes - minBody)
-	body, err := decodeSegments(c.body, uint32(c.marks.segments), int64(len(c.inline)), room,
+	body, err := segment.Decode(c.body, uint32(c.marks.segments), int64(len(c.inline)), room,
 		&c.out, &c.in)
 	if err != nil {
 		return err
 	}
-	if c.OneWay() && c.in.present {
-		return badDescription("a one-way message with an answer")
+	if c.OneWay() && c.in.Present {
+		return segment.Malformed("a one-way message with an answer")
 	}
-	if c.out.eager {
+	if c.out.Eager {
 		if err := c.s.useSlot(c); err != nil {
 			return err
 		}
@@ -110,9 +111,9 @@ func (c *Call) decode() error {
 // near is request data that is here already; nil where it has to be fetched.
 func (c *Call) near() []byte {
 	switch {
-	case c.out.inline:
+	case c.out.Inline:
 		return c.inline
-	case c.out.eager:
+	case c.out.Eager:
 		return c.eager
 	}
 	return nil
@@ -125,10 +126,10 @@ func (c *Call) Header() *wire.Header { return &c.header }
 func (c *Call) Body() []byte { return c.body }
 
 // OutLen is how many bytes of request data can be pulled.
-func (c *Call) OutLen() int64 { return c.out.length }
+func (c *Call) OutLen() int64 { return c.out.Length }
 
 // InLen is how many bytes of reply data can be pushed.
-func (c *Call) InLen() int64 { return c.in.length }
+func (c *Call) InLen() int64 { return c.in.Length }
 
 // Peer is the hello of the client.
 func (c *Call) Peer() fabric.Peer { return c.s.ep.Peer() }
@@ -151,8 +152,8 @@ func (c *Call) Level() Level { return Level(c.level) }
 // MaxReply is the largest body that Reply takes for this call.
 func (c *Call) MaxReply() int {
 	room := c.s.msgBytes - replyBytes
-	if c.in.inline {
-		room -= int(c.in.length)
+	if c.in.Inline {
+		room -= int(c.in.Length)
 	}
 	return max(room, 0)
 }
@@ -178,7 +179,7 @@ func (c *Call) Reply(body []byte, inLen int64) error {
 	if len(body) > c.MaxReply() {
 		return c.answer(errs.TooBig, []byte("the reply's body is larger than a message"), 0)
 	}
-	if inLen < 0 || inLen > c.in.length {
+	if inLen < 0 || inLen > c.in.Length {
 		return c.answer(errs.OutOfRange, []byte("the reply claims more data than there is room"), 0)
 	}
 	return c.answer(errs.OK, body, inLen)
@@ -236,7 +237,7 @@ func (c *Call) compose(status errs.Kind, body []byte, inLen int64) {
 	}
 	buf := c.s.sendBuf(c.index)
 	var data []byte
-	if c.in.inline && inLen > 0 {
+	if c.in.Inline && inLen > 0 {
 		data = c.inlineRoom()[:inLen]
 		if c.high < inLen {
 			clear(data[c.high:])
@@ -253,7 +254,7 @@ func (c *Call) compose(status errs.Kind, body []byte, inLen int64) {
 // inlineRoom is where the In segment's data lies when it rides in the reply.
 func (c *Call) inlineRoom() []byte {
 	buf := c.s.sendBuf(c.index)
-	return buf[len(buf)-int(c.in.length):]
+	return buf[len(buf)-int(c.in.Length):]
 }
 
 // collect copies pushed data into the reply. Bytes that nobody pushes are zero, not what an

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/msg/segment"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -38,7 +39,7 @@ type Conn struct {
 type slot struct {
 	index   int
 	grants  []grant
-	spaces  [2]space // of Out and In
+	spaces  [2]segment.Space // of Out and In
 	remotes []fabric.Remote
 	parcel  parcel
 	scratch Reply         // of one-way messages
@@ -362,7 +363,7 @@ func (s *slot) parse(req *Request, rep *Reply) error {
 			"room for %d", rep.InLen, len(s.inline), req.In.Len())
 	}
 	if len(s.inline) > 0 {
-		req.In.scatter(&s.spaces[1], s.inline)
+		req.In.CopyFrom(&s.spaces[1], s.inline)
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-storage/sluice/fabric/sim"
 	"github.com/sluice-storage/sluice/fabric/tcp"
 	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/seg"
 	"go.uber.org/goleak"
 )
 
@@ -167,7 +168,9 @@ func memory(t testing.TB, d fabric.Domain, n int) fabric.Sge {
 	return fabric.Sge{Reg: a.Region(), Buf: a.Bytes()[:n:n]}
 }
 
-func contig(s fabric.Sge) *Memory { return whole(s) }
+func contig(s fabric.Sge) *Memory {
+	return &Memory{Windows: []fabric.Sge{s}, Access: seg.Contig(0, int64(len(s.Buf)))}
+}
 
 // pattern fills b with bytes that tell where they belong.
 func pattern(b []byte, salt uint64) {

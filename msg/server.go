@@ -117,6 +117,20 @@ func (s *Server) Stats() ServerStats {
 	}
 }
 
+// Via counts the server's connections by provider.
+func (s *Server) Via() map[string]int {
+	via := map[string]int{}
+	for _, p := range s.ports {
+		via[p.rung.caps.Provider] = 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		via[c.rung.caps.Provider]++
+	}
+	return via
+}
+
 func (s *Server) forget(ss *serverConn) {
 	s.mu.Lock()
 	delete(s.conns, ss)

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/seg"
 )
 
 // Limits that Tune considers at most, and that nodes for it are made with.
@@ -234,7 +235,9 @@ func (t *tuner) medians(ctx context.Context, n, calls int, ways []way) error {
 
 // once times one request with n bytes of data.
 func (t *tuner) once(ctx context.Context, n int, p protocol, unit int) (time.Duration, error) {
-	req := Request{Out: whole(fabric.Sge{Reg: t.sge.Reg, Buf: t.sge.Buf[:n:n]}), by: p}
+	req := Request{Out: &Memory{
+		Windows: []fabric.Sge{{Reg: t.sge.Reg, Buf: t.sge.Buf[:n:n]}}, Access: seg.Contig(0, int64(n)),
+	}, by: p}
 	if unit > 0 {
 		req.Body = binary.BigEndian.AppendUint32(nil, uint32(unit))
 	}

@@ -32,36 +32,12 @@ package msg
 import (
 	"context"
 
-	"github.com/sluice-storage/sluice/fabric"
-	"github.com/sluice-storage/sluice/seg"
+	"github.com/sluice-storage/sluice/msg/segment"
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// Memory describes local memory that a request lends to the server: windows, laid end to end
-// into one address space that starts at 0, and the bytes of that space that are meant, in
-// stream order. Byte k of a segment is byte k of the Access' stream. On the wire each window
-// costs one fabric.Remote and the Access its own compact form, however many pieces it has.
-type Memory struct {
-	// Windows are pieces of memory. Reg may be nil where the provider's Caps.AnyMemory allows it, and
-	// where Node.Attach has made the memory known.
-	Windows []fabric.Sge
-
-	// Access is over the concatenation of the windows.
-	Access seg.Access
-}
-
-// Len is the number of bytes that the segment carries; 0 for a nil Memory.
-func (m *Memory) Len() int64 {
-	if m == nil {
-		return 0
-	}
-	return m.Access.Len()
-}
-
-// whole is a segment of one piece.
-func whole(s fabric.Sge) *Memory {
-	return &Memory{Windows: []fabric.Sge{s}, Access: seg.Contig(0, int64(len(s.Buf)))}
-}
+// Memory describes local memory that a request lends to the server.
+type Memory = segment.Memory
 
 // Level is the service level of a request: which of a connection's primary queues it is submitted
 // to, and which of a server's unexpected queues it waits in there. Level 0 is for bulk, the

@@ -33,7 +33,8 @@ func table() []layer {
 		{"fabric/...", []string{"fabric"}},
 		{"mem", []string{"fabric"}},
 		{"mem/...", []string{"fabric", "mem"}},
-		{"msg", []string{"fabric", "mem"}},
+		{"msg/segment", []string{"fabric", "mem"}}, // what a request describes; msg moves it
+		{"msg", []string{"fabric", "mem", "msg/segment"}},
 		{"msg/...", []string{"fabric", "mem", "msg"}},
 		{"mover", []string{"fabric", "mem", "msg"}},
 		{"peer", []string{

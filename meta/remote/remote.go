@@ -174,7 +174,7 @@ func (s *Service) once(ctx context.Context, conn *msg.Conn, x *exchange) (more b
 		}
 		req.In = in.Segment()
 	}
-	if len(x.content)+msg.DescriptionBytes(req.In) > conn.MaxDescription() {
+	if len(x.content)+req.In.DescriptionBytes() > conn.MaxDescription() {
 		if out, err = bulk.New(s.opt.Node, conn, len(x.content)-1); err != nil {
 			return false, err
 		}
