@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/msg/tune"
 	"github.com/sluice-storage/sluice/peer"
 )
 
@@ -121,7 +122,7 @@ func (p *netPeer) serve(s *spec) (string, error) {
 		return "", err
 	}
 	p.later(node.Close)
-	var h msg.Handler = msg.Sink{}
+	var h msg.Handler = tune.Sink{}
 	if s.Do == doServe {
 		works, err := newNetHandler(node, s)
 		if err != nil {

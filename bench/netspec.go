@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/msg/tune"
 )
 
 // NetDomain is an open provider, for one side of one contender of bench net.
@@ -28,7 +29,7 @@ type NetOpener func(provider string) (NetDomain, error)
 const (
 	doStats  = "stats"  // tell what the process has used so far
 	doServe  = "serve"  // serve package msg
-	doTune   = "tune"   // serve package msg for msg.Tune
+	doTune   = "tune"   // serve package msg for tune.Measure
 	doFabric = "fabric" // serve the fabric alone, see ServeFabric
 	doCopy   = "copy"   // copy into shared memory, see netcopy.go
 	doFar    = "far"    // be the far side of package mover
@@ -151,7 +152,7 @@ const (
 func (s *spec) options(d NetDomain, protocol string) msg.Options {
 	o := msg.Options{Domain: d.Domain, Progress: s.Progress}
 	if s.Do == doTune {
-		return o.ForTuning()
+		return tune.Node(o)
 	}
 	if s.Wide {
 		o.InlineMax, o.EagerMax = wideInline, wideEager

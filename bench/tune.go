@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/msg/tune"
 )
 
 // Tuning is what bench tune finds and nodes are given: the limits of package msg, by provider. It
@@ -138,7 +139,7 @@ type TuneSample struct {
 }
 
 // Tune measures the limits of every provider.
-func (n *Net) Tune(ctx context.Context, opts msg.TuneOptions) ([]TuneResult, error) {
+func (n *Net) Tune(ctx context.Context, opts tune.Options) ([]TuneResult, error) {
 	var all []TuneResult
 	for _, p := range n.Providers {
 		r, err := n.tune(ctx, p, opts)
@@ -150,7 +151,7 @@ func (n *Net) Tune(ctx context.Context, opts msg.TuneOptions) ([]TuneResult, err
 	return all, nil
 }
 
-func (n *Net) tune(ctx context.Context, provider string, opts msg.TuneOptions) (r *TuneResult,
+func (n *Net) tune(ctx context.Context, provider string, opts tune.Options) (r *TuneResult,
 	err error) {
 	call := &caller{n: n, spec: spec{Do: doTune, Provider: provider}, depth: 1}
 	defer func() { err = errors.Join(err, call.close()) }()
@@ -159,12 +160,12 @@ func (n *Net) tune(ctx context.Context, provider string, opts msg.TuneOptions) (
 	}
 	r = &TuneResult{Provider: provider}
 	opts.Source = call.domain.Source
-	opts.Seen = func(s msg.TuneSample) {
+	opts.Seen = func(s tune.Sample) {
 		r.Samples = append(r.Samples, TuneSample{
 			s.Bytes, s.Protocol, s.Unit, float64(s.Took.Nanoseconds()) / 1e3,
 		})
 	}
-	r.Limits, err = msg.Tune(ctx, call.conn, opts)
+	r.Limits, err = tune.Measure(ctx, call.conn, opts)
 	return r, err
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/msg/tune"
 )
 
 func TestTuningRoundTrip(t *testing.T) {
@@ -118,7 +119,7 @@ func TestTuningFile(t *testing.T) {
 // TestTune measures for real: what comes out must be good for a node.
 func TestTune(t *testing.T) {
 	n := netHere(t)
-	all, err := n.Tune(t.Context(), msg.TuneOptions{Calls: 5, Large: mib})
+	all, err := n.Tune(t.Context(), tune.Options{Calls: 5, Large: mib})
 	if err != nil {
 		t.Fatal(err)
 	}

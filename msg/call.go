@@ -21,6 +21,20 @@ const replyBytes = wire.HeaderBytes + 8
 // maxText is how much of an error's text crosses the wire.
 const maxText = minBody - 8
 
+// Handler serves requests. Serve is called on a goroutine of its own, for at most as many
+// calls of one connection at once as there are credits. It must end the call with exactly one
+// Reply or Fail. c must not be used afterwards. A panic in Serve fails the call and closes
+// the connection, no more.
+type Handler interface {
+	Serve(ctx context.Context, c *Call)
+}
+
+// HandlerFunc makes a Handler of a function.
+type HandlerFunc func(ctx context.Context, c *Call)
+
+// Serve calls f.
+func (f HandlerFunc) Serve(ctx context.Context, c *Call) { f(ctx, c) }
+
 // Call is a request at the server. Pull and Push are safe for concurrent use; Reply or Fail
 // ends the call, after all of them have returned.
 type Call struct {
@@ -139,6 +153,10 @@ func (c *Call) Server() *Server { return c.s.srv }
 
 // Domain is the provider that the call came by.
 func (c *Call) Domain() fabric.Domain { return c.s.rung.domain }
+
+// SetUnit makes the parts in which the call moves data smaller than Limits.Unit, in bytes: for
+// measuring.
+func (c *Call) SetUnit(unit int) { c.unit = min(max(unit, minUnit), c.s.rung.limits.Unit) }
 
 // PeerIdentity is who the client says it is.
 func (c *Call) PeerIdentity() uint64 { return c.s.ep.Peer().Identity }

@@ -127,6 +127,9 @@ func newConn(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (
 // Provider is the name of the provider that carries the connection.
 func (c *Conn) Provider() string { return c.caps.Provider }
 
+// Domain is the provider that carries the connection.
+func (c *Conn) Domain() fabric.Domain { return c.rung.domain }
+
 // Peer is the hello of the server.
 func (c *Conn) Peer() fabric.Peer { return c.ep.Peer() }
 

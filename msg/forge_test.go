@@ -210,7 +210,8 @@ func FuzzDecodeSegments(f *testing.F) {
 	}
 	var e wire.Enc
 	segment.AppendShort(&e, segment.Out, segment.Inline, 0, 3)
-	segment.AppendRemote(&e, segment.In, []fabric.Remote{{Key: 1, Addr: 5, Len: 70}, {Key: 2, Len: 30}},
+	windows := []fabric.Remote{{Key: 1, Addr: 5, Len: 70}, {Key: 2, Len: 30}}
+	segment.AppendRemote(&e, segment.In, windows,
 		seg.Strided(seg.Vector{Off: 1, Block: 2, Dims: []seg.Dim{{Count: 9, Stride: 10}}}))
 	e.Raw([]byte("body"))
 	f.Add(e.B, uint32(2), uint32(3))

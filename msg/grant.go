@@ -30,13 +30,13 @@ func (c *Conn) plan(req *Request) plan {
 		p.bytes = in
 		return p
 	}
-	if req.Out.Len() <= inline && req.by <= protocolInline {
+	if req.Out.Len() <= inline && req.By <= Inline {
 		with := segment.FixedBytes + int(req.Out.Len())
 		if with < out || with+in+req.bodyLen() <= c.MaxDescription() {
 			p.outInline, out = true, with
 		}
 	}
-	if !p.outInline && (req.by == protocolAny || req.by == protocolEager) {
+	if !p.outInline && (req.By == ByLimits || req.By == Eager) {
 		if p.eager = c.eagerFor(req.Out); p.eager >= 0 {
 			out = segment.FixedBytes
 		}
@@ -45,8 +45,8 @@ func (c *Conn) plan(req *Request) plan {
 	return p
 }
 
-// inlineRoom is how much request data can ride inline beside a small body.
-func (c *Conn) inlineRoom() int {
+// InlineRoom is how much request data can ride inline beside a small body.
+func (c *Conn) InlineRoom() int {
 	return min(c.rung.limits.InlineMax, c.MaxDescription()-segment.FixedBytes-minBody)
 }
 

@@ -24,8 +24,8 @@ type chain struct {
 
 // fill builds the next chain: one work request per run of remote memory, each gathering or
 // scattering as many local pieces as the provider takes. It stops at the end of either side.
-func (ch *chain) fill(op fabric.Op, caps *fabric.Caps, unit int64, s *segment.Description, w *segment.Walker,
-	local *segment.Pieces,
+func (ch *chain) fill(op fabric.Op, caps *fabric.Caps, unit int64, s *segment.Description,
+	w *segment.Walker, local *segment.Pieces,
 ) {
 	ch.wrs, ch.sges, ch.bytes = ch.wrs[:0], ch.sges[:0], 0
 	for len(ch.wrs) < chainMax && ch.bytes < unit {

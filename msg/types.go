@@ -30,8 +30,6 @@
 package msg
 
 import (
-	"context"
-
 	"github.com/sluice-storage/sluice/msg/segment"
 	"github.com/sluice-storage/sluice/wire"
 )
@@ -58,7 +56,31 @@ type Request struct {
 	Out   *Memory  // data for the server; nil for none
 	In    *Memory  // room for data from the server; nil for none
 
-	by protocol
+	// By makes request data travel by one protocol, for measuring. Default ByLimits.
+	By Protocol
+}
+
+// Protocol is how a request's data travels.
+type Protocol uint8
+
+// The protocols.
+const (
+	ByLimits   Protocol = iota // as Limits say
+	Inline                     // inside the message
+	Eager                      // through an eager slot, if there is one
+	Rendezvous                 // fetched by the server
+)
+
+func (p Protocol) String() string {
+	switch p {
+	case Inline:
+		return "inline"
+	case Eager:
+		return "eager"
+	case Rendezvous:
+		return "rendezvous"
+	}
+	return "any"
 }
 
 // bodyLen is the number of bytes of control.
@@ -76,26 +98,4 @@ type Reply struct {
 	InLen  int64 // how many bytes of In's stream the server says it has filled
 	Stamp  wire.Stamp
 	Status string // text of the server's error, if there was one
-}
-
-// Handler serves requests. Serve is called on a goroutine of its own, for at most as many
-// calls of one connection at once as there are credits. It must end the call with exactly one
-// Reply or Fail. c must not be used afterwards. A panic in Serve fails the call and closes
-// the connection, no more.
-type Handler interface {
-	Serve(ctx context.Context, c *Call)
-}
-
-// HandlerFunc makes a Handler of a function.
-type HandlerFunc func(ctx context.Context, c *Call)
-
-// Serve calls f.
-func (f HandlerFunc) Serve(ctx context.Context, c *Call) { f(ctx, c) }
-
-// Service is a range of operations with a handler and an unexpected queue of its own.
-type Service struct {
-	Name     string  // for Stats and people
-	From, To uint16  // operations, both inclusive
-	Level    Level   // the least level that its requests have, whatever they say
-	Handler  Handler // required
 }

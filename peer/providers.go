@@ -40,7 +40,7 @@ type Options struct {
 	// are given to clients that are known by tcp. Default false: it only dials.
 	Listens bool
 
-	// Limits are what was measured of providers, by name; see msg.Tune. Default: msg's.
+	// Limits are what was measured of providers, by name; see package tune. Default: msg's.
 	Limits map[string]msg.Limits
 
 	// Logger hears of providers that are not to be had. Default: discard.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-storage/sluice/bench"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/msg/tune"
 )
 
 // benchTune measures where one protocol of package msg gives way to the next, on this machine.
@@ -31,7 +32,7 @@ func (f *benchFlags) benchTune(cmd *cobra.Command, note func(string)) (err error
 	defer p.stop()
 	n := &bench.Net{Providers: names, Open: openNet(), Control: p.info.Control}
 	defer func() { err = errors.Join(err, n.Close()) }()
-	opts := msg.TuneOptions{Calls: 201}
+	opts := tune.Options{Calls: 201}
 	if f.quick {
 		opts.Calls = 51
 	}

@@ -78,7 +78,8 @@ func table() []layer {
 		{"nbd/...", []string{"nbd"}},
 		{"bench", []string{
 			"client", "fabric", "fabric/hook/meter", "iod", "iod/remote", "mem", "mem/regcache",
-			"meta", "mount", "mover", "msg", "nbd", "peer", "relay", "stripe"}},
+			"meta", "mount", "mover", "msg", "msg/tune", "nbd", "peer", "relay",
+			"stripe"}},
 		{"bench/grpcpeer", []string{"bench", "fabric", "fabric/tcp"}}, // a module of its own
 		{"dash", []string{"admin", "client"}},
 

@@ -34,7 +34,7 @@ func msgTests() []string {
 		"TestEcho", "TestUnits", "TestOneWayMessages", "TestEagerSlotsComeAndGo",
 		"TestCanceledEagerCalls", "TestCancelAtEveryMoment", "TestCancellationAtRandomMoments",
 		"TestTimeLimits", "TestPanicEndsOneConnectionOnly", "TestDrain", "TestCallsWaitForCredits",
-		"TestIdlePeersAreKept", "TestUnequalOptions", "TestTune",
+		"TestIdlePeersAreKept", "TestUnequalOptions",
 		"TestRandomRequestsAgainstModel", "TestWaysOfProgress", "TestNoAllocationsPerRequest",
 	}
 }
@@ -55,7 +55,10 @@ func TestTransport(t *testing.T) {
 	p := newCouple(t)
 	var both sync.WaitGroup // each keeps one of the machines busy
 	both.Go(func() { p.conformance(t, p.a, p.mover, moverTests(), "/^verbs") })
-	both.Go(func() { p.conformance(t, p.b, p.msg, msgTests(), "/^verbs") })
+	both.Go(func() {
+		p.conformance(t, p.b, p.tune, []string{"TestTune"}, "/^verbs")
+		p.conformance(t, p.b, p.msg, msgTests(), "/^verbs")
+	})
 	both.Wait()
 	p.conformance(t, p.a, p.mover, []string{"TestDeath"}, "/./^verbs")
 	if !t.Failed() {
@@ -66,9 +69,10 @@ func TestTransport(t *testing.T) {
 // couple is two guests on two wires, and the programs that run in them. The second wire's devices
 // are there because the library of the connection manager does not let go of a machine's last one.
 type couple struct {
-	wires            [2]*vmtest.Wire
-	a, b             *vmtest.Guest
-	msg, peer, mover string
+	wires [2]*vmtest.Wire
+	a, b  *vmtest.Guest
+
+	msg, tune, peer, mover string
 }
 
 func newCouple(t *testing.T) *couple {
@@ -77,7 +81,8 @@ func newCouple(t *testing.T) *couple {
 	for i := range p.wires {
 		p.wires[i] = lab.NewWire(vmtest.WireOptions{})
 	}
-	p.msg, p.peer, p.mover = build(t, "msg"), build(t, "peer"), build(t, "mover")
+	p.msg, p.tune = build(t, "msg"), build(t, "msg/tune")
+	p.peer, p.mover = build(t, "peer"), build(t, "mover")
 	p.a, p.b = lab.StartCouple(t, vmtest.GuestConfig{Wires: p.wires[:]})
 	return p
 }
@@ -85,7 +90,7 @@ func newCouple(t *testing.T) *couple {
 // build makes a package's test binary. The guests' files are the host's, so it is there too.
 func build(t *testing.T, name string) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), name+".test")
+	path := filepath.Join(t.TempDir(), filepath.Base(name)+".test")
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", path, "./"+name)
 	cmd.Dir = filepath.Join("..", "..")
 	if out, err := cmd.CombinedOutput(); err != nil {
