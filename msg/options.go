@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// Limits are where one protocol gives way to the next, for one provider. Package tune measures them;
-// they can be stored as JSON and put into Options.
+// Limits are where one protocol gives way to the next, for one provider. Package tune measures
+// them; they can be stored as JSON and put into Options.
 type Limits struct {
 	// InlineMax is how many bytes of data ride inside a message, per direction.
 	InlineMax int `json:"inline_max"`

@@ -45,7 +45,7 @@ type Options struct {
 	// limit. Default: 60 s.
 	WaitMax time.Duration
 
-	// Backoff is the pause between attempts. Default: msg's.
+	// Backoff is the pause between attempts. Default: that of package peer.
 	Backoff peer.Backoff
 }
 
