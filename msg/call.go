@@ -63,7 +63,6 @@ type Call struct {
 	slotRef bool   // the slot is kept for the call; guarded by serverConn.mu
 	bad     error  // why the header's marks were refused
 	out, in segment.Description
-	stamp   wire.Stamp
 
 	mu        sync.Mutex // also held while writes are posted: it keeps a call's chains in order
 	high      int64      // inline reply data: the bytes before it are set
@@ -91,7 +90,6 @@ func (c *Call) beginLocked(a *arrival) {
 	}
 	c.recv, c.header, c.body, c.inline = a.recv, a.header, a.body, a.inline
 	c.marks, c.bad = parseMarks(a.header.Pieces)
-	c.stamp = wire.Stamp{}
 	c.unit = c.s.rung.limits.Unit
 	c.high, c.lent, c.lentBytes = 0, 0, 0
 	if c.pushed.Load() {
@@ -176,12 +174,6 @@ func (c *Call) MaxReply() int {
 	return max(room, 0)
 }
 
-// SetStamp makes s the stamp of the reply. Without it the reply's stamp is zero.
-func (c *Call) SetStamp(s wire.Stamp) {
-	c.live("SetStamp")
-	c.stamp = s
-}
-
 func (c *Call) live(op string) {
 	if c.ended.Load() {
 		invariant.Check(false, "msg.Call.%s after the call was answered", op)
@@ -248,7 +240,7 @@ func (c *Call) deactivate() {
 func (c *Call) compose(status errs.Kind, body []byte, inLen int64) {
 	h := wire.Header{
 		Kind: wire.KindReply, Op: c.header.Op, Status: status, RequestID: c.header.RequestID,
-		Credits: 1, Stamp: c.stamp, BodyLen: uint32(8 + len(body)),
+		Credits: 1, BodyLen: uint32(8 + len(body)),
 	}
 	if c.s.node.defects.loseCredit && c.gen%7 == 0 {
 		h.Credits = 0

@@ -351,7 +351,7 @@ func (c *Conn) finish(s *slot, req *Request, rep *Reply) error {
 func (s *slot) parse(req *Request, rep *Reply) error {
 	d := wire.NewDec(s.body)
 	rep.InLen = d.Size()
-	rep.Stamp, rep.Status = s.header.Stamp, ""
+	rep.Status = ""
 	rep.Body = append(rep.Body[:0], d.Rest()...)
 	if err := d.Err(); err != nil {
 		return err

@@ -96,6 +96,5 @@ func (r *Request) bodyLen() int {
 type Reply struct {
 	Body   []byte
 	InLen  int64 // how many bytes of In's stream the server says it has filled
-	Stamp  wire.Stamp
 	Status string // text of the server's error, if there was one
 }
