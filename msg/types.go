@@ -95,6 +95,6 @@ func (r *Request) bodyLen() int {
 // Reply is a call's answer. Body is reused: it is cut to length 0 and appended to.
 type Reply struct {
 	Body   []byte
-	InLen  int64 // how many bytes of In's stream the server says it has filled
+	InLen  int64  // how many bytes of In's stream the server says it has filled
 	Status string // text of the server's error, if there was one
 }
