@@ -5,9 +5,9 @@ import (
 	"sync"
 
 	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 )
 
 // Buffer is memory that servers move data into and out of by themselves, by whatever provider they
@@ -40,13 +40,13 @@ type buffers struct {
 }
 
 // worthwhile tells whether a provider prefers memory that was made for it.
-func worthwhile(domains []fabric.Domain, source mem.Source) bool {
-	for _, d := range domains {
+func worthwhile(p *peer.Providers) bool {
+	for _, d := range p.Domains {
 		if !d.Caps().AnyMemory {
 			return true
 		}
 	}
-	return source != nil
+	return p.Memory != nil
 }
 
 // bufferCounts divides bytes: half for the largest transfers of a kernel or a block device, the

@@ -25,12 +25,10 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/internal/procid"
 	"github.com/sluice-storage/sluice/iod"
-	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/meta"
-	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 )
 
 // DataService is what the client asks of I/O servers; Target.Server says which one is meant.
@@ -41,23 +39,17 @@ type DataService interface {
 
 // Options of an FS.
 type Options struct {
-	// Domain is the provider that Dial connects through, and Domains are better ones, best first,
-	// each of which is tried with each server; see msg.Options. They stay the caller's. Required by
-	// Dial, ignored by New, as all that follows up to WaitMax.
-	Domain  fabric.Domain
-	Domains []fabric.Domain
+	// Peer says which providers are opened, and how this process proves to servers that it may use
+	// them. Default: all that this host has, and the secret that the servers name. Ignored by New, as
+	// all that follows up to WaitMax.
+	Peer peer.Options
 
-	// Missing are providers that this host does not have, and Limits what was measured of those it
-	// has; see msg.Options. Default none.
-	Missing []msg.Step
-	Limits  map[string]msg.Limits
+	// Providers, if not nil, are used in place of opening any; they stay the caller's. Default nil.
+	Providers *peer.Providers
 
-	// Memory is where buffers come from that servers of this host may be let into: shm.Arenas.
-	// Default nil: no such memory is used.
-	Memory mem.Source
-
-	// Buffers, in bytes, bounds that memory, which is taken when it is first needed. At least
-	// 4 MiB, or iod.TransferMax where a provider takes no other memory. Default 32 MiB.
+	// Buffers, in bytes, bounds the memory that servers of this host, or devices, are let into; it is
+	// taken when it is first needed. At least 4 MiB, or iod.TransferMax where a provider takes no
+	// other memory. Default 32 MiB.
 	Buffers int
 
 	// Retain, in bytes, bounds the memory in which writes are kept until they are synced, so that a
@@ -68,7 +60,7 @@ type Options struct {
 	// WaitMax is how long an operation waits for a server that cannot be reached or does not answer,
 	// whatever the reason, before it fails with errs.TimedOut and an error that names the server:
 	// ETIMEDOUT for a program of this library, EIO for one on a mount and for a guest. It is what
-	// Dial gives to the services; those given to New wait by themselves. msg.Forever: no limit.
+	// Dial gives to the services; those given to New wait by themselves. peer.Forever: no limit.
 	// Default 60 s.
 	WaitMax time.Duration
 

@@ -61,17 +61,17 @@ func (w *wired) addLazy(id uint32) {
 	w.start[id] = func() {
 		s := &severed{Engine: disk}
 		cache, err := unifier.New(unifier.Config{MemoryBytes: 64 << 20, DirtyBytes: 16 << 20,
-			DirtyAge: time.Hour, Registrar: w.node}, s)
+			DirtyAge: time.Hour, Registrar: w.net.Node}, s)
 		must(t, err)
 		srv, err := iodserver.New(iodserver.Config{ID: id, Key: w.key.ServerKey(id), Store: s,
 			Cache: cache, WriteBack: true})
 		must(t, err)
-		listen, err := w.node.Serve(w.places(fmt.Sprint("iod", id)), srv, msg.ServeOptions{})
+		listen, err := w.net.Serve(w.places(fmt.Sprint("iod", id)), srv, msg.ServeOptions{})
 		must(t, err)
 		w.mu.Lock()
-		w.addrs[id] = tcpOf(listen)
+		w.addrs[id] = listen.Addr()
 		w.mu.Unlock()
-		m := meta.Server{ID: id, Addr: tcpOf(listen), StoreID: uint64(id), Total: 1 << 30,
+		m := meta.Server{ID: id, Addr: listen.Addr(), StoreID: uint64(id), Total: 1 << 30,
 			Free: 1 << 30}
 		must(t, w.meta.Join(context.Background(), m, meta.SignJoin(w.key.ServerKey(id), &m)))
 		w.stop[id] = func() {
@@ -96,7 +96,7 @@ func TestServersCrash(t *testing.T) {
 		w.addLazy(id)
 	}
 	ctx := context.Background()
-	fs, err := Dial(ctx, "sluice://"+w.addr, Options{Domain: w.domain, Cred: &meta.Cred{},
+	fs, err := Dial(ctx, "sluice://"+w.addr, Options{Providers: w.far(), Cred: &meta.Cred{},
 		Retain: 8 << 20, WaitMax: 30 * time.Second})
 	must(t, err)
 	models := make([][]byte, 4)
@@ -147,7 +147,7 @@ func TestServersCrash(t *testing.T) {
 func (w *wired) checkFiles(models [][]byte) {
 	t, ctx := w.t, context.Background()
 	t.Helper()
-	fs, err := Dial(ctx, "sluice://"+w.addr, Options{Domain: w.domain, Cred: &meta.Cred{}})
+	fs, err := Dial(ctx, "sluice://"+w.addr, Options{Providers: w.far(), Cred: &meta.Cred{}})
 	must(t, err)
 	defer fs.Close()
 	for i, want := range models {
@@ -244,7 +244,7 @@ func TestKeptWritesOutliveTheirRights(t *testing.T) {
 	w := newWiredWith(t, 0, false, store.Options{CapTTL: 100 * time.Millisecond})
 	w.addLazy(1)
 	ctx := context.Background()
-	fs, err := Dial(ctx, "sluice://"+w.addr, Options{Domain: w.domain, Cred: &meta.Cred{},
+	fs, err := Dial(ctx, "sluice://"+w.addr, Options{Providers: w.far(), Cred: &meta.Cred{},
 		RenewEvery: time.Hour})
 	must(t, err)
 	data := pattern(100<<10, 1)
@@ -274,7 +274,7 @@ func TestKeptWritesOutliveTheirRights(t *testing.T) {
 func TestModes(t *testing.T) {
 	w := newWired(t, 2)
 	ctx := context.Background()
-	fs, err := Dial(ctx, "sluice://"+w.addr, Options{Domain: w.domain, Cred: &meta.Cred{}})
+	fs, err := Dial(ctx, "sluice://"+w.addr, Options{Providers: w.far(), Cred: &meta.Cred{}})
 	must(t, err)
 	defer fs.Close()
 	create, err := fs.Create(ctx, "/f")

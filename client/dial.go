@@ -3,24 +3,27 @@ package client
 import (
 	"context"
 	"net"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/iod"
 	iodremote "github.com/sluice-storage/sluice/iod/remote"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/meta"
 	metaremote "github.com/sluice-storage/sluice/meta/remote"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 )
 
 // metaPeer is the pool's number for the metadata service; I/O servers have their ids, which are
 // never 0.
 const metaPeer = 0
+
+// Open connects to the file system at a URL, sluice://host:port[/path], by the best way that this
+// host has to each of its servers. It is Dial with the defaults of all Options.
+func Open(ctx context.Context, url string) (*FS, error) { return Dial(ctx, url, Options{}) }
 
 // Dial connects to the file system at a URL, sluice://host:port[/path]. The path, a directory,
 // becomes the root of the FS. ctx bounds dialing only.
@@ -30,9 +33,6 @@ func Dial(ctx context.Context, url string, opts Options) (*FS, error) {
 		return nil, err
 	}
 	opts = opts.withDefaults()
-	if opts.Domain == nil {
-		return nil, errs.Newf(errs.Invalid, "client.Dial", url, "the fabric domain is missing")
-	}
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
@@ -69,8 +69,9 @@ func parseURL(url string) (addr, path string, err error) {
 
 // network is what Dial opens.
 type network struct {
-	node    *msg.Node
-	pool    *msg.Pool
+	opened  *peer.Providers // nil: they are the caller's
+	peers   *peer.Network
+	pool    *peer.Pool
 	meta    *metaremote.Service
 	data    *iodremote.Remote
 	buffers *buffers           // nil: none
@@ -90,28 +91,41 @@ func callMax(waitMax time.Duration) time.Duration {
 // connect prepares connections to the metadata service and, by what it tells, to the I/O servers.
 // They are made when they are needed.
 func connect(addr string, o *Options) (*network, error) {
-	node, err := msg.NewNode(msg.Options{Domain: o.Domain, Domains: o.Domains, Missing: o.Missing,
-		Limits: o.Limits, Logger: o.Logger, CallTimeout: callMax(o.WaitMax)})
+	n := &network{}
+	providers := o.Providers
+	var err error
+	if providers == nil {
+		if o.Peer.Logger == nil {
+			o.Peer.Logger = o.Logger
+		}
+		if n.opened, err = peer.Open(o.Peer); err != nil {
+			return nil, err
+		}
+		providers = n.opened
+	}
+	n.peers, err = peer.New(providers,
+		msg.Options{Logger: o.Logger, CallTimeout: callMax(o.WaitMax)})
 	if err != nil {
+		_ = n.closeOpened() // nothing runs on them
 		return nil, err
 	}
-	n := &network{node: node}
-	n.pool = msg.NewPool(node, func(ctx context.Context, id uint32) (string, error) {
+	n.pool = peer.NewPool(n.peers, func(ctx context.Context, id uint32) (string, error) {
 		if id == metaPeer {
 			return addr, nil
 		}
 		return n.resolve(ctx, id)
 	})
 	data := iodremote.Options{WaitMax: o.WaitMax, RetainBytes: o.Retain, Logger: o.Logger,
-		Arena: n.arena(o.Memory),
+		Arena: n.arena(providers.Memory),
 		Renew: func(ctx context.Context, t *iod.Target) error { return n.fs.Load().renewTarget(ctx, t) },
 		Lost:  func(t iod.Target, err error) { n.fs.Load().lost(t, err) }}
-	if worthwhile(slices.Concat(o.Domains, []fabric.Domain{o.Domain}), o.Memory) {
-		n.buffers = &buffers{bytes: o.Buffers, source: o.Memory, node: node, log: o.Logger}
+	if worthwhile(providers) {
+		n.buffers = &buffers{bytes: o.Buffers, source: providers.Memory, node: n.peers.Node,
+			log: o.Logger}
 		data.Buffers = n.buffers.lender
 	}
 	n.data = iodremote.New(n.pool, data)
-	n.meta, err = metaremote.New(metaremote.Options{Pool: n.pool, Peer: metaPeer, Node: node,
+	n.meta, err = metaremote.New(metaremote.Options{Pool: n.pool, Peer: metaPeer, Node: n.peers.Node,
 		WaitMax: o.WaitMax})
 	if err != nil {
 		_ = n.close()
@@ -140,7 +154,7 @@ func (n *network) close() error {
 	if perr := n.pool.Close(); err == nil {
 		err = perr
 	}
-	if nerr := n.node.Close(); err == nil {
+	if nerr := n.peers.Close(); err == nil {
 		err = nerr
 	}
 	if n.kept != nil { // the node is closed: no server touches it
@@ -153,7 +167,18 @@ func (n *network) close() error {
 			err = berr
 		}
 	}
+	if oerr := n.closeOpened(); err == nil {
+		err = oerr
+	}
 	return err
+}
+
+// closeOpened ends the providers that connect has opened.
+func (n *network) closeOpened() error {
+	if n.opened == nil {
+		return nil
+	}
+	return n.opened.Close()
 }
 
 // enterRoot makes a directory the place where paths begin.

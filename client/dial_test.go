@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -24,6 +23,7 @@ import (
 	metaserver "github.com/sluice-storage/sluice/meta/server"
 	"github.com/sluice-storage/sluice/meta/store"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 	"github.com/sluice-storage/sluice/stripe/memstore"
 	"github.com/sluice-storage/sluice/unifier"
 )
@@ -34,7 +34,7 @@ type wired struct {
 	domain fabric.Domain   // tcp
 	near   []fabric.Domain // of the servers, better than tcp
 	sock   string          // folder of sockets
-	node   *msg.Node
+	net    *peer.Network   // of the servers
 	key    capability.Key
 	meta   *store.Store
 	addr   string // of the metadata service
@@ -65,9 +65,9 @@ func newWiredWith(t testing.TB, servers uint32, near bool, opts store.Options) *
 		w.near, w.sock = []fabric.Domain{d}, t.TempDir()
 		must(t, os.Chmod(w.sock, 0o700))
 	}
-	w.node, err = msg.NewNode(msg.Options{Domain: w.domain, Domains: w.near})
+	w.net, err = peer.New(&peer.Providers{Domains: append(w.near, w.domain)}, msg.Options{})
 	must(t, err)
-	pool := msg.NewPool(w.node, func(_ context.Context, id uint32) (string, error) {
+	pool := peer.NewPool(w.net, func(_ context.Context, id uint32) (string, error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return w.addrs[id], nil
@@ -78,11 +78,11 @@ func newWiredWith(t testing.TB, servers uint32, near bool, opts store.Options) *
 	opts.RootMode, opts.HeartbeatMax = 0o777, time.Hour
 	w.meta, err = store.New(context.Background(), db, opts)
 	must(t, err)
-	srv, err := metaserver.New(w.meta, metaserver.Options{Node: w.node})
+	srv, err := metaserver.New(w.meta, metaserver.Options{Node: w.net.Node})
 	must(t, err)
-	listen, err := w.node.Serve(w.places("meta"), srv, msg.ServeOptions{})
+	listen, err := w.net.Serve(w.places("meta"), srv, msg.ServeOptions{})
 	must(t, err)
-	w.addr = tcpOf(listen)
+	w.addr = listen.Addr()
 	for id := uint32(1); id <= servers; id++ {
 		w.addServer(id)
 	}
@@ -94,7 +94,7 @@ func newWiredWith(t testing.TB, servers uint32, near bool, opts store.Options) *
 		w.meta.Stop()
 		must(t, db.Close())
 		must(t, pool.Close())
-		must(t, w.node.Close())
+		must(t, w.net.Close())
 		must(t, w.domain.Close())
 	})
 	return w
@@ -106,17 +106,17 @@ func (w *wired) addServer(id uint32) {
 	disk, err := memstore.New(memstore.Options{})
 	must(t, err)
 	w.start[id] = func() {
-		cache, err := unifier.New(unifier.Config{MemoryBytes: 64 << 20, Registrar: w.node}, disk)
+		cache, err := unifier.New(unifier.Config{MemoryBytes: 64 << 20, Registrar: w.net.Node}, disk)
 		must(t, err)
 		srv, err := iodserver.New(iodserver.Config{ID: id, Key: w.key.ServerKey(id), Store: disk,
 			Cache: cache})
 		must(t, err)
-		listen, err := w.node.Serve(w.places(fmt.Sprint("iod", id)), srv, msg.ServeOptions{})
+		listen, err := w.net.Serve(w.places(fmt.Sprint("iod", id)), srv, msg.ServeOptions{})
 		must(t, err)
 		w.mu.Lock()
-		w.addrs[id] = tcpOf(listen)
+		w.addrs[id] = listen.Addr()
 		w.mu.Unlock()
-		s := meta.Server{ID: id, Addr: tcpOf(listen), StoreID: uint64(id), Total: 1 << 30, Free: 1 << 30}
+		s := meta.Server{ID: id, Addr: listen.Addr(), StoreID: uint64(id), Total: 1 << 30, Free: 1 << 30}
 		must(t, w.meta.Join(context.Background(), s, meta.SignJoin(w.key.ServerKey(id), &s)))
 		w.stop[id] = func() {
 			must(t, listen.Close(context.Background()))
@@ -136,16 +136,15 @@ func (w *wired) places(name string) string {
 	return "tcp:127.0.0.1:0,shm:" + filepath.Join(w.sock, name)
 }
 
-// tcpOf is the part of a server's address that others are told.
-func tcpOf(s *msg.Server) string {
-	first, _, _ := strings.Cut(s.Addr(), ",")
-	return strings.TrimPrefix(first, "tcp:")
+// far is how a client without shared memory reaches the cluster.
+func (w *wired) far() *peer.Providers {
+	return &peer.Providers{Domains: []fabric.Domain{w.domain}}
 }
 
 func (w *wired) dial(path string) *FS {
 	w.t.Helper()
 	fs, err := Dial(context.Background(), "sluice://"+w.addr+path,
-		Options{Domain: w.domain, WaitMax: 30 * time.Second, Cred: &meta.Cred{}})
+		Options{Providers: w.far(), WaitMax: 30 * time.Second, Cred: &meta.Cred{}})
 	must(w.t, err)
 	w.t.Cleanup(func() { must(w.t, fs.Close()) })
 	return fs
@@ -183,14 +182,15 @@ func TestDial(t *testing.T) {
 func TestDialRefuses(t *testing.T) {
 	w := newWired(t, 1)
 	ctx := context.Background()
-	opts := Options{Domain: w.domain, Cred: &meta.Cred{}}
+	opts := Options{Providers: w.far(), Cred: &meta.Cred{}}
 	for _, url := range []string{"", "http://x:1/", "sluice://", "sluice://host", "sluice:///x"} {
 		if _, err := Dial(ctx, url, opts); errs.KindOf(err) != errs.Invalid {
 			t.Errorf("%q: %v", url, err)
 		}
 	}
-	if _, err := Dial(ctx, "sluice://"+w.addr, Options{}); errs.KindOf(err) != errs.Invalid {
-		t.Errorf("no domain: %v", err)
+	none := Options{Peer: peer.Options{Use: []string{peer.SHM}}}
+	if _, err := Dial(ctx, "sluice://"+w.addr, none); errs.KindOf(err) != errs.Invalid {
+		t.Errorf("without tcp: %v", err)
 	}
 	if _, err := Dial(ctx, "sluice://"+w.addr+"/none", opts); errs.KindOf(err) != errs.NotFound {
 		t.Errorf("a root that does not exist: %v", err)

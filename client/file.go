@@ -127,7 +127,7 @@ func (f *File) reopen(ctx context.Context, s *session, old *grant) error {
 	}
 	h, err := f.openAgain(ctx, s)
 	if err != nil {
-		if k := errs.KindOf(err); !away(k) && k != errs.Canceled {
+		if !errs.KindOf(err).Passing() {
 			f.die(old, err)
 		}
 		return err
@@ -280,7 +280,7 @@ func (f *File) Close(ctx context.Context) error {
 	// What could not be synced is kept here and will be sent again, so no other client may write:
 	// the service's handle stays until the session ends.
 	var err error
-	if k := errs.KindOf(unsynced); !away(k) && k != errs.Canceled {
+	if !errs.KindOf(unsynced).Passing() {
 		err = f.closeHandle(ctx, dead != nil)
 	}
 	if err == nil && dead == nil {

@@ -130,7 +130,7 @@ func (n *network) arena(source mem.Source) func(bytes int) (*mem.Arena, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := n.node.Attach(a); err != nil {
+		if err := n.peers.Attach(a); err != nil {
 			_ = a.Close() // nobody has seen it
 			return nil, err
 		}

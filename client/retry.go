@@ -20,13 +20,6 @@ const (
 // what races between truncations and writes need.
 const refreshMax = 50
 
-// away tells whether an error means that a server did not answer for as long as services wait,
-// which says nothing about the file. Services wait by themselves, see Options.WaitMax: nothing is
-// repeated here for that reason.
-func away(k errs.Kind) bool {
-	return k == errs.Disconnected || k == errs.Shutdown || k == errs.Again || k == errs.TimedOut
-}
-
 // turn is a lock that is held over requests. Who waits for it leaves when its context ends. Made by
 // newTurn.
 type turn chan struct{}

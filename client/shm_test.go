@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-storage/sluice/fabric/shm"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/peer"
 	"github.com/sluice-storage/sluice/seg"
 )
 
@@ -27,8 +28,9 @@ func (w *wired) dialNear(buffers int) *FS {
 	must(t, err)
 	t.Cleanup(func() { must(t, near.Close()) })
 	fs, err := Dial(context.Background(), "sluice://"+w.addr, Options{
-		Domain: w.domain, Domains: []fabric.Domain{near, w.domain}, Memory: arenas, Buffers: buffers,
-		WaitMax: 30 * time.Second, Cred: &meta.Cred{}})
+		Providers: &peer.Providers{Domains: []fabric.Domain{near, w.domain}, Memory: arenas},
+		Buffers:   buffers,
+		WaitMax:   30 * time.Second, Cred: &meta.Cred{}})
 	must(t, err)
 	t.Cleanup(func() { must(t, fs.Close()) })
 	return fs
@@ -148,7 +150,7 @@ func TestBuffersOfATCPClient(t *testing.T) {
 	for _, b := range got {
 		b.Return()
 	}
-	_, err := Dial(t.Context(), "sluice://"+w.addr, Options{Domain: w.domain, Buffers: 1})
+	_, err := Dial(t.Context(), "sluice://"+w.addr, Options{Providers: w.far(), Buffers: 1})
 	if errs.KindOf(err) != errs.Invalid {
 		t.Errorf("too few buffers: %v", err)
 	}

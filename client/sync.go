@@ -81,7 +81,7 @@ func (f *File) syncStripe(ctx context.Context, g *grant, seq uint64, s int) erro
 	switch k := errs.KindOf(err); {
 	case k == errs.OK:
 		f.node.synced(s, was)
-	case k != errs.Stale && k != errs.Expired && k != errs.Canceled && !away(k):
+	case k != errs.Stale && k != errs.Expired && !k.Passing():
 		// The server tried and failed: nobody knows what reached the disk.
 		f.node.lose(errs.Wrap("client.Sync", serverName(t.Server), err))
 	}

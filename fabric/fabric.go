@@ -60,6 +60,21 @@ type Caps struct {
 	// that. The request that tried completes with errs.Perm, what else is pending at that end
 	// with errs.Disconnected. Where it is false the connection goes on.
 	RefusalEnds bool
+
+	// SameHost: endpoints connect processes of one host only.
+	SameHost bool
+
+	// AsksToken: listeners of this domain ask whoever dials for a token, see Tokens.
+	AsksToken bool
+
+	// PostMoves: Post itself moves the data of Writes and Reads wherever it can, so that their
+	// completions mostly are in the queue when it returns: whoever waits for them does well to
+	// poll once before it sleeps.
+	PostMoves bool
+
+	// AnyMemoryCopied: memory outside of arenas that were made for the provider works, but is
+	// copied once more on its way. Where it is false all memory that works moves equally well.
+	AnyMemoryCopied bool
 }
 
 // Domain is an open provider: the owner of regions, queues and endpoints. Safe for concurrent use.

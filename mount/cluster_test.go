@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,6 +24,7 @@ import (
 	metaserver "github.com/sluice-storage/sluice/meta/server"
 	"github.com/sluice-storage/sluice/meta/store"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/stripe/memstore"
@@ -67,20 +67,20 @@ func newClusterBy(t testing.TB, servers int, near bool) *cluster {
 	var err error
 	c.domain, err = tcp.Open(tcp.Options{})
 	must(err)
-	opts := msg.Options{Domain: c.domain}
+	providers := &peer.Providers{Domains: []fabric.Domain{c.domain}}
 	if near {
 		d, err := shm.Open(shm.Options{})
 		must(err)
 		t.Cleanup(func() { must(d.Close()) })
-		opts.Domains, c.sock = []fabric.Domain{d}, t.TempDir()
+		providers.Domains, c.sock = []fabric.Domain{d, c.domain}, t.TempDir()
 		must(os.Chmod(c.sock, 0o700))
 	}
-	node, err := msg.NewNode(opts)
+	net, err := peer.New(providers, msg.Options{})
 	must(err)
 	for id := uint32(1); id <= uint32(servers); id++ {
-		c.serve(node, id)
+		c.serve(net, id)
 	}
-	pool := msg.NewPool(node, func(_ context.Context, id uint32) (string, error) {
+	pool := peer.NewPool(net, func(_ context.Context, id uint32) (string, error) {
 		return c.addrs[id], nil
 	})
 	far := remote.New(pool, remote.Options{WaitMax: 2 * time.Second})
@@ -95,25 +95,25 @@ func newClusterBy(t testing.TB, servers int, near bool) *cluster {
 		must(c.meta.Join(context.Background(), s, meta.SignJoin(c.key.ServerKey(id), &s)))
 	}
 	if near {
-		c.serveMeta(node)
+		c.serveMeta(net)
 	}
 	t.Cleanup(func() {
 		c.meta.Stop()
 		must(db.Close())
 		must(pool.Close())
-		must(node.Close())
+		must(net.Close())
 		must(c.domain.Close())
 	})
 	return c
 }
 
 // serveMeta puts the metadata service on the network.
-func (c *cluster) serveMeta(node *msg.Node) {
-	h, err := metaserver.New(c.meta, metaserver.Options{Node: node})
+func (c *cluster) serveMeta(net *peer.Network) {
+	h, err := metaserver.New(c.meta, metaserver.Options{Node: net.Node})
 	must(c.t, err)
-	s, err := node.Serve(c.places("meta"), h, msg.ServeOptions{})
+	s, err := net.Serve(c.places("meta"), h, msg.ServeOptions{})
 	must(c.t, err)
-	c.addr = tcpOf(s)
+	c.addr = s.Addr()
 	c.t.Cleanup(func() { must(c.t, s.Close(context.Background())) })
 }
 
@@ -125,14 +125,8 @@ func (c *cluster) places(name string) string {
 	return "tcp:127.0.0.1:0,shm:" + filepath.Join(c.sock, name)
 }
 
-// tcpOf is the part of a server's address that others are told.
-func tcpOf(s *msg.Server) string {
-	first, _, _ := strings.Cut(s.Addr(), ",")
-	return strings.TrimPrefix(first, "tcp:")
-}
-
 // serve starts one I/O server.
-func (c *cluster) serve(node *msg.Node, id uint32) {
+func (c *cluster) serve(net *peer.Network, id uint32) {
 	c.t.Helper()
 	must := func(err error) {
 		c.t.Helper()
@@ -142,13 +136,13 @@ func (c *cluster) serve(node *msg.Node, id uint32) {
 	}
 	disk, err := memstore.New(memstore.Options{})
 	must(err)
-	cache, err := unifier.New(unifier.Config{MemoryBytes: 128 << 20, Registrar: node}, disk)
+	cache, err := unifier.New(unifier.Config{MemoryBytes: 128 << 20, Registrar: net.Node}, disk)
 	must(err)
 	srv, err := server.New(server.Config{ID: id, Key: c.key.ServerKey(id), Store: disk, Cache: cache})
 	must(err)
-	listen, err := node.Serve(c.places(fmt.Sprint("iod", id)), srv, msg.ServeOptions{})
+	listen, err := net.Serve(c.places(fmt.Sprint("iod", id)), srv, msg.ServeOptions{})
 	must(err)
-	c.addrs[id] = tcpOf(listen)
+	c.addrs[id] = listen.Addr()
 	c.t.Cleanup(func() {
 		must(listen.Close(context.Background()))
 		srv.Close()
@@ -231,9 +225,9 @@ func (c *cluster) dial() (*client.FS, error) {
 		return nil, err
 	}
 	c.t.Cleanup(func() { must(c.t, near.Close()) })
-	return client.Dial(context.Background(), "sluice://"+c.addr, client.Options{Domain: c.domain,
-		Domains: []fabric.Domain{near, c.domain}, Memory: arenas, Buffers: 4 << 20,
-		WaitMax: 5 * time.Second})
+	return client.Dial(context.Background(), "sluice://"+c.addr, client.Options{
+		Providers: &peer.Providers{Domains: []fabric.Domain{near, c.domain}, Memory: arenas},
+		Buffers:   4 << 20, WaitMax: 5 * time.Second})
 }
 
 // mount mounts a client of the cluster, and unmounts it at the end of the test.

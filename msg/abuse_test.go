@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-storage/sluice/fabric/shm"
 	"github.com/sluice-storage/sluice/fabric/sim"
 	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/msg/segment"
 	"github.com/sluice-storage/sluice/seg"
 )
 
@@ -123,7 +124,7 @@ func TestBillionPiecesCostNothing(t *testing.T) {
 	r := newRigFor(t, simProviders()[0], echo, nil)
 	p := newRaw(t, r, true)
 	billion := seg.Strided(seg.Vector{Block: 1, Dims: []seg.Dim{{Count: 1e9, Stride: 2}}})
-	body := describeOne(roleOut, fabric.Remote{Key: 1, Len: 4e9}, billion)
+	body := describeOne(segment.Out, fabric.Remote{Key: 1, Len: 4e9}, billion)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	start := time.Now()

@@ -8,64 +8,66 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 )
 
-// listen opens all places of an address.
-func (n *Node) listen(addr string) ([]door, error) {
-	places, err := parseAddress(addr, n.providers())
-	if err != nil {
-		return nil, err
-	}
-	var doors []door
+// listen opens all places.
+func (n *Node) listen(places []Place) ([]port, error) {
+	var ports []port
 	for _, p := range places {
-		r := n.rungs[len(n.rungs)-1]
-		for _, other := range n.rungs {
-			if p.provider == other.caps.Provider {
-				r = other
-			}
-		}
-		if p.provider != "" && p.provider != r.caps.Provider {
-			err = errs.Newf(errs.Unsupported, "msg.Listen", p.at, "this node has no %s", p.provider)
-		}
+		r, err := n.rungOf(p.Domain)
 		var l fabric.Listener
 		if err == nil {
-			l, err = r.domain.Connector().Listen(p.at)
+			l, err = r.domain.Connector().Listen(p.Addr)
 		}
 		if err != nil {
-			closeDoors(doors)
-			return nil, err
+			closePorts(ports)
+			return nil, errs.Wrap("msg.Serve", p.Addr, err)
 		}
-		doors = append(doors, door{r, l})
+		ports = append(ports, port{r, l})
 	}
-	return doors, nil
+	if len(ports) == 0 {
+		return nil, errs.Newf(errs.Invalid, "msg.Serve", "", "no place to listen at")
+	}
+	return ports, nil
 }
 
-func closeDoors(doors []door) {
-	for _, d := range doors {
-		_ = d.listener.Close()
+func closePorts(ports []port) {
+	for _, p := range ports {
+		_ = p.listener.Close()
 	}
 }
 
-// Addr is where the server listens, as Dial takes it.
+// Addr is where the server listens, as Dial takes it: of several places that of the node's Domain,
+// or the first.
 func (s *Server) Addr() string {
-	var all []place
-	for _, d := range s.doors {
-		all = append(all, place{provider: d.rung.caps.Provider, at: d.listener.Addr().String()})
+	for _, p := range s.ports {
+		if p.rung == s.node.base() {
+			return p.listener.Addr().String()
+		}
 	}
-	return formatAddress(all, s.node.rungs[len(s.node.rungs)-1].caps.Provider)
+	return s.ports[0].listener.Addr().String()
+}
+
+// Places are where the server listens.
+func (s *Server) Places() []Place {
+	var all []Place
+	for _, p := range s.ports {
+		all = append(all, Place{Domain: p.rung.domain, Addr: p.listener.Addr().String()})
+	}
+	return all
 }
 
 // accept takes connections until the listener is closed.
-func (s *Server) accept(d door) {
+func (s *Server) accept(at port) {
 	defer s.accepting.Done()
 	for {
 		var cfg fabric.EndpointConfig
-		ep, err := d.listener.Accept(context.Background(),
+		ep, err := at.listener.Accept(context.Background(),
 			func(peer fabric.Peer) (fabric.EndpointConfig, error) {
 				var err error
-				cfg, err = s.welcome(d.rung, peer)
+				cfg, err = s.welcome(at.rung, peer)
 				return cfg, err
 			})
 		if err == nil {
-			err = s.open(d.rung, ep, &cfg)
+			err = s.open(at.rung, ep, &cfg)
 			cfg.RecvCQ = nil // the serverConn's from here on
 		}
 		if cfg.RecvCQ != nil {

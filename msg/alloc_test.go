@@ -24,12 +24,6 @@ func TestNoAllocationsPerRequest(t *testing.T) {
 			part := func(n int) *Memory {
 				return contig(fabric.Sge{Reg: here.Reg, Buf: here.Buf[:n]})
 			}
-			s, err := NewSession(SessionOptions{
-				Get: func(context.Context) (*Conn, error) { return r.conn, nil },
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
 			useSlots(t, r, r.conn, 20000)
 			ctx, rep := context.Background(), Reply{Body: make([]byte, 0, 64)}
 			body := make([]byte, 8)
@@ -45,9 +39,6 @@ func TestNoAllocationsPerRequest(t *testing.T) {
 				"rendezvous in":  {Request{In: part(large)}, nil},
 				"one-way": {Request{Body: body}, func(req *Request) error {
 					return r.conn.Send(ctx, req)
-				}},
-				"session": {Request{Body: body}, func(req *Request) error {
-					return s.Call(ctx, req, &rep)
 				}},
 			} {
 				if row.call == nil {
@@ -73,6 +64,24 @@ func TestNoAllocationsPerRequest(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestNoAllocationPerCall counts both sides, since they share the process.
+func TestNoAllocationPerCall(t *testing.T) {
+	r := newRig(t, tcpProvider(), answerer(), nil)
+	ctx, req := context.Background(), Request{Body: make([]byte, 8)}
+	var rep Reply
+	one := func() {
+		if err := r.conn.Call(ctx, &req, &rep); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 100 {
+		one()
+	}
+	if n := alloctest.PerRun(0, 500, one); n >= 1 && !raceEnabled {
+		t.Fatalf("%v allocations per request", n)
 	}
 }
 

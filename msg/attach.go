@@ -83,3 +83,35 @@ func (l *link) localize(wrs []fabric.WR) error {
 	}
 	return nil
 }
+
+// Direct tells whether the server reaches m without a detour: it rides inside the message, or lies
+// in arenas that Node.Attach was told of, or the provider moves any memory equally well. A
+// caller that has memory of another kind does better to copy it into an arena, or must, where the
+// provider takes registered memory only.
+func (c *Conn) Direct(m *Memory) bool {
+	if c.caps.AnyMemory && !c.caps.AnyMemoryCopied || m.Len() <= int64(c.rung.limits.InlineMax) {
+		return true
+	}
+	for i := range m.Windows {
+		if len(m.Windows[i].Buf) > 0 && !c.node.knows(m.Windows[i].Buf) {
+			return false
+		}
+	}
+	return true
+}
+
+// knows tells whether memory lies in an arena that was attached.
+func (n *Node) knows(b []byte) bool {
+	for _, a := range n.attached() {
+		if offsetIn(a.Bytes(), b) >= 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// AnyMemory tells whether the connection's provider moves memory that is not registered.
+func (c *Conn) AnyMemory() bool { return c.caps.AnyMemory }
+
+// AnyMemory tells whether the provider that the call came by moves memory that is not registered.
+func (c *Call) AnyMemory() bool { return c.s.caps.AnyMemory }

@@ -197,16 +197,28 @@ func BenchmarkRTT8Thread(b *testing.B) {
 	})
 }
 
+// taker takes what it is sent.
+func taker() Handler {
+	return HandlerFunc(func(ctx context.Context, c *Call) {
+		err := c.PullUnits(ctx, 0, c.OutLen(), func(int64, []byte) error { return nil })
+		if err != nil {
+			_ = c.Fail(err)
+			return
+		}
+		_ = c.Reply(nil, 0)
+	})
+}
+
 // BenchmarkWrite32K is request data of 32 KiB by eager slot and by rendezvous.
 func BenchmarkWrite32K(b *testing.B) {
 	for _, p := range []provider{tcpProvider(), shmProvider(b)} {
-		for by, name := range map[protocol]string{
-			protocolEager: "eager", protocolRendezvous: "rendezvous",
+		for by, name := range map[Protocol]string{
+			Eager: "eager", Rendezvous: "rendezvous",
 		} {
 			b.Run(p.name+"/"+name, func(b *testing.B) {
-				r := newRig(b, p, Sink{}, nil)
+				r := newRig(b, p, taker(), nil)
 				useSlots(b, r, r.conn, 32<<10)
-				req := Request{Out: contig(memory(b, r.cdom, 32<<10)), by: by}
+				req := Request{Out: contig(memory(b, r.cdom, 32<<10)), By: by}
 				b.SetBytes(32 << 10)
 				for b.Loop() {
 					if err := r.conn.Call(context.Background(), &req, &Reply{}); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/internal/invariant"
 	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/msg/segment"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -19,6 +20,20 @@ const replyBytes = wire.HeaderBytes + 8
 
 // maxText is how much of an error's text crosses the wire.
 const maxText = minBody - 8
+
+// Handler serves requests. Serve is called on a goroutine of its own, for at most as many
+// calls of one connection at once as there are credits. It must end the call with exactly one
+// Reply or Fail. c must not be used afterwards. A panic in Serve fails the call and closes
+// the connection, no more.
+type Handler interface {
+	Serve(ctx context.Context, c *Call)
+}
+
+// HandlerFunc makes a Handler of a function.
+type HandlerFunc func(ctx context.Context, c *Call)
+
+// Serve calls f.
+func (f HandlerFunc) Serve(ctx context.Context, c *Call) { f(ctx, c) }
 
 // Call is a request at the server. Pull and Push are safe for concurrent use; Reply or Fail
 // ends the call, after all of them have returned.
@@ -35,9 +50,6 @@ type Call struct {
 	// Set by begin, and not changed while the call is active. active and gen are guarded by
 	// serverConn.mu.
 	active  bool
-	once    bool // it is recorded, see replay.go
-	lost    bool // its session is not known
-	read    bool // decode has read the descriptions
 	gen     uint32
 	marks   marks
 	handler Handler
@@ -50,8 +62,7 @@ type Call struct {
 	eager   []byte // request data in an eager slot, which the client can still write
 	slotRef bool   // the slot is kept for the call; guarded by serverConn.mu
 	bad     error  // why the header's marks were refused
-	out, in segment
-	stamp   wire.Stamp
+	out, in segment.Description
 
 	mu        sync.Mutex // also held while writes are posted: it keeps a call's chains in order
 	high      int64      // inline reply data: the bytes before it are set
@@ -77,8 +88,6 @@ func (c *Call) beginLocked(a *arrival) {
 	}
 	c.recv, c.header, c.body, c.inline = a.recv, a.header, a.body, a.inline
 	c.marks, c.bad = parseMarks(a.header.Pieces)
-	c.once, c.lost, c.read = false, false, false
-	c.stamp = wire.Stamp{}
 	c.unit = c.s.rung.limits.Unit
 	c.high, c.lent, c.lentBytes = 0, 0, 0
 	if c.pushed.Load() {
@@ -88,33 +97,33 @@ func (c *Call) beginLocked(a *arrival) {
 
 // decode reads the descriptions. Until then body begins with them.
 func (c *Call) decode() error {
-	if c.bad != nil || c.read { // a call that was parked comes here twice
+	if c.bad != nil {
 		return c.bad
 	}
 	room := int64(c.s.msgBytes - replyBytes - minBody)
-	body, err := decodeSegments(c.body, uint32(c.marks.segments), int64(len(c.inline)), room,
+	body, err := segment.Decode(c.body, uint32(c.marks.segments), int64(len(c.inline)), room,
 		&c.out, &c.in)
 	if err != nil {
 		return err
 	}
-	if c.marks.flags&markOneWay != 0 && (c.in.present || c.marks.flags&markOnce != 0) {
-		return badDescription("a one-way message with an answer")
+	if c.OneWay() && c.in.Present {
+		return segment.Malformed("a one-way message with an answer")
 	}
-	if c.out.eager {
+	if c.out.Eager {
 		if err := c.s.useSlot(c); err != nil {
 			return err
 		}
 	}
-	c.body, c.read = body, true
+	c.body = body
 	return nil
 }
 
 // near is request data that is here already; nil where it has to be fetched.
 func (c *Call) near() []byte {
 	switch {
-	case c.out.inline:
+	case c.out.Inline:
 		return c.inline
-	case c.out.eager:
+	case c.out.Eager:
 		return c.eager
 	}
 	return nil
@@ -127,13 +136,23 @@ func (c *Call) Header() *wire.Header { return &c.header }
 func (c *Call) Body() []byte { return c.body }
 
 // OutLen is how many bytes of request data can be pulled.
-func (c *Call) OutLen() int64 { return c.out.length }
+func (c *Call) OutLen() int64 { return c.out.Length }
 
 // InLen is how many bytes of reply data can be pushed.
-func (c *Call) InLen() int64 { return c.in.length }
+func (c *Call) InLen() int64 { return c.in.Length }
 
 // Peer is the hello of the client.
 func (c *Call) Peer() fabric.Peer { return c.s.ep.Peer() }
+
+// Server is the one that runs the call.
+func (c *Call) Server() *Server { return c.s.srv }
+
+// Domain is the provider that the call came by.
+func (c *Call) Domain() fabric.Domain { return c.s.rung.domain }
+
+// SetUnit makes the parts in which the call moves data smaller than Limits.Unit, in bytes: for
+// measuring.
+func (c *Call) SetUnit(unit int) { c.unit = min(max(unit, minUnit), c.s.rung.limits.Unit) }
 
 // PeerIdentity is who the client says it is.
 func (c *Call) PeerIdentity() uint64 { return c.s.ep.Peer().Identity }
@@ -147,19 +166,10 @@ func (c *Call) Level() Level { return Level(c.level) }
 // MaxReply is the largest body that Reply takes for this call.
 func (c *Call) MaxReply() int {
 	room := c.s.msgBytes - replyBytes
-	if c.marks.flags&markOnce != 0 {
-		room = min(room, c.s.srv.opts.Replay.RecordMax)
-	}
-	if c.in.inline {
-		room -= int(c.in.length)
+	if c.in.Inline {
+		room -= int(c.in.Length)
 	}
 	return max(room, 0)
-}
-
-// SetStamp makes s the stamp of the reply. Without it the reply's stamp is zero.
-func (c *Call) SetStamp(s wire.Stamp) {
-	c.live("SetStamp")
-	c.stamp = s
 }
 
 func (c *Call) live(op string) {
@@ -177,7 +187,7 @@ func (c *Call) Reply(body []byte, inLen int64) error {
 	if len(body) > c.MaxReply() {
 		return c.answer(errs.TooBig, []byte("the reply's body is larger than a message"), 0)
 	}
-	if inLen < 0 || inLen > c.in.length {
+	if inLen < 0 || inLen > c.in.Length {
 		return c.answer(errs.OutOfRange, []byte("the reply claims more data than there is room"), 0)
 	}
 	return c.answer(errs.OK, body, inLen)
@@ -203,18 +213,10 @@ func (c *Call) answer(status errs.Kind, body []byte, inLen int64) error {
 	if c.OneWay() {
 		body = nil
 	}
-	data := c.compose(status, body, inLen)
-	var parked *Call
-	if c.once {
-		parked = c.s.srv.replay.finish(c, status, body, data)
-	}
+	c.compose(status, body, inLen)
 	c.deactivate()
 	c.s.repost(c.recv)
-	err := c.send()
-	if parked != nil {
-		c.s.srv.dispatch(parked)
-	}
-	return err
+	return c.send()
 }
 
 // deactivate hides the call from cancellation: it is answered. A client that has the answer may
@@ -227,18 +229,15 @@ func (c *Call) deactivate() {
 }
 
 // compose writes the reply: header and body at the front of the send buffer, inline data at
-// its end, where Push has put it. It returns the inline data.
-func (c *Call) compose(status errs.Kind, body []byte, inLen int64) []byte {
+// its end, where Push has put it.
+func (c *Call) compose(status errs.Kind, body []byte, inLen int64) {
 	h := wire.Header{
 		Kind: wire.KindReply, Op: c.header.Op, Status: status, RequestID: c.header.RequestID,
-		Credits: 1, Stamp: c.stamp, BodyLen: uint32(8 + len(body)),
-	}
-	if c.lost {
-		h.Pieces = replyLost
+		Credits: 1, BodyLen: uint32(8 + len(body)),
 	}
 	buf := c.s.sendBuf(c.index)
 	var data []byte
-	if c.in.inline && inLen > 0 {
+	if c.in.Inline && inLen > 0 {
 		data = c.inlineRoom()[:inLen]
 		if c.high < inLen {
 			clear(data[c.high:])
@@ -250,13 +249,12 @@ func (c *Call) compose(status errs.Kind, body []byte, inLen int64) []byte {
 	e.Raw(body)
 	reg := c.s.arena.Region()
 	c.parcel.pieces = [2]fabric.Sge{{Reg: reg, Buf: e.B}, {Reg: reg, Buf: data}}
-	return data
 }
 
 // inlineRoom is where the In segment's data lies when it rides in the reply.
 func (c *Call) inlineRoom() []byte {
 	buf := c.s.sendBuf(c.index)
-	return buf[len(buf)-int(c.in.length):]
+	return buf[len(buf)-int(c.in.Length):]
 }
 
 // collect copies pushed data into the reply. Bytes that nobody pushes are zero, not what an

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/msg/segment"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -23,7 +24,6 @@ type Conn struct {
 	*link
 	credits gate
 	polls   polls
-	steps   []Step // of the ladder; set before anybody has the Conn
 
 	mu       sync.Mutex
 	lent     lent // eager slots
@@ -39,7 +39,7 @@ type Conn struct {
 type slot struct {
 	index   int
 	grants  []grant
-	spaces  [2]space // of Out and In
+	spaces  [2]segment.Space // of Out and In
 	remotes []fabric.Remote
 	parcel  parcel
 	scratch Reply         // of one-way messages
@@ -123,6 +123,12 @@ func newConn(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (
 	return c, nil
 }
 
+// Provider is the name of the provider that carries the connection.
+func (c *Conn) Provider() string { return c.caps.Provider }
+
+// Domain is the provider that carries the connection.
+func (c *Conn) Domain() fabric.Domain { return c.rung.domain }
+
 // Peer is the hello of the server.
 func (c *Conn) Peer() fabric.Peer { return c.ep.Peer() }
 
@@ -205,7 +211,7 @@ func (c *Conn) outcomeOf(ctx context.Context, s *slot, req *Request, rep *Reply)
 // told, and it may be lost with the connection; a handler's error counts in Node.Stats. Like a
 // request it needs a credit, which comes back when it was handled.
 func (c *Conn) Send(ctx context.Context, req *Request) error {
-	if req.In != nil || req.once {
+	if req.In != nil {
 		return errs.Newf(errs.Invalid, "msg.Send", c.name, "a one-way message has no answer")
 	}
 	in, out, err := c.reserve(ctx, req)
@@ -315,10 +321,7 @@ func (c *Conn) submit(ctx context.Context, s *slot, req *Request, flags uint8) e
 		Kind: wire.KindRequest, Op: req.Op, Stamp: req.Stamp, RequestID: s.id,
 		DeadlineMs: deadlineMs(left),
 	}
-	if req.once {
-		flags |= markOnce
-	}
-	m := marks{flags: flags, level: uint8(c.level(req.Level)), ask: req.ask}
+	m := marks{flags: flags, level: uint8(c.level(req.Level))}
 	msg, err := c.encode(s, &h, req, m)
 	if err != nil {
 		return err
@@ -357,7 +360,7 @@ func (c *Conn) finish(s *slot, req *Request, rep *Reply) error {
 func (s *slot) parse(req *Request, rep *Reply) error {
 	d := wire.NewDec(s.body)
 	rep.InLen = d.Size()
-	rep.Stamp, rep.Status, rep.lost = s.header.Stamp, "", s.header.Pieces == replyLost
+	rep.Status = ""
 	rep.Body = append(rep.Body[:0], d.Rest()...)
 	if err := d.Err(); err != nil {
 		return err
@@ -372,7 +375,7 @@ func (s *slot) parse(req *Request, rep *Reply) error {
 			"room for %d", rep.InLen, len(s.inline), req.In.Len())
 	}
 	if len(s.inline) > 0 {
-		req.In.scatter(&s.spaces[1], s.inline)
+		req.In.CopyFrom(&s.spaces[1], s.inline)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/msg/segment"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -154,24 +155,24 @@ func (s *serverConn) dropSlot(slot *eagerSlot) {
 
 // useSlot finds the data of a request in its slot. It stays there until the call is answered.
 func (s *serverConn) useSlot(c *Call) error {
-	i := c.out.slot
+	i := c.out.Slot
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := &s.eager
-	if i >= maxEager || x.held&(1<<i) == 0 || uint64(c.out.length) > x.slots[i].remote.Len {
-		return badDescription("an eager slot that it does not have")
+	if i >= maxEager || x.held&(1<<i) == 0 || uint64(c.out.Length) > x.slots[i].remote.Len {
+		return segment.Malformed("an eager slot that it does not have")
 	}
 	x.uses++
 	x.slots[i].refs++
 	c.slotRef = true
-	c.eager = x.slots[i].buf.Bytes()[:c.out.length]
+	c.eager = x.slots[i].buf.Bytes()[:c.out.Length]
 	return nil
 }
 
 // unuseSlotLocked ends a call's use of its slot.
 func (s *serverConn) unuseSlotLocked(c *Call) {
 	if c.slotRef {
-		s.eager.slots[c.out.slot].refs--
+		s.eager.slots[c.out.Slot].refs--
 		c.slotRef, c.eager = false, nil
 	}
 }

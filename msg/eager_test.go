@@ -109,7 +109,7 @@ func TestWhatWasPulledDoesNotChange(t *testing.T) {
 		before := bytes.Clone(buf)
 		pulled <- struct{}{}
 		<-changed
-		same = c.out.eager && bytes.Equal(before, buf) && buf[0] == 1
+		same = c.out.Eager && bytes.Equal(before, buf) && buf[0] == 1
 		_ = c.Reply(nil, 0)
 	}), nil)
 	useSlots(t, r, r.conn, 20000)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/msg/segment"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/wire"
 )
@@ -88,7 +89,7 @@ func rawRequest(id uint64, pieces uint32, body, inline []byte) []byte {
 
 func describeOne(role uint8, r fabric.Remote, a seg.Access) []byte {
 	var e wire.Enc
-	appendRemote(&e, role, []fabric.Remote{r}, a)
+	segment.AppendRemote(&e, role, []fabric.Remote{r}, a)
 	return e.B
 }
 
@@ -109,32 +110,32 @@ func forged() map[string]struct {
 		{Count: math.MaxInt32, Stride: 0}, {Count: math.MaxInt32, Stride: 0},
 		{Count: math.MaxInt32, Stride: 0},
 	}})
-	wrongLen := describeOne(roleOut, win, seg.Contig(0, 4096))
+	wrongLen := describeOne(segment.Out, win, seg.Contig(0, 4096))
 	wrongLen[11] ^= 1
 	inlineTooLong := wire.Enc{}
-	appendShort(&inlineTooLong, roleIn, formInline, 0, 1<<40)
+	segment.AppendShort(&inlineTooLong, segment.In, segment.Inline, 0, 1<<40)
 	noInline := wire.Enc{}
-	appendShort(&noInline, roleOut, formInline, 0, 100)
+	segment.AppendShort(&noInline, segment.Out, segment.Inline, 0, 100)
 	noSlot, inSlot := wire.Enc{}, wire.Enc{}
-	appendShort(&noSlot, roleOut, formEager, 3, 100)
-	appendShort(&inSlot, roleIn, formEager, 0, 100)
+	segment.AppendShort(&noSlot, segment.Out, segment.Eager, 3, 100)
+	segment.AppendShort(&inSlot, segment.In, segment.Eager, 0, 100)
 	overflow := wire.Enc{}
-	appendRemote(&overflow, roleOut, []fabric.Remote{{Len: 1 << 62}, {Len: 1 << 62}},
+	segment.AppendRemote(&overflow, segment.Out, []fabric.Remote{{Len: 1 << 62}, {Len: 1 << 62}},
 		seg.Contig(0, 10))
-	wraps := describeOne(roleOut, fabric.Remote{Addr: math.MaxUint64 - 5, Len: 10},
+	wraps := describeOne(segment.Out, fabric.Remote{Addr: math.MaxUint64 - 5, Len: 10},
 		seg.Contig(0, 10))
-	out := describeOne(roleOut, win, seg.Contig(0, 10))
+	out := describeOne(segment.Out, win, seg.Contig(0, 10))
 	return map[string]row{
-		"beyond the window":   {describeOne(roleOut, win, seg.Contig(0, 4097)), 1, errs.Invalid},
-		"far beyond":          {describeOne(roleIn, win, seg.Contig(1<<60, 10)), 1, errs.Invalid},
-		"a billion pieces":    {describeOne(roleIn, win, billion), 1, errs.TooBig},
-		"overflowing product": {describeOne(roleIn, win, manyDims), 1, errs.TooBig},
+		"beyond the window":   {describeOne(segment.Out, win, seg.Contig(0, 4097)), 1, errs.Invalid},
+		"far beyond":          {describeOne(segment.In, win, seg.Contig(1<<60, 10)), 1, errs.Invalid},
+		"a billion pieces":    {describeOne(segment.In, win, billion), 1, errs.TooBig},
+		"overflowing product": {describeOne(segment.In, win, manyDims), 1, errs.TooBig},
 		"length differs":      {wrongLen, 1, errs.Protocol},
 		"truncated":           {out[:20], 1, errs.Protocol},
 		"nothing there":       {nil, 2, errs.Protocol},
 		"three segments":      {bytes.Repeat(out, 3), 3, errs.Protocol},
 		"the same twice":      {bytes.Repeat(out, 2), 2, errs.Protocol},
-		"In before Out": {append(describeOne(roleIn, win, seg.Contig(0, 1)), out...), 2,
+		"In before Out": {append(describeOne(segment.In, win, seg.Contig(0, 1)), out...), 2,
 			errs.Protocol},
 		"no room for inline": {inlineTooLong.B, 1, errs.Protocol},
 		"inline missing":     {noInline.B, 1, errs.Protocol},
@@ -174,8 +175,8 @@ func TestForgedKeysMoveNothing(t *testing.T) {
 	p := newRaw(t, r, true)
 	win := fabric.Remote{Key: 12345, Addr: 99, Len: 1 << 20}
 	var e wire.Enc
-	appendRemote(&e, roleOut, []fabric.Remote{win}, seg.Contig(0, 1<<20))
-	appendRemote(&e, roleIn, []fabric.Remote{win}, seg.Contig(0, 1<<20))
+	segment.AppendRemote(&e, segment.Out, []fabric.Remote{win}, seg.Contig(0, 1<<20))
+	segment.AppendRemote(&e, segment.In, []fabric.Remote{win}, seg.Contig(0, 1<<20))
 	p.send(rawRequest(5, 2, e.B, nil))
 	if h, err := p.answer(); err != nil || h.Status != errs.Perm {
 		t.Fatalf("answer %+v, %v", h, err)
@@ -208,22 +209,23 @@ func FuzzDecodeSegments(f *testing.F) {
 		f.Add(row.body, row.pieces, uint32(0))
 	}
 	var e wire.Enc
-	appendShort(&e, roleOut, formInline, 0, 3)
-	appendRemote(&e, roleIn, []fabric.Remote{{Key: 1, Addr: 5, Len: 70}, {Key: 2, Len: 30}},
+	segment.AppendShort(&e, segment.Out, segment.Inline, 0, 3)
+	windows := []fabric.Remote{{Key: 1, Addr: 5, Len: 70}, {Key: 2, Len: 30}}
+	segment.AppendRemote(&e, segment.In, windows,
 		seg.Strided(seg.Vector{Off: 1, Block: 2, Dims: []seg.Dim{{Count: 9, Stride: 10}}}))
 	e.Raw([]byte("body"))
 	f.Add(e.B, uint32(2), uint32(3))
 	f.Fuzz(func(t *testing.T, body []byte, pieces, inline uint32) {
-		var out, in segment
+		var out, in segment.Description
 		const room = 1 << 14
-		rest, err := decodeSegments(body, pieces, int64(inline), room, &out, &in)
+		rest, err := segment.Decode(body, pieces, int64(inline), room, &out, &in)
 		if err != nil {
 			return
 		}
 		if len(rest) > len(body) {
 			t.Fatal("more body than there was")
 		}
-		for _, s := range []*segment{&out, &in} {
+		for _, s := range []*segment.Description{&out, &in} {
 			checkWalk(t, s)
 		}
 	})
@@ -231,24 +233,24 @@ func FuzzDecodeSegments(f *testing.F) {
 
 // checkWalk walks an accepted segment: every run lies in its window, and together they are
 // the stream.
-func checkWalk(t *testing.T, s *segment) {
-	if !s.present || s.inline || s.eager {
+func checkWalk(t *testing.T, s *segment.Description) {
+	if !s.Present || s.Inline || s.Eager {
 		return
 	}
-	w := walk(&s.space, s.access, 0)
+	w := s.Walk(0)
 	var sum int64
 	for {
-		r, ok := w.peek()
+		r, ok := w.Peek()
 		if !ok {
 			break
 		}
-		if r.n <= 0 || r.off < 0 || uint64(r.off+r.n) > s.windows[r.win].Len {
-			t.Fatalf("run %+v leaves window %+v", r, s.windows[r.win])
+		if r.N <= 0 || r.Off < 0 || uint64(r.Off+r.N) > s.Windows[r.Win].Len {
+			t.Fatalf("run %+v leaves window %+v", r, s.Windows[r.Win])
 		}
-		w.take(r.n)
-		sum += r.n
+		w.Take(r.N)
+		sum += r.N
 	}
-	if sum != s.length {
-		t.Fatalf("runs hold %d bytes, the segment says %d", sum, s.length)
+	if sum != s.Length {
+		t.Fatalf("runs hold %d bytes, the segment says %d", sum, s.Length)
 	}
 }

@@ -3,6 +3,7 @@ package msg
 import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/msg/segment"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -20,33 +21,33 @@ func (c *Conn) plan(req *Request) plan {
 	inline := int64(c.rung.limits.InlineMax)
 	replyRoom := int64(c.msgBytes - replyBytes - minBody)
 	p.inInline = req.In != nil && req.In.Len() <= min(inline, replyRoom)
-	in := DescriptionBytes(req.In)
+	in := req.In.DescriptionBytes()
 	if p.inInline {
-		in = describeBytes
+		in = segment.FixedBytes
 	}
-	out := DescriptionBytes(req.Out)
+	out := req.Out.DescriptionBytes()
 	if req.Out == nil {
 		p.bytes = in
 		return p
 	}
-	if req.Out.Len() <= inline && req.by <= protocolInline {
-		with := describeBytes + int(req.Out.Len())
+	if req.Out.Len() <= inline && req.By <= Inline {
+		with := segment.FixedBytes + int(req.Out.Len())
 		if with < out || with+in+req.bodyLen() <= c.MaxDescription() {
 			p.outInline, out = true, with
 		}
 	}
-	if !p.outInline && (req.by == protocolAny || req.by == protocolEager) {
+	if !p.outInline && (req.By == ByLimits || req.By == Eager) {
 		if p.eager = c.eagerFor(req.Out); p.eager >= 0 {
-			out = describeBytes
+			out = segment.FixedBytes
 		}
 	}
 	p.bytes = out + in
 	return p
 }
 
-// inlineRoom is how much request data can ride inline beside a small body.
-func (c *Conn) inlineRoom() int {
-	return min(c.rung.limits.InlineMax, c.MaxDescription()-describeBytes-minBody)
+// InlineRoom is how much request data can ride inline beside a small body.
+func (c *Conn) InlineRoom() int {
+	return min(c.rung.limits.InlineMax, c.MaxDescription()-segment.FixedBytes-minBody)
 }
 
 // encode writes the request into the slot's send buffer and grants what it describes.
@@ -55,7 +56,7 @@ func (c *Conn) encode(s *slot, h *wire.Header, req *Request, m marks) ([]byte, e
 		if m == nil {
 			continue
 		}
-		if err := m.check(&s.spaces[i]); err != nil {
+		if err := m.Check(&s.spaces[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -70,16 +71,12 @@ func (c *Conn) encode(s *slot, h *wire.Header, req *Request, m marks) ([]byte, e
 			"body of %d and descriptions of %d bytes, at most %d together", body, p.bytes,
 			c.MaxDescription())
 	}
-	if req.once && req.In != nil && !p.inInline {
-		return nil, errs.Newf(errs.TooBig, "msg.Session", c.name,
-			"reply data of %d bytes cannot be recorded", req.In.Len())
-	}
 	buf := c.sendBuf(s.index)
 	e := wire.Enc{B: buf[:wire.HeaderBytes]}
-	if err := c.describe(s, &e, roleOut, req.Out, p.outInline); err != nil {
+	if err := c.describe(s, &e, segment.Out, req.Out, p.outInline); err != nil {
 		return nil, err
 	}
-	if err := c.describe(s, &e, roleIn, req.In, p.inInline); err != nil {
+	if err := c.describe(s, &e, segment.In, req.In, p.inInline); err != nil {
 		return nil, err
 	}
 	e.Raw(req.Body)
@@ -98,7 +95,7 @@ func (c *Conn) encode(s *slot, h *wire.Header, req *Request, m marks) ([]byte, e
 	if p.outInline {
 		h.InlineLen = uint32(req.Out.Len())
 		end += int(h.InlineLen)
-		req.Out.gather(&s.spaces[0], buf[len(e.B):end])
+		req.Out.CopyTo(&s.spaces[0], buf[len(e.B):end])
 	}
 	h.Append(buf[:0])
 	return buf[:end], nil
@@ -109,16 +106,16 @@ func (c *Conn) describe(s *slot, e *wire.Enc, role uint8, m *Memory, inline bool
 	if m == nil {
 		return nil
 	}
-	if s.eager >= 0 && role == roleOut {
-		appendShort(e, role, formEager, s.eager, m.Len())
+	if s.eager >= 0 && role == segment.Out {
+		segment.AppendShort(e, role, segment.Eager, s.eager, m.Len())
 		return nil
 	}
 	if inline {
-		appendShort(e, role, formInline, 0, m.Len())
+		segment.AppendShort(e, role, segment.Inline, 0, m.Len())
 		return nil
 	}
 	rights := fabric.RemoteRead
-	if role == roleIn {
+	if role == segment.In {
 		rights = fabric.RemoteWrite
 	}
 	s.remotes = s.remotes[:0]
@@ -129,7 +126,7 @@ func (c *Conn) describe(s *slot, e *wire.Enc, role uint8, m *Memory, inline bool
 		}
 		s.remotes = append(s.remotes, r)
 	}
-	appendRemote(e, role, s.remotes, m.Access)
+	segment.AppendRemote(e, role, s.remotes, m.Access)
 	return nil
 }
 

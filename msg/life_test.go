@@ -12,6 +12,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/msg/segment"
 )
 
 func call(c *Conn, timeout time.Duration, req *Request) error {
@@ -323,10 +324,10 @@ func TestTooBigDescriptions(t *testing.T) {
 		_ = c.Reply(nil, 0)
 	}), nil)
 	big := contig(memory(t, r.cdom, 1<<20))
-	for len(big.Windows) < MaxWindows {
+	for len(big.Windows) < segment.MaxWindows {
 		big.Windows = append(big.Windows, big.Windows[0])
 	}
-	if n := DescriptionBytes(big); n <= r.conn.MaxDescription() {
+	if n := big.DescriptionBytes(); n <= r.conn.MaxDescription() {
 		t.Fatalf("%d bytes fit", n)
 	}
 	if err := call(r.conn, 20*time.Second, &Request{Out: big}); !errors.Is(err, errs.TooBig) {
@@ -373,7 +374,7 @@ func TestStuckPeer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw.send(rawRequest(1, 1, describeOne(roleIn, remote, contig(in).Access), nil))
+	raw.send(rawRequest(1, 1, describeOne(segment.In, remote, contig(in).Access), nil))
 	select {
 	case err := <-freed:
 		if errs.KindOf(err) != errs.Disconnected {

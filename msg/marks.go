@@ -4,42 +4,25 @@ import "github.com/sluice-storage/sluice/errs"
 
 // The last field of a request's header (wire.Header.Pieces) is this layer's:
 //
-//	0      1      2    3         4
-//	|flags |level |ask |segments |
+//	0      1      2  3         4
+//	|flags |level |0 |segments |
 //
-// flags: 1 one-way, nobody waits for the answer, which has no body; 2 once, the header's session,
-// slot and sequence say which request this is, and it is not executed twice. level: the service
-// level. ask: 0, or a question to the message layer, which no handler sees. segments: how many
-// descriptions open the body. In a reply the field is 0, or 1 for a session that is not known.
+// flags: 1 one-way, nobody waits for the answer, which has no body. level: the service level.
+// segments: how many descriptions open the body. In a reply the field is 0.
 type marks struct {
-	flags, level, ask, segments uint8
+	flags, level, segments uint8
 }
 
-const (
-	markOneWay uint8 = 1 << iota
-	markOnce
-
-	knownMarks = markOneWay | markOnce
-)
-
-// The questions, and what their answers' bodies hold.
-const (
-	askSession uint8 = iota + 1 // open the stamp's session; verifier u64, slots u16, see replay.go
-	askOffers                   // how else can you be reached?; see ladder.go
-	askEnd
-)
-
-// replyLost is the mark of a reply to a request of a session that the server does not know.
-const replyLost = 1
+const markOneWay uint8 = 1
 
 func (m marks) pack() uint32 {
-	return uint32(m.flags)<<24 | uint32(m.level)<<16 | uint32(m.ask)<<8 | uint32(m.segments)
+	return uint32(m.flags)<<24 | uint32(m.level)<<16 | uint32(m.segments)
 }
 
 // parseMarks reads the field and refuses what it does not know.
 func parseMarks(v uint32) (marks, error) {
-	m := marks{flags: uint8(v >> 24), level: uint8(v >> 16), ask: uint8(v >> 8), segments: uint8(v)}
-	if m.flags&^knownMarks != 0 || m.level >= MaxLevels || m.ask >= askEnd || m.segments > 2 {
+	m := marks{flags: uint8(v >> 24), level: uint8(v >> 16), segments: uint8(v)}
+	if m.flags&^markOneWay != 0 || m.level >= MaxLevels || uint8(v>>8) != 0 || m.segments > 2 {
 		return m, errs.Newf(errs.Protocol, "msg.Describe", "", "unknown marks %08x of a request", v)
 	}
 	return m, nil

@@ -6,6 +6,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/msg/segment"
 )
 
 // chainMax is how many work requests are posted at once, and a unit how many bytes: so much can one
@@ -22,27 +23,27 @@ type chain struct {
 
 // fill builds the next chain: one work request per run of remote memory, each gathering or
 // scattering as many local pieces as the provider takes. It stops at the end of either side.
-func (ch *chain) fill(op fabric.Op, caps *fabric.Caps, unit int64, s *segment, w *walker,
-	local *pieces,
+func (ch *chain) fill(op fabric.Op, caps *fabric.Caps, unit int64, s *segment.Description,
+	w *segment.Walker, local *segment.Pieces,
 ) {
 	ch.wrs, ch.sges, ch.bytes = ch.wrs[:0], ch.sges[:0], 0
 	for len(ch.wrs) < chainMax && ch.bytes < unit {
-		r, ok := w.peek()
+		r, ok := w.Peek()
 		if !ok {
 			return
 		}
-		limit := min(r.n, int64(caps.MaxTransfer), unit-ch.bytes)
+		limit := min(r.N, int64(caps.MaxTransfer), unit-ch.bytes)
 		from := len(ch.sges)
 		var n int64
-		ch.sges, n = local.take(ch.sges, limit, caps.MaxSge)
+		ch.sges, n = local.Take(ch.sges, limit, caps.MaxSge)
 		if n == 0 {
 			return
 		}
-		w.take(n)
+		w.Take(n)
 		ch.bytes += n
 		ch.wrs = append(ch.wrs, fabric.WR{
 			Op: op, Local: ch.sges[from:len(ch.sges):len(ch.sges)],
-			Remote: s.windows[r.win].Slice(uint64(r.off), uint64(n)),
+			Remote: s.Windows[r.Win].Slice(uint64(r.Off), uint64(n)),
 		})
 	}
 }
@@ -58,9 +59,9 @@ func (ch *chain) release() {
 // ctx ends no further operation is started.
 func (c *Call) Pull(ctx context.Context, off int64, dst []fabric.Sge) error {
 	c.live("Pull")
-	n := total(dst)
-	if off < 0 || n > c.out.length-off {
-		return outside("msg.Pull", off, n, c.out.length)
+	n := segment.Total(dst)
+	if off < 0 || n > c.out.Length-off {
+		return outside("msg.Pull", off, n, c.out.Length)
 	}
 	c.s.srv.counts.pulled.Add(uint64(n))
 	if from := c.near(); from != nil {
@@ -78,12 +79,12 @@ func (c *Call) Pull(ctx context.Context, off int64, dst []fabric.Sge) error {
 // until Reply or Fail returns, also when Push fails.
 func (c *Call) Push(ctx context.Context, off int64, src []fabric.Sge) error {
 	c.live("Push")
-	n := total(src)
-	if off < 0 || n > c.in.length-off {
-		return outside("msg.Push", off, n, c.in.length)
+	n := segment.Total(src)
+	if off < 0 || n > c.in.Length-off {
+		return outside("msg.Push", off, n, c.in.Length)
 	}
 	c.s.srv.counts.pushed.Add(uint64(n))
-	if c.in.inline {
+	if c.in.Inline {
 		c.collect(off, src)
 		return nil
 	}
@@ -98,12 +99,12 @@ func (c *Call) Push(ctx context.Context, off int64, src []fabric.Sge) error {
 // answer through a little memory, chunk by chunk, in any order and from several goroutines.
 func (c *Call) PushWait(ctx context.Context, off int64, src []fabric.Sge) error {
 	c.live("PushWait")
-	n := total(src)
-	if off < 0 || n > c.in.length-off {
-		return outside("msg.PushWait", off, n, c.in.length)
+	n := segment.Total(src)
+	if off < 0 || n > c.in.Length-off {
+		return outside("msg.PushWait", off, n, c.in.Length)
 	}
 	c.s.srv.counts.pushed.Add(uint64(n))
-	if c.in.inline {
+	if c.in.Inline {
 		c.collect(off, src)
 		return nil
 	}
@@ -112,7 +113,7 @@ func (c *Call) PushWait(ctx context.Context, off int64, src []fabric.Sge) error 
 }
 
 // transferWait is transfer that returns when no operation touches the local memory any more.
-func (c *Call) transferWait(ctx context.Context, op fabric.Op, s *segment, off int64,
+func (c *Call) transferWait(ctx context.Context, op fabric.Op, s *segment.Description, off int64,
 	local []fabric.Sge,
 ) error {
 	w := c.s.node.waiters.Get().(*waiter)
@@ -134,7 +135,7 @@ func outside(op string, off, n, length int64) error {
 // transfer posts one-sided operations between local memory and the segment's stream from off
 // on, as the send queue has places for them. Reads are counted in w; writes too, if there is one.
 // How many bytes are under way is bounded by the local memory: whoever serves has a bound on that.
-func (c *Call) transfer(ctx context.Context, op fabric.Op, s *segment, off int64,
+func (c *Call) transfer(ctx context.Context, op fabric.Op, s *segment.Description, off int64,
 	local []fabric.Sge, w *waiter,
 ) error {
 	ch := c.s.node.chains.Get().(*chain)
@@ -142,7 +143,7 @@ func (c *Call) transfer(ctx context.Context, op fabric.Op, s *segment, off int64
 		ch.release()
 		c.s.node.chains.Put(ch)
 	}()
-	remote, rest := walk(&s.space, s.access, off), pieces{list: local}
+	remote, rest := s.Walk(off), segment.Pieces{List: local}
 	for {
 		ch.fill(op, &c.s.caps, int64(c.unit), s, &remote, &rest)
 		if len(ch.wrs) == 0 {

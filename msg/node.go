@@ -2,8 +2,6 @@ package msg
 
 import (
 	"context"
-	"maps"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,7 +12,7 @@ import (
 	"github.com/sluice-storage/sluice/mem"
 )
 
-// rung is one provider that a node can use.
+// rung is one provider that a node can use, with the limits that were found best for it.
 type rung struct {
 	domain fabric.Domain
 	caps   fabric.Caps
@@ -25,18 +23,15 @@ type rung struct {
 // limits. Safe for concurrent use.
 type Node struct {
 	opts  Options
-	rungs []*rung // steps of the ladder, best first
+	rungs []*rung // best first
 
 	// The bytes of requests that are outstanding: a window against incast in either direction.
 	inWindow, outWindow gate
 
-	counts                  nodeCounts
-	refused, silent, missed logonce.Logger
-	store                   store
-	misses                  misses
-	instance                uint64   // tells this node from others
-	host                    [32]byte // tells this host from others
-	arenas                  atomic.Pointer[[]*mem.Arena]
+	counts          nodeCounts
+	refused, silent logonce.Logger
+	store           store
+	arenas          atomic.Pointer[[]*mem.Arena]
 
 	chains  sync.Pool // of *chain
 	waiters sync.Pool // of *waiter
@@ -52,7 +47,6 @@ type Node struct {
 	closed  bool
 	links   map[*link]struct{}
 	servers map[*Server]struct{}
-	ladder  map[LadderCount]uint64
 }
 
 // NewNode makes a node on opts.Domain and opts.Domains.
@@ -65,7 +59,6 @@ func NewNode(opts Options) (*Node, error) {
 		opts: opts, stop: make(chan struct{}), stopped: make(chan struct{}),
 		watched: make(chan struct{}), watch: watch{kick: make(chan struct{}, 1)},
 		links: map[*link]struct{}{}, servers: map[*Server]struct{}{},
-		ladder: map[LadderCount]uint64{}, instance: rand.Uint64(), host: hostID(),
 	}
 	for _, d := range opts.Domains {
 		caps := d.Caps()
@@ -74,7 +67,7 @@ func NewNode(opts Options) (*Node, error) {
 	n.store.node = n
 	n.inWindow.open(opts.InWindow, opts.Burst)
 	n.outWindow.open(opts.OutWindow, opts.Burst)
-	n.refused.Log, n.silent.Log, n.missed.Log = opts.Logger, opts.Logger, opts.Logger
+	n.refused.Log, n.silent.Log = opts.Logger, opts.Logger
 	n.chains.New = func() any { return &chain{wrs: make([]fabric.WR, 0, chainMax)} }
 	n.waiters.New = func() any { return &waiter{zero: make(chan struct{}, 1)} }
 	n.pollers.New = func() any { return &poller{} }
@@ -83,19 +76,43 @@ func NewNode(opts Options) (*Node, error) {
 	return n, nil
 }
 
-// dialOn connects by one provider. hello may carry a token.
-func (n *Node) dialOn(ctx context.Context, r *rung, addr string, hello fabric.Hello) (
-	*Conn, error,
-) {
+// base is the provider of addresses for which nobody says another one.
+func (n *Node) base() *rung { return n.rungs[len(n.rungs)-1] }
+
+// rungOf finds a domain of the node; nil is the last one.
+func (n *Node) rungOf(d fabric.Domain) (*rung, error) {
+	if d == nil {
+		return n.base(), nil
+	}
+	for _, r := range n.rungs {
+		if r.domain == d {
+			return r, nil
+		}
+	}
+	return nil, errs.Newf(errs.Invalid, "msg", d.Caps().Provider, "not a domain of this node")
+}
+
+// Dial connects to a server at an address of the node's Domain. The connection is shared by all
+// callers of Call.
+func (n *Node) Dial(ctx context.Context, addr string) (*Conn, error) {
+	return n.DialAt(ctx, Place{Addr: addr}, [32]byte{})
+}
+
+// DialAt is Dial by any of the node's providers. token is shown to a listener that asks for one.
+func (n *Node) DialAt(ctx context.Context, at Place, token [32]byte) (*Conn, error) {
+	r, err := n.rungOf(at.Domain)
+	if err != nil {
+		return nil, err
+	}
 	cfg, err := n.config(r, n.opts.Credits)
 	if err != nil {
 		return nil, err
 	}
-	cfg.Hello.Token = hello.Token
-	ep, err := r.domain.Connector().Dial(ctx, addr, cfg)
+	cfg.Hello.Token = token
+	ep, err := r.domain.Connector().Dial(ctx, at.Addr, cfg)
 	if err != nil {
 		_ = cfg.RecvCQ.Close()
-		return nil, err
+		return nil, errs.Wrap("msg.Dial", at.Addr, err)
 	}
 	return newConn(n, r, ep, &cfg)
 }
@@ -141,18 +158,13 @@ func (n *Node) Close() error {
 type NodeStats struct {
 	LateFailures uint64 // errors that came for requests that nobody waited for, one-way ones too
 	Memory       MemoryStats
-	Ladder       map[LadderCount]uint64 // how often each provider was taken, and not taken and why
 }
 
 type nodeCounts struct{ lateFailures atomic.Uint64 }
 
 // Stats tell what the node has seen.
 func (n *Node) Stats() NodeStats {
-	s := NodeStats{LateFailures: n.counts.lateFailures.Load(), Memory: n.store.stats()}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	s.Ladder = maps.Clone(n.ladder)
-	return s
+	return NodeStats{LateFailures: n.counts.lateFailures.Load(), Memory: n.store.stats()}
 }
 
 // adopt makes the node responsible for a link that is about to start.

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// Limits are where one protocol gives way to the next, for one provider. Tune measures them; they
-// can be stored as JSON and put into Options.
+// Limits are where one protocol gives way to the next, for one provider. Package tune measures
+// them; they can be stored as JSON and put into Options.
 type Limits struct {
 	// InlineMax is how many bytes of data ride inside a message, per direction.
 	InlineMax int `json:"inline_max"`
@@ -27,14 +27,11 @@ type Limits struct {
 
 // Options of a Node.
 type Options struct {
-	// Domain is the provider that everything runs on, or, where Domains has others, the last step
-	// of the ladder. Domains are the steps above it, best first. They stay the caller's: the
-	// node closes its connections but not the domains. At least one is required.
+	// Domain is the provider that everything runs on. Domains are others that it can use too, best
+	// first; where there is no Domain the last one of them is it. They stay the caller's: the node
+	// closes its connections but not the domains. At least one is required.
 	Domain  fabric.Domain
 	Domains []fabric.Domain
-
-	// Missing are providers that could not be opened here, with the reasons, for Conn.Ladder.
-	Missing []Step
 
 	// InlineMax, EagerMax and Unit are the Limits of providers that Limits does not name. Defaults
 	// 4096 bytes, 64 KiB (negative: no eager slots) and 2 MiB.
@@ -98,14 +95,6 @@ type Options struct {
 
 	// Progress says who moves things. Default ProgressAny.
 	Progress Progress
-
-	// Tokens, if not nil, are those that the domains above the last one ask for: this node issues
-	// them to clients that it knows by name. See ladder.go. Default nil.
-	Tokens *fabric.Tokens
-
-	// Known are providers that know their peers by themselves and ask for no token: shm, whose
-	// listeners take the kernel's word. Default none.
-	Known []string
 
 	// Identity is what this node says it is in its hello. Default 0, nobody in particular.
 	Identity uint64
@@ -235,53 +224,4 @@ func (o *Options) limits(provider string) Limits {
 // receiveBytes is the size of one posted receive.
 func (o *Options) receiveBytes(l Limits) int {
 	return wire.HeaderBytes + o.BodyMax + l.InlineMax
-}
-
-// ServeOptions of a Server.
-type ServeOptions struct {
-	// MaxConns is how many connections are served at once; more are refused with errs.Again.
-	// Default 1024.
-	MaxConns int
-
-	// MaxCalls is how many calls run at once over all connections; more wait in the order of
-	// their arrival, holding no more than the receive that they came in. Default 256.
-	MaxCalls int
-
-	// IdleWorkers is how many goroutines are kept for the next calls. Default 64.
-	IdleWorkers int
-
-	// Services have handlers and levels of their own; what none of them names goes to the handler
-	// given to Serve. Their ranges do not overlap.
-	Services []Service
-
-	// Replay says what is remembered of the requests of Sessions.
-	Replay ReplayOptions
-}
-
-func (o ServeOptions) withDefaults() ServeOptions {
-	o.MaxConns = or(o.MaxConns, 1024)
-	o.MaxCalls = or(o.MaxCalls, 256)
-	o.IdleWorkers = or(o.IdleWorkers, 64)
-	o.Replay = o.Replay.withDefaults()
-	return o
-}
-
-func (o *ServeOptions) validate() error {
-	if o.MaxConns < 1 || o.MaxCalls < 1 || o.IdleWorkers < 0 {
-		return errs.Newf(errs.Invalid, "msg.ServeOptions", "", "a limit is negative")
-	}
-	for i := range o.Services {
-		s := &o.Services[i]
-		if s.Handler == nil || s.From > s.To || s.Level >= MaxLevels {
-			return errs.Newf(errs.Invalid, "msg.ServeOptions", s.Name,
-				"a service without a handler, range or level")
-		}
-		for _, other := range o.Services[:i] {
-			if s.From <= other.To && other.From <= s.To {
-				return errs.Newf(errs.Invalid, "msg.ServeOptions", s.Name,
-					"its operations overlap those of %s", other.Name)
-			}
-		}
-	}
-	return o.Replay.validate()
 }

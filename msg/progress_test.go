@@ -90,42 +90,29 @@ func TestWaitsBringsAPoller(t *testing.T) {
 	}
 }
 
-func TestTune(t *testing.T) {
-	for _, p := range and(simProviders()[0], shmProvider(t)) {
-		t.Run(p.name, func(t *testing.T) {
-			r := newRig(t, p, Sink{}, func(client, server *Options) {
-				*client, *server = client.ForTuning(), server.ForTuning()
-			})
-			l, err := Tune(t.Context(), r.conn, TuneOptions{Calls: 5, Large: 1 << 20})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Logf("%+v", l)
-			if l.InlineMax < 512 || l.InlineMax > tuneInline || l.EagerMax > tuneEager ||
-				l.Unit < 64<<10 || l.Unit > 2<<20 {
-				t.Fatalf("%+v", l)
-			}
-			text, err := json.Marshal(map[string]Limits{r.conn.Provider(): l})
-			if err != nil {
-				t.Fatal(err)
-			}
-			o := Options{Domain: r.cdom}
-			if err := json.Unmarshal(text, &o.Limits); err != nil {
-				t.Fatal(err)
-			}
-			n, err := NewNode(o)
-			if err != nil {
-				t.Fatalf("limits that were measured are refused: %v", err)
-			}
-			if got := n.rungs[0].limits; got.InlineMax != l.InlineMax || got.Unit != l.Unit ||
-				got.EagerMax != max(l.EagerMax, 0) {
-				t.Fatalf("%+v became %+v", l, got)
-			}
-			_ = n.Close()
-			o.Limits = map[string]Limits{r.conn.Provider(): {Unit: 5}}
-			if _, err := NewNode(o); errs.KindOf(err) != errs.Invalid {
-				t.Fatalf("a unit of five bytes: %v", err)
-			}
-		})
+// TestLimitsAreKept: what was measured is stored as JSON, and good for a node.
+func TestLimitsAreKept(t *testing.T) {
+	_, domain, other := simProviders()[0].open(t, 0)
+	t.Cleanup(func() { _, _ = domain.Close(), other.Close() })
+	want := Limits{InlineMax: 2048, EagerMax: -1, Unit: 1 << 20}
+	text, err := json.Marshal(map[string]Limits{domain.Caps().Provider: want})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Domain: domain}
+	if err := json.Unmarshal(text, &o.Limits); err != nil {
+		t.Fatal(err)
+	}
+	n, err := NewNode(o)
+	if err != nil {
+		t.Fatalf("limits that were measured are refused: %v", err)
+	}
+	if got := n.rungs[0].limits; got != (Limits{InlineMax: 2048, Unit: 1 << 20}) {
+		t.Fatalf("%+v became %+v", want, got)
+	}
+	_ = n.Close()
+	o.Limits = map[string]Limits{domain.Caps().Provider: {Unit: 5}}
+	if _, err := NewNode(o); errs.KindOf(err) != errs.Invalid {
+		t.Fatalf("a unit of five bytes: %v", err)
 	}
 }

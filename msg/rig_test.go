@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-storage/sluice/fabric/sim"
 	"github.com/sluice-storage/sluice/fabric/tcp"
 	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/seg"
 	"go.uber.org/goleak"
 )
 
@@ -167,7 +168,9 @@ func memory(t testing.TB, d fabric.Domain, n int) fabric.Sge {
 	return fabric.Sge{Reg: a.Region(), Buf: a.Bytes()[:n:n]}
 }
 
-func contig(s fabric.Sge) *Memory { return whole(s) }
+func contig(s fabric.Sge) *Memory {
+	return &Memory{Windows: []fabric.Sge{s}, Access: seg.Contig(0, int64(len(s.Buf)))}
+}
 
 // pattern fills b with bytes that tell where they belong.
 func pattern(b []byte, salt uint64) {
@@ -177,6 +180,11 @@ func pattern(b []byte, salt uint64) {
 		binary.LittleEndian.PutUint64(word[:], rng.Uint64())
 		b = b[copy(b, word[:]):]
 	}
+}
+
+// answerer answers with the body it got.
+func answerer() Handler {
+	return HandlerFunc(func(_ context.Context, c *Call) { _ = c.Reply(c.Body(), 0) })
 }
 
 // echo answers with the body it got, and sends Out's data back as In.

@@ -27,8 +27,7 @@ type world struct {
 	cdom, sdom     fabric.Domain
 	client, server *Node
 	srv            *Server
-	pool           *Pool
-	session        *Session
+	conn           *Conn // guarded by breaking
 	arena          *mem.Arena
 
 	breaking sync.Mutex
@@ -36,16 +35,12 @@ type world struct {
 
 	oneWay, sent atomic.Uint64 // sums of what one-way messages carried
 	broken       atomic.Bool   // a connection was cut: one-way messages may be lost
-
-	mu   sync.Mutex
-	done map[uint64]int // requests of the session that were executed
 }
 
 // Operations of a world besides the model's.
 const (
 	opModel = 1 + iota
 	opSum
-	opOnce
 )
 
 func (w *world) Serve(ctx context.Context, c *Call) {
@@ -53,11 +48,6 @@ func (w *world) Serve(ctx context.Context, c *Call) {
 	case opSum:
 		w.oneWay.Add(binary.BigEndian.Uint64(c.Body()))
 		_ = c.Reply(nil, 0)
-	case opOnce:
-		w.mu.Lock()
-		w.done[binary.BigEndian.Uint64(c.Body())]++
-		w.mu.Unlock()
-		_ = c.Reply(c.Body(), 0)
 	default:
 		(&modelHandler{w.sdom}).Serve(ctx, c)
 	}
@@ -75,7 +65,7 @@ func newWorld(seed uint64) (*world, error) {
 			ReadDepth: pick(1, 16),
 		},
 	}
-	w := &world{seed: seed, net: sim.New(net), rng: rng, done: map[uint64]int{}}
+	w := &world{seed: seed, net: sim.New(net), rng: rng}
 	w.cdom, w.sdom = w.net.Open(), w.net.Open()
 	w.broken.Store(net.RefusalEnds) // a server that is slow to hear of a cancellation
 	opts := func(d fabric.Domain) Options {
@@ -99,12 +89,6 @@ func newWorld(seed uint64) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	w.pool = NewPool(w.client, func(context.Context, uint32) (string, error) { return "server", nil })
-	w.pool.backoff = Backoff{First: 20 * time.Microsecond, Max: 200 * time.Microsecond}
-	w.session, err = NewSession(SessionOptions{Slots: 2, Get: w.get, Backoff: w.pool.backoff})
-	if err != nil {
-		return nil, err
-	}
 	if w.arena, err = mem.NewArena(4<<16, nil); err == nil {
 		err = w.arena.Attach(w.cdom)
 	}
@@ -113,12 +97,16 @@ func newWorld(seed uint64) (*world, error) {
 
 // get returns the connection, and lets it break a little later now and then.
 func (w *world) get(ctx context.Context) (*Conn, error) {
-	c, err := w.pool.Get(ctx, 1)
-	if err != nil {
-		return nil, err
-	}
 	w.breaking.Lock()
 	defer w.breaking.Unlock()
+	if w.conn == nil || w.conn.Err() != nil {
+		c, err := w.client.Dial(ctx, "server")
+		if err != nil {
+			return nil, err
+		}
+		w.conn = c
+	}
+	c := w.conn
 	if w.rng.IntN(12) == 0 {
 		w.broken.Store(true)
 		w.net.BreakAfter(c.ep, 1+w.rng.IntN(80))
@@ -131,16 +119,7 @@ func (w *world) act(ctx context.Context, g, i int, rng *rand.Rand) error {
 	out := fabric.Sge{Reg: w.arena.Region(), Buf: w.arena.Bytes()[2*g<<16:][:1<<16]}
 	in := fabric.Sge{Reg: w.arena.Region(), Buf: w.arena.Bytes()[(2*g+1)<<16:][:1<<16]}
 	id := uint64(g)<<32 | uint64(i)
-	switch rng.IntN(8) {
-	case 0:
-		rep := Reply{}
-		req := Request{Op: opOnce, Body: binary.BigEndian.AppendUint64(nil, id)}
-		err := w.session.Call(ctx, &req, &rep)
-		if err == nil && binary.BigEndian.Uint64(rep.Body) != id {
-			err = errors.New("a session's request got the answer of another one")
-		}
-		return err
-	case 1, 2:
+	if rng.IntN(4) == 0 {
 		c, err := w.get(ctx)
 		if err != nil {
 			return nil // it broke while it was made
@@ -226,24 +205,13 @@ func (w *world) settle() error {
 	if sum := w.oneWay.Load(); !w.broken.Load() && sum != w.sent.Load() {
 		return fmt.Errorf("one-way messages add up to %d, sent were %d", sum, w.sent.Load())
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for id, n := range w.done {
-		if n > 1 {
-			return fmt.Errorf("request %x of the session was executed %d times", id, n)
-		}
-	}
 	return nil
 }
 
 func (w *world) settled() error {
-	w.pool.mu.Lock()
-	e := w.pool.byKey[1]
-	var c *Conn
-	if e != nil {
-		c = e.conn
-	}
-	w.pool.mu.Unlock()
+	w.breaking.Lock()
+	c := w.conn
+	w.breaking.Unlock()
 	if c == nil || c.err() != nil {
 		if s := w.srv.Stats(); s.Conns != 0 || s.Running != 0 {
 			return fmt.Errorf("the server still has %+v", s)
@@ -266,7 +234,7 @@ func (w *world) settled() error {
 
 // close ends the world; nothing of its memory may be left.
 func (w *world) close() error {
-	err := errors.Join(w.pool.Close(), w.client.Close(), w.server.Close(), w.arena.Close())
+	err := errors.Join(w.client.Close(), w.server.Close(), w.arena.Close())
 	if m := w.server.Stats().Memory; m.EagerBytes != 0 || m.MappedBytes != 0 {
 		err = errors.Join(err, fmt.Errorf("the server's memory is still there: %+v", m))
 	}

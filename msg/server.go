@@ -2,7 +2,6 @@ package msg
 
 import (
 	"context"
-	"math/rand/v2"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
-	"github.com/sluice-storage/sluice/wire"
 )
 
 // Server accepts connections and runs a handler for their requests. Safe for concurrent use.
@@ -18,9 +16,8 @@ type Server struct {
 	node    *Node
 	opts    ServeOptions
 	handler Handler
-	doors   []door
+	ports   []port
 	counts  counts
-	replay  replay
 
 	work      chan job // to a worker that has nothing to do
 	idle      atomic.Int32
@@ -36,14 +33,20 @@ type Server struct {
 	closed   chan struct{} // closed when everything is gone
 }
 
-// door is one place where a server listens.
-type door struct {
+// Place is an address of one provider.
+type Place struct {
+	Domain fabric.Domain // one of the node's; nil: Options.Domain
+	Addr   string        // as the provider takes it
+}
+
+// port is a place where a server listens.
+type port struct {
 	rung     *rung
 	listener fabric.Listener
 }
 
 type counts struct {
-	calls, failed, canceled, panics, pulled, pushed, repeated, oneWay atomic.Uint64
+	calls, failed, canceled, panics, pulled, pushed, oneWay atomic.Uint64
 }
 
 // ServerStats are a server's counters and its state at one moment.
@@ -54,32 +57,31 @@ type ServerStats struct {
 	Calls    uint64 // calls so far
 	Failed   uint64 // of these, answered with an error
 	Canceled uint64 // given up by the client while they were here
-	Repeated uint64 // answered from the record of a session
 	OneWay   uint64 // messages that nobody waits for an answer to
 	Panics   uint64 // of handlers
 	BytesIn  uint64 // pulled
 	BytesOut uint64 // pushed
 }
 
-// Serve starts to answer requests with h. addr may name places of several providers, see
-// address.go; it listens at all of them.
+// Serve starts to answer requests with h, at an address of the node's Domain.
 func (n *Node) Serve(addr string, h Handler, opts ServeOptions) (*Server, error) {
+	return n.ServeAt([]Place{{Addr: addr}}, h, opts)
+}
+
+// ServeAt is Serve at several places, of several providers.
+func (n *Node) ServeAt(places []Place, h Handler, opts ServeOptions) (*Server, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	doors, err := n.listen(addr)
+	ports, err := n.listen(places)
 	if err != nil {
-		return nil, errs.Wrap("msg.Serve", addr, err)
+		return nil, err
 	}
 	s := &Server{
-		node: n, opts: opts, handler: h, doors: doors, work: make(chan job),
+		node: n, opts: opts, handler: h, ports: ports, work: make(chan job),
 		conns:   map[*serverConn]struct{}{},
 		drained: make(chan struct{}), closed: make(chan struct{}),
-		replay: replay{
-			opts: opts.Replay, verifier: rand.Uint64() | 1,
-			sessions: map[sessionKey]*records{},
-		},
 	}
 	s.queue.order = priority{burst: n.opts.Burst}
 	n.mu.Lock()
@@ -89,12 +91,12 @@ func (n *Node) Serve(addr string, h Handler, opts ServeOptions) (*Server, error)
 	}
 	n.mu.Unlock()
 	if closed {
-		closeDoors(doors)
-		return nil, errs.New(errs.Closed, "msg.Serve", addr, nil)
+		closePorts(ports)
+		return nil, errs.New(errs.Closed, "msg.Serve", s.Addr(), nil)
 	}
-	for _, d := range doors {
+	for _, p := range ports {
 		s.accepting.Add(1)
-		go s.accept(d)
+		go s.accept(p)
 	}
 	return s, nil
 }
@@ -107,9 +109,23 @@ func (s *Server) Stats() ServerStats {
 	return ServerStats{
 		Conns: len(s.conns), Running: s.running, Queued: s.queue.count,
 		Calls: c.calls.Load(), Failed: c.failed.Load(), Canceled: c.canceled.Load(),
-		Repeated: c.repeated.Load(), OneWay: c.oneWay.Load(),
-		Panics: c.panics.Load(), BytesIn: c.pulled.Load(), BytesOut: c.pushed.Load(),
+		OneWay: c.oneWay.Load(), Panics: c.panics.Load(),
+		BytesIn: c.pulled.Load(), BytesOut: c.pushed.Load(),
 	}
+}
+
+// Via counts the server's connections by provider.
+func (s *Server) Via() map[string]int {
+	via := map[string]int{}
+	for _, p := range s.ports {
+		via[p.rung.caps.Provider] = 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		via[c.rung.caps.Provider]++
+	}
+	return via
 }
 
 func (s *Server) forget(ss *serverConn) {
@@ -228,15 +244,8 @@ func (s *Server) serve(c *Call) {
 		c.refuse(err)
 		return
 	}
-	if c.marks.ask != 0 {
-		s.tell(c)
-		return
-	}
 	if c.OneWay() {
 		s.counts.oneWay.Add(1)
-	}
-	if c.once = c.marks.flags&markOnce != 0; c.once && !s.once(c) {
-		return
 	}
 	s.handle(c)
 }
@@ -262,26 +271,6 @@ func (s *Server) handle(c *Call) {
 	}
 }
 
-// tell answers a question to the message layer itself.
-func (s *Server) tell(c *Call) {
-	var e wire.Enc
-	var err error
-	switch c.marks.ask {
-	case askSession:
-		if err = s.replay.open(c); err == nil {
-			s.replay.appendSession(&e)
-		}
-	case askOffers:
-		s.appendOffers(&e, c.s)
-	}
-	if err != nil {
-		c.refuse(err)
-		return
-	}
-	_ = c.Reply(e.B, 0) // nothing was pushed: it does not wait
-	c.over()
-}
-
 // Close drains the server: it refuses new connections and requests (errs.Shutdown), waits for
 // the calls in handlers until ctx ends, then closes the connections. When ctx ended first the
 // handlers' contexts have ended too and Close returns its error; it waits a second more for
@@ -300,7 +289,7 @@ func (s *Server) Close(ctx context.Context) error {
 	conns := s.connsLocked()
 	s.mu.Unlock()
 	if first {
-		closeDoors(s.doors)
+		closePorts(s.ports)
 		for _, ss := range conns {
 			ss.goodbye()
 		}
@@ -351,7 +340,7 @@ func (s *Server) dismantle(drained bool) {
 			if drained {
 				ss.farewell()
 			} else {
-				ss.endCalls(true)
+				ss.endCalls()
 			}
 			ss.fail(errs.New(errs.Closed, "msg.Close", ss.name, nil))
 		}()

@@ -22,8 +22,7 @@ type serverConn struct {
 	places   gate   // in the send queue, for one-sided operations
 	peerName string // if it is proved
 
-	lanes  [MaxLevels]lane // calls that wait; guarded by Server.mu
-	opened int             // sessions; guarded by replay.mu
+	lanes [MaxLevels]lane // calls that wait; guarded by Server.mu
 
 	polling atomic.Int32 // goroutines in poll
 	slow    atomic.Int32 // requests for which a second goroutine polls
@@ -365,16 +364,15 @@ func (s *serverConn) opDone(i, n int, err error) {
 
 func (s *serverConn) died(err error) {
 	s.places.fail(err)
-	s.endCalls(false)
+	s.endCalls()
 }
 
-// endCalls ends the contexts of all calls. Requests of sessions are left out, unless they are asked
-// for too: they are carried to their end, because their client will come back for the answer.
-func (s *serverConn) endCalls(all bool) {
+// endCalls ends the contexts of all calls.
+func (s *serverConn) endCalls() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.calls {
-		if c := &s.calls[i]; c.active && (all || c.marks.flags&markOnce == 0) {
+		if c := &s.calls[i]; c.active {
 			c.ctx.end(context.Canceled)
 		}
 	}

@@ -130,11 +130,11 @@ func (s *serverConn) needPoller() {
 // the next millisecond would wait for the handler.
 func (c *Call) Waits() { c.s.needPoller() }
 
-// settle waits until nothing is pending any more. A provider that copies on the spot has completed
+// settle waits until nothing is pending any more. A provider that moves data in Post has completed
 // what was posted already: then this goroutine takes the completions itself and nobody has to be
 // woken, twice, to tell it. Requests that come along with them go to workers.
 func (s *serverConn) settle(w *waiter) error {
-	if s.caps.Provider == "shm" && w.busy() && s.enter() == nil {
+	if s.caps.PostMoves && w.busy() && s.enter() == nil {
 		p := s.node.pollers.Get().(*poller)
 		for w.busy() {
 			n := s.cq.Poll(p.batch[:])

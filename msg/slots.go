@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/msg/segment"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -157,7 +158,7 @@ func (c *Conn) sendEager(s *slot, m *Memory, msg []byte) error {
 // gatherInto builds the writes of the stream of m to consecutive bytes of remote.
 func (c *Conn) gatherInto(ch *chain, s *slot, m *Memory, remote fabric.Remote) error {
 	ch.wrs, ch.sges = ch.wrs[:0], ch.sges[:0]
-	w := walk(&s.spaces[0], m.Access, 0)
+	w := segment.Walk(&s.spaces[0], m.Access, 0)
 	var at, off uint64
 	from := 0
 	flush := func() {
@@ -168,7 +169,7 @@ func (c *Conn) gatherInto(ch *chain, s *slot, m *Memory, remote fabric.Remote) e
 		from, off = len(ch.sges), at
 	}
 	for {
-		r, ok := w.peek()
+		r, ok := w.Peek()
 		if !ok {
 			break
 		}
@@ -177,15 +178,15 @@ func (c *Conn) gatherInto(ch *chain, s *slot, m *Memory, remote fabric.Remote) e
 			flush()
 			continue
 		}
-		n := min(r.n, int64(room))
-		win := &m.Windows[r.win]
+		n := min(r.N, int64(room))
+		win := &m.Windows[r.Win]
 		reg, err := c.regionFor(win)
 		if err != nil {
 			return err
 		}
-		ch.sges = append(ch.sges, fabric.Sge{Reg: reg, Buf: win.Buf[r.off : r.off+n : r.off+n]})
+		ch.sges = append(ch.sges, fabric.Sge{Reg: reg, Buf: win.Buf[r.Off : r.Off+n : r.Off+n]})
 		at += uint64(n)
-		w.take(n)
+		w.Take(n)
 	}
 	if at > off {
 		flush()

@@ -19,49 +19,23 @@
 //
 // Errors: the server's own kinds and texts cross the wire. Of this layer's own: errs.Disconnected,
 // errs.TimedOut, errs.Canceled, errs.Shutdown, errs.Closed, errs.TooBig, errs.Invalid,
-// errs.Protocol; errs.MaybeDone where a Session cannot tell whether a request was carried out.
+// errs.Protocol.
 //
-// It does not know what the requests mean and does not retry them, except that a Session repeats
-// its requests, which are then not executed twice.
+// It does not know what the requests mean, does not retry them, and does not choose the provider
+// that a peer is reached by: see package peer.
 //
 // Read types.go first, then client.go (life of a request at the client), server.go and
-// serverconn.go (at the server), move.go (data), session.go and replay.go (repeated requests),
-// eager.go (slots), ladder.go (which provider a peer is reached by).
+// serverconn.go (at the server), move.go (data),
+// eager.go (slots).
 package msg
 
 import (
-	"context"
-
-	"github.com/sluice-storage/sluice/fabric"
-	"github.com/sluice-storage/sluice/seg"
+	"github.com/sluice-storage/sluice/msg/segment"
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// Memory describes local memory that a request lends to the server: windows, laid end to end
-// into one address space that starts at 0, and the bytes of that space that are meant, in
-// stream order. Byte k of a segment is byte k of the Access' stream. On the wire each window
-// costs one fabric.Remote and the Access its own compact form, however many pieces it has.
-type Memory struct {
-	// Windows are pieces of memory. Reg may be nil where the provider's Caps.AnyMemory allows it, and
-	// where Node.Attach has made the memory known.
-	Windows []fabric.Sge
-
-	// Access is over the concatenation of the windows.
-	Access seg.Access
-}
-
-// Len is the number of bytes that the segment carries; 0 for a nil Memory.
-func (m *Memory) Len() int64 {
-	if m == nil {
-		return 0
-	}
-	return m.Access.Len()
-}
-
-// whole is a segment of one piece.
-func whole(s fabric.Sge) *Memory {
-	return &Memory{Windows: []fabric.Sge{s}, Access: seg.Contig(0, int64(len(s.Buf)))}
-}
+// Memory describes local memory that a request lends to the server.
+type Memory = segment.Memory
 
 // Level is the service level of a request: which of a connection's primary queues it is submitted
 // to, and which of a server's unexpected queues it waits in there. Level 0 is for bulk, the
@@ -82,9 +56,31 @@ type Request struct {
 	Out   *Memory  // data for the server; nil for none
 	In    *Memory  // room for data from the server; nil for none
 
-	once bool  // Stamp names a slot of a Session: see replay.go
-	ask  uint8 // a question to the message layer itself, see marks.go
-	by   protocol
+	// By makes request data travel by one protocol, for measuring. Default ByLimits.
+	By Protocol
+}
+
+// Protocol is how a request's data travels.
+type Protocol uint8
+
+// The protocols.
+const (
+	ByLimits   Protocol = iota // as Limits say
+	Inline                     // inside the message
+	Eager                      // through an eager slot, if there is one
+	Rendezvous                 // fetched by the server
+)
+
+func (p Protocol) String() string {
+	switch p {
+	case Inline:
+		return "inline"
+	case Eager:
+		return "eager"
+	case Rendezvous:
+		return "rendezvous"
+	}
+	return "any"
 }
 
 // bodyLen is the number of bytes of control.
@@ -99,31 +95,6 @@ func (r *Request) bodyLen() int {
 // Reply is a call's answer. Body is reused: it is cut to length 0 and appended to.
 type Reply struct {
 	Body   []byte
-	InLen  int64 // how many bytes of In's stream the server says it has filled
-	Stamp  wire.Stamp
+	InLen  int64  // how many bytes of In's stream the server says it has filled
 	Status string // text of the server's error, if there was one
-
-	lost bool // the server does not know the session, see replay.go
-}
-
-// Handler serves requests. Serve is called on a goroutine of its own, for at most as many
-// calls of one connection at once as there are credits. It must end the call with exactly one
-// Reply or Fail. c must not be used afterwards. A panic in Serve fails the call and closes
-// the connection, no more.
-type Handler interface {
-	Serve(ctx context.Context, c *Call)
-}
-
-// HandlerFunc makes a Handler of a function.
-type HandlerFunc func(ctx context.Context, c *Call)
-
-// Serve calls f.
-func (f HandlerFunc) Serve(ctx context.Context, c *Call) { f(ctx, c) }
-
-// Service is a range of operations with a handler and an unexpected queue of its own.
-type Service struct {
-	Name     string  // for Stats and people
-	From, To uint16  // operations, both inclusive
-	Level    Level   // the least level that its requests have, whatever they say
-	Handler  Handler // required
 }

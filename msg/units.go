@@ -6,6 +6,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/msg/segment"
 )
 
 // UnitFunc is given a part of a segment: bytes of its stream from off on. It may use b until it
@@ -28,8 +29,8 @@ type unit struct {
 // client any more.
 func (c *Call) PullUnits(ctx context.Context, off, n int64, fn UnitFunc) error {
 	c.live("PullUnits")
-	if off < 0 || n < 0 || n > c.out.length-off {
-		return outside("msg.PullUnits", off, n, c.out.length)
+	if off < 0 || n < 0 || n > c.out.Length-off {
+		return outside("msg.PullUnits", off, n, c.out.Length)
 	}
 	return c.withUnits(ctx, n, func(units []*unit, size int64) error {
 		next := off
@@ -38,7 +39,7 @@ func (c *Call) PullUnits(ctx context.Context, off, n int64, fn UnitFunc) error {
 				return nil
 			}
 			u.aim(c.s.rung.domain, next, min(size, off+n-next))
-			next += total(u.sges)
+			next += segment.Total(u.sges)
 			return c.startPull(ctx, u)
 		}
 		for _, u := range units {
@@ -70,8 +71,8 @@ func (c *Call) PullUnits(ctx context.Context, off, n int64, fn UnitFunc) error {
 // them have left.
 func (c *Call) PushUnits(ctx context.Context, off, n int64, fn UnitFunc) error {
 	c.live("PushUnits")
-	if off < 0 || n < 0 || n > c.in.length-off {
-		return outside("msg.PushUnits", off, n, c.in.length)
+	if off < 0 || n < 0 || n > c.in.Length-off {
+		return outside("msg.PushUnits", off, n, c.in.Length)
 	}
 	return c.withUnits(ctx, n, func(units []*unit, size int64) error {
 		for i, next := 0, off; next < off+n; i++ {
@@ -88,7 +89,7 @@ func (c *Call) PushUnits(ctx context.Context, off, n int64, fn UnitFunc) error {
 			if err := c.startPush(ctx, u); err != nil {
 				return err
 			}
-			next += total(u.sges)
+			next += segment.Total(u.sges)
 		}
 		for _, u := range units {
 			if err := c.finishUnit(ctx, u); err != nil {
@@ -163,7 +164,7 @@ func (u *unit) show(fn UnitFunc) error {
 
 func (c *Call) startPull(ctx context.Context, u *unit) error {
 	u.busy = true
-	c.s.srv.counts.pulled.Add(uint64(total(u.sges)))
+	c.s.srv.counts.pulled.Add(uint64(segment.Total(u.sges)))
 	if from := c.near(); from != nil {
 		for i, at := 0, u.off; i < len(u.sges); i++ {
 			at += int64(mem.Copy(u.sges[i].Buf, from[at:]))
@@ -175,8 +176,8 @@ func (c *Call) startPull(ctx context.Context, u *unit) error {
 
 func (c *Call) startPush(ctx context.Context, u *unit) error {
 	u.busy = true
-	c.s.srv.counts.pushed.Add(uint64(total(u.sges)))
-	if c.in.inline {
+	c.s.srv.counts.pushed.Add(uint64(segment.Total(u.sges)))
+	if c.in.Inline {
 		c.collect(u.off, u.sges)
 		return nil
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/sluice-storage/sluice/iod/iodtest"
 	"github.com/sluice-storage/sluice/iod/remote"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/wire"
 )
@@ -114,12 +115,12 @@ func (s *ioServer) join(near bool) *visitor {
 		must(s.t, err)
 		domains = []fabric.Domain{d, far}
 	}
-	node, err := msg.NewNode(msg.Options{Domain: far, Domains: domains})
+	network, err := peer.New(&peer.Providers{Domains: domains}, msg.Options{})
 	must(s.t, err)
-	pool := msg.NewPool(node, s.resolve)
+	pool := peer.NewPool(network, s.resolve)
 	v := &visitor{Remote: remote.New(pool, remote.Options{})}
 	v.end = func() {
-		_ = node.Close()
+		_ = network.Close()
 		_ = pool.Close()
 		_ = v.Close()
 		for _, d := range domains {

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/shm"
 	"github.com/sluice-storage/sluice/fabric/tcp"
+	"github.com/sluice-storage/sluice/peer"
 )
 
 const (
@@ -48,8 +49,8 @@ func TestMemoryBoundWithACrowd(t *testing.T) {
 	leave := make(chan struct{})
 	for i := range crowd {
 		closing.Go(func() {
-			fs, err := client.Dial(t.Context(), c.url, client.Options{Domain: far,
-				Domains: []fabric.Domain{near, far}, Memory: arenas, Buffers: crowdBuffers})
+			fs, err := client.Dial(t.Context(), c.url, client.Options{Buffers: crowdBuffers,
+				Providers: &peer.Providers{Domains: []fabric.Domain{near, far}, Memory: arenas}})
 			if err == nil {
 				err = member(t.Context(), fs, i, rand.New(rand.NewPCG(seed, uint64(i))))
 				defer fs.Close()

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/bench/partner"
 	"github.com/sluice-storage/sluice/bench/plain"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric/shm"
@@ -17,9 +17,9 @@ import (
 )
 
 // Opener opens tcp and shm.
-func Opener(t *testing.T) peer.Opener {
+func Opener(t *testing.T) partner.Opener {
 	var names atomic.Uint64
-	return func(provider string) (d peer.Domain, err error) {
+	return func(provider string) (d partner.Domain, err error) {
 		switch provider {
 		case "tcp":
 			d.Listen = "127.0.0.1:0"
@@ -49,7 +49,7 @@ func Listen(t *testing.T) net.Listener {
 
 // Serve serves plain sockets and jobs until the test ends, when everything has to be undone. note
 // is told what fails.
-func Serve(t *testing.T, note func(error), jobs ...peer.Jobs) peer.Info {
+func Serve(t *testing.T, note func(error), jobs ...partner.Jobs) partner.Info {
 	t.Helper()
 	control, tcp := Listen(t), Listen(t)
 	local, err := net.Listen("unix", fmt.Sprintf("@%s-%p", t.Name(), t))
@@ -60,7 +60,7 @@ func Serve(t *testing.T, note func(error), jobs ...peer.Jobs) peer.Info {
 	undone := make(chan struct{})
 	go func() {
 		defer close(undone)
-		peer.Serve(ctx, control, note, jobs...)
+		partner.Serve(ctx, control, note, jobs...)
 	}()
 	go plain.Serve(tcp)
 	go plain.Serve(local)
@@ -69,6 +69,6 @@ func Serve(t *testing.T, note func(error), jobs ...peer.Jobs) peer.Info {
 		cancel()
 		<-undone
 	})
-	return peer.Info{Control: control.Addr().String(), Plain: tcp.Addr().String(),
+	return partner.Info{Control: control.Addr().String(), Plain: tcp.Addr().String(),
 		Unix: local.Addr().String()}
 }

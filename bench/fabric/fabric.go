@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/bench"
-	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/bench/partner"
 	"github.com/sluice-storage/sluice/bench/plain"
 	"github.com/sluice-storage/sluice/fabric"
 )
@@ -23,14 +23,14 @@ import (
 // Bench is what is measured.
 type Bench struct {
 	Providers []string // of those that Open knows
-	Open      peer.Opener
-	Peer      peer.Info
+	Open      partner.Opener
+	Peer      partner.Info
 	Quick     bool         // variants that are not asked for by name are left out
 	Note      func(string) // is told what is left out and why
 
 	providers []*Provider
 	perftest  *Perftest // nil: there are no ceilings for RDMA
-	meter     peer.Meter
+	meter     partner.Meter
 	file      *os.File
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/sluice-storage/sluice/bench"
 	"github.com/sluice-storage/sluice/bench/benchtest"
-	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/bench/partner"
 	"github.com/sluice-storage/sluice/bench/plain"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
@@ -20,7 +20,7 @@ import (
 func benchHere(t *testing.T) *Bench {
 	t.Helper()
 	tcp := benchtest.Opener(t)
-	open := func(string) (peer.Domain, error) { return tcp("tcp") }
+	open := func(string) (partner.Domain, error) { return tcp("tcp") }
 	b := &Bench{Providers: []string{"tcp", Verbs}, Open: open, Quick: true, Note: func(string) {},
 		Peer: benchtest.Serve(t, func(err error) { t.Error(err) }, Jobs(open))}
 	t.Cleanup(func() {

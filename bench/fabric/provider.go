@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/bench"
-	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/bench/partner"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 )
@@ -18,12 +18,12 @@ const Verbs = "verbs"
 // It is opened when it is first used.
 type Provider struct {
 	Name    string
-	Open    peer.Opener
-	Control string // where the other process runs peer.Serve with Jobs
+	Open    partner.Opener
+	Control string // where the other process runs partner.Serve with Jobs
 	Metered bool   // a meter stands before the provider, at both ends
 
-	conn   *peer.Conn
-	domain peer.Domain
+	conn   *partner.Conn
+	domain partner.Domain
 	addr   string // of the other process
 }
 
@@ -33,7 +33,7 @@ func (p *Provider) open(ctx context.Context) (err error) {
 	if p.addr != "" {
 		return nil
 	}
-	if p.conn, err = peer.Dial(ctx, p.Control); err != nil {
+	if p.conn, err = partner.Dial(ctx, p.Control); err != nil {
 		return err
 	}
 	var addr string

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/bench/partner"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/wire"
@@ -19,8 +19,8 @@ type fabricArgs struct {
 }
 
 // Jobs are what the other process does for this package.
-func Jobs(open peer.Opener) peer.Jobs {
-	return peer.Jobs{doFabric: peer.On(func(s *peer.Session, a fabricArgs) (string, error) {
+func Jobs(open partner.Opener) partner.Jobs {
+	return partner.Jobs{doFabric: partner.On(func(s *partner.Session, a fabricArgs) (string, error) {
 		by := open
 		if a.Metered {
 			by = open.Metered

@@ -26,7 +26,7 @@ import (
 
 	"github.com/sluice-storage/sluice/bench"
 	benchnet "github.com/sluice-storage/sluice/bench/net"
-	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/bench/partner"
 	"github.com/sluice-storage/sluice/bench/plain"
 	"github.com/sluice-storage/sluice/fabric/tcp"
 )
@@ -61,7 +61,7 @@ func servePeer() error {
 		serve func(net.Listener)
 	}{
 		{&a.Control, func(ln net.Listener) {
-			peer.Serve(ctx, ln, func(err error) { fmt.Fprintln(os.Stderr, err) }, benchnet.Jobs(open))
+			partner.Serve(ctx, ln, func(err error) { fmt.Fprintln(os.Stderr, err) }, benchnet.Jobs(open))
 		}},
 		{&a.Plain, plain.Serve},
 		{&a.GRPC, serveGRPC},
@@ -85,9 +85,9 @@ func servePeer() error {
 }
 
 // open opens sluice's tcp.
-func open(provider string) (peer.Domain, error) {
+func open(provider string) (partner.Domain, error) {
 	d, err := tcp.Open(tcp.Options{})
-	return peer.Domain{Domain: d, Listen: "127.0.0.1:0"}, err
+	return partner.Domain{Domain: d, Listen: "127.0.0.1:0"}, err
 }
 
 // startPeer runs this program as the other process.
@@ -128,7 +128,7 @@ func measure(full, asJSON bool) error {
 	}
 	defer stop()
 	n := &benchnet.Bench{Providers: []string{"tcp"}, Open: open, Quick: true,
-		Peer: peer.Info{Control: a.Control, Plain: a.Plain}}
+		Peer: partner.Info{Control: a.Control, Plain: a.Plain}}
 	defer n.Close()
 	cases, err := bench.Choose(n.Cases(), []string{"rtt-8", "bulk-1m"})
 	if err != nil {

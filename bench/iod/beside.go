@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/bench"
-	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/bench/partner"
 	"github.com/sluice-storage/sluice/iod"
 )
 
@@ -25,7 +25,7 @@ const (
 
 // copyMemory does nothing but copy memory for so long, and tells how many bytes it managed. What is
 // slowed down by others is memory and processor, since it uses nothing else.
-func copyMemory(_ *peer.Session, d time.Duration) (done int64, err error) {
+func copyMemory(_ *partner.Session, d time.Duration) (done int64, err error) {
 	from, to := make([]byte, loopBytes), make([]byte, loopBytes)
 	for i := 0; i < loopBytes; i += 512 {
 		from[i] = byte(i) // memory that was never written is one page of zeroes
@@ -40,7 +40,7 @@ func copyMemory(_ *peer.Session, d time.Duration) (done int64, err error) {
 
 // loop has the third process copy.
 func (b *Bench) loop(ctx context.Context, d time.Duration) (r bench.Result, err error) {
-	c, err := peer.Dial(ctx, b.Loop)
+	c, err := partner.Dial(ctx, b.Loop)
 	if err != nil {
 		return r, err
 	}

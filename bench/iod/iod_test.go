@@ -14,11 +14,12 @@ import (
 	"github.com/sluice-storage/sluice/bench"
 	"github.com/sluice-storage/sluice/bench/benchtest"
 	"github.com/sluice-storage/sluice/bench/net"
-	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/bench/partner"
 	"github.com/sluice-storage/sluice/bench/store"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/iod/server"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/stripe/memstore"
 	"github.com/sluice-storage/sluice/unifier"
@@ -50,7 +51,7 @@ func benchHere(t *testing.T) *Bench {
 }
 
 // startHere is a server on both providers.
-func startHere(open peer.Opener, path string, s Spec) (*Site, error) {
+func startHere(open partner.Opener, path string, s Spec) (*Site, error) {
 	var undo []func() error
 	site := &Site{Addrs: map[string]string{}, Close: func() error {
 		var failed []error
@@ -59,7 +60,7 @@ func startHere(open peer.Opener, path string, s Spec) (*Site, error) {
 		}
 		return errors.Join(failed...)
 	}}
-	var opts msg.Options
+	providers := &peer.Providers{}
 	var places []string
 	for _, name := range []string{net.TCP, net.Shm} {
 		d, err := open(name)
@@ -67,27 +68,26 @@ func startHere(open peer.Opener, path string, s Spec) (*Site, error) {
 			return nil, errors.Join(err, site.Close())
 		}
 		undo = append(undo, d.Domain.Close)
-		opts.Domains = append([]fabric.Domain{d.Domain}, opts.Domains...)
+		providers.Domains = append([]fabric.Domain{d.Domain}, providers.Domains...)
 		places = append(places, name+":"+d.Listen)
 	}
-	node, err := msg.NewNode(opts)
+	network, err := peer.New(providers, msg.Options{})
 	if err != nil {
 		return nil, errors.Join(err, site.Close())
 	}
-	undo = append(undo, node.Close)
-	h, end, err := handlerHere(node, path, s, site)
+	undo = append(undo, network.Close)
+	h, end, err := handlerHere(network.Node, path, s, site)
 	if err != nil {
 		return nil, errors.Join(err, site.Close())
 	}
 	undo = append(undo, end)
-	srv, err := node.Serve(strings.Join(places, ","), h, msg.ServeOptions{})
+	srv, err := network.Serve(strings.Join(places, ","), h, msg.ServeOptions{})
 	if err != nil {
 		return nil, errors.Join(err, site.Close())
 	}
 	undo = append(undo, func() error { return srv.Close(context.Background()) })
-	for _, place := range strings.Split(srv.Addr(), ",") {
-		provider, _, _ := strings.Cut(place, ":")
-		site.Addrs[provider] = place
+	for _, p := range srv.Places() {
+		site.Addrs[p.Domain.Caps().Provider] = p.Addr
 	}
 	return site, nil
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/sluice-storage/sluice/bench"
 	"github.com/sluice-storage/sluice/bench/net"
-	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/bench/partner"
 	"github.com/sluice-storage/sluice/bench/store"
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/errs"
@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-storage/sluice/iod/remote"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/wire"
@@ -80,10 +81,10 @@ const (
 )
 
 // Jobs are what the other process does for this package. Without a starter it starts nothing.
-func Jobs(start Starter) peer.Jobs {
-	return peer.Jobs{
-		doLoop: peer.On(copyMemory),
-		doStart: peer.On(func(s *peer.Session, spec Spec) (siteInfo, error) {
+func Jobs(start Starter) partner.Jobs {
+	return partner.Jobs{
+		doLoop: partner.On(copyMemory),
+		doStart: partner.On(func(s *partner.Session, spec Spec) (siteInfo, error) {
 			if start == nil || s.Held != nil {
 				return siteInfo{}, errs.Newf(errs.Invalid, "bench peer", doStart, "nothing can be started")
 			}
@@ -95,7 +96,7 @@ func Jobs(start Starter) peer.Jobs {
 			s.Later(at.Close)
 			return siteInfo{at.Addrs, hex.EncodeToString(at.Key[:])}, nil
 		}),
-		doCounts: peer.On(func(s *peer.Session, _ struct{}) ([]iod.Count, error) {
+		doCounts: partner.On(func(s *partner.Session, _ struct{}) ([]iod.Count, error) {
 			if at, ok := s.Held.(*Site); ok && at.Counts != nil {
 				return at.Counts(), nil
 			}
@@ -119,7 +120,7 @@ type site struct {
 	uses   int // contenders that are not closed
 
 	undo    bench.Undo
-	control *peer.Conn
+	control *partner.Conn
 	info    siteInfo
 	key     capability.Key
 	links   map[string]*siteLink
@@ -127,7 +128,7 @@ type site struct {
 
 // siteLink is a connection to the server by one provider.
 type siteLink struct {
-	domain peer.Domain
+	domain partner.Domain
 	node   *msg.Node
 	remote *remote.Remote
 }
@@ -151,7 +152,7 @@ func (s *site) open(ctx context.Context) (err error) {
 	if s.control != nil {
 		return nil
 	}
-	if s.control, err = peer.Dial(ctx, s.net.Peer.Control); err != nil {
+	if s.control, err = partner.Dial(ctx, s.net.Peer.Control); err != nil {
 		return err
 	}
 	s.undo.Later(s.control.Close)
@@ -192,7 +193,7 @@ func (s *site) link(ctx context.Context, provider string) (*siteLink, error) {
 		return nil, err
 	}
 	s.undo.Later(l.node.Close)
-	pool := msg.NewPool(l.node, func(context.Context, uint32) (string, error) { return addr, nil })
+	pool := peer.NewPool(l.node, func(context.Context, uint32) (string, error) { return addr, nil })
 	kept := &bench.Undo{} // memory of writes that are not synced
 	s.undo.Later(kept.Close)
 	s.undo.Later(pool.Close)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/bench"
-	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/bench/partner"
 )
 
 // The providers that have ceilings of their own.
@@ -24,13 +24,13 @@ const (
 
 // Bench is what is measured.
 type Bench struct {
-	Providers []string    // of those that Open knows
-	Open      peer.Opener // opens a provider for this side
-	Peer      peer.Info
+	Providers []string       // of those that Open knows
+	Open      partner.Opener // opens a provider for this side
+	Peer      partner.Info
 	Quick     bool // only the cases that are First
 
-	meter  peer.Meter
-	ladder *peer.Conn // nil: no ladder is served
+	meter  partner.Meter
+	ladder *partner.Conn // nil: no ladder is served
 }
 
 // PingBytes is the size of the small request.

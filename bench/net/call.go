@@ -6,7 +6,7 @@ import (
 
 	"github.com/sluice-storage/sluice/bench"
 	netfabric "github.com/sluice-storage/sluice/bench/fabric"
-	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/bench/partner"
 	"github.com/sluice-storage/sluice/bench/plain"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/mem"
@@ -51,7 +51,7 @@ type caller struct {
 	load Load
 	undo bench.Undo
 
-	domain peer.Domain
+	domain partner.Domain
 	node   *msg.Node
 	conn   *msg.Conn
 	jobs   []job
@@ -70,7 +70,7 @@ func (c *caller) open(ctx context.Context) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, netfabric.OpenMax)
 	defer cancel()
-	control, err := peer.Dial(ctx, c.b.Peer.Control)
+	control, err := partner.Dial(ctx, c.b.Peer.Control)
 	if err != nil {
 		return err
 	}

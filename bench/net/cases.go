@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/bench"
-	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/bench/partner"
 	"github.com/sluice-storage/sluice/bench/plain"
 	"github.com/sluice-storage/sluice/msg"
 )
@@ -139,7 +139,7 @@ func (b *Bench) sockets(c *bench.Case, k *kind) {
 // one being the base of the ladder, until Close. It returns the address.
 func (b *Bench) ServeLadder(ctx context.Context, above []string, base string) (addr string,
 	err error) {
-	if b.ladder, err = peer.Dial(ctx, b.Peer.Control); err != nil {
+	if b.ladder, err = partner.Dial(ctx, b.Peer.Control); err != nil {
 		return "", err
 	}
 	err = b.ladder.Ask(doLadder, ladderArgs{Base: base, Above: above}, &addr)

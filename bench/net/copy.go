@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-storage/sluice/bench"
-	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/bench/partner"
 	"github.com/sluice-storage/sluice/bench/plain"
 	"github.com/sluice-storage/sluice/errs"
 )
@@ -104,7 +104,7 @@ type copyArgs struct {
 }
 
 // copies is the other process.
-func copies(s *peer.Session, a copyArgs) (none struct{}, err error) {
+func copies(s *partner.Session, a copyArgs) (none struct{}, err error) {
 	if err := checkBytes(a.Bytes); err != nil {
 		return none, err
 	}
@@ -150,7 +150,7 @@ func (b *Bench) sharedCopies(size int) bench.Measure {
 			return r, err
 		}
 		defer m.close()
-		c, err := peer.Dial(ctx, b.Peer.Control)
+		c, err := partner.Dial(ctx, b.Peer.Control)
 		if err != nil {
 			return r, err
 		}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/sluice-storage/sluice/bench"
 	netfabric "github.com/sluice-storage/sluice/bench/fabric"
-	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/bench/partner"
 	"github.com/sluice-storage/sluice/bench/plain"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
@@ -116,7 +116,7 @@ type farArgs struct {
 }
 
 // far is the other process: it dials and runs until the endpoint ends.
-func far(s *peer.Session, a *farArgs, open peer.Opener) error {
+func far(s *partner.Session, a *farArgs, open partner.Opener) error {
 	if n := a.Shape.bytes(); n < 1 || n > bytesMax || a.Shape.Pieces > moveDepth {
 		return errs.Newf(errs.Invalid, "bench peer", doFar, "%d pieces", a.Shape.Pieces)
 	}
@@ -219,8 +219,8 @@ type moveCase struct {
 	method   mover.Method
 
 	undo    bench.Undo
-	control *peer.Conn
-	domain  peer.Domain
+	control *partner.Conn
+	domain  partner.Domain
 	side    *moveSide
 	mover   *mover.Mover
 	plan    *mover.Plan
@@ -234,7 +234,7 @@ func (c *moveCase) open(ctx context.Context) (err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, netfabric.OpenMax)
 	defer cancel()
-	if c.control, err = peer.Dial(ctx, c.b.Peer.Control); err != nil {
+	if c.control, err = partner.Dial(ctx, c.b.Peer.Control); err != nil {
 		return err
 	}
 	c.undo.Later(c.control.Close)

@@ -16,9 +16,10 @@ import (
 	"github.com/sluice-storage/sluice/bench"
 	"github.com/sluice-storage/sluice/bench/benchtest"
 	netfabric "github.com/sluice-storage/sluice/bench/fabric"
-	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/bench/partner"
 	"github.com/sluice-storage/sluice/bench/plain"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 )
 
 const mib = bench.MiB
@@ -195,7 +196,7 @@ func TestNetPeerRefusesNonsense(t *testing.T) {
 		{doFar, farArgs{Provider: TCP, Shape: shape{Pieces: moveDepth + 1, Piece: 1}}},
 		{doFar, farArgs{Provider: TCP}},
 	} {
-		c, err := peer.Dial(t.Context(), b.Peer.Control)
+		c, err := partner.Dial(t.Context(), b.Peer.Control)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,25 +219,25 @@ func TestLadderOfThePeer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var opts msg.Options
+	providers := &peer.Providers{}
 	for _, p := range []string{Shm, TCP} {
 		d, err := n.Open(p)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer d.Domain.Close()
-		opts.Domains = append(opts.Domains, d.Domain)
+		providers.Domains = append(providers.Domains, d.Domain)
 	}
-	node, err := msg.NewNode(opts)
+	network, err := peer.New(providers, msg.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer node.Close()
-	conn, err := node.Dial(t.Context(), addr)
+	defer network.Close()
+	conn, err := network.Dial(t.Context(), addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if conn.Provider() != Shm {
-		t.Errorf("reached by %s: %+v", conn.Provider(), conn.Ladder())
+		t.Errorf("reached by %s: %+v", conn.Provider(), network.Ladder(conn))
 	}
 }

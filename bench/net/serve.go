@@ -6,16 +6,18 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/bench/partner"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/msg/tune"
+	"github.com/sluice-storage/sluice/peer"
 )
 
 // What the other process does for this package.
 const (
 	doServe  = "serve"  // serve package msg, and tell where
-	doTune   = "tune"   // serve it for msg.Tune
+	doTune   = "tune"   // serve it for tune.Measure
 	doCopy   = "copy"   // copy into shared memory, see copy.go
 	doFar    = "far"    // be the far side of package mover, see mover.go
 	doLadder = "ladder" // serve package msg on several providers
@@ -44,7 +46,7 @@ func checkBytes(n int) error {
 }
 
 // open opens the provider, with what stands before it.
-func (a *serveArgs) open(opener peer.Opener) (peer.Domain, error) {
+func (a *serveArgs) open(opener partner.Opener) (partner.Domain, error) {
 	if a.Metered {
 		opener = opener.Metered
 	}
@@ -55,7 +57,7 @@ func (a *serveArgs) open(opener peer.Opener) (peer.Domain, error) {
 	return d, err
 }
 
-func (a *serveArgs) options(d peer.Domain) msg.Options {
+func (a *serveArgs) options(d partner.Domain) msg.Options {
 	return msg.Options{Domain: d.Domain, Progress: a.Progress}
 }
 
@@ -69,7 +71,7 @@ func (d drowsy) NewCQ(opts fabric.CQOptions) (fabric.CQ, error) {
 }
 
 // serve is a server of package msg.
-func serve(s *peer.Session, a *serveArgs, open peer.Opener) (string, error) {
+func serve(s *partner.Session, a *serveArgs, open partner.Opener) (string, error) {
 	if err := checkBytes(a.Bytes); err != nil {
 		return "", err
 	}
@@ -99,19 +101,19 @@ func listen(node *msg.Node, place string, h msg.Handler) (string, error) {
 	return srv.Addr(), nil
 }
 
-// serveTuning is a server for msg.Tune.
-func serveTuning(s *peer.Session, a *serveArgs, open peer.Opener) (string, error) {
+// serveTuning is a server for tune.Measure.
+func serveTuning(s *partner.Session, a *serveArgs, open partner.Opener) (string, error) {
 	d, err := a.open(open)
 	if err != nil {
 		return "", err
 	}
 	s.Later(d.Domain.Close)
-	node, err := msg.NewNode(a.options(d).ForTuning())
+	node, err := msg.NewNode(tune.Node(a.options(d)))
 	if err != nil {
 		return "", err
 	}
 	s.Later(node.Close)
-	return listen(node, d.Listen, msg.Sink{})
+	return listen(node, d.Listen, tune.Sink{})
 }
 
 // ladderArgs are providers: the one that every client knows, and those above it, best first.
@@ -121,8 +123,8 @@ type ladderArgs struct {
 }
 
 // serveLadder is a server that can be reached by several providers, the last step first.
-func serveLadder(s *peer.Session, a *ladderArgs, open peer.Opener) (string, error) {
-	var opts msg.Options
+func serveLadder(s *partner.Session, a *ladderArgs, open partner.Opener) (string, error) {
+	providers := &peer.Providers{}
 	var places []string
 	for _, name := range append(slices.Clone(a.Above), a.Base) {
 		d, err := open(name)
@@ -130,16 +132,20 @@ func serveLadder(s *peer.Session, a *ladderArgs, open peer.Opener) (string, erro
 			return "", err
 		}
 		s.Later(d.Domain.Close)
-		opts.Domains = append(opts.Domains, d.Domain)
+		providers.Domains = append(providers.Domains, d.Domain)
 		places = append(places, name+":"+d.Listen)
 	}
 	slices.Reverse(places)
-	node, err := msg.NewNode(opts)
+	network, err := peer.New(providers, msg.Options{})
 	if err != nil {
 		return "", err
 	}
-	s.Later(node.Close)
-	return listen(node, strings.Join(places, ","), EchoHandler())
+	s.Later(network.Close)
+	srv, err := network.Serve(strings.Join(places, ","), EchoHandler(), msg.ServeOptions{})
+	if err != nil {
+		return "", err
+	}
+	return network.AddrOf(srv), nil
 }
 
 // EchoHandler answers every request with its own body.

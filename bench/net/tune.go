@@ -5,14 +5,15 @@ import (
 	"errors"
 
 	"github.com/sluice-storage/sluice/bench"
-	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/bench/partner"
 	"github.com/sluice-storage/sluice/bench/tune"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/msg"
+	measure "github.com/sluice-storage/sluice/msg/tune"
 )
 
 // Tune measures where one protocol gives way to the next, on every provider.
-func (b *Bench) Tune(ctx context.Context, opts msg.TuneOptions) ([]tune.Result, error) {
+func (b *Bench) Tune(ctx context.Context, opts measure.Options) ([]tune.Result, error) {
 	var all []tune.Result
 	for _, p := range b.Providers {
 		r, err := b.tune(ctx, p, opts)
@@ -24,12 +25,12 @@ func (b *Bench) Tune(ctx context.Context, opts msg.TuneOptions) ([]tune.Result, 
 	return all, nil
 }
 
-func (b *Bench) tune(ctx context.Context, provider string, opts msg.TuneOptions) (r *tune.Result,
+func (b *Bench) tune(ctx context.Context, provider string, opts measure.Options) (r *tune.Result,
 	err error) {
 	var undo bench.Undo
 	defer func() { err = errors.Join(err, undo.Close()) }()
 	args := serveArgs{Provider: provider}
-	control, err := peer.Dial(ctx, b.Peer.Control)
+	control, err := partner.Dial(ctx, b.Peer.Control)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +44,7 @@ func (b *Bench) tune(ctx context.Context, provider string, opts msg.TuneOptions)
 		return nil, err
 	}
 	undo.Later(d.Domain.Close)
-	node, err := msg.NewNode(args.options(d).ForTuning())
+	node, err := msg.NewNode(measure.Node(args.options(d)))
 	if err != nil {
 		return nil, err
 	}
@@ -54,10 +55,10 @@ func (b *Bench) tune(ctx context.Context, provider string, opts msg.TuneOptions)
 	}
 	r = &tune.Result{Provider: provider}
 	opts.Source = d.Source
-	opts.Seen = func(s msg.TuneSample) {
+	opts.Seen = func(s measure.Sample) {
 		r.Samples = append(r.Samples, tune.Sample{Bytes: s.Bytes, Protocol: s.Protocol, Unit: s.Unit,
 			Micros: float64(s.Took.Nanoseconds()) / 1e3})
 	}
-	r.Limits, err = msg.Tune(ctx, conn, opts)
+	r.Limits, err = measure.Measure(ctx, conn, opts)
 	return r, err
 }

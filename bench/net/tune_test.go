@@ -7,12 +7,13 @@ import (
 
 	"github.com/sluice-storage/sluice/bench/tune"
 	"github.com/sluice-storage/sluice/msg"
+	measure "github.com/sluice-storage/sluice/msg/tune"
 )
 
 // TestTune measures for real: what comes out must be good for a node.
 func TestTune(t *testing.T) {
 	n := netHere(t)
-	all, err := n.Tune(t.Context(), msg.TuneOptions{Calls: 5, Large: mib})
+	all, err := n.Tune(t.Context(), measure.Options{Calls: 5, Large: mib})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/bench"
-	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/bench/partner"
 	"github.com/sluice-storage/sluice/errs"
 )
 
@@ -50,7 +50,7 @@ const (
 //	|what |size |    big-endian
 //
 // It returns when the listener is closed and all clients have left.
-func Serve(ln net.Listener) { peer.Accept(ln, serve) }
+func Serve(ln net.Listener) { partner.Accept(ln, serve) }
 
 func serve(conn net.Conn) error {
 	var ask [16]byte

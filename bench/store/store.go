@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/bench"
-	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/bench/partner"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/stripe"
 )
@@ -180,14 +180,14 @@ func (s *Bench) Contender(op Op, kind Kind) bench.Contender {
 
 // timed adds the processor seconds of this process for each GiB, where something is promised.
 func timed(op Op, run func() (bench.Result, error)) (r bench.Result, err error) {
-	before, err := peer.OwnCPU()
+	before, err := partner.OwnCPU()
 	if err != nil {
 		return r, err
 	}
 	if r, err = run(); err != nil || !op.asked || r.Bytes == 0 {
 		return r, err
 	}
-	now, err := peer.OwnCPU()
+	now, err := partner.OwnCPU()
 	r.Extras = append(r.Extras, bench.Extra{Metric: bench.CPU,
 		Value: (now - before).Seconds() / r.GiB()})
 	return r, err

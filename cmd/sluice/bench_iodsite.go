@@ -12,11 +12,12 @@ import (
 
 	"github.com/sluice-storage/sluice/bench"
 	benchiod "github.com/sluice-storage/sluice/bench/iod"
-	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/bench/partner"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/tcp"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/stripe/device"
 	"github.com/sluice-storage/sluice/stripe/logstore"
@@ -25,7 +26,7 @@ import (
 // iodSites starts servers for bench iod, each in a folder of its own.
 type iodSites struct {
 	dir  string
-	open peer.Opener // of this process: places in shared memory have names of their own
+	open partner.Opener // of this process: places in shared memory have names of their own
 	made atomic.Int64
 }
 
@@ -46,17 +47,17 @@ func (s *iodSites) start(spec benchiod.Spec) (*benchiod.Site, error) {
 
 func (s *iodSites) startIn(dir string, spec benchiod.Spec, undo *bench.Undo) (*benchiod.Site,
 	error) {
-	places, node, err := s.node(spec.Pace, undo)
+	places, net, err := s.node(spec.Pace, undo)
 	if err != nil {
 		return nil, err
 	}
 	if spec.Kind != benchiod.Unifier {
-		h, err := benchiod.NewNaive(node, spec.Kind, dir, spec.Bytes)
+		h, err := benchiod.NewNaive(net.Node, spec.Kind, dir, spec.Bytes)
 		if err != nil {
 			return nil, err
 		}
 		undo.Later(h.Close)
-		srv, err := node.Serve(places, h, msg.ServeOptions{})
+		srv, err := net.Serve(places, h, msg.ServeOptions{})
 		if err != nil {
 			return nil, err
 		}
@@ -70,7 +71,7 @@ func (s *iodSites) startIn(dir string, spec benchiod.Spec, undo *bench.Undo) (*b
 	undo.Later(store.Close)
 	site := &benchiod.Site{}
 	rand.Read(site.Key[:])
-	srv, err := serveIod(node, iodParts{id: 1, key: site.Key, store: store, listen: places,
+	srv, err := serveIod(net, iodParts{id: 1, key: site.Key, store: store, listen: places,
 		plan: memoryPlan{cache: spec.Cache}, writeBack: spec.WriteBack, log: newLogger()})
 	if err != nil {
 		return nil, err
@@ -81,17 +82,17 @@ func (s *iodSites) startIn(dir string, spec benchiod.Spec, undo *bench.Undo) (*b
 }
 
 // paced is a provider, its sockets no faster than pace.
-func (s *iodSites) paced(name string, pace int64) (peer.Domain, error) {
+func (s *iodSites) paced(name string, pace int64) (partner.Domain, error) {
 	if name != plainProvider || pace == 0 {
 		return s.open(name)
 	}
 	d, err := tcp.Open(tcp.Options{PaceBytes: pace})
-	return peer.Domain{Domain: d, Listen: net.JoinHostPort("127.0.0.1", "0")}, err
+	return partner.Domain{Domain: d, Listen: net.JoinHostPort("127.0.0.1", "0")}, err
 }
 
 // node is one on all providers of bench iod, and the places where it can listen.
-func (s *iodSites) node(pace int64, undo *bench.Undo) (places string, node *msg.Node, err error) {
-	opts := msg.Options{Limits: iodLimits(), Known: []string{shmProvider}}
+func (s *iodSites) node(pace int64, undo *bench.Undo) (places string, n *peer.Network, err error) {
+	providers := &peer.Providers{Limits: iodLimits()}
 	var list []string
 	for _, name := range iodProviders() {
 		d, err := s.paced(name, pace)
@@ -99,23 +100,21 @@ func (s *iodSites) node(pace int64, undo *bench.Undo) (places string, node *msg.
 			return "", nil, err
 		}
 		undo.Later(d.Domain.Close)
-		opts.Domains = append([]fabric.Domain{d.Domain}, opts.Domains...)
+		providers.Domains = append([]fabric.Domain{d.Domain}, providers.Domains...)
 		list = append(list, name+":"+d.Listen)
 	}
-	if node, err = msg.NewNode(opts); err != nil {
+	if n, err = peer.New(providers, msg.Options{}); err != nil {
 		return "", nil, err
 	}
-	undo.Later(node.Close)
-	return strings.Join(list, ","), node, nil
+	undo.Later(n.Close)
+	return strings.Join(list, ","), n, nil
 }
 
 // addrsOf are the places where a server listens, by provider.
 func addrsOf(s *msg.Server) map[string]string {
 	all := map[string]string{}
-	for _, place := range strings.Split(s.Addr(), ",") {
-		if provider, _, ok := strings.Cut(place, ":"); ok {
-			all[provider] = place
-		}
+	for _, p := range s.Places() {
+		all[p.Domain.Caps().Provider] = p.Addr
 	}
 	return all
 }

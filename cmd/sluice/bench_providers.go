@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/bench/partner"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/shm"
@@ -77,10 +77,10 @@ func rdmaPlace(d fabric.Domain) (string, error) {
 
 // benchOpener opens providers for one side of a bench, each time anew. Without certificates there
 // is no tcp+tls and no tcp+frames.
-func benchOpener(creds *benchCreds) peer.Opener {
+func benchOpener(creds *benchCreds) partner.Opener {
 	var names atomic.Uint64 // of places in shared memory
-	return func(provider string) (peer.Domain, error) {
-		d := peer.Domain{Listen: net.JoinHostPort("127.0.0.1", "0")}
+	return func(provider string) (partner.Domain, error) {
+		d := partner.Domain{Listen: net.JoinHostPort("127.0.0.1", "0")}
 		var err error
 		switch provider {
 		case plainProvider:

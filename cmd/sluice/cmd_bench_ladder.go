@@ -10,6 +10,7 @@ import (
 	benchnet "github.com/sluice-storage/sluice/bench/net"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 )
 
 // rung is one step of a ladder as it is shown.
@@ -61,19 +62,19 @@ func ladderSteps() []string {
 
 // climb dials as every client does.
 func climb(ctx context.Context, addr string, by *providersFlag) ([]rung, error) {
-	n, err := openClient(by, nil)
+	providers, err := openClient(by, nil)
 	if err != nil {
 		return nil, err
 	}
-	defer n.close()
-	node, err := n.node()
+	defer providers.Close()
+	net, err := peer.New(providers, msg.Options{})
 	if err != nil {
 		return nil, err
 	}
-	defer node.Close()
+	defer net.Close()
 	ctx, cancel := context.WithTimeout(ctx, toolMax)
 	defer cancel()
-	conn, err := node.Dial(ctx, addr)
+	conn, err := net.Dial(ctx, addr)
 	if errs.KindOf(err) == errs.Perm {
 		return nil, explainProof(err, addr)
 	}
@@ -81,16 +82,16 @@ func climb(ctx context.Context, addr string, by *providersFlag) ([]rung, error) 
 		return nil, hint(err, "Is there a server at %s? Addresses are HOST:PORT, or "+
 			"tcp:HOST:PORT,shm:/PATH", addr)
 	}
-	return rungsOf(conn), nil
+	return rungsOf(net, conn), nil
 }
 
 // rungsOf shows all steps from the best one down: those that were tried, and those below the one
 // that was taken.
-func rungsOf(conn *msg.Conn) []rung {
+func rungsOf(net *peer.Network, conn *msg.Conn) []rung {
 	var all []rung
-	steps, peer := conn.Ladder(), conn.Peer()
+	steps, server := net.Ladder(conn), conn.Peer()
 	taken := ""
-	for _, name := range ladder() {
+	for _, name := range peer.Names() {
 		r := rung{Provider: name, Outcome: "not needed", Why: taken + " is better and works"}
 		for _, s := range steps {
 			if s.Provider != name {
@@ -100,7 +101,7 @@ func rungsOf(conn *msg.Conn) []rung {
 			if s.Err != nil {
 				r.Outcome, r.Why = "not taken", s.Err.Error()
 			} else {
-				taken, r.Known = name, knownAs(peer.Proof, peer.Name)
+				taken, r.Known = name, knownAs(server.Proof, server.Name)
 			}
 		}
 		all = append(all, r)

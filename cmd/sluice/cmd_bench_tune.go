@@ -11,6 +11,7 @@ import (
 	benchnet "github.com/sluice-storage/sluice/bench/net"
 	"github.com/sluice-storage/sluice/bench/tune"
 	"github.com/sluice-storage/sluice/msg"
+	measure "github.com/sluice-storage/sluice/msg/tune"
 )
 
 // tuneFlags are the choices of bench tune, which prints limits, not rows.
@@ -65,7 +66,7 @@ func (f *tuneFlags) benchTune() (err error) {
 	defer p.stop()
 	b := &benchnet.Bench{Providers: names, Open: benchOpener(nil), Peer: p.info}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	opts := msg.TuneOptions{Calls: 201}
+	opts := measure.Options{Calls: 201}
 	if f.quick {
 		opts.Calls = 51
 	}

@@ -19,7 +19,7 @@ import (
 	benchfabric "github.com/sluice-storage/sluice/bench/fabric"
 	benchiod "github.com/sluice-storage/sluice/bench/iod"
 	benchnet "github.com/sluice-storage/sluice/bench/net"
-	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/bench/partner"
 	"github.com/sluice-storage/sluice/bench/plain"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/memfuse"
@@ -60,7 +60,7 @@ func servePeer(cmd *cobra.Command, dir string) error {
 	open := benchOpener(&creds)
 	sites := &iodSites{dir: dir, open: open}
 	undone := make(chan struct{})
-	var info peer.Info
+	var info partner.Info
 	for _, s := range []struct {
 		network, listen string
 		addr            *string
@@ -70,8 +70,8 @@ func servePeer(cmd *cobra.Command, dir string) error {
 		{"unix", fmt.Sprintf("@sluice-bench-plain-%d", os.Getpid()), &info.Unix, plain.Serve},
 		{"tcp", "127.0.0.1:0", &info.Control, func(ln net.Listener) {
 			defer close(undone)
-			peer.Serve(cmd.Context(), ln, note, benchfabric.Jobs(open), benchnet.Jobs(open),
-				benchiod.Jobs(sites.start), peer.Jobs{doMount: peer.On(mountMemory)})
+			partner.Serve(cmd.Context(), ln, note, benchfabric.Jobs(open), benchnet.Jobs(open),
+				benchiod.Jobs(sites.start), partner.Jobs{doMount: partner.On(mountMemory)})
 		}},
 	} {
 		ln, err := net.Listen(s.network, s.listen)
@@ -99,7 +99,7 @@ const peerEnd = 10 * time.Second
 
 const doMount = "mount" // serve a FUSE file system in memory: the ceiling of the mount
 
-func mountMemory(s *peer.Session, dir string) (none struct{}, err error) {
+func mountMemory(s *partner.Session, dir string) (none struct{}, err error) {
 	unmount, err := memfuse.Mount(dir)
 	if err == nil {
 		s.Later(func() error { unmount(); return nil })
@@ -110,13 +110,13 @@ func mountMemory(s *peer.Session, dir string) (none struct{}, err error) {
 // benchPeer is a running child of a bench.
 type benchPeer struct {
 	cmd  *exec.Cmd
-	info peer.Info
+	info partner.Info
 	free func() // lets go of the thread that started it
 }
 
 // mountMemory has the child serve a file system until unmount.
 func (p *benchPeer) mountMemory(ctx context.Context, dir string) (unmount func(), err error) {
-	c, err := peer.Dial(ctx, p.info.Control)
+	c, err := partner.Dial(ctx, p.info.Control)
 	if err != nil {
 		return nil, err
 	}

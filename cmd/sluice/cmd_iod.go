@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-storage/sluice/iod/server"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/unifier"
 )
@@ -90,29 +91,27 @@ func runIod(ctx context.Context, c *cluster, by *providersFlag, p iodParts) erro
 		return err
 	}
 	defer store.Close()
-	net, err := c.openServer(by, p.log)
+	providers, err := c.openServer(by, p.log)
 	if err != nil {
 		return err
 	}
-	defer net.close()
-	net.memory = p.plan.network
-	node, err := net.node()
+	defer closeLogged(providers, p.log)
+	net, err := peer.New(providers, msg.Options{Memory: int(p.plan.network), Logger: p.log})
 	if err != nil {
 		return err
 	}
-	defer node.Close()
+	defer net.Close()
 	p.life = life
 	p.store, p.storeID, p.key = store, storeID, c.key.ServerKey(p.id)
 	p.clock = capability.NewClock(time.Now)
-	p.sharers, p.net = c.sharers(int(p.id)), net
-	p.doors = net.doors(c, fmt.Sprintf("iod%d", p.id))
-	s, err := serveIod(node, p)
+	p.sharers, p.socket = c.sharers(int(p.id)), c.socket(fmt.Sprintf("iod%d", p.id))
+	s, err := serveIod(net, p)
 	if err != nil {
 		return err
 	}
-	p.log.Info("serving", "addr", s.server.Addr())
+	p.log.Info("serving", "addr", net.AddrOf(s.server))
 	p.maxFile = s.handler.MaxFile
-	h, err := newHeart(c, node, &p, s.addr())
+	h, err := newHeart(c, net, &p, s.addr())
 	if err != nil {
 		return err
 	}
@@ -136,10 +135,9 @@ type iodParts struct {
 	maxFile func() uint64  // the highest file number that there is an object of
 	key     capability.Key // the server's own
 	store   stripe.Engine
-	net     *network // that the node runs on; nil: of a bench, with one provider alone
 	plan    memoryPlan
-	listen  string   // at tcp, or at the only provider
-	doors   []string // further places
+	listen  string // at tcp, or where there is no socket, at these places alone
+	socket  string // where clients of this host find it; empty: of a bench
 	web     *adminFlag
 	log     *slog.Logger
 	clock   *capability.Clock // of capabilities; nil: the time of day
@@ -153,7 +151,7 @@ type iodParts struct {
 
 // iodServer is a running one.
 type iodServer struct {
-	node    *msg.Node
+	net     *peer.Network
 	cache   *unifier.Cache
 	handler *server.Server
 	server  *msg.Server
@@ -170,7 +168,7 @@ func (s *iodServer) families() []admin.Family {
 	f.states(s.handler.States())
 	f.cache(s.cache)
 	f.store(s.store)
-	f.network(s.node, s.server)
+	f.network(s.net, s.server)
 	return f.all
 }
 
@@ -184,13 +182,13 @@ func (p *iodParts) cacheConfig(sizes unifier.Config, node *msg.Node) unifier.Con
 	return sizes
 }
 
-func serveIod(node *msg.Node, p iodParts) (*iodServer, error) {
+func serveIod(net *peer.Network, p iodParts) (*iodServer, error) {
 	bounds := boundIod(p.plan, p.writeBack)
-	cache, err := unifier.New(p.cacheConfig(bounds.cache, node), p.store)
+	cache, err := unifier.New(p.cacheConfig(bounds.cache, net.Node), p.store)
 	if err != nil {
 		return nil, err
 	}
-	s := &iodServer{node: node, cache: cache, store: p.store, plan: p.plan}
+	s := &iodServer{net: net, cache: cache, store: p.store, plan: p.plan}
 	var running atomic.Pointer[msg.Server]
 	var clock func() time.Time
 	if p.clock != nil {
@@ -200,12 +198,12 @@ func serveIod(node *msg.Node, p iodParts) (*iodServer, error) {
 		Life: p.life, Cache: cache, Limits: bounds.limits, WriteBack: p.writeBack, Logger: p.log,
 		Clock: clock,
 		More: func() []iod.Count {
-			return append(p.plan.counts(), countsOf(node, running.Load())...)
+			return append(p.plan.counts(), countsOf(net, running.Load())...)
 		}})
-	if err == nil && p.net != nil {
-		s.server, err = p.net.serve(node, p.listen, p.doors, s.handler, bounds.serve)
+	if err == nil && p.socket != "" {
+		s.server, err = net.ServeHost(p.listen, p.socket, s.handler, bounds.serve)
 	} else if err == nil {
-		s.server, err = node.Serve(p.listen, s.handler, bounds.serve)
+		s.server, err = net.Serve(p.listen, s.handler, bounds.serve)
 	}
 	if err != nil {
 		return nil, errors.Join(err, cache.Close())
@@ -214,7 +212,8 @@ func serveIod(node *msg.Node, p iodParts) (*iodServer, error) {
 	return s, nil
 }
 
-func (s *iodServer) addr() string { return tcpAddr(s.server) }
+// addr is what others need to know of where the server is: the rest it tells them.
+func (s *iodServer) addr() string { return s.server.Addr() }
 
 // close drains and gives the memory back. The store is closed by whoever opened it.
 func (s *iodServer) close(ctx context.Context) error {

@@ -16,9 +16,9 @@ import (
 	"github.com/sluice-storage/sluice/iod/objects"
 	"github.com/sluice-storage/sluice/iod/remote"
 	"github.com/sluice-storage/sluice/kv/pebblekv"
-	"github.com/sluice-storage/sluice/meta/server"
 	"github.com/sluice-storage/sluice/meta/store"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 )
 
 func newMeta() *cobra.Command {
@@ -66,19 +66,19 @@ func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag,
 		return metaAdvice(err, c.dir)
 	}
 	defer db.Close()
-	net, err := c.openServer(by, log)
+	providers, err := c.openServer(by, log)
 	if err != nil {
 		return err
 	}
-	defer net.close()
-	node, err := net.node()
+	defer closeLogged(providers, log)
+	net, err := peer.New(providers, msg.Options{Logger: log})
 	if err != nil {
 		return err
 	}
-	defer node.Close()
+	defer net.Close()
 
 	var known directory
-	pool := msg.NewPool(node, known.resolve)
+	pool := peer.NewPool(net, known.resolve)
 	defer pool.Close()
 	servers := remote.New(pool, remote.Options{})
 	defer servers.Close()
@@ -100,31 +100,30 @@ func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag,
 	defer names.Stop()
 	known.names.Store(names)
 
-	handler, err := newMetaHandler(names, db.Health, server.Options{Node: node, Log: log})
+	handler, err := newMetaHandler(names, db.Health, net, log)
 	if err != nil {
 		return err
 	}
-	return serveMeta(ctx, c, net, node, handler, web)
+	return serveMeta(ctx, c, handler, web)
 }
 
 // serveMeta answers until ctx ends.
-func serveMeta(ctx context.Context, c *cluster, net *network, node *msg.Node,
-	handler *metaHandler, web *adminFlag) error {
-	s, err := net.serve(node, c.metaListen(), net.doors(c, "meta"), handler, boundMeta().serve)
+func serveMeta(ctx context.Context, c *cluster, handler *metaHandler, web *adminFlag) error {
+	s, err := handler.net.ServeHost(c.metaListen(), c.socket("meta"), handler, boundMeta().serve)
 	if err != nil {
 		return hint(err, "Another program has the address: choose one with sluice up --listen")
 	}
 	handler.running.Store(s)
-	if err := writeFile(c.metaAddrFile(), []byte(tcpAddr(s)+"\n"), 0o644); err != nil {
+	if err := writeFile(c.metaAddrFile(), []byte(s.Addr()+"\n"), 0o644); err != nil {
 		return err
 	}
 	stop, err := web.serve(c.adminFile("meta"), admin.WebOptions{Gather: handler.families,
-		Healthy: handler.health, Logger: net.log})
+		Healthy: handler.health, Logger: handler.log})
 	if err != nil {
 		return err
 	}
 	defer stop()
-	net.log.Info("serving", "addr", s.Addr())
+	handler.log.Info("serving", "addr", handler.net.AddrOf(s))
 	<-ctx.Done()
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainMax)
 	defer cancel()

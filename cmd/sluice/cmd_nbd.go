@@ -11,11 +11,11 @@ import (
 
 	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/nbd"
 	"github.com/sluice-storage/sluice/nbd/fileexport"
 	"github.com/sluice-storage/sluice/nbd/memexport"
 	"github.com/sluice-storage/sluice/nbd/volumeexport"
+	"github.com/sluice-storage/sluice/peer"
 )
 
 func newNBD() *cobra.Command {
@@ -210,7 +210,7 @@ func serveNBD(cmd *cobra.Command, f urlFlag, addr string, exports []string,
 // patience is what a client waits for servers: for ever, unless somebody says how long.
 func patience(timeout time.Duration) time.Duration {
 	if timeout == 0 {
-		return msg.Forever
+		return peer.Forever
 	}
 	return timeout
 }

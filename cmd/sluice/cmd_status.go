@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-storage/sluice/internal/supervise"
 	"github.com/sluice-storage/sluice/iod/remote"
 	"github.com/sluice-storage/sluice/meta"
-	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 )
 
 // askMax is how long a status waits for an answer: one that comes late is of no use.
@@ -106,13 +106,13 @@ func askCluster(ctx context.Context, by *providersFlag, r *admin.Report) error {
 	if r.Volumes, err = countVolumes(ctx, conn.meta); err != nil {
 		return err
 	}
-	if r.Meta, err = askMeta(ctx, conn.node, strings.TrimPrefix(r.URL, scheme+"//")); err != nil {
+	if r.Meta, err = askMeta(ctx, conn.net, strings.TrimPrefix(r.URL, scheme+"//")); err != nil {
 		return err
 	}
 	if r.Meta.Problem != "" {
 		r.Problems = append(r.Problems, "the metadata service refuses changes: "+r.Meta.Problem)
 	}
-	askServers(ctx, conn.node, r.Servers, servers)
+	askServers(ctx, conn.net, r.Servers, servers)
 	return nil
 }
 
@@ -129,8 +129,8 @@ func countVolumes(ctx context.Context, names meta.Volumes) (n int, err error) {
 }
 
 // askServers asks all I/O servers at once for their counters.
-func askServers(ctx context.Context, node *msg.Node, to []admin.Server, from []meta.Server) {
-	pool := msg.NewPool(node, resolveFrom(from))
+func askServers(ctx context.Context, net *peer.Network, to []admin.Server, from []meta.Server) {
+	pool := peer.NewPool(net, resolveFrom(from))
 	defer pool.Close()
 	asker := remote.New(pool, remote.Options{})
 	defer asker.Close()
@@ -142,7 +142,7 @@ func askServers(ctx context.Context, node *msg.Node, to []admin.Server, from []m
 		wg.Go(func() {
 			conn, err := pool.Get(ctx, to[i].ID)
 			if err == nil {
-				to[i].Way = wayOf(conn)
+				to[i].Way = wayOf(net, conn)
 			}
 			st, err := asker.Status(ctx, to[i].ID)
 			if err != nil {
@@ -159,7 +159,7 @@ func askServers(ctx context.Context, node *msg.Node, to []admin.Server, from []m
 }
 
 // resolveFrom finds addresses in a list.
-func resolveFrom(servers []meta.Server) msg.Resolve {
+func resolveFrom(servers []meta.Server) peer.Resolve {
 	return func(_ context.Context, id uint32) (string, error) {
 		for _, s := range servers {
 			if s.ID == id {

@@ -14,6 +14,7 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/meta/remote"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 )
 
 const (
@@ -75,8 +76,8 @@ func (f *urlFlag) parse(text string) (remotePath, error) {
 
 // connection is a client with what it runs on.
 type connection struct {
-	fs  *client.FS
-	net *network
+	fs        *client.FS
+	providers *peer.Providers
 }
 
 func (f *urlFlag) dial(ctx context.Context) (*connection, error) {
@@ -94,21 +95,18 @@ func dialBy(ctx context.Context, url string, by *providersFlag, opts client.Opti
 		return nil, refuse(url+" is no address of a cluster",
 			"Write sluice://HOST:PORT, like sluice://"+defaultListen)
 	}
-	n, err := openClient(by, opts.Logger)
+	providers, err := openClient(by, opts.Logger)
 	if err != nil {
 		return nil, err
 	}
-	c := &connection{net: n}
-	opts.Domain, opts.Domains, opts.Missing, opts.Limits = n.base(), n.domains, n.missing, n.limits
+	c := &connection{providers: providers}
+	opts.Providers = providers
 	bounds := boundClient(false)
 	opts.Retain = bounds.retain
 	if opts.Buffers == 0 {
 		opts.Buffers = bounds.buffers
 	}
-	if n.has(shmProvider) != nil {
-		opts.Memory = n.arenas
-	}
-	if err = reach(ctx, n.base(), host); errs.KindOf(err) == errs.Perm {
+	if err = reach(ctx, providers.Base(), host); errs.KindOf(err) == errs.Perm {
 		err = explainProof(err, url)
 	} else if err == nil {
 		c.fs, err = client.Dial(ctx, url, opts)
@@ -116,7 +114,7 @@ func dialBy(ctx context.Context, url string, by *providersFlag, opts client.Opti
 	if err == nil {
 		return c, nil
 	}
-	n.close()
+	closeLogged(providers, opts.Logger)
 	switch errs.KindOf(err) {
 	case errs.Disconnected, errs.TimedOut, errs.Shutdown, errs.IO:
 		err = hint(err, "Is the cluster running at %s? Start one with: sluice up   "+
@@ -128,29 +126,29 @@ func dialBy(ctx context.Context, url string, by *providersFlag, opts client.Opti
 // metaConnection talks to the metadata service without a session: it asks, and works when nothing
 // can be written down.
 type metaConnection struct {
-	net  *network
-	node *msg.Node
-	pool *msg.Pool
-	meta *remote.Service
+	providers *peer.Providers
+	net       *peer.Network
+	pool      *peer.Pool
+	meta      *remote.Service
 }
 
 func dialMeta(ctx context.Context, url string, by *providersFlag) (*metaConnection, error) {
-	n, err := openClient(by, nil)
+	providers, err := openClient(by, nil)
 	if err != nil {
 		return nil, err
 	}
 	addr := strings.TrimPrefix(url, scheme+"//")
-	if err := reach(ctx, n.base(), addr); err != nil {
-		n.close()
+	if err := reach(ctx, providers.Base(), addr); err != nil {
+		closeLogged(providers, nil)
 		return nil, err
 	}
-	c := &metaConnection{net: n}
-	if c.node, err = n.node(); err != nil {
-		n.close()
+	c := &metaConnection{providers: providers}
+	if c.net, err = peer.New(providers, msg.Options{}); err != nil {
+		closeLogged(providers, nil)
 		return nil, err
 	}
-	c.pool = msg.NewPool(c.node, func(context.Context, uint32) (string, error) { return addr, nil })
-	c.meta, err = remote.New(remote.Options{Pool: c.pool, Node: c.node, WaitMax: toolMax})
+	c.pool = peer.NewPool(c.net, func(context.Context, uint32) (string, error) { return addr, nil })
+	c.meta, err = remote.New(remote.Options{Pool: c.pool, Node: c.net.Node, WaitMax: toolMax})
 	if err != nil {
 		c.close()
 		return nil, err
@@ -160,8 +158,8 @@ func dialMeta(ctx context.Context, url string, by *providersFlag) (*metaConnecti
 
 func (c *metaConnection) close() {
 	_ = c.pool.Close() // it was only asked
-	_ = c.node.Close()
-	c.net.close()
+	_ = c.net.Close()
+	_ = c.providers.Close()
 }
 
 // reach finds out whether anybody is there. A service that is being started again is waited for,
@@ -189,7 +187,7 @@ func reach(ctx context.Context, domain fabric.Domain, addr string) error {
 // close says goodbye; that it was not heard changes nothing for the user.
 func (c *connection) close() {
 	_ = c.fs.Close()
-	c.net.close()
+	_ = c.providers.Close()
 }
 
 // withPath parses a path, connects to its cluster and calls fn.

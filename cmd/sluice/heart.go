@@ -10,7 +10,7 @@ import (
 
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/meta/remote"
-	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 )
 
 const (
@@ -24,7 +24,7 @@ type heart struct {
 	parts   *iodParts
 	addr    string
 	service meta.Cluster
-	pool    *msg.Pool
+	pool    *peer.Pool
 	failed  atomic.Pointer[error] // why the metadata service does not hear of it; nil: it does
 }
 
@@ -44,9 +44,9 @@ func (h *heart) healthy() error {
 	return nil
 }
 
-func newHeart(c *cluster, node *msg.Node, p *iodParts, addr string) (*heart, error) {
-	pool := msg.NewPool(node, func(context.Context, uint32) (string, error) { return c.metaAddr() })
-	service, err := remote.New(remote.Options{Pool: pool, Node: node})
+func newHeart(c *cluster, net *peer.Network, p *iodParts, addr string) (*heart, error) {
+	pool := peer.NewPool(net, func(context.Context, uint32) (string, error) { return c.metaAddr() })
+	service, err := remote.New(remote.Options{Pool: pool, Node: net.Node})
 	if err != nil {
 		return nil, errors.Join(err, pool.Close())
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/sluice-storage/sluice/meta/server"
 	"github.com/sluice-storage/sluice/meta/store"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 )
 
 // opMetaStatus asks the metadata service about itself: far above the operations of package meta,
@@ -25,14 +27,15 @@ type metaHandler struct {
 	names   *store.Store
 	server  *server.Server
 	health  func() error // why changes are refused; nil: they are not
-	node    *msg.Node
+	net     *peer.Network
+	log     *slog.Logger
 	running atomic.Pointer[msg.Server]
 }
 
-func newMetaHandler(names *store.Store, health func() error, opts server.Options) (*metaHandler,
-	error) {
-	s, err := server.New(names, opts)
-	return &metaHandler{names: names, server: s, health: health, node: opts.Node}, err
+func newMetaHandler(names *store.Store, health func() error, net *peer.Network,
+	log *slog.Logger) (*metaHandler, error) {
+	s, err := server.New(names, server.Options{Node: net.Node, Log: log})
+	return &metaHandler{names: names, server: s, health: health, net: net, log: log}, err
 }
 
 // Serve implements msg.Handler.
@@ -67,7 +70,7 @@ func (h *metaHandler) status() ([]byte, error) {
 		m.Ops = append(m.Ops, admin.OpUse{Op: c.Op, Calls: c.Calls, Failed: c.Failed,
 			MeanUs: float64(c.Time.Microseconds()) / float64(c.Calls)})
 	}
-	for _, c := range countsOf(h.node, h.running.Load()) {
+	for _, c := range countsOf(h.net, h.running.Load()) {
 		m.Counts = append(m.Counts, admin.Count{Name: c.Name, Value: c.Value})
 	}
 	return json.Marshal(m)
@@ -106,13 +109,13 @@ func (h *metaHandler) families() []admin.Family {
 			float64(c.Failed))
 		f.by(admin.Counter, "meta_seconds_total", "Time spent on them.", "op", c.Op, c.Time.Seconds())
 	}
-	f.network(h.node, h.running.Load())
+	f.network(h.net, h.running.Load())
 	return f.all
 }
 
 // countsOf are the numbers of what a server runs on: its connections by provider, memory that its
 // clients hold, and what came of its own attempts to reach others, by provider and reason.
-func countsOf(node *msg.Node, s *msg.Server) []iod.Count {
+func countsOf(net *peer.Network, s *msg.Server) []iod.Count {
 	var out []iod.Count
 	if s != nil {
 		via := s.Via()
@@ -120,10 +123,10 @@ func countsOf(node *msg.Node, s *msg.Server) []iod.Count {
 			out = append(out, iod.Count{Name: "connections_" + name, Value: uint64(via[name])})
 		}
 	}
-	st := node.Stats()
+	st := net.Stats()
 	out = append(out, iod.Count{Name: "eager_bytes", Value: uint64(st.Memory.EagerBytes)})
 	var tries []iod.Count
-	for at, n := range st.Ladder {
+	for at, n := range net.LadderCounts() {
 		outcome := "taken"
 		if at.Outcome != errs.OK {
 			outcome = strings.ReplaceAll(at.Outcome.String(), " ", "_")
@@ -135,10 +138,10 @@ func countsOf(node *msg.Node, s *msg.Server) []iod.Count {
 }
 
 // wayOf tells by what a connection goes, and why not by something better.
-func wayOf(c *msg.Conn) admin.Way {
-	peer := c.Peer()
-	w := admin.Way{Provider: c.Provider(), Known: knownAs(peer.Proof, peer.Name)}
-	for _, s := range whyNot(c) {
+func wayOf(net *peer.Network, c *msg.Conn) admin.Way {
+	server := c.Peer()
+	w := admin.Way{Provider: c.Provider(), Known: knownAs(server.Proof, server.Name)}
+	for _, s := range whyNot(net, c) {
 		w.WhyNot = append(w.WhyNot, admin.Step{Provider: s.Provider, At: s.Addr,
 			Kind: errs.KindOf(s.Err).String(), Reason: reason(s.Err)})
 	}
@@ -146,8 +149,8 @@ func wayOf(c *msg.Conn) admin.Way {
 }
 
 // askMeta is the other side.
-func askMeta(ctx context.Context, node *msg.Node, addr string) (*admin.Meta, error) {
-	conn, err := node.Dial(ctx, addr)
+func askMeta(ctx context.Context, net *peer.Network, addr string) (*admin.Meta, error) {
+	conn, err := net.Dial(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
@@ -160,6 +163,6 @@ func askMeta(ctx context.Context, node *msg.Node, addr string) (*admin.Meta, err
 	if err := json.Unmarshal(rep.Body, m); err != nil {
 		return nil, errs.New(errs.Protocol, "meta.Status", addr, err)
 	}
-	m.Way = wayOf(conn)
+	m.Way = wayOf(net, conn)
 	return m, nil
 }

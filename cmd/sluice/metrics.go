@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 	"github.com/sluice-storage/sluice/stripe"
 )
 
@@ -80,15 +81,15 @@ func clientFamilies(stats func() client.Stats) []admin.Family {
 }
 
 // network are those of the message layer and of the providers.
-func (f *families) network(node *msg.Node, s *msg.Server) {
-	st := node.Stats()
+func (f *families) network(net *peer.Network, s *msg.Server) {
+	st := net.Stats()
 	f.count("msg_late_failures_total", "Errors of requests that nobody waited for any more.",
 		st.LateFailures)
 	f.gauge("msg_memory_mapped_bytes", "Memory of eager slots and units that is mapped.",
 		int64(st.Memory.MappedBytes))
 	f.gauge("msg_memory_used_bytes", "Of that, in use.", st.Memory.InUseBytes)
 	f.gauge("msg_eager_bytes", "Of that, lent to clients as eager slots.", st.Memory.EagerBytes)
-	for at, n := range st.Ladder {
+	for at, n := range net.LadderCounts() {
 		outcome := "taken"
 		if at.Outcome != 0 {
 			outcome = at.Outcome.String()
@@ -108,7 +109,6 @@ func (f *families) network(node *msg.Node, s *msg.Server) {
 	f.count("msg_calls_total", "Calls so far.", c.Calls)
 	f.count("msg_calls_failed_total", "Of these, answered with an error.", c.Failed)
 	f.count("msg_calls_canceled_total", "Of these, given up by the client.", c.Canceled)
-	f.count("msg_calls_repeated_total", "Of these, answered from the record of a session.", c.Repeated)
 	f.count("msg_oneway_total", "Messages without an answer.", c.OneWay)
 	f.count("msg_panics_total", "Handlers that panicked: a bug.", c.Panics)
 	f.count("msg_pulled_bytes_total", "Request data fetched from clients.", c.BytesIn)

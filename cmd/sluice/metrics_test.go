@@ -19,36 +19,36 @@ import (
 	"github.com/sluice-storage/sluice/iod/objects"
 	"github.com/sluice-storage/sluice/iod/remote"
 	"github.com/sluice-storage/sluice/kv/memkv"
-	metaserver "github.com/sluice-storage/sluice/meta/server"
 	"github.com/sluice-storage/sluice/meta/store"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// tcpNode is a node on tcp alone.
-func tcpNode(t *testing.T) *msg.Node {
+// tcpNetwork is tcp alone.
+func tcpNetwork(t *testing.T) *peer.Network {
 	t.Helper()
 	domain, err := tcp.Open(tcp.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	node, err := msg.NewNode(msg.Options{Domain: domain})
+	n, err := peer.New(&peer.Providers{Domains: []fabric.Domain{domain}}, msg.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		node.Close()
+		n.Close()
 		domain.Close()
 	})
-	return node
+	return n
 }
 
 // usedServer is an I/O server that has been read from and written to.
 func usedServer(t *testing.T) *iodServer {
 	t.Helper()
-	node := tcpNode(t)
+	network := tcpNetwork(t)
 	mem, err := openMemoryStore(0)
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func usedServer(t *testing.T) *iodServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := serveIod(node, iodParts{id: 1, store: mem, plan: plan, listen: "127.0.0.1:0",
+	s, err := serveIod(network, iodParts{id: 1, store: mem, plan: plan, listen: "127.0.0.1:0",
 		writeBack: true, log: newLogger()})
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +68,9 @@ func usedServer(t *testing.T) *iodServer {
 		}
 		mem.Close()
 	})
-	pool := msg.NewPool(node, func(context.Context, uint32) (string, error) { return s.addr(), nil })
+	pool := peer.NewPool(network, func(context.Context, uint32) (string, error) {
+		return s.addr(), nil
+	})
 	t.Cleanup(func() { pool.Close() })
 	at := remote.New(pool, remote.Options{})
 	t.Cleanup(func() { at.Close() })
@@ -103,8 +105,8 @@ func signedTarget() iod.Target {
 // metaFamilies are those of a metadata service.
 func metaFamilies(t *testing.T) []admin.Family {
 	t.Helper()
-	node := tcpNode(t)
-	pool := msg.NewPool(node, func(context.Context, uint32) (string, error) { return "", nil })
+	network := tcpNetwork(t)
+	pool := peer.NewPool(network, func(context.Context, uint32) (string, error) { return "", nil })
 	t.Cleanup(func() { pool.Close() })
 	c := &cluster{}
 	names, err := store.New(t.Context(), memkv.New(memkv.Options{}), store.Options{
@@ -113,8 +115,7 @@ func metaFamilies(t *testing.T) []admin.Family {
 		t.Fatal(err)
 	}
 	t.Cleanup(names.Stop)
-	h, err := newMetaHandler(names, func() error { return nil },
-		metaserver.Options{Node: node, Log: newLogger()})
+	h, err := newMetaHandler(names, func() error { return nil }, network, newLogger())
 	if err != nil {
 		t.Fatal(err)
 	}

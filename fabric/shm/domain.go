@@ -205,6 +205,7 @@ func open(opts Options) (*domain, error) {
 		Provider: "shm", AnyMemory: !opts.arenaOnly, MaxSge: maxSge,
 		MaxMessage: opts.MaxMessage, MaxTransfer: opts.MaxTransfer, MaxInline: maxInline,
 		QueueDepth: opts.QueueDepth, ReadDepth: provider.ReadDepth, FileRange: true,
+		SameHost: true, AsksToken: opts.Tokens != nil, PostMoves: true, AnyMemoryCopied: true,
 	})
 	d.grants.Withdraw = (*endpoint).closeSlot
 	d.grants.Open()

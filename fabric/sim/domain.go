@@ -28,7 +28,9 @@ func (n *Net) OpenTokens(tokens *fabric.Tokens) fabric.Domain {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	d := &domain{net: n, name: fmt.Sprintf("host%d", n.nextNameLocked()), tokens: tokens}
-	d.Domain.Open(n.opts.Limits)
+	caps := n.opts.Limits
+	caps.AsksToken = tokens != nil
+	d.Domain.Open(caps)
 	return d
 }
 

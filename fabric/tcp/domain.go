@@ -166,7 +166,7 @@ func Open(opts Options) (fabric.Domain, error) {
 	d.Domain.Open(fabric.Caps{
 		Provider: "tcp", AnyMemory: true, MaxSge: maxSge, MaxMessage: opts.MaxMessage,
 		MaxTransfer: opts.MaxTransfer, MaxInline: maxInline, QueueDepth: opts.QueueDepth,
-		ReadDepth: provider.ReadDepth, FileRange: true,
+		ReadDepth: provider.ReadDepth, FileRange: true, AsksToken: opts.Tokens != nil,
 	})
 	if opts.Security != nil {
 		d.tlsServer = opts.Security.serverConfig()

@@ -10,8 +10,10 @@ import (
 // "/..." for everything below it (not the folder itself). Vocabulary and internal packages are open
 // to all and never listed; a package may always import what its own row names and nothing else.
 //
-// Only cmd/sluice wires: no other row names a provider (fabric/tcp), an engine (kv/pebblekv,
-// stripe/logstore) or a server. Test files may import anything.
+// Only peer opens providers (fabric/tcp), so that a program of the library reaches servers by the
+// same code as this one; above it nobody knows them by name. Only cmd/sluice opens engines
+// (kv/pebblekv, stripe/logstore) and servers: no other row names one. Test files may import
+// anything.
 type layer struct {
 	pkg string
 	may []string
@@ -35,9 +37,12 @@ func table() []layer {
 		{"fabric/...", []string{"fabric", "fabric/progress", "fabric/provider"}},
 		{"mem", []string{"fabric"}},
 		{"mem/...", []string{"fabric", "mem"}},
-		{"msg", []string{"fabric", "fabric/progress", "mem"}},
+		{"msg/segment", []string{"fabric", "mem"}}, // what a request describes; msg moves it
+		{"msg", []string{"fabric", "fabric/progress", "mem", "msg/segment"}},
 		{"msg/...", []string{"fabric", "mem", "msg"}},
 		{"mover", []string{"fabric", "mem", "msg"}},
+		{"peer", []string{
+			"fabric", "fabric/shm", "fabric/tcp", "fabric/verbs", "mem", "msg"}},
 
 		// Storage. The cache knows neither sockets nor files; the stores know no cache.
 		// stripe is the contract only: ids and durability.
@@ -56,19 +61,20 @@ func table() []layer {
 		{"iod", []string{"fabric", "msg", "stripe"}},
 		{"iod/server", []string{
 			"admin", "fabric", "iod", "mem", "mover", "msg", "relay", "stripe", "unifier"}},
-		{"iod/remote", []string{"fabric", "iod", "mem", "msg", "stripe"}},
+		{"iod/remote", []string{"fabric", "iod", "mem", "msg", "peer", "stripe"}},
 		{"iod/objects", []string{"iod", "meta", "stripe"}}, // what the metadata service needs of them
 		{"iod/...", []string{"iod", "fabric", "mem", "msg", "stripe"}},
 		{"meta", nil},
 		{"meta/store", []string{"kv", "meta"}},
 		{"meta/internal/bulk", []string{"fabric", "mem", "meta", "msg"}},
 		{"meta/server", []string{"admin", "fabric", "meta", "meta/internal/bulk", "msg"}},
-		{"meta/remote", []string{"fabric", "meta", "meta/internal/bulk", "msg"}},
+		{"meta/remote", []string{"fabric", "meta", "meta/internal/bulk", "msg", "peer"}},
 		{"meta/...", []string{"meta"}},
 
 		// Front ends know the client, never a server.
 		{"client", []string{
-			"fabric", "iod", "iod/remote", "mem", "meta", "meta/remote", "mover", "msg", "stripe"}},
+			"fabric", "iod", "iod/remote", "mem", "meta", "meta/remote", "mover", "msg",
+			"peer", "stripe"}},
 		{"client/...", []string{"client", "fabric", "mem", "meta", "msg", "stripe"}},
 		{"mount", []string{"client", "meta", "stripe"}}, // stripe: extents, as the client tells them
 		{"nbd", nil},
@@ -90,22 +96,22 @@ func table() []layer {
 func benchTable() []layer {
 	return []layer{
 		{"bench", nil},
-		{"bench/peer", []string{"bench", "fabric", "fabric/hook/meter", "mem"}},
-		{"bench/plain", []string{"bench", "bench/peer"}},
-		{"bench/fabric", []string{"bench", "bench/peer", "bench/plain", "fabric", "mem"}},
+		{"bench/partner", []string{"bench", "fabric", "fabric/hook/meter", "mem"}},
+		{"bench/plain", []string{"bench", "bench/partner"}},
+		{"bench/fabric", []string{"bench", "bench/partner", "bench/plain", "fabric", "mem"}},
 		{"bench/tune", []string{"bench", "msg"}}, // the file that servers and clients read
 		{"bench/net", []string{
-			"bench", "bench/fabric", "bench/peer", "bench/plain", "bench/tune", "fabric", "mem", "mover",
-			"msg"}},
-		{"bench/store", []string{"bench", "bench/peer", "stripe"}},
+			"bench", "bench/fabric", "bench/partner", "bench/plain", "bench/tune", "fabric", "mem",
+			"mover", "msg", "msg/tune", "peer"}},
+		{"bench/store", []string{"bench", "bench/partner", "stripe"}},
 		{"bench/iod", []string{
-			"bench", "bench/net", "bench/peer", "bench/store", "fabric", "iod", "iod/remote", "mem", "msg",
-			"stripe"}},
+			"bench", "bench/net", "bench/partner", "bench/store", "fabric", "iod", "iod/remote", "mem",
+			"msg", "peer", "stripe"}},
 		{"bench/fs", []string{"bench", "bench/plain", "client"}},
 		{"bench/nbd", []string{"bench"}},
-		{"bench/benchtest", []string{"bench/peer", "bench/plain", "fabric/shm", "fabric/tcp"}},
+		{"bench/benchtest", []string{"bench/partner", "bench/plain", "fabric/shm", "fabric/tcp"}},
 		{"bench/grpcpeer", []string{ // a module of its own
-			"bench", "bench/net", "bench/peer", "bench/plain", "fabric/tcp"}},
+			"bench", "bench/net", "bench/partner", "bench/plain", "fabric/tcp"}},
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/sluice-storage/sluice/iod/remote"
 	"github.com/sluice-storage/sluice/iod/server"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/unifier"
 	"github.com/sluice-storage/sluice/wire"
@@ -257,7 +258,7 @@ type party struct {
 	session uint64
 	domain  fabric.Domain
 	node    *msg.Node
-	pool    *msg.Pool
+	pool    *peer.Pool
 	ended   sync.Once
 }
 
@@ -280,7 +281,7 @@ func (g *rig) joinBy(session uint64, addr func() string, opts remote.Options,
 	var err error
 	p.node, err = msg.NewNode(o)
 	fatal(g.t, err)
-	p.pool = msg.NewPool(p.node, func(context.Context, uint32) (string, error) {
+	p.pool = peer.NewPool(p.node, func(context.Context, uint32) (string, error) {
 		if _, away := g.held.Load(session); away {
 			return "", errs.New(errs.Disconnected, "rig", "", nil)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/wire"
@@ -61,7 +62,7 @@ func newCalm(t testing.TB, n int, opts Options) *calm {
 	must(t, err)
 	l, err := node.Serve("127.0.0.1:0", s, msg.ServeOptions{})
 	must(t, err)
-	pool := msg.NewPool(node, func(context.Context, uint32) (string, error) { return l.Addr(), nil })
+	pool := peer.NewPool(node, func(context.Context, uint32) (string, error) { return l.Addr(), nil })
 	arena, err := mem.NewArena(n, nil) // registered, or the provider would do it for each request
 	must(t, err)
 	must(t, node.Attach(arena))

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/wire"
 )
@@ -90,17 +91,9 @@ func levelOf(op iod.Op, bytes int64) msg.Level {
 
 func serverName(id uint32) string { return fmt.Sprintf("I/O server %d", id) }
 
-// do sends the request until it is answered, refused, or WaitMax is over. The first attempt has no
-// context of its own, which would have to be made for every request.
+// do sends the request until it is answered, refused, or WaitMax is over.
 func (r *Remote) do(ctx context.Context, t *iod.Target, c *call) error {
-	began := time.Now()
-	err := r.attempt(ctx, t, c)
-	if err == nil || !msg.Passing(ctx, err) {
-		return err
-	}
-	return r.persist(ctx, t.Server, began, func(ctx context.Context) error {
-		return r.attempt(ctx, t, c)
-	})
+	return r.persist(ctx, t.Server, func(ctx context.Context) error { return r.attempt(ctx, t, c) })
 }
 
 // doSummed is do for a request with data, which is sent once more if it arrived damaged.
@@ -113,18 +106,25 @@ func (r *Remote) doSummed(ctx context.Context, t *iod.Target, c *call) error {
 	return err
 }
 
-// persist goes on trying after a first failure.
-func (r *Remote) persist(ctx context.Context, server uint32, began time.Time,
+// persist tries until it is done, or until WaitMax is over. The first attempt has no context of its
+// own, which would have to be made for every request.
+func (r *Remote) persist(ctx context.Context, server uint32,
 	try func(context.Context) error) error {
-	p := msg.Patience{Peer: serverName(server), Max: r.opts.WaitMax,
-		Backoff: msg.Backoff{First: 5 * time.Millisecond, Max: 500 * time.Millisecond}}
+	began := time.Now()
+	err := try(ctx)
+	if err == nil || !errs.Passes(ctx, err) {
+		return err
+	}
+	p := peer.Patience{Peer: serverName(server), Max: r.opts.WaitMax,
+		Backoff: peer.Backoff{First: 5 * time.Millisecond, Max: 500 * time.Millisecond}}
 	return p.Do(ctx, began, try)
 }
 
 // unsettled tells whether an error leaves open what the server says: the peer was not reached, or
 // nobody waited for its answer.
 func unsettled(err error) bool {
-	return errs.KindOf(err) == errs.Closed || msg.Passing(context.Background(), err)
+	k := errs.KindOf(err)
+	return k == errs.Closed || k.Passing()
 }
 
 // attempt sends the request once, behind everything of its object that has to be sent again.
@@ -155,14 +155,7 @@ func (r *Remote) visit(ctx context.Context, srv *server,
 // reach is visit that waits for a server that is away.
 func (r *Remote) reach(ctx context.Context, srv *server,
 	fn func(ctx context.Context, conn *msg.Conn) error) error {
-	began := time.Now()
-	err := r.visit(ctx, srv, fn)
-	if err == nil || !msg.Passing(ctx, err) {
-		return err
-	}
-	return r.persist(ctx, srv.id, began, func(ctx context.Context) error {
-		return r.visit(ctx, srv, fn)
-	})
+	return r.persist(ctx, srv.id, func(ctx context.Context) error { return r.visit(ctx, srv, fn) })
 }
 
 // sum computes the checksums of the caller's data.

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-storage/sluice/fabric/tcp"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/wire"
@@ -393,7 +394,7 @@ func newRig(t testing.TB, d *double, session uint64, opts Options) *rig {
 	node, err := msg.NewNode(msg.Options{Domain: dom})
 	must(t, err)
 	g := &rig{d: d, session: session}
-	pool := msg.NewPool(node, g.resolve)
+	pool := peer.NewPool(node, g.resolve)
 	g.Remote = New(pool, opts)
 	t.Cleanup(func() {
 		must(t, g.Close())

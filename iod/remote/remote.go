@@ -30,6 +30,7 @@ import (
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 )
@@ -39,7 +40,7 @@ type Options struct {
 	// WaitMax is how long a request waits for a server that cannot be reached or does not answer,
 	// before it fails with errs.TimedOut. A server that works at a request for long is waited for on
 	// the same connection: that it is there at all is what msg.Options.KeepAlive finds out.
-	// msg.Forever: no limit. Default 60 s.
+	// peer.Forever: no limit. Default 60 s.
 	WaitMax time.Duration
 
 	// Buffers, if not nil, lends memory that every provider reaches: data of callers goes through it
@@ -100,7 +101,7 @@ const retainMin = 64 << 10
 
 // Remote is safe for concurrent use.
 type Remote struct {
-	pool    *msg.Pool
+	pool    *peer.Pool
 	opts    Options
 	calls   sync.Pool // of *call
 	rounds  sync.Pool // of *round
@@ -141,7 +142,7 @@ var (
 
 // New makes a remote on a pool that resolves server ids. The pool stays the caller's to close,
 // after the Remote.
-func New(pool *msg.Pool, opts Options) *Remote {
+func New(pool *peer.Pool, opts Options) *Remote {
 	r := &Remote{pool: pool, opts: opts.withDefaults(), now: time.Now}
 	r.recycle, r.sweeper = r.recycleLocked, r.sweep
 	r.ctx, r.stop = context.WithCancel(context.Background())

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-storage/sluice/iod/remote"
 	"github.com/sluice-storage/sluice/iod/server"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/stripe/hook/fault"
 	"github.com/sluice-storage/sluice/stripe/memstore"
@@ -38,7 +39,7 @@ type rig struct {
 	key     capability.Key
 	disk    *fault.Engine
 	node    *msg.Node
-	pool    *msg.Pool
+	pool    *peer.Pool
 	remote  *remote.Remote
 	srv     *server.Server
 	address string
@@ -72,7 +73,7 @@ func newRig(t testing.TB, change ...func(*setup)) *rig {
 	g.check(err)
 	listen, err := node.Serve("127.0.0.1:0", g.srv, msg.ServeOptions{})
 	g.check(err)
-	g.pool = msg.NewPool(node, func(context.Context, uint32) (string, error) {
+	g.pool = peer.NewPool(node, func(context.Context, uint32) (string, error) {
 		return listen.Addr(), nil
 	})
 	g.address = listen.Addr()

@@ -17,6 +17,7 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/meta/internal/bulk"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 )
 
 // pageBytes is the room that is offered for a page of a directory and for other answers that are
@@ -29,7 +30,7 @@ const peerName = "metadata service"
 // Options of a Service.
 type Options struct {
 	// Pool has the connection to the service. It stays the caller's. Required.
-	Pool *msg.Pool
+	Pool *peer.Pool
 
 	// Peer is the pool's name for the service. Default: 0.
 	Peer uint32
@@ -40,12 +41,12 @@ type Options struct {
 	// WaitMax is how long an operation waits for a service that cannot be reached, does not answer,
 	// or cannot do it for the moment; then it fails with errs.TimedOut. A service that works at one
 	// operation for long is waited for on the same connection: that it is there at all is what
-	// msg.Options.KeepAlive finds out. A context that ends earlier ends it earlier. msg.Forever: no
+	// msg.Options.KeepAlive finds out. A context that ends earlier ends it earlier. peer.Forever: no
 	// limit. Default: 60 s.
 	WaitMax time.Duration
 
-	// Backoff is the pause between attempts. Default: msg's.
-	Backoff msg.Backoff
+	// Backoff is the pause between attempts. Default: that of package peer.
+	Backoff peer.Backoff
 }
 
 func (o Options) withDefaults() Options {
@@ -88,7 +89,7 @@ func (s *Service) call(ctx context.Context, op meta.Op, a *meta.Args) (meta.Resu
 	if op == meta.OpReadDir || op == meta.OpListXattr || op == meta.OpListVolumes {
 		x.room = pageBytes
 	}
-	p := msg.Patience{Peer: peerName, Max: s.opt.WaitMax, Backoff: s.opt.Backoff}
+	p := peer.Patience{Peer: peerName, Max: s.opt.WaitMax, Backoff: s.opt.Backoff}
 	err := p.Do(ctx, time.Now(), func(ctx context.Context) error { return s.attempt(ctx, x) })
 	return x.result, errs.Wrap("meta."+op.String(), "", err)
 }
@@ -173,7 +174,7 @@ func (s *Service) once(ctx context.Context, conn *msg.Conn, x *exchange) (more b
 		}
 		req.In = in.Segment()
 	}
-	if len(x.content)+msg.DescriptionBytes(req.In) > conn.MaxDescription() {
+	if len(x.content)+req.In.DescriptionBytes() > conn.MaxDescription() {
 		if out, err = bulk.New(s.opt.Node, conn, len(x.content)-1); err != nil {
 			return false, err
 		}

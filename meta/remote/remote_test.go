@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-storage/sluice/meta/server"
 	"github.com/sluice-storage/sluice/meta/store"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -68,7 +69,7 @@ func newHost(t testing.TB, c metatest.Config, net *sim.Net, opt remote.Options) 
 	h.start()
 	domain := net.Open()
 	node := must(msg.NewNode(msg.Options{Domain: domain}))
-	pool := msg.NewPool(node, func(context.Context, uint32) (string, error) { return addr, nil })
+	pool := peer.NewPool(node, func(context.Context, uint32) (string, error) { return addr, nil })
 	opt.Pool, opt.Node = pool, node
 	t.Cleanup(func() {
 		_ = pool.Close()
@@ -91,7 +92,7 @@ func TestSuite(t *testing.T) {
 			metatest.Run(t, func(t testing.TB, c metatest.Config) *metatest.Instance {
 				h, service := newHost(t, c, sim.New(opt), remote.Options{
 					WaitMax: time.Second,
-					Backoff: msg.Backoff{First: time.Millisecond, Max: 10 * time.Millisecond},
+					Backoff: peer.Backoff{First: time.Millisecond, Max: 10 * time.Millisecond},
 				})
 				return &metatest.Instance{Service: service, Verify: h.verify,
 					Restart: func(t testing.TB) {

@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-storage/sluice/meta/metatest"
 	"github.com/sluice-storage/sluice/meta/remote"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 )
 
 func newCluster(t *testing.T, opt remote.Options, servers int) (*host, *remote.Service) {
@@ -37,7 +38,7 @@ func newCluster(t *testing.T, opt remote.Options, servers int) (*host, *remote.S
 // with errs.Exists, a removal with errs.NotFound.
 func TestRestartsAreADelay(t *testing.T) {
 	h, service := newCluster(t, remote.Options{WaitMax: 20 * time.Second,
-		Backoff: msg.Backoff{First: time.Millisecond, Max: 10 * time.Millisecond}}, 3)
+		Backoff: peer.Backoff{First: time.Millisecond, Max: 10 * time.Millisecond}}, 3)
 	info, err := service.NewSession(t.Context(), "load")
 	if err != nil {
 		t.Fatal(err)

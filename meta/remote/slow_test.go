@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric/hook/fault"
 	"github.com/sluice-storage/sluice/fabric/tcp"
 	"github.com/sluice-storage/sluice/kv/memkv"
 	"github.com/sluice-storage/sluice/meta"
@@ -17,6 +18,7 @@ import (
 	"github.com/sluice-storage/sluice/meta/server"
 	"github.com/sluice-storage/sluice/meta/store"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 )
 
 // slow is a service that holds one kind of operation back.
@@ -51,8 +53,9 @@ func (s *slow) await(t *testing.T, n int32) {
 type rig struct {
 	*slow
 	*remote.Service
-	pool  *msg.Pool
-	dials atomic.Int32
+	pool   *peer.Pool
+	faults *fault.Domain // that the client's connections go by
+	dials  atomic.Int32
 }
 
 func newSlow(t *testing.T, op meta.Op, opt remote.Options, near msg.Options) *rig {
@@ -66,9 +69,10 @@ func newSlow(t *testing.T, op meta.Op, opt remote.Options, near msg.Options) *ri
 	r := &rig{slow: &slow{Handler: h, op: op, free: make(chan struct{})}}
 	srv := must(farNode.Serve("127.0.0.1:0", r.slow, msg.ServeOptions{}))
 	domain := must(tcp.Open(tcp.Options{Linger: 50 * time.Millisecond}))
-	near.Domain = domain
+	r.faults = fault.New(domain, fault.Options{})
+	near.Domain = r.faults
 	node := must(msg.NewNode(near))
-	r.pool = msg.NewPool(node, func(context.Context, uint32) (string, error) {
+	r.pool = peer.NewPool(node, func(context.Context, uint32) (string, error) {
 		r.dials.Add(1)
 		return srv.Addr(), nil
 	})
@@ -76,7 +80,7 @@ func newSlow(t *testing.T, op meta.Op, opt remote.Options, near msg.Options) *ri
 	t.Cleanup(func() {
 		_ = r.pool.Close()
 		_ = node.Close()
-		_ = domain.Close()
+		_ = r.faults.Close()
 		_ = farNode.Close()
 		_ = far.Close()
 		s.Stop()
@@ -103,7 +107,7 @@ func (r *rig) makeDirs(ctx context.Context, n int) func() []error {
 // without a deadline may take; the connection that they share with others stays, and what goes on
 // there meanwhile is not disturbed.
 func TestSlowOperationsAreWaitedFor(t *testing.T) {
-	r := newSlow(t, meta.OpMake, remote.Options{WaitMax: msg.Forever},
+	r := newSlow(t, meta.OpMake, remote.Options{WaitMax: peer.Forever},
 		msg.Options{KeepAlive: 50 * time.Millisecond, PeerTimeout: 5 * time.Second,
 			CallTimeout: 300 * time.Millisecond})
 	made := r.makeDirs(t.Context(), 4)
@@ -125,19 +129,17 @@ func TestSlowOperationsAreWaitedFor(t *testing.T) {
 	}
 }
 
-// TestLostConnectionsAreADelay: whoever gives a shared connection up, the calls of others on it are
-// repeated on the next one, and done once: a second Make of a name would fail with errs.Exists.
+// TestLostConnectionsAreADelay: when a connection breaks that calls share, they are repeated on the
+// next one, and done once: a second Make of a name would fail with errs.Exists.
 func TestLostConnectionsAreADelay(t *testing.T) {
 	r := newSlow(t, meta.OpMake, remote.Options{}, msg.Options{})
 	made := r.makeDirs(t.Context(), 4)
 	r.await(t, 4)
 	for range 3 {
-		conn, err := r.pool.Get(t.Context(), 0)
-		if err != nil {
-			t.Fatal(err)
-		}
 		n := r.held.Load()
-		r.pool.Drop(0, conn)
+		if r.faults.Break("") == 0 {
+			t.Fatal("there is no connection to break")
+		}
 		r.await(t, n+4)
 	}
 	close(r.free)

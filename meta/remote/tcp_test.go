@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-storage/sluice/meta/server"
 	"github.com/sluice-storage/sluice/meta/store"
 	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/peer"
 )
 
 // overTCP is a service and a client on the loopback interface.
@@ -29,7 +30,7 @@ func overTCP(t testing.TB) *remote.Service {
 	srv := must(farNode.Serve("127.0.0.1:0", h, msg.ServeOptions{}))
 	near := must(tcp.Open(tcp.Options{Linger: 50 * time.Millisecond}))
 	node := must(msg.NewNode(msg.Options{Domain: near}))
-	pool := msg.NewPool(node, func(context.Context, uint32) (string, error) {
+	pool := peer.NewPool(node, func(context.Context, uint32) (string, error) {
 		return srv.Addr(), nil
 	})
 	t.Cleanup(func() {

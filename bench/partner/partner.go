@@ -1,11 +1,11 @@
-// Package peer is the other process of a bench: it does what contenders ask for, and undoes it when
-// they leave. Both processes are the same program, so that each side of a measurement stands in the
-// same package.
+// Package partner is the other process of a bench: it does what contenders ask for, and undoes it
+// when they leave. Both processes are the same program, so that each side of a measurement stands
+// in the same package.
 //
 // It knows no job but telling what its process has used: packages fabric, net and iod bring theirs,
-// and package main gives the process its providers. Read peer.go first, then usage.go (what a
+// and package main gives the process its providers. Read partner.go first, then usage.go (what a
 // measurement costs both processes).
-package peer
+package partner
 
 import (
 	"context"

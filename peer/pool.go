@@ -1,4 +1,4 @@
-package msg
+package peer
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/msg"
 )
 
 // Resolve finds the address of the peer with an id. It is asked before each attempt to
@@ -18,48 +19,29 @@ type Resolve func(ctx context.Context, id uint32) (addr string, err error)
 // share it. An attempt that takes longer is followed by the next one, as after any other failure.
 const dialTimeout = 10 * time.Second
 
+// Dialer makes connections: a Network does, by the ladder, and a msg.Node, by its one provider.
+type Dialer interface {
+	Dial(ctx context.Context, addr string) (*msg.Conn, error)
+}
+
 // Pool keeps one live connection per peer, made on demand and shared by all callers. After a
 // failed attempt the next one waits, longer each time. Safe for concurrent use.
-type Pool struct{ peers[uint32] }
-
-// NewPool makes a pool whose connections are n's.
-func NewPool(n *Node, resolve Resolve) *Pool {
-	p := &Pool{}
-	connect := func(ctx context.Context, id uint32) (*Conn, error) {
-		addr, err := resolve(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		return n.dialWithin(ctx, addr)
-	}
-	p.init(n, connect, func(id uint32) string { return fmt.Sprintf("peer %d", id) })
-	return p
-}
-
-func (n *Node) dialWithin(ctx context.Context, addr string) (*Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-	defer cancel()
-	return n.Dial(ctx, addr)
-}
-
-// peers is a pool by some kind of key.
-type peers[K comparable] struct {
-	node     *Node
-	dialPeer func(ctx context.Context, key K) (*Conn, error)
-	nameOf   func(key K) string
-	backoff  Backoff
-	ctx      context.Context // of attempts; ends with Close
-	cancel   context.CancelFunc
-	dials    sync.WaitGroup
+type Pool struct {
+	dialer  Dialer
+	resolve Resolve
+	backoff Backoff
+	ctx     context.Context // of attempts; ends with Close
+	cancel  context.CancelFunc
+	dials   sync.WaitGroup
 
 	mu     sync.Mutex
 	closed bool
-	byKey  map[K]*peer
+	byID   map[uint32]*entry
 }
 
-// peer is what the pool knows about one id.
-type peer struct {
-	conn     *Conn
+// entry is what the pool knows about one peer.
+type entry struct {
+	conn     *msg.Conn
 	attempt  *attempt // under way; nil for none
 	failures int      // in a row
 }
@@ -67,31 +49,44 @@ type peer struct {
 // attempt is one try to connect, waited for by many.
 type attempt struct {
 	done chan struct{}
-	conn *Conn
+	conn *msg.Conn
 	err  error
 }
 
-func (p *peers[K]) init(n *Node, dial func(context.Context, K) (*Conn, error),
-	nameOf func(K) string,
-) {
-	p.node, p.dialPeer, p.nameOf = n, dial, nameOf
+// NewPool makes a pool whose connections are d's.
+func NewPool(d Dialer, resolve Resolve) *Pool {
+	p := &Pool{dialer: d, resolve: resolve, backoff: Backoff{}.withDefaults(),
+		byID: map[uint32]*entry{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.backoff, p.byKey = Backoff{}.withDefaults(), map[K]*peer{}
+	return p
 }
+
+// connect makes one attempt at an address that is asked for anew.
+func (p *Pool) connect(id uint32) (*msg.Conn, error) {
+	addr, err := p.resolve(p.ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, dialTimeout)
+	defer cancel()
+	return p.dialer.Dial(ctx, addr)
+}
+
+func nameOf(id uint32) string { return fmt.Sprintf("peer %d", id) }
 
 // Get returns the live connection to id. Without one it starts an attempt, or joins the one
 // that is under way, and returns its outcome; an attempt that follows a failed one begins
 // with a pause. ctx bounds this caller's waiting, not the attempt.
-func (p *peers[K]) Get(ctx context.Context, id K) (*Conn, error) {
+func (p *Pool) Get(ctx context.Context, id uint32) (*msg.Conn, error) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
-		return nil, errs.New(errs.Closed, "msg.Get", p.nameOf(id), nil)
+		return nil, errs.New(errs.Closed, "peer.Get", nameOf(id), nil)
 	}
-	e := p.byKey[id]
+	e := p.byID[id]
 	if e == nil {
-		e = &peer{}
-		p.byKey[id] = e
+		e = &entry{}
+		p.byID[id] = e
 	}
 	if e.conn != nil && e.conn.Err() == nil {
 		c := e.conn
@@ -112,12 +107,12 @@ func (p *peers[K]) Get(ctx context.Context, id K) (*Conn, error) {
 	case <-a.done:
 		return a.conn, a.err
 	case <-ctx.Done():
-		return nil, errs.New(errs.KindOf(ctx.Err()), "msg.Get", p.nameOf(id), ctx.Err())
+		return nil, errs.New(errs.KindOf(ctx.Err()), "peer.Get", nameOf(id), ctx.Err())
 	}
 }
 
 // dial makes one attempt, after the pause that earlier failures ask for.
-func (p *peers[K]) dial(id K, e *peer, a *attempt, stale *Conn) {
+func (p *Pool) dial(id uint32, e *entry, a *attempt, stale *msg.Conn) {
 	defer p.dials.Done()
 	p.retire(stale)
 	p.mu.Lock()
@@ -127,14 +122,14 @@ func (p *peers[K]) dial(id K, e *peer, a *attempt, stale *Conn) {
 	if failures > 0 {
 		err = sleep(p.ctx, p.backoff.wait(failures))
 	}
-	var c *Conn
+	var c *msg.Conn
 	if err == nil {
-		c, err = p.dialPeer(p.ctx, id)
+		c, err = p.connect(id)
 	}
 	p.mu.Lock()
 	e.attempt = nil
 	if err == nil && p.closed {
-		err = errs.New(errs.Closed, "msg.Get", p.nameOf(id), nil)
+		err = errs.New(errs.Closed, "peer.Get", nameOf(id), nil)
 	}
 	if err == nil {
 		e.conn, e.failures = c, 0
@@ -146,13 +141,13 @@ func (p *peers[K]) dial(id K, e *peer, a *attempt, stale *Conn) {
 		c.Close()
 		c = nil
 	}
-	a.conn, a.err = c, errs.Wrap("msg.Get", p.nameOf(id), err)
+	a.conn, a.err = c, errs.Wrap("peer.Get", nameOf(id), err)
 	close(a.done)
 }
 
 // retire lets the calls on a connection that said goodbye finish, and then closes it: the
 // server ends it when they are done. A dead one is gone already.
-func (p *peers[K]) retire(c *Conn) {
+func (p *Pool) retire(c *msg.Conn) {
 	if c == nil {
 		return
 	}
@@ -178,30 +173,12 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Drop ends conn, which somebody finds useless, if it is still the pool's connection to id; others
-// may have replaced it. Calls on it fail with errs.Disconnected: those who share it have closed
-// nothing, and may repeat them on the next connection. A slow answer is no reason to drop a
-// connection: whether the peer is there is watched by Options.KeepAlive.
-func (p *peers[K]) Drop(id K, conn *Conn) {
-	p.mu.Lock()
-	e := p.byKey[id]
-	mine := e != nil && conn != nil && e.conn == conn
-	if mine {
-		e.conn = nil
-	}
-	p.mu.Unlock()
-	if mine {
-		conn.fail(errs.Newf(errs.Disconnected, "msg.Drop", conn.name, "given up by another caller"))
-		conn.Close()
-	}
-}
-
 // Close closes all connections and waits for attempts to end. Closing twice is allowed.
-func (p *peers[K]) Close() error {
+func (p *Pool) Close() error {
 	p.mu.Lock()
 	p.closed = true
-	var conns []*Conn
-	for _, e := range p.byKey {
+	var conns []*msg.Conn
+	for _, e := range p.byID {
 		if e.conn != nil {
 			conns = append(conns, e.conn)
 			e.conn = nil

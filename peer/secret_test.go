@@ -1,4 +1,4 @@
-package msg
+package peer
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/tcp"
+	"github.com/sluice-storage/sluice/msg"
 )
 
 // TestNothingIsAnsweredBeforeTheProof: a server whose peers must know a secret tells others neither
@@ -31,37 +32,36 @@ func TestNothingIsAnsweredBeforeTheProof(t *testing.T) {
 	server := onHostBy(t, tcp.Options{Secret: right, Log: quiet}, tokens)
 	var asked, known atomic.Int64
 	srv, err := server.Serve("tcp:127.0.0.1:0,shm:"+filepath.Join(t.TempDir(), "sock"),
-		HandlerFunc(func(_ context.Context, c *Call) {
+		msg.HandlerFunc(func(_ context.Context, c *msg.Call) {
 			asked.Add(1)
 			if p := c.Peer(); p.Proof == fabric.ProofToken && p.Name != "" {
 				known.Add(1)
 			}
 			_ = c.Reply(nil, 0)
-		}), ServeOptions{})
+		}), msg.ServeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, secret := range map[string]*tcp.Secret{"none": nil, "another": wrong} {
-		c, err := onHostBy(t, tcp.Options{Secret: secret, Log: quiet}, nil).Dial(t.Context(), srv.Addr())
+		c, err := onHostBy(t, tcp.Options{Secret: secret, Log: quiet}, nil).Dial(t.Context(),
+			server.AddrOf(srv))
 		if errs.KindOf(err) != errs.Perm {
 			t.Errorf("%s: connected by %v, %v", name, c, err)
 		}
 	}
-	srv.mu.Lock()
-	conns := len(srv.conns)
-	srv.mu.Unlock()
+	conns := srv.Stats().Conns
 	if conns != 0 || asked.Load() != 0 {
 		t.Errorf("%d connections and %d requests of strangers", conns, asked.Load())
 	}
-	c, err := onHostBy(t, tcp.Options{Secret: &tcp.Secret{}, Log: quiet}, nil).Dial(t.Context(),
-		srv.Addr())
+	client := onHostBy(t, tcp.Options{Secret: &tcp.Secret{}, Log: quiet}, nil)
+	c, err := client.Dial(t.Context(), server.AddrOf(srv))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := call(c, 10*time.Second, &Request{}); err != nil {
+	if err := call(c, 10*time.Second, &msg.Request{}); err != nil {
 		t.Fatal(err)
 	}
 	if c.Provider() != "shm" || known.Load() != 1 {
-		t.Errorf("%v: the server does not know who asks", c.Ladder())
+		t.Errorf("%v: the server does not know who asks", client.Ladder(c))
 	}
 }

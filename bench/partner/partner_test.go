@@ -1,4 +1,4 @@
-package peer_test
+package partner_test
 
 import (
 	"context"
@@ -9,13 +9,13 @@ import (
 
 	"github.com/sluice-storage/sluice/bench"
 	"github.com/sluice-storage/sluice/bench/benchtest"
-	"github.com/sluice-storage/sluice/bench/peer"
+	"github.com/sluice-storage/sluice/bench/partner"
 )
 
 func TestJobsAreDoneAndUndone(t *testing.T) {
 	undone := make(chan string, 2)
-	info := benchtest.Serve(t, func(err error) { t.Error(err) }, peer.Jobs{
-		"add": peer.On(func(s *peer.Session, list []int) (sum int, err error) {
+	info := benchtest.Serve(t, func(err error) { t.Error(err) }, partner.Jobs{
+		"add": partner.On(func(s *partner.Session, list []int) (sum int, err error) {
 			for _, n := range list {
 				sum += n
 			}
@@ -23,9 +23,9 @@ func TestJobsAreDoneAndUndone(t *testing.T) {
 			s.Later(func() error { undone <- "second"; return nil })
 			return sum, nil
 		}),
-		"fail": peer.On(func(*peer.Session, struct{}) (int, error) { return 0, errors.New("no") }),
+		"fail": partner.On(func(*partner.Session, struct{}) (int, error) { return 0, errors.New("no") }),
 	})
-	c, err := peer.Dial(t.Context(), info.Control)
+	c, err := partner.Dial(t.Context(), info.Control)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestJobsAreDoneAndUndone(t *testing.T) {
 }
 
 func TestMeterTellsOfBothProcesses(t *testing.T) {
-	m := &peer.Meter{Control: benchtest.Serve(t, func(err error) { t.Error(err) }).Control}
+	m := &partner.Meter{Control: benchtest.Serve(t, func(err error) { t.Error(err) }).Control}
 	defer m.Close()
 	busy := func(context.Context, time.Duration) (bench.Result, error) {
 		for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); {
@@ -75,7 +75,8 @@ func TestMeterTellsOfBothProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	dead.Close()
-	if r, err := (&peer.Meter{Control: dead.Addr().String()}).Costs(busy)(t.Context(), 0); err == nil {
+	m := &partner.Meter{Control: dead.Addr().String()}
+	if r, err := m.Costs(busy)(t.Context(), 0); err == nil {
 		t.Errorf("%+v of nobody", r)
 	}
 }

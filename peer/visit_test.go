@@ -1,4 +1,4 @@
-package msg
+package peer
 
 import (
 	"encoding/json"
@@ -12,25 +12,26 @@ import (
 	"github.com/sluice-storage/sluice/fabric/shm"
 	"github.com/sluice-storage/sluice/fabric/tcp"
 	"github.com/sluice-storage/sluice/fabric/verbs"
+	"github.com/sluice-storage/sluice/msg"
 )
 
 // Two programs on one or two machines, which vmtest/transport starts: one runs TestLadderServe with
 // the host to listen on in serveEnv, and prints where it is and its keys; the other runs
 // TestLadderVisit with both, and with the provider that it should come by.
 const (
-	serveEnv = "SLUICE_MSG_SERVE"
-	visitEnv = "SLUICE_MSG_VISIT"
-	keysEnv  = "SLUICE_MSG_KEYS"
-	wantEnv  = "SLUICE_MSG_WANT"
-	skipEnv  = "SLUICE_MSG_SKIP" // providers that the visitor does without
+	serveEnv = "SLUICE_PEER_SERVE"
+	visitEnv = "SLUICE_PEER_VISIT"
+	keysEnv  = "SLUICE_PEER_KEYS"
+	wantEnv  = "SLUICE_PEER_WANT"
+	skipEnv  = "SLUICE_PEER_SKIP" // providers that the visitor does without
 )
 
-// wholeLadder makes a node on every provider that this machine has. Why it has not the others is
-// what the node says of them.
-func wholeLadder(t *testing.T, sec *tcp.Security, tokens *fabric.Tokens, skip string) *Node {
+// wholeLadder makes a network on every provider that this machine has. Why it has not the others is
+// what the network says of them.
+func wholeLadder(t *testing.T, sec *tcp.Security, tokens *fabric.Tokens, skip string) *Network {
 	t.Helper()
 	arenas := shm.NewArenas()
-	opts := Options{Source: arenas, Tokens: tokens}
+	p := &Providers{Tokens: tokens}
 	close := func(d fabric.Domain) { t.Cleanup(func() { _ = d.Close() }) }
 	for _, step := range []struct {
 		name string
@@ -46,24 +47,19 @@ func wholeLadder(t *testing.T, sec *tcp.Security, tokens *fabric.Tokens, skip st
 		}
 		d, err := step.open()
 		if err != nil {
-			opts.Missing = append(opts.Missing, Step{Provider: step.name, Err: err})
+			p.Missing = append(p.Missing, Step{Provider: step.name, Err: err})
 			continue
 		}
 		close(d)
-		opts.Domains = append(opts.Domains, d)
+		p.Domains = append(p.Domains, d)
 	}
 	base, err := tcp.Open(tcp.Options{Security: sec})
 	if err != nil {
 		t.Fatal(err)
 	}
 	close(base)
-	opts.Domain = base
-	n, err := NewNode(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = n.Close() })
-	return n
+	p.Domains = append(p.Domains, base)
+	return newNetwork(t, p, msg.Options{Source: arenas})
 }
 
 // TestLadderServe serves visitors by every provider until it is killed.
@@ -84,7 +80,7 @@ func TestLadderServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fmt.Printf("serving %s with %s\n", srv.Addr(), text)
+	fmt.Printf("serving %s with %s\n", s.server.AddrOf(srv), text)
 	select {}
 }
 
@@ -104,18 +100,10 @@ func TestLadderVisit(t *testing.T) {
 	}
 	s := steps{client: wholeLadder(t, sec, nil, os.Getenv(skipEnv))}
 	c := s.dialAndUse(t, addr)
-	for _, step := range c.Ladder() {
+	for _, step := range s.client.Ladder(c) {
 		fmt.Printf("step %s at %q: %v\n", step.Provider, step.Addr, step.Err)
 	}
 	if want := os.Getenv(wantEnv); c.Provider() != want {
 		t.Fatalf("came by %s, want %s", c.Provider(), want)
-	}
-	if by, _, _ := strings.Cut(addr, ":"); by == "verbs" {
-		return // that was all it was told
-	}
-	names := NewNames(s.client, Table{"lab": {addr}})
-	defer names.Close()
-	if c, err = names.Get(t.Context(), "lab"); err != nil || c.Provider() != os.Getenv(wantEnv) {
-		t.Fatalf("by its name: %v", err)
 	}
 }

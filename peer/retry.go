@@ -1,4 +1,4 @@
-package msg
+package peer
 
 import (
 	"context"
@@ -36,23 +36,9 @@ func (b Backoff) wait(failures int) time.Duration {
 	return d - rand.N(d/2+1)
 }
 
-// Passing tells whether an error may be gone after a while, so that a request that may be repeated
-// should be. It is the only such list: how the peer was lost makes no difference to who waits for
-// it. A time limit or a cancellation that did not come from ctx ended an attempt, not the wait: a
-// dial that took too long, a call that the server gave up because it was told to end. errs.Closed
-// is not among them: it says that the node, or the pool, was closed here, for good.
-func Passing(ctx context.Context, err error) bool {
-	switch errs.KindOf(err) {
-	case errs.Disconnected, errs.Shutdown, errs.Again:
-		return true
-	case errs.TimedOut, errs.Canceled:
-		return ctx.Err() == nil
-	}
-	return false
-}
-
-// Retry calls fn until it succeeds, fails with an error that is not Passing, or ctx ends; then it
-// returns fn's last error. Whether a request may be repeated is for fn to know.
+// Retry calls fn until it succeeds, fails with an error that does not pass by itself (errs.Passes),
+// or ctx ends; then it returns fn's last error. It is the only place that repeats a request because
+// its peer was lost. Whether a request may be repeated is for fn to know.
 func Retry(ctx context.Context, b Backoff, fn func(ctx context.Context) error) error {
 	b = b.withDefaults()
 	timer := time.NewTimer(0)
@@ -60,7 +46,7 @@ func Retry(ctx context.Context, b Backoff, fn func(ctx context.Context) error) e
 	<-timer.C
 	for failures := 1; ; failures++ {
 		err := fn(ctx)
-		if err == nil || !Passing(ctx, err) || ctx.Err() != nil {
+		if err == nil || !errs.Passes(ctx, err) || ctx.Err() != nil {
 			return err
 		}
 		timer.Reset(b.wait(failures))
@@ -106,12 +92,12 @@ func (p *Patience) Do(ctx context.Context, since time.Time,
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return errs.New(errs.KindOf(ctx.Err()), "msg.Retry", p.Peer, last)
-	case limit.Err() == nil || !Passing(ctx, err):
+		return errs.New(errs.KindOf(ctx.Err()), "peer.Retry", p.Peer, last)
+	case limit.Err() == nil || !errs.Passes(ctx, err):
 		return err
 	case errs.KindOf(last) == errs.Again:
 		return last
 	}
-	return errs.Newf(errs.TimedOut, "msg.Retry", p.Peer,
+	return errs.Newf(errs.TimedOut, "peer.Retry", p.Peer,
 		"not done within %v (last: %v); see `sluice status`", p.Max, last)
 }

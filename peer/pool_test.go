@@ -1,4 +1,4 @@
-package msg
+package peer
 
 import (
 	"context"
@@ -9,53 +9,42 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
-
-	"github.com/sluice-storage/sluice/internal/alloctest"
+	"github.com/sluice-storage/sluice/msg"
 )
 
-func answerer() Handler {
-	return HandlerFunc(func(_ context.Context, c *Call) { _ = c.Reply(c.Body(), 0) })
-}
-
 func TestPoolSharesOneConnection(t *testing.T) {
-	for _, p := range and(simProviders()[1]) {
-		t.Run(p.name, func(t *testing.T) {
-			r := newRig(t, p, answerer(), nil)
-			var asked atomic.Int32
-			pool := NewPool(r.client, func(_ context.Context, id uint32) (string, error) {
-				asked.Add(1)
-				return r.srv.Addr(), nil
-			})
-			defer pool.Close()
-			var mu sync.Mutex
-			seen := map[*Conn]bool{}
-			var wg sync.WaitGroup
-			for range 20 {
-				wg.Add(1)
-				go func() {
-					defer wg.Done()
-					c, err := pool.Get(context.Background(), 7)
-					if err == nil {
-						err = call(c, 20*time.Second, &Request{})
-					}
-					if err != nil {
-						t.Error(err)
-					}
-					mu.Lock()
-					seen[c] = true
-					mu.Unlock()
-				}()
+	r := newRig(t)
+	var asked atomic.Int32
+	pool := NewPool(r.client, func(_ context.Context, id uint32) (string, error) {
+		asked.Add(1)
+		return r.srv.Addr(), nil
+	})
+	defer pool.Close()
+	var mu sync.Mutex
+	seen := map[*msg.Conn]bool{}
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			c, err := pool.Get(context.Background(), 7)
+			if err == nil {
+				err = call(c, 20*time.Second, &msg.Request{})
 			}
-			wg.Wait()
-			if len(seen) != 1 || asked.Load() != 1 {
-				t.Fatalf("%d connections, %d addresses asked for", len(seen), asked.Load())
+			if err != nil {
+				t.Error(err)
 			}
+			mu.Lock()
+			seen[c] = true
+			mu.Unlock()
 		})
+	}
+	wg.Wait()
+	if len(seen) != 1 || asked.Load() != 1 {
+		t.Fatalf("%d connections, %d addresses asked for", len(seen), asked.Load())
 	}
 }
 
 func TestPoolReconnects(t *testing.T) {
-	r := newRig(t, simProviders()[1], answerer(), nil)
+	r := newRig(t)
 	pool := NewPool(r.client, func(context.Context, uint32) (string, error) {
 		return r.srv.Addr(), nil
 	})
@@ -64,27 +53,21 @@ func TestPoolReconnects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.net.Break(first.ep)
+	r.faults.Break("")
 	<-first.Done()
 	second, err := pool.Get(context.Background(), 1)
 	if err != nil || second == first {
 		t.Fatalf("after a break: %v, the same connection: %v", err, second == first)
 	}
-	pool.Drop(1, first) // too late: it has been replaced
-	if second.Err() != nil {
-		t.Fatal("Drop of an old connection closed the new one")
-	}
-	pool.Drop(1, second)
-	<-second.Done()
-	if third, err := pool.Get(context.Background(), 1); err != nil || third == second {
-		t.Fatalf("after Drop: %v", err)
+	if err := call(second, 20*time.Second, &msg.Request{}); err != nil {
+		t.Fatal(err)
 	}
 }
 
 // TestPoolBacksOff: nobody listens at first. Attempts are few, and one succeeds once somebody
 // does.
 func TestPoolBacksOff(t *testing.T) {
-	r := newRig(t, simProviders()[0], answerer(), nil)
+	r := newRig(t)
 	var attempts atomic.Int32
 	pool := NewPool(r.client, func(context.Context, uint32) (string, error) {
 		attempts.Add(1)
@@ -94,7 +77,7 @@ func TestPoolBacksOff(t *testing.T) {
 	pool.backoff = Backoff{First: 20 * time.Millisecond, Max: 40 * time.Millisecond}
 	go func() {
 		time.Sleep(150 * time.Millisecond)
-		if _, err := r.server.Serve("later", answerer(), ServeOptions{}); err != nil {
+		if _, err := r.server.Serve("later", answerer(), msg.ServeOptions{}); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -106,7 +89,7 @@ func TestPoolBacksOff(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return c.Call(ctx, &Request{}, &Reply{})
+		return c.Call(ctx, &msg.Request{}, &msg.Reply{})
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +100,7 @@ func TestPoolBacksOff(t *testing.T) {
 }
 
 func TestPoolAfterClose(t *testing.T) {
-	r := newRig(t, simProviders()[0], answerer(), nil)
+	r := newRig(t)
 	block := make(chan struct{})
 	pool := NewPool(r.client, func(ctx context.Context, id uint32) (string, error) {
 		close(block)
@@ -174,24 +157,6 @@ func TestRetry(t *testing.T) {
 	err := Retry(ctx, quick, func(context.Context) error { return errs.Again })
 	if !errors.Is(err, errs.Again) {
 		t.Errorf("when ctx ends the last error must be told, got %v", err)
-	}
-}
-
-// TestNoAllocationPerCall counts both sides, since they share the process.
-func TestNoAllocationPerCall(t *testing.T) {
-	r := newRig(t, tcpProvider(), answerer(), nil)
-	ctx, req := context.Background(), Request{Body: make([]byte, 8)}
-	var rep Reply
-	one := func() {
-		if err := r.conn.Call(ctx, &req, &rep); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for range 100 {
-		one()
-	}
-	if n := alloctest.PerRun(0, 500, one); n >= 1 && !raceEnabled {
-		t.Fatalf("%v allocations per request", n)
 	}
 }
 

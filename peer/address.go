@@ -1,4 +1,4 @@
-package msg
+package peer
 
 import (
 	"slices"
@@ -11,8 +11,8 @@ import (
 //
 //	tcp:127.0.0.1:9400,shm:/run/sluice/iod-1,verbs:10.0.0.1:9400
 //
-// What has no provider's name before it is for the last step of a node's ladder: "127.0.0.1:9400"
-// is tcp's, where that is tcp. A place of shm may leave out its "unix:".
+// What has no provider's name before it is for the last step of a network's ladder:
+// "127.0.0.1:9400" is tcp's, where that is tcp. A place of shm may leave out its "unix:".
 
 // place is one element of an address.
 type place struct {
@@ -26,19 +26,16 @@ const (
 	maxPlaces  = 8
 )
 
-// providerNames are those that an address may name, whether this node has them or not.
-func providerNames() []string { return []string{"shm", "verbs", "tcp", "sim"} }
-
-// parseAddress reads an address for a node that has these providers, best first.
+// parseAddress reads an address for a network that has these providers, best first.
 func parseAddress(addr string, has []string) ([]place, error) {
 	bad := func(why string) ([]place, error) {
-		return nil, errs.Newf(errs.Invalid, "msg.Address", addr, "%s", why)
+		return nil, errs.Newf(errs.Invalid, "peer.Address", addr, "%s", why)
 	}
 	parts := strings.Split(addr, ",")
 	if len(addr) > maxAddress || len(parts) > maxPlaces {
 		return bad("too long")
 	}
-	known, last := append(providerNames(), has...), "tcp"
+	known, last := append(Names(), has...), TCP
 	if len(has) > 0 {
 		last = has[len(has)-1]
 	}
@@ -50,9 +47,9 @@ func parseAddress(addr string, has []string) ([]place, error) {
 		case ok && slices.Contains(known, name):
 			p = place{provider: name, at: rest}
 		case ok && name == "unix":
-			p.provider = "shm"
+			p.provider = SHM
 		}
-		if p.provider == "shm" {
+		if p.provider == SHM {
 			for strings.HasPrefix(p.at, "unix:") {
 				p.at = p.at[len("unix:"):]
 			}
@@ -60,7 +57,7 @@ func parseAddress(addr string, has []string) ([]place, error) {
 		if p.at == "" {
 			return bad("an empty place")
 		}
-		if p.provider == "shm" && (p.at[0] == '/' || p.at[0] == '@') {
+		if p.provider == SHM && (p.at[0] == '/' || p.at[0] == '@') {
 			p.at = "unix:" + p.at
 		}
 		same := func(o place) bool { return o.named(last) == p.named(last) }
@@ -75,7 +72,7 @@ func parseAddress(addr string, has []string) ([]place, error) {
 	return all, nil
 }
 
-// named is the provider that a place means, on a node whose last step is of this name.
+// named is the provider that a place means, on a network whose last step is of this name.
 func (p place) named(last string) string {
 	if p.provider == "" {
 		return last
@@ -86,14 +83,14 @@ func (p place) named(last string) string {
 // misread tells whether the place alone would be taken for that of a provider.
 func (p place) misread() bool {
 	name, _, ok := strings.Cut(p.at, ":")
-	return ok && (name == "unix" || slices.Contains(providerNames(), name))
+	return ok && (name == "unix" || slices.Contains(Names(), name))
 }
 
 // formatAddress is what parseAddress reads. A single place of the last step needs no name, unless
-// that is verbs: nodes with another last step would take it for theirs. A host that is called like
-// a provider needs one, too.
+// that is verbs: networks with another last step would take it for theirs. A host that is called
+// like a provider needs one, too.
 func formatAddress(all []place, last string) string {
-	if len(all) == 1 && all[0].named(last) == last && last != "verbs" && !all[0].misread() {
+	if len(all) == 1 && all[0].named(last) == last && last != Verbs && !all[0].misread() {
 		return all[0].at
 	}
 	var parts []string
@@ -102,7 +99,7 @@ func formatAddress(all []place, last string) string {
 			p.provider = last
 		}
 		at := p.at
-		if p.provider == "shm" {
+		if p.provider == SHM {
 			at = strings.TrimPrefix(at, "unix:")
 		}
 		parts = append(parts, p.provider+":"+at)

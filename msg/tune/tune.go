@@ -1,4 +1,7 @@
-package msg
+// Package tune measures where one protocol of package msg gives way to the next: data inside the
+// message, through an eager slot, by rendezvous. The answer holds for one provider on these hosts;
+// it is good for msg.Options.Limits. It is what `sluice bench tune` runs.
+package tune
 
 import (
 	"context"
@@ -9,16 +12,18 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/seg"
 )
 
-// Limits that Tune considers at most, and that nodes for it are made with.
+// Limits that are considered at most, and that nodes for measuring are made with.
 const (
-	tuneInline = 64 << 10
-	tuneEager  = 256 << 10
+	inlineMax = 64 << 10
+	eagerMax  = 256 << 10
 )
 
-// TuneOptions say how exactly Tune measures.
-type TuneOptions struct {
+// Options say how exactly Measure measures.
+type Options struct {
 	// Calls is how many calls a measurement consists of; the median counts. Default 51.
 	Calls int
 
@@ -29,39 +34,49 @@ type TuneOptions struct {
 	Source mem.Source
 
 	// Seen, if not nil, is told of every measurement.
-	Seen func(TuneSample)
+	Seen func(Sample)
 }
 
-// TuneSample is the median time of requests with so many bytes of data.
-type TuneSample struct {
+// Sample is the median time of requests with so many bytes of data.
+type Sample struct {
 	Bytes    int
 	Protocol string // inline, eager or rendezvous
 	Unit     int    // in bytes; 0: the node's
 	Took     time.Duration
 }
 
-func (o TuneOptions) withDefaults() TuneOptions {
-	o.Calls, o.Large = or(o.Calls, 51), or(o.Large, 8<<20)
+func (o Options) withDefaults() Options {
+	if o.Calls == 0 {
+		o.Calls = 51
+	}
+	if o.Large == 0 {
+		o.Large = 8 << 20
+	}
 	return o
 }
 
-// ForTuning makes options of a node that Tune can measure with: all limits as large as they can
+// Node makes options of a node that Measure can measure with: all limits as large as they can
 // become.
-func (o Options) ForTuning() Options {
-	o.InlineMax, o.EagerMax, o.Limits = tuneInline, tuneEager, nil
+func Node(o msg.Options) msg.Options {
+	o.InlineMax, o.EagerMax, o.Limits = inlineMax, eagerMax, nil
 	o.BodyMax = 4096
-	o.Credits = or(min(o.Credits, 8), 8)
+	if o.Credits == 0 || o.Credits > credits {
+		o.Credits = credits
+	}
 	o.Memory = max(o.Memory, 32<<20)
 	return o
 }
 
-// Sink is the handler that Tune needs at the server: it takes what it is sent and sends zeros.
+// credits are as many as measurements need, one after the other.
+const credits = 8
+
+// Sink is the handler that Measure needs at the server: it takes what it is sent and sends zeros.
 type Sink struct{}
 
-// Serve implements Handler. The body may name a unit.
-func (Sink) Serve(ctx context.Context, c *Call) {
+// Serve implements msg.Handler. The body may name a unit.
+func (Sink) Serve(ctx context.Context, c *msg.Call) {
 	if b := c.Body(); len(b) == 4 {
-		c.unit = min(max(int(binary.BigEndian.Uint32(b)), minUnit), c.s.rung.limits.Unit)
+		c.SetUnit(int(binary.BigEndian.Uint32(b)))
 	}
 	take := func(int64, []byte) error { return nil }
 	zero := func(_ int64, b []byte) error {
@@ -79,63 +94,39 @@ func (Sink) Serve(ctx context.Context, c *Call) {
 	_ = c.Reply(nil, c.InLen())
 }
 
-// Tune measures where one protocol gives way to the next, over a connection between two nodes made
-// with Options.ForTuning whose server runs Sink: each size is sent by each protocol that can carry
-// it, and the fastest wins. The answer holds for the provider of the connection on these hosts; the
-// limits that it gives are good for Options.Limits.
-func Tune(ctx context.Context, c *Conn, opts TuneOptions) (Limits, error) {
+// Measure finds the limits over a connection between two nodes made with the options of Node, whose
+// server runs Sink: each size is sent by each protocol that can carry it, and the fastest wins.
+func Measure(ctx context.Context, c *msg.Conn, opts Options) (msg.Limits, error) {
 	t := tuner{conn: c, opts: opts.withDefaults()}
-	arena, err := mem.NewArena(max(t.opts.Large, tuneEager), t.opts.Source)
+	arena, err := mem.NewArena(max(t.opts.Large, eagerMax), t.opts.Source)
 	if err != nil {
-		return Limits{}, err
+		return msg.Limits{}, err
 	}
 	defer arena.Close()
-	if err := arena.Attach(c.rung.domain); err != nil {
-		return Limits{}, err
+	if err := arena.Attach(c.Domain()); err != nil {
+		return msg.Limits{}, err
 	}
-	t.sge = fabric.Sge{Reg: arena.RegionOf(c.rung.domain), Buf: arena.Bytes()}
+	t.sge = fabric.Sge{Reg: arena.RegionOf(c.Domain()), Buf: arena.Bytes()}
 	if err := t.warm(ctx); err != nil {
-		return Limits{}, err
+		return msg.Limits{}, err
 	}
-	var l Limits
+	var l msg.Limits
 	if l.InlineMax, l.EagerMax, err = t.small(ctx); err == nil {
 		l.Unit, err = t.large(ctx)
 	}
-	return l, errs.Wrap("msg.Tune", c.name, err)
+	return l, errs.Wrap("tune.Measure", c.Provider(), err)
 }
 
 type tuner struct {
-	conn *Conn
-	opts TuneOptions
+	conn *msg.Conn
+	opts Options
 	sge  fabric.Sge
-}
-
-// protocol is how a request's data travels.
-type protocol uint8
-
-const (
-	protocolAny protocol = iota // as the limits say
-	protocolInline
-	protocolEager
-	protocolRendezvous
-)
-
-func (p protocol) String() string {
-	switch p {
-	case protocolInline:
-		return "inline"
-	case protocolEager:
-		return "eager"
-	case protocolRendezvous:
-		return "rendezvous"
-	}
-	return "any"
 }
 
 // warm gets slots and wakes everything up.
 func (t *tuner) warm(ctx context.Context) error {
 	for range 20 {
-		if _, err := t.once(ctx, 32<<10, protocolEager, 0); err != nil {
+		if _, err := t.once(ctx, 32<<10, msg.Eager, 0); err != nil {
 			return err
 		}
 	}
@@ -146,26 +137,26 @@ func (t *tuner) warm(ctx context.Context) error {
 // that has lost twice in a row does not come back.
 func (t *tuner) small(ctx context.Context) (inline, eager int, err error) {
 	inlineLost, eagerLost := 0, 0
-	for n := 512; n <= tuneEager; n *= 2 {
-		ways := []way{{p: protocolInline}, {p: protocolEager}, {p: protocolRendezvous}}
-		if n > t.conn.inlineRoom() {
+	for n := 512; n <= eagerMax; n *= 2 {
+		ways := []way{{p: msg.Inline}, {p: msg.Eager}, {p: msg.Rendezvous}}
+		if n > t.conn.InlineRoom() {
 			ways = ways[1:]
 		}
 		if err := t.medians(ctx, n, t.opts.Calls, ways); err != nil {
 			return 0, 0, err
 		}
-		took := [protocolRendezvous + 1]time.Duration{protocolInline: time.Hour}
+		took := [msg.Rendezvous + 1]time.Duration{msg.Inline: time.Hour}
 		for _, w := range ways {
 			took[w.p] = w.took
 		}
-		if took[protocolInline] <= min(took[protocolEager], took[protocolRendezvous]) {
+		if took[msg.Inline] <= min(took[msg.Eager], took[msg.Rendezvous]) {
 			if inlineLost < 2 {
 				inline, inlineLost = n, 0
 			}
 		} else {
 			inlineLost++
 		}
-		if took[protocolEager] <= took[protocolRendezvous] {
+		if took[msg.Eager] <= took[msg.Rendezvous] {
 			if eagerLost < 2 {
 				eager, eagerLost = n, 0
 			}
@@ -184,7 +175,7 @@ func (t *tuner) large(ctx context.Context) (int, error) {
 	units := []int{64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20}
 	ways := make([]way, len(units))
 	for i, unit := range units {
-		ways[i] = way{p: protocolRendezvous, unit: unit}
+		ways[i] = way{p: msg.Rendezvous, unit: unit}
 	}
 	if err := t.medians(ctx, t.opts.Large, max(t.opts.Calls/5, 3), ways); err != nil {
 		return 0, err
@@ -203,7 +194,7 @@ func (t *tuner) large(ctx context.Context) (int, error) {
 
 // way is one of several to carry the same data.
 type way struct {
-	p    protocol
+	p    msg.Protocol
 	unit int
 	all  []time.Duration
 	took time.Duration // the median
@@ -226,19 +217,21 @@ func (t *tuner) medians(ctx context.Context, n, calls int, ways []way) error {
 		slices.Sort(w.all)
 		w.took = w.all[len(w.all)/2]
 		if t.opts.Seen != nil {
-			t.opts.Seen(TuneSample{Bytes: n, Protocol: w.p.String(), Unit: w.unit, Took: w.took})
+			t.opts.Seen(Sample{Bytes: n, Protocol: w.p.String(), Unit: w.unit, Took: w.took})
 		}
 	}
 	return nil
 }
 
 // once times one request with n bytes of data.
-func (t *tuner) once(ctx context.Context, n int, p protocol, unit int) (time.Duration, error) {
-	req := Request{Out: whole(fabric.Sge{Reg: t.sge.Reg, Buf: t.sge.Buf[:n:n]}), by: p}
+func (t *tuner) once(ctx context.Context, n int, p msg.Protocol, unit int) (time.Duration, error) {
+	req := msg.Request{Out: &msg.Memory{
+		Windows: []fabric.Sge{{Reg: t.sge.Reg, Buf: t.sge.Buf[:n:n]}}, Access: seg.Contig(0, int64(n)),
+	}, By: p}
 	if unit > 0 {
 		req.Body = binary.BigEndian.AppendUint32(nil, uint32(unit))
 	}
 	start := time.Now()
-	err := t.conn.Call(ctx, &req, &Reply{})
+	err := t.conn.Call(ctx, &req, &msg.Reply{})
 	return time.Since(start), err
 }

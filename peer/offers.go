@@ -1,22 +1,27 @@
-package msg
+package peer
 
 import (
 	"bytes"
-	"slices"
+	"context"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// offers are the answer to askOffers: how a server can be reached.
+// OpOffers asks a server how it can be reached. It is answered by the network, not by the server's
+// handler.
+const OpOffers uint16 = 0xffff
+
+// offers are the answer to OpOffers.
 //
 //	0        8     40    41
 //	|instance|host |count| count x |flags u8 |len u8 |name |len u16 |place |token 32, if flags & 1|
 //
-// instance tells one node from another, host one host from another. flags: 1 a token follows, which
-// the dialler shows there; 2 that provider asks for a token, which this peer is not given.
+// instance tells one network from another, host one host from another. flags: 1 a token follows,
+// which the dialler shows there; 2 that provider asks for a token, which this peer is not given.
 type offers struct {
 	instance uint64
 	host     [32]byte
@@ -45,36 +50,46 @@ func (o *offers) of(provider string) *offer {
 	return nil
 }
 
-// appendOffers writes what the server offers to the peer of one connection.
-func (s *Server) appendOffers(e *wire.Enc, c *serverConn) {
-	e.U64(s.node.instance)
-	e.Raw(s.node.host[:])
-	e.U8(uint8(len(s.doors)))
-	last := s.node.rungs[len(s.node.rungs)-1]
-	for _, d := range s.doors {
+// askOffers asks a server how else it can be reached.
+func askOffers(ctx context.Context, c *msg.Conn) (*offers, error) {
+	var rep msg.Reply
+	if err := c.Call(ctx, &msg.Request{Op: OpOffers}, &rep); err != nil {
+		return nil, err
+	}
+	return decodeOffers(rep.Body)
+}
+
+// answerOffers tells the peer of a call what its server offers.
+func (n *Network) answerOffers(_ context.Context, c *msg.Call) {
+	var e wire.Enc
+	places := c.Server().Places()
+	e.U64(n.instance)
+	e.Raw(n.host[:])
+	e.U8(uint8(len(places)))
+	for _, p := range places {
 		flags, token := uint8(0), [32]byte{}
-		known := slices.Contains(s.node.opts.Known, d.rung.caps.Provider)
-		if tokens := s.node.opts.Tokens; tokens != nil && !known && d.rung != last && c.rung == last {
-			flags, token = s.tokenFor(tokens, c.ep.Peer())
+		caps := p.Domain.Caps()
+		if base := n.base().domain; caps.AsksToken && p.Domain != base && c.Domain() == base {
+			flags, token = n.tokenFor(c.Peer())
 		}
 		e.U8(flags)
-		e.U8(uint8(len(d.rung.caps.Provider)))
-		e.Raw([]byte(d.rung.caps.Provider))
-		at := d.listener.Addr().String()
-		e.U16(uint16(len(at)))
-		e.Raw([]byte(at))
+		e.U8(uint8(len(caps.Provider)))
+		e.Raw([]byte(caps.Provider))
+		e.U16(uint16(len(p.Addr)))
+		e.Raw([]byte(p.Addr))
 		if flags&offerToken != 0 {
 			e.Raw(token[:])
 		}
 	}
+	_ = c.Reply(e.B, 0) // who has gone does not need it
 }
 
 // tokenFor issues a token to a peer that is known.
-func (s *Server) tokenFor(tokens *fabric.Tokens, peer fabric.Peer) (uint8, [32]byte) {
-	if peer.Proof == fabric.ProofNone {
+func (n *Network) tokenFor(peer fabric.Peer) (uint8, [32]byte) {
+	if peer.Proof == fabric.ProofNone || n.tokens == nil {
 		return offerDenied, [32]byte{}
 	}
-	token, err := tokens.Issue(peer.Name, tokenLife)
+	token, err := n.tokens.Issue(peer.Name, tokenLife)
 	if err != nil {
 		return offerDenied, [32]byte{}
 	}
@@ -83,7 +98,7 @@ func (s *Server) tokenFor(tokens *fabric.Tokens, peer fabric.Peer) (uint8, [32]b
 
 // decodeOffers reads the answer of a server, which may be anybody.
 func decodeOffers(body []byte) (*offers, error) {
-	bad := errs.Newf(errs.Protocol, "msg.Offers", "", "an answer that makes no sense")
+	bad := errs.Newf(errs.Protocol, "peer.Offers", "", "an answer that makes no sense")
 	d := wire.NewDec(body)
 	o := &offers{instance: d.U64()}
 	raw := func(n int) []byte {

@@ -1,4 +1,4 @@
-package msg
+package peer
 
 import (
 	"bytes"
@@ -24,6 +24,7 @@ import (
 	"github.com/sluice-storage/sluice/fabric/sim"
 	"github.com/sluice-storage/sluice/fabric/tcp"
 	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -95,8 +96,8 @@ func TestLadderPlaces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k := climb{node: s.client, places: places}
-		if got := k.where(s.client.rungs[0], &offer{at: row.offer}); got != row.want {
+		k := climb{net: s.client, places: places}
+		if got := k.where(&s.client.steps[0], &offer{at: row.offer}); got != row.want {
 			t.Errorf("%s, offered %s: %s, want %s", row.addr, row.offer, got, row.want)
 		}
 	}
@@ -119,58 +120,86 @@ func FuzzParseAddress(f *testing.F) {
 	})
 }
 
-// named gives a domain another name.
+// named gives a domain another name, and can cease to listen.
 type named struct {
 	fabric.Domain
-	name string
+	name      string
+	asks      bool // it says that its listeners ask for tokens
+	listeners []fabric.Listener
 }
 
 func (d *named) Caps() fabric.Caps {
 	caps := d.Domain.Caps()
 	caps.Provider = d.name
+	caps.SameHost = d.name == SHM
+	caps.AsksToken = caps.AsksToken || d.asks
 	return caps
+}
+
+func (d *named) Connector() fabric.Connector { return noting{d.Domain.Connector(), d} }
+
+// noting is a connector that keeps its listeners in a named domain.
+type noting struct {
+	fabric.Connector
+	d *named
+}
+
+func (c noting) Listen(addr string) (fabric.Listener, error) {
+	l, err := c.Connector.Listen(addr)
+	if err == nil {
+		c.d.listeners = append(c.d.listeners, l)
+	}
+	return l, err
+}
+
+// deaf closes all listeners.
+func (d *named) deaf() {
+	for _, l := range d.listeners {
+		_ = l.Close()
+	}
 }
 
 // steps are a client and a server on two simulated providers, of which the first is better.
 type steps struct {
 	fast, slow     *sim.Net
-	client, server *Node
+	client, server *Network
+	near           *named // the server's better provider
 	log            *bytes.Buffer
 }
 
-func newSteps(t testing.TB, tweak func(client, server *Options)) *steps {
+func newSteps(t testing.TB, tweak func(client, server *Providers)) *steps {
 	s := &steps{log: &bytes.Buffer{}}
 	s.fast = sim.New(sim.Options{RegionsOnly: true})
 	s.slow = sim.New(sim.Options{})
-	open := func() (fast, slow fabric.Domain) {
-		return &named{s.fast.Open(), "shm"}, &named{s.slow.Open(), "tcp"}
-	}
-	var all [2]Options
+	var all [2]*Providers
 	for i := range all {
-		fast, slow := open()
-		all[i] = Options{Domains: []fabric.Domain{fast}, Domain: slow}
-		t.Cleanup(func() { _, _ = fast.Close(), slow.Close() })
+		s.near = &named{Domain: s.fast.Open(), name: SHM}
+		slow := &named{Domain: s.slow.Open(), name: TCP}
+		all[i] = &Providers{Domains: []fabric.Domain{s.near, slow}}
+		t.Cleanup(func() { _ = all[i].Close() })
 	}
-	all[0].Logger = slog.New(slog.NewTextHandler(s.log, nil))
 	if tweak != nil {
-		tweak(&all[0], &all[1])
+		tweak(all[0], all[1])
 	}
-	var nodes [2]*Node
-	for i := range nodes {
-		n, err := NewNode(all[i])
-		if err != nil {
-			t.Fatal(err)
-		}
-		nodes[i] = n
-		t.Cleanup(func() { _ = n.Close() })
-	}
-	s.client, s.server = nodes[0], nodes[1]
+	log := slog.New(slog.NewTextHandler(s.log, nil))
+	s.client = newNetwork(t, all[0], msg.Options{Logger: log})
+	s.server = newNetwork(t, all[1], msg.Options{})
 	return s
 }
 
-func (s *steps) serve(t testing.TB, addr string) *Server {
+func newNetwork(t testing.TB, p *Providers, opts msg.Options) *Network {
 	t.Helper()
-	srv, err := s.server.Serve(addr, mirror(), ServeOptions{})
+	n, err := New(p, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Close() })
+	return n
+}
+
+func (s *steps) serve(t testing.TB, addr string) *msg.Server {
+	t.Helper()
+	srv, err := s.server.Serve(addr, mirror(s.server.Node), msg.ServeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +207,7 @@ func (s *steps) serve(t testing.TB, addr string) *Server {
 }
 
 // dialAndUse connects, moves data in every way, and returns the connection.
-func (s *steps) dialAndUse(t testing.TB, addr string) *Conn {
+func (s *steps) dialAndUse(t testing.TB, addr string) *msg.Conn {
 	t.Helper()
 	c, err := s.client.Dial(context.Background(), addr)
 	if err != nil {
@@ -196,9 +225,14 @@ func (s *steps) dialAndUse(t testing.TB, addr string) *Conn {
 		_ = a.Close()
 	})
 	for i, n := range []int{100, 30000, 30000, 30000, 200_000} {
-		out := fabric.Sge{Buf: a.Bytes()[:n]}
-		in := fabric.Sge{Buf: a.Bytes()[1<<18:][:n]}
-		err := call(c, 20*time.Second, &Request{Out: contig(out), In: contig(in)})
+		out, in := a.Bytes()[:n], a.Bytes()[1<<18:][:n]
+		for j := range out {
+			out[j] = byte(i + j)
+		}
+		err := call(c, 20*time.Second, &msg.Request{Out: contig(out), In: contig(in)})
+		if err == nil && !bytes.Equal(in, out) {
+			err = errors.New("other data came back")
+		}
 		if err != nil {
 			t.Fatalf("%d: %d bytes over %s: %v", i, n, c.Provider(), err)
 		}
@@ -206,9 +240,9 @@ func (s *steps) dialAndUse(t testing.TB, addr string) *Conn {
 	return c
 }
 
-func provided(c *Conn) string {
+func (s *steps) provided(c *msg.Conn) string {
 	var list []string
-	for _, s := range c.Ladder() {
+	for _, s := range s.client.Ladder(c) {
 		list = append(list, fmt.Sprintf("%s:%v", s.Provider, errs.KindOf(s.Err)))
 	}
 	return strings.Join(list, " ")
@@ -217,24 +251,24 @@ func provided(c *Conn) string {
 func TestLadderTakesTheBestStepThatWorks(t *testing.T) {
 	s := newSteps(t, nil)
 	srv := s.serve(t, "tcp:base,shm:unix:/x")
-	if srv.Addr() != "tcp:base,shm:/x" {
-		t.Fatalf("address %q", srv.Addr())
+	if s.server.AddrOf(srv) != "tcp:base,shm:/x" {
+		t.Fatalf("address %q", s.server.AddrOf(srv))
 	}
-	for _, addr := range []string{"base", "tcp:base", srv.Addr(), "shm:/x"} {
+	for _, addr := range []string{"base", "tcp:base", s.server.AddrOf(srv), "shm:/x"} {
 		c := s.dialAndUse(t, addr)
-		if c.Provider() != "shm" || provided(c) != "shm:no error" && provided(c) != "shm:OK" &&
-			len(c.Ladder()) != 1 {
-			t.Errorf("%s: %s", addr, provided(c))
+		if c.Provider() != "shm" || s.provided(c) != "shm:no error" && s.provided(c) != "shm:OK" &&
+			len(s.client.Ladder(c)) != 1 {
+			t.Errorf("%s: %s", addr, s.provided(c))
 		}
 	}
-	if got := s.client.Stats().Ladder[LadderCount{"shm", errs.OK}]; got != 4 {
-		t.Errorf("counted %d: %v", got, s.client.Stats().Ladder)
+	if got := s.client.LadderCounts()[LadderCount{SHM, errs.OK}]; got != 4 {
+		t.Errorf("counted %d: %v", got, s.client.LadderCounts())
 	}
 	await(t, func() bool { return srv.Stats().Conns == 4 }) // those of the last step are closed
 }
 
 func TestLadderSaysWhyNot(t *testing.T) {
-	s := newSteps(t, func(client, _ *Options) {
+	s := newSteps(t, func(client, _ *Providers) {
 		client.Missing = []Step{{Provider: "verbs", Err: errs.New(errs.Unsupported, "open", "", nil)}}
 	})
 	s.serve(t, "tcp:only")
@@ -252,9 +286,9 @@ func TestLadderSaysWhyNot(t *testing.T) {
 	} {
 		row.setup()
 		c := s.dialAndUse(t, row.addr)
-		list := c.Ladder()
+		list := s.client.Ladder(c)
 		if list[0].Provider != "verbs" || errs.KindOf(list[1].Err) != row.want {
-			t.Errorf("%d: %s", i, provided(c))
+			t.Errorf("%d: %s", i, s.provided(c))
 		}
 		if want := map[bool]string{true: "shm", false: "tcp"}[row.want == errs.OK]; c.Provider() != want {
 			t.Errorf("%d: over %s", i, c.Provider())
@@ -271,27 +305,23 @@ func TestLadderSaysWhyNot(t *testing.T) {
 // TestLadderDoesNotTrustAName: another server at the place that was offered is not taken.
 func TestLadderDoesNotTrustAName(t *testing.T) {
 	s := newSteps(t, nil)
-	srv := s.serve(t, "tcp:a,shm:unix:/taken")
-	_ = srv.doors[1].listener.Close()
-	fast, slow := &named{s.fast.Open(), "shm"}, &named{s.slow.Open(), "tcp"}
-	thief, err := NewNode(Options{Domains: []fabric.Domain{fast}, Domain: slow})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = thief.Close()
-		_, _ = fast.Close(), slow.Close()
-	}()
-	if _, err := thief.Serve("shm:/taken", answerer(), ServeOptions{}); err != nil {
+	s.serve(t, "tcp:a,shm:unix:/taken")
+	s.near.deaf()
+	own := &Providers{Domains: []fabric.Domain{
+		&named{Domain: s.fast.Open(), name: SHM}, &named{Domain: s.slow.Open(), name: TCP},
+	}}
+	t.Cleanup(func() { _ = own.Close() })
+	thief := newNetwork(t, own, msg.Options{})
+	if _, err := thief.Serve("shm:/taken", answerer(), msg.ServeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c := s.dialAndUse(t, "a")
-	if c.Provider() != "tcp" || errs.KindOf(c.Ladder()[0].Err) != errs.Conflict {
-		t.Fatalf("over %s: %v", c.Provider(), c.Ladder())
+	if c.Provider() != "tcp" || errs.KindOf(s.client.Ladder(c)[0].Err) != errs.Conflict {
+		t.Fatalf("over %s: %v", c.Provider(), s.client.Ladder(c))
 	}
 	// It is not tried again at once, but the reason stays.
-	if c = s.dialAndUse(t, "a"); errs.KindOf(c.Ladder()[0].Err) != errs.Conflict {
-		t.Fatalf("%v", c.Ladder())
+	if c = s.dialAndUse(t, "a"); errs.KindOf(s.client.Ladder(c)[0].Err) != errs.Conflict {
+		t.Fatalf("%v", s.client.Ladder(c))
 	}
 }
 
@@ -299,12 +329,11 @@ func TestLadderNeedsMemoryOfTheDomain(t *testing.T) {
 	s := newSteps(t, nil)
 	s.serve(t, "tcp:base,shm:unix:/x")
 	c := s.dialAndUse(t, "base")
-	req := Request{Out: &Memory{Windows: []fabric.Sge{{Buf: make([]byte, 1<<17)}}}}
-	req.Out.Access = contig(req.Out.Windows[0]).Access
+	req := msg.Request{Out: contig(make([]byte, 1<<17))}
 	if err := call(c, 20*time.Second, &req); errs.KindOf(err) != errs.Invalid {
 		t.Fatalf("memory that nobody registered: %v", err)
 	}
-	if _, err := s.server.Serve("verbs:1.2.3.4:5", answerer(), ServeOptions{}); !errors.Is(err,
+	if _, err := s.server.Serve("verbs:1.2.3.4:5", answerer(), msg.ServeOptions{}); !errors.Is(err,
 		errs.Unsupported) {
 		t.Fatalf("listening without the provider: %v", err)
 	}
@@ -316,26 +345,29 @@ func TestLadderNeedsMemoryOfTheDomain(t *testing.T) {
 // TestLadderTokens: a step that asks for tokens is taken by peers that are known, and by no others.
 func TestLadderTokens(t *testing.T) {
 	tokens := fabric.NewTokens(10)
-	s := newSteps(t, func(_, server *Options) { server.Tokens = tokens })
-	srv := s.serve(t, "tcp:base,shm:unix:/x")
+	s := newSteps(t, func(_, server *Providers) {
+		server.Tokens = tokens
+		server.Domains[0].(*named).asks = true
+	})
+	s.serve(t, "tcp:base,shm:unix:/x")
 	c := s.dialAndUse(t, "base")
-	if c.Provider() != "tcp" || errs.KindOf(c.Ladder()[0].Err) != errs.Perm {
-		t.Fatalf("an unknown peer: %s", provided(c))
+	if c.Provider() != "tcp" || errs.KindOf(s.client.Ladder(c)[0].Err) != errs.Perm {
+		t.Fatalf("an unknown peer: %s", s.provided(c))
 	}
-	flags, token := srv.tokenFor(tokens, fabric.Peer{Proof: fabric.ProofTLS, Name: "host-7"})
+	flags, token := s.server.tokenFor(fabric.Peer{Proof: fabric.ProofTLS, Name: "host-7"})
 	peer, _, err := tokens.Admit(fabric.Hello{Token: token})
 	if flags != offerToken || err != nil || peer.Name != "host-7" {
 		t.Fatalf("flags %d, %+v, %v", flags, peer, err)
 	}
 }
 
-// onHost makes a node on shared memory and tcp as they are.
-func onHost(t *testing.T, sec *tcp.Security, tokens *fabric.Tokens) *Node {
+// onHost makes a network on shared memory and tcp as they are.
+func onHost(t *testing.T, sec *tcp.Security, tokens *fabric.Tokens) *Network {
 	t.Helper()
 	return onHostBy(t, tcp.Options{Security: sec}, tokens)
 }
 
-func onHostBy(t *testing.T, base tcp.Options, tokens *fabric.Tokens) *Node {
+func onHostBy(t *testing.T, base tcp.Options, tokens *fabric.Tokens) *Network {
 	t.Helper()
 	arenas := shm.NewArenas()
 	fast, err := shm.Open(shm.Options{Arenas: arenas, Tokens: tokens})
@@ -346,30 +378,27 @@ func onHostBy(t *testing.T, base tcp.Options, tokens *fabric.Tokens) *Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := NewNode(Options{
-		Domains: []fabric.Domain{fast}, Domain: slow, Source: arenas, Tokens: tokens,
-	})
-	if err != nil {
-		t.Fatal(err)
+	p := &Providers{
+		Domains: []fabric.Domain{&named{Domain: fast, name: SHM}, slow}, Tokens: tokens,
 	}
-	t.Cleanup(func() { _, _, _ = n.Close(), fast.Close(), slow.Close() })
-	return n
+	t.Cleanup(func() { _ = p.Close() })
+	return newNetwork(t, p, msg.Options{Source: arenas})
 }
 
 func TestLadderOnThisHost(t *testing.T) {
 	s := &steps{server: onHost(t, nil, nil), client: onHost(t, nil, nil)}
 	srv := s.serve(t, "tcp:127.0.0.1:0,shm:"+filepath.Join(t.TempDir(), "sock"))
-	c := s.dialAndUse(t, srv.Addr())
+	c := s.dialAndUse(t, s.server.AddrOf(srv))
 	if c.Provider() != "shm" {
-		t.Fatalf("%v", c.Ladder())
+		t.Fatalf("%v", s.client.Ladder(c))
 	}
-	tcpOnly := strings.TrimPrefix(strings.Split(srv.Addr(), ",")[0], "tcp:")
+	tcpOnly := srv.Addr()
 	if c = s.dialAndUse(t, tcpOnly); c.Provider() != "shm" {
-		t.Fatalf("by its tcp address alone: %v", c.Ladder())
+		t.Fatalf("by its tcp address alone: %v", s.client.Ladder(c))
 	}
-	_ = srv.doors[1].listener.Close()
+	s.server.steps[0].domain.(*named).deaf()
 	if c = s.dialAndUse(t, tcpOnly); c.Provider() != "tcp" {
-		t.Fatalf("without its socket: %v", c.Ladder())
+		t.Fatalf("without its socket: %v", s.client.Ladder(c))
 	}
 }
 
@@ -381,24 +410,24 @@ func TestLadderIsBoundToWhoIsKnown(t *testing.T) {
 	server, client := onHost(t, sec, tokens), onHost(t, sec, nil)
 	var seen fabric.Peer
 	srv, err := server.Serve("tcp:127.0.0.1:0,shm:"+filepath.Join(t.TempDir(), "sock"),
-		HandlerFunc(func(_ context.Context, c *Call) {
+		msg.HandlerFunc(func(_ context.Context, c *msg.Call) {
 			seen = c.Peer()
 			_ = c.Reply(nil, 0)
-		}), ServeOptions{})
+		}), msg.ServeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.Dial(t.Context(), srv.Addr())
+	c, err := client.Dial(t.Context(), server.AddrOf(srv))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := call(c, 20*time.Second, &Request{}); err != nil {
+	if err := call(c, 20*time.Second, &msg.Request{}); err != nil {
 		t.Fatal(err)
 	}
 	if c.Provider() != "shm" || seen.Proof != fabric.ProofToken || seen.Name != "host-7" {
-		t.Fatalf("%v; the server sees %v %q", c.Ladder(), seen.Proof, seen.Name)
+		t.Fatalf("%v; the server sees %v %q", client.Ladder(c), seen.Proof, seen.Name)
 	}
-	shmOnly := strings.Split(srv.Addr(), ",")[1]
+	shmOnly := strings.Split(server.AddrOf(srv), ",")[1]
 	if _, err := client.Dial(t.Context(), shmOnly); errs.KindOf(err) != errs.Perm {
 		t.Fatalf("without a token: %v", err)
 	}
@@ -463,10 +492,10 @@ func (k keys) security(name string) (*tcp.Security, error) {
 }
 
 func FuzzDecodeOffers(f *testing.F) {
-	n := &Node{host: [32]byte{1}}
+	host := [32]byte{1}
 	var e wire.Enc
 	e.U64(5)
-	e.Raw(n.host[:])
+	e.Raw(host[:])
 	e.U8(1)
 	e.U8(offerToken)
 	e.U8(3)
@@ -491,44 +520,4 @@ func FuzzDecodeOffers(f *testing.F) {
 			}
 		}
 	})
-}
-
-func TestNames(t *testing.T) {
-	r := newRig(t, simProviders()[0], answerer(), nil)
-	second, err := r.server.Serve("second", answerer(), ServeOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := NewNames(r.client, Table{
-		"data": {"nowhere", "server", "second"}, "none": {"nowhere"}, "empty": {},
-	})
-	defer names.Close()
-	names.backoff = Backoff{First: time.Millisecond, Max: time.Millisecond}
-	c, err := names.Get(t.Context(), "data")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again, err := names.Get(t.Context(), "data"); err != nil || again != c {
-		t.Fatalf("another connection: %v", err)
-	}
-	if err := call(c, 20*time.Second, &Request{}); err != nil {
-		t.Fatal(err)
-	}
-	for service, want := range map[string]errs.Kind{
-		"none": errs.Disconnected, "empty": errs.NotFound, "unknown": errs.NotFound,
-	} {
-		if _, err := names.Get(t.Context(), service); errs.KindOf(err) != want {
-			t.Errorf("%s: %v", service, err)
-		}
-	}
-	_ = r.srv.Close(t.Context())
-	<-c.Done()
-	if c, err = names.Get(t.Context(), "data"); err != nil {
-		t.Fatalf("the other endpoint: %v", err)
-	}
-	await(t, func() bool { return second.Stats().Conns == 1 })
-	names.Drop("data", c)
-	if c.Err() == nil {
-		t.Fatal("dropped, and still alive")
-	}
 }

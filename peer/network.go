@@ -1,0 +1,198 @@
+// Package peer reaches other processes: it opens the providers that this host has, finds the best
+// one that works for each peer by trying (the ladder), keeps one connection to each (Pool), and
+// repeats what failed for a while (Patience). What is done over a connection is package msg's.
+//
+//	providers, err := peer.Open(peer.Options{})                  // what this host has
+//	network, err := peer.New(providers, msg.Options{})           // a msg.Node with the ladder
+//	conn, err := network.Dial(ctx, "127.0.0.1:9400")             // by shm, verbs or tcp
+//	server, err := network.Serve("tcp:127.0.0.1:0,shm:/run/x", handler, msg.ServeOptions{})
+//
+// It is the only package that knows providers by name: below it there are fabric.Caps, above it
+// there are addresses.
+//
+// Read network.go first, then address.go, ladder.go and offers.go (how a peer is reached),
+// providers.go (what is opened), pool.go and retry.go.
+package peer
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/logonce"
+	"github.com/sluice-storage/sluice/msg"
+)
+
+// Network is a msg.Node that reaches its peers, and can be reached, by several providers. Safe for
+// concurrent use. Close it before its providers.
+type Network struct {
+	*msg.Node
+	steps    []step // of the ladder, best first
+	missing  []Step
+	tokens   *fabric.Tokens
+	instance uint64   // tells this network from others
+	host     [32]byte // tells this host from others
+	misses   misses
+	log      *slog.Logger
+	missed   logonce.Logger
+
+	mu      sync.Mutex
+	counts  map[LadderCount]uint64
+	ladders map[*msg.Conn][]Step
+}
+
+// step is one provider of the ladder.
+type step struct {
+	domain fabric.Domain
+	caps   fabric.Caps
+}
+
+// New makes a network on providers, which stay the caller's. opts are the node's; its domains are
+// the providers', and its limits too where opts has none.
+func New(p *Providers, opts msg.Options) (*Network, error) {
+	if len(p.Domains) == 0 {
+		return nil, errs.Newf(errs.Invalid, "peer.New", "", "no providers")
+	}
+	opts.Domain, opts.Domains = p.Base(), p.Domains
+	if opts.Limits == nil {
+		opts.Limits = p.Limits
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	node, err := msg.NewNode(opts)
+	if err != nil {
+		return nil, err
+	}
+	n := &Network{
+		Node: node, missing: p.Missing, tokens: p.Tokens, instance: rand.Uint64(), host: hostID(),
+		log: opts.Logger, missed: logonce.Logger{Log: opts.Logger}, counts: map[LadderCount]uint64{},
+		ladders: map[*msg.Conn][]Step{},
+	}
+	for _, d := range p.Domains {
+		n.steps = append(n.steps, step{d, d.Caps()})
+	}
+	return n, nil
+}
+
+// base is the last step, which addresses without a provider's name are of.
+func (n *Network) base() *step { return &n.steps[len(n.steps)-1] }
+
+func (n *Network) providers() []string {
+	var names []string
+	for _, s := range n.steps {
+		names = append(names, s.caps.Provider)
+	}
+	return names
+}
+
+// Dial connects to a server, by the best step of the ladder that works; see address.go for what
+// addr may be.
+func (n *Network) Dial(ctx context.Context, addr string) (*msg.Conn, error) {
+	places, err := parseAddress(addr, n.providers())
+	if err != nil {
+		return nil, err
+	}
+	k := climb{net: n, addr: addr, places: places}
+	c, err := k.dial(ctx)
+	if err != nil {
+		return nil, errs.Wrap("peer.Dial", addr, err)
+	}
+	n.report(addr, c, k.steps)
+	return c, nil
+}
+
+// Serve starts to answer requests with h at all places of an address, and tells clients at which
+// of them they can come. The operation OpOffers is the network's own.
+func (n *Network) Serve(addr string, h msg.Handler, opts msg.ServeOptions) (*msg.Server, error) {
+	places, err := parseAddress(addr, n.providers())
+	if err != nil {
+		return nil, err
+	}
+	var at []msg.Place
+	for _, p := range places {
+		s, ok := n.stepOf(p)
+		if !ok {
+			return nil, errs.Newf(errs.Unsupported, "peer.Serve", p.at, "this network has no %s",
+				p.provider)
+		}
+		at = append(at, msg.Place{Domain: s.domain, Addr: p.at})
+	}
+	opts.Services = append(opts.Services[:len(opts.Services):len(opts.Services)], msg.Service{
+		Name: "offers", From: OpOffers, To: OpOffers, Handler: msg.HandlerFunc(n.answerOffers),
+	})
+	return n.ServeAt(at, h, opts)
+}
+
+// stepOf is the step that a place is of.
+func (n *Network) stepOf(p place) (*step, bool) {
+	if p.provider == "" {
+		return n.base(), true
+	}
+	for i := range n.steps {
+		if n.steps[i].caps.Provider == p.provider {
+			return &n.steps[i], true
+		}
+	}
+	return nil, false
+}
+
+// AddrOf is where a server of the network listens, as Dial takes it: all of its places.
+func (n *Network) AddrOf(s *msg.Server) string {
+	var all []place
+	for _, p := range s.Places() {
+		all = append(all, place{provider: p.Domain.Caps().Provider, at: p.Addr})
+	}
+	return formatAddress(all, n.base().caps.Provider)
+}
+
+// Ladder tells, for the steps from the best one down to that which a connection of the network
+// took, why they were not taken. nil for a connection that is dead.
+func (n *Network) Ladder(c *msg.Conn) []Step {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.ladders[c]
+}
+
+// LadderCount is a provider and what came of trying it; errs.OK where it was taken.
+type LadderCount struct {
+	Provider string
+	Outcome  errs.Kind
+}
+
+// LadderCounts tell how often each provider was taken, and not taken and why.
+func (n *Network) LadderCounts() map[LadderCount]uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return maps.Clone(n.counts)
+}
+
+// report logs the steps that were not taken, once per peer and reason, counts all, and keeps them
+// for Ladder. What is missing here is missing for every peer: whoever tried to open it has said so.
+func (n *Network) report(addr string, c *msg.Conn, steps []Step) {
+	for _, s := range steps[len(n.missing):] {
+		if s.Err != nil {
+			why := errs.KindOf(s.Err).String()
+			n.missed.Warn(addr+" "+s.Provider+" "+why, "a better way to the peer was not taken",
+				"provider", s.Provider, "at", s.Addr, "why", s.Err)
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range steps {
+		n.counts[LadderCount{Provider: s.Provider, Outcome: errs.KindOf(s.Err)}]++
+	}
+	maps.DeleteFunc(n.ladders, func(c *msg.Conn, _ []Step) bool {
+		select {
+		case <-c.Done():
+			return true
+		default:
+			return false
+		}
+	})
+	n.ladders[c] = steps
+}

@@ -1,0 +1,179 @@
+package peer
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/shm"
+	"github.com/sluice-storage/sluice/fabric/tcp"
+	"github.com/sluice-storage/sluice/fabric/verbs"
+	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/msg"
+)
+
+// The providers, as addresses and people name them.
+const (
+	SHM   = "shm"
+	Verbs = "verbs"
+	TCP   = "tcp"
+)
+
+// Names are all providers, best first. The last one is what every peer is found by.
+func Names() []string { return []string{SHM, Verbs, TCP} }
+
+// Options say which providers Open opens, and how.
+type Options struct {
+	// Use are the names of the providers that may be used, in any order, with TCP among them.
+	// Default: all. One that this host does not have is left out, with the reason in Missing.
+	Use []string
+
+	// Secret is what both sides of a tcp connection prove to each other; see tcp.Secret. A process
+	// that listens needs one with a file. Default: the one in the file that the server names, if
+	// it belongs to root or to this user.
+	Secret *tcp.Secret
+
+	// Listens is set by a process that listens. It offers none of its memory to anybody: servers
+	// map the memory of their clients, never the other way round. Its devices ask for tokens, which
+	// are given to clients that are known by tcp. Default false: it only dials.
+	Listens bool
+
+	// Limits are what was measured of providers, by name; see package tune. Default: msg's.
+	Limits map[string]msg.Limits
+
+	// Logger hears of providers that are not to be had. Default: discard.
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if len(o.Use) == 0 {
+		o.Use = Names()
+	}
+	if o.Secret == nil {
+		o.Secret = &tcp.Secret{}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+func (o *Options) validate() error {
+	for _, name := range o.Use {
+		if !slices.Contains(Names(), name) {
+			return errs.Newf(errs.Invalid, "peer.Options", name, "there is no such provider")
+		}
+	}
+	if !slices.Contains(o.Use, TCP) {
+		return errs.Newf(errs.Invalid, "peer.Options", "", "without %s nobody is found", TCP)
+	}
+	if o.Listens && o.Secret.File == "" {
+		return errs.Newf(errs.Invalid, "peer.Options", "", "a process that listens needs a secret")
+	}
+	return nil
+}
+
+// Providers are what a process reaches its peers by, and can be reached by. Those that Open has
+// opened end with Close; whoever fills in Domains keeps them.
+type Providers struct {
+	Domains []fabric.Domain // best first; addresses without a provider's name are of the last one
+	Missing []Step          // those that are not among them, with the reasons
+	Tokens  *fabric.Tokens  // what a process that listens gives to clients, where a domain asks
+	Limits  map[string]msg.Limits
+
+	// Memory is where memory of a process that only dials should come from, because servers of this
+	// host can be let into it; nil: they cannot.
+	Memory mem.Source
+}
+
+const (
+	// tokensMax is how many clients can be on their way from tcp to a device at one moment.
+	tokensMax = 1024
+
+	// peerMemory is how much of one client's memory a server maps at most, in bytes; what is beyond
+	// takes the way of messages.
+	peerMemory = 1 << 30
+)
+
+// Open opens the providers that this host has.
+func Open(opts Options) (*Providers, error) {
+	opts = opts.withDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	p := &Providers{Limits: opts.Limits}
+	if opts.Listens {
+		p.Tokens = fabric.NewTokens(tokensMax)
+	}
+	for _, name := range Names() {
+		err := errs.Newf(errs.Unsupported, "peer.Open", name, "not asked for")
+		if slices.Contains(opts.Use, name) {
+			if err = p.open(name, &opts); err == nil {
+				continue
+			}
+			opts.Logger.Info("a provider is not to be had here", "provider", name, "why", err)
+		}
+		if name == TCP {
+			_ = p.Close() // the error to tell is why there is no tcp
+			return nil, err
+		}
+		p.Missing = append(p.Missing, Step{Provider: name, Err: err})
+	}
+	return p, nil
+}
+
+func (p *Providers) open(name string, opts *Options) error {
+	var d fabric.Domain
+	var err error
+	switch name {
+	case SHM:
+		d, err = p.openSHM(opts)
+	case Verbs:
+		d, err = verbs.Open(verbs.Options{Tokens: p.Tokens, Log: opts.Logger})
+	case TCP:
+		d, err = tcp.Open(tcp.Options{Secret: opts.Secret, Log: opts.Logger})
+	}
+	if err == nil {
+		p.Domains = append(p.Domains, d)
+	}
+	return err
+}
+
+// openSHM opens shared memory, which takes the kernel's word about who dials and asks for no token.
+// What was not measured has no eager slots there: a server reads arenas in one copy, and a slot
+// would only add others.
+func (p *Providers) openSHM(opts *Options) (fabric.Domain, error) {
+	var arenas *shm.Arenas
+	if !opts.Listens {
+		arenas = shm.NewArenas()
+	}
+	d, err := shm.Open(shm.Options{Arenas: arenas, PeerBytes: peerMemory})
+	if err != nil {
+		return nil, err
+	}
+	if arenas != nil {
+		p.Memory = arenas
+	}
+	if _, measured := p.Limits[SHM]; !measured {
+		limits := map[string]msg.Limits{SHM: {EagerMax: -1}}
+		for name, l := range p.Limits {
+			limits[name] = l
+		}
+		p.Limits = limits
+	}
+	return d, nil
+}
+
+// Close ends all providers, after everything that runs on them.
+func (p *Providers) Close() error {
+	var all []error
+	for _, d := range p.Domains {
+		all = append(all, errs.Wrap("peer.Close", d.Caps().Provider, d.Close()))
+	}
+	return errors.Join(all...)
+}
+
+// Base is the provider that addresses without a name are of.
+func (p *Providers) Base() fabric.Domain { return p.Domains[len(p.Domains)-1] }
