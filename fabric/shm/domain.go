@@ -59,8 +59,8 @@
 // threads at once as Options.Sleepers says) or by a note through the socket. Where nobody waits the
 // goroutine that reads the socket serves the endpoint.
 //
-// Lock order: endpoint.rxMu, a grant's, arena.mu, endpoint.life, endpoint.mapMu, endpoint.mu, that of
-// the receive queue, cq.mu, watch.mu.
+// Lock order: endpoint.rxMu, a grant's, arena.mu, endpoint.life, endpoint.mapMu, endpoint.mu, that
+// of the receive queue, cq.mu, watch.mu.
 //
 // Read this file first, then segment.go, frame.go and slot.go (what is shared, drawn in bytes),
 // hello.go (what goes through the socket), ep.go (life and death), tx.go and rx.go (the rings),
