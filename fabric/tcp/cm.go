@@ -14,8 +14,8 @@ import (
 // connector makes the connections of a domain.
 type connector struct{ d *domain }
 
-// listener accepts sockets, as provider.Listener says. When its backlog is full those that have been
-// in the hello for longest give way: see strangers.
+// listener accepts sockets, as provider.Listener says. When its backlog is full those that have
+// been in the hello for longest give way: see strangers.
 type listener struct {
 	provider.Listener[*caller]
 	d   *domain
