@@ -75,7 +75,7 @@ func TestMeterTellsOfBothProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	dead.Close()
-	m := &partner.Meter{Control: dead.Addr().String()}
+	m = &partner.Meter{Control: dead.Addr().String()}
 	if r, err := m.Costs(busy)(t.Context(), 0); err == nil {
 		t.Errorf("%+v of nobody", r)
 	}

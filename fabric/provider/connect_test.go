@@ -117,8 +117,8 @@ func (p *port) accept() (*guest, error) {
 
 func newListener(t *testing.T, r *rig, full func()) (*Listener[*guest], *port) {
 	l, p := &Listener[*guest]{}, &port{calls: make(chan *guest)}
-	fatal(t, l.Open(&r.Domain, p))
-	Serve(l, p.accept, full, func(g *guest) { l.Go(func() { l.Ready(g) }) })
+	l.Open(&r.Domain, p)
+	fatal(t, Serve(l, p.accept, full, func(g *guest) { l.Go(func() { l.Ready(g) }) }))
 	return l, p
 }
 
@@ -257,8 +257,9 @@ func TestStoppedDomain(t *testing.T) {
 	wants(t, r.CheckQueue(fabric.CQOptions{Depth: 1}), errs.Closed)
 	wants(t, r.Enter("call", &calls), errs.Closed)
 	wants(t, r.Adopt(&e.Endpoint, e, 1), errs.Closed)
-	p := &port{calls: make(chan *guest)}
-	wants(t, (&Listener[*guest]{}).Open(&r.Domain, p), errs.Closed)
+	l, p := &Listener[*guest]{}, &port{calls: make(chan *guest)}
+	l.Open(&r.Domain, p)
+	wants(t, l.Adopt(), errs.Closed)
 	if _, err := p.accept(); err == nil {
 		t.Fatal("the socket is still open")
 	}

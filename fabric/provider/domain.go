@@ -185,9 +185,10 @@ func (d *Domain) Close() error {
 	return nil
 }
 
-// Dial reserves the places of cfg and runs dial, under a context that ends with the caller's or with
-// the domain. Whatever dial makes of that, the error is the one that the contract promises, and the
-// places are given back: an endpoint that dial made and could not hand out is disowned first.
+// Dial reserves the places of cfg and runs dial, under a context that ends with the caller's or
+// with the domain. Whatever dial makes of that, the error is the one that the contract promises,
+// and the places are given back: an endpoint that dial made and could not hand out is disowned
+// first.
 func (d *Domain) Dial(
 	ctx context.Context, addr string, cfg *fabric.EndpointConfig,
 	dial func(context.Context) (fabric.Endpoint, error),

@@ -53,6 +53,17 @@ func (e *Endpoint) SendRoom() int { return e.Config.SendDepth - int(e.sends.Load
 // RecvRoom is SendRoom for receives.
 func (e *Endpoint) RecvRoom() int { return e.Config.RecvDepth - int(e.recvs.Load()) }
 
+// MaySend is what posting n requests gives: nil, or that the endpoint is dead or has no room.
+func (e *Endpoint) MaySend(n int) error {
+	switch {
+	case e.Dead():
+		return e.Check("fabric.Post")
+	case n > e.SendRoom():
+		return e.Full("fabric.Post")
+	}
+	return nil
+}
+
 // HoldSends takes places for n requests. There must be room.
 func (e *Endpoint) HoldSends(n int) { e.sends.Add(int32(n)) }
 

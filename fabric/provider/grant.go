@@ -31,8 +31,15 @@ func (m *Memory) Closed() bool { return m.closed.Load() }
 
 func (m *Memory) openIn(d *Domain) bool { return m.of == d && !m.closed.Load() }
 
-// CheckGrant tells whether a grant to e, the endpoint of another domain or nil, makes sense.
-func (m *Memory) CheckGrant(e *Endpoint, off, length int, rights fabric.Rights) error {
+// CheckGrant tells whether a grant makes sense. When it does ep is an endpoint of m's domain.
+func (m *Memory) CheckGrant(ep fabric.Endpoint, off, length int, rights fabric.Rights) error {
+	if own, ok := ep.(interface{ base() *Endpoint }); ok {
+		return m.checkGrant(own.base(), off, length, rights)
+	}
+	return m.checkGrant(nil, off, length, rights)
+}
+
+func (m *Memory) checkGrant(e *Endpoint, off, length int, rights fabric.Rights) error {
 	if e == nil || e.domain != m.of {
 		return errs.Newf(errs.Invalid, "fabric.Grant", "", "the endpoint is of another domain")
 	}
@@ -141,7 +148,7 @@ func (r *Region[E]) GrantDirect(
 	if ok {
 		base = e.base()
 	}
-	if err := r.CheckGrant(base, off, length, rights); err != nil {
+	if err := r.checkGrant(base, off, length, rights); err != nil {
 		return fabric.Remote{}, err
 	}
 	g, key, err := r.grants.table.Place()

@@ -56,28 +56,35 @@ type Met struct {
 
 func (m *Met) met() *Met { return m }
 
-// Open makes the listener one of the domain's. When that was closed meanwhile it closes sock.
-func (l *Listener[C]) Open(d *Domain, sock io.Closer) error {
+// Open makes the listener of a socket, which Close closes.
+func (l *Listener[C]) Open(d *Domain, sock io.Closer) {
 	l.domain, l.sock = d, sock
 	l.ctx, l.cancel = context.WithCancel(d.ctx)
 	l.slots, l.ready = make(chan struct{}, Backlog), make(chan C, Backlog)
-	if err := d.adoptListener(l); err != nil {
-		l.cancel()
-		_ = sock.Close()
-		return err
+}
+
+// Adopt makes the listener one of the domain's: errs.Closed, and closed, when that was stopped
+// meanwhile.
+func (l *Listener[C]) Adopt() error {
+	err := l.domain.adoptListener(l)
+	if err != nil {
+		_ = l.Close()
 	}
-	return nil
+	return err
 }
 
 // Context ends when the listener is closed.
 func (l *Listener[C]) Context() context.Context { return l.ctx }
 
-// Serve accepts sockets until l is closed. It takes a slot for each and calls meet, which hands the
-// slot on: by Ready, or by Leave where the peer concerns nobody. When there is no slot it calls
-// full, if that is not nil, which may make one.
+// Serve adopts l and accepts sockets until it is closed. It takes a slot for each and calls meet,
+// which hands the slot on: by Ready, or by Leave where the peer concerns nobody. When there is no
+// slot it calls full, if that is not nil, which may make one.
 func Serve[C Caller, S io.Closer](
 	l *Listener[C], accept func() (S, error), full func(), meet func(S),
-) {
+) error {
+	if err := l.Adopt(); err != nil {
+		return err
+	}
 	l.wg.Go(func() {
 		for {
 			sock, err := accept()
@@ -98,6 +105,7 @@ func Serve[C Caller, S io.Closer](
 			}
 		}
 	})
+	return nil
 }
 
 // takeSlot waits until there is a slot. It is false when the listener is closed.

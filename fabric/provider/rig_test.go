@@ -41,11 +41,8 @@ func (e *end) Post(wrs []fabric.WR) error {
 	if err := CheckPost[*Region[*end]](&e.Endpoint, wrs); err != nil {
 		return err
 	}
-	if err := e.Check("fabric.Post"); err != nil {
+	if err := e.MaySend(len(wrs)); err != nil {
 		return err
-	}
-	if len(wrs) > e.SendRoom() {
-		return e.Full("fabric.Post")
 	}
 	e.HoldSends(len(wrs))
 	for i := range wrs {

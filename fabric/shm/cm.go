@@ -25,7 +25,7 @@ func (c connector) Devices() ([]fabric.Device, error) {
 // refusalTimeout is how long a peer that is not allowed to connect may take to say so.
 const refusalTimeout = 100 * time.Millisecond
 
-// listener is drawn in package provider.
+// listener accepts sockets, as provider.Listener says.
 type listener struct {
 	provider.Listener[*caller]
 	d  *domain
@@ -70,12 +70,13 @@ func (c connector) Listen(addr string) (fabric.Listener, error) {
 		return nil, errs.Wrap("shm.Listen", addr, err)
 	}
 	l := &listener{d: d, at: at}
-	if err := l.Open(&d.Domain, sock); err != nil {
-		return nil, err
-	}
-	provider.Serve(&l.Listener, sock.AcceptUnix, nil, func(conn *net.UnixConn) {
+	l.Open(&d.Domain, sock)
+	err = provider.Serve(&l.Listener, sock.AcceptUnix, nil, func(conn *net.UnixConn) {
 		l.Go(func() { l.meet(conn) })
 	})
+	if err != nil {
+		return nil, err
+	}
 	return l, nil
 }
 

@@ -30,8 +30,8 @@ type link struct {
 // endpoint is one end of a connection.
 //
 // Life: connected by cm.go or dial.go; run (sock.go) reads the socket until the connection ends;
-// die marks the end and calls run back; finish, in run, waits until nobody touches memory, closes
-// the socket, completes everything that is pending and closes done.
+// Die marks the end and calls run back; finish, in run, waits until nobody touches memory, closes
+// the socket, completes everything that is pending and says so (Finished).
 type endpoint struct {
 	provider.Endpoint
 	d              *domain
@@ -129,13 +129,9 @@ func (e *endpoint) Post(wrs []fabric.WR) error {
 		return err
 	}
 	e.mu.Lock()
-	if e.Dead() {
+	if err := e.MaySend(len(wrs)); err != nil {
 		e.mu.Unlock()
-		return e.Check("fabric.Post")
-	}
-	if len(wrs) > e.SendRoom() {
-		e.mu.Unlock()
-		return e.Full("fabric.Post")
+		return err
 	}
 	if len(wrs) == 1 && e.mayHurryLocked(&wrs[0]) && e.hurryLocked(&wrs[0]) {
 		return nil

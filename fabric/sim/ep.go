@@ -47,11 +47,8 @@ func (e *endpoint) Post(wrs []fabric.WR) error {
 	}
 	e.net.mu.Lock()
 	defer e.net.mu.Unlock()
-	if e.Dead() {
-		return e.Check("fabric.Post")
-	}
-	if len(wrs) > e.SendRoom() {
-		return e.Full("fabric.Post")
+	if err := e.MaySend(len(wrs)); err != nil {
+		return err
 	}
 	e.HoldSends(len(wrs))
 	for i := range wrs {

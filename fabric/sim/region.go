@@ -29,14 +29,10 @@ func (r *region) Grant(ep fabric.Endpoint, off, length int, rights fabric.Rights
 	n := r.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	e, ok := ep.(*endpoint)
-	var base *provider.Endpoint
-	if ok {
-		base = &e.Endpoint
-	}
-	if err := r.CheckGrant(base, off, length, rights); err != nil {
+	if err := r.CheckGrant(ep, off, length, rights); err != nil {
 		return fabric.Remote{}, err
 	}
+	e := ep.(*endpoint)
 	if r.Closed() {
 		return fabric.Remote{}, errs.New(errs.Closed, "fabric.Grant", "", nil)
 	}

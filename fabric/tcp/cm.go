@@ -14,8 +14,8 @@ import (
 // connector makes the connections of a domain.
 type connector struct{ d *domain }
 
-// listener is drawn in package provider. When its backlog is full those that have been in the hello
-// for longest give way: see strangers.
+// listener accepts sockets, as provider.Listener says. When its backlog is full those that have
+// been in the hello for longest give way: see strangers.
 type listener struct {
 	provider.Listener[*caller]
 	d   *domain
@@ -64,13 +64,14 @@ func (c connector) Listen(addr string) (fabric.Listener, error) {
 		return nil, errs.Wrap("tcp.Listen", addr, err)
 	}
 	l := &listener{d: d, tcp: sock}
-	if err := l.Open(&d.Domain, sock); err != nil {
-		return nil, err
-	}
-	provider.Serve(&l.Listener, sock.AcceptTCP, l.met.displace, func(conn *net.TCPConn) {
+	l.Open(&d.Domain, sock)
+	err = provider.Serve(&l.Listener, sock.AcceptTCP, l.met.displace, func(conn *net.TCPConn) {
 		ctx, s := l.met.add(l.Context(), d.opts.HelloTimeout)
 		l.Go(func() { l.meet(ctx, s, conn) })
 	})
+	if err != nil {
+		return nil, err
+	}
 	return l, nil
 }
 

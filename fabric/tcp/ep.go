@@ -13,9 +13,9 @@ import (
 
 // endpoint is one end of a connection.
 //
-// Life: connected by cm.go; run (rx.go) reads until the connection ends; die marks the end and
+// Life: connected by cm.go; run (rx.go) reads until the connection ends; Die marks the end and
 // wakes whoever is blocked in the socket; finish, in the reader, waits until nobody touches
-// memory, completes everything that is pending and closes done.
+// memory, completes everything that is pending and says so (Finished).
 type endpoint struct {
 	provider.Endpoint
 	d              *domain
@@ -103,13 +103,9 @@ func (e *endpoint) Post(wrs []fabric.WR) error {
 		return err
 	}
 	e.mu.Lock()
-	if e.Dead() {
+	if err := e.MaySend(len(wrs)); err != nil {
 		e.mu.Unlock()
-		return e.Check("fabric.Post")
-	}
-	if len(wrs) > e.SendRoom() {
-		e.mu.Unlock()
-		return e.Full("fabric.Post")
+		return err
 	}
 	e.HoldSends(len(wrs))
 	for i := range wrs {

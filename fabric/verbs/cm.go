@@ -18,7 +18,6 @@ type connector struct{ d *domain }
 type listener struct {
 	provider.Listener[*caller]
 	d    *domain
-	conn *conn
 	addr net.Addr
 }
 
@@ -67,10 +66,8 @@ func (c connector) Listen(addr string) (fabric.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &listener{d: d, conn: own}
-	if err := l.Open(&d.Domain, listening{d, own}); err != nil {
-		return nil, err
-	}
+	l := &listener{d: d}
+	l.Open(&d.Domain, listening{d, own})
 	own.mu.Lock()
 	own.listener = l
 	own.mu.Unlock()
@@ -82,6 +79,9 @@ func (c connector) Listen(addr string) (fabric.Listener, error) {
 		return nil, errs.Wrap("verbs.Listen", addr, err)
 	}
 	l.addr, _ = idAddrs(own.id)
+	if err := l.Adopt(); err != nil { // not before: Close frees the id
+		return nil, err
+	}
 	return l, nil
 }
 
@@ -92,15 +92,15 @@ func (l *listener) request(ev *cmEvent) {
 	c := &caller{d: l.d, conn: newConn(ev.id), readsIn: ev.readsIn, readsOut: ev.readsOut}
 	_, remote := idAddrs(ev.id)
 	c.name = remote.IP.String()
-	var h fabric.Hello
-	h, c.gate, c.Err = decodeHello(ev.private[:ev.privateLen])
-	if c.Err == nil {
-		c.Peer, c.Answer, c.Err = l.d.opts.Tokens.Admit(h)
-	}
 	l.d.conns.add(c.conn)
 	if !l.TrySlot() {
 		c.Refuse(errs.Newf(errs.Again, "verbs.Accept", "", "too many peers wait already"))
 		return
+	}
+	var h fabric.Hello
+	h, c.gate, c.Err = decodeHello(ev.private[:ev.privateLen])
+	if c.Err == nil {
+		c.Peer, c.Answer, c.Err = l.d.opts.Tokens.Admit(h)
 	}
 	l.Ready(c)
 	if l.Context().Err() != nil { // it was closed meanwhile, and may have looked before

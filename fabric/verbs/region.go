@@ -78,14 +78,10 @@ func (r *region) deregister() {
 func (r *region) Grant(ep fabric.Endpoint, off, length int, rights fabric.Rights) (
 	fabric.Remote, error,
 ) {
-	e, ok := ep.(*endpoint)
-	var base *provider.Endpoint
-	if ok {
-		base = &e.Endpoint
-	}
-	if err := r.CheckGrant(base, off, length, rights); err != nil {
+	if err := r.CheckGrant(ep, off, length, rights); err != nil {
 		return fabric.Remote{}, err
 	}
+	e := ep.(*endpoint)
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	if r.Closed() {
