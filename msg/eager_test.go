@@ -160,7 +160,7 @@ func TestSlotsOfDeadClients(t *testing.T) {
 	}
 }
 
-// TestSlotsAreBounded: many clients that want slots get no more than half of the memory.
+// TestSlotsAreBounded: many clients that want slots get no more than the memory.
 func TestSlotsAreBounded(t *testing.T) {
 	r := newRigFor(t, simProviders()[0], echo, func(_, server *Options) {
 		server.Memory, server.EagerIdle = 1<<20, time.Minute
@@ -174,7 +174,7 @@ func TestSlotsAreBounded(t *testing.T) {
 			}
 		}
 	}
-	if s := r.server.Stats().Memory; s.EagerBytes != 1<<19 {
+	if s := r.server.Stats().Memory; s.EagerBytes != 1<<20 {
 		t.Fatalf("%+v", s)
 	}
 }
@@ -227,7 +227,10 @@ func TestForgedReturnsOfSlots(t *testing.T) {
 
 // TestEagerSlotsAreShared sends data of several callers through few slots at once.
 func TestEagerSlotsAreShared(t *testing.T) {
-	r := newRigFor(t, simProviders()[1], echo, smallUnits)
+	r := newRigFor(t, simProviders()[1], echo, func(client, server *Options) {
+		client.Unit, server.Unit = 10_000, 10_000
+		server.Memory = 512 << 10
+	})
 	const callers = 6
 	failures := make(chan error, callers)
 	seed := seedOf(t)

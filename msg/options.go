@@ -20,8 +20,7 @@ type Limits struct {
 	// EagerMax is how many bytes of request data go through an eager slot, if there is one; 0: none.
 	EagerMax int `json:"eager_max"`
 
-	// Unit is the largest part, in bytes, in which data is read or written one-sidedly. PullUnits
-	// and PushUnits work with two of them: one is on the wire while the disk works at the other.
+	// Unit is the largest part, in bytes, in which data is read or written one-sidedly.
 	Unit int `json:"unit"`
 }
 
@@ -65,8 +64,8 @@ type Options struct {
 	InWindow  int
 	OutWindow int
 
-	// Memory, in bytes, bounds the eager slots that this node lends to its clients, together with the
-	// units of Call.Units. It is mapped when first needed. Default 16 MiB; negative: none.
+	// Memory, in bytes, bounds the eager slots that this node lends to its clients. It is mapped when
+	// first needed. Default 8 MiB; negative: none.
 	Memory int
 
 	// Source is where Memory comes from. Default nil: anonymous memory.
@@ -112,7 +111,7 @@ const (
 	defaultReceive     = 16 << 10
 	defaultCredits     = 64
 	defaultWindow      = 64 << 20
-	defaultMemory      = 16 << 20
+	defaultMemory      = 8 << 20
 	defaultCallTimeout = 30 * time.Second
 	defaultPeerTimeout = 10 * time.Second
 

@@ -8,10 +8,9 @@ import (
 	"github.com/sluice-storage/sluice/mem"
 )
 
-// store is the memory that a node moves data through itself: eager slots and the units of
-// Call.PullUnits and Call.PushUnits. It is one arena, mapped when first needed, never larger than
-// Options.Memory, and apart from all caches. Connections share it fairly, see mem.Zones. At most
-// half of it is lent as eager slots, so that units, which are waited for, come back for certain.
+// store is the memory of the eager slots that a node lends. It is one arena, mapped when first
+// needed, never larger than Options.Memory, and apart from all caches. Connections share it fairly,
+// see mem.Zones.
 type store struct {
 	node  *Node
 	eager atomic.Int64 // bytes lent as slots
@@ -22,9 +21,6 @@ type store struct {
 	users  int // those who may hold buffers
 	closed bool
 }
-
-// unitShare: a staging unit is at most one of so many parts of the memory, so that a few fit.
-const unitShare = 16
 
 // open joins the users of the memory, and maps it for the first of them.
 func (st *store) open(name string) (*mem.User, error) {
@@ -48,7 +44,9 @@ func (st *store) open(name string) (*mem.User, error) {
 // mapLocked maps the memory and registers it everywhere.
 func (st *store) mapLocked() error {
 	o := &st.node.opts
-	counts := storeCounts(o.Memory)
+	var counts [mem.Classes]int
+	k := st.node.slotClass()
+	counts[k] = o.Memory / mem.ClassBytes(k)
 	arena, err := mem.OpenArena(mem.ArenaOptions{
 		Bytes: max(mem.ZonesBytes(counts), 1), Source: o.Source, Populate: mem.No, Lock: mem.No,
 	})
@@ -67,26 +65,20 @@ func (st *store) mapLocked() error {
 	return nil
 }
 
-// storeCounts divides the memory: half for slots, half for units.
-func storeCounts(bytes int) [mem.Classes]int {
-	var counts [mem.Classes]int
+// slotClass is the class of buffers that hold a slot of any provider.
+func (n *Node) slotClass() int {
 	k := 0
-	for k+1 < mem.Classes && mem.ClassBytes(k+1) <= bytes/unitShare {
-		k++
+	for _, r := range n.rungs {
+		for k+1 < mem.Classes && mem.ClassBytes(k) < r.limits.EagerMax {
+			k++
+		}
 	}
-	counts[k] = bytes / 2 / mem.ClassBytes(k)
-	counts[0] += (bytes - bytes/2) / mem.ClassBytes(0)
-	return counts
+	return k
 }
 
-// unitBytes is the size of a staging unit for a provider's limit.
-func (st *store) unitBytes(limit int) int {
-	return max(min(limit, mem.ClassMax, st.node.opts.Memory/unitShare), mem.ClassMin)
-}
-
-// lend counts a slot, unless slots have their half.
+// lend counts a slot, unless all memory is lent.
 func (st *store) lend(bytes int) bool {
-	if st.eager.Add(int64(bytes)) <= int64(st.node.opts.Memory/2) {
+	if st.eager.Add(int64(bytes)) <= int64(st.node.opts.Memory) {
 		return true
 	}
 	st.eager.Add(-int64(bytes))

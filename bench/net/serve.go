@@ -112,8 +112,13 @@ func serveTuning(s *partner.Session, a *serveArgs, open partner.Opener) (string,
 	if err != nil {
 		return "", err
 	}
+	sink, err := tune.NewSink(node, tune.Options{})
+	if err != nil {
+		return "", errors.Join(err, node.Close())
+	}
+	s.Later(sink.Close) // after the node
 	s.Later(node.Close)
-	return listen(node, d.Listen, tune.Sink{})
+	return listen(node, d.Listen, sink)
 }
 
 // ladderArgs are providers: the one that every client knows, and those above it, best first.

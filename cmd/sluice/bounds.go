@@ -80,7 +80,7 @@ func (b *iodBounds) list() []bound {
 	list := []bound{{Name: "memory", Bytes: b.plan.total, Why: "--memory; what follows is all of it"}}
 	whys := map[string]string{
 		"cache":       "what the others leave",
-		"network":     "eager slots and units: a 32nd",
+		"network":     "eager slots: a 64th",
 		"connections": "receives and replies: an 8th",
 		"pending":     "what the store has logged and not yet put in place: a 16th",
 		"index":       "pages of the store's index, twice: an 8th",

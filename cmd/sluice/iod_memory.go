@@ -20,7 +20,7 @@ import (
 // with data, clients or requests has a part of it, and each part is kept by whoever uses it:
 //
 //	heap          what Go needs: tables of the cache and of the store's objects, goroutines, garbage
-//	network       eager slots and units of the message layer
+//	network       eager slots of the message layer
 //	connections   receives and replies of each connection; so many may be open
 //	pending       what the store has logged and not yet put in place
 //	index         pages of the store's index; twice that, since changed ones stay until a checkpoint
@@ -63,7 +63,7 @@ func planMemory(total int64, members int) (memoryPlan, error) {
 	p := memoryPlan{
 		total: total, members: max(members, 1),
 		heap:        clamp(total/16, 16<<20, 256<<20),
-		network:     clamp(total/32, 4<<20, 64<<20),
+		network:     clamp(total/64, 2<<20, 32<<20),
 		connections: clamp(total/8, connectionsMin*connectionBytes, 1<<30),
 		pending:     clamp(total/16, 4<<20, 64<<20),
 		index:       clamp(total/16, 4<<20, 256<<20),

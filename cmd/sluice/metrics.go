@@ -85,7 +85,7 @@ func (f *families) network(net *peer.Network, s *msg.Server) {
 	st := net.Stats()
 	f.count("msg_late_failures_total", "Errors of requests that nobody waited for any more.",
 		st.LateFailures)
-	f.gauge("msg_memory_mapped_bytes", "Memory of eager slots and units that is mapped.",
+	f.gauge("msg_memory_mapped_bytes", "Memory of eager slots that is mapped.",
 		int64(st.Memory.MappedBytes))
 	f.gauge("msg_memory_used_bytes", "Of that, in use.", st.Memory.InUseBytes)
 	f.gauge("msg_eager_bytes", "Of that, lent to clients as eager slots.", st.Memory.EagerBytes)

@@ -6,6 +6,7 @@ package tune
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"slices"
 	"time"
 
@@ -71,21 +72,41 @@ func Node(o msg.Options) msg.Options {
 const credits = 8
 
 // Sink is the handler that Measure needs at the server: it takes what it is sent and sends zeros.
-type Sink struct{}
+// All requests use the same memory, since nobody looks at it.
+type Sink struct{ arena *mem.Arena }
+
+// NewSink makes a handler for measurements of up to Options.Large bytes.
+func NewSink(node *msg.Node, opts Options) (*Sink, error) {
+	opts = opts.withDefaults()
+	arena, err := mem.NewArena(max(opts.Large, eagerMax), opts.Source)
+	if err != nil {
+		return nil, err
+	}
+	if err := node.Attach(arena); err != nil {
+		return nil, errors.Join(err, arena.Close())
+	}
+	return &Sink{arena}, nil
+}
+
+// Close gives the memory back, when the node is closed.
+func (s *Sink) Close() error { return s.arena.Close() }
 
 // Serve implements msg.Handler. The body may name a unit.
-func (Sink) Serve(ctx context.Context, c *msg.Call) {
+func (s *Sink) Serve(ctx context.Context, c *msg.Call) {
 	if b := c.Body(); len(b) == 4 {
 		c.SetUnit(int(binary.BigEndian.Uint32(b)))
 	}
-	take := func(int64, []byte) error { return nil }
-	zero := func(_ int64, b []byte) error {
-		clear(b)
-		return nil
+	if room := int64(len(s.arena.Bytes())); max(c.OutLen(), c.InLen()) > room {
+		_ = c.Fail(errs.Newf(errs.TooBig, "tune", "", "more than %d bytes", room))
+		return
 	}
-	err := c.PullUnits(ctx, 0, c.OutLen(), take)
+	reg := s.arena.RegionOf(c.Domain())
+	part := func(n int64) []fabric.Sge {
+		return []fabric.Sge{{Reg: reg, Buf: s.arena.Bytes()[:n]}}
+	}
+	err := c.Pull(ctx, 0, part(c.OutLen()))
 	if err == nil {
-		err = c.PushUnits(ctx, 0, c.InLen(), zero)
+		err = c.Push(ctx, 0, part(c.InLen()))
 	}
 	if err != nil {
 		_ = c.Fail(err)

@@ -64,7 +64,13 @@ func TestTune(t *testing.T) {
 				}
 				defer nodes[i].Close()
 			}
-			srv, err := nodes[0].Serve(p.addr, Sink{}, msg.ServeOptions{})
+			sink, err := NewSink(nodes[0], Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer sink.Close() // its node is closed again before that does any harm
+			defer nodes[0].Close()
+			srv, err := nodes[0].Serve(p.addr, sink, msg.ServeOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -31,7 +31,7 @@ const (
 // msgTests are the tests of msg that run on every provider; the longest are at the end.
 func msgTests() []string {
 	return []string{
-		"TestEcho", "TestUnits", "TestOneWayMessages", "TestEagerSlotsComeAndGo",
+		"TestEcho", "TestOneWayMessages", "TestEagerSlotsComeAndGo",
 		"TestCanceledEagerCalls", "TestCancelAtEveryMoment", "TestCancellationAtRandomMoments",
 		"TestTimeLimits", "TestPanicEndsOneConnectionOnly", "TestDrain", "TestCallsWaitForCredits",
 		"TestIdlePeersAreKept", "TestUnequalOptions",
