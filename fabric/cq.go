@@ -5,13 +5,6 @@ import (
 	"time"
 )
 
-// Waker is a CQ whose waiters can be called back: Wake makes one Wait, blocked now or the next to
-// come, return 0 and no error if it has nothing else to return. So a user whose context may end can
-// wait without one, which providers do best, and be called when it ends.
-type Waker interface {
-	Wake()
-}
-
 // CQOptions say how a completion queue works.
 type CQOptions struct {
 	// Depth is how many completions it can hold. Must be positive.
@@ -35,8 +28,13 @@ type CQ interface {
 
 	// Wait is Poll that blocks until there is at least one completion (of those that
 	// CQOptions.SolicitedOnly waits for), ctx ends (its error) or the queue is closed
-	// (errs.Closed). A provider that makes progress only when asked does it in here.
+	// (errs.Closed). The end of ctx may be noticed a few milliseconds late. A provider that makes
+	// progress only when asked does it in here.
 	Wait(ctx context.Context, dst []Completion) (int, error)
+
+	// Wake makes one Wait, blocked now or the next to come, return 0 and no error if it has nothing
+	// else to return.
+	Wake()
 
 	// Close wakes every waiter with errs.Closed. Its endpoints must be closed before; what is
 	// still in the queue is dropped.

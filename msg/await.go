@@ -5,8 +5,6 @@ import (
 	"runtime"
 	"sync/atomic"
 	"time"
-
-	"github.com/sluice-storage/sluice/fabric"
 )
 
 // polls says who empties the completion queue at the client. A caller that is alone polls for its
@@ -16,15 +14,10 @@ import (
 type polls struct {
 	taken   atomic.Bool   // somebody polls
 	waiting atomic.Int32  // slots in state slotWaiting; changed with Conn.mu, read without
-	keep    atomic.Bool   // callers cannot poll: the goroutine should not let go
 	need    chan struct{} // room for one: the goroutine should poll
 	scratch poller        // belongs to who polls
 	self    *slot         // likewise: whose caller that is; nil for the goroutine
 	hit     bool          // likewise: its answer is here
-
-	// ctx is the context of the caller that polls, if it can end and the watch keeps it. Guarded by
-	// Conn.mu.
-	ctx context.Context
 }
 
 // How long nobody polls at most: idleAfter at first, and longer while callers are found polling,
@@ -36,26 +29,13 @@ const (
 
 // await waits for the reply, the end of ctx, the time limit or the end of the connection.
 func (c *Conn) await(ctx context.Context, s *slot) error {
-	done := ctx.Done()
-	_, limited := ctx.Deadline()
-	// Who polls does so without a context, where the queue can be woken: the node's watch looks at
-	// the context instead. Elsewhere time limits are kept by the context, if it has one, else by
-	// the sweep, which can wake a slot and, by a probe, who polls without a context; a context that
-	// can end but has no deadline needs both.
-	able := (done == nil || limited || c.waker != nil) && c.node.opts.Progress != ProgressThread
-	if c.polls.keep.Load() == able {
-		c.polls.keep.Store(!able)
-	}
 	for {
-		if able && c.polls.taken.CompareAndSwap(false, true) {
+		if c.polls.taken.CompareAndSwap(false, true) { // never with ProgressThread
 			return c.pollFor(ctx, s)
-		}
-		if !able && !c.polls.taken.Load() {
-			c.wakePoller()
 		}
 		select {
 		case <-s.wake:
-		case <-done:
+		case <-ctx.Done():
 			return ctx.Err()
 		}
 		if over, err := c.outcome(s); over {
@@ -74,19 +54,7 @@ func (c *Conn) outcome(s *slot) (over bool, err error) {
 
 // pollFor polls until the caller's own wait is over.
 func (c *Conn) pollFor(ctx context.Context, s *slot) error {
-	wait, told := ctx, false
-	switch {
-	case ctx.Done() == nil:
-		wait = context.Background() // providers do better without a context to watch
-	case c.waker != nil:
-		wait = context.Background()
-		c.mu.Lock()
-		c.polls.ctx = ctx
-		c.mu.Unlock()
-		c.node.watch.begin()
-		told = true
-	}
-	defer c.unpoll(told)
+	defer c.unpoll()
 	c.polls.self, c.polls.hit = s, false
 	for {
 		if over, err := c.outcome(s); over {
@@ -95,7 +63,7 @@ func (c *Conn) pollFor(ctx context.Context, s *slot) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := c.poll(wait, &c.polls.scratch); err != nil {
+		if err := c.poll(ctx, &c.polls.scratch); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -106,39 +74,9 @@ func (c *Conn) pollFor(ctx context.Context, s *slot) error {
 	}
 }
 
-// look is the watch's visit: it wakes a caller that polls although its context has ended, and tells
-// whether there is one to come back for.
-func (c *Conn) look() bool {
-	c.mu.Lock()
-	ctx := c.polls.ctx
-	c.mu.Unlock()
-	if ctx == nil {
-		return false
-	}
-	if ctx.Err() != nil {
-		c.waker.Wake()
-	}
-	return true
-}
-
-// probe makes something complete, so that a caller that polls looks at its slot: a write of no
-// bytes, which the peer's provider answers without its application. A peer that does not answer
-// is dead.
-func (c *Conn) probe() {
-	wrs := []fabric.WR{{Op: fabric.OpWrite, Flags: fabric.FlagSignaled, Context: kindPlain}}
-	if err := c.post(wrs); err != nil {
-		c.fail(err)
-	}
-}
-
 // unpoll lets go, and leaves it to the goroutine if others wait. A caller that comes later has
-// either counted itself before this looks, or finds that nobody polls. told: the watch knows.
-func (c *Conn) unpoll(told bool) {
-	if told {
-		c.mu.Lock()
-		c.polls.ctx = nil
-		c.mu.Unlock()
-	}
+// either counted itself before this looks, or finds that nobody polls.
+func (c *Conn) unpoll() {
 	c.polls.self = nil
 	c.polls.taken.Store(false)
 	if c.polls.waiting.Load() == 0 {
@@ -178,7 +116,6 @@ func (c *Conn) pollIdle() {
 	defer c.leave()
 	if c.node.opts.Progress == ProgressThread {
 		runtime.LockOSThread() // for good: it ends with the goroutine
-		c.polls.taken.Store(true)
 		c.pollAll()
 		return
 	}
@@ -209,8 +146,7 @@ func (c *Conn) pollAll() {
 			c.fail(err)
 			break
 		}
-		if c.polls.waiting.Load() == 0 && !c.polls.keep.Load() &&
-			c.node.opts.Progress != ProgressThread {
+		if c.polls.waiting.Load() == 0 && c.node.opts.Progress != ProgressThread {
 			break
 		}
 	}

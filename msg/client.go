@@ -118,6 +118,7 @@ func newConn(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (
 		_ = l.arena.Close()
 		return nil, err
 	}
+	c.polls.taken.Store(n.opts.Progress == ProgressThread) // by the goroutine, for good
 	l.start()
 	go c.pollIdle()
 	return c, nil

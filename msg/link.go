@@ -26,7 +26,6 @@ type link struct {
 	cq   fabric.CQ
 	caps fabric.Caps
 
-	waker    fabric.Waker // the queue, if it can be woken
 	name     string
 	peerAddr string // for logs that say a thing once per peer
 	alive    alive
@@ -140,7 +139,6 @@ func newLink(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig, s
 		done: make(chan struct{}), ended: make(chan struct{}), gone: make(chan struct{}),
 	}
 	l.peerAddr = peerAddr(l.name)
-	l.waker, _ = l.cq.(fabric.Waker)
 	l.users.Store(1)
 	l.unused = make(chan struct{})
 	l.inlineMax = l.caps.MaxInline

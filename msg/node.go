@@ -37,11 +37,8 @@ type Node struct {
 	waiters sync.Pool // of *waiter
 	pollers sync.Pool // of *poller
 
-	stop    chan struct{} // ends the sweeper and the watch
+	stop    chan struct{} // ends the sweeper
 	stopped chan struct{}
-	watched chan struct{}
-	watch   watch
-	conns   []*Conn // scratch of the watch
 
 	mu      sync.Mutex
 	closed  bool
@@ -57,7 +54,6 @@ func NewNode(opts Options) (*Node, error) {
 	}
 	n := &Node{
 		opts: opts, stop: make(chan struct{}), stopped: make(chan struct{}),
-		watched: make(chan struct{}), watch: watch{kick: make(chan struct{}, 1)},
 		links: map[*link]struct{}{}, servers: map[*Server]struct{}{},
 	}
 	for _, d := range opts.Domains {
@@ -72,7 +68,6 @@ func NewNode(opts Options) (*Node, error) {
 	n.waiters.New = func() any { return &waiter{zero: make(chan struct{}, 1)} }
 	n.pollers.New = func() any { return &poller{} }
 	go n.sweep()
-	go n.watchCalls()
 	return n, nil
 }
 
@@ -149,7 +144,6 @@ func (n *Node) Close() error {
 	}
 	close(n.stop)
 	<-n.stopped
-	<-n.watched
 	n.store.close()
 	return first
 }

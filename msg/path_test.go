@@ -145,7 +145,9 @@ func (e *nullEP) Post(wrs []fabric.WR) error {
 }
 
 func (q *nullCQ) Poll([]fabric.Completion) int { return 0 }
-func (q *nullCQ) Close() error                 { q.once.Do(func() { close(q.closed) }); return nil }
+func (*nullCQ) Wake()                          {}
+
+func (q *nullCQ) Close() error { q.once.Do(func() { close(q.closed) }); return nil }
 
 // next is the id of the next message; false when there is none.
 func (q *nullCQ) next() (uint64, bool) {

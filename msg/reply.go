@@ -147,8 +147,8 @@ func (c *Conn) released() {
 }
 
 // sweep ends the calls whose context has no deadline and that have waited for CallTimeout. A
-// caller that polls is woken by a probe; if it still sits there after PeerTimeout the probe was
-// not answered.
+// caller that polls is woken; if it still sits there after PeerTimeout it is in the middle of a
+// message whose peer has stopped sending.
 func (c *Conn) sweep(now time.Time) {
 	if c.enter() != nil {
 		return
@@ -160,7 +160,7 @@ func (c *Conn) sweep(now time.Time) {
 		return
 	}
 	if expired && c.polls.taken.Load() {
-		c.probe()
+		c.cq.Wake()
 	}
 	c.keepAlive(now)
 }

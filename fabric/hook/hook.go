@@ -2,17 +2,14 @@
 // out of it, once, so that each hook states only what it changes. A hook takes a fabric.Domain and
 // is one, so hooks stack on any provider and on each other, in any order:
 //
-//	trace  remembers the last events, for people who look for a fault
 //	meter  counts operations, bytes, errors and times
-//	delay  makes a fast network slow
 //	fault  breaks and refuses what the contract allows to break and to be refused
 //
 // What this package does: regions, queues and endpoints of the wrapped domain are unwrapped when
 // they are handed down (Sge.Reg, Recv.Reg, EndpointConfig, Grant) and completions name the wrapped
 // endpoint when they come up. Things of other domains are handed down as they are, so that the
 // provider refuses them. An operation costs a lock of its endpoint and a copy of the request, and
-// no allocation. A wait is passed down with its context, since providers wait best without one, and
-// a queue is a fabric.Waker where the queue below is.
+// no allocation.
 //
 // It changes nothing by itself and starts no goroutines.
 //

@@ -68,43 +68,6 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// muteCQ is a queue that cannot be woken.
-type muteCQ struct{ fabric.CQ }
-
-// A queue is a Waker exactly where the one below is.
-func TestWakerOnlyWhereThereIsOne(t *testing.T) {
-	d := sim.New(sim.Options{}).Open()
-	mute := hook.Wrap(d, hook.Layer{CQ: func(q *hook.CQ, _ fabric.CQOptions) fabric.CQ {
-		return muteCQ{q}
-	}})
-	for name, c := range map[string]struct {
-		dom  fabric.Domain
-		want bool
-	}{
-		"over the provider":           {hook.Wrap(d, hook.Layer{}), true},
-		"a hook that hides it":        {mute, true}, // the layer gives it back
-		"over a provider without one": {hook.Wrap(noWaker{d}, hook.Layer{}), false},
-		"twice over one without":      {twice(t, noWaker{d}), false},
-		"twice over the provider":     {twice(t, d), true},
-	} {
-		q, err := c.dom.NewCQ(fabric.CQOptions{Depth: 4})
-		hooktest.Check(t, err)
-		if _, got := q.(fabric.Waker); got != c.want {
-			t.Errorf("%s: Waker %v, want %v", name, got, c.want)
-		}
-		hooktest.Check(t, q.Close())
-	}
-	hooktest.Check(t, d.Close())
-}
-
-// noWaker is a provider whose queues cannot be woken.
-type noWaker struct{ fabric.Domain }
-
-func (d noWaker) NewCQ(opts fabric.CQOptions) (fabric.CQ, error) {
-	q, err := d.Domain.NewCQ(opts)
-	return muteCQ{q}, err
-}
-
 // However many connections come and go, completions name the right endpoint while it matters.
 func TestEndpointsComeAndGo(t *testing.T) {
 	net := sim.New(sim.Options{})

@@ -23,24 +23,8 @@ func (d *Domain) NewCQ(opts fabric.CQOptions) (fabric.CQ, error) {
 	if d.layer.CQ != nil {
 		outer = d.layer.CQ(q, opts)
 	}
-	if _, ok := outer.(fabric.Waker); ok {
-		return outer, nil
-	}
-	if w, ok := inner.(fabric.Waker); ok {
-		return &wakingCQ{outer, w, q}, nil
-	}
 	return outer, nil
 }
-
-// wakingCQ is a queue above one that is a fabric.Waker. (A method of CQ would make all of them
-// wakers, which a user asks about once and then relies on.)
-type wakingCQ struct {
-	fabric.CQ
-	fabric.Waker
-	base *CQ
-}
-
-func (q *wakingCQ) cqBase() *CQ { return q.base }
 
 // Inner is the queue below. Its completions name endpoints below, too.
 func (q *CQ) Inner() fabric.CQ { return q.inner }
@@ -58,6 +42,9 @@ func (q *CQ) Wait(ctx context.Context, dst []fabric.Completion) (int, error) {
 	q.dom.translate(dst[:n])
 	return n, err
 }
+
+// Wake implements fabric.CQ.
+func (q *CQ) Wake() { q.inner.Wake() }
 
 // Close implements fabric.CQ.
 func (q *CQ) Close() error { return q.inner.Close() }

@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-storage/sluice/internal/invariant"
 )
 
-// Queue is a completion queue on top of a Source: fabric.CQ and fabric.Waker for its users, Push,
+// Queue is a completion queue on top of a Source: fabric.CQ for its users, Push,
 // Kick and Yielded for its provider. Safe for concurrent use.
 //
 // Locks: mu is a leaf, but for Source.Wake. due and naps can be read without it; they are written
@@ -360,7 +360,7 @@ func (q *Queue) Kick() {
 	q.rouseLocked()
 }
 
-// Wake implements fabric.Waker.
+// Wake implements fabric.CQ.
 func (q *Queue) Wake() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -22,6 +22,8 @@ func (q *queue) Poll(dst []fabric.Completion) int {
 	return n
 }
 
+func (q *queue) Wake() {}
+
 func (q *queue) Wait(context.Context, []fabric.Completion) (int, error) { return 0, nil }
 
 func (q *queue) Close() error {

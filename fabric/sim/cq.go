@@ -71,7 +71,7 @@ func (q *cq) Wait(ctx context.Context, dst []fabric.Completion) (int, error) {
 	}
 }
 
-// Wake implements fabric.Waker.
+// Wake implements fabric.CQ.
 func (q *cq) Wake() {
 	q.net.mu.Lock()
 	defer q.net.mu.Unlock()
