@@ -19,6 +19,8 @@ func newAhead(t testing.TB) *rig {
 	return r
 }
 
+const aheadLeast = 128 << 10 // the first window
+
 func (r *rig) settled() { waitFor(r, r.quiet) }
 
 func TestStreamsAreReadAhead(t *testing.T) {
@@ -139,9 +141,9 @@ func TestGuessesAreModest(t *testing.T) {
 		for k := range int64(3) {
 			r.read(alpha, s<<22+k*testUnit, testUnit)
 		}
-		r.mu.Lock()
-		guessed := r.policy.aheadBytes
-		r.mu.Unlock()
+		r.index.Lock()
+		guessed := r.index.Stats().AheadBytes
+		r.index.Unlock()
 		if guessed > 1<<20 {
 			t.Fatalf("%d bytes are guessed", guessed)
 		}
@@ -167,7 +169,6 @@ func TestGuessesOfDifferentUnits(t *testing.T) {
 				if string(r.readAs(id, h, off, 32<<10)) != string(want[off:off+32<<10]) {
 					t.Errorf("object %v: bytes at %d differ", id, off)
 				}
-				r.Shrink(1 << 20)
 			}
 		})
 	}

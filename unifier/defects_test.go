@@ -67,20 +67,20 @@ func (m *muted) end() {
 
 // TestDefectsAreFound plants each defect and looks whether the tests that are there find it.
 func TestDefectsAreFound(t *testing.T) {
-	model := func(d defects) func(testing.TB, int) {
-		return func(t testing.TB, round int) { modelRun(t, 1000+round, d) }
+	model := func(defect string) func(testing.TB, int) {
+		return func(t testing.TB, round int) { modelRun(t, 1000+round, defect) }
 	}
 	for name, run := range map[string]func(testing.TB, int){
-		"lend without a pin":            model(defects{lendUnpinned: true}),
-		"fill without settling":         model(defects{skipSettle: true}),
-		"drop stamps when merging":      model(defects{dropStamps: true}),
-		"keep what was changed":         model(defects{keepChanged: true}),
-		"evict what is dirty":           model(defects{evictDirty: true}),
-		"keep the sums of a merge":      model(defects{keepSums: true}),
-		"pending writes in wrong order": model(defects{anyOrder: true}),
-		"slots in wrong order":          model(defects{loseSlots: true}),
+		"lend without a pin":            model("lendUnpinned"),
+		"fill without settling":         model("skipSettle"),
+		"drop stamps when merging":      model("dropStamps"),
+		"keep what was changed":         model("keepChanged"),
+		"evict what is dirty":           model("evictDirty"),
+		"keep the sums of a merge":      model("keepSums"),
+		"pending writes in wrong order": model("anyOrder"),
+		"slots in wrong order":          model("loseSlots"),
 		"publish what does not verify": func(t testing.TB, _ int) {
-			wrongSums(t, defects{skipVerify: true})
+			wrongSums(t, "skipVerify")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -95,15 +95,15 @@ func TestDefectsAreFound(t *testing.T) {
 		})
 	}
 	m := &muted{TB: t}
-	if why := m.found(func(t testing.TB) { wrongSums(t, defects{}) }); why != "" {
+	if why := m.found(func(t testing.TB) { wrongSums(t) }); why != "" {
 		t.Fatalf("without a defect: %s", why)
 	}
 }
 
 // wrongSums sends data that was damaged on its way.
-func wrongSums(t testing.TB, d defects) {
+func wrongSums(t testing.TB, defects ...string) {
 	r := newRig(t, Config{DirtyBytes: 256 << 10, DirtyAge: time.Millisecond})
-	r.defects = d
+	r.plant(defects)
 	r.write(alpha, 0, fill1(3*testUnit, 1))
 	p := fill1(3*testUnit, 2)
 	sums := sumsOf(p, testUnit)

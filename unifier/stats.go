@@ -29,31 +29,26 @@ type Stats struct {
 	HeldSlabs int   // slabs in which units are lent or pending now
 	Protected int64 // bytes that a scan does not sweep out
 	Objects   int   // of which something is cached or under way
-	Posted    int   // requests that wait for a worker
 	Ready     int64 // bytes resident and registered from the start
 	Mapped    int64 // bytes mapped now
-	Reserved  int64 // bytes used elsewhere
-	HighWater int64 // the most that was mapped and reserved so far: never above MemoryBytes
+	HighWater int64 // the most that was mapped so far: never above MemoryBytes
 }
 
 // Stats tells how the cache is used.
 func (c *Cache) Stats() Stats {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s := c.stats
-	s.Fills, s.Losses = c.fills.Load(), c.losses.Load()
-	s.GhostHits = c.policy.ghostHits
-	s.AheadUsed, s.AheadWasted = c.policy.aheadGood, c.policy.aheadWaste
-	s.AheadWindow = c.aheadNow
-	s.Dirty, s.Drafted, s.Taken = c.dirtyBytes, c.drafts.Usage().Used, c.takes.Usage().Used
-	s.Waits += c.drafts.Usage().Waits + c.takes.Usage().Waits
-	s.HeldSlabs, s.Protected = c.pinnedSlabs, c.policy.bytes[protected]
-	s.Objects, s.Posted = len(c.objects), c.jobs.len()+c.calls.len()
-	for _, k := range c.memory.chunks {
-		if k.ready {
-			s.Ready += int64(len(k.slabs)) << slabShift
-		}
+	c.index.Lock()
+	x, m := c.index.Stats(), c.index.Memory.Stats()
+	c.index.Unlock()
+	w, t := c.back.Stats(), c.takes.Usage()
+	return Stats{
+		Hits: x.Hits, Misses: x.Misses, Fills: c.fills.Load(), Evictions: x.Evictions,
+		GhostHits: x.GhostHits, Exchanged: x.Exchanged, Merged: x.Merged, Dropped: x.Dropped,
+		Waits: m.Waits + w.Waits + t.Waits, ReaderWaits: x.ReaderWaits, MapFailures: m.MapFailures,
+		Ahead: x.Ahead, AheadUsed: x.AheadUsed, AheadWasted: x.AheadWasted,
+		AheadWindow: x.AheadWindow,
+		Flushes:     w.Flushes, Flushed: w.Flushed, Losses: w.Losses,
+		Bytes: x.Bytes, Dirty: w.Dirty, Drafted: w.Drafted, Taken: t.Used,
+		HeldSlabs: m.HeldSlabs, Protected: x.Protected, Objects: x.Objects,
+		Ready: m.Ready, Mapped: m.Mapped, HighWater: m.HighWater,
 	}
-	s.Mapped, s.Reserved, s.HighWater = c.mapped, c.reserved, c.memory.high
-	return s
 }

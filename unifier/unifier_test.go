@@ -162,7 +162,7 @@ func TestAbortedDraftsLeaveNothing(t *testing.T) {
 		d.Abort()
 	}
 	r.holds(alpha, 0, append(fill1(testUnit, 1), make([]byte, 3*testUnit)...))
-	if n := r.drafts.Usage().Used; n != 0 {
+	if n := r.Stats().Drafted; n != 0 {
 		t.Fatalf("%d units leaked", n)
 	}
 }

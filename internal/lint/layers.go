@@ -37,8 +37,13 @@ func table() []layer {
 
 		// Storage. The cache knows neither sockets nor files; the stores know no cache.
 		// stripe is the contract only: ids and durability.
-		{"unifier", []string{"fabric", "mem", "stripe"}},
-		{"unifier/...", []string{"fabric", "mem", "stripe", "unifier"}},
+		// Its parts call downward only: write-back, index, memory.
+		{"unifier", []string{"fabric", "mem", "stripe", "unifier/internal/index",
+			"unifier/internal/memory", "unifier/internal/writeback"}},
+		{"unifier/internal/memory", []string{"fabric", "mem"}},
+		{"unifier/internal/index", []string{"fabric", "mem", "stripe", "unifier/internal/memory"}},
+		{"unifier/internal/writeback", []string{"fabric", "mem", "stripe", "unifier/internal/index",
+			"unifier/internal/memory"}},
 		{"relay", []string{"fabric", "stripe"}}, // below the I/O server and the block exports
 		{"stripe", nil},
 		{"stripe/logstore", []string{"stripe", "stripe/device"}}, // devices are what it stands on

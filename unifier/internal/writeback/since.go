@@ -1,4 +1,4 @@
-package unifier
+package writeback
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/unifier/internal/index"
+	"github.com/sluice-storage/sluice/unifier/internal/memory"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -31,12 +33,12 @@ import (
 // way of what is older, and of nothing else that the same crash has taken.
 
 // since is the bytes that were changed since the cache began, or lost something. Guarded by
-// Cache.mu.
+// Writer.mu.
 type since struct {
-	objects map[Key]*changed
-	lives   map[Key]uint64 // before this one, in which the object was changed last; see begin
-	count   int            // of chunks, pieces and lives
-	over    bool           // there were more than sinceMax
+	objects map[index.Key]*changed
+	lives   map[index.Key]uint64 // before this one, in which the object was changed last; see begin
+	count   int                  // of chunks, pieces and lives
+	over    bool                 // there were more than sinceMax
 }
 
 // sinceMax is how much is remembered, of all objects: at most 10 MiB, if each is a chunk. Small
@@ -44,14 +46,14 @@ type since struct {
 const sinceMax = 64 << 10
 
 // add remembers a change.
-func (s *since) add(id Key, p seg.Piece) {
+func (s *since) add(id index.Key, p seg.Piece) {
 	if s.over || p.Len <= 0 {
 		return
 	}
 	o := s.objects[id]
 	if o == nil {
 		if s.objects == nil {
-			s.objects = map[Key]*changed{}
+			s.objects = map[index.Key]*changed{}
 		}
 		o = &changed{}
 		s.objects[id] = o
@@ -67,7 +69,7 @@ func (s *since) limit() {
 }
 
 // within appends the parts of p that were changed, ascending and apart from each other.
-func (s *since) within(dst []seg.Piece, id Key, p seg.Piece) []seg.Piece {
+func (s *since) within(dst []seg.Piece, id index.Key, p seg.Piece) []seg.Piece {
 	if o := s.objects[id]; o != nil {
 		return o.within(dst, p)
 	}
@@ -76,20 +78,20 @@ func (s *since) within(dst []seg.Piece, id Key, p seg.Piece) []seg.Piece {
 
 // Wrote remembers that the range was changed past the cache by a request that is not sent again. It
 // is called under Change or Discard.
-func (c *Cache) Wrote(id Key, off, length int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.since.add(id, seg.Piece{Off: off, Len: length})
+func (w *Writer) Wrote(id index.Key, off, length int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.since.add(id, seg.Piece{Off: off, Len: length})
 }
 
 // begin remembers in which life an object was changed last before anything of it came again, which
 // may change that. Who asks later gets the same.
-func (s *since) begin(id Key, life uint64) uint64 {
+func (s *since) begin(id index.Key, life uint64) uint64 {
 	if first, ok := s.lives[id]; ok {
 		return first
 	}
 	if s.lives == nil {
-		s.lives = map[Key]uint64{}
+		s.lives = map[index.Key]uint64{}
 	}
 	s.lives[id] = life
 	s.count++
@@ -106,28 +108,28 @@ type keeper interface {
 // Newer tells which parts of the range were changed since the cache began, or lost something, and
 // so lie over a change that comes again. The stamp is that change's, its Life the one that it was
 // acknowledged in. It fails with errs.IO when nobody knows. The caller is inside Change.
-func (c *Cache) Newer(ctx context.Context, id Key, off, length int64,
+func (w *Writer) Newer(ctx context.Context, id index.Key, off, length int64,
 	st wire.Stamp) ([]seg.Piece, error) {
-	return c.newer(ctx, id, st, []seg.Piece{{Off: off, Len: length}})
+	return w.newer(ctx, id, st, []seg.Piece{{Off: off, Len: length}})
 }
 
-// newer is Newer for several ranges. The caller has claimed them, and nothing of them is pending.
-func (c *Cache) newer(ctx context.Context, id Key, st wire.Stamp,
+// newer is Newer for several ranges. The caller has locked them, and nothing of them is pending.
+func (w *Writer) newer(ctx context.Context, id index.Key, st wire.Stamp,
 	pieces []seg.Piece) (list []seg.Piece, err error) {
-	if c.keeper == nil {
+	if w.keeper == nil {
 		return nil, forgotten(id)
 	}
-	info, err := c.keeper.Stat(ctx, id)
+	info, err := w.keeper.Stat(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := c.keeper.Life()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.keeper.Life()
 	last := info.Lives.Until(now)
-	first := c.since.begin(id, last)
+	first := w.since.begin(id, last)
 	switch {
-	case c.since.over:
+	case w.since.over:
 		return nil, forgotten(id)
 	case st.Life == 0 || st.Life > now:
 		return nil, errs.Newf(errs.IO, "unifier.Publish", id.String(),
@@ -137,31 +139,23 @@ func (c *Cache) newer(ctx context.Context, id Key, st wire.Stamp,
 			"sent again too late: the object was changed since it was acknowledged")
 	}
 	for _, p := range pieces {
-		list = c.since.within(list, id, p)
+		list = w.since.within(list, id, p)
 	}
 	return list, nil
 }
 
-func forgotten(id Key) error {
+func forgotten(id index.Key) error {
 	return errs.Newf(errs.IO, "unifier.Publish", id.String(),
 		"sent again too late: so much was written since that nobody knows if it would lie over that")
 }
 
-// Again says that the draft is a write that was acknowledged once, before the cache began or lost
-// something. Publish leaves what was written since on top of it; its stamp's Life is that of the
-// acknowledgement.
-func (d *Draft) Again() { d.again, d.through = true, true }
-
-// Through has Publish write the draft through to the backing, be it volatile.
-func (d *Draft) Through() { d.through = true }
-
 // takeOver puts the backing's bytes of the ranges into the draft.
 func (d *Draft) takeOver(ctx context.Context, newer []seg.Piece) error {
 	for _, p := range newer {
-		first := p.Off / blockBytes * blockBytes
-		blocks := (p.End() - first + blockBytes - 1) / blockBytes
-		buf, sums := make([]byte, blocks*blockBytes), make([]uint32, blocks)
-		if err := d.c.backing.ReadSums(ctx, d.obj.id, [][]byte{buf}, first, sums); err != nil {
+		first := p.Off / memory.BlockBytes * memory.BlockBytes
+		blocks := (p.End() - first + memory.BlockBytes - 1) / memory.BlockBytes
+		buf, sums := make([]byte, blocks*memory.BlockBytes), make([]uint32, blocks)
+		if err := d.w.backing.ReadSums(ctx, d.id(), [][]byte{buf}, first, sums); err != nil {
 			return err
 		}
 		d.overwrite(p, buf[p.Off-first:])
@@ -174,13 +168,13 @@ func (d *Draft) takeOver(ctx context.Context, newer []seg.Piece) error {
 
 // overwrite copies the bytes of a range to wherever the draft has them.
 func (d *Draft) overwrite(p seg.Piece, from []byte) {
-	unit := d.obj.unit()
-	for i := range d.parts {
-		x := &d.parts[i]
-		at := x.unit * unit
-		lo, hi := max(p.Off, at+x.lo), min(p.End(), at+x.hi)
+	unit := d.pub.Object.UnitBytes()
+	for i := range d.pub.Parts {
+		x := &d.pub.Parts[i]
+		at := x.Unit * unit
+		lo, hi := max(p.Off, at+x.Lo), min(p.End(), at+x.Hi)
 		if lo < hi {
-			mem.CopyFor(mem.CopyMerge, d.mem(x)[lo-at-x.lo:], from[lo-p.Off:hi-p.Off])
+			mem.CopyFor(mem.CopyMerge, d.pub.Mem(x)[lo-at-x.Lo:], from[lo-p.Off:hi-p.Off])
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package unifier
+package writeback
 
 import (
 	"cmp"
@@ -6,12 +6,13 @@ import (
 	"slices"
 
 	"github.com/sluice-storage/sluice/seg"
+	"github.com/sluice-storage/sluice/unifier/internal/memory"
 )
 
 // chunkBytes is the part of an object whose small changes are remembered together.
 const (
 	chunkBlocks = 1024
-	chunkBytes  = chunkBlocks * blockBytes
+	chunkBytes  = chunkBlocks * memory.BlockBytes
 )
 
 // changed is which bytes of an object were changed, exactly, so that adding one costs little
@@ -52,8 +53,8 @@ func (o *changed) add(p seg.Piece) (more int) {
 }
 
 func (c *changedChunk) add(p seg.Piece) (more int) {
-	first := (p.Off + blockBytes - 1) / blockBytes
-	end := p.End() / blockBytes
+	first := (p.Off + memory.BlockBytes - 1) / memory.BlockBytes
+	end := p.End() / memory.BlockBytes
 	if first >= end { // no whole block
 		c.parts, more = insert(c.parts, p)
 		return more
@@ -62,8 +63,8 @@ func (c *changedChunk) add(p seg.Piece) (more int) {
 		c.blocks[b%chunkBlocks/64] |= 1 << (b % 64)
 	}
 	for _, x := range []seg.Piece{
-		{Off: p.Off, Len: first*blockBytes - p.Off},
-		{Off: end * blockBytes, Len: p.End() - end*blockBytes},
+		{Off: p.Off, Len: first*memory.BlockBytes - p.Off},
+		{Off: end * memory.BlockBytes, Len: p.End() - end*memory.BlockBytes},
 	} {
 		if x.Len > 0 {
 			var n int
@@ -107,8 +108,8 @@ func (c *changedChunk) within(dst []seg.Piece, n int64, p seg.Piece) []seg.Piece
 		for word != 0 {
 			low := bits.TrailingZeros64(word)
 			run := bits.TrailingZeros64(^(word >> low))
-			off := n*chunkBytes + int64(i*64+low)*blockBytes
-			dst = overlap(dst, []seg.Piece{{Off: off, Len: int64(run) * blockBytes}}, p)
+			off := n*chunkBytes + int64(i*64+low)*memory.BlockBytes
+			dst = overlap(dst, []seg.Piece{{Off: off, Len: int64(run) * memory.BlockBytes}}, p)
 			if low+run >= 64 {
 				break
 			}

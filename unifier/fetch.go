@@ -1,0 +1,100 @@
+package unifier
+
+import (
+	"context"
+	"slices"
+
+	"github.com/sluice-storage/sluice/unifier/internal/index"
+	"github.com/sluice-storage/sluice/unifier/internal/memory"
+)
+
+// helpersMax is how many workers help to read the places of one fill.
+const helpersMax = 7
+
+// fetch is the reading of one fill: one read of the backing for each run of adjacent units. Several
+// places are read in parallel, with the help of workers that have nothing else to do. It is used
+// again when the last helper has left. Guarded by crew.mu.
+type fetch struct {
+	fill     *index.Fill // nil: over, and nothing is left to help with
+	next     int         // place that nobody reads yet
+	nextUnit int         // its first unit
+	active   int         // readers of the backing
+	err      error       // the first one of theirs
+	rest     memory.Waiter
+	refs     int // who started it, and helpers that were asked
+}
+
+// fetch reads all units of a fill, whose range is locked.
+func (c *Cache) fetch(ctx context.Context, f *index.Fill) error {
+	k := &c.crew
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	t := k.freeFetches.Get()
+	*t = fetch{fill: f, rest: t.rest, refs: 1}
+	k.ask(c, t, min(len(f.Lock.Spans)-1, helpersMax))
+	c.help(ctx, t)
+	for t.active > 0 {
+		t.rest.Arm()
+		k.mu.Unlock()
+		<-t.rest.Ready()
+		k.mu.Lock()
+	}
+	err := t.err
+	t.fill = nil
+	k.leave(t)
+	return err
+}
+
+// help reads places until none is left. crew.mu is held, but not while the backing reads.
+func (c *Cache) help(ctx context.Context, t *fetch) {
+	if t.fill == nil {
+		return
+	}
+	k, spans, o := &c.crew, t.fill.Lock.Spans, t.fill.Object()
+	b := k.freeReads.Get()
+	t.active++
+	for t.err == nil && t.next < len(spans) {
+		s := spans[t.next]
+		n := int(s.Last - s.First + 1)
+		units := t.fill.Units[t.nextUnit : t.nextUnit+n]
+		t.next, t.nextUnit = t.next+1, t.nextUnit+n
+		k.mu.Unlock()
+		c.fills.Add(1)
+		err := b.read(ctx, c.backing, o, s.First, units)
+		k.mu.Lock()
+		if t.err == nil {
+			t.err = err
+		}
+	}
+	if t.active--; t.active == 0 {
+		t.rest.Wake()
+	}
+	clear(b.bufs)
+	b.bufs = b.bufs[:0]
+	k.freeReads.Put(b)
+}
+
+// read is what one read of the backing needs.
+type read struct {
+	bufs [][]byte
+	sums []uint32
+}
+
+func (b *read) read(ctx context.Context, backing Backing, o *index.Object, first int64,
+	units []*index.Unit) error {
+	size := int(o.UnitBytes())
+	per := size / memory.BlockBytes
+	n := len(units) * per
+	b.bufs, b.sums = b.bufs[:0], slices.Grow(b.sums[:0], n)[:n]
+	var g memory.Gather
+	for _, u := range units {
+		b.bufs = g.Bytes(b.bufs, u.Block(), 0, size)
+	}
+	if err := backing.ReadSums(ctx, o.ID(), b.bufs, first*int64(size), b.sums); err != nil {
+		return err
+	}
+	for i, u := range units {
+		copy(u.Block().Sums(), b.sums[i*per:(i+1)*per])
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+package memory
+
+import (
+	"context"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+)
+
+// Nobody waits in a circle for memory. A request gets all the memory that it needs in one step,
+// before it holds anything that others could wait for; whoever holds memory comes to its end
+// without asking for more. Those who cannot be served at once stand in one queue, in the order in
+// which they came; only the first one collects, and what becomes free is his. So the first one is
+// served when enough of the others have ended, and nobody is passed over for ever.
+//
+// The one thing that could keep memory from him is a crowd of readers that holds the same units
+// again and again: when he has waited for queueMax, new loans wait until he is served (gate.go).
+
+// Request is memory that somebody needs at once: Count blocks of class Shift, and More of class
+// Small. Got is what he has, in this order; it is empty or complete whenever he does not wait.
+type Request struct {
+	Shift uint8
+	Count int
+	Small uint8
+	More  int
+	Got   []Block
+
+	waiter Waiter
+}
+
+// Ask sets what is needed.
+func (r *Request) Ask(shift uint8, count int) {
+	r.Shift, r.Count, r.Small, r.More = shift, count, 0, 0
+}
+
+// Reset makes a request that holds nothing ready for the next use.
+func (r *Request) Reset() {
+	clear(r.Got)
+	*r = Request{Got: r.Got[:0], waiter: Waiter{ready: r.waiter.ready}}
+}
+
+// Allocate gets all the memory of the request, waiting behind others. It lets go of the lock
+// meanwhile, so that nothing that was seen before holds afterwards. It fails with the context's
+// error, or errs.Closed, and then nothing is held.
+func (p *Pool) Allocate(ctx context.Context, r *Request) error {
+	if p.TryAllocate(r) {
+		return nil
+	}
+	if p.closed {
+		return errs.New(errs.Closed, "unifier", "", nil)
+	}
+	w := &r.waiter
+	w.request = r
+	w.Arm()
+	p.queue.Push(w)
+	if p.queue.First() == w {
+		p.headSince = time.Now()
+	}
+	for !p.queue.Empty() && !p.mapping && p.growth() > 0 {
+		p.grow()
+	}
+	err := p.wait(ctx, &p.queue, w)
+	if err != nil {
+		p.Free(r)
+	}
+	return err
+}
+
+// TryAllocate is Allocate that does not wait; nothing is held when it says no.
+func (p *Pool) TryAllocate(r *Request) bool {
+	if p.queue.Empty() && p.collect(r, false) {
+		return true
+	}
+	p.Free(r)
+	return false
+}
+
+// TryAhead is TryAllocate for what is read ahead.
+func (p *Pool) TryAhead(r *Request) bool {
+	if p.queue.Empty() && p.collect(r, true) {
+		return true
+	}
+	p.Free(r)
+	return false
+}
+
+// Free takes back all that the request got.
+func (p *Pool) Free(r *Request) {
+	for _, b := range r.Got {
+		p.blocks.give(b)
+	}
+	r.Got = r.Got[:0]
+}
+
+// FreeBlock takes one block back.
+func (p *Pool) FreeBlock(b Block) { p.blocks.give(b) }
+
+// HasFree tells whether a block of the class can be had without taking it from anybody.
+func (p *Pool) HasFree(shift uint8) bool { return p.queue.Empty() && p.blocks.has(shift) }
+
+// collect takes what is free, then what can be evicted. While there is more to map it evicts
+// nothing.
+func (p *Pool) collect(r *Request, ahead bool) bool {
+	var last Block
+	if len(r.Got) > 0 {
+		last = r.Got[len(r.Got)-1]
+	}
+	for len(r.Got) < r.Count+r.More {
+		shift := r.Shift
+		if len(r.Got) >= r.Count {
+			shift = r.Small
+		}
+		if b, ok := p.blocks.take(shift, last); ok {
+			r.Got = append(r.Got, b)
+			last = b
+			continue
+		}
+		if p.mapping || p.growth() > 0 || !p.evict.Evict(shift, ahead) {
+			return false
+		}
+	}
+	return true
+}
+
+// Serve gives those who wait what is there. Whoever has freed something, or has let go of a unit,
+// calls it before he lets go of the lock.
+func (p *Pool) Serve() {
+	if p.queue.Empty() {
+		return
+	}
+	for w := p.queue.First(); w != nil && p.collect(w.request, false); w = p.queue.First() {
+		p.queue.Release(w, nil)
+		p.headSince = time.Now()
+	}
+	p.admit()
+}
+
+// wait waits in a line for memory, and tells whoever could free some.
+func (p *Pool) wait(ctx context.Context, l *Line, w *Waiter) error {
+	p.waits++
+	p.Serve()
+	if w.link.In() {
+		select {
+		case p.starved <- struct{}{}:
+		default:
+		}
+	}
+	return l.Wait(ctx, p.mu, w)
+}
+
+// Starved gets a token when somebody begins to wait for memory: write-back, which holds some,
+// should not wait for the age of what is pending then. It needs no lock.
+func (p *Pool) Starved() <-chan struct{} { return p.starved }
+
+// Short tells whether somebody waits for memory.
+func (p *Pool) Short() bool { return !p.queue.Empty() || !p.gate.Empty() }

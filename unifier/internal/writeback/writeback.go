@@ -1,0 +1,161 @@
+// Package writeback is the highest of the unifier's three parts: it brings writes to the backing,
+// at once or a little later, and keeps the order in which they must arrive.
+//
+// A write is received into a Draft, which Publish makes what everybody reads. A draft that goes
+// through is in the backing when Publish returns. A pending one is acknowledged before; it stays in
+// the Writer's queues, with its memory, until a flusher has written it. Whoever goes to the backing
+// himself, past this package, settles first what is pending there.
+//
+// The draft's memory belongs to the caller from Draft to Publish or Abort, and to the Writer
+// afterwards; whole units of a pending draft are held in the index meanwhile, so that they neither
+// change nor are evicted before the backing has them.
+//
+// Writer.mu guards the queues and what is remembered of them. Order of locks: a range lock of the
+// index (held over calls of the backing), Writer.mu, the index's lock, then those inside budgets
+// and stripe.Sessions. Writer.mu is not held across a call of the backing that reads or writes,
+// nor across a wait. What is pending of a range changes only under its range lock, but for
+// becoming less: that is why looking at the queues and locking the index need not be one step.
+//
+// It calls the index and the memory below it, and nothing above. Loss of pending writes is told by
+// Losses and Config.OnLoss.
+//
+// Read draft.go and publish.go first (life of a write), then pending.go and flush.go, and since.go
+// (what comes again after a loss).
+package writeback
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-storage/sluice/internal/budget"
+	"github.com/sluice-storage/sluice/internal/freelist"
+	"github.com/sluice-storage/sluice/internal/list"
+	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/unifier/internal/index"
+	"github.com/sluice-storage/sluice/unifier/internal/memory"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// Backing is what the cache needs of a store, with the meaning that package stripe gives it.
+// Buffers belong to the backing only during a call. A backing that is a stripe.Admitter too can be
+// written back to, and tells repeated requests; the end of objects, where readahead stops, is known
+// of one that is a stripe.Stater.
+type Backing interface {
+	ReadSums(ctx context.Context, id index.Key, bufs [][]byte, off int64, sums []uint32) error
+	WriteSums(ctx context.Context, id index.Key, bufs [][]byte, off int64, sums []uint32,
+		stamps []wire.Stamp, d stripe.Durability) error
+	Sync(ctx context.Context, id index.Key) error
+}
+
+// Config of a writer. DraftBytes are what drafts may hold; DirtyBytes what may be pending, 0: every
+// write goes through; DirtyAge is how long it may be. OnLoss may be nil.
+type Config struct {
+	DraftBytes, DirtyBytes int64
+	DirtyAge               time.Duration
+	OnLoss                 func(id index.Key, err error)
+}
+
+// Writer brings drafts to the backing. Make one with New. Safe for concurrent use.
+type Writer struct {
+	cfg      Config
+	index    *index.Index
+	backing  Backing
+	admitter stripe.Admitter // nil: the backing is none
+	keeper   keeper          // the same
+	defects  defects
+
+	drafts *budget.Budget // bytes of drafts
+	dirty  *budget.Budget // bytes of pending writes; nil: all go through
+
+	losses   atomic.Uint64
+	closed   atomic.Bool
+	waiting  atomic.Int64                    // pending writes
+	promised atomic.Int64                    // space of the store that they may need
+	sessions atomic.Pointer[stripe.Sessions] // requests that were pending, or are
+
+	life     context.Context // ends with the writer
+	kill     context.CancelFunc
+	flushers sync.WaitGroup
+
+	// Guarded by the index's lock.
+	freeDrafts freelist.List[Draft]
+	out        int // drafts that exist
+
+	mu         sync.Mutex
+	pending    list.List[Draft] // of all objects, oldest first
+	queues     map[index.Key]*queue
+	slots      map[stripe.SessionSlot]*Draft // the last pending write of each
+	order      uint64
+	dirtyBytes int64
+	through    map[index.Key]bool // objects that are not written back to
+	since      since              // what was changed, see since.go
+	flushing   bool               // the flushers run
+	kick       chan struct{}
+	flushed    memory.Line // those who wait until some write has reached the backing
+	stats      Stats
+
+	freeQueues  freelist.List[queue]
+	freeRuns    freelist.List[run]
+	freeWaiters freelist.List[memory.Waiter]
+}
+
+// New makes a writer with nothing pending.
+func New(cfg Config, x *index.Index, backing Backing) *Writer {
+	w := &Writer{
+		cfg: cfg, index: x, backing: backing, drafts: budget.New(cfg.DraftBytes),
+		queues: map[index.Key]*queue{}, slots: map[stripe.SessionSlot]*Draft{},
+		through: map[index.Key]bool{}, kick: make(chan struct{}, flushers),
+	}
+	w.admitter, _ = backing.(stripe.Admitter)
+	w.keeper, _ = backing.(keeper)
+	if cfg.DirtyBytes > 0 {
+		w.dirty = budget.New(cfg.DirtyBytes)
+	}
+	w.sessions.Store(&stripe.Sessions{})
+	w.life, w.kill = context.WithCancel(context.Background())
+	return w
+}
+
+// Stop lets nothing more become pending, and returns when the flushers have ended. What is pending
+// then stays so: Flush writes it.
+func (w *Writer) Stop() {
+	w.mu.Lock()
+	w.closed.Store(true)
+	w.mu.Unlock()
+	w.kill()
+	w.flushers.Wait()
+}
+
+// Losses counts how often acknowledged volatile data was lost because it could not be written. A
+// server mixes it into its verifier, so that clients send again.
+func (w *Writer) Losses() uint64 { return w.losses.Load() }
+
+// DraftBytes is how many bytes all drafts together may have.
+func (w *Writer) DraftBytes() int64 { return w.drafts.Total() }
+
+// Stats describe a writer at one moment.
+type Stats struct {
+	Flushes  uint64 // writes of pending data
+	Flushed  uint64 // requests that were written so
+	Losses   uint64 // times that pending writes were lost
+	Dirty    int64  // bytes pending now
+	Promised int64  // bytes of the store that they may need
+	Drafted  int64  // bytes held by drafts now
+	Drafts   int    // that exist, pending ones included
+	Waits    uint64 // for the drafts' share
+}
+
+// Stats tells how writes fare.
+func (w *Writer) Stats() Stats {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s, use := w.stats, w.drafts.Usage()
+	s.Losses, s.Dirty, s.Promised = w.losses.Load(), w.dirtyBytes, w.promised.Load()
+	s.Drafted, s.Waits = use.Used, use.Waits
+	w.index.Lock()
+	s.Drafts = w.out
+	w.index.Unlock()
+	return s
+}
