@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/sluice-storage/sluice/internal/freelist"
+	"github.com/sluice-storage/sluice/unifier/internal/index"
+	"github.com/sluice-storage/sluice/unifier/internal/memory"
 )
 
 // Fills of several places and readahead are helped along by a few goroutines, which are started
@@ -15,8 +17,11 @@ const (
 	aheadMost  = 4 // of them at most read ahead
 )
 
-// crew is the workers.
+// crew is the workers. help and readAhead are what they do; help is called with mu held.
 type crew struct {
+	help      func(ctx context.Context, t *fetch)
+	readAhead func()
+
 	life context.Context // ends with the cache
 	kill context.CancelFunc
 	done sync.WaitGroup
@@ -34,7 +39,27 @@ type crew struct {
 	freeReads   freelist.List[read]
 }
 
-func (k *crew) init() {
+// fetch is the reading of one fill: one read of the backing for each run of adjacent units. Several
+// places are read in parallel, with the help of workers that have nothing else to do. It is used
+// again when the last helper has left. Guarded by crew.mu.
+type fetch struct {
+	fill     *index.Fill // nil: over, and nothing is left to help with
+	next     int         // place that nobody reads yet
+	nextUnit int         // its first unit
+	active   int         // readers of the backing
+	err      error       // the first one of theirs
+	rest     memory.Waiter
+	refs     int // who started it, and helpers that were asked
+}
+
+// read is what one read of the backing needs.
+type read struct {
+	bufs [][]byte
+	sums []uint32
+}
+
+func (k *crew) init(help func(context.Context, *fetch), readAhead func()) {
+	k.help, k.readAhead = help, readAhead
 	k.wake.L = &k.mu
 	k.life, k.kill = context.WithCancel(context.Background())
 }
@@ -49,37 +74,36 @@ func (k *crew) stop() {
 	k.done.Wait()
 }
 
-// ask has up to n workers that have nothing else to do help with a fetch.
-func (k *crew) ask(c *Cache, t *fetch, n int) {
+// ask has up to n workers that have nothing else to do help with a fetch. mu is held.
+func (k *crew) ask(t *fetch, n int) {
 	free := workersMax - (k.workers - k.idle) - len(k.asked)
 	for range min(n, free) {
 		t.refs++
 		k.asked = append(k.asked, t)
-		k.rouse(c)
+		k.rouse()
 	}
 }
 
-// leave ends the interest of one who has helped, or has started the fetch.
+// leave ends the interest of one who has helped, or has started the fetch. mu is held.
 func (k *crew) leave(t *fetch) {
 	if t.refs--; t.refs == 0 {
 		k.freeFetches.Put(t)
 	}
 }
 
-// readAheadSoon has workers read ahead: the index has that many ranges for them.
-func (c *Cache) readAheadSoon(ranges int) {
+// readSoon has workers read ahead: the index has that many ranges for them.
+func (k *crew) readSoon(ranges int) {
 	if ranges == 0 {
 		return
 	}
-	k := &c.crew
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.ahead = max(k.ahead, ranges)
-	k.rouse(c)
+	k.rouse()
 }
 
 // rouse finds a worker for one more thing to do.
-func (k *crew) rouse(c *Cache) {
+func (k *crew) rouse() {
 	if k.closed {
 		return // those who still run finish what there is
 	}
@@ -87,13 +111,12 @@ func (k *crew) rouse(c *Cache) {
 		k.wake.Signal()
 	} else if k.workers < workersMax {
 		k.workers++
-		k.done.Go(c.work)
+		k.done.Go(k.work)
 	}
 }
 
 // work is a worker's life.
-func (c *Cache) work() {
-	k := &c.crew
+func (k *crew) work() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for {
@@ -101,7 +124,7 @@ func (c *Cache) work() {
 		case n > 0:
 			t := k.asked[n-1]
 			k.asked = k.asked[:n-1]
-			c.help(k.life, t)
+			k.help(k.life, t)
 			k.leave(t)
 		case k.closed:
 			k.workers--
@@ -110,7 +133,7 @@ func (c *Cache) work() {
 			k.ahead--
 			k.reading++
 			k.mu.Unlock()
-			c.readAhead()
+			k.readAhead()
 			k.mu.Lock()
 			k.reading--
 		default:

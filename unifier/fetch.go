@@ -11,19 +11,6 @@ import (
 // helpersMax is how many workers help to read the places of one fill.
 const helpersMax = 7
 
-// fetch is the reading of one fill: one read of the backing for each run of adjacent units. Several
-// places are read in parallel, with the help of workers that have nothing else to do. It is used
-// again when the last helper has left. Guarded by crew.mu.
-type fetch struct {
-	fill     *index.Fill // nil: over, and nothing is left to help with
-	next     int         // place that nobody reads yet
-	nextUnit int         // its first unit
-	active   int         // readers of the backing
-	err      error       // the first one of theirs
-	rest     memory.Waiter
-	refs     int // who started it, and helpers that were asked
-}
-
 // fetch reads all units of a fill, whose range is locked.
 func (c *Cache) fetch(ctx context.Context, f *index.Fill) error {
 	k := &c.crew
@@ -31,7 +18,7 @@ func (c *Cache) fetch(ctx context.Context, f *index.Fill) error {
 	defer k.mu.Unlock()
 	t := k.freeFetches.Get()
 	*t = fetch{fill: f, rest: t.rest, refs: 1}
-	k.ask(c, t, min(len(f.Lock.Spans)-1, helpersMax))
+	k.ask(t, min(len(f.Lock.Spans)-1, helpersMax))
 	c.help(ctx, t)
 	for t.active > 0 {
 		t.rest.Arm()
@@ -74,12 +61,7 @@ func (c *Cache) help(ctx context.Context, t *fetch) {
 	k.freeReads.Put(b)
 }
 
-// read is what one read of the backing needs.
-type read struct {
-	bufs [][]byte
-	sums []uint32
-}
-
+// read reads adjacent units, the first of which is given, in one step.
 func (b *read) read(ctx context.Context, backing Backing, o *index.Object, first int64,
 	units []*index.Unit) error {
 	size := int(o.UnitBytes())

@@ -28,7 +28,7 @@ func (c *Cache) Read(ctx context.Context, id Key, a seg.Access, h Hint) (*Loan, 
 	if err != nil {
 		return nil, errs.Wrap(op, id.String(), err)
 	}
-	c.readAheadSoon(ahead)
+	c.crew.readSoon(ahead)
 	if err := c.complete(ctx, l); err != nil {
 		l.Release()
 		return nil, errs.Wrap(op, id.String(), err)
@@ -49,7 +49,7 @@ func (c *Cache) Lend(id Key, a seg.Access, h Hint) *Loan {
 	ahead := x.NewAhead()
 	x.Unlock()
 	if l != nil {
-		c.readAheadSoon(ahead)
+		c.crew.readSoon(ahead)
 		x.Cover(l)
 	}
 	return l

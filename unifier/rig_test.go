@@ -148,7 +148,7 @@ func (r *rig) checkEnd() {
 	r.ok(c.Settle(r.ctx, Key{}, 0, 0))
 	waitFor(r, func() bool { return c.quiet() })
 	c.index.Lock()
-	wrong, x, m := c.index.Check(), c.index.Stats(), c.index.Memory.Stats()
+	wrong, x, m := c.index.Check(true), c.index.Stats(), c.index.Memory.Stats()
 	c.index.Unlock()
 	if wrong != nil {
 		r.Error(wrong)

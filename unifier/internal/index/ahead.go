@@ -1,34 +1,15 @@
 package index
 
-import "github.com/sluice-storage/sluice/unifier/internal/memory"
-
-// Readahead. A stream gets a window of units ahead of it, which doubles while it goes on. How
-// large windows may be follows from how much of what was read ahead is used. What is read ahead
-// evicts units on probation, never those that have proved to be useful, and has a share of the
-// memory that it cannot exceed. The index says what to read (NextAhead, FillAhead); whoever runs
-// fills reads it.
+// Readahead. A stream gets a window of units ahead of it, which doubles while it goes on. How large
+// windows may be follows from how much of what was read ahead is used. What is read ahead evicts
+// units on probation, never those that have proved to be useful, and has a share of the memory that
+// it cannot exceed. The index says what to read (NextAhead, FillAhead); whoever runs fills reads
+// it.
 const (
 	aheadLeast = 128 << 10 // the first window
 	aheadQueue = 32        // ranges that may wait
 	aheadTrial = 128       // units after which the largest window is looked at again
 )
-
-// Ahead is a range that will perhaps be read.
-type Ahead struct {
-	ID       Key
-	From, To int64
-
-	policy Policy
-}
-
-// readahead is the state of all streams together.
-type readahead struct {
-	window                int64 // the largest at the moment
-	trialGood, trialWaste uint64
-	queue                 []Ahead
-	fresh                 bool           // something was queued since NewAhead was called
-	request               memory.Request // for one unit; empty whenever the lock is free
-}
 
 // noteRead looks whether a loan goes on with a stream, and if so reads ahead of it.
 func (x *Index) noteRead(l *Loan, o *Object) {

@@ -7,9 +7,9 @@ import (
 	"github.com/sluice-storage/sluice/unifier/internal/memory"
 )
 
-// Check looks whether the index agrees with itself, with the memory below it and with the sums of
-// its data, and tells the first thing that is wrong. It reads all that is cached.
-func (x *Index) Check() error {
+// Check looks whether the index agrees with itself and with the memory below it, and, if it is told
+// to read all that is cached, with the sums of its data. It tells the first thing that is wrong.
+func (x *Index) Check(sums bool) error {
 	var cached int64
 	for id, o := range x.objects {
 		cached += int64(o.count) << o.shift
@@ -18,6 +18,12 @@ func (x *Index) Check() error {
 		}
 		for u := o.units; u != nil; u = u.older {
 			if err := x.checkUnit(o, u); err != nil {
+				return err
+			}
+			if !sums {
+				continue
+			}
+			if err := u.checkSums(); err != nil {
 				return err
 			}
 		}
@@ -32,13 +38,18 @@ func (x *Index) checkUnit(o *Object, u *Unit) error {
 	if u.pins < 0 || !u.indexed || x.find(o, u.index) != u || u.block.Owner() != u {
 		return fmt.Errorf("unit %d of %v: %d pins, indexed %v", u.index, o.id, u.pins, u.indexed)
 	}
+	return nil
+}
+
+// checkSums compares the bytes of a unit with their sums, unless they may be on their way.
+func (u *Unit) checkSums() error {
 	if u.fill != nil || u.pins > 0 {
-		return nil // its bytes may be on their way
+		return nil
 	}
 	for i, sum := range u.block.Sums() {
 		b := u.block.Bytes(i*memory.BlockBytes, memory.BlockBytes)
 		if want := crc32c.Sum(b); sum != want {
-			return fmt.Errorf("unit %d of %v: sum %08x, should be %08x", u.index, o.id, sum, want)
+			return fmt.Errorf("unit %d of %v: sum %08x, should be %08x", u.index, u.obj.id, sum, want)
 		}
 	}
 	return nil

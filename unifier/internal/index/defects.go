@@ -7,9 +7,8 @@ type defects struct {
 	keepSums     bool // a merge leaves the sums of the blocks that it touched
 }
 
-// Plant plants a fault by its name, before the index is used. It tells whether there is such a one.
-func (x *Index) Plant(name string) bool {
-	d := &x.defects
+// plant plants a fault by its name. It tells whether there is such a one.
+func (d *defects) plant(name string) bool {
 	fault, ok := map[string]*bool{
 		"lendUnpinned": &d.lendUnpinned, "evictDirty": &d.evictDirty, "keepSums": &d.keepSums,
 	}[name]

@@ -2,7 +2,6 @@ package index
 
 import (
 	"cmp"
-	"context"
 	"slices"
 
 	"github.com/sluice-storage/sluice/unifier/internal/memory"
@@ -48,17 +47,6 @@ func (x *Index) FinishFill(f *Fill, err error) {
 	x.Close(f.obj)
 	f.err, f.over = err, true
 	f.joined.ReleaseAll(nil)
-}
-
-// WaitFill waits until a fill of somebody else, which the loan has joined, is over. It lets go of
-// the lock meanwhile.
-func (x *Index) WaitFill(ctx context.Context, f *Fill, l *Loan) error {
-	if f.over {
-		return nil
-	}
-	l.waiter.Arm()
-	f.joined.Push(&l.waiter)
-	return f.joined.Wait(ctx, x, &l.waiter)
 }
 
 // Err is how the fill has ended.

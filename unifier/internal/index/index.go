@@ -23,14 +23,12 @@
 package index
 
 import (
-	"math"
 	"math/bits"
 	"sync"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/freelist"
-	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/unifier/internal/memory"
 )
 
@@ -92,6 +90,10 @@ func (x *Index) Unlock() {
 	x.mu.Unlock()
 }
 
+// Plant plants a defect by its name, before the index is used. It tells whether there is such a
+// one.
+func (x *Index) Plant(name string) bool { return x.defects.plant(name) }
+
 // Stop refuses all requests from now on, those who wait included.
 func (x *Index) Stop() {
 	x.closed = true
@@ -104,34 +106,6 @@ func (x *Index) Closed(op string, id Key) error {
 		return errs.New(errs.Closed, op, id.String(), nil)
 	}
 	return nil
-}
-
-// Clear drops all that is cached and not being filled.
-func (x *Index) Clear() {
-	for _, o := range x.objects {
-		o.busy++
-		x.DropSpans(o, []Span{{0, math.MaxInt64}})
-		x.Close(o)
-	}
-}
-
-// Query tells how many bytes of the access are cached.
-func (x *Index) Query(id Key, a seg.Access) (cached int64) {
-	o := x.objects[id]
-	if o == nil || o.count == 0 {
-		return 0
-	}
-	for cur := a.Cursor(); ; {
-		p, ok := cur.Next(math.MaxInt64)
-		if !ok {
-			return cached
-		}
-		x.each(o, Span{p.Off >> o.shift, (p.End() - 1) >> o.shift}, func(u *Unit) {
-			if u.fill == nil {
-				cached += min(p.End(), (u.index+1)<<o.shift) - max(p.Off, u.index<<o.shift)
-			}
-		})
-	}
 }
 
 // Stats describe an index at one moment. Those that count do so since it was made.

@@ -63,6 +63,17 @@ func (l *Loan) filling() bool {
 	return false
 }
 
+// WaitFill waits until a fill of somebody else, which the loan has joined, is over. It lets go of
+// the lock meanwhile.
+func (x *Index) WaitFill(ctx context.Context, f *Fill, l *Loan) error {
+	if f.over {
+		return nil
+	}
+	l.waiter.Arm()
+	f.joined.Push(&l.waiter)
+	return f.joined.Wait(ctx, x, &l.waiter)
+}
+
 func (x *Index) lend(ctx context.Context, l *Loan) error {
 	const op = "unifier.Read"
 	defer x.Memory.AdmitMore()

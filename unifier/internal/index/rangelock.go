@@ -2,8 +2,9 @@ package index
 
 import (
 	"context"
+	"slices"
+	"sync"
 
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/wait"
 )
 
@@ -57,42 +58,40 @@ func (l *RangeLock) conflicts(m *RangeLock) bool {
 	return false
 }
 
-// LockRange waits for the grant, without the index's lock. It fails with the context's error, and
-// then nothing is locked.
-func (x *Index) LockRange(ctx context.Context, o *Object, l *RangeLock) error {
-	x.stats.RangeLocks++
-	l.granted = l.freeOf(o.locks)
-	o.locks = append(o.locks, l)
-	if !l.granted {
-		if l.ready == nil {
-			l.ready = make(chan struct{}, 1)
-		}
-		x.Unlock()
-		_, ok := wait.For(ctx, l.ready)
-		x.Lock()
-		if !l.granted {
-			x.UnlockRange(o, l)
-			return errs.Wrap("unifier.LockRange", "object "+o.id.String(), ctx.Err())
-		}
-		if !ok {
-			<-l.ready // granted in the same moment: no token is left for the next wait
-		}
+// rangeLocks are those of one object, granted and waiting, in the order in which they were asked
+// for.
+type rangeLocks []*RangeLock
+
+// lock waits for the grant, without mu. It fails with the context's error, and then nothing is
+// locked.
+func (q *rangeLocks) lock(ctx context.Context, mu sync.Locker, l *RangeLock) error {
+	l.granted = l.freeOf(*q)
+	*q = append(*q, l)
+	if l.granted {
+		return nil
 	}
-	l.losses = o.losses
+	if l.ready == nil {
+		l.ready = make(chan struct{}, 1)
+	}
+	mu.Unlock()
+	_, ok := wait.For(ctx, l.ready)
+	mu.Lock()
+	if !l.granted {
+		q.unlock(l)
+		return ctx.Err()
+	}
+	if !ok {
+		<-l.ready // granted in the same moment: no token is left for the next wait
+	}
 	return nil
 }
 
-// UnlockRange ends a lock, granted or not, and grants those behind it that can be.
-func (x *Index) UnlockRange(o *Object, l *RangeLock) {
-	x.stats.RangeLocks--
-	for i, have := range o.locks {
-		if have == l {
-			o.locks = append(o.locks[:i], o.locks[i+1:]...)
-			break
-		}
-	}
-	for i, waiting := range o.locks {
-		if !waiting.granted && waiting.freeOf(o.locks[:i]) {
+// unlock ends a lock, granted or not, and grants those behind it that can be.
+func (q *rangeLocks) unlock(l *RangeLock) {
+	i := slices.Index(*q, l)
+	*q = slices.Delete(*q, i, i+1)
+	for i, waiting := range *q {
+		if !waiting.granted && waiting.freeOf((*q)[:i]) {
 			waiting.granted = true
 			waiting.ready <- struct{}{} // it has room: each wait gets one
 		}

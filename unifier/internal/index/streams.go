@@ -1,6 +1,9 @@
 package index
 
-import "github.com/sluice-storage/sluice/seg"
+import (
+	"github.com/sluice-storage/sluice/seg"
+	"github.com/sluice-storage/sluice/unifier/internal/memory"
+)
 
 // streamsMax is how many readers of an object are told apart.
 const streamsMax = 8
@@ -41,4 +44,21 @@ func (s *streams) follow(p seg.Piece) *stream {
 	}
 	*oldest = stream{next: p.End(), ahead: p.End(), run: 1, used: s.clock}
 	return oldest
+}
+
+// Ahead is a range that will perhaps be read.
+type Ahead struct {
+	ID       Key
+	From, To int64
+
+	policy Policy
+}
+
+// readahead is the state of all streams together.
+type readahead struct {
+	window                int64 // the largest at the moment
+	trialGood, trialWaste uint64
+	queue                 []Ahead
+	fresh                 bool           // something was queued since NewAhead was called
+	request               memory.Request // for one unit; empty whenever the lock is free
 }

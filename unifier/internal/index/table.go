@@ -1,9 +1,13 @@
 package index
 
 import (
+	"context"
+	"math"
 	"math/bits"
 
+	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/unifier/internal/memory"
 )
 
@@ -51,6 +55,24 @@ func (x *Index) tidy(o *Object) {
 		delete(x.objects, o.id)
 		x.freeObjects.Put(o)
 	}
+}
+
+// LockRange waits for a range lock of an open object. It lets go of the index's lock meanwhile. It
+// fails with the context's error, and then nothing is locked.
+func (x *Index) LockRange(ctx context.Context, o *Object, l *RangeLock) error {
+	x.stats.RangeLocks++
+	if err := o.locks.lock(ctx, x, l); err != nil {
+		x.stats.RangeLocks--
+		return errs.Wrap("unifier.LockRange", "object "+o.id.String(), err)
+	}
+	l.losses = o.losses
+	return nil
+}
+
+// UnlockRange ends a LockRange.
+func (x *Index) UnlockRange(o *Object, l *RangeLock) {
+	x.stats.RangeLocks--
+	o.locks.unlock(l)
 }
 
 // bucket is where a unit is found.
@@ -230,4 +252,32 @@ func (x *Index) evict(u *Unit) {
 	x.policy.addGhost(u)
 	x.remove(u)
 	x.tidy(o)
+}
+
+// Clear drops all that is cached and not being filled.
+func (x *Index) Clear() {
+	for _, o := range x.objects {
+		o.busy++
+		x.DropSpans(o, []Span{{0, math.MaxInt64}})
+		x.Close(o)
+	}
+}
+
+// Query tells how many bytes of the access are cached.
+func (x *Index) Query(id Key, a seg.Access) (cached int64) {
+	o := x.objects[id]
+	if o == nil || o.count == 0 {
+		return 0
+	}
+	for cur := a.Cursor(); ; {
+		p, ok := cur.Next(math.MaxInt64)
+		if !ok {
+			return cached
+		}
+		x.each(o, Span{p.Off >> o.shift, (p.End() - 1) >> o.shift}, func(u *Unit) {
+			if u.fill == nil {
+				cached += min(p.End(), (u.index+1)<<o.shift) - max(p.Off, u.index<<o.shift)
+			}
+		})
+	}
 }

@@ -13,9 +13,9 @@ type Object struct {
 	shift   uint8  // of its unit
 	units   *Unit  // linked by older and younger
 	count   int
-	locks   []*RangeLock // granted and waiting, in the order in which they were asked for
-	losses  uint64       // counts Lose
-	busy    int          // how often it was opened, and not closed
+	locks   rangeLocks
+	losses  uint64 // counts Lose
+	busy    int    // how often it was opened, and not closed
 	streams streams
 }
 

@@ -53,13 +53,6 @@ func (p *Pool) StandAside(ctx context.Context, w *Waiter) error {
 	return p.wait(ctx, &p.gate, w)
 }
 
-// admit lets the longest waiting loan try.
-func (p *Pool) admit() {
-	if w := p.gate.First(); w != nil {
-		p.gate.Release(w, nil)
-	}
-}
-
 // AdmitMore lets the next one at the gate try, because the one before him has.
 func (p *Pool) AdmitMore() {
 	if int64(p.heldSlabs) < p.cfg.LoanBytes>>SlabShift && !p.blocked() {

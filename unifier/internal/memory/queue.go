@@ -3,8 +3,6 @@ package memory
 import (
 	"context"
 	"time"
-
-	"github.com/sluice-storage/sluice/errs"
 )
 
 // Nobody waits in a circle for memory. A request gets all the memory that it needs in one step,
@@ -15,56 +13,6 @@ import (
 //
 // The one thing that could keep memory from him is a crowd of readers that holds the same units
 // again and again: when he has waited for queueMax, new loans wait until he is served (gate.go).
-
-// Request is memory that somebody needs at once: Count blocks of class Shift, and More of class
-// Small. Got is what he has, in this order; it is empty or complete whenever he does not wait.
-type Request struct {
-	Shift uint8
-	Count int
-	Small uint8
-	More  int
-	Got   []Block
-
-	waiter Waiter
-}
-
-// Ask sets what is needed.
-func (r *Request) Ask(shift uint8, count int) {
-	r.Shift, r.Count, r.Small, r.More = shift, count, 0, 0
-}
-
-// Reset makes a request that holds nothing ready for the next use.
-func (r *Request) Reset() {
-	clear(r.Got)
-	*r = Request{Got: r.Got[:0], waiter: Waiter{ready: r.waiter.ready}}
-}
-
-// Allocate gets all the memory of the request, waiting behind others. It lets go of the lock
-// meanwhile, so that nothing that was seen before holds afterwards. It fails with the context's
-// error, or errs.Closed, and then nothing is held.
-func (p *Pool) Allocate(ctx context.Context, r *Request) error {
-	if p.TryAllocate(r) {
-		return nil
-	}
-	if p.closed {
-		return errs.New(errs.Closed, "unifier", "", nil)
-	}
-	w := &r.waiter
-	w.request = r
-	w.Arm()
-	p.queue.Push(w)
-	if p.queue.First() == w {
-		p.headSince = time.Now()
-	}
-	for !p.queue.Empty() && !p.mapping && p.growth() > 0 {
-		p.grow()
-	}
-	err := p.wait(ctx, &p.queue, w)
-	if err != nil {
-		p.Free(r)
-	}
-	return err
-}
 
 // TryAllocate is Allocate that does not wait; nothing is held when it says no.
 func (p *Pool) TryAllocate(r *Request) bool {
@@ -133,6 +81,13 @@ func (p *Pool) Serve() {
 		p.headSince = time.Now()
 	}
 	p.admit()
+}
+
+// admit lets the longest waiting loan try.
+func (p *Pool) admit() {
+	if w := p.gate.First(); w != nil {
+		p.gate.Release(w, nil)
+	}
 }
 
 // wait waits in a line for memory, and tells whoever could free some.

@@ -77,3 +77,26 @@ func (l *Line) Wait(ctx context.Context, mu sync.Locker, w *Waiter) error {
 	l.Remove(&w.link)
 	return ctx.Err()
 }
+
+// Request is memory that somebody needs at once: Count blocks of class Shift, and More of class
+// Small. Got is what he has, in this order; it is empty or complete whenever he does not wait.
+type Request struct {
+	Shift uint8
+	Count int
+	Small uint8
+	More  int
+	Got   []Block
+
+	waiter Waiter
+}
+
+// Ask sets what is needed.
+func (r *Request) Ask(shift uint8, count int) {
+	r.Shift, r.Count, r.Small, r.More = shift, count, 0, 0
+}
+
+// Reset makes a request that holds nothing ready for the next use.
+func (r *Request) Reset() {
+	clear(r.Got)
+	*r = Request{Got: r.Got[:0], waiter: Waiter{ready: r.waiter.ready}}
+}

@@ -8,10 +8,8 @@ type defects struct {
 	loseSlots  bool // a slot's later request reaches the backing before its earlier one
 }
 
-// Plant plants a fault by its name, before the writer is used. It tells whether there is such a
-// one.
-func (w *Writer) Plant(name string) bool {
-	d := &w.defects
+// plant plants a fault by its name. It tells whether there is such a one.
+func (d *defects) plant(name string) bool {
 	fault, ok := map[string]*bool{
 		"skipVerify": &d.skipVerify, "dropStamps": &d.dropStamps, "anyOrder": &d.anyOrder,
 		"loseSlots": &d.loseSlots,

@@ -4,53 +4,16 @@ import (
 	"context"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/internal/crc32c"
 	"github.com/sluice-storage/sluice/internal/invariant"
-	"github.com/sluice-storage/sluice/internal/list"
 	"github.com/sluice-storage/sluice/seg"
+	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/unifier/internal/index"
 	"github.com/sluice-storage/sluice/unifier/internal/memory"
-	"github.com/sluice-storage/sluice/wire"
 )
-
-// Draft is memory for one write that nobody else can see. It ends with Publish or Abort. A
-// draft is used by one goroutine at a time.
-//
-// Whole units of the pieces get blocks of their own, which Publish exchanges for the cached
-// ones without a copy. Parts of units are packed behind each other, since they are merged by
-// copying in any case: so a thousand small pieces do not take a thousand units.
-//
-// Where writes are written back later, the draft is also what waits for that: see pending.go.
-type Draft struct {
-	w       *Writer
-	pub     index.Publication // its memory, and the units that it became
-	pieces  []seg.Piece
-	sges    []fabric.Sge
-	chunks  []uint32 // sums of what has arrived, as the sender sums it
-	bytes   [][]byte // what the backing gets, piece by piece
-	cuts    []int    // where in bytes each piece ends
-	sumAt   []int    // where in pub.Sums each piece begins; -1: it does not consist of blocks
-	one     [1]wire.Stamp
-	stamp   wire.Stamp
-	size    int64
-	held    int64 // of the drafts' share, or of the dirty bytes while it is pending
-	through bool  // it will not be pending
-	again   bool  // it was acknowledged once, see since.go
-	summed  bool
-	live    bool
-
-	// While it is pending. Guarded by Writer.mu.
-	order         uint64           // among all pending writes
-	at            time.Time        // when it was published
-	before, after *Draft           // pending writes of the same slot, by their numbers
-	flying        bool             // it is being written
-	inQueue       list.Link[Draft] // of its object
-	inAll         list.Link[Draft] // in Writer.pending
-}
 
 func (d *Draft) id() index.Key { return d.pub.Object.ID() }
 
@@ -229,6 +192,24 @@ func (d *Draft) sum(s *memory.Summer) {
 			b = b[memory.BlockBytes:]
 		}
 	}
+}
+
+// sumsOf are the sums of a piece; nil when it, or a part of it, does not consist of blocks.
+func (d *Draft) sumsOf(nth int) []uint32 {
+	at := d.sumAt[nth]
+	if at < 0 {
+		return nil
+	}
+	return d.pub.Sums[at : at+int(d.pieces[nth].Len/memory.BlockBytes)]
+}
+
+// space is what the write may need of the store at most.
+func (d *Draft) space() (sum int64) {
+	for _, p := range d.pieces {
+		first, end := p.Off/stripe.GrainBytes, (p.End()+stripe.GrainBytes-1)/stripe.GrainBytes
+		sum += (end - first) * stripe.GrainBytes
+	}
+	return sum
 }
 
 // Abort ends a draft without a trace.

@@ -11,19 +11,10 @@ import (
 )
 
 const (
-	flushers   = 2       // goroutines that write back
 	runMax     = 4 << 20 // bytes of one write to the backing
 	throughMax = 1024    // objects that are remembered because writing back to them has failed
 	lookMax    = 64      // pending writes that a flusher looks at to find one that it can write
 )
-
-// run is a row of pending writes of one object that reach the backing in one call.
-type run struct {
-	drafts []*Draft
-	bufs   [][]byte
-	sums   []uint32
-	stamps []wire.Stamp
-}
 
 // Flush writes all that is pending now.
 func (w *Writer) Flush(ctx context.Context) error {
@@ -161,6 +152,12 @@ func (w *Writer) fillRun(r *run, q *queue) {
 			r.stamps = append(r.stamps, d.stamp)
 		}
 	}
+}
+
+// unnumbered is the stamp of a part of a request.
+func unnumbered(st wire.Stamp) wire.Stamp {
+	st.Session, st.Slot, st.Seq = 0, 0, 0
+	return st
 }
 
 // write makes the calls: one, or one for each piece of a list, the last of which has the numbers.

@@ -104,15 +104,6 @@ func (d *Draft) admitted(ctx context.Context, back bool) (repeated bool, err err
 	return w.admitter.Admit(ctx, d.id(), p.Off, p.Len, d.stamp, space)
 }
 
-// space is what the write may need of the store at most.
-func (d *Draft) space() (sum int64) {
-	for _, p := range d.pieces {
-		first, end := p.Off/stripe.GrainBytes, (p.End()+stripe.GrainBytes-1)/stripe.GrainBytes
-		sum += (end - first) * stripe.GrainBytes
-	}
-	return sum
-}
-
 // writeThrough brings the draft to the backing and then to the cache.
 func (d *Draft) writeThrough(ctx context.Context, dur stripe.Durability) error {
 	w, x, o := d.w, d.w.index, d.pub.Object
@@ -150,6 +141,40 @@ func (d *Draft) writeThrough(ctx context.Context, dur stripe.Durability) error {
 	return err
 }
 
+// writesBack tells whether volatile writes may be acknowledged before the backing has them.
+func (w *Writer) writesBack() bool { return w.dirty != nil && w.admitter != nil }
+
+// mayPend tells whether a volatile write of this draft may be pending.
+func (w *Writer) mayPend(d *Draft) bool {
+	if !w.writesBack() || d.held > w.dirty.Total()/4 || w.closed.Load() {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.through[d.id()]
+}
+
+// keep publishes the draft and makes it pending; it ends the range lock. The memory counts as dirty
+// from then on, not as being drafted.
+func (d *Draft) keep() {
+	w, x, held := d.w, d.w.index, d.held
+	d.pub.Hold = true
+	x.Lock()
+	x.Exchange(&d.pub)
+	x.Unlock()
+	w.mu.Lock()
+	w.pend(d)
+	for _, p := range d.pieces {
+		w.since.add(d.id(), p)
+	}
+	x.Lock()
+	x.UnlockRange(d.pub.Object, &d.pub.Range) // before a flusher can end the draft
+	x.Unlock()
+	w.flushSoon()
+	w.mu.Unlock()
+	w.drafts.Release(held)
+}
+
 // prepare sums what is not summed yet, lists the bytes for the backing in the order of the stream,
 // and then orders the parts by unit, keeping the list's order within a unit, for range lock and
 // exchange.
@@ -174,15 +199,6 @@ func (d *Draft) prepare(st wire.Stamp) {
 	}
 }
 
-// sumsOf are the sums of a piece; nil when it, or a part of it, does not consist of blocks.
-func (d *Draft) sumsOf(nth int) []uint32 {
-	at := d.sumAt[nth]
-	if at < 0 {
-		return nil
-	}
-	return d.pub.Sums[at : at+int(d.pieces[nth].Len/memory.BlockBytes)]
-}
-
 // writeBacking writes piece by piece, in the order of the list. A numbered request is one call to
 // the backing: its last piece carries the number.
 func (d *Draft) writeBacking(ctx context.Context, dur stripe.Durability) error {
@@ -203,10 +219,4 @@ func (d *Draft) writeBacking(ctx context.Context, dur stripe.Durability) error {
 		}
 	}
 	return nil
-}
-
-// unnumbered is the stamp of a part of a request.
-func unnumbered(st wire.Stamp) wire.Stamp {
-	st.Session, st.Slot, st.Seq = 0, 0, 0
-	return st
 }

@@ -29,9 +29,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/internal/budget"
 	"github.com/sluice-storage/sluice/internal/freelist"
 	"github.com/sluice-storage/sluice/internal/list"
+	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/unifier/internal/index"
 	"github.com/sluice-storage/sluice/unifier/internal/memory"
@@ -48,6 +50,8 @@ type Backing interface {
 		stamps []wire.Stamp, d stripe.Durability) error
 	Sync(ctx context.Context, id index.Key) error
 }
+
+const flushers = 2 // goroutines that write back
 
 // Config of a writer. DraftBytes are what drafts may hold; DirtyBytes what may be pending, 0: every
 // write goes through; DirtyAge is how long it may be. OnLoss may be nil.
@@ -101,6 +105,63 @@ type Writer struct {
 	freeWaiters freelist.List[memory.Waiter]
 }
 
+// keeper is a backing that knows of lives.
+type keeper interface {
+	stripe.Keeper
+	stripe.Stater
+}
+
+// Draft is memory for one write that nobody else can see. It ends with Publish or Abort. A
+// draft is used by one goroutine at a time.
+//
+// Whole units of the pieces get blocks of their own, which Publish exchanges for the cached
+// ones without a copy. Parts of units are packed behind each other, since they are merged by
+// copying in any case: so a thousand small pieces do not take a thousand units.
+//
+// Where writes are written back later, the draft is also what waits for that: see pending.go.
+type Draft struct {
+	w       *Writer
+	pub     index.Publication // its memory, and the units that it became
+	pieces  []seg.Piece
+	sges    []fabric.Sge
+	chunks  []uint32 // sums of what has arrived, as the sender sums it
+	bytes   [][]byte // what the backing gets, piece by piece
+	cuts    []int    // where in bytes each piece ends
+	sumAt   []int    // where in pub.Sums each piece begins; -1: it does not consist of blocks
+	one     [1]wire.Stamp
+	stamp   wire.Stamp
+	size    int64
+	held    int64 // of the drafts' share, or of the dirty bytes while it is pending
+	through bool  // it will not be pending
+	again   bool  // it was acknowledged once, see since.go
+	summed  bool
+	live    bool
+
+	// While it is pending. Guarded by Writer.mu.
+	order         uint64           // among all pending writes
+	at            time.Time        // when it was published
+	before, after *Draft           // pending writes of the same slot, by their numbers
+	flying        bool             // it is being written
+	inQueue       list.Link[Draft] // of its object
+	inAll         list.Link[Draft] // in Writer.pending
+}
+
+// queue is what is pending of one object. It exists while something is. Guarded by Writer.mu.
+type queue struct {
+	obj      *index.Object // open while something is pending of it
+	drafts   list.List[Draft]
+	units    map[int64]int32 // how many of the drafts touch a unit
+	flushing bool            // somebody writes the first ones back
+}
+
+// run is a row of pending writes of one object that reach the backing in one call.
+type run struct {
+	drafts []*Draft
+	bufs   [][]byte
+	sums   []uint32
+	stamps []wire.Stamp
+}
+
 // New makes a writer with nothing pending.
 func New(cfg Config, x *index.Index, backing Backing) *Writer {
 	w := &Writer{
@@ -117,6 +178,10 @@ func New(cfg Config, x *index.Index, backing Backing) *Writer {
 	w.life, w.kill = context.WithCancel(context.Background())
 	return w
 }
+
+// Plant plants a defect by its name, before the writer is used. It tells whether there is such a
+// one.
+func (w *Writer) Plant(name string) bool { return w.defects.plant(name) }
 
 // Stop lets nothing more become pending, and returns when the flushers have ended. What is pending
 // then stays so: Flush writes it.

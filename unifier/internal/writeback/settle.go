@@ -1,0 +1,138 @@
+package writeback
+
+import (
+	"context"
+	"math"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/unifier/internal/index"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// SettleSpans returns when nothing is pending of the units, whose range the caller has locked,
+// whether somebody still wants that or not. A loss is not his concern: then the backing's bytes are
+// what counts.
+func (w *Writer) SettleSpans(id index.Key, spans []index.Span) {
+	if w.waiting.Load() == 0 {
+		return // the range lock keeps others from adding to what is pending there
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.settleSpans(id, spans)
+}
+
+func (w *Writer) settleSpans(id index.Key, spans []index.Span) {
+	q := w.queues[id]
+	if q == nil {
+		return
+	}
+	for _, s := range spans {
+		if q.touches(s) {
+			_ = w.flush(context.Background(), id, w.order)
+			return
+		}
+	}
+}
+
+// settleBefore returns when all is in the backing that has to be there before a draft that goes
+// through.
+func (w *Writer) settleBefore(ctx context.Context, d *Draft, dur stripe.Durability) error {
+	if w.waiting.Load() == 0 {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.queues[d.id()] != nil && dur == stripe.Volatile {
+		// A client may use one slot for all of an object's volatile writes: none overtakes.
+		_ = w.flush(ctx, d.id(), w.order)
+	}
+	w.settleSpans(d.id(), d.pub.Range.Spans)
+	return w.settleSlot(ctx, d.stamp)
+}
+
+// settleSlot returns when no earlier write of the stamp's slot is pending.
+func (w *Writer) settleSlot(ctx context.Context, st wire.Stamp) error {
+	if !stripe.Numbered(st) || w.defects.loseSlots {
+		return nil
+	}
+	d := w.slots[stripe.SessionSlot{Session: st.Session, Slot: st.Slot}]
+	if d == nil {
+		return nil
+	}
+	return w.flush(ctx, d.id(), d.order)
+}
+
+// SettleStamp returns when the backing has every write that was published with an earlier number
+// of the stamp's slot. Whoever takes a numbered request to the backing past the cache (a direct
+// write, a punch) calls it first: a store that has noted a number takes all lower ones of the
+// slot for repeats, so a pending write would be lost if it had to be sent again.
+func (w *Writer) SettleStamp(ctx context.Context, st wire.Stamp) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return errs.Wrap("unifier.SettleStamp", "", w.settleSlot(ctx, st))
+}
+
+// Settle returns when the backing has all that was published in the range before the call. The
+// zero Key means all objects.
+func (w *Writer) Settle(ctx context.Context, id index.Key, off, length int64) error {
+	const op = "unifier.Settle"
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if id == (index.Key{}) {
+		return errs.Wrap(op, "", w.flushAll(ctx))
+	}
+	q := w.queues[id]
+	if q == nil || length <= 0 {
+		return nil
+	}
+	shift, end := q.obj.Shift(), off+min(length, math.MaxInt64-off)-1
+	if !q.touches(index.Span{First: off >> shift, Last: end >> shift}) {
+		return nil
+	}
+	return errs.Wrap(op, id.String(), w.flush(ctx, id, w.order))
+}
+
+// SettleFile returns when the backing has all that was published of a file's objects before the
+// call. What is pending of other files stays pending, but for earlier numbers of the same slots.
+func (w *Writer) SettleFile(ctx context.Context, file uint64) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	mark := w.order
+	var ids []index.Key
+	for id := range w.queues {
+		if id.File == file {
+			ids = append(ids, id)
+		}
+	}
+	for _, id := range ids {
+		if err := w.flush(ctx, id, mark); err != nil {
+			return errs.Wrap("unifier.SettleFile", id.String(), err)
+		}
+	}
+	return nil
+}
+
+// Sync makes all that was published of the object durable. The zero Key means all objects.
+func (w *Writer) Sync(ctx context.Context, id index.Key) error {
+	if w.dirty != nil {
+		if err := w.Settle(ctx, id, 0, math.MaxInt64); err != nil {
+			return err
+		}
+	}
+	return w.backing.Sync(ctx, id)
+}
+
+// Discard forgets the object's pending writes, all of whose range the caller has locked; those that
+// are being written are waited for.
+func (w *Writer) Discard(id index.Key) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for q := w.queues[id]; q != nil; q = w.queues[id] {
+		if q.flushing {
+			_ = w.awaitFlush(context.Background())
+			continue
+		}
+		w.unpend([]*Draft{q.drafts.Last()})
+	}
+}
