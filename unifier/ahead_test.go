@@ -129,8 +129,8 @@ func TestReadaheadAdapts(t *testing.T) {
 	}
 }
 
-// What is guessed does not push out what has proved to be useful, and stays within its share.
-func TestGuessesAreModest(t *testing.T) {
+// What is read ahead does not push out what has proved to be useful, and stays within its share.
+func TestReadaheadIsModest(t *testing.T) {
 	r := newAhead(t)
 	beta := Key{File: 2}
 	r.ok(r.store.WriteAt(r.ctx, alpha, [][]byte{{1}}, 1<<30, wire.Stamp{}, stripe.Volatile))
@@ -142,10 +142,10 @@ func TestGuessesAreModest(t *testing.T) {
 			r.read(alpha, s<<22+k*testUnit, testUnit)
 		}
 		r.index.Lock()
-		guessed := r.index.Stats().AheadBytes
+		ahead := r.index.Stats().AheadBytes
 		r.index.Unlock()
-		if guessed > 1<<20 {
-			t.Fatalf("%d bytes are guessed", guessed)
+		if ahead > 1<<20 {
+			t.Fatalf("%d bytes are read ahead", ahead)
 		}
 	}
 	if n := r.cached(beta, 0, 4<<20); n != 4<<20 {
@@ -153,8 +153,8 @@ func TestGuessesAreModest(t *testing.T) {
 	}
 }
 
-// Guesses for objects with different units, which have memory mapped for them, do not mix.
-func TestGuessesOfDifferentUnits(t *testing.T) {
+// Windows of objects with different units, which have memory mapped for them, do not mix.
+func TestReadaheadOfDifferentUnits(t *testing.T) {
 	r := newRig(t, Config{MemoryBytes: 8 << 20, ReadyBytes: -1, ReadaheadBytes: 512 << 10,
 		Registrar: slowRegistrar{}})
 	var wg sync.WaitGroup

@@ -88,7 +88,7 @@ func (x *Index) FillAhead(o *Object, a Ahead) *Fill {
 			continue // it was entered while the lock was free
 		}
 		r.Ask(o.shift, 1)
-		if !x.Memory.TryAhead(r) {
+		if !x.Memory.TryAllocate(r, true) {
 			break
 		}
 		if f == nil {

@@ -16,7 +16,7 @@ func (x *Index) Check(sums bool) error {
 		if o.count == 0 && o.busy == 0 || o.busy < 0 {
 			return fmt.Errorf("object %v: %d units, %d users", id, o.count, o.busy)
 		}
-		for u := o.units; u != nil; u = u.older {
+		for u := o.units.First(); u != nil; u = u.inObject.Next() {
 			if err := x.checkUnit(o, u); err != nil {
 				return err
 			}

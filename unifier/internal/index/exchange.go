@@ -195,7 +195,7 @@ func (x *Index) merge(p *Publication, parts []Part) {
 	}
 	x.pin(u) // not to evict it for its own successor
 	p.fresh.Ask(o.shift, 1)
-	if x.Memory.TryAllocate(&p.fresh) {
+	if x.Memory.TryAllocate(&p.fresh, false) {
 		x.mergeFresh(p, u, p.fresh.Got[0], parts)
 		p.fresh.Got = p.fresh.Got[:0]
 	} else {

@@ -124,7 +124,7 @@ func (x *Index) supply(l *Loan, o *Object, missing int) bool {
 	}
 	x.Memory.Free(r)
 	r.Ask(o.shift, missing)
-	return x.Memory.TryAllocate(r)
+	return x.Memory.TryAllocate(r, false)
 }
 
 // pinAll holds all units of the access that are there and counts the others. fits is false when

@@ -36,8 +36,8 @@ func shiftOf(size int) uint8 { return uint8(bits.TrailingZeros(uint(size))) }
 
 // resize gives an object that nobody is at work on another unit.
 func (x *Index) resize(o *Object, size int) {
-	for o.units != nil {
-		x.drop(o.units)
+	for u := o.units.First(); u != nil; u = o.units.First() {
+		x.drop(u)
 	}
 	o.shift = shiftOf(size)
 	o.streams = streams{}
@@ -101,12 +101,12 @@ func (x *Index) each(o *Object, s Span, fn func(*Unit)) {
 		}
 		return
 	}
-	for u := o.units; u != nil; {
-		older := u.older
+	for u := o.units.First(); u != nil; {
+		next := u.inObject.Next()
 		if u.index >= s.First && u.index <= s.Last {
 			fn(u)
 		}
-		u = older
+		u = next
 	}
 }
 
@@ -135,10 +135,7 @@ func (x *Index) add(o *Object, index int64, b memory.Block, p Policy) *Unit {
 	*u = Unit{obj: o, index: index, block: b, pins: 1, indexed: true, policy: p}
 	bucket := x.bucket(o, index)
 	u.chain, *bucket = *bucket, u
-	if u.older = o.units; u.older != nil {
-		u.older.younger = u
-	}
-	o.units = u
+	o.units.PushFirst(&u.inObject, u)
 	o.count++
 	b.SetOwner(u)
 	x.Memory.Hold(b)
@@ -199,16 +196,9 @@ func (x *Index) unlink(u *Unit) {
 		at = &(*at).chain
 	}
 	*at = u.chain
-	if u.younger == nil {
-		o.units = u.older
-	} else {
-		u.younger.older = u.older
-	}
-	if u.older != nil {
-		u.older.younger = u.younger
-	}
+	o.units.Remove(&u.inObject)
 	o.count--
-	u.chain, u.older, u.younger, u.indexed = nil, nil, nil, false
+	u.chain, u.indexed = nil, false
 }
 
 func (x *Index) drop(u *Unit) {

@@ -11,7 +11,7 @@ type Object struct {
 	id      Key
 	seed    uint64 // of its units' places in the table
 	shift   uint8  // of its unit
-	units   *Unit  // linked by older and younger
+	units   list.List[Unit]
 	count   int
 	locks   rangeLocks
 	losses  uint64 // counts Lose
@@ -45,9 +45,9 @@ type Unit struct {
 	ahead  bool  // read ahead, and nobody has asked for it yet
 	seen   int64 // end of what was read so far, see policy
 
-	rank           list.Link[Unit] // in a list of the policy while indexed and not pinned
-	chain          *Unit           // in a bucket of the table
-	older, younger *Unit           // of the object
+	rank     list.Link[Unit] // in a list of the policy while indexed and not pinned
+	inObject list.Link[Unit] // in Object.units while indexed
+	chain    *Unit           // in a bucket of the table
 }
 
 // Block is the unit's memory.

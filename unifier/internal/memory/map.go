@@ -32,7 +32,7 @@ func New(cfg Config, mu sync.Locker, evict Evictor) (*Pool, error) {
 // meanwhile, so that nothing that was seen before holds afterwards. It fails with the context's
 // error, or errs.Closed, and then nothing is held.
 func (p *Pool) Allocate(ctx context.Context, r *Request) error {
-	if p.TryAllocate(r) {
+	if p.TryAllocate(r, false) {
 		return nil
 	}
 	if p.closed {
@@ -48,9 +48,11 @@ func (p *Pool) Allocate(ctx context.Context, r *Request) error {
 	for !p.queue.Empty() && !p.mapping && p.growth() > 0 {
 		p.grow()
 	}
+	p.Serve()
 	err := p.wait(ctx, &p.queue, w)
 	if err != nil {
 		p.Free(r)
+		p.AdmitMore() // loans may have waited for this one
 	}
 	return err
 }

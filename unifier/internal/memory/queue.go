@@ -14,18 +14,10 @@ import (
 // The one thing that could keep memory from him is a crowd of readers that holds the same units
 // again and again: when he has waited for queueMax, new loans wait until he is served (gate.go).
 
-// TryAllocate is Allocate that does not wait; nothing is held when it says no.
-func (p *Pool) TryAllocate(r *Request) bool {
-	if p.queue.Empty() && p.collect(r, false) {
-		return true
-	}
-	p.Free(r)
-	return false
-}
-
-// TryAhead is TryAllocate for what is read ahead.
-func (p *Pool) TryAhead(r *Request) bool {
-	if p.queue.Empty() && p.collect(r, true) {
+// TryAllocate is Allocate that does not wait; nothing is held when it says no. Readahead takes
+// nothing from units that have proved to be useful.
+func (p *Pool) TryAllocate(r *Request, ahead bool) bool {
+	if p.queue.Empty() && p.collect(r, ahead) {
 		return true
 	}
 	p.Free(r)
@@ -76,11 +68,15 @@ func (p *Pool) Serve() {
 	if p.queue.Empty() {
 		return
 	}
+	served := false
 	for w := p.queue.First(); w != nil && p.collect(w.request, false); w = p.queue.First() {
 		p.queue.Release(w, nil)
 		p.headSince = time.Now()
+		served = true
 	}
-	p.admit()
+	if served {
+		p.admit() // loans may have waited for the one who was served
+	}
 }
 
 // admit lets the longest waiting loan try.
@@ -93,7 +89,6 @@ func (p *Pool) admit() {
 // wait waits in a line for memory, and tells whoever could free some.
 func (p *Pool) wait(ctx context.Context, l *Line, w *Waiter) error {
 	p.waits++
-	p.Serve()
 	if w.link.In() {
 		select {
 		case p.starved <- struct{}{}:
@@ -109,3 +104,60 @@ func (p *Pool) Starved() <-chan struct{} { return p.starved }
 
 // Short tells whether somebody waits for memory.
 func (p *Pool) Short() bool { return !p.queue.Empty() || !p.gate.Empty() }
+
+// queueMax is how long the first one in the queue for memory may have waited before new loans wait
+// for him.
+const queueMax = 5 * time.Millisecond
+
+// Hold counts a unit of the block's slab that somebody holds. A unit that is held keeps others from
+// using its slab, so loans are bounded by slabs, not by bytes.
+func (p *Pool) Hold(b Block) {
+	if b.slab.held++; b.slab.held == 1 {
+		p.heldSlabs++
+	}
+}
+
+// Unhold ends a Hold.
+func (p *Pool) Unhold(b Block) {
+	if b.slab.held--; b.slab.held == 0 {
+		p.heldSlabs--
+		p.admit()
+	}
+}
+
+// HeldSlabs is how many slabs have a unit that is held.
+func (p *Pool) HeldSlabs() int { return p.heldSlabs }
+
+// Open tells whether a new loan may try at once.
+func (p *Pool) Open() bool { return p.gate.Empty() && !p.blocked() }
+
+// blocked tells whether new loans have to wait for the queue.
+func (p *Pool) blocked() bool {
+	return !p.queue.Empty() && time.Since(p.headSince) > queueMax
+}
+
+// Pass lets a loan in behind those that wait at the gate.
+func (p *Pool) Pass(ctx context.Context, w *Waiter) error {
+	if p.Open() {
+		return nil
+	}
+	p.Serve() // before: whoever stands at the gate must not let himself in
+	w.Arm()
+	p.gate.Push(w)
+	return p.wait(ctx, &p.gate, w)
+}
+
+// StandAside has a loan that has passed, and found too much held, wait until something was let go.
+func (p *Pool) StandAside(ctx context.Context, w *Waiter) error {
+	p.Serve()
+	w.Arm()
+	p.gate.PushFront(w)
+	return p.wait(ctx, &p.gate, w)
+}
+
+// AdmitMore lets the next one at the gate try, because the one before him has.
+func (p *Pool) AdmitMore() {
+	if int64(p.heldSlabs) < p.cfg.LoanBytes>>SlabShift && !p.blocked() {
+		p.admit()
+	}
+}

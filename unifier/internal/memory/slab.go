@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/internal/list"
 	"github.com/sluice-storage/sluice/mem"
 )
 
@@ -48,8 +49,7 @@ type slab struct {
 	// lock.
 	sums [blocksPerSlab]uint32
 
-	listed     bool
-	prev, next *slab // in freeList.partial
+	link list.Link[slab] // in freeList.partial
 }
 
 func (s *slab) full() uint16 { return uint16(1<<(SlabBytes>>s.shift) - 1) }
@@ -106,10 +106,10 @@ func (b Block) Owners() (owners [blocksPerSlab]any, ok bool) {
 // freeList is all memory that is mapped, and which of it is free.
 type freeList struct {
 	chunks  []*chunk
-	partial [SlabShift + 1]*slab // by class: slabs with both allocated and free blocks
-	cursor  int                  // chunk that gave the last free slab
-	free    int                  // slabs
-	inUse   int64                // bytes of allocated blocks
+	partial [SlabShift + 1]list.List[slab] // by class: slabs with allocated and free blocks
+	cursor  int                            // chunk that gave the last free slab
+	free    int                            // slabs
+	inUse   int64                          // bytes of allocated blocks
 }
 
 func newChunk(a *mem.Arena, bytes int64, ready bool) *chunk {
@@ -129,7 +129,7 @@ func (f *freeList) add(k *chunk) {
 }
 
 // has tells whether a block of the class is free.
-func (f *freeList) has(shift uint8) bool { return f.partial[shift] != nil || f.free > 0 }
+func (f *freeList) has(shift uint8) bool { return !f.partial[shift].Empty() || f.free > 0 }
 
 // take allocates a block of the class, behind the block after where that is free: neighbours make
 // one piece of a gather list. It says no when nothing is free.
@@ -147,8 +147,7 @@ func (f *freeList) take(shift uint8, after Block) (Block, bool) {
 			}
 		}
 	}
-	s = f.partial[shift]
-	if s == nil {
+	if s = f.partial[shift].First(); s == nil {
 		if s = f.vacant(); s == nil {
 			return Block{}, false
 		}
@@ -226,25 +225,10 @@ func poison(b []byte) {
 
 // list enters a slab where blocks of its class are looked for, or takes it out.
 func (f *freeList) list(s *slab, in bool) {
-	if s.listed == in {
-		return
+	switch partial := &f.partial[s.shift]; {
+	case in && !s.link.In():
+		partial.PushFirst(&s.link, s)
+	case !in && s.link.In():
+		partial.Remove(&s.link)
 	}
-	head := &f.partial[s.shift]
-	if s.listed = in; in {
-		s.prev, s.next = nil, *head
-		if *head != nil {
-			(*head).prev = s
-		}
-		*head = s
-		return
-	}
-	if s.prev == nil {
-		*head = s.next
-	} else {
-		s.prev.next = s.next
-	}
-	if s.next != nil {
-		s.next.prev = s.prev
-	}
-	s.prev, s.next = nil, nil
 }

@@ -38,7 +38,7 @@ func TestSlabs(t *testing.T) {
 			shift := uint8(rapid.IntRange(BlockShift, SlabShift).Draw(t, "class"))
 			b, ok := m.take(shift, last)
 			if !ok {
-				if m.free > 0 || m.partial[shift] != nil {
+				if m.free > 0 || !m.partial[shift].Empty() {
 					t.Fatal("memory is free, and cannot be had")
 				}
 				continue

@@ -12,17 +12,14 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// Wrote remembers that the range was changed past the cache by a request that is not sent again. It
-// is called under Change or Discard.
+// Wrote is unifier.Cache.Wrote.
 func (w *Writer) Wrote(id index.Key, off, length int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.since.add(id, seg.Piece{Off: off, Len: length})
 }
 
-// Newer tells which parts of the range were changed since the cache began, or lost something, and
-// so lie over a change that comes again. The stamp is that change's, its Life the one that it was
-// acknowledged in. It fails with errs.IO when nobody knows. The caller is inside Change.
+// Newer is unifier.Cache.Newer.
 func (w *Writer) Newer(ctx context.Context, id index.Key, off, length int64,
 	st wire.Stamp) ([]seg.Piece, error) {
 	return w.newer(ctx, id, st, []seg.Piece{{Off: off, Len: length}})

@@ -17,9 +17,7 @@ import (
 
 func (d *Draft) id() index.Key { return d.pub.Object.ID() }
 
-// Draft makes a draft for an access to one object. Its pieces need be neither sorted nor
-// disjoint: later ones win. The memory for all of them is had in one step, waiting behind others;
-// what needs more than the drafts' share is refused with errs.TooBig.
+// Draft is unifier.Cache.Draft.
 func (w *Writer) Draft(ctx context.Context, id index.Key, a seg.Access, h index.Hint) (
 	*Draft, error) {
 	const op = "unifier.Draft"
@@ -82,7 +80,7 @@ func (d *Draft) tryAllocate(bytes int64) bool {
 		return false
 	}
 	d.held = bytes
-	return d.w.index.Memory.TryAllocate(&d.pub.Blocks)
+	return d.w.index.Memory.TryAllocate(&d.pub.Blocks, false)
 }
 
 // allocate gets the draft its memory, after tryAllocate could not.

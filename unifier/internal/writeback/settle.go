@@ -63,18 +63,14 @@ func (w *Writer) settleSlot(ctx context.Context, st wire.Stamp) error {
 	return w.flush(ctx, d.id(), d.order)
 }
 
-// SettleStamp returns when the backing has every write that was published with an earlier number
-// of the stamp's slot. Whoever takes a numbered request to the backing past the cache (a direct
-// write, a punch) calls it first: a store that has noted a number takes all lower ones of the
-// slot for repeats, so a pending write would be lost if it had to be sent again.
+// SettleStamp is unifier.Cache.SettleStamp.
 func (w *Writer) SettleStamp(ctx context.Context, st wire.Stamp) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return errs.Wrap("unifier.SettleStamp", "", w.settleSlot(ctx, st))
 }
 
-// Settle returns when the backing has all that was published in the range before the call. The
-// zero Key means all objects.
+// Settle is unifier.Cache.Settle.
 func (w *Writer) Settle(ctx context.Context, id index.Key, off, length int64) error {
 	const op = "unifier.Settle"
 	w.mu.Lock()
@@ -93,8 +89,7 @@ func (w *Writer) Settle(ctx context.Context, id index.Key, off, length int64) er
 	return errs.Wrap(op, id.String(), w.flush(ctx, id, w.order))
 }
 
-// SettleFile returns when the backing has all that was published of a file's objects before the
-// call. What is pending of other files stays pending, but for earlier numbers of the same slots.
+// SettleFile is unifier.Cache.SettleFile.
 func (w *Writer) SettleFile(ctx context.Context, file uint64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,7 +108,7 @@ func (w *Writer) SettleFile(ctx context.Context, file uint64) error {
 	return nil
 }
 
-// Sync makes all that was published of the object durable. The zero Key means all objects.
+// Sync is unifier.Cache.Sync.
 func (w *Writer) Sync(ctx context.Context, id index.Key) error {
 	if w.dirty != nil {
 		if err := w.Settle(ctx, id, 0, math.MaxInt64); err != nil {

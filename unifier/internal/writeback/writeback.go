@@ -193,8 +193,7 @@ func (w *Writer) Stop() {
 	w.flushers.Wait()
 }
 
-// Losses counts how often acknowledged volatile data was lost because it could not be written. A
-// server mixes it into its verifier, so that clients send again.
+// Losses is unifier.Cache.Losses.
 func (w *Writer) Losses() uint64 { return w.losses.Load() }
 
 // DraftBytes is how many bytes all drafts together may have.
