@@ -74,18 +74,18 @@ func (k *crew) stop() {
 	k.done.Wait()
 }
 
-// ask has up to n workers that have nothing else to do help with a fetch. mu is held.
-func (k *crew) ask(t *fetch, n int) {
+// askLocked has up to n workers that have nothing else to do help with a fetch.
+func (k *crew) askLocked(t *fetch, n int) {
 	free := workersMax - (k.workers - k.idle) - len(k.asked)
 	for range min(n, free) {
 		t.refs++
 		k.asked = append(k.asked, t)
-		k.rouse()
+		k.rouseLocked()
 	}
 }
 
-// leave ends the interest of one who has helped, or has started the fetch. mu is held.
-func (k *crew) leave(t *fetch) {
+// leaveLocked ends the interest of one who has helped, or has started the fetch.
+func (k *crew) leaveLocked(t *fetch) {
 	if t.refs--; t.refs == 0 {
 		k.freeFetches.Put(t)
 	}
@@ -99,11 +99,11 @@ func (k *crew) readSoon(ranges int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.ahead = max(k.ahead, ranges)
-	k.rouse()
+	k.rouseLocked()
 }
 
-// rouse finds a worker for one more thing to do.
-func (k *crew) rouse() {
+// rouseLocked finds a worker for one more thing to do.
+func (k *crew) rouseLocked() {
 	if k.closed {
 		return // those who still run finish what there is
 	}
@@ -125,7 +125,7 @@ func (k *crew) work() {
 			t := k.asked[n-1]
 			k.asked = k.asked[:n-1]
 			k.help(k.life, t)
-			k.leave(t)
+			k.leaveLocked(t)
 		case k.closed:
 			k.workers--
 			return

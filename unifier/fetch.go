@@ -18,8 +18,8 @@ func (c *Cache) fetch(ctx context.Context, f *index.Fill) error {
 	defer k.mu.Unlock()
 	t := k.freeFetches.Get()
 	*t = fetch{fill: f, rest: t.rest, refs: 1}
-	k.ask(t, min(len(f.Lock.Spans)-1, helpersMax))
-	c.help(ctx, t)
+	k.askLocked(t, min(len(f.Lock.Spans)-1, helpersMax))
+	c.helpLocked(ctx, t)
 	for t.active > 0 {
 		t.rest.Arm()
 		k.mu.Unlock()
@@ -28,12 +28,12 @@ func (c *Cache) fetch(ctx context.Context, f *index.Fill) error {
 	}
 	err := t.err
 	t.fill = nil
-	k.leave(t)
+	k.leaveLocked(t)
 	return err
 }
 
-// help reads places until none is left. crew.mu is held, but not while the backing reads.
-func (c *Cache) help(ctx context.Context, t *fetch) {
+// helpLocked reads places until none is left. crew.mu is held, but not while the backing reads.
+func (c *Cache) helpLocked(ctx context.Context, t *fetch) {
 	if t.fill == nil {
 		return
 	}

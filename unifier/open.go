@@ -27,7 +27,7 @@ func New(cfg Config, backing Backing) (*Cache, error) {
 	c := &Cache{cfg: cfg, backing: backing, index: x,
 		back: writeback.New(cfg.writeback(), x, backing), takes: budget.New(cfg.takeBytes())}
 	c.stater, _ = backing.(stripe.Stater)
-	c.crew.init(c.help, c.readAhead)
+	c.crew.init(c.helpLocked, c.readAhead)
 	return c, nil
 }
 

@@ -153,15 +153,14 @@ func (r *rig) checkEnd() {
 	if wrong != nil {
 		r.Error(wrong)
 	}
-	if m.InUse != x.Bytes || m.HeldSlabs != 0 || x.RangeLocks != 0 || x.Loans != 0 {
-		r.Errorf("%d bytes in use, %d cached; %d slabs are held, %d ranges locked, %d loans out",
-			m.InUse, x.Bytes, m.HeldSlabs, x.RangeLocks, x.Loans)
+	if m.InUse != x.Bytes || m.HeldSlabs != 0 || x.RangeLocks != 0 || x.Busy != 0 {
+		r.Errorf("%d bytes in use, %d cached; %d slabs are held, %d ranges locked, %d users",
+			m.InUse, x.Bytes, m.HeldSlabs, x.RangeLocks, x.Busy)
 	}
 	w := c.back.Stats()
 	n := w.Drafted + c.takes.Usage().Used
-	if n != 0 || w.Dirty != 0 || w.Promised != 0 || w.Drafts != 0 {
-		r.Errorf("%d bytes are drafted or taken, %d dirty, %d promised, %d drafts out", n, w.Dirty,
-			w.Promised, w.Drafts)
+	if n != 0 || w.Dirty != 0 || w.Promised != 0 {
+		r.Errorf("%d bytes are drafted or taken, %d dirty, %d promised", n, w.Dirty, w.Promised)
 	}
 	if m.HighWater > c.cfg.MemoryBytes {
 		r.Errorf("high water %d", m.HighWater)

@@ -2,7 +2,7 @@
 // objects are cached and where in memory they are, who holds them, who is at work on them, and
 // which of them goes first when memory is needed.
 //
-// A unit's memory belongs to the index from Add until it is evicted or dropped and nobody holds it
+// A unit's memory belongs to the index until it is evicted or dropped and nobody holds it
 // any more. Its bytes change only while nobody holds it: whoever changes a unit that is held makes
 // a new version (Exchange), and the holders keep the old one. A Loan holds units for a reader; a
 // Publication is memory of a writer that becomes units; a Fill is units whose bytes are on their
@@ -51,7 +51,6 @@ type Index struct {
 
 	mu         sync.Mutex
 	closed     bool
-	loans      int // that exist
 	objects    map[Key]*Object
 	table      []*Unit
 	tableShift uint8
@@ -127,7 +126,7 @@ type Stats struct {
 	Kept              int64  // bytes that are evicted last
 	Objects           int    // of which something is cached or under way
 	RangeLocks        int    // held, or waited for
-	Loans             int    // that exist
+	Busy              int    // objects held open by drafts, pending writes, fills and changes
 }
 
 // Stats tells how the cache is used.
@@ -136,6 +135,6 @@ func (x *Index) Stats() Stats {
 	s.GhostHits, s.AheadUsed, s.AheadWasted = p.ghostHits, p.aheadGood, p.aheadWaste
 	s.AheadWindow, s.AheadBytes = x.ahead.window, p.aheadBytes
 	s.Protected, s.ProtectedMax, s.Kept = p.bytes[protected], p.protectedMax, p.bytes[kept]
-	s.Objects, s.Loans = len(x.objects), x.loans
+	s.Objects = len(x.objects)
 	return s
 }

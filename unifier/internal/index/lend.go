@@ -40,7 +40,7 @@ func (x *Index) LendCached(id Key, a seg.Access, h Hint) *Loan {
 		return nil
 	}
 	l := x.newLoan(id, a, h)
-	o.busy++
+	x.use(o)
 	missing, fits := x.pinAll(l, o)
 	if fits && missing == 0 && !l.filling() {
 		x.start(l, o)

@@ -81,7 +81,6 @@ func (x *Index) newLoan(id Key, a seg.Access, h Hint) *Loan {
 	l := x.freeLoans.Get()
 	l.x, l.id, l.access, l.hint = x, id, a, h
 	l.live, l.tries = true, 0
-	x.loans++
 	return l
 }
 
@@ -110,7 +109,6 @@ func (x *Index) endLoan(l *Loan) {
 	x.Memory.Free(&l.request)
 	l.access, l.live = seg.Access{}, false
 	x.freeLoans.Put(l)
-	x.loans--
 }
 
 // newFill begins a fill, which keeps the object open until it is over.
@@ -118,7 +116,7 @@ func (x *Index) newFill(o *Object) *Fill {
 	f := x.freeFills.Get()
 	f.obj, f.refs, f.over, f.err = o, 1, false, nil
 	f.Lock.Shared = true
-	o.busy++
+	x.use(o)
 	return f
 }
 

@@ -28,7 +28,7 @@ func (x *Index) Open(id Key, h Hint) *Object {
 	case h.Unit != 0 && o.UnitBytes() != int64(h.Unit) && o.busy == 0:
 		x.resize(o, h.Unit)
 	}
-	o.busy++
+	x.use(o)
 	return o
 }
 
@@ -46,7 +46,13 @@ func (x *Index) resize(o *Object, size int) {
 // Close ends an Open.
 func (x *Index) Close(o *Object) {
 	o.busy--
+	x.stats.Busy--
 	x.tidy(o)
+}
+
+func (x *Index) use(o *Object) {
+	o.busy++
+	x.stats.Busy++
 }
 
 // tidy forgets an object that nothing is known of.
@@ -247,7 +253,7 @@ func (x *Index) evict(u *Unit) {
 // Clear drops all that is cached and not being filled.
 func (x *Index) Clear() {
 	for _, o := range x.objects {
-		o.busy++
+		x.use(o)
 		x.DropSpans(o, []Span{{0, math.MaxInt64}})
 		x.Close(o)
 	}

@@ -12,7 +12,7 @@
 // StandAside) or while memory is mapped (Allocate, Grow). Whoever has freed, or made evictable,
 // calls Serve before he lets go of the lock: then those who wait get what there is.
 //
-// Nobody waits in a circle for memory: see queue.go. Read slab.go first, then queue.go and gate.go.
+// Nobody waits in a circle for memory: see queue.go. Read slab.go first, then queue.go.
 package memory
 
 import (

@@ -12,7 +12,8 @@ import (
 // served when enough of the others have ended, and nobody is passed over for ever.
 //
 // The one thing that could keep memory from him is a crowd of readers that holds the same units
-// again and again: when he has waited for queueMax, new loans wait until he is served (gate.go).
+// again and again: when he has waited for queueMax, new loans wait until he is served: they stand
+// at the gate.
 
 // TryAllocate is Allocate that does not wait; nothing is held when it says no. Readahead takes
 // nothing from units that have proved to be useful.

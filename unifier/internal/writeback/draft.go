@@ -31,7 +31,6 @@ func (w *Writer) Draft(ctx context.Context, id index.Key, a seg.Access, h index.
 		return nil, err
 	}
 	d := w.freeDrafts.Get()
-	w.out++
 	d.w, d.live = w, true
 	d.pub.Object, d.pub.Policy = x.Open(id, h), h.Policy
 	for cur := a.Cursor(); ; {
@@ -236,5 +235,4 @@ func (d *Draft) endLocked() {
 	*d = Draft{pub: d.pub, pieces: d.pieces[:0], sges: d.sges[:0], chunks: d.chunks[:0],
 		bytes: d.bytes[:0], cuts: d.cuts[:0], sumAt: d.sumAt[:0]}
 	w.freeDrafts.Put(d)
-	w.out--
 }

@@ -20,28 +20,28 @@ const (
 func (w *Writer) Flush(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.flushAll(ctx)
+	return w.flushAllLocked(ctx)
 }
 
-func (w *Writer) flushAll(ctx context.Context) error {
+func (w *Writer) flushAllLocked(ctx context.Context) error {
 	mark := w.order
 	for d := w.pending.First(); d != nil && d.order <= mark; d = w.pending.First() {
-		if err := w.flush(ctx, d.id(), mark); err != nil {
+		if err := w.flushLocked(ctx, d.id(), mark); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// flush writes what is pending of the object, up to the order mark. It lets go of the lock.
-func (w *Writer) flush(ctx context.Context, id index.Key, mark uint64) error {
+// flushLocked writes what is pending of the object, up to the order mark. It lets go of the lock.
+func (w *Writer) flushLocked(ctx context.Context, id index.Key, mark uint64) error {
 	losses := w.losses.Load()
 	for q := w.queues[id]; q != nil && q.drafts.First().order <= mark; q = w.queues[id] {
 		var err error
-		if first := w.earliest(q); first.flushing {
-			err = w.awaitFlush(ctx)
+		if first := w.earliestLocked(q); first.flushing {
+			err = w.awaitFlushLocked(ctx)
 		} else {
-			err = w.writeRun(first)
+			err = w.writeRunLocked(first)
 		}
 		if err != nil {
 			return err
@@ -53,12 +53,12 @@ func (w *Writer) flush(ctx context.Context, id index.Key, mark uint64) error {
 	return nil
 }
 
-// earliest is the queue whose first write must be written before that of q: q itself, unless an
-// earlier number of its slot is pending elsewhere. Each step goes to an older write, so there is an
-// end.
-func (w *Writer) earliest(q *queue) *queue {
+// earliestLocked is the queue whose first write must be written before that of q: q itself, unless
+// an earlier number of its slot is pending elsewhere. Each step goes to an older write, so there
+// is an end.
+func (w *Writer) earliestLocked(q *queue) *queue {
 	for {
-		b := w.waitsFor(q.drafts.First())
+		b := w.waitsForLocked(q.drafts.First())
 		if b == nil || b.pub.Object == q.obj {
 			return q
 		}
@@ -66,8 +66,8 @@ func (w *Writer) earliest(q *queue) *queue {
 	}
 }
 
-// awaitFlush waits until some write has reached the backing, or has failed to.
-func (w *Writer) awaitFlush(ctx context.Context) error {
+// awaitFlushLocked waits until some write has reached the backing, or has failed to.
+func (w *Writer) awaitFlushLocked(ctx context.Context) error {
 	a := w.freeWaiters.Get()
 	a.Arm()
 	w.flushed.Push(a)
@@ -76,11 +76,11 @@ func (w *Writer) awaitFlush(ctx context.Context) error {
 	return err
 }
 
-// writeRun writes the queue's first writes, which nobody else is doing. A change that has begun is
-// carried out, whoever has given up waiting for it. It lets go of the lock.
-func (w *Writer) writeRun(q *queue) error {
+// writeRunLocked writes the queue's first writes, which nobody else is doing. A change that has
+// begun is carried out, whoever has given up waiting for it. It lets go of the lock.
+func (w *Writer) writeRunLocked(q *queue) error {
 	r, id := w.freeRuns.Get(), q.obj.ID()
-	w.fillRun(r, q)
+	w.fillRunLocked(r, q)
 	q.flushing = true
 	w.mu.Unlock()
 	err := r.write(w.backing, id)
@@ -94,11 +94,11 @@ func (w *Writer) writeRun(q *queue) error {
 	case err == nil:
 		w.stats.Flushes++
 		w.stats.Flushed += uint64(len(r.drafts))
-		w.unpend(r.drafts)
+		w.unpendLocked(r.drafts)
 	case errs.KindOf(err) == errs.Fenced:
 		// Fenced after they were acknowledged: nobody may see them any more, and who wrote them is
 		// told so with his next request. Others have lost nothing.
-		w.drop(q)
+		w.dropLocked(q)
 		err = nil
 	default:
 		lost = true
@@ -106,7 +106,7 @@ func (w *Writer) writeRun(q *queue) error {
 			clear(w.through)
 		}
 		w.through[id] = true
-		w.lose()
+		w.loseLocked()
 	}
 	clear(r.drafts)
 	clear(r.bufs)
@@ -121,9 +121,9 @@ func (w *Writer) writeRun(q *queue) error {
 	return err
 }
 
-// fillRun collects neighbours: each continues where the one before it ends, and has no earlier
-// number of its slot elsewhere.
-func (w *Writer) fillRun(r *run, q *queue) {
+// fillRunLocked collects neighbours: each continues where the one before it ends, and has no
+// earlier number of its slot elsewhere.
+func (w *Writer) fillRunLocked(r *run, q *queue) {
 	d := q.drafts.First()
 	if w.defects.anyOrder {
 		d = q.drafts.Last()
@@ -137,7 +137,7 @@ func (w *Writer) fillRun(r *run, q *queue) {
 			len(r.drafts) >= stripe.StampsMax {
 			break
 		}
-		if b := w.waitsFor(next); b != nil && !(b.flying && b.pub.Object == q.obj) {
+		if b := w.waitsForLocked(next); b != nil && !(b.flying && b.pub.Object == q.obj) {
 			break
 		}
 		d = next
@@ -195,16 +195,16 @@ func (r *run) write(backing Backing, id index.Key) error {
 		stripe.Volatile)
 }
 
-// flushSoon wakes the flushers when they have to work at once, or to look at the clock. Somebody
-// who waits for memory wakes them himself: see memory.Pool.Starved.
-func (w *Writer) flushSoon() {
+// flushSoonLocked wakes the flushers when they have to work at once, or to look at the clock.
+// Somebody who waits for memory wakes them himself: see memory.Pool.Starved.
+func (w *Writer) flushSoonLocked() {
 	if !w.flushing && !w.closed.Load() {
 		w.flushing = true
 		for range flushers {
 			w.flushers.Go(w.flusher)
 		}
 	}
-	if w.pending.First() == w.pending.Last() || w.tooDirty() {
+	if w.pending.First() == w.pending.Last() || w.tooDirtyLocked() {
 		select {
 		case w.kick <- struct{}{}:
 		default:
@@ -212,8 +212,8 @@ func (w *Writer) flushSoon() {
 	}
 }
 
-// tooDirty tells whether pending writes are written without waiting for their age.
-func (w *Writer) tooDirty() bool { return w.dirtyBytes > w.dirty.Total()/2 }
+// tooDirtyLocked tells whether pending writes are written without waiting for their age.
+func (w *Writer) tooDirtyLocked() bool { return w.dirtyBytes > w.dirty.Total()/2 }
 
 // memoryShort tells whether somebody waits for memory, some of which pending writes hold.
 func (w *Writer) memoryShort() bool {
@@ -228,9 +228,9 @@ func (w *Writer) flusher() {
 	defer timer.Stop()
 	for {
 		w.mu.Lock()
-		q, wait := w.due()
+		q, wait := w.dueLocked()
 		if q != nil {
-			_ = w.writeRun(q) // Losses and OnLoss tell
+			_ = w.writeRunLocked(q) // Losses and OnLoss tell
 			w.mu.Unlock()
 			continue
 		}
@@ -246,20 +246,20 @@ func (w *Writer) flusher() {
 	}
 }
 
-// due is a queue whose first write is to be written now; nil: look again later.
-func (w *Writer) due() (*queue, time.Duration) {
+// dueLocked is a queue whose first write is to be written now; nil: look again later.
+func (w *Writer) dueLocked() (*queue, time.Duration) {
 	d := w.pending.First()
 	if d == nil {
 		return nil, time.Hour
 	}
-	atOnce := w.tooDirty() || w.memoryShort()
+	atOnce := w.tooDirtyLocked() || w.memoryShort()
 	now := time.Now()
 	for range lookMax {
 		left := d.at.Add(w.cfg.DirtyAge).Sub(now)
 		if !atOnce && left > 0 {
 			return nil, left
 		}
-		if q := w.earliest(w.queues[d.id()]); !q.flushing {
+		if q := w.earliestLocked(w.queues[d.id()]); !q.flushing {
 			return q, 0
 		}
 		if d = d.inAll.Next(); d == nil {

@@ -26,8 +26,8 @@ import (
 //   - When a pending write cannot be written, all pending writes are dropped, with what is cached
 //     of them, and Losses is raised: the clients send again all that was not synced.
 
-// pend puts the draft at the end of the queues.
-func (w *Writer) pend(d *Draft) {
+// pendLocked puts the draft at the end of the queues.
+func (w *Writer) pendLocked(d *Draft) {
 	q := w.queues[d.id()]
 	if q == nil {
 		q = w.freeQueues.Get()
@@ -59,12 +59,12 @@ func (w *Writer) pend(d *Draft) {
 	}
 }
 
-// unpend takes drafts out of the queues, and ends them.
-func (w *Writer) unpend(drafts []*Draft) {
+// unpendLocked takes drafts out of the queues, and ends them.
+func (w *Writer) unpendLocked(drafts []*Draft) {
 	var held int64
 	for _, d := range drafts {
 		held += d.held
-		w.forget(d)
+		w.forgetLocked(d)
 	}
 	w.index.Lock()
 	for _, d := range drafts {
@@ -74,7 +74,7 @@ func (w *Writer) unpend(drafts []*Draft) {
 	w.dirty.Release(held)
 }
 
-func (w *Writer) forget(d *Draft) {
+func (w *Writer) forgetLocked(d *Draft) {
 	q := w.queues[d.id()]
 	q.drafts.Remove(&d.inQueue)
 	w.pending.Remove(&d.inAll)
@@ -90,14 +90,14 @@ func (w *Writer) forget(d *Draft) {
 		q.obj = nil
 		w.freeQueues.Put(q)
 	}
-	w.leaveSlot(d)
+	w.leaveSlotLocked(d)
 	w.dirtyBytes -= d.held
 	w.promised.Add(-d.space())
 	w.waiting.Add(-1)
 }
 
-// leaveSlot closes the gap that the draft leaves among the pending writes of its slot.
-func (w *Writer) leaveSlot(d *Draft) {
+// leaveSlotLocked closes the gap that the draft leaves among the pending writes of its slot.
+func (w *Writer) leaveSlotLocked(d *Draft) {
 	if !stripe.Numbered(d.stamp) {
 		return
 	}
@@ -116,8 +116,8 @@ func (w *Writer) leaveSlot(d *Draft) {
 	d.before, d.after = nil, nil
 }
 
-// waitsFor is the pending write that has to reach the backing before d; nil if there is none.
-func (w *Writer) waitsFor(d *Draft) *Draft {
+// waitsForLocked is the pending write that has to reach the backing before d; nil if there is none.
+func (w *Writer) waitsForLocked(d *Draft) *Draft {
 	if w.defects.loseSlots {
 		return nil
 	}
@@ -142,11 +142,11 @@ func (q *queue) touches(s index.Span) bool {
 	return false
 }
 
-// lose drops all pending writes but those that somebody else is writing at the moment, and what is
-// cached of them. The ones in the air have no earlier ones left that they would outrun.
-func (w *Writer) lose() {
+// loseLocked drops all pending writes but those that somebody else is writing at the moment, and
+// what is cached of them. The ones in the air have no earlier ones left that they would outrun.
+func (w *Writer) loseLocked() {
 	w.losses.Add(1)
-	w.drop(nil)
+	w.dropLocked(nil)
 	w.sessions.Store(&stripe.Sessions{})
 	w.since = since{} // what was written before may now be sent again by those who wrote it
 	if w.keeper != nil {
@@ -154,8 +154,8 @@ func (w *Writer) lose() {
 	}
 }
 
-// drop drops what is pending of an object, or of all for nil, in the same way.
-func (w *Writer) drop(only *queue) {
+// dropLocked drops what is pending of an object, or of all for nil, in the same way.
+func (w *Writer) dropLocked(only *queue) {
 	var lost []*Draft
 	for d := w.pending.First(); d != nil; d = d.inAll.Next() {
 		if !d.flying && (only == nil || w.queues[d.id()] == only) {
@@ -167,5 +167,5 @@ func (w *Writer) drop(only *queue) {
 		w.index.Lose(d.pub.Object, d.pub.Range.Spans)
 	}
 	w.index.Unlock()
-	w.unpend(lost)
+	w.unpendLocked(lost)
 }

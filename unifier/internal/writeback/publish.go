@@ -163,14 +163,14 @@ func (d *Draft) keep() {
 	x.Exchange(&d.pub)
 	x.Unlock()
 	w.mu.Lock()
-	w.pend(d)
+	w.pendLocked(d)
 	for _, p := range d.pieces {
 		w.since.add(d.id(), p)
 	}
 	x.Lock()
 	x.UnlockRange(d.pub.Object, &d.pub.Range) // before a flusher can end the draft
 	x.Unlock()
-	w.flushSoon()
+	w.flushSoonLocked()
 	w.mu.Unlock()
 	w.drafts.Release(held)
 }

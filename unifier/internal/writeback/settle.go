@@ -19,17 +19,17 @@ func (w *Writer) SettleSpans(id index.Key, spans []index.Span) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.settleSpans(id, spans)
+	w.settleSpansLocked(id, spans)
 }
 
-func (w *Writer) settleSpans(id index.Key, spans []index.Span) {
+func (w *Writer) settleSpansLocked(id index.Key, spans []index.Span) {
 	q := w.queues[id]
 	if q == nil {
 		return
 	}
 	for _, s := range spans {
 		if q.touches(s) {
-			_ = w.flush(context.Background(), id, w.order)
+			_ = w.flushLocked(context.Background(), id, w.order)
 			return
 		}
 	}
@@ -45,14 +45,14 @@ func (w *Writer) settleBefore(ctx context.Context, d *Draft, dur stripe.Durabili
 	defer w.mu.Unlock()
 	if w.queues[d.id()] != nil && dur == stripe.Volatile {
 		// A client may use one slot for all of an object's volatile writes: none overtakes.
-		_ = w.flush(ctx, d.id(), w.order)
+		_ = w.flushLocked(ctx, d.id(), w.order)
 	}
-	w.settleSpans(d.id(), d.pub.Range.Spans)
-	return w.settleSlot(ctx, d.stamp)
+	w.settleSpansLocked(d.id(), d.pub.Range.Spans)
+	return w.settleSlotLocked(ctx, d.stamp)
 }
 
-// settleSlot returns when no earlier write of the stamp's slot is pending.
-func (w *Writer) settleSlot(ctx context.Context, st wire.Stamp) error {
+// settleSlotLocked returns when no earlier write of the stamp's slot is pending.
+func (w *Writer) settleSlotLocked(ctx context.Context, st wire.Stamp) error {
 	if !stripe.Numbered(st) || w.defects.loseSlots {
 		return nil
 	}
@@ -60,14 +60,14 @@ func (w *Writer) settleSlot(ctx context.Context, st wire.Stamp) error {
 	if d == nil {
 		return nil
 	}
-	return w.flush(ctx, d.id(), d.order)
+	return w.flushLocked(ctx, d.id(), d.order)
 }
 
 // SettleStamp is unifier.Cache.SettleStamp.
 func (w *Writer) SettleStamp(ctx context.Context, st wire.Stamp) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return errs.Wrap("unifier.SettleStamp", "", w.settleSlot(ctx, st))
+	return errs.Wrap("unifier.SettleStamp", "", w.settleSlotLocked(ctx, st))
 }
 
 // Settle is unifier.Cache.Settle.
@@ -76,7 +76,7 @@ func (w *Writer) Settle(ctx context.Context, id index.Key, off, length int64) er
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if id == (index.Key{}) {
-		return errs.Wrap(op, "", w.flushAll(ctx))
+		return errs.Wrap(op, "", w.flushAllLocked(ctx))
 	}
 	q := w.queues[id]
 	if q == nil || length <= 0 {
@@ -86,7 +86,7 @@ func (w *Writer) Settle(ctx context.Context, id index.Key, off, length int64) er
 	if !q.touches(index.Span{First: off >> shift, Last: end >> shift}) {
 		return nil
 	}
-	return errs.Wrap(op, id.String(), w.flush(ctx, id, w.order))
+	return errs.Wrap(op, id.String(), w.flushLocked(ctx, id, w.order))
 }
 
 // SettleFile is unifier.Cache.SettleFile.
@@ -101,7 +101,7 @@ func (w *Writer) SettleFile(ctx context.Context, file uint64) error {
 		}
 	}
 	for _, id := range ids {
-		if err := w.flush(ctx, id, mark); err != nil {
+		if err := w.flushLocked(ctx, id, mark); err != nil {
 			return errs.Wrap("unifier.SettleFile", id.String(), err)
 		}
 	}
@@ -125,9 +125,9 @@ func (w *Writer) Discard(id index.Key) {
 	defer w.mu.Unlock()
 	for q := w.queues[id]; q != nil; q = w.queues[id] {
 		if q.flushing {
-			_ = w.awaitFlush(context.Background())
+			_ = w.awaitFlushLocked(context.Background())
 			continue
 		}
-		w.unpend([]*Draft{q.drafts.Last()})
+		w.unpendLocked([]*Draft{q.drafts.Last()})
 	}
 }

@@ -83,9 +83,7 @@ type Writer struct {
 	kill     context.CancelFunc
 	flushers sync.WaitGroup
 
-	// Guarded by the index's lock.
-	freeDrafts freelist.List[Draft]
-	out        int // drafts that exist
+	freeDrafts freelist.List[Draft] // guarded by the index's lock
 
 	mu         sync.Mutex
 	pending    list.List[Draft] // of all objects, oldest first
@@ -207,7 +205,6 @@ type Stats struct {
 	Dirty    int64  // bytes pending now
 	Promised int64  // bytes of the store that they may need
 	Drafted  int64  // bytes held by drafts now
-	Drafts   int    // that exist, pending ones included
 	Waits    uint64 // for the drafts' share
 }
 
@@ -218,8 +215,5 @@ func (w *Writer) Stats() Stats {
 	s, use := w.stats, w.drafts.Usage()
 	s.Losses, s.Dirty, s.Promised = w.losses.Load(), w.dirtyBytes, w.promised.Load()
 	s.Drafted, s.Waits = use.Used, use.Waits
-	w.index.Lock()
-	s.Drafts = w.out
-	w.index.Unlock()
 	return s
 }
