@@ -25,10 +25,10 @@ func (c *Cache) Read(ctx context.Context, id Key, a seg.Access, h Hint) (*Loan, 
 	l, err := x.Lend(ctx, id, a, h)
 	ahead := x.NewAhead()
 	x.Unlock()
+	c.crew.readSoon(ahead)
 	if err != nil {
 		return nil, errs.Wrap(op, id.String(), err)
 	}
-	c.crew.readSoon(ahead)
 	if err := c.complete(ctx, l); err != nil {
 		l.Release()
 		return nil, errs.Wrap(op, id.String(), err)
@@ -48,8 +48,8 @@ func (c *Cache) Lend(id Key, a seg.Access, h Hint) *Loan {
 	l := x.LendCached(id, a, h)
 	ahead := x.NewAhead()
 	x.Unlock()
+	c.crew.readSoon(ahead)
 	if l != nil {
-		c.crew.readSoon(ahead)
 		x.Cover(l)
 	}
 	return l
