@@ -62,10 +62,6 @@ type Config struct {
 	// 32nd of the memory, but at most 8 MiB.
 	ReadaheadBytes int64
 
-	// Patience is how long a writer waits for a reader before it goes on without the reader's
-	// memory. Default 2 ms.
-	Patience time.Duration
-
 	// OnLoss is told when pending writes could not be written, with the object that failed. All
 	// pending writes are lost then. Default nil: nobody.
 	OnLoss func(id Key, err error)
@@ -75,9 +71,6 @@ type Config struct {
 
 	// HugePages says how much huge pages are wanted for ready memory. Default mem.Wish.
 	HugePages mem.Want
-
-	// Source is where the memory comes from. Default nil: anonymous memory of the process.
-	Source mem.Source
 }
 
 const (
@@ -108,9 +101,6 @@ func (c Config) withDefaults() Config {
 	if c.DirtyAge == 0 {
 		c.DirtyAge = 500 * time.Millisecond
 	}
-	if c.Patience == 0 {
-		c.Patience = 2 * time.Millisecond
-	}
 	return c
 }
 
@@ -138,8 +128,8 @@ func (c Config) validate() error {
 		return errs.Newf(errs.Invalid, op, "", "DirtyBytes is %d", c.DirtyBytes)
 	case c.ReadyBytes > c.MemoryBytes:
 		return errs.Newf(errs.Invalid, op, "", "ReadyBytes is %d of %d", c.ReadyBytes, c.MemoryBytes)
-	case c.DirtyAge < 0 || c.Patience < 0:
-		return errs.Newf(errs.Invalid, op, "", "DirtyAge %v, Patience %v", c.DirtyAge, c.Patience)
+	case c.DirtyAge < 0:
+		return errs.Newf(errs.Invalid, op, "", "DirtyAge is %v", c.DirtyAge)
 	}
 	return nil
 }
@@ -168,12 +158,12 @@ func (c Config) chunkBytes() int64 {
 
 func (c Config) memory() memory.Config {
 	return memory.Config{Bytes: c.MemoryBytes, ReadyBytes: c.ReadyBytes, ChunkBytes: c.chunkBytes(),
-		LoanBytes: c.readBytes(), Registrar: c.Registrar, HugePages: c.HugePages, Source: c.Source}
+		LoanBytes: c.readBytes(), Registrar: c.Registrar, HugePages: c.HugePages}
 }
 
 func (c Config) index() index.Config {
 	return index.Config{UnitBytes: c.UnitBytes, LoanMax: c.readBytes(), DirtyMax: c.DirtyBytes,
-		AheadMax: max(c.ReadaheadBytes, 0), AheadAll: c.MemoryBytes / 8, Patience: c.Patience}
+		AheadMax: max(c.ReadaheadBytes, 0), AheadAll: c.MemoryBytes / 8}
 }
 
 func (c Config) writeback() writeback.Config {

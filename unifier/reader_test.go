@@ -38,7 +38,7 @@ func TestSlowReadersDoNotBlockWriters(t *testing.T) {
 
 // A writer that finds no free memory waits for the reader, but not for long.
 func TestPatience(t *testing.T) {
-	r := newRig(t, Config{Patience: 3 * time.Millisecond})
+	r := newRig(t, Config{})
 	r.write(alpha, 0, fill1(testUnit, 1))
 	for off := int64(testUnit); off < 2<<20; off += 64 << 10 { // all memory is used
 		r.read(alpha, off, 64<<10)

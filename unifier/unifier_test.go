@@ -271,7 +271,7 @@ func TestLimits(t *testing.T) {
 	}
 	for _, bad := range []Config{
 		{UnitBytes: 5000}, {UnitBytes: 1 << 10}, {MemoryBytes: 100}, {DraftShare: 0.9},
-		{DirtyBytes: -1}, {DirtyBytes: 1 << 40}, {ReadyBytes: 1 << 40}, {Patience: -1},
+		{DirtyBytes: -1}, {DirtyBytes: 1 << 40}, {ReadyBytes: 1 << 40}, {DirtyAge: -1},
 	} {
 		if _, err := New(bad, r.store); !errors.Is(err, errs.Invalid) {
 			t.Errorf("%+v: %v, want invalid", bad, err)

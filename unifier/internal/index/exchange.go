@@ -17,6 +17,10 @@ const (
 	// exchangeAtOnce is how many units of a publication are brought up to date before others may
 	// have the lock: a list can have thousands.
 	exchangeAtOnce = 32
+
+	// patience is how long a writer waits for a reader before it goes on without the reader's
+	// memory.
+	patience = 2 * time.Millisecond
 )
 
 // Publication is one write's memory that nobody else can see, and that Exchange makes what
@@ -170,7 +174,7 @@ func (x *Index) succeed(o *Object, index int64, b memory.Block, old *Unit, p Pol
 // there is no memory leaves the cache.
 //
 // A writer that meets a reader makes a fresh version at once if memory is free: that is a copy of
-// 64 KiB at most, some 10 us. Otherwise it waits, but never longer than Patience, since a reader
+// 64 KiB at most, some 10 us. Otherwise it waits, but never longer than patience, since a reader
 // may be as slow as its network; then it takes memory by eviction, and where there is none the unit
 // leaves the cache. So no reader can block a writer.
 func (x *Index) merge(p *Publication, parts []Part) {
@@ -260,16 +264,16 @@ func (x *Index) mergeFresh(p *Publication, old *Unit, b memory.Block, parts []Pa
 	x.stats.Merged++
 }
 
-// waitReaders waits for the readers of a unit, as long as Patience lasts, and looks again.
+// waitReaders waits for the readers of a unit, as long as patience lasts, and looks again.
 func (x *Index) waitReaders(p *Publication, u *Unit) *Unit {
 	index := u.index
 	x.stats.ReaderWaits++
 	p.reader.Arm()
 	u.watch = &p.reader
 	if p.patience == nil {
-		p.patience = time.NewTimer(x.cfg.Patience)
+		p.patience = time.NewTimer(patience)
 	} else {
-		p.patience.Reset(x.cfg.Patience)
+		p.patience.Reset(patience)
 	}
 	x.Unlock()
 	select {

@@ -25,7 +25,6 @@ package index
 import (
 	"math/bits"
 	"sync"
-	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/freelist"
@@ -34,12 +33,11 @@ import (
 
 // Config of an index. Bytes.
 type Config struct {
-	UnitBytes int           // of objects without a hint
-	LoanMax   int64         // that loans may hold
-	DirtyMax  int64         // of units that pending writes may hold
-	AheadMax  int64         // the largest window ahead of a stream; 0: no readahead
-	AheadAll  int64         // that may be read ahead and not asked for yet
-	Patience  time.Duration // how long a writer waits for a reader
+	UnitBytes int   // of objects without a hint
+	LoanMax   int64 // that loans may hold
+	DirtyMax  int64 // of units that pending writes may hold
+	AheadMax  int64 // the largest window ahead of a stream; 0: no readahead
+	AheadAll  int64 // that may be read ahead and not asked for yet
 }
 
 // Index of what is cached. Make one with New.

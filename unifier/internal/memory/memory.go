@@ -44,7 +44,6 @@ type Config struct {
 
 	Registrar Registrar // nil: nobody needs to know
 	HugePages mem.Want  // for what is ready
-	Source    mem.Source
 }
 
 // Pool is all data memory of a cache.
