@@ -61,7 +61,7 @@ func (c *Cache) Lend(id Key, a seg.Access, h Hint) *Loan {
 func (c *Cache) complete(ctx context.Context, l *Loan) error {
 	x := c.index
 	for failures := 0; ; {
-		err, others := c.await(ctx, l)
+		others, err := c.await(ctx, l)
 		if err != nil || others == nil {
 			return err
 		}
@@ -78,19 +78,22 @@ func (c *Cache) complete(ctx context.Context, l *Loan) error {
 }
 
 // await runs the loan's own fill and waits for those of others. others is how one of them failed.
-func (c *Cache) await(ctx context.Context, l *Loan) (err, others error) {
+func (c *Cache) await(ctx context.Context, l *Loan) (others, err error) {
 	own, joined := c.index.Fills(l)
 	if own != nil {
 		if err := c.fill(ctx, own); err != nil {
-			return err, nil
+			return nil, err
 		}
 	}
 	for _, f := range joined {
 		c.index.Lock()
 		err := c.index.WaitFill(ctx, f, l)
 		c.index.Unlock()
-		if err != nil || f.Err() != nil {
-			return err, f.Err()
+		if err != nil {
+			return nil, err
+		}
+		if f.Err() != nil {
+			return f.Err(), nil
 		}
 	}
 	return nil, nil

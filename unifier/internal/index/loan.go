@@ -153,7 +153,7 @@ func (x *Index) FinishFill(f *Fill, err error) {
 	f.joined.ReleaseAll(nil)
 }
 
-// Err is how the fill has ended.
+// Err is how a fill that is over has ended. It needs no lock.
 func (f *Fill) Err() error { return f.err }
 
 // LeaveFill ends the interest of somebody who started or joined the fill.
