@@ -5,8 +5,8 @@ import (
 	"sync"
 
 	"github.com/sluice-storage/sluice/internal/freelist"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/unifier/internal/index"
-	"github.com/sluice-storage/sluice/unifier/internal/memory"
 )
 
 // Fills of several places and readahead are helped along by a few goroutines, which are started
@@ -48,8 +48,8 @@ type fetch struct {
 	nextUnit int         // its first unit
 	active   int         // readers of the backing
 	err      error       // the first one of theirs
-	rest     memory.Waiter
-	refs     int // who started it, and helpers that were asked
+	rest     wait.Queue  // whoever started it, for the others
+	refs     int         // who started it, and helpers that were asked
 }
 
 // read is what one read of the backing needs.

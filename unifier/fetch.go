@@ -17,14 +17,11 @@ func (c *Cache) fetch(ctx context.Context, f *index.Fill) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	t := k.freeFetches.Get()
-	*t = fetch{fill: f, rest: t.rest, refs: 1}
+	t.fill, t.next, t.nextUnit, t.err, t.refs = f, 0, 0, nil, 1
 	k.askLocked(t, min(len(f.Lock.Spans)-1, helpersMax))
 	c.helpLocked(ctx, t)
 	for t.active > 0 {
-		t.rest.Arm()
-		k.mu.Unlock()
-		<-t.rest.Ready()
-		k.mu.Lock()
+		_ = t.rest.Wait(context.Background(), &k.mu) // they end when the backing has answered
 	}
 	err := t.err
 	t.fill = nil
@@ -54,7 +51,7 @@ func (c *Cache) helpLocked(ctx context.Context, t *fetch) {
 		}
 	}
 	if t.active--; t.active == 0 {
-		t.rest.Wake()
+		t.rest.WakeAll()
 	}
 	clear(b.bufs)
 	b.bufs = b.bufs[:0]

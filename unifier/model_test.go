@@ -370,7 +370,7 @@ func (w *walk) sendAgain(applied map[wire.Stamp]bool) {
 func (r *rig) crash() (applied map[wire.Stamp]bool) {
 	r.Helper()
 	r.back.Stop() // no write is cut in the middle: what a store does then is its own business
-	r.host.dead.Store(true)
+	r.host.die()
 	r.store.mu.Lock()
 	applied = maps.Clone(r.store.applied)
 	r.store.mu.Unlock()

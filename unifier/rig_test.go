@@ -45,19 +45,30 @@ type witness struct {
 // host is the machine that a cache runs on: when it is dead nothing reaches the store any more.
 type host struct {
 	*witness
-	dead atomic.Bool
+	mu   sync.RWMutex // held over a write, so that none is under way when die returns
+	dead bool
+}
+
+func (h *host) die() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.dead = true
 }
 
 func (h *host) WriteSums(ctx context.Context, id Key, bufs [][]byte, off int64, sums []uint32,
 	stamps []wire.Stamp, d stripe.Durability) error {
-	if h.dead.Load() {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if h.dead {
 		return errs.IO
 	}
 	return h.witness.WriteSums(ctx, id, bufs, off, sums, stamps, d)
 }
 
 func (h *host) NewLife() {
-	if !h.dead.Load() {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if !h.dead {
 		h.witness.NewLife()
 	}
 }

@@ -40,8 +40,8 @@ type Publication struct {
 
 	taken    []taken        // by block
 	fresh    memory.Request // for a fresh version of a unit
-	reader   memory.Waiter  // for a reader that has the unit
-	patience *time.Timer    // with him; nil until it is needed
+	readers  chan struct{}  // gets a token when those of a unit have let go; nil until it is needed
+	patience *time.Timer    // with them; the same
 }
 
 // taken tells that a block is a unit's by now, which the writer may hold.
@@ -268,16 +268,19 @@ func (x *Index) mergeFresh(p *Publication, old *Unit, b memory.Block, parts []Pa
 func (x *Index) waitReaders(p *Publication, u *Unit) *Unit {
 	index := u.index
 	x.stats.ReaderWaits++
-	p.reader.Arm()
-	u.watch = &p.reader
 	if p.patience == nil {
-		p.patience = time.NewTimer(patience)
+		p.patience, p.readers = time.NewTimer(patience), make(chan struct{}, 1)
 	} else {
 		p.patience.Reset(patience)
+		select {
+		case <-p.readers: // of a unit that was given up on
+		default:
+		}
 	}
+	u.watch = p.readers
 	x.Unlock()
 	select {
-	case <-p.reader.Ready():
+	case <-p.readers:
 	case <-p.patience.C:
 	}
 	p.patience.Stop() // and nothing is left in its channel

@@ -69,7 +69,6 @@ func (x *Index) WaitFill(ctx context.Context, f *Fill, l *Loan) error {
 	if f.over {
 		return nil
 	}
-	l.waiter.Arm()
 	f.joined.Push(&l.waiter)
 	return f.joined.Wait(ctx, x, &l.waiter)
 }

@@ -21,12 +21,12 @@ type RangeLock struct {
 	Shared bool
 
 	granted bool
-	losses  uint64        // of the object, when the lock was granted
-	ready   chan struct{} // a token with a grant that was waited for; made once
+	losses  uint64 // of the object, when the lock was granted
+	waiter  wait.Waiter
 }
 
 // Reset makes a lock that is over ready for the next use.
-func (l *RangeLock) Reset() { *l = RangeLock{Spans: l.Spans[:0], ready: l.ready} }
+func (l *RangeLock) Reset() { *l = RangeLock{Spans: l.Spans[:0], waiter: l.waiter} }
 
 // Add locks another unit, which is not below those that were added before.
 func (l *RangeLock) Add(unit int64) {
@@ -70,20 +70,19 @@ func (q *rangeLocks) lock(ctx context.Context, mu sync.Locker, l *RangeLock) err
 	if l.granted {
 		return nil
 	}
-	if l.ready == nil {
-		l.ready = make(chan struct{}, 1)
-	}
+	l.waiter.Arm()
 	mu.Unlock()
-	_, ok := wait.For(ctx, l.ready)
+	woken, err := l.waiter.Wait(ctx)
 	mu.Lock()
-	if !l.granted {
+	switch {
+	case woken:
+		return err
+	case l.granted:
+		return l.waiter.Woken()
+	default:
 		q.unlock(l)
 		return ctx.Err()
 	}
-	if !ok {
-		<-l.ready // granted in the same moment: no token is left for the next wait
-	}
-	return nil
 }
 
 // unlock ends a lock, granted or not, and grants those behind it that can be.
@@ -93,7 +92,7 @@ func (q *rangeLocks) unlock(l *RangeLock) {
 	for i, waiting := range *q {
 		if !waiting.granted && waiting.freeOf((*q)[:i]) {
 			waiting.granted = true
-			waiting.ready <- struct{}{} // it has room: each wait gets one
+			waiting.waiter.Wake(nil)
 		}
 	}
 }

@@ -164,7 +164,10 @@ func (x *Index) Unpin(u *Unit) {
 		return
 	}
 	if u.watch != nil {
-		u.watch.Wake()
+		select {
+		case u.watch <- struct{}{}:
+		default: // he has been told
+		}
 	}
 	x.Memory.Unhold(u.block)
 	if !u.indexed {

@@ -34,10 +34,10 @@ type Unit struct {
 	obj     *Object
 	index   int64
 	block   memory.Block
-	pins    int32          // loans, fills and pending writes that hold the unit
-	indexed bool           // in the table: the current version
-	fill    *Fill          // while the bytes are on their way from the backing
-	watch   *memory.Waiter // a writer that waits for the readers to let go
+	pins    int32           // loans, fills and pending writes that hold the unit
+	indexed bool            // in the table: the current version
+	fill    *Fill           // while the bytes are on their way from the backing
+	watch   chan<- struct{} // of a writer that waits for the readers to let go
 
 	policy Policy
 	place  uint8 // which list it belongs to, see policy

@@ -40,7 +40,6 @@ func (p *Pool) Allocate(ctx context.Context, r *Request) error {
 	}
 	w := &r.waiter
 	w.request = r
-	w.Arm()
 	p.queue.Push(w)
 	if p.queue.First() == w {
 		p.headSince = time.Now()

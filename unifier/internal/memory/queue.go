@@ -143,7 +143,6 @@ func (p *Pool) Pass(ctx context.Context, w *Waiter) error {
 		return nil
 	}
 	p.Serve() // before: whoever stands at the gate must not let himself in
-	w.Arm()
 	p.gate.Push(w)
 	return p.wait(ctx, &p.gate, w)
 }
@@ -151,7 +150,6 @@ func (p *Pool) Pass(ctx context.Context, w *Waiter) error {
 // StandAside has a loan that has passed, and found too much held, wait until something was let go.
 func (p *Pool) StandAside(ctx context.Context, w *Waiter) error {
 	p.Serve()
-	w.Arm()
 	p.gate.PushFront(w)
 	return p.wait(ctx, &p.gate, w)
 }

@@ -8,52 +8,32 @@ import (
 	"github.com/sluice-storage/sluice/internal/wait"
 )
 
-// Waiter is somebody who waits, in a Line or for one Wake. It is used again and allocates once. All
-// but the waiting itself is done under the lock that guards the line.
+// Waiter is somebody who waits in a Line. It is used again and allocates once.
 type Waiter struct {
-	ready   chan struct{} // a token when the wait is over
-	err     error         // of the wait that is over
+	waiter  wait.Waiter
 	link    list.Link[Waiter]
 	request *Request // that waits for memory; nil: something else
 }
 
-// Arm prepares the next wait.
-func (w *Waiter) Arm() {
-	if w.ready == nil {
-		w.ready = make(chan struct{}, 1)
-	}
-	select {
-	case <-w.ready:
-	default:
-	}
-	w.err = nil
-}
-
-// Wake ends the wait, or the next one if it has not begun.
-func (w *Waiter) Wake() {
-	select {
-	case w.ready <- struct{}{}:
-	default:
-	}
-}
-
-// Ready gets a token when the wait is over.
-func (w *Waiter) Ready() <-chan struct{} { return w.ready }
-
-// Line is a queue of waiters. Guarded by its owner's lock.
+// Line is a queue of waiters. Guarded by its owner's lock. Whoever is pushed waits next.
 type Line struct{ list.List[Waiter] }
 
-// Push puts an armed waiter at the end.
-func (l *Line) Push(w *Waiter) { l.PushLast(&w.link, w) }
+// Push puts a waiter at the end.
+func (l *Line) Push(w *Waiter) {
+	w.waiter.Arm()
+	l.PushLast(&w.link, w)
+}
 
-// PushFront puts an armed waiter before all others.
-func (l *Line) PushFront(w *Waiter) { l.PushFirst(&w.link, w) }
+// PushFront puts a waiter before all others.
+func (l *Line) PushFront(w *Waiter) {
+	w.waiter.Arm()
+	l.PushFirst(&w.link, w)
+}
 
 // Release takes a waiter out and ends its wait with err.
 func (l *Line) Release(w *Waiter, err error) {
 	l.Remove(&w.link)
-	w.err = err
-	w.Wake()
+	w.waiter.Wake(err)
 }
 
 // ReleaseAll ends all waits with err.
@@ -66,16 +46,20 @@ func (l *Line) ReleaseAll(err error) {
 // Wait waits until somebody releases w, or ctx ends. It lets go of the lock meanwhile.
 func (l *Line) Wait(ctx context.Context, mu sync.Locker, w *Waiter) error {
 	if !w.link.In() {
-		return w.err
+		return w.waiter.Woken() // since it was pushed
 	}
 	mu.Unlock()
-	wait.For(ctx, w.ready)
+	woken, err := w.waiter.Wait(ctx)
 	mu.Lock()
-	if !w.link.In() {
-		return w.err
+	switch {
+	case woken:
+		return err
+	case w.link.In():
+		l.Remove(&w.link)
+		return ctx.Err()
+	default:
+		return w.waiter.Woken()
 	}
-	l.Remove(&w.link)
-	return ctx.Err()
 }
 
 // Request is memory that somebody needs at once: Count blocks of class Shift, and More of class
@@ -98,5 +82,6 @@ func (r *Request) Ask(shift uint8, count int) {
 // Reset makes a request that holds nothing ready for the next use.
 func (r *Request) Reset() {
 	clear(r.Got)
-	*r = Request{Got: r.Got[:0], waiter: Waiter{ready: r.waiter.ready}}
+	r.Got = r.Got[:0]
+	r.Ask(0, 0)
 }

@@ -68,12 +68,7 @@ func (w *Writer) earliestLocked(q *queue) *queue {
 
 // awaitFlushLocked waits until some write has reached the backing, or has failed to.
 func (w *Writer) awaitFlushLocked(ctx context.Context) error {
-	a := w.freeWaiters.Get()
-	a.Arm()
-	w.flushed.Push(a)
-	err := w.flushed.Wait(ctx, &w.mu, a)
-	w.freeWaiters.Put(a)
-	return err
+	return w.flushed.Wait(ctx, &w.mu)
 }
 
 // writeRunLocked writes the queue's first writes, which nobody else is doing. A change that has
@@ -112,7 +107,7 @@ func (w *Writer) writeRunLocked(q *queue) error {
 	clear(r.bufs)
 	*r = run{drafts: r.drafts[:0], bufs: r.bufs[:0], sums: r.sums[:0], stamps: r.stamps[:0]}
 	w.freeRuns.Put(r)
-	w.flushed.ReleaseAll(nil)
+	w.flushed.WakeAll()
 	if lost && w.cfg.OnLoss != nil {
 		w.mu.Unlock()
 		w.cfg.OnLoss(id, err)

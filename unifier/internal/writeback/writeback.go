@@ -33,10 +33,10 @@ import (
 	"github.com/sluice-storage/sluice/internal/freelist"
 	"github.com/sluice-storage/sluice/internal/gate"
 	"github.com/sluice-storage/sluice/internal/list"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/unifier/internal/index"
-	"github.com/sluice-storage/sluice/unifier/internal/memory"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -94,12 +94,11 @@ type Writer struct {
 	since      since              // what was changed, see since.go
 	flushing   bool               // the flushers run
 	kick       chan struct{}
-	flushed    memory.Line // those who wait until some write has reached the backing
+	flushed    wait.Queue // those who wait until some write has reached the backing
 	stats      Stats
 
-	freeQueues  freelist.List[queue]
-	freeRuns    freelist.List[run]
-	freeWaiters freelist.List[memory.Waiter]
+	freeQueues freelist.List[queue]
+	freeRuns   freelist.List[run]
 }
 
 // keeper is a backing that knows of lives.
