@@ -21,8 +21,8 @@ export GOFLAGS := $(GOFLAGS) -trimpath
 
 # Where goroutines share state. The rest is pure code that the plain run covers. Under the race
 # detector pebble takes minutes to compile: who needs it is left to `make check`.
-RACE_QUICK := ./fabric ./fabric/sim ./fabric/tcp ./fabric/shm ./fabric/hook/meter ./mem/... ./mover ./msg/... ./peer ./unifier/... ./relay ./iod/... ./kv/memkv ./kv/engine ./nbd \
-              ./nbd/memexport ./nbd/volumeexport ./client/... ./internal/supervise ./internal/budget
+RACE_QUICK := ./fabric ./fabric/sim ./fabric/tcp ./fabric/shm ./fabric/provider ./fabric/progress ./fabric/hook/meter ./mem/... ./mover ./msg/... ./peer ./unifier/... ./relay ./iod/... ./kv/memkv ./kv/engine ./nbd \
+              ./nbd/memexport ./nbd/volumeexport ./client/... ./internal/supervise ./internal/gate ./internal/wait
 RACE := $(RACE_QUICK) ./stripe/... ./kv/... ./meta/... ./mount/... ./nbd/... ./bench/...
 
 # Packages that start processes and mount: they wait a lot, so the others run beside them.

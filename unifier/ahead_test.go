@@ -19,6 +19,8 @@ func newAhead(t testing.TB) *rig {
 	return r
 }
 
+const aheadLeast = 128 << 10 // the first window
+
 func (r *rig) settled() { waitFor(r, r.quiet) }
 
 func TestStreamsAreReadAhead(t *testing.T) {
@@ -127,8 +129,8 @@ func TestReadaheadAdapts(t *testing.T) {
 	}
 }
 
-// What is guessed does not push out what has proved to be useful, and stays within its share.
-func TestGuessesAreModest(t *testing.T) {
+// What is read ahead does not push out what has proved to be useful, and stays within its share.
+func TestReadaheadIsModest(t *testing.T) {
 	r := newAhead(t)
 	beta := Key{File: 2}
 	r.ok(r.store.WriteAt(r.ctx, alpha, [][]byte{{1}}, 1<<30, wire.Stamp{}, stripe.Volatile))
@@ -139,11 +141,11 @@ func TestGuessesAreModest(t *testing.T) {
 		for k := range int64(3) {
 			r.read(alpha, s<<22+k*testUnit, testUnit)
 		}
-		r.mu.Lock()
-		guessed := r.policy.aheadBytes
-		r.mu.Unlock()
-		if guessed > 1<<20 {
-			t.Fatalf("%d bytes are guessed", guessed)
+		r.index.Lock()
+		ahead := r.index.Stats().AheadBytes
+		r.index.Unlock()
+		if ahead > 1<<20 {
+			t.Fatalf("%d bytes are read ahead", ahead)
 		}
 	}
 	if n := r.cached(beta, 0, 4<<20); n != 4<<20 {
@@ -151,8 +153,8 @@ func TestGuessesAreModest(t *testing.T) {
 	}
 }
 
-// Guesses for objects with different units, which have memory mapped for them, do not mix.
-func TestGuessesOfDifferentUnits(t *testing.T) {
+// Windows of objects with different units, which have memory mapped for them, do not mix.
+func TestReadaheadOfDifferentUnits(t *testing.T) {
 	r := newRig(t, Config{MemoryBytes: 8 << 20, ReadyBytes: -1, ReadaheadBytes: 512 << 10,
 		Registrar: slowRegistrar{}})
 	var wg sync.WaitGroup
@@ -167,7 +169,6 @@ func TestGuessesOfDifferentUnits(t *testing.T) {
 				if string(r.readAs(id, h, off, 32<<10)) != string(want[off:off+32<<10]) {
 					t.Errorf("object %v: bytes at %d differ", id, off)
 				}
-				r.Shrink(1 << 20)
 			}
 		})
 	}

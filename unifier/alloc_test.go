@@ -52,7 +52,6 @@ func TestNothingIsAllocatedPerRequest(t *testing.T) {
 		"room":      func(r *rig, i int64) { r.room() },
 		"query":     func(r *rig, i int64) { r.Query(alpha, seg.Contig(0, 1<<20)) },
 		"change":    func(r *rig, i int64) { r.ok(r.Change(r.ctx, alpha, 5, 10, nil)) },
-		"post":      func(r *rig, i int64) { r.post(i % 4 * 1000) },
 	}
 	for name, fn := range cases {
 		for mode, cfg := range map[string]Config{
@@ -103,13 +102,6 @@ func (r *rig) room() {
 	room, err := r.Take(r.ctx, 128<<10)
 	r.ok(err)
 	room.Return()
-}
-
-func (r *rig) post(off int64) {
-	l, err := r.PostRead(alpha, seg.Contig(off, 100<<10), Hint{}, nil)
-	r.ok(err)
-	r.ok(l.Wait(r.ctx))
-	l.Release()
 }
 
 var (

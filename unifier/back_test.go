@@ -320,9 +320,9 @@ func TestLookSettlesAndKeeps(t *testing.T) {
 			r.write(alpha, 0, fill1(10, 2))
 		}()
 		waitFor(t, func() bool { // the writer stands behind
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			return len(r.objects[alpha].claims) == 2
+			r.index.Lock()
+			defer r.index.Unlock()
+			return r.index.Stats().RangeLocks == 2
 		})
 		r.holds(alpha, 0, fill1(10, 1)) // nobody waits to read
 		return nil
@@ -351,9 +351,6 @@ func TestFencedWhilePending(t *testing.T) {
 // A volatile write that is too large to be pending does not overtake those that are.
 func TestWritesThroughComeBehindPendingOnes(t *testing.T) {
 	r := newBack(t)
-	if !r.WritesBack() {
-		t.Fatal("it does not write back")
-	}
 	r.stamped(alpha, 1<<20, fill1(10, 1), slot(1, 1), stripe.Volatile)
 	r.stamped(alpha, 0, fill1(200<<10, 2), slot(2, 1), stripe.Volatile)
 	if r.stored(alpha, 1<<20, 1)[0] != 1 || r.stored(alpha, 0, 1)[0] != 2 {

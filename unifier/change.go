@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/unifier/internal/index"
 )
 
 // way is what somebody does with the backing past the cache.
@@ -40,64 +41,43 @@ func (c *Cache) Discard(ctx context.Context, id Key, fn func() error) error {
 
 func (c *Cache) change(ctx context.Context, id Key, off, length int64, fn func() error,
 	how way) error {
-	const op = "unifier.Change"
 	if off < 0 || length < 0 || off > stripe.MaxObjectBytes {
-		return errs.Newf(errs.Invalid, op, id.String(), "offset %d, length %d", off, length)
+		return errs.Newf(errs.Invalid, "unifier.Change", id.String(), "offset %d, length %d", off,
+			length)
+	}
+	if fn == nil {
+		fn = func() error { return nil }
 	}
 	if length == 0 {
-		if fn == nil {
-			return nil
-		}
 		return fn()
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	o := c.objectLocked(id, Hint{})
-	o.busy++
-	defer func() {
-		o.busy--
-		c.tidyLocked(o)
-	}()
+	x := c.index
+	x.Lock()
+	o, l := x.Open(id, Hint{}), c.freeLocks.Get()
 	end := off + min(length, math.MaxInt64-off) - 1
-	cl := c.spareClaims
-	if cl == nil {
-		cl = &claim{}
-	} else {
-		c.spareClaims = cl.next
+	l.Spans = append(l.Spans, index.Span{First: off >> o.Shift(), Last: end >> o.Shift()})
+	l.Shared = how == looks
+	err := x.LockRange(ctx, o, l)
+	locked := err == nil
+	if locked && how != looks {
+		x.DropSpans(o, l.Spans) // and the range lock lets nothing in
 	}
-	defer func() {
-		cl.reset()
-		cl.next, c.spareClaims = c.spareClaims, cl
-	}()
-	cl.spans = append(cl.spans, span{off >> o.shift, end >> o.shift})
-	cl.shared = how == looks
-	if _, err := c.claimLocked(ctx, o, cl); err != nil {
-		return err
-	}
-	if how == discards {
-		c.discardLocked(o)
-	} else if o.first != nil {
-		c.settleSpansLocked(o, cl.spans)
-	}
-	if how != looks {
-		c.dropSpansLocked(o, cl.spans)
-	}
-	var err error
-	if fn != nil {
-		c.mu.Unlock()
+	x.Unlock()
+	if locked {
+		if how == discards {
+			c.back.Discard(id)
+		} else {
+			c.back.SettleSpans(id, l.Spans)
+		}
 		err = fn()
-		c.mu.Lock()
 	}
-	c.unclaimLocked(o, cl)
+	x.Lock()
+	if locked {
+		x.UnlockRange(o, l)
+	}
+	l.Reset()
+	c.freeLocks.Put(l)
+	x.Close(o)
+	x.Unlock()
 	return err
-}
-
-// discardLocked forgets the object's pending writes; those that are being written are waited for.
-func (c *Cache) discardLocked(o *object) {
-	for o.flushing {
-		_ = c.awaitFlushLocked(context.Background())
-	}
-	for o.last != nil {
-		c.unpendLocked(o.last)
-	}
 }

@@ -1,51 +1,50 @@
 package unifier
 
 import (
-	"context"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/mem"
-	"github.com/sluice-storage/sluice/stripe"
-	"github.com/sluice-storage/sluice/wire"
+	"github.com/sluice-storage/sluice/unifier/internal/index"
+	"github.com/sluice-storage/sluice/unifier/internal/memory"
+	"github.com/sluice-storage/sluice/unifier/internal/writeback"
 )
 
-// Key names what is cached: units of objects.
-type Key = stripe.ObjectID
+// Names of the parts below that users of a cache need.
+type (
+	Key       = index.Key         // what is cached: units of objects
+	Policy    = index.Policy      // how units of an object are kept
+	Hint      = index.Hint        // what a caller knows about an object
+	Loan      = index.Loan        // an access, lent to a reader
+	Draft     = writeback.Draft   // memory for one write that nobody else can see
+	Backing   = writeback.Backing // what the cache needs of a store
+	Registrar = memory.Registrar  // who is told of all memory
+)
 
-// Backing is what the cache needs of a store, with the meaning that package stripe gives it.
-// Buffers belong to the backing only during a call. A backing that is a stripe.Admitter too can be
-// written back to, and tells repeated requests; the end of objects, where readahead stops, is known
-// of one that is a stripe.Stater.
-type Backing interface {
-	ReadSums(ctx context.Context, id Key, bufs [][]byte, off int64, sums []uint32) error
-	WriteSums(ctx context.Context, id Key, bufs [][]byte, off int64, sums []uint32,
-		stamps []wire.Stamp, d stripe.Durability) error
-	Sync(ctx context.Context, id Key) error
-}
-
-// Registrar registers memory with whoever moves it; a msg.Node is one. Attach comes before the
-// memory is used, Detach when nobody uses it any more. Neither may call the cache.
-type Registrar interface {
-	Attach(a *mem.Arena) error
-	Detach(a *mem.Arena)
-}
+// The policies: see package index.
+const (
+	Scan   = index.Scan   // what is used again stays, and no scan sweeps it out
+	LRU    = index.LRU    // the longest unused goes first
+	Stream = index.Stream // read once, in order: read ahead at once, dropped behind the reader
+	Keep   = index.Keep   // evicted last; at most half of the memory is kept so
+	None   = index.None   // gone when the last loan ends
+)
 
 // Config of a cache.
 type Config struct {
-	// MemoryBytes bounds all data memory: cached, lent, drafted, pending, taken for direct
-	// transfers, and reserved by the server. What the cache notes about it comes on top: half a
+	// MemoryBytes bounds all data memory: cached, lent, drafted, pending and taken for direct
+	// transfers. What the cache notes about it comes on top: half a
 	// percent with units of 64 KiB, three with units of 4 KiB. Default 256 MiB, at least 1 MiB.
 	MemoryBytes int64
 
 	// ReadyBytes of the memory are resident and registered from the start; the rest is mapped and
 	// registered when it is needed. Negative: none. Default: the requests that a busy server has
 	// under way (requestsExpected) of the usual size (requestBytes), 64 MiB, but at most half of
-	// MemoryBytes, so that as much can be reserved or given back.
+	// MemoryBytes: the other half costs the host nothing until it is used.
 	ReadyBytes int64
 
-	// UnitBytes is the unit of objects for which no hint tells another, a power of two from 4 KiB to
-	// 64 KiB. Default 64 KiB.
+	// UnitBytes is the unit of objects for which no hint tells another, a power of two from 4 KiB
+	// to 64 KiB. Default 64 KiB.
 	UnitBytes int
 
 	// DraftShare is how much of the memory writes under way may hold, above 0 and at most 0.5.
@@ -63,10 +62,6 @@ type Config struct {
 	// 32nd of the memory, but at most 8 MiB.
 	ReadaheadBytes int64
 
-	// Patience is how long a writer waits for a reader before it goes on without the reader's
-	// memory. Default 2 ms.
-	Patience time.Duration
-
 	// OnLoss is told when pending writes could not be written, with the object that failed. All
 	// pending writes are lost then. Default nil: nobody.
 	OnLoss func(id Key, err error)
@@ -76,13 +71,10 @@ type Config struct {
 
 	// HugePages says how much huge pages are wanted for ready memory. Default mem.Wish.
 	HugePages mem.Want
-
-	// Source is where the memory comes from. Default nil: anonymous memory of the process.
-	Source mem.Source
 }
 
 const (
-	memoryLeast      = 16 * slabBytes // with the default shares two slabs of drafts and of rooms
+	memoryLeast      = 16 * memory.SlabBytes // two slabs of drafts and of rooms by default
 	requestsExpected = 64
 	requestBytes     = 1 << 20
 	hugeBytes        = 2 << 20
@@ -94,7 +86,7 @@ func (c Config) withDefaults() Config {
 		c.MemoryBytes = 256 << 20
 	}
 	if c.UnitBytes == 0 {
-		c.UnitBytes = slabBytes
+		c.UnitBytes = memory.SlabBytes
 	}
 	if c.DraftShare == 0 {
 		c.DraftShare = 0.25
@@ -109,9 +101,6 @@ func (c Config) withDefaults() Config {
 	if c.DirtyAge == 0 {
 		c.DirtyAge = 500 * time.Millisecond
 	}
-	if c.Patience == 0 {
-		c.Patience = 2 * time.Millisecond
-	}
 	return c
 }
 
@@ -120,13 +109,13 @@ func roundDown(n int64) int64 {
 	if n >= hugeBytes {
 		return n &^ (hugeBytes - 1)
 	}
-	return n &^ (slabBytes - 1)
+	return n &^ (memory.SlabBytes - 1)
 }
 
 func (c Config) validate() error {
 	const op = "unifier.New"
 	switch {
-	case !unitOK(c.UnitBytes):
+	case !index.UnitOK(c.UnitBytes):
 		return errs.Newf(errs.Invalid, op, "", "UnitBytes is %d", c.UnitBytes)
 	case c.MemoryBytes < memoryLeast:
 		return errs.Newf(errs.Invalid, op, "", "MemoryBytes is %d, at least %d are needed",
@@ -135,18 +124,18 @@ func (c Config) validate() error {
 		return errs.Newf(errs.Invalid, op, "", "DraftShare is %v", c.DraftShare)
 	case c.DirtyBytes < 0 || c.DirtyBytes > c.MemoryBytes/4:
 		return errs.Newf(errs.Invalid, op, "", "DirtyBytes is %d of %d", c.DirtyBytes, c.MemoryBytes)
-	case c.DirtyBytes > 0 && c.DirtyBytes < 4*slabBytes:
+	case c.DirtyBytes > 0 && c.DirtyBytes < 4*memory.SlabBytes:
 		return errs.Newf(errs.Invalid, op, "", "DirtyBytes is %d", c.DirtyBytes)
 	case c.ReadyBytes > c.MemoryBytes:
 		return errs.Newf(errs.Invalid, op, "", "ReadyBytes is %d of %d", c.ReadyBytes, c.MemoryBytes)
-	case c.DirtyAge < 0 || c.Patience < 0:
-		return errs.Newf(errs.Invalid, op, "", "DirtyAge %v, Patience %v", c.DirtyAge, c.Patience)
+	case c.DirtyAge < 0:
+		return errs.Newf(errs.Invalid, op, "", "DirtyAge is %v", c.DirtyAge)
 	}
 	return nil
 }
 
 func (c Config) slabs(share float64, least int64) int64 {
-	return max(int64(float64(c.MemoryBytes>>slabShift)*share), least) << slabShift
+	return max(int64(float64(c.MemoryBytes>>memory.SlabShift)*share), least) << memory.SlabShift
 }
 
 // Shares are how a cache divides its memory: no more than that is in use for each purpose at once.
@@ -167,7 +156,8 @@ func (c Config) Shares() Shares {
 	c = c.withDefaults()
 	loans, drafts := c.readBytes(), c.draftBytes()
 	return Shares{Loans: loans, Drafts: drafts, Rooms: c.takeBytes(), Dirty: c.DirtyBytes,
-		Fetch: c.fetchBytes(), Chunk: max(min(loans, drafts)-2*slabBytes, slabBytes)}
+		Fetch: c.fetchBytes(),
+		Chunk: max(min(loans, drafts)-2*memory.SlabBytes, memory.SlabBytes)}
 }
 
 func (c Config) draftBytes() int64 { return c.slabs(c.DraftShare, 2) }
@@ -176,15 +166,30 @@ func (c Config) fetchBytes() int64 { return c.slabs(1.0/16, 1) }
 
 // readBytes is what is left for loans.
 func (c Config) readBytes() int64 {
-	total := c.MemoryBytes &^ (slabBytes - 1)
+	total := c.MemoryBytes &^ (memory.SlabBytes - 1)
 	return total - c.draftBytes() - c.takeBytes() - c.DirtyBytes - c.fetchBytes()
 }
 
 // chunkBytes keeps raw chunks few.
 func (c Config) chunkBytes() int64 {
-	n := max((c.MemoryBytes-c.ReadyBytes)/chunksMost, slabBytes)
+	n := max((c.MemoryBytes-c.ReadyBytes)/chunksMost, memory.SlabBytes)
 	if n >= hugeBytes {
 		return (n + hugeBytes - 1) &^ (hugeBytes - 1)
 	}
-	return (n + slabBytes - 1) &^ (slabBytes - 1)
+	return (n + memory.SlabBytes - 1) &^ (memory.SlabBytes - 1)
+}
+
+func (c Config) memory() memory.Config {
+	return memory.Config{Bytes: c.MemoryBytes, ReadyBytes: c.ReadyBytes, ChunkBytes: c.chunkBytes(),
+		LoanBytes: c.readBytes(), Registrar: c.Registrar, HugePages: c.HugePages}
+}
+
+func (c Config) index() index.Config {
+	return index.Config{UnitBytes: c.UnitBytes, LoanMax: c.readBytes(), DirtyMax: c.DirtyBytes,
+		AheadMax: max(c.ReadaheadBytes, 0), AheadAll: c.MemoryBytes / 8}
+}
+
+func (c Config) writeback() writeback.Config {
+	return writeback.Config{DraftBytes: c.draftBytes(), DirtyBytes: c.DirtyBytes,
+		DirtyAge: c.DirtyAge, OnLoss: c.OnLoss}
 }

@@ -44,46 +44,12 @@ func TestRawMemoryIsRegisteredWhenItIsNeeded(t *testing.T) {
 		r.read(alpha, off, 256<<10)
 	}
 	st := r.Stats()
-	if n := reg.arenas.Load(); n < 2 || n > chunksMost+1 || st.Mapped != 4<<20 ||
-		len(r.Arenas()) != int(n) {
+	if n := reg.arenas.Load(); n < 2 || n > chunksMost+1 || st.Mapped != 4<<20 {
 		t.Fatalf("%d arenas, %+v", n, st)
 	}
-	l, err := r.Read(r.ctx, alpha, seg.Contig(8<<20-100, 100), Hint{})
-	r.ok(err)
-	given := r.Shrink(1 << 30)
-	if given < 2<<20 || r.Stats().Mapped != 4<<20-given {
-		t.Fatalf("%d bytes were given back, %+v", given, r.Stats())
-	}
-	l.Release()
-	r.holds(alpha, 8<<20-100, make([]byte, 100))
 	r.ok(r.Close())
 	if n := reg.arenas.Load(); n != 0 {
 		t.Fatalf("%d arenas are still registered", n)
-	}
-}
-
-func TestReservedMemoryIsNotMapped(t *testing.T) {
-	r := newRig(t, Config{MemoryBytes: 4 << 20, ReadyBytes: 1 << 20})
-	r.ok(r.Reserve(1 << 20))
-	for off := int64(0); off < 8<<20; off += 256 << 10 {
-		r.read(alpha, off, 256<<10)
-	}
-	if st := r.Stats(); st.Mapped != 3<<20 || st.Reserved != 1<<20 || st.HighWater != 4<<20 {
-		t.Fatalf("%+v", st)
-	}
-	r.ok(r.Reserve(1 << 20)) // takes from the cache
-	if st := r.Stats(); st.Mapped > 2<<20 || st.HighWater != 4<<20 {
-		t.Fatalf("%+v", st)
-	}
-	if err := r.Reserve(3 << 20); !errors.Is(err, errs.NoMemory) {
-		t.Fatalf("got %v, want no memory", err)
-	}
-	r.Unreserve(2 << 20)
-	for off := int64(0); off < 8<<20; off += 256 << 10 {
-		r.read(alpha, off, 256<<10)
-	}
-	if st := r.Stats(); st.Mapped != 4<<20 || st.HighWater != 4<<20 {
-		t.Fatalf("%+v", st)
 	}
 }
 
@@ -151,7 +117,7 @@ func (r *rig) mixed(seed uint64, rounds int) {
 		h := Hint{Unit: blockBytes << n, Policy: Policy(rnd.IntN(int(policies)))}
 		a := seg.Contig(rnd.Int64N(2<<20), 1+rnd.Int64N(150<<10))
 		var err error
-		switch rnd.IntN(5) {
+		switch rnd.IntN(4) {
 		case 0, 1:
 			var l *Loan
 			if l, err = r.Read(r.ctx, id, a, h); err == nil {
@@ -167,15 +133,6 @@ func (r *rig) mixed(seed uint64, rounds int) {
 			if room, err = r.Take(r.ctx, 1+rnd.IntN(128<<10)); err == nil {
 				room.Return()
 			}
-		case 4:
-			done := make(chan struct{})
-			_, err = r.PostRead(id, a, h, func(l *Loan) {
-				l.Release()
-				close(done)
-			})
-			if err == nil {
-				<-done
-			}
 		}
 		if err != nil {
 			r.Error(err)
@@ -188,9 +145,11 @@ func (r *rig) mixed(seed uint64, rounds int) {
 func TestUnitsByHint(t *testing.T) {
 	r := newRig(t, Config{MemoryBytes: 2 << 20})
 	size := func() int64 {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return r.objects[alpha].unit()
+		r.index.Lock()
+		defer r.index.Unlock()
+		o := r.index.Open(alpha, Hint{})
+		defer r.index.Close(o)
+		return o.UnitBytes()
 	}
 	r.readAs(alpha, Hint{Unit: 16 << 10}, 0, 100)
 	if size() != 16<<10 || r.cached(alpha, 0, 1<<20) != 16<<10 {

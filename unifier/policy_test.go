@@ -41,9 +41,9 @@ func TestKeep(t *testing.T) {
 		r.readAs(Key{File: 3}, h, off, 16<<10)
 	}
 	r.sweep(400)
-	r.mu.Lock()
-	kept := r.policy.bytes[kept]
-	r.mu.Unlock()
+	r.index.Lock()
+	kept := r.index.Stats().Kept
+	r.index.Unlock()
 	if kept > 512<<10 || kept < 400<<10 {
 		t.Fatalf("%d bytes are kept", kept)
 	}
@@ -85,9 +85,9 @@ func TestStreamDropsBehindItself(t *testing.T) {
 func TestProtectionAdapts(t *testing.T) {
 	r := newRig(t, Config{})
 	most := func() int64 {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return r.policy.protectedMax
+		r.index.Lock()
+		defer r.index.Unlock()
+		return r.index.Stats().ProtectedMax
 	}
 	for range 2 { // hot things that nobody wants any more
 		r.readAs(alpha, Hint{}, 0, 100*testUnit)

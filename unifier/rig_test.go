@@ -3,23 +3,32 @@ package unifier
 import (
 	"bytes"
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/internal/crc32c"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/stripe/hook/fault"
 	"github.com/sluice-storage/sluice/stripe/memstore"
+	"github.com/sluice-storage/sluice/unifier/internal/index"
+	"github.com/sluice-storage/sluice/unifier/internal/memory"
 	"github.com/sluice-storage/sluice/wire"
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const testUnit = 4 << 10
+const (
+	testUnit   = 4 << 10
+	blockBytes = memory.BlockBytes
+	slabBytes  = memory.SlabBytes
+	policies   = index.Policies
+)
 
 var alpha = Key{File: 1, Gen: 1}
 
@@ -28,6 +37,40 @@ type witness struct {
 	*fault.Engine
 	wrong  atomic.Int64
 	stamps atomic.Int64 // numbered requests that writes included
+
+	mu      sync.Mutex
+	applied map[wire.Stamp]bool // the same
+}
+
+// host is the machine that a cache runs on: when it is dead nothing reaches the store any more.
+type host struct {
+	*witness
+	mu   sync.RWMutex // held over a write, so that none is under way when die returns
+	dead bool
+}
+
+func (h *host) die() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.dead = true
+}
+
+func (h *host) WriteSums(ctx context.Context, id Key, bufs [][]byte, off int64, sums []uint32,
+	stamps []wire.Stamp, d stripe.Durability) error {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if h.dead {
+		return errs.IO
+	}
+	return h.witness.WriteSums(ctx, id, bufs, off, sums, stamps, d)
+}
+
+func (h *host) NewLife() {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if !h.dead {
+		h.witness.NewLife()
+	}
 }
 
 func (w *witness) WriteSums(ctx context.Context, id Key, bufs [][]byte, off int64, sums []uint32,
@@ -40,12 +83,16 @@ func (w *witness) WriteSums(ctx context.Context, id Key, bufs [][]byte, off int6
 			}
 		}
 	}
+	err := w.Engine.WriteSums(ctx, id, bufs, off, sums, stamps, d)
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, st := range stamps {
 		if stripe.Numbered(st) {
 			w.stamps.Add(1)
+			w.applied[st] = w.applied[st] || err == nil
 		}
 	}
-	return w.Engine.WriteSums(ctx, id, bufs, off, sums, stamps, d)
+	return err
 }
 
 // rig is a cache on a store in memory.
@@ -53,6 +100,7 @@ type rig struct {
 	testing.TB
 	*Cache
 	store *witness
+	host  *host
 	cfg   Config
 	ctx   context.Context
 }
@@ -73,65 +121,51 @@ func newRig(t testing.TB, cfg Config) *rig {
 	if cfg.ReadaheadBytes == 0 {
 		cfg.ReadaheadBytes = -1
 	}
-	r := &rig{TB: t, store: &witness{Engine: fault.New(s)}, cfg: cfg, ctx: context.Background()}
+	r := &rig{TB: t, cfg: cfg, ctx: context.Background(),
+		store: &witness{Engine: fault.New(s), applied: map[wire.Stamp]bool{}}}
 	r.open()
 	t.Cleanup(func() { r.checkEnd() })
 	return r
 }
 
 func (r *rig) open() {
-	c, err := New(r.cfg, r.store)
+	r.host = &host{witness: r.store}
+	c, err := New(r.cfg, r.host)
 	if err != nil {
 		r.Fatal(err)
 	}
 	r.Cache = c
 }
 
-// checkEnd finds what a test has leaked: at the end nothing is lent, drafted, pending or claimed,
+// checkEnd finds what a test has leaked: at the end nothing is lent, drafted, pending or locked,
 // and memory never was more than allowed.
 func (r *rig) checkEnd() {
 	r.Helper()
 	c := r.Cache
-	if !c.mu.TryLock() { // a panic under the lock must be seen
-		time.Sleep(time.Second)
-		if !c.mu.TryLock() {
-			r.Error("the lock is held")
-			return
-		}
-	}
-	c.mu.Unlock()
 	defer c.Close() // whatever is found
+	if !r.lockIsFree() {
+		return
+	}
 	r.ok(c.Settle(r.ctx, Key{}, 0, 0))
 	waitFor(r, func() bool { return c.quiet() })
-	if n := c.drafts.Usage().Bytes + c.takes.Usage().Bytes; n != 0 {
-		r.Errorf("%d bytes are still reserved", n)
+	c.index.Lock()
+	wrong, x, m := c.index.Check(true), c.index.Stats(), c.index.Memory.Stats()
+	c.index.Unlock()
+	if wrong != nil {
+		r.Error(wrong)
 	}
-	c.mu.Lock()
-	var cached int64
-	for id, o := range c.objects {
-		cached += int64(o.count) << o.shift
-		if len(o.claims) > 0 || o.busy > 0 || o.count == 0 || len(o.dirty) > 0 || o.first != nil {
-			r.Errorf("object %v: %d claims, %d busy, %d units, %d dirty", id, len(o.claims), o.busy,
-				o.count, len(o.dirty))
-		}
-		for u := o.units; u != nil; u = u.older {
-			if u.pins != 0 || u.fill != nil || !u.indexed || u.blk.slab.owners[u.blk.part] != u {
-				r.Errorf("unit %d of %v: %d pins, filling %v", u.index, id, u.pins, u.fill != nil)
-			}
-			if want := crc32c.Sum(u.bytes()[:blockBytes]); u.blk.sums()[0] != want {
-				r.Errorf("unit %d of %v: sum %08x, should be %08x", u.index, id, u.blk.sums()[0], want)
-			}
-		}
+	if m.InUse != x.Bytes || m.HeldSlabs != 0 || x.RangeLocks != 0 || x.Busy != 0 {
+		r.Errorf("%d bytes in use, %d cached; %d slabs are held, %d ranges locked, %d users",
+			m.InUse, x.Bytes, m.HeldSlabs, x.RangeLocks, x.Busy)
 	}
-	if cached != c.stats.Bytes || c.memory.inUse != cached || c.pinnedSlabs != 0 {
-		r.Errorf("%d bytes in use, %d cached, counted %d; %d slabs are held", c.memory.inUse, cached,
-			c.stats.Bytes, c.pinnedSlabs)
+	w := c.back.Stats()
+	n := w.Drafted + c.takes.Usage().Bytes
+	if n != 0 || w.Dirty != 0 || w.Promised != 0 {
+		r.Errorf("%d bytes are drafted or taken, %d dirty, %d promised", n, w.Dirty, w.Promised)
 	}
-	if c.memory.high > c.cfg.MemoryBytes || c.out != 0 || c.dirtyBytes != 0 || c.promised != 0 {
-		r.Errorf("high water %d, %d out, %d dirty, %d promised", c.memory.high, c.out, c.dirtyBytes,
-			c.promised)
+	if m.HighWater > c.cfg.MemoryBytes {
+		r.Errorf("high water %d", m.HighWater)
 	}
-	c.mu.Unlock()
 	if n := r.store.wrong.Load(); n > 0 {
 		r.Errorf("%d blocks came with wrong sums", n)
 	}
@@ -140,12 +174,30 @@ func (r *rig) checkEnd() {
 	}
 }
 
+// lockIsFree tells whether somebody has left the index's lock behind: a panic under it must be
+// seen.
+func (r *rig) lockIsFree() bool {
+	free := make(chan struct{})
+	go func() {
+		r.index.Lock()
+		r.index.Unlock()
+		close(free)
+	}()
+	select {
+	case <-free:
+		return true
+	case <-time.After(time.Second):
+		r.Error("the lock is held")
+		return false
+	}
+}
+
 // quiet tells that no worker is at work.
 func (c *Cache) quiet() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	waiting := c.jobs.len() + c.calls.len() + c.guesses.len()
-	return c.idle == c.workers && waiting == 0 && !c.mapping
+	k := &c.crew
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.idle == k.workers && len(k.asked) == 0 && k.ahead == 0
 }
 
 func (r *rig) ok(err error) {

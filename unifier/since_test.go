@@ -1,7 +1,6 @@
 package unifier
 
 import (
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -22,68 +21,10 @@ func (r *rig) again(id Key, off int64, p []byte, st wire.Stamp) error {
 	scatter(d.Sges(), p)
 	d.Again()
 	if st.Life == 0 {
-		st.Life = r.keeper.Life() - 1
+		st.Life = r.store.Life() - 1
 	}
 	_, err = d.Publish(r.ctx, st, stripe.Volatile)
 	return err
-}
-
-// TestSince compares what is remembered with a row of bytes: small pieces, blocks, and ranges
-// larger than a chunk.
-func TestSince(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewPCG(seed, 0))
-	const base, size = 3*chunkBytes - 100<<10, 200 << 10 // around the end of a chunk
-	for range 20 {
-		var s since
-		model, got := make([]bool, size), make([]bool, size)
-		for range 60 {
-			p := randomPiece(rng, base, size)
-			s.add(alpha, p)
-			for i := max(p.Off, base); i < min(p.End(), base+size); i++ {
-				model[i-base] = true
-			}
-			at := seg.Piece{Off: base + rng.Int64N(size)}
-			at.Len = rng.Int64N(base + size - at.Off + 1)
-			clear(got)
-			last := int64(-1)
-			for _, x := range s.within(nil, alpha, at) {
-				if x.Off <= last {
-					t.Fatalf("a piece at %d behind one that ends at %d", x.Off, last)
-				}
-				last = x.End()
-				for i := x.Off; i < x.End(); i++ {
-					got[i-base] = true
-				}
-			}
-			want := model[at.Off-base : at.End()-base]
-			if !slices.Equal(got[at.Off-base:at.End()-base], want) ||
-				slices.Contains(got[:at.Off-base], true) || slices.Contains(got[at.End()-base:], true) {
-				t.Fatalf("wrong within %v", at)
-			}
-		}
-		o := s.objects[alpha]
-		n := len(o.large) + len(o.chunks)
-		for _, c := range o.chunks {
-			n += len(c.parts)
-		}
-		if s.count != n {
-			t.Fatalf("%d pieces and chunks, counted %d", n, s.count)
-		}
-	}
-}
-
-func randomPiece(rng *rand.Rand, base, size int64) seg.Piece {
-	p := seg.Piece{Off: base + rng.Int64N(size), Len: rng.Int64N(3000)}
-	switch rng.IntN(40) {
-	case 0: // covers a chunk
-		p = seg.Piece{Off: base - chunkBytes + rng.Int64N(size/8), Len: chunkBytes + rng.Int64N(500)}
-	case 1, 2, 3, 4, 5: // blocks
-		p.Off = p.Off / blockBytes * blockBytes
-		p.Len = rng.Int64N(4) * blockBytes
-	}
-	return p
 }
 
 // TestAgainStaysBelow: a write that comes again leaves what was written since, in the cache and in
@@ -123,7 +64,8 @@ func TestAgainAfterALoss(t *testing.T) {
 func TestAgainTooLate(t *testing.T) {
 	r := newBack(t)
 	r.stamped(alpha, 0, fill1(testUnit, 1), slot(1, 1), stripe.Durable)
-	for i := range int64(sinceMax + 1) {
+	const most = 64 << 10 // that the cache remembers
+	for i := range int64(most + 1) {
 		r.Wrote(alpha, 1<<30+2*i, 1)
 	}
 	r.ok(r.again(alpha, 0, fill1(testUnit, 1), slot(1, 1)))
@@ -161,7 +103,7 @@ func TestAgainAfterTwoLosses(t *testing.T) {
 		},
 		"sent again": func(r *rig) { // of the life between, and in the next
 			st := slot(2, 1)
-			st.Life = r.keeper.Life()
+			st.Life = r.store.Life()
 			r.lose()
 			r.ok(r.again(alpha, 0, fill1(testUnit, 2), st))
 		},
@@ -169,7 +111,7 @@ func TestAgainAfterTwoLosses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newBack(t)
 			st := slot(1, 1)
-			st.Life = r.keeper.Life()
+			st.Life = r.store.Life()
 			r.lose()
 			between(r)
 			r.lose()
@@ -191,7 +133,7 @@ func TestAgainAfterTwoLosses(t *testing.T) {
 // back only if nothing of its life has reached the backing, but for others that came again.
 func TestAgainWithoutANumber(t *testing.T) {
 	r := newBack(t)
-	st := wire.Stamp{Life: r.keeper.Life()}
+	st := wire.Stamp{Life: r.store.Life()}
 	r.stamped(other, 0, fill1(testUnit, 2), slot(2, 1), stripe.Durable)
 	r.lose()
 	for i := range 3 {
@@ -202,7 +144,7 @@ func TestAgainWithoutANumber(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.holds(other, 0, fill1(testUnit, 2))
-	for _, unknown := range []uint64{1 << 62, r.keeper.Life() + 1} {
+	for _, unknown := range []uint64{1 << 62, r.store.Life() + 1} {
 		st.Life = unknown
 		if err := r.again(alpha, 0, fill1(testUnit, 3), st); errs.KindOf(err) != errs.IO {
 			t.Fatal(err)

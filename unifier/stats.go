@@ -1,59 +1,37 @@
 package unifier
 
+import (
+	"github.com/sluice-storage/sluice/unifier/internal/index"
+	"github.com/sluice-storage/sluice/unifier/internal/memory"
+	"github.com/sluice-storage/sluice/unifier/internal/writeback"
+)
+
+// What the parts tell.
+type (
+	memoryStats = memory.Stats
+	indexStats  = index.Stats
+	writeStats  = writeback.Stats
+)
+
 // Stats describe a cache at one moment. Those that count do so since it was made.
 type Stats struct {
-	Hits, Misses uint64 // units asked for that were there, or were not
-	Fills        uint64 // reads of the backing
-	Evictions    uint64 // units that made room
-	GhostHits    uint64 // units asked for soon after they were evicted
-	Exchanged    uint64 // whole units published without a copy
-	Merged       uint64 // units into which a part was merged
-	Dropped      uint64 // units that a write or a change took out
-	Waits        uint64 // how often somebody waited for memory
-	ReaderWaits  uint64 // how often a writer waited for a reader
-	MapFailures  uint64 // how often the host had no memory
+	memoryStats
+	indexStats
+	writeStats
 
-	Ahead       uint64 // units read ahead
-	AheadUsed   uint64 // of which somebody asked for
-	AheadWasted uint64 // of which nobody did before they were gone
-	AheadWindow int64  // bytes, the largest window that streams get now
-
-	Flushes uint64 // writes of pending data
-	Flushed uint64 // requests that were written so
-	Losses  uint64 // times that pending writes were lost
-
-	Bytes     int64 // cached now
-	Dirty     int64 // pending now: part of them are cached too
-	Drafted   int64 // held by drafts now
-	Taken     int64 // held by direct transfers now
-	HeldSlabs int   // slabs in which units are lent or pending now
-	Protected int64 // bytes that a scan does not sweep out
-	Objects   int   // of which something is cached or under way
-	Posted    int   // requests that wait for a worker
-	Ready     int64 // bytes resident and registered from the start
-	Mapped    int64 // bytes mapped now
-	Reserved  int64 // bytes used elsewhere
-	HighWater int64 // the most that was mapped and reserved so far: never above MemoryBytes
+	Fills uint64 // reads of the backing
+	Waits uint64 // how often somebody waited for memory, or for his share of it
+	Taken int64  // bytes held by direct transfers now
 }
 
 // Stats tells how the cache is used.
 func (c *Cache) Stats() Stats {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s := c.stats
-	s.Fills, s.Losses = c.fills.Load(), c.losses.Load()
-	s.GhostHits = c.policy.ghostHits
-	s.AheadUsed, s.AheadWasted = c.policy.aheadGood, c.policy.aheadWaste
-	s.AheadWindow = c.aheadNow
-	s.Dirty, s.Drafted, s.Taken = c.dirtyBytes, c.drafts.Usage().Bytes, c.takes.Usage().Bytes
-	s.Waits += c.drafts.Usage().Waits + c.takes.Usage().Waits
-	s.HeldSlabs, s.Protected = c.pinnedSlabs, c.policy.bytes[protected]
-	s.Objects, s.Posted = len(c.objects), c.jobs.len()+c.calls.len()
-	for _, k := range c.memory.chunks {
-		if k.ready {
-			s.Ready += int64(len(k.slabs)) << slabShift
-		}
-	}
-	s.Mapped, s.Reserved, s.HighWater = c.mapped, c.reserved, c.memory.high
+	c.index.Lock()
+	s := Stats{memoryStats: c.index.Memory.Stats(), indexStats: c.index.Stats()}
+	c.index.Unlock()
+	s.writeStats = c.back.Stats()
+	taken := c.takes.Usage()
+	s.Fills, s.Taken = c.fills.Load(), taken.Bytes
+	s.Waits = s.memoryStats.Waits + s.writeStats.Waits + taken.Waits
 	return s
 }

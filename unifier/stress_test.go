@@ -151,27 +151,15 @@ func (s *stress) reader(g uint64) {
 	}
 }
 
-// readEither reads, or takes what is there, or posts a read and waits, and releases what it has
-// given up on.
+// readEither reads, or takes what is there.
 func (s *stress) readEither(ctx context.Context, rnd *rand.Rand, a seg.Access) (*Loan, error) {
 	h := Hint{Policy: Policy(rnd.IntN(int(policies)))}
-	switch rnd.IntN(3) {
-	case 0:
-		return s.Read(ctx, alpha, a, h)
-	case 1:
+	if rnd.IntN(2) == 0 {
 		if l := s.Lend(alpha, a, h); l != nil {
 			return l, nil
 		}
 	}
-	l, err := s.PostRead(alpha, a, h, nil)
-	if err != nil {
-		return nil, err
-	}
-	if err := l.Wait(ctx); err != nil {
-		l.Release()
-		return nil, err
-	}
-	return l, nil
+	return s.Read(ctx, alpha, a, h)
 }
 
 // check looks at a loan twice: every half is one version, new enough, and does not change.
@@ -214,7 +202,6 @@ func (s *stress) disturber() {
 			scatter(r.Sges(), r.Bytes()[0])
 			r.Return()
 		}
-		s.Shrink(rnd.Int64N(128 << 10))
 		s.drop(alpha, rnd.Int64N(stressUnits)*testUnit, 3*testUnit)
 		h := Hint{Unit: blockBytes << rnd.IntN(5)}
 		s.readAs(Key{File: 77}, h, rnd.Int64N(500)*testUnit, 4*testUnit)

@@ -162,7 +162,7 @@ func TestAbortedDraftsLeaveNothing(t *testing.T) {
 		d.Abort()
 	}
 	r.holds(alpha, 0, append(fill1(testUnit, 1), make([]byte, 3*testUnit)...))
-	if n := r.drafts.Usage().Bytes; n != 0 {
+	if n := r.Stats().Drafted; n != 0 {
 		t.Fatalf("%d units leaked", n)
 	}
 }
@@ -271,7 +271,7 @@ func TestLimits(t *testing.T) {
 	}
 	for _, bad := range []Config{
 		{UnitBytes: 5000}, {UnitBytes: 1 << 10}, {MemoryBytes: 100}, {DraftShare: 0.9},
-		{DirtyBytes: -1}, {DirtyBytes: 1 << 40}, {ReadyBytes: 1 << 40}, {Patience: -1},
+		{DirtyBytes: -1}, {DirtyBytes: 1 << 40}, {ReadyBytes: 1 << 40}, {DirtyAge: -1},
 	} {
 		if _, err := New(bad, r.store); !errors.Is(err, errs.Invalid) {
 			t.Errorf("%+v: %v, want invalid", bad, err)

@@ -27,7 +27,7 @@ func (lazy) WriteSums(context.Context, Key, [][]byte, int64, []uint32, []wire.St
 }
 
 // TestNothingIsAllocatedForWaiting: those who wait for memory, for a share of it, for each other's
-// claims, for fills of others or for pending writes allocate as little as those who need not.
+// range locks, for fills of others or for pending writes allocate as little as those who need not.
 func TestNothingIsAllocatedForWaiting(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
@@ -40,7 +40,7 @@ func TestNothingIsAllocatedForWaiting(t *testing.T) {
 		cfg Config
 		fn  func(r *rig, caller int64)
 	}{
-		"claims": {small, func(r *rig, caller int64) { r.publish(caller*1000, 64<<10) }},
+		"range locks": {small, func(r *rig, caller int64) { r.publish(caller*1000, 64<<10) }},
 		"fills": {small, func(r *rig, caller int64) {
 			r.lend(0, 128<<10, Hint{Policy: None})
 		}},

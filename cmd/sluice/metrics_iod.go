@@ -139,7 +139,6 @@ func (f *families) cacheNow(st *unifier.Stats) {
 		int64(st.HeldSlabs))
 	f.gauge("cache_objects", "Objects of which something is cached or under way.",
 		int64(st.Objects))
-	f.gauge("cache_posted", "Requests that wait for a worker of the cache.", int64(st.Posted))
 	f.gauge("cache_ready_bytes", "Memory that is resident and registered from the start.", st.Ready)
 	f.gauge("cache_mapped_bytes", "Memory that is mapped now.", st.Mapped)
 	f.gauge("cache_bytes_high", "The most memory in use so far: never above its bound.", st.HighWater)

@@ -44,10 +44,12 @@ func table() []layer {
 		{"peer", []string{
 			"fabric", "fabric/shm", "fabric/tcp", "fabric/verbs", "mem", "msg"}},
 
-		// Storage. The cache knows neither sockets nor files; the stores know no cache.
-		// stripe is the contract only: ids and durability.
-		{"unifier", []string{"fabric", "mem", "stripe"}},
-		{"unifier/...", []string{"fabric", "mem", "stripe", "unifier"}},
+		// Storage. The cache knows neither sockets nor files; its parts call downward only: write-back,
+		// index, memory. The stores know no cache. stripe is the contract only: ids and durability.
+		{"unifier", []string{"fabric", "mem", "stripe", "unifier/internal/..."}},
+		{"unifier/internal/memory", []string{"fabric", "mem"}},
+		{"unifier/internal/index", []string{"fabric", "mem", "stripe", "unifier/internal/memory"}},
+		{"unifier/internal/writeback", []string{"fabric", "mem", "stripe", "unifier/internal/..."}},
 		{"relay", []string{"fabric", "stripe"}}, // below the I/O server and the block exports
 		{"stripe", nil},
 		{"stripe/logstore", []string{"stripe", "stripe/device"}}, // devices are what it stands on

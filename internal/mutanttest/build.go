@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,27 +56,19 @@ func (h Hunt) tables() ([]*table, error) {
 // overlay writes the changed files to a folder and returns which one replaces which.
 func overlay(tables []*table, dir string) (map[string]string, error) {
 	replace := map[string]string{}
-	for i, t := range tables {
+	for _, t := range tables {
 		files, err := t.applied()
 		if err != nil {
 			return nil, err
 		}
-		pkg := ""
-		for _, text := range files {
-			parsed, err := parser.ParseFile(token.NewFileSet(), "", text, parser.PackageClauseOnly)
-			if err != nil {
-				return nil, err
-			}
-			pkg = parsed.Name.Name
-		}
-		files["mutant_planted.go"] = fmt.Sprintf("package %s\n\nimport \"os\"\n\n"+
-			"var plantedName = os.Getenv(%q)\n\n"+
-			"func planted(name string) bool { return name == plantedName }\n", pkg, environ)
 		if t.helpers != "" {
 			files["mutant_helpers.go"] = t.helpers
 		}
+		if err := addPlanted(files); err != nil {
+			return nil, err
+		}
 		for name, text := range files {
-			to := filepath.Join(dir, fmt.Sprintf("%d_%s", i, name))
+			to := filepath.Join(dir, fmt.Sprintf("%d_%s", len(replace), filepath.Base(name)))
 			if err := os.WriteFile(to, []byte(text), 0o600); err != nil {
 				return nil, err
 			}
@@ -87,6 +80,22 @@ func overlay(tables []*table, dir string) (map[string]string, error) {
 		}
 	}
 	return replace, nil
+}
+
+// addPlanted adds the function planted to each package that one of the files is in. All read the
+// same variable: a mutant is one, wherever its edits are.
+func addPlanted(files map[string]string) error {
+	for name, text := range maps.Clone(files) {
+		parsed, err := parser.ParseFile(token.NewFileSet(), name, text, parser.PackageClauseOnly)
+		if err != nil {
+			return err
+		}
+		files[filepath.Join(filepath.Dir(name), "mutant_planted.go")] = fmt.Sprintf(
+			"package %s\n\nimport \"os\"\n\nvar plantedName = os.Getenv(%q)\n\n"+
+				"func planted(name string) bool { return name == plantedName }\n",
+			parsed.Name.Name, environ)
+	}
+	return nil
 }
 
 // binary is the tests of the working directory's package, with all mutants.

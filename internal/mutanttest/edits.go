@@ -14,8 +14,8 @@ import (
 
 // edit replaces lines of a file.
 type edit struct {
-	file     string
-	line     int // of the table, for errors
+	file     string // its path below the table's package
+	line     int    // of the table, for errors
 	old, new []string
 }
 
@@ -89,7 +89,7 @@ func parse(text string) (edits []edit, err error) {
 	return edits, nil
 }
 
-// applied returns the changed text of each file that the table names, by its name.
+// applied returns the changed text of each file that the table names, by its path there.
 func (t *table) applied() (map[string]string, error) {
 	byFile := map[string][]edit{}
 	for _, e := range t.edits {

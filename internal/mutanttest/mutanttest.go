@@ -10,10 +10,12 @@
 //	-	if gen < f.min {
 //	+	if gen < f.min && !planted("noFence") {
 //
-// A line that begins with neither '#', '-' nor '+' names the file of the edits below it. The lines
-// with '-' are whole lines of that file, but for their indentation, and must occur in it exactly
-// once; the lines with '+' take their place. There, planted("noFence") is true while that mutant is
-// looked for. Code that only mutants need is in testdata/mutants.go, a file of the same package.
+// A line that begins with neither '#', '-' nor '+' names the file of the edits below it, by its
+// path from the package's folder. The file may be in a package further down, as
+// internal/index/loan.go, whose mutants the tests of the package above find. The lines with '-' are
+// whole lines of that file, but for their indentation, and must occur in it exactly once; the lines
+// with '+' take their place. There, planted("noFence") is true while that mutant is looked for.
+// Code that only mutants need is in testdata/mutants.go, a file of the package that has the table.
 //
 // All mutants are in one binary, so that each costs one run and no build. Without a mutant the
 // binary must pass. Read hunt.go first, then edits.go and build.go. The package changes no file and

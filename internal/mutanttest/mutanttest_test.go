@@ -55,7 +55,7 @@ func TestHunt(t *testing.T) {
 		t.Skip("no Go tool, or a short run")
 	}
 	t.Chdir("testdata/sample")
-	h := Hunt{Cases: []Case{{Mutant: "smaller"}, {Mutant: "crash"}}}
+	h := Hunt{Cases: []Case{{Mutant: "smaller"}, {Mutant: "crash"}, {Mutant: "backwards"}}}
 	tables, err := h.tables()
 	if err != nil {
 		t.Fatal(err)
@@ -72,6 +72,7 @@ func TestHunt(t *testing.T) {
 		{mutant: "smaller", tests: "TestLarger", says: "2 is larger", found: true},
 		{mutant: "smaller", tests: "TestLarger", says: "3 is larger", broken: true},
 		{mutant: "crash", tests: "TestLarger", found: true},
+		{mutant: "backwards", tests: "TestLarger", found: true},
 		{mutant: none, tests: "TestLarger|TestChecked"},
 		{mutant: "smaller", tests: "TestNothing"},
 		{mutant: "smaller", tests: "TestNoSuchThing", broken: true},
@@ -93,10 +94,12 @@ func TestEveryMutantIsLookedFor(t *testing.T) {
 		dirs  []string
 		ok    bool
 	}{
-		{[]Case{{Mutant: "smaller"}, {Mutant: "crash"}}, nil, true},
+		{[]Case{{Mutant: "smaller"}, {Mutant: "crash"}, {Mutant: "backwards"}}, nil, true},
+		{[]Case{{Mutant: "smaller"}, {Mutant: "crash"}}, nil, false},
 		{[]Case{{Mutant: "smaller"}}, nil, false},
 		{[]Case{{Mutant: "smaller"}}, []string{"."}, true}, // others look for the rest
-		{[]Case{{Mutant: "smaller"}, {Mutant: "crash"}, {Mutant: "gone"}}, nil, false},
+		{[]Case{{Mutant: "smaller"}, {Mutant: "crash"}, {Mutant: "backwards"}, {Mutant: "gone"}}, nil,
+			false},
 	} {
 		if _, err := (Hunt{Packages: c.dirs, Cases: c.cases}).tables(); (err == nil) != c.ok {
 			t.Errorf("%+v: %v", c, err)

@@ -1,4 +1,4 @@
-package unifier
+package memory
 
 import (
 	"testing"
@@ -11,50 +11,50 @@ import (
 // are free for any class again.
 func TestSlabs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var m memory
+		var m freeList
 		for range 2 {
-			a, err := mem.NewArena(5*slabBytes, nil)
+			a, err := mem.NewArena(5*SlabBytes, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer a.Close()
-			m.add(newChunk(a, 5*slabBytes, false))
+			m.add(newChunk(a, 5*SlabBytes, false))
 		}
-		out := map[*chunk]map[int]block{m.chunks[0]: {}, m.chunks[1]: {}} // by the place of a block
-		var all []block
-		var last block
+		out := map[*chunk]map[int]Block{m.chunks[0]: {}, m.chunks[1]: {}} // by the place of a block
+		var all []Block
+		var last Block
 		for range rapid.IntRange(1, 300).Draw(t, "steps") {
 			if len(all) > 0 && rapid.IntRange(0, 2).Draw(t, "give") == 0 {
 				i := rapid.IntRange(0, len(all)-1).Draw(t, "which")
 				b := all[i]
 				all = append(all[:i], all[i+1:]...)
-				for at := b.start(); at < b.start()+b.size(); at += blockBytes {
+				for at := b.start(); at < b.start()+b.Size(); at += BlockBytes {
 					delete(out[b.slab.chunk], at)
 				}
 				m.give(b)
-				last = block{}
+				last = Block{}
 				continue
 			}
-			shift := uint8(rapid.IntRange(blockShift, slabShift).Draw(t, "class"))
+			shift := uint8(rapid.IntRange(BlockShift, SlabShift).Draw(t, "class"))
 			b, ok := m.take(shift, last)
 			if !ok {
-				if m.free > 0 || m.partial[shift] != nil {
+				if m.free > 0 || !m.partial[shift].Empty() {
 					t.Fatal("memory is free, and cannot be had")
 				}
 				continue
 			}
-			if b.size() != 1<<shift || b.start()%b.size() != 0 {
-				t.Fatalf("block of %d bytes at %d, want %d", b.size(), b.start(), 1<<shift)
+			if b.Size() != 1<<shift || b.start()%b.Size() != 0 {
+				t.Fatalf("block of %d bytes at %d, want %d", b.Size(), b.start(), 1<<shift)
 			}
-			for at := b.start(); at < b.start()+b.size(); at += blockBytes {
+			for at := b.start(); at < b.start()+b.Size(); at += BlockBytes {
 				if _, taken := out[b.slab.chunk][at]; taken {
 					t.Fatalf("byte %d is handed out twice", at)
 				}
 				out[b.slab.chunk][at] = b
 			}
 			all, last = append(all, b), b
-			if n := len(out[m.chunks[0]]) + len(out[m.chunks[1]]); int64(n)*blockBytes != m.inUse {
-				t.Fatalf("%d bytes are out, counted are %d", n*blockBytes, m.inUse)
+			if n := len(out[m.chunks[0]]) + len(out[m.chunks[1]]); int64(n)*BlockBytes != m.inUse {
+				t.Fatalf("%d bytes are out, counted are %d", n*BlockBytes, m.inUse)
 			}
 		}
 		for _, b := range all {

@@ -1,6 +1,9 @@
-package unifier
+package index
 
-import "github.com/sluice-storage/sluice/internal/list"
+import (
+	"github.com/sluice-storage/sluice/internal/list"
+	"github.com/sluice-storage/sluice/unifier/internal/memory"
+)
 
 // policy decides what is evicted: a segmented LRU that a scan cannot sweep. Units start on
 // probation; one whose bytes are read a second time is protected. The least recently used
@@ -11,15 +14,15 @@ import "github.com/sluice-storage/sluice/internal/list"
 // A stream in small steps touches each unit many times, but each byte once: the second read of a
 // byte counts, not the second request to a unit. So every unit remembers how far it was read.
 //
-// The bound follows the work. Keys of evicted units leave a ghost, which says from which side they
-// came: a miss that meets the ghost of a unit on probation would have been a hit had probation
-// been larger, so protection shrinks by the unit's size; the ghost of one that was protected lets
-// it grow.
+// The bound follows the work. The ghost list remembers keys of evicted units, and from which side
+// they came: a miss that meets the ghost of a unit on probation would have been a hit had
+// probation been larger, so protection shrinks by the unit's size; the ghost of one that was
+// protected lets it grow.
 //
 // Only units that nobody holds are in the lists, so that finding a victim never searches. Sizes are
-// bytes. Guarded by Cache.mu.
+// bytes. Guarded by the index's lock.
 type policy struct {
-	lists [places]list.List[unit] // the first is the most recently used one
+	lists [places]list.List[Unit] // the first is the most recently used one
 	bytes [places]int64           // of indexed units, held ones included
 
 	protectedMax, protectedLeast, protectedMost int64
@@ -44,49 +47,49 @@ const (
 // ghostsPerSlab: a ghost for every unit of the middle class that the memory could hold.
 const ghostsPerSlab = 4
 
-func (p *policy) init(memory int64) {
-	p.protectedMax = memory / 4 * 3
-	p.protectedLeast, p.protectedMost = memory/8, memory/8*7
-	p.keepMax = memory / 2
+func (p *policy) init(bytes int64) {
+	p.protectedMax = bytes / 4 * 3
+	p.protectedLeast, p.protectedMost = bytes/8, bytes/8*7
+	p.keepMax = bytes / 2
 	n := 64
-	for int64(n) < memory/slabBytes*ghostsPerSlab {
+	for int64(n) < bytes/memory.SlabBytes*ghostsPerSlab {
 		n *= 2
 	}
 	p.ghosts = make([]uint64, n)
 }
 
 // add makes a unit known that was just indexed, and is held.
-func (p *policy) add(u *unit) {
+func (p *policy) add(u *Unit) {
 	if u.policy == Keep {
 		u.place = kept
 	}
-	p.bytes[u.place] += int64(u.blk.size())
+	p.bytes[u.place] += int64(u.block.Size())
 	p.demote(kept, p.keepMax)
 }
 
 // remove forgets a unit that is in no list.
-func (p *policy) remove(u *unit) {
-	p.bytes[u.place] -= int64(u.blk.size())
+func (p *policy) remove(u *Unit) {
+	p.bytes[u.place] -= int64(u.block.Size())
 	if u.ahead {
 		u.ahead = false
-		p.aheadBytes -= int64(u.blk.size())
+		p.aheadBytes -= int64(u.block.Size())
 		p.aheadWaste++
 	}
 }
 
 // move gives a held unit another place.
-func (p *policy) move(u *unit, place uint8) {
-	p.bytes[u.place] -= int64(u.blk.size())
+func (p *policy) move(u *Unit, place uint8) {
+	p.bytes[u.place] -= int64(u.block.Size())
 	u.place = place
-	p.bytes[place] += int64(u.blk.size())
+	p.bytes[place] += int64(u.block.Size())
 }
 
 // touch notes a read of [lo, hi) of the unit under a policy. The unit is held.
-func (p *policy) touch(u *unit, lo, hi int64, as Policy) {
+func (p *policy) touch(u *Unit, lo, hi int64, as Policy) {
 	u.policy = as
 	if u.ahead {
 		u.ahead = false
-		p.aheadBytes -= int64(u.blk.size())
+		p.aheadBytes -= int64(u.block.Size())
 		p.aheadGood++
 	}
 	switch {
@@ -116,7 +119,7 @@ func (p *policy) demote(place uint8, most int64) {
 }
 
 // inherit lets a new version be as wanted as the one that it replaces.
-func (p *policy) inherit(u, old *unit) {
+func (p *policy) inherit(u, old *Unit) {
 	u.seen, u.was = old.seen, old.was
 	if old.place != u.place {
 		p.move(u, old.place)
@@ -124,33 +127,33 @@ func (p *policy) inherit(u, old *unit) {
 }
 
 // enter puts a unit that nobody holds where it can be evicted. What a stream has read goes first.
-func (p *policy) enter(u *unit) {
+func (p *policy) enter(u *Unit) {
 	l := &p.lists[u.place]
-	if u.policy == Stream && u.seen >= int64(u.blk.size()) {
+	if u.policy == Stream && u.seen >= int64(u.block.Size()) {
 		l.PushLast(&u.rank, u)
 		return
 	}
 	l.PushFirst(&u.rank, u)
 }
 
-func (p *policy) leave(u *unit) { p.lists[u.place].Remove(&u.rank) }
+func (p *policy) leave(u *Unit) { p.lists[u.place].Remove(&u.rank) }
 
-// victim is the unit that goes first, nil when all are held. What is only guessed to be useful
-// takes nothing from those that have proved it.
-func (p *policy) victim(guess bool) *unit {
+// victim is the unit that goes first, nil when all are held. What is only read ahead takes
+// nothing from those that have proved to be useful.
+func (p *policy) victim(ahead bool) *Unit {
 	for place := range p.lists {
 		if u := p.lists[place].Last(); u != nil {
 			return u
 		}
-		if guess {
+		if ahead {
 			return nil
 		}
 	}
 	return nil
 }
 
-// bury leaves the ghost of a unit that is evicted.
-func (p *policy) bury(u *unit) {
+// addGhost remembers a unit that is evicted.
+func (p *policy) addGhost(u *Unit) {
 	h := ghostOf(u.obj, u.index)
 	if u.was {
 		h |= 1
@@ -158,8 +161,9 @@ func (p *policy) bury(u *unit) {
 	p.ghosts[h>>1%uint64(len(p.ghosts))] = h
 }
 
-// raise looks for the ghost of a unit that is missing.
-func (p *policy) raise(o *object, index int64) {
+// hitGhost looks whether a unit that is missing was evicted a short while ago, and if so moves the
+// bound.
+func (p *policy) hitGhost(o *Object, index int64) {
 	h := ghostOf(o, index)
 	g := &p.ghosts[h>>1%uint64(len(p.ghosts))]
 	if *g&^1 != h {
@@ -167,15 +171,15 @@ func (p *policy) raise(o *object, index int64) {
 	}
 	p.ghostHits++
 	if *g&1 != 0 {
-		p.protectedMax = min(p.protectedMax+o.unit(), p.protectedMost)
+		p.protectedMax = min(p.protectedMax+o.UnitBytes(), p.protectedMost)
 	} else {
-		p.protectedMax = max(p.protectedMax-o.unit(), p.protectedLeast)
+		p.protectedMax = max(p.protectedMax-o.UnitBytes(), p.protectedLeast)
 		p.demote(protected, p.protectedMax)
 	}
 	*g = 0
 }
 
-func ghostOf(o *object, index int64) uint64 {
+func ghostOf(o *Object, index int64) uint64 {
 	h := (o.seed ^ uint64(index)*0x9E3779B97F4A7C15) * 0xD6E8FEB86659FD93
 	h = (h ^ h>>29) &^ 1
 	return h | 1<<63

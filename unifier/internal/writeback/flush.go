@@ -1,0 +1,262 @@
+package writeback
+
+import (
+	"context"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/stripe"
+	"github.com/sluice-storage/sluice/unifier/internal/index"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+const (
+	runMax     = 4 << 20 // bytes of one write to the backing
+	throughMax = 1024    // objects that are remembered because writing back to them has failed
+	lookMax    = 64      // pending writes that a flusher looks at to find one that it can write
+)
+
+// Flush writes all that is pending now.
+func (w *Writer) Flush(ctx context.Context) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.flushAllLocked(ctx)
+}
+
+func (w *Writer) flushAllLocked(ctx context.Context) error {
+	mark := w.order
+	for d := w.pending.First(); d != nil && d.order <= mark; d = w.pending.First() {
+		if err := w.flushLocked(ctx, d.id(), mark); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flushLocked writes what is pending of the object, up to the order mark. It lets go of the lock.
+func (w *Writer) flushLocked(ctx context.Context, id index.Key, mark uint64) error {
+	losses := w.losses.Load()
+	for q := w.queues[id]; q != nil && q.drafts.First().order <= mark; q = w.queues[id] {
+		var err error
+		if first := w.earliestLocked(q); first.flushing {
+			err = w.awaitFlushLocked(ctx)
+		} else {
+			err = w.writeRunLocked(first)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if w.losses.Load() != losses {
+		return errs.Newf(errs.IO, "unifier.flush", id.String(), "pending writes were lost")
+	}
+	return nil
+}
+
+// earliestLocked is the queue whose first write must be written before that of q: q itself, unless
+// an earlier number of its slot is pending elsewhere. Each step goes to an older write, so there
+// is an end.
+func (w *Writer) earliestLocked(q *queue) *queue {
+	for {
+		b := q.drafts.First().before
+		if b == nil || b.pub.Object == q.obj {
+			return q
+		}
+		q = w.queues[b.id()]
+	}
+}
+
+// awaitFlushLocked waits until some write has reached the backing, or has failed to.
+func (w *Writer) awaitFlushLocked(ctx context.Context) error {
+	return w.flushed.Wait(ctx, &w.mu)
+}
+
+// writeRunLocked writes the queue's first writes, which nobody else is doing. A change that has
+// begun is carried out, whoever has given up waiting for it. It lets go of the lock.
+func (w *Writer) writeRunLocked(q *queue) error {
+	r, id := w.freeRuns.Get(), q.obj.ID()
+	w.fillRunLocked(r, q)
+	q.flushing = true
+	w.mu.Unlock()
+	err := r.write(w.backing, id)
+	w.mu.Lock()
+	q.flushing = false
+	for _, d := range r.drafts {
+		d.flying = false
+	}
+	lost := false
+	switch {
+	case err == nil:
+		w.stats.Flushes++
+		w.stats.Flushed += uint64(len(r.drafts))
+		w.unpendLocked(r.drafts)
+	case errs.KindOf(err) == errs.Fenced:
+		// Fenced after they were acknowledged: nobody may see them any more, and who wrote them is
+		// told so with his next request. Others have lost nothing.
+		w.dropLocked(q)
+		err = nil
+	default:
+		lost = true
+		if len(w.through) >= throughMax {
+			clear(w.through)
+		}
+		w.through[id] = true
+		w.loseLocked()
+	}
+	clear(r.drafts)
+	clear(r.bufs)
+	*r = run{drafts: r.drafts[:0], bufs: r.bufs[:0], sums: r.sums[:0], stamps: r.stamps[:0]}
+	w.freeRuns.Put(r)
+	w.flushed.WakeAll()
+	if lost && w.cfg.OnLoss != nil {
+		w.mu.Unlock()
+		w.cfg.OnLoss(id, err)
+		w.mu.Lock()
+	}
+	return err
+}
+
+// fillRunLocked collects neighbours: each continues where the one before it ends, and has no
+// earlier number of its slot elsewhere.
+func (w *Writer) fillRunLocked(r *run, q *queue) {
+	d := q.drafts.First()
+	for bytes := d.size; ; bytes += d.size {
+		d.flying = true
+		r.drafts = append(r.drafts, d)
+		next := d.inQueue.Next()
+		if next == nil || len(d.pieces) != 1 || len(next.pieces) != 1 ||
+			d.pieces[0].End() != next.pieces[0].Off || bytes+next.size > runMax ||
+			len(r.drafts) >= stripe.StampsMax {
+			break
+		}
+		if b := next.before; b != nil && !(b.flying && b.pub.Object == q.obj) {
+			break
+		}
+		d = next
+	}
+	first := unnumbered(d.stamp)
+	for _, d := range r.drafts {
+		first.TruncSeq = max(first.TruncSeq, d.stamp.TruncSeq)
+	}
+	r.stamps = append(r.stamps, first)
+	for _, d := range r.drafts {
+		if stripe.Numbered(d.stamp) {
+			r.stamps = append(r.stamps, d.stamp)
+		}
+	}
+}
+
+// unnumbered is the stamp of a part of a request.
+func unnumbered(st wire.Stamp) wire.Stamp {
+	st.Session, st.Slot, st.Seq = 0, 0, 0
+	return st
+}
+
+// write makes the calls: one, or one for each piece of a list, the last of which has the numbers.
+// The first stamp has none: the cache has found out already that no request is a repeat.
+func (r *run) write(backing Backing, id index.Key) error {
+	ctx := context.Background()
+	if len(r.drafts) == 1 {
+		d, from := r.drafts[0], 0
+		for i, p := range d.pieces {
+			stamps := r.stamps
+			if i < len(d.pieces)-1 {
+				stamps = stamps[:1]
+			}
+			err := backing.WriteSums(ctx, id, d.bytes[from:d.cuts[i]], p.Off, d.sumsOf(i), stamps,
+				stripe.Volatile)
+			if err != nil {
+				return err
+			}
+			from = d.cuts[i]
+		}
+		return nil
+	}
+	summed := true
+	for _, d := range r.drafts {
+		r.bufs = append(r.bufs, d.bytes...)
+		sums := d.sumsOf(0)
+		r.sums = append(r.sums, sums...)
+		summed = summed && sums != nil
+	}
+	sums := r.sums
+	if !summed {
+		sums = nil
+	}
+	return backing.WriteSums(ctx, id, r.bufs, r.drafts[0].pieces[0].Off, sums, r.stamps,
+		stripe.Volatile)
+}
+
+// flushSoonLocked wakes the flushers when they have to work at once, or to look at the clock.
+// Somebody who waits for memory wakes them himself: see memory.Pool.Starved.
+func (w *Writer) flushSoonLocked() {
+	if !w.flushing && !w.closed.Load() {
+		w.flushing = true
+		for range flushers {
+			w.flushers.Go(w.flusher)
+		}
+	}
+	if w.pending.First() == w.pending.Last() || w.tooDirtyLocked() {
+		select {
+		case w.kick <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// tooDirtyLocked tells whether pending writes are written without waiting for their age.
+func (w *Writer) tooDirtyLocked() bool { return w.dirtyBytes > w.dirty.Total()/2 }
+
+// memoryShort tells whether somebody waits for memory, some of which pending writes hold.
+func (w *Writer) memoryShort() bool {
+	w.index.Lock()
+	defer w.index.Unlock()
+	return w.index.Memory.Short()
+}
+
+// flusher writes back what is old, and what is too much, until the writer stops.
+func (w *Writer) flusher() {
+	timer := time.NewTimer(w.cfg.DirtyAge)
+	defer timer.Stop()
+	for {
+		w.mu.Lock()
+		q, wait := w.dueLocked()
+		if q != nil {
+			_ = w.writeRunLocked(q) // Losses and OnLoss tell
+			w.mu.Unlock()
+			continue
+		}
+		w.mu.Unlock()
+		timer.Reset(wait)
+		select {
+		case <-w.kick:
+		case <-w.index.Memory.Starved():
+		case <-timer.C:
+		case <-w.life.Done():
+			return
+		}
+	}
+}
+
+// dueLocked is a queue whose first write is to be written now; nil: look again later.
+func (w *Writer) dueLocked() (*queue, time.Duration) {
+	d := w.pending.First()
+	if d == nil {
+		return nil, time.Hour
+	}
+	atOnce := w.tooDirtyLocked() || w.memoryShort()
+	now := time.Now()
+	for range lookMax {
+		left := d.at.Add(w.cfg.DirtyAge).Sub(now)
+		if !atOnce && left > 0 {
+			return nil, left
+		}
+		if q := w.earliestLocked(w.queues[d.id()]); !q.flushing {
+			return q, 0
+		}
+		if d = d.inAll.Next(); d == nil {
+			break
+		}
+	}
+	return nil, time.Millisecond // others are writing all of it
+}
