@@ -9,14 +9,13 @@ import (
 
 // HelloBytes is the size of a hello on a socket. Numbers are big-endian.
 //
-//	0      4        6         8            12          16        24       26   27    32     64
-//	|magic |version |features |max message |recv depth |identity |refusal |own |zero |token |
+//	0      4        6         8            12          16        24       26    32     64
+//	|magic |version |features |max message |recv depth |identity |refusal |zero |token |
 //
-// refusal, in a listener's answer, is the errs.Kind with which it refuses the peer, or 0. own is
-// the provider's.
+// refusal, in a listener's answer, is the errs.Kind with which it refuses the peer, or 0.
 const HelloBytes = 64
 
-// EncodeHello writes a hello; own is left as it is.
+// EncodeHello writes a hello.
 func EncodeHello(b []byte, magic uint32, h *fabric.Hello, refusal errs.Kind) {
 	_ = b[HelloBytes-1]
 	binary.BigEndian.PutUint32(b[0:], magic)
@@ -26,11 +25,9 @@ func EncodeHello(b []byte, magic uint32, h *fabric.Hello, refusal errs.Kind) {
 	binary.BigEndian.PutUint32(b[12:], h.RecvDepth)
 	binary.BigEndian.PutUint64(b[16:], h.Identity)
 	binary.BigEndian.PutUint16(b[24:], uint16(refusal))
+	clear(b[26:32])
 	copy(b[32:HelloBytes], h.Token[:])
 }
-
-// HelloOwn is where the provider's own byte of a hello stands.
-const HelloOwn = 26
 
 // DecodeHello reads a hello. With errs.Version only the version is known. A refusal is one of the
 // kinds that fabric.RefusalKind tells: a peer does not choose this side's errors.
@@ -51,7 +48,7 @@ func DecodeHello(b []byte, magic uint32) (h fabric.Hello, refusal errs.Kind, err
 	if kind := errs.Kind(binary.BigEndian.Uint16(b[24:])); kind != errs.OK {
 		refusal = fabric.RefusalKind(kind)
 	}
-	if b[27] != 0 || binary.BigEndian.Uint32(b[28:]) != 0 {
+	if binary.BigEndian.Uint16(b[26:]) != 0 || binary.BigEndian.Uint32(b[28:]) != 0 {
 		return h, refusal, errs.Newf(errs.Protocol, "fabric", "hello", "reserved bytes are not zero")
 	}
 	copy(h.Token[:], b[32:])

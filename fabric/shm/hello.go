@@ -40,11 +40,7 @@ func encodeHello(b []byte, h *fabric.Hello, refusal errs.Kind) {
 
 // decodeHello reads a hello. With errs.Version only the version is known.
 func decodeHello(b []byte) (fabric.Hello, errs.Kind, error) {
-	h, refusal, err := provider.DecodeHello(b, helloMagic)
-	if err == nil && b[provider.HelloOwn] != 0 {
-		err = protocolErr("a reserved byte of the hello is not zero")
-	}
-	return h, refusal, err
+	return provider.DecodeHello(b, helloMagic)
 }
 
 // decodeCall reads what a dialler begins with.
