@@ -262,7 +262,7 @@ func (m *member) makeRoom(n uint32) bool {
 		case crowded && waits < 4: // a checkpoint is cheaper than space that was never written
 			waits++
 			m.awaitCheckpoint()
-		case bare > 0 && m.grow() == nil:
+		case bare > 0 && (m.grow() == nil || m.hasFree(n)): // another may have grown for this one too
 		case waiting > 0 && tries < 3: // the second lets readers of the first go
 			tries++
 			if m.checkpoint(false) != nil {
@@ -272,6 +272,13 @@ func (m *member) makeRoom(n uint32) bool {
 			return false
 		}
 	}
+}
+
+// hasFree tells whether there are n free clusters.
+func (m *member) hasFree(n uint32) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.alloc.free >= n
 }
 
 // awaitCheckpoint waits for the next checkpoint to end, or for the member to stop.

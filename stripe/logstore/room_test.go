@@ -6,8 +6,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/stripe"
@@ -236,5 +238,46 @@ func TestFolderGivesSpaceBack(t *testing.T) {
 	}
 	if got, err := get(s, faultID, 0, 5); err != nil || string(got) != "small" {
 		t.Errorf("read %q, %v", got, err)
+	}
+}
+
+// slowReserve is a device whose first Reserve of clusters waits.
+type slowReserve struct {
+	device.Device
+	slow          atomic.Bool // the next one waits
+	entered, open chan struct{}
+}
+
+func (d *slowReserve) Reserve(off, length int64) error {
+	if d.slow.Swap(false) {
+		close(d.entered)
+		<-d.open
+	}
+	return d.Device.Reserve(off, length)
+}
+
+// TestWhoGrowsForOthersToo: two writes find no free cluster at the same moment. The first takes all
+// that the device has left; the second, which comes too late for that, finds what the first has
+// brought.
+func TestWhoGrowsForOthersToo(t *testing.T) {
+	d := &slowReserve{Device: device.NewMemory("memory", 16<<20),
+		entered: make(chan struct{}), open: make(chan struct{})}
+	r := newRig(t, Options{LogBytes: 1 << 20}, func() []device.Device { return []device.Device{d} })
+	defer r.Close()
+	done := make(chan error, 2)
+	write := func(file uint64) {
+		done <- r.WriteAt(context.Background(), stripe.ObjectID{File: file},
+			[][]byte{alignedBytes(blockBytes)}, 0, wire.Stamp{}, stripe.Durable)
+	}
+	d.slow.Store(true)
+	go write(1)
+	<-d.entered
+	go write(2)
+	time.Sleep(100 * time.Millisecond) // until it waits for the first
+	close(d.open)
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
 	}
 }
