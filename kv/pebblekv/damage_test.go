@@ -141,7 +141,8 @@ func flipEach(t *testing.T, rng *rand.Rand, left *vfs.MemFS, name string, want m
 	for _, at := range positions {
 		flips = append(flips, flip{at, rng.IntN(8)})
 	}
-	if strings.HasSuffix(name, tableSuffix) && len(data) >= footerBytes { // its end has no checksum of its own
+	// The end of a table has no checksum of its own.
+	if strings.HasSuffix(name, tableSuffix) && len(data) >= footerBytes {
 		for i := range 8 * footerBytes {
 			flips = append(flips, flip{len(data) - footerBytes + i/8, i % 8})
 		}

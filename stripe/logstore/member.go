@@ -299,4 +299,7 @@ func (s *slotList) take() (uint32, bool) {
 	return s.high - 1, true
 }
 
+// some tells whether there is one to take.
+func (s *slotList) some() bool { return len(s.free) > 0 || s.high < s.limit }
+
 func (s *slotList) put(slot uint32) { s.free = append(s.free, slot) }

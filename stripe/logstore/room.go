@@ -130,14 +130,17 @@ func (m *member) grow() error {
 	return nil
 }
 
-// growSlots reserves the space of more slots. It takes little, and removing and cutting files needs
-// it, so that no reserve is kept from it.
+// growSlots reserves the space of more slots, unless another has done it meanwhile. It takes
+// little, and removing and cutting files needs it, so that no reserve is kept from it.
 func (m *member) growSlots() error {
 	m.growing.Lock()
 	defer m.growing.Unlock()
 	m.mu.Lock()
-	limit := m.slots.limit
+	limit, some := m.slots.limit, m.slots.some()
 	m.mu.Unlock()
+	if some {
+		return nil
+	}
 	end := min(limit+segmentCount, m.g.slots)
 	if limit == end {
 		return errs.Newf(errs.NoSpace, "logstore", m.dev.Name(), "all %d slots for objects are taken",

@@ -241,43 +241,50 @@ func TestFolderGivesSpaceBack(t *testing.T) {
 	}
 }
 
-// slowReserve is a device whose first Reserve of clusters waits.
+// slowReserve is a device of which one Reserve waits.
 type slowReserve struct {
 	device.Device
-	slow          atomic.Bool // the next one waits
+	before        atomic.Int32 // so many come before it
 	entered, open chan struct{}
 }
 
 func (d *slowReserve) Reserve(off, length int64) error {
-	if d.slow.Swap(false) {
+	if d.before.Add(-1) == -1 {
 		close(d.entered)
 		<-d.open
 	}
 	return d.Device.Reserve(off, length)
 }
 
-// TestWhoGrowsForOthersToo: two writes find no free cluster at the same moment. The first takes all
-// that the device has left; the second, which comes too late for that, finds what the first has
-// brought.
+// TestWhoGrowsForOthersToo: two writes find no slot, or no free cluster, at the same moment. The
+// first takes all that the device has left; the second, which comes too late for that, finds what
+// the first has brought.
 func TestWhoGrowsForOthersToo(t *testing.T) {
-	d := &slowReserve{Device: device.NewMemory("memory", 16<<20),
-		entered: make(chan struct{}), open: make(chan struct{})}
-	r := newRig(t, Options{LogBytes: 1 << 20}, func() []device.Device { return []device.Device{d} })
-	defer r.Close()
-	done := make(chan error, 2)
-	write := func(file uint64) {
-		done <- r.WriteAt(context.Background(), stripe.ObjectID{File: file},
-			[][]byte{alignedBytes(blockBytes)}, 0, wire.Stamp{}, stripe.Durable)
-	}
-	d.slow.Store(true)
-	go write(1)
-	<-d.entered
-	go write(2)
-	time.Sleep(100 * time.Millisecond) // until it waits for the first
-	close(d.open)
-	for range 2 {
-		if err := <-done; err != nil {
-			t.Fatal(err)
+	for before := range int32(4) {
+		d := &slowReserve{Device: device.NewMemory("memory", 16<<20),
+			entered: make(chan struct{}), open: make(chan struct{})}
+		d.before.Store(1 << 20) // none while the store is made
+		r := newRig(t, Options{LogBytes: 1 << 20}, func() []device.Device { return []device.Device{d} })
+		done := make(chan error, 2)
+		write := func(file uint64) {
+			done <- r.WriteAt(context.Background(), stripe.ObjectID{File: file},
+				[][]byte{alignedBytes(blockBytes)}, 0, wire.Stamp{}, stripe.Durable)
 		}
+		d.before.Store(before)
+		go write(1)
+		select {
+		case <-d.entered:
+		case err := <-done: // there are not so many
+			done <- err
+		}
+		go write(2)
+		time.Sleep(100 * time.Millisecond) // until it waits for the first
+		close(d.open)
+		for range 2 {
+			if err := <-done; err != nil {
+				t.Errorf("%d: %v", before, err)
+			}
+		}
+		_ = r.Close()
 	}
 }
