@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sluice-storage/sluice/internal/procid"
 )
 
 const (
@@ -126,9 +128,26 @@ func newGateway(t *testing.T, c *cluster) *gateway {
 }
 
 func (g *gateway) restart(t *testing.T) {
-	_ = syscall.Kill(int(g.pid.Load()), syscall.SIGKILL)
+	pid := int(g.pid.Load())
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+	awaitDeath(t, pid)
 	_ = os.Remove(g.sock)
 	g.pid.Store(int64(g.c.startNBD(t, g.sock, "name=disk,volume=disk").Process.Pid))
+}
+
+// awaitDeath waits for the end of a process that was killed, which on a busy host is not at once.
+// Before it a volume that the process writes is not free.
+func awaitDeath(t *testing.T, pid int) {
+	own := procid.Own()
+	name := fmt.Sprintf("[%s/%s/%d/1]", own.Boot, own.Space, pid)
+	for begin := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		if dead, _ := procid.Dead(name); dead {
+			return
+		}
+		if time.Since(begin) > time.Minute {
+			t.Fatalf("process %d does not die", pid)
+		}
+	}
 }
 
 // fileWriter appends records to a file and fsyncs now and then. What was fsynced must be there.
