@@ -192,6 +192,7 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 		fs.stop()
 		return nil, err
 	}
+	close(s.ready)
 	fs.sess.Store(s)
 	fs.workers.Go(fs.keepAlive)
 	fs.workers.Go(fs.renewUsed)

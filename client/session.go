@@ -12,6 +12,7 @@ import (
 type session struct {
 	id    uint64
 	lease time.Duration
+	ready chan struct{} // closed when the files of the one before it are open in this one
 }
 
 // renewBatch is how many handles one Renew carries: 256 capabilities of width 8 are 128 KiB.
@@ -22,7 +23,8 @@ func (fs *FS) newSession(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, errs.Wrap("client.NewSession", "", err)
 	}
-	return &session{id: info.ID, lease: time.Duration(info.LeaseMs) * time.Millisecond}, nil
+	return &session{id: info.ID, lease: time.Duration(info.LeaseMs) * time.Millisecond,
+		ready: make(chan struct{})}, nil
 }
 
 // keepAlive renews the lease three times within its length. While the service is away it goes on
@@ -53,8 +55,21 @@ func (fs *FS) checkSession(ctx context.Context, s *session, err error) bool {
 	if k := errs.KindOf(err); k != errs.Stale && k != errs.Closed {
 		return false
 	}
-	if fs.sess.Load() != s {
-		return true // somebody else has replaced it
+	// Somebody else may have replaced it, or it has only just replaced another: what has failed may
+	// be a file that is about to be opened again.
+	now := fs.sess.Load()
+	select {
+	case <-now.ready:
+		if now != s {
+			return true
+		}
+	default:
+		select {
+		case <-now.ready:
+			return true
+		case <-ctx.Done():
+			return false
+		}
 	}
 	if k := errs.KindOf(fs.svc.KeepAlive(ctx, s.id)); k != errs.Stale && k != errs.NotFound {
 		return false
@@ -78,6 +93,7 @@ func (fs *FS) replaceSession(ctx context.Context, old *session) error {
 		return err
 	}
 	fs.sess.Store(s)
+	defer close(s.ready)
 	fs.opts.Logger.Warn("the session was lost; files are opened again", "old", old.id, "new", s.id)
 	for _, f := range fs.openFiles() {
 		g := f.grant.Load()

@@ -546,3 +546,49 @@ func TestAppends(t *testing.T) {
 		}
 	}
 }
+
+// slowOpen is a metadata service at which opening takes until it is let.
+type slowOpen struct {
+	meta.Service
+	slow    atomic.Bool
+	entered chan struct{}
+	let     chan struct{}
+}
+
+func (s *slowOpen) Open(ctx context.Context, c meta.Caller, ino meta.Ino, flags meta.OpenFlags) (
+	meta.Handle, error) {
+	if s.slow.Swap(false) {
+		close(s.entered)
+		<-s.let
+	}
+	return s.Service.Open(ctx, c, ino, flags)
+}
+
+// TestSyncWhileTheSessionIsReplaced: the new session is there and the file is not open in it yet.
+// What the service does not know for that moment is no error of the program's.
+func TestSyncWhileTheSessionIsReplaced(t *testing.T) {
+	c := newCluster(t, 1, store.Options{})
+	svc := &slowOpen{Service: c.meta, entered: make(chan struct{}), let: make(chan struct{})}
+	fs, err := New(svc, c, Options{Cred: &meta.Cred{UID: 1000, GID: 1000}})
+	must(t, err)
+	defer func() { _ = fs.Close() }()
+	ctx := context.Background()
+	f := create(t, fs, "f", 1)
+	must(t, f.Sync(ctx))
+	write(t, f, pattern(unit, 1), 0)
+	svc.slow.Store(true)
+	replaced, synced := make(chan error, 1), make(chan error, 1)
+	go func() { replaced <- fs.replaceSession(ctx, fs.sess.Load()) }()
+	<-svc.entered
+	go func() { synced <- f.Sync(ctx) }()
+	select {
+	case err := <-synced:
+		t.Errorf("sync did not wait for the file to be open again: %v", err)
+		synced <- nil
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(svc.let)
+	must(t, <-replaced)
+	must(t, <-synced)
+	must(t, f.Close(ctx))
+}
