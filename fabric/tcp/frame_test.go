@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"encoding/binary"
 	"testing"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -129,7 +130,8 @@ func FuzzHello(f *testing.F) {
 		}
 		in := [helloBytes]byte(data)
 		h, err := decodeHello(&in)
-		if err != nil || h.refusal == errs.Disconnected { // which stands for many
+		// A refusal may stand for several kinds.
+		if err != nil || errs.Kind(binary.BigEndian.Uint16(in[24:])) != h.refusal {
 			return
 		}
 		if out := h.encode(); in != out {
