@@ -3,9 +3,9 @@
 // memory, each of several pieces: Out, which the server may read, and In, which the server may
 // write. The server moves the data. Three protocols carry a segment: inline in the message; by an
 // eager slot, that is one-sidedly into memory that the server has set aside for this client;
-// by rendezvous, that is read or written one-sidedly by the server, at its pace, in units inside a
-// window per request. Remote rights are granted per request and revoked before it returns. No
-// message is sent without a credit.
+// by rendezvous, that is read or written one-sidedly by the server, at its pace, in units, into or
+// from memory that the server has for it. Remote rights are granted per request and revoked before
+// it returns. No message is sent without a credit.
 //
 // Ownership: what a Request points at belongs to the call until it returns, for whatever reason;
 // then nobody touches it any more. What a handler lends to Push belongs to the call until its

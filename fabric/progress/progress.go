@@ -1,5 +1,5 @@
 // Package progress decides who polls a completion queue, how long it spins, how it sleeps, and who
-// is woken. It decides that for every provider and for both ends of a connection, so that there is
+// is woken. It decides that for every provider that has more than one way to wait, so that there is
 // one place to read, to measure and to mend.
 //
 // A provider offers a Source: it can poll, arm, sleep and be woken, and it knows nothing of when. A
@@ -10,7 +10,7 @@
 // somebody waits again. So whoever waits reads its own answer, no other goroutine has to be woken
 // for it, and a peer is served even if nobody waits at all.
 //
-// Package msg decides by the same Turn which of its goroutines polls a connection.
+// It does not decide which goroutine of a user waits: package msg does, for callers and handlers.
 //
 // Read queue.go first, then turn.go, spin.go and visit.go.
 package progress

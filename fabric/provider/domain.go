@@ -12,7 +12,7 @@
 //	hello.go     the hello on a byte stream, and what each side makes of the other's
 //
 // It moves no data, knows no wire but the hello's, and decides nothing about spinning, sleeping and
-// waking: that stays with the provider's queues. None of it calls back into a provider while it
+// waking: package progress does. None of it calls back into a provider while it
 // holds a lock, unless the comment of the method says so.
 //
 // Read domain.go first, then endpoint.go and completions.go (everything that is posted completes
