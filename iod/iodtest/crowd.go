@@ -49,11 +49,12 @@ type Site struct {
 // CrowdOptions say how a crowd works.
 type CrowdOptions struct {
 	Seed    uint64
-	Clients int // at a time
-	Workers int // requests of one client at a time
-	Steps   int // of each worker in each life of its client
-	Lives   int // how often a client is replaced by the next one
-	Every   int // about how many requests a server lives for; 0: for ever
+	Clients int           // at a time
+	Workers int           // requests of one client at a time
+	Steps   int           // of each worker in each life of its client
+	Lives   int           // how often a client is replaced by the next one
+	Every   int           // about how many requests a server lives for; 0: for ever
+	For     time.Duration // that clients begin something; 0: until each has had its lives
 	Files   []*File
 }
 
@@ -83,6 +84,7 @@ type Crowd struct {
 	ctx  context.Context
 	stop context.CancelCauseFunc
 
+	began             time.Time
 	requests, crashes atomic.Uint64
 	next              atomic.Int64 // client numbers
 
@@ -147,10 +149,11 @@ func (c *Crowd) present() []*hand {
 	return list
 }
 
-// Run makes requests until every client has had its lives, and looks at everything once more; or
+// Run makes requests until every client has had its lives, or the time is over, and looks at everything once more; or
 // until something is violated.
 func (c *Crowd) Run() error {
 	defer c.stop(nil)
+	c.began = time.Now()
 	crashing, enough := context.WithCancel(c.ctx)
 	defer enough()
 	var clients, crasher sync.WaitGroup
@@ -243,9 +246,12 @@ func (c *Crowd) leave(h *hand) {
 	c.eachView(func(v *view) { v.Gone(h.id) })
 }
 
+// late tells whether the crowd has worked for as long as it was to.
+func (c *Crowd) late() bool { return c.For > 0 && time.Since(c.began) > c.For }
+
 // lives is a client and those who follow it.
 func (c *Crowd) lives(rng *rand.Rand) {
-	for range c.Lives {
+	for life := 0; life < c.Lives && !c.late(); life++ {
 		h, die := c.join(rng)
 		c.mu.Lock()
 		c.living[h] = struct{}{}
@@ -255,7 +261,7 @@ func (c *Crowd) lives(rng *rand.Rand) {
 		for range c.Workers {
 			one := h.another(rng.Uint64())
 			workers.Go(func() {
-				for step := 0; step < c.Steps && h.ctx.Err() == nil && !over.Load(); step++ {
+				for step := 0; step < c.Steps && h.ctx.Err() == nil && !over.Load() && !c.late(); step++ {
 					one.step()
 					c.requests.Add(1)
 				}

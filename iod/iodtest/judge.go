@@ -63,6 +63,7 @@ func (l *Ledger) missedLocked() {
 			}
 		}
 	}
+	l.lives = append(l.lives, past{l.crashed, l.changed})
 	l.changed = false
 	for op := range l.flights { // it may be carried out by the next server
 		l.changed = l.changed || op.write != nil
@@ -250,16 +251,25 @@ func (l *Ledger) judgeLocked(op *Op, cell int, number uint64, end int64) error {
 	return nil
 }
 
+func (e *entry) tell(b *strings.Builder) {
+	fmt.Fprintf(b, "\t%v: in effect by %s, replaced by %s (for good: %v)", e.write, step(e.known),
+		step(e.dead), e.gone)
+	for _, k := range e.killers {
+		fmt.Fprintf(b, " by %d", k.number)
+	}
+	if by := e.by; by != nil {
+		fmt.Fprintf(b, ", told by client %d (from step %d on, cells %v)", by.client, by.began, len(by.cells))
+	}
+	b.WriteByte('\n')
+}
+
 // tellLocked is a cell's story for people.
 func (l *Ledger) tellLocked(cell int) string {
 	var b strings.Builder
-	for _, e := range l.cells[cell] {
-		fmt.Fprintf(&b, "\t%v: in effect by %s, replaced by %s (for good: %v)", e.write, step(e.known),
-			step(e.dead), e.gone)
-		for _, k := range e.killers {
-			fmt.Fprintf(&b, " by %d", k.number)
+	for _, list := range [][]*entry{l.forgot[cell], l.cells[cell]} {
+		for _, e := range list {
+			e.tell(&b)
 		}
-		b.WriteByte('\n')
 	}
 	if l.behind != nil {
 		b.WriteString(l.behind(cell))

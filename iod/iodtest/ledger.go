@@ -30,10 +30,19 @@ type Ledger struct {
 	now     int64
 	numbers uint64
 	cells   [][]*entry
+	forgot  [][]*entry       // the last ones of each cell that were forgotten, for people
 	flights map[*Op]struct{} // requests that have begun and not ended
 	crashed int64            // when the last crash was over
 	changed bool             // a request that changes something was under way since then
+	lives   []past           // that are over
 	late    bool             // a server may refuse, and has to tell, what a crash made clients repeat
+}
+
+// past is a server's life: when the crash was over that ended it, and whether a request that changes
+// something was under way in it.
+type past struct {
+	at      int64
+	changed bool
 }
 
 // write is one request that changes cells. The original times are those that its client saw; the
@@ -62,8 +71,8 @@ func (w *write) String() string {
 	if w.zero {
 		kind = "zeroing"
 	}
-	return fmt.Sprintf("%s %d of client %d (steps %d to %s, stable %v, failed %v, resent %v%s)",
-		kind, w.number, w.client, w.began, step(w.ended), w.stable, w.failed, w.resent, w.about)
+	return fmt.Sprintf("%s %d of client %d (steps %d to %s, stable %v, failed %v, resent %v, expected %v, lost %d, cut %v, unsaid %v%s)",
+		kind, w.number, w.client, w.began, step(w.ended), w.stable, w.failed, w.resent, w.expected, w.lost, w.cut, w.unsaid, w.about)
 }
 
 func step(at int64) string {
@@ -86,8 +95,8 @@ type entry struct {
 
 // NewLedger makes the ledger of an object that was never written.
 func NewLedger(cells, cellBytes int) *Ledger {
-	l := &Ledger{cellBytes: cellBytes, cells: make([][]*entry, cells), flights: map[*Op]struct{}{},
-		now: 1}
+	l := &Ledger{cellBytes: cellBytes, cells: make([][]*entry, cells), forgot: make([][]*entry, cells),
+		flights: map[*Op]struct{}{}, now: 1}
 	for i := range l.cells {
 		hole := &write{zero: true, stable: true}
 		l.cells[i] = []*entry{{write: hole, dead: never}}
@@ -189,6 +198,11 @@ func (op *Op) Written(stable bool) {
 		l.stableLocked(w)
 	} else if crossed { // it may have been lost, and is repeated then
 		w.resent, w.expected = true, true
+		missed, changed := l.missedBy(op)
+		w.away = missed
+		if changed {
+			w.cut, l.late = true, true
+		}
 		if l.crashed != never {
 			w.lost = l.crashed
 		}
@@ -199,6 +213,19 @@ func (op *Op) Written(stable bool) {
 		l.settledLocked(w, op, end)
 	}
 	l.tidyLocked(op.cells)
+}
+
+// missedBy tells whether a client that was answered now may have been answered by a server that is
+// dead since, and so have missed the present one's life so far; and whether it may have missed a
+// whole life in which the object was changed.
+func (l *Ledger) missedBy(op *Op) (missed, changed bool) {
+	for _, x := range l.lives {
+		if x.at > op.began {
+			changed = changed || missed && x.changed
+			missed = true
+		}
+	}
+	return missed, changed
 }
 
 // settledLocked notes that w had taken effect by end.
@@ -313,6 +340,9 @@ func (l *Ledger) endLocked(op *Op) int64 {
 	return l.tickLocked()
 }
 
+// forgotMax is how many forgotten entries of a cell a verdict tells of.
+const forgotMax = 8
+
 // tidyLocked forgets what no request can see any more.
 func (l *Ledger) tidyLocked(cells []int) {
 	oldest := l.now
@@ -321,7 +351,11 @@ func (l *Ledger) tidyLocked(cells []int) {
 	}
 	for _, c := range cells {
 		l.cells[c] = slices.DeleteFunc(l.cells[c], func(e *entry) bool {
-			return e.gone && e.dead < oldest
+			if e.gone && e.dead < oldest {
+				l.forgot[c] = append(l.forgot[c][max(0, len(l.forgot[c])-forgotMax+1):], e)
+				return true
+			}
+			return false
 		})
 	}
 }

@@ -372,6 +372,27 @@ func awayTales() []tale {
 			s.Crashed()
 			return s.Ask(1, nil).Told()
 		}},
+		{"an answer may be from the life before the one that just ends", true, func(s story) bool {
+			op, _ := s.begin(1)
+			s.Crashed()
+			elsewhere(s)
+			s.Crashing()
+			op.Written(false)
+			s.Crashed()
+			told := s.Ask(1, nil).Told()
+			s.sync(1)
+			return told && s.sees(1, zero)
+		}},
+		{"or from before that one", true, func(s story) bool {
+			op, _ := s.begin(1)
+			s.Crashed()
+			elsewhere(s)
+			s.Crashed()
+			op.Written(false)
+			told := s.Ask(1, nil).Told()
+			s.sync(1)
+			return told && s.sees(1, zero)
+		}},
 	}
 }
 

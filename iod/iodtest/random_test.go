@@ -58,7 +58,7 @@ func usualCrowd(seed uint64) CrowdOptions {
 
 // run has a crowd work on a rig and says how much it did.
 func run(t testing.TB, ro rigOptions, co CrowdOptions) error {
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), co.For+5*time.Minute)
 	defer cancel()
 	began := time.Now()
 	c := NewCrowd(ctx, newRig(t, ro).site(), co)
@@ -95,7 +95,7 @@ func TestRandomRequests(t *testing.T) {
 				co := usualCrowd(seed)
 				switch {
 				case soaking():
-					co.Lives = 100
+					co.Lives, co.For = 1000, 3*time.Minute
 				case testing.Short():
 					co.Steps, co.Lives, co.Every = 15, 1, 40
 				default:
