@@ -46,7 +46,7 @@ func (l *Ledger) Crashing() {
 func (l *Ledger) awayLocked() {
 	for _, cell := range l.cells {
 		for _, e := range cell {
-			e.away = e.expected && e.lost != 0
+			e.away = e.expected && (e.early || e.lost != 0)
 		}
 	}
 }

@@ -57,7 +57,8 @@ type write struct {
 	failed   bool  // its client was not told that it succeeded, and does not repeat it
 	resent   bool  // its client repeats it, or has repeated it, since a crash
 	expected bool  // its client has not shown yet that it has
-	lost     int64 // when the first crash was over that may have taken it; 0: none has
+	lost     int64 // when the first crash was over that has taken it if it could; 0: none has
+	early    bool  // an earlier one may have, in the middle of the request
 	away     bool  // its client has not shown up in all of the life that ends
 	pieces   bool  // it is carried out piece by piece, see Pieces
 	cut      bool  // it may have come too late, see Truncate and Crashed
@@ -199,12 +200,9 @@ func (op *Op) Written(stable bool) {
 	} else if crossed { // it may have been lost, and is repeated then
 		w.resent, w.expected = true, true
 		missed, changed := l.missedBy(op)
-		w.away = missed
+		w.early, w.away = missed, missed
 		if changed {
 			w.cut, l.late = true, true
-		}
-		if l.crashed != never {
-			w.lost = l.crashed
 		}
 		l.cutLocked(w)
 	}

@@ -383,6 +383,14 @@ func awayTales() []tale {
 			s.sync(1)
 			return told && s.sees(1, zero)
 		}},
+		{"or from the next life, and is lost with what came after it", true, func(s story) bool {
+			op, p := s.begin(1)
+			s.Crashed()
+			op.Written(false)
+			later := s.put(2, false)
+			s.Crashed()
+			return s.sees(3, later) && s.sees(3, p)
+		}},
 		{"or from before that one", true, func(s story) bool {
 			op, _ := s.begin(1)
 			s.Crashed()
