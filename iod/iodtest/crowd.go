@@ -149,8 +149,8 @@ func (c *Crowd) present() []*hand {
 	return list
 }
 
-// Run makes requests until every client has had its lives, or the time is over, and looks at everything once more; or
-// until something is violated.
+// Run makes requests until every client has had its lives, or the time is over, and looks at
+// everything once more; or until something is violated.
 func (c *Crowd) Run() error {
 	defer c.stop(nil)
 	c.began = time.Now()
@@ -261,7 +261,10 @@ func (c *Crowd) lives(rng *rand.Rand) {
 		for range c.Workers {
 			one := h.another(rng.Uint64())
 			workers.Go(func() {
-				for step := 0; step < c.Steps && h.ctx.Err() == nil && !over.Load() && !c.late(); step++ {
+				for step := 0; step < c.Steps && !over.Load(); step++ {
+					if h.ctx.Err() != nil || c.late() {
+						break
+					}
 					one.step()
 					c.requests.Add(1)
 				}

@@ -258,7 +258,7 @@ func (e *entry) tell(b *strings.Builder) {
 		fmt.Fprintf(b, " by %d", k.number)
 	}
 	if by := e.by; by != nil {
-		fmt.Fprintf(b, ", told by client %d (from step %d on, cells %v)", by.client, by.began, len(by.cells))
+		fmt.Fprintf(b, ", told by client %d's request from step %d on", by.client, by.began)
 	}
 	b.WriteByte('\n')
 }

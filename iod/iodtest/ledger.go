@@ -38,8 +38,8 @@ type Ledger struct {
 	late    bool             // a server may refuse, and has to tell, what a crash made clients repeat
 }
 
-// past is a server's life: when the crash was over that ended it, and whether a request that changes
-// something was under way in it.
+// past is a server's life: when the crash was over that ended it, and whether a request that
+// changes something was under way in it.
 type past struct {
 	at      int64
 	changed bool
@@ -72,8 +72,24 @@ func (w *write) String() string {
 	if w.zero {
 		kind = "zeroing"
 	}
-	return fmt.Sprintf("%s %d of client %d (steps %d to %s, stable %v, failed %v, resent %v, expected %v, lost %d, cut %v, unsaid %v%s)",
-		kind, w.number, w.client, w.began, step(w.ended), w.stable, w.failed, w.resent, w.expected, w.lost, w.cut, w.unsaid, w.about)
+	return fmt.Sprintf("%s %d of client %d (steps %d to %s, lost %d%s%s)", kind, w.number, w.client,
+		w.began, step(w.ended), w.lost, w.marks(), w.about)
+}
+
+// marks are what is true of the write, for people.
+func (w *write) marks() (list string) {
+	for _, m := range []struct {
+		is   bool
+		name string
+	}{
+		{w.stable, "stable"}, {w.failed, "failed"}, {w.resent, "resent"}, {w.expected, "expected"},
+		{w.cut, "cut"}, {w.unsaid, "unsaid"},
+	} {
+		if m.is {
+			list += ", " + m.name
+		}
+	}
+	return list
 }
 
 func step(at int64) string {

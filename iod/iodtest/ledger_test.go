@@ -372,6 +372,14 @@ func awayTales() []tale {
 			s.Crashed()
 			return s.Ask(1, nil).Told()
 		}},
+	}
+}
+
+// lateTales are about answers that come in after a crash that they were sent before.
+func lateTales() []tale {
+	zero := make([]byte, 100)
+	elsewhere := func(s story) { s.Write(2, nil).Written(true) }
+	return []tale{
 		{"an answer may be from the life before the one that just ends", true, func(s story) bool {
 			op, _ := s.begin(1)
 			s.Crashed()
@@ -406,7 +414,7 @@ func awayTales() []tale {
 
 func TestLedger(t *testing.T) {
 	for _, c := range slices.Concat(plainTales(), lostTales(), repeatTales(),
-		laterTales(), missedTales(), awayTales(), cutTales()) {
+		laterTales(), missedTales(), awayTales(), lateTales(), cutTales()) {
 		t.Run(c.name, func(t *testing.T) {
 			if got := c.read(story{NewLedger(1, 100)}); got != c.want {
 				t.Errorf("allowed: %v, want %v", got, c.want)
