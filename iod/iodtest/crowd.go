@@ -42,7 +42,8 @@ type Site struct {
 	// clock.
 	Flush func()
 
-	// Tell is what the servers' side knows of a cell of an object, for people. nil: nothing.
+	// Tell is what the servers' side knows of a cell of an object, or of all of it if the cell is
+	// negative, for people. nil: nothing.
 	Tell func(id stripe.ObjectID, cell, cellBytes int) string
 }
 
@@ -327,7 +328,11 @@ func (h *hand) failed(v *view, what string, err error) {
 	case h.ctx.Err() != nil:
 	case errs.KindOf(err) == errs.Fenced && v.fencing.Load():
 	default:
-		h.violated("client %d: %s of %v: %v", h.id, what, v.id, err)
+		var story string
+		if h.site.Tell != nil {
+			story = h.site.Tell(v.id, -1, 1)
+		}
+		h.violated("client %d: %s of %v: %v\n%s", h.id, what, v.id, err, story)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -49,10 +50,19 @@ func (l *Ledger) awayLocked() {
 			e.away = e.expected && (e.early || e.lost != 0)
 		}
 	}
+	for w := range l.kept {
+		w.overdue = w.owed && (w.early || w.lost != 0)
+	}
 }
 
 // missedLocked draws the conclusions from a life that is over.
 func (l *Ledger) missedLocked() {
+	for w := range l.kept {
+		l.late = l.late || w.overdue && l.changed
+		if w.owed && w.lost == 0 {
+			w.lost = l.crashed
+		}
+	}
 	for _, cell := range l.cells {
 		for _, e := range cell {
 			if e.away && l.changed {
@@ -72,6 +82,9 @@ func (l *Ledger) missedLocked() {
 
 // takeBackLocked forgets what was concluded from writes that are not stable.
 func (l *Ledger) takeBackLocked() {
+	for w := range l.kept {
+		w.owed = true
+	}
 	for _, cell := range l.cells {
 		for _, e := range cell {
 			again := !e.stable && !e.failed && e.ended != never
@@ -95,6 +108,7 @@ func (l *Ledger) Gone(client int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tickLocked()
+	maps.DeleteFunc(l.kept, func(w *write, _ struct{}) bool { return w.client == client })
 	for _, cell := range l.cells {
 		for _, e := range cell {
 			switch {
@@ -120,6 +134,11 @@ func (l *Ledger) Gone(client int) {
 func (l *Ledger) returnedLocked(op *Op, end int64) {
 	if op.began <= l.crashed || l.crashed == 0 {
 		return
+	}
+	for w := range l.kept {
+		if w.client == op.client && w.ended < op.began {
+			w.owed = false
+		}
 	}
 	for c, cell := range l.cells {
 		for _, e := range cell {

@@ -35,7 +35,11 @@ type Ledger struct {
 	crashed int64            // when the last crash was over
 	changed bool             // a request that changes something was under way since then
 	lives   []past           // that are over
-	late    bool             // a server may refuse, and has to tell, what a crash made clients repeat
+
+	// What clients keep: acknowledged, not stable. Also what others have replaced for good, which its
+	// client cannot know, and sends again.
+	kept map[*write]struct{}
+	late bool // a server may refuse, and has to tell, what a crash made clients repeat
 }
 
 // past is a server's life: when the crash was over that ended it, and whether a request that
@@ -60,6 +64,8 @@ type write struct {
 	lost     int64 // when the first crash was over that has taken it if it could; 0: none has
 	early    bool  // an earlier one may have, in the middle of the request
 	away     bool  // its client has not shown up in all of the life that ends
+	owed     bool  // its client has not shown yet that it has sent it again, replaced or not
+	overdue  bool  // nor in all of the life that ends
 	pieces   bool  // it is carried out piece by piece, see Pieces
 	cut      bool  // it may have come too late, see Truncate and Crashed
 	unsaid   bool  // and its client may not be told, or was
@@ -113,7 +119,7 @@ type entry struct {
 // NewLedger makes the ledger of an object that was never written.
 func NewLedger(cells, cellBytes int) *Ledger {
 	l := &Ledger{cellBytes: cellBytes, cells: make([][]*entry, cells), forgot: make([][]*entry, cells),
-		flights: map[*Op]struct{}{}, now: 1}
+		flights: map[*Op]struct{}{}, now: 1, kept: map[*write]struct{}{}}
 	for i := range l.cells {
 		hole := &write{zero: true, stable: true}
 		l.cells[i] = []*entry{{write: hole, dead: never}}
@@ -211,12 +217,16 @@ func (op *Op) Written(stable bool) {
 	w := op.write
 	w.ended = end
 	crossed := op.began <= l.crashed
+	if !stable {
+		l.kept[w] = struct{}{}
+	}
 	if stable {
 		l.stableLocked(w)
 	} else if crossed { // it may have been lost, and is repeated then
 		w.resent, w.expected = true, true
 		missed, changed := l.missedBy(op)
 		w.early, w.away = missed, missed
+		w.owed, w.overdue = true, missed
 		if changed {
 			w.cut, l.late = true, true
 		}
@@ -332,6 +342,11 @@ func (op *Op) Synced() {
 	for _, w := range stable {
 		l.stableLocked(w)
 	}
+	for w := range l.kept {
+		if w.client == op.client && w.ended < op.began {
+			delete(l.kept, w)
+		}
+	}
 	all := make([]int, len(l.cells))
 	for i := range all {
 		all[i] = i
@@ -342,6 +357,7 @@ func (op *Op) Synced() {
 // stableLocked notes that w survives crashes, and so does what it has replaced.
 func (l *Ledger) stableLocked(w *write) {
 	w.stable, w.expected = true, false
+	delete(l.kept, w)
 	for _, cell := range l.cells {
 		for _, e := range cell {
 			e.settle()

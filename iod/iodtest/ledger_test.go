@@ -375,6 +375,47 @@ func awayTales() []tale {
 	}
 }
 
+// coveredTales are about what somebody has replaced for good, which its client cannot know.
+func coveredTales() []tale {
+	elsewhere := func(s story) { s.Write(3, nil).Written(true) }
+	covered := func(s story) {
+		s.put(1, false)
+		s.put(2, true)
+		s.sees(2, s.put(2, true))
+	}
+	return []tale{
+		{"it is sent again, refused and told", true, func(s story) bool {
+			covered(s)
+			s.Crashed()
+			elsewhere(s)
+			s.Crashed()
+			return s.Ask(1, nil).Told()
+		}},
+		{"unless nothing was written", false, func(s story) bool {
+			covered(s)
+			s.Crashed()
+			s.Crashed()
+			return s.Ask(1, nil).Told()
+		}},
+		{"or its client has synced", false, func(s story) bool {
+			covered(s)
+			s.sync(1)
+			s.Crashed()
+			elsewhere(s)
+			s.Crashed()
+			return s.Ask(1, nil).Told()
+		}},
+		{"or was there", false, func(s story) bool {
+			covered(s)
+			s.Crashed()
+			s.Ask(1, nil).Synced()
+			elsewhere(s)
+			s.Crashed()
+			return s.Ask(1, nil).Told()
+		}},
+	}
+}
+
 // lateTales are about answers that come in after a crash that they were sent before.
 func lateTales() []tale {
 	zero := make([]byte, 100)
@@ -414,7 +455,7 @@ func lateTales() []tale {
 
 func TestLedger(t *testing.T) {
 	for _, c := range slices.Concat(plainTales(), lostTales(), repeatTales(),
-		laterTales(), missedTales(), awayTales(), lateTales(), cutTales()) {
+		laterTales(), missedTales(), awayTales(), lateTales(), coveredTales(), cutTales()) {
 		t.Run(c.name, func(t *testing.T) {
 			if got := c.read(story{NewLedger(1, 100)}); got != c.want {
 				t.Errorf("allowed: %v, want %v", got, c.want)

@@ -73,19 +73,20 @@ func wrote(what string, id stripe.ObjectID, bufs [][]byte, off int64, stamps []w
 	return x
 }
 
-// tell is the story of a cell as the store knows it, what concerns all of the object included.
+// tell is the story of a cell as the store knows it, what concerns all of the object included; or of
+// all cells, if the cell is negative.
 func (r *trace) tell(id stripe.ObjectID, cell, cellBytes int) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var b strings.Builder
 	at := int64(cell) * int64(cellBytes)
 	for _, x := range r.lines {
-		inside := x.off <= at && at < x.off+x.n
-		if x.id != id || !inside && x.n > 0 {
+		inside := cell < 0 || x.off <= at && at < x.off+x.n
+		if x.id != (stripe.ObjectID{}) && (x.id != id || !inside && x.n > 0) {
 			continue
 		}
 		fmt.Fprintf(&b, "\tlife %d: %s [%d, %d)", x.life, x.what, x.off, x.off+x.n)
-		if k := (at - x.off) / traceGrain; inside && k < int64(len(x.numbers)) {
+		if k := (at - x.off) / traceGrain; inside && cell >= 0 && k < int64(len(x.numbers)) {
 			fmt.Fprintf(&b, ", write %d here", x.numbers[k])
 		}
 		for _, st := range x.stamps {

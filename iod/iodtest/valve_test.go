@@ -52,6 +52,13 @@ func (v *valve) through(fn func() error) error {
 	return fn()
 }
 
+// NewLife is for the living: what a dead server still runs through must not end the life of the
+// next one on the same store.
+func (v *valve) NewLife() {
+	err := v.through(func() error { v.Engine.NewLife(); return nil })
+	v.note(traced{what: "new life", err: err})
+}
+
 func (v *valve) ReadAt(ctx context.Context, id stripe.ObjectID, bufs [][]byte, off int64) error {
 	return v.through(func() error { return v.Engine.ReadAt(ctx, id, bufs, off) })
 }
