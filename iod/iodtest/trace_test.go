@@ -73,8 +73,8 @@ func wrote(what string, id stripe.ObjectID, bufs [][]byte, off int64, stamps []w
 	return x
 }
 
-// tell is the story of a cell as the store knows it, what concerns all of the object included; or of
-// all cells, if the cell is negative.
+// tell is the story of a cell as the store knows it, what concerns all of the object included; or
+// of all cells, if the cell is negative.
 func (r *trace) tell(id stripe.ObjectID, cell, cellBytes int) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
