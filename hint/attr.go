@@ -34,9 +34,8 @@ var attrs = []attr{
 	size("direct.chunk", "a multiple of 4K up to 2M", func(h *Hints) *int { return &h.ChunkBytes }),
 }
 
-// NamesBytes is how much room all names take in a list, with a zero behind each.
-const NamesBytes = 5*len(Prefix) + len("cache.mode"+"cache.policy"+"cache.unit"+"direct.streams"+
-	"direct.chunk") + 5
+// NamesBytes is room for all names in a list, with a zero behind each.
+const NamesBytes = 128
 
 // Names are the names of all hints, as Get and Set take them.
 func Names() []string {

@@ -54,7 +54,7 @@ func TestNamesFitTheirBytes(t *testing.T) {
 	for _, name := range Names() {
 		n += len(name) + 1
 	}
-	if n != NamesBytes {
+	if n > NamesBytes {
 		t.Errorf("names take %d bytes, NamesBytes is %d", n, NamesBytes)
 	}
 	if len(PolicyNames()) != int(Policies) {
