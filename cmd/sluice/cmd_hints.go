@@ -10,9 +10,9 @@ import (
 )
 
 // hintsText is what people read about hints.
-const hintsText = `Hints tell the I/O servers how a file is used. They change how fast it is read and written,
-never what is read. Those of a file count for whoever opens it from then on; those of a
-directory are what files and directories made in it begin with. They are the extended
+const hintsText = `Hints tell the I/O servers how a file is used. They change how fast it is
+read and written, never what is read. Those of a file count for whoever opens it from then on;
+those of a directory are what files and directories made in it begin with. They are the extended
 attributes user.sluice.NAME, so setfattr and getfattr work on a mount, too.
 
   cache.mode      cached         through the servers' caches (default)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/sluice-storage/sluice/admin"
 	"github.com/sluice-storage/sluice/client"
+	"github.com/sluice-storage/sluice/errs"
 )
 
 // hintRig is a cluster whose one I/O server tells what it was asked for.
@@ -131,6 +133,11 @@ func TestHintsReachTheServer(t *testing.T) {
 		t.Errorf("a file that was opened to be direct: %v", got)
 	}
 
+	nonsense := client.WithHints(client.How{Policy: 99})
+	if _, err := h.fs.OpenFile(ctx, "/d", os.O_RDONLY, 0, nonsense); !errors.Is(err, errs.Invalid) {
+		t.Errorf("hints that mean nothing: %v", err)
+	}
+
 	// What is read is not kept where that is asked for.
 	none := client.WithHints(client.How{Policy: client.PolicyNone})
 	got = h.used(func() { h.read("/d", 1<<20, none) }, "policy_none", "cache_misses", "cache_bytes")
@@ -139,7 +146,7 @@ func TestHintsReachTheServer(t *testing.T) {
 	}
 }
 
-// TestHintsOnAMount: hints are set and seen as extended attributes, and programs' reads follow them.
+// TestHintsOnAMount: hints are set and seen as extended attributes, and programs' writes follow.
 func TestHintsOnAMount(t *testing.T) {
 	if _, err := os.Stat("/dev/fuse"); err != nil {
 		t.Skip("there is no /dev/fuse")

@@ -25,8 +25,7 @@ func table() []layer {
 	return append(benchTable(), []layer{
 		// The vocabulary: pure, no goroutines. capability signs, which is arithmetic too.
 		{"errs", nil}, {"seg", nil}, {"layout", nil}, {"wire", nil}, {"hint", nil},
-		{"capability", nil},
-		{"internal/...", nil},
+		{"capability", nil}, {"internal/...", nil},
 
 		// Transport. Providers do not know each other, but share their bookkeeping, which nobody else
 		// sees; wrappers and the suite know the contract only.

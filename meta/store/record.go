@@ -16,8 +16,8 @@ import (
 const Format = 2
 
 // recordVersion opens every record, but versionHints those of inodes that have hints: a build that
-// does not know hints must not lose them. A reader that meets a higher version than it knows says so
-// and gives up.
+// does not know hints must not lose them. A reader that meets a higher version than it knows says
+// so and gives up.
 const (
 	recordVersion = 1
 	versionHints  = 2

@@ -110,8 +110,8 @@ func (s *Store) GetXattr(_ context.Context, c meta.Caller, ino meta.Ino, name st
 	return value, errs.Wrap("meta.GetXattr", name, err)
 }
 
-// ListXattr implements meta.Xattrs. Names that the caller must not read are left out, and hints that
-// are as by default: a copy of the attributes says what was said.
+// ListXattr implements meta.Xattrs. It leaves out names that the caller must not read, and hints
+// that have their default values, so that a copy of a file gets the attributes that somebody set.
 func (s *Store) ListXattr(_ context.Context, c meta.Caller, ino meta.Ino) ([]string, error) {
 	var names []string
 	err := s.look(func(t *txn) error {
