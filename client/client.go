@@ -11,8 +11,8 @@
 // is older than Options.FreshMax.
 //
 // Read client.go first, then file.go (life of a handle), inode.go (what handles share), transfer.go
-// (life of a read or write), retry.go, kept.go (unsynced writes), and buffers.go (memory that
-// servers reach by themselves).
+// (life of a read or write), retry.go, kept.go (unsynced writes), how.go (hints to the servers'
+// caches), and buffers.go (memory that servers reach by themselves).
 package client
 
 import (
