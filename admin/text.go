@@ -118,6 +118,7 @@ func (r *Report) servers(b *strings.Builder) {
 			Bytes(int64(s.Count("cache_bytes"))), s.hits(), s.Count("errors"), s.memory())
 	}
 	_ = t.Flush()
+	r.progress(b)
 	r.plan(b)
 	r.whyNot(b)
 	for _, s := range r.Servers {
@@ -135,6 +136,36 @@ func (w *Way) proof() string {
 
 // planPrefix and planSuffix are around the names of parts of a server's memory among its counts.
 const planPrefix, planSuffix = "memory_plan_", "_bytes"
+
+// ProgressPrefix is before the way of progress that a server uses, among its counts.
+const ProgressPrefix = "progress_"
+
+// progress tells who polls at the servers, once for all that do it the same way.
+func (r *Report) progress(b *strings.Builder) {
+	var ways []string
+	servers := map[string][]string{}
+	note := func(server string, counts []Count) {
+		for _, c := range counts {
+			way, ok := strings.CutPrefix(c.Name, ProgressPrefix)
+			if !ok {
+				continue
+			}
+			if servers[way] == nil {
+				ways = append(ways, way)
+			}
+			servers[way] = append(servers[way], server)
+		}
+	}
+	if r.Meta != nil {
+		note("meta", r.Meta.Counts)
+	}
+	for i := range r.Servers {
+		note(fmt.Sprintf("iod%d", r.Servers[i].ID), r.Servers[i].Counts)
+	}
+	for _, way := range ways {
+		fmt.Fprintf(b, "progress of %s: %s\n", strings.Join(servers[way], ", "), way)
+	}
+}
 
 // plan tells what the servers' memory is meant for, once for all that have the same.
 func (r *Report) plan(b *strings.Builder) {

@@ -11,8 +11,8 @@
 // is older than Options.FreshMax.
 //
 // Read client.go first, then file.go (life of a handle), inode.go (what handles share), transfer.go
-// (life of a read or write), retry.go, kept.go (unsynced writes), and buffers.go (memory that
-// servers reach by themselves).
+// (life of a read or write), retry.go, kept.go (unsynced writes), how.go (hints to the servers'
+// caches), and buffers.go (memory that servers reach by themselves).
 package client
 
 import (
@@ -28,6 +28,7 @@ import (
 	"github.com/sluice-storage/sluice/internal/procid"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/peer"
 )
 
@@ -39,9 +40,9 @@ type DataService interface {
 
 // Options of an FS.
 type Options struct {
-	// Peer says which providers are opened, and how this process proves to servers that it may use
-	// them. Default: all that this host has, and the secret that the servers name. Ignored by New, as
-	// all that follows up to WaitMax.
+	// Peer says which providers are opened, who polls them for answers (Progress), and how this
+	// process proves to servers that it may use them. Default: all that this host has, whoever waits,
+	// and the secret that the servers name. Ignored by New, as all that follows up to WaitMax.
 	Peer peer.Options
 
 	// Providers, if not nil, are used in place of opening any; they stay the caller's. Default nil.
@@ -147,7 +148,8 @@ type FS struct {
 	root meta.Ino     // where paths begin
 	down func() error // closes what Dial opened; nil for New
 
-	buffers *buffers // nil: a program's own memory is as good
+	buffers *buffers      // nil: a program's own memory is as good
+	peers   *peer.Network // that Dial opened; nil for New
 
 	sess    atomic.Pointer[session]
 	stop    context.CancelFunc // ends background work
@@ -202,6 +204,15 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 
 // Meta is the metadata service behind the file system.
 func (fs *FS) Meta() meta.Service { return fs.svc }
+
+// Network tells what the client's connections have seen. It is zero after New: they are the
+// caller's.
+func (fs *FS) Network() msg.NodeStats {
+	if fs.peers == nil {
+		return msg.NodeStats{}
+	}
+	return fs.peers.Stats()
+}
 
 // Root is the directory where paths begin.
 func (fs *FS) Root() meta.Ino { return fs.root }

@@ -45,7 +45,7 @@ func Dial(ctx context.Context, url string, opts Options) (*FS, error) {
 		_ = n.close()
 		return nil, errs.Wrap("client.Dial", url, err)
 	}
-	fs.down, fs.buffers = n.close, n.buffers
+	fs.down, fs.buffers, fs.peers = n.close, n.buffers, n.peers
 	n.fs.Store(fs)
 	if err := fs.enterRoot(ctx, path); err != nil {
 		_ = fs.Close()

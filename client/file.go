@@ -88,6 +88,9 @@ func (fs *FS) newFile(ctx context.Context, s *session, h *meta.Handle, flags met
 	}
 	f := &File{fs: fs, node: n, flags: flags & access, renewing: newTurn()}
 	f.grant.Store(newGrant(s.id, h))
+	if h.Hints != (How{}) {
+		f.SetHow(h.Hints)
+	}
 	n.learn(&h.Attr)
 	n.mu.Lock()
 	f.seen = n.baselineLocked()

@@ -22,16 +22,28 @@ func (fs *FS) Create(ctx context.Context, path string) (*File, error) {
 // OpenFile opens a file by flags of package os: an access mode and O_CREATE, O_EXCL, O_TRUNC,
 // O_APPEND, O_SYNC (every write is durable), and O_DIRECT of package syscall (past the servers'
 // caches, see How).
-func (fs *FS) OpenFile(ctx context.Context, path string, flag int, perm os.FileMode) (
-	*File, error) {
+func (fs *FS) OpenFile(ctx context.Context, path string, flag int, perm os.FileMode,
+	opts ...OpenOption) (*File, error) {
+	var o openOptions
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if o.how != nil {
+		if err := o.how.Validate(); err != nil {
+			return nil, errs.Wrap("client.Open", path, err)
+		}
+	}
 	f, err := fs.openPath(ctx, path, flag, perm)
 	if err != nil {
 		return nil, errs.Wrap("client.Open", path, err)
 	}
 	f.append = flag&os.O_APPEND != 0
 	f.durable = flag&os.O_SYNC != 0
+	if o.how != nil {
+		f.SetHow(*o.how)
+	}
 	if flag&syscall.O_DIRECT != 0 {
-		f.SetHow(How{Mode: Direct})
+		f.PassCaches()
 	}
 	return f, nil
 }

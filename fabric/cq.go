@@ -20,6 +20,19 @@ type CQOptions struct {
 	SolicitedOnly bool
 }
 
+// WaitCounts tell how often those who waited on a queue found something while they spun, and how
+// often they fell asleep.
+type WaitCounts struct{ Spun, Slept uint64 }
+
+// Add adds those of another queue.
+func (c *WaitCounts) Add(other WaitCounts) {
+	c.Spun += other.Spun
+	c.Slept += other.Slept
+}
+
+// WaitCounter is a CQ that counts. It is optional: ask a queue whether it is one.
+type WaitCounter interface{ WaitCounts() WaitCounts }
+
 // CQ is a completion queue: a bounded queue that the provider fills and the user empties. Poll
 // and Wait are safe for concurrent use; each completion is handed out once.
 type CQ interface {

@@ -177,7 +177,7 @@ func (r *Request) Decode(op Op, st wire.Stamp, body []byte) error {
 	if err := d.Done(); err != nil {
 		return err
 	}
-	if err := t.How.validate(); err != nil {
+	if err := t.How.Validate(); err != nil {
 		return err
 	}
 	return a.validate(op, &t.How, st)

@@ -151,7 +151,7 @@ func FuzzDecodeRequest(f *testing.F) {
 			return
 		}
 		a := &r.Args
-		if len(a.Sums) > SumsMax || r.Target.How.validate() != nil {
+		if len(a.Sums) > SumsMax || r.Target.How.Validate() != nil {
 			t.Fatalf("accepted %+v", r.Target.How)
 		}
 		if a.Access.Len() > TransferMax || a.Off < 0 || a.Len < 0 || a.Access.Pieces() > PiecesMax {

@@ -5,7 +5,8 @@
 // iod/server serves it over package msg; iod/remote asks one. The server knows nothing of names,
 // layouts or other servers.
 //
-// Read types.go first, then how.go (modes and hints) and codec.go (bodies drawn in bytes).
+// Read types.go first, then how.go (modes and hints, which are package hint's) and codec.go (bodies
+// drawn in bytes).
 package iod
 
 import (

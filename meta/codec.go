@@ -3,6 +3,7 @@ package meta
 import (
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/hint"
 	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/wire"
 )
@@ -102,10 +103,11 @@ func decAttr(d *wire.Dec, a *Attr) {
 	a.Layout = layout.Decode(d)
 }
 
-// encHandle: |id u64 |attr |count u32 |count x capability |.
+// encHandle: |id u64 |attr |hints |count u32 |count x capability |.
 func encHandle(e *wire.Enc, h *Handle) {
 	e.U64(h.ID)
 	encAttr(e, &h.Attr)
+	h.Hints.Append(e)
 	e.U32(uint32(len(h.Caps)))
 	for i := range h.Caps {
 		e.Raw(h.Caps[i][:])
@@ -115,6 +117,7 @@ func encHandle(e *wire.Enc, h *Handle) {
 func decHandle(d *wire.Dec, h *Handle) {
 	h.ID = d.U64()
 	decAttr(d, &h.Attr)
+	h.Hints = hint.Decode(d)
 	if n := d.Count(layout.WidthMax, capability.Bytes); n > 0 {
 		h.Caps = make([][capability.Bytes]byte, n)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/hint"
 	"github.com/sluice-storage/sluice/layout"
 )
 
@@ -48,7 +49,8 @@ func drawArgs(t *rapid.T) Args {
 
 func drawResult(t *rapid.T) Result {
 	a := drawAttr(t)
-	h := Handle{ID: 3, Attr: a, Caps: [][capability.Bytes]byte{{1}, {63: 2}}}
+	h := Handle{ID: 3, Attr: a, Hints: hint.Hints{Policy: hint.PolicyLRU},
+		Caps: [][capability.Bytes]byte{{1}, {63: 2}}}
 	v := Volume{Name: "v", Ino: 1, Size: 2, Created: 3, Layout: a.Layout, Writer: "host:1"}
 	return Result{
 		Attr: a, Off: 7, Target: "target", Value: []byte{1}, Names: []string{"user.a", "user.b"},

@@ -3,6 +3,7 @@ package meta
 import (
 	"bytes"
 
+	"github.com/sluice-storage/sluice/hint"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -83,7 +84,7 @@ const (
 	layoutBytes = 16
 	attrBytes   = 8 + 1 + 5*4 + 4*8 + 4 + 2*8 + 2 + 8 + layoutBytes
 	entryBytes  = 4 + 8 + 1 + 8 + 1
-	handleBytes = 8 + attrBytes + 4
+	handleBytes = 8 + attrBytes + hint.Bytes + 4
 	volumeBytes = 4 + 3*8 + layoutBytes + 4
 	serverBytes = 4 + 4 + 4*8 + 4 + 8 + 1 + 8
 )

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/capability"
+	"github.com/sluice-storage/sluice/hint"
 	"github.com/sluice-storage/sluice/layout"
 )
 
@@ -130,9 +131,10 @@ const (
 // Handle is an open file. It keeps the inode alive, unlinked or not, until Close or the end of the
 // session. Caps[i] is for the server of stripe i.
 type Handle struct {
-	ID   uint64 // unique within the session
-	Attr Attr
-	Caps [][capability.Bytes]byte
+	ID    uint64 // unique within the session
+	Attr  Attr
+	Hints hint.Hints // of the file, as they are now
+	Caps  [][capability.Bytes]byte
 }
 
 // HandleOf is the id of the handle that an opening with the request id makes; 0 for none.

@@ -53,7 +53,9 @@ func (b *bridge) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 	if err != nil {
 		return b.nodeStatus("open", err)
 	}
-	pastCaches(f, in.Flags)
+	if in.Flags&unix.O_DIRECT != 0 {
+		f.PassCaches() // as the kernel passes its own
+	}
 	if in.Mode&fuse.OPEN_KILL_SUIDGID != 0 {
 		a := f.Attr()
 		if err := b.dropPrivileges(ctx, &a); err != nil {
@@ -128,7 +130,9 @@ func (b *bridge) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string,
 	if err != nil {
 		return b.status("create", err)
 	}
-	pastCaches(f, in.Flags)
+	if in.Flags&unix.O_DIRECT != 0 {
+		f.PassCaches()
+	}
 	a := f.Attr()
 	if b.versions.current(&a) {
 		out.OpenFlags |= fuse.FOPEN_KEEP_CACHE
@@ -137,14 +141,6 @@ func (b *bridge) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string,
 	b.entry(&out.EntryOut, &a)
 	b.hand(&file{File: f, direct: appending(in.Flags)}, &out.OpenOut)
 	return fuse.OK
-}
-
-// pastCaches has the servers' caches passed by for a file that was opened with O_DIRECT, as the
-// kernel passes its own.
-func pastCaches(f *client.File, flags uint32) {
-	if flags&unix.O_DIRECT != 0 {
-		f.SetHow(client.How{Mode: client.Direct})
-	}
 }
 
 // smallRead is what comes inside a message: any memory will do.

@@ -294,6 +294,14 @@ func (l *link) poll(ctx context.Context, p *poller) error {
 	return nil
 }
 
+// waits are how those who polled have waited, where the provider counts it.
+func (l *link) waits() fabric.WaitCounts {
+	if q, ok := l.cq.(fabric.WaitCounter); ok {
+		return q.WaitCounts()
+	}
+	return fabric.WaitCounts{}
+}
+
 // handle does what the first n completions of a batch ask for.
 func (l *link) handle(p *poller, n int) {
 	for i := range p.batch[:n] {

@@ -43,6 +43,7 @@ type Node struct {
 	mu      sync.Mutex
 	closed  bool
 	links   map[*link]struct{}
+	past    fabric.WaitCounts // of links that are gone
 	servers map[*Server]struct{}
 }
 
@@ -152,13 +153,30 @@ func (n *Node) Close() error {
 type NodeStats struct {
 	LateFailures uint64 // errors that came for requests that nobody waited for, one-way ones too
 	Memory       MemoryStats
+	Progress     Progress          // as Options say
+	Waits        fabric.WaitCounts // of those who emptied completion queues
+	Woken        uint64            // replies whose caller slept while another goroutine polled
 }
 
-type nodeCounts struct{ lateFailures atomic.Uint64 }
+type nodeCounts struct{ lateFailures, woken atomic.Uint64 }
 
 // Stats tell what the node has seen.
 func (n *Node) Stats() NodeStats {
-	return NodeStats{LateFailures: n.counts.lateFailures.Load(), Memory: n.store.stats()}
+	return NodeStats{
+		LateFailures: n.counts.lateFailures.Load(), Memory: n.store.stats(),
+		Progress: n.opts.Progress, Waits: n.waits(), Woken: n.counts.woken.Load(),
+	}
+}
+
+// waits adds up the queues of all links, also of those that are gone.
+func (n *Node) waits() fabric.WaitCounts {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	sum := n.past
+	for l := range n.links {
+		sum.Add(l.waits())
+	}
+	return sum
 }
 
 // adopt makes the node responsible for a link that is about to start.
@@ -174,8 +192,11 @@ func (n *Node) adopt(l *link) error {
 
 func (n *Node) forget(l *link) {
 	n.mu.Lock()
-	delete(n.links, l)
-	n.mu.Unlock()
+	defer n.mu.Unlock()
+	if _, ok := n.links[l]; ok {
+		delete(n.links, l)
+		n.past.Add(l.waits())
+	}
 }
 
 // sweeper is a role that has limits of time to keep. A sweep compares clocks now and then, so

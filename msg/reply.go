@@ -45,6 +45,7 @@ func (c *Conn) answered(buf int, h *wire.Header, body, inline []byte) {
 		if c.polls.self == s { // who polls is its caller
 			c.polls.hit = true
 		} else {
+			c.node.counts.woken.Add(1)
 			s.signal()
 		}
 	case slotAbandoned:

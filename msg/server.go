@@ -46,7 +46,7 @@ type port struct {
 }
 
 type counts struct {
-	calls, failed, canceled, panics, pulled, pushed, oneWay atomic.Uint64
+	calls, failed, canceled, panics, pulled, pushed, oneWay, handed atomic.Uint64
 }
 
 // ServerStats are a server's counters and its state at one moment.
@@ -56,6 +56,7 @@ type ServerStats struct {
 	Queued   int    // calls that wait because MaxCalls run
 	Calls    uint64 // calls so far
 	Failed   uint64 // of these, answered with an error
+	Handed   uint64 // of these, given to workers by the goroutine that polled
 	Canceled uint64 // given up by the client while they were here
 	OneWay   uint64 // messages that nobody waits for an answer to
 	Panics   uint64 // of handlers
@@ -108,8 +109,8 @@ func (s *Server) Stats() ServerStats {
 	c := &s.counts
 	return ServerStats{
 		Conns: len(s.conns), Running: s.running, Queued: s.queue.count,
-		Calls: c.calls.Load(), Failed: c.failed.Load(), Canceled: c.canceled.Load(),
-		OneWay: c.oneWay.Load(), Panics: c.panics.Load(),
+		Calls: c.calls.Load(), Failed: c.failed.Load(), Handed: c.handed.Load(),
+		Canceled: c.canceled.Load(), OneWay: c.oneWay.Load(), Panics: c.panics.Load(),
 		BytesIn: c.pulled.Load(), BytesOut: c.pushed.Load(),
 	}
 }
@@ -155,6 +156,7 @@ func (s *Server) admit(c *Call) bool {
 
 // dispatch gives a call to a worker. It does not block.
 func (s *Server) dispatch(c *Call) {
+	s.counts.handed.Add(1)
 	if s.admit(c) {
 		s.spawn(job{call: c})
 	}

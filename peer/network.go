@@ -52,7 +52,7 @@ type step struct {
 }
 
 // New makes a network on providers, which stay the caller's. opts are the node's; its domains are
-// the providers', and its limits too where opts has none.
+// the providers', and its limits and its way of progress too where opts has none.
 func New(p *Providers, opts msg.Options) (*Network, error) {
 	if len(p.Domains) == 0 {
 		return nil, errs.Newf(errs.Invalid, "peer.New", "", "no providers")
@@ -60,6 +60,9 @@ func New(p *Providers, opts msg.Options) (*Network, error) {
 	opts.Domain, opts.Domains = p.Base(), p.Domains
 	if opts.Limits == nil {
 		opts.Limits = p.Limits
+	}
+	if opts.Progress == msg.ProgressAny {
+		opts.Progress = p.Progress
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)

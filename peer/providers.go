@@ -43,6 +43,9 @@ type Options struct {
 	// Limits are what was measured of providers, by name; see package tune. Default: msg's.
 	Limits map[string]msg.Limits
 
+	// Progress is who polls for what has arrived. Default msg.ProgressAny.
+	Progress msg.Progress
+
 	// Logger hears of providers that are not to be had. Default: discard.
 	Logger *slog.Logger
 }
@@ -83,6 +86,8 @@ type Providers struct {
 	Tokens  *fabric.Tokens  // what a process that listens gives to clients, where a domain asks
 	Limits  map[string]msg.Limits
 
+	Progress msg.Progress // of networks on these providers
+
 	// Memory is where memory of a process that only dials should come from, because servers of this
 	// host can be let into it; nil: they cannot.
 	Memory mem.Source
@@ -103,7 +108,7 @@ func Open(opts Options) (*Providers, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	p := &Providers{Limits: opts.Limits}
+	p := &Providers{Limits: opts.Limits, Progress: opts.Progress}
 	if opts.Listens {
 		p.Tokens = fabric.NewTokens(tokensMax)
 	}

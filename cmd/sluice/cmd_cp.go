@@ -15,9 +15,10 @@ import (
 )
 
 func newCp() *cobra.Command {
+	const usual = "stream" // what is copied is seldom read again soon
 	var f urlFlag
 	opts := copyOptions{}
-	var mode string
+	var uses wayFlag
 	cmd := &cobra.Command{
 		Use:   "cp SOURCE... DESTINATION",
 		Short: "Copy files into, out of and within a cluster",
@@ -29,7 +30,7 @@ are on the cluster. Files are copied several at once, large ones in several piec
 		Args: cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var err error
-			if opts.how, err = parseMode(mode); err != nil {
+			if opts.way, err = uses.parse(usual); err != nil {
 				return err
 			}
 			return runCp(cmd, &f, args, opts)
@@ -39,7 +40,7 @@ are on the cluster. Files are copied several at once, large ones in several piec
 	cmd.Flags().BoolVarP(&opts.recursive, "recursive", "r", false, "copy directories too")
 	cmd.Flags().BoolVar(&opts.sync, "sync", false, "return when the copies are on stable storage")
 	cmd.Flags().IntVarP(&opts.workers, "jobs", "j", 4, "how many files are copied at once")
-	cmd.Flags().StringVar(&mode, "mode", "stream", modeText)
+	uses.add(cmd, usual)
 	cmd.Flags().BoolVar(&opts.quiet, "quiet", false, "show no progress")
 	return cmd
 }
@@ -47,7 +48,7 @@ are on the cluster. Files are copied several at once, large ones in several piec
 // sides opens each cluster once, however many arguments lie on it.
 type sides struct {
 	flag  *urlFlag
-	how   client.How
+	way   way
 	conns map[string]*connection
 }
 
@@ -73,7 +74,7 @@ func (s *sides) side(ctx context.Context, arg string) (tree, string, error) {
 		}
 		s.conns[p.base] = c
 	}
-	return clusterTree{s.conns[p.base].fs, s.how}, path.Clean(p.path), nil
+	return clusterTree{s.conns[p.base].fs, s.way}, path.Clean(p.path), nil
 }
 
 func runCp(cmd *cobra.Command, f *urlFlag, args []string, opts copyOptions) error {
@@ -85,7 +86,7 @@ func runCp(cmd *cobra.Command, f *urlFlag, args []string, opts copyOptions) erro
 		return err
 	}
 	ctx := cmd.Context()
-	s := &sides{flag: f, how: opts.how, conns: map[string]*connection{}}
+	s := &sides{flag: f, way: opts.way, conns: map[string]*connection{}}
 	defer s.close()
 	last := len(args) - 1
 	dst, dstPath, err := s.side(ctx, args[last])

@@ -54,6 +54,9 @@ func newIod() *cobra.Command {
 			if p.plan, err = memory.plan(len(p.paths)); err != nil {
 				return err
 			}
+			if p.ready, err = memory.readyBytes(&p.plan); err != nil {
+				return err
+			}
 			if p.ahead, err = memory.ahead(); err != nil {
 				return err
 			}
@@ -145,7 +148,8 @@ type iodParts struct {
 
 	writeBack bool
 	huge      mem.Want
-	ahead     int64 // bytes of readahead; 0: the cache's default; negative: none
+	ready     int64 // bytes that are ready from the start; 0: the cache's default; negative: none
+	ahead     int64 // bytes of readahead, likewise
 	reserve   int64 // bytes that the store leaves of its file system; 0: its default; negative: none
 }
 
@@ -174,7 +178,8 @@ func (s *iodServer) families() []admin.Family {
 
 // cacheConfig is how the cache uses its part of the memory.
 func (p *iodParts) cacheConfig(sizes unifier.Config, node *msg.Node) unifier.Config {
-	sizes.ReadaheadBytes, sizes.HugePages, sizes.Registrar = p.ahead, p.huge, node
+	sizes.ReadyBytes, sizes.ReadaheadBytes = p.ready, p.ahead
+	sizes.HugePages, sizes.Registrar = p.huge, node
 	sizes.OnLoss = func(id unifier.Key, err error) {
 		p.log.Error("acknowledged data could not be written; clients will send it again",
 			"object", id.String(), "err", err)

@@ -93,7 +93,7 @@ func runMount(cmd *cobra.Command, o mountOptions) error {
 		return err
 	}
 	stop, err := o.web.serve(o.webFile, admin.WebOptions{Logger: log,
-		Gather: func() []admin.Family { return clientFamilies(conn.fs.Stats) }})
+		Gather: func() []admin.Family { return clientFamilies(conn.fs.Stats(), conn.fs.Network()) }})
 	if err != nil {
 		return errors.Join(err, m.Unmount())
 	}

@@ -119,7 +119,7 @@ func prepare(o upOptions) (*cluster, error) {
 	if err := errors.Join(o.memory.check(), o.web.check(true), o.sessions.check()); err != nil {
 		return nil, err
 	}
-	if _, err := o.by.names(); err != nil {
+	if err := o.by.check(); err != nil {
 		return nil, err
 	}
 	if o.iods < 1 || o.iods > iodsMax {

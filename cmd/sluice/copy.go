@@ -9,8 +9,6 @@ import (
 	"path"
 	"sync"
 	"sync/atomic"
-
-	"github.com/sluice-storage/sluice/client"
 )
 
 // copyDepth is how many pieces of one file are under way at once: one being read while others are
@@ -20,7 +18,7 @@ const copyDepth = 4
 type copyOptions struct {
 	recursive, sync, quiet bool
 	workers                int
-	how                    client.How // on the cluster
+	way                    way // on the cluster
 }
 
 // copier copies files, several at once. Directories are made in order by whoever walks.

@@ -139,14 +139,17 @@ func heapBytes() int64 {
 // memoryFlags are how an I/O server uses its memory, and its disk; sluice up hands them to its
 // servers.
 type memoryFlags struct {
-	memory, readahead, huge, reserve string
-	writeBack                        bool
+	memory, ready, readahead, huge, reserve string
+	writeBack                               bool
 }
 
 func (f *memoryFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.memory, "memory", defaultMemory,
 		"all memory of an I/O server: cache, network, store; see sluice status for its parts")
+	flags.StringVar(&f.ready, "ready", "",
+		"how much of the cache is resident and registered from the start, so that the first requests "+
+			"wait for none; 0: nothing (default half of it, at most 64 MiB)")
 	flags.BoolVar(&f.writeBack, "write-back", true,
 		"acknowledge writes that need not be durable from the cache, and write them half a second later")
 	flags.StringVar(&f.readahead, "readahead", "",
@@ -162,18 +165,21 @@ func (f *memoryFlags) add(cmd *cobra.Command) {
 func (f *memoryFlags) args() []string {
 	args := []string{"--memory", f.memory, fmt.Sprintf("--write-back=%v", f.writeBack),
 		"--huge-pages", f.huge}
-	if f.readahead != "" {
-		args = append(args, "--readahead", f.readahead)
-	}
-	if f.reserve != "" {
-		args = append(args, "--reserve", f.reserve)
+	for _, given := range [][2]string{{"--ready", f.ready}, {"--readahead", f.readahead},
+		{"--reserve", f.reserve}} {
+		if given[1] != "" {
+			args = append(args, given[0], given[1])
+		}
 	}
 	return args
 }
 
 // check finds what a child would refuse.
 func (f *memoryFlags) check() error {
-	_, err := f.plan(1)
+	plan, err := f.plan(1)
+	if err == nil {
+		_, err = f.readyBytes(&plan)
+	}
 	if err == nil {
 		_, err = f.ahead()
 	}
@@ -192,6 +198,16 @@ func (f *memoryFlags) plan(members int) (memoryPlan, error) {
 		return memoryPlan{}, err
 	}
 	return planMemory(total, members)
+}
+
+// readyBytes is what of the plan's cache is ready from the start; 0: by default; negative: none.
+func (f *memoryFlags) readyBytes(plan *memoryPlan) (int64, error) {
+	n, err := sizeOrDefault(f.ready)
+	if err == nil && n > plan.cache {
+		err = refuse(fmt.Sprintf("--ready %s is more than the cache, which has %s", f.ready,
+			admin.Bytes(plan.cache)), "Choose less, or give the server more: --memory")
+	}
+	return n, err
 }
 
 // ahead is the longest readahead in bytes; 0: by default; negative: none.

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/unifier"
 )
 
 func TestThePlanAddsUp(t *testing.T) {
@@ -71,7 +73,7 @@ func TestTooLittleMemoryIsRefused(t *testing.T) {
 		}
 	}
 	for _, f := range []memoryFlags{{memory: "x"}, {memory: "1G", readahead: "much"},
-		{memory: "1G", huge: "perhaps"}} {
+		{memory: "1G", huge: "perhaps"}, {memory: "1G", ready: "1G"}, {memory: "1G", ready: "all"}} {
 		if err := f.check(); err == nil {
 			t.Errorf("%+v is taken", f)
 		}
@@ -80,6 +82,36 @@ func TestTooLittleMemoryIsRefused(t *testing.T) {
 		f := memoryFlags{readahead: text}
 		if got, err := f.ahead(); err != nil || got != want {
 			t.Errorf("readahead %q: %d %v", text, got, err)
+		}
+	}
+}
+
+// What is ready from the start is what was asked for.
+func TestReadyMemory(t *testing.T) {
+	node := tcpNetwork(t).Node
+	for text, want := range map[string]int64{"0": 0, "8M": 8 << 20} {
+		f := memoryFlags{memory: "96M", ready: text}
+		plan, err := f.plan(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts := iodParts{}
+		if parts.ready, err = f.readyBytes(&plan); err != nil {
+			t.Fatal(err)
+		}
+		store, err := openMemoryStore(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cache, err := unifier.New(parts.cacheConfig(boundIod(plan, true).cache, node), store)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := cache.Stats().Ready; got != want {
+			t.Errorf("--ready %s: %d bytes are ready", text, got)
+		}
+		if err := errors.Join(cache.Close(), store.Close()); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -118,13 +118,18 @@ func (h *metaHandler) families() []admin.Family {
 func countsOf(net *peer.Network, s *msg.Server) []iod.Count {
 	var out []iod.Count
 	if s != nil {
+		out = append(out, iod.Count{Name: "calls_handed", Value: s.Stats().Handed})
 		via := s.Via()
 		for _, name := range slices.Sorted(maps.Keys(via)) {
 			out = append(out, iod.Count{Name: "connections_" + name, Value: uint64(via[name])})
 		}
 	}
 	st := net.Stats()
-	out = append(out, iod.Count{Name: "eager_bytes", Value: uint64(st.Memory.EagerBytes)})
+	out = append(out, iod.Count{Name: "eager_bytes", Value: uint64(st.Memory.EagerBytes)},
+		iod.Count{Name: admin.ProgressPrefix + st.Progress.String(), Value: 1},
+		iod.Count{Name: "waits_spun", Value: st.Waits.Spun},
+		iod.Count{Name: "waits_slept", Value: st.Waits.Slept},
+		iod.Count{Name: "replies_woken", Value: st.Woken})
 	var tries []iod.Count
 	for at, n := range net.LadderCounts() {
 		outcome := "taken"

@@ -57,10 +57,10 @@ func (f *families) process() {
 }
 
 // clientFamilies are those of a process that is a client.
-func clientFamilies(stats func() client.Stats) []admin.Family {
+func clientFamilies(st client.Stats, network msg.NodeStats) []admin.Family {
 	var f families
 	f.process()
-	st := stats()
+	f.node(&network)
 	f.gauge("client_kept_bytes", "Memory of writes that are kept until a sync confirms them.",
 		st.KeptBytes)
 	f.gauge("client_kept_writes", "Writes that are kept.", int64(st.KeptWrites))
@@ -80,9 +80,20 @@ func clientFamilies(stats func() client.Stats) []admin.Family {
 	return f.all
 }
 
+// node are those of the message layer that clients have too.
+func (f *families) node(st *msg.NodeStats) {
+	f.by(admin.Gauge, "msg_progress", "1, with who polls for what has arrived.", "way",
+		st.Progress.String(), 1)
+	f.count("msg_waits_spun_total", "Waits that were over while who polled spun.", st.Waits.Spun)
+	f.count("msg_waits_slept_total", "How often who polled fell asleep.", st.Waits.Slept)
+	f.count("msg_replies_woken_total",
+		"Replies whose caller slept while another goroutine polled for it.", st.Woken)
+}
+
 // network are those of the message layer and of the providers.
 func (f *families) network(net *peer.Network, s *msg.Server) {
 	st := net.Stats()
+	f.node(&st)
 	f.count("msg_late_failures_total", "Errors of requests that nobody waited for any more.",
 		st.LateFailures)
 	f.gauge("msg_memory_mapped_bytes", "Memory of eager slots that is mapped.",
@@ -108,6 +119,8 @@ func (f *families) network(net *peer.Network, s *msg.Server) {
 	f.gauge("msg_calls_queued", "Calls that wait because as many as allowed run.", int64(c.Queued))
 	f.count("msg_calls_total", "Calls so far.", c.Calls)
 	f.count("msg_calls_failed_total", "Of these, answered with an error.", c.Failed)
+	f.count("msg_calls_handed_total", "Of these, given to workers by the goroutine that polled.",
+		c.Handed)
 	f.count("msg_calls_canceled_total", "Of these, given up by the client.", c.Canceled)
 	f.count("msg_oneway_total", "Messages without an answer.", c.OneWay)
 	f.count("msg_panics_total", "Handlers that panicked: a bug.", c.Panics)

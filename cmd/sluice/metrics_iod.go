@@ -65,6 +65,9 @@ func (f *families) counts(all []iod.Count) (left []string) {
 		switch {
 		case kind == "requests":
 			f.by(admin.Counter, "iod_requests_total", "Requests, by what they ask for.", "op", rest, v)
+		case kind == "policy":
+			f.by(admin.Counter, "iod_policy_requests_total",
+				"Reads and writes, by their hint to the cache.", "policy", rest, v)
 		case kind == "capabilities" && rest != "refused": // the sum of the others
 			f.by(admin.Counter, "iod_capabilities_refused_total",
 				"Requests refused because of their capability, by reason.", "reason", rest, v)
@@ -132,6 +135,7 @@ func (f *families) cacheNow(st *unifier.Stats) {
 	f.gauge("cache_ahead_window_bytes", "How far streams are read ahead now.", st.AheadWindow)
 	f.gauge("cache_bytes", "What is cached.", st.Bytes)
 	f.gauge("cache_protected_bytes", "Of that, what a scan does not sweep out.", st.Protected)
+	f.gauge("cache_kept_bytes", "Of that, what goes last because of a hint.", st.Kept)
 	f.gauge("cache_dirty_bytes", "Acknowledged and not yet written to the store.", st.Dirty)
 	f.gauge("cache_drafted_bytes", "Held by writes under way.", st.Drafted)
 	f.gauge("cache_taken_bytes", "Held by direct transfers.", st.Taken)

@@ -135,7 +135,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 		documented[m[1]] = m[2]
 	}
 	seen := map[string]bool{}
-	clients := clientFamilies(func() client.Stats { return client.Stats{} })
+	clients := clientFamilies(client.Stats{}, msg.NodeStats{})
 	for _, f := range slices.Concat(usedServer(t).families(), metaFamilies(t), clients) {
 		seen[f.Name] = true
 		labels, ok := documented[f.Name]
@@ -195,7 +195,8 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 	}
 	var all families
 	elsewhere := regexp.MustCompile(
-		"^(capabilities_refused|(us|cache|memory|connections|eager|ladder)_.*)$")
+		"^(capabilities_refused|(us|cache|memory|connections|eager|ladder|progress|waits|replies|" +
+			"calls)_.*)$")
 	for _, name := range all.counts(s.handler.Counts()) {
 		if !elsewhere.MatchString(name) {
 			t.Errorf("%s of the server is no metric", name)

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/sluice-storage/sluice/client"
 )
@@ -28,4 +31,39 @@ func parseMode(text string) (client.How, error) {
 	}
 	return client.How{}, refuse("there is no mode "+text,
 		"Choose of "+strings.Join(modeNames(), ", "))
+}
+
+// wayFlag are mode and hints of a command that opens files.
+type wayFlag struct {
+	mode  string
+	hints []string
+}
+
+// add adds the flags; usual is the mode of files that have no hints.
+func (f *wayFlag) add(cmd *cobra.Command, usual string) {
+	cmd.Flags().StringVar(&f.mode, "mode", "",
+		modeText+" (default as the file's hints say, else "+usual+")")
+	cmd.Flags().StringArrayVar(&f.hints, "hint", nil,
+		"use the file so, whatever its own hints say: `NAME=VALUE`, see sluice hints --help")
+}
+
+// parse reads them.
+func (f *wayFlag) parse(usual string) (way, error) {
+	h, err := parseMode(cmp.Or(f.mode, usual))
+	if err == nil {
+		err = changeHints(&h, f.hints)
+	}
+	return way{how: h, asked: f.mode != "" || len(f.hints) > 0}, err
+}
+
+// way is how a command uses the files that it opens.
+type way struct {
+	how   client.How
+	asked bool // by the user: it counts whatever the hints of the file are
+}
+
+func (w way) apply(f *client.File) {
+	if w.asked || f.How() == (client.How{}) {
+		f.SetHow(w.how)
+	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,19 +21,51 @@ import (
 // providersEnv says which providers are used where no flag does.
 const providersEnv = "SLUICE_PROVIDERS"
 
+// progressEnv says who polls where no flag does.
+const progressEnv = "SLUICE_PROGRESS"
+
+// progressText is what people read about the ways of progress.
+const progressText = "who looks for what has arrived (default $" + progressEnv + ", else any):\n" +
+	"any     whoever waits: right for most\n" +
+	"poll    whoever waits, spinning for 2 ms before it sleeps: least delay, where each busy " +
+	"connection can have a core\n" +
+	"thread  a thread for each connection, which wakes the others: for requests that take long"
+
 // tuningEnv names a file that sluice bench tune has made, for processes that are not of a
 // cluster's folder; see loadTuning for those that are.
 const tuningEnv = "SLUICE_TUNING"
 
-// providersFlag says which providers a process uses, and how it is known there.
+// providersFlag says which providers a process uses, who polls them, and how it is known there.
 type providersFlag struct {
-	list   string
-	secret secretFlag
+	list     string
+	progress string
+	secret   secretFlag
 }
 
 func (f *providersFlag) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.list, "providers", "", "ways to reach each other that may be used "+
 		"(default $"+providersEnv+", else "+strings.Join(peer.Names(), ",")+")")
+	cmd.Flags().StringVar(&f.progress, "progress", "", progressText)
+}
+
+// way is the way of progress that was asked for.
+func (f *providersFlag) way() (msg.Progress, error) {
+	text := cmp.Or(f.progress, os.Getenv(progressEnv), msg.ProgressAny.String())
+	var names []string
+	for _, p := range []msg.Progress{msg.ProgressAny, msg.ProgressPoll, msg.ProgressThread} {
+		if p.String() == text {
+			return p, nil
+		}
+		names = append(names, p.String())
+	}
+	return 0, refuse("there is no way of progress "+text,
+		"Choose of "+strings.Join(names, ", ")+", like --progress "+names[0])
+}
+
+// check finds what a child would refuse.
+func (f *providersFlag) check() error {
+	_, err := f.options(nil)
+	return err
 }
 
 // names are the providers that were asked for.
@@ -61,15 +94,23 @@ func (f *providersFlag) names() ([]string, error) {
 // options are what peer.Open needs to know of the flag.
 func (f *providersFlag) options(log *slog.Logger) (peer.Options, error) {
 	names, err := f.names()
-	return peer.Options{Use: names, Logger: log}, err
+	if err != nil {
+		return peer.Options{}, err
+	}
+	way, err := f.way()
+	return peer.Options{Use: names, Progress: way, Logger: log}, err
 }
 
-// args is the flag for a child.
+// args are the flags for a child, which has the same environment.
 func (f *providersFlag) args() []string {
-	if f.list == "" {
-		return nil // it has the same environment
+	var args []string
+	if f.list != "" {
+		args = append(args, "--providers", f.list)
 	}
-	return []string{"--providers", f.list}
+	if f.progress != "" {
+		args = append(args, "--progress", f.progress)
+	}
+	return args
 }
 
 // openClient opens the providers for a process that only dials. log hears of those that are not to

@@ -98,7 +98,7 @@ func (hostTree) symlink(_ context.Context, target, name string) error {
 // clusterTree is a cluster, and the way that data takes there.
 type clusterTree struct {
 	fs  *client.FS
-	how client.How
+	way way
 }
 
 func (t clusterTree) stat(ctx context.Context, name string) (node, error) {
@@ -131,7 +131,7 @@ func (t clusterTree) open(ctx context.Context, name string) (source, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.SetHow(t.how)
+	t.way.apply(f)
 	return f.IO(ctx), nil
 }
 
@@ -140,7 +140,7 @@ func (t clusterTree) create(ctx context.Context, name string, perm fs.FileMode) 
 	if err != nil {
 		return nil, hintMissingParent(err)
 	}
-	f.SetHow(t.how)
+	t.way.apply(f)
 	return f.IO(ctx), nil
 }
 

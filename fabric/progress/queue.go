@@ -30,6 +30,8 @@ type Queue struct {
 	asleep atomic.Bool // who has the turn sleeps in the source, and was not woken
 	due    atomic.Bool // Wait would return at once
 	naps   atomic.Int32
+	spun   atomic.Uint64 // waits that were over while who has the turn spun
+	slept  atomic.Uint64 // how often it slept in the source
 	token  chan struct{} // wakes one who naps; closed by Close
 
 	mu     sync.Mutex
@@ -63,6 +65,11 @@ func (q *Queue) Options() fabric.CQOptions { return q.opts }
 
 // Discourage tells that the cores have better things to do than to spin.
 func (q *Queue) Discourage() { q.spin.discourage() }
+
+// WaitCounts implements fabric.WaitCounter.
+func (q *Queue) WaitCounts() fabric.WaitCounts {
+	return fabric.WaitCounts{Spun: q.spun.Load(), Slept: q.slept.Load()}
+}
 
 // Poll implements fabric.CQ.
 func (q *Queue) Poll(dst []fabric.Completion) int {
@@ -187,6 +194,9 @@ func (q *Queue) drive(ctx context.Context, dst []fabric.Completion) (n int, err 
 			looks = 1
 		}
 	}
+	if q.spin.paid() {
+		q.spun.Add(1)
+	}
 	q.spin.end()
 	return q.hand.shut(), err
 }
@@ -200,6 +210,7 @@ func (q *Queue) sleep(ctx context.Context) bool {
 	}
 	q.asleep.Store(true)
 	if !q.due.Load() && ctx.Err() == nil {
+		q.slept.Add(1)
 		q.src.Sleep()
 	}
 	woken := !q.asleep.Swap(false)

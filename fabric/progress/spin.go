@@ -62,6 +62,9 @@ func (s *spin) begin() {
 	s.began, s.spent, s.since, s.polls, s.yields, s.fresh = false, false, 0, 0, 0, false
 }
 
+// paid tells, at the end of a wait, whether it was spent spinning and never slept.
+func (s *spin) paid() bool { return s.began && !s.spent }
+
 // end ends a wait and learns from it.
 func (s *spin) end() {
 	if s.counts {

@@ -24,8 +24,8 @@ type layer struct {
 func table() []layer {
 	return append(benchTable(), []layer{
 		// The vocabulary: pure, no goroutines. capability signs, which is arithmetic too.
-		{"errs", nil}, {"seg", nil}, {"layout", nil}, {"wire", nil}, {"capability", nil},
-		{"internal/...", nil},
+		{"errs", nil}, {"seg", nil}, {"layout", nil}, {"wire", nil}, {"hint", nil},
+		{"capability", nil}, {"internal/...", nil},
 
 		// Transport. Providers do not know each other, but share their bookkeeping, which nobody else
 		// sees; wrappers and the suite know the contract only.
@@ -130,7 +130,7 @@ func fits(pattern, dir string) bool {
 
 func isVocabulary(dir string) bool {
 	switch dir {
-	case "errs", "seg", "layout", "wire", "capability":
+	case "errs", "seg", "layout", "wire", "hint", "capability":
 		return true
 	}
 	return false

@@ -24,6 +24,8 @@ type counters struct {
 	repeats      atomic.Uint64 // changes that were carried out before
 	corrupt      atomic.Uint64 // writes that arrived with other checksums than they were sent with
 	busySlots    atomic.Uint64 // numbered requests that met their predecessor
+
+	policies [iod.Policies]atomic.Uint64 // reads and writes, by their hint to the cache
 }
 
 func (c *counters) begin(op iod.Op) {
@@ -63,6 +65,9 @@ func (s *Server) Counts() []iod.Count {
 	add("repeated", s.count.repeats.Load())
 	add("corrupt_writes", s.count.corrupt.Load())
 	add("busy_slots", s.count.busySlots.Load())
+	for i, name := range iod.PolicyNames() {
+		add("policy_"+name, s.count.policies[i].Load())
+	}
 	s.countGates(add)
 	s.countCache(add)
 	for _, x := range s.States() {
@@ -83,6 +88,7 @@ func (s *Server) countCache(add func(string, uint64)) {
 	add("cache_evictions", cs.Evictions)
 	add("cache_bytes", uint64(cs.Bytes))
 	add("cache_bytes_high", uint64(cs.HighWater))
+	add("cache_kept_bytes", uint64(cs.Kept))
 }
 
 // countGates adds what the manager holds: memory lent to reads and to direct transfers, memory of

@@ -20,6 +20,7 @@ func (s *Server) read(ctx context.Context, c *msg.Call, w *work) error {
 		return errs.Newf(errs.Invalid, "iod.Read", t.Object.String(),
 			"object access of %d bytes, memory of %d", n, c.InLen())
 	}
+	s.count.policies[t.How.Policy].Add(1)
 	if t.How.DirectFor(true) {
 		if done, err := s.readDirect(ctx, c, w); done || err != nil {
 			return err

@@ -20,6 +20,7 @@ func (s *Server) write(ctx context.Context, c *msg.Call, w *work) error {
 		return errs.Newf(errs.Invalid, "iod.Write", t.Object.String(),
 			"object access of %d bytes, memory of %d", n, c.OutLen())
 	}
+	s.count.policies[t.How.Policy].Add(1)
 	if t.How.DirectFor(false) && a.Again == 0 {
 		if done, err := s.writeDirect(ctx, c, w); done || err != nil {
 			return err

@@ -78,6 +78,7 @@ func Run(t *testing.T, open Open) {
 		{"TruncateWaitsForItsPredecessor", testTruncateOrder},
 		{"Xattrs", testXattrs},
 		{"XattrRefusals", testXattrRefusals},
+		{"Hints", testHints},
 		{"Create", testCreate},
 		{"OpenRefusals", testOpenRefusals},
 		{"Capabilities", testCapabilities},

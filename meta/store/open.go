@@ -214,19 +214,19 @@ func (s *Store) opened(ctx context.Context, o *opening, replayed bool) (meta.Han
 		}
 	}
 	if o.born && !replayed {
-		return s.sign(o.c.Session, o.id, o.flags, fileAttr(o.ino, o.n), o.n.Losses)
+		return s.sign(o.c.Session, o.id, o.flags, fileAttr(o.ino, o.n), o.n)
 	}
 	var a meta.Attr
-	var losses uint64
+	var n *inode
 	err := s.look(func(t *txn) (err error) {
-		a, losses, err = t.signed(o.ino)
+		a, n, err = t.signed(o.ino)
 		return err
 	})
 	if err != nil {
 		return meta.Handle{}, err
 	}
 	s.measureAttr(ctx, &a)
-	return s.sign(o.c.Session, o.id, o.flags, a, losses)
+	return s.sign(o.c.Session, o.id, o.flags, a, n)
 }
 
 // handleOf reads a handle; errs.Closed if there is none.
@@ -247,17 +247,16 @@ func (s *Store) handleOf(session, id uint64) (handle, error) {
 }
 
 // signed reads what sign needs of a file.
-func (t *txn) signed(ino meta.Ino) (a meta.Attr, losses uint64, err error) {
-	n, err := t.inode(ino)
-	if err != nil {
-		return a, 0, err
+func (t *txn) signed(ino meta.Ino) (a meta.Attr, n *inode, err error) {
+	if n, err = t.inode(ino); err != nil {
+		return a, nil, err
 	}
 	a, err = t.attr(ino, n)
-	return a, n.Losses, err
+	return a, n, err
 }
 
-// sign makes a handle with a capability for the server of each stripe. losses is the inode's.
-func (s *Store) sign(session, id uint64, flags meta.OpenFlags, a meta.Attr, losses uint64) (
+// sign makes a handle of inode n, with a capability for the server of each stripe.
+func (s *Store) sign(session, id uint64, flags meta.OpenFlags, a meta.Attr, n *inode) (
 	meta.Handle, error) {
 
 	var rights capability.Rights
@@ -271,12 +270,13 @@ func (s *Store) sign(session, id uint64, flags meta.OpenFlags, a meta.Attr, loss
 	if err != nil {
 		return meta.Handle{}, err
 	}
-	h := meta.Handle{ID: id, Attr: a, Caps: make([][capability.Bytes]byte, a.Layout.Width())}
+	h := meta.Handle{ID: id, Attr: a, Hints: n.Hints,
+		Caps: make([][capability.Bytes]byte, a.Layout.Width())}
 	for i, server := range a.Layout.Servers {
 		h.Caps[i] = s.serverKey(server).Sign(&capability.Capability{
 			File: uint64(a.Ino), Gen: a.Gen, Rights: rights, Session: session, Server: server,
 			Layout: a.Layout.Version, Expiry: expiry.Truncate(time.Millisecond), TTL: s.opt.CapTTL,
-			Life: s.servers.life(server, losses),
+			Life: s.servers.life(server, n.Losses),
 		})
 	}
 	return h, nil
@@ -303,11 +303,11 @@ func (s *Store) Renew(_ context.Context, c meta.Caller, handles []uint64) ([]met
 			if err := parse(key, value, &h); err != nil {
 				return err
 			}
-			a, losses, err := t.signed(h.Ino)
+			a, n, err := t.signed(h.Ino)
 			if err != nil {
 				return err
 			}
-			if out[i], err = s.sign(c.Session, id, h.Flags, a, losses); err != nil {
+			if out[i], err = s.sign(c.Session, id, h.Flags, a, n); err != nil {
 				return err
 			}
 		}

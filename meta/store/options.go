@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/hint"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -16,10 +17,13 @@ const (
 	// sessions of one client: the one that it uses, and lost ones that have not ended yet
 	ofClientMax = 256
 
-	addrMax   = 255      // bytes of a server's address
-	groupsMax = 64       // supplementary groups
-	xattrsMax = 64 << 10 // bytes of all attribute names of one inode, as in listxattr(2)
-	valuesMax = 4 << 20  // bytes of all attribute values of one inode: listing the names reads them
+	addrMax   = 255     // bytes of a server's address
+	groupsMax = 64      // supplementary groups
+	valuesMax = 4 << 20 // bytes of all attribute values of one inode: listing the names reads them
+
+	// xattrsMax is, in bytes, for the names of all attributes of one inode but its hints. Together
+	// they fit listxattr(2).
+	xattrsMax = 64<<10 - hint.NamesBytes
 )
 
 // Options of a Store.

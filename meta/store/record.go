@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/hint"
 	"github.com/sluice-storage/sluice/kv"
 	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
@@ -14,8 +15,13 @@ import (
 // Format 2 added 'W' and 'Y', losses of files, lives of servers.
 const Format = 2
 
-// recordVersion opens every record. A reader that meets a higher one says so and gives up.
-const recordVersion = 1
+// recordVersion opens every record, but versionHints those of inodes that have hints: a build that
+// does not know hints must not lose them. A reader that meets a higher version than it knows says
+// so and gives up.
+const (
+	recordVersion = 1
+	versionHints  = 2
+)
 
 // Bits of an inode's flags.
 const (
@@ -41,6 +47,8 @@ const (
 //	regular    |size of the pending truncation i64|losses u64|layout|
 //	symlink    |length u32|target|
 //
+// In version 2 hints stand between the version and the type.
+//
 // A directory's mtime, and its ctime where later, are in 'T'; its link count comes from 'N'.
 type inode struct {
 	Type        meta.Type
@@ -62,11 +70,17 @@ type inode struct {
 	Losses  uint64        // regular: how many there had been when it was last empty; see lost.go
 	Layout  layout.Layout // regular
 	Target  string        // symlinks
+	Hints   hint.Hints    // regular, and directories: what is made in them begins with these
 }
 
 func (n *inode) encode() []byte {
 	e := wire.Enc{B: make([]byte, 0, 144)}
-	e.U8(recordVersion)
+	if n.Hints == (hint.Hints{}) {
+		e.U8(recordVersion)
+	} else {
+		e.U8(versionHints)
+		n.Hints.Append(&e)
+	}
 	e.U8(uint8(n.Type))
 	e.U16(n.Flags)
 	for _, v := range []uint32{n.Mode, n.UID, n.GID, n.Nlink, n.Rdev, n.Gen} {
@@ -354,7 +368,11 @@ type record interface{ decode(d *wire.Dec) }
 func parse(key, value []byte, r record) error {
 	d := wire.NewDec(value)
 	if v := d.U8(); v > recordVersion {
-		return errs.Newf(errs.Version, "meta.record", "", "key %q was written by a newer build", key)
+		n, ok := r.(*inode)
+		if !ok || v > versionHints {
+			return errs.Newf(errs.Version, "meta.record", "", "key %q was written by a newer build", key)
+		}
+		n.Hints = hint.Decode(&d)
 	}
 	r.decode(&d)
 	if err := d.Done(); err != nil {

@@ -2,9 +2,11 @@ package store
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/hint"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -85,6 +87,13 @@ func (s *Store) GetXattr(_ context.Context, c meta.Caller, ino meta.Ino, name st
 		if err := checkXattr(&c.Cred, n, name, false); err != nil {
 			return err
 		}
+		if strings.HasPrefix(name, hint.Prefix) {
+			text, ok := n.Hints.Get(name)
+			if value = []byte(text); !ok {
+				return errs.NoData
+			}
+			return nil
+		}
 		key := xattrKey(ino, name)
 		stored, err := t.read(key)
 		if err != nil {
@@ -101,13 +110,16 @@ func (s *Store) GetXattr(_ context.Context, c meta.Caller, ino meta.Ino, name st
 	return value, errs.Wrap("meta.GetXattr", name, err)
 }
 
-// ListXattr implements meta.Xattrs. Names that the caller must not read are left out.
+// ListXattr implements meta.Xattrs. It leaves out names that the caller must not read, and hints
+// that have their default values, so that a copy of a file gets the attributes that somebody set.
 func (s *Store) ListXattr(_ context.Context, c meta.Caller, ino meta.Ino) ([]string, error) {
 	var names []string
 	err := s.look(func(t *txn) error {
-		if _, err := t.inode(ino); err != nil {
+		n, err := t.inode(ino)
+		if err != nil {
 			return err
 		}
+		names = n.Hints.Changed(&hint.Hints{})
 		return t.scan(xattrsOf(ino), func(key, _ []byte) bool {
 			name := string(key[9:])
 			if isRoot(&c.Cred) || !strings.HasPrefix(name, "trusted.") {
@@ -135,6 +147,9 @@ func (s *Store) SetXattr(ctx context.Context, c meta.Caller, ino meta.Ino, name 
 		if err := checkXattr(&c.Cred, n, name, true); err != nil {
 			return err
 		}
+		if strings.HasPrefix(name, hint.Prefix) {
+			return t.setHint(ino, n, name, string(value), create, replace)
+		}
 		old, err := t.read(xattrKey(ino, name))
 		switch {
 		case err != nil:
@@ -154,6 +169,37 @@ func (s *Store) SetXattr(ctx context.Context, c meta.Caller, ino meta.Ino, name 
 		return nil
 	})
 	return errs.Wrap("meta.SetXattr", name, err)
+}
+
+// setHint changes a hint. They lie in the inode, so that whoever opens the file is told them with
+// its handle, and whoever makes one in a directory finds what it begins with.
+func (t *txn) setHint(ino meta.Ino, n *inode, name, value string, create, replace bool) error {
+	set := slices.Contains(n.Hints.Changed(&hint.Hints{}), name)
+	switch {
+	case create && set:
+		return errs.Exists
+	case replace && !set:
+		return errs.NoData
+	}
+	if err := n.Hints.Set(name, value); err != nil {
+		return err
+	}
+	n.Ctime = t.now
+	t.putInode(ino, n)
+	return nil
+}
+
+// unsetHint makes a hint the default again.
+func (t *txn) unsetHint(ino meta.Ino, n *inode, name string) error {
+	if !slices.Contains(n.Hints.Changed(&hint.Hints{}), name) {
+		return errs.NoData
+	}
+	if err := n.Hints.Unset(name); err != nil {
+		return err
+	}
+	n.Ctime = t.now
+	t.putInode(ino, n)
+	return nil
 }
 
 // xattrShift is where the bytes of values begin in 'Y'; those of names are below.
@@ -194,6 +240,9 @@ func (s *Store) RemoveXattr(ctx context.Context, c meta.Caller, ino meta.Ino, na
 		}
 		if err := checkXattr(&c.Cred, n, name, true); err != nil {
 			return err
+		}
+		if strings.HasPrefix(name, hint.Prefix) {
+			return t.unsetHint(ino, n, name)
 		}
 		key := xattrKey(ino, name)
 		old, err := t.read(key)
