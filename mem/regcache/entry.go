@@ -42,8 +42,9 @@ func (c *Cache) register(s *span) (*entry, error) {
 		}
 		e.pin.Unpin()
 		full := errs.KindOf(err) == errs.NoMemory
-		c.unreserve(s.bytes(), full && retried)
-		if !full || retried || c.Trim() == 0 {
+		again := full && !retried && c.Trim() > 0
+		c.unreserve(s.bytes(), full && !again)
+		if !again {
 			return nil, errs.Wrap("regcache.Take", c.domain.Caps().Provider, err)
 		}
 	}

@@ -24,6 +24,10 @@ type Memory struct {
 	// where msg.Node.Attach has made the memory known.
 	Windows []fabric.Sge
 
+	// Domain, if not nil, is the one that the windows' regions are of: a node with several domains
+	// uses them on its connections by that one. Default nil: see msg.Node.Attach.
+	Domain fabric.Domain
+
 	// Access is over the concatenation of the windows.
 	Access seg.Access
 }
