@@ -108,11 +108,13 @@ func registeredCases() []registeredCase {
 	}
 }
 
+func fileName(t *testing.T) string { return "/" + strings.ReplaceAll(t.Name(), "/", "-") }
+
 // newFile makes a file of n bytes.
 func newFile(t *testing.T, fs *FS, n int) (*File, []byte) {
 	t.Helper()
 	ctx := context.Background()
-	f, err := fs.Create(ctx, "/"+strings.ReplaceAll(t.Name(), "/", "-"))
+	f, err := fs.Create(ctx, fileName(t))
 	must(t, err)
 	t.Cleanup(func() { must(t, f.Close(ctx)) })
 	want := make([]byte, n)
