@@ -226,21 +226,21 @@ func testParts(t *testing.T, fs *FS) {
 // testOverlaps writes from memory that overlaps, all at once.
 func testOverlaps(t *testing.T, fs *FS) {
 	ctx := context.Background()
-	f, _ := newFile(t, fs, 4<<20)
-	p := make([]byte, 2<<20)
+	f, _ := newFile(t, fs, 1<<20)
+	p := make([]byte, 1<<20)
 	fill(p, rand.New(rand.NewPCG(3, 3)))
-	for range 3 {
+	for range 2 {
 		var wg sync.WaitGroup
-		for i := range 8 {
+		for i := range 5 {
 			wg.Go(func() {
-				from := p[i<<17:][:1<<20]
+				from := p[i<<17:][:1<<19]
 				if _, err := f.WriteAt(ctx, from, int64(i)<<17); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		wg.Wait()
-		got := make([]byte, 15<<17)
+		got := make([]byte, 1<<20)
 		readAll(t, f, got, p[:len(got)])
 	}
 	if s := fs.Stats().Registered; s.InUse != 0 {
@@ -273,7 +273,7 @@ func testMappedAnew(t *testing.T, fs *FS) {
 func testFreed(t *testing.T, fs *FS) {
 	f, want := newFile(t, fs, 1<<20)
 	addresses := map[string]bool{}
-	for range 24 {
+	for range 12 {
 		p := make([]byte, 1<<20)
 		addresses[fmt.Sprintf("%p", p)] = true // which keeps nothing
 		for range 2 {
@@ -283,7 +283,7 @@ func testFreed(t *testing.T, fs *FS) {
 		p = nil
 		debug.FreeOSMemory()
 	}
-	t.Logf("24 buffers at %d addresses", len(addresses))
+	t.Logf("12 buffers at %d addresses", len(addresses))
 }
 
 // testPressure uses more memory than may be registered, by several at once.
@@ -293,7 +293,7 @@ func testPressure(t *testing.T, fs *FS) {
 	for range 4 {
 		bufs := [3][]byte{make([]byte, 1<<20), make([]byte, 1<<20), make([]byte, 1<<20)}
 		wg.Go(func() {
-			for i := range 15 {
+			for i := range 6 {
 				p := bufs[i%3]
 				if _, err := f.ReadAt(context.Background(), p, 0); err != nil {
 					t.Error(err)
@@ -321,7 +321,7 @@ func testRegisteredModel(t *testing.T, fs *FS) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	model := make([]byte, 6<<20)
 	must(t, f.Truncate(context.Background(), 0))
-	for i := range 60 {
+	for i := range 40 {
 		if err := shmStep(context.Background(), fs, f, model, rng); err != nil {
 			t.Fatalf("step %d: %v", i, err)
 		}

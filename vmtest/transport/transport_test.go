@@ -224,7 +224,7 @@ func (p *couple) server(t *testing.T, name, test, says, env string) []string {
 // visitor runs a test of a package in a guest, which must pass, and returns what it printed.
 func (p *couple) visitor(t *testing.T, g *vmtest.Guest, name, test string, env ...string) string {
 	t.Helper()
-	return p.run(t, g, p.program(name)+" -test.v -test.timeout 3m -test.run '^"+test+"$'", env...)
+	return p.run(t, g, p.program(name)+" -test.v -test.timeout 6m -test.run '^"+test+"$'", env...)
 }
 
 // ladder has visitors come from both machines, with and without what the better steps need.
@@ -311,7 +311,7 @@ func (p *couple) visit(t *testing.T, v *visit, keys string) {
 func (p *couple) run(t *testing.T, g *vmtest.Guest, script string, env ...string) string {
 	t.Helper()
 	res, err := g.Exec(context.Background(),
-		vmtest.Command{Script: script + " 2>&1", Env: env, Limit: patience})
+		vmtest.Command{Script: script + " 2>&1", Env: env, Limit: 2 * patience})
 	if err == nil {
 		err = res.Err()
 	}
