@@ -82,7 +82,7 @@ func clientFamilies(stats func() client.Stats) []admin.Family {
 		reg.Hits)
 	f.count("client_register_misses_total", "Requests whose memory was registered for them.",
 		reg.Misses)
-	f.count("client_register_copied_bytes_total", "Data that was copied instead.", reg.CopiedBytes)
+	f.count("client_register_copied_total", "Requests whose data was copied instead.", reg.Copied)
 	f.count("client_register_refused_total", "Registrations that failed or had no room.",
 		reg.Refused)
 	f.gauge("client_registered_bytes", "Memory of the program that is registered.", reg.Bytes)

@@ -49,7 +49,7 @@ func (r *Remote) register(conn *msg.Conn, c *call, m *msg.Memory) bool {
 	s := &c.stage
 	s.memory = msg.Memory{Windows: append(s.memory.Windows[:0], m.Windows...),
 		Domain: conn.Domain(), Access: m.Access}
-	return cache.Take(&s.use, s.memory.Windows)
+	return cache.Take(&s.use, s.memory.Windows, m.Operation)
 }
 
 // unregister ends the use of the caller's memory: the call is over, and no right on it is left.

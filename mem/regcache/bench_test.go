@@ -15,7 +15,7 @@ func BenchmarkHit(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		piece[0] = fabric.Sge{Buf: all}
-		r.Take(&u, piece)
+		r.Take(&u, piece, nil)
 		u.End()
 	}
 }
@@ -42,7 +42,7 @@ func BenchmarkList768(b *testing.B) {
 		for i := range list {
 			list[i] = fabric.Sge{Buf: all[i*2048 : i*2048+1024]}
 		}
-		r.Take(&u, list)
+		r.Take(&u, list, nil)
 		u.End()
 	}
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/sluice-storage/sluice/internal/list"
 )
 
-// entry is one registration: cached, so that everybody finds it, or of one request only. It ends
-// when it is not cached and no request holds it.
+// entry is one registration: cached, so that everybody finds it; or lent, for requests on exactly
+// the same memory, each of which lends all of it until its end. It ends when it is not cached and no
+// request holds it.
 type entry struct {
 	extent
 	region fabric.Region
@@ -22,6 +23,29 @@ type entry struct {
 	cached bool
 	used   time.Time // when the last request ended
 	idle   list.Link[entry]
+}
+
+// findLocked returns a registration that covers a piece, or one that is lent on the whole buffer
+// that the piece is a part of; nil if there is none.
+func (c *Cache) findLocked(piece, whole extent) *entry {
+	if e := c.cached.find(piece); e != nil {
+		return e
+	}
+	return c.lent[whole]
+}
+
+// findOrRegister is register, unless somebody has done that in the meantime.
+func (c *Cache) findOrRegister(s *span) (*entry, error) {
+	c.mu.Lock()
+	e := c.findLocked(s.extent, s.extent)
+	if e != nil {
+		c.holdLocked(e)
+	}
+	c.mu.Unlock()
+	if e != nil {
+		return e, nil
+	}
+	return c.register(s)
 }
 
 // register makes a registration that the caller holds. If the host refuses, those that nobody
@@ -87,12 +111,16 @@ func (c *Cache) unreserve(n int64, full bool) {
 	c.usedBytes -= n
 }
 
-// publish lets everybody find a registration, if it can be kept and there is none that covers it.
-// Those that it covers are of no use any more: the caller ends those that are idle.
+// publish lets others find a registration. Those that it covers are of no use any more: the caller
+// ends those that are idle.
 func (c *Cache) publish(e *entry, keep bool) (ended []*entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !keep || c.closed {
+	if c.closed {
+		return nil
+	}
+	if !keep {
+		c.lent[e.extent] = e
 		return nil
 	}
 	covered, ok := c.cached.insert(e)
@@ -146,6 +174,9 @@ func (c *Cache) release(held []*entry) {
 
 // endLocked takes an entry out of the books. The caller ends its registration.
 func (c *Cache) endLocked(e *entry) *entry {
+	if c.lent[e.extent] == e {
+		delete(c.lent, e.extent)
+	}
 	c.stats.Bytes -= e.bytes()
 	c.stats.Count--
 	return e

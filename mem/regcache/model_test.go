@@ -136,7 +136,7 @@ func TestConcurrentRequests(t *testing.T) {
 				from := memory[rng.IntN(len(memory))]
 				lo := rng.IntN(20) * page
 				pieces := []fabric.Sge{{Buf: from[lo : lo+10*page]}, {Buf: from[:page]}}
-				if !r.Take(&u, pieces) {
+				if !r.Take(&u, pieces, nil) {
 					continue
 				}
 				for _, p := range pieces {

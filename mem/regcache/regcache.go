@@ -14,14 +14,15 @@
 // registrations are kept, until they were not used for Options.IdleMax, or room is needed. Until
 // then the garbage collector does not free their memory: Options.Bytes bounds it. All other memory
 // (mapped by the program, a C library's) can be unmapped, and mapped anew at the same address,
-// without anybody telling; it is registered for one request, which lends it until its end, and
-// never kept. A fork is the provider's concern (fabric.Caps.RegistersAny).
+// without anybody telling; it is registered for one request, or several at once on the same memory,
+// which lend it until their ends, and never kept. A fork is the provider's concern (fabric.Caps.RegistersAny).
 //
 // It registers for local use and never grants. Who grants rights on a Region does it for one
 // request and revokes them before Use.End.
 //
-// Blocking: Take may register, End and Close may deregister, which takes the time of system calls;
-// they wait for nobody. No lock is held while the domain is called. Safe for concurrent use.
+// Blocking: Take may register, End and Close may deregister, which takes the time of system calls.
+// One registration is made at a time; those who find their memory registered do not wait for it.
+// Safe for concurrent use.
 //
 // Read regcache.go first, then take.go (the decision), entry.go (life of a registration), costs.go
 // and object_unsafe.go (what Go has allocated).
@@ -83,13 +84,12 @@ func (o Options) validate() error {
 
 // Stats describe a cache at one moment; the first group counts from its beginning.
 type Stats struct {
-	Hits        uint64 // requests whose memory was registered already
-	Misses      uint64 // requests whose memory was registered for them
-	Copied      uint64 // requests that were told to copy
-	CopiedBytes uint64 // their data
-	Evicted     uint64 // registrations ended to make room
-	Expired     uint64 // registrations ended because nobody used them
-	Refused     uint64 // registrations that failed, or had no room beside those in use
+	Hits    uint64 // requests whose memory was registered already
+	Misses  uint64 // requests whose memory was registered for them
+	Copied  uint64 // requests that were told to copy
+	Evicted uint64 // registrations ended to make room
+	Expired uint64 // registrations ended because nobody used them
+	Refused uint64 // registrations that failed, or had no room beside those in use
 
 	Bytes int64 // registered now, in whole pages
 	Count int   // registrations now
@@ -99,8 +99,7 @@ type Stats struct {
 // Add is the sum of two caches' statistics.
 func (s Stats) Add(o Stats) Stats {
 	return Stats{
-		Hits: s.Hits + o.Hits, Misses: s.Misses + o.Misses,
-		Copied: s.Copied + o.Copied, CopiedBytes: s.CopiedBytes + o.CopiedBytes,
+		Hits: s.Hits + o.Hits, Misses: s.Misses + o.Misses, Copied: s.Copied + o.Copied,
 		Evicted: s.Evicted + o.Evicted, Expired: s.Expired + o.Expired, Refused: s.Refused + o.Refused,
 		Bytes: s.Bytes + o.Bytes, Count: s.Count + o.Count, InUse: s.InUse + o.InUse,
 	}
@@ -114,9 +113,12 @@ type Cache struct {
 	measuring sync.Once
 	costs     Costs // of no use before measuring is over
 
+	making sync.Mutex // held while memory is registered; before mu
+
 	mu     sync.Mutex
-	cached index            // registrations that everybody may use
-	idle   list.List[entry] // those of cached that nobody uses, oldest use first
+	cached index             // registrations that everybody may use
+	lent   map[extent]*entry // those of memory that cannot be kept, while requests hold them
+	idle   list.List[entry]  // those of cached that nobody uses, oldest use first
 	seen   sightings
 	bound  int64 // of bytes: Options.Bytes, or less where the host allows less
 	stats  Stats
@@ -140,7 +142,7 @@ func New(d fabric.Domain, opts Options) (*Cache, error) {
 		return nil, errs.Newf(errs.Unsupported, "regcache.New", caps.Provider,
 			"it registers arenas only")
 	}
-	c := &Cache{domain: d, opts: opts, bound: opts.Bytes}
+	c := &Cache{domain: d, opts: opts, bound: opts.Bytes, lent: map[extent]*entry{}}
 	c.timer = time.AfterFunc(opts.IdleMax, c.expire)
 	c.timer.Stop()
 	return c, nil

@@ -129,11 +129,17 @@ type judge interface {
 // take asks for pieces and looks whether the regions are right.
 func (r *rig) take(t judge, u *Use, memory ...[]byte) bool {
 	t.Helper()
+	return r.takeFor(t, nil, u, memory...)
+}
+
+// takeFor is take for a part of an operation.
+func (r *rig) takeFor(t judge, op *mem.Operation, u *Use, memory ...[]byte) bool {
+	t.Helper()
 	pieces := make([]fabric.Sge, len(memory))
 	for i, m := range memory {
 		pieces[i].Buf = m
 	}
-	ok := r.Take(u, pieces)
+	ok := r.Take(u, pieces, op)
 	for i, p := range pieces {
 		switch {
 		case !ok && p.Reg != nil:

@@ -28,6 +28,10 @@ type Memory struct {
 	// uses them on its connections by that one. Default nil: see msg.Node.Attach.
 	Domain fabric.Domain
 
+	// Operation, if not nil, is what the request is a part of, with buffers that the windows lie in,
+	// in the same order.
+	Operation *mem.Operation
+
 	// Access is over the concatenation of the windows.
 	Access seg.Access
 }
