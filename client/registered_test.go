@@ -99,6 +99,7 @@ func registeredCases() []registeredCase {
 	return []registeredCase{
 		{"reused", 0, testReused},
 		{"lists", 0, testLists},
+		{"striped", 0, testStriped},
 		{"parts", 0, testParts},
 		{"overlaps", 0, testOverlaps},
 		{"mapped anew", 0, testMappedAnew},
@@ -204,6 +205,24 @@ func testLists(t *testing.T, fs *FS) {
 	if n := fs.Stats().Registered.Count; n > 2 { // of the array for one server, and for the other
 		t.Errorf("%d registrations", n)
 	}
+}
+
+// testStriped: a buffer that goes to several servers at once is registered once.
+func testStriped(t *testing.T, fs *FS) {
+	f, want := newFile(t, fs, 4<<20+5)
+	p := make([]byte, len(want))
+	for range 2 {
+		readAll(t, f, p, want)
+	}
+	if n := fs.Stats().Registered.Count; n > 2 { // want, p
+		t.Errorf("%d registrations", n)
+	}
+	before := now(fs)
+	readAll(t, f, p, want)
+	if hits := fs.Stats().Registered.Hits - before.regs.Hits; hits < 2 {
+		t.Errorf("%d requests: want one for each server", hits)
+	}
+	before.wantHits(t, fs, "a buffer of two servers")
 }
 
 // testParts: memory that is too small to be registered is reached as a part of larger memory that is.

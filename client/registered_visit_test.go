@@ -51,7 +51,7 @@ func TestRegisteredVisit(t *testing.T) {
 	for _, c := range append(registeredCases(), registeredCase{"forked", 0, testForked}) {
 		t.Run("verbs/"+c.name, func(t *testing.T) { c.visit(t, addr, verbs.Options{}) })
 	}
-	for _, c := range registeredCases()[:3] {
+	for _, c := range registeredCases()[:4] {
 		t.Run("verbs-registrations/"+c.name, func(t *testing.T) {
 			c.visit(t, addr, verbs.Options{NoWindows: true})
 		})

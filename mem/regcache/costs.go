@@ -39,7 +39,7 @@ func (c Costs) PaysFrom(copies int) int64 {
 func Measure(d fabric.Domain) (Costs, error) {
 	// As much is copied as a core's own caches do not hold, because the data of a transfer is not
 	// in them either.
-	const many, copied = 128, 2 << 20
+	const many, copied = 512, 2 << 20
 	scratch := make([]byte, 2*copied)
 	clear(scratch) // so that all pages are there
 	var pin runtime.Pinner

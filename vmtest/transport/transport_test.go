@@ -101,7 +101,7 @@ func newCouple(t *testing.T) *couple {
 	}
 	p.programs = build(t, "msg", "msg/tune", "peer", "mover", "client")
 	built := time.Now()
-	p.a, p.b = lab.StartCouple(t, vmtest.GuestConfig{Wires: p.wires[:], CPUs: 1})
+	p.a, p.b = lab.StartCouple(t, vmtest.GuestConfig{Wires: p.wires[:]})
 	t.Logf("compiled in %v, booted in %v", built.Sub(began), time.Since(built))
 	return p
 }
