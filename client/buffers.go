@@ -53,7 +53,7 @@ func newBuffers(p *peer.Providers, node *msg.Node, o *Options) (*buffers, error)
 	b := &buffers{bytes: o.Buffers, source: p.Memory, node: node, log: o.Logger,
 		caches: map[fabric.Domain]*regcache.Cache{}}
 	for _, d := range p.Domains {
-		if caps := d.Caps(); caps.AnyMemory || !caps.RegistersAny {
+		if caps := d.Caps(); caps.AnyMemory || !caps.RegistersAny || o.Register < 0 {
 			continue
 		}
 		c, err := regcache.New(d, regcache.Options{Bytes: o.Register, Logger: o.Logger})

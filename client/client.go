@@ -57,7 +57,7 @@ type Options struct {
 	// providers that move registered memory only (RDMA devices), so that large reads, and large writes
 	// that are durable or too large to keep, are not copied. Memory of Go's heap stays registered for
 	// 10 s after its last use, and is not freed before; other memory is registered for one call. At
-	// least one page. Default 256 MiB.
+	// least one page; negative: none is registered, all is copied. Default 256 MiB.
 	Register int64
 
 	// Retain, in bytes, bounds the memory in which writes are kept until they are synced, so that a

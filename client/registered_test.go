@@ -385,3 +385,24 @@ func TestLockedMemoryIsUsedUp(t *testing.T) {
 	}
 	must(t, f.Close(t.Context()))
 }
+
+func TestRegisterOption(t *testing.T) {
+	net := remoteOnly()
+	w := newRegistered(t, net)
+	fs := w.dialBy(t, net.Open(), Options{Register: -1})
+	f, want := newFile(t, fs, 1<<20)
+	before := now(fs).copied
+	for range 3 {
+		readAll(t, f, make([]byte, 1<<20), want)
+	}
+	if s := now(fs); s.regs != (regcache.Stats{}) || s.copied-before != 3<<20 {
+		t.Errorf("%+v", s)
+	}
+	d := net.Open()
+	defer d.Close()
+	_, err := Dial(t.Context(), "sluice://"+w.addr, Options{Register: 1,
+		Providers: &peer.Providers{Domains: []fabric.Domain{d, w.domain}}})
+	if errs.KindOf(err) != errs.Invalid {
+		t.Errorf("less than a page: %v", err)
+	}
+}
