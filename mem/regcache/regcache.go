@@ -14,8 +14,9 @@
 // registrations are kept, until they were not used for Options.IdleMax, or room is needed. Until
 // then the garbage collector does not free their memory: Options.Bytes bounds it. All other memory
 // (mapped by the program, a C library's) can be unmapped, and mapped anew at the same address,
-// without anybody telling; it is registered for one request, or several at once on the same memory,
-// which lend it until their ends, and never kept. A fork is the provider's concern (fabric.Caps.RegistersAny).
+// without anybody telling. It is registered for one request, or for several at once on exactly the
+// same memory; they lend it until their ends, and then it is not kept. A fork is the provider's
+// concern (fabric.Caps.RegistersAny).
 //
 // It registers for local use and never grants. Who grants rights on a Region does it for one
 // request and revokes them before Use.End.

@@ -99,8 +99,8 @@ func (u *Use) find(pieces []fabric.Sge, op *mem.Operation) {
 const uses = 4
 
 // worthwhile divides what was missed into spans and tells whether to register them. What else of
-// the request is registered counts for nothing, although it would be copied too: then it is a little
-// too careful.
+// the request is registered counts for nothing, although it would be copied too: an estimate on
+// the careful side.
 func (u *Use) worthwhile(op *mem.Operation) bool {
 	c := u.cache
 	c.measuring.Do(c.measure)
