@@ -225,7 +225,8 @@ func testStriped(t *testing.T, fs *FS) {
 	before.wantHits(t, fs, "a buffer of two servers")
 }
 
-// testParts: memory that is too small to be registered is reached as a part of larger memory that is.
+// testParts: memory that is too small to be registered is reached as a part of larger memory that
+// is.
 func testParts(t *testing.T, fs *FS) {
 	f, want := newFile(t, fs, 1<<20)
 	small := make([]byte, 5<<10)

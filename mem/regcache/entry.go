@@ -11,8 +11,8 @@ import (
 )
 
 // entry is one registration: cached, so that everybody finds it; or lent, for requests on exactly
-// the same memory, each of which lends all of it until its end. It ends when it is not cached and no
-// request holds it.
+// the same memory, each of which lends all of it until its end. It ends when it is not cached and
+// no request holds it.
 type entry struct {
 	extent
 	region fabric.Region
