@@ -238,7 +238,11 @@ func testParts(t *testing.T, fs *FS) {
 	}
 	before := now(fs)
 	for at := 1; at < len(p)-len(small); at += 100_001 {
-		readAll(t, f, p[at:at+len(small)], want[:len(small)])
+		part := p[at : at+len(small)]
+		readAll(t, f, part, want[:len(small)])
+		part[0]++
+		write(t, f, part, 0)
+		want[0]++
 	}
 	before.wantHits(t, fs, "parts of a registered buffer")
 }
