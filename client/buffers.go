@@ -5,7 +5,9 @@ import (
 	"sync"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/mem/regcache"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/peer"
 )
@@ -17,7 +19,8 @@ type Buffer = mem.Buf
 
 // TryTake lends one piece of memory of at least n bytes, or nil if there is none for the moment, or
 // none that is better than a program's own. It is worth while for data that a program only
-// passes on: reads and writes of other memory go through such buffers anyway, with a copy.
+// passes on: reads and writes of other memory go through such buffers anyway, with a copy, unless
+// that memory is registered (see Options.Register).
 func (fs *FS) TryTake(n int) *Buffer {
 	if fs.buffers == nil {
 		return nil
@@ -25,7 +28,8 @@ func (fs *FS) TryTake(n int) *Buffer {
 	return fs.buffers.tryTake(n)
 }
 
-// buffers are the client's own memory, made when the first one is asked for.
+// buffers are the client's own memory, made when the first one is asked for, and the registrations
+// of its callers' memory.
 type buffers struct {
 	bytes  int
 	source mem.Source
@@ -37,6 +41,28 @@ type buffers struct {
 	zones *mem.Zones
 	lend  *mem.User // for data of callers on its way
 	own   *mem.User // for those who take buffers themselves
+
+	caches map[fabric.Domain]*regcache.Cache // of those that move registered memory only
+}
+
+// newBuffers makes none yet; nil where the providers move any memory equally well.
+func newBuffers(p *peer.Providers, node *msg.Node, o *Options) (*buffers, error) {
+	if !worthwhile(p) {
+		return nil, nil
+	}
+	b := &buffers{bytes: o.Buffers, source: p.Memory, node: node, log: o.Logger,
+		caches: map[fabric.Domain]*regcache.Cache{}}
+	for _, d := range p.Domains {
+		if caps := d.Caps(); caps.AnyMemory || !caps.RegistersAny || o.Register < 0 {
+			continue
+		}
+		c, err := regcache.New(d, regcache.Options{Bytes: o.Register, Logger: o.Logger})
+		if err != nil {
+			return nil, err
+		}
+		b.caches[d] = c
+	}
+	return b, nil
 }
 
 // worthwhile tells whether a provider prefers memory that was made for it.
@@ -101,6 +127,34 @@ func (b *buffers) lender() *mem.User {
 	return b.lend
 }
 
+// registrations is the cache of a provider that moves registered memory only; nil for others. The
+// client's own memory comes first where the host bounds how much may be locked.
+func (b *buffers) registrations(d fabric.Domain) *regcache.Cache {
+	b.once.Do(b.open)
+	return b.caches[d]
+}
+
+// registered adds up the caches' statistics.
+func (b *buffers) registered() (s regcache.Stats) {
+	for _, c := range b.caches {
+		s = s.Add(c.Stats())
+	}
+	return s
+}
+
+// attach makes an arena known to all providers. Where the host refuses to lock more memory the
+// registrations of callers' memory make way: that can be copied.
+func (b *buffers) attach(a *mem.Arena) error {
+	err := b.node.Attach(a)
+	if errs.KindOf(err) != errs.NoMemory {
+		return err
+	}
+	for _, c := range b.caches {
+		c.Trim()
+	}
+	return b.node.Attach(a)
+}
+
 func (b *buffers) tryTake(n int) *Buffer {
 	b.once.Do(b.open)
 	if b.zones == nil || n <= 0 || n > mem.ClassBytes(4) {
@@ -123,13 +177,21 @@ func (b *buffers) tryTake(n int) *Buffer {
 // close gives the memory back. The node is closed already, so that no server touches it.
 func (b *buffers) close() error {
 	b.once.Do(func() {}) // none is made from here on
-	if b.arena == nil {
-		return nil
+	var first error
+	for _, c := range b.caches {
+		if err := c.Close(); first == nil {
+			first = err
+		}
 	}
-	err := b.zones.Close()
-	if err != nil {
+	if b.arena == nil {
+		return first
+	}
+	if err := b.zones.Close(); err != nil {
 		// Somebody holds a buffer: its memory must stay mapped.
 		return errs.Wrap("client.Close", "buffers", err)
 	}
-	return b.arena.Close()
+	if err := b.arena.Close(); first == nil {
+		first = err
+	}
+	return first
 }

@@ -1,6 +1,7 @@
 // Package client is the file system as a program sees it: files striped over I/O servers, reached
 // directly and all at once, with one request per server whatever the number of pieces; names and
-// attributes from the metadata service. User memory is described, not copied.
+// attributes from the metadata service. User memory is described, and copied only where a provider
+// does not reach it, and where a write is kept until it is synced.
 //
 // It keeps a session alive, renews capabilities, waits for servers that restart, and shares what is
 // known of a file among all its handles. Writes that are not synced are kept by iod/remote, and
@@ -53,6 +54,13 @@ type Options struct {
 	// other memory. Default 32 MiB.
 	Buffers int
 
+	// Register, in bytes, bounds how much of a program's own memory is registered at once with
+	// providers that move registered memory only (RDMA devices), so that large reads, and large writes
+	// that are durable or too large to keep, are not copied. Memory of Go's heap stays registered for
+	// 10 s after its last use, and is not freed before; other memory is registered for one call. At
+	// least one page; negative: none is registered, all is copied. Default 256 MiB.
+	Register int64
+
 	// Retain, in bytes, bounds the memory in which writes are kept until they are synced, so that a
 	// server's crash does not lose them; it is taken when it is first needed. When it is full the
 	// oldest ones are synced. Negative: nothing is kept, every write is made durable. Default 64 MiB.
@@ -87,6 +95,9 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	if o.Buffers == 0 {
 		o.Buffers = 32 << 20
+	}
+	if o.Register == 0 {
+		o.Register = 256 << 20
 	}
 	if o.WaitMax == 0 {
 		o.WaitMax = 60 * time.Second

@@ -115,14 +115,17 @@ func connect(addr string, o *Options) (*network, error) {
 		}
 		return n.resolve(ctx, id)
 	})
+	if n.buffers, err = newBuffers(providers, n.peers.Node, o); err != nil {
+		_ = n.peers.Close()
+		_ = n.closeOpened()
+		return nil, err
+	}
 	data := iodremote.Options{WaitMax: o.WaitMax, RetainBytes: o.Retain, Logger: o.Logger,
 		Arena: n.arena(providers.Memory),
 		Renew: func(ctx context.Context, t *iod.Target) error { return n.fs.Load().renewTarget(ctx, t) },
 		Lost:  func(t iod.Target, err error) { n.fs.Load().lost(t, err) }}
-	if worthwhile(providers) {
-		n.buffers = &buffers{bytes: o.Buffers, source: providers.Memory, node: n.peers.Node,
-			log: o.Logger}
-		data.Buffers = n.buffers.lender
+	if n.buffers != nil {
+		data.Buffers, data.Registrations = n.buffers.lender, n.buffers.registrations
 	}
 	n.data = iodremote.New(n.pool, data)
 	n.meta, err = metaremote.New(metaremote.Options{Pool: n.pool, Peer: metaPeer, Node: n.peers.Node,

@@ -28,13 +28,13 @@ import (
 	"github.com/sluice-storage/sluice/unifier"
 )
 
-// wired is a cluster on tcp and, if wished for, shared memory: every part is the real one.
+// wired is a cluster on tcp and, if wished for, shared memory, or on other providers: every part is
+// the real one.
 type wired struct {
 	t      testing.TB
-	domain fabric.Domain   // tcp
-	near   []fabric.Domain // of the servers, better than tcp
-	sock   string          // folder of sockets
-	net    *peer.Network   // of the servers
+	domain fabric.Domain            // tcp, or what else the servers' addresses are of
+	places func(name string) string // where a server listens
+	net    *peer.Network            // of the servers
 	key    capability.Key
 	meta   *store.Store
 	addr   string // of the metadata service
@@ -53,19 +53,29 @@ func newWiredBy(t testing.TB, servers uint32, near bool) *wired {
 
 func newWiredWith(t testing.TB, servers uint32, near bool, opts store.Options) *wired {
 	t.Helper()
-	w := &wired{t: t, key: capability.Key{3}, addrs: map[uint32]string{}, stop: map[uint32]func(){},
-		start: map[uint32]func(){}}
-	var err error
-	w.domain, err = tcp.Open(tcp.Options{})
+	base, err := tcp.Open(tcp.Options{})
 	must(t, err)
-	if near {
-		d, err := shm.Open(shm.Options{})
-		must(t, err)
-		t.Cleanup(func() { must(t, d.Close()) })
-		w.near, w.sock = []fabric.Domain{d}, t.TempDir()
-		must(t, os.Chmod(w.sock, 0o700))
+	if !near {
+		return newWiredOn(t, servers, []fabric.Domain{base},
+			func(string) string { return "127.0.0.1:0" }, opts)
 	}
-	w.net, err = peer.New(&peer.Providers{Domains: append(w.near, w.domain)}, msg.Options{})
+	d, err := shm.Open(shm.Options{})
+	must(t, err)
+	sock := t.TempDir()
+	must(t, os.Chmod(sock, 0o700))
+	return newWiredOn(t, servers, []fabric.Domain{d, base}, func(name string) string {
+		return "tcp:127.0.0.1:0,shm:" + filepath.Join(sock, name)
+	}, opts)
+}
+
+// newWiredOn is a cluster on any domains, best first, which end with it.
+func newWiredOn(t testing.TB, servers uint32, domains []fabric.Domain,
+	places func(name string) string, opts store.Options) *wired {
+	t.Helper()
+	w := &wired{t: t, domain: domains[len(domains)-1], places: places, key: capability.Key{3},
+		addrs: map[uint32]string{}, stop: map[uint32]func(){}, start: map[uint32]func(){}}
+	var err error
+	w.net, err = peer.New(&peer.Providers{Domains: domains}, msg.Options{})
 	must(t, err)
 	pool := peer.NewPool(w.net, func(_ context.Context, id uint32) (string, error) {
 		w.mu.Lock()
@@ -95,7 +105,9 @@ func newWiredWith(t testing.TB, servers uint32, near bool, opts store.Options) *
 		must(t, db.Close())
 		must(t, pool.Close())
 		must(t, w.net.Close())
-		must(t, w.domain.Close())
+		for _, d := range domains {
+			must(t, d.Close())
+		}
 	})
 	return w
 }
@@ -126,14 +138,6 @@ func (w *wired) addServer(id uint32) {
 		}
 	}
 	w.start[id]()
-}
-
-// places is where a server listens.
-func (w *wired) places(name string) string {
-	if len(w.near) == 0 {
-		return "127.0.0.1:0"
-	}
-	return "tcp:127.0.0.1:0,shm:" + filepath.Join(w.sock, name)
 }
 
 // far is how a client without shared memory reaches the cluster.

@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-storage/sluice/iod"
 	iodremote "github.com/sluice-storage/sluice/iod/remote"
 	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/mem/regcache"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -18,15 +19,22 @@ type keeper interface {
 	Stats() iodremote.Stats
 }
 
-// Stats tell what the client keeps of unsynced writes, and what became of it.
-type Stats = iodremote.Stats
+// Stats tell what the client keeps of unsynced writes, and what became of it; and how callers'
+// memory was reached where a provider moves registered memory only.
+type Stats struct {
+	iodremote.Stats
+	Registered regcache.Stats
+}
 
-// Stats of the client; zero where its data service keeps nothing.
-func (fs *FS) Stats() Stats {
-	if fs.keep == nil {
-		return Stats{}
+// Stats of the client; zero where its data service keeps nothing, or registers nothing.
+func (fs *FS) Stats() (s Stats) {
+	if fs.keep != nil {
+		s.Stats = fs.keep.Stats()
 	}
-	return fs.keep.Stats()
+	if fs.buffers != nil {
+		s.Registered = fs.buffers.registered()
+	}
+	return s
 }
 
 // syncKept makes everything durable that is kept, of files that are closed too.
@@ -130,7 +138,11 @@ func (n *network) arena(source mem.Source) func(bytes int) (*mem.Arena, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := n.peers.Attach(a); err != nil {
+		attach := n.peers.Attach
+		if n.buffers != nil {
+			attach = n.buffers.attach
+		}
+		if err := attach(a); err != nil {
 			_ = a.Close() // nobody has seen it
 			return nil, err
 		}

@@ -4,6 +4,7 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/layout"
+	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/seg"
 )
@@ -35,8 +36,9 @@ type share struct {
 func plan(l *layout.Layout, bufs [][]byte, a seg.Access) []share {
 	cut := l.Split(a)
 	shares := make([]share, len(cut))
+	op := &mem.Operation{Bufs: bufs}
 	for i := range cut {
-		shares[i] = share{stripe: cut[i].Stripe, requests: describe(&cut[i], bufs)}
+		shares[i] = share{stripe: cut[i].Stripe, requests: describe(&cut[i], op)}
 	}
 	return shares
 }
@@ -56,9 +58,9 @@ func single(l *layout.Layout, buf []byte, off int64) (stripe int, r request, ok 
 
 // describe turns a share into requests. Positions in the stream only grow along a share, so each
 // buffer becomes at most one window, narrowed to what the request touches of it.
-func describe(s *layout.Share, bufs [][]byte) []request {
+func describe(s *layout.Share, op *mem.Operation) []request {
 	var out []request
-	b := builder{bufs: bufs}
+	b := builder{op: op, bufs: op.Bufs}
 	seg.Zip(seg.List(s.Object), seg.List(s.Stream), func(obj, str seg.Piece) bool {
 		for str.Len > 0 {
 			took := b.add(obj, str)
@@ -79,6 +81,7 @@ func describe(s *layout.Share, bufs [][]byte) []request {
 
 // builder collects the pieces of one request.
 type builder struct {
+	op    *mem.Operation
 	bufs  [][]byte
 	index int   // of the buffer that holds the stream position reached so far
 	base  int64 // stream position of that buffer's first byte
@@ -148,9 +151,9 @@ func listBytes(p []seg.Piece) int {
 func (b *builder) flush() request {
 	r := request{
 		object: compact(b.object),
-		memory: msg.Memory{Windows: b.windows, Access: compact(b.memory)},
+		memory: msg.Memory{Windows: b.windows, Access: compact(b.memory), Operation: b.op},
 	}
-	*b = builder{bufs: b.bufs, index: b.index, base: b.base}
+	*b = builder{op: b.op, bufs: b.bufs, index: b.index, base: b.base}
 	return r
 }
 

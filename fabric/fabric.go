@@ -32,10 +32,14 @@ type Caps struct {
 	// Provider is the provider's name as people see it: "tcp", "sim".
 	Provider string
 
-	// AnyMemory: ordinary Go memory may be used in a Sge without a Region and may be registered.
-	// Where it is false only arena memory (package mem) works, because a device would hold on to
-	// the pages.
+	// AnyMemory: ordinary Go memory may be used in a Sge without a Region. Where it is false every
+	// piece needs one.
 	AnyMemory bool
+
+	// RegistersAny: Register takes a program's own memory, Go heap or mapped, and not arenas (package
+	// mem) only. A device holds on to the pages until Region.Close, so that the program must keep
+	// the memory allocated until then; that it forks in the meantime does no harm.
+	RegistersAny bool
 
 	// MaxSge is how many pieces one work request may gather or scatter.
 	MaxSge int
@@ -75,6 +79,10 @@ type Caps struct {
 	// AnyMemoryCopied: memory outside of arenas that were made for the provider works, but is
 	// copied once more on its way. Where it is false all memory that works moves equally well.
 	AnyMemoryCopied bool
+
+	// PackBelow, in bytes: where many pieces are moved, copying them together first is faster if
+	// their mean length is below this. 0: never.
+	PackBelow int
 }
 
 // Domain is an open provider: the owner of regions, queues and endpoints. Safe for concurrent use.

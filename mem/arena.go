@@ -1,7 +1,7 @@
 // Package mem owns the memory that data moves through: arenas of mapped memory, pools and zones of
-// equal buffers cut from them, and the one counted copy of the data path. Registered memory must
-// not be Go heap, because the garbage collector's scavenger drops pages behind a live
-// registration; so buffers come from here.
+// equal buffers cut from them, and the one counted copy of the data path. Memory that is registered
+// for good is not Go heap: it is mapped, locked and shared as it suits providers, and children of
+// a fork do not inherit it.
 //
 // Ownership: an arena belongs to whoever opened it and is closed last. A buffer belongs to its pool
 // or zone; Take hands it to one holder, Lend adds a holder, and the Return of the last one gives
@@ -20,7 +20,7 @@
 // found, and the place where the buffer was taken is named.
 //
 // It does not know what the buffers hold, does not cache, and grants nobody remote rights: package
-// msg does that per request. Memory of callers is registered by regcache, below.
+// msg does that per request. A program's own memory is registered by regcache, below.
 //
 // Read arena.go first, then buf.go, pool.go (equal buffers, first come first served) and zones.go
 // (buffers from 64 KiB to 2 MiB, shared fairly among users).

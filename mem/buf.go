@@ -21,6 +21,10 @@ type home interface {
 	all() []Buf
 }
 
+// Operation is what several requests are parts of: its buffers, which are its caller's, and lent
+// until the last of the requests is over.
+type Operation struct{ Bufs [][]byte }
+
 // Buf is one buffer of a pool or a zone. Take gives it with one reference; each Lend adds one and
 // each Return drops one; the last Return puts it back. Whoever holds a reference may read; who may
 // write is agreed between the holders. A Return too many and any use after the last Return

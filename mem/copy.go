@@ -13,7 +13,7 @@ const (
 	CopyPack                     // many pieces into one, because that is cheaper than a list
 	CopyUnpack                   // one piece into many
 	CopyMerge                    // a part written into a cached unit
-	CopyCaller                   // into or out of memory that the caller did not vouch for
+	CopyCaller                   // into or out of a caller's memory: not reached, or kept for a sync
 
 	copyReasons
 )

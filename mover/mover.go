@@ -97,7 +97,7 @@ func (o Options) withDefaults() Options {
 		o.MaxPieces = seg.MaxPieces
 	}
 	if o.Table == nil && o.Domain != nil {
-		t := Defaults(o.Domain.Caps().Provider)
+		t := Defaults(o.Domain.Caps())
 		o.Table = &t
 	}
 	return o

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
 )
 
 func TestNoticeSurvivesTheWire(t *testing.T) {
@@ -186,10 +187,13 @@ func TestTable(t *testing.T) {
 			t.Errorf("%v is good", bad)
 		}
 	}
-	for _, provider := range []string{"tcp", "shm", "verbs", "sim", "?"} {
-		d := Defaults(provider)
+	for _, below := range []int{0, 1, 8 << 10} {
+		d := Defaults(fabric.Caps{PackBelow: below})
 		if err := d.validate(); err != nil {
-			t.Error(provider, err)
+			t.Error(below, err)
+		}
+		if got := d.Method(8, 8*int64(below)-1); below > 0 && got != Pack || below == 0 && got != Gather {
+			t.Errorf("pieces below %d bytes: %v", below, got)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"sort"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
 )
 
 // Method is how a Put is done.
@@ -62,19 +63,11 @@ func (t *Table) validate() error {
 	return nil
 }
 
-// Defaults are the rows for a provider where nobody has measured, which Tune does. Those of tcp and
-// shm are what it found between two ends on one host of two cores: with 16 pieces and more, packing
-// is faster below some 8 KiB a piece over tcp, and below 2 KiB into a client's arena over shm;
-// with 4 pieces there is no difference worth two copies. For verbs the number is a guess, on the
-// low side because a card gathers at no cost to the host. sim, and what is not known, gathers.
-func Defaults(provider string) Table {
-	switch provider {
-	case "tcp":
-		return Table{Rows: []Row{{2, 0}, {8, 8 << 10}}}
-	case "shm":
-		return Table{Rows: []Row{{2, 0}, {8, 2 << 10}}}
-	case "verbs":
-		return Table{Rows: []Row{{2, 0}, {8, 512}}}
+// Defaults are the rows where nobody has measured, which Tune does. With few pieces there is no
+// difference worth two copies; with 8 and more the provider says below which length packing pays.
+func Defaults(caps fabric.Caps) Table {
+	if caps.PackBelow == 0 {
+		return Table{}
 	}
-	return Table{}
+	return Table{Rows: []Row{{2, 0}, {8, caps.PackBelow}}}
 }

@@ -66,6 +66,14 @@ func (l *link) regionFor(p *fabric.Sge) (fabric.Region, error) {
 	return nil, nil
 }
 
+// windowRegion is regionFor for a window of m.
+func (c *Conn) windowRegion(m *Memory, w *fabric.Sge) (fabric.Region, error) {
+	if m.Domain != nil && m.Domain == c.rung.domain {
+		return w.Reg, nil
+	}
+	return c.regionFor(w)
+}
+
 // localize gives local pieces of work requests the regions of the link's domain.
 func (l *link) localize(wrs []fabric.WR) error {
 	if len(l.node.rungs) == 1 && l.caps.AnyMemory {

@@ -120,7 +120,7 @@ func (c *Conn) describe(s *slot, e *wire.Enc, role uint8, m *Memory, inline bool
 	}
 	s.remotes = s.remotes[:0]
 	for i := range m.Windows {
-		r, err := c.grant(s, &m.Windows[i], rights)
+		r, err := c.grant(s, m, &m.Windows[i], rights)
 		if err != nil {
 			return err
 		}
@@ -130,14 +130,15 @@ func (c *Conn) describe(s *slot, e *wire.Enc, role uint8, m *Memory, inline bool
 	return nil
 }
 
-// grant opens one window to the server. Memory without a region gets one for the length of
+// grant opens one window of m to the server. Memory without a region gets one for the length of
 // the call.
-func (c *Conn) grant(s *slot, w *fabric.Sge, rights fabric.Rights) (fabric.Remote, error) {
+func (c *Conn) grant(s *slot, m *Memory, w *fabric.Sge,
+	rights fabric.Rights) (fabric.Remote, error) {
 	if len(w.Buf) == 0 {
 		return fabric.Remote{}, nil // holds its place among the windows; there is nothing to reach
 	}
 	off, own := 0, false
-	region, err := c.regionFor(w)
+	region, err := c.windowRegion(m, w)
 	if err != nil {
 		return fabric.Remote{}, err
 	}

@@ -180,7 +180,7 @@ func (c *Conn) gatherInto(ch *chain, s *slot, m *Memory, remote fabric.Remote) e
 		}
 		n := min(r.N, int64(room))
 		win := &m.Windows[r.Win]
-		reg, err := c.regionFor(win)
+		reg, err := c.windowRegion(m, win)
 		if err != nil {
 			return err
 		}

@@ -77,6 +77,15 @@ func clientFamilies(st client.Stats, network msg.NodeStats) []admin.Family {
 	f.count("client_corrupt_reads_total", "Reads that arrived damaged and were asked for again.",
 		st.ReadSums)
 	f.count("client_corrupt_writes_total", "Writes that a server found damaged.", st.WriteSums)
+	reg := &st.Registered
+	f.count("client_register_hits_total", "Requests whose memory was registered with a device.",
+		reg.Hits)
+	f.count("client_register_misses_total", "Requests whose memory was registered for them.",
+		reg.Misses)
+	f.count("client_register_copied_total", "Requests whose data was copied instead.", reg.Copied)
+	f.count("client_register_refused_total", "Registrations that failed or had no room.",
+		reg.Refused)
+	f.gauge("client_registered_bytes", "Memory of the program that is registered.", reg.Bytes)
 	return f.all
 }
 

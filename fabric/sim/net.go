@@ -69,6 +69,7 @@ func (o Options) withDefaults() Options {
 	l.Provider = "sim"
 	l.AnyMemory, l.FileRange, l.RefusalEnds = !o.RegionsOnly, !o.NoFiles, o.RefusalEnds
 	l.SameHost, l.PostMoves, l.AnyMemoryCopied = false, false, false
+	l.RegistersAny, l.PackBelow = true, 0
 	return o
 }
 

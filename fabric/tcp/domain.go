@@ -96,6 +96,9 @@ const (
 	maxSge        = 32
 	maxInline     = 512
 	maxQueueDepth = 16384
+
+	// packBelow was measured (mover.Tune) between two ends on one host of two cores.
+	packBelow = 8 << 10
 )
 
 func (o Options) withDefaults() Options {
@@ -164,7 +167,8 @@ func Open(opts Options) (fabric.Domain, error) {
 	}
 	d := &domain{opts: opts, secret: known}
 	d.Domain.Open(fabric.Caps{
-		Provider: "tcp", AnyMemory: true, MaxSge: maxSge, MaxMessage: opts.MaxMessage,
+		Provider: "tcp", AnyMemory: true, RegistersAny: true, PackBelow: packBelow,
+		MaxSge: maxSge, MaxMessage: opts.MaxMessage,
 		MaxTransfer: opts.MaxTransfer, MaxInline: maxInline, QueueDepth: opts.QueueDepth,
 		ReadDepth: provider.ReadDepth, FileRange: true, AsksToken: opts.Tokens != nil,
 	})

@@ -154,7 +154,7 @@ func (d *domain) limits() fabric.Caps {
 	caps := fabric.Caps{
 		Provider: "verbs", MaxSge: 32, MaxMessage: d.opts.MaxMessage, MaxTransfer: maxTransfer,
 		MaxInline: 512, QueueDepth: d.opts.QueueDepth, ReadDepth: 16, RefusalEnds: true,
-		AsksToken: d.opts.Tokens != nil,
+		AsksToken: d.opts.Tokens != nil, RegistersAny: forkSafe(), PackBelow: packBelow,
 	}
 	for _, dev := range d.allDevices() {
 		dev.info.lower(&caps)

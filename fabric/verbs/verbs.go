@@ -6,8 +6,9 @@
 // with and without them. Available tells whether they are there, and why not. A build without cgo
 // has the same functions and says that it has no RDMA.
 //
-// Access that a key does not allow ends the connection (Caps.RefusalEnds). Memory must come from
-// outside the Go heap (package mem): the device holds on to its pages. Nothing is encrypted: use it
+// Access that a key does not allow ends the connection (Caps.RefusalEnds). The device
+// holds on to the pages of registered memory: whoever registers Go heap keeps it reachable until
+// the region is closed. Nothing is encrypted: use it
 // on networks that are trusted.
 //
 // Messages before the peer's first PostRecv wait here and not on the wire, since receivers that are
@@ -105,6 +106,9 @@ func (o Options) validate() error {
 
 // maxTransfer is the largest Write or Read that any device may do here.
 const maxTransfer = 1 << 30
+
+// packBelow is a guess, on the low side because a card gathers at no cost to the host.
+const packBelow = 512
 
 // ackTimeout turns the time for a silent peer into the device's exponent: the device waits
 // 4.096 µs * 2^exponent for an acknowledgement, and asks again ackRetries times.

@@ -63,7 +63,7 @@ func table() []layer {
 		{"iod", []string{"fabric", "msg", "stripe"}},
 		{"iod/server", []string{
 			"admin", "fabric", "iod", "mem", "mover", "msg", "relay", "stripe", "unifier"}},
-		{"iod/remote", []string{"fabric", "iod", "mem", "msg", "peer", "stripe"}},
+		{"iod/remote", []string{"fabric", "iod", "mem", "mem/regcache", "msg", "peer", "stripe"}},
 		{"iod/objects", []string{"iod", "meta", "stripe"}}, // what the metadata service needs of them
 		{"iod/...", []string{"iod", "fabric", "mem", "msg", "stripe"}},
 		{"meta", nil},
@@ -75,7 +75,7 @@ func table() []layer {
 
 		// Front ends know the client, never a server.
 		{"client", []string{
-			"fabric", "iod", "iod/remote", "mem", "meta", "meta/remote", "mover", "msg",
+			"fabric", "iod", "iod/remote", "mem", "mem/regcache", "meta", "meta/remote", "mover", "msg",
 			"peer", "stripe"}},
 		{"client/...", []string{"client", "fabric", "mem", "meta", "msg", "stripe"}},
 		{"mount", []string{"client", "meta", "stripe"}}, // stripe: extents, as the client tells them

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-storage/sluice/internal/alloctest"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/mem/regcache"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/peer"
 	"github.com/sluice-storage/sluice/seg"
@@ -51,6 +52,11 @@ type calm struct {
 }
 
 func newCalm(t testing.TB, n int, opts Options) *calm {
+	return newCalmBy(t, n, opts, func(d fabric.Domain) fabric.Domain { return d })
+}
+
+// newCalmBy has the client see its domain by other eyes.
+func newCalmBy(t testing.TB, n int, opts Options, see func(fabric.Domain) fabric.Domain) *calm {
 	s := &still{buf: make([]byte, n)}
 	var mark, data wire.Enc
 	iod.AppendMark(&mark, iod.Mark{Verifier: 5})
@@ -62,14 +68,17 @@ func newCalm(t testing.TB, n int, opts Options) *calm {
 	must(t, err)
 	l, err := node.Serve("127.0.0.1:0", s, msg.ServeOptions{})
 	must(t, err)
-	pool := peer.NewPool(node, func(context.Context, uint32) (string, error) { return l.Addr(), nil })
+	near, err := msg.NewNode(msg.Options{Domain: see(dom)})
+	must(t, err)
+	pool := peer.NewPool(near, func(context.Context, uint32) (string, error) { return l.Addr(), nil })
 	arena, err := mem.NewArena(n, nil) // registered, or the provider would do it for each request
 	must(t, err)
-	must(t, node.Attach(arena))
+	must(t, near.Attach(arena))
 	r := New(pool, opts)
 	t.Cleanup(func() {
 		must(t, r.Close())
 		must(t, pool.Close())
+		must(t, near.Close())
 		must(t, l.Close(context.Background()))
 		must(t, node.Close())
 		must(t, arena.Close())
@@ -125,6 +134,54 @@ func TestNothingIsAllocated(t *testing.T) {
 		if got := alloctest.PerRun(0, 500, run); got > 0 {
 			t.Errorf("%s: %.0f allocations", name, got)
 		}
+	}
+}
+
+// strict is a domain that moves registered memory only.
+type strict struct{ fabric.Domain }
+
+func (d strict) Caps() fabric.Caps {
+	caps := d.Domain.Caps()
+	caps.AnyMemory, caps.RegistersAny = false, true
+	return caps
+}
+
+// TestNothingIsAllocatedForRegisteredMemory: nor is anything copied.
+func TestNothingIsAllocatedForRegisteredMemory(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	var cache *regcache.Cache
+	see := func(d fabric.Domain) fabric.Domain {
+		var err error
+		d = strict{d}
+		cache, err = regcache.New(d, regcache.Options{})
+		must(t, err)
+		return d
+	}
+	r := newCalmBy(t, 1<<20, Options{RetainBytes: -1,
+		Buffers:       func() *mem.User { return nil },
+		Registrations: func(fabric.Domain) *regcache.Cache { return cache },
+	}, see)
+	t.Cleanup(func() { must(t, cache.Close()) })
+	r.memory = memory(make([]byte, 1<<20))
+	before := mem.Copies()[mem.CopyCaller]
+	for name, op := range map[string]func() error{
+		"write": func() error { return r.write(stripe.Durable) }, "read": r.read,
+	} {
+		run := func() { must(t, op()) }
+		for range 20 {
+			run()
+		}
+		if got := alloctest.PerRun(0, 50, run); got > 0 {
+			t.Errorf("%s: %.0f allocations", name, got)
+		}
+	}
+	if s := cache.Stats(); s.Hits == 0 || s.Misses != 1 || s.Copied != 0 {
+		t.Errorf("%+v", s)
+	}
+	if now := mem.Copies()[mem.CopyCaller]; now != before {
+		t.Errorf("%d bytes were copied", now.Bytes-before.Bytes)
 	}
 }
 

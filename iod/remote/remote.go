@@ -14,8 +14,8 @@
 // session must be used through one Remote only, because its slots are numbered here.
 //
 // Read remote.go first, then keep.go (what is kept), slots.go (numbers), mend.go (a server that has
-// lost something), sync.go (what ends the keeping) and stage.go (memory that a provider cannot
-// reach).
+// lost something), sync.go (what ends the keeping) and stage.go (memory that a provider does
+// not reach as it is).
 package remote
 
 import (
@@ -26,9 +26,11 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/mem/regcache"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/peer"
 	"github.com/sluice-storage/sluice/seg"
@@ -46,6 +48,10 @@ type Options struct {
 	// Buffers, if not nil, lends memory that every provider reaches: data of callers goes through it
 	// where theirs is not such (see msg.Conn.Direct). It may return nil: there is none. Default nil.
 	Buffers func() *mem.User
+
+	// Registrations, if not nil, is the cache by which a provider's domain registers callers' memory,
+	// so that their data is not copied; nil for one that has none. Default nil.
+	Registrations func(d fabric.Domain) *regcache.Cache
 
 	// RetainBytes bounds the memory of kept writes. When it becomes full the objects of the oldest
 	// ones are synced; a write of more than a quarter of it is made durable at once. It is taken

@@ -6,15 +6,17 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/mem/regcache"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/seg"
 )
 
-// stage is where the data of one request lies while its caller's memory is of a kind that the
-// provider does not reach: one copy here, and one by the server, in place of a way through the
-// provider that costs more, or of none at all.
+// stage is what the server is let into in place of the caller's own description, where the provider
+// does not reach the caller's memory as it is: that memory, registered for the request, or a copy
+// in memory that is registered for good.
 type stage struct {
 	bufs   []*mem.Buf
+	use    regcache.Use
 	memory msg.Memory
 }
 
@@ -27,6 +29,49 @@ func (r *Remote) call(ctx context.Context, conn *msg.Conn, c *call) error {
 	if m == nil || r.opts.Buffers == nil || conn.Direct(m) {
 		return conn.Call(ctx, &c.req, &c.rep)
 	}
+	if r.register(conn, c, m) {
+		defer c.stage.unregister()
+		req := c.staged()
+		return conn.Call(ctx, &req, &c.rep)
+	}
+	return r.callCopied(ctx, conn, c, m)
+}
+
+// register has the provider reach the caller's memory itself, if that is better than to copy it.
+func (r *Remote) register(conn *msg.Conn, c *call, m *msg.Memory) bool {
+	if r.opts.Registrations == nil {
+		return false
+	}
+	cache := r.opts.Registrations(conn.Domain())
+	if cache == nil {
+		return false
+	}
+	s := &c.stage
+	s.memory = msg.Memory{Windows: append(s.memory.Windows[:0], m.Windows...),
+		Domain: conn.Domain(), Access: m.Access}
+	return cache.Take(&s.use, s.memory.Windows, m.Operation)
+}
+
+// unregister ends the use of the caller's memory: the call is over, and no right on it is left.
+func (s *stage) unregister() {
+	s.use.End()
+	clear(s.memory.Windows)
+}
+
+// staged is the request with the stage's memory in place of the caller's.
+func (c *call) staged() msg.Request {
+	req := c.req
+	if req.Out != nil {
+		req.Out = &c.stage.memory
+	} else {
+		req.In = &c.stage.memory
+	}
+	return req
+}
+
+// callCopied moves the data through buffers that every provider reaches: one copy here, in place of
+// a way through the provider that costs more, or of none at all.
+func (r *Remote) callCopied(ctx context.Context, conn *msg.Conn, c *call, m *msg.Memory) error {
 	lender := r.opts.Buffers()
 	if lender == nil {
 		return conn.Call(ctx, &c.req, &c.rep)
@@ -39,14 +84,11 @@ func (r *Remote) call(ctx context.Context, conn *msg.Conn, c *call) error {
 		return err
 	}
 	defer c.stage.release()
-	req := c.req
+	req := c.staged()
 	if req.Out != nil {
 		if err := m.Gather(c.stage.memory.Windows); err != nil {
 			return err
 		}
-		req.Out = &c.stage.memory
-	} else {
-		req.In = &c.stage.memory
 	}
 	err = conn.Call(ctx, &req, &c.rep)
 	if err != nil || req.In == nil {
@@ -61,14 +103,13 @@ func (s *stage) take(ctx context.Context, lender *mem.User, n int) (err error) {
 	if err != nil {
 		return errs.Wrap("iod.Call", "buffers", err)
 	}
-	s.memory.Windows = s.memory.Windows[:0]
+	s.memory = msg.Memory{Windows: s.memory.Windows[:0], Access: seg.Contig(0, int64(n))}
 	left := n
 	for _, b := range s.bufs {
 		part := min(left, b.Len())
 		s.memory.Windows = append(s.memory.Windows, fabric.Sge{Buf: b.Bytes()[:part:part]})
 		left -= part
 	}
-	s.memory.Access = seg.Contig(0, int64(n))
 	return nil
 }
 

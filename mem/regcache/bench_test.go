@@ -1,62 +1,48 @@
 package regcache
 
 import (
-	"context"
 	"testing"
+
+	"github.com/sluice-storage/sluice/fabric"
 )
 
 func BenchmarkHit(b *testing.B) {
-	r := newRig(b, Options{}, 1024*page)
-	ctx := context.Background()
-	for i := range 512 {
-		r.get(b, r.at(2*i, 1)).Put()
-	}
-	piece := r.at(500, 1)
+	r := newRig(b, Options{Costs: atOnce()})
+	all := pages(256)
+	r.once(b, all)
+	var u Use
+	piece := make([]fabric.Sge, 1)
 	b.ReportAllocs()
 	for b.Loop() {
-		ref, _ := r.Get(ctx, piece)
-		ref.Put()
+		piece[0] = fabric.Sge{Buf: all}
+		r.Take(&u, piece, nil)
+		u.End()
 	}
 }
 
-func BenchmarkHitByEight(b *testing.B) {
-	r := newRig(b, Options{}, 1024*page)
-	r.get(b, r.mem).Put()
-	b.SetParallelism(8)
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			ref, _ := r.TryGet(r.at(7, 3))
-			ref.Put()
-		}
-	})
-}
-
-// BenchmarkMiss evicts one registration and makes another, what the domain does included.
+// BenchmarkMiss makes a registration for one request, what the domain does included.
 func BenchmarkMiss(b *testing.B) {
-	r := newRig(b, Options{Bytes: 64 * page}, 1024*page)
-	r.domain = r.m.Domain // counting costs more than all the rest
+	r := newRig(b, Options{Costs: atOnce()})
+	all := mapped(b, 256)
 	b.ReportAllocs()
-	i := 0
 	for b.Loop() {
-		r.get(b, r.at(i%1000, 1)).Put()
-		i++
+		r.once(b, all)
 	}
 }
 
-// BenchmarkList768 is the lineage's request: 768 rows of one array, hinted, again and again.
+// BenchmarkList768 is the lineage's request: 768 rows of one array, again and again.
 func BenchmarkList768(b *testing.B) {
-	r := newRig(b, Options{}, 2048*768)
-	r.Hint(r.mem)
-	list := r.rows(768, 1024, 2048)
+	r := newRig(b, Options{Costs: atOnce()})
+	all := make([]byte, 2048*768)
+	r.once(b, all)
+	var u Use
+	list := make([]fabric.Sge, 768)
 	b.ReportAllocs()
 	for b.Loop() {
 		for i := range list {
-			list[i].Reg = nil
+			list[i] = fabric.Sge{Buf: all[i*2048 : i*2048+1024]}
 		}
-		l, err := r.GetList(context.Background(), list)
-		if err != nil {
-			b.Fatal(err)
-		}
-		l.Put()
+		r.Take(&u, list, nil)
+		u.End()
 	}
 }

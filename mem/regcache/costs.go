@@ -1,44 +1,105 @@
 package regcache
 
 import (
+	"runtime"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 )
 
-// Measure finds the costs of a domain by registering parts of scratch, which must be memory that
-// the domain takes, 64 pages at least, and present. It takes a few milliseconds.
-func Measure(d fabric.Domain, scratch []byte) (Costs, error) {
-	const many, rounds = 64, 9
-	if len(scratch) < many*pageBytes {
-		return Costs{}, errs.Newf(errs.Invalid, "regcache.Measure", "", "%d bytes", len(scratch))
+// Costs are those of one registration, its end included, Each + pages x Page; and of copying one
+// page.
+type Costs struct{ Each, Page, Copy time.Duration }
+
+func (c Costs) known() bool { return c.Copy > 0 }
+
+func (c Costs) registering(e extent) time.Duration {
+	return c.Each + time.Duration(e.pages())*c.Page
+}
+
+func (c Costs) copying(bytes int64) time.Duration {
+	return time.Duration(bytes) * c.Copy / pageBytes
+}
+
+// gapPages is the most pages in a gap that cost less than one more registration.
+func (c Costs) gapPages() uintptr { return uintptr((c.Each - 1) / c.Page) }
+
+// PaysFrom is the least number of bytes whose registration costs no more than to copy them so many
+// times; 0: it never does.
+func (c Costs) PaysFrom(copies int) int64 {
+	gain := time.Duration(copies)*c.Copy - c.Page // by the page
+	if gain <= 0 {
+		return 0
 	}
-	one, err := best(d, scratch[:pageBytes], rounds)
+	return int64((c.Each+gain-1)/gain) * pageBytes
+}
+
+// Measure finds the costs of a domain. It takes a few milliseconds.
+func Measure(d fabric.Domain) (Costs, error) {
+	// As much is copied as a core's own caches do not hold, because the data of a transfer is not
+	// in them either.
+	const many, copied = 512, 2 << 20
+	scratch := make([]byte, 2*copied)
+	clear(scratch) // so that all pages are there
+	var pin runtime.Pinner
+	pin.Pin(&scratch[0])
+	defer pin.Unpin()
+	one, err := best(func() error { return register(d, scratch[:pageBytes]) })
 	if err != nil {
-		return Costs{}, err
+		return Costs{}, errs.Wrap("regcache.Measure", d.Caps().Provider, err)
 	}
-	all, err := best(d, scratch[:many*pageBytes], rounds)
+	all, err := best(func() error { return register(d, scratch[:many*pageBytes]) })
 	if err != nil {
-		return Costs{}, err
+		return Costs{}, errs.Wrap("regcache.Measure", d.Caps().Provider, err)
 	}
-	page := max((all-one)/(many-1), 1) // a domain that costs nothing by the page costs something
-	return Costs{Each: max(one-page, 1), Page: page}, nil
+	copying, _ := best(func() error {
+		copy(scratch[:copied], scratch[copied:])
+		return nil
+	})
+	// Where the difference is lost in the noise a page still costs something: gaps that are
+	// registered along are no longer than what was measured.
+	page := max((all-one)/(many-1), one/many, 1)
+	return Costs{Each: max(one-page, 1), Page: page,
+		Copy: max(copying/(copied/pageBytes), 1)}, nil
+}
+
+func register(d fabric.Domain, memory []byte) error {
+	r, err := d.Register(memory)
+	if err != nil {
+		return err
+	}
+	return r.Close()
 }
 
 // best is the shortest time of several: what is longer was disturbed.
-func best(d fabric.Domain, memory []byte, rounds int) (time.Duration, error) {
+func best(run func() error) (time.Duration, error) {
 	least := time.Duration(1 << 62)
-	for range rounds {
+	for range 9 {
 		start := time.Now()
-		r, err := d.Register(memory)
-		if err == nil {
-			err = r.Close()
-		}
-		if err != nil {
-			return 0, errs.Wrap("regcache.Measure", d.Caps().Provider, err)
+		if err := run(); err != nil {
+			return 0, err
 		}
 		least = min(least, time.Since(start))
 	}
 	return least, nil
+}
+
+// measure finds the costs, unless they were given. Without them nothing is registered.
+func (c *Cache) measure() {
+	c.costs = c.opts.Costs
+	if c.costs.known() {
+		return
+	}
+	provider := c.domain.Caps().Provider
+	costs, err := Measure(c.domain)
+	if err != nil {
+		c.opts.Logger.Warn("memory of this program cannot be registered: its data is copied",
+			"provider", provider, "err", err)
+		return
+	}
+	c.costs = costs
+	c.opts.Logger.Info("cost of registering memory", "provider", provider, "each", costs.Each,
+		"page", costs.Page, "copying a page", costs.Copy, "pays from", costs.PaysFrom(1),
+		"pays for memory that comes again from", costs.PaysFrom(uses))
 }

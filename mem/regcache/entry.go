@@ -1,176 +1,244 @@
 package regcache
 
-import "github.com/sluice-storage/sluice/fabric"
+import (
+	"runtime"
+	"time"
 
-// entry is one registration. Everything but the first group is guarded by Cache.mu.
-//
-//	pending -> cached -> leaving -> gone
-//	pending -> leaving            (invalidated, or covered by another, while it was registered)
-//	pending -> gone               (failed)
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/internal/list"
+)
+
+// entry is one registration: cached, so that everybody finds it; or lent, for requests on exactly
+// the same memory, each of which lends all of it until its end. It ends when it is not cached and
+// no request holds it.
 type entry struct {
 	extent
-	mem  []byte
-	wide bool          // more than was asked for
-	done chan struct{} // closed when it is no longer pending
+	region fabric.Region
+	pin    runtime.Pinner // Go's promise not to move the memory
 
-	region     fabric.Region // set before done is closed
-	refs       int
-	doomed     bool          // becomes leaving instead of cached
-	found      bool          // is cached
-	gone       chan struct{} // made by one who waits for its end
-	charged    bool          // counts in the ledger
-	surplus    ledger        // counts in the ledger until its victims have ended
-	prev, next *entry        // in the list of those that nobody holds
+	// Guarded by Cache.mu.
+	refs   int // requests that hold it
+	cached bool
+	used   time.Time // when the last request ended
+	idle   list.Link[entry]
 }
 
-func (e *entry) bytes() int64 { return int64(e.pages()) * pageBytes }
-
-// goneLocked is closed when nothing of the entry is left.
-func (e *entry) goneLocked() <-chan struct{} {
-	if e.gone == nil {
-		e.gone = make(chan struct{})
+// findLocked returns a registration that covers a piece, or one that is lent on the whole buffer
+// that the piece is a part of; nil if there is none.
+func (c *Cache) findLocked(piece, whole extent) *entry {
+	if e := c.cached.find(piece); e != nil {
+		return e
 	}
-	return e.gone
+	return c.lent[whole]
 }
 
-// entryList is a ring with a head that is no entry of the cache.
-type entryList struct {
-	head  entry
-	count int
-	bytes int64
-}
-
-func (l *entryList) reset() { l.head.prev, l.head.next = &l.head, &l.head }
-
-func (l *entryList) pushBack(e *entry) {
-	e.prev, e.next = l.head.prev, &l.head
-	e.prev.next, e.next.prev = e, e
-	l.count++
-	l.bytes += e.bytes()
-}
-
-func (l *entryList) remove(e *entry) {
-	e.prev.next, e.next.prev = e.next, e.prev
-	e.prev, e.next = nil, nil
-	l.count--
-	l.bytes -= e.bytes()
-}
-
-// ledger is what is registered, or reserved for a registration. A registration counts until it has
-// really ended, so that the domain never holds more than the bounds.
-type ledger struct {
-	bytes, high int64
-	count       int
-}
-
-// take counts an entry in place of its victims. They have not ended yet, so that until they have
-// the larger of the two counts: the difference is the entry's surplus.
-func (l *ledger) take(e *entry, victims []*entry) {
-	for _, v := range victims {
-		l.sub(v)
-		e.surplus.bytes += v.bytes()
-		e.surplus.count++
-	}
-	e.charged = true
-	e.surplus.bytes = max(e.surplus.bytes-e.bytes(), 0)
-	e.surplus.count = max(e.surplus.count-1, 0)
-	l.bytes += e.bytes() + e.surplus.bytes
-	l.count += 1 + e.surplus.count
-	l.high = max(l.high, l.bytes)
-}
-
-// settle ends the surplus.
-func (l *ledger) settle(e *entry) {
-	l.bytes -= e.surplus.bytes
-	l.count -= e.surplus.count
-	e.surplus = ledger{}
-}
-
-func (l *ledger) sub(e *entry) {
-	if e.charged {
-		e.charged = false
-		l.bytes -= e.bytes()
-		l.count--
-	}
-}
-
-// roomLocked tells whether n more bytes fit when everything that nobody holds has ended.
-func (c *Cache) roomLocked(n int64) bool {
-	return c.ledger.bytes-c.lru.bytes+n <= c.opts.Bytes &&
-		c.ledger.count-c.lru.count < c.opts.Count
-}
-
-// evictLocked takes out the registrations that were not used longest, until n more bytes fit.
-// They still count, and are the caller's to deregister.
-func (c *Cache) evictLocked(n int64) []*entry {
-	var victims []*entry
-	bytes, count := c.ledger.bytes, c.ledger.count
-	for bytes+n > c.opts.Bytes || count+1 > c.opts.Count {
-		v := c.lru.head.next
-		bytes -= v.bytes()
-		count--
-		victims = c.dropLocked(v, victims)
-		c.stats.Evicted++
-	}
-	return victims
-}
-
-// dropLocked makes a cached entry leave: nobody finds it any more. If nobody holds it either it is
-// appended to idle, and the caller deregisters it; else the last Put does.
-func (c *Cache) dropLocked(e *entry, idle []*entry) []*entry {
-	c.cached.remove(e.extent)
-	return c.leaveLocked(e, idle)
-}
-
-func (c *Cache) leaveLocked(e *entry, idle []*entry) []*entry {
-	e.found = false
-	c.leaving[e] = struct{}{}
-	if e.refs == 0 {
-		c.lru.remove(e)
-		idle = append(idle, e)
-	}
-	return idle
-}
-
-// Trim ends all registrations that nobody holds, where memory is short, and tells how many.
-func (c *Cache) Trim() int {
-	var idle []*entry
+// findOrRegister is register, unless somebody has done that in the meantime.
+func (c *Cache) findOrRegister(s *span) (*entry, error) {
 	c.mu.Lock()
-	for c.lru.count > 0 {
-		idle = c.dropLocked(c.lru.head.next, idle)
-		c.stats.Evicted++
+	e := c.findLocked(s.extent, s.extent)
+	if e != nil {
+		c.holdLocked(e)
 	}
 	c.mu.Unlock()
-	c.deregister(idle)
-	return len(idle)
+	if e != nil {
+		return e, nil
+	}
+	return c.register(s)
 }
 
-// deregister ends registrations that have left and that nobody holds.
-func (c *Cache) deregister(entries []*entry) {
-	if len(entries) == 0 {
-		return
-	}
-	var failed error
-	for _, e := range entries {
-		if err := e.region.Close(); failed == nil {
-			failed = err
+// register makes a registration that the caller holds. If the host refuses, those that nobody
+// uses make way, once.
+func (c *Cache) register(s *span) (*entry, error) {
+	for retried := false; ; retried = true {
+		victims, err := c.reserve(s.bytes())
+		if err != nil {
+			return nil, err
+		}
+		c.deregister(victims)
+		e := &entry{extent: s.extent, refs: 1}
+		e.pin.Pin(&s.mem[0])
+		e.region, err = c.domain.Register(s.mem)
+		if err == nil {
+			c.deregister(c.publish(e, s.heap))
+			return e, nil
+		}
+		e.pin.Unpin()
+		full := errs.KindOf(err) == errs.NoMemory
+		again := full && !retried && c.Trim() > 0
+		c.unreserve(s.bytes(), full && !again)
+		if !again {
+			return nil, errs.Wrap("regcache.Take", c.domain.Caps().Provider, err)
 		}
 	}
+}
+
+// reserve makes room for a registration of n bytes in place of those that were not used longest,
+// which the caller ends. It does not wait for those that are in use.
+func (c *Cache) reserve(n int64) (victims []*entry, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.failed == nil {
-		c.failed = failed
+	switch {
+	case c.closed:
+		return nil, errs.New(errs.Closed, "regcache.Take", "", nil)
+	case c.usedBytes+n > c.bound || c.stats.InUse >= c.opts.Count:
+		return nil, errs.Newf(errs.Again, "regcache.Take", "",
+			"no room for %d bytes: %d of %d are in use", n, c.usedBytes, c.bound)
 	}
-	for _, e := range entries {
-		delete(c.leaving, e)
-		c.endLocked(e)
+	victims = c.dropIdleLocked(func(*entry) bool {
+		return c.stats.Bytes+n > c.bound || c.stats.Count >= c.opts.Count
+	})
+	c.stats.Evicted += uint64(len(victims))
+	c.stats.Bytes += n
+	c.stats.Count++
+	c.stats.InUse++
+	c.usedBytes += n
+	return victims, nil
+}
+
+// unreserve gives the room of a registration back that failed. A host that refuses although nothing
+// is idle allows less than the bound, which becomes so much less that the same is not tried again.
+func (c *Cache) unreserve(n int64, full bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if full {
+		c.bound = min(c.bound, c.stats.Bytes-pageBytes)
+	}
+	c.stats.Bytes -= n
+	c.stats.Count--
+	c.stats.InUse--
+	c.usedBytes -= n
+}
+
+// publish lets others find a registration. Those that it covers are of no use any more: the caller
+// ends those that are idle.
+func (c *Cache) publish(e *entry, keep bool) (ended []*entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	if !keep {
+		c.lent[e.extent] = e
+		return nil
+	}
+	covered, ok := c.cached.insert(e)
+	e.cached = ok
+	for _, small := range covered {
+		small.cached = false // who uses it ends it
+		if small.refs == 0 {
+			c.idle.Remove(&small.idle)
+			ended = append(ended, c.endLocked(small))
+		}
+	}
+	return ended
+}
+
+// holdLocked makes one more use of a cached entry.
+func (c *Cache) holdLocked(e *entry) {
+	if e.refs == 0 {
+		c.idle.Remove(&e.idle)
+		c.stats.InUse++
+		c.usedBytes += e.bytes()
+	}
+	e.refs++
+}
+
+// release ends one use of each entry.
+func (c *Cache) release(held []*entry) {
+	if len(held) == 0 {
+		return
+	}
+	var ended []*entry
+	now := time.Now()
+	c.mu.Lock()
+	for _, e := range held {
+		invariant.Check(e.refs > 0, "regcache: a registration that nobody holds was released")
+		if e.refs--; e.refs > 0 {
+			continue
+		}
+		c.stats.InUse--
+		c.usedBytes -= e.bytes()
+		if !e.cached {
+			ended = append(ended, c.endLocked(e))
+			continue
+		}
+		e.used = now
+		c.idle.PushLast(&e.idle, e)
+		c.armLocked(c.opts.IdleMax)
+	}
+	c.mu.Unlock()
+	c.deregister(ended)
+}
+
+// endLocked takes an entry out of the books. The caller ends its registration.
+func (c *Cache) endLocked(e *entry) *entry {
+	if c.lent[e.extent] == e {
+		delete(c.lent, e.extent)
+	}
+	c.stats.Bytes -= e.bytes()
+	c.stats.Count--
+	return e
+}
+
+// dropIdleLocked takes out the registrations that nobody uses, oldest first, as long as more says
+// so. The caller ends them.
+func (c *Cache) dropIdleLocked(more func(*entry) bool) (dropped []*entry) {
+	for e := c.idle.First(); e != nil && more(e); e = c.idle.First() {
+		c.idle.Remove(&e.idle)
+		c.cached.remove(e)
+		e.cached = false
+		dropped = append(dropped, c.endLocked(e))
+	}
+	return dropped
+}
+
+// Trim ends all registrations that nobody uses, where the allowance of locked memory is needed for
+// something else, and tells how many.
+func (c *Cache) Trim() int {
+	c.mu.Lock()
+	dropped := c.dropIdleLocked(func(*entry) bool { return true })
+	c.stats.Evicted += uint64(len(dropped))
+	c.mu.Unlock()
+	c.deregister(dropped)
+	return len(dropped)
+}
+
+// expire ends registrations that were not used for long, so that the garbage collector gets their
+// memory back.
+func (c *Cache) expire() {
+	c.mu.Lock()
+	c.armed = false
+	before := time.Now().Add(-c.opts.IdleMax)
+	dropped := c.dropIdleLocked(func(e *entry) bool { return !e.used.After(before) })
+	c.stats.Expired += uint64(len(dropped))
+	if e := c.idle.First(); e != nil {
+		c.armLocked(e.used.Sub(before))
+	}
+	c.mu.Unlock()
+	c.deregister(dropped)
+}
+
+// armLocked has expire run, unless it will already.
+func (c *Cache) armLocked(after time.Duration) {
+	if !c.armed && !c.closed {
+		c.armed = true
+		c.timer.Reset(after)
 	}
 }
 
-// endLocked is the end of an entry, told to those who wait for it.
-func (c *Cache) endLocked(e *entry) {
-	c.ledger.sub(e)
-	if e.gone != nil {
-		close(e.gone)
+// deregister ends registrations that are in no books any more.
+func (c *Cache) deregister(entries []*entry) {
+	for _, e := range entries {
+		err := e.region.Close()
+		e.pin.Unpin()
+		if err != nil {
+			c.mu.Lock()
+			if c.failed == nil {
+				c.failed = err
+			}
+			c.mu.Unlock()
+		}
 	}
 }

@@ -1,7 +1,8 @@
 package regcache
 
 import (
-	"context"
+	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -9,7 +10,6 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/sim"
-	"github.com/sluice-storage/sluice/internal/invariant"
 	"github.com/sluice-storage/sluice/mem"
 	"go.uber.org/goleak"
 )
@@ -18,168 +18,172 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const page = pageBytes
 
-// meter is a domain that counts registrations and knows at each moment what is registered.
-type meter struct {
+// device is a domain that counts registrations, knows at each moment what is registered, and
+// refuses more than it allows.
+type device struct {
 	fabric.Domain
 
-	mu       sync.Mutex
-	made     int
-	open     map[*metered]extent
-	high     int64 // bytes in whole pages
-	refuse   func(ext extent) error
-	gate     chan struct{} // Register waits for it, if it is set
-	entered  chan struct{} // told when it does
-	perEach  time.Duration
-	perPages time.Duration
+	mu    sync.Mutex
+	made  int
+	tried int
+	open  map[*region]extent
+	high  int64 // bytes in whole pages
+	allow int64 // 0: any
 }
 
-type metered struct {
+type region struct {
 	fabric.Region
-	m *meter
+	d *device
 }
 
-func newMeter(t testing.TB) *meter {
+func newDevice(t testing.TB) *device {
 	t.Helper()
-	d := sim.New(sim.Options{}).Open()
+	d := sim.New(sim.Options{RegionsOnly: true}).Open()
 	t.Cleanup(func() { _ = d.Close() })
-	return &meter{Domain: d, open: map[*metered]extent{}}
+	return &device{Domain: d, open: map[*region]extent{}}
 }
 
-func (m *meter) Register(b []byte) (fabric.Region, error) {
-	if m.gate != nil {
-		m.entered <- struct{}{}
-		<-m.gate
-	}
+func (d *device) Register(b []byte) (fabric.Region, error) {
 	ext := extentOf(b)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.refuse != nil {
-		if err := m.refuse(ext); err != nil {
-			return nil, err
-		}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tried++
+	if d.allow > 0 && d.bytesLocked()+ext.bytes() > d.allow {
+		return nil, errs.Newf(errs.NoMemory, "Register", "", "the allowance is used up")
 	}
-	spin(m.perEach + time.Duration(ext.pages())*m.perPages)
-	r, err := m.Domain.Register(b)
+	r, err := d.Domain.Register(b)
 	if err != nil {
 		return nil, err
 	}
-	m.made++
-	mr := &metered{r, m}
-	m.open[mr] = ext
-	m.high = max(m.high, m.bytesLocked())
-	return mr, nil
+	d.made++
+	own := &region{r, d}
+	d.open[own] = ext
+	d.high = max(d.high, d.bytesLocked())
+	return own, nil
 }
 
-func spin(d time.Duration) {
-	for start := time.Now(); time.Since(start) < d; {
-	}
-}
-
-func (m *meter) bytesLocked() int64 {
-	var n int64
-	for _, ext := range m.open {
-		n += int64(ext.pages()) * page
+func (d *device) bytesLocked() (n int64) {
+	for _, ext := range d.open {
+		n += ext.bytes()
 	}
 	return n
 }
 
-func (r *metered) Close() error {
-	r.m.mu.Lock()
-	delete(r.m.open, r)
-	r.m.mu.Unlock()
+func (r *region) Close() error {
+	r.d.mu.Lock()
+	delete(r.d.open, r)
+	r.d.mu.Unlock()
 	return r.Region.Close()
 }
 
-// on counts what is registered and touches ext.
-func (m *meter) on(ext extent) int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n := 0
-	for _, o := range m.open {
-		if o.overlaps(ext) {
-			n++
-		}
-	}
-	return n
+func (d *device) counts() (made, open int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.made, len(d.open)
 }
 
-func (m *meter) counts() (made, open int, high int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.made, len(m.open), m.high
-}
-
-// rig is a cache over a counting domain and memory to register.
+// rig is a cache on a counting device.
 type rig struct {
 	*Cache
-	m   *meter
-	mem []byte
+	d    *device
+	said strings.Builder // what was logged
 }
 
-func newRig(t testing.TB, opts Options, bytes int) *rig {
+// reused are costs by which memory is registered that comes for the second time, from 4 pages on;
+// atOnce by which 10 pages are enough the first time.
+func reused() Costs { return Costs{Each: 10, Page: 1, Copy: 1} }
+func atOnce() Costs { return Costs{Each: 10, Page: 1, Copy: 2} }
+
+func newRig(t testing.TB, opts Options) *rig {
 	t.Helper()
-	a, err := mem.NewArena(bytes, nil)
+	r := &rig{d: newDevice(t)}
+	opts.Logger = slog.New(slog.NewTextHandler(&r.said, nil))
+	if opts.IdleMax == 0 {
+		opts.IdleMax = time.Hour
+	}
+	var err error
+	r.Cache, err = New(r.d, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = a.Close() })
-	m := newMeter(t)
-	c, err := New(m, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &rig{Cache: c, m: m, mem: a.Bytes()}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, open := r.d.counts(); open != 0 {
+			t.Errorf("%d registrations are open after Close", open)
+		}
+		if s := r.Stats(); s.Bytes != 0 || s.Count != 0 || s.InUse != 0 {
+			t.Errorf("after Close: %+v", s)
+		}
+	})
+	return r
 }
 
-// at is count pages from page first on, without the pages behind them.
-func (r *rig) at(first, count int) []byte {
-	return r.mem[first*page : (first+count)*page : (first+count)*page]
+// judge is a *testing.T, or a *rapid.T.
+type judge interface {
+	Helper()
+	Fatalf(format string, args ...any)
 }
 
-func (r *rig) get(t testing.TB, memory []byte) Ref {
+// take asks for pieces and looks whether the regions are right.
+func (r *rig) take(t judge, u *Use, memory ...[]byte) bool {
 	t.Helper()
-	ref, err := r.Get(context.Background(), memory)
-	if err != nil {
-		t.Fatal(err)
+	return r.takeFor(t, nil, u, memory...)
+}
+
+// takeFor is take for a part of an operation.
+func (r *rig) takeFor(t judge, op *mem.Operation, u *Use, memory ...[]byte) bool {
+	t.Helper()
+	pieces := make([]fabric.Sge, len(memory))
+	for i, m := range memory {
+		pieces[i].Buf = m
 	}
-	if ref.Region() == nil || !extentOf(ref.Region().Bytes()).covers(extentOf(memory)) {
-		t.Fatal("the region does not cover the memory")
+	ok := r.Take(u, pieces, op)
+	for i, p := range pieces {
+		switch {
+		case !ok && p.Reg != nil:
+			t.Fatalf("piece %d has a region although it is to be copied", i)
+		case ok && len(p.Buf) > 0 && (p.Reg == nil ||
+			!extentOf(p.Reg.Bytes()).covers(extentOf(p.Buf))):
+			t.Fatalf("the region of piece %d does not cover it", i)
+		}
 	}
-	return ref
+	return ok
+}
+
+// once is take and End; it tells whether the memory was registered.
+func (r *rig) once(t testing.TB, memory ...[]byte) bool {
+	t.Helper()
+	var u Use
+	ok := r.take(t, &u, memory...)
+	u.End()
+	return ok
+}
+
+// keep registers memory, which stays so.
+func (r *rig) keep(t testing.TB, memory []byte) {
+	t.Helper()
+	r.once(t, memory)
+	if !r.once(t, memory) {
+		t.Fatal("memory that came again is not registered")
+	}
 }
 
 func (r *rig) wantMade(t testing.TB, what string, made, open int) {
 	t.Helper()
-	if m, o, _ := r.m.counts(); m != made || o != open {
+	if m, o := r.d.counts(); m != made || o != open {
 		t.Fatalf("%s: %d registrations made, %d open; want %d, %d", what, m, o, made, open)
 	}
 }
 
-func (r *rig) close(t testing.TB) {
+// mapped is memory that Go has not allocated.
+func mapped(t testing.TB, pages int) []byte {
 	t.Helper()
-	if err := r.Close(); err != nil {
+	a, err := mem.NewArena(pages*page, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, open, _ := r.m.counts(); open != 0 {
-		t.Fatalf("%d registrations are open after Close", open)
-	}
+	t.Cleanup(func() { _ = a.Close() })
+	return a.Bytes()
 }
-
-func mustPanic(t *testing.T, what string, fn func()) {
-	t.Helper()
-	defer func() {
-		if recover() == nil {
-			t.Errorf("%s did not panic", what)
-		}
-	}()
-	fn()
-}
-
-func wantKind(t testing.TB, what string, err error, kind errs.Kind) {
-	t.Helper()
-	if errs.KindOf(err) != kind {
-		t.Fatalf("%s: %v, want %v", what, err, kind)
-	}
-}
-
-func enabled() bool { return invariant.Enabled }

@@ -24,6 +24,14 @@ type Memory struct {
 	// where msg.Node.Attach has made the memory known.
 	Windows []fabric.Sge
 
+	// Domain, if not nil, is the one that the windows' regions are of: a node with several domains
+	// uses them on its connections by that one. Default nil: see msg.Node.Attach.
+	Domain fabric.Domain
+
+	// Operation, if not nil, is what the request is a part of, with buffers that the windows lie in,
+	// in the same order.
+	Operation *mem.Operation
+
 	// Access is over the concatenation of the windows.
 	Access seg.Access
 }

@@ -1,10 +1,11 @@
 // Package transport holds the layers above the fabric against RDMA devices: it builds the test
 // binaries of msg and mover and runs, in virtual machines with Soft-RoCE, those of their tests that
-// have a case for each provider; then a server and visitors that choose between shared memory,
-// verbs and tcp, in one machine, between two, and without the device.
+// have a case for each provider; then a cluster in one machine and a client in the other, whose
+// own memory the servers reach over verbs; then a server and visitors that choose between shared
+// memory, verbs and tcp, in one machine, between two, and without the device.
 //
-// What is proved is in those packages' tests (msg/verbs_test.go, msg/visit_test.go,
-// mover/verbs_test.go). There is nothing here but tests.
+// What is proved is in those packages' tests (msg/verbs_test.go, mover/verbs_test.go,
+// client/registered_visit_test.go, peer/visit_test.go). There is nothing here but tests.
 package transport
 
 import (
@@ -53,16 +54,33 @@ func TestTransport(t *testing.T) {
 		t.Skip("boots virtual machines")
 	}
 	p := newCouple(t)
-	var both sync.WaitGroup // each keeps one of the machines busy
-	both.Go(func() { p.conformance(t, p.a, p.mover, moverTests(), "/^verbs") })
+	t.Run("conformance", p.suites)
+	t.Run("registered", p.registered)
+	t.Run("ladder", p.ladder)
+}
+
+// suites runs the tests of msg and mover, each in one of the machines.
+func (p *couple) suites(t *testing.T) {
+	var both sync.WaitGroup
+	both.Go(func() { p.conformance(t, p.a, p.program("mover"), moverTests(), "/^verbs") })
 	both.Go(func() {
-		p.conformance(t, p.b, p.tune, []string{"TestTune"}, "/^verbs")
-		p.conformance(t, p.b, p.msg, msgTests(), "/^verbs")
+		p.conformance(t, p.b, p.program("tune"), []string{"TestTune"}, "/^verbs")
+		p.conformance(t, p.b, p.program("msg"), msgTests(), "/^verbs")
 	})
 	both.Wait()
-	p.conformance(t, p.a, p.mover, []string{"TestDeath"}, "/./^verbs")
-	if !t.Failed() {
-		p.ladder(t)
+	p.conformance(t, p.a, p.program("mover"), []string{"TestDeath"}, "/./^verbs")
+}
+
+// registered has a client in a move memory of its own to and from a cluster in b.
+func (p *couple) registered(t *testing.T) {
+	m := p.server(t, "client", "TestRegisteredServe", `(?m)^serving (\S+)$`,
+		"SLUICE_CLIENT_SERVE="+p.b.Addr(p.wires[0]).String())
+	out := p.visitor(t, p.a, "client", "TestRegisteredVisit", "SLUICE_CLIENT_VISIT="+m[1])
+	t.Log(out)
+	for _, provider := range []string{"verbs", "verbs-registrations"} {
+		if !strings.Contains(out, "--- PASS: TestRegisteredVisit/"+provider+"/reused ") {
+			t.Errorf("it did not run on %s", provider)
+		}
 	}
 }
 
@@ -72,32 +90,41 @@ type couple struct {
 	wires [2]*vmtest.Wire
 	a, b  *vmtest.Guest
 
-	msg, tune, peer, mover string
+	programs string // their folder
 }
 
 func newCouple(t *testing.T) *couple {
 	lab := vmtest.Need(t)
-	p := &couple{}
+	p, began := &couple{}, time.Now()
 	for i := range p.wires {
 		p.wires[i] = lab.NewWire(vmtest.WireOptions{})
 	}
-	p.msg, p.tune = build(t, "msg"), build(t, "msg/tune")
-	p.peer, p.mover = build(t, "peer"), build(t, "mover")
+	p.programs = build(t, "msg", "msg/tune", "peer", "mover", "client")
+	built := time.Now()
 	p.a, p.b = lab.StartCouple(t, vmtest.GuestConfig{Wires: p.wires[:]})
+	t.Logf("compiled in %v, booted in %v", built.Sub(began), time.Since(built))
 	return p
 }
 
-// build makes a package's test binary. The guests' files are the host's, so it is there too.
-func build(t *testing.T, name string) string {
+// build makes the test binaries of packages, all at once: they share most of what is compiled. The
+// guests' files are the host's, so they are there too.
+func build(t *testing.T, packages ...string) (folder string) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), filepath.Base(name)+".test")
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", path, "./"+name)
+	folder = t.TempDir()
+	args := []string{"test", "-c", "-ldflags=-w", "-o", folder + "/"}
+	for _, p := range packages {
+		args = append(args, "./"+p)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Dir = filepath.Join("..", "..")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
 	}
-	return path
+	return folder
 }
+
+// program is the test binary of a package.
+func (p *couple) program(name string) string { return filepath.Join(p.programs, name+".test") }
 
 // conformance runs tests in a guest and wants each of them to have passed with memory windows and
 // with registrations.
@@ -173,30 +200,38 @@ func (w *watched) askAfterSilence(ctx context.Context, g *vmtest.Guest, program 
 	}
 }
 
-// serve starts the server of the ladder in b and returns where it is, and its keys.
-func (p *couple) serve(t *testing.T) (addr, keys string) {
+// server starts a test of a package that serves in b until its machine ends, and returns what it
+// says of itself.
+func (p *couple) server(t *testing.T, name, test, says, env string) []string {
 	t.Helper()
 	out := &watched{}
-	go func() { // it ends with its machine
+	go func() {
 		_, _ = p.b.Exec(context.Background(), vmtest.Command{
-			Script: "exec " + p.peer + " -test.timeout 0 -test.run '^TestLadderServe$'",
-			Env:    []string{"SLUICE_PEER_SERVE=" + p.b.Addr(p.wires[0]).String()},
-			Limit:  time.Hour, Stdout: out, Stderr: out,
+			Script: "exec " + p.program(name) + " -test.timeout 0 -test.run '^" + test + "$'",
+			Env:    []string{env}, Limit: time.Hour, Stdout: out, Stderr: out,
 		})
 	}()
-	said := regexp.MustCompile(`(?m)^serving (\S+) with (.*)$`)
+	said := regexp.MustCompile(says)
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if m := said.FindStringSubmatch(out.String()); m != nil {
-			return m[1], m[2]
+			return m
 		}
 	}
 	t.Fatalf("the server does not say where it is:\n%s", out)
-	return "", ""
+	return nil
+}
+
+// visitor runs a test of a package in a guest, which must pass, and returns what it printed.
+func (p *couple) visitor(t *testing.T, g *vmtest.Guest, name, test string, env ...string) string {
+	t.Helper()
+	return p.run(t, g, p.program(name)+" -test.v -test.timeout 6m -test.run '^"+test+"$'", env...)
 }
 
 // ladder has visitors come from both machines, with and without what the better steps need.
 func (p *couple) ladder(t *testing.T) {
-	addr, keys := p.serve(t)
+	m := p.server(t, "peer", "TestLadderServe", `(?m)^serving (\S+) with (.*)$`,
+		"SLUICE_PEER_SERVE="+p.b.Addr(p.wires[0]).String())
+	addr, keys := m[1], m[2]
 	base := regexp.MustCompile(`tcp:([^,]+)`).FindStringSubmatch(addr)[1]
 	fast := strings.Replace(regexp.MustCompile(`verbs:[^,]+`).FindString(addr), "0.0.0.0",
 		p.b.Addr(p.wires[0]).String(), 1)
@@ -260,9 +295,8 @@ func (p *couple) visit(t *testing.T, v *visit, keys string) {
 		p.run(t, v.in, v.before)
 		defer p.run(t, v.in, v.after)
 	}
-	out := p.run(t, v.from, p.peer+" -test.v -test.timeout 3m -test.run '^TestLadderVisit$'",
-		"SLUICE_PEER_VISIT="+v.addr, "SLUICE_PEER_KEYS="+keys, "SLUICE_PEER_WANT="+v.want,
-		"SLUICE_PEER_SKIP="+v.skip)
+	out := p.visitor(t, v.from, "peer", "TestLadderVisit", "SLUICE_PEER_VISIT="+v.addr,
+		"SLUICE_PEER_KEYS="+keys, "SLUICE_PEER_WANT="+v.want, "SLUICE_PEER_SKIP="+v.skip)
 	for _, step := range append(v.steps, `--- PASS: TestLadderVisit `) {
 		if !regexp.MustCompile(`(?m)^` + step).MatchString(out) {
 			t.Errorf("it does not say %q:\n%s", step, out)
@@ -277,7 +311,7 @@ func (p *couple) visit(t *testing.T, v *visit, keys string) {
 func (p *couple) run(t *testing.T, g *vmtest.Guest, script string, env ...string) string {
 	t.Helper()
 	res, err := g.Exec(context.Background(),
-		vmtest.Command{Script: script + " 2>&1", Env: env, Limit: patience})
+		vmtest.Command{Script: script + " 2>&1", Env: env, Limit: 2 * patience})
 	if err == nil {
 		err = res.Err()
 	}
