@@ -183,10 +183,10 @@ func (o Options) validate() error {
 // domain owns the endpoints, listeners and grants of one Open.
 type domain struct {
 	provider.Domain
-	opts   Options
-	grants provider.Grants[*endpoint]
-	visits *progress.Visitor[*progress.Queue]
-	beds   beds
+	opts     Options
+	grants   provider.Grants[*endpoint]
+	visits   *progress.Visitor[*progress.Queue]
+	sleepers sleepers
 
 	spinners progress.Spinners
 	names    atomic.Uint64
@@ -209,7 +209,7 @@ func open(opts Options) (*domain, error) {
 	})
 	d.grants.Withdraw = (*endpoint).closeSlot
 	d.grants.Open()
-	d.beds.open(opts.Sleepers)
+	d.sleepers.open(opts.Sleepers)
 	d.visits = progress.NewVisitor[*progress.Queue]()
 	d.Go(func() { d.visits.Run(d.Context()) })
 	return d, nil

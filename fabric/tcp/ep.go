@@ -22,7 +22,7 @@ type endpoint struct {
 	sendCQ, recvCQ *cq
 	sock           *sock
 
-	bulk       atomic.Bool   // something large was moved since the last look, see brisk
+	bulk       atomic.Bool   // something large was moved since the last poll
 	writerWake chan struct{} // one token: the batch in tx is the writer's
 
 	keeping keeping
@@ -48,10 +48,10 @@ type endpoint struct {
 	asked    uint64 // the peer was asked to acknowledge up to here
 	lastNeed uint64 // number of the last request that needs an acknowledgement to complete
 
-	ackDue   bool              // the peer asked for an acknowledgement
-	refusals []uint64          // numbers of refused Writes, to be told to the peer; rarely any
-	answers  ring.Ring[header] // Reads of the peer to be served
-	company  company
+	ackDue     bool              // the peer asked for an acknowledgement
+	refusals   []uint64          // numbers of refused Writes, to be told to the peer; rarely any
+	answers    ring.Ring[header] // Reads of the peer to be served
+	coalescing coalescing
 }
 
 // work is one posted request.

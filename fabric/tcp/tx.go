@@ -20,11 +20,11 @@ const (
 // pumpLocked writes what is queued, unless somebody is at it. It enters with mu and leaves without.
 func (e *endpoint) pumpLocked() {
 	if e.busy || e.broken {
-		e.company.met()
+		e.coalescing.met()
 		e.mu.Unlock()
 		return
 	}
-	e.awaitCompanyLocked()
+	e.coalesceLocked()
 	for range postBatches {
 		if e.Dead() || !e.gatherLocked() {
 			e.restLocked()
