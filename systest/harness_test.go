@@ -177,7 +177,8 @@ func (c *cluster) awaitReady(t *testing.T, o clusterOptions) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("cluster not ready after %v: %v, state %+v\n%s\n%s", readyLimit, err, st, c.log, c.logs())
+			t.Fatalf("cluster not ready after %v: %v, state %+v\n%s\n%s", readyLimit, err, st, c.log,
+				c.logs())
 		}
 		time.Sleep(50 * time.Millisecond)
 	}

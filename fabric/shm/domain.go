@@ -22,8 +22,7 @@
 // so that its end also says: that side has stopped touching memory.
 //
 // Copies: a Send two (into the ring, into the receive); a Write or Read by a client two; a Write
-// or Read by a server one where the client's memory is in an arena, else two. A file range is read
-// from the file straight into the ring or the arena.
+// or Read by a server one where the client's memory is in an arena, else two.
 //
 // What completions mean: a Send is complete when it is in the ring, that is when its memory is
 // free. A Write is complete when it is placed. They come in the order posted, Reads excepted.
@@ -204,7 +203,7 @@ func open(opts Options) (*domain, error) {
 	d.Domain.Open(fabric.Caps{
 		Provider: "shm", AnyMemory: !opts.arenaOnly, MaxSge: maxSge,
 		MaxMessage: opts.MaxMessage, MaxTransfer: opts.MaxTransfer, MaxInline: maxInline,
-		QueueDepth: opts.QueueDepth, ReadDepth: provider.ReadDepth, FileRange: true,
+		QueueDepth: opts.QueueDepth, ReadDepth: provider.ReadDepth,
 		SameHost: true, AsksToken: opts.Tokens != nil, PostMoves: true, AnyMemoryCopied: true,
 	})
 	d.grants.Withdraw = (*endpoint).closeSlot

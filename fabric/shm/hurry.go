@@ -12,7 +12,7 @@ const hurryBytes = 8 << 10
 // mayHurryLocked tells whether a request may go past the queue: it is a small Send, everything
 // before it has left, and its completion, if somebody wants one, is the next.
 func (e *endpoint) mayHurryLocked(wr *fabric.WR) bool {
-	return wr.Op == fabric.OpSend && wr.File.Len == 0 && !e.busy &&
+	return wr.Op == fabric.OpSend && !e.busy &&
 		e.reqs.Posted.Len() == 0 && e.answers.Len() == 0 &&
 		(wr.Flags&fabric.FlagSignaled == 0 || e.reqs.Started.Len() == 0) &&
 		(wr.Flags&fabric.FlagFence == 0 || e.reqs.ReadsOut == 0) &&

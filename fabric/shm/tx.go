@@ -6,10 +6,9 @@ import (
 )
 
 // Moving: whoever has something to move while nobody is at it sets busy and moves: a poster, or who
-// polls the ring when there is room again. Requests go one after the other, a frame at a
-// time; answers to the peer's Reads take turns with them. What needs a disk (file ranges), and what
-// is left after many frames, is moved by a goroutine of the endpoint, the porter, because a
-// poster should neither wait for a disk nor work for others for ever.
+// polls the ring when there is room again. Requests go one after the other, a frame at a time;
+// answers to the peer's Reads take turns with them. What is left after many frames is moved by a
+// goroutine of the endpoint, the porter, because a poster should not work for others for ever.
 
 // postSteps is how many frames or copies a poster makes at most.
 const postSteps = 64
@@ -62,7 +61,7 @@ func (e *endpoint) moveLocked(limit int) bool {
 		if a == nil && w == nil {
 			break
 		}
-		if limit > 0 && (steps == limit || a == nil && w.File.Len > 0) {
+		if limit > 0 && steps == limit {
 			e.callPorterLocked()
 			return false
 		}
@@ -240,10 +239,7 @@ func (e *endpoint) stepRing(w *work) (outcome, error) {
 		h.part = uint32(part)
 	}
 	x, y := t.out.payload(part)
-	if err := w.Gather(x, y); err != nil {
-		w.Err = err
-		return stepEnd, errs.Newf(errs.Disconnected, "shm", "", "a file range failed: %v", err)
-	}
+	w.Gather(x, y)
 	if h.kind == frameWrite || h.kind == frameWriteImm {
 		e.number(w)
 	}

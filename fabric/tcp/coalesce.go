@@ -8,8 +8,8 @@ import (
 // coalescing lets requests that are posted at about the same time leave in one system call, which
 // is most of what a small request costs. A poster that finds the socket free yields its core once,
 // so that other goroutines that are ready to run can post too: an answer, or a commit, may have
-// woken sixteen callers. It is tried only where posters have met at the socket lately: a lone poster
-// would lose time, and another goroutine might take over the reading of its answer.
+// woken sixteen callers. It is tried only where posters have met at the socket lately: a lone
+// poster would lose time, and another goroutine might take over the reading of its answer.
 type coalescing struct {
 	tries int // left before giving up
 	skip  int // meetings to ignore, after a try took too long

@@ -45,8 +45,8 @@ func TestCoalescingIsTriedWhereItPays(t *testing.T) {
 	}
 }
 
-// TestCoalescedRequestsLeaveInOrder posts from many goroutines at once: nothing is lost, and what each of
-// them posts arrives in its order.
+// TestCoalescedRequestsLeaveInOrder posts from many goroutines at once: nothing is lost, and what
+// each of them posts arrives in its order.
 func TestCoalescedRequestsLeaveInOrder(t *testing.T) {
 	const posters, each = 16, 200
 	a, b := pair(t, Options{})
