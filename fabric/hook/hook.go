@@ -42,7 +42,7 @@ type Layer struct {
 	Region   func(r *Region) fabric.Region
 
 	// Completed is shown the completions that Poll or Wait is about to return, and may change
-	// them. EP is the hook's endpoint, or (see retiredMax) a stranger.
+	// them. EP is the hook's endpoint, or (see retiredMax) the inner one.
 	Completed func(batch []fabric.Completion)
 }
 
