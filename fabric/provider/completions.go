@@ -59,11 +59,6 @@ func (q *Completions) Take(dst []fabric.Completion) int {
 	return n
 }
 
-// TakeRipe is Take of those that are ripe.
-func (q *Completions) TakeRipe(dst []fabric.Completion) int {
-	return q.Take(dst[:min(len(dst), q.ripe)])
-}
-
 // Ripe tells whether there is something that ends a Wait.
 func (q *Completions) Ripe() bool { return q.ripe > 0 }
 
