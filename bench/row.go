@@ -91,9 +91,8 @@ const (
 	LogRead       = "log-read"      // of a restart: bytes of the log
 
 	// Of bench iod.
-	CacheHits  = "hits"   // units that the cache had
-	BesideLoad = "beside" // what the load beside a loop moved
-	StateTime  = "state-" // and a state's name: the time that a request spends in it at the server
+	CacheHits = "hits"   // units that the cache had
+	StateTime = "state-" // and a state's name: the time that a request spends in it at the server
 )
 
 func unitOf(metric string) string {
@@ -108,7 +107,7 @@ func unitOf(metric string) string {
 
 func units() map[string]string {
 	return map[string]string{
-		Latency: "us", Bandwidth: "MB/s", BesideLoad: "MB/s", CPU: "s/GiB", PeerCPU: "s/GiB",
+		Latency: "us", Bandwidth: "MB/s", CPU: "s/GiB", PeerCPU: "s/GiB",
 		Requests: "per move", Doorbells: "per move", Amplification: "B/B", Copied: "B/B",
 		Allocations: "/op", Restart: "s", LogRead: "MiB", CacheHits: "%",
 	}

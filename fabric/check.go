@@ -79,7 +79,7 @@ func CheckEndpoint(caps *Caps, cfg *EndpointConfig) error {
 
 // Len is the number of bytes that the request moves from here, or to here.
 func (wr *WR) Len() int {
-	n := int(wr.File.Len)
+	n := 0
 	for i := range wr.Local {
 		n += len(wr.Local[i].Buf)
 	}
@@ -102,9 +102,6 @@ func checkWR(caps *Caps, peer *Hello, wr *WR) string {
 			return why
 		}
 	}
-	if why := checkFile(caps, wr); why != "" {
-		return why
-	}
 	n := wr.Len()
 	switch {
 	case wr.Op == OpSend && (n > caps.MaxMessage || int64(n) > int64(peer.MaxMessage)):
@@ -117,21 +114,6 @@ func checkWR(caps *Caps, peer *Hello, wr *WR) string {
 		return "a Read cannot be inline"
 	case wr.Flags&FlagInline != 0 && n > caps.MaxInline:
 		return "inline data longer than MaxInline"
-	}
-	return ""
-}
-
-// checkFile looks at the range only; whether the file has it is found out when it is sent.
-func checkFile(caps *Caps, wr *WR) string {
-	f := &wr.File
-	switch {
-	case f.Len == 0:
-	case !caps.FileRange:
-		return "this provider cannot send from files"
-	case f.File == nil || f.Off < 0 || f.Len < 0 || f.Len > int64(caps.MaxTransfer):
-		return "a file range without a file or out of range"
-	case len(wr.Local) > 0 || wr.Op == OpRead || wr.Flags&FlagInline != 0:
-		return "a file range stands alone, and is sent or written"
 	}
 	return ""
 }

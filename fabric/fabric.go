@@ -57,9 +57,6 @@ type Caps struct {
 	// ReadDepth is how many Reads one endpoint may have outstanding; more wait in the send queue.
 	ReadDepth int
 
-	// FileRange: WR.File may be used. Where it is false such requests are errs.Invalid.
-	FileRange bool
-
 	// RefusalEnds: access that a key does not allow ends the connection, because a device does
 	// that. The request that tried completes with errs.Perm, what else is pending at that end
 	// with errs.Disconnected. Where it is false the connection goes on.

@@ -1,7 +1,5 @@
 package fabric
 
-import "os"
-
 // Op is what a work request does.
 type Op uint8
 
@@ -50,13 +48,6 @@ type Sge struct {
 	Buf []byte
 }
 
-// FileRange is a part of a file.
-type FileRange struct {
-	File *os.File
-	Off  int64
-	Len  int64
-}
-
 // WR is one work request.
 //
 // Ordering, on one endpoint: requests start in the order posted. Sends are delivered, and Writes
@@ -80,13 +71,6 @@ type WR struct {
 	Local   []Sge
 	Remote  Remote // OpWrite, OpWriteImm, OpRead; Remote.Len must equal the local length
 	Imm     uint32 // OpSend carries it too
-
-	// File, where Caps.FileRange allows it and its Len is not 0, is what a Send, Write or
-	// WriteImm carries instead of Local, which must be empty, without passing through memory of
-	// this program. The file stays open, and what is in the range stays as it is, until the
-	// completion. A range that is beyond the end of the file when its turn comes ends the
-	// connection, errs.IO for this request; a part of it may be in the peer's memory by then.
-	File FileRange
 }
 
 // Recv is memory for one incoming message, in a single piece. A message that is longer than Buf

@@ -205,20 +205,32 @@ func TestLimitCountsWhatIsMapped(t *testing.T) {
 	}
 }
 
+type mapFunc func(size int) (mem []byte, free func() error, err error)
+
+// funcSource is a Source that maps by a function.
+type funcSource struct {
+	name string
+	fn   mapFunc
+}
+
+func (s funcSource) Name() string { return s.name }
+
+func (s funcSource) Map(size int) ([]byte, func() error, error) { return s.fn(size) }
+
 func TestSourceOfAnotherKind(t *testing.T) {
 	file, err := os.CreateTemp(t.TempDir(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	src := NewSource("file", func(size int) ([]byte, func() error, error) {
+	src := funcSource{"file", func(size int) ([]byte, func() error, error) {
 		if err := file.Truncate(int64(size)); err != nil {
 			return nil, nil, err
 		}
 		mem, err := unix.Mmap(int(file.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE,
 			unix.MAP_SHARED)
 		return mem, func() error { return unix.Munmap(mem) }, err
-	})
+	}}
 	a := openArena(t, ArenaOptions{Bytes: 10000, Source: src})
 	if s := a.Stats(); s.Source != "file" || s.Pages != PagesSource || s.Bytes != 12288 {
 		t.Fatalf("%+v", s)
@@ -233,7 +245,7 @@ func TestSourceOfAnotherKind(t *testing.T) {
 		t.Fatalf("huge pages of a source: %v", err)
 	}
 	freed := 0
-	for name, fn := range map[string]MapFunc{
+	for name, fn := range map[string]mapFunc{
 		"short": func(size int) ([]byte, func() error, error) {
 			return make([]byte, size-1), func() error { freed++; return nil }, nil
 		},
@@ -244,7 +256,7 @@ func TestSourceOfAnotherKind(t *testing.T) {
 			return make([]byte, size), nil, nil
 		},
 	} {
-		_, err := OpenArena(ArenaOptions{Bytes: 8192, Source: NewSource(name, fn)})
+		_, err := OpenArena(ArenaOptions{Bytes: 8192, Source: funcSource{name, fn}})
 		if !errors.Is(err, errs.Invalid) {
 			t.Errorf("%s: %v", name, err)
 		}

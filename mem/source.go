@@ -8,10 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MapFunc maps size bytes of memory, zeroed and starting on a page, and tells how to give them
-// back. They stay mapped until free is called, which happens once.
-type MapFunc func(size int) (mem []byte, free func() error, err error)
-
 // Source is where an arena's memory comes from: nil is memory of this process; a device's memory or
 // memory that is shared with another process can stand in its place. Whether a child of a fork
 // inherits the memory is up to the source. Safe for concurrent use.
@@ -19,21 +15,10 @@ type Source interface {
 	// Name is what Stats and errors call it: "memfd".
 	Name() string
 
-	// Map is a MapFunc. size is a multiple of the page size.
+	// Map maps size bytes of memory, a multiple of the page size, zeroed and starting on a page.
+	// They stay mapped until free is called, which happens once.
 	Map(size int) (mem []byte, free func() error, err error)
 }
-
-// NewSource gives a function a name.
-func NewSource(name string, fn MapFunc) Source { return funcSource{name, fn} }
-
-type funcSource struct {
-	name string
-	fn   MapFunc
-}
-
-func (s funcSource) Name() string { return s.name }
-
-func (s funcSource) Map(size int) ([]byte, func() error, error) { return s.fn(size) }
 
 // Pages tells which pages an arena consists of.
 type Pages uint8

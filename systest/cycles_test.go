@@ -37,7 +37,7 @@ func TestDiskFillsAndEmpties(t *testing.T) {
 		d.empty()
 		l.awaitProgress(t)
 		l.finish()
-		c.awaitReady(t, opts, time.Minute)
+		c.awaitReady(t, opts)
 		l.verify(t, cycle, "the disk was full")
 		for why, n := range l.names.failures {
 			if why != "no space left on device" {

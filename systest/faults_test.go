@@ -14,6 +14,7 @@ import (
 // promise to wait, no program sees an error either. With SLUICE_SOAK each process is stopped for
 // 5, 35 and 70 s; SLUICE_PAUSES names other times, in seconds.
 func TestPausedProcesses(t *testing.T) {
+	t.Parallel()
 	pauses := []time.Duration{3 * time.Second}
 	if os.Getenv("SLUICE_SOAK") != "" {
 		pauses = []time.Duration{5 * time.Second, 35 * time.Second, 70 * time.Second}
@@ -64,7 +65,7 @@ func (l *load) pauseOne(t *testing.T, round int, name string, pid int, d time.Du
 	stopFor(t, pid, d)
 	time.Sleep(500 * time.Millisecond)
 	l.finish()
-	l.c.awaitReady(t, l.c.opts, time.Minute)
+	l.c.awaitReady(t, l.c.opts)
 	l.verify(t, round, name+" was paused for "+d.String())
 	if l.progress() == begun {
 		t.Errorf("nothing got done while %s was paused for %v", name, d)

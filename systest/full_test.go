@@ -176,5 +176,5 @@ func (c *cluster) restart(t *testing.T) {
 	run(t, "", c.bin, "down", "--dir", c.dir)
 	_ = c.cmd.Wait()
 	c.start(t)
-	c.awaitReady(t, c.opts, time.Minute)
+	c.awaitReady(t, c.opts)
 }

@@ -129,7 +129,7 @@ func startCluster(t *testing.T, o clusterOptions) *cluster {
 	}
 	c.start(t)
 	t.Cleanup(func() { c.stop(t) })
-	c.awaitReady(t, o, 30*time.Second)
+	c.awaitReady(t, o)
 	st, err := c.state()
 	must(t, err)
 	for _, s := range st.Servers {
@@ -157,10 +157,13 @@ func (c *cluster) start(t *testing.T) {
 	must(t, c.cmd.Start())
 }
 
+// readyLimit ends waits for a cluster that does not come up; it says nothing about speed.
+const readyLimit = 2 * time.Minute
+
 // awaitReady returns when every server is up and, if asked for, the mount answers.
-func (c *cluster) awaitReady(t *testing.T, o clusterOptions, limit time.Duration) {
+func (c *cluster) awaitReady(t *testing.T, o clusterOptions) {
 	t.Helper()
-	deadline := time.Now().Add(limit)
+	deadline := time.Now().Add(readyLimit)
 	for {
 		st, err := c.state()
 		up := 0
@@ -174,7 +177,8 @@ func (c *cluster) awaitReady(t *testing.T, o clusterOptions, limit time.Duration
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("cluster not ready after %v: %v, state %+v\n%s\n%s", limit, err, st, c.log, c.logs())
+			t.Fatalf("cluster not ready after %v: %v, state %+v\n%s\n%s", readyLimit, err, st, c.log,
+				c.logs())
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -223,7 +227,7 @@ func (c *cluster) stop(t *testing.T) {
 	case <-done:
 	case <-time.After(time.Minute):
 		_ = c.cmd.Process.Kill()
-		t.Errorf("sluice up did not end within 30 s of SIGTERM")
+		t.Errorf("sluice up did not end within a minute of SIGTERM")
 		<-done
 	}
 	if c.mnt != "" && mounted(c.mnt) {
@@ -289,7 +293,10 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// run runs a program that must succeed within two minutes and returns its standard output.
+// programLimit ends programs that hang; it says nothing about speed.
+const programLimit = 10 * time.Minute
+
+// run runs a program that must succeed and returns its standard output.
 func run(t *testing.T, dir, name string, args ...string) string {
 	t.Helper()
 	return runIn(t, dir, "", name, args...)
@@ -305,7 +312,7 @@ func runIn(t *testing.T, dir, stdin, name string, args ...string) string {
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("%s: %v (run `make deps` to install what the tests need)", name, err)
 	}
-	timer := time.AfterFunc(2*time.Minute, func() { _ = cmd.Process.Kill() })
+	timer := time.AfterFunc(programLimit, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%s %s: %v\n%s\n%s", name, strings.Join(args, " "), err,

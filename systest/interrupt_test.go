@@ -15,6 +15,7 @@ import (
 // wait for I/O servers that do not answer: one that writes and has filled the room for writes under
 // way, one that reads, and one that opens a file.
 func TestInterruptWhileServersAreStopped(t *testing.T) {
+	t.Parallel()
 	c := startCluster(t, clusterOptions{iods: 2, mount: true})
 	old, fresh := filepath.Join(c.mnt, "old"), filepath.Join(c.mnt, "fresh")
 	run(t, "", "dd", "if=/dev/zero", "of="+old, "bs=1M", "count=8", "conv=fsync")

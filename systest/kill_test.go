@@ -34,6 +34,7 @@ const (
 // round that all that was fsynced or flushed is there. Rounds and seed can be set by
 // SLUICE_KILL_ROUNDS and SLUICE_SEED.
 func TestKillAnyProcess(t *testing.T) {
+	t.Parallel()
 	rounds := envInt("SLUICE_KILL_ROUNDS", 50)
 	t.Run("shm", func(t *testing.T) { killLoop(t, rounds, "") })
 	t.Run("tcp", func(t *testing.T) { killLoop(t, max(rounds/10, 1), "tcp") })
@@ -66,7 +67,7 @@ func killLoop(t *testing.T, rounds int, providers string) {
 		time.Sleep(time.Duration(100+rng.IntN(300)) * time.Millisecond)
 		close(stop)
 		wg.Wait()
-		c.awaitReady(t, opts, 30*time.Second)
+		c.awaitReady(t, opts)
 		for _, w := range files {
 			w.verify(t, round, victim)
 		}

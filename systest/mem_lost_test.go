@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // TestMemoryThatIsGoneIsAnError kills an I/O server of a cluster in memory. What was there, fsynced
@@ -27,7 +26,7 @@ func TestMemoryThatIsGoneIsAnError(t *testing.T) {
 	defer open.Close()
 
 	killServers(t, c, func(int) bool { return true })
-	c.awaitReady(t, opts, 30*time.Second)
+	c.awaitReady(t, opts)
 
 	buf := alignedBytes(t, 64<<10)
 	if n, err := open.ReadAt(buf, 0); !errors.Is(err, syscall.EIO) {

@@ -125,7 +125,7 @@ func (c *cluster) up(t *testing.T) {
 	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	must(t, c.cmd.Start())
-	c.awaitReady(t, c.opts, 60*time.Second)
+	c.awaitReady(t, c.opts)
 }
 
 // refusedUp starts a cluster that must not start and returns what it says.

@@ -9,8 +9,9 @@ import (
 )
 
 // TestProgramsOnTheMount runs programs that nobody here wrote on a striped, mounted file system.
-// They share one cluster; each gets a folder of its own.
+// They share one cluster and run at the same time; each gets a folder of its own.
 func TestProgramsOnTheMount(t *testing.T) {
+	t.Parallel()
 	runPrograms(t, clusterOptions{iods: 4, mount: true}, []program{
 		{"go", goTree}, {"git", gitClone}, {"fio", fioVerify}, {"sqlite", sqliteTransactions},
 		{"tar", tarAndRemove},
@@ -19,6 +20,7 @@ func TestProgramsOnTheMount(t *testing.T) {
 
 // TestProgramsOverTCP is those of them that ask most of the data path, without shared memory.
 func TestProgramsOverTCP(t *testing.T) {
+	t.Parallel()
 	runPrograms(t, clusterOptions{iods: 4, mount: true, providers: "tcp"}, []program{
 		{"fio", fioVerify}, {"sqlite", sqliteTransactions},
 	})
@@ -33,6 +35,7 @@ func runPrograms(t *testing.T, o clusterOptions, programs []program) {
 	c := startCluster(t, o)
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
 			dir := filepath.Join(c.mnt, p.name)
 			must(t, os.Mkdir(dir, 0o755))
 			p.run(t, c, dir)

@@ -24,6 +24,7 @@ const unsyncedBytes = 2 << 20 // of each file, and of the volume
 // killed at once, and it is there still. Rounds and seed can be set by SLUICE_KILL_ROUNDS and
 // SLUICE_SEED.
 func TestKillWithUnsyncedWrites(t *testing.T) {
+	t.Parallel()
 	seed := uint64(envInt("SLUICE_SEED", int(time.Now().UnixNano()&0xffffffff)))
 	rounds := max(envInt("SLUICE_KILL_ROUNDS", 50)/10, 1)
 	t.Logf("seed %d, %d rounds (SLUICE_SEED, SLUICE_KILL_ROUNDS)", seed, rounds)
@@ -46,7 +47,7 @@ func TestKillWithUnsyncedWrites(t *testing.T) {
 		time.Sleep(time.Duration(50+rng.IntN(300)) * time.Millisecond)
 		close(stop)
 		wg.Wait()
-		c.awaitReady(t, opts, 30*time.Second)
+		c.awaitReady(t, opts)
 		for _, p := range programs {
 			p.verify(t)
 		}
@@ -58,7 +59,7 @@ func TestKillWithUnsyncedWrites(t *testing.T) {
 		must(t, p.sync())
 	}
 	killServers(t, c, func(int) bool { return true })
-	c.awaitReady(t, opts, 30*time.Second)
+	c.awaitReady(t, opts)
 	for _, p := range programs {
 		p.verify(t)
 		t.Logf("%s: %d writes", p.name, p.writes)

@@ -13,7 +13,7 @@ const helpersMax = 7
 
 // fetch reads all units of a fill, whose range is locked.
 func (c *Cache) fetch(ctx context.Context, f *index.Fill) error {
-	k := &c.crew
+	k := &c.workers
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	t := k.freeFetches.Get()
@@ -29,12 +29,12 @@ func (c *Cache) fetch(ctx context.Context, f *index.Fill) error {
 	return err
 }
 
-// helpLocked reads places until none is left. crew.mu is held, but not while the backing reads.
+// helpLocked reads places until none is left. workers.mu is held, but not while the backing reads.
 func (c *Cache) helpLocked(ctx context.Context, t *fetch) {
 	if t.fill == nil {
 		return
 	}
-	k, spans, o := &c.crew, t.fill.Lock.Spans, t.fill.Object()
+	k, spans, o := &c.workers, t.fill.Lock.Spans, t.fill.Object()
 	b := k.freeReads.Get()
 	t.active++
 	for t.err == nil && t.next < len(spans) {

@@ -28,7 +28,7 @@ func New(cfg Config, backing Backing) (*Cache, error) {
 		back:  writeback.New(cfg.writeback(), x, backing),
 		takes: gate.New(gate.Options{Bytes: cfg.takeBytes()})}
 	c.stater, _ = backing.(stripe.Stater)
-	c.crew.init(c.helpLocked, c.readAhead)
+	c.workers.init(c.helpLocked, c.readAhead)
 	return c, nil
 }
 
@@ -42,7 +42,7 @@ func (c *Cache) Close() error {
 	x.Stop()
 	x.Unlock()
 	c.back.Stop()
-	c.crew.stop()
+	c.workers.stop()
 	if err == nil { // what was published while the first part was under way
 		err = c.back.Flush(context.Background())
 	}

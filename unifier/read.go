@@ -25,7 +25,7 @@ func (c *Cache) Read(ctx context.Context, id Key, a seg.Access, h Hint) (*Loan, 
 	l, err := x.Lend(ctx, id, a, h)
 	ahead := x.NewAhead()
 	x.Unlock()
-	c.crew.readSoon(ahead)
+	c.workers.readSoon(ahead)
 	if err != nil {
 		return nil, errs.Wrap(op, id.String(), err)
 	}
@@ -48,7 +48,7 @@ func (c *Cache) Lend(id Key, a seg.Access, h Hint) *Loan {
 	l := x.LendCached(id, a, h)
 	ahead := x.NewAhead()
 	x.Unlock()
-	c.crew.readSoon(ahead)
+	c.workers.readSoon(ahead)
 	if l != nil {
 		x.Cover(l)
 	}
@@ -133,7 +133,7 @@ func (c *Cache) readAhead() {
 		return
 	}
 	if c.stater != nil { // behind the end there is nothing
-		info, err := c.stater.Stat(c.crew.life, a.ID)
+		info, err := c.stater.Stat(c.workers.life, a.ID)
 		if err != nil {
 			return
 		}
@@ -147,7 +147,7 @@ func (c *Cache) readAhead() {
 		a.From = part.To
 		if f := x.FillAhead(o, part); f != nil {
 			x.Unlock()
-			_ = c.fill(c.crew.life, f) // whoever needs the bytes will be told
+			_ = c.fill(c.workers.life, f) // whoever needs the bytes will be told
 			x.Lock()
 			x.EndAhead(f)
 		}

@@ -194,10 +194,10 @@ func (r *rig) lockIsFree() bool {
 
 // quiet tells that no worker is at work.
 func (c *Cache) quiet() bool {
-	k := &c.crew
+	k := &c.workers
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.idle == k.workers && len(k.asked) == 0 && k.ahead == 0
+	return k.idle == k.started && len(k.asked) == 0 && k.ahead == 0
 }
 
 func (r *rig) ok(err error) {

@@ -43,7 +43,7 @@
 // In this order: range locks (held over calls of the backing: they keep cache and backing in step;
 // no mutex), Writer.mu (the queues of pending writes), the index's lock (index and memory
 // together: to find a unit, to hold it and to evict others for it is one step), then as leaves
-// crew.mu (the workers), the gates and stripe.Sessions. None but range locks is held across a
+// workers.mu (the workers), the gates and stripe.Sessions. None but range locks is held across a
 // call of the backing, a mapping, a wait or a copy of more than 8 KiB.
 //
 // What blocks: Read and Draft wait for memory and for their share of it; Read for the backing and
@@ -76,7 +76,7 @@ type Cache struct {
 	back    *writeback.Writer
 	takes   *gate.Gate // bytes of rooms
 	fills   atomic.Uint64
-	crew    crew
+	workers workers
 
 	// Guarded by the index's lock.
 	freeRooms freelist.List[Room]

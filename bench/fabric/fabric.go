@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -31,7 +30,6 @@ type Bench struct {
 	providers []*Provider
 	perftest  *Perftest // nil: there are no ceilings for RDMA
 	meter     partner.Meter
-	file      *os.File
 }
 
 // Budget fits the many cases: many short rounds.
@@ -52,9 +50,6 @@ const (
 	rateDepth  = 32
 	pieces     = 16 // that a gathering write has
 )
-
-// fileBytes is the size of the file that is written from: the largest of its cases.
-const fileBytes = bench.MiB
 
 // family is a kind of operation in several sizes, each of them a case.
 type family struct {
@@ -116,19 +111,15 @@ func (b *Bench) Cases(ctx context.Context) ([]bench.Case, error) {
 	for _, piece := range []int{4 * bench.KiB, 64 * bench.KiB} {
 		cases = append(cases, b.gather(piece))
 	}
-	for _, size := range []int{64 * bench.KiB, bench.MiB} {
-		cases = append(cases, b.fromFile(size))
-	}
 	return bench.Possible(cases), nil
 }
 
-// open opens the providers, and makes the file that writes are sent from.
+// open opens the providers.
 func (b *Bench) open(ctx context.Context) error {
 	if b.providers != nil {
 		return nil
 	}
 	b.meter.Control = b.Peer.Control
-	files := false
 	for _, name := range b.Providers {
 		p := &Provider{Name: name, Open: b.Open, Control: b.Peer.Control}
 		b.providers = append(b.providers, p)
@@ -138,18 +129,8 @@ func (b *Bench) open(ctx context.Context) error {
 		if p.rdma() {
 			b.findPerftest(p)
 		}
-		files = files || p.domain.Domain.Caps().FileRange
 	}
-	if !files {
-		return nil
-	}
-	file, err := os.CreateTemp("", "sluice-bench")
-	if err != nil {
-		return err
-	}
-	b.file = file
-	_, err = file.Write(plain.Touched(fileBytes))
-	return errors.Join(err, os.Remove(file.Name()))
+	return nil
 }
 
 // findPerftest tells how to run the ceilings of a provider with RDMA, or why they are left out.
@@ -170,9 +151,6 @@ func (b *Bench) Close() error {
 	failed := []error{b.meter.Close()}
 	for _, p := range b.providers {
 		failed = append(failed, p.Close())
-	}
-	if b.file != nil {
-		failed = append(failed, b.file.Close())
 	}
 	return errors.Join(failed...)
 }
@@ -222,31 +200,15 @@ func (b *Bench) gather(piece int) bench.Case {
 	c := newCase(fmt.Sprintf("gather-%dx%s", pieces, bench.SizeName(piece)), size, writeDepth,
 		bench.Bandwidth)
 	for _, p := range b.providers {
-		if p.domain.Domain.Caps().MaxSge >= pieces {
-			pair(&c, p, "contiguous", transfer{pieces: pieces})
+		if p.domain.Domain.Caps().MaxSge < pieces {
+			continue
 		}
+		whole := transfer{op: fabric.OpWrite, depth: writeDepth}.of(p, size)
+		whole.Provider = p.Name + ", contiguous"
+		whole.Ceiling = whole.Provider
+		ours := transfer{op: fabric.OpWrite, depth: writeDepth, pieces: pieces}.of(p, size)
+		ours.Ceiling = whole.Provider
+		c.Add(whole, ours)
 	}
 	return c
-}
-
-// fromFile holds writes from a file against those from memory.
-func (b *Bench) fromFile(size int) bench.Case {
-	c := newCase("file-"+bench.SizeName(size), size, writeDepth, bench.Bandwidth)
-	for _, p := range b.providers {
-		if p.domain.Domain.Caps().FileRange {
-			pair(&c, p, "memory", transfer{file: b.file})
-		}
-	}
-	return c
-}
-
-// pair adds plain writes, which are a provider's own ceiling, and what is held against them.
-func pair(c *bench.Case, p *Provider, ceiling string, t transfer) {
-	t.op, t.depth = fabric.OpWrite, writeDepth
-	whole := transfer{op: t.op, depth: t.depth}.of(p, int(c.Size))
-	whole.Provider = p.Name + ", " + ceiling
-	whole.Ceiling = whole.Provider
-	ours := t.of(p, int(c.Size))
-	ours.Ceiling = whole.Provider
-	c.Add(whole, ours)
 }

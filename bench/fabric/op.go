@@ -3,7 +3,6 @@ package fabric
 import (
 	"context"
 	"errors"
-	"os"
 	"time"
 
 	"github.com/sluice-storage/sluice/bench"
@@ -125,7 +124,6 @@ type transfer struct {
 	depth  int // operations under way
 	chain  int // operations posted at once, of which the last is signalled; 0: one
 	inline bool
-	file   *os.File // instead of memory
 }
 
 // of streams operations of size bytes, always of the same memory here and at the peer.
@@ -171,9 +169,6 @@ func (t *transfer) requests(l *link, chain int) []fabric.WR {
 		at := 2 * i * length
 		wr.Local = append(wr.Local, fabric.Sge{Reg: l.arena.Region(),
 			Buf: l.data[at : at+length : at+length]})
-	}
-	if t.file != nil {
-		wr.Local, wr.File = nil, fabric.FileRange{File: t.file, Len: int64(l.role.size)}
 	}
 	if t.inline && l.role.size <= l.inline {
 		wr.Flags |= fabric.FlagInline

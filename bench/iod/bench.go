@@ -4,7 +4,7 @@
 //
 // It starts no process and no server of ours: package main does. Read cases.go first, then bench.go
 // (what all cases share), site.go (a server in the other process), load.go (a contender), naive.go
-// (servers without a cache), beside.go and figures.go (what is promised).
+// (servers without a cache) and figures.go (what is promised).
 package iod
 
 import (
@@ -20,7 +20,6 @@ type Bench struct {
 	Net       *net.Bench            // the ceilings of the network, and the other process
 	Store     *store.Bench          // the ceilings of the store; nil: there are none
 	Limits    map[string]msg.Limits // where protocols give way, as clients of a cluster have it
-	Loop      string                // where a third process runs peer.Serve; "": none
 	Bytes     int64                 // of data that no cache holds, 64 MiB at least
 	Quick     bool                  // only the cases that are First
 	Shrink    int64                 // tests: data and caches are so many times smaller; 0: 1

@@ -75,9 +75,6 @@ func (b *Bench) Cases() []bench.Case {
 	for i := range kinds {
 		cases = append(cases, b.caseOf(&kinds[i]))
 	}
-	if b.Loop != "" {
-		cases = append(cases, b.beside())
-	}
 	for _, size := range []int{4 * kib, mib} {
 		k := b.states(size)
 		cases = append(cases, b.caseOf(&k))

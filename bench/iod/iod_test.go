@@ -35,7 +35,7 @@ func benchHere(t *testing.T) *Bench {
 			return startHere(open, filepath.Join(dir, fmt.Sprint(names.Add(1))), s)
 		}))
 	providers := []string{net.TCP, net.Shm}
-	b := &Bench{Providers: providers, Bytes: 32 * mib, Shrink: 8, Loop: info.Control,
+	b := &Bench{Providers: providers, Bytes: 32 * mib, Shrink: 8,
 		Net:    &net.Bench{Providers: providers, Open: open, Peer: info},
 		Limits: map[string]msg.Limits{net.Shm: {EagerMax: -1}},
 		Store: &store.Bench{Bytes: 16 * mib, LogBytes: mib,
@@ -125,7 +125,7 @@ func TestIodMeasures(t *testing.T) {
 	b := benchHere(t)
 	cases, err := bench.Choose(b.Cases(), []string{"cached-(read|write)-1m", "cached-read-4k-d32",
 		"durable-.*", "cold-.*", "cache-x2.0", "members-net-4-d1", "rand-read-4k-d4", "list-16",
-		"beside", "states-read-4k"})
+		"states-read-4k"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,8 +148,7 @@ func TestIodMeasures(t *testing.T) {
 			"cached-read-1m/" + p + ", network alone/bandwidth", "cache-x2.0/" + p + "/hits",
 			"cold-read-1m/" + p + ", direct/bandwidth", "cold-read-1m/store alone/bandwidth",
 			"members-net-4-d1/" + p + ", multiple/bandwidth", "list-16/" + p + ", list/bandwidth",
-			"beside/" + p + ", unifier, direct/bandwidth",
-			"states-read-4k/" + p + ", cached/state-send", "beside/loop alone/bandwidth",
+			"states-read-4k/" + p + ", cached/state-send",
 			"durable-write-4k-d16/" + p + "/rate"} {
 			if !seen[want] {
 				t.Errorf("no %s", want)

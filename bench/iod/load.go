@@ -24,7 +24,6 @@ type load struct {
 	bytes         int64 // the part of the data that it goes through; 0: all
 	pieces        int   // of one request; 0: one
 	apart         bool  // pieces are requests of their own
-	pace          int64 // bytes a second at most; 0: as fast as it goes
 	how           iod.How
 	states        bool // tell where requests spend their time
 }
@@ -142,9 +141,8 @@ func (c *caller) measure(ctx context.Context, d time.Duration) (bench.Result, er
 	}
 	t := c.site.target()
 	t.How = c.load.how
-	quiet, begin := context.WithoutCancel(ctx), time.Now()
-	r, err := bench.Load{Depth: c.load.depth, Size: c.load.size, Op: func(w, i int) error {
-		c.wait(begin, i)
+	quiet := context.WithoutCancel(ctx)
+	r, err := bench.Load{Depth: c.load.depth, Size: c.load.size, Op: func(w, _ int) error {
 		return c.call(quiet, &t, &c.jobs[w])
 	}}.Run(ctx, d)
 	if errs.KindOf(err) == errs.Expired {
@@ -171,15 +169,6 @@ func (c *caller) counted(measure bench.Measure) bench.Measure {
 		r.Extras = c.extras(func(name string) float64 { return after[name] - before[name] })
 		return r, err
 	}
-}
-
-// wait keeps a load to its pace.
-func (c *caller) wait(begin time.Time, ops int) {
-	if c.load.pace == 0 {
-		return
-	}
-	each := time.Duration(float64(c.load.size*c.load.depth) / float64(c.load.pace) * 1e9)
-	time.Sleep(time.Until(begin.Add(time.Duration(ops) * each)))
 }
 
 // extras are what the server counted meanwhile.

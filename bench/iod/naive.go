@@ -260,6 +260,3 @@ func (h *Naive) writeMapped(ctx context.Context, c *msg.Call, r *iod.Request) er
 	}
 	return verify(r, list) // too late: others may have seen it
 }
-
-// window is a list of one piece.
-func window(b []byte) []fabric.Sge { return []fabric.Sge{{Buf: b}} }

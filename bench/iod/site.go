@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-storage/sluice/bench/store"
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/iod/remote"
 	"github.com/sluice-storage/sluice/mem"
@@ -26,6 +27,9 @@ const (
 	kib = bench.KiB
 	mib = bench.MiB
 )
+
+// window is a list of one piece.
+func window(b []byte) []fabric.Sge { return []fabric.Sge{{Buf: b}} }
 
 // The servers that are compared.
 const (
@@ -77,13 +81,11 @@ type Starter func(Spec) (*Site, error)
 const (
 	doStart  = "iod"        // start a server
 	doCounts = "iod-counts" // tell the numbers of the one that was started
-	doLoop   = "loop"       // copy memory, see beside.go
 )
 
 // Jobs are what the other process does for this package. Without a starter it starts nothing.
 func Jobs(start Starter) partner.Jobs {
 	return partner.Jobs{
-		doLoop: partner.On(copyMemory),
 		doStart: partner.On(func(s *partner.Session, spec Spec) (siteInfo, error) {
 			if start == nil || s.Held != nil {
 				return siteInfo{}, errs.Newf(errs.Invalid, "bench peer", doStart, "nothing can be started")

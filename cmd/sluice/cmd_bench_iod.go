@@ -18,7 +18,7 @@ func newBenchIod() *cobra.Command {
 		Use:   "iod",
 		Short: "Measure an I/O server against its network, its store and servers without a cache",
 		Long: `Measures an I/O server in a process of its own, over tcp and shared memory: cached, direct,
-by size, depth, size of the cache, members, in pieces, beside a loop that needs memory; against
+by size, depth, size of the cache, members, in pieces; against
 servers without a cache of their own, and against the network and the store alone, by the cases of
 bench net and bench store in the same run.`,
 		Example: `  sluice bench iod --quick
@@ -59,7 +59,6 @@ func (f *caseFlags) benchIod(where string) (err error) {
 		Net:   &benchnet.Bench{Providers: names, Open: benchOpener(nil)},
 		Store: &benchstore.Bench{Open: s.open, Bytes: s.bytes, LogBytes: s.log}}
 	if f.list {
-		b.Loop = "none" // so that its case is in the list
 		return f.listCases(b.Cases(), benchiod.FigureCases())
 	}
 	dir, remove, err := tempIn(where)
@@ -73,12 +72,7 @@ func (f *caseFlags) benchIod(where string) (err error) {
 		return err
 	}
 	defer p.stop()
-	loop, err := startPeer(f.cmd.Context())
-	if err != nil {
-		return err
-	}
-	defer loop.stop()
-	b.Net.Peer, b.Loop = p.info, loop.info.Control
+	b.Net.Peer = p.info
 	done, err := profile(f.profile)
 	if err != nil {
 		return err

@@ -4,7 +4,7 @@
 //
 // Beside Run, which has both sides in one process, there are Serve and Visit for two processes or
 // hosts, SteadyAllocs, which fails when operations allocate, and Bench. Where the contract leaves a
-// provider the choice (Caps.AnyMemory, FileRange, RefusalEnds) the cases hold what is promised
+// provider the choice (Caps.AnyMemory, RefusalEnds) the cases hold what is promised
 // then.
 //
 // It does not test speed limits (Bench only measures) nor what one provider alone has, such as the
@@ -68,7 +68,7 @@ func allCases() []testCase {
 	var all []testCase
 	for _, list := range [][]testCase{
 		deviceCases(), connectCases(), tokenCases(), messageCases(), writeCases(), readCases(),
-		fileCases(), orderCases(), queueCases(), solicitedCases(), grantCases(), loadCases(),
+		orderCases(), queueCases(), solicitedCases(), grantCases(), loadCases(),
 		deathCases(), endCases(), misuseCases(), modelCases(),
 	} {
 		all = append(all, list...)

@@ -44,11 +44,7 @@ func flaws() []flaw {
 		{"immediates get lost", "send and receive in order", change(func(wr *fabric.WR) {
 			wr.Imm = 0
 		})},
-		{"files are read elsewhere", "file ranges", change(func(wr *fabric.WR) {
-			wr.File.Off = max(0, wr.File.Off-1)
-		})},
 		{"chains are turned round", "writes are in place before a later send", chains(turned)},
-		{"chains are turned round", "file ranges and memory in one chain", chains(turned)},
 		{"chains are taken in part", "chains are all or none", chains(inPart)},
 		{"closing does nothing", "close completes everything at both ends", hook.Layer{
 			Endpoint: func(e *hook.Endpoint, _ fabric.EndpointConfig) fabric.Endpoint {
@@ -60,12 +56,6 @@ func flaws() []flaw {
 		})},
 		{"failures look like success", "death completes everything exactly once",
 			completed(func(c *fabric.Completion) { c.Err = nil })},
-		{"file errors are disconnections", "a file range beyond the end of the file",
-			completed(func(c *fabric.Completion) {
-				if c.Err != nil {
-					c.Err = os.ErrDeadlineExceeded
-				}
-			})},
 	}
 }
 

@@ -106,7 +106,7 @@ func (e *Endpoint) Close() error {
 	if e.held.Load() == 0 {
 		e.dom.eps.Delete(e.inner)
 	} else {
-		e.dom.bury(e)
+		e.dom.retire(e)
 	}
 	return err
 }

@@ -42,7 +42,7 @@ type Layer struct {
 	Region   func(r *Region) fabric.Region
 
 	// Completed is shown the completions that Poll or Wait is about to return, and may change
-	// them. EP is the hook's endpoint, or (see limbo) a stranger.
+	// them. EP is the hook's endpoint, or (see retiredMax) the inner one.
 	Completed func(batch []fabric.Completion)
 }
 
@@ -62,12 +62,12 @@ type Connection struct {
 	Note any // the hook's own, from Connect to Connected
 }
 
-// limbo is how many closed endpoints of a domain, of which it is not certain that their last
+// retiredMax is how many closed endpoints of a domain, of which it is not certain that their last
 // completion was polled, are remembered. Requests that succeed silently cannot be told from those
 // whose failure was not polled yet; without a bound a domain that reconnects for ever would grow
 // for ever. A completion of an endpoint that was closed before that many others names the inner
 // endpoint.
-const limbo = 128
+const retiredMax = 128
 
 // Domain is a wrapped domain. Safe for concurrent use.
 type Domain struct {
@@ -75,9 +75,9 @@ type Domain struct {
 	layer Layer
 	eps   sync.Map // inner endpoint to the hook's
 
-	mu    sync.Mutex
-	tombs []*Endpoint // closed endpoints, see limbo
-	next  int         // the tomb that is used next, when all are
+	mu      sync.Mutex
+	retired []*Endpoint // closed endpoints, see retiredMax
+	next    int         // the place of the next one, when all are used
 }
 
 // Wrap puts a layer around a domain.
@@ -115,17 +115,17 @@ func (d *Domain) Connector() fabric.Connector { return connector{d} }
 // Close implements fabric.Domain.
 func (d *Domain) Close() error { return d.inner.Close() }
 
-// bury remembers a closed endpoint and forgets the oldest of too many.
-func (d *Domain) bury(e *Endpoint) {
+// retire remembers a closed endpoint and forgets the oldest of too many.
+func (d *Domain) retire(e *Endpoint) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.tombs) < limbo {
-		d.tombs = append(d.tombs, e)
+	if len(d.retired) < retiredMax {
+		d.retired = append(d.retired, e)
 		return
 	}
-	d.eps.Delete(d.tombs[d.next].inner)
-	d.tombs[d.next] = e
-	d.next = (d.next + 1) % limbo
+	d.eps.Delete(d.retired[d.next].inner)
+	d.retired[d.next] = e
+	d.next = (d.next + 1) % retiredMax
 }
 
 // adopt wraps a connected endpoint.

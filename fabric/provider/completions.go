@@ -14,8 +14,8 @@ import (
 // there is always room, and a Push never fails.
 //
 // A completion is ripe when it, or one behind it, ends a Wait: all are, unless the queue waits for
-// solicited ones only. The provider's queue guards what has no other word by its own lock, and
-// adds Poll, Wait, Wake and Close.
+// solicited ones only. The provider's queue calls all methods under its own lock, but for those
+// that say that they need none, and adds Poll, Wait, Wake and Close.
 type Completions struct {
 	of            *Domain
 	solicitedOnly bool
@@ -57,11 +57,6 @@ func (q *Completions) Take(dst []fabric.Completion) int {
 	}
 	q.ripe = max(0, q.ripe-n)
 	return n
-}
-
-// TakeRipe is Take of those that are ripe.
-func (q *Completions) TakeRipe(dst []fabric.Completion) int {
-	return q.Take(dst[:min(len(dst), q.ripe)])
 }
 
 // Ripe tells whether there is something that ends a Wait.

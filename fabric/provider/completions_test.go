@@ -22,8 +22,8 @@ func TestRipe(t *testing.T) {
 		t.Fatal("one was solicited")
 	}
 	var dst [8]fabric.Completion
-	if n := q.TakeRipe(dst[:]); n != 2 || dst[1].Context != 2 || q.Ripe() {
-		t.Fatalf("%d are ripe", n)
+	if n := q.Take(dst[:2]); n != 2 || dst[1].Context != 2 || q.Ripe() {
+		t.Fatalf("took %d, and there is more that is ripe: %v", n, q.Ripe())
 	}
 	if !push(4, false, errs.New(errs.IO, "", "", nil)) {
 		t.Fatal("a failure ends a wait")
@@ -32,8 +32,12 @@ func TestRipe(t *testing.T) {
 		t.Fatalf("took %d", n)
 	}
 	push(5, false, nil)
-	if q.Ripen(); q.TakeRipe(dst[:]) != 2 {
+	q.Ripen()
+	if n := q.Take(dst[:1]); n != 1 || !q.Ripe() {
 		t.Fatal("all were to be ripe")
+	}
+	if n := q.Take(dst[:]); n != 1 || q.Ripe() {
+		t.Fatalf("took %d", n)
 	}
 }
 

@@ -34,8 +34,8 @@ import (
 // Domain is the part of a domain that knows who is open. Open it before use. Safe for concurrent
 // use.
 type Domain struct {
-	// Running counts the goroutines of the domain. Who starts one adds it before Stop can have been
-	// called: under Adopt or Go.
+	// Running counts the goroutines of the domain. Adopt and Go add to it unless the domain was
+	// stopped. A living endpoint may add more: its own goroutines keep the count above zero.
 	Running sync.WaitGroup
 
 	name   string // of the provider: what errors begin with

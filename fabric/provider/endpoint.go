@@ -53,7 +53,7 @@ func (e *Endpoint) SendRoom() int { return e.Config.SendDepth - int(e.sends.Load
 // RecvRoom is SendRoom for receives.
 func (e *Endpoint) RecvRoom() int { return e.Config.RecvDepth - int(e.recvs.Load()) }
 
-// MaySend is what posting n requests gives: nil, or that the endpoint is dead or has no room.
+// MaySend returns nil if n requests may be posted, else why not: the endpoint is dead, or full.
 func (e *Endpoint) MaySend(n int) error {
 	switch {
 	case e.Dead():
@@ -70,10 +70,10 @@ func (e *Endpoint) HoldSends(n int) { e.sends.Add(int32(n)) }
 // HoldRecvs takes places for n receives. There must be room.
 func (e *Endpoint) HoldRecvs(n int) { e.recvs.Add(int32(n)) }
 
-// Silent gives the place of a request back that has succeeded and of which nobody is told.
+// Silent gives back the place of a request that has succeeded and has no completion.
 func (e *Endpoint) Silent() { e.sends.Add(-1) }
 
-// Polled gives the place of a completion back that has been handed out.
+// Polled gives back the place of a completion that has been handed out.
 func (e *Endpoint) Polled(op fabric.Op) {
 	if op == fabric.OpRecv {
 		e.recvs.Add(-1)
@@ -125,8 +125,8 @@ func (e *Endpoint) Cause() error {
 	return nil
 }
 
-// Check is what using the endpoint gives: nil while it lives, errs.Closed after this side's Close,
-// else errs.Disconnected.
+// Check returns nil while the endpoint lives, errs.Closed after this side's Close, else
+// errs.Disconnected.
 func (e *Endpoint) Check(op string) error {
 	cause := e.Cause()
 	switch {
@@ -138,7 +138,7 @@ func (e *Endpoint) Check(op string) error {
 	return errs.New(errs.Disconnected, op, e.name, cause)
 }
 
-// Full is what posting gives where there is no room.
+// Full is the error of a post for which there is no room.
 func (e *Endpoint) Full(op string) error {
 	return errs.Newf(errs.Again, op, e.name, "the queue is full")
 }

@@ -198,8 +198,8 @@ func (l *Listener[C]) Close() error {
 	return nil
 }
 
-// Clear drops the peers that wait in a closed listener: for who has put one there that Close may
-// have missed. An Accept that still runs may be quicker, and is welcome to it.
+// Clear drops the peers that wait in a closed listener. Whoever puts a peer there after Close has
+// looked calls it. An Accept that still runs may take the peer first, which does no harm.
 func (l *Listener[C]) Clear() {
 	for {
 		select {

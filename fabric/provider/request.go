@@ -1,7 +1,6 @@
 package provider
 
 import (
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/internal/ring"
 )
@@ -19,7 +18,6 @@ type Request[X any] struct {
 	Imm     uint32
 	Remote  fabric.Remote
 	Bufs    [][]byte
-	File    fabric.FileRange // of Len 0: none
 	Length  int
 	Number  uint64 // that the provider counts it by; 0: none yet
 	Err     error  // how it failed
@@ -62,9 +60,6 @@ func (q *SendQueue[X]) New(wr *fabric.WR) *Request[X] {
 	*w = Request[X]{
 		Op: wr.Op, Flags: wr.Flags, Context: wr.Context, Imm: wr.Imm, Remote: wr.Remote,
 		Bufs: w.Bufs[:0], inline: w.inline[:0], Length: wr.Len(),
-	}
-	if wr.File.Len > 0 {
-		w.File = wr.File
 	}
 	if wr.Flags&fabric.FlagInline != 0 {
 		for i := range wr.Local {
@@ -126,7 +121,6 @@ func (q *SendQueue[X]) Complete(e *Endpoint, w *Request[X]) (c fabric.Completion
 		c = fabric.Completion{Op: w.Op, Context: w.Context, Len: w.Length, Err: w.Err}
 	}
 	clear(w.Bufs) // the memory is the caller's, and perhaps garbage
-	w.File = fabric.FileRange{}
 	q.free = append(q.free, w)
 	return c, told
 }
@@ -160,24 +154,14 @@ func (w *Request[X]) Rest() int { return w.Length - w.moved }
 func (w *Request[X]) Begun() bool { return w.moved > 0 }
 
 // Gather copies the next bytes of a request to two places, one after the other, as rings have them.
-// Only a file can fail.
-func (w *Request[X]) Gather(x, y []byte) error {
+func (w *Request[X]) Gather(x, y []byte) {
 	for _, to := range [2][]byte{x, y} {
-		if w.File.Len > 0 {
-			n, err := w.File.File.ReadAt(to, w.File.Off+int64(w.moved))
-			if n < len(to) {
-				return errs.New(errs.IO, "fabric.Post", w.File.File.Name(), err)
-			}
-			w.moved += n
-			continue
-		}
 		for len(to) > 0 {
 			n := copy(to, w.left())
 			w.advance(n)
 			to = to[n:]
 		}
 	}
-	return nil
 }
 
 // Scatter is Gather the other way round.

@@ -105,7 +105,7 @@ func newRig(t *testing.T, depth int) *rig {
 	r := &rig{t: t, q: &queue{}}
 	r.Domain.Open(fabric.Caps{
 		Provider: "test", AnyMemory: true, MaxSge: 4, MaxMessage: 1 << 10, MaxTransfer: 1 << 20,
-		MaxInline: 64, QueueDepth: 64, ReadDepth: ReadDepth, FileRange: true,
+		MaxInline: 64, QueueDepth: 64, ReadDepth: ReadDepth,
 	})
 	r.q.Open(&r.Domain, fabric.CQOptions{Depth: depth})
 	r.grants.Open()

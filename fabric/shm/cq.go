@@ -112,7 +112,7 @@ func (q *rings) Arm() bool {
 	q.armed.Store(true)
 	eps := *q.eps.Load()
 	q.how = bySocket
-	if len(eps) > 0 && len(eps) < waitMax && q.d.beds.take() {
+	if len(eps) > 0 && len(eps) < waitMax && q.d.sleepers.enter() {
 		q.how = byFutex
 	}
 	q.list = append(q.list[:0], futexWaiter{})
@@ -135,14 +135,14 @@ func (q *rings) Sleep() {
 	if q.how == bySocket {
 		<-q.note
 	} else if !futexWait(q.list) {
-		q.d.beds.none()
+		q.d.sleepers.forbid()
 	}
 }
 
 // Awake implements progress.Source.
 func (q *rings) Awake(woken bool) {
 	if q.how == byFutex {
-		q.d.beds.giveBack()
+		q.d.sleepers.leave()
 	} else if woken {
 		select { // it may not have slept
 		case <-q.note:
@@ -200,24 +200,24 @@ func (k *keeper) Yield(bool) bool { return true }
 // Resume implements progress.Keeper.
 func (k *keeper) Resume() { (*cq)(k).disarm() }
 
-// beds counts those who sleep on futexes: each holds a thread.
-type beds struct{ free atomic.Int32 }
+// sleepers bounds how many waiters sleep on futexes: each holds a thread.
+type sleepers struct{ free atomic.Int32 }
 
-func (b *beds) open(n int) { b.free.Store(int32(max(n, 0))) }
+func (s *sleepers) open(n int) { s.free.Store(int32(max(n, 0))) }
 
-func (b *beds) take() bool {
+func (s *sleepers) enter() bool {
 	for {
-		n := b.free.Load()
+		n := s.free.Load()
 		if n <= 0 {
 			return false
 		}
-		if b.free.CompareAndSwap(n, n-1) {
+		if s.free.CompareAndSwap(n, n-1) {
 			return true
 		}
 	}
 }
 
-func (b *beds) giveBack() { b.free.Add(1) }
+func (s *sleepers) leave() { s.free.Add(1) }
 
-// none says that the kernel has no such futexes: far from free for ever.
-func (b *beds) none() { b.free.Store(-1 << 30) }
+// forbid says that the kernel has no such futexes: from now on nobody enters.
+func (s *sleepers) forbid() { s.free.Store(-1 << 30) }

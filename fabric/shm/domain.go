@@ -22,8 +22,7 @@
 // so that its end also says: that side has stopped touching memory.
 //
 // Copies: a Send two (into the ring, into the receive); a Write or Read by a client two; a Write
-// or Read by a server one where the client's memory is in an arena, else two. A file range is read
-// from the file straight into the ring or the arena.
+// or Read by a server one where the client's memory is in an arena, else two.
 //
 // What completions mean: a Send is complete when it is in the ring, that is when its memory is
 // free. A Write is complete when it is placed. They come in the order posted, Reads excepted.
@@ -186,10 +185,10 @@ func (o Options) validate() error {
 // domain owns the endpoints, listeners and grants of one Open.
 type domain struct {
 	provider.Domain
-	opts   Options
-	grants provider.Grants[*endpoint]
-	visits *progress.Visitor[*progress.Queue]
-	beds   beds
+	opts     Options
+	grants   provider.Grants[*endpoint]
+	visits   *progress.Visitor[*progress.Queue]
+	sleepers sleepers
 
 	spinners progress.Spinners
 	names    atomic.Uint64
@@ -208,12 +207,12 @@ func open(opts Options) (*domain, error) {
 		Provider: "shm", AnyMemory: !opts.arenaOnly, RegistersAny: !opts.arenaOnly,
 		PackBelow: packBelow, MaxSge: maxSge,
 		MaxMessage: opts.MaxMessage, MaxTransfer: opts.MaxTransfer, MaxInline: maxInline,
-		QueueDepth: opts.QueueDepth, ReadDepth: provider.ReadDepth, FileRange: true,
+		QueueDepth: opts.QueueDepth, ReadDepth: provider.ReadDepth,
 		SameHost: true, AsksToken: opts.Tokens != nil, PostMoves: true, AnyMemoryCopied: true,
 	})
 	d.grants.Withdraw = (*endpoint).closeSlot
 	d.grants.Open()
-	d.beds.open(opts.Sleepers)
+	d.sleepers.open(opts.Sleepers)
 	d.visits = progress.NewVisitor[*progress.Queue]()
 	d.Go(func() { d.visits.Run(d.Context()) })
 	return d, nil

@@ -64,10 +64,10 @@ type endpoint struct {
 	recvs provider.RecvQueue
 	tx    txState // only who set busy
 
-	mu     sync.Mutex
-	idle   sync.Cond     // busy became false, waited for by finish only
-	busy   bool          // somebody moves requests
-	porter chan struct{} // calls the goroutine that moves what a poster cannot; nil: none yet
+	mu         sync.Mutex
+	idle       sync.Cond     // busy became false, waited for by finish only
+	busy       bool          // somebody moves requests
+	writerWake chan struct{} // wakes the goroutine that moves what a poster cannot; nil: none yet
 
 	reqs     provider.SendQueue[inRing]
 	started  uint64 // number of the last Write that the ring tells of
@@ -133,7 +133,7 @@ func (e *endpoint) Post(wrs []fabric.WR) error {
 		e.mu.Unlock()
 		return err
 	}
-	if len(wrs) == 1 && e.mayHurryLocked(&wrs[0]) && e.hurryLocked(&wrs[0]) {
+	if len(wrs) == 1 && e.mayBypassLocked(&wrs[0]) && e.bypassLocked(&wrs[0]) {
 		return nil
 	}
 	e.HoldSends(len(wrs))
@@ -192,10 +192,10 @@ func (e *endpoint) finish() {
 		e.idle.Wait()
 	}
 	e.busy = true // for ever
-	porter := e.porter
+	wake := e.writerWake
 	e.mu.Unlock()
-	if porter != nil {
-		close(porter)
+	if wake != nil {
+		close(wake)
 	}
 	e.rxMu.Lock()
 	e.gone = true

@@ -24,7 +24,7 @@ func newMemfd(name string, size int) (int, []byte, error) {
 	}
 	var mem []byte
 	if err == nil {
-		if mem, err = furnish(fd, size); err != nil {
+		if mem, err = populate(fd, size); err != nil {
 			_ = unix.Close(fd)
 		}
 	}
@@ -38,8 +38,8 @@ func newMemfd(name string, size int) (int, []byte, error) {
 	return fd, mem, nil
 }
 
-// furnish gives a memory file its pages and its seals, and maps it.
-func furnish(fd, size int) ([]byte, error) {
+// populate allocates the pages of a memory file, seals it and maps it.
+func populate(fd, size int) ([]byte, error) {
 	if err := affordable(size); err != nil {
 		return nil, err
 	}

@@ -85,7 +85,7 @@ func TestMemoryFull(t *testing.T) {
 				return err
 			}
 			defer unix.Close(fd)
-			_, err = furnish(fd, 4<<20)
+			_, err = populate(fd, 4<<20)
 			kind = errs.KindOf(err)
 			return nil
 		}()

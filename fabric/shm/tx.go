@@ -6,10 +6,9 @@ import (
 )
 
 // Moving: whoever has something to move while nobody is at it sets busy and moves: a poster, or who
-// polls the ring when there is room again. Requests go one after the other, a frame at a
-// time; answers to the peer's Reads take turns with them. What needs a disk (file ranges), and what
-// is left after many frames, is moved by a goroutine of the endpoint, the porter, because a
-// poster should neither wait for a disk nor work for others for ever.
+// polls the ring when there is room again. Requests go one after the other, a frame at a time;
+// answers to the peer's Reads take turns with them. What is left after many frames is moved by a
+// goroutine of the endpoint, the writer, because a poster should not work for others for ever.
 
 // postSteps is how many frames or copies a poster makes at most.
 const postSteps = 64
@@ -62,8 +61,8 @@ func (e *endpoint) moveLocked(limit int) bool {
 		if a == nil && w == nil {
 			break
 		}
-		if limit > 0 && (steps == limit || a == nil && w.File.Len > 0) {
-			e.callPorterLocked()
+		if limit > 0 && steps == limit {
+			e.wakeWriterLocked()
 			return false
 		}
 		e.mu.Unlock()
@@ -173,21 +172,21 @@ func (e *endpoint) backlogLocked() {
 	}
 }
 
-// callPorterLocked leaves the rest, and busy, to the porter.
-func (e *endpoint) callPorterLocked() {
-	if e.porter == nil {
-		e.porter = make(chan struct{}, 1)
-		porter := e.porter
-		e.d.Running.Go(func() { e.carry(porter) })
+// wakeWriterLocked leaves the rest, and busy, to the writer.
+func (e *endpoint) wakeWriterLocked() {
+	if e.writerWake == nil {
+		e.writerWake = make(chan struct{}, 1)
+		wake := e.writerWake
+		e.d.Running.Go(func() { e.writer(wake) })
 	}
-	porter := e.porter
+	wake := e.writerWake
 	e.mu.Unlock()
-	porter <- struct{}{} // never blocks: one token, sent by who is busy
+	wake <- struct{}{} // never blocks: one token, sent by who is busy
 }
 
-// carry is the porter.
-func (e *endpoint) carry(calls <-chan struct{}) {
-	for range calls {
+// writer moves what posters have left.
+func (e *endpoint) writer(wake <-chan struct{}) {
+	for range wake {
 		e.mu.Lock()
 		if e.moveLocked(0) {
 			e.progress()
@@ -240,10 +239,7 @@ func (e *endpoint) stepRing(w *work) (outcome, error) {
 		h.part = uint32(part)
 	}
 	x, y := t.out.payload(part)
-	if err := w.Gather(x, y); err != nil {
-		w.Err = err
-		return stepEnd, errs.Newf(errs.Disconnected, "shm", "", "a file range failed: %v", err)
-	}
+	w.Gather(x, y)
 	if h.kind == frameWrite || h.kind == frameWriteImm {
 		e.number(w)
 	}

@@ -25,7 +25,7 @@ func TestConformance(t *testing.T) {
 	for name, opts := range map[string]Options{
 		"free-running": {},
 		"delayed":      {Seed: seed, MaxDelay: 20},
-		"small":        {Seed: seed, MaxDelay: 3, RegionsOnly: true, NoFiles: true, Limits: tight()},
+		"small":        {Seed: seed, MaxDelay: 3, RegionsOnly: true, Limits: tight()},
 		"devices":      {Seed: seed, MaxDelay: 5, RegionsOnly: true, RefusalEnds: true},
 		"brisk":        {RefusalEnds: true},
 	} {

@@ -15,11 +15,7 @@ func (e *endpoint) sendLocked(w *work) {
 		e.protocolLocked("a message was longer than its receive")
 		return
 	}
-	if err := w.Gather(r.Buf[:n], nil); err != nil {
-		e.peer.returnRecvLocked(r)
-		e.shortFileLocked(w, err)
-		return
-	}
+	w.Gather(r.Buf[:n], nil)
 	e.peer.receivedLocked(w, fabric.Completion{Context: r.Context, Len: n})
 }
 
@@ -32,14 +28,6 @@ func (e *endpoint) returnRecvLocked(r fabric.Recv) {
 func (e *endpoint) receivedLocked(w *work, c fabric.Completion) {
 	c.Op, c.EP, c.Imm = fabric.OpRecv, e, w.Imm
 	e.recvCQ.pushLocked(&c, w.Flags&fabric.FlagSolicited != 0)
-}
-
-// shortFileLocked ends the connection of a request whose file does not have its range. What it has
-// of it may be there already, as on a network.
-func (e *endpoint) shortFileLocked(w *work, err error) {
-	w.Err = err
-	e.settleLocked(w)
-	e.breakLocked("a file did not have the range to be sent")
 }
 
 func (e *endpoint) takeRecvLocked() (fabric.Recv, bool) {

@@ -7,7 +7,7 @@
 // each step carries out one piece of work that the contract allows next, chosen by the seed. So
 // completions of different endpoints, Reads, Writes through different grants, and the moment at
 // which a Write appears come in any legal order, and a Break leaves any legal mixture of done and
-// not done behind. Requests from a file read it when their turn comes.
+// not done behind.
 //
 // It does no real networking and is not fast: one lock guards a whole Net.
 //
@@ -45,9 +45,6 @@ type Options struct {
 	// RefusalEnds makes refused access end the connection, as RDMA devices do.
 	RefusalEnds bool
 
-	// NoFiles makes Caps.FileRange false.
-	NoFiles bool
-
 	// Limits replaces the default of the Caps' numbers where not zero. The other fields are not
 	// taken from it.
 	Limits fabric.Caps
@@ -67,7 +64,7 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	l.Provider = "sim"
-	l.AnyMemory, l.FileRange, l.RefusalEnds = !o.RegionsOnly, !o.NoFiles, o.RefusalEnds
+	l.AnyMemory, l.RefusalEnds = !o.RegionsOnly, o.RefusalEnds
 	l.SameHost, l.PostMoves, l.AnyMemoryCopied = false, false, false
 	l.RegistersAny, l.PackBelow = true, 0
 	return o

@@ -1,12 +1,6 @@
 package tcp
 
-import (
-	"io"
-	"syscall"
-
-	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/fabric"
-)
+import "syscall"
 
 const (
 	batchFrames = 32
@@ -24,13 +18,7 @@ type batch struct {
 	number  uint64 // of the last request in it
 	ack     uint32 // the highest acknowledgement in it
 
-	// The payload of the last frame, if it comes from a file, stands behind out.
-	file   fabric.FileRange
-	fd     int
-	fileOf *work // touched only if the file fails, else it may be over before the batch knows
-
-	wire    *vec  // what the socket gets next: out, or what the records made of it
-	fileErr error // the file failed
+	wire *vec // what the socket gets next: out, or what the records made of it
 
 	call, callBlocking func(fd uintptr) bool
 	n                  int
@@ -50,7 +38,6 @@ func (b *batch) open(k *sock, sealed *vec) {
 func (b *batch) reset() {
 	b.out.reset()
 	b.frames = 0
-	b.file, b.fileOf = fabric.FileRange{}, nil
 }
 
 // add appends a frame's header.
@@ -64,12 +51,11 @@ func (b *batch) add(h *header) {
 
 // room tells whether any frame still fits.
 func (b *batch) room() bool {
-	return b.frames < batchFrames && b.out.room() > maxSge && b.out.bytes < batchBytes &&
-		b.file.Len == 0
+	return b.frames < batchFrames && b.out.room() > maxSge && b.out.bytes < batchBytes
 }
 
 // left tells whether there is something that the socket did not take.
-func (b *batch) left() bool { return b.out.bytes > 0 || b.wire.bytes > 0 || b.file.Len > 0 }
+func (b *batch) left() bool { return b.out.bytes > 0 || b.wire.bytes > 0 }
 
 // release ends the use of granted memory by the batch.
 func (b *batch) release() {
@@ -118,62 +104,11 @@ func (b *batch) step(fd uintptr) bool {
 			return false
 		}
 	}
-	switch {
-	case b.wire.bytes > 0:
-		more := b.file.Len > 0 && b.rec == nil
-		b.n, b.errno = b.wire.writev(fd, more)
+	if b.wire.bytes > 0 {
+		b.n, b.errno = b.wire.writev(fd)
 		if b.errno == 0 {
 			b.wire.drop(b.n)
 		}
-	case b.file.Len > 0:
-		b.stepFile(fd)
 	}
-	return b.errno == 0 && b.err == nil
-}
-
-// sendfileMax keeps a call that reads from a slow disk short.
-const sendfileMax = 1 << 20
-
-// stepFile has the kernel send from the file, without a copy in this process.
-func (b *batch) stepFile(fd uintptr) {
-	f := &b.file
-	off := f.Off
-	n, err := syscall.Sendfile(int(fd), b.fd, &off, int(min(f.Len, sendfileMax)))
-	switch err {
-	case nil:
-		if n == 0 {
-			b.failFile(io.ErrUnexpectedEOF)
-		}
-		f.Off += int64(n)
-		f.Len -= int64(n)
-	case syscall.EINTR:
-	case syscall.EAGAIN, syscall.EPIPE, syscall.ECONNRESET: // the socket's
-		b.errno = err.(syscall.Errno)
-	default:
-		b.failFile(err)
-	}
-}
-
-// readFile is stepFile for records, which need the bytes here. It returns what it read.
-func (b *batch) readFile(buf []byte) ([]byte, error) {
-	f := &b.file
-	buf = buf[:min(f.Len, int64(len(buf)))]
-	n, err := f.File.ReadAt(buf, f.Off)
-	if n == 0 {
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
-		b.failFile(err)
-		return nil, b.err
-	}
-	f.Off += int64(n)
-	f.Len -= int64(n)
-	return buf[:n], nil
-}
-
-// failFile ends the connection: the frame's header has promised bytes that are not there.
-func (b *batch) failFile(err error) {
-	name := b.file.File.Name()
-	b.fileErr = errs.Newf(errs.IO, "fabric", name, "reading the range to send: %w", err)
-	b.err = b.fileErr
+	return b.errno == 0
 }

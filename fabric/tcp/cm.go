@@ -15,12 +15,12 @@ import (
 type connector struct{ d *domain }
 
 // listener accepts sockets, as provider.Listener says. When its backlog is full those that have
-// been in the hello for longest give way: see strangers.
+// been in the hello for longest give way: see handshakes.
 type listener struct {
 	provider.Listener[*caller]
 	d   *domain
 	tcp *net.TCPListener
-	met strangers
+	met handshakes
 }
 
 // caller is a peer whose hello was read, or could not be.
@@ -78,7 +78,7 @@ func (c connector) Listen(addr string) (fabric.Listener, error) {
 func (l *listener) Addr() net.Addr { return l.tcp.Addr() }
 
 // meet reads a peer's hello and puts it where Accept finds it.
-func (l *listener) meet(ctx context.Context, s *stranger, conn *net.TCPConn) {
+func (l *listener) meet(ctx context.Context, s *handshake, conn *net.TCPConn) {
 	c := &caller{d: l.d, conn: conn}
 	err := l.greet(ctx, c)
 	gaveWay := l.met.remove(s)

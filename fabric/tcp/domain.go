@@ -2,7 +2,7 @@
 // contract on one TCP connection per endpoint. Payloads are placed directly: the data
 // of a Write is read from the socket into the granted memory that its header names, the data of a
 // Send into the posted receive, the answer of a Read into the local pieces; what leaves is gathered
-// by writev, and file ranges by sendfile. Reads are served here without the application. The first
+// by writev. Reads are served here without the application. The first
 // bytes behind a header may pass through a small carry buffer, so that a small frame costs one
 // system call and not two.
 //
@@ -14,9 +14,8 @@
 // What completions mean: a Send is complete when the kernel has its bytes, that is when its
 // memory is free, not when it was received. A Write is complete when the peer has placed it
 // (acknowledgements are cumulative and ride on every frame; one of their own is sent only where a
-// signalled request waits for it), because only then its failure could still be told; a Send from a
-// file likewise, because the kernel refers to the file's pages until then. Completions come in the
-// order posted, so a Send behind a Write waits for the Write's acknowledgement.
+// signalled request waits for it), because only then its failure could still be told. Completions
+// come in the order posted, so a Send behind a Write waits for the Write's acknowledgement.
 //
 // Goroutines of an endpoint: one reads while nobody waits (read.go), one writes what a poster could
 // not write without blocking. Lock order: endpoint.rxMu, endpoint.mu, then that of the receive
@@ -170,7 +169,7 @@ func Open(opts Options) (fabric.Domain, error) {
 		Provider: "tcp", AnyMemory: true, RegistersAny: true, PackBelow: packBelow,
 		MaxSge: maxSge, MaxMessage: opts.MaxMessage,
 		MaxTransfer: opts.MaxTransfer, MaxInline: maxInline, QueueDepth: opts.QueueDepth,
-		ReadDepth: provider.ReadDepth, FileRange: true, AsksToken: opts.Tokens != nil,
+		ReadDepth: provider.ReadDepth, AsksToken: opts.Tokens != nil,
 	})
 	if opts.Security != nil {
 		d.tlsServer = opts.Security.serverConfig()

@@ -22,7 +22,7 @@ type endpoint struct {
 	sendCQ, recvCQ *cq
 	sock           *sock
 
-	bulk       atomic.Bool   // something large was moved since the last look, see brisk
+	bulk       atomic.Bool   // something large was moved since the last poll
 	writerWake chan struct{} // one token: the batch in tx is the writer's
 
 	keeping keeping
@@ -48,10 +48,10 @@ type endpoint struct {
 	asked    uint64 // the peer was asked to acknowledge up to here
 	lastNeed uint64 // number of the last request that needs an acknowledgement to complete
 
-	ackDue   bool              // the peer asked for an acknowledgement
-	refusals []uint64          // numbers of refused Writes, to be told to the peer; rarely any
-	answers  ring.Ring[header] // Reads of the peer to be served
-	company  company
+	ackDue     bool              // the peer asked for an acknowledgement
+	refusals   []uint64          // numbers of refused Writes, to be told to the peer; rarely any
+	answers    ring.Ring[header] // Reads of the peer to be served
+	coalescing coalescing
 }
 
 // work is one posted request.
@@ -59,16 +59,13 @@ type work = provider.Request[onWire]
 
 // onWire is what a request needs here besides.
 type onWire struct {
-	fd      int  // of its file, asked for in Post: later it may be closed at any moment
 	filling bool // a Read: the answer has begun to come
 }
 
-// needsAck tells whether only the peer knows when the request is over: it placed a Write, or has
-// the bytes that the kernel took from a file by reference. What the kernel has copied from memory
-// may be over early.
+// needsAck tells whether only the peer knows when the request is over: it has placed the Write.
+// Sends, and Writes that may complete early, are over when the kernel has copied their bytes.
 func needsAck(w *work) bool {
-	early := w.Op == fabric.OpSend || w.Flags&fabric.FlagEarly != 0
-	return !early || w.File.Len > 0
+	return w.Op != fabric.OpSend && w.Flags&fabric.FlagEarly == 0
 }
 
 func newEndpoint(d *domain, k *sock, cfg fabric.EndpointConfig, peer fabric.Peer) *endpoint {
@@ -110,9 +107,6 @@ func (e *endpoint) Post(wrs []fabric.WR) error {
 	e.HoldSends(len(wrs))
 	for i := range wrs {
 		w := e.reqs.New(&wrs[i])
-		if w.File.Len > 0 {
-			w.Own.fd = int(w.File.File.Fd())
-		}
 		if w.Length >= bulkBytes {
 			e.bulk.Store(true)
 		}

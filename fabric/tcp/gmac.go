@@ -60,7 +60,6 @@ type frameRecords struct {
 	txMac mac
 	stage []byte // small records
 	heads [sealRecords][recordHead]byte
-	file  []byte
 }
 
 func newFrameRecords(c *tls.Conn, server bool) (*frameRecords, error) {
@@ -226,17 +225,7 @@ func (r *frameRecords) seal(b *batch) error {
 		b.out.drop(len(p))
 		r.sealLarge(b, &r.heads[i], p)
 	}
-	if b.out.bytes > 0 || b.file.Len == 0 || b.wire.bytes > 0 {
-		return nil
-	}
-	if r.file == nil {
-		r.file = make([]byte, recordMax)
-	}
-	data, err := b.readFile(r.file)
-	if err == nil {
-		r.sealLarge(b, &r.heads[0], data)
-	}
-	return err
+	return nil
 }
 
 func (r *frameRecords) sealLarge(b *batch, head *[recordHead]byte, data []byte) {

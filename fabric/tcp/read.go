@@ -10,10 +10,10 @@ import (
 )
 
 // Who reads. Either who has the turn of the receive queue reads the socket (poll, await), or the
-// endpoint's own goroutine, the keeper, while the turn rests (keep). Both handle frames under rxMu;
-// what a wait is interrupted in, the bytes of a small frame that has not come whole, stays in the
-// carry buffer for the next reader. A frame that does not fit there is placed at once, by whoever
-// has its header: its bytes are on their way.
+// endpoint's own goroutine, the keeper, while the turn rests (keep). Both handle frames under rxMu.
+// When a wait is interrupted, the bytes of a small frame that has not arrived completely stay in
+// the carry buffer for the next reader. A frame that does not fit there is read into its place by
+// whoever has its header, without interruption: its bytes are on their way.
 
 // poll handles what has come, for who has the turn. With looks it asks the socket first, where that
 // can be done without blocking. It tells whether there was anything.
@@ -100,10 +100,9 @@ func (e *endpoint) stop(err error) {
 	e.keeping.end()
 }
 
-// handleCarried handles the frames that are complete in the carry buffer, and those that will never
-// be because they do not fit. It tells whether there were any. With wait, for the keeper, whom
-// nobody misses, it handles every frame whose header is there, and blocks until the first receive
-// is posted.
+// handleCarried handles the frames that are complete in the carry buffer, and those that are too
+// large for it. It tells whether there were any. With wait, which only the keeper sets because it
+// may block, it handles every frame whose header is there, and waits for the first posted receive.
 func (e *endpoint) handleCarried(wait bool) (did bool, err error) {
 	x := &e.rx
 	for x.to-x.at >= headerBytes {

@@ -55,8 +55,7 @@ type records interface {
 	// read is stream.read: it fills what it can of s.in, with bytes that were verified.
 	read(s *stream) (int, error)
 
-	// seal takes the next bytes of b.out, and those of b.file when there are none, and makes
-	// b.wire what the socket shall be given for them.
+	// seal takes the next bytes of b.out and makes b.wire what the socket shall be given for them.
 	seal(b *batch) error
 }
 

@@ -52,11 +52,8 @@ func (r *tlsRecords) writeCipher(b []byte) (int, error) {
 
 // seal encrypts large pieces where they are, and small ones together.
 func (r *tlsRecords) seal(b *batch) error {
-	for left := tlsSealBytes; left > 0 && (b.out.bytes > 0 || b.file.Len > 0); {
-		part, err := r.next(b)
-		if err != nil {
-			return err
-		}
+	for left := tlsSealBytes; left > 0 && b.out.bytes > 0; {
+		part := r.next(b)
 		if _, err := r.tls.Write(part); err != nil {
 			return err
 		}
@@ -71,15 +68,12 @@ func (r *tlsRecords) seal(b *batch) error {
 }
 
 // next takes up to a full record's bytes out of the batch, or more if they lie together.
-func (r *tlsRecords) next(b *batch) ([]byte, error) {
-	if b.out.bytes == 0 {
-		return b.readFile(r.stage[:cap(r.stage)])
-	}
+func (r *tlsRecords) next(b *batch) []byte {
 	if p := b.out.first(); len(p) >= tlsRecordBytes {
 		p = p[:min(len(p)/tlsRecordBytes*tlsRecordBytes, tlsSealBytes)]
 		b.out.drop(len(p))
-		return p, nil
+		return p
 	}
 	r.stage = b.out.take(r.stage[:0], tlsRecordBytes)
-	return r.stage, nil
+	return r.stage
 }

@@ -20,11 +20,11 @@ const (
 // pumpLocked writes what is queued, unless somebody is at it. It enters with mu and leaves without.
 func (e *endpoint) pumpLocked() {
 	if e.busy || e.broken {
-		e.company.met()
+		e.coalescing.met()
 		e.mu.Unlock()
 		return
 	}
-	e.awaitCompanyLocked()
+	e.coalesceLocked()
 	for range postBatches {
 		if e.Dead() || !e.gatherLocked() {
 			e.restLocked()
@@ -32,10 +32,6 @@ func (e *endpoint) pumpLocked() {
 		}
 		e.busy = true
 		e.mu.Unlock()
-		if e.tx.file.Len > 0 { // a disk may be slow, and posting does not wait
-			e.writerWake <- struct{}{}
-			return
-		}
 		if err := e.tx.write(e.tx.call); err != nil {
 			e.breakOff()
 			return
@@ -66,10 +62,7 @@ func (e *endpoint) breakOff() {
 	e.tx.release()
 	e.mu.Lock()
 	e.broken = true
-	if e.tx.fileErr != nil {
-		e.tx.fileOf.Err = e.tx.fileErr // it waits for an acknowledgement that will not come
-		e.dieLocked(errs.Disconnected, e.tx.fileErr.Error())
-	} else if !e.Dead() {
+	if !e.Dead() {
 		_ = e.sock.conn.SetReadDeadline(time.Now().Add(e.d.opts.Linger))
 	}
 	e.restLocked()
@@ -168,9 +161,6 @@ func (e *endpoint) gatherRequestLocked(ack uint32) bool {
 	e.tx.add(&h)
 	for _, b := range w.Bufs {
 		e.tx.out.add(b)
-	}
-	if w.File.Len > 0 {
-		e.tx.file, e.tx.fd, e.tx.fileOf = w.File, w.Own.fd, w
 	}
 	return true
 }

@@ -108,25 +108,9 @@ func (v *vec) readv(fd uintptr) (int, syscall.Errno) {
 	return n, errno
 }
 
-// writev lets the kernel wait for more before it sends a short packet, if more tells so.
-func (v *vec) writev(fd uintptr, more bool) (int, syscall.Errno) {
+func (v *vec) writev(fd uintptr) (int, syscall.Errno) {
 	raceWrite(v)
-	if more {
-		return v.sendMore(fd)
-	}
 	return v.call(unix.SYS_WRITEV, unix.SYS_WRITE, fd)
-}
-
-func (v *vec) sendMore(fd uintptr) (int, syscall.Errno) {
-	m := unix.Msghdr{Iov: &v.iov[v.at]}
-	m.SetIovlen(v.to - v.at)
-	for {
-		n, _, errno := syscall.Syscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&m)),
-			unix.MSG_MORE|unix.MSG_NOSIGNAL)
-		if errno != syscall.EINTR {
-			return int(n), errno
-		}
-	}
 }
 
 // call uses the plain variant for a single piece, which is cheaper in the kernel.

@@ -14,7 +14,7 @@ import (
 )
 
 // patience bounds waits that end early in all cases but failures; it says nothing about speed.
-const patience = 3 * time.Minute
+const patience = 10 * time.Minute
 
 // prelude starts a cluster in the guest and makes a file that is known.
 const prelude = `

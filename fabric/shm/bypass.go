@@ -6,22 +6,22 @@ import "github.com/sluice-storage/sluice/fabric"
 // the queue of requests where nothing is before them, and out of the ring without the state that
 // messages of several frames need.
 
-// hurryBytes is the largest message that goes past the queue.
-const hurryBytes = 8 << 10
+// bypassBytes is the largest message that goes past the queue.
+const bypassBytes = 8 << 10
 
-// mayHurryLocked tells whether a request may go past the queue: it is a small Send, everything
+// mayBypassLocked tells whether a request may go past the queue: it is a small Send, everything
 // before it has left, and its completion, if somebody wants one, is the next.
-func (e *endpoint) mayHurryLocked(wr *fabric.WR) bool {
-	return wr.Op == fabric.OpSend && wr.File.Len == 0 && !e.busy &&
+func (e *endpoint) mayBypassLocked(wr *fabric.WR) bool {
+	return wr.Op == fabric.OpSend && !e.busy &&
 		e.reqs.Posted.Len() == 0 && e.answers.Len() == 0 &&
 		(wr.Flags&fabric.FlagSignaled == 0 || e.reqs.Started.Len() == 0) &&
 		(wr.Flags&fabric.FlagFence == 0 || e.reqs.ReadsOut == 0) &&
-		wr.Len() <= hurryBytes
+		wr.Len() <= bypassBytes
 }
 
-// hurryLocked puts a small Send into the ring. It enters with mu. It is false, and keeps mu, when
+// bypassLocked puts a small Send into the ring. It enters with mu. It is false, and keeps mu, when
 // the request must queue after all; else it leaves without mu.
-func (e *endpoint) hurryLocked(wr *fabric.WR) bool {
+func (e *endpoint) bypassLocked(wr *fabric.WR) bool {
 	ok, sleeps := e.putLocked(wr)
 	if !ok {
 		return false

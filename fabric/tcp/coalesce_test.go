@@ -8,46 +8,46 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 )
 
-func TestCompanyIsTriedWhereItComes(t *testing.T) {
-	tries := func(c *company, posts int, came bool, took time.Duration) (n int) {
+func TestCoalescingIsTriedWhereItPays(t *testing.T) {
+	tries := func(c *coalescing, posts int, came bool, took time.Duration) (n int) {
 		for range posts {
-			if c.worth > 0 {
+			if c.tries > 0 {
 				n++
 				c.judge(came, took)
 			}
 		}
 		return n
 	}
-	var c company
+	var c coalescing
 	if n := tries(&c, 1000, false, 0); n != 0 {
 		t.Errorf("of 1000 posts of one who is alone %d stepped aside", n)
 	}
 	c.met()
 	if n := tries(&c, 1000, true, 0); n != 1000 {
-		t.Errorf("of 1000 posts in company %d stepped aside", n)
+		t.Errorf("of 1000 posts that met others %d stepped aside", n)
 	}
-	if n := tries(&c, 1000, false, 0); n != companyWorth {
+	if n := tries(&c, 1000, false, 0); n != coalesceTries {
 		t.Errorf("of 1000 posts after that %d stepped aside", n)
 	}
 	c.met()
 	if n := tries(&c, 1000, true, time.Second); n != 1 {
 		t.Errorf("of 1000 posts beside long work %d stepped aside", n)
 	}
-	for range companyLong {
+	for range coalesceSkip {
 		c.met()
-		if c.worth > 0 {
+		if c.tries > 0 {
 			t.Fatal("long work is forgotten too soon")
 		}
 	}
 	c.met()
 	if n := tries(&c, 1000, true, 0); n != 1000 {
-		t.Errorf("company that is quick again is not found again: %d", n)
+		t.Errorf("coalescing that is quick again is not tried again: %d", n)
 	}
 }
 
-// TestCompanyLeavesInOrder posts from many goroutines at once: nothing is lost, and what each of
-// them posts arrives in its order.
-func TestCompanyLeavesInOrder(t *testing.T) {
+// TestCoalescedRequestsLeaveInOrder posts from many goroutines at once: nothing is lost, and what
+// each of them posts arrives in its order.
+func TestCoalescedRequestsLeaveInOrder(t *testing.T) {
 	const posters, each = 16, 200
 	a, b := pair(t, Options{})
 	rem, err := b.reg.Grant(b.ep, 0, bulkSize, fabric.RemoteWrite)

@@ -17,8 +17,8 @@ const (
 	aheadMost  = 4 // of them at most read ahead
 )
 
-// crew is the workers. help and readAhead are what they do; help is called with mu held.
-type crew struct {
+// workers are these goroutines. help and readAhead are what they do; help is called with mu held.
+type workers struct {
 	help      func(ctx context.Context, t *fetch)
 	readAhead func()
 
@@ -29,7 +29,7 @@ type crew struct {
 	mu      sync.Mutex
 	wake    sync.Cond // of idle workers
 	closed  bool
-	workers int
+	started int
 	idle    int
 	asked   []*fetch // to help with
 	ahead   int      // ranges to read ahead that the index has, or had
@@ -41,7 +41,7 @@ type crew struct {
 
 // fetch is the reading of one fill: one read of the backing for each run of adjacent units. Several
 // places are read in parallel, with the help of workers that have nothing else to do. It is used
-// again when the last helper has left. Guarded by crew.mu.
+// again when the last helper has left. Guarded by workers.mu.
 type fetch struct {
 	fill     *index.Fill // nil: over, and nothing is left to help with
 	next     int         // place that nobody reads yet
@@ -58,14 +58,14 @@ type read struct {
 	sums []uint32
 }
 
-func (k *crew) init(help func(context.Context, *fetch), readAhead func()) {
+func (k *workers) init(help func(context.Context, *fetch), readAhead func()) {
 	k.help, k.readAhead = help, readAhead
 	k.wake.L = &k.mu
 	k.life, k.kill = context.WithCancel(context.Background())
 }
 
 // stop ends the workers and returns when they have ended.
-func (k *crew) stop() {
+func (k *workers) stop() {
 	k.mu.Lock()
 	k.closed = true
 	k.wake.Broadcast()
@@ -75,8 +75,8 @@ func (k *crew) stop() {
 }
 
 // askLocked has up to n workers that have nothing else to do help with a fetch.
-func (k *crew) askLocked(t *fetch, n int) {
-	free := workersMax - (k.workers - k.idle) - len(k.asked)
+func (k *workers) askLocked(t *fetch, n int) {
+	free := workersMax - (k.started - k.idle) - len(k.asked)
 	for range min(n, free) {
 		t.refs++
 		k.asked = append(k.asked, t)
@@ -85,14 +85,14 @@ func (k *crew) askLocked(t *fetch, n int) {
 }
 
 // leaveLocked ends the interest of one who has helped, or has started the fetch.
-func (k *crew) leaveLocked(t *fetch) {
+func (k *workers) leaveLocked(t *fetch) {
 	if t.refs--; t.refs == 0 {
 		k.freeFetches.Put(t)
 	}
 }
 
 // readSoon has workers read ahead: the index has that many ranges for them.
-func (k *crew) readSoon(ranges int) {
+func (k *workers) readSoon(ranges int) {
 	if ranges == 0 {
 		return
 	}
@@ -103,20 +103,20 @@ func (k *crew) readSoon(ranges int) {
 }
 
 // rouseLocked finds a worker for one more thing to do.
-func (k *crew) rouseLocked() {
+func (k *workers) rouseLocked() {
 	if k.closed {
 		return // those who still run finish what there is
 	}
 	if k.idle > 0 {
 		k.wake.Signal()
-	} else if k.workers < workersMax {
-		k.workers++
+	} else if k.started < workersMax {
+		k.started++
 		k.done.Go(k.work)
 	}
 }
 
 // work is a worker's life.
-func (k *crew) work() {
+func (k *workers) work() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for {
@@ -127,7 +127,7 @@ func (k *crew) work() {
 			k.help(k.life, t)
 			k.leaveLocked(t)
 		case k.closed:
-			k.workers--
+			k.started--
 			return
 		case k.ahead > 0 && k.reading < aheadMost:
 			k.ahead--
