@@ -125,6 +125,6 @@ func (s *Server) open(r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) e
 		return errs.New(errs.Shutdown, "msg.Accept", ep.Name(), err)
 	}
 	ss.start()
-	s.spawn(job{poll: ss})
+	ss.duty.Leave(true)
 	return nil
 }

@@ -26,7 +26,7 @@ func (c *Conn) askFirst(s *slot) {
 		case <-limit.C:
 			return
 		case <-tick.C:
-			c.wakePoller() // nobody may be waiting for anything else
+			c.duty.Need() // nobody may be waiting for anything else
 		}
 	}
 }

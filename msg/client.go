@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -23,7 +24,11 @@ import (
 type Conn struct {
 	*link
 	credits gate
-	polls   polls
+
+	need    chan struct{} // room for one: the connection's goroutine should poll
+	waiting atomic.Int32  // slots in state slotWaiting; changed with Conn.mu, read without
+	self    *slot         // whose caller polls; belongs to who has the duty
+	hit     bool          // likewise: its answer is here
 
 	mu       sync.Mutex
 	lent     lent // eager slots
@@ -72,10 +77,10 @@ const (
 // setLocked changes a slot's state and keeps count of those that wait.
 func (c *Conn) setLocked(s *slot, to slotState) {
 	if s.state == slotWaiting {
-		c.polls.waiting.Add(-1)
+		c.waiting.Add(-1)
 	}
 	if to == slotWaiting {
-		c.polls.waiting.Add(1)
+		c.waiting.Add(1)
 	}
 	s.state = to
 }
@@ -104,7 +109,7 @@ func newConn(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (
 	c := &Conn{link: l, slots: make([]slot, credits)}
 	c.credits.open(credits, n.opts.Burst)
 	l.alive.buffer = credits + maxCancels
-	c.polls.need = make(chan struct{}, 1)
+	c.need = make(chan struct{}, 1)
 	for i := range c.slots {
 		c.slots[i].index, c.slots[i].id = i, uint64(i)
 		c.slots[i].wake, c.slots[i].fenced = make(chan struct{}, 1), make(chan struct{}, 1)
@@ -112,15 +117,18 @@ func newConn(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (
 		c.free = append(c.free, int32(credits-1-i))
 	}
 	l.role = c
+	l.duty.Open(n.visits, c.standby)
 	if err := n.adopt(l); err != nil {
 		_ = ep.Close()
 		_ = l.cq.Close()
 		_ = l.arena.Close()
 		return nil, err
 	}
-	c.polls.taken.Store(n.opts.Progress == ProgressThread) // by the goroutine, for good
 	l.start()
-	go c.pollIdle()
+	if n.opts.Progress != ProgressThread { // else its goroutine has the duty, for good
+		c.duty.Leave(false)
+	}
+	go c.pollOnDemand()
 	return c, nil
 }
 

@@ -9,12 +9,13 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/progress"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/wire"
 )
 
 // link is what both ends of a connection share: the endpoint, its completion queue and the memory
-// of its messages. The role above it says what a message means and who polls the queue.
+// of its messages. The role above it says what a message means.
 //
 // Memory: recvs receives and sends send buffers, all of msgBytes or of this side's receive
 // size, in one arena that lives until nobody uses the link any more.
@@ -25,6 +26,9 @@ type link struct {
 	ep   fabric.Endpoint
 	cq   fabric.CQ
 	caps fabric.Caps
+
+	duty    progress.Duty // to poll cq
+	scratch poller        // of who has it
 
 	name     string
 	peerAddr string // for logs that say a thing once per peer

@@ -174,7 +174,7 @@ func (c *Call) reserve(ctx context.Context, places int) error {
 		return err
 	}
 	if c.s.places.left() < places {
-		c.s.needPoller()
+		c.s.duty.Need()
 	}
 	return c.s.places.take(ctx, Level(c.level), places)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/progress"
 	"github.com/sluice-storage/sluice/internal/logonce"
 	"github.com/sluice-storage/sluice/mem"
 )
@@ -37,8 +38,9 @@ type Node struct {
 	waiters sync.Pool // of *waiter
 	pollers sync.Pool // of *poller
 
-	stop    chan struct{} // ends the sweeper
-	stopped chan struct{}
+	visits *progress.Visitor[*progress.Duty]
+	stop   context.CancelFunc // ends visitor and sweeper
+	ended  sync.WaitGroup
 
 	mu      sync.Mutex
 	closed  bool
@@ -53,7 +55,7 @@ func NewNode(opts Options) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{
-		opts: opts, stop: make(chan struct{}), stopped: make(chan struct{}),
+		opts: opts, visits: progress.NewVisitor[*progress.Duty](),
 		links: map[*link]struct{}{}, servers: map[*Server]struct{}{},
 	}
 	for _, d := range opts.Domains {
@@ -67,7 +69,10 @@ func NewNode(opts Options) (*Node, error) {
 	n.chains.New = func() any { return &chain{wrs: make([]fabric.WR, 0, chainMax)} }
 	n.waiters.New = func() any { return &waiter{zero: make(chan struct{}, 1)} }
 	n.pollers.New = func() any { return &poller{} }
-	go n.sweep()
+	ctx, stop := context.WithCancel(context.Background())
+	n.stop = stop
+	n.ended.Go(func() { n.visits.Run(ctx) })
+	n.ended.Go(func() { n.sweep(ctx) })
 	return n, nil
 }
 
@@ -142,8 +147,8 @@ func (n *Node) Close() error {
 		l.fail(errs.New(errs.Closed, "msg.Close", l.name, nil))
 		<-l.gone
 	}
-	close(n.stop)
-	<-n.stopped
+	n.stop()
+	n.ended.Wait()
 	n.store.close()
 	return first
 }
@@ -183,8 +188,7 @@ func (n *Node) forget(l *link) {
 type sweeper interface{ sweep(now time.Time) }
 
 // sweep looks at all links a few times within the shortest limit.
-func (n *Node) sweep() {
-	defer close(n.stopped)
+func (n *Node) sweep(ctx context.Context) {
 	o := &n.opts
 	period := min(o.CallTimeout, o.PeerTimeout, o.KeepAlive, o.EagerIdle) / 8
 	tick := time.NewTicker(min(max(period, time.Millisecond), 250*time.Millisecond))
@@ -192,7 +196,7 @@ func (n *Node) sweep() {
 	var due []sweeper
 	for {
 		select {
-		case <-n.stop:
+		case <-ctx.Done():
 			return
 		case now := <-tick.C:
 			due = due[:0]

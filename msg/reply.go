@@ -42,8 +42,8 @@ func (c *Conn) answered(buf int, h *wire.Header, body, inline []byte) {
 		s.recv, s.header = buf, *h
 		s.body, s.inline = body, inline
 		c.mu.Unlock()
-		if c.polls.self == s { // who polls is its caller
-			c.polls.hit = true
+		if c.self == s { // who polls is its caller
+			c.hit = true
 		} else {
 			s.signal()
 		}
@@ -159,7 +159,7 @@ func (c *Conn) sweep(now time.Time) {
 		c.fail(errs.Newf(errs.TimedOut, "msg", c.name, "the peer does not answer"))
 		return
 	}
-	if expired && c.polls.taken.Load() {
+	if expired && c.duty.Taken() {
 		c.cq.Wake()
 	}
 	c.keepAlive(now)

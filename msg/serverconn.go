@@ -3,7 +3,6 @@ package msg
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -23,14 +22,6 @@ type serverConn struct {
 	peerName string // if it is proved
 
 	lanes [MaxLevels]lane // calls that wait; guarded by Server.mu
-
-	polling atomic.Int32 // goroutines in poll
-	slow    atomic.Int32 // requests for which a second goroutine polls
-	turns   atomic.Uint64
-	serving atomic.Uint64 // turn of the handler that runs while nobody polls; 0 for none
-	watched atomic.Uint64 // turn that ran when the timer was set
-	armed   atomic.Bool   // timer will call late
-	timer   *time.Timer
 
 	mu       sync.Mutex
 	eager    eagerSlots
@@ -146,9 +137,8 @@ func newServerConn(srv *Server, r *rung, ep fabric.Endpoint, cfg *fabric.Endpoin
 	for i := range s.ops {
 		s.idleOps = append(s.idleOps, int32(i))
 	}
-	s.timer = time.AfterFunc(time.Hour, s.late)
-	s.timer.Stop()
 	l.role = s
+	l.duty.Open(l.node.visits, s.standby)
 	return s, nil
 }
 
@@ -269,7 +259,7 @@ func (s *serverConn) farewell() {
 		s.dropOp(context)
 		return
 	}
-	s.needPoller()
+	s.duty.Need()
 	_ = w.wait()
 }
 
@@ -395,7 +385,6 @@ func (s *serverConn) flushed(err error) {
 
 func (s *serverConn) released() {
 	s.closeSlots()
-	s.timer.Stop()
 	s.node.forget(s.link)
 	s.srv.forget(s)
 }

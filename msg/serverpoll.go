@@ -3,132 +3,68 @@ package msg
 import (
 	"context"
 	"runtime"
-	"time"
 )
 
-// This file is who empties the completion queue at the server; await.go is the same for clients.
+// This file is how a server polls. Which goroutine does, and who does while a handler runs, is the
+// Duty's decision (package progress).
 
 // pollHere empties the completion queue on this goroutine, and serves one request of each batch
 // on it too: a request that comes alone is answered without waking anybody. Others of a batch go
-// to workers. It ends with the link, or when enough others poll.
+// to workers. It ends with the link, or when somebody else polls.
 func (s *serverConn) pollHere() {
 	if s.enter() != nil {
 		return
 	}
 	defer s.leave()
-	p := s.node.pollers.Get().(*poller)
-	defer func() {
-		*p = poller{} // it must not keep the endpoint
-		s.node.pollers.Put(p)
-	}()
-	if s.node.opts.Progress == ProgressThread {
-		s.pollAlways(p)
-		return
+	thread := s.node.opts.Progress == ProgressThread
+	if thread {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread() // the goroutine may serve as a worker afterwards
 	}
-	for {
-		s.polling.Add(1)
-		err := s.poll(context.Background(), p)
-		left := s.polling.Add(-1)
+	for s.duty.Take() {
+		c, err := s.pollOne(thread)
 		if err != nil {
 			s.fail(err)
-			return
+			return // with the duty: there is nothing to poll any more
 		}
-		c := p.run
-		if p.run = nil; c == nil || !s.srv.admit(c) {
-			continue
-		}
-		var turn uint64
-		if left == 0 {
-			turn = s.relieve()
-		}
+		s.duty.Serve()
 		s.srv.serveAll(c)
-		s.relieved(turn)
-		if s.polling.Load() >= s.enough() {
-			return
-		}
 	}
 }
 
-// pollAlways polls on a thread of its own and leaves every request to workers.
-func (s *serverConn) pollAlways(p *poller) {
-	s.polling.Add(1)
-	defer s.polling.Add(-1)
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread() // the goroutine may serve as a worker afterwards
+// pollOne polls until there is a call for this goroutine. With a thread of its own it serves none.
+func (s *serverConn) pollOne(thread bool) (*Call, error) {
+	p := &s.scratch
 	for {
 		if err := s.poll(context.Background(), p); err != nil {
-			s.fail(err)
-			return
+			return nil, err
 		}
-		if p.run != nil {
-			s.srv.dispatch(p.run)
-			p.run = nil
+		c := p.run
+		p.run = nil
+		switch {
+		case c == nil:
+		case thread:
+			s.srv.dispatch(c)
+		case s.srv.admit(c):
+			return c, nil
 		}
 	}
 }
 
-// While handlers return at once, one goroutine polls and serves by turns: no other has to be woken,
-// and a provider that reads in Wait has one to read for. A handler that takes longer than alone, or
-// that waits for data, is relieved by a second goroutine; for the next slowStays requests a second
-// one polls all the time.
-const (
-	alone     = time.Millisecond
-	slowStays = 64
-)
-
-// relieve sees to it that somebody polls while a handler runs: at once when handlers have been
-// slow, else if this one turns out to be. It returns the handler's turn, for relieved.
-func (s *serverConn) relieve() (turn uint64) {
-	if s.slow.Load() > 0 {
-		s.slow.Add(-1)
-		s.srv.spawn(job{poll: s})
-		return 0
-	}
-	turn = s.turns.Add(1)
-	s.serving.Store(turn)
-	if !s.armed.Load() && !s.armed.Swap(true) {
-		s.watched.Store(turn)
-		s.timer.Reset(alone)
-	}
-	return turn
-}
-
-// relieved says that the handler has returned.
-func (s *serverConn) relieved(turn uint64) {
-	if turn != 0 {
-		s.serving.CompareAndSwap(turn, 0)
-	}
-}
-
-// late looks after a while whether the same handler still runs. It lets go of the timer before it
-// looks: a handler that starts meanwhile arms it anew.
-func (s *serverConn) late() {
-	s.armed.Store(false)
-	turn := s.serving.Load()
-	switch {
-	case turn == 0:
-	case turn == s.watched.Load():
-		s.needPoller()
-	case !s.armed.Swap(true):
-		s.watched.Store(turn)
-		s.timer.Reset(alone)
-	}
-}
-
-// needPoller is asked before somebody waits for completions.
-func (s *serverConn) needPoller() {
-	if s.polling.Load() > 0 || s.enter() != nil {
-		return
+// standby has a worker poll.
+func (s *serverConn) standby() bool {
+	if s.enter() != nil {
+		return false
 	}
 	defer s.leave()
-	s.slow.Store(slowStays)
 	s.srv.spawn(job{poll: s})
+	return true
 }
 
 // Waits says that the handler is about to wait for something that does not come over its
 // connection, such as a disk: somebody else polls meanwhile. Without that, requests that arrive in
-// the next millisecond would wait for the handler.
-func (c *Call) Waits() { c.s.needPoller() }
+// the next milliseconds would wait for the handler.
+func (c *Call) Waits() { c.s.duty.Need() }
 
 // settle waits until nothing is pending any more. A provider that moves data in Post has completed
 // what was posted already: then this goroutine takes the completions itself and nobody has to be
@@ -152,15 +88,7 @@ func (s *serverConn) settle(w *waiter) error {
 		s.leave()
 	}
 	if w.busy() {
-		s.needPoller()
+		s.duty.Need()
 	}
 	return w.wait()
-}
-
-// enough is how many goroutines should poll while nothing runs.
-func (s *serverConn) enough() int32 {
-	if s.slow.Load() > 0 {
-		return 2
-	}
-	return 1
 }

@@ -217,7 +217,7 @@ func (c *Conn) fence(s *slot) {
 		case <-c.ended:
 			return
 		case <-tick.C:
-			c.wakePoller() // nobody may be waiting for anything else
+			c.duty.Need() // nobody may be waiting for anything else
 		}
 	}
 }

@@ -38,7 +38,8 @@ func table() []layer {
 		{"mem", []string{"fabric"}},
 		{"mem/...", []string{"fabric", "mem"}},
 		{"msg/segment", []string{"fabric", "mem"}}, // what a request describes; msg moves it
-		{"msg", []string{"fabric", "mem", "msg/segment"}},
+		// Who polls is decided in one place, for providers and for msg.
+		{"msg", []string{"fabric", "fabric/progress", "mem", "msg/segment"}},
 		{"msg/...", []string{"fabric", "mem", "msg"}},
 		{"mover", []string{"fabric", "mem", "msg"}},
 		{"peer", []string{

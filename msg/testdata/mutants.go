@@ -45,7 +45,7 @@ func (c *Call) sendEarly() error {
 	for _, d := range late {
 		_ = c.transfer(context.Background(), fabric.OpWrite, &c.in, d.off, d.src, w)
 	}
-	c.s.needPoller()
+	c.s.duty.Need()
 	return w.wait()
 }
 
