@@ -86,7 +86,7 @@ func (s *Server) accept(at port) {
 // welcome decides about a peer that has said hello.
 func (s *Server) welcome(r *rung, peer fabric.Peer) (fabric.EndpointConfig, error) {
 	s.mu.Lock()
-	full, draining := len(s.conns) >= s.opts.MaxConns, s.draining
+	full, draining := len(s.conns) >= s.opts.MaxConns, s.draining.Load()
 	s.mu.Unlock()
 	credits := min(s.node.opts.Credits, int(peer.RecvDepth)-controlReserve)
 	switch {
@@ -109,7 +109,7 @@ func (s *Server) open(r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) e
 		return errs.New(errs.IO, "msg.Accept", ep.Name(), err)
 	}
 	s.mu.Lock()
-	draining := s.draining
+	draining := s.draining.Load()
 	if !draining {
 		s.conns[ss] = struct{}{}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/gate"
 	"github.com/sluice-storage/sluice/internal/invariant"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg/segment"
@@ -54,7 +55,7 @@ type Call struct {
 	marks   marks
 	handler Handler
 	level   int
-	next    *Call // in a lane of unexpected
+	ticket  gate.Ticket // of the server's admission
 	recv    int
 	header  wire.Header
 	body    []byte
@@ -93,6 +94,17 @@ func (c *Call) beginLocked(a *arrival) {
 	if c.pushed.Load() {
 		c.pushed.Store(false)
 	}
+}
+
+// place gives a call its level and its handler.
+func (c *Call) place() {
+	srv := c.s.srv
+	level := Level(c.marks.level)
+	c.handler = srv.handler
+	if v := srv.opts.serviceOf(c.header.Op); v != nil {
+		level, c.handler = max(level, v.Level), v.Handler
+	}
+	c.level = int(min(level, Level(srv.node.opts.Queues-1)))
 }
 
 // decode reads the descriptions. Until then body begins with them.
@@ -295,7 +307,7 @@ func (c *Call) send() error {
 	context := c.s.startOp(o)
 	if err := c.s.send(&c.parcel, fabric.FlagSignaled, context); err != nil {
 		if c.s.dropOp(context) {
-			c.s.places.put(places)
+			c.s.places.Give(0, int64(places))
 			c.unhold()
 			if pushed {
 				c.replied.complete(1, nil)

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-storage/sluice/internal/wait"
-
 	"github.com/sluice-storage/sluice/internal/alloctest"
+	"github.com/sluice-storage/sluice/internal/gate"
+	"github.com/sluice-storage/sluice/internal/wait"
 )
 
 // TestContextIsUsedAgain says when a call's context serves the next request, and when it must not.
@@ -185,18 +185,17 @@ func TestWaitingAllocatesNothing(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	c, got := &callCtx{}, make(chan int, 1)
-	var g gate
-	g.open(1, 1)
+	g := gate.New(gate.Options{Bytes: 1})
 	n := alloctest.PerRun(0, 500, func() {
 		c = c.renew(time.Hour)
 		c.Lend()
 		got <- 1
 		wait.For(c, got)
 		c.Return()
-		if err := g.take(c, 0, 1); err != nil {
+		if err := g.Acquire(c, 1); err != nil {
 			t.Fatal(err)
 		}
-		g.put(1)
+		g.Release(1)
 		c.end(context.Canceled)
 	})
 	if n > 0 {

@@ -36,6 +36,9 @@ func (c *Conn) askFirst(s *slot) {
 // as it has acknowledged enough of what it was told before.
 func (c *Conn) abandon(s *slot, tell bool) {
 	defer c.leave()
+	if s.window > 0 {
+		c.credits.Give(0, s.window)
+	}
 	c.mu.Lock()
 	if s.state == slotAnswered {
 		c.mu.Unlock()

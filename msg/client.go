@@ -10,20 +10,21 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/gate"
 	"github.com/sluice-storage/sluice/msg/segment"
 	"github.com/sluice-storage/sluice/wire"
 )
 
 // Conn is the client's end of a connection. Safe for concurrent use.
 //
-// Life of a request: take a credit and a slot (both are there for each other, so one wait
-// covers them); grant the windows of data that is too large to ride inline; write the message
+// Life of a request: take a credit, which stands for a slot and for a part of the window, so that
+// one wait covers all three; grant the windows of data that is too large to ride inline; write the message
 // into the slot's send buffer and post it; wait. The reply's receive was posted before the
 // request left. The caller copies out what rode inline, posts the receive again, revokes the
 // grants and returns the credit.
 type Conn struct {
 	*link
-	credits gate
+	credits *gate.Gate // requests, and bytes of the window
 
 	need    chan struct{} // room for one: the connection's goroutine should poll
 	waiting atomic.Int32  // slots in state slotWaiting; changed with Conn.mu, read without
@@ -48,6 +49,7 @@ type slot struct {
 	remotes []fabric.Remote
 	parcel  parcel
 	scratch Reply         // of one-way messages
+	window  int64         // bytes of the connection's window that the request has
 	eager   int           // eager slot of the request's data; -1 for none. Set with Conn.mu
 	fenced  chan struct{} // room for one: what was posted before is done
 	wake    chan struct{} // room for one: reply, death or time limit
@@ -107,7 +109,8 @@ func newConn(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (
 		return nil, err
 	}
 	c := &Conn{link: l, slots: make([]slot, credits)}
-	c.credits.open(credits, n.opts.Burst)
+	c.credits = gate.New(gate.Options{Name: "credits", Count: credits, Bytes: int64(n.opts.Window),
+		Age: n.opts.Age})
 	l.alive.buffer = credits + maxCancels
 	c.need = make(chan struct{}, 1)
 	for i := range c.slots {
@@ -177,17 +180,7 @@ func (c *Conn) MaxDescription() int { return c.msgBytes - wire.HeaderBytes }
 // may not have been executed. Where a refused access ends the connection (Caps.RefusalEnds), a call
 // that is given up while the server may reach its memory returns up to CancelGrace late.
 func (c *Conn) Call(ctx context.Context, req *Request, rep *Reply) error {
-	in, out, err := c.reserve(ctx, req)
-	if err != nil {
-		return errs.Wrap("msg.Call", c.name, err)
-	}
-	err = c.call(ctx, req, rep)
-	c.unreserve(in, out)
-	return err
-}
-
-func (c *Conn) call(ctx context.Context, req *Request, rep *Reply) error {
-	s, err := c.begin(ctx, req.Level)
+	s, err := c.begin(ctx, req)
 	if err != nil {
 		return errs.Wrap("msg.Call", c.name, err)
 	}
@@ -223,12 +216,7 @@ func (c *Conn) Send(ctx context.Context, req *Request) error {
 	if req.In != nil {
 		return errs.Newf(errs.Invalid, "msg.Send", c.name, "a one-way message has no answer")
 	}
-	in, out, err := c.reserve(ctx, req)
-	if err != nil {
-		return errs.Wrap("msg.Send", c.name, err)
-	}
-	defer c.unreserve(in, out)
-	s, err := c.begin(ctx, req.Level)
+	s, err := c.begin(ctx, req)
 	if err != nil {
 		return errs.Wrap("msg.Send", c.name, err)
 	}
@@ -242,64 +230,46 @@ func (c *Conn) Send(ctx context.Context, req *Request) error {
 	return nil
 }
 
-// reserve waits until the data of a request fits into the node's windows.
-func (c *Conn) reserve(ctx context.Context, req *Request) (in, out int, err error) {
-	n := c.node
+// windowOf is what a request takes of the window: its data that does not ride inline.
+func (c *Conn) windowOf(req *Request) (bytes int64) {
 	inline := int64(c.rung.limits.InlineMax)
-	if size := req.In.Len(); size > inline {
-		in = int(min(size, int64(n.opts.InWindow)))
-		if err := n.inWindow.take(ctx, c.level(req.Level), in); err != nil {
-			return 0, 0, err
-		}
+	if n := req.In.Len(); n > inline {
+		bytes += n
 	}
-	if size := req.Out.Len(); size > inline {
-		out = int(min(size, int64(n.opts.OutWindow)))
-		if err := n.outWindow.take(ctx, c.level(req.Level), out); err != nil {
-			n.inWindow.put(in)
-			return 0, 0, err
-		}
+	if n := req.Out.Len(); n > inline {
+		bytes += n
 	}
-	return in, out, nil
-}
-
-func (c *Conn) unreserve(in, out int) {
-	c.node.inWindow.put(in)
-	c.node.outWindow.put(out)
+	return min(bytes, int64(c.node.opts.Window))
 }
 
 // level is the primary queue of a level.
 func (c *Conn) level(l Level) Level { return min(l, Level(c.node.opts.Queues-1)) }
 
 // begin waits for a credit and takes a slot.
-func (c *Conn) begin(ctx context.Context, l Level) (*slot, error) {
+func (c *Conn) begin(ctx context.Context, req *Request) (*slot, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := c.credits.take(ctx, c.level(l), 1); err != nil {
+	window := c.windowOf(req)
+	if err := c.credits.Take(ctx, int(c.level(req.Level)), 1, window); err != nil {
 		return nil, err
 	}
 	_, limited := ctx.Deadline()
 	if err := c.enter(); err != nil {
-		c.credits.put(1)
+		c.credits.Give(1, window)
 		return nil, err
 	}
 	c.mu.Lock()
 	if err := c.refusesLocked(); err != nil {
 		c.mu.Unlock()
 		c.leave()
-		c.credits.put(1)
+		c.credits.Give(1, window)
 		return nil, err
 	}
-	last := len(c.free) - 1
-	if last < 0 {
-		c.mu.Unlock()
-		c.leave()
-		err := errs.Newf(errs.Protocol, "msg", c.name, "the server returned more credits than it took")
-		c.fail(err)
-		return nil, err
-	}
+	last := len(c.free) - 1 // there is one: a slot is free before its credit comes back
 	s := &c.slots[c.free[last]]
 	c.free = c.free[:last]
+	s.window = window
 	s.id += 1 << 16 // above the slot's index, so that ids of one connection never repeat
 	c.setLocked(s, slotWaiting)
 	s.outcome, s.deadline = nil, time.Time{}
@@ -352,9 +322,10 @@ func (c *Conn) finish(s *slot, req *Request, rep *Reply) error {
 	err := s.parse(req, rep)
 	broken := err != nil && s.header.Status == errs.OK
 	credits := int(s.header.Credits)
+	window := s.window
 	c.repost(s.recv)
 	c.release(s)
-	c.credits.put(credits)
+	c.credits.Give(credits, window)
 	c.leave()
 	if broken { // an answer that makes no sense, unlike one that says no
 		c.fail(err)
@@ -401,8 +372,9 @@ func (c *Conn) release(s *slot) {
 // unsubmit undoes begin for a request that never left, and says why it did not.
 func (c *Conn) unsubmit(s *slot, err error) error {
 	c.revoke(s)
+	window := s.window
 	c.release(s)
-	c.credits.put(1)
+	c.credits.Give(1, window)
 	c.leave()
 	return errs.Wrap("msg.Call", c.name, c.explain(err))
 }

@@ -173,10 +173,10 @@ func (c *Call) reserve(ctx context.Context, places int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if c.s.places.left() < places {
+	if c.s.places.Free() < int64(places) {
 		c.s.duty.Need()
 	}
-	return c.s.places.take(ctx, Level(c.level), places)
+	return c.s.places.Take(ctx, c.level, 0, int64(places))
 }
 
 // postReads signals each Read: they complete in any order.
@@ -190,7 +190,7 @@ func (c *Call) postReads(ch *chain, w *waiter) error {
 	err := c.s.post(ch.wrs)
 	if err != nil && c.s.dropOp(context) {
 		w.complete(n, nil)
-		c.s.places.put(n)
+		c.s.places.Give(0, int64(n))
 	}
 	return err
 }
@@ -207,7 +207,7 @@ func (c *Call) postWrites(ch *chain, w *waiter) error {
 		ch.wrs[i].Flags = fabric.FlagEarly // the reply follows
 	}
 	held, bytes := c.lent+n, c.lentBytes+ch.bytes
-	signal := w != nil || bytes >= int64(c.unit) || c.s.places.left() < bulkDepth/2
+	signal := w != nil || bytes >= int64(c.unit) || c.s.places.Free() < bulkDepth/2
 	var context uint64
 	if signal {
 		if w != nil {
@@ -221,7 +221,7 @@ func (c *Call) postWrites(ch *chain, w *waiter) error {
 	}
 	if err := c.s.post(ch.wrs); err != nil {
 		if !signal || c.s.dropOp(context) {
-			c.s.places.put(n)
+			c.s.places.Give(0, int64(n))
 			if signal && w != nil {
 				w.complete(1, nil)
 			}

@@ -26,9 +26,6 @@ type Node struct {
 	opts  Options
 	rungs []*rung // best first
 
-	// The bytes of requests that are outstanding: a window against incast in either direction.
-	inWindow, outWindow gate
-
 	counts          nodeCounts
 	refused, silent logonce.Logger
 	store           store
@@ -63,8 +60,6 @@ func NewNode(opts Options) (*Node, error) {
 		n.rungs = append(n.rungs, &rung{domain: d, caps: caps, limits: opts.limits(caps.Provider)})
 	}
 	n.store.node = n
-	n.inWindow.open(opts.InWindow, opts.Burst)
-	n.outWindow.open(opts.OutWindow, opts.Burst)
 	n.refused.Log, n.silent.Log = opts.Logger, opts.Logger
 	n.chains.New = func() any { return &chain{wrs: make([]fabric.WR, 0, chainMax)} }
 	n.waiters.New = func() any { return &waiter{zero: make(chan struct{}, 1)} }

@@ -64,7 +64,7 @@ func (c *Conn) late(s *slot, buf int, h *wire.Header) {
 	}
 	c.repost(buf)
 	c.release(s)
-	c.credits.put(credits)
+	c.credits.Give(credits, 0) // its part of the window came back when it was left behind
 }
 
 // signal wakes the caller. One signal in the channel is as good as two, and one that comes
@@ -128,7 +128,7 @@ func (c *Conn) completed(comp *fabric.Completion) {
 }
 
 func (c *Conn) died(err error) {
-	c.credits.fail(err)
+	c.credits.Close(err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range c.slots {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/gate"
 )
 
 // Server accepts connections and runs a handler for their requests. Safe for concurrent use.
@@ -24,13 +25,17 @@ type Server struct {
 	workers   sync.WaitGroup
 	accepting sync.WaitGroup
 
-	mu       sync.Mutex
-	conns    map[*serverConn]struct{}
-	running  int // calls that a worker has
-	queue    unexpected
-	draining bool
-	drained  chan struct{} // closed when draining and nothing runs
-	closed   chan struct{} // closed when everything is gone
+	calls    *gate.Gate   // the server's admission; nil where the handlers have one
+	here     atomic.Int64 // calls that run or wait
+	serial   atomic.Uint64
+	draining atomic.Bool
+
+	drainOnce sync.Once
+	drained   chan struct{} // closed when draining and no call is here
+	closed    chan struct{} // closed when everything is gone
+
+	mu    sync.Mutex
+	conns map[*serverConn]struct{}
 }
 
 // Place is an address of one provider.
@@ -83,7 +88,10 @@ func (n *Node) ServeAt(places []Place, h Handler, opts ServeOptions) (*Server, e
 		conns:   map[*serverConn]struct{}{},
 		drained: make(chan struct{}), closed: make(chan struct{}),
 	}
-	s.queue.order = priority{burst: n.opts.Burst}
+	if opts.MaxCalls > 0 {
+		s.calls = gate.New(gate.Options{Name: "calls", Count: opts.MaxCalls, Turns: true,
+			Age: n.opts.Age})
+	}
 	n.mu.Lock()
 	closed := n.closed
 	if !closed {
@@ -103,11 +111,16 @@ func (n *Node) ServeAt(places []Place, h Handler, opts ServeOptions) (*Server, e
 
 // Stats tells what the server does and has done.
 func (s *Server) Stats() ServerStats {
+	queued := 0
+	if s.calls != nil {
+		queued = s.calls.Usage().Waiting
+	}
+	running := max(int(s.here.Load())-queued, 0)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := &s.counts
 	return ServerStats{
-		Conns: len(s.conns), Running: s.running, Queued: s.queue.count,
+		Conns: len(s.conns), Running: running, Queued: queued,
 		Calls: c.calls.Load(), Failed: c.failed.Load(), Canceled: c.canceled.Load(),
 		OneWay: c.oneWay.Load(), Panics: c.panics.Load(),
 		BytesIn: c.pulled.Load(), BytesOut: c.pushed.Load(),
@@ -134,24 +147,33 @@ func (s *Server) forget(ss *serverConn) {
 	s.mu.Unlock()
 }
 
-// admit counts a call as running. When it is false the call was refused, or waits while MaxCalls
-// run.
+// admit lets a call run, counts it, and tells so. When it is false the call was refused, or waits
+// while MaxCalls run.
 func (s *Server) admit(c *Call) bool {
-	s.mu.Lock()
-	switch {
-	case s.draining:
-		s.mu.Unlock()
+	s.counts.calls.Add(1)
+	s.here.Add(1)
+	if s.draining.Load() {
 		c.refuse(errs.New(errs.Shutdown, "msg.Serve", s.Addr(), nil))
 		return false
-	case s.running >= s.opts.MaxCalls:
-		s.queue.push(c)
-		s.mu.Unlock()
-		return false
 	}
-	s.running++
-	s.mu.Unlock()
-	return true
+	if s.calls == nil {
+		return true
+	}
+	r := gate.Request{Client: gate.Client{ID: c.s.id}, Level: c.level}
+	if s.calls.TryEnter(&c.ticket, r) {
+		return true
+	}
+	c.ctx.fix(time.Time{}) // the time that it waits is the request's
+	in, err := s.calls.Queue(&c.ticket, r)
+	if err != nil {
+		c.refuse(err)
+	}
+	return in
 }
+
+// admitted is told that a call that has waited may run, or why not. It is called under the gate's
+// lock.
+func (c *Call) admitted(err error) { c.s.srv.spawn(job{call: c, refused: err}) }
 
 // dispatch gives a call to a worker. It does not block.
 func (s *Server) dispatch(c *Call) {
@@ -160,10 +182,11 @@ func (s *Server) dispatch(c *Call) {
 	}
 }
 
-// job is what a worker does: serve a call, or poll a serverConn.
+// job is what a worker does: serve a call, refuse it, or poll a connection.
 type job struct {
-	call *Call
-	poll *serverConn
+	call    *Call
+	refused error
+	poll    *serverConn
 }
 
 // spawn finds an idle worker for a job, or makes one.
@@ -176,25 +199,16 @@ func (s *Server) spawn(j job) {
 	}
 }
 
-// refuse answers a call that no handler sees.
-func (c *Call) refuse(err error) {
-	_ = c.Fail(err) // nothing was pushed: it does not wait
-	c.over()
-}
-
-// over ends a call that no handler has.
-func (c *Call) over() {
-	c.ctx.end(context.Canceled)
-	c.unhold()
-}
-
 func (s *Server) worker(j job) {
 	defer s.workers.Done()
 	for ok := true; ok; {
-		if j.poll != nil {
+		switch {
+		case j.poll != nil:
 			j.poll.pollHere()
-		} else {
-			s.serveAll(j.call)
+		case j.refused != nil:
+			j.call.refuse(j.refused)
+		default:
+			s.run(j.call)
 		}
 		ok = false
 		if s.idle.Add(1) <= int32(s.opts.IdleWorkers) {
@@ -204,55 +218,45 @@ func (s *Server) worker(j job) {
 	}
 }
 
-// serveAll serves a call that was admitted, and then those that wait.
-func (s *Server) serveAll(c *Call) {
-	for c != nil {
-		s.serve(c)
-		c = s.next()
+// refuse answers a call that no handler sees.
+func (c *Call) refuse(err error) {
+	_ = c.Fail(err) // nothing was pushed: it does not wait
+	c.over()
+}
+
+// over ends a call that no handler has.
+func (c *Call) over() {
+	s := c.s.srv
+	c.ctx.end(context.Canceled)
+	c.unhold()
+	if s.here.Add(-1) == 0 && s.draining.Load() {
+		s.setDrained()
 	}
 }
 
-// next takes a call from the queue, or counts the worker's last one as over.
-func (s *Server) next() *Call {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c := s.queue.pop(); c != nil {
-		return c
-	}
-	if s.running--; s.running == 0 && s.draining {
-		s.drainedLocked()
-	}
-	return nil
-}
-
-func (s *Server) drainedLocked() {
-	select {
-	case <-s.drained:
-	default:
-		close(s.drained)
-	}
-}
-
-// serve runs the handler for one call. Whatever it does, the call is answered and its context
-// ends.
-func (s *Server) serve(c *Call) {
-	err := c.ctx.over() // it may have waited in the queue
+// run serves a call that was admitted. Whatever the handler does, the call is answered and its
+// context ends.
+func (s *Server) run(c *Call) {
+	err := c.ctx.over() // it may have waited
 	if err == nil {
 		err = c.decode()
 	}
 	if err != nil {
-		c.refuse(err)
-		return
+		_ = c.Fail(err)
+	} else {
+		s.handle(c)
 	}
-	if c.OneWay() {
-		s.counts.oneWay.Add(1)
+	if s.calls != nil {
+		s.calls.Leave(&c.ticket)
 	}
-	s.handle(c)
+	c.over()
 }
 
 // handle runs the handler.
 func (s *Server) handle(c *Call) {
-	defer c.over()
+	if c.OneWay() {
+		s.counts.oneWay.Add(1)
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			s.counts.panics.Add(1)
@@ -271,21 +275,16 @@ func (s *Server) handle(c *Call) {
 	}
 }
 
+// setDrained tells Close that no call is left.
+func (s *Server) setDrained() { s.drainOnce.Do(func() { close(s.drained) }) }
+
 // Close drains the server: it refuses new connections and requests (errs.Shutdown), waits for
 // the calls in handlers until ctx ends, then closes the connections. When ctx ended first the
 // handlers' contexts have ended too and Close returns its error; it waits a second more for
 // the handlers to notice.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
-	first := !s.draining
-	s.draining = true
-	if s.running == 0 {
-		s.drainedLocked()
-	}
-	var waiting []*Call
-	for c := s.queue.pop(); c != nil; c = s.queue.pop() {
-		waiting = append(waiting, c)
-	}
+	first := !s.draining.Swap(true)
 	conns := s.connsLocked()
 	s.mu.Unlock()
 	if first {
@@ -293,9 +292,12 @@ func (s *Server) Close(ctx context.Context) error {
 		for _, ss := range conns {
 			ss.goodbye()
 		}
-		for _, c := range waiting {
-			c.refuse(errs.New(errs.Shutdown, "msg.Serve", s.Addr(), nil))
+		if s.calls != nil {
+			s.calls.Close(errs.New(errs.Shutdown, "msg.Serve", s.Addr(), nil))
 		}
+	}
+	if s.here.Load() == 0 {
+		s.setDrained()
 	}
 	var err error
 	select {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/gate"
 	"github.com/sluice-storage/sluice/internal/invariant"
 	"github.com/sluice-storage/sluice/wire"
 )
@@ -18,10 +19,9 @@ import (
 type serverConn struct {
 	*link
 	srv      *Server
-	places   gate   // in the send queue, for one-sided operations
-	peerName string // if it is proved
-
-	lanes [MaxLevels]lane // calls that wait; guarded by Server.mu
+	id       uint64     // among the connections of the server
+	places   *gate.Gate // in the send queue, for one-sided operations
+	peerName string     // if it is proved
 
 	mu       sync.Mutex
 	eager    eagerSlots
@@ -122,7 +122,8 @@ func newServerConn(srv *Server, r *rung, ep fabric.Endpoint, cfg *fabric.Endpoin
 		return nil, err
 	}
 	s := &serverConn{link: l, srv: srv, calls: make([]Call, 2*n), lastMoved: time.Now()}
-	s.places.open(bulkDepth, srv.node.opts.Burst)
+	s.id = srv.serial.Add(1)
+	s.places = gate.New(gate.Options{Name: "send queue", Bytes: bulkDepth, Age: srv.node.opts.Age})
 	if p := ep.Peer(); p.Proof != fabric.ProofNone {
 		s.peerName = p.Name
 	}
@@ -131,6 +132,7 @@ func newServerConn(srv *Server, r *rung, ep fabric.Endpoint, cfg *fabric.Endpoin
 		c := &s.calls[len(s.calls)-1-i]
 		c.s, c.index, c.ctx = s, len(s.calls)-1-i, &callCtx{}
 		c.replied.zero = make(chan struct{}, 1)
+		c.ticket.Later = c.admitted
 		s.free = append(s.free, c)
 	}
 	s.ops = make([]op, bulkDepth+len(s.calls)+1) // each holds a place or a call; one for farewell
@@ -188,7 +190,7 @@ func (s *serverConn) beginLocked(c *Call, a *arrival) {
 		a.canceled = true
 	}
 	c.beginLocked(a)
-	s.srv.place(c)
+	c.place()
 }
 
 // recycle takes a finished call back and gives it to the longest waiting request.
@@ -339,7 +341,7 @@ func (s *serverConn) opDone(i, n int, err error) {
 	}
 	s.mu.Unlock()
 	if over && o.call != nil {
-		s.places.put(o.places)
+		s.places.Give(0, int64(o.places))
 	}
 	if err != nil && o.write {
 		o.call.writeFailed(o.gen, err)
@@ -353,7 +355,7 @@ func (s *serverConn) opDone(i, n int, err error) {
 }
 
 func (s *serverConn) died(err error) {
-	s.places.fail(err)
+	s.places.Close(err)
 	s.endCalls()
 }
 

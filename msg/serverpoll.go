@@ -28,7 +28,7 @@ func (s *serverConn) pollHere() {
 			return // with the duty: there is nothing to poll any more
 		}
 		s.duty.Serve()
-		s.srv.serveAll(c)
+		s.srv.run(c)
 	}
 }
 

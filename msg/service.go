@@ -16,8 +16,10 @@ type ServeOptions struct {
 	// Default 1024.
 	MaxConns int
 
-	// MaxCalls is how many calls run at once over all connections; more wait in the order of
-	// their arrival, holding no more than the receive that they came in. Default 256.
+	// MaxCalls is how many calls run at once over all connections. More wait, higher levels first and
+	// connections in turn, and hold no more than the receive that they came in. Default 256.
+	// Negative: the handlers have an admission of their own, and a call runs as soon as it has come;
+	// how many can is bounded by the connections and their credits.
 	MaxCalls int
 
 	// IdleWorkers is how many goroutines are kept for the next calls. Default 64.
@@ -36,7 +38,7 @@ func (o ServeOptions) withDefaults() ServeOptions {
 }
 
 func (o *ServeOptions) validate() error {
-	if o.MaxConns < 1 || o.MaxCalls < 1 || o.IdleWorkers < 0 {
+	if o.MaxConns < 1 || o.IdleWorkers < 0 {
 		return errs.Newf(errs.Invalid, "msg.ServeOptions", "", "a limit is negative")
 	}
 	for i := range o.Services {
@@ -50,6 +52,16 @@ func (o *ServeOptions) validate() error {
 				return errs.Newf(errs.Invalid, "msg.ServeOptions", s.Name,
 					"its operations overlap those of %s", other.Name)
 			}
+		}
+	}
+	return nil
+}
+
+// serviceOf finds the service of an operation; nil for the server's own handler. There are few.
+func (o *ServeOptions) serviceOf(op uint16) *Service {
+	for i := range o.Services {
+		if v := &o.Services[i]; v.From <= op && op <= v.To {
+			return v
 		}
 	}
 	return nil

@@ -30,6 +30,7 @@
 package msg
 
 import (
+	"github.com/sluice-storage/sluice/internal/gate"
 	"github.com/sluice-storage/sluice/msg/segment"
 	"github.com/sluice-storage/sluice/wire"
 )
@@ -39,11 +40,11 @@ type Memory = segment.Memory
 
 // Level is the service level of a request: which of a connection's primary queues it is submitted
 // to, and which of a server's unexpected queues it waits in there. Level 0 is for bulk, the
-// default; higher levels go first, but not for ever (see Options.Burst).
+// default; higher levels go first, but not for ever (see Options.Age).
 type Level uint8
 
 // MaxLevels is how many levels there can be.
-const MaxLevels = 8
+const MaxLevels = gate.MaxLevels
 
 // Request is one call. The memory belongs to the call until it returns (also by cancellation
 // or a dead connection: rights are revoked first, so that nothing is touched afterwards).
