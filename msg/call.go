@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/internal/gate"
 	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg/segment"
 	"github.com/sluice-storage/sluice/wire"
@@ -41,11 +42,11 @@ func (f HandlerFunc) Serve(ctx context.Context, c *Call) { f(ctx, c) }
 type Call struct {
 	s       *serverConn
 	index   int
-	ctx     *callCtx
+	ctx     *wait.Context
 	ended   atomic.Bool
 	pushed  atomic.Bool  // writes were posted: the reply waits for them
 	holds   atomic.Int32 // the handler, and a reply whose send buffer is still in use
-	replied waiter
+	replied *wait.Count
 	parcel  parcel
 
 	// Set by begin, and not changed while the call is active. active and gen are guarded by
@@ -76,16 +77,16 @@ type Call struct {
 
 // beginLocked fills a call with a request. The serverConn's lock is held.
 func (c *Call) beginLocked(a *arrival) {
-	c.ctx = c.ctx.renew(time.Duration(a.header.DeadlineMs) * time.Millisecond)
+	c.ctx = c.ctx.Renew(time.Duration(a.header.DeadlineMs) * time.Millisecond)
 	if !a.waited.IsZero() {
-		c.ctx.fix(a.waited)
+		c.ctx.Fix(a.waited)
 	}
 	c.gen++
 	c.active = true
 	c.ended.Store(false)
 	c.holds.Store(1)
 	if a.canceled {
-		c.ctx.end(context.Canceled)
+		c.ctx.End(context.Canceled)
 	}
 	c.recv, c.header, c.body, c.inline = a.recv, a.header, a.body, a.inline
 	c.marks, c.bad = parseMarks(a.header.Pieces)
@@ -300,8 +301,8 @@ func (c *Call) send() error {
 	c.mu.Unlock()
 	o := op{left: 1, places: places, call: c, gen: c.gen, write: true, reply: true}
 	if pushed {
-		c.replied.add(1)
-		o.wait = &c.replied
+		c.replied.Add(1)
+		o.wait = c.replied
 	}
 	c.holds.Add(1)
 	context := c.s.startOp(o)
@@ -310,7 +311,7 @@ func (c *Call) send() error {
 			c.s.places.Give(0, int64(places))
 			c.unhold()
 			if pushed {
-				c.replied.complete(1, nil)
+				c.replied.Done(1, nil)
 			}
 		}
 		c.s.fail(err)
@@ -322,7 +323,7 @@ func (c *Call) send() error {
 	if !pushed {
 		return nil
 	}
-	if err := c.s.settle(&c.replied); err != nil {
+	if err := c.s.settle(c.replied); err != nil {
 		return errs.Wrap("msg.Reply", c.s.name, c.s.explain(err))
 	}
 	return errs.Wrap("msg.Reply", c.s.name, c.failed())

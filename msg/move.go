@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg/segment"
 )
@@ -116,7 +117,7 @@ func (c *Call) PushWait(ctx context.Context, off int64, src []fabric.Sge) error 
 func (c *Call) transferWait(ctx context.Context, op fabric.Op, s *segment.Description, off int64,
 	local []fabric.Sge,
 ) error {
-	w := c.s.node.waiters.Get().(*waiter)
+	w := c.s.node.waiters.Get().(*wait.Count)
 	err := c.transfer(ctx, op, s, off, local, w)
 	if failed := c.s.settle(w); err == nil {
 		err = failed
@@ -136,7 +137,7 @@ func outside(op string, off, n, length int64) error {
 // on, as the send queue has places for them. Reads are counted in w; writes too, if there is one.
 // How many bytes are under way is bounded by the local memory: whoever serves has a bound on that.
 func (c *Call) transfer(ctx context.Context, op fabric.Op, s *segment.Description, off int64,
-	local []fabric.Sge, w *waiter,
+	local []fabric.Sge, w *wait.Count,
 ) error {
 	ch := c.s.node.chains.Get().(*chain)
 	defer func() {
@@ -180,16 +181,16 @@ func (c *Call) reserve(ctx context.Context, places int) error {
 }
 
 // postReads signals each Read: they complete in any order.
-func (c *Call) postReads(ch *chain, w *waiter) error {
+func (c *Call) postReads(ch *chain, w *wait.Count) error {
 	n := len(ch.wrs)
-	w.add(n)
+	w.Add(n)
 	context := c.s.startOp(op{left: n, places: n, wait: w, call: c})
 	for i := range ch.wrs {
 		ch.wrs[i].Flags, ch.wrs[i].Context = fabric.FlagSignaled, context
 	}
 	err := c.s.post(ch.wrs)
 	if err != nil && c.s.dropOp(context) {
-		w.complete(n, nil)
+		w.Done(n, nil)
 		c.s.places.Give(0, int64(n))
 	}
 	return err
@@ -198,7 +199,7 @@ func (c *Call) postReads(ch *chain, w *waiter) error {
 // postWrites leaves writes unsignalled as long as places are plenty: the reply's completion frees
 // them. Less than half of the places can be held that way, so those who wait always get some. Each
 // unit is signalled, so that a peer that takes a large transfer slowly is seen to be alive.
-func (c *Call) postWrites(ch *chain, w *waiter) error {
+func (c *Call) postWrites(ch *chain, w *wait.Count) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := len(ch.wrs)
@@ -211,7 +212,7 @@ func (c *Call) postWrites(ch *chain, w *waiter) error {
 	var context uint64
 	if signal {
 		if w != nil {
-			w.add(1)
+			w.Add(1)
 		}
 		o := op{left: 1, places: held, wait: w, call: c, gen: c.gen, write: true}
 		context = c.s.startOp(o)
@@ -223,7 +224,7 @@ func (c *Call) postWrites(ch *chain, w *waiter) error {
 		if !signal || c.s.dropOp(context) {
 			c.s.places.Give(0, int64(n))
 			if signal && w != nil {
-				w.complete(1, nil)
+				w.Done(1, nil)
 			}
 		} else {
 			c.lent, c.lentBytes = 0, 0 // given back by the end of the link

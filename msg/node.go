@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/progress"
 	"github.com/sluice-storage/sluice/internal/logonce"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/mem"
 )
 
@@ -32,7 +33,7 @@ type Node struct {
 	arenas          atomic.Pointer[[]*mem.Arena]
 
 	chains  sync.Pool // of *chain
-	waiters sync.Pool // of *waiter
+	waiters sync.Pool // of *wait.Count
 	pollers sync.Pool // of *poller
 
 	visits *progress.Visitor[*progress.Duty]
@@ -62,7 +63,7 @@ func NewNode(opts Options) (*Node, error) {
 	n.store.node = n
 	n.refused.Log, n.silent.Log = opts.Logger, opts.Logger
 	n.chains.New = func() any { return &chain{wrs: make([]fabric.WR, 0, chainMax)} }
-	n.waiters.New = func() any { return &waiter{zero: make(chan struct{}, 1)} }
+	n.waiters.New = func() any { return wait.NewCount() }
 	n.pollers.New = func() any { return &poller{} }
 	ctx, stop := context.WithCancel(context.Background())
 	n.stop = stop

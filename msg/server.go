@@ -163,7 +163,7 @@ func (s *Server) admit(c *Call) bool {
 	if s.calls.TryEnter(&c.ticket, r) {
 		return true
 	}
-	c.ctx.fix(time.Time{}) // the time that it waits is the request's
+	c.ctx.Fix(time.Time{}) // the time that it waits is the request's
 	in, err := s.calls.Queue(&c.ticket, r)
 	if err != nil {
 		c.refuse(err)
@@ -227,7 +227,7 @@ func (c *Call) refuse(err error) {
 // over ends a call that no handler has.
 func (c *Call) over() {
 	s := c.s.srv
-	c.ctx.end(context.Canceled)
+	c.ctx.End(context.Canceled)
 	c.unhold()
 	if s.here.Add(-1) == 0 && s.draining.Load() {
 		s.setDrained()
@@ -237,7 +237,7 @@ func (c *Call) over() {
 // run serves a call that was admitted. Whatever the handler does, the call is answered and its
 // context ends.
 func (s *Server) run(c *Call) {
-	err := c.ctx.over() // it may have waited
+	err := c.ctx.Ended() // it may have waited
 	if err == nil {
 		err = c.decode()
 	}

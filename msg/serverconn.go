@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/internal/gate"
 	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -56,61 +57,11 @@ type op struct {
 	serial uint64 // tells it from others that have had its place in the table
 	left   int    // completions to come; 0 for an op that is not in use
 	places int    // to return at the last one
-	wait   *waiter
+	wait   *wait.Count
 	call   *Call // whose they are; nil for none
 	write  bool  // the call learns of failures
 	gen    uint32
 	reply  bool // the call's reply: its send buffer is free at the end
-}
-
-// waiter counts completions down and wakes one goroutine at zero.
-type waiter struct {
-	mu      sync.Mutex
-	pending int
-	err     error // the first failure
-	zero    chan struct{}
-}
-
-func (w *waiter) add(n int) {
-	w.mu.Lock()
-	w.pending += n
-	w.mu.Unlock()
-}
-
-func (w *waiter) complete(n int, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.err == nil {
-		w.err = err
-	}
-	if w.pending -= n; w.pending == 0 {
-		select {
-		case w.zero <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// busy tells whether something is pending.
-func (w *waiter) busy() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.pending > 0
-}
-
-// wait blocks until nothing is pending, and starts afresh.
-func (w *waiter) wait() error {
-	for {
-		w.mu.Lock()
-		if w.pending == 0 {
-			err := w.err
-			w.err = nil
-			w.mu.Unlock()
-			return err
-		}
-		w.mu.Unlock()
-		<-w.zero
-	}
 }
 
 func newServerConn(srv *Server, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (
@@ -130,8 +81,8 @@ func newServerConn(srv *Server, r *rung, ep fabric.Endpoint, cfg *fabric.Endpoin
 	l.alive.buffer = len(s.calls) + maxCancels + 2
 	for i := range s.calls {
 		c := &s.calls[len(s.calls)-1-i]
-		c.s, c.index, c.ctx = s, len(s.calls)-1-i, &callCtx{}
-		c.replied.zero = make(chan struct{}, 1)
+		c.s, c.index, c.ctx = s, len(s.calls)-1-i, &wait.Context{}
+		c.replied = wait.NewCount()
 		c.ticket.Later = c.admitted
 		s.free = append(s.free, c)
 	}
@@ -218,7 +169,7 @@ func (s *serverConn) cancel(buf int, id uint64) {
 	for i := range s.calls {
 		if c := &s.calls[i]; c.active && c.header.RequestID == id {
 			s.srv.counts.canceled.Add(1)
-			c.ctx.end(context.Canceled)
+			c.ctx.End(context.Canceled)
 		}
 	}
 	for i := range s.deferred {
@@ -250,8 +201,8 @@ func (s *serverConn) farewell() {
 	}
 	defer s.leave()
 	h := wire.Header{Kind: wire.KindControl, Op: opGoodbye}
-	w := &waiter{zero: make(chan struct{}, 1)}
-	w.add(1)
+	w := wait.NewCount()
+	w.Add(1)
 	p := &parcel{}
 	p.pieces[0] = fabric.Sge{
 		Reg: s.arena.Region(), Buf: h.Append(s.sendBuf(len(s.calls) + maxCancels + 1)[:0]),
@@ -262,7 +213,7 @@ func (s *serverConn) farewell() {
 		return
 	}
 	s.duty.Need()
-	_ = w.wait()
+	_ = w.Wait()
 }
 
 // slotOf spreads the ids of a client over a table: they count up above the slot in the low bits.
@@ -347,7 +298,7 @@ func (s *serverConn) opDone(i, n int, err error) {
 		o.call.writeFailed(o.gen, err)
 	}
 	if o.wait != nil {
-		o.wait.complete(n, err)
+		o.wait.Done(n, err)
 	}
 	if over && o.reply {
 		o.call.unhold()
@@ -365,7 +316,7 @@ func (s *serverConn) endCalls() {
 	defer s.mu.Unlock()
 	for i := range s.calls {
 		if c := &s.calls[i]; c.active {
-			c.ctx.end(context.Canceled)
+			c.ctx.End(context.Canceled)
 		}
 	}
 }

@@ -3,6 +3,8 @@ package msg
 import (
 	"context"
 	"runtime"
+
+	"github.com/sluice-storage/sluice/internal/wait"
 )
 
 // This file is how a server polls. Which goroutine does, and who does while a handler runs, is the
@@ -69,10 +71,10 @@ func (c *Call) Waits() { c.s.duty.Need() }
 // settle waits until nothing is pending any more. A provider that moves data in Post has completed
 // what was posted already: then this goroutine takes the completions itself and nobody has to be
 // woken, twice, to tell it. Requests that come along with them go to workers.
-func (s *serverConn) settle(w *waiter) error {
-	if s.caps.PostMoves && w.busy() && s.enter() == nil {
+func (s *serverConn) settle(w *wait.Count) error {
+	if s.caps.PostMoves && w.Busy() && s.enter() == nil {
 		p := s.node.pollers.Get().(*poller)
-		for w.busy() {
+		for w.Busy() {
 			n := s.cq.Poll(p.batch[:])
 			if n == 0 {
 				break
@@ -87,8 +89,8 @@ func (s *serverConn) settle(w *waiter) error {
 		s.node.pollers.Put(p)
 		s.leave()
 	}
-	if w.busy() {
+	if w.Busy() {
 		s.duty.Need()
 	}
-	return w.wait()
+	return w.Wait()
 }
