@@ -115,7 +115,7 @@ func (s *Server) open(r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) e
 	}
 	s.mu.Unlock()
 	if !draining { // else nobody would ever end the link, and Node.Close would wait for it
-		err = s.node.adopt(ss.link)
+		err = s.node.adopt(ss, ss.name)
 	}
 	if err != nil || draining {
 		_ = ep.Close()

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/internal/gate"
+	"github.com/sluice-storage/sluice/msg/internal/eager"
 	"github.com/sluice-storage/sluice/msg/segment"
 	"github.com/sluice-storage/sluice/wire"
 )
@@ -32,7 +33,7 @@ type Conn struct {
 	hit     bool          // likewise: its answer is here
 
 	mu       sync.Mutex
-	lent     lent // eager slots
+	held     eager.Held // slots at the server
 	slots    []slot
 	free     []int32 // indices of slots without a request
 	cancels  int     // cancellations that the server has not acknowledged
@@ -111,7 +112,7 @@ func newConn(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (
 	c := &Conn{link: l, slots: make([]slot, credits)}
 	c.credits = gate.New(gate.Options{Name: "credits", Count: credits, Bytes: int64(n.opts.Window),
 		Age: n.opts.Age})
-	l.alive.buffer = credits + maxCancels
+	l.aliveBuf = credits + maxCancels
 	c.need = make(chan struct{}, 1)
 	for i := range c.slots {
 		c.slots[i].index, c.slots[i].id = i, uint64(i)
@@ -121,7 +122,7 @@ func newConn(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (
 	}
 	l.role = c
 	l.duty.Open(n.visits, c.standby)
-	if err := n.adopt(l); err != nil {
+	if err := n.adopt(c, l.name); err != nil {
 		_ = ep.Close()
 		_ = l.cq.Close()
 		_ = l.arena.Close()
@@ -159,13 +160,6 @@ func (c *Conn) Err() error {
 		return errs.New(errs.Shutdown, "msg", c.name, nil)
 	}
 	return nil
-}
-
-// Close ends the connection and waits until its memory is released. Calls in progress fail with
-// errs.Closed.
-func (c *Conn) Close() {
-	c.fail(errs.New(errs.Closed, "msg.Close", c.name, nil))
-	<-c.gone
 }
 
 // MaxDescription is how many bytes a request's body and the descriptions of its segments may

@@ -33,7 +33,8 @@ type link struct {
 	name     string
 	peerAddr string // for logs that say a thing once per peer
 	alive    alive
-	heard    atomic.Uint64 // messages received; the sweeper watches it
+	aliveBuf int           // send buffer of inquiries; that of answers follows it
+	heard    atomic.Uint64 // messages received; the sweep watches it
 
 	arena     *mem.Arena
 	recvBytes int
@@ -46,7 +47,7 @@ type link struct {
 	signalEvery uint32
 	plain       atomic.Uint32
 	posts       []fabric.Recv // the receives as they are posted; does not change
-	moves       atomic.Uint64 // completions of this side's work requests; the sweeper watches it
+	moves       atomic.Uint64 // completions of this side's work requests; the sweep watches it
 
 	closing sync.Once
 	done    chan struct{} // closed once the link is dead
@@ -352,6 +353,13 @@ func (l *link) fail(cause error) {
 	l.mu.Unlock()
 	close(l.done)
 	l.role.died(err)
+}
+
+// Close ends the connection and waits until its memory is released. Calls in progress fail with
+// errs.Closed.
+func (l *link) Close() {
+	l.fail(errs.New(errs.Closed, "msg.Close", l.name, nil))
+	<-l.gone
 }
 
 // closeEndpoint returns when no memory of this side is touched any more. Completions that

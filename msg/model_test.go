@@ -252,9 +252,10 @@ func quiet(r *rig) error {
 func settled(r *rig) error {
 	c := r.conn
 	c.mu.Lock()
-	free, lent := len(c.free), c.lent.held&^c.lent.free
+	free := len(c.free)
+	held, idle := c.held.Sets()
 	c.mu.Unlock()
-	if lent != 0 {
+	if lent := held &^ idle; lent != 0 {
 		return fmt.Errorf("client: eager slots %b still carry requests", lent)
 	}
 	if u := c.credits.Usage(); u.Count != 0 || u.Bytes != 0 || free != len(c.slots) {
@@ -268,10 +269,8 @@ func settled(r *rig) error {
 	}
 	for s := range r.srv.conns {
 		s.mu.Lock()
-		free, busy, refs := len(s.free), s.busyOps, 0
-		for i := range s.eager.slots {
-			refs += s.eager.slots[i].refs
-		}
+		free, busy := len(s.free), s.busyOps
+		_, refs := s.lent.Slots()
 		s.mu.Unlock()
 		if refs != 0 {
 			return fmt.Errorf("server: %d eager slots are in use", refs)

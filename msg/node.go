@@ -2,6 +2,8 @@ package msg
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +14,8 @@ import (
 	"github.com/sluice-storage/sluice/internal/logonce"
 	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/msg/internal/eager"
+	"github.com/sluice-storage/sluice/msg/segment"
 )
 
 // rung is one provider that a node can use, with the limits that were found best for it.
@@ -29,10 +33,10 @@ type Node struct {
 
 	counts          nodeCounts
 	refused, silent logonce.Logger
-	store           store
+	store           eager.Store // of the slots that are lent to clients
 	arenas          atomic.Pointer[[]*mem.Arena]
 
-	chains  sync.Pool // of *chain
+	chains  sync.Pool // of *segment.Chain
 	waiters sync.Pool // of *wait.Count
 	pollers sync.Pool // of *poller
 
@@ -42,8 +46,8 @@ type Node struct {
 
 	mu      sync.Mutex
 	closed  bool
-	links   map[*link]struct{}
-	servers map[*Server]struct{}
+	links   map[member]struct{}
+	servers map[closer]struct{}
 }
 
 // NewNode makes a node on opts.Domain and opts.Domains.
@@ -54,15 +58,20 @@ func NewNode(opts Options) (*Node, error) {
 	}
 	n := &Node{
 		opts: opts, visits: progress.NewVisitor[*progress.Duty](),
-		links: map[*link]struct{}{}, servers: map[*Server]struct{}{},
+		links: map[member]struct{}{}, servers: map[closer]struct{}{},
 	}
 	for _, d := range opts.Domains {
 		caps := d.Caps()
 		n.rungs = append(n.rungs, &rung{domain: d, caps: caps, limits: opts.limits(caps.Provider)})
 	}
-	n.store.node = n
+	slot := 0
+	for _, r := range n.rungs {
+		slot = max(slot, r.limits.EagerMax)
+	}
+	n.store.Open(eager.Options{Bytes: opts.Memory, SlotBytes: slot, Source: opts.Source,
+		Attach: n.Attach, Detach: n.Detach})
 	n.refused.Log, n.silent.Log = opts.Logger, opts.Logger
-	n.chains.New = func() any { return &chain{wrs: make([]fabric.WR, 0, chainMax)} }
+	n.chains.New = func() any { return &segment.Chain{WRs: make([]fabric.WR, 0, segment.ChainMax)} }
 	n.waiters.New = func() any { return wait.NewCount() }
 	n.pollers.New = func() any { return &poller{} }
 	ctx, stop := context.WithCancel(context.Background())
@@ -122,13 +131,7 @@ func (n *Node) Close() error {
 		return nil
 	}
 	n.closed = true
-	servers, links := make([]*Server, 0), make([]*link, 0)
-	for s := range n.servers {
-		servers = append(servers, s)
-	}
-	for l := range n.links {
-		links = append(links, l)
-	}
+	servers, links := slices.Collect(maps.Keys(n.servers)), slices.Collect(maps.Keys(n.links))
 	n.mu.Unlock()
 
 	now, cancel := context.WithCancel(context.Background())
@@ -140,48 +143,62 @@ func (n *Node) Close() error {
 		}
 	}
 	for _, l := range links {
-		l.fail(errs.New(errs.Closed, "msg.Close", l.name, nil))
-		<-l.gone
+		l.Close()
 	}
 	n.stop()
 	n.ended.Wait()
-	n.store.close()
+	n.released(n.store.Close())
 	return first
+}
+
+// released logs that memory was not given back.
+func (n *Node) released(err error) {
+	if err != nil {
+		n.opts.Logger.Error("memory was not released", "err", err)
+	}
 }
 
 // NodeStats are counters of a node.
 type NodeStats struct {
-	LateFailures uint64 // errors that came for requests that nobody waited for, one-way ones too
-	Memory       MemoryStats
+	LateFailures uint64      // errors that came for requests that nobody waited for, one-way ones too
+	Memory       eager.Stats // of the slots that it lends
 }
 
 type nodeCounts struct{ lateFailures atomic.Uint64 }
 
 // Stats tell what the node has seen.
 func (n *Node) Stats() NodeStats {
-	return NodeStats{LateFailures: n.counts.lateFailures.Load(), Memory: n.store.stats()}
+	return NodeStats{LateFailures: n.counts.lateFailures.Load(), Memory: n.store.Stats()}
 }
 
 // adopt makes the node responsible for a link that is about to start.
-func (n *Node) adopt(l *link) error {
+func (n *Node) adopt(l member, name string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
-		return errs.New(errs.Closed, "msg", l.name, nil)
+		return errs.New(errs.Closed, "msg", name, nil)
 	}
 	n.links[l] = struct{}{}
 	return nil
 }
 
-func (n *Node) forget(l *link) {
+func (n *Node) forget(l member) {
 	n.mu.Lock()
 	delete(n.links, l)
 	n.mu.Unlock()
 }
 
-// sweeper is a role that has limits of time to keep. A sweep compares clocks now and then, so
-// that calls need no timers of their own.
-type sweeper interface{ sweep(now time.Time) }
+// member is a connection, seen by the node: it has limits of time to keep. A sweep compares clocks
+// now and then, so that calls need no timers of their own.
+type member interface {
+	sweep(now time.Time)
+	Close() // ends it, and waits until its memory is released
+}
+
+// closer is a server, seen by the node.
+type closer interface {
+	Close(ctx context.Context) error
+}
 
 // sweep looks at all links a few times within the shortest limit.
 func (n *Node) sweep(ctx context.Context) {
@@ -189,7 +206,7 @@ func (n *Node) sweep(ctx context.Context) {
 	period := min(o.CallTimeout, o.PeerTimeout, o.KeepAlive, o.EagerIdle) / 8
 	tick := time.NewTicker(min(max(period, time.Millisecond), 250*time.Millisecond))
 	defer tick.Stop()
-	var due []sweeper
+	var due []member
 	for {
 		select {
 		case <-ctx.Done():
@@ -198,9 +215,7 @@ func (n *Node) sweep(ctx context.Context) {
 			due = due[:0]
 			n.mu.Lock()
 			for l := range n.links {
-				if s, ok := l.role.(sweeper); ok {
-					due = append(due, s)
-				}
+				due = append(due, l)
 			}
 			n.mu.Unlock()
 			for _, s := range due {

@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/msg/internal/eager"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -117,7 +118,6 @@ const (
 	minUnit    = 4 << 10 // below it there are more requests than data
 	maxReceive = 1 << 20 // a receive is held per credit: more is data, not control
 	maxCredits = 1024
-	maxEager   = 64 // slots; a connection's are one word of bits
 )
 
 func (o Options) withDefaults() Options {
@@ -169,8 +169,8 @@ func (o *Options) validate() error {
 		return bad("Queues %d is not within 1 to %d", o.Queues, MaxLevels)
 	case o.Window < 1:
 		return bad("the window is negative")
-	case o.EagerSlots < 1 || o.EagerSlots > maxEager:
-		return bad("EagerSlots %d is not within 1 to %d", o.EagerSlots, maxEager)
+	case o.EagerSlots < 1 || o.EagerSlots > eager.MaxSlots:
+		return bad("EagerSlots %d is not within 1 to %d", o.EagerSlots, eager.MaxSlots)
 	case min(o.CallTimeout, o.CancelGrace, o.PeerTimeout, o.KeepAlive, o.EagerIdle, o.Age) < 0:
 		return bad("a timeout is negative")
 	case o.Progress > ProgressThread:

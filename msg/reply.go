@@ -143,7 +143,7 @@ func (c *Conn) died(err error) {
 func (c *Conn) flushed(error) {}
 
 func (c *Conn) released() {
-	c.node.forget(c.link)
+	c.node.forget(c)
 }
 
 // sweep ends the calls whose context has no deadline and that have waited for CallTimeout. A

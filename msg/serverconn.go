@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-storage/sluice/internal/gate"
 	"github.com/sluice-storage/sluice/internal/invariant"
 	"github.com/sluice-storage/sluice/internal/wait"
+	"github.com/sluice-storage/sluice/msg/internal/eager"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -25,7 +26,7 @@ type serverConn struct {
 	peerName string     // if it is proved
 
 	mu       sync.Mutex
-	eager    eagerSlots
+	lent     eager.Lent // slots of the client
 	calls    []Call
 	free     []*Call // a stack, to keep the memory in use small
 	deferred []arrival
@@ -78,7 +79,7 @@ func newServerConn(srv *Server, r *rung, ep fabric.Endpoint, cfg *fabric.Endpoin
 	if p := ep.Peer(); p.Proof != fabric.ProofNone {
 		s.peerName = p.Name
 	}
-	l.alive.buffer = len(s.calls) + maxCancels + 2
+	l.aliveBuf = len(s.calls) + maxCancels + 2
 	for i := range s.calls {
 		c := &s.calls[len(s.calls)-1-i]
 		c.s, c.index, c.ctx = s, len(s.calls)-1-i, &wait.Context{}
@@ -338,7 +339,7 @@ func (s *serverConn) flushed(err error) {
 
 func (s *serverConn) released() {
 	s.closeSlots()
-	s.node.forget(s.link)
+	s.node.forget(s)
 	s.srv.forget(s)
 }
 

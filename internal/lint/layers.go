@@ -38,8 +38,9 @@ func table() []layer {
 		{"mem", []string{"fabric"}},
 		{"mem/...", []string{"fabric", "mem"}},
 		{"msg/segment", []string{"fabric", "mem"}}, // what a request describes; msg moves it
+		{"msg/internal/eager", []string{"fabric", "mem"}}, // whose slot is whose; msg moves the data
 		// Who polls is decided in one place, for providers and for msg.
-		{"msg", []string{"fabric", "fabric/progress", "mem", "msg/segment"}},
+		{"msg", []string{"fabric", "fabric/progress", "mem", "msg/internal/eager", "msg/segment"}},
 		{"msg/...", []string{"fabric", "mem", "msg"}},
 		{"mover", []string{"fabric", "mem", "msg"}},
 		{"peer", []string{

@@ -183,17 +183,12 @@ func TestWaitingAllocatesNothing(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	c, got := &Context{}, make(chan int, 1)
-	g := gate.New(gate.Options{Bytes: 1})
 	n := alloctest.PerRun(0, 500, func() {
 		c = c.Renew(time.Hour)
 		c.Lend()
 		got <- 1
 		For(c, got)
 		c.Return()
-		if err := g.Acquire(c, 1); err != nil {
-			t.Fatal(err)
-		}
-		g.Release(1)
 		c.End(context.Canceled)
 	})
 	if n > 0 {
