@@ -35,17 +35,6 @@ func closePorts(ports []port) {
 	}
 }
 
-// Addr is where the server listens, as Dial takes it: of several places that of the node's Domain,
-// or the first.
-func (s *Server) Addr() string {
-	for _, p := range s.ports {
-		if p.rung == s.node.base() {
-			return p.listener.Addr().String()
-		}
-	}
-	return s.ports[0].listener.Addr().String()
-}
-
 // Places are where the server listens.
 func (s *Server) Places() []Place {
 	var all []Place

@@ -26,14 +26,6 @@ func (c *Conn) await(ctx context.Context, s *slot) error {
 	}
 }
 
-// outcome tells whether the wait for a slot is over.
-func (c *Conn) outcome(s *slot) (over bool, err error) {
-	c.mu.Lock()
-	over, err = s.outcome != nil || s.state == slotAnswered, s.outcome
-	c.mu.Unlock()
-	return over, err
-}
-
 // pollFor polls until the caller's own wait is over.
 func (c *Conn) pollFor(ctx context.Context, s *slot) error {
 	defer c.unpoll()

@@ -1,6 +1,11 @@
 package msg
 
-import "time"
+import (
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/wire"
+)
 
 // This file is what becomes of a request at the client that nobody wants any more.
 
@@ -49,6 +54,17 @@ func (c *Conn) abandon(s *slot, tell bool) {
 	s.untold = tell && !s.told
 	c.mu.Unlock()
 	c.tellCancels()
+}
+
+// late drops the reply to a request that nobody waits for any more.
+func (c *Conn) late(s *slot, buf int, h *wire.Header) {
+	status, credits := h.Status, int(h.Credits) // h may lie in the slot
+	if status != errs.OK {
+		c.node.counts.lateFailures.Add(1)
+	}
+	c.repost(buf)
+	c.release(s)
+	c.credits.Give(credits, 0) // its part of the window came back when it was left behind
 }
 
 // tellCancels tells the server of requests that are not wanted any more, as many as it may be told.

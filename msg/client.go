@@ -4,99 +4,38 @@ import (
 	"context"
 	"errors"
 	"math"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/internal/gate"
-	"github.com/sluice-storage/sluice/msg/internal/eager"
-	"github.com/sluice-storage/sluice/msg/segment"
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// Conn is the client's end of a connection. Safe for concurrent use.
-//
-// Life of a request: take a credit, which stands for a slot and for a part of the window, so that
-// one wait covers all three; grant the windows of data that is too large to ride inline; write the message
-// into the slot's send buffer and post it; wait. The reply's receive was posted before the
-// request left. The caller copies out what rode inline, posts the receive again, revokes the
-// grants and returns the credit.
-type Conn struct {
-	*link
-	credits *gate.Gate // requests, and bytes of the window
-
-	need    chan struct{} // room for one: the connection's goroutine should poll
-	waiting atomic.Int32  // slots in state slotWaiting; changed with Conn.mu, read without
-	self    *slot         // whose caller polls; belongs to who has the duty
-	hit     bool          // likewise: its answer is here
-
-	mu       sync.Mutex
-	held     eager.Held // slots at the server
-	slots    []slot
-	free     []int32 // indices of slots without a request
-	cancels  int     // cancellations that the server has not acknowledged
-	next     int     // control buffer of the next cancellation
-	draining bool    // the server said goodbye
+// Dial connects to a server at an address of the node's Domain. The connection is shared by all
+// callers of Call.
+func (n *Node) Dial(ctx context.Context, addr string) (*Conn, error) {
+	return n.DialAt(ctx, Place{Addr: addr}, [32]byte{})
 }
 
-// slot carries one request at a time. What stands above state belongs to the caller while it
-// is in Call; the rest is guarded by Conn.mu.
-type slot struct {
-	index   int
-	grants  []grant
-	spaces  [2]segment.Space // of Out and In
-	remotes []fabric.Remote
-	parcel  parcel
-	scratch Reply         // of one-way messages
-	window  int64         // bytes of the connection's window that the request has
-	eager   int           // eager slot of the request's data; -1 for none. Set with Conn.mu
-	fenced  chan struct{} // room for one: what was posted before is done
-	wake    chan struct{} // room for one: reply, death or time limit
-
-	state    slotState
-	untold   bool // the server is to be told that it is not wanted any more
-	told     bool // the server was told
-	id       uint64
-	timed    bool      // the sweep keeps the time, because the caller's context has no deadline
-	deadline time.Time // set by the sweep when it first finds the request waiting
-	outcome  error     // why there will be no reply
-	recv     int       // receive that holds the reply
-	header   wire.Header
-	body     []byte
-	inline   []byte
-}
-
-type slotState uint8
-
-const (
-	slotFree slotState = iota
-	slotWaiting
-	slotAnswered
-	slotAbandoned // the caller left; the reply will free the slot
-)
-
-// setLocked changes a slot's state and keeps count of those that wait.
-func (c *Conn) setLocked(s *slot, to slotState) {
-	if s.state == slotWaiting {
-		c.waiting.Add(-1)
+// DialAt is Dial by any of the node's providers. token is shown to a listener that asks for one.
+func (n *Node) DialAt(ctx context.Context, at Place, token [32]byte) (*Conn, error) {
+	r, err := n.rungOf(at.Domain)
+	if err != nil {
+		return nil, err
 	}
-	if to == slotWaiting {
-		c.waiting.Add(1)
+	cfg, err := n.config(r, n.opts.Credits)
+	if err != nil {
+		return nil, err
 	}
-	s.state = to
+	cfg.Hello.Token = token
+	ep, err := r.domain.Connector().Dial(ctx, at.Addr, cfg)
+	if err != nil {
+		_ = cfg.RecvCQ.Close()
+		return nil, errs.Wrap("msg.Dial", at.Addr, err)
+	}
+	return newConn(n, r, ep, &cfg)
 }
-
-// grant is a right that the server holds until the call is over.
-type grant struct {
-	region fabric.Region
-	remote fabric.Remote
-	own    bool // the region was registered for this call and ends with it
-}
-
-// lends tells whether the server may still reach the caller's memory for the slot's request.
-func (s *slot) lends() bool { return len(s.grants) > 0 || s.eager >= 0 }
 
 func newConn(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (*Conn, error) {
 	credits := min(n.opts.Credits, int(ep.Peer().RecvDepth)-controlReserve)
@@ -135,36 +74,6 @@ func newConn(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (
 	go c.pollOnDemand()
 	return c, nil
 }
-
-// Provider is the name of the provider that carries the connection.
-func (c *Conn) Provider() string { return c.caps.Provider }
-
-// Domain is the provider that carries the connection.
-func (c *Conn) Domain() fabric.Domain { return c.rung.domain }
-
-// Peer is the hello of the server.
-func (c *Conn) Peer() fabric.Peer { return c.ep.Peer() }
-
-// Done is closed when the connection is dead, by either side.
-func (c *Conn) Done() <-chan struct{} { return c.done }
-
-// Err says why the connection is dead, or errs.Shutdown when the server has said that it is
-// about to end it; nil while it can be used.
-func (c *Conn) Err() error {
-	if err := c.err(); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.draining {
-		return errs.New(errs.Shutdown, "msg", c.name, nil)
-	}
-	return nil
-}
-
-// MaxDescription is how many bytes a request's body and the descriptions of its segments may
-// take together (see DescriptionBytes). Call answers errs.TooBig to more: split the request.
-func (c *Conn) MaxDescription() int { return c.msgBytes - wire.HeaderBytes }
 
 // Call sends a request and waits for its reply. The error is the server's own (an *errs.Error
 // of the same kind with the server's text), or errs.Disconnected, errs.TimedOut,
@@ -224,21 +133,6 @@ func (c *Conn) Send(ctx context.Context, req *Request) error {
 	return nil
 }
 
-// windowOf is what a request takes of the window: its data that does not ride inline.
-func (c *Conn) windowOf(req *Request) (bytes int64) {
-	inline := int64(c.rung.limits.InlineMax)
-	if n := req.In.Len(); n > inline {
-		bytes += n
-	}
-	if n := req.Out.Len(); n > inline {
-		bytes += n
-	}
-	return min(bytes, int64(c.node.opts.Window))
-}
-
-// level is the primary queue of a level.
-func (c *Conn) level(l Level) Level { return min(l, Level(c.node.opts.Queues-1)) }
-
 // begin waits for a credit and takes a slot.
 func (c *Conn) begin(ctx context.Context, req *Request) (*slot, error) {
 	if err := ctx.Err(); err != nil {
@@ -270,18 +164,6 @@ func (c *Conn) begin(ctx context.Context, req *Request) (*slot, error) {
 	s.untold, s.told, s.timed = false, false, !limited
 	c.mu.Unlock()
 	return s, nil
-}
-
-// refusesLocked tells why no request may begin. A connection that has died since the caller entered
-// it may have told all who waited: nobody would tell this one.
-func (c *Conn) refusesLocked() error {
-	switch {
-	case c.over.Load():
-		return c.err()
-	case c.draining:
-		return errs.New(errs.Shutdown, "msg", c.name, nil)
-	}
-	return nil
 }
 
 // submit grants, encodes and posts. When it fails the server has seen nothing.
@@ -352,15 +234,6 @@ func (s *slot) parse(req *Request, rep *Reply) error {
 		req.In.CopyFrom(&s.spaces[1], s.inline)
 	}
 	return nil
-}
-
-// release makes a slot free for the next request.
-func (c *Conn) release(s *slot) {
-	c.mu.Lock()
-	c.setLocked(s, slotFree)
-	c.freeSlotLocked(s)
-	c.free = append(c.free, int32(s.index))
-	c.mu.Unlock()
 }
 
 // unsubmit undoes begin for a request that never left, and says why it did not.

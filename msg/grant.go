@@ -45,11 +45,6 @@ func (c *Conn) plan(req *Request) plan {
 	return p
 }
 
-// InlineRoom is how much request data can ride inline beside a small body.
-func (c *Conn) InlineRoom() int {
-	return min(c.rung.limits.InlineMax, c.MaxDescription()-segment.FixedBytes-minBody)
-}
-
 // encode writes the request into the slot's send buffer and grants what it describes.
 func (c *Conn) encode(s *slot, h *wire.Header, req *Request, m marks) ([]byte, error) {
 	for i, m := range [2]*Memory{req.Out, req.In} {

@@ -112,6 +112,13 @@ func sendDepth(credits int) int { return bulkDepth + 2*controlReserve + 4*credit
 
 func recvDepth(credits int) int { return credits + controlReserve }
 
+// replyBytes is what stands before a reply's body: the header and the length of the data, see
+// slot.parse.
+const replyBytes = wire.HeaderBytes + 8
+
+// maxText is how much of an error's text crosses the wire.
+const maxText = minBody - 8
+
 // config makes the queue and the endpoint's configuration for so many credits.
 func (n *Node) config(r *rung, credits int) (fabric.EndpointConfig, error) {
 	send, recv := sendDepth(credits), recvDepth(credits)
@@ -217,6 +224,14 @@ func (l *link) repost(i int) {
 	}
 }
 
+// parcel is room for a message's work request, kept where messages are sent again and again.
+type parcel struct {
+	pieces [2]fabric.Sge
+	wrs    [1]fabric.WR
+}
+
+func (p *parcel) bytes() int { return len(p.pieces[0].Buf) + len(p.pieces[1].Buf) }
+
 // sendPlain posts a message that nobody waits for. Its buffer is free again at once when the
 // message is at most inlineMax bytes long, else once the peer has answered it: what was
 // answered has been received.
@@ -229,14 +244,6 @@ func (l *link) sendPlain(p *parcel, buf []byte) error {
 	}
 	return l.send(p, flags, kindPlain)
 }
-
-// parcel is room for a message's work request, kept where messages are sent again and again.
-type parcel struct {
-	pieces [2]fabric.Sge
-	wrs    [1]fabric.WR
-}
-
-func (p *parcel) bytes() int { return len(p.pieces[0].Buf) + len(p.pieces[1].Buf) }
 
 // send posts one message.
 func (l *link) send(p *parcel, flags fabric.Flags, context uint64) error {
@@ -285,7 +292,7 @@ func (l *link) supervise() {
 type poller struct {
 	batch  [32]fabric.Completion
 	header wire.Header // of the message being handled
-	run    *Call       // server: the request that the goroutine will serve itself
+	run    any         // server: the *Call that the goroutine will serve itself
 }
 
 // poll waits for completions and handles them. It fails when ctx ends, or when the link is dead.

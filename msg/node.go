@@ -25,6 +25,12 @@ type rung struct {
 	limits Limits
 }
 
+// Place is an address of one provider.
+type Place struct {
+	Domain fabric.Domain // one of the node's; nil: Options.Domain
+	Addr   string        // as the provider takes it
+}
+
 // Node is a process's place in the message layer: it dials, serves, and watches over time
 // limits. Safe for concurrent use.
 type Node struct {
@@ -48,6 +54,18 @@ type Node struct {
 	closed  bool
 	links   map[member]struct{}
 	servers map[closer]struct{}
+}
+
+// member is a connection, seen by the node: it has limits of time to keep. A sweep compares clocks
+// now and then, so that calls need no timers of their own.
+type member interface {
+	sweep(now time.Time)
+	Close() // ends it, and waits until its memory is released
+}
+
+// closer is a server, seen by the node.
+type closer interface {
+	Close(ctx context.Context) error
 }
 
 // NewNode makes a node on opts.Domain and opts.Domains.
@@ -95,31 +113,6 @@ func (n *Node) rungOf(d fabric.Domain) (*rung, error) {
 		}
 	}
 	return nil, errs.Newf(errs.Invalid, "msg", d.Caps().Provider, "not a domain of this node")
-}
-
-// Dial connects to a server at an address of the node's Domain. The connection is shared by all
-// callers of Call.
-func (n *Node) Dial(ctx context.Context, addr string) (*Conn, error) {
-	return n.DialAt(ctx, Place{Addr: addr}, [32]byte{})
-}
-
-// DialAt is Dial by any of the node's providers. token is shown to a listener that asks for one.
-func (n *Node) DialAt(ctx context.Context, at Place, token [32]byte) (*Conn, error) {
-	r, err := n.rungOf(at.Domain)
-	if err != nil {
-		return nil, err
-	}
-	cfg, err := n.config(r, n.opts.Credits)
-	if err != nil {
-		return nil, err
-	}
-	cfg.Hello.Token = token
-	ep, err := r.domain.Connector().Dial(ctx, at.Addr, cfg)
-	if err != nil {
-		_ = cfg.RecvCQ.Close()
-		return nil, errs.Wrap("msg.Dial", at.Addr, err)
-	}
-	return newConn(n, r, ep, &cfg)
 }
 
 // Close ends every connection and server of the node and waits until they are gone. Calls in
@@ -186,18 +179,6 @@ func (n *Node) forget(l member) {
 	n.mu.Lock()
 	delete(n.links, l)
 	n.mu.Unlock()
-}
-
-// member is a connection, seen by the node: it has limits of time to keep. A sweep compares clocks
-// now and then, so that calls need no timers of their own.
-type member interface {
-	sweep(now time.Time)
-	Close() // ends it, and waits until its memory is released
-}
-
-// closer is a server, seen by the node.
-type closer interface {
-	Close(ctx context.Context) error
 }
 
 // sweep looks at all links a few times within the shortest limit.

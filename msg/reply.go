@@ -8,8 +8,7 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// This file is what the connection's goroutine does for the client: it hands replies to their
-// callers.
+// This file is what who polls does for a client: it hands replies to their callers.
 
 func (c *Conn) received(p *poller, buf int, body, inline []byte) {
 	h := &p.header
@@ -53,26 +52,6 @@ func (c *Conn) answered(buf int, h *wire.Header, body, inline []byte) {
 	default:
 		c.mu.Unlock()
 		c.unexpected(h)
-	}
-}
-
-// late drops the reply to a request that nobody waits for any more.
-func (c *Conn) late(s *slot, buf int, h *wire.Header) {
-	status, credits := h.Status, int(h.Credits) // h may lie in the slot
-	if status != errs.OK {
-		c.node.counts.lateFailures.Add(1)
-	}
-	c.repost(buf)
-	c.release(s)
-	c.credits.Give(credits, 0) // its part of the window came back when it was left behind
-}
-
-// signal wakes the caller. One signal in the channel is as good as two, and one that comes
-// too late wakes the slot's next caller for nothing: see await.
-func (s *slot) signal() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
 	}
 }
 

@@ -2,68 +2,14 @@ package msg
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/internal/gate"
-	"github.com/sluice-storage/sluice/internal/invariant"
 	"github.com/sluice-storage/sluice/internal/wait"
-	"github.com/sluice-storage/sluice/msg/internal/eager"
 	"github.com/sluice-storage/sluice/wire"
 )
-
-// serverConn is the server's end of a connection. Each request gets one of its calls; a request
-// that finds none waits in the receive that it came in. There are twice as many calls as
-// credits, because a client may send its next request while the handler of the last one is
-// still returning.
-type serverConn struct {
-	*link
-	srv      *Server
-	id       uint64     // among the connections of the server
-	places   *gate.Gate // in the send queue, for one-sided operations
-	peerName string     // if it is proved
-
-	mu       sync.Mutex
-	lent     eager.Lent // slots of the client
-	calls    []Call
-	free     []*Call // a stack, to keep the memory in use small
-	deferred []arrival
-	ops      []op
-	idleOps  []int32
-	busyOps  int
-	serial   uint64
-	acks     int // control buffer of the next acknowledgement
-
-	// early holds the ids of requests that were canceled, by client's slot: two goroutines that
-	// poll may handle a request and its cancellation in either order. Ids do not repeat.
-	early [64]uint64
-
-	lastMoves uint64    // of the link, at the last sweep
-	lastMoved time.Time // when the sweep last saw it change
-}
-
-// arrival is a request that waits for a call.
-type arrival struct {
-	recv         int
-	header       wire.Header
-	body, inline []byte
-	canceled     bool
-	waited       time.Time // since when it has waited for a call; zero: it has not
-}
-
-// op is what a signalled work request, or a chain of Reads, ends.
-type op struct {
-	serial uint64 // tells it from others that have had its place in the table
-	left   int    // completions to come; 0 for an op that is not in use
-	places int    // to return at the last one
-	wait   *wait.Count
-	call   *Call // whose they are; nil for none
-	write  bool  // the call learns of failures
-	gen    uint32
-	reply  bool // the call's reply: its send buffer is free at the end
-}
 
 func newServerConn(srv *Server, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (
 	*serverConn, error,
@@ -130,36 +76,10 @@ func (s *serverConn) arrived(p *poller, a *arrival) {
 	s.free = s.free[:last]
 	s.beginLocked(c, a)
 	s.mu.Unlock()
-	if p.run != nil {
-		s.srv.dispatch(p.run)
+	if first, ok := p.run.(*Call); ok {
+		s.srv.dispatch(first)
 	}
 	p.run = c
-}
-
-// beginLocked fills a call, unless its cancellation has overtaken it.
-func (s *serverConn) beginLocked(c *Call, a *arrival) {
-	if s.early[s.slotOf(a.header.RequestID)] == a.header.RequestID && a.header.RequestID != 0 {
-		a.canceled = true
-	}
-	c.beginLocked(a)
-	c.place()
-}
-
-// recycle takes a finished call back and gives it to the longest waiting request.
-func (s *serverConn) recycle(c *Call) {
-	s.mu.Lock()
-	if len(s.deferred) == 0 {
-		s.free = append(s.free, c)
-		s.mu.Unlock()
-		s.leave()
-		return
-	}
-	a := s.deferred[0]
-	s.deferred = s.deferred[:copy(s.deferred, s.deferred[1:])]
-	s.beginLocked(c, &a)
-	s.mu.Unlock()
-	s.leave() // for the finished one; the waiting one has entered when it arrived
-	s.srv.dispatch(c)
 }
 
 // cancel ends the context of a call that the client has given up, wherever it is, and
@@ -217,46 +137,6 @@ func (s *serverConn) farewell() {
 	_ = w.Wait()
 }
 
-// slotOf spreads the ids of a client over a table: they count up above the slot in the low bits.
-func (s *serverConn) slotOf(id uint64) int { return int(id & 0xffff % uint64(len(s.early))) }
-
-// startOp enters work into the table and returns its context.
-func (s *serverConn) startOp(o op) uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	last := len(s.idleOps) - 1
-	invariant.Check(last >= 0, "msg: more operations than places and calls")
-	i := s.idleOps[last]
-	s.idleOps = s.idleOps[:last]
-	s.serial = (s.serial + 1) & serialMask
-	o.serial = s.serial
-	s.ops[i] = o
-	s.busyOps++
-	return kindOp | o.serial<<16 | uint64(i)
-}
-
-// serialMask is what fits between the kind and the index of a context.
-const serialMask = 1<<40 - 1
-
-// dropOp undoes startOp for work that was not posted. It is false when the end of the link
-// has ended the op already.
-func (s *serverConn) dropOp(context uint64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := int(context & 0xffff)
-	if s.ops[i].left == 0 || s.ops[i].serial != context>>16&serialMask {
-		return false
-	}
-	s.freeOpLocked(i)
-	return true
-}
-
-func (s *serverConn) freeOpLocked(i int) {
-	s.ops[i] = op{}
-	s.idleOps = append(s.idleOps, int32(i))
-	s.busyOps--
-}
-
 func (s *serverConn) completed(comp *fabric.Completion) {
 	i := int(comp.Context & 0xffff)
 	switch comp.Context & kindMask {
@@ -269,40 +149,6 @@ func (s *serverConn) completed(comp *fabric.Completion) {
 	}
 	if comp.Err != nil && errs.KindOf(comp.Err) != errs.Perm {
 		s.fail(comp.Err)
-	}
-}
-
-// allLeft makes opDone end an op whatever is missing.
-const allLeft = -1
-
-// opDone counts n completions of an op and ends it with the last one.
-func (s *serverConn) opDone(i, n int, err error) {
-	s.mu.Lock()
-	o := s.ops[i]
-	if o.left == 0 {
-		s.mu.Unlock()
-		return
-	}
-	if n == allLeft {
-		n = o.left
-	}
-	s.ops[i].left -= n
-	over := s.ops[i].left == 0
-	if over {
-		s.freeOpLocked(i)
-	}
-	s.mu.Unlock()
-	if over && o.call != nil {
-		s.places.Give(0, int64(o.places))
-	}
-	if err != nil && o.write {
-		o.call.writeFailed(o.gen, err)
-	}
-	if o.wait != nil {
-		o.wait.Done(n, err)
-	}
-	if over && o.reply {
-		o.call.unhold()
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
+// This file is what a client does about eager slots, see package eager.
+
 // eagerGroup is how many work requests one eager write may take.
 const eagerGroup = 4
 
@@ -53,14 +55,6 @@ func (c *Conn) giveBack() {
 	set := c.held.GiveBack()
 	c.mu.Unlock()
 	_ = c.sendControl(c.sendBuf(len(c.slots)+maxCancels+3), opBack, set)
-}
-
-// freeSlotLocked ends the use of an eager slot: its request was answered.
-func (c *Conn) freeSlotLocked(s *slot) {
-	if s.eager >= 0 {
-		c.held.Free(s.eager)
-		s.eager = -1
-	}
 }
 
 // sendEager writes the data into the slot's memory at the server and the message behind it, in one
