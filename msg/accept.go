@@ -107,9 +107,7 @@ func (s *Server) open(r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) e
 		err = s.node.adopt(ss, ss.name)
 	}
 	if err != nil || draining {
-		_ = ep.Close()
-		_ = ss.cq.Close()
-		_ = ss.arena.Close()
+		ss.discard()
 		s.forget(ss)
 		return errs.New(errs.Shutdown, "msg.Accept", ep.Name(), err)
 	}

@@ -13,7 +13,7 @@ import (
 // pushed is free; when nothing was pushed it does not wait. An error means that the client
 // may not have got the answer. The call is over in any case, and body is the caller's again.
 func (c *Call) Reply(body []byte, inLen int64) error {
-	c.live("Reply")
+	c.live("msg.Reply")
 	if len(body) > c.MaxReply() {
 		return c.answer(errs.TooBig, []byte("the reply's body is larger than a message"), 0)
 	}
@@ -27,7 +27,7 @@ func (c *Call) Reply(body []byte, inLen int64) error {
 // errs.IO, because an unknown failure must not look like success. Like Reply it waits for
 // pushed memory.
 func (c *Call) Fail(err error) error {
-	c.live("Fail")
+	c.live("msg.Fail")
 	kind, text := errs.IO, "failed for no stated reason"
 	if err != nil {
 		kind, text = errs.KindOf(err), err.Error()
@@ -65,7 +65,7 @@ func (c *Call) compose(status errs.Kind, body []byte, inLen int64) {
 		Kind: wire.KindReply, Op: c.header.Op, Status: status, RequestID: c.header.RequestID,
 		Credits: 1, BodyLen: uint32(8 + len(body)),
 	}
-	buf := c.s.sendBuf(c.index)
+	buf := c.s.bufs.Send(c.index)
 	var data []byte
 	if c.in.Inline && inLen > 0 {
 		data = c.inlineRoom()[:inLen]
@@ -77,13 +77,13 @@ func (c *Call) compose(status errs.Kind, body []byte, inLen int64) {
 	e := wire.Enc{B: h.Append(buf[:0])}
 	e.I64(inLen)
 	e.Raw(body)
-	reg := c.s.arena.Region()
+	reg := c.s.bufs.Region()
 	c.parcel.pieces = [2]fabric.Sge{{Reg: reg, Buf: e.B}, {Reg: reg, Buf: data}}
 }
 
 // inlineRoom is where the In segment's data lies when it rides in the reply.
 func (c *Call) inlineRoom() []byte {
-	buf := c.s.sendBuf(c.index)
+	buf := c.s.bufs.Send(c.index)
 	return buf[len(buf)-int(c.in.Length):]
 }
 

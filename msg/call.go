@@ -102,9 +102,6 @@ func (c *Call) Domain() fabric.Domain { return c.s.rung.domain }
 // measuring.
 func (c *Call) SetUnit(unit int) { c.unit = min(max(unit, minUnit), c.s.rung.limits.Unit) }
 
-// PeerIdentity is who the client says it is.
-func (c *Call) PeerIdentity() uint64 { return c.s.ep.Peer().Identity }
-
 // OneWay tells whether nobody waits for the answer. Its body is dropped.
 func (c *Call) OneWay() bool { return c.marks.flags&markOneWay != 0 }
 
@@ -122,7 +119,7 @@ func (c *Call) MaxReply() int {
 
 func (c *Call) live(op string) {
 	if c.ended.Load() {
-		invariant.Check(false, "msg.Call.%s after the call was answered", op)
+		invariant.Check(false, "%s after the call was answered", op)
 	}
 }
 

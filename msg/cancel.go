@@ -17,9 +17,9 @@ func (c *Conn) askFirst(s *slot) {
 	s.untold = s.state == slotWaiting && s.outcome == nil
 	c.mu.Unlock()
 	c.tellCancels()
-	limit, tick := time.NewTimer(c.node.opts.CancelGrace), time.NewTicker(time.Millisecond)
+	c.duty.Need() // nobody may be waiting for anything else
+	limit := time.NewTimer(c.node.opts.CancelGrace)
 	defer limit.Stop()
-	defer tick.Stop()
 	for {
 		if over, _ := c.outcome(s); over {
 			return
@@ -30,8 +30,6 @@ func (c *Conn) askFirst(s *slot) {
 			return
 		case <-limit.C:
 			return
-		case <-tick.C:
-			c.duty.Need() // nobody may be waiting for anything else
 		}
 	}
 }
@@ -60,7 +58,7 @@ func (c *Conn) abandon(s *slot, tell bool) {
 func (c *Conn) late(s *slot, buf int, h *wire.Header) {
 	status, credits := h.Status, int(h.Credits) // h may lie in the slot
 	if status != errs.OK {
-		c.node.counts.lateFailures.Add(1)
+		c.node.lateFailures.Add(1)
 	}
 	c.repost(buf)
 	c.release(s)
@@ -90,7 +88,7 @@ func (c *Conn) nextCancelLocked() (id uint64, buf []byte) {
 		}
 		s.untold, s.told = false, true
 		c.cancels++
-		buf = c.sendBuf(len(c.slots) + c.next)
+		buf = c.bufs.Send(len(c.slots) + c.next)
 		c.next = (c.next + 1) % maxCancels
 		return s.id, buf
 	}

@@ -62,9 +62,7 @@ func newConn(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (
 	l.role = c
 	l.duty.Open(n.visits, c.standby)
 	if err := n.adopt(c, l.name); err != nil {
-		_ = ep.Close()
-		_ = l.cq.Close()
-		_ = l.arena.Close()
+		l.discard()
 		return nil, err
 	}
 	l.start()

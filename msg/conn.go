@@ -18,10 +18,10 @@ import (
 // Conn is the client's end of a connection. Safe for concurrent use.
 //
 // Life of a request: take a credit, which stands for a slot and for a part of the window, so that
-// one wait covers all three; grant the windows of data that is too large to ride inline; write the message
-// into the slot's send buffer and post it; wait. The reply's receive was posted before the
-// request left. The caller copies out what rode inline, posts the receive again, revokes the
-// grants and returns the credit.
+// one wait covers all three; grant the windows of data that is too large to ride inline; write the
+// message into the slot's send buffer and post it; wait. The reply's receive was posted before the
+// request left. The caller copies out what rode inline, posts the receive again, revokes the grants
+// and returns the credit.
 type Conn struct {
 	*link
 	credits *gate.Gate // requests, and bytes of the window

@@ -38,7 +38,7 @@ func (l *link) unexpected(h *wire.Header) {
 func (l *link) keepAlive(now time.Time) {
 	switch verdict, silent := l.alive.look(now, l.heard.Load(), &l.node.opts); verdict {
 	case peerAsk:
-		_ = l.sendControl(l.sendBuf(l.aliveBuf), opPing, 0)
+		_ = l.sendControl(l.bufs.Send(l.aliveBuf), opPing, 0)
 	case peerStuck:
 		l.node.silent.Warn(l.peerAddr, "peer is stuck: it is connected and answers nothing",
 			"link", l.name, "after", silent)
@@ -52,7 +52,7 @@ func (l *link) alivePing(buf int, h *wire.Header) bool {
 	switch h.Op {
 	case opPing:
 		l.repost(buf)
-		_ = l.sendControl(l.sendBuf(l.aliveBuf+1), opPong, 0) // a failure has ended the link
+		_ = l.sendControl(l.bufs.Send(l.aliveBuf+1), opPong, 0) // a failure has ended the link
 	case opPong:
 		l.repost(buf)
 	default:

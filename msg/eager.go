@@ -16,7 +16,7 @@ import (
 // want gives slots to the client. Taking memory does not wait.
 func (s *serverConn) want(buf int, h *wire.Header) {
 	s.repost(buf)
-	give := s.sendBuf(len(s.calls) + maxCancels + 4)
+	give := s.bufs.Send(len(s.calls) + maxCancels + 4)
 	e := wire.Enc{B: give[:wire.HeaderBytes]}
 	s.mu.Lock()
 	for range min(int(h.Credits), eager.GiftsMax) {
@@ -90,7 +90,7 @@ func (s *serverConn) sweepSlots(now time.Time) {
 	ask := s.lent.Idle(now, s.node.opts.EagerIdle)
 	s.mu.Unlock()
 	if ask {
-		_ = s.sendControl(s.sendBuf(len(s.calls)+maxCancels+5), opTake, 0)
+		_ = s.sendControl(s.bufs.Send(len(s.calls)+maxCancels+5), opTake, 0)
 	}
 }
 

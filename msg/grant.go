@@ -66,7 +66,7 @@ func (c *Conn) encode(s *slot, h *wire.Header, req *Request, m marks) ([]byte, e
 			"body of %d and descriptions of %d bytes, at most %d together", body, p.bytes,
 			c.MaxDescription())
 	}
-	buf := c.sendBuf(s.index)
+	buf := c.bufs.Send(s.index)
 	e := wire.Enc{B: buf[:wire.HeaderBytes]}
 	if err := c.describe(s, &e, segment.Out, req.Out, p.outInline); err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 // when the data is in place, or with an error when no operation touches dst any more. When
 // ctx ends no further operation is started.
 func (c *Call) Pull(ctx context.Context, off int64, dst []fabric.Sge) error {
-	c.live("Pull")
+	c.live("msg.Pull")
 	n := segment.Total(dst)
 	if off < 0 || n > c.out.Length-off {
 		return outside("msg.Pull", off, n, c.out.Length)
@@ -34,17 +34,11 @@ func (c *Call) Pull(ctx context.Context, off int64, dst []fabric.Sge) error {
 // at once; larger ones are written into the client's memory, and src belongs to the call
 // until Reply or Fail returns, also when Push fails.
 func (c *Call) Push(ctx context.Context, off int64, src []fabric.Sge) error {
-	c.live("Push")
-	n := segment.Total(src)
-	if off < 0 || n > c.in.Length-off {
-		return outside("msg.Push", off, n, c.in.Length)
+	done, err := c.pushNear("msg.Push", off, src)
+	if done || err != nil {
+		return err
 	}
-	c.s.srv.counts.pushed.Add(uint64(n))
-	if c.in.Inline {
-		c.collect(off, src)
-		return nil
-	}
-	err := c.failed() // an earlier one: there is no sense in going on
+	err = c.failed() // an earlier one: there is no sense in going on
 	if err == nil {
 		err = c.transfer(ctx, fabric.OpWrite, &c.in, off, src, nil)
 	}
@@ -54,18 +48,26 @@ func (c *Call) Push(ctx context.Context, off int64, src []fabric.Sge) error {
 // PushWait is Push that returns when src is the caller's again: for handlers that deliver a long
 // answer through a little memory, chunk by chunk, in any order and from several goroutines.
 func (c *Call) PushWait(ctx context.Context, off int64, src []fabric.Sge) error {
-	c.live("PushWait")
+	done, err := c.pushNear("msg.PushWait", off, src)
+	if done || err != nil {
+		return err
+	}
+	return errs.Wrap("msg.PushWait", c.s.name,
+		c.transferWait(ctx, fabric.OpWrite, &c.in, off, src))
+}
+
+// pushNear counts what is pushed, and has done with it where it rides in the reply.
+func (c *Call) pushNear(op string, off int64, src []fabric.Sge) (done bool, err error) {
+	c.live(op)
 	n := segment.Total(src)
 	if off < 0 || n > c.in.Length-off {
-		return outside("msg.PushWait", off, n, c.in.Length)
+		return false, outside(op, off, n, c.in.Length)
 	}
 	c.s.srv.counts.pushed.Add(uint64(n))
 	if c.in.Inline {
 		c.collect(off, src)
-		return nil
 	}
-	return errs.Wrap("msg.PushWait", c.s.name,
-		c.transferWait(ctx, fabric.OpWrite, &c.in, off, src))
+	return c.in.Inline, nil
 }
 
 // transferWait is transfer that returns when no operation touches the local memory any more.

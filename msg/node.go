@@ -37,7 +37,7 @@ type Node struct {
 	opts  Options
 	rungs []*rung // best first
 
-	counts          nodeCounts
+	lateFailures    atomic.Uint64
 	refused, silent logonce.Logger
 	store           eager.Store // of the slots that are lent to clients
 	arenas          atomic.Pointer[[]*mem.Arena]
@@ -157,11 +157,9 @@ type NodeStats struct {
 	Memory       eager.Stats // of the slots that it lends
 }
 
-type nodeCounts struct{ lateFailures atomic.Uint64 }
-
 // Stats tell what the node has seen.
 func (n *Node) Stats() NodeStats {
-	return NodeStats{LateFailures: n.counts.lateFailures.Load(), Memory: n.store.Stats()}
+	return NodeStats{LateFailures: n.lateFailures.Load(), Memory: n.store.Stats()}
 }
 
 // adopt makes the node responsible for a link that is about to start.

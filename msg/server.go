@@ -2,6 +2,8 @@ package msg
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -103,7 +105,7 @@ func (s *Server) Via() map[string]int {
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	first := !s.draining.Swap(true)
-	conns := s.connsLocked()
+	conns := slices.Collect(maps.Keys(s.conns))
 	s.mu.Unlock()
 	if first {
 		closePorts(s.ports)
@@ -137,20 +139,12 @@ func (s *Server) Close(ctx context.Context) error {
 	return err
 }
 
-func (s *Server) connsLocked() []*serverConn {
-	all := make([]*serverConn, 0, len(s.conns))
-	for ss := range s.conns {
-		all = append(all, ss)
-	}
-	return all
-}
-
 // dismantle ends what is left after draining and waits for all goroutines. When there was
 // time to drain, the last replies reach their clients before the connections end.
 func (s *Server) dismantle(drained bool) {
 	s.accepting.Wait()
 	s.mu.Lock()
-	conns := s.connsLocked()
+	conns := slices.Collect(maps.Keys(s.conns))
 	s.mu.Unlock()
 	var leaving sync.WaitGroup
 	for _, ss := range conns {

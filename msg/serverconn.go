@@ -22,9 +22,6 @@ func newServerConn(srv *Server, r *rung, ep fabric.Endpoint, cfg *fabric.Endpoin
 	s := &serverConn{link: l, srv: srv, calls: make([]Call, 2*n), lastMoved: time.Now()}
 	s.id = srv.serial.Add(1)
 	s.places = gate.New(gate.Options{Name: "send queue", Bytes: bulkDepth, Age: srv.node.opts.Age})
-	if p := ep.Peer(); p.Proof != fabric.ProofNone {
-		s.peerName = p.Name
-	}
 	l.aliveBuf = len(s.calls) + maxCancels + 2
 	for i := range s.calls {
 		c := &s.calls[len(s.calls)-1-i]
@@ -98,7 +95,7 @@ func (s *serverConn) cancel(buf int, id uint64) {
 			a.canceled = true
 		}
 	}
-	ack := s.sendBuf(len(s.calls) + s.acks)
+	ack := s.bufs.Send(len(s.calls) + s.acks)
 	s.acks = (s.acks + 1) % maxCancels
 	s.mu.Unlock()
 	s.repost(buf)
@@ -111,7 +108,7 @@ func (s *serverConn) goodbye() {
 		return
 	}
 	defer s.leave()
-	_ = s.sendControl(s.sendBuf(len(s.calls)+maxCancels), opGoodbye, 0)
+	_ = s.sendControl(s.bufs.Send(len(s.calls)+maxCancels), opGoodbye, 0)
 }
 
 // farewell says goodbye once more and waits until that, and every reply before it, has left.
@@ -126,7 +123,7 @@ func (s *serverConn) farewell() {
 	w.Add(1)
 	p := &parcel{}
 	p.pieces[0] = fabric.Sge{
-		Reg: s.arena.Region(), Buf: h.Append(s.sendBuf(len(s.calls) + maxCancels + 1)[:0]),
+		Reg: s.bufs.Region(), Buf: h.Append(s.bufs.Send(len(s.calls) + maxCancels + 1)[:0]),
 	}
 	context := s.startOp(op{left: 1, wait: w})
 	if err := s.send(p, fabric.FlagSignaled, context); err != nil {

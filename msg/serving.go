@@ -155,10 +155,9 @@ func (s *Server) forget(ss *serverConn) {
 // still returning.
 type serverConn struct {
 	*link
-	srv      *Server
-	id       uint64     // among the connections of the server
-	places   *gate.Gate // in the send queue, for one-sided operations
-	peerName string     // if it is proved
+	srv    *Server
+	id     uint64     // among the connections of the server
+	places *gate.Gate // in the send queue, for one-sided operations
 
 	mu       sync.Mutex
 	lent     eager.Lent // slots of the client
@@ -243,4 +242,11 @@ type Call struct {
 type failure struct {
 	gen uint32 // of the call
 	err error
+}
+
+// job is what a worker does: serve a call, refuse it, or poll a connection.
+type job struct {
+	call    *Call
+	refused error
+	poll    *serverConn
 }

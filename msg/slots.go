@@ -1,8 +1,6 @@
 package msg
 
 import (
-	"time"
-
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/msg/internal/eager"
 	"github.com/sluice-storage/sluice/msg/segment"
@@ -26,7 +24,7 @@ func (c *Conn) eagerFor(m *Memory) int {
 	c.mu.Unlock()
 	if ask {
 		h := wire.Header{Kind: wire.KindControl, Op: opWant, Credits: eager.WantSlots}
-		_ = c.sendPlain(&parcel{}, h.Append(c.sendBuf(len(c.slots) + maxCancels + 2)[:0]))
+		_ = c.sendPlain(&parcel{}, h.Append(c.bufs.Send(len(c.slots) + maxCancels + 2)[:0]))
 	}
 	return slot
 }
@@ -54,7 +52,7 @@ func (c *Conn) giveBack() {
 	c.mu.Lock()
 	set := c.held.GiveBack()
 	c.mu.Unlock()
-	_ = c.sendControl(c.sendBuf(len(c.slots)+maxCancels+3), opBack, set)
+	_ = c.sendControl(c.bufs.Send(len(c.slots)+maxCancels+3), opBack, set)
 }
 
 // sendEager writes the data into the slot's memory at the server and the message behind it, in one
@@ -72,7 +70,7 @@ func (c *Conn) sendEager(s *slot, m *Memory, msg []byte) error {
 	if err := c.localize(ch.WRs); err != nil {
 		return err
 	}
-	s.parcel.pieces = [2]fabric.Sge{{Reg: c.arena.Region(), Buf: msg}}
+	s.parcel.pieces = [2]fabric.Sge{{Reg: c.bufs.Region(), Buf: msg}}
 	flags := fabric.FlagSignaled | fabric.FlagSolicited // so that the writes' places come back soon
 	if len(msg) <= c.inlineMax {
 		flags |= fabric.FlagInline
@@ -97,16 +95,9 @@ func (c *Conn) fence(s *slot) {
 		<-c.ended
 		return
 	}
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-s.fenced:
-			return
-		case <-c.ended:
-			return
-		case <-tick.C:
-			c.duty.Need() // nobody may be waiting for anything else
-		}
+	c.duty.Need() // nobody may be waiting for anything else
+	select {
+	case <-s.fenced:
+	case <-c.ended:
 	}
 }

@@ -24,9 +24,10 @@
 // It does not know what the requests mean, does not retry them, and does not choose the provider
 // that a peer is reached by: see package peer.
 //
-// Read types.go first, then client.go (life of a request at the client), server.go and
-// serverconn.go (at the server), move.go (data),
-// eager.go (slots).
+// Read types.go first, then conn.go and client.go (life of a request at the client), serving.go,
+// serverconn.go and workers.go (at the server), answer.go and move.go (data). Who polls is decided
+// by package fabric/progress, who waits by internal/gate; whose eager slot is whose is kept by
+// internal/eager.
 package msg
 
 import (

@@ -48,13 +48,6 @@ func (s *Server) dispatch(c *Call) {
 	}
 }
 
-// job is what a worker does: serve a call, refuse it, or poll a connection.
-type job struct {
-	call    *Call
-	refused error
-	poll    *serverConn
-}
-
 // spawn finds an idle worker for a job, or makes one.
 func (s *Server) spawn(j job) {
 	select {

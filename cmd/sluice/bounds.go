@@ -14,9 +14,10 @@ import (
 //
 //	the client's credits     requests of one connection, and the bytes that they wait for
 //	                         (msg.Options.Credits and Window)
-//	the server's admission   requests and bytes. At an I/O server: of each kind of request, clients in
-//	                         turn by bytes, so that loans and drafts never make anybody wait who
-//	                         was let in. At the metadata service: so many run, connections in turn.
+//	the server's admission   requests and bytes. At an I/O server: of each kind of request, clients
+//	                         in turn by bytes, so that loans and drafts never make anybody wait
+//	                         who was let in. At the metadata service: so many run, connections in
+//	                         turn.
 //	the disk                 who uses the store. What is cached passes no third gate.
 //
 // Behind these only the send queue of a connection has a bound, which comes back as data moves.
@@ -57,7 +58,7 @@ type iodBounds struct {
 // boundIod derives them from --memory, which plan divides, and --write-back.
 func boundIod(plan memoryPlan, writeBack bool) iodBounds {
 	b := iodBounds{
-		plan:  plan,
+		plan: plan,
 		// The gates of the I/O server are its admission: they know bytes. A credit stands for a call.
 		serve: msg.ServeOptions{MaxConns: plan.conns, MaxCalls: -1},
 		limits: server.Limits{

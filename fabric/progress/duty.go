@@ -14,8 +14,8 @@ import "sync/atomic"
 //   - When nobody has polled for one to two visits the standby is called in any case: a handler
 //     takes its time, or no caller is left to notice the end of the connection.
 //
-// The Queue below has a turn of its own, because a user that has no Duty may have many goroutines in
-// Wait. Safe for concurrent use.
+// The Queue below has a turn of its own, because many goroutines of a user that has no Duty may be
+// in Wait. Safe for concurrent use.
 type Duty struct {
 	turn    Turn
 	slow    atomic.Int32 // requests during which the standby polls from the start

@@ -10,8 +10,8 @@
 // somebody waits again. So whoever waits reads its own answer, no other goroutine has to be woken
 // for it, and a peer is served even if nobody waits at all.
 //
-// Above the queue a Duty decides which goroutine of a user waits in it, for callers and for servers;
-// it takes any fabric.CQ.
+// Above the queue, and above any other fabric.CQ, a Duty decides which goroutine of a user waits in
+// it, for callers and for servers.
 //
 // Read queue.go first, then turn.go, spin.go and visit.go; then duty.go.
 package progress

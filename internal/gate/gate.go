@@ -1,6 +1,6 @@
 // Package gate bounds what is under way at once: bytes, requests, or both. Who finds no room waits,
-// on its own goroutine or in a queue, until somebody who leaves lets it in. It is the one admission of this
-// program; where a bound is only a number it is a Gate, and the user chooses by Options:
+// on its own goroutine or in a queue, until somebody who leaves lets it in. It is the one admission
+// of this program; where a bound is only a number it is a Gate, and the user chooses by Options:
 //
 //	user               limit            among clients     levels   what ends a wait besides room
 //	iod/server         bytes, requests  fair, with a      higher   the request's context; too many

@@ -33,14 +33,12 @@ func table() []layer {
 		{"fabric/hook/...", []string{"fabric", "fabric/hook"}},
 		{"fabric/fabrictest", []string{"fabric"}},
 		{"fabric/provider", []string{"fabric"}},
-		{"fabric/progress", []string{"fabric", "fabric/provider"}},
+		{"fabric/progress", []string{"fabric", "fabric/provider"}}, // who polls: of providers, and of msg
 		{"fabric/...", []string{"fabric", "fabric/progress", "fabric/provider"}},
 		{"mem", []string{"fabric"}},
 		{"mem/...", []string{"fabric", "mem"}},
 		{"msg/segment", []string{"fabric", "mem"}}, // what a request describes; msg moves it
-		{"msg/internal/eager", []string{"fabric", "mem"}}, // whose slot is whose; msg moves the data
-		// Who polls is decided in one place, for providers and for msg.
-		{"msg", []string{"fabric", "fabric/progress", "mem", "msg/internal/eager", "msg/segment"}},
+		{"msg", []string{"fabric", "fabric/progress", "mem", "msg/internal/...", "msg/segment"}},
 		{"msg/...", []string{"fabric", "mem", "msg"}},
 		{"mover", []string{"fabric", "mem", "msg"}},
 		{"peer", []string{

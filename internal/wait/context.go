@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Context is the context of one request after the other. It ends with a deadline, or when it is told
-// to. It is used again for the next request, with its channel and timer, unless somebody may still
-// listen to it:
+// Context is the context of one request after the other. It ends with a deadline, or when it is
+// told to. It is used again for the next request, with its channel and timer, unless somebody may
+// still listen to it:
 //
 //   - Most handlers only pass it down. Channel and timer are made when it is first listened to, and
 //     even the clock is looked at only when somebody asks, or when the request has to wait: that is
@@ -135,7 +135,8 @@ func (c *Context) listenLocked() <-chan struct{} {
 
 func (c *Context) expire() { c.End(context.DeadlineExceeded) }
 
-// End ends the context: err is context.Canceled or context.DeadlineExceeded. The first reason stays.
+// End ends the context: err is context.Canceled or context.DeadlineExceeded. The first reason
+// stays.
 func (c *Context) End(err error) {
 	to := ctxCanceled
 	if err == context.DeadlineExceeded {
