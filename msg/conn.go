@@ -109,6 +109,9 @@ func (c *Conn) Err() error {
 	return nil
 }
 
+// Credits tells how the connection's gate is used: requests, and bytes of the window.
+func (c *Conn) Credits() gate.Usage { return c.credits.Usage() }
+
 // MaxDescription is how many bytes a request's body and the descriptions of its segments may
 // take together (see DescriptionBytes). Call answers errs.TooBig to more: split the request.
 func (c *Conn) MaxDescription() int { return c.msgBytes - wire.HeaderBytes }

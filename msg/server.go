@@ -16,6 +16,7 @@ type ServerStats struct {
 	Conns    int    // connections
 	Running  int    // calls in handlers
 	Queued   int    // calls that wait because MaxCalls run
+	Admitted uint64 // calls that MaxCalls has let in; 0 where the handlers have an admission
 	Calls    uint64 // calls so far
 	Failed   uint64 // of these, answered with an error
 	Canceled uint64 // given up by the client while they were here
@@ -68,16 +69,16 @@ func (n *Node) ServeAt(places []Place, h Handler, opts ServeOptions) (*Server, e
 
 // Stats tells what the server does and has done.
 func (s *Server) Stats() ServerStats {
-	queued := 0
+	var u gate.Usage
 	if s.calls != nil {
-		queued = s.calls.Usage().Waiting
+		u = s.calls.Usage()
 	}
-	running := max(int(s.here.Load())-queued, 0)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := &s.counts
 	return ServerStats{
-		Conns: len(s.conns), Running: running, Queued: queued,
+		Conns: len(s.conns), Running: max(int(s.here.Load())-u.Waiting, 0),
+		Queued: u.Waiting, Admitted: u.Passed,
 		Calls: c.calls.Load(), Failed: c.failed.Load(), Canceled: c.canceled.Load(),
 		OneWay: c.oneWay.Load(), Panics: c.panics.Load(),
 		BytesIn: c.pulled.Load(), BytesOut: c.pushed.Load(),

@@ -119,6 +119,7 @@ type Usage struct {
 	Bytes   int64 // that they stand for
 	High    int64 // the most bytes that were inside at once
 	Waiting int
+	Passed  uint64 // how often somebody was let in
 	Waits   uint64 // how often somebody had to wait
 	Aged    uint64 // of these, let in before higher levels because they had waited for long
 	Refused uint64 // requests whose client had too many waiting
@@ -387,5 +388,6 @@ func (g *Gate) startLocked(t *Ticket) {
 func (g *Gate) takeLocked(count int, bytes int64) {
 	g.count += count
 	g.bytes += bytes
+	g.usage.Passed++
 	g.usage.High = max(g.usage.High, g.bytes)
 }
