@@ -41,7 +41,7 @@ func (s *serverConn) grantSlot(buf *mem.Buf) (fabric.Remote, error) {
 		return fabric.Remote{}, s.err()
 	}
 	sge := buf.SgeOf(s.rung.domain, 0, buf.Len())
-	return sge.Reg.Grant(s.ep, offsetIn(sge.Reg.Bytes(), sge.Buf), s.rung.limits.EagerMax,
+	return sge.Reg.Grant(s.ep, fabric.OffsetIn(sge.Reg.Bytes(), sge.Buf), s.rung.limits.EagerMax,
 		fabric.RemoteWrite)
 }
 

@@ -141,7 +141,7 @@ func (c *Conn) grant(s *slot, w *fabric.Sge, rights fabric.Rights) (fabric.Remot
 			return fabric.Remote{}, err
 		}
 		own = true
-	} else if off = offsetIn(region.Bytes(), w.Buf); off < 0 {
+	} else if off = fabric.OffsetIn(region.Bytes(), w.Buf); off < 0 {
 		return fabric.Remote{}, errs.Newf(errs.Invalid, "msg.Memory", c.name,
 			"a window lies outside of its region")
 	}

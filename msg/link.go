@@ -104,18 +104,14 @@ const bulkDepth = 256
 // queue away: four times the credits leave room for both.
 func sendDepth(credits int) int { return bulkDepth + 2*controlReserve + 4*credits }
 
-func recvDepth(credits int) int { return credits + controlReserve }
-
-// replyBytes is what stands before a reply's body: the header and the length of the data, see
-// slot.parse.
-const replyBytes = wire.HeaderBytes + 8
-
-// maxText is how much of an error's text crosses the wire.
-const maxText = minBody - 8
+const (
+	replyBytes = wire.HeaderBytes + 8 // what stands before a reply's body, see slot.parse
+	maxText    = minBody - 8          // how much of an error's text crosses the wire
+)
 
 // config makes the queue and the endpoint's configuration for so many credits.
 func (n *Node) config(r *rung, credits int) (fabric.EndpointConfig, error) {
-	send, recv := sendDepth(credits), recvDepth(credits)
+	send, recv := sendDepth(credits), credits+controlReserve
 	opts := fabric.CQOptions{Depth: send + recv}
 	if n.opts.Progress == ProgressPoll {
 		opts.Spin = pollSpin

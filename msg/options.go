@@ -52,8 +52,7 @@ type Options struct {
 	// value of the two sides counts.
 	Credits int
 
-	// Queues is how many primary queues a connection has, and how many unexpected queues a server
-	// has: one per level. Higher levels count as the highest there is. Default 3.
+	// Queues is how many levels there are; higher ones count as the highest. Default 3.
 	Queues int
 
 	// Age is how long a request that waits can be overtaken by those of higher levels. Default 50 ms.

@@ -31,7 +31,7 @@ func (h *ordered) Serve(_ context.Context, c *Call) {
 	_ = c.Reply(nil, 0)
 }
 
-// queueUp lets calls of the given levels wait in an unexpected queue, in this order, and returns
+// queueUp lets calls of the given levels wait at the server, in this order, and returns
 // the order in which they were served, as indices.
 func queueUp(t testing.TB, conns []*Conn, srv *Server, h *ordered, list []Level) []uint32 {
 	t.Helper()

@@ -31,7 +31,7 @@ type HandlerFunc func(ctx context.Context, c *Call)
 // Serve calls f.
 func (f HandlerFunc) Serve(ctx context.Context, c *Call) { f(ctx, c) }
 
-// Service is a range of operations with a handler and an unexpected queue of its own.
+// Service is a range of operations with a handler and a least level of its own.
 type Service struct {
 	Name     string  // for Stats and people
 	From, To uint16  // operations, both inclusive
@@ -104,14 +104,14 @@ type Server struct {
 	ports   []port
 	counts  counts
 
-	work      chan job // to a worker that has nothing to do
-	idle      atomic.Int32
+	work      chan job     // to a worker that has nothing to do
+	idle      atomic.Int32 // workers that have
 	workers   sync.WaitGroup
 	accepting sync.WaitGroup
 
-	calls    *gate.Gate   // the server's admission; nil where the handlers have one
-	here     atomic.Int64 // calls that run or wait
-	serial   atomic.Uint64
+	calls    *gate.Gate    // the server's admission; nil where the handlers have one
+	here     atomic.Int64  // calls that run or wait
+	serial   atomic.Uint64 // of the last connection
 	draining atomic.Bool
 
 	drainOnce sync.Once

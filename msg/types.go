@@ -39,9 +39,9 @@ import (
 // Memory describes local memory that a request lends to the server.
 type Memory = segment.Memory
 
-// Level is the service level of a request: which of a connection's primary queues it is submitted
-// to, and which of a server's unexpected queues it waits in there. Level 0 is for bulk, the
-// default; higher levels go first, but not for ever (see Options.Age).
+// Level is the service level of a request: of those who wait for a credit, and of those who wait at
+// the server, the higher go first, but not for ever (see Options.Age). Level 0 is for bulk, the
+// default.
 type Level uint8
 
 // MaxLevels is how many levels there can be.
