@@ -17,7 +17,7 @@ import (
 // TestGatesOfARequest counts the gates that a request passes, from its caller to the store: the
 // client's credits, the server's admission, and the disk where it is needed.
 func TestGatesOfARequest(t *testing.T) {
-	g := newRig(t)
+	g := newRig(t, writesBack)
 	const size = 1 << 20
 	p := g.memory(size)
 	conn, err := g.pool.Get(t.Context(), 1)
@@ -36,14 +36,17 @@ func TestGatesOfARequest(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		op   iod.Op
+		at   int64
 		dur  stripe.Durability
 		want string
 	}{
-		{"cached read", iod.OpRead, stripe.Volatile, "credits gate_hits"},
-		{"durable write", iod.OpWrite, stripe.Durable, "credits gate_disk gate_writes"},
+		{"cached read", iod.OpRead, 0, stripe.Volatile, "credits gate_hits"},
+		{"other read", iod.OpRead, 100 << 20, stripe.Volatile, "credits gate_disk gate_misses"},
+		{"write", iod.OpWrite, 0, stripe.Volatile, "credits gate_writes"},
+		{"durable write", iod.OpWrite, 0, stripe.Durable, "credits gate_disk gate_writes"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			a := iod.Args{Access: seg.Contig(0, size), Durability: row.dur}
+			a := iod.Args{Access: seg.Contig(row.at, size), Durability: row.dur}
 			req := msg.Request{Op: uint16(row.op), Stamp: tg.Stamp, In: view(p)}
 			if row.op == iod.OpWrite {
 				a.Sums, req.In, req.Out = sumsOf(p), nil, view(p)
