@@ -122,7 +122,7 @@ func checkPiece(caps *Caps, reg Region, buf []byte) string {
 	switch {
 	case reg == nil && !caps.AnyMemory && len(buf) > 0:
 		return "memory without a Region"
-	case reg != nil && !within(reg.Bytes(), buf):
+	case reg != nil && len(buf) > 0 && OffsetIn(reg.Bytes(), buf) < 0:
 		return "memory outside of its Region"
 	}
 	return ""

@@ -2,12 +2,13 @@ package fabric
 
 import "unsafe"
 
-// within tells whether inner lies inside outer. It compares addresses only and keeps none of them.
-func within(outer, inner []byte) bool {
-	if len(inner) == 0 {
-		return true
-	}
+// OffsetIn tells where inner starts inside outer, or -1 when it does not lie inside. It compares
+// addresses only and keeps none of them.
+func OffsetIn(outer, inner []byte) int {
 	o := uintptr(unsafe.Pointer(unsafe.SliceData(outer)))
 	i := uintptr(unsafe.Pointer(unsafe.SliceData(inner)))
-	return i >= o && i-o <= uintptr(len(outer)) && uintptr(len(inner)) <= uintptr(len(outer))-(i-o)
+	if i < o || i-o > uintptr(len(outer)) || uintptr(len(inner)) > uintptr(len(outer))-(i-o) {
+		return -1
+	}
+	return int(i - o)
 }

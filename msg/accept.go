@@ -35,17 +35,6 @@ func closePorts(ports []port) {
 	}
 }
 
-// Addr is where the server listens, as Dial takes it: of several places that of the node's Domain,
-// or the first.
-func (s *Server) Addr() string {
-	for _, p := range s.ports {
-		if p.rung == s.node.base() {
-			return p.listener.Addr().String()
-		}
-	}
-	return s.ports[0].listener.Addr().String()
-}
-
 // Places are where the server listens.
 func (s *Server) Places() []Place {
 	var all []Place
@@ -86,7 +75,7 @@ func (s *Server) accept(at port) {
 // welcome decides about a peer that has said hello.
 func (s *Server) welcome(r *rung, peer fabric.Peer) (fabric.EndpointConfig, error) {
 	s.mu.Lock()
-	full, draining := len(s.conns) >= s.opts.MaxConns, s.draining
+	full, draining := len(s.conns) >= s.opts.MaxConns, s.draining.Load()
 	s.mu.Unlock()
 	credits := min(s.node.opts.Credits, int(peer.RecvDepth)-controlReserve)
 	switch {
@@ -109,22 +98,20 @@ func (s *Server) open(r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) e
 		return errs.New(errs.IO, "msg.Accept", ep.Name(), err)
 	}
 	s.mu.Lock()
-	draining := s.draining
+	draining := s.draining.Load()
 	if !draining {
 		s.conns[ss] = struct{}{}
 	}
 	s.mu.Unlock()
 	if !draining { // else nobody would ever end the link, and Node.Close would wait for it
-		err = s.node.adopt(ss.link)
+		err = s.node.adopt(ss, ss.name)
 	}
 	if err != nil || draining {
-		_ = ep.Close()
-		_ = ss.cq.Close()
-		_ = ss.arena.Close()
+		ss.discard()
 		s.forget(ss)
 		return errs.New(errs.Shutdown, "msg.Accept", ep.Name(), err)
 	}
 	ss.start()
-	s.spawn(job{poll: ss})
+	ss.duty.Leave(true)
 	return nil
 }

@@ -52,7 +52,7 @@ func (l *link) regionFor(p *fabric.Sge) (fabric.Region, error) {
 		return p.Reg, nil
 	}
 	for _, a := range n.attached() { // there are few
-		if offsetIn(a.Bytes(), p.Buf) >= 0 {
+		if fabric.OffsetIn(a.Bytes(), p.Buf) >= 0 {
 			return a.RegionOf(l.rung.domain), nil
 		}
 	}
@@ -111,7 +111,7 @@ func (c *Conn) Direct(m *Memory) bool {
 // knows tells whether memory lies in an arena that was attached.
 func (n *Node) knows(b []byte) bool {
 	for _, a := range n.attached() {
-		if offsetIn(a.Bytes(), b) >= 0 {
+		if fabric.OffsetIn(a.Bytes(), b) >= 0 {
 			return true
 		}
 	}

@@ -1,6 +1,11 @@
 package msg
 
-import "time"
+import (
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/wire"
+)
 
 // This file is what becomes of a request at the client that nobody wants any more.
 
@@ -12,9 +17,9 @@ func (c *Conn) askFirst(s *slot) {
 	s.untold = s.state == slotWaiting && s.outcome == nil
 	c.mu.Unlock()
 	c.tellCancels()
-	limit, tick := time.NewTimer(c.node.opts.CancelGrace), time.NewTicker(time.Millisecond)
+	c.duty.Need() // nobody may be waiting for anything else
+	limit := time.NewTimer(c.node.opts.CancelGrace)
 	defer limit.Stop()
-	defer tick.Stop()
 	for {
 		if over, _ := c.outcome(s); over {
 			return
@@ -25,8 +30,6 @@ func (c *Conn) askFirst(s *slot) {
 			return
 		case <-limit.C:
 			return
-		case <-tick.C:
-			c.wakePoller() // nobody may be waiting for anything else
 		}
 	}
 }
@@ -36,6 +39,9 @@ func (c *Conn) askFirst(s *slot) {
 // as it has acknowledged enough of what it was told before.
 func (c *Conn) abandon(s *slot, tell bool) {
 	defer c.leave()
+	if s.window > 0 {
+		c.credits.Give(0, s.window)
+	}
 	c.mu.Lock()
 	if s.state == slotAnswered {
 		c.mu.Unlock()
@@ -46,6 +52,17 @@ func (c *Conn) abandon(s *slot, tell bool) {
 	s.untold = tell && !s.told
 	c.mu.Unlock()
 	c.tellCancels()
+}
+
+// late drops the reply to a request that nobody waits for any more.
+func (c *Conn) late(s *slot, buf int, h *wire.Header) {
+	status, credits := h.Status, int(h.Credits) // h may lie in the slot
+	if status != errs.OK {
+		c.node.lateFailures.Add(1)
+	}
+	c.repost(buf)
+	c.release(s)
+	c.credits.Give(credits, 0) // its part of the window came back when it was left behind
 }
 
 // tellCancels tells the server of requests that are not wanted any more, as many as it may be told.
@@ -71,7 +88,7 @@ func (c *Conn) nextCancelLocked() (id uint64, buf []byte) {
 		}
 		s.untold, s.told = false, true
 		c.cancels++
-		buf = c.sendBuf(len(c.slots) + c.next)
+		buf = c.bufs.Send(len(c.slots) + c.next)
 		c.next = (c.next + 1) % maxCancels
 		return s.id, buf
 	}

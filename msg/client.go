@@ -4,91 +4,38 @@ import (
 	"context"
 	"errors"
 	"math"
-	"sync"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
-	"github.com/sluice-storage/sluice/msg/segment"
+	"github.com/sluice-storage/sluice/internal/gate"
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// Conn is the client's end of a connection. Safe for concurrent use.
-//
-// Life of a request: take a credit and a slot (both are there for each other, so one wait
-// covers them); grant the windows of data that is too large to ride inline; write the message
-// into the slot's send buffer and post it; wait. The reply's receive was posted before the
-// request left. The caller copies out what rode inline, posts the receive again, revokes the
-// grants and returns the credit.
-type Conn struct {
-	*link
-	credits gate
-	polls   polls
-
-	mu       sync.Mutex
-	lent     lent // eager slots
-	slots    []slot
-	free     []int32 // indices of slots without a request
-	cancels  int     // cancellations that the server has not acknowledged
-	next     int     // control buffer of the next cancellation
-	draining bool    // the server said goodbye
+// Dial connects to a server at an address of the node's Domain. The connection is shared by all
+// callers of Call.
+func (n *Node) Dial(ctx context.Context, addr string) (*Conn, error) {
+	return n.DialAt(ctx, Place{Addr: addr}, [32]byte{})
 }
 
-// slot carries one request at a time. What stands above state belongs to the caller while it
-// is in Call; the rest is guarded by Conn.mu.
-type slot struct {
-	index   int
-	grants  []grant
-	spaces  [2]segment.Space // of Out and In
-	remotes []fabric.Remote
-	parcel  parcel
-	scratch Reply         // of one-way messages
-	eager   int           // eager slot of the request's data; -1 for none. Set with Conn.mu
-	fenced  chan struct{} // room for one: what was posted before is done
-	wake    chan struct{} // room for one: reply, death or time limit
-
-	state    slotState
-	untold   bool // the server is to be told that it is not wanted any more
-	told     bool // the server was told
-	id       uint64
-	timed    bool      // the sweep keeps the time, because the caller's context has no deadline
-	deadline time.Time // set by the sweep when it first finds the request waiting
-	outcome  error     // why there will be no reply
-	recv     int       // receive that holds the reply
-	header   wire.Header
-	body     []byte
-	inline   []byte
-}
-
-type slotState uint8
-
-const (
-	slotFree slotState = iota
-	slotWaiting
-	slotAnswered
-	slotAbandoned // the caller left; the reply will free the slot
-)
-
-// setLocked changes a slot's state and keeps count of those that wait.
-func (c *Conn) setLocked(s *slot, to slotState) {
-	if s.state == slotWaiting {
-		c.polls.waiting.Add(-1)
+// DialAt is Dial by any of the node's providers. token is shown to a listener that asks for one.
+func (n *Node) DialAt(ctx context.Context, at Place, token [32]byte) (*Conn, error) {
+	r, err := n.rungOf(at.Domain)
+	if err != nil {
+		return nil, err
 	}
-	if to == slotWaiting {
-		c.polls.waiting.Add(1)
+	cfg, err := n.config(r, n.opts.Credits)
+	if err != nil {
+		return nil, err
 	}
-	s.state = to
+	cfg.Hello.Token = token
+	ep, err := r.domain.Connector().Dial(ctx, at.Addr, cfg)
+	if err != nil {
+		_ = cfg.RecvCQ.Close()
+		return nil, errs.Wrap("msg.Dial", at.Addr, err)
+	}
+	return newConn(n, r, ep, &cfg)
 }
-
-// grant is a right that the server holds until the call is over.
-type grant struct {
-	region fabric.Region
-	remote fabric.Remote
-	own    bool // the region was registered for this call and ends with it
-}
-
-// lends tells whether the server may still reach the caller's memory for the slot's request.
-func (s *slot) lends() bool { return len(s.grants) > 0 || s.eager >= 0 }
 
 func newConn(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (*Conn, error) {
 	credits := min(n.opts.Credits, int(ep.Peer().RecvDepth)-controlReserve)
@@ -102,9 +49,10 @@ func newConn(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (
 		return nil, err
 	}
 	c := &Conn{link: l, slots: make([]slot, credits)}
-	c.credits.open(credits, n.opts.Burst)
-	l.alive.buffer = credits + maxCancels
-	c.polls.need = make(chan struct{}, 1)
+	c.credits = gate.New(gate.Options{Name: "credits", Count: credits, Bytes: int64(n.opts.Window),
+		Age: n.opts.Age})
+	l.aliveBuf = credits + maxCancels
+	c.need = make(chan struct{}, 1)
 	for i := range c.slots {
 		c.slots[i].index, c.slots[i].id = i, uint64(i)
 		c.slots[i].wake, c.slots[i].fenced = make(chan struct{}, 1), make(chan struct{}, 1)
@@ -112,54 +60,18 @@ func newConn(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (
 		c.free = append(c.free, int32(credits-1-i))
 	}
 	l.role = c
-	if err := n.adopt(l); err != nil {
-		_ = ep.Close()
-		_ = l.cq.Close()
-		_ = l.arena.Close()
+	l.duty.Open(n.visits, c.standby)
+	if err := n.adopt(c, l.name); err != nil {
+		l.discard()
 		return nil, err
 	}
-	c.polls.taken.Store(n.opts.Progress == ProgressThread) // by the goroutine, for good
 	l.start()
-	go c.pollIdle()
+	if n.opts.Progress != ProgressThread { // else its goroutine has the duty, for good
+		c.duty.Leave(false)
+	}
+	go c.pollOnDemand()
 	return c, nil
 }
-
-// Provider is the name of the provider that carries the connection.
-func (c *Conn) Provider() string { return c.caps.Provider }
-
-// Domain is the provider that carries the connection.
-func (c *Conn) Domain() fabric.Domain { return c.rung.domain }
-
-// Peer is the hello of the server.
-func (c *Conn) Peer() fabric.Peer { return c.ep.Peer() }
-
-// Done is closed when the connection is dead, by either side.
-func (c *Conn) Done() <-chan struct{} { return c.done }
-
-// Err says why the connection is dead, or errs.Shutdown when the server has said that it is
-// about to end it; nil while it can be used.
-func (c *Conn) Err() error {
-	if err := c.err(); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.draining {
-		return errs.New(errs.Shutdown, "msg", c.name, nil)
-	}
-	return nil
-}
-
-// Close ends the connection and waits until its memory is released. Calls in progress fail with
-// errs.Closed.
-func (c *Conn) Close() {
-	c.fail(errs.New(errs.Closed, "msg.Close", c.name, nil))
-	<-c.gone
-}
-
-// MaxDescription is how many bytes a request's body and the descriptions of its segments may
-// take together (see DescriptionBytes). Call answers errs.TooBig to more: split the request.
-func (c *Conn) MaxDescription() int { return c.msgBytes - wire.HeaderBytes }
 
 // Call sends a request and waits for its reply. The error is the server's own (an *errs.Error
 // of the same kind with the server's text), or errs.Disconnected, errs.TimedOut,
@@ -169,17 +81,7 @@ func (c *Conn) MaxDescription() int { return c.msgBytes - wire.HeaderBytes }
 // may not have been executed. Where a refused access ends the connection (Caps.RefusalEnds), a call
 // that is given up while the server may reach its memory returns up to CancelGrace late.
 func (c *Conn) Call(ctx context.Context, req *Request, rep *Reply) error {
-	in, out, err := c.reserve(ctx, req)
-	if err != nil {
-		return errs.Wrap("msg.Call", c.name, err)
-	}
-	err = c.call(ctx, req, rep)
-	c.unreserve(in, out)
-	return err
-}
-
-func (c *Conn) call(ctx context.Context, req *Request, rep *Reply) error {
-	s, err := c.begin(ctx, req.Level)
+	s, err := c.begin(ctx, req)
 	if err != nil {
 		return errs.Wrap("msg.Call", c.name, err)
 	}
@@ -215,12 +117,7 @@ func (c *Conn) Send(ctx context.Context, req *Request) error {
 	if req.In != nil {
 		return errs.Newf(errs.Invalid, "msg.Send", c.name, "a one-way message has no answer")
 	}
-	in, out, err := c.reserve(ctx, req)
-	if err != nil {
-		return errs.Wrap("msg.Send", c.name, err)
-	}
-	defer c.unreserve(in, out)
-	s, err := c.begin(ctx, req.Level)
+	s, err := c.begin(ctx, req)
 	if err != nil {
 		return errs.Wrap("msg.Send", c.name, err)
 	}
@@ -234,82 +131,37 @@ func (c *Conn) Send(ctx context.Context, req *Request) error {
 	return nil
 }
 
-// reserve waits until the data of a request fits into the node's windows.
-func (c *Conn) reserve(ctx context.Context, req *Request) (in, out int, err error) {
-	n := c.node
-	inline := int64(c.rung.limits.InlineMax)
-	if size := req.In.Len(); size > inline {
-		in = int(min(size, int64(n.opts.InWindow)))
-		if err := n.inWindow.take(ctx, c.level(req.Level), in); err != nil {
-			return 0, 0, err
-		}
-	}
-	if size := req.Out.Len(); size > inline {
-		out = int(min(size, int64(n.opts.OutWindow)))
-		if err := n.outWindow.take(ctx, c.level(req.Level), out); err != nil {
-			n.inWindow.put(in)
-			return 0, 0, err
-		}
-	}
-	return in, out, nil
-}
-
-func (c *Conn) unreserve(in, out int) {
-	c.node.inWindow.put(in)
-	c.node.outWindow.put(out)
-}
-
-// level is the primary queue of a level.
-func (c *Conn) level(l Level) Level { return min(l, Level(c.node.opts.Queues-1)) }
-
 // begin waits for a credit and takes a slot.
-func (c *Conn) begin(ctx context.Context, l Level) (*slot, error) {
+func (c *Conn) begin(ctx context.Context, req *Request) (*slot, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := c.credits.take(ctx, c.level(l), 1); err != nil {
+	window := c.windowOf(req)
+	if err := c.credits.Take(ctx, int(c.level(req.Level)), 1, window); err != nil {
 		return nil, err
 	}
 	_, limited := ctx.Deadline()
 	if err := c.enter(); err != nil {
-		c.credits.put(1)
+		c.credits.Give(1, window)
 		return nil, err
 	}
 	c.mu.Lock()
 	if err := c.refusesLocked(); err != nil {
 		c.mu.Unlock()
 		c.leave()
-		c.credits.put(1)
+		c.credits.Give(1, window)
 		return nil, err
 	}
-	last := len(c.free) - 1
-	if last < 0 {
-		c.mu.Unlock()
-		c.leave()
-		err := errs.Newf(errs.Protocol, "msg", c.name, "the server returned more credits than it took")
-		c.fail(err)
-		return nil, err
-	}
+	last := len(c.free) - 1 // there is one: a slot is free before its credit comes back
 	s := &c.slots[c.free[last]]
 	c.free = c.free[:last]
+	s.window = window
 	s.id += 1 << 16 // above the slot's index, so that ids of one connection never repeat
 	c.setLocked(s, slotWaiting)
 	s.outcome, s.deadline = nil, time.Time{}
 	s.untold, s.told, s.timed = false, false, !limited
 	c.mu.Unlock()
 	return s, nil
-}
-
-// refusesLocked tells why no request may begin. A connection that has died since the caller entered
-// it may have told all who waited: nobody would tell this one.
-func (c *Conn) refusesLocked() error {
-	switch {
-	case c.over.Load():
-		return c.err()
-	case c.draining:
-		return errs.New(errs.Shutdown, "msg", c.name, nil)
-	}
-	return nil
 }
 
 // submit grants, encodes and posts. When it fails the server has seen nothing.
@@ -344,9 +196,10 @@ func (c *Conn) finish(s *slot, req *Request, rep *Reply) error {
 	err := s.parse(req, rep)
 	broken := err != nil && s.header.Status == errs.OK
 	credits := int(s.header.Credits)
+	window := s.window
 	c.repost(s.recv)
 	c.release(s)
-	c.credits.put(credits)
+	c.credits.Give(credits, window)
 	c.leave()
 	if broken { // an answer that makes no sense, unlike one that says no
 		c.fail(err)
@@ -381,20 +234,12 @@ func (s *slot) parse(req *Request, rep *Reply) error {
 	return nil
 }
 
-// release makes a slot free for the next request.
-func (c *Conn) release(s *slot) {
-	c.mu.Lock()
-	c.setLocked(s, slotFree)
-	c.freeSlotLocked(s)
-	c.free = append(c.free, int32(s.index))
-	c.mu.Unlock()
-}
-
 // unsubmit undoes begin for a request that never left, and says why it did not.
 func (c *Conn) unsubmit(s *slot, err error) error {
 	c.revoke(s)
+	window := s.window
 	c.release(s)
-	c.credits.put(1)
+	c.credits.Give(1, window)
 	c.leave()
 	return errs.Wrap("msg.Call", c.name, c.explain(err))
 }

@@ -1,6 +1,8 @@
 package msg
 
 import (
+	"time"
+
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/wire"
 )
@@ -30,4 +32,31 @@ func (l *link) sendControl(buf []byte, op uint16, id uint64) error {
 func (l *link) unexpected(h *wire.Header) {
 	l.fail(errs.Newf(errs.Protocol, "msg", l.name, "unexpected message: kind %d op %d id %d",
 		h.Kind, h.Op, h.RequestID))
+}
+
+// keepAlive asks a silent peer whether it is there, and ends the link if it does not say.
+func (l *link) keepAlive(now time.Time) {
+	switch verdict, silent := l.alive.look(now, l.heard.Load(), &l.node.opts); verdict {
+	case peerAsk:
+		_ = l.sendControl(l.bufs.Send(l.aliveBuf), opPing, 0)
+	case peerStuck:
+		l.node.silent.Warn(l.peerAddr, "peer is stuck: it is connected and answers nothing",
+			"link", l.name, "after", silent)
+		l.fail(errs.Newf(errs.TimedOut, "msg", l.name, "nothing was heard of the peer for %v", silent))
+	}
+}
+
+// alivePing handles the inquiries of the peer, and its answers, which have done all they are for
+// by being heard. It tells whether the message was one of them.
+func (l *link) alivePing(buf int, h *wire.Header) bool {
+	switch h.Op {
+	case opPing:
+		l.repost(buf)
+		_ = l.sendControl(l.bufs.Send(l.aliveBuf+1), opPong, 0) // a failure has ended the link
+	case opPong:
+		l.repost(buf)
+	default:
+		return false
+	}
+	return true
 }

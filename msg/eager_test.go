@@ -11,13 +11,14 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/msg/internal/eager"
 	"github.com/sluice-storage/sluice/wire"
 )
 
 func held(c *Conn) (held, free uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.lent.held, c.lent.free
+	return c.held.Sets()
 }
 
 // useSlots sends data of a size for slots until the connection has some.
@@ -83,10 +84,8 @@ func TestSlotsAreFreeWithTheAnswer(t *testing.T) {
 		r.srv.mu.Lock()
 		for s := range r.srv.conns {
 			s.mu.Lock()
-			for _, slot := range s.eager.slots {
-				if slot.refs != 0 {
-					t.Errorf("call %d is answered, and its slot still in use", i)
-				}
+			if _, refs := s.lent.Slots(); refs != 0 {
+				t.Errorf("call %d is answered, and its slot still in use", i)
 			}
 			s.mu.Unlock()
 		}
@@ -119,11 +118,11 @@ func TestWhatWasPulledDoesNotChange(t *testing.T) {
 	go func() { done <- call(r.conn, 20*time.Second, &Request{Op: 1, Out: contig(out)}) }()
 	<-pulled
 	h, free := held(r.conn)
-	for i := range maxEager {
+	for i := range eager.MaxSlots {
 		if (h&^free)&(1<<i) != 0 {
 			wr := fabric.WR{Op: fabric.OpWrite, Context: kindPlain,
 				Local:  []fabric.Sge{{Buf: bytes.Repeat([]byte{9}, 100)}},
-				Remote: r.conn.lent.slots[i].Slice(0, 100)}
+				Remote: r.conn.held.Remote(i).Slice(0, 100)}
 			if err := r.conn.ep.Post([]fabric.WR{wr}); err != nil {
 				t.Fatal(err)
 			}
@@ -261,21 +260,4 @@ func TestEagerSlotsAreShared(t *testing.T) {
 	if err := errors.Join(append(all, quiet(r))...); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func FuzzDecodeGive(f *testing.F) {
-	f.Add(make([]byte, giveBytes))
-	f.Add(bytes.Repeat([]byte{0xff}, 2*giveBytes))
-	f.Add([]byte("short"))
-	f.Fuzz(func(t *testing.T, body []byte) {
-		all, err := decodeGive(body)
-		if err == nil && len(all)*giveBytes != len(body) {
-			t.Fatalf("%d slots in %d bytes", len(all), len(body))
-		}
-		for _, g := range all {
-			if g.index < 0 || g.index >= maxEager {
-				t.Fatalf("slot %d", g.index)
-			}
-		}
-	})
 }

@@ -45,11 +45,6 @@ func (c *Conn) plan(req *Request) plan {
 	return p
 }
 
-// InlineRoom is how much request data can ride inline beside a small body.
-func (c *Conn) InlineRoom() int {
-	return min(c.rung.limits.InlineMax, c.MaxDescription()-segment.FixedBytes-minBody)
-}
-
 // encode writes the request into the slot's send buffer and grants what it describes.
 func (c *Conn) encode(s *slot, h *wire.Header, req *Request, m marks) ([]byte, error) {
 	for i, m := range [2]*Memory{req.Out, req.In} {
@@ -71,7 +66,7 @@ func (c *Conn) encode(s *slot, h *wire.Header, req *Request, m marks) ([]byte, e
 			"body of %d and descriptions of %d bytes, at most %d together", body, p.bytes,
 			c.MaxDescription())
 	}
-	buf := c.sendBuf(s.index)
+	buf := c.bufs.Send(s.index)
 	e := wire.Enc{B: buf[:wire.HeaderBytes]}
 	if err := c.describe(s, &e, segment.Out, req.Out, p.outInline); err != nil {
 		return nil, err
@@ -147,7 +142,7 @@ func (c *Conn) grant(s *slot, m *Memory, w *fabric.Sge,
 			return fabric.Remote{}, err
 		}
 		own = true
-	} else if off = offsetIn(region.Bytes(), w.Buf); off < 0 {
+	} else if off = fabric.OffsetIn(region.Bytes(), w.Buf); off < 0 {
 		return fabric.Remote{}, errs.Newf(errs.Invalid, "msg.Memory", c.name,
 			"a window lies outside of its region")
 	}

@@ -9,15 +9,13 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
-	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/fabric/progress"
+	"github.com/sluice-storage/sluice/msg/internal/buffers"
 	"github.com/sluice-storage/sluice/wire"
 )
 
 // link is what both ends of a connection share: the endpoint, its completion queue and the memory
-// of its messages. The role above it says what a message means and who polls the queue.
-//
-// Memory: recvs receives and sends send buffers, all of msgBytes or of this side's receive
-// size, in one arena that lives until nobody uses the link any more.
+// of its messages. The role above it says what a message means.
 type link struct {
 	node *Node
 	role role
@@ -26,23 +24,24 @@ type link struct {
 	cq   fabric.CQ
 	caps fabric.Caps
 
+	duty    progress.Duty // to poll cq
+	scratch poller        // of who has it
+
 	name     string
 	peerAddr string // for logs that say a thing once per peer
 	alive    alive
-	heard    atomic.Uint64 // messages received; the sweeper watches it
+	aliveBuf int           // send buffer of inquiries; that of answers follows it
+	heard    atomic.Uint64 // messages received; the sweep watches it
 
-	arena     *mem.Arena
-	recvBytes int
-	recvs     int
-	msgBytes  int // the largest message that this side may send
-	inlineMax int // the largest message that Post copies on the spot
+	bufs      *buffers.Buffers // live until nobody uses the link any more
+	msgBytes  int              // the largest message that this side may send
+	inlineMax int              // the largest message that Post copies on the spot
 
 	// Sends that nobody waits for are unsignalled, except each signalEvery-th, whose
 	// completion frees the places of those before it in the send queue.
 	signalEvery uint32
 	plain       atomic.Uint32
-	posts       []fabric.Recv // the receives as they are posted; does not change
-	moves       atomic.Uint64 // completions of this side's work requests; the sweeper watches it
+	moves       atomic.Uint64 // completions of this side's work requests; the sweep watches it
 
 	closing sync.Once
 	done    chan struct{} // closed once the link is dead
@@ -105,11 +104,14 @@ const bulkDepth = 256
 // queue away: four times the credits leave room for both.
 func sendDepth(credits int) int { return bulkDepth + 2*controlReserve + 4*credits }
 
-func recvDepth(credits int) int { return credits + controlReserve }
+const (
+	replyBytes = wire.HeaderBytes + 8 // what stands before a reply's body, see slot.parse
+	maxText    = minBody - 8          // how much of an error's text crosses the wire
+)
 
 // config makes the queue and the endpoint's configuration for so many credits.
 func (n *Node) config(r *rung, credits int) (fabric.EndpointConfig, error) {
-	send, recv := sendDepth(credits), recvDepth(credits)
+	send, recv := sendDepth(credits), credits+controlReserve
 	opts := fabric.CQOptions{Depth: send + recv}
 	if n.opts.Progress == ProgressPoll {
 		opts.Spin = pollSpin
@@ -135,39 +137,33 @@ func newLink(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig, s
 	size := n.opts.receiveBytes(r.limits)
 	l := &link{
 		node: n, rung: r, ep: ep, cq: cfg.RecvCQ, caps: r.caps, name: ep.Name(),
-		recvBytes: size, recvs: cfg.RecvDepth, msgBytes: min(size, int(ep.Peer().MaxMessage)),
+		peerAddr: peerAddr(ep.Name()), inlineMax: r.caps.MaxInline,
+		msgBytes: min(size, int(ep.Peer().MaxMessage)), unused: make(chan struct{}),
 		done: make(chan struct{}), ended: make(chan struct{}), gone: make(chan struct{}),
 	}
-	l.peerAddr = peerAddr(l.name)
 	l.users.Store(1)
-	l.unused = make(chan struct{})
-	l.inlineMax = l.caps.MaxInline
 	l.signalEvery = uint32(max(1, (cfg.RecvDepth-controlReserve)/2))
 	var err error
 	if l.msgBytes < wire.HeaderBytes+minBody {
 		err = errs.Newf(errs.Invalid, "msg", l.name, "the peer takes messages of %d bytes at most",
 			ep.Peer().MaxMessage)
-	}
-	if err == nil {
-		l.arena, err = mem.NewArena(l.recvs*stride(l.recvBytes)+sends*stride(l.msgBytes), nil)
-	}
-	if err == nil {
-		if err = l.arena.Attach(r.domain); err != nil {
-			_ = l.arena.Close()
-		}
+	} else {
+		l.bufs, err = buffers.New(r.domain, buffers.Size{Recvs: cfg.RecvDepth, RecvBytes: size,
+			Sends: sends, SendBytes: l.msgBytes}, kindRecv)
 	}
 	if err != nil {
 		_ = ep.Close()
 		_ = l.cq.Close()
 		return nil, err
 	}
-	l.posts = make([]fabric.Recv, l.recvs)
-	for i := range l.posts {
-		l.posts[i] = fabric.Recv{
-			Context: kindRecv | uint64(i), Reg: l.arena.Region(), Buf: l.recvBuf(i),
-		}
-	}
 	return l, nil
+}
+
+// discard gives up a link that was not started.
+func (l *link) discard() {
+	_ = l.ep.Close()
+	_ = l.cq.Close()
+	_ = l.bufs.Close()
 }
 
 // peerAddr is the part of an endpoint's name that does not change when the peer comes back from
@@ -185,44 +181,18 @@ func peerAddr(name string) string {
 // start posts every receive. From here on the link cleans up after itself; the role sees to it that
 // somebody polls.
 func (l *link) start() {
-	err := l.ep.PostRecv(l.posts)
+	err := l.ep.PostRecv(l.bufs.Posts())
 	go l.supervise()
 	if err != nil {
 		l.fail(err)
 	}
 }
 
-// stride keeps buffers on cache lines of their own.
-func stride(n int) int { return (n + 63) &^ 63 }
-
-func (l *link) recvBuf(i int) []byte {
-	at := i * stride(l.recvBytes)
-	return l.arena.Bytes()[at : at+l.recvBytes : at+l.recvBytes]
-}
-
-func (l *link) sendBuf(i int) []byte {
-	at := l.recvs*stride(l.recvBytes) + i*stride(l.msgBytes)
-	return l.arena.Bytes()[at : at+l.msgBytes : at+l.msgBytes]
-}
-
 // repost gives a receive back to the endpoint. On a dead link it does nothing.
 func (l *link) repost(i int) {
-	if err := l.ep.PostRecv(l.posts[i : i+1]); err != nil {
+	if err := l.ep.PostRecv(l.bufs.Posts()[i : i+1]); err != nil {
 		l.fail(err)
 	}
-}
-
-// sendPlain posts a message that nobody waits for. Its buffer is free again at once when the
-// message is at most inlineMax bytes long, else once the peer has answered it: what was
-// answered has been received.
-func (l *link) sendPlain(p *parcel, buf []byte) error {
-	p.pieces[0] = fabric.Sge{Reg: l.arena.Region(), Buf: buf}
-	p.pieces[1] = fabric.Sge{}
-	var flags fabric.Flags
-	if len(buf) <= l.inlineMax {
-		flags = fabric.FlagInline
-	}
-	return l.send(p, flags, kindPlain)
 }
 
 // parcel is room for a message's work request, kept where messages are sent again and again.
@@ -232,6 +202,19 @@ type parcel struct {
 }
 
 func (p *parcel) bytes() int { return len(p.pieces[0].Buf) + len(p.pieces[1].Buf) }
+
+// sendPlain posts a message that nobody waits for. Its buffer is free again at once when the
+// message is at most inlineMax bytes long, else once the peer has answered it: what was
+// answered has been received.
+func (l *link) sendPlain(p *parcel, buf []byte) error {
+	p.pieces[0] = fabric.Sge{Reg: l.bufs.Region(), Buf: buf}
+	p.pieces[1] = fabric.Sge{}
+	var flags fabric.Flags
+	if len(buf) <= l.inlineMax {
+		flags = fabric.FlagInline
+	}
+	return l.send(p, flags, kindPlain)
+}
 
 // send posts one message.
 func (l *link) send(p *parcel, flags fabric.Flags, context uint64) error {
@@ -270,7 +253,7 @@ func (l *link) supervise() {
 
 	l.leave() // the link's own
 	<-l.unused
-	if err := l.arena.Close(); err != nil {
+	if err := l.bufs.Close(); err != nil {
 		l.node.opts.Logger.Error("message memory was not released", "link", l.name, "err", err)
 	}
 	l.role.released()
@@ -280,7 +263,7 @@ func (l *link) supervise() {
 type poller struct {
 	batch  [32]fabric.Completion
 	header wire.Header // of the message being handled
-	run    *Call       // server: the request that the goroutine will serve itself
+	run    any         // server: the *Call that the goroutine will serve itself
 }
 
 // poll waits for completions and handles them. It fails when ctx ends, or when the link is dead.
@@ -331,7 +314,7 @@ func (l *link) handleRecv(p *poller, c *fabric.Completion) {
 	}
 	l.heard.Add(1)
 	i := int(c.Context &^ kindMask)
-	body, inline, err := p.header.Parse(l.recvBuf(i)[:c.Len])
+	body, inline, err := p.header.Parse(l.bufs.Recv(i)[:c.Len])
 	if err == nil && c.WithImm {
 		err = errs.Newf(errs.Protocol, "msg", l.name, "a write with immediate")
 	}
@@ -356,6 +339,13 @@ func (l *link) fail(cause error) {
 	l.mu.Unlock()
 	close(l.done)
 	l.role.died(err)
+}
+
+// Close ends the connection and waits until its memory is released. Calls in progress fail with
+// errs.Closed.
+func (l *link) Close() {
+	l.fail(errs.New(errs.Closed, "msg.Close", l.name, nil))
+	<-l.gone
 }
 
 // closeEndpoint returns when no memory of this side is touched any more. Completions that

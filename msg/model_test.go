@@ -253,30 +253,30 @@ func quiet(r *rig) error {
 func settled(r *rig) error {
 	c := r.conn
 	c.mu.Lock()
-	free, lent := len(c.free), c.lent.held&^c.lent.free
+	free := len(c.free)
+	held, idle := c.held.Sets()
 	c.mu.Unlock()
-	if lent != 0 {
+	if lent := held &^ idle; lent != 0 {
 		return fmt.Errorf("client: eager slots %b still carry requests", lent)
 	}
-	if left := c.credits.left(); left != len(c.slots) || free != len(c.slots) {
-		return fmt.Errorf("%d credits and %d slots of %d came back", left, free, len(c.slots))
+	if u := c.credits.Usage(); u.Count != 0 || u.Bytes != 0 || free != len(c.slots) {
+		return fmt.Errorf("%d credits, %d bytes of the window and %d slots did not come back", u.Count,
+			u.Bytes, len(c.slots)-free)
 	}
 	r.srv.mu.Lock()
 	defer r.srv.mu.Unlock()
-	if n := r.srv.running + r.srv.queue.count; n != 0 {
+	if n := r.srv.here.Load(); n != 0 || r.srv.calls.Usage().Count != 0 {
 		return fmt.Errorf("%d calls still run or wait", n)
 	}
 	for s := range r.srv.conns {
 		s.mu.Lock()
-		free, busy, refs := len(s.free), s.busyOps, 0
-		for i := range s.eager.slots {
-			refs += s.eager.slots[i].refs
-		}
+		free, busy := len(s.free), s.busyOps
+		_, refs := s.lent.Slots()
 		s.mu.Unlock()
 		if refs != 0 {
 			return fmt.Errorf("server: %d eager slots are in use", refs)
 		}
-		if left := s.places.left(); free != len(s.calls) || busy != 0 || left != bulkDepth {
+		if left := s.places.Free(); free != len(s.calls) || busy != 0 || left != bulkDepth {
 			return fmt.Errorf("server: %d of %d calls free, %d operations, %d of %d places",
 				free, len(s.calls), busy, left, bulkDepth)
 		}

@@ -5,60 +5,16 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg/segment"
 )
-
-// chainMax is how many work requests are posted at once, and a unit how many bytes: so much can one
-// call put into the queue before others get their turn. That is little enough for a slow but
-// living peer to complete it well within PeerTimeout.
-const chainMax = 32
-
-// chain is scratch space for building work requests.
-type chain struct {
-	wrs   []fabric.WR
-	sges  []fabric.Sge
-	bytes int64
-}
-
-// fill builds the next chain: one work request per run of remote memory, each gathering or
-// scattering as many local pieces as the provider takes. It stops at the end of either side.
-func (ch *chain) fill(op fabric.Op, caps *fabric.Caps, unit int64, s *segment.Description,
-	w *segment.Walker, local *segment.Pieces,
-) {
-	ch.wrs, ch.sges, ch.bytes = ch.wrs[:0], ch.sges[:0], 0
-	for len(ch.wrs) < chainMax && ch.bytes < unit {
-		r, ok := w.Peek()
-		if !ok {
-			return
-		}
-		limit := min(r.N, int64(caps.MaxTransfer), unit-ch.bytes)
-		from := len(ch.sges)
-		var n int64
-		ch.sges, n = local.Take(ch.sges, limit, caps.MaxSge)
-		if n == 0 {
-			return
-		}
-		w.Take(n)
-		ch.bytes += n
-		ch.wrs = append(ch.wrs, fabric.WR{
-			Op: op, Local: ch.sges[from:len(ch.sges):len(ch.sges)],
-			Remote: s.Windows[r.Win].Slice(uint64(r.Off), uint64(n)),
-		})
-	}
-}
-
-// release forgets the memory that the chain points at.
-func (ch *chain) release() {
-	clear(ch.wrs[:cap(ch.wrs)])
-	clear(ch.sges[:cap(ch.sges)])
-}
 
 // Pull fetches the request's data from off on into dst, filling it completely. It returns
 // when the data is in place, or with an error when no operation touches dst any more. When
 // ctx ends no further operation is started.
 func (c *Call) Pull(ctx context.Context, off int64, dst []fabric.Sge) error {
-	c.live("Pull")
+	c.live("msg.Pull")
 	n := segment.Total(dst)
 	if off < 0 || n > c.out.Length-off {
 		return outside("msg.Pull", off, n, c.out.Length)
@@ -78,17 +34,11 @@ func (c *Call) Pull(ctx context.Context, off int64, dst []fabric.Sge) error {
 // at once; larger ones are written into the client's memory, and src belongs to the call
 // until Reply or Fail returns, also when Push fails.
 func (c *Call) Push(ctx context.Context, off int64, src []fabric.Sge) error {
-	c.live("Push")
-	n := segment.Total(src)
-	if off < 0 || n > c.in.Length-off {
-		return outside("msg.Push", off, n, c.in.Length)
+	done, err := c.pushNear("msg.Push", off, src)
+	if done || err != nil {
+		return err
 	}
-	c.s.srv.counts.pushed.Add(uint64(n))
-	if c.in.Inline {
-		c.collect(off, src)
-		return nil
-	}
-	err := c.failed() // an earlier one: there is no sense in going on
+	err = c.failed() // an earlier one: there is no sense in going on
 	if err == nil {
 		err = c.transfer(ctx, fabric.OpWrite, &c.in, off, src, nil)
 	}
@@ -98,25 +48,33 @@ func (c *Call) Push(ctx context.Context, off int64, src []fabric.Sge) error {
 // PushWait is Push that returns when src is the caller's again: for handlers that deliver a long
 // answer through a little memory, chunk by chunk, in any order and from several goroutines.
 func (c *Call) PushWait(ctx context.Context, off int64, src []fabric.Sge) error {
-	c.live("PushWait")
+	done, err := c.pushNear("msg.PushWait", off, src)
+	if done || err != nil {
+		return err
+	}
+	return errs.Wrap("msg.PushWait", c.s.name,
+		c.transferWait(ctx, fabric.OpWrite, &c.in, off, src))
+}
+
+// pushNear counts what is pushed, and has done with it where it rides in the reply.
+func (c *Call) pushNear(op string, off int64, src []fabric.Sge) (done bool, err error) {
+	c.live(op)
 	n := segment.Total(src)
 	if off < 0 || n > c.in.Length-off {
-		return outside("msg.PushWait", off, n, c.in.Length)
+		return false, outside(op, off, n, c.in.Length)
 	}
 	c.s.srv.counts.pushed.Add(uint64(n))
 	if c.in.Inline {
 		c.collect(off, src)
-		return nil
 	}
-	return errs.Wrap("msg.PushWait", c.s.name,
-		c.transferWait(ctx, fabric.OpWrite, &c.in, off, src))
+	return c.in.Inline, nil
 }
 
 // transferWait is transfer that returns when no operation touches the local memory any more.
 func (c *Call) transferWait(ctx context.Context, op fabric.Op, s *segment.Description, off int64,
 	local []fabric.Sge,
 ) error {
-	w := c.s.node.waiters.Get().(*waiter)
+	w := c.s.node.waiters.Get().(*wait.Count)
 	err := c.transfer(ctx, op, s, off, local, w)
 	if failed := c.s.settle(w); err == nil {
 		err = failed
@@ -136,23 +94,23 @@ func outside(op string, off, n, length int64) error {
 // on, as the send queue has places for them. Reads are counted in w; writes too, if there is one.
 // How many bytes are under way is bounded by the local memory: whoever serves has a bound on that.
 func (c *Call) transfer(ctx context.Context, op fabric.Op, s *segment.Description, off int64,
-	local []fabric.Sge, w *waiter,
+	local []fabric.Sge, w *wait.Count,
 ) error {
-	ch := c.s.node.chains.Get().(*chain)
+	ch := c.s.node.chains.Get().(*segment.Chain)
 	defer func() {
-		ch.release()
+		ch.Reset()
 		c.s.node.chains.Put(ch)
 	}()
 	remote, rest := s.Walk(off), segment.Pieces{List: local}
 	for {
-		ch.fill(op, &c.s.caps, int64(c.unit), s, &remote, &rest)
-		if len(ch.wrs) == 0 {
+		ch.Fill(op, &c.s.caps, int64(c.unit), s, &remote, &rest)
+		if len(ch.WRs) == 0 {
 			return nil
 		}
-		if err := c.s.localize(ch.wrs); err != nil {
+		if err := c.s.localize(ch.WRs); err != nil {
 			return err
 		}
-		if err := c.reserve(ctx, len(ch.wrs)); err != nil {
+		if err := c.reserve(ctx, len(ch.WRs)); err != nil {
 			return err
 		}
 		var err error
@@ -173,24 +131,24 @@ func (c *Call) reserve(ctx context.Context, places int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if c.s.places.left() < places {
-		c.s.needPoller()
+	if c.s.places.Free() < int64(places) {
+		c.s.duty.Need()
 	}
-	return c.s.places.take(ctx, Level(c.level), places)
+	return c.s.places.Take(ctx, c.level, 0, int64(places))
 }
 
 // postReads signals each Read: they complete in any order.
-func (c *Call) postReads(ch *chain, w *waiter) error {
-	n := len(ch.wrs)
-	w.add(n)
+func (c *Call) postReads(ch *segment.Chain, w *wait.Count) error {
+	n := len(ch.WRs)
+	w.Add(n)
 	context := c.s.startOp(op{left: n, places: n, wait: w, call: c})
-	for i := range ch.wrs {
-		ch.wrs[i].Flags, ch.wrs[i].Context = fabric.FlagSignaled, context
+	for i := range ch.WRs {
+		ch.WRs[i].Flags, ch.WRs[i].Context = fabric.FlagSignaled, context
 	}
-	err := c.s.post(ch.wrs)
+	err := c.s.post(ch.WRs)
 	if err != nil && c.s.dropOp(context) {
-		w.complete(n, nil)
-		c.s.places.put(n)
+		w.Done(n, nil)
+		c.s.places.Give(0, int64(n))
 	}
 	return err
 }
@@ -198,32 +156,32 @@ func (c *Call) postReads(ch *chain, w *waiter) error {
 // postWrites leaves writes unsignalled as long as places are plenty: the reply's completion frees
 // them. Less than half of the places can be held that way, so those who wait always get some. Each
 // unit is signalled, so that a peer that takes a large transfer slowly is seen to be alive.
-func (c *Call) postWrites(ch *chain, w *waiter) error {
+func (c *Call) postWrites(ch *segment.Chain, w *wait.Count) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	n := len(ch.wrs)
-	for i := range ch.wrs {
-		ch.wrs[i].Context = kindWrite | uint64(c.gen)<<16 | uint64(c.index)
-		ch.wrs[i].Flags = fabric.FlagEarly // the reply follows
+	n := len(ch.WRs)
+	for i := range ch.WRs {
+		ch.WRs[i].Context = kindWrite | uint64(c.gen)<<16 | uint64(c.index)
+		ch.WRs[i].Flags = fabric.FlagEarly // the reply follows
 	}
-	held, bytes := c.lent+n, c.lentBytes+ch.bytes
-	signal := w != nil || bytes >= int64(c.unit) || c.s.places.left() < bulkDepth/2
+	held, bytes := c.lent+n, c.lentBytes+ch.Bytes
+	signal := w != nil || bytes >= int64(c.unit) || c.s.places.Free() < bulkDepth/2
 	var context uint64
 	if signal {
 		if w != nil {
-			w.add(1)
+			w.Add(1)
 		}
 		o := op{left: 1, places: held, wait: w, call: c, gen: c.gen, write: true}
 		context = c.s.startOp(o)
-		ch.wrs[n-1].Flags |= fabric.FlagSignaled
-		ch.wrs[n-1].Context = context
+		ch.WRs[n-1].Flags |= fabric.FlagSignaled
+		ch.WRs[n-1].Context = context
 		held, bytes = 0, 0
 	}
-	if err := c.s.post(ch.wrs); err != nil {
+	if err := c.s.post(ch.WRs); err != nil {
 		if !signal || c.s.dropOp(context) {
-			c.s.places.put(n)
+			c.s.places.Give(0, int64(n))
 			if signal && w != nil {
-				w.complete(1, nil)
+				w.Done(1, nil)
 			}
 		} else {
 			c.lent, c.lentBytes = 0, 0 // given back by the end of the link

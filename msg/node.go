@@ -2,14 +2,20 @@ package msg
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/fabric/progress"
 	"github.com/sluice-storage/sluice/internal/logonce"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/msg/internal/eager"
+	"github.com/sluice-storage/sluice/msg/segment"
 )
 
 // rung is one provider that a node can use, with the limits that were found best for it.
@@ -19,32 +25,50 @@ type rung struct {
 	limits Limits
 }
 
+// Place is an address of one provider.
+type Place struct {
+	Domain fabric.Domain // one of the node's; nil: Options.Domain
+	Addr   string        // as the provider takes it
+}
+
 // Node is a process's place in the message layer: it dials, serves, and watches over time
 // limits. Safe for concurrent use.
 type Node struct {
 	opts  Options
 	rungs []*rung // best first
 
-	// The bytes of requests that are outstanding: a window against incast in either direction.
-	inWindow, outWindow gate
-
-	counts          nodeCounts
+	lateFailures    atomic.Uint64
+	woken           atomic.Uint64
 	refused, silent logonce.Logger
-	store           store
+	store           eager.Store // of the slots that are lent to clients
 	arenas          atomic.Pointer[[]*mem.Arena]
 
-	chains  sync.Pool // of *chain
-	waiters sync.Pool // of *waiter
+	chains  sync.Pool // of *segment.Chain
+	waiters sync.Pool // of *wait.Count
 	pollers sync.Pool // of *poller
 
-	stop    chan struct{} // ends the sweeper
-	stopped chan struct{}
+	visits *progress.Visitor[*progress.Duty]
+	stop   context.CancelFunc // ends visitor and sweeper
+	ended  sync.WaitGroup
 
 	mu      sync.Mutex
 	closed  bool
-	links   map[*link]struct{}
+	links   map[member]struct{}
 	past    fabric.WaitCounts // of links that are gone
-	servers map[*Server]struct{}
+	servers map[closer]struct{}
+}
+
+// member is a connection, seen by the node: it has limits of time to keep. A sweep compares clocks
+// now and then, so that calls need no timers of their own.
+type member interface {
+	sweep(now time.Time)
+	waits() fabric.WaitCounts
+	Close() // ends it, and waits until its memory is released
+}
+
+// closer is a server, seen by the node.
+type closer interface {
+	Close(ctx context.Context) error
 }
 
 // NewNode makes a node on opts.Domain and opts.Domains.
@@ -54,21 +78,27 @@ func NewNode(opts Options) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{
-		opts: opts, stop: make(chan struct{}), stopped: make(chan struct{}),
-		links: map[*link]struct{}{}, servers: map[*Server]struct{}{},
+		opts: opts, visits: progress.NewVisitor[*progress.Duty](),
+		links: map[member]struct{}{}, servers: map[closer]struct{}{},
 	}
 	for _, d := range opts.Domains {
 		caps := d.Caps()
 		n.rungs = append(n.rungs, &rung{domain: d, caps: caps, limits: opts.limits(caps.Provider)})
 	}
-	n.store.node = n
-	n.inWindow.open(opts.InWindow, opts.Burst)
-	n.outWindow.open(opts.OutWindow, opts.Burst)
+	slot := 0
+	for _, r := range n.rungs {
+		slot = max(slot, r.limits.EagerMax)
+	}
+	n.store.Open(eager.Options{Bytes: opts.Memory, SlotBytes: slot, Source: opts.Source,
+		Attach: n.Attach, Detach: n.Detach})
 	n.refused.Log, n.silent.Log = opts.Logger, opts.Logger
-	n.chains.New = func() any { return &chain{wrs: make([]fabric.WR, 0, chainMax)} }
-	n.waiters.New = func() any { return &waiter{zero: make(chan struct{}, 1)} }
+	n.chains.New = func() any { return &segment.Chain{WRs: make([]fabric.WR, 0, segment.ChainMax)} }
+	n.waiters.New = func() any { return wait.NewCount() }
 	n.pollers.New = func() any { return &poller{} }
-	go n.sweep()
+	ctx, stop := context.WithCancel(context.Background())
+	n.stop = stop
+	n.ended.Go(func() { n.visits.Run(ctx) })
+	n.ended.Go(func() { n.sweep(ctx) })
 	return n, nil
 }
 
@@ -88,31 +118,6 @@ func (n *Node) rungOf(d fabric.Domain) (*rung, error) {
 	return nil, errs.Newf(errs.Invalid, "msg", d.Caps().Provider, "not a domain of this node")
 }
 
-// Dial connects to a server at an address of the node's Domain. The connection is shared by all
-// callers of Call.
-func (n *Node) Dial(ctx context.Context, addr string) (*Conn, error) {
-	return n.DialAt(ctx, Place{Addr: addr}, [32]byte{})
-}
-
-// DialAt is Dial by any of the node's providers. token is shown to a listener that asks for one.
-func (n *Node) DialAt(ctx context.Context, at Place, token [32]byte) (*Conn, error) {
-	r, err := n.rungOf(at.Domain)
-	if err != nil {
-		return nil, err
-	}
-	cfg, err := n.config(r, n.opts.Credits)
-	if err != nil {
-		return nil, err
-	}
-	cfg.Hello.Token = token
-	ep, err := r.domain.Connector().Dial(ctx, at.Addr, cfg)
-	if err != nil {
-		_ = cfg.RecvCQ.Close()
-		return nil, errs.Wrap("msg.Dial", at.Addr, err)
-	}
-	return newConn(n, r, ep, &cfg)
-}
-
 // Close ends every connection and server of the node and waits until they are gone. Calls in
 // progress fail with errs.Closed; handlers see their context end.
 func (n *Node) Close() error {
@@ -122,13 +127,7 @@ func (n *Node) Close() error {
 		return nil
 	}
 	n.closed = true
-	servers, links := make([]*Server, 0), make([]*link, 0)
-	for s := range n.servers {
-		servers = append(servers, s)
-	}
-	for l := range n.links {
-		links = append(links, l)
-	}
+	servers, links := slices.Collect(maps.Keys(n.servers)), slices.Collect(maps.Keys(n.links))
 	n.mu.Unlock()
 
 	now, cancel := context.WithCancel(context.Background())
@@ -140,31 +139,35 @@ func (n *Node) Close() error {
 		}
 	}
 	for _, l := range links {
-		l.fail(errs.New(errs.Closed, "msg.Close", l.name, nil))
-		<-l.gone
+		l.Close()
 	}
-	close(n.stop)
-	<-n.stopped
-	n.store.close()
+	n.stop()
+	n.ended.Wait()
+	n.released(n.store.Close())
 	return first
+}
+
+// released logs that memory was not given back.
+func (n *Node) released(err error) {
+	if err != nil {
+		n.opts.Logger.Error("memory was not released", "err", err)
+	}
 }
 
 // NodeStats are counters of a node.
 type NodeStats struct {
-	LateFailures uint64 // errors that came for requests that nobody waited for, one-way ones too
-	Memory       MemoryStats
+	LateFailures uint64            // errors that came for requests that nobody waited for, one-way ones too
+	Memory       eager.Stats       // of the slots that it lends
 	Progress     Progress          // as Options say
 	Waits        fabric.WaitCounts // of those who emptied completion queues
 	Woken        uint64            // replies whose caller slept while another goroutine polled
 }
 
-type nodeCounts struct{ lateFailures, woken atomic.Uint64 }
-
 // Stats tell what the node has seen.
 func (n *Node) Stats() NodeStats {
 	return NodeStats{
-		LateFailures: n.counts.lateFailures.Load(), Memory: n.store.stats(),
-		Progress: n.opts.Progress, Waits: n.waits(), Woken: n.counts.woken.Load(),
+		LateFailures: n.lateFailures.Load(), Memory: n.store.Stats(), Progress: n.opts.Progress,
+		Waits: n.waits(), Woken: n.woken.Load(),
 	}
 }
 
@@ -180,17 +183,17 @@ func (n *Node) waits() fabric.WaitCounts {
 }
 
 // adopt makes the node responsible for a link that is about to start.
-func (n *Node) adopt(l *link) error {
+func (n *Node) adopt(l member, name string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
-		return errs.New(errs.Closed, "msg", l.name, nil)
+		return errs.New(errs.Closed, "msg", name, nil)
 	}
 	n.links[l] = struct{}{}
 	return nil
 }
 
-func (n *Node) forget(l *link) {
+func (n *Node) forget(l member) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if _, ok := n.links[l]; ok {
@@ -199,29 +202,22 @@ func (n *Node) forget(l *link) {
 	}
 }
 
-// sweeper is a role that has limits of time to keep. A sweep compares clocks now and then, so
-// that calls need no timers of their own.
-type sweeper interface{ sweep(now time.Time) }
-
 // sweep looks at all links a few times within the shortest limit.
-func (n *Node) sweep() {
-	defer close(n.stopped)
+func (n *Node) sweep(ctx context.Context) {
 	o := &n.opts
 	period := min(o.CallTimeout, o.PeerTimeout, o.KeepAlive, o.EagerIdle) / 8
 	tick := time.NewTicker(min(max(period, time.Millisecond), 250*time.Millisecond))
 	defer tick.Stop()
-	var due []sweeper
+	var due []member
 	for {
 		select {
-		case <-n.stop:
+		case <-ctx.Done():
 			return
 		case now := <-tick.C:
 			due = due[:0]
 			n.mu.Lock()
 			for l := range n.links {
-				if s, ok := l.role.(sweeper); ok {
-					due = append(due, s)
-				}
+				due = append(due, l)
 			}
 			n.mu.Unlock()
 			for _, s := range due {

@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/msg/internal/eager"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -51,18 +52,15 @@ type Options struct {
 	// value of the two sides counts.
 	Credits int
 
-	// Queues is how many primary queues a connection has, and how many unexpected queues a server
-	// has: one per level. Higher levels count as the highest there is. Default 3.
+	// Queues is how many levels there are; higher ones count as the highest. Default 3.
 	Queues int
 
-	// Burst is how many of higher levels go before one of a lower level that waits. Default 16.
-	Burst int
+	// Age is how long a request that waits can be overtaken by those of higher levels. Default 50 ms.
+	Age time.Duration
 
-	// InWindow and OutWindow, in bytes, bound what all requests of this node have outstanding of
-	// reply data and of request data that does not ride inline: that is what can come, or be
-	// fetched, from many servers at once. A larger request goes alone. Default 64 MiB each.
-	InWindow  int
-	OutWindow int
+	// Window, in bytes, bounds what the requests of one connection have outstanding of data that does
+	// not ride inline. A larger request goes alone. Default 64 MiB: a credit is for 1 MiB.
+	Window int
 
 	// Memory, in bytes, bounds the eager slots that this node lends to its clients. It is mapped when
 	// first needed. Default 8 MiB; negative: none.
@@ -119,7 +117,6 @@ const (
 	minUnit    = 4 << 10 // below it there are more requests than data
 	maxReceive = 1 << 20 // a receive is held per credit: more is data, not control
 	maxCredits = 1024
-	maxEager   = 64 // slots; a connection's are one word of bits
 )
 
 func (o Options) withDefaults() Options {
@@ -129,8 +126,8 @@ func (o Options) withDefaults() Options {
 	o.BodyMax = or(o.BodyMax, defaultReceive-wire.HeaderBytes-defaultInline)
 	o.Credits = or(o.Credits, defaultCredits)
 	o.Queues = or(o.Queues, 3)
-	o.Burst = or(o.Burst, 16)
-	o.InWindow, o.OutWindow = or(o.InWindow, defaultWindow), or(o.OutWindow, defaultWindow)
+	o.Age = or(o.Age, 50*time.Millisecond)
+	o.Window = or(o.Window, defaultWindow)
 	o.Memory = max(or(o.Memory, defaultMemory), 0)
 	o.EagerSlots = or(o.EagerSlots, 8)
 	o.EagerIdle = or(o.EagerIdle, 2*time.Second)
@@ -167,14 +164,13 @@ func (o *Options) validate() error {
 		return bad("BodyMax %d is below %d", o.BodyMax, minBody)
 	case o.Credits < 1 || o.Credits > maxCredits:
 		return bad("Credits %d is not within 1 to %d", o.Credits, maxCredits)
-	case o.Queues < 1 || o.Queues > MaxLevels || o.Burst < 1:
-		return bad("Queues %d is not within 1 to %d, or Burst %d is not positive", o.Queues,
-			MaxLevels, o.Burst)
-	case o.InWindow < 1 || o.OutWindow < 1:
-		return bad("a window is negative")
-	case o.EagerSlots < 1 || o.EagerSlots > maxEager:
-		return bad("EagerSlots %d is not within 1 to %d", o.EagerSlots, maxEager)
-	case min(o.CallTimeout, o.CancelGrace, o.PeerTimeout, o.KeepAlive, o.EagerIdle) < 0:
+	case o.Queues < 1 || o.Queues > MaxLevels:
+		return bad("Queues %d is not within 1 to %d", o.Queues, MaxLevels)
+	case o.Window < 1:
+		return bad("the window is negative")
+	case o.EagerSlots < 1 || o.EagerSlots > eager.MaxSlots:
+		return bad("EagerSlots %d is not within 1 to %d", o.EagerSlots, eager.MaxSlots)
+	case min(o.CallTimeout, o.CancelGrace, o.PeerTimeout, o.KeepAlive, o.EagerIdle, o.Age) < 0:
 		return bad("a timeout is negative")
 	case o.Progress > ProgressThread:
 		return bad("no such way of progress")

@@ -77,9 +77,7 @@ func TestWaitsBringsAPoller(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			r := newRig(t, p, HandlerFunc(func(_ context.Context, c *Call) {
 				c.Waits()
-				if c.s.polling.Load() == 0 && c.s.slow.Load() == 0 {
-					t.Error("nobody polls, nor will soon")
-				}
+				await(t, c.s.duty.Taken)
 				_ = c.Reply(nil, 0)
 			}), nil)
 			// The first request finds one goroutine that polls, and takes it.

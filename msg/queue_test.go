@@ -31,7 +31,7 @@ func (h *ordered) Serve(_ context.Context, c *Call) {
 	_ = c.Reply(nil, 0)
 }
 
-// queueUp lets calls of the given levels wait in an unexpected queue, in this order, and returns
+// queueUp lets calls of the given levels wait at the server, in this order, and returns
 // the order in which they were served, as indices.
 func queueUp(t testing.TB, conns []*Conn, srv *Server, h *ordered, list []Level) []uint32 {
 	t.Helper()
@@ -64,10 +64,10 @@ func await(t testing.TB, done func() bool) {
 	}
 }
 
-func queueRig(t testing.TB, conns int) ([]*Conn, *Server, *ordered) {
+func queueRig(t testing.TB, conns int, age time.Duration) ([]*Conn, *Server, *ordered) {
 	h := &ordered{open: make(chan struct{})}
 	r := newRig(t, simProviders()[0], h, func(client, server *Options) {
-		server.Burst, server.Queues, client.Queues = 3, 4, 4
+		server.Age, server.Queues, client.Queues = age, 4, 4
 	})
 	srv, err := r.server.Serve("narrow", h, ServeOptions{MaxCalls: 1})
 	if err != nil {
@@ -84,20 +84,23 @@ func queueRig(t testing.TB, conns int) ([]*Conn, *Server, *ordered) {
 	return all, srv, h
 }
 
+// TestHigherLevelsGoFirstButNotForEver: level 9 counts as 3, the highest here. When all have waited
+// for long enough the highest has no precedence any more, and the lowest comes first.
 func TestHigherLevelsGoFirstButNotForEver(t *testing.T) {
-	conns, srv, h := queueRig(t, 1)
 	list := []Level{0, 0, 2, 2, 2, 2, 2, 2, 9, 1}
-	got := queueUp(t, conns, srv, h, list)
-	// Level 9 counts as 3, the highest here. Three of higher levels may pass one that waits; with
-	// both lower levels waiting that long the lowest comes first.
-	want := []uint32{8, 2, 3, 0, 9, 4, 5, 1, 6, 7}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Fatalf("levels %v were served in the order %v, want %v", list, got, want)
+	for age, want := range map[time.Duration][]uint32{
+		time.Hour: {8, 2, 3, 4, 5, 6, 7, 9, 0, 1},
+		1:         {0, 1, 9, 2, 3, 4, 5, 6, 7, 8},
+	} {
+		conns, srv, h := queueRig(t, 1, age)
+		if got := queueUp(t, conns, srv, h, list); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("age %v: levels %v were served in the order %v, want %v", age, list, got, want)
+		}
 	}
 }
 
 func TestConnectionsTakeTurns(t *testing.T) {
-	conns, srv, h := queueRig(t, 2)
+	conns, srv, h := queueRig(t, 2, time.Hour)
 	// The first connection has queued twenty calls before the second one comes with two.
 	plug := append([]*Conn(nil), conns[:1]...)
 	for range 19 {
@@ -148,38 +151,30 @@ func TestServicesHaveHandlersAndLevels(t *testing.T) {
 	}
 }
 
-func TestPrimaryQueuesShareCreditsByLevel(t *testing.T) {
-	var g gate
-	g.open(0, 2)
-	order := make(chan int, 10)
+// TestCreditsGoByLevel: of those who wait for a credit the highest level goes first.
+func TestCreditsGoByLevel(t *testing.T) {
+	h := &ordered{open: make(chan struct{})}
+	r := newRig(t, simProviders()[0], h, func(client, _ *Options) {
+		client.Credits, client.Age = 1, time.Hour
+	})
 	var wg sync.WaitGroup
-	for i, l := range []Level{0, 0, 5, 5, 5, 5} {
+	send := func(req *Request) {
 		wg.Go(func() {
-			if err := g.take(context.Background(), l, 1); err != nil {
+			if err := call(r.conn, 20*time.Second, req); err != nil {
 				t.Error(err)
 			}
-			order <- i
-		})
-		await(t, func() bool {
-			g.mu.Lock()
-			defer g.mu.Unlock()
-			n := 0
-			for k := range g.lines {
-				for t := g.lines[k].first; t != nil; t = t.next {
-					n++
-				}
-			}
-			return n == i+1
 		})
 	}
-	var got []int
-	for range 6 {
-		g.put(1)
-		got = append(got, <-order)
+	send(&Request{Op: 1})
+	await(t, func() bool { return r.srv.Stats().Running == 1 })
+	for i, l := range []Level{0, 0, 2, 1, 2} {
+		send(&Request{Op: 2, Level: l, Body: binary.BigEndian.AppendUint32(nil, uint32(i))})
+		await(t, func() bool { return r.conn.credits.Usage().Waiting == i+1 })
 	}
+	close(h.open)
 	wg.Wait()
-	if want := []int{2, 3, 0, 4, 5, 1}; fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Fatalf("credits went to %v, want %v", got, want)
+	if want := []uint32{2, 4, 3, 0, 1}; fmt.Sprint(h.seen) != fmt.Sprint(want) {
+		t.Fatalf("credits went to %v, want %v", h.seen, want)
 	}
 }
 

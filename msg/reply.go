@@ -8,8 +8,7 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// This file is what the connection's goroutine does for the client: it hands replies to their
-// callers.
+// This file is what who polls does for a client: it hands replies to their callers.
 
 func (c *Conn) received(p *poller, buf int, body, inline []byte) {
 	h := &p.header
@@ -42,10 +41,10 @@ func (c *Conn) answered(buf int, h *wire.Header, body, inline []byte) {
 		s.recv, s.header = buf, *h
 		s.body, s.inline = body, inline
 		c.mu.Unlock()
-		if c.polls.self == s { // who polls is its caller
-			c.polls.hit = true
+		if c.self == s { // who polls is its caller
+			c.hit = true
 		} else {
-			c.node.counts.woken.Add(1)
+			c.node.woken.Add(1)
 			s.signal()
 		}
 	case slotAbandoned:
@@ -54,26 +53,6 @@ func (c *Conn) answered(buf int, h *wire.Header, body, inline []byte) {
 	default:
 		c.mu.Unlock()
 		c.unexpected(h)
-	}
-}
-
-// late drops the reply to a request that nobody waits for any more.
-func (c *Conn) late(s *slot, buf int, h *wire.Header) {
-	status, credits := h.Status, int(h.Credits) // h may lie in the slot
-	if status != errs.OK {
-		c.node.counts.lateFailures.Add(1)
-	}
-	c.repost(buf)
-	c.release(s)
-	c.credits.put(credits)
-}
-
-// signal wakes the caller. One signal in the channel is as good as two, and one that comes
-// too late wakes the slot's next caller for nothing: see await.
-func (s *slot) signal() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
 	}
 }
 
@@ -129,7 +108,7 @@ func (c *Conn) completed(comp *fabric.Completion) {
 }
 
 func (c *Conn) died(err error) {
-	c.credits.fail(err)
+	c.credits.Close(err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range c.slots {
@@ -144,7 +123,7 @@ func (c *Conn) died(err error) {
 func (c *Conn) flushed(error) {}
 
 func (c *Conn) released() {
-	c.node.forget(c.link)
+	c.node.forget(c)
 }
 
 // sweep ends the calls whose context has no deadline and that have waited for CallTimeout. A
@@ -160,7 +139,7 @@ func (c *Conn) sweep(now time.Time) {
 		c.fail(errs.Newf(errs.TimedOut, "msg", c.name, "the peer does not answer"))
 		return
 	}
-	if expired && c.polls.taken.Load() {
+	if expired && c.duty.Taken() {
 		c.cq.Wake()
 	}
 	c.keepAlive(now)

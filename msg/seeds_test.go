@@ -73,7 +73,7 @@ func newWorld(seed uint64) (*world, error) {
 			Domain: d, Credits: pick(1, 2, 4), InlineMax: pick(64, 500), BodyMax: pick(1500, 3000),
 			EagerMax: pick(-1, 3000, 20000), Unit: pick(minUnit, 10000), Memory: 1 << 20, Queues: 2,
 			EagerSlots: pick(1, 3), EagerIdle: time.Duration(pick(1, 1000)) * time.Millisecond,
-			InWindow: pick(1000, 1<<20), OutWindow: pick(1000, 1<<20),
+			Window:      pick(1000, 1<<20),
 			CallTimeout: 10 * time.Second,
 			Progress:    Progress(pick(0, 0, 1, 2)),
 		}
@@ -222,14 +222,7 @@ func (w *world) settled() error {
 		return fmt.Errorf("the server has %d connections", s.Conns)
 	}
 	r := &rig{conn: c, srv: w.srv}
-	if err := settled(r); err != nil {
-		return err
-	}
-	if w.client.inWindow.left() != w.client.opts.InWindow ||
-		w.client.outWindow.left() != w.client.opts.OutWindow {
-		return errors.New("the client's windows are not whole")
-	}
-	return nil
+	return settled(r)
 }
 
 // close ends the world; nothing of its memory may be left.

@@ -2,125 +2,14 @@ package msg
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
-	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/internal/gate"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/wire"
 )
-
-// serverConn is the server's end of a connection. Each request gets one of its calls; a request
-// that finds none waits in the receive that it came in. There are twice as many calls as
-// credits, because a client may send its next request while the handler of the last one is
-// still returning.
-type serverConn struct {
-	*link
-	srv      *Server
-	places   gate   // in the send queue, for one-sided operations
-	peerName string // if it is proved
-
-	lanes [MaxLevels]lane // calls that wait; guarded by Server.mu
-
-	polling atomic.Int32 // goroutines in poll
-	slow    atomic.Int32 // requests for which a second goroutine polls
-	turns   atomic.Uint64
-	serving atomic.Uint64 // turn of the handler that runs while nobody polls; 0 for none
-	watched atomic.Uint64 // turn that ran when the timer was set
-	armed   atomic.Bool   // timer will call late
-	timer   *time.Timer
-
-	mu       sync.Mutex
-	eager    eagerSlots
-	calls    []Call
-	free     []*Call // a stack, to keep the memory in use small
-	deferred []arrival
-	ops      []op
-	idleOps  []int32
-	busyOps  int
-	serial   uint64
-	acks     int // control buffer of the next acknowledgement
-
-	// early holds the ids of requests that were canceled, by client's slot: two goroutines that
-	// poll may handle a request and its cancellation in either order. Ids do not repeat.
-	early [64]uint64
-
-	lastMoves uint64    // of the link, at the last sweep
-	lastMoved time.Time // when the sweep last saw it change
-}
-
-// arrival is a request that waits for a call.
-type arrival struct {
-	recv         int
-	header       wire.Header
-	body, inline []byte
-	canceled     bool
-	waited       time.Time // since when it has waited for a call; zero: it has not
-}
-
-// op is what a signalled work request, or a chain of Reads, ends.
-type op struct {
-	serial uint64 // tells it from others that have had its place in the table
-	left   int    // completions to come; 0 for an op that is not in use
-	places int    // to return at the last one
-	wait   *waiter
-	call   *Call // whose they are; nil for none
-	write  bool  // the call learns of failures
-	gen    uint32
-	reply  bool // the call's reply: its send buffer is free at the end
-}
-
-// waiter counts completions down and wakes one goroutine at zero.
-type waiter struct {
-	mu      sync.Mutex
-	pending int
-	err     error // the first failure
-	zero    chan struct{}
-}
-
-func (w *waiter) add(n int) {
-	w.mu.Lock()
-	w.pending += n
-	w.mu.Unlock()
-}
-
-func (w *waiter) complete(n int, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.err == nil {
-		w.err = err
-	}
-	if w.pending -= n; w.pending == 0 {
-		select {
-		case w.zero <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// busy tells whether something is pending.
-func (w *waiter) busy() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.pending > 0
-}
-
-// wait blocks until nothing is pending, and starts afresh.
-func (w *waiter) wait() error {
-	for {
-		w.mu.Lock()
-		if w.pending == 0 {
-			err := w.err
-			w.err = nil
-			w.mu.Unlock()
-			return err
-		}
-		w.mu.Unlock()
-		<-w.zero
-	}
-}
 
 func newServerConn(srv *Server, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (
 	*serverConn, error,
@@ -131,24 +20,22 @@ func newServerConn(srv *Server, r *rung, ep fabric.Endpoint, cfg *fabric.Endpoin
 		return nil, err
 	}
 	s := &serverConn{link: l, srv: srv, calls: make([]Call, 2*n), lastMoved: time.Now()}
-	s.places.open(bulkDepth, srv.node.opts.Burst)
-	if p := ep.Peer(); p.Proof != fabric.ProofNone {
-		s.peerName = p.Name
-	}
-	l.alive.buffer = len(s.calls) + maxCancels + 2
+	s.id = srv.serial.Add(1)
+	s.places = gate.New(gate.Options{Name: "send queue", Bytes: bulkDepth, Age: srv.node.opts.Age})
+	l.aliveBuf = len(s.calls) + maxCancels + 2
 	for i := range s.calls {
 		c := &s.calls[len(s.calls)-1-i]
-		c.s, c.index, c.ctx = s, len(s.calls)-1-i, &callCtx{}
-		c.replied.zero = make(chan struct{}, 1)
+		c.s, c.index, c.ctx = s, len(s.calls)-1-i, &wait.Context{}
+		c.replied = wait.NewCount()
+		c.ticket.Later = c.admitted
 		s.free = append(s.free, c)
 	}
 	s.ops = make([]op, bulkDepth+len(s.calls)+1) // each holds a place or a call; one for farewell
 	for i := range s.ops {
 		s.idleOps = append(s.idleOps, int32(i))
 	}
-	s.timer = time.AfterFunc(time.Hour, s.late)
-	s.timer.Stop()
 	l.role = s
+	l.duty.Open(l.node.visits, s.standby)
 	return s, nil
 }
 
@@ -186,36 +73,10 @@ func (s *serverConn) arrived(p *poller, a *arrival) {
 	s.free = s.free[:last]
 	s.beginLocked(c, a)
 	s.mu.Unlock()
-	if p.run != nil {
-		s.srv.dispatch(p.run)
+	if first, ok := p.run.(*Call); ok {
+		s.srv.dispatch(first)
 	}
 	p.run = c
-}
-
-// beginLocked fills a call, unless its cancellation has overtaken it.
-func (s *serverConn) beginLocked(c *Call, a *arrival) {
-	if s.early[s.slotOf(a.header.RequestID)] == a.header.RequestID && a.header.RequestID != 0 {
-		a.canceled = true
-	}
-	c.beginLocked(a)
-	s.srv.place(c)
-}
-
-// recycle takes a finished call back and gives it to the longest waiting request.
-func (s *serverConn) recycle(c *Call) {
-	s.mu.Lock()
-	if len(s.deferred) == 0 {
-		s.free = append(s.free, c)
-		s.mu.Unlock()
-		s.leave()
-		return
-	}
-	a := s.deferred[0]
-	s.deferred = s.deferred[:copy(s.deferred, s.deferred[1:])]
-	s.beginLocked(c, &a)
-	s.mu.Unlock()
-	s.leave() // for the finished one; the waiting one has entered when it arrived
-	s.srv.dispatch(c)
 }
 
 // cancel ends the context of a call that the client has given up, wherever it is, and
@@ -226,7 +87,7 @@ func (s *serverConn) cancel(buf int, id uint64) {
 	for i := range s.calls {
 		if c := &s.calls[i]; c.active && c.header.RequestID == id {
 			s.srv.counts.canceled.Add(1)
-			c.ctx.end(context.Canceled)
+			c.ctx.End(context.Canceled)
 		}
 	}
 	for i := range s.deferred {
@@ -234,7 +95,7 @@ func (s *serverConn) cancel(buf int, id uint64) {
 			a.canceled = true
 		}
 	}
-	ack := s.sendBuf(len(s.calls) + s.acks)
+	ack := s.bufs.Send(len(s.calls) + s.acks)
 	s.acks = (s.acks + 1) % maxCancels
 	s.mu.Unlock()
 	s.repost(buf)
@@ -247,7 +108,7 @@ func (s *serverConn) goodbye() {
 		return
 	}
 	defer s.leave()
-	_ = s.sendControl(s.sendBuf(len(s.calls)+maxCancels), opGoodbye, 0)
+	_ = s.sendControl(s.bufs.Send(len(s.calls)+maxCancels), opGoodbye, 0)
 }
 
 // farewell says goodbye once more and waits until that, and every reply before it, has left.
@@ -258,59 +119,19 @@ func (s *serverConn) farewell() {
 	}
 	defer s.leave()
 	h := wire.Header{Kind: wire.KindControl, Op: opGoodbye}
-	w := &waiter{zero: make(chan struct{}, 1)}
-	w.add(1)
+	w := wait.NewCount()
+	w.Add(1)
 	p := &parcel{}
 	p.pieces[0] = fabric.Sge{
-		Reg: s.arena.Region(), Buf: h.Append(s.sendBuf(len(s.calls) + maxCancels + 1)[:0]),
+		Reg: s.bufs.Region(), Buf: h.Append(s.bufs.Send(len(s.calls) + maxCancels + 1)[:0]),
 	}
 	context := s.startOp(op{left: 1, wait: w})
 	if err := s.send(p, fabric.FlagSignaled, context); err != nil {
 		s.dropOp(context)
 		return
 	}
-	s.needPoller()
-	_ = w.wait()
-}
-
-// slotOf spreads the ids of a client over a table: they count up above the slot in the low bits.
-func (s *serverConn) slotOf(id uint64) int { return int(id & 0xffff % uint64(len(s.early))) }
-
-// startOp enters work into the table and returns its context.
-func (s *serverConn) startOp(o op) uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	last := len(s.idleOps) - 1
-	invariant.Check(last >= 0, "msg: more operations than places and calls")
-	i := s.idleOps[last]
-	s.idleOps = s.idleOps[:last]
-	s.serial = (s.serial + 1) & serialMask
-	o.serial = s.serial
-	s.ops[i] = o
-	s.busyOps++
-	return kindOp | o.serial<<16 | uint64(i)
-}
-
-// serialMask is what fits between the kind and the index of a context.
-const serialMask = 1<<40 - 1
-
-// dropOp undoes startOp for work that was not posted. It is false when the end of the link
-// has ended the op already.
-func (s *serverConn) dropOp(context uint64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i := int(context & 0xffff)
-	if s.ops[i].left == 0 || s.ops[i].serial != context>>16&serialMask {
-		return false
-	}
-	s.freeOpLocked(i)
-	return true
-}
-
-func (s *serverConn) freeOpLocked(i int) {
-	s.ops[i] = op{}
-	s.idleOps = append(s.idleOps, int32(i))
-	s.busyOps--
+	s.duty.Need()
+	_ = w.Wait()
 }
 
 func (s *serverConn) completed(comp *fabric.Completion) {
@@ -328,42 +149,8 @@ func (s *serverConn) completed(comp *fabric.Completion) {
 	}
 }
 
-// allLeft makes opDone end an op whatever is missing.
-const allLeft = -1
-
-// opDone counts n completions of an op and ends it with the last one.
-func (s *serverConn) opDone(i, n int, err error) {
-	s.mu.Lock()
-	o := s.ops[i]
-	if o.left == 0 {
-		s.mu.Unlock()
-		return
-	}
-	if n == allLeft {
-		n = o.left
-	}
-	s.ops[i].left -= n
-	over := s.ops[i].left == 0
-	if over {
-		s.freeOpLocked(i)
-	}
-	s.mu.Unlock()
-	if over && o.call != nil {
-		s.places.put(o.places)
-	}
-	if err != nil && o.write {
-		o.call.writeFailed(o.gen, err)
-	}
-	if o.wait != nil {
-		o.wait.complete(n, err)
-	}
-	if over && o.reply {
-		o.call.unhold()
-	}
-}
-
 func (s *serverConn) died(err error) {
-	s.places.fail(err)
+	s.places.Close(err)
 	s.endCalls()
 }
 
@@ -373,7 +160,7 @@ func (s *serverConn) endCalls() {
 	defer s.mu.Unlock()
 	for i := range s.calls {
 		if c := &s.calls[i]; c.active {
-			c.ctx.end(context.Canceled)
+			c.ctx.End(context.Canceled)
 		}
 	}
 }
@@ -395,8 +182,7 @@ func (s *serverConn) flushed(err error) {
 
 func (s *serverConn) released() {
 	s.closeSlots()
-	s.timer.Stop()
-	s.node.forget(s.link)
+	s.node.forget(s)
 	s.srv.forget(s)
 }
 

@@ -24,12 +24,14 @@
 // It does not know what the requests mean, does not retry them, and does not choose the provider
 // that a peer is reached by: see package peer.
 //
-// Read types.go first, then client.go (life of a request at the client), server.go and
-// serverconn.go (at the server), move.go (data),
-// eager.go (slots).
+// Read types.go first, then conn.go and client.go (life of a request at the client), serving.go,
+// serverconn.go and workers.go (at the server), answer.go and move.go (data). Who polls is decided
+// by package fabric/progress, who waits by internal/gate; whose eager slot is whose is kept by
+// internal/eager.
 package msg
 
 import (
+	"github.com/sluice-storage/sluice/internal/gate"
 	"github.com/sluice-storage/sluice/msg/segment"
 	"github.com/sluice-storage/sluice/wire"
 )
@@ -37,13 +39,13 @@ import (
 // Memory describes local memory that a request lends to the server.
 type Memory = segment.Memory
 
-// Level is the service level of a request: which of a connection's primary queues it is submitted
-// to, and which of a server's unexpected queues it waits in there. Level 0 is for bulk, the
-// default; higher levels go first, but not for ever (see Options.Burst).
+// Level is the service level of a request: of those who wait for a credit, and of those who wait at
+// the server, the higher go first, but not for ever (see Options.Age). Level 0 is for bulk, the
+// default.
 type Level uint8
 
 // MaxLevels is how many levels there can be.
-const MaxLevels = 8
+const MaxLevels = gate.MaxLevels
 
 // Request is one call. The memory belongs to the call until it returns (also by cancellation
 // or a dead connection: rights are revoked first, so that nothing is touched afterwards).

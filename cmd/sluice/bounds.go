@@ -12,12 +12,13 @@ import (
 // few knobs that the role has; what the functions return is what the process is started with, and
 // what sluice bounds prints. Where a request may have to wait:
 //
-//	the client's credits     requests of one connection; bytes that a process waits for in all
-//	                         (msg.Options.InWindow and OutWindow)
-//	the server's admission   so many requests of all connections run; others wait by level, and
-//	                         connections take turns
-//	memory, and the disk     the gates of the I/O server: clients take turns, by bytes. What is
-//	                         cached needs no disk.
+//	the client's credits     requests of one connection, and the bytes that they wait for
+//	                         (msg.Options.Credits and Window)
+//	the server's admission   requests and bytes. At an I/O server: of each kind of request, clients
+//	                         in turn by bytes, so that loans and drafts never make anybody wait
+//	                         who was let in. At the metadata service: so many run, connections in
+//	                         turn.
+//	the disk                 who uses the store. What is cached passes no third gate.
 //
 // Behind these only the send queue of a connection has a bound, which comes back as data moves.
 // Bytes under way in the network have none of their own: they lie in memory that a gate has let in.
@@ -26,8 +27,8 @@ const (
 	// each of them: see connectionBytes.
 	creditsEach = 64
 
-	// callsMax is how many requests a server runs at once, of four busy connections: each has a
-	// goroutine, and 256 of these take 2 to 4 MiB of the heap's part.
+	// callsMax is how many requests the metadata service runs at once, and how many an I/O server
+	// runs of one client that is alone: those of four busy connections.
 	callsMax = 4 * creditsEach
 
 	// usualRequest is how much a request moves that is not small: what the kernel and QEMU send.
@@ -57,12 +58,13 @@ type iodBounds struct {
 // boundIod derives them from --memory, which plan divides, and --write-back.
 func boundIod(plan memoryPlan, writeBack bool) iodBounds {
 	b := iodBounds{
-		plan:  plan,
-		serve: msg.ServeOptions{MaxConns: plan.conns, MaxCalls: callsMax},
+		plan: plan,
+		// The gates of the I/O server are its admission: they know bytes. A credit stands for a call.
+		serve: msg.ServeOptions{MaxConns: plan.conns, MaxCalls: -1},
 		limits: server.Limits{
-			// A client that is alone has half of a gate, and may use all that the server runs.
+			// A client that is alone has half of a gate.
 			Requests: 2 * callsMax,
-			// No more can wait.
+			// As many as run.
 			QueueRequests: callsMax,
 			DiskRequests:  diskDepth, DiskBytes: diskDepth * usualRequest,
 		},
@@ -99,7 +101,8 @@ func (b *iodBounds) list() []bound {
 		bound{Name: "fetch", Of: "cache", Bytes: s.Fetch, Why: "units being read: a 16th"},
 		bound{Name: "conns", Of: "connections", Count: b.serve.MaxConns, Why: "of 512 KiB each"},
 		bound{Name: "credits", Of: "conns", Count: creditsEach, Why: "requests of one connection"},
-		bound{Name: "calls", Count: b.serve.MaxCalls, Why: "requests that run; others wait in turn"},
+		bound{Name: "calls", Of: "conns", Count: b.serve.MaxConns * creditsEach,
+			Why: "requests that are here, run or wait: one a credit"},
 	)
 	return append(list,
 		gateBound("hits", "loans", &gates[0], "reads of what is cached: half, so that they never wait "+
@@ -157,7 +160,8 @@ func boundClient(serves bool) clientBounds {
 
 func (b *clientBounds) list() []bound {
 	return []bound{
-		{Name: "credits", Count: creditsEach, Why: "requests under way at one server"},
+		{Name: "credits", Count: creditsEach, Bytes: creditsEach * usualRequest,
+			Why: "requests under way at one server, and the data that they wait for"},
 		{Name: "buffers", Bytes: int64(b.buffers), Why: "data of callers that no server may reach"},
 		{Name: "retain", Bytes: b.retain, Why: "writes that are kept until they are synced"},
 	}

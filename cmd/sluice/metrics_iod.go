@@ -45,6 +45,7 @@ func gateMetrics() map[string]iodMetric {
 		"running": {g, "gate_running", "Requests that a gate has let through and that are not over."},
 		"waiting": {g, "gate_waiting", "Requests that wait at a gate."},
 		"bytes":   {g, "gate_bytes", "What those that were let through stand for."},
+		"passed":  {c, "gate_passed_total", "Requests that a gate has let through."},
 		"waits":   {c, "gate_waits_total", "Requests that had to wait at a gate."},
 		"aged":    {c, "gate_aged_total", "Of these, let through because they had waited long enough."},
 		"refused": {c, "gate_refused_total", "Requests told to come again: too many waited."},

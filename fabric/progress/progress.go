@@ -10,9 +10,10 @@
 // somebody waits again. So whoever waits reads its own answer, no other goroutine has to be woken
 // for it, and a peer is served even if nobody waits at all.
 //
-// It does not decide which goroutine of a user waits: package msg does, for callers and handlers.
+// Above the queue, and above any other fabric.CQ, a Duty decides which goroutine of a user waits in
+// it, for callers and for servers.
 //
-// Read queue.go first, then turn.go, spin.go and visit.go.
+// Read queue.go first, then turn.go, spin.go and visit.go; then duty.go.
 package progress
 
 import "github.com/sluice-storage/sluice/fabric"

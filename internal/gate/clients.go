@@ -29,7 +29,8 @@ type Share struct {
 // the number.
 type Client struct{ Kind, ID uint64 }
 
-// clients are those who share a gate, with what each has inside and waiting. Guarded by Gate.mu.
+// clients are those who share a gate, with what each has inside and waiting, or who take turns at
+// it, and wait. Guarded by Gate.mu.
 type clients struct {
 	gate  *Gate
 	share Share
@@ -98,11 +99,16 @@ func (s *clients) sweep() {
 	now := s.gate.now()
 	for c := s.resting.First(); c != nil && now-c.since >= s.share.Linger; c = s.resting.First() {
 		s.resting.Remove(&c.link)
-		delete(s.all, c.name)
-		s.wants.remove(0)
-		s.spread.remove(0)
-		s.spare.PushFirst(&c.link, c)
+		s.forget(c)
 	}
+}
+
+// forget forgets a client that has nothing here.
+func (s *clients) forget(c *client) {
+	delete(s.all, c.name)
+	s.wants.remove(0)
+	s.spread.remove(0)
+	s.spare.PushFirst(&c.link, c)
 }
 
 // want notes that a client has more or fewer requests here, inside or waiting.

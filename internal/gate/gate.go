@@ -1,11 +1,17 @@
 // Package gate bounds what is under way at once: bytes, requests, or both. Who finds no room waits,
-// on its own goroutine, until somebody who leaves lets it in. It is the one admission of this
-// program; where a bound is only a number it is a Gate, and the user chooses by Options:
+// on its own goroutine or in a queue, until somebody who leaves lets it in. It is the one admission
+// of this program; where a bound is only a number it is a Gate, and the user chooses by Options:
 //
 //	user               limit            among clients     levels   what ends a wait besides room
 //	iod/server         bytes, requests  fair, with a      higher   the request's context; too many
 //	                                    share of each     first,   of one client are refused
 //	                                                      ageing
+//	msg, credits       requests, bytes  -                 higher   the caller's context; the end of
+//	                                                      first,   the connection
+//	                                                      ageing
+//	msg, calls         requests         in turn           likewise the server's end; nobody waits on
+//	                                                               a goroutine
+//	msg, send queue    places           -                 likewise the end of the connection
 //	unifier            bytes            in order          -        the request's context
 //	nbd                bytes            in order          -        the connection's context
 //	mem.Limit          bytes            -                 -        nobody waits
@@ -56,11 +62,15 @@ type Options struct {
 	// Share makes clients equal; it needs Bytes and Count. Default nil: there are no clients, and
 	// requests of a level go in the order in which they came.
 	Share *Share
+
+	// Turns has those who wait go client by client, without a share of what is inside. It costs
+	// nothing while nobody waits. Not with Share. Default false.
+	Turns bool
 }
 
 // Request is what somebody wants to take through a gate.
 type Request struct {
-	Client Client // counts with Share only
+	Client Client // counts with Share or Turns only
 	Level  int    // below MaxLevels
 	Bytes  int64
 }
@@ -68,16 +78,22 @@ type Request struct {
 // Ticket is one request's place in a gate, from Enter to Leave. The zero value is ready; it is used
 // again and again, for one request at a time, and must not be copied.
 type Ticket struct {
+	// Later is told by Queue's gate that the request may go on, or why not. It is called under the
+	// gate's lock and only passes the request on.
+	Later func(err error)
+
 	waiter wait.Waiter
-	client *client // nil without Share
+	queued bool    // by Queue: Later is told, and nobody waits
+	name   Client  // with Turns
+	client *client // nil without Share; with Turns while it waits
 	level  int
-	count  int // 1, or 0 for Acquire
+	count  int
 	bytes  int64
 	since  time.Duration // it waits
 	inside bool
 
 	inLevel list.Link[Ticket] // among all of a level by age; in Gate.idle
-	inFlow  list.Link[Ticket] // with Share: among those of its client and level
+	inFlow  list.Link[Ticket] // with Share or Turns: among those of its client and level
 }
 
 // Gate lets requests through up to its limits. Make one with New. Safe for concurrent use.
@@ -92,8 +108,8 @@ type Gate struct {
 	waiting int
 	some    uint8 // levels with somebody waiting, by bit
 	levels  [MaxLevels]level
-	clients *clients          // nil without Share
-	idle    list.List[Ticket] // of Acquire, to use again
+	clients *clients          // nil without Share and Turns
+	idle    list.List[Ticket] // of Take, to use again
 	usage   Usage             // what does not change when somebody comes or goes
 }
 
@@ -103,6 +119,7 @@ type Usage struct {
 	Bytes   int64 // that they stand for
 	High    int64 // the most bytes that were inside at once
 	Waiting int
+	Passed  uint64 // how often somebody was let in
 	Waits   uint64 // how often somebody had to wait
 	Aged    uint64 // of these, let in before higher levels because they had waited for long
 	Refused uint64 // requests whose client had too many waiting
@@ -118,6 +135,10 @@ func New(o Options) *Gate {
 		invariant.Check(o.Bytes > 0 && o.Count > 0, "shares of a gate without bounds")
 		g.clients = &clients{gate: g, share: *o.Share, all: map[Client]*client{}}
 	}
+	if o.Turns {
+		invariant.Check(o.Share == nil, "a gate with shares and with turns")
+		g.clients = &clients{gate: g, all: map[Client]*client{}}
+	}
 	return g
 }
 
@@ -132,6 +153,12 @@ func (g *Gate) Enter(ctx context.Context, t *Ticket, r Request) error {
 		return err
 	}
 	return g.wait(ctx, t)
+}
+
+// Queue is Enter that does not wait: where it is false and there is no error t.Later will be told.
+func (g *Gate) Queue(t *Ticket, r Request) (in bool, err error) {
+	t.queued = true
+	return g.begin(t, r)
 }
 
 // TryEnter is Enter where that does not wait; false where it would.
@@ -169,12 +196,15 @@ func (g *Gate) Leave(t *Ticket) {
 	g.admitLocked()
 }
 
-// Acquire takes n bytes, of at most Total, waiting behind earlier takers until they are free. It is
-// Enter without a ticket: what is taken can be released in parts, and by others. Not for gates
-// with Count or Share, which have to know whose it is.
-func (g *Gate) Acquire(ctx context.Context, n int64) error {
+// Acquire takes n bytes, of at most Total, waiting behind earlier takers until they are free.
+func (g *Gate) Acquire(ctx context.Context, n int64) error { return g.Take(ctx, 0, 0, n) }
+
+// Take takes so many requests and bytes, of at most the limits, waiting until they are free. It is
+// Enter without a ticket: what is taken can be given back in parts, and by others. Not for gates
+// with clients, which have to know whose it is.
+func (g *Gate) Take(ctx context.Context, level, count int, bytes int64) error {
 	g.mu.Lock()
-	if done, err := g.tryAcquireLocked(n); done || err != nil {
+	if done, err := g.tryTakeLocked(count, bytes); done || err != nil {
 		g.mu.Unlock()
 		return err
 	}
@@ -184,8 +214,9 @@ func (g *Gate) Acquire(ctx context.Context, n int64) error {
 	} else {
 		g.idle.Remove(&t.inLevel)
 	}
-	t.bytes = n
+	t.level, t.count, t.bytes = level, count, bytes
 	g.queueLocked(t)
+	g.admitLocked() // it may go before those who wait: its level is higher
 	g.mu.Unlock()
 	err := g.wait(ctx, t)
 	g.mu.Lock()
@@ -202,27 +233,39 @@ func (g *Gate) TryAcquire(n int64) bool {
 	if n > g.opts.Bytes {
 		return false
 	}
-	ok, _ := g.tryAcquireLocked(n)
+	ok, _ := g.tryTakeLocked(0, n)
 	return ok
 }
 
-func (g *Gate) tryAcquireLocked(n int64) (ok bool, err error) {
-	invariant.Check(g.clients == nil && g.opts.Count == 0, "Acquire at a gate that counts requests")
-	invariant.Check(n >= 0 && n <= g.opts.Bytes, "Acquire of more than there is")
-	if g.closed != nil || g.waiting > 0 || !g.roomLocked(0, n) {
+func (g *Gate) tryTakeLocked(count int, bytes int64) (ok bool, err error) {
+	invariant.Check(g.clients == nil, "a gate with clients needs a ticket")
+	invariant.Check(bytes >= 0 && (g.opts.Bytes == 0 || bytes <= g.opts.Bytes),
+		"more than there is is taken")
+	if g.closed != nil || g.waiting > 0 || !g.roomLocked(count, bytes) {
 		return false, g.closed
 	}
-	g.takeLocked(0, n)
+	g.takeLocked(count, bytes)
 	return true, nil
 }
 
 // Release gives n bytes back that Acquire or TryAcquire has taken, and lets others in.
-func (g *Gate) Release(n int64) {
+func (g *Gate) Release(n int64) { g.Give(0, n) }
+
+// Give gives back what Take has taken, or a part of it, and lets others in.
+func (g *Gate) Give(count int, bytes int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.bytes -= n
-	invariant.Check(g.bytes >= 0, "Release of more than was taken")
+	g.count -= count
+	g.bytes -= bytes
+	invariant.Check(g.count >= 0 && g.bytes >= 0, "more is given back than was taken")
 	g.admitLocked()
+}
+
+// Free is how many bytes nobody has taken.
+func (g *Gate) Free() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.opts.Bytes - g.bytes
 }
 
 // Close sends everybody away who waits or comes, with err. Who is inside leaves as always. The
@@ -237,7 +280,7 @@ func (g *Gate) Close(err error) {
 	for i := range g.levels {
 		for t := g.levels[i].byAge.First(); t != nil; t = g.levels[i].byAge.First() {
 			g.dropLocked(t)
-			t.waiter.Wake(err)
+			t.wake(err)
 		}
 	}
 }
@@ -262,7 +305,9 @@ func (g *Gate) begin(t *Ticket, r Request) (in bool, err error) {
 	if g.tryLocked(t) {
 		return true, nil
 	}
-	if c := t.client; c != nil {
+	if g.opts.Turns {
+		t.client = g.clients.find(t.name)
+	} else if c := t.client; c != nil {
 		if c.waiting >= g.opts.Share.Queue {
 			g.usage.Refused++
 			g.clients.rest(c)
@@ -302,7 +347,7 @@ func (g *Gate) fillLocked(t *Ticket, r Request) {
 	if g.opts.Bytes > 0 {
 		t.bytes = min(t.bytes, g.opts.Bytes)
 	}
-	if g.clients != nil {
+	if t.name = r.Client; g.opts.Share != nil {
 		t.client = g.clients.find(r.Client)
 	}
 }
@@ -327,7 +372,7 @@ func (g *Gate) roomLocked(count int, bytes int64) bool {
 
 // shareLocked tells whether the request fits into its client's share.
 func (g *Gate) shareLocked(t *Ticket) bool {
-	return t.client == nil || g.clients.fits(t.client, t.bytes)
+	return t.client == nil || g.opts.Turns || g.clients.fits(t.client, t.bytes)
 }
 
 // startLocked lets a request in.
@@ -343,5 +388,6 @@ func (g *Gate) startLocked(t *Ticket) {
 func (g *Gate) takeLocked(count int, bytes int64) {
 	g.count += count
 	g.bytes += bytes
+	g.usage.Passed++
 	g.usage.High = max(g.usage.High, g.bytes)
 }

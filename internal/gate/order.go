@@ -35,7 +35,9 @@ func (g *Gate) queueLocked(t *Ticket) {
 	g.some |= 1 << t.level
 	l := &g.levels[t.level]
 	t.since = g.now()
-	t.waiter.Arm()
+	if !t.queued {
+		t.waiter.Arm()
+	}
 	l.byAge.PushLast(&t.inLevel, t)
 	if t.client == nil {
 		return
@@ -65,6 +67,21 @@ func (g *Gate) unqueueLocked(t *Ticket) {
 	if f.tickets.Empty() {
 		f.deficit = 0
 		l.round.Remove(&f.turn)
+	}
+	if g.opts.Turns { // it is a client only while it waits
+		if t.client.waiting == 0 {
+			g.clients.forget(t.client)
+		}
+		t.client = nil
+	}
+}
+
+// wake ends the wait of a ticket that is in no queue any more.
+func (t *Ticket) wake(err error) {
+	if t.queued {
+		t.Later(err)
+	} else {
+		t.waiter.Wake(err)
 	}
 }
 
@@ -98,7 +115,7 @@ func (g *Gate) admitLocked() {
 		}
 		g.unqueueLocked(t)
 		g.startLocked(t)
-		t.waiter.Wake(nil)
+		t.wake(nil)
 	}
 }
 

@@ -33,12 +33,12 @@ func table() []layer {
 		{"fabric/hook/...", []string{"fabric", "fabric/hook"}},
 		{"fabric/fabrictest", []string{"fabric"}},
 		{"fabric/provider", []string{"fabric"}},
-		{"fabric/progress", []string{"fabric", "fabric/provider"}},
+		{"fabric/progress", []string{"fabric", "fabric/provider"}}, // who polls: of providers, and of msg
 		{"fabric/...", []string{"fabric", "fabric/progress", "fabric/provider"}},
 		{"mem", []string{"fabric"}},
 		{"mem/...", []string{"fabric", "mem"}},
 		{"msg/segment", []string{"fabric", "mem"}}, // what a request describes; msg moves it
-		{"msg", []string{"fabric", "mem", "msg/segment"}},
+		{"msg", []string{"fabric", "fabric/progress", "mem", "msg/internal/...", "msg/segment"}},
 		{"msg/...", []string{"fabric", "mem", "msg"}},
 		{"mover", []string{"fabric", "mem", "msg"}},
 		{"peer", []string{

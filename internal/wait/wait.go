@@ -1,6 +1,9 @@
 // Package wait waits for a channel or for the end of a context and leaves nothing behind: a context
 // that is used again and again, for one request after the other, learns when nobody listens to it
 // any more, so that it need not make a channel for each of them.
+//
+// Read wait.go first, then queue.go (who waits for others), count.go (for work that was started)
+// and context.go (the context that is used again).
 package wait
 
 import "context"

@@ -155,6 +155,7 @@ func (g *rig) start() {
 	g.born++
 	born := g.born
 	g.mu.Unlock()
+	g.serve.MaxCalls = -1 // the server has an admission of its own
 	listen, err := l.node.Serve(g.net.addr(born), l.srv, g.serve)
 	fatal(g.t, err)
 	addr := listen.Addr()

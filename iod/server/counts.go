@@ -106,6 +106,7 @@ func (s *Server) countGates(add func(string, uint64)) {
 		add(name+"_running", uint64(u.Count))
 		add(name+"_waiting", uint64(u.Waiting))
 		add(name+"_bytes", uint64(u.Bytes))
+		add(name+"_passed", u.Passed)
 		add(name+"_waits", u.Waits)
 		add(name+"_aged", u.Aged)
 		add(name+"_refused", u.Refused)

@@ -94,10 +94,12 @@ const gateCount = 5
 // one that waits for each answer to send the next request.
 const presence = 2 * time.Millisecond
 
-// manager is the gates of a server. A request for data passes one of the first four for its
-// memory, for as long as it lives, so that no kind of them can hold the memory of another: what is
-// cached is served while what is not waits for the disk. Behind it, whoever uses the store passes
-// the last while it does that: a client that takes its data slowly holds memory, not the disk.
+// manager is the gates of a server, which are its admission: msg lets every call run that has come
+// with a credit (msg.ServeOptions.MaxCalls is negative). A request for data passes one of the first
+// four for its memory, for as long as it lives, so that no kind of them can hold the memory of
+// another: what is cached is served while what is not waits for the disk. Behind it, whoever uses
+// the store passes the last while it does that: a client that takes its data slowly holds memory,
+// not the disk.
 type manager struct {
 	hits, misses, writes, direct, disk *gate.Gate
 

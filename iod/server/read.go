@@ -67,15 +67,16 @@ func (s *Server) give(ctx context.Context, c *msg.Call, w *work, loan *unifier.L
 	return err
 }
 
-// lendCached gets what the cache has, where nobody has to wait; nil: it is the long way.
+// lendCached gets what the cache has, where nobody has to wait; nil: it is the long way. The loan
+// comes first, so that a read of what is not cached passes no gate in vain.
 func (s *Server) lendCached(c *msg.Call, w *work) *unifier.Loan {
 	t, a := &w.req.Target, &w.req.Args
-	if !s.manage.hits.TryEnter(&w.memory, w.asks(c, heldBytes(a.Access))) {
-		return nil
-	}
 	loan := s.cfg.Cache.Lend(t.Object, a.Access, hint(&t.How))
 	if loan == nil {
-		s.manage.hits.Leave(&w.memory)
+		return nil
+	}
+	if !s.manage.hits.TryEnter(&w.memory, w.asks(c, heldBytes(a.Access))) {
+		loan.Release()
 		return nil
 	}
 	w.time.enter(stateSendInit)

@@ -42,6 +42,7 @@ type rig struct {
 	pool    *peer.Pool
 	remote  *remote.Remote
 	srv     *server.Server
+	listen  *msg.Server
 	address string
 	stop    func() // nobody is served any more
 	close   func() // everything but the store is gone
@@ -71,12 +72,12 @@ func newRig(t testing.TB, change ...func(*setup)) *rig {
 	s.cfg.ID, s.cfg.Key, s.cfg.Store, s.cfg.Cache = 1, g.key.ServerKey(1), g.disk, cache
 	g.srv, err = server.New(s.cfg)
 	g.check(err)
-	listen, err := node.Serve("127.0.0.1:0", g.srv, msg.ServeOptions{})
+	listen, err := node.Serve("127.0.0.1:0", g.srv, msg.ServeOptions{MaxCalls: -1})
 	g.check(err)
 	g.pool = peer.NewPool(node, func(context.Context, uint32) (string, error) {
 		return listen.Addr(), nil
 	})
-	g.address = listen.Addr()
+	g.listen, g.address = listen, listen.Addr()
 	g.remote = remote.New(g.pool, remote.Options{})
 	stopped, closed := false, false
 	g.stop = func() {

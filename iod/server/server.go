@@ -151,7 +151,7 @@ func (s *Server) serve(ctx context.Context, op iod.Op, c *msg.Call, w *work) err
 	s.noteFile(op, t.Object.File)
 	w.who = gate.Client{Kind: bySession, ID: t.Stamp.Session}
 	if w.who.ID == 0 {
-		w.who = gate.Client{Kind: byPeer, ID: c.PeerIdentity()}
+		w.who = gate.Client{Kind: byPeer, ID: c.Peer().Identity}
 	}
 	switch op {
 	case iod.OpRead:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/wait"
 )
 
 // heldBack is what the mutant earlyReply has not delivered yet.
@@ -41,12 +42,12 @@ func (c *Call) sendEarly() error {
 		return err
 	}
 	time.Sleep(time.Millisecond) // as a slow network would
-	w := &waiter{zero: make(chan struct{}, 1)}
+	w := wait.NewCount()
 	for _, d := range late {
 		_ = c.transfer(context.Background(), fabric.OpWrite, &c.in, d.off, d.src, w)
 	}
-	c.s.needPoller()
-	return w.wait()
+	c.s.duty.Need()
+	return w.Wait()
 }
 
 func reversed(list []fabric.Sge) []fabric.Sge {

@@ -1,4 +1,4 @@
-package msg
+package wait
 
 import (
 	"context"
@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// callCtx is the context of one call at the server. It ends with the call, with the request's
-// deadline, when the client cancels and when the connection dies. It is used again for the next
-// request of the call, with its channel and timer, unless somebody may still listen to it:
+// Context is the context of one request after the other. It ends with a deadline, or when it is
+// told to. It is used again for the next request, with its channel and timer, unless somebody may
+// still listen to it:
 //
 //   - Most handlers only pass it down. Channel and timer are made when it is first listened to, and
 //     even the clock is looked at only when somebody asks, or when the request has to wait: that is
 //     as good as its arrival, because nothing takes long in between.
-//   - Those who wait on their own goroutine borrow the channel (see package wait). When all of them
+//   - Those who wait on their own goroutine borrow the channel (see Lender). When all of them
 //     have returned it, it is closed for nobody, and serves the next request.
 //   - A channel that was handed out by Done may be listened to for ever. It is closed at the end of
 //     the call at the latest, and the context is left to whoever has it.
-type callCtx struct {
+type Context struct {
 	limit   time.Duration // 0: none
 	state   atomic.Int32
 	watched atomic.Bool // the channel was asked for
@@ -34,22 +34,22 @@ type callCtx struct {
 	closed   bool
 }
 
-// The states of a callCtx.
+// The states of a Context.
 const (
 	ctxLive int32 = iota
 	ctxCanceled
 	ctxExpired
 )
 
-func (c *callCtx) Deadline() (time.Time, bool) {
+func (c *Context) Deadline() (time.Time, bool) {
 	if c.limit == 0 {
 		return time.Time{}, false
 	}
-	return c.fix(time.Time{}), true
+	return c.Fix(time.Time{}), true
 }
 
-// fix sets the deadline, if it is not set, from the request's arrival; the zero time means now.
-func (c *callCtx) fix(arrived time.Time) time.Time {
+// Fix sets the deadline, if it is not set, from the request's arrival; the zero time means now.
+func (c *Context) Fix(arrived time.Time) time.Time {
 	if c.fixed.Load() {
 		return c.deadline
 	}
@@ -58,7 +58,7 @@ func (c *callCtx) fix(arrived time.Time) time.Time {
 	return c.fixLocked(arrived)
 }
 
-func (c *callCtx) fixLocked(arrived time.Time) time.Time {
+func (c *Context) fixLocked(arrived time.Time) time.Time {
 	if !c.fixed.Load() {
 		if arrived.IsZero() {
 			arrived = time.Now()
@@ -69,17 +69,17 @@ func (c *callCtx) fixLocked(arrived time.Time) time.Time {
 	return c.deadline
 }
 
-func (c *callCtx) Value(any) any { return nil }
+func (c *Context) Value(any) any { return nil }
 
-func (c *callCtx) Err() error {
-	if c.limit != 0 && c.state.Load() == ctxLive && !time.Now().Before(c.fix(time.Time{})) {
-		c.end(context.DeadlineExceeded)
+func (c *Context) Err() error {
+	if c.limit != 0 && c.state.Load() == ctxLive && !time.Now().Before(c.Fix(time.Time{})) {
+		c.End(context.DeadlineExceeded)
 	}
-	return c.over()
+	return c.Ended()
 }
 
-// over is Err without a look at the clock.
-func (c *callCtx) over() error {
+// Ended is Err without a look at the clock.
+func (c *Context) Ended() error {
 	switch c.state.Load() {
 	case ctxCanceled:
 		return context.Canceled
@@ -90,7 +90,7 @@ func (c *callCtx) over() error {
 }
 
 // Done is for those who may listen for as long as they like.
-func (c *callCtx) Done() <-chan struct{} {
+func (c *Context) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.spent = true
@@ -98,7 +98,7 @@ func (c *callCtx) Done() <-chan struct{} {
 }
 
 // Lend implements wait.Lender.
-func (c *callCtx) Lend() <-chan struct{} {
+func (c *Context) Lend() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.lent++
@@ -106,18 +106,18 @@ func (c *callCtx) Lend() <-chan struct{} {
 }
 
 // Return implements wait.Lender.
-func (c *callCtx) Return() {
+func (c *Context) Return() {
 	c.mu.Lock()
 	c.lent--
 	c.mu.Unlock()
 }
 
 // listenLocked makes sure that a channel is there which tells of the end, by time too.
-func (c *callCtx) listenLocked() <-chan struct{} {
+func (c *Context) listenLocked() <-chan struct{} {
 	if c.done == nil {
 		c.done = make(chan struct{})
 	}
-	c.watched.Store(true) // before the look at state: end looks the other way round
+	c.watched.Store(true) // before the look at state: End looks the other way round
 	switch {
 	case c.state.Load() != ctxLive:
 		c.closeLocked()
@@ -133,10 +133,11 @@ func (c *callCtx) listenLocked() <-chan struct{} {
 	return c.done
 }
 
-func (c *callCtx) expire() { c.end(context.DeadlineExceeded) }
+func (c *Context) expire() { c.End(context.DeadlineExceeded) }
 
-// end ends the context. The first reason stays.
-func (c *callCtx) end(err error) {
+// End ends the context: err is context.Canceled or context.DeadlineExceeded. The first reason
+// stays.
+func (c *Context) End(err error) {
 	to := ctxCanceled
 	if err == context.DeadlineExceeded {
 		to = ctxExpired
@@ -157,30 +158,30 @@ func (c *callCtx) end(err error) {
 
 // disarmLocked stops the timer. One that cannot be stopped any more is about to end the context,
 // which therefore must not be another request's.
-func (c *callCtx) disarmLocked() {
+func (c *Context) disarmLocked() {
 	if c.armed && !c.timer.Stop() {
 		c.spent = true
 	}
 	c.armed = false
 }
 
-func (c *callCtx) closeLocked() {
+func (c *Context) closeLocked() {
 	if !c.closed {
 		close(c.done)
 		c.closed, c.spent = true, true
 	}
 }
 
-// renew returns a context for the next call: c itself when nobody can still listen to it. c has
+// Renew returns a context for the next request: c itself when nobody can still listen to it. c has
 // ended.
-func (c *callCtx) renew(limit time.Duration) *callCtx {
+func (c *Context) Renew(limit time.Duration) *Context {
 	if c.watched.Load() {
 		c.mu.Lock()
 		c.disarmLocked()
 		used := c.spent || c.lent > 0
 		c.mu.Unlock()
 		if used {
-			return &callCtx{limit: limit}
+			return &Context{limit: limit}
 		}
 		c.watched.Store(false)
 	}

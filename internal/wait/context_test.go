@@ -1,4 +1,4 @@
-package msg
+package wait
 
 import (
 	"context"
@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-storage/sluice/internal/wait"
-
 	"github.com/sluice-storage/sluice/internal/alloctest"
 )
 
@@ -19,50 +17,50 @@ func TestContextIsUsedAgain(t *testing.T) {
 	never := make(chan struct{})
 	for name, row := range map[string]struct {
 		limit time.Duration
-		use   func(c *callCtx)
+		use   func(c *Context)
 		again bool
 	}{
-		"nobody listened": {use: func(*callCtx) {}, again: true},
-		"borrowed and returned": {limit: time.Hour, again: true, use: func(c *callCtx) {
+		"nobody listened": {use: func(*Context) {}, again: true},
+		"borrowed and returned": {limit: time.Hour, again: true, use: func(c *Context) {
 			c.Lend()
 			c.Return()
 		}},
-		"borrowed twice": {limit: time.Hour, again: true, use: func(c *callCtx) {
+		"borrowed twice": {limit: time.Hour, again: true, use: func(c *Context) {
 			c.Lend()
 			c.Lend()
 			c.Return()
 			c.Return()
 		}},
-		"asked after its end": {use: func(c *callCtx) {
-			c.end(context.Canceled)
+		"asked after its end": {use: func(c *Context) {
+			c.End(context.Canceled)
 			c.Lend()
 			c.Return()
 		}},
-		"borrowed and kept": {use: func(c *callCtx) { c.Lend() }},
-		"one of two returned": {use: func(c *callCtx) {
+		"borrowed and kept": {use: func(c *Context) { c.Lend() }},
+		"one of two returned": {use: func(c *Context) {
 			c.Lend()
 			c.Lend()
 			c.Return()
 		}},
-		"handed out": {limit: time.Hour, use: func(c *callCtx) { c.Done() }},
-		"canceled while somebody waited": {limit: time.Hour, use: func(c *callCtx) {
+		"handed out": {limit: time.Hour, use: func(c *Context) { c.Done() }},
+		"canceled while somebody waited": {limit: time.Hour, use: func(c *Context) {
 			c.Lend()
-			c.end(context.Canceled)
+			c.End(context.Canceled)
 			c.Return()
 		}},
-		"about to run out when it ends": {limit: time.Hour, use: func(c *callCtx) {
+		"about to run out when it ends": {limit: time.Hour, use: func(c *Context) {
 			c.Lend()
 			c.timer.Stop() // as if it had gone off: it cannot be stopped any more
 			c.Return()
 		}},
-		"run out while somebody waited": {limit: time.Millisecond, use: func(c *callCtx) {
-			wait.For(c, never)
+		"run out while somebody waited": {limit: time.Millisecond, use: func(c *Context) {
+			For(c, never)
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := (&callCtx{}).renew(row.limit)
+			c := (&Context{}).Renew(row.limit)
 			row.use(c)
-			c.end(context.Canceled) // as Call.over does
+			c.End(context.Canceled) // as the end of a request does
 			if c.done != nil && !row.again {
 				select {
 				case <-c.done:
@@ -70,7 +68,7 @@ func TestContextIsUsedAgain(t *testing.T) {
 					t.Error("somebody may listen and is not told of the end")
 				}
 			}
-			next := c.renew(time.Hour)
+			next := c.Renew(time.Hour)
 			if (next == c) != row.again {
 				t.Fatalf("used again: %v, want %v", next == c, row.again)
 			}
@@ -98,9 +96,9 @@ func TestContextEndsOnlyItsOwnRequest(t *testing.T) {
 	var kept int
 	for seed := base; seed != base+seeds && !t.Failed(); seed++ {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		c := &callCtx{}
+		c := &Context{}
 		for range 6 {
-			next := c.renew([]time.Duration{0, time.Hour, 20 * time.Microsecond}[rng.IntN(3)])
+			next := c.Renew([]time.Duration{0, time.Hour, 20 * time.Microsecond}[rng.IntN(3)])
 			if next == c {
 				kept++
 			}
@@ -116,7 +114,7 @@ func TestContextEndsOnlyItsOwnRequest(t *testing.T) {
 }
 
 // oneRequest plays a request whose handler waits on some goroutines, and that may be canceled.
-func oneRequest(t *testing.T, rng *rand.Rand, c *callCtx) bool {
+func oneRequest(t *testing.T, rng *rand.Rand, c *Context) bool {
 	var wg sync.WaitGroup
 	var canceled, failed atomic.Bool
 	complain := func(what string) {
@@ -131,7 +129,7 @@ func oneRequest(t *testing.T, rng *rand.Rand, c *callCtx) bool {
 			got <- 1
 		})
 		wg.Go(func() {
-			if _, ok := wait.For(c, got); ok {
+			if _, ok := For(c, got); ok {
 				return
 			}
 			if c.Err() == nil || !canceled.Load() && !limited {
@@ -144,7 +142,7 @@ func oneRequest(t *testing.T, rng *rand.Rand, c *callCtx) bool {
 		wg.Go(func() {
 			pause(lag)
 			canceled.Store(true)
-			c.end(context.Canceled)
+			c.End(context.Canceled)
 		})
 	}
 	var handed <-chan struct{}
@@ -157,13 +155,13 @@ func oneRequest(t *testing.T, rng *rand.Rand, c *callCtx) bool {
 		got := make(chan int)
 		go func() {
 			defer close(told)
-			if _, ok := wait.For(c, got); ok || c.Err() == nil {
+			if _, ok := For(c, got); ok || c.Err() == nil {
 				complain("told of something that there was not")
 			}
 		}()
 	}
 	wg.Wait()
-	c.end(context.Canceled)
+	c.End(context.Canceled)
 	if left {
 		<-told
 	}
@@ -184,20 +182,14 @@ func TestWaitingAllocatesNothing(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	c, got := &callCtx{}, make(chan int, 1)
-	var g gate
-	g.open(1, 1)
+	c, got := &Context{}, make(chan int, 1)
 	n := alloctest.PerRun(0, 500, func() {
-		c = c.renew(time.Hour)
+		c = c.Renew(time.Hour)
 		c.Lend()
 		got <- 1
-		wait.For(c, got)
+		For(c, got)
 		c.Return()
-		if err := g.take(c, 0, 1); err != nil {
-			t.Fatal(err)
-		}
-		g.put(1)
-		c.end(context.Canceled)
+		c.End(context.Canceled)
 	})
 	if n > 0 {
 		t.Errorf("%.1f allocations a request", n)

@@ -1,0 +1,252 @@
+package msg
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/gate"
+	"github.com/sluice-storage/sluice/internal/wait"
+	"github.com/sluice-storage/sluice/msg/internal/eager"
+	"github.com/sluice-storage/sluice/msg/segment"
+	"github.com/sluice-storage/sluice/wire"
+)
+
+// This file is what a server consists of: Server, its connections, their calls.
+
+// Handler serves requests. Serve is called on a goroutine of its own, for at most as many
+// calls of one connection at once as there are credits. It must end the call with exactly one
+// Reply or Fail. c must not be used afterwards. A panic in Serve fails the call and closes
+// the connection, no more.
+type Handler interface {
+	Serve(ctx context.Context, c *Call)
+}
+
+// HandlerFunc makes a Handler of a function.
+type HandlerFunc func(ctx context.Context, c *Call)
+
+// Serve calls f.
+func (f HandlerFunc) Serve(ctx context.Context, c *Call) { f(ctx, c) }
+
+// Service is a range of operations with a handler and a least level of its own.
+type Service struct {
+	Name     string  // for Stats and people
+	From, To uint16  // operations, both inclusive
+	Level    Level   // the least level that its requests have, whatever they say
+	Handler  Handler // required
+}
+
+// ServeOptions of a Server.
+type ServeOptions struct {
+	// MaxConns is how many connections are served at once; more are refused with errs.Again.
+	// Default 1024.
+	MaxConns int
+
+	// MaxCalls is how many calls run at once over all connections. More wait, higher levels first and
+	// connections in turn, and hold no more than the receive that they came in. Default 256.
+	// Negative: the handlers have an admission of their own, and a call runs as soon as it has come;
+	// how many can is bounded by the connections and their credits.
+	MaxCalls int
+
+	// IdleWorkers is how many goroutines are kept for the next calls. Default 64.
+	IdleWorkers int
+
+	// Services have handlers and levels of their own; what none of them names goes to the handler
+	// given to Serve. Their ranges do not overlap.
+	Services []Service
+}
+
+func (o ServeOptions) withDefaults() ServeOptions {
+	o.MaxConns = or(o.MaxConns, 1024)
+	o.MaxCalls = or(o.MaxCalls, 256)
+	o.IdleWorkers = or(o.IdleWorkers, 64)
+	return o
+}
+
+func (o *ServeOptions) validate() error {
+	if o.MaxConns < 1 || o.IdleWorkers < 0 {
+		return errs.Newf(errs.Invalid, "msg.ServeOptions", "", "a limit is negative")
+	}
+	for i := range o.Services {
+		s := &o.Services[i]
+		if s.Handler == nil || s.From > s.To || s.Level >= MaxLevels {
+			return errs.Newf(errs.Invalid, "msg.ServeOptions", s.Name,
+				"a service without a handler, range or level")
+		}
+		for _, other := range o.Services[:i] {
+			if s.From <= other.To && other.From <= s.To {
+				return errs.Newf(errs.Invalid, "msg.ServeOptions", s.Name,
+					"its operations overlap those of %s", other.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// serviceOf finds the service of an operation; nil for the server's own handler. There are few.
+func (o *ServeOptions) serviceOf(op uint16) *Service {
+	for i := range o.Services {
+		if v := &o.Services[i]; v.From <= op && op <= v.To {
+			return v
+		}
+	}
+	return nil
+}
+
+// Server accepts connections and runs a handler for their requests. Safe for concurrent use.
+type Server struct {
+	node    *Node
+	opts    ServeOptions
+	handler Handler
+	ports   []port
+	counts  counts
+
+	work      chan job     // to a worker that has nothing to do
+	idle      atomic.Int32 // workers that have
+	workers   sync.WaitGroup
+	accepting sync.WaitGroup
+
+	calls    *gate.Gate    // the server's admission; nil where the handlers have one
+	here     atomic.Int64  // calls that run or wait
+	serial   atomic.Uint64 // of the last connection
+	draining atomic.Bool
+
+	drainOnce sync.Once
+	drained   chan struct{} // closed when draining and no call is here
+	closed    chan struct{} // closed when everything is gone
+
+	mu    sync.Mutex
+	conns map[*serverConn]struct{}
+}
+
+// port is a place where a server listens.
+type port struct {
+	rung     *rung
+	listener fabric.Listener
+}
+
+type counts struct {
+	calls, failed, canceled, panics, pulled, pushed, oneWay, handed atomic.Uint64
+}
+
+// Addr is where the server listens, as Dial takes it: of several places that of the node's Domain,
+// or the first.
+func (s *Server) Addr() string {
+	for _, p := range s.ports {
+		if p.rung == s.node.base() {
+			return p.listener.Addr().String()
+		}
+	}
+	return s.ports[0].listener.Addr().String()
+}
+
+func (s *Server) forget(ss *serverConn) {
+	s.mu.Lock()
+	delete(s.conns, ss)
+	s.mu.Unlock()
+}
+
+// serverConn is the server's end of a connection. Each request gets one of its calls; a request
+// that finds none waits in the receive that it came in. There are twice as many calls as
+// credits, because a client may send its next request while the handler of the last one is
+// still returning.
+type serverConn struct {
+	*link
+	srv    *Server
+	id     uint64     // among the connections of the server
+	places *gate.Gate // in the send queue, for one-sided operations
+
+	mu       sync.Mutex
+	lent     eager.Lent // slots of the client
+	calls    []Call
+	free     []*Call // a stack, to keep the memory in use small
+	deferred []arrival
+	ops      []op
+	idleOps  []int32
+	busyOps  int
+	serial   uint64
+	acks     int // control buffer of the next acknowledgement
+
+	// early holds the ids of requests that were canceled, by client's slot: two goroutines that
+	// poll may handle a request and its cancellation in either order. Ids do not repeat.
+	early [64]uint64
+
+	lastMoves uint64    // of the link, at the last sweep
+	lastMoved time.Time // when the sweep last saw it change
+}
+
+// arrival is a request that waits for a call.
+type arrival struct {
+	recv         int
+	header       wire.Header
+	body, inline []byte
+	canceled     bool
+	waited       time.Time // since when it has waited for a call; zero: it has not
+}
+
+// op is what a signalled work request, or a chain of Reads, ends.
+type op struct {
+	serial uint64 // tells it from others that have had its place in the table
+	left   int    // completions to come; 0 for an op that is not in use
+	places int    // to return at the last one
+	wait   *wait.Count
+	call   *Call // whose they are; nil for none
+	write  bool  // the call learns of failures
+	gen    uint32
+	reply  bool // the call's reply: its send buffer is free at the end
+}
+
+// Call is a request at the server. Pull and Push are safe for concurrent use; Reply or Fail
+// ends the call, after all of them have returned.
+type Call struct {
+	s       *serverConn
+	index   int
+	ctx     *wait.Context
+	ended   atomic.Bool
+	pushed  atomic.Bool  // writes were posted: the reply waits for them
+	holds   atomic.Int32 // the handler, and a reply whose send buffer is still in use
+	replied *wait.Count
+	parcel  parcel
+
+	// Set by begin, and not changed while the call is active. active and gen are guarded by
+	// serverConn.mu.
+	active  bool
+	gen     uint32
+	marks   marks
+	handler Handler
+	level   int
+	ticket  gate.Ticket // of the server's admission
+	recv    int
+	header  wire.Header
+	body    []byte
+	inline  []byte
+	eager   []byte // request data in an eager slot, which the client can still write
+	slotRef bool   // the slot is kept for the call; guarded by serverConn.mu
+	bad     error  // why the header's marks were refused
+	out, in segment.Description
+
+	mu        sync.Mutex // also held while writes are posted: it keeps a call's chains in order
+	high      int64      // inline reply data: the bytes before it are set
+	lent      int        // places held by writes posted since the last signalled one
+	lentBytes int64      // that they carry
+	failure   failure
+
+	unit int // the largest part of a transfer
+}
+
+// failure is the first write of a request that failed. One that is told late, by another goroutine
+// that polls, may find the call serving another request, to which it means nothing.
+type failure struct {
+	gen uint32 // of the call
+	err error
+}
+
+// job is what a worker does: serve a call, refuse it, or poll a connection.
+type job struct {
+	call    *Call
+	refused error
+	poll    *serverConn
+}

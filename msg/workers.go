@@ -1,0 +1,197 @@
+package msg
+
+import (
+	"context"
+	"runtime"
+	"runtime/debug"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/gate"
+)
+
+// This file is who polls a server's connections and who runs its handlers. Which goroutine polls,
+// and who does while a handler runs, is the Duty's decision (package progress).
+
+// admit lets a call run, counts it, and tells so. When it is false the call was refused, or waits
+// while MaxCalls run.
+func (s *Server) admit(c *Call) bool {
+	s.counts.calls.Add(1)
+	s.here.Add(1)
+	if s.draining.Load() {
+		c.refuse(errs.New(errs.Shutdown, "msg.Serve", s.Addr(), nil))
+		return false
+	}
+	if s.calls == nil {
+		return true
+	}
+	r := gate.Request{Client: gate.Client{ID: c.s.id}, Level: c.level}
+	if s.calls.TryEnter(&c.ticket, r) {
+		return true
+	}
+	c.ctx.Fix(time.Time{}) // the time that it waits is the request's
+	in, err := s.calls.Queue(&c.ticket, r)
+	if err != nil {
+		c.refuse(err)
+	}
+	return in
+}
+
+// admitted is told that a call that has waited may run, or why not. It is called under the gate's
+// lock.
+func (c *Call) admitted(err error) { c.s.srv.spawn(job{call: c, refused: err}) }
+
+// dispatch gives a call to a worker. It does not block.
+func (s *Server) dispatch(c *Call) {
+	s.counts.handed.Add(1)
+	if s.admit(c) {
+		s.spawn(job{call: c})
+	}
+}
+
+// spawn finds an idle worker for a job, or makes one.
+func (s *Server) spawn(j job) {
+	select {
+	case s.work <- j:
+	default:
+		s.workers.Add(1)
+		go s.worker(j)
+	}
+}
+
+func (s *Server) worker(j job) {
+	defer s.workers.Done()
+	for ok := true; ok; {
+		switch {
+		case j.poll != nil:
+			j.poll.pollHere()
+		case j.refused != nil:
+			j.call.refuse(j.refused)
+		default:
+			s.run(j.call)
+		}
+		ok = false
+		if s.idle.Add(1) <= int32(s.opts.IdleWorkers) {
+			j, ok = <-s.work
+		}
+		s.idle.Add(-1)
+	}
+}
+
+// run serves a call that was admitted. Whatever the handler does, the call is answered and its
+// context ends.
+func (s *Server) run(c *Call) {
+	err := c.ctx.Ended() // it may have waited
+	if err == nil {
+		err = c.decode()
+	}
+	if err != nil {
+		_ = c.Fail(err)
+	} else {
+		s.handle(c)
+	}
+	if s.calls != nil {
+		s.calls.Leave(&c.ticket)
+	}
+	c.over()
+}
+
+// handle runs the handler.
+func (s *Server) handle(c *Call) {
+	if c.OneWay() {
+		s.counts.oneWay.Add(1)
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			s.counts.panics.Add(1)
+			s.node.opts.Logger.Error("handler panicked", "op", c.header.Op, "panic", p,
+				"stack", string(debug.Stack()))
+			if !c.ended.Load() {
+				_ = c.Fail(errs.Newf(errs.IO, "msg.Serve", "", "the handler panicked"))
+			}
+			c.s.fail(errs.Newf(errs.IO, "msg.Serve", c.s.name, "the handler panicked"))
+		}
+	}()
+	c.handler.Serve(c.ctx, c)
+	if !c.ended.Load() {
+		s.node.opts.Logger.Error("handler did not answer", "op", c.header.Op)
+		_ = c.Fail(errs.Newf(errs.IO, "msg.Serve", "", "the handler did not answer"))
+	}
+}
+
+// refuse answers a call that no handler sees.
+func (c *Call) refuse(err error) {
+	_ = c.Fail(err) // nothing was pushed: it does not wait
+	c.over()
+}
+
+// over ends a call that no handler has.
+func (c *Call) over() {
+	s := c.s.srv
+	c.ctx.End(context.Canceled)
+	c.unhold()
+	if s.here.Add(-1) == 0 && s.draining.Load() {
+		s.setDrained()
+	}
+}
+
+// setDrained tells Close that no call is left.
+func (s *Server) setDrained() { s.drainOnce.Do(func() { close(s.drained) }) }
+
+// pollHere empties the completion queue on this goroutine, and serves one request of each batch
+// on it too: a request that comes alone is answered without waking anybody. Others of a batch go
+// to workers. It ends with the link, or when somebody else polls.
+func (s *serverConn) pollHere() {
+	if s.enter() != nil {
+		return
+	}
+	defer s.leave()
+	thread := s.node.opts.Progress == ProgressThread
+	if thread {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread() // the goroutine may serve as a worker afterwards
+	}
+	for s.duty.Take() {
+		c, err := s.pollOne(thread)
+		if err != nil {
+			s.fail(err)
+			return // with the duty: there is nothing to poll any more
+		}
+		s.duty.Serve()
+		s.srv.run(c)
+	}
+}
+
+// pollOne polls until there is a call for this goroutine. With a thread of its own it serves none.
+func (s *serverConn) pollOne(thread bool) (*Call, error) {
+	p := &s.scratch
+	for {
+		if err := s.poll(context.Background(), p); err != nil {
+			return nil, err
+		}
+		c, _ := p.run.(*Call)
+		p.run = nil
+		switch {
+		case c == nil:
+		case thread:
+			s.srv.dispatch(c)
+		case s.srv.admit(c):
+			return c, nil
+		}
+	}
+}
+
+// standby has a worker poll.
+func (s *serverConn) standby() bool {
+	if s.enter() != nil {
+		return false
+	}
+	defer s.leave()
+	s.srv.spawn(job{poll: s})
+	return true
+}
+
+// Waits says that the handler is about to wait for something that does not come over its
+// connection, such as a disk: somebody else polls meanwhile. Without that, requests that arrive in
+// the next milliseconds would wait for the handler.
+func (c *Call) Waits() { c.s.duty.Need() }
