@@ -108,7 +108,6 @@ func (s *Server) open(r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) e
 	}
 	if err != nil || draining {
 		ss.discard()
-		s.forget(ss)
 		return errs.New(errs.Shutdown, "msg.Accept", ep.Name(), err)
 	}
 	ss.start()

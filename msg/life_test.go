@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -415,3 +416,52 @@ func TestCallThatMeetsTheEnd(t *testing.T) {
 	}
 	<-c.gone
 }
+
+// TestNodeClosesWhileAPeerIsAccepted: a connection that its server knows already is given up because
+// the node is closing, while the server says goodbye on it. Its memory must wait for that.
+func TestNodeClosesWhileAPeerIsAccepted(t *testing.T) {
+	r := newRig(t, simProviders()[0], HandlerFunc(func(_ context.Context, c *Call) {
+		_ = c.Reply(nil, 0)
+	}), nil)
+	r.server.mu.Lock() // the next connection waits to be adopted
+	ctx, cancel := context.WithCancel(t.Context())
+	dialed := make(chan struct{})
+	go func() {
+		defer close(dialed)
+		if c, err := r.client.Dial(ctx, r.srv.Addr()); err == nil {
+			c.Close()
+		}
+	}()
+	var found *serverConn
+	for found == nil {
+		r.srv.mu.Lock()
+		for ss := range r.srv.conns {
+			if !ss.started() {
+				found = ss
+			}
+		}
+		r.srv.mu.Unlock()
+		time.Sleep(time.Millisecond)
+	}
+	if err := found.enter(); err != nil {
+		t.Fatal(err)
+	}
+	r.server.closed = true
+	r.server.mu.Unlock()
+
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	for begin := time.Now(); time.Since(begin) < 100*time.Millisecond; {
+		found.bufs.Send(0)[0]++ // faults if the memory is not there any more
+		time.Sleep(time.Millisecond)
+	}
+	found.leave()
+	<-found.gone
+	cancel()
+	<-dialed
+	r.server.mu.Lock()
+	r.server.closed = false // so that the rig can close it
+	r.server.mu.Unlock()
+}
+
+// started tells whether the node has adopted the connection; the node's lock is the caller's.
+func (s *serverConn) started() bool { _, ok := s.node.links[s]; return ok }

@@ -159,11 +159,11 @@ func newLink(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig, s
 	return l, nil
 }
 
-// discard gives up a link that was not started.
+// discard gives up a link that was not started. Who has found it already may have entered it: its
+// memory is there until he leaves.
 func (l *link) discard() {
-	_ = l.ep.Close()
-	_ = l.cq.Close()
-	_ = l.bufs.Close()
+	l.fail(errs.New(errs.Closed, "msg.Close", l.name, nil))
+	l.supervise()
 }
 
 // peerAddr is the part of an endpoint's name that does not change when the peer comes back from
