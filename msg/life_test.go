@@ -417,7 +417,7 @@ func TestCallThatMeetsTheEnd(t *testing.T) {
 	<-c.gone
 }
 
-// TestNodeClosesWhileAPeerIsAccepted: a connection that its server knows already is given up because
+// TestNodeClosesWhileAPeerIsAccepted: a connection that its server knows already is given up, since
 // the node is closing, while the server says goodbye on it. Its memory must wait for that.
 func TestNodeClosesWhileAPeerIsAccepted(t *testing.T) {
 	r := newRig(t, simProviders()[0], HandlerFunc(func(_ context.Context, c *Call) {

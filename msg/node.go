@@ -156,10 +156,10 @@ func (n *Node) released(err error) {
 
 // NodeStats are counters of a node.
 type NodeStats struct {
-	LateFailures uint64            // errors that came for requests that nobody waited for, one-way ones too
+	LateFailures uint64            // errors of requests that nobody waited for, one-way ones too
 	Memory       eager.Stats       // of the slots that it lends
 	Progress     Progress          // as Options say
-	Waits        fabric.WaitCounts // of those who emptied completion queues
+	Waits        fabric.WaitCounts // of those who emptied queues
 	Woken        uint64            // replies whose caller slept while another goroutine polled
 }
 

@@ -43,7 +43,7 @@ func (n *Node) ServeAt(places []Place, h Handler, opts ServeOptions) (*Server, e
 		return nil, err
 	}
 	s := &Server{
-		node: n, opts: opts, handler: h, ports: ports, work: make(chan job),
+		node: n, opts: opts, handler: h, ports: ports, work: make(chan job, opts.IdleWorkers),
 		conns:   map[*serverConn]struct{}{},
 		drained: make(chan struct{}), closed: make(chan struct{}),
 	}

@@ -49,14 +49,27 @@ func (s *Server) dispatch(c *Call) {
 	}
 }
 
-// spawn finds an idle worker for a job, or makes one.
+// spawn gives a job to an idle worker, or to a new one. Each job in the channel is for one of those
+// that have counted themselves as idle, be it that it does not sleep yet: so it never waits.
 func (s *Server) spawn(j job) {
-	select {
-	case s.work <- j:
-	default:
-		s.workers.Add(1)
-		go s.worker(j)
+	for n := s.idle.Load(); n > 0; n = s.idle.Load() {
+		if s.idle.CompareAndSwap(n, n-1) {
+			s.work <- j
+			return
+		}
 	}
+	s.workers.Add(1)
+	go s.worker(j)
+}
+
+// rest counts a worker as idle, unless there are enough.
+func (s *Server) rest() bool {
+	for n := s.idle.Load(); n < int32(s.opts.IdleWorkers); n = s.idle.Load() {
+		if s.idle.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *Server) worker(j job) {
@@ -70,11 +83,9 @@ func (s *Server) worker(j job) {
 		default:
 			s.run(j.call)
 		}
-		ok = false
-		if s.idle.Add(1) <= int32(s.opts.IdleWorkers) {
+		if ok = s.rest(); ok {
 			j, ok = <-s.work
 		}
-		s.idle.Add(-1)
 	}
 }
 
