@@ -9,7 +9,7 @@ SHELL       := /bin/bash
 GO          ?= go
 VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo unversioned)
 LDFLAGS     := -X main.version=$(VERSION)
-STATICCHECK := honnef.co/go/tools/cmd/staticcheck@2026.1
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
 CLUSTER     ?= .sluice
 MOUNT       ?= mnt
