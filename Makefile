@@ -116,7 +116,7 @@ test: ## runs every test, and installs what it needs before; 15 minutes on two c
 test-system:
 	$(call step,tests with processes,$(GO) test -parallel 4 -timeout 20m $(SYSTEM))
 	$(call step,build without cgo,$(MAKE) -s build-pure)
-	$(call step,fuzzing a little,$(MAKE) -s fuzz FUZZTIME=5000x FUZZ_GUIDE=)
+	$(call step,fuzzing a little,$(MAKE) -s fuzz FUZZTIME=20000x FUZZ_GUIDE=)
 
 test-rest:
 	$(call step,format,$(MAKE) -s fmt)
