@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluice-storage/sluice/admin"
 	"github.com/sluice-storage/sluice/client"
@@ -31,15 +32,34 @@ func TestWaysOfProgress(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			seen := exchange(t, s.env["SLUICE_URL"], client.Options{Peer: peer.Options{
-				Progress: way, Secret: &tcp.Secret{File: cluster.secretFile()}}})
-			r, err := cluster.report(t.Context(), &providersFlag{})
-			if err != nil || len(r.Servers) != 1 {
-				t.Fatalf("%d servers, %v", len(r.Servers), err)
+			opts := client.Options{Peer: peer.Options{
+				Progress: way, Secret: &tcp.Secret{File: cluster.secretFile()}}}
+			seen := exchange(t, s.env["SLUICE_URL"], opts)
+			server := theServer(t, cluster)
+			checkWay(t, way, seen, server)
+			// Who spins for 2 ms finds its answer so, unless the machine is busy with something
+			// else, and then it needs more rounds until it has often enough.
+			spun, until := seen.Waits.Spun, time.Now().Add(time.Minute)
+			for way == msg.ProgressPoll && min(spun, server.Count("waits_spun")) < rounds/4 {
+				if time.Now().After(until) {
+					t.Fatalf("%d waits of the client and %d of the server were over while spinning",
+						spun, server.Count("waits_spun"))
+				}
+				spun += exchange(t, s.env["SLUICE_URL"], opts).Waits.Spun
+				server = theServer(t, cluster)
 			}
-			checkWay(t, way, seen, &r.Servers[0])
 		})
 	}
+}
+
+// theServer is what a cluster's only I/O server reports.
+func theServer(t *testing.T, c *cluster) *admin.Server {
+	t.Helper()
+	r, err := c.report(t.Context(), &providersFlag{})
+	if err != nil || len(r.Servers) != 1 {
+		t.Fatalf("%d servers, %v", len(r.Servers), err)
+	}
+	return &r.Servers[0]
 }
 
 // exchange writes and reads, and tells what the client's connections have seen.
@@ -85,10 +105,5 @@ func checkWay(t *testing.T, way msg.Progress, seen msg.NodeStats, server *admin.
 	}
 	if handed := server.Count("calls_handed") > rounds; handed != threaded {
 		t.Errorf("%d calls of %d were handed to workers", server.Count("calls_handed"), 2*rounds)
-	}
-	// Who spins for 2 ms finds its answer so, unless the machine is busy with something else.
-	spun := min(seen.Waits.Spun, server.Count("waits_spun"))
-	if way == msg.ProgressPoll && spun < rounds/4 {
-		t.Errorf("%d waits of %d were over while spinning", spun, 2*rounds)
 	}
 }
