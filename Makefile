@@ -114,14 +114,14 @@ test: ## runs every test, and installs what it needs before; 15 minutes on two c
 	@echo "== all passed"; cat $(SUMMARY)
 
 test-system:
-	$(call step,tests with processes,$(GO) test -parallel 4 -timeout 20m $(SYSTEM))
+	$(call step,tests with processes,$(GO) test -parallel 4 -timeout 60m $(SYSTEM))
 	$(call step,build without cgo,$(MAKE) -s build-pure)
 	$(call step,fuzzing a little,$(MAKE) -s fuzz FUZZTIME=20000x FUZZ_GUIDE=)
 
 test-rest:
 	$(call step,format,$(MAKE) -s fmt)
 	$(call step,lint,$(MAKE) -s lint)
-	$(call step,tests,$(GO) test -timeout 20m $$($(GO) list ./... | grep -vE '/($(SYSTEM_RE)|$(LAB_RE))$$'))
+	$(call step,tests,$(GO) test -timeout 60m $$($(GO) list ./... | grep -vE '/($(SYSTEM_RE)|$(LAB_RE))$$'))
 	$(call step,vet,$(MAKE) -s vet)
 	$(call step,tests under the race detector,$(MAKE) -s race RACE='$(RACE_QUICK)')
 

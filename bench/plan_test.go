@@ -74,6 +74,20 @@ func TestRunAllMeasuresAllThatWereNamed(t *testing.T) {
 	}
 }
 
+func TestRunAllMeasuresOneInAnyEvent(t *testing.T) {
+	var ran []string
+	var cases []Case
+	for i := range 3 {
+		cases = append(cases, Case{Name: fmt.Sprint("case ", i), First: i == 1,
+			Contenders: []Contender{slow("x", 10*time.Millisecond, &ran)}})
+	}
+	b := Budget{Rounds: 5, Round: time.Millisecond, Total: time.Millisecond}
+	rows, err := RunAll(t.Context(), b, cases)
+	if err != nil || len(rows) != 1 || rows[0].Case != "case 1" {
+		t.Fatalf("%+v, %v", rows, err)
+	}
+}
+
 func TestRoundsFitTheBudget(t *testing.T) {
 	b := Budget{Rounds: 5, Round: 300 * time.Millisecond, Total: 22 * time.Second}
 	for _, n := range []int{1, 10, 50, 90, 200} {

@@ -62,6 +62,8 @@ type benchFlags struct {
 	quick, json    bool
 	within         time.Duration
 	plot, markdown string
+	cases          []string // of benches with many; see addCases
+	list           bool
 }
 
 func (f *benchFlags) add(cmd *cobra.Command) {
@@ -74,6 +76,13 @@ func (f *benchFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.markdown, "markdown", "",
 		"also write the table into this `FILE.md`; text around an older one stays")
 	addJSON(cmd, &f.json)
+}
+
+// addCases lets the user choose among many cases.
+func (f *benchFlags) addCases() {
+	f.cmd.Flags().StringSliceVar(&f.cases, "cases", nil,
+		"only cases with these `NAMES`, which are regular expressions")
+	f.cmd.Flags().BoolVar(&f.list, "list", false, "list the cases")
 }
 
 func (f *benchFlags) name() string { return "bench " + f.cmd.Name() }
@@ -124,9 +133,10 @@ func (f *benchFlags) choose(cases []bench.Case, patterns []string) ([]bench.Case
 	return chosen, hint(err, "See: sluice %s --list", f.name())
 }
 
-// measure is run of all cases, and print.
+// measure is run of all cases, or of those that were named, and print.
 func (f *benchFlags) measure(b bench.Budget, cases []bench.Case) error {
-	rows, _, err := f.run(b, cases, nil, nil)
+	b.All = len(f.cases) > 0 // who names a case wants to see it
+	rows, _, err := f.run(b, cases, f.cases, nil)
 	if err != nil {
 		return err
 	}
@@ -182,18 +192,15 @@ func (f *benchFlags) command() string {
 // caseFlags are those of benches with many cases over several providers.
 type caseFlags struct {
 	benchFlags
-	providers     []string
-	cases         []string
-	list, figures bool
-	profile       string
+	providers []string
+	figures   bool
+	profile   string
 }
 
 func (f *caseFlags) add(cmd *cobra.Command, known []string) {
 	f.benchFlags.add(cmd)
 	addProviders(cmd, &f.providers, known)
-	cmd.Flags().StringSliceVar(&f.cases, "cases", nil,
-		"only cases with these `NAMES`, which are regular expressions")
-	cmd.Flags().BoolVar(&f.list, "list", false, "list the cases")
+	f.addCases()
 	cmd.Flags().BoolVar(&f.figures, "figures", false,
 		"measure and print what is promised, beside what is promised")
 	cmd.Flags().StringVar(&f.profile, "profile", "",
@@ -242,7 +249,11 @@ func (f *caseFlags) measure(b bench.Budget, cases []bench.Case, figureCases []st
 
 // listCases lists them.
 func (f *caseFlags) listCases(cases []bench.Case, figureCases []string) error {
-	cases, err := f.choose(cases, f.patterns(figureCases))
+	return f.writeCases(cases, f.patterns(figureCases))
+}
+
+func (f *benchFlags) writeCases(cases []bench.Case, patterns []string) error {
+	cases, err := f.choose(cases, patterns)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,8 @@ func newBenchFabric() *cobra.Command {
 tcp (in the clear, under TLS, with authenticated frames) against plain Go TCP; verbs, where there
 is an RDMA device, against ib_send_lat, ib_write_bw and ib_read_bw of perftest.`,
 		Example: `  sluice bench fabric --quick
-  sluice bench fabric --providers verbs --plot verbs.svg`,
+  sluice bench fabric --providers verbs --plot verbs.svg
+  sluice bench fabric --cases 'rtt-8,write-.*' --providers tcp`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if err := f.check(); err != nil {
@@ -30,6 +31,7 @@ is an RDMA device, against ib_send_lat, ib_write_bw and ib_read_bw of perftest.`
 	}
 	f.add(cmd)
 	addProviders(cmd, &providers, fabricProviders())
+	f.addCases()
 	return cmd
 }
 
@@ -65,12 +67,15 @@ func (f *benchFlags) benchFabric(asked []string) (err error) {
 	if err != nil {
 		return err
 	}
-	b := &benchfabric.Bench{Providers: names, Open: benchOpener(ours), Peer: p.info, Quick: f.quick,
+	b := &benchfabric.Bench{Providers: names, Open: benchOpener(ours), Peer: p.info, Quick: f.quick && len(f.cases) == 0,
 		Note: f.note}
 	defer func() { err = errors.Join(err, b.Close()) }()
 	cases, err := b.Cases(f.cmd.Context())
 	if err != nil {
 		return err
+	}
+	if f.list {
+		return f.writeCases(cases, f.cases)
 	}
 	return f.measure(benchfabric.Budget(f.quick), cases)
 }
