@@ -11,12 +11,14 @@ import (
 // roundMin is the shortest measurement that still says something.
 const roundMin = 20 * time.Millisecond
 
+const firstMax = 10 // see RunAll
+
 // RunAll measures cases within the budget: if they do not fit, every measurement is made shorter;
 // if single ones take longer than they should (a program that has to be started, an emulated
 // machine), there are fewer rounds; and when the time is over, what is left is left out, unless the
-// budget says that all were asked for by name: then each of them has at least one short round, as
-// the first of them has in any event, because a bench that prints nothing is of no use. Cases that
-// are First come first; the rows come in the order of the cases.
+// budget says that all were asked for by name: then each of them has at least one short round.
+// What comes first may take firstMax times as long as all should, because a bench that prints
+// nothing is of no use. Cases that are First come first; the rows come in the order of the cases.
 func RunAll(ctx context.Context, b Budget, cases []Case) ([]Row, error) {
 	begin := time.Now()
 	limit := begin.Add(b.Total * 5 / 4) // for what has begun
@@ -30,10 +32,9 @@ func RunAll(ctx context.Context, b Budget, cases []Case) ([]Row, error) {
 	for k, i := range order(cases) {
 		c := &cases[i]
 		part, n := b, len(c.Contenders)
-		part.All = b.All || k == 0
 		if b.Total > 0 {
 			rest := b.Total - time.Since(begin)
-			if rest <= 0 && !part.All {
+			if rest <= 0 && !b.All {
 				late = append(late, c.Name)
 				continue
 			}
@@ -43,7 +44,11 @@ func RunAll(ctx context.Context, b Budget, cases []Case) ([]Row, error) {
 			}
 		}
 		left -= n
-		rows, err := c.runUntil(ctx, part, limit)
+		until := limit
+		if k == 0 {
+			until = begin.Add(b.Total * firstMax)
+		}
+		rows, err := c.runUntil(ctx, part, until)
 		if err != nil {
 			return nil, err
 		}
