@@ -17,7 +17,7 @@ func (c *Conn) askFirst(s *slot) {
 	s.untold = s.state == slotWaiting && s.outcome == nil
 	c.mu.Unlock()
 	c.tellCancels()
-	c.duty.Need() // nobody may be waiting for anything else
+	c.duty.EnsurePolling() // nobody may be waiting for anything else
 	limit := time.NewTimer(c.node.opts.CancelGrace)
 	defer limit.Stop()
 	for {

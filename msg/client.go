@@ -60,7 +60,7 @@ func newConn(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (
 		c.free = append(c.free, int32(credits-1-i))
 	}
 	l.role = c
-	l.duty.Open(n.visits, c.standby)
+	l.duty.Open(n.watchdog, c.standby)
 	if err := n.adopt(c, l.name); err != nil {
 		l.discard()
 		return nil, err

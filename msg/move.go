@@ -132,7 +132,7 @@ func (c *Call) reserve(ctx context.Context, places int) error {
 		return err
 	}
 	if c.s.places.Free() < int64(places) {
-		c.s.duty.Need()
+		c.s.duty.EnsurePolling()
 	}
 	return c.s.places.Take(ctx, c.level, 0, int64(places))
 }

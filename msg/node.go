@@ -47,9 +47,9 @@ type Node struct {
 	waiters sync.Pool // of *wait.Count
 	pollers sync.Pool // of *poller
 
-	visits *progress.Visitor[*progress.Duty]
-	stop   context.CancelFunc // ends visitor and sweeper
-	ended  sync.WaitGroup
+	watchdog *progress.Watchdog[*progress.Duty]
+	stop     context.CancelFunc // ends watchdog and sweeper
+	ended    sync.WaitGroup
 
 	mu      sync.Mutex
 	closed  bool
@@ -78,7 +78,7 @@ func NewNode(opts Options) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{
-		opts: opts, visits: progress.NewVisitor[*progress.Duty](),
+		opts: opts, watchdog: progress.NewWatchdog[*progress.Duty](),
 		links: map[member]struct{}{}, servers: map[closer]struct{}{},
 	}
 	for _, d := range opts.Domains {
@@ -97,7 +97,7 @@ func NewNode(opts Options) (*Node, error) {
 	n.pollers.New = func() any { return &poller{} }
 	ctx, stop := context.WithCancel(context.Background())
 	n.stop = stop
-	n.ended.Go(func() { n.visits.Run(ctx) })
+	n.ended.Go(func() { n.watchdog.Run(ctx) })
 	n.ended.Go(func() { n.sweep(ctx) })
 	return n, nil
 }

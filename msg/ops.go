@@ -127,7 +127,7 @@ func (s *serverConn) settle(w *wait.Count) error {
 		s.leave()
 	}
 	if w.Busy() {
-		s.duty.Need()
+		s.duty.EnsurePolling()
 	}
 	return w.Wait()
 }

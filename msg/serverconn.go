@@ -35,7 +35,7 @@ func newServerConn(srv *Server, r *rung, ep fabric.Endpoint, cfg *fabric.Endpoin
 		s.idleOps = append(s.idleOps, int32(i))
 	}
 	l.role = s
-	l.duty.Open(l.node.visits, s.standby)
+	l.duty.Open(l.node.watchdog, s.standby)
 	return s, nil
 }
 
@@ -130,7 +130,7 @@ func (s *serverConn) farewell() {
 		s.dropOp(context)
 		return
 	}
-	s.duty.Need()
+	s.duty.EnsurePolling()
 	_ = w.Wait()
 }
 

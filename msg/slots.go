@@ -97,7 +97,7 @@ func (c *Conn) fence(s *slot) {
 		<-c.ended
 		return
 	}
-	c.duty.Need() // nobody may be waiting for anything else
+	c.duty.EnsurePolling() // nobody may be waiting for anything else
 	select {
 	case <-s.fenced:
 	case <-c.ended:

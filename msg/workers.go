@@ -205,4 +205,4 @@ func (s *serverConn) standby() bool {
 // Waits says that the handler is about to wait for something that does not come over its
 // connection, such as a disk: somebody else polls meanwhile. Without that, requests that arrive in
 // the next milliseconds would wait for the handler.
-func (c *Call) Waits() { c.s.duty.Need() }
+func (c *Call) Waits() { c.s.duty.EnsurePolling() }

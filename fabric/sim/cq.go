@@ -50,7 +50,7 @@ func (q *cq) Wait(ctx context.Context, dst []fabric.Completion) (int, error) {
 		if q.Closed() {
 			return 0, q.ClosedErr()
 		}
-		if q.Ripe() {
+		if q.Ready() {
 			return q.takeLocked(dst), nil
 		}
 		if err := ctx.Err(); err != nil {

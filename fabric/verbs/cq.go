@@ -18,18 +18,18 @@ import (
 // of the gate and of signs of life, and the two markers of its end. That is at most 4 * (s + r).
 const cqShare = 4
 
-// cq is a completion queue: one queue of each device that its endpoints use. Who polls, and when,
-// is decided by package progress; this file is how. What is taken from the devices by anybody else
-// than a waiter, or what no device reports, is pushed.
+// cq is a completion queue: one queue of each device that its endpoints use. Package progress
+// decides who polls, and when; this file polls, sleeps and wakes. Completions that something other
+// than a waiter takes from the devices, and those that no device reports, are pushed.
 //
-// Whoever sleeps has armed the devices; their event wakes it.
+// A poller arms the devices before it sleeps; their event wakes it.
 //
 // A queue of CQOptions.SolicitedOnly is armed all the time, for solicited events, since a
-// completion does not tell whether it was one. An event ripens everything that is there.
+// completion does not tell whether it was one. An event makes all that is there ready.
 type cq struct {
 	progress.Queue
 	d     *domain
-	event chan struct{} // room for one: wakes who sleeps
+	event chan struct{} // room for one: wakes the poller
 
 	mu    sync.Mutex // comes before the Queue's
 	dev   poller
@@ -45,7 +45,7 @@ type part struct {
 	done   chan struct{} // the goroutine has ended
 }
 
-// looking is how devices are looked at by who spins: many times in one call into C.
+// looking is how often a spinning poller looks at its devices: many times in one call into C.
 var looking = progress.Pace{Looks: 256, Polls: 4}
 
 func newCQ(d *domain, opts fabric.CQOptions) *cq {
@@ -53,8 +53,9 @@ func newCQ(d *domain, opts fabric.CQOptions) *cq {
 		d: d, event: make(chan struct{}, 1), dev: newPoller(),
 		parts: map[*device]*part{}, eps: map[uint32]*endpoint{},
 	}
-	q.Open((*devices)(q), (*keeper)(q), opts, progress.Config{
-		Domain: &d.Domain, Pace: looking, Spinners: &d.spinners, Visits: d.visits, Settle: settle,
+	q.Open((*devices)(q), (*background)(q), opts, progress.Config{
+		Domain: &d.Domain, Pace: looking, Spinners: &d.spinners, Watchdog: d.watchdog,
+		Delivered: delivered,
 	})
 	return q
 }
@@ -63,10 +64,10 @@ func newCQ(d *domain, opts fabric.CQOptions) *cq {
 type devices cq
 
 // Poll implements progress.Source.
-func (q *devices) Poll(looks int, h *progress.Hand) bool {
+func (q *devices) Poll(looks int, b *progress.Batch) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return (*cq)(q).takeLocked(max(looks, 1), h)
+	return (*cq)(q).takeLocked(max(looks, 1), b)
 }
 
 // Arm implements progress.Source. What came before the devices were armed has no event.
@@ -100,29 +101,29 @@ func (q *devices) Wake() {
 	}
 }
 
-// keeper is the queue while nobody polls: the devices serve the peers by themselves.
-type keeper cq
+// background is the queue while nobody polls: the devices serve the peers by themselves.
+type background cq
 
-// Prepare implements progress.Keeper.
-func (k *keeper) Prepare() bool { return true }
+// Prepare implements progress.Background.
+func (b *background) Prepare() bool { return true }
 
-// Keep implements progress.Keeper.
-func (k *keeper) Keep() {}
+// Start implements progress.Background.
+func (b *background) Start() {}
 
-// Yield implements progress.Keeper.
-func (k *keeper) Yield(bool) bool { return true }
+// Yield implements progress.Background.
+func (b *background) Yield(bool) bool { return true }
 
-// Resume implements progress.Keeper.
-func (k *keeper) Resume() {}
+// Resume implements progress.Background.
+func (b *background) Resume() {}
 
 // takeLocked takes what the devices have, and looks so many times while they have nothing. It tells
 // whether there was anything, be it the provider's own.
-func (q *cq) takeLocked(looks int, h *progress.Hand) (did bool) {
+func (q *cq) takeLocked(looks int, b *progress.Batch) (did bool) {
 	var c fabric.Completion
 	for {
 		wcs := q.dev.poll(batch, looks)
 		for i := range wcs {
-			if q.translateLocked(&wcs[i], &c) && !h.Take(&q.Queue, &c) {
+			if q.translateLocked(&wcs[i], &c) && !b.Add(&q.Queue, &c) {
 				q.Push(&c, false)
 			}
 		}
@@ -171,8 +172,8 @@ func (q *cq) translateLocked(wc *cWC, c *fabric.Completion) bool {
 	return e.sent(&w, c)
 }
 
-// settle gives the places of completions that were handed out back to their endpoints.
-func settle(got []fabric.Completion) {
+// delivered releases the places of completions in their endpoints.
+func delivered(got []fabric.Completion) {
 	for i := range got {
 		got[i].EP.(*endpoint).Polled(got[i].Op)
 	}
@@ -196,7 +197,7 @@ func (q *cq) attach(e *endpoint) (*cCQ, error) {
 		if q.Options().SolicitedOnly {
 			q.dev.arm(true)
 		}
-		q.Kick() // who sleeps has to arm it
+		q.Kick() // a sleeping poller has to arm it
 	}
 	q.eps[e.index] = e
 	return p.cq, nil
@@ -220,7 +221,7 @@ func (q *cq) newPart(dev *device) (*part, error) {
 // devices have none for requests that failed.
 const lookTime = 100 * time.Millisecond
 
-// serve wakes who sleeps by a device's events until the watcher is closed.
+// serve wakes the poller by a device's events until the watcher is closed.
 func (q *cq) serve(p *part) {
 	defer close(p.done)
 	take := func() error {
@@ -238,16 +239,16 @@ func (q *cq) serve(p *part) {
 			return
 		}
 		if q.Options().SolicitedOnly {
-			q.ripen(err == nil)
+			q.takeAll(err == nil)
 		} else {
 			(*devices)(q).Wake()
 		}
 	}
 }
 
-// ripen takes everything that is there; after an event it is to be handed out. The devices are
-// armed first: what is solicited and comes later has an event of its own.
-func (q *cq) ripen(event bool) {
+// takeAll takes everything that the devices have; after an event all of it is ready. The devices
+// are armed first: what is solicited and comes later has an event of its own.
+func (q *cq) takeAll(event bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.Closed() {
@@ -258,7 +259,7 @@ func (q *cq) ripen(event bool) {
 	}
 	q.drainLocked()
 	if event {
-		q.Queue.Ripen()
+		q.Queue.ReadyAll()
 	}
 }
 
@@ -281,7 +282,7 @@ func (q *cq) release(e *endpoint) {
 	q.forgetLocked(e)
 }
 
-// unplug gives the queue of one device back that nobody uses any more.
+// unplug frees the queue of one device that nobody uses any more.
 func (q *cq) unplug(dev *device) {
 	q.mu.Lock()
 	p := q.parts[dev]
@@ -296,14 +297,14 @@ func (q *cq) unplug(dev *device) {
 	}
 }
 
-// free gives a device's queue back that is polled no more.
+// free frees a device's queue that is not polled any more.
 func (p *part) free() {
 	p.events.close()
 	<-p.done
 	_ = freeCompletionQueue(p.cq) // it fails where the device is gone
 }
 
-// detach gives the devices' queues back. What they hold is kept for the user.
+// detach frees the devices' queues. Completions that they hold are pushed for the user.
 func (q *cq) detach() {
 	q.mu.Lock()
 	q.drainLocked()

@@ -48,7 +48,7 @@ type domain struct {
 	conns    connTable
 	grants   grantTable
 	refusals logonce.Logger
-	visits   *progress.Visitor[*progress.Queue]
+	watchdog *progress.Watchdog[*progress.Queue]
 	spinners progress.Spinners
 	events   *watcher       // of channel
 	calls    sync.WaitGroup // calls under way that Close has to wait for
@@ -144,8 +144,8 @@ func (d *domain) openChannel() error {
 	}
 	d.Running.Go(d.serveEvents)
 	d.Running.Go(d.keepAlive)
-	d.visits = progress.NewVisitor[*progress.Queue]()
-	d.Running.Go(func() { d.visits.Run(d.Context()) })
+	d.watchdog = progress.NewWatchdog[*progress.Queue]()
+	d.Running.Go(func() { d.watchdog.Run(d.Context()) })
 	return nil
 }
 
