@@ -14,8 +14,8 @@ import (
 )
 
 // cqShare is how many entries a device's queue has for each that the user asked for. An endpoint
-// with depths s and r puts at most s + r + (s + 1) + 4 completions there: its own, those of grants,
-// of the gate and of signs of life, and the two markers of its end. That is at most 4 * (s + r).
+// with depths s and r puts at most s + r + (s + 1) + 4 completions there: those of its user, of
+// grants, of the gate and of probes, and the two markers of its end. That is at most 4 * (s + r).
 const cqShare = 4
 
 // cq is a completion queue: one queue of each device that its endpoints use. Package progress
@@ -25,7 +25,8 @@ const cqShare = 4
 // A poller arms the devices before it sleeps; their event wakes it.
 //
 // A queue of CQOptions.SolicitedOnly is armed all the time, for solicited events, since a
-// completion does not tell whether it was one. An event makes all that is there ready.
+// completion does not tell whether its message was solicited. An event makes all completions in the
+// queue ready.
 type cq struct {
 	progress.Queue
 	d     *domain
@@ -35,7 +36,7 @@ type cq struct {
 	dev   poller
 	parts map[*device]*part
 	eps   map[uint32]*endpoint // by index
-	last  *endpoint            // that was found there, or nil
+	last  *endpoint            // the one found last, or nil
 }
 
 // part is a queue's share of one device.
@@ -72,7 +73,7 @@ func (q *devices) Poll(looks int, b *progress.Batch) bool {
 
 // Arm implements progress.Source. What came before the devices were armed has no event.
 func (q *devices) Arm() bool {
-	select { // an event of before
+	select { // an earlier event
 	case <-q.event:
 	default:
 	}
@@ -116,8 +117,8 @@ func (b *background) Yield(bool) bool { return true }
 // Resume implements progress.Background.
 func (b *background) Resume() {}
 
-// takeLocked takes what the devices have, and looks so many times while they have nothing. It tells
-// whether there was anything, be it the provider's own.
+// takeLocked takes all completions of the devices, and looks up to looks times while there are
+// none. It tells whether there was anything, including the provider's own requests.
 func (q *cq) takeLocked(looks int, b *progress.Batch) (did bool) {
 	var c fabric.Completion
 	for {
@@ -134,8 +135,8 @@ func (q *cq) takeLocked(looks int, b *progress.Batch) (did bool) {
 	}
 }
 
-// drain takes what the devices have, so that silent requests give their places back and the
-// provider's own requests are seen, although the user does not poll.
+// drain takes all completions of the devices, so that silent requests release their places and the
+// provider's own requests complete, although the user does not poll.
 func (q *cq) drain() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -163,7 +164,7 @@ func (q *cq) forgetLocked(e *endpoint) {
 func (q *cq) translateLocked(wc *cWC, c *fabric.Completion) bool {
 	w := read(wc)
 	e := q.endpointLocked(uint32(w.id>>32) &^ (1 << 31))
-	if e == nil { // it was completed at its endpoint's end
+	if e == nil { // finish has completed it
 		return false
 	}
 	if w.id&recvBit != 0 {
@@ -179,7 +180,7 @@ func delivered(got []fabric.Completion) {
 	}
 }
 
-// attach makes the endpoint's completions known here and returns the device's queue for it.
+// attach adds an endpoint and returns the device's queue for it.
 func (q *cq) attach(e *endpoint) (*cCQ, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -217,8 +218,8 @@ func (q *cq) newPart(dev *device) (*part, error) {
 	return p, nil
 }
 
-// lookTime is how often a queue of SolicitedOnly is looked at although there is no event: software
-// devices have none for requests that failed.
+// lookTime is how often a queue of SolicitedOnly is polled without an event: software devices raise
+// none for requests that failed.
 const lookTime = 100 * time.Millisecond
 
 // serve wakes the poller by a device's events until the watcher is closed.
@@ -263,7 +264,7 @@ func (q *cq) takeAll(event bool) {
 	}
 }
 
-// has tells whether a device's queue is a part of this one.
+// has tells whether a device's queue belongs to this one.
 func (q *cq) has(c *cCQ) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -335,7 +336,7 @@ func (q *cq) Close() error {
 	if used {
 		return nil
 	}
-	q.d.plug.RLock() // no device goes while it has a part of this queue
+	q.d.plug.RLock() // no device is removed while it has a part of this queue
 	defer q.d.plug.RUnlock()
 	q.d.mu.Lock()
 	delete(q.d.cqs, q)
