@@ -22,7 +22,7 @@ func (c *Case) names() []string {
 	return names
 }
 
-// Possible keeps the cases that somebody can do.
+// Possible keeps the cases that have a contender.
 func Possible(cases []Case) []Case {
 	return slices.DeleteFunc(cases, func(c Case) bool { return len(c.Contenders) == 0 })
 }

@@ -16,7 +16,7 @@ type Figure struct {
 	Limit    float64 `json:"limit"`
 	Least    bool    `json:"least"` // the limit is a lower one
 	Met      bool    `json:"met"`
-	Told     bool    `json:"told,omitempty"` // nothing is asked: it is only printed
+	Told     bool    `json:"told,omitempty"` // no bound: it is only printed
 }
 
 // Promise is what is asked of a bench. Each bench has a table of them.
@@ -36,10 +36,10 @@ type Bound uint8
 const (
 	Most  Bound = iota // the figure is at most the limit
 	Least              // it is at least the limit
-	Told               // it is printed, and nothing is asked
+	Told               // it is printed, without a bound
 )
 
-// Times is the unit of figures that are so many times what they are held against.
+// Times is the unit of figures that are ratios.
 const Times = "x"
 
 // Rows are searched for what promises are about.

@@ -213,8 +213,8 @@ func (p *panel) series() []string {
 	return names
 }
 
-// colorsOf gives every series a color, the same one in all panels. They are told apart by people
-// who see few of them, too.
+// colorsOf gives every series a color, the same one in all panels. They can be distinguished by
+// colour-blind readers, too.
 func colorsOf(panels []*panel) map[string]string {
 	palette := []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8a6d3b"}
 	grays := []string{"#555", "#999", "#777", "#bbb"}

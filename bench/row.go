@@ -3,7 +3,7 @@
 // that was measured in the same run, in turns with ours, so that a busy machine slows both down
 // alike.
 //
-// It starts no servers and opens no providers: package main does, and hands in what to measure.
+// It starts no servers and opens no providers: package main does, and passes in what to measure.
 //
 // Read row.go first (what comes out), then run.go and result.go (how a figure is made), plan.go
 // (how many fit into the time) and figure.go (what is promised). print.go, markdown.go, plot.go and
@@ -29,7 +29,7 @@ type Row struct {
 	Low      float64 `json:"low"`     // the least of the rounds
 	High     float64 `json:"high"`    // the most of them
 
-	// What bench net knows besides: how the data of a request travels, and who makes progress.
+	// What bench net knows besides: how the data of a request travels, and which goroutines poll.
 	Protocol string `json:"protocol,omitempty"` // Inline, Eager or Rendezvous
 	Progress string `json:"progress,omitempty"` // as package msg calls it
 	Cost
@@ -70,7 +70,7 @@ func medianCost(all []Cost) Cost {
 	return m
 }
 
-// IsCeiling tells whether others are held against this row.
+// IsCeiling tells whether other rows are compared with this one.
 func (r Row) IsCeiling() bool { return r.Ceiling == r.Provider }
 
 // The metrics. Of Bandwidth and Rate more is better; of the others less.

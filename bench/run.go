@@ -15,7 +15,7 @@ type Budget struct {
 	Round  time.Duration // how long one measurement lasts
 	Total  time.Duration // of all cases together, see RunAll; 0: as long as it takes
 	All    bool          // no case is left out, however long it takes
-	Note   func(string)  // is told what is left out and why; may be nil
+	Note   func(string)  // is called with what is left out and why; may be nil
 }
 
 // Quick fits all benches of one kind into 30 seconds; Full gives steadier figures.
@@ -39,15 +39,15 @@ type Contender struct {
 	Close    func() error // ends what Measure has opened; may be nil
 }
 
-// Case is one thing to do, and those who do it, in turns.
+// Case is one thing to measure, and its contenders, in turns.
 type Case struct {
 	Bench, Name string
 	Size        int64
 	Depth       int
 	Metric      string
-	About       string // for people who choose from a list, one line; may be empty
+	About       string // one line for a list to choose from; may be empty
 	First       bool   // when time is short it comes before the others
-	Ceiling     string // whom contenders are held against that name nobody; "": nobody
+	Ceiling     string // what contenders are compared with that name none; "": nothing
 	Contenders  []Contender
 }
 

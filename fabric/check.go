@@ -2,10 +2,10 @@ package fabric
 
 import "github.com/sluice-storage/sluice/errs"
 
-// CheckPost tells whether a chain is well formed for an endpoint with these limits whose peer
-// said this hello: nil or errs.Invalid. It is what every provider calls first in Post, so that
-// misuse looks the same everywhere; whether a Region is of the provider's own domain, and open,
-// the provider adds. It does not allocate unless it fails.
+// CheckPost tells whether a chain is well formed for an endpoint with these limits whose peer said
+// this hello: nil or errs.Invalid. Every provider calls it first in Post, so that misuse looks the
+// same everywhere. The provider itself checks that a Region is open and of its domain. It does not
+// allocate unless it fails.
 func CheckPost(caps *Caps, peer *Hello, wrs []WR) error {
 	for i := range wrs {
 		if why := checkWR(caps, peer, &wrs[i]); why != "" {
@@ -49,7 +49,7 @@ func CheckCQ(opts CQOptions) error {
 	return nil
 }
 
-// CheckEndpoint tells whether cfg is within the limits and fills in what its Hello leaves open.
+// CheckEndpoint tells whether cfg is within the limits and fills in the zero fields of its Hello.
 func CheckEndpoint(caps *Caps, cfg *EndpointConfig) error {
 	why := ""
 	switch {

@@ -2,8 +2,8 @@ package fabric
 
 import "unsafe"
 
-// OffsetIn tells where inner starts inside outer, or -1 when it does not lie inside. It compares
-// addresses only and keeps none of them.
+// OffsetIn returns where inner starts inside outer, or -1 when it does not lie inside. It only
+// compares addresses.
 func OffsetIn(outer, inner []byte) int {
 	o := uintptr(unsafe.Pointer(unsafe.SliceData(outer)))
 	i := uintptr(unsafe.Pointer(unsafe.SliceData(inner)))

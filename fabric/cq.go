@@ -10,8 +10,8 @@ type CQOptions struct {
 	// Depth is how many completions it can hold. Must be positive.
 	Depth int
 
-	// Spin is how long Wait polls before it sleeps. Default 0: the provider judges by what it
-	// sees, for at most some 50 µs. Negative: it sleeps at once.
+	// Spin is how long Wait polls before it sleeps. Default 0: the provider decides, from how quickly
+	// answers came, for at most some 50 µs. Negative: it does not spin.
 	Spin time.Duration
 
 	// SolicitedOnly makes Wait sleep until there is a receive whose sender set FlagSolicited, or a
@@ -20,8 +20,8 @@ type CQOptions struct {
 	SolicitedOnly bool
 }
 
-// WaitCounts tell how often those who waited on a queue found something while they spun, and how
-// often they fell asleep.
+// WaitCounts tell how often waiters of a queue found something while they spun, and how often they
+// slept.
 type WaitCounts struct{ Spun, Slept uint64 }
 
 // Add adds those of another queue.

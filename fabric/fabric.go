@@ -1,11 +1,12 @@
 // Package fabric is the contract of the network under sluice. It is shaped like RDMA verbs, not
 // like sockets: memory is registered, rights on it are granted for one use and revoked after it,
 // receives are posted before messages arrive, data moves by one-sided writes and reads, and
-// everything ends in a completion queue. Nothing above this package knows which provider runs.
+// everything ends in a completion queue. Only package peer opens providers; the packages above it
+// see Caps.
 //
-// It does no retrying, no flow control and no naming: package msg does. Providers (tcp, verbs, shm,
-// sim) live below and share their bookkeeping (provider), hooks that stack on any of them in hook;
-// fabrictest is the definition of what a provider must do.
+// It does no flow control (package msg does), no retrying and no naming (package peer does). Below
+// are the providers (tcp, verbs, shm, sim), what they share (provider, progress) and hooks that
+// wrap any of them (hook); fabrictest defines, as tests, what a provider must do.
 //
 // Read fabric.go first (domains, regions, endpoints), then hello.go (who the peer is), wr.go (work
 // requests, ordering) and cq.go.
@@ -37,8 +38,8 @@ type Caps struct {
 	AnyMemory bool
 
 	// RegistersAny: Register takes a program's own memory, Go heap or mapped, and not arenas (package
-	// mem) only. A device holds on to the pages until Region.Close, so that the program must keep
-	// the memory allocated until then; that it forks in the meantime does no harm.
+	// mem) only. A device uses the pages until Region.Close, so that the program must keep the memory
+	// allocated until then; it may fork meanwhile.
 	RegistersAny bool
 
 	// MaxSge is how many pieces one work request may gather or scatter.
@@ -48,7 +49,7 @@ type Caps struct {
 	MaxMessage  int
 	MaxTransfer int
 
-	// MaxInline is the largest message that Post copies on the spot when FlagInline is set.
+	// MaxInline is the largest message that Post copies before it returns when FlagInline is set.
 	MaxInline int
 
 	// QueueDepth is the largest SendDepth and RecvDepth of an endpoint.
@@ -65,12 +66,11 @@ type Caps struct {
 	// SameHost: endpoints connect processes of one host only.
 	SameHost bool
 
-	// AsksToken: listeners of this domain ask whoever dials for a token, see Tokens.
+	// AsksToken: listeners of this domain demand a token of each dialler, see Tokens.
 	AsksToken bool
 
 	// PostMoves: Post itself moves the data of Writes and Reads wherever it can, so that their
-	// completions mostly are in the queue when it returns: whoever waits for them does well to
-	// poll once before it sleeps.
+	// completions mostly are in the queue when it returns: a waiter should poll once before it sleeps.
 	PostMoves bool
 
 	// AnyMemoryCopied: memory outside of arenas that were made for the provider works, but is
@@ -86,14 +86,13 @@ type Caps struct {
 type Domain interface {
 	Caps() Caps
 
-	// Register makes mem known to the provider for local use and for grants. mem stays the
-	// caller's, must stay mapped until Region.Close, and gives nobody remote access by itself.
+	// Register makes mem known to the provider for local use and for grants. mem stays the caller's
+	// and must stay mapped until Region.Close. Registration alone gives no remote access.
 	Register(mem []byte) (Region, error)
 
-	// NewCQ makes a completion queue. The sum of the send and receive depths of all endpoints on
-	// it must not exceed opts.Depth: NewCQ's user adds that up, and an endpoint that would break
-	// it is refused with errs.Invalid. So a queue never overflows. A closed endpoint counts
-	// until its last completion has been polled.
+	// NewCQ makes a completion queue. The sum of the send and receive depths of all endpoints on it
+	// must not exceed opts.Depth: an endpoint that would exceed it is refused with errs.Invalid. So a
+	// queue never overflows. A closed endpoint counts until its last completion has been polled.
 	NewCQ(opts CQOptions) (CQ, error)
 
 	// Connector opens and accepts endpoints. (A value of its own to keep both interfaces small.)
@@ -107,7 +106,7 @@ type Domain interface {
 
 // Connector makes connections. Safe for concurrent use.
 type Connector interface {
-	// Devices are those that the domain uses, as they are now.
+	// Devices returns those that the domain uses, in their present state.
 	Devices() ([]Device, error)
 
 	// Listen starts to accept at addr ("127.0.0.1:0" for tcp, any name for sim).
@@ -122,10 +121,10 @@ type Connector interface {
 
 // Listener accepts endpoints until Close, which makes a blocked Accept return errs.Closed.
 type Listener interface {
-	// Accept waits for a peer's hello and completes the connection with this side's cfg. cfg is
-	// asked for once it is known who the peer is; an error of it, which must not be errs.Closed,
-	// refuses the peer. An error of errs.Closed ends the listener; any other error concerns one
-	// peer only and the caller goes on accepting.
+	// Accept waits for a peer's hello and completes the connection with this side's cfg. cfg is called
+	// when the peer is known; its error, which must not be errs.Closed, refuses the peer. An error of
+	// errs.Closed ends the listener; any other error concerns one peer only and the caller goes on
+	// accepting.
 	Accept(ctx context.Context, cfg func(peer Peer) (EndpointConfig, error)) (Endpoint, error)
 	Addr() net.Addr
 	Close() error
@@ -138,31 +137,30 @@ type EndpointConfig struct {
 	Hello                Hello // Version, MaxMessage and RecvDepth are filled in when zero
 }
 
-// Endpoint is one end of a reliable, ordered connection. Safe for concurrent use. No method blocks
-// for the network.
+// Endpoint is one end of a reliable, ordered connection. Safe for concurrent use. No method but
+// Close waits for the peer.
 type Endpoint interface {
-	// Post queues a chain of work requests, all or none: errs.Again when the send queue lacks
-	// room, errs.Invalid for misuse, errs.Disconnected or errs.Closed when the endpoint is dead.
-	// wrs and the slices in it are the caller's again when Post returns; the memory that they
-	// point at belongs to the operation until its completion (or that of a later signalled
-	// request, see wr.go). A request holds its place in the send queue until its completion has
-	// been polled, or, when it succeeds silently, until a later signalled request's completion
-	// at the latest. A chain longer than SendDepth is errs.Again for ever. See wr.go for
-	// ordering.
+	// Post queues a chain of work requests, all or none: errs.Again when the send queue lacks room,
+	// errs.Invalid for misuse, errs.Disconnected or errs.Closed when the endpoint is dead. wrs and the
+	// slices in it are the caller's again when Post returns; the memory that they point at belongs to
+	// the operation until its completion (or that of a later signalled request, see wr.go). A request
+	// holds its place in the send queue until its completion has been polled, or, when it succeeds
+	// silently, until a later signalled request's completion at the latest. A chain longer than
+	// SendDepth is always errs.Again. See wr.go for ordering.
 	Post(wrs []WR) error
 
-	// PostRecv queues memory for incoming messages, used in order, one message each. Before its
-	// first call messages wait at the provider, so that a peer may send as soon as it is
-	// connected; after it running dry is a bug of the peer (see WR), so the first call posts all
-	// that the hello promised. The memory belongs to the endpoint until its completion, the
-	// place in the queue until that is polled. All or none: errs.Again when the receive queue
-	// lacks room.
+	// PostRecv queues memory for incoming messages, used in order, one message each. Before its first
+	// call messages wait at the provider, so that a peer may send as soon as it is connected; after it
+	// a message without a receive ends the connection (see WR), so the first call posts as many
+	// receives as the hello promised. The memory belongs to the endpoint until its completion, the
+	// place in the queue until that is polled. All or none: errs.Again when the receive queue lacks
+	// room.
 	PostRecv(recvs []Recv) error
 
 	// Peer is who is at the other side, and how that is known.
 	Peer() Peer
 
-	// Name tells the two ends for logs, e.g. "tcp 127.0.0.1:4001->127.0.0.1:9400".
+	// Name names the two ends for logs, e.g. "tcp 127.0.0.1:4001->127.0.0.1:9400".
 	Name() string
 
 	// Close ends the connection. Every pending work request and receive completes, with
@@ -176,14 +174,14 @@ type Region interface {
 	// Bytes is the memory itself.
 	Bytes() []byte
 
-	// Grant opens length bytes at off to the peer of one endpoint, for the given rights, until
-	// Revoke. The Remote can be sent to that peer in a message. Nobody else can use it: the key
-	// is bound to ep.
+	// Grant opens length bytes at off to the peer of one endpoint, for the given rights, until Revoke.
+	// The Remote can be sent to that peer in a message. No other peer can use it: the key is bound to
+	// ep, unless the provider's options say otherwise.
 	Grant(ep Endpoint, off, length int, rights Rights) (Remote, error)
 
-	// Revoke ends a grant. When it returns no access by it is under way and none will succeed
-	// later; a peer that tries gets errs.Perm, and the connection goes on. Revoking twice is
-	// allowed.
+	// Revoke ends a grant. When it returns no access by it is under way and none will succeed later; a
+	// peer that tries gets errs.Perm, and the connection goes on, unless Caps.RefusalEnds. Revoking
+	// twice is allowed.
 	Revoke(r Remote)
 
 	// Close revokes all grants and forgets the memory. The memory stays the caller's.

@@ -13,7 +13,7 @@ import (
 // Hello is what the two sides tell each other before anything else. Providers draw it in bytes.
 type Hello struct {
 	Version    uint16
-	Features   uint16   // of the layer above; the provider hands them over unseen
+	Features   uint16   // of the layer above; the provider passes them on
 	MaxMessage uint32   // the largest Send that the sender of this hello accepts
 	RecvDepth  uint32   // how many receives it will keep posted at the start (credits)
 	Identity   uint64   // who it says it is; Peer.Proof tells whether it is proved
@@ -26,11 +26,12 @@ const HelloVersion = 1
 // Proof is how a peer's Name is known.
 type Proof uint8
 
-// The proofs. Above ProofNone the Name is the peer's and, ProofSecret excepted, nobody else's.
+// The proofs. Above ProofNone the Name is the peer's and, except with ProofSecret, of no other
+// peer.
 const (
 	ProofNone   Proof = iota // nobody asked: loopback, or a network that is trusted as a whole
 	ProofHost                // the kernel of this host says that it is Name: "uid 1000 pid 17"
-	ProofSecret              // it knows the cluster's secret; Name says so, for all who know it
+	ProofSecret              // it knows the cluster's secret; all peers that do have the same Name
 	ProofToken               // it showed a one-time token, which was issued to Name
 	ProofFrames              // its certificate says Name, and every frame is authenticated
 	ProofTLS                 // its certificate says Name, and everything is encrypted
@@ -58,19 +59,19 @@ func (p Proof) String() string {
 type Peer struct {
 	Hello
 	Proof Proof
-	Name  string // empty with ProofNone, and for a dialler that only knows that its token was known
+	Name  string // empty with ProofNone, and for a dialler whose listener only knew its token
 }
 
-// Tokens binds endpoints of one provider to peers that were authenticated by another one: whoever
-// is known over TLS is issued a token there, dials here with it in its hello, and is the same
-// peer. A token is good for one connection and for a limited time. The listener proves in its
-// answer that it knew the token before (see TokenAnswer), so that both sides are bound. The domain
-// of a listener asks for tokens when it was opened with a Tokens. Safe for concurrent use.
+// Tokens binds endpoints of one provider to peers that were authenticated by another one: a peer
+// that is authenticated over TLS is issued a token there and dials here with it in its hello. A
+// token is valid for one connection and for a limited time. The listener proves in its answer that
+// it knew the token before (see TokenAnswer), so that both sides are bound. The domain of a
+// listener asks for tokens when it was opened with a Tokens. Safe for concurrent use.
 type Tokens struct {
 	limit int
 
 	mu     sync.Mutex
-	issued map[[32]byte]issue // by the token's SHA-256, so that looking up tells nothing by its time
+	issued map[[32]byte]issue // by the token's SHA-256, so that the time of a lookup reveals nothing
 }
 
 type issue struct {
@@ -105,8 +106,8 @@ func (t *Tokens) Issue(name string, life time.Duration) ([32]byte, error) {
 	return token, nil
 }
 
-// Admit is what a provider's listener asks when it has read a hello: who that is, and the Token of
-// its answer. Without a Tokens (nil) everybody is admitted and nobody is known. A token that was
+// Admit is called by a provider's listener that has read a hello. It returns the peer and the Token
+// of the answer. Without a Tokens (nil) every peer is admitted, and none is known. A token that was
 // not issued, was used or is too old is errs.Perm.
 func (t *Tokens) Admit(h Hello) (peer Peer, answer [32]byte, err error) {
 	if t == nil {
@@ -129,7 +130,7 @@ func TokenAnswer(token [32]byte) [32]byte {
 	return sha256.Sum256(append([]byte("sluice listener\x00"), token[:]...))
 }
 
-// CheckAnswer is what a provider's dialler asks when it has the listener's hello: a dialler that
+// CheckAnswer is called by a provider's dialler that has read the listener's hello: a dialler that
 // showed a token refuses a listener that did not know it with errs.Perm.
 func CheckAnswer(mine, theirs *Hello) error {
 	if mine.Token == ([32]byte{}) {
@@ -142,12 +143,12 @@ func CheckAnswer(mine, theirs *Hello) error {
 	return nil
 }
 
-// RefusalKind is what a listener tells a peer of the reason why it is refused.
+// RefusalKind is the kind that a listener tells a peer that it refuses.
 func RefusalKind(err error) errs.Kind {
 	switch kind := errs.KindOf(err); kind {
 	case errs.Perm, errs.Again, errs.Version:
 		return kind
-	case errs.Forged: // a capability or signature that is not good
+	case errs.Forged: // an invalid capability or signature
 		return errs.Perm
 	}
 	return errs.Disconnected

@@ -35,9 +35,9 @@ const (
 	// FlagFence holds the request back until all earlier Reads of this endpoint have completed.
 	FlagFence
 
-	// FlagEarly lets a Write complete as soon as its memory is free, which may be before the peer
-	// has the bytes. Should the peer refuse them after that, nobody is told: it is for those whose
-	// peer finds out anyway, from a message that follows, whether it has what it wanted. A hint.
+	// FlagEarly lets a Write complete as soon as its memory is free, which may be before the peer has
+	// the bytes. If the peer refuses them after that, no error is reported: use it where a message
+	// that follows tells the peer what it should have. A hint.
 	FlagEarly
 )
 
@@ -59,11 +59,11 @@ type Sge struct {
 // order.
 //
 // A Send or WriteImm for which the peer has no receive posted any more ends the connection with
-// errs.Protocol at both ends: flow control is the user's duty (credits), running dry is a bug.
-// Access that the key does not allow (unknown, revoked, wrong right, out of range, another
-// endpoint's) moves nothing and fails at the initiator with errs.Perm; for a Write the error
-// arrives in its completion; the connection goes on, unless Caps.RefusalEnds. A transfer of zero
-// bytes touches nothing and needs no valid key. A refused WriteImm consumes no receive.
+// errs.Protocol at both ends: flow control is up to the user (credits). Access that the key does
+// not allow (unknown, revoked, wrong right, out of range, another endpoint's) moves nothing and
+// fails at the initiator with errs.Perm; for a Write the error arrives in its completion; the
+// connection goes on, unless Caps.RefusalEnds. A transfer of zero bytes touches nothing and needs
+// no valid key. A refused WriteImm consumes no receive.
 type WR struct {
 	Op      Op
 	Flags   Flags

@@ -1,26 +1,26 @@
 // Package mem owns the memory that data moves through: arenas of mapped memory, pools and zones of
-// equal buffers cut from them, and the one counted copy of the data path. Memory that is registered
-// for good is not Go heap: it is mapped, locked and shared as it suits providers, and children of
-// a fork do not inherit it.
+// equal buffers cut from them, and counted copies. Memory that stays registered is not Go heap: it
+// is mapped, locked and shared as providers need it, and children of a fork do not inherit it,
+// unless a Source says otherwise.
 //
-// Ownership: an arena belongs to whoever opened it and is closed last. A buffer belongs to its pool
-// or zone; Take hands it to one holder, Lend adds a holder, and the Return of the last one gives
-// it back. A buffer is never split and never joined with another, so memory does not fragment.
+// Ownership: an arena belongs to its opener and is closed last. A buffer belongs to its pool or
+// zone; Take gives it to one holder, Lend adds a holder, and the last holder's Return frees it.
+// Buffers are never split or joined, so memory does not fragment.
 //
 // Blocking: only the Take methods that are given a context wait, in order, until it ends. Several
-// buffers are taken in one step or not at all, so that two takers never hold halves and wait for
-// each other. Everything else returns at once (OpenArena and Close as fast as the kernel maps).
+// buffers are taken in one step or not at all, so that two takers cannot deadlock with half of
+// their buffers each. Nothing else waits, except OpenArena and Close for the kernel.
 //
-// Concurrency: everything may be used by many goroutines. Locks are leaves: no call leaves the
-// package while one is held, but for Attach, which says so.
+// Concurrency: everything may be used by many goroutines. No lock is held while another package is
+// called, except in Attach.
 //
-// Errors: errs.NoMemory where memory cannot be had, errs.Invalid for what can never be, and
-// errs.TimedOut or errs.Canceled when a wait was given up. A Return too many, a use after the last
-// Return and the like are programmer errors and panic; under -tags invariants more of them are
+// Errors: errs.NoMemory where there is not enough memory, errs.Invalid for what can never succeed,
+// and errs.TimedOut or errs.Canceled when a wait was given up. A Return too many, a use after the
+// last Return and the like are programmer errors and panic; under -tags invariants more of them are
 // found, and the place where the buffer was taken is named.
 //
-// It does not know what the buffers hold, does not cache, and grants nobody remote rights: package
-// msg does that per request. A program's own memory is registered by regcache, below.
+// It does not know what the buffers hold, does not cache, and grants no remote rights: package msg
+// does that per request. A program's own memory is registered by regcache, below.
 //
 // Read arena.go first, then buf.go, pool.go (equal buffers, first come first served) and zones.go
 // (buffers from 64 KiB to 2 MiB, shared fairly among users).
@@ -37,12 +37,12 @@ import (
 	"github.com/sluice-storage/sluice/internal/invariant"
 )
 
-// Want is how much a property of an arena is wanted.
+// Want says whether a property of an arena is required.
 type Want uint8
 
-// The ways to want something.
+// The values of Want.
 const (
-	Wish Want = iota // have it if it can be had; ArenaStats tell
+	Wish Want = iota // try; ArenaStats tell whether it succeeded
 	Must             // fail without it
 	No               // do not try
 )
@@ -55,21 +55,21 @@ type ArenaOptions struct {
 	// Source is where the memory comes from. Default nil: anonymous memory of this process.
 	Source Source
 
-	// Huge asks for huge pages of 2 MiB, for arenas of at least that size: reserved ones, else
-	// (not with Must) those that the kernel finds. Up to the source if there is one. Default Wish.
+	// Huge asks for huge pages of 2 MiB, for arenas of at least that size: reserved ones, else (not
+	// with Must) transparent ones. Up to the source if there is one. Default Wish.
 	Huge Want
 
-	// Populate makes all pages present at once, so that a fault never comes later. Default Wish.
+	// Populate allocates all pages at once, so that no page fault comes later. Default Wish.
 	Populate Want
 
-	// Lock keeps the pages in memory, which the process needs an allowance for. Default Wish.
+	// Lock locks the pages in memory, within the process's limit (RLIMIT_MEMLOCK). Default Wish.
 	Lock Want
 
 	// Limit bounds this arena together with others. Default nil: no bound but Bytes.
 	Limit *Limit
 }
 
-// bytesMax is more than a process can address, and leaves room to round up.
+// bytesMax is more than a process can address, and can be rounded up without overflow.
 const bytesMax = 1 << 56
 
 func (o ArenaOptions) validate() error {
@@ -88,17 +88,16 @@ func (o ArenaOptions) validate() error {
 type ArenaStats struct {
 	Source    string   // its name; "anonymous" without one
 	Bytes     int      // mapped, all rounding included
-	Cut       int      // handed out to pools, zones and others, with what alignment costs
-	Pages     Pages    // what kind of pages was had
+	Cut       int      // cut for pools, zones and others, including alignment
+	Pages     Pages    // the kind of pages
 	HugeBytes int      // on huge pages at this moment
-	Locked    bool     // kept in memory
+	Locked    bool     // locked in memory
 	Populated bool     // every page was made present at the start
-	Notes     []string // why a wish was not fulfilled
+	Notes     []string // why a property that was tried is missing
 }
 
-// Arena is one contiguous mapping from which pools and single ranges are cut, front to back.
-// What is cut is never given back: an arena lives and ends as a whole. Safe for concurrent
-// use.
+// Arena is one contiguous mapping from which pools and single ranges are cut, front to back. Cut
+// ranges are not freed one by one: an arena is freed as a whole. Safe for concurrent use.
 type Arena struct {
 	mem    []byte
 	free   func() error
@@ -113,7 +112,7 @@ type Arena struct {
 	attached atomic.Pointer[[]attachment]
 
 	mu     sync.Mutex
-	cut    int // bytes handed out by Cut so far
+	cut    int // bytes cut so far
 	homes  []home
 	closed bool
 }
@@ -125,7 +124,7 @@ type attachment struct {
 }
 
 // NewArena maps at least bytes of memory, rounded up to whole pages, from src; nil means anonymous
-// memory. Pages are ordinary ones that come when they are touched first. See OpenArena for more.
+// memory. Pages are ordinary ones, allocated when they are first touched. See OpenArena for more.
 func NewArena(bytes int, src Source) (*Arena, error) {
 	return OpenArena(ArenaOptions{Bytes: bytes, Source: src, Huge: No, Populate: No, Lock: No})
 }
@@ -161,7 +160,7 @@ func OpenArena(opts ArenaOptions) (*Arena, error) {
 	return a, nil
 }
 
-// want tries to have something and tells only if it must be had.
+// want tries a property, and fails only if it is required.
 func (a *Arena) want(w Want, have func() error) error {
 	if w == No {
 		return nil
@@ -177,7 +176,7 @@ func (a *Arena) want(w Want, have func() error) error {
 // Bytes is the whole memory of the arena.
 func (a *Arena) Bytes() []byte { return a.mem }
 
-// Stats tell what was had. They read a file of the kernel, which takes a moment.
+// Stats returns the properties of the arena. It reads a file of the kernel, which takes a moment.
 func (a *Arena) Stats() ArenaStats {
 	a.mu.Lock()
 	s := ArenaStats{
@@ -192,9 +191,9 @@ func (a *Arena) Stats() ArenaStats {
 	return s
 }
 
-// Attach registers the arena with d, so that its ranges carry a region from then on; pools that
-// were cut before learn of it, buffers that are out at that moment too. An arena can be attached
-// to several domains, to each of them once.
+// Attach registers the arena with d, so that its ranges carry a region from then on, also those of
+// buffers that were cut or taken before. An arena can be attached to several domains, to each of
+// them once.
 func (a *Arena) Attach(d fabric.Domain) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -258,9 +257,9 @@ func (a *Arena) Cut(length, align int) ([]byte, error) {
 	return a.mem[off : off+length : off+length], nil
 }
 
-// Close takes the registrations back and unmaps the memory. Nobody may touch the arena's bytes, or
-// use one of its buffers, afterwards: under -tags invariants a buffer that is still out panics.
-// Closing twice is allowed.
+// Close ends the registrations and unmaps the memory. Nobody may touch the arena's bytes, or use
+// one of its buffers, afterwards: under -tags invariants a buffer that is still out panics. Closing
+// twice is allowed.
 func (a *Arena) Close() error {
 	a.mu.Lock()
 	was, homes := a.closed, a.homes
@@ -287,8 +286,8 @@ func (a *Arena) Close() error {
 	return errs.Wrap("mem.Close", "arena", first)
 }
 
-// settle makes h known as a place where buffers of the arena live.
-func (a *Arena) settle(h home) {
+// addHome adds a pool or zone of the arena.
+func (a *Arena) addHome(h home) {
 	a.mu.Lock()
 	a.homes = append(a.homes, h)
 	a.mu.Unlock()

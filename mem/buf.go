@@ -12,25 +12,24 @@ import (
 // would look like data that happens to be right.
 const poison = 0xDB
 
-// home is where a buffer lives while nobody holds it.
+// home is the pool or zone of a buffer.
 type home interface {
-	// put takes a buffer back whose last reference is gone.
+	// put frees a buffer whose last reference is gone.
 	put(b *Buf)
 
-	// all are the buffers that live there, in use or not.
+	// all are its buffers, in use or not.
 	all() []Buf
 }
 
-// Operation is what several requests are parts of: its buffers, which are its caller's, and lent
-// until the last of the requests is over.
+// Operation is the buffers of an operation that consists of several requests. They are the
+// caller's, and lent until the last of the requests is over.
 type Operation struct{ Bufs [][]byte }
 
 // Buf is one buffer of a pool or a zone. Take gives it with one reference; each Lend adds one and
-// each Return drops one; the last Return puts it back. Whoever holds a reference may read; who may
-// write is agreed between the holders. A Return too many and any use after the last Return
-// are programmer errors and panic. A use that comes after somebody else has taken the buffer
-// cannot be told from theirs; a write before that is found by the poison check of -tags
-// invariants.
+// each Return drops one; the last Return puts it back. Every holder of a reference may read; the
+// holders agree on who may write. A Return too many and any use after the last Return are
+// programmer errors and panic. A use after the buffer was taken again is not detected; a write
+// before that is found by the poison check of -tags invariants.
 type Buf struct {
 	home  home
 	arena *Arena
@@ -71,7 +70,7 @@ func (b *Buf) Lend() *Buf {
 	return b
 }
 
-// Return drops a reference. The last one gives the buffer to the longest waiting Take, or
+// Return drops a reference. The last one gives the buffer to the Take that has waited longest, or
 // frees it.
 func (b *Buf) Return() {
 	refs := b.refs.Add(-1)
@@ -106,19 +105,19 @@ func (b *Buf) live(op string) {
 	}
 }
 
-// misused panics. It is apart so that what leads to it stays small enough to be inlined.
+// misused panics. It is a function of its own so that its callers can be inlined.
 func (b *Buf) misused(how string) {
 	invariant.Check(false, "mem.Buf, taken at %s: %s", b.taken.String(), how)
 }
 
-// checkHome finds a copy of a Buf, which is not the buffer.
+// checkHome panics for a copy of a Buf.
 func (b *Buf) checkHome() {
 	if all := b.home.all(); b.nth >= len(all) || &all[b.nth] != b {
 		b.misused("returned to a place where it does not live")
 	}
 }
 
-// poison doubles what it has written until the buffer is full, which is the fastest way to fill.
+// poison fills the buffer by doubling what is written.
 func (b *Buf) poison() {
 	b.mem[0] = poison
 	for n := 1; n < len(b.mem); n *= 2 {
@@ -126,8 +125,7 @@ func (b *Buf) poison() {
 	}
 }
 
-// checkPoison looks whether each byte is like the one before it, which is the fastest way to
-// compare.
+// checkPoison compares the buffer with itself, shifted by one byte.
 func (b *Buf) checkPoison() {
 	last := len(b.mem) - 1
 	if b.mem[0] == poison && bytes.Equal(b.mem[1:], b.mem[:last]) {

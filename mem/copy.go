@@ -7,13 +7,13 @@ type CopyReason uint8
 
 // The reasons.
 const (
-	CopyOther  CopyReason = iota // nobody said
+	CopyOther  CopyReason = iota // not stated
 	CopyInline                   // into or out of a message
 	CopySlot                     // into or out of an eager slot: the memory was not registered
 	CopyPack                     // many pieces into one, because that is cheaper than a list
 	CopyUnpack                   // one piece into many
 	CopyMerge                    // a part written into a cached unit
-	CopyCaller                   // into or out of a caller's memory: not reached, or kept for a sync
+	CopyCaller                   // into or out of a caller's memory: not registered, or kept
 
 	copyReasons
 )
@@ -50,12 +50,12 @@ type copyCounter struct {
 // layer: "copies per byte" is a property of the process, not of one object.
 var copied [copyReasons]copyCounter
 
-// Copy is the built-in copy, counted. Every copy of payload bytes in sluice goes through it or
-// CopyFor, so that the number of copies per byte that a path costs can be measured instead of
-// believed.
+// Copy is the built-in copy, counted. Messages, moves, the cache and the I/O client copy payload
+// through it or CopyFor, so that the copies per byte of a path can be measured. Copies by
+// providers, stores, the mount, block exports and the kernel are not counted.
 func Copy(dst, src []byte) int { return CopyFor(CopyOther, dst, src) }
 
-// CopyFor is Copy that tells why.
+// CopyFor is Copy with a reason.
 func CopyFor(why CopyReason, dst, src []byte) int {
 	n := copy(dst, src)
 	c := &copied[why]
@@ -76,10 +76,10 @@ func Copied() uint64 {
 // CopyCount is what one reason has cost.
 type CopyCount struct{ Bytes, Calls uint64 }
 
-// CopyCounts is a moment's view of all copies, by reason.
+// CopyCounts is a snapshot of all copies, by reason.
 type CopyCounts [copyReasons]CopyCount
 
-// Copies tells how much was copied so far, by reason.
+// Copies returns how much was copied so far, by reason.
 func Copies() CopyCounts {
 	var s CopyCounts
 	for i := range copied {
@@ -88,7 +88,7 @@ func Copies() CopyCounts {
 	return s
 }
 
-// Since is what came on top of an earlier view.
+// Since is the difference to an earlier snapshot.
 func (s CopyCounts) Since(earlier CopyCounts) CopyCounts {
 	for i := range s {
 		s[i].Bytes -= earlier[i].Bytes

@@ -5,19 +5,19 @@ import (
 	"github.com/sluice-storage/sluice/internal/gate"
 )
 
-// errLimit is why an arena cannot be had although the host has the memory.
+// errLimit is why an arena is refused although the host has the memory.
 const errLimit = limitError("the limit of this program's arenas is reached")
 
 type limitError string
 
 func (e limitError) Error() string { return string(e) }
 
-// Limit bounds the memory of several arenas together. What counts is what is mapped: rounding up to
-// whole pages, huge ones too, and what is lost between buffers included. A nil Limit bounds
-// nothing. Safe for concurrent use.
+// Limit bounds the memory of several arenas together. It counts what is mapped, including the
+// rounding up to whole or huge pages and gaps between buffers. A nil Limit bounds nothing. Safe for
+// concurrent use.
 type Limit struct{ bytes *gate.Gate }
 
-// NewLimit allows so many bytes.
+// NewLimit makes a limit of bytes.
 func NewLimit(bytes int64) (*Limit, error) {
 	if bytes <= 0 {
 		return nil, errs.Newf(errs.Invalid, "mem.NewLimit", "", "%d bytes", bytes)

@@ -2,8 +2,8 @@
 
 package mem
 
-// Place remembers the program's line that took something, under -tags invariants; otherwise it is
-// empty and costs nothing.
+// Place is the source line that took something, under -tags invariants; otherwise it is empty and
+// costs nothing.
 type Place struct{}
 
 // Mark does nothing without the tag.

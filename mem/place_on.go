@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Place remembers the program's line that took something, under -tags invariants; otherwise it is
-// empty and costs nothing.
+// Place is the source line that took something, under -tags invariants; otherwise it is empty and
+// costs nothing.
 type Place struct {
 	pcs [12]uintptr
 	n   int

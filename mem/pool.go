@@ -19,16 +19,16 @@ type Stats struct {
 	Waiting   int // callers that wait in Take
 }
 
-// Pool hands out equal buffers cut from one arena. Their number is fixed: when all are out,
-// Take waits and TryTake says no. It allocates nothing per buffer taken. Safe for concurrent
+// Pool is a set of equal buffers cut from one arena. Their number is fixed: when all are taken,
+// Take waits and TryTake returns nil. It allocates nothing per buffer taken. Safe for concurrent
 // use.
 type Pool struct {
 	bufs []Buf
 
 	mu        sync.Mutex
-	free      []*Buf // a stack: the last one returned is the warmest
+	free      []*Buf // a stack: the last one returned is most likely in the processor's cache
 	waiters   list.List[waiter]
-	idle      list.List[waiter] // to be used again
+	idle      list.List[waiter] // for reuse
 	highWater int
 	waiting   int
 }
@@ -36,7 +36,7 @@ type Pool struct {
 // waiter is one blocked Take.
 type waiter struct {
 	wait.Waiter
-	got  *Buf              // what it was woken for
+	got  *Buf              // the buffer that it was given
 	link list.Link[waiter] // in waiters; in idle
 }
 
@@ -59,7 +59,7 @@ func NewPool(a *Arena, bufBytes, count int) (*Pool, error) {
 			b.poison()
 		}
 	}
-	a.settle(p)
+	a.addHome(p)
 	for i := range p.bufs {
 		p.free = append(p.free, &p.bufs[len(p.bufs)-1-i])
 	}
@@ -98,7 +98,7 @@ func (p *Pool) Take(ctx context.Context) (*Buf, error) {
 		p.mu.Unlock()
 		return nil, errs.New(errs.KindOf(ctx.Err()), "mem.Take", "", ctx.Err())
 	}
-	if !woken { // a buffer that came at the same moment is taken, or it would be lost
+	if !woken { // a buffer that was given at the same moment is taken, or it would leak
 		_ = w.Woken()
 	}
 	b := w.got
@@ -120,7 +120,7 @@ func (p *Pool) TryTake() *Buf {
 	return b.handOut()
 }
 
-// Stats tells how the pool is used.
+// Stats returns the pool's counters.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// populate makes every page present, so that no fault comes later in the middle of a transfer.
+// populate allocates every page, so that no page fault comes later, during a transfer.
 func (a *Arena) populate() error {
 	err := unix.Madvise(a.mem, unix.MADV_POPULATE_WRITE)
 	if errors.Is(err, unix.EINVAL) && a.pages != PagesSource {

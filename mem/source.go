@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Source is where an arena's memory comes from: nil is memory of this process; a device's memory or
-// memory that is shared with another process can stand in its place. Whether a child of a fork
+// Source is where an arena's memory comes from: nil is memory of this process; a device's memory,
+// or memory that is shared with another process, can be used instead. Whether a child of a fork
 // inherits the memory is up to the source. Safe for concurrent use.
 type Source interface {
 	// Name is what Stats and errors call it: "memfd".
@@ -26,7 +26,7 @@ type Pages uint8
 // The pages.
 const (
 	PagesSmall   Pages = iota // the host's ordinary pages
-	PagesAdvised              // the kernel was asked to use huge pages where it finds them
+	PagesAdvised              // the kernel was advised to use huge pages
 	PagesHuge                 // huge pages, reserved for this arena
 	PagesSource               // whatever the source uses
 )
@@ -45,13 +45,12 @@ func (p Pages) String() string {
 	return "unknown"
 }
 
-// hugeBytes is the size of the huge pages that are asked for, by their size and not as the host's
-// default, which may be a gigabyte.
+// hugeBytes is the size of the huge pages that are asked for. It is stated, because the host's
+// default may be a gigabyte.
 const hugeBytes = 2 << 20
 
-// anonymous maps private memory of this process for an arena. It is not handed to children of a
-// fork: a child that wrote to it would make the kernel move the parent's pages away from under a
-// registration.
+// anonymous maps private memory of this process for an arena. Children of a fork do not inherit it:
+// otherwise a write after the fork could leave the registered pages with the child.
 func (a *Arena) anonymous(opts *ArenaOptions) error {
 	if opts.Huge != No && opts.Bytes >= hugeBytes {
 		err := a.mapPages(opts, roundUp(opts.Bytes, hugeBytes), PagesHuge)
@@ -95,7 +94,7 @@ func (a *Arena) mapPages(opts *ArenaOptions, size int, pages Pages) error {
 	return nil
 }
 
-// foreign takes memory from a source and does not believe that it kept its contract.
+// foreign maps memory from a source and checks that it keeps its contract.
 func (a *Arena) foreign(opts *ArenaOptions) error {
 	if opts.Huge == Must {
 		return errs.Newf(errs.Invalid, "mem.OpenArena", opts.Source.Name(),

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapAnonymous maps size bytes. Advised pages start where a huge page can start, for otherwise the
-// kernel could not use one at either end; the excess that finding such a place takes is unmapped
-// at once and was never touched.
+// mapAnonymous maps size bytes. Advised pages start at a multiple of a huge page, or the kernel
+// could not use one at either end. More is mapped for that, and the excess unmapped at once,
+// untouched.
 func mapAnonymous(size int, pages Pages) (mem []byte, free func() error, err error) {
 	flags, room := unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, size
 	switch pages {
@@ -47,7 +47,7 @@ func trim(base unsafe.Pointer, head uintptr, start unsafe.Pointer, size, room ui
 	return nil
 }
 
-// addrOf is where a mapping starts. It is compared with what the kernel tells, and kept nowhere.
+// addrOf is where a mapping starts, for comparison only.
 func addrOf(mem []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(mem))) }
 
 func pageAligned(mem []byte) bool { return addrOf(mem)%uintptr(unix.Getpagesize()) == 0 }

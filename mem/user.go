@@ -10,7 +10,7 @@ import (
 	"github.com/sluice-storage/sluice/internal/wait"
 )
 
-// UserOptions describe one that shares zones with others.
+// UserOptions describe a user of zones.
 type UserOptions struct {
 	// Name is what errors and Stats call it. Default "".
 	Name string
@@ -33,7 +33,7 @@ func (o UserOptions) validate() error {
 	return nil
 }
 
-// User is one of those who share zones: a client of a server, say. Safe for concurrent use.
+// User is one of several users of zones, for example a client of a server. Safe for concurrent use.
 type User struct {
 	zones  *Zones
 	name   string
@@ -57,7 +57,7 @@ type request struct {
 	link    list.Link[request] // in its user's requests; in Zones.idle
 }
 
-// NewUser adds a user. Everybody's share shrinks accordingly; what they hold they keep.
+// NewUser adds a user. The shares of the others shrink accordingly; they keep what they hold.
 func (z *Zones) NewUser(opts UserOptions) (*User, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
@@ -75,20 +75,20 @@ func (z *Zones) NewUser(opts UserOptions) (*User, error) {
 	return u, nil
 }
 
-// divideLocked gives everybody its share.
+// divideLocked computes the users' shares.
 func (z *Zones) divideLocked() {
 	for _, u := range z.users {
-		// Weights are bounded so that this does not overflow below 2^43 bytes of memory. Who
+		// Weights are bounded so that this does not overflow below 2^43 bytes of memory. A user that
 		// holds nothing is below its share, however small that is, or it could starve.
 		u.share = max(z.total*u.weight/z.weights, 1)
 	}
 }
 
-// Take takes buffers for a transfer of n bytes and appends them to dst: one of at least n bytes,
-// or several, to be filled in order, that hold at least n bytes together. A transfer of more than
-// ClassMax is taken as one of ClassMax after another. While its turn has not come it waits,
-// until ctx ends. Each buffer is returned by its own Return, in any order. n that is not positive,
-// or more than all buffers can hold, is errs.Invalid.
+// Take takes buffers for a transfer of n bytes and appends them to dst: one of at least n bytes, or
+// several, to be filled in order, that hold at least n bytes together. A transfer of more than
+// ClassMax is taken as one of ClassMax after another. It waits for its turn until ctx ends. Each
+// buffer is returned by its own Return, in any order. n that is not positive, or more than all
+// buffers can hold, is errs.Invalid.
 func (u *User) Take(ctx context.Context, n int, dst []*Buf) ([]*Buf, error) {
 	sizes := [1]int{n}
 	return u.TakeList(ctx, sizes[:], dst)
@@ -109,8 +109,8 @@ func (u *User) TakeList(ctx context.Context, sizes []int, dst []*Buf) ([]*Buf, e
 	return u.wait(ctx, sizes, dst)
 }
 
-// TryTake is Take that tells false instead of waiting. It never overtakes one who waits. It may say
-// no, too, while somebody else tries in vain and has not put back what he tried.
+// TryTake is Take that returns false instead of waiting. It does not overtake waiting requests. It
+// may also return false while another call that will fail holds buffers for a moment.
 func (u *User) TryTake(n int, dst []*Buf) ([]*Buf, bool) {
 	sizes, had := [1]int{n}, len(dst)
 	if u.check(sizes[:]) != nil || u.zones.waiting.Load() > 0 {
@@ -118,7 +118,7 @@ func (u *User) TryTake(n int, dst []*Buf) ([]*Buf, bool) {
 	}
 	dst, ok := u.zones.grab(u, sizes[:], dst)
 	if !ok {
-		// Somebody may have begun to wait while the buffers were tried.
+		// A request may have begun to wait while the buffers were tried.
 		u.zones.wake()
 		return dst, false
 	}
@@ -167,9 +167,9 @@ func (u *User) wait(ctx context.Context, sizes []int, dst []*Buf) ([]*Buf, error
 	case r.link.In():
 		u.removeLocked(r)
 		err = errs.New(errs.KindOf(ctx.Err()), "mem.Take", u.name, ctx.Err())
-		z.dispatchLocked() // it may have kept others waiting
+		z.dispatchLocked() // it may have blocked others
 	default:
-		err = r.Woken() // granted at the same moment: it is taken, or it would be lost
+		err = r.Woken() // granted at the same moment: the buffers are taken, or they would leak
 	}
 	dst = r.dst
 	z.recycleLocked(r)
@@ -180,7 +180,7 @@ func (u *User) wait(ctx context.Context, sizes []int, dst []*Buf) ([]*Buf, error
 	return handOutAll(dst, had), nil
 }
 
-// wake lets those who wait try again, if there are any.
+// wake dispatches waiting requests, if there are any.
 func (z *Zones) wake() {
 	if z.waiting.Load() == 0 {
 		return
@@ -240,7 +240,7 @@ func (z *Zones) enqueueLocked(u *User, sizes []int, dst []*Buf) *request {
 	return r
 }
 
-// removeLocked takes a request out of its user's queue, wherever in it it stands.
+// removeLocked removes a request from its user's queue.
 func (u *User) removeLocked(r *request) {
 	u.requests.Remove(&r.link)
 	u.waiting--
@@ -257,7 +257,7 @@ func (z *Zones) recycleLocked(r *request) {
 }
 
 // Close ends the user: its share goes to the others and its requests that wait, and all later ones,
-// fail with errs.Closed. Buffers that it holds stay good until they are returned. Closing twice is
+// fail with errs.Closed. Buffers that it holds stay valid until they are returned. Closing twice is
 // allowed.
 func (u *User) Close() {
 	z := u.zones
@@ -284,7 +284,7 @@ type UserStats struct {
 	Waiting    int // requests that wait
 }
 
-// Stats tell what the user has.
+// Stats returns the user's counters.
 func (u *User) Stats() UserStats {
 	u.zones.mu.Lock()
 	defer u.zones.mu.Unlock()

@@ -44,7 +44,7 @@ func Spread(bytes int) [Classes]int {
 	return counts
 }
 
-// ZonesBytes is how large an arena must be for so many buffers.
+// ZonesBytes is how large an arena must be for these numbers of buffers.
 func ZonesBytes(counts [Classes]int) int {
 	n := 0
 	for k, count := range counts {
@@ -53,19 +53,18 @@ func ZonesBytes(counts [Classes]int) int {
 	return n
 }
 
-// Zones hand out buffers of several sizes to several users. A transfer gets a buffer of the
+// Zones are buffers of several sizes, shared by several users. A transfer gets a buffer of the
 // smallest class that holds it; if there is none, of the next bigger class that has one (it falls
 // up); if there is none either, it is chopped into several smaller ones, big ones first. Buffers
-// themselves are never split, so that there is nothing to put together again and memory does not
-// fragment.
+// themselves are never split, so memory does not fragment.
 //
-// Sharing: each user has a share of all bytes by its weight. While nobody waits, anybody may take
-// anything. When some wait, those who hold less than their share come first, the oldest request
-// first; a user that holds its share or more waits until no such request is left. The request
-// whose turn it is keeps all others waiting until it fits, however large it is: so nobody starves,
-// as long as buffers are returned. A request is given all of its buffers in one step. Whoever
-// takes more while it holds some can wait for ever behind users below their share, and should
-// have asked for everything at once.
+// Sharing: each user has a share of all bytes by its weight. While nobody waits, any user may take
+// any buffers. Otherwise users that hold less than their share come first, the oldest request
+// first; a user that holds its share or more waits until no such request is left. The next request
+// blocks all others until it fits, however large it is: so no request starves, as long as buffers
+// are returned. A request is given all of its buffers in one step. A user that takes more while it
+// holds some can wait for ever behind users below their share: it should ask for everything at
+// once.
 //
 // Safe for concurrent use. Taking and returning allocates nothing, and while nobody waits locks
 // only the zones it touches.
@@ -75,17 +74,17 @@ type Zones struct {
 
 	fellUp, chopped atomic.Uint64
 
-	// waiting is the number of requests in all queues. It is changed under mu and read without:
-	// one who returns a buffer looks at it after he has put the buffer back, and one who waits
-	// looks for buffers after he has raised it, so that they cannot miss each other.
+	// waiting is the number of requests in all queues. It is changed under mu and read without it:
+	// Return reads it after it has put the buffer back, and a waiter increments it before it looks for
+	// buffers, so that no wake-up is lost.
 	waiting atomic.Int32
 
 	mu      sync.Mutex
 	users   []*User
 	weights int64              // of all users
-	queue   []*User            // those with requests that wait
+	queue   []*User            // users with waiting requests
 	arrival uint64             // requests that waited so far
-	idle    list.List[request] // to be used again
+	idle    list.List[request] // for reuse
 	closed  bool
 }
 
@@ -95,7 +94,7 @@ type zone struct {
 	bufs  []Buf
 
 	mu    sync.Mutex
-	free  []*Buf // a stack: the last one returned is the warmest
+	free  []*Buf // a stack: the last one returned is most likely in the processor's cache
 	low   int    // the fewest that were free at one time
 	takes uint64
 
@@ -126,7 +125,7 @@ func NewZones(a *Arena, opts ZonesOptions) (*Zones, error) {
 		return nil, errs.Newf(errs.Invalid, "mem.NewZones", "", "not a single buffer")
 	}
 	for k := range z.zones {
-		a.settle(&z.zones[k])
+		a.addHome(&z.zones[k])
 	}
 	return z, nil
 }
@@ -175,7 +174,7 @@ func (l *zone) push(b *Buf) {
 	l.mu.Unlock()
 }
 
-// put takes a buffer back and lets those who wait try again.
+// put frees a buffer and dispatches waiting requests.
 func (l *zone) put(b *Buf) {
 	u := b.user
 	b.user = nil
@@ -296,7 +295,7 @@ type ZonesStats struct {
 	Users   int
 }
 
-// Stats tell how the zones are used.
+// Stats returns the counters of the zones.
 func (z *Zones) Stats() ZonesStats {
 	s := ZonesStats{FellUp: z.fellUp.Load(), Chopped: z.chopped.Load()}
 	for k := range z.zones {
@@ -314,9 +313,9 @@ func (z *Zones) Stats() ZonesStats {
 	return s
 }
 
-// Close wakes everybody who waits, with errs.Closed, and ends all users. Buffers that are still
-// out are a mistake: errs.Busy, and a panic that names one of them under -tags invariants. The
-// arena stays its owner's.
+// Close fails waiting requests with errs.Closed and ends all users. Buffers that are still taken
+// make it return errs.Busy, or panic with the name of one of them under -tags invariants. It does
+// not close the arena.
 func (z *Zones) Close() error {
 	z.mu.Lock()
 	z.closed = true

@@ -6,7 +6,7 @@
 //	              \   \___/     /  \        \
 //	remote      |-----1-----|    |---2---|   |--3--|         three segments
 //
-//	gather: Write(a, b' -> 1)  Write(b", c' -> 2)  Write(c" -> 3)  notice     one chain, no copy
+//	gather: Write(a, b' -> 1)  Write(b", c' -> 2)  Write(c" -> 3)  notice    one chain, not packed
 //	pack:   copy a, b, c together   Write(abc -> slot)  notice   the peer copies it to 1, 2, 3
 //
 // Gathering is one one-sided work request per remote segment, whose local pieces are those parts
@@ -16,18 +16,18 @@
 // Table and Tune. The other direction, Get, scatters: one Read per segment, straight into place.
 //
 // Ownership: from Start until the move is over (Done) the local pieces belong to the move, however
-// it ends. A move is never over while this side's device, or the peer, can still touch them; so
-// cancelling one waits for what is under way. Who cannot wait closes the endpoint. Plans belong to
-// their user, who reuses them: a move of a plan allocates nothing.
+// it ends. A move is not over while this side's device, or the peer, can still touch them; so a
+// canceled move waits for what is under way. To end it at once, close the endpoint. Plans belong to
+// their user and can be reused: moving a plan again allocates nothing.
 //
-// Blocking: nothing blocks but Await, Drive, Move and Tune. Completions come from whoever polls the
-// queue: he shows them to Completed. Concurrency: a Mover is safe for concurrent use, a Plan is
-// used by one goroutine at a time (but for Cancel), and completions of one endpoint are shown in
-// the order in which its queue handed them out.
+// Blocking: nothing blocks but Await, Drive, Move and Tune. The user polls the queue and passes
+// completions to Completed. Concurrency: a Mover is safe for concurrent use, a Plan is used by one
+// goroutine at a time (except Cancel), and completions of one endpoint are passed in the order in
+// which its queue returned them.
 //
-// The package keeps no credits: each notice consumes a receive of the peer, and it is the user who
-// knows that there is one. It does not agree with the peer on what is moved either; that is the
-// business of whoever exchanges the grants. It retries nothing.
+// It does no flow control: each notice consumes a receive of the peer, and the user must know that
+// there is one. It does not exchange grants, does not tell the peer in advance what is moved, and
+// does not retry.
 //
 // Read mover.go first, then plan.go (which bytes go where), run.go (posting and completing),
 // pack.go and notice.go with unpack.go (packing and the receiver's half), table.go and tune.go
@@ -46,7 +46,7 @@ import (
 
 // Staging lends registered buffers that data is packed into. *mem.User is one.
 type Staging interface {
-	// TryTake appends buffers that hold at least n bytes together, or tells false.
+	// TryTake appends buffers that hold at least n bytes together, or returns false.
 	TryTake(n int, dst []*mem.Buf) ([]*mem.Buf, bool)
 }
 
@@ -60,8 +60,8 @@ type Options struct {
 	// chains go out in parts. Must be positive, and at most the endpoint's.
 	SendDepth int
 
-	// Mark is the upper 16 bits of the Context of every request of this mover: how its completions
-	// are told from those of others on the same endpoint. Default 0.
+	// Mark is the upper 16 bits of the Context of every request of this mover: it distinguishes its
+	// completions from those of others on the same endpoint. Default 0.
 	Mark uint16
 
 	// Moves is how many moves may be under way at once. Default 256, at most 4096.
@@ -131,26 +131,26 @@ type Mover struct {
 	// stalled is set while a chain waits because others fill the send queue. It changes under mu.
 	stalled atomic.Bool
 
-	// mu orders the posts of all moves; Endpoint.Post, which does not block, is called under it.
-	// What a plan says of its run is guarded by it too.
+	// mu orders the posts of all moves; Endpoint.Post, which does not block, is called under it. It
+	// guards the runs of plans too.
 	mu     sync.Mutex
 	closed bool
 	free   int     // places in the send queue
 	moves  []entry // by their number
 	spare  []int   // numbers that are not in use
-	first  *Plan   // those with requests still to be posted, in the order of their Start
+	first  *Plan   // plans with requests to be posted, in the order of their Start
 	last   *Plan
-	over   *Plan // those whose end is to be told as soon as mu is free
+	over   *Plan // finished plans, to be reported when mu is free
 }
 
-// entry is a move's number and who has it.
+// entry is a move's number and its plan.
 type entry struct {
 	plan       *Plan
 	generation uint16
 }
 
 // New makes a mover for one endpoint. It starts no goroutines and needs no Close unless its
-// endpoint's queue is thrown away.
+// endpoint's queue is closed early.
 func New(opts Options) (*Mover, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
@@ -166,10 +166,9 @@ func New(opts Options) (*Mover, error) {
 	return m, nil
 }
 
-// Close closes the endpoint, because only then is it certain that nobody touches memory any more,
-// and ends all moves with errs.Closed. It is for those whose queue is closed before everything in
-// it was polled; otherwise the completions of a closed endpoint end its moves. Closing twice is
-// allowed.
+// Close closes the endpoint, because only then nothing touches memory any more, and ends all moves
+// with errs.Closed. It is needed where the queue is closed before all completions were polled;
+// otherwise the completions of a closed endpoint end its moves. Closing twice is allowed.
 func (m *Mover) Close() error {
 	err := m.opts.Endpoint.Close()
 	m.mu.Lock()
@@ -178,7 +177,7 @@ func (m *Mover) Close() error {
 		if p := m.moves[i].plan; p != nil {
 			p.stopLocked(errs.Newf(errs.Closed, "mover.Close", m.name(), "the mover was closed"))
 			p.run.open = 0
-			m.settleLocked(p)
+			m.finishIfIdleLocked(p)
 		}
 	}
 	m.unlockAndTell()
@@ -187,7 +186,7 @@ func (m *Mover) Close() error {
 
 func (m *Mover) name() string { return m.opts.Endpoint.Name() }
 
-// Stats count what a mover did.
+// Stats are the counters of a mover.
 type Stats struct {
 	Moves     uint64 // started
 	Bytes     uint64 // of them
@@ -199,7 +198,7 @@ type Stats struct {
 
 type counts struct{ moves, bytes, packed, noStaging, requests, chains atomic.Uint64 }
 
-// Stats tell what was done so far.
+// Stats returns the counters.
 func (m *Mover) Stats() Stats {
 	c := &m.counts
 	return Stats{

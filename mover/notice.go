@@ -9,28 +9,27 @@ import (
 // MaxTag is the largest tag of a notice: in an immediate there is one bit beside it.
 const MaxTag = 1<<31 - 1
 
-// How is by which means a peer is given notice.
+// How is how the peer is notified.
 type How uint8
 
 // The ways.
 const (
-	None      How = iota // the peer learns of it in some other way, or not at all
+	None      How = iota // the peer is not notified
 	Immediate            // 32 bits beside the last write
 	Message              // a message of its own, which says more
 )
 
-// Notice is what tells the peer, behind everything that a move did, that nothing of it will touch
-// the peer's memory any more. For a Put all of the data is in place then, in the segments or in
-// the slot, except what the peer itself refused by taking a grant back: such a move fails here, and
-// its notice may come nevertheless.
+// Notice tells the peer that a move will not touch its memory any more. It follows everything else
+// of the move. For a Put all of the data is in place then, in the segments or in the slot, except
+// where the peer itself has revoked a grant: such a move fails here, and its notice may come
+// nevertheless.
 type Notice struct {
 	How How
 
-	// Tag is what the two sides call the move. At most MaxTag.
+	// Tag is the name of the move on both sides. At most MaxTag.
 	Tag uint32
 
-	// Lengths adds the length of every segment to a Message, so that the peer can hold them against
-	// its own.
+	// Lengths adds the length of every segment to a Message, so that the peer can check them.
 	Lengths bool
 }
 
@@ -70,7 +69,7 @@ const (
 	kindPacked = 2
 )
 
-// noticeBytes is how long a message with so many lengths is.
+// noticeBytes is the size of a message with count lengths.
 func noticeBytes(count int) int { return noticeHead + 8*count }
 
 // appendNotice writes a message.
@@ -105,9 +104,9 @@ func (r *Received) Count() int { return len(r.list) / 8 }
 // Length is the i-th of them.
 func (r *Received) Length(i int) uint64 { return binary.BigEndian.Uint64(r.list[8*i:]) }
 
-// ParseNotice reads a message, of which it keeps the list of lengths; it allocates nothing. Nothing
-// in it is believed: what it says of lengths beyond maxCount or beyond its own end is
-// errs.Protocol, like everything else that Start does not write. A future version is errs.Version.
+// ParseNotice reads a message, of which it keeps the list of lengths; it allocates nothing.
+// Everything in it is checked: lengths beyond maxCount or beyond its end are errs.Protocol, like
+// everything else that Start does not write. A future version is errs.Version.
 func ParseNotice(msg []byte, maxCount int) (Received, error) {
 	if len(msg) < noticeHead || binary.BigEndian.Uint16(msg) != noticeMagic {
 		return Received{}, malformed("it is no notice")
@@ -135,7 +134,7 @@ func ParseNotice(msg []byte, maxCount int) (Received, error) {
 	return r, r.checkSum()
 }
 
-// checkSum holds the lengths against the total.
+// checkSum checks that the lengths add up to the total.
 func (r *Received) checkSum() error {
 	left := r.Total
 	for i := range r.Count() {

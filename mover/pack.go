@@ -8,8 +8,7 @@ import (
 	"github.com/sluice-storage/sluice/mem"
 )
 
-// prepare chooses the method and makes the list of requests. What it takes for that release gives
-// back.
+// prepare chooses the method and makes the list of requests. release frees what it takes for that.
 func (p *Plan) prepare(opts *Run) error {
 	if err := opts.Notice.validate(); err != nil {
 		return err
@@ -25,7 +24,7 @@ func (p *Plan) prepare(opts *Run) error {
 	return p.addNotice(&opts.Notice)
 }
 
-// choose settles on Gather, or on Pack with the data in its buffers.
+// choose chooses Gather, or Pack with the data copied into buffers.
 func (p *Plan) choose(opts *Run) error {
 	p.run.method = opts.Method
 	why := p.cannotPack(opts)
@@ -51,7 +50,7 @@ func (p *Plan) choose(opts *Run) error {
 	return nil
 }
 
-// cannotPack tells what is in the way, or nothing.
+// cannotPack returns why the move cannot be packed, or nothing.
 func (p *Plan) cannotPack(opts *Run) string {
 	switch {
 	case p.dir != Put:
@@ -68,7 +67,7 @@ func (p *Plan) cannotPack(opts *Run) string {
 	return ""
 }
 
-// stage copies the pieces into buffers, which are registered; it tells false if there are none.
+// stage copies the pieces into buffers, which are registered; false if there are none.
 func (p *Plan) stage() bool {
 	bufs, ok := p.m.opts.Staging.TryTake(int(p.total), p.pack.bufs[:0])
 	p.pack.bufs = bufs
@@ -120,11 +119,11 @@ func (p *Plan) packed(slot fabric.Remote) []fabric.WR {
 	return p.pack.wrs
 }
 
-// addNotice ends the list with what tells the peer: the last write itself, where an immediate can
-// ride on it, or a request of its own. Behind Reads it is held back until they have completed.
+// addNotice appends the notice to the list: an immediate on the last write where possible, else a
+// request of its own. After Reads it is fenced until they have completed.
 func (p *Plan) addNotice(n *Notice) error {
 	list := p.run.list
-	if len(list) > 0 { // whatever it was in an earlier run
+	if len(list) > 0 { // it may have been changed in an earlier run
 		last := &list[len(list)-1]
 		last.Op, last.Flags, last.Imm = p.op(), 0, 0
 	}
@@ -178,7 +177,7 @@ func (p *Plan) writeNotice(n *Notice) ([]fabric.Sge, error) {
 	return p.pack.word[:], nil
 }
 
-// release gives back what prepare took.
+// release frees what prepare took.
 func (p *Plan) release() {
 	for i, b := range p.pack.bufs {
 		b.Return()
@@ -191,7 +190,7 @@ func (p *Plan) release() {
 	}
 }
 
-// FromPool packs into buffers of a pool, as many as it takes.
+// FromPool packs into buffers of a pool, as many as needed.
 func FromPool(p *mem.Pool) Staging { return poolStaging{p} }
 
 type poolStaging struct{ pool *mem.Pool }

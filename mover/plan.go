@@ -19,7 +19,7 @@ const (
 	Get                      // remote segments to local pieces
 )
 
-// Plan is which bytes go where, worked out once and moved as often as wanted. It holds on to the
+// Plan is which bytes go where, computed once and moved any number of times. It refers to the
 // pieces that it was made from until the next Reset. It is used by one goroutine at a time.
 type Plan struct {
 	m       *Mover
@@ -32,14 +32,14 @@ type Plan struct {
 
 	pack  packing
 	run   run
-	token chan struct{} // holds one for each run that is over; see Done
+	token chan struct{} // holds one when the last run is over; see Done
 	batch []fabric.Completion
 }
 
 // part says which segment a request serves, and which of the plan's sges it has.
 type part struct{ segment, from, to int }
 
-// NewPlan works out how to move the local pieces to the remote segments (Put) or back (Get). Pieces
+// NewPlan computes how to move the local pieces to the remote segments (Put) or back (Get). Pieces
 // and segments of no length are allowed and mean nothing. Both lists are the caller's again when it
 // returns. Totals that differ, or memory that the endpoint cannot use, are errs.Invalid; too many
 // pieces, errs.TooBig.
@@ -51,13 +51,13 @@ func (m *Mover) NewPlan(dir Direction, local []fabric.Sge, remote []fabric.Remot
 	return p, nil
 }
 
-// Reset makes another plan of p, in the room that it has: it allocates only where that is not
-// enough. While a move of p is under way it is errs.Busy; after any other error p is empty.
+// Reset makes another plan of p, in its memory: it allocates only where that is too small. While a
+// move of p is under way it is errs.Busy; after any other error p is empty.
 func (p *Plan) Reset(dir Direction, local []fabric.Sge, remote []fabric.Remote) error {
-	if err := p.claim(); err != nil {
+	if err := p.lock(); err != nil {
 		return err
 	}
-	defer p.unclaim()
+	defer p.unlock()
 	clear(p.sges)
 	clear(p.wrs)
 	p.dir, p.total = dir, 0
@@ -83,7 +83,7 @@ func (p *Plan) Requests() int { return len(p.wrs) }
 // Fragments is how many runs of bytes there are that are contiguous at both sides.
 func (p *Plan) Fragments() int { return len(p.sges) }
 
-// check tells the length of the streams.
+// check returns the length of the streams.
 func (m *Mover) check(dir Direction, local []fabric.Sge, remote []fabric.Remote) (int64, error) {
 	const op = "mover.Plan"
 	if dir != Put && dir != Get {
@@ -132,7 +132,7 @@ func (p *Plan) build(local []fabric.Sge, remote []fabric.Remote) error {
 			p.parts = append(p.parts, part{segment: i, from: from, to: len(p.sges)})
 			p.wrs = append(p.wrs, fabric.WR{Op: p.op(), Remote: remote[i].Slice(done, n)})
 			done += n
-			if len(p.wrs) == 1<<requestBits { // one less, and there is a number for the notice
+			if len(p.wrs) == 1<<requestBits { // leave a number for the notice
 				return errs.Newf(errs.TooBig, "mover.Plan", "", "%d requests", len(p.wrs))
 			}
 		}
@@ -197,7 +197,7 @@ func Segments(dst []fabric.Remote, grant fabric.Remote, a seg.Access) ([]fabric.
 	return dst, nil
 }
 
-// packing is the room in which a plan is packed.
+// packing is the memory of a packed run.
 type packing struct {
 	bufs   []*mem.Buf
 	wrs    []fabric.WR

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-storage/sluice/internal/invariant"
 )
 
-// Run says how a plan is moved this time. The zero value gathers or scatters and tells nobody.
+// Run says how a plan is moved this time. The zero value gathers or scatters and sends no notice.
 type Run struct {
 	// Method is the way of a Put. Default Auto, which gathers where packing cannot be done: without
 	// Staging, a Slot that is large enough, or a Notice. A Get is never packed.
@@ -18,19 +18,20 @@ type Run struct {
 	// Unpacker for it. Default none.
 	Slot fabric.Remote
 
-	// Notice is what the peer is told when the data is there. Default nothing.
+	// Notice tells the peer that the data is there. Default nothing.
 	Notice Notice
 
-	// Done, if not nil, is called when the move is over, by the goroutine that shows its last
-	// completion to Completed, or calls Cancel or Close, or in Start if there is nothing to do. It
-	// may start the plan again. Plan.Done tells the same.
+	// Done, if not nil, is called when the move is over, by the goroutine that passes its last
+	// completion to Completed, or calls Cancel or Close, or in Start if there is nothing to do. It may
+	// start the plan again. Plan.Done tells the same.
 	Done func(err error)
 }
 
-// run is the state of a plan's move. Guarded by Mover.mu, but for what belongs to who claimed it.
+// run is the state of a plan's move. Guarded by Mover.mu, except what belongs to the goroutine that
+// locked the plan.
 type run struct {
-	claimed bool // somebody works with the plan; nobody else may
-	started bool // it is a move under way; before, Start itself tells if it fails
+	busy    bool // a goroutine has locked the plan, or it is being moved
+	started bool // a move is under way; before, Start returns its failure
 	number  int
 	context uint64 // of its requests, without their own number
 
@@ -48,31 +49,31 @@ type run struct {
 	result error // of the last move
 }
 
-// claim makes the plan the caller's, unless a move of it is under way.
-func (p *Plan) claim() error {
+// lock makes the plan the caller's, unless a move of it is under way.
+func (p *Plan) lock() error {
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
-	if p.run.claimed {
+	if p.run.busy {
 		return errs.Newf(errs.Busy, "mover.Plan", p.m.name(), "a move of the plan is under way")
 	}
-	p.run.claimed = true
+	p.run.busy = true
 	return nil
 }
 
-func (p *Plan) unclaim() {
+func (p *Plan) unlock() {
 	p.m.mu.Lock()
-	p.run.claimed = false
+	p.run.busy = false
 	p.m.mu.Unlock()
 }
 
 // Start begins a move of the plan and returns without waiting for any of it. The pieces belong to
-// the move until it is over. On an error nothing was begun, and Done is not told: errs.Busy if a
-// move of this plan is under way, errs.Again if too many are, or, where packing is demanded, if
-// there is no buffer for it; errs.TooBig or errs.Invalid if it cannot be done like that; what Post
-// says if the endpoint is dead. A move that does not fit into the send queue waits its turn.
+// the move until it is over. On an error nothing was begun, and Done is not called: errs.Busy if a
+// move of this plan is under way, errs.Again if too many are, or, with Pack, if there is no buffer
+// for it; errs.TooBig or errs.Invalid if it is not possible; Post's error if the endpoint is dead.
+// A move that does not fit into the send queue waits for room.
 func (m *Mover) Start(p *Plan, opts Run) error {
 	invariant.Check(p.m == m, "mover.Start of a plan of another mover")
-	if err := p.claim(); err != nil {
+	if err := p.lock(); err != nil {
 		return err
 	}
 	err := p.prepare(&opts)
@@ -81,7 +82,7 @@ func (m *Mover) Start(p *Plan, opts Run) error {
 	}
 	if err != nil {
 		p.release()
-		p.unclaim()
+		p.unlock()
 	}
 	return err
 }
@@ -90,7 +91,7 @@ func (m *Mover) Start(p *Plan, opts Run) error {
 func (m *Mover) begin(p *Plan, opts Run) error {
 	m.mu.Lock()
 	select {
-	case <-p.token: // nobody took the last move's
+	case <-p.token: // the last move's token was not taken
 	default:
 	}
 	switch {
@@ -118,7 +119,7 @@ func (m *Mover) begin(p *Plan, opts Run) error {
 		return errs.Wrap("mover.Start", m.name(), err)
 	}
 	r.started = true
-	m.settleLocked(p)
+	m.finishIfIdleLocked(p)
 	m.counts.moves.Add(1)
 	m.counts.bytes.Add(uint64(p.total))
 	if r.method == Pack {
@@ -128,9 +129,9 @@ func (m *Mover) begin(p *Plan, opts Run) error {
 	return nil
 }
 
-// Completed is shown the completions that the endpoint's queue hands out, in that order, and tells
-// whether one is of a move. Those of others on the same endpoint it may be shown too, and must be
-// if they do not leave SendDepth places of the send queue to the mover.
+// Completed is called with the completions of the endpoint's queue, in order, and tells whether one
+// is of a move. It may be called with those of others on the same endpoint too, and must be if they
+// do not leave SendDepth places of the send queue to the mover.
 func (m *Mover) Completed(c *fabric.Completion) bool {
 	mine := c.Op != fabric.OpRecv && c.Context>>markShift == uint64(m.opts.Mark) &&
 		c.EP == m.opts.Endpoint
@@ -154,12 +155,12 @@ func (m *Mover) Completed(c *fabric.Completion) bool {
 	}
 	m.completedLocked(p, int(c.Context&(1<<requestBits-1)), c.Err)
 	m.pumpLocked()
-	m.settleLocked(p)
+	m.finishIfIdleLocked(p)
 	m.unlockAndTell()
 	return true
 }
 
-// completedLocked enters the completion of request at. Requests that were not signalled complete
+// completedLocked records the completion of request at. Requests that were not signalled complete
 // only if they fail, and the signalled one behind them is still to come.
 func (m *Mover) completedLocked(p *Plan, at int, err error) {
 	r := &p.run
@@ -178,8 +179,8 @@ func (m *Mover) completedLocked(p *Plan, at int, err error) {
 	r.freed = at + 1
 }
 
-// failLocked keeps why the move fails: the first reason, but rather that a segment was refused than
-// that the connection ended because of it.
+// failLocked records why the move fails: the first error, except that a refused segment replaces
+// the end of the connection that it caused.
 func (p *Plan) failLocked(at int, err error) {
 	var was *PieceError
 	first := !errors.As(p.run.stop, &was)
@@ -197,7 +198,7 @@ func (p *Plan) segmentOf(at int) int {
 	return p.parts[at].segment
 }
 
-// stopLocked makes the parts that were not posted so far never be.
+// stopLocked keeps the rest of the move from being posted.
 func (p *Plan) stopLocked(why error) {
 	if p.run.stop == nil {
 		p.run.stop = why
@@ -219,14 +220,14 @@ func (m *Mover) pumpLocked() {
 		}
 		if r := &p.run; r.stop != nil || r.next == len(r.list) {
 			m.dequeueLocked(p)
-			m.settleLocked(p)
+			m.finishIfIdleLocked(p)
 		}
 	}
 }
 
-// partLocked is how many requests go out at once now: all, if there is room for them; else what
-// there is room for, but no less than half of the queue, so that one half is carried out while the
-// other is made.
+// partLocked is how many requests are posted now: all, if there is room for them; else what there
+// is room for, but no less than half of the queue, so that one half is carried out while the other
+// is made.
 func (m *Mover) partLocked(p *Plan) int {
 	rest := len(p.run.list) - p.run.next
 	n := min(rest, m.free)
@@ -236,7 +237,7 @@ func (m *Mover) partLocked(p *Plan) int {
 	return n
 }
 
-// postLocked posts the next n requests as one chain. It tells false if others fill the queue.
+// postLocked posts the next n requests as one chain. It is false if others fill the queue.
 func (m *Mover) postLocked(p *Plan, n int) bool {
 	r := &p.run
 	chain := r.list[r.next : r.next+n]
@@ -269,14 +270,14 @@ func (m *Mover) postLocked(p *Plan, n int) bool {
 	return true
 }
 
-// settleLocked ends the move if nothing of it is under way and nothing will be.
-func (m *Mover) settleLocked(p *Plan) {
+// finishIfIdleLocked ends the move if nothing of it is under way and nothing will be posted.
+func (m *Mover) finishIfIdleLocked(p *Plan) {
 	r := &p.run
 	if !r.started || r.open > 0 || r.stop == nil && r.next < len(r.list) {
 		return
 	}
 	if p.dir == Put {
-		m.free += r.next - r.freed // only when Close gave up on completions
+		m.free += r.next - r.freed // only when Close ended it without completions
 		r.freed = r.next
 	}
 	r.result = r.stop
@@ -284,7 +285,7 @@ func (m *Mover) settleLocked(p *Plan) {
 	r.after, m.over = m.over, p
 }
 
-// leaveLocked gives the move's number back.
+// leaveLocked frees the move's number.
 func (m *Mover) leaveLocked(p *Plan) {
 	if p.run.queued {
 		m.dequeueLocked(p)
@@ -320,7 +321,7 @@ func (m *Mover) dequeueLocked(p *Plan) {
 	p.run.queued, p.run.after = false, nil
 }
 
-// unlockAndTell tells of the moves that are over. It enters with mu and leaves without.
+// unlockAndTell reports the moves that are over. It enters with mu and leaves without.
 func (m *Mover) unlockAndTell() {
 	over := m.over
 	m.over = nil
@@ -331,8 +332,8 @@ func (m *Mover) unlockAndTell() {
 		p.release()
 		result, done := p.run.result, p.run.opts.Done
 		p.run.opts = Run{}
-		m.mu.Lock() // at once with the token, or the next Start could overtake it
-		p.run.claimed = false
+		m.mu.Lock() // together with the token, or the next Start could overtake it
+		p.run.busy = false
 		p.token <- struct{}{} // never blocks: begin took the last one
 		m.mu.Unlock()
 		if done != nil {

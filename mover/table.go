@@ -13,8 +13,8 @@ type Method uint8
 // The methods.
 const (
 	Auto   Method = iota // as the table says
-	Gather               // one write per segment, no copies
-	Pack                 // copied together, one write, copied apart
+	Gather               // one write per segment, nothing packed
+	Pack                 // packed by a copy, one write, unpacked by a copy
 )
 
 func (m Method) String() string {
@@ -29,7 +29,7 @@ func (m Method) String() string {
 	return "unknown"
 }
 
-// Row says when packing pays for moves of at least so many fragments (runs of bytes that are
+// Row says when packing pays for moves of at least Fragments fragments (runs of bytes that are
 // contiguous at both sides).
 type Row struct {
 	Fragments int
@@ -41,8 +41,8 @@ type Table struct {
 	Rows []Row // by Fragments, ascending; for fewer than the first the first holds
 }
 
-// Method is the better one for a move of so many fragments and bytes. A single fragment is always
-// written as it is.
+// Method returns the faster one for a move of fragments and bytes. A single fragment is never
+// packed.
 func (t *Table) Method(fragments int, bytes int64) Method {
 	if fragments < 2 || len(t.Rows) == 0 {
 		return Gather
@@ -63,8 +63,8 @@ func (t *Table) validate() error {
 	return nil
 }
 
-// Defaults are the rows where nobody has measured, which Tune does. With few pieces there is no
-// difference worth two copies; with 8 and more the provider says below which length packing pays.
+// Defaults are the rows where Tune was not run. With few pieces there is no difference worth two
+// copies; with 8 and more the provider says below which length packing pays.
 func Defaults(caps fabric.Caps) Table {
 	if caps.PackBelow == 0 {
 		return Table{}

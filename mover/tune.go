@@ -11,9 +11,9 @@ import (
 	"github.com/sluice-storage/sluice/mem"
 )
 
-// Side is one end of a connection that is measured. Nobody else uses the endpoint, nor the queue,
-// which is that of both its sends and its receives, meanwhile. Endpoint and queue of the two sides
-// are different ones.
+// Side is one end of a connection that is measured. Nothing else uses the endpoint or its queue,
+// which is that of both sends and receives, meanwhile. Endpoint and queue of the two sides are
+// different ones.
 type Side struct {
 	Domain   fabric.Domain
 	Endpoint fabric.Endpoint
@@ -70,9 +70,9 @@ type Sample struct {
 	Gather, Pack     time.Duration
 }
 
-// Tune measures where packing pays on a connection, of which it has both ends, and puts it into a
-// table. It takes as long as its moves do, some 100 ms with the defaults on one host. Memory in
-// pieces is twice as far apart as it is long.
+// Tune measures where packing pays on a connection, of which it has both ends, and returns a table.
+// It takes as long as its moves do, some 100 ms with the defaults on one host. Memory in pieces is
+// twice as far apart as it is long.
 func Tune(
 	ctx context.Context, near, far Side, opts TuneOptions,
 ) (Table, []Sample, error) {
@@ -111,7 +111,7 @@ func tableOf(samples []Sample) Table {
 }
 
 // packMargin is how much faster packing must be to be chosen: it costs a copy and a buffer at each
-// side, which others could use.
+// side.
 const packMargin = 1.1
 
 // crossover finds the size up to which packing wins most, over all of the sizes, so that one bad
@@ -151,7 +151,7 @@ type tuner struct {
 	grantsOver func()
 }
 
-// job is one move that the far side shall expect.
+// job is one move that the far side is to expect.
 type job struct {
 	tag    uint32
 	pieces [][]byte
@@ -224,7 +224,7 @@ func (t *tuner) open(most, depth int) error {
 	return nil
 }
 
-// close gives the memory back. No move is under way.
+// close frees the memory. No move is under way.
 func (t *tuner) close() error {
 	t.grantsOver()
 	var first error
@@ -236,7 +236,7 @@ func (t *tuner) close() error {
 	return first
 }
 
-// measure moves all shapes. The far side has a goroutine of its own, as it would have a host.
+// measure moves all shapes. The far side runs on a goroutine of its own.
 func (t *tuner) measure(ctx context.Context, opts TuneOptions) ([]Sample, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	t.jobs, t.ready = make(chan job), make(chan error)
@@ -303,7 +303,7 @@ func (t *tuner) cut(count, size int) ([]fabric.Sge, []fabric.Remote, [][]byte) {
 	return pieces, segments, views
 }
 
-// once is one move, from Start to the far side's word that the data is in its pieces.
+// once times one move, from Start until the far side has the data in its pieces.
 func (t *tuner) once(ctx context.Context, p *Plan, method Method, j job) (time.Duration, error) {
 	t.jobs <- j
 	if err := <-t.ready; err != nil {

@@ -5,14 +5,13 @@ import (
 	"github.com/sluice-storage/sluice/mem"
 )
 
-// Unpacker is the receiver's half of a Put, packed or not: it expects one move at a time, holds the
-// notice against what it expects and, if the data came packed, copies it out of the slot. It
-// believes nothing: neither which move it is, nor how long, nor in how many pieces. It is used by
-// one goroutine at a time.
+// Unpacker is the receiver's half of a Put, packed or not: it expects one move at a time, checks
+// the notice and, if the data came packed, copies it out of the slot. It checks which move it is,
+// its length, and the number of its pieces. It is used by one goroutine at a time.
 //
-// The slot is memory that the peer was granted RemoteWrite on, nothing but that, and no one else.
-// It may be granted again for the next move when Imm or Message has returned; until then the peer
-// can change the data but not where it goes.
+// The slot is memory on which only this peer was granted RemoteWrite, and nothing else. It may be
+// granted again for the next move when Imm or Message has returned; until then the peer can change
+// the data but not where it goes.
 type Unpacker struct {
 	slot    []byte
 	pieces  [][]byte
@@ -24,9 +23,9 @@ type Unpacker struct {
 // NewUnpacker makes an unpacker for a slot, which may be empty if the peer never packs.
 func NewUnpacker(slot []byte) *Unpacker { return &Unpacker{slot: slot} }
 
-// Expect gets ready for the move that both sides call tag, whose segments are the pieces. They, and
-// the list, belong to the unpacker until the notice was seen or Forget is called. While another
-// move is expected it is errs.Busy.
+// Expect prepares for the move with this tag, whose segments are the pieces. They, and the list,
+// belong to the unpacker until the notice was seen or Forget is called. While another move is
+// expected it is errs.Busy.
 func (u *Unpacker) Expect(tag uint32, pieces [][]byte) error {
 	if u.expects {
 		return errs.Newf(errs.Busy, "mover.Expect", "", "move %d is expected", u.tag)
@@ -41,17 +40,17 @@ func (u *Unpacker) Expect(tag uint32, pieces [][]byte) error {
 	return nil
 }
 
-// Forget gives up what is expected. A notice that comes nevertheless is errs.Protocol.
+// Forget cancels what is expected. A notice that comes nevertheless is errs.Protocol.
 func (u *Unpacker) Forget() { u.expects, u.pieces = false, nil }
 
-// Imm is told the immediate of a notice. When it returns nil the data is in the pieces.
+// Imm handles the immediate of a notice. When it returns nil the data is in the pieces.
 func (u *Unpacker) Imm(imm uint32) error {
 	return u.take(&Received{
 		Packed: imm&immPacked != 0, Tag: imm &^ immPacked, Total: u.total,
 	})
 }
 
-// Message is told the message of a notice. When it returns nil the data is in the pieces. The
+// Message handles the message of a notice. When it returns nil the data is in the pieces. The
 // message is the caller's again.
 func (u *Unpacker) Message(msg []byte) error {
 	r, err := ParseNotice(msg, len(u.pieces))
@@ -61,7 +60,7 @@ func (u *Unpacker) Message(msg []byte) error {
 	return u.take(&r)
 }
 
-// take accepts a notice once. What was refused is still expected: the move may come yet.
+// take accepts a notice once. After a refused notice the move is still expected.
 func (u *Unpacker) take(r *Received) error {
 	if err := u.check(r); err != nil {
 		return err

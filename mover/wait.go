@@ -7,9 +7,9 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 )
 
-// Done holds a token when the move that was started last is over, until somebody takes it or starts
-// the next one. It is for one who waits while somebody else shows the completions to Completed, and
-// so not for a plan whose Run.Done starts it again.
+// Done holds a token when the move that was started last is over, until it is taken or the next
+// move starts. It is for one waiter, while another goroutine passes the completions to Completed,
+// and not for a plan whose Run.Done starts it again.
 func (p *Plan) Done() <-chan struct{} { return p.token }
 
 // Err is how the last move ended. While one is under way it is nil.
@@ -19,9 +19,9 @@ func (p *Plan) Err() error {
 	return p.run.result
 }
 
-// Cancel makes a move stop early: what was not posted so far never is, and the move is over when
-// what was posted has completed, with errs.Canceled if anything was left out. It does not wait. If
-// no move of the plan is under way it does nothing.
+// Cancel stops a move early: nothing more is posted, and the move is over when what was posted has
+// completed, with errs.Canceled if anything was left out. It does not wait. If no move of the plan
+// is under way it does nothing.
 func (m *Mover) Cancel(p *Plan) { m.cancel(p, context.Canceled) }
 
 func (m *Mover) cancel(p *Plan, cause error) {
@@ -29,18 +29,18 @@ func (m *Mover) cancel(p *Plan, cause error) {
 	r := &p.run
 	if r.started && r.next < len(r.list) && r.stop == nil {
 		p.stopLocked(errs.New(errs.KindOf(cause), "mover.Cancel", m.name(), cause))
-		m.pumpLocked() // it may have kept others waiting
+		m.pumpLocked() // it may have blocked others
 		if r.queued {
 			m.dequeueLocked(p)
 		}
-		m.settleLocked(p)
+		m.finishIfIdleLocked(p)
 	}
 	m.unlockAndTell()
 }
 
-// Await waits until the move that was started is over and tells how it ended. Somebody else polls
-// the queue. When ctx ends the move is cancelled, and Await waits for what is under way all the
-// same, since that touches the pieces.
+// Await waits until the move is over and returns its error. Another goroutine polls the queue. When
+// ctx ends the move is canceled, but Await still waits for what is under way, since that touches
+// the pieces.
 func (m *Mover) Await(ctx context.Context, p *Plan) error {
 	select {
 	case <-p.token:
@@ -52,9 +52,10 @@ func (m *Mover) Await(ctx context.Context, p *Plan) error {
 	return p.Err()
 }
 
-// Drive is Await for those who own the endpoint's send queue: it polls it until the move is over.
-// Completions that are not of this mover are given to other; nil drops them. While a goroutine is
-// in Drive no other one polls that queue. If the queue is closed meanwhile, the mover is, too.
+// Drive is Await for the owner of the endpoint's send queue: it polls the queue until the move is
+// over. Completions that are not of this mover are given to other; nil drops them. While a
+// goroutine is in Drive no other one polls that queue. If the queue is closed meanwhile, the mover
+// is, too.
 func (m *Mover) Drive(
 	ctx context.Context, p *Plan, queue fabric.CQ, other func(*fabric.Completion),
 ) error {
@@ -67,7 +68,7 @@ func (m *Mover) Drive(
 		if err := ctx.Err(); err != nil {
 			m.cancel(p, err)
 			ctx = context.WithoutCancel(ctx)
-			continue // that may have been the end of it
+			continue // the move may be over
 		}
 		n, err := queue.Wait(ctx, p.batch)
 		for i := range p.batch[:n] {
@@ -76,7 +77,7 @@ func (m *Mover) Drive(
 			}
 		}
 		clear(p.batch[:n])
-		if err != nil && ctx.Err() == nil { // nothing will be heard of the requests any more
+		if err != nil && ctx.Err() == nil { // no completion will come any more
 			_ = m.Close()
 		}
 	}

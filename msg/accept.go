@@ -35,7 +35,7 @@ func closePorts(ports []port) {
 	}
 }
 
-// Places are where the server listens.
+// Places returns where the server listens.
 func (s *Server) Places() []Place {
 	var all []Place
 	for _, p := range s.ports {
@@ -67,7 +67,7 @@ func (s *Server) accept(at port) {
 		}
 		if err != nil {
 			s.node.refused.Warn(s.Addr()+" "+errs.KindOf(err).String(), "connection refused", "err", err)
-			time.Sleep(time.Millisecond) // a failing listener must not eat a core
+			time.Sleep(time.Millisecond) // a failing listener must not spin
 		}
 	}
 }
@@ -103,7 +103,7 @@ func (s *Server) open(r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) e
 		s.conns[ss] = struct{}{}
 	}
 	s.mu.Unlock()
-	if !draining { // else nobody would ever end the link, and Node.Close would wait for it
+	if !draining { // else nothing would end the link, and Node.Close would wait for it
 		err = s.node.adopt(ss, ss.name)
 	}
 	if err != nil || draining {

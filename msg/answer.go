@@ -50,7 +50,7 @@ func (c *Call) answer(status errs.Kind, body []byte, inLen int64) error {
 }
 
 // deactivate hides the call from cancellation: it is answered. A client that has the answer may
-// give the request's eager slot back, so that is let go before.
+// give the request's eager slot back, so the call's use of it ends before.
 func (c *Call) deactivate() {
 	c.s.mu.Lock()
 	c.active = false
@@ -102,8 +102,8 @@ func (c *Call) collect(off int64, src []fabric.Sge) {
 	c.high = max(c.high, off)
 }
 
-// send posts the reply and waits for what was pushed before it. A reply that Post cannot copy is
-// signalled too, because the send buffer is in use until it has left; nobody waits for that.
+// send posts the reply and waits for what was pushed before it. A reply that Post does not copy is
+// signalled too, because the send buffer is in use until it has left; send does not wait for that.
 func (c *Call) send() error {
 	pushed := c.pushed.Load()
 	if !pushed && c.parcel.bytes() <= c.s.inlineMax {
@@ -121,12 +121,12 @@ func (c *Call) send() error {
 		c.replied.Add(1)
 		o.wait = c.replied
 	}
-	c.holds.Add(1)
+	c.refs.Add(1)
 	context := c.s.startOp(o)
 	if err := c.s.send(&c.parcel, fabric.FlagSignaled, context); err != nil {
 		if c.s.dropOp(context) {
 			c.s.places.Give(0, int64(places))
-			c.unhold()
+			c.unref()
 			if pushed {
 				c.replied.Done(1, nil)
 			}
@@ -140,7 +140,7 @@ func (c *Call) send() error {
 	if !pushed {
 		return nil
 	}
-	if err := c.s.settle(c.replied); err != nil {
+	if err := c.s.awaitOps(c.replied); err != nil {
 		return errs.Wrap("msg.Reply", c.s.name, c.s.explain(err))
 	}
 	return errs.Wrap("msg.Reply", c.s.name, c.failed())

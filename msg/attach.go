@@ -57,7 +57,7 @@ func (l *link) regionFor(p *fabric.Sge) (fabric.Region, error) {
 		}
 	}
 	if l.rung == n.rungs[len(n.rungs)-1] && p.Reg != nil {
-		return p.Reg, nil // memory that nobody has told of was registered with the last step
+		return p.Reg, nil // memory that is not attached was registered with the last domain
 	}
 	if !l.caps.AnyMemory {
 		return nil, errs.Newf(errs.Invalid, "msg.Memory", l.name,
@@ -92,10 +92,9 @@ func (l *link) localize(wrs []fabric.WR) error {
 	return nil
 }
 
-// Direct tells whether the server reaches m without a detour: it rides inside the message, or lies
-// in arenas that Node.Attach was told of, or the provider moves any memory equally well. A
-// caller that has memory of another kind does better to copy it into an arena, or must, where the
-// provider takes registered memory only.
+// Direct tells whether m moves without an extra copy: it rides inside the message, or lies in
+// attached arenas (Node.Attach), or the provider moves any memory equally well. Other memory is
+// better copied into an arena, and must be where the provider takes registered memory only.
 func (c *Conn) Direct(m *Memory) bool {
 	if c.caps.AnyMemory && !c.caps.AnyMemoryCopied || m.Len() <= int64(c.rung.limits.InlineMax) {
 		return true

@@ -8,8 +8,8 @@ import (
 )
 
 // This file is how a client waits. Which goroutine polls is the Duty's decision (package progress):
-// a caller that is alone polls for its own reply; the standby polls when several wait, and when
-// nobody does, to notice the end of the connection.
+// a caller that is alone polls for its own reply; the connection's goroutine, the standby, polls
+// when several wait, and when nobody does, to notice the end of the connection.
 
 // await waits for the reply, the end of ctx, the time limit or the end of the connection.
 func (c *Conn) await(ctx context.Context, s *slot) error {
@@ -22,13 +22,13 @@ func (c *Conn) await(ctx context.Context, s *slot) error {
 		}
 		if over, err := c.outcome(s); over {
 			return err
-		} // else the signal was for the request that had the slot before, or: poll
+		} // else the signal was for an earlier request of the slot, or says: poll
 	}
 }
 
 // pollFor polls until the caller's own wait is over.
 func (c *Conn) pollFor(ctx context.Context, s *slot) error {
-	defer c.unpoll()
+	defer c.leaveDuty()
 	c.self, c.hit = s, false
 	for {
 		if over, err := c.outcome(s); over {
@@ -48,9 +48,9 @@ func (c *Conn) pollFor(ctx context.Context, s *slot) error {
 	}
 }
 
-// unpoll ends the duty. A caller that comes later has either counted itself before this looks, or
-// finds that nobody polls.
-func (c *Conn) unpoll() {
+// leaveDuty ends the duty. A later caller has either counted itself in waiting before this looks,
+// or finds the duty free.
+func (c *Conn) leaveDuty() {
 	c.self = nil
 	c.duty.Leave(false)
 	if c.waiting.Load() == 0 {
@@ -64,13 +64,13 @@ func (c *Conn) unpoll() {
 // standby has the connection's goroutine poll.
 func (c *Conn) standby() bool {
 	select {
-	case c.need <- struct{}{}:
+	case c.standbyWake <- struct{}{}:
 	default:
 	}
 	return !c.over.Load()
 }
 
-// wakeWaiting lets one of those who wait poll for the others.
+// wakeWaiting makes one waiting caller poll for the others.
 func (c *Conn) wakeWaiting() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,13 +90,13 @@ func (c *Conn) pollOnDemand() {
 	}
 	defer c.leave()
 	if c.node.opts.Progress == ProgressThread {
-		runtime.LockOSThread() // for good: it ends with the goroutine
+		runtime.LockOSThread() // for ever: the thread ends with the goroutine
 		c.pollAll()            // it has the duty since the connection was made
 		return
 	}
 	for {
 		select {
-		case <-c.need:
+		case <-c.standbyWake:
 		case <-c.done:
 			return
 		}
@@ -106,7 +106,7 @@ func (c *Conn) pollOnDemand() {
 	}
 }
 
-// pollAll polls for everybody until nobody waits any more; the next caller may be alone again.
+// pollAll polls for all callers until none waits any more.
 func (c *Conn) pollAll() {
 	for {
 		if err := c.poll(context.Background(), &c.scratch); err != nil {
@@ -117,5 +117,5 @@ func (c *Conn) pollAll() {
 			break
 		}
 	}
-	c.unpoll()
+	c.leaveDuty()
 }

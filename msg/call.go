@@ -19,7 +19,7 @@ func (c *Call) beginLocked(a *arrival) {
 	c.gen++
 	c.active = true
 	c.ended.Store(false)
-	c.holds.Store(1)
+	c.refs.Store(1)
 	if a.canceled {
 		c.ctx.End(context.Canceled)
 	}
@@ -32,7 +32,7 @@ func (c *Call) beginLocked(a *arrival) {
 	}
 }
 
-// place gives a call its level and its handler.
+// place sets a call's level and handler.
 func (c *Call) place() {
 	srv := c.s.srv
 	level := Level(c.marks.level)
@@ -66,7 +66,8 @@ func (c *Call) decode() error {
 	return nil
 }
 
-// near is request data that is here already; nil where it has to be fetched.
+// near is request data that is in this side's memory already; nil where it has to be read from the
+// client.
 func (c *Call) near() []byte {
 	switch {
 	case c.out.Inline:
@@ -132,10 +133,10 @@ func (s *serverConn) beginLocked(c *Call, a *arrival) {
 	c.place()
 }
 
-// slotOf spreads the ids of a client over a table: they count up above the slot in the low bits.
+// slotOf is the entry of an id in early: its low bits are the client's slot.
 func (s *serverConn) slotOf(id uint64) int { return int(id & 0xffff % uint64(len(s.early))) }
 
-// recycle takes a finished call back and gives it to the longest waiting request.
+// recycle frees a finished call, or gives it to the request that has waited longest.
 func (s *serverConn) recycle(c *Call) {
 	s.mu.Lock()
 	if len(s.deferred) == 0 {
@@ -148,6 +149,6 @@ func (s *serverConn) recycle(c *Call) {
 	s.deferred = s.deferred[:copy(s.deferred, s.deferred[1:])]
 	s.beginLocked(c, &a)
 	s.mu.Unlock()
-	s.leave() // for the finished one; the waiting one has entered when it arrived
+	s.leave() // for the finished request; the waiting one entered when it arrived
 	s.srv.dispatch(c)
 }

@@ -7,17 +7,18 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// This file is what becomes of a request at the client that nobody wants any more.
+// This file is how a client cancels requests.
 
-// askFirst cancels a request and waits for the answer, for a while, before its rights are revoked:
-// where a refused access ends the connection, revoking under the server's hands would end all
-// other requests with this one. A server that does not answer in time has to live with that.
-func (c *Conn) askFirst(s *slot) {
+// cancelAndWait cancels a request and waits for the answer, up to CancelGrace, before its rights
+// are revoked: where a refused access ends the connection, revoking while the server moves data
+// would end all other requests with this one. If the server does not answer in time that may
+// happen.
+func (c *Conn) cancelAndWait(s *slot) {
 	c.mu.Lock()
-	s.untold = s.state == slotWaiting && s.outcome == nil
+	s.cancelDue = s.state == slotWaiting && s.outcome == nil
 	c.mu.Unlock()
 	c.tellCancels()
-	c.duty.Need() // nobody may be waiting for anything else
+	c.duty.EnsurePolling() // no other caller may be polling
 	limit := time.NewTimer(c.node.opts.CancelGrace)
 	defer limit.Stop()
 	for {
@@ -34,9 +35,9 @@ func (c *Conn) askFirst(s *slot) {
 	}
 }
 
-// abandon leaves a request behind. Slot and credit come back with the reply, if it still
-// comes; when it is here already they come back now. The server is told if tell is set, as soon
-// as it has acknowledged enough of what it was told before.
+// abandon gives up a request. Slot and credit come back with the reply; if it is here already they
+// come back now. If tell is set a cancellation is sent, as soon as the server has acknowledged
+// enough of the earlier ones.
 func (c *Conn) abandon(s *slot, tell bool) {
 	defer c.leave()
 	if s.window > 0 {
@@ -45,11 +46,11 @@ func (c *Conn) abandon(s *slot, tell bool) {
 	c.mu.Lock()
 	if s.state == slotAnswered {
 		c.mu.Unlock()
-		c.late(s, s.recv, &s.header) // the answer was quicker than we are
+		c.late(s, s.recv, &s.header) // the reply came first
 		return
 	}
 	c.setLocked(s, slotAbandoned)
-	s.untold = tell && !s.told
+	s.cancelDue = tell && !s.cancelSent
 	c.mu.Unlock()
 	c.tellCancels()
 }
@@ -62,10 +63,10 @@ func (c *Conn) late(s *slot, buf int, h *wire.Header) {
 	}
 	c.repost(buf)
 	c.release(s)
-	c.credits.Give(credits, 0) // its part of the window came back when it was left behind
+	c.credits.Give(credits, 0) // its part of the window came back in abandon
 }
 
-// tellCancels tells the server of requests that are not wanted any more, as many as it may be told.
+// tellCancels sends the cancellations that are due, while less than maxCancels are unacknowledged.
 func (c *Conn) tellCancels() {
 	for {
 		c.mu.Lock()
@@ -83,10 +84,10 @@ func (c *Conn) nextCancelLocked() (id uint64, buf []byte) {
 	}
 	for i := range c.slots {
 		s := &c.slots[i]
-		if s.state != slotAbandoned && s.state != slotWaiting || !s.untold {
+		if s.state != slotAbandoned && s.state != slotWaiting || !s.cancelDue {
 			continue
 		}
-		s.untold, s.told = false, true
+		s.cancelDue, s.cancelSent = false, true
 		c.cancels++
 		buf = c.bufs.Send(len(c.slots) + c.next)
 		c.next = (c.next + 1) % maxCancels

@@ -52,7 +52,7 @@ func newConn(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (
 	c.credits = gate.New(gate.Options{Name: "credits", Count: credits, Bytes: int64(n.opts.Window),
 		Age: n.opts.Age})
 	l.aliveBuf = credits + maxCancels
-	c.need = make(chan struct{}, 1)
+	c.standbyWake = make(chan struct{}, 1)
 	for i := range c.slots {
 		c.slots[i].index, c.slots[i].id = i, uint64(i)
 		c.slots[i].wake, c.slots[i].fenced = make(chan struct{}, 1), make(chan struct{}, 1)
@@ -60,13 +60,13 @@ func newConn(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (
 		c.free = append(c.free, int32(credits-1-i))
 	}
 	l.role = c
-	l.duty.Open(n.visits, c.standby)
+	l.duty.Open(n.watchdog, c.standby)
 	if err := n.adopt(c, l.name); err != nil {
 		l.discard()
 		return nil, err
 	}
 	l.start()
-	if n.opts.Progress != ProgressThread { // else its goroutine has the duty, for good
+	if n.opts.Progress != ProgressThread { // else its goroutine keeps the duty
 		c.duty.Leave(false)
 	}
 	go c.pollOnDemand()
@@ -95,7 +95,7 @@ func (c *Conn) Call(ctx context.Context, req *Request, rep *Reply) error {
 func (c *Conn) outcomeOf(ctx context.Context, s *slot, req *Request, rep *Reply) error {
 	err := c.await(ctx, s)
 	if err != nil && c.caps.RefusalEnds && len(s.grants) > 0 {
-		c.askFirst(s)
+		c.cancelAndWait(s)
 	}
 	c.revoke(s)
 	if err != nil {
@@ -108,10 +108,10 @@ func (c *Conn) outcomeOf(ctx context.Context, s *slot, req *Request, rep *Reply)
 	return c.finish(s, req, rep)
 }
 
-// Send is a one-way message: a request without an answer. Control and data that ride inline
-// are on their way, in order with other messages of this connection, when it returns; for larger
-// data it returns when the server has taken it. It has no In segment. That it was handled is not
-// told, and it may be lost with the connection; a handler's error counts in Node.Stats. Like a
+// Send sends a one-way message: a request without an answer and without an In segment. When it
+// returns, control and inline data are posted, in order with other messages of this connection;
+// larger data has been taken by the server. The caller does not learn whether the message was
+// handled, and it may be lost with the connection; a handler's error counts in Node.Stats. Like a
 // request it needs a credit, which comes back when it was handled.
 func (c *Conn) Send(ctx context.Context, req *Request) error {
 	if req.In != nil {
@@ -152,19 +152,19 @@ func (c *Conn) begin(ctx context.Context, req *Request) (*slot, error) {
 		c.credits.Give(1, window)
 		return nil, err
 	}
-	last := len(c.free) - 1 // there is one: a slot is free before its credit comes back
+	last := len(c.free) - 1 // there is one: a slot is freed before its credit comes back
 	s := &c.slots[c.free[last]]
 	c.free = c.free[:last]
 	s.window = window
 	s.id += 1 << 16 // above the slot's index, so that ids of one connection never repeat
 	c.setLocked(s, slotWaiting)
 	s.outcome, s.deadline = nil, time.Time{}
-	s.untold, s.told, s.timed = false, false, !limited
+	s.cancelDue, s.cancelSent, s.timed = false, false, !limited
 	c.mu.Unlock()
 	return s, nil
 }
 
-// submit grants, encodes and posts. When it fails the server has seen nothing.
+// submit grants, encodes and posts. When it fails the server has not seen the request.
 func (c *Conn) submit(ctx context.Context, s *slot, req *Request, flags uint8) error {
 	left := c.node.opts.CallTimeout
 	if deadline, limited := ctx.Deadline(); limited {
@@ -191,7 +191,7 @@ func deadlineMs(d time.Duration) uint32 {
 	return uint32(min(max(ms, 1), math.MaxUint32))
 }
 
-// finish takes the answer out of its receive, posts that again and returns slot and credits.
+// finish copies the reply out of its receive, reposts the receive and returns slot and credits.
 func (c *Conn) finish(s *slot, req *Request, rep *Reply) error {
 	err := s.parse(req, rep)
 	broken := err != nil && s.header.Status == errs.OK
@@ -201,7 +201,7 @@ func (c *Conn) finish(s *slot, req *Request, rep *Reply) error {
 	c.release(s)
 	c.credits.Give(credits, window)
 	c.leave()
-	if broken { // an answer that makes no sense, unlike one that says no
+	if broken { // a malformed reply, unlike one with an error
 		c.fail(err)
 	}
 	return err
@@ -234,7 +234,7 @@ func (s *slot) parse(req *Request, rep *Reply) error {
 	return nil
 }
 
-// unsubmit undoes begin for a request that never left, and says why it did not.
+// unsubmit undoes begin for a request that was not sent, and returns why.
 func (c *Conn) unsubmit(s *slot, err error) error {
 	c.revoke(s)
 	window := s.window

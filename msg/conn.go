@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// This file is what a client's connection consists of; client.go is the life of a request on it.
+// This file is the state of a client's connection; client.go is the life of a request on it.
 
 // Conn is the client's end of a connection. Safe for concurrent use.
 //
@@ -26,10 +26,10 @@ type Conn struct {
 	*link
 	credits *gate.Gate // requests, and bytes of the window
 
-	need    chan struct{} // room for one: the connection's goroutine should poll
-	waiting atomic.Int32  // slots in state slotWaiting; changed with Conn.mu, read without
-	self    *slot         // whose caller polls; belongs to who has the duty
-	hit     bool          // likewise: its answer is here
+	standbyWake chan struct{} // room for one: wakes the connection's goroutine, to poll
+	waiting     atomic.Int32  // slots in state slotWaiting; changed with Conn.mu, read without
+	self        *slot         // whose caller polls; belongs to the holder of the duty
+	hit         bool          // likewise: its answer is here
 
 	mu       sync.Mutex
 	held     eager.Held // slots at the server
@@ -40,8 +40,8 @@ type Conn struct {
 	draining bool    // the server said goodbye
 }
 
-// slot carries one request at a time. What stands above state belongs to the caller while it
-// is in Call; the rest is guarded by Conn.mu.
+// slot carries one request at a time. The fields above state belong to the caller while it is in
+// Call; the rest is guarded by Conn.mu.
 type slot struct {
 	index   int
 	grants  []grant
@@ -54,17 +54,17 @@ type slot struct {
 	fenced  chan struct{} // room for one: what was posted before is done
 	wake    chan struct{} // room for one: reply, death or time limit
 
-	state    slotState
-	untold   bool // the server is to be told that it is not wanted any more
-	told     bool // the server was told
-	id       uint64
-	timed    bool      // the sweep keeps the time, because the caller's context has no deadline
-	deadline time.Time // set by the sweep when it first finds the request waiting
-	outcome  error     // why there will be no reply
-	recv     int       // receive that holds the reply
-	header   wire.Header
-	body     []byte
-	inline   []byte
+	state      slotState
+	cancelDue  bool // a cancellation is to be sent
+	cancelSent bool // a cancellation was sent
+	id         uint64
+	timed      bool      // the sweep ends it, because the caller's context has no deadline
+	deadline   time.Time // set by the sweep when it first finds the request waiting
+	outcome    error     // why there will be no reply
+	recv       int       // receive that holds the reply
+	header     wire.Header
+	body       []byte
+	inline     []byte
 }
 
 type slotState uint8
@@ -136,8 +136,8 @@ func (c *Conn) windowOf(req *Request) (bytes int64) {
 	return min(bytes, int64(c.node.opts.Window))
 }
 
-// refusesLocked tells why no request may begin. A connection that has died since the caller entered
-// it may have told all who waited: nobody would tell this one.
+// refusesLocked returns why no request may begin. A connection that died after the caller entered
+// may have woken its waiters already: nobody would wake this one.
 func (c *Conn) refusesLocked() error {
 	switch {
 	case c.over.Load():
@@ -148,7 +148,7 @@ func (c *Conn) refusesLocked() error {
 	return nil
 }
 
-// setLocked changes a slot's state and keeps count of those that wait.
+// setLocked changes a slot's state and counts those that wait.
 func (c *Conn) setLocked(s *slot, to slotState) {
 	if s.state == slotWaiting {
 		c.waiting.Add(-1)
@@ -179,7 +179,7 @@ func (c *Conn) outcome(s *slot) (over bool, err error) {
 	return over, err
 }
 
-// lends tells whether the server may still reach the caller's memory for the slot's request.
+// lends tells whether the slot's request still uses the caller's memory.
 func (s *slot) lends() bool { return len(s.grants) > 0 || s.eager >= 0 }
 
 // signal wakes the caller. One signal in the channel is as good as two, and one that comes

@@ -34,9 +34,9 @@ func (l *link) unexpected(h *wire.Header) {
 		h.Kind, h.Op, h.RequestID))
 }
 
-// keepAlive asks a silent peer whether it is there, and ends the link if it does not say.
+// keepAlive pings a silent peer, and ends the link if it does not answer.
 func (l *link) keepAlive(now time.Time) {
-	switch verdict, silent := l.alive.look(now, l.heard.Load(), &l.node.opts); verdict {
+	switch verdict, silent := l.alive.check(now, l.heard.Load(), &l.node.opts); verdict {
 	case peerAsk:
 		_ = l.sendControl(l.bufs.Send(l.aliveBuf), opPing, 0)
 	case peerStuck:
@@ -46,8 +46,8 @@ func (l *link) keepAlive(now time.Time) {
 	}
 }
 
-// alivePing handles the inquiries of the peer, and its answers, which have done all they are for
-// by being heard. It tells whether the message was one of them.
+// alivePing handles pings of the peer, and pongs, which need nothing but to be received. It tells
+// whether the message was one of them.
 func (l *link) alivePing(buf int, h *wire.Header) bool {
 	switch h.Op {
 	case opPing:

@@ -11,7 +11,7 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// This file is what a server does about eager slots, see package eager.
+// This file is the server's side of eager slots, see package eager.
 
 // want gives slots to the client. Taking memory does not wait.
 func (s *serverConn) want(buf int, h *wire.Header) {
@@ -45,7 +45,7 @@ func (s *serverConn) grantSlot(buf *mem.Buf) (fabric.Remote, error) {
 		fabric.RemoteWrite)
 }
 
-// dropSlots revokes slots and returns their memory.
+// dropSlots revokes slots and frees their memory.
 func (s *serverConn) dropSlots(slots []eager.Slot) {
 	for i := range slots {
 		slots[i].Buf.SgeOf(s.rung.domain, 0, 0).Reg.Revoke(slots[i].Remote)
@@ -84,7 +84,7 @@ func (s *serverConn) unuseSlotLocked(c *Call) {
 	}
 }
 
-// sweepSlots asks slots back that nobody has used for a while.
+// sweepSlots asks for slots back that were not used for EagerIdle.
 func (s *serverConn) sweepSlots(now time.Time) {
 	s.mu.Lock()
 	ask := s.lent.Idle(now, s.node.opts.EagerIdle)
@@ -94,7 +94,7 @@ func (s *serverConn) sweepSlots(now time.Time) {
 	}
 }
 
-// closeSlots returns all memory of slots: the endpoint is closed and no call is left.
+// closeSlots frees all memory of slots: the endpoint is closed and no call is left.
 func (s *serverConn) closeSlots() {
 	var room [eager.MaxSlots]eager.Slot
 	s.mu.Lock()

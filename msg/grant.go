@@ -130,7 +130,7 @@ func (c *Conn) describe(s *slot, e *wire.Enc, role uint8, m *Memory, inline bool
 func (c *Conn) grant(s *slot, m *Memory, w *fabric.Sge,
 	rights fabric.Rights) (fabric.Remote, error) {
 	if len(w.Buf) == 0 {
-		return fabric.Remote{}, nil // holds its place among the windows; there is nothing to reach
+		return fabric.Remote{}, nil // an empty window keeps its index
 	}
 	off, own := 0, false
 	region, err := c.windowRegion(m, w)
@@ -158,7 +158,7 @@ func (c *Conn) revoke(s *slot) {
 	for i := range s.grants {
 		g := &s.grants[i]
 		if g.own {
-			_ = g.region.Close() // revokes too; there is nothing else that could fail
+			_ = g.region.Close() // revokes too, and does not fail otherwise
 		} else {
 			g.region.Revoke(g.remote)
 		}

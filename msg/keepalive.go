@@ -2,23 +2,23 @@ package msg
 
 import "time"
 
-// alive is what the sweep knows about the other side: a peer may be connected, with a provider that
+// alive is what the sweep knows about the peer, which may be connected, with a provider that
 // acknowledges everything, and still never answer. It belongs to the sweep's goroutine.
 type alive struct {
 	heard uint64    // messages of the peer, at the last sweep
 	since time.Time // when the sweep last saw that change
-	asked bool      // an inquiry has no answer yet
+	asked bool      // a ping has no answer yet
 }
 
-// The verdicts of a look at a peer.
+// The verdicts of check.
 const (
 	peerFine  = iota
 	peerAsk   // it has been silent for long: ask it whether it is there
-	peerStuck // it was asked and does not say
+	peerStuck // it was asked and does not answer
 )
 
-// look judges a peer of which so many messages were heard.
-func (a *alive) look(now time.Time, heard uint64, o *Options) (verdict int, silent time.Duration) {
+// check judges a peer from which heard messages have come so far.
+func (a *alive) check(now time.Time, heard uint64, o *Options) (verdict int, silent time.Duration) {
 	if heard != a.heard || a.since.IsZero() {
 		a.heard, a.since, a.asked = heard, now, false
 		return peerFine, 0

@@ -25,17 +25,17 @@ type link struct {
 	caps fabric.Caps
 
 	duty    progress.Duty // to poll cq
-	scratch poller        // of who has it
+	scratch poller        // of the goroutine that has it
 
 	name     string
-	peerAddr string // for logs that say a thing once per peer
+	peerAddr string // for logs that are written once per peer
 	alive    alive
 	aliveBuf int           // send buffer of inquiries; that of answers follows it
 	heard    atomic.Uint64 // messages received; the sweep watches it
 
 	bufs      *buffers.Buffers // live until nobody uses the link any more
 	msgBytes  int              // the largest message that this side may send
-	inlineMax int              // the largest message that Post copies on the spot
+	inlineMax int              // the largest message that Post copies before it returns
 
 	// Sends that nobody waits for are unsignalled, except each signalEvery-th, whose
 	// completion frees the places of those before it in the send queue.
@@ -48,7 +48,7 @@ type link struct {
 	ended   chan struct{} // closed once its endpoint is closed, so that no memory is touched
 	gone    chan struct{} // closed once its goroutine and memory are gone
 
-	users  atomic.Int64  // those who may touch the arena, and the link itself while it lives
+	users  atomic.Int64  // goroutines that may touch the buffers, and the link itself while it lives
 	unused chan struct{} // closed when users is 0, for good
 	over   atomic.Bool   // dead is set
 
@@ -65,7 +65,7 @@ type role interface {
 	// completed handles a completion of a work request that is not a plain send.
 	completed(c *fabric.Completion)
 
-	// died wakes everybody who waits for the peer. It may be called on any goroutine, once.
+	// died wakes all that wait for the peer. It may be called on any goroutine, once.
 	died(err error)
 
 	// flushed ends what still waits for a completion: the endpoint is closed, none will come.
@@ -109,7 +109,7 @@ const (
 	maxText    = minBody - 8          // how much of an error's text crosses the wire
 )
 
-// config makes the queue and the endpoint's configuration for so many credits.
+// config makes the queue and the endpoint's configuration for a number of credits.
 func (n *Node) config(r *rung, credits int) (fabric.EndpointConfig, error) {
 	send, recv := sendDepth(credits), credits+controlReserve
 	opts := fabric.CQOptions{Depth: send + recv}
@@ -159,8 +159,8 @@ func newLink(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig, s
 	return l, nil
 }
 
-// discard gives up a link that was not started. Who has found it already may have entered it: its
-// memory is there until he leaves.
+// discard closes a link that was not started. Another goroutine may have found and entered it
+// already: its memory stays until that one leaves.
 func (l *link) discard() {
 	l.fail(errs.New(errs.Closed, "msg.Close", l.name, nil))
 	l.supervise()
@@ -178,8 +178,8 @@ func peerAddr(name string) string {
 	return name
 }
 
-// start posts every receive. From here on the link cleans up after itself; the role sees to it that
-// somebody polls.
+// start posts every receive. From here on the link cleans up after itself; the role makes some
+// goroutine poll.
 func (l *link) start() {
 	err := l.ep.PostRecv(l.bufs.Posts())
 	go l.supervise()
@@ -188,14 +188,14 @@ func (l *link) start() {
 	}
 }
 
-// repost gives a receive back to the endpoint. On a dead link it does nothing.
+// repost posts a receive again. On a dead link it does nothing.
 func (l *link) repost(i int) {
 	if err := l.ep.PostRecv(l.bufs.Posts()[i : i+1]); err != nil {
 		l.fail(err)
 	}
 }
 
-// parcel is room for a message's work request, kept where messages are sent again and again.
+// parcel is the memory of a message's work request, kept for reuse.
 type parcel struct {
 	pieces [2]fabric.Sge
 	wrs    [1]fabric.WR
@@ -232,9 +232,8 @@ func (l *link) send(p *parcel, flags fabric.Flags, context uint64) error {
 	return l.post(p.wrs[:])
 }
 
-// post hands work to the endpoint. Memory that the provider cannot use is the caller's error;
-// a full queue is a bug of this package (see sendDepth) and ends the link like any other
-// failure.
+// post posts work requests. Memory that the provider cannot use is the caller's error; a full queue
+// is a bug of this package (see sendDepth) and ends the link like any other failure.
 func (l *link) post(wrs []fabric.WR) error {
 	err := l.ep.Post(wrs)
 	if err == nil || errs.KindOf(err) == errs.Invalid {
@@ -277,7 +276,7 @@ func (l *link) poll(ctx context.Context, p *poller) error {
 	return nil
 }
 
-// waits are how those who polled have waited, where the provider counts it.
+// waits returns how pollers of the link have waited, where the provider counts it.
 func (l *link) waits() fabric.WaitCounts {
 	if q, ok := l.cq.(fabric.WaitCounter); ok {
 		return q.WaitCounts()
@@ -285,7 +284,7 @@ func (l *link) waits() fabric.WaitCounts {
 	return fabric.WaitCounts{}
 }
 
-// handle does what the first n completions of a batch ask for.
+// handle handles the first n completions of a batch.
 func (l *link) handle(p *poller, n int) {
 	for i := range p.batch[:n] {
 		c := &p.batch[i]
@@ -310,7 +309,7 @@ func (l *link) handleRecv(p *poller, c *fabric.Completion) {
 		return
 	}
 	if l.over.Load() {
-		return // what came in before the end is nobody's any more
+		return // messages that came before the end are dropped
 	}
 	l.heard.Add(1)
 	i := int(c.Context &^ kindMask)
@@ -325,8 +324,7 @@ func (l *link) handleRecv(p *poller, c *fabric.Completion) {
 	l.role.received(p, i, body, inline)
 }
 
-// fail ends the link for a reason; the first one counts. It returns at once: supervise does the
-// rest.
+// fail ends the link; the first cause is kept. It returns at once: supervise does the rest.
 func (l *link) fail(cause error) {
 	l.mu.Lock()
 	if l.dead != nil {
@@ -348,20 +346,20 @@ func (l *link) Close() {
 	<-l.gone
 }
 
-// closeEndpoint returns when no memory of this side is touched any more. Completions that
-// nobody has seen yet are dropped with the queue: role.flushed stands in for them.
+// closeEndpoint returns when no memory of this side is touched any more. Completions that were not
+// polled are dropped with the queue: role.flushed replaces them.
 func (l *link) closeEndpoint() {
 	l.closing.Do(func() {
 		if err := l.ep.Close(); err != nil {
 			l.node.opts.Logger.Warn("endpoint did not close cleanly", "link", l.name, "err", err)
 		}
-		_ = l.cq.Close() // ends the waiting of those who poll
+		_ = l.cq.Close() // ends the waits of pollers
 		close(l.ended)
 	})
 }
 
-// deathOf is what those learn who wait on a link: Closed when this side wanted it, else
-// Disconnected with the reason.
+// deathOf is the error of waits on a dead link: Closed when this side closed it, else Disconnected
+// with the cause.
 func deathOf(name string, cause error) error {
 	kind := errs.KindOf(cause)
 	if kind != errs.Closed {
@@ -377,7 +375,7 @@ func (l *link) err() error {
 	return l.dead
 }
 
-// explain prefers the link's death, where there is one, to what it made operations end with.
+// explain replaces an operation's error by the cause of the link's death, if it is dead.
 func (l *link) explain(err error) error {
 	if dead := l.err(); dead != nil && err != nil {
 		return dead

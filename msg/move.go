@@ -56,7 +56,7 @@ func (c *Call) PushWait(ctx context.Context, off int64, src []fabric.Sge) error 
 		c.transferWait(ctx, fabric.OpWrite, &c.in, off, src))
 }
 
-// pushNear counts what is pushed, and has done with it where it rides in the reply.
+// pushNear counts what is pushed. Where it rides in the reply it copies it there, and done is true.
 func (c *Call) pushNear(op string, off int64, src []fabric.Sge) (done bool, err error) {
 	c.live(op)
 	n := segment.Total(src)
@@ -76,7 +76,7 @@ func (c *Call) transferWait(ctx context.Context, op fabric.Op, s *segment.Descri
 ) error {
 	w := c.s.node.waiters.Get().(*wait.Count)
 	err := c.transfer(ctx, op, s, off, local, w)
-	if failed := c.s.settle(w); err == nil {
+	if failed := c.s.awaitOps(w); err == nil {
 		err = failed
 	}
 	c.s.node.waiters.Put(w)
@@ -90,9 +90,9 @@ func outside(op string, off, n, length int64) error {
 	return errs.Newf(errs.OutOfRange, op, "", "%d bytes at %d of %d", n, off, length)
 }
 
-// transfer posts one-sided operations between local memory and the segment's stream from off
-// on, as the send queue has places for them. Reads are counted in w; writes too, if there is one.
-// How many bytes are under way is bounded by the local memory: whoever serves has a bound on that.
+// transfer posts one-sided operations between local memory and the segment's stream from off on, as
+// the send queue has places for them. Reads are counted in w; writes too, if there is one. How many
+// bytes are under way is bounded by the handlers' memory.
 func (c *Call) transfer(ctx context.Context, op fabric.Op, s *segment.Description, off int64,
 	local []fabric.Sge, w *wait.Count,
 ) error {
@@ -125,14 +125,14 @@ func (c *Call) transfer(ctx context.Context, op fabric.Op, s *segment.Descriptio
 	}
 }
 
-// reserve waits for places in the send queue. What holds them meanwhile comes back by itself:
-// completions are on their way for all but less than half of them, see postWrites.
+// reserve waits for places in the send queue. They become free: completions are due for more than
+// half of them, see postWrites.
 func (c *Call) reserve(ctx context.Context, places int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if c.s.places.Free() < int64(places) {
-		c.s.duty.Need()
+		c.s.duty.EnsurePolling()
 	}
 	return c.s.places.Take(ctx, c.level, 0, int64(places))
 }
@@ -154,8 +154,8 @@ func (c *Call) postReads(ch *segment.Chain, w *wait.Count) error {
 }
 
 // postWrites leaves writes unsignalled as long as places are plenty: the reply's completion frees
-// them. Less than half of the places can be held that way, so those who wait always get some. Each
-// unit is signalled, so that a peer that takes a large transfer slowly is seen to be alive.
+// them. Less than half of the places can be held that way, so waiters get some. Each unit is
+// signalled, so that a peer that takes a large transfer slowly is seen to be alive.
 func (c *Call) postWrites(ch *segment.Chain, w *wait.Count) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,7 +184,7 @@ func (c *Call) postWrites(ch *segment.Chain, w *wait.Count) error {
 				w.Done(1, nil)
 			}
 		} else {
-			c.lent, c.lentBytes = 0, 0 // given back by the end of the link
+			c.lent, c.lentBytes = 0, 0 // returned at the end of the link
 		}
 		return err
 	}

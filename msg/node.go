@@ -18,7 +18,7 @@ import (
 	"github.com/sluice-storage/sluice/msg/segment"
 )
 
-// rung is one provider that a node can use, with the limits that were found best for it.
+// rung is one provider that a node can use, with its limits: one step of package peer's ladder.
 type rung struct {
 	domain fabric.Domain
 	caps   fabric.Caps
@@ -31,8 +31,8 @@ type Place struct {
 	Addr   string        // as the provider takes it
 }
 
-// Node is a process's place in the message layer: it dials, serves, and watches over time
-// limits. Safe for concurrent use.
+// Node is a process's part of the message layer: it dials, serves, and enforces time limits. Safe
+// for concurrent use.
 type Node struct {
 	opts  Options
 	rungs []*rung // best first
@@ -47,9 +47,9 @@ type Node struct {
 	waiters sync.Pool // of *wait.Count
 	pollers sync.Pool // of *poller
 
-	visits *progress.Visitor[*progress.Duty]
-	stop   context.CancelFunc // ends visitor and sweeper
-	ended  sync.WaitGroup
+	watchdog *progress.Watchdog[*progress.Duty]
+	stop     context.CancelFunc // ends watchdog and sweeper
+	ended    sync.WaitGroup
 
 	mu      sync.Mutex
 	closed  bool
@@ -58,8 +58,8 @@ type Node struct {
 	servers map[closer]struct{}
 }
 
-// member is a connection, seen by the node: it has limits of time to keep. A sweep compares clocks
-// now and then, so that calls need no timers of their own.
+// member is a connection, seen by the node. The sweep enforces its time limits, so that calls need
+// no timers of their own.
 type member interface {
 	sweep(now time.Time)
 	waits() fabric.WaitCounts
@@ -78,7 +78,7 @@ func NewNode(opts Options) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{
-		opts: opts, visits: progress.NewVisitor[*progress.Duty](),
+		opts: opts, watchdog: progress.NewWatchdog[*progress.Duty](),
 		links: map[member]struct{}{}, servers: map[closer]struct{}{},
 	}
 	for _, d := range opts.Domains {
@@ -97,12 +97,12 @@ func NewNode(opts Options) (*Node, error) {
 	n.pollers.New = func() any { return &poller{} }
 	ctx, stop := context.WithCancel(context.Background())
 	n.stop = stop
-	n.ended.Go(func() { n.visits.Run(ctx) })
+	n.ended.Go(func() { n.watchdog.Run(ctx) })
 	n.ended.Go(func() { n.sweep(ctx) })
 	return n, nil
 }
 
-// base is the provider of addresses for which nobody says another one.
+// base is the provider of addresses that name none.
 func (n *Node) base() *rung { return n.rungs[len(n.rungs)-1] }
 
 // rungOf finds a domain of the node; nil is the last one.
@@ -147,7 +147,7 @@ func (n *Node) Close() error {
 	return first
 }
 
-// released logs that memory was not given back.
+// released logs err: memory was not released.
 func (n *Node) released(err error) {
 	if err != nil {
 		n.opts.Logger.Error("memory was not released", "err", err)
@@ -159,11 +159,11 @@ type NodeStats struct {
 	LateFailures uint64            // errors of requests that nobody waited for, one-way ones too
 	Memory       eager.Stats       // of the slots that it lends
 	Progress     Progress          // as Options say
-	Waits        fabric.WaitCounts // of those who emptied queues
+	Waits        fabric.WaitCounts // of the goroutines that polled
 	Woken        uint64            // replies whose caller slept while another goroutine polled
 }
 
-// Stats tell what the node has seen.
+// Stats returns the node's counters.
 func (n *Node) Stats() NodeStats {
 	return NodeStats{
 		LateFailures: n.lateFailures.Load(), Memory: n.store.Stats(), Progress: n.opts.Progress,
@@ -202,7 +202,7 @@ func (n *Node) forget(l member) {
 	}
 }
 
-// sweep looks at all links a few times within the shortest limit.
+// sweep checks all links a few times within the shortest limit.
 func (n *Node) sweep(ctx context.Context) {
 	o := &n.opts
 	period := min(o.CallTimeout, o.PeerTimeout, o.KeepAlive, o.EagerIdle) / 8

@@ -5,9 +5,9 @@ import (
 	"github.com/sluice-storage/sluice/internal/wait"
 )
 
-// This file is the work requests of a server that somebody waits for.
+// This file tracks the signalled work requests of a server.
 
-// startOp enters work into the table and returns its context.
+// startOp adds an op to the table and returns its context.
 func (s *serverConn) startOp(o op) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +74,7 @@ func (s *serverConn) opDone(i, n int, err error) {
 		o.wait.Done(n, err)
 	}
 	if over && o.reply {
-		o.call.unhold()
+		o.call.unref()
 	}
 }
 
@@ -97,18 +97,17 @@ func (c *Call) failed() error {
 	return c.failure.err
 }
 
-// unhold drops one of the reasons to keep the call's memory; without any it serves another
-// request.
-func (c *Call) unhold() {
-	if c.holds.Add(-1) == 0 {
+// unref drops a reference to the call; without any it serves another request.
+func (c *Call) unref() {
+	if c.refs.Add(-1) == 0 {
 		c.s.recycle(c)
 	}
 }
 
-// settle waits until nothing is pending any more. A provider that moves data in Post has completed
-// what was posted already: then this goroutine takes the completions itself and nobody has to be
-// woken, twice, to tell it. Requests that come along with them go to workers.
-func (s *serverConn) settle(w *wait.Count) error {
+// awaitOps waits until nothing that w counts is pending. A provider that moves data in Post has
+// completed it already: then this goroutine polls the completions itself, which saves two wake-ups.
+// Requests that it finds with them go to workers.
+func (s *serverConn) awaitOps(w *wait.Count) error {
 	if s.caps.PostMoves && w.Busy() && s.enter() == nil {
 		p := s.node.pollers.Get().(*poller)
 		for w.Busy() {
@@ -122,12 +121,12 @@ func (s *serverConn) settle(w *wait.Count) error {
 				p.run = nil
 			}
 		}
-		*p = poller{} // it must not keep the endpoint
+		*p = poller{} // it must not keep the endpoint alive
 		s.node.pollers.Put(p)
 		s.leave()
 	}
 	if w.Busy() {
-		s.duty.Need()
+		s.duty.EnsurePolling()
 	}
 	return w.Wait()
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// Limits are where one protocol gives way to the next, for one provider. Package tune measures
-// them; they can be stored as JSON and put into Options.
+// Limits are the sizes at which one protocol replaces another, for one provider. Package tune
+// measures them; they can be stored as JSON and put into Options.
 type Limits struct {
 	// InlineMax is how many bytes of data ride inside a message, per direction.
 	InlineMax int `json:"inline_max"`
@@ -28,8 +28,8 @@ type Limits struct {
 // Options of a Node.
 type Options struct {
 	// Domain is the provider that everything runs on. Domains are others that it can use too, best
-	// first; where there is no Domain the last one of them is it. They stay the caller's: the node
-	// closes its connections but not the domains. At least one is required.
+	// first; without Domain the last of them takes its place. They stay the caller's: the node closes
+	// its connections but not the domains. At least one is required.
 	Domain  fabric.Domain
 	Domains []fabric.Domain
 
@@ -55,7 +55,7 @@ type Options struct {
 	// Queues is how many levels there are; higher ones count as the highest. Default 3.
 	Queues int
 
-	// Age is how long a request that waits can be overtaken by those of higher levels. Default 50 ms.
+	// Age is how long a waiting request can be overtaken by those of higher levels. Default 50 ms.
 	Age time.Duration
 
 	// Window, in bytes, bounds what the requests of one connection have outstanding of data that does
@@ -78,25 +78,24 @@ type Options struct {
 	// CallTimeout ends a Call whose context has no deadline. Default 30 s.
 	CallTimeout time.Duration
 
-	// CancelGrace is how long a request that is given up waits for the server to let go of its
-	// memory, where a refused access ends the connection (Caps.RefusalEnds). Default 250 ms.
+	// CancelGrace is how long a canceled request waits for the server to stop using its memory, where
+	// a refused access ends the connection (Caps.RefusalEnds). Default 250 ms.
 	CancelGrace time.Duration
 
-	// PeerTimeout fails a connection on which data is outstanding and nothing has moved for
-	// so long, or that does not answer an inquiry for so long. Default 10 s.
+	// PeerTimeout fails a connection on which data is outstanding and nothing completes for this time,
+	// or whose peer does not answer a ping for this time. Default 10 s.
 	PeerTimeout time.Duration
 
-	// KeepAlive is how long nothing may be heard of a peer before it is asked whether it is there.
-	// Default half of PeerTimeout.
+	// KeepAlive is how long a peer may be silent before it is pinged. Default half of PeerTimeout.
 	KeepAlive time.Duration
 
-	// Progress says who moves things. Default ProgressAny.
+	// Progress says which goroutines poll. Default ProgressAny.
 	Progress Progress
 
-	// Identity is what this node says it is in its hello. Default 0, nobody in particular.
+	// Identity is what this node says it is in its hello. Default 0: none.
 	Identity uint64
 
-	// Logger gets what concerns people: refused peers, panics of handlers, stuck connections.
+	// Logger gets what operators should know: refused peers, panics of handlers, stuck connections.
 	// Default: discard.
 	Logger *slog.Logger
 }

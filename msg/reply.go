@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// This file is what who polls does for a client: it hands replies to their callers.
+// This file is what a client's poller does with messages: it passes replies to their callers.
 
 func (c *Conn) received(p *poller, buf int, body, inline []byte) {
 	h := &p.header
@@ -41,7 +41,7 @@ func (c *Conn) answered(buf int, h *wire.Header, body, inline []byte) {
 		s.recv, s.header = buf, *h
 		s.body, s.inline = body, inline
 		c.mu.Unlock()
-		if c.self == s { // who polls is its caller
+		if c.self == s { // its own caller polls
 			c.hit = true
 		} else {
 			c.node.woken.Add(1)
@@ -119,16 +119,16 @@ func (c *Conn) died(err error) {
 	}
 }
 
-// flushed has nothing to do: nobody at the client waits for completions.
+// flushed has nothing to do: a client waits for completions only in fence, which link.ended ends.
 func (c *Conn) flushed(error) {}
 
 func (c *Conn) released() {
 	c.node.forget(c)
 }
 
-// sweep ends the calls whose context has no deadline and that have waited for CallTimeout. A
-// caller that polls is woken; if it still sits there after PeerTimeout it is in the middle of a
-// message whose peer has stopped sending.
+// sweep ends the calls whose context has no deadline and that have waited for CallTimeout. A caller
+// that polls is woken; if it still polls after PeerTimeout it is in the middle of a message whose
+// peer has stopped sending.
 func (c *Conn) sweep(now time.Time) {
 	if c.enter() != nil {
 		return

@@ -20,8 +20,8 @@ type ServerStats struct {
 	Calls    uint64 // calls so far
 	Failed   uint64 // of these, answered with an error
 	Handed   uint64 // of these, given to workers by the goroutine that polled
-	Canceled uint64 // given up by the client while they were here
-	OneWay   uint64 // messages that nobody waits for an answer to
+	Canceled uint64 // canceled by the client before they were answered
+	OneWay   uint64 // one-way messages
 	Panics   uint64 // of handlers
 	BytesIn  uint64 // pulled
 	BytesOut uint64 // pushed
@@ -68,7 +68,7 @@ func (n *Node) ServeAt(places []Place, h Handler, opts ServeOptions) (*Server, e
 	return s, nil
 }
 
-// Stats tells what the server does and has done.
+// Stats returns the server's counters.
 func (s *Server) Stats() ServerStats {
 	var u gate.Usage
 	if s.calls != nil {
@@ -154,7 +154,7 @@ func (s *Server) dismantle(drained bool) {
 		go func() {
 			defer leaving.Done()
 			if drained {
-				ss.farewell()
+				ss.flushReplies()
 			} else {
 				ss.endCalls()
 			}

@@ -30,12 +30,12 @@ func newServerConn(srv *Server, r *rung, ep fabric.Endpoint, cfg *fabric.Endpoin
 		c.ticket.Later = c.admitted
 		s.free = append(s.free, c)
 	}
-	s.ops = make([]op, bulkDepth+len(s.calls)+1) // each holds a place or a call; one for farewell
+	s.ops = make([]op, bulkDepth+len(s.calls)+1) // each holds a place or a call; one for flushReplies
 	for i := range s.ops {
 		s.idleOps = append(s.idleOps, int32(i))
 	}
 	l.role = s
-	l.duty.Open(l.node.visits, s.standby)
+	l.duty.Open(l.node.watchdog, s.standby)
 	return s, nil
 }
 
@@ -56,7 +56,7 @@ func (s *serverConn) received(p *poller, buf int, body, inline []byte) {
 	}
 }
 
-// arrived gives a request a call, or lets it wait for one.
+// arrived gives a request a call, or queues it.
 func (s *serverConn) arrived(p *poller, a *arrival) {
 	if s.enter() != nil {
 		return
@@ -79,7 +79,7 @@ func (s *serverConn) arrived(p *poller, a *arrival) {
 	p.run = c
 }
 
-// cancel ends the context of a call that the client has given up, wherever it is, and
+// cancel ends the context of a call that the client has canceled, also while it waits, and
 // acknowledges.
 func (s *serverConn) cancel(buf int, id uint64) {
 	s.mu.Lock()
@@ -111,9 +111,9 @@ func (s *serverConn) goodbye() {
 	_ = s.sendControl(s.bufs.Send(len(s.calls)+maxCancels), opGoodbye, 0)
 }
 
-// farewell says goodbye once more and waits until that, and every reply before it, has left.
-// A peer that does not take it is stuck, and the sweep ends the link.
-func (s *serverConn) farewell() {
+// flushReplies sends a second goodbye and waits until it, and every reply before it, has left. If
+// the peer does not take it the sweep ends the link.
+func (s *serverConn) flushReplies() {
 	if s.enter() != nil {
 		return
 	}
@@ -130,7 +130,7 @@ func (s *serverConn) farewell() {
 		s.dropOp(context)
 		return
 	}
-	s.duty.Need()
+	s.duty.EnsurePolling()
 	_ = w.Wait()
 }
 
@@ -165,8 +165,8 @@ func (s *serverConn) endCalls() {
 	}
 }
 
-// flushed ends everything that waits for a completion that was dropped with the queue, and
-// forgets the requests that no call was found for.
+// flushed ends everything that waits for a completion that was dropped with the queue, and drops
+// the requests that still wait for a call.
 func (s *serverConn) flushed(err error) {
 	for i := range s.ops {
 		s.opDone(i, allLeft, err)

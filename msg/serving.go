@@ -15,12 +15,12 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// This file is what a server consists of: Server, its connections, their calls.
+// This file is the state of a server: Server, its connections, their calls.
 
-// Handler serves requests. Serve is called on a goroutine of its own, for at most as many
-// calls of one connection at once as there are credits. It must end the call with exactly one
-// Reply or Fail. c must not be used afterwards. A panic in Serve fails the call and closes
-// the connection, no more.
+// Handler serves requests. Serve runs on a worker, or on the goroutine that polls the connection
+// (see Call.Waits), for at most as many unanswered calls of one connection at once as there are
+// credits. It must end the call with exactly one Reply or Fail. c must not be used afterwards. A
+// panic in Serve fails the call and closes the connection, but not the process.
 type Handler interface {
 	Serve(ctx context.Context, c *Call)
 }
@@ -33,7 +33,7 @@ func (f HandlerFunc) Serve(ctx context.Context, c *Call) { f(ctx, c) }
 
 // Service is a range of operations with a handler and a least level of its own.
 type Service struct {
-	Name     string  // for Stats and people
+	Name     string  // for errors
 	From, To uint16  // operations, both inclusive
 	Level    Level   // the least level that its requests have, whatever they say
 	Handler  Handler // required
@@ -46,16 +46,16 @@ type ServeOptions struct {
 	MaxConns int
 
 	// MaxCalls is how many calls run at once over all connections. More wait, higher levels first and
-	// connections in turn, and hold no more than the receive that they came in. Default 256.
-	// Negative: the handlers have an admission of their own, and a call runs as soon as it has come;
-	// how many can is bounded by the connections and their credits.
+	// connections in turn, and hold only the receive that they came in. Default 256. Negative: the
+	// handlers have an admission of their own, and a call runs as soon as it has come; how many can is
+	// bounded by the connections and their credits.
 	MaxCalls int
 
-	// IdleWorkers is how many goroutines are kept for the next calls. Default 64.
+	// IdleWorkers is how many idle goroutines are kept for the next calls. Default 64.
 	IdleWorkers int
 
-	// Services have handlers and levels of their own; what none of them names goes to the handler
-	// given to Serve. Their ranges do not overlap.
+	// Services have handlers and levels of their own; other operations go to the handler given to
+	// Serve. Their ranges do not overlap.
 	Services []Service
 }
 
@@ -105,7 +105,7 @@ type Server struct {
 	counts  counts
 
 	work      chan job     // to a worker that has nothing to do
-	idle      atomic.Int32 // workers that have
+	idle      atomic.Int32 // workers that have nothing to do
 	workers   sync.WaitGroup
 	accepting sync.WaitGroup
 
@@ -170,8 +170,8 @@ type serverConn struct {
 	serial   uint64
 	acks     int // control buffer of the next acknowledgement
 
-	// early holds the ids of requests that were canceled, by client's slot: two goroutines that
-	// poll may handle a request and its cancellation in either order. Ids do not repeat.
+	// early holds the ids of canceled requests, by the client's slot: two goroutines that poll may
+	// handle a request and its cancellation in either order. Ids do not repeat.
 	early [64]uint64
 
 	lastMoves uint64    // of the link, at the last sweep
@@ -187,9 +187,9 @@ type arrival struct {
 	waited       time.Time // since when it has waited for a call; zero: it has not
 }
 
-// op is what a signalled work request, or a chain of Reads, ends.
+// op is a signalled work request, or a chain of Reads, that has not completed.
 type op struct {
-	serial uint64 // tells it from others that have had its place in the table
+	serial uint64 // tells it from earlier ops in the same entry of the table
 	left   int    // completions to come; 0 for an op that is not in use
 	places int    // to return at the last one
 	wait   *wait.Count
@@ -207,7 +207,7 @@ type Call struct {
 	ctx     *wait.Context
 	ended   atomic.Bool
 	pushed  atomic.Bool  // writes were posted: the reply waits for them
-	holds   atomic.Int32 // the handler, and a reply whose send buffer is still in use
+	refs    atomic.Int32 // references: the handler, and a reply whose send buffer is still in use
 	replied *wait.Count
 	parcel  parcel
 
@@ -224,7 +224,7 @@ type Call struct {
 	body    []byte
 	inline  []byte
 	eager   []byte // request data in an eager slot, which the client can still write
-	slotRef bool   // the slot is kept for the call; guarded by serverConn.mu
+	slotRef bool   // the call uses the slot; guarded by serverConn.mu
 	bad     error  // why the header's marks were refused
 	out, in segment.Description
 
@@ -237,8 +237,8 @@ type Call struct {
 	unit int // the largest part of a transfer
 }
 
-// failure is the first write of a request that failed. One that is told late, by another goroutine
-// that polls, may find the call serving another request, to which it means nothing.
+// failure is the first failed write of a request. A failure that another poller reports late may
+// find the call serving another request; gen tells them apart.
 type failure struct {
 	gen uint32 // of the call
 	err error

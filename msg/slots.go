@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// This file is what a client does about eager slots, see package eager.
+// This file is the client's side of eager slots, see package eager.
 
 // eagerGroup is how many work requests one eager write may take.
 const eagerGroup = 4
@@ -36,7 +36,7 @@ func (c *Conn) gathers(m *Memory) bool {
 		m.Len() <= int64(eagerGroup/2)*int64(c.caps.MaxTransfer)
 }
 
-// given takes new slots, or the news that there are none.
+// given takes new slots; none in the message means that the server has none to lend.
 func (c *Conn) given(body []byte) error {
 	gifts, err := eager.DecodeGifts(body)
 	if err != nil {
@@ -83,10 +83,10 @@ func (c *Conn) sendEager(s *slot, m *Memory, msg []byte) error {
 	return c.post(ch.WRs)
 }
 
-// fence waits until the provider has done with everything that was posted before: the memory of an
+// fence waits until the provider has completed everything that was posted before: the memory of an
 // eager write that is given up must not be read afterwards. It is not needed after a reply.
 func (c *Conn) fence(s *slot) {
-	select { // what an earlier one left behind
+	select { // a signal of an earlier fence
 	case <-s.fenced:
 	default:
 	}
@@ -97,7 +97,7 @@ func (c *Conn) fence(s *slot) {
 		<-c.ended
 		return
 	}
-	c.duty.Need() // nobody may be waiting for anything else
+	c.duty.EnsurePolling() // no other caller may be polling
 	select {
 	case <-s.fenced:
 	case <-c.ended:

@@ -1,21 +1,22 @@
 // Package msg turns a fabric into requests with data segments. A request carries a header
 // (wire.Header), control (a small body of one or several pieces), and up to two descriptions of
 // memory, each of several pieces: Out, which the server may read, and In, which the server may
-// write. The server moves the data. Three protocols carry a segment: inline in the message; by an
-// eager slot, that is one-sidedly into memory that the server has set aside for this client;
-// by rendezvous, that is read or written one-sidedly by the server, at its pace, in units, into or
-// from memory that the server has for it. Remote rights are granted per request and revoked before
-// it returns. No message is sent without a credit.
+// write. Three protocols carry a segment: inline in the message; by an eager slot, where the client
+// writes request data one-sidedly into memory that the server has lent to it; by rendezvous, where
+// the server reads or writes the client's memory one-sidedly, in units, when it has memory for the
+// data. Rights to a client's memory are granted per request and revoked before the call returns. No
+// request is sent without a credit.
 //
 // Ownership: what a Request points at belongs to the call until it returns, for whatever reason;
-// then nobody touches it any more. What a handler lends to Push belongs to the call until its
-// Reply or Fail returns. Domains stay their opener's and are closed after the node.
+// nobody touches it afterwards. What a handler lends to Push belongs to the call until its Reply or
+// Fail returns. Domains stay their opener's and are closed after the node.
 //
-// Blocking: Call, Send, Pull, Push and Dial wait until their context ends; each request has a
-// deadline (Options.CallTimeout where its context has none). A peer that is dead, or connected and
-// mute, ends all requests on it within Options.KeepAlive + Options.PeerTimeout.
+// Blocking: Call, Send, Pull, Push and Dial begin nothing new when their context has ended, but
+// first finish what still touches memory; each request has a deadline (Options.CallTimeout where
+// its context has none). When a peer is dead, or connected and mute, all requests to it end within
+// Options.KeepAlive + Options.PeerTimeout.
 //
-// Concurrency: everything may be used by many goroutines, where a type does not say otherwise.
+// Concurrency: everything may be used by many goroutines, unless a type says otherwise.
 //
 // Errors: the server's own kinds and texts cross the wire. Of this layer's own: errs.Disconnected,
 // errs.TimedOut, errs.Canceled, errs.Shutdown, errs.Closed, errs.TooBig, errs.Invalid,
@@ -25,9 +26,9 @@
 // that a peer is reached by: see package peer.
 //
 // Read types.go first, then conn.go and client.go (life of a request at the client), serving.go,
-// serverconn.go and workers.go (at the server), answer.go and move.go (data). Who polls is decided
-// by package fabric/progress, who waits by internal/gate; whose eager slot is whose is kept by
-// internal/eager.
+// serverconn.go and workers.go (at the server), answer.go and move.go (data). Package
+// fabric/progress decides which goroutine polls; internal/gate which request waits for a credit;
+// msg/internal/eager keeps track of eager slots.
 package msg
 
 import (
@@ -39,9 +40,9 @@ import (
 // Memory describes local memory that a request lends to the server.
 type Memory = segment.Memory
 
-// Level is the service level of a request: of those who wait for a credit, and of those who wait at
-// the server, the higher go first, but not for ever (see Options.Age). Level 0 is for bulk, the
-// default.
+// Level is the service level of a request: requests of higher levels get credits first and are
+// admitted by the server first, until others have waited for Options.Age. Level 0, the default, is
+// for bulk.
 type Level uint8
 
 // MaxLevels is how many levels there can be.

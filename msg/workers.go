@@ -10,10 +10,10 @@ import (
 	"github.com/sluice-storage/sluice/internal/gate"
 )
 
-// This file is who polls a server's connections and who runs its handlers. Which goroutine polls,
-// and who does while a handler runs, is the Duty's decision (package progress).
+// This file is how a server polls its connections and runs its handlers. Which goroutine polls,
+// also while a handler runs, is the Duty's decision (package progress).
 
-// admit lets a call run, counts it, and tells so. When it is false the call was refused, or waits
+// admit counts a call and tells whether it may run. When it is false the call was refused, or waits
 // while MaxCalls run.
 func (s *Server) admit(c *Call) bool {
 	s.counts.calls.Add(1)
@@ -29,7 +29,7 @@ func (s *Server) admit(c *Call) bool {
 	if s.calls.TryEnter(&c.ticket, r) {
 		return true
 	}
-	c.ctx.Fix(time.Time{}) // the time that it waits is the request's
+	c.ctx.Fix(time.Time{}) // its deadline runs while it waits
 	in, err := s.calls.Queue(&c.ticket, r)
 	if err != nil {
 		c.refuse(err)
@@ -37,8 +37,8 @@ func (s *Server) admit(c *Call) bool {
 	return in
 }
 
-// admitted is told that a call that has waited may run, or why not. It is called under the gate's
-// lock.
+// admitted is called when a call that has waited may run, or with the reason why not. It is called
+// under the gate's lock.
 func (c *Call) admitted(err error) { c.s.srv.spawn(job{call: c, refused: err}) }
 
 // dispatch gives a call to a worker. It does not block.
@@ -49,8 +49,8 @@ func (s *Server) dispatch(c *Call) {
 	}
 }
 
-// spawn gives a job to an idle worker, or to a new one. Each job in the channel is for one of those
-// that have counted themselves as idle, be it that it does not sleep yet: so it never waits.
+// spawn gives a job to an idle worker, or to a new one. Each job in the channel is for a worker
+// that has counted itself as idle, even if it does not receive yet: so sending never blocks.
 func (s *Server) spawn(j job) {
 	for n := s.idle.Load(); n > 0; n = s.idle.Load() {
 		if s.idle.CompareAndSwap(n, n-1) {
@@ -62,8 +62,8 @@ func (s *Server) spawn(j job) {
 	go s.worker(j)
 }
 
-// rest counts a worker as idle, unless there are enough.
-func (s *Server) rest() bool {
+// becomeIdle counts the worker as idle, unless IdleWorkers are.
+func (s *Server) becomeIdle() bool {
 	for n := s.idle.Load(); n < int32(s.opts.IdleWorkers); n = s.idle.Load() {
 		if s.idle.CompareAndSwap(n, n+1) {
 			return true
@@ -83,7 +83,7 @@ func (s *Server) worker(j job) {
 		default:
 			s.run(j.call)
 		}
-		if ok = s.rest(); ok {
+		if ok = s.becomeIdle(); ok {
 			j, ok = <-s.work
 		}
 	}
@@ -130,17 +130,17 @@ func (s *Server) handle(c *Call) {
 	}
 }
 
-// refuse answers a call that no handler sees.
+// refuse answers a call without a handler.
 func (c *Call) refuse(err error) {
 	_ = c.Fail(err) // nothing was pushed: it does not wait
 	c.over()
 }
 
-// over ends a call that no handler has.
+// over ends a call that is in no handler.
 func (c *Call) over() {
 	s := c.s.srv
 	c.ctx.End(context.Canceled)
-	c.unhold()
+	c.unref()
 	if s.here.Add(-1) == 0 && s.draining.Load() {
 		s.setDrained()
 	}
@@ -149,9 +149,9 @@ func (c *Call) over() {
 // setDrained tells Close that no call is left.
 func (s *Server) setDrained() { s.drainOnce.Do(func() { close(s.drained) }) }
 
-// pollHere empties the completion queue on this goroutine, and serves one request of each batch
-// on it too: a request that comes alone is answered without waking anybody. Others of a batch go
-// to workers. It ends with the link, or when somebody else polls.
+// pollHere empties the completion queue on this goroutine, and serves one request of each batch on
+// it too: a request that comes alone is answered without waking anybody. Others of a batch go to
+// workers. It ends with the link, or when another goroutine polls.
 func (s *serverConn) pollHere() {
 	if s.enter() != nil {
 		return
@@ -202,7 +202,7 @@ func (s *serverConn) standby() bool {
 	return true
 }
 
-// Waits says that the handler is about to wait for something that does not come over its
-// connection, such as a disk: somebody else polls meanwhile. Without that, requests that arrive in
-// the next milliseconds would wait for the handler.
-func (c *Call) Waits() { c.s.duty.Need() }
+// Waits announces that the handler is about to wait for something that does not come over its
+// connection, such as a disk: another goroutine polls meanwhile. Without that, requests that arrive
+// in the next milliseconds would wait for the handler.
+func (c *Call) Waits() { c.s.duty.EnsurePolling() }

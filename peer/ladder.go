@@ -17,10 +17,10 @@ import (
 // The ladder: a network has several providers, best first, and reaches each peer by the best one
 // that works, found out by trying. It connects by the last step first, where the peer is
 // authenticated if anything is, and asks the server how else it can be reached (OpOffers). Then it
-// climbs: for each better step, is it offered, on this host where the provider needs that, with a
-// token where the server asks for one; does it connect; and is it the same server that answers
-// there? The first that does is taken and the connection of the last step is closed. Why a step was
-// not taken is logged once per peer, counted, and told by Network.Ladder.
+// tries each better step: the step must be offered, by a server on this host where the provider
+// needs that, with a token where the server asks for one; it must connect; and the same server must
+// answer there. The first such step is taken and the connection of the last step is closed. Why a
+// step was not taken is logged once per peer, counted, and returned by Network.Ladder.
 
 // Step is one provider that could have carried a connection.
 type Step struct {
@@ -41,7 +41,7 @@ type climb struct {
 	steps  []Step
 }
 
-// at is where the address puts a step.
+// at is the place of a step in the address.
 func (k *climb) at(s *step) (place, bool) {
 	for _, p := range k.places {
 		if of, ok := k.net.stepOf(p); ok && of.domain == s.domain {
@@ -59,8 +59,8 @@ func (k *climb) dialAt(ctx context.Context, s *step, addr string, token [32]byte
 }
 
 // where is the place of a step that the server offers: that of the address if it names one, because
-// whoever wrote it knows the network between. A server that listens on all addresses is where the
-// last step has found it.
+// its author knows the network. A server that listens on all addresses has the host of the last
+// step.
 func (k *climb) where(s *step, o *offer) string {
 	if p, ok := k.at(s); ok {
 		return p.at
@@ -105,8 +105,8 @@ func (k *climb) dial(ctx context.Context) (*msg.Conn, error) {
 	return c, nil
 }
 
-// down takes the first step that the address names and that works: there is nobody to ask, because
-// the last step has failed with err, or is not named, or is the only one.
+// down takes the first step that the address names and that works, without asking the server: the
+// last step has failed with err, or is not named, or is the only one.
 func (k *climb) down(ctx context.Context, err error) (*msg.Conn, error) {
 	last := len(k.net.steps) - 1
 	for i := range k.net.steps {
@@ -125,7 +125,7 @@ func (k *climb) down(ctx context.Context, err error) (*msg.Conn, error) {
 	return nil, err
 }
 
-// try climbs to one step. The error says why it cannot be taken.
+// try tries one step. The error says why it cannot be taken.
 func (k *climb) try(ctx context.Context, s *step) (c *msg.Conn, at string, err error) {
 	if k.offers == nil {
 		return nil, "", noStep(errs.Unsupported, "the server does not say what it offers")
@@ -170,8 +170,8 @@ func (k *climb) same(ctx context.Context, c *msg.Conn) error {
 	return err
 }
 
-// hostID tells this host, since it was started, from others: what shared memory can span. One that
-// does not know its own is on the same host as nobody.
+// hostID identifies this host and boot: processes with the same one can share memory. A host
+// without one gets a random one, which matches no other.
 func hostID() [32]byte {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

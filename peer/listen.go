@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-storage/sluice/msg"
 )
 
-// ServeHost is Serve at a tcp address and, so that clients find a better way than that, at as many
-// others as can be had: at a unix socket, a path or "@" and a name, for clients of this host, and
-// at the first RDMA device that is up.
+// ServeHost is Serve at a tcp address and, for faster connections, at as many other places as are
+// available: at a unix socket, a path or "@" and a name, for clients of this host, and at the first
+// RDMA device that is up.
 func (n *Network) ServeHost(listen, socket string, h msg.Handler, opts msg.ServeOptions) (
 	*msg.Server, error,
 ) {

@@ -8,7 +8,7 @@ import (
 // missPause is how long a step that failed is not tried again with the same server.
 const missPause = time.Minute
 
-// misses remembers which steps failed a short while ago.
+// misses remembers which steps failed recently.
 type misses struct {
 	mu   sync.Mutex
 	list map[string]miss

@@ -1,6 +1,6 @@
-// Package peer reaches other processes: it opens the providers that this host has, finds the best
-// one that works for each peer by trying (the ladder), keeps one connection to each (Pool), and
-// repeats what failed for a while (Patience). What is done over a connection is package msg's.
+// Package peer connects to other processes: it opens the providers that this host has, finds the
+// best one that works for each peer by trying (the ladder), pools one connection per peer (Pool),
+// and retries with backoff (Retry, Patience). Requests over a connection are package msg's.
 //
 //	providers, err := peer.Open(peer.Options{})                  // what this host has
 //	network, err := peer.New(providers, msg.Options{})           // a msg.Node with the ladder
@@ -34,8 +34,8 @@ type Network struct {
 	steps    []step // of the ladder, best first
 	missing  []Step
 	tokens   *fabric.Tokens
-	instance uint64   // tells this network from others
-	host     [32]byte // tells this host from others
+	instance uint64   // identifies this network
+	host     [32]byte // identifies this host
 	misses   misses
 	log      *slog.Logger
 	missed   logonce.Logger
@@ -51,7 +51,7 @@ type step struct {
 	caps   fabric.Caps
 }
 
-// New makes a network on providers, which stay the caller's. opts are the node's; its domains are
+// New makes a network on providers, which the caller closes. opts are the node's; its domains are
 // the providers', and its limits and its way of progress too where opts has none.
 func New(p *Providers, opts msg.Options) (*Network, error) {
 	if len(p.Domains) == 0 {
@@ -109,8 +109,8 @@ func (n *Network) Dial(ctx context.Context, addr string) (*msg.Conn, error) {
 	return c, nil
 }
 
-// Serve starts to answer requests with h at all places of an address, and tells clients at which
-// of them they can come. The operation OpOffers is the network's own.
+// Serve starts to answer requests with h at all places of an address, and tells clients where it
+// listens. The operation OpOffers is the network's own.
 func (n *Network) Serve(addr string, h msg.Handler, opts msg.ServeOptions) (*msg.Server, error) {
 	places, err := parseAddress(addr, n.providers())
 	if err != nil {
@@ -153,21 +153,21 @@ func (n *Network) AddrOf(s *msg.Server) string {
 	return formatAddress(all, n.base().caps.Provider)
 }
 
-// Ladder tells, for the steps from the best one down to that which a connection of the network
-// took, why they were not taken. nil for a connection that is dead.
+// Ladder returns the steps of a connection, from the best one down to the one that was taken, with
+// the reasons why the others were not. It is nil for a dead connection.
 func (n *Network) Ladder(c *msg.Conn) []Step {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.ladders[c]
 }
 
-// LadderCount is a provider and what came of trying it; errs.OK where it was taken.
+// LadderCount counts one outcome of a provider; errs.OK where it was taken.
 type LadderCount struct {
 	Provider string
 	Outcome  errs.Kind
 }
 
-// LadderCounts tell how often each provider was taken, and not taken and why.
+// LadderCounts returns how often each provider was taken, or not taken and why.
 func (n *Network) LadderCounts() map[LadderCount]uint64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -175,7 +175,7 @@ func (n *Network) LadderCounts() map[LadderCount]uint64 {
 }
 
 // report logs the steps that were not taken, once per peer and reason, counts all, and keeps them
-// for Ladder. What is missing here is missing for every peer: whoever tried to open it has said so.
+// for Ladder. A provider that this host lacks is not logged here: Open has logged it.
 func (n *Network) report(addr string, c *msg.Conn, steps []Step) {
 	for _, s := range steps[len(n.missing):] {
 		if s.Err != nil {

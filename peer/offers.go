@@ -20,8 +20,8 @@ const OpOffers uint16 = 0xffff
 //	0        8     40    41
 //	|instance|host |count| count x |flags u8 |len u8 |name |len u16 |place |token 32, if flags & 1|
 //
-// instance tells one network from another, host one host from another. flags: 1 a token follows,
-// which the dialler shows there; 2 that provider asks for a token, which this peer is not given.
+// instance identifies the network, host the host. flags: 1 a token follows, which the dialler shows
+// there; 2 that provider asks for a token, which this peer is not given.
 type offers struct {
 	instance uint64
 	host     [32]byte
@@ -59,7 +59,7 @@ func askOffers(ctx context.Context, c *msg.Conn) (*offers, error) {
 	return decodeOffers(rep.Body)
 }
 
-// answerOffers tells the peer of a call what its server offers.
+// answerOffers replies to a call with what its server offers.
 func (n *Network) answerOffers(_ context.Context, c *msg.Call) {
 	var e wire.Enc
 	places := c.Server().Places()
@@ -81,7 +81,7 @@ func (n *Network) answerOffers(_ context.Context, c *msg.Call) {
 			e.Raw(token[:])
 		}
 	}
-	_ = c.Reply(e.B, 0) // who has gone does not need it
+	_ = c.Reply(e.B, 0) // the peer may be gone
 }
 
 // tokenFor issues a token to a peer that is known.
@@ -96,7 +96,7 @@ func (n *Network) tokenFor(peer fabric.Peer) (uint8, [32]byte) {
 	return offerToken, token
 }
 
-// decodeOffers reads the answer of a server, which may be anybody.
+// decodeOffers reads the answer of a server, which is not trusted.
 func decodeOffers(body []byte) (*offers, error) {
 	bad := errs.Newf(errs.Protocol, "peer.Offers", "", "an answer that makes no sense")
 	d := wire.NewDec(body)

@@ -14,9 +14,9 @@ import (
 // connect, so that a peer may move.
 type Resolve func(ctx context.Context, id uint32) (addr string, err error)
 
-// dialTimeout bounds one attempt to connect to an address; how long the address is looked for is
-// the business of Resolve. It is apart from the contexts of those who wait for it, because they
-// share it. An attempt that takes longer is followed by the next one, as after any other failure.
+// dialTimeout bounds one attempt to connect to an address, not Resolve. It does not depend on the
+// contexts of the callers that wait for the attempt, because they share it. An attempt that takes
+// longer is followed by the next one, as after any other failure.
 const dialTimeout = 10 * time.Second
 
 // Dialer makes connections: a Network does, by the ladder, and a msg.Node, by its one provider.
@@ -24,8 +24,8 @@ type Dialer interface {
 	Dial(ctx context.Context, addr string) (*msg.Conn, error)
 }
 
-// Pool keeps one live connection per peer, made on demand and shared by all callers. After a
-// failed attempt the next one waits, longer each time. Safe for concurrent use.
+// Pool holds one live connection per peer, made on demand and shared by all callers. After failed
+// attempts the next one waits, with backoff. Safe for concurrent use.
 type Pool struct {
 	dialer  Dialer
 	resolve Resolve
@@ -61,7 +61,7 @@ func NewPool(d Dialer, resolve Resolve) *Pool {
 	return p
 }
 
-// connect makes one attempt at an address that is asked for anew.
+// connect resolves the address and makes one attempt.
 func (p *Pool) connect(id uint32) (*msg.Conn, error) {
 	addr, err := p.resolve(p.ctx, id)
 	if err != nil {
@@ -111,7 +111,7 @@ func (p *Pool) Get(ctx context.Context, id uint32) (*msg.Conn, error) {
 	}
 }
 
-// dial makes one attempt, after the pause that earlier failures ask for.
+// dial makes one attempt, after the backoff of earlier failures.
 func (p *Pool) dial(id uint32, e *entry, a *attempt, stale *msg.Conn) {
 	defer p.dials.Done()
 	p.retire(stale)
@@ -145,8 +145,8 @@ func (p *Pool) dial(id uint32, e *entry, a *attempt, stale *msg.Conn) {
 	close(a.done)
 }
 
-// retire lets the calls on a connection that said goodbye finish, and then closes it: the
-// server ends it when they are done. A dead one is gone already.
+// retire lets the calls on a draining connection finish, and then closes it: the server ends it
+// when they are done. A dead one is gone already.
 func (p *Pool) retire(c *msg.Conn) {
 	if c == nil {
 		return

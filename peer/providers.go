@@ -14,14 +14,14 @@ import (
 	"github.com/sluice-storage/sluice/msg"
 )
 
-// The providers, as addresses and people name them.
+// The names of the providers.
 const (
 	SHM   = "shm"
 	Verbs = "verbs"
 	TCP   = "tcp"
 )
 
-// Names are all providers, best first. The last one is what every peer is found by.
+// Names are all providers, best first. Every peer can be reached by the last one.
 func Names() []string { return []string{SHM, Verbs, TCP} }
 
 // Options say which providers Open opens, and how.
@@ -35,18 +35,18 @@ type Options struct {
 	// it belongs to root or to this user.
 	Secret *tcp.Secret
 
-	// Listens is set by a process that listens. It offers none of its memory to anybody: servers
-	// map the memory of their clients, never the other way round. Its devices ask for tokens, which
-	// are given to clients that are known by tcp. Default false: it only dials.
+	// Listens is set by a process that listens. It offers none of its memory: servers map the memory
+	// of their clients, not the other way round. Its devices demand tokens, which are issued to
+	// clients that are authenticated by tcp. Default false: it only dials.
 	Listens bool
 
-	// Limits are what was measured of providers, by name; see package tune. Default: msg's.
+	// Limits are measured limits of providers, by name; see package msg/tune. Default: msg's.
 	Limits map[string]msg.Limits
 
-	// Progress is who polls for what has arrived. Default msg.ProgressAny.
+	// Progress is which goroutines poll. Default msg.ProgressAny.
 	Progress msg.Progress
 
-	// Logger hears of providers that are not to be had. Default: discard.
+	// Logger gets the providers that cannot be opened. Default: discard.
 	Logger *slog.Logger
 }
 
@@ -78,18 +78,18 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// Providers are what a process reaches its peers by, and can be reached by. Those that Open has
-// opened end with Close; whoever fills in Domains keeps them.
+// Providers are the open providers of a process. Close closes those that Open has opened, not those
+// that the user has put into Domains.
 type Providers struct {
 	Domains []fabric.Domain // best first; addresses without a provider's name are of the last one
 	Missing []Step          // those that are not among them, with the reasons
-	Tokens  *fabric.Tokens  // what a process that listens gives to clients, where a domain asks
+	Tokens  *fabric.Tokens  // issued by a process that listens, where a domain demands them
 	Limits  map[string]msg.Limits
 
 	Progress msg.Progress // of networks on these providers
 
-	// Memory is where memory of a process that only dials should come from, because servers of this
-	// host can be let into it; nil: they cannot.
+	// Memory is the source of memory for a process that only dials: servers of this host can access it
+	// directly. nil: they cannot.
 	Memory mem.Source
 }
 
@@ -97,8 +97,8 @@ const (
 	// tokensMax is how many clients can be on their way from tcp to a device at one moment.
 	tokensMax = 1024
 
-	// peerMemory is how much of one client's memory a server maps at most, in bytes; what is beyond
-	// takes the way of messages.
+	// peerMemory is how much of one client's memory a server maps at most, in bytes; accesses to more
+	// go through the rings.
 	peerMemory = 1 << 30
 )
 
@@ -121,7 +121,7 @@ func Open(opts Options) (*Providers, error) {
 			opts.Logger.Info("a provider is not to be had here", "provider", name, "why", err)
 		}
 		if name == TCP {
-			_ = p.Close() // the error to tell is why there is no tcp
+			_ = p.Close() // report why there is no tcp
 			return nil, err
 		}
 		p.Missing = append(p.Missing, Step{Provider: name, Err: err})
@@ -146,9 +146,9 @@ func (p *Providers) open(name string, opts *Options) error {
 	return err
 }
 
-// openSHM opens shared memory, which takes the kernel's word about who dials and asks for no token.
-// What was not measured has no eager slots there: a server reads arenas in one copy, and a slot
-// would only add others.
+// openSHM opens shared memory, where the kernel tells who dials and no token is needed. Without
+// measured limits it has no eager slots: a server reads arenas in one copy, and a slot would add
+// one.
 func (p *Providers) openSHM(opts *Options) (fabric.Domain, error) {
 	var arenas *shm.Arenas
 	if !opts.Listens {

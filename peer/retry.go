@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 )
 
-// Backoff says how long to wait between attempts: First after the first one, twice as long
-// after each further one, at most Max; each wait is shortened by a random part of up to a
-// half, so that those who failed together do not come back together.
+// Backoff says how long to wait between attempts: First after the first one, twice as long after
+// each further one, at most Max; each wait is shortened by a random part of up to a half, so that
+// callers that failed together do not retry together.
 type Backoff struct {
 	First time.Duration // default 10 ms
 	Max   time.Duration // default 1 s
@@ -27,7 +27,7 @@ func (b Backoff) withDefaults() Backoff {
 	return b
 }
 
-// wait is the pause after so many failed attempts (1 for the first).
+// wait is the pause after failed attempts.
 func (b Backoff) wait(failures int) time.Duration {
 	d := b.Max
 	if shift := failures - 1; shift < 20 {
@@ -38,7 +38,7 @@ func (b Backoff) wait(failures int) time.Duration {
 
 // Retry calls fn until it succeeds, fails with an error that does not pass by itself (errs.Passes),
 // or ctx ends; then it returns fn's last error. It is the only place that repeats a request because
-// its peer was lost. Whether a request may be repeated is for fn to know.
+// its peer was lost. fn must know whether its request may be repeated.
 func Retry(ctx context.Context, b Backoff, fn func(ctx context.Context) error) error {
 	b = b.withDefaults()
 	timer := time.NewTimer(0)
@@ -61,17 +61,16 @@ func Retry(ctx context.Context, b Backoff, fn func(ctx context.Context) error) e
 // Forever is a Patience.Max without an end.
 const Forever time.Duration = -1
 
-// Patience is how long a peer is waited for that does not answer, whatever keeps it from doing so.
+// Patience is how long to wait for a peer that does not answer, for whatever reason.
 type Patience struct {
 	Peer    string        // who is waited for, in the error
 	Max     time.Duration // negative: Forever
 	Backoff Backoff
 }
 
-// Do is Retry for as long as the patience lasts, counted from since. When that is over it returns
-// errs.TimedOut, with the peer and what was wrong the last time; or errs.Again, if the peer said
-// that last: it is there, and knows best what it lacks. When ctx ends before, it is the error of
-// ctx.
+// Do is Retry for at most Max, counted from since. When that is over it returns errs.TimedOut, with
+// the peer and what was wrong the last time; or errs.Again, if that was the peer's last answer.
+// When ctx ends before, it is the error of ctx.
 func (p *Patience) Do(ctx context.Context, since time.Time,
 	fn func(ctx context.Context) error) error {
 	limit := ctx
@@ -80,7 +79,7 @@ func (p *Patience) Do(ctx context.Context, since time.Time,
 		limit, cancel = context.WithDeadline(ctx, since.Add(p.Max))
 		defer cancel()
 	}
-	var last error // before the time was up: what came then says only that it was
+	var last error // before the time was up: a later error only says that it was
 	err := Retry(limit, p.Backoff, func(ctx context.Context) error {
 		err := fn(ctx)
 		if err != nil && (ctx.Err() == nil || last == nil) {

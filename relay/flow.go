@@ -8,10 +8,10 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// flow is one request under way, kept for the next. It is a set of chunks that lanes take: the
-// caller's goroutine is the first lane, workers that were idle are the others. A lane holds the
-// memory of one chunk, and there are as many lanes as chunks fit into the window: so the window
-// holds, and nobody hands anything to anybody.
+// flow is one request under way; it is reused. It is a set of chunks that lanes take: the caller's
+// goroutine is the first lane, idle workers are the others. A lane holds the memory of one chunk,
+// and there are at most as many lanes as chunks fit into the window: so the window is kept without
+// passing chunks between goroutines.
 type flow struct {
 	e         *Engine
 	ctx       context.Context
@@ -23,7 +23,7 @@ type flow struct {
 	first     int  // lanes that are asked for at once: they keep every member busy
 	ahead     int  // chunks that a disk works on at a time: of a member, or with single of all
 	single    bool // members take turns
-	others    bool // requests are under way besides
+	others    bool // other requests are under way
 	to        Receiver
 	from      Sender
 	sums      []uint32
@@ -88,8 +88,8 @@ func (f *flow) shape(how How, grain int64) {
 	f.first = int(min(int64(f.ahead*members), (f.bytes+f.chunk-1)/max(f.chunk, 1)))
 }
 
-// findRuns cuts the stream where another member begins, or behind that at the next grain. What is
-// plain is moved in one piece, whoever holds it. It tells how many members there are.
+// findRuns cuts the stream where another member begins, or behind that at the next grain. A Plain
+// request is one run, whatever members hold it. It returns how many members there are.
 func (f *flow) findRuns(plain bool, grain int64) (members int) {
 	for at := int64(0); at < f.bytes; {
 		member, n := f.place(at)
@@ -104,7 +104,7 @@ func (f *flow) findRuns(plain bool, grain int64) (members int) {
 		}
 		at += n
 	}
-	for i := range f.runs { // storing says who was counted
+	for i := range f.runs { // storing marks the members that were counted
 		if k := f.runs[i].member; f.storing[k] == 0 {
 			f.storing[k] = 1
 			members++
@@ -114,7 +114,7 @@ func (f *flow) findRuns(plain bool, grain int64) (members int) {
 	return max(members, 1)
 }
 
-// place is which member holds the stream from at on, for how many bytes.
+// place returns the member that holds the stream from at on, and for how many bytes.
 func (f *flow) place(at int64) (member int, n int64) {
 	n = max(f.bytes-at, 1)
 	if f.e.opt.Place != nil {
@@ -166,8 +166,8 @@ type chunk struct {
 	n      int64
 }
 
-// take gives the lane its next chunk, of the member that has least to do. It waits while all
-// members are busy; false when there is nothing left, or something has failed.
+// take gives the lane its next chunk, of the least busy member. It waits while all members are
+// busy; false when there is nothing left, or something has failed.
 func (f *flow) take() (chunk, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -189,7 +189,7 @@ func (f *flow) take() (chunk, bool) {
 	return chunk{}, false
 }
 
-// pickLocked finds the run whose member has least to do; of equals, the first.
+// pickLocked finds the run of the least busy member; of equals, the first.
 func (f *flow) pickLocked() *run {
 	if f.limit > 0 && f.single && f.all >= f.limit {
 		return nil
@@ -207,7 +207,7 @@ func (f *flow) pickLocked() *run {
 	return best
 }
 
-// giveBack says that the member is done with the chunk.
+// giveBack ends the member's work on the chunk.
 func (f *flow) giveBack(c chunk) {
 	f.mu.Lock()
 	f.taken[c.member]--
@@ -262,8 +262,8 @@ func (f *flow) failLocked(err error) {
 	f.turn.Broadcast()
 }
 
-// finish remembers the request's number on every member that has stored some of it, and makes all
-// of it durable. The number is behind the data in each member's log.
+// finish records the request's number on every member that has stored some of it, and makes all of
+// it durable. The number is behind the data in each member's log.
 func (f *flow) finish(d stripe.Durability) error {
 	if stripe.Numbered(f.number[0]) {
 		if err := f.note(); err != nil {
@@ -276,8 +276,8 @@ func (f *flow) finish(d stripe.Durability) error {
 	return f.e.opt.Disk.Sync(f.ctx, f.id)
 }
 
-// note remembers the number, at the first place that each member has. No lane is left, so that
-// taken can say where that was done.
+// note records the number at the first offset of each member. No lane is left, so taken is reused
+// to mark the members.
 func (f *flow) note() error {
 	disk := f.e.opt.Disk
 	for at := int64(0); at < max(f.bytes, 1); {
@@ -294,7 +294,7 @@ func (f *flow) note() error {
 	return nil
 }
 
-// reset forgets the request.
+// reset drops the references to the request.
 func (f *flow) reset() {
 	clear(f.taken)
 	clear(f.storing)

@@ -9,26 +9,26 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// Receiver takes what a disk delivers. Deliver sends the bytes that belong at stream offset at and
+// Receiver takes the data of a read. Deliver sends the bytes that belong at stream offset at and
 // returns when their memory may be used again. It is called from several goroutines at once, with
 // chunks in any order that do not overlap and cover the request together. sums are the CRC-32C of
-// each BlockBytes of data; the last one of the request may be of less. It must end when the
-// context does.
+// each BlockBytes of data; the last one of the request may be of less. It must return when the
+// context ends.
 type Receiver interface {
 	Deliver(ctx context.Context, at int64, data []fabric.Sge, sums []uint32) error
 }
 
 // Sender is where the data of a write comes from. Fetch fills the memory with the bytes from stream
 // offset at on, and returns when they are there; it is called as Deliver is. Check is then given
-// the sums of these bytes, as they lie in memory, and refuses those that are not what the sender
-// meant, before the chunk is stored. Chunks of a write begin at multiples of CheckBytes, so that
-// sums of that many bytes can be told from the sums of their blocks: see crc32c.JoinBlocks.
+// the sums of these bytes, as they lie in memory, and refuses a chunk that does not match, before
+// it is stored. Chunks of a write begin at multiples of CheckBytes, so that sums of that many bytes
+// can be told from the sums of their blocks: see crc32c.JoinBlocks.
 type Sender interface {
 	Fetch(ctx context.Context, at int64, into []fabric.Sge) error
 	Check(at int64, sums []uint32) error
 }
 
-// CheckBytes is what the chunks of writes begin at multiples of; none is smaller but the last.
+// CheckBytes is the alignment of the chunks of writes; only the last one may be smaller.
 const CheckBytes = 64 << 10
 
 // How says how a request is moved. Zero values are the engine's.
@@ -47,8 +47,8 @@ type ReadJob struct {
 	To     Receiver
 
 	// Sums gets the CRC-32C of each BlockBytes of the stream, the last one of what is left: it has
-	// SumCount(Bytes) places. nil: nobody wants them all at the end. They come from the disk where
-	// the stream's blocks are the object's, and are computed where they are not.
+	// SumCount(Bytes) places. nil: they are not needed. They come from the disk where the stream's
+	// blocks are the object's, and are computed where they are not.
 	Sums []uint32
 }
 
@@ -63,9 +63,9 @@ type WriteJob struct {
 	// Unchecked leaves Check out: the store sums what it stores.
 	Unchecked bool
 
-	// Stamp is the request's. Its number is remembered when all chunks are stored, on every member
-	// that has some; who repeats it after that is told by the store's Admit, and before that stores
-	// all of it again, which overwrites nothing that was acknowledged since.
+	// Stamp is the request's. Its number is recorded when all chunks are stored, on every member that
+	// has some. A repeat after that is recognised by the store's Admit; one before that stores all of
+	// it again, which overwrites nothing that was acknowledged since.
 	Stamp wire.Stamp
 
 	// Durability of all of it when Write returns. One sync at the end makes all chunks stable.
@@ -149,7 +149,7 @@ func (e *Engine) begin(ctx context.Context, op string, id stripe.ObjectID, off,
 	return f, nil
 }
 
-// end keeps the flow for the next request, and nothing of this one.
+// end frees the flow for the next request.
 func (e *Engine) end(f *flow) {
 	f.reset()
 	e.flows.Put(f)

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-storage/sluice/stripe"
 )
 
-// lane does one chunk after the other, in memory of its own. It belongs to a goroutine, and keeps
-// its lists for the next request.
+// lane does one chunk after the other, in memory of its own. It belongs to a goroutine, and its
+// lists are reused.
 type lane struct {
 	piece Piece
 	sges  []fabric.Sge // of the piece: what the peer is given
@@ -15,12 +15,12 @@ type lane struct {
 	sums  []uint32
 }
 
-// run does chunks of the flow until there are none. Memory is taken before a member is: who holds a
-// member never waits for memory that another one holds who waits for the member.
+// run does chunks of the flow until there are none. Memory is taken before a member: otherwise a
+// lane that holds a member could wait for memory held by a lane that waits for the member.
 func (l *lane) run(f *flow) {
 	for f.more() {
 		if l.piece == nil {
-			// Unaligned streams need a block more than they have.
+			// Unaligned streams touch one more block.
 			piece, err := f.e.opt.Room.Take(f.ctx, int(f.chunk+f.spill()))
 			if err != nil {
 				f.fail(err)
@@ -49,7 +49,7 @@ func (l *lane) run(f *flow) {
 	l.end()
 }
 
-// end gives the memory back.
+// end frees the memory.
 func (l *lane) end() {
 	if l.piece != nil {
 		l.piece.Return()
@@ -59,7 +59,7 @@ func (l *lane) end() {
 	clear(l.bufs)
 }
 
-// spill is what a chunk takes of memory besides itself.
+// spill is the extra memory of a chunk.
 func (f *flow) spill() int64 {
 	if f.to != nil && f.off%BlockBytes != 0 {
 		return BlockBytes
@@ -115,7 +115,7 @@ func (l *lane) store(f *flow, c chunk) error {
 	}
 	if !f.beginStore(c) {
 		f.giveBack(c)
-		return nil // the error is the flow's already
+		return nil // the flow has the error already
 	}
 	err := f.e.opt.Disk.WriteSums(f.ctx, f.id, l.bufs, f.off+c.at, given, f.stamp[:],
 		stripe.Volatile)
@@ -142,7 +142,7 @@ func (l *lane) cut(skip, n, whole int64) {
 	}
 }
 
-// room is a place for n sums.
+// room returns memory for n sums.
 func (l *lane) room(n int) []uint32 {
 	if cap(l.sums) < n {
 		l.sums = make([]uint32, n)

@@ -1,7 +1,7 @@
 // Package relay moves one large request between a disk and a peer without a cache: chunk by chunk,
-// so that the disk reads the next chunk while the last one is on its way, and over all members of
-// a store at once. A peer is whoever the data goes to or comes from: the I/O server's client, a
-// block export's.
+// so that the disk reads the next chunk while the last one is on its way, and over all members of a
+// store at once. A peer is where the data goes to or comes from: a client of the I/O server or of a
+// block export.
 //
 // Three ways to do it, for each request:
 //
@@ -15,18 +15,17 @@
 //
 // Writes are the reverse: disks write the first chunks while the next ones arrive.
 //
-// The data is not copied by the CPU here: the disk puts it where the network takes it. (The system
-// this is modelled on also kept it out of the host's memory, on a card that had some; memory comes
-// through Room, so that such memory can be used where there is any.)
+// This package copies no data: disk and network use the same memory, which comes from Room. (The
+// system that it is modelled on used memory of a card; a Room could do so too.)
 //
-// It knows neither the cache nor the protocol nor who may do what: its user keeps direct requests
-// and cached ones in step, and admits. A write that fails half-way, because the peer has died, say,
-// has stored some of its chunks: no more is promised to those who bypass the cache.
+// It knows neither the cache, nor the protocol, nor access rights: its user keeps direct and cached
+// requests coherent, and does admission. A write that fails half-way, for example because the peer
+// has died, has stored some of its chunks.
 //
 // Locks: Engine.mu and flow.mu, both leaves, held for memory only.
 //
-// Read relay.go first, then job.go (what a user sees), flow.go (who does which chunk when) and
-// lane.go (what is done with one).
+// Read relay.go first, then job.go (what a user sees), flow.go (which lane does which chunk, and
+// when) and lane.go (the work on one).
 package relay
 
 import (
@@ -41,7 +40,7 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// BlockBytes is what sums are of, and what chunks are cut at.
+// BlockBytes is the unit of sums, and of the boundaries of chunks.
 const BlockBytes = crc32c.BlockBytes
 
 // Streams says how a request's chunks follow each other.
@@ -78,8 +77,8 @@ type Placer interface {
 }
 
 // Room gives memory that disk and network can use: aligned to BlockBytes, registered. Take waits
-// until there is some; the piece has exactly that many bytes, a multiple of BlockBytes. Whoever
-// holds a piece never waits for another one.
+// until there is some; the piece has exactly n bytes, a multiple of BlockBytes. A lane that holds a
+// piece does not take another one.
 type Room interface {
 	Take(ctx context.Context, bytes int) (Piece, error)
 }
@@ -96,18 +95,18 @@ type Options struct {
 	Room  Room   // required
 	Place Placer // nil: everything is on one member
 
-	// ChunkBytes is how much is read, sent or stored in one step, at most: a multiple of 4 KiB, from
-	// 4 KiB to 2 MiB. Default 128 KiB. A request that does not name a size itself, and has less than
-	// two such chunks for each member, has smaller ones, down to 32 KiB: what a disk delivers last
-	// is sent when no disk works any more, and should be little. While other requests are under way
-	// chunks are twice as large: disks and network have enough to do then, and each chunk costs.
+	// ChunkBytes is how much is read, sent or stored in one step, at most: a multiple of 4 KiB, from 4
+	// KiB to 2 MiB. Default 128 KiB. A request that does not name a size itself, and has less than two
+	// such chunks for each member, has smaller ones, down to 32 KiB: the last chunk is sent when no
+	// disk works any more, and should be small. While other requests are under way chunks are twice as
+	// large: disks and network are busy then, and each chunk has a fixed cost.
 	ChunkBytes int
 
 	// WindowBytes bounds the memory that one request has at a time. It is at least one chunk; a
 	// Plain request takes its pieces in this size. Default 1 MiB for each member, up to 8 MiB.
 	WindowBytes int64
 
-	// Streams is what requests do that do not say. Default Multiple.
+	// Streams is the default of requests. Default Multiple.
 	Streams Streams
 
 	// Ahead is how many chunks of one request a member works on at the same time, with Multiple:
@@ -115,8 +114,8 @@ type Options struct {
 	// while others are emptied. 1 to 64; default 4.
 	Ahead int
 
-	// Workers is how many goroutines help those who ask; each request has its caller's besides. A
-	// request that finds none idle goes on until one is. Default 64.
+	// Workers is how many goroutines run lanes besides the requests' callers. A request that finds
+	// none idle goes on with the lanes it has. Default 64.
 	Workers int
 }
 
@@ -189,7 +188,7 @@ type Engine struct {
 	count   counters
 
 	mu     sync.Mutex
-	wake   sync.Cond // somebody asks for a worker, or it is over
+	wake   sync.Cond // a request asks for a worker, or the engine is closed
 	asking []*flow   // requests that could use one more, in their order
 	active int       // requests under way
 	closed bool
@@ -221,7 +220,7 @@ func New(o Options) (*Engine, error) {
 	return e, nil
 }
 
-// help is a worker: it joins whatever request asks for one.
+// help is a worker: it joins requests that ask for one.
 func (e *Engine) help() {
 	var l lane
 	for {
@@ -247,7 +246,7 @@ func (e *Engine) next() *flow {
 	}
 	f := e.asking[0]
 	e.dropLocked(0)
-	f.lanes.Add(1) // before its caller can have forgotten that it asked
+	f.lanes.Add(1) // before its caller can withdraw the request (forget)
 	return f
 }
 
@@ -258,7 +257,7 @@ func (e *Engine) dropLocked(i int) {
 	e.asking = e.asking[:last]
 }
 
-// ask has a worker join the flow as soon as one is idle.
+// ask makes a worker join the flow as soon as one is idle.
 func (e *Engine) ask(f *flow) {
 	e.mu.Lock()
 	if !f.alone {
@@ -268,8 +267,8 @@ func (e *Engine) ask(f *flow) {
 	e.wake.Signal()
 }
 
-// forget takes back what the flow has asked for and not got. A lane that is about to ask, since
-// there was work a moment ago, comes too late.
+// forget withdraws what the flow has asked for and not got. A lane that asks after that gets
+// nothing.
 func (e *Engine) forget(f *flow) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -281,7 +280,7 @@ func (e *Engine) forget(f *flow) {
 	}
 }
 
-// Stats tells what was done.
+// Stats returns the counters.
 func (e *Engine) Stats() Stats {
 	c := &e.count
 	return Stats{Reads: c.reads.Load(), Writes: c.writes.Load(), Chunks: c.chunks.Load(),
@@ -306,7 +305,7 @@ func (e *Engine) Close() {
 	e.workers.Wait()
 }
 
-// enter counts a request, and tells whether there are others.
+// enter counts a request, and tells whether others are under way.
 func (e *Engine) enter(op string) (others bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -25,7 +25,7 @@ type Bench struct {
 	Open      partner.Opener
 	Peer      partner.Info
 	Quick     bool         // variants that are not asked for by name are left out
-	Note      func(string) // is told what is left out and why
+	Note      func(string) // is called with what is left out and why
 
 	providers []*Provider
 	perftest  *Perftest // nil: there are no ceilings for RDMA

@@ -13,7 +13,7 @@ import (
 
 // This file is what is done with a provider, each of it the same way at every provider.
 
-// sleeps measures the round trip of a message; who waits for it sleeps.
+// sleeps measures the round trip of a message whose waiter sleeps.
 func sleeps(p *Provider, size int) bench.Contender {
 	return pings(p, role{mode: modeEcho, size: size})
 }
@@ -34,7 +34,7 @@ func pings(p *Provider, r role) bench.Contender {
 	})
 }
 
-// Pings is a round trip through a provider that nobody else uses. header puts a wire.Header before
+// Pings is a round trip through a provider that nothing else uses. header puts a wire.Header before
 // the message, which both sides write and read; spin has both sides poll.
 func Pings(p *Provider, size int, header, spin bool) bench.Contender {
 	r := role{mode: modeEcho, size: size, spin: spin}

@@ -131,8 +131,7 @@ func perftestCommand(ctx context.Context, tool string, args []string) *exec.Cmd 
 	return cmd
 }
 
-// freePort is one that nobody listens on now. That it stays so is likely, not sure; the run then
-// fails and says so.
+// freePort is a port that is free now. Another process may take it; the run then fails and says so.
 func freePort() (int, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -88,7 +88,7 @@ func serve(ctx context.Context, d fabric.Domain, ln fabric.Listener, note func(e
 			continue
 		}
 		if e != nil {
-			_ = e.undo.Close() // nobody has used it
+			_ = e.undo.Close() // it was not used
 			<-places
 		}
 		if errs.KindOf(err) == errs.Closed || ctx.Err() != nil {

@@ -156,7 +156,7 @@ func (b *Bench) servers(against string, l load) []way {
 
 // networks are the network alone, reads of the same data again and again, which is what it sends,
 // and a network that walks through as much data as the servers do: what stays in the processor's
-// caches is quicker for everybody.
+// caches is quicker for all contenders.
 func (b *Bench) networks(alone net.Load, l load) []way {
 	walks := alone
 	walks.Walk = true

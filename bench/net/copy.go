@@ -17,7 +17,7 @@ import (
 )
 
 // SharedCopy is the ceiling of shared memory: the other process copies into memory that both have
-// mapped, while this one looks at what was copied before. There are two buffers; who has to wait
+// mapped, while this one looks at what was copied before. There are two buffers; a side that waits
 // for one polls its flag.
 //
 //	0     64      128     4096     4096+size  4096+2*size

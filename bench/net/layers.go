@@ -34,7 +34,7 @@ func layers() []layer {
 	}
 }
 
-// layers is a case with all layers of all providers. spin has everybody poll.
+// layers is a case with all layers of all providers. spin makes all sides poll.
 func (b *Bench) layers(spin bool) bench.Case {
 	name, about := "layers-8", "an 8-byte round trip, layer by layer"
 	if spin {

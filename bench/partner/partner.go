@@ -34,7 +34,7 @@ type Domain struct {
 	Listen string     // an address of its own where the other process can reach it
 }
 
-// Opener opens a provider by its name. Whoever asked closes the domain.
+// Opener opens a provider by its name. The caller closes the domain.
 type Opener func(provider string) (Domain, error)
 
 // Metered is an Opener that puts a meter before each provider.
@@ -66,7 +66,7 @@ func On[Args, Reply any](do func(s *Session, args Args) (Reply, error)) Job {
 // Session is one contender's connection. What was opened for it lives as long.
 type Session struct {
 	Context context.Context // ends with the process
-	Note    func(error)     // is told what fails when nobody waits for it
+	Note    func(error)     // is called with failures that no contender waits for
 	Held    any             // what a job has left for the next one of the same contender
 	bench.Undo
 }
@@ -82,8 +82,8 @@ type answer struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Serve does what contenders ask for until ctx ends. note is told what fails on the way. It returns
-// when everything is undone.
+// Serve does what contenders ask for until ctx ends. note is called with what fails on the way. It
+// returns when everything is undone.
 func Serve(ctx context.Context, ln net.Listener, note func(error), known ...Jobs) {
 	jobs := Jobs{doUsage: On(func(*Session, struct{}) (usage, error) { return ownUsage() })}
 	for _, more := range known {

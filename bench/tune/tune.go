@@ -43,7 +43,7 @@ type Tuning struct {
 // File is its name in a cluster's folder.
 const File = "tuning.json"
 
-// Limits of a Tuning, which people write by hand: what is beyond them is a mistake.
+// Limits of a Tuning, which may be written by hand: values beyond them are mistakes.
 const (
 	format       = 1
 	bytesMax     = 64 << 10 // of the file

@@ -2,12 +2,12 @@ package progress
 
 import "testing"
 
-// TestDutyCallsTheStandby says when the standby is called: when others depend on who leaves, when
-// handlers are slow, and when nobody has polled for two visits.
+// TestDutyCallsTheStandby says when the standby is called: when others depend on the goroutine that
+// leaves, when handlers are slow, and when nobody has polled for two checks.
 func TestDutyCallsTheStandby(t *testing.T) {
 	called, alive := 0, true
 	var d Duty
-	d.Open(NewVisitor[*Duty](), func() bool { called++; return alive })
+	d.Open(NewWatchdog[*Duty](), func() bool { called++; return alive })
 	expect := func(what string, want int) {
 		t.Helper()
 		if called != want {
@@ -18,20 +18,20 @@ func TestDutyCallsTheStandby(t *testing.T) {
 	if d.Take() || !d.Taken() {
 		t.Fatal("the duty is had by one at a time")
 	}
-	d.Need()
+	d.EnsurePolling()
 	expect("somebody polls", 0)
 	d.Leave(false)
 	expect("nobody depends on it", 0)
-	if !d.Look() || called != 0 {
-		t.Fatal("it was used since the last visit")
+	if !d.Check() || called != 0 {
+		t.Fatal("it was used since the last check")
 	}
-	if !d.Look() {
-		t.Fatal("the standby has not polled yet: it is visited again")
+	if !d.Check() {
+		t.Fatal("the standby has not polled yet: it is checked again")
 	}
-	expect("nobody polled between two visits", 1)
+	expect("nobody polled between two checks", 1)
 	d.Take()
-	if d.Look() {
-		t.Fatal("it is visited although somebody polls")
+	if d.Check() {
+		t.Fatal("it is checked although somebody polls")
 	}
 	d.Leave(true)
 	expect("others depend on it", 1)
@@ -39,21 +39,21 @@ func TestDutyCallsTheStandby(t *testing.T) {
 	d.Take()
 	d.Serve()
 	expect("a quick handler", 0)
-	d.Need()
+	d.EnsurePolling()
 	expect("a handler that waits", 1)
-	for range slowStays {
+	for range slowRequests {
 		d.Take()
 		d.Serve()
 	}
-	expect("handlers after a slow one", slowStays)
+	expect("handlers after a slow one", slowRequests)
 	d.Take()
 	d.Serve()
 	expect("quick again", 0)
 
 	alive = false
-	d.Look()
-	if d.Look() {
-		t.Fatal("it is visited although there is nothing to poll any more")
+	d.Check()
+	if d.Check() {
+		t.Fatal("it is checked although there is nothing to poll any more")
 	}
 	expect("the last call", 1)
 }

@@ -13,29 +13,30 @@ import (
 // Queue is a completion queue on top of a Source: fabric.CQ for its users, Push,
 // Kick and Yielded for its provider. Safe for concurrent use.
 //
-// Locks: mu is a leaf, but for Source.Wake. due and naps can be read without it; they are written
-// before the words that the other side reads before it sleeps, so that nobody is missed.
+// Locks: mu is a leaf, but for Source.Wake. ready and parked can be read without it. A waiter sets
+// asleep or parked and then looks at ready; whoever sets ready then looks at these two. So no
+// wake-up is lost.
 type Queue struct {
 	provider.Completions // guarded by mu, where they do not say otherwise
 
-	src    Source
-	keeper Keeper
-	settle func(got []fabric.Completion)
-	opts   fabric.CQOptions
-	visits *Visitor[*Queue]
+	src        Source
+	background Background
+	delivered  func(got []fabric.Completion)
+	opts       fabric.CQOptions
+	watchdog   *Watchdog[*Queue]
 
 	turn   Turn
-	spin   spin        // of who has the turn
-	hand   Hand        // likewise
-	asleep atomic.Bool // who has the turn sleeps in the source, and was not woken
-	due    atomic.Bool // Wait would return at once
-	naps   atomic.Int32
-	spun   atomic.Uint64 // waits that were over while who has the turn spun
-	slept  atomic.Uint64 // how often it slept in the source
-	token  chan struct{} // wakes one who naps; closed by Close
+	spin   spin          // the poller's
+	batch  Batch         // the poller's
+	asleep atomic.Bool   // the poller sleeps in the source, and was not woken
+	ready  atomic.Bool   // Wait would return at once
+	parked atomic.Int32  // waiters on token
+	spun   atomic.Uint64 // waits that were over while the poller spun
+	slept  atomic.Uint64 // how often the poller slept in the source
+	token  chan struct{} // wakes one parked waiter; closed by Close
 
 	mu     sync.Mutex
-	ctx    context.Context // of who has the turn, if it can end
+	ctx    context.Context // the poller's, if it can end
 	called bool            // Wake was called
 }
 
@@ -43,27 +44,27 @@ type Queue struct {
 type Config struct {
 	Domain   *provider.Domain
 	Pace     Pace
-	Spinners *Spinners        // of the domain
-	Visits   *Visitor[*Queue] // of the domain
+	Spinners *Spinners         // of the domain
+	Watchdog *Watchdog[*Queue] // of the domain
 
-	// Settle is told which completions a user has been given.
-	Settle func(got []fabric.Completion)
+	// Delivered is called with the completions that a user has been given.
+	Delivered func(got []fabric.Completion)
 }
 
-// Open makes q ready. Its turn rests: endpoints come kept.
-func (q *Queue) Open(src Source, keeper Keeper, opts fabric.CQOptions, cfg Config) {
+// Open makes q ready. Its turn rests: the provider serves endpoints until somebody waits.
+func (q *Queue) Open(src Source, background Background, opts fabric.CQOptions, cfg Config) {
 	q.Completions.Open(cfg.Domain, opts)
-	q.src, q.keeper, q.opts = src, keeper, opts
-	q.settle, q.visits = cfg.Settle, cfg.Visits
+	q.src, q.background, q.opts = src, background, opts
+	q.delivered, q.watchdog = cfg.Delivered, cfg.Watchdog
 	q.token = make(chan struct{}, 1)
 	q.spin.open(opts, cfg.Pace, cfg.Spinners)
 	q.turn.word.Store(turnRests)
 }
 
-// Options are those that it was made with.
+// Options returns the options that it was made with.
 func (q *Queue) Options() fabric.CQOptions { return q.opts }
 
-// Discourage tells that the cores have better things to do than to spin.
+// Discourage makes the next waits sleep without spinning: the cores are needed elsewhere.
 func (q *Queue) Discourage() { q.spin.discourage() }
 
 // WaitCounts implements fabric.WaitCounter.
@@ -74,18 +75,18 @@ func (q *Queue) WaitCounts() fabric.WaitCounts {
 // Poll implements fabric.CQ.
 func (q *Queue) Poll(dst []fabric.Completion) int {
 	n := 0
-	if !q.due.Load() && q.take(false) {
-		q.hand.open(q, dst)
-		q.src.Poll(1, &q.hand)
-		n = q.hand.shut()
+	if !q.ready.Load() && q.take(false) {
+		q.batch.open(q, dst)
+		q.src.Poll(1, &q.batch)
+		n = q.batch.close()
 		q.leave()
 	}
-	if n < len(dst) && (q.opts.SolicitedOnly || q.due.Load()) {
+	if n < len(dst) && (q.opts.SolicitedOnly || q.ready.Load()) {
 		q.mu.Lock()
 		n += q.takeLocked(dst[n:])
 		q.mu.Unlock()
 	}
-	q.settle(dst[:n])
+	q.delivered(dst[:n])
 	return n
 }
 
@@ -93,9 +94,9 @@ func (q *Queue) Poll(dst []fabric.Completion) int {
 func (q *Queue) Wait(ctx context.Context, dst []fabric.Completion) (int, error) {
 	invariant.Check(len(dst) > 0, "CQ.Wait without room for a completion")
 	for {
-		if q.due.Load() {
+		if q.ready.Load() {
 			if n, err, ok := q.result(dst); ok {
-				q.settle(dst[:n])
+				q.delivered(dst[:n])
 				return n, err
 			}
 		}
@@ -103,7 +104,7 @@ func (q *Queue) Wait(ctx context.Context, dst []fabric.Completion) (int, error) 
 			return 0, err
 		}
 		if !q.take(true) {
-			if err := q.nap(ctx); err != nil {
+			if err := q.park(ctx); err != nil {
 				return 0, err
 			}
 			continue
@@ -111,10 +112,10 @@ func (q *Queue) Wait(ctx context.Context, dst []fabric.Completion) (int, error) 
 		n, err := q.drive(ctx, dst)
 		q.leave()
 		if n > 0 {
-			q.settle(dst[:n])
+			q.delivered(dst[:n])
 			return n, nil
 		}
-		if err != nil && !q.due.Load() {
+		if err != nil && !q.ready.Load() {
 			return 0, err
 		}
 	}
@@ -127,60 +128,60 @@ func (q *Queue) result(dst []fabric.Completion) (n int, err error, ok bool) {
 	switch {
 	case q.Closed():
 		return 0, q.ClosedErr(), true
-	case q.Ripe():
+	case q.Ready():
 		n = q.takeLocked(dst)
 		q.wakeLocked() // somebody else may take the rest
 		return n, nil, true
 	case q.called:
 		q.called = false
-		q.dueLocked()
+		q.updateReadyLocked()
 		return 0, nil, true
 	}
 	return 0, nil, false
 }
 
-// take takes the turn, also from the keeper. wait: the caller will wait for it.
+// take takes the turn, also while it rests. wait: the caller will wait for it.
 func (q *Queue) take(wait bool) bool {
 	if q.turn.Take() {
 		return true
 	}
-	if !q.turn.Resting() || !q.keeper.Yield(wait) || !q.turn.Resume() {
+	if !q.turn.Resting() || !q.background.Yield(wait) || !q.turn.Resume() {
 		return false
 	}
-	q.keeper.Resume()
+	q.background.Resume()
 	return true
 }
 
-// Yielded is told by a keeper that has stopped because it was asked to.
+// Yielded is called by a Background that has stopped because Yield asked it to.
 func (q *Queue) Yielded() {
 	if q.turn.Resume() {
 		q.leave()
 	}
 }
 
-// leave leaves the turn to who comes first, which is somebody who naps, if there is one.
+// leave releases the turn and wakes a parked waiter, if there is one, to take it.
 func (q *Queue) leave() {
 	if q.turn.Leave() {
-		q.visits.Add(q)
+		q.watchdog.Add(q)
 	}
-	if q.naps.Load() > 0 {
+	if q.parked.Load() > 0 {
 		q.mu.Lock()
-		q.tokenLocked()
+		q.wakeParkedLocked()
 		q.mu.Unlock()
 	}
 }
 
-// drive polls, for who has the turn, until there is something to take or ctx ends.
+// drive is the poller: it polls until there is something to take or ctx ends.
 func (q *Queue) drive(ctx context.Context, dst []fabric.Completion) (n int, err error) {
 	if ctx.Done() != nil {
 		q.watch(ctx)
 		defer q.unwatch()
 	}
-	q.hand.open(q, dst)
+	q.batch.open(q, dst)
 	q.spin.begin()
 	for looks := 0; ; {
-		did := q.src.Poll(looks, &q.hand)
-		if q.hand.n > 0 || q.due.Load() {
+		did := q.src.Poll(looks, &q.batch)
+		if q.batch.n > 0 || q.ready.Load() {
 			break
 		}
 		if did || q.spin.more() {
@@ -198,7 +199,7 @@ func (q *Queue) drive(ctx context.Context, dst []fabric.Completion) (n int, err 
 		q.spun.Add(1)
 	}
 	q.spin.end()
-	return q.hand.shut(), err
+	return q.batch.close(), err
 }
 
 // sleep sleeps in the source until there is something to poll or to take. It is false if there was
@@ -209,27 +210,27 @@ func (q *Queue) sleep(ctx context.Context) bool {
 		return false
 	}
 	q.asleep.Store(true)
-	if !q.due.Load() && ctx.Err() == nil {
+	if !q.ready.Load() && ctx.Err() == nil {
 		q.slept.Add(1)
 		q.src.Sleep()
 	}
 	woken := !q.asleep.Swap(false)
 	if woken {
-		q.mu.Lock() // until whoever woke is through
+		q.mu.Lock() // until Wake has returned: it is called under mu
 		q.mu.Unlock()
 	}
 	q.src.Awake(woken)
 	return true
 }
 
-// watch has the visitor look at the context of who has the turn, which costs neither a channel nor
-// a goroutine.
+// watch has the watchdog check the poller's context, which costs neither a channel nor a
+// goroutine.
 func (q *Queue) watch(ctx context.Context) {
 	q.mu.Lock()
 	q.ctx = ctx
 	q.mu.Unlock()
 	if q.turn.Watch() {
-		q.visits.Add(q)
+		q.watchdog.Add(q)
 	}
 }
 
@@ -239,7 +240,7 @@ func (q *Queue) unwatch() {
 	q.mu.Unlock()
 }
 
-// watched tells the visitor whether who has the turn has a context, and wakes it when that has
+// watched tells the watchdog whether the poller has a context, and wakes the poller when that has
 // ended.
 func (q *Queue) watched() bool {
 	q.mu.Lock()
@@ -248,41 +249,41 @@ func (q *Queue) watched() bool {
 		return false
 	}
 	if q.ctx.Err() != nil {
-		q.rouseLocked()
+		q.wakePollerLocked()
 	}
 	return true
 }
 
-// Look implements Visited.
-func (q *Queue) Look() bool {
-	switch q.turn.Look(q.watched) {
+// Check implements Watched.
+func (q *Queue) Check() bool {
+	switch q.turn.Check(q.watched) {
 	case InUse:
 		return false
 	case Again:
 		return true
 	}
-	if !q.keeper.Prepare() {
-		q.turn.Leave() // it is visited already
-		q.nudge()
+	if !q.background.Prepare() {
+		q.turn.Leave() // the watchdog has it already
+		q.wakeOne()
 		return true
 	}
 	q.turn.Rest()
-	q.keeper.Keep()
-	q.nudge()
+	q.background.Start()
+	q.wakeOne()
 	return false
 }
 
-// nudge lets one who naps look at the turn again, which the visitor has had for a moment.
-func (q *Queue) nudge() {
+// wakeOne has one parked waiter try the turn again, which the watchdog has held for a moment.
+func (q *Queue) wakeOne() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.tokenLocked()
+	q.wakeParkedLocked()
 }
 
-// nap sleeps until somebody leaves a token.
-func (q *Queue) nap(ctx context.Context) (err error) {
-	q.naps.Add(1)
-	if !q.due.Load() && !q.turn.Free() { // who leaves the turn now sees who naps
+// park sleeps until somebody leaves a token.
+func (q *Queue) park(ctx context.Context) (err error) {
+	q.parked.Add(1)
+	if !q.ready.Load() && !q.turn.Free() { // leave sees parked from now on
 		if done := ctx.Done(); done == nil {
 			<-q.token
 		} else {
@@ -293,7 +294,7 @@ func (q *Queue) nap(ctx context.Context) (err error) {
 			}
 		}
 	}
-	q.naps.Add(-1)
+	q.parked.Add(-1)
 	if err != nil {
 		q.mu.Lock()
 		q.wakeLocked() // the token may have been meant for this one
@@ -305,21 +306,21 @@ func (q *Queue) nap(ctx context.Context) (err error) {
 // takeLocked moves completions out.
 func (q *Queue) takeLocked(dst []fabric.Completion) int {
 	n := q.Take(dst)
-	q.dueLocked()
+	q.updateReadyLocked()
 	return n
 }
 
-// dueLocked keeps due what it says.
-func (q *Queue) dueLocked() bool {
-	due := q.Ripe() || q.called || q.Closed()
-	if q.due.Load() != due {
-		q.due.Store(due)
+// updateReadyLocked sets ready to what the queue holds.
+func (q *Queue) updateReadyLocked() bool {
+	ready := q.Ready() || q.called || q.Closed()
+	if q.ready.Load() != ready {
+		q.ready.Store(ready)
 	}
-	return due
+	return ready
 }
 
-// Push adds a completion; solicited is that of a receive whose sender said so. It may be called by
-// who has the turn and by anybody else.
+// Push adds a completion. solicited: it is that of a receive whose sender asked for an event. Any
+// goroutine may call it, the poller too.
 func (q *Queue) Push(c *fabric.Completion, solicited bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -330,13 +331,13 @@ func (q *Queue) Push(c *fabric.Completion, solicited bool) {
 
 // wakeLocked wakes somebody if there is something to take.
 func (q *Queue) wakeLocked() {
-	if q.dueLocked() && !q.rouseLocked() {
-		q.tokenLocked()
+	if q.updateReadyLocked() && !q.wakePollerLocked() {
+		q.wakeParkedLocked()
 	}
 }
 
-// rouseLocked wakes who has the turn, if it sleeps.
-func (q *Queue) rouseLocked() bool {
+// wakePollerLocked wakes the poller, if it sleeps.
+func (q *Queue) wakePollerLocked() bool {
 	if !q.asleep.CompareAndSwap(true, false) {
 		return false
 	}
@@ -344,9 +345,9 @@ func (q *Queue) rouseLocked() bool {
 	return true
 }
 
-// tokenLocked wakes one of those who nap.
-func (q *Queue) tokenLocked() {
-	if q.Closed() || q.naps.Load() == 0 {
+// wakeParkedLocked wakes one parked waiter.
+func (q *Queue) wakeParkedLocked() {
+	if q.Closed() || q.parked.Load() == 0 {
 		return
 	}
 	select {
@@ -355,20 +356,20 @@ func (q *Queue) tokenLocked() {
 	}
 }
 
-// Ripen makes all that is there end a Wait, for a device that tells of solicited messages
-// afterwards.
-func (q *Queue) Ripen() {
+// ReadyAll makes everything in the queue end a Wait, for a device that tells of solicited messages
+// only after their completions.
+func (q *Queue) ReadyAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.Completions.Ripen()
+	q.Completions.ReadyAll()
 	q.wakeLocked()
 }
 
-// Kick makes who has the turn poll again, although no event came, if it sleeps.
+// Kick makes a sleeping poller poll again, although no event came.
 func (q *Queue) Kick() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.rouseLocked()
+	q.wakePollerLocked()
 }
 
 // Wake implements fabric.CQ.
@@ -384,8 +385,8 @@ func (q *Queue) Close() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.Shut() {
-		q.dueLocked()
-		q.rouseLocked()
+		q.updateReadyLocked()
+		q.wakePollerLocked()
 		close(q.token)
 	}
 	return nil

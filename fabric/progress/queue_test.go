@@ -17,34 +17,34 @@ import (
 )
 
 // wire is a source in memory: messages are numbers in a channel. While it rests a goroutine of its
-// own, the keeper, receives them, as a provider's does that reads a socket.
+// own receives them in the background, as a provider's does that reads a socket.
 type wire struct {
-	q       Queue
-	in      chan uint64
-	carry   []uint64
-	woken   chan struct{} // room for one
-	rest    chan struct{} // starts the keeper
-	ask     chan struct{} // room for one: somebody wants to poll
-	stop    chan struct{}
-	settled atomic.Int64
-	rests   atomic.Int64 // how often the keeper began
-	slept   atomic.Int64
-	holders atomic.Int32 // who is inside a method that only the turn's owner may call
+	q         Queue
+	in        chan uint64
+	carry     []uint64
+	woken     chan struct{} // room for one
+	rest      chan struct{} // starts the background receiver
+	ask       chan struct{} // room for one: somebody wants to poll
+	stop      chan struct{}
+	delivered atomic.Int64
+	rests     atomic.Int64 // how often the background receiver began
+	slept     atomic.Int64
+	holders   atomic.Int32 // goroutines inside a method that only the poller may call
 }
 
 func newWire(t testing.TB, opts fabric.CQOptions) *wire {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	v := NewVisitor[*Queue]()
+	v := NewWatchdog[*Queue]()
 	var d provider.Domain
 	d.Open(fabric.Caps{Provider: "wire"})
 	w := &wire{in: make(chan uint64, 1024), woken: make(chan struct{}, 1),
 		rest: make(chan struct{}, 1), ask: make(chan struct{}, 1), stop: make(chan struct{})}
 	w.q.Open(w, w, opts, Config{Domain: &d, Pace: Pace{Looks: 4, Polls: 4}, Spinners: &Spinners{},
-		Visits: v, Settle: func(got []fabric.Completion) { w.settled.Add(int64(len(got))) }})
+		Watchdog: v, Delivered: func(got []fabric.Completion) { w.delivered.Add(int64(len(got))) }})
 	var all sync.WaitGroup
 	all.Go(func() { v.Run(ctx) })
-	all.Go(w.keep)
+	all.Go(w.receive)
 	w.rest <- struct{}{}
 	t.Cleanup(func() {
 		_ = w.q.Close()
@@ -68,25 +68,25 @@ func (w *wire) push(v uint64) {
 	w.q.Push(&fabric.Completion{Op: fabric.OpRecv, Context: v}, v%2 == 0)
 }
 
-func (w *wire) deliver(v uint64, h *Hand) {
-	if !h.Take(&w.q, &fabric.Completion{Op: fabric.OpRecv, Context: v}) {
+func (w *wire) deliver(v uint64, b *Batch) {
+	if !b.Add(&w.q, &fabric.Completion{Op: fabric.OpRecv, Context: v}) {
 		w.push(v)
 	}
 }
 
-func (w *wire) Poll(looks int, h *Hand) bool {
+func (w *wire) Poll(looks int, b *Batch) bool {
 	w.enter()
 	defer w.exit()
 	did := false
 	for _, v := range w.carry {
-		w.deliver(v, h)
+		w.deliver(v, b)
 		did = true
 	}
 	w.carry = w.carry[:0]
 	for range looks {
 		select {
 		case v := <-w.in:
-			w.deliver(v, h)
+			w.deliver(v, b)
 			did = true
 		default:
 		}
@@ -126,7 +126,7 @@ func (w *wire) Wake() { w.woken <- struct{}{} }
 
 func (w *wire) Prepare() bool { return len(w.carry) == 0 }
 
-func (w *wire) Keep() { w.rest <- struct{}{} }
+func (w *wire) Start() { w.rest <- struct{}{} }
 
 func (w *wire) Yield(wait bool) bool {
 	if wait {
@@ -138,9 +138,9 @@ func (w *wire) Yield(wait bool) bool {
 	return false
 }
 
-func (w *wire) Resume() { panic("the keeper yields by itself") }
+func (w *wire) Resume() { panic("the receiver yields by itself") }
 
-func (w *wire) keep() {
+func (w *wire) receive() {
 	for {
 		select {
 		case <-w.stop:
@@ -198,8 +198,8 @@ func TestEveryCompletionOnce(t *testing.T) {
 				})
 			}
 			all.Wait()
-			if w.settled.Load() != int64(total) {
-				t.Fatalf("%d were settled, want %d", w.settled.Load(), total)
+			if w.delivered.Load() != int64(total) {
+				t.Fatalf("%d were delivered, want %d", w.delivered.Load(), total)
 			}
 		})
 	}
@@ -242,7 +242,7 @@ func takeSome(
 	return n
 }
 
-// TestContextEndsASleeper: who has the turn and sleeps in the source notices the end of its context
+// TestContextEndsASleeper: a poller that sleeps in the source notices the end of its context
 // although nothing listens to it.
 func TestContextEndsASleeper(t *testing.T) {
 	w := newWire(t, fabric.CQOptions{Depth: 4})
@@ -272,7 +272,7 @@ func TestRestsWhenLeftAlone(t *testing.T) {
 		}
 		until(t, "it rests", func() bool { return w.q.turn.Resting() })
 		w.in <- 2 // nobody waits: the source takes it
-		until(t, "it was pushed", func() bool { return w.q.due.Load() })
+		until(t, "it was pushed", func() bool { return w.q.ready.Load() })
 		if n := w.q.Poll(dst); n != 1 || dst[0].Context != 2 {
 			t.Fatalf("Poll in round %d: %d %v", round, n, dst[0])
 		}
@@ -288,7 +288,7 @@ func TestCloseEndsEveryWait(t *testing.T) {
 			ended <- err
 		}()
 	}
-	until(t, "they wait", func() bool { return w.q.naps.Load() == 2 && w.slept.Load() > 0 })
+	until(t, "they wait", func() bool { return w.q.parked.Load() == 2 && w.slept.Load() > 0 })
 	_ = w.q.Close()
 	for range cap(ended) {
 		if err := <-ended; errs.KindOf(err) != errs.Closed {

@@ -20,16 +20,16 @@ const (
 	spinnersMax = 1
 )
 
-// Spinners counts those who spin in a domain.
+// Spinners counts the waiters that spin in a domain.
 type Spinners struct{ n atomic.Int32 }
 
-// Pace is how a source is looked at while a waiter spins.
+// Pace is how often a source is looked at while a waiter spins.
 type Pace struct {
 	Looks int // in one Poll
 	Polls int // between two looks at the clock
 }
 
-// spin is what a queue knows about its waits. It belongs to who has the turn.
+// spin is what a queue knows about its waits. It belongs to the poller.
 type spin struct {
 	pace   Pace
 	wanted time.Duration // fabric.CQOptions.Spin
@@ -86,7 +86,7 @@ func (s *spin) end() {
 	}
 }
 
-// discourage makes the next waits sleep at once.
+// discourage forgets that answers came quickly.
 func (s *spin) discourage() { s.streak = 0 }
 
 // more tells, after a poll that found nothing, whether to poll again rather than sleep.
@@ -140,7 +140,7 @@ func (s *spin) limit() time.Duration {
 	return spinMax
 }
 
-// looks is how often the next poll looks: not at all where Arm and Sleep come next, which do.
+// looks is how often the next poll looks: not at all where Arm and Sleep come next, which look too.
 func (s *spin) looks() int {
 	switch {
 	case !s.began || s.spent:

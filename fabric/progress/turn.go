@@ -2,16 +2,17 @@ package progress
 
 import "sync/atomic"
 
-// Turn is the right to poll. It is free, or somebody has it, or it rests: then whoever owns what is
-// polled sees to it. It is one word, because it changes hands twice in every round trip:
+// Turn is the right to poll: a lock that is only ever tried, never waited for. It is free, or
+// somebody holds it, or it rests: then the provider polls in the background. It is one word,
+// because it changes hands twice in every round trip:
 //
 //	bits 0-1    2         3..63
 //	| state   | watched | moves: counts the changes |
 //
-// watched: a Visitor will look. Who makes it so has to tell the Visitor.
+// watched: a Watchdog will check. Whoever sets the bit has to add the turn to the Watchdog.
 type Turn struct {
 	word atomic.Uint64
-	seen uint64 // moves when the Visitor last looked; belongs to it
+	seen uint64 // moves at the last check; belongs to the Watchdog
 }
 
 const (
@@ -43,16 +44,16 @@ func (t *Turn) Take() bool { return t.change(turnFree, turnTaken) }
 // Resume takes the turn if it rests.
 func (t *Turn) Resume() bool { return t.change(turnRests, turnTaken) }
 
-// Free tells whether nobody has the turn and it does not rest.
+// Free tells whether nobody holds the turn and it does not rest.
 func (t *Turn) Free() bool { return t.word.Load()&turnState == turnFree }
 
 // Resting tells whether it rests.
 func (t *Turn) Resting() bool { return t.word.Load()&turnState == turnRests }
 
-// Taken tells whether somebody has it.
+// Taken tells whether somebody holds it.
 func (t *Turn) Taken() bool { return t.word.Load()&turnState == turnTaken }
 
-// Rest lets a turn that the caller has rest. The Visitor need not come again.
+// Rest lets a turn that the caller holds rest. The Watchdog need not check it any more.
 func (t *Turn) Rest() {
 	for {
 		w := t.word.Load()
@@ -62,9 +63,8 @@ func (t *Turn) Rest() {
 	}
 }
 
-// Leave leaves the turn to whoever takes it next. When it is true the caller has to tell the
-// Visitor of it.
-func (t *Turn) Leave() (visit bool) {
+// Leave releases the turn. When it is true the caller has to add it to the Watchdog.
+func (t *Turn) Leave() (add bool) {
 	for {
 		w := t.word.Load()
 		if t.word.CompareAndSwap(w, w&^turnState|turnWatched+turnMove) {
@@ -73,9 +73,9 @@ func (t *Turn) Leave() (visit bool) {
 	}
 }
 
-// Watch has the Visitor look at a turn that the caller has. When it is true the caller has to tell
-// the Visitor.
-func (t *Turn) Watch() (visit bool) {
+// Watch has a turn that the caller holds checked. When it is true the caller has to add it to the
+// Watchdog.
+func (t *Turn) Watch() (add bool) {
 	for {
 		w := t.word.Load()
 		if t.word.CompareAndSwap(w, w|turnWatched+turnMove) {
@@ -84,18 +84,19 @@ func (t *Turn) Watch() (visit bool) {
 	}
 }
 
-// Left is what a Visitor finds.
-type Left uint8
+// Use is what a check finds.
+type Use uint8
 
-// What a Visitor may find.
+// What a check may find.
 const (
-	InUse Left = iota // somebody has it, or it rests, and the Visitor need not come again
-	Again             // it was used since the last visit, or is to be watched: look again
-	Alone             // it was free all the time: the Visitor has taken it
+	InUse Use = iota // somebody holds it, or it rests, and it need not be checked any more
+	Again            // it was used since the last check, or is to be watched: check again
+	Idle             // it was free all the time: the Watchdog has taken it
 )
 
-// Look is a visit. watch tells whether a turn that somebody has is to be watched all the same.
-func (t *Turn) Look(watch func() bool) Left {
+// Check is one check by the Watchdog. watch tells whether a turn that somebody holds is to be
+// watched all the same.
+func (t *Turn) Check(watch func() bool) Use {
 	for {
 		w := t.word.Load()
 		switch {
@@ -110,7 +111,7 @@ func (t *Turn) Look(watch func() bool) Left {
 			t.seen = w / turnMove
 			return Again
 		case t.word.CompareAndSwap(w, w+turnTaken+turnMove):
-			return Alone
+			return Idle
 		}
 	}
 }

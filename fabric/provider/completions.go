@@ -13,17 +13,17 @@ import (
 // place for everything that it may have posted and not polled (Reserve), before it is made; so
 // there is always room, and a Push never fails.
 //
-// A completion is ripe when it, or one behind it, ends a Wait: all are, unless the queue waits for
-// solicited ones only. The provider's queue calls all methods under its own lock, but for those
-// that say that they need none, and adds Poll, Wait, Wake and Close.
+// A completion is ready when it, or one behind it, ends a Wait: all are, unless the queue waits for
+// solicited ones only. The provider's queue adds Poll, Wait, Wake and Close, and calls all methods
+// under its own lock, except those that say that they need none.
 type Completions struct {
 	of            *Domain
 	solicitedOnly bool
-	reserved      atomic.Int64 // sum of the depths of the endpoints that still can fill it
+	reserved      atomic.Int64 // sum of the depths of the endpoints that can still fill it
 	closed        atomic.Bool
 
-	ring ring.Ring[fabric.Completion]
-	ripe int // how many of the ring are
+	ring  ring.Ring[fabric.Completion]
+	ready int // how many completions of the ring are ready
 }
 
 // Open makes an empty queue.
@@ -32,22 +32,22 @@ func (q *Completions) Open(of *Domain, opts fabric.CQOptions) {
 	q.ring = ring.New[fabric.Completion](opts.Depth)
 }
 
-// Push adds a completion; solicited is that of a receive whose sender said so. It tells whether it
-// ends a Wait. A closed queue drops it.
-func (q *Completions) Push(c *fabric.Completion, solicited bool) (ripe bool) {
+// Push adds a completion. solicited: it is that of a receive whose sender asked for an event. It
+// tells whether the completion ends a Wait. A closed queue drops it.
+func (q *Completions) Push(c *fabric.Completion, solicited bool) (ready bool) {
 	if q.closed.Load() {
 		return false
 	}
 	invariant.Check(!q.ring.Full(), "completion queue overflow")
 	q.ring.Push(*c)
 	if solicited || c.Err != nil || !q.solicitedOnly {
-		q.ripe = q.ring.Len()
+		q.ready = q.ring.Len()
 		return true
 	}
 	return false
 }
 
-// Take moves completions out, oldest first, ripe or not. The caller tells their endpoints
+// Take moves completions out, oldest first, ready or not. The caller tells their endpoints
 // (Endpoint.Polled) when it has let go of the queue's lock.
 func (q *Completions) Take(dst []fabric.Completion) int {
 	n := 0
@@ -55,22 +55,23 @@ func (q *Completions) Take(dst []fabric.Completion) int {
 		dst[n] = q.ring.Pop()
 		n++
 	}
-	q.ripe = max(0, q.ripe-n)
+	q.ready = max(0, q.ready-n)
 	return n
 }
 
 // Ripe tells whether there is something that ends a Wait.
-func (q *Completions) Ripe() bool { return q.ripe > 0 }
+func (q *Completions) Ready() bool { return q.ready > 0 }
 
-// Ripen makes all that is there ripe, for a device that tells of solicited messages afterwards.
-func (q *Completions) Ripen() { q.ripe = q.ring.Len() }
+// ReadyAll makes everything in the queue ready, for a device that tells of solicited messages
+// only after their completions.
+func (q *Completions) ReadyAll() { q.ready = q.ring.Len() }
 
 // Shut drops what is there and takes no more. It is false when it was shut before.
 func (q *Completions) Shut() bool {
 	if q.closed.Swap(true) {
 		return false
 	}
-	q.ring, q.ripe = ring.Ring[fabric.Completion]{}, 0
+	q.ring, q.ready = ring.Ring[fabric.Completion]{}, 0
 	return true
 }
 
@@ -80,7 +81,7 @@ func (q *Completions) Closed() bool { return q.closed.Load() }
 // ClosedErr is what a waiter of a closed queue gets.
 func (q *Completions) ClosedErr() error { return q.of.closedErr("Wait") }
 
-// reserve sets room for an endpoint's completions aside. It needs no lock.
+// reserve takes places for an endpoint's completions. It needs no lock.
 func (q *Completions) reserve(depth int) error {
 	if q.closed.Load() {
 		return q.of.closedErr("CQ")
@@ -96,10 +97,10 @@ func (q *Completions) reserve(depth int) error {
 
 func (q *Completions) unreserve(depth int) { q.reserved.Add(-int64(depth)) }
 
-// completions finds this part in a provider's queue.
+// completions returns the part that a provider's queue embeds.
 func (q *Completions) completions() *Completions { return q }
 
-// queueOf is the part of a queue that d made, or nil.
+// queueOf returns the embedded part of a queue of d, or nil.
 func (d *Domain) queueOf(cq fabric.CQ) *Completions {
 	if own, ok := cq.(interface{ completions() *Completions }); ok && own.completions().of == d {
 		return own.completions()
@@ -107,8 +108,8 @@ func (d *Domain) queueOf(cq fabric.CQ) *Completions {
 	return nil
 }
 
-// Reserve checks cfg, fills in its hello and sets its places in the completion queues aside. They
-// are given back by Unreserve, if no endpoint is made, or by the endpoint.
+// Reserve checks cfg, fills in its hello and reserves its places in the completion queues.
+// Unreserve releases them if no endpoint is made; else the endpoint does.
 func (d *Domain) Reserve(cfg *fabric.EndpointConfig) error {
 	if err := fabric.CheckEndpoint(&d.caps, cfg); err != nil {
 		return err
@@ -127,7 +128,7 @@ func (d *Domain) Reserve(cfg *fabric.EndpointConfig) error {
 	return nil
 }
 
-// Unreserve gives the places of Reserve back.
+// Unreserve releases the places of Reserve.
 func (d *Domain) Unreserve(cfg *fabric.EndpointConfig) {
 	d.queueOf(cfg.SendCQ).unreserve(cfg.SendDepth)
 	d.queueOf(cfg.RecvCQ).unreserve(cfg.RecvDepth)

@@ -2,18 +2,19 @@
 // package fabric demands of every one of them, and what has nothing to do with how bytes move. A
 // provider embeds these types in its own and adds its wire, its sockets or rings, and how it waits.
 //
-//	Domain       who is open: endpoints, listeners, goroutines; Dial's errors
+//	Domain       what is open: endpoints, listeners, goroutines; Dial's errors
 //	Completions  the ring of a completion queue, with places reserved: it never overflows
-//	Endpoint     one end's life: the first cause of its death, places held until they are polled
+//	Endpoint     one end's life: the first cause of its death, places held until polled
 //	SendQueue    posted requests until their completion
 //	RecvQueue    posted receives until a message takes them
 //	Region       registered memory, and Grants: who may touch which bytes; Revoke waits
 //	Listener     peers between their connect and Accept
 //	hello.go     the hello on a byte stream, and what each side makes of the other's
 //
-// It moves no data, knows no wire but the hello's, and decides nothing about spinning, sleeping and
-// waking: package progress does. None of it calls back into a provider while it
-// holds a lock, unless the comment of the method says so.
+// It knows no wire but the hello's, copies nothing but between a request's pieces and a ring
+// (Gather, Scatter), and decides nothing about spinning, sleeping and waking: package progress
+// does. Methods do not call back into a provider while they hold a lock, unless their comments say
+// so.
 //
 // Read domain.go first, then endpoint.go and completions.go (everything that is posted completes
 // exactly once), request.go and recv.go (what is posted), grant.go (memory), listen.go and hello.go
@@ -31,8 +32,8 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 )
 
-// Domain is the part of a domain that knows who is open. Open it before use. Safe for concurrent
-// use.
+// Domain is the part of a domain that knows its open endpoints and listeners. Open it before use.
+// Safe for concurrent use.
 type Domain struct {
 	// Running counts the goroutines of the domain. Adopt and Go add to it unless the domain was
 	// stopped. A living endpoint may add more: its own goroutines keep the count above zero.
@@ -69,7 +70,7 @@ func (d *Domain) Open(caps fabric.Caps) {
 // Caps implements fabric.Domain.
 func (d *Domain) Caps() fabric.Caps { return d.caps }
 
-// Limit replaces the caps, for a provider that asks its devices, before anybody else has d.
+// Limit replaces the caps, for a provider that asks its devices. It is called before d is shared.
 func (d *Domain) Limit(caps fabric.Caps) { d.caps = caps }
 
 // Context ends when the domain is stopped.
@@ -95,8 +96,8 @@ func (d *Domain) CheckQueue(opts fabric.CQOptions) error {
 	return fabric.CheckCQ(opts)
 }
 
-// Adopt makes e, which is the embedded part of all, one of the domain's and counts its goroutines
-// in Running; errs.Closed when the domain was stopped meanwhile.
+// Adopt adds an endpoint to the domain and counts its goroutines in Running. e is the part that all
+// embeds. It is errs.Closed when the domain was stopped meanwhile.
 func (d *Domain) Adopt(e *Endpoint, all Mortal, goroutines int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -114,14 +115,15 @@ func (d *Domain) forget(e *Endpoint) {
 	delete(d.eps, e)
 }
 
-// Endpoints are those that were adopted and not closed.
+// Endpoints returns those that were adopted and not closed.
 func (d *Domain) Endpoints() []Mortal {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Collect(maps.Values(d.eps))
 }
 
-// Enter counts a call in calls that must not begin when the domain was stopped: errs.Closed then.
+// Enter adds a call to calls. It is errs.Closed when the domain was stopped: then the call must not
+// begin.
 func (d *Domain) Enter(call string, calls *sync.WaitGroup) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -186,9 +188,8 @@ func (d *Domain) Close() error {
 }
 
 // Dial reserves the places of cfg and runs dial, under a context that ends with the caller's or
-// with the domain. Whatever dial makes of that, the error is the one that the contract promises,
-// and the places are given back: an endpoint that dial made and could not hand out is disowned
-// first.
+// with the domain. If dial fails, the error is the one that the contract promises and the places
+// are released. dial disowns an endpoint that it made and cannot return.
 func (d *Domain) Dial(
 	ctx context.Context, addr string, cfg *fabric.EndpointConfig,
 	dial func(context.Context) (fabric.Endpoint, error),

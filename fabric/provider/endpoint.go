@@ -7,12 +7,12 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 )
 
-// Endpoint is the part of an endpoint that knows how much of it is in use, and whether it lives.
+// Endpoint is the part of an endpoint that counts what is posted and knows whether it is alive.
 //
 // Places: a request or receive holds a place from its post (HoldSends, HoldRecvs) until its
-// completion is polled, or until it succeeds silently. The provider sees to it that each is
-// completed exactly once; then the places in the completion queues go back when the endpoint is
-// closed and the last completion has been polled, and not before.
+// completion is polled, or until it succeeds silently. The provider completes each exactly once.
+// The places in the completion queues are released when the endpoint is closed and its last
+// completion has been polled.
 //
 // Life: open; dead by End, of which the first cause is kept; finished by Finished, when nothing
 // touches memory any more and all completions are pushed; closed when the user has closed it too.
@@ -38,7 +38,7 @@ func (e *Endpoint) Open(d *Domain, name string, cfg fabric.EndpointConfig, peer 
 	e.done = make(chan struct{})
 }
 
-// Meet says who the peer is, where that is known after Open only, before anybody else has e.
+// Meet sets the peer, where it is known only after Open. It is called before e is shared.
 func (e *Endpoint) Meet(peer fabric.Peer) { e.peer = peer }
 
 // Peer implements fabric.Endpoint.
@@ -47,7 +47,7 @@ func (e *Endpoint) Peer() fabric.Peer { return e.peer }
 // Name implements fabric.Endpoint.
 func (e *Endpoint) Name() string { return e.name }
 
-// SendRoom is how many more requests may be posted. The caller keeps others from posting.
+// SendRoom is how many more requests may be posted. The caller holds the lock under which it posts.
 func (e *Endpoint) SendRoom() int { return e.Config.SendDepth - int(e.sends.Load()) }
 
 // RecvRoom is SendRoom for receives.
@@ -70,10 +70,10 @@ func (e *Endpoint) HoldSends(n int) { e.sends.Add(int32(n)) }
 // HoldRecvs takes places for n receives. There must be room.
 func (e *Endpoint) HoldRecvs(n int) { e.recvs.Add(int32(n)) }
 
-// Silent gives back the place of a request that has succeeded and has no completion.
+// Silent releases the place of a request that has succeeded and has no completion.
 func (e *Endpoint) Silent() { e.sends.Add(-1) }
 
-// Polled gives back the place of a completion that has been handed out.
+// Polled releases the place of a completion that a user has been given.
 func (e *Endpoint) Polled(op fabric.Op) {
 	if op == fabric.OpRecv {
 		e.recvs.Add(-1)
@@ -85,17 +85,18 @@ func (e *Endpoint) Polled(op fabric.Op) {
 	}
 }
 
-// unreserve gives the places in the queues back once nothing can fill or hold them any more.
+// unreserve releases the places in the queues once nothing can fill or hold them any more.
 func (e *Endpoint) unreserve() {
 	if e.sends.Load() == 0 && e.recvs.Load() == 0 && e.returned.CompareAndSwap(false, true) {
 		e.domain.Unreserve(&e.Config)
 	}
 }
 
-// Disown leaves the places in the queues to who reserved them: the endpoint was never handed out.
+// Disown leaves the places in the queues to the caller of Reserve: the endpoint was never returned
+// to a user.
 func (e *Endpoint) Disown() { e.returned.Store(true) }
 
-// End marks the death. The first cause counts: it tells whether this is it.
+// End marks the death. The first cause is kept; End tells whether this is it.
 func (e *Endpoint) End(kind errs.Kind, why string) (first bool) {
 	if e.Dead() {
 		return false
@@ -143,15 +144,15 @@ func (e *Endpoint) Full(op string) error {
 	return errs.Newf(errs.Again, op, e.name, "the queue is full")
 }
 
-// Finished says, once, that nothing of a dead endpoint's is touched any more and that everything
-// has been completed.
+// Finished is called once, when nothing touches the memory of a dead endpoint any more and
+// everything that was posted has been completed.
 func (e *Endpoint) Finished() { close(e.done) }
 
 // Done is closed by Finished.
 func (e *Endpoint) Done() <-chan struct{} { return e.done }
 
 // AwaitEnd is the rest of Close, after the death was marked: it waits for Finished, leaves the
-// domain, and gives back what nothing holds any more.
+// domain, and releases the places that nothing holds any more.
 func (e *Endpoint) AwaitEnd() {
 	<-e.done
 	if e.closed.CompareAndSwap(false, true) {
@@ -208,5 +209,5 @@ func (e *Endpoint) foreign(op string) error {
 	return errs.Newf(errs.Invalid, op, e.name, "a Region is closed or not of this domain")
 }
 
-// base finds this part in a provider's endpoint.
+// base returns the part that a provider's endpoint embeds.
 func (e *Endpoint) base() *Endpoint { return e }

@@ -65,10 +65,10 @@ type granted interface {
 
 // Grants finds the grants of a domain by key. Safe for concurrent use.
 //
-// Stall, if not 0, bounds how long Revoke waits for those who touch the memory; then it calls
-// Stalled, which ends the connection and with it the use. Withdraw, if not nil, ends the direct use
-// of a grant by the peer that Region.GrantDirect had opened: when it returns the peer has stopped.
-// Both are called without a lock.
+// Stall, if not 0, bounds how long Revoke waits for copies that are under way; then it calls
+// Stalled, which ends the connection and with it the copies. Withdraw, if not nil, ends the direct
+// use of a grant by the peer that Region.GrantDirect had opened: when it returns the peer has
+// stopped. Both are called without a lock.
 type Grants[E granted] struct {
 	Stall    time.Duration
 	Stalled  func(E)
@@ -77,13 +77,13 @@ type Grants[E granted] struct {
 	table *keytable.Table[Grant[E]]
 }
 
-// Grant is one place of the table, used by one grant after another. Its lock comes after the
+// Grant is one entry of the table, used by one grant after another. Its lock comes after the
 // endpoint's.
 type Grant[E granted] struct {
 	all *Grants[E]
 
 	mu   sync.Mutex
-	idle sync.Cond // users fell to 0, or a revocation is through
+	idle sync.Cond // users fell to 0, or a revocation has ended
 
 	key      uint64 // 0: no access
 	revoking uint64 // the key while Revoke waits for the last user
@@ -138,8 +138,8 @@ func (r *Region[E]) Grant(ep fabric.Endpoint, off, length int, rights fabric.Rig
 	return r.GrantDirect(ep, off, length, rights, nil)
 }
 
-// GrantDirect is Grant where direct, if not nil, may let the peer use the memory without this side:
-// it returns the slot under which, or 0. It is called with the grant's lock.
+// GrantDirect is Grant with direct access: direct, if not nil, may let the peer use the memory
+// without this side, and returns the slot for that, or 0. It is called with the grant's lock.
 func (r *Region[E]) GrantDirect(
 	ep fabric.Endpoint, off, length int, rights fabric.Rights, direct func(e E, key uint64) uint32,
 ) (fabric.Remote, error) {
@@ -157,7 +157,7 @@ func (r *Region[E]) GrantDirect(
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if r.Closed() { // looked at under g.mu: Close comes by later and finds the grant, or this
+	if r.Closed() { // checked under g.mu: a later Close finds the grant
 		r.grants.table.GiveBack(key)
 		return fabric.Remote{}, r.of.closedErr("Grant")
 	}
@@ -169,8 +169,8 @@ func (r *Region[E]) GrantDirect(
 	return fabric.Remote{Key: key, Addr: Addr(g.slot), Len: uint64(length)}, nil
 }
 
-// Acquire opens length bytes at addr for the peer of e, or returns nil where the key does not allow
-// that. The caller releases the grant when it has stopped touching the memory.
+// Acquire returns length bytes at addr for an access by the peer of e, or nil where the key does
+// not allow it. The caller releases the grant when it has stopped touching the memory.
 func (t *Grants[E]) Acquire(e E, key, addr uint64, length int, need fabric.Rights) (
 	*Grant[E], []byte,
 ) {
@@ -207,8 +207,8 @@ func (r *Region[E]) Revoke(rem fabric.Remote) {
 	}
 }
 
-// Close implements fabric.Region. It looks through the whole table: regions live long, and grants
-// should not pay for their end.
+// Close implements fabric.Region. It scans the whole table: regions live long, and a list of each
+// region's grants would cost every grant.
 func (r *Region[E]) Close() error {
 	r.Shut()
 	for _, g := range r.grants.table.All() {
@@ -230,7 +230,7 @@ func (g *Grant[E]) revoke(key uint64, of *Region[E]) bool {
 	if g.region != of || key == 0 {
 		return false
 	}
-	for g.revoking == key { // by somebody else: both may only return when it is over
+	for g.revoking == key { // another call revokes it: both may return only when it is over
 		g.idle.Wait()
 	}
 	if g.key != key || g.region != of {
@@ -238,7 +238,7 @@ func (g *Grant[E]) revoke(key uint64, of *Region[E]) bool {
 	}
 	g.key, g.revoking = 0, key
 	if g.users > 0 {
-		g.outlastLocked()
+		g.awaitUsersLocked()
 	}
 	if slot, ep := g.slot, g.ep; slot != 0 {
 		g.mu.Unlock()
@@ -251,8 +251,8 @@ func (g *Grant[E]) revoke(key uint64, of *Region[E]) bool {
 	return true
 }
 
-// outlastLocked waits for the users.
-func (g *Grant[E]) outlastLocked() {
+// awaitUsersLocked waits until no copy is under way.
+func (g *Grant[E]) awaitUsersLocked() {
 	if limit := g.all.Stall; limit > 0 {
 		g.due = time.Now().Add(limit)
 		if g.timer == nil {
@@ -262,7 +262,7 @@ func (g *Grant[E]) outlastLocked() {
 		}
 		defer func() {
 			g.timer.Stop()
-			g.due = time.Time{} // should the timer have gone off in this moment
+			g.due = time.Time{} // the timer may have fired at this moment
 		}()
 	}
 	for g.users > 0 {
@@ -270,7 +270,7 @@ func (g *Grant[E]) outlastLocked() {
 	}
 }
 
-// stalled ends the connection whose peer keeps a user.
+// stalled ends the connection of a copy that takes too long.
 func (g *Grant[E]) stalled() {
 	g.mu.Lock()
 	ep, late := g.ep, !g.due.IsZero() && !time.Now().Before(g.due)

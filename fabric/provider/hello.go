@@ -55,7 +55,7 @@ func DecodeHello(b []byte, magic uint32) (h fabric.Hello, refusal errs.Kind, err
 	return h, refusal, nil
 }
 
-// CheckAnswer is what a dialler makes of a listener's hello: nil, or why there is no connection.
+// CheckAnswer checks a listener's hello for the dialler: nil, or why there is no connection.
 func CheckAnswer(mine, theirs *fabric.Hello, refusal errs.Kind) error {
 	switch {
 	case refusal != errs.OK:

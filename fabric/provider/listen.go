@@ -12,11 +12,11 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 )
 
-// Backlog is how many peers of a listener may be in the hello, or through it and not yet accepted.
+// Backlog is how many peers of a listener may be connected and not yet accepted.
 const Backlog = 64
 
-// Listener keeps the peers of a listening socket between their connect and Accept. Hellos are read
-// in the background, so that a slow peer holds up nobody. The provider's listener embeds it and
+// Listener holds the peers of a listening socket between their connect and Accept. Hellos are read
+// in the background, so that a slow peer delays no other. The provider's listener embeds it and
 // adds Addr.
 type Listener[C Caller] struct {
 	domain *Domain
@@ -33,8 +33,8 @@ type Listener[C Caller] struct {
 type Caller interface {
 	met() *Met
 
-	// Admit answers with mine's hello and makes the endpoint. When it fails the peer is gone, and
-	// the places of mine are not the endpoint's: it was disowned, if there was one.
+	// Admit answers with mine's hello and makes the endpoint. When it fails the peer is gone and an
+	// endpoint, if one was made, was disowned: the caller releases the places of mine.
 	Admit(mine fabric.EndpointConfig) (fabric.Endpoint, error)
 
 	// Refuse tells the peer as much of the reason as it may know, and closes the connection.
@@ -47,7 +47,7 @@ type Caller interface {
 	Name() string
 }
 
-// Met is what the hello has told of a Caller, which embeds it.
+// Met is what a Caller's hello has told. A Caller embeds it.
 type Met struct {
 	Peer   fabric.Peer
 	Answer [32]byte // the token of this side's hello
@@ -63,8 +63,8 @@ func (l *Listener[C]) Open(d *Domain, sock io.Closer) {
 	l.slots, l.ready = make(chan struct{}, Backlog), make(chan C, Backlog)
 }
 
-// Adopt makes the listener one of the domain's: errs.Closed, and closed, when that was stopped
-// meanwhile.
+// Adopt adds the listener to the domain. When the domain was stopped meanwhile it closes the
+// listener and returns errs.Closed.
 func (l *Listener[C]) Adopt() error {
 	err := l.domain.adoptListener(l)
 	if err != nil {
@@ -77,8 +77,8 @@ func (l *Listener[C]) Adopt() error {
 func (l *Listener[C]) Context() context.Context { return l.ctx }
 
 // Serve adopts l and accepts sockets until it is closed. It takes a slot for each and calls meet,
-// which hands the slot on: by Ready, or by Leave where the peer concerns nobody. When there is no
-// slot it calls full, if that is not nil, which may make one.
+// which passes the peer on by Ready, or gives the slot back by Leave. When there is no slot it
+// calls full, if that is not nil, which may make one.
 func Serve[C Caller, S io.Closer](
 	l *Listener[C], accept func() (S, error), full func(), meet func(S),
 ) error {
@@ -124,7 +124,7 @@ func (l *Listener[C]) takeSlot(full func()) bool {
 	}
 }
 
-// TrySlot takes a slot, if there is one, for providers that hear of peers in other ways than Serve.
+// TrySlot takes a slot, if there is one, for providers that do not use Serve.
 func (l *Listener[C]) TrySlot() bool {
 	select {
 	case l.slots <- struct{}{}:
@@ -137,8 +137,8 @@ func (l *Listener[C]) TrySlot() bool {
 // Go runs f in a goroutine that Close waits for.
 func (l *Listener[C]) Go(f func()) { l.wg.Go(f) }
 
-// Ready puts a peer that has a slot where Accept finds it. It never blocks: there are no more slots
-// than places.
+// Ready queues a peer that has a slot for Accept. It never blocks: the queue has as many places as
+// there are slots.
 func (l *Listener[C]) Ready(c C) { l.ready <- c }
 
 // Leave gives the slot of a peer back.
@@ -198,8 +198,8 @@ func (l *Listener[C]) Close() error {
 	return nil
 }
 
-// Clear drops the peers that wait in a closed listener. Whoever puts a peer there after Close has
-// looked calls it. An Accept that still runs may take the peer first, which does no harm.
+// Clear drops the peers that wait in a closed listener. A provider that calls Ready after Close
+// calls it too. An Accept that still runs may take the peer first, which does no harm.
 func (l *Listener[C]) Clear() {
 	for {
 		select {
@@ -221,14 +221,13 @@ func Until(ctx context.Context, conn net.Conn, read func() error) error {
 	return err
 }
 
-// Configure is what a listener does with a peer that it has admitted (fabric.Tokens.Admit): it asks
-// cfg for this side's configuration, puts answer into its hello and reserves its places. An error
-// refuses the peer.
+// Configure configures this side for a peer that was admitted (fabric.Tokens.Admit): it asks cfg,
+// puts answer into the hello and reserves the places. An error refuses the peer.
 func (d *Domain) Configure(
 	peer fabric.Peer, answer [32]byte, cfg func(fabric.Peer) (fabric.EndpointConfig, error),
 ) (mine fabric.EndpointConfig, err error) {
 	if mine, err = cfg(peer); err != nil {
-		if errs.KindOf(err) == errs.Closed { // of something else: it must not end the listener
+		if errs.KindOf(err) == errs.Closed { // it is not the listener that is closed
 			err = errs.Newf(errs.Disconnected, d.name+".Accept", "", "refused: %w", err)
 		}
 		return mine, err

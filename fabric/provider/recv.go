@@ -19,17 +19,17 @@ type RecvQueue struct {
 	dead   bool // takes no more
 }
 
-// ErrEarly is what Take gives before the first PostRecv: the message has to wait.
+// ErrEarly is what Take returns before the first PostRecv: the message has to wait.
 var ErrEarly = errs.New(errs.Again, "fabric.Recv", "", nil)
 
-// Open makes an empty queue for so many receives.
+// Open makes an empty queue for depth receives.
 func (q *RecvQueue) Open(depth int) {
 	q.ring = ring.New[fabric.Recv](depth)
 	q.first.L = &q.mu
 }
 
-// Post queues all of recvs, which CheckRecv has seen, or tells why not. first says that messages
-// may have waited for this.
+// Post queues all of recvs, which CheckRecv has checked, or none. first: it is the first post,
+// which messages may have waited for.
 func (q *RecvQueue) Post(e *Endpoint, recvs []fabric.Recv) (first bool, err error) {
 	switch first, kind := q.post(e, recvs); kind {
 	case errs.OK:
@@ -67,8 +67,8 @@ func (q *RecvQueue) Ready() bool {
 	return q.posted
 }
 
-// Take gives the oldest receive to an incoming message: ErrEarly where that has to wait,
-// errs.Protocol where there is none, errs.Disconnected when the endpoint is dead.
+// Take returns the oldest receive for an incoming message: ErrEarly where the message has to wait,
+// errs.Protocol where no receive is posted, errs.Disconnected when the endpoint is dead.
 func (q *RecvQueue) Take() (fabric.Recv, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -98,7 +98,7 @@ func (q *RecvQueue) takeLocked() (fabric.Recv, error) {
 	return q.ring.Pop(), nil
 }
 
-// Die takes no more and gives no more, and ends AwaitTake.
+// Die makes Post and Take fail, and ends AwaitTake.
 func (q *RecvQueue) Die() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -106,7 +106,8 @@ func (q *RecvQueue) Die() {
 	q.first.Broadcast()
 }
 
-// Flush gives what is left to fail, oldest first, after Die. fail is called with the queue's lock.
+// Flush calls fail for each receive that is left, oldest first, after Die. fail is called with the
+// queue's lock.
 func (q *RecvQueue) Flush(fail func(*fabric.Recv)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

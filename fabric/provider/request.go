@@ -10,7 +10,8 @@ import (
 const ReadDepth = 16
 
 // Request is one posted request, a copy of the user's: its slices are the user's again when Post
-// returns. It is used again and again; its slices keep their room. Own is what the provider adds.
+// returns. Requests are reused, and their slices keep their capacity. Own is what the provider
+// adds.
 type Request[X any] struct {
 	Op      fabric.Op
 	Flags   fabric.Flags
@@ -19,7 +20,7 @@ type Request[X any] struct {
 	Remote  fabric.Remote
 	Bufs    [][]byte
 	Length  int
-	Number  uint64 // that the provider counts it by; 0: none yet
+	Number  uint64 // the provider's sequence number; 0: none yet
 	Err     error  // how it failed
 	Own     X
 
@@ -74,8 +75,8 @@ func (q *SendQueue[X]) New(wr *fabric.WR) *Request[X] {
 	return w
 }
 
-// Next is the oldest request that has not started, or nil where there is none or it may not start
-// yet: it waits for Reads that it is fenced by, or for a free tag.
+// Next is the oldest request that has not started, or nil where there is none or where it may not
+// start yet: it waits for Reads before its fence, or for a free tag.
 func (q *SendQueue[X]) Next() *Request[X] {
 	if q.Posted.Len() == 0 {
 		return nil
@@ -111,8 +112,8 @@ func (q *SendQueue[X]) EndRead(tag int) *Request[X] {
 	return w
 }
 
-// Complete ends a request that is in no list any more, with its Err. It returns the completion for
-// the queue, without EP, or tells that nobody asked for one. The request is free then.
+// Complete ends a request that is in no list any more. It returns the completion, without EP; told
+// is false if the request has none. The request is free then.
 func (q *SendQueue[X]) Complete(e *Endpoint, w *Request[X]) (c fabric.Completion, told bool) {
 	if w.Err == nil && w.Flags&fabric.FlagSignaled == 0 {
 		e.Silent()
@@ -125,8 +126,8 @@ func (q *SendQueue[X]) Complete(e *Endpoint, w *Request[X]) (c fabric.Completion
 	return c, told
 }
 
-// Flush gives everything to complete, in order, with err for what has no error of its own: a
-// refused Write keeps its reason. complete is called with the endpoint's lock.
+// Flush calls complete for every request, in order. Those that have no error of their own get err;
+// a refused Write keeps its reason. complete is called with the endpoint's lock.
 func (q *SendQueue[X]) Flush(err error, complete func(*Request[X])) {
 	fail := func(w *Request[X]) {
 		if w.Err == nil {
@@ -153,7 +154,8 @@ func (w *Request[X]) Rest() int { return w.Length - w.moved }
 // Begun tells whether Gather or Scatter have moved any.
 func (w *Request[X]) Begun() bool { return w.moved > 0 }
 
-// Gather copies the next bytes of a request to two places, one after the other, as rings have them.
+// Gather copies the next bytes of a request into x and then y, the two parts of a range that wraps
+// around the end of a ring.
 func (w *Request[X]) Gather(x, y []byte) {
 	for _, to := range [2][]byte{x, y} {
 		for len(to) > 0 {
@@ -164,7 +166,7 @@ func (w *Request[X]) Gather(x, y []byte) {
 	}
 }
 
-// Scatter is Gather the other way round.
+// Scatter copies x and then y into the request's pieces.
 func (w *Request[X]) Scatter(x, y []byte) {
 	for _, from := range [2][]byte{x, y} {
 		for len(from) > 0 {

@@ -14,9 +14,9 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 )
 
-// An address is "unix:" and a path, or "unix:@" and a name that is no file. A path's directory must
+// An address is "unix:" and a path, or "unix:@" and an abstract name. A path's directory must
 // belong to root or to this user and be closed to others for writing, so that nobody can put
-// another socket in its place; a name belongs to whoever takes it first.
+// another socket in its place; an abstract name belongs to whoever binds it first.
 
 const scheme = "unix:"
 
@@ -39,8 +39,8 @@ func (p place) unixAddr() *net.UnixAddr {
 	return &net.UnixAddr{Name: string(p), Net: "unixpacket"}
 }
 
-// listen binds the socket. public lets users connect that this one is not: who may stay is decided
-// by the kernel's word about them.
+// listen binds the socket. public lets other users connect: which of them are accepted is decided
+// by their credentials (cred).
 func (p place) listen(public bool) (*net.UnixListener, error) {
 	if p[0] == '@' {
 		return net.ListenUnix("unixpacket", p.unixAddr())
@@ -92,7 +92,7 @@ func checkDir(dir string) error {
 	return nil
 }
 
-// cred is the kernel's word about who is at the other end of a socket.
+// cred asks the kernel who is at the other end of a socket.
 func cred(conn *net.UnixConn) (*unix.Ucred, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -109,7 +109,7 @@ func cred(conn *net.UnixConn) (*unix.Ucred, error) {
 	return c, err
 }
 
-// trusted tells whether a user is root, this one, or of the list.
+// trusted tells whether a user is root, this process's own, or in the list.
 func trusted(uid uint32, list []uint32) bool {
 	return uid == 0 || uid == uint32(os.Geteuid()) || slices.Contains(list, uid)
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 )
 
-// Arenas is memory that servers on this host may be let into: each arena is a memory file of its
-// own, mapped here, and by the servers to which a grant in it was given. It serves as a source of
-// arenas for package mem. Domains find registered memory in it. Safe for concurrent use.
+// Arenas is memory that servers on this host may access directly. Each arena is a memory file
+// (memfd) of its own, mapped here and by the servers that were given a grant in it. It is a source
+// of arenas for package mem. Domains look up registered memory in it. Safe for concurrent use.
 type Arenas struct {
 	mu   sync.Mutex
 	list []*arena // by address
@@ -27,7 +27,7 @@ type arena struct {
 
 	mu     sync.Mutex
 	closed bool
-	eps    map[*endpoint]uint32 // connections that it was passed to, and its number there
+	eps    map[*endpoint]uint32 // its number on each connection that it was passed to
 }
 
 // NewArenas makes an empty set. Give it to Open, and to whoever allocates.
@@ -36,9 +36,9 @@ func NewArenas() *Arenas { return &Arenas{} }
 // Name is what statistics call the memory.
 func (a *Arenas) Name() string { return "memfd" }
 
-// Map makes an arena of at least size bytes, zeroed and present, and returns size bytes and what
-// frees them: that takes the pages away from everybody, this process and servers alike. Regions on
-// it must be closed before. Without memory it is errs.NoMemory.
+// Map makes an arena and returns size bytes of it, zeroed and with all pages allocated. free takes
+// the pages away from this process and from servers alike; regions on the arena must be closed
+// before. It is errs.NoMemory when the host has too little.
 func (a *Arenas) Map(size int) (mem []byte, free func() error, err error) {
 	if size <= 0 {
 		return nil, nil, errs.Newf(errs.Invalid, "shm.Map", "", "%d bytes", size)
@@ -64,7 +64,7 @@ func (a *Arenas) add(one *arena) {
 	a.list[at] = one
 }
 
-// find tells in which arena mem lies, and where; nil if in none.
+// find returns the arena that mem lies in and the offset there, or nil.
 func (a *Arenas) find(mem []byte) (*arena, int) {
 	if len(mem) == 0 {
 		return nil, 0
@@ -122,8 +122,8 @@ func (o *arena) close() error {
 	return errs.Wrap("shm.free", "arena", err)
 }
 
-// export passes the arena to the peer of e, once, and returns its number there; 0 where that
-// cannot be done now.
+// export passes the arena to the peer of e, once, and returns its number on that connection; 0 if
+// it cannot be passed now.
 func (o *arena) export(e *endpoint) uint32 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -141,7 +141,7 @@ func (o *arena) export(e *endpoint) uint32 {
 	return id
 }
 
-// forget is told when a connection is gone.
+// forget drops a connection that is gone.
 func (o *arena) forget(e *endpoint) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -2,15 +2,15 @@ package shm
 
 import "github.com/sluice-storage/sluice/fabric"
 
-// Small messages decide how quick requests are, so they have a way of their own at both ends: past
-// the queue of requests where nothing is before them, and out of the ring without the state that
-// messages of several frames need.
+// Small messages determine the latency of requests, so they take a fast path at both ends: past the
+// send queue where nothing is before them, and out of the ring without the state that messages of
+// several frames need.
 
-// bypassBytes is the largest message that goes past the queue.
+// bypassBytes is the largest message that bypasses the send queue.
 const bypassBytes = 8 << 10
 
-// mayBypassLocked tells whether a request may go past the queue: it is a small Send, everything
-// before it has left, and its completion, if somebody wants one, is the next.
+// mayBypassLocked tells whether a request may bypass the queue: it is a small Send, everything
+// before it has left, and its completion, if it has one, is the next.
 func (e *endpoint) mayBypassLocked(wr *fabric.WR) bool {
 	return wr.Op == fabric.OpSend && !e.busy &&
 		e.reqs.Posted.Len() == 0 && e.answers.Len() == 0 &&
@@ -36,9 +36,9 @@ func (e *endpoint) bypassLocked(wr *fabric.WR) bool {
 		e.mu.Unlock()
 		return true
 	}
-	e.busy = true // waking the peer takes a call, which others should not wait for
+	e.busy = true // waking the peer takes a system call, which other posters should not wait for
 	e.mu.Unlock()
-	e.rouse(wakeData)
+	e.notifyGuarded(wakeData)
 	e.mu.Lock()
 	if e.moveLocked(postSteps) {
 		e.progress()
@@ -53,7 +53,7 @@ func (e *endpoint) putLocked(wr *fabric.WR) (ok, sleeps bool) {
 	out := &e.tx.out
 	free, err := out.room(frameBytes(length))
 	if err != nil || free < frameBytes(length) || length > partMax(len(out.buf)) {
-		return false, false // the queue's way finds the same, and says it
+		return false, false // the normal path finds the same, and reports it
 	}
 	a, b := out.payload(length)
 	for i := range wr.Local {
@@ -72,8 +72,8 @@ func (e *endpoint) putLocked(wr *fabric.WR) (ok, sleeps bool) {
 	return true, e.view.theirs.sleep.Load()&wakeData != 0
 }
 
-// rouse is notify for who is busy.
-func (e *endpoint) rouse(events uint32) {
+// notifyGuarded is notify for a caller that has no guard.
+func (e *endpoint) notifyGuarded(events uint32) {
 	defer e.guard().off()
 	e.notify(events)
 }
@@ -94,7 +94,7 @@ func (e *endpoint) handleWhole(h *header, a, b []byte) error {
 	done := fabric.Completion{
 		Op: fabric.OpRecv, Context: r.Context, EP: e, Len: int(h.length), Imm: h.imm,
 	}
-	if !e.rx.hand.Take(&e.recvCQ.Queue, &done) {
+	if !e.rx.batch.Add(&e.recvCQ.Queue, &done) {
 		e.recvCQ.Push(&done, h.flags&frameSolicited != 0)
 	}
 	return nil

@@ -22,7 +22,8 @@ func (c connector) Devices() ([]fabric.Device, error) {
 	return []fabric.Device{{Name: "memory", Up: true}}, nil
 }
 
-// refusalTimeout is how long a peer that is not allowed to connect may take to say so.
+// refusalTimeout is how long a peer that may not connect has to send its hello before it is
+// refused.
 const refusalTimeout = 100 * time.Millisecond
 
 // listener accepts sockets, as provider.Listener says.
@@ -82,7 +83,7 @@ func (c connector) Listen(addr string) (fabric.Listener, error) {
 
 func (l *listener) Addr() net.Addr { return l.at }
 
-// meet reads a peer's hello and puts it where Accept finds it.
+// meet reads a peer's hello and queues the peer for Accept.
 func (l *listener) meet(conn *net.UnixConn) {
 	c := &caller{d: l.d, at: l.at, conn: conn, fd: -1}
 	hello, err := c.greet(l.Context())
@@ -96,7 +97,7 @@ func (l *listener) meet(conn *net.UnixConn) {
 	l.Ready(c)
 }
 
-// greet finds out who calls and whether it may.
+// greet finds out who calls and whether it may connect.
 func (c *caller) greet(ctx context.Context) (h fabric.Hello, err error) {
 	if c.cred, err = cred(c.conn); err != nil {
 		return h, err
@@ -108,7 +109,7 @@ func (c *caller) greet(ctx context.Context) (h fabric.Hello, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	h, err = c.readCall(ctx) // in any case: what is unread when it is refused costs the answer
+	h, err = c.readCall(ctx) // in any case: closing a socket with unread data would lose the answer
 	switch {
 	case !may:
 		err = errs.Newf(errs.Perm, "shm", "hello", "uid %d may not connect", c.cred.Uid)
@@ -186,7 +187,7 @@ func (c *caller) answer(h *fabric.Hello, refusal errs.Kind) error {
 	return err
 }
 
-// takeFds finds the descriptors in what came beside a packet.
+// takeFds returns the descriptors in a packet's control data.
 func takeFds(oob []byte) []int {
 	if len(oob) == 0 {
 		return nil

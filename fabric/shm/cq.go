@@ -7,43 +7,44 @@ import (
 	"github.com/sluice-storage/sluice/fabric/progress"
 )
 
-// cq is a completion queue and what it polls: the rings of its endpoints. Who polls, and when, is
-// decided by package progress; this file is how.
+// cq is a completion queue and what it polls: the rings of its endpoints. Package progress decides
+// who polls, and when; this file polls, sleeps and wakes.
 //
-// Who sleeps arms the endpoints and then sleeps on a futex or, where too many do that, until a note
-// comes through a socket. While nobody polls the endpoints stay armed, notes come through the
-// sockets, and their readers (sock.go) serve the endpoints.
+// A poller arms the endpoints before it sleeps, on a futex or, where too many threads do that,
+// until a note comes through a socket. While nobody polls the endpoints stay armed, notes come
+// through the sockets, and their readers (sock.go) serve the endpoints.
 //
-// Anybody may make progress at any time; the turn only says who sleeps, and how.
+// Any goroutine may poll a ring at any time; the turn only decides which one sleeps.
 type cq struct {
 	progress.Queue
-	d     *domain
-	eps   atomic.Pointer[[]*endpoint] // that fill it; replaced, never changed
-	armed atomic.Bool                 // nobody is awake to poll: who serves an endpoint arms it again
-	bell  atomic.Uint32               // the futex by which this process wakes its own sleeper
-	note  chan struct{}               // room for one: wakes a sleeper that has no futex
+	d        *domain
+	eps      atomic.Pointer[[]*endpoint] // whose completions come here; copied on write
+	armed    atomic.Bool                 // no poller is awake: serve arms endpoints again
+	wakeWord atomic.Uint32               // the futex by which this process wakes its own poller
+	note     chan struct{}               // room for one: wakes a poller that sleeps bySocket
 
-	// Of who has the turn.
+	// Of the poller.
 	how  uint32        // it sleeps: byFutex or bySocket
 	list []futexWaiter // what it sleeps on
 }
 
-// pace is how rings are looked at by who spins: a look is a load from memory, and 16 polls of 256
-// looks take some microseconds.
+// pace is how often a spinning poller looks at its rings: a look is a load from memory, and 16
+// polls of 256 looks take some microseconds.
 var pace = progress.Pace{Looks: 256, Polls: 16}
 
 func newCQ(d *domain, opts fabric.CQOptions) *cq {
 	q := &cq{d: d, note: make(chan struct{}, 1)}
 	q.eps.Store(&[]*endpoint{})
 	q.armed.Store(true) // endpoints come armed
-	q.Open((*rings)(q), (*keeper)(q), opts, progress.Config{
-		Domain: &d.Domain, Pace: pace, Spinners: &d.spinners, Visits: d.visits, Settle: settle,
+	q.Open((*rings)(q), (*background)(q), opts, progress.Config{
+		Domain: &d.Domain, Pace: pace, Spinners: &d.spinners, Watchdog: d.watchdog,
+		Delivered: delivered,
 	})
 	return q
 }
 
-// settle gives the places of polled completions back to their endpoints.
-func settle(got []fabric.Completion) {
+// delivered releases the places of completions in their endpoints.
+func delivered(got []fabric.Completion) {
 	for i := range got {
 		got[i].EP.(*endpoint).Polled(got[i].Op)
 	}
@@ -87,7 +88,7 @@ func (q *cq) change(f func([]*endpoint) []*endpoint) {
 type rings cq
 
 // Poll implements progress.Source. Several looks are shared among the rings.
-func (q *rings) Poll(looks int, h *progress.Hand) bool {
+func (q *rings) Poll(looks int, b *progress.Batch) bool {
 	eps := *q.eps.Load()
 	if looks > 1 {
 		looks = max(1, looks/max(1, len(eps)))
@@ -95,9 +96,9 @@ func (q *rings) Poll(looks int, h *progress.Hand) bool {
 	did := false
 	for _, e := range eps {
 		if looks > 1 {
-			did = e.watch(looks, h) || did
+			did = e.watch(looks, b) || did
 		} else {
-			did = e.tryProgress(h) || did
+			did = e.tryProgress(b) || did
 		}
 	}
 	return did
@@ -106,8 +107,8 @@ func (q *rings) Poll(looks int, h *progress.Hand) bool {
 // waitMax is how many words one futex_waitv takes.
 const waitMax = 128
 
-// Arm implements progress.Source. Who serves an endpoint after armed is set arms it again, so that
-// comes first; and the bell is read before the queue is looked at for the last time.
+// Arm implements progress.Source. armed is set first, because serve arms endpoints again once it is
+// set. wakeWord is read before the queue checks for the last time whether to sleep.
 func (q *rings) Arm() bool {
 	q.armed.Store(true)
 	eps := *q.eps.Load()
@@ -116,7 +117,7 @@ func (q *rings) Arm() bool {
 		q.how = byFutex
 	}
 	q.list = append(q.list[:0], futexWaiter{})
-	q.list[0].set(&q.bell, q.bell.Load(), true)
+	q.list[0].set(&q.wakeWord, q.wakeWord.Load(), true)
 	for _, e := range eps {
 		word, quiet := e.arm(q.how)
 		if !quiet {
@@ -155,8 +156,8 @@ func (q *rings) Awake(woken bool) {
 // Wake implements progress.Source.
 func (q *rings) Wake() {
 	if q.how == byFutex {
-		q.bell.Add(1)
-		futexWake(&q.bell, true)
+		q.wakeWord.Add(1)
+		futexWake(&q.wakeWord, true)
 		return
 	}
 	select {
@@ -172,35 +173,35 @@ func (q *cq) disarm() {
 	}
 }
 
-// keeper is the queue while nobody polls: the readers of the sockets serve its endpoints.
-type keeper cq
+// background is the queue while nobody polls: the readers of the sockets serve its endpoints.
+type background cq
 
-// Prepare implements progress.Keeper.
-func (k *keeper) Prepare() bool {
-	k.armed.Store(true)
+// Prepare implements progress.Background.
+func (b *background) Prepare() bool {
+	b.armed.Store(true)
 	quiet := true
-	for _, e := range *k.eps.Load() {
+	for _, e := range *b.eps.Load() {
 		e.progress()
 		if _, ok := e.arm(bySocket); !ok {
 			quiet = false
 		}
 	}
 	if !quiet {
-		k.armed.Store(false)
+		b.armed.Store(false)
 	}
 	return quiet
 }
 
-// Keep implements progress.Keeper: the endpoints are armed.
-func (k *keeper) Keep() {}
+// Start implements progress.Background: the endpoints are armed.
+func (b *background) Start() {}
 
-// Yield implements progress.Keeper: the rings may be polled at any time.
-func (k *keeper) Yield(bool) bool { return true }
+// Yield implements progress.Background: the rings may be polled at any time.
+func (b *background) Yield(bool) bool { return true }
 
-// Resume implements progress.Keeper.
-func (k *keeper) Resume() { (*cq)(k).disarm() }
+// Resume implements progress.Background.
+func (b *background) Resume() { (*cq)(b).disarm() }
 
-// sleepers bounds how many waiters sleep on futexes: each holds a thread.
+// sleepers bounds how many pollers sleep on futexes: each holds a thread.
 type sleepers struct{ free atomic.Int32 }
 
 func (s *sleepers) open(n int) { s.free.Store(int32(max(n, 0))) }
@@ -219,5 +220,5 @@ func (s *sleepers) enter() bool {
 
 func (s *sleepers) leave() { s.free.Add(1) }
 
-// forbid says that the kernel has no such futexes: from now on nobody enters.
+// forbid makes enter fail from now on: the kernel has no futex_waitv.
 func (s *sleepers) forbid() { s.free.Store(-1 << 30) }

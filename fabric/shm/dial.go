@@ -36,8 +36,7 @@ func (d *domain) dial(ctx context.Context, addr string, cfg fabric.EndpointConfi
 	return e, nil
 }
 
-// greet connects a socket and exchanges hellos. The listener gets nothing before it is known whose
-// it is.
+// greet connects a socket and exchanges hellos. The listener gets nothing before its user is known.
 func (d *domain) greet(ctx context.Context, addr string, mine *fabric.Hello) (
 	link, fabric.Hello, error,
 ) {
@@ -121,8 +120,8 @@ func readAnswer(ctx context.Context, conn *net.UnixConn, mine *fabric.Hello) (
 	return theirs, err
 }
 
-// attach makes a connection whose hellos are exchanged an endpoint. On failure the mapping is given
-// back and the socket stays the caller's.
+// attach makes an endpoint of a connection whose hellos are exchanged. On failure the segment is
+// unmapped and the socket stays the caller's.
 func (d *domain) attach(l link, cfg fabric.EndpointConfig, peer fabric.Peer) (
 	fabric.Endpoint, error,
 ) {

@@ -13,13 +13,13 @@
 // # Who maps whom
 //
 // The client makes the segment and passes it with its hello: a client never maps memory that a
-// server made. Only servers map client memory: the segment, and arenas (see Arenas), each of which
-// is passed once per connection, when the first grant in it is made. Everything else (what a client
+// server made. Only servers map client memory: the segment, and arenas (see Arenas). An arena is
+// passed once per connection, when the first grant in it is made. Everything else (what a client
 // writes to or reads from a server, and grants on memory that is in no arena) goes through the
-// rings and is placed by the owner's side, without its application. Peers are known by the
-// kernel's word (SO_PEERCRED); Options say whose word is taken. The socket of the hello stays open.
-// Its end is how the death of a peer is noticed, whatever it died of, and each side closes it last,
-// so that its end also says: that side has stopped touching memory.
+// rings; this package copies it in the process that owns the memory. The kernel tells each side who
+// the peer is (SO_PEERCRED); Options say which users are trusted. The socket of the hello stays
+// open. When it closes, the peer has died or ended the connection; each side closes it last, so a
+// closed socket also means that the peer has stopped touching memory.
 //
 // Copies: a Send two (into the ring, into the receive); a Write or Read by a client two; a Write
 // or Read by a server one where the client's memory is in an arena, else two.
@@ -32,20 +32,20 @@
 // Whatever is read from shared memory is copied before it is checked, and indices, lengths and
 // offsets are checked against what was granted: a peer can break its own connection and nothing
 // else. Memory of a peer is mapped only if it is sealed against shrinking and has all its pages, so
-// that touching it does not fault. If it does nevertheless (its owner can punch holes, and a host
-// under strict overcommit may have no page to fill them) that ends the connection and not
-// the process.
+// that touching it does not fault. If it faults nevertheless (its owner can punch holes, and a host
+// under strict overcommit may have no page to fill them) the connection ends and the process goes
+// on.
 //
 // What shared memory cannot enforce, between processes that trust each other:
 //
-//   - A server that means ill can read and write a whole arena, from the first grant in it to the
-//     end of the connection, whatever the grant says. Put nothing into arenas that the server may
-//     not see. Rights, ranges and Revoke are honoured by this package in the server.
+//   - A malicious server can read and write a whole arena, from the first grant in it to the end of
+//     the connection, whatever the grant says. Put nothing into arenas that the server may not see.
+//     Rights, ranges and Revoke are honoured by this package in the server.
 //   - Revoke waits until no copy is under way. A server that is stopped (SIGSTOP) in the middle of
 //     one is given Options.StallTimeout; then the connection is closed and Revoke returns, and what
 //     is left of one chunk (256 KiB) may still be moved when that server goes on.
-//   - A client can change what it sends while it is being received. The receiver gets the one or
-//     the other: bytes are copied once and looked at afterwards.
+//   - A client can change what it sends while it is being received. The receiver gets the old or
+//     the new bytes: each is copied once, before the application looks at it.
 //   - A client that punches holes makes the server's account pay for the pages, up to what is
 //     mapped, which Options bound.
 //   - Uids are those of this user namespace. An abstract name can be taken by any process of the
@@ -53,10 +53,10 @@
 //
 // # Who makes progress
 //
-// Nobody in particular. Who posts moves what can be moved. Who waits in a queue polls the rings of
-// its endpoints, briefly, and then sleeps until a peer wakes it: on a futex in the segment (so many
-// threads at once as Options.Sleepers says) or by a note through the socket. Where nobody waits the
-// goroutine that reads the socket serves the endpoint.
+// No goroutine in particular. A poster moves what can be moved. A waiter polls the rings of its
+// endpoints, briefly, and then sleeps until a peer wakes it: on a futex in the segment (at most
+// Options.Sleepers threads at once) or until a note comes through the socket. While nobody waits
+// the goroutine that reads the socket serves the endpoint.
 //
 // Lock order: endpoint.rxMu, a grant's, arena.mu, endpoint.life, endpoint.mapMu, endpoint.mu, that
 // of the receive queue, the completion queue's (package progress).
@@ -79,16 +79,16 @@ import (
 
 // Options of a domain. The zero value is good for processes of one user.
 type Options struct {
-	// Arenas is the memory that peers may be let into directly. Default nil: none; everything goes
-	// through the rings.
+	// Arenas is the memory that peers may access directly. Default nil: none; everything goes through
+	// the rings.
 	Arenas *Arenas
 
-	// ServerUIDs are users, besides root and this process's own, whose listeners may be dialled,
-	// that is who may map this side's arenas. Default none.
+	// ServerUIDs are users, besides root and this process's own, whose listeners may be dialled: they
+	// may map this side's arenas. Default none.
 	ServerUIDs []uint32
 
 	// ClientUIDs are users, besides root and this process's own, who may dial listeners of this
-	// domain. AnyClient lets everybody: somebody else decides, see Tokens. Default none and false.
+	// domain. AnyClient lets every user dial: then Tokens should decide. Default none and false.
 	ClientUIDs []uint32
 	AnyClient  bool
 
@@ -108,12 +108,12 @@ type Options struct {
 	// two from 16 KiB to 16 MiB. Default 256 KiB. A listener takes any.
 	Ring int
 
-	// Grants is how many grants of one dialled connection can be used directly at once; more work
-	// through the ring. Default 1024, at most 32768.
+	// Grants is how many grants of one dialled connection can be used directly at once; further ones
+	// are used through the ring. Default 1024, at most 32768.
 	Grants int
 
-	// PeerArenas and PeerBytes bound what a listener maps of one peer. What is beyond goes through
-	// the ring. Default 64 arenas and 64 GiB.
+	// PeerArenas and PeerBytes bound what a listener maps of one peer. Accesses to further arenas go
+	// through the ring. Default 64 arenas and 64 GiB.
 	PeerArenas int
 	PeerBytes  int64
 
@@ -187,7 +187,7 @@ type domain struct {
 	provider.Domain
 	opts     Options
 	grants   provider.Grants[*endpoint]
-	visits   *progress.Visitor[*progress.Queue]
+	watchdog *progress.Watchdog[*progress.Queue]
 	sleepers sleepers
 
 	spinners progress.Spinners
@@ -213,8 +213,8 @@ func open(opts Options) (*domain, error) {
 	d.grants.Withdraw = (*endpoint).closeSlot
 	d.grants.Open()
 	d.sleepers.open(opts.Sleepers)
-	d.visits = progress.NewVisitor[*progress.Queue]()
-	d.Go(func() { d.visits.Run(d.Context()) })
+	d.watchdog = progress.NewWatchdog[*progress.Queue]()
+	d.Go(func() { d.watchdog.Run(d.Context()) })
 	return d, nil
 }
 

@@ -21,7 +21,7 @@ import (
 type link struct {
 	conn *net.UnixConn
 	at   place
-	who  string // the kernel's word about the peer
+	who  string // the peer's uid and pid, from the kernel
 	mem  []byte // the segment
 	geo  geometry
 	side int
@@ -30,7 +30,7 @@ type link struct {
 // endpoint is one end of a connection.
 //
 // Life: connected by cm.go or dial.go; run (sock.go) reads the socket until the connection ends;
-// Die marks the end and calls run back; finish, in run, waits until nobody touches memory, closes
+// Die marks the end and interrupts run; finish, in run, waits until nobody touches memory, closes
 // the socket, completes everything that is pending and says so (Finished).
 type endpoint struct {
 	provider.Endpoint
@@ -39,30 +39,30 @@ type endpoint struct {
 	conn           *net.UnixConn
 	raw            syscall.RawConn
 	view           *view
-	sleep          *atomic.Uint32 // this side's word, for futexes: perhaps unmapped, never touched
+	sleep          *atomic.Uint32 // this side's sleep word, a futex address only: it may be unmapped
 	exports, maps  bool           // this side's arenas may be used directly, the peer's are
-	bell           func(fd uintptr) bool
+	doorbell       func(fd uintptr) bool
 
-	stopped  atomic.Bool   // dead: what runs in the background stops soon
-	needs    atomic.Uint32 // events, besides data, that the pump waits for
-	stuckAt  atomic.Uint64 // head of the ring when it was full
-	backlog  atomic.Bool   // the pump left something behind
+	stopped  atomic.Bool   // dead: copies and loops stop soon
+	awaited  atomic.Uint32 // events, besides data, that moving waits for
+	fullAt   atomic.Uint64 // head of the ring when it was full
+	backlog  atomic.Bool   // something is queued and not moved
 	faulted  atomic.Bool   // shared memory could not be touched
 	exported atomic.Uint32 // arenas passed to the peer, in all
 	slots    slotTable
-	life     sync.RWMutex // held by who uses this side's slots; finish takes it for ever
+	life     sync.RWMutex // shared while this side's slots are used; exclusive to unmap the segment
 	excluded atomic.Bool  // all of them are shut
 
-	mapMu    sync.RWMutex // held by who copies into or out of arenas
+	mapMu    sync.RWMutex // held shared by copies into or out of arenas
 	arenas   map[uint32][]byte
 	mapBytes int64
 
-	rxMu sync.Mutex // who empties the ring
-	gone bool       // nobody does any more
+	rxMu sync.Mutex // held while the ring is emptied
+	gone bool       // it is not emptied any more
 	rx   rxState
 
 	recvs provider.RecvQueue
-	tx    txState // only who set busy
+	tx    txState // of the goroutine that set busy
 
 	mu         sync.Mutex
 	idle       sync.Cond     // busy became false, waited for by finish only
@@ -70,16 +70,16 @@ type endpoint struct {
 	writerWake chan struct{} // wakes the goroutine that moves what a poster cannot; nil: none yet
 
 	reqs     provider.SendQueue[inRing]
-	started  uint64 // number of the last Write that the ring tells of
-	lastRing uint64 // number of the last one whose data goes through it
-	acked    uint64 // number of the last one that the peer has carried out or refused
+	started  uint64 // number of the last Write that is told of in the ring
+	lastRing uint64 // number of the last Write whose data goes through the ring
+	acked    uint64 // number of the last Write that the peer has carried out or refused
 	answers  ring.Ring[answer]
 }
 
-// work is one posted request. Its Number is that of a Write that the ring tells of, else 0.
+// work is one posted request. Its Number is that of a Write that is told of in the ring, else 0.
 type work = provider.Request[inRing]
 
-// inRing is what a request needs here besides.
+// inRing is what this provider adds to a request.
 type inRing struct {
 	placed bool // a WriteImm whose data is in place
 }
@@ -99,7 +99,7 @@ func newEndpoint(d *domain, l link, cfg fabric.EndpointConfig, peer fabric.Peer)
 		sendCQ:  cfg.SendCQ.(*cq),
 		recvCQ:  cfg.RecvCQ.(*cq),
 		arenas:  map[uint32][]byte{},
-		answers: ring.New[answer](provider.ReadDepth + 1), // one is through, and not yet taken off
+		answers: ring.New[answer](provider.ReadDepth + 1), // one may be answered and not yet popped
 	}
 	e.Open(&d.Domain, fmt.Sprintf("shm %s #%d side %d of %d, peer %s",
 		l.at, d.names.Add(1), l.side, os.Getpid(), l.who), cfg, peer)
@@ -107,7 +107,7 @@ func newEndpoint(d *domain, l link, cfg fabric.EndpointConfig, peer fabric.Peer)
 	v := e.view
 	e.sleep = &v.mine.sleep
 	e.exports = e.exports && len(v.grants) > 0
-	e.bell = e.ringBell
+	e.doorbell = e.ringDoorbell
 	e.slots.init(len(v.grants))
 	e.idle.L = &e.mu
 	e.recvs.Open(cfg.RecvDepth)
@@ -117,7 +117,7 @@ func newEndpoint(d *domain, l link, cfg fabric.EndpointConfig, peer fabric.Peer)
 	return e, nil
 }
 
-// start lets the goroutine run, which Adopt has counted.
+// start starts run, which Adopt has counted.
 func (e *endpoint) start() {
 	e.recvCQ.attach(e)
 	e.sendCQ.attach(e)
@@ -172,7 +172,7 @@ func (e *endpoint) Close() error {
 	return nil
 }
 
-// Die marks the end, once, and calls run back. It does not wait.
+// Die marks the end, once, and interrupts run. It does not wait.
 func (e *endpoint) Die(kind errs.Kind, why string) {
 	e.mu.Lock()
 	if e.End(kind, why) {
@@ -184,8 +184,9 @@ func (e *endpoint) Die(kind errs.Kind, why string) {
 	e.recvs.Die()
 }
 
-// finish runs in run when the endpoint is dead. The socket is closed when neither this side touches
-// the peer's memory any more nor the peer this one's: that is what its end tells.
+// finish runs in run when the endpoint is dead. The socket is closed when this side has stopped
+// touching the peer's memory and the peer has stopped touching this side's, or has taken too long:
+// a closed socket tells the peer so.
 func (e *endpoint) finish() {
 	e.mu.Lock()
 	for e.busy {
@@ -200,7 +201,7 @@ func (e *endpoint) finish() {
 	e.rxMu.Lock()
 	e.gone = true
 	e.rxMu.Unlock()
-	e.shutOut()
+	e.excludeGuarded()
 	_ = e.conn.Close()
 	e.flush()
 	e.recvCQ.detach(e)
@@ -209,13 +210,13 @@ func (e *endpoint) finish() {
 	e.Finished()
 }
 
-// shutOut is exclude, which looks at shared memory.
-func (e *endpoint) shutOut() {
+// excludeGuarded is exclude with a guard, because it touches shared memory.
+func (e *endpoint) excludeGuarded() {
 	defer e.guard().off()
 	e.exclude()
 }
 
-// unmap gives all shared memory back. Nobody uses it any more, or ever will.
+// unmap unmaps all shared memory. Nobody uses it any more.
 func (e *endpoint) unmap() {
 	e.excluded.Store(true)
 	if e.d.opts.Arenas != nil {
@@ -237,7 +238,7 @@ func (e *endpoint) flush() {
 	e.mu.Lock()
 	e.reqs.Flush(e.Cause(), e.completeLocked)
 	e.mu.Unlock()
-	if e.rx.taken { // the end came in the middle of it
+	if e.rx.taken { // the connection ended in the middle of a message
 		e.rx.taken = false
 		e.failRecv(&e.rx.recv)
 	}

@@ -8,10 +8,10 @@ import (
 )
 
 // A ring carries frames: a header of 32 bytes, part bytes of payload, and zeros up to a multiple of
-// 64. A header never wraps around the end of the ring, a payload may. Frames appear whole: the
-// first word, kind to length, is written last, and is not 0. What is longer than a part goes in
-// several frames, the first of its kind and then "more"; between these only answers and reads may
-// come. Numbers are little-endian; what a kind does not use is zero.
+// 64. A header never wraps around the end of the ring, a payload may. A frame becomes visible as a
+// whole: its first word, kind to length, is written last, and is not 0. A request that is longer
+// than a part goes in several frames, the first of its kind and then "more"; only reads and their
+// answers may come between these. Numbers are little-endian; what a kind does not use is zero.
 //
 //	0    1     2     4       8       12    16      24      32
 //	|kind|flags|tag  |length |part   |imm  |key    |addr   | payload | pad
@@ -26,7 +26,7 @@ import (
 //	7 read refused  no       tag
 //	8 placed        no       flags, length, imm: a write imm whose bytes are in place already
 //
-// The first word is one number of the host's, in which kind is the lowest byte.
+// The first word is one number in the host's byte order, in which kind is the lowest byte.
 //
 // Writes (kinds 2, 3 and 8) are numbered from 1 by counting, at both ends.
 
@@ -62,7 +62,7 @@ type header struct {
 	addr   uint64
 }
 
-// frameBytes is what a frame with so much payload takes in a ring.
+// frameBytes is the size in a ring of a frame with part bytes of payload.
 func frameBytes(part int) int { return (headerBytes + part + lineBytes - 1) &^ (lineBytes - 1) }
 
 // word is the first eight bytes as one number.
@@ -106,7 +106,7 @@ func (h *header) decode(word uint64, b *[headerBytes - 8]byte, lim limits) error
 	return nil
 }
 
-// whole tells whether this is a Send of one frame with which nothing is wrong: most are.
+// whole tells whether this is a valid Send of one frame, the common case.
 func (h *header) whole(lim limits) bool {
 	return h.kind == frameSend && h.flags <= frameSolicited && h.tag == 0 &&
 		h.part == h.length && h.part <= lim.part && h.length <= min(lim.message, maxTransfer) &&

@@ -30,15 +30,16 @@ func (w *futexWaiter) set(word *atomic.Uint32, val uint32, private bool) {
 	}
 }
 
-// futexWait sleeps until one of the words is woken, or holds another value than was said. Words may
-// have been unmapped: then it returns at once. It is false where the kernel does not have it.
+// futexWait sleeps until one of the words is woken or holds another value than expected. Words may
+// have been unmapped: then it returns at once. It is false where the kernel does not have
+// futex_waitv.
 func futexWait(list []futexWaiter) bool {
 	_, _, errno := syscall.Syscall6(unix.SYS_FUTEX_WAITV,
 		uintptr(unsafe.Pointer(&list[0])), uintptr(len(list)), 0, 0, 0, 0)
 	return errno != syscall.ENOSYS && errno != syscall.EPERM
 }
 
-// futexWake wakes everybody who sleeps on a word.
+// futexWake wakes all sleepers of a word.
 func futexWake(word *atomic.Uint32, private bool) {
 	op := uintptr(futexWakeOp)
 	if private {
@@ -47,5 +48,5 @@ func futexWake(word *atomic.Uint32, private bool) {
 	_, _, _ = syscall.RawSyscall(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), op, 1<<31-1)
 }
 
-// yield lets another thread have the core, if one waits for it.
+// yield gives the core to another thread, if one waits for it.
 func yield() { _, _, _ = syscall.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

@@ -26,7 +26,7 @@ func (g guard) off() {
 	}
 }
 
-// fault takes no lock: who touched the memory may hold any. run does the rest.
+// fault takes no lock: the goroutine that touched the memory may hold any. run does the rest.
 func (e *endpoint) fault() {
 	e.faulted.Store(true)
 	e.stopped.Store(true)

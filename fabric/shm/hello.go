@@ -14,7 +14,7 @@ import (
 //	|hello, see provider.HelloBytes   |geometry |
 //
 // with the descriptor of the segment. The listener answers with a hello. After that the dialler may
-// pass arenas and take them back, and both sides may ring:
+// pass arenas and withdraw them, and both sides may ring the doorbell:
 //
 //	0    4    8        16
 //	|'A' |id  |size    |    with a descriptor: an arena, under a number not used before

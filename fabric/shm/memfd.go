@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 )
 
-// seals are what memory that two processes share must have: it never shrinks, so that mapped pages
-// stay, it never grows, so that its size was checked for good, and it can be given no more seals.
+// seals are required of memory that two processes share: it cannot shrink, so that mapped pages
+// stay; it cannot grow, so that its size need be checked only once; and no seals can be added.
 const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
 // newMemfd makes sealed memory of size bytes that has all its pages: a host without memory is an
@@ -55,7 +55,7 @@ func populate(fd, size int) ([]byte, error) {
 	return mapShared(fd, size)
 }
 
-// affordable refuses what the host does not have: asking the kernel for so many pages would have it
+// affordable refuses more memory than the host has available: allocating it could make the kernel
 // kill processes.
 func affordable(size int) error {
 	const small = 16 << 20
@@ -64,7 +64,7 @@ func affordable(size int) error {
 	}
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
-		return nil // nobody knows
+		return nil // unknown: try
 	}
 	_, rest, _ := strings.Cut(string(text), "MemAvailable:")
 	have := 0
@@ -74,7 +74,7 @@ func affordable(size int) error {
 	return nil
 }
 
-// allocate gives a file all its pages.
+// allocate allocates all pages of a file.
 func allocate(fd int, size int64) error {
 	for {
 		if err := unix.Fallocate(fd, 0, 0, size); err != unix.EINTR {
@@ -89,7 +89,7 @@ func mapShared(fd, size int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = unix.Madvise(mem, unix.MADV_DONTFORK) // both are wishes
+	_ = unix.Madvise(mem, unix.MADV_DONTFORK) // both may fail
 	_ = unix.Madvise(mem, unix.MADV_HUGEPAGE)
 	return mem, nil
 }

@@ -44,7 +44,7 @@ func (e *endpoint) takeRecv() error {
 	return nil
 }
 
-// receive completes a receive: that which is being filled, or for an immediate the oldest one.
+// receive completes the receive that is being filled or, for an immediate, the oldest one.
 func (e *endpoint) receive(h *header, imm bool) error {
 	x := &e.rx
 	if imm {

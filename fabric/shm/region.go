@@ -5,8 +5,8 @@ import (
 	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
-// region is registered memory. Grants on it can be used directly by the peer where it lies in an
-// arena (slot.go).
+// region is registered memory. Where it lies in an arena the peer can use grants on it directly
+// (slot.go).
 type region struct {
 	provider.Region[*endpoint]
 	arena *arena // that it lies in, or nil

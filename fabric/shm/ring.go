@@ -2,11 +2,11 @@ package shm
 
 import "sync/atomic"
 
-// A ring is filled by one side and emptied by the other. The indices count bytes without end; both
-// are multiples of 64. A frame shows itself: its first word is written last, and the word behind
-// the last frame is 0, so that who empties the ring looks at one place only, where the next frame
-// will be. Therefore a line of the ring always stays empty. Who fills it learns the other side's
-// index, head, when it needs room, and checks it at each look.
+// A ring is filled by one side and emptied by the other. The indices count bytes and do not wrap;
+// both are multiples of 64. The first word of a frame is written last, and the word behind the last
+// frame is 0, so that the consumer polls one place only, where the next frame will be. Therefore
+// one line of the ring always stays empty. The producer reads the consumer's index, head, when it
+// needs room, and checks it each time.
 
 // producer is the filling end.
 type producer struct {
@@ -16,7 +16,8 @@ type producer struct {
 	seen *atomic.Uint64
 }
 
-// room is how many bytes can be put in, given that want would be enough.
+// room is how many bytes can be put in. It reads the peer's index only if the room known is less
+// than want.
 func (p *producer) room(want int) (int, error) {
 	size := uint64(len(p.buf)) - lineBytes
 	if size-(p.tail-p.head) < uint64(want) {
@@ -30,8 +31,8 @@ func (p *producer) room(want int) (int, error) {
 	return int(size - (p.tail - p.head)), nil
 }
 
-// part is how much of rest bytes of payload goes into the next frame; false when the ring is too
-// full for one that is worth it.
+// part is how much of rest bytes of payload goes into the next frame; false when the free part of
+// the ring is too small to be worth a frame.
 func (p *producer) part(rest int) (int, bool, error) {
 	want := min(rest, partMax(len(p.buf)))
 	free, err := p.room(frameBytes(want))
@@ -50,7 +51,7 @@ func (p *producer) part(rest int) (int, bool, error) {
 // payload is where the payload of the frame at the tail goes, in two pieces if it wraps.
 func (p *producer) payload(part int) (a, b []byte) { return wrap(p.buf, p.tail+headerBytes, part) }
 
-// put completes the frame at the tail, whose payload is in place, and shows it to the peer.
+// put completes the frame at the tail, whose payload is in place, and makes it visible to the peer.
 func (p *producer) put(h *header) {
 	mask := uint64(len(p.buf) - 1)
 	at := p.tail & mask
@@ -94,18 +95,18 @@ func (c *consumer) next(lim limits, h *header) (a, b []byte, ok bool, err error)
 	return a, b, true, nil
 }
 
-// drop is done with the oldest frame.
+// drop frees the oldest frame.
 func (c *consumer) drop(h *header) {
 	c.head += uint64(frameBytes(int(h.part)))
 	raceRelease()
 	c.told.Store(c.head)
 }
 
-// partMax is the largest payload of one frame: with a quarter of the ring the two sides copy at the
-// same time.
+// partMax is the largest payload of one frame: a quarter of the ring, so that both sides can copy
+// at the same time.
 func partMax(ring int) int { return ring/4 - headerBytes }
 
-// wrap is n bytes of a ring at an index.
+// wrap returns n bytes of a ring at an index, in two pieces if they wrap.
 func wrap(buf []byte, index uint64, n int) (a, b []byte) {
 	at := int(index & uint64(len(buf)-1))
 	if n <= len(buf)-at {

@@ -6,10 +6,10 @@ import (
 	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
-// chunkBytes is how much a direct copy moves before it looks whether the connection has ended.
+// chunkBytes is how much a direct copy moves between checks whether the connection has ended.
 const chunkBytes = 256 << 10
 
-// mayAim tells whether a request names memory that this side may use directly, and has not begun
+// mayAim tells whether a request may go directly: it names a slot of the peer and has not begun
 // through the ring.
 func (e *endpoint) mayAim(w *work) bool {
 	if !e.maps || w.Op == fabric.OpSend || w.Length == 0 || w.Number != 0 {
@@ -28,7 +28,7 @@ func (e *endpoint) stepDirect(w *work) (outcome, error) {
 	at, _ := provider.Aim(w.Remote.Addr)
 	s := &e.view.targets[at-1]
 	if !s.enter(w.Remote.Key) {
-		if e.view.theirs.bye.Load() != 0 { // not refused: over
+		if e.view.theirs.bye.Load() != 0 { // not refused: the connection ends
 			return stepEnd, nil
 		}
 		w.Err = e.refusedErr()
@@ -66,9 +66,9 @@ func (e *endpoint) stepDirect(w *work) (outcome, error) {
 	return e.stepPlaced(w)
 }
 
-// target is the memory that a request names, by a slot that was entered. It is nil when the slot
-// does not allow the access; false when the arena is not mapped here. All numbers of the slot are
-// the peer's: they are read once and then checked.
+// target is the memory that a request names by a slot, which was entered. It is nil when the slot
+// does not allow the access; false when the arena is not mapped here. The peer writes the slot: its
+// numbers are read once and then checked.
 func (e *endpoint) target(s *slot, w *work) ([]byte, bool) {
 	key, off, length := s.key.Load(), s.off.Load(), s.length.Load()
 	rights := fabric.Rights(s.rights.Load())
@@ -127,8 +127,8 @@ func (e *endpoint) stepRead() (outcome, error) {
 	return stepRead, nil
 }
 
-// stepAnswer puts the next part of the answer to the peer's Read into the ring. The key is looked
-// at for each part, so that Revoke waits for one copy at most.
+// stepAnswer puts the next part of the answer to the peer's Read into the ring. The key is checked
+// for each part, so that Revoke waits for one copy at most.
 func (e *endpoint) stepAnswer(a *answer) (outcome, error) {
 	t := &e.tx
 	part, ok, err := t.out.part(a.length - a.sent)
@@ -149,10 +149,10 @@ func (e *endpoint) stepAnswer(a *answer) (outcome, error) {
 	return stepPart, nil
 }
 
-// grant is a grant of this side's that is in use.
+// grant is a grant of this side.
 type grant = provider.Grant[*endpoint]
 
-// copyOut copies granted memory into a ring, copyIn out of one.
+// copyOut copies granted memory into a ring, copyIn from a ring into it.
 func copyOut(g *grant, x, y, mem []byte) {
 	defer g.Release()
 	n := copy(x, mem)

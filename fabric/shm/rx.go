@@ -6,34 +6,34 @@ import (
 	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
-// Receiving: whoever polls (a waiter, a poster that waits for room, the reader of the socket)
-// empties the ring under rxMu. Nothing here waits: a frame that cannot be handled yet, because the
-// first receive is not posted, stays in the ring.
+// Receiving: any goroutine that polls (a waiter, a poster that waits for room, the reader of the
+// socket) empties the ring under rxMu. Nothing here waits: a frame that cannot be handled yet,
+// because the first receive is not posted, stays in the ring.
 
-// rxState belongs to who holds rxMu.
+// rxState is guarded by rxMu.
 type rxState struct {
 	in      consumer
 	limits  limits
 	blocked bool   // the oldest frame waits for the first PostRecv
-	acked   uint64 // done of the peer, as last seen
+	acked   uint64 // the peer's word done, as last seen
 	count   uint64 // Writes of the peer that were carried out or refused
 
 	open    bool   // a Send or Write has more frames to come
 	cur     header // its first one
 	got     int    // bytes of it
 	refused bool
-	taken   bool           // recv is being filled
-	hand    *progress.Hand // of who drains, if it has one
-	early   bool           // the last one left after a message, and did not look for more
-	many    bool           // there was more: it should
+	taken   bool            // recv is being filled
+	batch   *progress.Batch // the poller's, or nil
+	early   bool            // the last drain left after one message and did not look for more
+	many    bool            // the last drain found several: look for more
 	recv    fabric.Recv
 }
 
 // errLater says that a frame must stay in the ring for now.
 var errLater = provider.ErrEarly
 
-// progress does what can be done for the endpoint, and tells whether that was anything. It waits
-// until others who do the same are through.
+// progress empties the ring and moves what is queued, and tells whether there was anything. It
+// waits for other goroutines that do the same.
 func (e *endpoint) progress() bool {
 	did := false
 	for {
@@ -51,12 +51,12 @@ func (e *endpoint) progress() bool {
 	}
 }
 
-// tryProgress is progress, unless somebody is at it.
-func (e *endpoint) tryProgress(to *progress.Hand) bool {
+// tryProgress is progress, unless another goroutine is emptying the ring.
+func (e *endpoint) tryProgress(b *progress.Batch) bool {
 	if !e.rxMu.TryLock() {
 		return false
 	}
-	did := e.drainLocked(to)
+	did := e.drainLocked(b)
 	e.rxMu.Unlock()
 	if !e.backlog.Load() {
 		return did
@@ -68,28 +68,28 @@ func (e *endpoint) tryProgress(to *progress.Hand) bool {
 	return did
 }
 
-// watch looks at the ring up to so many times, until there is something to do, and does it. Like
-// tryProgress it leaves when somebody else is at it.
-func (e *endpoint) watch(times int, to *progress.Hand) bool {
+// watch looks at the ring up to times times, until there is something to do, and does it. Like
+// tryProgress it returns when another goroutine is emptying the ring.
+func (e *endpoint) watch(times int, b *progress.Batch) bool {
 	if !e.rxMu.TryLock() {
 		return false
 	}
-	did := e.stirs(times) && e.drainLocked(to)
+	did := e.spinForWork(times) && e.drainLocked(b)
 	e.rxMu.Unlock()
 	if !e.backlog.Load() {
 		return did
 	}
-	return e.tryProgress(to) || did
+	return e.tryProgress(b) || did
 }
 
-// stirs waits, for so many looks, until the peer has done something. It needs rxMu.
-func (e *endpoint) stirs(times int) bool {
+// spinForWork looks up to times times whether the peer has done something. It needs rxMu.
+func (e *endpoint) spinForWork(times int) bool {
 	if e.gone || e.stopped.Load() {
 		return false
 	}
 	defer e.guard().off()
 	for ; times > 0; times-- {
-		if e.stirred() {
+		if e.hasWork() {
 			return true
 		}
 		e.rx.early = false
@@ -97,12 +97,12 @@ func (e *endpoint) stirs(times int) bool {
 	return false
 }
 
-// drainLocked handles what is in the ring, at most a ring full. It needs rxMu.
-func (e *endpoint) drainLocked(to *progress.Hand) bool {
+// drainLocked handles the frames in the ring, at most one ring size of them. It needs rxMu.
+func (e *endpoint) drainLocked(b *progress.Batch) bool {
 	if e.gone || e.stopped.Load() {
 		return false
 	}
-	e.rx.hand = to
+	e.rx.batch = b
 	did, err := e.drain()
 	if err != nil {
 		e.fail(err)
@@ -148,14 +148,14 @@ func (e *endpoint) drain() (did bool, err error) {
 	return did, nil
 }
 
-// leave tells whether to go to work with the first message and look for others later: the line of
-// the ring where the next one would be has to be fetched from the peer's core. Who finds one there
-// as soon as it comes back looks for more from then on.
+// leave tells whether to return with the first message and look for others later: the cache line
+// where the next one would be has to be fetched from the peer's core. If the next drain finds a
+// message at once, drains look for more from then on, until one finds at most one.
 func (x *rxState) leave(frames int) bool {
 	if frames == 1 && x.early {
 		x.many = true
 	}
-	x.early = !x.many && x.hand.Some()
+	x.early = !x.many && x.batch.Any()
 	return x.early
 }
 
@@ -182,12 +182,12 @@ func (e *endpoint) takeAcks() (bool, error) {
 	e.mu.Lock()
 	e.acked = done
 	e.retireLocked()
-	e.needsLocked()
+	e.updateAwaitedLocked()
 	e.mu.Unlock()
 	return true, nil
 }
 
-// refuse marks a Write that the peer refused, which completes when its turn comes.
+// refuse marks a Write that the peer refused. It completes in order.
 func (e *endpoint) refuse(number uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -298,7 +298,7 @@ func (e *endpoint) complete(first *header) error {
 	return nil
 }
 
-// handleRead queues a Read of the peer's; its key is looked at when the answer is made.
+// handleRead queues a Read of the peer's; its key is checked when the answer is made.
 func (e *endpoint) handleRead(h *header) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -316,7 +316,7 @@ func (e *endpoint) handleAnswer(h *header, a, b []byte) error {
 	w := e.reqs.Reads[h.tag]
 	asking := e.tx.asking == int(h.tag)+1
 	e.mu.Unlock()
-	if w == nil && asking { // it left a moment ago; who sent it has not come back yet
+	if w == nil && asking { // the request left a moment ago and is not recorded yet (recordLocked)
 		return errLater
 	}
 	if w == nil || int(h.part) > w.Rest() {

@@ -10,8 +10,8 @@ import (
 )
 
 // The segment of a connection, made by the dialler. Side 0 is the dialler, side 1 the listener.
-// Each side writes its own parts only, but for sleep, which the other side clears, and the users of
-// a slot, which the other side counts. Numbers are the host's.
+// Each side writes its own parts only, except that the other side clears sleep and counts the users
+// of a slot. Numbers are in the host's byte order.
 //
 //	0         1024  4096      6144      8192                                          end
 //	|words|words|...|refused|refused|slots of 0 |slots of 1 |pad |ring of 0 |ring of 1 |
@@ -22,10 +22,10 @@ import (
 //
 //	head   bytes that it has taken out of the other side's ring
 //	done   Writes of the other side that it has carried out or refused, in all
-//	sleep  0: awake; else the events that shall wake it, and how
+//	sleep  0: awake; else the events that wake it, and how
 //	bye    0, or the errs.Kind with which this side ends the connection
 //
-// Each word has lines of its own: who polls one must not lose it because of another.
+// Each word has cache lines of its own, so that a write to one does not slow down polling another.
 //
 // refused has one bit for each Write by its number modulo 16384, set before done passes it. slots
 // are drawn in slot.go, what is in the rings in frame.go.
@@ -50,7 +50,8 @@ func (g geometry) ringsAt() int {
 	return (end + pageBytes - 1) / pageBytes * pageBytes
 }
 
-// size is that of the whole segment, in pages of up to 64 KiB.
+// size is that of the whole segment: a multiple of 64 KiB, so that hosts may have pages of up to
+// that.
 func (g geometry) size() int {
 	const page = 64 << 10
 	return (g.ringsAt() + 2*int(g.ring) + page - 1) / page * page
@@ -104,7 +105,7 @@ func (b *bitmap) get(n uint64) bool {
 	return b[n/64%(maxQueueDepth/64)].Load()>>(n%64)&1 != 0
 }
 
-// set makes the bit of a number what it shall be. Only its owner does.
+// set sets the bit of a number. Only the owner of the bitmap does.
 func (b *bitmap) set(n uint64, on bool) {
 	w := &b[n/64%(maxQueueDepth/64)]
 	old := w.Load()

@@ -5,8 +5,7 @@ import (
 	"unsafe"
 )
 
-// What is laid over mapped memory here is made of atomics only; newView has checked the sizes by
-// slicing.
+// The types laid over mapped memory here consist of atomics only. Slicing checks the sizes.
 
 func wordsOf(b []byte) *words { return (*words)(unsafe.Pointer(&b[:wordsBytes][0])) }
 
@@ -22,5 +21,5 @@ func slotsOf(b []byte, n int) []slot {
 // wordOf is the word at the beginning of a line of a ring.
 func wordOf(b []byte) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&b[:8][0])) }
 
-// address is where memory begins. It compares addresses only and keeps nothing alive.
+// address is where memory begins. It is for comparison only and keeps nothing alive.
 func address(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }

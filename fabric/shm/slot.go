@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-storage/sluice/internal/keytable"
 )
 
-// A slot is how a grant on arena memory looks to the peer, who uses it directly. The owner fills it
-// in; the peer only counts itself in and out.
+// A slot tells the peer of a grant on arena memory, which it uses directly. The owner fills it in;
+// the peer only counts its users.
 //
 //	0      8     16    24    32     36      40    64
 //	|word  |key  |off  |len  |arena |rights |zero |
@@ -22,8 +22,8 @@ import (
 //	      |upper bits of the key, or 0 |users |      0: nobody enters any more
 //
 // To enter, the peer adds 1 to a word that holds the upper bits of its key; to leave it subtracts
-// 1. Revoke clears the upper bits and waits until the users are gone. What else is in a slot does
-// not change while anybody is in it.
+// 1. Revoke clears the upper bits and waits until the users are gone. The other fields do not
+// change while the slot has users.
 type slot struct {
 	word   atomic.Uint64
 	key    atomic.Uint64
@@ -34,7 +34,7 @@ type slot struct {
 	_      [24]byte
 }
 
-// open shows a grant to the peer.
+// open publishes a grant to the peer.
 func (s *slot) open(key, off, length uint64, arena uint32, rights fabric.Rights) {
 	s.key.Store(key)
 	s.off.Store(off)
@@ -44,7 +44,7 @@ func (s *slot) open(key, off, length uint64, arena uint32, rights fabric.Rights)
 	s.word.Store(key >> keytable.PlaceBits << keytable.PlaceBits)
 }
 
-// enter counts the caller in, if the slot holds this key.
+// enter adds the caller to the users, if the slot holds this key.
 func (s *slot) enter(key uint64) bool {
 	for {
 		w := s.word.Load()
@@ -60,7 +60,7 @@ func (s *slot) enter(key uint64) bool {
 
 func (s *slot) leave() { s.word.Add(^uint64(0)) }
 
-// shut lets nobody enter any more, and tells whether nobody is in it.
+// shut lets nobody enter any more, and tells whether there are no users.
 func (s *slot) shut() bool {
 	for {
 		w := s.word.Load()
@@ -71,7 +71,7 @@ func (s *slot) shut() bool {
 	}
 }
 
-// slotTable gives the slots of this side to grants.
+// slotTable allocates the slots of this side.
 type slotTable struct {
 	mu   sync.Mutex
 	free []uint32 // from 1
@@ -102,8 +102,8 @@ func (t *slotTable) giveBack(at uint32) {
 	t.free = append(t.free, at)
 }
 
-// openSlot shows a grant on arena memory to the peer, if that can be; 0 if not: then the grant is
-// used through the ring.
+// openSlot publishes a grant on arena memory to the peer and returns its slot; 0 if that is not
+// possible: then the grant is used through the ring.
 func (e *endpoint) openSlot(r *region, key uint64, off, length int, rights fabric.Rights) uint32 {
 	defer e.guard().off()
 	if !e.exports || r.arena == nil {
@@ -127,8 +127,8 @@ func (e *endpoint) openSlot(r *region, key uint64, off, length int, rights fabri
 	return at
 }
 
-// closeSlot ends direct use of a grant: when it returns the peer has stopped, or is gone, or did
-// not move for so long that the connection was given up.
+// closeSlot ends direct use of a grant: when it returns the peer has stopped, or is gone, or took
+// longer than StallTimeout, which ended the connection.
 func (e *endpoint) closeSlot(at uint32) {
 	defer e.guard().off()
 	e.life.RLock()
@@ -144,7 +144,7 @@ func (e *endpoint) closeSlot(at uint32) {
 	e.slots.giveBack(at)
 }
 
-// await asks until it is so, or the peer is gone. It is false when that takes too long.
+// await polls until so is true or the peer is gone. It is false after StallTimeout.
 func (e *endpoint) await(so func() bool) bool {
 	begin := time.Now()
 	for i := 0; !so() && !e.hungUp(); i++ {
@@ -160,7 +160,8 @@ func (e *endpoint) await(so func() bool) bool {
 	return true
 }
 
-// exclude ends all direct use of this side's memory, at the end of the connection.
+// exclude ends all direct use of this side's memory, at the end of the connection. It waits for
+// users, but not longer than StallTimeout.
 func (e *endpoint) exclude() {
 	grants := e.view.grants
 	e.await(func() bool {
@@ -175,8 +176,7 @@ func (e *endpoint) exclude() {
 	e.excluded.Store(true)
 }
 
-// hungUp tells whether the peer has closed its socket, which it does when it touches nothing any
-// more, or is gone altogether.
+// hungUp tells whether the peer has closed its socket: it has stopped touching memory, or is gone.
 func (e *endpoint) hungUp() bool {
 	gone := true
 	_ = e.raw.Control(func(fd uintptr) {

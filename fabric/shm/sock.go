@@ -18,15 +18,15 @@ type inbox struct {
 	errno error
 }
 
-// run reads the socket until the connection ends, and serves the endpoint while nobody else does.
+// run reads the socket until the connection ends, and serves the endpoint while nobody polls.
 func (e *endpoint) run() {
 	defer e.d.Running.Done()
 	e.serve(true)
 	err := e.readNotes()
-	if err == nil { // the peer is gone; what it left in the ring is still good
+	if err == nil { // the peer is gone; handle what it left in the ring
 		for !e.stopped.Load() && e.progress() {
 		}
-		err = e.farewell()
+		err = e.peerCause()
 	}
 	if e.faulted.Load() {
 		err = errs.Newf(errs.Disconnected, "shm", "", "the peer took shared memory away")
@@ -35,8 +35,8 @@ func (e *endpoint) run() {
 	e.finish()
 }
 
-// farewell is why a peer that closed its socket did so.
-func (e *endpoint) farewell() error {
+// peerCause is why the peer has closed its socket.
+func (e *endpoint) peerCause() error {
 	defer e.guard().off()
 	if errs.Kind(e.view.theirs.bye.Load()) == errs.Protocol {
 		return protocolErr("the peer ended the connection for a breach of protocol")
@@ -92,8 +92,8 @@ func (e *endpoint) handleNote(b []byte, fds []int) error {
 	return nil
 }
 
-// serve does what the peer has asked for, and arms the endpoint again unless somebody is awake
-// who will. first: nobody is yet.
+// serve does what the peer has asked for, and arms the endpoint again unless a poller is awake,
+// which will. first: no poller can be yet.
 func (e *endpoint) serve(first bool) {
 	for {
 		e.progress()
@@ -107,8 +107,8 @@ func (e *endpoint) serve(first bool) {
 	}
 }
 
-// mapArena maps memory of the peer's, if it may pass any. What is beyond the limits is not mapped
-// and goes through the ring.
+// mapArena maps memory of the peer's, if it may pass any. Beyond the limits it maps nothing, and
+// accesses go through the ring.
 func (e *endpoint) mapArena(n note, fds []int) error {
 	if !e.maps || len(fds) != 1 {
 		return protocolErr("memory that nobody asked for")
@@ -130,7 +130,7 @@ func (e *endpoint) mapArena(n note, fds []int) error {
 	}
 	mem, err := mapShared(fds[0], int(n.size))
 	if err != nil {
-		return nil // out of address space: the ring will do
+		return nil // out of address space: accesses go through the ring
 	}
 	e.arenas[n.id] = mem
 	e.mapBytes += int64(n.size)
@@ -148,8 +148,8 @@ func (e *endpoint) unmapArena(id uint32) {
 	}
 }
 
-// ringBell is called with the socket. If it is full of notes one more is not needed.
-func (e *endpoint) ringBell(fd uintptr) bool {
+// ringDoorbell is called with the socket. If the socket is full of notes one more is not needed.
+func (e *endpoint) ringDoorbell(fd uintptr) bool {
 	bell := [4]byte{3: noteDoorbell}
 	_, _ = unix.SendmsgN(int(fd), bell[:], nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	return true
@@ -170,7 +170,7 @@ func (e *endpoint) sendExport(id uint32, memfd, size int) bool {
 	return err == nil && sent
 }
 
-// withdraw tells the peer that an arena is gone. If that fails its pages are gone nevertheless.
+// withdraw tells the peer that an arena is freed. The pages are freed even if that fails.
 func (e *endpoint) withdraw(id uint32) {
 	var b [exportBytes]byte
 	packet := encodeNote(b[:0], note{kind: noteWithdraw, id: id})

@@ -5,18 +5,19 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 )
 
-// Moving: whoever has something to move while nobody is at it sets busy and moves: a poster, or who
-// polls the ring when there is room again. Requests go one after the other, a frame at a time;
-// answers to the peer's Reads take turns with them. What is left after many frames is moved by a
-// goroutine of the endpoint, the writer, because a poster should not work for others for ever.
+// Moving: a goroutine that has something to move while nobody else moves sets busy and moves: a
+// poster, or a poller of the ring when there is room again. Requests go one after the other, a
+// frame at a time; answers to the peer's Reads alternate with them. After postSteps frames the rest
+// is moved by a goroutine of the endpoint, the writer, because a poster should not work for others
+// without bound.
 
-// postSteps is how many frames or copies a poster makes at most.
+// postSteps is the largest number of frames or direct copies of one poster.
 const postSteps = 64
 
-// txState belongs to who set busy.
+// txState belongs to the goroutine that set busy.
 type txState struct {
 	out    producer
-	full   bool // the ring was, at the last step; under endpoint.mu
+	full   bool // the ring was full at the last step; under endpoint.mu
 	turn   bool // an answer comes next
 	asking int  // the tag of the Read that is being put into the ring, from 1; under endpoint.mu
 }
@@ -29,19 +30,20 @@ type answer struct {
 	sent      int
 }
 
-// outcome is what came of a step.
+// outcome is the result of a step.
 type outcome uint8
 
 const (
 	stepEnd  outcome = iota // no more: the connection ends
 	stepFull                // the ring lacks room
 	stepPart                // a part was moved
-	stepDone                // the request is through
+	stepDone                // all of the request was moved
 	stepRead                // the Read is under way
 )
 
-// pumpLocked moves what is queued, unless somebody is at it. It enters with mu and leaves without;
-// it tells whether something has happened meanwhile that nobody would look at.
+// pumpLocked moves what is queued, unless another goroutine does. It enters with mu and leaves
+// without. It tells whether the caller has to poll: an event came that no sleeper will be woken
+// for.
 func (e *endpoint) pumpLocked() bool {
 	if e.busy || e.Dead() {
 		e.mu.Unlock()
@@ -51,11 +53,11 @@ func (e *endpoint) pumpLocked() bool {
 	return e.moveLocked(postSteps)
 }
 
-// moveLocked moves until nothing is left or nothing can be moved. It enters with mu and busy and
-// leaves without mu.
+// moveLocked moves until nothing is left, nothing can be moved, or limit steps are made (0: no
+// limit). It enters with mu and busy and leaves without mu. The result is pumpLocked's.
 func (e *endpoint) moveLocked(limit int) bool {
 	e.tx.full = false
-	e.needsLocked() // no space, until the ring is found full again
+	e.updateAwaitedLocked() // no space, until the ring is found full again
 	for steps := 0; ; steps++ {
 		a, w := e.pickLocked()
 		if a == nil && w == nil {
@@ -68,11 +70,11 @@ func (e *endpoint) moveLocked(limit int) bool {
 		e.mu.Unlock()
 		out := e.step(a, w)
 		e.mu.Lock()
-		if !e.settleLocked(a, w, out) {
+		if !e.recordLocked(a, w, out) {
 			break
 		}
 	}
-	return e.restLocked()
+	return e.stopLocked()
 }
 
 // pickLocked chooses what to move next: the oldest answer, or the oldest request if it may start.
@@ -107,8 +109,8 @@ func (e *endpoint) nextLocked() *work {
 	return w
 }
 
-// settleLocked takes note of a step, and tells whether to go on.
-func (e *endpoint) settleLocked(a *answer, w *work, out outcome) bool {
+// recordLocked records the outcome of a step, and tells whether to go on.
+func (e *endpoint) recordLocked(a *answer, w *work, out outcome) bool {
 	asked := e.tx.asking - 1
 	e.tx.asking = 0
 	switch {
@@ -133,15 +135,15 @@ func (e *endpoint) settleLocked(a *answer, w *work, out outcome) bool {
 	return true
 }
 
-// restLocked ends the moving of this caller, and says what it waits for. It leaves without mu.
-func (e *endpoint) restLocked() bool {
+// stopLocked clears busy and arms for the events that moving waits for. It leaves without mu.
+func (e *endpoint) stopLocked() bool {
 	e.busy = false
 	if e.tx.full {
-		e.stuckAt.Store(e.tx.out.head)
+		e.fullAt.Store(e.tx.out.head)
 	}
-	needs := e.needsLocked()
+	events := e.updateAwaitedLocked()
 	e.backlogLocked()
-	again := needs != 0 && !e.Dead() && e.ask(needs)
+	again := events != 0 && !e.Dead() && e.armFor(events)
 	if e.Dead() {
 		e.idle.Broadcast()
 	}
@@ -149,30 +151,30 @@ func (e *endpoint) restLocked() bool {
 	return again
 }
 
-// needsLocked keeps needs what it says. Stores that change nothing are left out: each costs as much
-// as a small copy.
-func (e *endpoint) needsLocked() uint32 {
-	needs := uint32(0)
+// updateAwaitedLocked sets awaited to the events that moving waits for. It stores only changes: a
+// store costs as much as a small copy.
+func (e *endpoint) updateAwaitedLocked() uint32 {
+	events := uint32(0)
 	if e.tx.full {
-		needs |= wakeSpace
+		events |= wakeSpace
 	}
 	if e.started != e.acked {
-		needs |= wakeDone
+		events |= wakeDone
 	}
-	if e.needs.Load() != needs {
-		e.needs.Store(needs)
+	if e.awaited.Load() != events {
+		e.awaited.Store(events)
 	}
-	return needs
+	return events
 }
 
-// backlogLocked keeps backlog what it says.
+// backlogLocked sets backlog to whether something is queued.
 func (e *endpoint) backlogLocked() {
 	if rest := e.reqs.Posted.Len() > 0 || e.answers.Len() > 0; e.backlog.Load() != rest {
 		e.backlog.Store(rest)
 	}
 }
 
-// wakeWriterLocked leaves the rest, and busy, to the writer.
+// wakeWriterLocked leaves the rest, and busy, to the writer. It leaves without mu.
 func (e *endpoint) wakeWriterLocked() {
 	if e.writerWake == nil {
 		e.writerWake = make(chan struct{}, 1)
@@ -181,7 +183,7 @@ func (e *endpoint) wakeWriterLocked() {
 	}
 	wake := e.writerWake
 	e.mu.Unlock()
-	wake <- struct{}{} // never blocks: one token, sent by who is busy
+	wake <- struct{}{} // never blocks: there is one token, and only the holder of busy sends it
 }
 
 // writer moves what posters have left.
@@ -194,7 +196,7 @@ func (e *endpoint) writer(wake <-chan struct{}) {
 	}
 }
 
-// step makes one move.
+// step moves one frame, or makes one direct copy.
 func (e *endpoint) step(a *answer, w *work) (out outcome) {
 	defer e.guard().off()
 	var err error
@@ -251,7 +253,7 @@ func (e *endpoint) stepRing(w *work) (outcome, error) {
 	return stepPart, nil
 }
 
-// number counts a Write of which the peer will say when it is done.
+// number gives a Write the number under which the peer acknowledges it.
 func (e *endpoint) number(w *work) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -2,10 +2,9 @@ package shm
 
 import "github.com/sluice-storage/sluice/errs"
 
-// What may wake a side that sleeps, and how it wants to be woken: the word sleep of a side is 0
-// while it is awake, else a sum of these. Who causes an event that the other side sleeps for clears
-// the word and wakes it. A side writes the word, looks again whether anything has happened, and
-// only then sleeps; so nothing is missed.
+// The word sleep of a side is 0 while it is awake, else the events that wake it and how. A side
+// that causes an event that the other one sleeps for clears the word and wakes it. A side sets the
+// word, checks again whether anything has happened, and only then sleeps; so no wake-up is lost.
 const (
 	wakeData  = 1 << iota // there is something in the ring
 	wakeSpace             // there is room in the ring
@@ -15,7 +14,7 @@ const (
 	bySocket = 1 << 9 // send a note
 )
 
-// notify tells the peer of events, if it sleeps for one of them.
+// notify wakes the peer, if it sleeps for one of events.
 func (e *endpoint) notify(events uint32) {
 	word := &e.view.theirs.sleep
 	if word.Load()&events == 0 {
@@ -26,28 +25,28 @@ func (e *endpoint) notify(events uint32) {
 		futexWake(word, false)
 	}
 	if how&bySocket != 0 {
-		_ = e.raw.Write(e.bell)
+		_ = e.raw.Write(e.doorbell)
 	}
 }
 
-// arm says that this side will sleep; it is false when there is something to do after all.
+// arm announces that this side will sleep; it is false when there is something to do first.
 func (e *endpoint) arm(how uint32) (word uint32, quiet bool) {
 	e.rxMu.Lock()
 	defer e.rxMu.Unlock()
-	if e.gone || e.stopped.Load() { // its end wakes everybody in its own way
+	if e.gone || e.stopped.Load() { // finish wakes the waiters by completions
 		return 0, true
 	}
 	defer e.guard().off()
-	word = wakeData | e.needs.Load() | how
+	word = wakeData | e.awaited.Load() | how
 	e.view.mine.sleep.Store(word)
-	if e.stirred() || e.needs.Load()&^word != 0 {
+	if e.hasWork() || e.awaited.Load()&^word != 0 {
 		e.view.mine.sleep.Store(0)
 		return 0, false
 	}
 	return word, true
 }
 
-// disarm says that this side is awake.
+// disarm announces that this side is awake.
 func (e *endpoint) disarm() {
 	e.rxMu.Lock()
 	defer e.rxMu.Unlock()
@@ -60,33 +59,34 @@ func (e *endpoint) disarm() {
 	}
 }
 
-// stirred tells whether the peer has done something that nobody has looked at. It needs rxMu.
-func (e *endpoint) stirred() bool {
+// hasWork tells whether the peer has done something that was not handled yet. It needs rxMu.
+func (e *endpoint) hasWork() bool {
 	x, theirs := &e.rx, e.view.theirs
 	return x.in.there() && !x.blocked ||
 		theirs.done.Load() != x.acked ||
-		e.needs.Load()&wakeSpace != 0 && theirs.head.Load() != e.stuckAt.Load()
+		e.awaited.Load()&wakeSpace != 0 && theirs.head.Load() != e.fullAt.Load()
 }
 
-// ask adds events to those that a sleeper of this side is woken for. It is true if one of them has
-// happened already, which the sleeper does not know then. It runs under mu.
-func (e *endpoint) ask(needs uint32) bool {
+// armFor adds events to those that wake a sleeper of this side. It is true if one of them has
+// happened already: then nobody wakes the sleeper for it. It needs mu.
+func (e *endpoint) armFor(events uint32) bool {
 	defer e.guard().off()
 	word, theirs := &e.view.mine.sleep, e.view.theirs
 	for {
 		now := word.Load()
-		if now == 0 { // who is awake looks before it sleeps
+		if now == 0 { // a side that is awake checks before it sleeps
 			return false
 		}
-		if now&needs == needs || word.CompareAndSwap(now, now|needs) {
+		if now&events == events || word.CompareAndSwap(now, now|events) {
 			break
 		}
 	}
-	return needs&wakeDone != 0 && theirs.done.Load() != e.acked ||
-		needs&wakeSpace != 0 && theirs.head.Load() != e.stuckAt.Load()
+	return events&wakeDone != 0 && theirs.done.Load() != e.acked ||
+		events&wakeSpace != 0 && theirs.head.Load() != e.fullAt.Load()
 }
 
-// sayBye tells the peer how this side ends, for when it finds the socket closed.
+// sayBye tells the peer why this side ends the connection; it reads that when it finds the socket
+// closed.
 func (e *endpoint) sayBye(kind errs.Kind) {
 	defer e.guard().off()
 	e.view.mine.bye.Store(uint32(kind))

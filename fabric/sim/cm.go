@@ -96,7 +96,7 @@ func (c connector) call(name string, cfg fabric.EndpointConfig) (*call, error) {
 	return k, nil
 }
 
-// hangUp gives up, unless the answer came at the same moment.
+// hangUp gives the call up, unless it was answered meanwhile.
 func (c connector) hangUp(ctx context.Context, k *call) error {
 	c.d.net.mu.Lock()
 	defer c.d.net.mu.Unlock()
@@ -164,7 +164,7 @@ func (l *listener) next(ctx context.Context) (*call, error) {
 	}
 }
 
-// refuse answers a call with the kind of an error, as far as it is told, and returns that error.
+// refuse answers a call with the kind of an error (fabric.RefusalKind) and returns the error.
 func (l *listener) refuse(k *call, err error) error {
 	l.domain.net.mu.Lock()
 	defer l.domain.net.mu.Unlock()
@@ -183,7 +183,7 @@ func (l *listener) refuseLocked(k *call, err error) {
 	}
 }
 
-// join makes the two ends a connection.
+// join connects the two ends.
 func (l *listener) join(k *call, peer fabric.Peer, mine fabric.EndpointConfig) (
 	fabric.Endpoint, error,
 ) {

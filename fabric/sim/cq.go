@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-storage/sluice/internal/invariant"
 )
 
-// cq is a completion queue. Everything but net is guarded by net.mu. It never spins: whoever waits
-// carries work out himself, and sleeps when there is none.
+// cq is a completion queue. Everything but net is guarded by net.mu. It does not spin: a waiter
+// carries out work itself, and sleeps when there is none.
 type cq struct {
 	provider.Completions
 	net    *Net
@@ -50,7 +50,7 @@ func (q *cq) Wait(ctx context.Context, dst []fabric.Completion) (int, error) {
 		if q.Closed() {
 			return 0, q.ClosedErr()
 		}
-		if q.Ripe() {
+		if q.Ready() {
 			return q.takeLocked(dst), nil
 		}
 		if err := ctx.Err(); err != nil {
@@ -87,14 +87,14 @@ func (q *cq) Close() error {
 	return nil
 }
 
-// pushLocked adds a completion; solicited is that of a receive whose sender said so.
+// pushLocked adds a completion. solicited: it is that of a receive whose sender asked for an event.
 func (q *cq) pushLocked(c *fabric.Completion, solicited bool) {
 	if q.Push(c, solicited) {
 		q.cond.Broadcast()
 	}
 }
 
-// takeLocked hands completions out and gives their places in the endpoint's queues back.
+// takeLocked moves completions out and releases their places in the endpoint's queues.
 func (q *cq) takeLocked(dst []fabric.Completion) int {
 	got := q.Take(dst)
 	for i := range dst[:got] {

@@ -7,16 +7,16 @@ import (
 	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
-// domain is one host of the net. It closes what it has in the order of birth, so that a seed's run
-// can be repeated; therefore it keeps the lists itself.
+// domain is one host of the net. It closes endpoints and listeners in the order in which they were
+// made, so that the run of a seed can be repeated; provider.Domain does not keep that order.
 type domain struct {
 	provider.Domain
 	net    *Net
 	name   string
-	tokens *fabric.Tokens // what its listeners ask for; nil: nothing
+	tokens *fabric.Tokens // that its listeners demand; nil: none
 
 	// Guarded by net.mu.
-	eps       []*endpoint // not closed yet, in the order of their birth
+	eps       []*endpoint // not closed yet, oldest first
 	listeners []*listener // likewise
 }
 

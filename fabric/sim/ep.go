@@ -98,9 +98,9 @@ func (e *endpoint) breakLocked(why string) {
 	e.peer.dieLocked(errs.Disconnected, why)
 }
 
-// settleLocked completes the Sends and Writes before last that had their effect, because a peer
-// that answers last has answered them too.
-func (e *endpoint) settleLocked(last *work) {
+// completeBeforeLocked completes the Sends and Writes before last that had their effect, because a
+// peer that answers last has received them too.
+func (e *endpoint) completeBeforeLocked(last *work) {
 	for e.reqs.Started.Len() > 0 {
 		if w := *e.reqs.Started.At(0); w == last || !w.Own.placed {
 			return
@@ -109,7 +109,7 @@ func (e *endpoint) settleLocked(last *work) {
 	}
 }
 
-// protocolLocked ends the connection because one side did what the contract forbids.
+// protocolLocked ends the connection because one side broke the contract.
 func (e *endpoint) protocolLocked(why string) {
 	e.dieLocked(errs.Protocol, why)
 	e.peer.dieLocked(errs.Protocol, why)
@@ -187,7 +187,7 @@ func (e *endpoint) behindLocked(i int, w *work) bool {
 func isMessage(w *work) bool { return w.Op == fabric.OpSend || w.Op == fabric.OpWriteImm }
 
 // startLocked takes the oldest request: Sends have their effect now, Reads are under way, and
-// Writes have it now when running free, else when their turn comes.
+// Writes have it now when running free, else in a later step.
 func (e *endpoint) startLocked() {
 	w := e.reqs.Next()
 	w.Own.due = e.net.dueLocked()

@@ -1,18 +1,18 @@
-// Package sim is a fabric provider inside one process: a Net joins any number of domains, and
-// what it does depends only on its seed and on the order of the calls made to it. It is what
-// protocol tests run on. It has no goroutines and no clock.
+// Package sim is a fabric provider inside one process: a Net connects any number of domains, and
+// what it does depends only on its seed and on the order of the calls to it. Protocol tests run on
+// it. It has no goroutines and no clock.
 //
-// Free-running (MaxDelay 0): Post carries its requests out on the spot. With MaxDelay requests
-// wait in virtual time, which advances step by step while somebody is in CQ.Poll or CQ.Wait;
-// each step carries out one piece of work that the contract allows next, chosen by the seed. So
-// completions of different endpoints, Reads, Writes through different grants, and the moment at
-// which a Write appears come in any legal order, and a Break leaves any legal mixture of done and
-// not done behind.
+// Free-running (MaxDelay 0): Post carries out its requests before it returns. With MaxDelay
+// requests wait in virtual time, which advances step by step in CQ.Poll and CQ.Wait; each step
+// carries out one piece of work that the contract allows next, chosen by the seed. So completions
+// of different endpoints, Reads, Writes through different grants, and the moment at which a Write
+// appears come in any legal order, and a Break leaves any legal mixture of done and not done
+// behind.
 //
 // It does no real networking and is not fast: one lock guards a whole Net.
 //
-// Read net.go first (the steps), then ep.go, msg.go and rma.go (what a step does), cq.go (who takes
-// the steps) and cm.go (how ends meet).
+// Read net.go first (the steps), then ep.go, msg.go and rma.go (what a step does), cq.go (which
+// takes the steps) and cm.go (connecting).
 package sim
 
 import (
@@ -84,8 +84,8 @@ type Net struct {
 	mu        sync.Mutex
 	rng       *rand.Rand
 	listeners map[string]*listener
-	eps       []*endpoint // alive, in the order of their birth
-	waiting   map[*cq]int // queues with somebody in Wait
+	eps       []*endpoint // alive, oldest first
+	waiting   map[*cq]int // queues with waiters
 	tick      uint64      // virtual time
 	names     int         // last number given to a listener, domain or endpoint
 	grants    map[uint64]grant
@@ -210,7 +210,7 @@ func (n *Net) runLocked(a action) {
 	case actStart:
 		e.startLocked()
 		if n := e.reqs.Started.Len(); n > 0 && !(*e.reqs.Started.At(n - 1)).Own.placed {
-			return // a Write that had no effect so far is no piece of work
+			return // a started Write without effect does not count
 		}
 	case actPlace:
 		e.placeLocked(*e.reqs.Started.At(a.at))
@@ -244,12 +244,12 @@ func (n *Net) progressLocked(e *endpoint) {
 	}
 }
 
-// forgetLocked takes a dead endpoint out of the steps.
+// forgetLocked removes a dead endpoint from the steps.
 func (n *Net) forgetLocked(e *endpoint) {
 	n.eps = without(n.eps, e)
 }
 
-// without takes one out of a list and keeps the order of the others.
+// without removes one from a list and keeps the order of the others.
 func without[T comparable](list []T, one T) []T {
 	if i := slices.Index(list, one); i >= 0 {
 		return slices.Delete(list, i, i+1)

@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
-// region is registered memory; keys is guarded by net.mu. Keys come from the seed, so that grants
-// are in a table of the net.
+// region is registered memory; keys is guarded by net.mu. Keys come from the seed, so grants are in
+// a table of the net.
 type region struct {
 	provider.Memory
 	net  *Net
@@ -40,7 +40,7 @@ func (r *region) Grant(ep fabric.Endpoint, off, length int, rights fabric.Rights
 	for n.grants[key].region != nil || key == 0 {
 		key = n.rng.Uint64()
 	}
-	// An address that is not an offset: users must not count on either.
+	// An address that is not an offset: users must not rely on it.
 	addr := uint64(n.rng.Uint32())<<16 + 0x1000
 	mem := r.Bytes()[off : off+length]
 	n.grants[key] = grant{region: r, ep: e, addr: addr, mem: mem, rights: rights}
@@ -52,7 +52,7 @@ func (r *region) Revoke(rem fabric.Remote) {
 	n := r.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if _, ok := r.keys[rem.Key]; ok { // a key of another region is not ours to revoke
+	if _, ok := r.keys[rem.Key]; ok { // else it is a key of another region
 		delete(r.keys, rem.Key)
 		delete(n.grants, rem.Key)
 	}

@@ -13,7 +13,7 @@ func (e *endpoint) writeLocked(w *work) {
 	if dst == nil {
 		w.Err = kindErr(errs.Perm, e, refused)
 		if e.net.opts.RefusalEnds {
-			e.settleLocked(w)
+			e.completeBeforeLocked(w)
 			e.breakLocked(refused)
 		}
 		return
@@ -41,7 +41,7 @@ func (e *endpoint) readLocked(tag int) {
 	w.Scatter(src, nil)
 	e.completeLocked(w)
 	if ends {
-		e.settleLocked(nil)
+		e.completeBeforeLocked(nil)
 		e.breakLocked(refused)
 	}
 }

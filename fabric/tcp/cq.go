@@ -7,29 +7,30 @@ import (
 	"github.com/sluice-storage/sluice/fabric/progress"
 )
 
-// cq is a completion queue. Who polls, and when, is decided by package progress; this file and
-// read.go are how: who has the queue's turn reads the socket of one endpoint, the first whose
-// receives come here. Waking a sleeping goroutine costs as much as the network on one host, so
-// whoever waits for a message had better read it. The sockets of other endpoints are read by their
-// keepers.
+// cq is a completion queue. Package progress decides who polls, and when; this file and read.go
+// poll, sleep and wake. The poller reads the socket of one endpoint, the first whose receives come
+// here. Waking a sleeping goroutine costs as much as the network on one host, so the goroutine that
+// waits for a message should read it. The sockets of other endpoints are read by their background
+// readers.
 type cq struct {
 	progress.Queue
-	reads atomic.Pointer[endpoint] // whose socket is read by who has the turn; nil: none yet
+	reads atomic.Pointer[endpoint] // whose socket the poller reads; nil: none yet
 }
 
-// looking is how a socket is looked at by who spins: a look is a system call.
+// looking is how often a spinning poller looks at its socket: a look is a system call.
 var looking = progress.Pace{Looks: 1, Polls: 1}
 
 func newCQ(d *domain, opts fabric.CQOptions) *cq {
 	q := &cq{}
-	q.Open((*socket)(q), (*keeper)(q), opts, progress.Config{
-		Domain: &d.Domain, Pace: looking, Spinners: &d.spinners, Visits: d.visits, Settle: settle,
+	q.Open((*socket)(q), (*background)(q), opts, progress.Config{
+		Domain: &d.Domain, Pace: looking, Spinners: &d.spinners, Watchdog: d.watchdog,
+		Delivered: delivered,
 	})
 	return q
 }
 
-// settle gives the places of polled completions back to their endpoints.
-func settle(got []fabric.Completion) {
+// delivered releases the places of completions in their endpoints.
+func delivered(got []fabric.Completion) {
 	for i := range got {
 		got[i].EP.(*endpoint).Polled(got[i].Op)
 	}
@@ -39,7 +40,7 @@ func settle(got []fabric.Completion) {
 type socket cq
 
 // Poll implements progress.Source.
-func (q *socket) Poll(looks int, h *progress.Hand) bool { return q.reads.Load().poll(looks, h) }
+func (q *socket) Poll(looks int, b *progress.Batch) bool { return q.reads.Load().poll(looks, b) }
 
 // Arm implements progress.Source: the kernel knows of itself who waits.
 func (q *socket) Arm() bool { return true }
@@ -57,22 +58,22 @@ func (q *socket) Awake(woken bool) {
 // Wake implements progress.Source.
 func (q *socket) Wake() { q.reads.Load().interrupt() }
 
-// keeper is the endpoint's own reader, see keep.
-type keeper cq
+// background is the endpoint's background reader (read.go).
+type background cq
 
-// Prepare implements progress.Keeper.
-func (k *keeper) Prepare() bool { return true }
+// Prepare implements progress.Background.
+func (b *background) Prepare() bool { return true }
 
-// Keep implements progress.Keeper.
-func (k *keeper) Keep() { k.reads.Load().keeping.begin() }
+// Start implements progress.Background.
+func (b *background) Start() { b.reads.Load().reader.begin() }
 
-// Yield implements progress.Keeper: the keeper is called back from the socket.
-func (k *keeper) Yield(wait bool) bool {
-	if e := k.reads.Load(); wait && e != nil {
-		e.keeping.ask(e)
+// Yield implements progress.Background: the reader is interrupted in its socket.
+func (b *background) Yield(wait bool) bool {
+	if e := b.reads.Load(); wait && e != nil {
+		e.reader.ask(e)
 	}
 	return false
 }
 
-// Resume implements progress.Keeper: the keeper gives the turn away itself.
-func (k *keeper) Resume() {}
+// Resume implements progress.Background: the reader gives the turn away itself.
+func (b *background) Resume() {}

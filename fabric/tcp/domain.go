@@ -19,7 +19,7 @@
 //
 // Goroutines of an endpoint: one reads while nobody waits (read.go), one writes what a poster could
 // not write without blocking. Lock order: endpoint.rxMu, endpoint.mu, then that of the receive
-// queue, of keeping or of a grant, then the queue's (package progress).
+// queue, of the reader or of a grant, then the queue's (package progress).
 //
 // Read domain.go first, then frame.go (what is on the wire), ep.go (life and death), msg.go and
 // rma.go (what frames do), stream.go, read.go and rx.go (how bytes come, and who reads them),
@@ -139,9 +139,9 @@ func (o Options) validate() error {
 // domain owns the endpoints, listeners and grants of one Open.
 type domain struct {
 	provider.Domain
-	opts   Options
-	grants provider.Grants[*endpoint]
-	visits *progress.Visitor[*progress.Queue]
+	opts     Options
+	grants   provider.Grants[*endpoint]
+	watchdog *progress.Watchdog[*progress.Queue]
 
 	tlsServer *tls.Config    // of the listeners; nil without Security
 	secret    *secret        // nil: none, or one that the listeners name
@@ -180,8 +180,8 @@ func Open(opts Options) (fabric.Domain, error) {
 		e.Die(errs.Disconnected, "the peer stalled inside a frame while a grant was revoked")
 	}
 	d.grants.Open()
-	d.visits = progress.NewVisitor[*progress.Queue]()
-	d.Go(func() { d.visits.Run(d.Context()) })
+	d.watchdog = progress.NewWatchdog[*progress.Queue]()
+	d.Go(func() { d.watchdog.Run(d.Context()) })
 	return d, nil
 }
 

@@ -25,7 +25,7 @@ type endpoint struct {
 	bulk       atomic.Bool   // something large was moved since the last poll
 	writerWake chan struct{} // one token: the batch in tx is the writer's
 
-	keeping keeping
+	reader  reader
 	rxMu    sync.Mutex // who reads and handles frames
 	rx      rxState
 	rxCount atomic.Uint64
@@ -81,7 +81,7 @@ func newEndpoint(d *domain, k *sock, cfg fabric.EndpointConfig, peer fabric.Peer
 	e.reqs.Open(cfg.SendDepth)
 	e.idle.L = &e.mu
 	e.recvs.Open(cfg.RecvDepth)
-	e.keeping.open()
+	e.reader.open()
 	e.rx.called = make(chan struct{}, 1)
 	e.rx.open(k, e, e.speak)
 	e.tx.open(k, &e.sealed)
@@ -153,13 +153,13 @@ func (e *endpoint) Die(kind errs.Kind, why string) {
 	e.mu.Unlock()
 }
 
-// dieLocked takes the locks of the receive queue and of keeping, which come after mu.
+// dieLocked takes the locks of the receive queue and of the reader, which come after mu.
 func (e *endpoint) dieLocked(kind errs.Kind, why string) {
 	if e.End(kind, why) {
 		_ = e.sock.conn.SetDeadline(time.Unix(1, 0)) // fails only on a closed socket
 	}
 	e.recvs.Die()
-	e.keeping.end()
+	e.reader.end()
 }
 
 // finish runs in the reader when it has stopped. The endpoint is dead.

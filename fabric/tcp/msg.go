@@ -56,7 +56,7 @@ func (e *endpoint) takeRecv() error {
 func (e *endpoint) received(h *header, c *fabric.Completion) {
 	c.Op, c.Context, c.EP = fabric.OpRecv, e.rx.recv.Context, e
 	e.rx.recv, e.rx.taken = fabric.Recv{}, false
-	if !e.rx.hand.Take(&e.recvCQ.Queue, c) {
+	if !e.rx.batch.Add(&e.recvCQ.Queue, c) {
 		e.recvCQ.Push(c, h.flags&frameSolicited != 0)
 	}
 }

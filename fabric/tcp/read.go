@@ -9,15 +9,15 @@ import (
 	"github.com/sluice-storage/sluice/fabric/progress"
 )
 
-// Who reads. Either who has the turn of the receive queue reads the socket (poll, await), or the
-// endpoint's own goroutine, the keeper, while the turn rests (keep). Both handle frames under rxMu.
+// The socket is read by the poller of the receive queue (poll, await) or, while the queue's turn
+// rests, by the endpoint's own goroutine, the background reader. Both handle frames under rxMu.
 // When a wait is interrupted, the bytes of a small frame that has not arrived completely stay in
 // the carry buffer for the next reader. A frame that does not fit there is read into its place by
 // whoever has its header, without interruption: its bytes are on their way.
 
-// poll handles what has come, for who has the turn. With looks it asks the socket first, where that
-// can be done without blocking. It tells whether there was anything.
-func (e *endpoint) poll(looks int, h *progress.Hand) bool {
+// poll handles what has come, for the poller. With looks it asks the socket first, where that can
+// be done without blocking. It tells whether there was anything.
+func (e *endpoint) poll(looks int, b *progress.Batch) bool {
 	e.rxMu.Lock()
 	defer e.rxMu.Unlock()
 	x := &e.rx
@@ -27,20 +27,20 @@ func (e *endpoint) poll(looks int, h *progress.Hand) bool {
 	if e.bulk.Load() && e.bulk.Swap(false) {
 		e.recvCQ.Discourage() // the cores have better things to do
 	}
-	x.hand = h
+	x.batch = b
 	did, err := e.handleCarried(false)
 	// Where a read has brought all that was asked for there is more: who comes back with many
 	// messages at once has them answered at once.
-	more := !did && looks > 0 || did && x.full && h.Room()
+	more := !did && looks > 0 || did && x.full && b.Room()
 	for err == nil && more && x.rec == nil && !x.early {
 		if err = x.fill(false); err == nil {
 			var again bool
 			again, err = e.handleCarried(false)
 			did = did || again
-			more = x.full && h.Room()
+			more = x.full && b.Room()
 		}
 	}
-	x.hand = nil
+	x.batch = nil
 	e.speak()
 	if err != nil {
 		e.stop(err)
@@ -48,7 +48,7 @@ func (e *endpoint) poll(looks int, h *progress.Hand) bool {
 	return did || err != nil
 }
 
-// await reads more, for who has the turn. It blocks until there is something, or until interrupt.
+// await reads more, for the poller. It blocks until there is something, or until interrupt.
 func (e *endpoint) await() {
 	e.rxMu.Lock()
 	defer e.rxMu.Unlock()
@@ -93,16 +93,17 @@ func (e *endpoint) rearm() {
 	}
 }
 
-// stop leaves the end of the connection to the keeper. It needs rxMu.
+// stop leaves the end of the connection to the background reader. It needs rxMu.
 func (e *endpoint) stop(err error) {
 	e.rx.over = true
 	e.rx.err = err
-	e.keeping.end()
+	e.reader.end()
 }
 
 // handleCarried handles the frames that are complete in the carry buffer, and those that are too
-// large for it. It tells whether there were any. With wait, which only the keeper sets because it
-// may block, it handles every frame whose header is there, and waits for the first posted receive.
+// large for it. It tells whether there were any. With wait, which only the background reader sets
+// because it may block, it handles every frame whose header is there, and waits for the first
+// posted receive.
 func (e *endpoint) handleCarried(wait bool) (did bool, err error) {
 	x := &e.rx
 	for x.to-x.at >= headerBytes {
@@ -129,85 +130,85 @@ func (e *endpoint) handleCarried(wait bool) (did bool, err error) {
 	return did, nil
 }
 
-// keeping is whether the keeper reads.
-type keeping struct {
+// reader is the state of an endpoint's background reader.
+type reader struct {
 	wake chan struct{} // room for one: look
 
 	mu      sync.Mutex // a leaf
-	on      bool       // the turn rests: the keeper is to read
+	on      bool       // the turn rests: it is to read
 	asked   bool       // somebody wants to read
 	over    bool       // the connection has ended
-	blocked bool       // the keeper is in the socket, at a place where it can be interrupted
+	blocked bool       // it is in the socket, at a place where it can be interrupted
 	called  bool       // it was interrupted
 }
 
-func (k *keeping) open() { k.wake, k.on = make(chan struct{}, 1), true }
+func (r *reader) open() { r.wake, r.on = make(chan struct{}, 1), true }
 
-func (k *keeping) begin() { k.set(func() { k.on = true }) }
+func (r *reader) begin() { r.set(func() { r.on = true }) }
 
-func (k *keeping) end() { k.set(func() { k.over = true }) }
+func (r *reader) end() { r.set(func() { r.over = true }) }
 
-func (k *keeping) set(f func()) {
-	k.mu.Lock()
+func (r *reader) set(f func()) {
+	r.mu.Lock()
 	f()
-	k.mu.Unlock()
+	r.mu.Unlock()
 	select {
-	case k.wake <- struct{}{}:
+	case r.wake <- struct{}{}:
 	default:
 	}
 }
 
-// ask calls the keeper back from the socket.
-func (k *keeping) ask(e *endpoint) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.asked = true
-	if k.blocked && !k.called {
-		k.called = true
+// ask interrupts the reader in its socket, because somebody else wants to read.
+func (r *reader) ask(e *endpoint) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked = true
+	if r.blocked && !r.called {
+		r.called = true
 		e.interrupt()
 	}
 }
 
-// enter tells whether the keeper may block in the socket.
-func (k *keeping) enter() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.blocked = k.on && !k.asked && !k.over
-	return k.blocked
+// enter tells whether the reader may block in the socket.
+func (r *reader) enter() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.blocked = r.on && !r.asked && !r.over
+	return r.blocked
 }
 
-// leave tells whether the keeper was interrupted.
-func (k *keeping) leave() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	called := k.called
-	k.blocked, k.called = false, false
+// leave tells whether the reader was interrupted.
+func (r *reader) leave() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	called := r.called
+	r.blocked, r.called = false, false
 	return called
 }
 
 // yield gives the turn away if somebody asked for it; over tells that the connection has ended.
-func (k *keeping) yield() (give, over bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	give = k.on && k.asked
+func (r *reader) yield() (give, over bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	give = r.on && r.asked
 	if give {
-		k.on, k.asked = false, false
+		r.on, r.asked = false, false
 	}
-	return give, k.over
+	return give, r.over
 }
 
-// keep is the keeper: it reads while the queue's turn rests, until the connection ends.
-func (e *endpoint) keep() error {
+// readInBackground reads while the queue's turn rests, until the connection ends.
+func (e *endpoint) readInBackground() error {
 	for {
-		err := e.keepReading()
-		give, over := e.keeping.yield()
+		err := e.readUntilAsked()
+		give, over := e.reader.yield()
 		switch {
 		case err != nil || over:
 			return e.conclude(err)
 		case give:
 			e.recvCQ.Yielded()
 		}
-		<-e.keeping.wake
+		<-e.reader.wake
 	}
 }
 
@@ -225,20 +226,20 @@ func (e *endpoint) conclude(err error) error {
 	return err
 }
 
-// keepReading reads until somebody else wants to, or nobody should.
-func (e *endpoint) keepReading() error {
+// readUntilAsked reads until somebody else wants to, or nobody should.
+func (e *endpoint) readUntilAsked() error {
 	e.rxMu.Lock()
 	defer e.rxMu.Unlock()
 	for !e.rx.over {
 		if _, err := e.handleCarried(true); err != nil {
 			return err
 		}
-		if !e.keeping.enter() {
+		if !e.reader.enter() {
 			e.speak()
 			return nil
 		}
 		err := e.rx.fill(true)
-		if e.keeping.leave() {
+		if e.reader.leave() {
 			e.rearm()
 			if errors.Is(err, os.ErrDeadlineExceeded) && !e.Dead() {
 				err = nil

@@ -12,14 +12,14 @@ import (
 // rxState belongs to the reader: it is guarded by rxMu.
 type rxState struct {
 	stream
-	mustSend bool           // something was queued for tx.go
-	flowing  bool           // a receive was found: take does not wait any more
-	early    bool           // the oldest frame is a message, and the first receive was not posted yet
-	over     bool           // nobody reads any more
-	err      error          // what ended the connection, found by who had the turn
-	called   chan struct{}  // room for one: interrupts who waits for something else than the socket
-	hand     *progress.Hand // of who polls
-	taken    bool           // recv is being filled
+	mustSend bool            // something was queued for tx.go
+	flowing  bool            // a receive was found: take does not wait any more
+	early    bool            // the oldest frame is a message, and the first receive was not posted yet
+	over     bool            // nobody reads any more
+	err      error           // what ended the connection, found by who had the turn
+	called   chan struct{}   // room for one: interrupts who waits for something else than the socket
+	batch    *progress.Batch // the poller's, or nil
+	taken    bool            // recv is being filled
 	recv     fabric.Recv
 	seenAck  uint32
 }
@@ -36,7 +36,7 @@ func (e *endpoint) speak() {
 // run reads frames until the connection ends.
 func (e *endpoint) run() {
 	defer e.d.Running.Done()
-	err := e.keep()
+	err := e.readInBackground()
 	if errs.KindOf(err) == errs.Protocol {
 		e.Die(errs.Protocol, err.Error())
 	} else {

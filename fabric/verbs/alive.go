@@ -4,8 +4,8 @@ package verbs
 
 import "time"
 
-// keepAlive asks every endpoint that heard nothing for a while for a sign of life: a Write of no
-// bytes, which the peer's device answers by itself. Where there is no answer the device reports it
+// keepAlive probes the peer of every endpoint that has received nothing for a while, by a Write of
+// no bytes, which the peer's device acknowledges. Without an answer the device reports an error
 // after Options.PeerTimeout, and the endpoint dies.
 func (d *domain) keepAlive() {
 	tick := time.NewTicker(d.opts.KeepAlive)
@@ -16,24 +16,24 @@ func (d *domain) keepAlive() {
 		case <-d.Context().Done():
 			return
 		}
-		d.missDevices()
+		d.retireMissing()
 		for _, e := range d.Endpoints() {
-			e.(*endpoint).ask()
+			e.(*endpoint).probe()
 		}
 	}
 }
 
-// ask looks at what came, whoever polls, and asks if it was nothing.
-func (e *endpoint) ask() {
+// probe drains the queues, although others may poll them too, and probes if nothing has come.
+func (e *endpoint) probe() {
 	e.sendCQ.drain()
 	e.recvCQ.drain()
-	if e.heard.Swap(false) || !e.asking.CompareAndSwap(false, true) {
+	if e.heard.Swap(false) || !e.probing.CompareAndSwap(false, true) {
 		return
 	}
 	e.sendMu.Lock()
 	defer e.sendMu.Unlock()
 	if !e.gate.live {
-		e.asking.Store(false)
+		e.probing.Store(false)
 	} else if !e.Dead() {
 		_ = postNothing(e.qp, e.sendID(e.numberLocked(&sendSlot{kind: slotAlive})))
 	}

@@ -14,7 +14,8 @@ import (
 // connector makes the connections of a domain.
 type connector struct{ d *domain }
 
-// listener keeps the requests of peers until Accept. When its backlog is full more are refused.
+// listener queues the connection requests of peers for Accept. When its backlog is full more are
+// refused.
 type listener struct {
 	provider.Listener[*caller]
 	d    *domain
@@ -103,7 +104,7 @@ func (l *listener) request(ev *cmEvent) {
 		c.Peer, c.Answer, c.Err = l.d.opts.Tokens.Admit(h)
 	}
 	l.Ready(c)
-	if l.Context().Err() != nil { // it was closed meanwhile, and may have looked before
+	if l.Context().Err() != nil { // it was closed meanwhile, perhaps before the peer was queued
 		l.Clear()
 	}
 }
@@ -144,7 +145,7 @@ func (c *caller) Admit(mine fabric.EndpointConfig) (fabric.Endpoint, error) {
 	return e, nil
 }
 
-// meet makes the listener's end of a connection, ready to send and receive.
+// meet makes the listener's endpoint, ready to send and receive.
 func (c *caller) meet(cfg fabric.EndpointConfig) (*endpoint, error) {
 	d := c.d
 	dev, err := d.deviceOf(c.conn)
@@ -163,7 +164,7 @@ func (c *caller) meet(cfg fabric.EndpointConfig) (*endpoint, error) {
 	return e, nil
 }
 
-// join makes an endpoint that knows its peer live.
+// join starts an endpoint whose peer is known.
 func (e *endpoint) join(peer fabric.Peer, gate uint32, readsIn, readsOut int) error {
 	e.Meet(peer)
 	e.gate.peerKey = gate
@@ -183,7 +184,7 @@ func (d *domain) reads(in, out int) (int, int) {
 	return min(in, d.Caps().ReadDepth), min(out, d.Caps().ReadDepth)
 }
 
-// deviceOf finds the device on which an address was found, and uses it.
+// deviceOf finds the device of a resolved address and takes a reference to it.
 func (d *domain) deviceOf(c *conn) (*device, error) {
 	name := idDevice(c.id)
 	if dev := d.deviceNamed(name); dev != nil {
@@ -237,10 +238,10 @@ func (d *domain) dial(ctx context.Context, addr string, cfg fabric.EndpointConfi
 	return e, nil
 }
 
-// resolveMs bounds each step of finding the way to an address.
+// resolveMs bounds each step of resolving an address.
 const resolveMs = 2000
 
-// find resolves the address and makes an endpoint on the device that leads there.
+// find resolves the address and makes an endpoint on the device of the route.
 func (d *domain) find(
 	ctx context.Context, c *conn, at *net.TCPAddr, cfg fabric.EndpointConfig,
 ) (*endpoint, error) {
@@ -267,7 +268,7 @@ func (d *domain) find(
 	return newEndpoint(d, dev, c, cfg)
 }
 
-// call exchanges hellos with the listener and makes the endpoint live.
+// call exchanges hellos with the listener and starts the endpoint.
 func (e *endpoint) call(ctx context.Context) error {
 	hello, depth := encodeHello(&e.Config.Hello, remoteKey(e.gate.mr)), e.d.Caps().ReadDepth
 	if err := connectID(e.conn.id, e.qp, hello[:], depth, depth); err != nil {
@@ -278,7 +279,7 @@ func (e *endpoint) call(ctx context.Context) error {
 		return err
 	}
 	peer, gate, err := decodeHello(ev.private[:ev.privateLen])
-	if err == nil { // a refusal comes another way
+	if err == nil { // a refusal comes as an error
 		err = provider.CheckAnswer(&e.Config.Hello, &peer, errs.OK)
 	}
 	if err != nil {

@@ -14,28 +14,29 @@ import (
 )
 
 // cqShare is how many entries a device's queue has for each that the user asked for. An endpoint
-// with depths s and r puts at most s + r + (s + 1) + 4 completions there: its own, those of grants,
-// of the gate and of signs of life, and the two markers of its end. That is at most 4 * (s + r).
+// with depths s and r puts at most s + r + (s + 1) + 4 completions there: those of its user, of
+// grants, of the gate and of probes, and the two markers of its end. That is at most 4 * (s + r).
 const cqShare = 4
 
-// cq is a completion queue: one queue of each device that its endpoints use. Who polls, and when,
-// is decided by package progress; this file is how. What is taken from the devices by anybody else
-// than a waiter, or what no device reports, is pushed.
+// cq is a completion queue: one queue of each device that its endpoints use. Package progress
+// decides who polls, and when; this file polls, sleeps and wakes. Completions that something other
+// than a waiter takes from the devices, and those that no device reports, are pushed.
 //
-// Whoever sleeps has armed the devices; their event wakes it.
+// A poller arms the devices before it sleeps; their event wakes it.
 //
 // A queue of CQOptions.SolicitedOnly is armed all the time, for solicited events, since a
-// completion does not tell whether it was one. An event ripens everything that is there.
+// completion does not tell whether its message was solicited. An event makes all completions in the
+// queue ready.
 type cq struct {
 	progress.Queue
 	d     *domain
-	event chan struct{} // room for one: wakes who sleeps
+	event chan struct{} // room for one: wakes the poller
 
 	mu    sync.Mutex // comes before the Queue's
 	dev   poller
 	parts map[*device]*part
 	eps   map[uint32]*endpoint // by index
-	last  *endpoint            // that was found there, or nil
+	last  *endpoint            // the one found last, or nil
 }
 
 // part is a queue's share of one device.
@@ -45,7 +46,7 @@ type part struct {
 	done   chan struct{} // the goroutine has ended
 }
 
-// looking is how devices are looked at by who spins: many times in one call into C.
+// looking is how often a spinning poller looks at its devices: many times in one call into C.
 var looking = progress.Pace{Looks: 256, Polls: 4}
 
 func newCQ(d *domain, opts fabric.CQOptions) *cq {
@@ -53,8 +54,9 @@ func newCQ(d *domain, opts fabric.CQOptions) *cq {
 		d: d, event: make(chan struct{}, 1), dev: newPoller(),
 		parts: map[*device]*part{}, eps: map[uint32]*endpoint{},
 	}
-	q.Open((*devices)(q), (*keeper)(q), opts, progress.Config{
-		Domain: &d.Domain, Pace: looking, Spinners: &d.spinners, Visits: d.visits, Settle: settle,
+	q.Open((*devices)(q), (*background)(q), opts, progress.Config{
+		Domain: &d.Domain, Pace: looking, Spinners: &d.spinners, Watchdog: d.watchdog,
+		Delivered: delivered,
 	})
 	return q
 }
@@ -63,15 +65,15 @@ func newCQ(d *domain, opts fabric.CQOptions) *cq {
 type devices cq
 
 // Poll implements progress.Source.
-func (q *devices) Poll(looks int, h *progress.Hand) bool {
+func (q *devices) Poll(looks int, b *progress.Batch) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return (*cq)(q).takeLocked(max(looks, 1), h)
+	return (*cq)(q).takeLocked(max(looks, 1), b)
 }
 
 // Arm implements progress.Source. What came before the devices were armed has no event.
 func (q *devices) Arm() bool {
-	select { // an event of before
+	select { // an earlier event
 	case <-q.event:
 	default:
 	}
@@ -100,29 +102,29 @@ func (q *devices) Wake() {
 	}
 }
 
-// keeper is the queue while nobody polls: the devices serve the peers by themselves.
-type keeper cq
+// background is the queue while nobody polls: the devices serve the peers by themselves.
+type background cq
 
-// Prepare implements progress.Keeper.
-func (k *keeper) Prepare() bool { return true }
+// Prepare implements progress.Background.
+func (b *background) Prepare() bool { return true }
 
-// Keep implements progress.Keeper.
-func (k *keeper) Keep() {}
+// Start implements progress.Background.
+func (b *background) Start() {}
 
-// Yield implements progress.Keeper.
-func (k *keeper) Yield(bool) bool { return true }
+// Yield implements progress.Background.
+func (b *background) Yield(bool) bool { return true }
 
-// Resume implements progress.Keeper.
-func (k *keeper) Resume() {}
+// Resume implements progress.Background.
+func (b *background) Resume() {}
 
-// takeLocked takes what the devices have, and looks so many times while they have nothing. It tells
-// whether there was anything, be it the provider's own.
-func (q *cq) takeLocked(looks int, h *progress.Hand) (did bool) {
+// takeLocked takes all completions of the devices, and looks up to looks times while there are
+// none. It tells whether there was anything, including the provider's own requests.
+func (q *cq) takeLocked(looks int, b *progress.Batch) (did bool) {
 	var c fabric.Completion
 	for {
 		wcs := q.dev.poll(batch, looks)
 		for i := range wcs {
-			if q.translateLocked(&wcs[i], &c) && !h.Take(&q.Queue, &c) {
+			if q.translateLocked(&wcs[i], &c) && !b.Add(&q.Queue, &c) {
 				q.Push(&c, false)
 			}
 		}
@@ -133,8 +135,8 @@ func (q *cq) takeLocked(looks int, h *progress.Hand) (did bool) {
 	}
 }
 
-// drain takes what the devices have, so that silent requests give their places back and the
-// provider's own requests are seen, although the user does not poll.
+// drain takes all completions of the devices, so that silent requests release their places and the
+// provider's own requests complete, although the user does not poll.
 func (q *cq) drain() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -162,7 +164,7 @@ func (q *cq) forgetLocked(e *endpoint) {
 func (q *cq) translateLocked(wc *cWC, c *fabric.Completion) bool {
 	w := read(wc)
 	e := q.endpointLocked(uint32(w.id>>32) &^ (1 << 31))
-	if e == nil { // it was completed at its endpoint's end
+	if e == nil { // finish has completed it
 		return false
 	}
 	if w.id&recvBit != 0 {
@@ -171,14 +173,14 @@ func (q *cq) translateLocked(wc *cWC, c *fabric.Completion) bool {
 	return e.sent(&w, c)
 }
 
-// settle gives the places of completions that were handed out back to their endpoints.
-func settle(got []fabric.Completion) {
+// delivered releases the places of completions in their endpoints.
+func delivered(got []fabric.Completion) {
 	for i := range got {
 		got[i].EP.(*endpoint).Polled(got[i].Op)
 	}
 }
 
-// attach makes the endpoint's completions known here and returns the device's queue for it.
+// attach adds an endpoint and returns the device's queue for it.
 func (q *cq) attach(e *endpoint) (*cCQ, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -196,7 +198,7 @@ func (q *cq) attach(e *endpoint) (*cCQ, error) {
 		if q.Options().SolicitedOnly {
 			q.dev.arm(true)
 		}
-		q.Kick() // who sleeps has to arm it
+		q.Kick() // a sleeping poller has to arm it
 	}
 	q.eps[e.index] = e
 	return p.cq, nil
@@ -216,11 +218,11 @@ func (q *cq) newPart(dev *device) (*part, error) {
 	return p, nil
 }
 
-// lookTime is how often a queue of SolicitedOnly is looked at although there is no event: software
-// devices have none for requests that failed.
+// lookTime is how often a queue of SolicitedOnly is polled without an event: software devices raise
+// none for requests that failed.
 const lookTime = 100 * time.Millisecond
 
-// serve wakes who sleeps by a device's events until the watcher is closed.
+// serve wakes the poller by a device's events until the watcher is closed.
 func (q *cq) serve(p *part) {
 	defer close(p.done)
 	take := func() error {
@@ -238,16 +240,16 @@ func (q *cq) serve(p *part) {
 			return
 		}
 		if q.Options().SolicitedOnly {
-			q.ripen(err == nil)
+			q.takeAll(err == nil)
 		} else {
 			(*devices)(q).Wake()
 		}
 	}
 }
 
-// ripen takes everything that is there; after an event it is to be handed out. The devices are
-// armed first: what is solicited and comes later has an event of its own.
-func (q *cq) ripen(event bool) {
+// takeAll takes everything that the devices have; after an event all of it is ready. The devices
+// are armed first: what is solicited and comes later has an event of its own.
+func (q *cq) takeAll(event bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.Closed() {
@@ -258,11 +260,11 @@ func (q *cq) ripen(event bool) {
 	}
 	q.drainLocked()
 	if event {
-		q.Queue.Ripen()
+		q.Queue.ReadyAll()
 	}
 }
 
-// has tells whether a device's queue is a part of this one.
+// has tells whether a device's queue belongs to this one.
 func (q *cq) has(c *cCQ) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -281,7 +283,7 @@ func (q *cq) release(e *endpoint) {
 	q.forgetLocked(e)
 }
 
-// unplug gives the queue of one device back that nobody uses any more.
+// unplug frees the queue of one device that nobody uses any more.
 func (q *cq) unplug(dev *device) {
 	q.mu.Lock()
 	p := q.parts[dev]
@@ -296,14 +298,14 @@ func (q *cq) unplug(dev *device) {
 	}
 }
 
-// free gives a device's queue back that is polled no more.
+// free frees a device's queue that is not polled any more.
 func (p *part) free() {
 	p.events.close()
 	<-p.done
 	_ = freeCompletionQueue(p.cq) // it fails where the device is gone
 }
 
-// detach gives the devices' queues back. What they hold is kept for the user.
+// detach frees the devices' queues. Completions that they hold are pushed for the user.
 func (q *cq) detach() {
 	q.mu.Lock()
 	q.drainLocked()
@@ -334,7 +336,7 @@ func (q *cq) Close() error {
 	if used {
 		return nil
 	}
-	q.d.plug.RLock() // no device goes while it has a part of this queue
+	q.d.plug.RLock() // no device is removed while it has a part of this queue
 	defer q.d.plug.RUnlock()
 	q.d.mu.Lock()
 	delete(q.d.cqs, q)

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 )
 
-// failed makes a device's status the end of the endpoint, and returns the request's own error, if
-// it has one. Flushed requests tell nothing: the reason is with another one.
+// failed ends the endpoint with a device's status, and returns the request's own error, if it has
+// one. A flushed request does not: another one has the cause.
 func (e *endpoint) failed(status int) error {
 	switch status {
 	case wcFlushed:
@@ -42,8 +42,8 @@ func (e *endpoint) Die(kind errs.Kind, why string) {
 	}
 }
 
-// failedRecv is failed for a receive: a message was too long, for which devices have several words,
-// or it came with an access that was refused here.
+// failedRecv is failed for a receive: a message was too long, for which devices have several
+// statuses, or it came with an access that was refused here.
 func (e *endpoint) failedRecv(status int) error {
 	switch status {
 	case wcLocalOp:
@@ -65,18 +65,18 @@ func (e *endpoint) Close() error {
 const flushTime = 500 * time.Millisecond
 
 // finish runs once, when the endpoint is dead: it stops the queue pair, waits until the device has
-// reported everything that it will, takes the queue pair away, so that no memory is touched any
-// more, and completes the rest.
+// reported everything that it will, destroys the queue pair, so that no memory is touched any more,
+// and completes the rest.
 func (e *endpoint) finish() {
 	defer e.d.Running.Done()
-	e.sendMu.Lock() // whoever was posting is through; nobody posts after this
-	//lint:ignore SA2001 taking it is waiting for who holds it
+	e.sendMu.Lock() // wait for posts under way; there are none after this
+	//lint:ignore SA2001 it waits for the holder
 	e.sendMu.Unlock()
 	e.gate.wg.Wait()
 	e.sendMu.Lock()
 	e.recvMu.Lock()
-	// The receives' marker is posted before the queue pair stops, since a stopped one may not look
-	// at new receives; the other one behind it, since it is not to be sent.
+	// The receives' marker is posted before the queue pair stops, since a stopped one may ignore new
+	// receives; the sends' marker after that, so that it is not sent.
 	lastRecv := e.numberRecvLocked(recvSlot{marker: true})
 	marked := postLastRecv(e.qp, e.recvID(lastRecv)) == nil
 	failQP(e.qp)
@@ -84,7 +84,7 @@ func (e *endpoint) finish() {
 	marked = postNothing(e.qp, e.sendID(lastSend)) == nil && marked
 	e.recvMu.Unlock()
 	e.sendMu.Unlock()
-	_ = disconnectID(e.conn.id) // the peer may have been quicker
+	_ = disconnectID(e.conn.id) // the peer may have disconnected first
 	if marked {
 		e.awaitFlush(lastSend+1, lastRecv+1)
 	}
@@ -96,11 +96,11 @@ func (e *endpoint) finish() {
 	e.completeRecvs()
 	e.stage.free()
 	e.stageIn.free()
-	e.dev.tenancy.leave()
+	e.dev.refs.leave()
 	e.Finished()
 }
 
-// awaitFlush takes completions until the markers have come through.
+// awaitFlush takes completions until those of the markers have come.
 func (e *endpoint) awaitFlush(send, recv uint32) {
 	for start := time.Now(); time.Since(start) < flushTime; {
 		e.sendCQ.mu.Lock()

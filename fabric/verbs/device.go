@@ -29,7 +29,7 @@ type device struct {
 	async *watcher
 	heard chan struct{} // closed when serveAsync has ended
 
-	tenancy tenancy
+	refs    deviceRefs
 	windows windowPool // guarded by domain.grants.mu
 }
 
@@ -46,12 +46,12 @@ func newDevice(d *domain, name string, index int) (*device, error) {
 	}
 	return &device{
 		d: d, name: name, index: index, ctx: ctx, pd: pd, info: info,
-		tenancy: tenancy{idle: make(chan struct{})},
+		refs: deviceRefs{idle: make(chan struct{})},
 	}, nil
 }
 
-// denied tells why a file of the kernel cannot be opened, if that is why: the libraries forget it
-// while they look elsewhere.
+// denied tells why a device file cannot be opened, where permissions are the cause: the libraries
+// do not report it.
 func denied(device, path string) error {
 	switch err := syscall.Access(path, 4|2); err { // for reading and writing
 	case nil:
@@ -88,7 +88,7 @@ func (dev *device) watch() error {
 	return nil
 }
 
-// free gives a device back that nobody uses any more.
+// free closes a device that is not used any more.
 func (dev *device) free() {
 	if dev.async != nil {
 		dev.async.close()
@@ -116,7 +116,7 @@ func (dev *device) serveAsync() {
 	}
 }
 
-// handle ends the endpoints that an event concerns. Other events are news only.
+// handle ends the endpoints that an event concerns. Other events are ignored.
 func (dev *device) handle(ev asyncEvent) {
 	var (
 		why      string
@@ -183,7 +183,8 @@ func watch(fd int) (*watcher, error) {
 	return w, nil
 }
 
-// read calls take until it gives anything but EAGAIN. An error of its own ends the watch.
+// read calls take until it returns anything but EAGAIN. Other errors are the watcher's own, which
+// end it.
 func (w *watcher) read(take func() error) error {
 	w.take = take
 	if err := w.raw.Read(w.step); err != nil {
@@ -197,7 +198,7 @@ func (w *watcher) limit(d time.Duration) { _ = w.file.SetReadDeadline(time.Now()
 
 func (w *watcher) close() { _ = w.file.Close() }
 
-// Devices are the ports of the domain's devices, without those of devices that are gone.
+// Devices returns the ports of the domain's devices, except removed ones.
 func (c connector) Devices() ([]fabric.Device, error) {
 	if err := c.d.Enter("Devices", &c.d.calls); err != nil {
 		return nil, err
@@ -205,7 +206,7 @@ func (c connector) Devices() ([]fabric.Device, error) {
 	defer c.d.calls.Done()
 	var all []fabric.Device
 	for _, dev := range c.d.allDevices() {
-		if !dev.tenancy.enter() {
+		if !dev.refs.enter() {
 			continue
 		}
 		gids, _ := queryGIDs(dev.ctx) // a port without any has no addresses
@@ -218,14 +219,13 @@ func (c connector) Devices() ([]fabric.Device, error) {
 			}
 			all = append(all, p)
 		}
-		dev.tenancy.leave()
+		dev.refs.leave()
 	}
 	return all, nil
 }
 
-// portAddrs are the hosts by which a port can be reached, those of IPv4 first, those of the link
-// last. On Ethernet the table of GIDs holds them; ports of InfiniBand have those of the network
-// interface on top.
+// portAddrs are the addresses of a port: IPv4 first, link-local ones last. On Ethernet the table of
+// GIDs holds them; ports of InfiniBand have those of the network interface on top.
 func portAddrs(device string, port int, ethernet bool, gids []portGID) []string {
 	var addrs []netip.Addr
 	if ethernet {
@@ -258,7 +258,7 @@ func rank(a netip.Addr) int {
 	return 2
 }
 
-// zoned adds the interface to an address that means nothing without.
+// zoned adds the interface to a link-local address.
 func zoned(a netip.Addr, ifIndex int) netip.Addr {
 	if !a.Is6() || !a.IsLinkLocalUnicast() || ifIndex == 0 {
 		return a

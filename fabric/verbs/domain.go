@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-storage/sluice/internal/logonce"
 )
 
-// Available tells whether a domain can be opened here, and if not why, in words for people.
+// Available tells whether a domain can be opened here, and if not why, in a sentence for users.
 func Available() (ok bool, why string) {
 	d, err := Open(Options{})
 	if err == nil {
@@ -48,7 +48,7 @@ type domain struct {
 	conns    connTable
 	grants   grantTable
 	refusals logonce.Logger
-	visits   *progress.Visitor[*progress.Queue]
+	watchdog *progress.Watchdog[*progress.Queue]
 	spinners progress.Spinners
 	events   *watcher       // of channel
 	calls    sync.WaitGroup // calls under way that Close has to wait for
@@ -94,7 +94,7 @@ func Open(opts Options) (fabric.Domain, error) {
 	return d, nil
 }
 
-// openDevices opens the devices that were asked for, or all that can carry anything.
+// openDevices opens the devices that the options name, or all with an active port.
 func (d *domain) openDevices(names []string) error {
 	asked := d.opts.Devices
 	if len(asked) == 0 {
@@ -144,8 +144,8 @@ func (d *domain) openChannel() error {
 	}
 	d.Running.Go(d.serveEvents)
 	d.Running.Go(d.keepAlive)
-	d.visits = progress.NewVisitor[*progress.Queue]()
-	d.Running.Go(func() { d.visits.Run(d.Context()) })
+	d.watchdog = progress.NewWatchdog[*progress.Queue]()
+	d.Running.Go(func() { d.watchdog.Run(d.Context()) })
 	return nil
 }
 
@@ -162,7 +162,7 @@ func (d *domain) limits() fabric.Caps {
 	return caps
 }
 
-// lower makes limits those of a device where it can do less.
+// lower lowers the limits to those of a device.
 func (i *deviceInfo) lower(caps *fabric.Caps) {
 	caps.MaxSge = min(caps.MaxSge, i.maxSge)
 	caps.MaxMessage = min(caps.MaxMessage, i.maxMessage)
@@ -192,7 +192,7 @@ func (d *domain) Register(mem []byte) (fabric.Region, error) {
 	return r, nil
 }
 
-// memoryError explains the failure that people meet first.
+// memoryError explains a common failure.
 func memoryError(op, device string, err error) error {
 	if err == syscall.ENOMEM || err == syscall.EAGAIN {
 		return errs.Newf(errs.NoMemory, op, device, "the memory-lock allowance is used up: "+
@@ -247,7 +247,7 @@ func (d *domain) shutDown() {
 	d.release()
 }
 
-// release lets go of channel and devices. Nothing uses them any more.
+// release closes channel and devices. Nothing uses them any more.
 func (d *domain) release() {
 	if d.events != nil {
 		d.events.close()

@@ -13,7 +13,7 @@ import (
 
 // endpoint is one end of a connection: a queue pair and the record of what was posted to it.
 //
-// Requests are numbered as they are handed to the device, without gaps. A device completes them in
+// Requests are numbered as they are posted to the device, without gaps. A device completes them in
 // that order, silently or not, so a completion of one retires everything before it.
 type endpoint struct {
 	provider.Endpoint
@@ -28,11 +28,11 @@ type endpoint struct {
 	gate           gate
 
 	ctlHeld atomic.Int32 // the provider's own requests under way
-	heard   atomic.Bool  // a completion came since keepAlive looked
-	asking  atomic.Bool  // a sign of life is under way
+	heard   atomic.Bool  // a completion came since the last probe
+	probing atomic.Bool  // a probe is under way
 
 	sendMu   sync.Mutex
-	stage    stage      // the chain that is being put together, or waits for the gate
+	stage    stage      // the chain that is being built, or waits for the gate
 	waiting  []sendSlot // what is in stage and has no number yet
 	silent   int        // requests since the last one with a completion
 	sendNext atomic.Uint32
@@ -50,11 +50,11 @@ type endpoint struct {
 	swept bool     // guarded by domain.grants.mu: no more grants
 }
 
-// queueEnd is how far a queue's completions have come.
+// queueEnd is the progress of a queue's completions.
 type queueEnd struct {
 	next   uint32 // the oldest request that was not completed
 	seen   uint32 // behind the last request that the device reported, as done or failed
-	failed bool   // the queue pair is in error: what is left belongs to finish
+	failed bool   // the queue pair is in error: finish completes what is left
 }
 
 // sendSlot is the record of one request.
@@ -77,9 +77,9 @@ type slotKind uint8
 
 const (
 	slotSilent   slotKind = iota // the user's; success needs no completion
-	slotSignaled                 // the user's; it does
+	slotSignaled                 // the user's; success has a completion
 	slotControl                  // the provider's, counted in ctlHeld
-	slotAlive                    // the provider's, with a place of its own: a sign of life
+	slotAlive                    // the provider's, with a place of its own: a probe
 	slotFree                     // the provider's, with a place of its own: gate, marker
 )
 
@@ -92,15 +92,15 @@ func (e *endpoint) recvID(number uint32) uint64 { return recvBit | e.sendID(numb
 // controlDepth is how many requests of its own the provider may have in a send queue.
 func controlDepth(sendDepth int) int { return sendDepth + 1 }
 
-// spareSends are the places of the gate's write, of the sign of life and of the marker; the marker
-// has one among the receives too.
+// spareSends are the places of the gate's write, of the probe and of the marker; the marker has one
+// among the receives too.
 const spareSends, spareRecvs = 3, 1
 
 // deepest is the largest user's depth that a queue pair of so many requests can have.
 func deepest(requests int) int { return (requests - controlDepth(0) - spareSends) / 2 }
 
-// newEndpoint makes the queue pair. The caller has reserved the queues and uses the device, which
-// the endpoint does from now on.
+// newEndpoint makes the queue pair. The caller has reserved the queues and has a reference to the
+// device, which passes to the endpoint.
 func newEndpoint(d *domain, dev *device, c *conn, cfg fabric.EndpointConfig) (*endpoint, error) {
 	sends := cfg.SendDepth + controlDepth(cfg.SendDepth) + spareSends
 	recvs := cfg.RecvDepth + spareRecvs
@@ -112,7 +112,7 @@ func newEndpoint(d *domain, dev *device, c *conn, cfg fabric.EndpointConfig) (*e
 	}
 	local, remote := idAddrs(c.id)
 	name := "verbs " + dev.name + " " + local.String() + "->" + remote.String()
-	e.Open(&d.Domain, name, cfg, fabric.Peer{}) // join tells the peer
+	e.Open(&d.Domain, name, cfg, fabric.Peer{}) // join sets the peer
 	if err := e.gate.open(dev); err != nil {
 		e.discard()
 		return nil, err
@@ -146,7 +146,7 @@ func (e *endpoint) discard() {
 	e.sendCQ.release(e)
 	e.recvCQ.release(e)
 	e.gate.close()
-	e.dev.tenancy.leave()
+	e.dev.refs.leave()
 }
 
 func powerOfTwo(n int) int {
@@ -168,7 +168,7 @@ func (e *endpoint) Post(wrs []fabric.WR) error {
 	}
 	if len(wrs) > e.SendRoom() {
 		e.sendMu.Unlock()
-		e.sendCQ.drain() // silent requests may be done and nobody has looked
+		e.sendCQ.drain() // silent requests may be done and not drained
 		e.sendMu.Lock()
 		if e.Dead() {
 			return e.Check("fabric.Post")
@@ -186,14 +186,14 @@ func (e *endpoint) Post(wrs []fabric.WR) error {
 		e.stageLocked(&wrs[i], hold)
 	}
 	if hold {
-		e.awaitGateLocked()
+		e.startPollLocked()
 		return nil
 	}
 	return e.postStageLocked()
 }
 
-// stageLocked appends a request to the chain. Where nobody asks for completions the provider does,
-// four times in each round of the queue, so that places come back.
+// stageLocked appends a request to the chain. Where users ask for no completions the provider asks
+// for some, four in each round of the queue, so that places become free.
 func (e *endpoint) stageLocked(wr *fabric.WR, hold bool) {
 	kind := slotSilent
 	signaled := wr.Flags&fabric.FlagSignaled != 0
@@ -214,7 +214,7 @@ func (e *endpoint) stageLocked(wr *fabric.WR, hold bool) {
 	e.stage.number(e.stage.n-1, e.sendID(e.numberLocked(&slot)))
 }
 
-// numberWaitingLocked gives what waited for the gate its numbers.
+// numberWaitingLocked numbers the requests that waited for the gate.
 func (e *endpoint) numberWaitingLocked() {
 	for i := range e.waiting {
 		e.stage.number(i, e.sendID(e.numberLocked(&e.waiting[i])))
@@ -222,8 +222,8 @@ func (e *endpoint) numberWaitingLocked() {
 	e.waiting = e.waiting[:0]
 }
 
-// postStageLocked hands the chain to the device. What the device does not take it reports never:
-// the endpoint is of no use any more then, and its end completes the chain.
+// postStageLocked posts the chain to the device. If the device refuses it the endpoint dies, and
+// finish completes the chain: the device would not report it.
 func (e *endpoint) postStageLocked() error {
 	if e.stage.n == 0 {
 		return nil
@@ -243,7 +243,7 @@ func (e *endpoint) numberLocked(slot *sendSlot) uint32 {
 	return n
 }
 
-// sent is told of a request's completion, under sendCQ.mu. It tells whether the user is.
+// sent handles a request's completion, under sendCQ.mu. It tells whether the user gets one.
 func (e *endpoint) sent(w *done, c *fabric.Completion) bool {
 	_ = e.sendNext.Load() // what was recorded before the request was posted is visible now
 	number, mask := uint32(w.id), uint32(len(e.sends)-1)
@@ -271,7 +271,7 @@ func (e *endpoint) sent(w *done, c *fabric.Completion) bool {
 	return false
 }
 
-// retire ends a request that succeeded and that the user is not told of.
+// retire ends a request that succeeded without a completion for the user.
 func (e *endpoint) retire(slot *sendSlot) {
 	switch slot.kind {
 	case slotSilent, slotSignaled:
@@ -283,6 +283,6 @@ func (e *endpoint) retire(slot *sendSlot) {
 		}
 		e.ctlHeld.Add(-1)
 	case slotAlive:
-		e.asking.Store(false)
+		e.probing.Store(false)
 	}
 }

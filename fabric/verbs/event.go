@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 )
 
-// conn is an identifier of the connection manager. Its events go to whoever sets it up, and to the
-// endpoint once there is one.
+// conn is an identifier of the connection manager. Its events go to the goroutine that sets it up,
+// and to the endpoint once there is one.
 type conn struct {
 	id     *cID
 	events chan cmEvent // until it has an endpoint; a setup waits for one at a time
@@ -42,7 +42,7 @@ func (c *conn) deliver(d *domain, ev *cmEvent) {
 	}
 	select {
 	case c.events <- *ev:
-	default: // nobody waits for so many
+	default: // a setup waits for one event at a time
 	}
 }
 
@@ -57,7 +57,7 @@ func (c *conn) attach(e *endpoint) {
 	}
 }
 
-// host is the listener whose own this is, if any.
+// host is the listener that owns this identifier, if any.
 func (c *conn) host() *listener {
 	if c == nil {
 		return nil
@@ -67,10 +67,10 @@ func (c *conn) host() *listener {
 	return c.listener
 }
 
-// notice is told what the connection manager says of a connection.
+// notice handles an event of a connection.
 func (e *endpoint) notice(ev *cmEvent) {
 	switch ev.kind {
-	case cmTimewaitExit, cmDeviceRemoval: // of the latter the device tells its endpoints
+	case cmTimewaitExit, cmDeviceRemoval: // the device tells its endpoints of its removal
 	case cmEstablished:
 		e.established(false)
 	case cmDisconnected:
@@ -123,7 +123,7 @@ func (t *connTable) drop(c *conn) {
 	freeID(c.id)
 }
 
-// next takes an event and finds whom it is for. A request is for its listener.
+// next takes an event and finds its receiver. A request is for its listener.
 func (t *connTable) next(ch *cChannel) (cmEvent, *conn, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,7 +153,7 @@ func (d *domain) serveEvents() {
 			return
 		case err == syscall.EBADF:
 			return
-		case err != nil: // the library could not make sense of an event
+		case err != nil: // the library could not decode an event
 			time.Sleep(time.Millisecond)
 		case ev.kind == cmConnectRequest:
 			if l := c.host(); l != nil {

@@ -11,8 +11,7 @@ import (
 // forkSafe tells whether a fork leaves the pages of registered memory to the parent. Kernels from
 // 5.13 on copy them for the child. Older ones let both share them and copy at the first write:
 // where the parent writes first it gets the copy, and the device goes on with pages that are the
-// child's.
-// Arenas are not inherited (package mem), so that only a program's own memory is at stake.
+// child's. Arenas are not inherited (package mem), so that only a program's own memory is affected.
 func forkSafe() bool {
 	var name unix.Utsname
 	if unix.Uname(&name) != nil {

@@ -10,33 +10,33 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 )
 
-// gate keeps messages back until the peer has posted receives for the first time. A page of each
-// end holds two words: the peer writes the first one when it is ready, the second is what this end
-// writes to the peer.
+// gate holds messages back until the peer has posted its first receives. A page of each end holds
+// two words: the peer writes the first one when it is ready; this end writes the second one to the
+// peer.
 //
 //	0                8               16
 //	|peer is ready   |always 1       |   of a page; only these 16 bytes are registered
 //
-// The hello carries the key; the page lies at address 0 of it, for both ends. Whoever has messages
-// to send and finds the gate closed looks again every so often, which happens once in the life of a
+// The hello carries the key; the page lies at address 0 of it, for both ends. An endpoint that has
+// messages to send and finds the gate closed polls the word in a goroutine, once in the life of a
 // connection.
 type gate struct {
 	page    []byte
 	mr      *cMR
 	peerKey uint32         // of the peer's gate
-	wg      sync.WaitGroup // the goroutine that looks
+	wg      sync.WaitGroup // the goroutine that polls
 
-	mu    sync.Mutex
-	spoke bool // this end has announced its receives
+	mu        sync.Mutex
+	announced bool // this end has announced its receives
 
-	// Guarded by endpoint.sendMu. A listener's end is not live until the dialler says that its
-	// queue pair is up (or has written the word): what came there before would be lost, and
-	// repeated after a good while only.
-	live     bool
-	isOpen   bool
-	looking  bool // a goroutine looks at the word
-	untold   bool // the peer has to be told of receives
-	messages bool // are among what waits
+	// Guarded by endpoint.sendMu. A listener's end is not live until the dialler says that its queue
+	// pair is up (or has written the word): what is sent before is lost and retried only after a
+	// timeout.
+	live        bool
+	isOpen      bool
+	polling     bool // a goroutine polls the word
+	announceDue bool // the word has to be written to the peer
+	messages    bool // messages are among the requests that wait
 }
 
 const gateBytes = 16
@@ -66,34 +66,34 @@ func (g *gate) close() {
 	_ = syscall.Munmap(g.page)
 }
 
-// announce tells, once, that the peer has to be told.
+// announce is true the first time: then the peer has to be told.
 func (g *gate) announce() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	first := !g.spoke
-	g.spoke = true
+	first := !g.announced
+	g.announced = true
 	return first
 }
 
-// tellReady opens the peer's gate, as soon as the peer can be written to.
+// tellReady opens the peer's gate, as soon as the peer can receive the write.
 func (e *endpoint) tellReady() {
 	e.sendMu.Lock()
 	defer e.sendMu.Unlock()
-	e.gate.untold = true
+	e.gate.announceDue = true
 	if e.Dead() {
 		return
 	}
 	if e.gate.live {
 		e.tellLocked()
 	} else {
-		e.awaitGateLocked()
+		e.startPollLocked()
 	}
 }
 
-// tellLocked writes the word, if that is due.
+// tellLocked writes the word to the peer, if that is due.
 func (e *endpoint) tellLocked() {
-	if e.gate.untold {
-		e.gate.untold = false
+	if e.gate.announceDue {
+		e.gate.announceDue = false
 		n := e.numberLocked(&sendSlot{kind: slotFree})
 		_ = postWrite(e.qp, e.sendID(n), e.gate.mr, 8, 8, e.gate.peerKey)
 	}
@@ -116,16 +116,16 @@ func (e *endpoint) mustHoldLocked(wrs []fabric.WR) bool {
 	return hold
 }
 
-// awaitGateLocked sees to it that somebody looks at the gate.
-func (e *endpoint) awaitGateLocked() {
-	if !e.gate.looking {
-		e.gate.looking = true
-		e.gate.wg.Go(e.lookAtGate)
+// startPollLocked starts the goroutine that polls the gate, once.
+func (e *endpoint) startPollLocked() {
+	if !e.gate.polling {
+		e.gate.polling = true
+		e.gate.wg.Go(e.pollGate)
 	}
 }
 
-// lookAtGate posts what waits as soon as the peer is ready.
-func (e *endpoint) lookAtGate() {
+// pollGate polls the word, with backoff, and posts what waits when the peer is ready.
+func (e *endpoint) pollGate() {
 	const soonest, latest = 50 * time.Microsecond, 5 * time.Millisecond
 	for pause := soonest; !e.Dead(); pause = min(2*pause, latest) {
 		if word(e.gate.page) != 0 {
@@ -136,8 +136,8 @@ func (e *endpoint) lookAtGate() {
 	}
 }
 
-// established is told that the peer's queue pair takes what is sent to it, and whether the gate is
-// open too. It posts what waited for that.
+// established is called when the peer's queue pair can receive; open: the gate is open too. It
+// posts what waited for that.
 func (e *endpoint) established(open bool) {
 	e.sendMu.Lock()
 	defer e.sendMu.Unlock()

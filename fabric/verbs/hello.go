@@ -62,8 +62,8 @@ func encodeRefusal(kind errs.Kind) [refusalBytes]byte {
 	return b
 }
 
-// decodeRefusal is what a dialler makes of a rejection. A peer must not choose this side's errors,
-// so only the kinds that are told have a meaning of their own.
+// decodeRefusal turns a rejection into the dialler's error. A peer must not choose this side's
+// errors, so only the kinds of fabric.RefusalKind are kept.
 func decodeRefusal(b []byte) error {
 	if len(b) >= refusalBytes && binary.BigEndian.Uint32(b) == refusalMagic {
 		kind := errs.Kind(binary.BigEndian.Uint16(b[4:]))

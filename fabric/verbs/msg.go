@@ -51,7 +51,7 @@ func (e *endpoint) numberRecvLocked(slot recvSlot) uint32 {
 	return n
 }
 
-// received is told of a receive's completion, under recvCQ.mu. It tells whether the user is.
+// received handles a receive's completion, under recvCQ.mu. It tells whether the user gets one.
 func (e *endpoint) received(w *done, c *fabric.Completion) bool {
 	_ = e.recvNext.Load() // what was recorded before the receive was posted is visible now
 	number := uint32(w.id)

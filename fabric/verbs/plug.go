@@ -10,68 +10,68 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 )
 
-// Devices come and go. One that is removed ends its endpoints and is given back as soon as nobody
-// uses it any more: the kernel may wait for that. One that appears is opened when the first
-// connection leads through it, if the domain's options and limits allow it.
+// Devices come and go. One that is removed ends its endpoints and is closed as soon as nothing uses
+// it any more: the kernel may wait for that. One that appears is opened when the first connection
+// leads through it, if the domain's options and limits allow it.
 //
-// librdmacm holds a device of its own for every one that a connection led through, and looks for
-// those that are gone only while there are others. Removing the last device of a machine therefore
-// waits for the end of the process where the driver waits for users at all: Soft-RoCE does, drivers
-// of hardware take their devices away under them.
+// librdmacm keeps every device open that a connection led through, and looks for removed ones only
+// while there are others. Removing the last device of a machine therefore waits for the end of the
+// process where the driver waits for users at all: Soft-RoCE does, drivers of hardware remove their
+// devices nevertheless.
 
-// tenancy counts who uses a device, so that it is not taken away under them.
-type tenancy struct {
+// deviceRefs counts the uses of a device: it is closed when there are none.
+type deviceRefs struct {
 	mu    sync.Mutex
 	users int
 	gone  bool
-	idle  chan struct{} // closed when it is gone and nobody uses it
+	idle  chan struct{} // closed when the device is gone and has no uses
 }
 
 // enter begins a use of the device, unless it is gone. It ends with leave.
-func (t *tenancy) enter() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.gone {
-		t.users++
+func (r *deviceRefs) enter() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.gone {
+		r.users++
 	}
-	return !t.gone
+	return !r.gone
 }
 
-func (t *tenancy) leave() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.users--; t.gone && t.users == 0 {
-		close(t.idle)
+func (r *deviceRefs) leave() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.users--; r.gone && r.users == 0 {
+		close(r.idle)
 	}
 }
 
 // end allows no more uses. It tells whether this call did it.
-func (t *tenancy) end() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.gone {
+func (r *deviceRefs) end() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.gone {
 		return false
 	}
-	t.gone = true
-	if t.users == 0 {
-		close(t.idle)
+	r.gone = true
+	if r.users == 0 {
+		close(r.idle)
 	}
 	return true
 }
 
 // retire ends a device that was removed. It does not wait.
 func (dev *device) retire() {
-	if !dev.tenancy.end() {
+	if !dev.refs.end() {
 		return
 	}
 	dev.endAll(func(*endpoint) bool { return true }, dev.name+" is gone")
-	dev.d.Go(dev.unplug) // where that is too late Close gives it back
+	dev.d.Go(dev.unplug) // where that is too late Close does it
 }
 
-// unplug gives everything back that was made on a device.
+// unplug frees everything that was made on a device, and closes it.
 func (dev *device) unplug() {
 	d := dev.d
-	<-dev.tenancy.idle
+	<-dev.refs.idle
 	d.plug.Lock()
 	defer d.plug.Unlock()
 	d.mu.Lock()
@@ -90,7 +90,7 @@ func (dev *device) unplug() {
 	forgetDevices()
 }
 
-// plugIn opens a device that was not there before and makes the domain's memory known to it.
+// plugIn opens a new device and registers the domain's memory with it.
 func (d *domain) plugIn(name string) (*device, error) {
 	if asked := d.opts.Devices; len(asked) > 0 && !slices.Contains(asked, name) {
 		return nil, errs.Newf(errs.NotFound, "verbs.connect", name,
@@ -98,7 +98,7 @@ func (d *domain) plugIn(name string) (*device, error) {
 	}
 	d.plug.Lock()
 	defer d.plug.Unlock()
-	if dev := d.deviceNamed(name); dev != nil { // somebody was quicker
+	if dev := d.deviceNamed(name); dev != nil { // another call has opened it
 		return dev, nil
 	}
 	index := d.freeIndex()
@@ -112,7 +112,7 @@ func (d *domain) plugIn(name string) (*device, error) {
 	caps := d.Caps()
 	if err = dev.suits(&caps); err == nil {
 		if err = dev.watch(); err == nil {
-			err = d.introduce(dev)
+			err = d.addDevice(dev)
 		}
 	}
 	if err != nil {
@@ -133,9 +133,9 @@ func (dev *device) suits(caps *fabric.Caps) error {
 	return nil
 }
 
-// introduce registers the domain's memory with a device and makes the device one of the domain's,
-// used by the caller. plug is held, so that no memory appears meanwhile.
-func (d *domain) introduce(dev *device) error {
+// addDevice registers the domain's memory with a device and adds it to the domain, with a reference
+// for the caller. plug is held, so that no memory is registered meanwhile.
+func (d *domain) addDevice(dev *device) error {
 	d.mu.Lock()
 	regions := keys(d.regions)
 	d.mu.Unlock()
@@ -147,19 +147,19 @@ func (d *domain) introduce(dev *device) error {
 			return err
 		}
 	}
-	dev.tenancy.enter()
+	dev.refs.enter()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.devices = append(d.devices, dev)
 	return nil
 }
 
-// deviceNamed finds a device that is there, and uses it: tenancy.leave ends that.
+// deviceNamed finds a present device and takes a reference to it: refs.leave releases it.
 func (d *domain) deviceNamed(name string) *device {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, dev := range d.devices {
-		if dev.name == name && dev.tenancy.enter() {
+		if dev.name == name && dev.refs.enter() {
 			return dev
 		}
 	}
@@ -178,7 +178,7 @@ func (d *domain) freeIndex() int {
 	return -1
 }
 
-// allDevices are those of this moment.
+// allDevices returns the present devices.
 func (d *domain) allDevices() []*device {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -194,11 +194,11 @@ func (d *domain) removed(name string) {
 	}
 }
 
-// missDevices retires the devices that are not there any more and of which no event told.
-func (d *domain) missDevices() {
+// retireMissing retires the devices that are gone without an event.
+func (d *domain) retireMissing() {
 	names, err := deviceNames()
 	if err != nil {
-		return // nothing is known
+		return // the list is not known
 	}
 	for _, dev := range d.allDevices() {
 		if !slices.Contains(names, dev.name) {

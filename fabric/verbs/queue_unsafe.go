@@ -59,8 +59,8 @@ const (
 	maxDevices = C.VB_MAX_DEVICES
 )
 
-// stage is where a chain is put together, in C memory, so that posting it is one call. It grows to
-// the longest chain and stays.
+// stage is where a chain is built, in C memory, so that posting it is one call. It grows to the
+// longest chain and is kept.
 type stage struct {
 	wrs    []C.vb_send_wr
 	sges   []C.vb_sge
@@ -139,7 +139,7 @@ func (s *stage) keepInline(first int, wr *fabric.WR) {
 	s.pieces = first + 1
 }
 
-// reserve makes room for one more request of so many pieces.
+// reserve makes room for one more request with its pieces.
 func (s *stage) reserve(pieces int) {
 	if s.n == len(s.wrs) {
 		s.wrs = grow(s.wrs, s.n, 2*s.n+16)
@@ -173,7 +173,7 @@ func release[T any](mem []T) {
 // number gives request i the number by which its completion tells it.
 func (s *stage) number(i int, id uint64) { s.wrs[i].wr_id = C.uint64_t(id) }
 
-// post hands the chain to the device, in one call, and empties the stage.
+// post posts the chain to the device, in one call, and empties the stage.
 func (s *stage) post(qp *cQP) error {
 	rc := C.vb_post_send(number(qp), first(s.wrs), first(s.sges), C.int(s.n))
 	s.reset()
@@ -247,7 +247,7 @@ func freeQP(qp *cQP)                { C.vb_qp_free(qp) }
 // postLastRecv posts the receive that marks the end of all others.
 func postLastRecv(qp *cQP, id uint64) error { return fail(C.vb_post_last_recv(qp, C.uint64_t(id))) }
 
-// postNothing posts a Write of no bytes: the peer's device answers, and nothing happens.
+// postNothing posts a Write of no bytes, which the peer's device acknowledges.
 func postNothing(qp *cQP, id uint64) error { return fail(C.vb_post_nothing(qp, C.uint64_t(id))) }
 
 // readyQP moves a queue pair to where it can send.
@@ -276,8 +276,8 @@ func word(mem []byte) uint64 {
 	return atomic.LoadUint64((*uint64)(unsafe.Pointer(unsafe.SliceData(mem))))
 }
 
-// poller is the device side of a completion queue: what one poll looks at, and where its answers
-// go. It is C memory.
+// poller is the device side of a completion queue, in C memory: the queues that one poll looks at,
+// and the completions that it takes.
 type poller struct {
 	set *C.vb_cqset
 	wcs []C.vb_wc
@@ -324,8 +324,8 @@ func (p *poller) detachAll() {
 	}
 }
 
-// poll takes up to limit completions from the devices, in one call. Devices that have none are
-// looked at so many times.
+// poll takes up to limit completions from the devices, in one call. While there are none it looks
+// up to looks times.
 func (p *poller) poll(limit, looks int) []C.vb_wc {
 	if p.set == nil || p.set.count == 0 {
 		return nil
@@ -335,7 +335,7 @@ func (p *poller) poll(limit, looks int) []C.vb_wc {
 }
 
 // arm asks for an event at the next completion, or at the next solicited one or failure. A device
-// that cannot is gone, and its end is told elsewhere.
+// that fails to is gone, which its asynchronous event tells.
 func (p *poller) arm(solicited bool) {
 	if p.set == nil || p.set.count == 0 {
 		return
@@ -359,7 +359,7 @@ func newCompletionQueue(ctx *cContext, entries int) (*cCQ, int, error) {
 func freeCompletionQueue(cq *cCQ) error { return fail(C.vb_cq_free(cq)) }
 func takeCQEvents(cq *cCQ) bool         { return C.vb_cq_event(cq) > 0 }
 
-// done is a completion as the device tells it.
+// done is a device's completion.
 type done struct {
 	id      uint64
 	status  int

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-storage/sluice/fabric/provider"
 )
 
-// region is memory that is registered with every device of the domain. The registration gives
-// nobody remote access; grants do.
+// region is memory that is registered with every device of the domain. The registration gives no
+// remote access; grants do.
 type region struct {
 	provider.Memory
 	d     *domain
@@ -21,7 +21,7 @@ type region struct {
 	mu sync.RWMutex // held for reading by Grants under way, so that Close finds all of them
 }
 
-// register makes the memory known to every device. Memory of no bytes needs none of them.
+// register registers the memory with every device. Memory of no bytes needs none.
 func (r *region) register() error {
 	for _, dev := range r.d.allDevices() {
 		if err := r.plugIn(dev); err != nil {
@@ -32,14 +32,14 @@ func (r *region) register() error {
 	return nil
 }
 
-// plugIn makes the memory known to one device, unless that is gone.
+// plugIn registers the memory with one device, unless that is gone.
 func (r *region) plugIn(dev *device) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.Bytes()) == 0 || r.Closed() || !dev.tenancy.enter() {
+	if len(r.Bytes()) == 0 || r.Closed() || !dev.refs.enter() {
 		return nil
 	}
-	defer dev.tenancy.leave()
+	defer dev.refs.leave()
 	access := accessLocal
 	if dev.info.windows {
 		access |= accessBind
@@ -52,7 +52,7 @@ func (r *region) plugIn(dev *device) error {
 	return nil
 }
 
-// unplug takes the registration of a device back that nobody uses any more.
+// unplug ends the registration with a device that is not used any more.
 func (r *region) unplug(dev *device) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,8 +100,8 @@ func (r *region) Grant(ep fabric.Endpoint, off, length int, rights fabric.Rights
 	return fabric.Remote{Key: g.key(), Addr: uint64(addrOf(g.mem)), Len: uint64(length)}, nil
 }
 
-// Revoke waits for the device to forget the window. That is at most as long as the requests before
-// it take, or as long as a silent peer is given.
+// Revoke waits until the device has invalidated the window. That takes as long as the requests
+// before it, at most until a silent peer is given up.
 func (r *region) Revoke(rem fabric.Remote) {
 	if g := r.d.grants.find(rem.Key, r); g != nil {
 		r.end(g)
@@ -114,7 +114,7 @@ func (r *region) end(g *grant) {
 	r.d.grants.done(g)
 }
 
-// Close revokes all grants and gives the registrations back. Requests that use the memory must be
+// Close revokes all grants and ends the registrations. Requests that use the memory must be
 // completed.
 func (r *region) Close() error {
 	r.mu.Lock()
@@ -126,7 +126,7 @@ func (r *region) Close() error {
 	for _, g := range r.d.grants.of(r) {
 		r.end(g)
 	}
-	r.d.plug.RLock() // no device goes while it has a registration of this memory
+	r.d.plug.RLock() // no device is removed while it has a registration of this memory
 	defer r.d.plug.RUnlock()
 	r.d.mu.Lock()
 	delete(r.d.regions, r)

@@ -19,8 +19,8 @@ import (
 // with remote rights, and the registration ends with the grant; its key works on every connection
 // of the device's domain.
 //
-// A key has the device's 32 bits, which the peer uses, below the grant's number, which only this
-// side looks at: devices use their keys again after a while.
+// A key is the device's key (low 32 bits), which the peer uses, and the grant's number (high 32
+// bits), which only this side uses: devices reuse their keys.
 type grant struct {
 	region *region
 	ep     *endpoint
@@ -31,7 +31,7 @@ type grant struct {
 	mr     *cMR // a registration of its own
 	rkey   atomic.Uint32
 	shut   atomic.Bool // the device has invalidated the window
-	asked  atomic.Bool // somebody invalidates
+	asked  atomic.Bool // a call invalidates it
 
 	// Guarded by grantTable.mu, as mw and mr are.
 	gone  bool // not in the table any more
@@ -52,7 +52,7 @@ func (g *grant) access() int {
 	return access
 }
 
-// arm makes the memory accessible. No bytes need nothing.
+// arm makes the memory accessible. A grant of no bytes needs nothing.
 func (g *grant) arm() error {
 	e, dev := g.ep, g.ep.dev
 	if len(g.mem) == 0 {
@@ -94,7 +94,7 @@ func (g *grant) arm() error {
 // nextKey changes the 8 bits of a window's key that its owner chooses.
 func nextKey(key uint32) uint32 { return key&^0xff | (key+1)&0xff }
 
-// disarm returns when nobody can use the grant any more.
+// disarm returns when the peer cannot use the grant any more.
 func (g *grant) disarm() {
 	e := g.ep
 	if len(g.mem) == 0 || !e.dev.info.windows {
@@ -104,7 +104,7 @@ func (g *grant) disarm() {
 		err := e.control(&sendSlot{kind: slotControl, grant: g}, func(id uint64) error {
 			return postInvalidate(e.qp, id, g.rkey.Load())
 		})
-		if err != nil { // the endpoint is dead, and its end frees the window
+		if err != nil { // the endpoint is dead, and finish frees the window
 			<-e.Done()
 			return
 		}
@@ -157,7 +157,7 @@ type grantTable struct {
 
 func (t *grantTable) open() { t.all = map[uint32]*grant{} }
 
-// add makes an empty grant. Its user lets it go by done.
+// add makes an empty grant. Its user releases it by done.
 func (t *grantTable) add(r *region, e *endpoint) (*grant, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -178,7 +178,7 @@ func (t *grantTable) add(r *region, e *endpoint) (*grant, error) {
 	return g, nil
 }
 
-// done lets a grant go, and keeps it for later when it has ended and nobody else looks at it.
+// done releases a grant, and frees it for reuse when it has ended and has no other user.
 func (t *grantTable) done(g *grant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -192,7 +192,7 @@ func (t *grantTable) done(g *grant) {
 	t.free = append(t.free, g)
 }
 
-// find is the grant of a key, if it is one of the region's. Its user lets it go by done.
+// find returns the grant of a key, if it is one of the region's. Its user releases it by done.
 func (t *grantTable) find(key uint64, r *region) *grant {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -204,7 +204,7 @@ func (t *grantTable) find(key uint64, r *region) *grant {
 	return g
 }
 
-// of are the grants of a region. Their user lets them go by done.
+// of returns the grants of a region. Their user releases them by done.
 func (t *grantTable) of(r *region) []*grant {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -218,7 +218,7 @@ func (t *grantTable) of(r *region) []*grant {
 	return all
 }
 
-// giveMemory makes a registration the grant's, unless its endpoint died meanwhile.
+// giveMemory gives a registration to the grant, unless its endpoint died meanwhile.
 func (t *grantTable) giveMemory(g *grant, mr *cMR) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -229,7 +229,7 @@ func (t *grantTable) giveMemory(g *grant, mr *cMR) bool {
 	return true
 }
 
-// giveWindow makes a window that nobody uses the grant's.
+// giveWindow gives an idle window to the grant.
 func (t *grantTable) giveWindow(g *grant) (*cMW, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -246,7 +246,7 @@ func (t *grantTable) giveWindow(g *grant) (*cMW, error) {
 	return g.mw, nil
 }
 
-// end forgets a grant that is disarmed, once.
+// end removes a disarmed grant from the table, once.
 func (t *grantTable) end(g *grant) {
 	t.mu.Lock()
 	if g.gone {
@@ -271,7 +271,8 @@ func (t *grantTable) end(g *grant) {
 	}
 }
 
-// sweep ends the grants of an endpoint whose queue pair is about to go, and allows no more.
+// sweep ends the grants of an endpoint whose queue pair is about to be destroyed, and allows no
+// more.
 func (t *grantTable) sweep(e *endpoint) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -289,8 +290,8 @@ func (t *grantTable) sweep(e *endpoint) {
 	e.owned = nil
 }
 
-// windowPool keeps windows for later, the longest unused first, so that keys repeat as late as
-// can be: each window has 256 of them.
+// windowPool holds idle windows and reuses the one that was idle longest, so that keys repeat as
+// late as possible: each window has 256 of them.
 type windowPool struct {
 	idle []*cMW
 	head int

@@ -31,7 +31,7 @@ type (
 	cWC      = C.vb_wc
 )
 
-// fail turns what the shim returns into an error.
+// fail turns a result of the shim into an error.
 func fail(rc C.int) error {
 	if rc < 0 {
 		return syscall.Errno(-rc)
@@ -90,7 +90,7 @@ func openDevice(name string) (*cContext, *cPD, deviceInfo, error) {
 	}, nil
 }
 
-// forgetDevices has librdmacm let go of devices that are not there any more.
+// forgetDevices makes librdmacm close devices that are gone.
 func forgetDevices() { C.vb_forget_devices() }
 
 func closeDevice(ctx *cContext, pd *cPD) { C.vb_device_close(ctx, pd) }

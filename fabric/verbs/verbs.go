@@ -2,27 +2,26 @@
 // kernel. Endpoints are reliable-connected queue pairs that librdmacm connects; regions are memory
 // registrations; grants are memory windows of type 2, which the device binds to one queue pair.
 //
-// Nothing is linked: libibverbs and librdmacm are opened when a domain is, so that one binary runs
-// with and without them. Available tells whether they are there, and why not. A build without cgo
-// has the same functions and says that it has no RDMA.
+// libibverbs and librdmacm are not linked but loaded at run time, so that one binary runs with and
+// without them. Available tells whether they can be used, and if not why. A build without cgo has
+// the same functions, which fail with errs.Unsupported.
 //
-// Access that a key does not allow ends the connection (Caps.RefusalEnds). The device
-// holds on to the pages of registered memory: whoever registers Go heap keeps it reachable until
-// the region is closed. Nothing is encrypted: use it
-// on networks that are trusted.
+// Access that a key does not allow ends the connection (Caps.RefusalEnds). The device holds on to
+// the pages of registered memory: a user that registers Go heap keeps it reachable until the region
+// is closed. It encrypts nothing: use it on trusted networks.
 //
 // Messages before the peer's first PostRecv wait here and not on the wire, since receivers that are
 // not ready end a connection (RNR retry is 0): each end has a word that the peer sets when it posts
 // its first receives (see gate.go).
 //
-// Devices may go and come under an open domain (see plug.go). A port that goes down ends its
-// connections at once; a peer that falls silent is noticed by Options.KeepAlive and PeerTimeout.
+// Devices may be removed and added while a domain is open (see plug.go). A port that goes down ends
+// its connections at once; a silent peer is detected by Options.KeepAlive and PeerTimeout.
 //
-// Goroutines: one for the connection manager's events of a domain, one that asks silent peers for a
-// sign of life, one for each device's asynchronous events, one for each completion queue on each
-// device (it wakes sleepers), one for the end of each endpoint and of each device. Lock order:
-// domain.plug, region.mu, grants.mu, cq.mu, endpoint.sendMu, endpoint.recvMu; conn.mu, domain.mu,
-// tenancy.mu; gate.mu and connTable.mu are taken alone.
+// Goroutines: one for the connection manager's events of a domain, one that probes silent peers,
+// one for each device's asynchronous events, one for each completion queue on each device (it wakes
+// the poller), one for the end of each endpoint and of each device. Lock order: domain.plug,
+// region.mu, grants.mu, cq.mu, endpoint.sendMu, endpoint.recvMu; conn.mu, domain.mu, refs.mu;
+// gate.mu and connTable.mu are taken alone.
 //
 // Read domain.go first, then ep.go and msg.go (posting), cq.go (completions), death.go (the end),
 // region.go and rma.go (grants), cm.go and event.go (connecting), device.go, plug.go, alive.go,
@@ -51,16 +50,15 @@ type Options struct {
 	// may lower it.
 	QueueDepth int
 
-	// PeerTimeout bounds how long a device repeats itself to a peer that does not answer; devices
-	// round it. Default 4 s, at least 100 ms.
+	// PeerTimeout bounds how long a device retries while a peer does not answer; devices round it.
+	// Default 4 s, at least 100 ms.
 	PeerTimeout time.Duration
 
 	// DialTimeout bounds Dial where its context does not. Default 10 s.
 	DialTimeout time.Duration
 
-	// KeepAlive is how often an endpoint that hears nothing asks the peer's device for a sign of
-	// life, so that a dead machine is noticed although nothing is sent. Default 5 s, at least
-	// 100 ms.
+	// KeepAlive is how often an endpoint that receives nothing probes the peer's device, so that a
+	// dead machine is detected although nothing is sent. Default 5 s, at least 100 ms.
 	KeepAlive time.Duration
 
 	// NoWindows grants by short-lived registrations even where the device has memory windows.
@@ -68,7 +66,7 @@ type Options struct {
 	NoWindows bool
 
 	// Tokens, if set, binds every peer that dials to one that was authenticated elsewhere: it is
-	// refused without a token of these. Default nil: everybody is admitted.
+	// refused without a token of these. Default nil: every peer is admitted.
 	Tokens *fabric.Tokens
 
 	// Log is told of peers that are refused, once a minute each. Default slog.Default().
@@ -107,11 +105,11 @@ func (o Options) validate() error {
 // maxTransfer is the largest Write or Read that any device may do here.
 const maxTransfer = 1 << 30
 
-// packBelow is a guess, on the low side because a card gathers at no cost to the host.
+// packBelow was not measured. It is small, because a card gathers at no cost to the host.
 const packBelow = 512
 
-// ackTimeout turns the time for a silent peer into the device's exponent: the device waits
-// 4.096 µs * 2^exponent for an acknowledgement, and asks again ackRetries times.
+// ackTimeout turns the time for a silent peer into the device's exponent: the device waits 4.096 µs
+// * 2^exponent for an acknowledgement, and retries ackRetries times.
 func ackTimeout(peer time.Duration) int {
 	exponent := 0
 	for exponent < 31 && 4096*time.Nanosecond<<(exponent+1)*(ackRetries+1) <= peer {
@@ -120,5 +118,5 @@ func ackTimeout(peer time.Duration) int {
 	return exponent
 }
 
-// ackRetries is below 7, which Soft-RoCE takes for "forever".
+// ackRetries is below 7, which means "forever" to Soft-RoCE.
 const ackRetries = 6

@@ -1,10 +1,10 @@
 // Package alloctest counts, for tests, what a piece of code allocates. The runtime counts for the
 // whole process, so that a goroutine in the background, or the runtime itself, adds to what is
-// measured, and the more so the longer a busy host keeps the measured code from running. What
-// belongs to the code is there every time: so each function measures again, up to Tries times, as
-// long as it sees more than the limit, and tells the least.
+// measured, and the more so the longer a busy host keeps the measured code from running. What the
+// code itself allocates is there every time: so each function measures again, up to Tries times,
+// while it sees more than the limit, and returns the least.
 //
-// It fails no test: the caller knows what to say.
+// It fails no test: the caller does.
 package alloctest
 
 import (
@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// Tries is how often something is measured before it is believed to allocate.
+// Tries is how often something is measured at most.
 const Tries = 10
 
 // PerRun is testing.AllocsPerRun: it runs fn on one processor and rounds the mean down. No parallel

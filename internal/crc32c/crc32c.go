@@ -1,9 +1,9 @@
 // Package crc32c sums data with the plain CRC-32C (Castagnoli, as in iSCSI and ext4), and joins
 // sums: the sum of two pieces in a row follows from the sums of the pieces, without the data. So
-// bytes are summed once, by whoever made them, in blocks of 4 KiB; everybody after that who needs
-// the sum of a larger piece joins.
+// bytes are summed once, where they are made, in blocks of 4 KiB; the sum of a larger piece is
+// joined from these.
 //
-// It does not seed: what a store folds into its sums at rest is the store's business.
+// It does not seed: a store may fold more into its sums itself.
 //
 // Read crc32c.go first; fold_amd64.go is how wide processors sum.
 package crc32c

@@ -7,9 +7,9 @@ import (
 	"github.com/sluice-storage/sluice/internal/list"
 )
 
-// Share makes the clients of a gate equal. Those who wait go client by client, so that each gets as
-// many bytes (deficit round robin). Of n clients each has at most one part of n+1 inside, so that
-// there is room for the next one. A client may always have one request inside.
+// Share divides a gate fairly among clients. Waiting requests are served by deficit round robin, so
+// that each client gets as many bytes. Each of n clients has at most 1/(n+1) of the gate inside, so
+// that there is room for the next one. A client may always have one request inside.
 type Share struct {
 	// Queue is how many requests of one client may wait; more are refused with errs.Again.
 	Queue int
@@ -17,32 +17,31 @@ type Share struct {
 	// Linger is how long a client counts as present after its last request.
 	Linger time.Duration
 
-	// Even says that behind the gate is a device that all share, so that who has more inside gets
-	// more of it: no client has more inside than the one wants that wants least; but EvenCount
-	// requests and EvenBytes it may have in any case.
+	// Even is for a gate to a shared device, where a client with more requests inside gets more of the
+	// device: no client has more inside than the client that wants least; but each may always have
+	// EvenCount requests and EvenBytes inside.
 	Even      bool
 	EvenCount int
 	EvenBytes int64
 }
 
-// Client names one of those who share a gate: by the kind of the number, which is the user's, and
-// the number.
+// Client names a client of a gate: by a kind of numbers, which the user defines, and a number.
 type Client struct{ Kind, ID uint64 }
 
-// clients are those who share a gate, with what each has inside and waiting, or who take turns at
-// it, and wait. Guarded by Gate.mu.
+// clients are the clients of a gate: with Share all, with Turns those that wait. Guarded by
+// Gate.mu.
 type clients struct {
 	gate  *Gate
 	share Share
 
-	all     map[Client]*client
-	resting list.List[client] // that had a request here a moment ago, and have none, oldest first
-	spare   list.List[client] // to use again
-	wants   tally             // clients by the number of requests that they have here
-	spread  tally             // clients by the logarithm of the bytes that they have here
+	all    map[Client]*client
+	idle   list.List[client] // present, but without requests, oldest first
+	spare  list.List[client] // for reuse
+	wants  tally             // clients by the number of requests that they have here
+	spread tally             // clients by the logarithm of the bytes that they have here
 }
 
-// client is one of those who share a gate.
+// client is a client of a gate.
 type client struct {
 	name    Client
 	count   int   // requests inside
@@ -54,15 +53,15 @@ type client struct {
 
 	flows [MaxLevels]flow
 
-	since time.Duration     // it rests
-	link  list.Link[client] // in clients.resting or clients.spare
+	since time.Duration     // it is idle
+	link  list.Link[client] // in clients.idle or clients.spare
 }
 
 // find finds a client, or makes it.
 func (s *clients) find(name Client) *client {
 	if c := s.all[name]; c != nil {
 		if c.link.In() {
-			s.resting.Remove(&c.link)
+			s.idle.Remove(&c.link)
 		}
 		return c
 	}
@@ -83,27 +82,27 @@ func (s *clients) find(name Client) *client {
 	return c
 }
 
-// rest notes that a client has no request here any more, if it has none.
-func (s *clients) rest(c *client) {
+// idleIf makes a client idle if it has no request any more.
+func (s *clients) idleIf(c *client) {
 	if c.requests == 0 {
 		c.since = s.gate.now()
-		s.resting.PushLast(&c.link, c)
+		s.idle.PushLast(&c.link, c)
 	}
 }
 
-// sweep forgets the clients that rest for long.
+// sweep drops the clients that were idle for Linger.
 func (s *clients) sweep() {
-	if s.resting.Empty() {
+	if s.idle.Empty() {
 		return
 	}
 	now := s.gate.now()
-	for c := s.resting.First(); c != nil && now-c.since >= s.share.Linger; c = s.resting.First() {
-		s.resting.Remove(&c.link)
+	for c := s.idle.First(); c != nil && now-c.since >= s.share.Linger; c = s.idle.First() {
+		s.idle.Remove(&c.link)
 		s.forget(c)
 	}
 }
 
-// forget forgets a client that has nothing here.
+// forget drops a client without requests.
 func (s *clients) forget(c *client) {
 	delete(s.all, c.name)
 	s.wants.remove(0)
@@ -111,7 +110,7 @@ func (s *clients) forget(c *client) {
 	s.spare.PushFirst(&c.link, c)
 }
 
-// want notes that a client has more or fewer requests here, inside or waiting.
+// want counts the requests of a client, inside or waiting.
 func (s *clients) want(c *client, requests int, bytes int64) {
 	s.wants.remove(c.requests)
 	s.spread.remove(bits.Len64(uint64(c.wanted)))
@@ -121,7 +120,7 @@ func (s *clients) want(c *client, requests int, bytes int64) {
 	s.spread.add(bits.Len64(uint64(c.wanted)))
 }
 
-// fits tells whether one more request of so many bytes fits into the client's share.
+// fits tells whether one more request of bytes fits into the client's share.
 func (s *clients) fits(c *client, bytes int64) bool {
 	if c.count == 0 {
 		return true

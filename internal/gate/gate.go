@@ -1,6 +1,6 @@
-// Package gate bounds what is under way at once: bytes, requests, or both. Who finds no room waits,
-// on its own goroutine or in a queue, until somebody who leaves lets it in. It is the one admission
-// of this program; where a bound is only a number it is a Gate, and the user chooses by Options:
+// Package gate is admission control: it bounds the bytes or requests that are under way at once. A
+// request that finds no room waits, on its own goroutine or in a queue, until others leave. Every
+// bound of this program that is a number is a Gate, whose Options say how:
 //
 //	user               limit            among clients     levels   what ends a wait besides room
 //	iod/server         bytes, requests  fair, with a      higher   the request's context; too many
@@ -17,15 +17,16 @@
 //	mem.Limit          bytes            -                 -        nobody waits
 //
 // Rules that hold for all of them:
-//   - Whoever needs several units takes them in one step, so that no two hold halves and wait for
-//     each other.
-//   - Nobody overtakes: once somebody waits, a request that would fit waits too. The one whose turn
-//     it is keeps all others waiting until it fits, so that small ones do not starve a large one.
-//   - A wait ends with its context. Who was let in at that same moment is in.
-//   - Passing takes one mutex. Nothing is allocated, but for the first callers that wait at once.
+//   - A request takes all of its units in one step, so that two requests cannot deadlock with half
+//     of their units each.
+//   - Requests do not overtake: while others wait, a request that would fit waits too. The next one
+//     blocks all others until it fits, so that small ones do not starve a large one.
+//   - A wait ends with its context. A request that was admitted at that same moment is in.
+//   - Passing takes one mutex. Only waiters allocate, and only until as many tickets exist as ever
+//     waited at once.
 //
-// Not here: whoever waits for something that is no number (buffers of a pool, room in a ring, the
-// end of a flush) does so under the lock of what it waits for, by wait.Queue or wait.Waiter.
+// It is not for waits for something else than a number (buffers of a pool, room in a ring, the end
+// of a flush): these use wait.Queue or wait.Waiter under their own lock.
 //
 // Read gate.go first (the contract), then order.go (who is next) and clients.go (shares).
 package gate
@@ -46,44 +47,44 @@ const MaxLevels = 8
 
 // Options say what a gate lets through. One of Bytes and Count is needed.
 type Options struct {
-	// Name says what it is the gate to, in errors.
+	// Name is the gate's name in errors.
 	Name string
 
-	// Bytes is what all that is inside stands for. Default 0: not bounded.
+	// Bytes bounds the bytes of the requests inside. Default 0: not bounded.
 	Bytes int64
 
-	// Count is how many requests are inside. Default 0: not bounded.
+	// Count bounds the requests inside. Default 0: not bounded.
 	Count int
 
 	// Age is how long a request can be overtaken by those of higher levels. Default 0: not at all,
 	// the oldest goes first.
 	Age time.Duration
 
-	// Share makes clients equal; it needs Bytes and Count. Default nil: there are no clients, and
-	// requests of a level go in the order in which they came.
+	// Share divides the gate fairly among clients; it needs Bytes and Count. Default nil: there are no
+	// clients, and requests of a level go in the order of their arrival.
 	Share *Share
 
-	// Turns has those who wait go client by client, without a share of what is inside. It costs
+	// Turns serves waiting requests client by client, without shares of what is inside. It costs
 	// nothing while nobody waits. Not with Share. Default false.
 	Turns bool
 }
 
-// Request is what somebody wants to take through a gate.
+// Request is a request to pass a gate.
 type Request struct {
 	Client Client // counts with Share or Turns only
 	Level  int    // below MaxLevels
 	Bytes  int64
 }
 
-// Ticket is one request's place in a gate, from Enter to Leave. The zero value is ready; it is used
-// again and again, for one request at a time, and must not be copied.
+// Ticket is one request's place in a gate, from Enter to Leave. The zero value is ready; it can be
+// reused, for one request at a time, and must not be copied.
 type Ticket struct {
-	// Later is told by Queue's gate that the request may go on, or why not. It is called under the
-	// gate's lock and only passes the request on.
+	// Later is called when a request of Queue may go on, or with the reason why not. It is called
+	// under the gate's lock, so it must only pass the request on.
 	Later func(err error)
 
 	waiter wait.Waiter
-	queued bool    // by Queue: Later is told, and nobody waits
+	queued bool    // by Queue: Later is called, and no goroutine waits
 	name   Client  // with Turns
 	client *client // nil without Share; with Turns while it waits
 	level  int
@@ -104,28 +105,28 @@ type Gate struct {
 	mu      sync.Mutex
 	closed  error
 	count   int   // requests inside
-	bytes   int64 // that they stand for
+	bytes   int64 // of these
 	waiting int
 	some    uint8 // levels with somebody waiting, by bit
 	levels  [MaxLevels]level
 	clients *clients          // nil without Share and Turns
-	idle    list.List[Ticket] // of Take, to use again
-	usage   Usage             // what does not change when somebody comes or goes
+	idle    list.List[Ticket] // of Take, for reuse
+	usage   Usage             // the counters
 }
 
-// Usage is a moment's view of a gate.
+// Usage is a snapshot of a gate.
 type Usage struct {
 	Count   int   // requests inside
-	Bytes   int64 // that they stand for
+	Bytes   int64 // of these
 	High    int64 // the most bytes that were inside at once
 	Waiting int
-	Passed  uint64 // how often somebody was let in
-	Waits   uint64 // how often somebody had to wait
-	Aged    uint64 // of these, let in before higher levels because they had waited for long
+	Passed  uint64 // admitted requests
+	Waits   uint64 // requests that had to wait
+	Aged    uint64 // of these, admitted before higher levels because of Age
 	Refused uint64 // requests whose client had too many waiting
 }
 
-// New makes a gate. Limits that make no sense are a programmer's error.
+// New makes a gate. Invalid limits are a programmer's error, and panic.
 func New(o Options) *Gate {
 	invariant.Check(o.Bytes >= 0 && o.Count >= 0 && o.Bytes+int64(o.Count) > 0,
 		"a gate for %d bytes, %d requests", o.Bytes, o.Count)
@@ -155,7 +156,8 @@ func (g *Gate) Enter(ctx context.Context, t *Ticket, r Request) error {
 	return g.wait(ctx, t)
 }
 
-// Queue is Enter that does not wait: where it is false and there is no error t.Later will be told.
+// Queue is Enter that does not wait: where it is false and there is no error t.Later will be
+// called.
 func (g *Gate) Queue(t *Ticket, r Request) (in bool, err error) {
 	t.queued = true
 	return g.begin(t, r)
@@ -173,12 +175,12 @@ func (g *Gate) TryEnter(t *Ticket, r Request) bool {
 		return true
 	}
 	if t.client != nil {
-		g.clients.rest(t.client)
+		g.clients.idleIf(t.client)
 	}
 	return false
 }
 
-// Leave ends what Enter has begun, and lets others in.
+// Leave ends what Enter has begun, and admits others.
 func (g *Gate) Leave(t *Ticket) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -191,7 +193,7 @@ func (g *Gate) Leave(t *Ticket) {
 		c.count--
 		c.bytes -= t.bytes
 		g.clients.want(c, -1, -t.bytes)
-		g.clients.rest(c)
+		g.clients.idleIf(c)
 	}
 	g.admitLocked()
 }
@@ -199,9 +201,9 @@ func (g *Gate) Leave(t *Ticket) {
 // Acquire takes n bytes, of at most Total, waiting behind earlier takers until they are free.
 func (g *Gate) Acquire(ctx context.Context, n int64) error { return g.Take(ctx, 0, 0, n) }
 
-// Take takes so many requests and bytes, of at most the limits, waiting until they are free. It is
-// Enter without a ticket: what is taken can be given back in parts, and by others. Not for gates
-// with clients, which have to know whose it is.
+// Take takes count requests and bytes, at most the limits, and waits until they are free. It is
+// Enter without a ticket: what is taken can be given back in parts, and by others. It is not for
+// gates with clients.
 func (g *Gate) Take(ctx context.Context, level, count int, bytes int64) error {
 	g.mu.Lock()
 	if done, err := g.tryTakeLocked(count, bytes); done || err != nil {
@@ -216,7 +218,7 @@ func (g *Gate) Take(ctx context.Context, level, count int, bytes int64) error {
 	}
 	t.level, t.count, t.bytes = level, count, bytes
 	g.queueLocked(t)
-	g.admitLocked() // it may go before those who wait: its level is higher
+	g.admitLocked() // it may go before those that wait: its level is higher
 	g.mu.Unlock()
 	err := g.wait(ctx, t)
 	g.mu.Lock()
@@ -226,7 +228,7 @@ func (g *Gate) Take(ctx context.Context, level, count int, bytes int64) error {
 	return err
 }
 
-// TryAcquire is Acquire that tells false instead of waiting.
+// TryAcquire is Acquire that returns false instead of waiting.
 func (g *Gate) TryAcquire(n int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -248,10 +250,10 @@ func (g *Gate) tryTakeLocked(count int, bytes int64) (ok bool, err error) {
 	return true, nil
 }
 
-// Release gives n bytes back that Acquire or TryAcquire has taken, and lets others in.
+// Release gives n bytes back that Acquire or TryAcquire has taken, and admits others.
 func (g *Gate) Release(n int64) { g.Give(0, n) }
 
-// Give gives back what Take has taken, or a part of it, and lets others in.
+// Give gives back what Take has taken, or a part of it, and admits others.
 func (g *Gate) Give(count int, bytes int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -261,15 +263,15 @@ func (g *Gate) Give(count int, bytes int64) {
 	g.admitLocked()
 }
 
-// Free is how many bytes nobody has taken.
+// Free is how many bytes are not taken.
 func (g *Gate) Free() int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.opts.Bytes - g.bytes
 }
 
-// Close sends everybody away who waits or comes, with err. Who is inside leaves as always. The
-// first error stays.
+// Close refuses all waiting and later requests with err. Requests inside leave as usual. The first
+// error is kept.
 func (g *Gate) Close(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -285,7 +287,7 @@ func (g *Gate) Close(err error) {
 	}
 }
 
-// Usage tells what is inside, who waits, and what there was.
+// Usage returns the counters.
 func (g *Gate) Usage() Usage {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -294,7 +296,7 @@ func (g *Gate) Usage() Usage {
 	return u
 }
 
-// begin lets a request in, refuses it, or makes it wait: then in is false and there is no error.
+// begin admits a request, refuses it, or queues it: then in is false and there is no error.
 func (g *Gate) begin(t *Ticket, r Request) (in bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -310,14 +312,14 @@ func (g *Gate) begin(t *Ticket, r Request) (in bool, err error) {
 	} else if c := t.client; c != nil {
 		if c.waiting >= g.opts.Share.Queue {
 			g.usage.Refused++
-			g.clients.rest(c)
+			g.clients.idleIf(c)
 			return false, errs.Newf(errs.Again, "gate.Enter", g.opts.Name,
 				"%d requests of this client wait already", c.waiting)
 		}
 		g.clients.want(c, 1, t.bytes)
 	}
 	g.queueLocked(t)
-	g.admitLocked() // it may go before those who wait: its level is higher, or only they have to
+	g.admitLocked() // it may go before those that wait: its level is higher, or they wait for shares
 	return false, nil
 }
 
@@ -337,11 +339,11 @@ func (g *Gate) giveUp(t *Ticket, cause error) error {
 		return t.waiter.Woken()
 	}
 	g.dropLocked(t)
-	g.admitLocked() // it may have been in the way of others
+	g.admitLocked() // it may have blocked others
 	return cause
 }
 
-// fillLocked writes a request on its ticket.
+// fillLocked copies a request into its ticket.
 func (g *Gate) fillLocked(t *Ticket, r Request) {
 	t.level, t.count, t.bytes = r.Level, 1, r.Bytes
 	if g.opts.Bytes > 0 {
@@ -352,7 +354,7 @@ func (g *Gate) fillLocked(t *Ticket, r Request) {
 	}
 }
 
-// tryLocked lets a request in if nobody waits and it has room.
+// tryLocked admits a request if nobody waits and there is room.
 func (g *Gate) tryLocked(t *Ticket) bool {
 	if g.waiting > 0 || !g.roomLocked(t.count, t.bytes) || !g.shareLocked(t) {
 		return false
@@ -364,7 +366,7 @@ func (g *Gate) tryLocked(t *Ticket) bool {
 	return true
 }
 
-// roomLocked tells whether so much more fits.
+// roomLocked tells whether count and bytes more fit.
 func (g *Gate) roomLocked(count int, bytes int64) bool {
 	o := &g.opts
 	return (o.Count == 0 || g.count+count <= o.Count) && (o.Bytes == 0 || g.bytes+bytes <= o.Bytes)
@@ -375,7 +377,7 @@ func (g *Gate) shareLocked(t *Ticket) bool {
 	return t.client == nil || g.opts.Turns || g.clients.fits(t.client, t.bytes)
 }
 
-// startLocked lets a request in.
+// startLocked admits a request.
 func (g *Gate) startLocked(t *Ticket) {
 	t.inside = true
 	g.takeLocked(t.count, t.bytes)

@@ -6,18 +6,18 @@ import (
 	"github.com/sluice-storage/sluice/internal/list"
 )
 
-// quantum is what a round of the deficit round robin gives each client, in bytes. A request counts
-// as at least that much of its client's turn.
+// quantum is what a round of the deficit round robin gives each client, in bytes. A request costs
+// at least that much.
 const quantum = 4 << 10
 
-// level is what waits at one level: all tickets by age, and with Share the flows of the clients, of
-// which the first one is whose turn it is.
+// level is the waiting tickets of one level, by age, and with Share the flows of its clients, of
+// which the first one is next.
 type level struct {
 	byAge list.List[Ticket]
 	round list.List[flow]
 }
 
-// flow is what waits of one client at one level.
+// flow is the waiting tickets of one client at one level.
 type flow struct {
 	client  *client
 	tickets list.List[Ticket]
@@ -25,10 +25,10 @@ type flow struct {
 	turn    list.Link[flow] // in the round of the level
 }
 
-// cost is what a ticket takes of its client's turn.
+// cost is what a ticket takes of its client's deficit.
 func (t *Ticket) cost() int64 { return max(t.bytes, quantum) }
 
-// queueLocked makes a ticket wait: behind those of its client and level.
+// queueLocked queues a ticket behind those of its client and level.
 func (g *Gate) queueLocked(t *Ticket) {
 	g.usage.Waits++
 	g.waiting++
@@ -50,7 +50,7 @@ func (g *Gate) queueLocked(t *Ticket) {
 	f.tickets.PushLast(&t.inFlow, t)
 }
 
-// unqueueLocked ends the wait of a ticket, for whatever reason.
+// unqueueLocked removes a ticket from its queues.
 func (g *Gate) unqueueLocked(t *Ticket) {
 	g.waiting--
 	l := &g.levels[t.level]
@@ -76,7 +76,7 @@ func (g *Gate) unqueueLocked(t *Ticket) {
 	}
 }
 
-// wake ends the wait of a ticket that is in no queue any more.
+// wake ends the wait of a ticket that was removed from its queues.
 func (t *Ticket) wake(err error) {
 	if t.queued {
 		t.Later(err)
@@ -85,17 +85,17 @@ func (t *Ticket) wake(err error) {
 	}
 }
 
-// dropLocked ends the wait of a ticket that is not let in.
+// dropLocked ends the wait of a ticket that is not admitted.
 func (g *Gate) dropLocked(t *Ticket) {
 	g.unqueueLocked(t)
 	if c := t.client; c != nil {
 		t.client = nil
 		g.clients.want(c, -1, -t.bytes)
-		g.clients.rest(c)
+		g.clients.idleIf(c)
 	}
 }
 
-// admitLocked lets in as many of those who wait as there is room for.
+// admitLocked admits waiting tickets as long as there is room.
 func (g *Gate) admitLocked() {
 	if g.waiting == 0 {
 		return
@@ -106,7 +106,7 @@ func (g *Gate) admitLocked() {
 	for g.waiting > 0 {
 		t := g.nextLocked()
 		if t == nil || !g.roomLocked(t.count, t.bytes) {
-			return // the one whose turn it is must not be overtaken by smaller ones for ever
+			return // the next one must not starve behind smaller ones
 		}
 		if t.client != nil {
 			f := &t.client.flows[t.level]
@@ -119,10 +119,10 @@ func (g *Gate) admitLocked() {
 	}
 }
 
-// nextLocked finds whose turn it is; nil when all who wait are held back by their share.
+// nextLocked finds the next ticket; nil when all are held back by their shares.
 func (g *Gate) nextLocked() *Ticket {
 	if g.clients != nil && !g.roomLocked(1, 0) {
-		return nil // it would only cost time to find out who is next
+		return nil // full: there is no need to find the next one
 	}
 	if t := g.agedLocked(); t != nil {
 		return t
@@ -137,7 +137,7 @@ func (g *Gate) nextLocked() *Ticket {
 	return nil
 }
 
-// agedLocked finds one below the highest level that has waited for too long.
+// agedLocked finds a ticket below the highest level that has waited longer than Age.
 func (g *Gate) agedLocked() *Ticket {
 	if g.some&(g.some-1) == 0 {
 		return nil
@@ -153,7 +153,7 @@ func (g *Gate) agedLocked() *Ticket {
 	return nil
 }
 
-// turnLocked finds whose turn it is at a level. It goes round the clients: each round gives each of
+// turnLocked finds the next ticket of a level. It goes round the clients: each round gives each of
 // them a quantum; when none has enough for its next request, as many rounds are given at once as
 // the first one needs.
 func (g *Gate) turnLocked(l *level) *Ticket {

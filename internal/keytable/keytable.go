@@ -1,10 +1,10 @@
-// Package keytable hands out keys that cannot be guessed and finds what they stand for. Places are
-// used again; keys are not.
+// Package keytable allocates keys that cannot be guessed and finds their values. Places are reused;
+// keys are not.
 //
 //	key: 0                    44     64
 //	     |random, never again |place |
 //
-// It does not know whether a key is still good: what a place holds says so, under its own lock.
+// It does not know whether a key is still valid: the value of its place does, under its own lock.
 package keytable
 
 import (
@@ -56,7 +56,7 @@ func (k *Table[T]) Place() (*T, uint64, error) {
 	return k.all[at], key, nil
 }
 
-// GiveBack frees the place of a key, once.
+// GiveBack frees the place of a key.
 func (k *Table[T]) GiveBack(key uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -74,7 +74,7 @@ func (k *Table[T]) Find(key uint64) *T {
 	return k.all[at]
 }
 
-// All are the places that there are now.
+// All returns the present places.
 func (k *Table[T]) All() []*T {
 	k.mu.RLock()
 	defer k.mu.RUnlock()

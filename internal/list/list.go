@@ -1,6 +1,6 @@
-// Package list is a doubly linked list whose links lie in its elements: putting one in or taking it
-// out allocates nothing and searches nothing. A type has one Link for each list that it can be in
-// at the same time. It has no lock and no length; both are the owner's business.
+// Package list is an intrusive doubly linked list: its links lie in the elements, so that adding
+// and removing neither allocate nor search. A type has one Link for each list that it can be in at
+// the same time. It has no lock and no length.
 package list
 
 import "github.com/sluice-storage/sluice/internal/invariant"
@@ -84,7 +84,7 @@ func (l *List[T]) Remove(k *Link[T]) {
 	k.prev, k.next, k.list = nil, nil, nil
 }
 
-// EndWith turns the list, as if it were a ring, until the element of k is the last one.
+// EndWith rotates the list until the element of k is the last one.
 func (l *List[T]) EndWith(k *Link[T]) {
 	if k.list != l {
 		misused()

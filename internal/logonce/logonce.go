@@ -1,5 +1,6 @@
-// Package logonce keeps peers that are refused again and again from filling the log: what is said
-// about one peer is said once in a while, with the number of times that it was left out since.
+// Package logonce limits the rate of log messages about one peer, so that peers that are refused
+// repeatedly do not fill the log. A message says how many were left out since the last one. It does
+// not write logs itself: a slog.Logger does.
 package logonce
 
 import (
@@ -25,7 +26,7 @@ type record struct {
 	omitted int
 }
 
-// Warn logs msg about peer, unless it was said of this peer within the Period.
+// Warn logs msg about peer, unless one was logged about this peer within the Period.
 func (l *Logger) Warn(peer, msg string, args ...any) {
 	omitted, say := l.due(peer, msg)
 	if !say {

@@ -4,8 +4,8 @@
 //	host:4711 [1f2e3d4c5b6a7988/4026531836/4711/1]
 //
 // the boot of the host, the space of process ids, the process, and a number within it. No two names
-// have the same, and whoever lives in the same boot and space can look whether the process is dead.
-// Of a process elsewhere nothing is known.
+// have the same, and a process in the same boot and space can check whether the process is dead. Of
+// a process elsewhere nothing is known.
 package procid
 
 import (
@@ -23,7 +23,7 @@ type ID struct {
 	PID         int
 }
 
-// unknown stands for a boot or a space that cannot be found out.
+// unknown stands for a boot or a space that cannot be read.
 const unknown = "?"
 
 var made atomic.Int64 // names, by this process
@@ -66,8 +66,8 @@ func parse(name string) (id ID, ok bool) {
 	return ID{Boot: parts[0], Space: parts[1], PID: pid}, err == nil && pid > 0
 }
 
-// Dead tells whether the process of a name has ended, if that can be known here. A process id that
-// is in use again looks alive, which is on the safe side.
+// Dead tells whether the process of a name has ended, if that can be known here. A reused process
+// id looks alive, which is the safe answer.
 func Dead(name string) (dead, known bool) {
 	id, ok := parse(name)
 	own := Own()

@@ -1,5 +1,5 @@
-// Package ring is a queue with fixed room whose users count for themselves, so that it never
-// overflows. It is not safe for concurrent use, and it allocates nothing after New.
+// Package ring is a queue of fixed capacity. Its users must not overflow it: a push into a full
+// ring panics. It is not safe for concurrent use, and it allocates nothing after New.
 package ring
 
 // Ring holds up to Cap elements, oldest first. The zero value has no room.

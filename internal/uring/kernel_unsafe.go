@@ -173,8 +173,8 @@ func (k *kernelRing) mapRings(p *params) (err error) {
 	return nil
 }
 
-// close gives everything back. Files are let go first: the kernel tears a ring down later, and
-// would keep them, and locks on them, open until then.
+// close frees everything. Files are unregistered first: the kernel destroys a ring later, and would
+// keep them, and locks on them, open until then.
 func (k *kernelRing) close() {
 	_ = k.register(unregisterFiles, nil, 0)
 	if k.entries != nil {
@@ -371,7 +371,7 @@ func (e *sqe) fillWake(fd int, word *uint64, id uint64) {
 	e.addr, e.len = uint64(uintptr(unsafe.Pointer(word))), 8
 }
 
-// fillCancel asks the kernel to give up an operation.
+// fillCancel asks the kernel to cancel an operation.
 func (e *sqe) fillCancel(target, id uint64) {
 	e.opcode, e.fd, e.userData, e.addr = opAsyncCancel, -1, id, target
 }

@@ -1,18 +1,18 @@
 // Package uring moves blocks between files and memory through io_uring, and through plain calls
-// where the kernel has no io_uring or forbids it. Callers hand over batches of operations and get
-// them back finished; which of the two ways they took makes no difference but in speed.
+// where the kernel has no io_uring or forbids it. Callers submit batches of operations and get them
+// back finished; the two ways differ in speed only.
 //
-// A ring has one thread, locked for life, that alone talks to the kernel: it takes what callers
-// have queued, submits all of it in one call and hands out what has completed. Files are
-// registered when the ring is opened, and so can memory be. Transfers that the kernel cuts short
-// are continued; the caller sees whole ones, or an error.
+// A ring has one thread that alone uses it: it takes what callers have queued, submits all of it in
+// one call and finishes what has completed. Files are registered when the ring is opened, and so
+// can memory be. Transfers that the kernel cuts short are continued; the caller sees whole ones, or
+// an error.
 //
 // It knows regular files, block devices and pipes by their descriptors and nothing of what is in
-// them. It keeps no order between operations of a batch: what must come later is a later batch.
+// them. It does not order the operations of a batch: what must come later is a later batch.
 //
 // Ownership: an Op and its buffers belong to the ring from Do until Do returns, or from Begin until
-// Wait returns. Files stay the
-// caller's to close, after the ring. Memory that is registered must be mapped memory, not Go heap.
+// Wait returns. The caller closes the files, after the ring. Memory that is registered must be
+// mapped memory, not Go heap.
 //
 // Read ring.go first, then thread.go (life of an operation) and kernel_unsafe.go (what is shared
 // with the kernel, drawn).
@@ -110,7 +110,7 @@ type Stats struct {
 
 // engine carries out operations: the thread of a ring, or workers.
 type engine interface {
-	// push takes operations over; each is finished later through Op.finish.
+	// push queues operations; each is finished later through Op.finish.
 	push(ops []*Op)
 	// stop lets what the kernel has come to its end, finishes the rest with errs.Closed, and waits.
 	stop()
@@ -134,8 +134,8 @@ type counters struct {
 	enters, continued atomic.Uint64
 }
 
-// Open makes a ring over the files. It fails only for options that make no sense: without
-// io_uring it makes plain calls, and Stats say why.
+// Open makes a ring over the files. It fails only for invalid options: without io_uring it makes
+// plain calls, and Stats say why.
 func Open(o Options) (*Ring, error) {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
@@ -169,8 +169,8 @@ var groups = sync.Pool{New: func() any { return &group{done: make(chan struct{},
 // errs.Closed.
 //
 // A single operation that finds the ring idle is a plain call on the caller's own thread: there is
-// nothing to share a trip into the kernel with, and two changes of threads are saved. So is a
-// single Sync in any event: for it the kernel would wake a worker thread besides.
+// nothing to batch it with, and two thread switches are saved. So is a single Sync in any event:
+// for it the kernel would wake a worker thread besides.
 func (r *Ring) Do(ops []*Op) {
 	if len(ops) == 0 {
 		return
@@ -199,8 +199,8 @@ func (r *Ring) Do(ops []*Op) {
 	groups.Put(g)
 }
 
-// Begin starts the operations, in any order and at the same time, for a caller who has something
-// better to do than to wait. Each must be waited for with Wait; it is finished then as by Do.
+// Begin starts the operations, in any order and at the same time, for a caller that has something
+// else to do meanwhile. Each must be waited for with Wait; it is finished then as by Do.
 func (r *Ring) Begin(ops []*Op) {
 	if len(ops) == 0 {
 		return
@@ -245,7 +245,7 @@ func (op *Op) begin(g *group) {
 	}
 }
 
-// finish hands the operation back. Nobody but its owner touches it afterwards.
+// finish returns the operation to its owner, which alone touches it afterwards.
 func (op *Op) finish(r *Ring, err error) {
 	r.stats.ops.Add(1)
 	op.Err = err
@@ -256,7 +256,7 @@ func (op *Op) finish(r *Ring, err error) {
 	}
 }
 
-// Stats tells how the ring works.
+// Stats returns the ring's counters.
 func (r *Ring) Stats() Stats {
 	return Stats{
 		Plain: r.stats.plain, Registered: r.stats.registered, Ops: r.stats.ops.Load(),

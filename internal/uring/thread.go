@@ -13,8 +13,8 @@ import (
 
 // thread is the one that talks to the kernel. Life of an operation:
 //
-//	queued     by Do, under mu; whoever finds the thread asleep wakes it through the eventfd
-//	submitted  by the thread, in a slot, together with whatever else is queued
+//	queued     by Do, under mu, which wakes a sleeping thread through the eventfd
+//	submitted  by the thread, in a slot, together with what else is queued
 //	completed  by the kernel; the thread continues what was cut short, or finishes it
 type thread struct {
 	ring *Ring
@@ -46,7 +46,7 @@ func startThread(r *Ring, optional uint32) (*thread, error) {
 	t := &thread{ring: r, ended: make(chan struct{}), wake: -1}
 	ready := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // for life: the thread ends with the goroutine
+		runtime.LockOSThread() // for ever: the thread ends with the goroutine
 		defer close(t.ended)
 		err := t.open(optional)
 		ready <- err
@@ -107,11 +107,11 @@ func (t *thread) push(ops []*Op) {
 	t.mu.Lock()
 	t.queue = append(t.queue, ops...)
 	t.mu.Unlock()
-	t.rouse()
+	t.wakeThread()
 }
 
-// rouse wakes the thread if it sleeps, once.
-func (t *thread) rouse() {
+// wakeThread wakes the thread if it sleeps, once.
+func (t *thread) wakeThread() {
 	if !t.inWait.CompareAndSwap(true, false) {
 		return
 	}
@@ -129,7 +129,7 @@ func (t *thread) stop() {
 	t.mu.Lock()
 	t.ending = true
 	t.mu.Unlock()
-	t.rouse()
+	t.wakeThread()
 	<-t.ended
 }
 
@@ -156,7 +156,7 @@ func (t *thread) run() {
 
 func (t *thread) inFlight() int { return len(t.slots) - len(t.free) }
 
-// fetch takes what is queued. When the ring ends, it is finished on the spot.
+// fetch takes what is queued. When the ring is closed the operations are finished at once.
 func (t *thread) fetch() (ending bool) {
 	t.mu.Lock()
 	t.taken = append(t.taken, t.queue...)
@@ -234,8 +234,8 @@ func (t *thread) cancelAll() {
 	}
 }
 
-// enter submits, and sleeps when nothing else is to be done. The flag is raised before the queue
-// is looked at again, so that whoever queues after that look finds it raised.
+// enter submits, and sleeps when nothing else is to be done. inWait is set before the
+// queue is checked again, so that no wake-up is lost.
 func (t *thread) enter(ending bool) {
 	wait := uint32(0)
 	if ending {
@@ -261,7 +261,7 @@ func (t *thread) enter(ending bool) {
 			break // busy: completions must be taken first
 		}
 		if !errors.Is(err, unix.EINTR) {
-			panic("io_uring_enter: " + err.Error()) // a ring of ours in a state that cannot be
+			panic("io_uring_enter: " + err.Error()) // a bug
 		}
 	}
 	t.inWait.Store(false)
@@ -311,7 +311,7 @@ func (t *thread) complete(op *Op, res int, ending bool) {
 	t.taken = append(t.taken, op)
 }
 
-// progress notes what one call has done and tells whether another one is needed.
+// progress records what one call has done and tells whether another one is needed.
 func (op *Op) progress(n int, err error) (more bool, _ error) {
 	switch {
 	case errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN):
@@ -321,7 +321,7 @@ func (op *Op) progress(n int, err error) (more bool, _ error) {
 	case n == 0 && op.Kind == Read:
 		return false, io.ErrUnexpectedEOF
 	case n == 0:
-		return false, unix.EIO // a disk that takes nothing and says nothing
+		return false, unix.EIO // the device moved nothing and reported no error
 	}
 	op.N += n
 	return op.N < op.want, nil

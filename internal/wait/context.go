@@ -7,17 +7,16 @@ import (
 	"time"
 )
 
-// Context is the context of one request after the other. It ends with a deadline, or when it is
-// told to. It is used again for the next request, with its channel and timer, unless somebody may
-// still listen to it:
+// Context is the context of one request after the other. It ends with a deadline, or by End. It is
+// reused for the next request, with its channel and timer, unless something may still listen to it:
 //
 //   - Most handlers only pass it down. Channel and timer are made when it is first listened to, and
-//     even the clock is looked at only when somebody asks, or when the request has to wait: that is
-//     as good as its arrival, because nothing takes long in between.
-//   - Those who wait on their own goroutine borrow the channel (see Lender). When all of them
-//     have returned it, it is closed for nobody, and serves the next request.
-//   - A channel that was handed out by Done may be listened to for ever. It is closed at the end of
-//     the call at the latest, and the context is left to whoever has it.
+//     even the clock is read only when the deadline is asked for, or when the request has to wait:
+//     that is soon after its arrival.
+//   - Waits of this package borrow the channel (see Lender). When all of them have returned it, it
+//     need not be closed, and serves the next request.
+//   - A channel that was returned by Done may be listened to for ever. It is closed at the end of
+//     the call at the latest, and the context is not reused.
 type Context struct {
 	limit   time.Duration // 0: none
 	state   atomic.Int32
@@ -29,7 +28,7 @@ type Context struct {
 	done     chan struct{}
 	timer    *time.Timer
 	armed    bool
-	lent     int  // listeners who will say when they have ceased
+	lent     int  // listeners that will call Return
 	spent    bool // cannot be used again: others may listen, or the timer may be about to end it
 	closed   bool
 }
@@ -89,7 +88,7 @@ func (c *Context) Ended() error {
 	return nil
 }
 
-// Done is for those who may listen for as long as they like.
+// Done returns a channel that may be listened to for ever: the context is not reused then.
 func (c *Context) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,8 +134,8 @@ func (c *Context) listenLocked() <-chan struct{} {
 
 func (c *Context) expire() { c.End(context.DeadlineExceeded) }
 
-// End ends the context: err is context.Canceled or context.DeadlineExceeded. The first reason
-// stays.
+// End ends the context: err is context.Canceled or context.DeadlineExceeded. The first reason is
+// kept.
 func (c *Context) End(err error) {
 	to := ctxCanceled
 	if err == context.DeadlineExceeded {
@@ -148,7 +147,7 @@ func (c *Context) End(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state.Load() == ctxLive {
-		return // by now it is another request's: whoever comes so late has nobody to tell
+		return // the context serves another request by now
 	}
 	c.disarmLocked()
 	if c.lent > 0 || c.spent {
@@ -172,7 +171,7 @@ func (c *Context) closeLocked() {
 	}
 }
 
-// Renew returns a context for the next request: c itself when nobody can still listen to it. c has
+// Renew returns a context for the next request: c itself when nothing can still listen to it. c has
 // ended.
 func (c *Context) Renew(limit time.Duration) *Context {
 	if c.watched.Load() {

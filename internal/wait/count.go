@@ -3,7 +3,7 @@ package wait
 import "sync"
 
 // Count counts work that was started and is not over, and lets one goroutine wait until there is
-// none: a sync.WaitGroup that knows of failures and is used again. Make one with NewCount.
+// none: a reusable sync.WaitGroup that keeps the first failure. Make one with NewCount.
 type Count struct {
 	mu      sync.Mutex
 	pending int
@@ -43,7 +43,7 @@ func (c *Count) Busy() bool {
 	return c.pending > 0
 }
 
-// Wait blocks until nothing is pending, returns the first failure and starts afresh.
+// Wait blocks until nothing is pending, returns the first failure and resets it.
 func (c *Count) Wait() error {
 	for {
 		c.mu.Lock()

@@ -7,22 +7,22 @@ import (
 	"github.com/sluice-storage/sluice/internal/list"
 )
 
-// Waiter is a goroutine that waits to be woken by another one. Its owner keeps it in some queue,
-// under some lock, and the queue says whether it still waits:
+// Waiter is a goroutine that waits to be woken by another one. Its user keeps it in a queue under a
+// lock; it waits as long as it is in the queue:
 //
-//	the one who waits                 the one who wakes
+//	the waiting goroutine             the waking goroutine
 //	lock; Arm; enqueue; unlock
 //	Wait                              lock; dequeue; Wake; unlock
 //	if its context ended: lock; if it is in the queue: dequeue, else Woken; unlock
 //
 // So a wake-up and the end of a context that race are told apart under the lock, and no wake-up is
-// lost or left for the next wait. The zero value is ready to be armed; it is used again and again,
-// and only the first Arm allocates.
+// lost or left for the next wait. The zero value is ready to be armed; it can be reused, and only
+// the first Arm allocates.
 type Waiter struct {
-	ready chan error // has room for the one word of each wait
+	ready chan error // room for the one result of each wait
 }
 
-// Arm prepares the next wait. It is called before anybody else can see the waiter in its queue.
+// Arm prepares the next wait. It is called before the waiter is in its queue.
 func (w *Waiter) Arm() {
 	if w.ready == nil {
 		w.ready = make(chan error, 1)
@@ -35,18 +35,17 @@ func (w *Waiter) Wait(ctx context.Context) (woken bool, err error) {
 	return woken, err
 }
 
-// Wake ends the wait. Whoever has taken the waiter out of its queue calls it, once.
+// Wake ends the wait. The goroutine that has removed the waiter from its queue calls it, once.
 func (w *Waiter) Wake(err error) { w.ready <- err }
 
-// Woken returns what Wake said at the moment in which the context ended.
+// Woken returns the result of a Wake that came at the moment in which the context ended.
 func (w *Waiter) Woken() error { return <-w.ready }
 
-// Queue is goroutines that wait until something has changed that the owner's lock guards: a
-// sync.Cond whose waits end with their contexts. The zero value is empty. Every method needs the
-// owner's lock. It allocates only for the first callers that wait at once.
+// Queue is a sync.Cond whose waits end with their contexts. The zero value is empty. Every method
+// needs the owner's lock. It allocates only for the first callers that wait at once.
 type Queue struct {
 	waiting list.List[place] // oldest first
-	idle    list.List[place] // to use again
+	idle    list.List[place] // for reuse
 }
 
 // place is one caller in a queue.
@@ -55,8 +54,8 @@ type place struct {
 	link list.Link[place] // in waiting, or in idle; in none when it was woken
 }
 
-// Wait lets go of mu until it is woken or ctx has ended, whose error it returns then. The caller
-// looks again at what it waits for: others may have changed it since.
+// Wait releases mu until it is woken or ctx has ended, whose error it returns then. As with
+// sync.Cond the caller checks its condition again.
 func (q *Queue) Wait(ctx context.Context, mu sync.Locker) error {
 	p := q.idle.First()
 	if p == nil {
@@ -81,7 +80,7 @@ func (q *Queue) Wait(ctx context.Context, mu sync.Locker) error {
 	return err
 }
 
-// WakeAll wakes everybody who waits.
+// WakeAll wakes all waiters.
 func (q *Queue) WakeAll() {
 	for p := q.waiting.First(); p != nil; p = q.waiting.First() {
 		q.waiting.Remove(&p.link)

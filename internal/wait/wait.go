@@ -1,22 +1,21 @@
-// Package wait waits for a channel or for the end of a context and leaves nothing behind: a context
-// that is used again and again, for one request after the other, learns when nobody listens to it
-// any more, so that it need not make a channel for each of them.
+// Package wait has ways to wait that end with a context and allocate nothing per wait: for a
+// channel (For), to be woken under a lock (Waiter, Queue), for started work (Count), and a context
+// that is reused for one request after the other (Context). It bounds nothing: package gate does.
 //
-// Read wait.go first, then queue.go (who waits for others), count.go (for work that was started)
-// and context.go (the context that is used again).
+// Read wait.go first, then queue.go, count.go and context.go.
 package wait
 
 import "context"
 
-// Lender is a context that lends its channel. Lend is Done for a listener who says when he has
-// ceased to listen, by Return, once for each Lend. After that the channel may be closed for others.
+// Lender is a context that lends its channel. Lend is Done for a listener that calls Return when it
+// has stopped listening, once for each Lend. After that the context can reuse the channel.
 type Lender interface {
 	Lend() <-chan struct{}
 	Return()
 }
 
 // For receives from ch and returns true, or false when ctx has ended before. When both happen at
-// once it may be either: what was sent in that moment is still in ch.
+// once it may be either: a value sent at that moment may still be in ch.
 func For[T any](ctx context.Context, ch <-chan T) (v T, ok bool) {
 	select {
 	case v = <-ch:

@@ -16,7 +16,7 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// call is what one request needs; kept for the next one.
+// call is the memory of one request; it is reused.
 type call struct {
 	enc     wire.Enc
 	req     msg.Request
@@ -28,10 +28,10 @@ type call struct {
 	window  [1]fabric.Sge
 
 	srv  *server
-	conn *msg.Conn // that the last attempt went by
+	conn *msg.Conn // of the last attempt
 }
 
-// take makes a call ready. With arguments it is encoded; without, the caller does it.
+// take takes a call from the pool. With arguments it is encoded; without, the caller does that.
 func (r *Remote) take(op iod.Op, t *iod.Target, a *iod.Args) *call {
 	c, ok := r.calls.Get().(*call)
 	if !ok {
@@ -59,10 +59,10 @@ func (r *Remote) put(c *call) {
 	r.calls.Put(c)
 }
 
-// bodyFixed is more than the fixed part of a request's body.
+// bodyFixed is an upper bound of the fixed part of a request's body.
 const bodyFixed = 192
 
-// bodyMax is more than the body of a write of n bytes to the pieces of a.
+// bodyMax is an upper bound of the body of a write of n bytes to the pieces of a.
 func bodyMax(a seg.Access, n int64) int64 {
 	return bodyFixed + int64(a.WireBytes()) + 4*int64(iod.Sums(n))
 }
@@ -74,11 +74,10 @@ func (c *call) lend(p []byte) {
 	c.req.Out = &c.memory
 }
 
-// smallBytes is what still counts as a small request: it goes before bulk.
+// smallBytes is the largest small request: it goes before bulk.
 const smallBytes = 64 << 10
 
-// levelOf is the service level of a request: questions about a server before everything, small
-// requests before bulk.
+// levelOf is the service level of a request: status first, then small requests, then bulk.
 func levelOf(op iod.Op, bytes int64) msg.Level {
 	switch {
 	case op == iod.OpStatus || op == iod.OpFence:
@@ -93,7 +92,7 @@ func serverName(id uint32) string { return fmt.Sprintf("I/O server %d", id) }
 
 // do sends the request until it is answered, refused, or WaitMax is over.
 func (r *Remote) do(ctx context.Context, t *iod.Target, c *call) error {
-	return r.persist(ctx, t.Server, func(ctx context.Context) error { return r.attempt(ctx, t, c) })
+	return r.retry(ctx, t.Server, func(ctx context.Context) error { return r.attempt(ctx, t, c) })
 }
 
 // doSummed is do for a request with data, which is sent once more if it arrived damaged.
@@ -106,9 +105,9 @@ func (r *Remote) doSummed(ctx context.Context, t *iod.Target, c *call) error {
 	return err
 }
 
-// persist tries until it is done, or until WaitMax is over. The first attempt has no context of its
-// own, which would have to be made for every request.
-func (r *Remote) persist(ctx context.Context, server uint32,
+// retry tries until it succeeds, is refused, or WaitMax is over. The first attempt uses the
+// caller's context: a context of its own would cost every request an allocation.
+func (r *Remote) retry(ctx context.Context, server uint32,
 	try func(context.Context) error) error {
 	began := time.Now()
 	err := try(ctx)
@@ -120,17 +119,17 @@ func (r *Remote) persist(ctx context.Context, server uint32,
 	return p.Do(ctx, began, try)
 }
 
-// unsettled tells whether an error leaves open what the server says: the peer was not reached, or
-// nobody waited for its answer.
-func unsettled(err error) bool {
+// unanswered tells whether an error is not the server's answer: the server was not reached, or the
+// answer was not waited for.
+func unanswered(err error) bool {
 	k := errs.KindOf(err)
 	return k == errs.Closed || k.Passing()
 }
 
-// attempt sends the request once, behind everything of its object that has to be sent again.
+// attempt sends the request once, after the kept changes of its object that have to be replayed.
 func (r *Remote) attempt(ctx context.Context, t *iod.Target, c *call) error {
-	return r.visit(ctx, c.srv, func(ctx context.Context, conn *msg.Conn) error {
-		if err := r.mendIfStale(ctx, conn, c.srv, t); err != nil {
+	return r.withConn(ctx, c.srv, func(ctx context.Context, conn *msg.Conn) error {
+		if err := r.replayIfStale(ctx, conn, c.srv, t); err != nil {
 			return err
 		}
 		c.conn = conn
@@ -138,9 +137,9 @@ func (r *Remote) attempt(ctx context.Context, t *iod.Target, c *call) error {
 	})
 }
 
-// visit calls fn with a connection to the server whose life is known. A connection that does not
-// work any more is replaced by the pool; one on which a request takes long is left to the others.
-func (r *Remote) visit(ctx context.Context, srv *server,
+// withConn calls fn with a connection to the server whose verifier is known. The pool replaces a
+// broken connection.
+func (r *Remote) withConn(ctx context.Context, srv *server,
 	fn func(ctx context.Context, conn *msg.Conn) error) error {
 	conn, err := r.pool.Get(ctx, srv.id)
 	if err != nil {
@@ -152,10 +151,10 @@ func (r *Remote) visit(ctx context.Context, srv *server,
 	return fn(ctx, conn)
 }
 
-// reach is visit that waits for a server that is away.
+// reach is withConn that retries while the server is away.
 func (r *Remote) reach(ctx context.Context, srv *server,
 	fn func(ctx context.Context, conn *msg.Conn) error) error {
-	return r.persist(ctx, srv.id, func(ctx context.Context) error { return r.visit(ctx, srv, fn) })
+	return r.retry(ctx, srv.id, func(ctx context.Context) error { return r.withConn(ctx, srv, fn) })
 }
 
 // sum computes the checksums of the caller's data.
@@ -163,10 +162,10 @@ func (c *call) sum(m *msg.Memory) {
 	eachRun(m, func(b []byte) { c.summing.Add(b) })
 }
 
-// sumBytes is how much is summed while it is still in the processor's cache from being copied.
+// sumBytes is how much is copied before it is summed, so that it is still in the processor's cache.
 const sumBytes = 32 << 10
 
-// keep copies the caller's data to dst and sums the copy.
+// keep copies the caller's data to dst and sums the copy, if sum is set.
 func (c *call) keep(dst []byte, m *msg.Memory, sum bool) {
 	eachRun(m, func(b []byte) {
 		for len(b) > 0 {
@@ -195,7 +194,7 @@ func (c *call) verify(m *msg.Memory, want []uint32) bool {
 	return true
 }
 
-// check refuses memory that makes no sense.
+// check refuses invalid memory.
 func check(m *msg.Memory) error {
 	var n int64
 	if m == nil {

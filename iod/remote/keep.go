@@ -14,22 +14,22 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// kept is a volatile change that its server may still lose: how it was sent, and its data. It lies
-// in its object's list from before it is sent until it is synced, or has failed.
+// kept is a volatile change that its server may still lose: the request and its data. It is in its
+// object's list from before it is sent until it is synced or has failed.
 type kept struct {
 	obj        *object
-	next, prev *kept // in the object's list: in the order in which they were begun
+	next, prev *kept // in the object's list, oldest first
 
 	op    iod.Op
 	stamp wire.Stamp
-	span  seg.Piece // that it covers, if it is one piece; else empty
+	span  seg.Piece // the range, if it is one piece; else empty
 	slot  *slot     // nil: not numbered
 	room  []byte    // of the ring: the data, then the body of the request
 	data  int       // bytes of it
 	body  int
-	acked uint64    // when, counted in acknowledgements; 0: under way
-	life  uint64    // of the server in which it was acknowledged last, as counted here
-	from  uint64    // the one in which it was first, as the server numbers them
+	acked uint64    // its place in the order of acknowledgements; 0: under way
+	life  uint64    // of the server, when it was acknowledged last; counted here
+	from  uint64    // the life when it was acknowledged first; numbered by the server
 	since time.Time // of the first acknowledgement
 
 	end     int64 // of the room in the ring
@@ -40,35 +40,36 @@ type kept struct {
 func (k *kept) payload() []byte { return k.room[:k.data:k.data] }
 func (k *kept) request() []byte { return k.room[k.data : k.data+k.body : k.data+k.body] }
 
-// object is what is kept of one stripe object at one server. Guarded by Remote.mu, but for mending.
+// object is the kept changes of one stripe object at one server. Guarded by Remote.mu, except
+// replaying.
 type object struct {
 	srv         *server
 	id          stripe.ObjectID
 	first, last *kept
-	toMend      *kept // where in the list to look for what has to be sent again
+	toReplay    *kept // where the search for changes to replay begins
 	count       int   // in the list
 	running     int   // of these, under way
-	users       int   // requests that hold on to it besides
+	users       int   // other requests that use it
 	slots       []*slot
-	target      iod.Target // the latest by which something was kept: rights to send it again
-	stale       bool       // some of it was acknowledged in an earlier life of the server
-	mixed       bool       // and some behind that in this one
-	lost        error      // what Sync has to tell
-	picked      bool       // by the sweep that is looking for old ones
-	mending     chan struct{}
+	target      iod.Target // of the latest kept change: the rights to send them again
+	stale       bool       // some changes were acknowledged in an earlier life of the server
+	mixed       bool       // and some after these in the present one
+	lost        error      // that Sync has to report
+	picked      bool       // by the sweep that is under way
+	replaying   chan struct{}
 }
 
-// server is what is known of one I/O server.
+// server is the state of one I/O server.
 type server struct {
 	id       uint32
 	conn     atomic.Pointer[msg.Conn] // the one whose life is known
 	verifier atomic.Uint64            // of that life
-	stale    atomic.Int64             // objects that wait to be sent again
-	probing  chan struct{}            // holds a token while nobody asks for its life
+	stale    atomic.Int64             // objects that wait to be replayed
+	probing  chan struct{}            // holds a token while no goroutine asks for its verifier
 
 	// Guarded by Remote.mu.
 	known   bool      // verifier is
-	life    uint64    // raised when it may have lost something
+	life    uint64    // incremented when it may have lost something
 	watched *msg.Conn // whose end is waited for
 	past    [4]uint64 // verifiers before this one
 	acked   int       // kept writes that were acknowledged
@@ -76,7 +77,7 @@ type server struct {
 	tables  map[uint64]*slots // by session
 }
 
-// server finds or makes what is known of a server.
+// server finds or makes the state of a server.
 func (r *Remote) server(id uint32) *server {
 	if all := r.servers.Load(); all != nil {
 		if s := (*all)[id]; s != nil {
@@ -101,8 +102,8 @@ func (r *Remote) server(id uint32) *server {
 	return s
 }
 
-// table is the slots of a session. They stay for good, because their numbers must never be used
-// again.
+// table returns the slots of a session. They are never freed, because their numbers must not be
+// used again.
 func (s *server) table(session uint64) *slots {
 	t := s.tables[session]
 	if t == nil {
@@ -112,7 +113,7 @@ func (s *server) table(session uint64) *slots {
 	return t
 }
 
-// openRing makes the memory for kept writes when the first one comes.
+// openRing allocates the memory for kept writes at the first one.
 func (r *Remote) openRing() {
 	made := r.opts.Arena
 	if made == nil {
@@ -132,8 +133,8 @@ func (r *Remote) openRing() {
 	r.ring.mem = arena.Bytes()[:r.opts.RetainBytes]
 }
 
-// keepable tells whether a volatile change that takes n bytes, its description included, can be
-// kept. If it cannot it is made durable at once: then there is nothing to keep.
+// keepable tells whether a volatile change of n bytes, including its request, can be kept. If not
+// it is made durable at once.
 func (r *Remote) keepable(n int64) bool {
 	if r.opts.RetainBytes < 0 || n > r.opts.RetainBytes/4 {
 		return false
@@ -142,9 +143,9 @@ func (r *Remote) keepable(n int64) bool {
 	return r.ringErr == nil
 }
 
-// enter finds room and a slot for a change of t's object that will be kept, n bytes in all, and
-// puts it in its place among the others. It waits while the oldest ones are synced. Without an
-// error and a record there is no room to be had: a server is away.
+// enter allocates room and a slot for a change of t's object that will be kept, n bytes in all, and
+// appends it to the object's list. It waits while the oldest ones are synced. It returns nil
+// without an error when no room will become free: a server is away.
 //
 // Two changes that overlap are not under way at the same time: their order here must be that in
 // which the server has applied them.
@@ -157,8 +158,8 @@ func (r *Remote) enter(ctx context.Context, t *iod.Target, op iod.Op, l lane, sp
 		if r.closed {
 			return nil, errs.New(errs.Closed, "iod.Write", "", nil)
 		}
-		behind := srv.objects[t.Object].underWay(span)
-		if !behind {
+		overlaps := srv.objects[t.Object].overlapsRunning(span)
+		if !overlaps {
 			if k := r.tryEnterLocked(srv, t, op, l, n); k != nil {
 				k.span = span
 				return k, nil
@@ -167,7 +168,7 @@ func (r *Remote) enter(ctx context.Context, t *iod.Target, op iod.Op, l lane, sp
 			r.sweepLocked()
 		}
 		r.counts.waits.Add(1)
-		if r.stuck && !behind {
+		if r.stuck && !overlaps {
 			return nil, nil
 		}
 		if err := r.changed.Wait(ctx, &r.mu); err != nil {
@@ -188,10 +189,10 @@ func (r *Remote) tryEnterLocked(srv *server, t *iod.Target, op iod.Op, l lane, n
 	}
 	if t.Stamp.Session != 0 && k.slot == nil || !r.ring.give(k, n) {
 		if k.slot != nil {
-			o.letGo(k.slot)
+			o.release(k.slot)
 		}
 		r.spare = append(r.spare, k)
-		r.settleLocked(o)
+		r.dropIfEmptyLocked(o)
 		return nil
 	}
 	if k.slot != nil {
@@ -215,9 +216,9 @@ func (r *Remote) tryEnterLocked(srv *server, t *iod.Target, op iod.Op, l lane, n
 	return k
 }
 
-// underWay tells whether a change under way touches span. Lists of pieces are not compared: each of
-// their bytes is one writer's, whichever.
-func (o *object) underWay(span seg.Piece) bool {
+// overlapsRunning tells whether a change under way overlaps span. Lists of pieces are not compared:
+// where they overlap either may win.
+func (o *object) overlapsRunning(span seg.Piece) bool {
 	if o == nil || span.Len == 0 {
 		return false
 	}
@@ -256,15 +257,15 @@ func (r *Remote) newObject(srv *server, id stripe.ObjectID) *object {
 	if n := len(r.idle); n > 0 {
 		o, r.idle = r.idle[n-1], r.idle[:n-1]
 	} else {
-		o = &object{mending: make(chan struct{}, 1)}
+		o = &object{replaying: make(chan struct{}, 1)}
 	}
-	*o = object{srv: srv, id: id, slots: o.slots[:0], mending: o.mending}
+	*o = object{srv: srv, id: id, slots: o.slots[:0], replaying: o.replaying}
 	srv.objects[id] = o
 	return o
 }
 
-// settleLocked forgets an object of which nothing is kept.
-func (r *Remote) settleLocked(o *object) {
+// dropIfEmptyLocked drops an object that has no kept changes and no users.
+func (r *Remote) dropIfEmptyLocked(o *object) {
 	if o.count > 0 || o.users > 0 || o.lost != nil {
 		return
 	}
@@ -278,16 +279,16 @@ func (r *Remote) settleLocked(o *object) {
 	}
 }
 
-// letGo ends the use of an object.
-func (r *Remote) letGo(o *object) {
+// release ends the use of an object.
+func (r *Remote) release(o *object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o.users--
-	r.settleLocked(o)
+	r.dropIfEmptyLocked(o)
 }
 
-// acknowledge notes that the server has a kept change. It returns false when that was in a life of
-// the server that is over: the change has to be sent again.
+// acknowledge records that the server has a kept change. It returns false when the answer is from
+// an earlier life of the server: the change has to be sent again.
 func (r *Remote) acknowledge(k *kept, conn *msg.Conn, m iod.Mark) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -309,7 +310,7 @@ func (r *Remote) acknowledge(k *kept, conn *msg.Conn, m iod.Mark) bool {
 	return true
 }
 
-// forgetLocked ends the keeping of a change: it is durable, or superseded, or has failed.
+// forgetLocked drops a kept change: it is durable, or superseded, or has failed.
 func (r *Remote) forgetLocked(k *kept) {
 	o := k.obj
 	if k.prev != nil {
@@ -322,8 +323,8 @@ func (r *Remote) forgetLocked(k *kept) {
 	} else {
 		o.last = k.prev
 	}
-	if o.toMend == k {
-		o.toMend = k.next
+	if o.toReplay == k {
+		o.toReplay = k.next
 	}
 	k.next, k.prev = nil, nil
 	o.count--
@@ -338,10 +339,10 @@ func (r *Remote) forgetLocked(k *kept) {
 		} else {
 			s.busy = false
 		}
-		o.letGo(s)
+		o.release(s)
 	}
 	r.ring.takeBack(k, r.recycle)
-	r.settleLocked(o)
+	r.dropIfEmptyLocked(o)
 	r.changed.WakeAll()
 }
 
@@ -356,9 +357,9 @@ func (r *Remote) forget(k *kept) {
 	r.forgetLocked(k)
 }
 
-// pass lends a slot to a change that is durable when it is acknowledged. It returns nil for a
+// takeSlot takes a slot for a change that is durable when it is acknowledged. It returns nil for a
 // request without a session, which is not numbered.
-func (r *Remote) pass(ctx context.Context, t *iod.Target) (*slot, error) {
+func (r *Remote) takeSlot(ctx context.Context, t *iod.Target) (*slot, error) {
 	if t.Stamp.Session == 0 || t.Stamp.Seq != 0 {
 		return nil, nil
 	}
@@ -366,7 +367,7 @@ func (r *Remote) pass(ctx context.Context, t *iod.Target) (*slot, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for {
-		if s := srv.table(t.Stamp.Session).take(passing); s != nil {
+		if s := srv.table(t.Stamp.Session).take(laneDurable); s != nil {
 			s.number(&t.Stamp)
 			return s, nil
 		}
@@ -376,8 +377,8 @@ func (r *Remote) pass(ctx context.Context, t *iod.Target) (*slot, error) {
 	}
 }
 
-// passed takes the slot back.
-func (r *Remote) passed(s *slot) {
+// putSlot gives the slot back.
+func (r *Remote) putSlot(s *slot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s != nil {

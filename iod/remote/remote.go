@@ -1,21 +1,24 @@
-// Package remote asks I/O servers over package msg. It implements iod.Data, iod.Space and
-// iod.Manager for any server whose id the pool can resolve.
+// Package remote is the client of I/O servers, over package msg. It implements iod.Data, iod.Space
+// and iod.Manager for any server whose id the pool can resolve.
 //
 // It numbers every change by a slot of its session, so that a request that is sent again, because
-// its connection was lost, is carried out once. It sums what it sends and compares what it
-// receives. And it keeps every volatile change, in memory of its own from which it is also sent,
-// until a Sync of the object has succeeded: a server that has lost its volatile state, which its
-// verifier tells, is sent all of them again before anything else of that object. So a server's
-// crash loses nothing as long as this process lives. Where changes of several clients overlap and
-// were not synced, a crash may change which of them is on top; each of them is applied once, and
-// what others have written since the crash stays on top (see iod.Data).
+// its connection was lost, is carried out once. It sums what it sends and verifies what it
+// receives, unless the target says NoSums. It keeps every volatile change in memory of its own,
+// from which it is also sent, until a Sync of the object has succeeded. When a server's verifier
+// shows that it has lost its volatile state, the kept changes of an object are sent again before
+// any other request for it (replayed). So a server's crash loses nothing while this process lives,
+// except what the server then refuses, which Options.Lost or the next Sync reports. Where changes
+// of several clients overlap and were not synced, a crash may change which of them is visible; each
+// of them is applied once, and what others have written since the crash stays visible (see
+// iod.Data).
 //
-// It does not know layouts and does not renew capabilities by itself: package client does. A
-// session must be used through one Remote only, because its slots are numbered here.
+// It does not know layouts. It renews capabilities only for kept changes, by Options.Renew;
+// otherwise package client does. A session must be used through one Remote only, because its slots
+// are numbered here.
 //
-// Read remote.go first, then keep.go (what is kept), slots.go (numbers), mend.go (a server that has
-// lost something), sync.go (what ends the keeping) and stage.go (memory that a provider does
-// not reach as it is).
+// Read remote.go first, then keep.go (kept changes), slots.go (numbers), replay.go (after a server
+// has lost its state), sync.go (how kept changes become durable) and stage.go (memory that is not
+// registered).
 package remote
 
 import (
@@ -40,28 +43,28 @@ import (
 // Options of a Remote.
 type Options struct {
 	// WaitMax is how long a request waits for a server that cannot be reached or does not answer,
-	// before it fails with errs.TimedOut. A server that works at a request for long is waited for on
-	// the same connection: that it is there at all is what msg.Options.KeepAlive finds out.
-	// peer.Forever: no limit. Default 60 s.
+	// before it fails with errs.TimedOut. While a server works on a request for long the request waits
+	// on the same connection; msg.Options.KeepAlive detects a dead server. peer.Forever: no limit.
+	// Default 60 s.
 	WaitMax time.Duration
 
-	// Buffers, if not nil, lends memory that every provider reaches: data of callers goes through it
-	// where theirs is not such (see msg.Conn.Direct). It may return nil: there is none. Default nil.
+	// Buffers, if not nil, lends registered memory: callers' data is copied through it where theirs is
+	// not registered (see msg.Conn.Direct). It may return nil: there is none. Default nil.
 	Buffers func() *mem.User
 
-	// Registrations, if not nil, is the cache by which a provider's domain registers callers' memory,
-	// so that their data is not copied; nil for one that has none. Default nil.
+	// Registrations, if not nil, returns the cache that registers callers' memory with a provider's
+	// domain, so that their data need not be copied; nil for a domain that has none. Default nil.
 	Registrations func(d fabric.Domain) *regcache.Cache
 
 	// RetainBytes bounds the memory of kept writes. When it becomes full the objects of the oldest
-	// ones are synced; a write of more than a quarter of it is made durable at once. It is taken
-	// when it is first needed. At least 64 KiB; negative: nothing is kept, and every change is made
+	// ones are synced; a write of more than a quarter of it is made durable at once. It is allocated
+	// at the first kept write. At least 64 KiB; negative: nothing is kept, and every change is made
 	// durable at once. Default 64 MiB.
 	RetainBytes int64
 
-	// Arena makes the memory of kept writes, of at least so many bytes; it must be known to the
-	// pool's node (msg.Node.Attach) where a provider needs that. It stays the caller's, to be closed
-	// after the Remote. Default: anonymous memory, which Close gives back.
+	// Arena makes the memory of kept writes; it must be known to the pool's node (msg.Node.Attach)
+	// where a provider needs that. It stays the caller's, to be closed after the Remote. Default:
+	// anonymous memory, which Close frees.
 	Arena func(bytes int) (*mem.Arena, error)
 
 	// KeepMax is how long a write may be kept before its object is synced in the background.
@@ -69,17 +72,17 @@ type Options struct {
 	KeepMax time.Duration
 
 	// Renew puts fresh rights to its object into t: the capability with its session, layout version,
-	// generation and truncate sequence. It is asked when what is kept must be synced or sent again and
-	// the rights by which it was written have ended; errs.NotFound says that the file is gone.
-	// It must not use the Remote. Default nil: rights are not renewed.
+	// generation and truncate sequence. It is called when kept changes must be synced or sent again
+	// and the rights that they were written with have expired; errs.NotFound says that the file is
+	// gone. It must not use the Remote. Default nil: rights are not renewed.
 	Renew func(ctx context.Context, t *iod.Target) error
 
-	// Lost is told when a server has lost kept writes and refuses to take them again, because it
-	// cannot, or because somebody has truncated the file since and has not cut them off by that. It
-	// must not use the Remote. Default nil: the next Sync of the object fails with the error.
+	// Lost is called when a server has lost kept writes and refuses to take them again, because it
+	// cannot, or because the file was truncated since, but not so far that the truncation removed
+	// them. It must not use the Remote. Default nil: the next Sync of the object fails with the error.
 	Lost func(t iod.Target, err error)
 
-	// Logger gets what concerns people. Default: discard.
+	// Logger gets what operators should know. Default: discard.
 	Logger *slog.Logger
 }
 
@@ -102,7 +105,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// retainMin lets a few small writes be kept.
+// retainMin is room for a few small writes.
 const retainMin = 64 << 10
 
 // Remote is safe for concurrent use.
@@ -130,8 +133,8 @@ type Remote struct {
 	spare    []*kept
 	idle     []*object
 	order    uint64     // acknowledgements so far
-	changed  wait.Queue // those who wait until room or a slot has come back
-	tight    bool       // somebody waits, or slots are scarce
+	changed  wait.Queue // waiters for room or a slot
+	tight    bool       // a write waits, or slots are scarce
 	sweeping bool       // the sweep runs
 	swept    []*object  // the sweep's list
 	stuck    bool       // the last sweep could not sync
@@ -146,8 +149,8 @@ var (
 	_ iod.Manager = (*Remote)(nil)
 )
 
-// New makes a remote on a pool that resolves server ids. The pool stays the caller's to close,
-// after the Remote.
+// New makes a remote on a pool that resolves server ids. The caller closes the pool, after the
+// Remote.
 func New(pool *peer.Pool, opts Options) *Remote {
 	r := &Remote{pool: pool, opts: opts.withDefaults(), now: time.Now}
 	r.recycle, r.sweeper = r.recycleLocked, r.sweep
@@ -155,8 +158,8 @@ func New(pool *peer.Pool, opts Options) *Remote {
 	return r
 }
 
-// Close ends background work and forgets what is kept: SyncAll first, if it matters. No request may
-// be under way or come later.
+// Close ends background work and drops kept changes: call SyncAll first, if they matter. No request
+// may be under way or come later.
 func (r *Remote) Close() error {
 	r.mu.Lock()
 	r.closed = true
@@ -236,12 +239,12 @@ func (r *Remote) Write(ctx context.Context, t iod.Target, object seg.Access, m *
 
 func laneOf(t *iod.Target) lane {
 	if t.How.DirectFor(false) {
-		return through
+		return laneDirect
 	}
-	return behind
+	return laneCached
 }
 
-// writeKept copies the data to where it is kept, and sends it from there.
+// writeKept copies the data into the ring, and sends it from there.
 func (r *Remote) writeKept(ctx context.Context, t *iod.Target, k *kept, object seg.Access,
 	m *msg.Memory) (iod.Mark, error) {
 	c := r.take(0, t, nil)
@@ -265,7 +268,7 @@ func (r *Remote) Punch(ctx context.Context, t iod.Target, off, length int64,
 	if d == stripe.Volatile && t.Stamp.Seq == 0 {
 		if room := bodyMax(seg.Access{}, 0); r.keepable(room) {
 			span := seg.Piece{Off: off, Len: length}
-			k, err := r.enter(ctx, &t, iod.OpPunch, through, span, room)
+			k, err := r.enter(ctx, &t, iod.OpPunch, laneDirect, span, room)
 			if err != nil {
 				return iod.Mark{}, err
 			}
@@ -280,7 +283,7 @@ func (r *Remote) Punch(ctx context.Context, t iod.Target, off, length int64,
 	return r.once(ctx, &t, c, iod.OpPunch, &args, nil)
 }
 
-// send carries out a change that is kept, which is forgotten if it fails.
+// send carries out a kept change. If it fails the change is dropped.
 func (r *Remote) send(ctx context.Context, t *iod.Target, c *call, k *kept) (iod.Mark, error) {
 	k.body = copy(k.room[k.data:], c.enc.B)
 	if k.body < len(c.enc.B) {
@@ -311,11 +314,11 @@ func (r *Remote) send(ctx context.Context, t *iod.Target, c *call, k *kept) (iod
 // once carries out a change that is durable when it is acknowledged.
 func (r *Remote) once(ctx context.Context, t *iod.Target, c *call, op iod.Op, a *iod.Args,
 	m *msg.Memory) (iod.Mark, error) {
-	s, err := r.pass(ctx, t)
+	s, err := r.takeSlot(ctx, t)
 	if err != nil {
 		return iod.Mark{}, err
 	}
-	defer r.passed(s)
+	defer r.putSlot(s)
 	c.encode(op, t, a)
 	c.req.Out, c.req.Level = m, levelOf(op, m.Len())
 	if err := r.doSummed(ctx, t, c); err != nil {
@@ -388,7 +391,7 @@ func (r *Remote) List(ctx context.Context, t iod.Target) ([]stripe.ObjectID, err
 	return iod.DecodeObjects(c.rep.Body)
 }
 
-// Status asks a server about itself. It is not repeated: an answer that comes late is of no use.
+// Status asks a server about itself. It is not retried: a late answer is of no use.
 func (r *Remote) Status(ctx context.Context, server uint32) (iod.Status, error) {
 	t := iod.Target{Server: server}
 	c := r.take(iod.OpStatus, &t, &iod.Args{})

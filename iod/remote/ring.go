@@ -1,27 +1,27 @@
 package remote
 
-// ring is the memory of kept writes: room is given out front to back, in one piece each, and comes
-// back about in that order, because the oldest writes are synced first. What comes back early waits
-// for those before it; a ring that has become empty begins at its front again, where the memory is
-// still in the processor's cache.
+// ring is the memory of kept writes: room is allocated front to back, in one piece each, and freed
+// about in that order, because the oldest writes are synced first. Room that is freed early waits
+// for the room before it. A ring that has become empty begins at its front again, where the memory
+// is still in the processor's cache.
 //
-// Positions count on and on; the place of position p is p modulo the size.
+// Positions do not wrap; the place of position p is p modulo the size.
 type ring struct {
 	mem        []byte
-	head, tail int64 // next to be given out; oldest not given back
-	oldest     *kept // queue of what is given out, in order
+	head, tail int64 // next to be allocated; oldest not freed
+	oldest     *kept // queue of allocated room, in order
 	newest     *kept
 }
 
-// grain is the unit of room. It bounds the number of records too: their own size is below it.
+// grain is the unit of allocation. It also bounds the memory of records: each is smaller than it.
 const grain = 1 << 10
 
 func roomFor(n int64) int64 { return (n + grain - 1) &^ (grain - 1) }
 
-// used is how many bytes cannot be given out.
+// used is how many bytes are allocated, or wait to be freed.
 func (r *ring) used() int64 { return r.head - r.tail }
 
-// give lends k the next n bytes; false when they are not free.
+// give allocates the next n bytes for k; false when they are not free.
 func (r *ring) give(k *kept, n int64) bool {
 	size := int64(len(r.mem))
 	n = roomFor(n)
@@ -30,7 +30,7 @@ func (r *ring) give(k *kept, n int64) bool {
 	}
 	at := r.head % size
 	skip := int64(0)
-	if at+n > size { // the piece would lie around the end
+	if at+n > size { // the piece would wrap around the end
 		skip, at = size-at, 0
 	}
 	if r.head+skip+n-r.tail > size {
@@ -48,7 +48,7 @@ func (r *ring) give(k *kept, n int64) bool {
 	return true
 }
 
-// takeBack ends a loan; the records that leave the queue by it are handed to put.
+// takeBack frees the room of k and calls put for each record that leaves the queue.
 func (r *ring) takeBack(k *kept, put func(*kept)) {
 	k.given = false
 	for o := r.oldest; o != nil && !o.given; o = r.oldest {

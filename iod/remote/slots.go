@@ -2,20 +2,20 @@ package remote
 
 import "github.com/sluice-storage/sluice/wire"
 
-// A store remembers of every slot of a session the last number that it has applied, and takes
-// what has that or a lower one for a repeat. A server that writes back may have applied a later
-// request and lost an earlier one. So that no lost write is taken for a repeat:
+// A store remembers for every slot of a session the last number that it has applied, and takes a
+// request with that or a lower number for a repeat. A server that writes back may have applied a
+// later request and lost an earlier one. So that no lost write is taken for a repeat:
 //
 //   - one request of a slot is under way at a time;
 //   - a slot with kept writes belongs to one object, and either to its writes through the server's
 //     cache, which reach the store in the order of their acknowledgement, or to its punches and
 //     direct writes, which are in the store when they are acknowledged;
-//   - whatever is durable when it is acknowledged uses slots that hold nothing kept.
+//   - a request that is durable when it is acknowledged uses a slot without kept writes.
 //
-// A slot's numbers grow as long as the session is used, whoever has the slot.
+// A slot's numbers grow as long as the session is used, whatever uses the slot.
 
-// Slots of one session at one server. A store remembers at least stripe.SessionsMax of them, of all
-// its clients: this is a sixteenth. A part is left to durable requests, which keep nothing.
+// Slots of one session at one server. A store remembers at least stripe.SessionsMax slots, of all
+// its clients: this is a sixteenth. Some are reserved for durable requests, which are not kept.
 const (
 	slotsMax     = 256
 	slotsKeptMax = slotsMax - 64
@@ -25,9 +25,9 @@ const (
 type lane uint8
 
 const (
-	passing lane = iota // nothing is kept
-	behind              // writes through the server's cache
-	through             // punches and direct writes
+	laneDurable lane = iota // durable requests: nothing is kept
+	laneCached              // writes through the server's cache
+	laneDirect              // punches and direct writes
 )
 
 // slot carries one numbered request at a time.
@@ -37,7 +37,7 @@ type slot struct {
 	seq  uint32
 	busy bool
 	lane lane
-	kept int // acknowledged writes that could have to be sent again
+	kept int // acknowledged writes that may have to be sent again
 }
 
 // slots are those of one session at one server. Guarded by Remote.mu.
@@ -48,9 +48,9 @@ type slots struct {
 	free    []*slot
 }
 
-// take finds a slot that nobody has; nil when there is none for this use.
+// take takes a free slot; nil when there is none for this use.
 func (s *slots) take(l lane) *slot {
-	if l != passing && s.held >= slotsKeptMax {
+	if l != laneDurable && s.held >= slotsKeptMax {
 		return nil
 	}
 	var got *slot
@@ -63,16 +63,16 @@ func (s *slots) take(l lane) *slot {
 	default:
 		return nil
 	}
-	if l != passing {
+	if l != laneDurable {
 		s.held++
 	}
 	got.lane = l
 	return got
 }
 
-// put gives a slot back that holds nothing.
+// put frees a slot without kept writes.
 func (s *slots) put(x *slot) {
-	if x.lane != passing {
+	if x.lane != laneDurable {
 		s.held--
 	}
 	s.free = append(s.free, x)
@@ -99,8 +99,8 @@ func (o *object) slotFor(table *slots, l lane) *slot {
 	return s
 }
 
-// letGo gives a slot of the object back if it holds nothing any more.
-func (o *object) letGo(s *slot) {
+// release frees a slot of the object if it has no kept writes any more.
+func (o *object) release(s *slot) {
 	if s.busy || s.kept > 0 {
 		return
 	}

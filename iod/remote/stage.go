@@ -11,9 +11,8 @@ import (
 	"github.com/sluice-storage/sluice/seg"
 )
 
-// stage is what the server is let into in place of the caller's own description, where the provider
-// does not reach the caller's memory as it is: that memory, registered for the request, or a copy
-// in memory that is registered for good.
+// stage replaces the caller's description of memory where the provider needs registered memory: it
+// is the same memory, registered for the request, or a copy in buffers that are always registered.
 type stage struct {
 	bufs   []*mem.Buf
 	use    regcache.Use
@@ -37,7 +36,7 @@ func (r *Remote) call(ctx context.Context, conn *msg.Conn, c *call) error {
 	return r.callCopied(ctx, conn, c, m)
 }
 
-// register has the provider reach the caller's memory itself, if that is better than to copy it.
+// register registers the caller's memory, if that costs less than to copy it.
 func (r *Remote) register(conn *msg.Conn, c *call, m *msg.Memory) bool {
 	if r.opts.Registrations == nil {
 		return false
@@ -52,7 +51,7 @@ func (r *Remote) register(conn *msg.Conn, c *call, m *msg.Memory) bool {
 	return cache.Take(&s.use, s.memory.Windows, m.Operation)
 }
 
-// unregister ends the use of the caller's memory: the call is over, and no right on it is left.
+// unregister releases the registration: the call is over, and all grants are revoked.
 func (s *stage) unregister() {
 	s.use.End()
 	clear(s.memory.Windows)
@@ -69,8 +68,8 @@ func (c *call) staged() msg.Request {
 	return req
 }
 
-// callCopied moves the data through buffers that every provider reaches: one copy here, in place of
-// a way through the provider that costs more, or of none at all.
+// callCopied moves the data through registered buffers: one copy here, where the provider would
+// need a costlier path or could not move the data at all.
 func (r *Remote) callCopied(ctx context.Context, conn *msg.Conn, c *call, m *msg.Memory) error {
 	lender := r.opts.Buffers()
 	if lender == nil {
@@ -78,7 +77,7 @@ func (r *Remote) callCopied(ctx context.Context, conn *msg.Conn, c *call, m *msg
 	}
 	err := c.stage.take(ctx, lender, int(m.Len()))
 	if errs.KindOf(err) == errs.Invalid && conn.AnyMemory() {
-		return conn.Call(ctx, &c.req, &c.rep) // more than all buffers hold: the slow way
+		return conn.Call(ctx, &c.req, &c.rep) // more than all buffers hold: the provider's slow path
 	}
 	if err != nil {
 		return err
@@ -97,7 +96,7 @@ func (r *Remote) callCopied(ctx context.Context, conn *msg.Conn, c *call, m *msg
 	return m.Scatter(c.stage.memory.Windows, min(max(c.rep.InLen, 0), m.Len()))
 }
 
-// take borrows room for n bytes.
+// take allocates buffers for n bytes.
 func (s *stage) take(ctx context.Context, lender *mem.User, n int) (err error) {
 	s.bufs, err = lender.Take(ctx, n, s.bufs[:0])
 	if err != nil {
@@ -113,7 +112,7 @@ func (s *stage) take(ctx context.Context, lender *mem.User, n int) (err error) {
 	return nil
 }
 
-// release gives the room back: the call is over, and nobody touches it any more.
+// release frees the buffers: the call is over, and nothing touches them any more.
 func (s *stage) release() {
 	for _, b := range s.bufs {
 		b.Return()

@@ -2,19 +2,19 @@ package remote
 
 import "sync/atomic"
 
-// counts are raised on the data path.
+// counts are incremented on the data path.
 type counts struct {
 	resent, superseded, lost, restarts, forced, waits, readSums, writeSums atomic.Uint64
 }
 
-// Stats tell what a Remote keeps and what has happened to it.
+// Stats are the counters of a Remote.
 type Stats struct {
 	KeptBytes  int64  // memory that kept writes take at present
 	KeptWrites int    // acknowledged and not yet synced
 	Objects    int    // that they belong to
 	Resent     uint64 // writes that were sent again after a server had lost its volatile state
-	Superseded uint64 // that need not be: the file was truncated or removed since
-	Lost       uint64 // that could not be
+	Superseded uint64 // writes that were not sent again: the file was truncated or removed since
+	Lost       uint64 // writes that a server refused to take again
 	Restarts   uint64 // changed verifiers
 	Forced     uint64 // objects synced because memory or slots were scarce
 	Waits      uint64 // writes that had to wait for that
@@ -22,7 +22,7 @@ type Stats struct {
 	WriteSums  uint64 // writes that a server found damaged, and that were sent again
 }
 
-// Stats implements what client and commands show.
+// Stats returns the counters.
 func (r *Remote) Stats() Stats {
 	c := &r.counts
 	s := Stats{Resent: c.resent.Load(), Superseded: c.superseded.Load(), Lost: c.lost.Load(),

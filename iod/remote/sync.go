@@ -10,19 +10,20 @@ import (
 	"github.com/sluice-storage/sluice/msg"
 )
 
-// Sync implements iod.Data. When it returns without an error everything that this Remote was
-// acknowledged of the object before is on stable storage, and is not kept any longer.
+// Sync implements iod.Data. When it returns without an error, all changes of the object that were
+// acknowledged to this Remote before are on stable storage, and are not kept any longer.
 func (r *Remote) Sync(ctx context.Context, t iod.Target) (iod.Mark, error) {
 	mark, _, err := r.sync(ctx, &t, true)
 	return mark, err
 }
 
-// syncTries is how often one Sync begins anew because the server has lost its volatile state in
+// syncTries is how often one Sync starts over because the server has lost its volatile state in
 // between. Each restart takes longer than one Sync.
 const syncTries = 32
 
-// sync also tells whether it failed because the server tried and could not. A loss that is still
-// to be told is an error too; it is told then if last is set, else it stays for the next one.
+// sync also tells whether it failed because the server tried and could not. A loss that was not
+// reported yet is an error too; with last set it counts as reported, else it stays for the next
+// Sync.
 func (r *Remote) sync(ctx context.Context, t *iod.Target, last bool) (m iod.Mark, failed bool,
 	err error) {
 	srv := r.server(t.Server)
@@ -58,8 +59,8 @@ func (r *Remote) syncOnce(ctx context.Context, t *iod.Target) (iod.Mark, *msg.Co
 	return mark, c.conn, err
 }
 
-// hard tells whether a server has tried and failed: nobody knows what reached its disk, and the
-// same bytes will not help it.
+// hard tells whether a server has tried and failed: it is unknown what reached its disk, and
+// sending the data again would not help.
 func hard(err error) bool {
 	switch errs.KindOf(err) {
 	case errs.IO, errs.Corrupt, errs.NoSpace, errs.Fenced:
@@ -68,9 +69,9 @@ func hard(err error) bool {
 	return false
 }
 
-// synced forgets what a sync has covered: what was acknowledged before it was sent, up to that
-// number, in the life that answered. It returns false if some of that was in an earlier life; and a
-// loss that is to be told, which is told by the last one.
+// synced drops the changes that a sync has covered: those up to upTo that were acknowledged in the
+// life that answered. It returns false if some of them were acknowledged in an earlier life. It
+// also returns a loss that was not reported yet; with last set it counts as reported.
 func (r *Remote) synced(srv *server, t *iod.Target, conn *msg.Conn, m iod.Mark, upTo uint64,
 	last bool) (done bool, lost error) {
 	r.mu.Lock()
@@ -101,11 +102,11 @@ func (r *Remote) synced(srv *server, t *iod.Target, conn *msg.Conn, m iod.Mark, 
 		o.lost = nil
 	}
 	o.users--
-	r.settleLocked(o)
+	r.dropIfEmptyLocked(o)
 	return done, lost
 }
 
-// giveUp forgets what a server could not sync.
+// giveUp drops the changes that a server could not sync.
 func (r *Remote) giveUp(srv *server, t *iod.Target, upTo uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,7 +123,7 @@ func (r *Remote) giveUp(srv *server, t *iod.Target, upTo uint64) {
 		}
 	}
 	o.users--
-	r.settleLocked(o)
+	r.dropIfEmptyLocked(o)
 }
 
 // SyncFile syncs every object of a file of which something is kept.
@@ -154,10 +155,10 @@ func (r *Remote) holdObjects(want func(*object) bool) []*object {
 	return list
 }
 
-// atOnce is how many objects are synced at the same time: a server's disk serves them together.
+// atOnce is how many objects are synced at the same time: a server's disk can combine them.
 const atOnce = 8
 
-// round is a list of objects that are synced at the same time; kept for the next one.
+// round is a list of objects that are synced at the same time; it is reused.
 type round struct {
 	r    *Remote
 	ctx  context.Context
@@ -165,11 +166,11 @@ type round struct {
 	wg   sync.WaitGroup
 
 	mu    sync.Mutex
-	list  []*object // that nobody syncs yet
+	list  []*object // that are not being synced yet
 	first error
 }
 
-// syncAll syncs objects and lets go of them. It returns the first error.
+// syncAll syncs objects and releases them. It returns the first error.
 func (r *Remote) syncAll(ctx context.Context, list []*object) error {
 	x, ok := r.rounds.Get().(*round)
 	if !ok {
@@ -201,7 +202,7 @@ func (x *round) share() {
 		x.list = x.list[1:]
 		x.mu.Unlock()
 		err := x.r.syncObject(x.ctx, o)
-		x.r.letGo(o)
+		x.r.release(o)
 		x.mu.Lock()
 		if x.first == nil {
 			x.first = err
@@ -222,9 +223,9 @@ func (r *Remote) syncObject(ctx context.Context, o *object) error {
 				return err
 			}
 		case failed:
-			r.tell(o, err)
+			r.reportLoss(o, err)
 			return err
-		case kind == errs.NotFound: // the object was removed, and with it what was written to it
+		case kind == errs.NotFound: // the object was removed, with its data
 			return r.abandon(ctx, o)
 		default:
 			return err
@@ -232,7 +233,7 @@ func (r *Remote) syncObject(ctx context.Context, o *object) error {
 		_, rerr := r.renew(ctx, o)
 		switch errs.KindOf(rerr) {
 		case errs.OK:
-		case errs.NotFound: // the file is gone, and what was written to it
+		case errs.NotFound: // the file was removed, with its data
 			return r.abandon(ctx, o)
 		case errs.Unsupported:
 			return err
@@ -242,14 +243,14 @@ func (r *Remote) syncObject(ctx context.Context, o *object) error {
 	}
 }
 
-// abandon forgets all acknowledged writes of an object.
+// abandon drops all acknowledged writes of an object.
 func (r *Remote) abandon(ctx context.Context, o *object) error {
 	select {
-	case o.mending <- struct{}{}: // nobody sends one of them again meanwhile
+	case o.replaying <- struct{}{}: // they are not replayed meanwhile
 	case <-ctx.Done():
 		return errs.Wrap("iod.Sync", "", ctx.Err())
 	}
-	defer func() { <-o.mending }()
+	defer func() { <-o.replaying }()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.abandonLocked(o)
@@ -266,8 +267,8 @@ func (r *Remote) abandonLocked(o *object) {
 	}
 }
 
-// sweepLocked has the oldest objects synced in the background when room or slots become scarce,
-// before somebody has to wait.
+// sweepLocked syncs the oldest objects in the background when room or slots become scarce, before a
+// write has to wait.
 func (r *Remote) sweepLocked() {
 	if r.sweeping || r.closed {
 		return
@@ -322,8 +323,8 @@ func (r *Remote) oldest() []*object {
 	return list
 }
 
-// armLocked sees to it that what nobody syncs is synced after a while: it frees memory, and leaves
-// less to lose should this process and a server die together.
+// armLocked starts the timer that syncs old changes in the background: that frees memory, and less
+// is lost if this process and a server die together.
 func (r *Remote) armLocked() {
 	if r.armed || r.closed {
 		return

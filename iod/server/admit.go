@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-storage/sluice/iod"
 )
 
-// rights is what each request must be allowed to, by somebody who has some. How long an object is
-// also those may know who write to it: clients that write a file only have to find out whether a
-// truncation has taken what they had written.
+// rights is the right that a request needs; have are those of its capability. A writer may also ask
+// for an object's length: a client that only writes a file has to find out whether a truncation has
+// removed what it had written.
 func rights(op iod.Op, have capability.Rights) capability.Rights {
 	switch op {
 	case iod.OpStat:
@@ -27,13 +27,13 @@ func rights(op iod.Op, have capability.Rights) capability.Rights {
 	}
 }
 
-// refusals counts requests whose capability did not let them in, by the reason.
+// refusals counts requests that were refused for their capability, by reason.
 type refusals struct {
 	forged atomic.Uint64
 	why    [capability.RefusalsEnd]atomic.Uint64
 }
 
-// refusalNames are what the counts are called.
+// refusalNames are the names of the counters.
 var refusalNames = [capability.RefusalsEnd]string{
 	capability.OtherFile:    "capabilities_other_object",
 	capability.OtherServer:  "capabilities_other_server",
@@ -48,7 +48,7 @@ var refusalNames = [capability.RefusalsEnd]string{
 	capability.OtherLife:    "capabilities_other_life",
 }
 
-// total is how many were refused although nobody forged anything.
+// total is how many were refused, except for forged capabilities.
 func (r *refusals) total() (n uint64) {
 	for i := range r.why {
 		n += r.why[i].Load()
@@ -74,7 +74,7 @@ func (s *Server) admit(ctx context.Context, op iod.Op, t *iod.Target) error {
 		return why.Err()
 	}
 	if op == iod.OpRemove {
-		return nil // somebody must clean up behind a fence, and may repeat it
+		return nil // fenced generations are removed too, perhaps more than once
 	}
 	if err := s.fences.check(t.Object); err != nil {
 		return err

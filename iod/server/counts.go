@@ -11,7 +11,7 @@ const opEnd = int(iod.OpList) + 1
 var opNames = [opEnd]string{"", "read", "write", "sync", "punch", "map", "stat", "truncate",
 	"remove", "fence", "status", "list"}
 
-// counters are the numbers that Status shows.
+// counters are shown by Status.
 type counters struct {
 	requests     [opEnd]atomic.Uint64
 	errors       atomic.Uint64
@@ -21,9 +21,9 @@ type counters struct {
 	writeBytes   atomic.Uint64
 	directReads  atomic.Uint64 // bytes that went past the cache
 	directWrites atomic.Uint64
-	repeats      atomic.Uint64 // changes that were carried out before
+	repeats      atomic.Uint64 // repeated changes, carried out before
 	corrupt      atomic.Uint64 // writes that arrived with other checksums than they were sent with
-	busySlots    atomic.Uint64 // numbered requests that met their predecessor
+	busySlots    atomic.Uint64 // numbered requests whose predecessor was still running
 
 	policies [iod.Policies]atomic.Uint64 // reads and writes, by their hint to the cache
 }
@@ -42,7 +42,7 @@ func (c *counters) end(err error) {
 	}
 }
 
-// Counts are the server's numbers in a fixed order.
+// Counts returns the server's counters in a fixed order.
 func (s *Server) Counts() []iod.Count {
 	out := make([]iod.Count, 0, 128)
 	add := func(name string, v uint64) { out = append(out, iod.Count{Name: name, Value: v}) }
@@ -91,8 +91,8 @@ func (s *Server) countCache(add func(string, uint64)) {
 	add("cache_kept_bytes", uint64(cs.Kept))
 }
 
-// countGates adds what the manager holds: memory lent to reads and to direct transfers, memory of
-// writes, and who waits.
+// countGates adds the use of the gates: memory lent to reads and to direct transfers, memory of
+// writes, and waiting requests.
 func (s *Server) countGates(add func(string, uint64)) {
 	var lent, high, waits uint64
 	for i, g := range s.manage.gates() {

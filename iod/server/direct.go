@@ -18,11 +18,11 @@ type span struct {
 	at     int64 // in the request's stream
 }
 
-// direct is what a request needs that goes past the cache, kept for the next one. It is the relay's
-// peer: it knows where in the stream the span lies that is on its way.
+// direct is the memory of a request that goes past the cache; it is reused. It is the relay's
+// sender or receiver: it knows where in the stream the present span lies.
 type direct struct {
 	call   *msg.Call
-	sums   []uint32 // of the request's stream: what the client says, or is told
+	sums   []uint32 // of the request's stream: from the client, or for it
 	total  int64    // bytes of that stream
 	at     int64    // of the span in it
 	far    []span
@@ -35,8 +35,8 @@ type direct struct {
 }
 
 // plan cuts a request: pieces of a chunk and more go past the cache, the rest through it. Sums are
-// of the stream, so a piece that goes past the cache must begin where a block of the stream does,
-// and that of a write, which is verified before it is stored, where a sum does, and end there too.
+// of the stream, so a piece that goes past the cache must begin at a block of the stream. A piece
+// of a write, which is verified before it is stored, must begin and end at a sum of the stream.
 func (d *direct) plan(a *iod.Args, h *iod.How, chunk int64, write bool) {
 	d.far, d.near, d.places = d.far[:0], d.near[:0], d.places[:0]
 	d.total = a.Access.Len()
@@ -57,7 +57,7 @@ func (d *direct) plan(a *iod.Args, h *iod.How, chunk int64, write bool) {
 		if at%grain != 0 || n < chunk {
 			n = 0
 		} else if at+n < d.total {
-			n -= n % grain // so that what is behind it begins where a sum does, too
+			n -= n % grain // so that the next piece begins at a sum, too
 		}
 		if n > 0 {
 			d.far = append(d.far, span{off: p.Off, n: n, at: at})
@@ -70,8 +70,9 @@ func (d *direct) plan(a *iod.Args, h *iod.How, chunk int64, write bool) {
 	}
 }
 
-// disjoint tells whether no two pieces of the access overlap, as far as can be told while going
-// through it once: their order counts, and is not kept by those who go two ways.
+// disjoint tells whether no two pieces of the access overlap, as far as one pass over it can tell.
+// Overlapping pieces must be carried out in order, which is lost where some go past the cache and
+// some through it.
 func disjoint(a seg.Access) bool {
 	end := int64(0)
 	for cur := a.Cursor(); ; {
@@ -86,7 +87,7 @@ func disjoint(a seg.Access) bool {
 	}
 }
 
-// release forgets the request.
+// release drops the references to the request.
 func (d *direct) release() {
 	d.call, d.sums = nil, nil
 	clear(d.part)
@@ -101,8 +102,8 @@ func (s *Server) chunkBytes(h *iod.How) int64 {
 	return int64(s.cfg.Direct.ChunkBytes)
 }
 
-// enterDirect passes the gate of memory for one window; that of the disk comes later, and is held
-// for all of the time, since disk and network take turns with every chunk.
+// enterDirect passes the memory gate for one window. The disk gate is passed later and held during
+// the whole transfer, since disk and network alternate with every chunk.
 func (s *Server) enterDirect(ctx context.Context, c *msg.Call, w *work) error {
 	cost := min(w.direct.total, s.cfg.Direct.WindowBytes)
 	return s.manage.direct.Enter(ctx, &w.memory, w.asks(c, cost))
@@ -110,8 +111,8 @@ func (s *Server) enterDirect(ctx context.Context, c *msg.Call, w *work) error {
 
 func (s *Server) leaveDirect(w *work) { s.manage.direct.Leave(&w.memory) }
 
-// enterDisk waits for the request's turn at the store. Whoever has it must not wait for what
-// somebody holds who waits for it: so a loan is taken behind this gate, a draft before it.
+// enterDisk passes the disk gate. To avoid deadlock a request that is past it must not wait for
+// what a request before it holds: so a loan is taken after this gate, a draft before it.
 func (s *Server) enterDisk(ctx context.Context, c *msg.Call, w *work, bytes int64) error {
 	w.time.enter(stateDisk)
 	c.Waits()
@@ -120,7 +121,7 @@ func (s *Server) enterDisk(ctx context.Context, c *msg.Call, w *work, bytes int6
 
 func (s *Server) leaveDisk(w *work) { s.manage.disk.Leave(&w.disk) }
 
-// tape is pieces of memory that are taken from the front.
+// tape is a list of pieces of memory that is consumed from the front.
 type tape struct {
 	list []fabric.Sge
 	used int // bytes of the first piece

@@ -12,9 +12,9 @@ import (
 	"github.com/sluice-storage/sluice/unifier"
 )
 
-// readDirect brings what the store has straight to the client, chunk by chunk. What the cache has
-// of it, and the store not yet, is written before. done is false where the cache is the better way:
-// all of it is there, or no piece is large enough.
+// readDirect moves data from the store to the client past the cache, chunk by chunk. Dirty data of
+// the cache is written back first. done is false where the cache serves the request better: it has
+// all of the data, or no piece is large enough.
 func (s *Server) readDirect(ctx context.Context, c *msg.Call, w *work) (done bool, err error) {
 	t, a, d := &w.req.Target, &w.req.Args, &w.direct
 	d.plan(a, &t.How, s.chunkBytes(&t.How), false)
@@ -58,7 +58,7 @@ func (s *Server) readDirect(ctx context.Context, c *msg.Call, w *work) (done boo
 	return true, err
 }
 
-// readNear pushes the pieces that go by way of the cache.
+// readNear pushes the pieces that go through the cache.
 func (s *Server) readNear(ctx context.Context, w *work) (*unifier.Loan, error) {
 	d, t := &w.direct, &w.req.Target
 	if len(d.near) == 0 {
@@ -115,16 +115,16 @@ func (d *direct) Deliver(ctx context.Context, at int64, data []fabric.Sge, _ []u
 	return d.call.PushWait(ctx, d.at+at, data)
 }
 
-// add counts a part of the stream, all of which is of one sum. Sums are linear: that of the stream
-// is the exclusive or of those of its parts, each with zeroes in place of what is behind it. So the
-// parts may come in any order.
+// add adds a part of the stream that lies within one sum. CRCs are linear: the sum of the stream is
+// the exclusive or of those of its parts, each continued with zeroes to the end. So the parts may
+// come in any order.
 func (d *direct) add(at int64, crc uint32, n int64) {
 	i := at / iod.SumChunk
 	behind := min((i+1)*iod.SumChunk, d.total) - (at + n)
 	d.sums[i] ^= crc32c.Join(crc, 0, behind)
 }
 
-// addBytes counts bytes of the stream.
+// addBytes adds bytes of the stream.
 func (d *direct) addBytes(at int64, b []byte) {
 	if d.sums == nil {
 		return
@@ -136,8 +136,8 @@ func (d *direct) addBytes(at int64, b []byte) {
 	}
 }
 
-// addBlocks counts blocks of the stream, n bytes in all, of which only the last may be short. They
-// begin where a block of the stream does.
+// addBlocks adds blocks of the stream, n bytes in all, of which only the last may be short. They
+// begin at a block of the stream.
 func (d *direct) addBlocks(at, n int64, blocks []uint32) {
 	for n > 0 {
 		part := min(n, iod.SumChunk-at%iod.SumChunk)

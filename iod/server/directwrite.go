@@ -14,7 +14,8 @@ import (
 	"github.com/sluice-storage/sluice/unifier"
 )
 
-// writeDirect stores chunks as they arrive. done is false where the cache is the better way.
+// writeDirect stores chunks as they arrive. done is false where the request has to go through the
+// cache.
 func (s *Server) writeDirect(ctx context.Context, c *msg.Call, w *work) (done bool, err error) {
 	t, a, d := &w.req.Target, &w.req.Args, &w.direct
 	d.plan(a, &t.How, s.chunkBytes(&t.How), true)
@@ -46,8 +47,8 @@ func (s *Server) writeDirect(ctx context.Context, c *msg.Call, w *work) (done bo
 	return true, s.marked(c, w, nil)
 }
 
-// repeated tells whether the store has the request already. What the cache has of its slot is
-// brought to the store before: the store takes all numbers up to the last one as applied.
+// repeated tells whether the store has the request already. Dirty data of its slot is written back
+// before: the store takes all numbers up to the last one as applied.
 func (s *Server) repeated(ctx context.Context, w *work) (bool, error) {
 	t, a := &w.req.Target, &w.req.Args
 	if !stripe.Numbered(t.Stamp) {
@@ -61,9 +62,9 @@ func (s *Server) repeated(ctx context.Context, w *work) (bool, error) {
 }
 
 // writeParts stores the large pieces and then the rest, whose data is here and verified by then.
-// The last step carries the request's number: whoever finds it knows that all else is there. So
-// the rest goes through to the store: were it pending, and lost with its number, the large pieces
-// would be sent again too, over what others have written since.
+// The last step carries the request's number: if the store has it, it has everything else. So the
+// rest is written through: if it were pending, and lost with its number, the large pieces would be
+// sent again too, over what others have written since.
 func (s *Server) writeParts(ctx context.Context, w *work) error {
 	t, a, d := &w.req.Target, &w.req.Args, &w.direct
 	draft, err := s.receiveNear(ctx, w)
@@ -117,7 +118,8 @@ func (s *Server) storeFar(ctx context.Context, w *work, number bool) error {
 	return nil
 }
 
-// receiveNear fetches the pieces that go by way of the cache. They are whole sums of the stream.
+// receiveNear fetches the pieces that go through the cache. They begin and end at sums of the
+// stream.
 func (s *Server) receiveNear(ctx context.Context, w *work) (*unifier.Draft, error) {
 	d, t := &w.direct, &w.req.Target
 	if len(d.near) == 0 {
@@ -148,7 +150,7 @@ func (d *direct) pullNear(ctx context.Context, into []fabric.Sge) error {
 	return nil
 }
 
-// nearSums are those of the pieces that go by way of the cache, in d.blocks.
+// nearSums are the sums of the pieces that go through the cache, in d.blocks.
 func (d *direct) nearSums() []uint32 {
 	d.blocks = d.blocks[:0]
 	next := int64(-1)
@@ -167,7 +169,7 @@ func (d *direct) Fetch(ctx context.Context, at int64, into []fabric.Sge) error {
 	return d.call.Pull(ctx, d.at+at, into)
 }
 
-// Check implements relay.Sender: the chunk begins where a sum of the stream does.
+// Check implements relay.Sender: the chunk begins at a sum of the stream.
 func (d *direct) Check(at int64, blocks []uint32) error {
 	at += d.at
 	end := min(at+int64(len(blocks))*crc32c.BlockBytes, d.total)

@@ -12,31 +12,30 @@ import (
 	"github.com/sluice-storage/sluice/stripe"
 )
 
-// fencesMax bounds the fences that are remembered besides the store: 64 bytes each, about. They lie
-// in fenceParts parts, so that requests for different files seldom meet at a lock.
+// fencesMax bounds the fences in memory: about 64 bytes each. They are divided into fenceParts
+// parts, so that requests for different files seldom contend for a lock.
 const (
 	fencesMax  = 256 << 10
 	fenceParts = 64
 )
 
-// fencesFor is how long a fence is remembered: when it was put up nobody had a capability that
-// lasts longer.
+// fencesFor is how long a fence is remembered: the longest life of a capability.
 const fencesFor = 2 * capability.TTLMax
 
-// signedUnit is how exactly a capability tells when it was signed.
+// signedUnit is the resolution of a capability's time of signing.
 const signedUnit = time.Millisecond
 
-// fences are the generations of files that were refused or removed a moment ago. The store refuses
-// old generations for ever, but a read of what is cached does not ask it, and of a removed object
-// the store knows nothing: it would read as zeroes to whoever still has a capability. After the
-// longest life of a capability nobody can show one any more, so a fence is forgotten then.
+// fences are the generations of files that were fenced or removed recently. The store refuses old
+// generations for ever, but a cached read does not ask it, and it knows nothing of removed objects:
+// they would read as zeroes to a client that still has a capability. A fence is dropped after the
+// longest life of a capability, when no capability from before it is valid any more.
 //
-// A fence that had to be forgotten earlier, because there were too many or because the server was
-// started again, leaves a trace: the moment up to which fences may be unknown. A capability that is
-// older than that is not believed where an object is absent (see Server.believe).
+// Fences may be lost earlier, because there were too many or because the server was restarted. Then
+// blind is the time up to which fences may be unknown. A capability that is older than that is not
+// accepted where an object is absent (see Server.believe).
 type fences struct {
-	some  atomic.Bool  // so that requests need not lock while there is none
-	blind atomic.Int64 // fences put up until then may be unknown; ns since the server's start
+	some  atomic.Bool  // requests need no lock while there is none
+	blind atomic.Int64 // fences made until then may be unknown; ns since the server's start
 	parts [fenceParts]fencePart
 }
 
@@ -52,7 +51,7 @@ type fencedFile struct {
 	at   time.Duration // the last of it, since the server's start
 }
 
-// fencedAt is a fence as it was put up. The file may have got another one since.
+// fencedAt is a fence as it was made. The file may have another one since.
 type fencedAt struct {
 	file uint64
 	at   time.Duration
@@ -60,8 +59,8 @@ type fencedAt struct {
 
 func (f *fences) part(file uint64) *fencePart { return &f.parts[file%fenceParts] }
 
-// add remembers that generations of the file below gen are refused, and those below gone because
-// they were removed. now is since the start.
+// add records that generations of the file below gen are fenced, and those below gone removed. now
+// is since the start.
 func (f *fences) add(file uint64, gen, gone uint32, now time.Duration) {
 	p := f.part(file)
 	p.mu.Lock()
@@ -89,7 +88,7 @@ func (f *fences) add(file uint64, gen, gone uint32, now time.Duration) {
 	f.some.Store(true)
 }
 
-// forgot notes that a fence was dropped early.
+// forgot records that a fence was dropped early.
 func (f *fences) forgot(at time.Duration) {
 	for {
 		old := f.blind.Load()
@@ -114,8 +113,8 @@ func (f *fences) check(id stripe.ObjectID) error {
 	return stripe.CheckFence("iod.Serve", id, have.gen)
 }
 
-// fence refuses old generations at once, brings what was acknowledged of them to the store, and
-// makes the store refuse them too.
+// fence refuses old generations at once, writes back what was acknowledged of them, and makes the
+// store refuse them too.
 func (s *Server) fence(ctx context.Context, t *iod.Target) error {
 	s.fences.add(t.Object.File, t.Object.Gen, 0, time.Since(s.base))
 	if err := s.cfg.Cache.SettleFile(ctx, t.Object.File); err != nil {
@@ -124,8 +123,8 @@ func (s *Server) fence(ctx context.Context, t *iod.Target) error {
 	return s.cfg.Store.SetMinGeneration(ctx, t.Object.File, t.Object.Gen)
 }
 
-// remove forgets an object. From before it is gone its file's generation is refused: a read that
-// came earlier and finds nothing left looks at the fences once more before it answers.
+// remove removes an object. Its file's generation is refused before that. A read that was admitted
+// earlier and finds nothing checks the fences once more before it answers.
 func (s *Server) remove(ctx context.Context, id stripe.ObjectID) error {
 	s.fences.add(id.File, 0, id.Gen+1, time.Since(s.base))
 	return s.cfg.Cache.Discard(ctx, id, func() error {
@@ -137,10 +136,10 @@ func (s *Server) remove(ctx context.Context, id stripe.ObjectID) error {
 	})
 }
 
-// believe decides whether a capability that was signed at a given time is good enough to be told
-// what an object holds. One from before the moment up to which fences may be unknown is good enough
-// for an object that is there. One that is not there was never written, or it was removed: only the
-// metadata service knows, and whoever renews his capability there has asked it.
+// believe decides whether a capability that was signed at a given time may read an object. One that
+// is older than blind is accepted for an object that exists. An object that does not exist was
+// never written, or it was removed: only the metadata service knows, and a client that renews its
+// capability there has asked it.
 func (s *Server) believe(ctx context.Context, id stripe.ObjectID, signed time.Time) error {
 	up := time.Since(s.base)
 	blind := time.Duration(s.fences.blind.Load())
@@ -157,8 +156,7 @@ func (s *Server) believe(ctx context.Context, id stripe.ObjectID, signed time.Ti
 			"removed ones; renew it")
 }
 
-// exists tells whether something was written to the object. What only the cache has is brought to
-// the store.
+// exists tells whether something was written to the object. It writes back what only the cache has.
 func (s *Server) exists(ctx context.Context, id stripe.ObjectID) (bool, error) {
 	info, err := s.cfg.Store.Stat(ctx, id)
 	if err != nil || info != (stripe.Info{ID: id}) {

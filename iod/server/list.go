@@ -9,8 +9,8 @@ import (
 	"github.com/sluice-storage/sluice/stripe"
 )
 
-// list tells a page of the objects that the store has. Stores list in no order, so each page looks
-// at all of them: who pages through a large store does so slowly.
+// list returns a page of the objects that the store has. Stores list in no order, so each page
+// scans all of them: paging through a large store is slow.
 func (s *Server) list(ctx context.Context, c *msg.Call, w *work) error {
 	after := w.req.Target.Object
 	page := make([]stripe.ObjectID, 0, iod.InfosMax+1)

@@ -13,26 +13,26 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// Limits bound what a server has under way. Requests beyond them wait, client by client; see
-// package comment.
+// Limits bound the requests that a server has under way. Requests beyond them wait, fairly among
+// clients; see the package comment.
 type Limits struct {
-	// Requests for data that are carried out at once, of each kind: reads of what is cached, reads of
-	// what is not, writes. Default 512.
+	// Requests is how many requests for data are carried out at once, of each kind: cached reads,
+	// other reads, writes. Default 512.
 	Requests int
 
 	// DiskRequests is how many of them use the store at once. Default 64.
 	DiskRequests int
 
-	// DiskBytes is how much these may stand for. Default 64 MiB.
+	// DiskBytes is how many bytes these may move. Default 64 MiB.
 	DiskBytes int64
 
-	// QueueRequests is how many requests of one client may wait for the same thing; beyond that they
-	// are refused with errs.Again. Default 1024.
+	// QueueRequests is how many requests of one client may wait at one gate; more are refused with
+	// errs.Again. Default 1024.
 	QueueRequests int
 
-	// FairRequests is how many requests of one client, of 256 KiB each, use the store at once in any
-	// case while others, who have fewer, are there. More makes better use of a disk, less is fairer to
-	// those with few requests. Default 4.
+	// FairRequests is how many requests of one client, of 256 KiB each, may always use the store at
+	// once while clients with fewer requests are present. More makes better use of a disk, less is
+	// fairer to clients with few requests. Default 4.
 	FairRequests int
 
 	// AgeMax is how long a request can be overtaken by those of higher levels. Default 50 ms.
@@ -69,7 +69,7 @@ func (l Limits) validate() error {
 
 // Bound is what one gate of a server lets through at once.
 type Bound struct {
-	Name  string // what it is the gate to
+	Name  string // of the gate
 	Bytes int64
 	Count int // requests
 }
@@ -90,16 +90,16 @@ func (l Limits) Bounds(s unifier.Shares) [gateCount]Bound {
 // gateCount is how many gates there are.
 const gateCount = 5
 
-// presence is how long a client counts as there after its last request: about as long as it takes
-// one that waits for each answer to send the next request.
+// presence is how long a client counts as present after its last request: about the time in which a
+// client that waits for each answer sends the next request.
 const presence = 2 * time.Millisecond
 
-// manager is the gates of a server, which are its admission: msg lets every call run that has come
-// with a credit (msg.ServeOptions.MaxCalls is negative). A request for data passes one of the first
-// four for its memory, for as long as it lives, so that no kind of them can hold the memory of
-// another: what is cached is served while what is not waits for the disk. Behind it, whoever uses
-// the store passes the last while it does that: a client that takes its data slowly holds memory,
-// not the disk.
+// manager is the gates of a server, which are its admission: msg runs every call that has come with
+// a credit (msg.ServeOptions.MaxCalls is negative). A request for data passes one of the first four
+// gates for its memory and holds it until it is done, so that no kind of request can take the
+// memory of another: cached reads are served while others wait for the disk. A request holds the
+// last gate only while it uses the store: a client that takes its data slowly holds memory, not the
+// disk.
 type manager struct {
 	hits, misses, writes, direct, disk *gate.Gate
 
@@ -121,7 +121,7 @@ func newManager(l Limits, s unifier.Shares) *manager {
 		direct: open(3, share), disk: open(4, even)}
 }
 
-// gates are all of them, in the order of gateNames.
+// gates returns all gates, in the order of gateNames.
 func (m *manager) gates() [gateCount]*gate.Gate {
 	return [gateCount]*gate.Gate{m.hits, m.misses, m.writes, m.direct, m.disk}
 }
@@ -133,14 +133,15 @@ const (
 	byPeer
 )
 
-// slots are the numbered requests under way, one a slot: a request that was sent again because its
-// connection was lost must not run beside itself, nor beside the next one of its slot.
+// slots are the numbered requests under way, at most one per slot: a request that was sent again
+// because its connection was lost must not run at the same time as its first copy, nor as the next
+// one of its slot.
 type slots struct {
 	mu   sync.Mutex
 	busy map[stripe.SessionSlot]struct{}
 }
 
-// take makes the stamp's slot busy; errs.Again when it is.
+// take marks the stamp's slot as busy; errs.Again when it is busy already.
 func (s *slots) take(op string, st wire.Stamp) error {
 	if !stripe.Numbered(st) {
 		return nil
@@ -168,7 +169,7 @@ func (s *slots) give(st wire.Stamp) {
 	s.mu.Unlock()
 }
 
-// work is what one request needs besides its data; kept for the next one.
+// work is the state of one request, besides its data; it is reused.
 type work struct {
 	req    iod.Request
 	reply  wire.Enc
@@ -177,17 +178,17 @@ type work struct {
 	memory gate.Ticket
 	disk   gate.Ticket
 	time   timeline
-	slot   bool     // is busy with the request
+	slot   bool     // the slot is busy with the request
 	mark   iod.Mark // to reply with; zero: that of the reply's moment
 	direct direct
 }
 
-// asks is what the request wants of a gate.
+// asks is the request to a gate.
 func (w *work) asks(c *msg.Call, bytes int64) gate.Request {
 	return gate.Request{Client: w.who, Level: int(c.Level()), Bytes: bytes}
 }
 
-// workPool keeps works, so that a request allocates nothing.
+// workPool reuses works, so that a request allocates nothing.
 type workPool struct{ p sync.Pool }
 
 func (p *workPool) get() *work {

@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-storage/sluice/stripe"
 )
 
-// MaxFile is the highest file number that there is an object of, or was since the server started.
-// The metadata service gives out none up to that: should it have lost its history, new files do not
-// show what these objects hold.
+// MaxFile is the highest file number of an object that exists, or has existed since the server
+// started. The metadata service allocates only higher ones: if it has lost its history, new files
+// do not show the data of these objects.
 func (s *Server) MaxFile() uint64 { return s.maxFile.Load() }
 
 func (s *Server) findMaxFile() error {
@@ -21,7 +21,7 @@ func (s *Server) findMaxFile() error {
 	return errs.Wrap("iod/server.New", "", err)
 }
 
-// noteFile is told of every request that is let in.
+// noteFile is called for every admitted request.
 func (s *Server) noteFile(op iod.Op, file uint64) {
 	switch op {
 	case iod.OpWrite, iod.OpPunch, iod.OpTruncate:

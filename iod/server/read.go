@@ -12,7 +12,7 @@ import (
 )
 
 // read lends cache units to the transfer, pushes them into the client's memory and replies; the
-// units go back when the reply has left, because until then the network may still read them.
+// units are returned when the reply has left, because until then the network may still read them.
 func (s *Server) read(ctx context.Context, c *msg.Call, w *work) error {
 	t, a := &w.req.Target, &w.req.Args
 	n := a.Access.Len()
@@ -46,7 +46,7 @@ func (s *Server) read(ctx context.Context, c *msg.Call, w *work) error {
 	return s.give(ctx, c, w, loan)
 }
 
-// give pushes what was lent to the client, and replies.
+// give pushes the loan to the client, and replies.
 func (s *Server) give(ctx context.Context, c *msg.Call, w *work, loan *unifier.Loan) error {
 	defer loan.Release()
 	w.time.enter(stateSend)
@@ -54,7 +54,7 @@ func (s *Server) give(ctx context.Context, c *msg.Call, w *work, loan *unifier.L
 		return err
 	}
 	if !w.req.Target.How.NoSums {
-		w.sums = loan.Sums(w.sums, iod.SumChunk) // while the network works
+		w.sums = loan.Sums(w.sums, iod.SumChunk) // while the data is on its way
 	}
 	if err := s.fences.check(w.req.Target.Object); err != nil {
 		return err // removed while it was read
@@ -67,8 +67,8 @@ func (s *Server) give(ctx context.Context, c *msg.Call, w *work, loan *unifier.L
 	return err
 }
 
-// lendCached gets what the cache has, where nobody has to wait; nil: it is the long way. The loan
-// comes first, so that a read of what is not cached passes no gate in vain.
+// lendCached lends the data if all of it is cached and nothing has to be waited for; else nil. The
+// loan comes before the gate, so that a read that is not cached does not pass the gate in vain.
 func (s *Server) lendCached(c *msg.Call, w *work) *unifier.Loan {
 	t, a := &w.req.Target, &w.req.Args
 	loan := s.cfg.Cache.Lend(t.Object, a.Access, hint(&t.How))
@@ -83,7 +83,7 @@ func (s *Server) lendCached(c *msg.Call, w *work) *unifier.Loan {
 	return loan
 }
 
-// lend gets the data; what is not there waits for its turn at the disk.
+// lend lends the data; missing units wait for the disk gate.
 func (s *Server) lend(ctx context.Context, c *msg.Call, w *work, far bool) (*unifier.Loan, error) {
 	t, a := &w.req.Target, &w.req.Args
 	w.time.enter(stateDisk)

@@ -11,14 +11,14 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// mover is the relay of a server, which is started by the first request that needs it.
+// mover is the relay of a server. The first direct request starts it.
 type mover struct {
 	mu     sync.Mutex
 	engine *relay.Engine
 	closed bool
 }
 
-// relay is what moves direct requests.
+// relay returns the relay for direct requests.
 func (s *Server) relay() (*relay.Engine, error) {
 	s.mover.mu.Lock()
 	defer s.mover.mu.Unlock()
@@ -35,7 +35,7 @@ func (s *Server) relay() (*relay.Engine, error) {
 	return e, err
 }
 
-// Close ends what the server runs besides its requests. It is called when nobody serves any more.
+// Close ends the relay. It is called when no request is served any more.
 func (s *Server) Close() {
 	s.mover.mu.Lock()
 	s.mover.closed = true
@@ -46,7 +46,7 @@ func (s *Server) Close() {
 	}
 }
 
-// room is the cache's memory, as the relay wants it.
+// room is the cache's memory as the relay's window.
 type room struct{ cache *unifier.Cache }
 
 func (r room) Take(ctx context.Context, bytes int) (relay.Piece, error) {
@@ -57,14 +57,14 @@ func (r room) Take(ctx context.Context, bytes int) (relay.Piece, error) {
 	return p, nil
 }
 
-// disk is the store, as the relay sees it: a chunk that is written past the cache is a change that
-// the cache knows of, and one that is read is nothing that the cache is in the middle of.
+// disk is the store as the relay sees it. The cache is told of a chunk that is written past it, and
+// a chunk is not read while the cache changes it.
 type disk struct {
 	s    *Server
 	free sync.Pool // of *chunk
 }
 
-// chunk is one that is read or written, kept for the next one.
+// chunk is a chunk that is read or written; it is reused.
 type chunk struct {
 	d      *disk
 	read   bool

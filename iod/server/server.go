@@ -2,18 +2,18 @@
 // moves the data between them and the clients' memory. One request runs on one goroutine from
 // decoding to reply and allocates nothing.
 //
-// The request manager decides who may go on: it knows what is cached before it orders work, so that
-// what needs no disk does not wait for one; higher service levels go first, among clients each gets
-// as many bytes, and nobody holds all of the memory or of the disk's queue.
+// The manager schedules requests: it looks into the cache first, so that a request that needs no
+// disk does not wait for one. Higher service levels go first, clients of one level share by bytes,
+// and no client can take all of the memory or of the disk's queue.
 //
-// Modes are coherent with each other: a direct request leaves the cache as it would be had the
-// request gone through it.
+// Modes are coherent with each other: a direct request sees what was written through the cache, and
+// later requests through the cache see what was written directly.
 //
-// It knows nothing of names or layouts, opens no store and no network: whoever starts it hands them
-// in.
+// It knows nothing of names or layouts, and opens no store and no network: they are in its Config,
+// or passed to msg.
 //
 // Read server.go first (dispatch), then read.go and write.go (life of a request), direct.go (past
-// the cache), manager.go (who is next, by internal/gate), admit.go (capabilities), space.go,
+// the cache), manager.go (scheduling, by internal/gate), admit.go (capabilities), space.go,
 // states.go.
 package server
 
@@ -41,14 +41,14 @@ type Config struct {
 	StoreID uint64             // of its store, for Status
 	Life    uint32             // of this start, if the store is gone with the process; else 0
 	Key     capability.Key     // this server's own, see capability.Key.ServerKey
-	Store   stripe.Engine      // stays the caller's to close, after the server is down
+	Store   stripe.Engine      // the caller closes it, after the server
 	Cache   *unifier.Cache     // owner of all data memory, on top of Store
 	Limits  Limits             // zero: defaults
-	Direct  relay.Options      // of direct requests; disk, room and place are the server's to set
-	More    func() []iod.Count // numbers of what it runs on, for Status; must not wait
+	Direct  relay.Options      // of direct requests; the server sets disk, room and place
+	More    func() []iod.Count // further counters, for Status; must not block
 
 	// WriteBack says that the cache acknowledges volatile writes before the store has them: then
-	// every start of the server is told to the clients, who send again what may be lost.
+	// clients see every start of the server, and send again what may be lost.
 	WriteBack bool
 
 	Clock  func() time.Time
@@ -102,7 +102,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	// A read holds its units until its reply has left. What all reads together hold must leave room
-	// for the drafts of writes and for fetching units, or the cache would wait for itself.
+	// for the drafts of writes and for fetching units, or requests would deadlock.
 	lend := cfg.Cache.ReadShare()
 	if lend < iod.TransferMax+2*int64(cfg.Cache.UnitBytes()) {
 		return nil, errs.Newf(errs.Invalid, "iod/server.New", "",
@@ -135,7 +135,7 @@ func (s *Server) Serve(ctx context.Context, c *msg.Call) {
 	s.count.end(err)
 }
 
-// serve replies by itself when it succeeds and leaves the failing to Serve.
+// serve replies when it succeeds; Serve replies to errors.
 func (s *Server) serve(ctx context.Context, op iod.Op, c *msg.Call, w *work) error {
 	if op == iod.OpStatus {
 		return s.status(c)
@@ -171,7 +171,7 @@ func (s *Server) serve(ctx context.Context, op iod.Op, c *msg.Call, w *work) err
 	}
 }
 
-// once carries out a change that may be numbered, not beside another one of its slot.
+// once carries out a change. A numbered one does not run at the same time as another of its slot.
 func (s *Server) once(ctx context.Context, c *msg.Call, w *work, op iod.Op) error {
 	st := w.req.Target.Stamp
 	if err := s.manage.slots.take("iod.Serve", st); err != nil {
@@ -180,14 +180,15 @@ func (s *Server) once(ctx context.Context, c *msg.Call, w *work, op iod.Op) erro
 	}
 	w.slot = true
 	defer s.freeSlot(w)
-	w.mark = s.mark() // from before: what is lost a moment later was acknowledged before that
+	w.mark = s.mark() // taken before: if the change is lost later the verifier has changed
 	if op == iod.OpPunch {
 		return s.change(ctx, c, w, op)
 	}
 	return s.write(ctx, c, w)
 }
 
-// freeSlot ends what once began. It comes before the reply: who has that may send the next request.
+// freeSlot frees the slot that once took. It comes before the reply, after which the client may
+// send the next request.
 func (s *Server) freeSlot(w *work) {
 	if w.slot {
 		w.slot = false
@@ -195,7 +196,7 @@ func (s *Server) freeSlot(w *work) {
 	}
 }
 
-// note logs what an operator should know: failures of this side, not of the client's making.
+// note logs failures of this side, not of the client.
 func (s *Server) note(op iod.Op, c *msg.Call, err error) {
 	switch errs.KindOf(err) {
 	case errs.IO, errs.Corrupt, errs.NoSpace, errs.Forged, errs.Protocol:
@@ -217,9 +218,10 @@ func (s *Server) marked(c *msg.Call, w *work, err error) error {
 	return ignoreDead(c.Reply(w.reply.B, 0))
 }
 
-// mark tells which volatile state the server is in. Where the store has every acknowledged write
-// that is the store's; where the cache has some it ends with the process, and when they were lost.
-// The life is looked at first: an older one than the verifier's does no harm.
+// mark returns the verifier and life of the server's volatile state. Where the store has every
+// acknowledged write they are the store's; where the cache has some the verifier changes with the
+// process, and when writes were lost. The life is read first: one that is older than the verifier
+// does no harm.
 func (s *Server) mark() iod.Mark {
 	m := iod.Mark{Life: s.cfg.Store.Life()}
 	if !s.cfg.WriteBack {
@@ -231,8 +233,7 @@ func (s *Server) mark() iod.Mark {
 	return m
 }
 
-// ignoreDead drops the error of a reply that found no connection: the call has ended with it, and
-// there is nobody left to tell.
+// ignoreDead drops the error of a reply on a dead connection: the call has ended with it.
 func ignoreDead(error) error { return nil }
 
 func (s *Server) status(c *msg.Call) error {

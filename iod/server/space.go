@@ -29,8 +29,8 @@ func (s *Server) alter(ctx context.Context, op iod.Op, t *iod.Target, a *iod.Arg
 	case iod.OpPunch:
 		return s.punch(ctx, t, a)
 	case iod.OpTruncate:
-		// Writes of the old truncate sequence are refused once the store has changed, and what the
-		// cache holds of the cut part is dropped before anybody is told.
+		// Writes of the old truncate sequence are refused once the store has changed, and the cache drops
+		// the cut part before the reply.
 		return cache.Change(ctx, t.Object, 0, stripe.MaxObjectBytes, func() error {
 			return store.Truncate(ctx, t.Object, a.Len, t.Stamp)
 		})
@@ -57,8 +57,8 @@ func (s *Server) punch(ctx context.Context, t *iod.Target, a *iod.Args) error {
 	})
 }
 
-// punchAgain leaves what was written since the punch was acknowledged first, see unifier.Again. The
-// number comes last, and stays: the punch must not come a third time.
+// punchAgain repeats a punch, except where something was written since it was acknowledged first,
+// see unifier.Again. The number is recorded last: the punch must not be repeated once more.
 func (s *Server) punchAgain(ctx context.Context, t *iod.Target, a *iod.Args) error {
 	store := s.cfg.Store
 	repeated, err := store.Admit(ctx, t.Object, a.Off, a.Len, t.Stamp, 0)
@@ -101,9 +101,9 @@ func (s *Server) stat(ctx context.Context, c *msg.Call, w *work) error {
 	return ignoreDead(c.Reply(w.reply.B, 0))
 }
 
-// mapSpan is how much of an object one request looks at for extents: the work to find them grows
-// with what lies in between, data that is one extent and holes, of which a client can make as many
-// as it likes. What is left out is asked for by the next request.
+// mapSpan is how much of an object one request scans for extents. It bounds the work, since a
+// client can make an object with any number of holes. The client asks for the rest by further
+// requests.
 const mapSpan = 256 << 30
 
 func (s *Server) mapping(ctx context.Context, c *msg.Call, w *work) error {

@@ -8,24 +8,24 @@ import (
 	"github.com/sluice-storage/sluice/iod"
 )
 
-// state is where a request's time goes.
+// state is a phase of a request, whose time is measured.
 type state uint8
 
 // The states of a request, in the order of a read's; a write sends (that is, its data is fetched)
 // before it comes to the disk.
 const (
 	stateInit     state = iota // decoded, checked, admitted
-	stateDisk                  // waits for its turn at the store, and for the store
+	stateDisk                  // waits for the disk gate, and for the store
 	stateSendInit              // the data is there, or room for it, and is made ready to move
 	stateSend                  // the data moves
-	stateFin                   // the rest: the reply, what was lent is given back
+	stateFin                   // the rest: the reply, the return of loans
 	statesEnd
 )
 
 var stateNames = [statesEnd]string{"init", "disk", "send_init", "send", "fin"}
 
-// StateBuckets is how many parts a histogram has: part i counts times below 2^i ns that are not in
-// an earlier part; the last one has all that is left.
+// StateBuckets is the number of buckets of a histogram: bucket i counts times from 2^(i-1) to 2^i
+// ns; the last one has all longer ones.
 const StateBuckets = 40
 
 // State tells how long requests of one kind were in one state.
@@ -39,7 +39,7 @@ type State struct {
 
 // timeline is one request's way through the states.
 type timeline struct {
-	base  time.Time // times are since then: that takes half the time to find out
+	base  time.Time // times are since then: time.Since is quicker than time.Now
 	now   state
 	since time.Duration
 	spent [statesEnd]time.Duration
@@ -59,7 +59,7 @@ func (t *timeline) enter(s state) {
 	t.now, t.since, t.seen[s] = s, at, true
 }
 
-// clocks are the times of all requests that are over.
+// clocks are the times of all finished requests.
 type clocks [opEnd][statesEnd]clock
 
 type clock struct {
@@ -67,7 +67,7 @@ type clock struct {
 	buckets [StateBuckets]atomic.Uint64
 }
 
-// end takes the times of a request that is over.
+// end adds the times of a finished request.
 func (c *clocks) end(op iod.Op, t *timeline) {
 	if int(op) >= opEnd {
 		return

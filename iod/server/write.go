@@ -11,7 +11,7 @@ import (
 )
 
 // write receives all of the data into buffers that nobody else sees, verifies it, and only then
-// publishes it: a client that dies while sending, or sends something else than it says, changes
+// publishes it: a client that dies while sending, or whose data does not match its sums, changes
 // nothing.
 func (s *Server) write(ctx context.Context, c *msg.Call, w *work) error {
 	t, a := &w.req.Target, &w.req.Args
@@ -68,12 +68,12 @@ func (s *Server) receive(ctx context.Context, c *msg.Call, w *work, d *unifier.D
 	return err
 }
 
-// publish makes the data visible. What goes to the store at once waits for its turn there.
+// publish makes the data visible. A write that goes to the store at once passes the disk gate.
 func (s *Server) publish(ctx context.Context, c *msg.Call, w *work,
 	d *unifier.Draft) (repeated bool, err error) {
 	a := &w.req.Args
 	w.time.enter(stateDisk)
-	if a.Again != 0 { // by way of the cache in every mode: it knows what was written since
+	if a.Again != 0 { // through the cache in every mode: it knows what was written since
 		d.Again()
 	}
 	if !s.cfg.WriteBack || a.Durability != stripe.Volatile || a.Again != 0 {

@@ -8,8 +8,7 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 )
 
-// Costs are those of one registration, its end included, Each + pages x Page; and of copying one
-// page.
+// Costs are the time of one registration and its end, Each + pages x Page, and of copying one page.
 type Costs struct{ Each, Page, Copy time.Duration }
 
 func (c Costs) known() bool { return c.Copy > 0 }
@@ -25,8 +24,8 @@ func (c Costs) copying(bytes int64) time.Duration {
 // gapPages is the most pages in a gap that cost less than one more registration.
 func (c Costs) gapPages() uintptr { return uintptr((c.Each - 1) / c.Page) }
 
-// PaysFrom is the least number of bytes whose registration costs no more than to copy them so many
-// times; 0: it never does.
+// PaysFrom is the least number of bytes whose registration costs no more than to copy them copies
+// times; 0: it always costs more.
 func (c Costs) PaysFrom(copies int) int64 {
 	gain := time.Duration(copies)*c.Copy - c.Page // by the page
 	if gain <= 0 {
@@ -72,7 +71,7 @@ func register(d fabric.Domain, memory []byte) error {
 	return r.Close()
 }
 
-// best is the shortest time of several: what is longer was disturbed.
+// best is the shortest of several times: longer ones were disturbed.
 func best(run func() error) (time.Duration, error) {
 	least := time.Duration(1 << 62)
 	for range 9 {
@@ -85,7 +84,7 @@ func best(run func() error) (time.Duration, error) {
 	return least, nil
 }
 
-// measure finds the costs, unless they were given. Without them nothing is registered.
+// measure finds the costs, unless they were given. If that fails nothing is registered.
 func (c *Cache) measure() {
 	c.costs = c.opts.Costs
 	if c.costs.known() {

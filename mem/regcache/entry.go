@@ -10,13 +10,12 @@ import (
 	"github.com/sluice-storage/sluice/internal/list"
 )
 
-// entry is one registration: cached, so that everybody finds it; or lent, for requests on exactly
-// the same memory, each of which lends all of it until its end. It ends when it is not cached and
-// no request holds it.
+// entry is one registration: cached, for any request; or lent, for requests on exactly the same
+// memory, while they run. It ends when it is not cached and no request holds it.
 type entry struct {
 	extent
 	region fabric.Region
-	pin    runtime.Pinner // Go's promise not to move the memory
+	pin    runtime.Pinner // keeps Go from moving the memory
 
 	// Guarded by Cache.mu.
 	refs   int // requests that hold it
@@ -34,7 +33,7 @@ func (c *Cache) findLocked(piece, whole extent) *entry {
 	return c.lent[whole]
 }
 
-// findOrRegister is register, unless somebody has done that in the meantime.
+// findOrRegister is register, unless another request has registered the memory meanwhile.
 func (c *Cache) findOrRegister(s *span) (*entry, error) {
 	c.mu.Lock()
 	e := c.findLocked(s.extent, s.extent)
@@ -48,8 +47,8 @@ func (c *Cache) findOrRegister(s *span) (*entry, error) {
 	return c.register(s)
 }
 
-// register makes a registration that the caller holds. If the host refuses, those that nobody
-// uses make way, once.
+// register makes a registration that the caller holds. If the host refuses, unused ones are
+// evicted, and it tries once more.
 func (c *Cache) register(s *span) (*entry, error) {
 	for retried := false; ; retried = true {
 		victims, err := c.reserve(s.bytes())
@@ -74,8 +73,8 @@ func (c *Cache) register(s *span) (*entry, error) {
 	}
 }
 
-// reserve makes room for a registration of n bytes in place of those that were not used longest,
-// which the caller ends. It does not wait for those that are in use.
+// reserve makes room for a registration of n bytes by evicting the least recently used ones, which
+// the caller ends. It does not wait for those in use.
 func (c *Cache) reserve(n int64) (victims []*entry, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,8 +96,8 @@ func (c *Cache) reserve(n int64) (victims []*entry, err error) {
 	return victims, nil
 }
 
-// unreserve gives the room of a registration back that failed. A host that refuses although nothing
-// is idle allows less than the bound, which becomes so much less that the same is not tried again.
+// unreserve releases the room of a registration that failed. If the host refuses although nothing
+// is idle it allows less than the bound, which is lowered so that the same is not tried again.
 func (c *Cache) unreserve(n int64, full bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,8 +110,8 @@ func (c *Cache) unreserve(n int64, full bool) {
 	c.usedBytes -= n
 }
 
-// publish lets others find a registration. Those that it covers are of no use any more: the caller
-// ends those that are idle.
+// publish adds a registration to the cache. Those that it covers are removed: the caller ends the
+// idle ones.
 func (c *Cache) publish(e *entry, keep bool) (ended []*entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,7 +125,7 @@ func (c *Cache) publish(e *entry, keep bool) (ended []*entry) {
 	covered, ok := c.cached.insert(e)
 	e.cached = ok
 	for _, small := range covered {
-		small.cached = false // who uses it ends it
+		small.cached = false // its last user ends it
 		if small.refs == 0 {
 			c.idle.Remove(&small.idle)
 			ended = append(ended, c.endLocked(small))
@@ -135,7 +134,7 @@ func (c *Cache) publish(e *entry, keep bool) (ended []*entry) {
 	return ended
 }
 
-// holdLocked makes one more use of a cached entry.
+// holdLocked adds a use of a cached entry.
 func (c *Cache) holdLocked(e *entry) {
 	if e.refs == 0 {
 		c.idle.Remove(&e.idle)
@@ -172,7 +171,7 @@ func (c *Cache) release(held []*entry) {
 	c.deregister(ended)
 }
 
-// endLocked takes an entry out of the books. The caller ends its registration.
+// endLocked removes an entry from the counters. The caller ends its registration.
 func (c *Cache) endLocked(e *entry) *entry {
 	if c.lent[e.extent] == e {
 		delete(c.lent, e.extent)
@@ -182,8 +181,8 @@ func (c *Cache) endLocked(e *entry) *entry {
 	return e
 }
 
-// dropIdleLocked takes out the registrations that nobody uses, oldest first, as long as more says
-// so. The caller ends them.
+// dropIdleLocked evicts unused registrations, least recently used first, while more is true. The
+// caller ends them.
 func (c *Cache) dropIdleLocked(more func(*entry) bool) (dropped []*entry) {
 	for e := c.idle.First(); e != nil && more(e); e = c.idle.First() {
 		c.idle.Remove(&e.idle)
@@ -194,8 +193,8 @@ func (c *Cache) dropIdleLocked(more func(*entry) bool) (dropped []*entry) {
 	return dropped
 }
 
-// Trim ends all registrations that nobody uses, where the allowance of locked memory is needed for
-// something else, and tells how many.
+// Trim ends all unused registrations, where the limit of locked memory is needed for something
+// else, and returns how many.
 func (c *Cache) Trim() int {
 	c.mu.Lock()
 	dropped := c.dropIdleLocked(func(*entry) bool { return true })
@@ -220,7 +219,7 @@ func (c *Cache) expire() {
 	c.deregister(dropped)
 }
 
-// armLocked has expire run, unless it will already.
+// armLocked starts the timer of expire, unless it runs.
 func (c *Cache) armLocked(after time.Duration) {
 	if !c.armed && !c.closed {
 		c.armed = true
@@ -228,7 +227,7 @@ func (c *Cache) armLocked(after time.Duration) {
 	}
 }
 
-// deregister ends registrations that are in no books any more.
+// deregister ends registrations that were removed.
 func (c *Cache) deregister(entries []*entry) {
 	for _, e := range entries {
 		err := e.region.Close()

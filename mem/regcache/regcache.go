@@ -1,28 +1,27 @@
-// Package regcache registers a program's own memory with a provider that moves registered memory
-// only, so that a server reaches it without a copy. Registering costs about as much as copying, for
-// a card has to be told of every page; so a registration stays after its use for the next one
-// that touches the same memory. It is what a pin-down cache is elsewhere.
+// Package regcache is a registration cache (pin-down cache): it registers a program's own memory
+// with a provider that moves registered memory only, so that a server can access it without a copy
+// by the CPU. Registering costs about as much as copying, because the device needs every page; so a
+// registration is kept after its use for the next request with the same memory.
 //
-// Take decides for one request. If its memory is registered, it goes as it is, however small. Else
-// it is registered if that costs no more than to copy the data; or, if that costs more, when the
-// same memory comes again, because programs that reuse a buffer once mostly go on to do so. All
-// other data is better copied through memory that is registered for good, and Take says so. Costs
-// are measured on the domain when the first decision is due.
+// Take decides for one request. If its memory is registered, that registration is used, however
+// small the request is. Else the memory is registered if that costs no more than to copy the data;
+// or, if it costs more, when the same memory comes a second time, because programs that reuse a
+// buffer once mostly go on to do so. Other data is better copied through buffers that stay
+// registered, and Take returns false. Costs are measured on the domain at the first decision.
 //
-// What keeps a registration right: a device holds on to pages, not to addresses. Memory that Go has
-// allocated is the same pages as long as something refers to it, and a Region does; so these
-// registrations are kept, until they were not used for Options.IdleMax, or room is needed. Until
-// then the garbage collector does not free their memory: Options.Bytes bounds it. All other memory
-// (mapped by the program, a C library's) can be unmapped, and mapped anew at the same address,
-// without anybody telling. It is registered for one request, or for several at once on exactly the
-// same memory; they lend it until their ends, and then it is not kept. A fork is the provider's
-// concern (fabric.Caps.RegistersAny).
+// Why a registration stays valid: a device uses pages, not addresses. Memory that Go has allocated
+// keeps its pages as long as something refers to it, and a Region does; so these registrations are
+// cached, until they were not used for Options.IdleMax, or are evicted. Until then the garbage
+// collector does not free their memory: Options.Bytes bounds it. All other memory (mapped by the
+// program, a C library's) can be unmapped, and mapped anew at the same address, without notice. It
+// is registered for one request, or for several at once on exactly the same memory, and not cached.
+// The provider handles forks (fabric.Caps.RegistersAny).
 //
-// It registers for local use and never grants. Who grants rights on a Region does it for one
-// request and revokes them before Use.End.
+// It registers for local use and does not grant. Its user grants rights on a Region for one request
+// and revokes them before Use.End.
 //
 // Blocking: Take may register, End and Close may deregister, which takes the time of system calls.
-// One registration is made at a time; those who find their memory registered do not wait for it.
+// One registration is made at a time; a request whose memory is registered does not wait for it.
 // Safe for concurrent use.
 //
 // Read regcache.go first, then take.go (the decision), entry.go (life of a registration), costs.go
@@ -42,19 +41,19 @@ import (
 // Options bound a cache. The zero value is good.
 type Options struct {
 	// Bytes is how much memory may be registered at once, in whole pages. While registrations are
-	// ended to make room for another there can be more, by those that end. Default 256 MiB.
+	// evicted there can be more, by those that are ending. Default 256 MiB.
 	Bytes int64
 
 	// Count is how many registrations there may be at once. Default 4096.
 	Count int
 
-	// IdleMax is how long a registration stays that nobody uses. Default 10 s.
+	// IdleMax is how long an unused registration is cached. Default 10 s.
 	IdleMax time.Duration
 
 	// Costs decide what is registered. Default: measured when they are first needed.
 	Costs Costs
 
-	// Logger is told the costs that were measured, and once that the host refuses a registration.
+	// Logger gets the measured costs and, once, it was logged that the host refuses a registration.
 	// Default: discard.
 	Logger *slog.Logger
 }
@@ -89,7 +88,7 @@ type Stats struct {
 	Misses  uint64 // requests whose memory was registered for them
 	Copied  uint64 // requests that were told to copy
 	Evicted uint64 // registrations ended to make room
-	Expired uint64 // registrations ended because nobody used them
+	Expired uint64 // registrations ended after IdleMax
 	Refused uint64 // registrations that failed, or had no room beside those in use
 
 	Bytes int64 // registered now, in whole pages
@@ -112,14 +111,14 @@ type Cache struct {
 	opts   Options
 
 	measuring sync.Once
-	costs     Costs // of no use before measuring is over
+	costs     Costs // valid after measuring
 
 	making sync.Mutex // held while memory is registered; before mu
 
 	mu     sync.Mutex
-	cached index             // registrations that everybody may use
-	lent   map[extent]*entry // those of memory that cannot be kept, while requests hold them
-	idle   list.List[entry]  // those of cached that nobody uses, oldest use first
+	cached index             // registrations that any request may use
+	lent   map[extent]*entry // those of memory that cannot be cached, while requests hold them
+	idle   list.List[entry]  // unused ones of cached, least recently used first
 	seen   sightings
 	bound  int64 // of bytes: Options.Bytes, or less where the host allows less
 	stats  Stats
@@ -149,14 +148,14 @@ func New(d fabric.Domain, opts Options) (*Cache, error) {
 	return c, nil
 }
 
-// Stats tell how the cache is used.
+// Stats returns the counters of the cache.
 func (c *Cache) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.stats
 }
 
-// Close ends all registrations. Those that are in use end with their request, and Close tells
+// Close ends all registrations. Those that are in use end with their request, and Close returns
 // errs.Busy.
 func (c *Cache) Close() error {
 	c.mu.Lock()
@@ -164,7 +163,7 @@ func (c *Cache) Close() error {
 	c.timer.Stop()
 	ended := c.dropIdleLocked(func(*entry) bool { return true })
 	for _, e := range c.cached.all {
-		e.cached = false // who uses it ends it
+		e.cached = false // its last user ends it
 	}
 	c.cached = index{}
 	c.mu.Unlock()

@@ -6,16 +6,16 @@ import (
 	"github.com/sluice-storage/sluice/mem"
 )
 
-// sightings remember memory that came to be transferred lately. Each has one place, which is taken
-// from another one: what is forgotten is copied once more.
+// sightings remember memory that was transferred recently, in a table with one place for each hash:
+// a new sighting overwrites an older one, whose memory is then copied once more.
 type sightings [256]sighting
 
-// sighting is memory that Go has allocated. It keeps nothing alive; as long as object is there,
-// the address means the same memory.
+// sighting is memory that Go has allocated. It does not keep it alive; while object lives, the
+// address means the same memory.
 type sighting struct {
 	extent
 	object weak.Pointer[byte]
-	op     weak.Pointer[mem.Operation] // that it came with
+	op     weak.Pointer[mem.Operation] // that used it
 }
 
 // again tells whether the memory came before, with another operation, and remembers it.

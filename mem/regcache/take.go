@@ -36,10 +36,10 @@ type span struct {
 	missed []miss
 }
 
-// Take gives each piece the region that its memory lies in, and tells true: End must follow when
-// the request is over. Or it gives none and tells false: the data is to be copied. op, if not nil,
-// is what the request is a part of: its buffers are registered whole, once for all its requests.
-// The memory is the request's until End.
+// Take sets the region of each piece and returns true: End must follow when the request is over. Or
+// it sets none and returns false: the data is to be copied. op, if not nil, is the operation that
+// the request is a part of: its buffers are registered whole, once for all its requests. The memory
+// is the request's until End.
 func (c *Cache) Take(u *Use, pieces []fabric.Sge, op *mem.Operation) bool {
 	u.cache = c
 	u.find(pieces, op)
@@ -56,7 +56,7 @@ func (c *Cache) Take(u *Use, pieces []fabric.Sge, op *mem.Operation) bool {
 	return false
 }
 
-// find gives regions to the pieces whose memory is registered, and lists the others in missed.
+// find sets the regions of the pieces whose memory is registered, and lists the others in missed.
 func (u *Use) find(pieces []fabric.Sge, op *mem.Operation) {
 	var bufs [][]byte
 	if op != nil {
@@ -95,12 +95,12 @@ func (u *Use) find(pieces []fabric.Sge, op *mem.Operation) {
 	}
 }
 
-// uses is how often memory is expected to be used that comes for the second time.
+// uses is how many uses are expected of memory that comes for the second time.
 const uses = 4
 
-// worthwhile divides what was missed into spans and tells whether to register them. What else of
-// the request is registered counts for nothing, although it would be copied too: an estimate on
-// the careful side.
+// worthwhile divides what was missed into spans and tells whether to register them. Memory of the
+// request that is registered already is not counted, although it would be copied too: a
+// conservative estimate.
 func (u *Use) worthwhile(op *mem.Operation) bool {
 	c := u.cache
 	c.measuring.Do(c.measure)
@@ -122,8 +122,8 @@ func (u *Use) worthwhile(op *mem.Operation) bool {
 }
 
 // join divides what was missed into spans. All of an object that Go has allocated is mapped, so
-// that two buffers in one are registered together where the gap costs less than one registration
-// more. Of other memory only the buffers themselves are known to be there.
+// that two buffers of one object are registered together where the gap costs less than another
+// registration. Of other memory only the buffers themselves are known to be mapped.
 func (u *Use) join(gapPages uintptr) {
 	slices.SortFunc(u.missed, func(a, b miss) int { return cmp.Compare(a.lo, b.lo) })
 	for rest := u.missed; len(rest) > 0; {
@@ -173,7 +173,7 @@ func (u *Use) register(pieces []fabric.Sge) bool {
 	return true
 }
 
-// refused counts a registration that could not be made. Having no room is no news.
+// refused counts a registration that failed, and logs the first one that the host refused.
 func (c *Cache) refused(err error) {
 	c.mu.Lock()
 	c.stats.Refused++

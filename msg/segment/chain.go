@@ -2,11 +2,10 @@ package segment
 
 import "github.com/sluice-storage/sluice/fabric"
 
-// ChainMax is how many work requests are posted at once: so many can one call put into the queue
-// before others get their turn.
+// ChainMax is how many work requests one call posts at once, before other calls get their turn.
 const ChainMax = 32
 
-// Chain is work requests in the making, and the pieces that they point at.
+// Chain is a list of work requests that is being built, and the pieces that they point at.
 type Chain struct {
 	WRs   []fabric.WR
 	Bytes int64

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-storage/sluice/wire"
 )
 
-// A request's body opens with header.Pieces descriptions of segments (none, one or two), each
-// role at most once and Out before In; the caller's body follows.
+// A request's body opens with descriptions of segments (none, one or two; the header's marks say
+// how many), each role at most once and Out before In; the caller's body follows.
 //
 //	0     1     2        4       12
 //	|role |form |windows |length | windows x |key u64 |addr u64 |len u64 | access, see package seg |
@@ -19,7 +19,7 @@ import (
 // in an eager slot of the server, whose number stands in place of the number of windows. length is
 // that of the stream.
 
-// Limits of what a request may describe. A server refuses more before it believes any of it.
+// Limits of what a request may describe. A server refuses more before it uses any of it.
 const (
 	// MaxWindows is how many windows one segment may have.
 	MaxWindows = 1024

@@ -51,9 +51,9 @@ type Run struct {
 	Off, N int64
 }
 
-// Walker turns the stream of a segment into runs. Pieces that touch are melted into one run,
-// so that a list of neighbours costs as few work requests as their union. The access must
-// have been validated against the space.
+// Walker turns the stream of a segment into runs. Adjacent pieces are merged into one run, so that
+// a list of neighbours costs as few work requests as their union. The access must have been
+// validated against the space.
 type Walker struct {
 	sp    *Space
 	cur   seg.Cursor

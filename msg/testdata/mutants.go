@@ -46,7 +46,7 @@ func (c *Call) sendEarly() error {
 	for _, d := range late {
 		_ = c.transfer(context.Background(), fabric.OpWrite, &c.in, d.off, d.src, w)
 	}
-	c.s.duty.Need()
+	c.s.duty.EnsurePolling()
 	return w.Wait()
 }
 

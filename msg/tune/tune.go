@@ -1,6 +1,7 @@
-// Package tune measures where one protocol of package msg gives way to the next: data inside the
-// message, through an eager slot, by rendezvous. The answer holds for one provider on these hosts;
-// it is good for msg.Options.Limits. It is what `sluice bench tune` runs.
+// Package tune measures at which sizes one protocol of package msg becomes faster than another:
+// data inside the message, through an eager slot, by rendezvous. The result is valid for one
+// provider on these hosts and can be put into msg.Options.Limits; tune does not store it. `sluice
+// bench tune` runs it. Read Measure first.
 package tune
 
 import (
@@ -72,7 +73,7 @@ func Node(o msg.Options) msg.Options {
 const credits = 8
 
 // Sink is the handler that Measure needs at the server: it takes what it is sent and sends zeros.
-// All requests use the same memory, since nobody looks at it.
+// All requests use the same memory, since its content does not matter.
 type Sink struct{ arena *mem.Arena }
 
 // NewSink makes a handler for measurements of up to Options.Large bytes.
@@ -88,7 +89,7 @@ func NewSink(node *msg.Node, opts Options) (*Sink, error) {
 	return &Sink{arena}, nil
 }
 
-// Close gives the memory back, when the node is closed.
+// Close frees the memory. The node must be closed before.
 func (s *Sink) Close() error { return s.arena.Close() }
 
 // Serve implements msg.Handler. The body may name a unit.

@@ -1,6 +1,6 @@
 // Package buffers is the memory of a connection's messages: receives, and send buffers, in one
-// arena that is registered with the connection's provider. Who uses which buffer is its user's
-// business.
+// arena that is registered with the connection's provider. It does not allocate: its user decides
+// which buffer is used for what.
 package buffers
 
 import (
@@ -60,5 +60,5 @@ func (b *Buffers) Posts() []fabric.Recv { return b.posts }
 // Region is that of all buffers.
 func (b *Buffers) Region() fabric.Region { return b.arena.Region() }
 
-// Close gives the memory back.
+// Close frees the memory.
 func (b *Buffers) Close() error { return b.arena.Close() }

@@ -1,14 +1,14 @@
-// Package eager keeps the books of eager slots: memory of a server that one client may write, and
-// nobody else may use, for as long as the client holds it. Request data of a middling size goes
-// there, so that it is at the server when the request is. A client that could use slots asks for
-// them; the server gives what it can spare; slots that a connection has not used for a while are
-// asked back, and the client gives back those that are free. An idle connection has none.
+// Package eager tracks eager slots: memory of a server that is lent to one client, which alone may
+// write it. Request data of medium size goes there, so that it is at the server when the request
+// arrives. A client that could use slots asks for them; the server gives what it can spare; it asks
+// for slots back that a connection has not used for a while, and the client returns those that are
+// free. So an idle connection soon has none.
 //
 // A slot carries one request until that is answered. The client can write it at any time, so the
-// server copies what is in it and believes only the copy.
+// server copies the data before it uses it.
 //
-// It sends no messages and takes no locks: package msg does, and Held and Lent belong to whatever
-// lock their user has. Store is safe for concurrent use.
+// It sends no messages: package msg does. Held and Lent are guarded by their user's lock; Store is
+// safe for concurrent use.
 //
 // Read held.go first (the client's side), then lent.go and store.go (the server's).
 package eager

@@ -10,7 +10,7 @@ import (
 // WantSlots is how many slots a client asks for at once.
 const WantSlots = 2
 
-// wantPause is how many requests go without asking, after the server had nothing to give.
+// wantPause is after how many requests a client asks again when the server had nothing to give.
 const wantPause = 256
 
 // Held are the slots that a client holds at its server.
@@ -18,8 +18,8 @@ type Held struct {
 	slots  [MaxSlots]fabric.Remote
 	held   uint64 // set of slots that are ours
 	free   uint64 // of these, without a request
-	asked  bool   // for more, and not answered
-	silent int    // so many requests go without asking
+	asked  bool   // it has asked for more, and was not answered
+	silent int    // requests until it may ask again
 }
 
 // Take finds a slot for n bytes; -1 for none. ask tells that the caller should ask for slots,
@@ -44,7 +44,7 @@ func (h *Held) Remote(slot int) fabric.Remote { return h.slots[slot] }
 // Free ends the use of a slot: its request was answered.
 func (h *Held) Free(slot int) { h.free |= 1 << slot & h.held }
 
-// Given takes new slots, or the news that there are none.
+// Given takes new slots; none means that the server has none to give.
 func (h *Held) Given(gifts []Gift) error {
 	if !h.asked || len(gifts) > WantSlots {
 		return errs.Newf(errs.Protocol, "msg", "", "eager slots that were not asked for")

@@ -26,8 +26,8 @@ type Slot struct {
 	refs   int // calls that were sent with it and are not answered
 }
 
-// Give takes memory of the store for one more slot, of at most limit, that grant opens to the
-// client; false where there is none to spare. It does not wait.
+// Give allocates one more slot from the store, up to limit, and has grant open it to the client;
+// false where there is none to spare. It does not wait.
 func (l *Lent) Give(st *Store, name string, limit, size int,
 	grant func(buf *mem.Buf) (fabric.Remote, error)) (Gift, bool) {
 	index := bits.TrailingZeros64(^l.held)
@@ -69,8 +69,8 @@ func (l *Lent) Use(slot int, n int64) ([]byte, bool) {
 // Unuse ends a call's use of a slot.
 func (l *Lent) Unuse(slot int) { l.slots[slot].refs-- }
 
-// Back takes a set of slots that were asked back from the client, and appends them to dst. It is
-// false where the client has not what it gives, or uses it.
+// Back takes a set of slots back that the client was asked for, and appends them to dst. It is
+// false where the client does not have one of them, or uses it.
 func (l *Lent) Back(set uint64, dst []Slot) ([]Slot, bool) {
 	if set&^l.held != 0 || !l.taking {
 		return dst, false
@@ -93,7 +93,8 @@ func (l *Lent) remove(i int) Slot {
 	return slot
 }
 
-// Idle tells, once, that nobody has used the slots for so long, and that they are to be asked back.
+// Idle tells, once, that the slots were not used for after, and that the client is to be asked for
+// them.
 func (l *Lent) Idle(now time.Time, after time.Duration) bool {
 	if l.uses != l.seen || l.since.IsZero() {
 		l.seen, l.since = l.uses, now
@@ -103,8 +104,8 @@ func (l *Lent) Idle(now time.Time, after time.Duration) bool {
 	return ask
 }
 
-// Close appends all slots to dst and ends the use of the store, which Store.Leave is told of when
-// their memory is back.
+// Close appends all slots to dst and returns the user of the store, for Store.Leave when their
+// memory is freed.
 func (l *Lent) Close(dst []Slot) ([]Slot, *mem.User) {
 	for l.held != 0 {
 		dst = append(dst, l.remove(bits.TrailingZeros64(l.held)))

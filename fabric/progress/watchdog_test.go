@@ -7,33 +7,33 @@ import (
 	"time"
 )
 
-type guest struct{ left, seen int }
+type idler struct{ left, seen int }
 
-func (g *guest) Look() bool {
+func (g *idler) Check() bool {
 	g.seen++
 	g.left--
 	return g.left > 0
 }
 
-func TestVisitsUntilToldNotTo(t *testing.T) {
+func TestChecksUntilToldNotTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		v := NewVisitor[*guest]()
+		v := NewWatchdog[*idler]()
 		go v.Run(ctx)
-		long, short := &guest{left: 5}, &guest{left: 1}
+		long, short := &idler{left: 5}, &idler{left: 1}
 		v.Add(long)
 		v.Add(short)
 		time.Sleep(20 * Period)
 		synctest.Wait()
 		if long.seen != 5 || short.seen != 1 {
-			t.Fatalf("visited %d and %d times", long.seen, short.seen)
+			t.Fatalf("checked %d and %d times", long.seen, short.seen)
 		}
 		short.left = 2
 		v.Add(short) // it sleeps by now
 		time.Sleep(20 * Period)
 		synctest.Wait()
 		if short.seen != 3 {
-			t.Fatalf("visited %d times after it was added again", short.seen)
+			t.Fatalf("checked %d times after it was added again", short.seen)
 		}
 		cancel()
 		synctest.Wait()

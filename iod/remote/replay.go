@@ -11,12 +11,12 @@ import (
 	"github.com/sluice-storage/sluice/stripe"
 )
 
-// A server tells with every answer in which life of its volatile state it was given: the verifier.
-// A connection does not outlive the server's process; so while something is kept at a server every
-// new connection is asked for the verifier before it carries anything else. If it has changed, the
-// kept changes of each object are sent again, in their order and under their numbers, before
-// anything else of that object goes out. What the server still has it recognises by the numbers;
-// what would lie over a later change it refuses, by the life in which it was acknowledged first.
+// Every answer of a server carries its verifier, which identifies the life of its volatile state. A
+// connection does not outlive the server's process; so while changes are kept for a server, the
+// verifier is asked for on every new connection first. If it has changed, the kept changes of each
+// object are replayed: sent again, in their order and under their numbers, before any other request
+// for that object. The server recognises by their numbers those that it still has; by the life in
+// which a change was acknowledged first it refuses one that would overwrite a later change.
 
 // ensure finds out in which life of its server a connection is.
 func (r *Remote) ensure(ctx context.Context, srv *server, conn *msg.Conn) error {
@@ -50,8 +50,9 @@ func (r *Remote) ensure(ctx context.Context, srv *server, conn *msg.Conn) error 
 	return nil
 }
 
-// watchLocked waits for the end of a connection to a server that something is kept of, and goes to
-// see whether the server has lost it: others may be reading, even if nobody here is.
+// watchLocked waits for the end of a connection to a server with kept changes, and then replays
+// them if the server has lost them: other clients may be reading, even if nothing is requested
+// here.
 func (r *Remote) watchLocked(srv *server, conn *msg.Conn) {
 	if srv.watched == conn || r.closed {
 		return
@@ -66,14 +67,14 @@ func (r *Remote) watchLocked(srv *server, conn *msg.Conn) {
 		r.mu.Lock()
 		kept := srv.acked > 0 && srv.conn.Load() == conn
 		r.mu.Unlock()
-		if kept { // ensure, on the way to the server, does all that has to be done
+		if kept { // ensure does the rest
 			_ = r.reach(r.ctx, srv, func(context.Context, *msg.Conn) error { return nil })
 		}
 	})
 }
 
-// adopt takes a connection to a server at which nothing is kept: whatever life it is in, the first
-// answer will tell.
+// adopt takes a connection to a server without kept changes: the first answer will tell its
+// verifier.
 func (r *Remote) adopt(srv *server, conn *msg.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,7 +87,7 @@ func (r *Remote) adopt(srv *server, conn *msg.Conn) bool {
 	return true
 }
 
-// heard looks at the verifier of an answer to a request that changed nothing.
+// heard checks the verifier of an answer to a request that changed nothing.
 func (r *Remote) heard(srv *server, conn *msg.Conn, m iod.Mark) {
 	if m.Verifier == srv.verifier.Load() {
 		return
@@ -96,8 +97,8 @@ func (r *Remote) heard(srv *server, conn *msg.Conn, m iod.Mark) {
 	r.heardLocked(srv, conn, m)
 }
 
-// heardLocked tells whether an answer is of the present life. A verifier that changes on one
-// connection says that the server could not write back what it had acknowledged.
+// heardLocked tells whether an answer is of the present life. If the verifier changes on one
+// connection the server could not write back what it had acknowledged.
 func (r *Remote) heardLocked(srv *server, conn *msg.Conn, m iod.Mark) bool {
 	switch {
 	case srv.conn.Load() != conn:
@@ -123,41 +124,41 @@ func (r *Remote) changeLocked(srv *server, verifier uint64) {
 	srv.life++
 	r.counts.restarts.Add(1)
 	for _, o := range srv.objects {
-		o.toMend, o.mixed = o.first, false
+		o.toReplay, o.mixed = o.first, false
 		if !o.stale && o.nextStale() != nil {
 			o.stale = true
 			srv.stale.Add(1)
 		}
 	}
 	if srv.stale.Load() > 0 && !r.closed {
-		r.workers.Go(func() { r.mendAll(srv) })
+		r.workers.Go(func() { r.replayAll(srv) })
 	}
 }
 
-// nextStale is the first change of the list that was acknowledged in an earlier life. Those before
-// toMend were not, or were sent again.
+// nextStale is the first change of the list that was acknowledged in an earlier life. None is
+// before toReplay.
 func (o *object) nextStale() *kept {
-	for ; o.toMend != nil; o.toMend = o.toMend.next {
-		if o.toMend.acked != 0 && o.toMend.life != o.srv.life {
-			return o.toMend
+	for ; o.toReplay != nil; o.toReplay = o.toReplay.next {
+		if o.toReplay.acked != 0 && o.toReplay.life != o.srv.life {
+			return o.toReplay
 		}
 	}
 	return nil
 }
 
-// mendAll sends again what is kept of a server's objects, also of those that nobody asks for.
-func (r *Remote) mendAll(srv *server) {
+// replayAll replays the kept changes of all objects of a server.
+func (r *Remote) replayAll(srv *server) {
 	for {
 		o := r.anyStale(srv)
 		if o == nil {
 			return
 		}
 		err := r.reach(r.ctx, srv, func(ctx context.Context, conn *msg.Conn) error {
-			return r.mend(ctx, conn, o)
+			return r.replay(ctx, conn, o)
 		})
-		r.letGo(o)
+		r.release(o)
 		if err != nil {
-			return // the next request, or the next round of syncs, tries again
+			return // the next request, or the next sweep, tries again
 		}
 	}
 }
@@ -174,8 +175,8 @@ func (r *Remote) anyStale(srv *server) *object {
 	return nil
 }
 
-// mendIfStale sends again what is kept of an object before a request of it goes out.
-func (r *Remote) mendIfStale(ctx context.Context, conn *msg.Conn, srv *server,
+// replayIfStale replays the kept changes of an object before a request for it is sent.
+func (r *Remote) replayIfStale(ctx context.Context, conn *msg.Conn, srv *server,
 	t *iod.Target) error {
 	if srv.stale.Load() == 0 {
 		return nil
@@ -188,24 +189,25 @@ func (r *Remote) mendIfStale(ctx context.Context, conn *msg.Conn, srv *server,
 	}
 	o.users++
 	r.mu.Unlock()
-	defer r.letGo(o)
-	return r.mend(ctx, conn, o)
+	defer r.release(o)
+	return r.replay(ctx, conn, o)
 }
 
-// mend sends again, one after the other, what was acknowledged in an earlier life. It fails when
-// the server cannot be reached; what the server refuses is lost, and told once. A change that the
-// server had applied before it was truncated is not refused but recognised by its number.
-func (r *Remote) mend(ctx context.Context, conn *msg.Conn, o *object) error {
+// replay sends again, one after the other, the changes that were acknowledged in an earlier life.
+// It fails when the server cannot be reached. What the server refuses is lost, and reported once. A
+// change that the server had applied before it was truncated is not refused but recognised by its
+// number.
+func (r *Remote) replay(ctx context.Context, conn *msg.Conn, o *object) error {
 	select {
-	case o.mending <- struct{}{}:
+	case o.replaying <- struct{}{}:
 	case <-ctx.Done():
 		return errs.Wrap("iod.Call", "", ctx.Err())
 	}
-	defer func() { <-o.mending }()
+	defer func() { <-o.replaying }()
 	told := false
 	var last cut
 	for first := true; ; first = false {
-		k := r.nextToMend(o)
+		k := r.nextToReplay(o)
 		if k == nil {
 			return nil
 		}
@@ -221,15 +223,15 @@ func (r *Remote) mend(ctx context.Context, conn *msg.Conn, o *object) error {
 		switch kind := errs.KindOf(err); {
 		case kind == errs.OK:
 			r.resent(k, conn, mark)
-		case kind == errs.NotFound, kind == errs.Stale && last.took(k):
+		case kind == errs.NotFound, kind == errs.Stale && last.covers(k):
 			r.counts.superseded.Add(1)
 			r.forget(k)
-		case unsettled(err):
+		case unanswered(err):
 			return err
 		default:
-			if !told { // before a sync that waits for this can end
+			if !told { // before a waiting sync can return
 				told = true
-				r.tell(o, err)
+				r.reportLoss(o, err)
 			}
 			r.counts.lost.Add(1)
 			r.forget(k)
@@ -237,17 +239,17 @@ func (r *Remote) mend(ctx context.Context, conn *msg.Conn, o *object) error {
 	}
 }
 
-// cut is the last truncation of an object, as far as its server tells: there is nothing of the
-// object behind size but what was written later.
+// cut is the last truncation of an object, as far as its server tells: only later writes lie behind
+// size.
 type cut struct {
 	seq  uint64 // 0: not known
 	size int64
 }
 
-// took tells whether a change that comes too late, because the object was truncated since, would
-// have been cut off anyhow: it lies behind the end. What lies before it, even in part, is missing.
-// What has been written behind the end since then hides where it was: that counts as missing too.
-func (c *cut) took(k *kept) bool {
+// covers tells whether a change that is refused, because the object was truncated since, would have
+// been cut off by that: all of it lies behind the end. A change that lies before the end, even in
+// part, is lost. If later writes hide where the end was the change counts as lost too.
+func (c *cut) covers(k *kept) bool {
 	var req iod.Request
 	if c.seq <= k.stamp.TruncSeq || req.Decode(k.op, k.stamp, k.request()) != nil {
 		return false
@@ -259,8 +261,8 @@ func (c *cut) took(k *kept) bool {
 	return first >= c.size
 }
 
-// measure finds out about the truncation that k is too old for. It fails when the server cannot be
-// reached; a server that does not tell leaves it unknown.
+// measure asks the server about the truncation that k is older than. It fails when the server
+// cannot be reached; if the server does not tell, last stays unknown.
 func (r *Remote) measure(ctx context.Context, conn *msg.Conn, k *kept, last *cut) error {
 	if last.seq > k.stamp.TruncSeq {
 		return nil
@@ -271,7 +273,7 @@ func (r *Remote) measure(ctx context.Context, conn *msg.Conn, k *kept, last *cut
 	c := r.take(iod.OpStat, &t, &iod.Args{})
 	defer r.put(c)
 	if err := conn.Call(ctx, &c.req, &c.rep); err != nil {
-		if unsettled(err) {
+		if unanswered(err) {
 			return err
 		}
 		return nil
@@ -282,9 +284,9 @@ func (r *Remote) measure(ctx context.Context, conn *msg.Conn, k *kept, last *cut
 	return nil
 }
 
-// gone asks for fresh rights before something is sent again, and forgets what was written to a file
-// that does not exist any more: sent again it would bring the object back to life, for nobody.
-// Where nobody can be asked the rights that are there have to do.
+// gone renews the rights before changes are sent again, and drops the changes of a file that does
+// not exist any more: sent again they would create the object anew. If the rights cannot be renewed
+// the old ones are used.
 func (r *Remote) gone(ctx context.Context, o *object) bool {
 	if _, err := r.renew(ctx, o); errs.KindOf(err) != errs.NotFound {
 		return false
@@ -295,9 +297,9 @@ func (r *Remote) gone(ctx context.Context, o *object) bool {
 	return true
 }
 
-// nextToMend is what has to be sent next; nil when all is well, which ends the object's being
-// stale.
-func (r *Remote) nextToMend(o *object) *kept {
+// nextToReplay is the next change to send; nil when there is none: then the object is not stale any
+// more.
+func (r *Remote) nextToReplay(o *object) *kept {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := o.nextStale()
@@ -315,8 +317,9 @@ func (r *Remote) nextToMend(o *object) *kept {
 	return k
 }
 
-// renumber is for a server that went on after it had lost a change: a later one that it has would
-// make it take the earlier one for a repeat. From k on all are sent again without numbers.
+// renumber is for a server that went on after it had lost a change: because it has a later number
+// it would take the earlier one for a repeat. So the changes from k on are sent again without
+// numbers.
 func (o *object) renumber(k *kept) {
 	for ; k != nil; k = k.next {
 		if k.acked != 0 {
@@ -326,8 +329,8 @@ func (o *object) renumber(k *kept) {
 	}
 }
 
-// resent notes the answer to a change that was sent again. In the server's order it stays where it
-// was first acknowledged. One without a number is durable now.
+// resent records the answer to a change that was sent again. Its place in the server's order stays
+// that of its first acknowledgement. A change without a number is durable now.
 func (r *Remote) resent(k *kept, conn *msg.Conn, m iod.Mark) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -336,16 +339,16 @@ func (r *Remote) resent(k *kept, conn *msg.Conn, m iod.Mark) {
 	case !stripe.Numbered(k.stamp):
 		r.forgetLocked(k)
 	case !present:
-		return // once more, then
+		return // it is sent once more
 	default:
 		k.life = k.obj.srv.life
 	}
 	r.counts.resent.Add(1)
 }
 
-// tell reports a loss. It is an input/output error, unless what is missing is space: a program does
-// something else about that.
-func (r *Remote) tell(o *object, lost error) {
+// reportLoss reports lost changes. The error is errs.IO, unless space is missing, which programs
+// handle differently.
+func (r *Remote) reportLoss(o *object, lost error) {
 	r.mu.Lock()
 	t := o.target
 	r.mu.Unlock()
@@ -364,9 +367,9 @@ func (r *Remote) tell(o *object, lost error) {
 	o.lost = lost
 }
 
-// resend sends one change again as it was sent at first, but for its capability, which may have to
-// be a fresh one. That a truncation is known does not say that the change is refused: only the
-// server knows whether it was applied before. So it is asked by fresh rights once at least.
+// resend sends one change again as it was sent at first, except for its capability, which may be
+// renewed. A known truncation does not mean that the change is refused: only the server knows
+// whether the change was applied before. So it is sent with fresh rights at least once.
 func (r *Remote) resend(ctx context.Context, conn *msg.Conn, k *kept) (iod.Mark, error) {
 	for try := 0; ; try++ {
 		mark, err := r.resendOnce(ctx, conn, k)
@@ -394,8 +397,8 @@ func (r *Remote) resend(ctx context.Context, conn *msg.Conn, k *kept) (iod.Mark,
 	}
 }
 
-// renewFailed is what a failure to renew means to a kept change: its file is gone, or its writer is
-// deposed, or it has to wait.
+// renewFailed is the error of a kept change whose rights could not be renewed: its file is gone, or
+// its writer is fenced, or it has to wait.
 func renewFailed(err error) error {
 	switch errs.KindOf(err) {
 	case errs.NotFound, errs.Fenced, errs.Canceled:
@@ -404,8 +407,8 @@ func renewFailed(err error) error {
 	return errs.New(errs.Disconnected, "iod.Renew", "", err)
 }
 
-// A truncation that is under way makes a server refuse what the metadata service still allows; it
-// is waited for so many times, a little longer each time.
+// While a truncation is under way a server refuses what the metadata service still allows; the
+// change is retried, with backoff.
 const (
 	renewTries = 8
 	renewPause = 20 * time.Millisecond
@@ -427,7 +430,7 @@ func (r *Remote) resendOnce(ctx context.Context, conn *msg.Conn, k *kept) (iod.M
 	if err := req.Decode(k.op, k.stamp, k.request()); err != nil {
 		return iod.Mark{}, err
 	}
-	r.entitle(k, &req.Target)
+	r.setRights(k, &req.Target)
 	req.Args.Again = k.from
 	if !stripe.Numbered(req.Target.Stamp) {
 		req.Args.Durability = stripe.Durable
@@ -444,10 +447,10 @@ func (r *Remote) resendOnce(ctx context.Context, conn *msg.Conn, k *kept) (iod.M
 	return iod.DecodeMark(c.rep.Body)
 }
 
-// entitle puts the newest rights into a request that is sent again. A session that has ended takes
-// its numbers with it: its changes go out without, and durably, because nobody would recognise them
-// another time.
-func (r *Remote) entitle(k *kept, t *iod.Target) {
+// setRights puts the newest rights into a request that is sent again. The numbers of a session that
+// has ended are not valid any more: its changes are sent without numbers, and durably, because a
+// repeat would not be recognised.
+func (r *Remote) setRights(k *kept, t *iod.Target) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := &k.obj.target
@@ -458,7 +461,7 @@ func (r *Remote) entitle(k *kept, t *iod.Target) {
 	t.Stamp = k.stamp
 }
 
-// renew gets fresh rights to an object, and how many truncations of it are known now.
+// renew gets fresh rights to an object, and its present truncate sequence.
 func (r *Remote) renew(ctx context.Context, o *object) (truncSeq uint64, err error) {
 	if r.opts.Renew == nil {
 		return 0, errs.Newf(errs.Unsupported, "iod.Renew", "", "nobody renews capabilities")
