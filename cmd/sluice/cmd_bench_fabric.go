@@ -67,8 +67,8 @@ func (f *benchFlags) benchFabric(asked []string) (err error) {
 	if err != nil {
 		return err
 	}
-	b := &benchfabric.Bench{Providers: names, Open: benchOpener(ours), Peer: p.info, Quick: f.quick && len(f.cases) == 0,
-		Note: f.note}
+	b := &benchfabric.Bench{Providers: names, Open: benchOpener(ours), Peer: p.info,
+		Quick: f.quick && len(f.cases) == 0, Note: f.note}
 	defer func() { err = errors.Join(err, b.Close()) }()
 	cases, err := b.Cases(f.cmd.Context())
 	if err != nil {

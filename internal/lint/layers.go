@@ -82,7 +82,6 @@ func table() []layer {
 		{"nbd", nil},
 		{"nbd/volumeexport", []string{"client", "nbd", "stripe"}},
 		{"nbd/...", []string{"nbd"}},
-		{"dash", []string{"admin", "client"}},
 
 		{"cmd/sluice", []string{"..."}},
 		{"systest", nil},                     // drives the built binary
