@@ -130,14 +130,30 @@ func startCluster(t *testing.T, o clusterOptions) *cluster {
 	c.start(t)
 	t.Cleanup(func() { c.stop(t) })
 	c.awaitReady(t, o)
-	st, err := c.state()
-	must(t, err)
-	for _, s := range st.Servers {
-		if s.Provider != o.via() {
-			t.Errorf("server %d is reached by %q, not by %s", s.ID, s.Provider, o.via())
+	c.awaitProvider(t, o.via())
+	return c
+}
+
+// awaitProvider asks until every server is reached by a provider. On a busy machine one may be too
+// slow to answer at all, or in time.
+func (c *cluster) awaitProvider(t *testing.T, want string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		st, err := c.state()
+		must(t, err)
+		others := 0
+		for _, s := range st.Servers {
+			if s.Provider == want {
+				continue
+			}
+			if others++; time.Now().After(deadline) {
+				t.Fatalf("server %d is reached by %q, not by %s", s.ID, s.Provider, want)
+			}
+		}
+		if others == 0 {
+			return
 		}
 	}
-	return c
 }
 
 // start runs `sluice up`.

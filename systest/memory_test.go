@@ -65,7 +65,8 @@ func TestMemoryBoundWithACrowd(t *testing.T) {
 	working.Wait()
 	st, err := c.state()
 	must(t, err)
-	if n := st.count("connections_shm"); n < 4*crowd {
+	// On a busy machine some take too long by shared memory, and go by tcp.
+	if n := st.count("connections_shm"); n < 4*crowd*9/10 {
 		t.Errorf("%d connections by shm to four servers, there are %d clients", n, crowd)
 	}
 	own := int64(crowdBound + crowdRuntime)
