@@ -80,12 +80,12 @@ func (x *Index) FillAhead(o *Object, a Ahead) *Fill {
 		if x.find(o, index) != nil {
 			continue
 		}
-		if x.policy.aheadBytes+o.UnitBytes() > x.cfg.AheadAll {
-			break
-		}
 		x.Memory.Grow()
 		if x.find(o, index) != nil {
 			continue // it was entered while the lock was free
+		}
+		if x.policy.aheadBytes+o.UnitBytes() > x.cfg.AheadAll {
+			break // after Grow: others may have read ahead while the lock was free
 		}
 		r.Ask(o.shift, 1)
 		if !x.Memory.TryAllocate(r, true) {
