@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -98,7 +99,7 @@ func (fs *FS) closeEndings() {
 			pause = pauseFirst
 			continue
 		}
-		if !sleep(fs.life, pause) {
+		if !wait.Sleep(fs.life, pause) {
 			return
 		}
 		pause = min(2*pause, endPauseMax)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/wait"
 )
 
 // Pauses while a truncation is under way: short at first, because most are, and never longer than
@@ -61,7 +62,7 @@ func (f *File) settle(ctx context.Context, op func(context.Context, *grant, uint
 				return rerr
 			}
 			// A fresh one that is refused too: the server does not know yet what time it is.
-			if try > 0 && !sleep(ctx, min(pauseFirst<<min(try, 8), pauseMax)) {
+			if try > 0 && !wait.Sleep(ctx, min(pauseFirst<<min(try, 8), pauseMax)) {
 				return errs.Wrap("client", "", ctx.Err())
 			}
 		case errs.NotFound: // the object was removed, and the file is open here
@@ -108,7 +109,7 @@ func (f *File) refresh(ctx context.Context, g *grant, seq uint64, try int) error
 	if err := f.renewFrom(ctx, g); err != nil {
 		return err
 	}
-	if !sleep(ctx, min(pauseFirst<<min(try, 8), pauseMax)) {
+	if !wait.Sleep(ctx, min(pauseFirst<<min(try, 8), pauseMax)) {
 		return errs.Wrap("client", "", ctx.Err())
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -33,7 +34,7 @@ func (fs *FS) newSession(ctx context.Context) (*session, error) {
 func (fs *FS) keepAlive() {
 	for {
 		s := fs.sess.Load()
-		if !sleep(fs.life, max(s.lease/3, 10*time.Millisecond)) {
+		if !wait.Sleep(fs.life, max(s.lease/3, 10*time.Millisecond)) {
 			return
 		}
 		err := fs.svc.KeepAlive(fs.life, s.id)
@@ -120,7 +121,7 @@ func (fs *FS) openFiles() []*File {
 // renewUsed renews the capabilities of those handles that were used since its last round. Idle
 // handles are left alone: their first use finds the capability expired and renews it then.
 func (fs *FS) renewUsed() {
-	for sleep(fs.life, fs.renewEvery()) {
+	for wait.Sleep(fs.life, fs.renewEvery()) {
 		var used []*File
 		for _, f := range fs.openFiles() {
 			if f.used.Swap(false) {
@@ -179,18 +180,6 @@ func (fs *FS) renew(ctx context.Context, files []*File) error {
 		}
 	}
 	return failed
-}
-
-// sleep waits for d; false when ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // Statfs is the room of the whole file system.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -99,7 +100,7 @@ func (fs *FS) takeOver(ctx context.Context, name, dead string) (*File, meta.Volu
 		if errs.KindOf(err) != errs.Busy || try == takeOverTries {
 			return f, v, err
 		}
-		if !sleep(ctx, min(pauseFirst<<min(try, 8), pauseMax)) {
+		if !wait.Sleep(ctx, min(pauseFirst<<min(try, 8), pauseMax)) {
 			return nil, v, errs.Wrap("client", "", ctx.Err())
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/stripe"
@@ -391,7 +392,7 @@ func (r *Remote) resend(ctx context.Context, conn *msg.Conn, k *kept) (iod.Mark,
 		case kind == errs.Stale && try > 0 && over > k.stamp.TruncSeq:
 			return mark, errs.Newf(errs.Stale, "iod.Write", "", "the file was truncated since")
 		}
-		if try > 0 && !pause(ctx, time.Duration(try)*renewPause) {
+		if try > 0 && !wait.Sleep(ctx, time.Duration(try)*renewPause) {
 			return mark, errs.Wrap("iod.Call", "", ctx.Err())
 		}
 	}
@@ -413,17 +414,6 @@ const (
 	renewTries = 8
 	renewPause = 20 * time.Millisecond
 )
-
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
 
 func (r *Remote) resendOnce(ctx context.Context, conn *msg.Conn, k *kept) (iod.Mark, error) {
 	var req iod.Request
