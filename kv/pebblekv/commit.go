@@ -127,19 +127,13 @@ func (s *Store) fill(b *pebble.Batch, t *kv.Txn, v kv.Version) error {
 		setUser(b, a.Key, value[:], v)
 	}
 	if t.ReqID != (kv.ReqID{}) {
-		op := b.SetDeferred(replayKey, replayBytes)
-		op.Key[0] = prefixReplay
-		binary.BigEndian.PutUint32(op.Key[1:], uint32(s.replay.Slot()))
-		binary.BigEndian.PutUint64(op.Value, uint64(v))
-		binary.BigEndian.PutUint64(op.Value[versionBytes:], t.Answer)
-		copy(op.Value[versionBytes+answerBytes:], t.ReqID[:])
-		_ = op.Finish()
+		setReplay(b, s.replay.Slot(), t, v)
 	}
 	setVersion(b, keyLast, v)
 	return nil
 }
 
-// setUser and setVersion cannot fail: a batch without an index only grows.
+// setUser, setReplay and setVersion cannot fail: a batch without an index only grows.
 
 func setUser(b *pebble.Batch, key, value []byte, v kv.Version) {
 	op := b.SetDeferred(1+len(key), versionBytes+len(value))
@@ -147,6 +141,16 @@ func setUser(b *pebble.Batch, key, value []byte, v kv.Version) {
 	copy(op.Key[1:], key)
 	binary.BigEndian.PutUint64(op.Value, uint64(v))
 	copy(op.Value[versionBytes:], value)
+	_ = op.Finish()
+}
+
+func setReplay(b *pebble.Batch, slot int, t *kv.Txn, v kv.Version) {
+	op := b.SetDeferred(replayKey, replayBytes)
+	op.Key[0] = prefixReplay
+	binary.BigEndian.PutUint32(op.Key[1:], uint32(slot))
+	binary.BigEndian.PutUint64(op.Value, uint64(v))
+	binary.BigEndian.PutUint64(op.Value[versionBytes:], t.Answer)
+	copy(op.Value[versionBytes+answerBytes:], t.ReqID[:])
 	_ = op.Finish()
 }
 
