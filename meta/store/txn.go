@@ -55,7 +55,8 @@ func (t *txn) peek(key []byte) ([]byte, error) {
 	return value, err
 }
 
-// demand makes the commit depend on the existence of a key, whatever its value.
+// demand makes the commit depend on the existence of a key, whatever its value. The snapshot must
+// have it: see kv.Txn.Seen.
 func (t *txn) demand(key []byte) {
 	t.kv.Checks = append(t.kv.Checks, kv.Check{Key: key, Exists: true})
 }
@@ -179,6 +180,7 @@ func (s *Store) answer(ctx context.Context, c *meta.Caller, build func(t *txn) e
 		t := txn{losses: s.losses.Load(), now: s.now(), snap: s.kv.Snapshot()}
 		t.kv.ReqID = id
 		since := t.snap.Version()
+		t.kv.Seen = since // all that read and demand note down holds there
 		err = build(&t)
 		t.snap.Close()
 		switch {
