@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/cockroachdb/pebble/v2"
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-storage/sluice/kv"
@@ -49,8 +48,7 @@ func fileTxn(i uint64, sync bool) *kv.Txn {
 	return t
 }
 
-// BenchmarkFile measures these transactions, and the same batches written to pebble alone: opened as
-// the store opens it, but without the store's files around it, checks, order and counters.
+// BenchmarkFile measures these transactions, and the same batches written to pebble alone.
 func BenchmarkFile(b *testing.B) {
 	for _, sync := range []bool{false, true} {
 		for _, writers := range []int{1, 8, 64} {
@@ -72,7 +70,12 @@ func BenchmarkFile(b *testing.B) {
 
 func openCost(b *testing.B, bare bool) func(t *kv.Txn) error {
 	if bare {
-		return openBare(b)
+		db, err := OpenBare(Options{Dir: b.TempDir()})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = db.Close() })
+		return db.Commit
 	}
 	s, err := Open(Options{Dir: b.TempDir()})
 	if err != nil {
@@ -90,40 +93,6 @@ func openCost(b *testing.B, bare bool) func(t *kv.Txn) error {
 		_ = snap.Close()
 		_, err := s.Commit(context.Background(), t)
 		return err
-	}
-}
-
-// openBare returns what writes the batch of a transaction to pebble and waits as long as pebble
-// itself makes a writer wait.
-func openBare(b *testing.B) func(t *kv.Txn) error {
-	o := Options{Dir: b.TempDir()}.withDefaults()
-	p := o.pebbleOptions(newGuard(o.FS), newQueue(o.MemtableBytes))
-	p.FS, p.EventListener = nil, nil
-	db, err := pebble.Open(o.Dir, p)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = db.Close() })
-	var version atomic.Uint64
-	return func(t *kv.Txn) error {
-		v := kv.Version(version.Add(1))
-		batch := db.NewBatch()
-		for i := range t.Puts {
-			setUser(batch, t.Puts[i].Key, t.Puts[i].Value, v)
-		}
-		for _, key := range t.Deletes {
-			_ = batch.Delete(userKey(key), nil)
-		}
-		for i := range t.Adds {
-			setUser(batch, t.Adds[i].Key, t.ReqID[:8], v)
-		}
-		setReplay(batch, int(uint64(v)%kv.ReplayWindow), t, v)
-		setVersion(batch, keyLast, v)
-		defer batch.Close()
-		if t.Sync {
-			return batch.Commit(pebble.Sync)
-		}
-		return batch.Commit(pebble.NoSync)
 	}
 }
 

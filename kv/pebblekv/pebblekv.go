@@ -63,7 +63,7 @@ type Options struct {
 	CacheBytes int64
 
 	// MemtableBytes is the size of a memtable, in bytes; there are at most 4. Small ones are
-	// started with, so that an idle store is small. Default 8 MiB, at least 1 MiB.
+	// started with, so that an idle store is small. Default 16 MiB, at least 1 MiB.
 	MemtableBytes int
 
 	// ChangesBytes bounds the memory of recent changes for range checks, in bytes; the promise of
@@ -87,7 +87,7 @@ func (o Options) withDefaults() Options {
 		o.CacheBytes = 16 << 20
 	}
 	if o.MemtableBytes == 0 {
-		o.MemtableBytes = 8 << 20
+		o.MemtableBytes = 16 << 20
 	}
 	if o.ChangesBytes == 0 {
 		o.ChangesBytes = 4 << 20
@@ -168,7 +168,10 @@ func (o Options) pebbleOptions(g *guard, q *queue) *pebble.Options {
 		// never stalls; commits wait in front of it, see queue.
 		MemTableStopWritesThreshold: 4 * queuedMax,
 		L0StopWritesThreshold:       1 << 20,
-		CompactionConcurrencyRange:  func() (lower, upper int) { return 1, 2 },
+		// Compaction was half of the processor time of a commit. It rewrites what lies below the
+		// tables that it takes in, so it should take in many; a reader has a filter for each.
+		L0CompactionThreshold:      8,
+		CompactionConcurrencyRange: func() (lower, upper int) { return 1, 2 },
 	}
 	for i := range p.Levels {
 		p.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
