@@ -81,7 +81,7 @@ func key(kind byte, numbers ...uint64) []byte {
 
 func put(key []byte, bytes int) kv.Put { return kv.Put{Key: key, Value: make([]byte, bytes)} }
 
-// named is a transaction that makes or takes names in directory 1: its counter and its times change.
+// named is a transaction that makes or takes names in directory 1, whose counter and times change.
 func named(i uint64, step byte) txn {
 	t := txn{Puts: []kv.Put{put(key('T', 1), timesBytes)}, Adds: []kv.Add{{Key: key('N', 1)}}}
 	binary.BigEndian.PutUint64(t.ReqID[:], i)

@@ -23,8 +23,8 @@ const (
 	bigIdle      = "big-idle"
 )
 
-// BigCases are those with many files, in the order in which they build on each other: the bytes of a
-// file are those of the files of big-directory, and compacting ends the cluster.
+// BigCases are those with many files, in the order in which they build on each other: the bytes of
+// a file are those of the files of big-directory, and compacting ends the cluster.
 func (b *Bench) BigCases() []bench.Case {
 	one := func(name, about, metric string, depth int, measure bench.Measure) bench.Case {
 		return bench.Case{Bench: "meta", Name: name, About: about, Metric: metric, Depth: depth,
@@ -190,7 +190,9 @@ func (b *Bench) handles(ctx context.Context, _ time.Duration) (r bench.Result, e
 		return r, err
 	}
 	rest := ids[few : len(ids)-few]
-	err = together(len(rest), func(i int) error { return names.Close(ctx, c, rest[i], false, 0, 0, 0) })
+	err = together(len(rest), func(i int) error {
+		return names.Close(ctx, c, rest[i], false, 0, 0, 0)
+	})
 	if err != nil {
 		return r, err
 	}

@@ -133,8 +133,8 @@ func (d *drive) measure(ctx context.Context, t time.Duration) (r bench.Result, e
 	})
 }
 
-// measureTaking makes files, and measures how they are removed: as many as will last for t, going by
-// the rate of the last time.
+// measureTaking makes files, and measures how they are removed: as many as will last for t, going
+// by the rate of the last time.
 func (d *drive) measureTaking(ctx context.Context, t time.Duration) (r bench.Result, err error) {
 	each := max(20, int(d.rate*t.Seconds())/d.v.depth)
 	_, err = bench.Load{Depth: d.v.depth, Least: each * d.v.depth, Op: func(w, i int) error {

@@ -225,4 +225,6 @@ func (d *drive) clientRename(ctx context.Context, at spot) error {
 	return d.fs.Rename(ctx, at.path+"/"+from, at.path+"/"+to)
 }
 
-func (d *drive) clientUnlink(ctx context.Context, at spot) error { return d.fs.Remove(ctx, at.full()) }
+func (d *drive) clientUnlink(ctx context.Context, at spot) error {
+	return d.fs.Remove(ctx, at.full())
+}

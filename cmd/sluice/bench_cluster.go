@@ -20,20 +20,20 @@ import (
 
 // metaSite is a cluster that a bench has started, and a client of it.
 type metaSite struct {
-	dir   string // the cluster's folder
-	up    *exec.Cmd
-	conn  *connection
-	ask   *metaConnection
-	url   string
-	pids  map[string]int // by the process' name
-	asked uint64         // how often each I/O server was asked for its numbers
+	dir  string // the cluster's folder
+	up   *exec.Cmd
+	conn *connection
+	ask  *metaConnection
+	url  string
+	pids map[string]int // by the process' name
 }
 
 // startMetaSite starts a cluster with its data on disk, in dir, and a client that reaches it by the
 // providers of by.
 func startMetaSite(ctx context.Context, dir string, by *providersFlag) (*metaSite, error) {
 	s := &metaSite{dir: dir}
-	args := append([]string{"up", "--dir", dir, "--listen", "127.0.0.1:0", "--iods", "2"}, by.args()...)
+	args := append([]string{"up", "--dir", dir, "--listen", "127.0.0.1:0", "--iods", "2"},
+		by.args()...)
 	var err error
 	if s.up, s.url, err = startBenchUp(ctx, dir, args); err != nil {
 		return nil, err
@@ -164,11 +164,11 @@ func (s *metaSite) requests(ctx context.Context) (names, data uint64, err error)
 	}
 	list := adminServers(servers)
 	askServers(ctx, s.ask.net, list, servers)
-	s.asked++
 	for _, one := range list {
 		for _, c := range one.Counts {
-			if c.Name == "calls_handed" {
-				data += c.Value - min(c.Value, s.asked) // these questions are among them
+			op, ok := strings.CutPrefix(c.Name, "requests_")
+			if ok && op != "running" && op != "status" && op != "list" { // status is this question
+				data += c.Value
 			}
 		}
 	}

@@ -55,7 +55,8 @@ func runRandom(tb testing.TB, rt *rapid.T, cfg Config) {
 		}
 	}()
 	steps := map[string]func(){
-		"commit": r.randomCommit, "prepare": r.prepare, "late": r.commitLate, "repeat": r.repeat, "hold": r.hold, "look": r.look,
+		"commit": r.randomCommit, "prepare": r.prepare, "late": r.commitLate,
+		"repeat": r.repeat, "hold": r.hold, "look": r.look,
 		"sync": r.syncAll, "reopen": r.restart, "crash": r.powerCut,
 	}
 	names := []string{"commit", "commit", "commit", "commit", "commit", "prepare", "prepare",

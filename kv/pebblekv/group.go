@@ -14,9 +14,10 @@ import (
 
 // Transactions that come at the same time are committed together. Whoever finds nobody in the
 // ordered section leads: it takes all that wait, in the order of their coming, checks and numbers
-// them one by one, and hands them to pebble as one batch. Then it passes the lead on to the first of
-// those who have come meanwhile, waits for the log, and tells the others. So the cost of pebble's
-// own queue, of waking goroutines and of writing the log is shared, the more so the more there are.
+// them one by one, and hands them to pebble as one batch. Then it passes the lead on to the first
+// of those who have come meanwhile, waits for the log, and tells the others. So they share the cost
+// of pebble's own queue, of waking goroutines and of writing the log, the more so the more there
+// are.
 //
 // A batch is in the log whole or not at all: what a crash leaves is still a prefix of the order.
 
@@ -174,8 +175,8 @@ func (g *group) refuse() {
 	g.members = kept
 }
 
-// apply is the ordered section. It returns why the whole group fails, and leaves in each member what
-// became of it otherwise.
+// apply is the ordered section. It returns why the whole group fails, and leaves in each member
+// what became of it otherwise.
 func (g *group) apply() error {
 	if err := g.s.guard.err(); err != nil {
 		return err

@@ -18,8 +18,8 @@
 // It does not replicate and does not repair. What a range check needs to know about recent
 // changes is kept in memory, bounded; see engine.Changes.
 //
-// Read pebblekv.go first, then commit.go, group.go, guard.go and recover.go; format.go draws the keys and
-// values.
+// Read pebblekv.go first, then commit.go, group.go, guard.go and recover.go; format.go draws the
+// keys and values. bare.go is for benches: pebble alone.
 package pebblekv
 
 import (
