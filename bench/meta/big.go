@@ -177,7 +177,7 @@ func (b *Bench) handles(ctx context.Context, _ time.Duration) (r bench.Result, e
 		var times []float64
 		for _, id := range ids {
 			begin := time.Now()
-			if err := names.Close(ctx, c, id, false, 0, 0, 0); err != nil {
+			if err := closeClean(ctx, names, c, id); err != nil {
 				return 0, err
 			}
 			times = append(times, float64(time.Since(begin).Nanoseconds())/1e3)
@@ -190,9 +190,7 @@ func (b *Bench) handles(ctx context.Context, _ time.Duration) (r bench.Result, e
 		return r, err
 	}
 	rest := ids[few : len(ids)-few]
-	err = together(len(rest), func(i int) error {
-		return names.Close(ctx, c, rest[i], false, 0, 0, 0)
-	})
+	err = together(len(rest), func(i int) error { return closeClean(ctx, names, c, rest[i]) })
 	if err != nil {
 		return r, err
 	}

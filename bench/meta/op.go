@@ -110,9 +110,14 @@ func (d *drive) create(ctx context.Context, at spot) error {
 	c := d.caller()
 	h, err := d.names.Create(ctx, c, at.dir, at.name(), regular(), meta.OpenWrite|meta.OpenExclusive)
 	if err == nil {
-		err = d.names.Close(ctx, c, h.ID, false, 0, 0, 0)
+		err = closeClean(ctx, d.names, c, h.ID)
 	}
 	return d.settled(ctx, &at, err)
+}
+
+// closeClean closes a handle by which nothing was written.
+func closeClean(ctx context.Context, names meta.Files, c meta.Caller, id uint64) error {
+	return names.Close(ctx, c, id, false, 0, 0, 0)
 }
 
 func (d *drive) stat(ctx context.Context, at spot) error {
