@@ -51,7 +51,7 @@ type frozen struct{ err error }
 
 func newGuard(fs vfs.FS) *guard {
 	g := &guard{FS: fs, done: make(chan struct{}), loose: map[string]mark{}}
-	g.logs.open, g.logs.over.L = map[*guardedFile]struct{}{}, &g.logs.mu
+	g.logs.open = map[*guardedFile]struct{}{}
 	g.marks.later = func() { _ = g.change(g.marks.flush) } // a failure freezes
 	return g
 }

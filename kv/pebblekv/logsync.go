@@ -14,12 +14,16 @@ import (
 
 // logs are the log files that are open.
 type logs struct {
-	mu       sync.Mutex
-	over     sync.Cond // a sync is over; L is mu
-	open     map[*guardedFile]struct{}
-	running  bool
-	started  uint64 // syncs
-	finished uint64
+	mu      sync.Mutex
+	open    map[*guardedFile]struct{}
+	running bool       // somebody syncs
+	next    *syncRound // of those who have come meanwhile; nil: nobody has
+}
+
+// syncRound is a sync that several wait for. The first of them does it.
+type syncRound struct {
+	begin chan struct{} // closed when the one before is over
+	done  chan struct{} // closed when it is over itself
 }
 
 func (l *logs) add(f *guardedFile) {
@@ -38,26 +42,43 @@ func (l *logs) remove(f *guardedFile) {
 // guard is frozen: the caller has to look.
 func (l *logs) sync() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	for need := l.started + 1; l.finished < need; {
-		if l.running {
-			l.over.Wait()
-			continue
-		}
+	r := l.next
+	switch {
+	case !l.running:
 		l.running = true
-		l.started++
-		n := l.started
-		// The oldest first: what a power cut leaves must be a prefix.
-		files := slices.SortedFunc(maps.Keys(l.open), func(a, b *guardedFile) int {
-			return cmp.Compare(a.name, b.name)
-		})
 		l.mu.Unlock()
-		for _, f := range files {
-			f.syncLog()
-		}
-		l.mu.Lock()
-		l.running, l.finished = false, n
-		l.over.Broadcast()
+		l.syncOpen()
+	case r == nil:
+		r = &syncRound{begin: make(chan struct{}), done: make(chan struct{})}
+		l.next = r
+		l.mu.Unlock()
+		<-r.begin
+		l.syncOpen()
+		close(r.done)
+	default:
+		l.mu.Unlock()
+		<-r.done
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.next == nil {
+		l.running = false
+		return
+	}
+	close(l.next.begin) // nobody joins it any more: what comes now may be written too late for it
+	l.next = nil
+}
+
+// syncOpen syncs the logs that are open, the oldest first: a power cut must leave a prefix.
+func (l *logs) syncOpen() {
+	l.mu.Lock()
+	files := slices.SortedFunc(maps.Keys(l.open), func(a, b *guardedFile) int {
+		return cmp.Compare(a.name, b.name)
+	})
+	l.mu.Unlock()
+	for _, f := range files {
+		f.syncLog()
 	}
 }
 
