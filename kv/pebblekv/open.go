@@ -25,7 +25,6 @@ func Open(opt Options) (*Store, error) {
 	s := &Store{
 		opt:     opt,
 		guard:   newGuard(opt.FS),
-		turn:    make(chan struct{}, 1),
 		closing: make(chan struct{}),
 	}
 	if err := s.lock(); err != nil {
@@ -112,6 +111,9 @@ func (s *Store) load() error {
 	// between may have been given to commits that are gone, and are never given again.
 	s.version, s.given = last, max(last, ceiling)
 	s.changes = engine.NewChanges(s.opt.ChangesBytes, last, s.given)
+	s.recent = engine.NewRecent(last, s.given)
+	s.counters = counters{}
+	s.shown.set(last)
 	s.ceiling = s.given
 	if s.guard.err() != nil {
 		return nil // for reading only: no number is given out
@@ -136,6 +138,10 @@ func (s *Store) checkFormat() error {
 				"use the release that wrote it, or a later one", format, formatVersion)
 	case ok && format == 0:
 		return corrupt("format 0")
+	case ok && format < formatVersion:
+		return errs.Newf(errs.Version, opOpen, s.opt.Dir,
+			"the store has format %d, this build needs %d: use the build that made it, or copy the "+
+				"files to a new cluster with it", format, formatVersion)
 	case ok:
 		return nil
 	}
@@ -145,10 +151,7 @@ func (s *Store) checkFormat() error {
 	}
 	b := s.db.NewBatch()
 	_ = b.Set([]byte(keyFormat), binary.BigEndian.AppendUint32(nil, formatVersion), nil)
-	if err := s.write(b, true); err != nil {
-		return err
-	}
-	return s.finish(b, true)
+	return s.writeSynced(b)
 }
 
 func (s *Store) empty() (bool, error) {
@@ -174,12 +177,12 @@ func (s *Store) loadReplay() error {
 		if err != nil {
 			break // Close returns it
 		}
-		id, v, err := parseReplay(slot, it.Key(), b)
+		id, was, err := parseReplay(slot, it.Key(), b)
 		if err != nil {
 			_ = it.Close()
 			return err
 		}
-		s.replay.Load(id, v)
+		s.replay.Load(id, was)
 		slot++
 	}
 	s.replay.Loaded()
@@ -208,7 +211,7 @@ func (s *Store) close() error {
 	close(s.closing)
 	err := s.failed()
 	if err == nil {
-		err = s.setAside(s.given) // nobody else is here: having life for writing includes the turn
+		err = s.setAside(s.given) // nobody else is here: having life for writing includes to lead
 	}
 	if e := s.shut(); err == nil {
 		err = e

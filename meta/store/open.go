@@ -189,6 +189,7 @@ func (t *txn) openHandle(o *opening, find func(t *txn) error) error {
 	}
 	// Reading must be possible on a full disk, and whoever cuts a file opens it first.
 	t.kv.MakesRoom = !o.born
+	t.kv.Answer = uint64(o.ino)
 	h := handle{Flags: o.flags, Ino: o.ino, UID: o.c.Cred.UID}
 	t.put(key, h.encode())
 	t.put(openKey(o.ino, o.c.Session, o.id), h.encode())

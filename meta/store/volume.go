@@ -22,15 +22,17 @@ func (s *Store) CreateVolume(ctx context.Context, c meta.Caller, name string, si
 	var ino meta.Ino
 	err := checkVolume(&c, name, size, &f)
 	if err == nil {
+		var made uint64
 		var replayed bool
-		replayed, err = s.update(ctx, &c, func(t *txn) error {
+		made, replayed, err = s.answer(ctx, &c, func(t *txn) error {
 			t.kv.Sync = true
 			out, err = s.newVolume(ctx, t, &c, name, size, &f, &ino)
+			t.kv.Answer = uint64(ino)
 			return err
 		})
 		if replayed && err == nil {
 			if err = s.kv.Sync(ctx); err == nil {
-				out, err = s.findVolume(name)
+				out, err = s.volumeBefore(name, meta.Ino(made), size, &f)
 			}
 		}
 	}
@@ -38,6 +40,25 @@ func (s *Store) CreateVolume(ctx context.Context, c meta.Caller, name string, si
 		return meta.Volume{}, errs.Wrap("meta.CreateVolume", name, err)
 	}
 	return out, nil
+}
+
+// volumeBefore is the answer of a CreateVolume that was done earlier. A volume that somebody has
+// removed since, and perhaps made another one of that name, is shown as it was made.
+func (s *Store) volumeBefore(name string, ino meta.Ino, size int64, f *meta.NewFile) (
+	v meta.Volume, err error) {
+
+	err = s.look(func(t *txn) error {
+		v, _, err = t.volume(name)
+		if err == nil && v.Ino == ino || err != nil && errs.KindOf(err) != errs.NotFound {
+			return err
+		}
+		n, err := s.newInode(t, ino, f)
+		if err == nil {
+			v = meta.Volume{Name: name, Ino: ino, Size: size, Created: t.now, Layout: n.Layout}
+		}
+		return err
+	})
+	return v, err
 }
 
 func checkVolume(c *meta.Caller, name string, size int64, f *meta.NewFile) error {
