@@ -67,15 +67,21 @@ func conflict(format string, args ...any) error {
 	return errs.Newf(errs.Conflict, "kv.Commit", "", format, args...)
 }
 
-// Counter decodes the value of a key that is added to. An absent key (version 0) counts as 0; a
-// value that is not a counter refuses the transaction as errs.Invalid.
-func Counter(key, value []byte, v kv.Version) (int64, error) {
-	if v == 0 {
-		return 0, nil
+// Sum is what an add makes of its key's value. An absent key (version 0) counts as 0; a value that
+// is not a counter refuses the transaction as errs.Invalid, a sum above the add's bound as
+// errs.Conflict.
+func Sum(a *kv.Add, value []byte, v kv.Version) (int64, error) {
+	var sum int64
+	if v != 0 {
+		if len(value) != kv.CounterBytes {
+			return 0, errs.Newf(errs.Invalid, "kv.Commit", "",
+				"add to key %q, which holds %d bytes and is no counter", a.Key, len(value))
+		}
+		sum = int64(binary.BigEndian.Uint64(value))
 	}
-	if len(value) != kv.CounterBytes {
-		return 0, errs.Newf(errs.Invalid, "kv.Commit", "",
-			"add to key %q, which holds %d bytes and is no counter", key, len(value))
+	sum += a.Delta
+	if a.Max > 0 && sum > a.Max {
+		return 0, conflict("counter %q would be %d, above %d", a.Key, sum, a.Max)
 	}
-	return int64(binary.BigEndian.Uint64(value)), nil
+	return sum, nil
 }

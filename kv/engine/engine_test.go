@@ -103,15 +103,18 @@ func TestChangesKnowWhatACrashUndid(t *testing.T) {
 	}
 }
 
-func TestCounter(t *testing.T) {
+func TestSum(t *testing.T) {
 	minus := binary.BigEndian.AppendUint64(nil, ^uint64(0))
-	if n, err := Counter(nil, minus, 1); n != -1 || err != nil {
-		t.Errorf("Counter(-1) = %d, %v", n, err)
+	if n, err := Sum(&kv.Add{Delta: 3}, minus, 1); n != 2 || err != nil {
+		t.Errorf("-1 + 3 = %d, %v", n, err)
 	}
-	if n, err := Counter(nil, nil, 0); n != 0 || err != nil {
-		t.Errorf("Counter of an absent key = %d, %v", n, err)
+	if n, err := Sum(&kv.Add{Delta: 3, Max: 3}, nil, 0); n != 3 || err != nil {
+		t.Errorf("an absent counter + 3 = %d, %v", n, err)
 	}
-	if _, err := Counter(nil, minus[1:], 1); errs.KindOf(err) != errs.Invalid {
-		t.Errorf("Counter of 7 bytes: %v", err)
+	if _, err := Sum(&kv.Add{Delta: 4, Max: 3}, nil, 0); errs.KindOf(err) != errs.Conflict {
+		t.Errorf("above the bound: %v", err)
+	}
+	if _, err := Sum(&kv.Add{}, minus[1:], 1); errs.KindOf(err) != errs.Invalid {
+		t.Errorf("seven bytes: %v", err)
 	}
 }

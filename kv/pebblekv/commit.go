@@ -117,12 +117,12 @@ func (s *Store) fill(b *pebble.Batch, t *kv.Txn, v kv.Version) error {
 		if err != nil {
 			return err
 		}
-		sum, err := engine.Counter(a.Key, old, was)
+		sum, err := engine.Sum(a, old, was)
 		if err != nil {
 			return err
 		}
 		var value [kv.CounterBytes]byte
-		binary.BigEndian.PutUint64(value[:], uint64(sum+a.Delta))
+		binary.BigEndian.PutUint64(value[:], uint64(sum))
 		setUser(b, a.Key, value[:], v)
 	}
 	if t.ReqID != (kv.ReqID{}) {
