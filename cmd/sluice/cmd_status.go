@@ -98,7 +98,7 @@ func askCluster(ctx context.Context, by *providersFlag, r *admin.Report) error {
 		r.Servers = append(r.Servers, admin.Server{ID: s.ID, Addr: s.Addr, Up: s.Up, Total: s.Total,
 			Free: s.Free, LastSeen: time.Unix(0, s.LastSeen), Verifier: s.Verifier})
 	}
-	room, err := conn.meta.StatFS(ctx)
+	room, err := conn.meta.StatFS(ctx, meta.RootIno)
 	if err != nil {
 		return err
 	}

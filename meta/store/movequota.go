@@ -1,0 +1,130 @@
+package store
+
+import (
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// What may go from one tree into another, where a tree is what has one quota or none.
+//
+// A file takes its usage along. If it has another name it cannot be in both trees, and a directory
+// would have to take along all that is in it, in one transaction: both are refused, and programs
+// copy. An empty directory may go.
+//
+// While a tree is being counted part of it does not carry its id yet, and looks as if it lay in no
+// tree. What goes from there into the part that does belongs to the tree for certain, or comes from
+// outside and is welcome: files get the id, and so do directories, whose contents the count finds
+// because it begins anew (quota.Moves). In the other direction the rules hold.
+
+// tree is the quota that an id stands for; 0, nil for one that is gone.
+func (t *txn) tree(id uint64) (uint64, *quota, error) {
+	q, err := t.quota(id)
+	if q == nil || err != nil {
+		return 0, nil, err
+	}
+	return id, q, nil
+}
+
+var errOtherTree = errs.Newf(errs.CrossDevice, "meta.quota", "",
+	"it would go to a tree with another quota")
+
+// moveTrees gives what a rename moves to its new trees.
+func (t *txn) moveTrees(from, to *place, flags meta.RenameFlags) error {
+	if from.dir == to.dir {
+		return nil
+	}
+	if err := t.moveTree(from, to.d); err != nil {
+		return err
+	}
+	if flags&meta.RenameExchange != 0 {
+		return t.moveTree(to, from.d)
+	}
+	return nil
+}
+
+// moveTree gives what has a name to the tree of the directory that it goes to.
+func (t *txn) moveTree(p *place, to *inode) error {
+	from, _, err := t.tree(p.d.Quota)
+	if err != nil {
+		return err
+	}
+	into, q, err := t.tree(to.Quota)
+	if err != nil {
+		return err
+	}
+	if p.n.isDir() {
+		return t.moveDirTree(p, to, from, into, q)
+	}
+	own, _, err := t.tree(p.n.Quota)
+	switch {
+	case err != nil || from == into || own == into:
+	case p.n.Nlink > 1:
+		err = errOtherTree
+	default:
+		p.n.Quota = into
+	}
+	return err
+}
+
+// moveDirTree is moveTree for directories. One that has another quota's tree below it, or is one's
+// top, stays out of all trees, also of those that are not counted yet: trees do not nest.
+func (t *txn) moveDirTree(p *place, to *inode, from, into uint64, q *quota) error {
+	all, err := t.quotas()
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	holds, err := t.holds(p.e.Ino, all)
+	if err != nil {
+		return err
+	}
+	if holds {
+		return t.moveTops(to, into, all)
+	}
+	if from == into {
+		return nil
+	}
+	some, err := t.first(entriesOf(p.e.Ino))
+	if err != nil {
+		return err
+	}
+	switch {
+	case some == nil:
+		t.demandNone(entriesOf(p.e.Ino))
+	case from == 0 && q.Counting:
+		q.Moves++
+		t.put(quotaKey(into), q.encode())
+	default:
+		return errOtherTree
+	}
+	p.n.Quota = into
+	return nil
+}
+
+// moveTops looks at a directory that holds tops of trees.
+func (t *txn) moveTops(to *inode, into uint64, all map[meta.Ino]*quota) error {
+	if into != 0 {
+		return errOtherTree
+	}
+	within, err := t.within(to.Parent, all)
+	if err == nil && within {
+		err = errOtherTree
+	}
+	return err
+}
+
+// linkTree refuses a second name in another tree than the inode's.
+func (t *txn) linkTree(n, d *inode) error {
+	own, _, err := t.tree(n.Quota)
+	if err != nil {
+		return err
+	}
+	into, q, err := t.tree(d.Quota)
+	switch {
+	case err != nil || own == into:
+		return err
+	case own == 0 && q.Counting:
+		n.Quota = into
+		return nil
+	}
+	return errOtherTree
+}
