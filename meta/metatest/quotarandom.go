@@ -15,8 +15,8 @@ func testQuotaRandom(e *env) {
 	e.Logf("seed %d", seed)
 	r := &quotaRun{env: e, rng: rand.New(rand.NewPCG(seed, 5)), linked: map[meta.Ino]bool{}}
 	r.dirs = []meta.Ino{e.mkdir(meta.RootIno, "run")}
-	for range 4 {
-		r.dirs = append(r.dirs, e.mkdir(r.dirs[r.rng.IntN(len(r.dirs))], r.name()+"dir"))
+	for i := range 4 {
+		r.dirs = append(r.dirs, e.mkdir(r.dirs[r.rng.IntN(len(r.dirs))], string(rune('a'+i))+"dir"))
 	}
 	for step := range 400 {
 		r.step()
