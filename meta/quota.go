@@ -23,7 +23,8 @@ type Quotas interface {
 	// SetQuota sets the limits of the tree below a directory, or changes them. A tree that had no
 	// quota is counted in the background (Quota.Counting); what changes meanwhile is counted
 	// exactly, and the limits hold for what was counted so far. errs.Exists if the directory lies
-	// in the tree of another quota or has one below it. For root only (errs.Perm).
+	// in the tree of another quota or has one below it. For root and the owner of the root directory
+	// only (errs.Perm).
 	SetQuota(ctx context.Context, c Caller, dir Ino, limit Usage) (Quota, error)
 
 	// GetQuota returns the quota of the tree that an inode belongs to; errs.NoData if none.
@@ -34,7 +35,7 @@ type Quotas interface {
 	ListQuotas(ctx context.Context, c Caller, after uint64, max int) ([]Quota, error)
 
 	// RemoveQuota takes the quota from a directory; errs.NoData if it has none. A directory that is
-	// removed takes its quota along. For root only (errs.Perm).
+	// removed takes its quota along. For those who may set one.
 	RemoveQuota(ctx context.Context, c Caller, dir Ino) error
 
 	// Grow asks for room before a file that the caller's session has open for writing becomes longer

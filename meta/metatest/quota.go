@@ -95,7 +95,6 @@ func testQuota(e *env) {
 		e.Fatalf("room outside: %+v, %v", st, err)
 	}
 	e.Restart(e)
-	e.joinAll()
 	e.uses(g, 1000, 4)
 	e.must(e.remove(d, "g"))
 	e.must(e.remove(d, "again"))
@@ -288,7 +287,6 @@ func testQuotaOfTree(e *env) {
 		e.must(e.setSize(e.names(dirs[i])["f8"], 25))
 		if i == 2 {
 			e.Restart(e)
-			e.joinAll()
 		}
 		k := fmt.Sprint("m", i)
 		e.must(e.rename(dirs[i], "f9", dirs[(i+1)%5], k, 0))

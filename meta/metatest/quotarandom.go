@@ -25,7 +25,6 @@ func testQuotaRandom(e *env) {
 		}
 		if step%130 == 129 {
 			e.Restart(e)
-			e.joinAll()
 		}
 	}
 	r.check()

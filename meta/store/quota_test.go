@@ -382,3 +382,56 @@ func (p *pair) tryIn(s *store.Store, dir meta.Ino, name string) error {
 	_, err := s.Make(p.t.Context(), meta.Caller{}, dir, name, meta.NewFile{Type: meta.Fifo})
 	return err
 }
+
+// beforeCommit runs something before commits.
+type beforeCommit struct {
+	kv.Store
+	run func(t *kv.Txn)
+}
+
+func (x *beforeCommit) Commit(ctx context.Context, t *kv.Txn) (kv.Version, error) {
+	x.run(t)
+	return x.Store.Commit(ctx, t)
+}
+
+// TestMovedInWhileCounted: a directory that comes in when the walk is done, and the count is not
+// yet marked as done, is counted with all that is in it.
+func TestMovedInWhileCounted(t *testing.T) {
+	var top meta.Ino
+	var moved atomic.Bool
+	var s *store.Store
+	engine := &beforeCommit{Store: memkv.New(memkv.Options{}), run: func(x *kv.Txn) {
+		if len(x.Puts) == 1 && x.Puts[0].Key[0] == 'M' && !moved.Swap(true) {
+			err := s.Rename(t.Context(), meta.Caller{}, meta.RootIno, "in", top, "in", 0)
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	}}
+	s = newStore(t, engine)
+	made := func(dir meta.Ino, name string) meta.Ino {
+		x, err := s.Make(t.Context(), meta.Caller{}, dir, name, meta.NewFile{Type: meta.Directory})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x.Ino
+	}
+	top = made(meta.RootIno, "top")
+	made(made(made(meta.RootIno, "in"), "sub"), "deep")
+	_, err := s.SetQuota(t.Context(), meta.Caller{}, top, meta.Usage{})
+	for end := time.Now().Add(time.Minute); err == nil; time.Sleep(time.Millisecond) {
+		var q meta.Quota
+		q, err = s.GetQuota(t.Context(), meta.Caller{}, top)
+		if err == nil && !q.Counting {
+			if q.Used.Inodes != 4 || !moved.Load() {
+				t.Errorf("%+v, moved %v", q, moved.Load())
+			}
+			verify(t, s)
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("the tree is never counted")
+		}
+	}
+	t.Fatal(err)
+}

@@ -15,12 +15,17 @@ func (s *Store) SetQuota(ctx context.Context, c meta.Caller, dir meta.Ino, limit
 
 	var out meta.Quota
 	var id meta.Ino
-	err := checkQuota(&c)
+	err := checkCaller(&c)
 	if err == nil && (limit.Bytes < 0 || limit.Inodes < 0) {
 		err = errs.Newf(errs.Invalid, "meta.quota", "", "limits %+v", limit)
 	}
 	if err == nil {
-		_, err = s.update(ctx, &c, func(t *txn) error { return s.setQuota(ctx, t, dir, limit, &id) })
+		_, err = s.update(ctx, &c, func(t *txn) error {
+			if err := t.mayLimit(&c.Cred); err != nil {
+				return err
+			}
+			return s.setQuota(ctx, t, dir, limit, &id)
+		})
 	}
 	if err == nil {
 		wake(s.uncounted)
@@ -29,11 +34,14 @@ func (s *Store) SetQuota(ctx context.Context, c meta.Caller, dir meta.Ino, limit
 	return out, errs.Wrap("meta.SetQuota", "", err)
 }
 
-func checkQuota(c *meta.Caller) error {
-	if !isRoot(&c.Cred) {
-		return errs.Perm
+// mayLimit lets root and the owner of the root directory deal with quotas: who runs a cluster
+// without being root is not to do without.
+func (t *txn) mayLimit(c *meta.Cred) error {
+	n, err := t.inode(meta.RootIno)
+	if err == nil && !isOwner(c, n) {
+		err = errs.Perm
 	}
-	return checkCaller(c)
+	return err
 }
 
 func (s *Store) setQuota(ctx context.Context, t *txn, dir meta.Ino, limit meta.Usage,
@@ -96,10 +104,13 @@ func (t *txn) apart(dir meta.Ino) error {
 
 // RemoveQuota implements meta.Quotas.
 func (s *Store) RemoveQuota(ctx context.Context, c meta.Caller, dir meta.Ino) error {
-	err := checkQuota(&c)
+	err := checkCaller(&c)
 	if err == nil {
 		_, err = s.update(ctx, &c, func(t *txn) error {
 			t.kv.MakesRoom = true
+			if err := t.mayLimit(&c.Cred); err != nil {
+				return err
+			}
 			n, err := t.inode(dir)
 			if err != nil {
 				return err
