@@ -8,6 +8,18 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
+// quotaCases are the tests of meta.Quotas.
+var quotaCases = []testCase{
+	{"Quota", testQuota},
+	{"QuotaRefusals", testQuotaRefusals},
+	{"QuotaOfWriters", testQuotaOfWriters},
+	{"QuotaMoves", testQuotaMoves},
+	{"QuotaOfAnExistingTree", testQuotaOfTree},
+	{"QuotaPages", testQuotaPages},
+	{"RaceQuota", testRaceQuota},
+	{"QuotaRandom", testQuotaRandom},
+}
+
 // setQuota sets the limits of a tree and waits until it is counted.
 func (e *env) setQuota(dir meta.Ino, bytes, inodes int64) meta.Quota {
 	e.Helper()
@@ -263,6 +275,11 @@ func testQuotaMoves(e *env) {
 		e.Fatalf("%+v", q)
 	}
 	e.want(errs.CrossDevice, e.rename(meta.RootIno, "o", a, "o", 0), "what holds a tree into another")
+	e.mkdir(meta.RootIno, "p")
+	e.must(e.rename(out, "b", meta.RootIno, "p", 0)) // in the place of another name
+	if q := e.quota(b); q.Path != "/p" {
+		e.Fatalf("%+v", q)
+	}
 }
 
 // testQuotaOfTree: a tree that is there is counted, with all that is made meanwhile, and whoever

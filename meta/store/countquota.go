@@ -97,7 +97,9 @@ func (s *Store) countDone(ctx context.Context, id, moves uint64) (done bool, err
 }
 
 // countDir gives the id to the entries of a directory and returns the directories among them.
-func (s *Store) countDir(ctx context.Context, id uint64, dir meta.Ino) (below []meta.Ino, err error) {
+func (s *Store) countDir(ctx context.Context, id uint64, dir meta.Ino) (below []meta.Ino,
+	err error) {
+
 	for cookie := uint64(0); err == nil; {
 		var dirs []meta.Ino
 		var next uint64

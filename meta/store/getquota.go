@@ -79,8 +79,7 @@ func (t *txn) showQuota(id uint64, q *quota) (meta.Quota, error) {
 		Counting: q.Counting}, err
 }
 
-// pathOf is where a directory is; empty if that is too long to tell. It reads the directories above
-// it until their names are found, so it is for people only.
+// pathOf is where a directory is; empty if that is too long to tell.
 func (t *txn) pathOf(dir meta.Ino) (string, error) {
 	var parts []string
 	bytes := 0
@@ -89,14 +88,7 @@ func (t *txn) pathOf(dir meta.Ino) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		name := ""
-		err = t.scan(key1(kindCookie, uint64(n.Parent)), func(key, value []byte) bool {
-			var e namedEntry
-			if parse(key, value, &e) == nil && e.Ino == dir {
-				name = e.name
-			}
-			return name == ""
-		})
+		name, err := t.nameIn(n.Parent, dir)
 		if err != nil {
 			return "", err
 		}
@@ -107,6 +99,24 @@ func (t *txn) pathOf(dir meta.Ino) (string, error) {
 	}
 	slices.Reverse(parts)
 	return "/" + strings.Join(parts, "/"), nil
+}
+
+// nameIn is the name of a directory in the one above it. Nearly all entries still have the cookie
+// that they were made with, which is their inode's number; others are searched for.
+func (t *txn) nameIn(parent, dir meta.Ino) (name string, err error) {
+	match := func(key, value []byte) bool {
+		var e namedEntry
+		if parse(key, value, &e) == nil && e.Ino == dir {
+			name = e.name
+		}
+		return name == ""
+	}
+	key := cookieKey(parent, uint64(dir))
+	value, err := t.peek(key)
+	if err == nil && (value == nil || match(key, value)) {
+		err = t.scan(key1(kindCookie, uint64(parent)), match)
+	}
+	return name, err
 }
 
 // statTree makes the room of the file system that of the tree that an inode belongs to.

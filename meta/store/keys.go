@@ -36,11 +36,11 @@ import (
 // which they do not write, add to 'N' dir, which commutes, and put 'T' dir without looking at it.
 //
 // Snapshots of trees have room: 'E' and 'J' are kept for them. An inode says which tree it belongs
-// to (inode.Quota), and a snapshot would be taken of such a tree: 'J' tree:8 number:8 would name it,
-// and a commit that is the first after it to write one of the tree's inodes, entries or attributes
-// would put the record as it was to 'E' number:8 in front of the record's own key. To read a
-// snapshot is to look there first, then at the record itself. Nothing above would change its form,
-// and what is in no tree would cost nothing.
+// to (inode.Quota), and a snapshot would be one of such a tree. 'J' tree:8 number:8 would name it.
+// The first commit behind it that writes an inode, entry or attribute of the tree would put the
+// record as it was to 'E' number:8 and then the record's own key. To read a snapshot is to look
+// there first, and then at the record itself. No key above would change its form, and what is in no
+// tree would cost nothing.
 //
 // No operation reads more keys because a client has opened, named or written more of something:
 // where it must know whether there is another one, an index makes that one the first of a range.

@@ -69,8 +69,11 @@ func (t *txn) moveTree(p *place, to *inode) error {
 // moveDirTree is moveTree for directories. One that has another quota's tree below it, or is one's
 // top, stays out of all trees, also of those that are not counted yet: trees do not nest.
 func (t *txn) moveDirTree(p *place, to *inode, from, into uint64, q *quota) error {
+	if from == into && into != 0 {
+		return nil // it holds no top, as it lies in a tree itself
+	}
 	all, err := t.quotas()
-	if err != nil || len(all) == 0 {
+	if err != nil || from == into && !counting(all) {
 		return err
 	}
 	holds, err := t.holds(p.e.Ino, all)
@@ -98,6 +101,16 @@ func (t *txn) moveDirTree(p *place, to *inode, from, into uint64, q *quota) erro
 	}
 	p.n.Quota = into
 	return nil
+}
+
+// counting tells whether a tree is being counted.
+func counting(all map[meta.Ino]*quota) bool {
+	for _, q := range all {
+		if q.Counting {
+			return true
+		}
+	}
+	return false
 }
 
 // moveTops looks at a directory that holds tops of trees.

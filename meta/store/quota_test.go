@@ -93,8 +93,8 @@ func (x *everyState) Commit(ctx context.Context, t *kv.Txn) (kv.Version, error) 
 	return v, err
 }
 
-// TestQuotasAreExactAfterEveryCommit: whatever is cut off behind whichever commit, counters are what
-// the inodes take.
+// TestQuotasAreExactAfterEveryCommit: whatever is cut off behind whichever commit, counters are
+// what the inodes take.
 func TestQuotasAreExactAfterEveryCommit(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -209,7 +209,8 @@ func (w *world) countCutOff(after int64, left *atomic.Int64) (done bool) {
 	left.Store(after + 1) // SetQuota itself is one
 	_, err = s.SetQuota(ctx, meta.Caller{}, first.Ino, meta.Usage{Inodes: 1})
 	w.must(err)
-	for end := time.Now().Add(time.Minute); left.Load() >= 0 && !done; time.Sleep(100 * time.Microsecond) {
+	for end := time.Now().Add(time.Minute); left.Load() >= 0 && !done; {
+		time.Sleep(100 * time.Microsecond)
 		q, err := s.GetQuota(ctx, meta.Caller{}, first.Ino)
 		w.must(err)
 		if done = !q.Counting; time.Now().After(end) {
@@ -295,7 +296,8 @@ func TestRepairCountsTreesAnew(t *testing.T) {
 	o := newQuotaOps(t, w.store, w.session, 1)
 	_, err := w.store.SetQuota(t.Context(), meta.Caller{}, o.dirs[1], meta.Usage{Bytes: 1 << 20})
 	w.must(err)
-	a, err := w.store.Make(t.Context(), meta.Caller{}, o.dirs[3], "f", meta.NewFile{Type: meta.Regular})
+	file := meta.NewFile{Type: meta.Regular}
+	a, err := w.store.Make(t.Context(), meta.Caller{}, o.dirs[3], "f", file)
 	w.must(err)
 	_, err = w.store.SetAttr(t.Context(), meta.Caller{}, a.Ino, meta.SetSize, meta.Attr{Size: 777})
 	w.must(err)

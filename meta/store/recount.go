@@ -85,8 +85,8 @@ func (r *recount) compare(report func(drift)) error {
 }
 
 // Recount reads all inodes of one moment, reports every quota whose counters say something else
-// than its inodes, and, if asked to, corrects them. Operations go on meanwhile: what is corrected is
-// a difference, so that it stays right whatever they add. It needs some 100 bytes for each quota.
+// than its inodes, and, if asked to, corrects them. Operations go on meanwhile: what is corrected
+// is a difference, so that it stays right whatever they add. It needs 100 bytes or so a quota.
 func (s *Store) Recount(ctx context.Context, repair bool, report func(problem string)) error {
 	var all []drift
 	err := s.look(func(t *txn) error {

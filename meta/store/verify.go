@@ -40,7 +40,8 @@ func VerifySnapshot(snap kv.Snapshot, report func(problem string)) error {
 			kind byte
 			fn   func(key, value []byte) error
 		}{
-			{kindQuota, v.quotas.quota}, {kindInode, v.inode}, {kindVolume, v.volume}, {kindEntry, v.entry}, {kindCookie, v.cookie},
+			{kindQuota, v.quotas.quota},
+			{kindInode, v.inode}, {kindVolume, v.volume}, {kindEntry, v.entry}, {kindCookie, v.cookie},
 			{kindOpen, v.open}, {kindWriter, v.writer}, {kindHandle, v.handle}, {kindOrphan, v.orphan},
 			{kindPending, v.pending}, {kindReserve, v.reserved}, {kindXattr, v.xattr},
 			{kindTimes, v.dirOnly},
