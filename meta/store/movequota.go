@@ -12,9 +12,11 @@ import (
 // copy. An empty directory may go.
 //
 // While a tree is being counted part of it does not carry its id yet, and looks as if it lay in no
-// tree. What goes from there into the part that does belongs to the tree for certain, or comes from
-// outside and is welcome: files get the id, and so do directories, whose contents the count finds
-// because it begins anew (quota.Moves). In the other direction the rules hold.
+// tree. What goes from there into a directory that does belongs to the tree for certain, or comes
+// from outside and is welcome. It gets the id at once, for the walk may have been there: files, and
+// directories too, whose contents the walk finds because it begins anew (quota.Moves). That also
+// holds for what did not carry the id in a directory that did. Out of the part that carries it the
+// rules hold.
 
 // tree is the quota that an id stands for; 0, nil for one that is gone.
 func (t *txn) tree(id uint64) (uint64, *quota, error) {
@@ -28,9 +30,10 @@ func (t *txn) tree(id uint64) (uint64, *quota, error) {
 var errOtherTree = errs.Newf(errs.CrossDevice, "meta.quota", "",
 	"it would go to a tree with another quota")
 
-// moveTrees gives what a rename moves to its new trees.
+// moveTrees gives what a rename moves to its new trees. Within a directory that matters, too: who
+// takes the place of another entry takes its cookie, which a walk may have passed.
 func (t *txn) moveTrees(from, to *place, flags meta.RenameFlags) error {
-	if from.dir == to.dir {
+	if from.dir == to.dir && from.d.Quota == 0 {
 		return nil
 	}
 	if err := t.moveTree(from, to.d); err != nil {
@@ -52,12 +55,15 @@ func (t *txn) moveTree(p *place, to *inode) error {
 	if err != nil {
 		return err
 	}
-	if p.n.isDir() {
-		return t.moveDirTree(p, to, from, into, q)
-	}
 	own, _, err := t.tree(p.n.Quota)
 	switch {
-	case err != nil || from == into || own == into:
+	case err != nil:
+	case p.n.isDir():
+		err = t.moveDirTree(p, to, own, from, into, q)
+	case own == into:
+	case own == 0 && q.Counting:
+		p.n.Quota = into
+	case from == into: // it has, or had, a name in its own tree
 	case p.n.Nlink > 1:
 		err = errOtherTree
 	default:
@@ -68,12 +74,12 @@ func (t *txn) moveTree(p *place, to *inode) error {
 
 // moveDirTree is moveTree for directories. One that has another quota's tree below it, or is one's
 // top, stays out of all trees, also of those that are not counted yet: trees do not nest.
-func (t *txn) moveDirTree(p *place, to *inode, from, into uint64, q *quota) error {
-	if from == into && into != 0 {
+func (t *txn) moveDirTree(p *place, to *inode, own, from, into uint64, q *quota) error {
+	if own == into && from == into && into != 0 {
 		return nil // it holds no top, as it lies in a tree itself
 	}
 	all, err := t.quotas()
-	if err != nil || from == into && !counting(all) {
+	if err != nil || own == into && from == into && !counting(all) {
 		return err
 	}
 	holds, err := t.holds(p.e.Ino, all)
@@ -83,7 +89,7 @@ func (t *txn) moveDirTree(p *place, to *inode, from, into uint64, q *quota) erro
 	if holds {
 		return t.moveTops(to, into, all)
 	}
-	if from == into {
+	if own == into {
 		return nil
 	}
 	some, err := t.first(entriesOf(p.e.Ino))
@@ -93,7 +99,7 @@ func (t *txn) moveDirTree(p *place, to *inode, from, into uint64, q *quota) erro
 	switch {
 	case some == nil:
 		t.demandNone(entriesOf(p.e.Ino))
-	case from == 0 && q.Counting:
+	case own == 0 && q.Counting:
 		q.Moves++
 		t.put(quotaKey(into), q.encode())
 	default:

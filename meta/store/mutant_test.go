@@ -17,6 +17,7 @@ func TestMutantsAreFound(t *testing.T) {
 		on("quotaUnbounded", "TestQuotaRaces"),
 		on("countOnce", "TestMovedInWhileCounted"),
 		on("countNoCharge", states),
+		on("movedPastTheWalk", "TestMovedPastTheWalk"),
 		on("quotaKeepsPromise", "TestOnMemkv/QuotaOfWriters"),
 		on("quotaLeftBehind", "TestOnMemkv/QuotaMoves"),
 	}}.Run(t)

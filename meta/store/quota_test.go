@@ -1,7 +1,9 @@
 package store_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -436,4 +438,93 @@ func TestMovedInWhileCounted(t *testing.T) {
 		}
 	}
 	t.Fatal(err)
+}
+
+// walked is a store whose tree /top is about to be counted. When the walk comes to commit what it
+// found of an inode, something else happens first.
+type walked struct {
+	t    *testing.T
+	s    *store.Store
+	top  meta.Ino
+	file atomic.Uint64 // the inode; 0: it was met
+}
+
+func newWalked(t *testing.T, meet func(w *walked)) *walked {
+	w := &walked{t: t}
+	w.s = newStore(t, &beforeCommit{Store: memkv.New(memkv.Options{}), run: func(x *kv.Txn) {
+		ino := w.file.Load()
+		key := binary.BigEndian.AppendUint64([]byte{'I'}, ino)
+		for _, p := range x.Puts {
+			if ino != 0 && bytes.Equal(p.Key, key) && w.file.CompareAndSwap(ino, 0) {
+				meet(w)
+			}
+		}
+	}})
+	w.top = w.make(meta.RootIno, "top", meta.Directory)
+	return w
+}
+
+func (w *walked) make(dir meta.Ino, name string, typ meta.Type) meta.Ino {
+	w.t.Helper()
+	a, err := w.s.Make(w.t.Context(), meta.Caller{}, dir, name, meta.NewFile{Type: typ})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return a.Ino
+}
+
+func (w *walked) rename(dir meta.Ino, name string, to meta.Ino, newName string,
+	flags meta.RenameFlags) {
+
+	if err := w.s.Rename(w.t.Context(), meta.Caller{}, dir, name, to, newName, flags); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// count counts the tree and meets the inode.
+func (w *walked) count(meet meta.Ino, want int64) {
+	w.t.Helper()
+	ctx, c := w.t.Context(), meta.Caller{}
+	w.file.Store(uint64(meet))
+	_, err := w.s.SetQuota(ctx, c, w.top, meta.Usage{})
+	for end := time.Now().Add(time.Minute); err == nil && time.Now().Before(end); {
+		var q meta.Quota
+		if q, err = w.s.GetQuota(ctx, c, w.top); err == nil && !q.Counting {
+			if q.Used.Inodes != want || w.file.Load() != 0 {
+				w.t.Errorf("%+v, want %d inodes", q, want)
+			}
+			verify(w.t, w.s)
+			return
+		}
+	}
+	w.t.Fatal("the tree is never counted", err)
+}
+
+// TestMovedPastTheWalk: what the walk has not come to yet, and goes where it has been, is counted.
+func TestMovedPastTheWalk(t *testing.T) {
+	var dirs [2]meta.Ino // the walk lists the second one first
+	w := newWalked(t, func(w *walked) {
+		w.rename(dirs[0], "file", dirs[1], "file", 0)
+		w.rename(dirs[0], "dir", dirs[1], "dir", 0)
+	})
+	dirs = [2]meta.Ino{w.make(w.top, "a", meta.Directory), w.make(w.top, "b", meta.Directory)}
+	w.make(dirs[1], "first", meta.Fifo)
+	file := w.make(dirs[0], "file", meta.Regular)
+	w.make(w.make(dirs[0], "dir", meta.Directory), "in", meta.Fifo)
+	w.count(file, 7)
+}
+
+// TestMovedBeforeTheWalk: within a directory, entries change places around the walk's own.
+func TestMovedBeforeTheWalk(t *testing.T) {
+	w := newWalked(t, func(w *walked) {
+		w.rename(w.top, "f19", w.top, "f0", 0)
+		w.rename(w.top, "f18", w.top, "f1", meta.RenameExchange)
+		w.rename(w.top, "dir", w.top, "f2", meta.RenameExchange)
+	})
+	var last meta.Ino
+	for i := range 20 {
+		last = w.make(w.top, fmt.Sprint("f", i), meta.Regular)
+	}
+	w.make(w.make(w.top, "dir", meta.Directory), "in", meta.Fifo)
+	w.count(last, 1+19+2)
 }
