@@ -10,42 +10,31 @@ import (
 
 // Counting a tree that got a quota.
 //
-// The walk goes from the top down. A directory gets the id before its entries are looked at, so
-// what is made in it from then on has the id already; each inode gets it in a transaction that also
-// counts it. So the counters are right at every moment for the inodes that carry the id, whatever
-// happens to the tree meanwhile, and the walk needs to find the others only:
+// It goes from the top down. A directory gets the id before its entries are looked at, so what is
+// made in it from then on has the id already; each inode gets it in a transaction that also counts
+// it. So the counters are right at every moment for the inodes that carry the id, whatever happens
+// to the tree meanwhile. To find the others there is a list, 'K' quota 'd', of the directories that
+// carry the id and whose entries are not all looked at: the transaction that gives a directory the
+// id puts it there, the one that ends the look at its entries takes it away. The tree is counted
+// when the list is empty, and wherever the directories go meanwhile nothing is forgotten:
 //
-//   - A directory that carries the id leaves the tree only if it is empty, and one that does not
-//     carry it holds none that do.
-//   - What was in a directory when it got the id, and stays, is listed exactly once.
-//   - A directory that comes in with contents raises quota.Moves: then there is another walk.
+//   - What was in a directory when it got the id is either still there, and comes when its entries
+//     are listed, exactly once; or it went elsewhere: to a directory with the id it goes as what
+//     carries it (movequota.go), and a directory without it holds nothing that does.
+//   - A directory leaves the tree only when it is empty. If it comes back with contents it is put on
+//     the list again, and who is looking at it notices by the version of that record.
 //
-// A process that ends in the middle leaves a tree in which part of the inodes carry the id, and the
-// next one walks again. Nothing else is kept.
+// A process that ends in the middle leaves the list, and the next one goes on.
 
-// countBatch is how many entries one transaction looks at. Each costs a check and a put, and a
-// check of the quota that it belonged to before: 48 of kv.MaxOps; the directory, the quota and its
-// counters are the others.
-const countBatch = 16
+// countBatch is how many entries one transaction looks at. Each costs a check and a put of its
+// inode, a check of the quota that it belonged to, and a put to the list: 48 of kv.MaxOps. The
+// directory, its place on the list, the quota and its counters are 6 more.
+const countBatch = 12
 
 // countLoop counts the trees that are not counted yet.
 func (s *Store) countLoop(ctx context.Context) {
 	s.loop(ctx, s.uncounted, false, func() (left bool) {
-		var ids []uint64
-		err := s.look(func(t *txn) error {
-			return t.scan([]byte{kindQuota}, func(key, value []byte) bool {
-				var q quota
-				if parse(key, value, &q) == nil && q.Counting {
-					ids = append(ids, number(key, 0))
-				}
-				return true
-			})
-		})
-		for _, id := range ids {
-			if err == nil && ctx.Err() == nil {
-				err = s.countTree(ctx, id)
-			}
-		}
+		err := s.countTrees(ctx)
 		if err != nil && ctx.Err() == nil {
 			s.opt.Log.Info("a tree is counted later", "error", err)
 		}
@@ -53,42 +42,79 @@ func (s *Store) countLoop(ctx context.Context) {
 	})
 }
 
-// countTree walks a tree until nothing came in behind the walk.
+// countTrees empties all lists. Those of quotas that are gone are among them.
+func (s *Store) countTrees(ctx context.Context) error {
+	var ids []uint64
+	err := s.look(func(t *txn) error {
+		err := t.scan([]byte{kindQuota}, func(key, value []byte) bool {
+			var q quota
+			if parse(key, value, &q) == nil && q.Counting {
+				ids = append(ids, number(key, 0))
+			}
+			return true
+		})
+		for start := []byte{kindUsage}; err == nil && start != nil; {
+			start, err = t.firstIn(start, kv.PrefixEnd([]byte{kindUsage}))
+			if start == nil || err != nil {
+				break
+			}
+			id := number(start, 0)
+			if start[9] == usageTodo {
+				ids = append(ids, id)
+				start = kv.PrefixEnd(todosOf(id))
+			} else {
+				start = append(start, 0)
+			}
+		}
+		return err
+	})
+	for _, id := range ids {
+		if err == nil {
+			err = s.countTree(ctx, id)
+		}
+	}
+	return err
+}
+
+// countTree looks at the directories on a quota's list until there are none.
 func (s *Store) countTree(ctx context.Context, id uint64) error {
 	for ctx.Err() == nil {
-		var q *quota
+		var key []byte
 		err := s.look(func(t *txn) (err error) {
-			q, err = t.quota(id)
+			key, err = t.first(todosOf(id))
 			return err
 		})
-		if q == nil || err != nil {
+		if err != nil {
 			return err
 		}
-		for dirs := []meta.Ino{q.Dir}; len(dirs) > 0; {
-			dir := dirs[len(dirs)-1]
-			dirs = dirs[:len(dirs)-1]
-			below, err := s.countDir(ctx, id, dir)
-			if err != nil {
+		if key != nil {
+			err = s.countDir(ctx, id, meta.Ino(number(key[1:], 1)))
+		} else {
+			var done bool
+			if done, err = s.countDone(ctx, id); done {
 				return err
 			}
-			dirs = append(dirs, below...)
 		}
-		done, err := s.countDone(ctx, id, q.Moves)
-		if done || err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return ctx.Err()
 }
 
-// countDone ends the count unless a directory came in since moves was read.
-func (s *Store) countDone(ctx context.Context, id, moves uint64) (done bool, err error) {
+// countDone ends the count unless there is a directory on the list.
+func (s *Store) countDone(ctx context.Context, id uint64) (done bool, err error) {
 	_, err = s.update(ctx, &meta.Caller{}, func(t *txn) error {
-		q, err := t.quota(id)
-		if done = err == nil && (q == nil || q.Moves == moves); err != nil || q == nil || !done {
+		some, err := t.first(todosOf(id))
+		if done = err == nil && some == nil; !done {
 			return unlessNil(err, errNothing)
 		}
-		q.Counting, q.Moves = false, 0
+		q, err := t.quota(id)
+		if err != nil || q == nil || !q.Counting {
+			return unlessNil(err, errNothing)
+		}
+		t.demandNone(todosOf(id))
+		q.Counting = false
 		t.kv.MakesRoom = true
 		t.put(quotaKey(id), q.encode())
 		return nil
@@ -96,70 +122,100 @@ func (s *Store) countDone(ctx context.Context, id, moves uint64) (done bool, err
 	return done, err
 }
 
-// countDir gives the id to the entries of a directory and returns the directories among them.
-func (s *Store) countDir(ctx context.Context, id uint64, dir meta.Ino) (below []meta.Ino,
-	err error) {
-
-	for cookie := uint64(0); err == nil; {
-		var dirs []meta.Ino
-		var next uint64
-		_, err = s.update(ctx, &meta.Caller{}, func(t *txn) (err error) {
-			dirs, next, err = t.countSome(id, dir, cookie)
+// countDir gives the id to the entries of a directory and takes it from the list.
+func (s *Store) countDir(ctx context.Context, id uint64, dir meta.Ino) error {
+	c := count{id: id, dir: dir}
+	for err := ctx.Err(); ; {
+		if err == nil {
+			_, err = s.update(ctx, &meta.Caller{}, func(t *txn) error {
+				t.kv.MakesRoom = true
+				return t.countSome(&c)
+			})
+		}
+		if err != nil || c.next == 0 {
 			return err
-		})
-		if errs.KindOf(err) == errs.NotFound { // the directory was removed
-			return below, nil
 		}
-		below = append(below, dirs...)
-		if cookie = next; next == 0 {
-			break
-		}
+		c.cookie = c.next
 	}
-	return below, err
 }
 
-// countSome counts some entries behind a cookie; next is the last one's, 0 at the end. Entries are
-// read without a check: whatever takes an entry away, or moves it, also writes its inode.
-func (t *txn) countSome(id uint64, dir meta.Ino, cookie uint64) (dirs []meta.Ino, next uint64,
-	err error) {
+// count is the look at one directory.
+type count struct {
+	id      uint64
+	dir     meta.Ino
+	version kv.Version // of its record on the list when the look began
+	cookie  uint64     // of the last entry that was looked at
+	next    uint64     // of the last entry of an attempt; 0: that was the end
+}
 
-	d, err := t.inode(dir)
+// countSome counts some entries. They are read without a check: whatever takes an entry away, or
+// moves it, also writes its inode.
+func (t *txn) countSome(c *count) error {
+	key := todoKey(c.id, c.dir)
+	value, version, err := t.snap.Get(key)
+	if c.next = 0; err != nil || value == nil {
+		return unlessNil(err, errNothing)
+	}
+	if c.cookie == 0 {
+		c.version = version
+	}
+	if version != c.version {
+		return errNothing // it was away, and is looked at anew
+	}
+	if _, err := t.read(key); err != nil {
+		return err
+	}
+	d, err := t.inode(c.dir)
+	if err != nil && errs.KindOf(err) != errs.NotFound {
+		return err
+	}
+	if q, qerr := t.quota(c.id); qerr != nil {
+		return qerr
+	} else if err != nil || q == nil || d.Quota != c.id { // it is gone, or left the tree
+		t.remove(key)
+		return nil
+	}
+	inos, next, err := t.entriesFrom(c.dir, c.cookie)
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
-	if d.Quota != id {
-		return nil, 0, errNothing // it left the tree, or the quota is gone
-	}
-	inos, next, err := t.entriesFrom(dir, cookie)
-	if err != nil {
-		return nil, 0, err
-	}
-	t.kv.MakesRoom = true
-	changed := false
+	changed := next == 0
 	for _, ino := range inos {
-		n, err := t.inode(ino)
+		some, err := t.countInode(c.id, ino)
 		if err != nil {
-			return nil, 0, lost(err, ino)
+			return err
 		}
-		own, _, err := t.tree(n.Quota)
-		if err != nil {
-			return nil, 0, err
-		}
-		if n.isDir() && (own == 0 || own == id) {
-			dirs = append(dirs, ino)
-		}
-		if own == 0 {
-			changed, n.Quota = true, id
-			t.putInode(ino, n)
-		}
+		changed = changed || some
+	}
+	if c.next = next; next == 0 {
+		t.remove(key)
 	}
 	if !changed {
-		err = errNothing
+		return errNothing
 	}
-	return dirs, next, err
+	return nil
 }
 
-// entriesFrom reads countBatch entries of a directory behind a cookie.
+// countInode gives the id to an inode that belongs to no tree.
+func (t *txn) countInode(id uint64, ino meta.Ino) (changed bool, err error) {
+	n, err := t.inode(ino)
+	if err != nil {
+		return false, lost(err, ino)
+	}
+	own, _, err := t.tree(n.Quota)
+	if err != nil || own != 0 {
+		return false, err
+	}
+	n.Quota = id
+	if n.isDir() {
+		t.put(todoKey(id, ino), mark())
+	}
+	t.putInode(ino, n)
+	return true, nil
+}
+
+// entriesFrom reads countBatch entries of a directory behind a cookie; next is the last one's, 0 at
+// the end.
 func (t *txn) entriesFrom(dir meta.Ino, cookie uint64) (inos []meta.Ino, next uint64, err error) {
 	var bad error
 	end := kv.PrefixEnd(key1(kindCookie, uint64(dir)))

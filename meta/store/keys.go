@@ -15,6 +15,7 @@ import (
 //	'H' session:8 handle:8       open handles by session
 //	'I' ino:8                    inode
 //	'K' quota:8 what:1           counters of what a quota's inodes take: 'b' bytes, 'i' inodes
+//	'K' quota:8 'd' dir:8        a directory of a quota whose entries are not counted yet
 //	'M' quota:8                  quota: its directory and limits
 //	'N' dir:8                    counter: |sub-directories 32 bits|entries 32 bits|
 //	'O' ino:8 session:8 handle:8 open handles by inode
@@ -71,6 +72,8 @@ const (
 const (
 	usageBytes  = 'b'
 	usageInodes = 'i'
+
+	usageTodo = 'd' // no counter: directories to be counted
 )
 
 // The keys that exist once.
@@ -125,6 +128,12 @@ func writersOf(ino meta.Ino) []byte                { return key1(kindWriter, uin
 func quotaKey(id uint64) []byte                    { return key1(kindQuota, id) }
 func usageKey(id uint64, what byte) []byte         { return append(key1(kindUsage, id), what) }
 func xattrBytesKey(ino meta.Ino) []byte            { return key1(kindXattrs, uint64(ino)) }
+
+func todosOf(id uint64) []byte { return usageKey(id, usageTodo) }
+
+func todoKey(id uint64, dir meta.Ino) []byte {
+	return binary.BigEndian.AppendUint64(todosOf(id), uint64(dir))
+}
 
 func openKey(ino meta.Ino, session, handle uint64) []byte {
 	return binary.BigEndian.AppendUint64(key2(kindOpen, uint64(ino), session), handle)

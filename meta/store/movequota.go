@@ -13,10 +13,9 @@ import (
 //
 // While a tree is being counted part of it does not carry its id yet, and looks as if it lay in no
 // tree. What goes from there into a directory that does belongs to the tree for certain, or comes
-// from outside and is welcome. It gets the id at once, for the walk may have been there: files, and
-// directories too, whose contents the walk finds because it begins anew (quota.Moves). That also
-// holds for what did not carry the id in a directory that did. Out of the part that carries it the
-// rules hold.
+// from outside and is welcome. It gets the id at once, for the count may have been there: files, and
+// directories too, whose entries are then to be counted. That also holds for what did not carry the
+// id in a directory that did. Out of the part that carries it the rules hold.
 
 // tree is the quota that an id stands for; 0, nil for one that is gone.
 func (t *txn) tree(id uint64) (uint64, *quota, error) {
@@ -31,7 +30,7 @@ var errOtherTree = errs.Newf(errs.CrossDevice, "meta.quota", "",
 	"it would go to a tree with another quota")
 
 // moveTrees gives what a rename moves to its new trees. Within a directory that matters, too: who
-// takes the place of another entry takes its cookie, which a walk may have passed.
+// takes the place of another entry takes its cookie, which the count may have passed.
 func (t *txn) moveTrees(from, to *place, flags meta.RenameFlags) error {
 	if from.dir == to.dir && from.d.Quota == 0 {
 		return nil
@@ -100,8 +99,7 @@ func (t *txn) moveDirTree(p *place, to *inode, own, from, into uint64, q *quota)
 	case some == nil:
 		t.demandNone(entriesOf(p.e.Ino))
 	case own == 0 && q.Counting:
-		q.Moves++
-		t.put(quotaKey(into), q.encode())
+		t.put(todoKey(into, p.e.Ino), mark())
 	default:
 		return errOtherTree
 	}

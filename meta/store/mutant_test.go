@@ -15,7 +15,7 @@ func TestMutantsAreFound(t *testing.T) {
 	mutanttest.Hunt{Cases: []mutanttest.Case{
 		on("quotaDrift", states),
 		on("quotaUnbounded", "TestQuotaRaces"),
-		on("countOnce", "TestMovedInWhileCounted"),
+		on("movedInUncounted", "TestMovedInWhileCounted"),
 		on("countNoCharge", states),
 		on("movedPastTheWalk", "TestMovedPastTheWalk"),
 		on("quotaKeepsPromise", "TestOnMemkv/QuotaOfWriters"),

@@ -26,22 +26,20 @@ import (
 // movequota.go, and how writers stay below a limit although data does not pass the service in
 // grow.go.
 
-// quota is what 'M' keeps: |ver |dir u64 |bytes i64 |inodes i64 |counting u8 |moves u64 |.
+// quota is what 'M' keeps: |ver |dir u64 |bytes i64 |inodes i64 |counting u8 |.
 type quota struct {
 	Dir      meta.Ino
 	Limit    meta.Usage
 	Counting bool
-	Moves    uint64 // directories with contents that came in while it was counted
 }
 
 func (q *quota) encode() []byte {
-	e := wire.Enc{B: make([]byte, 0, 34)}
+	e := wire.Enc{B: make([]byte, 0, 26)}
 	e.U8(recordVersion)
 	e.U64(uint64(q.Dir))
 	e.I64(q.Limit.Bytes)
 	e.I64(q.Limit.Inodes)
 	e.Bool(q.Counting)
-	e.U64(q.Moves)
 	return e.B
 }
 
@@ -49,7 +47,6 @@ func (q *quota) decode(d *wire.Dec) {
 	q.Dir = meta.Ino(d.U64())
 	q.Limit.Bytes, q.Limit.Inodes = d.Size(), d.Size()
 	q.Counting = d.Bool()
-	q.Moves = d.U64()
 }
 
 // charge is what an inode takes of a quota.
@@ -202,7 +199,8 @@ func unitOf(what byte) string {
 	return "inodes"
 }
 
-// endQuota forgets a quota. Inodes that carry its id belong to no tree from now on.
+// endQuota forgets a quota. Inodes that carry its id belong to no tree from now on. Directories
+// that were to be counted are left to the count, which finds them of no use.
 func (t *txn) endQuota(id uint64) {
 	t.remove(quotaKey(id))
 	t.remove(usageKey(id, usageBytes))

@@ -502,16 +502,18 @@ func (w *walked) count(meet meta.Ino, want int64) {
 
 // TestMovedPastTheWalk: what the walk has not come to yet, and goes where it has been, is counted.
 func TestMovedPastTheWalk(t *testing.T) {
-	var dirs [2]meta.Ino // the walk lists the second one first
-	w := newWalked(t, func(w *walked) {
-		w.rename(dirs[0], "file", dirs[1], "file", 0)
-		w.rename(dirs[0], "dir", dirs[1], "dir", 0)
-	})
-	dirs = [2]meta.Ino{w.make(w.top, "a", meta.Directory), w.make(w.top, "b", meta.Directory)}
-	w.make(dirs[1], "first", meta.Fifo)
-	file := w.make(dirs[0], "file", meta.Regular)
-	w.make(w.make(dirs[0], "dir", meta.Directory), "in", meta.Fifo)
-	w.count(file, 7)
+	for _, name := range []string{"file", "dir"} {
+		t.Run(name, func(t *testing.T) {
+			var dirs [2]meta.Ino // the first one is looked at last
+			w := newWalked(t, func(w *walked) { w.rename(dirs[0], name, dirs[1], name, 0) })
+			dirs[1] = w.make(w.top, "b", meta.Directory)
+			dirs[0] = w.make(w.top, "a", meta.Directory)
+			w.make(dirs[1], "first", meta.Fifo)
+			file := w.make(dirs[0], "file", meta.Regular)
+			w.make(w.make(dirs[0], "dir", meta.Directory), "in", meta.Fifo)
+			w.count(file, 7)
+		})
+	}
 }
 
 // TestMovedBeforeTheWalk: within a directory, entries change places around the walk's own.

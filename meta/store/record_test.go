@@ -33,7 +33,7 @@ func samples() []encoded {
 		&inode{Type: meta.CharDevice, Rdev: 0x501},
 		&inode{Type: meta.Regular, Layout: l, Quota: 7, Reserved: 8},
 		&inode{Type: meta.Directory, Nlink: 1, Quota: 7, Hints: hint.Hints{Policy: hint.PolicyKeep}},
-		&quota{Dir: 1, Limit: meta.Usage{Bytes: 2, Inodes: 3}, Counting: true, Moves: 4},
+		&quota{Dir: 1, Limit: meta.Usage{Bytes: 2, Inodes: 3}, Counting: true},
 		&entry{Type: meta.Fifo, Ino: 5, Cookie: 6},
 		&times{Mtime: 1, Ctime: 2},
 		&handle{Flags: meta.OpenWrite, Ino: 3, UID: 4},

@@ -77,7 +77,7 @@ func (r *recount) compare(report func(drift)) error {
 		}
 	}
 	return r.t.scan([]byte{kindUsage}, func(key, value []byte) bool {
-		if id := number(key, 0); r.quotas[id] == nil {
+		if id := number(key, 0); r.quotas[id] == nil && key[9] != usageTodo {
 			report(drift{id: id, counted: meta.Usage{Bytes: counter(value)}})
 		}
 		return true
@@ -166,6 +166,9 @@ func (r *repair) quotas(snap kv.Snapshot) error {
 		}
 		n.Quota, q.Counting = number(key, 0), true
 		if err := r.put(key, q.encode()); err != nil {
+			return err
+		}
+		if err := r.put(todoKey(n.Quota, q.Dir), mark()); err != nil {
 			return err
 		}
 		one := binary.BigEndian.AppendUint64(nil, 1)

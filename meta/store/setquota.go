@@ -75,6 +75,7 @@ func (s *Store) setQuota(ctx context.Context, t *txn, dir meta.Ino, limit meta.U
 	}
 	n.Quota = uint64(*id)
 	t.put(quotaKey(n.Quota), (&quota{Dir: dir, Limit: limit, Counting: true}).encode())
+	t.put(todoKey(n.Quota, dir), mark())
 	t.putInode(dir, n)
 	t.kv.MakesRoom = true // what is there counts, whatever the limits are
 	return nil

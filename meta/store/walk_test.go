@@ -54,9 +54,12 @@ func TestCountWhileAllMoves(t *testing.T) {
 			q, err = w.s.GetQuota(t.Context(), meta.Caller{}, w.top)
 		}
 		if found := w.inodes(w.top); err != nil || found != q.Used.Inodes {
-			t.Fatalf("round %d: %+v, %v, and %d inodes are there", round, q, err, found)
+			t.Errorf("round %d: %+v, %v, and %d inodes are there", round, q, err, found)
 		}
-		verify(t, w.s)
+		if verify(t, w.s); t.Failed() {
+			w.missing(w.top, "top")
+			return
+		}
 	}
 }
 
@@ -86,4 +89,20 @@ func (w *walked) inodes(dir meta.Ino) int64 {
 		}
 	}
 	return n
+}
+
+// missing tells what of a tree does not belong to its quota.
+func (w *walked) missing(dir meta.Ino, path string) {
+	page, err := w.s.ReadDir(w.t.Context(), meta.Caller{}, dir, 0, meta.DirPageMax, false)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, x := range page {
+		if _, err := w.s.GetQuota(w.t.Context(), meta.Caller{}, x.Ino); err != nil {
+			w.t.Logf("%s/%s, inode %d: %v", path, x.Name, x.Ino, err)
+		}
+		if x.Type == meta.Directory {
+			w.missing(x.Ino, path+"/"+x.Name)
+		}
+	}
 }
