@@ -21,8 +21,8 @@ import (
 //   - What was in a directory when it got the id is either still there, and comes when its entries
 //     are listed, exactly once; or it went elsewhere: to a directory with the id it goes as what
 //     carries it (movequota.go), and a directory without it holds nothing that does.
-//   - A directory leaves the tree only when it is empty. If it comes back with contents it is put on
-//     the list again, and who is looking at it notices by the version of that record.
+//   - A directory leaves the tree only when it is empty. If it comes back with contents it is put
+//     on the list again, and who is looking at it notices by the version of that record.
 //
 // A process that ends in the middle leaves the list, and the next one goes on.
 

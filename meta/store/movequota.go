@@ -13,9 +13,9 @@ import (
 //
 // While a tree is being counted part of it does not carry its id yet, and looks as if it lay in no
 // tree. What goes from there into a directory that does belongs to the tree for certain, or comes
-// from outside and is welcome. It gets the id at once, for the count may have been there: files, and
-// directories too, whose entries are then to be counted. That also holds for what did not carry the
-// id in a directory that did. Out of the part that carries it the rules hold.
+// from outside and is welcome. It gets the id at once, for the count may have been there: files,
+// and directories too, whose entries are then to be counted. That also holds for what did not carry
+// the id in a directory that did. Out of the part that carries it the rules hold.
 
 // tree is the quota that an id stands for; 0, nil for one that is gone.
 func (t *txn) tree(id uint64) (uint64, *quota, error) {

@@ -11,8 +11,8 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-// TestCountWhileAllMoves: files and directories of a tree go from place to place, and into it, while
-// it is counted; when that is done all that is in it is counted.
+// TestCountWhileAllMoves: files and directories of a tree go from place to place, and into it,
+// while it is counted; when that is done all that is in it is counted.
 func TestCountWhileAllMoves(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
