@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/kv"
@@ -60,7 +61,9 @@ func (s *Store) countTrees(ctx context.Context) error {
 			}
 			id := number(start, 0)
 			if start[9] == usageTodo {
-				ids = append(ids, id)
+				if !slices.Contains(ids, id) {
+					ids = append(ids, id)
+				}
 				start = kv.PrefixEnd(todosOf(id))
 			} else {
 				start = append(start, 0)

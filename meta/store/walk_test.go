@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-storage/sluice/kv/memkv"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -104,5 +105,40 @@ func (w *walked) missing(dir meta.Ino, path string) {
 		if x.Type == meta.Directory {
 			w.missing(x.Ino, path+"/"+x.Name)
 		}
+	}
+}
+
+// TestQuotasCostOthersNothing: where there is no quota an operation reads and writes as many keys
+// as if there were none anywhere, and within a tree a few more, however many trees there are.
+func TestQuotasCostOthersNothing(t *testing.T) {
+	m := &metered{Store: memkv.New(memkv.Options{})}
+	w := &walked{t: t, s: newStore(t, m)}
+	out := w.make(meta.RootIno, "out", meta.Directory)
+	cost := func(dir meta.Ino, name string) int64 {
+		least := int64(1 << 40) // others read in the background
+		for i := range 5 {
+			before := m.keys.Load()
+			w.make(dir, fmt.Sprint(name, i), meta.Regular)
+			least = min(least, m.keys.Load()-before)
+		}
+		return least
+	}
+	plain := cost(out, "a")
+	var in meta.Ino
+	for i := range 50 {
+		in = w.make(meta.RootIno, fmt.Sprint("d", i), meta.Directory)
+		_, err := w.s.SetQuota(t.Context(), meta.Caller{}, in, meta.Usage{Bytes: 1 << 20, Inodes: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for q := (meta.Quota{Counting: true}); err == nil && q.Counting; {
+			q, err = w.s.GetQuota(t.Context(), meta.Caller{}, in)
+		}
+	}
+	if n := cost(out, "b"); n != plain {
+		t.Errorf("%d keys where there is no quota, %d without any", n, plain)
+	}
+	if n := cost(in, "b"); n > plain+5 {
+		t.Errorf("%d keys in a tree, %d outside", n, plain)
 	}
 }
