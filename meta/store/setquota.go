@@ -126,6 +126,7 @@ func (s *Store) RemoveQuota(ctx context.Context, c meta.Caller, dir meta.Ino) er
 			t.endQuota(n.Quota)
 			return nil
 		})
+		wake(s.uncounted) // what was still to be counted goes
 	}
 	return errs.Wrap("meta.RemoveQuota", "", err)
 }
