@@ -37,6 +37,15 @@ const (
 	OpTime
 	OpAppend
 	OpEndClient
+)
+
+// Operations of Quotas. Numbers in between are not used.
+const (
+	OpGrow Op = iota + 60
+	OpSetQuota
+	OpGetQuota
+	OpListQuotas
+	OpRemoveQuota
 	OpEnd // one more than the last
 )
 
@@ -70,6 +79,7 @@ type Args struct {
 	Handle   uint64
 	Handles  []uint64
 	Session  uint64
+	Limit    Usage
 	Server   Server // without Up and LastSeen
 	Mac      [32]byte
 }
@@ -88,6 +98,8 @@ type Result struct {
 	Volume  Volume
 	Volumes []Volume
 	Servers []Server
+	Quota   Quota
+	Quotas  []Quota
 	FS      FSStat
 	Time    int64
 }
@@ -137,15 +149,21 @@ var ops = [OpEnd]opRow{
 		args{argCaller, argName, argOpen}, result{resVolume, resHandle}},
 	OpJoin:    {"join", args{argServer, argMac}, nil},
 	OpServers: {"servers", nil, result{resServers}},
-	OpStatFS:  {"statfs", nil, result{resFS}},
+	OpStatFS:  {"statfs", args{argIno}, result{resFS}},
 	OpTime:    {"time", nil, result{resTime}},
 	OpAppend:  {"append", args{argCaller, argHandle, argSize}, result{resOff, resAttr}},
 
 	OpEndClient: {"endclient", args{argClient}, nil},
+
+	OpGrow:        {"grow", args{argCaller, argIno, argSize}, result{resOff}},
+	OpSetQuota:    {"setquota", args{argCaller, argDir, argLimit}, result{resQuota}},
+	OpGetQuota:    {"getquota", args{argCaller, argIno}, result{resQuota}},
+	OpListQuotas:  {"listquotas", args{argCaller, argCookie, argMax}, result{resQuotas}},
+	OpRemoveQuota: {"removequota", args{argCaller, argDir}, nil},
 }
 
 // Valid tells whether this build knows the operation.
-func (o Op) Valid() bool { return o > 0 && o < OpEnd }
+func (o Op) Valid() bool { return o < OpEnd && ops[o].name != "" }
 
 // String is the operation's name.
 func (o Op) String() string {

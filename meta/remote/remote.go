@@ -98,7 +98,8 @@ func (s *Service) call(ctx context.Context, op meta.Op, a *meta.Args) (meta.Resu
 func changes(op meta.Op) bool {
 	switch op {
 	case meta.OpLookup, meta.OpReadDir, meta.OpReadLink, meta.OpGetAttr, meta.OpGetXattr,
-		meta.OpListXattr, meta.OpRenew, meta.OpListVolumes, meta.OpTime:
+		meta.OpListXattr, meta.OpRenew, meta.OpListVolumes, meta.OpTime, meta.OpGrow,
+		meta.OpGetQuota, meta.OpListQuotas:
 		return false
 	}
 	return true
@@ -109,7 +110,7 @@ func levelOf(op meta.Op) msg.Level {
 	switch op {
 	case meta.OpKeepAlive, meta.OpRenew, meta.OpJoin, meta.OpTime:
 		return 2
-	case meta.OpReadDir, meta.OpListXattr, meta.OpListVolumes:
+	case meta.OpReadDir, meta.OpListXattr, meta.OpListVolumes, meta.OpListQuotas:
 		return 0
 	}
 	return 1

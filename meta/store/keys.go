@@ -14,6 +14,9 @@ import (
 //	'D' dir:8 name               the directory by name
 //	'H' session:8 handle:8       open handles by session
 //	'I' ino:8                    inode
+//	'K' quota:8 what:1           counters of what a quota's inodes take: 'b' bytes, 'i' inodes
+//	'K' quota:8 'd' dir:8        a directory of a quota whose entries are not counted yet
+//	'M' quota:8                  quota: its directory and limits
 //	'N' dir:8                    counter: |sub-directories 32 bits|entries 32 bits|
 //	'O' ino:8 session:8 handle:8 open handles by inode
 //	'P' id:4                     I/O server
@@ -33,6 +36,13 @@ import (
 // Operations in one directory do not conflict with each other: they check the version of 'I' dir,
 // which they do not write, add to 'N' dir, which commutes, and put 'T' dir without looking at it.
 //
+// Snapshots of trees have room: 'E' and 'J' are kept for them. An inode says which tree it belongs
+// to (inode.Quota), and a snapshot would be one of such a tree. 'J' tree:8 number:8 would name it.
+// The first commit behind it that writes an inode, entry or attribute of the tree would put the
+// record as it was to 'E' number:8 and then the record's own key. To read a snapshot is to look
+// there first, and then at the record itself. No key above would change its form, and what is in no
+// tree would cost nothing.
+//
 // No operation reads more keys because a client has opened, named or written more of something:
 // where it must know whether there is another one, an index makes that one the first of a range.
 const (
@@ -41,6 +51,8 @@ const (
 	kindEntry   = 'D'
 	kindHandle  = 'H'
 	kindInode   = 'I'
+	kindUsage   = 'K'
+	kindQuota   = 'M'
 	kindCount   = 'N'
 	kindOpen    = 'O'
 	kindServer  = 'P'
@@ -54,6 +66,14 @@ const (
 	kindXattr   = 'X'
 	kindXattrs  = 'Y'
 	kindPending = 'Z'
+)
+
+// What 'K' counts.
+const (
+	usageBytes  = 'b'
+	usageInodes = 'i'
+
+	usageTodo = 'd' // no counter: directories to be counted
 )
 
 // The keys that exist once.
@@ -105,7 +125,15 @@ func opensOf(ino meta.Ino) []byte                  { return key1(kindOpen, uint6
 func xattrsOf(ino meta.Ino) []byte                 { return key1(kindXattr, uint64(ino)) }
 func handlesOf(session uint64) []byte              { return key1(kindHandle, session) }
 func writersOf(ino meta.Ino) []byte                { return key1(kindWriter, uint64(ino)) }
+func quotaKey(id uint64) []byte                    { return key1(kindQuota, id) }
+func usageKey(id uint64, what byte) []byte         { return append(key1(kindUsage, id), what) }
 func xattrBytesKey(ino meta.Ino) []byte            { return key1(kindXattrs, uint64(ino)) }
+
+func todosOf(id uint64) []byte { return usageKey(id, usageTodo) }
+
+func todoKey(id uint64, dir meta.Ino) []byte {
+	return binary.BigEndian.AppendUint64(todosOf(id), uint64(dir))
+}
 
 func openKey(ino meta.Ino, session, handle uint64) []byte {
 	return binary.BigEndian.AppendUint64(key2(kindOpen, uint64(ino), session), handle)

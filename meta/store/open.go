@@ -185,6 +185,9 @@ func (t *txn) openHandle(o *opening, find func(t *txn) error) error {
 	}
 	if o.flags&meta.OpenWrite != 0 && !o.n.has(flagWriters) {
 		o.n.Flags |= flagWriters | flagData
+		if err := t.promise(o.n); err != nil {
+			return err
+		}
 		t.putInode(o.ino, o.n)
 	}
 	// Reading must be possible on a full disk, and whoever cuts a file opens it first.
@@ -252,7 +255,9 @@ func (t *txn) signed(ino meta.Ino) (a meta.Attr, n *inode, err error) {
 	if n, err = t.inode(ino); err != nil {
 		return a, nil, err
 	}
-	a, err = t.attr(ino, n)
+	if a, err = t.attr(ino, n); err == nil {
+		err = t.growth(n)
+	}
 	return a, n, err
 }
 
@@ -271,7 +276,7 @@ func (s *Store) sign(session, id uint64, flags meta.OpenFlags, a meta.Attr, n *i
 	if err != nil {
 		return meta.Handle{}, err
 	}
-	h := meta.Handle{ID: id, Attr: a, Hints: n.Hints,
+	h := meta.Handle{ID: id, Attr: a, Hints: n.Hints, Bounded: n.bounded, GrowTo: n.charge().Bytes,
 		Caps: make([][capability.Bytes]byte, a.Layout.Width())}
 	for i, server := range a.Layout.Servers {
 		h.Caps[i] = s.serverKey(server).Sign(&capability.Capability{

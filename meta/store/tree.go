@@ -18,10 +18,20 @@ func (t *txn) inode(ino meta.Ino) (*inode, error) {
 		return nil, errs.NotFound
 	}
 	n := &inode{}
-	return n, parse(key, value, n)
+	err = parse(key, value, n)
+	n.was = n.charge()
+	return n, err
 }
 
-func (t *txn) putInode(ino meta.Ino, n *inode) { t.put(inodeKey(ino), n.encode()) }
+// putInode writes an inode, and notes what it takes of its quota. Without writers nothing is
+// promised to any.
+func (t *txn) putInode(ino meta.Ino, n *inode) {
+	if !n.has(flagWriters) {
+		n.Reserved = 0
+	}
+	t.account(ino, n, n.charge())
+	t.put(inodeKey(ino), n.encode())
+}
 
 // dir reads a directory that the caller may use in the ways of want.
 func (t *txn) dir(ino meta.Ino, c *meta.Cred, want uint32) (*inode, error) {
@@ -175,6 +185,7 @@ func (t *txn) dropDir(ino meta.Ino, n *inode) error {
 // destroy forgets an inode and leaves what remains of it to the deletion queue.
 func (t *txn) destroy(ino meta.Ino, n *inode) {
 	t.remove(inodeKey(ino))
+	t.account(ino, n, charge{})
 	t.add([]byte(keyFiles), -1)
 	if n.has(flagPending) {
 		t.remove(pendingKey(ino))

@@ -32,6 +32,9 @@ type txn struct {
 	view bool  // only reads: nothing is noted down
 
 	losses uint64 // how many there had been when the attempt began; see lost.go
+
+	accounts []account // what its inodes take of quotas; see quota.go
+	promised bool      // room was promised to a writer: limits hold whatever the transaction is for
 }
 
 // read returns a value, nil if there is none, and makes the commit depend on it.
@@ -181,7 +184,9 @@ func (s *Store) answer(ctx context.Context, c *meta.Caller, build func(t *txn) e
 		t.kv.ReqID = id
 		since := t.snap.Version()
 		t.kv.Seen = since // all that read and demand note down holds there
-		err = build(&t)
+		if err = build(&t); err == nil {
+			err = t.settleQuotas()
+		}
 		t.snap.Close()
 		switch {
 		case err == errNothing:
