@@ -37,6 +37,15 @@ const (
 	OpTime
 	OpAppend
 	OpEndClient
+)
+
+// The operations of Locks.
+const (
+	OpLock Op = iota + 45
+	OpUnlock
+	OpTestLock
+	OpAwaitLocks
+	OpClaimLocks
 	OpEnd // one more than the last
 )
 
@@ -72,6 +81,13 @@ type Args struct {
 	Session  uint64
 	Server   Server // without Up and LastSeen
 	Mac      [32]byte
+	Lock     Lock
+	Mode     LockMode
+	Locks    []Lock
+	More     bool
+	Life     uint64
+	After    uint64
+	WaitMs   uint32
 }
 
 // Result is the answer of any operation; ops says which part of it travels with which.
@@ -90,6 +106,11 @@ type Result struct {
 	Servers []Server
 	FS      FSStat
 	Time    int64
+	State   LockState
+	Lock    Lock
+	Found   bool
+	Locks   []Lock
+	News    LockNews
 }
 
 // opRow is one operation: what it is called, what is sent and what comes back.
@@ -142,10 +163,18 @@ var ops = [OpEnd]opRow{
 	OpAppend:  {"append", args{argCaller, argHandle, argSize}, result{resOff, resAttr}},
 
 	OpEndClient: {"endclient", args{argClient}, nil},
+
+	OpLock:     {"lock", args{argCaller, argLock, argMode}, result{resState}},
+	OpUnlock:   {"unlock", args{argCaller, argLock}, nil},
+	OpTestLock: {"testlock", args{argCaller, argLock}, result{resFound, resLock}},
+	OpAwaitLocks: {"awaitlocks",
+		args{argCaller, argLife, argAfter, argWaitMs}, result{resNews}},
+	OpClaimLocks: {"claimlocks",
+		args{argCaller, argSession, argMore, argLocks}, result{resLocks}},
 }
 
-// Valid tells whether this build knows the operation.
-func (o Op) Valid() bool { return o > 0 && o < OpEnd }
+// Valid tells whether this build knows the operation. Numbers between the groups are nobody's.
+func (o Op) Valid() bool { return o < OpEnd && ops[o].name != "" }
 
 // String is the operation's name.
 func (o Op) String() string {
