@@ -1,10 +1,14 @@
 package lock
 
-import "github.com/sluice-storage/sluice/errs"
+import (
+	"slices"
 
-// What a waiting request depends on: the owners of all held locks that it conflicts with; and where
-// there are none, the owner of the earlier request that it hangs on, which is only a matter of
-// fairness. An owner depends on what its waiting requests depend on.
+	"github.com/sluice-storage/sluice/errs"
+)
+
+// What a waiting request depends on: the owners of all held locks that it conflicts with; and the
+// owner of the earlier request that it hangs on, if it does, which is only a matter of fairness. An
+// owner depends on what its waiting requests depend on.
 //
 // No circle is left standing. A request that begins to wait looks for one. A request that hangs on
 // an earlier one chooses it so that there is none. A lock that is granted adds dependencies on its
@@ -15,18 +19,25 @@ import "github.com/sluice-storage/sluice/errs"
 type search struct {
 	t    *Table
 	want owner
+	fair bool // dependencies for the sake of fairness count
 	seen map[*entry]struct{}
-	path []*entry // requests from the first one to one that depends on the owner directly
+	path []step // from the first request to one that depends on the owner directly
 }
 
-// awaits tells whether a request depends on an owner.
+// step is a request, and whether it depends on the next one for the sake of fairness only.
+type step struct {
+	e    *entry
+	fair bool
+}
+
+// awaits tells whether the owner of a request depends on another owner.
 func (t *Table) awaits(e *entry, o owner) bool {
 	h := t.owners[o]
 	if h == nil {
 		return false // it has nothing that anybody could wait for
 	}
-	s := search{t: t, want: o, seen: map[*entry]struct{}{}}
-	return s.request(e)
+	s := search{t: t, want: o, fair: true, seen: map[*entry]struct{}{}}
+	return s.owner(e.owner)
 }
 
 // request searches from a waiting request.
@@ -35,18 +46,16 @@ func (s *search) request(e *entry) bool {
 		return false
 	}
 	s.seen[e] = struct{}{}
-	s.path = append(s.path, e)
-	held := false
-	if e.file.conflicts(e, func(x *entry) bool {
-		held = true
-		return s.owner(x.owner)
-	}) {
+	at := len(s.path)
+	s.path = append(s.path, step{e: e})
+	if e.file.conflicts(e, func(x *entry) bool { return s.owner(x.owner) }) {
 		return true
 	}
-	if !held && e.blocker != nil && s.owner(e.blocker.owner) {
+	s.path[at].fair = true
+	if s.fair && e.blocker != nil && e.blocker.queued && s.owner(e.blocker.owner) {
 		return true
 	}
-	s.path = s.path[:len(s.path)-1]
+	s.path = s.path[:at]
 	return false
 }
 
@@ -67,31 +76,34 @@ func (s *search) owner(o owner) bool {
 	return false
 }
 
+// circle finds a circle of dependencies that a waiting request is part of; nil: there is none.
+func (t *Table) circle(e *entry, fair bool) []step {
+	s := search{t: t, want: e.owner, fair: fair, seen: map[*entry]struct{}{}}
+	if !s.request(e) {
+		return nil
+	}
+	return s.path
+}
+
 // deadlocked tells whether a waiting request is part of a circle of held locks. Circles in which
 // somebody waits for the sake of fairness only are broken: that request passes, or hangs on another
 // one.
 func (t *Table) deadlocked(e *entry) bool {
 	for e.queued {
 		h := t.owners[e.owner]
-		if h.held == 0 && len(h.waits) == 1 {
+		if h.held == 0 && len(h.waits) == 1 && len(e.hanging) == 0 {
 			return false // nobody waits for its owner
 		}
-		s := search{t: t, want: e.owner, seen: map[*entry]struct{}{}}
-		if !s.request(e) {
-			return false
-		}
-		var fair *entry
-		for _, x := range s.path {
-			if x.file.conflict(x) == nil {
-				fair = x
-				break
-			}
-		}
-		if fair == nil {
+		if t.circle(e, false) != nil {
 			return true
 		}
-		fair.unhang()
-		t.resume([]*entry{fair})
+		all := t.circle(e, true)
+		i := slices.IndexFunc(all, func(x step) bool { return x.fair })
+		if i < 0 {
+			return false
+		}
+		all[i].e.unhang()
+		t.resume([]*entry{all[i].e})
 	}
 	return false
 }

@@ -284,10 +284,10 @@ func (t *Table) dequeue(e *entry) {
 func (t *Table) admit(e *entry) {
 	s := t.sessions[e.owner.session]
 	t.leave(e)
+	s.remember(e.id, meta.LockGranted, nil)
+	s.tell(meta.LockEvent{ID: e.id}) // before those that this one makes room for
 	t.hold(e)
 	t.forgetHolder(e.owner)
-	s.remember(e.id, meta.LockGranted, nil)
-	s.tell(meta.LockEvent{ID: e.id})
 }
 
 // resume looks again at requests whose blocker has changed, the oldest first.
@@ -319,7 +319,7 @@ func (t *Table) resume(freed []*entry) {
 // refuse ends a request that has waited with an error.
 func (t *Table) refuse(e *entry, kind errs.Kind) {
 	s := t.sessions[e.owner.session]
+	s.tell(meta.LockEvent{ID: e.id, Kind: kind})
 	t.dequeue(e)
 	s.remember(e.id, meta.LockGone, kind)
-	s.tell(meta.LockEvent{ID: e.id, Kind: kind})
 }

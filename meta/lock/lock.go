@@ -208,10 +208,7 @@ func (t *Table) ask(s *session, e *entry, wait bool) (meta.LockState, error) {
 		t.dequeue(e)
 		return 0, errs.Newf(errs.Deadlock, "lock", "", "its owner would wait for itself")
 	}
-	if !e.queued { // breaking a circle has granted it
-		return meta.LockGranted, nil
-	}
-	return meta.LockQueued, nil
+	return meta.LockQueued, nil // or granted already, by breaking a circle: an event tells
 }
 
 // Unlock releases what an owner holds of a range.
