@@ -26,14 +26,11 @@ type locker struct {
 	n      uint64
 }
 
-var lockers uint64
-
 func (e *env) locker(client string) *locker {
 	e.Helper()
 	info, err := e.Service.NewSession(e.ctx, client)
 	e.must(err)
-	lockers++
-	l := &locker{env: e, caller: meta.Caller{Session: info.ID}, n: lockers << 32}
+	l := &locker{env: e, caller: meta.Caller{Session: info.ID}}
 	l.fetch()
 	return l
 }
@@ -46,7 +43,8 @@ func bytes(ino meta.Ino, owner uint64, typ meta.LockType, start, end int64) meta
 func (l *locker) next() meta.Caller {
 	l.n++
 	c := l.caller
-	binary.BigEndian.PutUint64(c.ReqID[:], l.n)
+	binary.BigEndian.PutUint64(c.ReqID[:], c.Session)
+	binary.BigEndian.PutUint64(c.ReqID[8:], l.n)
 	return c
 }
 
