@@ -201,6 +201,23 @@ func (fs *FS) TestLock(ctx context.Context, l meta.Lock) (holder meta.Lock, foun
 	return holder, found, errs.Wrap("client.TestLock", "", err)
 }
 
+// OwnLock tells whether this client itself has a lock that conflicts with l.
+func (fs *FS) OwnLock(l *meta.Lock) bool {
+	fs.locks.mu.Lock()
+	defer fs.locks.mu.Unlock()
+	for k, s := range fs.locks.held {
+		if k.ino != l.Ino || k.kind != l.Kind || k.owner == l.Owner {
+			continue
+		}
+		for _, p := range s.within(l.Start, l.End) {
+			if p.typ == meta.LockExclusive || p.typ != 0 && l.Type == meta.LockExclusive {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // revalidate brings what is known of a file up to date: whoever has just locked it must see what
 // others did before they unlocked it. Where the service does not answer it is asked again by the
 // next read that needs to know.
