@@ -84,7 +84,8 @@ func (b *bridge) GetLk(cancel <-chan struct{}, in *fuse.LkIn, out *fuse.LkOut) f
 		out.Lk.Typ = syscall.F_UNLCK
 		return fuse.OK
 	}
-	out.Lk = fuse.FileLock{Start: uint64(l.Start), End: uint64(l.End), Typ: syscall.F_RDLCK, Pid: l.PID}
+	out.Lk = fuse.FileLock{Start: uint64(l.Start), End: uint64(l.End), Typ: syscall.F_RDLCK,
+		Pid: l.PID}
 	if l.Type == meta.LockExclusive {
 		out.Lk.Typ = syscall.F_WRLCK
 	}
@@ -164,8 +165,8 @@ func (b *bridge) tryAgain(ctx context.Context, l *meta.Lock, err error) error {
 	return err
 }
 
-// relearn lets the kernel forget what it knows of a file that was locked just now, unless it is sure
-// that nobody has changed it.
+// relearn lets the kernel forget what it knows of a file that was locked just now, unless it is
+// sure that nobody has changed it.
 func (b *bridge) relearn(node uint64, f *file) {
 	a := f.Attr()
 	if b.versions.current(&a) {

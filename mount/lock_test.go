@@ -154,8 +154,8 @@ func TestLockPrograms(t *testing.T) {
 	must(t, exec.Command("flock", "-w", "20", q, "true").Run())
 }
 
-// TestDatabaseOnTwoMounts: sqlite keeps its database whole by locks. Several processes of two mounts
-// raise one counter.
+// TestDatabaseOnTwoMounts: sqlite keeps its database whole by locks. Several processes of two
+// mounts raise one counter.
 func TestDatabaseOnTwoMounts(t *testing.T) {
 	if _, err := exec.LookPath("sqlite3"); err != nil {
 		t.Skip(err)

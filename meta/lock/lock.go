@@ -178,8 +178,8 @@ func (t *Table) Lock(sess uint64, id ID, l *meta.Lock, wait bool) (meta.LockStat
 	return state, err
 }
 
-// room tells whether a session may have another lock, which may cut one of its others in two. Events
-// that it does not fetch count too.
+// room tells whether a session may have another lock, which may cut one of its others in two.
+// Events that it does not fetch count too.
 func (t *Table) room(s *session) bool {
 	return s.locks+len(s.events)+2 <= t.opt.PerSession && t.count+2 <= t.opt.All
 }

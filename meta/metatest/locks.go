@@ -17,6 +17,23 @@ const (
 	queued    = meta.LockQueued
 )
 
+// lockTests are those of meta.Locks.
+func lockTests() []test {
+	return []test{
+		{"LockConflicts", testLockConflicts},
+		{"LockRefusals", testLockRefusals},
+		{"LockFairness", testLockFairness},
+		{"LockDeadlock", testLockDeadlock},
+		{"LockCancel", testLockCancel},
+		{"LockReplay", testLockReplay},
+		{"LockSessionEnd", testLockSessionEnd},
+		{"LockOfTheDead", testLockOfTheDead},
+		{"LockRestart", testLockRestart},
+		{"LockUnclaimed", testLockUnclaimed},
+		{"LockNewSession", testLockNewSession},
+	}
+}
+
 // locker is a client that takes locks.
 type locker struct {
 	*env
@@ -328,8 +345,8 @@ func testLockRestart(e *env) {
 	a.want(errs.Busy, bytes(ino, 1, exclusive, 25, 25), lockNow)
 }
 
-// testLockUnclaimed: who is there and does not claim loses its locks; who is dead is waited for until
-// it can write no more. Who never had any is not waited for.
+// testLockUnclaimed: who is there and does not claim loses its locks; who is dead is waited for
+// until it can write no more. Who never had any is not waited for.
 func testLockUnclaimed(e *env) {
 	ino := e.mkfile(meta.RootIno, "f")
 	idle, dead, b := e.locker("idle"), e.locker("dead"), e.locker("b")

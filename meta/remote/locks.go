@@ -28,8 +28,8 @@ func (s *Service) TestLock(ctx context.Context, c meta.Caller, l meta.Lock) (
 	return r.Lock, r.Found, err
 }
 
-// AwaitLocks implements meta.Locks. It waits for half of WaitMax at the most, so that a service that
-// is silent because there is nothing to tell is not taken for one that is away.
+// AwaitLocks implements meta.Locks. It waits for half of WaitMax at the most, so that a service
+// that is silent because there is nothing to tell is not taken for one that is away.
 func (s *Service) AwaitLocks(ctx context.Context, c meta.Caller, life, after uint64,
 	wait time.Duration) (meta.LockNews, error) {
 	wait = min(max(wait, 0), meta.LockAwaitMax)

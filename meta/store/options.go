@@ -71,8 +71,8 @@ type Options struct {
 	HandlesMax    int
 	HandlesAllMax int
 
-	// LocksMax bounds the locks that one session holds and waits for, LocksAllMax those of all together.
-	// Defaults: 65536, 1048576.
+	// LocksMax bounds the locks that one session holds and waits for, LocksAllMax those of all
+	// together. Defaults: 65536, 1048576.
 	LocksMax    int
 	LocksAllMax int
 

@@ -12,8 +12,8 @@ import (
 )
 
 // Format is the version of keys and records as a whole. A store with a higher one is refused.
-// Format 2 added 'W' and 'Y', losses of files, lives of servers; format 3 a mark of sessions that have
-// asked for locks.
+// Format 2 added 'W' and 'Y', losses of files, lives of servers; format 3 a mark of sessions that
+// have asked for locks.
 const Format = 3
 
 // recordVersion opens every record, but versionHints those of inodes that have hints: a build that
