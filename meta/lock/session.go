@@ -124,6 +124,30 @@ func (t *Table) news(sess, life, after uint64) (meta.LockNews, chan struct{}, er
 	return news, s.change, nil
 }
 
+// Blocking lists sessions, at most max, whose locks requests of other sessions wait for. Where there
+// are more it is a random choice.
+func (t *Table) Blocking(max int) (list []uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	seen := map[uint64]struct{}{}
+	for id, s := range t.sessions {
+		for _, e := range s.waits {
+			if len(seen) == max {
+				return list
+			}
+			if e.blocker == nil || e.blocker.queued || e.blocker.owner.session == id {
+				continue
+			}
+			holder := e.blocker.owner.session
+			if _, known := seen[holder]; !known {
+				seen[holder] = struct{}{}
+				list = append(list, holder)
+			}
+		}
+	}
+	return list
+}
+
 // Stop ends the waiting of a session that is ending. What it holds stays.
 func (t *Table) Stop(sess uint64) {
 	t.mu.Lock()

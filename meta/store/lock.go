@@ -180,6 +180,28 @@ func (s *Store) markLocks(ctx context.Context, id uint64) error {
 	return err
 }
 
+// holdersMax is how many clients are looked at in one round: each costs a look at its process.
+const holdersMax = 64
+
+// endDeadHolders ends clients that others wait for, because of a lock or of claims, and whose
+// process the service sees to be dead: it does not wait for their lease. What EndClient says of
+// such clients holds here too.
+func (s *Store) endDeadHolders(ctx context.Context) {
+	before := s.steady().Add(time.Nanosecond)
+	ids := append(s.locks.Blocking(holdersMax), s.locks.Expected()...)
+	for _, id := range ids[:min(len(ids), holdersMax)] {
+		client := s.sessions.clientOf(id)
+		if dead, known := s.opt.Dead(client); client == "" || !dead || !known {
+			continue
+		}
+		s.opt.Log.Warn("a client that others wait for is dead", "client", client)
+		s.sessions.silence(id, before)
+		if err := s.beginEnd(ctx, id, sessionEnded, before); err != nil {
+			s.opt.Log.Error("session not ended", "session", id, "error", err)
+		}
+	}
+}
+
 // settleLocks stops waiting for claims that will not come: of sessions that were heard of since the
 // start, when LockGrace is over.
 func (s *Store) settleLocks() {
@@ -227,6 +249,16 @@ func (x *sessions) sameClient(a, b uint64) bool {
 	defer x.mu.Unlock()
 	one, other := x.byID[a], x.byID[b]
 	return one != nil && other != nil && one.client == other.client && one.client != ""
+}
+
+// clientOf is the name of a session's client; empty if it is unknown.
+func (x *sessions) clientOf(id uint64) string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if a := x.byID[id]; a != nil {
+		return a.client
+	}
+	return ""
 }
 
 func (x *sessions) hasLocks(id uint64) bool {

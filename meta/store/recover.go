@@ -153,6 +153,7 @@ func (s *Store) sessionLoop(ctx context.Context, last time.Time) {
 		} else {
 			s.endSilent(ctx, now.Add(-s.opt.Lease))
 		}
+		s.endDeadHolders(ctx)
 		s.endSome(ctx, slots)
 		s.settleLocks()
 		return true
