@@ -44,6 +44,8 @@ func drawArgs(t *rapid.T) Args {
 		Handles: rapid.SliceOfN(rapid.Uint64(), 1, 9).Draw(t, "handles"),
 		Limit:   Usage{Bytes: 1, Inodes: 2},
 		Server:  Server{ID: 1, Addr: "a", StoreID: 2, Total: 3, Free: 4, Verifier: 5},
+		Lock:    drawLock(t), Locks: []Lock{drawLock(t), {}}, Mode: LockWait, More: true, LockLife: 15,
+		LockAfter: 16, WaitMs: 17,
 	}
 	return a
 }
@@ -61,7 +63,24 @@ func drawResult(t *rapid.T) Result {
 		Session: SessionInfo{ID: 1, LeaseMs: 2, ClusterID: 3}, FS: FSStat{1, 2, 3, 4},
 		Quota: q, Quotas: []Quota{q, {ID: 9}},
 		Servers: []Server{{ID: 1, Addr: "a", Up: true, LastSeen: 5, Total: 1}},
+		State:   LockQueued, Lock: drawLock(t), Held: true, Locks: []Lock{{}, drawLock(t)},
+		News: LockNews{Life: 1, Next: 2, Events: []LockEvent{{[16]byte{15: 1}, errs.Deadlock}}},
 	}
+}
+
+func drawLock(t *rapid.T) Lock {
+	return Lock{Ino: 3, Owner: rapid.Uint64().Draw(t, "owner"), Kind: LockRange,
+		Type: LockExclusive, Start: 4, End: LockEndMax, PID: 5}
+}
+
+// allOps lists the operations.
+func allOps() (all []Op) {
+	for op := range OpEnd {
+		if op.Valid() {
+			all = append(all, op)
+		}
+	}
+	return all
 }
 
 // TestEveryOperationSurvivesTheWire: what is encoded decodes to something that encodes to the same
@@ -100,16 +119,6 @@ func TestEveryOperationSurvivesTheWire(t *testing.T) {
 	})
 }
 
-// allOps lists the operations; numbers in between are left out.
-func allOps() (all []Op) {
-	for op := range OpEnd {
-		if op.Valid() {
-			all = append(all, op)
-		}
-	}
-	return all
-}
-
 func TestOpsAreComplete(t *testing.T) {
 	seen := map[string]bool{}
 	for _, op := range allOps() {
@@ -119,14 +128,15 @@ func TestOpsAreComplete(t *testing.T) {
 			seen[name] = true
 		}
 	}
-	for _, op := range []Op{0, OpGrow - 1, OpEnd, 9999} {
+	for _, op := range []Op{0, OpLock - 1, OpGrow - 1, OpEnd, 9999} {
 		if errs.KindOf(new(Args).Decode(op, nil)) != errs.Unsupported {
 			t.Errorf("operation %d is accepted", op)
 		}
 	}
 	// Written out, because a number that moves breaks every client in the field.
 	if OpLookup != 1 || OpGetAttr != 8 || OpClose != 18 || OpStatFS != 29 ||
-		OpAppend != 31 || OpEndClient != 32 || OpGrow != 60 || OpRemoveQuota != 64 {
+		OpAppend != 31 || OpEndClient != 32 || OpLock != 45 || OpClaimLocks != 49 ||
+		OpGrow != 60 || OpRemoveQuota != 64 {
 		t.Error("operations were renumbered")
 	}
 }

@@ -39,6 +39,15 @@ const (
 	OpEndClient
 )
 
+// The operations of Locks.
+const (
+	OpLock Op = iota + 45
+	OpUnlock
+	OpTestLock
+	OpAwaitLocks
+	OpClaimLocks
+)
+
 // Operations of Quotas. Numbers in between are not used.
 const (
 	OpGrow Op = iota + 60
@@ -52,36 +61,43 @@ const (
 // Args are the arguments of any operation; ops says which of them travel with which. The names are
 // those of Service's parameters.
 type Args struct {
-	Caller   Caller
-	Ino      Ino
-	Dir      Ino
-	NewDir   Ino
-	Name     string
-	NewName  string
-	Client   string
-	File     NewFile
-	Open     OpenFlags
-	Rename   RenameFlags
-	Mask     SetMask
-	Attr     Attr // Mode, UID, GID, Size, Atime, Mtime
-	Cookie   uint64
-	Max      uint32
-	WithAttr bool
-	IsDir    bool
-	Create   bool
-	Replace  bool
-	Sync     bool
-	Dirty    bool
-	Value    []byte // decoded, it points into the message
-	Size     int64
-	TruncSeq uint64
-	Mtime    int64
-	Handle   uint64
-	Handles  []uint64
-	Session  uint64
-	Limit    Usage
-	Server   Server // without Up and LastSeen
-	Mac      [32]byte
+	Caller    Caller
+	Ino       Ino
+	Dir       Ino
+	NewDir    Ino
+	Name      string
+	NewName   string
+	Client    string
+	File      NewFile
+	Open      OpenFlags
+	Rename    RenameFlags
+	Mask      SetMask
+	Attr      Attr // Mode, UID, GID, Size, Atime, Mtime
+	Cookie    uint64
+	Max       uint32
+	WithAttr  bool
+	IsDir     bool
+	Create    bool
+	Replace   bool
+	Sync      bool
+	Dirty     bool
+	Value     []byte // decoded, it points into the message
+	Size      int64
+	TruncSeq  uint64
+	Mtime     int64
+	Handle    uint64
+	Handles   []uint64
+	Session   uint64
+	Limit     Usage
+	Server    Server // without Up and LastSeen
+	Mac       [32]byte
+	Lock      Lock
+	Mode      LockMode
+	Locks     []Lock
+	More      bool
+	LockLife  uint64
+	LockAfter uint64
+	WaitMs    uint32
 }
 
 // Result is the answer of any operation; ops says which part of it travels with which.
@@ -102,6 +118,11 @@ type Result struct {
 	Quotas  []Quota
 	FS      FSStat
 	Time    int64
+	State   LockState
+	Lock    Lock
+	Held    bool
+	Locks   []Lock
+	News    LockNews
 }
 
 // opRow is one operation: what it is called, what is sent and what comes back.
@@ -155,6 +176,14 @@ var ops = [OpEnd]opRow{
 
 	OpEndClient: {"endclient", args{argClient}, nil},
 
+	OpLock:     {"lock", args{argCaller, argLock, argMode}, result{resState}},
+	OpUnlock:   {"unlock", args{argCaller, argLock}, nil},
+	OpTestLock: {"testlock", args{argCaller, argLock}, result{resHeld, resLock}},
+	OpAwaitLocks: {"awaitlocks",
+		args{argCaller, argLockLife, argLockAfter, argWaitMs}, result{resNews}},
+	OpClaimLocks: {"claimlocks",
+		args{argCaller, argSession, argMore, argLocks}, result{resLocks}},
+
 	OpGrow:        {"grow", args{argCaller, argIno, argSize}, result{resOff}},
 	OpSetQuota:    {"setquota", args{argCaller, argDir, argLimit}, result{resQuota}},
 	OpGetQuota:    {"getquota", args{argCaller, argIno}, result{resQuota}},
@@ -162,7 +191,7 @@ var ops = [OpEnd]opRow{
 	OpRemoveQuota: {"removequota", args{argCaller, argDir}, nil},
 }
 
-// Valid tells whether this build knows the operation.
+// Valid tells whether this build knows the operation. Numbers between the groups are nobody's.
 func (o Op) Valid() bool { return o < OpEnd && ops[o].name != "" }
 
 // String is the operation's name.

@@ -21,6 +21,7 @@ type Service interface {
 	Xattrs
 	Files
 	Appends
+	Locks
 	Sessions
 	Volumes
 	Quotas

@@ -98,8 +98,8 @@ func (s *Service) call(ctx context.Context, op meta.Op, a *meta.Args) (meta.Resu
 func changes(op meta.Op) bool {
 	switch op {
 	case meta.OpLookup, meta.OpReadDir, meta.OpReadLink, meta.OpGetAttr, meta.OpGetXattr,
-		meta.OpListXattr, meta.OpRenew, meta.OpListVolumes, meta.OpTime, meta.OpGrow,
-		meta.OpGetQuota, meta.OpListQuotas:
+		meta.OpListXattr, meta.OpRenew, meta.OpListVolumes, meta.OpTime, meta.OpTestLock,
+		meta.OpAwaitLocks, meta.OpClaimLocks, meta.OpGrow, meta.OpGetQuota, meta.OpListQuotas:
 		return false
 	}
 	return true
@@ -108,8 +108,9 @@ func changes(op meta.Op) bool {
 // levelOf is the service level of an operation: signs of life before names, names before lists.
 func levelOf(op meta.Op) msg.Level {
 	switch op {
-	case meta.OpKeepAlive, meta.OpRenew, meta.OpJoin, meta.OpTime:
-		return 2
+	case meta.OpKeepAlive, meta.OpRenew, meta.OpJoin, meta.OpTime, meta.OpUnlock,
+		meta.OpAwaitLocks, meta.OpClaimLocks:
+		return 2 // who releases comes before who wants
 	case meta.OpReadDir, meta.OpListXattr, meta.OpListVolumes, meta.OpListQuotas:
 		return 0
 	}

@@ -51,7 +51,7 @@ func (s *Server) dispatch(ctx context.Context, op meta.Op, a *meta.Args, room in
 	return r, err
 }
 
-// dispatchFiles is the second half of dispatch: open files, sessions, volumes and servers.
+// dispatchFiles is the second part of dispatch: open files, sessions, volumes and servers.
 func (s *Server) dispatchFiles(ctx context.Context, op meta.Op, a *meta.Args, room int) (
 	r meta.Result, err error) {
 
@@ -102,12 +102,35 @@ func (s *Server) dispatchFiles(ctx context.Context, op meta.Op, a *meta.Args, ro
 		now, err = s.service.Time(ctx)
 		r.Time = now.UnixMilli()
 	default:
+		return s.dispatchLocks(ctx, op, a, room)
+	}
+	return r, err
+}
+
+// dispatchLocks is the part of dispatch for locks.
+func (s *Server) dispatchLocks(ctx context.Context, op meta.Op, a *meta.Args, room int) (
+	r meta.Result, err error) {
+
+	c := a.Caller
+	switch op {
+	case meta.OpLock:
+		r.State, err = s.service.Lock(ctx, c, a.Lock, a.Mode)
+	case meta.OpUnlock:
+		err = s.service.Unlock(ctx, c, a.Lock)
+	case meta.OpTestLock:
+		r.Lock, r.Held, err = s.service.TestLock(ctx, c, a.Lock)
+	case meta.OpAwaitLocks:
+		wait := time.Duration(a.WaitMs) * time.Millisecond
+		r.News, err = s.service.AwaitLocks(ctx, c, a.LockLife, a.LockAfter, wait)
+	case meta.OpClaimLocks:
+		r.Locks, err = s.service.ClaimLocks(ctx, c, a.Session, a.Locks, a.More)
+	default:
 		return s.dispatchQuotas(ctx, op, a, room)
 	}
 	return r, err
 }
 
-// dispatchQuotas is the rest of dispatch.
+// dispatchQuotas is the part of dispatch for quotas.
 func (s *Server) dispatchQuotas(ctx context.Context, op meta.Op, a *meta.Args, room int) (
 	r meta.Result, err error) {
 

@@ -12,8 +12,9 @@ import (
 )
 
 // Format is the version of keys and records as a whole. A store with a higher one is refused.
-// Format 2 added 'W' and 'Y', losses of files, lives of servers.
-const Format = 2
+// Format 2 added 'W' and 'Y', losses of files, lives of servers; format 3 a mark of sessions that
+// have asked for locks.
+const Format = 3
 
 // recordVersion opens every record, but versionHints those of inodes that have hints, and
 // versionQuota those that belong to a quota: a build that does not know these must not lose them. A
@@ -271,9 +272,10 @@ const (
 	sessionDead  // was not heard of: it may write until its capabilities have run out
 )
 
-// session is what 'S' keeps: |ver |state u8 |created i64 |client |.
+// session is what 'S' keeps: |ver |state u8 |locks u8 |created i64 |client |.
 type session struct {
 	State   uint8
+	Locks   bool // it has asked for locks, which must be claimed after a restart
 	Created int64
 	Client  string
 }
@@ -282,6 +284,7 @@ func (n *session) encode() []byte {
 	e := wire.Enc{}
 	e.U8(recordVersion)
 	e.U8(n.State)
+	e.Bool(n.Locks)
 	e.I64(n.Created)
 	e.String(n.Client)
 	return e.B
@@ -289,6 +292,7 @@ func (n *session) encode() []byte {
 
 func (n *session) decode(d *wire.Dec) {
 	n.State = d.U8()
+	n.Locks = d.Bool()
 	n.Created = d.I64()
 	n.Client = d.String(clientMax)
 }

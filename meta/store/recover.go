@@ -53,6 +53,7 @@ const (
 // loops.
 func (s *Store) recover() error {
 	now := s.steady()
+	s.started = now
 	err := s.look(func(t *txn) error {
 		var bad error
 		err := t.scan([]byte{kindSession}, func(key, value []byte) bool {
@@ -60,11 +61,15 @@ func (s *Store) recover() error {
 			if bad = parse(key, value, &rec); bad != nil {
 				return false
 			}
-			a := &alive{seen: now, client: rec.Client, ending: rec.State != sessionLive}
+			a := &alive{seen: now, client: rec.Client, ending: rec.State != sessionLive,
+				locks: rec.Locks}
 			if rec.State == sessionDead {
 				a.until = now.Add(s.opt.CapTTL)
 			}
 			s.sessions.add(number(key, 0), a)
+			if rec.Locks {
+				s.locks.Expect(number(key, 0))
+			}
 			return true
 		})
 		if err == nil {
@@ -148,7 +153,9 @@ func (s *Store) sessionLoop(ctx context.Context, last time.Time) {
 		} else {
 			s.endSilent(ctx, now.Add(-s.opt.Lease))
 		}
+		s.endDeadHolders(ctx)
 		s.endSome(ctx, slots)
+		s.settleLocks()
 		return true
 	})
 }

@@ -22,6 +22,8 @@ type alive struct {
 	client  string    // the name that it gave itself
 	working bool      // ending: a goroutine is at it
 	until   time.Time // ending: when the last of its capabilities has run out
+	locks   bool      // its record says that it has asked for locks
+	heard   bool      // it was heard of in this life of the service
 }
 
 // sessions is the table of sessions. The records in the store are the truth about which exist.
@@ -56,7 +58,7 @@ func (x *sessions) touch(id uint64, now time.Time) error {
 	if a == nil || a.ending {
 		return stale(id)
 	}
-	a.seen = now
+	a.seen, a.heard = now, true
 	return nil
 }
 
@@ -380,6 +382,8 @@ func (s *Store) beginEnd(ctx context.Context, id uint64, state uint8, before tim
 	})
 	if err != nil {
 		s.sessions.revive(id)
+	} else {
+		s.locks.Stop(id)
 	}
 	return err
 }
@@ -392,6 +396,7 @@ func (s *Store) finishEnd(ctx context.Context, id uint64, pages int) error {
 	if s.sessions.mayAct(id, s.steady()) {
 		return errs.Newf(errs.Again, "meta.session", "", "its capabilities have not run out")
 	}
+	s.locks.End(id)
 	if err := s.closeAll(ctx, id, pages); err != nil {
 		return err
 	}
@@ -403,6 +408,7 @@ func (s *Store) finishEnd(ctx context.Context, id uint64, pages int) error {
 	})
 	if err == nil {
 		s.sessions.forget(id)
+		s.locks.End(id) // what was granted in between: see stillThere
 	}
 	return err
 }
