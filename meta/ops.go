@@ -37,8 +37,18 @@ const (
 	OpTime
 	OpAppend
 	OpEndClient
-	OpEnd // one more than the last
 )
+
+// Operations on trees, and on the store as a whole.
+const (
+	OpCheck Op = 50 + iota
+	OpDump
+	OpRemoveTree
+)
+
+// OpEnd is one more than the highest number. Numbers below it that stand for nothing are free.
+const OpEnd Op = 65
+
 
 // Args are the arguments of any operation; ops says which of them travel with which. The names are
 // those of Service's parameters.
@@ -72,6 +82,9 @@ type Args struct {
 	Session  uint64
 	Server   Server // without Up and LastSeen
 	Mac      [32]byte
+	Step     CheckStep
+	View     uint64
+	After    []byte // decoded, it points into the message
 }
 
 // Result is the answer of any operation; ops says which part of it travels with which.
@@ -90,6 +103,8 @@ type Result struct {
 	Servers []Server
 	FS      FSStat
 	Time    int64
+	Check   CheckPage
+	Dump    DumpPage
 }
 
 // opRow is one operation: what it is called, what is sent and what comes back.
@@ -142,10 +157,14 @@ var ops = [OpEnd]opRow{
 	OpAppend:  {"append", args{argCaller, argHandle, argSize}, result{resOff, resAttr}},
 
 	OpEndClient: {"endclient", args{argClient}, nil},
+
+	OpCheck:      {"check", args{argCaller, argStep}, result{resCheck}},
+	OpDump:       {"dump", args{argCaller, argView, argAfter}, result{resDump}},
+	OpRemoveTree: {"removetree", args{argCaller, argDir, argName}, nil},
 }
 
 // Valid tells whether this build knows the operation.
-func (o Op) Valid() bool { return o > 0 && o < OpEnd }
+func (o Op) Valid() bool { return o < OpEnd && ops[o].name != "" }
 
 // String is the operation's name.
 func (o Op) String() string {

@@ -24,6 +24,8 @@ type Service interface {
 	Sessions
 	Volumes
 	Cluster
+	Trees
+	Upkeep
 }
 
 // Names makes and removes names. Each takes effect whole or not at all.

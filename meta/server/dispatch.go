@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -102,7 +101,7 @@ func (s *Server) dispatchFiles(ctx context.Context, op meta.Op, a *meta.Args, ro
 		now, err = s.service.Time(ctx)
 		r.Time = now.UnixMilli()
 	default:
-		err = errs.Newf(errs.Unsupported, "meta.Serve", "", "operation %d", op)
+		return s.dispatchUpkeep(ctx, op, a)
 	}
 	return r, err
 }
