@@ -49,7 +49,6 @@ const (
 // OpEnd is one more than the highest number. Numbers below it that stand for nothing are free.
 const OpEnd Op = 65
 
-
 // Args are the arguments of any operation; ops says which of them travel with which. The names are
 // those of Service's parameters.
 type Args struct {
