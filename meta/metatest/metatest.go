@@ -108,6 +108,13 @@ func Run(t *testing.T, open Open) {
 		{"RaceCycles", testRaceCycles},
 		{"RaceLinks", testRaceLinks},
 		{"RaceOpenUnlink", testRaceOpenUnlink},
+		{"RemoveTree", testRemoveTree},
+		{"RemoveTreePlain", testRemoveTreePlain},
+		{"RemoveTreeOpen", testRemoveTreeOpen},
+		{"RemoveTreeRights", testRemoveTreeRights},
+		{"RemoveTreeRestart", testRemoveTreeRestart},
+		{"RemoveTreeReplay", testRemoveTreeReplay},
+		{"RemoveTreeMoves", testRemoveTreeMoves},
 		{"Random", testRandom},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(newEnv(t, open)) })

@@ -25,8 +25,8 @@ type Store struct {
 	servers  servers
 	spaces   spaces
 	backlogs backlogs
-	trees    trees
-	upkeep   upkeep
+	trees    *trees
+	upkeep   *upkeep
 	losses   atomic.Uint64 // how often a server has lost its memory; see lost.go
 	serial   chan struct{} // one token: held by a rename that moves a directory elsewhere
 

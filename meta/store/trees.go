@@ -49,8 +49,8 @@ type trees struct {
 	begun map[meta.Ino]uint64 // how far a directory is emptied: behind this cookie
 }
 
-func newTrees() trees {
-	return trees{token: make(chan struct{}, 1), walks: make(chan struct{}, walksMax),
+func newTrees() *trees {
+	return &trees{token: make(chan struct{}, 1), walks: make(chan struct{}, walksMax),
 		begun: map[meta.Ino]uint64{}}
 }
 
@@ -165,10 +165,13 @@ func (s *Store) treeStep(ctx context.Context, dir meta.Ino) (n int, over bool, e
 		if err != nil {
 			return err
 		}
+		touched := map[meta.Ino]bool{}
 		for i := range page {
-			if t.ops()+treeEntryOps > kv.MaxOps {
+			// An inode with two names here loses one of them by this transaction.
+			if t.ops()+treeEntryOps > kv.MaxOps || touched[page[i].Ino] {
 				break
 			}
+			touched[page[i].Ino] = true
 			if err := t.prune(dir, &page[i]); err != nil {
 				return err
 			}
