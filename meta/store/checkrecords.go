@@ -10,14 +10,22 @@ import (
 // reachedMax bounds the directories of which a run remembers that they reach the root.
 const reachedMax = 1 << 16
 
-// nodeOf reads an inode and makes the commit of t depend on it; nil if there is none.
+// nodeOf reads an inode and makes the commit of t depend on it; nil if there is none. One that cannot
+// be read is told where it is found; nothing else is said about it, nor done to what belongs to it:
+// it has no type.
 func (t *txn) nodeOf(ino meta.Ino) (*inode, error) {
 	n, err := t.inode(ino)
-	if errs.KindOf(err) == errs.NotFound {
+	switch errs.KindOf(err) {
+	case errs.NotFound:
 		return nil, nil
+	case errs.Corrupt, errs.Version:
+		return &inode{}, nil
 	}
 	return n, err
 }
+
+// unknown tells whether an inode is there and cannot be read.
+func (n *inode) unknown() bool { return n != nil && n.Type == 0 }
 
 // exists tells whether there is a record, and makes the commit of t depend on that.
 func (t *txn) exists(key []byte) (bool, error) {
@@ -138,6 +146,10 @@ func (r *checkRun) reaches(t *txn, ino meta.Ino, n *inode) (bool, error) {
 		if n, err = t.nodeOf(up); err != nil {
 			return false, err
 		}
+		if n.unknown() {
+			ok = true
+			break
+		}
 		if n == nil || !n.isDir() || on[up] || len(way) > depthMax {
 			break
 		}
@@ -164,7 +176,7 @@ func (r *checkRun) examineVolume(t *txn, key, value []byte) error {
 	}
 	r.links.name(v.Ino)
 	n, err := t.nodeOf(v.Ino)
-	if err == nil && (n == nil || !n.has(flagVolume)) {
+	if err == nil && !n.unknown() && (n == nil || !n.has(flagVolume)) {
 		r.add(volumeDangling(string(key[1:])))
 	}
 	return err
@@ -180,7 +192,6 @@ func (r *checkRun) examineEntry(t *txn, key, value []byte) error {
 		r.add(unreadable(key, err, func() record { return &entry{} }))
 		return nil
 	}
-	r.links.name(e.Ino)
 	r.group.sum++
 	at := r.walkDir[dir]
 	if at == nil {
@@ -188,10 +199,13 @@ func (r *checkRun) examineEntry(t *txn, key, value []byte) error {
 		if err != nil {
 			return err
 		}
-		if at = (&seen{}); d != nil && d.isDir() {
+		if at = (&seen{}); d != nil && d.isDir() || d.unknown() {
 			at.dir = d
 		}
 		r.walkDir[dir] = at
+	}
+	if at.dir != nil {
+		r.links.name(e.Ino) // in what is no directory it is no name, and may be about to go
 	}
 	n, err := t.nodeOf(e.Ino)
 	if err != nil {
@@ -207,6 +221,7 @@ func (r *checkRun) examineEntry(t *txn, key, value []byte) error {
 	case n == nil:
 		r.add(entryDangling(dir, name))
 		return nil
+	case n.unknown():
 	case n.Type != e.Type:
 		r.add(entryType(dir, name))
 	case n.isDir() && n.Parent != dir:
@@ -221,7 +236,7 @@ func (r *checkRun) examineEntry(t *txn, key, value []byte) error {
 
 // isDirEntry tells whether an entry counts as a sub-directory: by its inode, if that is there.
 func isDirEntry(e *entry, n *inode) bool {
-	if n == nil {
+	if n == nil || n.unknown() {
 		return e.Type == meta.Directory
 	}
 	return n.isDir()
@@ -296,7 +311,7 @@ func (x *seen) isDir(t *txn, ino meta.Ino) bool {
 		return x.dir != nil
 	}
 	n, err := t.nodeOf(ino)
-	return err == nil && n != nil && n.isDir()
+	return err == nil && n != nil && (n.isDir() || n.unknown())
 }
 
 func (r *checkRun) examineOrphan(t *txn, key, _ []byte) error {
@@ -304,6 +319,9 @@ func (r *checkRun) examineOrphan(t *txn, key, _ []byte) error {
 	n, err := t.nodeOf(ino)
 	if err != nil {
 		return err
+	}
+	if n.unknown() {
+		return nil
 	}
 	if n == nil || n.Nlink != 0 {
 		r.add(recordStray(key, "inode %d is listed without a name, and has one or is gone", ino))
@@ -319,7 +337,7 @@ func (r *checkRun) examineOrphan(t *txn, key, _ []byte) error {
 func (r *checkRun) examineTree(t *txn, key, _ []byte) error {
 	ino := meta.Ino(number(key, 0))
 	n, err := t.nodeOf(ino)
-	if err == nil && (n == nil || !n.isDir() || n.Nlink != 0) {
+	if err == nil && !n.unknown() && (n == nil || !n.isDir() || n.Nlink != 0) {
 		r.add(recordStray(key, "directory %d is to be removed, and has a name or is gone", ino))
 	}
 	return err
@@ -328,7 +346,7 @@ func (r *checkRun) examineTree(t *txn, key, _ []byte) error {
 func (r *checkRun) examinePending(t *txn, key, _ []byte) error {
 	ino := meta.Ino(number(key, 0))
 	n, err := t.nodeOf(ino)
-	if err == nil && (n == nil || !n.has(flagPending)) {
+	if err == nil && !n.unknown() && (n == nil || !n.has(flagPending)) {
 		r.add(recordStray(key, "inode %d is to be truncated, and is gone or does not know", ino))
 	}
 	return err
@@ -346,7 +364,7 @@ func (r *checkRun) examineOwned(t *txn, key, _ []byte) error {
 
 // owns tells whether an inode may have a record of a kind beside it.
 func owns(n *inode, kind byte) bool {
-	return n != nil && (n.isDir() || kind == kindXattrs)
+	return n != nil && (n.isDir() || n.unknown() || kind == kindXattrs)
 }
 
 // total compares the number of inodes with what is counted.

@@ -27,7 +27,7 @@ func (t *txn) readName(dir meta.Ino, name string) (d *inode, e *entry, n *inode,
 	if d, err = t.nodeOf(dir); err != nil {
 		return nil, nil, nil, err
 	}
-	if d != nil && !d.isDir() {
+	if d != nil && !d.isDir() && !d.unknown() {
 		d = nil
 	}
 	if e, err = t.entry(dir, name); e == nil || err != nil {
@@ -89,7 +89,7 @@ func entryType(dir meta.Ino, name string) flaw {
 	f := foundName(meta.EntryType, dir, name, "it is of another type than its inode")
 	f.still = func(t *txn) (bool, error) {
 		d, e, n, err := t.readName(dir, name)
-		return d != nil && n != nil && n.Type != e.Type, err
+		return d != nil && n != nil && !n.unknown() && n.Type != e.Type, err
 	}
 	f.mend = func(_ *mending, t *txn) error {
 		_, e, n, err := t.readName(dir, name)

@@ -210,6 +210,9 @@ func (t *txn) astray(ino meta.Ino, n *inode) (bool, error) {
 		if n, err = look.nodeOf(ino); err != nil {
 			return false, err
 		}
+		if n.unknown() {
+			return false, nil
+		}
 		if n == nil || !n.isDir() {
 			return true, nil
 		}
@@ -328,7 +331,7 @@ func recordStray(key []byte, format string, args ...any) flaw {
 			return false, err
 		}
 		n, err := t.nodeOf(ino)
-		if err != nil {
+		if err != nil || n.unknown() {
 			return false, err
 		}
 		switch key[0] {
@@ -396,7 +399,7 @@ func volumeDangling(name string) flaw {
 			return false, err
 		}
 		n, err := t.nodeOf(v.Ino)
-		return n == nil || !n.has(flagVolume), err
+		return !n.unknown() && (n == nil || !n.has(flagVolume)), err
 	}
 	f.mend = func(_ *mending, t *txn) error {
 		t.remove(volumeKey(name))
