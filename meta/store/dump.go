@@ -15,8 +15,8 @@ import (
 // stay below meta.DumpPageMax.
 const dumpBytes = 512 << 10
 
-// Dump implements meta.Upkeep. A page that ends the view may be asked for once more, because its
-// answer can be lost: the view is let go of later, when nobody asks.
+// Dump implements meta.Upkeep. The page that ends the view may be asked for once more, because its
+// answer can be lost: the view is let go of when another one needs its place, or later.
 func (s *Store) Dump(_ context.Context, c meta.Caller, id uint64, after []byte) (
 	meta.DumpPage, error) {
 
@@ -33,7 +33,7 @@ func (s *Store) Dump(_ context.Context, c meta.Caller, id uint64, after []byte) 
 		return p, errs.Wrap("meta.Dump", "", err)
 	}
 	p, err = dumpPage(v.snap, after)
-	s.upkeep.put(id, v, false)
+	s.upkeep.put(id, v, err == nil && p.End)
 	return p, errs.Wrap("meta.Dump", "", err)
 }
 

@@ -114,13 +114,13 @@ func TestBackupOfARunningStore(t *testing.T) {
 		t.Fatalf("%d pages: nothing could change in between", pages)
 	}
 	want := everything(t, snap)
-	for name, open := range engines(t) {
+	for name, open := range targets(t) {
 		t.Run(name, func(t *testing.T) { restore(t, open(), b, want) })
 	}
 }
 
-// engines are the ones that a dump is restored into.
-func engines(t *testing.T) map[string]func() kv.Store {
+// targets are the engines that a dump is restored into.
+func targets(t *testing.T) map[string]func() kv.Store {
 	return map[string]func() kv.Store{
 		"memkv": func() kv.Store { return memkv.New(memkv.Options{}) },
 		"pebblekv": func() kv.Store {
@@ -210,12 +210,24 @@ func TestViews(t *testing.T) {
 		_, err := p.store.Dump(t.Context(), meta.Caller{}, view, after)
 		return errs.KindOf(err)
 	}
+	value := make([]byte, meta.XattrValue)
+	for i := range 12 { // so that there are several pages
+		p.must(p.store.SetXattr(t.Context(), meta.Caller{}, p.file.Ino, fmt.Sprint("user.", i), value,
+			false, false))
+	}
 	for view := uint64(1); view <= meta.ViewsMax; view++ {
 		if k := ask(view, nil); k != errs.OK {
 			t.Fatal(k)
 		}
 	}
-	if k := ask(99, nil); k != errs.Busy {
+	if k := ask(98, nil); k != errs.Busy {
+		t.Fatal(k)
+	}
+	p.backup(1, func() {}) // one that was read to its end makes room
+	if k := ask(98, nil); k != errs.OK {
+		t.Fatal(k)
+	}
+	if k := ask(1, []byte("A")); k != errs.Stale {
 		t.Fatal(k)
 	}
 	if k := ask(99, []byte("A")); k != errs.Stale {

@@ -27,7 +27,8 @@ type upkeep struct {
 type view struct {
 	snap  kv.Snapshot
 	used  time.Time
-	users int // requests that read it now
+	users int  // requests that read it now
+	ended bool // its last page was asked for: it is there to be repeated, or to make room
 }
 
 func newUpkeep() *upkeep {
@@ -89,6 +90,9 @@ func (x *upkeep) take(id uint64, begin bool, snapshot func() kv.Snapshot) (*view
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	v := x.views[id]
+	if v == nil && begin && len(x.views) >= meta.ViewsMax {
+		x.makeRoomLocked()
+	}
 	switch {
 	case x.over:
 		return nil, errs.New(errs.Shutdown, "meta.view", "", nil)
@@ -105,13 +109,24 @@ func (x *upkeep) take(id uint64, begin bool, snapshot func() kv.Snapshot) (*view
 	return v, nil
 }
 
-// put gives a view back; end ends it.
-func (x *upkeep) put(id uint64, v *view, end bool) {
+// makeRoomLocked lets go of views that were read to their end.
+func (x *upkeep) makeRoomLocked() {
+	for id, v := range x.views {
+		if v.ended && v.users == 0 {
+			delete(x.views, id)
+			_ = v.snap.Close() // nothing is lost with it
+		}
+	}
+}
+
+// put gives a view back; ended says that its last page was read.
+func (x *upkeep) put(id uint64, v *view, ended bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	v.users--
 	v.used = time.Now()
-	if v.users == 0 && (end || x.over) {
+	v.ended = v.ended || ended
+	if v.users == 0 && x.over {
 		delete(x.views, id)
 		_ = v.snap.Close()
 	}
