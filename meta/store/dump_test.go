@@ -143,6 +143,10 @@ func restore(t *testing.T, engine kv.Store, b []byte, want map[string]string) {
 	snap := engine.Snapshot()
 	got := everything(t, snap)
 	snap.Close()
+	if got["Aforgotten"] == "" {
+		t.Error("files that were made after the dump are not taken care of")
+	}
+	delete(got, "Aforgotten") // the only record that is made by the load
 	if len(got) != len(want) {
 		t.Fatalf("%d records, want %d", len(got), len(want))
 	}

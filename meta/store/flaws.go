@@ -70,8 +70,32 @@ func entryDangling(dir meta.Ino, name string) flaw {
 		d, e, n, err := t.readName(dir, name)
 		return d != nil && e != nil && n == nil, err
 	}
-	f.mend = func(_ *mending, t *txn) error { return t.eraseEntry(dir, name, true) }
+	// The data of a file whose inode is lost may be all that is left of it: see numbers.skip.
+	f.mend = func(_ *mending, t *txn) error {
+		e, err := t.entry(dir, name)
+		if err == nil && e.Type == meta.Regular {
+			err = t.forget(e.Ino)
+		}
+		if err != nil {
+			return err
+		}
+		return t.eraseEntry(dir, name, true)
+	}
 	return f
+}
+
+// forget notes that the inode of a number is lost, so that nobody takes its objects for remains.
+func (t *txn) forget(ino meta.Ino) error {
+	value, err := t.read([]byte(keyForgotten))
+	if err != nil {
+		return err
+	}
+	lost := forgotten{uint64(ino), uint64(ino) + 1}
+	if old, ok := decodeForgotten(value); ok {
+		lost.from, lost.to = min(lost.from, old.from), max(lost.to, old.to)
+	}
+	t.put([]byte(keyForgotten), lost.encode())
+	return nil
 }
 
 func entryMisplaced(dir meta.Ino, name string) flaw {

@@ -44,6 +44,11 @@ func (o LoadOptions) withDefaults() LoadOptions {
 // Load restores a dump into an engine, which must be empty. The record that makes a store of it is
 // written last, synced, after the dump was read to its end and all records were compared with each
 // other: what an interrupted or refused load leaves is not taken for a store, by New nor by Load.
+//
+// Files that were made after the dump are forgotten, their data may still be wanted: numbers that no
+// file of the dump has, up to those that were not given out, are left alone by the collector; for
+// later ones see numbers.skip.
+//
 // Contradictions that the dumped store had already are reported, and no reason to refuse it.
 func Load(ctx context.Context, engine kv.Store, from io.Reader, opt LoadOptions) (uint64, error) {
 	l := &loading{ctx: ctx, kv: engine, opt: opt.withDefaults()}
@@ -59,6 +64,8 @@ type loading struct {
 	txn    kv.Txn
 	format []byte
 	count  uint64
+	lost   forgotten // numbers that files made after the dump may have
+	older  forgotten // those that were forgotten before it
 }
 
 func (l *loading) run(from io.Reader) error {
@@ -88,6 +95,12 @@ func (l *loading) run(from io.Reader) error {
 		return err
 	}
 	l.txn = kv.Txn{Sync: true, Puts: []kv.Put{{Key: []byte(keyFormat), Value: l.format}}}
+	if l.older.from < l.older.to {
+		l.lost = forgotten{min(l.lost.from, l.older.from), max(l.lost.to, l.older.to)}
+	}
+	if l.lost.from < l.lost.to {
+		l.txn.Puts = append(l.txn.Puts, kv.Put{Key: []byte(keyForgotten), Value: l.lost.encode()})
+	}
 	_, err = l.kv.Commit(l.ctx, &l.txn)
 	return err
 }
@@ -116,10 +129,17 @@ func (l *loading) check(h *dump.Header) error {
 }
 
 func (l *loading) add(r dump.Record) error {
-	if string(r.Key) == keyFormat {
+	l.count++
+	switch {
+	case string(r.Key) == keyFormat:
 		l.format = slices.Clone(r.Value)
-		l.count++
 		return nil
+	case string(r.Key) == keyForgotten:
+		l.older, _ = decodeForgotten(r.Value)
+	case string(r.Key) == keyNumbers && len(r.Value) == 8:
+		l.lost.to = max(l.lost.to, binary.BigEndian.Uint64(r.Value))
+	case r.Key[0] == kindInode && len(r.Key) == 9:
+		l.lost.from = number(r.Key, 0) + 1 // they come in order
 	}
 	full := len(l.txn.Puts) >= loadOps || l.txn.Bytes()+len(r.Key)+len(r.Value) > loadBytes
 	if full && len(l.txn.Puts) > 0 {
@@ -128,7 +148,6 @@ func (l *loading) add(r dump.Record) error {
 		}
 	}
 	l.txn.Puts = append(l.txn.Puts, kv.Put{Key: slices.Clone(r.Key), Value: slices.Clone(r.Value)})
-	l.count++
 	return nil
 }
 
