@@ -103,9 +103,9 @@ func (fs *FS) walk(ctx context.Context, at string, a meta.Attr,
 	return err
 }
 
-// RemoveAll removes what a path names and everything below it. A path that names nothing is fine. The
-// name is gone when it returns, and nothing is if the caller may not remove all of it; what was below
-// is removed by the metadata service in the background: see meta.Trees.
+// RemoveAll removes what a path names and everything below it. A path that names nothing is fine.
+// The name is gone when it returns, and nothing is if the caller may not remove all of it; what was
+// below is removed by the metadata service in the background: see meta.Trees.
 func (fs *FS) RemoveAll(ctx context.Context, dir string) error {
 	c := fs.self()
 	p, err := fs.find(ctx, c, dir, false)

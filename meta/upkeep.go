@@ -92,7 +92,7 @@ const (
 	DirCount       FindingKind = "directory-count"  // a directory that counts its entries wrongly
 	DirParent      FindingKind = "directory-parent" // a directory that says it is elsewhere
 	Unreachable    FindingKind = "unreachable"      // a directory without a way to the root: a cycle
-	LinkCount      FindingKind = "link-count"       // an inode with another number of names than it says
+	LinkCount      FindingKind = "link-count"       // an inode that counts its names wrongly
 	Nameless       FindingKind = "nameless"         // an inode without a name that should have one
 	OrphanKept     FindingKind = "orphan-kept"      // an inode without name that nobody has open
 	XattrCount     FindingKind = "xattr-count"      // attributes that are counted wrongly

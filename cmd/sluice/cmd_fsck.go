@@ -40,8 +40,8 @@ func newFsck() *cobra.Command {
 		Short: "Compare names, files and stripe objects of a running cluster with each other",
 		Long: `Compares all records of the metadata with each other (names and inodes, link counts,
 directories and their parents, counters, what waits to be removed), and the files with the stripe
-objects of the I/O servers that are up, in both directions. Clients go on meanwhile: what looks wrong
-is looked at again before it is believed.
+objects of the I/O servers that are up, in both directions. Clients go on meanwhile: what looks
+wrong is looked at again before it is believed.
 
 With --repair it repairs what it finds, where that loses nothing: counts are corrected, names that
 stand for nothing and objects that no file names are removed, files and directories without a name
@@ -118,8 +118,8 @@ func stateName(s meta.FindingState) string {
 func (o *fsckOptions) run(cmd *cobra.Command, f *urlFlag) error {
 	conn, err := dialMeta(cmd.Context(), f.base(), &f.by)
 	if err != nil {
-		return hint(err, "Is the cluster running at %s? Start one with: sluice up   Of a cluster that is "+
-			"down: sluice meta check", f.base())
+		return hint(err, "Is the cluster running at %s? Start one with: sluice up   Of a cluster that "+
+			"is down: sluice meta check", f.base())
 	}
 	defer conn.close()
 	var r *fsckReport

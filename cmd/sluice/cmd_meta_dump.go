@@ -27,11 +27,11 @@ func newMetaDump() *cobra.Command {
 		Use:   "dump FILE",
 		Short: "Back up the metadata of a cluster, also while it runs",
 		Long: `Writes all metadata as of one moment to a file, or to standard output if FILE is -. Clients
-go on meanwhile. The file has a form of its own, with checksums, and can be restored with sluice meta
-load. It holds names, attributes and where data lies, not the data.
+go on meanwhile. The file has a form of its own, with checksums, and can be restored with sluice
+meta load. It holds names, attributes and where data lies, not the data.
 
-The file gets its name when it is complete and on disk. With --offline the metadata of a cluster that
-is down are read from its folder.`,
+The file gets its name when it is complete and on disk. With --offline the metadata of a cluster
+that is down are read from its folder.`,
 		Example: "  sluice meta dump backup-$(date +%F)\n  sluice meta dump - | zstd > backup.zst",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

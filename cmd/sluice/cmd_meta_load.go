@@ -22,14 +22,15 @@ func newMetaLoad() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "load FILE",
 		Short: "Restore the metadata of a cluster that is down from a dump",
-		Long: `Restores what sluice meta dump has written, from a file or, if FILE is -, from standard input.
-The cluster must be down and must have no metadata: move what is in DIR/meta aside first. A dump that
-is damaged or not complete is refused, and leaves nothing behind.
+		Long: `Restores what sluice meta dump has written, from a file or, if FILE is -, from standard
+input. The cluster must be down and must have no metadata: move what is in DIR/meta aside first. A
+dump that is damaged or not complete is refused, and leaves nothing behind.
 
 What was made, changed or removed after the dump is as it was then. Stripe objects of files that the
 dump does not know stay at the I/O servers, and new files get other numbers.`,
-		Example: "  sluice down --dir ./c\n  mv ./c/meta ./c/meta.old\n  sluice meta load --dir ./c backup",
-		Args:    cobra.ExactArgs(1),
+		Example: "  sluice down --dir ./c\n  mv ./c/meta ./c/meta.old\n" +
+			"  sluice meta load --dir ./c backup",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := openCluster(dir)
 			if err != nil {
@@ -62,7 +63,8 @@ func loadMeta(cmd *cobra.Command, c *cluster, from io.Reader) error {
 		return err
 	}
 	if len(some) > 0 {
-		return refuse(c.metaDir()+" is not empty", "Move it aside: mv "+c.metaDir()+" "+c.metaDir()+".old")
+		return refuse(c.metaDir()+" is not empty",
+			"Move it aside: mv "+c.metaDir()+" "+c.metaDir()+".old")
 	}
 	fresh := c.metaDir() + ".load-" + time.Now().UTC().Format("20060102T150405.000")
 	n, err := loadInto(cmd, fresh, from)
@@ -80,8 +82,8 @@ func loadMeta(cmd *cobra.Command, c *cluster, from io.Reader) error {
 	if err := syncDir(c.dir); err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%d records are restored. Start the cluster with: sluice up --dir %s\n",
-		n, c.dir)
+	fmt.Fprintf(cmd.OutOrStdout(),
+		"%d records are restored. Start the cluster with: sluice up --dir %s\n", n, c.dir)
 	return nil
 }
 

@@ -19,8 +19,8 @@ func (s *session) isCode(args []string) error {
 	return err
 }
 
-// spoil miscounts the entries of the root directory and all files, and takes the inode of every file
-// away whose name begins with "lose".
+// spoil miscounts the entries of the root directory and all files, and takes the inode of every
+// file away whose name begins with "lose".
 func (s *session) spoil(args []string) error {
 	c, err := openCluster(s.path(args[0]))
 	if err != nil {
@@ -31,7 +31,8 @@ func (s *session) spoil(args []string) error {
 		return err
 	}
 	root := "\x00\x00\x00\x00\x00\x00\x00\x01"
-	t := &kv.Txn{Adds: []kv.Add{{Key: []byte("N" + root), Delta: 5}, {Key: []byte("Afiles"), Delta: -3}}}
+	t := &kv.Txn{Adds: []kv.Add{{Key: []byte("N" + root), Delta: 5},
+		{Key: []byte("Afiles"), Delta: -3}}}
 	snap := db.Snapshot()
 	prefix := []byte("D" + root + "lose")
 	err = snap.Scan(prefix, kv.PrefixEnd(prefix), func(_, value []byte, _ kv.Version) bool {

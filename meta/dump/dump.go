@@ -1,7 +1,7 @@
 // Package dump is the form of a backup of the metadata: all records of one moment, in the order of
 // their keys, in blocks with checksums. It knows neither what the records mean nor where they come
-// from or go to, and does no I/O of its own: a Writer writes to an io.Writer and a Reader reads from
-// an io.Reader, in memory for one block.
+// from or go to, and does no I/O of its own: a Writer writes to an io.Writer and a Reader reads
+// from an io.Reader, in memory for one block.
 //
 // A dump is portable: it holds the keys and values of package meta/store and nothing of an engine,
 // so that it can be restored into any engine by a build that knows the store's format.
@@ -36,8 +36,8 @@ const Version = 1
 //
 // The sum of a header or an end covers all that stands before it; that of a block its kind, length,
 // count and records. count in the end is the number of all records, and sums the checksum over the
-// sums of all blocks, four bytes each, in their order: so no block can be missing, doubled or moved.
-// Keys rise from each record to the next, also from block to block. Nothing follows the end.
+// sums of all blocks, four bytes each, in their order: so no block can be missing, doubled or
+// moved. Keys rise from each record to the next, also from block to block. Nothing follows the end.
 const (
 	magic       = "sluice metadata dump"
 	headerBytes = len(magic) + 4 + 4 + 8 + 8 + 8 + 4

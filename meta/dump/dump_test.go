@@ -109,7 +109,9 @@ func TestEveryDamageIsNoticed(t *testing.T) {
 
 // TestBlocksCannotMove: each block is sound by itself; their order and number is not left to trust.
 func TestBlocksCannotMove(t *testing.T) {
-	block := func(key string) []byte { return (&Record{Key: []byte(key), Value: []byte{1}}).Append(nil) }
+	block := func(key string) []byte {
+		return (&Record{Key: []byte(key), Value: []byte{1}}).Append(nil)
+	}
 	write := func(keys ...string) []byte {
 		var b bytes.Buffer
 		w, err := NewWriter(&b, Header{})
@@ -131,7 +133,8 @@ func TestBlocksCannotMove(t *testing.T) {
 	part := func(i int) []byte { return b[headerBytes+i*size : headerBytes+(i+1)*size] }
 	end := b[headerBytes+3*size:]
 	for name, order := range map[string][]int{
-		"missing": {0, 2}, "doubled": {0, 1, 1, 2}, "swapped": {0, 2, 1}, "none": {}, "first lost": {1, 2},
+		"missing": {0, 2}, "doubled": {0, 1, 1, 2}, "swapped": {0, 2, 1}, "none": {},
+		"first lost": {1, 2},
 	} {
 		x := bytes.Clone(b[:headerBytes])
 		for _, i := range order {
@@ -142,8 +145,8 @@ func TestBlocksCannotMove(t *testing.T) {
 		}
 	}
 	other := write("a", "b", "d")
-	x := append(append(bytes.Clone(b[:headerBytes+2*size]), other[headerBytes+2*size:headerBytes+3*size]...),
-		end...)
+	at := headerBytes + 2*size
+	x := append(append(bytes.Clone(b[:at]), other[at:at+size]...), end...)
 	if _, _, err := readAll(x); errs.KindOf(err) != errs.Corrupt {
 		t.Errorf("a block of another dump: %v", err)
 	}

@@ -45,12 +45,15 @@ type Instance struct {
 // Open makes a service on an empty store. It cleans up by t.Cleanup.
 type Open func(t testing.TB, c Config) *Instance
 
+// suiteTest is one test of the suite.
+type suiteTest struct {
+	name string
+	test func(e *env)
+}
+
 // Run runs the suite. Each test has a service of its own.
 func Run(t *testing.T, open Open) {
-	for _, c := range []struct {
-		name string
-		test func(e *env)
-	}{
+	for _, c := range append(treeTests(), []suiteTest{
 		{"Make", testMake},
 		{"MakeRefusals", testMakeRefusals},
 		{"Devices", testDevices},
@@ -108,15 +111,8 @@ func Run(t *testing.T, open Open) {
 		{"RaceCycles", testRaceCycles},
 		{"RaceLinks", testRaceLinks},
 		{"RaceOpenUnlink", testRaceOpenUnlink},
-		{"RemoveTree", testRemoveTree},
-		{"RemoveTreePlain", testRemoveTreePlain},
-		{"RemoveTreeOpen", testRemoveTreeOpen},
-		{"RemoveTreeRights", testRemoveTreeRights},
-		{"RemoveTreeRestart", testRemoveTreeRestart},
-		{"RemoveTreeReplay", testRemoveTreeReplay},
-		{"RemoveTreeMoves", testRemoveTreeMoves},
 		{"Random", testRandom},
-	} {
+	}...) {
 		t.Run(c.name, func(t *testing.T) { c.test(newEnv(t, open)) })
 	}
 }

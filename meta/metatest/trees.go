@@ -7,6 +7,18 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
+func treeTests() []suiteTest {
+	return []suiteTest{
+		{"RemoveTree", testRemoveTree},
+		{"RemoveTreePlain", testRemoveTreePlain},
+		{"RemoveTreeOpen", testRemoveTreeOpen},
+		{"RemoveTreeRights", testRemoveTreeRights},
+		{"RemoveTreeRestart", testRemoveTreeRestart},
+		{"RemoveTreeReplay", testRemoveTreeReplay},
+		{"RemoveTreeMoves", testRemoveTreeMoves},
+	}
+}
+
 func (e *env) removeTree(c meta.Caller, dir meta.Ino, name string) error {
 	return e.Service.RemoveTree(e.ctx, c, dir, name)
 }
@@ -124,10 +136,12 @@ func testRemoveTreeRights(e *env) {
 		}
 	}
 	// Files of others go, empty directories of others too, whatever their modes.
+	before := e.files()
 	dir := make(top, "mixed", alices, meta.Directory, 0o777)
 	make(dir, "roots", e.root(), meta.Regular, 0)
 	make(dir, "empty", e.root(), meta.Directory, 0)
 	e.must(e.removeTree(alices, top, "mixed"))
+	e.eventually("the tree is gone", func() bool { return e.files() == before })
 	// A directory that is not empty must be the caller's to read, write and search.
 	for _, mode := range []uint32{0o755, 0o773, 0o776, 0o700} {
 		dir = make(top, fmt.Sprintf("closed%o", mode), alices, meta.Directory, 0o777)

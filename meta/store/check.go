@@ -11,11 +11,11 @@ import (
 
 // The check of a running store.
 //
-// A run goes through all records of one snapshot, kind by kind, in the order of their keys, and then
-// through the objects of the I/O servers. It needs no memory for what it has seen, because all that
-// belongs together is either a key that can be read (the inode of an entry, the other side of a
-// cookie) or stands together (the entries of a directory, the attributes of an inode). The names of
-// an inode do not: for those there are sums, see checklinks.go.
+// A run goes through all records of one snapshot, kind by kind, in the order of their keys, and
+// then through the objects of the I/O servers. It needs no memory for what it has seen, because all
+// that belongs together is either a key that can be read (the inode of an entry, the other side of
+// a cookie) or stands together (the entries of a directory, the attributes of an inode). The names
+// of an inode do not: for those there are sums, see checklinks.go.
 //
 // What looks wrong is a flaw, and is looked at again: a flaw is a function that tells of any
 // snapshot whether it is there. It is asked of a snapshot that is younger than what it was seen in,
@@ -43,8 +43,11 @@ type flaw struct {
 // stage is a part of a run.
 type stage struct {
 	name string
-	work func(ctx context.Context, r *checkRun, max int) (over bool, err error)
+	work work
 }
+
+// work looks at some records, at most max, and tells whether the stage is over.
+type work func(ctx context.Context, max int) (over bool, err error)
 
 // checkRun is a run between two of its steps. Who has the turn of upkeep uses it.
 type checkRun struct {
@@ -167,7 +170,7 @@ func newCheckRun(s *Store, step meta.CheckStep) *checkRun {
 	r := &checkRun{s: s, id: step.Run, repair: step.Repair, snap: s.kv.Snapshot(),
 		reached: map[meta.Ino]bool{}}
 	of := func(name string, kind byte, examine examiner) {
-		r.stages = append(r.stages, stage{name, func(_ context.Context, r *checkRun, max int) (bool, error) {
+		r.stages = append(r.stages, stage{name, func(_ context.Context, max int) (bool, error) {
 			return r.scan(kind, max, examine)
 		}})
 	}
@@ -183,8 +186,8 @@ func newCheckRun(s *Store, step meta.CheckStep) *checkRun {
 	of("directory times", kindTimes, (*checkRun).examineOwned)
 	of("attribute counters", kindXattrs, (*checkRun).examineOwned)
 	r.stages = append(r.stages,
-		stage{"total", func(_ context.Context, r *checkRun, _ int) (bool, error) { return true, r.total() }},
-		stage{"links", func(_ context.Context, r *checkRun, max int) (bool, error) { return r.linkStage(max) }})
+		stage{"total", func(context.Context, int) (bool, error) { return true, r.total() }},
+		stage{"links", func(_ context.Context, max int) (bool, error) { return r.linkStage(max) }})
 	if at, ok := s.opt.Objects.(meta.Collector); ok {
 		r.stages = append(r.stages, stage{"objects", r.objectStage(at)})
 	}
@@ -204,7 +207,8 @@ func (r *checkRun) close() {
 // it is repeated; one that could not read the store ends the run.
 func (r *checkRun) step(ctx context.Context, max int) (meta.CheckPage, error) {
 	if r.broken {
-		return meta.CheckPage{}, errs.Newf(errs.Stale, "meta.run", "", "the run has failed: begin another")
+		return meta.CheckPage{}, errs.Newf(errs.Stale, "meta.run", "",
+			"the run has failed: begin another one")
 	}
 	page := meta.CheckPage{Stages: uint32(len(r.stages)), At: uint32(r.at), Looked: r.looked}
 	if r.at == len(r.stages) {
@@ -213,7 +217,7 @@ func (r *checkRun) step(ctx context.Context, max int) (meta.CheckPage, error) {
 	}
 	if !r.judging {
 		r.flaws, r.found, r.walkDir = nil, nil, map[meta.Ino]*seen{}
-		over, err := r.stages[r.at].work(ctx, r, max)
+		over, err := r.stages[r.at].work(ctx, max)
 		if err != nil {
 			return meta.CheckPage{}, err
 		}

@@ -73,13 +73,15 @@ func newPatient(t *testing.T) *patient {
 	p.file = p.write(p.dir, "file", 100)
 	p.sub = p.mk(p.dir, "sub", meta.Directory)
 	p.mk(p.sub, "inner", meta.Regular)
-	p.must(p.store.SetXattr(t.Context(), meta.Caller{}, p.file.Ino, "user.a", []byte("b"), false, false))
+	p.must(p.store.SetXattr(t.Context(), meta.Caller{}, p.file.Ino, "user.a", []byte("b"), false,
+		false))
 	return p
 }
 
 func (p *patient) mk(dir meta.Ino, name string, typ meta.Type) meta.Ino {
 	p.t.Helper()
-	a, err := p.store.Make(p.t.Context(), meta.Caller{}, dir, name, meta.NewFile{Type: typ, Mode: 0o755})
+	a, err := p.store.Make(p.t.Context(), meta.Caller{}, dir, name,
+		meta.NewFile{Type: typ, Mode: 0o755})
 	p.must(err)
 	return a.Ino
 }
@@ -171,7 +173,8 @@ var ills = []struct {
 }{
 	{"entry without inode", meta.EntryDangling, func(p *patient) {
 		ino := p.mk(p.dir, "gone", meta.Fifo)
-		p.damage(kv.Txn{Deletes: [][]byte{key('I', ino)}, Adds: []kv.Add{{Key: []byte("Afiles"), Delta: -1}}})
+		p.damage(kv.Txn{Deletes: [][]byte{key('I', ino)},
+			Adds: []kv.Add{{Key: []byte("Afiles"), Delta: -1}}})
 	}, false},
 	{"inode without entry", meta.Nameless, func(p *patient) {
 		ino := p.mk(p.dir, "lost", meta.Fifo)
@@ -210,13 +213,15 @@ var ills = []struct {
 			Puts: []kv.Put{{Key: key('D', below, "sub"), Value: p.get(key('D', p.dir, "sub"))},
 				{Key: key('C', below, p.sub), Value: c},
 				p.edit(key('I', p.sub), atParent, key(0, below)[1:]...)},
-			Adds: []kv.Add{{Key: key('N', p.dir), Delta: -1<<32 - 1}, {Key: key('N', below), Delta: 1<<32 + 1}}})
+			Adds: []kv.Add{{Key: key('N', p.dir), Delta: -1<<32 - 1},
+				{Key: key('N', below), Delta: 1<<32 + 1}}})
 	}, false},
 	{"parent", meta.DirParent, func(p *patient) {
 		p.damage(kv.Txn{Puts: []kv.Put{p.edit(key('I', p.sub), atParent, key(0, meta.RootIno)[1:]...)}})
 	}, false},
 	{"parent that is gone", meta.Unreachable, func(p *patient) {
-		p.damage(kv.Txn{Puts: []kv.Put{p.edit(key('I', p.sub), atParent, key(0, meta.Ino(1<<40))[1:]...)}})
+		away := key(0, meta.Ino(1<<40))[1:]
+		p.damage(kv.Txn{Puts: []kv.Put{p.edit(key('I', p.sub), atParent, away...)}})
 	}, false},
 	{"entry of another type", meta.EntryType, func(p *patient) {
 		p.damage(kv.Txn{Puts: []kv.Put{p.edit(key('D', p.dir, "file"), atType, byte(meta.Fifo)),
@@ -276,7 +281,8 @@ var ills = []struct {
 		c := meta.Caller{Session: p.session}
 		v, err := p.store.CreateVolume(p.t.Context(), c, "v", 1<<20, meta.NewFile{})
 		p.must(err)
-		p.damage(kv.Txn{Deletes: [][]byte{key('I', v.Ino)}, Adds: []kv.Add{{Key: []byte("Afiles"), Delta: -1}}})
+		p.damage(kv.Txn{Deletes: [][]byte{key('I', v.Ino)},
+			Adds: []kv.Add{{Key: []byte("Afiles"), Delta: -1}}})
 	}, false},
 	{"data gone", meta.ObjectsMissing, func(p *patient) {
 		p.have.set(meta.ObjectRef{Ino: p.file.Ino, Gen: p.file.Gen}, 0)

@@ -16,11 +16,11 @@ type objectsAt struct {
 }
 
 // objectStage compares the objects of the servers that are up with the inodes, as the collector
-// does, see collect.go: an inode is committed before its first object is made, and a page of objects
-// is older than the snapshot that it is compared with, so that what was just made is never taken for
-// unnamed. What was just removed may be: so it is looked at again.
-func (r *checkRun) objectStage(at meta.Collector) func(context.Context, *checkRun, int) (bool, error) {
-	return func(ctx context.Context, r *checkRun, max int) (bool, error) {
+// does, see collect.go: an inode is committed before its first object is made, and a page of
+// objects is older than the snapshot that it is compared with, so that what was just made is never
+// taken for unnamed. What was just removed may be: so it is looked at again.
+func (r *checkRun) objectStage(at meta.Collector) work {
+	return func(ctx context.Context, max int) (bool, error) {
 		o := &r.objects
 		if !o.begun {
 			o.begun, o.servers = true, r.s.servers.up(r.s.heardSince())
@@ -71,8 +71,8 @@ func (r *checkRun) listObjects(ctx context.Context, at meta.Collector, server ui
 }
 
 func (r *checkRun) objectUnnamed(at meta.Collector, server uint32, o meta.ObjectRef) flaw {
-	f := found(meta.ObjectUnnamed, o.Ino, "server %d has an object of file %d (generation %d, stripe %d) "+
-		"that no file names", server, o.Ino, o.Gen, o.Stripe)
+	f := found(meta.ObjectUnnamed, o.Ino, "server %d has an object of file %d (generation %d, "+
+		"stripe %d) that no file names", server, o.Ino, o.Gen, o.Stripe)
 	f.Server = server
 	f.there = func(ctx context.Context) (bool, error) {
 		before := o // the object that would stand just before this one
@@ -105,8 +105,8 @@ func (r *checkRun) objectUnnamed(at meta.Collector, server uint32, o meta.Object
 
 // dataStage compares the sizes of files with what their servers have, as far as all of them are up.
 // A file that somebody writes to is left out: its size is what its objects say.
-func (r *checkRun) dataStage(at meta.Examiner) func(context.Context, *checkRun, int) (bool, error) {
-	return func(ctx context.Context, r *checkRun, max int) (over bool, err error) {
+func (r *checkRun) dataStage(at meta.Examiner) work {
+	return func(ctx context.Context, max int) (over bool, err error) {
 		files, pos, n, over, err := r.someFiles(max)
 		if err != nil {
 			return false, err
@@ -192,7 +192,8 @@ func (s *Store) examineData(ctx context.Context, at meta.Examiner, file fileAt) 
 	}
 	var f flaw
 	if missing != "" {
-		f = found(meta.ObjectsMissing, file.ino, "file %d of %d bytes: %s", file.ino, file.n.Size, missing)
+		f = found(meta.ObjectsMissing, file.ino, "file %d of %d bytes: %s", file.ino, file.n.Size,
+			missing)
 		f.there = func(ctx context.Context) (bool, error) {
 			now, err := again(ctx)
 			if err != nil || now.n == nil || !now.n.atRest() {
@@ -203,8 +204,8 @@ func (s *Store) examineData(ctx context.Context, at meta.Examiner, file fileAt) 
 		}
 		return &f, nil
 	}
-	f = found(meta.ObjectsLong, file.ino, "file %d of %d bytes: its objects are of one of %d", file.ino,
-		file.n.Size, long)
+	f = found(meta.ObjectsLong, file.ino, "file %d of %d bytes: its objects are of one of %d",
+		file.ino, file.n.Size, long)
 	var seen fileAt
 	f.there = func(ctx context.Context) (bool, error) {
 		var err error

@@ -10,9 +10,9 @@ import (
 // reachedMax bounds the directories of which a run remembers that they reach the root.
 const reachedMax = 1 << 16
 
-// nodeOf reads an inode and makes the commit of t depend on it; nil if there is none. One that cannot
-// be read is told where it is found; nothing else is said about it, nor done to what belongs to it:
-// it has no type.
+// nodeOf reads an inode and makes the commit of t depend on it; nil if there is none. One that
+// cannot be read is told where it is found; nothing else is said about it, nor done to what belongs
+// to it: it has no type.
 func (t *txn) nodeOf(ino meta.Ino) (*inode, error) {
 	n, err := t.inode(ino)
 	switch errs.KindOf(err) {

@@ -181,7 +181,8 @@ func TestDamagedDumpsAreRefused(t *testing.T) {
 		if err == nil {
 			return nil
 		}
-		if s, newErr := store.New(t.Context(), engine, store.Options{Objects: newSizes()}); newErr == nil {
+		s, newErr := store.New(t.Context(), engine, store.Options{Objects: newSizes()})
+		if newErr == nil {
 			s.Stop()
 			if snap := engine.Snapshot(); snap.Version() > 2 { // what New makes of an empty engine
 				t.Error("a store was made of a refused dump")

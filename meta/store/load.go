@@ -45,9 +45,9 @@ func (o LoadOptions) withDefaults() LoadOptions {
 // written last, synced, after the dump was read to its end and all records were compared with each
 // other: what an interrupted or refused load leaves is not taken for a store, by New nor by Load.
 //
-// Files that were made after the dump are forgotten, their data may still be wanted: numbers that no
-// file of the dump has, up to those that were not given out, are left alone by the collector; for
-// later ones see numbers.skip.
+// Files that were made after the dump are forgotten, their data may still be wanted: numbers that
+// no file of the dump has, up to those that were not given out, are left alone by the collector;
+// for later ones see numbers.skip.
 //
 // Contradictions that the dumped store had already are reported, and no reason to refuse it.
 func Load(ctx context.Context, engine kv.Store, from io.Reader, opt LoadOptions) (uint64, error) {

@@ -105,8 +105,8 @@ func (t *txn) adopt(m *mending, ino meta.Ino, n *inode) error {
 	return nil
 }
 
-// nameless is an inode that says it has names, and none was counted. Whoever makes or removes a name
-// of an inode writes the inode, so that it has none as long as its version is what it was.
+// nameless is an inode that says it has names, and none was counted. Whoever makes or removes a
+// name of an inode writes the inode, so that it has none as long as its version is what it was.
 func nameless(ino meta.Ino, c *counted) flaw {
 	f := found(meta.Nameless, ino, "inode %d says it has %d names, and has none", ino, c.nlink)
 	f.still = unchanged(ino, c)

@@ -16,8 +16,8 @@ const (
 )
 
 // RemoveTree implements meta.Trees. It comes to an end in one of three ways: what is no directory,
-// or an empty one, goes as by Remove; another directory loses its name, its parent and its link, and
-// is listed in 'G', whose background work (trees.go) does the rest.
+// or an empty one, goes as by Remove; another directory loses its name, its parent and its link,
+// and is listed in 'G', whose background work (trees.go) does the rest.
 //
 // A directory that loses its parent changes the way up from all that is below it, as a rename does:
 // it takes part in the order of those (see Rename).

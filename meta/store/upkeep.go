@@ -37,8 +37,8 @@ func newUpkeep() *upkeep {
 	return x
 }
 
-// upkeepLoop lets go of what nobody asked for any more, and of everything at the end: snapshots keep
-// the engine from reclaiming space.
+// upkeepLoop lets go of what nobody asked for any more, and of everything at the end: snapshots
+// keep the engine from reclaiming space.
 func (s *Store) upkeepLoop(ctx context.Context) {
 	s.loop(ctx, nil, true, func() bool {
 		s.upkeep.expire(time.Now().Add(-upkeepIdle), false)

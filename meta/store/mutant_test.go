@@ -1,0 +1,22 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/sluice-storage/sluice/internal/mutanttest"
+)
+
+// Each mutant of testdata/mutants.txt must be found by the tests that are there for it.
+func TestMutantsAreFound(t *testing.T) {
+	mutanttest.Hunt{Cases: []mutanttest.Case{
+		{Mutant: "phantomRmdir", Tests: "TestOnMemkv/RaceCreateRmdir", Tries: 10},
+		{Mutant: "lostNlink", Tests: "TestOnMemkv/RemoveTree$"},
+		{Mutant: "treeForgotten", Tests: "TestOnMemkv/RemoveTree$"},
+		{Mutant: "renameCycle", Tests: "TestOnMemkv/RenameRefusals"},
+		{Mutant: "lateMove", Tests: "TestOnMemkv/RemoveTreeMoves"},
+		{Mutant: "orphanKept", Tests: "TestOnMemkv/UnlinkedButOpen"},
+		{Mutant: "noWalk", Tests: "TestOnMemkv/RemoveTreeRights"},
+		{Mutant: "noSecondLook", Tests: "TestCheckFindsAndRepairs/lost_nlink"},
+		{Mutant: "formatFirst", Tests: "TestDamagedDumpsAreRefused"},
+	}}.Run(t)
+}
