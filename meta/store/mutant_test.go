@@ -11,7 +11,7 @@ func TestMutantsAreFound(t *testing.T) {
 	mutanttest.Hunt{Cases: []mutanttest.Case{
 		{Mutant: "phantomRmdir", Tests: "TestOnMemkv/RaceCreateRmdir", Tries: 10},
 		{Mutant: "lostNlink", Tests: "TestOnMemkv/RemoveTree$"},
-		{Mutant: "treeForgotten", Tests: "TestOnMemkv/RemoveTree$"},
+		{Mutant: "treeForgotten", Tests: "TestPowerCutsWhileATreeIsRemoved", Tries: 10},
 		{Mutant: "renameCycle", Tests: "TestOnMemkv/RenameRefusals"},
 		{Mutant: "lateMove", Tests: "TestOnMemkv/RemoveTreeMoves"},
 		{Mutant: "orphanKept", Tests: "TestOnMemkv/UnlinkedButOpen"},

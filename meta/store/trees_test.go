@@ -79,7 +79,9 @@ func TestPowerCutsWhileATreeIsRemoved(t *testing.T) {
 			w.must(w.store.Sync(t.Context()))
 		}
 		w.cut()
-		verify(t, w.store)
+		if verify(t, w.store); t.Failed() {
+			t.FailNow()
+		}
 		if _, err := w.store.Lookup(t.Context(), c, meta.RootIno, "tree"); err == nil {
 			w.must(w.store.RemoveTree(t.Context(), c, meta.RootIno, "tree"))
 		}

@@ -1,0 +1,48 @@
+package systest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestFsckOfABusyCluster: every kind of program works, trees come and go, the metadata service and an
+// I/O server die; meanwhile and afterwards a check finds nothing, and a dump of the running cluster
+// can be restored.
+func TestFsckOfABusyCluster(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	c := startCluster(t, clusterOptions{iods: 2, mount: true})
+	l := newLoad(t, c, rand.New(rand.NewPCG(seed, 14)))
+	l.start(t)
+	healthy := func(args ...string) {
+		t.Helper()
+		out := c.sluice(t, append([]string{"fsck", "--url", c.url}, args...)...)
+		if !strings.Contains(out, ": 0 findings, ") {
+			t.Errorf("fsck: %s", out)
+		}
+	}
+	for i := range 4 {
+		tree := filepath.Join(c.mnt, fmt.Sprint("tree", i))
+		for k := range 40 {
+			dir := filepath.Join(tree, fmt.Sprint(k%7), fmt.Sprint(k%3))
+			must(t, os.MkdirAll(dir, 0o755))
+			must(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(k)), make([]byte, 5000*k), 0o644))
+		}
+		c.sluice(t, "rm", "--url", c.url, "-r", fmt.Sprint("/tree", i))
+		if _, err := os.Stat(tree); err == nil {
+			t.Errorf("%s is still there", tree)
+		}
+		healthy()
+	}
+	backup := filepath.Join(t.TempDir(), "backup")
+	c.sluice(t, "meta", "dump", "--url", c.url, backup)
+	healthy("--repair", "--rate", "20000")
+	l.finish()
+	l.verify(t, 0, "a check")
+	healthy()
+}
