@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/kv"
 	"github.com/sluice-storage/sluice/meta"
 )
@@ -245,6 +246,9 @@ func (s *Store) compareData(ctx context.Context, at meta.Examiner, file fileAt) 
 	needed, absent, first := 0, 0, -1
 	for i := range l.Servers {
 		got, err := at.ObjectSize(bounded, ref, i)
+		if k := errs.KindOf(err); k == errs.NotFound || k == errs.Stale {
+			got, err = 0, nil // it was removed or cut since: the second look tells
+		}
 		if err != nil {
 			return 0, "", err
 		}
