@@ -4,14 +4,16 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
 
-// TestFsckOfABusyCluster: every kind of program works, trees come and go; meanwhile and afterwards a
-// check finds nothing, and the running cluster can be dumped.
+// TestFsckOfABusyCluster: every kind of program works, trees come and go; meanwhile and afterwards
+// a check finds nothing, and the running cluster can be dumped.
 func TestFsckOfABusyCluster(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -50,4 +52,29 @@ func TestFsckOfABusyCluster(t *testing.T) {
 	l.finish()
 	l.verify(t, 0, "a check")
 	healthy()
+}
+
+// TestFsckWhileTheServiceDies: the run is lost with the service; the check begins again and comes
+// to its end.
+func TestFsckWhileTheServiceDies(t *testing.T) {
+	c := startCluster(t, clusterOptions{iods: 2, mount: true})
+	for i := range 30 {
+		must(t, os.WriteFile(filepath.Join(c.mnt, fmt.Sprint("f", i)), make([]byte, 3000), 0o644))
+	}
+	run(t, "", "sync", filepath.Join(c.mnt, "f0"))
+	killed := make(chan struct{})
+	go func() {
+		defer close(killed)
+		time.Sleep(time.Second)
+		_ = syscall.Kill(c.pidOf(t, "meta"), syscall.SIGKILL)
+	}()
+	// Some 150 records: it takes longer than a second.
+	cmd := exec.Command(c.bin, "fsck", "--rate", "50", "--url", c.url)
+	all, err := cmd.CombinedOutput()
+	<-killed
+	must(t, err)
+	out := string(all)
+	if !strings.Contains(out, ": 0 findings, ") || !strings.Contains(out, "from the beginning") {
+		t.Errorf("fsck: %s", out)
+	}
 }

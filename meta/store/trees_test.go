@@ -12,8 +12,8 @@ import (
 	"github.com/sluice-storage/sluice/meta/store"
 )
 
-// TestTreeOfAnAbsentServer: a large tree is removed while a server is away. All goes but the objects
-// there; those go when it returns.
+// TestTreeOfAnAbsentServer: a large tree is removed while a server is away. All goes but the
+// objects there; those go when it returns.
 func TestTreeOfAnAbsentServer(t *testing.T) {
 	h := newHospital(t)
 	const n = 3000
