@@ -71,6 +71,7 @@ func table() []layer {
 		{"meta/internal/bulk", []string{"fabric", "mem", "meta", "msg"}},
 		{"meta/server", []string{"admin", "fabric", "meta", "meta/internal/bulk", "msg"}},
 		{"meta/remote", []string{"fabric", "meta", "meta/internal/bulk", "msg", "peer"}},
+		{"meta/metatest", []string{"meta", "meta/dump"}},
 		{"meta/...", []string{"meta"}},
 
 		// Front ends know the client, never a server.

@@ -11,6 +11,7 @@ package metatest
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -53,7 +54,7 @@ type suiteTest struct {
 
 // Run runs the suite. Each test has a service of its own.
 func Run(t *testing.T, open Open) {
-	for _, c := range append(treeTests(), []suiteTest{
+	for _, c := range slices.Concat(treeTests(), upkeepTests(), []suiteTest{
 		{"Make", testMake},
 		{"MakeRefusals", testMakeRefusals},
 		{"Devices", testDevices},
@@ -112,7 +113,7 @@ func Run(t *testing.T, open Open) {
 		{"RaceLinks", testRaceLinks},
 		{"RaceOpenUnlink", testRaceOpenUnlink},
 		{"Random", testRandom},
-	}...) {
+	}) {
 		t.Run(c.name, func(t *testing.T) { c.test(newEnv(t, open)) })
 	}
 }

@@ -103,11 +103,9 @@ func (s *Store) Check(ctx context.Context, c meta.Caller, step meta.CheckStep) (
 	case <-ctx.Done():
 		return meta.CheckPage{}, errs.Wrap("meta.Check", "", ctx.Err())
 	}
-	defer func() { s.upkeep.turn <- struct{}{} }()
 	page, err := s.checkStep(ctx, step)
-	if s.upkeep.ending() {
-		s.upkeep.endRun()
-	}
+	s.upkeep.turn <- struct{}{}
+	s.upkeep.endIfOver()
 	return page, errs.Wrap("meta.Check", "", err)
 }
 
@@ -160,10 +158,21 @@ func (x *upkeep) runOf(s *Store, step meta.CheckStep) (*checkRun, error) {
 	return x.run, nil
 }
 
-func (x *upkeep) ending() bool {
+// endIfOver ends the run when the service ends, unless somebody is at it: who has the turn then does
+// the same after he has given it back.
+func (x *upkeep) endIfOver() {
 	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.over
+	over := x.over
+	x.mu.Unlock()
+	if !over {
+		return
+	}
+	select {
+	case <-x.turn:
+		x.endRun()
+		x.turn <- struct{}{}
+	default:
+	}
 }
 
 func newCheckRun(s *Store, step meta.CheckStep) *checkRun {

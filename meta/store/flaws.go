@@ -272,7 +272,7 @@ func dirCount(dir meta.Ino) flaw {
 		return delta != 0, err
 	}
 	f.mend = func(_ *mending, t *txn) error {
-		t.demand(inodeKey(dir))
+		t.kv.Checks = append(t.kv.Checks, kv.Check{Key: inodeKey(dir), Exists: true})
 		t.add(countKey(dir), delta)
 		return nil
 	}

@@ -245,8 +245,13 @@ func (s *Store) orphanKept(ino meta.Ino) flaw {
 		return !held, err
 	}
 	f.mend = func(_ *mending, t *txn) error {
-		s.demandUnheld(t, ino)
-		return t.endOrphan(ino)
+		n, err := t.inode(ino)
+		if err == nil {
+			s.demandUnheld(t, ino)
+			t.remove(orphanKey(ino))
+			t.destroy(ino, n)
+		}
+		return err
 	}
 	return f
 }

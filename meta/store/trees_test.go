@@ -138,3 +138,58 @@ func TestTreeRate(t *testing.T) {
 		t.Errorf("%d entries at %d a second took %v", entries, rate, took)
 	}
 }
+
+// TestRepairKeepsTreesThatAreRemoved: what is left of a removal when records are lost goes on after
+// the repair, and what was not in the tree stays.
+func TestRepairKeepsTreesThatAreRemoved(t *testing.T) {
+	for seed := range uint64(20) {
+		engine := memkv.New(memkv.Options{})
+		opt := store.Options{Objects: metatest.NewObjects(), Tick: time.Millisecond, TreeRate: 1}
+		s, err := store.New(t.Context(), engine, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mk := func(dir meta.Ino, name string) meta.Ino {
+			a, err := s.Make(t.Context(), meta.Caller{}, dir, name,
+				meta.NewFile{Type: meta.Directory, Mode: 0o755})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a.Ino
+		}
+		mk(meta.RootIno, "stay")
+		tree := mk(meta.RootIno, "tree")
+		for i := range 30 {
+			mk(mk(tree, fmt.Sprint("d", i)), "below")
+		}
+		if err := s.RemoveTree(t.Context(), meta.Caller{}, meta.RootIno, "tree"); err != nil {
+			t.Fatal(err)
+		}
+		s.Stop()
+		if seed > 0 {
+			loseRecords(t, engine, rand.New(rand.NewPCG(seed, 3)))
+		}
+		err = store.Repair(t.Context(), engine, func(text string) { t.Log(text) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		opt.TreeRate = 0
+		if s, err = store.New(t.Context(), engine, opt); err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			st, err := s.Status()
+			if err != nil || time.Now().After(end) {
+				t.Fatalf("%v: %d trees are left", err, st.Trees)
+			}
+			if st.Trees == 0 {
+				break
+			}
+		}
+		verify(t, s)
+		if _, err := s.Lookup(t.Context(), meta.Caller{}, meta.RootIno, "stay"); err != nil && seed == 0 {
+			t.Error(err)
+		}
+		s.Stop()
+	}
+}

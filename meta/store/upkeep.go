@@ -45,11 +45,7 @@ func (s *Store) upkeepLoop(ctx context.Context) {
 		return false
 	})
 	s.upkeep.expire(time.Now(), true)
-	select {
-	case <-s.upkeep.turn:
-		s.upkeep.endRun()
-	default: // who has the turn ends the run, see Check
-	}
+	s.upkeep.endIfOver()
 }
 
 // expire ends views that were not used since a moment, and the run if nobody is at it.
