@@ -1,6 +1,9 @@
 package meta
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Trees removes whole trees.
 type Trees interface {
@@ -47,6 +50,8 @@ const (
 	DumpPageMax  = 1 << 20 // bytes of the records of a page
 	CheckStepMax = 1 << 16 // records of one step
 	ViewsMax     = 4
+
+	UpkeepIdle = 2 * time.Minute
 )
 
 // CheckStep says what a step of a check is to do.

@@ -139,7 +139,7 @@ func (x *upkeep) runOf(s *Store, step meta.CheckStep) (*checkRun, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	now := time.Now()
-	if r := x.run; r != nil && r.id != step.Run && now.Sub(r.used) < upkeepIdle && !r.last.End {
+	if r := x.run; r != nil && r.id != step.Run && now.Sub(r.used) < meta.UpkeepIdle && !r.last.End {
 		return nil, errs.Newf(errs.Busy, "meta.run", "", "a check is under way")
 	} else if r != nil && r.id != step.Run {
 		r.close()
@@ -158,8 +158,8 @@ func (x *upkeep) runOf(s *Store, step meta.CheckStep) (*checkRun, error) {
 	return x.run, nil
 }
 
-// endIfOver ends the run when the service ends, unless somebody is at it: who has the turn then does
-// the same after he has given it back.
+// endIfOver ends the run when the service ends, unless somebody is at it: who has the turn then
+// does the same after he has given it back.
 func (x *upkeep) endIfOver() {
 	x.mu.Lock()
 	over := x.over

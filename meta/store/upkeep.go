@@ -10,9 +10,6 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-// upkeepIdle is for how long a view or a run is kept when nobody asks for more of it.
-const upkeepIdle = 2 * time.Minute
-
 // upkeep is what checks and dumps keep between their pages.
 type upkeep struct {
 	turn chan struct{} // one token: who has it does a step of the check
@@ -41,7 +38,7 @@ func newUpkeep() *upkeep {
 // keep the engine from reclaiming space.
 func (s *Store) upkeepLoop(ctx context.Context) {
 	s.loop(ctx, nil, true, func() bool {
-		s.upkeep.expire(time.Now().Add(-upkeepIdle), false)
+		s.upkeep.expire(time.Now().Add(-meta.UpkeepIdle), false)
 		return false
 	})
 	s.upkeep.expire(time.Now(), true)
