@@ -68,6 +68,9 @@ func (s *Store) removeTree(ctx context.Context, c *meta.Caller, dir meta.Ino, na
 	}
 	_, err := s.update(ctx, c, build)
 	for attempt := 0; err == errSerial; attempt++ {
+		if attempt == attemptsMax {
+			return errs.Newf(errs.Again, "meta.tree", "", "others give the name away all the time")
+		}
 		if err = pause(ctx, attempt); err == nil {
 			err = s.mayEmpty(ctx, &c.Cred, seen)
 		}
