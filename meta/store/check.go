@@ -70,12 +70,12 @@ type checkRun struct {
 	over    bool           // the stage ends with this step
 	broken  bool           // the store could not be read
 
-	inodes  int64              // how many there are
-	group   group              // what stands together, and is counted
-	reached map[meta.Ino]bool  // directories of which it is known whether they reach the root
-	links   links              // names of inodes
-	objects objectsAt          // where it is in the objects of the servers
-	walkDir map[meta.Ino]*seen // directories that entries were found in, of this step
+	inodes  int64                 // how many there are
+	group   group                 // what stands together, and is counted
+	reached map[meta.Ino]bool     // directories of which it is known whether they reach the root
+	links   links                 // names of inodes
+	objects objectsAt             // where it is in the objects of the servers
+	walkDir map[meta.Ino]*dirSeen // directories that entries were found in, of this step
 }
 
 // group counts records that belong to one inode.
@@ -84,8 +84,8 @@ type group struct {
 	sum int64
 }
 
-// seen is a directory as the check needs it; nil for what is none.
-type seen struct{ dir *inode }
+// dirSeen is a directory as the check needs it; nil for what is none.
+type dirSeen struct{ dir *inode }
 
 // Check implements meta.Upkeep.
 func (s *Store) Check(ctx context.Context, c meta.Caller, step meta.CheckStep) (
@@ -225,7 +225,7 @@ func (r *checkRun) step(ctx context.Context, max int) (meta.CheckPage, error) {
 		return page, nil
 	}
 	if !r.judging {
-		r.flaws, r.found, r.walkDir = nil, nil, map[meta.Ino]*seen{}
+		r.flaws, r.found, r.walkDir = nil, nil, map[meta.Ino]*dirSeen{}
 		over, err := r.stages[r.at].work(ctx, max)
 		if err != nil {
 			return meta.CheckPage{}, err

@@ -39,8 +39,8 @@ type counted struct {
 	dir          bool
 }
 
-// mix makes a number of an inode's own, which looks random (the finisher of splitmix64).
-func mix(ino meta.Ino) uint64 {
+// mixIno makes a number of an inode's own, which looks random (the finisher of splitmix64).
+func mixIno(ino meta.Ino) uint64 {
 	x := uint64(ino) + 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
@@ -48,13 +48,13 @@ func mix(ino meta.Ino) uint64 {
 }
 
 // sumOf is which sum an inode belongs to: by other bits than those that are added.
-func sumOf(ino meta.Ino) int { return int(mix(ino+1<<63) >> 48) }
+func sumOf(ino meta.Ino) int { return int(mixIno(ino+1<<63) >> 48) }
 
 func (l *links) claim(ino meta.Ino, nlink uint32) {
 	if l.sums == nil {
 		l.sums, l.inodes = make([]uint64, sumsMax), make([]uint32, sumsMax)
 	}
-	l.sums[sumOf(ino)] += uint64(nlink) * mix(ino)
+	l.sums[sumOf(ino)] += uint64(nlink) * mixIno(ino)
 	l.inodes[sumOf(ino)]++
 }
 
@@ -62,7 +62,7 @@ func (l *links) name(ino meta.Ino) {
 	if l.sums == nil {
 		l.sums, l.inodes = make([]uint64, sumsMax), make([]uint32, sumsMax)
 	}
-	l.sums[sumOf(ino)] -= mix(ino)
+	l.sums[sumOf(ino)] -= mixIno(ino)
 }
 
 func (l *links) close() {

@@ -199,7 +199,7 @@ func (r *checkRun) examineEntry(t *txn, key, value []byte) error {
 		if err != nil {
 			return err
 		}
-		if at = (&seen{}); d != nil && d.isDir() || d.unknown() {
+		if at = (&dirSeen{}); d != nil && d.isDir() || d.unknown() {
 			at.dir = d
 		}
 		r.walkDir[dir] = at
@@ -306,7 +306,7 @@ func (r *checkRun) closeGroup(t *txn, kind byte, next meta.Ino) error {
 }
 
 // isDir tells whether a directory is one. What an earlier step has seen is read again.
-func (x *seen) isDir(t *txn, ino meta.Ino) bool {
+func (x *dirSeen) isDir(t *txn, ino meta.Ino) bool {
 	if x != nil {
 		return x.dir != nil
 	}
