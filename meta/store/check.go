@@ -261,7 +261,7 @@ func (r *checkRun) judge(ctx context.Context) (err error) {
 		}
 		f.State = meta.Found
 		if err == nil && believed && r.repair {
-			err = r.s.mendFlaw(ctx, f)
+			believed, err = r.s.mendFlaw(ctx, f)
 		}
 		if err != nil {
 			return err

@@ -15,45 +15,42 @@ type mending struct {
 }
 
 // mendFlaw repairs a flaw and says in it what came of that. Its transaction looks once more whether
-// there is something to be repaired; if not, somebody else was faster.
-func (s *Store) mendFlaw(ctx context.Context, f *flaw) error {
+// there is something to be repaired; if not, it is not there any more.
+func (s *Store) mendFlaw(ctx context.Context, f *flaw) (there bool, err error) {
 	f.State = meta.Left
 	if f.act != nil {
-		err := f.act(ctx)
-		if err == nil {
+		if err = f.act(ctx); err == nil {
 			f.State = meta.Repaired
 		}
-		return err
+		return true, err
 	}
 	if f.mend == nil {
-		return nil
+		return true, nil
 	}
 	var m mending
-	var err error
 	if m.number, err = s.numbers.take(ctx); err == nil && f.adopts() {
 		m.found, err = s.lostFound(ctx)
 	}
 	if err != nil {
-		return err
+		return true, err
 	}
-	_, err = s.update(ctx, &meta.Caller{}, func(t *txn) error {
+	_, err = s.update(ctx, &meta.Caller{}, func(t *txn) (err error) {
 		t.kv.MakesRoom = true
-		ok, err := f.still(t)
-		if err != nil {
+		if there, err = f.still(t); err != nil {
 			return err
 		}
-		if !ok {
+		if !there {
 			return errNothing
 		}
 		return f.mend(&m, t)
 	})
 	if err != nil {
-		return err
+		return true, err
 	}
 	f.State = meta.Repaired
 	wake(s.removed)
 	wake(s.trees.token)
-	return nil
+	return there, nil
 }
 
 // adopts tells whether the repair needs /lost+found.
