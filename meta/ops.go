@@ -55,8 +55,17 @@ const (
 	OpGetQuota
 	OpListQuotas
 	OpRemoveQuota
-	OpEnd // one more than the last
 )
+
+// Operations on trees, and on the store as a whole.
+const (
+	OpCheck Op = 50 + iota
+	OpDump
+	OpRemoveTree
+)
+
+// OpEnd is one more than the highest number. Numbers below it that stand for nothing are free.
+const OpEnd Op = 65
 
 // Args are the arguments of any operation; ops says which of them travel with which. The names are
 // those of Service's parameters.
@@ -98,6 +107,9 @@ type Args struct {
 	LockLife  uint64
 	LockAfter uint64
 	WaitMs    uint32
+	Step      CheckStep
+	View      uint64
+	After     []byte // decoded, it points into the message
 }
 
 // Result is the answer of any operation; ops says which part of it travels with which.
@@ -123,6 +135,8 @@ type Result struct {
 	Held    bool
 	Locks   []Lock
 	News    LockNews
+	Check   CheckPage
+	Dump    DumpPage
 }
 
 // opRow is one operation: what it is called, what is sent and what comes back.
@@ -189,6 +203,10 @@ var ops = [OpEnd]opRow{
 	OpGetQuota:    {"getquota", args{argCaller, argIno}, result{resQuota}},
 	OpListQuotas:  {"listquotas", args{argCaller, argCookie, argMax}, result{resQuotas}},
 	OpRemoveQuota: {"removequota", args{argCaller, argDir}, nil},
+
+	OpCheck:      {"check", args{argCaller, argStep}, result{resCheck}},
+	OpDump:       {"dump", args{argCaller, argView, argAfter}, result{resDump}},
+	OpRemoveTree: {"removetree", args{argCaller, argDir, argName}, nil},
 }
 
 // Valid tells whether this build knows the operation. Numbers between the groups are nobody's.

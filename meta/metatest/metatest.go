@@ -54,7 +54,7 @@ type testCase struct {
 
 // Run runs the suite. Each test has a service of its own.
 func Run(t *testing.T, open Open) {
-	for _, c := range slices.Concat(quotaCases, lockCases(), []testCase{
+	for _, c := range slices.Concat(quotaCases, lockCases(), treeCases(), upkeepCases(), []testCase{
 		{"Make", testMake},
 		{"MakeRefusals", testMakeRefusals},
 		{"Devices", testDevices},

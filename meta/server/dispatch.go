@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -151,7 +150,7 @@ func (s *Server) dispatchQuotas(ctx context.Context, op meta.Op, a *meta.Args, r
 	case meta.OpRemoveQuota:
 		err = s.service.RemoveQuota(ctx, c, a.Dir)
 	default:
-		err = errs.Newf(errs.Unsupported, "meta.Serve", "", "operation %d", op)
+		return s.dispatchUpkeep(ctx, op, a)
 	}
 	return r, err
 }

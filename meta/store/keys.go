@@ -12,6 +12,7 @@ import (
 //	'B' name                     volume
 //	'C' dir:8 cookie:8           the directory in reading order
 //	'D' dir:8 name               the directory by name
+//	'G' ino:8                    tree that is being removed: its top directory, without a name
 //	'H' session:8 handle:8       open handles by session
 //	'I' ino:8                    inode
 //	'K' quota:8 what:1           counters of what a quota's inodes take: 'b' bytes, 'i' inodes
@@ -49,6 +50,7 @@ const (
 	kindVolume  = 'B'
 	kindCookie  = 'C'
 	kindEntry   = 'D'
+	kindTree    = 'G'
 	kindHandle  = 'H'
 	kindInode   = 'I'
 	kindUsage   = 'K'

@@ -42,6 +42,9 @@ func (t *txn) dir(ino meta.Ino, c *meta.Cred, want uint32) (*inode, error) {
 	if !n.isDir() {
 		return nil, errs.NotDir
 	}
+	if n.Nlink == 0 { // the top of a tree that is being removed
+		return nil, errs.NotFound
+	}
 	if !allowed(c, n, want) {
 		return nil, errs.Access
 	}

@@ -44,7 +44,7 @@ func VerifySnapshot(snap kv.Snapshot, report func(problem string)) error {
 			{kindInode, v.inode}, {kindVolume, v.volume}, {kindEntry, v.entry}, {kindCookie, v.cookie},
 			{kindOpen, v.open}, {kindWriter, v.writer}, {kindHandle, v.handle}, {kindOrphan, v.orphan},
 			{kindPending, v.pending}, {kindReserve, v.reserved}, {kindXattr, v.xattr},
-			{kindTimes, v.dirOnly},
+			{kindTree, v.tree}, {kindTimes, v.dirOnly},
 			{kindCount, v.dirOnly},
 		} {
 			if err := v.each(step.kind, step.fn); err != nil {
@@ -189,6 +189,14 @@ func (v *verifier) orphan(key, _ []byte) error {
 	return nil
 }
 
+func (v *verifier) tree(key, _ []byte) error {
+	ino := meta.Ino(number(key, 0))
+	if n := v.inodes[ino]; n == nil || !n.isDir() || n.Nlink != 0 || n.Parent != 0 {
+		v.say("directory %d, which is being removed, has a name or does not exist", ino)
+	}
+	return nil
+}
+
 func (v *verifier) pending(key, _ []byte) error {
 	ino := meta.Ino(number(key, 0))
 	if n := v.inodes[ino]; n == nil || !n.has(flagPending) {
@@ -226,10 +234,11 @@ func (v *verifier) dirOnly(key, _ []byte) error {
 	return nil
 }
 
-// reaches tells whether the way up from a directory ends at the root.
+// reaches tells whether the way up from a directory ends at the root, or at a tree that is being
+// removed.
 func (v *verifier) reaches(n *inode) bool {
 	for range depthMax {
-		if n == v.inodes[meta.RootIno] {
+		if n == v.inodes[meta.RootIno] || n.Nlink == 0 && n.Parent == 0 {
 			return true
 		}
 		if n = v.inodes[n.Parent]; n == nil {
@@ -252,7 +261,11 @@ func (v *verifier) finish() error {
 		if n.has(flagWriters) != (v.writers[ino] > 0) {
 			v.say("inode %d has %d writers and flags %#x", ino, v.writers[ino], n.Flags)
 		}
-		if n.Nlink == 0 && v.readers[ino] == 0 {
+		listed, err := v.t.peek(treeKey(ino))
+		if err != nil {
+			return err
+		}
+		if n.Nlink == 0 && v.readers[ino] == 0 && listed == nil {
 			v.say("inode %d has neither name nor handle", ino)
 		}
 		bytes, err := v.t.peek(xattrBytesKey(ino))
