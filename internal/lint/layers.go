@@ -67,7 +67,7 @@ func table() []layer {
 		{"iod/objects", []string{"iod", "meta", "stripe"}}, // what the metadata service needs of them
 		{"iod/...", []string{"iod", "fabric", "mem", "msg", "stripe"}},
 		{"meta", nil},
-		{"meta/store", []string{"kv", "meta", "meta/dump", "meta/lock"}}, // lock does no I/O
+		{"meta/store", []string{"kv", "meta", "meta/dump", "meta/lock"}},
 		{"meta/internal/bulk", []string{"fabric", "mem", "meta", "msg"}},
 		{"meta/server", []string{"admin", "fabric", "meta", "meta/internal/bulk", "msg"}},
 		{"meta/remote", []string{"fabric", "meta", "meta/internal/bulk", "msg", "peer"}},
