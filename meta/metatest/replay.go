@@ -44,7 +44,7 @@ func replaySteps(e *env, dir meta.Ino) []step {
 			return []any{h.ID, h.Attr}, err
 		}},
 		{"commit", func(c meta.Caller) (any, error) {
-			return s.Commit(ctx, c, open, 100, 0, 1, true)
+			return s.Commit(ctx, c, told(open, 100, 0, 1), true)
 		}},
 		{"append", func(c meta.Caller) (any, error) {
 			off, a, err := s.Append(ctx, c, handle, 10)
@@ -60,7 +60,7 @@ func replaySteps(e *env, dir meta.Ino) []step {
 			return plain(s.RemoveXattr(ctx, c, open, "user.x"))
 		}},
 		{"close", func(c meta.Caller) (any, error) {
-			return plain(s.Close(ctx, c, handle, true, 60, 1, 1))
+			return plain(s.Close(ctx, c, wrote(handle, 60, 1, 1)))
 		}},
 		{"open", func(c meta.Caller) (any, error) {
 			h, err := s.Open(ctx, c, open, meta.OpenWrite|meta.OpenTruncate)
@@ -68,7 +68,7 @@ func replaySteps(e *env, dir meta.Ino) []step {
 			return []any{h.ID, h.Attr}, err
 		}},
 		{"close clean", func(c meta.Caller) (any, error) {
-			return plain(s.Close(ctx, c, handle, false, 0, 0, 0))
+			return plain(s.Close(ctx, c, meta.Closing{Handle: handle}))
 		}},
 		{"unlink", func(c meta.Caller) (any, error) {
 			return plain(s.Remove(ctx, c, dir, "created", false))
@@ -94,7 +94,7 @@ func volumeSteps(e *env) []step {
 			return []any{v, h.ID, h.Attr}, err
 		}},
 		{"close volume", func(c meta.Caller) (any, error) {
-			return plain(s.Close(ctx, c, handle, false, 0, 0, 0))
+			return plain(s.Close(ctx, c, meta.Closing{Handle: handle}))
 		}},
 		{"remove volume", func(c meta.Caller) (any, error) {
 			return plain(s.RemoveVolume(ctx, c, "disk"))
