@@ -103,6 +103,7 @@ func Run(t *testing.T, open Open) {
 		{"Layout", testLayout},
 		{"Replay", testReplay},
 		{"ReplayAfterRestart", testReplayAfterRestart},
+		{"ReplayWhileNamesMove", testReplayWhileNamesMove},
 		{"RaceCreateRmdir", testRaceCreateRmdir},
 		{"RaceCreates", testRaceCreates},
 		{"RaceCycles", testRaceCycles},

@@ -25,7 +25,7 @@ type metered struct {
 
 func (m *metered) Snapshot() kv.Snapshot { return &meteredSnapshot{m.Store.Snapshot(), m} }
 
-func (m *metered) Commit(ctx context.Context, t *kv.Txn) (kv.Version, error) {
+func (m *metered) Commit(ctx context.Context, t *kv.Txn) (kv.Result, error) {
 	m.keys.Add(int64(len(t.Checks) + len(t.Ranges) + t.Effects()))
 	return m.Store.Commit(ctx, t)
 }

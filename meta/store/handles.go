@@ -304,6 +304,17 @@ func (x *sessions) find(session, id uint64) (*handle, error) {
 	return a.open[id], nil
 }
 
+// opened finds the handle of an opening that may be a repetition.
+func (x *sessions) opened(session, id uint64) (*handle, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	a := x.byID[session]
+	if a == nil || a.ending {
+		return nil, stale(session)
+	}
+	return a.open[id], nil
+}
+
 func unclaimed() error {
 	return errs.Newf(errs.Again, "meta.claim", "", "the client has not claimed its open files yet")
 }

@@ -20,7 +20,7 @@ type hooked struct {
 	hook func() // runs once
 }
 
-func (h *hooked) Commit(ctx context.Context, t *kv.Txn) (kv.Version, error) {
+func (h *hooked) Commit(ctx context.Context, t *kv.Txn) (kv.Result, error) {
 	if run := h.hook; run != nil {
 		h.hook = nil
 		run()

@@ -192,9 +192,10 @@ const (
 	sessionDead  // was not heard of: it may write until its capabilities have run out
 )
 
-// session is what 'S' keeps: |ver |state u8 |created i64 |client |.
+// session is what 'S' keeps: |ver |state u8 |listens u8 |created i64 |client |.
 type session struct {
 	State   uint8
+	Listens bool // it may hold leases
 	Created int64
 	Client  string
 }
@@ -203,6 +204,7 @@ func (n *session) encode() []byte {
 	e := wire.Enc{}
 	e.U8(recordVersion)
 	e.U8(n.State)
+	e.Bool(n.Listens)
 	e.I64(n.Created)
 	e.String(n.Client)
 	return e.B
@@ -210,6 +212,7 @@ func (n *session) encode() []byte {
 
 func (n *session) decode(d *wire.Dec) {
 	n.State = d.U8()
+	n.Listens = d.Bool()
 	n.Created = d.I64()
 	n.Client = d.String(clientMax)
 }

@@ -115,9 +115,9 @@ func (t *txn) firstIn(start, end []byte) (first []byte, err error) {
 
 // Sentinels that a build function returns; they do not leave the package.
 var (
-	errNothing  = errors.New("nothing to do")                  // success without a commit
-	errPending  = errors.New("a truncation is pending")        // carry it out, then try again
-	errSerial   = errors.New("directory moves are serialised") // take the lock, then try again
+	errNothing = errors.New("nothing to do")                  // success without a commit
+	errPending = errors.New("a truncation is pending")        // carry it out, then try again
+	errSerial  = errors.New("directory moves are serialised") // take the lock, then try again
 )
 
 // look reads one snapshot.
@@ -127,31 +127,39 @@ func (s *Store) look(fn func(t *txn) error) error {
 	return fn(&t)
 }
 
-// update does one operation: build reads and lists, the result is committed, and a conflict
+// update is answer for operations that need not know what they chose the first time.
+func (s *Store) update(ctx context.Context, c *meta.Caller, build func(t *txn) error) (
+	replayed bool, err error) {
+
+	_, replayed, err = s.answer(ctx, c, build)
+	return replayed, err
+}
+
+// answer does one operation: build reads and lists, the result is committed, and a conflict
 // starts it again. replayed tells that the operation named by c.ReqID took effect earlier, so
 // that build's view of the world is from after it: then the caller puts the answer together from
-// what is there.
+// what is there, and from answer, which is the kv.Txn.Answer that build chose the first time.
 //
 // That is noticed in two ways. A commit whose request id is known returns the first version,
 // which is not newer than the snapshot. And a build that fails ("the name exists") may fail
 // because of the very operation that it repeats, so its error counts only if the id is not
 // known. A repetition that overtakes the original waits for it, because inFlight lets one of a
 // kind in at a time.
-func (s *Store) update(ctx context.Context, c *meta.Caller, build func(t *txn) error) (
-	replayed bool, err error) {
+func (s *Store) answer(ctx context.Context, c *meta.Caller, build func(t *txn) error) (
+	answer uint64, replayed bool, err error) {
 
 	if c.ReqID != (meta.Caller{}).ReqID {
 		if err := s.inFlight.enter(ctx, kv.ReqID(c.ReqID)); err != nil {
-			return false, err
+			return 0, false, err
 		}
 		defer s.inFlight.leave(kv.ReqID(c.ReqID))
 	}
 	return s.apply(ctx, c, build)
 }
 
-// apply is update for an operation that is noted as being in flight already.
+// apply is answer for an operation that is noted as being in flight already.
 func (s *Store) apply(ctx context.Context, c *meta.Caller, build func(t *txn) error) (
-	replayed bool, err error) {
+	answer uint64, replayed bool, err error) {
 
 	id := kv.ReqID(c.ReqID)
 	if id == (kv.ReqID{}) {
@@ -165,31 +173,31 @@ func (s *Store) apply(ctx context.Context, c *meta.Caller, build func(t *txn) er
 		t.snap.Close()
 		switch {
 		case err == errNothing:
-			return false, nil
+			return 0, false, nil
 		case err != nil && c.ReqID == meta.Caller{}.ReqID:
 			s.endDrops(ctx, &t, false)
-			return false, err
+			return 0, false, err
 		case err != nil:
 			s.endDrops(ctx, &t, false)
-			done, probeErr := s.known(ctx, id)
+			answer, done, probeErr := s.known(ctx, id)
 			if probeErr != nil {
-				return false, probeErr
+				return 0, false, probeErr
 			}
-			return done, unless(done, err)
+			return answer, done, unless(done, err)
 		}
-		version, err := s.commit(ctx, &t.kv)
-		s.endDrops(ctx, &t, err == nil && version > since)
+		r, err := s.commit(ctx, &t.kv)
+		s.endDrops(ctx, &t, err == nil && r.Version > since)
 		if err == nil {
-			return version <= since, nil
+			return r.Answer, r.Version <= since, nil
 		}
 		if errs.KindOf(err) != errs.Conflict {
-			return false, err
+			return 0, false, err
 		}
 		if err := pause(ctx, attempt); err != nil {
-			return false, err
+			return 0, false, err
 		}
 	}
-	return false, errs.Newf(errs.Again, "meta.update", "",
+	return 0, false, errs.Newf(errs.Again, "meta.update", "",
 		"others changed the same records %d times in a row", attemptsMax)
 }
 
@@ -213,26 +221,27 @@ func unless(done bool, err error) error {
 }
 
 // commit repeats what has an unknown outcome; the request id makes that safe.
-func (s *Store) commit(ctx context.Context, t *kv.Txn) (kv.Version, error) {
+func (s *Store) commit(ctx context.Context, t *kv.Txn) (kv.Result, error) {
 	for attempt := 0; ; attempt++ {
-		version, err := s.kv.Commit(ctx, t)
+		r, err := s.kv.Commit(ctx, t)
 		if errs.KindOf(err) != errs.MaybeDone || attempt == maybeMax {
-			return version, err
+			return r, err
 		}
 		if err := pause(ctx, attempt); err != nil {
-			return 0, err
+			return kv.Result{}, err
 		}
 	}
 }
 
-// known asks the engine whether a request id was committed, by a transaction that cannot commit.
-func (s *Store) known(ctx context.Context, id kv.ReqID) (bool, error) {
-	_, err := s.commit(ctx, &kv.Txn{ReqID: id, MakesRoom: true,
+// known asks the engine whether a request id was committed, and with which answer, by a transaction
+// that cannot commit.
+func (s *Store) known(ctx context.Context, id kv.ReqID) (answer uint64, done bool, err error) {
+	r, err := s.commit(ctx, &kv.Txn{ReqID: id, MakesRoom: true,
 		Checks: []kv.Check{{Key: []byte(keyNever), Exists: true}}})
 	if errs.KindOf(err) == errs.Conflict {
-		return false, nil
+		return 0, false, nil
 	}
-	return err == nil, err
+	return r.Answer, err == nil, err
 }
 
 // pause waits a little longer with every failed attempt, at most about 10 ms; the first ones not
