@@ -172,7 +172,7 @@ func testReplayWhileNamesMove(e *env) {
 		}
 		if restart {
 			e.must(e.Service.Sync(e.ctx))
-			e.restart()
+			e.Restart(e) // who waits for an answer has nothing to claim yet
 		}
 		before := e.names(dir)
 		for i := range makers {
@@ -185,6 +185,7 @@ func testReplayWhileNamesMove(e *env) {
 		if d := cmp.Diff(before, e.names(dir)); d != "" {
 			e.Errorf("repetitions have changed the names: %s", d)
 		}
+		e.claim(e.session)
 		e.must(e.Service.RemoveVolume(e.ctx, e.root(), "moving"))
 	}
 }

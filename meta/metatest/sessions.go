@@ -243,7 +243,7 @@ func testHandlesSurviveRestart(e *env) {
 		e.must(e.keepOwn())
 		return e.ended(dead.Session)
 	})
-	e.Restart(e)
+	e.restart()
 	e.clock.advance(2 * capTTL)
 	e.eventually("its handle is closed", func() bool { return !e.attr(h.Attr.Ino).Writers })
 }
