@@ -127,7 +127,7 @@ test-rest:
 
 test-lab:
 	$(call step,tests with virtual machines,SLUICE_VMTEST=$${SLUICE_VMTEST:-$(LAB_MUST)} \
-		$(GO) test -p 1 -timeout 25m $(LAB))
+		$(GO) test -p 1 -timeout 90m $(LAB))
 
 lab: deps ## runs the tests that need virtual machines
 	@$(MAKE) -s test-lab

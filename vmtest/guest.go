@@ -49,11 +49,11 @@ type GuestConfig struct {
 	// so that scripts can load more.
 	Modules []string
 
-	// BootLimit is how long Start may take. Default 5 minutes, for the worst of busy machines; it
+	// BootLimit is how long Start may take. Default 20 minutes, for the worst of busy machines; it
 	// takes about 4 s on an idle one.
 	BootLimit time.Duration
 
-	// LifeLimit is how long the guest may exist. It is killed then. Default 20 minutes.
+	// LifeLimit is how long the guest may exist. It is killed then. Default an hour.
 	LifeLimit time.Duration
 
 	// Console gets a copy of what the guest's kernel prints, if it is set. It must not block.
@@ -68,10 +68,10 @@ func (c GuestConfig) withDefaults() GuestConfig {
 		c.CPUs = 2
 	}
 	if c.BootLimit == 0 {
-		c.BootLimit = 5 * time.Minute
+		c.BootLimit = 20 * time.Minute
 	}
 	if c.LifeLimit == 0 {
-		c.LifeLimit = 20 * time.Minute
+		c.LifeLimit = time.Hour
 	}
 	if c.Console == nil && os.Getenv("SLUICE_VMTEST_CONSOLE") != "" {
 		c.Console = os.Stderr
