@@ -81,6 +81,9 @@ func metricUnit(r Row) string {
 		return r.Unit + " processor, both sides"
 	case PeerCPU:
 		return r.Unit + " processor, the peer's"
+	case ClientCPU, ServiceCPU, ServersCPU, TotalCPU, NameMsgs, DataMsgs, Memory, FileBytes,
+		EndToStart, ListMemory, ListEntries:
+		return r.Unit + " " + r.Metric
 	}
 	return r.Unit
 }

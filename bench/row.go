@@ -8,15 +8,15 @@
 // Read row.go first (what comes out), then run.go and result.go (how a figure is made), plan.go
 // (how many fit into the time) and figure.go (what is promised). print.go, markdown.go, plot.go and
 // svg.go show rows to people. What is measured is in the packages below, each a table of cases:
-// fabric and net (the network; plain has their ceilings, peer the other process), store, iod, fs
-// and nbd.
+// fabric and net (the network; plain has their ceilings, peer the other process), store, iod,
+// meta, fs and nbd.
 package bench
 
 import "strings"
 
 // Row is one figure. The order of the fields is that of the JSON, which others rely on.
 type Row struct {
-	Bench    string  `json:"bench"`    // net, iod, fs, nbd, fabric, store
+	Bench    string  `json:"bench"`    // net, iod, fs, nbd, fabric, store, meta
 	Case     string  `json:"case"`     // what was done
 	Provider string  `json:"provider"` // by whom: tcp, mount, nbd; or the ceiling's name
 	Size     int64   `json:"size"`     // bytes of one operation
@@ -90,6 +90,19 @@ const (
 	Restart       = "restart"       // time to open a store
 	LogRead       = "log-read"      // of a restart: bytes of the log
 
+	// Of bench meta, for each operation.
+	ClientCPU   = "cpu-client"    // processor time of the process that measures
+	ServiceCPU  = "cpu-service"   // of the metadata service
+	ServersCPU  = "cpu-servers"   // of all I/O servers
+	TotalCPU    = "cpu-all"       // of all of them
+	NameMsgs    = "requests-meta" // to the metadata service
+	DataMsgs    = "requests-io"   // to I/O servers
+	Memory      = "memory"        // of the service, resident
+	FileBytes   = "bytes"         // that the metadata of a file takes on disk
+	EndToStart  = "end-to-start"  // what is left of a rate, or how often a time has grown
+	ListMemory  = "list-memory"   // that the service and the client took more while listing
+	ListEntries = "list-rate"     // entries a second
+
 	// Of bench iod.
 	CacheHits = "hits"   // units that the cache had
 	StateTime = "state-" // and a state's name: the time that a request spends in it at the server
@@ -110,5 +123,8 @@ func units() map[string]string {
 		Latency: "us", Bandwidth: "MB/s", CPU: "s/GiB", PeerCPU: "s/GiB",
 		Requests: "per move", Doorbells: "per move", Amplification: "B/B", Copied: "B/B",
 		Allocations: "/op", Restart: "s", LogRead: "MiB", CacheHits: "%",
+		ClientCPU: "us/op", ServiceCPU: "us/op", ServersCPU: "us/op", TotalCPU: "us/op",
+		NameMsgs: "/op", DataMsgs: "/op", Memory: "MiB", FileBytes: "B/file", EndToStart: Times,
+		ListMemory: "MiB", ListEntries: "entries/s",
 	}
 }

@@ -95,6 +95,11 @@ type Txn struct {
 	Deletes [][]byte
 	Adds    []Add
 
+	// Seen, unless it is 0, is the version of a snapshot in which each of Checks held. It spares an
+	// engine the reading of keys that have not changed since; whether they have is checked as ever.
+	// An engine may ignore it.
+	Seen Version
+
 	// Answer is kept with ReqID, for as long, and comes back when the id is committed again: what a
 	// caller chose the first time (a number that it gave out) is the same the second time. The zero
 	// id keeps none.

@@ -127,7 +127,7 @@ type metaBounds struct {
 func boundMeta() metaBounds {
 	return metaBounds{
 		serve: msg.ServeOptions{MaxConns: 1024, MaxCalls: callsMax},
-		kv:    pebblekv.Options{CacheBytes: 16 << 20, MemtableBytes: 8 << 20},
+		kv:    pebblekv.Options{CacheBytes: 16 << 20, MemtableBytes: 16 << 20},
 	}
 }
 

@@ -32,8 +32,8 @@ has flags of its own: sluice bench net --help`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.SetFlagErrorFunc(explainFlag)
-	cmd.AddCommand(newBenchFabric(), newBenchNet(), newBenchIod(), newBenchTune(), newBenchFS(),
-		newBenchNBD(), newBenchStore())
+	cmd.AddCommand(newBenchFabric(), newBenchNet(), newBenchIod(), newBenchMeta(), newBenchTune(),
+		newBenchFS(), newBenchNBD(), newBenchStore())
 	return cmd
 }
 

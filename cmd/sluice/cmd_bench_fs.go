@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -111,35 +112,40 @@ func canMount() bool {
 // startBenchCluster runs `sluice up --mem` as a child.
 func startBenchCluster(ctx context.Context, dir, mnt string, fuse bool) (url string, stop func(),
 	err error) {
-	self, err := os.Executable()
-	if err != nil {
-		return "", nil, err
-	}
 	args := []string{"up", "--mem", "--dir", dir, "--listen", "127.0.0.1:0"}
 	if fuse {
 		args = append(args, "--mount", mnt)
 	}
-	cmd := startChild(ctx, self, args...)
+	cmd, url, err := startBenchUp(ctx, dir, args)
+	return url, func() { stopChild(cmd) }, err
+}
+
+// startBenchUp runs `sluice up` for a cluster in dir as a child, and waits until it is ready.
+func startBenchUp(ctx context.Context, dir string, args []string) (cmd *exec.Cmd, url string,
+	err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, "", err
+	}
+	cmd = startChild(ctx, self, args...)
 	log, err := os.Create(dir + ".log")
 	if err != nil {
-		return "", nil, err
+		return nil, "", err
 	}
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
-		return "", nil, err
+		return nil, "", err
 	}
-	stop = func() { stopChild(cmd) }
 	c := &cluster{dir: dir}
 	for deadline := time.Now().Add(readyMax); ; time.Sleep(20 * time.Millisecond) {
 		if url := c.readUp().URL; url != "" {
-			return url, stop, nil
+			return cmd, url, nil
 		}
 		if time.Now().After(deadline) || ctx.Err() != nil {
-			stop()
+			stopChild(cmd)
 			text, _ := os.ReadFile(dir + ".log")
-			return "", nil, errs.Newf(errs.TimedOut, "bench fs", "", "the cluster does not start: %s",
-				text)
+			return nil, "", errs.Newf(errs.TimedOut, "bench", "", "the cluster does not start: %s", text)
 		}
 	}
 }

@@ -53,7 +53,7 @@ func newMeta() *cobra.Command {
 
 // metaReserve is how much of its file system the metadata service keeps for removals: four
 // memtables, which is what it may have to write out before their log is free.
-const metaReserve = 32 << 20
+const metaReserve = 64 << 20
 
 // runMeta serves names until ctx ends, then drains.
 func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag,

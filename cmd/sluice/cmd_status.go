@@ -94,10 +94,7 @@ func askCluster(ctx context.Context, by *providersFlag, r *admin.Report) error {
 	if err != nil {
 		return err
 	}
-	for _, s := range servers {
-		r.Servers = append(r.Servers, admin.Server{ID: s.ID, Addr: s.Addr, Up: s.Up, Total: s.Total,
-			Free: s.Free, LastSeen: time.Unix(0, s.LastSeen), Verifier: s.Verifier})
-	}
+	r.Servers = append(r.Servers, adminServers(servers)...)
 	room, err := conn.meta.StatFS(ctx)
 	if err != nil {
 		return err
@@ -126,6 +123,15 @@ func countVolumes(ctx context.Context, names meta.Volumes) (n int, err error) {
 		n += len(page)
 		from = meta.NextVolume(page[len(page)-1].Name)
 	}
+}
+
+// adminServers are servers as a report has them, before they are asked.
+func adminServers(servers []meta.Server) (list []admin.Server) {
+	for _, s := range servers {
+		list = append(list, admin.Server{ID: s.ID, Addr: s.Addr, Up: s.Up, Total: s.Total,
+			Free: s.Free, LastSeen: time.Unix(0, s.LastSeen), Verifier: s.Verifier})
+	}
+	return list
 }
 
 // askServers asks all I/O servers at once for their counters.

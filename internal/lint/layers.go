@@ -109,6 +109,7 @@ func benchTable() []layer {
 		{"bench/iod", []string{
 			"bench", "bench/net", "bench/partner", "bench/store", "fabric", "iod", "iod/remote", "mem",
 			"msg", "peer", "stripe"}},
+		{"bench/meta", []string{"bench", "bench/partner", "client", "kv", "meta"}},
 		{"bench/fs", []string{"bench", "bench/plain", "client"}},
 		{"bench/nbd", []string{"bench"}},
 		{"bench/benchtest", []string{"bench/partner", "bench/plain", "fabric/shm", "fabric/tcp"}},

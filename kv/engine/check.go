@@ -17,10 +17,15 @@ type Reader interface {
 }
 
 // Check verifies all checks and ranges of t against the state r and its recent changes c. It
-// returns nil if t may commit, errs.Conflict if not, or the error of r.
-func Check(t *kv.Txn, r Reader, c *Changes) error {
+// returns nil if t may commit, errs.Conflict if not, or the error of r. Where recent is not nil,
+// keys that have not changed since the caller saw them are not read.
+func Check(t *kv.Txn, r Reader, c *Changes, recent *Recent) error {
 	for i := range t.Checks {
-		if err := checkKey(&t.Checks[i], r); err != nil {
+		k := &t.Checks[i]
+		if recent != nil && t.Seen != 0 && !recent.Touched(k.Key, t.Seen) {
+			continue
+		}
+		if err := checkKey(k, r); err != nil {
 			return err
 		}
 	}

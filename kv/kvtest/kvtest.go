@@ -60,7 +60,7 @@ func Run(t *testing.T, cfg Config) {
 func Cases() []Case {
 	var all []Case
 	for _, group := range [][]Case{
-		basicCases(), checkCases(), rangeCases(), snapshotCases(), limitCases(),
+		basicCases(), checkCases(), seenCases(), rangeCases(), snapshotCases(), limitCases(),
 		replayCases(), raceCases(), crashCases(), modelCases(),
 	} {
 		all = append(all, group...)

@@ -48,11 +48,8 @@ const (
 // judge says what a store must answer to t, which is valid and not a repeat.
 func (m *model) judge(t *kv.Txn) verdict {
 	worst := mustCommit
-	for _, c := range t.Checks {
-		v := m.state[string(c.Key)].v
-		if (c.Exists && v == 0) || (!c.Exists && v != c.Version) {
-			return mustConflict
-		}
+	if !m.holds(t.Checks) {
+		return mustConflict
 	}
 	for _, r := range t.Ranges {
 		switch m.judgeRange(r) {
@@ -63,6 +60,17 @@ func (m *model) judge(t *kv.Txn) verdict {
 		}
 	}
 	return worst
+}
+
+// holds tells whether all checks hold now.
+func (m *model) holds(checks []kv.Check) bool {
+	for _, c := range checks {
+		v := m.state[string(c.Key)].v
+		if (c.Exists && v == 0) || (!c.Exists && v != c.Version) {
+			return false
+		}
+	}
+	return true
 }
 
 func (m *model) judgeRange(r kv.RangeCheck) verdict {

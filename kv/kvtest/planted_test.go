@@ -193,6 +193,11 @@ func checkDefects() []defect {
 		{"only the first check counts", edit(func(_ *memkv.Store, t *kv.Txn) {
 			t.Checks = t.Checks[:min(1, len(t.Checks))]
 		}), []string{"check/every-one-counts", "model/random"}},
+		{"what was seen is not checked", edit(func(_ *memkv.Store, t *kv.Txn) {
+			if t.Seen != 0 {
+				t.Checks = nil
+			}
+		}), []string{"seen/changed", "seen/changed-within-a-group", "seen/reopen", "model/random"}},
 		{"checks and effects are not one step", checkThenAct,
 			[]string{"race/exclusive-create", "race/lost-update", "race/phantom-create-rmdir"}},
 		{"adds conflict now and then", func(b *broken) {

@@ -37,6 +37,7 @@ type run struct {
 	held []held
 	ids  int
 	sent []kv.Txn // those with a request id
+	late []kv.Txn // seen, and not committed yet
 }
 
 type held struct {
@@ -54,11 +55,12 @@ func runRandom(tb testing.TB, rt *rapid.T, cfg Config) {
 		}
 	}()
 	steps := map[string]func(){
-		"commit": r.randomCommit, "repeat": r.repeat, "hold": r.hold, "look": r.look,
+		"commit": r.randomCommit, "prepare": r.prepare, "late": r.commitLate,
+		"repeat": r.repeat, "hold": r.hold, "look": r.look,
 		"sync": r.syncAll, "reopen": r.restart, "crash": r.powerCut,
 	}
-	names := []string{"commit", "commit", "commit", "commit", "commit", "repeat", "hold", "look",
-		"sync", "reopen", "crash"}
+	names := []string{"commit", "commit", "commit", "commit", "commit", "prepare", "prepare",
+		"late", "late", "repeat", "hold", "look", "sync", "reopen", "crash"}
 	for range rapid.IntRange(1, 40).Draw(rt, "steps") {
 		steps[rapid.SampledFrom(names).Draw(rt, "step")]()
 		r.compare()
@@ -86,8 +88,26 @@ func (r *run) compareOne(snap kv.Snapshot, want point) {
 	}
 }
 
-func (r *run) randomCommit() {
-	t := r.draw()
+func (r *run) randomCommit() { r.commitOne(r.draw()) }
+
+// prepare draws a transaction whose checks hold, and leaves it for later.
+func (r *run) prepare() {
+	if t := r.draw(); r.m.holds(t.Checks) {
+		t.Seen = r.m.last
+		r.late = append(r.late, t)
+	}
+}
+
+// commitLate commits one that was prepared.
+func (r *run) commitLate() {
+	if len(r.late) > 0 {
+		t := r.late[0]
+		r.late = r.late[1:]
+		r.commitOne(t)
+	}
+}
+
+func (r *run) commitOne(t kv.Txn) {
 	verdict := r.m.judge(&t)
 	v, err := r.try(t)
 	switch {

@@ -113,7 +113,7 @@ func (s *Store) apply(t *kv.Txn) (kv.Result, error) {
 	if was, ok := s.replay.Find(t.ReqID); ok {
 		return was, nil
 	}
-	if err := engine.Check(t, reader{s.now.root}, s.changes); err != nil {
+	if err := engine.Check(t, reader{s.now.root}, s.changes, nil); err != nil {
 		return kv.Result{}, err
 	}
 	v := s.given + 1

@@ -13,133 +13,125 @@ import (
 
 const opCommit = "pebblekv.Commit"
 
-// Commit implements kv.Store. ctx ends the waiting for the ordered section; once the transaction
-// has taken effect it is not looked at.
+// Commit implements kv.Store. ctx ends the waiting for the ordered section; once somebody has taken
+// the transaction there it is not looked at.
 func (s *Store) Commit(ctx context.Context, t *kv.Txn) (kv.Result, error) {
 	if err := t.Validate(); err != nil {
 		return kv.Result{}, err
 	}
 	s.life.RLock()
 	defer s.life.RUnlock()
-	if err := s.enter(ctx); err != nil {
+	if err := s.usable(ctx); err != nil {
 		return kv.Result{}, err
 	}
-	b, r, err := s.apply(t)
-	s.leave()
+	s.queue.wait(ctx)
+	p := takePending(t)
+	defer p.free()
+	lead, err := s.turn.join(ctx, p)
 	if err != nil {
-		return kv.Result{}, err
+		return kv.Result{}, errs.Wrap(opCommit, "", err)
 	}
-	switch {
-	case b == nil && t.Sync: // a repeat: the first one may not have been synced
-		return r, s.flush()
-	case b == nil:
-		return r, nil
+	if lead {
+		s.lead(p)
 	}
-	return r, s.finish(b, t.Sync)
+	return p.r, p.err
 }
 
-// enter waits for the turn. On success the caller must leave.
-func (s *Store) enter(ctx context.Context) error {
-	if s.closed {
+// usable tells whether a commit may be tried. The caller holds life.
+func (s *Store) usable(ctx context.Context) error {
+	switch {
+	case s.closed:
 		return errs.New(errs.Closed, opCommit, s.opt.Dir, nil)
-	}
-	if s.db == nil {
+	case s.db == nil:
 		return s.absent
 	}
 	if err := ctx.Err(); err != nil {
 		return errs.Wrap(opCommit, "", err)
 	}
-	s.queue.wait(ctx)
-	select {
-	case s.turn <- struct{}{}:
-	case <-ctx.Done():
-		return errs.Wrap(opCommit, "", ctx.Err())
-	case <-s.guard.done:
-		return s.guard.err()
-	}
-	if err := s.guard.err(); err != nil {
-		s.leave()
-		return err
-	}
-	return nil
+	return s.guard.err()
 }
 
-func (s *Store) leave() { <-s.turn }
-
-// apply is the ordered section: recognise, check, number, and make visible. It returns the batch
-// whose durability is still to be waited for, nil for a repeat. The caller has the turn.
-func (s *Store) apply(t *kv.Txn) (b *pebble.Batch, r kv.Result, err error) {
+// admit is the ordered section for one transaction: recognise, check, number, and list its effects
+// in the group's batch. The caller leads.
+func (s *Store) admit(g *group, t *kv.Txn) (r kv.Result, err error) {
 	if r, ok := s.replay.Find(t.ReqID); ok {
-		return nil, r, nil
+		return r, nil
 	}
 	if err := s.room.admit(t.MakesRoom); err != nil {
-		return nil, r, err
+		return r, err
 	}
-	if err := engine.Check(t, reader{s.db}, s.changes); err != nil {
-		return nil, r, err
+	if err := engine.Check(t, reader{s.db, g}, s.changes, s.recent); err != nil {
+		return r, err
+	}
+	if err := s.sums(g, t); err != nil {
+		return r, err
 	}
 	if s.given == s.ceiling {
+		if err := g.write(); err != nil {
+			return r, err
+		}
 		if err := s.raise(); err != nil {
-			return nil, r, err
+			return r, err
 		}
 	}
 	v := s.given + 1
-	b = s.db.NewBatch()
-	if err := s.fill(b, t, v); err != nil {
-		_ = b.Close()
-		return nil, r, err
-	}
-	if err := s.write(b, t.Sync); err != nil {
-		return nil, r, err
-	}
+	s.fill(g, t, v)
 	r = kv.Result{Version: v, Answer: t.Answer}
 	s.given, s.version = v, v
 	s.replay.Record(t.ReqID, r)
 	s.changes.Record(v, t)
-	return b, r, nil
+	s.recent.Record(v, t)
+	return r, nil
 }
 
-// fill lists the effects of t as version v in b.
-func (s *Store) fill(b *pebble.Batch, t *kv.Txn, v kv.Version) error {
+// sums computes what the counters that t adds to will be, before anything is listed: an add to what
+// is no counter refuses the whole transaction.
+func (s *Store) sums(g *group, t *kv.Txn) error {
+	g.sums = g.sums[:0]
+	for i := range t.Adds {
+		a := &t.Adds[i]
+		sum, ok := s.counters.get(a.Key)
+		if !ok {
+			if err := g.writeFor(a.Key); err != nil {
+				return err
+			}
+			old, was, err := get(s.db, a.Key)
+			if err != nil {
+				return err
+			}
+			if sum, err = engine.Counter(a.Key, old, was); err != nil {
+				return err
+			}
+		}
+		g.sums = append(g.sums, sum+a.Delta)
+	}
+	return nil
+}
+
+// fill lists the effects of t as version v. It cannot fail: a batch without an index only grows.
+func (s *Store) fill(g *group, t *kv.Txn, v kv.Version) {
+	b := g.open()
 	for i := range t.Puts {
 		setUser(b, t.Puts[i].Key, t.Puts[i].Value, v)
+		s.counters.forget(t.Puts[i].Key)
 	}
 	for _, key := range t.Deletes {
 		op := b.DeleteDeferred(1 + len(key))
 		op.Key[0] = prefixUser
 		copy(op.Key[1:], key)
-		if err := op.Finish(); err != nil {
-			return errs.Wrap(opCommit, "", err)
-		}
+		_ = op.Finish()
+		s.counters.forget(key)
 	}
 	for i := range t.Adds {
-		a := &t.Adds[i]
-		old, was, err := get(s.db, a.Key)
-		if err != nil {
-			return err
-		}
-		sum, err := engine.Counter(a.Key, old, was)
-		if err != nil {
-			return err
-		}
 		var value [kv.CounterBytes]byte
-		binary.BigEndian.PutUint64(value[:], uint64(sum+a.Delta))
-		setUser(b, a.Key, value[:], v)
+		binary.BigEndian.PutUint64(value[:], uint64(g.sums[i]))
+		setUser(b, t.Adds[i].Key, value[:], v)
+		s.counters.set(t.Adds[i].Key, g.sums[i])
 	}
 	if t.ReqID != (kv.ReqID{}) {
-		op := b.SetDeferred(replayKey, replayBytes)
-		op.Key[0] = prefixReplay
-		binary.BigEndian.PutUint32(op.Key[1:], uint32(s.replay.Slot()))
-		binary.BigEndian.PutUint64(op.Value, uint64(v))
-		binary.BigEndian.PutUint64(op.Value[versionBytes:], t.Answer)
-		copy(op.Value[versionBytes+answerBytes:], t.ReqID[:])
-		_ = op.Finish()
+		setReplay(b, s.replay.Slot(), t, v)
 	}
-	setVersion(b, keyLast, v)
-	return nil
 }
-
-// setUser and setVersion cannot fail: a batch without an index only grows.
 
 func setUser(b *pebble.Batch, key, value []byte, v kv.Version) {
 	op := b.SetDeferred(1+len(key), versionBytes+len(value))
@@ -147,6 +139,16 @@ func setUser(b *pebble.Batch, key, value []byte, v kv.Version) {
 	copy(op.Key[1:], key)
 	binary.BigEndian.PutUint64(op.Value, uint64(v))
 	copy(op.Value[versionBytes:], value)
+	_ = op.Finish()
+}
+
+func setReplay(b *pebble.Batch, slot int, t *kv.Txn, v kv.Version) {
+	op := b.SetDeferred(replayKey, replayBytes)
+	op.Key[0] = prefixReplay
+	binary.BigEndian.PutUint32(op.Key[1:], uint32(slot))
+	binary.BigEndian.PutUint64(op.Value, uint64(v))
+	binary.BigEndian.PutUint64(op.Value[versionBytes:], t.Answer)
+	copy(op.Value[versionBytes+answerBytes:], t.ReqID[:])
 	_ = op.Finish()
 }
 
@@ -158,7 +160,7 @@ func setVersion(b *pebble.Batch, key string, v kv.Version) {
 }
 
 // write hands b to pebble: visible, and on its way to the log. finish must be called to wait for
-// it, unless there is an error: then the store is read-only. The caller has the turn.
+// it, unless there is an error: then the store is read-only. It does not wait for a disk.
 func (s *Store) write(b *pebble.Batch, sync bool) error {
 	if sync {
 		s.guard.strict.Add(1) // before the record is in the log, see guardedFile.sync
@@ -192,7 +194,7 @@ func (s *Store) finish(b *pebble.Batch, sync bool) error {
 }
 
 // raise sets the next numbers aside, durably, before the first of them is given out. The caller
-// has the turn.
+// leads, and what it has listed is written.
 func (s *Store) raise() error {
 	next := s.given + reserve
 	if err := s.setAside(next); err != nil {
@@ -202,7 +204,7 @@ func (s *Store) raise() error {
 	return nil
 }
 
-// setAside writes the ceiling, and with it the last version, durably. The caller has the turn.
+// setAside writes the ceiling, and with it the last version, durably. The caller leads.
 func (s *Store) setAside(ceiling kv.Version) error {
 	b := s.db.NewBatch()
 	setVersion(b, keyCeiling, ceiling)
@@ -215,30 +217,21 @@ func (s *Store) setAside(ceiling kv.Version) error {
 
 // Sync implements kv.Store.
 func (s *Store) Sync(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return errs.Wrap("pebblekv.Sync", "", err)
-	}
 	s.life.RLock()
 	defer s.life.RUnlock()
-	if s.closed {
-		return errs.New(errs.Closed, "pebblekv.Sync", s.opt.Dir, nil)
+	if err := s.usable(ctx); err != nil {
+		return errs.Wrap("pebblekv.Sync", "", err)
 	}
 	return s.flush()
 }
 
-// flush makes all commits that returned durable, by an empty record that is synced. It takes the
-// turn only to hand it over, since write needs it.
+// flush makes all commits that returned durable, by an empty record that is synced.
 func (s *Store) flush() error {
-	if err := s.enter(context.Background()); err != nil {
-		return err
-	}
 	b := s.db.NewBatch()
-	err := b.LogData(nil, nil)
-	if err == nil {
-		err = s.write(b, true)
+	if err := b.LogData(nil, nil); err != nil {
+		return errs.Wrap(opCommit, "", err)
 	}
-	s.leave()
-	if err != nil {
+	if err := s.write(b, true); err != nil {
 		return err
 	}
 	return s.finish(b, true)

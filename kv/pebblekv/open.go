@@ -25,7 +25,6 @@ func Open(opt Options) (*Store, error) {
 	s := &Store{
 		opt:     opt,
 		guard:   newGuard(opt.FS),
-		turn:    make(chan struct{}, 1),
 		closing: make(chan struct{}),
 	}
 	if err := s.lock(); err != nil {
@@ -112,6 +111,9 @@ func (s *Store) load() error {
 	// between may have been given to commits that are gone, and are never given again.
 	s.version, s.given = last, max(last, ceiling)
 	s.changes = engine.NewChanges(s.opt.ChangesBytes, last, s.given)
+	s.recent = engine.NewRecent(last, s.given)
+	s.counters = counters{}
+	s.shown.set(last)
 	s.ceiling = s.given
 	if s.guard.err() != nil {
 		return nil // for reading only: no number is given out
@@ -212,7 +214,7 @@ func (s *Store) close() error {
 	close(s.closing)
 	err := s.failed()
 	if err == nil {
-		err = s.setAside(s.given) // nobody else is here: having life for writing includes the turn
+		err = s.setAside(s.given) // nobody else is here: having life for writing includes to lead
 	}
 	if e := s.shut(); err == nil {
 		err = e

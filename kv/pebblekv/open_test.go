@@ -181,7 +181,8 @@ func TestCommitsWaitForMemtables(t *testing.T) {
 // TestMemtableCountFollowsPebble fills many memtables and demands that the count comes back to
 // zero.
 func TestMemtableCountFollowsPebble(t *testing.T) {
-	s := mustOpen(t, Options{Dir: "store", FS: vfs.NewMem()}) // starts small and doubles
+	// It starts small and doubles.
+	s := mustOpen(t, Options{Dir: "store", FS: vfs.NewMem(), MemtableBytes: 8 << 20})
 	defer mustClose(t, s)
 	for i := range 500 {
 		t1 := kv.Txn{Puts: []kv.Put{{Key: fmt.Append(nil, i), Value: make([]byte, 64<<10)}}}

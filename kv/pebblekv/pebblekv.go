@@ -1,9 +1,10 @@
 // Package pebblekv is the embedded engine of package kv: one directory, one process, on pebble.
 //
-// A commit has two parts. The ordered one (commit.go) checks the transaction against the current
-// state, numbers it and hands it to pebble's log and memtable; one commit at a time does that, in
-// a few microseconds and without waiting for the disk. The durable one, for synced commits, waits
-// for the log outside of it, so that all commits that wait share one flush of the disk.
+// A commit has two parts. The ordered one checks the transaction against the current state, numbers
+// it and hands it to pebble's log and memtable, in a few microseconds and without waiting for the
+// disk; one commit at a time does that, for all that have come meanwhile (group.go). The durable
+// one waits for the log outside of it, so that all commits that wait share one write of it and, if
+// synced, one flush of the disk.
 //
 // The first failed write freezes the directory (guard.go): nothing is written any more, reads go
 // on, and what is on disk is what a crash at that moment would have left, which the next Open
@@ -17,8 +18,8 @@
 // It does not replicate and does not repair. What a range check needs to know about recent
 // changes is kept in memory, bounded; see engine.Changes.
 //
-// Read pebblekv.go first, then commit.go, guard.go and recover.go; format.go draws the keys and
-// values.
+// Read pebblekv.go first, then commit.go, group.go, guard.go and recover.go; format.go draws the
+// keys and values. bare.go is for benches: pebble alone.
 package pebblekv
 
 import (
@@ -62,7 +63,7 @@ type Options struct {
 	CacheBytes int64
 
 	// MemtableBytes is the size of a memtable, in bytes; there are at most 4. Small ones are
-	// started with, so that an idle store is small. Default 8 MiB, at least 1 MiB.
+	// started with, so that an idle store is small. Default 16 MiB, at least 1 MiB.
 	MemtableBytes int
 
 	// ChangesBytes bounds the memory of recent changes for range checks, in bytes; the promise of
@@ -86,7 +87,7 @@ func (o Options) withDefaults() Options {
 		o.CacheBytes = 16 << 20
 	}
 	if o.MemtableBytes == 0 {
-		o.MemtableBytes = 8 << 20
+		o.MemtableBytes = 16 << 20
 	}
 	if o.ChangesBytes == 0 {
 		o.ChangesBytes = 4 << 20
@@ -137,14 +138,16 @@ type Store struct {
 	closing  chan struct{} // closed by Close
 	watching sync.WaitGroup
 
-	// turn is the lock of the ordered section: whoever has put a token in has it. It is a channel
-	// because waiting for it ends with the caller's context and with the failure of the store.
-	turn    chan struct{}
-	version kv.Version // the last commit
-	given   kv.Version // the last number given out; beyond version after a crash
-	ceiling kv.Version // numbers up to here are set aside on disk
-	replay  *engine.Replay
-	changes *engine.Changes
+	turn  turn  // of the ordered section: whoever leads has what follows
+	shown shown // the version that snapshots see
+
+	version  kv.Version // the last commit
+	given    kv.Version // the last number given out; beyond version after a crash
+	ceiling  kv.Version // numbers up to here are set aside on disk
+	replay   *engine.Replay
+	changes  *engine.Changes
+	recent   *engine.Recent
+	counters counters
 }
 
 // pebbleOptions fits pebble to metadata: small values, many point reads of keys that do not
@@ -165,7 +168,10 @@ func (o Options) pebbleOptions(g *guard, q *queue) *pebble.Options {
 		// never stalls; commits wait in front of it, see queue.
 		MemTableStopWritesThreshold: 4 * queuedMax,
 		L0StopWritesThreshold:       1 << 20,
-		CompactionConcurrencyRange:  func() (lower, upper int) { return 1, 2 },
+		// Compaction was half of the processor time of a commit. It rewrites what lies below the
+		// tables that it takes in, so it should take in many; a reader has a filter for each.
+		L0CompactionThreshold:      8,
+		CompactionConcurrencyRange: func() (lower, upper int) { return 1, 2 },
 	}
 	for i := range p.Levels {
 		p.Levels[i].FilterPolicy = bloom.FilterPolicy(10)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -25,7 +24,9 @@ func (s *Store) Snapshot() kv.Snapshot {
 		return deadSnapshot{s.absent}
 	}
 	s.snaps.Add(1)
-	return &snapshot{store: s, view: s.db.NewSnapshot()}
+	snap := &snapshot{store: s}
+	snap.version.Store(uint64(s.shown.during(func() { snap.view = s.db.NewSnapshot() })))
+	return snap
 }
 
 // snapshot implements kv.Snapshot.
@@ -34,23 +35,23 @@ type snapshot struct {
 	view   *pebble.Snapshot
 	closed atomic.Bool
 
-	once    sync.Once // most readers never ask for the version
-	version kv.Version
+	version atomic.Uint64 // 0: nobody has asked yet
 }
 
-// Version implements kv.Snapshot: the view itself holds the number of its last commit.
+// Version implements kv.Snapshot: the view itself holds the number of its last commit. It is read
+// where a commit was under way when the view was made.
 func (s *snapshot) Version() kv.Version {
-	s.once.Do(func() {
-		v, _, err := getVersion(s.view, keyLast)
-		if err != nil {
-			// A version that no commit reaches: as Since it can only conflict, never pass
-			// wrongly.
-			s.store.opt.Log.Error("the version of a snapshot cannot be read", "err", err)
-			v = math.MaxUint64
-		}
-		s.version = v
-	})
-	return s.version
+	if v := s.version.Load(); v != 0 {
+		return kv.Version(v)
+	}
+	v, _, err := getVersion(s.view, keyLast)
+	if err != nil {
+		// A version that no commit reaches: as Since it can only conflict, never pass wrongly.
+		s.store.opt.Log.Error("the version of a snapshot cannot be read", "err", err)
+		v = math.MaxUint64
+	}
+	s.version.Store(uint64(v))
+	return v
 }
 
 func (s *snapshot) Get(key []byte) ([]byte, kv.Version, error) {
@@ -167,10 +168,17 @@ func scan(
 	return told("pebblekv.Scan", it.Close())
 }
 
-// reader is the current state for engine.Check.
-type reader struct{ view }
+// reader is the current state for engine.Check: what pebble has, after what the group has listed so
+// far was written, where that matters.
+type reader struct {
+	view
+	g *group
+}
 
 func (r reader) VersionOf(key []byte) (v kv.Version, err error) {
+	if err := r.g.writeFor(key); err != nil {
+		return 0, err
+	}
 	_, err = peek(r.view, userKey(key), func(b []byte) error {
 		var err error
 		v, _, err = parseValue(b)
@@ -180,6 +188,9 @@ func (r reader) VersionOf(key []byte) (v kv.Version, err error) {
 }
 
 func (r reader) AnyIn(start, end []byte) (any bool, err error) {
+	if err := r.g.write(); err != nil {
+		return false, err
+	}
 	err = scan(r.view, start, end, func(_, _ []byte, _ kv.Version) bool {
 		any = true
 		return false

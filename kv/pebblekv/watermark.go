@@ -131,16 +131,20 @@ type watermark struct {
 	seq    uint64
 	mount  mountID
 	marks  map[appended]mark
-	behind bool // the file has what the disk may not have
+	slot   []byte // what was written last: its memory is used again
+	behind bool   // the file has what the disk may not have
 	timer  *time.Timer
 }
 
 // mountID names one mount of one boot. The zero value means unknown: then written never counts.
 type mountID [16]byte
 
-// encode draws a slot.
+// encodeLocked draws a slot. It is valid until the next call.
 func (w *watermark) encodeLocked() []byte {
-	b := append(make([]byte, 0, slotBytes), marksMagic...)
+	if w.slot == nil {
+		w.slot = make([]byte, 0, slotBytes)
+	}
+	b := append(w.slot[:0], marksMagic...)
 	b = binary.BigEndian.AppendUint32(b, marksVersion)
 	b = binary.BigEndian.AppendUint32(b, uint32(len(w.marks)))
 	b = binary.BigEndian.AppendUint64(b, w.seq)

@@ -189,6 +189,7 @@ func (s *Store) apply(ctx context.Context, c *meta.Caller, ch *lease.Change,
 		t := txn{losses: s.losses.Load(), now: s.now(), snap: s.kv.Snapshot(), open: &s.sessions}
 		t.kv.ReqID = id
 		t.since = t.snap.Version()
+		t.kv.Seen = t.since // all that read notes down holds there
 		err = build(&t)
 		t.snap.Close()
 		switch {
