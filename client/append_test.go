@@ -5,7 +5,9 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/iod"
@@ -13,12 +15,19 @@ import (
 	"github.com/sluice-storage/sluice/meta/store"
 )
 
-// TestAppendsOfTwoClients at the same moment follow each other: every record is there once, whole.
-func TestAppendsOfTwoClients(t *testing.T) {
+// TestAppendsOfClients: those of two and five clients at the same moment follow each other: every
+// record is there once, whole.
+func TestAppendsOfClients(t *testing.T) {
+	for _, clients := range []int{2, 5} {
+		t.Run(fmt.Sprint(clients), func(t *testing.T) { appendAtOnce(t, clients) })
+	}
+}
+
+func appendAtOnce(t *testing.T, clients int) {
 	c := newCluster(t, 3, store.Options{})
 	ctx := context.Background()
 	made := create(t, c.client(Options{}), "f", 3)
-	const clients, records, length = 3, 60, 3000
+	const records, length = 60, 3000
 	record := func(who, i int) []byte {
 		text := fmt.Sprintf("<client %d record %d>", who, i)
 		return append([]byte(text), bytes.Repeat([]byte{byte('a' + who)}, length-len(text))...)
@@ -56,6 +65,89 @@ func TestAppendsOfTwoClients(t *testing.T) {
 				t.Fatalf("record %d of client %d is lost", i, who)
 			}
 		}
+	}
+}
+
+// TestAppendsInTurn: each client of several finds the end that the one before it has left, though
+// it has its own idea of the file's length. Now and then one of them loses its session.
+func TestAppendsInTurn(t *testing.T) {
+	for _, clients := range []int{2, 5} {
+		c := newCluster(t, 2, store.Options{})
+		ctx := context.Background()
+		made := create(t, c.client(Options{}), "f", 2)
+		var files []*File
+		for range clients {
+			f, err := c.client(Options{FreshMax: time.Hour}).OpenIno(ctx, meta.Cred{}, made.Ino(),
+				meta.OpenWrite)
+			must(t, err)
+			files = append(files, f)
+		}
+		var want []byte
+		for i := range 100 {
+			f := files[i%clients]
+			if i%17 == 16 {
+				must(t, f.fs.replaceSession(ctx, f.fs.sess.Load()))
+			}
+			line := fmt.Appendf(nil, "record %d\n", i)
+			off, err := f.Append(ctx, line)
+			if err != nil || off != int64(len(want)) {
+				t.Fatalf("record %d of %d clients at %d, want %d: %v", i, clients, off, len(want), err)
+			}
+			want = append(want, line...)
+		}
+		_, err := made.Stat(ctx)
+		must(t, err)
+		if got := contents(t, made); !bytes.Equal(got, want) {
+			t.Fatalf("%q, want %q", got, want)
+		}
+	}
+}
+
+// asked counts requests to the metadata service: reservations, and what else an append could need.
+type asked struct {
+	meta.Service
+	appends, others atomic.Int64
+}
+
+func (a *asked) Append(ctx context.Context, c meta.Caller, handle uint64, n int64) (
+	int64, meta.Attr, error) {
+	a.appends.Add(1)
+	return a.Service.Append(ctx, c, handle, n)
+}
+
+func (a *asked) GetAttr(ctx context.Context, c meta.Caller, ino meta.Ino) (meta.Attr, error) {
+	a.others.Add(1)
+	return a.Service.GetAttr(ctx, c, ino)
+}
+
+func (a *asked) Commit(ctx context.Context, c meta.Caller, w meta.Change, sync bool) (
+	meta.Attr, error) {
+	a.others.Add(1)
+	return a.Service.Commit(ctx, c, w, sync)
+}
+
+// TestLoneAppender: what an append costs who is alone: one reservation, which measures the file, one
+// write, and nothing else.
+func TestLoneAppender(t *testing.T) {
+	c := newCluster(t, 1, store.Options{})
+	svc := &asked{Service: c.meta}
+	fs, err := New(svc, c, Options{})
+	must(t, err)
+	defer func() { must(t, fs.Close()) }()
+	f := create(t, fs, "f", 1)
+	const records = 50
+	all := func() {
+		for range records {
+			_, err := f.Append(context.Background(), []byte("line\n"))
+			must(t, err)
+		}
+	}
+	writes := c.counted(iod.OpWrite, all)
+	stats := c.counted(iod.OpStat, all)
+	if svc.appends.Load() != 2*records || svc.others.Load() != 0 || writes[1] != records ||
+		stats[1] != records {
+		t.Fatalf("%d appends: %d reservations, %d other requests, %d writes, %d measurements",
+			records, svc.appends.Load()/2, svc.others.Load(), writes[1], stats[1])
 	}
 }
 

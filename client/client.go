@@ -12,8 +12,8 @@
 // is older than Options.FreshMax.
 //
 // Read client.go first, then file.go (life of a handle), inode.go (what handles share), transfer.go
-// (life of a read or write), retry.go, kept.go (unsynced writes), how.go (hints to the servers'
-// caches), and buffers.go (memory that servers reach by themselves).
+// (life of a read or write), retry.go, kept.go (unsynced writes), lock.go (locks between clients),
+// how.go (hints to the servers' caches), and buffers.go (memory that servers reach by themselves).
 package client
 
 import (
@@ -169,6 +169,7 @@ type FS struct {
 
 	remake  turn    // held while a lost session is replaced
 	endings endings // handles that nobody needs
+	locks   locks
 
 	mu     sync.Mutex
 	inodes map[meta.Ino]*inode
@@ -198,6 +199,7 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 		files:  make(map[*File]struct{}),
 	}
 	fs.endings.token = make(chan struct{}, 1)
+	fs.locks.listening = newTurn()
 	fs.keep, _ = data.(keeper)
 	fs.life, fs.stop = context.WithCancel(context.Background())
 	s, err := fs.newSession(ctx)
@@ -211,6 +213,16 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 	fs.workers.Go(fs.renewUsed)
 	fs.workers.Go(fs.closeEndings)
 	return fs, nil
+}
+
+// background runs fn beside the callers, until the FS is closed; false if it is.
+func (fs *FS) background(fn func()) bool {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if !fs.closed {
+		fs.workers.Go(fn)
+	}
+	return !fs.closed
 }
 
 // Meta is the metadata service behind the file system.

@@ -73,6 +73,13 @@ func (n *inode) learn(a *meta.Attr) {
 	n.learnLocked(a)
 }
 
+// doubt lets the next read that meets the end of the file ask for its length.
+func (n *inode) doubt() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.heard = time.Time{}
+}
+
 // hear takes over attributes from an answer that came by the way. It may know of a truncation
 // that is still being carried out: a write under that sequence now would be cut by it later, so
 // the sequence is left alone until a server refuses the old one and the size is asked for.

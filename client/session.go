@@ -96,6 +96,9 @@ func (fs *FS) replaceSession(ctx context.Context, old *session) error {
 	fs.sess.Store(s)
 	defer close(s.ready)
 	fs.opts.Logger.Warn("the session was lost; files are opened again", "old", old.id, "new", s.id)
+	if !fs.claimLocks(ctx, s, old.id) {
+		fs.loseLocks(fs.locks.all()) // nothing is written through what may be lost
+	}
 	for _, f := range fs.openFiles() {
 		g := f.grant.Load()
 		if g.session == s.id {

@@ -46,6 +46,8 @@ const (
 	CrossDevice              // the two names live in different file systems
 	NoMemory                 // the memory bound is reached
 	TooManyOpen              // a bound on open files is reached
+	Deadlock                 // whoever waited for this lock would wait for itself
+	NoLocks                  // a bound on locks is reached
 	kindCount
 )
 
@@ -74,7 +76,7 @@ var kinds = [kindCount]kindRow{
 	Fenced:       {"fenced off", syscall.EOWNERDEAD},
 	Expired:      {"capability expired", syscall.EKEYEXPIRED},
 	Forged:       {"capability refused", syscall.EKEYREJECTED},
-	Conflict:     {"conflict", syscall.EDEADLK},
+	Conflict:     {"conflict", syscall.ERESTART},
 	MaybeDone:    {"outcome unknown", syscall.EINPROGRESS},
 	Busy:         {"busy", syscall.EBUSY},
 	Again:        {"try again", syscall.EAGAIN},
@@ -94,6 +96,8 @@ var kinds = [kindCount]kindRow{
 	CrossDevice:  {"cross-device link", syscall.EXDEV},
 	NoMemory:     {"out of memory bound", syscall.ENOMEM},
 	TooManyOpen:  {"too many open files", syscall.ENFILE},
+	Deadlock:     {"deadlock", syscall.EDEADLK},
+	NoLocks:      {"too many locks", syscall.ENOLCK},
 }
 
 // String is the kind's text for people.

@@ -45,6 +45,15 @@ const (
 	OpCloseMany
 	OpReadSmall
 	OpMoveOut
+)
+
+// The operations of Locks.
+const (
+	OpLock Op = iota + 45
+	OpUnlock
+	OpTestLock
+	OpAwaitLocks
+	OpClaimLocks
 	OpEnd // one more than the last
 )
 
@@ -85,6 +94,13 @@ type Args struct {
 	Session  uint64
 	Server   Server // without Up and LastSeen
 	Mac      [32]byte
+	Lock     Lock
+	Mode     LockMode
+	Locks    []Lock
+	More     bool
+	LockLife uint64
+	After    uint64
+	WaitMs   uint32
 }
 
 // Result is the answer of any operation; ops says which part of it travels with which.
@@ -107,6 +123,11 @@ type Result struct {
 	Heard   Heard
 	Claims  []Regained
 	Kinds   []errs.Kind
+	State   LockState
+	Lock    Lock
+	Held    bool
+	Locks   []Lock
+	News    LockNews
 }
 
 // opRow is one operation: what it is called, what is sent and what comes back.
@@ -163,9 +184,17 @@ var ops = [OpEnd]opRow{
 	OpCloseMany: {"closemany", args{argCaller, argClosings}, result{resKinds}},
 	OpReadSmall: {"readsmall", args{argCaller, argIno}, result{resAttr, resSmall}},
 	OpMoveOut:   {"moveout", args{argCaller, argChange, argVersion}, result{resAttr}},
+
+	OpLock:     {"lock", args{argCaller, argLock, argMode}, result{resState}},
+	OpUnlock:   {"unlock", args{argCaller, argLock}, nil},
+	OpTestLock: {"testlock", args{argCaller, argLock}, result{resHeld, resLock}},
+	OpAwaitLocks: {"awaitlocks",
+		args{argCaller, argLockLife, argAfter, argWaitMs}, result{resNews}},
+	OpClaimLocks: {"claimlocks",
+		args{argCaller, argSession, argMore, argLocks}, result{resLocks}},
 }
 
-// Valid tells whether this build knows the operation.
+// Valid tells whether this build knows the operation. Numbers between the groups are nobody's.
 func (o Op) Valid() bool { return o > 0 && o < OpEnd && ops[o].name != "" }
 
 // String is the operation's name.

@@ -25,6 +25,7 @@ type Service interface {
 	Files
 	Smalls
 	Appends
+	Locks
 	Sessions
 	Leases
 	Volumes

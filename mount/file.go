@@ -18,6 +18,7 @@ import (
 type file struct {
 	*client.File
 	direct bool // the kernel keeps no pages for it
+	owners lockOwners
 }
 
 func openFlags(flags uint32) meta.OpenFlags {
@@ -262,7 +263,12 @@ func (b *bridge) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	}
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
-	return b.status("flush", b.commit(ctx, f, func() error { return f.Commit(ctx) }))
+	err := b.commit(ctx, f, func() error { return f.Commit(ctx) })
+	if !b.opts.LocalLocks {
+		b.releaseOwner(ctx, f.Ino(), meta.LockRange, in.LockOwner)
+		f.owners.remove(in.LockOwner) // it may lock the file anew before this one is released
+	}
+	return b.status("flush", err)
 }
 
 // commit runs a commit of the file and keeps account of the version that the kernel's pages
@@ -297,6 +303,10 @@ const releaseMax = time.Minute
 // Release is the end of an open file: its last descriptor and mapping are gone.
 func (b *bridge) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	if f, ok := b.files.remove(in.Fh); ok {
+		b.behind.forget(f.Ino())
+		ctx, cancel := context.WithTimeout(context.Background(), releaseMax)
+		defer cancel()
+		b.unlockClosed(ctx, in, f)
 		b.release(f)
 	}
 }

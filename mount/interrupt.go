@@ -27,12 +27,18 @@ const stopSignals = 1<<(syscall.SIGHUP-1) | 1<<(syscall.SIGINT-1) | 1<<(syscall.
 // request is the context of one request. It ends when the process is killed, or has had a signal to
 // stop for a while.
 func (b *bridge) request(cancel <-chan struct{}, h *fuse.InHeader) (context.Context, func()) {
+	return b.requestFor(cancel, h, interruptAfter)
+}
+
+// requestFor is request that goes on for a given time after a signal to stop.
+func (b *bridge) requestFor(cancel <-chan struct{}, h *fuse.InHeader, after time.Duration) (
+	context.Context, func()) {
 	ctx, stop := context.WithCancel(context.Background())
 	pid := h.Pid
 	go func() {
 		select {
 		case <-cancel: // some signal has come
-			watchSignals(ctx, pid, stop)
+			watchSignals(ctx, pid, after, stop)
 		case <-ctx.Done():
 		}
 	}()
@@ -41,7 +47,7 @@ func (b *bridge) request(cancel <-chan struct{}, h *fuse.InHeader) (context.Cont
 
 // watchSignals gives a request up as soon as its process is being killed, or has waited for long
 // enough with a signal to stop.
-func watchSignals(ctx context.Context, pid uint32, stop func()) {
+func watchSignals(ctx context.Context, pid uint32, after time.Duration, stop func()) {
 	var since time.Time // of the first look that found a signal to stop
 	for {
 		pending := pendingSignals(processStatus(pid))
@@ -51,9 +57,9 @@ func watchSignals(ctx context.Context, pid uint32, stop func()) {
 			return
 		case pending&stopSignals == 0:
 			since = time.Time{}
-		case since.IsZero():
+		case since.IsZero() && after > 0:
 			since = time.Now()
-		case time.Since(since) >= interruptAfter:
+		case time.Since(since) >= after:
 			stop()
 			return
 		}

@@ -12,8 +12,8 @@
 // RWF_NOAPPEND of pwritev2(2). The position of such a file, lseek(2) with SEEK_CUR, is the
 // kernel's guess.) Other sequential writes are sent in the
 // background, others before write(2) returns; close(2) returns when all of them are at the I/O
-// servers, fsync(2) when they are on stable storage. File locks are the kernel's own, within one
-// mount.
+// servers, fsync(2) when they are on stable storage. File locks (flock(2), fcntl(2)) hold between
+// mounts; see lock.go.
 //
 // It does not parse options of a command line and handles no signals: package cmd does.
 //
@@ -61,6 +61,10 @@ type Options struct {
 	// WriteBehind is how many bytes of sequential writers' data may be on their way to the servers
 	// after write(2) has returned. Default 32 MiB; negative: none.
 	WriteBehind int
+
+	// LocalLocks keeps flock(2) and fcntl(2) locks in this kernel: they hold within this mount only,
+	// and cost nothing. Default false: they hold between all mounts.
+	LocalLocks bool
 
 	// Name is the source in the list of mounts. Default "sluice".
 	Name string
@@ -185,6 +189,7 @@ func (m *Mounted) serve() {
 func fuseOptions(o *Options) *fuse.MountOptions {
 	f := &fuse.MountOptions{
 		AllowOther:    o.AllowOther,
+		EnableLocks:   !o.LocalLocks,
 		Options:       []string{"default_permissions"},
 		MaxBackground: backgroundMax,
 		MaxWrite:      requestMax,

@@ -22,6 +22,7 @@ import (
 type mountOptions struct {
 	url, dir                                 string
 	detach, readOnly, allowOther, keepTrying bool
+	localLocks                               bool
 	log                                      string
 	by                                       providersFlag
 	web                                      adminFlag
@@ -53,6 +54,8 @@ func newMount() *cobra.Command {
 	flags.Bool("foreground", true, "stay until it is unmounted; -d does not")
 	flags.BoolVar(&o.readOnly, "read-only", false, "refuse all changes")
 	flags.BoolVar(&o.allowOther, "allow-other", os.Geteuid() == 0, "let other users in")
+	flags.BoolVar(&o.localLocks, "local-locks", false,
+		"flock and fcntl locks hold within this mount only, and cost no requests")
 	flags.BoolVar(&o.keepTrying, "keep-trying", false, "wait for the cluster for as long as it takes")
 	flags.StringVar(&o.log, "log", "",
 		"with -d, the `FILE` that its output goes to (default mount.log in a folder of the user's own)")
@@ -88,7 +91,8 @@ func runMount(cmd *cobra.Command, o mountOptions) error {
 	}
 	defer conn.close()
 	m, err := mount.Mount(cmd.Context(), conn.fs, dir,
-		mount.Options{AllowOther: o.allowOther, ReadOnly: o.readOnly, Name: o.url, Logger: log})
+		mount.Options{AllowOther: o.allowOther, ReadOnly: o.readOnly, LocalLocks: o.localLocks,
+			Name: o.url, Logger: log})
 	if err != nil {
 		return err
 	}

@@ -111,7 +111,7 @@ func changes(op meta.Op) bool {
 	switch op {
 	case meta.OpLookup, meta.OpReadDir, meta.OpReadLink, meta.OpGetAttr, meta.OpGetXattr,
 		meta.OpListXattr, meta.OpRenew, meta.OpListVolumes, meta.OpTime, meta.OpFind, meta.OpListen,
-		meta.OpClaim, meta.OpReadSmall:
+		meta.OpClaim, meta.OpReadSmall, meta.OpTestLock, meta.OpAwaitLocks, meta.OpClaimLocks:
 		return false
 	}
 	return true
@@ -120,8 +120,9 @@ func changes(op meta.Op) bool {
 // levelOf is the service level of an operation: signs of life before names, names before lists.
 func levelOf(op meta.Op) msg.Level {
 	switch op {
-	case meta.OpKeepAlive, meta.OpRenew, meta.OpJoin, meta.OpTime, meta.OpListen, meta.OpClaim:
-		return 2
+	case meta.OpKeepAlive, meta.OpRenew, meta.OpJoin, meta.OpTime, meta.OpListen, meta.OpClaim,
+		meta.OpUnlock, meta.OpAwaitLocks, meta.OpClaimLocks:
+		return 2 // who releases comes before who wants
 	case meta.OpReadDir, meta.OpListXattr, meta.OpListVolumes:
 		return 0
 	}

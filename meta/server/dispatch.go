@@ -51,7 +51,7 @@ func (s *Server) dispatch(ctx context.Context, op meta.Op, a *meta.Args, room in
 	return r, err
 }
 
-// dispatchFiles is the second half of dispatch: open files, sessions, volumes and servers.
+// dispatchFiles is the second part of dispatch: open files, sessions, volumes and servers.
 func (s *Server) dispatchFiles(ctx context.Context, op meta.Op, a *meta.Args, room int) (
 	r meta.Result, err error) {
 
@@ -128,6 +128,29 @@ func (s *Server) dispatchLeases(ctx context.Context, op meta.Op, a *meta.Args, r
 		r.Attr, r.Value, err = s.service.ReadSmall(ctx, c, a.Ino)
 	case meta.OpMoveOut:
 		r.Attr, err = s.service.MoveOut(ctx, c, a.Change, a.Version)
+	default:
+		return s.dispatchLocks(ctx, op, a)
+	}
+	return r, err
+}
+
+// dispatchLocks is the last part of dispatch.
+func (s *Server) dispatchLocks(ctx context.Context, op meta.Op, a *meta.Args) (
+	r meta.Result, err error) {
+
+	c := a.Caller
+	switch op {
+	case meta.OpLock:
+		r.State, err = s.service.Lock(ctx, c, a.Lock, a.Mode)
+	case meta.OpUnlock:
+		err = s.service.Unlock(ctx, c, a.Lock)
+	case meta.OpTestLock:
+		r.Lock, r.Held, err = s.service.TestLock(ctx, c, a.Lock)
+	case meta.OpAwaitLocks:
+		wait := time.Duration(a.WaitMs) * time.Millisecond
+		r.News, err = s.service.AwaitLocks(ctx, c, a.LockLife, a.After, wait)
+	case meta.OpClaimLocks:
+		r.Locks, err = s.service.ClaimLocks(ctx, c, a.Session, a.Locks, a.More)
 	default:
 		err = errs.Newf(errs.Unsupported, "meta.Serve", "", "operation %d", op)
 	}

@@ -93,6 +93,9 @@ func (s *Server) work(ctx context.Context, op meta.Op, c *msg.Call) ([]byte, err
 	if err := args.Decode(op, body); err != nil {
 		return nil, err
 	}
+	if op == meta.OpAwaitLocks {
+		c.Park() // it waits for what other requests do
+	}
 	room := max(int(c.InLen()), c.MaxReply()-1)
 	res, err := s.dispatch(ctx, op, &args, room)
 	if err != nil {

@@ -179,6 +179,7 @@ func TestForeignStoresAreRefused(t *testing.T) {
 	}{
 		{"Aformat", "\x00\x00\x00\x04clusterX", errs.Version},
 		{"Aformat", "\x00\x00\x00\x02clusterX", errs.Version},
+		{"Aformat", "\x00\x00\x00\x01clusterX", errs.Version},
 		{"Aformat", "short", errs.Corrupt},
 		{"something", "else", errs.Invalid},
 	} {

@@ -54,29 +54,7 @@ func (s *Store) listen(ctx context.Context, l *meta.Listening) (meta.Heard, erro
 
 // beginListening writes down that a session may hold leases: the next process has to wait for it.
 func (s *Store) beginListening(ctx context.Context, id uint64) error {
-	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
-		key := sessionKey(id)
-		value, err := t.read(key)
-		if err != nil {
-			return err
-		}
-		var rec session
-		if value != nil {
-			err = parse(key, value, &rec)
-		}
-		switch {
-		case err != nil:
-			return err
-		case rec.State != sessionLive:
-			return stale(id)
-		case rec.Listens:
-			return errNothing
-		}
-		rec.Listens = true
-		t.kv.MakesRoom = true
-		t.put(key, rec.encode())
-		return nil
-	})
+	err := s.markSession(ctx, id, func(rec *session) *bool { return &rec.Listens })
 	if err != nil {
 		return err
 	}

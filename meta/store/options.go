@@ -75,6 +75,15 @@ type Options struct {
 	HandlesMax    int
 	HandlesAllMax int
 
+	// LocksMax bounds the locks that one session holds and waits for, LocksAllMax those of all
+	// together. Defaults: 65536, 1048576.
+	LocksMax    int
+	LocksAllMax int
+
+	// LockGrace is how long after a start the claims of a session that is heard of are waited for.
+	// Default: Lease.
+	LockGrace time.Duration
+
 	// Dead tells whether the process of a client has ended, by the client's name, if that can be
 	// known here. Default: nothing is known of anybody.
 	Dead func(client string) (dead, known bool)
@@ -124,6 +133,9 @@ func (o Options) withDefaults() Options {
 	if o.HandlesAllMax == 0 {
 		o.HandlesAllMax = 1 << 22
 	}
+	if o.LockGrace == 0 {
+		o.LockGrace = o.Lease
+	}
 	if o.Dead == nil {
 		o.Dead = func(string) (dead, known bool) { return false, false }
 	}
@@ -147,9 +159,11 @@ func (o *Options) validate() error {
 		return bad("CapTTL %v is longer than %v", o.CapTTL, capability.TTLMax)
 	case o.LeaseTime > o.Lease/2:
 		return bad("LeaseTime %v is longer than half of Lease %v", o.LeaseTime, o.Lease)
-	case min(o.Lease, o.LeaseTime, o.CapTTL, o.HeartbeatMax, o.MeasureMax, o.Tick) < 0:
+	case min(o.Lease, o.LeaseTime, o.CapTTL, o.HeartbeatMax, o.MeasureMax, o.Tick,
+		o.LockGrace) < 0:
 		return bad("durations must be positive")
-	case o.SessionsMax < 0 || o.HandlesMax < 0 || o.HandlesAllMax < 0:
+	case o.SessionsMax < 0 || o.HandlesMax < 0 || o.HandlesAllMax < 0 || o.LocksMax < 0 ||
+		o.LocksAllMax < 0:
 		return bad("limits must be positive")
 	case o.RootMode&^modeMask != 0:
 		return bad("RootMode %#o has other bits than %#o", o.RootMode, modeMask)

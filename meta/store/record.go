@@ -12,8 +12,8 @@ import (
 )
 
 // Format is the version of keys and records as a whole. A store with a higher one is refused.
-// Format 2 added 'Y', losses of files, lives of servers. Format 3 keeps no open files and adds small
-// ones.
+// Format 2 added 'Y', losses of files, lives of servers. Format 3 keeps no open files, and adds small
+// ones, and marks of sessions that may hold leases or locks.
 const Format = 3
 
 // recordVersion opens every record, but versionHints those of inodes that have hints: a build that
@@ -192,10 +192,11 @@ const (
 	sessionDead  // was not heard of: it may write until its capabilities have run out
 )
 
-// session is what 'S' keeps: |ver |state u8 |listens u8 |created i64 |client |.
+// session is what 'S' keeps: |ver |state u8 |listens u8 |locks u8 |created i64 |client |.
 type session struct {
 	State   uint8
 	Listens bool // it may hold leases
+	Locks   bool // it has asked for locks, which must be claimed after a restart
 	Created int64
 	Client  string
 }
@@ -205,6 +206,7 @@ func (n *session) encode() []byte {
 	e.U8(recordVersion)
 	e.U8(n.State)
 	e.Bool(n.Listens)
+	e.Bool(n.Locks)
 	e.I64(n.Created)
 	e.String(n.Client)
 	return e.B
@@ -213,6 +215,7 @@ func (n *session) encode() []byte {
 func (n *session) decode(d *wire.Dec) {
 	n.State = d.U8()
 	n.Listens = d.Bool()
+	n.Locks = d.Bool()
 	n.Created = d.I64()
 	n.Client = d.String(clientMax)
 }

@@ -46,6 +46,7 @@ const (
 // loops.
 func (s *Store) recover() error {
 	now := s.steady()
+	s.started = now
 	err := s.look(func(t *txn) error {
 		var bad error
 		err := t.scan([]byte{kindSession}, func(key, value []byte) bool {
@@ -55,11 +56,14 @@ func (s *Store) recover() error {
 			}
 			live := rec.State == sessionLive
 			a := &alive{seen: now, client: rec.Client, ending: !live, earlier: true, unclaimed: live,
-				listens: rec.Listens}
+				listens: rec.Listens, locks: rec.Locks}
 			if rec.State == sessionDead {
 				a.until = now.Add(s.opt.CapTTL)
 			}
 			s.sessions.add(number(key, 0), a)
+			if rec.Locks {
+				s.locks.Expect(number(key, 0))
+			}
 			return true
 		})
 		if err == nil {
@@ -131,8 +135,10 @@ func (s *Store) sessionLoop(ctx context.Context, last time.Time) {
 			s.endSilent(ctx, now.Add(-s.opt.Lease))
 		}
 		s.leases.Expire(s.steady())
+		s.endDeadHolders(ctx)
 		s.endSome(ctx, slots)
 		s.endOrphans(ctx)
+		s.settleLocks()
 		return true
 	})
 }

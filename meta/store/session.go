@@ -33,6 +33,8 @@ type alive struct {
 	unclaimed bool            // earlier, and may claim
 	listens   bool            // it may have leases; see listen.go
 	awaited   bool            // earlier, and may have leases
+	locks     bool            // its record says that it has asked for locks
+	heard     bool            // it was heard of in this life of the service
 }
 
 // sessions is the table of sessions and of what they have open. The records in the store are the
@@ -95,7 +97,7 @@ func (x *sessions) touch(id uint64, now time.Time) error {
 	if a == nil || a.ending {
 		return stale(id)
 	}
-	a.seen = now
+	a.seen, a.heard = now, true
 	return nil
 }
 
@@ -307,6 +309,34 @@ func (s *Store) NewSession(ctx context.Context, client string) (meta.SessionInfo
 	}, nil
 }
 
+// markSession sets a mark in the record of a living session, for the next life of the service.
+func (s *Store) markSession(ctx context.Context, id uint64, mark func(*session) *bool) error {
+	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
+		key := sessionKey(id)
+		value, err := t.read(key)
+		if err != nil {
+			return err
+		}
+		var rec session
+		if value != nil {
+			err = parse(key, value, &rec)
+		}
+		switch {
+		case err != nil:
+			return err
+		case rec.State != sessionLive:
+			return stale(id)
+		case *mark(&rec):
+			return errNothing
+		}
+		*mark(&rec) = true
+		t.kv.MakesRoom = true // nobody could lock or know what it is about to cut
+		t.put(key, rec.encode())
+		return nil
+	})
+	return err
+}
+
 // KeepAlive implements meta.Sessions.
 func (s *Store) KeepAlive(_ context.Context, session uint64) error {
 	return errs.Wrap("meta.KeepAlive", "", s.sessions.touch(session, s.steady()))
@@ -389,6 +419,8 @@ func (s *Store) beginEnd(ctx context.Context, id uint64, state uint8, before tim
 	})
 	if err != nil {
 		s.sessions.revive(id)
+	} else {
+		s.locks.Stop(id)
 	}
 	return err
 }
@@ -401,6 +433,7 @@ func (s *Store) finishEnd(ctx context.Context, id uint64) error {
 	if s.sessions.mayAct(id, s.steady()) {
 		return errs.Newf(errs.Again, "meta.session", "", "its capabilities have not run out")
 	}
+	s.locks.End(id)
 	for {
 		some := s.sessions.some(id, batchMax)
 		if len(some) == 0 {
@@ -422,7 +455,8 @@ func (s *Store) finishEnd(ctx context.Context, id uint64) error {
 	})
 	if err == nil {
 		s.sessions.forget(id)
-		wake(s.swept) // its orphans, and those that had to wait for it
+		wake(s.swept)   // its orphans, and those that had to wait for it
+		s.locks.End(id) // what was granted in between: see stillThere
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-storage/sluice/kv"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/meta/lease"
+	"github.com/sluice-storage/sluice/meta/lock"
 )
 
 // Store implements meta.Service.
@@ -28,6 +29,8 @@ type Store struct {
 	servers  servers
 	spaces   spaces
 	backlogs backlogs
+	locks    *lock.Table
+	started  time.Time     // when the leases of the last process's sessions began anew
 	losses   atomic.Uint64 // how often a server has lost its memory; see lost.go
 	serial   chan struct{} // one token: held by a rename that moves a directory elsewhere
 
@@ -64,6 +67,7 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 			inodes: map[meta.Ino]*opens{}, calm: make(chan struct{})},
 		servers:  servers{byID: map[uint32]*joined{}},
 		backlogs: backlogs{byID: map[uint32]*backlog{}},
+		locks:    newLocks(&opt),
 		serial:   make(chan struct{}, 1),
 		removed:  make(chan struct{}, 1),
 		swept:    make(chan struct{}, 1),
@@ -206,6 +210,8 @@ type Status struct {
 	Sessions  int   // living ones
 	Ending    int   // sessions that are gone and whose handles are not all closed yet
 	Handles   int   // open, of all sessions
+	Locks     int   // that are held
+	LockWaits int   // requests that wait for locks
 	Files     int64 // inodes
 	Removed   int64 // inodes that the deletion queue has finished with since the start
 	Pauses    int64 // times that the service did not run and let leases begin anew
@@ -219,6 +225,7 @@ func (s *Store) Status() (Status, error) {
 	st := Status{ClusterID: s.cluster, Removed: s.gone.Load(), Pauses: s.pauses.Load(),
 		Collected: s.collected.Load(), Unnamed: s.unnamed.Load()}
 	st.Sessions, st.Ending, st.Handles = s.sessions.count()
+	st.Locks, st.LockWaits = s.locks.Counts()
 	err := s.look(func(t *txn) error {
 		files, err := t.peek([]byte(keyFiles))
 		st.Files = counter(files)
