@@ -27,7 +27,8 @@ func (r *reservation) madeBy(g *grant) bool {
 // same moment there is no such order.
 //
 // If the outcome of the write is not known, the file is that much longer and the range shows the
-// data or zeroes. Where a server has refused the data for want of space, the range is given back.
+// data or zeroes. Where a server has refused the data for want of space, or a quota leaves no room
+// for all of it, the range is given back.
 func (f *File) Append(ctx context.Context, p []byte) (int64, error) {
 	if err := f.room("client.Append", 0, int64(len(p))); err != nil {
 		return 0, err
@@ -54,6 +55,9 @@ func (f *File) Append(ctx context.Context, p []byte) (int64, error) {
 			if r, err = f.reserve(ctx, g, int64(len(p))); err != nil {
 				return err
 			}
+			if err := f.roomFor(ctx, &r, int64(len(p))); err != nil {
+				return err
+			}
 		}
 		r.sent = true
 		err := f.move(ctx, g, r.seq, dir, p, r.off)
@@ -67,6 +71,23 @@ func (f *File) Append(ctx context.Context, p []byte) (int64, error) {
 		return 0, errs.Wrap("client.Append", "", err)
 	}
 	return r.off, nil
+}
+
+// roomFor makes sure that the file may become as long as a reservation of n bytes makes it. If not,
+// the reservation is given back: an append is whole or it is not.
+func (f *File) roomFor(ctx context.Context, r *reservation, n int64) error {
+	to, err := f.Room(ctx, r.off, r.off+n)
+	if err == nil && to < r.off+n {
+		_, err = roomIn(to, to)
+	}
+	if errs.KindOf(err) == errs.Quota {
+		_, _, failed := f.fs.svc.Append(ctx, meta.Caller{Session: r.by.session}, r.by.handle, 0)
+		if failed != nil {
+			return failed
+		}
+		r.by = nil
+	}
+	return err
 }
 
 // reserve asks for n bytes at the end of the file. A handle that the service does not know any more

@@ -93,6 +93,7 @@ func (fs *FS) newFile(ctx context.Context, s *session, h *meta.Handle, flags met
 	}
 	n.learn(&h.Attr)
 	n.mu.Lock()
+	n.allowLocked(h)
 	f.seen = n.baselineLocked()
 	n.mu.Unlock()
 	fs.mu.Lock()
@@ -115,6 +116,7 @@ func (f *File) adopt(old *grant, session uint64, h *meta.Handle) bool {
 		return false
 	}
 	f.grant.Store(newGrant(session, h))
+	f.node.allow(h)
 	return true
 }
 

@@ -27,6 +27,7 @@ type inode struct {
 	mtime    int64
 	dirty    bool // size or mtime is not yet committed
 	gaps     gaps
+	growth   growth
 
 	stripes []unsynced // by stripe
 	unknown bool       // there may be unsynced writes from before this record: sync all stripes
@@ -55,6 +56,7 @@ func (n *inode) learnLocked(a *meta.Attr) {
 	case a.TruncSeq > n.truncSeq:
 		n.truncSeq, n.size = a.TruncSeq, a.Size
 		n.gaps.cut(a.Size)
+		n.growth.to = 0
 	case a.TruncSeq == n.truncSeq:
 		n.size = max(n.size, a.Size)
 	default:

@@ -185,8 +185,9 @@ func (fs *FS) renew(ctx context.Context, files []*File) error {
 	return failed
 }
 
-// Statfs is the room of the whole file system.
-func (fs *FS) Statfs(ctx context.Context) (meta.FSStat, error) {
-	st, err := fs.svc.StatFS(ctx)
+// Statfs is the room of the file system; for an inode that belongs to a tree with a quota, that of
+// the tree.
+func (fs *FS) Statfs(ctx context.Context, ino meta.Ino) (meta.FSStat, error) {
+	st, err := fs.svc.StatFS(ctx, ino)
 	return st, errs.Wrap("client.Statfs", "", err)
 }

@@ -49,7 +49,8 @@ func (f *File) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
 }
 
 // WriteAt writes p at off. What it acknowledged survives the death of any server while this client
-// lives, and everything once Sync has returned, or the client was closed.
+// lives, and everything once Sync has returned, or the client was closed. What a quota leaves no
+// room for is not written: then less than all of p is, with errs.Quota.
 func (f *File) WriteAt(ctx context.Context, p []byte, off int64) (int, error) {
 	return f.writeAt(ctx, p, off, writing)
 }
@@ -67,10 +68,18 @@ func (f *File) writeAt(ctx context.Context, p []byte, off int64, dir direction) 
 	if len(p) == 0 {
 		return 0, nil
 	}
-	if err := f.one(ctx, dir, p, off); err != nil {
+	to, err := f.Room(ctx, off, off+int64(len(p)))
+	if err != nil {
+		return 0, err
+	}
+	part := p[:to-off]
+	if err := f.one(ctx, dir, part, off); err != nil {
 		return 0, errs.Wrap("client.Write", "", err)
 	}
-	return len(p), nil
+	if len(part) < len(p) {
+		_, err = roomIn(to, to)
+	}
+	return len(part), err
 }
 
 // ReadList reads the bytes that file means, in stream order, into bufs laid end to end; the
@@ -110,7 +119,14 @@ func (f *File) WriteList(ctx context.Context, bufs [][]byte, file seg.Access) (i
 	if err := f.room("client.WriteList", span.Off, span.Len); err != nil {
 		return 0, err
 	}
-	if err := f.list(ctx, writing, bufs, file); err != nil {
+	to, err := f.Room(ctx, span.Off, span.End())
+	if err == nil && to < span.End() {
+		_, err = roomIn(to, to) // pieces are in any order: all or nothing
+	}
+	if err == nil {
+		err = f.list(ctx, writing, bufs, file)
+	}
+	if err != nil {
 		return 0, errs.Wrap("client.WriteList", "", err)
 	}
 	return n, nil

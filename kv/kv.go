@@ -74,9 +74,14 @@ type Put struct{ Key, Value []byte }
 // Add adds Delta to a key that holds a 64-bit counter (8 bytes, big-endian, two's complement); an
 // absent key counts as 0. Adds commute: two transactions that add to one key never conflict over
 // it, unless one of them checks it. Reading it is reading 8 bytes.
+//
+// With Max above 0 the sum must not be above Max when the transaction commits, as if a check said
+// so: errs.Conflict otherwise. That bounds a counter exactly without making those who add to it
+// depend on each other.
 type Add struct {
 	Key   []byte
 	Delta int64
+	Max   int64
 }
 
 // Result is what a commit gave.

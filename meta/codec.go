@@ -16,6 +16,7 @@ const (
 	RenewMax  = 1024    // handles of one Renew
 	listMax   = 1 << 20 // servers of one answer; the message's size bounds them before
 	xattrsMax = 64 << 10
+	pathMax   = 4 << 10 // of a quota's directory
 )
 
 // field is a part of Args or Result on the wire.
@@ -111,11 +112,14 @@ func decAttr(d *wire.Dec, a *Attr) {
 	a.Layout = layout.Decode(d)
 }
 
-// encHandle: |id u64 |attr |hints |count u32 |count x capability |data |.
+// encHandle:
+// |id u64 |attr |hints |bounded u8 |grow to i64 |count u32 |count x capability |data |.
 func encHandle(e *wire.Enc, h *Handle) {
 	e.U64(h.ID)
 	encAttr(e, &h.Attr)
 	h.Hints.Append(e)
+	e.Bool(h.Bounded)
+	e.I64(h.GrowTo)
 	e.U32(uint32(len(h.Caps)))
 	for i := range h.Caps {
 		e.Raw(h.Caps[i][:])
@@ -127,6 +131,8 @@ func decHandle(d *wire.Dec, h *Handle) {
 	h.ID = d.U64()
 	decAttr(d, &h.Attr)
 	h.Hints = hint.Decode(d)
+	h.Bounded = d.Bool()
+	h.GrowTo = d.I64()
 	if n := d.Count(layout.WidthMax, capability.Bytes); n > 0 {
 		h.Caps = make([][capability.Bytes]byte, n)
 	}
@@ -276,6 +282,33 @@ func decVolume(d *wire.Dec, v *Volume) {
 	v.Created = d.I64()
 	v.Layout = layout.Decode(d)
 	v.Writer = d.String(clientMax)
+}
+
+// encUsage: |bytes i64 |inodes i64 |.
+func encUsage(e *wire.Enc, u *Usage) {
+	e.I64(u.Bytes)
+	e.I64(u.Inodes)
+}
+
+func decUsage(d *wire.Dec, u *Usage) { u.Bytes, u.Inodes = d.I64(), d.I64() }
+
+// encQuota: |id u64 |dir u64 |path |limit |used |counting u8 |.
+func encQuota(e *wire.Enc, q *Quota) {
+	e.U64(q.ID)
+	e.U64(uint64(q.Dir))
+	e.String(q.Path)
+	encUsage(e, &q.Limit)
+	encUsage(e, &q.Used)
+	e.Bool(q.Counting)
+}
+
+func decQuota(d *wire.Dec, q *Quota) {
+	q.ID = d.U64()
+	q.Dir = Ino(d.U64())
+	q.Path = d.String(pathMax)
+	decUsage(d, &q.Limit)
+	decUsage(d, &q.Used)
+	q.Counting = d.Bool()
 }
 
 // encServer: |id u32 |addr |store u64 |total i64 |free i64 |verifier u64 |life u32 |max file u64 |.

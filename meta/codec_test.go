@@ -51,6 +51,7 @@ func drawArgs(t *rapid.T) Args {
 		Claims:   []Claimed{{Handle: 21, Ino: 22, Flags: 3, UID: 23, Write: true, DataVersion: 24}},
 		Session:  14, Mac: [32]byte{31: 9},
 		Handles: rapid.SliceOfN(rapid.Uint64(), 1, 9).Draw(t, "handles"),
+		Limit:   Usage{Bytes: 1, Inodes: 2},
 		Server:  Server{ID: 1, Addr: "a", StoreID: 2, Total: 3, Free: 4, Verifier: 5},
 		Lock:    drawLock(t), Locks: []Lock{drawLock(t), {}}, Mode: LockWait, More: true, LockLife: 15,
 		After: 16, WaitMs: 17,
@@ -60,7 +61,8 @@ func drawArgs(t *rapid.T) Args {
 
 func drawResult(t *rapid.T) Result {
 	a := drawAttr(t)
-	h := Handle{ID: 3, Attr: a, Hints: hint.Hints{Policy: hint.PolicyLRU},
+	q := Quota{ID: 1, Dir: 2, Path: "/p", Limit: Usage{3, 4}, Used: Usage{5, 6}, Counting: true}
+	h := Handle{ID: 3, Attr: a, Hints: hint.Hints{Policy: hint.PolicyLRU}, Bounded: true, GrowTo: 8,
 		Caps: [][capability.Bytes]byte{{1}, {63: 2}}, Data: []byte{}}
 	v := Volume{Name: "v", Ino: 1, Size: 2, Created: 3, Layout: a.Layout, Writer: "host:1"}
 	return Result{
@@ -68,7 +70,7 @@ func drawResult(t *rapid.T) Result {
 		Entries: []Entry{{Name: "x", Ino: 1, Type: Fifo, Cookie: 2}, {Name: "y", Cookie: 3, Attr: &a}},
 		Handle:  h, Handles: []Handle{h, {ID: 4}}, Volume: v, Volumes: []Volume{v, v},
 		Session: SessionInfo{ID: 1, LeaseMs: 2, ClusterID: 3, LeaseTimeMs: 4, Life: 5, Epoch: 6},
-		FS:      FSStat{1, 2, 3}, Kinds: []errs.Kind{errs.OK, errs.Fenced},
+		FS:      FSStat{1, 2, 3, 4}, Quota: q, Quotas: []Quota{q, {ID: 9}}, Kinds: []errs.Kind{errs.OK, errs.Fenced},
 		Found:   Found{Dir: a, Present: true, Attr: a, Target: "t", Data: []byte{1, 2}},
 		Heard:   Heard{Life: 1, Epoch: 2, Extended: true, Recalls: []Recall{{1, 2, true}}},
 		Claims:  []Regained{{Gone: true, Lease: LeaseWrite, Serial: 9}, {}},
@@ -138,7 +140,7 @@ func TestOpsAreComplete(t *testing.T) {
 			seen[name] = true
 		}
 	}
-	for _, op := range []Op{0, OpLock - 1, OpEnd, 9999} {
+	for _, op := range []Op{0, OpGrow - 1, OpEnd, 9999} {
 		if errs.KindOf(new(Args).Decode(op, nil)) != errs.Unsupported {
 			t.Errorf("operation %d is accepted", op)
 		}
@@ -146,7 +148,7 @@ func TestOpsAreComplete(t *testing.T) {
 	// Written out, because a number that moves breaks every client in the field.
 	if OpLookup != 1 || OpGetAttr != 8 || OpClose != 18 || OpStatFS != 29 ||
 		OpAppend != 31 || OpFind != 33 || OpMoveOut != 38 ||
-		OpLock != 45 || OpClaimLocks != 49 {
+		OpLock != 45 || OpClaimLocks != 49 || OpGrow != 60 || OpRemoveQuota != 64 {
 		t.Error("operations were renumbered")
 	}
 }

@@ -85,8 +85,9 @@ const (
 	layoutBytes = 16
 	attrBytes   = 8 + 1 + 5*4 + 4*8 + 4 + 2*8 + 2 + 8 + 3 + 8 + layoutBytes
 	entryBytes  = 4 + 8 + 1 + 8 + 1
-	handleBytes = 8 + attrBytes + hint.Bytes + 4 + 1
+	handleBytes = 8 + attrBytes + hint.Bytes + 1 + 8 + 4 + 1
 	volumeBytes = 4 + 3*8 + layoutBytes + 4
+	quotaBytes  = 2*8 + 4 + 4*8 + 1
 	serverBytes = 4 + 4 + 4*8 + 4 + 8 + 1 + 8
 
 	closingBytes  = 8 + 1
@@ -117,6 +118,7 @@ var (
 	argVersion  = u64(func(a *Args) *uint64 { return &a.Version })
 	argHandle   = u64(func(a *Args) *uint64 { return &a.Handle })
 	argSession  = u64(func(a *Args) *uint64 { return &a.Session })
+	argLimit    = one(func(a *Args) *Usage { return &a.Limit }, encUsage, decUsage)
 	argServer   = one(func(a *Args) *Server { return &a.Server }, encServer, decServer)
 	argChange   = one(func(a *Args) *Change { return &a.Change }, encChange, decChange)
 	argClosing  = one(func(a *Args) *Closing { return &a.Closing }, encClosing, decClosing)
@@ -238,6 +240,9 @@ var (
 		encHandle, decHandle)
 	resVolumes = many(func(r *Result) *[]Volume { return &r.Volumes }, VolumePageMax, volumeBytes,
 		encVolume, decVolume)
+	resQuota  = one(func(r *Result) *Quota { return &r.Quota }, encQuota, decQuota)
+	resQuotas = many(func(r *Result) *[]Quota { return &r.Quotas }, QuotaPageMax, quotaBytes,
+		encQuota, decQuota)
 	resNames = many(func(r *Result) *[]string { return &r.Names }, xattrsMax, 4,
 		func(e *wire.Enc, v *string) { e.String(*v) },
 		func(d *wire.Dec, v *string) { *v = d.String(XattrName) })
@@ -308,15 +313,17 @@ var resSession = one(func(r *Result) *SessionInfo { return &r.Session },
 var resTime = one(func(r *Result) *int64 { return &r.Time },
 	func(e *wire.Enc, v *int64) { e.I64(*v) }, func(d *wire.Dec, v *int64) { *v = d.I64() })
 
-// resFS is |total i64 |free i64 |files i64 |.
+// resFS is |total i64 |free i64 |files i64 |files max i64 |.
 var resFS = one(func(r *Result) *FSStat { return &r.FS },
 	func(e *wire.Enc, s *FSStat) {
 		e.I64(s.Total)
 		e.I64(s.Free)
 		e.I64(s.Files)
+		e.I64(s.FilesMax)
 	},
 	func(d *wire.Dec, s *FSStat) {
 		s.Total = d.I64()
 		s.Free = d.I64()
 		s.Files = d.I64()
+		s.FilesMax = d.I64()
 	})

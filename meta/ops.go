@@ -54,6 +54,15 @@ const (
 	OpTestLock
 	OpAwaitLocks
 	OpClaimLocks
+)
+
+// Operations of Quotas. Numbers in between are not used.
+const (
+	OpGrow Op = iota + 60
+	OpSetQuota
+	OpGetQuota
+	OpListQuotas
+	OpRemoveQuota
 	OpEnd // one more than the last
 )
 
@@ -92,6 +101,7 @@ type Args struct {
 	Claims   []Claimed
 	Handles  []uint64
 	Session  uint64
+	Limit    Usage
 	Server   Server // without Up and LastSeen
 	Mac      [32]byte
 	Lock     Lock
@@ -117,6 +127,8 @@ type Result struct {
 	Volume  Volume
 	Volumes []Volume
 	Servers []Server
+	Quota   Quota
+	Quotas  []Quota
 	FS      FSStat
 	Time    int64
 	Found   Found
@@ -173,7 +185,7 @@ var ops = [OpEnd]opRow{
 		args{argCaller, argName, argOpen}, result{resVolume, resHandle}},
 	OpJoin:    {"join", args{argServer, argMac}, nil},
 	OpServers: {"servers", nil, result{resServers}},
-	OpStatFS:  {"statfs", nil, result{resFS}},
+	OpStatFS:  {"statfs", args{argIno}, result{resFS}},
 	OpTime:    {"time", nil, result{resTime}},
 	OpAppend:  {"append", args{argCaller, argHandle, argSize}, result{resOff, resAttr}},
 
@@ -192,6 +204,12 @@ var ops = [OpEnd]opRow{
 		args{argCaller, argLockLife, argAfter, argWaitMs}, result{resNews}},
 	OpClaimLocks: {"claimlocks",
 		args{argCaller, argSession, argMore, argLocks}, result{resLocks}},
+
+	OpGrow:        {"grow", args{argCaller, argIno, argSize}, result{resOff}},
+	OpSetQuota:    {"setquota", args{argCaller, argDir, argLimit}, result{resQuota}},
+	OpGetQuota:    {"getquota", args{argCaller, argIno}, result{resQuota}},
+	OpListQuotas:  {"listquotas", args{argCaller, argCookie, argMax}, result{resQuotas}},
+	OpRemoveQuota: {"removequota", args{argCaller, argDir}, nil},
 }
 
 // Valid tells whether this build knows the operation. Numbers between the groups are nobody's.

@@ -29,6 +29,7 @@ type Service interface {
 	Sessions
 	Leases
 	Volumes
+	Quotas
 	Cluster
 }
 
@@ -221,7 +222,10 @@ type Cluster interface {
 	// server's key.
 	Join(ctx context.Context, s Server, mac [32]byte) error
 	Servers(ctx context.Context) ([]Server, error)
-	StatFS(ctx context.Context) (FSStat, error)
+
+	// StatFS tells the room. For an inode that belongs to a tree with a quota that is what the tree
+	// has left; for others, and for one that does not exist, that of all servers that are up.
+	StatFS(ctx context.Context, ino Ino) (FSStat, error)
 
 	// Time is the clock by which the service measures capabilities. It is not set while the service
 	// runs, and what it shows need not be the time of day.

@@ -166,8 +166,14 @@ type Handle struct {
 	ID    uint64 // unique within the session
 	Attr  Attr
 	Hints hint.Hints // of the file, as they are now
-	Caps  [][capability.Bytes]byte
-	Data  []byte // of a small file, where it fits the answer; nil: ask ReadSmall
+
+	// Bounded: the file belongs to a tree with a quota of bytes. Whoever writes may make it GrowTo
+	// bytes long, as of Attr.TruncSeq, and asks Quotas.Grow before it becomes longer.
+	Bounded bool
+	GrowTo  int64
+
+	Caps [][capability.Bytes]byte
+	Data []byte // of a small file, where it fits the answer; nil: ask ReadSmall
 }
 
 // Found is what Find tells. Dir.Lease covers the name, whether there is one or not.
@@ -315,10 +321,11 @@ type Volume struct {
 // NextVolume is where the page of ListVolumes behind a volume begins: no name lies between the two.
 func NextVolume(name string) string { return name + "\x00" }
 
-// FSStat is the whole file system's room.
+// FSStat is the room of the whole file system, or of a tree with a quota.
 type FSStat struct {
 	Total, Free int64
-	Files       int64
+	Files       int64 // inodes
+	FilesMax    int64 // how many there may be; 0: no limit
 }
 
 // SessionInfo is the answer to NewSession.

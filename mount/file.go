@@ -219,9 +219,16 @@ func (b *bridge) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (
 // writes its pages back at their place, not at the end.)
 func (b *bridge) write(ctx context.Context, f *file, in *fuse.WriteIn, data []byte) (int, error) {
 	off := int64(in.Offset)
-	switch {
-	case in.WriteFlags&fuse.WRITE_CACHE == 0 && in.Flags&unix.O_APPEND != 0:
+	if in.WriteFlags&fuse.WRITE_CACHE == 0 && in.Flags&unix.O_APPEND != 0 {
 		return b.append(ctx, f, in, data)
+	}
+	// A program must hear from its write that a quota has no room, and write-behind would be late.
+	to, err := f.Room(ctx, off, off+int64(len(data)))
+	if err != nil {
+		return 0, err
+	}
+	data = data[:to-off]
+	switch {
 	case in.WriteFlags&fuse.WRITE_CACHE != 0 || in.Flags&unix.O_DIRECT != 0:
 		if err := b.behind.drain(ctx, f.Ino()); err != nil {
 			return 0, err

@@ -150,11 +150,11 @@ func (b *bridge) Rename(cancel <-chan struct{}, in *fuse.RenameIn, from, to stri
 	return b.status("rename", err)
 }
 
-// StatFs tells the room.
+// StatFs tells the room, in a tree with a quota that of the tree.
 func (b *bridge) StatFs(cancel <-chan struct{}, h *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
 	ctx, done := b.request(cancel, h)
 	defer done()
-	st, err := b.fs.Statfs(ctx)
+	st, err := b.fs.Statfs(ctx, b.ino(h.NodeId))
 	if err != nil {
 		return b.status("statfs", err)
 	}
@@ -165,6 +165,10 @@ func (b *bridge) StatFs(cancel <-chan struct{}, h *fuse.InHeader, out *fuse.Stat
 	out.Bavail = out.Bfree
 	out.Files = uint64(st.Files) + inodesFree
 	out.Ffree = inodesFree
+	if st.FilesMax > 0 {
+		out.Files = uint64(st.FilesMax)
+		out.Ffree = uint64(max(0, st.FilesMax-st.Files))
+	}
 	out.NameLen = meta.NameMax
 	return fuse.OK
 }

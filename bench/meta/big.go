@@ -206,7 +206,7 @@ func (b *Bench) bytes(ctx context.Context, _ time.Duration) (r bench.Result, err
 	if err != nil {
 		return r, err
 	}
-	st, err := s.FS.Meta().StatFS(ctx)
+	st, err := s.FS.Meta().StatFS(ctx, meta.RootIno)
 	if err != nil {
 		return r, err
 	}

@@ -95,7 +95,7 @@ func askCluster(ctx context.Context, by *providersFlag, r *admin.Report) error {
 		return err
 	}
 	r.Servers = append(r.Servers, adminServers(servers)...)
-	room, err := conn.meta.StatFS(ctx)
+	room, err := conn.meta.StatFS(ctx, meta.RootIno)
 	if err != nil {
 		return err
 	}

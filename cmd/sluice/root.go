@@ -34,7 +34,7 @@ func newRoot() *cobra.Command {
 	add(groupCluster, newUp(), newDown(), newStatus(), newMeta(), newIod(), newStore(),
 		newBounds(), newDemo())
 	add(groupFiles, newMount(), newUmount(), newLs(), newCp(), newRm(), newMkdir(), newStat(),
-		newCat(), newHints())
+		newCat(), newHints(), newQuota(), newDf())
 	add(groupBlock, newVolume(), newNBD())
 	add("", newBench(), newBenchPeer(), newVersion())
 	return root

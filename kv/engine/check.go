@@ -84,3 +84,13 @@ func Counter(key, value []byte, v kv.Version) (int64, error) {
 	}
 	return int64(binary.BigEndian.Uint64(value)), nil
 }
+
+// Sum is what an add makes of a counter. A sum above the add's bound refuses the transaction as
+// errs.Conflict.
+func Sum(a *kv.Add, old int64) (int64, error) {
+	sum := old + a.Delta
+	if a.Max > 0 && sum > a.Max {
+		return 0, conflict("counter %q would be %d, above %d", a.Key, sum, a.Max)
+	}
+	return sum, nil
+}

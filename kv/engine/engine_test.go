@@ -119,6 +119,18 @@ func TestCounter(t *testing.T) {
 	}
 }
 
+func TestSum(t *testing.T) {
+	if n, err := Sum(&kv.Add{Delta: 3, Max: 3}, 0); n != 3 || err != nil {
+		t.Errorf("0 + 3 = %d, %v", n, err)
+	}
+	if _, err := Sum(&kv.Add{Delta: 4, Max: 3}, 0); errs.KindOf(err) != errs.Conflict {
+		t.Errorf("above the bound: %v", err)
+	}
+	if n, err := Sum(&kv.Add{Delta: -4, Max: 3}, 2); n != -2 || err != nil {
+		t.Errorf("2 - 4 = %d, %v", n, err)
+	}
+}
+
 // TestRecentNeverMissesAChange compares with a map; that it errs the other way now and then is
 // allowed, but not as a rule.
 func TestRecentNeverMissesAChange(t *testing.T) {

@@ -17,6 +17,7 @@ func basicCases() []Case {
 		on("basic/values", oddValues),
 		on("basic/add", addCounts),
 		on("basic/add-to-no-counter", addToNoCounter),
+		on("basic/add-within-bound", addWithinBound),
 		on("basic/whole-or-nothing", wholeOrNothing),
 		on("basic/caller-keeps-its-slices", callerKeepsSlices),
 		on("basic/context", contextEnds),
@@ -112,6 +113,22 @@ func addToNoCounter(e *env) {
 	e.commit(kv.Txn{Puts: puts("text", "not a counter", "empty", "")})
 	e.refuse(errs.Invalid, kv.Txn{Puts: puts("other", "x"), Adds: adds("text", 1)})
 	e.refuse(errs.Invalid, kv.Txn{Puts: puts("other", "x"), Adds: adds("empty", 1)})
+}
+
+func addWithinBound(e *env) {
+	bounded := func(delta, limit int64) kv.Txn {
+		return kv.Txn{Puts: puts("other", "x"), Adds: []kv.Add{
+			{Key: []byte("n"), Delta: delta, Max: limit}}}
+	}
+	e.refuse(errs.Conflict, bounded(4, 3))
+	e.want("other", "", 0)
+	e.commit(bounded(3, 3))
+	e.refuse(errs.Conflict, bounded(1, 3))
+	e.refuse(errs.Conflict, bounded(0, 2)) // above the bound already
+	e.commit(bounded(-1, 3))
+	e.commit(bounded(1, 3))
+	e.commit(kv.Txn{Adds: adds("n", 10)})
+	e.wantCount("n", 13)
 }
 
 func wholeOrNothing(e *env) {

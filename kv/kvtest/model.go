@@ -51,6 +51,16 @@ func (m *model) judge(t *kv.Txn) verdict {
 	if !m.holds(t.Checks) {
 		return mustConflict
 	}
+	for _, a := range t.Adds {
+		old := m.state[string(a.Key)]
+		sum := a.Delta
+		if old.v != 0 {
+			sum += decode(old.value)
+		}
+		if a.Max > 0 && sum > a.Max {
+			return mustConflict
+		}
+	}
 	for _, r := range t.Ranges {
 		switch m.judgeRange(r) {
 		case mustConflict:

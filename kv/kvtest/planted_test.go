@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -198,6 +199,15 @@ func checkDefects() []defect {
 				t.Checks = nil
 			}
 		}), []string{"seen/changed", "seen/changed-within-a-group", "seen/reopen", "model/random"}},
+		{"bounds of adds are ignored", func(b *broken) {
+			b.commit = func(s *memkv.Store, t kv.Txn) (kv.Result, error) {
+				t.Adds = slices.Clone(t.Adds)
+				for i := range t.Adds {
+					t.Adds[i].Max = 0
+				}
+				return s.Commit(context.Background(), &t)
+			}
+		}, []string{"basic/add-within-bound", "model/random"}},
 		{"checks and effects are not one step", checkThenAct,
 			[]string{"race/exclusive-create", "race/lost-update", "race/phantom-create-rmdir"}},
 		{"adds conflict now and then", func(b *broken) {

@@ -14,6 +14,7 @@ import (
 func raceCases() []Case {
 	return []Case{
 		on("race/adds-never-conflict", addsNeverConflict),
+		on("race/adds-within-bound", boundedTogether),
 		on("race/creates-in-one-directory", createsTogether),
 		on("race/exclusive-create", exclusiveCreate),
 		on("race/lost-update", lostUpdate),
@@ -43,6 +44,24 @@ func addsNeverConflict(e *env) {
 		}
 	}
 	e.wantCount("m", sum)
+}
+
+// boundedTogether: whoever adds, the bound is reached exactly and never passed.
+func boundedTogether(e *env) {
+	const writers, limit = 8, 200
+	parallel(writers, func(int) {
+		for {
+			_, err := e.try(kv.Txn{Adds: []kv.Add{{Key: []byte("n"), Delta: 1, Max: limit}}})
+			if errs.KindOf(err) == errs.Conflict {
+				return
+			}
+			if err != nil {
+				e.Errorf("an add failed: %v", err)
+				return
+			}
+		}
+	})
+	e.wantCount("n", limit)
 }
 
 // createsTogether: creates in one directory check that it exists, not its version, and count by

@@ -231,7 +231,9 @@ func (r *run) draw() kv.Txn {
 		if rapid.IntRange(0, 4).Draw(rt, "effect") == 0 {
 			t.Deletes = append(t.Deletes, []byte(key))
 		} else {
-			t.Adds = append(t.Adds, adds(key, rapid.Int64().Draw(rt, "delta"))...)
+			a := adds(key, rapid.Int64().Draw(rt, "delta"))
+			a[0].Max = max(0, rapid.Int64().Draw(rt, "max"))
+			t.Adds = append(t.Adds, a...)
 		}
 	}
 	return t

@@ -141,14 +141,18 @@ func effects(root *node, t *kv.Txn, v kv.Version) (*node, error) {
 	}
 	for i := range t.Adds {
 		a := &t.Adds[i]
-		var sum int64
+		var old node
 		if n := root.get(a.Key); n != nil {
-			var err error
-			if sum, err = engine.Counter(a.Key, n.value, n.version); err != nil {
-				return nil, err
-			}
+			old = *n
 		}
-		value := binary.BigEndian.AppendUint64(nil, uint64(sum+a.Delta))
+		sum, err := engine.Counter(a.Key, old.value, old.version)
+		if err == nil {
+			sum, err = engine.Sum(a, sum)
+		}
+		if err != nil {
+			return nil, err
+		}
+		value := binary.BigEndian.AppendUint64(nil, uint64(sum))
 		root = root.put(newNode(a.Key, value, v))
 	}
 	return root, nil

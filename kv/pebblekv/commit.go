@@ -85,7 +85,7 @@ func (s *Store) admit(g *group, t *kv.Txn) (r kv.Result, err error) {
 }
 
 // sums computes what the counters that t adds to will be, before anything is listed: an add to what
-// is no counter refuses the whole transaction.
+// is no counter, or beyond its bound, refuses the whole transaction.
 func (s *Store) sums(g *group, t *kv.Txn) error {
 	g.sums = g.sums[:0]
 	for i := range t.Adds {
@@ -103,7 +103,11 @@ func (s *Store) sums(g *group, t *kv.Txn) error {
 				return err
 			}
 		}
-		g.sums = append(g.sums, sum+a.Delta)
+		sum, err := engine.Sum(a, sum)
+		if err != nil {
+			return err
+		}
+		g.sums = append(g.sums, sum)
 	}
 	return nil
 }

@@ -17,9 +17,9 @@ const (
 	queued    = meta.LockQueued
 )
 
-// lockTests are those of meta.Locks.
-func lockTests() []test {
-	return []test{
+// lockCases are those of meta.Locks.
+func lockCases() []testCase {
+	return []testCase{
 		{"LockConflicts", testLockConflicts},
 		{"LockRefusals", testLockRefusals},
 		{"LockFairness", testLockFairness},

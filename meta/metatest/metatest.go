@@ -11,6 +11,7 @@ package metatest
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -45,15 +46,15 @@ type Instance struct {
 // Open makes a service on an empty store. It cleans up by t.Cleanup.
 type Open func(t testing.TB, c Config) *Instance
 
-// test is one of the suite.
-type test struct {
+// testCase is one test of the suite.
+type testCase struct {
 	name string
 	test func(e *env)
 }
 
 // Run runs the suite. Each test has a service of its own.
 func Run(t *testing.T, open Open) {
-	for _, c := range append(lockTests(), []test{
+	for _, c := range slices.Concat(quotaCases, lockCases(), []testCase{
 		{"Make", testMake},
 		{"MakeRefusals", testMakeRefusals},
 		{"Devices", testDevices},
@@ -113,7 +114,7 @@ func Run(t *testing.T, open Open) {
 		{"RaceLinks", testRaceLinks},
 		{"RaceOpenUnlink", testRaceOpenUnlink},
 		{"Random", testRandom},
-	}...) {
+	}) {
 		t.Run(c.name, func(t *testing.T) { c.test(newEnv(t, open)) })
 	}
 }

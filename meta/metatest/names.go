@@ -156,7 +156,7 @@ func testLink(e *env) {
 }
 
 func testRemove(e *env) {
-	before, err := e.Service.StatFS(e.ctx)
+	before, err := e.Service.StatFS(e.ctx, meta.RootIno)
 	e.must(err)
 	dir := e.mkdir(meta.RootIno, "d")
 	f := e.mkfile(dir, "f")
@@ -169,7 +169,7 @@ func testRemove(e *env) {
 	e.must(e.rmdir(meta.RootIno, "d"))
 	_, err = e.Service.Make(e.ctx, e.root(), dir, "x", meta.NewFile{Type: meta.Regular})
 	e.want(errs.NotFound, err, "a file in a removed directory")
-	after, err := e.Service.StatFS(e.ctx)
+	after, err := e.Service.StatFS(e.ctx, meta.RootIno)
 	e.must(err)
 	if after.Files != before.Files {
 		e.Fatalf("%d inodes before, %d after", before.Files, after.Files)

@@ -184,7 +184,7 @@ func testServers(e *env) {
 	if len(all) != 3 || all[0].ID != 1 || !all[2].Up || all[0].StoreID != 101 {
 		e.Fatalf("%+v", all)
 	}
-	st, err := e.Service.StatFS(e.ctx)
+	st, err := e.Service.StatFS(e.ctx, meta.RootIno)
 	if err != nil || st.Total != 3000 || st.Free != 1500 || st.Files < 1 {
 		e.Fatalf("%v: %+v", err, st)
 	}
@@ -207,7 +207,7 @@ func testServers(e *env) {
 	if err != nil || len(all) != 3 || all[0].Up || !all[1].Up || all[0].Addr != "elsewhere:1" {
 		e.Fatalf("%v: %+v", err, all)
 	}
-	if st, err := e.Service.StatFS(e.ctx); err != nil || st.Total != 1000 {
+	if st, err := e.Service.StatFS(e.ctx, meta.RootIno); err != nil || st.Total != 1000 {
 		e.Fatalf("%v: room of servers that are down counts: %+v", err, st)
 	}
 }

@@ -276,8 +276,8 @@ func (s *Service) Servers(ctx context.Context) ([]meta.Server, error) {
 }
 
 // StatFS implements meta.Cluster.
-func (s *Service) StatFS(ctx context.Context) (meta.FSStat, error) {
-	r, err := s.call(ctx, meta.OpStatFS, &meta.Args{})
+func (s *Service) StatFS(ctx context.Context, ino meta.Ino) (meta.FSStat, error) {
+	r, err := s.call(ctx, meta.OpStatFS, &meta.Args{Ino: ino})
 	return r.FS, err
 }
 

@@ -111,7 +111,8 @@ func changes(op meta.Op) bool {
 	switch op {
 	case meta.OpLookup, meta.OpReadDir, meta.OpReadLink, meta.OpGetAttr, meta.OpGetXattr,
 		meta.OpListXattr, meta.OpRenew, meta.OpListVolumes, meta.OpTime, meta.OpFind, meta.OpListen,
-		meta.OpClaim, meta.OpReadSmall, meta.OpTestLock, meta.OpAwaitLocks, meta.OpClaimLocks:
+		meta.OpClaim, meta.OpReadSmall, meta.OpTestLock, meta.OpAwaitLocks, meta.OpClaimLocks,
+		meta.OpGrow, meta.OpGetQuota, meta.OpListQuotas:
 		return false
 	}
 	return true
@@ -123,7 +124,7 @@ func levelOf(op meta.Op) msg.Level {
 	case meta.OpKeepAlive, meta.OpRenew, meta.OpJoin, meta.OpTime, meta.OpListen, meta.OpClaim,
 		meta.OpUnlock, meta.OpAwaitLocks, meta.OpClaimLocks:
 		return 2 // who releases comes before who wants
-	case meta.OpReadDir, meta.OpListXattr, meta.OpListVolumes:
+	case meta.OpReadDir, meta.OpListXattr, meta.OpListVolumes, meta.OpListQuotas:
 		return 0
 	}
 	return 1

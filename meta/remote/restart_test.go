@@ -180,7 +180,7 @@ func TestStrangeRequests(t *testing.T) {
 			t.Errorf("op %d body %v: %v, want kind %q", c.op, c.body, err, c.want)
 		}
 	}
-	st, err := service.StatFS(t.Context())
+	st, err := service.StatFS(t.Context(), meta.RootIno)
 	if d := cmp.Diff(meta.FSStat{Files: 1}, st); err != nil || d != "" {
 		t.Fatalf("%v: %s", err, d)
 	}

@@ -98,7 +98,7 @@ func (s *Server) dispatchFiles(ctx context.Context, op meta.Op, a *meta.Args, ro
 	case meta.OpServers:
 		r.Servers, err = s.service.Servers(ctx)
 	case meta.OpStatFS:
-		r.FS, err = s.service.StatFS(ctx)
+		r.FS, err = s.service.StatFS(ctx, a.Ino)
 	case meta.OpTime:
 		var now time.Time
 		now, err = s.service.Time(ctx)
@@ -129,13 +129,13 @@ func (s *Server) dispatchLeases(ctx context.Context, op meta.Op, a *meta.Args, r
 	case meta.OpMoveOut:
 		r.Attr, err = s.service.MoveOut(ctx, c, a.Change, a.Version)
 	default:
-		return s.dispatchLocks(ctx, op, a)
+		return s.dispatchLocks(ctx, op, a, room)
 	}
 	return r, err
 }
 
-// dispatchLocks is the last part of dispatch.
-func (s *Server) dispatchLocks(ctx context.Context, op meta.Op, a *meta.Args) (
+// dispatchLocks is the part of dispatch for locks.
+func (s *Server) dispatchLocks(ctx context.Context, op meta.Op, a *meta.Args, room int) (
 	r meta.Result, err error) {
 
 	c := a.Caller
@@ -151,6 +151,32 @@ func (s *Server) dispatchLocks(ctx context.Context, op meta.Op, a *meta.Args) (
 		r.News, err = s.service.AwaitLocks(ctx, c, a.LockLife, a.After, wait)
 	case meta.OpClaimLocks:
 		r.Locks, err = s.service.ClaimLocks(ctx, c, a.Session, a.Locks, a.More)
+	default:
+		return s.dispatchQuotas(ctx, op, a, room)
+	}
+	return r, err
+}
+
+// dispatchQuotas is the last part of dispatch.
+func (s *Server) dispatchQuotas(ctx context.Context, op meta.Op, a *meta.Args, room int) (
+	r meta.Result, err error) {
+
+	c := a.Caller
+	switch op {
+	case meta.OpGrow:
+		r.Off, err = s.service.Grow(ctx, c, a.Ino, a.Size)
+	case meta.OpSetQuota:
+		r.Quota, err = s.service.SetQuota(ctx, c, a.Dir, a.Limit)
+	case meta.OpGetQuota:
+		r.Quota, err = s.service.GetQuota(ctx, c, a.Ino)
+	case meta.OpListQuotas:
+		max := int(min(a.Max, meta.QuotaPageMax))
+		r.Quotas, err = s.service.ListQuotas(ctx, c, a.Cookie, max)
+		r.Quotas = cutPage(r.Quotas, room, func(q []meta.Quota) int {
+			return len((&meta.Result{Quotas: q}).Append(op, nil))
+		})
+	case meta.OpRemoveQuota:
+		err = s.service.RemoveQuota(ctx, c, a.Dir)
 	default:
 		err = errs.Newf(errs.Unsupported, "meta.Serve", "", "operation %d", op)
 	}

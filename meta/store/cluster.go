@@ -154,7 +154,7 @@ func (s *Store) Servers(context.Context) ([]meta.Server, error) {
 func (s *Store) heardSince() time.Time { return s.steady().Add(-s.opt.HeartbeatMax) }
 
 // StatFS implements meta.Cluster. Room counts on the servers that are up.
-func (s *Store) StatFS(ctx context.Context) (meta.FSStat, error) {
+func (s *Store) StatFS(ctx context.Context, ino meta.Ino) (meta.FSStat, error) {
 	var st meta.FSStat
 	all, _ := s.Servers(ctx)
 	for i := range all {
@@ -166,7 +166,10 @@ func (s *Store) StatFS(ctx context.Context) (meta.FSStat, error) {
 	err := s.look(func(t *txn) error {
 		value, err := t.peek([]byte(keyFiles))
 		st.Files = counter(value)
-		return err
+		if err != nil {
+			return err
+		}
+		return t.statTree(ino, &st)
 	})
 	return st, errs.Wrap("meta.StatFS", "", err)
 }

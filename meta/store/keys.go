@@ -14,6 +14,9 @@ import (
 //	'D' dir:8 name               the directory by name
 //	'F' ino:8                    data of a small file
 //	'I' ino:8                    inode
+//	'K' quota:8 what:1           counters of what a quota's inodes take: 'b' bytes, 'i' inodes
+//	'K' quota:8 'd' dir:8        a directory of a quota whose entries are not counted yet
+//	'M' quota:8                  quota: its directory and limits
 //	'N' dir:8                    counter: |sub-directories 32 bits|entries 32 bits|
 //	'P' id:4                     I/O server
 //	'Q' ino:8                    deletion queue: inodes whose stripe objects or xattrs must go
@@ -28,6 +31,13 @@ import (
 // Operations in one directory do not conflict with each other: they check the version of 'I' dir,
 // which they do not write, add to 'N' dir, which commutes, and put 'T' dir without looking at it.
 //
+// Snapshots of trees have room: 'E' and 'J' are kept for them. An inode says which tree it belongs
+// to (inode.Quota), and a snapshot would be one of such a tree. 'J' tree:8 number:8 would name it.
+// The first commit behind it that writes an inode, entry or attribute of the tree would put the
+// record as it was to 'E' number:8 and then the record's own key. To read a snapshot is to look
+// there first, and then at the record itself. No key above would change its form, and what is in no
+// tree would cost nothing.
+//
 // No operation reads more keys because a client has named or written more of something. Open files
 // and leases are not stored: see handles.go.
 const (
@@ -36,6 +46,8 @@ const (
 	kindEntry   = 'D'
 	kindInode   = 'I'
 	kindSmall   = 'F'
+	kindUsage   = 'K'
+	kindQuota   = 'M'
 	kindCount   = 'N'
 	kindServer  = 'P'
 	kindRemoval = 'Q'
@@ -46,6 +58,14 @@ const (
 	kindXattr   = 'X'
 	kindXattrs  = 'Y'
 	kindPending = 'Z'
+)
+
+// What 'K' counts.
+const (
+	usageBytes  = 'b'
+	usageInodes = 'i'
+
+	usageTodo = 'd' // no counter: directories to be counted
 )
 
 // The keys that exist once.
@@ -94,7 +114,15 @@ func volumeKey(name string) []byte                 { return append([]byte{kindVo
 func entriesOf(dir meta.Ino) []byte                { return key1(kindEntry, uint64(dir)) }
 func smallKey(ino meta.Ino) []byte                 { return key1(kindSmall, uint64(ino)) }
 func xattrsOf(ino meta.Ino) []byte                 { return key1(kindXattr, uint64(ino)) }
+func quotaKey(id uint64) []byte                    { return key1(kindQuota, id) }
+func usageKey(id uint64, what byte) []byte         { return append(key1(kindUsage, id), what) }
 func xattrBytesKey(ino meta.Ino) []byte            { return key1(kindXattrs, uint64(ino)) }
+
+func todosOf(id uint64) []byte { return usageKey(id, usageTodo) }
+
+func todoKey(id uint64, dir meta.Ino) []byte {
+	return binary.BigEndian.AppendUint64(todosOf(id), uint64(dir))
+}
 
 func serverKey(id uint32) []byte {
 	return binary.BigEndian.AppendUint32([]byte{kindServer}, id)

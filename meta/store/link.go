@@ -67,5 +67,5 @@ func (t *txn) link(c *meta.Cred, ino, dir meta.Ino, name string) (*inode, error)
 	}
 	n.Nlink++
 	n.Ctime = t.now
-	return n, nil
+	return n, t.linkTree(n, d)
 }

@@ -147,7 +147,9 @@ func (s *Store) openNew(ctx context.Context, o *opening, dir meta.Ino, name stri
 			kept = fresh
 		}
 		if o.flags&meta.OpenWrite != 0 {
-			n.write()
+			if err := t.write(n); err != nil {
+				return err
+			}
 			t.putInode(fresh, n)
 		}
 		t.kv.Answer = uint64(fresh)
@@ -298,7 +300,9 @@ func (t *txn) openInode(s *Store, o *opening) error {
 				return err
 			}
 		}
-		n.write()
+		if err := t.write(n); err != nil {
+			return err
+		}
 		changed = changed || n.Flags != before.Flags || n.TruncSeq != before.TruncSeq
 	}
 	if !changed {
@@ -317,12 +321,17 @@ func (t *txn) openInode(s *Store, o *opening) error {
 	return nil
 }
 
-// write notes that somebody writes. A small file has nothing at the I/O servers.
-func (n *inode) write() {
-	n.Flags |= flagWriters
+// write notes that somebody writes, which with the first one reserves room in the file's quota. A
+// small file has nothing at the I/O servers.
+func (t *txn) write(n *inode) error {
 	if !n.has(flagSmall) {
 		n.Flags |= flagData
 	}
+	if n.has(flagWriters) {
+		return nil
+	}
+	n.Flags |= flagWriters
+	return t.promise(n)
 }
 
 // unlessView is success for who only looks, and nothing to do for who would commit.
@@ -431,7 +440,9 @@ func (t *txn) signed(ino meta.Ino) (a meta.Attr, n *inode, err error) {
 	if n, err = t.inode(ino); err != nil {
 		return a, nil, err
 	}
-	a, err = t.attr(ino, n)
+	if a, err = t.attr(ino, n); err == nil {
+		err = t.growth(n)
+	}
 	return a, n, err
 }
 
@@ -450,7 +461,7 @@ func (s *Store) sign(session, id uint64, flags meta.OpenFlags, a meta.Attr, n *i
 	if err != nil {
 		return meta.Handle{}, err
 	}
-	h := meta.Handle{ID: id, Attr: a, Hints: n.Hints,
+	h := meta.Handle{ID: id, Attr: a, Hints: n.Hints, Bounded: n.bounded, GrowTo: n.charge().Bytes,
 		Caps: make([][capability.Bytes]byte, a.Layout.Width())}
 	for i, server := range a.Layout.Servers {
 		h.Caps[i] = s.serverKey(server).Sign(&capability.Capability{

@@ -66,13 +66,15 @@ func dropPrivileges(n *inode) {
 	}
 }
 
-// inherit finishes a new inode: files and directories begin with the hints of the directory; in a
+// inherit finishes a new inode: it belongs to the directory's quota; files and directories begin
+// with the hints of the directory; in a
 // set-group-id directory the group comes from the directory, and directories pass the bit on.
 // Nobody makes set-group-id programs of a group that he is not in.
 func inherit(c *meta.Cred, dir, n *inode) {
 	if n.isDir() || n.Type == meta.Regular {
 		n.Hints = dir.Hints
 	}
+	n.Quota = dir.Quota
 	n.UID, n.GID = c.UID, c.GID
 	if dir.Mode&setGID != 0 {
 		n.GID = dir.GID

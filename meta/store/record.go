@@ -16,12 +16,13 @@ import (
 // ones, and marks of sessions that may hold leases or locks.
 const Format = 3
 
-// recordVersion opens every record, but versionHints those of inodes that have hints: a build that
-// does not know hints must not lose them. A reader that meets a higher version than it knows says
-// so and gives up.
+// recordVersion opens every record, but versionHints those of inodes that have hints, and
+// versionQuota those that belong to a quota: a build that does not know these must not lose them. A
+// reader that meets a higher version than it knows says so and gives up.
 const (
 	recordVersion = 1
 	versionHints  = 2
+	versionQuota  = 3
 )
 
 // Bits of an inode's flags.
@@ -48,7 +49,8 @@ const (
 //	regular    |size of the pending truncation i64|losses u64|layout|
 //	symlink    |length u32|target|
 //
-// In version 2 hints stand between the version and the type.
+// In version 2 hints stand between the version and the type, in version 3 hints and
+// |quota u64|reserved i64|.
 //
 // A directory's mtime, and its ctime where later, are in 'T'; its link count comes from 'N'.
 type inode struct {
@@ -72,15 +74,27 @@ type inode struct {
 	Layout  layout.Layout // regular
 	Target  string        // symlinks
 	Hints   hint.Hints    // regular, and directories: what is made in them begins with these
+
+	Quota    uint64 // that it counts in; see quota.go
+	Reserved int64  // regular: how long its writers may make it; 0 without writers. See grow.go
+
+	was     charge // not stored: what it took when it was read
+	bounded bool   // not stored: its quota has a limit of bytes
 }
 
 func (n *inode) encode() []byte {
 	e := wire.Enc{B: make([]byte, 0, 144)}
-	if n.Hints == (hint.Hints{}) {
-		e.U8(recordVersion)
-	} else {
+	switch {
+	case n.Quota != 0:
+		e.U8(versionQuota)
+		n.Hints.Append(&e)
+		e.U64(n.Quota)
+		e.I64(n.Reserved)
+	case n.Hints != (hint.Hints{}):
 		e.U8(versionHints)
 		n.Hints.Append(&e)
+	default:
+		e.U8(recordVersion)
 	}
 	e.U8(uint8(n.Type))
 	e.U16(n.Flags)
@@ -310,10 +324,13 @@ func parse(key, value []byte, r record) error {
 	d := wire.NewDec(value)
 	if v := d.U8(); v > recordVersion {
 		n, ok := r.(*inode)
-		if !ok || v > versionHints {
+		if !ok || v > versionQuota {
 			return errs.Newf(errs.Version, "meta.record", "", "key %q was written by a newer build", key)
 		}
 		n.Hints = hint.Decode(&d)
+		if v == versionQuota {
+			n.Quota, n.Reserved = d.U64(), d.Size()
+		}
 	}
 	r.decode(&d)
 	if err := d.Done(); err != nil {

@@ -31,6 +31,9 @@ func samples() []encoded {
 			Streams: hint.StreamsSingle, UnitBytes: 8 << 10, ChunkBytes: 64 << 10}},
 		&inode{Type: meta.Symlink, Target: "../there"},
 		&inode{Type: meta.CharDevice, Rdev: 0x501},
+		&inode{Type: meta.Regular, Layout: l, Quota: 7, Reserved: 8},
+		&inode{Type: meta.Directory, Nlink: 1, Quota: 7, Hints: hint.Hints{Policy: hint.PolicyKeep}},
+		&quota{Dir: 1, Limit: meta.Usage{Bytes: 2, Inodes: 3}, Counting: true},
 		&entry{Type: meta.Fifo, Ino: 5, Cookie: 6},
 		&times{Mtime: 1, Ctime: 2},
 		&session{State: sessionDead, Created: 5, Client: "who"},
@@ -46,6 +49,8 @@ func empty(r encoded) encoded {
 	switch r.(type) {
 	case *inode:
 		return &inode{}
+	case *quota:
+		return &quota{}
 	case *entry:
 		return &entry{}
 	case *times:
@@ -69,12 +74,12 @@ func TestRecordsSurviveStorage(t *testing.T) {
 		if err := parse([]byte("key"), b, got); err != nil {
 			t.Fatalf("%T: %v", want, err)
 		}
-		if d := cmp.Diff(want, got, cmp.AllowUnexported(inode{})); d != "" {
+		if d := cmp.Diff(want, got, cmp.AllowUnexported(inode{}, charge{})); d != "" {
 			t.Fatalf("%T: %s", want, d)
 		}
 		newest := byte(recordVersion)
 		if _, ok := want.(*inode); ok {
-			newest = versionHints
+			newest = versionQuota
 		}
 		newer := append([]byte{newest + 1}, b[1:]...)
 		if err := parse([]byte("key"), newer, got); errs.KindOf(err) != errs.Version {

@@ -51,6 +51,9 @@ func (s *Store) Rename(ctx context.Context, c meta.Caller, dir meta.Ino, name st
 				return err
 			}
 		}
+		if err := t.moveTrees(&from, &to, flags); err != nil {
+			return err
+		}
 		if flags&meta.RenameExchange != 0 {
 			t.exchange(&from, &to)
 			return nil

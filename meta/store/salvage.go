@@ -67,7 +67,8 @@ func (r *repair) say(format string, args ...any) { r.report(fmt.Sprintf(format, 
 
 func (r *repair) run(snap kv.Snapshot) error {
 	for _, step := range []func(kv.Snapshot) error{
-		r.readNumbers, r.readInodes, r.root, r.dropOpen, r.entries, r.nameless, r.attributes, r.counts,
+		r.readNumbers, r.readInodes, r.root, r.dropOpen, r.entries, r.nameless, r.attributes,
+		r.quotas, r.counts,
 	} {
 		if err := step(snap); err != nil {
 			return err

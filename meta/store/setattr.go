@@ -139,7 +139,7 @@ func (t *txn) truncate(c *meta.Cred, ino meta.Ino, n *inode, size int64) error {
 	if size != 0 || n.Size != 0 || n.has(flagWriters) {
 		n.TruncSeq++
 		n.DataVersion++
-		n.Size, n.Pending = size, size
+		n.Size, n.Pending, n.Reserved = size, size, 0
 		n.Flags |= flagPending | flagData
 		t.put(pendingKey(ino), mark())
 	}

@@ -40,8 +40,11 @@ type Store struct {
 	done    sync.WaitGroup
 	removed chan struct{} // one token: there is something in the deletion queue
 	swept   chan struct{} // one token: there are sessions to be ended
-	gone    atomic.Int64  // inodes that the deletion queue has finished with
-	pauses  atomic.Int64  // times that the service did not run and let leases begin anew
+
+	uncounted chan struct{} // one token: there is a tree to be counted
+
+	gone   atomic.Int64 // inodes that the deletion queue has finished with
+	pauses atomic.Int64 // times that the service did not run and let leases begin anew
 
 	steady func() time.Time // the clock of leases and capabilities: see capability.Steady
 
@@ -71,7 +74,10 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 		serial:   make(chan struct{}, 1),
 		removed:  make(chan struct{}, 1),
 		swept:    make(chan struct{}, 1),
-		steady:   capability.Steady(opt.Clock),
+
+		uncounted: make(chan struct{}, 1),
+
+		steady: capability.Steady(opt.Clock),
 	}
 	s.serial <- struct{}{}
 	began := opt.Pulse() // before any lease
@@ -91,6 +97,7 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 	s.done.Go(func() { s.removeLoop(run) })
 	s.done.Go(func() { s.sessionLoop(run, began) })
 	s.done.Go(func() { s.truncateLoop(run) })
+	s.done.Go(func() { s.countLoop(run) })
 	if at, ok := opt.Objects.(meta.Collector); ok {
 		s.done.Go(func() { s.collectLoop(run, at) })
 	}

@@ -18,10 +18,18 @@ func (t *txn) inode(ino meta.Ino) (*inode, error) {
 		return nil, errs.NotFound
 	}
 	n := &inode{}
-	return n, parse(key, value, n)
+	err = parse(key, value, n)
+	n.was = n.charge()
+	return n, err
 }
 
+// putInode writes an inode, and notes what it takes of its quota. Without writers nothing is
+// promised to any.
 func (t *txn) putInode(ino meta.Ino, n *inode) {
+	if !n.has(flagWriters) {
+		n.Reserved = 0
+	}
+	t.account(ino, n, n.charge())
 	t.put(inodeKey(ino), n.encode())
 	t.change(ino)
 }
@@ -180,6 +188,7 @@ func (t *txn) destroy(ino meta.Ino, n *inode) {
 	if n.has(flagSmall) {
 		t.remove(smallKey(ino))
 	}
+	t.account(ino, n, charge{})
 	t.add([]byte(keyFiles), -1)
 	if n.has(flagPending) {
 		t.remove(pendingKey(ino))

@@ -42,6 +42,9 @@ type txn struct {
 	changes []meta.Ino // what others may know and will be different; see leases.go
 	quiet   bool       // nobody can tell the difference: nothing is recalled
 	lend    *lent      // the caller wants this lease with it
+
+	accounts []account // what its inodes take of quotas; see quota.go
+	promised bool      // room was promised to a writer: limits hold whatever the transaction is for
 }
 
 // change notes that what clients may know of an inode will be different.
@@ -190,7 +193,9 @@ func (s *Store) apply(ctx context.Context, c *meta.Caller, ch *lease.Change,
 		t.kv.ReqID = id
 		t.since = t.snap.Version()
 		t.kv.Seen = t.since // all that read notes down holds there
-		err = build(&t)
+		if err = build(&t); err == nil {
+			err = t.settleQuotas()
+		}
 		t.snap.Close()
 		switch {
 		case err == errNothing:

@@ -18,6 +18,7 @@ type verifier struct {
 	sums    map[meta.Ino]int64 // entries and sub-directories, as in 'N'
 	orphans map[meta.Ino]bool
 	xattrs  map[meta.Ino]int64 // bytes of attributes, as in 'Y'
+	quotas  recount
 }
 
 // Verify reads all records of one moment and reports every contradiction between them. It changes
@@ -31,11 +32,13 @@ func VerifySnapshot(snap kv.Snapshot, report func(problem string)) error {
 	verify := func(t *txn) error {
 		v := &verifier{t: t, report: report,
 			inodes: map[meta.Ino]*inode{}, names: map[meta.Ino]int{}, sums: map[meta.Ino]int64{},
-			orphans: map[meta.Ino]bool{}, xattrs: map[meta.Ino]int64{}}
+			orphans: map[meta.Ino]bool{}, xattrs: map[meta.Ino]int64{},
+			quotas: newRecount(t)}
 		for _, step := range []struct {
 			kind byte
 			fn   func(key, value []byte) error
 		}{
+			{kindQuota, v.quotas.quota},
 			{kindInode, v.inode}, {kindVolume, v.volume}, {kindEntry, v.entry}, {kindCookie, v.cookie},
 			{kindOrphan, v.orphan}, {kindSmall, v.small}, {kindPending, v.pending}, {kindXattr, v.xattr},
 			{kindTimes, v.dirOnly}, {kindCount, v.dirOnly},
@@ -65,7 +68,9 @@ func (v *verifier) say(format string, args ...any) { v.report(fmt.Sprintf(format
 func (v *verifier) inode(key, value []byte) error {
 	n := &inode{}
 	v.inodes[meta.Ino(number(key, 0))] = n
-	return parse(key, value, n)
+	err := parse(key, value, n)
+	v.quotas.inode(n)
+	return err
 }
 
 func (v *verifier) volume(key, value []byte) error {
@@ -96,6 +101,9 @@ func (v *verifier) entry(key, value []byte) error {
 		v.sums[dir] += 1 << 32
 		if n.Parent != dir {
 			v.say("directory %d is in %d and says it is in %d", e.Ino, dir, n.Parent)
+		}
+		if !v.quotas.agree(d, e.Ino, n) {
+			v.say("directory %d belongs to quota %d, directory %d in it to %d", dir, d.Quota, e.Ino, n.Quota)
 		}
 	}
 	twin, err := v.t.peek(cookieKey(dir, e.Cookie))
@@ -224,5 +232,8 @@ func (v *verifier) finish() error {
 	if n := counter(value); err == nil && n != int64(len(v.inodes)) {
 		v.say("%d inodes, counted %d", len(v.inodes), n)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return v.quotas.compare(func(d drift) { v.say("%s", d) })
 }
