@@ -203,7 +203,7 @@ soak-rest:
 	$(call step,fuzzing,$(MAKE) -s fuzz FUZZTIME=$(FUZZTIME))
 
 bench: build ## measures against the ceilings of this machine
-	@for b in net iod fs nbd; do bin/sluice bench $$b $(BENCHFLAGS); done
+	@for b in net iod meta fs nbd; do bin/sluice bench $$b $(BENCHFLAGS); done
 
 figures: build ## the same, kept in docs/figures
 	@mkdir -p docs/figures

@@ -34,7 +34,13 @@ func (s *Store) Commit(ctx context.Context, t *kv.Txn) (kv.Result, error) {
 	if lead {
 		s.lead(p)
 	}
-	return p.r, p.err
+	if p.err == nil && t.Sync {
+		p.err = s.flush()
+	}
+	if p.err != nil {
+		return kv.Result{}, p.err
+	}
+	return p.r, nil
 }
 
 // usable tells whether a commit may be tried. The caller holds life.
@@ -165,36 +171,41 @@ func setVersion(b *pebble.Batch, key string, v kv.Version) {
 
 // write hands b to pebble: visible, and on its way to the log. finish must be called to wait for
 // it, unless there is an error: then the store is read-only. It does not wait for a disk.
-func (s *Store) write(b *pebble.Batch, sync bool) error {
-	if sync {
-		s.guard.strict.Add(1) // before the record is in the log, see guardedFile.sync
-	}
+func (s *Store) write(b *pebble.Batch) error {
 	if err := s.db.ApplyNoSyncWait(b, pebble.Sync); err != nil {
 		s.guard.freeze(err)
 	}
 	// Whatever failed, here or elsewhere at the same time: if b will be durable is unknown then.
-	err := s.guard.err()
-	if err != nil && sync {
-		s.guard.strict.Add(-1)
-	}
-	return err
+	return s.guard.err()
 }
 
-// finish waits until b has left the process and, if sync, is on disk, and gives it back. Commits
-// that wait here at the same time share one write of the log, and one flush. A log that failed
-// seems to succeed to pebble; the guard knows.
-func (s *Store) finish(b *pebble.Batch, sync bool) error {
-	err := b.SyncWait()
-	if sync {
-		s.guard.strict.Add(-1)
-	}
-	if err != nil {
+// finish waits until b has left the process, and gives it back. Batches that wait here at the same
+// time share one write of the log. A log that failed seems to succeed to pebble; the guard knows.
+func (s *Store) finish(b *pebble.Batch) error {
+	if err := b.SyncWait(); err != nil {
 		s.guard.freeze(err)
 	}
 	if err := s.guard.err(); err != nil {
 		return err
 	}
 	return errs.Wrap(opCommit, "", b.Close())
+}
+
+// flush waits until everything that has left the process is on disk.
+func (s *Store) flush() error {
+	s.guard.logs.sync()
+	return s.guard.err()
+}
+
+// writeSynced writes b, alone, and waits for the disk.
+func (s *Store) writeSynced(b *pebble.Batch) error {
+	if err := s.write(b); err != nil {
+		return err
+	}
+	if err := s.finish(b); err != nil {
+		return err
+	}
+	return s.flush()
 }
 
 // raise sets the next numbers aside, durably, before the first of them is given out. The caller
@@ -213,10 +224,7 @@ func (s *Store) setAside(ceiling kv.Version) error {
 	b := s.db.NewBatch()
 	setVersion(b, keyCeiling, ceiling)
 	setVersion(b, keyLast, s.version)
-	if err := s.write(b, true); err != nil {
-		return err
-	}
-	return s.finish(b, true)
+	return s.writeSynced(b)
 }
 
 // Sync implements kv.Store.
@@ -227,16 +235,4 @@ func (s *Store) Sync(ctx context.Context) error {
 		return errs.Wrap("pebblekv.Sync", "", err)
 	}
 	return s.flush()
-}
-
-// flush makes all commits that returned durable, by an empty record that is synced.
-func (s *Store) flush() error {
-	b := s.db.NewBatch()
-	if err := b.LogData(nil, nil); err != nil {
-		return errs.Wrap(opCommit, "", err)
-	}
-	if err := s.write(b, true); err != nil {
-		return err
-	}
-	return s.finish(b, true)
 }

@@ -17,7 +17,7 @@ import (
 // them one by one, and hands them to pebble as one batch. Then it passes the lead on to the first
 // of those who have come meanwhile, waits for the log, and tells the others. So they share the cost
 // of pebble's own queue, of waking goroutines and of writing the log, the more so the more there
-// are.
+// are. Those who asked for the disk then wait for that, together (logsync.go).
 //
 // A batch is in the log whole or not at all: what a crash leaves is still a prefix of the order.
 
@@ -120,7 +120,6 @@ func (q *turn) pass() {
 type group struct {
 	s       *Store
 	members []*pending
-	sync    bool // one of them asked for the disk
 
 	batch   *pebble.Batch // what is listed; nil: nothing
 	applied kv.Version    // pebble has everything up to here
@@ -133,23 +132,20 @@ var groups = sync.Pool{New: func() any { return new(group) }}
 // lead commits p and those who wait.
 func (s *Store) lead(p *pending) {
 	g := groups.Get().(*group)
-	g.s, g.sync, g.applied = s, false, s.version
+	g.s, g.applied = s, s.version
 	g.members = append(g.members[:0], p)
 	s.turn.take(g)
 	err := g.apply()
 	s.turn.pass()
 	g.refuse()
 	for _, b := range g.written {
-		if e := s.finish(b, g.sync); err == nil {
+		if e := s.finish(b); err == nil {
 			err = e
 		}
 	}
 	for i, m := range g.members {
 		if m.err == nil {
 			m.err = err
-		}
-		if m.err != nil {
-			m.r = kv.Result{}
 		}
 		if i > 0 {
 			m.Wake(nil)
@@ -181,14 +177,13 @@ func (g *group) apply() error {
 	if err := g.s.guard.err(); err != nil {
 		return err
 	}
-	for _, m := range g.members {
-		g.sync = g.sync || m.t.Sync
-	}
+	passed := false
 	for _, m := range g.members {
 		m.r, m.err = g.s.admit(g, m.t)
+		passed = passed || m.err == nil
 	}
-	if g.sync && g.batch == nil && len(g.written) == 0 {
-		// Only repeats: what they were the first time may not have been synced.
+	if passed && g.batch == nil && len(g.written) == 0 {
+		// Only repeats: what they repeat may still be on its way to the log.
 		if err := g.open().LogData(nil, nil); err != nil {
 			return err
 		}
@@ -215,7 +210,7 @@ func (g *group) write() error {
 		setVersion(b, keyLast, s.version)
 	}
 	s.shown.begin()
-	if err := s.write(b, g.sync); err != nil {
+	if err := s.write(b); err != nil {
 		return err // what is visible is not known: the store is frozen
 	}
 	s.shown.set(s.version)

@@ -27,9 +27,8 @@ const tempSuffix = ".dbtmp"
 // directory stays as a crash at that moment would have left it. Reading goes on.
 //
 // It also tells apart two promises that pebble knows as one. Every commit waits until the log's
-// bytes have been written to the kernel, and so survives the end of the process; only while a
-// commit is under way that asked for the disk does a sync of the log reach it. See
-// guardedFile.sync.
+// bytes have been written to the kernel, and so survives the end of the process; only commits that
+// asked for the disk wait for a sync of the log, which is not pebble's. See logsync.go.
 //
 // Pebble ends the process when its log fails, or the directory around it. Those failures are kept
 // from it: once frozen, what it writes to the log goes nowhere and seems to succeed. So the
@@ -39,7 +38,7 @@ type guard struct {
 	frozen atomic.Pointer[frozen]
 	done   chan struct{} // closed when frozen
 	onEnd  func()        // called then; nil: nobody
-	strict atomic.Int64  // commits under way that asked for the disk, not merely for the kernel
+	logs   logs          // that are open
 	locked io.Closer     // the directory's lock file
 
 	marks watermark // how far logs and manifests reach
@@ -52,6 +51,7 @@ type frozen struct{ err error }
 
 func newGuard(fs vfs.FS) *guard {
 	g := &guard{FS: fs, done: make(chan struct{}), loose: map[string]mark{}}
+	g.logs.open = map[*guardedFile]struct{}{}
 	g.marks.later = func() { _ = g.change(g.marks.flush) } // a failure freezes
 	return g
 }
@@ -111,8 +111,12 @@ func (g *guard) open(name, from string, f func() (vfs.File, error)) (vfs.File, e
 	case err != nil:
 		file = nowhere{}
 	}
-	return &guardedFile{File: file, g: g, silent: log, log: log, path: name,
-		name: g.PathBase(name)}, nil
+	guarded := &guardedFile{File: file, g: g, silent: log, log: log, path: name,
+		name: g.PathBase(name)}
+	if log {
+		g.logs.add(guarded)
+	}
+	return guarded, nil
 }
 
 // The methods of vfs.FS that change something.
@@ -203,11 +207,15 @@ type guardedFile struct {
 	g      *guard
 	silent bool // failures freeze the guard but are not told to pebble
 	log    bool
-	behind atomic.Bool // log: a sync was left out
 
 	path string
 	name string // the last part of path; empty: a directory
-	mark mark   // whoever writes also syncs, one after the other
+
+	syncing sync.Mutex // log: held over a sync and by Close; before mu
+	closed  bool       // log
+
+	mu   sync.Mutex
+	mark mark // written is changed by the one goroutine that writes
 }
 
 func (f *guardedFile) change(do func() error) error {
@@ -225,7 +233,9 @@ func (f *guardedFile) Write(p []byte) (int, error) {
 			to.sum = crc32.Update(to.sum, castagnoli, p) // before: Write may change p
 		}
 		if n, err = f.File.Write(p); err == nil {
+			f.mu.Lock()
 			f.mark.written = to
+			f.mu.Unlock()
 		}
 		return err
 	})
@@ -239,26 +249,30 @@ func (f *guardedFile) Sync() error { return f.sync(f.File.Sync) }
 
 func (f *guardedFile) SyncData() error { return f.sync(f.File.SyncData) }
 
-// sync leaves the sync of a log out while nobody asked for the disk. A commit that does raises
-// strict before its record is in the log and lowers it after it has waited: the sync that covers
-// the record is therefore never the one that is left out. A log that ends with a sync left out is
-// synced by Close, which pebble calls before it writes to the next log: so a later sync covers
-// earlier logs as well.
+// sync leaves the sync of a log out: those who asked for the disk see to it, and Close does, which
+// pebble calls before it writes to the next log. What was written is marked.
 func (f *guardedFile) sync(do func() error) error {
-	if f.log && f.g.strict.Load() == 0 {
-		f.behind.Store(true)
-		return f.change(func() error { return f.g.marks.set(f.name, f.mark) })
+	if !f.log {
+		return f.change(func() error { return f.syncAll(do) })
 	}
-	f.behind.Store(false)
-	return f.change(func() error { return f.syncAll(do) })
+	return f.change(func() error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.g.marks.set(f.name, f.mark)
+	})
 }
 
-// syncAll syncs and moves the file's mark to what was synced.
+// syncAll syncs and moves the file's mark to what was written before.
 func (f *guardedFile) syncAll(do func() error) error {
+	f.mu.Lock()
+	to := f.mark.written
+	f.mu.Unlock()
 	if err := do(); err != nil || f.name == "" {
 		return err
 	}
-	f.mark.synced = f.mark.written
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mark.synced = to
 	return f.g.marks.set(f.name, f.mark)
 }
 
@@ -281,9 +295,13 @@ func (f *guardedFile) WriteAt(p []byte, at int64) (n int, err error) {
 
 // Close of a file has nothing left to lose: what counts was synced, here at the latest.
 func (f *guardedFile) Close() error {
-	if f.behind.Load() {
+	f.syncing.Lock()
+	defer f.syncing.Unlock()
+	if f.log && !f.closed {
 		// A failure freezes the guard.
 		_ = f.change(func() error { return f.syncAll(f.File.Sync) })
+		f.closed = true
+		f.g.logs.remove(f)
 	}
 	if strings.HasSuffix(f.name, tempSuffix) {
 		f.g.mu.Lock()

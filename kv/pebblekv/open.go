@@ -151,10 +151,7 @@ func (s *Store) checkFormat() error {
 	}
 	b := s.db.NewBatch()
 	_ = b.Set([]byte(keyFormat), binary.BigEndian.AppendUint32(nil, formatVersion), nil)
-	if err := s.write(b, true); err != nil {
-		return err
-	}
-	return s.finish(b, true)
+	return s.writeSynced(b)
 }
 
 func (s *Store) empty() (bool, error) {

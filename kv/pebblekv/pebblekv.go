@@ -3,8 +3,8 @@
 // A commit has two parts. The ordered one checks the transaction against the current state, numbers
 // it and hands it to pebble's log and memtable, in a few microseconds and without waiting for the
 // disk; one commit at a time does that, for all that have come meanwhile (group.go). The durable
-// one waits for the log outside of it, so that all commits that wait share one write of it and, if
-// synced, one flush of the disk.
+// one waits for the log outside of it, so that all commits that wait share one write of it, and
+// those that asked for it share one sync (logsync.go).
 //
 // The first failed write freezes the directory (guard.go): nothing is written any more, reads go
 // on, and what is on disk is what a crash at that moment would have left, which the next Open
