@@ -111,16 +111,18 @@ func TestLockOfKilledMount(t *testing.T) {
 	case <-time.After(200 * time.Millisecond):
 	}
 	must(t, syscall.Kill(c.pidOf(t, "mount"), syscall.SIGKILL))
+	killed := time.Now()
 	select {
 	case err := <-got:
 		must(t, err)
+		t.Logf("free after %v", time.Since(killed))
 	case <-time.After(time.Minute): // less than the lease of a session and of its capabilities
 		t.Fatal("the lock of a dead mount is kept")
 	}
 }
 
 // TestAppendsAndKills: two mounts append to one file while the metadata service and an I/O server
-// are killed. Each record that was acknowledged is there once, whole, and in the order of its writer.
+// are killed. Each record that was acknowledged is there once, whole, in the order of its writer.
 func TestAppendsAndKills(t *testing.T) {
 	c := startCluster(t, clusterOptions{iods: 2, mount: true})
 	dirs := []string{c.mnt, c.startMount(t)}

@@ -92,6 +92,8 @@ func (h *metaHandler) families() []admin.Family {
 		f.count("meta_pauses_total", "Times that the service did not run and renewed all leases.",
 			uint64(st.Pauses))
 		f.gauge("meta_handles", "Open files of all sessions.", int64(st.Handles))
+		f.gauge("meta_locks", "Locks that are held.", int64(st.Locks))
+		f.gauge("meta_lock_waits", "Requests that wait for locks.", int64(st.LockWaits))
 		f.gauge("meta_files", "Files and directories.", st.Files)
 		f.gauge("meta_queued", "Removed files whose remains wait to be removed.", int64(st.Queued))
 		f.count("meta_removed_total", "Files whose remains were removed.", uint64(st.Removed))

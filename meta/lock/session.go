@@ -124,8 +124,8 @@ func (t *Table) news(sess, life, after uint64) (meta.LockNews, chan struct{}, er
 	return news, s.change, nil
 }
 
-// Blocking lists sessions, at most max, whose locks requests of other sessions wait for. Where there
-// are more it is a random choice.
+// Blocking lists sessions, at most max, whose locks requests of other sessions wait for. Where
+// there are more it is a random choice.
 func (t *Table) Blocking(max int) (list []uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
