@@ -44,7 +44,8 @@ func (s *Store) await(ctx context.Context, w *lease.Wait) error {
 			s.leases.Expire(s.steady())
 			left = time.Millisecond
 		}
-		timer := time.NewTimer(left)
+		// The table is looked at as often as sessions are: the deadline may change.
+		timer := time.NewTimer(min(left, s.opt.Tick))
 		err := s.parked(ctx, w.Done, timer.C)
 		timer.Stop()
 		if err != nil {
