@@ -104,6 +104,8 @@ func (fs *FS) walk(ctx context.Context, at string, a meta.Attr,
 }
 
 // RemoveAll removes what a path names and everything below it. A path that names nothing is fine.
+// The name is gone when it returns, and nothing is if the caller may not remove all of it; what was
+// below is removed by the metadata service in the background: see meta.Trees.
 func (fs *FS) RemoveAll(ctx context.Context, dir string) error {
 	c := fs.self()
 	p, err := fs.find(ctx, c, dir, false)
@@ -114,33 +116,10 @@ func (fs *FS) RemoveAll(ctx context.Context, dir string) error {
 		err = errs.Newf(errs.Invalid, "", "", "the path ends in a directory by itself")
 	}
 	if err == nil {
-		err = fs.removeTree(ctx, c, p.dir, p.name, p.attr.Ino, p.attr.Type)
+		err = fs.svc.RemoveTree(ctx, c, p.dir, p.name)
+	}
+	if errs.KindOf(err) == errs.NotFound {
+		err = nil // somebody else was faster
 	}
 	return errs.Wrap("client.RemoveAll", dir, err)
-}
-
-// emptyTries is how often RemoveAll empties a directory that others keep filling.
-const emptyTries = 100
-
-func (fs *FS) removeTree(ctx context.Context, c meta.Caller, dir meta.Ino, name string,
-	ino meta.Ino, t meta.Type) error {
-	for range emptyTries {
-		if t == meta.Directory {
-			err := fs.readDir(ctx, c, name, ino, func(e meta.Entry) error {
-				return fs.removeTree(ctx, c, ino, e.Name, e.Ino, e.Type)
-			})
-			if err != nil && errs.KindOf(err) != errs.NotFound {
-				return err
-			}
-		}
-		err := fs.svc.Remove(ctx, c, dir, name, t == meta.Directory)
-		switch errs.KindOf(err) {
-		case errs.OK, errs.NotFound:
-			return nil
-		case errs.NotEmpty:
-		default:
-			return err
-		}
-	}
-	return errs.Newf(errs.NotEmpty, "", name, "others keep making entries in it")
 }

@@ -54,7 +54,9 @@ func drawArgs(t *rapid.T) Args {
 		Limit:   Usage{Bytes: 1, Inodes: 2},
 		Server:  Server{ID: 1, Addr: "a", StoreID: 2, Total: 3, Free: 4, Verifier: 5},
 		Lock:    drawLock(t), Locks: []Lock{drawLock(t), {}}, Mode: LockWait, More: true, LockLife: 15,
-		After: 16, WaitMs: 17,
+		LockAfter: 16, WaitMs: 17,
+		Step: CheckStep{Run: 1, Step: 2, Repair: true, Max: 3},
+		View: 15, After: []byte("key"),
 	}
 	return a
 }
@@ -77,6 +79,9 @@ func drawResult(t *rapid.T) Result {
 		Servers: []Server{{ID: 1, Addr: "a", Up: true, LastSeen: 5, Total: 1}},
 		State:   LockQueued, Lock: drawLock(t), Held: true, Locks: []Lock{{}, drawLock(t)},
 		News: LockNews{Life: 1, Next: 2, Events: []LockEvent{{[16]byte{15: 1}, errs.Deadlock}}},
+		Check: CheckPage{Stage: "files", Stages: 9, At: 1, Looked: 2, End: true, Findings: []Finding{
+			{Kind: LinkCount, State: Repaired, Ino: 1, Dir: 2, Name: "n", Server: 3, Text: "text"}}},
+		Dump: DumpPage{Records: []byte{1, 2}, Count: 3, Last: []byte{4}, End: true, Version: 5},
 	}
 }
 
@@ -148,7 +153,8 @@ func TestOpsAreComplete(t *testing.T) {
 	// Written out, because a number that moves breaks every client in the field.
 	if OpLookup != 1 || OpGetAttr != 8 || OpClose != 18 || OpStatFS != 29 ||
 		OpAppend != 31 || OpFind != 33 || OpMoveOut != 38 ||
-		OpLock != 45 || OpClaimLocks != 49 || OpGrow != 60 || OpRemoveQuota != 64 {
+		OpLock != 45 || OpClaimLocks != 49 || OpCheck != 50 ||
+		OpRemoveTree != 52 || OpGrow != 60 || OpRemoveQuota != 64 {
 		t.Error("operations were renumbered")
 	}
 }

@@ -14,12 +14,12 @@ const (
 )
 
 var (
-	argLock     = one(func(a *Args) *Lock { return &a.Lock }, encLock, decLock)
-	argMode     = u8(func(a *Args) *LockMode { return &a.Mode })
-	argMore     = flag(func(a *Args) *bool { return &a.More })
-	argLockLife = u64(func(a *Args) *uint64 { return &a.LockLife })
-	argAfter    = u64(func(a *Args) *uint64 { return &a.After })
-	argLocks    = many(func(a *Args) *[]Lock { return &a.Locks }, LockClaimMax, lockBytes, encLock,
+	argLock      = one(func(a *Args) *Lock { return &a.Lock }, encLock, decLock)
+	argMode      = u8(func(a *Args) *LockMode { return &a.Mode })
+	argMore      = flag(func(a *Args) *bool { return &a.More })
+	argLockLife  = u64(func(a *Args) *uint64 { return &a.LockLife })
+	argLockAfter = u64(func(a *Args) *uint64 { return &a.LockAfter })
+	argLocks     = many(func(a *Args) *[]Lock { return &a.Locks }, LockClaimMax, lockBytes, encLock,
 		decLock)
 	argWaitMs = one(func(a *Args) *uint32 { return &a.WaitMs },
 		func(e *wire.Enc, v *uint32) { e.U32(*v) }, func(d *wire.Dec, v *uint32) { *v = d.U32() })

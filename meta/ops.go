@@ -56,6 +56,13 @@ const (
 	OpClaimLocks
 )
 
+// Operations on trees, and on the store as a whole.
+const (
+	OpCheck Op = 50 + iota
+	OpDump
+	OpRemoveTree
+)
+
 // Operations of Quotas. Numbers in between are not used.
 const (
 	OpGrow Op = iota + 60
@@ -63,54 +70,59 @@ const (
 	OpGetQuota
 	OpListQuotas
 	OpRemoveQuota
-	OpEnd // one more than the last
 )
+
+// OpEnd is one more than the highest number. Numbers below it that stand for nothing are free.
+const OpEnd Op = 65
 
 // Args are the arguments of any operation; ops says which of them travel with which. The names are
 // those of Service's parameters.
 type Args struct {
-	Caller   Caller
-	Ino      Ino
-	Dir      Ino
-	NewDir   Ino
-	Name     string
-	NewName  string
-	Client   string
-	File     NewFile
-	Open     OpenFlags
-	Rename   RenameFlags
-	Mask     SetMask
-	Attr     Attr // Mode, UID, GID, Size, Atime, Mtime
-	Cookie   uint64
-	Max      uint32
-	WithAttr bool
-	IsDir    bool
-	Create   bool
-	Replace  bool
-	Sync     bool
-	Last     bool
-	Value    []byte // decoded, it points into the message
-	Size     int64
-	Version  uint64
-	Life     uint32
-	Handle   uint64
-	Change   Change  // Data, decoded, points into the message
-	Closing  Closing // likewise
-	Closings []Closing
-	Listen   Listening
-	Claims   []Claimed
-	Handles  []uint64
-	Session  uint64
-	Limit    Usage
-	Server   Server // without Up and LastSeen
-	Mac      [32]byte
-	Lock     Lock
-	Mode     LockMode
-	Locks    []Lock
-	More     bool
-	LockLife uint64
-	After    uint64
-	WaitMs   uint32
+	Caller    Caller
+	Ino       Ino
+	Dir       Ino
+	NewDir    Ino
+	Name      string
+	NewName   string
+	Client    string
+	File      NewFile
+	Open      OpenFlags
+	Rename    RenameFlags
+	Mask      SetMask
+	Attr      Attr // Mode, UID, GID, Size, Atime, Mtime
+	Cookie    uint64
+	Max       uint32
+	WithAttr  bool
+	IsDir     bool
+	Create    bool
+	Replace   bool
+	Sync      bool
+	Last      bool
+	Value     []byte // decoded, it points into the message
+	Size      int64
+	Version   uint64
+	Life      uint32
+	Handle    uint64
+	Change    Change  // Data, decoded, points into the message
+	Closing   Closing // likewise
+	Closings  []Closing
+	Listen    Listening
+	Claims    []Claimed
+	Handles   []uint64
+	Session   uint64
+	Limit     Usage
+	Server    Server // without Up and LastSeen
+	Mac       [32]byte
+	Lock      Lock
+	Mode      LockMode
+	Locks     []Lock
+	More      bool
+	LockLife  uint64
+	LockAfter uint64
+	WaitMs    uint32
+	Step      CheckStep
+	View      uint64
+	After     []byte // decoded, it points into the message
 }
 
 // Result is the answer of any operation; ops says which part of it travels with which.
@@ -140,6 +152,8 @@ type Result struct {
 	Held    bool
 	Locks   []Lock
 	News    LockNews
+	Check   CheckPage
+	Dump    DumpPage
 }
 
 // opRow is one operation: what it is called, what is sent and what comes back.
@@ -201,7 +215,7 @@ var ops = [OpEnd]opRow{
 	OpUnlock:   {"unlock", args{argCaller, argLock}, nil},
 	OpTestLock: {"testlock", args{argCaller, argLock}, result{resHeld, resLock}},
 	OpAwaitLocks: {"awaitlocks",
-		args{argCaller, argLockLife, argAfter, argWaitMs}, result{resNews}},
+		args{argCaller, argLockLife, argLockAfter, argWaitMs}, result{resNews}},
 	OpClaimLocks: {"claimlocks",
 		args{argCaller, argSession, argMore, argLocks}, result{resLocks}},
 
@@ -210,6 +224,10 @@ var ops = [OpEnd]opRow{
 	OpGetQuota:    {"getquota", args{argCaller, argIno}, result{resQuota}},
 	OpListQuotas:  {"listquotas", args{argCaller, argCookie, argMax}, result{resQuotas}},
 	OpRemoveQuota: {"removequota", args{argCaller, argDir}, nil},
+
+	OpCheck:      {"check", args{argCaller, argStep}, result{resCheck}},
+	OpDump:       {"dump", args{argCaller, argView, argAfter}, result{resDump}},
+	OpRemoveTree: {"removetree", args{argCaller, argDir, argName}, nil},
 }
 
 // Valid tells whether this build knows the operation. Numbers between the groups are nobody's.

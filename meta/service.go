@@ -31,6 +31,8 @@ type Service interface {
 	Volumes
 	Quotas
 	Cluster
+	Trees
+	Upkeep
 }
 
 // Names makes and removes names. Each takes effect whole or not at all.

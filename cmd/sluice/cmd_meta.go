@@ -47,7 +47,7 @@ func newMeta() *cobra.Command {
 	sessions.add(cmd)
 	by.add(cmd)
 	by.secret.addServer(cmd)
-	cmd.AddCommand(newMetaCheck(), newMetaSalvage())
+	cmd.AddCommand(newMetaCheck(), newMetaDump(), newMetaLoad(), newMetaSalvage())
 	return cmd
 }
 

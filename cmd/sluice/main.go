@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -32,9 +33,34 @@ func run(args []string, in io.Reader, out, problems io.Writer) int {
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(problems)
-	if err := root.ExecuteContext(ctx); err != nil {
+	err := root.ExecuteContext(ctx)
+	var exit *exitError
+	if errors.As(err, &exit) && exit.err == nil {
+		return exit.code
+	}
+	if err != nil {
 		fmt.Fprintln(problems, "sluice: "+explain(err))
+	}
+	switch {
+	case exit != nil:
+		return exit.code
+	case err != nil:
 		return 1
 	}
 	return 0
 }
+
+// exitError is an end with another exit code than 1. Without an error in it, all was said.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }

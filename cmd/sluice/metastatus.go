@@ -96,6 +96,8 @@ func (h *metaHandler) families() []admin.Family {
 		f.gauge("meta_lock_waits", "Requests that wait for locks.", int64(st.LockWaits))
 		f.gauge("meta_files", "Files and directories.", st.Files)
 		f.gauge("meta_queued", "Removed files whose remains wait to be removed.", int64(st.Queued))
+		f.gauge("meta_trees", "Directories of removed trees that are not emptied yet.", int64(st.Trees))
+		f.count("meta_pruned_total", "Entries that were removed with trees.", uint64(st.Pruned))
 		f.count("meta_removed_total", "Files whose remains were removed.", uint64(st.Removed))
 		f.count("meta_collected_total", "Stripe objects that no file named and that were removed.",
 			uint64(st.Collected))

@@ -32,7 +32,7 @@ func newRoot() *cobra.Command {
 		}
 	}
 	add(groupCluster, newUp(), newDown(), newStatus(), newMeta(), newIod(), newStore(),
-		newBounds(), newDemo())
+		newFsck(), newBounds(), newDemo())
 	add(groupFiles, newMount(), newUmount(), newLs(), newCp(), newRm(), newMkdir(), newStat(),
 		newCat(), newHints(), newQuota(), newDf())
 	add(groupBlock, newVolume(), newNBD())

@@ -73,6 +73,7 @@ type session struct {
 	dir            string
 	env            map[string]string
 	stdout, stderr string // of the last exec
+	code           int
 	behind         map[string]*exec.Cmd
 }
 
@@ -223,7 +224,7 @@ func (s *session) exec(args []string) error {
 	limit := time.AfterFunc(2*time.Minute, func() { _ = cmd.Process.Kill() })
 	defer limit.Stop()
 	err := cmd.Wait()
-	s.stdout, s.stderr = out.String(), problems.String()
+	s.stdout, s.stderr, s.code = out.String(), problems.String(), cmd.ProcessState.ExitCode()
 	return err
 }
 

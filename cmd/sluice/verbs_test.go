@@ -28,6 +28,8 @@ func verbs() map[string]func(s *session, args []string) error {
 		"random": (*session).random, // FILE SIZE: noise
 		"await":  (*session).await,  // FILE: waits until it is there; a socket, until it can be called
 		"murder": (*session).murder, // DIR PROCESS: kills one of a cluster's, waits until it is back
+		"spoil":  (*session).spoil,  // DIR: damages the metadata of a cluster that is down
+		"code":   (*session).isCode, // NUMBER: with which the last exec ended
 		"need":   (*session).need,   // PROGRAM|fuse: skips the script without it
 	}
 }

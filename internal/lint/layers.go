@@ -68,10 +68,11 @@ func table() []layer {
 		{"iod/...", []string{"iod", "fabric", "mem", "msg", "stripe"}},
 		{"meta", nil},
 		{"meta/lease", []string{"meta"}},
-		{"meta/store", []string{"kv", "meta", "meta/lease", "meta/lock"}},
+		{"meta/store", []string{"kv", "meta", "meta/dump", "meta/lease", "meta/lock"}},
 		{"meta/internal/bulk", []string{"fabric", "mem", "meta", "msg"}},
 		{"meta/server", []string{"admin", "fabric", "meta", "meta/internal/bulk", "msg"}},
 		{"meta/remote", []string{"fabric", "meta", "meta/internal/bulk", "msg", "peer"}},
+		{"meta/metatest", []string{"meta", "meta/dump"}},
 		{"meta/...", []string{"meta"}},
 
 		// Front ends know the client, never a server.

@@ -37,6 +37,7 @@ var (
 	_ meta.Objects   = (*Objects)(nil)
 	_ meta.Allocator = (*Objects)(nil)
 	_ meta.Collector = (*Objects)(nil)
+	_ meta.Examiner  = (*Objects)(nil)
 )
 
 // New makes the service's view of the I/O servers. key is the cluster's; clock is what the service
@@ -143,4 +144,10 @@ func (o *Objects) ListObjects(ctx context.Context, server uint32, after meta.Obj
 // RemoveObject implements meta.Collector.
 func (o *Objects) RemoveObject(ctx context.Context, server uint32, r meta.ObjectRef) error {
 	return o.servers.Remove(ctx, o.one(server, r))
+}
+
+// ObjectSize implements meta.Examiner.
+func (o *Objects) ObjectSize(ctx context.Context, f meta.FileRef, stripe int) (int64, error) {
+	info, err := o.servers.Stat(ctx, o.target(&f, stripe))
+	return info.Size, err
 }

@@ -52,7 +52,7 @@ func (e *env) locker(client string) *locker {
 	return l
 }
 
-func bytes(ino meta.Ino, owner uint64, typ meta.LockType, start, end int64) meta.Lock {
+func byteRange(ino meta.Ino, owner uint64, typ meta.LockType, start, end int64) meta.Lock {
 	return meta.Lock{Ino: ino, Owner: owner, Kind: meta.LockRange, Type: typ, Start: start, End: end}
 }
 
@@ -127,52 +127,52 @@ func (l *locker) silent() {
 func testLockConflicts(e *env) {
 	ino := e.mkfile(meta.RootIno, "f")
 	a, b := e.locker("a"), e.locker("b")
-	own := bytes(ino, 1, exclusive, 10, 19)
+	own := byteRange(ino, 1, exclusive, 10, 19)
 	own.PID = 77
 	a.want(granted, own, lockNow)
-	b.want(errs.Busy, bytes(ino, 1, shared, 0, 10), lockNow)
-	b.want(granted, bytes(ino, 1, shared, 0, 9), lockNow)
-	a.want(errs.Busy, bytes(ino, 2, shared, 15, 15), lockNow) // another owner of the same client
+	b.want(errs.Busy, byteRange(ino, 1, shared, 0, 10), lockNow)
+	b.want(granted, byteRange(ino, 1, shared, 0, 9), lockNow)
+	a.want(errs.Busy, byteRange(ino, 2, shared, 15, 15), lockNow) // another owner of the same client
 	b.want(granted, meta.Lock{Ino: ino, Owner: 1, Kind: meta.LockFlock, Type: exclusive,
 		End: meta.LockEndMax}, lockNow)
-	a.want(granted, bytes(ino, 1, shared, 12, 14), lockNow)
-	b.want(granted, bytes(ino, 1, shared, 12, 14), lockNow)
-	a.want(errs.Busy, bytes(ino, 1, exclusive, 12, 12), lockNow)
-	b.want(errs.Busy, bytes(ino, 1, shared, 11, 11), lockNow)
+	a.want(granted, byteRange(ino, 1, shared, 12, 14), lockNow)
+	b.want(granted, byteRange(ino, 1, shared, 12, 14), lockNow)
+	a.want(errs.Busy, byteRange(ino, 1, exclusive, 12, 12), lockNow)
+	b.want(errs.Busy, byteRange(ino, 1, shared, 11, 11), lockNow)
 
 	for _, c := range []struct {
 		from *locker
 		pid  uint32
 	}{{a, 77}, {b, 0}} {
-		ask := bytes(ino, 9, shared, 15, meta.LockEndMax)
+		ask := byteRange(ino, 9, shared, 15, meta.LockEndMax)
 		got, found, err := e.Service.TestLock(e.ctx, c.from.caller, ask)
 		if err != nil || !found || got.Start != 15 || got.End != 19 || got.Type != exclusive ||
 			got.PID != c.pid {
 			e.Fatalf("%+v, %v, %v", got, found, err)
 		}
-		_, found, err = e.Service.TestLock(e.ctx, c.from.caller, bytes(ino, 9, shared, 20, 30))
+		_, found, err = e.Service.TestLock(e.ctx, c.from.caller, byteRange(ino, 9, shared, 20, 30))
 		if err != nil || found {
 			e.Fatalf("a lock where there is none: %v", err)
 		}
 	}
-	a.unlock(bytes(ino, 1, 0, 0, meta.LockEndMax))
-	b.want(granted, bytes(ino, 1, exclusive, 0, meta.LockEndMax), lockNow)
+	a.unlock(byteRange(ino, 1, 0, 0, meta.LockEndMax))
+	b.want(granted, byteRange(ino, 1, exclusive, 0, meta.LockEndMax), lockNow)
 }
 
 func testLockRefusals(e *env) {
 	ino := e.mkfile(meta.RootIno, "f")
 	a := e.locker("a")
 	for _, k := range []meta.Lock{
-		bytes(ino, 1, 0, 0, 9), bytes(ino, 1, 3, 0, 9), bytes(ino, 1, shared, -1, 9),
-		bytes(ino, 1, shared, 9, 8), {Ino: ino, Kind: 7, Type: shared},
+		byteRange(ino, 1, 0, 0, 9), byteRange(ino, 1, 3, 0, 9), byteRange(ino, 1, shared, -1, 9),
+		byteRange(ino, 1, shared, 9, 8), {Ino: ino, Kind: 7, Type: shared},
 		{Ino: ino, Kind: meta.LockFlock, Type: shared, End: 7},
 	} {
 		a.want(errs.Invalid, k, lockNow)
 	}
-	a.want(errs.Invalid, bytes(ino, 1, shared, 0, 9), 9)
-	a.want(errs.NotFound, bytes(999_999, 1, shared, 0, 9), lockNow)
+	a.want(errs.Invalid, byteRange(ino, 1, shared, 0, 9), 9)
+	a.want(errs.NotFound, byteRange(999_999, 1, shared, 0, 9), lockNow)
 	e.must(e.Service.EndSession(e.ctx, a.caller.Session))
-	a.want(errs.Stale, bytes(ino, 1, shared, 0, 9), lockNow)
+	a.want(errs.Stale, byteRange(ino, 1, shared, 0, 9), lockNow)
 	_, err := e.Service.AwaitLocks(e.ctx, a.caller, 0, 0, time.Minute)
 	e.want(errs.Stale, err, "events of a session that has ended")
 	_, err = e.Service.ClaimLocks(e.ctx, a.caller, a.caller.Session, nil, false)
@@ -184,11 +184,11 @@ func testLockRefusals(e *env) {
 func testLockFairness(e *env) {
 	ino := e.mkfile(meta.RootIno, "f")
 	a, b, c := e.locker("a"), e.locker("b"), e.locker("c")
-	all := func(typ meta.LockType) meta.Lock { return bytes(ino, 1, typ, 0, meta.LockEndMax) }
+	all := func(typ meta.LockType) meta.Lock { return byteRange(ino, 1, typ, 0, meta.LockEndMax) }
 	a.want(granted, all(shared), lockWait)
 	writer := b.want(queued, all(exclusive), lockWait)
 	reader := c.want(queued, all(shared), lockWait)
-	again := bytes(ino, 2, exclusive, 5, 5)
+	again := byteRange(ino, 2, exclusive, 5, 5)
 	second := a.want(queued, again, lockWait)
 	a.unlock(all(0))
 	b.told(writer, errs.OK)
@@ -204,12 +204,12 @@ func testLockFairness(e *env) {
 func testLockDeadlock(e *env) {
 	f, g := e.mkfile(meta.RootIno, "f"), e.mkfile(meta.RootIno, "g")
 	a, b := e.locker("a"), e.locker("b")
-	a.want(granted, bytes(f, 1, exclusive, 0, 0), lockNow)
-	b.want(granted, bytes(g, 1, shared, 0, 9), lockNow)
-	first := a.want(queued, bytes(g, 1, exclusive, 5, 5), lockWait)
-	b.want(errs.Deadlock, bytes(f, 1, shared, 0, 9), lockWait)
-	b.want(errs.Busy, bytes(f, 1, shared, 0, 9), lockNow)
-	b.unlock(bytes(g, 1, 0, 0, 9))
+	a.want(granted, byteRange(f, 1, exclusive, 0, 0), lockNow)
+	b.want(granted, byteRange(g, 1, shared, 0, 9), lockNow)
+	first := a.want(queued, byteRange(g, 1, exclusive, 5, 5), lockWait)
+	b.want(errs.Deadlock, byteRange(f, 1, shared, 0, 9), lockWait)
+	b.want(errs.Busy, byteRange(f, 1, shared, 0, 9), lockNow)
+	b.unlock(byteRange(g, 1, 0, 0, 9))
 	a.told(first, errs.OK)
 }
 
@@ -218,7 +218,7 @@ func testLockDeadlock(e *env) {
 func testLockCancel(e *env) {
 	ino := e.mkfile(meta.RootIno, "f")
 	a, b := e.locker("a"), e.locker("b")
-	k := bytes(ino, 1, exclusive, 0, 9)
+	k := byteRange(ino, 1, exclusive, 0, 9)
 	a.want(granted, k, lockNow)
 	c := b.next()
 	b.wantAs(queued, c, k, lockWait)
@@ -242,7 +242,7 @@ func testLockCancel(e *env) {
 func testLockReplay(e *env) {
 	ino := e.mkfile(meta.RootIno, "f")
 	a, b := e.locker("a"), e.locker("b")
-	k := bytes(ino, 1, exclusive, 0, 9)
+	k := byteRange(ino, 1, exclusive, 0, 9)
 	first := a.next()
 	a.wantAs(granted, first, k, lockNow)
 	off := a.next()
@@ -264,8 +264,8 @@ func testLockReplay(e *env) {
 func testLockSessionEnd(e *env) {
 	ino := e.mkfile(meta.RootIno, "f")
 	a, b := e.locker("a"), e.locker("b")
-	a.want(granted, bytes(ino, 1, exclusive, 0, 9), lockNow)
-	id := b.want(queued, bytes(ino, 1, exclusive, 0, 9), lockWait)
+	a.want(granted, byteRange(ino, 1, exclusive, 0, 9), lockNow)
+	id := b.want(queued, byteRange(ino, 1, exclusive, 0, 9), lockWait)
 	b.silent()
 	e.must(e.Service.EndSession(e.ctx, a.caller.Session))
 	b.told(id, errs.OK)
@@ -276,11 +276,11 @@ func testLockSessionEnd(e *env) {
 func testLockOfTheDead(e *env) {
 	ino := e.mkfile(meta.RootIno, "f")
 	a, b := e.locker("a"), e.locker("b")
-	a.want(granted, bytes(ino, 1, exclusive, 0, 9), lockNow)
-	b.want(granted, bytes(ino, 1, exclusive, 10, 19), lockNow)
-	a.want(queued, bytes(ino, 1, exclusive, 10, 19), lockWait)
+	a.want(granted, byteRange(ino, 1, exclusive, 0, 9), lockNow)
+	b.want(granted, byteRange(ino, 1, exclusive, 10, 19), lockNow)
+	a.want(queued, byteRange(ino, 1, exclusive, 10, 19), lockWait)
 	c := e.locker("c")
-	id := c.want(queued, bytes(ino, 1, exclusive, 0, 0), lockWait)
+	id := c.want(queued, byteRange(ino, 1, exclusive, 0, 0), lockWait)
 	keep := func() {
 		e.must(e.Service.KeepAlive(e.ctx, b.caller.Session))
 		e.must(e.Service.KeepAlive(e.ctx, c.caller.Session))
@@ -290,8 +290,8 @@ func testLockOfTheDead(e *env) {
 	keep()
 	e.clock.advance(2 * time.Second)
 	e.eventually("the session is dead", func() bool { return e.ended(a.caller.Session) })
-	b.unlock(bytes(ino, 1, 0, 0, meta.LockEndMax))
-	c.want(granted, bytes(ino, 1, exclusive, 10, 19), lockNow)
+	b.unlock(byteRange(ino, 1, 0, 0, meta.LockEndMax))
+	c.want(granted, byteRange(ino, 1, exclusive, 10, 19), lockNow)
 	for range 3 {
 		e.clock.advance(capTTL / 4)
 		keep()
@@ -308,7 +308,7 @@ func testLockOfTheDead(e *env) {
 func testLockRestart(e *env) {
 	ino := e.mkfile(meta.RootIno, "f")
 	a, b := e.locker("a"), e.locker("b")
-	mine, others := bytes(ino, 1, exclusive, 0, 9), bytes(ino, 1, shared, 20, 29)
+	mine, others := byteRange(ino, 1, exclusive, 0, 9), byteRange(ino, 1, shared, 20, 29)
 	a.want(granted, mine, lockNow)
 	b.want(granted, others, lockNow)
 	b.want(queued, mine, lockWait)
@@ -318,7 +318,7 @@ func testLockRestart(e *env) {
 		e.Fatal("the same life after a restart")
 	}
 	b.silent()
-	b.want(errs.Again, bytes(ino, 1, shared, 40, 49), lockNow)
+	b.want(errs.Again, byteRange(ino, 1, shared, 40, 49), lockNow)
 	id := b.want(queued, mine, lockWait)
 	claim := func(l *locker, k ...meta.Lock) []meta.Lock {
 		e.Helper()
@@ -326,23 +326,23 @@ func testLockRestart(e *env) {
 		e.must(err)
 		return lost
 	}
-	if lost := claim(b, others, bytes(ino, 2, shared, 0, 1<<40)); len(lost) != 0 {
+	if lost := claim(b, others, byteRange(ino, 2, shared, 0, 1<<40)); len(lost) != 0 {
 		e.Fatalf("lost: %v", lost)
 	}
 	if lost := claim(a, mine); len(lost) != 1 {
 		e.Fatal("claimed what somebody else had claimed")
 	}
-	b.unlock(bytes(ino, 2, 0, 0, meta.LockEndMax))
+	b.unlock(byteRange(ino, 2, 0, 0, meta.LockEndMax))
 	b.told(id, errs.OK)
 	for range 2 {
 		if lost := claim(b, others); len(lost) != 0 {
 			e.Fatalf("lost: %v", lost)
 		}
 	}
-	if lost := claim(b, bytes(ino, 3, shared, 80, 80)); len(lost) != 1 {
+	if lost := claim(b, byteRange(ino, 3, shared, 80, 80)); len(lost) != 1 {
 		e.Fatal("claimed when the time of claims was over")
 	}
-	a.want(errs.Busy, bytes(ino, 1, exclusive, 25, 25), lockNow)
+	a.want(errs.Busy, byteRange(ino, 1, exclusive, 25, 25), lockNow)
 }
 
 // testLockUnclaimed: who is there and does not claim loses its locks; who is dead is waited for
@@ -350,11 +350,11 @@ func testLockRestart(e *env) {
 func testLockUnclaimed(e *env) {
 	ino := e.mkfile(meta.RootIno, "f")
 	idle, dead, b := e.locker("idle"), e.locker("dead"), e.locker("b")
-	idle.want(granted, bytes(ino, 1, exclusive, 0, 9), lockNow)
-	dead.want(granted, bytes(ino, 1, exclusive, 10, 19), lockNow)
+	idle.want(granted, byteRange(ino, 1, exclusive, 0, 9), lockNow)
+	dead.want(granted, byteRange(ino, 1, exclusive, 10, 19), lockNow)
 	e.Restart(e)
 	b.silent()
-	id := b.want(queued, bytes(ino, 1, exclusive, 0, 0), lockWait)
+	id := b.want(queued, byteRange(ino, 1, exclusive, 0, 0), lockWait)
 	step := func(d time.Duration) {
 		e.clock.advance(d)
 		e.must(e.Service.KeepAlive(e.ctx, idle.caller.Session))
@@ -372,7 +372,7 @@ func testLockUnclaimed(e *env) {
 	step(4 * time.Second)
 	b.told(id, errs.OK)
 	lost, err := e.Service.ClaimLocks(e.ctx, idle.caller, idle.caller.Session,
-		[]meta.Lock{bytes(ino, 1, exclusive, 0, 9)}, false)
+		[]meta.Lock{byteRange(ino, 1, exclusive, 0, 9)}, false)
 	if err != nil || len(lost) != 1 {
 		e.Fatalf("claimed too late: %v, %v", lost, err)
 	}
@@ -383,7 +383,7 @@ func testLockUnclaimed(e *env) {
 func testLockNewSession(e *env) {
 	ino := e.mkfile(meta.RootIno, "f")
 	a, b := e.locker("a"), e.locker("b")
-	k := bytes(ino, 1, exclusive, 0, 9)
+	k := byteRange(ino, 1, exclusive, 0, 9)
 	a.want(granted, k, lockNow)
 	id := b.want(queued, k, lockWait)
 	keep := func(d time.Duration, s ...uint64) {

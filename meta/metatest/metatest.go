@@ -56,7 +56,7 @@ type testCase struct {
 
 // Run runs the suite. Each test has a service of its own.
 func Run(t *testing.T, open Open) {
-	for _, c := range slices.Concat(quotaCases, lockCases(), []testCase{
+	for _, c := range slices.Concat(quotaCases, lockCases(), treeCases(), upkeepCases(), []testCase{
 		{"Make", testMake},
 		{"LeasesAreRecalled", testLeasesAreRecalled},
 		{"OwnChangesRecallNothing", testOwnChangesRecallNothing},

@@ -36,7 +36,7 @@ func (s *Service) AwaitLocks(ctx context.Context, c meta.Caller, life, after uin
 	if s.opt.WaitMax >= 0 {
 		wait = min(wait, s.opt.WaitMax/2)
 	}
-	r, err := s.call(ctx, meta.OpAwaitLocks, &meta.Args{Caller: c, LockLife: life, After: after,
+	r, err := s.call(ctx, meta.OpAwaitLocks, &meta.Args{Caller: c, LockLife: life, LockAfter: after,
 		WaitMs: uint32(wait.Milliseconds())})
 	return r.News, err
 }

@@ -89,17 +89,19 @@ func (s *Service) call(ctx context.Context, op meta.Op, a *meta.Args) (meta.Resu
 		rand.Read(a.Caller.ReqID[:])
 	}
 	x := &exchange{op: op, content: a.Append(op, []byte{bulk.InBody})}
-	x.room = roomFor(op)
+	x.room = roomOf(op)
 	p := peer.Patience{Peer: peerName, Max: s.opt.WaitMax, Backoff: s.opt.Backoff}
 	err := p.Do(ctx, time.Now(), func(ctx context.Context) error { return s.attempt(ctx, x) })
 	return x.result, errs.Wrap("meta."+op.String(), "", err)
 }
 
-// roomFor is how much room is offered beside the body of the answer.
-func roomFor(op meta.Op) int {
+// roomOf is the room that is offered for an answer in the first place; 0: that of a message's body.
+func roomOf(op meta.Op) int {
 	switch op {
-	case meta.OpReadDir, meta.OpListXattr, meta.OpListVolumes:
+	case meta.OpReadDir, meta.OpListXattr, meta.OpListVolumes, meta.OpCheck:
 		return pageBytes
+	case meta.OpDump:
+		return meta.DumpPageMax + pageBytes
 	case meta.OpReadSmall:
 		return smallBytes
 	}
@@ -112,7 +114,7 @@ func changes(op meta.Op) bool {
 	case meta.OpLookup, meta.OpReadDir, meta.OpReadLink, meta.OpGetAttr, meta.OpGetXattr,
 		meta.OpListXattr, meta.OpRenew, meta.OpListVolumes, meta.OpTime, meta.OpFind, meta.OpListen,
 		meta.OpClaim, meta.OpReadSmall, meta.OpTestLock, meta.OpAwaitLocks, meta.OpClaimLocks,
-		meta.OpGrow, meta.OpGetQuota, meta.OpListQuotas:
+		meta.OpGrow, meta.OpGetQuota, meta.OpListQuotas, meta.OpCheck, meta.OpDump:
 		return false
 	}
 	return true
@@ -124,7 +126,8 @@ func levelOf(op meta.Op) msg.Level {
 	case meta.OpKeepAlive, meta.OpRenew, meta.OpJoin, meta.OpTime, meta.OpListen, meta.OpClaim,
 		meta.OpUnlock, meta.OpAwaitLocks, meta.OpClaimLocks:
 		return 2 // who releases comes before who wants
-	case meta.OpReadDir, meta.OpListXattr, meta.OpListVolumes, meta.OpListQuotas:
+	case meta.OpReadDir, meta.OpListXattr, meta.OpListVolumes, meta.OpListQuotas, meta.OpCheck,
+		meta.OpDump, meta.OpRemoveTree:
 		return 0
 	}
 	return 1

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -148,7 +147,7 @@ func (s *Server) dispatchLocks(ctx context.Context, op meta.Op, a *meta.Args, ro
 		r.Lock, r.Held, err = s.service.TestLock(ctx, c, a.Lock)
 	case meta.OpAwaitLocks:
 		wait := time.Duration(a.WaitMs) * time.Millisecond
-		r.News, err = s.service.AwaitLocks(ctx, c, a.LockLife, a.After, wait)
+		r.News, err = s.service.AwaitLocks(ctx, c, a.LockLife, a.LockAfter, wait)
 	case meta.OpClaimLocks:
 		r.Locks, err = s.service.ClaimLocks(ctx, c, a.Session, a.Locks, a.More)
 	default:
@@ -157,7 +156,7 @@ func (s *Server) dispatchLocks(ctx context.Context, op meta.Op, a *meta.Args, ro
 	return r, err
 }
 
-// dispatchQuotas is the last part of dispatch.
+// dispatchQuotas is the part of dispatch for quotas.
 func (s *Server) dispatchQuotas(ctx context.Context, op meta.Op, a *meta.Args, room int) (
 	r meta.Result, err error) {
 
@@ -178,7 +177,7 @@ func (s *Server) dispatchQuotas(ctx context.Context, op meta.Op, a *meta.Args, r
 	case meta.OpRemoveQuota:
 		err = s.service.RemoveQuota(ctx, c, a.Dir)
 	default:
-		err = errs.Newf(errs.Unsupported, "meta.Serve", "", "operation %d", op)
+		return s.dispatchUpkeep(ctx, op, a)
 	}
 	return r, err
 }

@@ -10,5 +10,7 @@
 // state of I/O servers and requests that are being repeated are known to that process only.
 //
 // Read keys.go and record.go first (what is stored), then txn.go (how an operation is done),
-// then any operation: each has a file of its own.
+// then any operation: each has a file of its own. What goes on in the background begins in
+// recover.go, removal.go, trees.go and collect.go; check.go compares all records with each other,
+// dump.go and load.go are backups.
 package store

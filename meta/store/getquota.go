@@ -88,7 +88,7 @@ func (t *txn) pathOf(dir meta.Ino) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		name, err := t.nameIn(n.Parent, dir)
+		name, err := t.nameOf(n.Parent, dir)
 		if err != nil {
 			return "", err
 		}
@@ -101,9 +101,9 @@ func (t *txn) pathOf(dir meta.Ino) (string, error) {
 	return "/" + strings.Join(parts, "/"), nil
 }
 
-// nameIn is the name of a directory in the one above it. Nearly all entries still have the cookie
+// nameOf is the name of a directory in the one above it. Nearly all entries still have the cookie
 // that they were made with, which is their inode's number; others are searched for.
-func (t *txn) nameIn(parent, dir meta.Ino) (name string, err error) {
+func (t *txn) nameOf(parent, dir meta.Ino) (name string, err error) {
 	match := func(key, value []byte) bool {
 		var e namedEntry
 		if parse(key, value, &e) == nil && e.Ino == dir {

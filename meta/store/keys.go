@@ -13,6 +13,7 @@ import (
 //	'C' dir:8 cookie:8           the directory in reading order
 //	'D' dir:8 name               the directory by name
 //	'F' ino:8                    data of a small file
+//	'G' ino:8                    tree that is being removed: its top directory, without a name
 //	'I' ino:8                    inode
 //	'K' quota:8 what:1           counters of what a quota's inodes take: 'b' bytes, 'i' inodes
 //	'K' quota:8 'd' dir:8        a directory of a quota whose entries are not counted yet
@@ -44,6 +45,7 @@ const (
 	kindVolume  = 'B'
 	kindCookie  = 'C'
 	kindEntry   = 'D'
+	kindTree    = 'G'
 	kindInode   = 'I'
 	kindSmall   = 'F'
 	kindUsage   = 'K'

@@ -20,5 +20,14 @@ func TestMutantsAreFound(t *testing.T) {
 		on("movedPastTheWalk", "TestMovedPastTheWalk"),
 		on("quotaKeepsPromise", "TestOnMemkv/QuotaOfWriters"),
 		on("quotaLeftBehind", "TestOnMemkv/QuotaMoves"),
+		{Mutant: "phantomRmdir", Tests: "TestOnMemkv/RaceCreateRmdir", Tries: 10},
+		{Mutant: "lostNlink", Tests: "TestOnMemkv/RemoveTree$"},
+		{Mutant: "treeForgotten", Tests: "TestPowerCutsWhileATreeIsRemoved", Tries: 10},
+		{Mutant: "renameCycle", Tests: "TestOnMemkv/RenameRefusals"},
+		{Mutant: "lateMove", Tests: "TestOnMemkv/RemoveTreeMoves"},
+		{Mutant: "orphanKept", Tests: "TestOnMemkv/UnlinkedButOpen"},
+		{Mutant: "noWalk", Tests: "TestOnMemkv/RemoveTreeRights"},
+		{Mutant: "noSecondLook", Tests: "TestCheckFindsAndRepairs/lost_nlink"},
+		{Mutant: "formatFirst", Tests: "TestDamagedDumpsAreRefused"},
 	}}.Run(t)
 }

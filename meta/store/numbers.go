@@ -141,6 +141,14 @@ func (f forgotten) encode() []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, f.from), f.to)
 }
 
+// decodeForgotten reads the numbers; false if there are none.
+func decodeForgotten(value []byte) (f forgotten, ok bool) {
+	if len(value) == 16 {
+		f = forgotten{binary.BigEndian.Uint64(value), binary.BigEndian.Uint64(value[8:])}
+	}
+	return f, f.from < f.to
+}
+
 // state reads the next number that nobody has, and those that were forgotten.
 func (n *numbers) state() (next uint64, version kv.Version, lost forgotten, err error) {
 	snap := n.kv.Snapshot()
@@ -161,9 +169,7 @@ func numbersOf(snap kv.Snapshot) (next uint64, version kv.Version, lost forgotte
 		return 0, 0, lost, errs.Newf(errs.Corrupt, "meta.numbers", "", "%s has %d bytes, %s %d",
 			keyNumbers, len(value), keyForgotten, len(span))
 	}
-	if len(span) == 16 {
-		lost = forgotten{binary.BigEndian.Uint64(span), binary.BigEndian.Uint64(span[8:])}
-	}
+	lost, _ = decodeForgotten(span)
 	return binary.BigEndian.Uint64(value), version, lost, nil
 }
 

@@ -69,6 +69,9 @@ type Options struct {
 	CollectEvery time.Duration
 	CollectPause time.Duration
 
+	// TreeRate is how many entries of removed trees go in a second, at most. Default: 10000.
+	TreeRate int
+
 	// SessionsMax bounds the sessions, HandlesMax the open handles of one, HandlesAllMax those of
 	// all together, which a start has to count. Defaults: 65536, 1048576, 4194304.
 	SessionsMax   int
@@ -124,6 +127,9 @@ func (o Options) withDefaults() Options {
 	if o.LeaseTime == 0 {
 		o.LeaseTime = min(5*time.Second, o.Lease/2)
 	}
+	if o.TreeRate == 0 {
+		o.TreeRate = 10000
+	}
 	if o.SessionsMax == 0 {
 		o.SessionsMax = 1 << 16
 	}
@@ -162,6 +168,8 @@ func (o *Options) validate() error {
 	case min(o.Lease, o.LeaseTime, o.CapTTL, o.HeartbeatMax, o.MeasureMax, o.Tick,
 		o.LockGrace) < 0:
 		return bad("durations must be positive")
+	case o.TreeRate < 0:
+		return bad("TreeRate must be positive")
 	case o.SessionsMax < 0 || o.HandlesMax < 0 || o.HandlesAllMax < 0 || o.LocksMax < 0 ||
 		o.LocksAllMax < 0:
 		return bad("limits must be positive")

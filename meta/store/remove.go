@@ -43,25 +43,8 @@ func dotsRefusal(name string, isDir bool) error {
 }
 
 func (t *txn) unlink(c *meta.Cred, dir meta.Ino, name string, isDir bool) error {
-	d, err := t.dir(dir, c, maySeek)
+	e, n, err := t.removable(c, dir, name)
 	if err != nil {
-		return err
-	}
-	e, err := t.entry(dir, name)
-	if err != nil {
-		return err
-	}
-	if e == nil {
-		return errs.NotFound
-	}
-	if !allowed(c, d, mayWrite) {
-		return errs.Access
-	}
-	n, err := t.inode(e.Ino)
-	if err != nil {
-		return lost(err, e.Ino)
-	}
-	if err := mayTake(c, d, n); err != nil {
 		return err
 	}
 	switch {

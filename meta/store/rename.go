@@ -169,8 +169,11 @@ func (t *txn) moveDirCheck(c *meta.Cred, p *place, newDir meta.Ino) error {
 		if newDir == p.e.Ino {
 			return errs.Newf(errs.Invalid, "meta.move", "", "the directory would go below itself")
 		}
-		if newDir == meta.RootIno {
+		switch newDir {
+		case meta.RootIno:
 			return nil
+		case 0: // the tree that it would go to is being removed
+			return errs.NotFound
 		}
 		key := inodeKey(newDir)
 		value, err := t.peek(key)

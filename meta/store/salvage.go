@@ -176,7 +176,8 @@ func (r *repair) root(snap kv.Snapshot) error {
 
 // dropOpen forgets sessions and what they had open.
 func (r *repair) dropOpen(snap kv.Snapshot) error {
-	for _, kind := range []byte{kindSession, kindOrphan, kindCookie, kindCount, kindXattrs, kindPending} {
+	for _, kind := range []byte{kindSession, kindOrphan, kindCookie, kindCount, kindXattrs, kindPending,
+		kindTree} {
 		if err := r.each(snap, kind, func(key, _ []byte) error { return r.remove(key) }); err != nil {
 			return err
 		}
@@ -262,6 +263,13 @@ func (r *repair) nameless(snap kv.Snapshot) error {
 	for _, ino := range slices.SortedFunc(maps.Keys(r.inodes), cmp.Compare[meta.Ino]) {
 		n := r.inodes[ino]
 		if ino == meta.RootIno || r.names[ino] > 0 {
+			continue
+		}
+		if n.Nlink == 0 && n.isDir() { // its tree is being removed
+			n.Parent = 0
+			if err := r.put(treeKey(ino), mark()); err != nil {
+				return err
+			}
 			continue
 		}
 		if n.Nlink == 0 { // it was removed, and open
@@ -368,7 +376,9 @@ func (r *repair) counts(snap kv.Snapshot) error {
 			n.Flags |= flagHoles // its writers cannot say whether it has some
 		}
 		n.Flags &^= flagWriters
-		n.Nlink = max(1, uint32(r.names[ino]))
+		if n.Nlink != 0 || !n.isDir() || r.names[ino] > 0 {
+			n.Nlink = max(1, uint32(r.names[ino]))
+		}
 		if err := r.put(inodeKey(ino), n.encode()); err != nil {
 			return err
 		}

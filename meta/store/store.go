@@ -31,6 +31,8 @@ type Store struct {
 	backlogs backlogs
 	locks    *lock.Table
 	started  time.Time     // when the leases of the last process's sessions began anew
+	trees    *trees
+	upkeep   *upkeep
 	losses   atomic.Uint64 // how often a server has lost its memory; see lost.go
 	serial   chan struct{} // one token: held by a rename that moves a directory elsewhere
 
@@ -71,6 +73,8 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 		servers:  servers{byID: map[uint32]*joined{}},
 		backlogs: backlogs{byID: map[uint32]*backlog{}},
 		locks:    newLocks(&opt),
+		trees:    newTrees(),
+		upkeep:   newUpkeep(),
 		serial:   make(chan struct{}, 1),
 		removed:  make(chan struct{}, 1),
 		swept:    make(chan struct{}, 1),
@@ -98,6 +102,8 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 	s.done.Go(func() { s.sessionLoop(run, began) })
 	s.done.Go(func() { s.truncateLoop(run) })
 	s.done.Go(func() { s.countLoop(run) })
+	s.done.Go(func() { s.treeLoop(run) })
+	s.done.Go(func() { s.upkeepLoop(run) })
 	if at, ok := opt.Objects.(meta.Collector); ok {
 		s.done.Go(func() { s.collectLoop(run, at) })
 	}
@@ -223,6 +229,8 @@ type Status struct {
 	Removed   int64 // inodes that the deletion queue has finished with since the start
 	Pauses    int64 // times that the service did not run and let leases begin anew
 	Queued    int   // inodes and objects that wait to be removed, counted up to 10000
+	Trees     int   // directories without a name that are being emptied, counted up to 10000
+	Pruned    int64 // entries that were removed with trees since the start
 	Collected int64 // objects that no file named, removed since the start
 	Unnamed   int64 // such objects that are left alone: files of theirs may have been forgotten
 }
@@ -230,7 +238,7 @@ type Status struct {
 // Status counts.
 func (s *Store) Status() (Status, error) {
 	st := Status{ClusterID: s.cluster, Removed: s.gone.Load(), Pauses: s.pauses.Load(),
-		Collected: s.collected.Load(), Unnamed: s.unnamed.Load()}
+		Collected: s.collected.Load(), Unnamed: s.unnamed.Load(), Pruned: s.trees.removed()}
 	st.Sessions, st.Ending, st.Handles = s.sessions.count()
 	st.Locks, st.LockWaits = s.locks.Counts()
 	err := s.look(func(t *txn) error {
@@ -239,11 +247,14 @@ func (s *Store) Status() (Status, error) {
 		if err != nil {
 			return err
 		}
-		for _, kind := range []byte{kindRemoval, kindBacklog} {
+		for _, c := range []struct {
+			kind byte
+			n    *int
+		}{{kindRemoval, &st.Queued}, {kindBacklog, &st.Queued}, {kindTree, &st.Trees}} {
 			if err == nil {
-				err = t.scan([]byte{kind}, func(_, _ []byte) bool {
-					st.Queued++
-					return st.Queued < 10000
+				err = t.scan([]byte{c.kind}, func(_, _ []byte) bool {
+					*c.n++
+					return *c.n < 10000
 				})
 			}
 		}

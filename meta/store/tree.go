@@ -43,6 +43,9 @@ func (t *txn) dir(ino meta.Ino, c *meta.Cred, want uint32) (*inode, error) {
 	if !n.isDir() {
 		return nil, errs.NotDir
 	}
+	if n.Nlink == 0 { // the top of a tree that is being removed
+		return nil, errs.NotFound
+	}
 	if !allowed(c, n, want) {
 		return nil, errs.Access
 	}
@@ -155,15 +158,21 @@ func (t *txn) drop(ino meta.Ino, n *inode) error {
 		t.putInode(ino, n)
 		return nil
 	}
-	d := dropped{ino: ino, open: t.open.dropping(ino)}
-	t.drops = append(t.drops, d)
-	if !d.open {
+	if !t.dropping(ino) {
 		t.destroy(ino, n)
 		return nil
 	}
 	t.putInode(ino, n)
 	t.put(orphanKey(ino), mark())
 	return nil
+}
+
+// dropping begins to take the last name of an inode, and tells whether somebody has it open: then it
+// becomes an orphan. Until the commit nobody opens one that is not.
+func (t *txn) dropping(ino meta.Ino) (open bool) {
+	d := dropped{ino: ino, open: t.open.dropping(ino)}
+	t.drops = append(t.drops, d)
+	return d.open
 }
 
 func (t *txn) dropDir(ino meta.Ino, n *inode) error {

@@ -41,7 +41,7 @@ func VerifySnapshot(snap kv.Snapshot, report func(problem string)) error {
 			{kindQuota, v.quotas.quota},
 			{kindInode, v.inode}, {kindVolume, v.volume}, {kindEntry, v.entry}, {kindCookie, v.cookie},
 			{kindOrphan, v.orphan}, {kindSmall, v.small}, {kindPending, v.pending}, {kindXattr, v.xattr},
-			{kindTimes, v.dirOnly}, {kindCount, v.dirOnly},
+			{kindTree, v.tree}, {kindTimes, v.dirOnly}, {kindCount, v.dirOnly},
 		} {
 			if err := v.each(step.kind, step.fn); err != nil {
 				return err
@@ -147,6 +147,14 @@ func (v *verifier) small(key, value []byte) error {
 	return nil
 }
 
+func (v *verifier) tree(key, _ []byte) error {
+	ino := meta.Ino(number(key, 0))
+	if n := v.inodes[ino]; n == nil || !n.isDir() || n.Nlink != 0 || n.Parent != 0 {
+		v.say("directory %d, which is being removed, has a name or does not exist", ino)
+	}
+	return nil
+}
+
 func (v *verifier) pending(key, _ []byte) error {
 	ino := meta.Ino(number(key, 0))
 	if n := v.inodes[ino]; n == nil || !n.has(flagPending) {
@@ -176,10 +184,11 @@ func (v *verifier) dirOnly(key, _ []byte) error {
 	return nil
 }
 
-// reaches tells whether the way up from a directory ends at the root.
+// reaches tells whether the way up from a directory ends at the root, or at a tree that is being
+// removed.
 func (v *verifier) reaches(n *inode) bool {
 	for range depthMax {
-		if n == v.inodes[meta.RootIno] {
+		if n == v.inodes[meta.RootIno] || n.Nlink == 0 && n.Parent == 0 {
 			return true
 		}
 		if n = v.inodes[n.Parent]; n == nil {
@@ -199,8 +208,12 @@ func (v *verifier) finish() error {
 		if int(n.Nlink) != names {
 			v.say("inode %d has %d names and says %d", ino, names, n.Nlink)
 		}
-		if n.Nlink == 0 && !v.orphans[ino] {
-			v.say("inode %d has no name and is no orphan", ino)
+		listed, err := v.t.peek(treeKey(ino))
+		if err != nil {
+			return err
+		}
+		if n.Nlink == 0 && !v.orphans[ino] && listed == nil {
+			v.say("inode %d has no name, is no orphan and no tree that is being removed", ino)
 		}
 		if n.has(flagSmall) && n.Size > 0 {
 			if data, err := v.t.peek(smallKey(ino)); err != nil || data == nil {

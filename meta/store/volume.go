@@ -191,9 +191,7 @@ func (s *Store) RemoveVolume(ctx context.Context, c meta.Caller, name string) er
 		if !isOwner(&c.Cred, n) {
 			return errs.Perm
 		}
-		d := dropped{ino: v.Ino, open: t.open.dropping(v.Ino)}
-		t.drops = append(t.drops, d)
-		if d.open {
+		if t.dropping(v.Ino) {
 			return t.refuseOpen(v.Ino)
 		}
 		t.remove(volumeKey(name))

@@ -1,0 +1,25 @@
+package server
+
+import (
+	"context"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// dispatchUpkeep is the last part of dispatch: trees, and the store as a whole.
+func (s *Server) dispatchUpkeep(ctx context.Context, op meta.Op, a *meta.Args) (
+	r meta.Result, err error) {
+
+	switch op {
+	case meta.OpCheck:
+		r.Check, err = s.service.Check(ctx, a.Caller, a.Step)
+	case meta.OpDump:
+		r.Dump, err = s.service.Dump(ctx, a.Caller, a.View, a.After)
+	case meta.OpRemoveTree:
+		err = s.service.RemoveTree(ctx, a.Caller, a.Dir, a.Name)
+	default:
+		err = errs.Newf(errs.Unsupported, "meta.Serve", "", "operation %d", op)
+	}
+	return r, err
+}
