@@ -125,6 +125,9 @@ func testLeasesAreRecalled(e *env) {
 		}, []meta.Ino{file}},
 		{"remove", func() error { return s.Remove(e.ctx, c, sub, "l", false) }, []meta.Ino{sub, file}},
 	} {
+		e.clock.advance(3 * time.Second) // what is recalled again and again is not lent
+		e.must(s.KeepAlive(e.ctx, e.session))
+		e.joinAll()
 		l := e.listen()
 		for _, ino := range step.inos {
 			a, err := s.GetAttr(e.ctx, l.c, ino)
@@ -134,7 +137,10 @@ func testLeasesAreRecalled(e *env) {
 		}
 		over, done := e.background(step.do)
 		for left := len(step.inos); left > 0; {
-			h := l.hear(time.Second)
+			h := l.hear(50 * time.Millisecond)
+			if len(h.Recalls) == 0 && done() {
+				e.Fatalf("%s: %v, and %d inodes were not recalled", step.what, over(), left)
+			}
 			for _, r := range h.Recalls {
 				if time.Sleep(time.Millisecond); done() {
 					e.Fatalf("%s does not wait for inode %d", step.what, r.Ino)

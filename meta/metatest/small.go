@@ -11,7 +11,7 @@ import (
 
 // whole is a change of a small file.
 func (l *listener) whole(a *meta.Attr, data string) meta.Change {
-	return meta.Change{Ino: a.Ino, Size: int64(len(data)), TruncSeq: a.TruncSeq, Mtime: 7e9,
+	return meta.Change{Ino: a.Ino, Size: int64(len(data)), TruncSeq: a.TruncSeq, Mtime: 1.9e18,
 		Epoch: l.epoch, Whole: true, Data: []byte(data)}
 }
 
@@ -39,7 +39,7 @@ func testSmallFiles(e *env) {
 	h := l.createSmall("f")
 	ino := h.Attr.Ino
 	a, err := e.Service.Commit(e.ctx, l.c, l.whole(&h.Attr, "hello"), false)
-	if err != nil || a.Size != 5 || a.Lease != meta.LeaseWrite || a.Mtime != 7e9 {
+	if err != nil || a.Size != 5 || a.Lease != meta.LeaseWrite || a.Mtime != 1.9e18 {
 		e.Fatalf("%v: %+v", err, a)
 	}
 	end := meta.Closing{Handle: h.ID, Dirty: true, Change: l.whole(&a, "hello, world")}
@@ -83,6 +83,7 @@ func testSmallFiles(e *env) {
 	if e.objects.measured() != n || e.objects.look(ino).truncSeq != 0 {
 		e.Fatal("I/O servers were bothered with a small file")
 	}
+	l.release()
 	e.must(e.remove(meta.RootIno, "f"))
 }
 
@@ -115,6 +116,7 @@ func testSmallRefusals(e *env) {
 		e.Fatalf("what was refused counts, or the handle is not closed: %+v", f)
 	}
 	// Only who takes leases writes small files; empty ones become ordinary for others.
+	l.release()
 	_, err = e.Service.Open(e.ctx, e.root(), h.Attr.Ino, meta.OpenWrite)
 	e.want(errs.Unsupported, err, "a writer without leases")
 	empty := l.createSmall("empty")
@@ -153,7 +155,7 @@ func testMoveOut(e *env) {
 	if !r.MoveOut {
 		e.Fatalf("%+v", r)
 	}
-	w := told(ino, 6, at.TruncSeq, 8e9)
+	w := told(ino, 6, at.TruncSeq, 1.9e18)
 	w.Epoch = a.epoch
 	_, err = e.Service.MoveOut(e.ctx, a.c, w, at.DataVersion+1)
 	e.want(errs.Conflict, err, "move out of another version")
@@ -172,6 +174,8 @@ func testMoveOut(e *env) {
 	}
 	e.must(e.Service.Close(e.ctx, a.c, meta.Closing{Handle: h.ID}))
 	e.must(e.Service.Close(e.ctx, b.c, meta.Closing{Handle: second.ID}))
+	a.release()
+	b.release()
 	e.must(e.remove(meta.RootIno, "f"))
 	e.eventually("its objects are removed", func() bool { return e.objects.look(ino).removed })
 }
@@ -206,8 +210,12 @@ func testFencedWriter(e *env) {
 	e.want(errs.Fenced, err, "who did not answer moves out")
 	end := b.whole(&second.Attr, "kept, and more")
 	e.must(e.Service.Close(e.ctx, b.c, meta.Closing{Handle: second.ID, Dirty: true, Change: end}))
-	e.want(errs.Fenced, e.Service.Close(e.ctx, a.c, meta.Closing{Handle: h.ID, Dirty: true,
-		Change: a.whole(&at, "late")}), "close")
+	over, _ = e.background(func() error {
+		return e.Service.Close(e.ctx, a.c, meta.Closing{Handle: h.ID, Dirty: true,
+			Change: a.whole(&at, "late")})
+	})
+	b.hear(0, b.recalled(ino)) // the file is not being written any more
+	e.want(errs.Fenced, over(), "close")
 	if got := b.read(ino); got != "kept, and more" {
 		e.Fatalf("%q", got)
 	}
@@ -286,7 +294,7 @@ func testCloseMany(e *env) {
 				e.Fatalf("restart %v, %d: %v, repeated %v, want %v", restart, i, seq, again[i], want)
 			}
 		}
-		l = e.listen()
+		l.release()
 		for i := range 40 {
 			want := data(i)
 			if i%7 == 3 {
@@ -296,5 +304,6 @@ func testCloseMany(e *env) {
 				e.Fatalf("restart %v: file %d: %d bytes, want %d; %+v", restart, i, len(f.Data), len(want), f.Attr)
 			}
 		}
+		l.release()
 	}
 }

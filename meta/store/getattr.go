@@ -70,9 +70,9 @@ func (s *Store) lookWith(ctx context.Context, c *meta.Caller, ino meta.Ino, data
 	}
 	err = s.look(read)
 	if err == nil && got.n.has(flagWriters) && !s.sessions.isCalm.Load() {
-		// Its writer may know more of it, and has not said so yet.
+		// Its writer may know more of it, and has not even said that it writes.
 		if err = s.awaitCalm(ctx); err == nil {
-			err = s.look(read)
+			return s.lookWith(ctx, c, ino, data)
 		}
 	}
 	if err != nil {

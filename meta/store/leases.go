@@ -63,14 +63,15 @@ func (s *Store) await(ctx context.Context, w *lease.Wait) error {
 // visit makes sure that the service knows what it tells of a file: whoever may change it without
 // saying so says so now.
 func (s *Store) visit(ctx context.Context, c *meta.Caller, ino meta.Ino) error {
-	w := s.leases.Look(c.Session, ino, false, s.steady())
-	if w == nil {
+	if !s.leases.Others(c.Session, ino) {
 		return nil
 	}
-	if own, _, _ := s.sessions.writer(ino, c.Session); own {
-		w = s.leases.Look(c.Session, ino, true, s.steady()) // it will write again
+	from := meta.LeaseWrite
+	own, _, _ := s.sessions.writer(ino, c.Session)
+	if own {
+		from = meta.LeaseRead // it will write again
 	}
-	return s.await(ctx, w)
+	return s.await(ctx, s.leases.Look(c.Session, ino, from, own, s.steady()))
 }
 
 // borrow asks for a lease before the attributes are read. settle must follow.

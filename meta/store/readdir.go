@@ -92,7 +92,7 @@ func (s *Store) pageAttrs(ctx context.Context, c *meta.Caller, page []meta.Entry
 	now := s.steady()
 	var waits []*lease.Wait
 	for i := range page {
-		if w := s.leases.Look(c.Session, page[i].Ino, false, now); w != nil {
+		if w := s.leases.Look(c.Session, page[i].Ino, meta.LeaseWrite, false, now); w != nil {
 			waits = append(waits, w)
 		}
 	}
