@@ -106,7 +106,7 @@ func testQuota(e *env) {
 	if st, err = e.Service.StatFS(e.ctx, meta.RootIno); err != nil || st.Total != 3000 {
 		e.Fatalf("room outside: %+v, %v", st, err)
 	}
-	e.Restart(e)
+	e.restart()
 	e.uses(g, 1000, 4)
 	e.must(e.remove(d, "g"))
 	e.must(e.remove(d, "again"))
@@ -303,7 +303,7 @@ func testQuotaOfTree(e *env) {
 		e.must(e.remove(dirs[i], "f7"))
 		e.must(e.setSize(e.names(dirs[i])["f8"], 25))
 		if i == 2 {
-			e.Restart(e)
+			e.restart()
 		}
 		k := fmt.Sprint("m", i)
 		e.must(e.rename(dirs[i], "f9", dirs[(i+1)%5], k, 0))

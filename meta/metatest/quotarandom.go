@@ -24,7 +24,7 @@ func testQuotaRandom(e *env) {
 			r.check()
 		}
 		if step%130 == 129 {
-			e.Restart(e)
+			e.restart()
 		}
 	}
 	r.check()

@@ -332,7 +332,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 				})
 			}
 			for range 2 { // the first one has changed nothing
-				if all := p.check(false); !has(all, meta.Found) {
+				if all := p.check(false); !has(all, meta.Reported) {
 					t.Fatalf("not found: %+v", all)
 				}
 			}
@@ -347,7 +347,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 			t.Log(all)
 			all = p.check(false)
 			if ill.left {
-				if !has(all, meta.Found) {
+				if !has(all, meta.Reported) {
 					t.Fatalf("what cannot be repaired is gone: %+v", all)
 				}
 				return
