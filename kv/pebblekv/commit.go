@@ -34,7 +34,7 @@ func (s *Store) Commit(ctx context.Context, t *kv.Txn) (kv.Result, error) {
 	if lead {
 		s.lead(p)
 	}
-	if p.err == nil && t.Sync {
+	if p.err == nil && t.Sync && !p.disk {
 		p.err = s.flush()
 	}
 	if p.err != nil {

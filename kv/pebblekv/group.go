@@ -34,6 +34,7 @@ type pending struct {
 	wait.Waiter
 	t    *kv.Txn
 	lead bool // it was woken to lead
+	disk bool // it is on disk
 	r    kv.Result
 	err  error
 }
@@ -47,7 +48,7 @@ func takePending(t *kv.Txn) *pending {
 }
 
 func (p *pending) free() {
-	p.t, p.lead, p.r, p.err = nil, false, kv.Result{}, nil
+	*p = pending{Waiter: p.Waiter}
 	pendings.Put(p)
 }
 
@@ -137,31 +138,48 @@ func (s *Store) lead(p *pending) {
 	s.turn.take(g)
 	err := g.apply()
 	s.turn.pass()
-	g.refuse()
+	g.wakeBut(func(m *pending) bool { return m.err == nil }) // refusals need no log
 	for _, b := range g.written {
 		if e := s.finish(b); err == nil {
 			err = e
 		}
 	}
-	for i, m := range g.members {
+	for _, m := range g.members {
 		if m.err == nil {
 			m.err = err
 		}
-		if i > 0 {
-			m.Wake(nil)
-		}
 	}
+	g.tell(p.err == nil && p.t.Sync)
 	clear(g.members)
 	clear(g.written)
 	g.s, g.written = nil, g.written[:0]
 	groups.Put(g)
 }
 
-// refuse tells those who were refused: they need not wait for the log.
-func (g *group) refuse() {
+// tell wakes the members. Where the leader waits for the disk it does so for all who asked for it:
+// they are woken once. Others never wait for that.
+func (g *group) tell(sync bool) {
+	g.wakeBut(func(m *pending) bool { return sync && m.t.Sync })
+	if !sync {
+		return
+	}
+	err := g.s.flush()
+	for i, m := range g.members {
+		if m.disk = true; m.err == nil {
+			m.err = err
+		}
+		if i > 0 {
+			m.Wake(nil)
+		}
+	}
+}
+
+// wakeBut wakes all followers but those that stay. Who is woken is not a member any more: it may be
+// gone at once.
+func (g *group) wakeBut(stays func(m *pending) bool) {
 	kept := g.members[:1]
 	for _, m := range g.members[1:] {
-		if m.err == nil {
+		if stays(m) {
 			kept = append(kept, m)
 		} else {
 			m.Wake(nil)
