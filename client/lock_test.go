@@ -86,9 +86,12 @@ func TestLostLock(t *testing.T) {
 	other := create(t, a, "g", 1)
 	all := lockOf(f.Ino(), meta.LockExclusive, 0, 9)
 	must(t, a.Lock(ctx, all, false))
-	must(t, c.meta.EndSession(ctx, a.sess.Load().id))
+	must(t, a.remake.take(ctx)) // it comes back too late, and not while its session is ending
+	old := a.sess.Load()
+	must(t, c.meta.EndSession(ctx, old.id))
 	must(t, b.Lock(ctx, all, true))
-	must(t, a.replaceSession(ctx, a.sess.Load()))
+	a.remake.giveBack()
+	must(t, a.replaceSession(ctx, old))
 	if _, err := f.WriteAt(ctx, []byte("x"), 0); errs.KindOf(err) != errs.IO {
 		t.Fatalf("written without the lock: %v", err)
 	}
