@@ -304,6 +304,6 @@ func testCloseMany(e *env) {
 				e.Fatalf("restart %v: file %d: %d bytes, want %d; %+v", restart, i, len(f.Data), len(want), f.Attr)
 			}
 		}
-		l.release()
+		e.must(e.Service.EndSession(e.ctx, l.c.Session))
 	}
 }
