@@ -246,7 +246,7 @@ func testSmallReader(e *env) {
 
 // testCloseMany: a batch is as good as one by one, also repeated, and after a restart.
 func testCloseMany(e *env) {
-	for _, restart := range []bool{false, true} {
+	for round, restart := range []bool{false, true} {
 		l := e.listen()
 		var list []meta.Closing
 		var claims []meta.Claimed
@@ -270,7 +270,7 @@ func testCloseMany(e *env) {
 			claims = append(claims, claim)
 		}
 		list = append(list, meta.Closing{Handle: 12345})
-		c := withID(l.c, 4711)
+		c := withID(l.c, 4711+uint64(round))
 		first, err := e.Service.CloseMany(e.ctx, c, list)
 		e.must(err)
 		if restart {
@@ -304,6 +304,6 @@ func testCloseMany(e *env) {
 				e.Fatalf("restart %v: file %d: %d bytes, want %d; %+v", restart, i, len(f.Data), len(want), f.Attr)
 			}
 		}
-		l.release()
+		e.must(e.Service.EndSession(e.ctx, l.c.Session))
 	}
 }

@@ -63,8 +63,8 @@ func (s *Store) await(ctx context.Context, w *lease.Wait) error {
 // visit makes sure that the service knows what it tells of a file: whoever may change it without
 // saying so says so now.
 func (s *Store) visit(ctx context.Context, c *meta.Caller, ino meta.Ino) error {
-	if !s.leases.Others(c.Session, ino) {
-		return nil
+	if err := s.awaitWriters(ctx, ino); err != nil || !s.leases.Others(c.Session, ino) {
+		return err
 	}
 	from := meta.LeaseWrite
 	own, _, _ := s.sessions.writer(ino, c.Session)
