@@ -67,7 +67,7 @@ func table() []layer {
 		{"iod/objects", []string{"iod", "meta", "stripe"}}, // what the metadata service needs of them
 		{"iod/...", []string{"iod", "fabric", "mem", "msg", "stripe"}},
 		{"meta", nil},
-		{"meta/store", []string{"kv", "meta"}},
+		{"meta/store", []string{"kv", "meta", "meta/perm"}}, // perm: clients check likewise
 		{"meta/internal/bulk", []string{"fabric", "mem", "meta", "msg"}},
 		{"meta/server", []string{"admin", "fabric", "meta", "meta/internal/bulk", "msg"}},
 		{"meta/remote", []string{"fabric", "meta", "meta/internal/bulk", "msg", "peer"}},
@@ -75,8 +75,9 @@ func table() []layer {
 
 		// Front ends know the client, never a server.
 		{"client", []string{
-			"fabric", "iod", "iod/remote", "mem", "mem/regcache", "meta", "meta/remote", "mover", "msg",
-			"peer", "stripe"}},
+			"client/internal/...", "fabric", "iod", "iod/remote", "mem", "mem/regcache", "meta",
+			"meta/perm", "meta/remote", "mover", "msg", "peer", "stripe"}},
+		{"client/internal/cache", []string{"meta", "meta/perm"}}, // no I/O: what is known, until when
 		{"client/...", []string{"client", "fabric", "mem", "meta", "msg", "stripe"}},
 		{"mount", []string{"client", "meta", "stripe"}}, // stripe: extents, as the client tells them
 		{"nbd", nil},
