@@ -126,8 +126,8 @@ func (fs *FS) endHandle(ctx context.Context, e *ending) error {
 			return err
 		}
 	}
-	return fs.svc.Close(ctx, e.caller, e.handle, e.dirty, e.change.size, e.change.truncSeq,
-		e.change.mtime)
+	return fs.svc.Close(ctx, e.caller, meta.Closing{Handle: e.handle, Dirty: e.dirty,
+		Change: meta.Change{Size: e.change.size, TruncSeq: e.change.truncSeq, Mtime: e.change.mtime}})
 }
 
 // openIn opens a file in a session. Where the answer leaves open whether there is a handle now, the

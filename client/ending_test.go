@@ -73,10 +73,9 @@ func (l *lossy) Open(ctx context.Context, c meta.Caller, ino meta.Ino, flags met
 	return h, nil
 }
 
-func (l *lossy) Close(ctx context.Context, c meta.Caller, handle uint64, dirty bool, size int64,
-	truncSeq uint64, mtime int64) error {
+func (l *lossy) Close(ctx context.Context, c meta.Caller, w meta.Closing) error {
 	return l.do(func(ctx context.Context) error {
-		return l.Service.Close(ctx, c, handle, dirty, size, truncSeq, mtime)
+		return l.Service.Close(ctx, c, w)
 	}, ctx)
 }
 

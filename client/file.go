@@ -83,7 +83,7 @@ func (fs *FS) newFile(ctx context.Context, s *session, h *meta.Handle, flags met
 	*File, error) {
 	n, err := fs.node(&h.Attr)
 	if err != nil {
-		_ = fs.svc.Close(ctx, meta.Caller{Session: s.id}, h.ID, false, 0, 0, 0)
+		_ = fs.svc.Close(ctx, meta.Caller{Session: s.id}, meta.Closing{Handle: h.ID})
 		return nil, err
 	}
 	f := &File{fs: fs, node: n, flags: flags & access, renewing: newTurn()}

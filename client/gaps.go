@@ -74,7 +74,7 @@ func (fs *FS) tellHoles(ctx context.Context, n *inode) error {
 	if !untold {
 		return nil
 	}
-	a, err := fs.svc.SetAttr(ctx, fs.trusted(), n.ino, meta.SetHoles, meta.Attr{})
+	a, err := fs.svc.Commit(ctx, fs.trusted(), meta.Change{Ino: n.ino, TruncSeq: seq, Holes: true}, false)
 	if err != nil {
 		return errs.Wrap("client.Commit", "", err)
 	}

@@ -19,23 +19,22 @@ type deaf struct {
 	told atomic.Int64
 }
 
-func (d *deaf) SetAttr(ctx context.Context, c meta.Caller, ino meta.Ino, mask meta.SetMask,
-	a meta.Attr) (meta.Attr, error) {
+func (d *deaf) Commit(ctx context.Context, c meta.Caller, w meta.Change, sync bool) (
+	meta.Attr, error) {
 	if d.off.Load() {
 		return meta.Attr{}, errs.New(errs.Disconnected, "deaf", "", nil)
 	}
-	if mask == meta.SetHoles {
+	if w.Holes {
 		d.told.Add(1)
 	}
-	return d.Service.SetAttr(ctx, c, ino, mask, a)
+	return d.Service.Commit(ctx, c, w, sync)
 }
 
-func (d *deaf) Close(ctx context.Context, c meta.Caller, handle uint64, dirty bool, size int64,
-	truncSeq uint64, mtime int64) error {
+func (d *deaf) Close(ctx context.Context, c meta.Caller, w meta.Closing) error {
 	if d.off.Load() {
 		return errs.New(errs.Disconnected, "deaf", "", nil)
 	}
-	return d.Service.Close(ctx, c, handle, dirty, size, truncSeq, mtime)
+	return d.Service.Close(ctx, c, w)
 }
 
 func newDeaf(t *testing.T) (*deaf, *FS) {

@@ -267,9 +267,10 @@ func (fs *FS) commit(ctx context.Context, n *inode, sync bool) error {
 		return errs.Wrap("client.Sync", "", fs.svc.Sync(ctx))
 	}
 	s := fs.sess.Load()
-	a, err := fs.svc.Commit(ctx, fs.trusted(), n.ino, c.size, c.truncSeq, c.mtime, sync)
+	w := meta.Change{Ino: n.ino, Size: c.size, TruncSeq: c.truncSeq, Mtime: c.mtime}
+	a, err := fs.svc.Commit(ctx, fs.trusted(), w, sync)
 	if err != nil && fs.checkSession(ctx, s, err) {
-		a, err = fs.svc.Commit(ctx, fs.trusted(), n.ino, c.size, c.truncSeq, c.mtime, sync)
+		a, err = fs.svc.Commit(ctx, fs.trusted(), w, sync)
 	}
 	if err != nil {
 		n.giveBack()

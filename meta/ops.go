@@ -1,5 +1,7 @@
 package meta
 
+import "github.com/sluice-storage/sluice/errs"
+
 // Op names an operation on the network.
 type Op uint16
 
@@ -37,6 +39,12 @@ const (
 	OpTime
 	OpAppend
 	OpEndClient
+	OpFind
+	OpListen
+	OpClaim
+	OpCloseMany
+	OpReadSmall
+	OpMoveOut
 	OpEnd // one more than the last
 )
 
@@ -62,12 +70,17 @@ type Args struct {
 	Create   bool
 	Replace  bool
 	Sync     bool
-	Dirty    bool
+	Last     bool
 	Value    []byte // decoded, it points into the message
 	Size     int64
-	TruncSeq uint64
-	Mtime    int64
+	Version  uint64
+	Life     uint32
 	Handle   uint64
+	Change   Change  // Data, decoded, points into the message
+	Closing  Closing // likewise
+	Closings []Closing
+	Listen   Listening
+	Claims   []Claimed
 	Handles  []uint64
 	Session  uint64
 	Server   Server // without Up and LastSeen
@@ -90,6 +103,10 @@ type Result struct {
 	Servers []Server
 	FS      FSStat
 	Time    int64
+	Found   Found
+	Heard   Heard
+	Claims  []Regained
+	Kinds   []errs.Kind
 }
 
 // opRow is one operation: what it is called, what is sent and what comes back.
@@ -121,11 +138,9 @@ var ops = [OpEnd]opRow{
 	OpCreate: {"create",
 		args{argCaller, argDir, argName, argFile, argOpen}, result{resHandle}},
 	OpOpen: {"open", args{argCaller, argIno, argOpen}, result{resHandle}},
-	OpCommit: {"commit",
-		args{argCaller, argIno, argSize, argTruncSeq, argMtime, argSync}, result{resAttr}},
+	OpCommit: {"commit", args{argCaller, argChange, argSync}, result{resAttr}},
 	OpRenew: {"renew", args{argCaller, argHandles}, result{resHandles}},
-	OpClose: {"close",
-		args{argCaller, argHandle, argDirty, argSize, argTruncSeq, argMtime}, nil},
+	OpClose: {"close", args{argCaller, argClosing}, nil},
 	OpNewSession:   {"newsession", args{argClient}, result{resSession}},
 	OpKeepAlive:    {"keepalive", args{argSession}, nil},
 	OpEndSession:   {"endsession", args{argSession}, nil},
@@ -142,10 +157,16 @@ var ops = [OpEnd]opRow{
 	OpAppend:  {"append", args{argCaller, argHandle, argSize}, result{resOff, resAttr}},
 
 	OpEndClient: {"endclient", args{argClient}, nil},
+	OpFind:      {"find", args{argCaller, argDir, argName}, result{resFound}},
+	OpListen:    {"listen", args{argListen}, result{resHeard}},
+	OpClaim:     {"claim", args{argSession, argLife, argClaims, argLast}, result{resClaims}},
+	OpCloseMany: {"closemany", args{argCaller, argClosings}, result{resKinds}},
+	OpReadSmall: {"readsmall", args{argCaller, argIno}, result{resAttr, resSmall}},
+	OpMoveOut:   {"moveout", args{argCaller, argChange, argVersion}, result{resAttr}},
 }
 
 // Valid tells whether this build knows the operation.
-func (o Op) Valid() bool { return o > 0 && o < OpEnd }
+func (o Op) Valid() bool { return o > 0 && o < OpEnd && ops[o].name != "" }
 
 // String is the operation's name.
 func (o Op) String() string {

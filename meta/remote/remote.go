@@ -24,6 +24,9 @@ import (
 // often large: some 700 entries with attributes.
 const pageBytes = 128 << 10
 
+// smallBytes is the room for a small file and its attributes.
+const smallBytes = meta.SmallMax + 4<<10
+
 // peerName is what the service is called in errors.
 const peerName = "metadata service"
 
@@ -86,19 +89,29 @@ func (s *Service) call(ctx context.Context, op meta.Op, a *meta.Args) (meta.Resu
 		rand.Read(a.Caller.ReqID[:])
 	}
 	x := &exchange{op: op, content: a.Append(op, []byte{bulk.InBody})}
-	if op == meta.OpReadDir || op == meta.OpListXattr || op == meta.OpListVolumes {
-		x.room = pageBytes
-	}
+	x.room = roomFor(op)
 	p := peer.Patience{Peer: peerName, Max: s.opt.WaitMax, Backoff: s.opt.Backoff}
 	err := p.Do(ctx, time.Now(), func(ctx context.Context) error { return s.attempt(ctx, x) })
 	return x.result, errs.Wrap("meta."+op.String(), "", err)
+}
+
+// roomFor is how much room is offered beside the body of the answer.
+func roomFor(op meta.Op) int {
+	switch op {
+	case meta.OpReadDir, meta.OpListXattr, meta.OpListVolumes:
+		return pageBytes
+	case meta.OpReadSmall:
+		return smallBytes
+	}
+	return 0
 }
 
 // changes tells whether an operation must not be done twice. All others may be repeated freely.
 func changes(op meta.Op) bool {
 	switch op {
 	case meta.OpLookup, meta.OpReadDir, meta.OpReadLink, meta.OpGetAttr, meta.OpGetXattr,
-		meta.OpListXattr, meta.OpRenew, meta.OpListVolumes, meta.OpTime:
+		meta.OpListXattr, meta.OpRenew, meta.OpListVolumes, meta.OpTime, meta.OpFind, meta.OpListen,
+		meta.OpClaim, meta.OpReadSmall:
 		return false
 	}
 	return true
@@ -107,7 +120,7 @@ func changes(op meta.Op) bool {
 // levelOf is the service level of an operation: signs of life before names, names before lists.
 func levelOf(op meta.Op) msg.Level {
 	switch op {
-	case meta.OpKeepAlive, meta.OpRenew, meta.OpJoin, meta.OpTime:
+	case meta.OpKeepAlive, meta.OpRenew, meta.OpJoin, meta.OpTime, meta.OpListen, meta.OpClaim:
 		return 2
 	case meta.OpReadDir, meta.OpListXattr, meta.OpListVolumes:
 		return 0
@@ -131,6 +144,11 @@ func fits(op meta.Op, a *meta.Args) error {
 		return errs.NameTooLong
 	case len(a.Value) > meta.XattrValue:
 		return errs.TooBig
+	case len(a.Change.Data) > meta.SmallMax || len(a.Closing.Change.Data) > meta.SmallMax:
+		return errs.TooBig
+	case len(a.Closings) > meta.CloseMax || len(a.Claims) > meta.ClaimMax ||
+		len(a.Listen.Acks) > meta.RecallsMax:
+		return errs.Invalid
 	case len(a.Caller.Cred.Groups) > 64 || len(a.Server.Addr) > 255:
 		return errs.Invalid
 	}

@@ -11,6 +11,7 @@ import (
 // closing is what a writer says about its work.
 type closing struct {
 	dirty    bool
+	holes    bool // it has left some
 	measured bool // nobody says what was written: the size is what the I/O servers have
 	size     int64
 	truncSeq uint64
@@ -45,6 +46,9 @@ func (w *closing) apply(n *inode, c *meta.Cred, now int64) {
 	if w.measured && n.Size > 0 && !n.has(flagVolume) {
 		n.Flags |= flagHoles // nobody says either whether it was written without gaps
 	}
+	if w.holes && w.truncSeq == n.TruncSeq && !n.has(flagVolume) {
+		n.Flags |= flagHoles
+	}
 	n.DataVersion++
 	if !isRoot(c) {
 		dropPrivileges(n)
@@ -53,10 +57,12 @@ func (w *closing) apply(n *inode, c *meta.Cred, now int64) {
 
 // Commit implements meta.Files. The caller's session must have the file open for writing
 // (errs.Closed otherwise).
-func (s *Store) Commit(ctx context.Context, c meta.Caller, ino meta.Ino, size int64,
-	truncSeq uint64, mtime int64, sync bool) (meta.Attr, error) {
+func (s *Store) Commit(ctx context.Context, c meta.Caller, change meta.Change, sync bool) (
+	meta.Attr, error) {
 
-	w := closing{dirty: true, size: size, truncSeq: truncSeq, mtime: mtime}
+	ino := change.Ino
+	w := closing{dirty: true, holes: change.Holes, size: change.Size, truncSeq: change.TruncSeq,
+		mtime: change.Mtime}
 	var a meta.Attr
 	err := w.check()
 	if err == nil {
@@ -101,10 +107,10 @@ func (t *txn) commit(c *meta.Caller, ino meta.Ino, w *closing) error {
 }
 
 // Close implements meta.Files.
-func (s *Store) Close(ctx context.Context, c meta.Caller, handle uint64, dirty bool, size int64,
-	truncSeq uint64, mtime int64) error {
-
-	w := closing{dirty: dirty, size: size, truncSeq: truncSeq, mtime: mtime}
+func (s *Store) Close(ctx context.Context, c meta.Caller, end meta.Closing) error {
+	handle, change := end.Handle, &end.Change
+	w := closing{dirty: end.Dirty, holes: change.Holes, size: change.Size,
+		truncSeq: change.TruncSeq, mtime: change.Mtime}
 	err := w.check()
 	switch {
 	case err != nil:

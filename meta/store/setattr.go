@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-const setAll = meta.SetHoles<<1 - 1
+const setAll = meta.SetMtimeNow<<1 - 1
 
 // SetAttr implements meta.Attrs.
 //
@@ -70,16 +70,6 @@ func (t *txn) setattr(c *meta.Caller, ino meta.Ino, mask meta.SetMask, a *meta.A
 	if mask == 0 {
 		return errNothing
 	}
-	if mask&meta.SetHoles != 0 {
-		if err := t.setHoles(c, ino, n); err != nil {
-			return err
-		}
-		if mask == meta.SetHoles {
-			t.kv.MakesRoom = true // as a commit: the data is there already
-			t.putInode(ino, n)
-			return nil
-		}
-	}
 	if mask&meta.SetSize != 0 {
 		t.kv.MakesRoom = a.Size < n.Size
 		if err := t.setSize(c, ino, n, a.Size); err != nil {
@@ -117,20 +107,6 @@ func (t *txn) setSize(c *meta.Caller, ino meta.Ino, n *inode, size int64) error 
 		return err
 	}
 	return t.truncate(&c.Cred, ino, n, size)
-}
-
-// setHoles notes that a file has a hole.
-func (t *txn) setHoles(c *meta.Caller, ino meta.Ino, n *inode) error {
-	switch {
-	case n.isDir():
-		return errs.IsDir
-	case n.Type != meta.Regular:
-		return errs.Invalid
-	case n.has(flagVolume):
-		return errs.Perm
-	}
-	n.Flags |= flagHoles
-	return t.mayChange(c, ino, n)
 }
 
 // mayChange checks the right to change a file's data.
