@@ -129,13 +129,13 @@ func (fs *FS) stat(ctx context.Context, op, path string, follow bool) (meta.Attr
 	if err != nil {
 		return meta.Attr{}, errs.Wrap(op, path, err)
 	}
-	if p.attr.Type == meta.Regular && p.attr.Writers {
-		// Lookup's size need not be exact while somebody writes; GetAttr's is.
-		if p.attr, err = fs.svc.GetAttr(ctx, c, p.attr.Ino); err != nil {
+	if p.attr.Type == meta.Regular && p.attr.Writers || p.name == "." {
+		// Lookup's size need not be exact while somebody writes, nor the times of where a path begins:
+		// those of GetAttr are.
+		if p.attr, err = fs.GetAttr(ctx, c.Cred, p.attr.Ino); err != nil {
 			return meta.Attr{}, errs.Wrap(op, path, err)
 		}
 	}
-	fs.Overlay(&p.attr)
 	return p.attr, nil
 }
 
@@ -145,7 +145,7 @@ func (fs *FS) Mkdir(ctx context.Context, path string, perm os.FileMode) error {
 	p, err := fs.parent(ctx, c, path)
 	if err == nil {
 		nf := meta.NewFile{Type: meta.Directory, Mode: uint32(perm.Perm())}
-		_, err = fs.svc.Make(ctx, c, p.dir, p.name, nf)
+		_, err = fs.MakeIno(ctx, c.Cred, p.dir, p.name, nf)
 	}
 	return errs.Wrap("client.Mkdir", path, err)
 }
@@ -156,7 +156,7 @@ func (fs *FS) Symlink(ctx context.Context, target, path string) error {
 	p, err := fs.parent(ctx, c, path)
 	if err == nil {
 		nf := meta.NewFile{Type: meta.Symlink, Mode: 0o777, Target: target}
-		_, err = fs.svc.Make(ctx, c, p.dir, p.name, nf)
+		_, err = fs.MakeIno(ctx, c.Cred, p.dir, p.name, nf)
 	}
 	return errs.Wrap("client.Symlink", path, err)
 }
@@ -171,7 +171,7 @@ func (fs *FS) Readlink(ctx context.Context, path string) (string, error) {
 	if p.attr.Type != meta.Symlink {
 		return "", errs.Newf(errs.Invalid, "client.Readlink", path, "not a symbolic link")
 	}
-	target, err := fs.svc.ReadLink(ctx, c, p.attr.Ino)
+	target, err := fs.ReadLink(ctx, c.Cred, p.attr.Ino)
 	return target, errs.Wrap("client.Readlink", path, err)
 }
 
@@ -184,7 +184,7 @@ func (fs *FS) Link(ctx context.Context, oldPath, newPath string) error {
 	}
 	p, err := fs.parent(ctx, c, newPath)
 	if err == nil {
-		_, err = fs.svc.Link(ctx, c, old.attr.Ino, p.dir, p.name)
+		_, err = fs.LinkIno(ctx, c.Cred, old.attr.Ino, p.dir, p.name)
 	}
 	return errs.Wrap("client.Link", newPath, err)
 }
@@ -203,7 +203,7 @@ func (fs *FS) Rename(ctx context.Context, oldPath, newPath string) error {
 	if from.name == "." || to.name == "." {
 		return errs.Newf(errs.Busy, "client.Rename", oldPath, "a path ends in a directory by itself")
 	}
-	err = fs.svc.Rename(ctx, c, from.dir, from.name, to.dir, to.name, 0)
+	err = fs.RenameIno(ctx, c.Cred, from.dir, from.name, to.dir, to.name, 0)
 	return errs.Wrap("client.Rename", oldPath, err)
 }
 
@@ -215,7 +215,7 @@ func (fs *FS) Remove(ctx context.Context, path string) error {
 		err = errs.Newf(errs.Invalid, "", "", "the path ends in a directory by itself")
 	}
 	if err == nil {
-		err = fs.svc.Remove(ctx, c, p.dir, p.name, p.attr.Type == meta.Directory)
+		err = fs.RemoveIno(ctx, c.Cred, p.dir, p.name, p.attr.Type == meta.Directory)
 	}
 	return errs.Wrap("client.Remove", path, err)
 }

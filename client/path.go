@@ -46,7 +46,7 @@ func (w *walker) walk(ctx context.Context, dir meta.Ino, path string, follow boo
 	mustDir := strings.HasSuffix(path, "/")
 	parts := strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 	at := place{dir: dir, name: "."}
-	attr, err := w.fs.svc.GetAttr(ctx, w.c, dir)
+	attr, err := w.fs.rights(ctx, w.c.Cred, dir)
 	if err != nil {
 		return place{}, err
 	}
@@ -75,7 +75,7 @@ func (w *walker) step(ctx context.Context, dir meta.Attr, name string, follow bo
 	if name == "." || name == ".." && dir.Ino == w.fs.root {
 		return place{dir: dir.Ino, name: ".", attr: dir}, nil
 	}
-	attr, err := w.fs.svc.Lookup(ctx, w.c, dir.Ino, name)
+	attr, err := w.fs.Lookup(ctx, w.c.Cred, dir.Ino, name)
 	switch {
 	case errs.KindOf(err) == errs.NotFound:
 		return place{dir: dir.Ino, name: name}, nil
@@ -89,7 +89,7 @@ func (w *walker) step(ctx context.Context, dir meta.Attr, name string, follow bo
 	if w.links++; w.links > symlinksMax {
 		return place{}, errs.New(errs.Loop, "", "", nil)
 	}
-	target, err := w.fs.svc.ReadLink(ctx, w.c, attr.Ino)
+	target, err := w.fs.ReadLink(ctx, w.c.Cred, attr.Ino)
 	if err != nil {
 		return place{}, err
 	}
@@ -97,6 +97,14 @@ func (w *walker) step(ctx context.Context, dir meta.Attr, name string, follow bo
 		return place{}, errs.New(errs.NotFound, "", "", nil)
 	}
 	return w.walk(ctx, dir.Ino, target, true)
+}
+
+// rights are attributes of which only type, mode and owner count.
+func (fs *FS) rights(ctx context.Context, cred meta.Cred, ino meta.Ino) (meta.Attr, error) {
+	if a, ok := fs.cache.Rights(ino); ok {
+		return a, nil
+	}
+	return fs.GetAttr(ctx, cred, ino)
 }
 
 // existing is find for paths that must exist.

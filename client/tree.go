@@ -50,7 +50,7 @@ func (fs *FS) ReadDir(ctx context.Context, dir string, fn func(meta.Entry) error
 func (fs *FS) readDir(ctx context.Context, c meta.Caller, dir string, ino meta.Ino,
 	fn func(meta.Entry) error) error {
 	for cookie := uint64(0); ; {
-		page, err := fs.svc.ReadDir(ctx, c, ino, cookie, meta.DirPageMax, true)
+		page, err := fs.ReadDirPage(ctx, c.Cred, ino, cookie, meta.DirPageMax, true)
 		if err != nil {
 			return errs.Wrap("client.ReadDir", dir, err)
 		}
@@ -58,9 +58,6 @@ func (fs *FS) readDir(ctx context.Context, c meta.Caller, dir string, ino meta.I
 			return nil
 		}
 		for _, e := range page {
-			if e.Attr != nil {
-				fs.Overlay(e.Attr)
-			}
 			if err := fn(e); err != nil {
 				return err
 			}
@@ -133,7 +130,7 @@ func (fs *FS) removeTree(ctx context.Context, c meta.Caller, dir meta.Ino, name 
 				return err
 			}
 		}
-		err := fs.svc.Remove(ctx, c, dir, name, t == meta.Directory)
+		err := fs.RemoveIno(ctx, c.Cred, dir, name, t == meta.Directory)
 		switch errs.KindOf(err) {
 		case errs.OK, errs.NotFound:
 			return nil

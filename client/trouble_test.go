@@ -383,7 +383,7 @@ func TestKeepAlive(t *testing.T) {
 // closed.
 func TestSizesBetweenClients(t *testing.T) {
 	c := newCluster(t, 3, store.Options{})
-	a, b := c.client(Options{}), c.client(Options{FreshMax: -1})
+	a, b := c.client(Options{}), c.client(Options{})
 	ctx := context.Background()
 	f := create(t, a, "f", 3)
 	r, err := b.Open(ctx, "/f")

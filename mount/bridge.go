@@ -58,9 +58,8 @@ func (b *bridge) node(ino meta.Ino) uint64 {
 	return uint64(ino)
 }
 
-// kernel is on whose behalf most requests are done: permissions were checked by the kernel, which
-// knows all groups of the process; so the metadata service is asked as root.
-func (b *bridge) kernel() meta.Caller { return b.fs.Caller(meta.Cred{}) }
+// Most requests are done as root: permissions were checked by the kernel, which knows all groups of
+// the process.
 
 // creator is on whose behalf inodes are made: the process will own them.
 func (b *bridge) creator(h *fuse.InHeader) meta.Cred {

@@ -105,6 +105,14 @@ func (c *Cache) Recall(ino meta.Ino) {
 	c.forgetLocked(c.nodes[ino])
 }
 
+// Granted tells whether a lease that came with the answer to a question still counts: it was not
+// recalled since, and all were not dropped.
+func (c *Cache) Granted(t Token, ino meta.Ino) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.recent.since(t, subject{ino: ino, what: whole})
+}
+
 // Valid tells whether leases are valid at this moment.
 func (c *Cache) Valid() bool {
 	c.mu.Lock()

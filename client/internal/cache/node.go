@@ -164,15 +164,15 @@ func (c *Cache) Lookup(u *meta.Cred, dir meta.Ino, name string) (a meta.Attr, er
 }
 
 // Ino tells which inode a name stands for; 0: none.
-func (c *Cache) Ino(dir meta.Ino, name string) (ino meta.Ino, known bool) {
+func (c *Cache) Ino(dir meta.Ino, name string) (ino meta.Ino, typ meta.Type, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d := c.useLocked(dir)
 	if d == nil || c.busy[subject{dir, naming, name}] > 0 {
-		return 0, false
+		return 0, 0, false
 	}
 	e, ok := d.names.find(name)
-	return e.ino, ok
+	return e.ino, e.typ, ok
 }
 
 // PutAttr takes in attributes, if they came with a lease.
