@@ -79,6 +79,12 @@ type Add struct {
 	Delta int64
 }
 
+// Result is what a commit gave.
+type Result struct {
+	Version Version // of the keys that it wrote
+	Answer  uint64  // Txn.Answer; for a repeat, that of the first time
+}
+
 // Txn is one transaction. A key may appear in at most one of Puts, Deletes and Adds. The engine
 // does not keep references to the slices after Commit returns, and does not change them.
 type Txn struct {
@@ -88,6 +94,11 @@ type Txn struct {
 	Puts    []Put
 	Deletes [][]byte
 	Adds    []Add
+
+	// Answer is kept with ReqID, for as long, and comes back when the id is committed again: what a
+	// caller chose the first time (a number that it gave out) is the same the second time. The zero
+	// id keeps none.
+	Answer uint64
 
 	// MakesRoom: the transaction removes something, or helps to, and may use room that an engine
 	// keeps for that when its disk is nearly full. Others are refused early then, with errs.NoSpace.
@@ -104,11 +115,11 @@ type Txn struct {
 // makes everything durable and fails what comes later with errs.Closed. Snapshots must be closed
 // before.
 type Store interface {
-	// Commit applies t as a whole or returns an error and applies nothing (but see ErrMaybe). It
-	// returns the version given to the keys that it wrote. A ReqID that was committed within the
-	// replay window (kept across restarts for what was durable) is not applied again: the version
-	// of the first time is returned, whatever the checks would say now.
-	Commit(ctx context.Context, t *Txn) (Version, error)
+	// Commit applies t as a whole or returns an error and applies nothing (but see ErrMaybe). A
+	// ReqID that was committed within the replay window (kept across restarts for what was durable)
+	// is not applied again: version and answer of the first time are returned, whatever the checks
+	// would say now.
+	Commit(ctx context.Context, t *Txn) (Result, error)
 
 	// Snapshot is the state after the latest commit that returned, or a later one. It never
 	// changes.

@@ -16,6 +16,9 @@ func id(n int) (r kv.ReqID) {
 	return r
 }
 
+// result is what commit n gives.
+func result(n int) kv.Result { return kv.Result{Version: kv.Version(n), Answer: uint64(1000 + n)} }
+
 // TestReplayRemembersTheLatest compares the ring with a list, through restarts and crashes.
 func TestReplayRemembersTheLatest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -28,16 +31,16 @@ func TestReplayRemembersTheLatest(t *testing.T) {
 				r = reload(r, size, slots)
 			}
 			n++
-			slots[r.Slot()] = request{id(n), kv.Version(n)}
-			r.Record(id(n), kv.Version(n))
+			slots[r.Slot()] = request{id(n), result(n)}
+			r.Record(id(n), result(n))
 			for back := range n {
-				v, ok := r.Find(id(n - back))
-				if want := back < size; ok != want || (ok && v != kv.Version(n-back)) {
-					t.Fatalf("after %d in a ring of %d: Find(%d) = %d, %v", n, size, n-back, v, ok)
+				was, ok := r.Find(id(n - back))
+				if want := back < size; ok != want || (ok && was != result(n-back)) {
+					t.Fatalf("after %d in a ring of %d: Find(%d) = %v, %v", n, size, n-back, was, ok)
 				}
 			}
 		}
-		r.Record(kv.ReqID{}, 99)
+		r.Record(kv.ReqID{}, result(99))
 		if _, ok := r.Find(kv.ReqID{}); ok {
 			t.Fatal("the zero id is remembered")
 		}
@@ -55,8 +58,8 @@ func reload(old *Replay, size int, slots map[int]request) *Replay {
 	r := NewReplay(size)
 	last := kv.Version(0)
 	for slot := range len(slots) {
-		r.Load(slots[slot].id, slots[slot].v)
-		last = max(last, slots[slot].v)
+		r.Load(slots[slot].id, slots[slot].was)
+		last = max(last, slots[slot].was.Version)
 	}
 	if got := r.Loaded(); got != last || r.Slot() != old.Slot() {
 		panic(fmt.Sprintf("loaded to %d, slot %d, want %d, %d", got, r.Slot(), last, old.Slot()))

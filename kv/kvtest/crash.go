@@ -122,20 +122,27 @@ func crashVersions(e *env) {
 	}
 }
 
-// crashReplay: a request that survived is recognised, one that was lost is applied anew.
+// crashReplay: a request that survived is recognised, with its answer; one that was lost is applied
+// anew, with the answer of now.
 func crashReplay(e *env) {
 	var all []kv.Txn
 	for i := range 10 {
 		t := kv.Txn{ReqID: reqID(1, i), Adds: adds(fmt.Sprint("n", i), 1), Sync: i == 5}
+		t.Answer = uint64(i + 100)
 		all = append(all, t)
 		e.commit(t)
 	}
 	e.crash()
 	for i, t := range all {
-		was := e.get(fmt.Sprint("n", i))
-		v := e.commit(t)
-		if was.v != 0 && v != was.v {
-			e.Errorf("request %d survived as %d and was applied again as %d", i, was.v, v)
+		was, answer := e.get(fmt.Sprint("n", i)), t.Answer
+		t.Answer += 1000
+		r := e.result(t)
+		if was.v != 0 && r != (kv.Result{Version: was.v, Answer: answer}) {
+			e.Errorf("request %d survived as %d with answer %d; repeated it gave %+v",
+				i, was.v, answer, r)
+		}
+		if was.v == 0 && r.Answer != t.Answer {
+			e.Errorf("request %d was lost, but gave answer %d", i, r.Answer)
 		}
 		e.wantCount(fmt.Sprint("n", i), 1)
 	}
@@ -184,14 +191,14 @@ func crashWhileCommitting(e *env) {
 			for i := 0; ; i++ {
 				key := fmt.Sprintf("%d.%d", w, i)
 				t := kv.Txn{Puts: puts(key, ""), Sync: (w+i)%4 == 0}
-				v, err := s.Commit(context.Background(), &t)
+				r, err := s.Commit(context.Background(), &t)
 				if err != nil {
 					return
 				}
 				mu.Lock()
-				acked[key] = v
+				acked[key] = r.Version
 				if t.Sync {
-					synced = max(synced, v)
+					synced = max(synced, r.Version)
 				}
 				mu.Unlock()
 			}

@@ -39,19 +39,28 @@ func (e *env) reopen() { e.Helper(); e.s = e.cfg.Reopen(e.TB, e.s) }
 func (e *env) crash() { e.Helper(); e.s = e.cfg.Crash(e.TB, e.s) }
 
 // try commits t.
-func (e *env) try(t kv.Txn) (kv.Version, error) { return e.s.Commit(context.Background(), &t) }
+func (e *env) try(t kv.Txn) (kv.Version, error) {
+	r, err := e.s.Commit(context.Background(), &t)
+	return r.Version, err
+}
+
+// result commits t, which must succeed, and returns all that the commit gave.
+func (e *env) result(t kv.Txn) kv.Result {
+	e.Helper()
+	r, err := e.s.Commit(context.Background(), &t)
+	if err != nil {
+		e.Fatalf("Commit: %v", err)
+	}
+	if r.Version == 0 {
+		e.Fatalf("Commit returned version 0")
+	}
+	return r
+}
 
 // commit commits t, which must succeed.
 func (e *env) commit(t kv.Txn) kv.Version {
 	e.Helper()
-	v, err := e.try(t)
-	if err != nil {
-		e.Fatalf("Commit: %v", err)
-	}
-	if v == 0 {
-		e.Fatalf("Commit returned version 0")
-	}
-	return v
+	return e.result(t).Version
 }
 
 // refuse commits t, which must fail with kind and leave everything as it was.

@@ -16,7 +16,7 @@ type model struct {
 	burnt  kv.Version // given, when it was opened: a crash undid (opened, burnt]
 	first  kv.Version // the first commit since; (burnt, first) was left out
 	log    []touch
-	done   map[kv.ReqID]kv.Version
+	done   map[kv.ReqID]kv.Result
 	points []point // states that a crash may leave, the durable one first
 }
 
@@ -31,7 +31,7 @@ type point struct {
 }
 
 func newModel() *model {
-	m := &model{state: map[string]cell{}, done: map[kv.ReqID]kv.Version{}}
+	m := &model{state: map[string]cell{}, done: map[kv.ReqID]kv.Result{}}
 	m.synced()
 	return m
 }
@@ -111,7 +111,7 @@ func (m *model) apply(t *kv.Txn, v kv.Version) {
 		m.log = append(m.log, touch{v, string(t.Effect(i))})
 	}
 	if t.ReqID != (kv.ReqID{}) {
-		m.done[t.ReqID] = v
+		m.done[t.ReqID] = kv.Result{Version: v, Answer: t.Answer}
 	}
 	if m.last == m.opened {
 		m.first = v
@@ -140,7 +140,7 @@ func (m *model) crashed(v kv.Version, state map[string]cell) bool {
 		}
 		m.last, m.state = v, p.state
 		m.log = keep(m.log, v)
-		maps.DeleteFunc(m.done, func(_ kv.ReqID, done kv.Version) bool { return done > v })
+		maps.DeleteFunc(m.done, func(_ kv.ReqID, done kv.Result) bool { return done.Version > v })
 		m.reopened()
 		return maps.Equal(state, p.state)
 	}

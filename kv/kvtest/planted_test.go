@@ -62,12 +62,12 @@ func failures(t *testing.T, c kvtest.Case, cfg kvtest.Config) []string {
 // broken is a store with a defect. Fields that are nil behave well.
 type broken struct {
 	*memkv.Store
-	commit   func(s *memkv.Store, t kv.Txn) (kv.Version, error)
+	commit   func(s *memkv.Store, t kv.Txn) (kv.Result, error)
 	snapshot func(s *memkv.Store) kv.Snapshot
 	sync     func() error
 }
 
-func (b *broken) Commit(ctx context.Context, t *kv.Txn) (kv.Version, error) {
+func (b *broken) Commit(ctx context.Context, t *kv.Txn) (kv.Result, error) {
 	if b.commit == nil || ctx.Err() != nil {
 		return b.Store.Commit(ctx, t)
 	}
@@ -163,7 +163,7 @@ type defect struct {
 // edit plants a defect that changes transactions on their way in.
 func edit(f func(s *memkv.Store, t *kv.Txn)) func(b *broken) {
 	return func(b *broken) {
-		b.commit = func(s *memkv.Store, t kv.Txn) (kv.Version, error) {
+		b.commit = func(s *memkv.Store, t kv.Txn) (kv.Result, error) {
 			f(s, &t)
 			return s.Commit(context.Background(), &t)
 		}
@@ -197,9 +197,9 @@ func checkDefects() []defect {
 			[]string{"race/exclusive-create", "race/lost-update", "race/phantom-create-rmdir"}},
 		{"adds conflict now and then", func(b *broken) {
 			sometimes := memkv.Every(50, errs.Conflict)
-			b.commit = func(s *memkv.Store, t kv.Txn) (kv.Version, error) {
+			b.commit = func(s *memkv.Store, t kv.Txn) (kv.Result, error) {
 				if err := sometimes(&t); err != nil && len(t.Adds) > 0 {
-					return 0, err
+					return kv.Result{}, err
 				}
 				return s.Commit(context.Background(), &t)
 			}
@@ -219,7 +219,7 @@ func effectDefects() []defect {
 		}), []string{"basic/put-get-delete", "basic/whole-or-nothing", "model/random"}},
 		{"adds read and put", edit(addByPut), []string{"race/adds-never-conflict"}},
 		{"a refused commit takes a number", func(b *broken) {
-			b.commit = func(s *memkv.Store, t kv.Txn) (kv.Version, error) {
+			b.commit = func(s *memkv.Store, t kv.Txn) (kv.Result, error) {
 				v, err := s.Commit(context.Background(), &t)
 				if err != nil {
 					_, _ = s.Commit(context.Background(), &kv.Txn{})
@@ -247,13 +247,22 @@ func durabilityDefects() []defect {
 				"model/random"}},
 		{"repeats are forgotten by a restart", func(b *broken) {
 			now := byte(salt.Add(1))
-			b.commit = func(s *memkv.Store, t kv.Txn) (kv.Version, error) {
+			b.commit = func(s *memkv.Store, t kv.Txn) (kv.Result, error) {
 				if t.ReqID != (kv.ReqID{}) {
 					t.ReqID[4] = now
 				}
 				return s.Commit(context.Background(), &t)
 			}
 		}, []string{"replay/reopen", "crash/replay", "model/random"}},
+		{"the answer is the repeat's own", func(b *broken) {
+			b.commit = func(s *memkv.Store, t kv.Txn) (kv.Result, error) {
+				r, err := s.Commit(context.Background(), &t)
+				r.Answer = t.Answer
+				return r, err
+			}
+		}, []string{"replay/answer", "crash/replay", "model/random"}},
+		{"answers are forgotten by a restart", answersInMemory,
+			[]string{"replay/answer", "replay/window", "crash/replay", "model/random"}},
 		{"refusals are remembered as done", refusalsDone,
 			[]string{"replay/refusals-are-not-recorded"}},
 		{"a synced repeat is not synced", repeatsUnsynced, []string{"crash/replay-synced-later"}},
@@ -301,10 +310,10 @@ func sinceByLiveKeys(s *memkv.Store, t *kv.Txn) {
 
 // checkThenAct verifies a transaction first and applies it a little later.
 func checkThenAct(b *broken) {
-	b.commit = func(s *memkv.Store, t kv.Txn) (kv.Version, error) {
+	b.commit = func(s *memkv.Store, t kv.Txn) (kv.Result, error) {
 		probe := kv.Txn{Checks: t.Checks, Ranges: t.Ranges}
 		if _, err := s.Commit(context.Background(), &probe); err != nil {
-			return 0, err
+			return kv.Result{}, err
 		}
 		time.Sleep(50 * time.Microsecond)
 		t.Checks, t.Ranges = nil, nil
@@ -351,7 +360,7 @@ func (e endless) Scan(start, _ []byte, fn func(key, value []byte, v kv.Version) 
 func lag(b *broken) {
 	var mu sync.Mutex
 	before := b.Store.Snapshot()
-	b.commit = func(s *memkv.Store, t kv.Txn) (kv.Version, error) {
+	b.commit = func(s *memkv.Store, t kv.Txn) (kv.Result, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		before = s.Snapshot()
@@ -371,7 +380,7 @@ func (keepOpen) Close() error { return nil }
 
 // refusalsDone records the id of a transaction that was refused.
 func refusalsDone(b *broken) {
-	b.commit = func(s *memkv.Store, t kv.Txn) (kv.Version, error) {
+	b.commit = func(s *memkv.Store, t kv.Txn) (kv.Result, error) {
 		v, err := s.Commit(context.Background(), &t)
 		if err != nil {
 			_, _ = s.Commit(context.Background(), &kv.Txn{ReqID: t.ReqID})
@@ -380,10 +389,27 @@ func refusalsDone(b *broken) {
 	}
 }
 
+// answersInMemory keeps answers where a restart takes them away.
+func answersInMemory(b *broken) {
+	var mu sync.Mutex
+	answers := map[kv.Version]uint64{}
+	b.commit = func(s *memkv.Store, t kv.Txn) (kv.Result, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		before := s.Snapshot().Version()
+		r, err := s.Commit(context.Background(), &t)
+		if err == nil && r.Version > before {
+			answers[r.Version] = t.Answer
+		}
+		r.Answer = answers[r.Version]
+		return r, err
+	}
+}
+
 // repeatsUnsynced takes a repeat for done without looking whether the first one is durable.
 func repeatsUnsynced(b *broken) {
 	seen := map[kv.ReqID]bool{}
-	b.commit = func(s *memkv.Store, t kv.Txn) (kv.Version, error) {
+	b.commit = func(s *memkv.Store, t kv.Txn) (kv.Result, error) {
 		t.Sync = t.Sync && !seen[t.ReqID]
 		seen[t.ReqID] = true
 		return s.Commit(context.Background(), &t)

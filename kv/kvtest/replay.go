@@ -12,6 +12,8 @@ func replayCases() []Case {
 		on("replay/before-checks", replayBeforeChecks),
 		on("replay/refusals-are-not-recorded", replayRefused),
 		on("replay/zero-id", replayZero),
+		on("replay/answer", replayAnswer),
+		on("replay/answer-zero-id", replayAnswerZero),
 		on("replay/reopen", replayReopen),
 		on("replay/concurrent", replayConcurrent),
 		on("replay/window", replayWindow),
@@ -66,6 +68,44 @@ func replayZero(e *env) {
 	e.wantCount("n", 2)
 }
 
+// replayAnswer: the answer of the first time comes back, whatever the repeat says, also to one that
+// could not commit (which is how a caller asks), and after restarts.
+func replayAnswer(e *env) {
+	first := make([]kv.Result, 10)
+	for i := range first {
+		t := kv.Txn{ReqID: reqID(1, i), Answer: uint64(1)<<63 + uint64(i), Adds: adds("n", 1)}
+		if i == 0 {
+			t.Answer = 0
+		}
+		if first[i] = e.result(t); first[i].Answer != t.Answer {
+			e.Fatalf("request %d gave answer %d, not its own %d", i, first[i].Answer, t.Answer)
+		}
+	}
+	for range 3 {
+		for i, want := range first {
+			ask := kv.Txn{ReqID: reqID(1, i), Answer: 7, Checks: exists("never")}
+			if got := e.result(ask); got != want {
+				e.Errorf("request %d, repeated, gave %+v, first %+v", i, got, want)
+			}
+		}
+		e.reopen()
+	}
+	e.wantCount("n", int64(len(first)))
+	e.conflict(kv.Txn{ReqID: reqID(2, 0), Answer: 7, Checks: exists("never")})
+	if got := e.result(kv.Txn{ReqID: reqID(2, 0), Answer: 8}); got.Answer != 8 {
+		e.Errorf("a refused request has left its answer behind: %+v", got)
+	}
+}
+
+// replayAnswerZero: without an id the answer is the transaction's own, each time.
+func replayAnswerZero(e *env) {
+	for answer := range uint64(3) {
+		if got := e.result(kv.Txn{Answer: answer}); got.Answer != answer {
+			e.Errorf("a transaction without an id gave answer %d, not its own %d", got.Answer, answer)
+		}
+	}
+}
+
 func replayReopen(e *env) {
 	var all []kv.Txn
 	var versions []kv.Version
@@ -109,8 +149,8 @@ func replayConcurrent(e *env) {
 // replayWindow fills the window so that the first request is just within it, here and after a
 // restart, then goes around once more so that an engine that keeps a ring wraps it.
 func replayWindow(e *env) {
-	first := kv.Txn{ReqID: reqID(0, 0), Adds: adds("n", 1)}
-	v := e.commit(first)
+	first := kv.Txn{ReqID: reqID(0, 0), Answer: 5, Adds: adds("n", 1)}
+	was := e.result(first)
 	fill := func(series, n int) {
 		for i := range n {
 			if i%1000 == 0 { // what has no id must not push others out
@@ -120,17 +160,18 @@ func replayWindow(e *env) {
 		}
 	}
 	fill(1, kv.ReplayWindow-1)
-	if again := e.commit(first); again != v {
-		e.Fatalf("request at the edge of the window got version %d, first %d", again, v)
+	first.Answer = 6
+	if again := e.result(first); again != was {
+		e.Fatalf("request at the edge of the window gave %+v, first %+v", again, was)
 	}
 	e.reopen()
-	if again := e.commit(first); again != v {
-		e.Fatalf("the same after a restart got version %d, first %d", again, v)
+	if again := e.result(first); again != was {
+		e.Fatalf("the same after a restart gave %+v, first %+v", again, was)
 	}
 	e.wantCount("n", 1)
 	last := kv.Txn{ReqID: reqID(3, 0), Adds: adds("n", 1)}
 	fill(2, 100)
-	v = e.commit(last)
+	v := e.commit(last)
 	e.reopen()
 	fill(4, 10)
 	for _, t := range []kv.Txn{last, {ReqID: reqID(2, 0)}, {ReqID: reqID(1, kv.ReplayWindow-2)}} {

@@ -74,57 +74,58 @@ func New(opt Options) *Store {
 
 // Commit implements kv.Store. A ctx that has ended refuses the transaction; later it is not
 // looked at.
-func (s *Store) Commit(ctx context.Context, t *kv.Txn) (kv.Version, error) {
+func (s *Store) Commit(ctx context.Context, t *kv.Txn) (kv.Result, error) {
 	if err := t.Validate(); err != nil {
-		return 0, err
+		return kv.Result{}, err
 	}
 	if err := ctx.Err(); err != nil {
-		return 0, errs.Wrap(op, "", err)
+		return kv.Result{}, errs.Wrap(op, "", err)
 	}
 	if s.opt.Before != nil {
 		if err := s.opt.Before(t); err != nil {
-			return 0, errs.Wrap(op, "", err)
+			return kv.Result{}, errs.Wrap(op, "", err)
 		}
 	}
-	v, err := s.apply(t)
+	was, err := s.apply(t)
 	if err != nil {
-		return 0, err
+		return kv.Result{}, err
 	}
 	if t.Sync {
 		if err := s.flush(); err != nil {
-			return 0, err
+			return kv.Result{}, err
 		}
 	}
 	if s.opt.After != nil {
-		if err := s.opt.After(t, v); err != nil {
-			return 0, errs.Wrap(op, "", err)
+		if err := s.opt.After(t, was.Version); err != nil {
+			return kv.Result{}, errs.Wrap(op, "", err)
 		}
 	}
-	return v, nil
+	return was, nil
 }
 
 // apply is the one ordered section: check against the current state, number, replace the state.
-func (s *Store) apply(t *kv.Txn) (kv.Version, error) {
+func (s *Store) apply(t *kv.Txn) (kv.Result, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usableLocked(); err != nil {
-		return 0, err
+		return kv.Result{}, err
 	}
-	if v, ok := s.replay.Find(t.ReqID); ok {
-		return v, nil
+	if was, ok := s.replay.Find(t.ReqID); ok {
+		return was, nil
 	}
 	if err := engine.Check(t, reader{s.now.root}, s.changes); err != nil {
-		return 0, err
+		return kv.Result{}, err
 	}
 	v := s.given + 1
 	root, err := effects(s.now.root, t, v)
 	if err != nil {
-		return 0, err
+		return kv.Result{}, err
 	}
+	r := kv.Result{Version: v, Answer: t.Answer}
 	s.given, s.now = v, state{root, v}
-	s.replay.Record(t.ReqID, v)
+	s.replay.Record(t.ReqID, r)
 	s.changes.Record(v, t)
-	return v, nil
+	return r, nil
 }
 
 // effects returns the tree after the puts, deletes and adds of t; root itself stays as it is.

@@ -15,27 +15,27 @@ const opCommit = "pebblekv.Commit"
 
 // Commit implements kv.Store. ctx ends the waiting for the ordered section; once the transaction
 // has taken effect it is not looked at.
-func (s *Store) Commit(ctx context.Context, t *kv.Txn) (kv.Version, error) {
+func (s *Store) Commit(ctx context.Context, t *kv.Txn) (kv.Result, error) {
 	if err := t.Validate(); err != nil {
-		return 0, err
+		return kv.Result{}, err
 	}
 	s.life.RLock()
 	defer s.life.RUnlock()
 	if err := s.enter(ctx); err != nil {
-		return 0, err
+		return kv.Result{}, err
 	}
-	b, v, err := s.apply(t)
+	b, r, err := s.apply(t)
 	s.leave()
 	if err != nil {
-		return 0, err
+		return kv.Result{}, err
 	}
 	switch {
 	case b == nil && t.Sync: // a repeat: the first one may not have been synced
-		return v, s.flush()
+		return r, s.flush()
 	case b == nil:
-		return v, nil
+		return r, nil
 	}
-	return v, s.finish(b, t.Sync)
+	return r, s.finish(b, t.Sync)
 }
 
 // enter waits for the turn. On success the caller must leave.
@@ -68,34 +68,35 @@ func (s *Store) leave() { <-s.turn }
 
 // apply is the ordered section: recognise, check, number, and make visible. It returns the batch
 // whose durability is still to be waited for, nil for a repeat. The caller has the turn.
-func (s *Store) apply(t *kv.Txn) (*pebble.Batch, kv.Version, error) {
-	if v, ok := s.replay.Find(t.ReqID); ok {
-		return nil, v, nil
+func (s *Store) apply(t *kv.Txn) (b *pebble.Batch, r kv.Result, err error) {
+	if r, ok := s.replay.Find(t.ReqID); ok {
+		return nil, r, nil
 	}
 	if err := s.room.admit(t.MakesRoom); err != nil {
-		return nil, 0, err
+		return nil, r, err
 	}
 	if err := engine.Check(t, reader{s.db}, s.changes); err != nil {
-		return nil, 0, err
+		return nil, r, err
 	}
 	if s.given == s.ceiling {
 		if err := s.raise(); err != nil {
-			return nil, 0, err
+			return nil, r, err
 		}
 	}
 	v := s.given + 1
-	b := s.db.NewBatch()
+	b = s.db.NewBatch()
 	if err := s.fill(b, t, v); err != nil {
 		_ = b.Close()
-		return nil, 0, err
+		return nil, r, err
 	}
 	if err := s.write(b, t.Sync); err != nil {
-		return nil, 0, err
+		return nil, r, err
 	}
+	r = kv.Result{Version: v, Answer: t.Answer}
 	s.given, s.version = v, v
-	s.replay.Record(t.ReqID, v)
+	s.replay.Record(t.ReqID, r)
 	s.changes.Record(v, t)
-	return b, v, nil
+	return b, r, nil
 }
 
 // fill lists the effects of t as version v in b.
@@ -130,7 +131,8 @@ func (s *Store) fill(b *pebble.Batch, t *kv.Txn, v kv.Version) error {
 		op.Key[0] = prefixReplay
 		binary.BigEndian.PutUint32(op.Key[1:], uint32(s.replay.Slot()))
 		binary.BigEndian.PutUint64(op.Value, uint64(v))
-		copy(op.Value[versionBytes:], t.ReqID[:])
+		binary.BigEndian.PutUint64(op.Value[versionBytes:], t.Answer)
+		copy(op.Value[versionBytes+answerBytes:], t.ReqID[:])
 		_ = op.Finish()
 	}
 	setVersion(b, keyLast, v)

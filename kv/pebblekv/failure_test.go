@@ -62,12 +62,12 @@ func hammer(s *pebblekv.Store) (map[string]kv.Version, error) {
 	for i := 0; ; i++ {
 		key := fmt.Sprintf("k%06d", i)
 		t := kv.Txn{Puts: []kv.Put{{Key: []byte(key), Value: make([]byte, 32<<10)}}, Sync: i%4 == 0}
-		v, err := s.Commit(context.Background(), &t)
+		r, err := s.Commit(context.Background(), &t)
 		if err != nil || i > 5000 {
 			return synced, err
 		}
 		if t.Sync {
-			synced[key] = v
+			synced[key] = r.Version
 		}
 	}
 }
@@ -240,12 +240,12 @@ func workload(s *pebblekv.Store) map[string]kv.Version {
 	for i := range 24 {
 		key := fmt.Sprintf("k%02d", i)
 		t := kv.Txn{Puts: []kv.Put{{Key: []byte(key), Value: make([]byte, 60<<10)}}, Sync: i%2 == 0}
-		v, err := s.Commit(context.Background(), &t)
+		r, err := s.Commit(context.Background(), &t)
 		if err != nil {
 			return synced
 		}
 		if t.Sync {
-			synced[key] = v
+			synced[key] = r.Version
 		}
 	}
 	return synced
@@ -257,9 +257,9 @@ func puts(key, value string) []kv.Put {
 
 func mustCommit(tb testing.TB, s kv.Store, t kv.Txn) kv.Version {
 	tb.Helper()
-	v, err := s.Commit(context.Background(), &t)
+	r, err := s.Commit(context.Background(), &t)
 	if err != nil {
 		tb.Fatalf("Commit: %v", err)
 	}
-	return v
+	return r.Version
 }

@@ -13,7 +13,7 @@ import (
 //	'm' "format"              format u32
 //	'm' "last"                version u64 of the last commit
 //	'm' "ceiling"             version u64: no number above it was ever given out
-//	'r' slot u32              version u64 | request id 16 B       one of 65536 in a ring
+//	'r' slot u32              version u64 | answer u64 | request id 16 B   one of 65536 in a ring
 //	'u' the user's key        version u64 | the user's value
 //
 // A commit is one batch: its effects, "last", and the ring's record if it has a request id. So it
@@ -27,11 +27,13 @@ const (
 	keyLast    = "mlast"
 	keyCeiling = "mceiling"
 
-	// formatVersion is raised when an older build would misread the store.
-	formatVersion = 1
+	// formatVersion is raised when the store would be misread by an older build, or an older store
+	// by this one. Format 2 added the answer to the ring's records.
+	formatVersion = 2
 
 	versionBytes = 8
-	replayBytes  = versionBytes + kv.ReqIDBytes
+	answerBytes  = 8
+	replayBytes  = versionBytes + answerBytes + kv.ReqIDBytes
 	replayKey    = 1 + 4
 )
 
@@ -77,16 +79,17 @@ func parseFormat(b []byte) (uint32, error) {
 }
 
 // parseReplay reads a record of the ring of requests, which must be the one of slot.
-func parseReplay(slot int, key, b []byte) (kv.ReqID, kv.Version, error) {
-	var id kv.ReqID
+func parseReplay(slot int, key, b []byte) (id kv.ReqID, was kv.Result, err error) {
 	if len(key) != replayKey || int64(binary.BigEndian.Uint32(key[1:])) != int64(slot) {
-		return id, 0, corrupt("request record at %x, want slot %d", key, slot)
+		return id, was, corrupt("request record at %x, want slot %d", key, slot)
 	}
 	if len(b) != replayBytes || slot >= kv.ReplayWindow {
-		return id, 0, corrupt("request record %d of %d bytes, want %d", slot, len(b), replayBytes)
+		return id, was, corrupt("request record %d of %d bytes, want %d", slot, len(b), replayBytes)
 	}
-	copy(id[:], b[versionBytes:])
-	return id, kv.Version(binary.BigEndian.Uint64(b)), nil
+	was.Version = kv.Version(binary.BigEndian.Uint64(b))
+	was.Answer = binary.BigEndian.Uint64(b[versionBytes:])
+	copy(id[:], b[versionBytes+answerBytes:])
+	return id, was, nil
 }
 
 func corrupt(format string, args ...any) error {

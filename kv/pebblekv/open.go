@@ -136,6 +136,10 @@ func (s *Store) checkFormat() error {
 				"use the release that wrote it, or a later one", format, formatVersion)
 	case ok && format == 0:
 		return corrupt("format 0")
+	case ok && format < formatVersion:
+		return errs.Newf(errs.Version, opOpen, s.opt.Dir,
+			"the store has format %d, this build needs %d: use the build that made it, or copy the "+
+				"files to a new cluster with it", format, formatVersion)
 	case ok:
 		return nil
 	}
@@ -174,12 +178,12 @@ func (s *Store) loadReplay() error {
 		if err != nil {
 			break // Close returns it
 		}
-		id, v, err := parseReplay(slot, it.Key(), b)
+		id, was, err := parseReplay(slot, it.Key(), b)
 		if err != nil {
 			_ = it.Close()
 			return err
 		}
-		s.replay.Load(id, v)
+		s.replay.Load(id, was)
 		slot++
 	}
 	s.replay.Loaded()

@@ -48,17 +48,20 @@ func TestOptionsAreValidated(t *testing.T) {
 	}
 }
 
-func TestANewerFormatIsRefused(t *testing.T) {
-	fs := vfs.NewMem()
-	s := mustOpen(t, Options{Dir: "store", FS: fs})
-	newer := binary.BigEndian.AppendUint32(nil, formatVersion+1)
-	if err := s.db.Set([]byte(keyFormat), newer, pebble.Sync); err != nil {
-		t.Fatal(err)
-	}
-	mustClose(t, s)
-	_, err := Open(Options{Dir: "store", FS: fs})
-	if !errors.Is(err, errs.Version) || !strings.Contains(err.Error(), "format 2") {
-		t.Fatalf("Open of a newer store: %v", err)
+func TestOtherFormatsAreRefused(t *testing.T) {
+	for _, format := range []uint32{formatVersion - 1, formatVersion + 1} {
+		fs := vfs.NewMem()
+		s := mustOpen(t, Options{Dir: "store", FS: fs})
+		other := binary.BigEndian.AppendUint32(nil, format)
+		if err := s.db.Set([]byte(keyFormat), other, pebble.Sync); err != nil {
+			t.Fatal(err)
+		}
+		mustClose(t, s)
+		_, err := Open(Options{Dir: "store", FS: fs})
+		said := fmt.Sprintf("format %d", format)
+		if !errors.Is(err, errs.Version) || !strings.Contains(err.Error(), said) {
+			t.Fatalf("Open of a store of %s: %v", said, err)
+		}
 	}
 }
 
@@ -131,11 +134,11 @@ func TestNumbersAreSetAside(t *testing.T) {
 	s.ceiling = 3 // as if so few had been set aside
 	var last kv.Version
 	for range 5 {
-		v, err := s.Commit(context.Background(), &kv.Txn{})
+		r, err := s.Commit(context.Background(), &kv.Txn{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		last = v
+		last = r.Version
 	}
 	if s.ceiling != 3+reserve {
 		t.Errorf("ceiling %d after running out at 3", s.ceiling)
@@ -144,9 +147,9 @@ func TestNumbersAreSetAside(t *testing.T) {
 	mustClose(t, s)
 	again := mustOpen(t, Options{Dir: "store", FS: after})
 	defer mustClose(t, again)
-	v, err := again.Commit(context.Background(), &kv.Txn{})
-	if err != nil || v <= last {
-		t.Errorf("after a crash version %d (%v), %d was reached", v, err, last)
+	r, err := again.Commit(context.Background(), &kv.Txn{})
+	if err != nil || r.Version <= last {
+		t.Errorf("after a crash version %d (%v), %d was reached", r.Version, err, last)
 	}
 }
 

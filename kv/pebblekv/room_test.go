@@ -23,9 +23,9 @@ import (
 func awaitCommit(t *testing.T, s *pebblekv.Store, txn kv.Txn) kv.Version {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		v, err := s.Commit(context.Background(), &txn)
+		r, err := s.Commit(context.Background(), &txn)
 		if err == nil {
-			return v
+			return r.Version
 		}
 		if !errors.Is(err, errs.NoSpace) || time.Now().After(deadline) {
 			t.Fatalf("the store does not recover: %v", err)
@@ -52,10 +52,10 @@ func TestRecoveryUnderLoad(t *testing.T) {
 			for i := 0; !stop.Load(); i++ {
 				key := fmt.Sprintf("w%d-%06d", w, i)
 				txn := kv.Txn{Puts: []kv.Put{{Key: []byte(key), Value: make([]byte, 4<<10)}}, Sync: i%8 == 0}
-				v, err := s.Commit(context.Background(), &txn)
+				r, err := s.Commit(context.Background(), &txn)
 				switch {
 				case err == nil:
-					acked[w][key] = v
+					acked[w][key] = r.Version
 				case !errors.Is(err, errs.NoSpace):
 					t.Errorf("Commit: %v", err)
 					return

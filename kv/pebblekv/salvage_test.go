@@ -55,9 +55,9 @@ func TestSalvageKeepsAllButTheDamaged(t *testing.T) {
 }
 
 func mustCommitIn(t *testing.T, s *Store) kv.Version {
-	v, err := s.Commit(t.Context(), &kv.Txn{})
+	r, err := s.Commit(t.Context(), &kv.Txn{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return v
+	return r.Version
 }

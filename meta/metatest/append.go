@@ -54,7 +54,7 @@ func testAppend(e *env) {
 	at(12, other, far, 5)
 	e.Restart(e)
 	at(17, other, far, 5)
-	e.must(e.Service.Close(e.ctx, other, far.ID, false, 0, 0, 0))
+	e.must(e.Service.Close(e.ctx, other, meta.Closing{Handle: far.ID}))
 	h = e.open(ino, meta.OpenWrite)
 	at(7, e.root(), h, 5) // nothing was written: the reservations ended with the last writer
 	e.close(h)

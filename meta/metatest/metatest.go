@@ -103,6 +103,7 @@ func Run(t *testing.T, open Open) {
 		{"Layout", testLayout},
 		{"Replay", testReplay},
 		{"ReplayAfterRestart", testReplayAfterRestart},
+		{"ReplayWhileNamesMove", testReplayWhileNamesMove},
 		{"RaceCreateRmdir", testRaceCreateRmdir},
 		{"RaceCreates", testRaceCreates},
 		{"RaceCycles", testRaceCycles},
@@ -265,7 +266,7 @@ func (e *env) open(ino meta.Ino, flags meta.OpenFlags) meta.Handle {
 
 func (e *env) close(h meta.Handle) {
 	e.Helper()
-	e.must(e.Service.Close(e.ctx, e.root(), h.ID, false, 0, 0, 0))
+	e.must(e.Service.Close(e.ctx, e.root(), meta.Closing{Handle: h.ID}))
 }
 
 // list reads a whole directory in pages of a size.
@@ -305,4 +306,14 @@ func (e *env) eventually(what string, ok func() bool) {
 		time.Sleep(time.Millisecond)
 	}
 	e.Fatalf("it never came true that %s", what)
+}
+
+// wrote closes a handle of a file that was written to.
+func wrote(handle uint64, size int64, truncSeq uint64, mtime int64) meta.Closing {
+	return meta.Closing{Handle: handle, Dirty: true, Change: told(0, size, truncSeq, mtime)}
+}
+
+// told is a plain change.
+func told(ino meta.Ino, size int64, truncSeq uint64, mtime int64) meta.Change {
+	return meta.Change{Ino: ino, Size: size, TruncSeq: truncSeq, Mtime: mtime}
 }

@@ -240,7 +240,8 @@ func (r *random) closeOne() {
 		r.objects.Write(f.n.ino, size)
 	}
 	err = r.do(f.c, func(c meta.Caller) error {
-		return r.Service.Close(r.ctx, c, f.id, f.writes, size, a.TruncSeq, a.Mtime)
+		return r.Service.Close(r.ctx, c, meta.Closing{Handle: f.id, Dirty: f.writes,
+			Change: meta.Change{Size: size, TruncSeq: a.TruncSeq, Mtime: a.Mtime}})
 	})
 	r.agree("close", err, errs.OK)
 	f.n.opens--

@@ -2,6 +2,7 @@ package metatest
 
 import (
 	"encoding/binary"
+	"fmt"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/sluice-storage/sluice/errs"
@@ -44,7 +45,7 @@ func replaySteps(e *env, dir meta.Ino) []step {
 			return []any{h.ID, h.Attr}, err
 		}},
 		{"commit", func(c meta.Caller) (any, error) {
-			return s.Commit(ctx, c, open, 100, 0, 1, true)
+			return s.Commit(ctx, c, told(open, 100, 0, 1), true)
 		}},
 		{"append", func(c meta.Caller) (any, error) {
 			off, a, err := s.Append(ctx, c, handle, 10)
@@ -60,7 +61,7 @@ func replaySteps(e *env, dir meta.Ino) []step {
 			return plain(s.RemoveXattr(ctx, c, open, "user.x"))
 		}},
 		{"close", func(c meta.Caller) (any, error) {
-			return plain(s.Close(ctx, c, handle, true, 60, 1, 1))
+			return plain(s.Close(ctx, c, wrote(handle, 60, 1, 1)))
 		}},
 		{"open", func(c meta.Caller) (any, error) {
 			h, err := s.Open(ctx, c, open, meta.OpenWrite|meta.OpenTruncate)
@@ -68,7 +69,7 @@ func replaySteps(e *env, dir meta.Ino) []step {
 			return []any{h.ID, h.Attr}, err
 		}},
 		{"close clean", func(c meta.Caller) (any, error) {
-			return plain(s.Close(ctx, c, handle, false, 0, 0, 0))
+			return plain(s.Close(ctx, c, meta.Closing{Handle: handle}))
 		}},
 		{"unlink", func(c meta.Caller) (any, error) {
 			return plain(s.Remove(ctx, c, dir, "created", false))
@@ -94,7 +95,7 @@ func volumeSteps(e *env) []step {
 			return []any{v, h.ID, h.Attr}, err
 		}},
 		{"close volume", func(c meta.Caller) (any, error) {
-			return plain(s.Close(ctx, c, handle, false, 0, 0, 0))
+			return plain(s.Close(ctx, c, meta.Closing{Handle: handle}))
 		}},
 		{"remove volume", func(c meta.Caller) (any, error) {
 			return plain(s.RemoveVolume(ctx, c, "disk"))
@@ -152,5 +153,93 @@ func testReplayAfterRestart(e *env) {
 	again, err := do(meta.Directory)
 	if err != nil || again.Ino != first.Ino {
 		e.Fatalf("%v: inode %d, want %d", err, again.Ino, first.Ino)
+	}
+}
+
+// testReplayWhileNamesMove loses the answers of operations that make something. Before they are
+// repeated somebody else renames or removes what they made, and gives the name to another: the
+// repetition is about what was made the first time.
+func testReplayWhileNamesMove(e *env) {
+	for round, restart := range []bool{false, true} {
+		dir := e.mkdir(meta.RootIno, fmt.Sprintf("d%d", round))
+		makers := madeSteps(e, dir)
+		first := make([]meta.Ino, len(makers))
+		for i := range makers {
+			var err error
+			first[i], err = makers[i].do(withID(e.root(), uint64(100*round+i)+1))
+			e.must(err)
+			makers[i].elsewhere()
+		}
+		if restart {
+			e.must(e.Service.Sync(e.ctx))
+			e.Restart(e)
+		}
+		before := e.names(dir)
+		for i := range makers {
+			again, err := makers[i].do(withID(e.root(), uint64(100*round+i)+1))
+			if err != nil || again != first[i] {
+				e.Errorf("%s, repeated (restart %v): inode %d, %v; the first time %d",
+					makers[i].what, restart, again, err, first[i])
+			}
+		}
+		if d := cmp.Diff(before, e.names(dir)); d != "" {
+			e.Errorf("repetitions have changed the names: %s", d)
+		}
+		e.must(e.Service.RemoveVolume(e.ctx, e.root(), "moving"))
+	}
+}
+
+// maker makes something under a name; elsewhere takes the name away from it.
+type maker struct {
+	what      string
+	do        func(c meta.Caller) (meta.Ino, error)
+	elsewhere func()
+}
+
+func madeSteps(e *env, dir meta.Ino) []maker {
+	file := meta.NewFile{Type: meta.Regular, Mode: 0o644}
+	made := func(name string, f meta.NewFile) func(c meta.Caller) (meta.Ino, error) {
+		return func(c meta.Caller) (meta.Ino, error) {
+			a, err := e.Service.Make(e.ctx, c, dir, name, f)
+			return a.Ino, err
+		}
+	}
+	create := func(name string, flags meta.OpenFlags) func(c meta.Caller) (meta.Ino, error) {
+		return func(c meta.Caller) (meta.Ino, error) {
+			h, err := e.Service.Create(e.ctx, c, dir, name, file, flags|meta.OpenWrite)
+			return h.Attr.Ino, err
+		}
+	}
+	renamed := func(name string, again bool) func() {
+		return func() {
+			e.must(e.Service.Rename(e.ctx, e.root(), dir, name, dir, name+".old", 0))
+			if again {
+				_, err := e.Service.Make(e.ctx, e.root(), dir, name, file)
+				e.must(err)
+			}
+		}
+	}
+	removed := func(name string, isDir bool) func() {
+		return func() { e.must(e.Service.Remove(e.ctx, e.root(), dir, name, isDir)) }
+	}
+	sub := meta.NewFile{Type: meta.Directory, Mode: 0o755}
+	return []maker{
+		{"make, renamed", made("a", file), renamed("a", true)},
+		{"make, removed", made("b", file), removed("b", false)},
+		{"mkdir, renamed", made("c", sub), renamed("c", true)},
+		{"mkdir, removed", made("d", sub), removed("d", true)},
+		{"symlink, removed", made("e", meta.NewFile{Type: meta.Symlink, Target: "x"}),
+			removed("e", false)},
+		{"create, renamed", create("f", meta.OpenExclusive), renamed("f", true)},
+		{"create, removed", create("g", meta.OpenExclusive), removed("g", false)},
+		{"create not exclusively, renamed", create("h", 0), renamed("h", true)},
+		{"create volume, made again", func(c meta.Caller) (meta.Ino, error) {
+			v, err := e.Service.CreateVolume(e.ctx, c, "moving", 100, meta.NewFile{})
+			return v.Ino, err
+		}, func() {
+			e.must(e.Service.RemoveVolume(e.ctx, e.root(), "moving"))
+			_, err := e.Service.CreateVolume(e.ctx, e.root(), "moving", 100, meta.NewFile{})
+			e.must(err)
+		}},
 	}
 }

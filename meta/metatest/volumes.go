@@ -97,7 +97,7 @@ func (e *env) openVolume(v meta.Volume) {
 		e.Fatalf("%v: %+v %+v", err, opened, h)
 	}
 	e.objects.Write(v.Ino, 2*v.Size)
-	a, err := s.Commit(ctx, alices, v.Ino, 2*v.Size, 0, 1, true)
+	a, err := s.Commit(ctx, alices, told(v.Ino, 2*v.Size, 0, 1), true)
 	if err != nil || a.Size != v.Size || e.attr(v.Ino).Size != v.Size {
 		e.Fatalf("%v: the volume grew: %+v", err, a)
 	}
@@ -142,10 +142,10 @@ func testVolumeWriter(e *env) {
 	e.must(err)
 	second, err := open(a, readWrite)
 	e.must(err)
-	e.must(e.Service.Close(e.ctx, a, first.ID, false, 0, 0, 0))
+	e.must(e.Service.Close(e.ctx, a, meta.Closing{Handle: first.ID}))
 	_, err = open(b, readWrite)
 	e.want(errs.Busy, err, "a writer beside a second handle of the first")
-	e.must(e.Service.Close(e.ctx, a, second.ID, false, 0, 0, 0))
+	e.must(e.Service.Close(e.ctx, a, meta.Closing{Handle: second.ID}))
 	writer("")
 
 	// A client that lost its session goes on in the next one.

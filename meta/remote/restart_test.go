@@ -87,7 +87,8 @@ func cycle(ctx context.Context, s *remote.Service, session uint64, name string) 
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
-	if err := s.Close(ctx, c, h.ID, true, 10, 0, 1); err != nil {
+	if err := s.Close(ctx, c, meta.Closing{Handle: h.ID, Dirty: true,
+		Change: meta.Change{Size: 10, Mtime: 1}}); err != nil {
 		return fmt.Errorf("close: %w", err)
 	}
 	if err := s.Rename(ctx, c, meta.RootIno, name, meta.RootIno, name+"x", 0); err != nil {

@@ -119,7 +119,7 @@ func TestObjectsThatNobodyNamesAreCollected(t *testing.T) {
 	}
 	w.must(w.store.Remove(t.Context(), meta.Caller{}, meta.RootIno, "open", false))
 	c := meta.Caller{Session: w.session}
-	w.must(w.store.Close(t.Context(), c, late.ID, false, 0, 0, 0))
+	w.must(w.store.Close(t.Context(), c, meta.Closing{Handle: late.ID}))
 	w.must(w.store.Remove(t.Context(), meta.Caller{}, meta.RootIno, "late", false))
 	objects.write(ref(late.Attr)) // it was on its way
 	objects.write(meta.ObjectRef{Ino: file.Ino, Gen: file.Gen + 1})

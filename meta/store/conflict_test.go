@@ -35,12 +35,12 @@ type watched struct {
 	conflicts atomic.Int64
 }
 
-func (w *watched) Commit(ctx context.Context, t *kv.Txn) (kv.Version, error) {
-	v, err := w.Store.Commit(ctx, t)
+func (w *watched) Commit(ctx context.Context, t *kv.Txn) (kv.Result, error) {
+	r, err := w.Store.Commit(ctx, t)
 	if errs.KindOf(err) == errs.Conflict {
 		w.conflicts.Add(1)
 	}
-	return v, err
+	return r, err
 }
 
 func newStore(t testing.TB, engine kv.Store) *store.Store {

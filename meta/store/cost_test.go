@@ -25,7 +25,7 @@ type metered struct {
 
 func (m *metered) Snapshot() kv.Snapshot { return &meteredSnapshot{m.Store.Snapshot(), m} }
 
-func (m *metered) Commit(ctx context.Context, t *kv.Txn) (kv.Version, error) {
+func (m *metered) Commit(ctx context.Context, t *kv.Txn) (kv.Result, error) {
 	m.keys.Add(int64(len(t.Checks) + len(t.Ranges) + t.Effects()))
 	return m.Store.Commit(ctx, t)
 }
@@ -128,18 +128,18 @@ func (b *busy) costs() map[string]int64 {
 	return map[string]int64{
 		"close one of many readers of an unlinked file": b.cost(func() error {
 			take++
-			return b.s.Close(ctx, b.c, b.readers[len(b.readers)/2+take], false, 0, 0, 0)
+			return b.s.Close(ctx, b.c, meta.Closing{Handle: b.readers[len(b.readers)/2+take]})
 		}),
 		"close one of many writers": b.cost(func() error {
 			take++
-			return b.s.Close(ctx, b.c, b.writers[take], true, 1, 0, 1)
+			return b.s.Close(ctx, b.c, wrote(b.writers[take], 1, 0, 1))
 		}),
 		"open": b.cost(func() error {
 			_, err := b.s.Open(ctx, b.other, b.shared, meta.OpenRead)
 			return err
 		}),
 		"commit": b.cost(func() error {
-			_, err := b.s.Commit(ctx, b.c, b.shared, 1, 0, 1, false)
+			_, err := b.s.Commit(ctx, b.c, told(b.shared, 1, 0, 1), false)
 			return err
 		}),
 		"stat by the writer": b.cost(func() error {
@@ -190,7 +190,7 @@ func TestAllCloseAtOnce(t *testing.T) {
 		for range 32 {
 			wg.Go(func() {
 				for id := range next {
-					if err := b.s.Close(t.Context(), b.c, id, false, 0, 0, 0); err != nil {
+					if err := b.s.Close(t.Context(), b.c, meta.Closing{Handle: id}); err != nil {
 						t.Error(err)
 					}
 				}

@@ -148,7 +148,7 @@ func TestPowerCutAndData(t *testing.T) {
 		name := fmt.Sprint("f", i)
 		h, err := w.store.Create(t.Context(), c, meta.RootIno, name, meta.NewFile{}, meta.OpenWrite)
 		w.must(err)
-		w.must(w.store.Close(t.Context(), c, h.ID, true, 100, 0, 1))
+		w.must(w.store.Close(t.Context(), c, wrote(h.ID, 100, 0, 1)))
 		w.must(w.store.Sync(t.Context()))
 		if i%2 == 0 {
 			w.must(w.store.Remove(t.Context(), c, meta.RootIno, name, false))

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/kv"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -23,9 +22,8 @@ func (s *Store) GetAttr(ctx context.Context, c meta.Caller, ino meta.Ino) (meta.
 			return err
 		}
 		if settled = n.settled(); !settled {
-			if foreign, err = t.othersWrite(ino, c.Session); err != nil {
-				return err
-			}
+			own, others, _ := t.open.writer(ino, c.Session)
+			foreign = others || !own
 		}
 		a, err = t.attr(ino, n)
 		return err
@@ -53,16 +51,6 @@ func (n *inode) settled() bool {
 	return !n.has(flagWriters|flagPending) || n.has(flagVolume)
 }
 
-// othersWrite tells whether another session than the given one has the file open for writing.
-func (t *txn) othersWrite(ino meta.Ino, session uint64) (bool, error) {
-	all, own := writersOf(ino), writersBy(ino, session)
-	found, err := t.firstIn(all, own)
-	if err == nil && found == nil {
-		found, err = t.firstIn(kv.PrefixEnd(own), kv.PrefixEnd(all))
-	}
-	return found != nil, err
-}
-
 // exactAttr measures until no truncation came in between, which would make the stored size and the
 // measured one belong to different files, so to speak.
 func (s *Store) exactAttr(ctx context.Context, ino meta.Ino) (meta.Attr, error) {
@@ -86,6 +74,9 @@ func (s *Store) exactAttr(ctx context.Context, ino meta.Ino) (meta.Attr, error) 
 	}
 	for measured, seq := int64(0), ^uint64(0); ; {
 		done, err := again(measured, seq)
+		if done && err == nil && a.Writers {
+			s.repair(ctx, &a)
+		}
 		if done || err != nil {
 			return a, err
 		}

@@ -13,6 +13,35 @@ import (
 type inFlight struct {
 	mu  sync.Mutex
 	ids map[kv.ReqID]chan struct{} // closed when the operation is over
+
+	// Closings that were done, because most of them leave no trace in the engine: the latest ones, in
+	// two halves.
+	young, old map[kv.ReqID]struct{}
+}
+
+// closedMax bounds each half: more than requests can be repeated at once; some 3 MiB.
+const closedMax = 32 << 10
+
+// close notes that a closing was done.
+func (f *inFlight) close(id kv.ReqID) {
+	if id == (kv.ReqID{}) {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.young == nil || len(f.young) >= closedMax {
+		f.old, f.young = f.young, map[kv.ReqID]struct{}{}
+	}
+	f.young[id] = struct{}{}
+}
+
+// closed tells whether a closing was done.
+func (f *inFlight) closed(id kv.ReqID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, young := f.young[id]
+	_, old := f.old[id]
+	return young || old
 }
 
 func (f *inFlight) enter(ctx context.Context, id kv.ReqID) error {

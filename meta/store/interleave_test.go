@@ -20,7 +20,7 @@ type hooked struct {
 	hook func() // runs once
 }
 
-func (h *hooked) Commit(ctx context.Context, t *kv.Txn) (kv.Version, error) {
+func (h *hooked) Commit(ctx context.Context, t *kv.Txn) (kv.Result, error) {
 	if run := h.hook; run != nil {
 		h.hook = nil
 		run()
@@ -79,7 +79,7 @@ func (p *pair) open(s *store.Store, flags meta.OpenFlags) uint64 {
 }
 
 func (p *pair) close(s *store.Store, id uint64) error {
-	return s.Close(p.t.Context(), p.c, id, false, 0, 0, 0)
+	return s.Close(p.t.Context(), p.c, meta.Closing{Handle: id})
 }
 
 func (p *pair) unlink(s *store.Store) error {
@@ -260,7 +260,7 @@ func TestTruncationWhileMeasuring(t *testing.T) {
 	h, err := s.Create(t.Context(), c, meta.RootIno, "f", meta.NewFile{}, meta.OpenWrite)
 	w.must(err)
 	w.objects.Write(h.Attr.Ino, 100)
-	_, err = s.Commit(t.Context(), c, h.Attr.Ino, 50, 0, 1, false)
+	_, err = s.Commit(t.Context(), c, told(h.Attr.Ino, 50, 0, 1), false)
 	w.must(err)
 	hook.hook = func() {
 		_, err := s.SetAttr(t.Context(), c, h.Attr.Ino, meta.SetSize, meta.Attr{Size: 10})

@@ -31,9 +31,3 @@ func (s *Store) MoveOut(context.Context, meta.Caller, meta.Change, uint64) (meta
 func (s *Store) Listen(context.Context, meta.Listening) (meta.Heard, error) {
 	return meta.Heard{}, errs.Unsupported
 }
-
-// Claim implements meta.Leases.
-func (s *Store) Claim(context.Context, uint64, uint32, []meta.Claimed, bool) ([]meta.Regained,
-	error) {
-	return nil, errs.Unsupported
-}

@@ -8,7 +8,8 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-// Make implements meta.Names. A repetition is answered with what the name stands for now.
+// Make implements meta.Names. A repetition is answered with the inode that was made the first time,
+// whatever its name stands for now.
 func (s *Store) Make(ctx context.Context, c meta.Caller, dir meta.Ino, name string,
 	f meta.NewFile) (meta.Attr, error) {
 
@@ -16,26 +17,52 @@ func (s *Store) Make(ctx context.Context, c meta.Caller, dir meta.Ino, name stri
 	var ino meta.Ino
 	err := checkMake(&c, name, &f)
 	if err == nil {
+		var made uint64
 		var replayed bool
-		replayed, err = s.update(ctx, &c, func(t *txn) error {
+		made, replayed, err = s.answer(ctx, &c, func(t *txn) error {
 			n, err := s.birth(ctx, t, &c, dir, name, &f, &ino)
 			if err != nil {
 				return err
 			}
+			t.kv.Answer = uint64(ino)
 			a, err = t.attr(ino, n)
 			if n.isDir() {
 				a.Nlink = 2
 			}
 			return err
 		})
-		if replayed {
-			return s.Lookup(ctx, c, dir, name)
+		if replayed && err == nil {
+			a, err = s.madeBefore(ctx, &c, meta.Ino(made), &f)
 		}
 	}
 	if err != nil {
 		return meta.Attr{}, errs.Wrap("meta.Make", name, err)
 	}
 	return a, nil
+}
+
+// madeBefore is the answer of a Make that was done earlier. What somebody has removed since is
+// shown without links: the making succeeded nevertheless.
+func (s *Store) madeBefore(ctx context.Context, c *meta.Caller, ino meta.Ino, f *meta.NewFile) (
+	a meta.Attr, err error) {
+
+	err = s.look(func(t *txn) error {
+		a, err = t.attrOf(ino)
+		if errs.KindOf(err) != errs.NotFound {
+			return err
+		}
+		n, err := s.newInode(t, ino, f)
+		if err != nil {
+			return err
+		}
+		n.UID, n.GID, n.Nlink = c.Cred.UID, c.Cred.GID, 0
+		a = fileAttr(ino, n)
+		return nil
+	})
+	if err == nil {
+		s.measureAttr(ctx, &a)
+	}
+	return a, err
 }
 
 func checkMake(c *meta.Caller, name string, f *meta.NewFile) error {

@@ -175,8 +175,7 @@ func (r *repair) root(snap kv.Snapshot) error {
 
 // dropOpen forgets sessions and what they had open.
 func (r *repair) dropOpen(snap kv.Snapshot) error {
-	for _, kind := range []byte{kindSession, kindHandle, kindOpen, kindWriter, kindReserve, kindOrphan,
-		kindCookie, kindCount, kindXattrs, kindPending} {
+	for _, kind := range []byte{kindSession, kindOrphan, kindCookie, kindCount, kindXattrs, kindPending} {
 		if err := r.each(snap, kind, func(key, _ []byte) error { return r.remove(key) }); err != nil {
 			return err
 		}
@@ -367,7 +366,7 @@ func (r *repair) counts(snap kv.Snapshot) error {
 			r.say("inode %d was being written: what was not synced may be missing at its end", ino)
 			n.Flags |= flagHoles // its writers cannot say whether it has some
 		}
-		n.Flags &^= flagWriters | flagAppended
+		n.Flags &^= flagWriters
 		n.Nlink = max(1, uint32(r.names[ino]))
 		if err := r.put(inodeKey(ino), n.encode()); err != nil {
 			return err

@@ -114,18 +114,12 @@ func (t *txn) mayChange(c *meta.Caller, ino meta.Ino, n *inode) error {
 	if allowed(&c.Cred, n, mayWrite) {
 		return nil
 	}
-	open, err := t.openedBy(c, ino)
-	if err == nil && !open {
-		err = errs.Access
+	// The same user of the same client has the file open for writing: then ftruncate(2) is allowed
+	// whatever the mode says by now.
+	if t.open.writes(ino, c.Session, c.Cred.UID) {
+		return nil
 	}
-	return err
-}
-
-// openedBy tells whether the same user of the same client has the file open for writing: then
-// ftruncate(2) is allowed whatever the mode says by now.
-func (t *txn) openedBy(c *meta.Caller, ino meta.Ino) (bool, error) {
-	found, err := t.first(writersAs(ino, c.Session, c.Cred.UID))
-	return found != nil, err
+	return errs.Access
 }
 
 // truncate writes a truncation down. An empty file that nobody writes has nothing to cut.

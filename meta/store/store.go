@@ -19,6 +19,7 @@ type Store struct {
 	kv       kv.Store
 	opt      Options
 	cluster  uint64
+	life     uint32 // how often the service was started on this store
 	numbers  *numbers
 	inFlight inFlight
 	sessions sessions
@@ -57,7 +58,8 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 		opt:      opt,
 		numbers:  newNumbers(store),
 		inFlight: inFlight{ids: map[kv.ReqID]chan struct{}{}},
-		sessions: sessions{byID: map[uint64]*alive{}, byClient: map[string][]uint64{}},
+		sessions: sessions{byID: map[uint64]*alive{}, byClient: map[string][]uint64{},
+			inodes: map[meta.Ino]*opens{}},
 		servers:  servers{byID: map[uint32]*joined{}},
 		backlogs: backlogs{byID: map[uint32]*backlog{}},
 		serial:   make(chan struct{}, 1),
@@ -68,6 +70,9 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 	s.serial <- struct{}{}
 	began := opt.Pulse() // before any lease
 	if err := s.format(ctx); err != nil {
+		return nil, errs.Wrap("store.New", "", err)
+	}
+	if err := s.beginLife(ctx); err != nil {
 		return nil, errs.Wrap("store.New", "", err)
 	}
 	if err := s.recover(); err != nil {
@@ -153,6 +158,25 @@ func (s *Store) checkFormat(value []byte) error {
 	}
 	s.cluster = binary.BigEndian.Uint64(value[4:])
 	return nil
+}
+
+// beginLife counts this start of the service. It is on disk before anybody hears of it, so that no
+// two lives have one number.
+func (s *Store) beginLife(ctx context.Context) error {
+	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
+		value, err := t.read([]byte(keyLives))
+		if err != nil {
+			return err
+		}
+		s.life = 1
+		if len(value) == 4 {
+			s.life += binary.BigEndian.Uint32(value)
+		}
+		t.put([]byte(keyLives), binary.BigEndian.AppendUint32(nil, s.life))
+		t.kv.Sync, t.kv.MakesRoom = true, true
+		return nil
+	})
+	return err
 }
 
 func unlessNil(err, otherwise error) error {

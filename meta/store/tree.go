@@ -141,17 +141,12 @@ func (t *txn) drop(ino meta.Ino, n *inode) error {
 		t.putInode(ino, n)
 		return nil
 	}
-	open, err := t.first(opensOf(ino))
-	if err != nil {
-		return err
-	}
-	if open == nil {
-		t.demandNone(opensOf(ino))
+	d := dropped{ino: ino, open: t.open.dropping(ino)}
+	t.drops = append(t.drops, d)
+	if !d.open {
 		t.destroy(ino, n)
 		return nil
 	}
-	// The last of the handles will find the orphan. This one must not be gone by then.
-	t.demand(open)
 	t.putInode(ino, n)
 	t.put(orphanKey(ino), mark())
 	return nil

@@ -32,6 +32,15 @@ type txn struct {
 	view bool  // only reads: nothing is noted down
 
 	losses uint64 // how many there had been when the attempt began; see lost.go
+
+	open  *sessions // what is open; nil where only records are looked at
+	drops []dropped // inodes whose last name it takes
+}
+
+// dropped is an inode whose last name goes away; open: it becomes an orphan.
+type dropped struct {
+	ino  meta.Ino
+	open bool
 }
 
 // read returns a value, nil if there is none, and makes the commit depend on it.
@@ -55,35 +64,9 @@ func (t *txn) peek(key []byte) ([]byte, error) {
 	return value, err
 }
 
-// demand makes the commit depend on the existence of a key, whatever its value.
-func (t *txn) demand(key []byte) {
-	t.kv.Checks = append(t.kv.Checks, kv.Check{Key: key, Exists: true})
-}
-
 // demandNone makes the commit depend on there being no key with the prefix.
 func (t *txn) demandNone(prefix []byte) {
 	t.kv.Ranges = append(t.kv.Ranges, kv.RangeCheck{Start: prefix, End: kv.PrefixEnd(prefix)})
-}
-
-// another finds a key with the prefix beside the given one and makes the commit depend on what it
-// found: on that key, or on there being none. The search begins behind the given key, so that many
-// who leave one range at the same time depend on different neighbours and seldom conflict.
-func (t *txn) another(prefix, key []byte) (found bool, err error) {
-	behind := append(append([]byte(nil), key...), 0)
-	end := kv.PrefixEnd(prefix)
-	for _, r := range [][2][]byte{{behind, end}, {prefix, key}} {
-		first, err := t.firstIn(r[0], r[1])
-		if err != nil {
-			return false, err
-		}
-		if first != nil {
-			t.demand(first)
-			return true, nil
-		}
-	}
-	t.kv.Ranges = append(t.kv.Ranges, kv.RangeCheck{Start: behind, End: end},
-		kv.RangeCheck{Start: prefix, End: key})
-	return false, nil
 }
 
 func (t *txn) put(key, value []byte) {
@@ -109,7 +92,7 @@ func (t *txn) add(key []byte, delta int64) {
 }
 
 // scan calls fn for the keys with the prefix until it returns false. Nothing is noted down: use
-// demandNone or another.
+// demandNone.
 func (t *txn) scan(prefix []byte, fn func(key, value []byte) bool) error {
 	return t.snap.Scan(prefix, kv.PrefixEnd(prefix), func(k, v []byte, _ kv.Version) bool {
 		return fn(k, v)
@@ -132,74 +115,102 @@ func (t *txn) firstIn(start, end []byte) (first []byte, err error) {
 
 // Sentinels that a build function returns; they do not leave the package.
 var (
-	errNothing  = errors.New("nothing to do")                  // success without a commit
-	errReplayed = errors.New("done before")                    // its traces show that it was done
-	errPending  = errors.New("a truncation is pending")        // carry it out, then try again
-	errSerial   = errors.New("directory moves are serialised") // take the lock, then try again
+	errNothing = errors.New("nothing to do")                  // success without a commit
+	errPending = errors.New("a truncation is pending")        // carry it out, then try again
+	errSerial  = errors.New("directory moves are serialised") // take the lock, then try again
 )
 
 // look reads one snapshot.
 func (s *Store) look(fn func(t *txn) error) error {
-	t := txn{snap: s.kv.Snapshot(), view: true, now: s.now()}
+	t := txn{snap: s.kv.Snapshot(), view: true, now: s.now(), open: &s.sessions}
 	defer t.snap.Close()
 	return fn(&t)
 }
 
-// update does one operation: build reads and lists, the result is committed, and a conflict
+// update is answer for operations that need not know what they chose the first time.
+func (s *Store) update(ctx context.Context, c *meta.Caller, build func(t *txn) error) (
+	replayed bool, err error) {
+
+	_, replayed, err = s.answer(ctx, c, build)
+	return replayed, err
+}
+
+// answer does one operation: build reads and lists, the result is committed, and a conflict
 // starts it again. replayed tells that the operation named by c.ReqID took effect earlier, so
 // that build's view of the world is from after it: then the caller puts the answer together from
-// what is there.
+// what is there, and from answer, which is the kv.Txn.Answer that build chose the first time.
 //
 // That is noticed in two ways. A commit whose request id is known returns the first version,
 // which is not newer than the snapshot. And a build that fails ("the name exists") may fail
 // because of the very operation that it repeats, so its error counts only if the id is not
 // known. A repetition that overtakes the original waits for it, because inFlight lets one of a
 // kind in at a time.
-func (s *Store) update(ctx context.Context, c *meta.Caller, build func(t *txn) error) (
-	replayed bool, err error) {
+func (s *Store) answer(ctx context.Context, c *meta.Caller, build func(t *txn) error) (
+	answer uint64, replayed bool, err error) {
+
+	if c.ReqID != (meta.Caller{}).ReqID {
+		if err := s.inFlight.enter(ctx, kv.ReqID(c.ReqID)); err != nil {
+			return 0, false, err
+		}
+		defer s.inFlight.leave(kv.ReqID(c.ReqID))
+	}
+	return s.apply(ctx, c, build)
+}
+
+// apply is answer for an operation that is noted as being in flight already.
+func (s *Store) apply(ctx context.Context, c *meta.Caller, build func(t *txn) error) (
+	answer uint64, replayed bool, err error) {
 
 	id := kv.ReqID(c.ReqID)
 	if id == (kv.ReqID{}) {
 		id = randomID()
-	} else {
-		if err := s.inFlight.enter(ctx, id); err != nil {
-			return false, err
-		}
-		defer s.inFlight.leave(id)
 	}
 	for attempt := range attemptsMax {
-		t := txn{losses: s.losses.Load(), now: s.now(), snap: s.kv.Snapshot()}
+		t := txn{losses: s.losses.Load(), now: s.now(), snap: s.kv.Snapshot(), open: &s.sessions}
 		t.kv.ReqID = id
 		since := t.snap.Version()
 		err = build(&t)
 		t.snap.Close()
 		switch {
 		case err == errNothing:
-			return false, nil
-		case err == errReplayed:
-			return true, nil
+			return 0, false, nil
 		case err != nil && c.ReqID == meta.Caller{}.ReqID:
-			return false, err
+			s.endDrops(ctx, &t, false)
+			return 0, false, err
 		case err != nil:
-			done, probeErr := s.known(ctx, id)
+			s.endDrops(ctx, &t, false)
+			answer, done, probeErr := s.known(ctx, id)
 			if probeErr != nil {
-				return false, probeErr
+				return 0, false, probeErr
 			}
-			return done, unless(done, err)
+			return answer, done, unless(done, err)
 		}
-		version, err := s.commit(ctx, &t.kv)
+		r, err := s.commit(ctx, &t.kv)
+		s.endDrops(ctx, &t, err == nil && r.Version > since)
 		if err == nil {
-			return version <= since, nil
+			return r.Answer, r.Version <= since, nil
 		}
 		if errs.KindOf(err) != errs.Conflict {
-			return false, err
+			return 0, false, err
 		}
 		if err := pause(ctx, attempt); err != nil {
-			return false, err
+			return 0, false, err
 		}
 	}
-	return false, errs.Newf(errs.Again, "meta.update", "",
+	return 0, false, errs.Newf(errs.Again, "meta.update", "",
 		"others changed the same records %d times in a row", attemptsMax)
+}
+
+// endDrops ends what drop began.
+func (s *Store) endDrops(ctx context.Context, t *txn, done bool) {
+	for _, d := range t.drops {
+		switch {
+		case !d.open:
+			s.sessions.dropped(d.ino, done)
+		case s.sessions.orphaned(d.ino, done):
+			s.endOrphan(context.WithoutCancel(ctx), d.ino)
+		}
+	}
 }
 
 func unless(done bool, err error) error {
@@ -210,26 +221,27 @@ func unless(done bool, err error) error {
 }
 
 // commit repeats what has an unknown outcome; the request id makes that safe.
-func (s *Store) commit(ctx context.Context, t *kv.Txn) (kv.Version, error) {
+func (s *Store) commit(ctx context.Context, t *kv.Txn) (kv.Result, error) {
 	for attempt := 0; ; attempt++ {
-		version, err := s.kv.Commit(ctx, t)
+		r, err := s.kv.Commit(ctx, t)
 		if errs.KindOf(err) != errs.MaybeDone || attempt == maybeMax {
-			return version, err
+			return r, err
 		}
 		if err := pause(ctx, attempt); err != nil {
-			return 0, err
+			return kv.Result{}, err
 		}
 	}
 }
 
-// known asks the engine whether a request id was committed, by a transaction that cannot commit.
-func (s *Store) known(ctx context.Context, id kv.ReqID) (bool, error) {
-	_, err := s.commit(ctx, &kv.Txn{ReqID: id, MakesRoom: true,
+// known asks the engine whether a request id was committed, and with which answer, by a transaction
+// that cannot commit.
+func (s *Store) known(ctx context.Context, id kv.ReqID) (answer uint64, done bool, err error) {
+	r, err := s.commit(ctx, &kv.Txn{ReqID: id, MakesRoom: true,
 		Checks: []kv.Check{{Key: []byte(keyNever), Exists: true}}})
 	if errs.KindOf(err) == errs.Conflict {
-		return false, nil
+		return 0, false, nil
 	}
-	return err == nil, err
+	return r.Answer, err == nil, err
 }
 
 // pause waits a little longer with every failed attempt, at most about 10 ms; the first ones not

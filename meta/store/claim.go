@@ -1,0 +1,83 @@
+package store
+
+import (
+	"context"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// Claim implements meta.Leases. A client is believed: it is trusted with what it has open anyway, as
+// it names the users on whose behalf it asks.
+func (s *Store) Claim(ctx context.Context, session uint64, life uint32, list []meta.Claimed,
+	last bool) ([]meta.Regained, error) {
+
+	if life != s.life {
+		return nil, errs.Newf(errs.Conflict, "meta.Claim", "", "this is life %d of the service, not %d",
+			s.life, life)
+	}
+	if len(list) > meta.ClaimMax {
+		return nil, errs.Newf(errs.Invalid, "meta.Claim", "", "%d handles", len(list))
+	}
+	if err := s.sessions.touch(session, s.steady()); err != nil {
+		return nil, errs.Wrap("meta.Claim", "", err)
+	}
+	out := make([]meta.Regained, len(list))
+	for i := range list {
+		err := s.claim(ctx, session, &list[i], &out[i])
+		switch errs.KindOf(err) {
+		case errs.OK:
+		case errs.NotFound:
+			out[i].Gone = true
+		default:
+			return nil, errs.Wrap("meta.Claim", "", err)
+		}
+	}
+	if last {
+		s.sessions.claimed(session)
+		wake(s.swept)
+	}
+	return out, nil
+}
+
+// claimed notes that a session has said all that it has open.
+func (x *sessions) claimed(session uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if a := x.byID[session]; a != nil {
+		x.settleLocked(a)
+	}
+}
+
+// claim opens one handle again.
+func (s *Store) claim(ctx context.Context, session uint64, w *meta.Claimed,
+	out *meta.Regained) error {
+
+	if err := s.sessions.keep(ctx, w.Ino); err != nil {
+		return err
+	}
+	defer s.letGo(ctx, w.Ino)
+	c := meta.Caller{Session: session, Cred: meta.Cred{UID: w.UID}}
+	o, err := newOpening(&c, w.Flags&(meta.OpenRead|meta.OpenWrite))
+	if err != nil || w.Handle == 0 {
+		return unlessNil(err, errs.Newf(errs.Invalid, "meta.Claim", "", "a handle without a number"))
+	}
+	o.id, o.ino, o.claims = w.Handle, w.Ino, true
+	if h, err := s.sessions.find(session, w.Handle); err == nil && h != nil {
+		return nil // a repetition
+	}
+	if err := s.sessions.reserve(session, s.opt.HandlesMax, s.opt.HandlesAllMax); err != nil {
+		return err
+	}
+	if err = s.openKept(ctx, o); err != nil {
+		s.sessions.release(session)
+	}
+	return err
+}
+
+// letGo ends sessions.keep.
+func (s *Store) letGo(ctx context.Context, ino meta.Ino) {
+	if s.sessions.letGo(ino) {
+		s.endOrphan(context.WithoutCancel(ctx), ino)
+	}
+}
