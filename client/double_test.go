@@ -96,7 +96,7 @@ func (c *cluster) client(opts Options) *FS {
 	if opts.Cred == nil {
 		opts.Cred = &meta.Cred{UID: 1000, GID: 1000}
 	}
-	fs, err := New(c.meta, c, opts)
+	fs, err := New(bare{c.meta}, c, opts)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -56,29 +56,44 @@ func (fs *FS) openPath(ctx context.Context, path string, flag int, perm os.FileM
 	}
 	c := fs.self()
 	excl := flag&os.O_CREATE != 0 && flag&os.O_EXCL != 0
+	w := walker{fs: fs, c: c, make: flag&os.O_CREATE != 0}
+	nf := meta.NewFile{Type: meta.Regular, Mode: uint32(perm.Perm())}
 	for range 10 { // somebody may make or remove the name between the two steps
-		p, err := fs.find(ctx, c, path, !excl)
-		if err != nil {
+		w.links = 0
+		p, err := w.find(ctx, path, !excl)
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		if p.attr.Ino != 0 && !excl {
+		case p.open:
+			f, err := fs.CreateIno(ctx, c.Cred, p.dir, p.name, nf, flags)
+			if err == nil || excl || !otherType(errs.KindOf(err)) {
+				return f, err
+			}
+			w.make = false // there is something, which may be a link to be followed
+			continue
+		case p.attr.Ino != 0 && !excl:
 			f, err := fs.openFound(ctx, c.Cred, &p.attr, flags)
 			if errs.KindOf(err) == errs.NotFound {
 				continue
 			}
 			return f, err
-		}
-		if flag&os.O_CREATE == 0 {
+		case flag&os.O_CREATE == 0:
 			return nil, errs.New(errs.NotFound, "", "", nil)
-		}
-		if p.name == "." {
+		case p.name == ".":
 			return nil, errs.New(errs.Exists, "", "", nil)
 		}
-		nf := meta.NewFile{Type: meta.Regular, Mode: uint32(perm.Perm())}
-		f, err := fs.CreateIno(ctx, c.Cred, p.dir, p.name, nf, flags)
-		return f, err
+		return fs.CreateIno(ctx, c.Cred, p.dir, p.name, nf, flags)
 	}
 	return nil, errs.New(errs.Busy, "", "", nil)
+}
+
+// otherType tells whether a file was not opened because its name stands for something else.
+func otherType(k errs.Kind) bool {
+	switch k {
+	case errs.IsDir, errs.Loop, errs.Unsupported, errs.Invalid, errs.Exists:
+		return true
+	}
+	return false
 }
 
 func (fs *FS) openFound(ctx context.Context, cred meta.Cred, a *meta.Attr, flags meta.OpenFlags) (

@@ -19,6 +19,7 @@ type place struct {
 	dir  meta.Ino
 	name string    // "." when the path is the root, or ends in "." or ".."
 	attr meta.Attr // Ino is 0 when the name does not exist
+	open bool      // nobody has looked whether it does
 }
 
 // walker follows one path. Absolute and relative paths both begin at the root of the file system,
@@ -27,17 +28,24 @@ type walker struct {
 	fs    *FS
 	c     meta.Caller
 	links int
+	make  bool // the last component is left open where nobody knows: whoever makes it finds out
 }
 
 // find follows a path to its last component. follow chooses whether a symbolic link there is
 // followed. A missing last component is no error; a missing directory before it is.
 func (fs *FS) find(ctx context.Context, c meta.Caller, path string, follow bool) (place, error) {
+	w := walker{fs: fs, c: c}
+	return w.find(ctx, path, follow)
+}
+
+func (w *walker) find(ctx context.Context, path string, follow bool) (place, error) {
 	if len(path) > pathMax {
 		return place{}, errs.New(errs.NameTooLong, "", "", nil)
 	}
-	w := walker{fs: fs, c: c}
-	return w.walk(ctx, fs.root, path, follow)
+	return w.walk(ctx, w.fs.root, path, follow)
 }
+
+func isDots(name string) bool { return name == "." || name == ".." }
 
 func (w *walker) walk(ctx context.Context, dir meta.Ino, path string, follow bool) (place, error) {
 	if strings.HasPrefix(path, "/") {
@@ -55,6 +63,9 @@ func (w *walker) walk(ctx context.Context, dir meta.Ino, path string, follow boo
 		last := i == len(parts)-1
 		if at.attr.Type != meta.Directory {
 			return place{}, errs.New(errs.NotDir, "", "", nil)
+		}
+		if _, _, known := w.fs.cache.Ino(at.attr.Ino, name); last && w.make && !known && !isDots(name) {
+			return place{dir: at.attr.Ino, name: name, open: true}, nil
 		}
 		at, err = w.step(ctx, at.attr, name, !last || follow || mustDir)
 		if err != nil {

@@ -155,13 +155,14 @@ func (x *Change) nameLocked(p *part, o *Outcome) {
 func (x *Change) attrLocked(a *meta.Attr, leased bool) *node {
 	c := x.c
 	s := subject{ino: a.Ino, what: attributes}
+	own := false // what this change itself has noted does not count against it
 	for i := range x.parts {
-		p := &x.parts[i]
-		if p.subject == s && p.at == 0 {
-			return nil
+		if p := &x.parts[i]; p.subject == s {
+			own, leased = true, leased && p.at != 0
 		}
 	}
-	if !leased || c.busy[s] > 0 || c.recent.since(x.at, subject{ino: a.Ino, what: whole}) {
+	if !leased || !own && !c.freshLocked(x.at, s) ||
+		c.recent.since(x.at, subject{ino: a.Ino, what: whole}) {
 		return nil
 	}
 	n := c.makeLocked(a.Ino)

@@ -63,12 +63,12 @@ func (d *directory) learn(name string, e entry) {
 		d.bytes += nameBytes + int64(len(name))
 	}
 	d.names[name] = e
-	if e.cookie != 0 && e.cookie != was.cookie {
+	if d.listed && e.cookie != was.cookie {
 		d.arrange(place{e.cookie, name})
 	}
 }
 
-// arrange adds a place. Pages come in order, and what is made later has a higher cookie.
+// arrange adds a place. What is made later has a higher cookie.
 func (d *directory) arrange(p place) {
 	d.bytes += nameBytes / 2
 	if n := len(d.order); n == 0 || d.order[n-1].cookie < p.cookie {
@@ -169,7 +169,11 @@ func (d *directory) finish() {
 	for name, e := range d.names {
 		if e.ino == 0 || e.cookie == 0 {
 			d.drop(name)
+			continue
 		}
+		d.order = append(d.order, place{e.cookie, name})
 	}
+	slices.SortFunc(d.order, func(a, b place) int { return cmp.Compare(a.cookie, b.cookie) })
+	d.bytes += nameBytes / 2 * int64(len(d.order))
 	d.complete, d.listed = true, true
 }
