@@ -140,18 +140,21 @@ func (fs *FS) Lstat(ctx context.Context, path string) (meta.Attr, error) {
 
 func (fs *FS) stat(ctx context.Context, op, path string, follow bool) (meta.Attr, error) {
 	c := fs.self()
-	p, err := fs.existing(ctx, c, path, follow)
-	if err != nil {
-		return meta.Attr{}, errs.Wrap(op, path, err)
-	}
-	if p.attr.Type == meta.Regular && p.attr.Writers || p.name == "." {
-		// Lookup's size need not be exact while somebody writes, nor the times of where a path begins:
-		// those of GetAttr are.
-		if p.attr, err = fs.GetAttr(ctx, c.Cred, p.attr.Ino); err != nil {
+	for {
+		p, err := fs.existing(ctx, c, path, follow)
+		if err == nil && (p.attr.Type == meta.Regular && p.attr.Writers || p.name == ".") {
+			// Lookup's size need not be exact while somebody writes, nor the times of where a path
+			// begins: those of GetAttr are.
+			p.attr, err = fs.GetAttr(ctx, c.Cred, p.attr.Ino)
+			if errs.KindOf(err) == errs.NotFound && p.name != "." {
+				continue // something else may have its name by now
+			}
+		}
+		if err != nil {
 			return meta.Attr{}, errs.Wrap(op, path, err)
 		}
+		return p.attr, nil
 	}
-	return p.attr, nil
 }
 
 // Mkdir makes a directory.

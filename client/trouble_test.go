@@ -323,6 +323,7 @@ func TestSyncAfterClose(t *testing.T) {
 		t.Fatalf("servers asked again: %v", got)
 	}
 	must(t, r.Close(ctx))
+	fs.flushEndings(ctx)
 	if n := len(fs.inodes); n != 0 {
 		t.Errorf("%d inodes are remembered", n)
 	}
