@@ -207,7 +207,7 @@ func testTruncateSurvivesRestart(e *env) {
 	if e.objects.look(f).size != 100 {
 		e.Fatal("it was carried out all the same")
 	}
-	e.Restart(e)
+	e.restart()
 	e.objects.Fail(nil)
 	e.eventually("the truncation is carried out after the restart", func() bool {
 		return e.objects.look(f).size == 7
@@ -301,7 +301,7 @@ func testUnlinkedButOpen(e *env) {
 		e.Fatalf("open file without a name: %+v", a)
 	}
 	e.must(e.Service.Close(e.ctx, e.root(), wrote(h.ID, 20, 0, 1)))
-	e.Restart(e)
+	e.restart(held(second, meta.OpenRead))
 	if a := e.attr(ino); a.Size != 20 || a.Writers {
 		e.Fatalf("%+v", a)
 	}
@@ -329,7 +329,7 @@ func testRemovalIsRetried(e *env) {
 		e.must(e.remove(meta.RootIno, name))
 	}
 	time.Sleep(4 * tick)
-	e.Restart(e)
+	e.restart()
 	e.objects.Fail(nil)
 	e.eventually("all objects are removed", func() bool {
 		for _, ino := range inos {

@@ -38,7 +38,7 @@ func testHoles(e *env) {
 	w.Change.Holes = true
 	e.must(e.Service.Close(e.ctx, e.root(), w))
 	want(true, "its writer says so")
-	e.Restart(e)
+	e.restart()
 	want(true, "after a restart")
 	e.close(e.open(f, meta.OpenWrite|meta.OpenTruncate))
 	want(false, "opened with truncation")

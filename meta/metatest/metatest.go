@@ -195,6 +195,32 @@ func (e *env) newSession() uint64 {
 	return info.ID
 }
 
+// held is a handle as its owner claims it after a restart.
+func held(h meta.Handle, flags meta.OpenFlags) meta.Claimed {
+	return meta.Claimed{Handle: h.ID, Ino: h.Attr.Ino, Flags: flags}
+}
+
+// restart restarts the service and lets the suite's session claim what it has open.
+func (e *env) restart(own ...meta.Claimed) {
+	e.Helper()
+	e.Restart(e)
+	e.claim(e.session, own...)
+}
+
+// claim lets a session claim what it has open.
+func (e *env) claim(session uint64, own ...meta.Claimed) {
+	e.Helper()
+	heard, err := e.Service.Listen(e.ctx, meta.Listening{Session: session})
+	e.must(err)
+	got, err := e.Service.Claim(e.ctx, session, heard.Life, own, true)
+	e.must(err)
+	for i := range got {
+		if got[i].Gone {
+			e.Fatalf("inode %d is gone", own[i].Ino)
+		}
+	}
+}
+
 func (e *env) root() meta.Caller { return meta.Caller{Session: e.session} }
 
 func (e *env) user(uid uint32, groups ...uint32) meta.Caller {

@@ -217,10 +217,11 @@ func testHandlesSurviveRestart(e *env) {
 	h, err := e.create(meta.RootIno, "f", readWrite)
 	e.must(err)
 	dead := meta.Caller{Session: e.newSession()}
-	_, err = e.Service.Open(e.ctx, dead, h.Attr.Ino, meta.OpenWrite)
+	theirs, err := e.Service.Open(e.ctx, dead, h.Attr.Ino, meta.OpenWrite)
 	e.must(err)
 	e.clock.advance(lease - time.Second)
-	e.Restart(e)
+	e.restart(held(h, readWrite))
+	e.claim(dead.Session, held(theirs, meta.OpenWrite))
 	e.clock.advance(lease - time.Second) // leases began anew
 	e.must(e.Service.KeepAlive(e.ctx, e.session))
 	e.must(e.Service.KeepAlive(e.ctx, dead.Session))
@@ -242,7 +243,7 @@ func testHandlesSurviveRestart(e *env) {
 		e.must(e.keepOwn())
 		return e.ended(dead.Session)
 	})
-	e.Restart(e)
+	e.restart()
 	e.clock.advance(2 * capTTL)
 	e.eventually("its handle is closed", func() bool { return !e.attr(h.Attr.Ino).Writers })
 }

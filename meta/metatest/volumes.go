@@ -30,7 +30,7 @@ func testVolumes(e *env) {
 	if n := len(e.names(meta.RootIno)); n != 0 {
 		e.Fatalf("the volume is among the files: %d names", n)
 	}
-	e.Restart(e)
+	e.restart()
 	s = e.Service
 	all, err := s.ListVolumes(ctx, e.root(), "", 9)
 	if err != nil || len(all) != 1 || all[0].Ino != v.Ino || !all[0].Layout.Equal(&v.Layout) {
@@ -202,7 +202,7 @@ func testServers(e *env) {
 		"join with another store")
 	e.clock.advance(11 * time.Second)
 	e.must(e.join(2))
-	e.Restart(e)
+	e.restart()
 	all, err = e.Service.Servers(e.ctx)
 	if err != nil || len(all) != 3 || all[0].Up || !all[1].Up || all[0].Addr != "elsewhere:1" {
 		e.Fatalf("%v: %+v", err, all)

@@ -29,5 +29,5 @@ func (s *Store) MoveOut(context.Context, meta.Caller, meta.Change, uint64) (meta
 
 // Listen implements meta.Leases.
 func (s *Store) Listen(context.Context, meta.Listening) (meta.Heard, error) {
-	return meta.Heard{}, errs.Unsupported
+	return meta.Heard{Life: s.life}, nil
 }

@@ -287,7 +287,7 @@ func (s *Store) NewSession(ctx context.Context, client string) (meta.SessionInfo
 	}
 	s.sessions.add(id, &alive{seen: s.steady(), client: client})
 	return meta.SessionInfo{
-		ID: id, LeaseMs: uint32(s.opt.Lease.Milliseconds()), ClusterID: s.cluster,
+		ID: id, LeaseMs: uint32(s.opt.Lease.Milliseconds()), ClusterID: s.cluster, Life: s.life,
 	}, nil
 }
 
