@@ -26,7 +26,7 @@ type inode struct {
 	refs     int
 	writers  int       // handles of programs that may write
 	attr     meta.Attr // as last heard of; Size, TruncSeq and Mtime below count
-	heard    time.Time // when
+	recalled bool      // a lease was recalled since: the file may be shorter
 	size     int64
 	truncSeq uint64
 	mtime    int64
@@ -83,8 +83,7 @@ func (n *inode) learnLocked(a *meta.Attr) {
 	default:
 		return // an answer that was overtaken
 	}
-	n.attr = *a
-	n.heard = time.Now()
+	n.attr, n.recalled = *a, false
 	if !a.Small {
 		n.small.Store(false)
 	}
@@ -213,6 +212,7 @@ func (n *inode) drop() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lease.state = leaseNone
+	n.recalled = true
 	n.content.kept = nil
 }
 
@@ -221,6 +221,7 @@ func (n *inode) drop() {
 func (n *inode) leaving() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.recalled = true
 	if n.lease.state == leaseHeld {
 		n.lease.state = leaseLeaving
 	}
