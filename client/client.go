@@ -15,10 +15,11 @@
 // was acknowledged before, by whomever. A reader that hits the end of a file without a lease asks.
 //
 // Read client.go first, then file.go (life of a handle), inode.go (what handles share), transfer.go
-// (life of a read or write), leases.go (listening, recalls, claims), tell.go and ending.go (what the
-// service is told, and when), small.go and local.go (small files), calls.go (names and attributes),
-// retry.go, kept.go (unsynced writes), how.go (hints to the servers' caches), and buffers.go (memory
-// that servers reach by themselves). What is known under leases is client/internal/cache.
+// (life of a read or write), leases.go (listening, recalls, claims), tell.go and ending.go (what
+// the service is told, and when), small.go and local.go (small files), calls.go (names and
+// attributes), retry.go, kept.go (unsynced writes), how.go (hints to the servers' caches), and
+// buffers.go (memory that servers reach by themselves). What is known under leases is
+// client/internal/cache.
 package client
 
 import (
@@ -61,10 +62,10 @@ type Options struct {
 	Buffers int
 
 	// Register, in bytes, bounds how much of a program's own memory is registered at once with
-	// providers that move registered memory only (RDMA devices), so that large reads, and large writes
-	// that are durable or too large to keep, are not copied. Memory of Go's heap stays registered for
-	// 10 s after its last use, and is not freed before; other memory is registered for one call. At
-	// least one page; negative: none is registered, all is copied. Default 256 MiB.
+	// providers that move registered memory only (RDMA devices), so that large reads, and large
+	// writes that are durable or too large to keep, are not copied. Memory of Go's heap stays
+	// registered for 10 s after its last use, and is not freed before; other memory is registered for
+	// one call. At least one page; negative: none is registered, all is copied. Default 256 MiB.
 	Register int64
 
 	// Retain, in bytes, bounds the memory in which writes are kept until they are synced, so that a
@@ -164,6 +165,8 @@ type FS struct {
 
 	buffers *buffers      // nil: a program's own memory is as good
 	peers   *peer.Network // that Dial opened; nil for New
+
+	onVersion atomic.Pointer[func(before, after *meta.Attr)]
 
 	sess    atomic.Pointer[session]
 	stop    context.CancelFunc // ends background work

@@ -283,11 +283,12 @@ func (it *item) end(fs *FS, k errs.Kind) (gone bool) {
 	n := it.node
 	var o cache.Outcome
 	n.mu.Lock()
+	before := n.attr
 	switch {
 	case k == errs.OK:
 		gone = true
 		if it.closing.Dirty {
-			o.Made, o.Data = n.closedLocked(&it.closing.Change)
+			o = n.closedLocked(&it.closing.Change)
 		}
 	case k == errs.NotFound:
 		gone = true // the file is gone, and what was written to it
@@ -307,7 +308,7 @@ func (it *item) end(fs *FS, k errs.Kind) (gone bool) {
 		n.loseLocked(errs.Newf(k, "client.Close", "", "what was written before could not be told"))
 		fs.opts.Logger.Error("what was written to a closed file is lost", "ino", n.ino, "err", k)
 	}
-	dirty := n.dirty && n.small.Load()
+	after, dirty := n.attr, n.dirty && n.small.Load()
 	n.mu.Unlock()
 	if gone && dirty {
 		fs.flushing.put(n)
@@ -316,27 +317,33 @@ func (it *item) end(fs *FS, k errs.Kind) (gone bool) {
 		it.change.End(o)
 		n.telling.giveBack()
 	}
+	if after.DataVersion != before.DataVersion {
+		fs.versioned(&before, &after)
+	}
 	return gone
 }
 
 // closedLocked notes that the service has closed the last handle that could write, with what was
-// written. It returns what the service knows of a small file now: the lease is one for reading from
-// then on.
-func (n *inode) closedLocked(w *meta.Change) (*meta.Attr, []byte) {
+// written under the lease. It returns what the service knows of a small file now: the lease is one
+// for reading from then on. Of other files it has set the time of change.
+func (n *inode) closedLocked(w *meta.Change) (o cache.Outcome) {
 	n.toldLocked(w)
-	n.content.version++
-	known := w.Whole && n.lease.state == leaseHeld && n.writers == 0 && !n.dirty
+	held := n.lease.state == leaseHeld
 	if n.writers == 0 {
 		n.lease.state = leaseNone
 	}
-	if !known {
-		return nil, nil
+	n.content.version++
+	if !held {
+		return o
 	}
-	n.attr.DataVersion, n.attr.Writers = n.content.version, false
+	n.attr.DataVersion, n.attr.Writers = n.attr.DataVersion+1, false
 	n.attr.Size, n.attr.TruncSeq = w.Size, w.TruncSeq
 	n.attr.Mtime, n.attr.Ctime = w.Mtime, max(n.attr.Ctime, w.Mtime)
-	a := n.attr
-	return &a, w.Data
+	if w.Whole && n.writers == 0 && !n.dirty {
+		a := n.attr
+		o.Made, o.Data = &a, w.Data
+	}
+	return o
 }
 
 // openIn opens a file in a session. Where the answer leaves open whether there is a handle now, the

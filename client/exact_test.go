@@ -227,7 +227,8 @@ func (w *world) write(n int) {
 
 func (w *world) read(n int) {
 	o := &w.open[n]
-	// While others have the file open for writing, and it is not small, only this asks how long it is.
+	// While others have the file open for writing, and it is not small, only this asks how long it
+	// is.
 	a, err := o.f.Stat(context.Background())
 	if err != nil || a.Size != int64(len(o.e.data)) {
 		w.t.Fatalf("stat of an open file: %d bytes, %v, want %d", a.Size, err, len(o.e.data))
@@ -380,8 +381,8 @@ func TestClientsAgree(t *testing.T) {
 	}
 }
 
-// TestClientsAgreeOverRestarts: the same over the network, with a metadata service that is restarted
-// now and then.
+// TestClientsAgreeOverRestarts: the same over the network, with a metadata service that is
+// restarted now and then.
 func TestClientsAgreeOverRestarts(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -62,7 +62,7 @@ func (fs *FS) OpenIno(ctx context.Context, cred meta.Cred, ino meta.Ino, flags m
 			defer n.telling.giveBack()
 		}
 	}
-	return fs.open(ctx, cred, flags, func(ctx context.Context, c meta.Caller) (h meta.Handle, err error) {
+	open := func(ctx context.Context, c meta.Caller) (h meta.Handle, err error) {
 		if flags&(meta.OpenWrite|meta.OpenTruncate) == 0 {
 			return fs.svc.Open(ctx, c, ino, flags)
 		}
@@ -70,14 +70,15 @@ func (fs *FS) OpenIno(ctx context.Context, cred meta.Cred, ino meta.Ino, flags m
 		h, err = fs.svc.Open(ctx, c, ino, flags)
 		change.End(outcome(err, &h.Attr))
 		return h, err
-	})
+	}
+	return fs.open(ctx, cred, flags, open)
 }
 
 // CreateIno makes and opens a regular file. Without meta.OpenExclusive an existing one is opened.
 func (fs *FS) CreateIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name string,
 	f meta.NewFile, flags meta.OpenFlags) (*File, error) {
 	f.Type = meta.Regular
-	return fs.open(ctx, cred, flags, func(ctx context.Context, c meta.Caller) (h meta.Handle, err error) {
+	create := func(ctx context.Context, c meta.Caller) (h meta.Handle, err error) {
 		was, _, _ := fs.cache.Ino(dir, name)
 		change := fs.cache.Change().Name(dir, name).Inode(was)
 		h, err = fs.svc.Create(ctx, c, dir, name, f, flags)
@@ -90,7 +91,8 @@ func (fs *FS) CreateIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name 
 		}
 		change.End(o)
 		return h, err
-	})
+	}
+	return fs.open(ctx, cred, flags, create)
 }
 
 // newborn tells whether a file that Create has opened can only be one that it has made: nobody has
@@ -367,8 +369,8 @@ func (f *File) Close(ctx context.Context) error {
 	return errs.Wrap("client.Close", "", err)
 }
 
-// closeTelling tells what was written before a handle is closed without a lease. If that fails it is
-// told with the closing.
+// closeTelling tells what was written before a handle is closed without a lease. If that fails it
+// is told with the closing.
 func (f *File) closeTelling(ctx context.Context) error {
 	err := f.fs.commit(ctx, f.node, false)
 	switch k := errs.KindOf(err); k {

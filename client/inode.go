@@ -43,8 +43,9 @@ type inode struct {
 
 // lease is the right to change a file without telling at once: meta.LeaseWrite.
 type lease struct {
-	state leaseState
-	epoch uint64 // of the session's leases, in which it was given
+	state   leaseState
+	epoch   uint64 // of the session's leases, in which it was given
+	recalls int    // that are being carried out
 }
 
 type leaseState uint8
@@ -199,11 +200,21 @@ func (n *inode) baselineLocked() uint64 {
 	return n.lost.seq
 }
 
-// unlease notes that a lease has gone back.
+// unlease notes that a lease is gone.
 func (n *inode) unlease() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lease.state = leaseNone
+}
+
+// left notes that a recall was carried out. The service may have asked once more meanwhile: then
+// the lease has not gone back.
+func (n *inode) left() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.lease.recalls--; n.lease.recalls == 0 && n.lease.state == leaseLeaving {
+		n.lease.state = leaseNone
+	}
 }
 
 // drop notes that all leases are gone, without having been asked for: what local handles show may
@@ -216,8 +227,8 @@ func (n *inode) drop() {
 	n.content.kept = nil
 }
 
-// leaving stops what is done under a lease that was recalled. It tells whether there is something to
-// be done before the lease can go back.
+// leaving stops what is done under a lease that was recalled. It tells whether there is something
+// to be done before the lease can go back; then left must follow.
 func (n *inode) leaving() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -225,7 +236,11 @@ func (n *inode) leaving() bool {
 	if n.lease.state == leaseHeld {
 		n.lease.state = leaseLeaving
 	}
-	return n.lease.state == leaseLeaving || n.content.local > 0
+	if n.lease.state != leaseLeaving && n.content.local == 0 {
+		return false
+	}
+	n.lease.recalls++
+	return true
 }
 
 // regained notes that a service that was restarted has given a lease back under which something was
@@ -233,7 +248,7 @@ func (n *inode) leaving() bool {
 func (n *inode) regained(epoch uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.lease = lease{leaseHeld, epoch}
+	n.lease.state, n.lease.epoch = leaseHeld, epoch
 }
 
 // claim is what is said of a handle to a service that was restarted.
@@ -250,7 +265,7 @@ func (n *inode) grantedLocked(fs *FS, t cache.Token, a *meta.Attr) bool {
 	if a.Lease != meta.LeaseWrite || !fs.cache.Granted(t, n.ino) {
 		return false
 	}
-	n.lease = lease{leaseHeld, fs.leases.current()}
+	n.lease.state, n.lease.epoch = leaseHeld, fs.leases.current()
 	return true
 }
 

@@ -13,8 +13,9 @@ import (
 // leases is what a client knows of the leases of its session: see meta.Leases. What they are on
 // lies in FS.cache, and of files that are written here in their inodes.
 //
-// One goroutine listens all the time. It takes the inodes of recalls out of the cache at once. Where
-// a file has something to be told, it is told by a goroutine of its own, and acknowledged then.
+// One goroutine listens all the time. It takes the inodes of recalls out of the cache at once.
+// Where a file has something to be told, it is told by a goroutine of its own, and acknowledged
+// then.
 type leases struct {
 	mu      sync.Mutex
 	session uint64
@@ -200,7 +201,7 @@ func (fs *FS) recalled(s *session, r meta.Recall) {
 			fs.opts.Logger.Warn("what was written under a lease could not be told when it was recalled",
 				"ino", n.ino, "err", err)
 		}
-		n.unlease()
+		n.left()
 		fs.leases.carriedOut(s.id, r)
 		if err := fs.listenOnce(ctx, s, false); err != nil {
 			fs.opts.Logger.Debug("acknowledging a recall failed", "err", err) // the next one says it
@@ -208,8 +209,8 @@ func (fs *FS) recalled(s *session, r meta.Recall) {
 	})
 }
 
-// giveUp tells what was changed under a lease that goes back, and makes handles that nobody but this
-// client knows of known to the service: the file may be about to be removed.
+// giveUp tells what was changed under a lease that goes back, and makes handles that nobody but
+// this client knows of known to the service: the file may be about to be removed.
 func (fs *FS) giveUp(ctx context.Context, n *inode, out bool) error {
 	err := fs.announceAll(ctx, n)
 	w := fs.writer(n.ino)

@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-storage/sluice/meta/perm"
 )
 
-// A local handle is one that the service does not know of: its grant has no handle. It is made where
-// a small file is opened for reading whose data is known under a lease, and needs nothing of
+// A local handle is one that the service does not know of: its grant has no handle. It is made
+// where a small file is opened for reading whose data is known under a lease, and needs nothing of
 // anybody as long as the lease is there. It is announced, which makes it a handle like others, when
 // the lease is recalled, before this client itself takes the file's name away, and when something
 // is asked of it that the cache does not know.

@@ -17,16 +17,16 @@ import (
 //
 // A client that writes one holds LeaseWrite. It has all of the data in memory (content), reads and
 // writes it there, and tells it whole: with Sync and Close, when the lease is recalled, and at the
-// latest a moment after a write (flushing). Without the lease, which another client's question takes
-// away, the next write asks for it again. Who only reads has the data with the answer that led him
-// to the file, under LeaseRead (FS.cache), or asks for it.
+// latest a moment after a write (flushing). Without the lease, which another client's question
+// takes away, the next write asks for it again. Who only reads has the data with the answer that
+// led him to the file, under LeaseRead (FS.cache), or asks for it.
 //
 // A file that grows beyond the limit, or that a second client wants to write, moves out: its data
 // is written to the I/O servers, and then the service is told. Writes wait meanwhile.
 //
-// A handle that only reads a file whose data is known under a lease need not be known to the service
-// (local). Before the lease goes back it is announced, so that a file that is removed meanwhile
-// stays there for it.
+// A handle that only reads a file whose data is known under a lease need not be known to the
+// service (local). Before the lease goes back it is announced, so that a file that is removed
+// meanwhile stays there for it.
 
 // content is the data of a small file.
 type content struct {
@@ -110,8 +110,8 @@ func (n *inode) view(fs *FS, show func(data []byte)) bool {
 	return true
 }
 
-// change has put write to [from, end) of the data, under the lock. end below 0 stands for the end of
-// the file, whatever it is: nothing grows.
+// change has put write to [from, end) of the data, under the lock. end below 0 stands for the end
+// of the file, whatever it is: nothing grows.
 func (n *inode) change(fs *FS, from, end int64, put func(data []byte)) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -367,123 +367,9 @@ func (f *File) appendSmall(ctx context.Context, dir direction, p []byte) (
 	return 0, false, nil
 }
 
-// moveOut has the I/O servers keep a small file, through a handle that may write.
-func (fs *FS) moveOut(ctx context.Context, w *File) error {
-	if err := w.node.telling.take(ctx); err != nil {
-		return err
-	}
-	defer w.node.telling.giveBack()
-	return fs.moveOutTelling(ctx, w)
-}
-
-// moveOutTelling is moveOut for those who have telling. It is tried again where another client was
-// first to take the file over, and nothing of this one's is lost.
-func (fs *FS) moveOutTelling(ctx context.Context, w *File) error {
-	n := w.node
-	for try := 0; n.small.Load(); try++ {
-		if n.state() != leaseLeaving || try > 0 {
-			if err := fs.ownTelling(ctx, n); err != nil {
-				return err
-			}
-			if !n.small.Load() {
-				return nil
-			}
-		}
-		err := fs.moveOutOnce(ctx, w)
-		if err != nil && (errs.KindOf(err) != errs.Fenced || try >= refreshMax) {
-			return errs.Wrap("client.MoveOut", "", err)
-		}
-	}
-	return nil
-}
-
-func (n *inode) state() leaseState {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.lease.state
-}
-
-func (fs *FS) moveOutOnce(ctx context.Context, w *File) error {
-	n := w.node
-	n.mu.Lock()
-	n.content.frozen = true
-	before := n.content
-	c, _ := n.takeDirtyLocked()
-	c.Whole, c.Data, c.Holes, c.Epoch = false, nil, n.gaps.untold(), n.lease.epoch
-	c.Size = int64(len(before.data))
-	holes := n.gaps.list
-	n.content.shared = true
-	n.mu.Unlock()
-
-	change := fs.cache.Change().Inode(n.ino)
-	err := w.spill(ctx, &before, holes)
-	var a meta.Attr
-	t := fs.cache.Begin()
-	if err == nil {
-		a, err = fs.svc.MoveOut(ctx, fs.trusted(), c, before.version)
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.content.frozen = false
-	if err != nil {
-		change.End(cache.Outcome{})
-		n.giveBackLocked()
-		if errs.KindOf(err) == errs.Fenced {
-			n.lease.state = leaseNone
-		}
-		return err
-	}
-	change.End(cache.Outcome{Attrs: []*meta.Attr{&a}})
-	n.toldLocked(&c)
-	n.learnLocked(&a)
-	n.small.Store(false)
-	n.movedLocked(false)
-	n.content.version = a.DataVersion
-	n.grantedLocked(fs, t, &a)
-	return nil
-}
-
-// spill writes the data of a small file to the I/O servers, durably where the service may have
-// some of it on stable storage. What an earlier attempt of another client may have left behind the
-// end becomes a hole.
-func (f *File) spill(ctx context.Context, c *content, holes []seg.Piece) error {
-	dir := writing
-	if c.stored > 0 {
-		dir = writingDurably
-	}
-	size := int64(len(c.data))
-	return f.settle(ctx, func(ctx context.Context, g *grant, seq uint64) error {
-		for _, p := range between(holes, size) {
-			if err := f.move(ctx, g, seq, dir, c.data[p.Off:p.End()], p.Off); err != nil {
-				return err
-			}
-		}
-		if c.fresh || size == meta.SmallMax {
-			return nil
-		}
-		return f.eachStripe(g, func(s int) error {
-			return f.punchStripe(ctx, g, seq, s, size, meta.SmallMax)
-		})
-	})
-}
-
-// between are the pieces of [0, size) that are in none of the holes.
-func between(holes []seg.Piece, size int64) (out []seg.Piece) {
-	var g gaps
-	g.list = []seg.Piece{{Len: size}}
-	for _, h := range holes {
-		g.wrote(size, h.Off, h.End())
-	}
-	for _, p := range g.list {
-		if p.Len > 0 {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
 // mapSmall is Map for a small file.
-func (f *File) mapSmall(ctx context.Context, off, n int64) (out []stripe.Extent, done bool, err error) {
+func (f *File) mapSmall(ctx context.Context, off, n int64) (
+	out []stripe.Extent, done bool, err error) {
 	var size int64
 	done, err = f.readSmall(ctx, func(data []byte) { size = int64(len(data)) })
 	if !done || err != nil || off >= size {
@@ -493,7 +379,8 @@ func (f *File) mapSmall(ctx context.Context, off, n int64) (out []stripe.Extent,
 }
 
 // readSmallAt is ReadAt for a small file.
-func (f *File) readSmallAt(ctx context.Context, p []byte, off int64) (n int, done bool, err error) {
+func (f *File) readSmallAt(ctx context.Context, p []byte, off int64) (
+	n int, done bool, err error) {
 	done, err = f.readSmall(ctx, func(data []byte) { n = copyAt(p, data, off) })
 	switch {
 	case err != nil:

@@ -12,8 +12,8 @@ import (
 // meanwhile, so that what was written first is told first, and the client knows which version of
 // the data the service has.
 
-// takeDirtyLocked claims what was not told yet; whoever fails to tell it gives it back. A small file
-// is told whole.
+// takeDirtyLocked claims what was not told yet; whoever fails to tell it gives it back. A small
+// file is told whole.
 func (n *inode) takeDirtyLocked() (w meta.Change, dirty bool) {
 	w = meta.Change{Ino: n.ino, Size: n.size, TruncSeq: n.truncSeq, Mtime: n.mtime,
 		Holes: !n.small.Load() && n.gaps.untold()}
@@ -84,11 +84,26 @@ func (fs *FS) tell(ctx context.Context, n *inode, sync bool) error {
 	}
 	change.End(cache.Outcome{Attrs: []*meta.Attr{&a}})
 	n.mu.Lock()
-	defer n.mu.Unlock()
+	before := n.attr
 	n.toldLocked(&w)
 	n.content.version = a.DataVersion
 	n.hearLocked(&a)
+	n.overlayLocked(&a)
+	n.mu.Unlock()
+	fs.versioned(&before, &a)
 	return nil
+}
+
+// OnVersion has fn called whenever the service was told of a change of this client to the data of a
+// file, with the attributes that the client knew before and those afterwards: where the data
+// version is one more, nobody else has changed the file in between. fn must not block, and must not
+// call the FS. It is for those who keep data elsewhere.
+func (fs *FS) OnVersion(fn func(before, after *meta.Attr)) { fs.onVersion.Store(&fn) }
+
+func (fs *FS) versioned(before, after *meta.Attr) {
+	if fn := fs.onVersion.Load(); fn != nil {
+		(*fn)(before, after)
+	}
 }
 
 // untold settles a change that could not be told: it is told later, or lost where somebody else has

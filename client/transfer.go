@@ -319,8 +319,8 @@ func (f *File) target(g *grant, seq uint64, s int) iod.Target {
 	}
 }
 
-// sizeFor returns the file's size for an access that ends at end. If that is beyond what is known, or
-// a lease was recalled, the service is asked, unless there is one.
+// sizeFor returns the file's size for an access that ends at end. If that is beyond what is known,
+// or a lease was recalled, the service is asked, unless there is one.
 func (f *File) sizeFor(ctx context.Context, end int64) (int64, error) {
 	f.node.mu.Lock()
 	size, recalled := f.node.size, f.node.recalled

@@ -28,13 +28,16 @@ type bridge struct {
 }
 
 func newBridge(fs *client.FS, opts Options) *bridge {
-	return &bridge{
+	b := &bridge{
 		RawFileSystem: fuse.NewDefaultRawFileSystem(),
 		fs:            fs,
 		opts:          opts,
 		versions:      newVersions(),
 		behind:        newBehind(opts.WriteBehind, fs.TryTake),
 	}
+	// Which version the kernel's pages belong to after a change of this mount's own.
+	fs.OnVersion(func(before, after *meta.Attr) { b.versions.changed(versionOf(before), after) })
+	return b
 }
 
 // Init is called once, before the first request.

@@ -7,7 +7,8 @@
 // three rules. Nothing is answered after that time. An answer is not taken in if its inode was
 // recalled after the question was asked, or if all was dropped since (Token). And an operation of
 // the client itself, which recalls nothing of its own, takes out of the cache what it may change
-// before it is sent, keeps out what others hear meanwhile, and puts in what its answer says (Change).
+// before it is sent, keeps out what others hear meanwhile, and puts in what its answer says
+// (Change).
 //
 // It does no I/O and has no goroutines; the clock is an argument. Memory is bounded: what was not
 // used for longest is forgotten, of which the service need not know. Safe for concurrent use.
@@ -68,8 +69,8 @@ func (c *Cache) Begin() Token {
 	return c.recent.clock
 }
 
-// Extend says that all leases are valid up to a moment. Where they had run out in between everything
-// is dropped: what the service did meanwhile is not known.
+// Extend says that all leases are valid up to a moment. Where they had run out in between
+// everything is dropped: what the service did meanwhile is not known.
 func (c *Cache) Extend(until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

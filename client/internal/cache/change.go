@@ -2,9 +2,9 @@ package cache
 
 import "github.com/sluice-storage/sluice/meta"
 
-// Change is an operation of the client itself on its way: nothing is answered from the cache that it
-// may change, and nothing that others hear of it meanwhile is taken in. Made by Cache.Change, given
-// all that it changes by Name and Inode before it is sent, and ended by End.
+// Change is an operation of the client itself on its way: nothing is answered from the cache that
+// it may change, and nothing that others hear of it meanwhile is taken in. Made by Cache.Change,
+// given all that it changes by Name and Inode before it is sent, and ended by End.
 type Change struct {
 	c     *Cache
 	at    Token

@@ -133,8 +133,8 @@ func (c *Cache) Page(u *meta.Cred, dir meta.Ino, cookie uint64, max int, withAtt
 	return page, true
 }
 
-// PutPage takes in the page that ReadDir has returned behind a cookie. The lease that it rests on is
-// one that the client has had since before it asked (held): the answer itself has none.
+// PutPage takes in the page that ReadDir has returned behind a cookie. The lease that it rests on
+// is one that the client has had since before it asked (held): the answer itself has none.
 func (c *Cache) PutPage(t Token, dir meta.Ino, cookie uint64, page []meta.Entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

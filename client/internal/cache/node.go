@@ -132,9 +132,10 @@ func (c *Cache) Target(ino meta.Ino) (string, bool) {
 }
 
 // Lookup answers as the service's Lookup would: with attributes, with errs.NotFound where there is
-// no such name, errs.Access where the user may not search the directory, errs.NotDir. known is false
-// where the service must be asked. Dots are always asked for.
-func (c *Cache) Lookup(u *meta.Cred, dir meta.Ino, name string) (a meta.Attr, err error, known bool) {
+// no such name, errs.Access where the user may not search the directory, errs.NotDir. known is
+// false where the service must be asked. Dots are always asked for.
+func (c *Cache) Lookup(u *meta.Cred, dir meta.Ino, name string) (
+	a meta.Attr, err error, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d := c.useLocked(dir)
