@@ -194,11 +194,23 @@ func (f *File) reopen(ctx context.Context, s *session, old *grant) error {
 		return err
 	}
 	f.node.accept(f.fs, t, &h.Attr, h.Data, false)
-	if !f.adopt(old, s.id, &h) {
-		f.node.hold()
-		f.fs.endings.put(f.ending(s.id, h.ID))
-	}
+	f.replace(old, s.id, &h)
 	return nil
+}
+
+// replace takes over a handle in place of the one that was lost, or that the service did not know
+// of; if nobody needs it, it is closed.
+func (f *File) replace(old *grant, session uint64, h *meta.Handle) {
+	switch adopted := f.adopt(old, session, h); {
+	case !adopted:
+		f.node.hold()
+		f.fs.endings.put(f.ending(session, h.ID))
+	case old.handle == 0:
+		f.node.announced()
+		if h.Hints != (How{}) {
+			f.SetHow(h.Hints)
+		}
+	}
 }
 
 func (f *File) openAgain(ctx context.Context, s *session) (meta.Handle, error) {

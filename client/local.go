@@ -89,7 +89,7 @@ func (f *File) announce(ctx context.Context) error {
 		case err == nil:
 			f.node.accept(f.fs, t, &h.Attr, h.Data, false)
 			f.fs.cache.PutData(t, &h.Attr, h.Data)
-			f.announced(g, s.id, &h)
+			f.replace(g, s.id, &h)
 			return nil
 		case errs.KindOf(err) == errs.NotFound:
 			f.node.remove()
@@ -101,19 +101,11 @@ func (f *File) announce(ctx context.Context) error {
 	}
 }
 
-// announced takes over the handle of a file that was local, or gives it up if the file is closed.
-func (f *File) announced(g *grant, session uint64, h *meta.Handle) {
-	if f.adopt(g, session, h) {
-		f.node.mu.Lock()
-		f.node.content.local--
-		f.node.mu.Unlock()
-		if h.Hints != (How{}) {
-			f.SetHow(h.Hints)
-		}
-		return
-	}
-	f.node.hold()
-	f.fs.endings.put(f.ending(session, h.ID))
+// announced notes that there is one local handle less.
+func (n *inode) announced() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.content.local--
 }
 
 // announceAll makes all local handles of a file known to the service.
@@ -150,9 +142,7 @@ func (f *File) number(g *grant) *grant {
 		return f.grant.Load()
 	}
 	f.grant.Store(&own)
-	f.node.mu.Lock()
-	f.node.content.local--
-	f.node.mu.Unlock()
+	f.node.announced()
 	return &own
 }
 

@@ -82,11 +82,7 @@ func (fs *FS) replaceSession(ctx context.Context, old *session) error {
 		if g.session == s.id {
 			continue // opened again already, or opened in the new session
 		}
-		again := func() error { return f.reopen(ctx, s, g) }
-		if g.handle == 0 {
-			again = func() error { return f.announce(ctx) }
-		}
-		if err := again(); err != nil {
+		if err := f.reopen(ctx, s, g); err != nil {
 			fs.opts.Logger.Warn("an open file could not be opened again", "ino", f.node.ino, "err", err)
 		}
 	}

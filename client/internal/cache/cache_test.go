@@ -104,3 +104,26 @@ func TestForgetting(t *testing.T) {
 		t.Errorf("%d changes are remembered", n)
 	}
 }
+
+// TestPageOfAnOlderLease: a page that was asked for under a lease that is forgotten by now, because
+// there was no room, says nothing about the time between the two.
+func TestPageOfAnOlderLease(t *testing.T) {
+	c := New(Options{Bytes: 2 * nodeBytes})
+	c.Extend(time.Now().Add(time.Hour))
+	dir := leased(1, meta.Directory, 1)
+	c.PutAttr(c.Begin(), &dir)
+	asked := c.Begin()
+	for ino := range meta.Ino(3) {
+		other := leased(10+ino, meta.Regular, 2)
+		c.PutAttr(c.Begin(), &other)
+	}
+	if c.Held(1) {
+		t.Fatal("there was room")
+	}
+	dir.Serial = 3
+	c.PutAttr(c.Begin(), &dir)
+	c.PutPage(asked, 1, 0, nil)
+	if page, known := c.Page(&meta.Cred{}, 1, 0, 10, false); known {
+		t.Errorf("the directory is taken for %v", page)
+	}
+}

@@ -54,14 +54,8 @@ func (x *Change) begin(s subject) {
 	x.parts = append(x.parts, part{s, n, at, n != nil && n.exact})
 	if n != nil && s.what == attributes {
 		n.exact = false
-		if n.attr.Type == meta.Directory {
-			if !n.names.listed {
-				n.names.next = 0 // a listing that was begun would not be of one moment
-			}
-		} else {
-			n.data, n.hasData = nil, false
-			c.weighLocked(n)
-		}
+		n.data, n.hasData = nil, false
+		c.weighLocked(n)
 	}
 }
 

@@ -24,7 +24,7 @@ type entry struct {
 // complete, and listed where the place of a new name is known.
 type directory struct {
 	names    map[string]entry
-	order    []place // by cookie; names that are gone, or have another cookie by now, count for nothing
+	order    []place // by cookie; names that are gone, or have another cookie by now, do not count
 	next     uint64
 	complete bool
 	listed   bool

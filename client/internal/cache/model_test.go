@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -72,7 +74,8 @@ type user struct {
 
 func newSim(t *testing.T, seed uint64) *sim {
 	s := &sim{t: t, rng: rand.New(rand.NewPCG(seed, 1)), inodes: map[meta.Ino]*thing{},
-		marked: map[meta.Ino]int{}, holders: map[meta.Ino]map[int]bool{}, owed: map[owed][]func(){}, next: 10}
+		marked: map[meta.Ino]int{}, holders: map[meta.Ino]map[int]bool{},
+		owed: map[owed][]func(){}, next: 10}
 	for ino := meta.Ino(1); ino <= 2; ino++ {
 		s.inodes[ino] = &thing{attr: meta.Attr{Ino: ino, Type: meta.Directory, Mode: 0o755},
 			names: map[string]meta.Ino{}}
@@ -420,8 +423,8 @@ func (s *sim) checkFile(u *user, ino meta.Ino, f *thing) {
 
 func TestModel(t *testing.T) {
 	seeds := 200
-	if testing.Short() {
-		seeds = 50
+	if n, err := strconv.Atoi(os.Getenv("CACHE_SEEDS")); err == nil {
+		seeds = n
 	}
 	first, answers := rand.Uint64(), 0
 	t.Logf("seeds from %d", first)
