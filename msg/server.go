@@ -15,6 +15,7 @@ import (
 type ServerStats struct {
 	Conns    int    // connections
 	Running  int    // calls in handlers
+	Parked   int    // of these, those that wait without an admission: see Call.Park
 	Queued   int    // calls that wait because MaxCalls run
 	Admitted uint64 // calls that MaxCalls has let in; 0 where the handlers have an admission
 	Calls    uint64 // calls so far
@@ -79,7 +80,7 @@ func (s *Server) Stats() ServerStats {
 	c := &s.counts
 	return ServerStats{
 		Conns: len(s.conns), Running: max(int(s.here.Load())-u.Waiting, 0),
-		Queued: u.Waiting, Admitted: u.Passed,
+		Parked: int(s.parked.Load()), Queued: u.Waiting, Admitted: u.Passed,
 		Calls: c.calls.Load(), Failed: c.failed.Load(), Handed: c.handed.Load(),
 		Canceled: c.canceled.Load(), OneWay: c.oneWay.Load(), Panics: c.panics.Load(),
 		BytesIn: c.pulled.Load(), BytesOut: c.pushed.Load(),
@@ -113,6 +114,7 @@ func (s *Server) Close(ctx context.Context) error {
 		closePorts(s.ports)
 		for _, ss := range conns {
 			ss.goodbye()
+			ss.endParked()
 		}
 		if s.calls != nil {
 			s.calls.Close(errs.New(errs.Shutdown, "msg.Serve", s.Addr(), nil))

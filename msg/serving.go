@@ -111,6 +111,7 @@ type Server struct {
 
 	calls    *gate.Gate    // the server's admission; nil where the handlers have one
 	here     atomic.Int64  // calls that run or wait
+	parked   atomic.Int64  // of these, parked ones
 	serial   atomic.Uint64 // of the last connection
 	draining atomic.Bool
 
@@ -207,6 +208,7 @@ type Call struct {
 	ctx     *wait.Context
 	ended   atomic.Bool
 	pushed  atomic.Bool  // writes were posted: the reply waits for them
+	parked  atomic.Bool  // it has no admission: see Park
 	refs    atomic.Int32 // references: the handler, and a reply whose send buffer is still in use
 	replied *wait.Count
 	parcel  parcel

@@ -101,9 +101,7 @@ func (s *Server) run(c *Call) {
 	} else {
 		s.handle(c)
 	}
-	if s.calls != nil {
-		s.calls.Leave(&c.ticket)
-	}
+	c.giveUp()
 	c.over()
 }
 

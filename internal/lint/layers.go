@@ -67,7 +67,8 @@ func table() []layer {
 		{"iod/objects", []string{"iod", "meta", "stripe"}}, // what the metadata service needs of them
 		{"iod/...", []string{"iod", "fabric", "mem", "msg", "stripe"}},
 		{"meta", nil},
-		{"meta/store", []string{"kv", "meta", "meta/perm"}}, // perm: clients check likewise
+		{"meta/lease", []string{"meta"}},
+		{"meta/store", []string{"kv", "meta", "meta/lease", "meta/perm"}}, // perm: clients check likewise
 		{"meta/internal/bulk", []string{"fabric", "mem", "meta", "msg"}},
 		{"meta/server", []string{"admin", "fabric", "meta", "meta/internal/bulk", "msg"}},
 		{"meta/remote", []string{"fabric", "meta", "meta/internal/bulk", "msg", "peer"}},

@@ -108,12 +108,12 @@ func TestForgetting(t *testing.T) {
 // TestPageOfAnOlderLease: a page that was asked for under a lease that is forgotten by now, because
 // there was no room, says nothing about the time between the two.
 func TestPageOfAnOlderLease(t *testing.T) {
-	c := New(Options{Bytes: 2 * nodeBytes})
+	c := New(Options{Bytes: 8 * nodeBytes})
 	c.Extend(time.Now().Add(time.Hour))
 	dir := leased(1, meta.Directory, 1)
 	c.PutAttr(c.Begin(), &dir)
 	asked := c.Begin()
-	for ino := range meta.Ino(3) {
+	for ino := range meta.Ino(20) {
 		other := leased(10+ino, meta.Regular, 2)
 		c.PutAttr(c.Begin(), &other)
 	}

@@ -51,6 +51,7 @@ func (c *Cache) useLocked(ino meta.Ino) *node {
 func (c *Cache) makeLocked(ino meta.Ino) *node {
 	n := c.nodes[ino]
 	if n == nil {
+		c.recent.clock++ // what was asked for up to now was asked without this lease
 		n = &node{ino: ino, since: c.recent.clock}
 		c.nodes[ino] = n
 		c.lru.PushFirst(&n.link, n)
