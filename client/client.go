@@ -81,7 +81,8 @@ type Options struct {
 	WaitMax time.Duration
 
 	// Cache, in bytes, bounds the memory for what is known of names, attributes and small files under
-	// leases. Default 64 MiB.
+	// leases. Default 64 MiB. Negative: nothing is kept, and the service is asked each time; only what
+	// this client writes itself rests on leases then.
 	Cache int64
 
 	// RenewEvery is how often the capabilities of handles in use are renewed. Default: two thirds
@@ -241,14 +242,16 @@ func (fs *FS) Root() meta.Ino { return fs.root }
 
 // Caller names the current session and the given user for a call of the metadata service.
 func (fs *FS) Caller(cred meta.Cred) meta.Caller {
-	return meta.Caller{Session: fs.sess.Load().id, Cred: cred, Leases: true}
+	return meta.Caller{Session: fs.sess.Load().id, Cred: cred, Leases: fs.opts.Cache >= 0}
 }
 
 // self is the caller behind the path functions.
 func (fs *FS) self() meta.Caller { return fs.Caller(*fs.opts.Cred) }
 
 // trusted is the caller of a handle's own upkeep: rights were checked when it was opened.
-func (fs *FS) trusted() meta.Caller { return fs.Caller(meta.Cred{}) }
+func (fs *FS) trusted() meta.Caller {
+	return meta.Caller{Session: fs.sess.Load().id, Leases: true}
+}
 
 // closeMax bounds Close where WaitMax does not: a process that is told to end must do so, even if
 // its user wanted its requests to wait for ever.

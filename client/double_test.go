@@ -106,7 +106,7 @@ func (c *cluster) client(opts Options) *FS {
 
 // service is what clients talk to.
 func (c *cluster) service() meta.Service {
-	return bare{c.meta}
+	return c.meta
 }
 
 // counted runs fn and returns how many requests of an op each server got.

@@ -325,7 +325,8 @@ func (it *item) end(fs *FS, k errs.Kind) (gone bool) {
 
 // closedLocked notes that the service has closed the last handle that could write, with what was
 // written under the lease. It returns what the service knows of a small file now: the lease is one
-// for reading from then on. Of other files it has set the time of change.
+// for reading from then on. Of other files it has set the time of change, and of programs that run
+// with the rights of their owner it has changed the mode.
 func (n *inode) closedLocked(w *meta.Change) (o cache.Outcome) {
 	n.toldLocked(w)
 	held := n.lease.state == leaseHeld
@@ -339,7 +340,7 @@ func (n *inode) closedLocked(w *meta.Change) (o cache.Outcome) {
 	n.attr.DataVersion, n.attr.Writers = n.attr.DataVersion+1, false
 	n.attr.Size, n.attr.TruncSeq = w.Size, w.TruncSeq
 	n.attr.Mtime, n.attr.Ctime = w.Mtime, max(n.attr.Ctime, w.Mtime)
-	if w.Whole && n.writers == 0 && !n.dirty {
+	if privileged := n.attr.Mode&0o6000 != 0; w.Whole && n.writers == 0 && !n.dirty && !privileged {
 		a := n.attr
 		o.Made, o.Data = &a, w.Data
 	}

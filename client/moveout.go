@@ -32,12 +32,15 @@ func (fs *FS) moveOutTelling(ctx context.Context, w *File) error {
 			}
 		}
 		err := fs.moveOutOnce(ctx, w)
-		if err != nil && (errs.KindOf(err) != errs.Fenced || try >= refreshMax) {
+		if err != nil && (!overtaken(errs.KindOf(err)) || try >= refreshMax) {
 			return errs.Wrap("client.MoveOut", "", err)
 		}
 	}
 	return nil
 }
+
+// overtaken tells whether the service knows better than this client whose the file is.
+func overtaken(k errs.Kind) bool { return k == errs.Fenced || k == errs.Conflict }
 
 func (n *inode) state() leaseState {
 	n.mu.Lock()
@@ -68,7 +71,8 @@ func (fs *FS) moveOutOnce(ctx context.Context, w *File) error {
 	n.content.frozen = false
 	if err != nil {
 		n.giveBackLocked()
-		if errs.KindOf(err) == errs.Fenced {
+		n.content.spilled = true
+		if overtaken(errs.KindOf(err)) {
 			n.lease.state = leaseNone
 		}
 		n.mu.Unlock()
@@ -89,8 +93,8 @@ func (fs *FS) moveOutOnce(ctx context.Context, w *File) error {
 }
 
 // spill writes the data of a small file to the I/O servers, durably where the service may have
-// some of it on stable storage. What an earlier attempt of another client may have left behind the
-// end becomes a hole.
+// some of it on stable storage. What an earlier attempt of this client may have left behind the end
+// becomes a hole; what others have left that did not come to an end the service has cut.
 func (f *File) spill(ctx context.Context, c *content, holes []seg.Piece) error {
 	dir := writing
 	if c.stored > 0 {
@@ -103,7 +107,7 @@ func (f *File) spill(ctx context.Context, c *content, holes []seg.Piece) error {
 				return err
 			}
 		}
-		if c.fresh || size == meta.SmallMax {
+		if !c.spilled {
 			return nil
 		}
 		return f.eachStripe(g, func(s int) error {

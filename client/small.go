@@ -37,7 +37,7 @@ type content struct {
 
 	version uint64 // the service's data version that data began with, or was told as
 	stored  int64  // how much of it the service may have
-	fresh   bool   // this client has made the file: no I/O server can have anything of it
+	spilled bool   // I/O servers may have something of it: it did not move out in the end
 
 	local int    // handles that the service does not know of
 	kept  []byte // what these show once the file is gone; nil: nobody knows

@@ -26,7 +26,7 @@ import (
 
 // Options of a Cache.
 type Options struct {
-	// Bytes bounds the memory. Default 64 MiB.
+	// Bytes bounds the memory. Default 64 MiB; negative: nothing is kept.
 	Bytes int64
 
 	// Now is a clock that never goes back. Default time.Now.

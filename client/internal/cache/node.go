@@ -67,7 +67,7 @@ func (c *Cache) weighLocked(n *node) {
 	now := n.weigh()
 	c.bytes += now - n.size
 	n.size = now
-	for c.bytes > c.bytesMax {
+	for c.bytes > max(c.bytesMax, 0) {
 		c.forgetLocked(c.lru.Last())
 	}
 }
