@@ -16,7 +16,13 @@ import (
 // Lookup finds a name in a directory. Size and times are those of GetAttr.
 func (fs *FS) Lookup(ctx context.Context, cred meta.Cred, dir meta.Ino, name string) (
 	meta.Attr, error) {
-	a, err, known := fs.cache.Lookup(&cred, dir, name)
+	return fs.lookup(ctx, cred, dir, name, true)
+}
+
+// lookup is Lookup; without exact only type, mode and owner count.
+func (fs *FS) lookup(ctx context.Context, cred meta.Cred, dir meta.Ino, name string, exact bool) (
+	meta.Attr, error) {
+	a, err, known := fs.cache.Lookup(&cred, dir, name, exact)
 	if known {
 		if err == nil {
 			fs.Overlay(&a)

@@ -79,11 +79,12 @@ func (fs *FS) moveOutOnce(ctx context.Context, w *File) error {
 		change.End(cache.Outcome{})
 		return err
 	}
-	was := n.attr
-	n.toldLocked(&c)
+	was, left := n.attr, n.gaps
 	n.learnLocked(&a)
 	n.small.Store(false)
 	n.movedLocked(false)
+	n.gaps = left
+	n.toldLocked(&c)
 	n.content.version = a.DataVersion
 	n.grantedLocked(fs, t, &a)
 	n.mu.Unlock()

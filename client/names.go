@@ -141,7 +141,8 @@ func (fs *FS) Lstat(ctx context.Context, path string) (meta.Attr, error) {
 func (fs *FS) stat(ctx context.Context, op, path string, follow bool) (meta.Attr, error) {
 	c := fs.self()
 	for {
-		p, err := fs.existing(ctx, c, path, follow)
+		w := walker{fs: fs, c: c, exact: true}
+		p, err := existing(w.find(ctx, path, follow))
 		if err == nil && (p.attr.Type == meta.Regular && p.attr.Writers || p.name == ".") {
 			// Lookup's size need not be exact while somebody writes, nor the times of where a path
 			// begins: those of GetAttr are.

@@ -29,6 +29,7 @@ type walker struct {
 	c     meta.Caller
 	links int
 	make  bool // the last component is left open where nobody knows: whoever makes it finds out
+	exact bool // its attributes matter, not only its type, mode and owner
 }
 
 // find follows a path to its last component. follow chooses whether a symbolic link there is
@@ -67,7 +68,7 @@ func (w *walker) walk(ctx context.Context, dir meta.Ino, path string, follow boo
 		if _, _, known := w.fs.cache.Ino(at.attr.Ino, name); last && w.make && !known && !isDots(name) {
 			return place{dir: at.attr.Ino, name: name, open: true}, nil
 		}
-		at, err = w.step(ctx, at.attr, name, !last || follow || mustDir)
+		at, err = w.step(ctx, at.attr, name, !last || follow || mustDir, last && w.exact)
 		if err != nil {
 			return place{}, err
 		}
@@ -82,11 +83,12 @@ func (w *walker) walk(ctx context.Context, dir meta.Ino, path string, follow boo
 }
 
 // step goes from a directory to one of its names.
-func (w *walker) step(ctx context.Context, dir meta.Attr, name string, follow bool) (place, error) {
+func (w *walker) step(ctx context.Context, dir meta.Attr, name string, follow, exact bool) (
+	place, error) {
 	if name == "." || name == ".." && dir.Ino == w.fs.root {
 		return place{dir: dir.Ino, name: ".", attr: dir}, nil
 	}
-	attr, err := w.fs.Lookup(ctx, w.c.Cred, dir.Ino, name)
+	attr, err := w.fs.lookup(ctx, w.c.Cred, dir.Ino, name, exact)
 	switch {
 	case errs.KindOf(err) == errs.NotFound:
 		return place{dir: dir.Ino, name: name}, nil
@@ -121,7 +123,10 @@ func (fs *FS) rights(ctx context.Context, cred meta.Cred, ino meta.Ino) (meta.At
 // existing is find for paths that must exist.
 func (fs *FS) existing(ctx context.Context, c meta.Caller, path string, follow bool) (
 	place, error) {
-	p, err := fs.find(ctx, c, path, follow)
+	return existing(fs.find(ctx, c, path, follow))
+}
+
+func existing(p place, err error) (place, error) {
 	if err == nil && p.attr.Ino == 0 {
 		err = errs.New(errs.NotFound, "", "", nil)
 	}

@@ -186,6 +186,7 @@ func (n *inode) movedLocked(lost bool) {
 		return
 	}
 	n.content = content{local: n.content.local, version: n.content.version}
+	n.gaps = gaps{}
 	if lost {
 		n.dirty = false
 		n.loseLocked(errOvertaken())

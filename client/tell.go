@@ -46,8 +46,9 @@ func (n *inode) toldLocked(w *meta.Change) {
 	if w.Holes && w.TruncSeq == n.truncSeq {
 		n.gaps = gaps{told: true}
 	}
-	if w.Whole {
+	if w.Whole { // without gaps
 		n.content.stored = w.Size
+		n.gaps = gaps{}
 	}
 }
 
@@ -127,6 +128,10 @@ func (fs *FS) untold(ctx context.Context, n *inode, s *session, w *meta.Change, 
 // does not know of: nobody must take the length for that of a dense file.
 func (fs *FS) tellHoles(ctx context.Context, n *inode) error {
 	if !n.holesUntold() {
+		return nil
+	}
+	if fs.writer(n.ino) == nil { // the closing tells it
+		fs.flushEndings(ctx)
 		return nil
 	}
 	return fs.commit(ctx, n, false)

@@ -20,13 +20,13 @@ func TestRights(t *testing.T) {
 	f := meta.Found{Dir: leased(1, meta.Directory, 1), Present: true, Attr: leased(2, meta.Regular, 2)}
 	c.PutFound(c.Begin(), 1, "a", &f)
 	owner, other := meta.Cred{UID: 5}, meta.Cred{UID: 6}
-	if a, err, known := c.Lookup(&owner, 1, "a"); !known || err != nil || a.Ino != 2 {
+	if a, err, known := c.Lookup(&owner, 1, "a", true); !known || err != nil || a.Ino != 2 {
 		t.Errorf("the owner finds %v, %v, %v", a.Ino, err, known)
 	}
-	if _, err, known := c.Lookup(&other, 1, "a"); !known || errs.KindOf(err) != errs.Access {
+	if _, err, known := c.Lookup(&other, 1, "a", true); !known || errs.KindOf(err) != errs.Access {
 		t.Errorf("another user: %v, %v", err, known)
 	}
-	if _, err, known := c.Lookup(&owner, 2, "a"); !known || errs.KindOf(err) != errs.NotDir {
+	if _, err, known := c.Lookup(&owner, 2, "a", true); !known || errs.KindOf(err) != errs.NotDir {
 		t.Errorf("in a file: %v, %v", err, known)
 	}
 	c.PutPage(c.Begin(), 1, 0, []meta.Entry{{Name: "a", Ino: 2, Type: meta.Regular, Cookie: 2}})
@@ -37,7 +37,7 @@ func TestRights(t *testing.T) {
 	if _, known := c.Page(&other, 1, 0, 10, true); known {
 		t.Error("another user lists the directory")
 	}
-	if _, err, known := c.Lookup(&owner, 1, "b"); !known || errs.KindOf(err) != errs.NotFound {
+	if _, err, known := c.Lookup(&owner, 1, "b", true); !known || errs.KindOf(err) != errs.NotFound {
 		t.Errorf("what is not in a whole listing: %v, %v", err, known)
 	}
 }

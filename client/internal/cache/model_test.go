@@ -367,7 +367,7 @@ func (s *sim) check() {
 			d := s.inodes[dir]
 			for i := range simNames {
 				name := fmt.Sprint("n", i)
-				a, err, known := u.c.Lookup(&root, dir, name)
+				a, err, known := u.c.Lookup(&root, dir, name, true)
 				if !known {
 					continue
 				}

@@ -134,8 +134,9 @@ func (c *Cache) Target(ino meta.Ino) (string, bool) {
 
 // Lookup answers as the service's Lookup would: with attributes, with errs.NotFound where there is
 // no such name, errs.Access where the user may not search the directory, errs.NotDir. known is
-// false where the service must be asked. Dots are always asked for.
-func (c *Cache) Lookup(u *meta.Cred, dir meta.Ino, name string) (
+// false where the service must be asked. Dots are always asked for. Without exact only type, mode
+// and owner count of the attributes.
+func (c *Cache) Lookup(u *meta.Cred, dir meta.Ino, name string, exact bool) (
 	a meta.Attr, err error, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,7 +160,7 @@ func (c *Cache) Lookup(u *meta.Cred, dir meta.Ino, name string) (
 		return a, errs.NotFound, true
 	}
 	n := c.useLocked(e.ino)
-	if n == nil || !n.exact {
+	if n == nil || !n.known || exact && !n.exact {
 		return a, nil, false
 	}
 	return n.attr, nil, true
