@@ -218,6 +218,10 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 	}
 	close(s.ready)
 	fs.sess.Store(s)
+	if err := fs.listenOnce(ctx, s, false); err != nil { // who has not listened gets no leases
+		fs.stop()
+		return nil, errs.Wrap("client.Listen", "", err)
+	}
 	fs.workers.Go(fs.listen)
 	fs.workers.Go(fs.flush)
 	fs.workers.Go(fs.renewUsed)

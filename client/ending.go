@@ -158,6 +158,10 @@ func (fs *FS) closeRound(ctx context.Context) (some bool) {
 			all = all[1:]
 			continue
 		}
+		if fs.tellsFirst(&all[0]) && fs.commit(ctx, all[0].node, false) != nil {
+			left, all = append(left, all[0]), all[1:]
+			continue
+		}
 		b := batch{fs: fs, caller: all[0].caller}
 		for len(all) > 0 && b.add(&all[0]) {
 			all = all[1:]
@@ -170,6 +174,12 @@ func (fs *FS) closeRound(ctx context.Context) (some bool) {
 	}
 	fs.endings.giveBack(left)
 	return len(left) > 0
+}
+
+// tellsFirst tells whether what was written through a handle must be told under another lease than
+// the one that it was written under, before the handle is closed.
+func (fs *FS) tellsFirst(e *ending) bool {
+	return e.flags&meta.OpenWrite != 0 && e.caller.Session == fs.sess.Load().id && e.node.unowned()
 }
 
 // takeBack undoes an opening whose outcome is not known. It tells whether there is certainly no
@@ -206,7 +216,7 @@ type item struct {
 // add adds a handle, if it belongs to the batch and has room in it.
 func (b *batch) add(e *ending) bool {
 	if e.node == nil || e.caller.Session != b.caller.Session || len(b.items) == meta.CloseMax ||
-		b.bytes > batchBytes {
+		b.bytes > batchBytes || b.fs.tellsFirst(e) {
 		return false
 	}
 	it := item{ending: *e, closing: meta.Closing{Handle: e.handle}}

@@ -24,7 +24,27 @@ type world struct {
 	fs    []*FS
 	paths map[string]*entity // all that exists; the root is ""
 	open  []opened
+	trace []string // what was done last
 }
+
+// note remembers what is done, for whoever wants to know how something came about.
+func (w *world) note(format string, args ...any) {
+	w.trace = append(w.trace, fmt.Sprintf(format, args...))
+	if len(w.trace) > 60 {
+		w.trace = w.trace[1:]
+	}
+}
+
+func (w *world) fatalf(format string, args ...any) {
+	w.t.Helper()
+	for _, line := range w.trace {
+		w.t.Log(line)
+	}
+	w.t.Fatalf(format, args...)
+}
+
+// who is the number of a client.
+func (w *world) who(fs *FS) int { return slices.Index(w.fs, fs) }
 
 // entity is a file or a directory; several paths may lead to one file.
 type entity struct {
@@ -46,7 +66,11 @@ func newWorld(t *testing.T, seed uint64, fs ...*FS) *world {
 		paths: map[string]*entity{"": {dir: true}}}
 }
 
-func (w *world) client() *FS { return w.fs[w.rng.IntN(len(w.fs))] }
+func (w *world) client() *FS {
+	fs := w.fs[w.rng.IntN(len(w.fs))]
+	w.note("by client %d:", w.who(fs))
+	return fs
+}
 
 // path draws a path of one or two of few names.
 func (w *world) path() string {
@@ -78,8 +102,9 @@ func b2i(b bool) int {
 
 func (w *world) want(what string, err error, kinds ...errs.Kind) bool {
 	w.t.Helper()
+	w.note("%s: %v", what, err)
 	if !slices.Contains(kinds, errs.KindOf(err)) {
-		w.t.Fatalf("%s: %v, want one of %v", what, err, kinds)
+		w.fatalf("%s: %v, want one of %v", what, err, kinds)
 	}
 	return err == nil
 }
@@ -100,10 +125,10 @@ func (w *world) stat() {
 		return
 	}
 	if (a.Type == meta.Directory) != e.dir || a.Mode != e.mode {
-		w.t.Fatalf("stat %s: type %d mode %o, want %+v", p, a.Type, a.Mode, e)
+		w.fatalf("stat %s: type %d mode %o, want %+v", p, a.Type, a.Mode, e)
 	}
 	if !e.dir && (a.Size != int64(len(e.data)) || int(a.Nlink) != e.links) {
-		w.t.Fatalf("stat %s: size %d links %d, want %d, %d", p, a.Size, a.Nlink, len(e.data), e.links)
+		w.fatalf("stat %s: size %d links %d, want %d, %d", p, a.Size, a.Nlink, len(e.data), e.links)
 	}
 }
 
@@ -117,7 +142,7 @@ func (w *world) list() {
 		got = append(got, e.Name)
 		if f := w.paths[p+"/"+e.Name]; e.Attr != nil && f != nil && !f.dir &&
 			e.Attr.Size != int64(len(f.data)) {
-			w.t.Fatalf("listing %s: %s has %d bytes, want %d", p, e.Name, e.Attr.Size, len(f.data))
+			w.fatalf("listing %s: %s has %d bytes, want %d", p, e.Name, e.Attr.Size, len(f.data))
 		}
 		return nil
 	})
@@ -134,7 +159,7 @@ func (w *world) list() {
 	}
 	slices.Sort(names)
 	if slices.Sort(got); !slices.Equal(got, names) {
-		w.t.Fatalf("listing %s: %v, want %v", p, got, names)
+		w.fatalf("listing %s: %v, want %v", p, got, names)
 	}
 }
 
@@ -212,13 +237,14 @@ func (w *world) write(n int) {
 	if w.rng.IntN(4) == 0 {
 		at, err := o.f.Append(context.Background(), p)
 		if w.want("append", err, errs.OK); at != int64(len(o.e.data)) {
-			w.t.Fatalf("append went to %d, the file has %d bytes", at, len(o.e.data))
+			w.fatalf("append went to %d, the file has %d bytes", at, len(o.e.data))
 		}
 		off = at
 	} else {
 		_, err := o.f.WriteAt(context.Background(), p, off)
 		w.want("write", err, errs.OK)
 	}
+	w.note("%d bytes at %d of inode %d by client %d", len(p), off, o.f.Ino(), w.who(o.f.fs))
 	if end := off + int64(len(p)); end > int64(len(o.e.data)) {
 		o.e.data = append(o.e.data, make([]byte, end-int64(len(o.e.data)))...)
 	}
@@ -231,18 +257,20 @@ func (w *world) read(n int) {
 	// is.
 	a, err := o.f.Stat(context.Background())
 	if err != nil || a.Size != int64(len(o.e.data)) {
-		w.t.Fatalf("stat of an open file: %d bytes, %v, want %d", a.Size, err, len(o.e.data))
+		w.fatalf("stat of an open file: %d bytes, %v, want %d", a.Size, err, len(o.e.data))
 	}
 	got := make([]byte, len(o.e.data)+10)
 	k, err := o.f.ReadAt(context.Background(), got, 0)
 	if err != io.EOF || !bytes.Equal(got[:k], o.e.data) {
-		w.t.Fatalf("read %d bytes, %v; the file has %d, different from %d on", k, err, len(o.e.data),
+		w.fatalf("read %d bytes, %v; the file has %d, different from %d on", k, err, len(o.e.data),
 			firstDifference(got[:min(k, len(o.e.data))], o.e.data))
 	}
 }
 
 func (w *world) close(n int) {
-	w.want("close", w.open[n].f.Close(context.Background()), errs.OK)
+	o := &w.open[n]
+	w.want(fmt.Sprintf("close of inode %d by client %d", o.f.Ino(), w.who(o.f.fs)),
+		o.f.Close(context.Background()), errs.OK)
 	w.open = slices.Delete(w.open, n, n+1)
 }
 
@@ -391,6 +419,7 @@ func TestClientsAgreeOverRestarts(t *testing.T) {
 	for i := range 600 {
 		if i%120 == 100 {
 			c.restartMeta()
+			w.note("restart")
 		}
 		w.step()
 	}

@@ -233,7 +233,11 @@ func (fs *FS) giveUp(ctx context.Context, n *inode, out bool) error {
 // claim names all open handles to a service that was restarted, with the leases that something was
 // written under. A file that is gone fails from then on; the others go on.
 func (fs *FS) claim(s *session, life uint32) {
-	files, list := fs.claimed(s)
+	claims := fs.claimed(s)
+	list := make([]meta.Claimed, len(claims))
+	for i := range claims {
+		list[i] = claims[i].Claimed
+	}
 	tok := fs.cache.Begin()
 	var regained []meta.Regained
 	for first := true; first || len(regained) < len(list); first = false {
@@ -247,33 +251,39 @@ func (fs *FS) claim(s *session, life uint32) {
 		regained = append(regained, got...)
 	}
 	epoch := fs.leases.current()
-	for i, f := range files {
+	for i := range claims {
+		c := &claims[i]
 		switch {
-		case regained[i].Gone:
-			f.die(f.grant.Load(), errs.New(errs.NotFound, "client.Claim", "", nil))
-		case regained[i].Lease == meta.LeaseWrite && fs.cache.Granted(tok, f.node.ino):
-			f.node.regained(epoch)
+		case regained[i].Gone && c.file != nil:
+			c.file.die(c.file.grant.Load(), errs.New(errs.NotFound, "client.Claim", "", nil))
+		case regained[i].Lease == meta.LeaseWrite && fs.cache.Granted(tok, c.Ino):
+			c.node.regained(epoch)
 		}
 	}
 }
 
-// claimed lists the handles of a session: those of files, and behind them those that wait to be
-// closed. Handles that the service did not know of get a number.
-func (fs *FS) claimed(s *session) (files []*File, list []meta.Claimed) {
+// claim is a handle that is claimed: of a file, or one that waits to be closed.
+type claim struct {
+	meta.Claimed
+	node *inode
+	file *File // nil: it is being closed
+}
+
+// claimed lists the handles of a session. Those that the service did not know of get a number.
+func (fs *FS) claimed(s *session) (list []claim) {
 	for _, f := range fs.openFiles() {
 		g := f.grant.Load()
 		if g.handle == 0 {
 			g = f.number(g)
 		}
 		if g.session == s.id {
-			files = append(files, f)
-			list = append(list, f.node.claim(g.handle, f.flags, f.cred.UID))
+			list = append(list, claim{f.node.claim(g.handle, f.flags, f.cred.UID), f.node, f})
 		}
 	}
 	for _, e := range fs.endings.all() {
 		if e.caller.Session == s.id && e.node != nil {
-			list = append(list, e.node.claim(e.handle, e.flags, e.uid))
+			list = append(list, claim{e.node.claim(e.handle, e.flags, e.uid), e.node, nil})
 		}
 	}
-	return files, list
+	return list
 }

@@ -76,6 +76,9 @@ func (fs *FS) replaceSession(ctx context.Context, old *session) error {
 	fs.sess.Store(s)
 	fs.dropLeases()
 	defer close(s.ready)
+	if err := fs.listenOnce(ctx, s, false); err != nil { // who has not listened gets no leases
+		fs.opts.Logger.Debug("a new session does not listen yet", "err", err)
+	}
 	fs.opts.Logger.Warn("the session was lost; files are opened again", "old", old.id, "new", s.id)
 	for _, f := range fs.openFiles() {
 		g := f.grant.Load()
