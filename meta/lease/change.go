@@ -6,12 +6,19 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-// Wait is for leases that are recalled. Done is closed when none of them is left. At Deadline, if it
-// is not closed by then, the owner calls Table.Expire, after which it is.
+// Wait is for leases that are recalled. Done is closed when none of them is left. At its deadline, if
+// it is not closed by then, the owner calls Table.Expire, after which it is.
 type Wait struct {
 	Done     chan struct{}
-	Deadline time.Time
+	deadline time.Time
 	left     int
+}
+
+// Deadline is when the leases that a wait is for have run out. It may be postponed.
+func (t *Table) Deadline(w *Wait) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return w.deadline
 }
 
 func (w *Wait) lessLocked() {
@@ -23,7 +30,15 @@ func (w *Wait) lessLocked() {
 // Change is an operation under way that will change inodes. It is not safe for concurrent use.
 type Change struct {
 	table  *Table
-	marked []*inode
+	marked []mark
+}
+
+// mark is an inode that a change has marked. alone: no other change was under way then; begun is how
+// many had begun.
+type mark struct {
+	on    *inode
+	alone bool
+	begun uint64
 }
 
 // Begin marks inodes that an operation of a session will change: until End nobody gets a new lease on
@@ -45,7 +60,8 @@ func (c *Change) Begin(t *Table, id uint64, inos []meta.Ino, moveOut bool, now t
 		}
 		if !c.has(in) {
 			in.marks++
-			c.marked = append(c.marked, in)
+			in.begun++
+			c.marked = append(c.marked, mark{in, in.marks == 1, in.begun})
 		}
 		w = t.recallAllLocked(in, id, meta.LeaseRead, moveOut, now, w)
 	}
@@ -53,12 +69,34 @@ func (c *Change) Begin(t *Table, id uint64, inos []meta.Ino, moveOut bool, now t
 }
 
 func (c *Change) has(in *inode) bool {
-	for _, m := range c.marked {
-		if m == in {
+	for i := range c.marked {
+		if c.marked[i].on == in {
 			return true
 		}
 	}
 	return false
+}
+
+// Lend ends a change that a session has made, and gives it a lease on one of the inodes: it knows what
+// is there now, if no other change was under way meanwhile.
+func (c *Change) Lend(id uint64, ino meta.Ino, mode meta.LeaseMode, now time.Time) (
+	meta.LeaseMode, uint64) {
+
+	if len(c.marked) == 0 {
+		return meta.LeaseNone, 0
+	}
+	t := c.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sole := false
+	for _, m := range c.marked {
+		sole = sole || m.on.ino == ino && m.alone && m.on.begun == m.begun
+	}
+	c.endLocked()
+	if !sole {
+		return meta.LeaseNone, 0
+	}
+	return t.grantLocked(id, ino, mode, true, now)
 }
 
 // End takes the marks away. The zero Change, and one that has ended, may be ended again.
@@ -66,12 +104,15 @@ func (c *Change) End() {
 	if len(c.marked) == 0 {
 		return
 	}
-	t := c.table
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, in := range c.marked {
-		in.marks--
-		t.tidyLocked(in)
+	c.table.mu.Lock()
+	defer c.table.mu.Unlock()
+	c.endLocked()
+}
+
+func (c *Change) endLocked() {
+	for _, m := range c.marked {
+		m.on.marks--
+		c.table.tidyLocked(m.on)
 	}
 	c.marked = c.marked[:0]
 }
@@ -108,8 +149,8 @@ func (t *Table) recallAllLocked(in *inode, id uint64, from meta.LeaseMode, moveO
 			w = &Wait{Done: make(chan struct{})}
 		}
 		w.left++
-		if end := l.asked.Add(t.opt.Time); end.After(w.Deadline) {
-			w.Deadline = end
+		if end := l.asked.Add(t.opt.Time); end.After(w.deadline) {
+			w.deadline = end
 		}
 		l.waits = append(l.waits, w)
 	}
@@ -187,6 +228,11 @@ func (t *Table) expireLocked(s *session) {
 	t.serial++
 	t.counts.Expired++
 	s.epoch = t.serial
+	for ino, l := range s.leases {
+		if l.mode == meta.LeaseWrite {
+			t.lapsed[ino] = true
+		}
+	}
 	t.dropAllLocked(s)
 	s.wakeUp()
 }

@@ -53,6 +53,7 @@ type Table struct {
 	inodes   map[meta.Ino]*inode
 	count    int      // leases
 	cooling  []*inode // that were recalled: kept until they are calm
+	lapsed   map[meta.Ino]bool
 	counts   Counts
 }
 
@@ -80,7 +81,8 @@ type inode struct {
 	ino    meta.Ino
 	leases list.List[lease]
 	n      int
-	marks  int
+	marks  int    // changes under way
+	begun  uint64 // changes that have begun
 
 	recalled time.Time     // last
 	refuse   time.Duration // from then on
@@ -92,9 +94,11 @@ type lease struct {
 	of      *session
 	on      *inode
 	mode    meta.LeaseMode
-	serial  uint64 // of the latest grant
+	first   uint64 // serial of the first grant
+	serial  uint64 // of the latest one
 	recall  uint64 // 0: it is not recalled
 	moveOut bool
+	kept    bool      // it goes on from an earlier life of the service
 	asked   time.Time // when it was recalled
 	waits   []*Wait
 
@@ -110,7 +114,8 @@ func New(opt Options) *Table {
 		opt.AllMax = 1 << 20
 	}
 	return &Table{opt: opt, serial: uint64(opt.Life) << lifeBits,
-		sessions: map[uint64]*session{}, inodes: map[meta.Ino]*inode{}}
+		sessions: map[uint64]*session{}, inodes: map[meta.Ino]*inode{},
+		lapsed: map[meta.Ino]bool{}}
 }
 
 // First is the epoch that sessions begin with: below every grant of this life, and above those of
@@ -156,6 +161,12 @@ func (t *Table) Grant(id uint64, ino meta.Ino, mode meta.LeaseMode, must bool, n
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.grantLocked(id, ino, mode, must, now)
+}
+
+func (t *Table) grantLocked(id uint64, ino meta.Ino, mode meta.LeaseMode, must bool,
+	now time.Time) (meta.LeaseMode, uint64) {
+
 	s := t.sessions[id]
 	if s == nil {
 		return meta.LeaseNone, 0
@@ -178,6 +189,9 @@ func (t *Table) Grant(id uint64, ino meta.Ino, mode meta.LeaseMode, must bool, n
 	t.serial++
 	t.counts.Granted++
 	l.serial, l.mode = t.serial, max(l.mode, mode)
+	if l.first == 0 {
+		l.first = l.serial
+	}
 	return l.mode, l.serial
 }
 
@@ -260,14 +274,80 @@ func (t *Table) tidyLocked(in *inode) {
 	}
 }
 
-// Holds tells what a session has of an inode, whether or not it is recalled.
-func (t *Table) Holds(id uint64, ino meta.Ino) meta.LeaseMode {
+// Release takes a lease back that was granted a moment ago and of which nobody was told. One that the
+// session had before stays, and one that is recalled already: its holder answers.
+func (t *Table) Release(id uint64, ino meta.Ino, serial uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.sessions[id]
+	if s == nil {
+		return
+	}
+	if l := s.leases[ino]; l != nil && l.first == serial && l.serial == serial && l.recall == 0 {
+		t.dropLocked(l)
+	}
+}
+
+// Downgrade leaves a session that does not write any more with a lease for reading.
+func (t *Table) Downgrade(id uint64, ino meta.Ino) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if s := t.sessions[id]; s != nil && s.leases[ino] != nil {
-		return s.leases[ino].mode
+		s.leases[ino].mode = meta.LeaseRead
 	}
-	return meta.LeaseNone
+}
+
+// Lapsed tells whether LeaseWrite on an inode has run out instead of being given back: then its holder
+// may still be about something that it began under it. That is so until Forget.
+func (t *Table) Lapsed(ino meta.Ino) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.lapsed[ino]
+}
+
+// Forget ends Lapsed: the holder cannot do any harm now.
+func (t *Table) Forget(ino meta.Ino) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.lapsed, ino)
+}
+
+// Postpone gives all who owe an answer the time of a lease from now on: the service itself was not
+// there to hear it.
+func (t *Table) Postpone(now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.sessions {
+		for l := s.owed.First(); l != nil; l = l.ofOwed.Next() {
+			l.asked = now
+			for _, w := range l.waits {
+				w.deadline = now.Add(t.opt.Time)
+			}
+		}
+	}
+}
+
+// Regain gives a session LeaseWrite that it had in an earlier life of the service.
+func (t *Table) Regain(id uint64, ino meta.Ino, now time.Time) (meta.LeaseMode, uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	mode, serial := t.grantLocked(id, ino, meta.LeaseWrite, true, now)
+	if mode == meta.LeaseWrite {
+		t.sessions[id].leases[ino].kept = true
+	}
+	return mode, serial
+}
+
+// Writes tells whether a session holds LeaseWrite, recalled or not, and has held it since the epoch.
+func (t *Table) Writes(id uint64, ino meta.Ino, epoch uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.sessions[id]
+	if s == nil || s.leases[ino] == nil {
+		return false
+	}
+	l := s.leases[ino]
+	return l.mode == meta.LeaseWrite && (epoch == s.epoch || l.kept && epoch < s.epoch)
 }
 
 // Epoch is a session's epoch; 0 if it does not listen.

@@ -94,6 +94,10 @@ func (w *world) ask(c *client) {
 		pre.End()
 	}
 	if m, serial := w.table.Grant(c.id, ino, mode, w.rng.IntN(2) == 0, w.now); m != meta.LeaseNone {
+		if w.rng.IntN(5) == 0 {
+			w.table.Release(c.id, ino, serial)
+			return
+		}
 		c.answers = append(c.answers, grant{ino, m, serial})
 	}
 }
@@ -189,7 +193,14 @@ func (w *world) change(i int) {
 			}
 		}
 	}
-	ch.End()
+	if c := &w.clients[ch.who]; ch.who != 0 && w.rng.IntN(2) == 0 {
+		mode := meta.LeaseRead + meta.LeaseMode(w.rng.IntN(2))
+		if m, serial := ch.Lend(ch.who, ch.inos[0], mode, w.now); m != meta.LeaseNone {
+			c.answers = append(c.answers, grant{ch.inos[0], m, serial})
+		}
+	} else {
+		ch.End()
+	}
 	w.changes = append(w.changes[:i], w.changes[i+1:]...)
 }
 
@@ -202,7 +213,7 @@ func (w *world) ready(ch *change) bool {
 		return true
 	default:
 	}
-	if w.now.Before(ch.wait.Deadline) {
+	if w.now.Before(w.table.Deadline(ch.wait)) {
 		return false
 	}
 	w.table.Expire(w.now)

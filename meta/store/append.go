@@ -59,6 +59,9 @@ func (s *Store) reserve(ctx context.Context, c *meta.Caller, h *handle, n int64)
 	appended, error) {
 
 	for attempt := 0; ; attempt++ {
+		if err := s.visit(ctx, c, h.ino); err != nil {
+			return appended{}, err
+		}
 		a, err := s.exactAttr(ctx, h.ino)
 		if err != nil {
 			return appended{}, err

@@ -71,8 +71,23 @@ func (s *Store) claim(ctx context.Context, session uint64, w *meta.Claimed,
 	}
 	if err = s.openKept(ctx, o); err != nil {
 		s.sessions.release(session)
+	} else if w.Write && o.n.DataVersion == w.DataVersion {
+		s.regain(session, o, out)
 	}
 	return err
+}
+
+// regain gives a session LeaseWrite back: nobody has changed the file since it had it, because nobody
+// else has it open for writing, or for a small file, has its lease.
+func (s *Store) regain(session uint64, o *opening, out *meta.Regained) {
+	_, others, _ := s.sessions.writer(o.ino, session)
+	if s.leases.Epoch(session) == 0 || others && !o.n.has(flagSmall) {
+		return
+	}
+	mode, serial := s.leases.Regain(session, o.ino, s.steady())
+	if mode == meta.LeaseWrite {
+		out.Lease, out.Serial = mode, serial
+	}
 }
 
 // letGo ends sessions.keep.

@@ -6,6 +6,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/kv"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/lease"
 )
 
 // Close implements meta.Files.
@@ -90,15 +91,19 @@ func (s *Store) closeHandle(ctx context.Context, c *meta.Caller, h *handle, w *c
 	if now, _ := s.sessions.opened(h.session, h.id); now != h {
 		return errs.Closed // by somebody who had the turn before
 	}
-	if err := s.closeWriter(ctx, c, h, w); err != nil {
-		return err
+	refused, err := s.closeWriter(ctx, c, h, w)
+	if err == nil {
+		err = s.removeHandle(ctx, h)
 	}
-	return s.removeHandle(ctx, h)
+	return unlessNil(err, refused)
 }
 
 // removeHandle forgets a handle.
 func (s *Store) removeHandle(ctx context.Context, h *handle) error {
 	closed, destroy := s.sessions.close(h)
+	if own, _, _ := s.sessions.writer(h.ino, h.session); h.writes() && !own {
+		s.leases.Downgrade(h.session, h.ino)
+	}
 	if destroy {
 		s.endOrphan(context.WithoutCancel(ctx), h.ino)
 	}
@@ -110,26 +115,41 @@ func (s *Store) removeHandle(ctx context.Context, h *handle) error {
 
 // closeWriter brings the inode up to what a writer says, and takes the mark of writers away with
 // the last one.
-func (s *Store) closeWriter(ctx context.Context, c *meta.Caller, h *handle, w *closing) error {
+func (s *Store) closeWriter(ctx context.Context, c *meta.Caller, h *handle, w *closing) (
+	refused, err error) {
+
 	writers, known := s.sessions.writers(h.ino)
 	last := writers == 1 && known
 	if !w.dirty && !last {
-		return nil
+		return nil, nil
 	}
-	_, _, err := s.apply(ctx, c, func(t *txn) error {
+	var ch lease.Change
+	defer ch.End()
+	_, _, err = s.apply(ctx, c, &ch, func(t *txn) error {
 		t.kv.MakesRoom = true
 		n, err := t.inode(h.ino)
 		if err != nil {
 			return lost(err, h.ino)
 		}
-		if w.dirty {
-			w.apply(n, &c.Cred, t.now)
-		}
-		if last {
-			n.Flags &^= flagWriters
-		}
-		t.putInode(h.ino, n)
+		refused = t.closeOne(s, c, h, w, last, n)
 		return nil
 	})
-	return err
+	return refused, err
+}
+
+// closeOne notes what the end of a writer changes, and returns why what it says is refused.
+func (t *txn) closeOne(s *Store, c *meta.Caller, h *handle, w *closing, last bool,
+	n *inode) (refused error) {
+
+	if w.dirty {
+		if refused = t.mayTell(s, c, w, h.ino, n); refused == nil {
+			t.note(w, h.ino, n, &c.Cred)
+		}
+	}
+	if last {
+		n.Flags &^= flagWriters
+		s.leases.Forget(h.ino)
+	}
+	t.putInode(h.ino, n)
+	return refused
 }

@@ -16,9 +16,18 @@ type closing struct {
 	size     int64
 	truncSeq uint64
 	mtime    int64
+	epoch    uint64 // it was done under LeaseWrite, in this epoch
+	whole    bool   // data is all that is in a small file
+	data     []byte
 }
 
 func (w *closing) check() error {
+	if len(w.data) > meta.SmallMax {
+		return errs.TooBig
+	}
+	if w.whole && w.epoch == 0 {
+		return errs.Newf(errs.Invalid, "meta.small", "", "data without a lease")
+	}
 	if w.size < 0 {
 		return errs.Newf(errs.Invalid, "meta.size", "", "size %d", w.size)
 	}
@@ -33,8 +42,8 @@ func (w *closing) check() error {
 // nobody says what was written, only a file that has grown shows that it was: others keep their
 // times, and get a new data version because they may have been overwritten.
 func (w *closing) apply(n *inode, c *meta.Cred, now int64) {
-	grown := w.truncSeq == n.TruncSeq && w.size > n.Size && !n.has(flagVolume)
-	if w.truncSeq == n.TruncSeq && !n.has(flagVolume) {
+	grown := w.truncSeq == n.TruncSeq && w.size > n.Size && !n.has(flagVolume|flagSmall)
+	if w.truncSeq == n.TruncSeq && !n.has(flagVolume) && !n.has(flagSmall) {
 		n.Size = max(n.Size, w.size)
 	}
 	if grown || !w.measured {
@@ -43,10 +52,10 @@ func (w *closing) apply(n *inode, c *meta.Cred, now int64) {
 		}
 		n.Ctime = now
 	}
-	if w.measured && n.Size > 0 && !n.has(flagVolume) {
+	if w.measured && n.Size > 0 && !n.has(flagVolume|flagSmall) {
 		n.Flags |= flagHoles // nobody says either whether it was written without gaps
 	}
-	if w.holes && w.truncSeq == n.TruncSeq && !n.has(flagVolume) {
+	if w.holes && w.truncSeq == n.TruncSeq && !n.has(flagVolume|flagSmall) {
 		n.Flags |= flagHoles
 	}
 	n.DataVersion++
@@ -73,8 +82,10 @@ func (s *Store) Commit(ctx context.Context, c meta.Caller, change meta.Change, s
 			if err != nil {
 				return err
 			}
-			w.apply(n, &c.Cred, t.now)
-			t.putInode(change.Ino, n)
+			if err := t.mayTell(s, &c, &w, change.Ino, n); err != nil {
+				return err
+			}
+			t.note(&w, change.Ino, n, &c.Cred)
 			return nil
 		})
 		if replayed && sync {
@@ -82,15 +93,11 @@ func (s *Store) Commit(ctx context.Context, c meta.Caller, change meta.Change, s
 		}
 	}
 	if err == nil {
-		err = s.look(func(t *txn) error {
-			a, err = t.attrOf(change.Ino)
-			return err
-		})
+		a, err = s.tell(ctx, &c, change.Ino)
 	}
 	if err != nil {
 		return meta.Attr{}, errs.Wrap("meta.Commit", "", err)
 	}
-	s.measureAttr(ctx, &a)
 	return a, nil
 }
 
@@ -105,5 +112,15 @@ func (s *Store) mayCommit(c *meta.Caller, ino meta.Ino) error {
 
 // closingOf is what a writer says.
 func closingOf(w *meta.Change) closing {
-	return closing{dirty: true, holes: w.Holes, size: w.Size, truncSeq: w.TruncSeq, mtime: w.Mtime}
+	return closing{dirty: true, holes: w.Holes, size: w.Size, truncSeq: w.TruncSeq, mtime: w.Mtime,
+		epoch: w.Epoch, whole: w.Whole, data: w.Data}
+}
+
+// note writes down what a writer says.
+func (t *txn) note(w *closing, ino meta.Ino, n *inode, c *meta.Cred) {
+	w.apply(n, c, t.now)
+	if w.whole {
+		t.putSmall(ino, n, w.data)
+	}
+	t.putInode(ino, n)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/kv"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/lease"
 )
 
 // opening is an Open or a Create on its way.
@@ -21,6 +22,10 @@ type opening struct {
 	born    bool   // the inode is made by this opening
 	claims  bool   // it was open before: nothing is checked or truncated
 	written bool   // somebody had it open for writing before
+	fenced  bool   // a writer that did not answer is kept off
+	serial  uint64 // of the lease that was asked for before the inode was read
+	lent    lent   // the lease that came with the commit
+	change  lease.Change
 }
 
 // newOpening chooses the handle's id. It comes from the request id, so that a repetition finds the
@@ -128,7 +133,8 @@ func (s *Store) openNew(ctx context.Context, o *opening, dir meta.Ino, name stri
 			s.letGo(ctx, kept)
 		}
 	}()
-	made, replayed, err := s.apply(ctx, o.c, func(t *txn) error {
+	defer o.change.End()
+	made, replayed, err := s.apply(ctx, o.c, &o.change, func(t *txn) error {
 		n, err := s.birth(ctx, t, o.c, dir, name, f, &fresh)
 		if err != nil {
 			return err
@@ -141,11 +147,13 @@ func (s *Store) openNew(ctx context.Context, o *opening, dir meta.Ino, name stri
 			kept = fresh
 		}
 		if o.flags&meta.OpenWrite != 0 {
-			n.Flags |= flagWriters | flagData
+			n.write()
 			t.putInode(fresh, n)
 		}
 		t.kv.Answer = uint64(fresh)
 		o.n = n
+		o.lent = lent{ino: fresh, mode: modeFor(o.flags)}
+		t.lend = &o.lent
 		return nil
 	})
 	switch {
@@ -186,23 +194,41 @@ func (s *Store) openInode(ctx context.Context, o *opening, ino meta.Ino) error {
 	return s.openKept(ctx, o)
 }
 
+// modeFor is the lease that goes with an opening.
+func modeFor(flags meta.OpenFlags) meta.LeaseMode {
+	if flags&meta.OpenWrite != 0 {
+		return meta.LeaseWrite
+	}
+	return meta.LeaseRead
+}
+
 // openKept opens an inode that is kept. Whoever writes does it in turn, so that the mark of writers
 // in the inode fits the handles.
 func (s *Store) openKept(ctx context.Context, o *opening) error {
+	if o.flags&(meta.OpenWrite|meta.OpenTruncate) == 0 {
+		return s.openToRead(ctx, o)
+	}
+	// Others know from now on that data may change without a word. This comes before the turn, which
+	// those may need who are asked.
+	defer o.change.End()
+	if !o.claims { // the grace time is there for claims
+		if err := s.awaitCalm(ctx); err != nil {
+			return err
+		}
+	}
+	w := o.change.Begin(s.leases, o.c.Session, []meta.Ino{o.ino}, true, s.steady())
+	if err := s.await(ctx, w); err != nil {
+		return err
+	}
 	if o.flags&meta.OpenWrite != 0 {
 		if err := s.sessions.enter(ctx, o.ino); err != nil {
 			return err
 		}
 		defer s.sessions.leave(o.ino)
 	}
-	if o.flags&(meta.OpenWrite|meta.OpenTruncate) == 0 {
-		if err := s.look(func(t *txn) error { return t.openInode(o) }); err != nil {
-			return err
-		}
-		return s.addHandle(o)
-	}
 	for attempt := 0; ; attempt++ {
-		_, replayed, err := s.apply(ctx, o.c, func(t *txn) error { return t.openInode(o) })
+		_, replayed, err := s.apply(ctx, o.c, &o.change,
+			func(t *txn) error { return t.openInode(s, o) })
 		if err == errPending {
 			if err = s.settleTruncate(ctx, o.ino); err == nil {
 				err = pause(ctx, attempt)
@@ -217,8 +243,27 @@ func (s *Store) openKept(ctx context.Context, o *opening) error {
 		if replayed {
 			o.n = nil
 		}
+		if o.fenced {
+			s.leases.Forget(o.ino)
+		}
 		return s.addHandle(o)
 	}
+}
+
+// openToRead commits nothing.
+func (s *Store) openToRead(ctx context.Context, o *opening) error {
+	if err := s.visit(ctx, o.c, o.ino); err != nil {
+		return err
+	}
+	o.serial = s.borrow(o.c, o.ino)
+	err := s.look(func(t *txn) error { return t.openInode(s, o) })
+	if err == nil {
+		err = s.addHandle(o)
+	}
+	if err != nil && o.serial != 0 {
+		s.leases.Release(o.c.Session, o.ino, o.serial)
+	}
+	return err
 }
 
 func (s *Store) addHandle(o *opening) error {
@@ -227,7 +272,7 @@ func (s *Store) addHandle(o *opening) error {
 }
 
 // openInode checks that an existing inode may be opened, and notes what opening it changes.
-func (t *txn) openInode(o *opening) error {
+func (t *txn) openInode(s *Store, o *opening) error {
 	n, err := t.inode(o.ino)
 	if err != nil {
 		return err
@@ -246,9 +291,15 @@ func (t *txn) openInode(o *opening) error {
 		}
 		changed = true
 	}
-	if o.flags&meta.OpenWrite != 0 && !n.has(flagWriters) {
-		n.Flags |= flagWriters | flagData
-		changed = true
+	if o.flags&meta.OpenWrite != 0 {
+		before := *n
+		if n.has(flagSmall) {
+			if err := t.openSmall(s, o, n); err != nil {
+				return err
+			}
+		}
+		n.write()
+		changed = changed || n.Flags != before.Flags || n.TruncSeq != before.TruncSeq
 	}
 	if !changed {
 		return unlessView(t.view)
@@ -256,8 +307,22 @@ func (t *txn) openInode(o *opening) error {
 	// Whoever cuts a file opens it first: that must be possible on a full disk.
 	t.kv.MakesRoom = true
 	t.kv.Answer = uint64(o.ino)
+	t.quiet = o.claims // it was open before
 	t.putInode(o.ino, n)
+	if _, others, _ := t.open.writer(o.ino, o.c.Session); o.flags&meta.OpenWrite != 0 &&
+		(!others || n.has(flagSmall)) && !n.has(flagPending) {
+		o.lent = lent{ino: o.ino, mode: meta.LeaseWrite}
+		t.lend = &o.lent
+	}
 	return nil
+}
+
+// write notes that somebody writes. A small file has nothing at the I/O servers.
+func (n *inode) write() {
+	n.Flags |= flagWriters
+	if !n.has(flagSmall) {
+		n.Flags |= flagData
+	}
 }
 
 // unlessView is success for who only looks, and nothing to do for who would commit.
@@ -314,10 +379,42 @@ func (s *Store) opened(ctx context.Context, o *opening) (meta.Handle, error) {
 		}
 	}
 	a := fileAttr(o.ino, o.n)
-	if o.written || !a.Writers {
-		s.measureAttr(ctx, &a)
+	switch {
+	case o.lent.serial != 0:
+		o.lent.on(&a)
+	case o.serial != 0:
+		s.settle(o.c, &a, o.n, o.serial)
+	case o.c.Leases && o.flags&meta.OpenWrite != 0:
+		// It was open for writing before, or truncated: what is there is read again with a lease.
+		var err error
+		if a, o.n, err = s.lookAt(ctx, o.c, o.ino); err != nil {
+			return meta.Handle{}, err
+		}
 	}
-	return s.sign(o.c.Session, o.id, o.flags, a, o.n)
+	if !a.Small && (o.written || !a.Writers) {
+		s.measure(ctx, &a)
+	}
+	h, err := s.sign(o.c.Session, o.id, o.flags, a, o.n)
+	if err == nil && a.Small {
+		h.Data, err = s.openData(o)
+	}
+	return h, err
+}
+
+// openData is the data of a small file, if it is that of the attributes that the answer has.
+func (s *Store) openData(o *opening) (data []byte, err error) {
+	if o.n.Size == 0 {
+		return []byte{}, nil
+	}
+	err = s.look(func(t *txn) error {
+		n, err := t.inode(o.ino)
+		if err != nil || !n.has(flagSmall) || n.DataVersion != o.n.DataVersion {
+			return err
+		}
+		data, err = t.small(o.ino)
+		return err
+	})
+	return data, err
 }
 
 // handleOf finds a handle; errs.Closed if there is none.

@@ -12,6 +12,7 @@ import (
 func (s *Store) endOrphan(ctx context.Context, ino meta.Ino) {
 	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
 		t.kv.MakesRoom = true
+		t.quiet = true // nobody can find it any more
 		n, err := t.inode(ino)
 		if err != nil {
 			return lost(err, ino)

@@ -28,6 +28,7 @@ func (s *Store) repair(ctx context.Context, a *meta.Attr) {
 	w := closing{measured: true, size: a.Size, truncSeq: a.TruncSeq, mtime: s.now()}
 	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
 		t.kv.MakesRoom = true
+		t.quiet = true // nobody has a lease on a file that was being written
 		n, err := t.inode(a.Ino)
 		if err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -31,6 +32,7 @@ type alive struct {
 	earlier   bool            // it began before the process, and has neither claimed nor ended
 	unclaimed bool            // earlier, and may claim
 	listens   bool            // it may have leases; see listen.go
+	awaited   bool            // earlier, and may have leases
 }
 
 // sessions is the table of sessions and of what they have open. The records in the store are the
@@ -43,6 +45,11 @@ type sessions struct {
 	handles   int                 // of all
 	unsettled int                 // of byID, those that are earlier
 	inodes    map[meta.Ino]*opens
+
+	// The grace time after a start: see grace.go.
+	awaited int           // of byID, those that are earlier and may hold leases
+	calm    chan struct{} // closed when it is over
+	isCalm  atomic.Bool
 }
 
 func stale(id uint64) error {
@@ -60,6 +67,9 @@ func (x *sessions) add(id uint64, a *alive) {
 	}
 	if a.earlier {
 		x.unsettled++
+		if a.awaited = a.listens; a.awaited {
+			x.awaited++
+		}
 	}
 }
 
@@ -69,6 +79,11 @@ func (x *sessions) settleLocked(a *alive) {
 	if a.earlier {
 		a.earlier = false
 		x.unsettled--
+		if a.awaited {
+			a.awaited = false
+			x.awaited--
+		}
+		x.calmLocked(false)
 	}
 }
 
@@ -288,6 +303,7 @@ func (s *Store) NewSession(ctx context.Context, client string) (meta.SessionInfo
 	s.sessions.add(id, &alive{seen: s.steady(), client: client})
 	return meta.SessionInfo{
 		ID: id, LeaseMs: uint32(s.opt.Lease.Milliseconds()), ClusterID: s.cluster, Life: s.life,
+		LeaseTimeMs: uint32(s.opt.LeaseTime.Milliseconds()), Epoch: s.leases.First(),
 	}, nil
 }
 
@@ -355,6 +371,7 @@ func (s *Store) beginEnd(ctx context.Context, id uint64, state uint8, before tim
 	if !s.sessions.end(id, before, s.steady, valid) {
 		return nil
 	}
+	s.leases.Leave(id) // a session lives at least twice as long as what it was lent
 	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
 		key := sessionKey(id)
 		value, err := t.read(key)

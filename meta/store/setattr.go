@@ -33,15 +33,11 @@ func (s *Store) SetAttr(ctx context.Context, c meta.Caller, ino meta.Ino, mask m
 		err = s.settleTruncate(ctx, ino)
 	}
 	if err == nil {
-		err = s.look(func(t *txn) error {
-			a, err = t.attrOf(ino)
-			return err
-		})
+		a, err = s.tell(ctx, &c, ino)
 	}
 	if err != nil {
 		return meta.Attr{}, errs.Wrap("meta.SetAttr", "", err)
 	}
-	s.measureAttr(ctx, &a)
 	return a, nil
 }
 
@@ -127,6 +123,16 @@ func (t *txn) truncate(c *meta.Cred, ino meta.Ino, n *inode, size int64) error {
 	if n.has(flagPending) {
 		return errPending
 	}
+	if n.has(flagSmall) && n.Size == 0 && size > meta.SmallMax {
+		n.Flags &^= flagSmall // nothing has to be moved out
+		t.remove(smallKey(ino))
+	}
+	if n.has(flagSmall) {
+		if err := t.cutSmall(ino, n, size); err != nil {
+			return err
+		}
+		return t.truncated(c, n)
+	}
 	if size > n.Size {
 		n.Flags |= flagHoles
 	}
@@ -141,6 +147,11 @@ func (t *txn) truncate(c *meta.Cred, ino meta.Ino, n *inode, size int64) error {
 		n.Losses = t.losses // nothing is left that could have been lost
 		n.Flags &^= flagHoles
 	}
+	return t.truncated(c, n)
+}
+
+// truncated is what every truncation does.
+func (t *txn) truncated(c *meta.Cred, n *inode) error {
 	n.Mtime, n.Ctime = t.now, t.now
 	if !isRoot(c) {
 		dropPrivileges(n)
@@ -244,6 +255,7 @@ func (s *Store) settleTruncate(ctx context.Context, ino meta.Ino) error {
 		n.Flags &^= flagPending
 		n.Pending = 0
 		t.kv.MakesRoom = true // what was begun is finished
+		t.quiet = true
 		t.putInode(ino, n)
 		t.remove(pendingKey(ino))
 		return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/kv"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/lease"
 )
 
 // Store implements meta.Service.
@@ -23,6 +24,7 @@ type Store struct {
 	numbers  *numbers
 	inFlight inFlight
 	sessions sessions
+	leases   *lease.Table
 	servers  servers
 	spaces   spaces
 	backlogs backlogs
@@ -59,7 +61,7 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 		numbers:  newNumbers(store),
 		inFlight: inFlight{ids: map[kv.ReqID]chan struct{}{}},
 		sessions: sessions{byID: map[uint64]*alive{}, byClient: map[string][]uint64{},
-			inodes: map[meta.Ino]*opens{}},
+			inodes: map[meta.Ino]*opens{}, calm: make(chan struct{})},
 		servers:  servers{byID: map[uint32]*joined{}},
 		backlogs: backlogs{byID: map[uint32]*backlog{}},
 		serial:   make(chan struct{}, 1),
@@ -75,11 +77,13 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 	if err := s.beginLife(ctx); err != nil {
 		return nil, errs.Wrap("store.New", "", err)
 	}
+	s.leases = lease.New(lease.Options{Time: opt.LeaseTime, Life: s.life})
 	if err := s.recover(); err != nil {
 		return nil, errs.Wrap("store.New", "", err)
 	}
 	run, stop := context.WithCancel(context.Background())
 	s.stop = stop
+	s.done.Go(func() { s.endGrace(run) })
 	s.done.Go(func() { s.removeLoop(run) })
 	s.done.Go(func() { s.sessionLoop(run, began) })
 	s.done.Go(func() { s.truncateLoop(run) })
@@ -113,7 +117,7 @@ func (s *Store) format(ctx context.Context) error {
 }
 
 func (s *Store) tryFormat(ctx context.Context) error {
-	t := txn{snap: s.kv.Snapshot(), now: s.now()}
+	t := txn{snap: s.kv.Snapshot(), now: s.now(), quiet: true}
 	defer t.snap.Close()
 	value, err := t.read([]byte(keyFormat))
 	if err != nil {

@@ -21,7 +21,10 @@ func (t *txn) inode(ino meta.Ino) (*inode, error) {
 	return n, parse(key, value, n)
 }
 
-func (t *txn) putInode(ino meta.Ino, n *inode) { t.put(inodeKey(ino), n.encode()) }
+func (t *txn) putInode(ino meta.Ino, n *inode) {
+	t.put(inodeKey(ino), n.encode())
+	t.change(ino)
+}
 
 // dir reads a directory that the caller may use in the ways of want.
 func (t *txn) dir(ino meta.Ino, c *meta.Cred, want uint32) (*inode, error) {
@@ -77,6 +80,7 @@ func (t *txn) count(dir meta.Ino, entries, subdirs int64) {
 // touch says that the directory's content changed now. It is put without a look at what was there.
 func (t *txn) touch(dir meta.Ino) {
 	t.put(timesKey(dir), (&times{Mtime: t.now, Ctime: t.now}).encode())
+	t.change(dir)
 }
 
 // attr puts together what programs see of an inode. A file's size is the stored one.
@@ -98,6 +102,8 @@ func fileAttr(ino meta.Ino, n *inode) meta.Attr {
 		// A volume's size is fixed: there is nothing to measure.
 		Writers: n.has(flagWriters) && !n.has(flagVolume),
 		Holes:   n.has(flagHoles),
+		Small:   n.has(flagSmall),
+		Xattrs:  n.has(flagWithXattr),
 	}
 	if a.Holes {
 		a.Allocated = -1
@@ -169,7 +175,11 @@ func (t *txn) dropDir(ino meta.Ino, n *inode) error {
 
 // destroy forgets an inode and leaves what remains of it to the deletion queue.
 func (t *txn) destroy(ino meta.Ino, n *inode) {
+	t.change(ino)
 	t.remove(inodeKey(ino))
+	if n.has(flagSmall) {
+		t.remove(smallKey(ino))
+	}
 	t.add([]byte(keyFiles), -1)
 	if n.has(flagPending) {
 		t.remove(pendingKey(ino))

@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/kv"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/lease"
 )
 
 const (
@@ -31,10 +32,26 @@ type txn struct {
 	now  int64 // Unix nanoseconds
 	view bool  // only reads: nothing is noted down
 
+	since kv.Version // of the snapshot
+
 	losses uint64 // how many there had been when the attempt began; see lost.go
 
 	open  *sessions // what is open; nil where only records are looked at
 	drops []dropped // inodes whose last name it takes
+
+	changes []meta.Ino // what others may know and will be different; see leases.go
+	quiet   bool       // nobody can tell the difference: nothing is recalled
+	lend    *lent      // the caller wants this lease with it
+}
+
+// change notes that what clients may know of an inode will be different.
+func (t *txn) change(ino meta.Ino) {
+	for _, other := range t.changes {
+		if other == ino {
+			return
+		}
+	}
+	t.changes = append(t.changes, ino)
 }
 
 // dropped is an inode whose last name goes away; open: it becomes an orphan.
@@ -154,12 +171,15 @@ func (s *Store) answer(ctx context.Context, c *meta.Caller, build func(t *txn) e
 		}
 		defer s.inFlight.leave(kv.ReqID(c.ReqID))
 	}
-	return s.apply(ctx, c, build)
+	var ch lease.Change
+	defer ch.End()
+	return s.apply(ctx, c, &ch, build)
 }
 
-// apply is answer for an operation that is noted as being in flight already.
-func (s *Store) apply(ctx context.Context, c *meta.Caller, build func(t *txn) error) (
-	answer uint64, replayed bool, err error) {
+// apply is answer for an operation that is noted as being in flight already. What it changes is
+// marked in ch, and leases of others are back before it is committed.
+func (s *Store) apply(ctx context.Context, c *meta.Caller, ch *lease.Change,
+	build func(t *txn) error) (answer uint64, replayed bool, err error) {
 
 	id := kv.ReqID(c.ReqID)
 	if id == (kv.ReqID{}) {
@@ -168,7 +188,7 @@ func (s *Store) apply(ctx context.Context, c *meta.Caller, build func(t *txn) er
 	for attempt := range attemptsMax {
 		t := txn{losses: s.losses.Load(), now: s.now(), snap: s.kv.Snapshot(), open: &s.sessions}
 		t.kv.ReqID = id
-		since := t.snap.Version()
+		t.since = t.snap.Version()
 		err = build(&t)
 		t.snap.Close()
 		switch {
@@ -185,10 +205,10 @@ func (s *Store) apply(ctx context.Context, c *meta.Caller, build func(t *txn) er
 			}
 			return answer, done, unless(done, err)
 		}
-		r, err := s.commit(ctx, &t.kv)
-		s.endDrops(ctx, &t, err == nil && r.Version > since)
+		r, err := s.take(ctx, c, ch, &t)
+		s.endDrops(ctx, &t, err == nil && r.Version > t.since)
 		if err == nil {
-			return r.Answer, r.Version <= since, nil
+			return r.Answer, r.Version <= t.since, nil
 		}
 		if errs.KindOf(err) != errs.Conflict {
 			return 0, false, err
@@ -199,6 +219,26 @@ func (s *Store) apply(ctx context.Context, c *meta.Caller, build func(t *txn) er
 	}
 	return 0, false, errs.Newf(errs.Again, "meta.update", "",
 		"others changed the same records %d times in a row", attemptsMax)
+}
+
+// take lets a transaction take effect, once nobody relies on what it changes.
+func (s *Store) take(ctx context.Context, c *meta.Caller, ch *lease.Change, t *txn) (
+	kv.Result, error) {
+
+	if len(t.changes) > 0 && !t.quiet {
+		if err := s.awaitCalm(ctx); err != nil {
+			return kv.Result{}, err
+		}
+		w := ch.Begin(s.leases, c.Session, t.changes, false, s.steady())
+		if err := s.await(ctx, w); err != nil {
+			return kv.Result{}, err
+		}
+	}
+	r, err := s.commit(ctx, &t.kv)
+	if l := t.lend; l != nil && err == nil && c.Leases && r.Version > t.since {
+		l.mode, l.serial = ch.Lend(c.Session, l.ino, l.mode, s.steady())
+	}
+	return r, err
 }
 
 // endDrops ends what drop began.
