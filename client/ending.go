@@ -30,8 +30,11 @@ const endPauseMax = 5 * time.Second
 // one does not wait for that.
 const gatherTime = time.Millisecond
 
-// batchBytes bounds the data of small files in one request.
-const batchBytes = 256 << 10
+// Bounds of one request: handles, so that its answer comes soon, and data of small files.
+const (
+	batchMax   = 128
+	batchBytes = 256 << 10
+)
 
 // ending is a handle that nobody needs.
 type ending struct {
@@ -149,10 +152,11 @@ func (fs *FS) flushEndings(ctx context.Context) {
 // refuses one is asked again later, not once for each.
 func (fs *FS) closeRound(ctx context.Context) (some bool) {
 	var left []ending
+	refused := false
 	all := fs.endings.take()
 	for len(all) > 0 {
 		if all[0].node == nil {
-			if len(left) > 0 || !fs.takeBack(ctx, &all[0]) {
+			if refused = refused || !fs.takeBack(ctx, &all[0]); refused {
 				left = append(left, all[0])
 			}
 			all = all[1:]
@@ -215,7 +219,7 @@ type item struct {
 
 // add adds a handle, if it belongs to the batch and has room in it.
 func (b *batch) add(e *ending) bool {
-	if e.node == nil || e.caller.Session != b.caller.Session || len(b.items) == meta.CloseMax ||
+	if e.node == nil || e.caller.Session != b.caller.Session || len(b.items) == batchMax ||
 		b.bytes > batchBytes || b.fs.tellsFirst(e) {
 		return false
 	}

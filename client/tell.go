@@ -62,7 +62,12 @@ func (n *inode) discard() {
 // tell tells what was written, if there is something to tell. The caller has n.telling.
 func (fs *FS) tell(ctx context.Context, n *inode, sync bool) error {
 	if n.unowned() {
-		if err := fs.ownTelling(ctx, n); err != nil {
+		err := fs.ownTelling(ctx, n)
+		if errs.KindOf(err) == errs.NotFound {
+			n.discard() // the file is gone, and what was written to it
+			err = nil
+		}
+		if err != nil {
 			return err
 		}
 	}
