@@ -117,17 +117,28 @@ func (c *Change) endLocked() {
 	c.marked = c.marked[:0]
 }
 
+// Others tells whether another session than the given one holds a lease.
+func (t *Table) Others(id uint64, ino meta.Ino) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	in := t.inodes[ino]
+	return in != nil && in.n > 0 && (in.n > 1 || in.leases.First().of.id != id)
+}
+
 // Look is for an operation that reads: the size, times and data of a file whose LeaseWrite another
-// session holds are known to that one only. It is recalled; nil: nobody else has it. moveOut asks the
-// holder to move a small file out.
-func (t *Table) Look(id uint64, ino meta.Ino, moveOut bool, now time.Time) *Wait {
+// session holds are known to that one only. It is recalled; nil: nobody else has it. Who wants to
+// write recalls all that others have, from LeaseRead on. moveOut asks the holder to move a small file
+// out.
+func (t *Table) Look(id uint64, ino meta.Ino, from meta.LeaseMode, moveOut bool,
+	now time.Time) *Wait {
+
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	in := t.inodes[ino]
 	if in == nil || in.n == 0 {
 		return nil
 	}
-	return t.recallAllLocked(in, id, meta.LeaseWrite, moveOut, now, nil)
+	return t.recallAllLocked(in, id, from, moveOut, now, nil)
 }
 
 // recallAllLocked recalls the leases of others on an inode, from a mode on, and adds them to a wait.

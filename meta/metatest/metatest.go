@@ -27,7 +27,9 @@ type Config struct {
 	Clock   func() time.Time
 	Lease   time.Duration
 	CapTTL  time.Duration
-	Tick    time.Duration
+
+	LeaseTime time.Duration
+	Tick      time.Duration
 }
 
 // Instance is a service under test.
@@ -52,6 +54,18 @@ func Run(t *testing.T, open Open) {
 		test func(e *env)
 	}{
 		{"Make", testMake},
+		{"LeasesAreRecalled", testLeasesAreRecalled},
+		{"OwnChangesRecallNothing", testOwnChangesRecallNothing},
+		{"SilentHolder", testSilentHolder},
+		{"SoleWriter", testSoleWriter},
+		{"LeasesAfterRestart", testLeasesAfterRestart},
+		{"LeaseRace", testLeaseRace},
+		{"SmallFiles", testSmallFiles},
+		{"SmallRefusals", testSmallRefusals},
+		{"SmallReader", testSmallReader},
+		{"MoveOut", testMoveOut},
+		{"FencedWriter", testFencedWriter},
+		{"CloseMany", testCloseMany},
 		{"MakeRefusals", testMakeRefusals},
 		{"Devices", testDevices},
 		{"Lookup", testLookup},
@@ -117,9 +131,11 @@ func Run(t *testing.T, open Open) {
 
 // Times of the service under test. The clock is the suite's; Tick is real time.
 const (
-	lease  = 30 * time.Second
-	capTTL = 60 * time.Second
-	tick   = 5 * time.Millisecond
+	lease = 30 * time.Second
+
+	leaseTime = 5 * time.Second
+	capTTL    = 60 * time.Second
+	tick      = 5 * time.Millisecond
 )
 
 // env is one test's service with shorthands. Methods whose names start with "must" fail the test.
@@ -162,7 +178,7 @@ func newEnv(t *testing.T, open Open) *env {
 	e := &env{TB: t, ctx: t.Context(), objects: NewObjects(), key: capability.Key{7, 7},
 		clock: &clock{now: time.Unix(1_800_000_000, 0)}}
 	e.Instance = open(t, Config{Objects: e.objects, Key: e.key, Clock: e.clock.read,
-		Lease: lease, CapTTL: capTTL, Tick: tick})
+		Lease: lease, CapTTL: capTTL, LeaseTime: leaseTime, Tick: tick})
 	for id := uint32(1); id <= 3; id++ {
 		e.must(e.join(id))
 	}

@@ -50,7 +50,7 @@ func (w *closing) apply(n *inode, c *meta.Cred, now int64) {
 		if w.mtime > n.Mtime || n.Mtime > now {
 			n.Mtime = w.mtime
 		}
-		n.Ctime = now
+		n.Ctime = w.changed(n, now)
 	}
 	if w.measured && n.Size > 0 && !n.has(flagVolume|flagSmall) {
 		n.Flags |= flagHoles // nobody says either whether it was written without gaps
@@ -62,6 +62,15 @@ func (w *closing) apply(n *inode, c *meta.Cred, now int64) {
 	if !isRoot(c) {
 		dropPrivileges(n)
 	}
+}
+
+// changed is the time of the change of an inode. Under LeaseWrite it is the writer's to say, who goes
+// on to answer by himself.
+func (w *closing) changed(n *inode, now int64) int64 {
+	if w.epoch != 0 {
+		return max(n.Ctime, w.mtime)
+	}
+	return now
 }
 
 // Commit implements meta.Files.

@@ -68,20 +68,16 @@ func (s *Store) lookWith(ctx context.Context, c *meta.Caller, ino meta.Ino, data
 		}
 		return err
 	}
-	err = s.look(read)
-	if err == nil && got.n.has(flagWriters) && !s.sessions.isCalm.Load() {
-		// Its writer may know more of it, and has not said so yet.
-		if err = s.awaitCalm(ctx); err == nil {
-			err = s.look(read)
-		}
-	}
-	if err != nil {
+	if err = s.look(read); err != nil {
 		if serial != 0 {
 			s.leases.Release(c.Session, ino, serial)
 		}
 		return seen{}, err
 	}
 	s.settle(c, &got.a, got.n, serial)
+	if got.a.Small && got.a.Writers && got.a.Lease == meta.LeaseNone {
+		s.repair(ctx, &got.a)
+	}
 	return got, nil
 }
 

@@ -3,6 +3,9 @@ package store
 import (
 	"context"
 	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
 )
 
 // The grace time. Leases are not stored: a service that has just started does not know who relies on
@@ -35,6 +38,29 @@ func (x *sessions) calmLocked(force bool) {
 	if (x.awaited == 0 || force) && !x.isCalm.Swap(true) {
 		close(x.calm)
 	}
+}
+
+// awaitWriters waits if a file was being written when the last process ended: its writer may know more
+// of it, and has not even said that it writes.
+func (s *Store) awaitWriters(ctx context.Context, inos ...meta.Ino) error {
+	if s.sessions.isCalm.Load() {
+		return nil
+	}
+	written := false
+	err := s.look(func(t *txn) error {
+		for _, ino := range inos {
+			n, err := t.inode(ino)
+			if err != nil && errs.KindOf(err) != errs.NotFound {
+				return err
+			}
+			written = written || err == nil && n.has(flagWriters)
+		}
+		return nil
+	})
+	if err != nil || !written {
+		return err
+	}
+	return s.awaitCalm(ctx)
 }
 
 // awaitCalm waits for the end of the grace time.

@@ -44,7 +44,8 @@ func (s *Store) await(ctx context.Context, w *lease.Wait) error {
 			s.leases.Expire(s.steady())
 			left = time.Millisecond
 		}
-		timer := time.NewTimer(left)
+		// The table is looked at as often as sessions are: the deadline may change.
+		timer := time.NewTimer(min(left, s.opt.Tick))
 		err := s.parked(ctx, w.Done, timer.C)
 		timer.Stop()
 		if err != nil {
@@ -62,14 +63,15 @@ func (s *Store) await(ctx context.Context, w *lease.Wait) error {
 // visit makes sure that the service knows what it tells of a file: whoever may change it without
 // saying so says so now.
 func (s *Store) visit(ctx context.Context, c *meta.Caller, ino meta.Ino) error {
-	w := s.leases.Look(c.Session, ino, false, s.steady())
-	if w == nil {
-		return nil
+	if err := s.awaitWriters(ctx, ino); err != nil || !s.leases.Others(c.Session, ino) {
+		return err
 	}
-	if own, _, _ := s.sessions.writer(ino, c.Session); own {
-		w = s.leases.Look(c.Session, ino, true, s.steady()) // it will write again
+	from := meta.LeaseWrite
+	own, _, _ := s.sessions.writer(ino, c.Session)
+	if own {
+		from = meta.LeaseRead // it will write again
 	}
-	return s.await(ctx, w)
+	return s.await(ctx, s.leases.Look(c.Session, ino, from, own, s.steady()))
 }
 
 // borrow asks for a lease before the attributes are read. settle must follow.

@@ -89,10 +89,17 @@ func (n *namedEntry) decode(d *wire.Dec) {
 func (s *Store) pageAttrs(ctx context.Context, c *meta.Caller, page []meta.Entry) (
 	[]meta.Entry, error) {
 
+	inos := make([]meta.Ino, len(page))
+	for i := range page {
+		inos[i] = page[i].Ino
+	}
+	if err := s.awaitWriters(ctx, inos...); err != nil {
+		return nil, err
+	}
 	now := s.steady()
 	var waits []*lease.Wait
 	for i := range page {
-		if w := s.leases.Look(c.Session, page[i].Ino, false, now); w != nil {
+		if w := s.leases.Look(c.Session, page[i].Ino, meta.LeaseWrite, false, now); w != nil {
 			waits = append(waits, w)
 		}
 	}

@@ -205,10 +205,22 @@ func (s *Store) apply(ctx context.Context, c *meta.Caller, ch *lease.Change,
 			}
 			return answer, done, unless(done, err)
 		}
-		r, err := s.take(ctx, c, ch, &t)
-		s.endDrops(ctx, &t, err == nil && r.Version > t.since)
-		if err == nil {
+		wait, err := s.markChanges(ctx, c, ch, &t)
+		var r kv.Result
+		if err == nil && wait == nil {
+			r, err = s.take(ctx, c, ch, &t)
+		}
+		s.endDrops(ctx, &t, err == nil && wait == nil && r.Version > t.since)
+		switch {
+		case err == nil && wait == nil:
 			return r.Answer, r.Version <= t.since, nil
+		case err == nil:
+			// Who gives a lease back may have to open or to tell something first: nothing is held
+			// meanwhile but the marks, and then everything is read anew.
+			if err := s.await(ctx, wait); err != nil {
+				return 0, false, err
+			}
+			continue
 		}
 		if errs.KindOf(err) != errs.Conflict {
 			return 0, false, err
@@ -221,19 +233,23 @@ func (s *Store) apply(ctx context.Context, c *meta.Caller, ch *lease.Change,
 		"others changed the same records %d times in a row", attemptsMax)
 }
 
-// take lets a transaction take effect, once nobody relies on what it changes.
+// markChanges marks what a transaction changes, and recalls the leases of others.
+func (s *Store) markChanges(ctx context.Context, c *meta.Caller, ch *lease.Change, t *txn) (
+	*lease.Wait, error) {
+
+	if len(t.changes) == 0 || t.quiet {
+		return nil, nil
+	}
+	if err := s.awaitCalm(ctx); err != nil {
+		return nil, err
+	}
+	return ch.Begin(s.leases, c.Session, t.changes, false, s.steady()), nil
+}
+
+// take commits a transaction, and lends what it asks for.
 func (s *Store) take(ctx context.Context, c *meta.Caller, ch *lease.Change, t *txn) (
 	kv.Result, error) {
 
-	if len(t.changes) > 0 && !t.quiet {
-		if err := s.awaitCalm(ctx); err != nil {
-			return kv.Result{}, err
-		}
-		w := ch.Begin(s.leases, c.Session, t.changes, false, s.steady())
-		if err := s.await(ctx, w); err != nil {
-			return kv.Result{}, err
-		}
-	}
 	r, err := s.commit(ctx, &t.kv)
 	if l := t.lend; l != nil && err == nil && c.Leases && r.Version > t.since {
 		l.mode, l.serial = ch.Lend(c.Session, l.ino, l.mode, s.steady())
