@@ -77,7 +77,7 @@ func TestAppendsInTurn(t *testing.T) {
 		made := create(t, c.client(Options{}), "f", 2)
 		var files []*File
 		for range clients {
-			f, err := c.client(Options{FreshMax: time.Hour}).OpenIno(ctx, meta.Cred{}, made.Ino(),
+			f, err := c.client(Options{}).OpenIno(ctx, meta.Cred{}, made.Ino(),
 				meta.OpenWrite)
 			must(t, err)
 			files = append(files, f)

@@ -96,12 +96,17 @@ func (c *cluster) client(opts Options) *FS {
 	if opts.Cred == nil {
 		opts.Cred = &meta.Cred{UID: 1000, GID: 1000}
 	}
-	fs, err := New(c.meta, c, opts)
+	fs, err := New(c.service(), c, opts)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(func() { _ = fs.Close() })
 	return fs
+}
+
+// service is what clients talk to.
+func (c *cluster) service() meta.Service {
+	return c.meta
 }
 
 // counted runs fn and returns how many requests of an op each server got.

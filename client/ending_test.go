@@ -79,6 +79,21 @@ func (l *lossy) Close(ctx context.Context, c meta.Caller, w meta.Closing) error 
 	}, ctx)
 }
 
+func (l *lossy) CloseMany(ctx context.Context, c meta.Caller, list []meta.Closing) (
+	kinds []errs.Kind, err error) {
+	err = l.do(func(ctx context.Context) error {
+		got, err := l.Service.CloseMany(ctx, c, list)
+		if err == nil {
+			kinds = got
+		}
+		return err
+	}, ctx)
+	if err != nil {
+		return nil, err
+	}
+	return kinds, nil
+}
+
 // TestNoHandleWithoutAnOwner: opens, closes and renewals meet, fail and come late, and sessions are
 // lost in between. In the end the service has the handles that somebody has open, and no other, and
 // what was removed is not kept by any.
@@ -87,7 +102,7 @@ func TestNoHandleWithoutAnOwner(t *testing.T) {
 	t.Logf("seed %d", seed)
 	ctx := context.Background()
 	c := newCluster(t, 2, store.Options{Tick: 20 * time.Millisecond})
-	svc := &lossy{Service: c.meta, rng: rand.New(rand.NewPCG(seed, 1)), share: 0.2}
+	svc := &lossy{Service: c.service(), rng: rand.New(rand.NewPCG(seed, 1)), share: 0.2}
 	fs, err := New(svc, c, Options{RenewEvery: time.Millisecond, WaitMax: 50 * time.Millisecond,
 		Cred: &meta.Cred{UID: 1000, GID: 1000}})
 	must(t, err)

@@ -37,10 +37,23 @@ func (d *deaf) Close(ctx context.Context, c meta.Caller, w meta.Closing) error {
 	return d.Service.Close(ctx, c, w)
 }
 
+func (d *deaf) CloseMany(ctx context.Context, c meta.Caller, list []meta.Closing) (
+	[]errs.Kind, error) {
+	if d.off.Load() {
+		return nil, errs.New(errs.Disconnected, "deaf", "", nil)
+	}
+	for _, w := range list {
+		if w.Dirty && w.Change.Holes {
+			d.told.Add(1)
+		}
+	}
+	return d.Service.CloseMany(ctx, c, list)
+}
+
 func newDeaf(t *testing.T) (*deaf, *FS) {
 	t.Helper()
 	c := newCluster(t, 2, store.Options{})
-	svc := &deaf{Service: c.meta}
+	svc := &deaf{Service: c.service()}
 	fs, err := New(svc, c, Options{Cred: &meta.Cred{}})
 	must(t, err)
 	t.Cleanup(func() { must(t, fs.Close()) })

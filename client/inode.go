@@ -3,8 +3,10 @@ package client
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/sluice-storage/sluice/client/internal/cache"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
 )
@@ -16,23 +18,44 @@ import (
 type inode struct {
 	ino meta.Ino
 
-	appendMu turn // held during an append, so that each one finds the end of the one before
+	appendMu turn        // held during an append, so that each one finds the end of the one before
+	telling  turn        // held while the service is told of a change: changes follow each other
+	small    atomic.Bool // the data lies with the metadata (see small.go); once false it stays so
 
 	mu       sync.Mutex
 	refs     int
+	writers  int       // handles of programs that may write
 	attr     meta.Attr // as last heard of; Size, TruncSeq and Mtime below count
-	heard    time.Time // when
+	recalled bool      // a lease was recalled since: the file may be shorter
 	size     int64
 	truncSeq uint64
 	mtime    int64
-	dirty    bool // size or mtime is not yet committed
+	dirty    bool // size, mtime or small data is not yet told
+	taken    bool // it is being told, and may have to be told again
 	gaps     gaps
 	growth   growth
+	lease    lease
+	content  content
 
 	stripes []unsynced // by stripe
 	unknown bool       // there may be unsynced writes from before this record: sync all stripes
 	lost    lossRecord
 }
+
+// lease is the right to change a file without telling at once: meta.LeaseWrite.
+type lease struct {
+	state   leaseState
+	epoch   uint64 // of the session's leases, in which it was given
+	recalls int    // that are being carried out
+}
+
+type leaseState uint8
+
+const (
+	leaseNone    leaseState = iota
+	leaseLeaving            // it is being given back: what was done under it is told, no more is done
+	leaseHeld
+)
 
 // unsynced is what a client remembers of one stripe's volatile writes.
 type unsynced struct {
@@ -57,13 +80,16 @@ func (n *inode) learnLocked(a *meta.Attr) {
 		n.truncSeq, n.size = a.TruncSeq, a.Size
 		n.gaps.cut(a.Size)
 		n.growth.to = 0
+		n.content.cut(a.Size)
 	case a.TruncSeq == n.truncSeq:
 		n.size = max(n.size, a.Size)
 	default:
 		return // an answer that was overtaken
 	}
-	n.attr = *a
-	n.heard = time.Now()
+	n.attr, n.recalled = *a, false
+	if !a.Small {
+		n.small.Store(false)
+	}
 	if len(n.stripes) < a.Layout.Width() {
 		n.stripes = append(n.stripes, make([]unsynced, a.Layout.Width()-len(n.stripes))...)
 	}
@@ -75,19 +101,16 @@ func (n *inode) learn(a *meta.Attr) {
 	n.learnLocked(a)
 }
 
-// doubt lets the next read that meets the end of the file ask for its length.
-func (n *inode) doubt() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.heard = time.Time{}
-}
-
 // hear takes over attributes from an answer that came by the way. It may know of a truncation
 // that is still being carried out: a write under that sequence now would be cut by it later, so
 // the sequence is left alone until a server refuses the old one and the size is asked for.
 func (n *inode) hear(a *meta.Attr) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.hearLocked(a)
+}
+
+func (n *inode) hearLocked(a *meta.Attr) {
 	if a.TruncSeq == n.truncSeq {
 		n.attr = *a
 		n.size = max(n.size, a.Size)
@@ -96,13 +119,17 @@ func (n *inode) hear(a *meta.Attr) {
 
 // overlay corrects a's size and time by what this client has written and the service may not know.
 func (n *inode) overlay(a *meta.Attr) {
-	n.hear(a)
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.hearLocked(a)
+	n.overlayLocked(a)
+}
+
+func (n *inode) overlayLocked(a *meta.Attr) {
 	if a.TruncSeq <= n.truncSeq {
 		a.Size, a.TruncSeq = n.size, n.truncSeq
 	}
-	if n.dirty {
+	if n.dirty || n.taken {
 		a.Mtime = max(a.Mtime, n.mtime)
 		a.Ctime = max(a.Ctime, n.mtime)
 	}
@@ -120,6 +147,10 @@ func (n *inode) sequence() uint64 {
 func (n *inode) wrote(from, end int64, seq uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.wroteLocked(from, end, seq)
+}
+
+func (n *inode) wroteLocked(from, end int64, seq uint64) {
 	if seq == n.truncSeq {
 		n.gaps.wrote(n.size, from, end)
 		n.size = max(n.size, end)
@@ -141,6 +172,10 @@ func (n *inode) acked(stripe int) {
 func (n *inode) lose(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.loseLocked(err)
+}
+
+func (n *inode) loseLocked(err error) {
 	n.lost.seq++
 	n.lost.err = err
 	n.lost.seen = false
@@ -167,26 +202,73 @@ func (n *inode) baselineLocked() uint64 {
 	return n.lost.seq
 }
 
-// change is what a commit tells the service.
-type change struct {
-	size     int64
-	truncSeq uint64
-	mtime    int64
-}
-
-// takeDirty claims the uncommitted change; whoever fails to commit it gives it back.
-func (n *inode) takeDirty() (change, bool) {
+// unlease notes that a lease is gone.
+func (n *inode) unlease() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	was := n.dirty
-	n.dirty = false
-	return change{n.size, n.truncSeq, n.mtime}, was
+	n.lease.state = leaseNone
 }
 
-func (n *inode) giveBack() {
+// left notes that a recall was carried out. The service may have asked once more meanwhile: then
+// the lease has not gone back.
+func (n *inode) left() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.dirty = true
+	if n.lease.recalls--; n.lease.recalls == 0 && n.lease.state == leaseLeaving {
+		n.lease.state = leaseNone
+	}
+}
+
+// drop notes that all leases are gone, without having been asked for: what local handles show may
+// not be the last that was in the file.
+func (n *inode) drop() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lease.state = leaseNone
+	n.recalled = true
+	n.content.kept = nil
+}
+
+// leaving stops what is done under a lease that was recalled. It tells whether there is something
+// to be done before the lease can go back; then left must follow.
+func (n *inode) leaving() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.recalled = true
+	if n.lease.state == leaseHeld {
+		n.lease.state = leaseLeaving
+	}
+	if n.lease.state != leaseLeaving && n.content.local == 0 {
+		return false
+	}
+	n.lease.recalls++
+	return true
+}
+
+// regained notes that a service that was restarted has given a lease back under which something was
+// written.
+func (n *inode) regained(epoch uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lease.state, n.lease.epoch = leaseHeld, epoch
+}
+
+// claim is what is said of a handle to a service that was restarted.
+func (n *inode) claim(handle uint64, flags meta.OpenFlags, uid uint32) meta.Claimed {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return meta.Claimed{Handle: handle, Ino: n.ino, Flags: flags, UID: uid,
+		Write:       flags&meta.OpenWrite != 0 && (n.dirty || n.taken) && n.lease.epoch != 0,
+		DataVersion: n.content.version}
+}
+
+// grantedLocked takes over LeaseWrite from an answer, if the answer is not out of date.
+func (n *inode) grantedLocked(fs *FS, t cache.Token, a *meta.Attr) bool {
+	if a.Lease != meta.LeaseWrite || !fs.cache.Granted(t, n.ino) {
+		return false
+	}
+	n.lease.state, n.lease.epoch = leaseHeld, fs.leases.current()
+	return true
 }
 
 // node finds or makes the shared state of an inode and takes a reference.
@@ -199,8 +281,9 @@ func (fs *FS) node(a *meta.Attr) (*inode, error) {
 	n := fs.inodes[a.Ino]
 	if n == nil {
 		empty := a.DataVersion == 0 && a.Size == 0
-		n = &inode{ino: a.Ino, truncSeq: a.TruncSeq, mtime: a.Mtime, unknown: !empty,
-			appendMu: newTurn()}
+		n = &inode{ino: a.Ino, truncSeq: a.TruncSeq, mtime: a.Mtime, unknown: !empty && !a.Small,
+			appendMu: newTurn(), telling: newTurn()}
+		n.small.Store(a.Small)
 		fs.inodes[a.Ino] = n
 	}
 	n.mu.Lock()
@@ -208,6 +291,25 @@ func (fs *FS) node(a *meta.Attr) (*inode, error) {
 	n.refs++
 	n.learnLocked(a)
 	return n, nil
+}
+
+// ref finds the shared state of an inode that is open here and takes a reference; nil: there is
+// none.
+func (fs *FS) ref(ino meta.Ino) *inode {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	n := fs.inodes[ino]
+	if n != nil {
+		n.hold()
+	}
+	return n
+}
+
+// hold takes another reference.
+func (n *inode) hold() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refs++
 }
 
 // peek finds the shared state of an inode that is open here, without a reference: it is good for
@@ -265,26 +367,9 @@ func (fs *FS) dropIdleLocked(n *inode) {
 // commit tells the service what was written, if there is something to tell. With sync everything
 // that the service was told before is on stable storage when it returns.
 func (fs *FS) commit(ctx context.Context, n *inode, sync bool) error {
-	if err := fs.tellHoles(ctx, n); err != nil {
+	if err := n.telling.take(ctx); err != nil {
 		return err
 	}
-	c, dirty := n.takeDirty()
-	if !dirty {
-		if !sync {
-			return nil
-		}
-		return errs.Wrap("client.Sync", "", fs.svc.Sync(ctx))
-	}
-	s := fs.sess.Load()
-	w := meta.Change{Ino: n.ino, Size: c.size, TruncSeq: c.truncSeq, Mtime: c.mtime}
-	a, err := fs.svc.Commit(ctx, fs.trusted(), w, sync)
-	if err != nil && fs.checkSession(ctx, s, err) {
-		a, err = fs.svc.Commit(ctx, fs.trusted(), w, sync)
-	}
-	if err != nil {
-		n.giveBack()
-		return errs.Wrap("client.Commit", "", err)
-	}
-	n.hear(&a)
-	return nil
+	defer n.telling.giveBack()
+	return fs.tell(ctx, n, sync)
 }

@@ -68,13 +68,28 @@ func roomIn(from, to int64) (int64, error) {
 	return to, nil
 }
 
-// grow asks the service, once more if the session turns out to be lost.
+// roomAtEnd makes sure that n bytes may be appended to a file that only this client writes.
+func (f *File) roomAtEnd(ctx context.Context, n int64) error {
+	size := f.Size()
+	to, err := f.Room(ctx, size, size+n)
+	if err == nil && to < size+n {
+		_, err = roomIn(to, to)
+	}
+	return err
+}
+
+// grow asks the service, once more if the session turns out to be lost, or if files of this client
+// that are closed may give room back that the service does not know of yet.
 func (f *File) grow(ctx context.Context, end int64) (int64, error) {
 	g := f.grant.Load()
 	s := f.fs.sess.Load()
 	to, err := f.fs.svc.Grow(ctx, meta.Caller{Session: g.session}, f.node.ino, end)
 	if err != nil && f.fs.checkSession(ctx, s, err) {
 		g = f.grant.Load()
+		to, err = f.fs.svc.Grow(ctx, meta.Caller{Session: g.session}, f.node.ino, end)
+	}
+	if errs.KindOf(err) == errs.Quota && f.fs.endings.count() > 0 {
+		f.fs.flushEndings(ctx)
 		to, err = f.fs.svc.Grow(ctx, meta.Caller{Session: g.session}, f.node.ino, end)
 	}
 	return to, err

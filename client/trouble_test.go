@@ -323,6 +323,7 @@ func TestSyncAfterClose(t *testing.T) {
 		t.Fatalf("servers asked again: %v", got)
 	}
 	must(t, r.Close(ctx))
+	fs.flushEndings(ctx)
 	if n := len(fs.inodes); n != 0 {
 		t.Errorf("%d inodes are remembered", n)
 	}
@@ -383,7 +384,7 @@ func TestKeepAlive(t *testing.T) {
 // closed.
 func TestSizesBetweenClients(t *testing.T) {
 	c := newCluster(t, 3, store.Options{})
-	a, b := c.client(Options{}), c.client(Options{FreshMax: -1})
+	a, b := c.client(Options{}), c.client(Options{})
 	ctx := context.Background()
 	f := create(t, a, "f", 3)
 	r, err := b.Open(ctx, "/f")

@@ -1,0 +1,289 @@
+package client
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/wait"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// leases is what a client knows of the leases of its session: see meta.Leases. What they are on
+// lies in FS.cache, and of files that are written here in their inodes.
+//
+// One goroutine listens all the time. It takes the inodes of recalls out of the cache at once.
+// Where a file has something to be told, it is told by a goroutine of its own, and acknowledged
+// then.
+type leases struct {
+	mu      sync.Mutex
+	session uint64
+	time    time.Duration
+	life    uint32
+	epoch   uint64
+	seen    uint64          // the highest recall
+	doing   map[uint64]bool // recalls that are being carried out, by their serial numbers
+	done    []meta.Recall   // those that the service must hear of
+}
+
+// begin starts with the leases of a new session.
+func (l *leases) begin(info *meta.SessionInfo) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.session, l.life, l.epoch = info.ID, info.Life, info.Epoch
+	l.time = time.Duration(info.LeaseTimeMs) * time.Millisecond
+	l.seen, l.done, l.doing = 0, nil, map[uint64]bool{}
+}
+
+// current is the epoch that changes under a lease carry.
+func (l *leases) current() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.epoch
+}
+
+// lives is the life of the service that was heard of last.
+func (l *leases) lives() uint32 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.life
+}
+
+// say puts together what is said to the service.
+func (l *leases) say(session uint64, wait bool) meta.Listening {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	said := meta.Listening{Session: session, Seen: l.seen}
+	n := min(len(l.done), meta.RecallsMax)
+	said.Acks, l.done = l.done[:n:n], l.done[n:]
+	if wait && len(l.done) == 0 {
+		said.WaitMs = uint32(max(l.time/3, time.Millisecond) / time.Millisecond)
+	}
+	return said
+}
+
+// unsaid takes acknowledgements back that may not have arrived.
+func (l *leases) unsaid(session uint64, acks []meta.Recall) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.session == session {
+		l.done = append(l.done, acks...)
+	}
+}
+
+// carriedOut notes the end of a recall.
+func (l *leases) carriedOut(session uint64, r meta.Recall) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.session == session {
+		delete(l.doing, r.Serial)
+		l.done = append(l.done, r)
+	}
+}
+
+// news is what an answer changes.
+type news struct {
+	recalls []meta.Recall // those that were not heard of before
+	drop    bool          // all leases are gone
+	restart bool          // because the service was restarted
+	extend  bool
+}
+
+// take reads an answer. Several may come in any order.
+func (l *leases) take(session uint64, h *meta.Heard) (n news) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.session != session || h.Life < l.life || h.Life == l.life && h.Epoch < l.epoch {
+		return n // of another session, or overtaken by one that says that leases are gone
+	}
+	n.restart = h.Life > l.life
+	n.drop = n.restart || h.Epoch > l.epoch
+	n.extend = h.Extended
+	l.life, l.epoch = h.Life, h.Epoch
+	for _, r := range h.Recalls {
+		if r.Serial > l.seen && !l.doing[r.Serial] {
+			l.doing[r.Serial] = true
+			n.recalls = append(n.recalls, r)
+		}
+	}
+	for _, r := range n.recalls {
+		l.seen = max(l.seen, r.Serial)
+	}
+	return n
+}
+
+// listen keeps the session and its leases alive. While the service is away it goes on trying,
+// without a limit of its own, so that a service that comes back hears of the session at once; a
+// session that ended in between is noticed by the answer.
+func (fs *FS) listen() {
+	for fs.life.Err() == nil {
+		s := fs.sess.Load()
+		err := fs.listenOnce(fs.life, s, true)
+		switch errs.KindOf(err) {
+		case errs.OK, errs.Canceled:
+			continue
+		case errs.Stale, errs.NotFound:
+			if err = fs.replaceSession(fs.life, s); err == nil {
+				continue
+			}
+			fs.opts.Logger.Warn("session lost and not replaced", "err", err)
+		default:
+			fs.opts.Logger.Warn("keeping the session alive failed", "err", err)
+		}
+		if !wait.Sleep(fs.life, max(min(s.lease/3, pauseMax), pauseFirst)) {
+			return
+		}
+	}
+}
+
+// listenOnce says what there is to say, and acts upon the answer. With wait the service may keep
+// the request until there is something to tell.
+func (fs *FS) listenOnce(ctx context.Context, s *session, wait bool) error {
+	said := fs.leases.say(s.id, wait)
+	sent := time.Now()
+	h, err := fs.svc.Listen(ctx, said)
+	if err != nil {
+		fs.leases.unsaid(s.id, said.Acks)
+		return err
+	}
+	n := fs.leases.take(s.id, &h)
+	if n.drop {
+		fs.dropLeases()
+	}
+	for _, r := range n.recalls {
+		fs.recalled(s, r)
+	}
+	if n.extend {
+		fs.cache.Extend(sent.Add(s.leases))
+	}
+	if n.restart {
+		fs.workers.Go(func() { fs.claim(s, h.Life) })
+	}
+	return nil
+}
+
+// dropLeases forgets everything that rests on leases. What was written under one stays, and is told
+// when the client has found out whether somebody else was there meanwhile.
+func (fs *FS) dropLeases() {
+	fs.cache.Drop()
+	for _, n := range fs.allInodes() {
+		n.drop()
+	}
+}
+
+func (fs *FS) allInodes() []*inode {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	all := make([]*inode, 0, len(fs.inodes))
+	for _, n := range fs.inodes {
+		all = append(all, n)
+	}
+	return all
+}
+
+// recalled gives a lease back.
+func (fs *FS) recalled(s *session, r meta.Recall) {
+	fs.cache.Recall(r.Ino)
+	n := fs.ref(r.Ino)
+	if n == nil || !n.leaving() {
+		if n != nil {
+			fs.unref(n)
+		}
+		fs.leases.carriedOut(s.id, r)
+		return
+	}
+	fs.workers.Go(func() {
+		defer fs.unref(n)
+		ctx, cancel := context.WithTimeout(fs.life, 2*s.leases) // nobody waits for it any longer
+		defer cancel()
+		if err := fs.giveUp(ctx, n, r.MoveOut); err != nil {
+			fs.opts.Logger.Warn("what was written under a lease could not be told when it was recalled",
+				"ino", n.ino, "err", err)
+		}
+		n.left()
+		fs.leases.carriedOut(s.id, r)
+		if err := fs.listenOnce(ctx, s, false); err != nil {
+			fs.opts.Logger.Debug("acknowledging a recall failed", "err", err) // the next one says it
+		}
+	})
+}
+
+// giveUp tells what was changed under a lease that goes back, and makes handles that nobody but
+// this client knows of known to the service: the file may be about to be removed.
+func (fs *FS) giveUp(ctx context.Context, n *inode, out bool) error {
+	err := fs.announceAll(ctx, n)
+	w := fs.writer(n.ino)
+	if w == nil { // handles that wait to be closed tell what was written when they are
+		fs.flushEndings(ctx)
+	}
+	if werr := n.telling.take(ctx); werr != nil {
+		return werr
+	}
+	defer n.telling.giveBack()
+	if out && w != nil && n.small.Load() {
+		return fs.moveOutTelling(ctx, w)
+	}
+	if terr := fs.tell(ctx, n, false); err == nil {
+		err = terr
+	}
+	return err
+}
+
+// claim names all open handles to a service that was restarted, with the leases that something was
+// written under. A file that is gone fails from then on; the others go on.
+func (fs *FS) claim(s *session, life uint32) {
+	claims := fs.claimed(s)
+	list := make([]meta.Claimed, len(claims))
+	for i := range claims {
+		list[i] = claims[i].Claimed
+	}
+	tok := fs.cache.Begin()
+	var regained []meta.Regained
+	for first := true; first || len(regained) < len(list); first = false {
+		part := list[len(regained):min(len(list), len(regained)+meta.ClaimMax)]
+		last := len(regained)+len(part) == len(list)
+		got, err := fs.svc.Claim(fs.life, s.id, life, part, last)
+		if err != nil { // the next answer says what to do: another life, or another session
+			fs.opts.Logger.Warn("claiming open files failed", "err", err)
+			return
+		}
+		regained = append(regained, got...)
+	}
+	epoch := fs.leases.current()
+	for i := range claims {
+		c := &claims[i]
+		switch {
+		case regained[i].Gone && c.file != nil:
+			c.file.die(c.file.grant.Load(), errs.New(errs.NotFound, "client.Claim", "", nil))
+		case regained[i].Lease == meta.LeaseWrite && fs.cache.Granted(tok, c.Ino):
+			c.node.regained(epoch)
+		}
+	}
+}
+
+// claim is a handle that is claimed: of a file, or one that waits to be closed.
+type claim struct {
+	meta.Claimed
+	node *inode
+	file *File // nil: it is being closed
+}
+
+// claimed lists the handles of a session. Those that the service did not know of get a number.
+func (fs *FS) claimed(s *session) (list []claim) {
+	for _, f := range fs.openFiles() {
+		g := f.grant.Load()
+		if g.handle == 0 {
+			g = f.number(g)
+		}
+		if g.session == s.id {
+			list = append(list, claim{f.node.claim(g.handle, f.flags, f.cred.UID), f.node, f})
+		}
+	}
+	for _, e := range fs.endings.all() {
+		if e.caller.Session == s.id && e.node != nil {
+			list = append(list, claim{e.node.claim(e.handle, e.flags, e.uid), e.node, nil})
+		}
+	}
+	return list
+}
