@@ -74,7 +74,8 @@ func (fs *FS) tellHoles(ctx context.Context, n *inode) error {
 	if !untold {
 		return nil
 	}
-	a, err := fs.svc.Commit(ctx, fs.trusted(), meta.Change{Ino: n.ino, TruncSeq: seq, Holes: true}, false)
+	w := meta.Change{Ino: n.ino, TruncSeq: seq, Holes: true}
+	a, err := fs.svc.Commit(ctx, fs.trusted(), w, false)
 	if err != nil {
 		return errs.Wrap("client.Commit", "", err)
 	}

@@ -16,8 +16,8 @@ import (
 //
 // A removal that takes the last name asks first whether the inode is open (dropping). If it is not,
 // the inode counts as dying until the removal is over, and whoever wants to open it waits for that.
-// If it is, the removal keeps the inode itself while it is committed, so that the last Close knows of
-// the orphan.
+// If it is, the removal keeps the inode itself while it is committed, so that the last Close knows
+// of the orphan.
 //
 // flagWriters is set in the commit of the first writer and cleared in that of the last one. Both
 // hold the turn of the inode meanwhile, so that the number of writers does not change under them.
