@@ -233,9 +233,10 @@ func (e *env) restart(own ...meta.Claimed) {
 // claim lets a session claim what it has open.
 func (e *env) claim(session uint64, own ...meta.Claimed) {
 	e.Helper()
-	heard, err := e.Service.Listen(e.ctx, meta.Listening{Session: session})
+	info, err := e.Service.NewSession(e.ctx, "life") // who listens would be waited for
 	e.must(err)
-	got, err := e.Service.Claim(e.ctx, session, heard.Life, own, true)
+	e.must(e.Service.EndSession(e.ctx, info.ID))
+	got, err := e.Service.Claim(e.ctx, session, info.Life, own, true)
 	e.must(err)
 	for i := range got {
 		if got[i].Gone {
