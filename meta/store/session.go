@@ -45,6 +45,7 @@ type sessions struct {
 	handles   int                 // of all
 	unsettled int                 // of byID, those that are earlier
 	inodes    map[meta.Ino]*opens
+	nameless  map[meta.Ino]*opens // of inodes, the orphans
 
 	// The grace time after a start: see grace.go.
 	awaited int           // of byID, those that are earlier and may hold leases
