@@ -69,7 +69,8 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 		numbers:  newNumbers(store),
 		inFlight: inFlight{ids: map[kv.ReqID]chan struct{}{}},
 		sessions: sessions{byID: map[uint64]*alive{}, byClient: map[string][]uint64{},
-			inodes: map[meta.Ino]*opens{}, calm: make(chan struct{})},
+			inodes: map[meta.Ino]*opens{}, nameless: map[meta.Ino]*opens{},
+			calm: make(chan struct{})},
 		servers:  servers{byID: map[uint32]*joined{}},
 		backlogs: backlogs{byID: map[uint32]*backlog{}},
 		locks:    newLocks(&opt),
@@ -232,13 +233,15 @@ type Status struct {
 	Trees     int   // directories without a name that are being emptied, counted up to 10000
 	Pruned    int64 // entries that were removed with trees since the start
 	Collected int64 // objects that no file named, removed since the start
+	Leases    lease.Counts
 	Unnamed   int64 // such objects that are left alone: files of theirs may have been forgotten
 }
 
 // Status counts.
 func (s *Store) Status() (Status, error) {
 	st := Status{ClusterID: s.cluster, Removed: s.gone.Load(), Pauses: s.pauses.Load(),
-		Collected: s.collected.Load(), Unnamed: s.unnamed.Load(), Pruned: s.trees.removed()}
+		Collected: s.collected.Load(), Unnamed: s.unnamed.Load(), Pruned: s.trees.removed(),
+		Leases: s.leases.Counts()}
 	st.Sessions, st.Ending, st.Handles = s.sessions.count()
 	st.Locks, st.LockWaits = s.locks.Counts()
 	err := s.look(func(t *txn) error {
