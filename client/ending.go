@@ -162,9 +162,12 @@ func (fs *FS) closeRound(ctx context.Context) (some bool) {
 			all = all[1:]
 			continue
 		}
-		if fs.tellsFirst(&all[0]) && fs.commit(ctx, all[0].node, false) != nil {
-			left, all = append(left, all[0]), all[1:]
-			continue
+		if fs.tellsFirst(&all[0]) {
+			if err := fs.commit(ctx, all[0].node, false); err != nil {
+				fs.opts.Logger.Debug("what was written could not be told", "ino", all[0].node.ino, "err", err)
+				left, all = append(left, all[0]), all[1:]
+				continue
+			}
 		}
 		b := batch{fs: fs, caller: all[0].caller}
 		for len(all) > 0 && b.add(&all[0]) {

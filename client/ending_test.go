@@ -122,7 +122,7 @@ func TestNoHandleWithoutAnOwner(t *testing.T) {
 	svc.heal()
 	kept, err := fs.Create(ctx, "/kept")
 	must(t, err)
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		st, err := c.meta.Status()
 		must(t, err)
 		if st.Handles == 1 && fs.endings.count() == 0 && st.Queued == 0 {

@@ -71,18 +71,28 @@ func (fs *FS) flush() {
 	}
 }
 
+// flushesMax is how many files are told at once.
+const flushesMax = 16
+
 // flushAll tells all that is known to be untold. What fails for the moment is tried again later.
 func (fs *FS) flushAll(ctx context.Context) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, flushesMax)
 	for _, n := range fs.flushing.take() {
-		err := fs.flushOne(ctx, n)
-		if errs.KindOf(err).Passing() && ctx.Err() == nil {
-			fs.flushing.put(n)
-		} else if err != nil {
-			fs.opts.Logger.Error("data of a small file could not be told", "ino", n.ino, "err", err)
-			n.lose(err)
-		}
-		fs.unref(n)
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			err := fs.flushOne(ctx, n)
+			if errs.KindOf(err).Passing() && ctx.Err() == nil {
+				fs.flushing.put(n)
+			} else if err != nil {
+				fs.opts.Logger.Error("data of a small file could not be told", "ino", n.ino, "err", err)
+				n.lose(err)
+			}
+			fs.unref(n)
+		})
 	}
+	wg.Wait()
 }
 
 // flushOne tells what a file has to tell. One that is closed, and whose session was lost before it
