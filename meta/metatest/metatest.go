@@ -122,12 +122,6 @@ func Run(t *testing.T, open Open) {
 	}
 }
 
-// testCase is one test of the suite.
-type testCase struct {
-	name string
-	test func(e *env)
-}
-
 // leaseCases are about what clients may keep.
 var leaseCases = []testCase{
 	{"LeasesAreRecalled", testLeasesAreRecalled},
