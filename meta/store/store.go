@@ -30,7 +30,7 @@ type Store struct {
 	spaces   spaces
 	backlogs backlogs
 	locks    *lock.Table
-	started  time.Time     // when the leases of the last process's sessions began anew
+	started  time.Time // when the leases of the last process's sessions began anew
 	trees    *trees
 	upkeep   *upkeep
 	losses   atomic.Uint64 // how often a server has lost its memory; see lost.go
