@@ -65,7 +65,8 @@ func (s *slowOpens) Create(ctx context.Context, c meta.Caller, dir meta.Ino, nam
 func TestInterruptedOpensLeaveNoHandle(t *testing.T) {
 	c := newCluster(t, 2)
 	svc := &slowOpens{Service: c.meta}
-	fs, err := client.New(svc, c.data, client.Options{WaitMax: time.Minute})
+	fs, err := client.New(svc, c.data, client.Options{WaitMax: time.Minute,
+		Cache: -1}) // so that every opening asks
 	must(t, err)
 	dir := t.TempDir()
 	m, err := Mount(context.Background(), fs, dir, Options{})
