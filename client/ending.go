@@ -271,6 +271,8 @@ func (b *batch) close(ctx context.Context) (left []ending) {
 	if len(b.items) == 0 {
 		return left
 	}
+	ctx, stop := b.fs.leases.within(ctx)
+	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, callMax(b.fs.opts.WaitMax))
 	defer cancel()
 	list := make([]meta.Closing, len(b.items))

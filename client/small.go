@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"io"
 
@@ -156,7 +157,11 @@ func (n *inode) accept(fs *FS, t cache.Token, a *meta.Attr, data []byte, decide 
 		n.grantedLocked(fs, t, a)
 		return
 	}
-	keep := n.content.known && (held || busy && same)
+	if busy && !held && decide && n.content.known && a.TruncSeq == n.truncSeq &&
+		bytes.Equal(data, n.content.data) {
+		n.dirty = false // it was told, and the answer was lost
+	}
+	keep := n.content.known && (held || n.dirty && same)
 	if busy && !held && !decide || !keep && data == nil && a.Size > 0 || !n.grantedLocked(fs, t, a) {
 		return // a lease without the data is of no use
 	}
@@ -166,7 +171,7 @@ func (n *inode) accept(fs *FS, t cache.Token, a *meta.Attr, data []byte, decide 
 		}
 		return
 	}
-	if busy {
+	if n.dirty {
 		n.dirty = false
 		n.loseLocked(errOvertaken())
 	}
@@ -373,7 +378,7 @@ func (f *File) mapSmall(ctx context.Context, off, n int64) (
 	out []stripe.Extent, done bool, err error) {
 	var size int64
 	done, err = f.readSmall(ctx, func(data []byte) { size = int64(len(data)) })
-	if !done || err != nil || off >= size {
+	if !done || err != nil || off >= size || n == 0 {
 		return nil, done, err
 	}
 	return []stripe.Extent{{Off: off, Len: min(n, size-off)}}, true, nil
