@@ -171,8 +171,8 @@ func decFound(d *wire.Dec, f *Found) {
 	}
 }
 
-// encChange: |ino u64 |size i64 |truncseq u64 |mtime i64 |holes u8 |epoch u64 |whole u8 |data |, the
-// data only if whole is set.
+// encChange: |ino u64 |size i64 |truncseq u64 |mtime i64 |holes u8 |epoch u64 |whole u8 |data |,
+// the data only if whole is set.
 func encChange(e *wire.Enc, c *Change) {
 	e.U64(uint64(c.Ino))
 	e.I64(c.Size)

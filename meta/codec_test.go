@@ -47,9 +47,10 @@ func drawArgs(t *rapid.T) Args {
 		Version: 11, Life: 12, Handle: 13, Change: change,
 		Closing:  Closing{Handle: 15, Dirty: true, Change: change},
 		Closings: []Closing{{Handle: 16}, {Handle: 17, Dirty: true, Change: change}},
-		Listen:   Listening{Session: 18, Seen: 19, WaitMs: 20, Acks: []Recall{{1, 2, true}, {3, 4, false}}},
-		Claims:   []Claimed{{Handle: 21, Ino: 22, Flags: 3, UID: 23, Write: true, DataVersion: 24}},
-		Session:  14, Mac: [32]byte{31: 9},
+		Listen: Listening{Session: 18, Seen: 19, WaitMs: 20,
+			Acks: []Recall{{1, 2, true}, {3, 4, false}}},
+		Claims:  []Claimed{{Handle: 21, Ino: 22, Flags: 3, UID: 23, Write: true, DataVersion: 24}},
+		Session: 14, Mac: [32]byte{31: 9},
 		Handles: rapid.SliceOfN(rapid.Uint64(), 1, 9).Draw(t, "handles"),
 		Server:  Server{ID: 1, Addr: "a", StoreID: 2, Total: 3, Free: 4, Verifier: 5},
 	}

@@ -23,6 +23,7 @@ type Service interface {
 	Attrs
 	Xattrs
 	Files
+	Batches
 	Smalls
 	Appends
 	Sessions
@@ -54,8 +55,8 @@ type Names interface {
 
 // Finds is Lookup for clients that keep what they are told.
 type Finds interface {
-	// Find looks for a name in a directory; "." and ".." are names too. A name that is not there is an
-	// answer, not an error.
+	// Find looks for a name in a directory; "." and ".." are names too. A name that is not there is
+	// an answer, not an error.
 	Find(ctx context.Context, c Caller, dir Ino, name string) (Found, error)
 }
 
@@ -103,20 +104,23 @@ type Files interface {
 	Open(ctx context.Context, c Caller, ino Ino, flags OpenFlags) (Handle, error)
 
 	// Commit tells what a writer has done. With sync it is, and everything before it, on stable
-	// storage when it returns. The caller's session must have the file open for writing (errs.Closed).
+	// storage when it returns. The caller's session must have the file open for writing
+	// (errs.Closed).
 	Commit(ctx context.Context, c Caller, w Change, sync bool) (Attr, error)
 
 	// Renew signs fresh capabilities for open handles of the caller's session. A handle that is
 	// not known any more has no Caps in the answer.
 	Renew(ctx context.Context, c Caller, handles []uint64) ([]Handle, error)
 
-	// Close ends a handle, with Commit's treatment of what was written in the same step. The handle is
-	// closed even if that is refused (errs.Fenced).
-	// A Close of HandleOf an opening's request id that carries that id itself takes the opening
-	// back: whether it was done or is still on its way, it leaves no handle. It succeeds if there
-	// is none.
+	// Close ends a handle, with Commit's treatment of what was written in the same step. The handle
+	// is closed even if that is refused (errs.Fenced). A Close of HandleOf an opening's request id
+	// that carries that id itself takes the opening back: whether it was done or is still on its way,
+	// it leaves no handle. It succeeds if there is none.
 	Close(ctx context.Context, c Caller, w Closing) error
+}
 
+// Batches closes files in batches.
+type Batches interface {
 	// CloseMany closes up to CloseMax handles in few steps. The answer has what Close would have
 	// returned for each. An error means that some may be closed, and that it may be repeated.
 	CloseMany(ctx context.Context, c Caller, list []Closing) ([]errs.Kind, error)
@@ -124,11 +128,12 @@ type Files interface {
 
 // Small files. A regular file is born small: its data, at most SmallMax bytes, lies with its
 // metadata. Only the holder of LeaseWrite changes it (Commit, Close). Before the file grows, gets a
-// hole, or is written by a second client, it is moved out: the holder of LeaseWrite writes all of its
-// data to the I/O servers, syncs it there, and then calls MoveOut. A file never becomes small again.
+// hole, or is written by a second client, it is moved out: the holder of LeaseWrite writes all of
+// its data to the I/O servers, syncs it there, and then calls MoveOut. A file never becomes small
+// again.
 type Smalls interface {
-	// ReadSmall returns the data of a small file. errs.Invalid: it is not small (any more). The caller
-	// must be allowed to read, or its session have the file open.
+	// ReadSmall returns the data of a small file. errs.Invalid: it is not small (any more). The
+	// caller must be allowed to read, or its session have the file open.
 	ReadSmall(ctx context.Context, c Caller, ino Ino) (Attr, []byte, error)
 
 	// MoveOut says that the I/O servers have the data that Change describes, which began with the
@@ -186,16 +191,17 @@ type Sessions interface {
 //
 // Leases are not kept over a restart of the service. A client that hears of another Life drops all
 // leases and claims the files that it has open. Until all sessions that were there before have done
-// so, or LeaseTime is over, operations that change something wait. Handles of a session that has not
-// claimed them are not known yet: whoever names one, or commits, gets errs.Again.
+// so, or LeaseTime is over, operations that change something wait. Handles of a session that has
+// not claimed them are not known yet: whoever names one, or commits, gets errs.Again.
 type Leases interface {
 	// Listen renews the session and its leases, acknowledges recalls, and returns recalls that the
-	// client has not seen. It waits for them for a while. It may be repeated freely, and several may be
-	// under way.
+	// client has not seen. It waits for them for a while. It may be repeated freely, and several may
+	// be under way.
 	Listen(ctx context.Context, l Listening) (Heard, error)
 
-	// Claim names handles that the session had open in earlier lives of the service. The list may come
-	// in parts, the last one says so. errs.Conflict: the service lives another life than the given one.
+	// Claim names handles that the session had open in earlier lives of the service. The list may
+	// come in parts, the last one says so. errs.Conflict: the service lives another life than the
+	// given one.
 	Claim(ctx context.Context, session uint64, life uint32, list []Claimed, last bool) (
 		[]Regained, error)
 }

@@ -208,8 +208,8 @@ type Closing struct {
 }
 
 // Recall asks for the lease on an inode back: what the session knows of the inode from answers with
-// a lower serial number is not to be used any more. The holder of LeaseWrite tells first what it has
-// changed (Commit), and with MoveOut moves a small file out (see Files.MoveOut).
+// a lower serial number is not to be used any more. The holder of LeaseWrite tells first what it
+// has changed (Commit), and with MoveOut moves a small file out (see Files.MoveOut).
 type Recall struct {
 	Ino     Ino
 	Serial  uint64

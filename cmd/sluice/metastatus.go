@@ -92,6 +92,13 @@ func (h *metaHandler) families() []admin.Family {
 		f.count("meta_pauses_total", "Times that the service did not run and renewed all leases.",
 			uint64(st.Pauses))
 		f.gauge("meta_handles", "Open files of all sessions.", int64(st.Handles))
+		f.gauge("meta_leases", "Leases on files and directories that clients hold.",
+			int64(st.Leases.Leases))
+		f.count("meta_leases_total", "Leases that were granted.", st.Leases.Granted)
+		f.count("meta_leases_refused_total", "Answers that came without a lease.", st.Leases.Refused)
+		f.count("meta_recalls_total", "Leases that were asked for back.", st.Leases.Recalls)
+		f.count("meta_recalls_expired_total", "Clients that did not answer and lost their leases.",
+			st.Leases.Expired)
 		f.gauge("meta_files", "Files and directories.", st.Files)
 		f.gauge("meta_queued", "Removed files whose remains wait to be removed.", int64(st.Queued))
 		f.count("meta_removed_total", "Files whose remains were removed.", uint64(st.Removed))

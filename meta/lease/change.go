@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-// Wait is for leases that are recalled. Done is closed when none of them is left. At its deadline, if
-// it is not closed by then, the owner calls Table.Expire, after which it is.
+// Wait is for leases that are recalled. Done is closed when none of them is left. At its deadline,
+// if it is not closed by then, the owner calls Table.Expire, after which it is.
 type Wait struct {
 	Done     chan struct{}
 	deadline time.Time
@@ -33,17 +33,17 @@ type Change struct {
 	marked []mark
 }
 
-// mark is an inode that a change has marked. alone: no other change was under way then; begun is how
-// many had begun.
+// mark is an inode that a change has marked. alone: no other change was under way then; begun is
+// how many had begun.
 type mark struct {
 	on    *inode
 	alone bool
 	begun uint64
 }
 
-// Begin marks inodes that an operation of a session will change: until End nobody gets a new lease on
-// them. Leases that other sessions hold are recalled; if there are some the operation must wait. An
-// operation may begin more than once, as it learns what it will change.
+// Begin marks inodes that an operation of a session will change: until End nobody gets a new lease
+// on them. Leases that other sessions hold are recalled; if there are some the operation must wait.
+// An operation may begin more than once, as it learns what it will change.
 func (c *Change) Begin(t *Table, id uint64, inos []meta.Ino, moveOut bool, now time.Time) *Wait {
 	if len(inos) == 0 {
 		return nil
@@ -77,8 +77,8 @@ func (c *Change) has(in *inode) bool {
 	return false
 }
 
-// Lend ends a change that a session has made, and gives it a lease on one of the inodes: it knows what
-// is there now, if no other change was under way meanwhile.
+// Lend ends a change that a session has made, and gives it a lease on one of the inodes: it knows
+// what is there now, if no other change was under way meanwhile.
 func (c *Change) Lend(id uint64, ino meta.Ino, mode meta.LeaseMode, now time.Time) (
 	meta.LeaseMode, uint64) {
 
@@ -127,8 +127,8 @@ func (t *Table) Others(id uint64, ino meta.Ino) bool {
 
 // Look is for an operation that reads: the size, times and data of a file whose LeaseWrite another
 // session holds are known to that one only. It is recalled; nil: nobody else has it. Who wants to
-// write recalls all that others have, from LeaseRead on. moveOut asks the holder to move a small file
-// out.
+// write recalls all that others have, from LeaseRead on. moveOut asks the holder to move a small
+// file out.
 func (t *Table) Look(id uint64, ino meta.Ino, from meta.LeaseMode, moveOut bool,
 	now time.Time) *Wait {
 
@@ -141,7 +141,8 @@ func (t *Table) Look(id uint64, ino meta.Ino, from meta.LeaseMode, moveOut bool,
 	return t.recallAllLocked(in, id, from, moveOut, now, nil)
 }
 
-// recallAllLocked recalls the leases of others on an inode, from a mode on, and adds them to a wait.
+// recallAllLocked recalls the leases of others on an inode, from a mode on, and adds them to a
+// wait.
 func (t *Table) recallAllLocked(in *inode, id uint64, from meta.LeaseMode, moveOut bool,
 	now time.Time, w *Wait) *Wait {
 
@@ -171,8 +172,8 @@ func (t *Table) recallAllLocked(in *inode, id uint64, from meta.LeaseMode, moveO
 	return w
 }
 
-// recallLocked asks for a lease back, or once more for one to be moved out. The time since which the
-// session owes the answer is that of the first time.
+// recallLocked asks for a lease back, or once more for one to be moved out. The time since which
+// the session owes the answer is that of the first time.
 func (t *Table) recallLocked(l *lease, moveOut bool, now time.Time) {
 	t.serial++
 	t.counts.Recalls++
@@ -207,9 +208,9 @@ func (t *Table) heatLocked(in *inode, now time.Time) {
 	}
 }
 
-// Expire forgets the leases of sessions that owe an answer for longer than leases last: they have run
-// out, because nothing was extended meanwhile. It also forgets what is calm again. It is to be called
-// at the deadline of a Wait, and now and then.
+// Expire forgets the leases of sessions that owe an answer for longer than leases last: they have
+// run out, because nothing was extended meanwhile. It also forgets what is calm again. It is to be
+// called at the deadline of a Wait, and now and then.
 func (t *Table) Expire(now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,7 +1,7 @@
 // Package lease keeps track of which session may rely on what it knows of which inode, and of who
-// must be asked before that changes. It is the table behind meta.Leases, and nothing else: it does no
-// I/O, has no goroutines and no clock of its own, and knows nothing of files. Times are given to it;
-// whoever has to wait gets a Wait with a channel and a deadline.
+// must be asked before that changes. It is the table behind meta.Leases, and nothing else: it does
+// no I/O, has no goroutines and no clock of its own, and knows nothing of files. Times are given to
+// it; whoever has to wait gets a Wait with a channel and a deadline.
 //
 // How an operation that changes inodes uses it: Begin marks them, so that no new leases are granted
 // on them, and recalls those of other sessions; when they are back, or have run out, the operation
@@ -153,9 +153,9 @@ func (t *Table) Counts() Counts {
 }
 
 // Grant gives a session a lease on an inode, and returns what it has now: LeaseNone if it is not to
-// have one. Whoever asks for LeaseWrite must have made sure that no other session may hold any lease
-// (Begin); it is not given otherwise. Must is for who cannot do without: then it does not matter how
-// often the inode was recalled.
+// have one. Whoever asks for LeaseWrite must have made sure that no other session may hold any
+// lease (Begin); it is not given otherwise. Must is for who cannot do without: then it does not
+// matter how often the inode was recalled.
 func (t *Table) Grant(id uint64, ino meta.Ino, mode meta.LeaseMode, must bool, now time.Time) (
 	meta.LeaseMode, uint64) {
 
@@ -274,8 +274,8 @@ func (t *Table) tidyLocked(in *inode) {
 	}
 }
 
-// Release takes a lease back that was granted a moment ago and of which nobody was told. One that the
-// session had before stays, and one that is recalled already: its holder answers.
+// Release takes a lease back that was granted a moment ago and of which nobody was told. One that
+// the session had before stays, and one that is recalled already: its holder answers.
 func (t *Table) Release(id uint64, ino meta.Ino, serial uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -297,8 +297,8 @@ func (t *Table) Downgrade(id uint64, ino meta.Ino) {
 	}
 }
 
-// Lapsed tells whether LeaseWrite on an inode has run out instead of being given back: then its holder
-// may still be about something that it began under it. That is so until Forget.
+// Lapsed tells whether LeaseWrite on an inode has run out instead of being given back: then its
+// holder may still be about something that it began under it. That is so until Forget.
 func (t *Table) Lapsed(ino meta.Ino) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -338,7 +338,8 @@ func (t *Table) Regain(id uint64, ino meta.Ino, now time.Time) (meta.LeaseMode, 
 	return mode, serial
 }
 
-// Writes tells whether a session holds LeaseWrite, recalled or not, and has held it since the epoch.
+// Writes tells whether a session holds LeaseWrite, recalled or not, and has held it since the
+// epoch.
 func (t *Table) Writes(id uint64, ino meta.Ino, epoch uint64) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

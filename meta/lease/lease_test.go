@@ -15,8 +15,8 @@ func table(opt Options) (*Table, time.Time) {
 	return t, time.Unix(100, 0)
 }
 
-// TestContention: what is recalled once is granted again at once; what is recalled again and again is
-// not, for a while that grows, and is forgotten.
+// TestContention: what is recalled once is granted again at once; what is recalled again and again
+// is not, for a while that grows, and is forgotten.
 func TestContention(t *testing.T) {
 	x, now := table(Options{})
 	round := func() (wait time.Duration) {
@@ -61,8 +61,8 @@ func TestContention(t *testing.T) {
 	}
 }
 
-// TestSerialsGoOn: after a restart numbers are higher, so that nobody takes an answer of the last life
-// for one of this.
+// TestSerialsGoOn: after a restart numbers are higher, so that nobody takes an answer of the last
+// life for one of this.
 func TestSerialsGoOn(t *testing.T) {
 	x, now := table(Options{})
 	_, before := x.Grant(1, 7, meta.LeaseRead, false, now)
@@ -74,8 +74,8 @@ func TestSerialsGoOn(t *testing.T) {
 	}
 }
 
-// TestFull: a session with too many leases is asked for the oldest one, and gets a new one when it is
-// back.
+// TestFull: a session with too many leases is asked for the oldest one, and gets a new one when it
+// is back.
 func TestFull(t *testing.T) {
 	x, now := table(Options{SessionMax: 3})
 	for ino := meta.Ino(1); ino <= 3; ino++ {

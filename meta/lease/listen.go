@@ -3,8 +3,8 @@ package lease
 import "github.com/sluice-storage/sluice/meta"
 
 // Hear begins a Listen: it takes the acknowledgements of a session. Extended tells whether the
-// request extends the leases: only what is recalled from now on can be recalled while they last. false:
-// the session does not listen.
+// request extends the leases: only what is recalled from now on can be recalled while they last.
+// false: the session does not listen.
 func (t *Table) Hear(l *meta.Listening) (extended, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -21,8 +21,8 @@ func (t *Table) Hear(l *meta.Listening) (extended, ok bool) {
 	return s.owed.Empty(), true
 }
 
-// Tell returns the recalls that a session has not seen, and its epoch. wake is closed when there are
-// more.
+// Tell returns the recalls that a session has not seen, and its epoch. wake is closed when there
+// are more.
 func (t *Table) Tell(id, seen uint64) (recalls []meta.Recall, epoch uint64, wake <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -16,9 +16,9 @@ const (
 	steps     = 400
 )
 
-// world is a run of clients, messages and changes in simulated time. The rule that it checks: when a
-// change takes effect nobody else believes to hold a lease on what is changed; and who believes to hold
-// LeaseWrite is the only one who believes to hold anything.
+// world is a run of clients, messages and changes in simulated time. The rule that it checks: when
+// a change takes effect nobody else believes to hold a lease on what is changed; and who believes
+// to hold LeaseWrite is the only one who believes to hold anything.
 type world struct {
 	t       *testing.T
 	rng     *rand.Rand

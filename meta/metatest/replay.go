@@ -173,6 +173,7 @@ func testReplayWhileNamesMove(e *env) {
 		if restart {
 			e.must(e.Service.Sync(e.ctx))
 			e.Restart(e) // who waits for an answer has nothing to claim yet
+			e.attr(dir)
 		}
 		before := e.names(dir)
 		for i := range makers {

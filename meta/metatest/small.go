@@ -67,7 +67,8 @@ func testSmallFiles(e *env) {
 	for _, c := range []struct {
 		size int64
 		want string
-	}{{5, "hello"}, {8, "hello\x00\x00\x00"}, {0, ""}, {meta.SmallMax, string(make([]byte, meta.SmallMax))}} {
+	}{{5, "hello"}, {8, "hello\x00\x00\x00"}, {0, ""},
+		{meta.SmallMax, string(make([]byte, meta.SmallMax))}} {
 		a, err := e.Service.SetAttr(e.ctx, l.c, ino, meta.SetSize, meta.Attr{Size: c.size})
 		if err != nil || a.Size != c.size || l.read(ino) != c.want || a.Holes {
 			e.Fatalf("cut to %d: %v: %+v", c.size, err, a)
@@ -110,8 +111,8 @@ func testSmallRefusals(e *env) {
 	e.must(err)
 	bad := w
 	bad.Epoch--
-	e.want(errs.Fenced, e.Service.Close(e.ctx, l.c, meta.Closing{Handle: h.ID, Dirty: true, Change: bad}),
-		"close with a lease that is lost")
+	end := meta.Closing{Handle: h.ID, Dirty: true, Change: bad}
+	e.want(errs.Fenced, e.Service.Close(e.ctx, l.c, end), "close with a lease that is lost")
 	if f := l.find(meta.RootIno, "f"); string(f.Data) != "x" || f.Attr.Writers {
 		e.Fatalf("what was refused counts, or the handle is not closed: %+v", f)
 	}
@@ -138,8 +139,8 @@ func (l *listener) release() {
 	*l = *l.listen()
 }
 
-// testMoveOut: a second writer makes the first one move the file out; there is no moment at which the
-// data is nowhere.
+// testMoveOut: a second writer makes the first one move the file out; there is no moment at which
+// the data is nowhere.
 func testMoveOut(e *env) {
 	a, b := e.listen(), e.listen()
 	h := a.createSmall("f")
@@ -180,8 +181,8 @@ func testMoveOut(e *env) {
 	e.eventually("its objects are removed", func() bool { return e.objects.look(ino).removed })
 }
 
-// testFencedWriter: who does not answer is refused from then on, here and at the I/O servers, and the
-// next writer goes on with what was told.
+// testFencedWriter: who does not answer is refused from then on, here and at the I/O servers, and
+// the next writer goes on with what was told.
 func testFencedWriter(e *env) {
 	a, b := e.listen(), e.listen()
 	h := a.createSmall("f")
@@ -238,7 +239,7 @@ func testSmallReader(e *env) {
 	e.must(err)
 	a.hear(0, r)
 	e.must(over())
-	if string(f.Data) != "data" || f.Attr.Size != 4 || f.Attr.Lease != meta.LeaseNone || !f.Attr.Small {
+	if string(f.Data) != "data" || f.Attr.Size != 4 || f.Attr.Lease != 0 || !f.Attr.Small {
 		e.Fatalf("%+v", f)
 	}
 	e.must(e.Service.Close(e.ctx, a.c, meta.Closing{Handle: h.ID}))
@@ -301,7 +302,8 @@ func testCloseMany(e *env) {
 				want = ""
 			}
 			if f := l.find(meta.RootIno, name(i)); string(f.Data) != want || f.Attr.Writers {
-				e.Fatalf("restart %v: file %d: %d bytes, want %d; %+v", restart, i, len(f.Data), len(want), f.Attr)
+				e.Fatalf("restart %v: file %d: %d bytes, want %d; %+v", restart, i, len(f.Data),
+					len(want), f.Attr)
 			}
 		}
 		e.must(e.Service.EndSession(e.ctx, l.c.Session))

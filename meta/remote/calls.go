@@ -153,7 +153,7 @@ func (s *Service) Close(ctx context.Context, c meta.Caller, w meta.Closing) erro
 	return err
 }
 
-// CloseMany implements meta.Files.
+// CloseMany implements meta.Batches.
 func (s *Service) CloseMany(ctx context.Context, c meta.Caller, list []meta.Closing) (
 	[]errs.Kind, error) {
 	r, err := s.call(ctx, meta.OpCloseMany, &meta.Args{Caller: c, Closings: list})

@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-// Claim implements meta.Leases. A client is believed: it is trusted with what it has open anyway, as
-// it names the users on whose behalf it asks.
+// Claim implements meta.Leases. A client is believed: it is trusted with what it has open anyway,
+// as it names the users on whose behalf it asks.
 func (s *Store) Claim(ctx context.Context, session uint64, life uint32, list []meta.Claimed,
 	last bool) ([]meta.Regained, error) {
 
@@ -77,8 +77,8 @@ func (s *Store) claim(ctx context.Context, session uint64, w *meta.Claimed,
 	return err
 }
 
-// regain gives a session LeaseWrite back: nobody has changed the file since it had it, because nobody
-// else has it open for writing, or for a small file, has its lease.
+// regain gives a session LeaseWrite back: nobody has changed the file since it had it, because
+// nobody else has it open for writing, or for a small file, has its lease.
 func (s *Store) regain(session uint64, o *opening, out *meta.Regained) {
 	_, others, _ := s.sessions.writer(o.ino, session)
 	if s.leases.Epoch(session) == 0 || others && !o.n.has(flagSmall) {

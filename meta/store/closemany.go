@@ -11,12 +11,12 @@ import (
 	"github.com/sluice-storage/sluice/meta/lease"
 )
 
-// closeBatch is how many writers are closed by one commit. Each needs an inode to be checked and put,
-// and perhaps a record of data: 15 of the largest still fit a transaction.
+// closeBatch is how many writers are closed by one commit. Each needs an inode to be checked and
+// put, and perhaps a record of data: 15 of the largest still fit a transaction.
 const closeBatch = 15
 
-// CloseMany implements meta.Files. Readers commit nothing. Writers are closed in batches, in the order
-// of the list, so that a repetition makes the same ones.
+// CloseMany implements meta.Batches. Readers commit nothing. Writers are closed in batches, in the
+// order of the list, so that a repetition makes the same ones.
 func (s *Store) CloseMany(ctx context.Context, c meta.Caller, all []meta.Closing) (
 	[]errs.Kind, error) {
 
@@ -66,8 +66,8 @@ type writerEnd struct {
 	last bool
 }
 
-// close closes what the list says. Two of one file are not closed in one commit: the second one comes
-// afterwards.
+// close closes what the list says. Two of one file are not closed in one commit: the second one
+// comes afterwards.
 func (b *batch) close(ctx context.Context, list []meta.Closing) error {
 	var again []int
 	for i := range list {
@@ -107,8 +107,8 @@ func (b *batch) close(ctx context.Context, list []meta.Closing) error {
 	return nil
 }
 
-// closeWriters closes writers of different files by one commit. Their turns are taken in the order of
-// inode numbers, so that two batches do not wait for each other.
+// closeWriters closes writers of different files by one commit. Their turns are taken in the order
+// of inode numbers, so that two batches do not wait for each other.
 func (b *batch) closeWriters(ctx context.Context) error {
 	if len(b.writers) == 0 {
 		return nil

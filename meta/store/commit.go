@@ -64,8 +64,8 @@ func (w *closing) apply(n *inode, c *meta.Cred, now int64) {
 	}
 }
 
-// changed is the time of the change of an inode. Under LeaseWrite it is the writer's to say, who goes
-// on to answer by himself.
+// changed is the time of the change of an inode. Under LeaseWrite it is the writer's to say, who
+// goes on to answer by himself.
 func (w *closing) changed(n *inode, now int64) int64 {
 	if w.epoch != 0 {
 		return max(n.Ctime, w.mtime)

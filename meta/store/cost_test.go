@@ -232,3 +232,30 @@ func TestManyHandlesOfADeadSession(t *testing.T) {
 	}
 	verify(t, b.s)
 }
+
+// TestManyHandlesOfOneFile: closing the last of 100,000 costs what the first did: nothing is read
+// or committed for any of them but the one that lets a removed file go.
+func TestManyHandlesOfOneFile(t *testing.T) {
+	const n = 100_000
+	b := newBusy(t, 1)
+	ino := b.file("many")
+	handles := make([]uint64, n)
+	for i := range handles {
+		handles[i] = b.open(b.c, ino, meta.OpenRead)
+	}
+	b.must(b.s.Remove(t.Context(), b.c, meta.RootIno, "many", false))
+	b.m.keys.Store(0)
+	for _, id := range handles[:n-1] {
+		b.must(b.s.Close(t.Context(), b.c, meta.Closing{Handle: id}))
+	}
+	if keys := b.m.keys.Load(); keys > n/10 { // background work reads some
+		t.Errorf("%d keys were read to close %d handles", keys, n-1)
+	}
+	if _, err := b.s.GetAttr(t.Context(), b.c, ino); err != nil {
+		t.Fatal(err)
+	}
+	b.must(b.s.Close(t.Context(), b.c, meta.Closing{Handle: handles[n-1]}))
+	if _, err := b.s.GetAttr(t.Context(), b.c, ino); errs.KindOf(err) != errs.NotFound {
+		t.Errorf("the last handle is closed, and the file is there: %v", err)
+	}
+}

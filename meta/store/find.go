@@ -7,8 +7,8 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-// Find implements meta.Finds. As with Lookup, a size that I/O servers do not tell in time is the last
-// one that is known.
+// Find implements meta.Finds. As with Lookup, a size that I/O servers do not tell in time is the
+// last one that is known.
 func (s *Store) Find(ctx context.Context, c meta.Caller, dir meta.Ino, name string) (
 	meta.Found, error) {
 

@@ -8,11 +8,11 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-// The grace time. Leases are not stored: a service that has just started does not know who relies on
-// what, and who has written what it has not been told. Until all sessions that may hold leases have
-// claimed what they have open, which they do after they have dropped their leases, or until leases
-// have run out, nothing is changed, nothing is lent, and files that were being written are not looked
-// at.
+// The grace time. Leases are not stored: a service that has just started does not know who relies
+// on what, and who has written what it has not been told. Until all sessions that may hold leases
+// have claimed what they have open, which they do after they have dropped their leases, or until
+// leases have run out, nothing is changed, nothing is lent, and files that were being written are
+// not looked at.
 
 // endGrace ends the grace time when leases of the last process have run out.
 func (s *Store) endGrace(ctx context.Context) {
@@ -40,8 +40,8 @@ func (x *sessions) calmLocked(force bool) {
 	}
 }
 
-// awaitWriters waits if a file was being written when the last process ended: its writer may know more
-// of it, and has not even said that it writes.
+// awaitWriters waits if a file was being written when the last process ended: its writer may know
+// more of it, and has not even said that it writes.
 func (s *Store) awaitWriters(ctx context.Context, inos ...meta.Ino) error {
 	if s.sessions.isCalm.Load() {
 		return nil

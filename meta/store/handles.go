@@ -16,8 +16,8 @@ import (
 //
 // A removal that takes the last name asks first whether the inode is open (dropping). If it is not,
 // the inode counts as dying until the removal is over, and whoever wants to open it waits for that.
-// If it is, the removal keeps the inode itself while it is committed, so that the last Close knows of
-// the orphan.
+// If it is, the removal keeps the inode itself while it is committed, so that the last Close knows
+// of the orphan.
 //
 // flagWriters is set in the commit of the first writer and cleared in that of the last one. Both
 // hold the turn of the inode meanwhile, so that the number of writers does not change under them.
@@ -53,6 +53,7 @@ type opens struct {
 	handles int
 	refs    int // handles, and operations that need the inode to stay
 	writers map[uint64]*writing
+	writes  int  // handles of all writers
 	orphan  bool // has no name: whoever lets go of it last destroys it
 	ends    reserved
 	turn    chan struct{} // one token: held while writers come and go; nil: nobody has wanted it
@@ -155,6 +156,7 @@ func (x *sessions) dropped(ino meta.Ino, gone bool) {
 	o := x.inodes[ino]
 	if gone {
 		o.orphan = false
+		delete(x.nameless, ino)
 	}
 	if o.dying--; o.dying == 0 {
 		close(o.dead)
@@ -168,7 +170,7 @@ func (x *sessions) orphaned(ino meta.Ino, done bool) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if done {
-		x.inodes[ino].orphan = true
+		x.adoptLocked(ino)
 	}
 	return x.letGoLocked(ino)
 }
@@ -177,7 +179,13 @@ func (x *sessions) orphaned(ino meta.Ino, done bool) bool {
 func (x *sessions) adopt(ino meta.Ino) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.openLocked(ino).orphan = true
+	x.adoptLocked(ino)
+}
+
+func (x *sessions) adoptLocked(ino meta.Ino) {
+	o := x.openLocked(ino)
+	o.orphan = true
+	x.nameless[ino] = o
 }
 
 // orphans lists orphans that nobody has open, at most max; each counts as dying from now on, and
@@ -188,11 +196,11 @@ func (x *sessions) orphans(max int) (list []meta.Ino) {
 	if x.unsettled > 0 {
 		return nil
 	}
-	for ino, o := range x.inodes {
+	for ino, o := range x.nameless {
 		if len(list) == max {
 			break
 		}
-		if o.orphan && o.refs == 0 && o.dying == 0 {
+		if o.refs == 0 && o.dying == 0 {
 			x.dieLocked(o)
 			list = append(list, ino)
 		}
@@ -254,6 +262,7 @@ func (x *sessions) open(h *handle) error {
 		w = &writing{users: map[uint32]int{}}
 		o.writers[h.session] = w
 	}
+	o.writes++
 	w.handles++
 	w.users[h.uid]++
 	return nil
@@ -275,6 +284,7 @@ func (x *sessions) close(h *handle) (closed, destroy bool) {
 	o.handles--
 	if h.writes() {
 		w := o.writers[h.session]
+		o.writes--
 		w.handles--
 		if w.users[h.uid]--; w.users[h.uid] == 0 {
 			delete(w.users, h.uid)
@@ -348,9 +358,7 @@ func (x *sessions) writers(ino meta.Ino) (n int, known bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if o := x.inodes[ino]; o != nil {
-		for _, w := range o.writers {
-			n += w.handles
-		}
+		n = o.writes
 	}
 	return n, x.unsettled == 0
 }

@@ -12,9 +12,9 @@ import (
 // How operations use leases.
 //
 // What an operation changes is noted by the transaction itself (txn.changes): every inode that it
-// writes, and every directory whose names it changes. Before the commit these are marked, and leases
-// of others are recalled (txn.go, apply). An answer's attributes are read after the lease was granted
-// (borrow, then look), or are those of a commit that no other change met (txn.lend).
+// writes, and every directory whose names it changes. Before the commit these are marked, and
+// leases of others are recalled (txn.go, apply). An answer's attributes are read after the lease
+// was granted (borrow, then look), or are those of a commit that no other change met (txn.lend).
 
 // parked waits for done. Whoever waits for other clients gives his place at the server back.
 func (s *Store) parked(ctx context.Context, done <-chan struct{}, timer <-chan time.Time) error {
@@ -83,9 +83,9 @@ func (s *Store) borrow(c *meta.Caller, ino meta.Ino) (serial uint64) {
 	return serial
 }
 
-// settle says with the attributes of inode n, which were read after borrow, what the caller may rely
-// on. Of a file that is open for writing only its sole writer has a lease; a small file has one writer
-// at a time whoever else has it open.
+// settle says with the attributes of inode n, which were read after borrow, what the caller may
+// rely on. Of a file that is open for writing only its sole writer has a lease; a small file has
+// one writer at a time whoever else has it open.
 func (s *Store) settle(c *meta.Caller, a *meta.Attr, n *inode, serial uint64) {
 	switch {
 	case serial == 0:
@@ -103,8 +103,8 @@ func (s *Store) settle(c *meta.Caller, a *meta.Attr, n *inode, serial uint64) {
 	}
 }
 
-// lendWrite gives LeaseWrite to a session that has the file open for writing. Another writer may have
-// come meanwhile: then it is taken back, as that one did not find it.
+// lendWrite gives LeaseWrite to a session that has the file open for writing. Another writer may
+// have come meanwhile: then it is taken back, as that one did not find it.
 func (s *Store) lendWrite(c *meta.Caller, a *meta.Attr, n *inode) {
 	mode, serial := s.leases.Grant(c.Session, a.Ino, meta.LeaseWrite, true, s.steady())
 	if mode != meta.LeaseWrite {

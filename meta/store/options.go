@@ -45,8 +45,8 @@ type Options struct {
 	// Lease is how long a session lives without KeepAlive. Default: 30 s.
 	Lease time.Duration
 
-	// LeaseTime is how long leases on inodes last, and so how long an operation waits for a client that
-	// does not answer. At most half of Lease. Default: 5 s, or less where Lease demands it.
+	// LeaseTime is how long leases on inodes last, and so how long an operation waits for a client
+	// that does not answer. At most half of Lease. Default: 5 s, or less where Lease demands it.
 	LeaseTime time.Duration
 
 	// CapTTL is how long capabilities are valid; at most capability.TTLMax, the default.

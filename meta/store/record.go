@@ -12,8 +12,8 @@ import (
 )
 
 // Format is the version of keys and records as a whole. A store with a higher one is refused.
-// Format 2 added 'Y', losses of files, lives of servers. Format 3 keeps no open files and adds small
-// ones.
+// Format 2 added 'Y', losses of files, lives of servers. Format 3 keeps no open files and adds
+// small ones.
 const Format = 3
 
 // recordVersion opens every record, but versionHints those of inodes that have hints: a build that

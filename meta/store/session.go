@@ -40,11 +40,12 @@ type alive struct {
 type sessions struct {
 	mu        sync.Mutex
 	byID      map[uint64]*alive
-	byClient  map[string][]uint64 // ids of byID; at most ofClientMax each, but for those without a name
+	byClient  map[string][]uint64 // ids of byID; at most ofClientMax of a name
 	living    int                 // of byID, those that are not ending
 	handles   int                 // of all
 	unsettled int                 // of byID, those that are earlier
 	inodes    map[meta.Ino]*opens
+	nameless  map[meta.Ino]*opens // of inodes, the orphans
 
 	// The grace time after a start: see grace.go.
 	awaited int           // of byID, those that are earlier and may hold leases
@@ -393,10 +394,11 @@ func (s *Store) beginEnd(ctx context.Context, id uint64, state uint8, before tim
 	return err
 }
 
-// finishEnd closes the handles of a session that is ending, and forgets it. It closes nothing before
-// the session's last capability has run out: until then it may write, so that its files count as
-// being written, and read, so that the objects of a file without a name must stay. Files that it had
-// open for writing keep flagWriters: the next one who looks at them measures them (repair.go).
+// finishEnd closes the handles of a session that is ending, and forgets it. It closes nothing
+// before the session's last capability has run out: until then it may write, so that its files
+// count as being written, and read, so that the objects of a file without a name must stay. Files
+// that it had open for writing keep flagWriters: the next one who looks at them measures them
+// (repair.go).
 func (s *Store) finishEnd(ctx context.Context, id uint64) error {
 	if s.sessions.mayAct(id, s.steady()) {
 		return errs.Newf(errs.Again, "meta.session", "", "its capabilities have not run out")

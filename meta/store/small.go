@@ -9,10 +9,10 @@ import (
 
 // Small files.
 //
-// A file that is made by who takes leases is small: its data is in 'F' ino, |ver |bytes |, or nowhere
-// while it is empty. One session at a time may write it, the holder of LeaseWrite, who tells the
-// whole of it with Commit and Close. When it moves out the data is at the I/O servers and synced
-// before the record goes: so there is no moment at which it is nowhere.
+// A file that is made by who takes leases is small: its data is in 'F' ino, |ver |bytes |, or
+// nowhere while it is empty. One session at a time may write it, the holder of LeaseWrite, who
+// tells the whole of it with Commit and Close. When it moves out the data is at the I/O servers and
+// synced before the record goes: so there is no moment at which it is nowhere.
 //
 // A holder that does not answer a recall is fenced off. What it tells later is refused, because its
 // lease is gone (mayTell). What it may have begun to move out is made to fail at the I/O
@@ -88,8 +88,8 @@ func (t *txn) openSmall(s *Store, o *opening, n *inode) error {
 	return nil
 }
 
-// fence keeps a writer that did not answer from what it has begun. The length at the I/O servers that
-// is written down is 0: the data is here.
+// fence keeps a writer that did not answer from what it has begun. The length at the I/O servers
+// that is written down is 0: the data is here.
 func (t *txn) fence(ino meta.Ino, n *inode) {
 	n.TruncSeq++
 	n.DataVersion++

@@ -61,7 +61,8 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 		numbers:  newNumbers(store),
 		inFlight: inFlight{ids: map[kv.ReqID]chan struct{}{}},
 		sessions: sessions{byID: map[uint64]*alive{}, byClient: map[string][]uint64{},
-			inodes: map[meta.Ino]*opens{}, calm: make(chan struct{})},
+			inodes: map[meta.Ino]*opens{}, nameless: map[meta.Ino]*opens{},
+			calm: make(chan struct{})},
 		servers:  servers{byID: map[uint32]*joined{}},
 		backlogs: backlogs{byID: map[uint32]*backlog{}},
 		serial:   make(chan struct{}, 1),
@@ -211,13 +212,14 @@ type Status struct {
 	Pauses    int64 // times that the service did not run and let leases begin anew
 	Queued    int   // inodes and objects that wait to be removed, counted up to 10000
 	Collected int64 // objects that no file named, removed since the start
+	Leases    lease.Counts
 	Unnamed   int64 // such objects that are left alone: files of theirs may have been forgotten
 }
 
 // Status counts.
 func (s *Store) Status() (Status, error) {
 	st := Status{ClusterID: s.cluster, Removed: s.gone.Load(), Pauses: s.pauses.Load(),
-		Collected: s.collected.Load(), Unnamed: s.unnamed.Load()}
+		Collected: s.collected.Load(), Unnamed: s.unnamed.Load(), Leases: s.leases.Counts()}
 	st.Sessions, st.Ending, st.Handles = s.sessions.count()
 	err := s.look(func(t *txn) error {
 		files, err := t.peek([]byte(keyFiles))
