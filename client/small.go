@@ -221,8 +221,13 @@ func (fs *FS) own(ctx context.Context, n *inode) error {
 // needs n.telling.
 func (fs *FS) ownTelling(ctx context.Context, n *inode) error {
 	for try := 0; n.small.Load() && !n.owned(fs) && n.state() != leaseLeaving; try++ {
-		if try > 0 && !wait.Sleep(ctx, min(pauseFirst<<min(try, 8), pauseMax)) {
-			return errs.Wrap("client", "", ctx.Err())
+		if try > 0 {
+			if err := fs.keepWriter(ctx, n); err != nil {
+				return err
+			}
+			if !wait.Sleep(ctx, min(pauseFirst<<min(try, 8), pauseMax)) {
+				return errs.Wrap("client", "", ctx.Err())
+			}
 		}
 		s := fs.sess.Load()
 		t := fs.cache.Begin()
@@ -241,6 +246,21 @@ func (fs *FS) ownTelling(ctx context.Context, n *inode) error {
 		if err != nil || try > refreshMax {
 			return errs.Wrap("client.own", "", err)
 		}
+	}
+	return nil
+}
+
+// keepWriter sees to it that the session has a file open for writing: only then it gets a lease to
+// write. A handle may be left from a session that was lost.
+func (fs *FS) keepWriter(ctx context.Context, n *inode) error {
+	s, w := fs.sess.Load(), fs.writer(n.ino)
+	switch {
+	case w != nil:
+		if g := w.grant.Load(); g.session != s.id {
+			return w.renewFrom(ctx, g)
+		}
+	case !fs.endings.has(n, s.id):
+		return errs.Newf(errs.Closed, "client.own", "", "the file is not open for writing any more")
 	}
 	return nil
 }
