@@ -125,8 +125,8 @@ func (a *asked) Commit(ctx context.Context, c meta.Caller, w meta.Change, sync b
 	return a.Service.Commit(ctx, c, w, sync)
 }
 
-// TestLoneAppender: what an append costs who is alone: one reservation, which measures the file,
-// one write, and nothing else.
+// TestLoneAppender: what an append costs who is alone. To a small file: nothing. To a larger one: one
+// reservation, which measures the file, one write, and nothing else.
 func TestLoneAppender(t *testing.T) {
 	c := newCluster(t, 1, store.Options{})
 	svc := &asked{Service: c.meta}
@@ -135,6 +135,18 @@ func TestLoneAppender(t *testing.T) {
 	defer func() { must(t, fs.Close()) }()
 	f := create(t, fs, "f", 1)
 	const records = 50
+	small := func() {
+		for range records {
+			_, err := f.Append(context.Background(), []byte("line\n"))
+			must(t, err)
+		}
+	}
+	if n := c.counted(iod.OpWrite, small); n[1] != 0 || svc.appends.Load()+svc.others.Load() != 0 {
+		t.Fatalf("appends to a small file: %d reservations, %d other requests, %d writes",
+			svc.appends.Load(), svc.others.Load(), n[1])
+	}
+	write(t, f, pattern(2*meta.SmallMax, 1), 0)
+	svc.others.Store(0)
 	all := func() {
 		for range records {
 			_, err := f.Append(context.Background(), []byte("line\n"))

@@ -19,11 +19,10 @@ func (fs *FS) GetAttr(ctx context.Context, cred meta.Cred, ino meta.Ino) (meta.A
 func (fs *FS) getAttr(ctx context.Context, cred meta.Cred, ino meta.Ino) (meta.Attr, error) {
 	n := fs.peek(ino)
 	holes := n != nil && n.holesUntold()
-	if a, ok := fs.cache.Attr(ino); ok && !holes && (!a.Holes || a.Allocated >= 0) {
-		if n != nil {
-			n.overlay(&a)
+	if a, ok := fs.cache.Attr(ino); ok && !holes {
+		if fs.overlayKnown(&a); !a.Holes || a.Allocated >= 0 {
+			return a, nil
 		}
-		return a, nil
 	}
 	if holes {
 		if err := fs.tellHoles(ctx, n); err != nil {
@@ -53,6 +52,21 @@ func (fs *FS) askAttr(ctx context.Context, cred meta.Cred, ino meta.Ino) (meta.A
 func (fs *FS) Overlay(a *meta.Attr) {
 	if n := fs.peek(a.Ino); n != nil {
 		n.overlay(a)
+	}
+}
+
+// overlayKnown is Overlay for attributes that were not asked for just now: how much space a file
+// with holes takes is not known while this client writes to it.
+func (fs *FS) overlayKnown(a *meta.Attr) {
+	n := fs.peek(a.Ino)
+	if n == nil {
+		return
+	}
+	n.overlay(a)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if a.Holes && (n.writers > 0 || n.dirty || n.taken) {
+		a.Allocated = -1
 	}
 }
 

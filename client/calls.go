@@ -25,7 +25,7 @@ func (fs *FS) lookup(ctx context.Context, cred meta.Cred, dir meta.Ino, name str
 	a, err, known := fs.cache.Lookup(&cred, dir, name, exact)
 	if known {
 		if err == nil {
-			fs.Overlay(&a)
+			fs.overlayKnown(&a)
 		}
 		return a, errs.Wrap("client.Lookup", name, err)
 	}
@@ -157,7 +157,7 @@ func (fs *FS) ReadDirPage(ctx context.Context, cred meta.Cred, dir meta.Ino, coo
 	}
 	for i := range page {
 		if a := page[i].Attr; a != nil {
-			fs.Overlay(a)
+			fs.overlayKnown(a)
 		}
 	}
 	return page, nil

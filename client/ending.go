@@ -105,10 +105,10 @@ func (q *endings) all() []ending {
 	return slices.Concat(q.busy, q.list)
 }
 
-// has tells whether a handle of a file that may write is in the queue.
-func (q *endings) has(n *inode) bool {
+// has tells whether a handle of a file that may write, and is of the session, is in the queue.
+func (q *endings) has(n *inode, session uint64) bool {
 	for _, e := range q.all() {
-		if e.node == n && e.flags&meta.OpenWrite != 0 {
+		if e.node == n && e.flags&meta.OpenWrite != 0 && e.caller.Session == session {
 			return true
 		}
 	}
@@ -271,6 +271,8 @@ func (b *batch) close(ctx context.Context) (left []ending) {
 	if len(b.items) == 0 {
 		return left
 	}
+	ctx, stop := b.fs.leases.within(ctx)
+	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, callMax(b.fs.opts.WaitMax))
 	defer cancel()
 	list := make([]meta.Closing, len(b.items))

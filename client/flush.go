@@ -101,7 +101,7 @@ func (fs *FS) flushOne(ctx context.Context, n *inode) error {
 	if !n.untoldSmall() {
 		return nil
 	}
-	if fs.writer(n.ino) == nil && !fs.endings.has(n) {
+	if fs.writer(n.ino) == nil && !fs.endings.has(n, fs.sess.Load().id) {
 		w, err := fs.OpenIno(ctx, meta.Cred{}, n.ino, meta.OpenWrite)
 		if errs.KindOf(err) == errs.NotFound {
 			n.discard() // the file is gone, and what was written to it

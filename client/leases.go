@@ -22,6 +22,8 @@ type leases struct {
 	time    time.Duration
 	life    uint32
 	epoch   uint64
+	over    func()          // ends what must not outlive the service's life
+	during  context.Context // that it ends
 	seen    uint64          // the highest recall
 	doing   map[uint64]bool // recalls that are being carried out, by their serial numbers
 	done    []meta.Recall   // those that the service must hear of
@@ -34,6 +36,26 @@ func (l *leases) begin(info *meta.SessionInfo) {
 	l.session, l.life, l.epoch = info.ID, info.Life, info.Epoch
 	l.time = time.Duration(info.LeaseTimeMs) * time.Millisecond
 	l.seen, l.done, l.doing = 0, nil, map[uint64]bool{}
+	l.anewLocked()
+}
+
+// anewLocked begins another life of the service.
+func (l *leases) anewLocked() {
+	if l.over != nil {
+		l.over()
+	}
+	l.during, l.over = context.WithCancel(context.Background())
+}
+
+// within returns a context that ends with the service's life, too: what names an epoch of the
+// leases is of no use in another one.
+func (l *leases) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	l.mu.Lock()
+	during := l.during
+	l.mu.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(during, cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
 // current is the epoch that changes under a lease carry.
@@ -100,6 +122,9 @@ func (l *leases) take(session uint64, h *meta.Heard) (n news) {
 	n.restart = h.Life > l.life
 	n.drop = n.restart || h.Epoch > l.epoch
 	n.extend = h.Extended
+	if n.restart {
+		l.anewLocked()
+	}
 	l.life, l.epoch = h.Life, h.Epoch
 	for _, r := range h.Recalls {
 		if r.Serial > l.seen && !l.doing[r.Serial] {

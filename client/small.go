@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"io"
 
@@ -156,7 +157,11 @@ func (n *inode) accept(fs *FS, t cache.Token, a *meta.Attr, data []byte, decide 
 		n.grantedLocked(fs, t, a)
 		return
 	}
-	keep := n.content.known && (held || busy && same)
+	if busy && !held && decide && n.content.known && a.TruncSeq == n.truncSeq &&
+		bytes.Equal(data, n.content.data) {
+		n.dirty = false // it was told, and the answer was lost
+	}
+	keep := n.content.known && (held || n.dirty && same)
 	if busy && !held && !decide || !keep && data == nil && a.Size > 0 || !n.grantedLocked(fs, t, a) {
 		return // a lease without the data is of no use
 	}
@@ -166,7 +171,7 @@ func (n *inode) accept(fs *FS, t cache.Token, a *meta.Attr, data []byte, decide 
 		}
 		return
 	}
-	if busy {
+	if n.dirty {
 		n.dirty = false
 		n.loseLocked(errOvertaken())
 	}
@@ -216,8 +221,13 @@ func (fs *FS) own(ctx context.Context, n *inode) error {
 // needs n.telling.
 func (fs *FS) ownTelling(ctx context.Context, n *inode) error {
 	for try := 0; n.small.Load() && !n.owned(fs) && n.state() != leaseLeaving; try++ {
-		if try > 0 && !wait.Sleep(ctx, min(pauseFirst<<min(try, 8), pauseMax)) {
-			return errs.Wrap("client", "", ctx.Err())
+		if try > 0 {
+			if err := fs.keepWriter(ctx, n); err != nil {
+				return err
+			}
+			if !wait.Sleep(ctx, min(pauseFirst<<min(try, 8), pauseMax)) {
+				return errs.Wrap("client", "", ctx.Err())
+			}
 		}
 		s := fs.sess.Load()
 		t := fs.cache.Begin()
@@ -236,6 +246,21 @@ func (fs *FS) ownTelling(ctx context.Context, n *inode) error {
 		if err != nil || try > refreshMax {
 			return errs.Wrap("client.own", "", err)
 		}
+	}
+	return nil
+}
+
+// keepWriter sees to it that the session has a file open for writing: only then it gets a lease to
+// write. A handle may be left from a session that was lost.
+func (fs *FS) keepWriter(ctx context.Context, n *inode) error {
+	s, w := fs.sess.Load(), fs.writer(n.ino)
+	switch {
+	case w != nil:
+		if g := w.grant.Load(); g.session != s.id {
+			return w.renewFrom(ctx, g)
+		}
+	case !fs.endings.has(n, s.id):
+		return errs.Newf(errs.Closed, "client.own", "", "the file is not open for writing any more")
 	}
 	return nil
 }
@@ -376,7 +401,7 @@ func (f *File) mapSmall(ctx context.Context, off, n int64) (
 	out []stripe.Extent, done bool, err error) {
 	var size int64
 	done, err = f.readSmall(ctx, func(data []byte) { size = int64(len(data)) })
-	if !done || err != nil || off >= size {
+	if !done || err != nil || off >= size || n == 0 {
 		return nil, done, err
 	}
 	return []stripe.Extent{{Off: off, Len: min(n, size-off)}}, true, nil

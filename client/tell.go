@@ -59,8 +59,21 @@ func (n *inode) discard() {
 	n.dirty, n.taken = false, false
 }
 
+// tellTries is how often a small file is told whose lease was lost meanwhile: it is told under
+// another one if nobody else has changed it.
+const tellTries = 5
+
 // tell tells what was written, if there is something to tell. The caller has n.telling.
 func (fs *FS) tell(ctx context.Context, n *inode, sync bool) error {
+	for try := 1; ; try++ {
+		err := fs.tellOnce(ctx, n, sync)
+		if errs.KindOf(err) != errs.Fenced || try == tellTries {
+			return err
+		}
+	}
+}
+
+func (fs *FS) tellOnce(ctx context.Context, n *inode, sync bool) error {
 	if n.unowned() {
 		err := fs.ownTelling(ctx, n)
 		if errs.KindOf(err) == errs.NotFound {

@@ -141,11 +141,7 @@ func (f *File) WriteList(ctx context.Context, bufs [][]byte, file seg.Access) (i
 	if err != nil {
 		return 0, errs.Wrap("client.WriteList", "", err)
 	}
-	from := span.Off
-	if file.Pieces() > 1 {
-		from = span.End() // where it grows the file there may be gaps between the pieces
-	}
-	done, err := f.writeSmall(ctx, writing, from, span.End(), func(data []byte) {
+	done, err := f.writeSmall(ctx, writing, span.Off, span.End(), func(data []byte) {
 		eachPiece(bufs, file, func(b []byte, off int64) { copy(data[off:], b) })
 	})
 	if !done {

@@ -71,7 +71,8 @@ func TestInterruptedOpensLeaveNoHandle(t *testing.T) {
 	dir := t.TempDir()
 	m, err := Mount(context.Background(), fs, dir, Options{})
 	must(t, err)
-	must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("x"), 0o644))
+	// A small file would be opened without asking anybody.
+	must(t, os.WriteFile(filepath.Join(dir, "f"), make([]byte, 1<<20), 0o644))
 	svc.kept.Store(0)
 	const rounds = 3
 	svc.most.Store(4 * rounds)

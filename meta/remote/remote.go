@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/gate"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/meta/internal/bulk"
 	"github.com/sluice-storage/sluice/msg"
@@ -66,8 +67,20 @@ func (o *Options) validate() error {
 	return nil
 }
 
+// How many requests may be under way that may have to wait for another client, which may in turn
+// wait for this one to give a lease back. A connection has 64 credits: what is left is for what the
+// other one waits for, which is Listen, and what is told or opened before.
+const (
+	waitersMax = 40
+	opensMax   = 16
+)
+
 // Service implements meta.Service. Safe for concurrent use.
-type Service struct{ opt Options }
+type Service struct {
+	opt     Options
+	waiters *gate.Gate
+	opens   *gate.Gate
+}
 
 var _ meta.Service = (*Service)(nil)
 
@@ -77,7 +90,22 @@ func New(opt Options) (*Service, error) {
 	if err := opt.validate(); err != nil {
 		return nil, err
 	}
-	return &Service{opt: opt}, nil
+	return &Service{opt: opt, waiters: gate.New(gate.Options{Name: "requests", Count: waitersMax}),
+		opens: gate.New(gate.Options{Name: "openings", Count: opensMax})}, nil
+}
+
+// gateOf is what bounds an operation; nil for those that wait for no other client.
+func (s *Service) gateOf(op meta.Op) *gate.Gate {
+	switch op {
+	case meta.OpListen, meta.OpClaim, meta.OpKeepAlive, meta.OpRenew, meta.OpCommit, meta.OpClose,
+		meta.OpCloseMany, meta.OpMoveOut, meta.OpNewSession, meta.OpEndSession, meta.OpEndClient,
+		meta.OpSync, meta.OpJoin, meta.OpServers, meta.OpStatFS, meta.OpTime, meta.OpLock,
+		meta.OpUnlock, meta.OpTestLock, meta.OpAwaitLocks, meta.OpClaimLocks, meta.OpGrow:
+		return nil
+	case meta.OpOpen:
+		return s.opens
+	}
+	return s.waiters
 }
 
 // call does one operation, repeating it as long as that may help.
@@ -90,6 +118,12 @@ func (s *Service) call(ctx context.Context, op meta.Op, a *meta.Args) (meta.Resu
 	}
 	x := &exchange{op: op, content: a.Append(op, []byte{bulk.InBody})}
 	x.room = roomOf(op)
+	if g := s.gateOf(op); g != nil {
+		if err := g.Take(ctx, int(levelOf(op)), 1, 0); err != nil {
+			return meta.Result{}, errs.Wrap("meta."+op.String(), "", err)
+		}
+		defer g.Give(1, 0)
+	}
 	p := peer.Patience{Peer: peerName, Max: s.opt.WaitMax, Backoff: s.opt.Backoff}
 	err := p.Do(ctx, time.Now(), func(ctx context.Context) error { return s.attempt(ctx, x) })
 	return x.result, errs.Wrap("meta."+op.String(), "", err)

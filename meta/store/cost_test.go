@@ -233,8 +233,8 @@ func TestManyHandlesOfADeadSession(t *testing.T) {
 	verify(t, b.s)
 }
 
-// TestManyHandlesOfOneFile: closing the last of 100,000 costs what the first did: nothing is read or
-// committed for any of them but the one that lets a removed file go.
+// TestManyHandlesOfOneFile: closing the last of 100,000 costs what the first did: nothing is read
+// or committed for any of them but the one that lets a removed file go.
 func TestManyHandlesOfOneFile(t *testing.T) {
 	const n = 100_000
 	b := newBusy(t, 1)
