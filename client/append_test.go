@@ -133,19 +133,22 @@ func TestLoneAppender(t *testing.T) {
 	fs, err := New(svc, c, Options{})
 	must(t, err)
 	defer func() { must(t, fs.Close()) }()
-	f := create(t, fs, "f", 1)
 	const records = 50
-	small := func() {
+	f, err := fs.Create(context.Background(), "small")
+	must(t, err)
+	svc.others.Store(0)
+	n := c.counted(iod.OpWrite, func() {
 		for range records {
 			_, err := f.Append(context.Background(), []byte("line\n"))
 			must(t, err)
 		}
-	}
-	if n := c.counted(iod.OpWrite, small); n[1] != 0 || svc.appends.Load()+svc.others.Load() != 0 {
+	})
+	if n[1] != 0 || svc.appends.Load()+svc.others.Load() != 0 {
 		t.Fatalf("appends to a small file: %d reservations, %d other requests, %d writes",
 			svc.appends.Load(), svc.others.Load(), n[1])
 	}
-	write(t, f, pattern(2*meta.SmallMax, 1), 0)
+	must(t, f.Close(context.Background()))
+	f = create(t, fs, "f", 1)
 	svc.others.Store(0)
 	all := func() {
 		for range records {
