@@ -5,10 +5,10 @@
 // measure) is written down in a transaction first and is therefore carried out whatever dies in
 // between.
 //
-// It moves no data between clients and I/O servers, speaks no network protocol (package server does) and knows no engine: any
-// kv.Store serves. One process at a time serves a kv.Store, because open files, leases, the state
-// of I/O servers and requests that are being repeated are known to that process only; the next
-// process hears from clients what they have open (claim.go).
+// It moves no data between clients and I/O servers, speaks no network protocol (package server
+// does) and knows no engine: any kv.Store serves. One process at a time serves a kv.Store, because
+// open files, leases, the state of I/O servers and requests that are being repeated are known to
+// that process only; the next process hears from clients what they have open (claim.go).
 //
 // Read keys.go and record.go first (what is stored), then txn.go (how an operation is done),
 // handles.go and leases.go (what is only known), then any operation: each has a file of its own.
