@@ -1,6 +1,6 @@
 // Package meta is the contract of the metadata service: names, attributes, layouts, sessions, open
-// files and the capabilities that let clients talk to I/O servers without it. Data never passes
-// through the service.
+// files, leases, and the capabilities that let clients talk to I/O servers without it. No data
+// passes through the service but that of small files.
 //
 // meta/store implements Service on a kv.Store; meta/server puts a Service on the network;
 // meta/remote is a Service that asks one over the network. metatest is the definition that all

@@ -11,6 +11,7 @@ package remote
 import (
 	"context"
 	"crypto/rand"
+	"slices"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -116,6 +117,10 @@ func (s *Service) call(ctx context.Context, op meta.Op, a *meta.Args) (meta.Resu
 		rand.Read(a.Caller.ReqID[:])
 	}
 	x := &exchange{op: op, content: a.Append(op, []byte{bulk.InBody})}
+	if len(x.content) > bulk.Max {
+		return meta.Result{}, errs.Newf(errs.TooBig, "meta."+op.String(), "", "a request of %d bytes",
+			len(x.content))
+	}
 	x.room = roomFor(op)
 	if g := s.gateOf(op); g != nil {
 		if err := g.Take(ctx, int(levelOf(op)), 1, 0); err != nil {
@@ -178,6 +183,10 @@ func fits(op meta.Op, a *meta.Args) error {
 	case len(a.Value) > meta.XattrValue:
 		return errs.TooBig
 	case len(a.Change.Data) > meta.SmallMax || len(a.Closing.Change.Data) > meta.SmallMax:
+		return errs.TooBig
+	case slices.ContainsFunc(a.Closings, func(c meta.Closing) bool {
+		return len(c.Change.Data) > meta.SmallMax
+	}):
 		return errs.TooBig
 	case len(a.Closings) > meta.CloseMax || len(a.Claims) > meta.ClaimMax ||
 		len(a.Listen.Acks) > meta.RecallsMax:

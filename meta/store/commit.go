@@ -102,12 +102,21 @@ func (s *Store) Commit(ctx context.Context, c meta.Caller, change meta.Change, s
 		}
 	}
 	if err == nil {
-		a, err = s.tell(ctx, &c, change.Ino)
+		a, err = s.toldBy(ctx, &c, change.Ino)
 	}
 	if err != nil {
 		return meta.Attr{}, errs.Wrap("meta.Commit", "", err)
 	}
 	return a, nil
+}
+
+// toldBy is tell for who has just told what there is: if nobody else writes nothing is measured.
+func (s *Store) toldBy(ctx context.Context, c *meta.Caller, ino meta.Ino) (meta.Attr, error) {
+	a, _, err := s.lookAt(ctx, c, ino)
+	if err == nil && !a.Small && a.Lease != meta.LeaseWrite {
+		s.measure(ctx, &a)
+	}
+	return a, err
 }
 
 // mayCommit demands that the caller's session has the file open for writing.

@@ -278,6 +278,7 @@ func (x *sessions) close(h *handle) (closed, destroy bool) {
 		return false, false
 	}
 	delete(a.open, h.id)
+	a.over(h.id)
 	a.handles--
 	x.handles--
 	o := x.inodes[h.ino]
@@ -420,18 +421,25 @@ func (x *sessions) takeBack(session, id uint64) (*handle, error) {
 	if a == nil || a.ending {
 		return nil, stale(session)
 	}
+	a.over(id)
+	return a.open[id], nil
+}
+
+// over notes that a handle must not be opened any more, or not again: an opening that was repeated
+// may come late.
+func (a *alive) over(id uint64) {
 	if a.taken == nil {
 		a.taken = map[uint64]bool{}
 	}
-	if !a.taken[id] {
-		if len(a.tookBack) >= takenMax {
-			delete(a.taken, a.tookBack[0])
-			a.tookBack = a.tookBack[1:]
-		}
-		a.taken[id] = true
-		a.tookBack = append(a.tookBack, id)
+	if a.taken[id] {
+		return
 	}
-	return a.open[id], nil
+	if len(a.tookBack) >= takenMax {
+		delete(a.taken, a.tookBack[0])
+		a.tookBack = a.tookBack[1:]
+	}
+	a.taken[id] = true
+	a.tookBack = append(a.tookBack, id)
 }
 
 // reserveEnd takes n bytes behind end, all of a file's reservations and nothing else. A repetition

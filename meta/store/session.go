@@ -13,9 +13,9 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-// takenMax is how many openings that were taken back a session remembers: more than requests can be
-// on their way.
-const takenMax = 4096
+// takenMax is how many handles that must not be opened any more a session remembers: more than
+// requests can be on their way.
+const takenMax = 1024
 
 // alive is what the process knows of a session beside its record: it starts anew with the process.
 type alive struct {
@@ -27,7 +27,7 @@ type alive struct {
 	until   time.Time // ending: when the last of its capabilities has run out
 
 	open      map[uint64]*handle
-	taken     map[uint64]bool // handles of openings that were taken back
+	taken     map[uint64]bool // handles that are closed, or whose openings were taken back
 	tookBack  []uint64        // the same, in order
 	earlier   bool            // it began before the process, and has neither claimed nor ended
 	unclaimed bool            // earlier, and may claim

@@ -166,7 +166,7 @@ func (s *Store) MoveOut(ctx context.Context, c meta.Caller, change meta.Change,
 		})
 	}
 	if err == nil {
-		a, err = s.tell(ctx, &c, change.Ino)
+		a, err = s.toldBy(ctx, &c, change.Ino)
 	}
 	return a, errs.Wrap("meta.MoveOut", "", err)
 }
