@@ -81,8 +81,8 @@ type Options struct {
 	WaitMax time.Duration
 
 	// Cache, in bytes, bounds the memory for what is known of names, attributes and small files under
-	// leases. Default 64 MiB. Negative: nothing is kept, and the service is asked each time; only what
-	// this client writes itself rests on leases then.
+	// leases. Default 64 MiB. Negative: nothing is kept, and the service is asked each time; only
+	// what this client writes itself rests on leases then.
 	Cache int64
 
 	// RenewEvery is how often the capabilities of handles in use are renewed. Default: two thirds

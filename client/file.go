@@ -363,9 +363,6 @@ func (f *File) Close(ctx context.Context) error {
 	f.closed = true
 	dead := f.dead
 	f.mu.Unlock()
-	f.fs.mu.Lock()
-	delete(f.fs.files, f)
-	f.fs.mu.Unlock()
 
 	var err error
 	if dead == nil && f.flags&meta.OpenWrite != 0 && !f.fixed && !f.node.leased(f.fs) {
@@ -409,6 +406,11 @@ func (f *File) closeTelling(ctx context.Context) error {
 // write: its handle stays until the session ends.
 func (f *File) endHandle(ctx context.Context, dead bool, unsynced error) {
 	n, g := f.node, f.grant.Load()
+	defer func() { // until then a claim finds the handle here, from then on in the queue
+		f.fs.mu.Lock()
+		delete(f.fs.files, f)
+		f.fs.mu.Unlock()
+	}()
 	n.mu.Lock()
 	if f.flags&meta.OpenWrite != 0 {
 		n.writers--
