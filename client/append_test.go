@@ -125,8 +125,8 @@ func (a *asked) Commit(ctx context.Context, c meta.Caller, w meta.Change, sync b
 	return a.Service.Commit(ctx, c, w, sync)
 }
 
-// TestLoneAppender: what an append costs who is alone. To a small file: nothing. To a larger one: one
-// reservation, which measures the file, one write, and nothing else.
+// TestLoneAppender: what an append costs who is alone. To a small file: nothing. To a larger one:
+// one reservation, which measures the file, one write, and nothing else.
 func TestLoneAppender(t *testing.T) {
 	c := newCluster(t, 1, store.Options{})
 	svc := &asked{Service: c.meta}

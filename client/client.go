@@ -18,8 +18,8 @@
 // (life of a read or write), leases.go (listening, recalls, claims), tell.go and ending.go (what
 // the service is told, and when), small.go and local.go (small files), calls.go (names and
 // attributes), retry.go, kept.go (unsynced writes), lock.go (locks between clients), how.go (hints
-// to the servers' caches), and buffers.go (memory that servers reach by themselves). What is known under leases is
-// client/internal/cache.
+// to the servers' caches), and buffers.go (memory that servers reach by themselves). What is known
+// under leases is client/internal/cache.
 package client
 
 import (
@@ -49,40 +49,43 @@ type DataService interface {
 // Options of an FS.
 type Options struct {
 	// Peer says which providers are opened, who polls them for answers (Progress), and how this
-	// process proves to servers that it may use them. Default: all that this host has, whoever waits,
-	// and the secret that the servers name. Ignored by New, as all that follows up to WaitMax.
+	// process proves to servers that it may use them. Default: all that this host has, whoever
+	// waits, and the secret that the servers name. Ignored by New, as all that follows up to
+	// WaitMax.
 	Peer peer.Options
 
 	// Providers, if not nil, are used in place of opening any; they stay the caller's. Default nil.
 	Providers *peer.Providers
 
-	// Buffers, in bytes, bounds the memory that servers of this host, or devices, are let into; it is
-	// taken when it is first needed. At least 4 MiB, or iod.TransferMax where a provider takes no
-	// other memory. Default 32 MiB.
+	// Buffers, in bytes, bounds the memory that servers of this host, or devices, are let into; it
+	// is taken when it is first needed. At least 4 MiB, or iod.TransferMax where a provider takes
+	// no other memory. Default 32 MiB.
 	Buffers int
 
 	// Register, in bytes, bounds how much of a program's own memory is registered at once with
 	// providers that move registered memory only (RDMA devices), so that large reads, and large
 	// writes that are durable or too large to keep, are not copied. Memory of Go's heap stays
-	// registered for 10 s after its last use, and is not freed before; other memory is registered for
-	// one call. At least one page; negative: none is registered, all is copied. Default 256 MiB.
+	// registered for 10 s after its last use, and is not freed before; other memory is registered
+	// for one call. At least one page; negative: none is registered, all is copied. Default 256
+	// MiB.
 	Register int64
 
 	// Retain, in bytes, bounds the memory in which writes are kept until they are synced, so that a
 	// server's crash does not lose them; it is taken when it is first needed. When it is full the
-	// oldest ones are synced. Negative: nothing is kept, every write is made durable. Default 64 MiB.
+	// oldest ones are synced. Negative: nothing is kept, every write is made durable. Default 64
+	// MiB.
 	Retain int64
 
-	// WaitMax is how long an operation waits for a server that cannot be reached or does not answer,
-	// whatever the reason, before it fails with errs.TimedOut and an error that names the server:
-	// ETIMEDOUT for a program of this library, EIO for one on a mount and for a guest. It is what
-	// Dial gives to the services; those given to New wait by themselves. peer.Forever: no limit.
-	// Default 60 s.
+	// WaitMax is how long an operation waits for a server that cannot be reached or does not
+	// answer, whatever the reason, before it fails with errs.TimedOut and an error that names the
+	// server: ETIMEDOUT for a program of this library, EIO for one on a mount and for a guest. It
+	// is what Dial gives to the services; those given to New wait by themselves. peer.Forever: no
+	// limit. Default 60 s.
 	WaitMax time.Duration
 
-	// Cache, in bytes, bounds the memory for what is known of names, attributes and small files under
-	// leases. Default 64 MiB. Negative: nothing is kept, and the service is asked each time; only
-	// what this client writes itself rests on leases then.
+	// Cache, in bytes, bounds the memory for what is known of names, attributes and small files
+	// under leases. Default 64 MiB. Negative: nothing is kept, and the service is asked each time;
+	// only what this client writes itself rests on leases then.
 	Cache int64
 
 	// RenewEvery is how often the capabilities of handles in use are renewed. Default: two thirds

@@ -12,6 +12,6 @@
 //
 // Read keys.go and record.go first (what is stored), then txn.go (how an operation is done),
 // handles.go and leases.go (what is only known), then any operation: each has a file of its own.
-// What goes on in the background begins in recover.go, removal.go, trees.go and collect.go; check.go
-// compares all records with each other, dump.go and load.go are backups.
+// What goes on in the background begins in recover.go, removal.go, trees.go and collect.go;
+// check.go compares all records with each other, dump.go and load.go are backups.
 package store

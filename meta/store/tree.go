@@ -167,8 +167,8 @@ func (t *txn) drop(ino meta.Ino, n *inode) error {
 	return nil
 }
 
-// dropping begins to take the last name of an inode, and tells whether somebody has it open: then it
-// becomes an orphan. Until the commit nobody opens one that is not.
+// dropping begins to take the last name of an inode, and tells whether somebody has it open: then
+// it becomes an orphan. Until the commit nobody opens one that is not.
 func (t *txn) dropping(ino meta.Ino) (open bool) {
 	d := dropped{ino: ino, open: t.open.dropping(ino)}
 	t.drops = append(t.drops, d)
