@@ -42,8 +42,8 @@ func (fs *FS) askAttr(ctx context.Context, cred meta.Cred, ino meta.Ino) (meta.A
 	fs.cache.PutAttr(t, &a)
 	if n := fs.peek(ino); n != nil {
 		n.accept(fs, t, &a, nil, false)
-		n.overlay(&a)
 	}
+	fs.Overlay(&a)
 	return a, nil
 }
 
@@ -52,6 +52,8 @@ func (fs *FS) askAttr(ctx context.Context, cred meta.Cred, ino meta.Ino) (meta.A
 func (fs *FS) Overlay(a *meta.Attr) {
 	if n := fs.peek(a.Ino); n != nil {
 		n.overlay(a)
+	} else {
+		fs.past.correct(a)
 	}
 }
 
@@ -60,6 +62,7 @@ func (fs *FS) Overlay(a *meta.Attr) {
 func (fs *FS) overlayKnown(a *meta.Attr) {
 	n := fs.peek(a.Ino)
 	if n == nil {
+		fs.past.correct(a)
 		return
 	}
 	n.overlay(a)

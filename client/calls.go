@@ -42,8 +42,8 @@ func (fs *FS) lookup(ctx context.Context, cred meta.Cred, dir meta.Ino, name str
 		if found.Attr.Lease != meta.LeaseNone { // then no truncation is under way
 			n.accept(fs, t, &found.Attr, found.Data, false)
 		}
-		n.overlay(&found.Attr)
 	}
+	fs.Overlay(&found.Attr)
 	return found.Attr, nil
 }
 

@@ -180,6 +180,7 @@ type FS struct {
 	remake   turn         // held while a lost session is replaced
 	leases   leases       // of the session
 	cache    *cache.Cache // what is known under them
+	past     past         // files that were written and are closed
 	endings  endings      // handles that nobody needs
 	locks    locks
 	flushing flushing // small files with data that the service does not have

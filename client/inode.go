@@ -32,6 +32,7 @@ type inode struct {
 	mtime    int64
 	dirty    bool // size, mtime or small data is not yet told
 	taken    bool // it is being told, and may have to be told again
+	written  bool // by this client, since it was opened
 	gaps     gaps
 	growth   growth
 	lease    lease
@@ -155,7 +156,7 @@ func (n *inode) wroteLocked(from, end int64, seq uint64) {
 		n.gaps.wrote(n.size, from, end)
 		n.size = max(n.size, end)
 	}
-	n.dirty = true
+	n.dirty, n.written = true, true
 	n.mtime = max(n.mtime, time.Now().UnixNano())
 }
 
@@ -336,7 +337,7 @@ func (fs *FS) unref(n *inode) {
 		return
 	}
 	if !pending {
-		delete(fs.inodes, n.ino)
+		fs.forgetLocked(n)
 		return
 	}
 	fs.idle = append(fs.idle, n)
@@ -360,8 +361,25 @@ func (fs *FS) dropIdleLocked(n *inode) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.refs == 0 && fs.inodes[n.ino] == n {
-		delete(fs.inodes, n.ino)
+		fs.forgetUnder(n)
 	}
+}
+
+// forgetLocked forgets an inode that is not open any more.
+func (fs *FS) forgetLocked(n *inode) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	fs.forgetUnder(n)
+}
+
+// forgetUnder is forgetLocked for who has the inode's lock.
+func (fs *FS) forgetUnder(n *inode) {
+	if n.written {
+		a := n.attr
+		a.Size, a.TruncSeq, a.Mtime = n.size, n.truncSeq, max(n.attr.Mtime, n.mtime)
+		fs.past.put(&a)
+	}
+	delete(fs.inodes, n.ino)
 }
 
 // commit tells the service what was written, if there is something to tell. With sync everything
