@@ -59,18 +59,19 @@ func (l *lossy) do(call func(context.Context) error, ctx context.Context) error 
 }
 
 func (l *lossy) Open(ctx context.Context, c meta.Caller, ino meta.Ino, flags meta.OpenFlags) (
-	h meta.Handle, err error) {
-	err = l.do(func(ctx context.Context) error {
-		got, err := l.Service.Open(ctx, c, ino, flags)
+	meta.Handle, error) {
+	got := make(chan meta.Handle, 1) // a late answer stays there
+	err := l.do(func(ctx context.Context) error {
+		h, err := l.Service.Open(ctx, c, ino, flags)
 		if err == nil {
-			h = got
+			got <- h
 		}
 		return err
 	}, ctx)
 	if err != nil {
 		return meta.Handle{}, err
 	}
-	return h, nil
+	return <-got, nil
 }
 
 func (l *lossy) Close(ctx context.Context, c meta.Caller, w meta.Closing) error {
@@ -80,18 +81,19 @@ func (l *lossy) Close(ctx context.Context, c meta.Caller, w meta.Closing) error 
 }
 
 func (l *lossy) CloseMany(ctx context.Context, c meta.Caller, list []meta.Closing) (
-	kinds []errs.Kind, err error) {
-	err = l.do(func(ctx context.Context) error {
-		got, err := l.Service.CloseMany(ctx, c, list)
+	[]errs.Kind, error) {
+	got := make(chan []errs.Kind, 1)
+	err := l.do(func(ctx context.Context) error {
+		kinds, err := l.Service.CloseMany(ctx, c, list)
 		if err == nil {
-			kinds = got
+			got <- kinds
 		}
 		return err
 	}, ctx)
 	if err != nil {
 		return nil, err
 	}
-	return kinds, nil
+	return <-got, nil
 }
 
 // TestNoHandleWithoutAnOwner: opens, closes and renewals meet, fail and come late, and sessions are

@@ -100,6 +100,13 @@ func (n *inode) unowned() bool {
 	return n.small.Load() && n.dirty && n.lease.state == leaseNone
 }
 
+// untold tells whether this client knows of something that the service does not.
+func (n *inode) untold() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.dirty || n.taken
+}
+
 // view shows the data, under the lock.
 func (n *inode) view(fs *FS, show func(data []byte)) bool {
 	n.mu.Lock()
@@ -286,7 +293,7 @@ func (f *File) readSmall(ctx context.Context, show func(data []byte)) (done bool
 		if n.view(f.fs, show) {
 			return true, nil
 		}
-		if _, data, ok := f.fs.cache.Data(n.ino); ok {
+		if _, data, ok := f.fs.cache.Data(n.ino); ok && !n.untold() {
 			show(data)
 			return true, nil
 		}
@@ -316,6 +323,9 @@ func (f *File) fetchSmall(ctx context.Context, show func(data []byte)) (done boo
 		return false, err
 	}
 	defer n.telling.giveBack()
+	if err := fs.tell(ctx, n, false); err != nil {
+		return false, err
+	}
 	s := fs.sess.Load()
 	t := fs.cache.Begin()
 	a, data, err := fs.svc.ReadSmall(ctx, fs.trusted(), n.ino)
