@@ -148,6 +148,15 @@ func (fs *FS) flushEndings(ctx context.Context) {
 	fs.closeRound(ctx)
 }
 
+// FinishCloses returns when the service knows of the handles of a file that were closed, unless the
+// file is small: whoever opens it next then gets the version of its data that this client's own
+// writes have made.
+func (fs *FS) FinishCloses(ctx context.Context, ino meta.Ino) {
+	if n := fs.peek(ino); n != nil && !n.small.Load() && fs.endings.has(n, fs.sess.Load().id) {
+		fs.flushEndings(ctx)
+	}
+}
+
 // closeRound tries to close everything in the queue, and tells whether something is left. Whoever
 // refuses one is asked again later, not once for each.
 func (fs *FS) closeRound(ctx context.Context) (some bool) {

@@ -50,6 +50,7 @@ func (b *bridge) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 	if err := b.behind.drain(ctx, ino); err != nil {
 		return b.status("open", err)
 	}
+	b.fs.FinishCloses(ctx, ino) // so that the kernel may keep the pages of what was just written
 	f, err := b.fs.OpenIno(ctx, meta.Cred{}, ino, openFlags(in.Flags))
 	if err != nil {
 		return b.nodeStatus("open", err)
