@@ -6,8 +6,8 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-// TestPastAnswers: answers that are older than what was told of a file that is closed are corrected,
-// newer ones are left alone.
+// TestPastAnswers: answers that are older than what was told of a file that is closed are
+// corrected, newer ones are left alone.
 func TestPastAnswers(t *testing.T) {
 	var p past
 	p.put(&meta.Attr{Ino: 7, Gen: 1, Size: 100, TruncSeq: 2, DataVersion: 5, Mtime: 50, Ctime: 50})
