@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/kv"
@@ -120,9 +121,23 @@ func (t *txn) used(id uint64) (u meta.Usage, err error) {
 	return meta.Usage{Bytes: counter(bytes), Inodes: counter(inodes)}, err
 }
 
+// quotaOps bounds what settleQuotas adds to a transaction for one quota: a check of its record, and
+// two adds, or the removal of the record and of both counters.
+const quotaOps = 4
+
 // settleQuotas ends a transaction: it adds what its inodes take more or less to their quotas, and
 // refuses it with errs.Quota if that is beyond a limit.
 func (t *txn) settleQuotas() error {
+	for _, c := range t.charges() {
+		if err := t.addUsage(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// charges is what the inodes take more or less, by quota.
+func (t *txn) charges() []charge {
 	var sums []charge
 	add := func(c charge, sign int64) {
 		for i := range sums {
@@ -138,15 +153,9 @@ func (t *txn) settleQuotas() error {
 		add(t.accounts[i].was, -1)
 		add(t.accounts[i].now, 1)
 	}
-	for _, c := range sums {
-		if c.quota == 0 || c.Usage == (meta.Usage{}) {
-			continue
-		}
-		if err := t.addUsage(c); err != nil {
-			return err
-		}
-	}
-	return nil
+	return slices.DeleteFunc(sums, func(c charge) bool {
+		return c.quota == 0 || c.Usage == (meta.Usage{})
+	})
 }
 
 // addUsage adds to the counters of a quota, or ends it with its directory.
@@ -223,11 +232,12 @@ func (t *txn) quotas() (all map[meta.Ino]*quota, err error) {
 	return all, err
 }
 
-// wayUp calls fn for a directory and all above it, until fn returns false. Whoever depends on the
-// answer depends on keyRename: see Rename.
+// wayUp calls fn for a directory and all above it, until fn returns false. The way ends at the root,
+// or at a tree that is being removed, which has nothing above it. Whoever depends on the answer
+// depends on keyRename: see Rename.
 func (t *txn) wayUp(dir meta.Ino, fn func(dir meta.Ino) bool) error {
 	for range depthMax {
-		if !fn(dir) || dir == meta.RootIno {
+		if dir == 0 || !fn(dir) || dir == meta.RootIno {
 			return nil
 		}
 		key := inodeKey(dir)

@@ -54,6 +54,9 @@ func (s *Store) setQuota(ctx context.Context, t *txn, dir meta.Ino, limit meta.U
 	if !n.isDir() {
 		return errs.NotDir
 	}
+	if n.Nlink == 0 { // its tree is being removed
+		return errs.NotFound
+	}
 	q, err := t.quota(n.Quota)
 	if err != nil {
 		return err

@@ -29,8 +29,8 @@ const (
 
 	// treeEntryOps bounds what the removal of one entry adds to a transaction: checks of entry, inode
 	// and handles, a range, deletes of both entries, inode, pending truncation and counter, a put into
-	// the deletion queue, adds; some are left for whoever watches inodes end.
-	treeEntryOps = 14
+	// the deletion queue, three adds, and what its quota takes.
+	treeEntryOps = 13 + quotaOps
 
 	// treeBurst is how much of a second's work may be done at once.
 	treeBurst = 100 * time.Millisecond
@@ -230,8 +230,10 @@ func (t *txn) prune(dir meta.Ino, x *meta.Entry) error {
 	return t.dropDir(e.Ino, n)
 }
 
-// ops is what counts against kv.MaxOps.
-func (t *txn) ops() int { return len(t.kv.Checks) + len(t.kv.Ranges) + t.kv.Effects() }
+// ops is what counts against kv.MaxOps, with what settleQuotas will add.
+func (t *txn) ops() int {
+	return len(t.kv.Checks) + len(t.kv.Ranges) + t.kv.Effects() + len(t.charges())*quotaOps
+}
 
 // pacer keeps work below a rate. One goroutine uses it.
 type pacer struct {
