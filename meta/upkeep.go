@@ -104,6 +104,7 @@ const (
 	RecordStray    FindingKind = "record-stray"     // a record that belongs to no inode
 	QueuedAlive    FindingKind = "queued-alive"     // an inode whose objects are about to be removed
 	FileCount      FindingKind = "file-count"       // the number of all inodes
+	QuotaCount     FindingKind = "quota-count"      // a quota that counts its inodes wrongly
 	ObjectsMissing FindingKind = "objects-missing"  // a file whose data is not at a server that is up
 	ObjectUnnamed  FindingKind = "object-unnamed"   // an object that no file names
 	ObjectsLong    FindingKind = "objects-long"     // objects that reach beyond their file's size

@@ -71,6 +71,9 @@ type checkRun struct {
 	broken  bool           // the store could not be read
 
 	inodes  int64                 // how many there are
+	blind   bool                  // one of them cannot be read
+	quotas  recount               // what they take of quotas
+	drifts  []drift               // quotas that count something else
 	group   group                 // what stands together, and is counted
 	reached map[meta.Ino]bool     // directories of which it is known whether they reach the root
 	links   links                 // names of inodes
@@ -178,6 +181,7 @@ func (x *upkeep) endIfOver() {
 func newCheckRun(s *Store, step meta.CheckStep) *checkRun {
 	r := &checkRun{s: s, id: step.Run, repair: step.Repair, snap: s.kv.Snapshot(),
 		reached: map[meta.Ino]bool{}}
+	r.quotas = newRecount(&txn{snap: r.snap, view: true})
 	of := func(name string, kind byte, examine examiner) {
 		r.stages = append(r.stages, stage{name, func(_ context.Context, max int) (bool, error) {
 			return r.scan(kind, max, examine)
@@ -195,8 +199,10 @@ func newCheckRun(s *Store, step meta.CheckStep) *checkRun {
 	of("directory times", kindTimes, (*checkRun).examineOwned)
 	of("attribute counters", kindXattrs, (*checkRun).examineOwned)
 	of("small files", kindSmall, (*checkRun).examineOwned)
+	of("quotas", kindQuota, (*checkRun).examineQuota)
 	r.stages = append(r.stages,
 		stage{"total", func(context.Context, int) (bool, error) { return true, r.total() }},
+		stage{"quota counters", func(context.Context, int) (bool, error) { return r.quotaStage() }},
 		stage{"links", func(_ context.Context, max int) (bool, error) { return r.linkStage(max) }})
 	if at, ok := s.opt.Objects.(meta.Collector); ok {
 		r.stages = append(r.stages, stage{"objects", r.objectStage(at)})

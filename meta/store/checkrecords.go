@@ -55,11 +55,13 @@ func (r *checkRun) examineInode(t *txn, key, value []byte) error {
 	n := &inode{}
 	if err := parse(key, value, n); err != nil {
 		r.add(unreadable(key, err, func() record { return &inode{} }))
+		r.blind = true
 		return nil
 	}
 	if ino != meta.RootIno {
 		r.links.claim(ino, n.Nlink)
 	}
+	r.quotas.inode(n)
 	queued, err := t.peek(removalKey(ino))
 	if err != nil {
 		return err

@@ -232,8 +232,8 @@ func (t *txn) quotas() (all map[meta.Ino]*quota, err error) {
 	return all, err
 }
 
-// wayUp calls fn for a directory and all above it, until fn returns false. The way ends at the root,
-// or at a tree that is being removed, which has nothing above it. Whoever depends on the answer
+// wayUp calls fn for a directory and all above it, until fn returns false. It ends at the root, or
+// at a tree that is being removed, which has nothing above it. Whoever depends on the answer
 // depends on keyRename: see Rename.
 func (t *txn) wayUp(dir meta.Ino, fn func(dir meta.Ino) bool) error {
 	for range depthMax {

@@ -242,29 +242,23 @@ func (w *world) countCutOff(after int64, left *atomic.Int64) (done bool) {
 // noObjects is for services that are asked for no data.
 type noObjects struct{ meta.Objects }
 
-// TestRecount: counters that are wrong are found, and corrected while files are made.
-func TestRecount(t *testing.T) {
-	w := newWorld(t)
+// TestCheckCorrectsQuotas: counters that are wrong are found, and corrected while files are made.
+func TestCheckCorrectsQuotas(t *testing.T) {
+	p := newPatient(t)
 	ctx, c := t.Context(), meta.Caller{}
-	d, err := w.store.Make(ctx, c, meta.RootIno, "d", meta.NewFile{Type: meta.Directory})
-	w.must(err)
-	q, err := w.store.SetQuota(ctx, c, d.Ino, meta.Usage{})
-	w.must(err)
-	w.counted()
-	recount := func(repair bool) (problems []string) {
-		err := w.store.Recount(ctx, repair, func(p string) { problems = append(problems, p) })
-		w.must(err)
-		return problems
-	}
-	if p := recount(true); len(p) != 0 {
-		t.Fatal(p)
+	q, err := p.store.SetQuota(ctx, c, p.dir, meta.Usage{})
+	p.must(err)
+	p.counted()
+	if all := p.check(true); len(all) != 0 {
+		t.Fatal(all)
 	}
 	key := []byte{'K', 0, 0, 0, 0, 0, 0, 0, byte(q.ID), 'i'}
 	lost := []byte{'K', 9, 0, 0, 0, 0, 0, 0, 0, 'b'}
-	_, err = w.engine.Commit(ctx, &kv.Txn{Adds: []kv.Add{{Key: key, Delta: 5}, {Key: lost, Delta: 1}}})
-	w.must(err)
-	if p := recount(false); len(p) != 2 || !strings.Contains(strings.Join(p, ";"), "6 inodes") {
-		t.Fatal(p)
+	_, err = p.engine.Commit(ctx, &kv.Txn{Adds: []kv.Add{{Key: key, Delta: 5}, {Key: lost, Delta: 1}}})
+	p.must(err)
+	if all := p.check(false); len(all) != 2 || all[0].Kind != meta.QuotaCount ||
+		!strings.Contains(all[0].Text+all[1].Text, "9 inodes") {
+		t.Fatal(all)
 	}
 	stop, made := make(chan struct{}), make(chan int)
 	go func() {
@@ -275,22 +269,59 @@ func TestRecount(t *testing.T) {
 				made <- n
 				return
 			default:
-				_, _ = w.store.Make(ctx, c, d.Ino, fmt.Sprint(n), meta.NewFile{Type: meta.Fifo})
+				_, _ = p.store.Make(ctx, c, p.dir, fmt.Sprint(n), meta.NewFile{Type: meta.Fifo})
 			}
 		}
 	}()
-	if p := recount(true); len(p) != 2 {
-		t.Error(p)
+	if all := p.check(true); len(all) != 2 || all[0].State != meta.Repaired {
+		t.Error(all)
 	}
 	close(stop)
 	n := <-made
-	if p := recount(false); len(p) != 0 {
-		t.Error(p)
+	if all := p.check(false); len(all) != 0 {
+		t.Error(all)
 	}
-	if q, err = w.store.GetQuota(ctx, c, d.Ino); err != nil || q.Used.Inodes != int64(n)+1 {
+	if q, err = p.store.GetQuota(ctx, c, p.dir); err != nil || q.Used.Inodes != int64(n)+4 {
 		t.Errorf("%+v, %v, and %d files were made", q, err, n)
 	}
-	verify(t, w.store)
+	verify(t, p.store)
+}
+
+// TestCheckOfQuotasNeedsAllInodes: where an inode cannot be read nobody knows what it takes, and
+// the counters are left alone.
+func TestCheckOfQuotasNeedsAllInodes(t *testing.T) {
+	p := newPatient(t)
+	_, err := p.store.SetQuota(t.Context(), meta.Caller{}, p.dir, meta.Usage{})
+	p.must(err)
+	p.counted()
+	key := binary.BigEndian.AppendUint64([]byte{'I'}, uint64(p.sub))
+	_, err = p.engine.Commit(t.Context(), &kv.Txn{Puts: []kv.Put{{Key: key, Value: []byte{1}}}})
+	p.must(err)
+	for _, f := range p.check(true) {
+		if f.Kind == meta.QuotaCount {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+// TestCheckEndsQuotaOfNothing: a quota whose directory was lost goes.
+func TestCheckEndsQuotaOfNothing(t *testing.T) {
+	p := newPatient(t)
+	stray := []byte{'M', 9, 0, 0, 0, 0, 0, 0, 0}
+	record := make([]byte, 26)
+	record[0], record[8] = 1, 250 // the directory's number
+	_, err := p.engine.Commit(t.Context(), &kv.Txn{Puts: []kv.Put{{Key: stray, Value: record}}})
+	p.must(err)
+	if all := p.check(true); len(all) != 1 || all[0].Kind != meta.RecordStray ||
+		all[0].State != meta.Repaired {
+		t.Errorf("repaired: %+v", all)
+	}
+	if all := p.check(false); len(all) != 0 {
+		t.Error(all)
+	}
+	if _, err := p.store.ListQuotas(t.Context(), meta.Caller{}, 0, 9); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestRepairCountsTreesAnew: what a repair has moved about is counted by the next start.

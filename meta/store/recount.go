@@ -1,16 +1,15 @@
 package store
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/kv"
 	"github.com/sluice-storage/sluice/meta"
 )
 
-// recount adds up what inodes take of their quotas, to compare it with the counters.
+// recount adds up what inodes take of their quotas, to compare it with the counters. It needs 100
+// bytes or so a quota.
 type recount struct {
 	t      *txn
 	quotas map[uint64]*quota
@@ -57,10 +56,14 @@ func (r *recount) agree(d *inode, ino meta.Ino, n *inode) bool {
 // drift is a quota whose counters do not say what its inodes take.
 type drift struct {
 	id             uint64
+	gone           bool // there is no such quota
 	counted, found meta.Usage
 }
 
 func (d drift) String() string {
+	if d.gone {
+		return fmt.Sprintf("quota %d is gone, and counters of it are there", d.id)
+	}
 	return fmt.Sprintf("quota %d counts %d bytes and %d inodes, its inodes take %d bytes and are %d",
 		d.id, d.counted.Bytes, d.counted.Inodes, d.found.Bytes, d.found.Inodes)
 }
@@ -73,74 +76,15 @@ func (r *recount) compare(report func(drift)) error {
 			return err
 		}
 		if found := r.sums[id]; found != counted {
-			report(drift{id, counted, found})
+			report(drift{id: id, counted: counted, found: found})
 		}
 	}
-	return r.t.scan([]byte{kindUsage}, func(key, value []byte) bool {
+	return r.t.scan([]byte{kindUsage}, func(key, _ []byte) bool {
 		if id := number(key, 0); r.quotas[id] == nil && key[9] != usageTodo {
-			report(drift{id: id, counted: meta.Usage{Bytes: counter(value)}})
+			report(drift{id: id, gone: true})
 		}
 		return true
 	})
-}
-
-// Recount reads all inodes of one moment, reports every quota whose counters say something else
-// than its inodes, and, if asked to, corrects them. Operations go on meanwhile: what is corrected
-// is a difference, so that it stays right whatever they add. It needs 100 bytes or so a quota.
-func (s *Store) Recount(ctx context.Context, repair bool, report func(problem string)) error {
-	var all []drift
-	err := s.look(func(t *txn) error {
-		r := newRecount(t)
-		err := each(t, kindQuota, r.quota)
-		if err == nil {
-			err = each(t, kindInode, func(key, value []byte) error {
-				n := &inode{}
-				err := parse(key, value, n)
-				r.inode(n)
-				return err
-			})
-		}
-		if err == nil {
-			err = r.compare(func(d drift) { all = append(all, d) })
-		}
-		return err
-	})
-	for _, d := range all {
-		report(d.String())
-		if repair && err == nil {
-			err = s.correct(ctx, d)
-		}
-	}
-	return errs.Wrap("meta.Recount", "", err)
-}
-
-// each calls fn for all keys of a kind until it fails.
-func each(t *txn, kind byte, fn func(key, value []byte) error) error {
-	var bad error
-	err := t.scan([]byte{kind}, func(key, value []byte) bool {
-		bad = fn(key, value)
-		return bad == nil
-	})
-	return unlessNil(err, bad)
-}
-
-// correct adds what is missing to the counters of a quota, or takes away those of none.
-func (s *Store) correct(ctx context.Context, d drift) error {
-	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
-		t.kv.MakesRoom = true
-		q, err := t.quota(d.id)
-		if err != nil {
-			return err
-		}
-		if q == nil {
-			t.endQuota(d.id)
-			return nil
-		}
-		t.add(usageKey(d.id, usageBytes), d.found.Bytes-d.counted.Bytes)
-		t.add(usageKey(d.id, usageInodes), d.found.Inodes-d.counted.Inodes)
-		return nil
-	})
-	return err
 }
 
 // quotas lets the trees of all quotas whose directory is left be counted anew: directories may have
