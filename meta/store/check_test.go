@@ -396,7 +396,7 @@ func TestCheckOfABusyStore(t *testing.T) {
 func (p *patient) disturb(rng *rand.Rand, top, other meta.Ino) {
 	ctx, c := p.t.Context(), meta.Caller{Session: p.session}
 	a, b := fmt.Sprint(rng.IntN(6)), fmt.Sprint(rng.IntN(6))
-	switch rng.IntN(9) {
+	switch rng.IntN(11) {
 	case 0:
 		_, _ = p.store.Make(ctx, c, top, a, meta.NewFile{Type: meta.Directory, Mode: 0o755})
 	case 1:
@@ -427,6 +427,14 @@ func (p *patient) disturb(rng *rand.Rand, top, other meta.Ino) {
 		_ = p.store.Rename(ctx, c, top, a, other, b, meta.RenameExchange)
 	case 8:
 		_ = p.store.RemoveTree(ctx, c, other, a)
+	case 9:
+		if x, err := p.store.Lookup(ctx, c, top, a); err == nil {
+			_, _ = p.store.SetQuota(ctx, c, x.Ino, meta.Usage{Inodes: 20})
+		}
+	case 10:
+		if x, err := p.store.Lookup(ctx, c, top, a); err == nil {
+			_ = p.store.RemoveQuota(ctx, c, x.Ino)
+		}
 	}
 }
 

@@ -71,6 +71,8 @@ func TestPowerCutsWhileATreeIsRemoved(t *testing.T) {
 			}
 		}
 	}
+	_, err := w.store.SetQuota(t.Context(), c, dirs[0], meta.Usage{}) // is being counted meanwhile
+	w.must(err)
 	w.must(w.store.Sync(t.Context()))
 	w.must(w.store.RemoveTree(t.Context(), c, meta.RootIno, "tree"))
 	var sessions []uint64
