@@ -267,8 +267,8 @@ func afterwards(t *testing.T, svc *counting, fs *FS, size int) {
 	}), map[string]int{"readdir": 2, "getattr": 1})
 }
 
-// TestWriterKnowsItsFile: the only writer of a file of any size asks nobody how long it is, but once
-// after the file has moved out.
+// TestWriterKnowsItsFile: the only writer of a file of any size asks nobody how long it is, but
+// once after the file has moved out.
 func TestWriterKnowsItsFile(t *testing.T) {
 	ctx := context.Background()
 	c, svc, fs := lone(t)
