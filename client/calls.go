@@ -112,7 +112,7 @@ func (fs *FS) RemoveTreeIno(ctx context.Context, cred meta.Cred, dir meta.Ino, n
 // RenameIno follows renameat2(2).
 func (fs *FS) RenameIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name string,
 	newDir meta.Ino, newName string, flags meta.RenameFlags) error {
-	moved, typ, known := fs.cache.Ino(dir, name)
+	moved, typ, known := fs.nameOf(ctx, dir, name)
 	replaced, free, err := fs.announceVictim(ctx, newDir, newName)
 	if err != nil {
 		return errs.Wrap("client.Rename", name, err)
@@ -133,11 +133,27 @@ func (fs *FS) RenameIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name 
 // taken, so that it stays for them. It tells what the name stands for, if that is known.
 func (fs *FS) announceVictim(ctx context.Context, dir meta.Ino, name string) (
 	ino meta.Ino, known bool, err error) {
-	ino, _, known = fs.cache.Ino(dir, name)
+	ino, _, known = fs.nameOf(ctx, dir, name)
 	if n := fs.peek(ino); n != nil {
 		err = fs.announceAll(ctx, n)
 	}
 	return ino, known, err
+}
+
+// nameOf tells what a name stands for that is about to change. Where the client does not know it
+// asks: its own changes leave its leases alone, so that it must forget by itself what it knows of the
+// inode by another name. known: it was known under a lease.
+func (fs *FS) nameOf(ctx context.Context, dir meta.Ino, name string) (
+	ino meta.Ino, typ meta.Type, known bool) {
+	ino, typ, known = fs.cache.Ino(dir, name)
+	if known || fs.opts.Cache < 0 {
+		return ino, typ, known
+	}
+	a, err := fs.lookup(ctx, meta.Cred{}, dir, name, false)
+	if err != nil {
+		return 0, 0, false // the change itself says what is wrong
+	}
+	return a.Ino, a.Type, false
 }
 
 // made is the entry of an inode that was just made: its place in the directory is its number.

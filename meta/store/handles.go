@@ -411,6 +411,13 @@ func (x *sessions) isOpen(ino meta.Ino) bool {
 	return o != nil && o.handles > 0
 }
 
+// tracks tells whether an inode is open or on its way to be destroyed.
+func (x *sessions) tracks(ino meta.Ino) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.inodes[ino] != nil || x.nameless[ino] != nil
+}
+
 // takeBack notes that an opening that may still be on its way must open nothing, and returns the
 // handle if it was done. A request can only be late as long as its connection lives, which has a
 // bounded number of them: so the oldest notes are forgotten.

@@ -217,10 +217,11 @@ func (t *txn) astray(ino meta.Ino, n *inode) (bool, error) {
 	return true, nil
 }
 
-// held tells whether somebody has an inode open, or may have: not all clients have claimed yet.
+// held tells whether somebody has an inode open, or may have, because not all clients have claimed
+// yet; or the service is about to destroy it.
 func (s *Store) held(ino meta.Ino) bool {
 	_, known := s.sessions.writers(ino)
-	return !known || s.sessions.isOpen(ino)
+	return !known || s.sessions.tracks(ino)
 }
 
 // orphanKept is an inode without a name that nobody has open, and that is there all the same.
