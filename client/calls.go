@@ -141,8 +141,8 @@ func (fs *FS) announceVictim(ctx context.Context, dir meta.Ino, name string) (
 }
 
 // nameOf tells what a name stands for that is about to change. Where the client does not know it
-// asks: its own changes leave its leases alone, so that it must forget by itself what it knows of the
-// inode by another name. known: it was known under a lease.
+// asks: its own changes leave its leases alone, so that it must forget by itself what it knows of
+// the inode by another name. known: it was known under a lease.
 func (fs *FS) nameOf(ctx context.Context, dir meta.Ino, name string) (
 	ino meta.Ino, typ meta.Type, known bool) {
 	ino, typ, known = fs.cache.Ino(dir, name)
