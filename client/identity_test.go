@@ -51,6 +51,8 @@ func TestVolumeHasOneWriter(t *testing.T) {
 	must(t, dead.replaceSession(ctx, dead.sess.Load()))
 	_, _, err = dead.OpenVolume(ctx, "disk", false)
 	must(t, err)
+	dead.stop() // the dead do not listen
+	dead.workers.Wait()
 	f, _, err = b.OpenVolume(ctx, "disk", false)
 	must(t, err)
 	must(t, f.Close(ctx))
