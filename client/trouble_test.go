@@ -324,16 +324,10 @@ func TestSyncAfterClose(t *testing.T) {
 	}
 	must(t, r.Close(ctx))
 	fs.flushEndings(ctx)
-	remembered := func() int {
-		fs.mu.Lock()
-		defer fs.mu.Unlock()
-		return len(fs.inodes)
-	}
-	for end := time.Now().Add(time.Minute); remembered() != 0 && time.Now().Before(end); {
-		time.Sleep(time.Millisecond) // a recall may be on its way
-	}
-	if n := remembered(); n != 0 {
-		t.Errorf("%d inodes are remembered", n)
+	for end := time.Now().Add(time.Minute); len(fs.allInodes()) != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) { // a recall may have been on its way
+			t.Fatalf("%d inodes are remembered", len(fs.allInodes()))
+		}
 	}
 }
 
