@@ -148,7 +148,9 @@ func (c *cluster) wrote(t *iod.Target) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := held{t.Server, t.Object}
-	c.unsynced[k] = c.unsynced[k]
+	if _, known := c.unsynced[k]; !known { // a loss is not forgotten
+		c.unsynced[k] = false
+	}
 }
 
 // tellLoss fails the first sync after a loss, as iod/remote does.

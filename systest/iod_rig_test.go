@@ -32,7 +32,6 @@ type ioServer struct {
 	*cluster
 	t   *testing.T
 	key capability.Key
-	at  atomic.Pointer[string]
 }
 
 func startIod(t *testing.T, flags ...string) *ioServer {

@@ -119,13 +119,21 @@ func TestLockOfKilledMount(t *testing.T) {
 	case <-time.After(time.Minute): // less than the lease of a session and of its capabilities
 		t.Fatal("the lock of a dead mount is kept")
 	}
-	// A cluster that is stopped before a killed mount was made anew leaves its remains.
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if _, err := os.Stat(filepath.Join(c.mnt, "n")); err == nil {
 			return
 		}
 	}
 	t.Error("the mount did not come back")
+}
+
+// TestDownAfterAKilledMount: a cluster that is stopped before a killed mount was made anew leaves
+// nothing mounted; cluster.stop looks.
+func TestDownAfterAKilledMount(t *testing.T) {
+	c := startCluster(t, clusterOptions{iods: 1, mount: true})
+	pid := c.pidOf(t, "mount")
+	must(t, syscall.Kill(pid, syscall.SIGKILL))
+	awaitDeath(t, pid)
 }
 
 // TestAppendsAndKills: two mounts append to one file while the metadata service and an I/O server

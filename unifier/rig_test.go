@@ -179,6 +179,7 @@ func (r *rig) checkEnd() {
 func (r *rig) lockIsFree() bool {
 	free := make(chan struct{})
 	go func() {
+		//lint:ignore SA2001 to see whether it can be had
 		r.index.Lock()
 		r.index.Unlock()
 		close(free)

@@ -150,6 +150,17 @@ func (f *benchFlags) print(rows []bench.Row) error {
 	return bench.WriteTable(f.cmd.OutOrStdout(), rows)
 }
 
+// report prints rows, or the figures made of them.
+func (f *benchFlags) report(rows []bench.Row, figures []bench.Figure, asFigures bool) error {
+	switch {
+	case !asFigures:
+		return f.print(rows)
+	case f.json:
+		return bench.WriteFiguresJSON(f.cmd.OutOrStdout(), figures)
+	}
+	return bench.WriteFigures(f.cmd.OutOrStdout(), figures)
+}
+
 // write writes the files that were asked for.
 func (f *benchFlags) write(rows []bench.Row, figures []bench.Figure) error {
 	about := bench.About{Title: "sluice " + f.name(), Machine: bench.Machine(),
@@ -236,15 +247,10 @@ func (f *caseFlags) measure(b bench.Budget, cases []bench.Case, figureCases []st
 	promises []bench.Promise) error {
 	b.All = len(f.cases) > 0 // who names a case wants to see it
 	rows, figures, err := f.run(b, cases, f.patterns(figureCases), promises)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case f.figures && f.json:
-		return bench.WriteFiguresJSON(f.cmd.OutOrStdout(), figures)
-	case f.figures:
-		return bench.WriteFigures(f.cmd.OutOrStdout(), figures)
 	}
-	return f.print(rows)
+	return f.report(rows, figures, f.figures)
 }
 
 // listCases lists them.

@@ -133,13 +133,8 @@ func (f *metaBenchFlags) measureMeta(cases []bench.Case) error {
 	budget := benchmeta.Budget(f.quick)
 	budget.All = len(f.patterns()) > 0
 	rows, figures, err := f.run(budget, cases, f.patterns(), benchmeta.Promises())
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case f.figures && f.json:
-		return bench.WriteFiguresJSON(f.cmd.OutOrStdout(), figures)
-	case f.figures:
-		return bench.WriteFigures(f.cmd.OutOrStdout(), figures)
 	}
-	return f.print(rows)
+	return f.report(rows, figures, f.figures)
 }

@@ -143,21 +143,13 @@ func prepareMountpoint(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for {
-		mounted, err := isMountpoint(abs)
-		if err != nil {
-			return "", err
-		}
-		if !mounted {
-			break
-		}
-		if !isDeadMount(abs) {
-			return "", refuse("something is mounted at "+dir+" already",
-				"Unmount it with: sluice umount "+dir+"   or choose another directory")
-		}
-		if err := unmountDir(abs, true); err != nil {
-			return "", err
-		}
+	used, err := freeMountpoint(abs)
+	if err != nil {
+		return "", err
+	}
+	if used {
+		return "", refuse("something is mounted at "+dir+" already",
+			"Unmount it with: sluice umount "+dir+"   or choose another directory")
 	}
 	if err := os.MkdirAll(abs, 0o755); err != nil {
 		return "", err
@@ -167,4 +159,20 @@ func prepareMountpoint(dir string) (string, error) {
 			"Load the kernel's module: modprobe fuse   Or work without a mount: sluice ls, cp, nbd")
 	}
 	return abs, nil
+}
+
+// freeMountpoint takes mounts away whose servers are dead, and tells whether a living one is there.
+func freeMountpoint(dir string) (used bool, err error) {
+	for {
+		mounted, err := isMountpoint(dir)
+		if err != nil || !mounted {
+			return false, err
+		}
+		if !isDeadMount(dir) {
+			return true, nil
+		}
+		if err := unmountDir(dir, true); err != nil {
+			return false, err
+		}
+	}
 }

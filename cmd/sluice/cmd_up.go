@@ -354,6 +354,10 @@ func (u *upper) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	err := u.group.Stop(ctx)
+	if u.mount != "" { // one that was killed, and not started again by now, has left its mount
+		_, e := freeMountpoint(u.mount)
+		err = errors.Join(err, e)
+	}
 	for _, name := range []string{u.cluster.metaAddrFile(), u.cluster.upFile()} {
 		if e := os.Remove(name); !errors.Is(e, os.ErrNotExist) {
 			err = errors.Join(err, e)

@@ -216,7 +216,8 @@ func (q *Queue) sleep(ctx context.Context) bool {
 	}
 	woken := !q.asleep.Swap(false)
 	if woken {
-		q.mu.Lock() // until Wake has returned: it is called under mu
+		//lint:ignore SA2001 to wait until Wake has returned, which is called under mu
+		q.mu.Lock()
 		q.mu.Unlock()
 	}
 	q.src.Awake(woken)

@@ -160,11 +160,6 @@ func (s *side) nextSend(context uint64) fabric.Completion {
 	})
 }
 
-func (s *side) nextRecv() fabric.Completion {
-	s.t.Helper()
-	return s.next("a receive", func(c *fabric.Completion) bool { return c.Op == fabric.OpRecv })
-}
-
 // wants fails the test unless a completion has the kind.
 func wants(t testing.TB, c fabric.Completion, kind errs.Kind) {
 	t.Helper()
@@ -186,11 +181,4 @@ func (s *side) wr(op fabric.Op, context uint64, off int, rem fabric.Remote) fabr
 		Op: op, Flags: fabric.FlagSignaled, Context: context, Remote: rem,
 		Local: []fabric.Sge{{Reg: s.reg, Buf: s.mem[off : off+int(rem.Len)]}},
 	}
-}
-
-func (s *side) recv(context uint64, off, size int) {
-	s.t.Helper()
-	fatal(s.t, s.ep.PostRecv([]fabric.Recv{
-		{Context: context, Reg: s.reg, Buf: s.mem[off : off+size]},
-	}))
 }

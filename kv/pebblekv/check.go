@@ -42,7 +42,7 @@ func Check(opt Options, report func(error), look func(kv.Snapshot) error) error 
 	}
 	view := db.NewSnapshot()
 	defer view.Close()
-	return look(&snapshot{store: s, view: view})
+	return look(&snapshot{store: s, view: &sharedView{Snapshot: view}})
 }
 
 // checkMarks tells whether logs and manifest are what they were.

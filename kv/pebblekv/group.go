@@ -228,6 +228,9 @@ func (g *group) write() error {
 		setVersion(b, keyLast, s.version)
 	}
 	s.shown.begin()
+	if err := s.latest.drop(); err != nil {
+		s.opt.Log.Warn("closing a view", "err", err) // it only keeps old data for longer
+	}
 	if err := s.write(b); err != nil {
 		return err // what is visible is not known: the store is frozen
 	}

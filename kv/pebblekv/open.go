@@ -223,7 +223,7 @@ func (s *Store) close() error {
 func (s *Store) shut() error {
 	var err error
 	if s.db != nil {
-		err = s.db.Close()
+		err = errors.Join(s.latest.drop(), s.db.Close())
 	}
 	if e := s.guard.marks.close(); err == nil && s.guard.err() == nil {
 		err = e

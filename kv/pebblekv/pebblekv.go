@@ -138,8 +138,9 @@ type Store struct {
 	closing  chan struct{} // closed by Close
 	watching sync.WaitGroup
 
-	turn  turn  // of the ordered section: whoever leads has what follows
-	shown shown // the version that snapshots see
+	turn   turn   // of the ordered section: whoever leads has what follows
+	shown  shown  // the version that snapshots see
+	latest latest // and what they see it in
 
 	version  kv.Version // the last commit
 	given    kv.Version // the last number given out; beyond version after a crash

@@ -164,6 +164,7 @@ func (s *Store) reopen() {
 	}
 	s.opt.Log.Info("there is room again: the store is opened anew", "dir", s.opt.Dir)
 	if s.db != nil {
+		_ = s.latest.drop()
 		_ = s.db.Close() // what it could not write is known
 		s.db = nil
 	}

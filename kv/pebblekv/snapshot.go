@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -24,15 +25,71 @@ func (s *Store) Snapshot() kv.Snapshot {
 		return deadSnapshot{s.absent}
 	}
 	s.snaps.Add(1)
-	snap := &snapshot{store: s}
-	snap.version.Store(uint64(s.shown.during(func() { snap.view = s.db.NewSnapshot() })))
+	snap := &snapshot{store: s, view: s.latest.take(s)}
+	snap.version.Store(uint64(snap.view.version))
 	return snap
+}
+
+// latest is the view that snapshots share until the next commit: making one, and above all closing
+// it, which has pebble look for compactions, costs more than most of what is read through it. It is
+// given up before a commit becomes visible, so that it never keeps old data from being compacted.
+type latest struct {
+	mu   sync.Mutex
+	view *sharedView // nil: nobody has looked since the last commit
+}
+
+// sharedView is a view of pebble's with its users counted.
+type sharedView struct {
+	*pebble.Snapshot
+	version kv.Version // 0: not known, because a commit was under way
+	users   int        // under latest.mu
+}
+
+// take returns a view of what is visible now. It must be given back.
+func (l *latest) take(s *Store) *sharedView {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if v := l.view; v != nil {
+		v.users++
+		return v
+	}
+	v := &sharedView{users: 1}
+	v.version = s.shown.during(func() { v.Snapshot = s.db.NewSnapshot() })
+	if v.version != 0 {
+		v.users++
+		l.view = v
+	}
+	return v
+}
+
+// giveBack ends a use of a view, and with the last one the view.
+func (l *latest) giveBack(v *sharedView) error {
+	l.mu.Lock()
+	v.users--
+	last := v.users == 0
+	l.mu.Unlock()
+	if !last {
+		return nil
+	}
+	return v.Snapshot.Close()
+}
+
+// drop has the next snapshot make a new view.
+func (l *latest) drop() error {
+	l.mu.Lock()
+	v := l.view
+	l.view = nil
+	l.mu.Unlock()
+	if v == nil {
+		return nil
+	}
+	return l.giveBack(v)
 }
 
 // snapshot implements kv.Snapshot.
 type snapshot struct {
 	store  *Store
-	view   *pebble.Snapshot
+	view   *sharedView
 	closed atomic.Bool
 
 	version atomic.Uint64 // 0: nobody has asked yet
@@ -72,7 +129,7 @@ func (s *snapshot) Close() error {
 	if s.closed.Swap(true) {
 		return errs.New(errs.Closed, "pebblekv.Snapshot.Close", "", nil)
 	}
-	err := s.view.Close()
+	err := s.store.latest.giveBack(s.view)
 	s.store.snaps.Add(-1)
 	return errs.Wrap("pebblekv.Snapshot.Close", "", err)
 }

@@ -1,6 +1,7 @@
 package regcache
 
 import (
+	"errors"
 	"runtime"
 	"time"
 
@@ -34,7 +35,7 @@ func (c Costs) PaysFrom(copies int) int64 {
 	return int64((c.Each+gain-1)/gain) * pageBytes
 }
 
-// Measure finds the costs of a domain. It takes a few milliseconds.
+// Measure finds the costs of a domain. It takes some tens of milliseconds.
 func Measure(d fabric.Domain) (Costs, error) {
 	// As much is copied as a core's own caches do not hold, because the data of a transfer is not
 	// in them either.
@@ -44,18 +45,22 @@ func Measure(d fabric.Domain) (Costs, error) {
 	var pin runtime.Pinner
 	pin.Pin(&scratch[0])
 	defer pin.Unpin()
-	one, err := best(func() error { return register(d, scratch[:pageBytes]) })
-	if err != nil {
-		return Costs{}, errs.Wrap("regcache.Measure", d.Caps().Provider, err)
+	one, all, copying := longest, longest, longest
+	for round := range rounds {
+		if round > 0 {
+			time.Sleep(pause)
+		}
+		err := errors.Join(
+			best(&one, func() error { return register(d, scratch[:pageBytes]) }),
+			best(&all, func() error { return register(d, scratch[:many*pageBytes]) }),
+			best(&copying, func() error {
+				copy(scratch[:copied], scratch[copied:])
+				return nil
+			}))
+		if err != nil {
+			return Costs{}, errs.Wrap("regcache.Measure", d.Caps().Provider, err)
+		}
 	}
-	all, err := best(func() error { return register(d, scratch[:many*pageBytes]) })
-	if err != nil {
-		return Costs{}, errs.Wrap("regcache.Measure", d.Caps().Provider, err)
-	}
-	copying, _ := best(func() error {
-		copy(scratch[:copied], scratch[copied:])
-		return nil
-	})
 	// Where the difference is lost in the noise a page still costs something: gaps that are
 	// registered along are no longer than what was measured.
 	page := max((all-one)/(many-1), one/many, 1)
@@ -71,17 +76,24 @@ func register(d fabric.Domain, memory []byte) error {
 	return r.Close()
 }
 
-// best is the shortest of several times: longer ones were disturbed.
-func best(run func() error) (time.Duration, error) {
-	least := time.Duration(1 << 62)
-	for range 9 {
+// A host that is busy disturbs all that is measured within some milliseconds: so there are several
+// rounds, with pauses between them.
+const (
+	rounds  = 5
+	pause   = 4 * time.Millisecond
+	longest = time.Duration(1 << 62)
+)
+
+// best lowers least to the shortest of several times: longer ones were disturbed.
+func best(least *time.Duration, run func() error) error {
+	for range 5 {
 		start := time.Now()
 		if err := run(); err != nil {
-			return 0, err
+			return err
 		}
-		least = min(least, time.Since(start))
+		*least = min(*least, time.Since(start))
 	}
-	return least, nil
+	return nil
 }
 
 // measure finds the costs, unless they were given. If that fails nothing is registered.

@@ -51,7 +51,7 @@ func (m *member) writeStable(off int64, b []byte) error {
 	m.ops.reset()
 	op := m.ops.add(off)
 	op.Bufs, op.Stable = append(op.Bufs, b), true
-	return m.doAll(m.ops.list)
+	return m.do(m.ops.list)
 }
 
 // runCheckpoints is the checkpointer. Now and then it looks for space that nobody needs.
@@ -165,7 +165,7 @@ func (m *member) applyPending(work []pendingBlock) error {
 		}
 		i = k
 		if len(m.ops.list) == applyDepth || i == len(work) {
-			if err := m.doAll(m.ops.list); err != nil {
+			if err := m.do(m.ops.list); err != nil {
 				return err
 			}
 			m.applied(work[done:i])
@@ -229,7 +229,7 @@ func (m *member) writeRound(numbers []uint32, copied []byte) error {
 			op := m.ops.add(m.g.tableAt[side] + int64(n)*blockBytes)
 			op.Bufs = append(op.Bufs, copied[i*blockBytes:(i+1)*blockBytes])
 		}
-		if err := m.doAll(m.ops.list); err != nil {
+		if err := m.do(m.ops.list); err != nil {
 			return err
 		}
 		if err := m.flush(); err != nil {

@@ -310,7 +310,7 @@ func (m *member) writeBatch(b *batch) error {
 	b.op.Kind, b.op.Off, b.op.Bufs, b.op.Stable = device.Write, m.logOff(l.head), b.bufs, stable
 	b.op.Here = true // the log has a thread of its own: a second one would only cost time
 	b.ops[0] = &b.op
-	if err := m.doAll(b.ops[:]); err != nil {
+	if err := m.do(b.ops[:]); err != nil {
 		return err
 	}
 	end := l.head + uint64(info.bytes())
@@ -361,7 +361,7 @@ func (m *member) writeHead(kind uint32, step int64) error {
 	w.bufs[0], w.ops[0] = head, &w.op
 	w.op = device.Op{Kind: device.Write, Off: m.logOff(l.head), Bufs: w.bufs[:], Stable: true}
 	stable := l.stable == l.head
-	if err := m.doAll(w.ops[:]); err != nil {
+	if err := m.do(w.ops[:]); err != nil {
 		return err
 	}
 	l.chain, l.told = info.crc, info.stable

@@ -135,11 +135,7 @@ func (r *readers) oldest() uint64 {
 }
 
 // do carries out operations that change the device. The first error stops the member.
-func (m *member) do(ops ...*device.Op) error {
-	return m.doAll(ops)
-}
-
-func (m *member) doAll(ops []*device.Op) error {
+func (m *member) do(ops []*device.Op) error {
 	m.dev.Do(ops)
 	return m.finished(ops)
 }
@@ -174,7 +170,7 @@ func (m *member) flush() error {
 		s.ops[0] = &s.op
 	}
 	s.op = device.Op{Kind: device.Sync}
-	err := m.doAll(s.ops[:])
+	err := m.do(s.ops[:])
 	m.flushes.Put(s)
 	return err
 }

@@ -94,7 +94,6 @@ type blockPlace struct {
 	fresh   bool // the cluster was free before, and this is the first block of it
 	sum     uint32
 	data    *block // live: what waits to be written in place
-	bytes   []byte // replay: the same
 }
 
 // clusterPlace says the same of a whole cluster.

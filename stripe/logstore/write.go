@@ -234,7 +234,7 @@ func (m *member) writeMiddle(o *object, j *job, src *gather, first int64) error 
 	}
 	j.rec.flags |= flagVerify
 	if !begun {
-		return m.doAll(j.ops)
+		return m.do(j.ops)
 	}
 	for _, op := range j.ops {
 		m.starter.Wait(op)

@@ -10,8 +10,8 @@ func (m *member) applyEarly(o *object, j *job) {
 		c, ok := o.cluster(x.block / clusterBlocks)
 		m.mu.Unlock()
 		if ok {
-			_ = m.do(&device.Op{Kind: device.Write, Bufs: [][]byte{x.data.buf},
-				Off: m.g.blockOff(c, int(x.block%clusterBlocks))})
+			_ = m.do([]*device.Op{{Kind: device.Write, Bufs: [][]byte{x.data.buf},
+				Off: m.g.blockOff(c, int(x.block%clusterBlocks))}})
 		}
 	}
 }
