@@ -151,6 +151,7 @@ func (g *Gate) Total() int64 { return g.opts.Bytes }
 // than the gate's bytes counts as all of them. It fails with the context's error, with that of
 // Close, or with errs.Again when too many of its client wait already.
 func (g *Gate) Enter(ctx context.Context, t *Ticket, r Request) error {
+	t.queued = false // a ticket that was queued before may wait in its goroutine now
 	if in, err := g.begin(t, r); in || err != nil {
 		return err
 	}

@@ -52,6 +52,43 @@ func TestTurnsAreTakenClientByClient(t *testing.T) {
 	}
 }
 
+// TestATicketIsQueuedAndThenWaits: a ticket that was let in from the queue, left, and waits in a
+// goroutine next is woken there, and Later is not called again: the request would run twice.
+func TestATicketIsQueuedAndThenWaits(t *testing.T) {
+	g := New(Options{Count: 1, Age: time.Hour})
+	var first, second Ticket
+	called := 0
+	second.Later = func(error) { called++ }
+	if in, err := g.Queue(&first, Request{}); !in || err != nil {
+		t.Fatal(in, err)
+	}
+	if in, err := g.Queue(&second, Request{}); in || err != nil {
+		t.Fatal(in, err)
+	}
+	g.Leave(&first)  // lets the second one in
+	g.Leave(&second) // parked
+	if err := g.Enter(t.Context(), &first, Request{}); err != nil {
+		t.Fatal(err)
+	}
+	entered := make(chan error, 1)
+	go func() { entered <- g.Enter(t.Context(), &second, Request{}) }()
+	for g.Usage().Waiting == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	g.Leave(&first)
+	select {
+	case err := <-entered:
+		if err != nil {
+			t.Fatal(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("nobody woke the goroutine that waits")
+	}
+	if called != 1 {
+		t.Fatalf("Later was called %d times", called)
+	}
+}
+
 // TestTakeKnowsRequestsAndBytes: what is taken together comes back apart.
 func TestTakeKnowsRequestsAndBytes(t *testing.T) {
 	g := New(Options{Count: 2, Bytes: 100, Age: time.Hour})
