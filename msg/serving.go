@@ -157,8 +157,9 @@ func (s *Server) forget(ss *serverConn) {
 type serverConn struct {
 	*link
 	srv    *Server
-	id     uint64     // among the connections of the server
-	places *gate.Gate // in the send queue, for one-sided operations
+	id     uint64      // among the connections of the server
+	places *gate.Gate  // in the send queue, for one-sided operations
+	called atomic.Bool // a worker was called to poll, and has not run yet
 
 	mu       sync.Mutex
 	lent     eager.Lent // slots of the client

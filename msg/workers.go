@@ -151,6 +151,7 @@ func (s *Server) setDrained() { s.drainOnce.Do(func() { close(s.drained) }) }
 // it too: a request that comes alone is answered without waking anybody. Others of a batch go to
 // workers. It ends with the link, or when another goroutine polls.
 func (s *serverConn) pollHere() {
+	s.called.Store(false)
 	if s.enter() != nil {
 		return
 	}
@@ -190,13 +191,16 @@ func (s *serverConn) pollOne(thread bool) (*Call, error) {
 	}
 }
 
-// standby has a worker poll.
+// standby has a worker poll. One that was called and has not run yet, since others kept the
+// processors, is enough: it takes the duty when it runs, if that is free then.
 func (s *serverConn) standby() bool {
 	if s.enter() != nil {
 		return false
 	}
 	defer s.leave()
-	s.srv.spawn(job{poll: s})
+	if !s.called.Swap(true) {
+		s.srv.spawn(job{poll: s})
+	}
 	return true
 }
 
