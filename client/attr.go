@@ -41,7 +41,7 @@ func (fs *FS) askAttr(ctx context.Context, cred meta.Cred, ino meta.Ino) (meta.A
 	}
 	fs.cache.PutAttr(t, &a)
 	if n := fs.peek(ino); n != nil {
-		n.accept(fs, t, &a, nil, false)
+		n.accept(fs, t, &a, meta.SmallData{}, false)
 	}
 	fs.Overlay(&a)
 	return a, nil
@@ -133,7 +133,8 @@ func (fs *FS) askSetAttr(ctx context.Context, cred meta.Cred, ino meta.Ino, mask
 	change.End(cache.Outcome{Attrs: []*meta.Attr{&got}})
 	if n := fs.peek(ino); n != nil {
 		if mask&meta.SetSize != 0 {
-			n.accept(fs, t, &got, nil, false)
+			n.cut(&got)
+			n.accept(fs, t, &got, meta.SmallData{}, false)
 		}
 		n.overlay(&got)
 	}

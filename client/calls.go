@@ -40,7 +40,7 @@ func (fs *FS) lookup(ctx context.Context, cred meta.Cred, dir meta.Ino, name str
 	}
 	if n := fs.peek(found.Attr.Ino); n != nil {
 		if found.Attr.Lease != meta.LeaseNone { // then no truncation is under way
-			n.accept(fs, t, &found.Attr, found.Data, false)
+			n.accept(fs, t, &found.Attr, meta.SmallData{Bytes: found.Data}, false)
 		}
 	}
 	fs.Overlay(&found.Attr)
@@ -52,6 +52,9 @@ func (fs *FS) MakeIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name st
 	f meta.NewFile) (meta.Attr, error) {
 	change := fs.cache.Change().Name(dir, name)
 	a, err := fs.svc.Make(ctx, fs.Caller(cred), dir, name, f)
+	if fs.madeRoom(ctx, err) {
+		a, err = fs.svc.Make(ctx, fs.Caller(cred), dir, name, f)
+	}
 	o := outcome(err, &a)
 	if err == nil {
 		o.Names = []cache.Named{made(dir, name, &a)}

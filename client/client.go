@@ -182,6 +182,7 @@ type FS struct {
 	cache    *cache.Cache // what is known under them
 	past     past         // files that were written and are closed
 	endings  endings      // handles that nobody needs
+	cutting  atomic.Int32 // files that are being created or emptied: any may be cut by that
 	locks    locks
 	flushing flushing // small files with data that the service does not have
 

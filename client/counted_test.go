@@ -135,7 +135,7 @@ func (c *counting) CloseMany(ctx context.Context, u meta.Caller, list []meta.Clo
 }
 
 func (c *counting) ReadSmall(ctx context.Context, u meta.Caller, ino meta.Ino) (
-	meta.Attr, []byte, error) {
+	meta.Attr, meta.SmallData, error) {
 	c.note(meta.OpReadSmall)
 	return c.Service.ReadSmall(ctx, u, ino)
 }

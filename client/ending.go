@@ -227,6 +227,8 @@ type item struct {
 	ending
 	closing meta.Closing
 	change  *cache.Change // nil: it tells nothing
+	grants  uint64        // of the lease that it is told under
+	version uint64        // of the data that it began with
 }
 
 // add adds a handle, if it belongs to the batch and has room in it.
@@ -241,7 +243,7 @@ func (b *batch) add(e *ending) bool {
 			b.later = append(b.later, *e)
 			return true
 		}
-		it.closing.Change, it.closing.Dirty = e.node.takeForClose()
+		e.node.takeForClose(&it)
 		if !it.closing.Dirty {
 			e.node.telling.giveBack()
 		} else {
@@ -265,13 +267,14 @@ func (b *batch) tells(n *inode) bool {
 
 // takeForClose takes what must be told when a handle is closed: nothing while another one is open,
 // or where the lease is gone that it was written under.
-func (n *inode) takeForClose() (meta.Change, bool) {
+func (n *inode) takeForClose(it *item) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.writers > 0 || n.small.Load() && n.lease.state == leaseNone {
-		return meta.Change{}, false
+		return
 	}
-	return n.takeDirtyLocked()
+	it.grants, it.version = n.lease.grants, n.content.version
+	it.closing.Change, it.closing.Dirty = n.takeDirtyLocked()
 }
 
 // close closes them and returns those that it could not close.
@@ -297,7 +300,8 @@ func (b *batch) close(ctx context.Context) (left []ending) {
 		if b.items[i].end(b.fs, k) {
 			b.fs.unref(b.items[i].node)
 		} else {
-			left, b.refused = append(left, b.items[i].ending), true
+			left = append(left, b.items[i].ending)
+			b.refused = b.refused || k != errs.Fenced
 		}
 	}
 	if b.refused {
@@ -316,7 +320,7 @@ func (it *item) end(fs *FS, k errs.Kind) (gone bool) {
 	case k == errs.OK:
 		gone = true
 		if it.closing.Dirty {
-			o = n.closedLocked(&it.closing.Change)
+			o = n.closedLocked(it)
 		}
 	case k == errs.NotFound:
 		gone = true // the file is gone, and what was written to it
@@ -330,8 +334,13 @@ func (it *item) end(fs *FS, k errs.Kind) (gone bool) {
 		if it.closing.Dirty {
 			n.giveBackLocked()
 		}
+	case k == errs.Fenced && it.closing.Dirty:
+		// The file was cut, or others have had it: whoever tells it under another lease finds out.
+		n.giveBackLocked()
+		if n.lease.grants == it.grants {
+			n.lease.state = leaseNone
+		}
 	case it.closing.Dirty:
-		gone = k == errs.Fenced
 		n.lease.state, n.taken = leaseNone, false
 		n.loseLocked(errs.Newf(k, "client.Close", "", "what was written before could not be told"))
 		fs.opts.Logger.Error("what was written to a closed file is lost", "ino", n.ino, "err", k)
@@ -355,15 +364,19 @@ func (it *item) end(fs *FS, k errs.Kind) (gone bool) {
 // written under the lease. It returns what the service knows of a small file now: the lease is one
 // for reading from then on. Of other files it has set the time of change, and of programs that run
 // with the rights of their owner it has changed the mode.
-func (n *inode) closedLocked(w *meta.Change) (o cache.Outcome) {
+func (n *inode) closedLocked(it *item) (o cache.Outcome) {
+	w := &it.closing.Change
 	n.toldLocked(w)
 	held := n.lease.state == leaseHeld
-	if n.writers == 0 {
+	if n.writers == 0 && n.lease.grants == it.grants {
 		n.lease.state = leaseNone
 	}
-	n.content.version++
-	if !held {
-		return o
+	n.content.version = max(n.content.version, it.version+1)
+	if held && n.lease.grants != it.grants && w.Whole {
+		n.attr.DataVersion = max(n.attr.DataVersion, it.version+1)
+	}
+	if !held || n.lease.grants != it.grants {
+		return o // an answer has come meanwhile, which may be older than the closing or newer
 	}
 	n.attr.DataVersion, n.attr.Writers = n.attr.DataVersion+1, false
 	n.attr.Size, n.attr.TruncSeq = w.Size, w.TruncSeq

@@ -92,6 +92,10 @@ func (fs *FS) CreateIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name 
 		change.End(o)
 		return h, err
 	}
+	if flags&meta.OpenTruncate != 0 {
+		fs.cutting.Add(1)
+		defer fs.cutting.Add(-1)
+	}
 	return fs.open(ctx, cred, flags, create)
 }
 
@@ -105,7 +109,9 @@ func newborn(a *meta.Attr) bool {
 // openTries is how often a file is opened anew because the service was restarted meanwhile.
 const openTries = 5
 
-// open gets a handle, once more if the session turns out to be lost, and makes a File of it.
+// open gets a handle, once more if the session turns out to be lost, and makes a File of it. Where
+// the service was restarted just behind the answer, what was opened is opened again: an exclusive
+// Create must not meet the file that it has made.
 func (fs *FS) open(ctx context.Context, cred meta.Cred, flags meta.OpenFlags,
 	get func(context.Context, meta.Caller) (meta.Handle, error)) (*File, error) {
 	for try := 1; ; try++ {
@@ -117,7 +123,14 @@ func (fs *FS) open(ctx context.Context, cred meta.Cred, flags meta.OpenFlags,
 		if err == nil {
 			return fs.newFile(ctx, s, t, &h, cred, flags)
 		}
-		again := errs.KindOf(err) == errs.MaybeDone || fs.checkSession(ctx, s, err)
+		if ino := h.Attr.Ino; ino != 0 {
+			get = func(ctx context.Context, c meta.Caller) (meta.Handle, error) {
+				c.Cred = meta.Cred{} // whoever has made it may use it, whatever its mode says
+				return fs.svc.Open(ctx, c, ino, flags&access)
+			}
+		}
+		again := errs.KindOf(err) == errs.MaybeDone || fs.madeRoom(ctx, err) ||
+			fs.checkSession(ctx, s, err)
 		if !again || try == openTries {
 			return nil, errs.Wrap("client.Open", "", err)
 		}
@@ -135,7 +148,10 @@ func (fs *FS) newFile(ctx context.Context, s *session, t cache.Token, h *meta.Ha
 	if h.Hints != (How{}) {
 		f.SetHow(h.Hints)
 	}
-	n.accept(fs, t, &h.Attr, h.Data, false)
+	if flags&meta.OpenTruncate != 0 {
+		n.cut(&h.Attr)
+	}
+	n.accept(fs, t, &h.Attr, meta.SmallData{Bytes: h.Data}, false)
 	n.allow(h)
 	if flags&meta.OpenWrite == 0 {
 		fs.cache.PutData(t, &h.Attr, h.Data)
@@ -195,7 +211,7 @@ func (f *File) reopen(ctx context.Context, s *session, old *grant) error {
 		}
 		return err
 	}
-	f.node.accept(f.fs, t, &h.Attr, h.Data, false)
+	f.node.accept(f.fs, t, &h.Attr, meta.SmallData{Bytes: h.Data}, false)
 	f.replace(old, s.id, &h)
 	return nil
 }

@@ -97,7 +97,17 @@ func (fs *FS) flushAll(ctx context.Context) {
 
 // flushOne tells what a file has to tell. One that is closed, and whose session was lost before it
 // was told, is opened once more.
-func (fs *FS) flushOne(ctx context.Context, n *inode) error {
+func (fs *FS) flushOne(ctx context.Context, n *inode) (err error) {
+	for range tellTries { // another session may be lost meanwhile
+		err = fs.flushOnce(ctx, n)
+		if k := errs.KindOf(err); k != errs.Stale && k != errs.Closed {
+			break
+		}
+	}
+	return err
+}
+
+func (fs *FS) flushOnce(ctx context.Context, n *inode) error {
 	if !n.untoldSmall() {
 		return nil
 	}

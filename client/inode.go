@@ -47,6 +47,7 @@ type inode struct {
 type lease struct {
 	state   leaseState
 	epoch   uint64 // of the session's leases, in which it was given
+	grants  uint64 // raised whenever it is given
 	recalls int    // that are being carried out
 }
 
@@ -78,10 +79,10 @@ type lossRecord struct {
 func (n *inode) learnLocked(a *meta.Attr) {
 	switch {
 	case a.TruncSeq > n.truncSeq:
-		n.truncSeq, n.size = a.TruncSeq, a.Size
-		n.gaps.cut(a.Size)
-		n.growth.to = 0
-		n.content.cut(a.Size)
+		n.truncSeq = a.TruncSeq
+		if !n.keepsLocked(a) {
+			n.cutLocked(a)
+		}
 	case a.TruncSeq == n.truncSeq:
 		n.size = max(n.size, a.Size)
 	default:
@@ -93,6 +94,32 @@ func (n *inode) learnLocked(a *meta.Attr) {
 	}
 	if len(n.stripes) < a.Layout.Width() {
 		n.stripes = append(n.stripes, make([]unsynced, a.Layout.Width()-len(n.stripes))...)
+	}
+}
+
+// keepsLocked tells whether the file has small data that was not told: the sequence may have been
+// raised to fence this client off, and nobody has changed anything. accept decides on that.
+func (n *inode) keepsLocked(a *meta.Attr) bool {
+	return a.Small && n.content.known && (n.dirty || n.taken)
+}
+
+// cutLocked follows a truncation.
+func (n *inode) cutLocked(a *meta.Attr) {
+	n.size = a.Size
+	n.gaps.cut(a.Size)
+	n.growth.to = 0
+	n.content.cut(a)
+}
+
+// cut takes over the answer to a truncation of this client itself: what it has written before is
+// cut, too, also where nobody was told of it yet.
+func (n *inode) cut(a *meta.Attr) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.learnLocked(a)
+	if n.small.Load() && a.TruncSeq > n.content.seq {
+		n.cutLocked(a)
+		n.content.version = max(n.content.version, a.DataVersion)
 	}
 }
 
@@ -247,11 +274,14 @@ func (n *inode) leaving() bool {
 }
 
 // regained notes that a service that was restarted has given a lease back under which something was
-// written.
-func (n *inode) regained(epoch uint64) {
+// written. It may have been told, with an answer that was lost.
+func (n *inode) regained(epoch, version uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lease.state, n.lease.epoch = leaseHeld, epoch
+	n.lease.grants++
+	n.content.version = max(n.content.version, version)
+	n.attr.DataVersion = max(n.attr.DataVersion, version)
 }
 
 // claim is what is said of a handle to a service that was restarted.
@@ -269,6 +299,7 @@ func (n *inode) grantedLocked(fs *FS, t cache.Token, a *meta.Attr) bool {
 		return false
 	}
 	n.lease.state, n.lease.epoch = leaseHeld, fs.leases.current()
+	n.lease.grants++
 	return true
 }
 

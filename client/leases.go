@@ -19,6 +19,7 @@ import (
 type leases struct {
 	mu      sync.Mutex
 	session uint64
+	own     map[uint64]bool // the sessions of this client, those that were lost too
 	time    time.Duration
 	life    uint32
 	epoch   uint64
@@ -34,6 +35,10 @@ func (l *leases) begin(info *meta.SessionInfo) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.session, l.life, l.epoch = info.ID, info.Life, info.Epoch
+	if l.own == nil {
+		l.own = map[uint64]bool{}
+	}
+	l.own[info.ID] = true
 	l.time = time.Duration(info.LeaseTimeMs) * time.Millisecond
 	l.seen, l.done, l.doing = 0, nil, map[uint64]bool{}
 	l.anewLocked()
@@ -56,6 +61,13 @@ func (l *leases) within(ctx context.Context) (context.Context, context.CancelFun
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(during, cancel)
 	return ctx, func() { stop(); cancel() }
+}
+
+// mine tells whether a session is or was this client's.
+func (l *leases) mine(session uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.own[session]
 }
 
 // current is the epoch that changes under a lease carry.
@@ -282,7 +294,7 @@ func (fs *FS) claim(s *session, life uint32) {
 		case regained[i].Gone && c.file != nil:
 			c.file.die(c.file.grant.Load(), errs.New(errs.NotFound, "client.Claim", "", nil))
 		case regained[i].Lease == meta.LeaseWrite && fs.cache.Granted(tok, c.Ino):
-			c.node.regained(epoch)
+			c.node.regained(epoch, regained[i].DataVersion)
 		}
 	}
 }

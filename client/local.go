@@ -87,7 +87,7 @@ func (f *File) announce(ctx context.Context) error {
 		h, err := f.openAgain(ctx, s)
 		switch {
 		case err == nil:
-			f.node.accept(f.fs, t, &h.Attr, h.Data, false)
+			f.node.accept(f.fs, t, &h.Attr, meta.SmallData{Bytes: h.Data}, false)
 			f.fs.cache.PutData(t, &h.Attr, h.Data)
 			f.replace(g, s.id, &h)
 			return nil

@@ -88,11 +88,20 @@ func (f *File) grow(ctx context.Context, end int64) (int64, error) {
 		g = f.grant.Load()
 		to, err = f.fs.svc.Grow(ctx, meta.Caller{Session: g.session}, f.node.ino, end)
 	}
-	if errs.KindOf(err) == errs.Quota && f.fs.endings.count() > 0 {
-		f.fs.flushEndings(ctx)
+	if f.fs.madeRoom(ctx, err) {
 		to, err = f.fs.svc.Grow(ctx, meta.Caller{Session: g.session}, f.node.ino, end)
 	}
 	return to, err
+}
+
+// madeRoom tells whether an operation that failed for want of room is worth another try: files of
+// this client were closed, with room to give back, and the service did not know of it yet.
+func (fs *FS) madeRoom(ctx context.Context, err error) bool {
+	if k := errs.KindOf(err); k != errs.Quota && k != errs.NoSpace || fs.endings.count() == 0 {
+		return false
+	}
+	fs.flushEndings(ctx)
+	return true
 }
 
 // SetQuota sets the limits of what the tree below a directory may hold; 0 means no limit. See

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"io"
 
@@ -37,6 +36,7 @@ type content struct {
 	frozen bool // it is moving out: nothing is written
 
 	version uint64 // the service's data version that data began with, or was told as
+	seq     uint64 // the truncation that data has followed
 	stored  int64  // how much of it the service may have
 	spilled bool   // I/O servers may have something of it: it did not move out in the end
 
@@ -70,15 +70,16 @@ func (c *content) resize(n int64) {
 }
 
 // cut follows a truncation.
-func (c *content) cut(size int64) {
+func (c *content) cut(a *meta.Attr) {
+	c.seq = a.TruncSeq
 	if !c.known {
 		return
 	}
-	if size > meta.SmallMax {
+	if a.Size > meta.SmallMax {
 		c.data, c.known = nil, false
 		return
 	}
-	c.resize(size)
+	c.resize(a.Size)
 }
 
 // ownedLocked tells whether the data is this client's to read and change.
@@ -151,39 +152,36 @@ func (n *inode) attach(fs *FS, p []byte) (off int64, fits, ok bool) {
 
 // accept takes over what an answer says of a file that is open here: attributes, the lease, and the
 // data of a small file. What was written under a lease that is still held stays. So does what was
-// written under one that was lost, if nobody has changed the file since; that is decided by whoever
-// has n.telling (decide), because the service may be about to take what was told.
-func (n *inode) accept(fs *FS, t cache.Token, a *meta.Attr, data []byte, decide bool) {
+// written under one that was lost, if nobody else has changed the file since: it is as it was, or
+// as this client has told it; that is decided by whoever has n.telling (decide), because the
+// service may be about to take what was told.
+func (n *inode) accept(fs *FS, t cache.Token, a *meta.Attr, data meta.SmallData, decide bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	held, busy := n.lease.state == leaseHeld, n.dirty || n.taken
-	same := a.TruncSeq == n.truncSeq && a.DataVersion == n.content.version
+	held, busy := n.lease.state == leaseHeld && fs.cache.Valid(), n.dirty || n.taken
+	same := a.DataVersion == n.content.version || fs.leases.mine(data.Teller)
 	n.learnLocked(a)
 	if !n.small.Load() {
 		n.movedLocked(busy && !held && decide)
 		n.grantedLocked(fs, t, a)
 		return
 	}
-	if busy && !held && decide && n.content.known && a.TruncSeq == n.truncSeq &&
-		bytes.Equal(data, n.content.data) {
-		n.dirty = false // it was told, and the answer was lost
-	}
 	keep := n.content.known && (held || n.dirty && same)
-	if busy && !held && !decide || !keep && data == nil && a.Size > 0 || !n.grantedLocked(fs, t, a) {
+	if busy && !held && !decide || !keep && data.Bytes == nil && a.Size > 0 ||
+		!n.grantedLocked(fs, t, a) {
 		return // a lease without the data is of no use
 	}
 	if keep {
-		if !n.taken {
-			n.content.version = max(n.content.version, a.DataVersion)
-		}
+		n.content.seq = max(n.content.seq, a.TruncSeq)
+		n.content.version = max(n.content.version, a.DataVersion)
 		return
 	}
 	if n.dirty {
 		n.dirty = false
 		n.loseLocked(errOvertaken())
 	}
-	n.content.data, n.content.known, n.content.shared = data, true, true
-	n.content.version, n.content.stored = a.DataVersion, a.Size
+	n.content.data, n.content.known, n.content.shared = data.Bytes, true, true
+	n.content.version, n.content.stored, n.content.seq = a.DataVersion, a.Size, a.TruncSeq
 	n.size = a.Size
 }
 
@@ -197,7 +195,7 @@ func (n *inode) movedLocked(lost bool) {
 	if !n.content.known {
 		return
 	}
-	n.content = content{local: n.content.local, version: n.content.version}
+	n.content = content{local: n.content.local, version: n.content.version, seq: n.content.seq}
 	n.gaps = gaps{}
 	if lost {
 		n.dirty = false
@@ -241,6 +239,9 @@ func (fs *FS) ownTelling(ctx context.Context, n *inode) error {
 		a, data, err := fs.svc.ReadSmall(ctx, fs.trusted(), n.ino)
 		switch errs.KindOf(err) {
 		case errs.OK:
+			if a.TruncSeq > n.sequence() && fs.cutting.Load() > 0 {
+				continue // a truncation of this client may be the reason, which knows soon
+			}
 			n.accept(fs, t, &a, data, true)
 			continue
 		case errs.Invalid:
@@ -277,7 +278,7 @@ func (fs *FS) recheck(ctx context.Context, n *inode) error {
 	t := fs.cache.Begin()
 	a, err := fs.svc.GetAttr(ctx, fs.trusted(), n.ino)
 	if err == nil {
-		n.accept(fs, t, &a, nil, true)
+		n.accept(fs, t, &a, meta.SmallData{}, true)
 		fs.cache.PutAttr(t, &a)
 	}
 	return err
@@ -332,8 +333,8 @@ func (f *File) fetchSmall(ctx context.Context, show func(data []byte)) (done boo
 	switch errs.KindOf(err) {
 	case errs.OK:
 		n.learn(&a)
-		fs.cache.PutData(t, &a, data)
-		show(data)
+		fs.cache.PutData(t, &a, data.Bytes)
+		show(data.Bytes)
 		return true, nil
 	case errs.Invalid:
 		return false, fs.recheck(ctx, n)

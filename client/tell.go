@@ -67,7 +67,16 @@ const tellTries = 5
 func (fs *FS) tell(ctx context.Context, n *inode, sync bool) error {
 	for try := 1; ; try++ {
 		err := fs.tellOnce(ctx, n, sync)
-		if errs.KindOf(err) != errs.Fenced || try == tellTries {
+		switch errs.KindOf(err) {
+		case errs.Fenced:
+		case errs.Stale, errs.Closed:
+			if !n.unowned() || fs.writer(n.ino) == nil {
+				return err
+			}
+		default:
+			return err
+		}
+		if try == tellTries {
 			return err
 		}
 	}

@@ -1,6 +1,8 @@
 package meta
 
 import (
+	"bytes"
+
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/hint"
@@ -252,17 +254,30 @@ func decClaimed(d *wire.Dec, c *Claimed) {
 	c.DataVersion = d.U64()
 }
 
-// encRegained: |gone u8 |lease u8 |serial u64 |.
+// encSmall: |teller u64 |length u32 |bytes |.
+func encSmall(e *wire.Enc, s *SmallData) {
+	e.U64(s.Teller)
+	e.Bytes(s.Bytes)
+}
+
+func decSmall(d *wire.Dec, s *SmallData) {
+	s.Teller = d.U64()
+	s.Bytes = bytes.Clone(d.Bytes(SmallMax))
+}
+
+// encRegained: |gone u8 |lease u8 |serial u64 |dataversion u64 |.
 func encRegained(e *wire.Enc, r *Regained) {
 	e.Bool(r.Gone)
 	e.U8(uint8(r.Lease))
 	e.U64(r.Serial)
+	e.U64(r.DataVersion)
 }
 
 func decRegained(d *wire.Dec, r *Regained) {
 	r.Gone = d.Bool()
 	r.Lease = LeaseMode(d.U8())
 	r.Serial = d.U64()
+	r.DataVersion = d.U64()
 }
 
 // encVolume: |name |ino u64 |size i64 |created i64 |layout |writer |.

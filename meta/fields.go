@@ -93,7 +93,7 @@ const (
 	closingBytes  = 8 + 1
 	recallBytes   = 8 + 8 + 1
 	claimedBytes  = 8 + 8 + 1 + 4 + 1 + 8
-	regainedBytes = 1 + 1 + 8
+	regainedBytes = 1 + 1 + 8 + 8
 )
 
 // The arguments.
@@ -270,9 +270,7 @@ var (
 	resKinds = many(func(r *Result) *[]errs.Kind { return &r.Kinds }, CloseMax, 2,
 		func(e *wire.Enc, v *errs.Kind) { e.U16(uint16(*v)) },
 		func(d *wire.Dec, v *errs.Kind) { *v = errs.Kind(d.U16()) })
-	resSmall = one(func(r *Result) *[]byte { return &r.Value },
-		func(e *wire.Enc, v *[]byte) { e.Bytes(*v) },
-		func(d *wire.Dec, v *[]byte) { *v = bytes.Clone(d.Bytes(SmallMax)) })
+	resSmall = one(func(r *Result) *SmallData { return &r.Small }, encSmall, decSmall)
 )
 
 // resHeard is |life u32 |epoch u64 |extended u8 |count u32 |count x recall |.

@@ -132,6 +132,7 @@ type Result struct {
 	Entries []Entry
 	Target  string
 	Value   []byte
+	Small   SmallData
 	Names   []string
 	Handle  Handle
 	Handles []Handle

@@ -116,8 +116,8 @@ type Files interface {
 	// not known any more has no Caps in the answer.
 	Renew(ctx context.Context, c Caller, handles []uint64) ([]Handle, error)
 
-	// Close ends a handle, with Commit's treatment of what was written in the same step. The handle
-	// is closed even if that is refused (errs.Fenced). A Close of HandleOf an opening's request id
+	// Close ends a handle, with Commit's treatment of what was written in the same step. Where that
+	// is refused (errs.Fenced) the handle stays open. A Close of HandleOf an opening's request id
 	// that carries that id itself takes the opening back: whether it was done or is still on its way,
 	// it leaves no handle. It succeeds if there is none.
 	Close(ctx context.Context, c Caller, w Closing) error
@@ -138,7 +138,7 @@ type Batches interface {
 type Smalls interface {
 	// ReadSmall returns the data of a small file. errs.Invalid: it is not small (any more). The
 	// caller must be allowed to read, or its session have the file open.
-	ReadSmall(ctx context.Context, c Caller, ino Ino) (Attr, []byte, error)
+	ReadSmall(ctx context.Context, c Caller, ino Ino) (Attr, SmallData, error)
 
 	// MoveOut says that the I/O servers have the data that Change describes, which began with the
 	// stored data of dataVersion. Change.Epoch is required. A file that is moved out already stays as

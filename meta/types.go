@@ -238,6 +238,13 @@ type Heard struct {
 	Recalls  []Recall
 }
 
+// SmallData is what is in a small file. Teller is the session that has told it; 0: the file was cut
+// since. So a client whose answer was lost knows its own words again.
+type SmallData struct {
+	Bytes  []byte
+	Teller uint64
+}
+
 // Claimed is a handle that a client had open when the service ended.
 type Claimed struct {
 	Handle uint64
@@ -246,6 +253,7 @@ type Claimed struct {
 	UID    uint32 // who opened it
 
 	// Write: the session held LeaseWrite, when DataVersion was the file's, and has changed it since.
+	// It may have told some of that without having got the answer.
 	Write       bool
 	DataVersion uint64
 }
@@ -253,8 +261,10 @@ type Claimed struct {
 // Regained is what became of a handle that was claimed. Gone: the file is.
 type Regained struct {
 	Gone   bool
-	Lease  LeaseMode // LeaseWrite where it was claimed and nobody has had the file since
+	Lease  LeaseMode // LeaseWrite where it was claimed and nobody else has had the file since
 	Serial uint64
+
+	DataVersion uint64 // with LeaseWrite
 }
 
 // HandleOf is the id of the handle that an opening with the request id makes; 0 for none.

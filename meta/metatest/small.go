@@ -28,10 +28,10 @@ func (l *listener) createSmall(name string) meta.Handle {
 func (l *listener) read(ino meta.Ino) string {
 	l.Helper()
 	a, data, err := l.Service.ReadSmall(l.ctx, l.c, ino)
-	if err != nil || int64(len(data)) != a.Size {
-		l.Fatalf("%v: %d bytes, %+v", err, len(data), a)
+	if err != nil || int64(len(data.Bytes)) != a.Size {
+		l.Fatalf("%v: %d bytes, %+v", err, len(data.Bytes), a)
 	}
-	return string(data)
+	return string(data.Bytes)
 }
 
 func testSmallFiles(e *env) {

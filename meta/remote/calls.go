@@ -166,9 +166,9 @@ func (s *Service) CloseMany(ctx context.Context, c meta.Caller, list []meta.Clos
 
 // ReadSmall implements meta.Smalls.
 func (s *Service) ReadSmall(ctx context.Context, c meta.Caller, ino meta.Ino) (
-	meta.Attr, []byte, error) {
+	meta.Attr, meta.SmallData, error) {
 	r, err := s.call(ctx, meta.OpReadSmall, &meta.Args{Caller: c, Ino: ino})
-	return r.Attr, r.Value, err
+	return r.Attr, r.Small, err
 }
 
 // MoveOut implements meta.Smalls.

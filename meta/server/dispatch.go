@@ -124,7 +124,7 @@ func (s *Server) dispatchLeases(ctx context.Context, op meta.Op, a *meta.Args, r
 	case meta.OpCloseMany:
 		r.Kinds, err = s.service.CloseMany(ctx, c, a.Closings)
 	case meta.OpReadSmall:
-		r.Attr, r.Value, err = s.service.ReadSmall(ctx, c, a.Ino)
+		r.Attr, r.Small, err = s.service.ReadSmall(ctx, c, a.Ino)
 	case meta.OpMoveOut:
 		r.Attr, err = s.service.MoveOut(ctx, c, a.Change, a.Version)
 	default:

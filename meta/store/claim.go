@@ -71,10 +71,24 @@ func (s *Store) claim(ctx context.Context, session uint64, w *meta.Claimed,
 	}
 	if err = s.openKept(ctx, o); err != nil {
 		s.sessions.release(session)
-	} else if w.Write && o.n.DataVersion == w.DataVersion {
+	} else if w.Write && (o.n.DataVersion == w.DataVersion || s.toldLast(session, o)) {
 		s.regain(session, o, out)
 	}
 	return err
+}
+
+// toldLast tells whether what is in a small file was told by the session itself, which has not got
+// the answer: the service ended in between. What it has is later than that.
+func (s *Store) toldLast(session uint64, o *opening) bool {
+	if !o.n.has(flagSmall) {
+		return false
+	}
+	var data meta.SmallData
+	err := s.look(func(t *txn) (err error) {
+		data, err = t.small(o.ino)
+		return err
+	})
+	return err == nil && data.Teller == session
 }
 
 // regain gives a session LeaseWrite back: nobody has changed the file since it had it, because
@@ -86,7 +100,7 @@ func (s *Store) regain(session uint64, o *opening, out *meta.Regained) {
 	}
 	mode, serial := s.leases.Regain(session, o.ino, s.steady())
 	if mode == meta.LeaseWrite {
-		out.Lease, out.Serial = mode, serial
+		out.Lease, out.Serial, out.DataVersion = mode, serial, o.n.DataVersion
 	}
 }
 

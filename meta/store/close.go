@@ -91,11 +91,10 @@ func (s *Store) closeHandle(ctx context.Context, c *meta.Caller, h *handle, w *c
 	if now, _ := s.sessions.opened(h.session, h.id); now != h {
 		return errs.Closed // by somebody who had the turn before
 	}
-	refused, err := s.closeWriter(ctx, c, h, w)
-	if err == nil {
-		err = s.removeHandle(ctx, h)
+	if err := s.closeWriter(ctx, c, h, w); err != nil {
+		return err
 	}
-	return unlessNil(err, refused)
+	return s.removeHandle(ctx, h)
 }
 
 // removeHandle forgets a handle.
@@ -115,41 +114,38 @@ func (s *Store) removeHandle(ctx context.Context, h *handle) error {
 
 // closeWriter brings the inode up to what a writer says, and takes the mark of writers away with
 // the last one.
-func (s *Store) closeWriter(ctx context.Context, c *meta.Caller, h *handle, w *closing) (
-	refused, err error) {
-
+func (s *Store) closeWriter(ctx context.Context, c *meta.Caller, h *handle, w *closing) error {
 	writers, known := s.sessions.writers(h.ino)
 	last := writers == 1 && known
 	if !w.dirty && !last {
-		return nil, nil
+		return nil
 	}
 	var ch lease.Change
 	defer ch.End()
-	_, _, err = s.apply(ctx, c, &ch, func(t *txn) error {
+	_, _, err := s.apply(ctx, c, &ch, func(t *txn) error {
 		t.kv.MakesRoom = true
 		n, err := t.inode(h.ino)
 		if err != nil {
 			return lost(err, h.ino)
 		}
-		refused = t.closeOne(s, c, h, w, last, n)
-		return nil
+		return t.closeOne(s, c, h, w, last, n)
 	})
-	return refused, err
+	return err
 }
 
-// closeOne notes what the end of a writer changes, and returns why what it says is refused.
-func (t *txn) closeOne(s *Store, c *meta.Caller, h *handle, w *closing, last bool,
-	n *inode) (refused error) {
-
+// closeOne notes what the end of a writer changes. Where what it says is refused nothing changes,
+// and its handle stays: it may tell the same under another lease.
+func (t *txn) closeOne(s *Store, c *meta.Caller, h *handle, w *closing, last bool, n *inode) error {
 	if w.dirty {
-		if refused = t.mayTell(s, c, w, h.ino, n); refused == nil {
-			t.note(w, h.ino, n, &c.Cred)
+		if err := t.mayTell(s, c, w, h.ino, n); err != nil {
+			return err
 		}
+		t.note(w, h.ino, n, c)
 	}
 	if last {
 		n.Flags &^= flagWriters
 		s.leases.Forget(h.ino)
 	}
 	t.putInode(h.ino, n)
-	return refused
+	return nil
 }

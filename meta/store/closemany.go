@@ -141,7 +141,7 @@ func (b *batch) closeWriters(ctx context.Context) error {
 		return err
 	}
 	for i := range b.writers {
-		if e := &b.writers[i]; b.kinds[e.i] == errs.OK || b.kinds[e.i] == errs.Fenced {
+		if e := &b.writers[i]; b.kinds[e.i] == errs.OK {
 			_ = b.s.removeHandle(ctx, e.h)
 		}
 	}
@@ -166,7 +166,7 @@ func (b *batch) commit(ctx context.Context) error {
 			own := b.c
 			own.Cred.UID = e.h.uid
 			b.kinds[e.i] = errs.KindOf(t.closeOne(b.s, &own, e.h, &e.w, e.last, n))
-			changed = true
+			changed = changed || b.kinds[e.i] == errs.OK
 		}
 		if !changed {
 			return errNothing

@@ -94,7 +94,7 @@ func (s *Store) Commit(ctx context.Context, c meta.Caller, change meta.Change, s
 			if err := t.mayTell(s, &c, &w, change.Ino, n); err != nil {
 				return err
 			}
-			t.note(&w, change.Ino, n, &c.Cred)
+			t.note(&w, change.Ino, n, &c)
 			return nil
 		})
 		if replayed && sync {
@@ -135,10 +135,10 @@ func closingOf(w *meta.Change) closing {
 }
 
 // note writes down what a writer says.
-func (t *txn) note(w *closing, ino meta.Ino, n *inode, c *meta.Cred) {
-	w.apply(n, c, t.now)
+func (t *txn) note(w *closing, ino meta.Ino, n *inode, c *meta.Caller) {
+	w.apply(n, &c.Cred, t.now)
 	if w.whole {
-		t.putSmall(ino, n, w.data)
+		t.putSmall(ino, n, w.data, c.Session)
 	}
 	t.putInode(ino, n)
 }

@@ -81,7 +81,7 @@ func (s *Store) findInode(ctx context.Context, c *meta.Caller, ino meta.Ino,
 	}
 	f.Present, f.Attr, f.Target = true, got.a, got.n.Target
 	if allowed(&c.Cred, got.n, mayRead) {
-		f.Data = got.data
+		f.Data = got.data.Bytes
 	}
 	if !f.Attr.Small {
 		s.measure(ctx, &f.Attr)

@@ -39,7 +39,7 @@ func (s *Store) GetAttr(ctx context.Context, c meta.Caller, ino meta.Ino) (meta.
 type seen struct {
 	a    meta.Attr
 	n    *inode
-	data []byte // of a small file
+	data meta.SmallData
 }
 
 // lookAt reads the attributes of an inode with a lease on them.

@@ -420,7 +420,8 @@ func (s *Store) openData(o *opening) (data []byte, err error) {
 		if err != nil || !n.has(flagSmall) || n.DataVersion != o.n.DataVersion {
 			return err
 		}
-		data, err = t.small(o.ino)
+		small, err := t.small(o.ino)
+		data = small.Bytes
 		return err
 	})
 	return data, err

@@ -12,9 +12,9 @@ import (
 )
 
 // Format is the version of keys and records as a whole. A store with a higher one is refused.
-// Format 2 added 'Y', losses of files, lives of servers. Format 3 keeps no open files, and adds
-// small ones, and marks of sessions that may hold leases or locks.
-const Format = 3
+// Format 2 added 'Y', losses of files, lives of servers. Format 3 marks sessions that may hold locks.
+// Format 4 keeps no open files, and adds small ones, and marks sessions that may hold leases.
+const Format = 4
 
 // recordVersion opens every record, but versionHints those of inodes that have hints, and
 // versionQuota those that belong to a quota: a build that does not know these must not lose them. A

@@ -191,10 +191,10 @@ func (r *repair) smalls(snap kv.Snapshot) error {
 	err := r.each(snap, kindSmall, func(key, value []byte) error {
 		ino := meta.Ino(number(key, 0))
 		n := r.inodes[ino]
-		if n == nil || !n.has(flagSmall) || len(value) == 0 {
+		if n == nil || !n.has(flagSmall) || len(value) < smallHead {
 			return r.remove(key)
 		}
-		n.Size, have[ino] = int64(len(value)-1), true
+		n.Size, have[ino] = int64(len(value)-smallHead), true
 		return nil
 	})
 	for ino, n := range r.inodes {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/binary"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
@@ -9,33 +10,43 @@ import (
 
 // Small files.
 //
-// A file that is made by who takes leases is small: its data is in 'F' ino, |ver |bytes |, or
-// nowhere while it is empty. One session at a time may write it, the holder of LeaseWrite, who
-// tells the whole of it with Commit and Close. When it moves out the data is at the I/O servers and
+// A file that is made by who takes leases is small: its data is in 'F' ino, or nowhere while it is
+// empty. One session at a time may write it, the holder of LeaseWrite, who tells the whole of it
+// with Commit and Close. The record is |ver |teller u64 |bytes |: the teller is the session that
+// has told it, 0 after a truncation. When it moves out the data is at the I/O servers and
 // synced before the record goes: so there is no moment at which it is nowhere.
 //
 // A holder that does not answer a recall is fenced off. What it tells later is refused, because its
 // lease is gone (mayTell). What it may have begun to move out is made to fail at the I/O
 // servers, by a truncation that the next writer's opening writes down (fence).
 
+// smallHead is what stands before the data.
+const smallHead = 1 + 8
+
 // small reads the data of a small file; never nil.
-func (t *txn) small(ino meta.Ino) ([]byte, error) {
+func (t *txn) small(ino meta.Ino) (meta.SmallData, error) {
 	key := smallKey(ino)
 	value, err := t.read(key)
-	if err != nil || value == nil {
-		return []byte{}, err
+	switch {
+	case err != nil || value == nil:
+		return meta.SmallData{Bytes: []byte{}}, err
+	case value[0] > recordVersion:
+		err = errs.Newf(errs.Version, "meta.record", "", "key %q was written by a newer build", key)
+	case len(value) < smallHead:
+		err = errs.Newf(errs.Corrupt, "meta.record", "", "key %q has %d bytes", key, len(value))
 	}
-	if value[0] > recordVersion {
-		return nil, errs.Newf(errs.Version, "meta.record", "", "key %q was written by a newer build", key)
+	if err != nil {
+		return meta.SmallData{}, err
 	}
-	return value[1:], nil
+	return meta.SmallData{Bytes: value[smallHead:], Teller: binary.BigEndian.Uint64(value[1:])}, nil
 }
 
 // putSmall stores the data of a small file.
-func (t *txn) putSmall(ino meta.Ino, n *inode, data []byte) {
+func (t *txn) putSmall(ino meta.Ino, n *inode, data []byte, teller uint64) {
 	n.Size = int64(len(data))
-	value := make([]byte, 1, 1+len(data))
+	value := make([]byte, smallHead, smallHead+len(data))
 	value[0] = recordVersion
+	binary.BigEndian.PutUint64(value[1:], teller)
 	t.put(smallKey(ino), append(value, data...))
 }
 
@@ -50,8 +61,8 @@ func (t *txn) cutSmall(ino meta.Ino, n *inode, size int64) error {
 		return err
 	}
 	data := make([]byte, size)
-	copy(data, old)
-	t.putSmall(ino, n, data)
+	copy(data, old.Bytes)
+	t.putSmall(ino, n, data, 0)
 	n.TruncSeq++
 	n.DataVersion++
 	return nil
@@ -89,10 +100,10 @@ func (t *txn) openSmall(s *Store, o *opening, n *inode) error {
 }
 
 // fence keeps a writer that did not answer from what it has begun. The length at the I/O servers
-// that is written down is 0: the data is here.
+// that is written down is 0: the data is here. It is not changed, and its version says so: the
+// writer, if it comes back before others have written, loses nothing.
 func (t *txn) fence(ino meta.Ino, n *inode) {
 	n.TruncSeq++
-	n.DataVersion++
 	n.Pending = 0
 	n.Flags |= flagPending | flagData
 	t.put(pendingKey(ino), mark())
@@ -113,7 +124,7 @@ func (t *txn) mayTell(s *Store, c *meta.Caller, w *closing, ino meta.Ino, n *ino
 
 // ReadSmall implements meta.Smalls.
 func (s *Store) ReadSmall(ctx context.Context, c meta.Caller, ino meta.Ino) (
-	meta.Attr, []byte, error) {
+	meta.Attr, meta.SmallData, error) {
 
 	got, err := s.lookInto(ctx, &c, ino)
 	switch {
@@ -124,7 +135,7 @@ func (s *Store) ReadSmall(ctx context.Context, c meta.Caller, ino meta.Ino) (
 		err = errs.Access
 	}
 	if err != nil {
-		return meta.Attr{}, nil, errs.Wrap("meta.ReadSmall", "", err)
+		return meta.Attr{}, meta.SmallData{}, errs.Wrap("meta.ReadSmall", "", err)
 	}
 	return got.a, got.data, nil
 }

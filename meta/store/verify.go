@@ -141,8 +141,8 @@ func (v *verifier) small(key, value []byte) error {
 	n := v.inodes[ino]
 	if n == nil || !n.has(flagSmall) {
 		v.say("data of the small file %d, which is none", ino)
-	} else if int64(len(value)-1) != n.Size {
-		v.say("small file %d has %d bytes and says %d", ino, len(value)-1, n.Size)
+	} else if int64(len(value)-smallHead) != n.Size {
+		v.say("small file %d has %d bytes and says %d", ino, len(value)-smallHead, n.Size)
 	}
 	return nil
 }
