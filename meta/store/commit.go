@@ -58,7 +58,9 @@ func (w *closing) apply(n *inode, c *meta.Cred, now int64) {
 	if w.holes && w.truncSeq == n.TruncSeq && !n.has(flagVolume|flagSmall) {
 		n.Flags |= flagHoles
 	}
-	n.DataVersion++
+	if !w.measured || !n.has(flagSmall) { // what is in a small file is known
+		n.DataVersion++
+	}
 	if !isRoot(c) {
 		dropPrivileges(n)
 	}
