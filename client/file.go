@@ -404,9 +404,7 @@ func (f *File) closeTelling(ctx context.Context) error {
 	case errs.NotFound:
 		return nil // the file is gone, and what was written to it
 	case errs.Closed, errs.Stale:
-		if !f.fs.checkSession(ctx, f.fs.sess.Load(), err) {
-			return err
-		}
+		f.fs.checkSession(ctx, f.fs.sess.Load(), err) // or somebody else has replaced it
 		w, oerr := f.fs.OpenIno(ctx, meta.Cred{}, f.node.ino, meta.OpenWrite)
 		if oerr != nil {
 			return oerr

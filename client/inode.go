@@ -312,6 +312,9 @@ func (fs *FS) node(a *meta.Attr) (*inode, error) {
 	}
 	n := fs.inodes[a.Ino]
 	if n == nil {
+		if fs.past.correct(a) {
+			a.Lease, a.Serial = meta.LeaseNone, 0 // it was told under the lease that is gone
+		}
 		empty := a.DataVersion == 0 && a.Size == 0
 		n = &inode{ino: a.Ino, truncSeq: a.TruncSeq, mtime: a.Mtime, unknown: !empty && !a.Small,
 			appendMu: newTurn(), telling: newTurn()}
@@ -408,6 +411,9 @@ func (fs *FS) forgetUnder(n *inode) {
 	if n.written {
 		a := n.attr
 		a.Size, a.TruncSeq, a.Mtime = n.size, n.truncSeq, max(n.attr.Mtime, n.mtime)
+		if n.small.Load() {
+			a.DataVersion = max(a.DataVersion, n.content.version)
+		}
 		fs.past.put(&a)
 	}
 	delete(fs.inodes, n.ino)

@@ -53,7 +53,7 @@ func (fs *FS) moveOutOnce(ctx context.Context, w *File) error {
 	n.mu.Lock()
 	n.content.frozen = true
 	before := n.content
-	c, _ := n.takeDirtyLocked()
+	c, dirty := n.takeDirtyLocked()
 	c.Whole, c.Data, c.Holes, c.Epoch = false, nil, n.gaps.untold(), n.lease.epoch
 	c.Size = int64(len(before.data))
 	holes := n.gaps.list
@@ -70,7 +70,7 @@ func (fs *FS) moveOutOnce(ctx context.Context, w *File) error {
 	n.mu.Lock()
 	n.content.frozen = false
 	if err != nil {
-		n.giveBackLocked()
+		n.dirty, n.taken = n.dirty || dirty, false
 		n.content.spilled = true
 		if overtaken(errs.KindOf(err)) {
 			n.lease.state = leaseNone

@@ -37,8 +37,9 @@ func (p *past) put(a *meta.Attr) {
 	p.young[a.Ino] = *a
 }
 
-// correct brings attributes up to what is remembered, if they are older.
-func (p *past) correct(a *meta.Attr) {
+// correct brings attributes up to what is remembered, if they are older; then the data that came
+// with them is older, too.
+func (p *past) correct(a *meta.Attr) (older bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	was, ok := p.young[a.Ino]
@@ -46,7 +47,7 @@ func (p *past) correct(a *meta.Attr) {
 		was, ok = p.old[a.Ino]
 	}
 	if !ok || a.Ino == 0 || a.Gen != was.Gen {
-		return
+		return false
 	}
 	switch {
 	case a.TruncSeq > was.TruncSeq || a.DataVersion > was.DataVersion: // it was changed since
@@ -56,5 +57,7 @@ func (p *past) correct(a *meta.Attr) {
 	default:
 		a.Size, a.TruncSeq, a.DataVersion = was.Size, was.TruncSeq, was.DataVersion
 		a.Mtime, a.Ctime = max(a.Mtime, was.Mtime), max(a.Ctime, was.Ctime)
+		return true
 	}
+	return false
 }

@@ -166,6 +166,9 @@ func (n *inode) accept(fs *FS, t cache.Token, a *meta.Attr, data meta.SmallData,
 		n.grantedLocked(fs, t, a)
 		return
 	}
+	if n.content.known && a.DataVersion < n.content.version {
+		return // the answer was overtaken by one to what this client has told since
+	}
 	keep := n.content.known && (held || n.dirty && same)
 	if busy && !held && !decide || !keep && data.Bytes == nil && a.Size > 0 ||
 		!n.grantedLocked(fs, t, a) {
@@ -259,18 +262,23 @@ func (fs *FS) ownTelling(ctx context.Context, n *inode) error {
 }
 
 // keepWriter sees to it that the session has a file open for writing: only then it gets a lease to
-// write. A handle may be left from a session that was lost.
+// write. A handle may be left from a session that was lost. One that is being closed is there until
+// it is in the queue.
 func (fs *FS) keepWriter(ctx context.Context, n *inode) error {
-	s, w := fs.sess.Load(), fs.writer(n.ino)
-	switch {
-	case w != nil:
-		if g := w.grant.Load(); g.session != s.id {
-			return w.renewFrom(ctx, g)
+	s := fs.sess.Load()
+	for _, f := range fs.openFiles() {
+		g := f.grant.Load()
+		if f.node == n && f.flags&meta.OpenWrite != 0 && g.session == s.id && g.handle != 0 {
+			return nil
 		}
-	case !fs.endings.has(n, s.id):
-		return errs.Newf(errs.Closed, "client.own", "", "the file is not open for writing any more")
 	}
-	return nil
+	if fs.endings.has(n, s.id) {
+		return nil
+	}
+	if w := fs.writer(n.ino); w != nil {
+		return w.renewFrom(ctx, w.grant.Load())
+	}
+	return errs.Newf(errs.Closed, "client.own", "", "the file is not open for writing any more")
 }
 
 // recheck asks whether a file is small.

@@ -254,10 +254,12 @@ func (s *Store) openKept(ctx context.Context, o *opening) error {
 
 // openToRead commits nothing.
 func (s *Store) openToRead(ctx context.Context, o *opening) error {
-	if err := s.visit(ctx, o.c, o.ino); err != nil {
-		return err
+	if !o.claims { // the grace time, in which nobody looks at files, is there for claims
+		if err := s.visit(ctx, o.c, o.ino); err != nil {
+			return err
+		}
+		o.serial = s.borrow(o.c, o.ino)
 	}
-	o.serial = s.borrow(o.c, o.ino)
 	err := s.look(func(t *txn) error { return t.openInode(s, o) })
 	if err == nil {
 		err = s.addHandle(o)
