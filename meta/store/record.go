@@ -12,8 +12,8 @@ import (
 )
 
 // Format is the version of keys and records as a whole. A store with a higher one is refused.
-// Format 2 added 'Y', losses of files, lives of servers. Format 3 marks sessions that may hold locks.
-// Format 4 keeps no open files, and adds small ones, and marks sessions that may hold leases.
+// Format 2 added 'Y', losses of files, lives of servers. Format 3 marks sessions that may hold
+// locks. Format 4 keeps no open files, adds small ones, and marks sessions that may hold leases.
 const Format = 4
 
 // recordVersion opens every record, but versionHints those of inodes that have hints, and
