@@ -69,7 +69,8 @@ func drawResult(t *rapid.T) Result {
 		Caps: [][capability.Bytes]byte{{1}, {63: 2}}, Data: []byte{}}
 	v := Volume{Name: "v", Ino: 1, Size: 2, Created: 3, Layout: a.Layout, Writer: "host:1"}
 	return Result{
-		Attr: a, Off: 7, Target: "target", Value: []byte{1}, Names: []string{"user.a", "user.b"},
+		Attr: a, Off: 7, Target: "target", Value: []byte{1},
+		Small: SmallData{Bytes: []byte("data"), Teller: 77}, Names: []string{"user.a", "user.b"},
 		Entries: []Entry{{Name: "x", Ino: 1, Type: Fifo, Cookie: 2}, {Name: "y", Cookie: 3, Attr: &a}},
 		Handle:  h, Handles: []Handle{h, {ID: 4}}, Volume: v, Volumes: []Volume{v, v},
 		Session: SessionInfo{ID: 1, LeaseMs: 2, ClusterID: 3, LeaseTimeMs: 4, Life: 5, Epoch: 6},
@@ -77,7 +78,7 @@ func drawResult(t *rapid.T) Result {
 		Kinds:   []errs.Kind{errs.OK, errs.Fenced},
 		Found:   Found{Dir: a, Present: true, Attr: a, Target: "t", Data: []byte{1, 2}},
 		Heard:   Heard{Life: 1, Epoch: 2, Extended: true, Recalls: []Recall{{1, 2, true}}},
-		Claims:  []Regained{{Gone: true, Lease: LeaseWrite, Serial: 9}, {}},
+		Claims:  []Regained{{Gone: true, Lease: LeaseWrite, Serial: 9, DataVersion: 10}, {}},
 		Servers: []Server{{ID: 1, Addr: "a", Up: true, LastSeen: 5, Total: 1}},
 		State:   LockQueued, Lock: drawLock(t), Held: true, Locks: []Lock{{}, drawLock(t)},
 		News: LockNews{Life: 1, Next: 2, Events: []LockEvent{{[16]byte{15: 1}, errs.Deadlock}}},
