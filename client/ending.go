@@ -342,6 +342,7 @@ func (it *item) end(fs *FS, k errs.Kind) (gone bool) {
 		}
 	case it.closing.Dirty:
 		n.lease.state, n.taken = leaseNone, false
+		n.followLocked()
 		n.loseLocked(errs.Newf(k, "client.Close", "", "what was written before could not be told"))
 		fs.opts.Logger.Error("what was written to a closed file is lost", "ino", n.ino, "err", k)
 	}
@@ -375,7 +376,7 @@ func (n *inode) closedLocked(it *item) (o cache.Outcome) {
 	if held && n.lease.grants != it.grants && w.Whole {
 		n.attr.DataVersion = max(n.attr.DataVersion, it.version+1)
 	}
-	if !held || n.lease.grants != it.grants {
+	if !held || n.lease.grants != it.grants || w.TruncSeq != n.truncSeq {
 		return o // an answer has come meanwhile, which may be older than the closing or newer
 	}
 	n.attr.DataVersion, n.attr.Writers = n.attr.DataVersion+1, false

@@ -103,6 +103,16 @@ func (n *inode) keepsLocked(a *meta.Attr) bool {
 	return a.Small && n.content.known && (n.dirty || n.taken)
 }
 
+// followLocked follows a truncation that came while there was something to tell: it was told before,
+// or is gone.
+func (n *inode) followLocked() {
+	if n.small.Load() && !n.dirty && !n.taken && n.content.known && n.content.seq < n.truncSeq {
+		n.content.data, n.content.known, n.content.seq = nil, false, n.truncSeq
+		n.size, n.growth.to = n.attr.Size, 0
+		n.gaps = gaps{}
+	}
+}
+
 // cutLocked follows a truncation.
 func (n *inode) cutLocked(a *meta.Attr) {
 	n.size = a.Size

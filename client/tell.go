@@ -50,6 +50,7 @@ func (n *inode) toldLocked(w *meta.Change) {
 		n.content.stored = w.Size
 		n.gaps = gaps{}
 	}
+	n.followLocked()
 }
 
 // discard forgets what was not told.
@@ -57,6 +58,7 @@ func (n *inode) discard() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.dirty, n.taken = false, false
+	n.followLocked()
 }
 
 // tellTries is how often a small file is told whose lease was lost meanwhile: it is told under
