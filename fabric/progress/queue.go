@@ -184,12 +184,16 @@ func (q *Queue) drive(ctx context.Context, dst []fabric.Completion) (n int, err 
 		if q.batch.n > 0 || q.ready.Load() {
 			break
 		}
-		if did || q.spin.more() {
+		if !did && q.spin.more() {
 			looks = q.spin.looks()
 			continue
 		}
 		if err = ctx.Err(); err != nil {
-			break
+			break // also while there is much to do that completes nothing
+		}
+		if did {
+			looks = q.spin.looks()
+			continue
 		}
 		if looks = 0; !q.sleep(ctx) {
 			looks = 1

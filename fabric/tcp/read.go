@@ -15,6 +15,10 @@ import (
 // the carry buffer for the next reader. A frame that does not fit there is read into its place by
 // whoever has its header, without interruption: its bytes are on their way.
 
+// turnBytes is how much is handled in one go. A peer that sends faster than this side reads must
+// not keep the poller from what has completed, nor the background reader from who wants to poll.
+const turnBytes = 256 << 10
+
 // poll handles what has come, for the poller. With looks it asks the socket first, where that can
 // be done without blocking. It tells whether there was anything.
 func (e *endpoint) poll(looks int, b *progress.Batch) bool {
@@ -27,12 +31,12 @@ func (e *endpoint) poll(looks int, b *progress.Batch) bool {
 	if e.bulk.Load() && e.bulk.Swap(false) {
 		e.recvCQ.Discourage() // the cores have better things to do
 	}
-	x.batch = b
+	x.batch, x.budget = b, turnBytes
 	did, err := e.handleCarried(false)
 	// Where a read has brought all that was asked for there is more: who comes back with many
 	// messages at once has them answered at once.
 	more := !did && looks > 0 || did && x.full && b.Room()
-	for err == nil && more && x.rec == nil && !x.early {
+	for err == nil && more && x.rec == nil && !x.early && x.budget > 0 {
 		if err = x.fill(false); err == nil {
 			var again bool
 			again, err = e.handleCarried(false)
@@ -103,7 +107,7 @@ func (e *endpoint) stop(err error) {
 // handleCarried handles the frames that are complete in the carry buffer, and those that are too
 // large for it. It tells whether there were any. With wait, which only the background reader sets
 // because it may block, it handles every frame whose header is there, and waits for the first
-// posted receive.
+// posted receive. It ends with the budget, too: there may be more then.
 func (e *endpoint) handleCarried(wait bool) (did bool, err error) {
 	x := &e.rx
 	for x.to-x.at >= headerBytes {
@@ -125,6 +129,9 @@ func (e *endpoint) handleCarried(wait bool) (did bool, err error) {
 			return true, err
 		}
 		did = true
+		if x.budget -= size; x.budget <= 0 {
+			return did, nil
+		}
 	}
 	x.need = headerBytes
 	return did, nil
@@ -167,6 +174,13 @@ func (r *reader) ask(e *endpoint) {
 		r.called = true
 		e.interrupt()
 	}
+}
+
+// reads tells whether it is still the reader that is to read.
+func (r *reader) reads() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.on && !r.asked && !r.over
 }
 
 // enter tells whether the reader may block in the socket.
@@ -231,8 +245,12 @@ func (e *endpoint) readUntilAsked() error {
 	e.rxMu.Lock()
 	defer e.rxMu.Unlock()
 	for !e.rx.over {
+		e.rx.budget = turnBytes
 		if _, err := e.handleCarried(true); err != nil {
 			return err
+		}
+		if e.rx.budget <= 0 && e.reader.reads() {
+			continue
 		}
 		if !e.reader.enter() {
 			e.speak()

@@ -19,6 +19,7 @@ type rxState struct {
 	err      error           // what ended the connection, found by who had the turn
 	called   chan struct{}   // room for one: interrupts who waits for something else than the socket
 	batch    *progress.Batch // the poller's, or nil
+	budget   int             // bytes that may still be handled before others have their turn
 	taken    bool            // recv is being filled
 	recv     fabric.Recv
 	seenAck  uint32
