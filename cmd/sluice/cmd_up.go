@@ -19,8 +19,9 @@ import (
 	"github.com/sluice-storage/sluice/internal/supervise"
 )
 
-// readyMax is how long a cluster may take to start.
-const readyMax = 60 * time.Second
+// readyMax is how long a cluster may take to start: servers read their logs, on slow disks and busy
+// hosts too. A process that cannot start ends the wait at once.
+const readyMax = 5 * time.Minute
 
 // upOptions is what `sluice up` was asked for.
 type upOptions struct {
