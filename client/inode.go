@@ -268,15 +268,17 @@ func (n *inode) drop() {
 }
 
 // leaving stops what is done under a lease that was recalled. It tells whether there is something
-// to be done before the lease can go back; then left must follow.
-func (n *inode) leaving() bool {
+// to be done before the lease can go back; then left must follow. claiming: leases are just being
+// claimed.
+func (n *inode) leaving(claiming bool) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.recalled = true
 	if n.lease.state == leaseHeld {
 		n.lease.state = leaseLeaving
 	}
-	if n.lease.state != leaseLeaving && n.content.local == 0 {
+	untold := claiming && (n.dirty || n.taken)
+	if n.lease.state != leaseLeaving && n.content.local == 0 && !untold {
 		return false
 	}
 	n.lease.recalls++
@@ -285,10 +287,18 @@ func (n *inode) leaving() bool {
 
 // regained notes that a service that was restarted has given a lease back under which something was
 // written. It may have been told, with an answer that was lost.
-func (n *inode) regained(epoch, version uint64) {
+func (n *inode) regained(epoch, version uint64, good bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.lease.state, n.lease.epoch = leaseHeld, epoch
+	switch {
+	case good:
+		n.lease.state = leaseHeld
+	case n.lease.recalls > 0: // it was recalled at once: whoever carries that out tells under it
+		n.lease.state = leaseLeaving
+	default:
+		return
+	}
+	n.lease.epoch = epoch
 	n.lease.grants++
 	n.content.version = max(n.content.version, version)
 	n.attr.DataVersion = max(n.attr.DataVersion, version)

@@ -23,6 +23,7 @@ type leases struct {
 	time    time.Duration
 	life    uint32
 	epoch   uint64
+	claims  chan struct{}   // closed when what was open is claimed in this life; nil: nothing was
 	over    func()          // ends what must not outlive the service's life
 	during  context.Context // that it ends
 	seen    uint64          // the highest recall
@@ -42,6 +43,24 @@ func (l *leases) begin(info *meta.SessionInfo) {
 	l.time = time.Duration(info.LeaseTimeMs) * time.Millisecond
 	l.seen, l.done, l.doing = 0, nil, map[uint64]bool{}
 	l.anewLocked()
+	l.claims = nil
+}
+
+// claiming is closed when the claims that are under way have been answered; nil: there are none.
+func (l *leases) claiming() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.claims
+}
+
+// claimed notes that the claims in a life are over.
+func (l *leases) claimed(done chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(done)
+	if l.claims == done {
+		l.claims = nil
+	}
 }
 
 // anewLocked begins another life of the service.
@@ -121,6 +140,7 @@ type news struct {
 	recalls []meta.Recall // those that were not heard of before
 	drop    bool          // all leases are gone
 	restart bool          // because the service was restarted
+	claims  chan struct{} // then: to be closed when all is claimed
 	extend  bool
 }
 
@@ -136,6 +156,8 @@ func (l *leases) take(session uint64, h *meta.Heard) (n news) {
 	n.extend = h.Extended
 	if n.restart {
 		l.anewLocked()
+		n.claims = make(chan struct{})
+		l.claims = n.claims
 	}
 	l.life, l.epoch = h.Life, h.Epoch
 	for _, r := range h.Recalls {
@@ -195,7 +217,10 @@ func (fs *FS) listenOnce(ctx context.Context, s *session, wait bool) error {
 		fs.cache.Extend(sent.Add(s.leases))
 	}
 	if n.restart {
-		fs.workers.Go(func() { fs.claim(s, h.Life) })
+		fs.workers.Go(func() {
+			defer fs.leases.claimed(n.claims)
+			fs.claim(s, h.Life)
+		})
 	}
 	return nil
 }
@@ -219,11 +244,13 @@ func (fs *FS) allInodes() []*inode {
 	return all
 }
 
-// recalled gives a lease back.
+// recalled gives a lease back. One that is being claimed may be recalled before this client knows
+// that it has it: what was written under it is told then.
 func (fs *FS) recalled(s *session, r meta.Recall) {
 	fs.cache.Recall(r.Ino)
 	n := fs.ref(r.Ino)
-	if n == nil || !n.leaving() {
+	claiming := fs.leases.claiming()
+	if n == nil || !n.leaving(claiming != nil) {
 		if n != nil {
 			fs.unref(n)
 		}
@@ -234,6 +261,12 @@ func (fs *FS) recalled(s *session, r meta.Recall) {
 		defer fs.unref(n)
 		ctx, cancel := context.WithTimeout(fs.life, 2*s.leases) // nobody waits for it any longer
 		defer cancel()
+		if claiming != nil {
+			select {
+			case <-claiming:
+			case <-ctx.Done():
+			}
+		}
 		if err := fs.giveUp(ctx, n, r.MoveOut); err != nil {
 			fs.opts.Logger.Warn("what was written under a lease could not be told when it was recalled",
 				"ino", n.ino, "err", err)
@@ -293,8 +326,8 @@ func (fs *FS) claim(s *session, life uint32) {
 		switch {
 		case regained[i].Gone && c.file != nil:
 			c.file.die(c.file.grant.Load(), errs.New(errs.NotFound, "client.Claim", "", nil))
-		case regained[i].Lease == meta.LeaseWrite && fs.cache.Granted(tok, c.Ino):
-			c.node.regained(epoch, regained[i].DataVersion)
+		case regained[i].Lease == meta.LeaseWrite:
+			c.node.regained(epoch, regained[i].DataVersion, fs.cache.Granted(tok, c.Ino))
 		}
 	}
 }

@@ -46,7 +46,7 @@ func TestUntoldDataOutlivesItsSession(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()
 			c := newCluster(t, 1, store.Options{CapTTL: 50 * time.Millisecond,
-				LeaseTime: 100 * time.Millisecond})
+				LeaseTime: 2 * time.Second}) // others must be able to answer on a busy host
 			svc := newPaused(c.service())
 			lossy := &forgetful{Service: svc, end: func(s uint64) { must(t, c.meta.EndSession(ctx, s)) }}
 			fs, err := New(lossy, c, Options{Cred: &meta.Cred{UID: 1000, GID: 1000}})
