@@ -140,16 +140,15 @@ func (e *end) config() fabric.EndpointConfig {
 		RecvDepth: recvDepth, Hello: fabric.Hello{Features: e.role.features()}}
 }
 
-// start posts all receives.
+// start posts all receives, with one call: the peer may send as soon as there is one.
 func (e *end) start(ep fabric.Endpoint) error {
 	e.ep = ep
 	e.undo.Later(ep.Close)
+	all := make([]fabric.Recv, len(e.slots))
 	for i := range e.slots {
-		if err := e.post(i); err != nil {
-			return err
-		}
+		all[i] = fabric.Recv{Context: uint64(i), Reg: e.arena.Region(), Buf: e.slots[i]}
 	}
-	return nil
+	return ep.PostRecv(all)
 }
 
 // post posts one receive.
