@@ -301,8 +301,23 @@ func (fs *FS) giveUp(ctx context.Context, n *inode, out bool) error {
 }
 
 // claim names all open handles to a service that was restarted, with the leases that something was
-// written under. A file that is gone fails from then on; the others go on.
+// written under. It is tried until it succeeds, or the session or the life is over: the service
+// answers nothing that depends on it before, and after the time of leases it lets others go on.
 func (fs *FS) claim(s *session, life uint32) {
+	for try := 0; fs.leases.lives() == life && fs.sess.Load() == s; try++ {
+		err := fs.claimOnce(s, life)
+		if err == nil {
+			return
+		}
+		fs.opts.Logger.Warn("claiming open files failed", "err", err)
+		if !wait.Sleep(fs.life, min(pauseFirst<<min(try, 8), pauseMax)) {
+			return
+		}
+	}
+}
+
+// claimOnce is one attempt. A file that is gone fails from then on; the others go on.
+func (fs *FS) claimOnce(s *session, life uint32) error {
 	claims := fs.claimed(s)
 	list := make([]meta.Claimed, len(claims))
 	for i := range claims {
@@ -314,9 +329,8 @@ func (fs *FS) claim(s *session, life uint32) {
 		part := list[len(regained):min(len(list), len(regained)+meta.ClaimMax)]
 		last := len(regained)+len(part) == len(list)
 		got, err := fs.svc.Claim(fs.life, s.id, life, part, last)
-		if err != nil { // the next answer says what to do: another life, or another session
-			fs.opts.Logger.Warn("claiming open files failed", "err", err)
-			return
+		if err != nil {
+			return err
 		}
 		regained = append(regained, got...)
 	}
@@ -330,6 +344,7 @@ func (fs *FS) claim(s *session, life uint32) {
 			c.node.regained(epoch, regained[i].DataVersion, fs.cache.Granted(tok, c.Ino))
 		}
 	}
+	return nil
 }
 
 // claim is a handle that is claimed: of a file, or one that waits to be closed.
