@@ -328,7 +328,7 @@ func (it *item) end(fs *FS, k errs.Kind) (gone bool) {
 		gone = true // the session is, or an earlier attempt has succeeded
 		if it.closing.Dirty {
 			n.giveBackLocked()
-			n.lease.state = leaseNone
+			n.lease.end()
 		}
 	case k.Passing() || k == errs.MaybeDone:
 		if it.closing.Dirty {
@@ -338,10 +338,11 @@ func (it *item) end(fs *FS, k errs.Kind) (gone bool) {
 		// The file was cut, or others have had it: whoever tells it under another lease finds out.
 		n.giveBackLocked()
 		if n.lease.grants == it.grants {
-			n.lease.state = leaseNone
+			n.lease.end()
 		}
 	case it.closing.Dirty:
-		n.lease.state, n.taken = leaseNone, false
+		n.taken = false
+		n.lease.end()
 		n.followLocked()
 		n.loseLocked(errs.Newf(k, "client.Close", "", "what was written before could not be told"))
 		fs.opts.Logger.Error("what was written to a closed file is lost", "ino", n.ino, "err", k)
@@ -370,7 +371,7 @@ func (n *inode) closedLocked(it *item) (o cache.Outcome) {
 	n.toldLocked(w)
 	held := n.lease.state == leaseHeld
 	if n.writers == 0 && n.lease.grants == it.grants {
-		n.lease.state = leaseNone
+		n.lease.end()
 	}
 	n.content.version = max(n.content.version, it.version+1)
 	if held && n.lease.grants != it.grants && w.Whole {

@@ -49,6 +49,16 @@ type lease struct {
 	epoch   uint64 // of the session's leases, in which it was given
 	grants  uint64 // raised whenever it is given
 	recalls int    // that are being carried out
+	claims  bool   // it was held when the service ended, and can be claimed
+}
+
+// end notes that the lease is gone.
+func (l *lease) end() { l.state, l.claims = leaseNone, false }
+
+// give notes that it is given.
+func (l *lease) give(state leaseState, epoch uint64) {
+	l.state, l.epoch, l.claims = state, epoch, false
+	l.grants++
 }
 
 type leaseState uint8
@@ -244,7 +254,7 @@ func (n *inode) baselineLocked() uint64 {
 func (n *inode) unlease() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.lease.state = leaseNone
+	n.lease.end()
 }
 
 // left notes that a recall was carried out. The service may have asked once more meanwhile: then
@@ -253,16 +263,18 @@ func (n *inode) left() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.lease.recalls--; n.lease.recalls == 0 && n.lease.state == leaseLeaving {
-		n.lease.state = leaseNone
+		n.lease.end()
 	}
 }
 
 // drop notes that all leases are gone, without having been asked for: what local handles show may
-// not be the last that was in the file.
-func (n *inode) drop() {
+// not be the last that was in the file. restart: the service has ended, and hears claims.
+func (n *inode) drop(restart bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.lease.state = leaseNone
+	claims := restart && (n.lease.state != leaseNone || n.lease.claims)
+	n.lease.end()
+	n.lease.claims = claims
 	n.recalled = true
 	n.content.kept = nil
 }
@@ -292,14 +304,12 @@ func (n *inode) regained(epoch, version uint64, good bool) {
 	defer n.mu.Unlock()
 	switch {
 	case good:
-		n.lease.state = leaseHeld
+		n.lease.give(leaseHeld, epoch)
 	case n.lease.recalls > 0: // it was recalled at once: whoever carries that out tells under it
-		n.lease.state = leaseLeaving
+		n.lease.give(leaseLeaving, epoch)
 	default:
 		return
 	}
-	n.lease.epoch = epoch
-	n.lease.grants++
 	n.content.version = max(n.content.version, version)
 	n.attr.DataVersion = max(n.attr.DataVersion, version)
 }
@@ -309,7 +319,7 @@ func (n *inode) claim(handle uint64, flags meta.OpenFlags, uid uint32) meta.Clai
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return meta.Claimed{Handle: handle, Ino: n.ino, Flags: flags, UID: uid,
-		Write:       flags&meta.OpenWrite != 0 && (n.dirty || n.taken) && n.lease.epoch != 0,
+		Write:       flags&meta.OpenWrite != 0 && (n.dirty || n.taken) && n.lease.claims,
 		DataVersion: n.content.version}
 }
 
@@ -318,8 +328,7 @@ func (n *inode) grantedLocked(fs *FS, t cache.Token, a *meta.Attr) bool {
 	if a.Lease != meta.LeaseWrite || !fs.cache.Granted(t, n.ino) {
 		return false
 	}
-	n.lease.state, n.lease.epoch = leaseHeld, fs.leases.current()
-	n.lease.grants++
+	n.lease.give(leaseHeld, fs.leases.current())
 	return true
 }
 

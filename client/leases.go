@@ -208,7 +208,7 @@ func (fs *FS) listenOnce(ctx context.Context, s *session, wait bool) error {
 	}
 	n := fs.leases.take(s.id, &h)
 	if n.drop {
-		fs.dropLeases()
+		fs.dropLeases(n.restart)
 	}
 	for _, r := range n.recalls {
 		fs.recalled(s, r)
@@ -227,10 +227,10 @@ func (fs *FS) listenOnce(ctx context.Context, s *session, wait bool) error {
 
 // dropLeases forgets everything that rests on leases. What was written under one stays, and is told
 // when the client has found out whether somebody else was there meanwhile.
-func (fs *FS) dropLeases() {
+func (fs *FS) dropLeases(restart bool) {
 	fs.cache.Drop()
 	for _, n := range fs.allInodes() {
-		n.drop()
+		n.drop(restart)
 	}
 }
 

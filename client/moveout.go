@@ -73,7 +73,7 @@ func (fs *FS) moveOutOnce(ctx context.Context, w *File) error {
 		n.dirty, n.taken = n.dirty || dirty, false
 		n.content.spilled = true
 		if overtaken(errs.KindOf(err)) {
-			n.lease.state = leaseNone
+			n.lease.end()
 		}
 		n.mu.Unlock()
 		change.End(cache.Outcome{})

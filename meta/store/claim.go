@@ -62,17 +62,32 @@ func (s *Store) claim(ctx context.Context, session uint64, w *meta.Claimed,
 	if err != nil || w.Handle == 0 {
 		return unlessNil(err, errs.Newf(errs.Invalid, "meta.Claim", "", "a handle without a number"))
 	}
-	o.id, o.ino, o.claims = w.Handle, w.Ino, true
-	if h, err := s.sessions.find(session, w.Handle); err == nil && h != nil {
-		return nil // a repetition
+	o.id, o.ino, o.claims, o.grace = w.Handle, w.Ino, true, true
+	if h, err := s.sessions.find(session, w.Handle); err == nil && h != nil { // a repetition
+		err = s.look(func(t *txn) (err error) {
+			o.n, err = t.inode(o.ino)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	} else if err := s.openClaimed(ctx, session, o); err != nil {
+		return err
 	}
+	if w.Write && (o.n.DataVersion == w.DataVersion || s.toldLast(session, o)) {
+		s.regain(session, o, out)
+	}
+	return nil
+}
+
+// openClaimed opens what is claimed.
+func (s *Store) openClaimed(ctx context.Context, session uint64, o *opening) error {
 	if err := s.sessions.reserve(session, s.opt.HandlesMax, s.opt.HandlesAllMax); err != nil {
 		return err
 	}
-	if err = s.openKept(ctx, o); err != nil {
+	err := s.openKept(ctx, o)
+	if err != nil {
 		s.sessions.release(session)
-	} else if w.Write && (o.n.DataVersion == w.DataVersion || s.toldLast(session, o)) {
-		s.regain(session, o, out)
 	}
 	return err
 }

@@ -21,6 +21,7 @@ type opening struct {
 	n       *inode // as it is with the handle open; nil: to be looked at
 	born    bool   // the inode is made by this opening
 	claims  bool   // it was open before: nothing is checked or truncated
+	grace   bool   // by a client, before the service was restarted: nobody is asked
 	written bool   // somebody had it open for writing before
 	fenced  bool   // a writer that did not answer is kept off
 	serial  uint64 // of the lease that was asked for before the inode was read
@@ -211,16 +212,17 @@ func (s *Store) openKept(ctx context.Context, o *opening) error {
 		return s.openToRead(ctx, o)
 	}
 	// Others know from now on that data may change without a word. This comes before the turn, which
-	// those may need who are asked.
+	// those may need who are asked. A handle that is claimed was open before: it recalls nothing,
+	// and keeps nobody else from his claims.
 	defer o.change.End()
-	if !o.claims { // the grace time is there for claims
+	if !o.grace {
 		if err := s.awaitCalm(ctx); err != nil {
 			return err
 		}
-	}
-	w := o.change.Begin(s.leases, o.c.Session, []meta.Ino{o.ino}, true, s.steady())
-	if err := s.await(ctx, w); err != nil {
-		return err
+		w := o.change.Begin(s.leases, o.c.Session, []meta.Ino{o.ino}, true, s.steady())
+		if err := s.await(ctx, w); err != nil {
+			return err
+		}
 	}
 	if o.flags&meta.OpenWrite != 0 {
 		if err := s.sessions.enter(ctx, o.ino); err != nil {
@@ -254,7 +256,7 @@ func (s *Store) openKept(ctx context.Context, o *opening) error {
 
 // openToRead commits nothing.
 func (s *Store) openToRead(ctx context.Context, o *opening) error {
-	if !o.claims { // the grace time, in which nobody looks at files, is there for claims
+	if !o.grace { // the grace time, in which nobody looks at files, is there for claims
 		if err := s.visit(ctx, o.c, o.ino); err != nil {
 			return err
 		}
@@ -313,7 +315,7 @@ func (t *txn) openInode(s *Store, o *opening) error {
 	// Whoever cuts a file opens it first: that must be possible on a full disk.
 	t.kv.MakesRoom = true
 	t.kv.Answer = uint64(o.ino)
-	t.quiet = o.claims // it was open before
+	t.quiet = o.grace
 	t.putInode(o.ino, n)
 	if _, others, _ := t.open.writer(o.ino, o.c.Session); o.flags&meta.OpenWrite != 0 &&
 		(!others || n.has(flagSmall)) && !n.has(flagPending) {
