@@ -37,6 +37,9 @@ type wired struct {
 	net    *peer.Network            // of the servers
 	key    capability.Key
 	meta   *store.Store
+	db     *memkv.Store
+	opts   store.Options
+	listen *msg.Server
 	addr   string // of the metadata service
 	mu     sync.Mutex
 	addrs  map[uint32]string
@@ -83,16 +86,12 @@ func newWiredOn(t testing.TB, servers uint32, domains []fabric.Domain,
 		return w.addrs[id], nil
 	})
 	far := iodremote.New(pool, iodremote.Options{WaitMax: 30 * time.Second})
-	db := memkv.New(memkv.Options{})
+	w.db = memkv.New(memkv.Options{})
 	opts.Key, opts.Objects = w.key, objects.New(far, w.key, nil)
 	opts.RootMode, opts.HeartbeatMax = 0o777, time.Hour
-	w.meta, err = store.New(context.Background(), db, opts)
-	must(t, err)
-	srv, err := metaserver.New(w.meta, metaserver.Options{Node: w.net.Node})
-	must(t, err)
-	listen, err := w.net.Serve(w.places("meta"), srv, msg.ServeOptions{})
-	must(t, err)
-	w.addr = listen.Addr()
+	w.opts = opts
+	w.startMeta(w.places("meta"))
+	w.addr = w.listen.Addr()
 	for id := uint32(1); id <= servers; id++ {
 		w.addServer(id)
 	}
@@ -100,9 +99,9 @@ func newWiredOn(t testing.TB, servers uint32, domains []fabric.Domain,
 		for _, stop := range w.stop {
 			stop()
 		}
-		must(t, listen.Close(context.Background()))
+		must(t, w.listen.Close(context.Background()))
 		w.meta.Stop()
-		must(t, db.Close())
+		must(t, w.db.Close())
 		must(t, pool.Close())
 		must(t, w.net.Close())
 		for _, d := range domains {
@@ -110,6 +109,30 @@ func newWiredOn(t testing.TB, servers uint32, domains []fabric.Domain,
 		}
 	})
 	return w
+}
+
+func (w *wired) startMeta(place string) {
+	var err error
+	w.meta, err = store.New(context.Background(), w.db, w.opts)
+	must(w.t, err)
+	srv, err := metaserver.New(w.meta, metaserver.Options{Node: w.net.Node})
+	must(w.t, err)
+	w.listen, err = w.net.Serve(place, srv, msg.ServeOptions{})
+	must(w.t, err)
+}
+
+// restartMeta ends the metadata service, as a crash of its process would, and starts it again.
+func (w *wired) restartMeta() {
+	ctx := context.Background()
+	must(w.t, w.listen.Close(ctx))
+	w.meta.Stop()
+	w.startMeta(w.addr)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id, addr := range w.addrs {
+		s := meta.Server{ID: id, Addr: addr, StoreID: uint64(id), Total: 1 << 30, Free: 1 << 30}
+		must(w.t, w.meta.Join(ctx, s, meta.SignJoin(w.key.ServerKey(id), &s)))
+	}
 }
 
 // addServer starts an I/O server that can be stopped and started again at another address.
