@@ -82,13 +82,24 @@ func (fs *FS) claimLocks(ctx context.Context, s *session, old uint64) bool {
 	if fs.locks.lifeOf() == 0 {
 		return true
 	}
+	fs.locks.newRound()
 	held := fs.locks.all()
 	lost, err := fs.svc.ClaimLocks(ctx, meta.Caller{Session: s.id}, old, held, false)
 	if err != nil {
 		fs.opts.Logger.Warn("locks could not be claimed", "locks", len(held), "err", err)
 		return false
 	}
+	fs.locks.newRound()
 	fs.loseLocks(lost)
+	for i := range held { // what was released in between must not come back
+		if fs.locks.has(&held[i]) {
+			continue
+		}
+		if err := fs.restore(s.id, held[i]); err != nil {
+			fs.opts.Logger.Warn("a lock that was released is claimed", "ino", held[i].Ino, "err", err)
+			return false
+		}
+	}
 	return true
 }
 

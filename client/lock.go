@@ -28,6 +28,7 @@ type locks struct {
 
 	mu    sync.Mutex
 	life  uint64 // of the service; 0: nobody has asked for a lock yet
+	round uint64 // raised when claims are put together, and when they have been answered
 	held  map[lockKey]spans
 	waits map[[16]byte]*lockWait
 }
@@ -171,7 +172,7 @@ func (fs *FS) Unlock(ctx context.Context, l meta.Lock) error {
 	if !fs.locks.holds(keyOf(&l)) {
 		return nil
 	}
-	s := fs.sess.Load()
+	s, round := fs.sess.Load(), fs.locks.claimed()
 	err := fs.svc.Unlock(ctx, meta.Caller{Session: s.id}, l)
 	if err != nil && fs.checkSession(ctx, s, err) {
 		err = fs.svc.Unlock(ctx, meta.Caller{Session: fs.sess.Load().id}, l)
@@ -180,7 +181,11 @@ func (fs *FS) Unlock(ctx context.Context, l meta.Lock) error {
 		return errs.Wrap("client.Unlock", "", err)
 	}
 	fs.locks.forget(&l)
-	return nil
+	if fs.locks.claimed() != round {
+		// A claim that knew of the lock may have come behind the release, and brought it back.
+		err = fs.restore(fs.sess.Load().id, l)
+	}
+	return errs.Wrap("client.Unlock", "", err)
 }
 
 // ReleaseOwner releases all that an owner holds of one kind in a file. It costs nothing where that
@@ -294,6 +299,30 @@ func (x *locks) pieces(l *meta.Lock) spans {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.held[keyOf(l)].within(l.Start, l.End)
+}
+
+// claimed counts the claims that were put together or answered.
+func (x *locks) claimed() uint64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.round
+}
+
+// newRound is called when claims are about to be put together, and when they have been answered.
+func (x *locks) newRound() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.round++
+}
+
+// has tells whether a lock is held as it stands.
+func (x *locks) has(l *meta.Lock) bool {
+	for _, p := range x.pieces(l) {
+		if p.typ != l.Type {
+			return false
+		}
+	}
+	return true
 }
 
 // all lists what is held.

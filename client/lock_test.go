@@ -190,3 +190,70 @@ func TestSpans(t *testing.T) {
 		}
 	}
 }
+
+// meeting is a service whose claims come behind a release that met a restart, and are answered
+// before the client knows of the release.
+type meeting struct {
+	meta.Service
+	restart  func()
+	released chan struct{} // the service has carried the release out
+	claimed  chan struct{} // and the claims
+	once     sync.Once
+}
+
+func (m *meeting) Unlock(ctx context.Context, c meta.Caller, l meta.Lock) (err error) {
+	first := false
+	m.once.Do(func() {
+		first = true
+		m.restart()
+		err = m.Service.Unlock(ctx, c, l)
+		close(m.released)
+		<-m.claimed
+	})
+	if !first {
+		err = m.Service.Unlock(ctx, c, l)
+	}
+	return err
+}
+
+func (m *meeting) ClaimLocks(ctx context.Context, c meta.Caller, old uint64, held []meta.Lock,
+	more bool) ([]meta.Lock, error) {
+	<-m.released
+	lost, err := m.Service.ClaimLocks(ctx, c, old, held, more)
+	if err == nil {
+		select {
+		case <-m.claimed:
+		default:
+			close(m.claimed)
+		}
+	}
+	return lost, err
+}
+
+// TestReleasedLockIsNotClaimed: a lock that is released while the service is restarted does not
+// stay with the client because it was claimed, too.
+func TestReleasedLockIsNotClaimed(t *testing.T) {
+	w := newWired(t, 1)
+	ctx := context.Background()
+	base, other := w.dial(""), w.dial("")
+	touch(t, base, "/f")
+	a, err := base.Stat(ctx, "/f")
+	must(t, err)
+	fs, err := New(&meeting{Service: base.svc, restart: w.restartMeta, released: make(chan struct{}),
+		claimed: make(chan struct{})}, base.data, Options{Cred: &meta.Cred{}})
+	must(t, err)
+	defer func() { must(t, fs.Close()) }()
+	l := lockOf(a.Ino, meta.LockExclusive, 0, 10)
+	must(t, fs.Lock(ctx, l, true))
+	must(t, fs.Unlock(ctx, l))
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		err := other.Lock(ctx, l, false)
+		if err == nil {
+			break
+		}
+		if errs.KindOf(err) != errs.Busy || time.Now().After(end) {
+			t.Fatalf("a lock that was released: %v", err)
+		}
+	}
+	must(t, other.Unlock(ctx, l))
+}
