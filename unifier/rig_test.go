@@ -179,8 +179,8 @@ func (r *rig) checkEnd() {
 func (r *rig) lockIsFree() bool {
 	free := make(chan struct{})
 	go func() {
-		//lint:ignore SA2001 to see whether it can be had
 		r.index.Lock()
+		//lint:ignore SA2001 to see whether it can be had
 		r.index.Unlock()
 		close(free)
 	}()

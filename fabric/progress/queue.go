@@ -220,8 +220,8 @@ func (q *Queue) sleep(ctx context.Context) bool {
 	}
 	woken := !q.asleep.Swap(false)
 	if woken {
-		//lint:ignore SA2001 to wait until Wake has returned, which is called under mu
 		q.mu.Lock()
+		//lint:ignore SA2001 to wait until Wake has returned, which is called under mu
 		q.mu.Unlock()
 	}
 	q.src.Awake(woken)
