@@ -92,12 +92,8 @@ func (fs *FS) claimLocks(ctx context.Context, s *session, old uint64) bool {
 	fs.locks.newRound()
 	fs.loseLocks(lost)
 	for i := range held { // what was released in between must not come back
-		if fs.locks.has(&held[i]) {
-			continue
-		}
-		if err := fs.restore(s.id, held[i]); err != nil {
-			fs.opts.Logger.Warn("a lock that was released is claimed", "ino", held[i].Ino, "err", err)
-			return false
+		if l := held[i]; !fs.locks.has(&l) {
+			fs.background(func() { fs.restoreLater(s.id, l) })
 		}
 	}
 	return true

@@ -144,6 +144,19 @@ func (fs *FS) takeBackLater(c meta.Caller, l meta.Lock) {
 	}
 }
 
+// restoreLater is restore that waits for a service that is away.
+func (fs *FS) restoreLater(session uint64, l meta.Lock) {
+	for pause := pauseFirst; ; pause = min(2*pause, endPauseMax) {
+		err := fs.restore(session, l)
+		if err == nil || !errs.KindOf(err).Passing() {
+			return // a session that has ended has no locks
+		}
+		if !wait.Sleep(fs.life, pause) {
+			return
+		}
+	}
+}
+
 // restore brings a range to what this client knows its owner to hold there. The owner holds it as
 // strongly or more, so that nothing has to wait.
 func (fs *FS) restore(session uint64, l meta.Lock) error {
