@@ -59,6 +59,7 @@ func newCluster(t testing.TB, n int, opt store.Options) *cluster {
 	opt.Objects = objects.New(c, c.key, nil)
 	opt.RootMode = 0o777
 	opt.HeartbeatMax = time.Hour // the double's servers do not repeat their Join
+	opt.MeasureMax = time.Minute // and a machine that stands still for a while is not their fault
 	m, err := store.New(context.Background(), c.kv, opt)
 	if err != nil {
 		t.Fatal(err)

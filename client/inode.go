@@ -50,6 +50,7 @@ type lease struct {
 	grants  uint64 // raised whenever it is given
 	recalls int    // that are being carried out
 	claims  bool   // it was held when the service ended, and can be claimed
+	asking  func() // ends the request of who has inode.telling and asks for it; nil: nobody does
 }
 
 // end notes that the lease is gone.
@@ -59,6 +60,15 @@ func (l *lease) end() { l.state, l.claims = leaseNone, false }
 func (l *lease) give(state leaseState, epoch uint64) {
 	l.state, l.epoch, l.claims = state, epoch, false
 	l.grants++
+	l.hurry()
+}
+
+// hurry ends a request for the lease if it is to go back: whoever carries that out needs
+// inode.telling.
+func (l *lease) hurry() {
+	if l.state == leaseLeaving && l.asking != nil {
+		l.asking()
+	}
 }
 
 type leaseState uint8
@@ -113,8 +123,8 @@ func (n *inode) keepsLocked(a *meta.Attr) bool {
 	return a.Small && n.content.known && (n.dirty || n.taken)
 }
 
-// followLocked follows a truncation that came while there was something to tell: it was told before,
-// or is gone.
+// followLocked follows a truncation that came while there was something to tell: that was told
+// before, or is gone.
 func (n *inode) followLocked() {
 	if n.small.Load() && !n.dirty && !n.taken && n.content.known && n.content.seq < n.truncSeq {
 		n.content.data, n.content.known, n.content.seq = nil, false, n.truncSeq
@@ -281,14 +291,17 @@ func (n *inode) drop(restart bool) {
 
 // leaving stops what is done under a lease that was recalled. It tells whether there is something
 // to be done before the lease can go back; then left must follow. claiming: leases are just being
-// claimed.
-func (n *inode) leaving(claiming bool) bool {
+// claimed. The cache hears of the recall in the same moment: of an answer that grants the lease
+// either comes first.
+func (n *inode) leaving(fs *FS, claiming bool) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	fs.cache.Recall(n.ino)
 	n.recalled = true
 	if n.lease.state == leaseHeld {
 		n.lease.state = leaseLeaving
 	}
+	n.lease.hurry()
 	untold := claiming && (n.dirty || n.taken)
 	if n.lease.state != leaseLeaving && n.content.local == 0 && !untold {
 		return false
@@ -297,13 +310,31 @@ func (n *inode) leaving(claiming bool) bool {
 	return true
 }
 
-// regained notes that a service that was restarted has given a lease back under which something was
-// written. It may have been told, with an answer that was lost.
-func (n *inode) regained(epoch, version uint64, good bool) {
+// asks returns a context for a request for the lease. The caller has inode.telling, and calls done
+// after the request. The context ends when a lease is recalled that another request of this client
+// has brought meanwhile.
+func (n *inode) asks(ctx context.Context) (asking context.Context, done func()) {
+	asking, cancel := context.WithCancel(ctx)
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.lease.asking = cancel
+	n.lease.hurry()
+	return asking, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.lease.asking = nil
+		cancel()
+	}
+}
+
+// regained notes that a service that was restarted has given a lease back under which something was
+// written. It may have been told, with an answer that was lost.
+func (n *inode) regained(fs *FS, t cache.Token, version uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	epoch := fs.leases.current()
 	switch {
-	case good:
+	case fs.cache.Granted(t, n.ino):
 		n.lease.give(leaseHeld, epoch)
 	case n.lease.recalls > 0: // it was recalled at once: whoever carries that out tells under it
 		n.lease.give(leaseLeaving, epoch)

@@ -247,10 +247,13 @@ func (fs *FS) allInodes() []*inode {
 // recalled gives a lease back. One that is being claimed may be recalled before this client knows
 // that it has it: what was written under it is told then.
 func (fs *FS) recalled(s *session, r meta.Recall) {
-	fs.cache.Recall(r.Ino)
 	n := fs.ref(r.Ino)
+	if n == nil {
+		fs.cache.Recall(r.Ino)
+		n = fs.ref(r.Ino) // it may have been opened this moment
+	}
 	claiming := fs.leases.claiming()
-	if n == nil || !n.leaving(claiming != nil) {
+	if n == nil || !n.leaving(fs, claiming != nil) {
 		if n != nil {
 			fs.unref(n)
 		}
@@ -286,6 +289,9 @@ func (fs *FS) giveUp(ctx context.Context, n *inode, out bool) error {
 	w := fs.writer(n.ino)
 	if w == nil { // handles that wait to be closed tell what was written when they are
 		fs.flushEndings(ctx)
+	}
+	if n.state() == leaseNone { // nothing was written under it; who asks for another may wait for it
+		return err
 	}
 	if werr := n.telling.take(ctx); werr != nil {
 		return werr
@@ -334,14 +340,13 @@ func (fs *FS) claimOnce(s *session, life uint32) error {
 		}
 		regained = append(regained, got...)
 	}
-	epoch := fs.leases.current()
 	for i := range claims {
 		c := &claims[i]
 		switch {
 		case regained[i].Gone && c.file != nil:
 			c.file.die(c.file.grant.Load(), errs.New(errs.NotFound, "client.Claim", "", nil))
 		case regained[i].Lease == meta.LeaseWrite:
-			c.node.regained(epoch, regained[i].DataVersion, fs.cache.Granted(tok, c.Ino))
+			c.node.regained(fs, tok, regained[i].DataVersion)
 		}
 	}
 	return nil

@@ -239,7 +239,7 @@ func (fs *FS) ownTelling(ctx context.Context, n *inode) error {
 		}
 		s := fs.sess.Load()
 		t := fs.cache.Begin()
-		a, data, err := fs.svc.ReadSmall(ctx, fs.trusted(), n.ino)
+		a, data, err := fs.askSmall(ctx, n)
 		switch errs.KindOf(err) {
 		case errs.OK:
 			if a.TruncSeq > n.sequence() && fs.cutting.Load() > 0 {
@@ -252,6 +252,10 @@ func (fs *FS) ownTelling(ctx context.Context, n *inode) error {
 		case errs.Stale, errs.Closed:
 			if fs.checkSession(ctx, s, err) {
 				err = nil
+			}
+		case errs.Canceled:
+			if ctx.Err() == nil {
+				continue
 			}
 		}
 		if err != nil || try > refreshMax {
@@ -337,7 +341,7 @@ func (f *File) fetchSmall(ctx context.Context, show func(data []byte)) (done boo
 	}
 	s := fs.sess.Load()
 	t := fs.cache.Begin()
-	a, data, err := fs.svc.ReadSmall(ctx, fs.trusted(), n.ino)
+	a, data, err := fs.askSmall(ctx, n)
 	switch errs.KindOf(err) {
 	case errs.OK:
 		n.learn(&a)
@@ -350,8 +354,20 @@ func (f *File) fetchSmall(ctx context.Context, show func(data []byte)) (done boo
 		if fs.checkSession(ctx, s, err) {
 			return false, nil
 		}
+	case errs.Canceled:
+		if ctx.Err() == nil {
+			return false, nil
+		}
 	}
 	return false, errs.Wrap("client.Read", "", err)
+}
+
+// askSmall reads a small file, and asks for the lease where this client writes it. The caller has
+// n.telling, and asks again after errs.Canceled unless that was its own context.
+func (fs *FS) askSmall(ctx context.Context, n *inode) (meta.Attr, meta.SmallData, error) {
+	asking, done := n.asks(ctx)
+	defer done()
+	return fs.svc.ReadSmall(asking, fs.trusted(), n.ino)
 }
 
 // writeSmall has put change [from, end) of a small file; end below 0: nothing grows. done is false

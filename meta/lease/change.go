@@ -117,12 +117,27 @@ func (c *Change) endLocked() {
 	c.marked = c.marked[:0]
 }
 
-// Others tells whether another session than the given one holds a lease.
-func (t *Table) Others(id uint64, ino meta.Ino) bool {
+// Busy tells whether somebody else has to be asked about an inode, or to be waited for, before the
+// session may rely on what it reads: another one has a lease, or something is changing. That is
+// never so for a session that may write: nobody else knows anything. Nor for one whose own lease is
+// recalled: it is waited for itself.
+func (t *Table) Busy(id uint64, ino meta.Ino) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	in := t.inodes[ino]
-	return in != nil && in.n > 0 && (in.n > 1 || in.leases.First().of.id != id)
+	if in == nil {
+		return false
+	}
+	others := in.n
+	if s := t.sessions[id]; s != nil {
+		if l := s.leases[ino]; l != nil {
+			if l.recall != 0 || l.mode == meta.LeaseWrite {
+				return false
+			}
+			others--
+		}
+	}
+	return others > 0 || in.marks > 0
 }
 
 // Look is for an operation that reads: the size, times and data of a file whose LeaseWrite another

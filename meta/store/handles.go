@@ -57,6 +57,7 @@ type opens struct {
 	orphan  bool // has no name: whoever lets go of it last destroys it
 	ends    reserved
 	turn    chan struct{} // one token: held while writers come and go; nil: nobody has wanted it
+	lane    lane          // of those who want to write; nil likewise
 
 	dying int           // removals under way that found nothing open
 	dead  chan struct{} // closed when the last of them is over
@@ -230,6 +231,21 @@ func (x *sessions) leave(ino meta.Ino) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	<-x.inodes[ino].turn
+}
+
+// lane finds the lane of an inode. One that nobody has open by then may get another: that is unfair
+// for once.
+func (x *sessions) lane(ino meta.Ino) lane {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	o := x.inodes[ino]
+	if o == nil {
+		return make(lane, 1)
+	}
+	if o.lane == nil {
+		o.lane = make(lane, 1)
+	}
+	return o.lane
 }
 
 // open adds a handle whose place was reserved. errs.Stale: its session has ended. errs.Closed: the

@@ -63,23 +63,73 @@ func (s *Store) await(ctx context.Context, w *lease.Wait) error {
 // visit makes sure that the service knows what it tells of a file: whoever may change it without
 // saying so says so now.
 func (s *Store) visit(ctx context.Context, c *meta.Caller, ino meta.Ino) error {
-	if err := s.awaitWriters(ctx, ino); err != nil || !s.leases.Others(c.Session, ino) {
+	if err := s.awaitWriters(ctx, ino); err != nil || !s.leases.Busy(c.Session, ino) {
 		return err
 	}
-	from := meta.LeaseWrite
-	own, _, _ := s.sessions.writer(ino, c.Session)
-	if own {
-		from = meta.LeaseRead // it will write again
-	}
-	return s.await(ctx, s.leases.Look(c.Session, ino, from, own, s.steady()))
+	return s.await(ctx, s.leases.Look(c.Session, ino, meta.LeaseWrite, false, s.steady()))
 }
 
-// borrow asks for a lease before the attributes are read. settle must follow.
+// queueUp is for a session that has a small file open for writing and will write to it: it waits
+// for its turn to get the lease, with all others that want to. It leaves the lane when it has it.
+func (s *Store) queueUp(ctx context.Context, c *meta.Caller, ino meta.Ino) (lane, error) {
+	if own, _, _ := s.sessions.writer(ino, c.Session); !own || !s.leases.Busy(c.Session, ino) {
+		return nil, nil
+	}
+	l, err := s.enterLane(ctx, ino)
+	if err != nil {
+		return nil, err
+	}
+	w := s.leases.Look(c.Session, ino, meta.LeaseRead, true, s.steady())
+	if err := s.await(ctx, w); err != nil {
+		l.leave()
+		return nil, err
+	}
+	return l, nil
+}
+
+// lane is where those stand one behind the other who want LeaseWrite on an inode that others have
+// leases on: if all asked at once they would keep it from each other. Who must give a lease back
+// never needs it. It holds one token. nil: it was not entered.
+type lane chan struct{}
+
+func (s *Store) enterLane(ctx context.Context, ino meta.Ino) (lane, error) {
+	l := s.sessions.lane(ino)
+	select {
+	case l <- struct{}{}:
+		return l, nil
+	default:
+	}
+	if p := wait.ParkerOf(ctx); p != nil {
+		p.Park()
+		defer func() { _ = p.Unpark(ctx) }()
+	}
+	select {
+	case l <- struct{}{}:
+		return l, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (l lane) leave() {
+	if l != nil {
+		<-l
+	}
+}
+
+// borrow asks for a lease before the attributes are read. settle must follow. Whoever writes the
+// file cannot do without, however often it was recalled.
 func (s *Store) borrow(c *meta.Caller, ino meta.Ino) (serial uint64) {
 	if !c.Leases || !s.sessions.isCalm.Load() {
 		return 0
 	}
 	_, serial = s.leases.Grant(c.Session, ino, meta.LeaseRead, false, s.steady())
+	if serial != 0 {
+		return serial
+	}
+	if own, _, _ := s.sessions.writer(ino, c.Session); own {
+		_, serial = s.leases.Grant(c.Session, ino, meta.LeaseRead, true, s.steady())
+	}
 	return serial
 }
 

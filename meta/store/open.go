@@ -219,6 +219,11 @@ func (s *Store) openKept(ctx context.Context, o *opening) error {
 		if err := s.awaitCalm(ctx); err != nil {
 			return err
 		}
+		lane, err := s.enterLane(ctx, o.ino)
+		if err != nil {
+			return err
+		}
+		defer lane.leave()
 		w := o.change.Begin(s.leases, o.c.Session, []meta.Ino{o.ino}, true, s.steady())
 		if err := s.await(ctx, w); err != nil {
 			return err

@@ -126,6 +126,11 @@ func (t *txn) mayTell(s *Store, c *meta.Caller, w *closing, ino meta.Ino, n *ino
 func (s *Store) ReadSmall(ctx context.Context, c meta.Caller, ino meta.Ino) (
 	meta.Attr, meta.SmallData, error) {
 
+	lane, err := s.queueUp(ctx, &c, ino)
+	if err != nil {
+		return meta.Attr{}, meta.SmallData{}, errs.Wrap("meta.ReadSmall", "", err)
+	}
+	defer lane.leave()
 	got, err := s.lookInto(ctx, &c, ino)
 	switch {
 	case err != nil:
