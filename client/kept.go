@@ -86,11 +86,9 @@ func (fs *FS) renewTarget(ctx context.Context, t *iod.Target) error {
 			return err
 		}
 	}
-	attr, err := fs.statNode(ctx, ino)
-	if err != nil {
+	if _, err := fs.askAttr(ctx, meta.Cred{}, ino); err != nil {
 		return err
 	}
-	f.node.learn(&attr)
 	g, err := f.live()
 	if err != nil {
 		return err
