@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/client/internal/cache"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/list"
 	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
 )
@@ -28,6 +29,7 @@ type File struct {
 	grant    atomic.Pointer[grant] // replaced under mu, while the file is not closed
 	used     atomic.Bool           // since the last round of renewals
 	renewing turn                  // held while the grant is replaced
+	ofInode  list.Link[File]       // in inode.files
 
 	mu     sync.Mutex
 	seen   uint64 // errors of the inode reported up to this number
@@ -165,6 +167,7 @@ func (fs *FS) addFile(n *inode, g *grant, cred meta.Cred, flags meta.OpenFlags) 
 	f.grant.Store(g)
 	n.mu.Lock()
 	f.seen = n.baselineLocked()
+	n.files.PushLast(&f.ofInode, f)
 	if f.flags&meta.OpenWrite != 0 {
 		n.writers++
 	}
@@ -424,6 +427,9 @@ func (f *File) endHandle(ctx context.Context, dead bool, unsynced error) {
 		f.fs.mu.Lock()
 		delete(f.fs.files, f)
 		f.fs.mu.Unlock()
+		n.mu.Lock()
+		n.files.Remove(&f.ofInode)
+		n.mu.Unlock()
 	}()
 	n.mu.Lock()
 	if f.flags&meta.OpenWrite != 0 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-storage/sluice/client/internal/cache"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/list"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -24,6 +25,7 @@ type inode struct {
 
 	mu       sync.Mutex
 	refs     int
+	files    list.List[File]
 	writers  int       // handles of programs that may write
 	attr     meta.Attr // as last heard of; Size, TruncSeq and Mtime below count
 	recalled bool      // a lease was recalled since: the file may be shorter
@@ -398,6 +400,18 @@ func (fs *FS) ref(ino meta.Ino) *inode {
 		n.hold()
 	}
 	return n
+}
+
+// opened lists the handles of a file that have all of the flags.
+func (n *inode) opened(flags meta.OpenFlags) (all []*File) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for f := n.files.First(); f != nil; f = f.ofInode.Next() {
+		if f.flags&flags == flags {
+			all = append(all, f)
+		}
+	}
+	return all
 }
 
 // hold takes another reference.

@@ -104,11 +104,13 @@ func (fs *FS) renewTarget(ctx context.Context, t *iod.Target) error {
 
 // writer finds a handle that may write to a file.
 func (fs *FS) writer(ino meta.Ino) *File {
-	for _, f := range fs.openFiles() {
-		if f.node.ino == ino && f.flags&meta.OpenWrite != 0 {
-			if _, err := f.live(); err == nil {
-				return f
-			}
+	n := fs.peek(ino)
+	if n == nil {
+		return nil
+	}
+	for _, f := range n.opened(meta.OpenWrite) {
+		if _, err := f.live(); err == nil {
+			return f
 		}
 	}
 	return nil

@@ -117,10 +117,7 @@ func (fs *FS) announceAll(ctx context.Context, n *inode) error {
 		return nil
 	}
 	var failed error
-	for _, f := range fs.openFiles() {
-		if f.node != n {
-			continue
-		}
+	for _, f := range n.opened(0) {
 		if err := f.announce(ctx); err != nil && failed == nil {
 			failed = err
 		}

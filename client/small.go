@@ -270,9 +270,8 @@ func (fs *FS) ownTelling(ctx context.Context, n *inode) error {
 // it is in the queue.
 func (fs *FS) keepWriter(ctx context.Context, n *inode) error {
 	s := fs.sess.Load()
-	for _, f := range fs.openFiles() {
-		g := f.grant.Load()
-		if f.node == n && f.flags&meta.OpenWrite != 0 && g.session == s.id && g.handle != 0 {
+	for _, f := range n.opened(meta.OpenWrite) {
+		if g := f.grant.Load(); g.session == s.id && g.handle != 0 {
 			return nil
 		}
 	}

@@ -246,7 +246,8 @@ type Objects interface {
 	// Measure returns the smallest file size that the stripe objects imply.
 	Measure(ctx context.Context, f FileRef) (int64, error)
 
-	// Truncate brings all stripe objects to what size means for them, with f.TruncSeq.
+	// Truncate brings all stripe objects to what size means for them, with f.TruncSeq. errs.Stale: a
+	// later truncation was there before.
 	Truncate(ctx context.Context, f FileRef, size int64) error
 
 	// Remove forgets one stripe object of the file's generation and everything before it. Stripes are

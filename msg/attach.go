@@ -1,8 +1,6 @@
 package msg
 
 import (
-	"slices"
-
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/mem"
@@ -22,27 +20,12 @@ func (n *Node) Attach(a *mem.Arena) error {
 			return errs.Wrap("msg.Attach", r.caps.Provider, err)
 		}
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	all := append(slices.Clone(n.attached()), a)
-	n.arenas.Store(&all)
+	n.arenas.Add(a)
 	return nil
 }
 
 // Detach makes the node forget an arena. Its registrations end when it is closed.
-func (n *Node) Detach(a *mem.Arena) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	all := slices.DeleteFunc(slices.Clone(n.attached()), func(o *mem.Arena) bool { return o == a })
-	n.arenas.Store(&all)
-}
-
-func (n *Node) attached() []*mem.Arena {
-	if all := n.arenas.Load(); all != nil {
-		return *all
-	}
-	return nil
-}
+func (n *Node) Detach(a *mem.Arena) { n.arenas.Remove(a) }
 
 // regionFor is the registration of a piece of memory with the link's domain; nil where none is
 // needed.
@@ -51,10 +34,8 @@ func (l *link) regionFor(p *fabric.Sge) (fabric.Region, error) {
 	if p.Reg != nil && len(n.rungs) == 1 || len(p.Buf) == 0 {
 		return p.Reg, nil
 	}
-	for _, a := range n.attached() { // there are few
-		if fabric.OffsetIn(a.Bytes(), p.Buf) >= 0 {
-			return a.RegionOf(l.rung.domain), nil
-		}
+	if a := n.arenas.Find(p.Buf); a != nil {
+		return a.RegionOf(l.rung.domain), nil
 	}
 	if l.rung == n.rungs[len(n.rungs)-1] && p.Reg != nil {
 		return p.Reg, nil // memory that is not attached was registered with the last domain
@@ -100,21 +81,11 @@ func (c *Conn) Direct(m *Memory) bool {
 		return true
 	}
 	for i := range m.Windows {
-		if len(m.Windows[i].Buf) > 0 && !c.node.knows(m.Windows[i].Buf) {
+		if len(m.Windows[i].Buf) > 0 && c.node.arenas.Find(m.Windows[i].Buf) == nil {
 			return false
 		}
 	}
 	return true
-}
-
-// knows tells whether memory lies in an arena that was attached.
-func (n *Node) knows(b []byte) bool {
-	for _, a := range n.attached() {
-		if fabric.OffsetIn(a.Bytes(), b) >= 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // AnyMemory tells whether the connection's provider moves memory that is not registered.

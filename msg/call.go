@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/internal/invariant"
+	"github.com/sluice-storage/sluice/msg/internal/marks"
 	"github.com/sluice-storage/sluice/msg/segment"
 	"github.com/sluice-storage/sluice/wire"
 )
@@ -25,7 +26,7 @@ func (c *Call) beginLocked(a *arrival) {
 		c.ctx.End(context.Canceled)
 	}
 	c.recv, c.header, c.body, c.inline = a.recv, a.header, a.body, a.inline
-	c.marks, c.bad = parseMarks(a.header.Pieces)
+	c.marks, c.bad = marks.Parse(a.header.Pieces)
 	c.unit = c.s.rung.limits.Unit
 	c.high, c.lent, c.lentBytes = 0, 0, 0
 	if c.pushed.Load() {
@@ -36,7 +37,7 @@ func (c *Call) beginLocked(a *arrival) {
 // place sets a call's level and handler.
 func (c *Call) place() {
 	srv := c.s.srv
-	level := Level(c.marks.level)
+	level := Level(c.marks.Level)
 	c.handler = srv.handler
 	if v := srv.opts.serviceOf(c.header.Op); v != nil {
 		level, c.handler = max(level, v.Level), v.Handler
@@ -50,7 +51,7 @@ func (c *Call) decode() error {
 		return c.bad
 	}
 	room := int64(c.s.msgBytes - replyBytes - minBody)
-	body, err := segment.Decode(c.body, uint32(c.marks.segments), int64(len(c.inline)), room,
+	body, err := segment.Decode(c.body, uint32(c.marks.Segments), int64(len(c.inline)), room,
 		&c.out, &c.in)
 	if err != nil {
 		return err
@@ -105,7 +106,7 @@ func (c *Call) Domain() fabric.Domain { return c.s.rung.domain }
 func (c *Call) SetUnit(unit int) { c.unit = min(max(unit, minUnit), c.s.rung.limits.Unit) }
 
 // OneWay tells whether nobody waits for the answer. Its body is dropped.
-func (c *Call) OneWay() bool { return c.marks.flags&markOneWay != 0 }
+func (c *Call) OneWay() bool { return c.marks.Flags&marks.OneWay != 0 }
 
 // Level is the service level that the call has here.
 func (c *Call) Level() Level { return Level(c.level) }

@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/internal/gate"
+	"github.com/sluice-storage/sluice/msg/internal/marks"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -121,7 +122,7 @@ func (c *Conn) Send(ctx context.Context, req *Request) error {
 	if err != nil {
 		return errs.Wrap("msg.Send", c.name, err)
 	}
-	if err := c.submit(ctx, s, req, markOneWay); err != nil {
+	if err := c.submit(ctx, s, req, marks.OneWay); err != nil {
 		return c.unsubmit(s, err)
 	}
 	if s.lends() {
@@ -174,7 +175,7 @@ func (c *Conn) submit(ctx context.Context, s *slot, req *Request, flags uint8) e
 		Kind: wire.KindRequest, Op: req.Op, Stamp: req.Stamp, RequestID: s.id,
 		DeadlineMs: deadlineMs(left),
 	}
-	m := marks{flags: flags, level: uint8(c.level(req.Level))}
+	m := marks.Marks{Flags: flags, Level: uint8(c.level(req.Level))}
 	msg, err := c.encode(s, &h, req, m)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/msg/internal/silence"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -36,10 +37,11 @@ func (l *link) unexpected(h *wire.Header) {
 
 // keepAlive pings a silent peer, and ends the link if it does not answer.
 func (l *link) keepAlive(now time.Time) {
-	switch verdict, silent := l.alive.check(now, l.heard.Load(), &l.node.opts); verdict {
-	case peerAsk:
+	o := &l.node.opts
+	switch v, silent := l.silence.Check(now, l.heard.Load(), o.KeepAlive, o.PeerTimeout); v {
+	case silence.Ask:
 		_ = l.sendControl(l.bufs.Send(l.aliveBuf), opPing, 0)
-	case peerStuck:
+	case silence.Stuck:
 		l.node.silent.Warn(l.peerAddr, "peer is stuck: it is connected and answers nothing",
 			"link", l.name, "after", silent)
 		l.fail(errs.Newf(errs.TimedOut, "msg", l.name, "nothing was heard of the peer for %v", silent))

@@ -3,6 +3,7 @@ package msg
 import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/msg/internal/marks"
 	"github.com/sluice-storage/sluice/msg/segment"
 	"github.com/sluice-storage/sluice/wire"
 )
@@ -46,7 +47,7 @@ func (c *Conn) plan(req *Request) plan {
 }
 
 // encode writes the request into the slot's send buffer and grants what it describes.
-func (c *Conn) encode(s *slot, h *wire.Header, req *Request, m marks) ([]byte, error) {
+func (c *Conn) encode(s *slot, h *wire.Header, req *Request, m marks.Marks) ([]byte, error) {
 	for i, m := range [2]*Memory{req.Out, req.In} {
 		if m == nil {
 			continue
@@ -80,12 +81,12 @@ func (c *Conn) encode(s *slot, h *wire.Header, req *Request, m marks) ([]byte, e
 	}
 	h.BodyLen = uint32(len(e.B) - wire.HeaderBytes)
 	if req.Out != nil {
-		m.segments++
+		m.Segments++
 	}
 	if req.In != nil {
-		m.segments++
+		m.Segments++
 	}
-	h.Pieces = m.pack()
+	h.Pieces = m.Pack()
 	end := len(e.B)
 	if p.outInline {
 		h.InlineLen = uint32(req.Out.Len())

@@ -2,15 +2,15 @@ package msg
 
 import (
 	"context"
-	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/progress"
+	"github.com/sluice-storage/sluice/internal/logonce"
 	"github.com/sluice-storage/sluice/msg/internal/buffers"
+	"github.com/sluice-storage/sluice/msg/internal/silence"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -28,8 +28,8 @@ type link struct {
 	scratch poller        // of the goroutine that has it
 
 	name     string
-	peerAddr string // for logs that are written once per peer
-	alive    alive
+	peerAddr string        // for logs that are written once per peer
+	silence  silence.Watch // the sweep's
 	aliveBuf int           // send buffer of inquiries; that of answers follows it
 	heard    atomic.Uint64 // messages received; the sweep watches it
 	unposted atomic.Int32  // receives that could not be posted again: the peer is gone
@@ -138,7 +138,7 @@ func newLink(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig, s
 	size := n.opts.receiveBytes(r.limits)
 	l := &link{
 		node: n, rung: r, ep: ep, cq: cfg.RecvCQ, caps: r.caps, name: ep.Name(),
-		peerAddr: peerAddr(ep.Name()), inlineMax: r.caps.MaxInline,
+		peerAddr: logonce.Peer(ep.Name()), inlineMax: r.caps.MaxInline,
 		msgBytes: min(size, int(ep.Peer().MaxMessage)), unused: make(chan struct{}),
 		done: make(chan struct{}), ended: make(chan struct{}), gone: make(chan struct{}),
 	}
@@ -165,18 +165,6 @@ func newLink(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig, s
 func (l *link) discard() {
 	l.fail(errs.New(errs.Closed, "msg.Close", l.name, nil))
 	l.supervise()
-}
-
-// peerAddr is the part of an endpoint's name that does not change when the peer comes back from
-// another port: its host, as far as the name tells.
-func peerAddr(name string) string {
-	if i := strings.LastIndex(name, "->"); i >= 0 {
-		name = name[i+2:]
-	}
-	if host, _, err := net.SplitHostPort(name); err == nil {
-		return host
-	}
-	return name
 }
 
 // start posts every receive. From here on the link cleans up after itself; the role makes some

@@ -13,7 +13,7 @@ import (
 	"github.com/sluice-storage/sluice/fabric/progress"
 	"github.com/sluice-storage/sluice/internal/logonce"
 	"github.com/sluice-storage/sluice/internal/wait"
-	"github.com/sluice-storage/sluice/mem"
+	"github.com/sluice-storage/sluice/msg/internal/arenas"
 	"github.com/sluice-storage/sluice/msg/internal/eager"
 	"github.com/sluice-storage/sluice/msg/segment"
 )
@@ -41,7 +41,7 @@ type Node struct {
 	woken           atomic.Uint64
 	refused, silent logonce.Logger
 	store           eager.Store // of the slots that are lent to clients
-	arenas          atomic.Pointer[[]*mem.Arena]
+	arenas          arenas.Set
 
 	chains  sync.Pool // of *segment.Chain
 	waiters sync.Pool // of *wait.Count

@@ -177,16 +177,3 @@ func TestCreditsGoByLevel(t *testing.T) {
 		t.Fatalf("credits went to %v, want %v", h.seen, want)
 	}
 }
-
-func TestMarksRoundTrip(t *testing.T) {
-	for _, m := range []marks{{}, {markOneWay, 3, 1}, {0, 7, 2}} {
-		if got, err := parseMarks(m.pack()); err != nil || got != m {
-			t.Errorf("%+v became %+v, %v", m, got, err)
-		}
-	}
-	for _, v := range []uint32{3, 0x00080000, 0xff000000, 1 << 8} {
-		if _, err := parseMarks(v); errs.KindOf(err) != errs.Protocol {
-			t.Errorf("%08x: %v", v, err)
-		}
-	}
-}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/gate"
+	"github.com/sluice-storage/sluice/msg/internal/workers"
 )
 
 // ServerStats are a server's counters and its state at one moment.
@@ -44,10 +45,11 @@ func (n *Node) ServeAt(places []Place, h Handler, opts ServeOptions) (*Server, e
 		return nil, err
 	}
 	s := &Server{
-		node: n, opts: opts, handler: h, ports: ports, work: make(chan job, opts.IdleWorkers),
+		node: n, opts: opts, handler: h, ports: ports,
 		conns:   map[*serverConn]struct{}{},
 		drained: make(chan struct{}), closed: make(chan struct{}),
 	}
+	s.workers = workers.New(opts.IdleWorkers, s.work)
 	if opts.MaxCalls > 0 {
 		s.calls = gate.New(gate.Options{Name: "calls", Count: opts.MaxCalls, Turns: true,
 			Age: n.opts.Age})
@@ -168,8 +170,7 @@ func (s *Server) dismantle(drained bool) {
 		<-ss.gone
 	}
 	<-s.drained
-	close(s.work)
-	s.workers.Wait()
+	s.workers.Close()
 	s.node.mu.Lock()
 	delete(s.node.servers, s)
 	s.node.mu.Unlock()

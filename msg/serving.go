@@ -11,6 +11,8 @@ import (
 	"github.com/sluice-storage/sluice/internal/gate"
 	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/msg/internal/eager"
+	"github.com/sluice-storage/sluice/msg/internal/marks"
+	"github.com/sluice-storage/sluice/msg/internal/workers"
 	"github.com/sluice-storage/sluice/msg/segment"
 	"github.com/sluice-storage/sluice/wire"
 )
@@ -104,9 +106,7 @@ type Server struct {
 	ports   []port
 	counts  counts
 
-	work      chan job     // to a worker that has nothing to do
-	idle      atomic.Int32 // workers that have nothing to do
-	workers   sync.WaitGroup
+	workers   *workers.Pool[job]
 	accepting sync.WaitGroup
 
 	calls    *gate.Gate    // the server's admission; nil where the handlers have one
@@ -218,7 +218,7 @@ type Call struct {
 	// serverConn.mu.
 	active  bool
 	gen     uint32
-	marks   marks
+	marks   marks.Marks
 	handler Handler
 	level   int
 	ticket  gate.Ticket // of the server's admission

@@ -39,53 +39,25 @@ func (s *Server) admit(c *Call) bool {
 
 // admitted is called when a call that has waited may run, or with the reason why not. It is called
 // under the gate's lock.
-func (c *Call) admitted(err error) { c.s.srv.spawn(job{call: c, refused: err}) }
+func (c *Call) admitted(err error) { c.s.srv.workers.Go(job{call: c, refused: err}) }
 
 // dispatch gives a call to a worker. It does not block.
 func (s *Server) dispatch(c *Call) {
 	s.counts.handed.Add(1)
 	if s.admit(c) {
-		s.spawn(job{call: c})
+		s.workers.Go(job{call: c})
 	}
 }
 
-// spawn gives a job to an idle worker, or to a new one. Each job in the channel is for a worker
-// that has counted itself as idle, even if it does not receive yet: so sending never blocks.
-func (s *Server) spawn(j job) {
-	for n := s.idle.Load(); n > 0; n = s.idle.Load() {
-		if s.idle.CompareAndSwap(n, n-1) {
-			s.work <- j
-			return
-		}
-	}
-	s.workers.Add(1)
-	go s.worker(j)
-}
-
-// becomeIdle counts the worker as idle, unless IdleWorkers are.
-func (s *Server) becomeIdle() bool {
-	for n := s.idle.Load(); n < int32(s.opts.IdleWorkers); n = s.idle.Load() {
-		if s.idle.CompareAndSwap(n, n+1) {
-			return true
-		}
-	}
-	return false
-}
-
-func (s *Server) worker(j job) {
-	defer s.workers.Done()
-	for ok := true; ok; {
-		switch {
-		case j.poll != nil:
-			j.poll.pollHere()
-		case j.refused != nil:
-			j.call.refuse(j.refused)
-		default:
-			s.run(j.call)
-		}
-		if ok = s.becomeIdle(); ok {
-			j, ok = <-s.work
-		}
+// work does a job: a worker's.
+func (s *Server) work(j job) {
+	switch {
+	case j.poll != nil:
+		j.poll.pollHere()
+	case j.refused != nil:
+		j.call.refuse(j.refused)
+	default:
+		s.run(j.call)
 	}
 }
 
@@ -199,7 +171,7 @@ func (s *serverConn) standby() bool {
 	}
 	defer s.leave()
 	if !s.called.Swap(true) {
-		s.srv.spawn(job{poll: s})
+		s.srv.workers.Go(job{poll: s})
 	}
 	return true
 }

@@ -63,7 +63,7 @@ type Header struct {
 	DeadlineMs uint32 // how long the requester will wait from now on; 0: no limit
 	BodyLen    uint32
 	InlineLen  uint32
-	Pieces     uint32 // package msg's own: flags, level, segment count; see msg/marks.go
+	Pieces     uint32 // package msg's own: flags, level, segment count; see msg/internal/marks
 }
 
 // Append adds the header's bytes to b.

@@ -95,7 +95,7 @@ func (o *Objects) spacesAsked() int {
 	return o.spaces
 }
 
-// Truncate implements meta.Objects. One that comes late is recognised and ignored.
+// Truncate implements meta.Objects. One that comes late is refused, as by I/O servers.
 func (o *Objects) Truncate(_ context.Context, f meta.FileRef, size int64) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -110,6 +110,10 @@ func (o *Objects) Truncate(_ context.Context, f meta.FileRef, size int64) error 
 	if f.TruncSeq > file.truncSeq {
 		file.truncSeq, file.size = f.TruncSeq, size
 		file.cuts = append(file.cuts, size)
+	}
+	if f.TruncSeq < file.truncSeq {
+		return errs.Newf(errs.Stale, "objects.Truncate", "", "truncation %d, and there was %d",
+			f.TruncSeq, file.truncSeq)
 	}
 	return f.Layout.Validate()
 }

@@ -279,6 +279,49 @@ func TestTruncationsBehindOthers(t *testing.T) {
 	})
 }
 
+// TestLateTruncation: whoever sets out to carry out a truncation, and comes so late that the next
+// one is there already, has no trouble with it.
+func TestLateTruncation(t *testing.T) {
+	h := newHospital(t)
+	ino := h.files(1, 1, "f")[0].Ino
+	late := &lateTruncate{Objects: h.ward, begun: make(chan struct{}), free: make(chan struct{})}
+	h.s.Stop()
+	h.opt.Objects = late
+	h.start()
+	h.join(1)
+	h.join(2)
+	h.c = h.session()
+	done := make(chan error)
+	go func() {
+		_, err := h.s.SetAttr(h.t.Context(), h.c, ino, meta.SetSize, meta.Attr{Size: 3})
+		done <- err
+	}()
+	<-late.begun
+	// Somebody else, who finds it pending, carries it out, and then the next one.
+	_, err := h.s.SetAttr(h.t.Context(), h.c, ino, meta.SetSize, meta.Attr{Size: 1})
+	h.must(err)
+	close(late.free)
+	h.must(<-done)
+	if seq, _ := h.ward.Told(ino); seq != 2 {
+		t.Errorf("%d truncations, want 2", seq)
+	}
+}
+
+// lateTruncate delays the first truncation on its way to the servers.
+type lateTruncate struct {
+	meta.Objects
+	calls       atomic.Int32
+	begun, free chan struct{}
+}
+
+func (l *lateTruncate) Truncate(ctx context.Context, f meta.FileRef, size int64) error {
+	if l.calls.Add(1) == 1 {
+		close(l.begun)
+		<-l.free
+	}
+	return l.Objects.Truncate(ctx, f, size)
+}
+
 // TestHandlesHaveABound: of one session and of all together; what is closed makes room.
 func TestHandlesHaveABound(t *testing.T) {
 	h := newHospital(t)

@@ -226,25 +226,39 @@ func (t *txn) setTimes(c *meta.Cred, ino meta.Ino, n *inode, mask meta.SetMask,
 
 // settleTruncate carries out the truncation that is pending, if there is one. Several may try at
 // the same time: I/O servers do it once, and the one that marks it as done first ends it for
-// all.
+// all. One that comes so late that the next truncation was there before looks for that one.
 func (s *Store) settleTruncate(ctx context.Context, ino meta.Ino) error {
-	var n *inode
-	err := s.look(func(t *txn) (err error) {
-		n, err = t.inode(ino)
-		return err
-	})
-	if err != nil || !n.has(flagPending) {
-		return err
+	var late error
+	for last := uint64(0); ; {
+		var n *inode
+		err := s.look(func(t *txn) (err error) {
+			n, err = t.inode(ino)
+			return err
+		})
+		switch {
+		case err != nil || !n.has(flagPending):
+			return err
+		case late != nil && n.TruncSeq == last:
+			return late // servers know of one that the service does not
+		}
+		// A power cut must not bring back an inode that knows less than the I/O servers.
+		if err := s.kv.Sync(ctx); err != nil {
+			return err
+		}
+		last, late = n.TruncSeq, s.opt.Objects.Truncate(ctx, n.ref(ino), n.Pending)
+		if errs.KindOf(late) == errs.Stale {
+			continue
+		}
+		if late != nil {
+			return late
+		}
+		return s.truncated(ctx, ino, last)
 	}
-	// A power cut must not bring back an inode that knows less than the I/O servers.
-	if err := s.kv.Sync(ctx); err != nil {
-		return err
-	}
-	seq := n.TruncSeq
-	if err := s.opt.Objects.Truncate(ctx, n.ref(ino), n.Pending); err != nil {
-		return err
-	}
-	_, err = s.update(ctx, &meta.Caller{}, func(t *txn) error {
+}
+
+// truncated notes that a truncation was carried out.
+func (s *Store) truncated(ctx context.Context, ino meta.Ino, seq uint64) error {
+	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
 		n, err := t.inode(ino)
 		if err != nil {
 			return err
