@@ -343,15 +343,17 @@ func testLeaseRace(e *env) {
 	e.mkfile(dir, "n0")
 	seed := rand.Uint64()
 	e.Logf("seed %d", seed)
-	var wg sync.WaitGroup
-	r := &leaseRace{env: e, dir: dir, stop: time.Now().Add(300 * time.Millisecond)}
+	var hearing, working sync.WaitGroup
+	r := &leaseRace{env: e, dir: dir, begun: time.Now(), over: make(chan struct{})}
 	for i := range 4 {
 		k := &keeper{listener: e.listen(), names: map[string]uint64{}}
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
-		wg.Go(func() { r.hear(k) })
-		wg.Go(func() { r.work(k, rng) })
+		hearing.Go(func() { r.hear(k) })
+		working.Go(func() { r.work(k, rng) })
 	}
-	wg.Wait()
+	working.Wait()
+	close(r.over)
+	hearing.Wait()
 	if r.hits == 0 || r.moves == 0 {
 		e.Fatalf("%d answers from what was kept, %d changes: the run shows nothing", r.hits, r.moves)
 	}
@@ -360,13 +362,23 @@ func testLeaseRace(e *env) {
 // leaseRace is one run. at is what the file in the directory is called: a number that only grows.
 type leaseRace struct {
 	*env
-	dir  meta.Ino
-	stop time.Time
+	dir   meta.Ino
+	begun time.Time
+	over  chan struct{} // closed when nobody works any more
 
 	mu    sync.Mutex
 	at    int // has certainly been reached
 	hits  int
 	moves int
+}
+
+// goesOn tells whether there is more to do: for a while, and on a busy machine until the run has
+// shown something.
+func (r *leaseRace) goesOn() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	passed := time.Since(r.begun)
+	return passed < 250*time.Millisecond || (r.hits == 0 || r.moves == 0) && passed < time.Minute
 }
 
 // keeper is a client that keeps absence of names.
@@ -378,9 +390,18 @@ type keeper struct {
 	own    int               // own changes
 }
 
+func (r *leaseRace) isOver() bool {
+	select {
+	case <-r.over:
+		return true
+	default:
+		return false
+	}
+}
+
 func (r *leaseRace) hear(k *keeper) {
 	var acks []meta.Recall
-	for time.Now().Before(r.stop) {
+	for !r.isOver() {
 		h, err := r.Service.Listen(r.ctx, meta.Listening{Session: k.c.Session, Seen: k.seen, Acks: acks,
 			WaitMs: 50})
 		if err != nil {
@@ -402,7 +423,7 @@ func (r *leaseRace) hear(k *keeper) {
 // work moves the file to the next name, or asks whether the next name is there: while somebody
 // knows that it is not, it must not be.
 func (r *leaseRace) work(k *keeper, rng *rand.Rand) {
-	for time.Now().Before(r.stop.Add(-50 * time.Millisecond)) {
+	for r.goesOn() {
 		r.mu.Lock()
 		at := r.at
 		r.mu.Unlock()
