@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/meta"
+	metaremote "github.com/sluice-storage/sluice/meta/remote"
 )
 
 // Every handle at the metadata service has one owner here: the File whose grant names it, or this
@@ -117,6 +118,7 @@ func (q *endings) has(n *inode, session uint64) bool {
 
 // closeEndings works through the queue until the FS is closed, which does the rest by itself.
 func (fs *FS) closeEndings() {
+	ctx := metaremote.InBackground(fs.life)
 	for pause := pauseFirst; ; {
 		select {
 		case <-fs.life.Done():
@@ -126,7 +128,7 @@ func (fs *FS) closeEndings() {
 		if !wait.Sleep(fs.life, gatherTime) || fs.endings.round.take(fs.life) != nil {
 			return
 		}
-		left := fs.closeRound(fs.life)
+		left := fs.closeRound(ctx)
 		fs.endings.round.giveBack()
 		if !left {
 			pause = pauseFirst

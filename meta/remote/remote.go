@@ -231,7 +231,8 @@ func (s *Service) attempt(ctx context.Context, x *exchange) error {
 
 // once sends the request. more means that x.room was raised and the request must be repeated.
 func (s *Service) once(ctx context.Context, conn *msg.Conn, x *exchange) (more bool, err error) {
-	req := msg.Request{Op: uint16(x.op), Level: levelOf(x.op), Body: x.content}
+	req := msg.Request{Op: uint16(x.op), Level: levelOf(x.op), Body: x.content,
+		Patient: patient(ctx, x.op)}
 	var out, in *bulk.Memory
 	defer func() { out.Free(); in.Free() }()
 	if x.room > 0 {
@@ -251,6 +252,19 @@ func (s *Service) once(ctx context.Context, conn *msg.Conn, x *exchange) (more b
 		return false, err
 	}
 	return x.answer(in)
+}
+
+// InBackground returns a context for operations that nobody waits for: those that somebody waits
+// for meanwhile are not slowed down by them, and their own answers are heard of a moment later.
+func InBackground(ctx context.Context) context.Context {
+	return context.WithValue(ctx, background{}, true)
+}
+
+type background struct{}
+
+// patient tells whether nobody is in a hurry for the answer, or it is long in coming.
+func patient(ctx context.Context, op meta.Op) bool {
+	return op == meta.OpListen || op == meta.OpAwaitLocks || ctx.Value(background{}) != nil
 }
 
 // answer reads the reply.
