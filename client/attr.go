@@ -41,7 +41,7 @@ func (fs *FS) askAttr(ctx context.Context, cred meta.Cred, ino meta.Ino) (meta.A
 	}
 	fs.cache.PutAttr(t, &a)
 	if n := fs.peek(ino); n != nil {
-		n.accept(fs, t, &a, meta.SmallData{}, false)
+		n.accept(fs, t, &a, meta.SmallData{}, byLook)
 	}
 	fs.Overlay(&a)
 	return a, nil
@@ -134,7 +134,7 @@ func (fs *FS) askSetAttr(ctx context.Context, cred meta.Cred, ino meta.Ino, mask
 	if n := fs.peek(ino); n != nil {
 		if mask&meta.SetSize != 0 {
 			n.cut(&got)
-			n.accept(fs, t, &got, meta.SmallData{}, false)
+			n.accept(fs, t, &got, meta.SmallData{}, byLook)
 		}
 		n.overlay(&got)
 	}

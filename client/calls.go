@@ -40,7 +40,7 @@ func (fs *FS) lookup(ctx context.Context, cred meta.Cred, dir meta.Ino, name str
 	}
 	if n := fs.peek(found.Attr.Ino); n != nil {
 		if found.Attr.Lease != meta.LeaseNone { // then no truncation is under way
-			n.accept(fs, t, &found.Attr, meta.SmallData{Bytes: found.Data}, false)
+			n.accept(fs, t, &found.Attr, meta.SmallData{Bytes: found.Data}, byLook)
 		}
 	}
 	fs.Overlay(&found.Attr)

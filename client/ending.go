@@ -106,6 +106,15 @@ func (q *endings) all() []ending {
 	return slices.Concat(q.busy, q.list)
 }
 
+// waits tells whether a handle of a file that may write waits to be closed.
+func (q *endings) waits(n *inode) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.ContainsFunc(q.list, func(e ending) bool {
+		return e.node == n && e.flags&meta.OpenWrite != 0
+	})
+}
+
 // has tells whether a handle of a file that may write, and is of the session, is in the queue.
 func (q *endings) has(n *inode, session uint64) bool {
 	for _, e := range q.all() {
@@ -231,6 +240,9 @@ type item struct {
 	change  *cache.Change // nil: it tells nothing
 	grants  uint64        // of the lease that it is told under
 	version uint64        // of the data that it began with
+	first   bool          // of those of its file that may write: it has inode.coming
+	last    bool          // no other handle that may write is known to the service
+	gone    bool
 }
 
 // add adds a handle, if it belongs to the batch and has room in it.
@@ -240,8 +252,13 @@ func (b *batch) add(e *ending) bool {
 		return false
 	}
 	it := item{ending: *e, closing: meta.Closing{Handle: e.handle}}
+	if e.flags&meta.OpenWrite != 0 && !b.enters(&it) {
+		b.later = append(b.later, *e)
+		return true
+	}
 	if e.flags&meta.OpenWrite != 0 && !b.tells(e.node) {
 		if !e.node.telling.try() {
+			b.leaves(&it)
 			b.later = append(b.later, *e)
 			return true
 		}
@@ -255,6 +272,51 @@ func (b *batch) add(e *ending) bool {
 	}
 	b.items = append(b.items, it)
 	return true
+}
+
+// enters begins to close a handle that may write. It is false while the file is being opened to
+// write: whether the service takes the lease away depends on which of them it hears of first.
+func (b *batch) enters(it *item) bool {
+	n := it.node
+	for i := range b.items {
+		if o := &b.items[i]; o.node == n && o.flags&meta.OpenWrite != 0 {
+			return true
+		}
+	}
+	if !n.coming.try() {
+		return false
+	}
+	queued := b.fs.endings.waits(n)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lease.closing = true
+	it.first, it.last = true, !queued && !n.writesLocked()
+	if it.last {
+		it.grants = n.lease.grants
+	}
+	return true
+}
+
+// leaves ends enters.
+func (b *batch) leaves(it *item) {
+	if !it.first {
+		return
+	}
+	n := it.node
+	n.mu.Lock()
+	n.lease.closing, n.lease.floor = false, b.fs.cache.Now()
+	n.mu.Unlock()
+	n.coming.giveBack()
+}
+
+// writesLocked tells whether a handle that may write is open, or was until a moment ago.
+func (n *inode) writesLocked() bool {
+	for f := n.files.First(); f != nil; f = f.ofInode.Next() {
+		if f.flags&meta.OpenWrite != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // tells tells whether the batch has the telling of a file already.
@@ -299,11 +361,17 @@ func (b *batch) close(ctx context.Context) (left []ending) {
 		if err == nil {
 			k = kinds[i]
 		}
-		if b.items[i].end(b.fs, k) {
-			b.fs.unref(b.items[i].node)
-		} else {
+		if b.items[i].gone = b.items[i].end(b.fs, k); !b.items[i].gone {
 			left = append(left, b.items[i].ending)
 			b.refused = b.refused || k != errs.Fenced
+		}
+	}
+	for i := range b.items {
+		b.leaves(&b.items[i])
+	}
+	for i := range b.items {
+		if b.items[i].gone {
+			b.fs.unref(b.items[i].node)
 		}
 	}
 	if b.refused {
@@ -323,6 +391,9 @@ func (it *item) end(fs *FS, k errs.Kind) (gone bool) {
 		gone = true
 		if it.closing.Dirty {
 			o = n.closedLocked(it)
+		}
+		if it.last && n.lease.grants == it.grants {
+			n.lease.end()
 		}
 	case k == errs.NotFound:
 		gone = true // the file is gone, and what was written to it
@@ -372,9 +443,6 @@ func (n *inode) closedLocked(it *item) (o cache.Outcome) {
 	w := &it.closing.Change
 	n.toldLocked(w)
 	held := n.lease.state == leaseHeld
-	if n.writers == 0 && n.lease.grants == it.grants {
-		n.lease.end()
-	}
 	n.content.version = max(n.content.version, it.version+1)
 	if held && n.lease.grants != it.grants && w.Whole {
 		n.attr.DataVersion = max(n.attr.DataVersion, it.version+1)

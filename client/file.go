@@ -55,9 +55,15 @@ func (fs *FS) OpenIno(ctx context.Context, cred meta.Cred, ino meta.Ino, flags m
 	if f, err := fs.openLocal(&cred, ino, flags); f != nil || err != nil {
 		return f, errs.Wrap("client.Open", "", err)
 	}
-	if flags&meta.OpenTruncate != 0 { // what is being told must not meet the truncation
-		if n := fs.ref(ino); n != nil {
-			defer fs.unref(n)
+	if n := fs.ref(ino); n != nil {
+		defer fs.unref(n)
+		if flags&meta.OpenWrite != 0 {
+			if err := n.coming.take(ctx); err != nil {
+				return nil, err
+			}
+			defer n.coming.giveBack()
+		}
+		if flags&meta.OpenTruncate != 0 { // what is being told must not meet the truncation
 			if err := n.telling.take(ctx); err != nil {
 				return nil, err
 			}
@@ -153,7 +159,7 @@ func (fs *FS) newFile(ctx context.Context, s *session, t cache.Token, h *meta.Ha
 	if flags&meta.OpenTruncate != 0 {
 		n.cut(&h.Attr)
 	}
-	n.accept(fs, t, &h.Attr, meta.SmallData{Bytes: h.Data}, false)
+	n.accept(fs, t, &h.Attr, meta.SmallData{Bytes: h.Data}, byOpen)
 	n.allow(h)
 	if flags&meta.OpenWrite == 0 {
 		fs.cache.PutData(t, &h.Attr, h.Data)
@@ -214,7 +220,7 @@ func (f *File) reopen(ctx context.Context, s *session, old *grant) error {
 		}
 		return err
 	}
-	f.node.accept(f.fs, t, &h.Attr, meta.SmallData{Bytes: h.Data}, false)
+	f.node.accept(f.fs, t, &h.Attr, meta.SmallData{Bytes: h.Data}, byOpen)
 	f.replace(old, s.id, &h)
 	return nil
 }

@@ -203,3 +203,21 @@ func TestRemovedWhileLocal(t *testing.T) {
 		must(t, r.Close(ctx))
 	}
 }
+
+// TestRemovedWhileClosing: a file is removed at the moment at which a handle that nobody but this
+// client knows of is being closed.
+func TestRemovedWhileClosing(t *testing.T) {
+	c := newCluster(t, 2, store.Options{})
+	fs, ctx := c.client(Options{}), context.Background()
+	touch(t, fs, "/f")
+	f, err := fs.Open(ctx, "/f")
+	must(t, err)
+	if g := f.grant.Load(); g.handle != 0 {
+		t.Fatalf("the service knows of handle %d", g.handle)
+	}
+	f.mu.Lock()
+	f.closed = true // Close has begun
+	f.mu.Unlock()
+	must(t, fs.Remove(ctx, "/f"))
+	f.endHandle(ctx, false, nil)
+}

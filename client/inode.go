@@ -21,6 +21,7 @@ type inode struct {
 
 	appendMu turn        // held during an append, so that each one finds the end of the one before
 	telling  turn        // held while the service is told of a change: changes follow each other
+	coming   turn        // held while handles that may write are opened or closed at the service
 	small    atomic.Bool // the data lies with the metadata (see small.go); once false it stays so
 
 	mu       sync.Mutex
@@ -48,11 +49,13 @@ type inode struct {
 // lease is the right to change a file without telling at once: meta.LeaseWrite.
 type lease struct {
 	state   leaseState
-	epoch   uint64 // of the session's leases, in which it was given
-	grants  uint64 // raised whenever it is given
-	recalls int    // that are being carried out
-	claims  bool   // it was held when the service ended, and can be claimed
-	asking  func() // ends the request of who has inode.telling and asks for it; nil: nobody does
+	epoch   uint64      // of the session's leases, in which it was given
+	grants  uint64      // raised whenever it is given
+	recalls int         // that are being carried out
+	claims  bool        // it was held when the service ended, and can be claimed
+	closing bool        // a handle that may write is being closed: with the last one the lease goes
+	floor   cache.Token // only who has asked later, or has opened the file, hears of another one
+	asking  func()      // ends the request of who has inode.telling and asks for it; nil: nobody does
 }
 
 // end notes that the lease is gone.
@@ -356,9 +359,12 @@ func (n *inode) claim(handle uint64, flags meta.OpenFlags, uid uint32) meta.Clai
 		DataVersion: n.content.version}
 }
 
-// grantedLocked takes over LeaseWrite from an answer, if the answer is not out of date.
-func (n *inode) grantedLocked(fs *FS, t cache.Token, a *meta.Attr) bool {
-	if a.Lease != meta.LeaseWrite || !fs.cache.Granted(t, n.ino) {
+// grantedLocked takes over LeaseWrite from an answer, if the answer is not out of date. The service
+// takes the lease away with the last handle that may write: an answer that was on its way
+// meanwhile says nothing, unless it has opened the next one.
+func (n *inode) grantedLocked(fs *FS, t cache.Token, a *meta.Attr, by source) bool {
+	if a.Lease != meta.LeaseWrite || !fs.cache.Granted(t, n.ino) ||
+		by != byOpen && (n.lease.closing || t < n.lease.floor) {
 		return false
 	}
 	n.lease.give(leaseHeld, fs.leases.current())
@@ -379,7 +385,7 @@ func (fs *FS) node(a *meta.Attr) (*inode, error) {
 		}
 		empty := a.DataVersion == 0 && a.Size == 0
 		n = &inode{ino: a.Ino, truncSeq: a.TruncSeq, mtime: a.Mtime, unknown: !empty && !a.Small,
-			appendMu: newTurn(), telling: newTurn()}
+			appendMu: newTurn(), telling: newTurn(), coming: newTurn()}
 		n.small.Store(a.Small)
 		fs.inodes[a.Ino] = n
 	}

@@ -87,7 +87,7 @@ func (f *File) announce(ctx context.Context) error {
 		h, err := f.openAgain(ctx, s)
 		switch {
 		case err == nil:
-			f.node.accept(f.fs, t, &h.Attr, meta.SmallData{Bytes: h.Data}, false)
+			f.node.accept(f.fs, t, &h.Attr, meta.SmallData{Bytes: h.Data}, byOpen)
 			f.fs.cache.PutData(t, &h.Attr, h.Data)
 			f.replace(g, s.id, &h)
 			return nil
@@ -118,7 +118,8 @@ func (fs *FS) announceAll(ctx context.Context, n *inode) error {
 	}
 	var failed error
 	for _, f := range n.opened(0) {
-		if err := f.announce(ctx); err != nil && failed == nil {
+		err := f.announce(ctx)
+		if err != nil && failed == nil && errs.KindOf(err) != errs.Closed { // it is being closed
 			failed = err
 		}
 	}

@@ -86,7 +86,7 @@ func (fs *FS) moveOutOnce(ctx context.Context, w *File) error {
 	n.gaps = left
 	n.toldLocked(&c)
 	n.content.version = a.DataVersion
-	n.grantedLocked(fs, t, &a)
+	n.grantedLocked(fs, t, &a, byTeller)
 	n.mu.Unlock()
 	change.End(cache.Outcome{Attrs: []*meta.Attr{&a}})
 	fs.versioned(&was, &a)

@@ -153,9 +153,10 @@ func (n *inode) attach(fs *FS, p []byte) (off int64, fits, ok bool) {
 // accept takes over what an answer says of a file that is open here: attributes, the lease, and the
 // data of a small file. What was written under a lease that is still held stays. So does what was
 // written under one that was lost, if nobody else has changed the file since: it is as it was, or
-// as this client has told it; that is decided by whoever has n.telling (decide), because the
+// as this client has told it; that is decided by whoever has n.telling (byTeller), because the
 // service may be about to take what was told.
-func (n *inode) accept(fs *FS, t cache.Token, a *meta.Attr, data meta.SmallData, decide bool) {
+func (n *inode) accept(fs *FS, t cache.Token, a *meta.Attr, data meta.SmallData, by source) {
+	decide := by == byTeller
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	held, busy := n.lease.state == leaseHeld && fs.cache.Valid(), n.dirty || n.taken
@@ -163,7 +164,7 @@ func (n *inode) accept(fs *FS, t cache.Token, a *meta.Attr, data meta.SmallData,
 	n.learnLocked(a)
 	if !n.small.Load() {
 		n.movedLocked(busy && !held && decide)
-		n.grantedLocked(fs, t, a)
+		n.grantedLocked(fs, t, a, by)
 		return
 	}
 	if n.content.known && a.DataVersion < n.content.version {
@@ -171,7 +172,7 @@ func (n *inode) accept(fs *FS, t cache.Token, a *meta.Attr, data meta.SmallData,
 	}
 	keep := n.content.known && (held || n.dirty && same)
 	if busy && !held && !decide || !keep && data.Bytes == nil && a.Size > 0 ||
-		!n.grantedLocked(fs, t, a) {
+		!n.grantedLocked(fs, t, a, by) {
 		return // a lease without the data is of no use
 	}
 	if keep {
@@ -187,6 +188,15 @@ func (n *inode) accept(fs *FS, t cache.Token, a *meta.Attr, data meta.SmallData,
 	n.content.version, n.content.stored, n.content.seq = a.DataVersion, a.Size, a.TruncSeq
 	n.size = a.Size
 }
+
+// source is what led to an answer.
+type source uint8
+
+const (
+	byLook   source = iota
+	byOpen          // a handle was opened
+	byTeller        // asked by who has inode.telling
+)
 
 func errOvertaken() error {
 	return errs.Newf(errs.IO, "client.File", "",
@@ -245,7 +255,7 @@ func (fs *FS) ownTelling(ctx context.Context, n *inode) error {
 			if a.TruncSeq > n.sequence() && fs.cutting.Load() > 0 {
 				continue // a truncation of this client may be the reason, which knows soon
 			}
-			n.accept(fs, t, &a, data, true)
+			n.accept(fs, t, &a, data, byTeller)
 			continue
 		case errs.Invalid:
 			err = fs.recheck(ctx, n)
@@ -289,7 +299,7 @@ func (fs *FS) recheck(ctx context.Context, n *inode) error {
 	t := fs.cache.Begin()
 	a, err := fs.svc.GetAttr(ctx, fs.trusted(), n.ino)
 	if err == nil {
-		n.accept(fs, t, &a, meta.SmallData{}, true)
+		n.accept(fs, t, &a, meta.SmallData{}, byTeller)
 		fs.cache.PutAttr(t, &a)
 	}
 	return err

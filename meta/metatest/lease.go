@@ -298,7 +298,9 @@ func testLeasesAfterRestart(e *env) {
 	if err != nil || h.Attr.Lease != meta.LeaseWrite {
 		e.Fatalf("%v: %+v", err, h)
 	}
+	before := l.hear(0)
 	e.restart()
+	early, _ := e.background(func() error { return e.tellEarly(l.c, ino, before.Epoch) })
 	over, done := e.background(func() error {
 		_, err := e.Service.Make(e.ctx, e.root(), meta.RootIno, "x", meta.NewFile{Type: meta.Fifo})
 		return err
@@ -326,6 +328,7 @@ func testLeasesAfterRestart(e *env) {
 		e.Fatalf("%v: %+v", err, got)
 	}
 	e.must(over())
+	e.must(early())
 	r := l.recalled(ino)
 	w := told(ino, 55, 0, 9e9)
 	w.Epoch = heard.Epoch
@@ -334,6 +337,20 @@ func testLeasesAfterRestart(e *env) {
 	l.hear(0, r)
 	e.must(look())
 	e.must(e.Service.Close(e.ctx, l.c, meta.Closing{Handle: h.ID}))
+}
+
+// tellEarly tells something under a lease of the last life, before its holder has heard that the
+// service was restarted: it is put off until the lease is claimed.
+func (e *env) tellEarly(c meta.Caller, ino meta.Ino, epoch uint64) error {
+	w := told(ino, 33, 0, 8e9)
+	w.Epoch = epoch
+	for {
+		_, err := e.Service.Commit(e.ctx, c, w, false)
+		if errs.KindOf(err) != errs.Again {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // testLeaseRace: clients that keep what they are told, and answer recalls, are never wrong about a

@@ -342,6 +342,14 @@ func (x *sessions) opened(session, id uint64) (*handle, error) {
 	return a.open[id], nil
 }
 
+// mayClaim tells whether a session of the last process has not said yet what it has.
+func (x *sessions) mayClaim(session uint64) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	a := x.byID[session]
+	return a != nil && a.unclaimed
+}
+
 func unclaimed() error {
 	return errs.Newf(errs.Again, "meta.claim", "", "the client has not claimed its open files yet")
 }

@@ -115,6 +115,9 @@ func (t *txn) mayTell(s *Store, c *meta.Caller, w *closing, ino meta.Ino, n *ino
 	case w.epoch == 0 && !w.whole:
 		return nil
 	case !s.leases.Writes(c.Session, ino, w.epoch):
+		if s.sessions.mayClaim(c.Session) {
+			return unclaimed() // it has not heard of the restart yet
+		}
 	case w.whole && (!n.has(flagSmall) || w.truncSeq != n.TruncSeq):
 	default:
 		return nil

@@ -69,6 +69,14 @@ func (c *Cache) Begin() Token {
 	return c.recent.clock
 }
 
+// Now is a moment after all questions that were asked so far.
+func (c *Cache) Now() Token {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.recent.clock++
+	return c.recent.clock
+}
+
 // Extend says that all leases are valid up to a moment. Where they had run out in between
 // everything is dropped: what the service did meanwhile is not known.
 func (c *Cache) Extend(until time.Time) {
