@@ -19,7 +19,6 @@ type place struct {
 	dir  meta.Ino
 	name string    // "." when the path is the root, or ends in "." or ".."
 	attr meta.Attr // Ino is 0 when the name does not exist
-	open bool      // nobody has looked whether it does
 }
 
 // walker follows one path. Absolute and relative paths both begin at the root of the file system,
@@ -28,25 +27,17 @@ type walker struct {
 	fs    *FS
 	c     meta.Caller
 	links int
-	make  bool // the last component is left open where nobody knows: whoever makes it finds out
-	exact bool // its attributes matter, not only its type, mode and owner
 }
 
 // find follows a path to its last component. follow chooses whether a symbolic link there is
 // followed. A missing last component is no error; a missing directory before it is.
 func (fs *FS) find(ctx context.Context, c meta.Caller, path string, follow bool) (place, error) {
-	w := walker{fs: fs, c: c}
-	return w.find(ctx, path, follow)
-}
-
-func (w *walker) find(ctx context.Context, path string, follow bool) (place, error) {
 	if len(path) > pathMax {
 		return place{}, errs.New(errs.NameTooLong, "", "", nil)
 	}
-	return w.walk(ctx, w.fs.root, path, follow)
+	w := walker{fs: fs, c: c}
+	return w.walk(ctx, fs.root, path, follow)
 }
-
-func isDots(name string) bool { return name == "." || name == ".." }
 
 func (w *walker) walk(ctx context.Context, dir meta.Ino, path string, follow bool) (place, error) {
 	if strings.HasPrefix(path, "/") {
@@ -55,7 +46,7 @@ func (w *walker) walk(ctx context.Context, dir meta.Ino, path string, follow boo
 	mustDir := strings.HasSuffix(path, "/")
 	parts := strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 	at := place{dir: dir, name: "."}
-	attr, err := w.fs.rights(ctx, w.c.Cred, dir)
+	attr, err := w.fs.svc.GetAttr(ctx, w.c, dir)
 	if err != nil {
 		return place{}, err
 	}
@@ -65,10 +56,7 @@ func (w *walker) walk(ctx context.Context, dir meta.Ino, path string, follow boo
 		if at.attr.Type != meta.Directory {
 			return place{}, errs.New(errs.NotDir, "", "", nil)
 		}
-		if _, _, known := w.fs.cache.Ino(at.attr.Ino, name); last && w.make && !known && !isDots(name) {
-			return place{dir: at.attr.Ino, name: name, open: true}, nil
-		}
-		at, err = w.step(ctx, at.attr, name, !last || follow || mustDir, last && w.exact)
+		at, err = w.step(ctx, at.attr, name, !last || follow || mustDir)
 		if err != nil {
 			return place{}, err
 		}
@@ -83,12 +71,11 @@ func (w *walker) walk(ctx context.Context, dir meta.Ino, path string, follow boo
 }
 
 // step goes from a directory to one of its names.
-func (w *walker) step(ctx context.Context, dir meta.Attr, name string, follow, exact bool) (
-	place, error) {
+func (w *walker) step(ctx context.Context, dir meta.Attr, name string, follow bool) (place, error) {
 	if name == "." || name == ".." && dir.Ino == w.fs.root {
 		return place{dir: dir.Ino, name: ".", attr: dir}, nil
 	}
-	attr, err := w.fs.lookup(ctx, w.c.Cred, dir.Ino, name, exact)
+	attr, err := w.fs.svc.Lookup(ctx, w.c, dir.Ino, name)
 	switch {
 	case errs.KindOf(err) == errs.NotFound:
 		return place{dir: dir.Ino, name: name}, nil
@@ -102,7 +89,7 @@ func (w *walker) step(ctx context.Context, dir meta.Attr, name string, follow, e
 	if w.links++; w.links > symlinksMax {
 		return place{}, errs.New(errs.Loop, "", "", nil)
 	}
-	target, err := w.fs.ReadLink(ctx, w.c.Cred, attr.Ino)
+	target, err := w.fs.svc.ReadLink(ctx, w.c, attr.Ino)
 	if err != nil {
 		return place{}, err
 	}
@@ -112,21 +99,10 @@ func (w *walker) step(ctx context.Context, dir meta.Attr, name string, follow, e
 	return w.walk(ctx, dir.Ino, target, true)
 }
 
-// rights are attributes of which only type, mode and owner count.
-func (fs *FS) rights(ctx context.Context, cred meta.Cred, ino meta.Ino) (meta.Attr, error) {
-	if a, ok := fs.cache.Rights(ino); ok {
-		return a, nil
-	}
-	return fs.GetAttr(ctx, cred, ino)
-}
-
 // existing is find for paths that must exist.
 func (fs *FS) existing(ctx context.Context, c meta.Caller, path string, follow bool) (
 	place, error) {
-	return existing(fs.find(ctx, c, path, follow))
-}
-
-func existing(p place, err error) (place, error) {
+	p, err := fs.find(ctx, c, path, follow)
 	if err == nil && p.attr.Ino == 0 {
 		err = errs.New(errs.NotFound, "", "", nil)
 	}

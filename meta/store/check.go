@@ -198,7 +198,6 @@ func newCheckRun(s *Store, step meta.CheckStep) *checkRun {
 	of("directory counters", kindCount, (*checkRun).examineOwned)
 	of("directory times", kindTimes, (*checkRun).examineOwned)
 	of("attribute counters", kindXattrs, (*checkRun).examineOwned)
-	of("small files", kindSmall, (*checkRun).examineOwned)
 	of("quotas", kindQuota, (*checkRun).examineQuota)
 	r.stages = append(r.stages,
 		stage{"total", func(context.Context, int) (bool, error) { return true, r.total() }},
@@ -266,7 +265,7 @@ func (r *checkRun) judge(ctx context.Context) (err error) {
 		if err == nil && believed && f.there != nil {
 			believed, err = f.there(ctx)
 		}
-		f.State = meta.Reported
+		f.State = meta.Found
 		if err == nil && believed && r.repair {
 			believed, err = r.s.mendFlaw(ctx, f)
 		}

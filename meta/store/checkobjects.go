@@ -146,8 +146,7 @@ type fileAt struct {
 
 // atRest tells whether a file's size and its objects should agree.
 func (n *inode) atRest() bool {
-	return n.Type == meta.Regular && n.has(flagData) &&
-		!n.has(flagWriters|flagPending|flagVolume|flagSmall)
+	return n.Type == meta.Regular && n.has(flagData) && !n.has(flagWriters|flagPending|flagVolume)
 }
 
 // someFiles reads the next files whose objects can be looked at.

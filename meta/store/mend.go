@@ -217,12 +217,14 @@ func (t *txn) astray(ino meta.Ino, n *inode) (bool, error) {
 	return true, nil
 }
 
-// held tells whether somebody has an inode open, or may have, because not all clients have claimed
-// yet; or the service is about to destroy it.
-func (s *Store) held(ino meta.Ino) bool {
-	_, known := s.sessions.writers(ino)
-	return !known || s.sessions.tracks(ino)
+// held tells whether somebody has an inode open.
+func (s *Store) held(t *txn, ino meta.Ino) (bool, error) {
+	open, err := t.first(opensOf(ino))
+	return open != nil, err
 }
+
+// demandUnheld makes the commit depend on nobody having opened an inode meanwhile.
+func (s *Store) demandUnheld(t *txn, ino meta.Ino) { t.demandNone(opensOf(ino)) }
 
 // orphanKept is an inode without a name that nobody has open, and that is there all the same.
 func (s *Store) orphanKept(ino meta.Ino) flaw {
@@ -236,19 +238,17 @@ func (s *Store) orphanKept(ino meta.Ino) flaw {
 		if !listed || err != nil {
 			return false, err
 		}
-		return !s.held(ino), nil
+		held, err := s.held(t, ino)
+		return !held, err
 	}
 	f.mend = func(_ *mending, t *txn) error {
 		n, err := t.inode(ino)
-		switch {
-		case err != nil:
-			return err
-		case t.dropping(ino):
-			return errNothing // somebody has opened it since
+		if err == nil {
+			s.demandUnheld(t, ino)
+			t.remove(orphanKey(ino))
+			t.destroy(ino, n)
 		}
-		t.remove(orphanKey(ino))
-		t.destroy(ino, n)
-		return nil
+		return err
 	}
 	return f
 }
@@ -265,16 +265,20 @@ func (s *Store) orphanUnlisted(ino meta.Ino) flaw {
 		return !listed, err
 	}
 	f.mend = func(_ *mending, t *txn) error {
-		n, err := t.inode(ino)
-		switch {
-		case err != nil:
+		held, err := s.held(t, ino)
+		if err != nil {
 			return err
-		case t.dropping(ino):
+		}
+		if held {
 			t.put(orphanKey(ino), mark())
-		default:
+			return nil
+		}
+		n, err := t.inode(ino)
+		if err == nil {
+			s.demandUnheld(t, ino)
 			t.destroy(ino, n)
 		}
-		return nil
+		return err
 	}
 	return f
 }
