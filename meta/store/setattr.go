@@ -105,13 +105,8 @@ func (t *txn) setattr(c *meta.Caller, ino meta.Ino, mask meta.SetMask, a *meta.A
 }
 
 func (t *txn) setSize(c *meta.Caller, ino meta.Ino, n *inode, size int64) error {
-	switch {
-	case n.isDir():
-		return errs.IsDir
-	case n.Type != meta.Regular:
-		return errs.Invalid
-	case n.has(flagVolume):
-		return errs.Perm
+	if err := n.resizable(); err != nil {
+		return err
 	}
 	if err := t.mayChange(c, ino, n); err != nil {
 		return err
@@ -119,8 +114,8 @@ func (t *txn) setSize(c *meta.Caller, ino meta.Ino, n *inode, size int64) error 
 	return t.truncate(&c.Cred, ino, n, size)
 }
 
-// setHoles notes that a file has a hole.
-func (t *txn) setHoles(c *meta.Caller, ino meta.Ino, n *inode) error {
+// resizable tells why clients may not change the length of an inode's data, or punch holes.
+func (n *inode) resizable() error {
 	switch {
 	case n.isDir():
 		return errs.IsDir
@@ -128,6 +123,14 @@ func (t *txn) setHoles(c *meta.Caller, ino meta.Ino, n *inode) error {
 		return errs.Invalid
 	case n.has(flagVolume):
 		return errs.Perm
+	}
+	return nil
+}
+
+// setHoles notes that a file has a hole.
+func (t *txn) setHoles(c *meta.Caller, ino meta.Ino, n *inode) error {
+	if err := n.resizable(); err != nil {
+		return err
 	}
 	n.Flags |= flagHoles
 	return t.mayChange(c, ino, n)
