@@ -59,6 +59,7 @@ func newCluster(t testing.TB, n int, opt store.Options) *cluster {
 	opt.Objects = objects.New(c, c.key, nil)
 	opt.RootMode = 0o777
 	opt.HeartbeatMax = time.Hour // the double's servers do not repeat their Join
+	opt.MeasureMax = time.Minute // and a machine that stands still for a while is not their fault
 	m, err := store.New(context.Background(), c.kv, opt)
 	if err != nil {
 		t.Fatal(err)
@@ -96,12 +97,17 @@ func (c *cluster) client(opts Options) *FS {
 	if opts.Cred == nil {
 		opts.Cred = &meta.Cred{UID: 1000, GID: 1000}
 	}
-	fs, err := New(c.meta, c, opts)
+	fs, err := New(c.service(), c, opts)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(func() { _ = fs.Close() })
 	return fs
+}
+
+// service is what clients talk to.
+func (c *cluster) service() meta.Service {
+	return c.meta
 }
 
 // counted runs fn and returns how many requests of an op each server got.

@@ -59,25 +59,41 @@ func (l *lossy) do(call func(context.Context) error, ctx context.Context) error 
 }
 
 func (l *lossy) Open(ctx context.Context, c meta.Caller, ino meta.Ino, flags meta.OpenFlags) (
-	h meta.Handle, err error) {
-	err = l.do(func(ctx context.Context) error {
-		got, err := l.Service.Open(ctx, c, ino, flags)
+	meta.Handle, error) {
+	got := make(chan meta.Handle, 1) // a late answer stays there
+	err := l.do(func(ctx context.Context) error {
+		h, err := l.Service.Open(ctx, c, ino, flags)
 		if err == nil {
-			h = got
+			got <- h
 		}
 		return err
 	}, ctx)
 	if err != nil {
 		return meta.Handle{}, err
 	}
-	return h, nil
+	return <-got, nil
 }
 
-func (l *lossy) Close(ctx context.Context, c meta.Caller, handle uint64, dirty bool, size int64,
-	truncSeq uint64, mtime int64) error {
+func (l *lossy) Close(ctx context.Context, c meta.Caller, w meta.Closing) error {
 	return l.do(func(ctx context.Context) error {
-		return l.Service.Close(ctx, c, handle, dirty, size, truncSeq, mtime)
+		return l.Service.Close(ctx, c, w)
 	}, ctx)
+}
+
+func (l *lossy) CloseMany(ctx context.Context, c meta.Caller, list []meta.Closing) (
+	[]errs.Kind, error) {
+	got := make(chan []errs.Kind, 1)
+	err := l.do(func(ctx context.Context) error {
+		kinds, err := l.Service.CloseMany(ctx, c, list)
+		if err == nil {
+			got <- kinds
+		}
+		return err
+	}, ctx)
+	if err != nil {
+		return nil, err
+	}
+	return <-got, nil
 }
 
 // TestNoHandleWithoutAnOwner: opens, closes and renewals meet, fail and come late, and sessions are
@@ -88,7 +104,7 @@ func TestNoHandleWithoutAnOwner(t *testing.T) {
 	t.Logf("seed %d", seed)
 	ctx := context.Background()
 	c := newCluster(t, 2, store.Options{Tick: 20 * time.Millisecond})
-	svc := &lossy{Service: c.meta, rng: rand.New(rand.NewPCG(seed, 1)), share: 0.2}
+	svc := &lossy{Service: c.service(), rng: rand.New(rand.NewPCG(seed, 1)), share: 0.2}
 	fs, err := New(svc, c, Options{RenewEvery: time.Millisecond, WaitMax: 50 * time.Millisecond,
 		Cred: &meta.Cred{UID: 1000, GID: 1000}})
 	must(t, err)
@@ -108,7 +124,7 @@ func TestNoHandleWithoutAnOwner(t *testing.T) {
 	svc.heal()
 	kept, err := fs.Create(ctx, "/kept")
 	must(t, err)
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		st, err := c.meta.Status()
 		must(t, err)
 		if st.Handles == 1 && fs.endings.count() == 0 && st.Queued == 0 {

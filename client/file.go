@@ -6,7 +6,9 @@ import (
 	"sync/atomic"
 
 	"github.com/sluice-storage/sluice/capability"
+	"github.com/sluice-storage/sluice/client/internal/cache"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/list"
 	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
 )
@@ -17,6 +19,7 @@ type File struct {
 	fs    *FS
 	node  *inode
 	flags meta.OpenFlags
+	cred  meta.Cred // whose it is
 
 	fixed   bool // a volume: its size never changes
 	append  bool // O_APPEND of the path functions
@@ -26,6 +29,7 @@ type File struct {
 	grant    atomic.Pointer[grant] // replaced under mu, while the file is not closed
 	used     atomic.Bool           // since the last round of renewals
 	renewing turn                  // held while the grant is replaced
+	ofInode  list.Link[File]       // in inode.files
 
 	mu     sync.Mutex
 	seen   uint64 // errors of the inode reported up to this number
@@ -36,7 +40,7 @@ type File struct {
 // grant is what a handle shows to I/O servers. It does not change: renewal replaces it.
 type grant struct {
 	session uint64
-	handle  uint64
+	handle  uint64 // 0: the service does not know of it (see local.go)
 	gen     uint32
 	layout  layout.Layout
 	caps    [][capability.Bytes]byte
@@ -48,58 +52,136 @@ const access = meta.OpenRead | meta.OpenWrite
 // OpenIno opens an inode.
 func (fs *FS) OpenIno(ctx context.Context, cred meta.Cred, ino meta.Ino, flags meta.OpenFlags) (
 	*File, error) {
-	return fs.open(ctx, flags, func(ctx context.Context, c meta.Caller) (meta.Handle, error) {
-		c.Cred = cred
-		return fs.svc.Open(ctx, c, ino, flags)
-	})
+	if f, err := fs.openLocal(&cred, ino, flags); f != nil || err != nil {
+		return f, errs.Wrap("client.Open", "", err)
+	}
+	if n := fs.ref(ino); n != nil {
+		defer fs.unref(n)
+		if flags&meta.OpenWrite != 0 {
+			if err := n.coming.take(ctx); err != nil {
+				return nil, err
+			}
+			defer n.coming.giveBack()
+		}
+		if flags&meta.OpenTruncate != 0 { // what is being told must not meet the truncation
+			if err := n.telling.take(ctx); err != nil {
+				return nil, err
+			}
+			defer n.telling.giveBack()
+		}
+	}
+	open := func(ctx context.Context, c meta.Caller) (h meta.Handle, err error) {
+		if flags&(meta.OpenWrite|meta.OpenTruncate) == 0 {
+			return fs.svc.Open(ctx, c, ino, flags)
+		}
+		change := fs.cache.Change().Inode(ino)
+		h, err = fs.svc.Open(ctx, c, ino, flags)
+		change.End(outcome(err, &h.Attr))
+		return h, err
+	}
+	return fs.open(ctx, cred, flags, open)
 }
 
 // CreateIno makes and opens a regular file. Without meta.OpenExclusive an existing one is opened.
 func (fs *FS) CreateIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name string,
 	f meta.NewFile, flags meta.OpenFlags) (*File, error) {
 	f.Type = meta.Regular
-	return fs.open(ctx, flags, func(ctx context.Context, c meta.Caller) (meta.Handle, error) {
-		c.Cred = cred
-		return fs.svc.Create(ctx, c, dir, name, f, flags)
-	})
+	create := func(ctx context.Context, c meta.Caller) (h meta.Handle, err error) {
+		was, _, _ := fs.cache.Ino(dir, name)
+		change := fs.cache.Change().Name(dir, name).Inode(was)
+		h, err = fs.svc.Create(ctx, c, dir, name, f, flags)
+		o := outcome(err, &h.Attr)
+		if err == nil {
+			o.Names = []cache.Named{{Dir: dir, Name: name, Ino: h.Attr.Ino, Type: meta.Regular}}
+			if flags&meta.OpenExclusive != 0 || newborn(&h.Attr) {
+				o.Names[0] = made(dir, name, &h.Attr)
+			}
+		}
+		change.End(o)
+		return h, err
+	}
+	if flags&meta.OpenTruncate != 0 {
+		fs.cutting.Add(1)
+		defer fs.cutting.Add(-1)
+	}
+	return fs.open(ctx, cred, flags, create)
 }
 
-// open gets a handle, once more if the session turns out to be lost, and makes a File of it.
-func (fs *FS) open(ctx context.Context, flags meta.OpenFlags,
+// newborn tells whether a file that Create has opened can only be one that it has made: nobody has
+// ever written to it, linked it or changed it.
+func newborn(a *meta.Attr) bool {
+	return a.Size == 0 && a.DataVersion == 0 && a.TruncSeq == 0 && a.Nlink == 1 &&
+		a.Atime == a.Ctime && a.Mtime == a.Ctime
+}
+
+// openTries is how often a file is opened anew because the service was restarted meanwhile.
+const openTries = 5
+
+// open gets a handle, once more if the session turns out to be lost, and makes a File of it. Where
+// the service was restarted just behind the answer, what was opened is opened again: an exclusive
+// Create must not meet the file that it has made.
+func (fs *FS) open(ctx context.Context, cred meta.Cred, flags meta.OpenFlags,
 	get func(context.Context, meta.Caller) (meta.Handle, error)) (*File, error) {
-	s := fs.sess.Load()
-	h, err := fs.openIn(ctx, s, get)
-	if err != nil && fs.checkSession(ctx, s, err) {
-		s = fs.sess.Load()
-		h, err = fs.openIn(ctx, s, get)
+	for try := 1; ; try++ {
+		s, t := fs.sess.Load(), fs.cache.Begin()
+		h, err := fs.openIn(ctx, s, func(ctx context.Context, c meta.Caller) (meta.Handle, error) {
+			c.Cred = cred
+			return get(ctx, c)
+		})
+		if err == nil {
+			return fs.newFile(ctx, s, t, &h, cred, flags)
+		}
+		if ino := h.Attr.Ino; ino != 0 {
+			get = func(ctx context.Context, c meta.Caller) (meta.Handle, error) {
+				c.Cred = meta.Cred{} // whoever has made it may use it, whatever its mode says
+				return fs.svc.Open(ctx, c, ino, flags&access)
+			}
+		}
+		again := errs.KindOf(err) == errs.MaybeDone || fs.madeRoom(ctx, err) ||
+			fs.checkSession(ctx, s, err)
+		if !again || try == openTries {
+			return nil, errs.Wrap("client.Open", "", err)
+		}
 	}
-	if err != nil {
-		return nil, errs.Wrap("client.Open", "", err)
-	}
-	return fs.newFile(ctx, s, &h, flags)
 }
 
-func (fs *FS) newFile(ctx context.Context, s *session, h *meta.Handle, flags meta.OpenFlags) (
-	*File, error) {
+func (fs *FS) newFile(ctx context.Context, s *session, t cache.Token, h *meta.Handle,
+	cred meta.Cred, flags meta.OpenFlags) (*File, error) {
 	n, err := fs.node(&h.Attr)
 	if err != nil {
-		_ = fs.svc.Close(ctx, meta.Caller{Session: s.id}, h.ID, false, 0, 0, 0)
+		_ = fs.svc.Close(ctx, meta.Caller{Session: s.id}, meta.Closing{Handle: h.ID})
 		return nil, err
 	}
-	f := &File{fs: fs, node: n, flags: flags & access, renewing: newTurn()}
-	f.grant.Store(newGrant(s.id, h))
+	f := fs.addFile(n, newGrant(s.id, h), cred, flags)
 	if h.Hints != (How{}) {
 		f.SetHow(h.Hints)
 	}
-	n.learn(&h.Attr)
+	if flags&meta.OpenTruncate != 0 {
+		n.cut(&h.Attr)
+	}
+	n.accept(fs, t, &h.Attr, meta.SmallData{Bytes: h.Data}, byOpen)
+	n.allow(h)
+	if flags&meta.OpenWrite == 0 {
+		fs.cache.PutData(t, &h.Attr, h.Data)
+	}
+	return f, nil
+}
+
+// addFile makes a File. The reference to n becomes its own.
+func (fs *FS) addFile(n *inode, g *grant, cred meta.Cred, flags meta.OpenFlags) *File {
+	f := &File{fs: fs, node: n, flags: flags & access, cred: cred, renewing: newTurn()}
+	f.grant.Store(g)
 	n.mu.Lock()
-	n.allowLocked(h)
 	f.seen = n.baselineLocked()
+	n.files.PushLast(&f.ofInode, f)
+	if f.flags&meta.OpenWrite != 0 {
+		n.writers++
+	}
 	n.mu.Unlock()
 	fs.mu.Lock()
 	fs.files[f] = struct{}{}
 	fs.mu.Unlock()
-	return f, nil
+	return f
 }
 
 func newGrant(session uint64, h *meta.Handle) *grant {
@@ -130,24 +212,44 @@ func (f *File) reopen(ctx context.Context, s *session, old *grant) error {
 	if idle {
 		return nil
 	}
+	t := f.fs.cache.Begin()
 	h, err := f.openAgain(ctx, s)
 	if err != nil {
-		if !errs.KindOf(err).Passing() {
+		if !errs.KindOf(err).Passing() && errs.KindOf(err) != errs.MaybeDone {
 			f.die(old, err)
 		}
 		return err
 	}
-	f.node.learn(&h.Attr)
-	if !f.adopt(old, s.id, &h) {
-		f.fs.endings.put(ending{caller: meta.Caller{Session: s.id}, handle: h.ID})
-	}
+	f.node.accept(f.fs, t, &h.Attr, meta.SmallData{Bytes: h.Data}, byOpen)
+	f.replace(old, s.id, &h)
 	return nil
+}
+
+// replace takes over a handle in place of the one that was lost, or that the service did not know
+// of; if nobody needs it, it is closed.
+func (f *File) replace(old *grant, session uint64, h *meta.Handle) {
+	switch adopted := f.adopt(old, session, h); {
+	case !adopted:
+		f.node.hold()
+		f.fs.endings.put(f.ending(session, h.ID))
+	case old.handle == 0:
+		f.node.announced()
+		if h.Hints != (How{}) {
+			f.SetHow(h.Hints)
+		}
+	}
 }
 
 func (f *File) openAgain(ctx context.Context, s *session) (meta.Handle, error) {
 	return f.fs.openIn(ctx, s, func(ctx context.Context, c meta.Caller) (meta.Handle, error) {
 		return f.fs.svc.Open(ctx, c, f.node.ino, f.flags)
 	})
+}
+
+// ending is a handle of the file that is to be closed. It takes over a reference to the inode.
+func (f *File) ending(session, handle uint64) ending {
+	return ending{caller: meta.Caller{Session: session, Leases: true}, handle: handle,
+		flags: f.flags, uid: f.cred.UID, node: f.node}
 }
 
 // die notes why the file cannot be used any more.
@@ -198,15 +300,15 @@ func (f *File) Attr() meta.Attr {
 	return a
 }
 
-// Stat is Attr after asking the metadata service.
+// Stat is Attr after asking the metadata service, where no lease says that this client knows best.
 func (f *File) Stat(ctx context.Context) (meta.Attr, error) {
 	a, err := f.fs.statNode(ctx, f.node.ino)
-	if err != nil {
-		return a, err
+	if errs.KindOf(err) == errs.NotFound && f.node.removed() {
+		a = f.Attr()
+		a.Nlink = 0
+		return a, nil
 	}
-	f.node.learn(&a)
-	f.node.overlay(&a)
-	return a, nil
+	return a, err
 }
 
 // Layout tells how the file is striped. It must not be changed.
@@ -236,8 +338,9 @@ func (f *File) writable(op string) error {
 }
 
 // Commit tells the metadata service the file's length and time of change, so that other clients see
-// them without measuring. It does not make data durable: Sync does. Errors of earlier writes that
-// were not reported yet are reported here.
+// them without measuring. Under a lease there is nothing to tell yet: whoever asks has it recalled.
+// It does not make data durable: Sync does. Errors of earlier writes that were not reported yet are
+// reported here.
 func (f *File) Commit(ctx context.Context) error {
 	if _, err := f.live(); err != nil {
 		return err
@@ -245,8 +348,10 @@ func (f *File) Commit(ctx context.Context) error {
 	if f.flags&meta.OpenWrite == 0 || f.fixed {
 		return nil
 	}
-	if err := f.fs.commit(ctx, f.node, false); err != nil {
-		return err
+	if !f.node.leased(f.fs) {
+		if err := f.fs.commit(ctx, f.node, false); err != nil {
+			return err
+		}
 	}
 	return f.unreported()
 }
@@ -265,9 +370,11 @@ func (f *File) unreported() error {
 	return err
 }
 
-// Close commits size and time of change, if there is something to commit, and ends the handle. It
-// does not make data durable, except of a volume: what is unsynced there could be sent again over
-// what the next writer wrote. The handle is gone even when it fails.
+// Close ends the handle. Size, time of change and the data of a small file are told to the metadata
+// service: before Close returns, or in the background under a lease, so that everybody sees them
+// from then on. It does not make data durable, except of a volume: what is unsynced there could be
+// sent again over what the next writer wrote. The handle is gone even when it fails; what is found
+// out later is reported by other handles of the file, and in the log.
 func (f *File) Close(ctx context.Context) error {
 	var unsynced error
 	if f.fixed && f.flags&meta.OpenWrite != 0 {
@@ -282,68 +389,68 @@ func (f *File) Close(ctx context.Context) error {
 	dead := f.dead
 	f.mu.Unlock()
 
-	// What could not be synced is kept here and will be sent again, so no other client may write:
-	// the service's handle stays until the session ends.
 	var err error
-	if !errs.KindOf(unsynced).Passing() {
-		err = f.closeHandle(ctx, dead != nil)
+	if dead == nil && f.flags&meta.OpenWrite != 0 && !f.fixed && !f.node.leased(f.fs) {
+		err = f.closeTelling(ctx)
 	}
 	if err == nil && dead == nil {
 		err = unsynced
 	}
-	f.fs.mu.Lock()
-	delete(f.fs.files, f)
-	f.fs.mu.Unlock()
 	if f.flags&meta.OpenWrite != 0 {
 		if lost := f.unreported(); err == nil {
 			err = lost
 		}
 	}
-	f.fs.unref(f.node)
+	f.endHandle(ctx, dead != nil, unsynced)
 	return errs.Wrap("client.Close", "", err)
 }
 
-// closeHandle ends the handle of a file that is marked as closed: nobody replaces it any more. When
-// the service cannot be told now it is told later.
-func (f *File) closeHandle(ctx context.Context, dead bool) error {
-	if dead {
-		return nil // the service let go of it with the old session
-	}
-	e := ending{handle: f.grant.Load().handle,
-		caller: meta.Caller{Session: f.grant.Load().session}}
-	if f.flags&meta.OpenWrite != 0 && !f.fixed {
-		e.change, e.dirty = f.node.takeDirty()
-		e.node = f.node
-	}
-	err := f.endOnce(ctx, &e)
-	switch k := errs.KindOf(err); {
-	case k == errs.Closed || k == errs.Stale && !e.dirty:
-		return nil // an earlier attempt succeeded and its answer was lost, or the session ended
-	case k == errs.NotFound:
+// closeTelling tells what was written before a handle is closed without a lease. If that fails it
+// is told with the closing.
+func (f *File) closeTelling(ctx context.Context) error {
+	err := f.fs.commit(ctx, f.node, false)
+	switch k := errs.KindOf(err); k {
+	case errs.NotFound:
 		return nil // the file is gone, and what was written to it
-	}
-	if err != nil {
-		f.fs.endings.put(e)
-		if e.dirty {
-			f.node.giveBack()
+	case errs.Closed, errs.Stale:
+		f.fs.checkSession(ctx, f.fs.sess.Load(), err) // or somebody else has replaced it
+		w, oerr := f.fs.OpenIno(ctx, meta.Cred{}, f.node.ino, meta.OpenWrite)
+		if oerr != nil {
+			return oerr
 		}
+		defer w.Discard(ctx)
+		return f.fs.commit(ctx, f.node, false)
 	}
 	return err
 }
 
-// endOnce closes a handle. Where it is gone with its session, and what was written is not told yet,
-// that needs another one.
-func (f *File) endOnce(ctx context.Context, e *ending) error {
-	s := f.fs.sess.Load()
-	err := f.fs.endHandle(ctx, e)
-	if err == nil || !e.dirty || !f.fs.checkSession(ctx, s, err) {
-		return err
+// endHandle gives the handle of a file up that is marked as closed: nobody replaces it any more.
+// What could not be synced of a volume is kept here and will be sent again, so no other client may
+// write: its handle stays until the session ends.
+func (f *File) endHandle(ctx context.Context, dead bool, unsynced error) {
+	n, g := f.node, f.grant.Load()
+	defer func() { // until then a claim finds the handle here, from then on in the queue
+		f.fs.mu.Lock()
+		delete(f.fs.files, f)
+		f.fs.mu.Unlock()
+		n.mu.Lock()
+		n.files.Remove(&f.ofInode)
+		n.mu.Unlock()
+	}()
+	n.mu.Lock()
+	if f.flags&meta.OpenWrite != 0 {
+		n.writers--
 	}
-	s = f.fs.sess.Load()
-	h, err := f.openAgain(ctx, s)
-	if err != nil {
-		return err
+	if g.handle == 0 {
+		n.content.local--
 	}
-	e.caller.Session, e.handle = s.id, h.ID
-	return f.fs.endHandle(ctx, e)
+	n.mu.Unlock()
+	if g.handle == 0 || dead || errs.KindOf(unsynced).Passing() {
+		f.fs.unref(n)
+		return
+	}
+	f.fs.endings.put(f.ending(g.session, g.handle))
+	if f.fixed { // others wait for it
+		f.fs.flushEndings(ctx)
+	}
 }

@@ -3,9 +3,12 @@ package client
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/sluice-storage/sluice/client/internal/cache"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/list"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -16,23 +19,70 @@ import (
 type inode struct {
 	ino meta.Ino
 
-	appendMu turn // held during an append, so that each one finds the end of the one before
+	appendMu turn        // held during an append, so that each one finds the end of the one before
+	telling  turn        // held while the service is told of a change: changes follow each other
+	coming   turn        // held while handles that may write are opened or closed at the service
+	small    atomic.Bool // the data lies with the metadata (see small.go); once false it stays so
 
 	mu       sync.Mutex
 	refs     int
+	files    list.List[File]
+	writers  int       // handles of programs that may write
 	attr     meta.Attr // as last heard of; Size, TruncSeq and Mtime below count
-	heard    time.Time // when
+	recalled bool      // a lease was recalled since: the file may be shorter
 	size     int64
 	truncSeq uint64
 	mtime    int64
-	dirty    bool // size or mtime is not yet committed
+	dirty    bool // size, mtime or small data is not yet told
+	taken    bool // it is being told, and may have to be told again
+	written  bool // by this client, since it was opened
 	gaps     gaps
 	growth   growth
+	lease    lease
+	content  content
 
 	stripes []unsynced // by stripe
 	unknown bool       // there may be unsynced writes from before this record: sync all stripes
 	lost    lossRecord
 }
+
+// lease is the right to change a file without telling at once: meta.LeaseWrite.
+type lease struct {
+	state   leaseState
+	epoch   uint64      // of the session's leases, in which it was given
+	grants  uint64      // raised whenever it is given
+	recalls int         // that are being carried out
+	claims  bool        // it was held when the service ended, and can be claimed
+	closing bool        // a handle that may write is being closed: with the last one the lease goes
+	floor   cache.Token // only who has asked later, or has opened the file, hears of another one
+	asking  func()      // ends the request of who has inode.telling and asks for it; nil: nobody does
+}
+
+// end notes that the lease is gone.
+func (l *lease) end() { l.state, l.claims = leaseNone, false }
+
+// give notes that it is given.
+func (l *lease) give(state leaseState, epoch uint64) {
+	l.state, l.epoch, l.claims = state, epoch, false
+	l.grants++
+	l.hurry()
+}
+
+// hurry ends a request for the lease if it is to go back: whoever carries that out needs
+// inode.telling.
+func (l *lease) hurry() {
+	if l.state == leaseLeaving && l.asking != nil {
+		l.asking()
+	}
+}
+
+type leaseState uint8
+
+const (
+	leaseNone    leaseState = iota
+	leaseLeaving            // it is being given back: what was done under it is told, no more is done
+	leaseHeld
+)
 
 // unsynced is what a client remembers of one stripe's volatile writes.
 type unsynced struct {
@@ -54,18 +104,57 @@ type lossRecord struct {
 func (n *inode) learnLocked(a *meta.Attr) {
 	switch {
 	case a.TruncSeq > n.truncSeq:
-		n.truncSeq, n.size = a.TruncSeq, a.Size
-		n.gaps.cut(a.Size)
-		n.growth.to = 0
+		n.truncSeq = a.TruncSeq
+		if !n.keepsLocked(a) {
+			n.cutLocked(a)
+		}
 	case a.TruncSeq == n.truncSeq:
 		n.size = max(n.size, a.Size)
 	default:
 		return // an answer that was overtaken
 	}
-	n.attr = *a
-	n.heard = time.Now()
+	n.attr, n.recalled = *a, false
+	if !a.Small {
+		n.small.Store(false)
+	}
 	if len(n.stripes) < a.Layout.Width() {
 		n.stripes = append(n.stripes, make([]unsynced, a.Layout.Width()-len(n.stripes))...)
+	}
+}
+
+// keepsLocked tells whether the file has small data that was not told: the sequence may have been
+// raised to fence this client off, and nobody has changed anything. accept decides on that.
+func (n *inode) keepsLocked(a *meta.Attr) bool {
+	return a.Small && n.content.known && (n.dirty || n.taken)
+}
+
+// followLocked follows a truncation that came while there was something to tell: that was told
+// before, or is gone.
+func (n *inode) followLocked() {
+	if n.small.Load() && !n.dirty && !n.taken && n.content.known && n.content.seq < n.truncSeq {
+		n.content.data, n.content.known, n.content.seq = nil, false, n.truncSeq
+		n.size, n.growth.to = n.attr.Size, 0
+		n.gaps = gaps{}
+	}
+}
+
+// cutLocked follows a truncation.
+func (n *inode) cutLocked(a *meta.Attr) {
+	n.size = a.Size
+	n.gaps.cut(a.Size)
+	n.growth.to = 0
+	n.content.cut(a)
+}
+
+// cut takes over the answer to a truncation of this client itself: what it has written before is
+// cut, too, also where nobody was told of it yet.
+func (n *inode) cut(a *meta.Attr) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.learnLocked(a)
+	if n.small.Load() && a.TruncSeq > n.content.seq {
+		n.cutLocked(a)
+		n.content.version = max(n.content.version, a.DataVersion)
 	}
 }
 
@@ -75,19 +164,16 @@ func (n *inode) learn(a *meta.Attr) {
 	n.learnLocked(a)
 }
 
-// doubt lets the next read that meets the end of the file ask for its length.
-func (n *inode) doubt() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.heard = time.Time{}
-}
-
 // hear takes over attributes from an answer that came by the way. It may know of a truncation
 // that is still being carried out: a write under that sequence now would be cut by it later, so
 // the sequence is left alone until a server refuses the old one and the size is asked for.
 func (n *inode) hear(a *meta.Attr) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.hearLocked(a)
+}
+
+func (n *inode) hearLocked(a *meta.Attr) {
 	if a.TruncSeq == n.truncSeq {
 		n.attr = *a
 		n.size = max(n.size, a.Size)
@@ -96,13 +182,17 @@ func (n *inode) hear(a *meta.Attr) {
 
 // overlay corrects a's size and time by what this client has written and the service may not know.
 func (n *inode) overlay(a *meta.Attr) {
-	n.hear(a)
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.hearLocked(a)
+	n.overlayLocked(a)
+}
+
+func (n *inode) overlayLocked(a *meta.Attr) {
 	if a.TruncSeq <= n.truncSeq {
 		a.Size, a.TruncSeq = n.size, n.truncSeq
 	}
-	if n.dirty {
+	if n.dirty || n.taken {
 		a.Mtime = max(a.Mtime, n.mtime)
 		a.Ctime = max(a.Ctime, n.mtime)
 	}
@@ -120,11 +210,15 @@ func (n *inode) sequence() uint64 {
 func (n *inode) wrote(from, end int64, seq uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.wroteLocked(from, end, seq)
+}
+
+func (n *inode) wroteLocked(from, end int64, seq uint64) {
 	if seq == n.truncSeq {
 		n.gaps.wrote(n.size, from, end)
 		n.size = max(n.size, end)
 	}
-	n.dirty = true
+	n.dirty, n.written = true, true
 	n.mtime = max(n.mtime, time.Now().UnixNano())
 }
 
@@ -141,6 +235,10 @@ func (n *inode) acked(stripe int) {
 func (n *inode) lose(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.loseLocked(err)
+}
+
+func (n *inode) loseLocked(err error) {
 	n.lost.seq++
 	n.lost.err = err
 	n.lost.seen = false
@@ -167,26 +265,110 @@ func (n *inode) baselineLocked() uint64 {
 	return n.lost.seq
 }
 
-// change is what a commit tells the service.
-type change struct {
-	size     int64
-	truncSeq uint64
-	mtime    int64
-}
-
-// takeDirty claims the uncommitted change; whoever fails to commit it gives it back.
-func (n *inode) takeDirty() (change, bool) {
+// unlease notes that a lease is gone.
+func (n *inode) unlease() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	was := n.dirty
-	n.dirty = false
-	return change{n.size, n.truncSeq, n.mtime}, was
+	n.lease.end()
 }
 
-func (n *inode) giveBack() {
+// left notes that a recall was carried out. The service may have asked once more meanwhile: then
+// the lease has not gone back.
+func (n *inode) left() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.dirty = true
+	if n.lease.recalls--; n.lease.recalls == 0 && n.lease.state == leaseLeaving {
+		n.lease.end()
+	}
+}
+
+// drop notes that all leases are gone, without having been asked for: what local handles show may
+// not be the last that was in the file. restart: the service has ended, and hears claims.
+func (n *inode) drop(restart bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	claims := restart && (n.lease.state != leaseNone || n.lease.claims)
+	n.lease.end()
+	n.lease.claims = claims
+	n.recalled = true
+	n.content.kept = nil
+}
+
+// leaving stops what is done under a lease that was recalled. It tells whether there is something
+// to be done before the lease can go back; then left must follow. claiming: leases are just being
+// claimed. The cache hears of the recall in the same moment: of an answer that grants the lease
+// either comes first.
+func (n *inode) leaving(fs *FS, claiming bool) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	fs.cache.Recall(n.ino)
+	n.recalled = true
+	if n.lease.state == leaseHeld {
+		n.lease.state = leaseLeaving
+	}
+	n.lease.hurry()
+	untold := claiming && (n.dirty || n.taken)
+	if n.lease.state != leaseLeaving && n.content.local == 0 && !untold {
+		return false
+	}
+	n.lease.recalls++
+	return true
+}
+
+// asks returns a context for a request for the lease. The caller has inode.telling, and calls done
+// after the request. The context ends when a lease is recalled that another request of this client
+// has brought meanwhile.
+func (n *inode) asks(ctx context.Context) (asking context.Context, done func()) {
+	asking, cancel := context.WithCancel(ctx)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lease.asking = cancel
+	n.lease.hurry()
+	return asking, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.lease.asking = nil
+		cancel()
+	}
+}
+
+// regained notes that a service that was restarted has given a lease back under which something was
+// written. It may have been told, with an answer that was lost.
+func (n *inode) regained(fs *FS, t cache.Token, version uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	epoch := fs.leases.current()
+	switch {
+	case fs.cache.Granted(t, n.ino):
+		n.lease.give(leaseHeld, epoch)
+	case n.lease.recalls > 0: // it was recalled at once: whoever carries that out tells under it
+		n.lease.give(leaseLeaving, epoch)
+	default:
+		return
+	}
+	n.content.version = max(n.content.version, version)
+	n.attr.DataVersion = max(n.attr.DataVersion, version)
+}
+
+// claim is what is said of a handle to a service that was restarted.
+func (n *inode) claim(handle uint64, flags meta.OpenFlags, uid uint32) meta.Claimed {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return meta.Claimed{Handle: handle, Ino: n.ino, Flags: flags, UID: uid,
+		Write:       flags&meta.OpenWrite != 0 && (n.dirty || n.taken) && n.lease.claims,
+		DataVersion: n.content.version}
+}
+
+// grantedLocked takes over LeaseWrite from an answer, if the answer is not out of date. The service
+// takes the lease away with the last handle that may write: an answer that was on its way
+// meanwhile says nothing, unless it has opened the next one.
+func (n *inode) grantedLocked(fs *FS, t cache.Token, a *meta.Attr, by source) bool {
+	if a.Lease != meta.LeaseWrite || !fs.cache.Granted(t, n.ino) ||
+		by != byOpen && (n.lease.closing || t < n.lease.floor) {
+		return false
+	}
+	n.lease.give(leaseHeld, fs.leases.current())
+	return true
 }
 
 // node finds or makes the shared state of an inode and takes a reference.
@@ -198,9 +380,13 @@ func (fs *FS) node(a *meta.Attr) (*inode, error) {
 	}
 	n := fs.inodes[a.Ino]
 	if n == nil {
+		if fs.past.correct(a) {
+			a.Lease, a.Serial = meta.LeaseNone, 0 // it was told under the lease that is gone
+		}
 		empty := a.DataVersion == 0 && a.Size == 0
-		n = &inode{ino: a.Ino, truncSeq: a.TruncSeq, mtime: a.Mtime, unknown: !empty,
-			appendMu: newTurn()}
+		n = &inode{ino: a.Ino, truncSeq: a.TruncSeq, mtime: a.Mtime, unknown: !empty && !a.Small,
+			appendMu: newTurn(), telling: newTurn(), coming: newTurn()}
+		n.small.Store(a.Small)
 		fs.inodes[a.Ino] = n
 	}
 	n.mu.Lock()
@@ -208,6 +394,37 @@ func (fs *FS) node(a *meta.Attr) (*inode, error) {
 	n.refs++
 	n.learnLocked(a)
 	return n, nil
+}
+
+// ref finds the shared state of an inode that is open here and takes a reference; nil: there is
+// none.
+func (fs *FS) ref(ino meta.Ino) *inode {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	n := fs.inodes[ino]
+	if n != nil {
+		n.hold()
+	}
+	return n
+}
+
+// opened lists the handles of a file that have all of the flags.
+func (n *inode) opened(flags meta.OpenFlags) (all []*File) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for f := n.files.First(); f != nil; f = f.ofInode.Next() {
+		if f.flags&flags == flags {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// hold takes another reference.
+func (n *inode) hold() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refs++
 }
 
 // peek finds the shared state of an inode that is open here, without a reference: it is good for
@@ -234,7 +451,7 @@ func (fs *FS) unref(n *inode) {
 		return
 	}
 	if !pending {
-		delete(fs.inodes, n.ino)
+		fs.forgetLocked(n)
 		return
 	}
 	fs.idle = append(fs.idle, n)
@@ -258,32 +475,36 @@ func (fs *FS) dropIdleLocked(n *inode) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.refs == 0 && fs.inodes[n.ino] == n {
-		delete(fs.inodes, n.ino)
+		fs.forgetUnder(n)
 	}
+}
+
+// forgetLocked forgets an inode that is not open any more.
+func (fs *FS) forgetLocked(n *inode) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	fs.forgetUnder(n)
+}
+
+// forgetUnder is forgetLocked for who has the inode's lock.
+func (fs *FS) forgetUnder(n *inode) {
+	if n.written {
+		a := n.attr
+		a.Size, a.TruncSeq, a.Mtime = n.size, n.truncSeq, max(n.attr.Mtime, n.mtime)
+		if n.small.Load() {
+			a.DataVersion = max(a.DataVersion, n.content.version)
+		}
+		fs.past.put(&a)
+	}
+	delete(fs.inodes, n.ino)
 }
 
 // commit tells the service what was written, if there is something to tell. With sync everything
 // that the service was told before is on stable storage when it returns.
 func (fs *FS) commit(ctx context.Context, n *inode, sync bool) error {
-	if err := fs.tellHoles(ctx, n); err != nil {
+	if err := n.telling.take(ctx); err != nil {
 		return err
 	}
-	c, dirty := n.takeDirty()
-	if !dirty {
-		if !sync {
-			return nil
-		}
-		return errs.Wrap("client.Sync", "", fs.svc.Sync(ctx))
-	}
-	s := fs.sess.Load()
-	a, err := fs.svc.Commit(ctx, fs.trusted(), n.ino, c.size, c.truncSeq, c.mtime, sync)
-	if err != nil && fs.checkSession(ctx, s, err) {
-		a, err = fs.svc.Commit(ctx, fs.trusted(), n.ino, c.size, c.truncSeq, c.mtime, sync)
-	}
-	if err != nil {
-		n.giveBack()
-		return errs.Wrap("client.Commit", "", err)
-	}
-	n.hear(&a)
-	return nil
+	defer n.telling.giveBack()
+	return fs.tell(ctx, n, sync)
 }

@@ -58,7 +58,7 @@ const lockCancelMax = 5 * time.Second
 func (fs *FS) Lock(ctx context.Context, l meta.Lock, wait bool) error {
 	err := l.Validate(true)
 	if err == nil {
-		err = fs.listen(ctx)
+		err = fs.listenForLocks(ctx)
 	}
 	for err == nil {
 		s := fs.sess.Load()
@@ -94,7 +94,7 @@ func (fs *FS) lockIn(ctx context.Context, s *session, l *meta.Lock, wait bool) e
 		}
 	}
 	if err != nil && unsure(err) {
-		return fs.takeBack(ctx, c, l, err)
+		return fs.cancelLock(ctx, c, l, err)
 	}
 	if err == nil {
 		fs.locks.note(l)
@@ -108,9 +108,9 @@ func unsure(err error) bool {
 	return k.Passing() && k != errs.Again || k == errs.MaybeDone
 }
 
-// takeBack gives a request up. If it was granted in between, it has succeeded. While the service
+// cancelLock gives a request up. If it was granted in between, it has succeeded. While the service
 // does not answer the caller is not kept waiting: the rest is done in the background.
-func (fs *FS) takeBack(ctx context.Context, c meta.Caller, l *meta.Lock, why error) error {
+func (fs *FS) cancelLock(ctx context.Context, c meta.Caller, l *meta.Lock, why error) error {
 	short, cancel := context.WithTimeout(context.WithoutCancel(ctx), lockCancelMax)
 	defer cancel()
 	c.Session = fs.sess.Load().id // a request that waits moves to a new session
@@ -237,19 +237,16 @@ func (fs *FS) OwnLock(l *meta.Lock) bool {
 }
 
 // revalidate brings what is known of a file up to date: whoever has just locked it must see what
-// others did before they unlocked it. Where the service does not answer it is asked again by the
-// next read that needs to know.
+// others did before they unlocked it. What is known under a lease is; where the service does not
+// answer it is asked again by the next read that needs to know.
 func (fs *FS) revalidate(ctx context.Context, ino meta.Ino) {
 	n := fs.peek(ino)
 	if n == nil {
 		return
 	}
-	a, err := fs.statNode(ctx, ino)
-	if err != nil {
-		n.doubt()
-		return
+	if a, err := fs.statNode(ctx, ino); err == nil {
+		n.learn(&a)
 	}
-	n.learn(&a)
 }
 
 // put notes a request that may have to wait.

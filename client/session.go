@@ -11,9 +11,10 @@ import (
 
 // session is one session with the metadata service. It does not change: a lost one is replaced.
 type session struct {
-	id    uint64
-	lease time.Duration
-	ready chan struct{} // closed when the files of the one before it are open in this one
+	id     uint64
+	lease  time.Duration // how long the session lasts
+	leases time.Duration // how long its leases on inodes last
+	ready  chan struct{} // closed when the files of the one before it are open in this one
 }
 
 // renewBatch is how many handles one Renew carries: 256 capabilities of width 8 are 128 KiB.
@@ -24,30 +25,9 @@ func (fs *FS) newSession(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, errs.Wrap("client.NewSession", "", err)
 	}
+	fs.leases.begin(&info)
 	return &session{id: info.ID, lease: time.Duration(info.LeaseMs) * time.Millisecond,
-		ready: make(chan struct{})}, nil
-}
-
-// keepAlive renews the lease three times within its length. While the service is away it goes on
-// trying, without a limit of its own, so that a service that comes back hears of the session at
-// once; a lease that ended in between is noticed by the answer.
-func (fs *FS) keepAlive() {
-	for {
-		s := fs.sess.Load()
-		if !wait.Sleep(fs.life, max(s.lease/3, 10*time.Millisecond)) {
-			return
-		}
-		err := fs.svc.KeepAlive(fs.life, s.id)
-		switch errs.KindOf(err) {
-		case errs.OK, errs.Canceled:
-		case errs.Stale, errs.NotFound:
-			if err := fs.replaceSession(fs.life, s); err != nil {
-				fs.opts.Logger.Warn("session lost and not replaced", "err", err)
-			}
-		default:
-			fs.opts.Logger.Warn("keeping the session alive failed", "err", err)
-		}
-	}
+		leases: time.Duration(info.LeaseTimeMs) * time.Millisecond, ready: make(chan struct{})}, nil
 }
 
 // checkSession finds out whether an error means that the session is lost (it is refused, or its
@@ -94,7 +74,11 @@ func (fs *FS) replaceSession(ctx context.Context, old *session) error {
 		return err
 	}
 	fs.sess.Store(s)
+	fs.dropLeases(false)
 	defer close(s.ready)
+	if err := fs.listenOnce(ctx, s, false); err != nil { // who has not listened gets no leases
+		fs.opts.Logger.Debug("a new session does not listen yet", "err", err)
+	}
 	fs.opts.Logger.Warn("the session was lost; files are opened again", "old", old.id, "new", s.id)
 	if !fs.claimLocks(ctx, s, old.id) {
 		fs.loseLocks(fs.locks.all()) // nothing is written through what may be lost
@@ -156,7 +140,7 @@ func (fs *FS) renew(ctx context.Context, files []*File) error {
 	asked := make([]*File, 0, len(files))
 	grants := make([]*grant, 0, len(files))
 	for _, f := range files {
-		if g := f.grant.Load(); g.session == s.id {
+		if g := f.grant.Load(); g.session == s.id && g.handle != 0 {
 			ids, asked, grants = append(ids, g.handle), append(asked, f), append(grants, g)
 		}
 	}

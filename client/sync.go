@@ -3,16 +3,11 @@ package client
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/stripe"
 )
-
-func sinceUnder(t time.Time, limit time.Duration) bool {
-	return limit >= 0 && time.Since(t) < limit
-}
 
 // Sync returns when everything that was acknowledged before, through any handle of this client,
 // closed ones too, is on stable storage: data, size and names. If a server has lost writes that it
@@ -130,15 +125,22 @@ func (f *File) Punch(ctx context.Context, off, n int64) error {
 	if err := f.room("client.Punch", off, min(n, max(f.Size()-off, 0))); err != nil {
 		return err
 	}
+	if n <= 0 {
+		return nil
+	}
+	done, err := f.writeSmall(ctx, writing, 0, -1, func(data []byte) {
+		clear(data[min(off, int64(len(data))):min(off+n, int64(len(data)))])
+	})
+	if done {
+		return errs.Wrap("client.Punch", "", err)
+	}
 	end := min(off+n, f.Size())
 	switch {
-	case n <= 0:
-		return nil
 	case off >= end: // there is nothing to punch, but a file that was asked to change has changed
 		f.finish(writing, 0, 0, f.node.sequence())
 		return nil
 	}
-	err := f.settle(ctx, func(ctx context.Context, g *grant, seq uint64) error {
+	err = f.settle(ctx, func(ctx context.Context, g *grant, seq uint64) error {
 		return f.eachStripe(g, func(s int) error { return f.punchStripe(ctx, g, seq, s, off, end) })
 	})
 	if err == nil {

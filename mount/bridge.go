@@ -28,13 +28,16 @@ type bridge struct {
 }
 
 func newBridge(fs *client.FS, opts Options) *bridge {
-	return &bridge{
+	b := &bridge{
 		RawFileSystem: fuse.NewDefaultRawFileSystem(),
 		fs:            fs,
 		opts:          opts,
 		versions:      newVersions(),
 		behind:        newBehind(opts.WriteBehind, fs.TryTake),
 	}
+	// Which version the kernel's pages belong to after a change of this mount's own.
+	fs.OnVersion(func(before, after *meta.Attr) { b.versions.changed(versionOf(before), after) })
+	return b
 }
 
 // Init is called once, before the first request.
@@ -58,9 +61,8 @@ func (b *bridge) node(ino meta.Ino) uint64 {
 	return uint64(ino)
 }
 
-// kernel is on whose behalf most requests are done: permissions were checked by the kernel, which
-// knows all groups of the process; so the metadata service is asked as root.
-func (b *bridge) kernel() meta.Caller { return b.fs.Caller(meta.Cred{}) }
+// Most requests are done as root: permissions were checked by the kernel, which knows all groups of
+// the process.
 
 // creator is on whose behalf inodes are made: the process will own them.
 func (b *bridge) creator(h *fuse.InHeader) meta.Cred {

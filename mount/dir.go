@@ -104,7 +104,7 @@ func (d *directory) rest(ctx context.Context, b *bridge, cookie uint64, plus boo
 			}
 		}
 	}
-	page, err := b.fs.Meta().ReadDir(ctx, b.kernel(), d.ino, cookie, pageEntries, plus)
+	page, err := b.fs.ReadDirPage(ctx, meta.Cred{}, d.ino, cookie, pageEntries, plus)
 	if err != nil {
 		return nil, err
 	}

@@ -50,6 +50,7 @@ func (b *bridge) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 	if err := b.behind.drain(ctx, ino); err != nil {
 		return b.status("open", err)
 	}
+	b.fs.FinishCloses(ctx, ino) // so that the kernel may keep the pages of what was just written
 	f, err := b.fs.OpenIno(ctx, meta.Cred{}, ino, openFlags(in.Flags))
 	if err != nil {
 		return b.nodeStatus("open", err)
@@ -278,18 +279,12 @@ func (b *bridge) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	return b.status("flush", err)
 }
 
-// commit runs a commit of the file and keeps account of the version that the kernel's pages
-// belong to.
+// commit runs a commit of the file, when all that was written is at the servers.
 func (b *bridge) commit(ctx context.Context, f *file, do func() error) error {
 	if err := b.behind.settle(ctx, f.Ino()); err != nil {
 		return err
 	}
-	before := f.Attr()
-	err := do()
-	if after := f.Attr(); after.DataVersion != before.DataVersion {
-		b.versions.changed(versionOf(&before), &after)
-	}
-	return err
+	return do()
 }
 
 // Fsync returns when everything written to the file is on stable storage.

@@ -65,12 +65,14 @@ func (s *slowOpens) Create(ctx context.Context, c meta.Caller, dir meta.Ino, nam
 func TestInterruptedOpensLeaveNoHandle(t *testing.T) {
 	c := newCluster(t, 2)
 	svc := &slowOpens{Service: c.meta}
-	fs, err := client.New(svc, c.data, client.Options{WaitMax: time.Minute})
+	fs, err := client.New(svc, c.data, client.Options{WaitMax: time.Minute,
+		Cache: -1}) // so that every opening asks
 	must(t, err)
 	dir := t.TempDir()
 	m, err := Mount(context.Background(), fs, dir, Options{})
 	must(t, err)
-	must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("x"), 0o644))
+	// A small file would be opened without asking anybody.
+	must(t, os.WriteFile(filepath.Join(dir, "f"), make([]byte, 1<<20), 0o644))
 	svc.kept.Store(0)
 	const rounds = 3
 	svc.most.Store(4 * rounds)

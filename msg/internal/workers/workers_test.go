@@ -1,7 +1,6 @@
 package workers
 
 import (
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -55,7 +54,6 @@ func TestWorkersAreKept(t *testing.T) {
 		<-ran
 	}
 	for p.idle.Load() != 2 { // the last ones count themselves
-		runtime.Gosched()
 	}
 	p.Go(struct{}{})
 	if n := p.idle.Load(); n != 1 {

@@ -1,0 +1,132 @@
+package client
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/wait"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// flushAfter is when small data that nobody has told for another reason is told, after the first
+// write to it: twice that is the longest that a client's death can take from a program that does
+// not sync.
+const flushAfter = 400 * time.Millisecond
+
+// flushing are the small files with data that the service does not have. Made by newFlushing.
+type flushing struct {
+	token chan struct{} // one token: there are some
+
+	mu    sync.Mutex
+	nodes map[*inode]struct{} // each with a reference
+}
+
+func newFlushing() flushing {
+	return flushing{token: make(chan struct{}, 1), nodes: map[*inode]struct{}{}}
+}
+
+// put sees to it that a file is told soon. The caller has a reference.
+func (q *flushing) put(n *inode) {
+	q.mu.Lock()
+	_, there := q.nodes[n]
+	if !there {
+		q.nodes[n] = struct{}{}
+	}
+	q.mu.Unlock()
+	if there {
+		return
+	}
+	n.hold()
+	select {
+	case q.token <- struct{}{}:
+	default:
+	}
+}
+
+func (q *flushing) take() []*inode {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	all := make([]*inode, 0, len(q.nodes))
+	for n := range q.nodes {
+		all = append(all, n)
+	}
+	clear(q.nodes)
+	return all
+}
+
+// flush works until the FS is closed, which tells the rest by itself.
+func (fs *FS) flush() {
+	for {
+		select {
+		case <-fs.life.Done():
+			return
+		case <-fs.flushing.token:
+		}
+		if !wait.Sleep(fs.life, flushAfter) {
+			return
+		}
+		fs.flushAll(fs.life)
+	}
+}
+
+// flushesMax is how many files are told at once.
+const flushesMax = 16
+
+// flushAll tells all that is known to be untold. What fails for the moment is tried again later.
+func (fs *FS) flushAll(ctx context.Context) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, flushesMax)
+	for _, n := range fs.flushing.take() {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			err := fs.flushOne(ctx, n)
+			if errs.KindOf(err).Passing() && ctx.Err() == nil {
+				fs.flushing.put(n)
+			} else if err != nil {
+				fs.opts.Logger.Error("data of a small file could not be told", "ino", n.ino, "err", err)
+				n.lose(err)
+			}
+			fs.unref(n)
+		})
+	}
+	wg.Wait()
+}
+
+// flushOne tells what a file has to tell. One that is closed, and whose session was lost before it
+// was told, is opened once more.
+func (fs *FS) flushOne(ctx context.Context, n *inode) (err error) {
+	for range tellTries { // another session may be lost meanwhile
+		err = fs.flushOnce(ctx, n)
+		if k := errs.KindOf(err); k != errs.Stale && k != errs.Closed {
+			break
+		}
+	}
+	return err
+}
+
+func (fs *FS) flushOnce(ctx context.Context, n *inode) error {
+	if !n.untoldSmall() {
+		return nil
+	}
+	if fs.writer(n.ino) == nil && !fs.endings.has(n, fs.sess.Load().id) {
+		w, err := fs.OpenIno(ctx, meta.Cred{}, n.ino, meta.OpenWrite)
+		if errs.KindOf(err) == errs.NotFound {
+			n.discard() // the file is gone, and what was written to it
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer w.Discard(ctx)
+	}
+	return fs.commit(ctx, n, false)
+}
+
+func (n *inode) untoldSmall() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.dirty && n.small.Load()
+}

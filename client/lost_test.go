@@ -1,0 +1,119 @@
+package client
+
+import (
+	"context"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/store"
+)
+
+// forgetful is a service whose answers to Commit are lost: it was done, and nobody knows.
+type forgetful struct {
+	meta.Service
+	on  atomic.Bool
+	end func(session uint64)
+}
+
+func (d *forgetful) Commit(ctx context.Context, c meta.Caller, w meta.Change, sync bool) (
+	meta.Attr, error) {
+	a, err := d.Service.Commit(ctx, c, w, sync)
+	if err == nil && d.on.Swap(false) {
+		d.end(c.Session)
+		return meta.Attr{}, errs.New(errs.Stale, "forgetful", "", nil)
+	}
+	return a, err
+}
+
+// TestUntoldDataOutlivesItsSession: what was written to a small file and not told when the session
+// ended is told in the next one, unless another client has written the file; then it is reported.
+func TestUntoldDataOutlivesItsSession(t *testing.T) {
+	for name, one := range map[string]struct {
+		opens, writes, closed, answerLost bool
+	}{
+		"nobody":                  {},
+		"nobody, closed":          {closed: true},
+		"another opens":           {opens: true},
+		"another opens, closed":   {opens: true, closed: true},
+		"another writes":          {opens: true, writes: true},
+		"told, the answer lost":   {answerLost: true},
+		"answer lost, then a few": {answerLost: true, opens: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := context.Background()
+			c := newCluster(t, 1, store.Options{CapTTL: 50 * time.Millisecond,
+				LeaseTime: 2 * time.Second}) // others must be able to answer on a busy host
+			svc := newPaused(c.service())
+			lossy := &forgetful{Service: svc, end: func(s uint64) { must(t, c.meta.EndSession(ctx, s)) }}
+			fs, err := New(lossy, c, Options{Cred: &meta.Cred{UID: 1000, GID: 1000}})
+			must(t, err)
+			defer func() { _ = fs.Close() }() // which tells once more what another test asks for
+			listened(t, fs)
+			other := c.client(Options{})
+			f := createSmall(t, fs, "f", 1)
+			write(t, f, []byte("told"), 0)
+			must(t, f.Sync(ctx))
+			write(t, f, []byte("untold"), 0)
+			switch {
+			case one.answerLost:
+				lossy.on.Store(true)
+				_ = f.Sync(ctx)
+				write(t, f, []byte("later"), 0)
+			case one.closed:
+				svc.stop()
+				must(t, f.Close(ctx))
+				must(t, c.meta.EndSession(ctx, fs.sess.Load().id))
+			default:
+				svc.stop()
+				must(t, c.meta.EndSession(ctx, fs.sess.Load().id))
+			}
+			time.Sleep(150 * time.Millisecond) // its capabilities run out
+			if one.opens {
+				w, err := other.OpenFile(ctx, "/f", os.O_RDWR, 0)
+				must(t, err)
+				if one.writes {
+					write(t, w, []byte("other"), 0)
+				}
+				must(t, w.Close(ctx))
+				other.flushEndings(ctx)
+			}
+			if !one.answerLost {
+				svc.resume()
+			}
+			checkUntold(t, fs, f, other, one.closed, one.writes, one.answerLost)
+		})
+	}
+}
+
+func checkUntold(t *testing.T, fs *FS, f *File, other *FS, closed, lost, answerLost bool) {
+	t.Helper()
+	ctx := context.Background()
+	want := "untold"
+	switch {
+	case answerLost:
+		want = "laterd"
+	case lost:
+		want = "other"
+	}
+	if !closed {
+		if err := f.Sync(ctx); (err != nil) != lost {
+			t.Errorf("Sync: %v", err)
+		}
+		must(t, f.Close(ctx))
+	}
+	show := ""
+	for end := time.Now().Add(time.Minute); show != want && time.Now().Before(end); {
+		r, err := other.Open(ctx, "/f")
+		must(t, err)
+		show = string(contents(t, r))
+		must(t, r.Close(ctx))
+		time.Sleep(10 * time.Millisecond)
+	}
+	if show != want {
+		t.Errorf("the file shows %q, want %q", show, want)
+	}
+}

@@ -1,0 +1,133 @@
+package client
+
+import (
+	"context"
+
+	"github.com/sluice-storage/sluice/client/internal/cache"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/seg"
+)
+
+// moveOut has the I/O servers keep a small file, through a handle that may write.
+func (fs *FS) moveOut(ctx context.Context, w *File) error {
+	if err := w.node.telling.take(ctx); err != nil {
+		return err
+	}
+	defer w.node.telling.giveBack()
+	return fs.moveOutTelling(ctx, w)
+}
+
+// moveOutTelling is moveOut for those who have telling. It is tried again where another client was
+// first to take the file over, and nothing of this one's is lost.
+func (fs *FS) moveOutTelling(ctx context.Context, w *File) error {
+	n := w.node
+	for try := 0; n.small.Load(); try++ {
+		if n.state() != leaseLeaving || try > 0 {
+			if err := fs.ownTelling(ctx, n); err != nil {
+				return err
+			}
+			if !n.small.Load() {
+				return nil
+			}
+		}
+		err := fs.moveOutOnce(ctx, w)
+		if err != nil && (!overtaken(errs.KindOf(err)) || try >= refreshMax) {
+			return errs.Wrap("client.MoveOut", "", err)
+		}
+	}
+	return nil
+}
+
+// overtaken tells whether the service knows better than this client whose the file is.
+func overtaken(k errs.Kind) bool { return k == errs.Fenced || k == errs.Conflict }
+
+func (n *inode) state() leaseState {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.lease.state
+}
+
+func (fs *FS) moveOutOnce(ctx context.Context, w *File) error {
+	n := w.node
+	n.mu.Lock()
+	n.content.frozen = true
+	before := n.content
+	c, dirty := n.takeDirtyLocked()
+	c.Whole, c.Data, c.Holes, c.Epoch = false, nil, n.gaps.untold(), n.lease.epoch
+	c.Size = int64(len(before.data))
+	holes := n.gaps.list
+	n.content.shared = true
+	n.mu.Unlock()
+
+	change := fs.cache.Change().Inode(n.ino)
+	err := w.spill(ctx, &before, holes)
+	var a meta.Attr
+	t := fs.cache.Begin()
+	if err == nil {
+		a, err = fs.svc.MoveOut(ctx, fs.trusted(), c, before.version)
+	}
+	n.mu.Lock()
+	n.content.frozen = false
+	if err != nil {
+		n.dirty, n.taken = n.dirty || dirty, false
+		n.content.spilled = true
+		if overtaken(errs.KindOf(err)) {
+			n.lease.end()
+		}
+		n.mu.Unlock()
+		change.End(cache.Outcome{})
+		return err
+	}
+	was, left := n.attr, n.gaps
+	n.learnLocked(&a)
+	n.small.Store(false)
+	n.movedLocked(false)
+	n.gaps = left
+	n.toldLocked(&c)
+	n.content.version = a.DataVersion
+	n.grantedLocked(fs, t, &a, byTeller)
+	n.mu.Unlock()
+	change.End(cache.Outcome{Attrs: []*meta.Attr{&a}})
+	fs.versioned(&was, &a)
+	return nil
+}
+
+// spill writes the data of a small file to the I/O servers, durably where the service may have
+// some of it on stable storage. What an earlier attempt of this client may have left behind the end
+// becomes a hole; what others have left that did not come to an end the service has cut.
+func (f *File) spill(ctx context.Context, c *content, holes []seg.Piece) error {
+	dir := writing
+	if c.stored > 0 {
+		dir = writingDurably
+	}
+	size := int64(len(c.data))
+	return f.settle(ctx, func(ctx context.Context, g *grant, seq uint64) error {
+		for _, p := range between(holes, size) {
+			if err := f.move(ctx, g, seq, dir, c.data[p.Off:p.End()], p.Off); err != nil {
+				return err
+			}
+		}
+		if !c.spilled {
+			return nil
+		}
+		return f.eachStripe(g, func(s int) error {
+			return f.punchStripe(ctx, g, seq, s, size, meta.SmallMax)
+		})
+	})
+}
+
+// between are the pieces of [0, size) that are in none of the holes.
+func between(holes []seg.Piece, size int64) (out []seg.Piece) {
+	var g gaps
+	g.list = []seg.Piece{{Len: size}}
+	for _, h := range holes {
+		g.wrote(size, h.Off, h.End())
+	}
+	for _, p := range g.list {
+		if p.Len > 0 {
+			out = append(out, p)
+		}
+	}
+	return out
+}

@@ -1,0 +1,173 @@
+package client
+
+import (
+	"context"
+
+	"github.com/sluice-storage/sluice/client/internal/cache"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// What a writer has done is told by Commit, or with the closing of a handle. inode.telling is held
+// meanwhile, so that what was written first is told first, and the client knows which version of
+// the data the service has.
+
+// takeDirtyLocked claims what was not told yet; whoever fails to tell it gives it back. A small
+// file is told whole.
+func (n *inode) takeDirtyLocked() (w meta.Change, dirty bool) {
+	w = meta.Change{Ino: n.ino, Size: n.size, TruncSeq: n.truncSeq, Mtime: n.mtime,
+		Holes: !n.small.Load() && n.gaps.untold()}
+	if n.small.Load() && n.dirty {
+		w.Whole, w.Epoch, w.Data = true, n.lease.epoch, n.content.share()
+		w.Size = int64(len(w.Data))
+	}
+	dirty = n.dirty || w.Holes
+	n.dirty, n.taken = false, dirty
+	return w, dirty
+}
+
+func (n *inode) takeDirty() (meta.Change, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.takeDirtyLocked()
+}
+
+func (n *inode) giveBack() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.giveBackLocked()
+}
+
+func (n *inode) giveBackLocked() { n.dirty, n.taken = true, false }
+
+// toldLocked notes that the service has what was taken.
+func (n *inode) toldLocked(w *meta.Change) {
+	n.taken = false
+	if w.Holes && w.TruncSeq == n.truncSeq {
+		n.gaps = gaps{told: true}
+	}
+	if w.Whole { // without gaps
+		n.content.stored = w.Size
+		n.gaps = gaps{}
+	}
+	n.followLocked()
+}
+
+// discard forgets what was not told.
+func (n *inode) discard() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.dirty, n.taken = false, false
+	n.followLocked()
+}
+
+// tellTries is how often a small file is told whose lease was lost meanwhile: it is told under
+// another one if nobody else has changed it.
+const tellTries = 5
+
+// tell tells what was written, if there is something to tell. The caller has n.telling.
+func (fs *FS) tell(ctx context.Context, n *inode, sync bool) error {
+	for try := 1; ; try++ {
+		err := fs.tellOnce(ctx, n, sync)
+		switch errs.KindOf(err) {
+		case errs.Fenced:
+		case errs.Stale, errs.Closed:
+			if !n.unowned() || fs.writer(n.ino) == nil {
+				return err
+			}
+		default:
+			return err
+		}
+		if try == tellTries {
+			return err
+		}
+	}
+}
+
+func (fs *FS) tellOnce(ctx context.Context, n *inode, sync bool) error {
+	if n.unowned() {
+		err := fs.ownTelling(ctx, n)
+		if errs.KindOf(err) == errs.NotFound {
+			n.discard() // the file is gone, and what was written to it
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	w, dirty := n.takeDirty()
+	if !dirty {
+		if !sync {
+			return nil
+		}
+		return errs.Wrap("client.Sync", "", fs.svc.Sync(ctx))
+	}
+	change := fs.cache.Change().Inode(n.ino)
+	s := fs.sess.Load()
+	a, err := fs.svc.Commit(ctx, fs.trusted(), w, sync)
+	if err != nil && !w.Whole && fs.checkSession(ctx, s, err) {
+		a, err = fs.svc.Commit(ctx, fs.trusted(), w, sync)
+	}
+	if err != nil {
+		change.End(cache.Outcome{})
+		return fs.untold(ctx, n, s, &w, err)
+	}
+	change.End(cache.Outcome{Attrs: []*meta.Attr{&a}})
+	n.mu.Lock()
+	before := n.attr
+	n.toldLocked(&w)
+	n.content.version = a.DataVersion
+	n.hearLocked(&a)
+	n.overlayLocked(&a)
+	n.mu.Unlock()
+	fs.versioned(&before, &a)
+	return nil
+}
+
+// OnVersion has fn called whenever the service was told of a change of this client to the data of a
+// file, with the attributes that the client knew before and those afterwards: where the data
+// version is one more, nobody else has changed the file in between. fn must not block, and must not
+// call the FS. It is for those who keep data elsewhere.
+func (fs *FS) OnVersion(fn func(before, after *meta.Attr)) { fs.onVersion.Store(&fn) }
+
+func (fs *FS) versioned(before, after *meta.Attr) {
+	if fn := fs.onVersion.Load(); fn != nil {
+		(*fn)(before, after)
+	}
+}
+
+// untold settles a change that could not be told: it is told later, or lost where somebody else has
+// changed a small file meanwhile.
+func (fs *FS) untold(ctx context.Context, n *inode, s *session, w *meta.Change, err error) error {
+	n.giveBack()
+	if w.Whole {
+		switch errs.KindOf(err) {
+		case errs.Fenced, errs.Stale, errs.Closed:
+			n.unlease() // what is dirty is told under another lease, or not at all
+			fs.checkSession(ctx, s, err)
+		case errs.NotFound:
+			n.discard() // the file is gone, and what was written to it
+			return nil
+		}
+	}
+	return errs.Wrap("client.Commit", "", err)
+}
+
+// tellHoles tells the metadata service that a file has holes, if this client has left some that it
+// does not know of: nobody must take the length for that of a dense file.
+func (fs *FS) tellHoles(ctx context.Context, n *inode) error {
+	if !n.holesUntold() {
+		return nil
+	}
+	if fs.writer(n.ino) == nil { // the closing tells it
+		fs.flushEndings(ctx)
+		return nil
+	}
+	return fs.commit(ctx, n, false)
+}
+
+func (n *inode) holesUntold() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.small.Load() && n.gaps.untold()
+}
