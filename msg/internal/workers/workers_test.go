@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -54,6 +55,7 @@ func TestWorkersAreKept(t *testing.T) {
 		<-ran
 	}
 	for p.idle.Load() != 2 { // the last ones count themselves
+		runtime.Gosched()
 	}
 	p.Go(struct{}{})
 	if n := p.idle.Load(); n != 1 {
