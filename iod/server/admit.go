@@ -73,8 +73,11 @@ func (s *Server) admit(ctx context.Context, op iod.Op, t *iod.Target) error {
 		s.count.refused.why[why].Add(1)
 		return why.Err()
 	}
-	if op == iod.OpRemove {
-		return nil // fenced generations are removed too, perhaps more than once
+	switch op {
+	case iod.OpRemove: // fenced generations are removed too, perhaps more than once
+		return nil
+	case iod.OpList: // the object is only a place in the order, and may be gone
+		return nil
 	}
 	if err := s.fences.check(t.Object); err != nil {
 		return err

@@ -41,3 +41,19 @@ func TestListPagesThroughAllObjects(t *testing.T) {
 		t.Errorf("a client lists: %v", err)
 	}
 }
+
+// TestListGoesOnBehindWhatIsRemoved: whoever pages through the objects while they are removed goes on
+// behind the last one that it has seen.
+func TestListGoesOnBehindWhatIsRemoved(t *testing.T) {
+	g := newRig(t)
+	for file := range uint64(3) {
+		g.check(g.disk.WriteAt(t.Context(), stripe.ObjectID{File: file + 1, Gen: 3}, [][]byte{{1}}, 0,
+			wire.Stamp{Gen: 3}, stripe.Durable))
+	}
+	g.check(g.remote.Remove(t.Context(), g.targetGen(2, 3, capability.Manage)))
+	page, err := g.remote.List(t.Context(), g.targetGen(2, 3, capability.Manage))
+	g.check(err)
+	if len(page) != 1 || page[0].File != 3 {
+		t.Errorf("behind what is removed there are %v", page)
+	}
+}
