@@ -255,11 +255,16 @@ func (t *Table) expireLocked(s *session) {
 	t.serial++
 	t.counts.Expired++
 	s.epoch = t.serial
+	t.lapseLocked(s)
+	t.dropAllLocked(s)
+	s.wakeUp()
+}
+
+// lapseLocked notes what a session may still be about that was to write.
+func (t *Table) lapseLocked(s *session) {
 	for ino, l := range s.leases {
 		if l.mode == meta.LeaseWrite {
 			t.lapsed[ino] = true
 		}
 	}
-	t.dropAllLocked(s)
-	s.wakeUp()
 }

@@ -27,7 +27,8 @@ type Options struct {
 	// Life is the life of the service. Serial numbers of a later life are higher. Required.
 	Life uint32
 
-	// SessionMax bounds the leases of one session, AllMax those of all. Defaults: 65536, 1048576.
+	// SessionMax bounds the leases of one session, AllMax those of all. Who cannot do without may
+	// have an eighth more. Defaults: 65536, 1048576.
 	SessionMax int
 	AllMax     int
 }
@@ -43,13 +44,18 @@ const (
 	calm      = time.Second
 )
 
+// roomLooks is how many leases are looked at for one that can be recalled to make room.
+const roomLooks = 1000
+
 // Table is the table of leases. Safe for concurrent use; nothing blocks.
 type Table struct {
 	opt Options
 
 	mu       sync.Mutex
 	serial   uint64 // of the last grant or recall
+	first    uint64 // the epoch that sessions begin with
 	sessions map[uint64]*session
+	all      list.List[lease] // of all sessions, oldest grant first
 	inodes   map[meta.Ino]*inode
 	count    int      // leases
 	cooling  []*inode // that were recalled: kept until they are calm
@@ -102,7 +108,7 @@ type lease struct {
 	asked   time.Time // when it was recalled
 	waits   []*Wait
 
-	ofAll, ofOwed, ofInode list.Link[lease]
+	ofTable, ofAll, ofOwed, ofInode list.Link[lease]
 }
 
 // New makes an empty table.
@@ -113,33 +119,60 @@ func New(opt Options) *Table {
 	if opt.AllMax == 0 {
 		opt.AllMax = 1 << 20
 	}
-	return &Table{opt: opt, serial: uint64(opt.Life) << lifeBits,
+	first := uint64(opt.Life) << lifeBits
+	return &Table{opt: opt, serial: first, first: first,
 		sessions: map[uint64]*session{}, inodes: map[meta.Ino]*inode{},
 		lapsed: map[meta.Ino]bool{}}
 }
 
-// First is the epoch that sessions begin with: below every grant of this life, and above those of
-// earlier ones.
-func (t *Table) First() uint64 { return uint64(t.opt.Life) << lifeBits }
+// First is the epoch that sessions begin with: below every grant that they will get, and above those
+// of earlier lives.
+func (t *Table) First() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.first
+}
 
 // Join lets a session have leases. It may be repeated.
 func (t *Table) Join(id uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.sessions[id] == nil {
-		t.sessions[id] = &session{id: id, epoch: t.First(), leases: map[meta.Ino]*lease{},
+		t.sessions[id] = &session{id: id, epoch: t.first, leases: map[meta.Ino]*lease{},
 			wake: make(chan struct{})}
 	}
 }
 
-// Leave forgets a session that has ended, and all of its leases.
-func (t *Table) Leave(id uint64) {
+// Leave forgets a session that has ended, and all of its leases. dead: it was not heard of, so that
+// its leases have run out rather than been given back. Should it come back after all its epoch is
+// not below the one that it has seen.
+func (t *Table) Leave(id uint64, dead bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s := t.sessions[id]; s != nil {
-		t.dropAllLocked(s)
-		close(s.wake)
-		delete(t.sessions, id)
+	s := t.sessions[id]
+	if s == nil {
+		return
+	}
+	if s.epoch > t.first {
+		t.first = t.serial
+	}
+	if dead {
+		t.lapseLocked(s)
+	}
+	t.dropAllLocked(s)
+	close(s.wake)
+	delete(t.sessions, id)
+}
+
+// Gone forgets all leases on an inode that is no more: its holders have nothing to give back.
+func (t *Table) Gone(ino meta.Ino) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.lapsed, ino)
+	if in := t.inodes[ino]; in != nil {
+		for l := in.leases.First(); l != nil; l = in.leases.First() {
+			t.dropLocked(l)
+		}
 	}
 }
 
@@ -178,13 +211,15 @@ func (t *Table) grantLocked(id uint64, ino meta.Ino, mode meta.LeaseMode, must b
 		return meta.LeaseNone, 0
 	}
 	if l == nil {
-		if l = t.addLocked(s, in, ino, now); l == nil {
+		if l = t.addLocked(s, in, ino, must, now); l == nil {
 			t.counts.Refused++
 			return meta.LeaseNone, 0
 		}
 	} else {
 		s.all.Remove(&l.ofAll)
 		s.all.PushLast(&l.ofAll, l)
+		t.all.Remove(&l.ofTable)
+		t.all.PushLast(&l.ofTable, l)
 	}
 	t.serial++
 	t.counts.Granted++
@@ -218,16 +253,19 @@ func (t *Table) mayGrantLocked(s *session, in *inode, l *lease, mode meta.LeaseM
 	return mode < meta.LeaseWrite && in.leases.First().mode < meta.LeaseWrite
 }
 
-// addLocked makes a lease, if there is room. Where there is none the oldest one of the session is
-// recalled, so that there will be.
-func (t *Table) addLocked(s *session, in *inode, ino meta.Ino, now time.Time) *lease {
-	if len(s.leases) >= t.opt.SessionMax || t.count >= t.opt.AllMax {
-		for old := s.all.First(); old != nil; old = old.ofAll.Next() {
-			if old.recall == 0 {
-				t.recallLocked(old, false, now)
-				break
-			}
-		}
+// addLocked makes a lease, if there is room. Where there is none the oldest one of the session, or
+// of all, is recalled, so that there will be.
+func (t *Table) addLocked(s *session, in *inode, ino meta.Ino, must bool, now time.Time) *lease {
+	full := false
+	if n := len(s.leases); n >= t.opt.SessionMax {
+		t.makeRoomLocked(s.all.First(), func(l *lease) *lease { return l.ofAll.Next() }, now)
+		full = !must || n >= t.opt.SessionMax+t.opt.SessionMax/8
+	}
+	if t.count >= t.opt.AllMax {
+		t.makeRoomLocked(t.all.First(), func(l *lease) *lease { return l.ofTable.Next() }, now)
+		full = full || !must || t.count >= t.opt.AllMax+t.opt.AllMax/8
+	}
+	if full {
 		return nil
 	}
 	if in == nil {
@@ -237,10 +275,26 @@ func (t *Table) addLocked(s *session, in *inode, ino meta.Ino, now time.Time) *l
 	l := &lease{of: s, on: in}
 	s.leases[ino] = l
 	s.all.PushLast(&l.ofAll, l)
+	t.all.PushLast(&l.ofTable, l)
 	in.leases.PushLast(&l.ofInode, l)
 	in.n++
 	t.count++
 	return l
+}
+
+// makeRoomLocked recalls the oldest lease of a list that is not recalled yet. Those before it are
+// owed: it does not look far, because soon they are gone.
+func (t *Table) makeRoomLocked(l *lease, next func(*lease) *lease, now time.Time) {
+	for range roomLooks {
+		if l == nil {
+			return
+		}
+		if l.recall == 0 {
+			t.recallLocked(l, false, now)
+			return
+		}
+		l = next(l)
+	}
 }
 
 // dropLocked ends a lease, and with it waits for it.
@@ -248,6 +302,7 @@ func (t *Table) dropLocked(l *lease) {
 	s, in := l.of, l.on
 	delete(s.leases, in.ino)
 	s.all.Remove(&l.ofAll)
+	t.all.Remove(&l.ofTable)
 	if l.ofOwed.In() {
 		s.owed.Remove(&l.ofOwed)
 	}

@@ -94,3 +94,68 @@ func TestFull(t *testing.T) {
 		t.Fatal("no room")
 	}
 }
+
+// TestFullOfOthers: where others have all the leases that there may be the oldest of these is asked
+// for. Who cannot do without gets one at once.
+func TestFullOfOthers(t *testing.T) {
+	x, now := table(Options{AllMax: 16})
+	for ino := meta.Ino(1); ino <= 16; ino++ {
+		x.Grant(1, ino, meta.LeaseRead, false, now)
+	}
+	if m, _ := x.Grant(2, 20, meta.LeaseWrite, true, now); m != meta.LeaseWrite {
+		t.Fatal("who cannot do without gets none")
+	}
+	if m, _ := x.Grant(2, 21, meta.LeaseRead, false, now); m != meta.LeaseNone {
+		t.Fatal("more leases than the bound")
+	}
+	recalls, _, _ := x.Tell(1, 0)
+	if len(recalls) != 2 || recalls[0].Ino != 1 || recalls[1].Ino != 2 {
+		t.Fatalf("%+v", recalls)
+	}
+	for ino := meta.Ino(22); ino < 30; ino++ {
+		x.Grant(2, ino, meta.LeaseWrite, true, now)
+	}
+	if x.count > 18 {
+		t.Fatalf("%d leases", x.count)
+	}
+	recalls, _, _ = x.Tell(1, 0)
+	x.Hear(&meta.Listening{Session: 1, Acks: recalls})
+	if m, _ := x.Grant(2, 40, meta.LeaseRead, false, now); m != meta.LeaseRead {
+		t.Fatal("no room")
+	}
+}
+
+// TestGone: what is no more is not asked for, and takes no room.
+func TestGone(t *testing.T) {
+	x, now := table(Options{})
+	x.Grant(1, 7, meta.LeaseRead, false, now)
+	x.Grant(2, 7, meta.LeaseRead, false, now)
+	x.Grant(2, 8, meta.LeaseWrite, false, now)
+	x.Gone(7)
+	if x.count != 1 || len(x.inodes) != 1 {
+		t.Fatalf("%d leases on %d inodes", x.count, len(x.inodes))
+	}
+	x.Leave(2, true)
+	if !x.Lapsed(8) {
+		t.Fatal("a dead session has given its lease back")
+	}
+	x.Gone(8)
+	if x.Lapsed(8) || len(x.inodes) != 0 {
+		t.Fatal("what is no more is remembered")
+	}
+}
+
+// TestJoinAgain: a session that was given up and comes back has no epoch below the one that it knew.
+func TestJoinAgain(t *testing.T) {
+	x, now := table(Options{})
+	x.Grant(1, 7, meta.LeaseRead, false, now)
+	var c Change
+	c.Begin(x, 2, []meta.Ino{7}, false, now)
+	x.Expire(now.Add(time.Minute))
+	before := x.Epoch(1)
+	x.Leave(1, false)
+	x.Join(1)
+	if x.Epoch(1) < before || x.First() != x.Epoch(1) {
+		t.Fatalf("epochs %d and %d, first %d", before, x.Epoch(1), x.First())
+	}
+}

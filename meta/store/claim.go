@@ -74,6 +74,11 @@ func (s *Store) claim(ctx context.Context, session uint64, w *meta.Claimed,
 	} else if err := s.openClaimed(ctx, session, o); err != nil {
 		return err
 	}
+	if o.flags&meta.OpenWrite != 0 && !o.n.has(flagSmall) {
+		// Somebody who was the only writer, as far as one could know, is not. That is not waited
+		// for: the session writes already.
+		s.leases.Look(session, o.ino, meta.LeaseWrite, false, s.steady())
+	}
 	if w.Write && (o.n.DataVersion == w.DataVersion || s.toldLast(session, o)) {
 		s.regain(session, o, out)
 	}
@@ -110,7 +115,8 @@ func (s *Store) toldLast(session uint64, o *opening) bool {
 // nobody else has it open for writing, or for a small file, has its lease.
 func (s *Store) regain(session uint64, o *opening, out *meta.Regained) {
 	_, others, _ := s.sessions.writer(o.ino, session)
-	if s.leases.Epoch(session) == 0 || others && !o.n.has(flagSmall) {
+	if s.leases.Epoch(session) == 0 || !o.n.has(flagSmall) &&
+		(others || s.sessions.isCalm.Load() && s.sessions.strangers(session)) {
 		return
 	}
 	mode, serial := s.leases.Regain(session, o.ino, s.steady())

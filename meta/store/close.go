@@ -80,13 +80,15 @@ func (s *Store) closeHandle(ctx context.Context, c *meta.Caller, h *handle, w *c
 	if !h.writes() {
 		return s.removeHandle(ctx, h)
 	}
-	if err := s.sessions.keep(ctx, h.ino); err != nil {
+	if w.dirty {
+		if err := s.awaitCalm(ctx); err != nil { // not with the turn, which claims need
+			return err
+		}
+	}
+	if err := s.keepTurn(ctx, h.ino); err != nil {
 		return err
 	}
 	defer s.letGo(ctx, h.ino)
-	if err := s.sessions.enter(ctx, h.ino); err != nil {
-		return err
-	}
 	defer s.sessions.leave(h.ino)
 	if now, _ := s.sessions.opened(h.session, h.id); now != h {
 		return errs.Closed // by somebody who had the turn before
@@ -130,6 +132,21 @@ func (s *Store) closeWriter(ctx context.Context, c *meta.Caller, h *handle, w *c
 		}
 		return t.closeOne(s, c, h, w, last, n)
 	})
+	if err == nil && last {
+		s.leases.Forget(h.ino)
+	}
+	return err
+}
+
+// keepTurn keeps an inode and takes its turn.
+func (s *Store) keepTurn(ctx context.Context, ino meta.Ino) error {
+	if err := s.sessions.keep(ctx, ino); err != nil {
+		return err
+	}
+	err := s.sessions.enter(ctx, ino)
+	if err != nil {
+		s.letGo(ctx, ino)
+	}
 	return err
 }
 
@@ -144,7 +161,6 @@ func (t *txn) closeOne(s *Store, c *meta.Caller, h *handle, w *closing, last boo
 	}
 	if last {
 		n.Flags &^= flagWriters
-		s.leases.Forget(h.ino)
 	}
 	t.putInode(h.ino, n)
 	return nil

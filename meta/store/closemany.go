@@ -113,6 +113,11 @@ func (b *batch) closeWriters(ctx context.Context) error {
 	if len(b.writers) == 0 {
 		return nil
 	}
+	if slices.ContainsFunc(b.writers, func(e writerEnd) bool { return e.w.dirty }) {
+		if err := b.s.awaitCalm(ctx); err != nil { // not with a turn, which claims need
+			return err
+		}
+	}
 	defer b.letGo(ctx)
 	slices.SortFunc(b.writers, func(x, y writerEnd) int {
 		if x.h.ino < y.h.ino {
@@ -142,6 +147,9 @@ func (b *batch) closeWriters(ctx context.Context) error {
 	}
 	for i := range b.writers {
 		if e := &b.writers[i]; b.kinds[e.i] == errs.OK {
+			if e.last {
+				b.s.leases.Forget(e.h.ino)
+			}
 			_ = b.s.removeHandle(ctx, e.h)
 		}
 	}
@@ -178,15 +186,11 @@ func (b *batch) commit(ctx context.Context) error {
 
 // enter takes the turn of a file.
 func (b *batch) enter(ctx context.Context, ino meta.Ino) error {
-	if err := b.s.sessions.keep(ctx, ino); err != nil {
-		return err
+	err := b.s.keepTurn(ctx, ino)
+	if err == nil {
+		b.turns = append(b.turns, ino)
 	}
-	if err := b.s.sessions.enter(ctx, ino); err != nil {
-		b.s.letGo(ctx, ino)
-		return err
-	}
-	b.turns = append(b.turns, ino)
-	return nil
+	return err
 }
 
 func (b *batch) letGo(ctx context.Context) {

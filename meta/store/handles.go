@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -218,6 +219,21 @@ func (x *sessions) enter(ctx context.Context, ino meta.Ino) error {
 	}
 	turn := o.turn
 	x.mu.Unlock()
+	return takeTurn(ctx, turn)
+}
+
+// takeTurn puts the token into a channel that has room for one. Whoever has to wait gives its place
+// at the server back meanwhile: who has the turn may wait for clients that need one.
+func takeTurn(ctx context.Context, turn chan struct{}) error {
+	select {
+	case turn <- struct{}{}:
+		return nil
+	default:
+	}
+	if p := wait.ParkerOf(ctx); p != nil {
+		p.Park()
+		defer func() { _ = p.Unpark(ctx) }()
+	}
 	select {
 	case turn <- struct{}{}:
 		return nil
@@ -367,6 +383,18 @@ func (x *sessions) writer(ino meta.Ino, session uint64) (own, others bool, err e
 		err = unclaimed()
 	}
 	return own, others, err
+}
+
+// alone tells whether a session has a file open for writing, and whether no other one has, or may
+// have: a session of the last process that was not heard of yet may claim it.
+func (x *sessions) alone(ino meta.Ino, session uint64) (own, alone bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n := 0
+	if o := x.inodes[ino]; o != nil {
+		n, own = len(o.writers), o.writers[session] != nil
+	}
+	return own, x.unsettled == 0 && (n == 0 || n == 1 && own)
 }
 
 // writes tells whether a user of a session has a file open for writing.

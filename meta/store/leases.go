@@ -32,16 +32,17 @@ func (s *Store) parked(ctx context.Context, done <-chan struct{}, timer <-chan t
 }
 
 // await waits until leases are back, or have run out. When the service itself did not run they are
-// given more time: the answers may be there already.
+// given more time: the answers may be there already. The looks at the clocks come in the order that
+// sessionLoop explains.
 func (s *Store) await(ctx context.Context, w *lease.Wait) error {
-	for w != nil {
-		left := s.leases.Deadline(w).Sub(s.steady())
+	for last := s.opt.Pulse(); w != nil; {
+		now := s.steady()
+		pulse := s.opt.Pulse()
+		s.allowFor(pulse.Sub(last))
+		last = pulse
+		left := s.leases.Deadline(w).Sub(now)
 		if left <= 0 {
-			if -left > s.opt.LeaseTime/2 {
-				s.leases.Postpone(s.steady())
-				continue
-			}
-			s.leases.Expire(s.steady())
+			s.leases.Expire(now)
 			left = time.Millisecond
 		}
 		// The table is looked at as often as sessions are: the deadline may change.
@@ -58,6 +59,14 @@ func (s *Store) await(ctx context.Context, w *lease.Wait) error {
 		}
 	}
 	return nil
+}
+
+// allowFor gives those who owe leases more time if the service did not run for a while: what they
+// have answered may not have been heard yet.
+func (s *Store) allowFor(pause time.Duration) {
+	if pause > s.opt.Tick+s.opt.LeaseTime/pausePart {
+		s.leases.Postpone(s.steady())
+	}
 }
 
 // visit makes sure that the service knows what it tells of a file: whoever may change it without
@@ -94,21 +103,10 @@ type lane chan struct{}
 
 func (s *Store) enterLane(ctx context.Context, ino meta.Ino) (lane, error) {
 	l := s.sessions.lane(ino)
-	select {
-	case l <- struct{}{}:
-		return l, nil
-	default:
+	if err := takeTurn(ctx, l); err != nil {
+		return nil, err
 	}
-	if p := wait.ParkerOf(ctx); p != nil {
-		p.Park()
-		defer func() { _ = p.Unpark(ctx) }()
-	}
-	select {
-	case l <- struct{}{}:
-		return l, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return l, nil
 }
 
 func (l lane) leave() {
@@ -144,7 +142,7 @@ func (s *Store) settle(c *meta.Caller, a *meta.Attr, n *inode, serial uint64) {
 		a.Lease, a.Serial = meta.LeaseRead, serial
 		return
 	case !n.has(flagPending):
-		if own, others, _ := s.sessions.writer(a.Ino, c.Session); own && (!others || n.has(flagSmall)) {
+		if own, alone := s.sessions.alone(a.Ino, c.Session); own && (alone || n.has(flagSmall)) {
 			s.lendWrite(c, a, n)
 		}
 	}
@@ -160,8 +158,7 @@ func (s *Store) lendWrite(c *meta.Caller, a *meta.Attr, n *inode) {
 	if mode != meta.LeaseWrite {
 		return
 	}
-	_, others, _ := s.sessions.writer(a.Ino, c.Session)
-	if others && !n.has(flagSmall) {
+	if _, alone := s.sessions.alone(a.Ino, c.Session); !alone && !n.has(flagSmall) {
 		s.leases.Release(c.Session, a.Ino, serial)
 		return
 	}

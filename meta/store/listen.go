@@ -22,15 +22,16 @@ func (s *Store) listen(ctx context.Context, l *meta.Listening) (meta.Heard, erro
 	if err := s.sessions.touch(l.Session, s.steady()); err != nil {
 		return h, err
 	}
+	// Three times in a lease, as for sessions: one request may be lost.
+	wait := min(time.Duration(l.WaitMs)*time.Millisecond, s.opt.LeaseTime/3)
 	var ok bool
 	if h.Extended, ok = s.leases.Hear(l); !ok {
 		if err := s.beginListening(ctx, l.Session); err != nil {
 			return h, err
 		}
 		h.Extended = true // nothing was recalled yet
+		wait = 0          // it may not know that the service was restarted: all wait for its claims
 	}
-	// Three times in a lease, as for sessions: one request may be lost.
-	wait := min(time.Duration(l.WaitMs)*time.Millisecond, s.opt.LeaseTime/3)
 	until := time.Now().Add(wait)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

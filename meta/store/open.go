@@ -131,6 +131,7 @@ func (s *Store) openNew(ctx context.Context, o *opening, dir meta.Ino, name stri
 	var fresh, kept meta.Ino
 	defer func() {
 		if kept != 0 {
+			s.sessions.leave(kept)
 			s.letGo(ctx, kept)
 		}
 	}()
@@ -141,8 +142,9 @@ func (s *Store) openNew(ctx context.Context, o *opening, dir meta.Ino, name stri
 			return err
 		}
 		if kept == 0 {
-			// As soon as it has a name somebody may take that away.
-			if err := s.sessions.keep(ctx, fresh); err != nil {
+			// As soon as it has a name somebody may take that away, or find a file that is being
+			// written by nobody: its handle comes after the commit.
+			if err := s.keepTurn(ctx, fresh); err != nil {
 				return err
 			}
 			kept = fresh
@@ -250,13 +252,37 @@ func (s *Store) openKept(ctx context.Context, o *opening) error {
 			return err
 		}
 		if replayed {
-			o.n = nil
+			if err := s.reopened(ctx, o); err != nil {
+				return err
+			}
 		}
 		if o.fenced {
 			s.leases.Forget(o.ino)
 		}
 		return s.addHandle(o)
 	}
+}
+
+// reopened is for an opening that was committed earlier, perhaps by the last process: the inode may
+// be gone by now, and somebody who found nobody writing may have noted that.
+func (s *Store) reopened(ctx context.Context, o *opening) error {
+	o.n = nil
+	_, err := s.update(ctx, &meta.Caller{Session: o.c.Session}, func(t *txn) error {
+		n, err := t.inode(o.ino)
+		if err != nil {
+			return err
+		}
+		if o.flags&meta.OpenWrite == 0 || n.has(flagWriters) {
+			return errNothing
+		}
+		t.kv.MakesRoom = true
+		if err := t.write(n); err != nil {
+			return err
+		}
+		t.putInode(o.ino, n)
+		return nil
+	})
+	return err
 }
 
 // openToRead commits nothing.
@@ -322,8 +348,8 @@ func (t *txn) openInode(s *Store, o *opening) error {
 	t.kv.Answer = uint64(o.ino)
 	t.quiet = o.grace
 	t.putInode(o.ino, n)
-	if _, others, _ := t.open.writer(o.ino, o.c.Session); o.flags&meta.OpenWrite != 0 &&
-		(!others || n.has(flagSmall)) && !n.has(flagPending) {
+	if _, alone := t.open.alone(o.ino, o.c.Session); o.flags&meta.OpenWrite != 0 &&
+		(alone || n.has(flagSmall)) && !n.has(flagPending) {
 		o.lent = lent{ino: o.ino, mode: meta.LeaseWrite}
 		t.lend = &o.lent
 	}

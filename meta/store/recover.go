@@ -130,11 +130,11 @@ func (s *Store) sessionLoop(ctx context.Context, last time.Time) {
 			s.opt.Log.Warn("the service did not run; leases begin anew", "pause", pause)
 			s.pauses.Add(1)
 			s.sessions.restart(s.steady())
-			s.leases.Postpone(s.steady())
 		} else {
 			s.endSilent(ctx, now.Add(-s.opt.Lease))
 		}
-		s.leases.Expire(s.steady())
+		s.allowFor(pause)
+		s.leases.Expire(now)
 		s.endDeadHolders(ctx)
 		s.endSome(ctx, slots)
 		s.endOrphans(ctx)

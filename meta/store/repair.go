@@ -14,13 +14,10 @@ func (s *Store) repair(ctx context.Context, a *meta.Attr) {
 	if writers, known := s.sessions.writers(a.Ino); writers > 0 || !known {
 		return
 	}
-	if s.sessions.keep(ctx, a.Ino) != nil {
+	if s.keepTurn(ctx, a.Ino) != nil {
 		return
 	}
 	defer s.letGo(ctx, a.Ino)
-	if s.sessions.enter(ctx, a.Ino) != nil {
-		return
-	}
 	defer s.sessions.leave(a.Ino)
 	if writers, known := s.sessions.writers(a.Ino); writers > 0 || !known {
 		return

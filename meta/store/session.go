@@ -402,7 +402,7 @@ func (s *Store) beginEnd(ctx context.Context, id uint64, state uint8, before tim
 	if !s.sessions.end(id, before, s.steady, valid) {
 		return nil
 	}
-	s.leases.Leave(id) // a session lives at least twice as long as what it was lent
+	s.leases.Leave(id, state == sessionDead) // a session lives at least twice as long as a lease
 	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
 		key := sessionKey(id)
 		value, err := t.read(key)
@@ -444,6 +444,9 @@ func (s *Store) finishEnd(ctx context.Context, id uint64) error {
 		for _, h := range some {
 			if _, destroy := s.sessions.close(h); destroy {
 				s.endOrphan(ctx, h.ino)
+			}
+			if n, _ := s.sessions.writers(h.ino); h.writes() && n == 0 {
+				s.leases.Forget(h.ino) // whoever writes next finds that its writers are gone
 			}
 		}
 		if err := ctx.Err(); err != nil {

@@ -34,7 +34,7 @@ type Store struct {
 	trees    *trees
 	upkeep   *upkeep
 	losses   atomic.Uint64 // how often a server has lost its memory; see lost.go
-	serial   chan struct{} // one token: held by a rename that moves a directory elsewhere
+	serial   chan struct{} // room for one: held by a rename that moves a directory elsewhere
 
 	keys sync.Map // server id -> capability.Key: derived keys
 
@@ -84,7 +84,6 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 
 		steady: capability.Steady(opt.Clock),
 	}
-	s.serial <- struct{}{}
 	began := opt.Pulse() // before any lease
 	if err := s.format(ctx); err != nil {
 		return nil, errs.Wrap("store.New", "", err)

@@ -193,6 +193,7 @@ func (t *txn) dropDir(ino meta.Ino, n *inode) error {
 // destroy forgets an inode and leaves what remains of it to the deletion queue.
 func (t *txn) destroy(ino meta.Ino, n *inode) {
 	t.change(ino)
+	t.gone = append(t.gone, ino)
 	t.remove(inodeKey(ino))
 	if n.has(flagSmall) {
 		t.remove(smallKey(ino))

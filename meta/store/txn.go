@@ -40,6 +40,7 @@ type txn struct {
 	drops []dropped // inodes whose last name it takes
 
 	changes []meta.Ino // what others may know and will be different; see leases.go
+	gone    []meta.Ino // what will not be there any more
 	quiet   bool       // nobody can tell the difference: nothing is recalled
 	lend    *lent      // the caller wants this lease with it
 
@@ -257,6 +258,11 @@ func (s *Store) take(ctx context.Context, c *meta.Caller, ch *lease.Change, t *t
 	kv.Result, error) {
 
 	r, err := s.commit(ctx, &t.kv)
+	if err == nil {
+		for _, ino := range t.gone {
+			s.leases.Gone(ino)
+		}
+	}
 	if l := t.lend; l != nil && err == nil && c.Leases && r.Version > t.since {
 		l.mode, l.serial = ch.Lend(c.Session, l.ino, l.mode, s.steady())
 	}
