@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -50,11 +51,17 @@ func (h *hintRig) must(err error) {
 // server asks the I/O server for its counters.
 func (h *hintRig) server() *admin.Server {
 	h.Helper()
-	r, err := h.cluster.report(h.Context(), &providersFlag{})
-	if err != nil || len(r.Servers) != 1 {
-		h.Fatalf("%d servers, %v", len(r.Servers), err)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		r, err := h.cluster.report(h.Context(), &providersFlag{})
+		switch {
+		case err != nil:
+			h.Fatal(err)
+		case len(r.Servers) == 1 && r.Servers[0].Problem == "":
+			return &r.Servers[0]
+		case time.Now().After(end):
+			h.Fatalf("the server does not answer: %+v", r)
+		}
 	}
-	return &r.Servers[0]
 }
 
 // used tells by how much counters grow while do runs.

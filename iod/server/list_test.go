@@ -42,8 +42,8 @@ func TestListPagesThroughAllObjects(t *testing.T) {
 	}
 }
 
-// TestListGoesOnBehindWhatIsRemoved: whoever pages through the objects while they are removed goes on
-// behind the last one that it has seen.
+// TestListGoesOnBehindWhatIsRemoved: whoever pages through the objects while they are removed goes
+// on behind the last one that it has seen.
 func TestListGoesOnBehindWhatIsRemoved(t *testing.T) {
 	g := newRig(t)
 	for file := range uint64(3) {
