@@ -251,7 +251,7 @@ func TestNobodyIsAloneBeforeAllHaveClaimed(t *testing.T) {
 // TestAPauseOfTheServiceCostsNoLease: the service stands still for a little longer than a lease
 // while somebody is asked for one. The answer is heard afterwards.
 func TestAPauseOfTheServiceCostsNoLease(t *testing.T) {
-	w := newLessor(t, Options{Tick: time.Millisecond})
+	w := newLessor(t, Options{Tick: time.Millisecond, LeaseTime: 2 * time.Second})
 	a, b := w.session("a"), w.session("b")
 	for lent := false; !lent; { // nothing is before the service is calm
 		at, err := w.s.GetAttr(t.Context(), a, meta.RootIno)
