@@ -220,8 +220,8 @@ func TestClosingInGraceKeepsNobodyFromClaims(t *testing.T) {
 	}
 }
 
-// TestNobodyIsAloneBeforeAllHaveClaimed: the grace time is over and a client of the last process was
-// not heard of. It may be writing.
+// TestNobodyIsAloneBeforeAllHaveClaimed: the grace time is over and a client of the last process
+// was not heard of. It may be writing.
 func TestNobodyIsAloneBeforeAllHaveClaimed(t *testing.T) {
 	w := newLessor(t, Options{LeaseTime: 100 * time.Millisecond})
 	a, b := w.session("a"), w.session("b")
