@@ -100,10 +100,6 @@ func (fs *FS) CreateIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name 
 		change.End(o)
 		return h, err
 	}
-	if flags&meta.OpenTruncate != 0 {
-		fs.cutting.Add(1)
-		defer fs.cutting.Add(-1)
-	}
 	return fs.open(ctx, cred, flags, create)
 }
 
@@ -122,6 +118,10 @@ const openTries = 5
 // Create must not meet the file that it has made.
 func (fs *FS) open(ctx context.Context, cred meta.Cred, flags meta.OpenFlags,
 	get func(context.Context, meta.Caller) (meta.Handle, error)) (*File, error) {
+	if flags&meta.OpenTruncate != 0 {
+		fs.cutting.Add(1)
+		defer fs.cutting.Add(-1)
+	}
 	for try := 1; ; try++ {
 		s, t := fs.sess.Load(), fs.cache.Begin()
 		h, err := fs.openIn(ctx, s, func(ctx context.Context, c meta.Caller) (meta.Handle, error) {
