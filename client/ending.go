@@ -437,8 +437,8 @@ func (it *item) end(fs *FS, k errs.Kind) (gone bool) {
 
 // closedLocked notes that the service has closed the last handle that could write, with what was
 // written under the lease. It returns what the service knows of a small file now: the lease is one
-// for reading from then on. Of other files it has set the time of change, and of programs that run
-// with the rights of their owner it has changed the mode.
+// for reading from then on. Of other files it has set the time of change. What else there is to
+// know the cache knows, or nobody does: not all that this client does is heard of here.
 func (n *inode) closedLocked(it *item) (o cache.Outcome) {
 	w := &it.closing.Change
 	n.toldLocked(w)
@@ -453,9 +453,8 @@ func (n *inode) closedLocked(it *item) (o cache.Outcome) {
 	n.attr.DataVersion, n.attr.Writers = n.attr.DataVersion+1, false
 	n.attr.Size, n.attr.TruncSeq = w.Size, w.TruncSeq
 	n.attr.Mtime, n.attr.Ctime = w.Mtime, max(n.attr.Ctime, w.Mtime)
-	if privileged := n.attr.Mode&0o6000 != 0; w.Whole && n.writers == 0 && !n.dirty && !privileged {
-		a := n.attr
-		o.Made, o.Data = &a, w.Data
+	if w.Whole && n.writers == 0 && !n.dirty {
+		o.Told = &cache.Told{Ino: n.ino, Size: w.Size, TruncSeq: w.TruncSeq, Mtime: w.Mtime, Data: w.Data}
 	}
 	return o
 }

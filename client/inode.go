@@ -113,7 +113,9 @@ func (n *inode) learnLocked(a *meta.Attr) {
 	default:
 		return // an answer that was overtaken
 	}
-	n.attr, n.recalled = *a, false
+	if !n.overtakenLocked(a) {
+		n.attr, n.recalled = *a, false
+	}
 	if !a.Small {
 		n.small.Store(false)
 	}
@@ -198,9 +200,17 @@ func (n *inode) hear(a *meta.Attr) {
 
 func (n *inode) hearLocked(a *meta.Attr) {
 	if a.TruncSeq == n.truncSeq {
-		n.attr = *a
 		n.grewLocked(a)
+		if !n.overtakenLocked(a) {
+			n.attr = *a
+		}
 	}
+}
+
+// overtakenLocked tells whether an answer is older than what was heard of last: the data has another
+// version since, or a later lease came with attributes that were read later.
+func (n *inode) overtakenLocked(a *meta.Attr) bool {
+	return a.DataVersion < n.attr.DataVersion || a.Serial != 0 && a.Serial < n.attr.Serial
 }
 
 // overlay corrects a's size and time by what this client has written and the service may not know.
