@@ -425,8 +425,9 @@ func (f *File) closeTelling(ctx context.Context) error {
 }
 
 // endHandle gives the handle of a file up that is marked as closed: nobody replaces it any more.
-// What could not be synced of a volume is kept here and will be sent again, so no other client may
-// write: its handle stays until the session ends.
+// That of a dead one is there, too, unless it went with its session: the service knows. What could
+// not be synced of a volume is kept here and will be sent again, so no other client may write: its
+// handle stays until the session ends.
 func (f *File) endHandle(ctx context.Context, dead bool, unsynced error) {
 	n, g := f.node, f.grant.Load()
 	defer func() { // until then a claim finds the handle here, from then on in the queue
@@ -445,6 +446,9 @@ func (f *File) endHandle(ctx context.Context, dead bool, unsynced error) {
 		n.content.local--
 	}
 	n.mu.Unlock()
+	if dead {
+		dead = f.fixed || g.session != f.fs.sess.Load().id
+	}
 	if g.handle == 0 || dead || errs.KindOf(unsynced).Passing() {
 		f.fs.unref(n)
 		return
