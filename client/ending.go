@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"crypto/rand"
 	"slices"
 	"sync"
 	"time"
@@ -463,22 +462,9 @@ func (n *inode) closedLocked(it *item) (o cache.Outcome) {
 // opening is taken back.
 func (fs *FS) openIn(ctx context.Context, s *session,
 	get func(context.Context, meta.Caller) (meta.Handle, error)) (meta.Handle, error) {
-	if n := fs.endings.count(); n >= endingsMax {
-		return meta.Handle{}, errs.Newf(errs.Again, "client.Open", "",
-			"%d files wait to be closed at the metadata service", n)
-	}
-	c := meta.Caller{Session: s.id, Leases: true}
-	for meta.HandleOf(c.ReqID) == 0 {
-		rand.Read(c.ReqID[:])
-	}
-	life := fs.leases.lives()
-	h, err := get(ctx, c)
-	if err == nil && fs.leases.lives() != life {
-		// The service was restarted meanwhile, and open files were claimed without this one.
-		err = errs.Newf(errs.MaybeDone, "client.Open", "", "the service was restarted")
-	}
-	if err != nil && !refusal(errs.KindOf(err)) {
-		fs.endings.put(ending{caller: c, handle: meta.HandleOf(c.ReqID)})
+	h, undo, err := fs.openOnce(ctx, s, newRequest(), get)
+	if undo != nil {
+		fs.endings.put(*undo)
 	}
 	return h, err
 }

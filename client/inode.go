@@ -207,8 +207,8 @@ func (n *inode) hearLocked(a *meta.Attr) {
 	}
 }
 
-// overtakenLocked tells whether an answer is older than what was heard of last: the data has another
-// version since, or a later lease came with attributes that were read later.
+// overtakenLocked tells whether an answer is older than what was heard of last: the data has had
+// another version since, or a later lease came with attributes that were read later.
 func (n *inode) overtakenLocked(a *meta.Attr) bool {
 	return a.DataVersion < n.attr.DataVersion || a.Serial != 0 && a.Serial < n.attr.Serial
 }

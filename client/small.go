@@ -388,7 +388,7 @@ func (f *File) writeSmall(ctx context.Context, dir direction, from, end int64,
 	put func(data []byte)) (done bool, err error) {
 	n, fs := f.node, f.fs
 	for n.small.Load() {
-		if _, err := f.live(); err != nil {
+		if err := f.present(); err != nil {
 			return true, err
 		}
 		if end > meta.SmallMax {
@@ -421,7 +421,7 @@ func (f *File) appendSmall(ctx context.Context, dir direction, p []byte) (
 	off int64, done bool, err error) {
 	n, fs := f.node, f.fs
 	for n.small.Load() {
-		if _, err := f.live(); err != nil {
+		if err := f.present(); err != nil {
 			return 0, true, err
 		}
 		if err := f.roomAtEnd(ctx, int64(len(p))); err != nil {
