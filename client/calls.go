@@ -229,7 +229,7 @@ func (fs *FS) plain(ino meta.Ino, name string) bool {
 	if len(name) <= len(securityPrefix) || name[:len(securityPrefix)] != securityPrefix {
 		return false
 	}
-	a, ok := fs.cache.Rights(ino)
+	a, ok := fs.cache.Attr(ino) // exactly: the client itself may have set one since
 	return ok && !a.Xattrs
 }
 

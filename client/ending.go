@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"crypto/rand"
 	"slices"
 	"sync"
 	"time"
@@ -437,8 +436,8 @@ func (it *item) end(fs *FS, k errs.Kind) (gone bool) {
 
 // closedLocked notes that the service has closed the last handle that could write, with what was
 // written under the lease. It returns what the service knows of a small file now: the lease is one
-// for reading from then on. Of other files it has set the time of change, and of programs that run
-// with the rights of their owner it has changed the mode.
+// for reading from then on. Of other files it has set the time of change. What else there is to
+// know the cache knows, or nobody does: not all that this client does is heard of here.
 func (n *inode) closedLocked(it *item) (o cache.Outcome) {
 	w := &it.closing.Change
 	n.toldLocked(w)
@@ -453,9 +452,8 @@ func (n *inode) closedLocked(it *item) (o cache.Outcome) {
 	n.attr.DataVersion, n.attr.Writers = n.attr.DataVersion+1, false
 	n.attr.Size, n.attr.TruncSeq = w.Size, w.TruncSeq
 	n.attr.Mtime, n.attr.Ctime = w.Mtime, max(n.attr.Ctime, w.Mtime)
-	if privileged := n.attr.Mode&0o6000 != 0; w.Whole && n.writers == 0 && !n.dirty && !privileged {
-		a := n.attr
-		o.Made, o.Data = &a, w.Data
+	if w.Whole && n.writers == 0 && !n.dirty {
+		o.Told = &cache.Told{Ino: n.ino, Size: w.Size, TruncSeq: w.TruncSeq, Mtime: w.Mtime, Data: w.Data}
 	}
 	return o
 }
@@ -464,22 +462,9 @@ func (n *inode) closedLocked(it *item) (o cache.Outcome) {
 // opening is taken back.
 func (fs *FS) openIn(ctx context.Context, s *session,
 	get func(context.Context, meta.Caller) (meta.Handle, error)) (meta.Handle, error) {
-	if n := fs.endings.count(); n >= endingsMax {
-		return meta.Handle{}, errs.Newf(errs.Again, "client.Open", "",
-			"%d files wait to be closed at the metadata service", n)
-	}
-	c := meta.Caller{Session: s.id, Leases: true}
-	for meta.HandleOf(c.ReqID) == 0 {
-		rand.Read(c.ReqID[:])
-	}
-	life := fs.leases.lives()
-	h, err := get(ctx, c)
-	if err == nil && fs.leases.lives() != life {
-		// The service was restarted meanwhile, and open files were claimed without this one.
-		err = errs.Newf(errs.MaybeDone, "client.Open", "", "the service was restarted")
-	}
-	if err != nil && !refusal(errs.KindOf(err)) {
-		fs.endings.put(ending{caller: c, handle: meta.HandleOf(c.ReqID)})
+	h, undo, err := fs.openOnce(ctx, s, newRequest(), get)
+	if undo != nil {
+		fs.endings.put(*undo)
 	}
 	return h, err
 }

@@ -79,7 +79,8 @@ func (fs *FS) OpenIno(ctx context.Context, cred meta.Cred, ino meta.Ino, flags m
 		change.End(outcome(err, &h.Attr))
 		return h, err
 	}
-	return fs.open(ctx, cred, flags, open)
+	o := opening{fs: fs, cred: cred, flags: flags, get: open}
+	return o.open(ctx)
 }
 
 // CreateIno makes and opens a regular file. Without meta.OpenExclusive an existing one is opened.
@@ -100,11 +101,8 @@ func (fs *FS) CreateIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name 
 		change.End(o)
 		return h, err
 	}
-	if flags&meta.OpenTruncate != 0 {
-		fs.cutting.Add(1)
-		defer fs.cutting.Add(-1)
-	}
-	return fs.open(ctx, cred, flags, create)
+	o := opening{fs: fs, cred: cred, flags: flags, get: create, makes: true}
+	return o.open(ctx)
 }
 
 // newborn tells whether a file that Create has opened can only be one that it has made: nobody has
@@ -112,59 +110,6 @@ func (fs *FS) CreateIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name 
 func newborn(a *meta.Attr) bool {
 	return a.Size == 0 && a.DataVersion == 0 && a.TruncSeq == 0 && a.Nlink == 1 &&
 		a.Atime == a.Ctime && a.Mtime == a.Ctime
-}
-
-// openTries is how often a file is opened anew because the service was restarted meanwhile.
-const openTries = 5
-
-// open gets a handle, once more if the session turns out to be lost, and makes a File of it. Where
-// the service was restarted just behind the answer, what was opened is opened again: an exclusive
-// Create must not meet the file that it has made.
-func (fs *FS) open(ctx context.Context, cred meta.Cred, flags meta.OpenFlags,
-	get func(context.Context, meta.Caller) (meta.Handle, error)) (*File, error) {
-	for try := 1; ; try++ {
-		s, t := fs.sess.Load(), fs.cache.Begin()
-		h, err := fs.openIn(ctx, s, func(ctx context.Context, c meta.Caller) (meta.Handle, error) {
-			c.Cred = cred
-			return get(ctx, c)
-		})
-		if err == nil {
-			return fs.newFile(ctx, s, t, &h, cred, flags)
-		}
-		if ino := h.Attr.Ino; ino != 0 {
-			get = func(ctx context.Context, c meta.Caller) (meta.Handle, error) {
-				c.Cred = meta.Cred{} // whoever has made it may use it, whatever its mode says
-				return fs.svc.Open(ctx, c, ino, flags&access)
-			}
-		}
-		again := errs.KindOf(err) == errs.MaybeDone || fs.madeRoom(ctx, err) ||
-			fs.checkSession(ctx, s, err)
-		if !again || try == openTries {
-			return nil, errs.Wrap("client.Open", "", err)
-		}
-	}
-}
-
-func (fs *FS) newFile(ctx context.Context, s *session, t cache.Token, h *meta.Handle,
-	cred meta.Cred, flags meta.OpenFlags) (*File, error) {
-	n, err := fs.node(&h.Attr)
-	if err != nil {
-		_ = fs.svc.Close(ctx, meta.Caller{Session: s.id}, meta.Closing{Handle: h.ID})
-		return nil, err
-	}
-	f := fs.addFile(n, newGrant(s.id, h), cred, flags)
-	if h.Hints != (How{}) {
-		f.SetHow(h.Hints)
-	}
-	if flags&meta.OpenTruncate != 0 {
-		n.cut(&h.Attr)
-	}
-	n.accept(fs, t, &h.Attr, meta.SmallData{Bytes: h.Data}, byOpen)
-	n.allow(h)
-	if flags&meta.OpenWrite == 0 {
-		fs.cache.PutData(t, &h.Attr, h.Data)
-	}
-	return f, nil
 }
 
 // addFile makes a File. The reference to n becomes its own.
@@ -425,8 +370,9 @@ func (f *File) closeTelling(ctx context.Context) error {
 }
 
 // endHandle gives the handle of a file up that is marked as closed: nobody replaces it any more.
-// What could not be synced of a volume is kept here and will be sent again, so no other client may
-// write: its handle stays until the session ends.
+// That of a dead one is there, too, unless it went with its session: the service knows. What could
+// not be synced of a volume is kept here and will be sent again, so no other client may write: its
+// handle stays until the session ends.
 func (f *File) endHandle(ctx context.Context, dead bool, unsynced error) {
 	n, g := f.node, f.grant.Load()
 	defer func() { // until then a claim finds the handle here, from then on in the queue
@@ -445,6 +391,9 @@ func (f *File) endHandle(ctx context.Context, dead bool, unsynced error) {
 		n.content.local--
 	}
 	n.mu.Unlock()
+	if dead {
+		dead = f.fixed || g.session != f.fs.sess.Load().id
+	}
 	if g.handle == 0 || dead || errs.KindOf(unsynced).Passing() {
 		f.fs.unref(n)
 		return

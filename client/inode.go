@@ -109,11 +109,13 @@ func (n *inode) learnLocked(a *meta.Attr) {
 			n.cutLocked(a)
 		}
 	case a.TruncSeq == n.truncSeq:
-		n.size = max(n.size, a.Size)
+		n.grewLocked(a)
 	default:
 		return // an answer that was overtaken
 	}
-	n.attr, n.recalled = *a, false
+	if !n.overtakenLocked(a) {
+		n.attr, n.recalled = *a, false
+	}
 	if !a.Small {
 		n.small.Store(false)
 	}
@@ -123,15 +125,38 @@ func (n *inode) learnLocked(a *meta.Attr) {
 }
 
 // keepsLocked tells whether the file has small data that was not told: the sequence may have been
-// raised to fence this client off, and nobody has changed anything. accept decides on that.
+// raised to fence a writer off, maybe this client itself as it was before, and nobody has changed
+// anything. accept decides on that, or the answer to a truncation of this client (cut). Until then
+// the data is told under the sequence that it has followed, so that the service decides, too.
 func (n *inode) keepsLocked(a *meta.Attr) bool {
 	return a.Small && n.content.known && (n.dirty || n.taken)
+}
+
+// behindLocked tells whether there was a truncation that small data has not followed.
+func (n *inode) behindLocked(seq uint64) bool {
+	return n.small.Load() && n.content.known && n.content.seq < seq
+}
+
+// mayBeCut tells whether an answer knows of a truncation that what was not told has not followed.
+// One that only fences a writer off leaves the version of the data alone.
+func (n *inode) mayBeCut(a *meta.Attr) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.dirty && n.behindLocked(a.TruncSeq) && a.DataVersion != n.content.version
+}
+
+// grewLocked takes over the length from an answer that knows of the same truncations, unless what
+// is here is still that of before.
+func (n *inode) grewLocked(a *meta.Attr) {
+	if !n.behindLocked(a.TruncSeq) {
+		n.size = max(n.size, a.Size)
+	}
 }
 
 // followLocked follows a truncation that came while there was something to tell: that was told
 // before, or is gone.
 func (n *inode) followLocked() {
-	if n.small.Load() && !n.dirty && !n.taken && n.content.known && n.content.seq < n.truncSeq {
+	if !n.dirty && !n.taken && n.behindLocked(n.truncSeq) {
 		n.content.data, n.content.known, n.content.seq = nil, false, n.truncSeq
 		n.size, n.growth.to = n.attr.Size, 0
 		n.gaps = gaps{}
@@ -175,9 +200,17 @@ func (n *inode) hear(a *meta.Attr) {
 
 func (n *inode) hearLocked(a *meta.Attr) {
 	if a.TruncSeq == n.truncSeq {
-		n.attr = *a
-		n.size = max(n.size, a.Size)
+		n.grewLocked(a)
+		if !n.overtakenLocked(a) {
+			n.attr = *a
+		}
 	}
+}
+
+// overtakenLocked tells whether an answer is older than what was heard of last: the data has had
+// another version since, or a later lease came with attributes that were read later.
+func (n *inode) overtakenLocked(a *meta.Attr) bool {
+	return a.DataVersion < n.attr.DataVersion || a.Serial != 0 && a.Serial < n.attr.Serial
 }
 
 // overlay corrects a's size and time by what this client has written and the service may not know.

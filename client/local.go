@@ -151,6 +151,17 @@ func (n *inode) removed() bool {
 	return n.content.gone
 }
 
+// present tells whether a handle can be written through.
+func (f *File) present() error {
+	if _, err := f.live(); err != nil {
+		return err
+	}
+	if f.node.removed() {
+		return errs.Newf(errs.Stale, "client.File", "", "the file was removed")
+	}
+	return nil
+}
+
 func (n *inode) remove() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

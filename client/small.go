@@ -176,6 +176,9 @@ func (n *inode) accept(fs *FS, t cache.Token, a *meta.Attr, data meta.SmallData,
 		return // a lease without the data is of no use
 	}
 	if keep {
+		if n.behindLocked(a.TruncSeq) && !same {
+			return // a truncation of this client itself, whose answer is on its way: see cut
+		}
 		n.content.seq = max(n.content.seq, a.TruncSeq)
 		n.content.version = max(n.content.version, a.DataVersion)
 		return
@@ -252,7 +255,7 @@ func (fs *FS) ownTelling(ctx context.Context, n *inode) error {
 		a, data, err := fs.askSmall(ctx, n)
 		switch errs.KindOf(err) {
 		case errs.OK:
-			if a.TruncSeq > n.sequence() && fs.cutting.Load() > 0 {
+			if n.mayBeCut(&a) && fs.cutting.Load() > 0 {
 				continue // a truncation of this client may be the reason, which knows soon
 			}
 			n.accept(fs, t, &a, data, byTeller)
@@ -385,7 +388,7 @@ func (f *File) writeSmall(ctx context.Context, dir direction, from, end int64,
 	put func(data []byte)) (done bool, err error) {
 	n, fs := f.node, f.fs
 	for n.small.Load() {
-		if _, err := f.live(); err != nil {
+		if err := f.present(); err != nil {
 			return true, err
 		}
 		if end > meta.SmallMax {
@@ -418,7 +421,7 @@ func (f *File) appendSmall(ctx context.Context, dir direction, p []byte) (
 	off int64, done bool, err error) {
 	n, fs := f.node, f.fs
 	for n.small.Load() {
-		if _, err := f.live(); err != nil {
+		if err := f.present(); err != nil {
 			return 0, true, err
 		}
 		if err := f.roomAtEnd(ctx, int64(len(p))); err != nil {

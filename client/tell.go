@@ -13,10 +13,13 @@ import (
 // the data the service has.
 
 // takeDirtyLocked claims what was not told yet; whoever fails to tell it gives it back. A small
-// file is told whole.
+// file is told whole, under the truncations that its data has followed.
 func (n *inode) takeDirtyLocked() (w meta.Change, dirty bool) {
 	w = meta.Change{Ino: n.ino, Size: n.size, TruncSeq: n.truncSeq, Mtime: n.mtime,
 		Holes: !n.small.Load() && n.gaps.untold()}
+	if n.small.Load() && n.content.known {
+		w.TruncSeq = n.content.seq
+	}
 	if n.small.Load() && n.dirty {
 		w.Whole, w.Epoch, w.Data = true, n.lease.epoch, n.content.share()
 		w.Size = int64(len(w.Data))
@@ -116,7 +119,9 @@ func (fs *FS) tellOnce(ctx context.Context, n *inode, sync bool) error {
 	n.mu.Lock()
 	before := n.attr
 	n.toldLocked(&w)
-	n.content.version = a.DataVersion
+	if a.TruncSeq == w.TruncSeq { // otherwise it may be the version of what a truncation has left
+		n.content.version = max(n.content.version, a.DataVersion)
+	}
 	n.hearLocked(&a)
 	n.overlayLocked(&a)
 	n.mu.Unlock()

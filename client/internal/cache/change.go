@@ -69,10 +69,18 @@ type Outcome struct {
 	// Attrs are attributes as the answer has them, with their leases.
 	Attrs []*meta.Attr
 
-	// Made are attributes that the client knows without having been told: they count only where it
-	// had a lease before. Data belongs to them, if it is not nil.
-	Made *meta.Attr
-	Data []byte
+	// Told is what the client has told the service, which answers without attributes.
+	Told *Told
+}
+
+// Told is what the last writer of a small file tells with its closing. What else the attributes say
+// stays as it was: so it counts only where they were known, and none but these have changed.
+type Told struct {
+	Ino      meta.Ino
+	Size     int64
+	TruncSeq uint64
+	Mtime    int64
+	Data     []byte // becomes the cache's
 }
 
 // Named is what a name stands for: nothing where Ino is 0. Cookie may be 0: not known.
@@ -104,11 +112,8 @@ func (x *Change) End(o Outcome) {
 	for _, a := range o.Attrs {
 		x.attrLocked(a, a.Lease != meta.LeaseNone)
 	}
-	if o.Made != nil {
-		if n := x.attrLocked(o.Made, c.nodes[o.Made.Ino] != nil); n != nil && o.Data != nil {
-			n.setData(o.Data)
-			c.weighLocked(n)
-		}
+	if o.Told != nil {
+		x.toldLocked(o.Told)
 	}
 }
 
@@ -143,6 +148,29 @@ func (x *Change) nameLocked(p *part, o *Outcome) {
 	}
 	d.drop(p.name)
 	d.unsure()
+}
+
+// toldLocked brings the attributes of an inode of this change up to what the service has made of
+// what it was told. It takes rights from programs that run with those of their owner, and leaves a
+// time alone that is later than the one it is told, unless it is in the future: then nothing is
+// known.
+func (x *Change) toldLocked(w *Told) {
+	for i := range x.parts {
+		p := &x.parts[i]
+		if p.subject != (subject{ino: w.Ino, what: attributes}) || !p.exact || p.at == 0 ||
+			x.c.nodes[p.ino] != p.node {
+			continue
+		}
+		a := p.node.attr
+		if !a.Small || a.TruncSeq != w.TruncSeq || a.Mtime > w.Mtime || a.Mode&0o6000 != 0 {
+			continue
+		}
+		a.Size, a.Mtime, a.Ctime = w.Size, w.Mtime, max(a.Ctime, w.Mtime)
+		a.DataVersion, a.Writers = a.DataVersion+1, false
+		p.node.set(&a)
+		p.node.setData(w.Data)
+		x.c.weighLocked(p.node)
+	}
 }
 
 // attrLocked takes in attributes of an inode of this change, or of one that it has made.

@@ -329,7 +329,21 @@ func (s *sim) remove(u *user) {
 	})
 }
 
-// write changes a file: its attributes come with the answer, or the client makes them up itself.
+// mark changes an attribute of a file, of which the answer says nothing.
+func (s *sim) mark(u *user) {
+	ino := s.inodes[s.dir()].names[s.name()]
+	if ino == 0 {
+		return
+	}
+	x := u.c.Change().Inode(ino)
+	s.in(60, func() {
+		s.change(u, []meta.Ino{ino}, func() { s.inodes[ino].attr.Ctime = s.now }, func() {
+			x.End(Outcome{})
+		})
+	})
+}
+
+// write changes a file: its attributes come with the answer, or the client knows what it has told.
 func (s *sim) write(u *user) {
 	ino := s.inodes[s.dir()].names[s.name()]
 	if ino == 0 {
@@ -342,7 +356,7 @@ func (s *sim) write(u *user) {
 		s.change(u, []meta.Ino{ino}, func() {
 			f := s.inodes[ino]
 			f.attr.DataVersion++
-			f.attr.Mtime = s.now
+			f.attr.Mtime, f.attr.Ctime = s.now, s.now
 			f.data = fmt.Append(nil, "data ", s.now)
 			f.attr.Size = int64(len(f.data))
 			a, data = f.attr, f.data
@@ -353,7 +367,7 @@ func (s *sim) write(u *user) {
 			if a.Serial != 0 {
 				x.End(Outcome{Attrs: []*meta.Attr{&a}})
 			} else {
-				x.End(Outcome{Made: &a, Data: data})
+				x.End(Outcome{Told: &Told{Ino: ino, Size: a.Size, Mtime: a.Mtime, Data: data}})
 			}
 		})
 	})
@@ -409,7 +423,8 @@ func (s *sim) checkPage(u *user, dir meta.Ino, plus bool) {
 func (s *sim) checkFile(u *user, ino meta.Ino, f *thing) {
 	if a, ok := u.c.Attr(ino); ok {
 		s.answers++
-		if a.Mtime != f.attr.Mtime || a.Size != f.attr.Size || a.DataVersion != f.attr.DataVersion {
+		if a.Mtime != f.attr.Mtime || a.Size != f.attr.Size || a.DataVersion != f.attr.DataVersion ||
+			f.attr.Type == meta.Regular && a.Ctime != f.attr.Ctime {
 			s.t.Fatalf("at %d client %d takes %d for %+v, it is %+v", s.now, u.id, ino, a, f.attr)
 		}
 	}
@@ -446,7 +461,7 @@ func TestModel(t *testing.T) {
 		var step func()
 		step = func() {
 			u := s.user()
-			switch s.rng.IntN(10) {
+			switch s.rng.IntN(11) {
 			case 0, 1, 2:
 				s.find(u)
 			case 3:
@@ -458,6 +473,8 @@ func TestModel(t *testing.T) {
 			case 7, 8:
 				s.write(u)
 			case 9:
+				s.mark(u)
+			case 10:
 				dir, tok := s.dir(), u.c.Begin()
 				s.in(60, func() {
 					a := s.attr(u, dir)

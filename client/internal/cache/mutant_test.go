@@ -15,7 +15,7 @@ func TestMutantsAreFound(t *testing.T) {
 		Control: []string{"CACHE_SEEDS=20"},
 		Cases: []mutanttest.Case{
 			model("keepRecalled"), model("takeRecalled"), model("noTime"), model("takeBusy"),
-			model("answerBusy"), model("keepExact"), model("anyOrder"),
+			model("answerBusy"), model("keepExact"), model("anyOrder"), model("toldUnknown"),
 			{Mutant: "youngLease", Tests: "TestPageOfAnOlderLease"},
 		},
 	}.Run(t)
