@@ -93,6 +93,20 @@ func (q *endings) take() []ending {
 	return list
 }
 
+// ended takes out what is not at the service any more, before all that was taken is given back: a
+// service that is restarted meanwhile must not hear of it again.
+func (q *endings) ended(items []item) {
+	gone := make(map[uint64]bool, len(items)) // numbers of handles are random
+	for i := range items {
+		if items[i].gone {
+			gone[items[i].handle] = true
+		}
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.busy = slices.DeleteFunc(q.busy, func(e ending) bool { return e.node != nil && gone[e.handle] })
+}
+
 func (q *endings) count() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -366,6 +380,7 @@ func (b *batch) close(ctx context.Context) (left []ending) {
 			b.refused = b.refused || k != errs.Fenced
 		}
 	}
+	b.fs.endings.ended(b.items)
 	for i := range b.items {
 		b.leaves(&b.items[i])
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -166,4 +167,57 @@ func stormOne(ctx context.Context, fs *FS, w int, stop time.Time) {
 		_ = f.Close(short)
 		cancel()
 	}
+}
+
+// halting is a service that dies when it is asked to close handles for the second time: the answer
+// never comes.
+type halting struct {
+	meta.Service
+	calls   atomic.Int32
+	halted  chan struct{}
+	restart chan struct{}
+}
+
+func (h *halting) CloseMany(ctx context.Context, c meta.Caller, list []meta.Closing) (
+	[]errs.Kind, error) {
+	if h.calls.Add(1) == 2 {
+		close(h.halted)
+		<-h.restart
+	}
+	return h.Service.CloseMany(ctx, c, list)
+}
+
+// TestClosedHandlesAreNotClaimed: a service that is restarted while many handles are being closed
+// does not hear of those that were closed before it ended: nobody would ever close them again.
+func TestClosedHandlesAreNotClaimed(t *testing.T) {
+	ctx := context.Background()
+	c := newCluster(t, 1, store.Options{})
+	svc := &halting{Service: c.service(), halted: make(chan struct{}), restart: make(chan struct{})}
+	fs, err := New(svc, c, Options{Cred: &meta.Cred{UID: 1000, GID: 1000}, Cache: -1})
+	must(t, err)
+	defer func() { must(t, fs.Close()) }()
+	touch(t, fs, "/f")
+	fs.flushEndings(ctx)
+	a, err := fs.Stat(ctx, "/f")
+	must(t, err)
+	const more = 10
+	for range batchMax + more {
+		f, err := fs.OpenIno(ctx, *fs.opts.Cred, a.Ino, meta.OpenRead)
+		must(t, err)
+		fs.endings.mu.Lock() // all of them are closed in one round
+		fs.endings.list = append(fs.endings.list, f.ending(f.grant.Load().session, f.grant.Load().handle))
+		fs.endings.mu.Unlock()
+		fs.mu.Lock()
+		delete(fs.files, f)
+		fs.mu.Unlock()
+	}
+	svc.calls.Store(0)
+	done := make(chan struct{})
+	go func() { defer close(done); fs.flushEndings(ctx) }()
+	<-svc.halted
+	if n := len(fs.claimed(fs.sess.Load())); n != more {
+		t.Errorf("%d handles are claimed, %d are open", n, more)
+	}
+	close(svc.restart)
+	<-done
 }
