@@ -197,11 +197,9 @@ func (fs *FS) closeRound(ctx context.Context) (some bool) {
 			continue
 		}
 		if fs.tellsFirst(&all[0]) {
-			if err := fs.commit(ctx, all[0].node, false); err != nil {
-				fs.opts.Logger.Debug("what was written could not be told", "ino", all[0].node.ino, "err", err)
-				left, all = append(left, all[0]), all[1:]
-				continue
-			}
+			fs.flushing.put(all[0].node) // it may have to wait for other clients, and others for this
+			left, all = append(left, all[0]), all[1:]
+			continue
 		}
 		b := batch{fs: fs, caller: all[0].caller}
 		for len(all) > 0 && b.add(&all[0]) {

@@ -123,13 +123,17 @@ const openTries = 5
 func (fs *FS) open(ctx context.Context, cred meta.Cred, flags meta.OpenFlags,
 	get func(context.Context, meta.Caller) (meta.Handle, error)) (*File, error) {
 	for try := 1; ; try++ {
-		s, t := fs.sess.Load(), fs.cache.Begin()
+		s, t, life := fs.sess.Load(), fs.cache.Begin(), fs.leases.lives()
 		h, err := fs.openIn(ctx, s, func(ctx context.Context, c meta.Caller) (meta.Handle, error) {
 			c.Cred = cred
 			return get(ctx, c)
 		})
 		if err == nil {
-			return fs.newFile(ctx, s, t, &h, cred, flags)
+			f, err := fs.newFile(ctx, s, t, &h, cred, flags)
+			if err == nil && fs.leases.lives() != life {
+				f.claimLate(ctx)
+			}
+			return f, err
 		}
 		if ino := h.Attr.Ino; ino != 0 {
 			get = func(ctx context.Context, c meta.Caller) (meta.Handle, error) {
@@ -165,6 +169,20 @@ func (fs *FS) newFile(ctx context.Context, s *session, t cache.Token, h *meta.Ha
 		fs.cache.PutData(t, &h.Attr, h.Data)
 	}
 	return f, nil
+}
+
+// claimLate is for a file that was opened when the service was restarted: open files may have been
+// claimed just before this one was there. If so it is opened again.
+func (f *File) claimLate(ctx context.Context) {
+	if claims := f.fs.leases.claiming(); claims != nil {
+		select {
+		case <-claims:
+		case <-ctx.Done():
+		}
+	}
+	if err := f.fs.renew(ctx, []*File{f}); err != nil {
+		f.fs.opts.Logger.Warn("a file may not be open at the service", "ino", f.node.ino, "err", err)
+	}
 }
 
 // addFile makes a File. The reference to n becomes its own.
