@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -220,4 +221,48 @@ func TestClosedHandlesAreNotClaimed(t *testing.T) {
 	}
 	close(svc.restart)
 	<-done
+}
+
+// TestOneFileHoldsUpNoOtherClosing: a file cannot be closed because somebody has just begun to open
+// it, for long. Others are closed at once.
+func TestOneFileHoldsUpNoOtherClosing(t *testing.T) {
+	ctx := context.Background()
+	c := newCluster(t, 1, store.Options{})
+	fs := c.client(Options{})
+	busy, free := createSmall(t, fs, "busy", 1), createSmall(t, fs, "free", 1)
+	must(t, busy.node.coming.take(ctx))
+	must(t, busy.Close(ctx))
+	time.Sleep(1400 * time.Millisecond) // pauses have become long
+	start := time.Now()
+	must(t, free.Close(ctx))
+	for fs.endings.count() > 1 {
+		if d := time.Since(start); d > 900*time.Millisecond {
+			t.Fatalf("a file is not closed after %v", d)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	busy.node.coming.giveBack()
+	for end := time.Now().Add(time.Minute); fs.endings.count() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the other one is never closed")
+		}
+	}
+}
+
+// TestOpenWaitsForClosings: where too many handles wait to be closed a program that opens a file
+// waits, and does not fail.
+func TestOpenWaitsForClosings(t *testing.T) {
+	ctx := context.Background()
+	c := newCluster(t, 1, store.Options{})
+	fs := c.client(Options{})
+	touch(t, fs, "/f")
+	fs.flushEndings(ctx)
+	fs.endings.mu.Lock()
+	for i := range endingsMax {
+		fs.endings.list = append(fs.endings.list, ending{caller: fs.trusted(), handle: uint64(i + 1)})
+	}
+	fs.endings.mu.Unlock()
+	f, err := fs.OpenFile(ctx, "/f", os.O_RDWR, 0)
+	must(t, err)
+	must(t, f.Close(ctx))
 }

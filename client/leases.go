@@ -289,12 +289,12 @@ func (fs *FS) recalled(s *session, r meta.Recall) {
 // safe, whatever becomes of a small file that is to be moved out: it may stay small.
 func (fs *FS) giveUp(ctx context.Context, s *session, n *inode, out bool) error {
 	err := fs.announceAll(ctx, n)
-	w := fs.writer(n.ino)
-	if w == nil { // handles that wait to be closed tell what was written when they are
-		fs.flushEndings(ctx)
-	}
 	if n.state() == leaseNone { // nothing was written under it; who asks for another may wait for it
 		return err
+	}
+	w := fs.writer(n.ino)
+	if w == nil { // a closing tells what was written, and that nobody writes any more
+		fs.flushEndingsOf(ctx, n)
 	}
 	if werr := n.telling.take(ctx); werr != nil {
 		return werr

@@ -127,3 +127,29 @@ func TestHalfMovedFileIsCut(t *testing.T) {
 	must(t, w.Close(ctx))
 	must(t, f.Close(ctx))
 }
+
+// TestRecallDoesNotWaitForOtherClosings: a client has closed a file that it has written, and closes
+// others for a long time, as when it has to wait for another client. Who looks at the file does not
+// wait for that.
+func TestRecallDoesNotWaitForOtherClosings(t *testing.T) {
+	const lease = 4 * time.Second
+	ctx := context.Background()
+	c := newCluster(t, 1, store.Options{LeaseTime: lease})
+	fs, other := c.client(Options{}), c.client(Options{})
+	listened(t, fs)
+	f := createSmall(t, fs, "f", 1)
+	write(t, f, []byte("content"), 0)
+	must(t, fs.endings.round.take(ctx))
+	must(t, f.Close(ctx))
+	start := time.Now()
+	r, err := other.Open(ctx, "/f")
+	must(t, err)
+	if got := contents(t, r); string(got) != "content" {
+		t.Errorf("the file has %q", got)
+	}
+	if d := time.Since(start); d > lease/2 {
+		t.Errorf("it took %v, a lease is %v", d, lease)
+	}
+	fs.endings.round.giveBack()
+	must(t, r.Close(ctx))
+}
