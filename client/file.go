@@ -234,7 +234,10 @@ func (f *File) reopen(ctx context.Context, s *session, old *grant) error {
 	t := f.fs.cache.Begin()
 	h, err := f.openAgain(ctx, s)
 	if err != nil {
-		if !errs.KindOf(err).Passing() && errs.KindOf(err) != errs.MaybeDone {
+		switch k := errs.KindOf(err); {
+		case k.Passing() || k == errs.MaybeDone:
+		case k == errs.Stale: // that session is lost, too: there will be another one
+		default:
 			f.die(old, err)
 		}
 		return err
