@@ -2,8 +2,6 @@ package client
 
 import (
 	"context"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/sluice-storage/sluice/client/internal/cache"
@@ -36,94 +34,6 @@ const (
 	batchBytes = 256 << 10
 )
 
-// ending is a handle that nobody needs.
-type ending struct {
-	caller meta.Caller // with the opening's request id where nobody knows whether it was done
-	handle uint64
-	flags  meta.OpenFlags
-	uid    uint32
-	node   *inode // with a reference; nil where nobody knows whether it was opened
-}
-
-// endings is the queue. Made by newEndings.
-type endings struct {
-	token chan struct{} // one token: there is something in it
-	round turn          // held while handles are being closed
-
-	mu   sync.Mutex
-	list []ending
-	busy []ending // those that are being closed
-}
-
-func newEndings() endings {
-	return endings{token: make(chan struct{}, 1), round: newTurn()}
-}
-
-func (q *endings) put(e ending) {
-	q.mu.Lock()
-	q.list = append(q.list, e)
-	q.mu.Unlock()
-	q.wake()
-}
-
-func (q *endings) wake() {
-	select {
-	case q.token <- struct{}{}:
-	default:
-	}
-}
-
-// giveBack returns what is left of all that was taken.
-func (q *endings) giveBack(left []ending) {
-	q.mu.Lock()
-	q.list, q.busy = append(left, q.list...), nil
-	q.mu.Unlock()
-	if len(left) > 0 {
-		q.wake()
-	}
-}
-
-// take takes all. Somebody must give back what is left.
-func (q *endings) take() []ending {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	list := q.list
-	q.list, q.busy = nil, slices.Clone(list)
-	return list
-}
-
-func (q *endings) count() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.list) + len(q.busy)
-}
-
-// all lists the queue, with what is being closed.
-func (q *endings) all() []ending {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return slices.Concat(q.busy, q.list)
-}
-
-// waits tells whether a handle of a file that may write waits to be closed.
-func (q *endings) waits(n *inode) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return slices.ContainsFunc(q.list, func(e ending) bool {
-		return e.node == n && e.flags&meta.OpenWrite != 0
-	})
-}
-
-// has tells whether a handle of a file that may write, and is of the session, is in the queue.
-func (q *endings) has(n *inode, session uint64) bool {
-	for _, e := range q.all() {
-		if e.node == n && e.flags&meta.OpenWrite != 0 && e.caller.Session == session {
-			return true
-		}
-	}
-	return false
-}
-
 // closeEndings works through the queue until the FS is closed, which does the rest by itself.
 func (fs *FS) closeEndings() {
 	ctx := metaremote.InBackground(fs.life)
@@ -136,13 +46,15 @@ func (fs *FS) closeEndings() {
 		if !wait.Sleep(fs.life, gatherTime) || fs.endings.round.take(fs.life) != nil {
 			return
 		}
-		left := fs.closeRound(ctx)
+		r := fs.closeRound(ctx, nil)
 		fs.endings.round.giveBack()
-		if !left {
+		if r.some || !r.left {
 			pause = pauseFirst
+		}
+		if !r.left {
 			continue
 		}
-		if !wait.Sleep(fs.life, pause) {
+		if !fs.endings.rest(fs.life, pause, r.refused) {
 			return
 		}
 		pause = min(2*pause, endPauseMax)
@@ -155,7 +67,21 @@ func (fs *FS) flushEndings(ctx context.Context) {
 		return
 	}
 	defer fs.endings.round.giveBack()
-	fs.closeRound(ctx)
+	if r := fs.closeRound(ctx, nil); r.left {
+		fs.endings.wake()
+	}
+}
+
+// flushEndingsOf closes what is in the queue of one file, unless somebody is just closing some: who
+// does may wait for what others wait for.
+func (fs *FS) flushEndingsOf(ctx context.Context, n *inode) {
+	if !fs.endings.waits(n) || n.unowned() || !fs.endings.round.try() {
+		return
+	}
+	defer fs.endings.round.giveBack()
+	if r := fs.closeRound(ctx, n); r.left {
+		fs.endings.wake()
+	}
 }
 
 // FinishCloses returns when the service knows of the handles of a file that were closed, unless the
@@ -167,39 +93,48 @@ func (fs *FS) FinishCloses(ctx context.Context, ino meta.Ino) {
 	}
 }
 
-// closeRound tries to close everything in the queue, and tells whether something is left. Whoever
+// closed is the outcome of a round.
+type closed struct {
+	some    bool // handles were closed
+	left    bool // others were not
+	refused bool // because of the service: it should have a rest
+}
+
+// closeRound tries to close everything in the queue, or with n the handles of one file. Whoever
 // refuses one is asked again later, not once for each.
-func (fs *FS) closeRound(ctx context.Context) (some bool) {
+func (fs *FS) closeRound(ctx context.Context, n *inode) (r closed) {
 	var left []ending
-	refused := false
-	all := fs.endings.take()
+	all := fs.endings.take(n)
 	for len(all) > 0 {
 		if all[0].node == nil {
-			if refused = refused || !fs.takeBack(ctx, &all[0]); refused {
+			if r.refused = r.refused || !fs.takeBack(ctx, &all[0]); r.refused {
 				left = append(left, all[0])
+			} else {
+				r.some = true
 			}
 			all = all[1:]
 			continue
 		}
 		if fs.tellsFirst(&all[0]) {
-			if err := fs.commit(ctx, all[0].node, false); err != nil {
-				fs.opts.Logger.Debug("what was written could not be told", "ino", all[0].node.ino, "err", err)
-				left, all = append(left, all[0]), all[1:]
-				continue
-			}
+			fs.flushing.put(all[0].node) // it may have to wait for other clients, and others for this
+			left, all = append(left, all[0]), all[1:]
+			continue
 		}
 		b := batch{fs: fs, caller: all[0].caller}
 		for len(all) > 0 && b.add(&all[0]) {
 			all = all[1:]
 		}
-		left = append(left, b.close(ctx)...)
-		if ctx.Err() != nil || b.refused {
+		rest := b.close(ctx)
+		left = append(left, rest...)
+		r.some = r.some || len(rest) < len(b.items)+len(b.later)
+		if r.refused = r.refused || b.refused; ctx.Err() != nil || b.refused {
 			left = append(left, all...)
 			break
 		}
 	}
 	fs.endings.giveBack(left)
-	return len(left) > 0
+	r.left = len(left) > 0
+	return r
 }
 
 // tellsFirst tells whether what was written through a handle must be told under another lease than
@@ -365,6 +300,7 @@ func (b *batch) close(ctx context.Context) (left []ending) {
 			b.refused = b.refused || k != errs.Fenced
 		}
 	}
+	b.fs.endings.ended(b.items)
 	for i := range b.items {
 		b.leaves(&b.items[i])
 	}
@@ -467,6 +403,29 @@ func (fs *FS) openIn(ctx context.Context, s *session,
 		fs.endings.put(*undo)
 	}
 	return h, err
+}
+
+// roomToOpen waits while too many handles wait to be closed. Who gives a lease back, or opens again
+// what was open, does not: others wait for that.
+func (fs *FS) roomToOpen(ctx context.Context) error {
+	if metaremote.IsUpkeep(ctx) {
+		return nil
+	}
+	var paused time.Duration
+	for try := 0; fs.endings.count() >= endingsMax; try++ {
+		if fs.flushEndings(ctx); fs.endings.count() < endingsMax {
+			break
+		}
+		pause := min(pauseFirst<<min(try, 8), pauseMax)
+		if paused += pause; paused > callMax(fs.opts.WaitMax) {
+			return errs.Newf(errs.TimedOut, "client.Open", "",
+				"%d files wait to be closed at the metadata service", fs.endings.count())
+		}
+		if !wait.Sleep(ctx, pause) {
+			return errs.Wrap("client.Open", "", ctx.Err())
+		}
+	}
+	return nil
 }
 
 // refusal tells whether an opening that failed like that was not done.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -166,4 +168,101 @@ func stormOne(ctx context.Context, fs *FS, w int, stop time.Time) {
 		_ = f.Close(short)
 		cancel()
 	}
+}
+
+// halting is a service that dies when it is asked to close handles for the second time: the answer
+// never comes.
+type halting struct {
+	meta.Service
+	calls   atomic.Int32
+	halted  chan struct{}
+	restart chan struct{}
+}
+
+func (h *halting) CloseMany(ctx context.Context, c meta.Caller, list []meta.Closing) (
+	[]errs.Kind, error) {
+	if h.calls.Add(1) == 2 {
+		close(h.halted)
+		<-h.restart
+	}
+	return h.Service.CloseMany(ctx, c, list)
+}
+
+// TestClosedHandlesAreNotClaimed: a service that is restarted while many handles are being closed
+// does not hear of those that were closed before it ended: nobody would ever close them again.
+func TestClosedHandlesAreNotClaimed(t *testing.T) {
+	ctx := context.Background()
+	c := newCluster(t, 1, store.Options{})
+	svc := &halting{Service: c.service(), halted: make(chan struct{}), restart: make(chan struct{})}
+	fs, err := New(svc, c, Options{Cred: &meta.Cred{UID: 1000, GID: 1000}, Cache: -1})
+	must(t, err)
+	defer func() { must(t, fs.Close()) }()
+	touch(t, fs, "/f")
+	fs.flushEndings(ctx)
+	a, err := fs.Stat(ctx, "/f")
+	must(t, err)
+	const more = 10
+	for range batchMax + more {
+		f, err := fs.OpenIno(ctx, *fs.opts.Cred, a.Ino, meta.OpenRead)
+		must(t, err)
+		fs.endings.mu.Lock() // all of them are closed in one round
+		fs.endings.list = append(fs.endings.list, f.ending(f.grant.Load().session, f.grant.Load().handle))
+		fs.endings.mu.Unlock()
+		fs.mu.Lock()
+		delete(fs.files, f)
+		fs.mu.Unlock()
+	}
+	svc.calls.Store(0)
+	done := make(chan struct{})
+	go func() { defer close(done); fs.flushEndings(ctx) }()
+	<-svc.halted
+	if n := len(fs.claimed(fs.sess.Load())); n != more {
+		t.Errorf("%d handles are claimed, %d are open", n, more)
+	}
+	close(svc.restart)
+	<-done
+}
+
+// TestOneFileHoldsUpNoOtherClosing: a file cannot be closed because somebody has just begun to open
+// it, for long. Others are closed at once.
+func TestOneFileHoldsUpNoOtherClosing(t *testing.T) {
+	ctx := context.Background()
+	c := newCluster(t, 1, store.Options{})
+	fs := c.client(Options{})
+	busy, free := createSmall(t, fs, "busy", 1), createSmall(t, fs, "free", 1)
+	must(t, busy.node.coming.take(ctx))
+	must(t, busy.Close(ctx))
+	time.Sleep(1400 * time.Millisecond) // pauses have become long
+	start := time.Now()
+	must(t, free.Close(ctx))
+	for fs.endings.count() > 1 {
+		if d := time.Since(start); d > 900*time.Millisecond {
+			t.Fatalf("a file is not closed after %v", d)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	busy.node.coming.giveBack()
+	for end := time.Now().Add(time.Minute); fs.endings.count() > 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the other one is never closed")
+		}
+	}
+}
+
+// TestOpenWaitsForClosings: where too many handles wait to be closed a program that opens a file
+// waits, and does not fail.
+func TestOpenWaitsForClosings(t *testing.T) {
+	ctx := context.Background()
+	c := newCluster(t, 1, store.Options{})
+	fs := c.client(Options{})
+	touch(t, fs, "/f")
+	fs.flushEndings(ctx)
+	fs.endings.mu.Lock()
+	for i := range endingsMax {
+		fs.endings.list = append(fs.endings.list, ending{caller: fs.trusted(), handle: uint64(i + 1)})
+	}
+	fs.endings.mu.Unlock()
+	f, err := fs.OpenFile(ctx, "/f", os.O_RDWR, 0)
+	must(t, err)
+	must(t, f.Close(ctx))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-storage/sluice/internal/list"
 	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
+	metaremote "github.com/sluice-storage/sluice/meta/remote"
 )
 
 // File is an open file. Safe for concurrent use. Reads and writes do not go through the metadata
@@ -160,7 +161,10 @@ func (f *File) reopen(ctx context.Context, s *session, old *grant) error {
 	t := f.fs.cache.Begin()
 	h, err := f.openAgain(ctx, s)
 	if err != nil {
-		if !errs.KindOf(err).Passing() && errs.KindOf(err) != errs.MaybeDone {
+		switch k := errs.KindOf(err); {
+		case k.Passing() || k == errs.MaybeDone:
+		case k == errs.Stale: // that session is lost, too: there will be another one
+		default:
 			f.die(old, err)
 		}
 		return err
@@ -185,7 +189,9 @@ func (f *File) replace(old *grant, session uint64, h *meta.Handle) {
 	}
 }
 
+// openAgain opens what is open here already. Others may wait for that.
 func (f *File) openAgain(ctx context.Context, s *session) (meta.Handle, error) {
+	ctx = metaremote.ForUpkeep(ctx)
 	return f.fs.openIn(ctx, s, func(ctx context.Context, c meta.Caller) (meta.Handle, error) {
 		return f.fs.svc.Open(ctx, c, f.node.ino, f.flags)
 	})

@@ -96,22 +96,26 @@ func (fs *FS) flushAll(ctx context.Context) {
 }
 
 // flushOne tells what a file has to tell. One that is closed, and whose session was lost before it
-// was told, is opened once more.
+// was told, or whose closing was done without an answer, is opened once more.
 func (fs *FS) flushOne(ctx context.Context, n *inode) (err error) {
 	for range tellTries { // another session may be lost meanwhile
-		err = fs.flushOnce(ctx, n)
+		err = fs.flushOnce(ctx, n, errs.KindOf(err) == errs.Closed)
 		if k := errs.KindOf(err); k != errs.Stale && k != errs.Closed {
 			break
 		}
 	}
+	if fs.endings.waits(n) {
+		fs.endings.wake() // it may have waited for this
+	}
 	return err
 }
 
-func (fs *FS) flushOnce(ctx context.Context, n *inode) error {
+// flushOnce is one attempt. anew: there is no handle by which the file can be told.
+func (fs *FS) flushOnce(ctx context.Context, n *inode, anew bool) error {
 	if !n.untoldSmall() {
 		return nil
 	}
-	if fs.writer(n.ino) == nil && !fs.endings.has(n, fs.sess.Load().id) {
+	if anew || fs.writer(n.ino) == nil && !fs.endings.has(n, fs.sess.Load().id) {
 		w, err := fs.OpenIno(ctx, meta.Cred{}, n.ino, meta.OpenWrite)
 		if errs.KindOf(err) == errs.NotFound {
 			n.discard() // the file is gone, and what was written to it

@@ -254,6 +254,7 @@ func (fs *FS) recalled(s *session, r meta.Recall) {
 	}
 	claiming := fs.leases.claiming()
 	if n == nil || !n.leaving(fs, claiming != nil) {
+		r.MoveOut = n != nil && n.halfOut()
 		if n != nil {
 			fs.unref(n)
 		}
@@ -270,10 +271,11 @@ func (fs *FS) recalled(s *session, r meta.Recall) {
 			case <-ctx.Done():
 			}
 		}
-		if err := fs.giveUp(ctx, n, r.MoveOut); err != nil {
+		if err := fs.giveUp(ctx, s, n, r.MoveOut); err != nil {
 			fs.opts.Logger.Warn("what was written under a lease could not be told when it was recalled",
 				"ino", n.ino, "err", err)
 		}
+		r.MoveOut = n.halfOut()
 		n.left()
 		fs.leases.carriedOut(s.id, r)
 		if err := fs.listenOnce(ctx, s, false); err != nil {
@@ -283,24 +285,26 @@ func (fs *FS) recalled(s *session, r meta.Recall) {
 }
 
 // giveUp tells what was changed under a lease that goes back, and makes handles that nobody but
-// this client knows of known to the service: the file may be about to be removed.
-func (fs *FS) giveUp(ctx context.Context, n *inode, out bool) error {
+// this client knows of known to the service: the file may be about to be removed. What is told is
+// safe, whatever becomes of a small file that is to be moved out: it may stay small.
+func (fs *FS) giveUp(ctx context.Context, s *session, n *inode, out bool) error {
 	err := fs.announceAll(ctx, n)
-	w := fs.writer(n.ino)
-	if w == nil { // handles that wait to be closed tell what was written when they are
-		fs.flushEndings(ctx)
-	}
 	if n.state() == leaseNone { // nothing was written under it; who asks for another may wait for it
 		return err
+	}
+	w := fs.writer(n.ino)
+	if w == nil { // a closing tells what was written, and that nobody writes any more
+		fs.flushEndingsOf(ctx, n)
 	}
 	if werr := n.telling.take(ctx); werr != nil {
 		return werr
 	}
 	defer n.telling.giveBack()
-	if out && w != nil && n.small.Load() {
-		return fs.moveOutTelling(ctx, w)
+	terr := fs.tell(ctx, n, false)
+	if terr == nil && out && w != nil {
+		fs.moveOutRecalled(ctx, s, w)
 	}
-	if terr := fs.tell(ctx, n, false); err == nil {
+	if err == nil {
 		err = terr
 	}
 	return err

@@ -117,3 +117,70 @@ func checkUntold(t *testing.T, fs *FS, f *File, other *FS, closed, lost, answerL
 		t.Errorf("the file shows %q, want %q", show, want)
 	}
 }
+
+// distant is a service that takes its time to open files.
+type distant struct{ meta.Service }
+
+func (d distant) Open(ctx context.Context, c meta.Caller, ino meta.Ino, flags meta.OpenFlags) (
+	meta.Handle, error) {
+	time.Sleep(10 * time.Millisecond)
+	return d.Service.Open(ctx, c, ino, flags)
+}
+
+// TestTwoLoseTheirSessions: two clients that have the same files open for writing lose their
+// sessions, and open the files again in different orders. Each one hears meanwhile what the other
+// one waits for, so that none waits until leases have run out.
+func TestTwoLoseTheirSessions(t *testing.T) {
+	const lease = 6 * time.Second
+	ctx := context.Background()
+	c := newCluster(t, 1, store.Options{CapTTL: 50 * time.Millisecond, LeaseTime: lease,
+		Tick: 10 * time.Millisecond})
+	var svc [2]*paused
+	var fs [2]*FS
+	for i := range fs {
+		var err error
+		svc[i] = newPaused(distant{c.service()})
+		fs[i], err = New(svc[i], c, Options{Cred: &meta.Cred{UID: 1000, GID: 1000}})
+		must(t, err)
+		defer func() { _ = fs[i].Close() }()
+		listened(t, fs[i])
+	}
+	for i := range 16 {
+		f := create(t, fs[0], string(rune('a'+i)), 1)
+		_, err := fs[1].OpenIno(ctx, *fs[1].opts.Cred, f.Ino(), meta.OpenRead|meta.OpenWrite)
+		must(t, err)
+	}
+	var old [2]*session
+	for i := range fs {
+		svc[i].stop()
+		old[i] = fs[i].sess.Load()
+		must(t, c.meta.EndSession(ctx, old[i].id))
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		st, err := c.meta.Status()
+		if must(t, err); st.Handles == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d handles of sessions that have ended", st.Handles)
+		}
+	}
+	start := time.Now()
+	for i := range fs {
+		svc[i].resume()
+	}
+	for i := range fs {
+		for fs[i].sess.Load() == old[i] && time.Since(start) < time.Minute {
+			time.Sleep(time.Millisecond)
+		}
+		<-fs[i].sess.Load().ready
+		for _, f := range fs[i].openFiles() {
+			if f.grant.Load().session != fs[i].sess.Load().id {
+				t.Errorf("client %d: a file is not open in the new session", i)
+			}
+		}
+	}
+	if d := time.Since(start); d > lease/2 {
+		t.Errorf("it took %v, a lease is %v", d, lease)
+	}
+}

@@ -39,6 +39,30 @@ func (fs *FS) moveOutTelling(ctx context.Context, w *File) error {
 	return nil
 }
 
+// moveOutRecalled moves a small file out whose lease is being given back, if that can be done in a
+// fraction of the time of a lease: whoever waits for the lease must not wait for I/O servers that
+// are away, until all leases of this client have run out. The caller has telling, and has told
+// everything.
+func (fs *FS) moveOutRecalled(ctx context.Context, s *session, w *File) {
+	if !w.node.small.Load() || w.node.state() != leaseLeaving {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.leases/4)
+	defer cancel()
+	if err := fs.moveOutOnce(ctx, w); err != nil {
+		fs.opts.Logger.Warn("a small file that others want to write could not be moved out",
+			"ino", w.node.ino, "err", err)
+	}
+}
+
+// halfOut tells whether I/O servers may have, or get, something of a file that is still small. Who
+// has the lease next must be kept from that.
+func (n *inode) halfOut() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.content.spilled && n.small.Load()
+}
+
 // overtaken tells whether the service knows better than this client whose the file is.
 func overtaken(k errs.Kind) bool { return k == errs.Fenced || k == errs.Conflict }
 

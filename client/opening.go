@@ -49,10 +49,14 @@ func (o *opening) open(ctx context.Context) (*File, error) {
 	}()
 	o.request = newRequest()
 	for try := 1; ; try++ {
-		s, t := fs.sess.Load(), fs.cache.Begin()
+		s, t, life := fs.sess.Load(), fs.cache.Begin(), fs.leases.lives()
 		h, err := o.try(ctx, s)
 		if err == nil {
-			return fs.newFile(ctx, s, t, &h, o.cred, o.flags)
+			f, err := fs.newFile(ctx, s, t, &h, o.cred, o.flags)
+			if err == nil && fs.leases.lives() != life {
+				f.claimLate(ctx)
+			}
+			return f, err
 		}
 		if o.makes && o.found.Attr.Ino != 0 && errs.KindOf(err) == errs.NotFound {
 			return fs.removedFile(s, &o.found, o.cred, o.flags)
@@ -108,9 +112,8 @@ func newRequest() (id [16]byte) {
 // undo takes the opening back.
 func (fs *FS) openOnce(ctx context.Context, s *session, id [16]byte, get openFunc) (
 	h meta.Handle, undo *ending, err error) {
-	if n := fs.endings.count(); n >= endingsMax {
-		return h, nil, errs.Newf(errs.Again, "client.Open", "",
-			"%d files wait to be closed at the metadata service", n)
+	if err := fs.roomToOpen(ctx); err != nil {
+		return h, nil, err
 	}
 	c := meta.Caller{Session: s.id, ReqID: id, Leases: true}
 	life := fs.leases.lives()
@@ -164,4 +167,18 @@ func (fs *FS) removedFile(s *session, h *meta.Handle, cred meta.Cred, flags meta
 	n.mu.Unlock()
 	g := &grant{session: s.id, gen: h.Attr.Gen, layout: h.Attr.Layout}
 	return fs.addFile(n, g, cred, flags), nil
+}
+
+// claimLate is for a file that was opened when the service was restarted: open files may have been
+// claimed just before this one was there. If so it is opened again.
+func (f *File) claimLate(ctx context.Context) {
+	if claims := f.fs.leases.claiming(); claims != nil {
+		select {
+		case <-claims:
+		case <-ctx.Done():
+		}
+	}
+	if err := f.fs.renew(ctx, []*File{f}); err != nil {
+		f.fs.opts.Logger.Warn("a file may not be open at the service", "ino", f.node.ino, "err", err)
+	}
 }

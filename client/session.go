@@ -55,12 +55,20 @@ func (fs *FS) checkSession(ctx context.Context, s *session, err error) bool {
 	if k := errs.KindOf(fs.svc.KeepAlive(ctx, s.id)); k != errs.Stale && k != errs.NotFound {
 		return false
 	}
-	return fs.replaceSession(ctx, s) == nil
+	if fs.replaceSession(ctx, s) != nil {
+		return false
+	}
+	select {
+	case <-fs.sess.Load().ready:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
-// replaceSession starts a new session in the place of old and opens every file again in it. A file
-// that cannot be opened any more (it was unlinked and the service has let go of it) fails from then
-// on; the others go on.
+// replaceSession starts a new session in the place of old. Every file is opened again in it beside
+// the caller, who may be the listener: other clients that do the same wait for what this one has
+// opened already. When that is done ready says so.
 func (fs *FS) replaceSession(ctx context.Context, old *session) error {
 	if err := fs.remake.take(ctx); err != nil {
 		return err
@@ -75,24 +83,43 @@ func (fs *FS) replaceSession(ctx context.Context, old *session) error {
 	}
 	fs.sess.Store(s)
 	fs.dropLeases(false)
-	defer close(s.ready)
 	if err := fs.listenOnce(ctx, s, false); err != nil { // who has not listened gets no leases
 		fs.opts.Logger.Debug("a new session does not listen yet", "err", err)
 	}
 	fs.opts.Logger.Warn("the session was lost; files are opened again", "old", old.id, "new", s.id)
-	if !fs.claimLocks(ctx, s, old.id) {
+	if !fs.claimLocks(ctx, s, old.id) { // that waits for nobody
 		fs.loseLocks(fs.locks.all()) // nothing is written through what may be lost
 	}
+	if !fs.background(func() { fs.reopenAll(fs.life, s, old) }) {
+		fs.reopenAll(ctx, s, old) // for who closes the FS, and has something to tell
+	}
+	return nil
+}
+
+// reopenAll opens the files of a session that was lost in another one. A file that cannot be opened
+// any more (it was unlinked and the service has let go of it) fails from then on; the others go on.
+func (fs *FS) reopenAll(ctx context.Context, s, old *session) {
+	defer close(s.ready)
+	select {
+	case <-old.ready: // it may have been lost so soon that its files are just being opened
+	case <-ctx.Done():
+		return
+	}
 	for _, f := range fs.openFiles() {
-		g := f.grant.Load()
-		if g.session == s.id {
-			continue // opened again already, or opened in the new session
+		var err error
+		for try := 1; try <= openTries && fs.sess.Load() == s; try++ {
+			g := f.grant.Load()
+			if g.session == s.id {
+				break // opened again already, or opened in the new session
+			}
+			if err = f.reopen(ctx, s, g); errs.KindOf(err) != errs.MaybeDone {
+				break
+			}
 		}
-		if err := f.reopen(ctx, s, g); err != nil {
+		if err != nil {
 			fs.opts.Logger.Warn("an open file could not be opened again", "ino", f.node.ino, "err", err)
 		}
 	}
-	return nil
 }
 
 func (fs *FS) openFiles() []*File {

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"io"
+	"time"
 
 	"github.com/sluice-storage/sluice/client/internal/cache"
 	"github.com/sluice-storage/sluice/errs"
@@ -237,17 +238,26 @@ func (fs *FS) own(ctx context.Context, n *inode) error {
 	}
 }
 
+// askWriterEach is how often, among its attempts to get a lease, a client asks whether the service
+// knows that it writes the file.
+const askWriterEach = 4
+
 // ownTelling is own for those who have n.telling. While others ask for the file all the time the
 // service gives no lease for a moment. It returns when a lease is recalled: who carries that out
 // needs n.telling.
 func (fs *FS) ownTelling(ctx context.Context, n *inode) error {
+	var paused time.Duration
 	for try := 0; n.small.Load() && !n.owned(fs) && n.state() != leaseLeaving; try++ {
 		if try > 0 {
-			if err := fs.keepWriter(ctx, n); err != nil {
+			if err := fs.keepWriter(ctx, n, try%askWriterEach == 0); err != nil {
 				return err
 			}
-			if !wait.Sleep(ctx, min(pauseFirst<<min(try, 8), pauseMax)) {
+			pause := min(pauseFirst<<min(try, 8), pauseMax)
+			if !wait.Sleep(ctx, pause) {
 				return errs.Wrap("client", "", ctx.Err())
+			}
+			if paused += pause; paused > callMax(fs.opts.WaitMax) {
+				return errs.Newf(errs.TimedOut, "client.own", "", "the service lends nothing on the file")
 			}
 		}
 		s := fs.sess.Load()
@@ -280,21 +290,51 @@ func (fs *FS) ownTelling(ctx context.Context, n *inode) error {
 
 // keepWriter sees to it that the session has a file open for writing: only then it gets a lease to
 // write. A handle may be left from a session that was lost. One that is being closed is there until
-// it is in the queue.
-func (fs *FS) keepWriter(ctx context.Context, n *inode) error {
+// it is in the queue. With ask the service is asked, too: the answer to a closing may have been
+// lost, or a handle not been claimed from a service that was restarted.
+func (fs *FS) keepWriter(ctx context.Context, n *inode, ask bool) error {
 	s := fs.sess.Load()
-	for _, f := range n.opened(meta.OpenWrite) {
-		if g := f.grant.Load(); g.session == s.id && g.handle != 0 {
-			return nil
-		}
-	}
-	if fs.endings.has(n, s.id) {
+	handles := fs.writing(n, s.id)
+	if len(handles) > 0 && (!ask || fs.knows(ctx, s, handles)) {
 		return nil
 	}
 	if w := fs.writer(n.ino); w != nil {
 		return w.renewFrom(ctx, w.grant.Load())
 	}
 	return errs.Newf(errs.Closed, "client.own", "", "the file is not open for writing any more")
+}
+
+// writing are the handles of a file that may write, those that wait to be closed too.
+func (fs *FS) writing(n *inode, session uint64) (handles []uint64) {
+	for _, f := range n.opened(meta.OpenWrite) {
+		if g := f.grant.Load(); g.session == session && g.handle != 0 {
+			handles = append(handles, g.handle)
+		}
+	}
+	for _, e := range fs.endings.all() {
+		if e.node == n && e.flags&meta.OpenWrite != 0 && e.caller.Session == session {
+			handles = append(handles, e.handle)
+		}
+	}
+	return handles
+}
+
+// knows tells whether the service knows one of some handles, unless it does not say so.
+func (fs *FS) knows(ctx context.Context, s *session, handles []uint64) bool {
+	for len(handles) > 0 {
+		some := handles[:min(len(handles), renewBatch)]
+		known, err := fs.svc.Renew(ctx, meta.Caller{Session: s.id}, some)
+		if err != nil {
+			return true // whoever asks for the lease hears of that, too
+		}
+		for i := range known {
+			if len(known[i].Caps) > 0 {
+				return true
+			}
+		}
+		handles = handles[len(some):]
+	}
+	return false
 }
 
 // recheck asks whether a file is small.

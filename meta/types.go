@@ -215,7 +215,9 @@ type Closing struct {
 
 // Recall asks for the lease on an inode back: what the session knows of the inode from answers with
 // a lower serial number is not to be used any more. The holder of LeaseWrite tells first what it
-// has changed (Commit), and with MoveOut moves a small file out (see Files.MoveOut).
+// has changed (Commit), and with MoveOut moves a small file out (see Files.MoveOut), if that can be
+// done soon. In an acknowledgement MoveOut says that this was begun, now or earlier, and did not
+// come to an end: I/O servers may have, or get, some of the data.
 type Recall struct {
 	Ino     Ino
 	Serial  uint64

@@ -352,8 +352,9 @@ func (t *Table) Downgrade(id uint64, ino meta.Ino) {
 	}
 }
 
-// Lapsed tells whether LeaseWrite on an inode has run out instead of being given back: then its
-// holder may still be about something that it began under it. That is so until Forget.
+// Lapsed tells whether LeaseWrite on an inode has run out instead of being given back, or was given
+// back by who said so: its holder may still be about something that it began under it. That is so
+// until Forget.
 func (t *Table) Lapsed(ino meta.Ino) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -15,6 +15,9 @@ func (t *Table) Hear(l *meta.Listening) (extended, ok bool) {
 	for i := range l.Acks {
 		a := &l.Acks[i]
 		if x := s.leases[a.Ino]; x != nil && x.recall == a.Serial {
+			if a.MoveOut && x.mode == meta.LeaseWrite {
+				t.lapsed[a.Ino] = true // what it has begun at the I/O servers is not over
+			}
 			t.dropLocked(x)
 		}
 	}

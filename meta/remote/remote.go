@@ -69,18 +69,19 @@ func (o *Options) validate() error {
 }
 
 // How many requests may be under way that may have to wait for another client, which may in turn
-// wait for this one to give a lease back. A connection has 64 credits: what is left is for what the
-// other one waits for, which is Listen, and what is told or opened before.
+// wait for this one to give a lease back. Before that goes back handles may have to be opened
+// (ForUpkeep): they have places of their own. A connection has 64 credits: what is left is for what
+// else the other one waits for, which is Listen, and what is told before.
 const (
 	waitersMax = 40
-	opensMax   = 16
+	upkeepMax  = 16
 )
 
 // Service implements meta.Service. Safe for concurrent use.
 type Service struct {
 	opt     Options
 	waiters *gate.Gate
-	opens   *gate.Gate
+	upkeep  *gate.Gate
 }
 
 var _ meta.Service = (*Service)(nil)
@@ -92,11 +93,11 @@ func New(opt Options) (*Service, error) {
 		return nil, err
 	}
 	return &Service{opt: opt, waiters: gate.New(gate.Options{Name: "requests", Count: waitersMax}),
-		opens: gate.New(gate.Options{Name: "openings", Count: opensMax})}, nil
+		upkeep: gate.New(gate.Options{Name: "openings", Count: upkeepMax})}, nil
 }
 
 // gateOf is what bounds an operation; nil for those that wait for no other client.
-func (s *Service) gateOf(op meta.Op) *gate.Gate {
+func (s *Service) gateOf(ctx context.Context, op meta.Op) *gate.Gate {
 	switch op {
 	case meta.OpListen, meta.OpClaim, meta.OpKeepAlive, meta.OpRenew, meta.OpCommit, meta.OpClose,
 		meta.OpCloseMany, meta.OpMoveOut, meta.OpNewSession, meta.OpEndSession, meta.OpEndClient,
@@ -104,7 +105,9 @@ func (s *Service) gateOf(op meta.Op) *gate.Gate {
 		meta.OpUnlock, meta.OpTestLock, meta.OpAwaitLocks, meta.OpClaimLocks, meta.OpGrow:
 		return nil
 	case meta.OpOpen:
-		return s.opens
+		if IsUpkeep(ctx) {
+			return s.upkeep
+		}
 	}
 	return s.waiters
 }
@@ -123,7 +126,7 @@ func (s *Service) call(ctx context.Context, op meta.Op, a *meta.Args) (meta.Resu
 			len(x.content))
 	}
 	x.room = roomOf(op)
-	if g := s.gateOf(op); g != nil {
+	if g := s.gateOf(ctx, op); g != nil {
 		if err := g.Take(ctx, int(levelOf(op)), 1, 0); err != nil {
 			return meta.Result{}, errs.Wrap("meta."+op.String(), "", err)
 		}
@@ -261,6 +264,18 @@ func InBackground(ctx context.Context) context.Context {
 }
 
 type background struct{}
+
+// ForUpkeep returns a context for openings of what a client has open already: because it gives a
+// lease back, or has lost its session. Openings that programs ask for, and that wait for other
+// clients, do not keep them waiting: those may wait for them.
+func ForUpkeep(ctx context.Context) context.Context {
+	return context.WithValue(ctx, upkeep{}, true)
+}
+
+// IsUpkeep tells whether a context comes from ForUpkeep.
+func IsUpkeep(ctx context.Context) bool { return ctx.Value(upkeep{}) != nil }
+
+type upkeep struct{}
 
 // patient tells whether nobody is in a hurry for the answer, or it is long in coming.
 func patient(ctx context.Context, op meta.Op) bool {

@@ -1,6 +1,7 @@
 package remote_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/meta/remote"
+	"github.com/sluice-storage/sluice/msg"
 )
 
 // TestWaitersKeepNobodyOut: more requests wait for a lease than a connection has credits and a
@@ -57,5 +59,36 @@ func TestWaitersKeepNobodyOut(t *testing.T) {
 	case <-done:
 	case <-time.After(time.Minute):
 		t.Fatal("they wait for ever")
+	}
+}
+
+// TestOpeningsKeepNoUpkeepOut: a client gives leases back while its programs open more files, all of
+// which have to wait for other clients, than may be under way.
+func TestOpeningsKeepNoUpkeepOut(t *testing.T) {
+	r := newSlow(t, meta.OpOpen, remote.Options{WaitMax: time.Minute}, msg.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	info, err := r.NewSession(ctx, "busy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := meta.Caller{Session: info.ID}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for range 100 {
+		wg.Go(func() { _, _ = r.Open(ctx, c, meta.RootIno, meta.OpenWrite) })
+	}
+	for last := int32(-1); last != r.held.Load(); time.Sleep(50 * time.Millisecond) {
+		last = r.held.Load()
+	}
+	before := r.held.Load()
+	for range 8 {
+		wg.Go(func() { _, _ = r.Open(remote.ForUpkeep(ctx), c, meta.RootIno, meta.OpenRead) })
+	}
+	for end := time.Now().Add(20 * time.Second); r.held.Load() < before+8; {
+		if time.Now().After(end) {
+			t.Fatalf("%d of 8 that others wait for are under way", r.held.Load()-before)
+		}
+		time.Sleep(time.Millisecond)
 	}
 }

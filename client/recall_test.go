@@ -1,0 +1,155 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/store"
+	"github.com/sluice-storage/sluice/msg"
+	"github.com/sluice-storage/sluice/seg"
+	"github.com/sluice-storage/sluice/stripe"
+)
+
+// unreachable is a cluster whose I/O servers a client cannot write to: it waits for them.
+type unreachable struct {
+	*cluster
+	on atomic.Bool
+}
+
+func (u *unreachable) Write(ctx context.Context, t iod.Target, object seg.Access, m *msg.Memory,
+	d stripe.Durability) (iod.Mark, error) {
+	if u.on.Load() {
+		<-ctx.Done()
+		return iod.Mark{}, errs.Wrap("unreachable", "", ctx.Err())
+	}
+	return u.cluster.Write(ctx, t, object, m, d)
+}
+
+// TestRecalledFileCannotMoveOut: a client has written to a small file that a second one opens for
+// writing, and the I/O servers are full, or are away. The second one sees what the first one has
+// written, and the first one keeps its leases.
+func TestRecalledFileCannotMoveOut(t *testing.T) {
+	const lease = 8 * time.Second
+	for name, hinder := range map[string]func(*cluster, *unreachable){
+		"full": func(c *cluster, _ *unreachable) {
+			c.setHook(func(k call) error {
+				if k.op == iod.OpWrite {
+					return errs.New(errs.NoSpace, "double", "", nil)
+				}
+				return nil
+			})
+		},
+		"away": func(_ *cluster, u *unreachable) { u.on.Store(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := context.Background()
+			c := newCluster(t, 2, store.Options{LeaseTime: lease})
+			data := &unreachable{cluster: c}
+			fs, err := New(c.service(), data, Options{Cred: &meta.Cred{UID: 1000, GID: 1000}})
+			must(t, err)
+			defer func() { _ = fs.Close() }()
+			listened(t, fs)
+			other := c.client(Options{})
+			f := createSmall(t, fs, "f", 2)
+			write(t, f, []byte("first"), 0)
+			hinder(c, data)
+			epoch, start := fs.leases.current(), time.Now()
+			w, err := other.OpenIno(ctx, *other.opts.Cred, f.Ino(), meta.OpenRead|meta.OpenWrite)
+			must(t, err)
+			if got := contents(t, w); string(got) != "first" {
+				t.Errorf("the second client sees %q", got)
+			}
+			if d := time.Since(start); d > lease/2 {
+				t.Errorf("the second client has waited for %v, a lease is %v", d, lease)
+			}
+			if fs.leases.current() != epoch {
+				t.Error("the first client has lost all of its leases")
+			}
+			write(t, w, []byte("again"), 0)
+			must(t, w.Close(ctx))
+			data.on.Store(false)
+			c.setHook(nil)
+			if got := contents(t, f); string(got) != "again" {
+				t.Errorf("the first client sees %q in the end", got)
+			}
+			must(t, f.Close(ctx))
+		})
+	}
+}
+
+// moveless is a service that a client cannot tell that a file has moved out.
+type moveless struct {
+	meta.Service
+	on atomic.Bool
+}
+
+func (m *moveless) MoveOut(ctx context.Context, c meta.Caller, w meta.Change, version uint64) (
+	meta.Attr, error) {
+	if m.on.Load() {
+		return meta.Attr{}, errs.New(errs.Disconnected, "moveless", "", nil)
+	}
+	return m.Service.MoveOut(ctx, c, w, version)
+}
+
+// TestHalfMovedFileIsCut: what a client has left at the I/O servers of a file that did not move out
+// in the end does not come back when another one has made the file shorter and moves it out.
+func TestHalfMovedFileIsCut(t *testing.T) {
+	ctx := context.Background()
+	c := newCluster(t, 1, store.Options{})
+	svc := &moveless{Service: c.service()}
+	fs, err := New(svc, c, Options{Cred: &meta.Cred{UID: 1000, GID: 1000}})
+	must(t, err)
+	defer func() { _ = fs.Close() }()
+	listened(t, fs)
+	other := c.client(Options{})
+	f := createSmall(t, fs, "f", 1)
+	write(t, f, pattern(1000, 1), 0)
+	svc.on.Store(true)
+	w, err := other.OpenIno(ctx, *other.opts.Cred, f.Ino(), meta.OpenRead|meta.OpenWrite)
+	must(t, err)
+	must(t, w.Truncate(ctx, 10))
+	must(t, other.moveOut(ctx, w))
+	if a, err := fs.Stat(ctx, "/f"); err != nil || a.Size != 10 {
+		t.Errorf("%d bytes, %v", a.Size, err)
+	}
+	write(t, w, []byte("x"), 99)
+	want := append(pattern(1000, 1)[:10:10], make([]byte, 90)...)
+	want[99] = 'x'
+	if got := contents(t, w); !bytes.Equal(got, want) {
+		t.Errorf("the file has %x", got)
+	}
+	must(t, w.Close(ctx))
+	must(t, f.Close(ctx))
+}
+
+// TestRecallDoesNotWaitForOtherClosings: a client has closed a file that it has written, and closes
+// others for a long time, as when it has to wait for another client. Who looks at the file does not
+// wait for that.
+func TestRecallDoesNotWaitForOtherClosings(t *testing.T) {
+	const lease = 4 * time.Second
+	ctx := context.Background()
+	c := newCluster(t, 1, store.Options{LeaseTime: lease})
+	fs, other := c.client(Options{}), c.client(Options{})
+	listened(t, fs)
+	f := createSmall(t, fs, "f", 1)
+	write(t, f, []byte("content"), 0)
+	must(t, fs.endings.round.take(ctx))
+	must(t, f.Close(ctx))
+	start := time.Now()
+	r, err := other.Open(ctx, "/f")
+	must(t, err)
+	if got := contents(t, r); string(got) != "content" {
+		t.Errorf("the file has %q", got)
+	}
+	if d := time.Since(start); d > lease/2 {
+		t.Errorf("it took %v, a lease is %v", d, lease)
+	}
+	fs.endings.round.giveBack()
+	must(t, r.Close(ctx))
+}
