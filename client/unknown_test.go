@@ -73,7 +73,8 @@ func TestHandleThatTheServiceDoesNotKnow(t *testing.T) {
 	write(t, f, []byte("before"), 0)
 	must(t, f.Sync(ctx))
 	g := f.grant.Load()
-	_, err := c.meta.CloseMany(ctx, meta.Caller{Session: g.session}, []meta.Closing{{Handle: g.handle}})
+	_, err := c.meta.CloseMany(ctx, meta.Caller{Session: g.session},
+		[]meta.Closing{{Handle: g.handle}})
 	must(t, err)
 	fs.dropLeases(false)
 	_, err = f.WriteAt(ctx, []byte("behind"), 0)

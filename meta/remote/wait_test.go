@@ -62,8 +62,8 @@ func TestWaitersKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// TestOpeningsKeepNoUpkeepOut: a client gives leases back while its programs open more files, all of
-// which have to wait for other clients, than may be under way.
+// TestOpeningsKeepNoUpkeepOut: a client gives leases back while its programs open more files, all
+// of which have to wait for other clients, than may be under way.
 func TestOpeningsKeepNoUpkeepOut(t *testing.T) {
 	r := newSlow(t, meta.OpOpen, remote.Options{WaitMax: time.Minute}, msg.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
