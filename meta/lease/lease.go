@@ -125,8 +125,8 @@ func New(opt Options) *Table {
 		lapsed: map[meta.Ino]bool{}}
 }
 
-// First is the epoch that sessions begin with: below every grant that they will get, and above those
-// of earlier lives.
+// First is the epoch that sessions begin with: below every grant that they will get, and above
+// those of earlier lives.
 func (t *Table) First() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()

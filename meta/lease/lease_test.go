@@ -145,7 +145,7 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestJoinAgain: a session that was given up and comes back has no epoch below the one that it knew.
+// TestJoinAgain: a session that was given up and comes back has no epoch below the one it knew.
 func TestJoinAgain(t *testing.T) {
 	x, now := table(Options{})
 	x.Grant(1, 7, meta.LeaseRead, false, now)
