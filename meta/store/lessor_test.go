@@ -97,6 +97,23 @@ func (w *lessor) create(c meta.Caller, name string) meta.Handle {
 	return h
 }
 
+// mustWrite has a get the lease to write, which b gives back.
+func (w *lessor) mustWrite(a, b meta.Caller, ino meta.Ino) {
+	w.Helper()
+	got := make(chan meta.Attr, 1)
+	go func() {
+		at, _, _ := w.s.ReadSmall(context.Background(), a, ino)
+		got <- at
+	}()
+	for len(got) == 0 {
+		w.listen(b.Session, w.listen(b.Session).Recalls...)
+		time.Sleep(time.Millisecond)
+	}
+	if at := <-got; at.Lease != meta.LeaseWrite {
+		w.Fatalf("it gets lease %d", at.Lease)
+	}
+}
+
 func (w *lessor) inode(ino meta.Ino) (n *inode) {
 	w.Helper()
 	w.must(w.s.look(func(t *txn) (err error) {
@@ -148,9 +165,28 @@ func TestWhoCreatesIsNotTakenForDead(t *testing.T) {
 // TestDeadWriterIsFenced: a session that had a small file to write dies with its capabilities still
 // good for a while. Whoever writes next keeps it from what it may have begun.
 func TestDeadWriterIsFenced(t *testing.T) {
+	t.Run("by an opening", func(t *testing.T) { testDeadWriter(t, false) })
+	t.Run("by who has it open", func(t *testing.T) { testDeadWriter(t, true) })
+}
+
+func testDeadWriter(t *testing.T, opened bool) {
 	w := newLessor(t, Options{Tick: time.Millisecond})
 	a, b := w.session("a"), w.session("b")
 	ino := w.create(a, "f").Attr.Ino
+	if opened {
+		// It is the last one who gets the lease.
+		first := make(chan error, 1)
+		go func() {
+			_, err := w.s.Open(context.Background(), b, ino, meta.OpenWrite)
+			first <- err
+		}()
+		for done := false; !done; time.Sleep(time.Millisecond) {
+			w.listen(a.Session, w.listen(a.Session).Recalls...)
+			done = len(first) > 0
+		}
+		w.must(<-first)
+		w.mustWrite(a, b, ino)
+	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		w.passed.Add(int64(time.Second))
 		w.listen(b.Session)
@@ -161,11 +197,16 @@ func TestDeadWriterIsFenced(t *testing.T) {
 			t.Fatal("a silent session does not die")
 		}
 	}
-	if n, _ := w.s.sessions.writers(ino); n != 1 {
-		t.Fatalf("%d writers: its capabilities have not run out", n)
+	if n, _ := w.s.sessions.writers(ino); n == 0 {
+		t.Fatal("its capabilities have not run out")
 	}
-	_, err := w.s.Open(t.Context(), b, ino, meta.OpenWrite)
-	w.must(err)
+	if opened {
+		_, _, err := w.s.ReadSmall(t.Context(), b, ino) // it asks for the lease
+		w.must(err)
+	} else {
+		_, err := w.s.Open(t.Context(), b, ino, meta.OpenWrite)
+		w.must(err)
+	}
 	if n := w.inode(ino); n.TruncSeq == 0 {
 		t.Fatal("the dead writer can still write")
 	}

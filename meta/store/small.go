@@ -109,6 +109,32 @@ func (t *txn) fence(ino meta.Ino, n *inode) {
 	t.put(pendingKey(ino), mark())
 }
 
+// fenceLapsed is for a session that will write and has the file open already: an opening would have
+// kept off whoever did not give its lease back.
+func (s *Store) fenceLapsed(ctx context.Context, c *meta.Caller, ino meta.Ino) error {
+	if !s.leases.Lapsed(ino) {
+		return nil
+	}
+	_, err := s.update(ctx, &meta.Caller{Session: c.Session}, func(t *txn) error {
+		n, err := t.inode(ino)
+		if err != nil {
+			return err
+		}
+		if !n.has(flagSmall) {
+			return errNothing
+		}
+		t.kv.MakesRoom = true
+		t.fence(ino, n)
+		t.putInode(ino, n)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.leases.Forget(ino)
+	return s.settleTruncate(ctx, ino)
+}
+
 // mayTell refuses what a writer says who has lost its lease, and data for what is not small.
 func (t *txn) mayTell(s *Store, c *meta.Caller, w *closing, ino meta.Ino, n *inode) error {
 	switch {
@@ -134,6 +160,12 @@ func (s *Store) ReadSmall(ctx context.Context, c meta.Caller, ino meta.Ino) (
 		return meta.Attr{}, meta.SmallData{}, errs.Wrap("meta.ReadSmall", "", err)
 	}
 	defer lane.leave()
+	if own, _, _ := s.sessions.writer(ino, c.Session); own {
+		err = s.fenceLapsed(ctx, &c, ino)
+	}
+	if err != nil {
+		return meta.Attr{}, meta.SmallData{}, errs.Wrap("meta.ReadSmall", "", err)
+	}
 	got, err := s.lookInto(ctx, &c, ino)
 	switch {
 	case err != nil:
