@@ -206,9 +206,10 @@ func decChange(d *wire.Dec, c *Change) {
 	}
 }
 
-// encClosing: |handle u64 |dirty u8 |change |, the change only if dirty is set.
+// encClosing: |handle u64 |spilled u8 |dirty u8 |change |, the change only if dirty is set.
 func encClosing(e *wire.Enc, c *Closing) {
 	e.U64(c.Handle)
+	e.Bool(c.Spilled)
 	e.Bool(c.Dirty)
 	if c.Dirty {
 		encChange(e, &c.Change)
@@ -217,6 +218,7 @@ func encClosing(e *wire.Enc, c *Closing) {
 
 func decClosing(d *wire.Dec, c *Closing) {
 	c.Handle = d.U64()
+	c.Spilled = d.Bool()
 	if c.Dirty = d.Bool(); c.Dirty {
 		decChange(d, &c.Change)
 	}

@@ -90,7 +90,7 @@ const (
 	quotaBytes  = 2*8 + 4 + 4*8 + 1
 	serverBytes = 4 + 4 + 4*8 + 4 + 8 + 1 + 8
 
-	closingBytes  = 8 + 1
+	closingBytes  = 8 + 1 + 1
 	recallBytes   = 8 + 8 + 1
 	claimedBytes  = 8 + 8 + 1 + 4 + 1 + 8
 	regainedBytes = 1 + 1 + 8 + 8

@@ -211,6 +211,10 @@ type Closing struct {
 	Handle uint64
 	Dirty  bool
 	Change Change
+
+	// Spilled: the owner began to move a small file out, and that did not come to an end. I/O
+	// servers may have, or get, some of the data: whoever writes next is kept from that.
+	Spilled bool
 }
 
 // Recall asks for the lease on an inode back: what the session knows of the inode from answers with

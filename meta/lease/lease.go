@@ -144,8 +144,8 @@ func (t *Table) Join(id uint64) {
 }
 
 // Leave forgets a session that has ended, and all of its leases. dead: it was not heard of, so that
-// its leases have run out rather than been given back. Should it come back after all its epoch is
-// not below the one that it has seen.
+// its leases have run out rather than been given back. Should it come back after all, it learns by
+// its epoch that it has none.
 func (t *Table) Leave(id uint64, dead bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,7 +153,8 @@ func (t *Table) Leave(id uint64, dead bool) {
 	if s == nil {
 		return
 	}
-	if s.epoch > t.first {
+	if len(s.leases) > 0 || s.epoch > t.first {
+		t.serial++
 		t.first = t.serial
 	}
 	if dead {
@@ -359,6 +360,13 @@ func (t *Table) Lapsed(ino meta.Ino) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.lapsed[ino]
+}
+
+// Lapse has an inode count as one whose LeaseWrite has run out.
+func (t *Table) Lapse(ino meta.Ino) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lapsed[ino] = true
 }
 
 // Forget ends Lapsed: the holder cannot do any harm now.

@@ -19,6 +19,7 @@ func (s *Store) close(ctx context.Context, c *meta.Caller, end *meta.Closing) er
 	if end.Dirty {
 		w = closingOf(&end.Change)
 	}
+	w.spilled = end.Spilled
 	if err := w.check(); err != nil {
 		return err
 	}
@@ -93,6 +94,9 @@ func (s *Store) closeHandle(ctx context.Context, c *meta.Caller, h *handle, w *c
 	if now, _ := s.sessions.opened(h.session, h.id); now != h {
 		return errs.Closed // by somebody who had the turn before
 	}
+	if w.spilled {
+		s.leases.Lapse(h.ino)
+	}
 	if err := s.closeWriter(ctx, c, h, w); err != nil {
 		return err
 	}
@@ -132,7 +136,7 @@ func (s *Store) closeWriter(ctx context.Context, c *meta.Caller, h *handle, w *c
 		}
 		return t.closeOne(s, c, h, w, last, n)
 	})
-	if err == nil && last {
+	if err == nil && w.over {
 		s.leases.Forget(h.ino)
 	}
 	return err
@@ -159,7 +163,9 @@ func (t *txn) closeOne(s *Store, c *meta.Caller, h *handle, w *closing, last boo
 		}
 		t.note(w, h.ino, n, c)
 	}
-	if last {
+	// A mark without writers has the next one who writes, or looks, cut what is at the I/O servers.
+	w.over = last && !(n.has(flagSmall) && s.leases.Lapsed(h.ino))
+	if w.over {
 		n.Flags &^= flagWriters
 	}
 	t.putInode(h.ino, n)

@@ -86,6 +86,7 @@ func (b *batch) close(ctx context.Context, list []meta.Closing) error {
 			if list[i].Dirty {
 				e.w = closingOf(&list[i].Change)
 			}
+			e.w.spilled = list[i].Spilled
 			if b.kinds[i] = errs.KindOf(e.w.check()); b.kinds[i] == errs.OK {
 				b.writers = append(b.writers, e)
 			}
@@ -139,6 +140,9 @@ func (b *batch) closeWriters(ctx context.Context) error {
 	})
 	for i := range b.writers {
 		e := &b.writers[i]
+		if e.w.spilled {
+			b.s.leases.Lapse(e.h.ino)
+		}
 		writers, known := b.s.sessions.writers(e.h.ino)
 		e.last = writers == 1 && known
 	}
@@ -147,7 +151,7 @@ func (b *batch) closeWriters(ctx context.Context) error {
 	}
 	for i := range b.writers {
 		if e := &b.writers[i]; b.kinds[e.i] == errs.OK {
-			if e.last {
+			if e.w.over {
 				b.s.leases.Forget(e.h.ino)
 			}
 			_ = b.s.removeHandle(ctx, e.h)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/internal/wait"
@@ -35,7 +36,7 @@ func (s *Store) parked(ctx context.Context, done <-chan struct{}, timer <-chan t
 // given more time: the answers may be there already. The looks at the clocks come in the order that
 // sessionLoop explains.
 func (s *Store) await(ctx context.Context, w *lease.Wait) error {
-	for last := s.opt.Pulse(); w != nil; {
+	for last := s.pulse.last(); w != nil; {
 		now := s.steady()
 		pulse := s.opt.Pulse()
 		s.allowFor(pulse.Sub(last))
@@ -60,6 +61,14 @@ func (s *Store) await(ctx context.Context, w *lease.Wait) error {
 	}
 	return nil
 }
+
+// pulse is when the service is known to have run. Whoever begins to wait may be the first one after
+// a pause.
+type pulse struct{ at atomic.Pointer[time.Time] }
+
+func (p *pulse) beat(at time.Time) { p.at.Store(&at) }
+
+func (p *pulse) last() time.Time { return *p.at.Load() }
 
 // allowFor gives those who owe leases more time if the service did not run for a while: what they
 // have answered may not have been heard yet.
@@ -152,13 +161,15 @@ func (s *Store) settle(c *meta.Caller, a *meta.Attr, n *inode, serial uint64) {
 }
 
 // lendWrite gives LeaseWrite to a session that has the file open for writing. Another writer may
-// have come meanwhile: then it is taken back, as that one did not find it.
+// have come meanwhile: then it is taken back, as that one did not find it. So it is where somebody
+// has to be kept off first, which ReadSmall does (fenceLapsed).
 func (s *Store) lendWrite(c *meta.Caller, a *meta.Attr, n *inode) {
 	mode, serial := s.leases.Grant(c.Session, a.Ino, meta.LeaseWrite, true, s.steady())
 	if mode != meta.LeaseWrite {
 		return
 	}
-	if _, alone := s.sessions.alone(a.Ino, c.Session); !alone && !n.has(flagSmall) {
+	_, alone := s.sessions.alone(a.Ino, c.Session)
+	if !alone && !n.has(flagSmall) || n.has(flagSmall) && s.leases.Lapsed(a.Ino) {
 		s.leases.Release(c.Session, a.Ino, serial)
 		return
 	}

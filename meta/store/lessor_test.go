@@ -84,6 +84,9 @@ func (w *lessor) session(name string) meta.Caller {
 
 func (w *lessor) listen(session uint64, acks ...meta.Recall) meta.Heard {
 	w.Helper()
+	for i := range acks {
+		acks[i].MoveOut = false // nothing was begun
+	}
 	h, err := w.s.Listen(w.Context(), meta.Listening{Session: session, Acks: acks})
 	w.must(err)
 	return h
@@ -200,15 +203,60 @@ func testDeadWriter(t *testing.T, opened bool) {
 	if n, _ := w.s.sessions.writers(ino); n == 0 {
 		t.Fatal("its capabilities have not run out")
 	}
+	before := w.inode(ino).TruncSeq
 	if opened {
-		_, _, err := w.s.ReadSmall(t.Context(), b, ino) // it asks for the lease
-		w.must(err)
+		w.fencedBy(b, ino)
 	} else {
 		_, err := w.s.Open(t.Context(), b, ino, meta.OpenWrite)
 		w.must(err)
 	}
-	if n := w.inode(ino); n.TruncSeq == 0 {
+	if n := w.inode(ino); n.TruncSeq == before {
 		t.Fatal("the dead writer can still write")
+	}
+}
+
+// fencedBy has a session ask for the lease of a file that it has open, as clients do: first by a
+// look at it, and then, as that does not bring it, with the data.
+func (w *lessor) fencedBy(c meta.Caller, ino meta.Ino) {
+	w.Helper()
+	at, err := w.s.GetAttr(w.Context(), c, ino)
+	w.must(err)
+	if at.Lease == meta.LeaseWrite {
+		w.Fatal("the lease is lent while the last holder is not kept off")
+	}
+	at, _, err = w.s.ReadSmall(w.Context(), c, ino)
+	w.must(err)
+	if at.Lease != meta.LeaseWrite {
+		w.Fatalf("it gets lease %d", at.Lease)
+	}
+}
+
+// TestLeftoversAreCut: a small file of whose data I/O servers may have some, because its writer died
+// or could not move it out, is cut there when somebody looks at it.
+func TestLeftoversAreCut(t *testing.T) {
+	for _, died := range []bool{true, false} {
+		w := newLessor(t, Options{Tick: time.Millisecond})
+		a, b := w.session("a"), w.session("b")
+		h := w.create(a, "f")
+		ino := h.Attr.Ino
+		if !died {
+			w.must(w.s.Close(t.Context(), a, meta.Closing{Handle: h.ID, Spilled: true}))
+		}
+		for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+			w.passed.Add(int64(time.Second))
+			w.listen(b.Session)
+			if st, err := w.s.Status(); died && (err != nil || st.Sessions > 1) {
+				continue
+			}
+			_, err := w.s.GetAttr(t.Context(), b, ino)
+			w.must(err)
+			if n := w.inode(ino); n.TruncSeq > 0 && !n.has(flagWriters|flagPending) {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("died %v: what is at the I/O servers is not cut: %+v", died, w.inode(ino))
+			}
+		}
 	}
 }
 

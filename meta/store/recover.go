@@ -126,6 +126,7 @@ func (s *Store) sessionLoop(ctx context.Context, last time.Time) {
 		pulse := s.opt.Pulse()
 		pause := pulse.Sub(last)
 		last = pulse
+		s.pulse.beat(pulse)
 		if pause > s.opt.Tick+s.opt.Lease/pausePart {
 			s.opt.Log.Warn("the service did not run; leases begin anew", "pause", pause)
 			s.pauses.Add(1)

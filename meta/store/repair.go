@@ -8,8 +8,9 @@ import (
 )
 
 // repair settles a file whose writers have died, or were not there any more after a restart: nobody
-// says what they wrote, so the size is what was measured just now. Whoever looks at such a file
-// does it; nobody else would know of it. If it cannot be written down now, the next one does it.
+// says what they wrote, so the size is what was measured just now. What they may have begun to move
+// out of a small file is cut. Whoever looks at such a file does it; nobody else would know of it. If
+// it cannot be written down now, the next one does it.
 func (s *Store) repair(ctx context.Context, a *meta.Attr) {
 	if writers, known := s.sessions.writers(a.Ino); writers > 0 || !known {
 		return
@@ -35,10 +36,16 @@ func (s *Store) repair(ctx context.Context, a *meta.Attr) {
 		}
 		w.apply(n, &meta.Cred{UID: 1}, t.now) // nobody knows who wrote: privileges go
 		n.Flags &^= flagWriters
+		*a = fileAttr(a.Ino, n) // from before the cut, which is not carried out yet
+		if n.has(flagSmall) {
+			t.fence(a.Ino, n)
+		}
 		t.putInode(a.Ino, n)
-		*a = fileAttr(a.Ino, n)
 		return nil
 	})
+	if err == nil && a.Small {
+		s.leases.Forget(a.Ino)
+	}
 	if err != nil && errs.KindOf(err) != errs.NotFound {
 		s.opt.Log.Debug("a file whose writers are gone is not settled", "ino", a.Ino, "error", err)
 	}

@@ -48,6 +48,7 @@ type Store struct {
 	gone   atomic.Int64 // inodes that the deletion queue has finished with
 	pauses atomic.Int64 // times that the service did not run and let leases begin anew
 
+	pulse  pulse            // when the service has looked at its sessions last
 	steady func() time.Time // the clock of leases and capabilities: see capability.Steady
 
 	collected atomic.Int64 // objects that no inode named and that were removed
@@ -85,6 +86,7 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 		steady: capability.Steady(opt.Clock),
 	}
 	began := opt.Pulse() // before any lease
+	s.pulse.beat(began)
 	if err := s.format(ctx); err != nil {
 		return nil, errs.Wrap("store.New", "", err)
 	}
