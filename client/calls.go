@@ -159,6 +159,13 @@ func (fs *FS) nameOf(ctx context.Context, dir meta.Ino, name string) (
 	return a.Ino, a.Type, false
 }
 
+// NameOf tells the inode that a name stands for, 0 for none, as far as it can: for front ends that
+// must know whose name they are about to change. Under a lease the change itself asks no more then.
+func (fs *FS) NameOf(ctx context.Context, dir meta.Ino, name string) (ino meta.Ino, known bool) {
+	ino, _, known = fs.nameOf(ctx, dir, name)
+	return ino, known || ino != 0
+}
+
 // made is the entry of an inode that was just made: its place in the directory is its number.
 func made(dir meta.Ino, name string, a *meta.Attr) cache.Named {
 	return cache.Named{Dir: dir, Name: name, Ino: a.Ino, Type: a.Type, Cookie: uint64(a.Ino)}

@@ -54,6 +54,7 @@ func (b *bridge) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn,
 		}
 		return b.nodeStatus("setattr", err)
 	}
+	defer b.touched.note(ino)
 	a, err := b.fs.SetAttr(ctx, meta.Cred{}, ino, mask, want)
 	if err == nil && in.Valid&fuse.FATTR_KILL_SUIDGID != 0 && mask&meta.SetMode == 0 {
 		err = b.dropPrivileges(ctx, &a)

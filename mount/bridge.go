@@ -22,6 +22,7 @@ type bridge struct {
 	files    table[*file]
 	dirs     table[*directory]
 	removed  removed
+	touched  touched
 	versions versions
 	believed believed
 	behind   *behind

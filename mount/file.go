@@ -50,6 +50,9 @@ func (b *bridge) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 	if err := b.behind.drain(ctx, ino); err != nil {
 		return b.status("open", err)
 	}
+	if in.Flags&unix.O_TRUNC != 0 || in.Mode&fuse.OPEN_KILL_SUIDGID != 0 {
+		defer b.touched.note(ino)
+	}
 	b.fs.FinishCloses(ctx, ino) // so that the kernel may keep the pages of what was just written
 	f, err := b.fs.OpenIno(ctx, meta.Cred{}, ino, openFlags(in.Flags))
 	if err != nil {
@@ -127,6 +130,7 @@ func (b *bridge) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string,
 	if in.Flags&unix.O_EXCL != 0 {
 		flags |= meta.OpenExclusive
 	}
+	defer b.touched.note(b.ino(in.NodeId))
 	nf := meta.NewFile{Type: meta.Regular, Mode: in.Mode & 0o7777}
 	f, err := b.fs.CreateIno(ctx, b.creator(&in.InHeader), b.ino(in.NodeId), name, nf, flags)
 	if err != nil {
@@ -207,6 +211,7 @@ func (b *bridge) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (
 	}
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
+	defer b.touched.note(f.Ino())
 	n, err := b.write(ctx, f, in, data)
 	if err == nil && in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
 		a := f.Attr()
@@ -310,6 +315,9 @@ func (b *bridge) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 		defer cancel()
 		b.unlockClosed(ctx, in, f)
 		b.release(f)
+		if f.Flags()&meta.OpenWrite != 0 { // what was still on its way has changed it
+			b.touched.note(f.Ino())
+		}
 	}
 }
 
@@ -410,5 +418,6 @@ func (b *bridge) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.St
 	if _, err := f.Stat(ctx); err != nil {
 		return b.status("fallocate", err)
 	}
+	defer b.touched.note(f.Ino())
 	return b.status("fallocate", f.Punch(ctx, off, n))
 }
