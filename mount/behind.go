@@ -43,10 +43,12 @@ type stream struct {
 	file  *file     // through which chunk is sent
 	last  time.Time // of the last write
 
-	mu     sync.Mutex
-	flying int           // chunks being sent
-	landed chan struct{} // closed when flying falls to 0; nil while nothing flies
-	err    error         // of a chunk that was lost, not reported by a write yet
+	mu       sync.Mutex
+	gathered int64         // end of what is in chunk; 0: it is empty
+	sent     int64         // end of what flies; 0: nothing does
+	flying   int           // chunks being sent
+	landed   chan struct{} // closed when flying falls to 0; nil while nothing flies
+	err      error         // of a chunk that was lost, not reported by a write yet
 }
 
 // lock is a mutex whose waiters can be interrupted.
@@ -88,6 +90,13 @@ func (s *stream) idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.flying == 0
+}
+
+// gather notes how far the data in chunk reaches.
+func (s *stream) gather(end int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gathered = end
 }
 
 // chunk is data that follows each other in a file.
@@ -176,6 +185,7 @@ func (w *behind) write(ctx context.Context, f *file, p []byte, off int64) (took 
 		n := copy(data[len(data):len(data)+int(min(room, int64(len(p)-took)))], p[took:])
 		s.chunk.data = data[:len(data)+n]
 		took += n
+		s.gather(off + int64(took))
 		if int64(n) == room {
 			w.launchLocked(s)
 		}
@@ -227,6 +237,7 @@ func (w *behind) launchLocked(s *stream) {
 	c, off, f := s.chunk, s.off, s.file
 	s.chunk, s.file = chunk{}, nil
 	s.mu.Lock()
+	s.sent, s.gathered = max(s.sent, s.gathered), 0
 	if s.flying++; s.landed == nil {
 		s.landed = make(chan struct{})
 	}
@@ -244,7 +255,7 @@ func (w *behind) launchLocked(s *stream) {
 		}
 		if s.flying--; s.flying == 0 {
 			close(s.landed)
-			s.landed = nil
+			s.landed, s.sent = nil, 0
 		}
 	}()
 }
@@ -279,6 +290,18 @@ func (w *behind) drain(ctx context.Context, ino meta.Ino) error {
 	}
 	defer s.order.release()
 	return w.drainLocked(ctx, s)
+}
+
+// end is where the data of a file ends that was taken and is not at the servers yet; 0: there is
+// none. It waits for nobody.
+func (w *behind) end(ino meta.Ino) int64 {
+	s := w.find(ino)
+	if s == nil {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(s.gathered, s.sent)
 }
 
 // settle is drain for callers that report losses themselves: the next write need not.

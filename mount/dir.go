@@ -86,7 +86,7 @@ func (b *bridge) list(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntr
 			return fuse.OK
 		}
 		for i := range rest {
-			if !b.addEntry(ctx, out, d, &rest[i], plus) {
+			if !b.addEntry(out, d, &rest[i], plus) {
 				return fuse.OK
 			}
 			off = rest[i].Cookie + dots
@@ -134,8 +134,7 @@ func (b *bridge) addDot(out *fuse.DirEntryList, d *directory, off uint64, plus b
 
 // addEntry adds an entry of the page. One that is not sure gets no attributes: the kernel looks the
 // name up if it needs them.
-func (b *bridge) addEntry(ctx context.Context, out *fuse.DirEntryList, d *directory, e *meta.Entry,
-	plus bool) bool {
+func (b *bridge) addEntry(out *fuse.DirEntryList, d *directory, e *meta.Entry, plus bool) bool {
 	de := fuse.DirEntry{Name: e.Name, Mode: typeBits(e.Type), Ino: uint64(e.Ino), Off: e.Cookie + dots}
 	if !plus {
 		return out.AddDirEntry(de)
@@ -146,9 +145,8 @@ func (b *bridge) addEntry(ctx context.Context, out *fuse.DirEntryList, d *direct
 	}
 	if e.Attr != nil && !b.touched.since(d.at, e.Ino) {
 		a := *e.Attr
-		if b.overlay(ctx, &a) == nil {
-			b.entry(entry, &a)
-		}
+		b.overlay(&a)
+		b.entry(entry, &a)
 	}
 	return true
 }

@@ -14,12 +14,10 @@ func (b *bridge) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string,
 	ctx, done := b.request(cancel, h)
 	defer done()
 	a, err := b.fs.Lookup(ctx, meta.Cred{}, b.ino(h.NodeId), name)
-	if err == nil {
-		err = b.overlay(ctx, &a)
-	}
 	if err != nil {
 		return b.status("lookup", err)
 	}
+	b.overlay(&a)
 	b.entry(out, &a)
 	return fuse.OK
 }
@@ -92,12 +90,10 @@ func (b *bridge) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string,
 	defer done()
 	defer b.touched.note(b.ino(in.Oldnodeid), b.ino(in.NodeId))
 	a, err := b.fs.LinkIno(ctx, meta.Cred{}, b.ino(in.Oldnodeid), b.ino(in.NodeId), name)
-	if err == nil {
-		err = b.overlay(ctx, &a)
-	}
 	if err != nil {
 		return b.status("link", err)
 	}
+	b.overlay(&a)
 	b.entry(out, &a)
 	return fuse.OK
 }
