@@ -1,14 +1,12 @@
 package mount
 
 import (
-	"context"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/sluice-storage/sluice/client"
-	"github.com/sluice-storage/sluice/errs"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,23 +15,16 @@ import (
 // in it. How long the file is can be seen without waiting.
 func TestServerAwayLeavesDirectoriesAlone(t *testing.T) {
 	c := newCluster(t, 1)
-	fs, err := client.New(c.meta, c.data, client.Options{WaitMax: time.Minute})
-	must(t, err)
-	dir := t.TempDir()
-	m, err := Mount(context.Background(), fs, dir, Options{EntryTimeout: -1})
-	must(t, err)
-	defer func() {
-		c.data.write.Store(nil)
-		must(t, m.Unmount())
-		must(t, fs.Close())
-	}()
+	dir := c.mount(Options{EntryTimeout: -1}).Dir()
 	p := filepath.Join(dir, "f")
 	f := open(t, p, os.O_CREATE|os.O_WRONLY)
 	const first, second = 100 << 10, 5 << 10
-	_, err = f.Write(pattern(first, 1))
+	_, err := f.Write(pattern(first, 1))
 	must(t, err)
-	gone := errs.New(errs.Disconnected, "server", "", nil)
-	c.data.write.Store(&gone)
+	back := make(chan struct{})
+	returns := sync.OnceFunc(func() { close(back) })
+	defer returns()
+	c.data.away.Store(&back)
 	_, err = f.Write(pattern(second, 2))
 	must(t, err)
 	done := make(chan error, 1)
@@ -59,7 +50,7 @@ func TestServerAwayLeavesDirectoriesAlone(t *testing.T) {
 	if st.Size != first+second {
 		t.Errorf("%d bytes, want %d", st.Size, first+second)
 	}
-	c.data.write.Store(nil)
+	returns()
 	if st, err := f.Stat(); err != nil || st.Size() != first+second {
 		t.Errorf("%v, %v", st, err)
 	}
