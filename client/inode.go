@@ -221,6 +221,16 @@ func (n *inode) overlay(a *meta.Attr) {
 	n.overlayLocked(a)
 }
 
+// attrLocked is the attributes as last heard of, with what this client has written.
+func (n *inode) attrLocked() meta.Attr {
+	a := n.attr
+	a.Size, a.TruncSeq = n.size, n.truncSeq
+	if n.dirty {
+		a.Mtime, a.Ctime = max(a.Mtime, n.mtime), max(a.Ctime, n.mtime)
+	}
+	return a
+}
+
 func (n *inode) overlayLocked(a *meta.Attr) {
 	if a.TruncSeq <= n.truncSeq {
 		a.Size, a.TruncSeq = n.size, n.truncSeq
