@@ -246,6 +246,14 @@ func (f *File) Attr() meta.Attr {
 	return f.node.attrLocked()
 }
 
+// Doubtful tells whether others may have changed the file since Attr was heard of: a lease was
+// recalled, or the service did not answer when the file was locked.
+func (f *File) Doubtful() bool {
+	f.node.mu.Lock()
+	defer f.node.mu.Unlock()
+	return f.node.recalled
+}
+
 // Stat is Attr after asking the metadata service, where no lease says that this client knows best.
 func (f *File) Stat(ctx context.Context) (meta.Attr, error) {
 	return f.fs.statNode(ctx, f.node.ino)

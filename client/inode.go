@@ -29,7 +29,7 @@ type inode struct {
 	files    list.List[File]
 	writers  int       // handles of programs that may write
 	attr     meta.Attr // as last heard of; Size, TruncSeq and Mtime below count
-	recalled bool      // a lease was recalled since: the file may be shorter
+	recalled bool      // a lease was recalled since, or nobody answered: the file may be shorter
 	size     int64
 	truncSeq uint64
 	mtime    int64
@@ -187,6 +187,13 @@ func (n *inode) learn(a *meta.Attr) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.learnLocked(a)
+}
+
+// doubt notes that others may have changed the file since it was heard of.
+func (n *inode) doubt() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.recalled = true
 }
 
 // hear takes over attributes from an answer that came by the way. It may know of a truncation
