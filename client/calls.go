@@ -34,7 +34,9 @@ func (fs *FS) lookup(ctx context.Context, cred meta.Cred, dir meta.Ino, name str
 	if err != nil {
 		return meta.Attr{}, errs.Wrap("client.Lookup", name, err)
 	}
-	fs.cache.PutFound(t, dir, name, &found)
+	if fs.cache.PutFound(t, dir, name, &found) {
+		fs.listNames(ctx, dir)
+	}
 	if !found.Present {
 		return meta.Attr{}, errs.New(errs.NotFound, "client.Lookup", name, nil)
 	}
@@ -47,6 +49,24 @@ func (fs *FS) lookup(ctx context.Context, cred meta.Cred, dir meta.Ino, name str
 	return found.Attr, nil
 }
 
+// listNames reads the names of a directory into the cache, so that it knows which are not there:
+// whoever makes files looks for each of them first. If that fails the next one is asked for.
+func (fs *FS) listNames(ctx context.Context, dir meta.Ino) {
+	var cookie uint64
+	for n := 0; n <= cache.ListMax; {
+		t := fs.cache.Begin()
+		page, err := fs.svc.ReadDir(ctx, fs.trusted(), dir, cookie, meta.DirPageMax, false)
+		if err != nil {
+			return
+		}
+		fs.cache.PutPage(t, dir, cookie, page)
+		if len(page) == 0 {
+			return
+		}
+		n, cookie = n+len(page), page[len(page)-1].Cookie
+	}
+}
+
 // MakeIno makes an inode of any type, and does not open it.
 func (fs *FS) MakeIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name string,
 	f meta.NewFile) (meta.Attr, error) {
@@ -57,7 +77,7 @@ func (fs *FS) MakeIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name st
 	}
 	o := outcome(err, &a)
 	if err == nil {
-		o.Names = []cache.Named{made(dir, name, &a)}
+		o.Names, o.Born = []cache.Named{made(dir, name, &a)}, true
 	}
 	change.End(o)
 	return a, errs.Wrap("client.Make", name, err)
