@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/client"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -57,6 +58,9 @@ type lock chan struct{}
 func newLock() lock { return make(lock, 1) }
 
 func (l lock) acquire(ctx context.Context) error {
+	if l.try() { // a context that is listened to costs something
+		return nil
+	}
 	select {
 	case l <- struct{}{}:
 		return nil
@@ -204,10 +208,8 @@ func unlessSome(n int, err error) error {
 // take waits for a chunk: this is what holds a writer back that is faster than the servers. The
 // best memory is taken for as long as a chunk lives; memory of its own is kept for the next.
 func (w *behind) take(ctx context.Context) (chunk, error) {
-	var own []byte
-	select {
-	case own = <-w.free:
-	case <-ctx.Done():
+	own, ok := wait.For(ctx, w.free)
+	if !ok {
 		return chunk{}, ctx.Err()
 	}
 	if b := w.lend(chunkBytes); b != nil {

@@ -19,9 +19,9 @@ type entry struct {
 // directory is what is known of a directory's names.
 //
 // A listing is put together from pages that follow or overlap each other: next is the cookie up to
-// which it has come, 0 that it was not begun. Once the page that is empty is in, complete says that what is
-// not in names is not there, and listed that order has all of it. Changes of this client keep it
-// complete, and listed where the place of a new name is known.
+// which it has come, 0 that it was not begun. Once the page that is empty is in, complete says that
+// what is not in names is not there, and listed that order has all of it. Changes of this client
+// keep it complete, and listed where the place of a new name is known.
 type directory struct {
 	names    map[string]entry
 	order    []place // by cookie; names that are gone, or have another cookie by now, do not count
