@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/perm"
 )
 
 // bridge answers the kernel's requests. What it does not define answers ENOSYS, which the kernel
@@ -66,12 +67,20 @@ func (b *bridge) node(ino meta.Ino) uint64 {
 // the process.
 
 // creator is on whose behalf inodes are made: the process will own them.
-func (b *bridge) creator(h *fuse.InHeader) meta.Cred {
+func (b *bridge) creator(h *fuse.InHeader, mode uint32) meta.Cred {
 	c := meta.Cred{UID: h.Uid, GID: h.Gid}
-	if h.Uid != 0 {
+	if a, known := b.fs.KnownRights(b.ino(h.NodeId)); !known || groupsMatter(&c, &a, mode) {
 		c.Groups = groups(h.Pid)
 	}
 	return c
+}
+
+// groupsMatter tells whether it depends on the supplementary groups of a process what it may make
+// in a directory, and how that looks. They cost more to find out than the rest of the request.
+func groupsMatter(c *meta.Cred, dir *meta.Attr, mode uint32) bool {
+	const bits = perm.Read | perm.Write | perm.Search
+	decided := c.UID == dir.UID || c.GID == dir.GID || dir.Mode>>3&bits == dir.Mode&bits
+	return c.UID != 0 && (!decided || mode&setGID != 0)
 }
 
 // groups reads the supplementary groups of a process; FUSE does not tell them. Without them some

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"github.com/sluice-storage/sluice/client"
+	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
 	"golang.org/x/sys/unix"
@@ -132,7 +133,13 @@ func (b *bridge) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string,
 	}
 	defer b.touched.note(b.ino(in.NodeId))
 	nf := meta.NewFile{Type: meta.Regular, Mode: in.Mode & 0o7777}
-	f, err := b.fs.CreateIno(ctx, b.creator(&in.InHeader), b.ino(in.NodeId), name, nf, flags)
+	c := b.creator(&in.InHeader, nf.Mode)
+	f, err := b.fs.CreateIno(ctx, c, b.ino(in.NodeId), name, nf, flags)
+	if errs.KindOf(err) == errs.Access && c.UID != 0 && c.Groups == nil {
+		// Somebody else may just have made it, and its group may count.
+		c.Groups = groups(in.Pid)
+		f, err = b.fs.CreateIno(ctx, c, b.ino(in.NodeId), name, nf, flags)
+	}
 	if err != nil {
 		return b.status("create", err)
 	}

@@ -26,7 +26,7 @@ func (b *bridge) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string,
 func (b *bridge) make(ctx context.Context, h *fuse.InHeader, name string, f meta.NewFile,
 	out *fuse.EntryOut) fuse.Status {
 	defer b.touched.note(b.ino(h.NodeId))
-	a, err := b.fs.MakeIno(ctx, b.creator(h), b.ino(h.NodeId), name, f)
+	a, err := b.fs.MakeIno(ctx, b.creator(h, f.Mode), b.ino(h.NodeId), name, f)
 	if err != nil {
 		return b.status("make", err)
 	}
