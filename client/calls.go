@@ -240,9 +240,13 @@ func (fs *FS) ReadLink(ctx context.Context, cred meta.Cred, ino meta.Ino) (strin
 	return target, nil
 }
 
-// GetXattr reads an extended attribute. That a file has none at all is known with its attributes.
+// GetXattr reads an extended attribute. That a file has none at all is known with its attributes,
+// and that there are no access control lists always.
 func (fs *FS) GetXattr(ctx context.Context, cred meta.Cred, ino meta.Ino, name string) (
 	[]byte, error) {
+	if name == aclAccess || name == aclDefault {
+		return nil, errs.New(errs.Unsupported, "client.GetXattr", name, nil)
+	}
 	if fs.plain(ino, name) {
 		return nil, errs.New(errs.NoData, "client.GetXattr", name, nil)
 	}
@@ -261,6 +265,13 @@ func (fs *FS) plain(ino meta.Ino, name string) bool {
 }
 
 const securityPrefix = "security."
+
+// What ls(1) and cp(1) ask of every file. The service refuses these: whoever lists a directory
+// shall not have to ask it once for each file.
+const (
+	aclAccess  = "system.posix_acl_access"
+	aclDefault = "system.posix_acl_default"
+)
 
 // ListXattr lists the names of extended attributes.
 func (fs *FS) ListXattr(ctx context.Context, cred meta.Cred, ino meta.Ino) ([]string, error) {

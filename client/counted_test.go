@@ -236,6 +236,13 @@ func afterwards(t *testing.T, svc *counting, fs *FS, size int) {
 		if errs.KindOf(err) != errs.NoData {
 			t.Errorf("security.capability: %v", err)
 		}
+		for _, name := range []string{aclAccess, aclDefault} {
+			_, err = fs.GetXattr(ctx, meta.Cred{}, a.Ino, name)
+			_, says := svc.Service.GetXattr(ctx, meta.Caller{}, a.Ino, name)
+			if errs.KindOf(err) != errs.KindOf(says) {
+				t.Errorf("%s: %v, the service says %v", name, err, says)
+			}
+		}
 	}), nil)
 	wantCalls(t, "100 small files opened, read and closed", svc.during(func() {
 		for i := range 100 {
