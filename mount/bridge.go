@@ -192,7 +192,10 @@ func (b *bridge) entry(out *fuse.EntryOut, a *meta.Attr) {
 }
 
 // attrTimeout is how long attributes are worth believing: not at all while somebody writes, or
-// where the space that a file takes is not known. Whoever wants to know that asks by GetAttr.
+// where the space that a file takes is not known. Whoever wants to know that asks by GetAttr. This
+// holds for the only writer, too, which knows all by its lease: when another mount begins to write,
+// whoever is told of that and reads on must find the data, and the kernel does not ask for a length
+// that it believes. (An answer from memory is all that it costs.)
 func (b *bridge) attrTimeout(a *meta.Attr) time.Duration {
 	if a.Writers || a.Holes && a.Allocated < 0 {
 		return 0
