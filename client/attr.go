@@ -10,7 +10,8 @@ import (
 )
 
 // GetAttr returns an inode's attributes; size and times include what this client's own handles have
-// written. Nobody is asked where a lease says that this client knows them.
+// written. Nobody is asked where a lease says that this client knows them. A file that is gone and
+// still open here is as it was, without names.
 func (fs *FS) GetAttr(ctx context.Context, cred meta.Cred, ino meta.Ino) (meta.Attr, error) {
 	a, err := fs.getAttr(ctx, cred, ino)
 	return a, errs.Wrap("client.GetAttr", "", err)
@@ -29,7 +30,11 @@ func (fs *FS) getAttr(ctx context.Context, cred meta.Cred, ino meta.Ino) (meta.A
 			return meta.Attr{}, err
 		}
 	}
-	return fs.askAttr(ctx, cred, ino)
+	a, err := fs.askAttr(ctx, cred, ino)
+	if errs.KindOf(err) == errs.NotFound && n != nil && n.removed() {
+		return n.last(), nil
+	}
+	return a, err
 }
 
 // askAttr is GetAttr of the service, whose answer is taken in.

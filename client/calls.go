@@ -34,7 +34,9 @@ func (fs *FS) lookup(ctx context.Context, cred meta.Cred, dir meta.Ino, name str
 	if err != nil {
 		return meta.Attr{}, errs.Wrap("client.Lookup", name, err)
 	}
-	fs.cache.PutFound(t, dir, name, &found)
+	if fs.cache.PutFound(t, dir, name, &found) {
+		fs.listNames(ctx, dir)
+	}
 	if !found.Present {
 		return meta.Attr{}, errs.New(errs.NotFound, "client.Lookup", name, nil)
 	}
@@ -47,6 +49,24 @@ func (fs *FS) lookup(ctx context.Context, cred meta.Cred, dir meta.Ino, name str
 	return found.Attr, nil
 }
 
+// listNames reads the names of a directory into the cache, so that it knows which are not there:
+// whoever makes files looks for each of them first. If that fails the next one is asked for.
+func (fs *FS) listNames(ctx context.Context, dir meta.Ino) {
+	var cookie uint64
+	for n := 0; n <= cache.ListMax; {
+		t := fs.cache.Begin()
+		page, err := fs.svc.ReadDir(ctx, fs.trusted(), dir, cookie, meta.DirPageMax, false)
+		if err != nil {
+			return
+		}
+		fs.cache.PutPage(t, dir, cookie, page)
+		if len(page) == 0 {
+			return
+		}
+		n, cookie = n+len(page), page[len(page)-1].Cookie
+	}
+}
+
 // MakeIno makes an inode of any type, and does not open it.
 func (fs *FS) MakeIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name string,
 	f meta.NewFile) (meta.Attr, error) {
@@ -57,7 +77,7 @@ func (fs *FS) MakeIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name st
 	}
 	o := outcome(err, &a)
 	if err == nil {
-		o.Names = []cache.Named{made(dir, name, &a)}
+		o.Names, o.Born = []cache.Named{made(dir, name, &a)}, true
 	}
 	change.End(o)
 	return a, errs.Wrap("client.Make", name, err)
@@ -159,6 +179,13 @@ func (fs *FS) nameOf(ctx context.Context, dir meta.Ino, name string) (
 	return a.Ino, a.Type, false
 }
 
+// NameOf tells the inode that a name stands for, 0 for none, as far as it can: for front ends that
+// must know whose name they are about to change. Under a lease the change itself asks no more then.
+func (fs *FS) NameOf(ctx context.Context, dir meta.Ino, name string) (ino meta.Ino, known bool) {
+	ino, _, known = fs.nameOf(ctx, dir, name)
+	return ino, known || ino != 0
+}
+
 // made is the entry of an inode that was just made: its place in the directory is its number.
 func made(dir meta.Ino, name string, a *meta.Attr) cache.Named {
 	return cache.Named{Dir: dir, Name: name, Ino: a.Ino, Type: a.Type, Cookie: uint64(a.Ino)}
@@ -213,9 +240,13 @@ func (fs *FS) ReadLink(ctx context.Context, cred meta.Cred, ino meta.Ino) (strin
 	return target, nil
 }
 
-// GetXattr reads an extended attribute. That a file has none at all is known with its attributes.
+// GetXattr reads an extended attribute. That a file has none at all is known with its attributes,
+// and that there are no access control lists always.
 func (fs *FS) GetXattr(ctx context.Context, cred meta.Cred, ino meta.Ino, name string) (
 	[]byte, error) {
+	if name == aclAccess || name == aclDefault {
+		return nil, errs.New(errs.Unsupported, "client.GetXattr", name, nil)
+	}
 	if fs.plain(ino, name) {
 		return nil, errs.New(errs.NoData, "client.GetXattr", name, nil)
 	}
@@ -234,6 +265,13 @@ func (fs *FS) plain(ino meta.Ino, name string) bool {
 }
 
 const securityPrefix = "security."
+
+// What ls(1) and cp(1) ask of every file. The service refuses these: whoever lists a directory
+// shall not have to ask it once for each file.
+const (
+	aclAccess  = "system.posix_acl_access"
+	aclDefault = "system.posix_acl_default"
+)
 
 // ListXattr lists the names of extended attributes.
 func (fs *FS) ListXattr(ctx context.Context, cred meta.Cred, ino meta.Ino) ([]string, error) {

@@ -236,6 +236,13 @@ func afterwards(t *testing.T, svc *counting, fs *FS, size int) {
 		if errs.KindOf(err) != errs.NoData {
 			t.Errorf("security.capability: %v", err)
 		}
+		for _, name := range []string{aclAccess, aclDefault} {
+			_, err = fs.GetXattr(ctx, meta.Cred{}, a.Ino, name)
+			_, says := svc.Service.GetXattr(ctx, meta.Caller{}, a.Ino, name)
+			if errs.KindOf(err) != errs.KindOf(says) {
+				t.Errorf("%s: %v, the service says %v", name, err, says)
+			}
+		}
 	}), nil)
 	wantCalls(t, "100 small files opened, read and closed", svc.during(func() {
 		for i := range 100 {
@@ -294,4 +301,52 @@ func TestWriterKnowsItsFile(t *testing.T) {
 		}
 	}
 	must(t, f.Close(ctx))
+}
+
+// TestAbsentNames: who makes files looks for each of them before. That costs nothing in a directory
+// that this client has made, and little in another one that is not large.
+func TestAbsentNames(t *testing.T) {
+	ctx := context.Background()
+	c, svc, fs := lone(t)
+	other := c.client(Options{Cred: &meta.Cred{}})
+	must(t, other.Mkdir(ctx, "/few", 0o777))
+	must(t, other.Mkdir(ctx, "/many", 0o777))
+	for i := range 200 {
+		touch(t, other, fmt.Sprint("/many/old", i))
+	}
+	touch(t, other, "/few/old")
+	fs.flushEndings(ctx)
+	must(t, fs.Mkdir(ctx, "/own", 0o755))
+	for dir, want := range map[string]map[string]int{
+		"/own":  {},
+		"/few":  {"find": 3, "readdir": 2}, // the directory itself, and two names
+		"/many": {"find": 6, "readdir": 2}, // one more for 64 names
+	} {
+		at, err := other.Stat(ctx, dir)
+		must(t, err)
+		d := at.Ino
+		absent := func(name string) {
+			if _, err := fs.Lookup(ctx, meta.Cred{}, d, name); errs.KindOf(err) != errs.NotFound {
+				t.Fatalf("%s/%s: %v", dir, name, err)
+			}
+		}
+		want["create"], want["closemany"] = 100, 100
+		wantCalls(t, "100 files in "+dir, svc.during(func() {
+			for i := range 100 {
+				name := fmt.Sprint("new", i)
+				absent(name)
+				f, err := fs.CreateIno(ctx, meta.Cred{}, d, name, meta.NewFile{Mode: 0o644}, meta.OpenWrite)
+				must(t, err)
+				must(t, f.Close(ctx))
+				if a, err := fs.Lookup(ctx, meta.Cred{}, d, name); err != nil || a.Ino != f.Ino() {
+					t.Fatal(a.Ino, err)
+				}
+			}
+		}), want)
+		// What another client makes is found.
+		touch(t, other, dir+"/other")
+		_, err = fs.Lookup(ctx, meta.Cred{}, d, "other")
+		must(t, err)
+		absent("more")
+	}
 }

@@ -243,23 +243,20 @@ func (f *File) Size() int64 {
 func (f *File) Attr() meta.Attr {
 	f.node.mu.Lock()
 	defer f.node.mu.Unlock()
-	a := f.node.attr
-	a.Size, a.TruncSeq = f.node.size, f.node.truncSeq
-	if f.node.dirty {
-		a.Mtime, a.Ctime = max(a.Mtime, f.node.mtime), max(a.Ctime, f.node.mtime)
-	}
-	return a
+	return f.node.attrLocked()
+}
+
+// Doubtful tells whether others may have changed the file since Attr was heard of: a lease was
+// recalled, or the service did not answer when the file was locked.
+func (f *File) Doubtful() bool {
+	f.node.mu.Lock()
+	defer f.node.mu.Unlock()
+	return f.node.recalled
 }
 
 // Stat is Attr after asking the metadata service, where no lease says that this client knows best.
 func (f *File) Stat(ctx context.Context) (meta.Attr, error) {
-	a, err := f.fs.statNode(ctx, f.node.ino)
-	if errs.KindOf(err) == errs.NotFound && f.node.removed() {
-		a = f.Attr()
-		a.Nlink = 0
-		return a, nil
-	}
-	return a, err
+	return f.fs.statNode(ctx, f.node.ino)
 }
 
 // Layout tells how the file is striped. It must not be changed.

@@ -29,7 +29,7 @@ type inode struct {
 	files    list.List[File]
 	writers  int       // handles of programs that may write
 	attr     meta.Attr // as last heard of; Size, TruncSeq and Mtime below count
-	recalled bool      // a lease was recalled since: the file may be shorter
+	recalled bool      // a lease was recalled since, or nobody answered: the file may be shorter
 	size     int64
 	truncSeq uint64
 	mtime    int64
@@ -189,6 +189,13 @@ func (n *inode) learn(a *meta.Attr) {
 	n.learnLocked(a)
 }
 
+// doubt notes that others may have changed the file since it was heard of.
+func (n *inode) doubt() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.recalled = true
+}
+
 // hear takes over attributes from an answer that came by the way. It may know of a truncation
 // that is still being carried out: a write under that sequence now would be cut by it later, so
 // the sequence is left alone until a server refuses the old one and the size is asked for.
@@ -219,6 +226,16 @@ func (n *inode) overlay(a *meta.Attr) {
 	defer n.mu.Unlock()
 	n.hearLocked(a)
 	n.overlayLocked(a)
+}
+
+// attrLocked is the attributes as last heard of, with what this client has written.
+func (n *inode) attrLocked() meta.Attr {
+	a := n.attr
+	a.Size, a.TruncSeq = n.size, n.truncSeq
+	if n.dirty {
+		a.Mtime, a.Ctime = max(a.Mtime, n.mtime), max(a.Ctime, n.mtime)
+	}
+	return a
 }
 
 func (n *inode) overlayLocked(a *meta.Attr) {

@@ -2,8 +2,10 @@ package client
 
 import (
 	"context"
+	"runtime/debug"
 	"testing"
 
+	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -105,4 +107,54 @@ func TestFirstAttribute(t *testing.T) {
 	if err != nil || string(got) != "value" {
 		t.Errorf("%q, %v", got, err)
 	}
+}
+
+// mute is a context that nobody shall listen to: that has its price in a mount.
+type mute struct {
+	context.Context
+	t *testing.T
+}
+
+func (m mute) Done() <-chan struct{} {
+	m.t.Helper()
+	m.t.Errorf("somebody listens to the context of what is answered from memory:\n%s", debug.Stack())
+	return m.Context.Done()
+}
+
+// TestNobodyWaitsForWhatIsKnown: what this client knows it answers without getting ready to wait.
+func TestNobodyWaitsForWhatIsKnown(t *testing.T) {
+	ctx := context.Background()
+	_, svc, fs := lone(t)
+	must(t, fs.Mkdir(ctx, "/d", 0o755))
+	f, err := fs.Create(ctx, "/d/f")
+	must(t, err)
+	d, err := fs.Stat(ctx, "/d")
+	must(t, err)
+	cred, quiet := meta.Cred{}, mute{ctx, t}
+	must(t, newTurn().take(quiet))
+	wantCalls(t, "what is known", svc.during(func() {
+		data := make([]byte, 1000)
+		to, err := f.Room(quiet, 0, 1000)
+		if must(t, err); to != 1000 {
+			t.Fatalf("room up to %d", to)
+		}
+		_, err = f.WriteAt(quiet, data, 0)
+		must(t, err)
+		_, err = f.ReadAt(quiet, data, 0)
+		must(t, err)
+		_, err = fs.GetAttr(quiet, cred, f.Ino())
+		must(t, err)
+		_, err = fs.Lookup(quiet, cred, d.Ino, "f")
+		must(t, err)
+		if _, err = fs.Lookup(quiet, cred, d.Ino, "absent"); errs.KindOf(err) != errs.NotFound {
+			t.Error(err)
+		}
+		must(t, f.Commit(quiet))
+		must(t, f.Close(quiet))
+		r, err := fs.OpenIno(quiet, cred, f.Ino(), meta.OpenRead)
+		must(t, err)
+		_, err = r.ReadAt(quiet, data, 0)
+		must(t, err)
+		must(t, r.Close(quiet))
+	}), map[string]int{"closemany": 1})
 }

@@ -168,6 +168,15 @@ func (n *inode) remove() {
 	n.content.gone = true
 }
 
+// last is the attributes of a file that is gone.
+func (n *inode) last() meta.Attr {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	a := n.attrLocked()
+	a.Nlink, a.Lease = 0, meta.LeaseNone
+	return a
+}
+
 // showKept shows what a removed file held.
 func (f *File) showKept(show func(data []byte)) bool {
 	n := f.node

@@ -238,15 +238,18 @@ func (fs *FS) OwnLock(l *meta.Lock) bool {
 
 // revalidate brings what is known of a file up to date: whoever has just locked it must see what
 // others did before they unlocked it. What is known under a lease is; where the service does not
-// answer it is asked again by the next read that needs to know.
+// answer it is asked again by the next read, and File.Doubtful says so.
 func (fs *FS) revalidate(ctx context.Context, ino meta.Ino) {
 	n := fs.peek(ino)
 	if n == nil {
 		return
 	}
-	if a, err := fs.statNode(ctx, ino); err == nil {
-		n.learn(&a)
+	a, err := fs.statNode(ctx, ino)
+	if err != nil {
+		n.doubt()
+		return
 	}
+	n.learn(&a)
 }
 
 // put notes a request that may have to wait.

@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/perm"
 )
 
 // bridge answers the kernel's requests. What it does not define answers ENOSYS, which the kernel
@@ -22,6 +23,7 @@ type bridge struct {
 	files    table[*file]
 	dirs     table[*directory]
 	removed  removed
+	touched  touched
 	versions versions
 	believed believed
 	behind   *behind
@@ -65,12 +67,20 @@ func (b *bridge) node(ino meta.Ino) uint64 {
 // the process.
 
 // creator is on whose behalf inodes are made: the process will own them.
-func (b *bridge) creator(h *fuse.InHeader) meta.Cred {
+func (b *bridge) creator(h *fuse.InHeader, mode uint32) meta.Cred {
 	c := meta.Cred{UID: h.Uid, GID: h.Gid}
-	if h.Uid != 0 {
+	if a, known := b.fs.KnownRights(b.ino(h.NodeId)); !known || groupsMatter(&c, &a, mode) {
 		c.Groups = groups(h.Pid)
 	}
 	return c
+}
+
+// groupsMatter tells whether it depends on the supplementary groups of a process what it may make
+// in a directory, and how that looks. They cost more to find out than the rest of the request.
+func groupsMatter(c *meta.Cred, dir *meta.Attr, mode uint32) bool {
+	const bits = perm.Read | perm.Write | perm.Search
+	decided := c.UID == dir.UID || c.GID == dir.GID || dir.Mode>>3&bits == dir.Mode&bits
+	return c.UID != 0 && (!decided || mode&setGID != 0)
 }
 
 // groups reads the supplementary groups of a process; FUSE does not tell them. Without them some
@@ -182,7 +192,10 @@ func (b *bridge) entry(out *fuse.EntryOut, a *meta.Attr) {
 }
 
 // attrTimeout is how long attributes are worth believing: not at all while somebody writes, or
-// where the space that a file takes is not known. Whoever wants to know that asks by GetAttr.
+// where the space that a file takes is not known. Whoever wants to know that asks by GetAttr. This
+// holds for the only writer, too, which knows all by its lease: when another mount begins to write,
+// whoever is told of that and reads on must find the data, and the kernel does not ask for a length
+// that it believes. (An answer from memory is all that it costs.)
 func (b *bridge) attrTimeout(a *meta.Attr) time.Duration {
 	if a.Writers || a.Holes && a.Allocated < 0 {
 		return 0

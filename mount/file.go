@@ -8,6 +8,7 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"github.com/sluice-storage/sluice/client"
+	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
 	"golang.org/x/sys/unix"
@@ -49,6 +50,9 @@ func (b *bridge) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 	ino := b.ino(in.NodeId)
 	if err := b.behind.drain(ctx, ino); err != nil {
 		return b.status("open", err)
+	}
+	if in.Flags&unix.O_TRUNC != 0 || in.Mode&fuse.OPEN_KILL_SUIDGID != 0 {
+		defer b.touched.note(ino)
 	}
 	b.fs.FinishCloses(ctx, ino) // so that the kernel may keep the pages of what was just written
 	f, err := b.fs.OpenIno(ctx, meta.Cred{}, ino, openFlags(in.Flags))
@@ -127,8 +131,15 @@ func (b *bridge) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string,
 	if in.Flags&unix.O_EXCL != 0 {
 		flags |= meta.OpenExclusive
 	}
+	defer b.touched.note(b.ino(in.NodeId))
 	nf := meta.NewFile{Type: meta.Regular, Mode: in.Mode & 0o7777}
-	f, err := b.fs.CreateIno(ctx, b.creator(&in.InHeader), b.ino(in.NodeId), name, nf, flags)
+	c := b.creator(&in.InHeader, nf.Mode)
+	f, err := b.fs.CreateIno(ctx, c, b.ino(in.NodeId), name, nf, flags)
+	if errs.KindOf(err) == errs.Access && c.UID != 0 && c.Groups == nil {
+		// Somebody else may just have made it, and its group may count.
+		c.Groups = groups(in.Pid)
+		f, err = b.fs.CreateIno(ctx, c, b.ino(in.NodeId), name, nf, flags)
+	}
 	if err != nil {
 		return b.status("create", err)
 	}
@@ -207,6 +218,7 @@ func (b *bridge) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (
 	}
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
+	defer b.touched.note(f.Ino())
 	n, err := b.write(ctx, f, in, data)
 	if err == nil && in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
 		a := f.Attr()
@@ -310,6 +322,9 @@ func (b *bridge) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 		defer cancel()
 		b.unlockClosed(ctx, in, f)
 		b.release(f)
+		if f.Flags()&meta.OpenWrite != 0 { // what was still on its way has changed it
+			b.touched.note(f.Ino())
+		}
 	}
 }
 
@@ -410,5 +425,6 @@ func (b *bridge) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.St
 	if _, err := f.Stat(ctx); err != nil {
 		return b.status("fallocate", err)
 	}
+	defer b.touched.note(f.Ino())
 	return b.status("fallocate", f.Punch(ctx, off, n))
 }

@@ -168,11 +168,15 @@ func (b *bridge) tryAgain(ctx context.Context, l *meta.Lock, err error) error {
 // relearn lets the kernel forget what it knows of a file that was locked just now, unless it is
 // sure that nobody has changed it.
 func (b *bridge) relearn(node uint64, f *file) {
-	a := f.Attr()
-	if b.versions.current(&a) {
+	a, doubtful := f.Attr(), f.Doubtful()
+	if !doubtful && b.versions.current(&a) {
 		return
 	}
 	b.server.InodeNotify(node, 0, 0) // fails where the kernel has forgotten the inode
+	if doubtful {
+		b.versions.forget(a.Ino) // which version the kernel will read is not known
+		return
+	}
 	b.versions.note(&a)
 }
 

@@ -14,12 +14,10 @@ func (b *bridge) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string,
 	ctx, done := b.request(cancel, h)
 	defer done()
 	a, err := b.fs.Lookup(ctx, meta.Cred{}, b.ino(h.NodeId), name)
-	if err == nil {
-		err = b.overlay(ctx, &a)
-	}
 	if err != nil {
 		return b.status("lookup", err)
 	}
+	b.overlay(&a)
 	b.entry(out, &a)
 	return fuse.OK
 }
@@ -27,7 +25,8 @@ func (b *bridge) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string,
 // make makes an inode and answers with its entry.
 func (b *bridge) make(ctx context.Context, h *fuse.InHeader, name string, f meta.NewFile,
 	out *fuse.EntryOut) fuse.Status {
-	a, err := b.fs.MakeIno(ctx, b.creator(h), b.ino(h.NodeId), name, f)
+	defer b.touched.note(b.ino(h.NodeId))
+	a, err := b.fs.MakeIno(ctx, b.creator(h, f.Mode), b.ino(h.NodeId), name, f)
 	if err != nil {
 		return b.status("make", err)
 	}
@@ -89,13 +88,12 @@ func (b *bridge) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string,
 	out *fuse.EntryOut) fuse.Status {
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
+	defer b.touched.note(b.ino(in.Oldnodeid), b.ino(in.NodeId))
 	a, err := b.fs.LinkIno(ctx, meta.Cred{}, b.ino(in.Oldnodeid), b.ino(in.NodeId), name)
-	if err == nil {
-		err = b.overlay(ctx, &a)
-	}
 	if err != nil {
 		return b.status("link", err)
 	}
+	b.overlay(&a)
 	b.entry(out, &a)
 	return fuse.OK
 }
@@ -114,11 +112,13 @@ func (b *bridge) remove(cancel <-chan struct{}, h *fuse.InHeader, name string,
 	isDir bool) fuse.Status {
 	ctx, done := b.request(cancel, h)
 	defer done()
+	dir := b.ino(h.NodeId)
 	var was *meta.Attr
 	if isDir {
-		was = b.victim(ctx, b.ino(h.NodeId), name)
+		was = b.victim(ctx, dir, name)
 	}
-	err := b.fs.RemoveIno(ctx, meta.Cred{}, b.ino(h.NodeId), name, isDir)
+	defer b.touched.note(dir, b.named(ctx, dir, name))
+	err := b.fs.RemoveIno(ctx, meta.Cred{}, dir, name, isDir)
 	b.buried(was, err)
 	return b.status("remove", err)
 }
@@ -137,11 +137,13 @@ func (b *bridge) Rename(cancel <-chan struct{}, in *fuse.RenameIn, from, to stri
 	default:
 		return fuse.EINVAL
 	}
+	dir, newDir := b.ino(in.NodeId), b.ino(in.Newdir)
 	var was *meta.Attr
 	if flags == 0 {
-		was = b.victim(ctx, b.ino(in.Newdir), to)
+		was = b.victim(ctx, newDir, to)
 	}
-	err := b.fs.RenameIno(ctx, meta.Cred{}, b.ino(in.NodeId), from, b.ino(in.Newdir), to, flags)
+	defer b.touched.note(dir, newDir, b.named(ctx, dir, from), b.named(ctx, newDir, to))
+	err := b.fs.RenameIno(ctx, meta.Cred{}, dir, from, newDir, to, flags)
 	if was != nil && b.stillThere(ctx, was.Ino) {
 		was = nil // renamed onto itself
 	}
@@ -224,6 +226,7 @@ func (b *bridge) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, name stri
 		return fuse.Status(unix.E2BIG)
 	}
 	create, replace := in.Flags&unix.XATTR_CREATE != 0, in.Flags&unix.XATTR_REPLACE != 0
+	defer b.touched.note(b.ino(in.NodeId))
 	err := b.fs.SetXattr(ctx, meta.Cred{}, b.ino(in.NodeId), name, data, create, replace)
 	return b.nodeStatus("setxattr", err)
 }
@@ -232,6 +235,7 @@ func (b *bridge) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, name stri
 func (b *bridge) RemoveXAttr(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
 	ctx, done := b.request(cancel, h)
 	defer done()
+	defer b.touched.note(b.ino(h.NodeId))
 	err := b.fs.RemoveXattr(ctx, meta.Cred{}, b.ino(h.NodeId), name)
 	return b.nodeStatus("removexattr", err)
 }

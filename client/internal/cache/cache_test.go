@@ -2,6 +2,8 @@ package cache
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,6 +41,11 @@ func TestRights(t *testing.T) {
 	}
 	if _, err, known := c.Lookup(&owner, 1, "b", true); !known || errs.KindOf(err) != errs.NotFound {
 		t.Errorf("what is not in a whole listing: %v, %v", err, known)
+	}
+	for _, name := range []string{"..", "a/b", "a\x00", strings.Repeat("n", meta.NameMax+1)} {
+		if _, err, known := c.Lookup(&owner, 1, name, true); known {
+			t.Errorf("what cannot be a name: %v", err)
+		}
 	}
 }
 
@@ -125,5 +132,41 @@ func TestPageOfAnOlderLease(t *testing.T) {
 	c.PutPage(asked, 1, 0, nil)
 	if page, known := c.Page(&meta.Cred{}, 1, 0, 10, false); known {
 		t.Errorf("the directory is taken for %v", page)
+	}
+}
+
+// TestListingIsWanted: a listing is wanted when it is worth its price, and less and less often
+// where it comes to nothing.
+func TestListingIsWanted(t *testing.T) {
+	c := New(Options{})
+	c.Extend(time.Now().Add(time.Hour))
+	for _, one := range []struct {
+		dir   meta.Ino
+		names int64
+		want  []int // after how many absent names
+	}{
+		{1, 0, []int{2, 6, 14}}, {2, 640, []int{12, 36}}, {3, ListMax + 1, nil},
+	} {
+		var got []int
+		for i := range 40 {
+			f := meta.Found{Dir: leased(one.dir, meta.Directory, 1)}
+			f.Dir.Size = one.names
+			if c.PutFound(c.Begin(), one.dir, fmt.Sprint("absent ", i), &f) {
+				got = append(got, i+1)
+			}
+		}
+		if len(got) > len(one.want) {
+			got = got[:len(one.want)]
+		}
+		if !slices.Equal(got, one.want) {
+			t.Errorf("of %d names: after %v, want %v", one.names, got, one.want)
+		}
+	}
+	c.PutPage(c.Begin(), 1, 0, nil)
+	f := meta.Found{Dir: leased(1, meta.Directory, 1)}
+	for i := range 1000 {
+		if c.PutFound(c.Begin(), 1, fmt.Sprint("late ", i), &f) {
+			t.Fatal("a directory that is known whole is to be listed")
+		}
 	}
 }

@@ -66,8 +66,10 @@ type Outcome struct {
 	Failed bool
 	Names  []Named
 
-	// Attrs are attributes as the answer has them, with their leases.
+	// Attrs are attributes as the answer has them, with their leases. Born: the change has made what
+	// they are of, so that a directory is empty.
 	Attrs []*meta.Attr
+	Born  bool
 
 	// Told is what the client has told the service, which answers without attributes.
 	Told *Told
@@ -110,7 +112,7 @@ func (x *Change) End(o Outcome) {
 		}
 	}
 	for _, a := range o.Attrs {
-		x.attrLocked(a, a.Lease != meta.LeaseNone)
+		x.attrLocked(a, o.Born)
 	}
 	if o.Told != nil {
 		x.toldLocked(o.Told)
@@ -134,7 +136,7 @@ func (x *Change) finishLocked(p *part) Token {
 
 func (x *Change) nameLocked(p *part, o *Outcome) {
 	d := &p.node.names
-	defer x.c.weighLocked(p.node)
+	defer x.c.boundLocked(p.node)
 	if p.at != 0 {
 		if o.Failed {
 			return
@@ -173,11 +175,12 @@ func (x *Change) toldLocked(w *Told) {
 	}
 }
 
-// attrLocked takes in attributes of an inode of this change, or of one that it has made.
-func (x *Change) attrLocked(a *meta.Attr, leased bool) *node {
+// attrLocked takes in attributes of an inode of this change, or of one that it has made (born). If
+// nobody has changed that one since, a directory has no names yet.
+func (x *Change) attrLocked(a *meta.Attr, born bool) {
 	c := x.c
 	s := subject{ino: a.Ino, what: attributes}
-	own := false // what this change itself has noted does not count against it
+	own, leased := false, a.Lease != meta.LeaseNone // own: what it has noted itself does not count
 	for i := range x.parts {
 		if p := &x.parts[i]; p.subject == s {
 			own, leased = true, leased && p.at != 0
@@ -185,13 +188,15 @@ func (x *Change) attrLocked(a *meta.Attr, leased bool) *node {
 	}
 	if !leased || !own && !c.freshLocked(x.at, s) ||
 		c.recent.since(x.at, subject{ino: a.Ino, what: whole}) {
-		return nil
+		return
 	}
 	n := c.makeLocked(a.Ino)
 	n.set(a)
 	if a.Small && a.Size == 0 {
 		n.data, n.hasData = nil, true
 	}
+	if born && a.Type == meta.Directory {
+		n.names = directory{complete: true, listed: true}
+	}
 	c.weighLocked(n)
-	return n
 }

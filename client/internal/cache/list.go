@@ -18,10 +18,10 @@ type entry struct {
 
 // directory is what is known of a directory's names.
 //
-// A listing is put together from pages that follow each other: next is the cookie up to which it
-// has come, 0 that it was not begun. Once the page that is empty is in, complete says that what is
-// not in names is not there, and listed that order has all of it. Changes of this client keep it
-// complete, and listed where the place of a new name is known.
+// A listing is put together from pages that follow or overlap each other: next is the cookie up to
+// which it has come, 0 that it was not begun. Once the page that is empty is in, complete says that
+// what is not in names is not there, and listed that order has all of it. Changes of this client
+// keep it complete, and listed where the place of a new name is known.
 type directory struct {
 	names    map[string]entry
 	order    []place // by cookie; names that are gone, or have another cookie by now, do not count
@@ -29,6 +29,9 @@ type directory struct {
 	complete bool
 	listed   bool
 	bytes    int64
+
+	misses int // names that had to be asked for and are not there, since a listing was wanted last
+	wanted int // how often one was
 }
 
 // place is where a name stands in the directory.
@@ -101,6 +104,27 @@ func (d *directory) unsure() {
 	d.complete = false
 }
 
+// Bounds of when a listing is wanted.
+const (
+	ListMax    = 1024 // names that a directory may have for that
+	listMisses = 2    // absent names that must have been asked for, and
+	listShare  = 64   // one more for so many names: reading those takes about as long as a question
+	listTries  = 10   // each time that it comes to nothing it takes twice as many, up to 2^listTries
+)
+
+// missed notes that a name had to be asked for that is not there, in a directory of so many names.
+// It tells whether a listing is wanted, by which further ones are known.
+func (d *directory) missed(names int64) bool {
+	d.misses++
+	if d.complete || names > ListMax ||
+		d.misses < (listMisses+int(names)/listShare)<<min(d.wanted, listTries) {
+		return false
+	}
+	d.misses = 0
+	d.wanted++
+	return true
+}
+
 // Page answers as ReadDir would, with fewer entries where the attributes of one are not known.
 // known is false where the service must be asked.
 func (c *Cache) Page(u *meta.Cred, dir meta.Ino, cookie uint64, max int, withAttr bool) (
@@ -147,18 +171,24 @@ func (c *Cache) PutPage(t Token, dir meta.Ino, cookie uint64, page []meta.Entry)
 	}
 	d := c.nodes[dir]
 	if d == nil || d.since > t || !c.freshLocked(t, subject{ino: dir, what: attributes}) ||
-		d.names.listed || cookie != d.names.next {
+		d.names.listed || cookie > d.names.next {
 		return
 	}
 	for i := range page {
 		e := &page[i]
 		d.names.learn(e.Name, entry{e.Ino, e.Type, e.Cookie})
-		d.names.next = e.Cookie
+		d.names.next = max(d.names.next, e.Cookie)
 	}
 	if len(page) == 0 {
 		d.names.finish()
 	}
-	if d.weigh() > c.bytesMax/4 { // too large to be kept whole
+	c.boundLocked(d)
+}
+
+// boundLocked is weighLocked for a directory whose names have become more. One that is too large
+// to be kept whole begins anew, so that there is room for others.
+func (c *Cache) boundLocked(d *node) {
+	if d.weigh() > c.bytesMax/4 {
 		d.names = directory{}
 	}
 	c.weighLocked(d)

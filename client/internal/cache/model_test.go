@@ -24,6 +24,7 @@ const (
 	simLease   = 1000
 	simClients = 3
 	simNames   = 4
+	simDirs    = 5
 )
 
 // thing is an inode of the model.
@@ -31,6 +32,7 @@ type thing struct {
 	attr  meta.Attr
 	data  []byte
 	names map[string]meta.Ino // of a directory
+	gone  bool
 }
 
 type event struct {
@@ -47,6 +49,7 @@ type sim struct {
 	events []event
 
 	inodes  map[meta.Ino]*thing
+	dirs    []meta.Ino // all that there ever were
 	next    meta.Ino
 	serial  uint64
 	marked  map[meta.Ino]int
@@ -76,16 +79,26 @@ func newSim(t *testing.T, seed uint64) *sim {
 	s := &sim{t: t, rng: rand.New(rand.NewPCG(seed, 1)), inodes: map[meta.Ino]*thing{},
 		marked: map[meta.Ino]int{}, holders: map[meta.Ino]map[int]bool{},
 		owed: map[owed][]func(){}, next: 10}
-	for ino := meta.Ino(1); ino <= 2; ino++ {
-		s.inodes[ino] = &thing{attr: meta.Attr{Ino: ino, Type: meta.Directory, Mode: 0o755},
-			names: map[string]meta.Ino{}}
-	}
+	s.birth(1, meta.Directory)
+	s.birth(2, meta.Directory)
 	for i := range simClients {
 		u := &user{id: i}
 		u.c = New(Options{Now: s.time, Bytes: []int64{1 << 20, 3000, 1 << 20}[i]})
 		s.users = append(s.users, u)
 	}
 	return s
+}
+
+// birth makes an inode.
+func (s *sim) birth(ino meta.Ino, typ meta.Type) {
+	t := &thing{attr: meta.Attr{Ino: ino, Type: typ, Mode: 0o755}}
+	if typ == meta.Directory {
+		t.names = map[string]meta.Ino{}
+		s.dirs = append(s.dirs, ino)
+	} else {
+		t.attr.Small = true
+	}
+	s.inodes[ino] = t
 }
 
 func (s *sim) time() time.Time { return time.Unix(1000, 0).Add(time.Duration(s.now)) }
@@ -228,7 +241,7 @@ func (s *sim) recall(o *user, ino meta.Ino, done func()) {
 }
 
 func (s *sim) name() string    { return fmt.Sprint("n", s.rng.IntN(simNames)) }
-func (s *sim) dir() meta.Ino   { return meta.Ino(1 + s.rng.IntN(2)) }
+func (s *sim) dir() meta.Ino   { return s.dirs[s.rng.IntN(len(s.dirs))] }
 func (s *sim) user() *user     { return s.users[s.rng.IntN(simClients)] }
 func (t *thing) touch(n int64) { t.attr.Mtime, t.attr.Size = n, int64(len(t.names)) }
 
@@ -241,7 +254,11 @@ func (s *sim) find(u *user) {
 		if ino := s.inodes[dir].names[name]; ino != 0 {
 			f.Present, f.Attr, f.Data = true, s.attr(u, ino), s.inodes[ino].data
 		}
-		s.in(60, func() { u.c.PutFound(t, dir, name, &f) })
+		s.in(60, func() {
+			if u.c.PutFound(t, dir, name, &f) {
+				s.list(u, dir, 0)
+			}
+		})
 	})
 }
 
@@ -268,7 +285,8 @@ func (s *sim) list(u *user, dir meta.Ino, cookie uint64) {
 func (s *sim) page(dir meta.Ino, cookie uint64, most int) (page []meta.Entry) {
 	for name, ino := range s.inodes[dir].names {
 		if uint64(ino) > cookie {
-			page = append(page, meta.Entry{Name: name, Ino: ino, Type: meta.Regular, Cookie: uint64(ino)})
+			page = append(page, meta.Entry{Name: name, Ino: ino, Type: s.inodes[ino].attr.Type,
+				Cookie: uint64(ino)})
 		}
 	}
 	slices.SortFunc(page, func(a, b meta.Entry) int { return cmp.Compare(a.Cookie, b.Cookie) })
@@ -277,24 +295,28 @@ func (s *sim) page(dir meta.Ino, cookie uint64, most int) (page []meta.Entry) {
 
 func (s *sim) create(u *user) {
 	dir, name := s.dir(), s.name()
+	typ := meta.Regular
+	if len(s.dirs) < simDirs && s.rng.IntN(2) == 0 {
+		typ = meta.Directory
+	}
 	x := u.c.Change().Name(dir, name)
 	s.in(60, func() {
 		var a meta.Attr
 		s.change(u, []meta.Ino{dir}, func() {
 			d := s.inodes[dir]
-			if d.names[name] != 0 {
+			if d.gone || d.names[name] != 0 {
 				return
 			}
 			s.next++
 			d.names[name] = s.next
 			d.touch(s.now)
-			s.inodes[s.next] = &thing{attr: meta.Attr{Ino: s.next, Type: meta.Regular, Small: true}}
+			s.birth(s.next, typ)
 			a = s.attr(u, s.next)
 		}, func() {
 			o := Outcome{Failed: a.Ino == 0}
 			if a.Ino != 0 {
-				o.Attrs = []*meta.Attr{&a}
-				o.Names = []Named{{dir, name, a.Ino, meta.Regular, uint64(a.Ino)}}
+				o.Attrs, o.Born = []*meta.Attr{&a}, true
+				o.Names = []Named{{dir, name, a.Ino, typ, uint64(a.Ino)}}
 			}
 			x.End(o)
 		})
@@ -314,9 +336,10 @@ func (s *sim) remove(u *user) {
 		failed := false
 		s.change(u, inos, func() {
 			d := s.inodes[dir]
-			if failed = ino == 0 || d.names[name] != ino; failed {
+			if failed = ino == 0 || d.names[name] != ino || len(s.inodes[ino].names) > 0; failed {
 				return
 			}
+			s.inodes[ino].gone = true
 			delete(d.names, name)
 			d.touch(s.now)
 		}, func() {
@@ -329,9 +352,18 @@ func (s *sim) remove(u *user) {
 	})
 }
 
+// file is a file that is there; 0: there is none by that name.
+func (s *sim) file() meta.Ino {
+	ino := s.inodes[s.dir()].names[s.name()]
+	if ino != 0 && s.inodes[ino].attr.Type == meta.Directory {
+		return 0
+	}
+	return ino
+}
+
 // mark changes an attribute of a file, of which the answer says nothing.
 func (s *sim) mark(u *user) {
-	ino := s.inodes[s.dir()].names[s.name()]
+	ino := s.file()
 	if ino == 0 {
 		return
 	}
@@ -345,7 +377,7 @@ func (s *sim) mark(u *user) {
 
 // write changes a file: its attributes come with the answer, or the client knows what it has told.
 func (s *sim) write(u *user) {
-	ino := s.inodes[s.dir()].names[s.name()]
+	ino := s.file()
 	if ino == 0 {
 		return
 	}
@@ -377,7 +409,7 @@ func (s *sim) write(u *user) {
 func (s *sim) check() {
 	root := meta.Cred{}
 	for _, u := range s.users {
-		for dir := meta.Ino(1); dir <= 2; dir++ {
+		for _, dir := range s.dirs {
 			d := s.inodes[dir]
 			for i := range simNames {
 				name := fmt.Sprint("n", i)

@@ -16,6 +16,7 @@ func TestMutantsAreFound(t *testing.T) {
 		Cases: []mutanttest.Case{
 			model("keepRecalled"), model("takeRecalled"), model("noTime"), model("takeBusy"),
 			model("answerBusy"), model("keepExact"), model("anyOrder"), model("toldUnknown"),
+			model("bornBusy"), model("anyPage"),
 			{Mutant: "youngLease", Tests: "TestPageOfAnOlderLease"},
 		},
 	}.Run(t)

@@ -1,6 +1,8 @@
 package cache
 
 import (
+	"strings"
+
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/list"
 	"github.com/sluice-storage/sluice/meta"
@@ -134,14 +136,15 @@ func (c *Cache) Target(ino meta.Ino) (string, bool) {
 
 // Lookup answers as the service's Lookup would: with attributes, with errs.NotFound where there is
 // no such name, errs.Access where the user may not search the directory, errs.NotDir. known is
-// false where the service must be asked. Dots are always asked for. Without exact only type, mode
-// and owner count of the attributes.
+// false where the service must be asked. Dots are always asked for, and what cannot be a name: the
+// service says why. Without exact only type, mode and owner count of the attributes.
 func (c *Cache) Lookup(u *meta.Cred, dir meta.Ino, name string, exact bool) (
 	a meta.Attr, err error, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	d := c.useLocked(dir)
-	if d == nil || !d.known || name == "." || name == ".." {
+	if d == nil || !d.known || name == "." || name == ".." || len(name) > meta.NameMax ||
+		strings.ContainsAny(name, "/\x00") {
 		return a, nil, false
 	}
 	switch {
@@ -210,8 +213,9 @@ func (c *Cache) PutTarget(t Token, ino meta.Ino, target string) {
 	c.weighLocked(n)
 }
 
-// PutFound takes in the answer to Find.
-func (c *Cache) PutFound(t Token, dir meta.Ino, name string, f *meta.Found) {
+// PutFound takes in the answer to Find. It tells whether the caller should list the directory
+// (PutPage, without attributes), because names are looked for that are not there.
+func (c *Cache) PutFound(t Token, dir meta.Ino, name string, f *meta.Found) (list bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f.Present {
@@ -224,21 +228,23 @@ func (c *Cache) PutFound(t Token, dir meta.Ino, name string, f *meta.Found) {
 		}
 	}
 	if f.Dir.Lease == meta.LeaseNone || name == "." || name == ".." {
-		return
+		return false
 	}
 	d := c.putLocked(t, &f.Dir)
 	if d == nil { // this client changes other names in it, which says nothing about this one
 		d = c.nodes[dir]
 	}
 	if d == nil || !c.freshLocked(t, subject{dir, naming, name}) {
-		return
+		return false
 	}
 	e := entry{}
 	if f.Present {
 		e = entry{ino: f.Attr.Ino, typ: f.Attr.Type}
 	}
 	d.names.learn(name, e)
+	list = !f.Present && d.names.missed(f.Dir.Size)
 	c.weighLocked(d)
+	return list
 }
 
 // putLocked takes in attributes; nil if it must not.
