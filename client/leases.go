@@ -300,7 +300,7 @@ func (fs *FS) giveUp(ctx context.Context, s *session, n *inode, out bool) error 
 		return werr
 	}
 	defer n.telling.giveBack()
-	terr := fs.tell(ctx, n, false)
+	terr := fs.tellLeaving(ctx, n)
 	if terr == nil && out && w != nil {
 		fs.moveOutRecalled(ctx, s, w)
 	}

@@ -104,7 +104,9 @@ func (fs *FS) moveOutOnce(ctx context.Context, w *File) error {
 		return err
 	}
 	was, left := n.attr, n.gaps
-	n.learnLocked(&a)
+	if a.TruncSeq == n.truncSeq || a.Lease != meta.LeaseNone {
+		n.learnLocked(&a) // otherwise a truncation may be under way: see hear
+	}
 	n.small.Store(false)
 	n.movedLocked(false)
 	n.gaps = left
