@@ -35,7 +35,6 @@ func (u *unreachable) Write(ctx context.Context, t iod.Target, object seg.Access
 // writing, and the I/O servers are full, or are away. The second one sees what the first one has
 // written, and the first one keeps its leases.
 func TestRecalledFileCannotMoveOut(t *testing.T) {
-	const lease = 8 * time.Second
 	for name, hinder := range map[string]func(*cluster, *unreachable){
 		"full": func(c *cluster, _ *unreachable) {
 			c.setHook(func(k call) error {
@@ -49,7 +48,7 @@ func TestRecalledFileCannotMoveOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()
-			c := newCluster(t, 2, store.Options{LeaseTime: lease})
+			c := newCluster(t, 2, withLongLeases(store.Options{}))
 			data := &unreachable{cluster: c}
 			fs, err := New(c.service(), data, Options{Cred: &meta.Cred{UID: 1000, GID: 1000}})
 			must(t, err)
@@ -65,8 +64,8 @@ func TestRecalledFileCannotMoveOut(t *testing.T) {
 			if got := contents(t, w); string(got) != "first" {
 				t.Errorf("the second client sees %q", got)
 			}
-			if d := time.Since(start); d > lease/2 {
-				t.Errorf("the second client has waited for %v, a lease is %v", d, lease)
+			if d := time.Since(start); d > longLease/2 {
+				t.Errorf("the second client has waited for %v, a lease is %v", d, longLease)
 			}
 			if fs.leases.current() != epoch {
 				t.Error("the first client has lost all of its leases")
@@ -132,9 +131,8 @@ func TestHalfMovedFileIsCut(t *testing.T) {
 // others for a long time, as when it has to wait for another client. Who looks at the file does not
 // wait for that.
 func TestRecallDoesNotWaitForOtherClosings(t *testing.T) {
-	const lease = 4 * time.Second
 	ctx := context.Background()
-	c := newCluster(t, 1, store.Options{LeaseTime: lease})
+	c := newCluster(t, 1, withLongLeases(store.Options{}))
 	fs, other := c.client(Options{}), c.client(Options{})
 	listened(t, fs)
 	f := createSmall(t, fs, "f", 1)
@@ -147,8 +145,8 @@ func TestRecallDoesNotWaitForOtherClosings(t *testing.T) {
 	if got := contents(t, r); string(got) != "content" {
 		t.Errorf("the file has %q", got)
 	}
-	if d := time.Since(start); d > lease/2 {
-		t.Errorf("it took %v, a lease is %v", d, lease)
+	if d := time.Since(start); d > longLease/2 {
+		t.Errorf("it took %v, a lease is %v", d, longLease)
 	}
 	fs.endings.round.giveBack()
 	must(t, r.Close(ctx))
