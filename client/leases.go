@@ -210,6 +210,9 @@ func (fs *FS) listenOnce(ctx context.Context, s *session, wait bool) error {
 	if n.drop {
 		fs.dropLeases(n.restart)
 	}
+	if n.drop && !n.restart { // after a restart they are claimed
+		fs.background(func() { fs.announceLocal(s) })
+	}
 	for _, r := range n.recalls {
 		fs.recalled(s, r)
 	}
