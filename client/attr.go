@@ -108,17 +108,17 @@ func (fs *FS) setAttr(ctx context.Context, cred meta.Cred, ino meta.Ino, mask me
 	if n != nil {
 		defer fs.unref(n)
 	}
+	if mask&meta.SetSize != 0 { // without n.telling: I/O servers may be away
+		if err := fs.syncBeforeCut(ctx, ino, a.Size); err != nil {
+			return meta.Attr{}, err
+		}
+	}
 	if n != nil && mask&(meta.SetMtime|meta.SetMtimeNow|meta.SetSize) != 0 {
 		if err := n.telling.take(ctx); err != nil {
 			return meta.Attr{}, err
 		}
 		defer n.telling.giveBack()
 		if err := fs.tell(ctx, n, false); err != nil {
-			return meta.Attr{}, err
-		}
-	}
-	if mask&meta.SetSize != 0 {
-		if err := fs.syncBeforeCut(ctx, ino, a.Size); err != nil {
 			return meta.Attr{}, err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/meta/store"
@@ -78,6 +79,8 @@ func TestOwnCutIsNotUndone(t *testing.T) {
 		tells bool
 	}{
 		"opened, looked at":   {open, look, false},
+		"opened, told":        {open, learn, true},
+		"opened, seen, told":  {open, look, true},
 		"created, looked at":  {create, look, false},
 		"created, told":       {create, learn, true},
 		"created, seen, told": {create, look, true},
@@ -97,7 +100,11 @@ func TestOwnCutIsNotUndone(t *testing.T) {
 				one.heard(t, fs, a)
 				if one.tells {
 					wg.Go(func() { must(t, f.Sync(ctx)) })
-					<-svc.told
+					select {
+					case <-svc.told:
+					case <-time.After(time.Minute):
+						t.Error("nothing can be told before the answer is there")
+					}
 				}
 			}
 			g, err := one.cut(fs, f)
@@ -146,8 +153,8 @@ func TestOwnGrowthIsOneStep(t *testing.T) {
 	must(t, f.Close(ctx))
 }
 
-// TestFenceCutsNothing: a client that has lost its lease, and has got it again, opens the file once
-// more, for which the service fences off what it was before. What it has written since stays.
+// TestFenceCutsNothing: a client that has lost its lease gets it again, for which the service fences
+// off what it was before, and opens the file once more. What it has written since stays.
 func TestFenceCutsNothing(t *testing.T) {
 	ctx := context.Background()
 	svc, fs, other := hanging(t)
@@ -159,8 +166,8 @@ func TestFenceCutsNothing(t *testing.T) {
 	must(t, err)
 	svc.resume()
 	listened(t, fs)
-	write(t, f, []byte("longer than before"), 0)
 	seq := f.node.sequence()
+	write(t, f, []byte("longer than before"), 0)
 	g, err := fs.OpenIno(ctx, *fs.opts.Cred, f.Ino(), meta.OpenRead|meta.OpenWrite)
 	must(t, err)
 	if f.node.sequence() == seq {

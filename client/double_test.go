@@ -91,6 +91,15 @@ func (c *cluster) addServer(id uint32) {
 	}
 }
 
+// longLease is the time of leases where who waits for one to run out must stand out from who only
+// waits for a busy machine: half of it is the limit.
+const longLease = 40 * time.Second
+
+func withLongLeases(opt store.Options) store.Options {
+	opt.Lease, opt.LeaseTime = 2*longLease, longLease
+	return opt
+}
+
 // client makes an FS on the cluster.
 func (c *cluster) client(opts Options) *FS {
 	c.t.Helper()

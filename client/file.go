@@ -50,7 +50,10 @@ type grant struct {
 // access keeps of open flags what counts when a file is opened again.
 const access = meta.OpenRead | meta.OpenWrite
 
-// OpenIno opens an inode.
+// OpenIno opens an inode. It may have to wait at the service behind another client that waits for a
+// lease of this one: who gives that back needs inode.telling, and only tries for inode.coming. What
+// is told while the file is emptied is told under the truncations that it has followed, and refused
+// if this one was first.
 func (fs *FS) OpenIno(ctx context.Context, cred meta.Cred, ino meta.Ino, flags meta.OpenFlags) (
 	*File, error) {
 	if f, err := fs.openLocal(&cred, ino, flags); f != nil || err != nil {
@@ -63,12 +66,6 @@ func (fs *FS) OpenIno(ctx context.Context, cred meta.Cred, ino meta.Ino, flags m
 				return nil, err
 			}
 			defer n.coming.giveBack()
-		}
-		if flags&meta.OpenTruncate != 0 { // what is being told must not meet the truncation
-			if err := n.telling.take(ctx); err != nil {
-				return nil, err
-			}
-			defer n.telling.giveBack()
 		}
 	}
 	open := func(ctx context.Context, c meta.Caller) (h meta.Handle, err error) {

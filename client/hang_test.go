@@ -204,6 +204,41 @@ func TestRemovedWhileLocal(t *testing.T) {
 	}
 }
 
+// TestLostWhileLocal: a client has lost its leases, and has a small file open that it has opened
+// without asking anybody. When another one removes the file later it stays readable.
+func TestLostWhileLocal(t *testing.T) {
+	ctx := context.Background()
+	svc, fs, other := hanging(t)
+	touch(t, fs, "/lost")
+	w, err := other.Create(ctx, "/f")
+	must(t, err)
+	write(t, w, []byte("content"), 0)
+	must(t, w.Close(ctx))
+	_, err = fs.Stat(ctx, "/lost")
+	must(t, err)
+	_, err = fs.Stat(ctx, "/f")
+	must(t, err)
+	r, err := fs.Open(ctx, "/f")
+	must(t, err)
+	if r.grant.Load().handle != 0 {
+		t.Fatal("opening a small file that is known asked the service")
+	}
+	epoch, s := fs.leases.current(), fs.sess.Load()
+	svc.stop()
+	must(t, other.Remove(ctx, "/lost"))
+	svc.resume()
+	eventually(t, func() bool { return fs.leases.current() != epoch })
+	if fs.sess.Load() != s {
+		t.Skip("the session is lost, too")
+	}
+	eventually(t, func() bool { return r.grant.Load().handle != 0 })
+	must(t, other.Remove(ctx, "/f"))
+	if got := contents(t, r); string(got) != "content" {
+		t.Errorf("the removed file shows %q", got)
+	}
+	must(t, r.Close(ctx))
+}
+
 // TestRemovedWhileClosing: a file is removed at the moment at which a handle that nobody but this
 // client knows of is being closed.
 func TestRemovedWhileClosing(t *testing.T) {

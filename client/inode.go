@@ -55,7 +55,7 @@ type lease struct {
 	claims  bool        // it was held when the service ended, and can be claimed
 	closing bool        // a handle that may write is being closed: with the last one the lease goes
 	floor   cache.Token // only who has asked later, or has opened the file, hears of another one
-	asking  func()      // ends the request of who has inode.telling and asks for it; nil: nobody does
+	asking  func()      // ends what who has inode.telling waits for; nil: for nobody
 }
 
 // end notes that the lease is gone.
@@ -68,8 +68,8 @@ func (l *lease) give(state leaseState, epoch uint64) {
 	l.hurry()
 }
 
-// hurry ends a request for the lease if it is to go back: whoever carries that out needs
-// inode.telling.
+// hurry ends what is waited for with inode.telling if the lease is to go back: whoever carries that
+// out needs it.
 func (l *lease) hurry() {
 	if l.state == leaseLeaving && l.asking != nil {
 		l.asking()
@@ -180,6 +180,9 @@ func (n *inode) cut(a *meta.Attr) {
 	if n.small.Load() && a.TruncSeq > n.content.seq {
 		n.cutLocked(a)
 		n.content.version = max(n.content.version, a.DataVersion)
+		if a.Size == 0 { // as at the service: nothing is left to be told, nor to be overtaken by others
+			n.dirty, n.taken = false, false
+		}
 	}
 }
 
@@ -344,6 +347,13 @@ func (n *inode) drop(restart bool) {
 	n.content.kept = nil
 }
 
+// recalling tells whether a recall is being carried out.
+func (n *inode) recalling() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.lease.recalls > 0
+}
+
 // leaving stops what is done under a lease that was recalled. It tells whether there is something
 // to be done before the lease can go back; then left must follow. claiming: leases are just being
 // claimed. The cache hears of the recall in the same moment: of an answer that grants the lease
@@ -365,9 +375,9 @@ func (n *inode) leaving(fs *FS, claiming bool) bool {
 	return true
 }
 
-// asks returns a context for a request for the lease. The caller has inode.telling, and calls done
-// after the request. The context ends when a lease is recalled that another request of this client
-// has brought meanwhile.
+// asks returns a context for what may have to wait for others, as a request for the lease. The
+// caller has inode.telling, and calls done afterwards. The context ends when a lease is recalled,
+// perhaps one that another request of this client has brought meanwhile.
 func (n *inode) asks(ctx context.Context) (asking context.Context, done func()) {
 	asking, cancel := context.WithCancel(ctx)
 	n.mu.Lock()
@@ -547,14 +557,4 @@ func (fs *FS) forgetUnder(n *inode) {
 		fs.past.put(&a)
 	}
 	delete(fs.inodes, n.ino)
-}
-
-// commit tells the service what was written, if there is something to tell. With sync everything
-// that the service was told before is on stable storage when it returns.
-func (fs *FS) commit(ctx context.Context, n *inode, sync bool) error {
-	if err := n.telling.take(ctx); err != nil {
-		return err
-	}
-	defer n.telling.giveBack()
-	return fs.tell(ctx, n, sync)
 }

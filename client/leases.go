@@ -210,6 +210,9 @@ func (fs *FS) listenOnce(ctx context.Context, s *session, wait bool) error {
 	if n.drop {
 		fs.dropLeases(n.restart)
 	}
+	if n.drop && !n.restart { // after a restart they are claimed
+		fs.background(func() { fs.announceLocal(s) })
+	}
 	for _, r := range n.recalls {
 		fs.recalled(s, r)
 	}
@@ -300,7 +303,7 @@ func (fs *FS) giveUp(ctx context.Context, s *session, n *inode, out bool) error 
 		return werr
 	}
 	defer n.telling.giveBack()
-	terr := fs.tell(ctx, n, false)
+	terr := fs.tellLeaving(ctx, n)
 	if terr == nil && out && w != nil {
 		fs.moveOutRecalled(ctx, s, w)
 	}

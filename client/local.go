@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/meta/perm"
 )
@@ -13,8 +14,8 @@ import (
 // A local handle is one that the service does not know of: its grant has no handle. It is made
 // where a small file is opened for reading whose data is known under a lease, and needs nothing of
 // anybody as long as the lease is there. It is announced, which makes it a handle like others, when
-// the lease is recalled, before this client itself takes the file's name away, and when something
-// is asked of it that the cache does not know.
+// the lease is recalled or lost, before this client itself takes the file's name away, and when
+// something is asked of it that the cache does not know.
 
 // openLocal opens a file without asking anybody; nil if that is not possible.
 func (fs *FS) openLocal(u *meta.Cred, ino meta.Ino, flags meta.OpenFlags) (*File, error) {
@@ -124,6 +125,26 @@ func (fs *FS) announceAll(ctx context.Context, n *inode) error {
 		}
 	}
 	return failed
+}
+
+// announceLocal makes all local handles of a session known to the service, when the leases are lost
+// under which they were made: nobody recalls those any more.
+func (fs *FS) announceLocal(s *session) {
+	for pause := pauseFirst; fs.sess.Load() == s; pause = min(2*pause, endPauseMax) {
+		var failed error
+		for _, n := range fs.allInodes() {
+			if err := fs.announceAll(fs.life, n); err != nil {
+				failed = err
+			}
+		}
+		if failed == nil {
+			return
+		}
+		fs.opts.Logger.Warn("open files are not known to the service", "err", failed)
+		if k := errs.KindOf(failed); !k.Passing() && k != errs.MaybeDone || !wait.Sleep(fs.life, pause) {
+			return
+		}
+	}
 }
 
 // number gives a local handle a number of its own, by which it is claimed.

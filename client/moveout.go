@@ -9,13 +9,10 @@ import (
 	"github.com/sluice-storage/sluice/seg"
 )
 
-// moveOut has the I/O servers keep a small file, through a handle that may write.
+// moveOut has the I/O servers keep a small file, through a handle that may write. They may be away:
+// where the lease is recalled meanwhile it goes back first, and what was begun is begun anew.
 func (fs *FS) moveOut(ctx context.Context, w *File) error {
-	if err := w.node.telling.take(ctx); err != nil {
-		return err
-	}
-	defer w.node.telling.giveBack()
-	return fs.moveOutTelling(ctx, w)
+	return w.node.whileTelling(ctx, func() error { return fs.moveOutTelling(ctx, w) })
 }
 
 // moveOutTelling is moveOut for those who have telling. It is tried again where another client was
@@ -23,15 +20,18 @@ func (fs *FS) moveOut(ctx context.Context, w *File) error {
 func (fs *FS) moveOutTelling(ctx context.Context, w *File) error {
 	n := w.node
 	for try := 0; n.small.Load(); try++ {
-		if n.state() != leaseLeaving || try > 0 {
-			if err := fs.ownTelling(ctx, n); err != nil {
-				return err
-			}
-			if !n.small.Load() {
-				return nil
-			}
+		if err := fs.ownTelling(ctx, n); err != nil {
+			return err
 		}
-		err := fs.moveOutOnce(ctx, w)
+		if !n.small.Load() {
+			return nil
+		}
+		spilling, done := n.asks(ctx)
+		err := errLeaving
+		if spilling.Err() == nil && n.owned(fs) {
+			err = fs.moveOutOnce(ctx, spilling, w)
+		}
+		done()
 		if err != nil && (!overtaken(errs.KindOf(err)) || try >= refreshMax) {
 			return errs.Wrap("client.MoveOut", "", err)
 		}
@@ -49,7 +49,7 @@ func (fs *FS) moveOutRecalled(ctx context.Context, s *session, w *File) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.leases/4)
 	defer cancel()
-	if err := fs.moveOutOnce(ctx, w); err != nil {
+	if err := fs.moveOutOnce(ctx, ctx, w); err != nil {
 		fs.opts.Logger.Warn("a small file that others want to write could not be moved out",
 			"ino", w.node.ino, "err", err)
 	}
@@ -72,7 +72,9 @@ func (n *inode) state() leaseState {
 	return n.lease.state
 }
 
-func (fs *FS) moveOutOnce(ctx context.Context, w *File) error {
+// moveOutOnce is one attempt. The data is written under a context of its own: what is said to the
+// service then takes no time, and is better not left open.
+func (fs *FS) moveOutOnce(ctx, spilling context.Context, w *File) error {
 	n := w.node
 	n.mu.Lock()
 	n.content.frozen = true
@@ -85,7 +87,7 @@ func (fs *FS) moveOutOnce(ctx context.Context, w *File) error {
 	n.mu.Unlock()
 
 	change := fs.cache.Change().Inode(n.ino)
-	err := w.spill(ctx, &before, holes)
+	err := w.spill(spilling, &before, holes)
 	var a meta.Attr
 	t := fs.cache.Begin()
 	if err == nil {
@@ -104,7 +106,9 @@ func (fs *FS) moveOutOnce(ctx context.Context, w *File) error {
 		return err
 	}
 	was, left := n.attr, n.gaps
-	n.learnLocked(&a)
+	if a.TruncSeq == n.truncSeq || a.Lease != meta.LeaseNone {
+		n.learnLocked(&a) // otherwise a truncation may be under way: see hear
+	}
 	n.small.Store(false)
 	n.movedLocked(false)
 	n.gaps = left

@@ -3,11 +3,13 @@ package client
 import (
 	"bytes"
 	"context"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/meta/store"
@@ -24,9 +26,10 @@ type unreachable struct {
 
 func (u *unreachable) Write(ctx context.Context, t iod.Target, object seg.Access, m *msg.Memory,
 	d stripe.Durability) (iod.Mark, error) {
-	if u.on.Load() {
-		<-ctx.Done()
-		return iod.Mark{}, errs.Wrap("unreachable", "", ctx.Err())
+	for u.on.Load() {
+		if !wait.Sleep(ctx, time.Millisecond) {
+			return iod.Mark{}, errs.Wrap("unreachable", "", ctx.Err())
+		}
 	}
 	return u.cluster.Write(ctx, t, object, m, d)
 }
@@ -35,7 +38,6 @@ func (u *unreachable) Write(ctx context.Context, t iod.Target, object seg.Access
 // writing, and the I/O servers are full, or are away. The second one sees what the first one has
 // written, and the first one keeps its leases.
 func TestRecalledFileCannotMoveOut(t *testing.T) {
-	const lease = 8 * time.Second
 	for name, hinder := range map[string]func(*cluster, *unreachable){
 		"full": func(c *cluster, _ *unreachable) {
 			c.setHook(func(k call) error {
@@ -49,7 +51,7 @@ func TestRecalledFileCannotMoveOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()
-			c := newCluster(t, 2, store.Options{LeaseTime: lease})
+			c := newCluster(t, 2, withLongLeases(store.Options{}))
 			data := &unreachable{cluster: c}
 			fs, err := New(c.service(), data, Options{Cred: &meta.Cred{UID: 1000, GID: 1000}})
 			must(t, err)
@@ -65,8 +67,8 @@ func TestRecalledFileCannotMoveOut(t *testing.T) {
 			if got := contents(t, w); string(got) != "first" {
 				t.Errorf("the second client sees %q", got)
 			}
-			if d := time.Since(start); d > lease/2 {
-				t.Errorf("the second client has waited for %v, a lease is %v", d, lease)
+			if d := time.Since(start); d > longLease/2 {
+				t.Errorf("the second client has waited for %v, a lease is %v", d, longLease)
 			}
 			if fs.leases.current() != epoch {
 				t.Error("the first client has lost all of its leases")
@@ -132,9 +134,8 @@ func TestHalfMovedFileIsCut(t *testing.T) {
 // others for a long time, as when it has to wait for another client. Who looks at the file does not
 // wait for that.
 func TestRecallDoesNotWaitForOtherClosings(t *testing.T) {
-	const lease = 4 * time.Second
 	ctx := context.Background()
-	c := newCluster(t, 1, store.Options{LeaseTime: lease})
+	c := newCluster(t, 1, withLongLeases(store.Options{}))
 	fs, other := c.client(Options{}), c.client(Options{})
 	listened(t, fs)
 	f := createSmall(t, fs, "f", 1)
@@ -147,9 +148,60 @@ func TestRecallDoesNotWaitForOtherClosings(t *testing.T) {
 	if got := contents(t, r); string(got) != "content" {
 		t.Errorf("the file has %q", got)
 	}
-	if d := time.Since(start); d > lease/2 {
-		t.Errorf("it took %v, a lease is %v", d, lease)
+	if d := time.Since(start); d > longLease/2 {
+		t.Errorf("it took %v, a lease is %v", d, longLease)
 	}
 	fs.endings.round.giveBack()
 	must(t, r.Close(ctx))
+}
+
+// TestGrowingFileIsRecalled: a program makes a small file longer than small files are, and the I/O
+// servers are away. Another client that looks at the file sees what was there before, and does not
+// wait for them; the first one keeps its leases, and goes on when they are back.
+func TestGrowingFileIsRecalled(t *testing.T) {
+	ctx := context.Background()
+	c := newCluster(t, 2, withLongLeases(store.Options{}))
+	data := &unreachable{cluster: c}
+	fs, err := New(c.service(), data, Options{Cred: &meta.Cred{UID: 1000, GID: 1000}})
+	must(t, err)
+	defer func() { _ = fs.Close() }()
+	listened(t, fs)
+	other := c.client(Options{})
+	f := createSmall(t, fs, "f", 2)
+	write(t, f, []byte("first"), 0)
+	data.on.Store(true)
+	var grown sync.WaitGroup
+	grown.Go(func() { write(t, f, pattern(meta.SmallMax, 1), 5) })
+	epoch, seq := fs.leases.current(), f.node.sequence()
+	for range 2 {
+		eventually(t, func() bool {
+			f.node.mu.Lock()
+			defer f.node.mu.Unlock()
+			return f.node.content.frozen
+		})
+		start := time.Now()
+		a, err := other.Stat(ctx, "/f")
+		if must(t, err); a.Size != 5 {
+			t.Errorf("the other client sees %d bytes", a.Size)
+		}
+		if d := time.Since(start); d > longLease/2 {
+			t.Errorf("the other client has waited for %v, a lease is %v", d, longLease)
+		}
+		time.Sleep(1100 * time.Millisecond) // otherwise who is recalled again moves it out, for a while
+	}
+	if fs.leases.current() != epoch {
+		t.Error("the first client has lost all of its leases")
+	}
+	if f.node.sequence() == seq {
+		t.Error("what was begun at the I/O servers is not fenced off")
+	}
+	data.on.Store(false)
+	grown.Wait()
+	if want := append([]byte("first"), pattern(meta.SmallMax, 1)...); !bytes.Equal(contents(t, f), want) {
+		t.Error("the file has something else than what was written")
+	}
+	must(t, f.Close(ctx))
+	if a, err := other.Stat(ctx, "/f"); err != nil || a.Size != 5+meta.SmallMax {
+		t.Errorf("in the end there are %d bytes, %v", a.Size, err)
+	}
 }

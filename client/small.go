@@ -223,46 +223,51 @@ func (n *inode) movedLocked(lost bool) {
 // own makes the data of a small file this client's to change. The file must be open for writing. A
 // lease that is being given back is given back first.
 func (fs *FS) own(ctx context.Context, n *inode) error {
-	for try := 0; ; try++ {
-		if err := n.telling.take(ctx); err != nil {
-			return err
-		}
+	return n.whileTelling(ctx, func() error {
 		err := fs.ownTelling(ctx, n)
-		n.telling.giveBack()
-		if err != nil || n.state() != leaseLeaving {
-			return err
+		if err == nil && n.recalling() {
+			return errLeaving
 		}
-		if !wait.Sleep(ctx, min(pauseFirst<<min(try, 8), pauseMax)) {
-			return errs.Wrap("client", "", ctx.Err())
-		}
-	}
+		return err
+	})
 }
 
 // askWriterEach is how often, among its attempts to get a lease, a client asks whether the service
 // knows that it writes the file.
 const askWriterEach = 4
 
-// ownTelling is own for those who have n.telling. While others ask for the file all the time the
-// service gives no lease for a moment. It returns when a lease is recalled: who carries that out
-// needs n.telling.
+// ownTelling is own for those who have n.telling. It returns when a lease is recalled: who carries
+// that out needs n.telling.
 func (fs *FS) ownTelling(ctx context.Context, n *inode) error {
+	asking, done := n.asks(ctx)
+	defer done()
+	err := fs.askToOwn(asking, n)
+	if asking.Err() != nil && ctx.Err() == nil {
+		return nil
+	}
+	return errs.Wrap("client.own", "", err)
+}
+
+// askToOwn asks for the lease until it is there, or one is recalled. While others ask for the file
+// all the time the service gives no lease for a moment.
+func (fs *FS) askToOwn(ctx context.Context, n *inode) error {
 	var paused time.Duration
-	for try := 0; n.small.Load() && !n.owned(fs) && n.state() != leaseLeaving; try++ {
+	for try := 0; n.small.Load() && !n.owned(fs) && !n.recalling(); try++ {
 		if try > 0 {
 			if err := fs.keepWriter(ctx, n, try%askWriterEach == 0); err != nil {
 				return err
 			}
 			pause := min(pauseFirst<<min(try, 8), pauseMax)
 			if !wait.Sleep(ctx, pause) {
-				return errs.Wrap("client", "", ctx.Err())
+				return ctx.Err()
 			}
 			if paused += pause; paused > callMax(fs.opts.WaitMax) {
-				return errs.Newf(errs.TimedOut, "client.own", "", "the service lends nothing on the file")
+				return errs.Newf(errs.TimedOut, "", "", "the service lends nothing on the file")
 			}
 		}
 		s := fs.sess.Load()
 		t := fs.cache.Begin()
-		a, data, err := fs.askSmall(ctx, n)
+		a, data, err := fs.svc.ReadSmall(ctx, fs.trusted(), n.ino)
 		switch errs.KindOf(err) {
 		case errs.OK:
 			if n.mayBeCut(&a) && fs.cutting.Load() > 0 {
@@ -282,7 +287,7 @@ func (fs *FS) ownTelling(ctx context.Context, n *inode) error {
 			}
 		}
 		if err != nil || try > refreshMax {
-			return errs.Wrap("client.own", "", err)
+			return err
 		}
 	}
 	return nil

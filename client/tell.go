@@ -2,9 +2,11 @@ package client
 
 import (
 	"context"
+	"errors"
 
 	"github.com/sluice-storage/sluice/client/internal/cache"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -41,7 +43,8 @@ func (n *inode) giveBack() {
 	n.giveBackLocked()
 }
 
-func (n *inode) giveBackLocked() { n.dirty, n.taken = true, false }
+// giveBackLocked leaves alone what was cut meanwhile.
+func (n *inode) giveBackLocked() { n.dirty, n.taken = n.dirty || n.taken, false }
 
 // toldLocked notes that the service has what was taken.
 func (n *inode) toldLocked(w *meta.Change) {
@@ -64,6 +67,39 @@ func (n *inode) discard() {
 	n.followLocked()
 }
 
+// errLeaving is for who has inode.telling and can go on only when a lease has gone back.
+var errLeaving = errs.New(errs.Again, "client", "", errors.New("a lease is being given back"))
+
+// whileTelling has do done with n.telling. Who carries a recall out needs that, and another client
+// waits for it: so do ends early then (asks), and is done again when the lease is gone.
+func (n *inode) whileTelling(ctx context.Context, do func() error) error {
+	for try := 0; ; try++ {
+		if err := n.telling.take(ctx); err != nil {
+			return err
+		}
+		err := do()
+		again := errors.Is(err, errLeaving) || n.recalling() && interrupted(errs.KindOf(err))
+		n.telling.giveBack()
+		if !again {
+			return err
+		}
+		if !wait.Sleep(ctx, min(pauseFirst<<min(try, 8), pauseMax)) {
+			return errs.Wrap("client", "", ctx.Err())
+		}
+	}
+}
+
+// interrupted tells whether something may have failed like that because a lease was recalled.
+func interrupted(k errs.Kind) bool {
+	return k.Passing() || k == errs.MaybeDone || k == errs.Stale || k == errs.Closed
+}
+
+// commit tells the service what was written, if there is something to tell. With sync everything
+// that the service was told before is on stable storage when it returns.
+func (fs *FS) commit(ctx context.Context, n *inode, sync bool) error {
+	return n.whileTelling(ctx, func() error { return fs.tell(ctx, n, sync) })
+}
+
 // tellTries is how often a small file is told whose lease was lost meanwhile: it is told under
 // another one if nobody else has changed it.
 const tellTries = 5
@@ -71,20 +107,46 @@ const tellTries = 5
 // tell tells what was written, if there is something to tell. The caller has n.telling.
 func (fs *FS) tell(ctx context.Context, n *inode, sync bool) error {
 	for try := 1; ; try++ {
+		s := fs.sess.Load()
 		err := fs.tellOnce(ctx, n, sync)
+		again := false
 		switch errs.KindOf(err) {
 		case errs.Fenced:
+			again = true
 		case errs.Stale, errs.Closed:
-			if !n.unowned() || fs.writer(n.ino) == nil {
-				return err
+			again = fs.checkTelling(ctx, n, s, err)
+			if n.unowned() {
+				again = fs.writer(n.ino) != nil
 			}
-		default:
-			return err
 		}
-		if try == tellTries {
+		if !again || try == tellTries {
 			return err
 		}
 	}
+}
+
+// checkTelling is checkSession for who has n.telling. Another client may do the same, and wait for
+// this one before its files are open again.
+func (fs *FS) checkTelling(ctx context.Context, n *inode, s *session, err error) bool {
+	asking, done := n.asks(ctx)
+	defer done()
+	return fs.checkSession(asking, s, err)
+}
+
+// tellLeaving is tell for who gives a lease back. What cannot be told under it, because it is lost
+// or a truncation of this client itself was first, is told under another one: nobody gets that
+// before this one is back.
+func (fs *FS) tellLeaving(ctx context.Context, n *inode) (err error) {
+	if !n.unowned() {
+		err = fs.tellOnce(ctx, n, false)
+	}
+	if n.unowned() {
+		fs.flushing.put(n)
+		if errs.KindOf(err) == errs.Fenced {
+			err = nil
+		}
+	}
+	return err
 }
 
 func (fs *FS) tellOnce(ctx context.Context, n *inode, sync bool) error {
@@ -93,6 +155,9 @@ func (fs *FS) tellOnce(ctx context.Context, n *inode, sync bool) error {
 		if errs.KindOf(err) == errs.NotFound {
 			n.discard() // the file is gone, and what was written to it
 			err = nil
+		}
+		if err == nil && n.unowned() {
+			err = errLeaving
 		}
 		if err != nil {
 			return err
@@ -106,14 +171,10 @@ func (fs *FS) tellOnce(ctx context.Context, n *inode, sync bool) error {
 		return errs.Wrap("client.Sync", "", fs.svc.Sync(ctx))
 	}
 	change := fs.cache.Change().Inode(n.ino)
-	s := fs.sess.Load()
 	a, err := fs.svc.Commit(ctx, fs.trusted(), w, sync)
-	if err != nil && !w.Whole && fs.checkSession(ctx, s, err) {
-		a, err = fs.svc.Commit(ctx, fs.trusted(), w, sync)
-	}
 	if err != nil {
 		change.End(cache.Outcome{})
-		return fs.untold(ctx, n, s, &w, err)
+		return n.notTold(&w, err)
 	}
 	change.End(cache.Outcome{Attrs: []*meta.Attr{&a}})
 	n.mu.Lock()
@@ -141,15 +202,14 @@ func (fs *FS) versioned(before, after *meta.Attr) {
 	}
 }
 
-// untold settles a change that could not be told: it is told later, or lost where somebody else has
+// notTold settles a change that could not be told: it is told later, or lost where somebody else has
 // changed a small file meanwhile.
-func (fs *FS) untold(ctx context.Context, n *inode, s *session, w *meta.Change, err error) error {
+func (n *inode) notTold(w *meta.Change, err error) error {
 	n.giveBack()
 	if w.Whole {
 		switch errs.KindOf(err) {
 		case errs.Fenced, errs.Stale, errs.Closed:
 			n.unlease() // what is dirty is told under another lease, or not at all
-			fs.checkSession(ctx, s, err)
 		case errs.NotFound:
 			n.discard() // the file is gone, and what was written to it
 			return nil
