@@ -10,7 +10,6 @@ import (
 	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
-	"github.com/sluice-storage/sluice/meta/perm"
 )
 
 // bridge answers the kernel's requests. What it does not define answers ENOSYS, which the kernel
@@ -78,8 +77,8 @@ func (b *bridge) creator(h *fuse.InHeader, mode uint32) meta.Cred {
 // groupsMatter tells whether it depends on the supplementary groups of a process what it may make
 // in a directory, and how that looks. They cost more to find out than the rest of the request.
 func groupsMatter(c *meta.Cred, dir *meta.Attr, mode uint32) bool {
-	const bits = perm.Read | perm.Write | perm.Search
-	decided := c.UID == dir.UID || c.GID == dir.GID || dir.Mode>>3&bits == dir.Mode&bits
+	group, others := dir.Mode>>3&7, dir.Mode&7
+	decided := c.UID == dir.UID || c.GID == dir.GID || group == others
 	return c.UID != 0 && (!decided || mode&setGID != 0)
 }
 
