@@ -7,7 +7,6 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/wait"
-	"github.com/sluice-storage/sluice/meta"
 )
 
 // flushAfter is when small data that nobody has told for another reason is told, after the first
@@ -95,38 +94,15 @@ func (fs *FS) flushAll(ctx context.Context) {
 	wg.Wait()
 }
 
-// flushOne tells what a file has to tell. One that is closed, and whose session was lost before it
-// was told, or whose closing was done without an answer, is opened once more.
+// flushOne tells what a file has to tell.
 func (fs *FS) flushOne(ctx context.Context, n *inode) (err error) {
-	for range tellTries { // another session may be lost meanwhile
-		err = fs.flushOnce(ctx, n, errs.KindOf(err) == errs.Closed)
-		if k := errs.KindOf(err); k != errs.Stale && k != errs.Closed {
-			break
-		}
+	if n.untoldSmall() {
+		err = fs.tellThen(ctx, n, func() {})
 	}
 	if fs.endings.waits(n) {
 		fs.endings.wake() // it may have waited for this
 	}
 	return err
-}
-
-// flushOnce is one attempt. anew: there is no handle by which the file can be told.
-func (fs *FS) flushOnce(ctx context.Context, n *inode, anew bool) error {
-	if !n.untoldSmall() {
-		return nil
-	}
-	if anew || fs.writer(n.ino) == nil && !fs.endings.has(n, fs.sess.Load().id) {
-		w, err := fs.OpenIno(ctx, meta.Cred{}, n.ino, meta.OpenWrite)
-		if errs.KindOf(err) == errs.NotFound {
-			n.discard() // the file is gone, and what was written to it
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		defer w.Discard(ctx)
-	}
-	return fs.commit(ctx, n, false)
 }
 
 func (n *inode) untoldSmall() bool {

@@ -100,6 +100,46 @@ func (fs *FS) commit(ctx context.Context, n *inode, sync bool) error {
 	return n.whileTelling(ctx, func() error { return fs.tell(ctx, n, sync) })
 }
 
+// tellThen is commit, and has do done before something else is told. A small file that is closed,
+// and whose session was lost before it was told, or whose closing was done without an answer, is
+// opened once more.
+func (fs *FS) tellThen(ctx context.Context, n *inode, do func()) (err error) {
+	for range tellTries { // another session may be lost meanwhile
+		err = fs.tellThrough(ctx, n, errs.KindOf(err) == errs.Closed, do)
+		if k := errs.KindOf(err); k != errs.Stale && k != errs.Closed {
+			break
+		}
+	}
+	return err
+}
+
+// tellThrough is one attempt. anew: there is no handle by which the file can be told.
+func (fs *FS) tellThrough(ctx context.Context, n *inode, anew bool, do func()) error {
+	if n.untoldSmall() && (anew || !fs.hasWriter(n)) {
+		w, err := fs.OpenIno(ctx, meta.Cred{}, n.ino, meta.OpenWrite)
+		switch errs.KindOf(err) {
+		case errs.OK:
+			defer w.Discard(ctx)
+		case errs.NotFound:
+			n.discard() // the file is gone, and what was written to it
+		default:
+			return err
+		}
+	}
+	return n.whileTelling(ctx, func() error {
+		err := fs.tell(ctx, n, false)
+		if err == nil {
+			do()
+		}
+		return err
+	})
+}
+
+// hasWriter tells whether a handle may write to a file that is open, or waits to be closed.
+func (fs *FS) hasWriter(n *inode) bool {
+	return fs.writer(n.ino) != nil || fs.endings.has(n, fs.sess.Load().id)
+}
+
 // tellTries is how often a small file is told whose lease was lost meanwhile: it is told under
 // another one if nobody else has changed it.
 const tellTries = 5
@@ -202,8 +242,8 @@ func (fs *FS) versioned(before, after *meta.Attr) {
 	}
 }
 
-// notTold settles a change that could not be told: it is told later, or lost where somebody else has
-// changed a small file meanwhile.
+// notTold settles a change that could not be told: it is told later, or lost where somebody else
+// has changed a small file meanwhile.
 func (n *inode) notTold(w *meta.Change, err error) error {
 	n.giveBack()
 	if w.Whole {
