@@ -113,7 +113,9 @@ func (fs *FS) setAttr(ctx context.Context, cred meta.Cred, ino meta.Ino, mask me
 	}
 	var got meta.Attr
 	var failed error
-	err := fs.tellThen(ctx, n, func() { got, failed = fs.askSetAttr(ctx, cred, ino, mask, a) })
+	err := fs.tellThen(patient(ctx), n, func() {
+		got, failed = fs.askSetAttr(ctx, cred, ino, mask, a)
+	})
 	if err == nil {
 		err = failed
 	}

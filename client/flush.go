@@ -66,22 +66,27 @@ func (fs *FS) flush() {
 		if !wait.Sleep(fs.life, flushAfter) {
 			return
 		}
-		fs.flushAll(fs.life)
+		fs.flushAll(fs.life, flushMax)
 	}
 }
 
-// flushesMax is how many files are told at once.
-const flushesMax = 16
+// flushesMax is how many files are told at once, and flushMax for how long one of them may wait for
+// others: those that come behind it have waited for as long then.
+const (
+	flushesMax = 16
+	flushMax   = 2 * time.Second
+)
 
-// flushAll tells all that is known to be untold. What fails for the moment is tried again later.
-func (fs *FS) flushAll(ctx context.Context) {
+// flushAll tells all that is known to be untold. What fails for the moment, or would have to wait
+// for longer than limit, is tried again later.
+func (fs *FS) flushAll(ctx context.Context, limit time.Duration) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, flushesMax)
 	for _, n := range fs.flushing.take() {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			err := fs.flushOne(ctx, n)
+			err := fs.flushOne(ctx, n, limit)
 			if errs.KindOf(err).Passing() && ctx.Err() == nil {
 				fs.flushing.put(n)
 			} else if err != nil {
@@ -95,9 +100,14 @@ func (fs *FS) flushAll(ctx context.Context) {
 }
 
 // flushOne tells what a file has to tell.
-func (fs *FS) flushOne(ctx context.Context, n *inode) (err error) {
+func (fs *FS) flushOne(ctx context.Context, n *inode, limit time.Duration) (err error) {
 	if n.untoldSmall() {
-		err = fs.tellThen(ctx, n, func() {})
+		wait, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		err = fs.tellThen(patience{wait: wait, all: ctx}, n, func() {})
+		if wait.Err() != nil && interrupted(errs.KindOf(err)) {
+			err = errs.Wrap("client.flush", "", wait.Err()) // whatever it was waiting for
+		}
 	}
 	if fs.endings.waits(n) {
 		fs.endings.wake() // it may have waited for this

@@ -395,7 +395,7 @@ func (f *File) fetchSmall(ctx context.Context, show func(data []byte)) (done boo
 	}
 	s := fs.sess.Load()
 	var asked error
-	err = fs.tellThen(ctx, n, func() { done, asked = f.readTold(ctx, show) })
+	err = fs.tellThen(patient(ctx), n, func() { done, asked = f.readTold(ctx, show) })
 	if err != nil {
 		return false, err
 	}
