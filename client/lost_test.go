@@ -222,8 +222,15 @@ func (d distant) Open(ctx context.Context, c meta.Caller, ino meta.Ino, flags me
 
 // TestTwoLoseTheirSessions: two clients that have the same files open for writing lose their
 // sessions, and open the files again in different orders. Each one hears meanwhile what the other
-// one waits for, so that none waits until leases have run out.
+// one waits for, so that none waits until leases have run out; also where each was just telling
+// what it had written.
 func TestTwoLoseTheirSessions(t *testing.T) {
+	for name, tells := range map[string]bool{"idle": false, "telling": true} {
+		t.Run(name, func(t *testing.T) { loseTwoSessions(t, tells) })
+	}
+}
+
+func loseTwoSessions(t *testing.T, tells bool) {
 	ctx := context.Background()
 	c := newCluster(t, 1, withLongLeases(store.Options{CapTTL: 50 * time.Millisecond,
 		Tick: 10 * time.Millisecond}))
@@ -239,32 +246,36 @@ func TestTwoLoseTheirSessions(t *testing.T) {
 	}
 	for i := range 16 {
 		f := create(t, fs[0], string(rune('a'+i)), 1)
-		_, err := fs[1].OpenIno(ctx, *fs[1].opts.Cred, f.Ino(), meta.OpenRead|meta.OpenWrite)
+		g, err := fs[1].OpenIno(ctx, *fs[1].opts.Cred, f.Ino(), meta.OpenRead|meta.OpenWrite)
 		must(t, err)
+		write(t, f, []byte("x"), 0)
+		write(t, g, []byte("y"), 0)
 	}
 	var old [2]*session
+	var told sync.WaitGroup
+	defer told.Wait()
 	for i := range fs {
 		svc[i].stop()
+		for _, f := range fs[i].openFiles() {
+			if tells {
+				told.Go(func() { must(t, fs[i].commit(ctx, f.node, false)) })
+			}
+		}
+	}
+	for i := range fs {
 		old[i] = fs[i].sess.Load()
 		must(t, c.meta.EndSession(ctx, old[i].id))
 	}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	eventually(t, func() bool {
 		st, err := c.meta.Status()
-		if must(t, err); st.Handles == 0 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d handles of sessions that have ended", st.Handles)
-		}
-	}
+		return err == nil && st.Handles == 0
+	})
 	start := time.Now()
 	for i := range fs {
 		svc[i].resume()
 	}
 	for i := range fs {
-		for fs[i].sess.Load() == old[i] && time.Since(start) < time.Minute {
-			time.Sleep(time.Millisecond)
-		}
+		eventually(t, func() bool { return fs[i].sess.Load() != old[i] })
 		<-fs[i].sess.Load().ready
 		for _, f := range fs[i].openFiles() {
 			if f.grant.Load().session != fs[i].sess.Load().id {
