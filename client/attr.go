@@ -113,16 +113,18 @@ func (fs *FS) setAttr(ctx context.Context, cred meta.Cred, ino meta.Ino, mask me
 			return meta.Attr{}, err
 		}
 	}
-	if n != nil && mask&(meta.SetMtime|meta.SetMtimeNow|meta.SetSize) != 0 {
-		if err := n.telling.take(ctx); err != nil {
-			return meta.Attr{}, err
-		}
-		defer n.telling.giveBack()
-		if err := fs.tell(ctx, n, false); err != nil {
-			return meta.Attr{}, err
-		}
+	if n == nil || mask&(meta.SetMtime|meta.SetMtimeNow|meta.SetSize) == 0 {
+		return fs.askSetAttr(ctx, cred, ino, mask, a)
 	}
-	return fs.askSetAttr(ctx, cred, ino, mask, a)
+	var got meta.Attr
+	var failed error
+	err := fs.tellThen(patient(ctx), n, func() {
+		got, failed = fs.askSetAttr(ctx, cred, ino, mask, a)
+	})
+	if err == nil {
+		err = failed
+	}
+	return got, err
 }
 
 // askSetAttr is SetAttr of the service, whose answer is taken in.

@@ -308,7 +308,7 @@ func (fs *FS) Close() error {
 		}
 	}
 	fs.flushEndings(ctx)
-	fs.flushAll(ctx)
+	fs.flushAll(ctx, limit)
 	if err := fs.syncKept(ctx); err != nil && first == nil {
 		first = errs.Wrap("client.Close", "", err)
 	}

@@ -153,7 +153,7 @@ func TestOwnGrowthIsOneStep(t *testing.T) {
 	must(t, f.Close(ctx))
 }
 
-// TestFenceCutsNothing: a client that has lost its lease gets it again, for which the service fences
+// TestFenceCutsNothing: a client that has lost its lease gets it again, for which the service keeps
 // off what it was before, and opens the file once more. What it has written since stays.
 func TestFenceCutsNothing(t *testing.T) {
 	ctx := context.Background()

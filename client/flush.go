@@ -7,7 +7,6 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/wait"
-	"github.com/sluice-storage/sluice/meta"
 )
 
 // flushAfter is when small data that nobody has told for another reason is told, after the first
@@ -67,22 +66,27 @@ func (fs *FS) flush() {
 		if !wait.Sleep(fs.life, flushAfter) {
 			return
 		}
-		fs.flushAll(fs.life)
+		fs.flushAll(fs.life, flushMax)
 	}
 }
 
-// flushesMax is how many files are told at once.
-const flushesMax = 16
+// flushesMax is how many files are told at once, and flushMax for how long one of them may wait for
+// others: those that come behind it have waited for as long then.
+const (
+	flushesMax = 16
+	flushMax   = 2 * time.Second
+)
 
-// flushAll tells all that is known to be untold. What fails for the moment is tried again later.
-func (fs *FS) flushAll(ctx context.Context) {
+// flushAll tells all that is known to be untold. What fails for the moment, or would have to wait
+// for longer than limit, is tried again later.
+func (fs *FS) flushAll(ctx context.Context, limit time.Duration) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, flushesMax)
 	for _, n := range fs.flushing.take() {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			err := fs.flushOne(ctx, n)
+			err := fs.flushOne(ctx, n, limit)
 			if errs.KindOf(err).Passing() && ctx.Err() == nil {
 				fs.flushing.put(n)
 			} else if err != nil {
@@ -95,38 +99,20 @@ func (fs *FS) flushAll(ctx context.Context) {
 	wg.Wait()
 }
 
-// flushOne tells what a file has to tell. One that is closed, and whose session was lost before it
-// was told, or whose closing was done without an answer, is opened once more.
-func (fs *FS) flushOne(ctx context.Context, n *inode) (err error) {
-	for range tellTries { // another session may be lost meanwhile
-		err = fs.flushOnce(ctx, n, errs.KindOf(err) == errs.Closed)
-		if k := errs.KindOf(err); k != errs.Stale && k != errs.Closed {
-			break
+// flushOne tells what a file has to tell.
+func (fs *FS) flushOne(ctx context.Context, n *inode, limit time.Duration) (err error) {
+	if n.untoldSmall() {
+		wait, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		err = fs.tellThen(patience{wait: wait, all: ctx}, n, func() {})
+		if wait.Err() != nil && interrupted(errs.KindOf(err)) {
+			err = errs.Wrap("client.flush", "", wait.Err()) // whatever it was waiting for
 		}
 	}
 	if fs.endings.waits(n) {
 		fs.endings.wake() // it may have waited for this
 	}
 	return err
-}
-
-// flushOnce is one attempt. anew: there is no handle by which the file can be told.
-func (fs *FS) flushOnce(ctx context.Context, n *inode, anew bool) error {
-	if !n.untoldSmall() {
-		return nil
-	}
-	if anew || fs.writer(n.ino) == nil && !fs.endings.has(n, fs.sess.Load().id) {
-		w, err := fs.OpenIno(ctx, meta.Cred{}, n.ino, meta.OpenWrite)
-		if errs.KindOf(err) == errs.NotFound {
-			n.discard() // the file is gone, and what was written to it
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		defer w.Discard(ctx)
-	}
-	return fs.commit(ctx, n, false)
 }
 
 func (n *inode) untoldSmall() bool {

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"os"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -118,6 +119,98 @@ func checkUntold(t *testing.T, fs *FS, f *File, other *FS, closed, lost, answerL
 	}
 }
 
+// TestClosedFileIsToldByWhoLooks: what was written to a small file that is closed, and was not told
+// when the session ended, is told in the next one by whoever reads the file, or changes it.
+func TestClosedFileIsToldByWhoLooks(t *testing.T) {
+	ctx, cred := context.Background(), meta.Cred{UID: 1000, GID: 1000}
+	set := func(mask meta.SetMask, a meta.Attr) func(*FS, *File) error {
+		return func(fs *FS, r *File) error {
+			_, err := fs.SetAttr(ctx, cred, r.Ino(), mask, a)
+			return err
+		}
+	}
+	for name, look := range map[string]func(fs *FS, r *File) error{
+		"read":     func(*FS, *File) error { return nil },
+		"its time": set(meta.SetMtime, meta.Attr{Mtime: 1}),
+		"cut":      set(meta.SetSize, meta.Attr{Size: 6}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 1, store.Options{CapTTL: 50 * time.Millisecond})
+			fs := c.client(Options{})
+			listened(t, fs)
+			f := createSmall(t, fs, "f", 1)
+			r, err := fs.OpenIno(ctx, cred, f.Ino(), meta.OpenRead)
+			must(t, err)
+			must(t, fs.endings.round.take(ctx)) // nothing is closed
+			defer fs.endings.round.giveBack()
+			write(t, f, []byte("untold"), 0)
+			for _, n := range fs.flushing.take() { // and nothing told
+				fs.unref(n)
+			}
+			must(t, f.Close(ctx))
+			s := fs.sess.Load()
+			must(t, c.meta.EndSession(ctx, s.id))
+			eventually(t, func() bool { return fs.sess.Load() != s })
+			<-fs.sess.Load().ready
+			must(t, look(fs, r))
+			if got := contents(t, r); string(got) != "untold" {
+				t.Errorf("the file has %q", got)
+			}
+			must(t, r.Close(ctx))
+		})
+	}
+}
+
+// leavingWriter is a service that has ended the session when a small file is first read, and
+// somebody has closed it meanwhile who has written it.
+type leavingWriter struct {
+	meta.Service
+	close func(session uint64)
+	once  sync.Once
+}
+
+func (l *leavingWriter) ReadSmall(ctx context.Context, c meta.Caller, ino meta.Ino) (
+	a meta.Attr, data meta.SmallData, err error) {
+	l.once.Do(func() {
+		l.close(c.Session)
+		err = errs.Stale
+	})
+	if err != nil {
+		return a, data, err
+	}
+	return l.Service.ReadSmall(ctx, c, ino)
+}
+
+// TestReaderOutlivesWriter: who reads a file that another handle of the same client is written by
+// does not fail because that one is closed.
+func TestReaderOutlivesWriter(t *testing.T) {
+	ctx := context.Background()
+	c := newCluster(t, 1, store.Options{CapTTL: 50 * time.Millisecond})
+	svc := &leavingWriter{Service: c.service()}
+	fs, err := New(svc, c, Options{Cred: &meta.Cred{UID: 1000, GID: 1000}})
+	must(t, err)
+	defer func() { _ = fs.Close() }()
+	listened(t, fs)
+	f := createSmall(t, fs, "f", 1)
+	write(t, f, []byte("content"), 0)
+	r, err := fs.OpenIno(ctx, *fs.opts.Cred, f.Ino(), meta.OpenRead)
+	must(t, err)
+	if a, err := c.client(Options{}).Stat(ctx, "/f"); err != nil || a.Size != 7 {
+		t.Fatalf("%d bytes, %v", a.Size, err)
+	}
+	var closing sync.WaitGroup
+	svc.close = func(session uint64) {
+		closing.Go(func() { must(t, f.Close(ctx)) }) // it may wait for who reads
+		eventually(t, func() bool { return fs.writer(f.Ino()) == nil })
+		must(t, c.meta.EndSession(ctx, session))
+	}
+	if got := contents(t, r); string(got) != "content" {
+		t.Errorf("the file has %q", got)
+	}
+	closing.Wait()
+	must(t, r.Close(ctx))
+}
+
 // distant is a service that takes its time to open files.
 type distant struct{ meta.Service }
 
@@ -129,8 +222,15 @@ func (d distant) Open(ctx context.Context, c meta.Caller, ino meta.Ino, flags me
 
 // TestTwoLoseTheirSessions: two clients that have the same files open for writing lose their
 // sessions, and open the files again in different orders. Each one hears meanwhile what the other
-// one waits for, so that none waits until leases have run out.
+// one waits for, so that none waits until leases have run out; also where each was just telling
+// what it had written.
 func TestTwoLoseTheirSessions(t *testing.T) {
+	for name, tells := range map[string]bool{"idle": false, "telling": true} {
+		t.Run(name, func(t *testing.T) { loseTwoSessions(t, tells) })
+	}
+}
+
+func loseTwoSessions(t *testing.T, tells bool) {
 	ctx := context.Background()
 	c := newCluster(t, 1, withLongLeases(store.Options{CapTTL: 50 * time.Millisecond,
 		Tick: 10 * time.Millisecond}))
@@ -146,32 +246,36 @@ func TestTwoLoseTheirSessions(t *testing.T) {
 	}
 	for i := range 16 {
 		f := create(t, fs[0], string(rune('a'+i)), 1)
-		_, err := fs[1].OpenIno(ctx, *fs[1].opts.Cred, f.Ino(), meta.OpenRead|meta.OpenWrite)
+		g, err := fs[1].OpenIno(ctx, *fs[1].opts.Cred, f.Ino(), meta.OpenRead|meta.OpenWrite)
 		must(t, err)
+		write(t, f, []byte("x"), 0)
+		write(t, g, []byte("y"), 0)
 	}
 	var old [2]*session
+	var told sync.WaitGroup
+	defer told.Wait()
 	for i := range fs {
 		svc[i].stop()
+		for _, f := range fs[i].openFiles() {
+			if tells {
+				told.Go(func() { must(t, fs[i].commit(ctx, f.node, false)) })
+			}
+		}
+	}
+	for i := range fs {
 		old[i] = fs[i].sess.Load()
 		must(t, c.meta.EndSession(ctx, old[i].id))
 	}
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	eventually(t, func() bool {
 		st, err := c.meta.Status()
-		if must(t, err); st.Handles == 0 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d handles of sessions that have ended", st.Handles)
-		}
-	}
+		return err == nil && st.Handles == 0
+	})
 	start := time.Now()
 	for i := range fs {
 		svc[i].resume()
 	}
 	for i := range fs {
-		for fs[i].sess.Load() == old[i] && time.Since(start) < time.Minute {
-			time.Sleep(time.Millisecond)
-		}
+		eventually(t, func() bool { return fs[i].sess.Load() != old[i] })
 		<-fs[i].sess.Load().ready
 		for _, f := range fs[i].openFiles() {
 			if f.grant.Load().session != fs[i].sess.Load().id {

@@ -197,7 +197,8 @@ func TestGrowingFileIsRecalled(t *testing.T) {
 	}
 	data.on.Store(false)
 	grown.Wait()
-	if want := append([]byte("first"), pattern(meta.SmallMax, 1)...); !bytes.Equal(contents(t, f), want) {
+	want := append([]byte("first"), pattern(meta.SmallMax, 1)...)
+	if !bytes.Equal(contents(t, f), want) {
 		t.Error("the file has something else than what was written")
 	}
 	must(t, f.Close(ctx))

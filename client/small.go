@@ -387,16 +387,34 @@ func (f *File) fetchSmall(ctx context.Context, show func(data []byte)) (done boo
 		return true, nil
 	}
 	if fs.writer(n.ino) != nil {
-		return false, fs.own(ctx, n)
-	}
-	if err := n.telling.take(ctx); err != nil {
-		return false, err
-	}
-	defer n.telling.giveBack()
-	if err := fs.tell(ctx, n, false); err != nil {
+		err := fs.own(ctx, n)
+		if errs.KindOf(err) == errs.Closed && fs.writer(n.ino) == nil {
+			err = nil // the writer is gone, which has nothing to do with this handle
+		}
 		return false, err
 	}
 	s := fs.sess.Load()
+	var asked error
+	err = fs.tellThen(patient(ctx), n, func() { done, asked = f.readTold(ctx, show) })
+	if err != nil {
+		return false, err
+	}
+	switch errs.KindOf(asked) {
+	case errs.Stale, errs.Closed:
+		if fs.checkSession(ctx, s, asked) {
+			return false, nil
+		}
+	case errs.Canceled:
+		if ctx.Err() == nil {
+			return false, nil
+		}
+	}
+	return done, errs.Wrap("client.Read", "", asked)
+}
+
+// readTold asks for the data. The caller has n.telling, and has told everything.
+func (f *File) readTold(ctx context.Context, show func(data []byte)) (done bool, err error) {
+	n, fs := f.node, f.fs
 	t := fs.cache.Begin()
 	a, data, err := fs.askSmall(ctx, n)
 	switch errs.KindOf(err) {
@@ -407,16 +425,8 @@ func (f *File) fetchSmall(ctx context.Context, show func(data []byte)) (done boo
 		return true, nil
 	case errs.Invalid:
 		return false, fs.recheck(ctx, n)
-	case errs.Stale, errs.Closed:
-		if fs.checkSession(ctx, s, err) {
-			return false, nil
-		}
-	case errs.Canceled:
-		if ctx.Err() == nil {
-			return false, nil
-		}
 	}
-	return false, errs.Wrap("client.Read", "", err)
+	return false, err
 }
 
 // askSmall reads a small file, and asks for the lease where this client writes it. The caller has

@@ -70,6 +70,14 @@ func (n *inode) discard() {
 // errLeaving is for who has inode.telling and can go on only when a lease has gone back.
 var errLeaving = errs.New(errs.Again, "client", "", errors.New("a lease is being given back"))
 
+// patience are the contexts of who tells something: how long it may wait for others, who have the
+// lease or n.telling, and how long the whole may take. A request that has told data is better not
+// left alone: if it comes late it undoes what was told since.
+type patience struct{ wait, all context.Context }
+
+// patient waits for as long as the whole may take.
+func patient(ctx context.Context) patience { return patience{wait: ctx, all: ctx} }
+
 // whileTelling has do done with n.telling. Who carries a recall out needs that, and another client
 // waits for it: so do ends early then (asks), and is done again when the lease is gone.
 func (n *inode) whileTelling(ctx context.Context, do func() error) error {
@@ -97,7 +105,47 @@ func interrupted(k errs.Kind) bool {
 // commit tells the service what was written, if there is something to tell. With sync everything
 // that the service was told before is on stable storage when it returns.
 func (fs *FS) commit(ctx context.Context, n *inode, sync bool) error {
-	return n.whileTelling(ctx, func() error { return fs.tell(ctx, n, sync) })
+	return n.whileTelling(ctx, func() error { return fs.tell(patient(ctx), n, sync) })
+}
+
+// tellThen is commit, and has do done before something else is told. A small file that is closed,
+// and whose session was lost before it was told, or whose closing was done without an answer, is
+// opened once more.
+func (fs *FS) tellThen(p patience, n *inode, do func()) (err error) {
+	for range tellTries { // another session may be lost meanwhile
+		err = fs.tellThrough(p, n, errs.KindOf(err) == errs.Closed, do)
+		if k := errs.KindOf(err); k != errs.Stale && k != errs.Closed {
+			break
+		}
+	}
+	return err
+}
+
+// tellThrough is one attempt. anew: there is no handle by which the file can be told.
+func (fs *FS) tellThrough(p patience, n *inode, anew bool, do func()) error {
+	if n.untoldSmall() && (anew || !fs.hasWriter(n)) {
+		w, err := fs.OpenIno(p.wait, meta.Cred{}, n.ino, meta.OpenWrite)
+		switch errs.KindOf(err) {
+		case errs.OK:
+			defer w.Discard(p.all)
+		case errs.NotFound:
+			n.discard() // the file is gone, and what was written to it
+		default:
+			return err
+		}
+	}
+	return n.whileTelling(p.wait, func() error {
+		err := fs.tell(p, n, false)
+		if err == nil {
+			do()
+		}
+		return err
+	})
+}
+
+// hasWriter tells whether a handle may write to a file that is open, or waits to be closed.
+func (fs *FS) hasWriter(n *inode) bool {
+	return fs.writer(n.ino) != nil || fs.endings.has(n, fs.sess.Load().id)
 }
 
 // tellTries is how often a small file is told whose lease was lost meanwhile: it is told under
@@ -105,16 +153,16 @@ func (fs *FS) commit(ctx context.Context, n *inode, sync bool) error {
 const tellTries = 5
 
 // tell tells what was written, if there is something to tell. The caller has n.telling.
-func (fs *FS) tell(ctx context.Context, n *inode, sync bool) error {
+func (fs *FS) tell(p patience, n *inode, sync bool) error {
 	for try := 1; ; try++ {
 		s := fs.sess.Load()
-		err := fs.tellOnce(ctx, n, sync)
+		err := fs.tellOnce(p, n, sync)
 		again := false
 		switch errs.KindOf(err) {
 		case errs.Fenced:
 			again = true
 		case errs.Stale, errs.Closed:
-			again = fs.checkTelling(ctx, n, s, err)
+			again = fs.checkTelling(p.wait, n, s, err)
 			if n.unowned() {
 				again = fs.writer(n.ino) != nil
 			}
@@ -138,7 +186,7 @@ func (fs *FS) checkTelling(ctx context.Context, n *inode, s *session, err error)
 // before this one is back.
 func (fs *FS) tellLeaving(ctx context.Context, n *inode) (err error) {
 	if !n.unowned() {
-		err = fs.tellOnce(ctx, n, false)
+		err = fs.tellOnce(patient(ctx), n, false)
 	}
 	if n.unowned() {
 		fs.flushing.put(n)
@@ -149,9 +197,9 @@ func (fs *FS) tellLeaving(ctx context.Context, n *inode) (err error) {
 	return err
 }
 
-func (fs *FS) tellOnce(ctx context.Context, n *inode, sync bool) error {
+func (fs *FS) tellOnce(p patience, n *inode, sync bool) error {
 	if n.unowned() {
-		err := fs.ownTelling(ctx, n)
+		err := fs.ownTelling(p.wait, n)
 		if errs.KindOf(err) == errs.NotFound {
 			n.discard() // the file is gone, and what was written to it
 			err = nil
@@ -168,10 +216,10 @@ func (fs *FS) tellOnce(ctx context.Context, n *inode, sync bool) error {
 		if !sync {
 			return nil
 		}
-		return errs.Wrap("client.Sync", "", fs.svc.Sync(ctx))
+		return errs.Wrap("client.Sync", "", fs.svc.Sync(p.all))
 	}
 	change := fs.cache.Change().Inode(n.ino)
-	a, err := fs.svc.Commit(ctx, fs.trusted(), w, sync)
+	a, err := fs.svc.Commit(p.all, fs.trusted(), w, sync)
 	if err != nil {
 		change.End(cache.Outcome{})
 		return n.notTold(&w, err)
@@ -202,8 +250,8 @@ func (fs *FS) versioned(before, after *meta.Attr) {
 	}
 }
 
-// notTold settles a change that could not be told: it is told later, or lost where somebody else has
-// changed a small file meanwhile.
+// notTold settles a change that could not be told: it is told later, or lost where somebody else
+// has changed a small file meanwhile.
 func (n *inode) notTold(w *meta.Change, err error) error {
 	n.giveBack()
 	if w.Whole {

@@ -97,7 +97,8 @@ func groups(pid uint32) []uint32 {
 }
 
 // status turns an error into what a program sees. Kinds that only mean something between sluice's
-// own parts become EIO; the log has the whole story.
+// own parts become EIO; the log has the whole story. Among these is that something was closed: the
+// kernel keeps descriptors itself, and asks for nothing by one that is closed.
 func (b *bridge) status(op string, err error) fuse.Status {
 	if err == nil {
 		return fuse.OK
@@ -105,7 +106,7 @@ func (b *bridge) status(op string, err error) fuse.Status {
 	switch k := errs.KindOf(err); k {
 	case errs.IO, errs.Corrupt, errs.Fenced, errs.Expired, errs.Forged, errs.Conflict,
 		errs.MaybeDone, errs.TimedOut, errs.Disconnected, errs.Shutdown, errs.Protocol, errs.Version,
-		errs.Again:
+		errs.Again, errs.Closed:
 		b.opts.Logger.Error("a request failed", "op", op, "err", err)
 		return fuse.EIO
 	case errs.Canceled:

@@ -231,8 +231,8 @@ func (w *lessor) fencedBy(c meta.Caller, ino meta.Ino) {
 	}
 }
 
-// TestLeftoversAreCut: a small file of whose data I/O servers may have some, because its writer died
-// or could not move it out, is cut there when somebody looks at it.
+// TestLeftoversAreCut: a small file of whose data I/O servers may have some, because its writer
+// died or could not move it out, is cut there when somebody looks at it.
 func TestLeftoversAreCut(t *testing.T) {
 	for _, died := range []bool{true, false} {
 		w := newLessor(t, Options{Tick: time.Millisecond})

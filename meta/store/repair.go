@@ -9,8 +9,8 @@ import (
 
 // repair settles a file whose writers have died, or were not there any more after a restart: nobody
 // says what they wrote, so the size is what was measured just now. What they may have begun to move
-// out of a small file is cut. Whoever looks at such a file does it; nobody else would know of it. If
-// it cannot be written down now, the next one does it.
+// out of a small file is cut. Whoever looks at such a file does it; nobody else would know of it.
+// If it cannot be written down now, the next one does it.
 func (s *Store) repair(ctx context.Context, a *meta.Attr) {
 	if writers, known := s.sessions.writers(a.Ino); writers > 0 || !known {
 		return
