@@ -186,7 +186,7 @@ func (b *batch) add(e *ending) bool {
 		return false
 	}
 	it := item{ending: *e, closing: meta.Closing{Handle: e.handle}}
-	it.closing.Spilled = e.node != nil && e.node.halfOut()
+	it.closing.Spilled = e.node.halfOut()
 	if e.flags&meta.OpenWrite != 0 && !b.enters(&it) {
 		b.later = append(b.later, *e)
 		return true

@@ -416,7 +416,7 @@ func (n *inode) claim(handle uint64, flags meta.OpenFlags, uid uint32) meta.Clai
 	defer n.mu.Unlock()
 	return meta.Claimed{Handle: handle, Ino: n.ino, Flags: flags, UID: uid,
 		Write:       flags&meta.OpenWrite != 0 && (n.dirty || n.taken) && n.lease.claims,
-		DataVersion: n.content.version}
+		DataVersion: n.content.version, Spilled: n.halfOutLocked()}
 }
 
 // grantedLocked takes over LeaseWrite from an answer, if the answer is not out of date. The service

@@ -257,7 +257,7 @@ func (fs *FS) recalled(s *session, r meta.Recall) {
 	}
 	claiming := fs.leases.claiming()
 	if n == nil || !n.leaving(fs, claiming != nil) {
-		r.MoveOut = n != nil && n.halfOut()
+		r.MoveOut = n != nil && n.halfOut() != 0
 		if n != nil {
 			fs.unref(n)
 		}
@@ -278,7 +278,7 @@ func (fs *FS) recalled(s *session, r meta.Recall) {
 			fs.opts.Logger.Warn("what was written under a lease could not be told when it was recalled",
 				"ino", n.ino, "err", err)
 		}
-		r.MoveOut = n.halfOut()
+		r.MoveOut = n.halfOut() != 0
 		n.left()
 		fs.leases.carriedOut(s.id, r)
 		if err := fs.listenOnce(ctx, s, false); err != nil {

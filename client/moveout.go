@@ -56,11 +56,18 @@ func (fs *FS) moveOutRecalled(ctx context.Context, s *session, w *File) {
 }
 
 // halfOut tells whether I/O servers may have, or get, something of a file that is still small. Who
-// has the lease next must be kept from that.
-func (n *inode) halfOut() bool {
+// has the lease next must be kept from that. A later truncation has done so.
+func (n *inode) halfOut() meta.Spilled {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.content.spilled && n.small.Load()
+	return n.halfOutLocked()
+}
+
+func (n *inode) halfOutLocked() meta.Spilled {
+	if s := n.content.spilled; n.small.Load() && s == meta.SpilledUnder(n.truncSeq) {
+		return s
+	}
+	return 0
 }
 
 // overtaken tells whether the service knows better than this client whose the file is.
@@ -97,7 +104,7 @@ func (fs *FS) moveOutOnce(ctx, spilling context.Context, w *File) error {
 	n.content.frozen = false
 	if err != nil {
 		n.dirty, n.taken = n.dirty || dirty, false
-		n.content.spilled = true
+		n.content.spilled = meta.SpilledUnder(c.TruncSeq)
 		if overtaken(errs.KindOf(err)) {
 			n.lease.end()
 		}
@@ -131,12 +138,15 @@ func (f *File) spill(ctx context.Context, c *content, holes []seg.Piece) error {
 	}
 	size := int64(len(c.data))
 	return f.settle(ctx, func(ctx context.Context, g *grant, seq uint64) error {
+		if seq != c.seq { // the lease is lost, and this must not meet what its next holder writes
+			return errs.Newf(errs.Fenced, "client.MoveOut", "", "the file was cut meanwhile")
+		}
 		for _, p := range between(holes, size) {
 			if err := f.move(ctx, g, seq, dir, c.data[p.Off:p.End()], p.Off); err != nil {
 				return err
 			}
 		}
-		if !c.spilled {
+		if c.spilled != meta.SpilledUnder(seq) {
 			return nil
 		}
 		return f.eachStripe(g, func(s int) error {

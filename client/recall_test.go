@@ -85,6 +85,31 @@ func TestRecalledFileCannotMoveOut(t *testing.T) {
 	}
 }
 
+// TestNothingIsMovedOutBehindATruncation: a small file was cut while it moves out, perhaps because
+// its writer was taken for dead. Nothing is written under the truncation that came.
+func TestNothingIsMovedOutBehindATruncation(t *testing.T) {
+	c := newCluster(t, 2, store.Options{})
+	fs := c.client(Options{})
+	f := createSmall(t, fs, "f", 2)
+	write(t, f, []byte("first"), 0)
+	n := f.node
+	n.mu.Lock()
+	before := n.content
+	n.truncSeq++
+	n.mu.Unlock()
+	var written atomic.Int32
+	c.setHook(func(k call) error {
+		if k.op == iod.OpWrite {
+			written.Add(1)
+		}
+		return nil
+	})
+	err := f.spill(context.Background(), &before, nil)
+	if errs.KindOf(err) != errs.Fenced || written.Load() != 0 {
+		t.Fatalf("%d writes, error %v", written.Load(), err)
+	}
+}
+
 // moveless is a service that a client cannot tell that a file has moved out.
 type moveless struct {
 	meta.Service

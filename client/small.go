@@ -39,7 +39,7 @@ type content struct {
 	version uint64 // the service's data version that data began with, or was told as
 	seq     uint64 // the truncation that data has followed
 	stored  int64  // how much of it the service may have
-	spilled bool   // I/O servers may have something of it: it did not move out in the end
+	spilled meta.Spilled
 
 	local int    // handles that the service does not know of
 	kept  []byte // what these show once the file is gone; nil: nobody knows

@@ -206,10 +206,10 @@ func decChange(d *wire.Dec, c *Change) {
 	}
 }
 
-// encClosing: |handle u64 |spilled u8 |dirty u8 |change |, the change only if dirty is set.
+// encClosing: |handle u64 |spilled u64 |dirty u8 |change |, the change only if dirty is set.
 func encClosing(e *wire.Enc, c *Closing) {
 	e.U64(c.Handle)
-	e.Bool(c.Spilled)
+	e.U64(uint64(c.Spilled))
 	e.Bool(c.Dirty)
 	if c.Dirty {
 		encChange(e, &c.Change)
@@ -218,7 +218,7 @@ func encClosing(e *wire.Enc, c *Closing) {
 
 func decClosing(d *wire.Dec, c *Closing) {
 	c.Handle = d.U64()
-	c.Spilled = d.Bool()
+	c.Spilled = Spilled(d.U64())
 	if c.Dirty = d.Bool(); c.Dirty {
 		decChange(d, &c.Change)
 	}
@@ -237,7 +237,7 @@ func decRecall(d *wire.Dec, r *Recall) {
 	r.MoveOut = d.Bool()
 }
 
-// encClaimed: |handle u64 |ino u64 |flags u8 |uid u32 |write u8 |dataversion u64 |.
+// encClaimed: |handle u64 |ino u64 |flags u8 |uid u32 |write u8 |dataversion u64 |spilled u64 |.
 func encClaimed(e *wire.Enc, c *Claimed) {
 	e.U64(c.Handle)
 	e.U64(uint64(c.Ino))
@@ -245,6 +245,7 @@ func encClaimed(e *wire.Enc, c *Claimed) {
 	e.U32(c.UID)
 	e.Bool(c.Write)
 	e.U64(c.DataVersion)
+	e.U64(uint64(c.Spilled))
 }
 
 func decClaimed(d *wire.Dec, c *Claimed) {
@@ -254,6 +255,7 @@ func decClaimed(d *wire.Dec, c *Claimed) {
 	c.UID = d.U32()
 	c.Write = d.Bool()
 	c.DataVersion = d.U64()
+	c.Spilled = Spilled(d.U64())
 }
 
 // encSmall: |teller u64 |length u32 |bytes |.

@@ -212,9 +212,7 @@ type Closing struct {
 	Dirty  bool
 	Change Change
 
-	// Spilled: the owner began to move a small file out, and that did not come to an end. I/O
-	// servers may have, or get, some of the data: whoever writes next is kept from that.
-	Spilled bool
+	Spilled Spilled
 }
 
 // Recall asks for the lease on an inode back: what the session knows of the inode from answers with
@@ -251,6 +249,15 @@ type SmallData struct {
 	Teller uint64
 }
 
+// Spilled says that a client began to move a small file out, and that this did not come to an end:
+// I/O servers may have, or get, some of the data, and whoever writes next is kept from that. It is
+// one more than the truncation that the client wrote under, and 0 where there is nothing to say; a
+// later truncation has cut what was written.
+type Spilled uint64
+
+// SpilledUnder is for who wrote under a truncation.
+func SpilledUnder(truncSeq uint64) Spilled { return Spilled(truncSeq + 1) }
+
 // Claimed is a handle that a client had open when the service ended.
 type Claimed struct {
 	Handle uint64
@@ -262,6 +269,8 @@ type Claimed struct {
 	// It may have told some of that without having got the answer.
 	Write       bool
 	DataVersion uint64
+
+	Spilled Spilled
 }
 
 // Regained is what became of a handle that was claimed. Gone: the file is.

@@ -415,6 +415,14 @@ func (t *Table) Writes(id uint64, ino meta.Ino, epoch uint64) bool {
 	return l.mode == meta.LeaseWrite && (epoch == s.epoch || l.kept && epoch < s.epoch)
 }
 
+// MayWrite tells whether a session holds LeaseWrite, recalled or not.
+func (t *Table) MayWrite(id uint64, ino meta.Ino) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.sessions[id]
+	return s != nil && s.leases[ino] != nil && s.leases[ino].mode == meta.LeaseWrite
+}
+
 // Epoch is a session's epoch; 0 if it does not listen.
 func (t *Table) Epoch(id uint64) uint64 {
 	t.mu.Lock()

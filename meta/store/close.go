@@ -94,8 +94,8 @@ func (s *Store) closeHandle(ctx context.Context, c *meta.Caller, h *handle, w *c
 	if now, _ := s.sessions.opened(h.session, h.id); now != h {
 		return errs.Closed // by somebody who had the turn before
 	}
-	if w.spilled {
-		s.leases.Lapse(h.ino)
+	if err := s.heedSpilled(h.ino, w.spilled); err != nil {
+		return err
 	}
 	if err := s.closeWriter(ctx, c, h, w); err != nil {
 		return err

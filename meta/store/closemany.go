@@ -140,8 +140,8 @@ func (b *batch) closeWriters(ctx context.Context) error {
 	})
 	for i := range b.writers {
 		e := &b.writers[i]
-		if e.w.spilled {
-			b.s.leases.Lapse(e.h.ino)
+		if err := b.s.heedSpilled(e.h.ino, e.w.spilled); err != nil {
+			return err
 		}
 		writers, known := b.s.sessions.writers(e.h.ino)
 		e.last = writers == 1 && known

@@ -19,7 +19,7 @@ type closing struct {
 	epoch    uint64 // it was done under LeaseWrite, in this epoch
 	whole    bool   // data is all that is in a small file
 	data     []byte
-	spilled  bool // I/O servers may have something of a small file
+	spilled  meta.Spilled
 	over     bool // set by closeOne: nobody writes any more
 }
 

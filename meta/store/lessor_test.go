@@ -240,7 +240,8 @@ func TestLeftoversAreCut(t *testing.T) {
 		h := w.create(a, "f")
 		ino := h.Attr.Ino
 		if !died {
-			w.must(w.s.Close(t.Context(), a, meta.Closing{Handle: h.ID, Spilled: true}))
+			spilled := meta.SpilledUnder(h.Attr.TruncSeq)
+			w.must(w.s.Close(t.Context(), a, meta.Closing{Handle: h.ID, Spilled: spilled}))
 		}
 		for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 			w.passed.Add(int64(time.Second))

@@ -92,7 +92,7 @@ func (t *txn) openSmall(s *Store, o *opening, n *inode) error {
 	}
 	own, others, _ := t.open.writer(o.ino, o.c.Session)
 	dead := n.has(flagWriters) && !own && !others
-	if dead || s.leases.Lapsed(o.ino) {
+	if dead || s.lapsed(o.c.Session, o.ino) {
 		t.fence(o.ino, n)
 		o.fenced = true
 	}
@@ -109,10 +109,36 @@ func (t *txn) fence(ino meta.Ino, n *inode) {
 	t.put(pendingKey(ino), mark())
 }
 
+// heedSpilled has the next writer of a small file kept from what a client may have at the I/O
+// servers, unless a truncation has cut that already.
+func (s *Store) heedSpilled(ino meta.Ino, spilled meta.Spilled) error {
+	if spilled == 0 {
+		return nil
+	}
+	var n *inode
+	err := s.look(func(t *txn) (err error) {
+		n, err = t.inode(ino)
+		return err
+	})
+	if errs.KindOf(err) == errs.NotFound {
+		return nil
+	}
+	if err == nil && n.has(flagSmall) && spilled == meta.SpilledUnder(n.TruncSeq) {
+		s.leases.Lapse(ino)
+	}
+	return err
+}
+
+// lapsed tells whether somebody must be kept from a small file before a session may write it. Not
+// while it may: what it has not told yet would be refused.
+func (s *Store) lapsed(session uint64, ino meta.Ino) bool {
+	return s.leases.Lapsed(ino) && !s.leases.MayWrite(session, ino)
+}
+
 // fenceLapsed is for a session that will write and has the file open already: an opening would have
 // kept off whoever did not give its lease back.
 func (s *Store) fenceLapsed(ctx context.Context, c *meta.Caller, ino meta.Ino) error {
-	if !s.leases.Lapsed(ino) {
+	if !s.lapsed(c.Session, ino) {
 		return nil
 	}
 	_, err := s.update(ctx, &meta.Caller{Session: c.Session}, func(t *txn) error {
