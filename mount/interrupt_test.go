@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -24,25 +23,29 @@ type slowOpens struct {
 	meta.Service
 	most atomic.Int64 // how many are kept
 	kept atomic.Int64
-	late sync.WaitGroup
+	left atomic.Int64 // openings that are not over
 }
 
 func (s *slowOpens) open(ctx context.Context, do func(context.Context) (meta.Handle, error)) (
 	meta.Handle, error) {
+	s.left.Add(1) // before it counts as kept: the test waits for all of these
 	n := s.kept.Add(1)
 	if n > s.most.Load() {
+		defer s.left.Add(-1)
 		return do(ctx)
 	}
 	far := context.WithoutCancel(ctx)
 	if n%2 == 0 {
 		_, _ = do(far)
 		<-ctx.Done()
+		s.left.Add(-1)
 	} else {
 		<-ctx.Done()
-		s.late.Go(func() {
+		go func() {
+			defer s.left.Add(-1)
 			time.Sleep(time.Duration(n*10) * time.Millisecond)
 			_, _ = do(far)
-		})
+		}()
 	}
 	return meta.Handle{}, errs.Wrap("slow", "", ctx.Err())
 }
@@ -106,7 +109,7 @@ func TestInterruptedOpensLeaveNoHandle(t *testing.T) {
 	for _, cmd := range all {
 		_ = cmd.Wait()
 	}
-	svc.late.Wait()
+	await("openings do not end", func() bool { return svc.left.Load() == 0 })
 	await("there are handles that nobody has", func() bool {
 		st, err := c.meta.Status()
 		must(t, err)
