@@ -198,6 +198,18 @@ func (t *Table) Grant(id uint64, ino meta.Ino, mode meta.LeaseMode, must bool, n
 	return t.grantLocked(id, ino, mode, must, now)
 }
 
+// GrantSmall gives LeaseWrite on a small file to who cannot do without, but not before somebody is
+// kept off whose own has lapsed.
+func (t *Table) GrantSmall(id uint64, ino meta.Ino, now time.Time) (meta.LeaseMode, uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.lapsed[ino] && !t.mayWriteLocked(id, ino) {
+		t.counts.Refused++
+		return meta.LeaseNone, 0
+	}
+	return t.grantLocked(id, ino, meta.LeaseWrite, true, now)
+}
+
 func (t *Table) grantLocked(id uint64, ino meta.Ino, mode meta.LeaseMode, must bool,
 	now time.Time) (meta.LeaseMode, uint64) {
 
@@ -419,6 +431,10 @@ func (t *Table) Writes(id uint64, ino meta.Ino, epoch uint64) bool {
 func (t *Table) MayWrite(id uint64, ino meta.Ino) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.mayWriteLocked(id, ino)
+}
+
+func (t *Table) mayWriteLocked(id uint64, ino meta.Ino) bool {
 	s := t.sessions[id]
 	return s != nil && s.leases[ino] != nil && s.leases[ino].mode == meta.LeaseWrite
 }

@@ -79,11 +79,11 @@ func (s *Store) claim(ctx context.Context, session uint64, w *meta.Claimed,
 		// for: the session writes already.
 		s.leases.Look(session, o.ino, meta.LeaseWrite, false, s.steady())
 	}
-	if o.n.has(flagSmall) && w.Spilled == meta.SpilledUnder(o.n.TruncSeq) {
-		s.leases.Lapse(o.ino)
-	}
 	if w.Write && (o.n.DataVersion == w.DataVersion || s.toldLast(session, o)) {
 		s.regain(session, o, out)
+	}
+	if o.n.has(flagSmall) && w.Spilled == meta.SpilledUnder(o.n.TruncSeq) {
+		s.leases.Lapse(o.ino)
 	}
 	return nil
 }

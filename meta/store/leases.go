@@ -161,15 +161,21 @@ func (s *Store) settle(c *meta.Caller, a *meta.Attr, n *inode, serial uint64) {
 }
 
 // lendWrite gives LeaseWrite to a session that has the file open for writing. Another writer may
-// have come meanwhile: then it is taken back, as that one did not find it. So it is where somebody
-// has to be kept off first, which ReadSmall does (fenceLapsed).
+// have come meanwhile: then it is taken back, as that one did not find it. A small file has one
+// writer at a time; where somebody has to be kept off first, ReadSmall does so (fenceLapsed).
 func (s *Store) lendWrite(c *meta.Caller, a *meta.Attr, n *inode) {
+	if n.has(flagSmall) {
+		mode, serial := s.leases.GrantSmall(c.Session, a.Ino, s.steady())
+		if mode == meta.LeaseWrite {
+			a.Lease, a.Serial = mode, serial
+		}
+		return
+	}
 	mode, serial := s.leases.Grant(c.Session, a.Ino, meta.LeaseWrite, true, s.steady())
 	if mode != meta.LeaseWrite {
 		return
 	}
-	_, alone := s.sessions.alone(a.Ino, c.Session)
-	if !alone && !n.has(flagSmall) || n.has(flagSmall) && s.leases.Lapsed(a.Ino) {
+	if _, alone := s.sessions.alone(a.Ino, c.Session); !alone {
 		s.leases.Release(c.Session, a.Ino, serial)
 		return
 	}
