@@ -137,7 +137,8 @@ type Caller struct {
 // SetMask says which fields of a SetAttr count.
 type SetMask uint16
 
-// The fields. SetAtimeNow and SetMtimeNow take the service's clock.
+// The fields. SetAtimeNow and SetMtimeNow take the service's clock. SetSpilled, with SetSize, says
+// that the caller may have left some of a small file at the I/O servers: it is cut there, too.
 const (
 	SetMode SetMask = 1 << iota
 	SetUID
@@ -147,6 +148,7 @@ const (
 	SetMtime
 	SetAtimeNow
 	SetMtimeNow
+	SetSpilled
 )
 
 // OpenFlags modify Open and Create.
@@ -251,8 +253,9 @@ type SmallData struct {
 
 // Spilled says that a client began to move a small file out, and that this did not come to an end:
 // I/O servers may have, or get, some of the data, and whoever writes next is kept from that. It is
-// one more than the truncation that the client wrote under, and 0 where there is nothing to say; a
-// later truncation has cut what was written.
+// one more than the truncation that the client wrote under, and 0 where there is nothing to say. A
+// later truncation has cut what was written: who has left something says so with its own
+// (SetSpilled), and that of others, or one that keeps the client off, cuts at the servers anyway.
 type Spilled uint64
 
 // SpilledUnder is for who wrote under a truncation.

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-const setAll = meta.SetMtimeNow<<1 - 1
+const setAll = meta.SetSpilled<<1 - 1
 
 // SetAttr implements meta.Attrs.
 //
