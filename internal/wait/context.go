@@ -94,6 +94,11 @@ func ParkerOf(ctx context.Context) Parker {
 	return p
 }
 
+// Alone is a context without a Parker, for one of several goroutines that serve one request.
+func Alone(ctx context.Context) context.Context {
+	return context.WithValue(ctx, parkerKey{}, nil)
+}
+
 func (c *Context) Err() error {
 	if c.limit != 0 && c.state.Load() == ctxLive && !time.Now().Before(c.Fix(time.Time{})) {
 		c.End(context.DeadlineExceeded)

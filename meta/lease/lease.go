@@ -143,10 +143,9 @@ func (t *Table) Join(id uint64) {
 	}
 }
 
-// Leave forgets a session that has ended, and all of its leases. dead: it was not heard of, so that
-// its leases have run out rather than been given back. Should it come back after all, it learns by
-// its epoch that it has none.
-func (t *Table) Leave(id uint64, dead bool) {
+// Leave forgets a session that has ended, and all of its leases: they have lapsed, unless they were
+// given back. Should it come back after all, it learns by its epoch that it has none.
+func (t *Table) Leave(id uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.sessions[id]
@@ -157,9 +156,7 @@ func (t *Table) Leave(id uint64, dead bool) {
 		t.serial++
 		t.first = t.serial
 	}
-	if dead {
-		t.lapseLocked(s)
-	}
+	t.lapseLocked(s)
 	t.dropAllLocked(s)
 	close(s.wake)
 	delete(t.sessions, id)

@@ -135,7 +135,7 @@ func TestGone(t *testing.T) {
 	if x.count != 1 || len(x.inodes) != 1 {
 		t.Fatalf("%d leases on %d inodes", x.count, len(x.inodes))
 	}
-	x.Leave(2, true)
+	x.Leave(2)
 	if !x.Lapsed(8) {
 		t.Fatal("a dead session has given its lease back")
 	}
@@ -153,7 +153,7 @@ func TestJoinAgain(t *testing.T) {
 	c.Begin(x, 2, []meta.Ino{7}, false, now)
 	x.Expire(now.Add(time.Minute))
 	before := x.Epoch(1)
-	x.Leave(1, false)
+	x.Leave(1)
 	x.Join(1)
 	if x.Epoch(1) < before || x.First() != x.Epoch(1) {
 		t.Fatalf("epochs %d and %d, first %d", before, x.Epoch(1), x.First())

@@ -261,7 +261,7 @@ func (w *world) step() {
 	case n < 90:
 		w.table.Expire(w.now)
 	case n < 91:
-		w.table.Leave(c.id, false)
+		w.table.Leave(c.id)
 		w.table.Join(c.id)
 		*c = client{id: c.id, known: map[meta.Ino]grant{}, recalled: map[meta.Ino]uint64{},
 			epoch: w.table.serial}

@@ -82,7 +82,9 @@ func (s *Store) claim(ctx context.Context, session uint64, w *meta.Claimed,
 	if w.Write && (o.n.DataVersion == w.DataVersion || s.toldLast(session, o)) {
 		s.regain(session, o, out)
 	}
-	if o.n.has(flagSmall) && w.Spilled == meta.SpilledUnder(o.n.TruncSeq) {
+	// Who claims after the grace time is as others that had the file open then: see endGrace.
+	late := o.flags&meta.OpenWrite != 0 && out.Lease != meta.LeaseWrite && s.sessions.isCalm.Load()
+	if o.n.has(flagSmall) && (late || w.Spilled == meta.SpilledUnder(o.n.TruncSeq)) {
 		s.leases.Lapse(o.ino)
 	}
 	return nil

@@ -12,8 +12,9 @@ import (
 )
 
 // closeBatch is how many writers are closed by one commit. Each needs an inode to be checked and
-// put, and perhaps a record of data: 15 of the largest still fit a transaction.
-const closeBatch = 15
+// put, perhaps a record of data, and a quota of its own to be checked and added to: five operations
+// of kv.MaxOps. The largest inodes and data fit kv.MaxTxnBytes, too.
+const closeBatch = 12
 
 // CloseMany implements meta.Batches. Readers commit nothing. Writers are closed in batches, in the
 // order of the list, so that a repetition makes the same ones.

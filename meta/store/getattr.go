@@ -18,7 +18,7 @@ func (s *Store) GetAttr(ctx context.Context, c meta.Caller, ino meta.Ino) (meta.
 	if err != nil {
 		return meta.Attr{}, errs.Wrap("meta.GetAttr", "", err)
 	}
-	if n.settled() || a.Small && !n.has(flagPending) {
+	if n.settled() || a.Small { // what is at I/O servers of a small file does not count
 		s.allocated(ctx, &a)
 		return a, nil
 	}
@@ -120,8 +120,8 @@ func (s *Store) exactAttr(ctx context.Context, ino meta.Ino) (meta.Attr, error) 
 		if err != nil || n.settled() {
 			return true, err
 		}
-		if n.has(flagSmall) && !n.has(flagPending) {
-			return true, nil // I/O servers have nothing of it
+		if n.has(flagSmall) {
+			return true, nil // what I/O servers have of it does not count
 		}
 		a.Size = max(a.Size, measured)
 		return n.TruncSeq == seq && !n.has(flagPending), nil

@@ -23,8 +23,25 @@ func (s *Store) endGrace(ctx context.Context) {
 	case <-ctx.Done():
 	case <-s.sessions.calm:
 	case <-timer.C:
+		// Who was not heard of may be moving a small file out that others have claimed: whoever
+		// writes it next keeps that off.
+		for _, ino := range s.sessions.written() {
+			s.leases.Lapse(ino)
+		}
 		s.sessions.endGrace(true)
 	}
+}
+
+// written lists the inodes that are open for writing.
+func (x *sessions) written() (list []meta.Ino) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for ino, o := range x.inodes {
+		if len(o.writers) > 0 {
+			list = append(list, ino)
+		}
+	}
+	return list
 }
 
 func (x *sessions) endGrace(force bool) {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/wait"
@@ -264,8 +265,11 @@ func (x *sessions) lane(ino meta.Ino) lane {
 	return o.lane
 }
 
+// errThere does not leave the package.
+var errThere = errors.New("the handle is there")
+
 // open adds a handle whose place was reserved. errs.Stale: its session has ended. errs.Closed: the
-// opening was taken back.
+// opening was taken back. errThere: somebody else has added it.
 func (x *sessions) open(h *handle) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -275,6 +279,8 @@ func (x *sessions) open(h *handle) error {
 		return stale(h.session)
 	case a.taken[h.id]:
 		return errs.Newf(errs.Closed, "meta.open", "", "the opening was taken back")
+	case a.open[h.id] != nil:
+		return errThere
 	}
 	if a.open == nil {
 		a.open = map[uint64]*handle{}

@@ -245,6 +245,7 @@ func TestLeftoversAreCut(t *testing.T) {
 		}
 		for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 			w.passed.Add(int64(time.Second))
+			w.join() // it is carried out in the background at servers that are up
 			w.listen(b.Session)
 			if st, err := w.s.Status(); died && (err != nil || st.Sessions > 1) {
 				continue

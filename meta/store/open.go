@@ -196,7 +196,19 @@ func (s *Store) openInode(ctx context.Context, o *opening, ino meta.Ino) error {
 		return err
 	}
 	defer s.letGo(ctx, ino)
-	return s.openKept(ctx, o)
+	for attempt := 0; ; attempt++ {
+		err := s.openKept(ctx, o)
+		if err != errPending {
+			return err
+		}
+		// I/O servers are waited for without the turn: closings of other files may wait for that.
+		if err := s.settleTruncate(ctx, o.ino); err != nil {
+			return err
+		}
+		if err := pause(ctx, attempt); err != nil {
+			return err
+		}
+	}
 }
 
 // modeFor is the lease that goes with an opening.
@@ -207,8 +219,8 @@ func modeFor(flags meta.OpenFlags) meta.LeaseMode {
 	return meta.LeaseRead
 }
 
-// openKept opens an inode that is kept. Whoever writes does it in turn, so that the mark of writers
-// in the inode fits the handles.
+// openKept opens an inode that is kept; errPending: a truncation is to be carried out first. Whoever
+// writes does it in turn, so that the mark of writers in the inode fits the handles.
 func (s *Store) openKept(ctx context.Context, o *opening) error {
 	if o.flags&(meta.OpenWrite|meta.OpenTruncate) == 0 {
 		return s.openToRead(ctx, o)
@@ -237,30 +249,19 @@ func (s *Store) openKept(ctx context.Context, o *opening) error {
 		}
 		defer s.sessions.leave(o.ino)
 	}
-	for attempt := 0; ; attempt++ {
-		_, replayed, err := s.apply(ctx, o.c, &o.change,
-			func(t *txn) error { return t.openInode(s, o) })
-		if err == errPending {
-			if err = s.settleTruncate(ctx, o.ino); err == nil {
-				err = pause(ctx, attempt)
-			}
-			if err == nil {
-				continue
-			}
-		}
-		if err != nil {
+	_, replayed, err := s.apply(ctx, o.c, &o.change, func(t *txn) error { return t.openInode(s, o) })
+	if err != nil {
+		return err
+	}
+	if replayed {
+		if err := s.reopened(ctx, o); err != nil {
 			return err
 		}
-		if replayed {
-			if err := s.reopened(ctx, o); err != nil {
-				return err
-			}
-		}
-		if o.fenced {
-			s.leases.Forget(o.ino)
-		}
-		return s.addHandle(o)
 	}
+	if o.fenced {
+		s.leases.Forget(o.ino)
+	}
+	return s.addHandle(o)
 }
 
 // reopened is for an opening that was committed earlier, perhaps by the last process: the inode may
@@ -303,15 +304,24 @@ func (s *Store) openToRead(ctx context.Context, o *opening) error {
 	return err
 }
 
+// addHandle adds the handle. A claim that is made twice at once finds it there.
 func (s *Store) addHandle(o *opening) error {
-	return s.sessions.open(&handle{id: o.id, session: o.c.Session, ino: o.ino,
+	err := s.sessions.open(&handle{id: o.id, session: o.c.Session, ino: o.ino,
 		flags: o.flags, uid: o.c.Cred.UID})
+	if err == errThere {
+		s.sessions.release(o.c.Session)
+		return nil
+	}
+	return err
 }
 
 // openInode checks that an existing inode may be opened, and notes what opening it changes.
 func (t *txn) openInode(s *Store, o *opening) error {
 	n, err := t.inode(o.ino)
 	if err != nil {
+		return err
+	}
+	if err := t.growth(n); err != nil {
 		return err
 	}
 	o.n, o.written = n, n.has(flagWriters)
@@ -323,7 +333,7 @@ func (t *txn) openInode(s *Store, o *opening) error {
 		if n.has(flagVolume) {
 			return errs.Perm
 		}
-		if err := t.truncate(&o.c.Cred, o.ino, n, 0); err != nil {
+		if err := t.truncate(&o.c.Cred, o.ino, n, 0, false); err != nil {
 			return err
 		}
 		changed = true
@@ -415,7 +425,7 @@ func (s *Store) opened(ctx context.Context, o *opening) (meta.Handle, error) {
 			return meta.Handle{}, err
 		}
 		err := s.look(func(t *txn) (err error) {
-			o.n, err = t.inode(o.ino)
+			_, o.n, err = t.signed(o.ino)
 			return err
 		})
 		if err != nil {

@@ -33,15 +33,17 @@ func (s *Store) endOrphan(ctx context.Context, ino meta.Ino) {
 }
 
 // endOrphans destroys orphans that nobody has open: of the last process, once all clients have
-// claimed what they have open, and those that could not be destroyed before.
+// claimed what they have open, and those that could not be destroyed before. It does some, so that
+// a round of sessionLoop is short, and has the next round begin at once if there are more.
 func (s *Store) endOrphans(ctx context.Context) {
-	for ctx.Err() == nil {
-		list := s.sessions.orphans(batchMax)
-		for _, ino := range list {
-			s.endOrphan(ctx, ino)
-		}
-		if len(list) < batchMax {
+	list := s.sessions.orphans(batchMax)
+	for _, ino := range list {
+		if ctx.Err() != nil {
 			return
 		}
+		s.endOrphan(ctx, ino)
+	}
+	if len(list) == batchMax {
+		wake(s.swept)
 	}
 }

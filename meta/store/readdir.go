@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/kv"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/meta/lease"
@@ -141,6 +142,7 @@ func (s *Store) pageAttrs(ctx context.Context, c *meta.Caller, page []meta.Entry
 func (s *Store) measurePage(ctx context.Context, page []meta.Entry) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, measuresMax)
+	ctx = wait.Alone(ctx)
 	for i := range page {
 		if a := page[i].Attr; (a.Writers || a.Holes) && !a.Small {
 			slots <- struct{}{}

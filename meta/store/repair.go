@@ -24,6 +24,7 @@ func (s *Store) repair(ctx context.Context, a *meta.Attr) {
 		return
 	}
 	w := closing{measured: true, size: a.Size, truncSeq: a.TruncSeq, mtime: s.now()}
+	fenced := false
 	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
 		t.kv.MakesRoom = true
 		t.quiet = true // nobody has a lease on a file that was being written
@@ -32,18 +33,19 @@ func (s *Store) repair(ctx context.Context, a *meta.Attr) {
 			return err
 		}
 		if !n.has(flagWriters) || n.has(flagPending) || n.TruncSeq != a.TruncSeq {
+			fenced = false
 			return errNothing
 		}
 		w.apply(n, &meta.Cred{UID: 1}, t.now) // nobody knows who wrote: privileges go
 		n.Flags &^= flagWriters
 		*a = fileAttr(a.Ino, n) // from before the cut, which is not carried out yet
-		if n.has(flagSmall) {
+		if fenced = n.has(flagSmall); fenced {
 			t.fence(a.Ino, n)
 		}
 		t.putInode(a.Ino, n)
 		return nil
 	})
-	if err == nil && a.Small {
+	if err == nil && fenced {
 		s.leases.Forget(a.Ino)
 	}
 	if err != nil && errs.KindOf(err) != errs.NotFound {

@@ -402,7 +402,7 @@ func (s *Store) beginEnd(ctx context.Context, id uint64, state uint8, before tim
 	if !s.sessions.end(id, before, s.steady, valid) {
 		return nil
 	}
-	s.leases.Leave(id, state == sessionDead) // a session lives at least twice as long as a lease
+	s.leases.Leave(id)
 	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
 		key := sessionKey(id)
 		value, err := t.read(key)

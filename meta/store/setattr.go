@@ -68,7 +68,7 @@ func (t *txn) setattr(c *meta.Caller, ino meta.Ino, mask meta.SetMask, a *meta.A
 	}
 	if mask&meta.SetSize != 0 {
 		t.kv.MakesRoom = a.Size < n.Size
-		if err := t.setSize(c, ino, n, a.Size); err != nil {
+		if err := t.setSize(c, ino, n, a.Size, mask&meta.SetSpilled != 0); err != nil {
 			return err
 		}
 	}
@@ -90,7 +90,7 @@ func (t *txn) setattr(c *meta.Caller, ino meta.Ino, mask meta.SetMask, a *meta.A
 	return nil
 }
 
-func (t *txn) setSize(c *meta.Caller, ino meta.Ino, n *inode, size int64) error {
+func (t *txn) setSize(c *meta.Caller, ino meta.Ino, n *inode, size int64, spilled bool) error {
 	switch {
 	case n.isDir():
 		return errs.IsDir
@@ -102,7 +102,7 @@ func (t *txn) setSize(c *meta.Caller, ino meta.Ino, n *inode, size int64) error 
 	if err := t.mayChange(c, ino, n); err != nil {
 		return err
 	}
-	return t.truncate(&c.Cred, ino, n, size)
+	return t.truncate(&c.Cred, ino, n, size, spilled)
 }
 
 // mayChange checks the right to change a file's data.
@@ -118,17 +118,19 @@ func (t *txn) mayChange(c *meta.Caller, ino meta.Ino, n *inode) error {
 	return errs.Access
 }
 
-// truncate writes a truncation down. An empty file that nobody writes has nothing to cut.
-func (t *txn) truncate(c *meta.Cred, ino meta.Ino, n *inode, size int64) error {
+// truncate writes a truncation down. An empty file that nobody writes has nothing to cut. spilled:
+// I/O servers may have some of a small file.
+func (t *txn) truncate(c *meta.Cred, ino meta.Ino, n *inode, size int64, spilled bool) error {
 	if n.has(flagPending) {
 		return errPending
 	}
-	if n.has(flagSmall) && n.Size == 0 && size > meta.SmallMax {
+	spilled = spilled || t.leases != nil && t.leases.Lapsed(ino)
+	if n.has(flagSmall) && n.Size == 0 && size > meta.SmallMax && !spilled {
 		n.Flags &^= flagSmall // nothing has to be moved out
 		t.remove(smallKey(ino))
 	}
 	if n.has(flagSmall) {
-		if err := t.cutSmall(ino, n, size); err != nil {
+		if err := t.cutSmall(ino, n, size, spilled); err != nil {
 			return err
 		}
 		return t.truncated(c, n)

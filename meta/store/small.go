@@ -51,7 +51,8 @@ func (t *txn) putSmall(ino meta.Ino, n *inode, data []byte, teller uint64) {
 }
 
 // cutSmall truncates a small file. One that is empty becomes an ordinary file where it has to.
-func (t *txn) cutSmall(ino meta.Ino, n *inode, size int64) error {
+// What is at the I/O servers nevertheless is cut there.
+func (t *txn) cutSmall(ino meta.Ino, n *inode, size int64, spilled bool) error {
 	if size > meta.SmallMax {
 		return errs.Newf(errs.Unsupported, "meta.small", "",
 			"the file's data lies with its metadata: whoever makes it larger moves it out first")
@@ -63,8 +64,12 @@ func (t *txn) cutSmall(ino meta.Ino, n *inode, size int64) error {
 	data := make([]byte, size)
 	copy(data, old.Bytes)
 	t.putSmall(ino, n, data, 0)
-	n.TruncSeq++
 	n.DataVersion++
+	if spilled {
+		t.fence(ino, n)
+	} else {
+		n.TruncSeq++
+	}
 	return nil
 }
 
@@ -92,9 +97,9 @@ func (t *txn) openSmall(s *Store, o *opening, n *inode) error {
 	}
 	own, others, _ := t.open.writer(o.ino, o.c.Session)
 	dead := n.has(flagWriters) && !own && !others
-	if dead || s.lapsed(o.c.Session, o.ino) {
+	o.fenced = dead || s.lapsed(o.c.Session, o.ino)
+	if o.fenced {
 		t.fence(o.ino, n)
-		o.fenced = true
 	}
 	return nil
 }

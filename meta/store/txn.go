@@ -36,8 +36,9 @@ type txn struct {
 
 	losses uint64 // how many there had been when the attempt began; see lost.go
 
-	open  *sessions // what is open; nil where only records are looked at
-	drops []dropped // inodes whose last name it takes
+	open   *sessions    // what is open; nil where only records are looked at
+	leases *lease.Table // nil there, too
+	drops  []dropped    // inodes whose last name it takes
 
 	changes []meta.Ino // what others may know and will be different; see leases.go
 	gone    []meta.Ino // what will not be there any more
@@ -190,7 +191,8 @@ func (s *Store) apply(ctx context.Context, c *meta.Caller, ch *lease.Change,
 		id = randomID()
 	}
 	for attempt := range attemptsMax {
-		t := txn{losses: s.losses.Load(), now: s.now(), snap: s.kv.Snapshot(), open: &s.sessions}
+		t := txn{losses: s.losses.Load(), now: s.now(), snap: s.kv.Snapshot(), open: &s.sessions,
+			leases: s.leases}
 		t.kv.ReqID = id
 		t.since = t.snap.Version()
 		t.kv.Seen = t.since // all that read notes down holds there
