@@ -249,7 +249,8 @@ func (s *Store) openKept(ctx context.Context, o *opening) error {
 		}
 		defer s.sessions.leave(o.ino)
 	}
-	_, replayed, err := s.apply(ctx, o.c, &o.change, func(t *txn) error { return t.openInode(s, o) })
+	build := func(t *txn) error { return t.openInode(s, o) }
+	_, replayed, err := s.apply(ctx, o.c, &o.change, build)
 	if err != nil {
 		return err
 	}
