@@ -219,7 +219,7 @@ func modeFor(flags meta.OpenFlags) meta.LeaseMode {
 	return meta.LeaseRead
 }
 
-// openKept opens an inode that is kept; errPending: a truncation is to be carried out first. Whoever
+// openKept opens an inode that is kept; errPending: a truncation is to be carried out first. Who
 // writes does it in turn, so that the mark of writers in the inode fits the handles.
 func (s *Store) openKept(ctx context.Context, o *opening) error {
 	if o.flags&(meta.OpenWrite|meta.OpenTruncate) == 0 {
