@@ -86,7 +86,8 @@ func (fs *FS) moveOutOnce(ctx, spilling context.Context, w *File) error {
 	n.mu.Lock()
 	n.content.frozen = true
 	before := n.content
-	c, dirty := n.takeDirtyLocked()
+	c, _ := n.takeDirtyLocked()
+	n.content.spilled = meta.SpilledUnder(c.TruncSeq) // who claims the file meanwhile says so
 	c.Whole, c.Data, c.Holes, c.Epoch = false, nil, n.gaps.untold(), n.lease.epoch
 	c.Size = int64(len(before.data))
 	holes := n.gaps.list
@@ -103,8 +104,7 @@ func (fs *FS) moveOutOnce(ctx, spilling context.Context, w *File) error {
 	n.mu.Lock()
 	n.content.frozen = false
 	if err != nil {
-		n.dirty, n.taken = n.dirty || dirty, false
-		n.content.spilled = meta.SpilledUnder(c.TruncSeq)
+		n.giveBackLocked()
 		if overtaken(errs.KindOf(err)) {
 			n.lease.end()
 		}
