@@ -102,6 +102,9 @@ type lossRecord struct {
 // truncation has been carried out at the I/O servers. A later truncation decides the size;
 // otherwise it only grows, because this client may know of writes that the answer is too old for.
 func (n *inode) learnLocked(a *meta.Attr) {
+	if !a.Small && n.small.Load() && a.TruncSeq >= n.truncSeq {
+		n.outLocked(a)
+	}
 	switch {
 	case a.TruncSeq > n.truncSeq:
 		n.truncSeq = a.TruncSeq

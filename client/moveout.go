@@ -70,6 +70,18 @@ func (n *inode) halfOutLocked() meta.Spilled {
 	return 0
 }
 
+// outLocked takes note of the first answer that says that a file is not small any more. This client
+// has nothing to tell then, or moves it out at this moment: otherwise somebody else did so, and
+// what was written here since is lost, whoever has asked. What is just being told may have come
+// first: who tells it finds out (giveBackLocked).
+func (n *inode) outLocked(a *meta.Attr) {
+	if n.dirty {
+		n.dirty = false
+		n.size, n.growth.to, n.gaps = a.Size, 0, gaps{}
+		n.loseLocked(errOvertaken())
+	}
+}
+
 // overtaken tells whether the service knows better than this client whose the file is.
 func overtaken(k errs.Kind) bool { return k == errs.Fenced || k == errs.Conflict }
 
@@ -104,7 +116,7 @@ func (fs *FS) moveOutOnce(ctx, spilling context.Context, w *File) error {
 	n.mu.Lock()
 	n.content.frozen = false
 	if err != nil {
-		n.giveBackLocked()
+		n.giveBackLocked(true)
 		if overtaken(errs.KindOf(err)) {
 			n.lease.end()
 		}
@@ -117,7 +129,7 @@ func (fs *FS) moveOutOnce(ctx, spilling context.Context, w *File) error {
 		n.learnLocked(&a) // otherwise a truncation may be under way: see hear
 	}
 	n.small.Store(false)
-	n.movedLocked(false)
+	n.movedLocked()
 	n.gaps = left
 	n.toldLocked(&c)
 	n.content.version = a.DataVersion
