@@ -274,7 +274,7 @@ func (n *inode) wroteLocked(from, end int64, seq uint64) {
 		n.gaps.wrote(n.size, from, end)
 		n.size = max(n.size, end)
 	}
-	n.dirty, n.written = true, true
+	n.dirty, n.written, n.content.out = true, true, 0
 	n.mtime = max(n.mtime, time.Now().UnixNano())
 }
 

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/meta/store"
 )
@@ -93,49 +94,119 @@ func (n *inode) reopenOne(ctx context.Context) error {
 	return f.reopen(ctx, f.fs.sess.Load(), f.grant.Load())
 }
 
-// TestOwnMoveOutLosesNothing: a client hears, before the answer to its own move-out is there, that
-// the file is not small any more.
-func TestOwnMoveOutLosesNothing(t *testing.T) {
-	ctx := context.Background()
-	c := newCluster(t, 1, store.Options{})
-	svc := &slowMove{Service: c.service()}
-	fs, err := New(svc, c, Options{Cred: &meta.Cred{UID: 1000, GID: 1000}})
-	must(t, err)
-	defer func() { must(t, fs.Close()) }()
-	listened(t, fs)
-	f := createSmall(t, fs, "f", 1)
-	write(t, f, []byte("content"), 0)
-	svc.meanwhile = func() {
-		_, err := fs.askAttr(ctx, *fs.opts.Cred, f.Ino())
-		must(t, err)
-	}
-	must(t, fs.moveOut(ctx, f))
-	must(t, f.Sync(ctx))
-	if got := contents(t, f); string(got) != "content" {
-		t.Errorf("the file has %q", got)
-	}
-	must(t, f.Close(ctx))
-}
-
-// slowMove is a service on whose way back the answer to a move-out is overtaken by what the test
-// does then, and may be lost.
+// slowMove is a service on whose way the request to move a file out, or the answer, is overtaken by
+// what the test does then. The answer may be lost.
 type slowMove struct {
 	meta.Service
-	meanwhile func()
-	lost      error
+	first, meanwhile func()
+	lost             error
 }
 
 func (s *slowMove) MoveOut(ctx context.Context, c meta.Caller, w meta.Change, version uint64) (
 	meta.Attr, error) {
-	a, err := s.Service.MoveOut(ctx, c, w, version)
-	if err != nil {
-		return a, err
+	if s.first != nil {
+		s.first()
 	}
-	if s.meanwhile != nil {
+	a, err := s.Service.MoveOut(ctx, c, w, version)
+	if err == nil && s.meanwhile != nil {
 		s.meanwhile()
 	}
-	if s.lost != nil {
-		return meta.Attr{}, s.lost
+	if err == nil {
+		err = s.lost
 	}
-	return a, ctx.Err()
+	if err == nil {
+		err = ctx.Err()
+	}
+	return a, err
+}
+
+// TestOwnMoveOut: a client moves a file out that it has written to, and hears that it is not small
+// any more before the answer is there, or gets none, or does not wait for it. Nothing is lost of
+// what was written before, or is written afterwards.
+func TestOwnMoveOut(t *testing.T) {
+	ctx, lost := context.Background(), errs.New(errs.TimedOut, "slow", "", nil)
+	for name, one := range map[string]struct {
+		looks, gone, written bool
+		lost                 error
+	}{
+		"overtaken":              {looks: true},
+		"left alone":             {gone: true},
+		"no answer":              {lost: lost},
+		"no answer, written":     {lost: lost, written: true},
+		"overtaken, none":        {looks: true, lost: lost},
+		"overtaken, none, later": {looks: true, lost: lost, written: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 1, store.Options{})
+			svc := &slowMove{Service: c.service(), lost: one.lost}
+			fs, err := New(svc, c, Options{Cred: &meta.Cred{UID: 1000, GID: 1000}})
+			must(t, err)
+			defer func() { must(t, fs.Close()) }()
+			listened(t, fs)
+			f, want := createSmall(t, fs, "f", 1), "first"
+			write(t, f, []byte(want), 0)
+			moving, leave := context.WithCancel(ctx)
+			defer leave()
+			svc.meanwhile = func() {
+				if one.looks {
+					_, err := fs.askAttr(ctx, *fs.opts.Cred, f.Ino())
+					must(t, err)
+				}
+				if one.gone {
+					leave()
+				}
+			}
+			if err := fs.moveOut(moving, f); (err != nil) != (one.lost != nil) {
+				t.Errorf("moving it out: %v", err)
+			}
+			if one.written {
+				want = "again"
+				write(t, f, []byte(want), 0)
+			}
+			must(t, f.Sync(ctx))
+			if f.node.small.Load() || f.node.untold() {
+				t.Error("the client does not know that the file has moved out")
+			}
+			must(t, f.Close(ctx))
+			r, err := c.client(Options{}).Open(ctx, "/f")
+			must(t, err)
+			if got := contents(t, r); string(got) != want {
+				t.Errorf("the file has %q", got)
+			}
+			must(t, r.Close(ctx))
+		})
+	}
+}
+
+// TestMovedOutBefore: a client is stopped when the I/O servers have the data of a file that it
+// moves out; another one has taken the file over, and moved it out, when the service hears of it.
+func TestMovedOutBefore(t *testing.T) {
+	ctx, cred := context.Background(), meta.Cred{UID: 1000, GID: 1000}
+	c := newCluster(t, 1, store.Options{LeaseTime: hangLease})
+	stopped := newPaused(c.service())
+	svc := &slowMove{Service: stopped}
+	fs, err := New(svc, c, Options{Cred: &cred})
+	must(t, err)
+	defer func() { must(t, fs.Close()) }()
+	listened(t, fs)
+	other := c.client(Options{})
+	f := createSmall(t, fs, "f", 1)
+	write(t, f, []byte("untold"), 0)
+	svc.first = func() {
+		stopped.stop()
+		w, err := other.OpenIno(ctx, cred, f.Ino(), meta.OpenWrite)
+		must(t, err)
+		write(t, w, []byte("new"), 0)
+		must(t, other.moveOut(ctx, w))
+		must(t, w.Close(ctx))
+		stopped.resume()
+	}
+	must(t, fs.moveOut(ctx, f))
+	if err := f.Sync(ctx); err == nil {
+		t.Error("nobody hears that what was written is lost")
+	}
+	if got := contents(t, f); string(got) != "new" {
+		t.Errorf("the file has %q", got)
+	}
+	must(t, f.Close(ctx))
 }

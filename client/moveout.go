@@ -70,11 +70,17 @@ func (n *inode) halfOutLocked() meta.Spilled {
 	return 0
 }
 
-// outLocked takes note of the first answer that says that a file is not small any more. This client
-// has nothing to tell then, or moves it out at this moment: otherwise somebody else did so, and
-// what was written here since is lost, whoever has asked. What is just being told may have come
-// first: who tells it finds out (giveBackLocked).
+// outLocked takes note of the first answer that says that a file is not small any more. If this
+// client has moved it out nothing is left to be told, whether it knows of that or the answer was
+// lost: others get the lease with another truncation only, because of what was spilled. If somebody
+// else has, what was written here since is lost, whoever has asked. What is just being told may
+// have come first: who tells it finds out (giveBackLocked).
 func (n *inode) outLocked(a *meta.Attr) {
+	if out := n.content.out; out != 0 && out == a.DataVersion && n.content.seq == a.TruncSeq {
+		n.dirty, n.taken = false, false
+		n.content.version = out
+		return
+	}
 	if n.dirty {
 		n.dirty = false
 		n.size, n.growth.to, n.gaps = a.Size, 0, gaps{}
@@ -100,6 +106,7 @@ func (fs *FS) moveOutOnce(ctx, spilling context.Context, w *File) error {
 	before := n.content
 	c, _ := n.takeDirtyLocked()
 	n.content.spilled = meta.SpilledUnder(c.TruncSeq) // who claims the file meanwhile says so
+	n.content.out = before.version + 1
 	c.Whole, c.Data, c.Holes, c.Epoch = false, nil, n.gaps.untold(), n.lease.epoch
 	c.Size = int64(len(before.data))
 	holes := n.gaps.list
@@ -109,20 +116,20 @@ func (fs *FS) moveOutOnce(ctx, spilling context.Context, w *File) error {
 	change := fs.cache.Change().Inode(n.ino)
 	err := w.spill(spilling, &before, holes)
 	var a meta.Attr
-	t := fs.cache.Begin()
-	if err == nil {
-		a, err = fs.svc.MoveOut(ctx, fs.trusted(), c, before.version)
+	t, asks := fs.cache.Begin(), err == nil
+	if asks {
+		a, err = fs.tellMoveOut(ctx, &c, before.version)
 	}
 	n.mu.Lock()
 	n.content.frozen = false
 	if err != nil {
-		n.giveBackLocked(true)
-		if overtaken(errs.KindOf(err)) {
-			n.lease.end()
-		}
+		n.notOutLocked(fs, errs.KindOf(err), asks)
 		n.mu.Unlock()
 		change.End(cache.Outcome{})
 		return err
+	}
+	if n.taken && a.TruncSeq != c.TruncSeq && fs.cutting.Load() == 0 {
+		n.loseLocked(errOvertaken()) // it was out already: somebody else has had the lease
 	}
 	was, left := n.attr, n.gaps
 	if a.TruncSeq == n.truncSeq || a.Lease != meta.LeaseNone {
@@ -138,6 +145,30 @@ func (fs *FS) moveOutOnce(ctx, spilling context.Context, w *File) error {
 	change.End(cache.Outcome{Attrs: []*meta.Attr{&a}})
 	fs.versioned(&was, &a)
 	return nil
+}
+
+// tellMoveOut says to the service that a file has moved out. A program that does not wait for it
+// any longer must not leave it open what became of the file.
+func (fs *FS) tellMoveOut(ctx context.Context, c *meta.Change, version uint64) (meta.Attr, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callMax(fs.opts.WaitMax))
+	defer cancel()
+	defer context.AfterFunc(fs.life, cancel)()
+	return fs.svc.MoveOut(ctx, fs.trusted(), *c, version)
+}
+
+// notOutLocked settles an attempt that has failed. asked: the service may have done it all the
+// same; then nothing more is written before it has been asked for the lease.
+func (n *inode) notOutLocked(fs *FS, k errs.Kind, asked bool) {
+	unknown := asked && !overtaken(k) && !refused(k)
+	if unknown {
+		n.lease.floor = fs.cache.Now() // an answer from before does not know
+	} else {
+		n.content.out = 0
+	}
+	n.giveBackLocked(true)
+	if unknown || overtaken(k) {
+		n.lease.end()
+	}
 }
 
 // spill writes the data of a small file to the I/O servers, durably where the service may have
