@@ -180,9 +180,12 @@ func (n *inode) cut(a *meta.Attr) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.learnLocked(a)
-	if n.small.Load() && a.TruncSeq > n.content.seq {
+	if !n.small.Load() {
+		return
+	}
+	n.content.version = max(n.content.version, a.DataVersion) // also where that has followed it
+	if a.TruncSeq > n.content.seq {
 		n.cutLocked(a)
-		n.content.version = max(n.content.version, a.DataVersion)
 		if a.Size == 0 { // as at the service: nothing is left to be told, nor to be overtaken by others
 			n.dirty, n.taken = false, false
 		}
