@@ -184,6 +184,9 @@ func (n *inode) cut(a *meta.Attr) {
 		return
 	}
 	n.content.version = max(n.content.version, a.DataVersion) // also where that has followed it
+	if s := n.content.spilled; s != 0 && s < meta.SpilledUnder(a.TruncSeq) {
+		n.content.spilled, n.content.longer = meta.SpilledUnder(n.truncSeq), true
+	}
 	if a.TruncSeq > n.content.seq {
 		n.cutLocked(a)
 		if a.Size == 0 { // as at the service: nothing is left to be told, nor to be overtaken by others

@@ -26,10 +26,17 @@ func (fs *FS) moveOutTelling(ctx context.Context, w *File) error {
 		if !n.small.Load() {
 			return nil
 		}
+		if n.leftBehind() {
+			if err := fs.tell(patient(ctx), n, false); err != nil {
+				return err
+			}
+		}
 		spilling, done := n.asks(ctx)
 		err := errLeaving
 		if spilling.Err() == nil && n.owned(fs) {
-			err = fs.moveOutOnce(ctx, spilling, w)
+			if err = fs.cutLeft(spilling, n); err == nil {
+				err = fs.moveOutOnce(ctx, spilling, w)
+			}
 		}
 		done()
 		if err != nil && (!overtaken(errs.KindOf(err)) || try >= refreshMax) {
@@ -44,8 +51,8 @@ func (fs *FS) moveOutTelling(ctx context.Context, w *File) error {
 // are away, until all leases of this client have run out. The caller has telling, and has told
 // everything.
 func (fs *FS) moveOutRecalled(ctx context.Context, s *session, w *File) {
-	if !w.node.small.Load() || w.node.state() != leaseLeaving {
-		return
+	if !w.node.small.Load() || w.node.state() != leaseLeaving || w.node.leftBehind() {
+		return // or it is cut first, for who waits
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.leases/4)
 	defer cancel()
@@ -68,6 +75,57 @@ func (n *inode) halfOutLocked() meta.Spilled {
 		return s
 	}
 	return 0
+}
+
+// leftBehindLocked tells whether I/O servers may have more of a file that is still small than there
+// is: what an attempt has left from before a truncation. One of this client itself cuts it there
+// only if it is said to do so.
+func (n *inode) leftBehindLocked() bool {
+	c := &n.content
+	return n.small.Load() && c.spilled != 0 &&
+		(c.longer || c.spilled < meta.SpilledUnder(n.truncSeq))
+}
+
+func (n *inode) leftBehind() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.leftBehindLocked()
+}
+
+// spills tells whether a truncation of this client has to be carried out at the I/O servers, too.
+func (n *inode) spills() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.small.Load() && n.content.spilled != 0
+}
+
+// cutSpilled notes that it was.
+func (n *inode) cutSpilled(truncSeq uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.content.spilled <= meta.SpilledUnder(truncSeq) {
+		n.content.spilled, n.content.longer = 0, false
+	}
+}
+
+// freeze keeps writes away, or lets them come again, and returns the length.
+func (n *inode) freeze(on bool) int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.content.frozen = on
+	return int64(len(n.content.data))
+}
+
+// cutLeft has the I/O servers cut what would be seen behind the end of a file that moves out. The
+// caller has telling, and has told everything.
+func (fs *FS) cutLeft(ctx context.Context, n *inode) error {
+	if !n.leftBehind() {
+		return nil
+	}
+	size := n.freeze(true)
+	defer n.freeze(false)
+	_, err := fs.askSetAttr(ctx, meta.Cred{}, n.ino, meta.SetSize, meta.Attr{Size: size})
+	return err
 }
 
 // outLocked takes note of the first answer that says that a file is not small any more. If this
@@ -123,6 +181,7 @@ func (fs *FS) moveOutOnce(ctx, spilling context.Context, w *File) error {
 	n.mu.Lock()
 	n.content.frozen = false
 	if err != nil {
+		n.content.spilled = max(n.content.spilled, meta.SpilledUnder(c.TruncSeq))
 		n.notOutLocked(fs, errs.KindOf(err), asks)
 		n.mu.Unlock()
 		change.End(cache.Outcome{})

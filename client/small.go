@@ -40,6 +40,7 @@ type content struct {
 	seq     uint64 // the truncation that data has followed
 	stored  int64  // how much of it the service may have
 	spilled meta.Spilled
+	longer  bool   // spilled was raised over a truncation of this client, which cut nothing there
 	out     uint64 // the version that a move-out of all of it leads to that may be done; 0: of none
 
 	local int    // handles that the service does not know of
