@@ -130,6 +130,9 @@ func (fs *FS) setAttr(ctx context.Context, cred meta.Cred, ino meta.Ino, mask me
 // askSetAttr is SetAttr of the service, whose answer is taken in.
 func (fs *FS) askSetAttr(ctx context.Context, cred meta.Cred, ino meta.Ino, mask meta.SetMask,
 	a meta.Attr) (meta.Attr, error) {
+	if n := fs.peek(ino); n != nil && mask&meta.SetSize != 0 && n.spills() {
+		mask |= meta.SetSpilled
+	}
 	change := fs.cache.Change().Inode(ino)
 	t := fs.cache.Begin()
 	got, err := fs.svc.SetAttr(ctx, fs.Caller(cred), ino, mask, a)
@@ -141,6 +144,9 @@ func (fs *FS) askSetAttr(ctx context.Context, cred meta.Cred, ino meta.Ino, mask
 	if n := fs.peek(ino); n != nil {
 		if mask&meta.SetSize != 0 {
 			n.cut(&got)
+			if mask&meta.SetSpilled != 0 {
+				n.cutSpilled(got.TruncSeq)
+			}
 			n.accept(fs, t, &got, meta.SmallData{}, byLook)
 		}
 		n.overlay(&got)

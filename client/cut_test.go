@@ -185,3 +185,22 @@ func TestFenceCutsNothing(t *testing.T) {
 	}
 	must(t, r.Close(ctx))
 }
+
+// TestOwnCutHasAVersion: the answer to a truncation says which version the data has, also where the
+// truncation was heard of before.
+func TestOwnCutHasAVersion(t *testing.T) {
+	ctx := context.Background()
+	c := newCluster(t, 1, store.Options{})
+	fs := c.client(Options{})
+	f := createSmall(t, fs, "f", 1)
+	write(t, f, []byte("content"), 0)
+	must(t, f.Sync(ctx))
+	a, err := c.meta.SetAttr(ctx, fs.trusted(), f.Ino(), meta.SetSize, meta.Attr{Size: 3})
+	must(t, err)
+	f.node.learn(&a)
+	f.node.cut(&a)
+	if v := f.node.content.version; v != a.DataVersion {
+		t.Errorf("version %d, the service has %d", v, a.DataVersion)
+	}
+	must(t, f.Close(ctx))
+}

@@ -336,16 +336,16 @@ func (it *item) end(fs *FS, k errs.Kind) (gone bool) {
 	case k == errs.Closed || k == errs.Stale:
 		gone = true // the session is, or an earlier attempt has succeeded
 		if it.closing.Dirty {
-			n.giveBackLocked()
+			n.giveBackLocked(it.closing.Change.Whole)
 			n.lease.end()
 		}
 	case k.Passing() || k == errs.MaybeDone:
 		if it.closing.Dirty {
-			n.giveBackLocked()
+			n.giveBackLocked(it.closing.Change.Whole)
 		}
 	case k == errs.Fenced && it.closing.Dirty:
 		// The file was cut, or others have had it: whoever tells it under another lease finds out.
-		n.giveBackLocked()
+		n.giveBackLocked(it.closing.Change.Whole)
 		if n.lease.grants == it.grants {
 			n.lease.end()
 		}

@@ -102,6 +102,9 @@ type lossRecord struct {
 // truncation has been carried out at the I/O servers. A later truncation decides the size;
 // otherwise it only grows, because this client may know of writes that the answer is too old for.
 func (n *inode) learnLocked(a *meta.Attr) {
+	if !a.Small && n.small.Load() && a.TruncSeq >= n.truncSeq {
+		n.outLocked(a)
+	}
 	switch {
 	case a.TruncSeq > n.truncSeq:
 		n.truncSeq = a.TruncSeq
@@ -177,9 +180,15 @@ func (n *inode) cut(a *meta.Attr) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.learnLocked(a)
-	if n.small.Load() && a.TruncSeq > n.content.seq {
+	if !n.small.Load() {
+		return
+	}
+	n.content.version = max(n.content.version, a.DataVersion) // also where that has followed it
+	if s := n.content.spilled; s != 0 && s < meta.SpilledUnder(a.TruncSeq) {
+		n.content.spilled, n.content.longer = meta.SpilledUnder(n.truncSeq), true
+	}
+	if a.TruncSeq > n.content.seq {
 		n.cutLocked(a)
-		n.content.version = max(n.content.version, a.DataVersion)
 		if a.Size == 0 { // as at the service: nothing is left to be told, nor to be overtaken by others
 			n.dirty, n.taken = false, false
 		}
@@ -271,7 +280,7 @@ func (n *inode) wroteLocked(from, end int64, seq uint64) {
 		n.gaps.wrote(n.size, from, end)
 		n.size = max(n.size, end)
 	}
-	n.dirty, n.written = true, true
+	n.dirty, n.written, n.content.out = true, true, 0
 	n.mtime = max(n.mtime, time.Now().UnixNano())
 }
 

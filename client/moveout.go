@@ -26,10 +26,17 @@ func (fs *FS) moveOutTelling(ctx context.Context, w *File) error {
 		if !n.small.Load() {
 			return nil
 		}
+		if n.leftBehind() {
+			if err := fs.tell(patient(ctx), n, false); err != nil {
+				return err
+			}
+		}
 		spilling, done := n.asks(ctx)
 		err := errLeaving
 		if spilling.Err() == nil && n.owned(fs) {
-			err = fs.moveOutOnce(ctx, spilling, w)
+			if err = fs.cutLeft(spilling, n); err == nil {
+				err = fs.moveOutOnce(ctx, spilling, w)
+			}
 		}
 		done()
 		if err != nil && (!overtaken(errs.KindOf(err)) || try >= refreshMax) {
@@ -44,8 +51,8 @@ func (fs *FS) moveOutTelling(ctx context.Context, w *File) error {
 // are away, until all leases of this client have run out. The caller has telling, and has told
 // everything.
 func (fs *FS) moveOutRecalled(ctx context.Context, s *session, w *File) {
-	if !w.node.small.Load() || w.node.state() != leaseLeaving {
-		return
+	if !w.node.small.Load() || w.node.state() != leaseLeaving || w.node.leftBehind() {
+		return // or it is cut first, for who waits
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.leases/4)
 	defer cancel()
@@ -70,6 +77,75 @@ func (n *inode) halfOutLocked() meta.Spilled {
 	return 0
 }
 
+// leftBehindLocked tells whether I/O servers may have more of a file that is still small than there
+// is: what an attempt has left from before a truncation. One of this client itself cuts it there
+// only if it is said to do so.
+func (n *inode) leftBehindLocked() bool {
+	c := &n.content
+	return n.small.Load() && c.spilled != 0 &&
+		(c.longer || c.spilled < meta.SpilledUnder(n.truncSeq))
+}
+
+func (n *inode) leftBehind() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.leftBehindLocked()
+}
+
+// spills tells whether a truncation of this client has to be carried out at the I/O servers, too.
+func (n *inode) spills() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.small.Load() && n.content.spilled != 0
+}
+
+// cutSpilled notes that it was.
+func (n *inode) cutSpilled(truncSeq uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.content.spilled <= meta.SpilledUnder(truncSeq) {
+		n.content.spilled, n.content.longer = 0, false
+	}
+}
+
+// freeze keeps writes away, or lets them come again, and returns the length.
+func (n *inode) freeze(on bool) int64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.content.frozen = on
+	return int64(len(n.content.data))
+}
+
+// cutLeft has the I/O servers cut what would be seen behind the end of a file that moves out. The
+// caller has telling, and has told everything.
+func (fs *FS) cutLeft(ctx context.Context, n *inode) error {
+	if !n.leftBehind() {
+		return nil
+	}
+	size := n.freeze(true)
+	defer n.freeze(false)
+	_, err := fs.askSetAttr(ctx, meta.Cred{}, n.ino, meta.SetSize, meta.Attr{Size: size})
+	return err
+}
+
+// outLocked takes note of the first answer that says that a file is not small any more. If this
+// client has moved it out nothing is left to be told, whether it knows of that or the answer was
+// lost: others get the lease with another truncation only, because of what was spilled. If somebody
+// else has, what was written here since is lost, whoever has asked. What is just being told may
+// have come first: who tells it finds out (giveBackLocked).
+func (n *inode) outLocked(a *meta.Attr) {
+	if out := n.content.out; out != 0 && out == a.DataVersion && n.content.seq == a.TruncSeq {
+		n.dirty, n.taken = false, false
+		n.content.version = out
+		return
+	}
+	if n.dirty {
+		n.dirty = false
+		n.size, n.growth.to, n.gaps = a.Size, 0, gaps{}
+		n.loseLocked(errOvertaken())
+	}
+}
+
 // overtaken tells whether the service knows better than this client whose the file is.
 func overtaken(k errs.Kind) bool { return k == errs.Fenced || k == errs.Conflict }
 
@@ -86,7 +162,9 @@ func (fs *FS) moveOutOnce(ctx, spilling context.Context, w *File) error {
 	n.mu.Lock()
 	n.content.frozen = true
 	before := n.content
-	c, dirty := n.takeDirtyLocked()
+	c, _ := n.takeDirtyLocked()
+	n.content.spilled = meta.SpilledUnder(c.TruncSeq) // who claims the file meanwhile says so
+	n.content.out = before.version + 1
 	c.Whole, c.Data, c.Holes, c.Epoch = false, nil, n.gaps.untold(), n.lease.epoch
 	c.Size = int64(len(before.data))
 	holes := n.gaps.list
@@ -96,28 +174,28 @@ func (fs *FS) moveOutOnce(ctx, spilling context.Context, w *File) error {
 	change := fs.cache.Change().Inode(n.ino)
 	err := w.spill(spilling, &before, holes)
 	var a meta.Attr
-	t := fs.cache.Begin()
-	if err == nil {
-		a, err = fs.svc.MoveOut(ctx, fs.trusted(), c, before.version)
+	t, asks := fs.cache.Begin(), err == nil
+	if asks {
+		a, err = fs.tellMoveOut(ctx, &c, before.version)
 	}
 	n.mu.Lock()
 	n.content.frozen = false
 	if err != nil {
-		n.dirty, n.taken = n.dirty || dirty, false
-		n.content.spilled = meta.SpilledUnder(c.TruncSeq)
-		if overtaken(errs.KindOf(err)) {
-			n.lease.end()
-		}
+		n.content.spilled = max(n.content.spilled, meta.SpilledUnder(c.TruncSeq))
+		n.notOutLocked(fs, errs.KindOf(err), asks)
 		n.mu.Unlock()
 		change.End(cache.Outcome{})
 		return err
+	}
+	if n.taken && a.TruncSeq != c.TruncSeq && fs.cutting.Load() == 0 {
+		n.loseLocked(errOvertaken()) // it was out already: somebody else has had the lease
 	}
 	was, left := n.attr, n.gaps
 	if a.TruncSeq == n.truncSeq || a.Lease != meta.LeaseNone {
 		n.learnLocked(&a) // otherwise a truncation may be under way: see hear
 	}
 	n.small.Store(false)
-	n.movedLocked(false)
+	n.movedLocked()
 	n.gaps = left
 	n.toldLocked(&c)
 	n.content.version = a.DataVersion
@@ -126,6 +204,30 @@ func (fs *FS) moveOutOnce(ctx, spilling context.Context, w *File) error {
 	change.End(cache.Outcome{Attrs: []*meta.Attr{&a}})
 	fs.versioned(&was, &a)
 	return nil
+}
+
+// tellMoveOut says to the service that a file has moved out. A program that does not wait for it
+// any longer must not leave it open what became of the file.
+func (fs *FS) tellMoveOut(ctx context.Context, c *meta.Change, version uint64) (meta.Attr, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callMax(fs.opts.WaitMax))
+	defer cancel()
+	defer context.AfterFunc(fs.life, cancel)()
+	return fs.svc.MoveOut(ctx, fs.trusted(), *c, version)
+}
+
+// notOutLocked settles an attempt that has failed. asked: the service may have done it all the
+// same; then nothing more is written before it has been asked for the lease.
+func (n *inode) notOutLocked(fs *FS, k errs.Kind, asked bool) {
+	unknown := asked && !overtaken(k) && !refused(k)
+	if unknown {
+		n.lease.floor = fs.cache.Now() // an answer from before does not know
+	} else {
+		n.content.out = 0
+	}
+	n.giveBackLocked(true)
+	if unknown || overtaken(k) {
+		n.lease.end()
+	}
 }
 
 // spill writes the data of a small file to the I/O servers, durably where the service may have

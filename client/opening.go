@@ -147,6 +147,13 @@ func (fs *FS) newFile(ctx context.Context, s *session, t cache.Token, h *meta.Ha
 	if flags&meta.OpenWrite == 0 {
 		fs.cache.PutData(t, &h.Attr, h.Data)
 	}
+	if flags&meta.OpenTruncate != 0 && n.leftBehind() {
+		// The opening has not cut at the I/O servers. Cutting once more is as if it came a moment later.
+		if _, err := fs.askSetAttr(ctx, meta.Cred{}, n.ino, meta.SetSize, meta.Attr{}); err != nil {
+			f.Discard(ctx)
+			return nil, errs.Wrap("client.Open", "", err)
+		}
+	}
 	return f, nil
 }
 

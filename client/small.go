@@ -40,6 +40,8 @@ type content struct {
 	seq     uint64 // the truncation that data has followed
 	stored  int64  // how much of it the service may have
 	spilled meta.Spilled
+	longer  bool   // spilled was raised over a truncation of this client, which cut nothing there
+	out     uint64 // the version that a move-out of all of it leads to that may be done; 0: of none
 
 	local int    // handles that the service does not know of
 	kept  []byte // what these show once the file is gone; nil: nobody knows
@@ -164,7 +166,7 @@ func (n *inode) accept(fs *FS, t cache.Token, a *meta.Attr, data meta.SmallData,
 	same := a.DataVersion == n.content.version || fs.leases.mine(data.Teller)
 	n.learnLocked(a)
 	if !n.small.Load() {
-		n.movedLocked(busy && !held && decide)
+		n.movedLocked()
 		n.grantedLocked(fs, t, a, by)
 		return
 	}
@@ -207,17 +209,13 @@ func errOvertaken() error {
 		"another client has changed the file while this one could not be reached")
 }
 
-// movedLocked notes that a file is not small any more. lost: what was written to it here is.
-func (n *inode) movedLocked(lost bool) {
+// movedLocked forgets the data of a file that is not small any more.
+func (n *inode) movedLocked() {
 	if !n.content.known {
 		return
 	}
 	n.content = content{local: n.content.local, version: n.content.version, seq: n.content.seq}
 	n.gaps = gaps{}
-	if lost {
-		n.dirty = false
-		n.loseLocked(errOvertaken())
-	}
 }
 
 // own makes the data of a small file this client's to change. The file must be open for writing. A

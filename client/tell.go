@@ -37,14 +37,24 @@ func (n *inode) takeDirty() (meta.Change, bool) {
 	return n.takeDirtyLocked()
 }
 
-func (n *inode) giveBack() {
+func (n *inode) giveBack(small bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.giveBackLocked()
+	n.giveBackLocked(small)
 }
 
-// giveBackLocked leaves alone what was cut meanwhile.
-func (n *inode) giveBackLocked() { n.dirty, n.taken = n.dirty || n.taken, false }
+// giveBackLocked leaves alone what was cut meanwhile. What was to be told of a small file is of no
+// use for one that somebody else has moved out meanwhile: it is lost.
+func (n *inode) giveBackLocked(small bool) {
+	switch {
+	case !n.taken:
+	case small && !n.small.Load():
+		n.loseLocked(errOvertaken())
+	default:
+		n.dirty = true
+	}
+	n.taken = false
+}
 
 // toldLocked notes that the service has what was taken.
 func (n *inode) toldLocked(w *meta.Change) {
@@ -253,7 +263,7 @@ func (fs *FS) versioned(before, after *meta.Attr) {
 // notTold settles a change that could not be told: it is told later, or lost where somebody else
 // has changed a small file meanwhile.
 func (n *inode) notTold(w *meta.Change, err error) error {
-	n.giveBack()
+	n.giveBack(w.Whole)
 	if w.Whole {
 		switch errs.KindOf(err) {
 		case errs.Fenced, errs.Stale, errs.Closed:
