@@ -258,11 +258,11 @@ func (t *txn) moveOut(s *Store, c *meta.Caller, w *closing, ino meta.Ino, versio
 	if err != nil {
 		return err
 	}
-	if !n.has(flagSmall) {
-		return errNothing
-	}
 	if err := t.mayTell(s, c, w, ino, n); err != nil {
 		return err
+	}
+	if !n.has(flagSmall) {
+		return errNothing // by this client, who has not heard of it
 	}
 	if n.DataVersion != version || n.TruncSeq != w.truncSeq || n.has(flagPending) {
 		return errs.Newf(errs.Conflict, "meta.MoveOut", "", "data version %d, truncations %d, not %d, %d",
