@@ -99,9 +99,10 @@ func (fs *FS) flushAll(ctx context.Context, limit time.Duration) {
 	wg.Wait()
 }
 
-// flushOne tells what a file has to tell.
+// flushOne tells what a file has to tell. Where somebody else is just telling it, that may fail: it
+// waits for the outcome.
 func (fs *FS) flushOne(ctx context.Context, n *inode, limit time.Duration) (err error) {
-	if n.untoldSmall() {
+	if n.small.Load() && n.untold() {
 		wait, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		err = fs.tellThen(patience{wait: wait, all: ctx}, n, func() {})
