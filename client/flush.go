@@ -28,20 +28,28 @@ func newFlushing() flushing {
 
 // put sees to it that a file is told soon. The caller has a reference.
 func (q *flushing) put(n *inode) {
-	q.mu.Lock()
-	_, there := q.nodes[n]
-	if !there {
-		q.nodes[n] = struct{}{}
-	}
-	q.mu.Unlock()
-	if there {
+	if !q.add(n) {
 		return
 	}
-	n.hold()
 	select {
 	case q.token <- struct{}{}:
 	default:
 	}
+}
+
+// add puts a file in, with a reference from that moment on: who takes it out gives that back. It is
+// false where it was there.
+func (q *flushing) add(n *inode) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if _, there := q.nodes[n]; there {
+		return false
+	}
+	q.nodes[n] = struct{}{}
+	n.refs++
+	return true
 }
 
 func (q *flushing) take() []*inode {

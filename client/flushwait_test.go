@@ -68,3 +68,29 @@ func TestFlushWaitsForWhoTells(t *testing.T) {
 	eventually(t, func() bool { return !f.node.untold() })
 	must(t, f.Close(ctx))
 }
+
+// TestFlushingHoldsWhatItLists: whoever takes a file out of those that are to be told finds it with
+// a reference.
+func TestFlushingHoldsWhatItLists(t *testing.T) {
+	q, n := newFlushing(), &inode{}
+	n.mu.Lock()
+	done := make(chan struct{})
+	go func() { defer close(done); q.put(n) }()
+	for range 50 {
+		time.Sleep(time.Millisecond)
+		q.mu.Lock()
+		if len(q.nodes) > n.refs {
+			t.Error("it is listed without a reference")
+		}
+		q.mu.Unlock()
+		if t.Failed() {
+			break
+		}
+	}
+	n.mu.Unlock()
+	<-done
+	q.put(n)
+	if got := q.take(); len(got) != 1 || n.refs != 1 {
+		t.Errorf("%d files with %d references", len(got), n.refs)
+	}
+}

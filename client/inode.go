@@ -556,5 +556,7 @@ func (fs *FS) forgetUnder(n *inode) {
 		}
 		fs.past.put(&a)
 	}
-	delete(fs.inodes, n.ino)
+	if fs.inodes[n.ino] == n {
+		delete(fs.inodes, n.ino)
+	}
 }
