@@ -17,13 +17,16 @@ const flushAfter = 400 * time.Millisecond
 // flushing are the small files with data that the service does not have. Made by newFlushing.
 type flushing struct {
 	token chan struct{} // one token: there are some
+	over  chan struct{} // closed by FS.Close: the worker is to end
+	ended chan struct{} // closed when it has
 
 	mu    sync.Mutex
 	nodes map[*inode]struct{} // each with a reference
 }
 
 func newFlushing() flushing {
-	return flushing{token: make(chan struct{}, 1), nodes: map[*inode]struct{}{}}
+	return flushing{token: make(chan struct{}, 1), over: make(chan struct{}),
+		ended: make(chan struct{}), nodes: map[*inode]struct{}{}}
 }
 
 // put sees to it that a file is told soon. The caller has a reference.
@@ -63,18 +66,48 @@ func (q *flushing) take() []*inode {
 	return all
 }
 
-// flush works until the FS is closed, which tells the rest by itself.
+func (q *flushing) empty() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.nodes) == 0
+}
+
+// flush works until the FS is closed, which waits for what is being told, and tells the rest by
+// itself.
 func (fs *FS) flush() {
+	defer close(fs.flushing.ended)
 	for {
 		select {
-		case <-fs.life.Done():
+		case <-fs.flushing.over:
 			return
 		case <-fs.flushing.token:
 		}
-		if !wait.Sleep(fs.life, flushAfter) {
+		select {
+		case <-fs.flushing.over:
 			return
+		case <-time.After(flushAfter):
 		}
 		fs.flushAll(fs.life, flushMax)
+	}
+}
+
+// tellRest tells everything when the FS is closed, as long as there is time for that.
+func (fs *FS) tellRest(ctx context.Context, limit time.Duration) error {
+	close(fs.flushing.over)
+	select {
+	case <-fs.flushing.ended: // who tells a file keeps others from it
+	case <-ctx.Done():
+	}
+	for pause := pauseFirst; ; pause = min(2*pause, pauseMax) {
+		fs.flushEndings(ctx)
+		fs.flushAll(ctx, limit)
+		if fs.flushing.empty() && !fs.endings.untold() {
+			return nil
+		}
+		if !wait.Sleep(ctx, pause) {
+			return errs.Newf(errs.TimedOut, "client.Close", "",
+				"the metadata service could not be told of all that was written")
+		}
 	}
 }
 

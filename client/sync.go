@@ -47,7 +47,7 @@ func (f *File) syncData(ctx context.Context) error {
 	if f.fixed || len(f.node.unsyncedStripes()) == 0 {
 		return nil // nobody syncs a volume through a handle that cannot write to it
 	}
-	w, err := f.fs.OpenIno(ctx, meta.Cred{}, f.node.ino, meta.OpenWrite)
+	w, err := f.fs.openUpkeep(ctx, f.node.ino)
 	if err != nil {
 		return err
 	}
