@@ -118,13 +118,21 @@ func (fs *FS) setAttr(ctx context.Context, cred meta.Cred, ino meta.Ino, mask me
 	}
 	var got meta.Attr
 	var failed error
+	asked := false
 	err := fs.tellThen(patient(ctx), n, func() {
-		got, failed = fs.askSetAttr(ctx, cred, ino, mask, a)
+		if asked = mask&meta.SetSize == 0 || n.small.Load(); asked {
+			got, failed = fs.askSetAttr(ctx, cred, ino, mask, a)
+		}
 	})
-	if err == nil {
-		err = failed
+	switch {
+	case err != nil:
+		return got, err
+	case !asked: // the service waits for I/O servers: a recall meanwhile needs n.telling
+		// What is told in between is told under the truncations that it has followed, as when a file
+		// is emptied by opening it: its length counts for nothing if this one was first.
+		return fs.askSetAttr(ctx, cred, ino, mask, a)
 	}
-	return got, err
+	return got, failed
 }
 
 // askSetAttr is SetAttr of the service, whose answer is taken in.

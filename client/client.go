@@ -190,7 +190,8 @@ type FS struct {
 	inodes map[meta.Ino]*inode
 	idle   []*inode // closed ones with unsynced writes, oldest first; some were opened again
 	files  map[*File]struct{}
-	closed bool
+	closed bool // programs open nothing any more
+	over   bool // nor does who tells what they have written
 }
 
 // New makes an FS on any implementation of the services. They stay the caller's.
@@ -240,10 +241,10 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 func (fs *FS) background(fn func()) bool {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	if !fs.closed {
+	if !fs.over {
 		fs.workers.Go(fn)
 	}
-	return !fs.closed
+	return !fs.over
 }
 
 // Meta is the metadata service behind the file system.
@@ -280,8 +281,8 @@ const closeMax = 20 * time.Second
 
 // Close closes every open file, syncs what is kept of unsynced writes, because nobody could send it
 // again from then on, ends the session and, after Dial, the connections. It waits at most WaitMax
-// for servers that are away, or 20 s where that has no limit. Operations under way are not waited
-// for and fail.
+// for servers that are away, or 20 s where that has no limit; what could not be told or was lost by
+// then is an error. Operations under way are not waited for and fail.
 func (fs *FS) Close() error {
 	fs.mu.Lock()
 	if fs.closed {
@@ -303,15 +304,22 @@ func (fs *FS) Close() error {
 	defer cancel()
 	var first error
 	for _, f := range open {
-		if err := f.Close(ctx); err != nil && first == nil && errs.KindOf(err) != errs.Closed {
+		if again, err := f.close(ctx); first == nil && !again { // otherwise the program has closed it
 			first = err
 		}
 	}
-	fs.flushEndings(ctx)
-	fs.flushAll(ctx, limit)
+	if err := fs.tellRest(ctx, limit); first == nil {
+		first = err
+	}
 	if err := fs.syncKept(ctx); err != nil && first == nil {
 		first = errs.Wrap("client.Close", "", err)
 	}
+	if err := fs.lostUnseen(); first == nil {
+		first = err
+	}
+	fs.mu.Lock()
+	fs.over = true
+	fs.mu.Unlock()
 	fs.stop()
 	fs.workers.Wait()
 	if err := fs.svc.EndSession(ctx, fs.sess.Load().id); err != nil && first == nil {
@@ -323,4 +331,17 @@ func (fs *FS) Close() error {
 		}
 	}
 	return first
+}
+
+// lostUnseen is the loss of something that was written which no handle has reported.
+func (fs *FS) lostUnseen() error {
+	for _, n := range fs.allInodes() {
+		n.mu.Lock()
+		lost := n.lost
+		n.mu.Unlock()
+		if lost.seq > 0 && !lost.seen {
+			return errs.Wrap("client.Close", "", lost.err)
+		}
+	}
+	return nil
 }

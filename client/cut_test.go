@@ -69,7 +69,7 @@ func TestOwnCutIsNotUndone(t *testing.T) {
 	}
 	twice := func(t *testing.T, fs *FS, a *meta.Attr) { look(t, fs, a); look(t, fs, a) }
 	learn := func(t *testing.T, fs *FS, a *meta.Attr) { // as newFile does before it cuts
-		n, err := fs.node(a)
+		n, err := fs.node(a, false)
 		must(t, err)
 		fs.unref(n)
 	}

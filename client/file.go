@@ -56,6 +56,17 @@ const access = meta.OpenRead | meta.OpenWrite
 // if this one was first.
 func (fs *FS) OpenIno(ctx context.Context, cred meta.Cred, ino meta.Ino, flags meta.OpenFlags) (
 	*File, error) {
+	return fs.openIno(ctx, cred, ino, flags, false)
+}
+
+// openUpkeep opens a file for a moment to tell or sync what was written to it, also while the FS is
+// being closed.
+func (fs *FS) openUpkeep(ctx context.Context, ino meta.Ino) (*File, error) {
+	return fs.openIno(ctx, meta.Cred{}, ino, meta.OpenWrite, true)
+}
+
+func (fs *FS) openIno(ctx context.Context, cred meta.Cred, ino meta.Ino, flags meta.OpenFlags,
+	upkeep bool) (*File, error) {
 	if f, err := fs.openLocal(&cred, ino, flags); f != nil || err != nil {
 		return f, errs.Wrap("client.Open", "", err)
 	}
@@ -77,7 +88,7 @@ func (fs *FS) OpenIno(ctx context.Context, cred meta.Cred, ino meta.Ino, flags m
 		change.End(outcome(err, &h.Attr))
 		return h, err
 	}
-	o := opening{fs: fs, cred: cred, flags: flags, get: open}
+	o := opening{fs: fs, cred: cred, flags: flags, get: open, upkeep: upkeep}
 	return o.open(ctx)
 }
 
@@ -321,6 +332,15 @@ func (f *File) unreported() error {
 // sent again over what the next writer wrote. The handle is gone even when it fails; what is found
 // out later is reported by other handles of the file, and in the log.
 func (f *File) Close(ctx context.Context) error {
+	again, err := f.close(ctx)
+	if again {
+		err = errs.New(errs.Closed, "client.Close", "", nil)
+	}
+	return err
+}
+
+// close is Close; again: the handle was closed before.
+func (f *File) close(ctx context.Context) (again bool, err error) {
 	var unsynced error
 	if f.fixed && f.flags&meta.OpenWrite != 0 {
 		unsynced = f.Sync(ctx)
@@ -328,13 +348,12 @@ func (f *File) Close(ctx context.Context) error {
 	f.mu.Lock()
 	if f.closed {
 		f.mu.Unlock()
-		return errs.New(errs.Closed, "client.Close", "", nil)
+		return true, nil
 	}
 	f.closed = true
 	dead := f.dead
 	f.mu.Unlock()
 
-	var err error
 	if dead == nil && f.flags&meta.OpenWrite != 0 && !f.fixed && !f.node.leased(f.fs) {
 		err = f.closeTelling(ctx)
 	}
@@ -347,7 +366,7 @@ func (f *File) Close(ctx context.Context) error {
 		}
 	}
 	f.endHandle(ctx, dead != nil, unsynced)
-	return errs.Wrap("client.Close", "", err)
+	return false, errs.Wrap("client.Close", "", err)
 }
 
 // closeTelling tells what was written before a handle is closed without a lease. If that fails it
@@ -359,7 +378,7 @@ func (f *File) closeTelling(ctx context.Context) error {
 		return nil // the file is gone, and what was written to it
 	case errs.Closed, errs.Stale:
 		f.fs.checkSession(ctx, f.fs.sess.Load(), err) // or somebody else has replaced it
-		w, oerr := f.fs.OpenIno(ctx, meta.Cred{}, f.node.ino, meta.OpenWrite)
+		w, oerr := f.fs.openUpkeep(ctx, f.node.ino)
 		if oerr != nil {
 			return oerr
 		}

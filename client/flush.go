@@ -17,31 +17,42 @@ const flushAfter = 400 * time.Millisecond
 // flushing are the small files with data that the service does not have. Made by newFlushing.
 type flushing struct {
 	token chan struct{} // one token: there are some
+	over  chan struct{} // closed by FS.Close: the worker is to end
+	ended chan struct{} // closed when it has
 
 	mu    sync.Mutex
 	nodes map[*inode]struct{} // each with a reference
 }
 
 func newFlushing() flushing {
-	return flushing{token: make(chan struct{}, 1), nodes: map[*inode]struct{}{}}
+	return flushing{token: make(chan struct{}, 1), over: make(chan struct{}),
+		ended: make(chan struct{}), nodes: map[*inode]struct{}{}}
 }
 
 // put sees to it that a file is told soon. The caller has a reference.
 func (q *flushing) put(n *inode) {
-	q.mu.Lock()
-	_, there := q.nodes[n]
-	if !there {
-		q.nodes[n] = struct{}{}
-	}
-	q.mu.Unlock()
-	if there {
+	if !q.add(n) {
 		return
 	}
-	n.hold()
 	select {
 	case q.token <- struct{}{}:
 	default:
 	}
+}
+
+// add puts a file in, with a reference from that moment on: who takes it out gives that back. It is
+// false where it was there.
+func (q *flushing) add(n *inode) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if _, there := q.nodes[n]; there {
+		return false
+	}
+	q.nodes[n] = struct{}{}
+	n.refs++
+	return true
 }
 
 func (q *flushing) take() []*inode {
@@ -55,18 +66,48 @@ func (q *flushing) take() []*inode {
 	return all
 }
 
-// flush works until the FS is closed, which tells the rest by itself.
+func (q *flushing) empty() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.nodes) == 0
+}
+
+// flush works until the FS is closed, which waits for what is being told, and tells the rest by
+// itself.
 func (fs *FS) flush() {
+	defer close(fs.flushing.ended)
 	for {
 		select {
-		case <-fs.life.Done():
+		case <-fs.flushing.over:
 			return
 		case <-fs.flushing.token:
 		}
-		if !wait.Sleep(fs.life, flushAfter) {
+		select {
+		case <-fs.flushing.over:
 			return
+		case <-time.After(flushAfter):
 		}
 		fs.flushAll(fs.life, flushMax)
+	}
+}
+
+// tellRest tells everything when the FS is closed, as long as there is time for that.
+func (fs *FS) tellRest(ctx context.Context, limit time.Duration) error {
+	close(fs.flushing.over)
+	select {
+	case <-fs.flushing.ended: // who tells a file keeps others from it
+	case <-ctx.Done():
+	}
+	for pause := pauseFirst; ; pause = min(2*pause, pauseMax) {
+		fs.flushEndings(ctx)
+		fs.flushAll(ctx, limit)
+		if fs.flushing.empty() && !fs.endings.untold() {
+			return nil
+		}
+		if !wait.Sleep(ctx, pause) {
+			return errs.Newf(errs.TimedOut, "client.Close", "",
+				"the metadata service could not be told of all that was written")
+		}
 	}
 }
 
@@ -99,9 +140,10 @@ func (fs *FS) flushAll(ctx context.Context, limit time.Duration) {
 	wg.Wait()
 }
 
-// flushOne tells what a file has to tell.
+// flushOne tells what a file has to tell. Where somebody else is just telling it, that may fail: it
+// waits for the outcome.
 func (fs *FS) flushOne(ctx context.Context, n *inode, limit time.Duration) (err error) {
-	if n.untoldSmall() {
+	if n.small.Load() && n.untold() {
 		wait, cancel := context.WithTimeout(ctx, limit)
 		defer cancel()
 		err = fs.tellThen(patience{wait: wait, all: ctx}, n, func() {})

@@ -440,11 +440,12 @@ func (n *inode) grantedLocked(fs *FS, t cache.Token, a *meta.Attr, by source) bo
 	return true
 }
 
-// node finds or makes the shared state of an inode and takes a reference.
-func (fs *FS) node(a *meta.Attr) (*inode, error) {
+// node finds or makes the shared state of an inode and takes a reference. While the FS is being
+// closed only upkeep gets one: what was written must be told.
+func (fs *FS) node(a *meta.Attr, upkeep bool) (*inode, error) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	if fs.closed {
+	if fs.over || fs.closed && !upkeep {
 		return nil, errs.New(errs.Closed, "client.Open", "", nil)
 	}
 	n := fs.inodes[a.Ino]
@@ -565,5 +566,7 @@ func (fs *FS) forgetUnder(n *inode) {
 		}
 		fs.past.put(&a)
 	}
-	delete(fs.inodes, n.ino)
+	if fs.inodes[n.ino] == n {
+		delete(fs.inodes, n.ino)
+	}
 }

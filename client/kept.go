@@ -75,7 +75,7 @@ func (fs *FS) renewTarget(ctx context.Context, t *iod.Target) error {
 	ino, stripe := meta.Ino(t.Object.File), int(t.Object.Stripe)
 	f := fs.writer(ino)
 	if f == nil {
-		w, err := fs.OpenIno(ctx, meta.Cred{}, ino, meta.OpenWrite)
+		w, err := fs.openUpkeep(ctx, ino)
 		if err != nil {
 			return err
 		}

@@ -103,14 +103,18 @@ func (l *leases) lives() uint32 {
 	return l.life
 }
 
-// say puts together what is said to the service.
+// say puts together what is said to the service. A session that was replaced, for which somebody
+// has still carried a recall out, has nothing to say: what there is belongs to the one that came.
 func (l *leases) say(session uint64, wait bool) meta.Listening {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	said := meta.Listening{Session: session, Seen: l.seen}
-	n := min(len(l.done), meta.RecallsMax)
-	said.Acks, l.done = l.done[:n:n], l.done[n:]
-	if wait && len(l.done) == 0 {
+	said, more := meta.Listening{Session: session}, false
+	if l.session == session {
+		n := min(len(l.done), meta.RecallsMax)
+		said.Seen, said.Acks, l.done = l.seen, l.done[:n:n], l.done[n:]
+		more = len(l.done) > 0
+	}
+	if wait && !more {
 		said.WaitMs = uint32(max(l.time/3, time.Millisecond) / time.Millisecond)
 	}
 	return said

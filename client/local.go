@@ -29,7 +29,7 @@ func (fs *FS) openLocal(u *meta.Cred, ino meta.Ino, flags meta.OpenFlags) (*File
 	if !perm.Allowed(u, perm.Of(&a), perm.Read) {
 		return nil, errs.Access
 	}
-	n, err := fs.node(&a)
+	n, err := fs.node(&a, false)
 	if err != nil {
 		return nil, err
 	}

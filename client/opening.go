@@ -22,6 +22,8 @@ type opening struct {
 	get   openFunc
 	makes bool // the file, if there is none
 
+	upkeep bool // not for a program
+
 	request  [16]byte    // of the next try
 	repeated bool        // an earlier one had the same id
 	found    meta.Handle // the first answer; without an inode: there was none
@@ -52,7 +54,7 @@ func (o *opening) open(ctx context.Context) (*File, error) {
 		s, t, life := fs.sess.Load(), fs.cache.Begin(), fs.leases.lives()
 		h, err := o.try(ctx, s)
 		if err == nil {
-			f, err := fs.newFile(ctx, s, t, &h, o.cred, o.flags)
+			f, err := o.newFile(ctx, s, t, &h)
 			if err == nil && fs.leases.lives() != life {
 				f.claimLate(ctx)
 			}
@@ -128,14 +130,15 @@ func (fs *FS) openOnce(ctx context.Context, s *session, id [16]byte, get openFun
 	return h, undo, err
 }
 
-func (fs *FS) newFile(ctx context.Context, s *session, t cache.Token, h *meta.Handle,
-	cred meta.Cred, flags meta.OpenFlags) (*File, error) {
-	n, err := fs.node(&h.Attr)
+func (o *opening) newFile(ctx context.Context, s *session, t cache.Token, h *meta.Handle) (
+	*File, error) {
+	fs, flags := o.fs, o.flags
+	n, err := fs.node(&h.Attr, o.upkeep)
 	if err != nil {
 		_ = fs.svc.Close(ctx, meta.Caller{Session: s.id}, meta.Closing{Handle: h.ID})
 		return nil, err
 	}
-	f := fs.addFile(n, newGrant(s.id, h), cred, flags)
+	f := fs.addFile(n, newGrant(s.id, h), o.cred, flags)
 	if h.Hints != (How{}) {
 		f.SetHow(h.Hints)
 	}
@@ -161,7 +164,7 @@ func (fs *FS) newFile(ctx context.Context, s *session, t cache.Token, h *meta.Ha
 // handle of this client was known. It is as a local handle of a file that was removed.
 func (fs *FS) removedFile(s *session, h *meta.Handle, cred meta.Cred, flags meta.OpenFlags) (
 	*File, error) {
-	n, err := fs.node(&h.Attr)
+	n, err := fs.node(&h.Attr, false)
 	if err != nil {
 		return nil, err
 	}

@@ -121,6 +121,13 @@ func (q *endings) all() []ending {
 	return slices.Concat(q.busy, q.list)
 }
 
+// untold tells whether something was written to a file in the queue that the service does not know.
+func (q *endings) untold() bool {
+	return slices.ContainsFunc(q.all(), func(e ending) bool {
+		return e.node != nil && e.flags&meta.OpenWrite != 0 && e.node.untold()
+	})
+}
+
 // waits tells whether a handle of a file that may write waits to be closed.
 func (q *endings) waits(n *inode) bool {
 	q.mu.Lock()

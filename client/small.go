@@ -463,7 +463,7 @@ func (f *File) writeSmall(ctx context.Context, dir direction, from, end int64,
 // wroteSmall sees to it that a write is told in time.
 func (f *File) wroteSmall(ctx context.Context, dir direction) error {
 	if dir == writingDurably {
-		return f.fs.commit(ctx, f.node, true)
+		return f.commitSynced(ctx, true)
 	}
 	f.fs.flushing.put(f.node)
 	return nil

@@ -17,14 +17,25 @@ func (f *File) Sync(ctx context.Context) error {
 	if _, err := f.live(); err != nil {
 		return err
 	}
+	small := f.node.small.Load()
 	err := f.syncData(ctx)
 	if err == nil && !f.fixed {
-		err = f.fs.commit(ctx, f.node, true)
+		err = f.commitSynced(ctx, small)
 	}
 	if lost := f.unreported(); lost != nil {
 		return lost
 	}
 	return errs.Wrap("client.Sync", "", err)
+}
+
+// commitSynced is commit to stable storage. Where the file was small before, another handle may
+// have moved it out meanwhile: then the data lies at the I/O servers, which have not synced it.
+func (f *File) commitSynced(ctx context.Context, small bool) error {
+	err := f.fs.commit(ctx, f.node, true)
+	if err == nil && small && !f.node.small.Load() {
+		err = f.syncData(ctx)
+	}
+	return err
 }
 
 // syncData syncs the stripes. Servers let only those sync who may write; for a handle that may
@@ -36,7 +47,7 @@ func (f *File) syncData(ctx context.Context) error {
 	if f.fixed || len(f.node.unsyncedStripes()) == 0 {
 		return nil // nobody syncs a volume through a handle that cannot write to it
 	}
-	w, err := f.fs.OpenIno(ctx, meta.Cred{}, f.node.ino, meta.OpenWrite)
+	w, err := f.fs.openUpkeep(ctx, f.node.ino)
 	if err != nil {
 		return err
 	}

@@ -134,7 +134,7 @@ func (fs *FS) tellThen(p patience, n *inode, do func()) (err error) {
 // tellThrough is one attempt. anew: there is no handle by which the file can be told.
 func (fs *FS) tellThrough(p patience, n *inode, anew bool, do func()) error {
 	if n.untoldSmall() && (anew || !fs.hasWriter(n)) {
-		w, err := fs.OpenIno(p.wait, meta.Cred{}, n.ino, meta.OpenWrite)
+		w, err := fs.openUpkeep(p.wait, n.ino)
 		switch errs.KindOf(err) {
 		case errs.OK:
 			defer w.Discard(p.all)
