@@ -20,7 +20,7 @@ func TestMutantsAreFound(t *testing.T) {
 		on("movedPastTheWalk", "TestMovedPastTheWalk"),
 		on("quotaKeepsPromise", "TestOnMemkv/QuotaOfWriters"),
 		on("quotaLeftBehind", "TestOnMemkv/QuotaMoves"),
-		{Mutant: "phantomRmdir", Tests: "TestOnMemkv/RaceCreateRmdir", Tries: 10},
+		on("phantomRmdir", "TestEveryRaceIsNoticed"),
 		{Mutant: "lostNlink", Tests: "TestOnMemkv/RemoveTree$"},
 		{Mutant: "treeForgotten", Tests: "TestPowerCutsWhileATreeIsRemoved", Tries: 10},
 		{Mutant: "renameCycle", Tests: "TestOnMemkv/RenameRefusals"},
