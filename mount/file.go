@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// file is an open file. O_SYNC and O_DSYNC need nothing here: the kernel follows such a write
-// with an fsync.
+// file is an open file. The kernel follows a write with O_SYNC or O_DSYNC by an fsync where it
+// keeps pages of the file; where it keeps none, Write must see to it.
 type file struct {
 	*client.File
 	direct bool // the kernel keeps no pages for it
@@ -223,6 +223,9 @@ func (b *bridge) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (
 	if err == nil && in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
 		a := f.Attr()
 		err = b.dropPrivileges(ctx, &a)
+	}
+	if err == nil && f.direct && in.WriteFlags&fuse.WRITE_CACHE == 0 && in.Flags&unix.O_DSYNC != 0 {
+		err = b.commit(ctx, f, func() error { return f.Sync(ctx) })
 	}
 	return uint32(n), b.status("write", err)
 }
