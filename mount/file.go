@@ -287,8 +287,7 @@ func (b *bridge) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
 	err := b.commit(ctx, f, func() error { return f.Commit(ctx) })
-	if !b.opts.LocalLocks {
-		b.releaseOwner(ctx, f.Ino(), meta.LockRange, in.LockOwner)
+	if !b.opts.LocalLocks && b.unlockFlushed(ctx, f, in.LockOwner) {
 		f.owners.remove(in.LockOwner) // it may lock the file anew before this one is released
 	}
 	return b.status("flush", err)
