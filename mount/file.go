@@ -100,6 +100,7 @@ func (b *bridge) opened(in *fuse.OpenIn, f *client.File, out *fuse.OpenOut) fuse
 		// The kernel drops the pages by itself when it has the answer, but that is too late for
 		// another open that is answered in the same moment; and it would go on believing the length
 		// that it knows, for as long as it was told to.
+		b.touched.note(a.Ino) // pages of directories from before must not tell it the old length
 		b.server.InodeNotify(in.NodeId, 0, 0)
 		b.versions.note(&a)
 	}

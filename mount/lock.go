@@ -172,6 +172,7 @@ func (b *bridge) relearn(node uint64, f *file) {
 	if !doubtful && b.versions.current(&a) {
 		return
 	}
+	b.touched.note(a.Ino)            // pages of directories from before do not tell its length
 	b.server.InodeNotify(node, 0, 0) // fails where the kernel has forgotten the inode
 	if doubtful {
 		b.versions.forget(a.Ino) // which version the kernel will read is not known
