@@ -80,10 +80,14 @@ func (fs *FS) flush() {
 		select {
 		case <-fs.flushing.over:
 			return
+		case <-fs.life.Done():
+			return
 		case <-fs.flushing.token:
 		}
 		select {
 		case <-fs.flushing.over:
+			return
+		case <-fs.life.Done():
 			return
 		case <-time.After(flushAfter):
 		}

@@ -152,6 +152,10 @@ func (m moment) wantHits(t *testing.T, fs *FS, what string) {
 	hits, misses := n.regs.Hits-m.regs.Hits, n.regs.Misses-m.regs.Misses
 	t.Logf("%s: %d hits, %d misses, %d bytes copied, %d bytes registered", what, hits, misses,
 		n.copied-m.copied, n.regs.Bytes)
+	if n.regs.Expired != m.regs.Expired {
+		t.Log("the machine stood still for so long that what is idle has ended: nothing can be said")
+		return
+	}
 	if hits == 0 || misses != 0 || n.copied != m.copied {
 		t.Errorf("%s: want hits only, and no copies", what)
 	}
@@ -285,9 +289,11 @@ func testMappedAnew(t *testing.T, fs *FS) {
 		copy(want, p)
 		write(t, f, p, 0)
 		m.unmap(t)
-		if c := fs.Stats().Registered.Count; c != kept {
+		c := fs.Stats().Registered.Count
+		if c > kept {
 			t.Fatalf("%d registrations, %d before", c, kept)
 		}
+		kept = c // on a slow machine what was idle for long has ended
 	}
 	readAll(t, f, make([]byte, 1<<20), want)
 }

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -51,17 +50,7 @@ func (h *hintRig) must(err error) {
 // server asks the I/O server for its counters.
 func (h *hintRig) server() *admin.Server {
 	h.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		r, err := h.cluster.report(h.Context(), &providersFlag{})
-		switch {
-		case err != nil:
-			h.Fatal(err)
-		case len(r.Servers) == 1 && r.Servers[0].Problem == "":
-			return &r.Servers[0]
-		case time.Now().After(end):
-			h.Fatalf("the server does not answer: %+v", r)
-		}
-	}
+	return theServer(h.T, h.cluster)
 }
 
 // used tells by how much counters grow while do runs.
