@@ -26,11 +26,12 @@ import (
 type locks struct {
 	listening turn // held by the first one who asks, until the listener runs
 
-	mu    sync.Mutex
-	life  uint64 // of the service; 0: nobody has asked for a lock yet
-	round uint64 // raised when claims are put together, and when they have been answered
-	held  map[lockKey]spans
-	waits map[[16]byte]*lockWait
+	mu      sync.Mutex
+	life    uint64 // of the service; 0: nobody has asked for a lock yet
+	round   uint64 // raised when claims are put together, and when they have been answered
+	held    map[lockKey]spans
+	waits   map[[16]byte]*lockWait
+	leaving map[lockKey]*partings
 }
 
 // lockKey is an owner in a file.
@@ -59,6 +60,9 @@ func (fs *FS) Lock(ctx context.Context, l meta.Lock, wait bool) error {
 	err := l.Validate(true)
 	if err == nil {
 		err = fs.listenForLocks(ctx)
+	}
+	if err == nil {
+		err = fs.awaitReleases(ctx, keyOf(&l))
 	}
 	for err == nil {
 		s := fs.sess.Load()
@@ -177,7 +181,8 @@ func (fs *FS) restore(session uint64, l meta.Lock) error {
 	return nil
 }
 
-// Unlock releases what an owner holds in a range. It asks nobody if that is nothing.
+// Unlock releases what an owner holds in a range. It asks nobody if that is nothing. If the service
+// does not answer, or ctx ends before it does, it hears of the release later.
 func (fs *FS) Unlock(ctx context.Context, l meta.Lock) error {
 	if err := l.Validate(false); err != nil {
 		return errs.Wrap("client.Unlock", "", err)
@@ -188,21 +193,26 @@ func (fs *FS) Unlock(ctx context.Context, l meta.Lock) error {
 	s, round := fs.sess.Load(), fs.locks.claimed()
 	err := fs.svc.Unlock(ctx, meta.Caller{Session: s.id}, l)
 	if err != nil && fs.checkSession(ctx, s, err) {
-		err = fs.svc.Unlock(ctx, meta.Caller{Session: fs.sess.Load().id}, l)
+		s = fs.sess.Load()
+		err = fs.svc.Unlock(ctx, meta.Caller{Session: s.id}, l)
 	}
-	if err != nil {
-		return errs.Wrap("client.Unlock", "", err)
+	if err == nil {
+		fs.locks.forget(&l)
+		if fs.locks.claimed() != round {
+			// A claim that knew of the lock may have come behind the release, and brought it back.
+			s = fs.sess.Load()
+			err = fs.restore(s.id, l)
+		}
 	}
-	fs.locks.forget(&l)
-	if fs.locks.claimed() != round {
-		// A claim that knew of the lock may have come behind the release, and brought it back.
-		err = fs.restore(fs.sess.Load().id, l)
+	if err != nil && late(err) {
+		fs.releaseLater(s.id, l)
+		return nil
 	}
 	return errs.Wrap("client.Unlock", "", err)
 }
 
-// ReleaseOwner releases all that an owner holds of one kind in a file. It costs nothing where that
-// is nothing, so that it can be called whenever a file is closed.
+// ReleaseOwner is Unlock of all that an owner holds of one kind in a file. It costs nothing where
+// that is nothing, so that it can be called whenever a file is closed.
 func (fs *FS) ReleaseOwner(ctx context.Context, ino meta.Ino, kind meta.LockKind,
 	owner uint64) error {
 	return fs.Unlock(ctx, meta.Lock{Ino: ino, Kind: kind, Owner: owner, End: meta.LockEndMax})

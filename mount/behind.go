@@ -14,10 +14,14 @@ import (
 // of it in the file, so that with the default stripe unit each one goes to one server.
 const chunkBytes = 1 << 20
 
-// How long data of a writer that pauses stays here, and how often that is looked at.
+// How long data stays here, and how often that is looked at. A chunk that does not fill is sent
+// when its writer pauses, and at most gatherMax + idleTick after it was begun: a writer that goes
+// on without ever filling one would keep its data from others, and from the servers, for as long
+// as it likes; and those who wait for a chunk would wait for it.
 const (
-	idleMax  = 200 * time.Millisecond
-	idleTick = 100 * time.Millisecond
+	idleMax   = 200 * time.Millisecond
+	gatherMax = 500 * time.Millisecond
+	idleTick  = 100 * time.Millisecond
 )
 
 // behind is write-behind for sequential writers: small writes are gathered into chunks, and
@@ -43,6 +47,7 @@ type stream struct {
 	chunk chunk     // gathered so far; empty when there is nothing
 	file  *file     // through which chunk is sent
 	last  time.Time // of the last write
+	begun time.Time // when the first byte came into chunk
 
 	mu       sync.Mutex
 	gathered int64         // end of what is in chunk; 0: it is empty
@@ -182,7 +187,7 @@ func (w *behind) write(ctx context.Context, f *file, p []byte, off int64) (took 
 				s.end = at
 				return took, unlessSome(took, err)
 			}
-			s.chunk, s.off, s.file = c, at, f
+			s.chunk, s.off, s.file, s.begun = c, at, f, time.Now()
 		}
 		data := s.chunk.data
 		room := chunkBytes - s.off%chunkBytes - int64(len(data))
@@ -331,7 +336,7 @@ func (w *behind) forget(ino meta.Ino) {
 	}
 }
 
-// sweep sends what writers that pause have left.
+// sweep sends what writers that pause have left, and what slow ones have gathered for long.
 func (w *behind) sweep() {
 	tick := time.NewTicker(idleTick)
 	defer tick.Stop()
@@ -349,7 +354,7 @@ func (w *behind) sweep() {
 		w.mu.Unlock()
 		for _, s := range all {
 			if s.order.try() {
-				if time.Since(s.last) >= idleMax {
+				if time.Since(s.last) >= idleMax || time.Since(s.begun) >= gatherMax {
 					w.launchLocked(s)
 				}
 				s.order.release()

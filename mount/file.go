@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// file is an open file. O_SYNC and O_DSYNC need nothing here: the kernel follows such a write
-// with an fsync.
+// file is an open file. The kernel follows a write with O_SYNC or O_DSYNC by an fsync where it
+// keeps pages of the file; where it keeps none, Write must see to it.
 type file struct {
 	*client.File
 	direct bool // the kernel keeps no pages for it
@@ -100,6 +100,7 @@ func (b *bridge) opened(in *fuse.OpenIn, f *client.File, out *fuse.OpenOut) fuse
 		// The kernel drops the pages by itself when it has the answer, but that is too late for
 		// another open that is answered in the same moment; and it would go on believing the length
 		// that it knows, for as long as it was told to.
+		b.touched.note(a.Ino) // pages of directories from before must not tell it the old length
 		b.server.InodeNotify(in.NodeId, 0, 0)
 		b.versions.note(&a)
 	}
@@ -224,6 +225,9 @@ func (b *bridge) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (
 		a := f.Attr()
 		err = b.dropPrivileges(ctx, &a)
 	}
+	if err == nil && f.direct && in.WriteFlags&fuse.WRITE_CACHE == 0 && in.Flags&unix.O_DSYNC != 0 {
+		err = b.commit(ctx, f, func() error { return f.Sync(ctx) })
+	}
 	return uint32(n), b.status("write", err)
 }
 
@@ -284,8 +288,7 @@ func (b *bridge) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
 	err := b.commit(ctx, f, func() error { return f.Commit(ctx) })
-	if !b.opts.LocalLocks {
-		b.releaseOwner(ctx, f.Ino(), meta.LockRange, in.LockOwner)
+	if !b.opts.LocalLocks && b.unlockFlushed(ctx, f, in.LockOwner) {
 		f.owners.remove(in.LockOwner) // it may lock the file anew before this one is released
 	}
 	return b.status("flush", err)

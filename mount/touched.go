@@ -14,8 +14,9 @@ const touchedMax = 4 << 10
 // anyIno stands for an inode that is not known.
 const anyIno = ^meta.Ino(0)
 
-// touched knows which inodes this mount has changed since a page of a directory was read: what the
-// page says of them must not reach the kernel, which takes it for new.
+// touched knows which inodes this mount has changed since a page of a directory was read, or has
+// heard newer attributes of when a program opened or locked them: what the page says of them must
+// not reach the kernel, which takes it for new.
 //
 // It is enough to note a change when it has ended, before it is answered. The kernel reads no names
 // of a directory while it changes some of them, and ignores attributes that it has asked for before
