@@ -48,8 +48,12 @@ func (f *File) Append(ctx context.Context, p []byte) (int64, error) {
 	if f.durable {
 		dir = writingDurably
 	}
+	off, done, err := f.appendSmall(ctx, dir, p)
+	if done {
+		return off, errs.Wrap("client.Append", "", err)
+	}
 	var r reservation
-	err := f.settle(ctx, func(ctx context.Context, g *grant, _ uint64) error {
+	err = f.settle(ctx, func(ctx context.Context, g *grant, _ uint64) error {
 		if !r.madeBy(g) || r.seq != f.node.sequence() {
 			var err error
 			if r, err = f.reserve(ctx, g, int64(len(p))); err != nil {

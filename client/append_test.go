@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/iod"
@@ -77,7 +76,7 @@ func TestAppendsInTurn(t *testing.T) {
 		made := create(t, c.client(Options{}), "f", 2)
 		var files []*File
 		for range clients {
-			f, err := c.client(Options{FreshMax: time.Hour}).OpenIno(ctx, meta.Cred{}, made.Ino(),
+			f, err := c.client(Options{}).OpenIno(ctx, meta.Cred{}, made.Ino(),
 				meta.OpenWrite)
 			must(t, err)
 			files = append(files, f)
@@ -120,22 +119,37 @@ func (a *asked) GetAttr(ctx context.Context, c meta.Caller, ino meta.Ino) (meta.
 	return a.Service.GetAttr(ctx, c, ino)
 }
 
-func (a *asked) Commit(ctx context.Context, c meta.Caller, ino meta.Ino, size int64,
-	truncSeq uint64, mtime int64, sync bool) (meta.Attr, error) {
+func (a *asked) Commit(ctx context.Context, c meta.Caller, w meta.Change, sync bool) (
+	meta.Attr, error) {
 	a.others.Add(1)
-	return a.Service.Commit(ctx, c, ino, size, truncSeq, mtime, sync)
+	return a.Service.Commit(ctx, c, w, sync)
 }
 
-// TestLoneAppender: what an append costs who is alone: one reservation, which measures the file,
-// one write, and nothing else.
+// TestLoneAppender: what an append costs who is alone. To a small file: nothing. To a larger one:
+// one reservation, which measures the file, one write, and nothing else.
 func TestLoneAppender(t *testing.T) {
 	c := newCluster(t, 1, store.Options{})
 	svc := &asked{Service: c.meta}
 	fs, err := New(svc, c, Options{})
 	must(t, err)
 	defer func() { must(t, fs.Close()) }()
-	f := create(t, fs, "f", 1)
 	const records = 50
+	f, err := fs.Create(context.Background(), "small")
+	must(t, err)
+	svc.others.Store(0)
+	n := c.counted(iod.OpWrite, func() {
+		for range records {
+			_, err := f.Append(context.Background(), []byte("line\n"))
+			must(t, err)
+		}
+	})
+	if n[1] != 0 || svc.appends.Load()+svc.others.Load() != 0 {
+		t.Fatalf("appends to a small file: %d reservations, %d other requests, %d writes",
+			svc.appends.Load(), svc.others.Load(), n[1])
+	}
+	must(t, f.Close(context.Background()))
+	f = create(t, fs, "f", 1)
+	svc.others.Store(0)
 	all := func() {
 		for range records {
 			_, err := f.Append(context.Background(), []byte("line\n"))

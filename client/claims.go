@@ -8,9 +8,9 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-// listen starts the listener, if it does not run. The first one who asks for a lock learns the
-// number of the service's life before, so that a restart behind that is noticed.
-func (fs *FS) listen(ctx context.Context) error {
+// listenForLocks starts the listener, if it does not run. The first one who asks for a lock learns
+// the number of the service's life before, so that a restart behind that is noticed.
+func (fs *FS) listenForLocks(ctx context.Context) error {
 	if fs.locks.lifeOf() != 0 {
 		return nil
 	}

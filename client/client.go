@@ -6,14 +6,20 @@
 // It keeps a session alive, renews capabilities, waits for servers that restart, and shares what is
 // known of a file among all its handles. Writes that are not synced are kept by iod/remote, and
 // sent again to a server that has lost them; only if that fails is there an error to report, by
-// the next Sync, Commit or Close of each handle. It does not cache data: what is read was read from
-// the servers. Between clients sizes are close-to-open: opening or stating a file sees everything
-// that was acknowledged before; a reader that hits the end of a file asks again when its knowledge
-// is older than Options.FreshMax.
+// the next Sync, Commit or Close of each handle. Data that I/O servers hold is not cached: what is
+// read was read from the servers.
+//
+// Names, attributes and small files are answered by the client itself while it holds leases on them
+// (meta.Leases): what it says is what the service would say at that moment, and other clients have
+// the leases recalled before they change something. Opening or stating a file sees everything that
+// was acknowledged before, by whomever. A reader that hits the end of a file without a lease asks.
 //
 // Read client.go first, then file.go (life of a handle), inode.go (what handles share), transfer.go
-// (life of a read or write), retry.go, kept.go (unsynced writes), lock.go (locks between clients),
-// how.go (hints to the servers' caches), and buffers.go (memory that servers reach by themselves).
+// (life of a read or write), leases.go (listening, recalls, claims), tell.go and ending.go (what
+// the service is told, and when), small.go and local.go (small files), calls.go (names and
+// attributes), retry.go, kept.go (unsynced writes), lock.go (locks between clients), how.go (hints
+// to the servers' caches), and buffers.go (memory that servers reach by themselves). What is known
+// under leases is client/internal/cache.
 package client
 
 import (
@@ -25,6 +31,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-storage/sluice/client/internal/cache"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/procid"
 	"github.com/sluice-storage/sluice/iod"
@@ -42,40 +49,44 @@ type DataService interface {
 // Options of an FS.
 type Options struct {
 	// Peer says which providers are opened, who polls them for answers (Progress), and how this
-	// process proves to servers that it may use them. Default: all that this host has, whoever waits,
-	// and the secret that the servers name. Ignored by New, as all that follows up to WaitMax.
+	// process proves to servers that it may use them. Default: all that this host has, whoever
+	// waits, and the secret that the servers name. Ignored by New, as all that follows up to
+	// WaitMax.
 	Peer peer.Options
 
 	// Providers, if not nil, are used in place of opening any; they stay the caller's. Default nil.
 	Providers *peer.Providers
 
-	// Buffers, in bytes, bounds the memory that servers of this host, or devices, are let into; it is
-	// taken when it is first needed. At least 4 MiB, or iod.TransferMax where a provider takes no
-	// other memory. Default 32 MiB.
+	// Buffers, in bytes, bounds the memory that servers of this host, or devices, are let into; it
+	// is taken when it is first needed. At least 4 MiB, or iod.TransferMax where a provider takes
+	// no other memory. Default 32 MiB.
 	Buffers int
 
 	// Register, in bytes, bounds how much of a program's own memory is registered at once with
-	// providers that move registered memory only (RDMA devices), so that large reads, and large writes
-	// that are durable or too large to keep, are not copied. Memory of Go's heap stays registered for
-	// 10 s after its last use, and is not freed before; other memory is registered for one call. At
-	// least one page; negative: none is registered, all is copied. Default 256 MiB.
+	// providers that move registered memory only (RDMA devices), so that large reads, and large
+	// writes that are durable or too large to keep, are not copied. Memory of Go's heap stays
+	// registered for 10 s after its last use, and is not freed before; other memory is registered
+	// for one call. At least one page; negative: none is registered, all is copied. Default 256
+	// MiB.
 	Register int64
 
 	// Retain, in bytes, bounds the memory in which writes are kept until they are synced, so that a
 	// server's crash does not lose them; it is taken when it is first needed. When it is full the
-	// oldest ones are synced. Negative: nothing is kept, every write is made durable. Default 64 MiB.
+	// oldest ones are synced. Negative: nothing is kept, every write is made durable. Default 64
+	// MiB.
 	Retain int64
 
-	// WaitMax is how long an operation waits for a server that cannot be reached or does not answer,
-	// whatever the reason, before it fails with errs.TimedOut and an error that names the server:
-	// ETIMEDOUT for a program of this library, EIO for one on a mount and for a guest. It is what
-	// Dial gives to the services; those given to New wait by themselves. peer.Forever: no limit.
-	// Default 60 s.
+	// WaitMax is how long an operation waits for a server that cannot be reached or does not
+	// answer, whatever the reason, before it fails with errs.TimedOut and an error that names the
+	// server: ETIMEDOUT for a program of this library, EIO for one on a mount and for a guest. It
+	// is what Dial gives to the services; those given to New wait by themselves. peer.Forever: no
+	// limit. Default 60 s.
 	WaitMax time.Duration
 
-	// FreshMax is how old the known size of a file may be when a read meets the end of the file;
-	// if it is older the metadata service is asked. Default 1 s; negative: always ask.
-	FreshMax time.Duration
+	// Cache, in bytes, bounds the memory for what is known of names, attributes and small files
+	// under leases. Default 64 MiB. Negative: nothing is kept, and the service is asked each time;
+	// only what this client writes itself rests on leases then.
+	Cache int64
 
 	// RenewEvery is how often the capabilities of handles in use are renewed. Default: two thirds
 	// of the session's lease, a third of the longest life of a capability.
@@ -101,9 +112,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.WaitMax == 0 {
 		o.WaitMax = 60 * time.Second
-	}
-	if o.FreshMax == 0 {
-		o.FreshMax = time.Second
 	}
 	if o.Name == "" {
 		o.Name = processName()
@@ -162,20 +170,28 @@ type FS struct {
 	buffers *buffers      // nil: a program's own memory is as good
 	peers   *peer.Network // that Dial opened; nil for New
 
+	onVersion atomic.Pointer[func(before, after *meta.Attr)]
+
 	sess    atomic.Pointer[session]
 	stop    context.CancelFunc // ends background work
 	life    context.Context
 	workers sync.WaitGroup
 
-	remake  turn    // held while a lost session is replaced
-	endings endings // handles that nobody needs
-	locks   locks
+	remake   turn         // held while a lost session is replaced
+	leases   leases       // of the session
+	cache    *cache.Cache // what is known under them
+	past     past         // files that were written and are closed
+	endings  endings      // handles that nobody needs
+	cutting  atomic.Int32 // files that are being created or emptied: any may be cut by that
+	locks    locks
+	flushing flushing // small files with data that the service does not have
 
 	mu     sync.Mutex
 	inodes map[meta.Ino]*inode
 	idle   []*inode // closed ones with unsynced writes, oldest first; some were opened again
 	files  map[*File]struct{}
-	closed bool
+	closed bool // programs open nothing any more
+	over   bool // nor does who tells what they have written
 }
 
 // New makes an FS on any implementation of the services. They stay the caller's.
@@ -195,10 +211,11 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 		name:   procid.Name(opts.Name),
 		root:   meta.RootIno,
 		remake: newTurn(),
+		cache:  cache.New(cache.Options{Bytes: opts.Cache}),
 		inodes: make(map[meta.Ino]*inode),
 		files:  make(map[*File]struct{}),
 	}
-	fs.endings.token = make(chan struct{}, 1)
+	fs.endings, fs.flushing = newEndings(), newFlushing()
 	fs.locks.listening = newTurn()
 	fs.keep, _ = data.(keeper)
 	fs.life, fs.stop = context.WithCancel(context.Background())
@@ -209,7 +226,12 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 	}
 	close(s.ready)
 	fs.sess.Store(s)
-	fs.workers.Go(fs.keepAlive)
+	if err := fs.listenOnce(ctx, s, false); err != nil { // who has not listened gets no leases
+		fs.stop()
+		return nil, errs.Wrap("client.Listen", "", err)
+	}
+	fs.workers.Go(fs.listen)
+	fs.workers.Go(fs.flush)
 	fs.workers.Go(fs.renewUsed)
 	fs.workers.Go(fs.closeEndings)
 	return fs, nil
@@ -219,10 +241,10 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 func (fs *FS) background(fn func()) bool {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	if !fs.closed {
+	if !fs.over {
 		fs.workers.Go(fn)
 	}
-	return !fs.closed
+	return !fs.over
 }
 
 // Meta is the metadata service behind the file system.
@@ -242,14 +264,16 @@ func (fs *FS) Root() meta.Ino { return fs.root }
 
 // Caller names the current session and the given user for a call of the metadata service.
 func (fs *FS) Caller(cred meta.Cred) meta.Caller {
-	return meta.Caller{Session: fs.sess.Load().id, Cred: cred}
+	return meta.Caller{Session: fs.sess.Load().id, Cred: cred, Leases: fs.opts.Cache >= 0}
 }
 
 // self is the caller behind the path functions.
 func (fs *FS) self() meta.Caller { return fs.Caller(*fs.opts.Cred) }
 
 // trusted is the caller of a handle's own upkeep: rights were checked when it was opened.
-func (fs *FS) trusted() meta.Caller { return fs.Caller(meta.Cred{}) }
+func (fs *FS) trusted() meta.Caller {
+	return meta.Caller{Session: fs.sess.Load().id, Leases: true}
+}
 
 // closeMax bounds Close where WaitMax does not: a process that is told to end must do so, even if
 // its user wanted its requests to wait for ever.
@@ -257,8 +281,8 @@ const closeMax = 20 * time.Second
 
 // Close closes every open file, syncs what is kept of unsynced writes, because nobody could send it
 // again from then on, ends the session and, after Dial, the connections. It waits at most WaitMax
-// for servers that are away, or 20 s where that has no limit. Operations under way are not waited
-// for and fail.
+// for servers that are away, or 20 s where that has no limit; what could not be told or was lost by
+// then is an error. Operations under way are not waited for and fail.
 func (fs *FS) Close() error {
 	fs.mu.Lock()
 	if fs.closed {
@@ -280,13 +304,22 @@ func (fs *FS) Close() error {
 	defer cancel()
 	var first error
 	for _, f := range open {
-		if err := f.Close(ctx); err != nil && first == nil && errs.KindOf(err) != errs.Closed {
+		if again, err := f.close(ctx); first == nil && !again { // otherwise the program has closed it
 			first = err
 		}
+	}
+	if err := fs.tellRest(ctx, limit); first == nil {
+		first = err
 	}
 	if err := fs.syncKept(ctx); err != nil && first == nil {
 		first = errs.Wrap("client.Close", "", err)
 	}
+	if err := fs.lostUnseen(); first == nil {
+		first = err
+	}
+	fs.mu.Lock()
+	fs.over = true
+	fs.mu.Unlock()
 	fs.stop()
 	fs.workers.Wait()
 	if err := fs.svc.EndSession(ctx, fs.sess.Load().id); err != nil && first == nil {
@@ -298,4 +331,17 @@ func (fs *FS) Close() error {
 		}
 	}
 	return first
+}
+
+// lostUnseen is the loss of something that was written which no handle has reported.
+func (fs *FS) lostUnseen() error {
+	for _, n := range fs.allInodes() {
+		n.mu.Lock()
+		lost := n.lost
+		n.mu.Unlock()
+		if lost.seq > 0 && !lost.seen {
+			return errs.Wrap("client.Close", "", lost.err)
+		}
+	}
+	return nil
 }

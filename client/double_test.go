@@ -59,6 +59,7 @@ func newCluster(t testing.TB, n int, opt store.Options) *cluster {
 	opt.Objects = objects.New(c, c.key, nil)
 	opt.RootMode = 0o777
 	opt.HeartbeatMax = time.Hour // the double's servers do not repeat their Join
+	opt.MeasureMax = time.Minute // and a machine that stands still for a while is not their fault
 	m, err := store.New(context.Background(), c.kv, opt)
 	if err != nil {
 		t.Fatal(err)
@@ -90,18 +91,32 @@ func (c *cluster) addServer(id uint32) {
 	}
 }
 
+// longLease is the time of leases where who waits for one to run out must stand out from who only
+// waits for a busy machine: half of it is the limit.
+const longLease = 40 * time.Second
+
+func withLongLeases(opt store.Options) store.Options {
+	opt.Lease, opt.LeaseTime = 2*longLease, longLease
+	return opt
+}
+
 // client makes an FS on the cluster.
 func (c *cluster) client(opts Options) *FS {
 	c.t.Helper()
 	if opts.Cred == nil {
 		opts.Cred = &meta.Cred{UID: 1000, GID: 1000}
 	}
-	fs, err := New(c.meta, c, opts)
+	fs, err := New(c.service(), c, opts)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(func() { _ = fs.Close() })
 	return fs
+}
+
+// service is what clients talk to.
+func (c *cluster) service() meta.Service {
+	return c.meta
 }
 
 // counted runs fn and returns how many requests of an op each server got.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,25 +61,41 @@ func (l *lossy) do(call func(context.Context) error, ctx context.Context) error 
 }
 
 func (l *lossy) Open(ctx context.Context, c meta.Caller, ino meta.Ino, flags meta.OpenFlags) (
-	h meta.Handle, err error) {
-	err = l.do(func(ctx context.Context) error {
-		got, err := l.Service.Open(ctx, c, ino, flags)
+	meta.Handle, error) {
+	got := make(chan meta.Handle, 1) // a late answer stays there
+	err := l.do(func(ctx context.Context) error {
+		h, err := l.Service.Open(ctx, c, ino, flags)
 		if err == nil {
-			h = got
+			got <- h
 		}
 		return err
 	}, ctx)
 	if err != nil {
 		return meta.Handle{}, err
 	}
-	return h, nil
+	return <-got, nil
 }
 
-func (l *lossy) Close(ctx context.Context, c meta.Caller, handle uint64, dirty bool, size int64,
-	truncSeq uint64, mtime int64) error {
+func (l *lossy) Close(ctx context.Context, c meta.Caller, w meta.Closing) error {
 	return l.do(func(ctx context.Context) error {
-		return l.Service.Close(ctx, c, handle, dirty, size, truncSeq, mtime)
+		return l.Service.Close(ctx, c, w)
 	}, ctx)
+}
+
+func (l *lossy) CloseMany(ctx context.Context, c meta.Caller, list []meta.Closing) (
+	[]errs.Kind, error) {
+	got := make(chan []errs.Kind, 1)
+	err := l.do(func(ctx context.Context) error {
+		kinds, err := l.Service.CloseMany(ctx, c, list)
+		if err == nil {
+			got <- kinds
+		}
+		return err
+	}, ctx)
+	if err != nil {
+		return nil, err
+	}
+	return <-got, nil
 }
 
 // TestNoHandleWithoutAnOwner: opens, closes and renewals meet, fail and come late, and sessions are
@@ -88,7 +106,7 @@ func TestNoHandleWithoutAnOwner(t *testing.T) {
 	t.Logf("seed %d", seed)
 	ctx := context.Background()
 	c := newCluster(t, 2, store.Options{Tick: 20 * time.Millisecond})
-	svc := &lossy{Service: c.meta, rng: rand.New(rand.NewPCG(seed, 1)), share: 0.2}
+	svc := &lossy{Service: c.service(), rng: rand.New(rand.NewPCG(seed, 1)), share: 0.2}
 	fs, err := New(svc, c, Options{RenewEvery: time.Millisecond, WaitMax: 50 * time.Millisecond,
 		Cred: &meta.Cred{UID: 1000, GID: 1000}})
 	must(t, err)
@@ -108,7 +126,7 @@ func TestNoHandleWithoutAnOwner(t *testing.T) {
 	svc.heal()
 	kept, err := fs.Create(ctx, "/kept")
 	must(t, err)
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		st, err := c.meta.Status()
 		must(t, err)
 		if st.Handles == 1 && fs.endings.count() == 0 && st.Queued == 0 {
@@ -150,4 +168,98 @@ func stormOne(ctx context.Context, fs *FS, w int, stop time.Time) {
 		_ = f.Close(short)
 		cancel()
 	}
+}
+
+// halting is a service that dies when it is asked to close handles for the second time: the answer
+// never comes.
+type halting struct {
+	meta.Service
+	calls   atomic.Int32
+	halted  chan struct{}
+	restart chan struct{}
+}
+
+func (h *halting) CloseMany(ctx context.Context, c meta.Caller, list []meta.Closing) (
+	[]errs.Kind, error) {
+	if h.calls.Add(1) == 2 {
+		close(h.halted)
+		<-h.restart
+	}
+	return h.Service.CloseMany(ctx, c, list)
+}
+
+// TestClosedHandlesAreNotClaimed: a service that is restarted while many handles are being closed
+// does not hear of those that were closed before it ended: nobody would ever close them again.
+func TestClosedHandlesAreNotClaimed(t *testing.T) {
+	ctx := context.Background()
+	c := newCluster(t, 1, store.Options{})
+	svc := &halting{Service: c.service(), halted: make(chan struct{}), restart: make(chan struct{})}
+	fs, err := New(svc, c, Options{Cred: &meta.Cred{UID: 1000, GID: 1000}, Cache: -1})
+	must(t, err)
+	defer func() { must(t, fs.Close()) }()
+	touch(t, fs, "/f")
+	fs.flushEndings(ctx)
+	a, err := fs.Stat(ctx, "/f")
+	must(t, err)
+	const more = 10
+	must(t, fs.endings.round.take(ctx)) // nobody closes some before all are there
+	for range batchMax + more {
+		f, err := fs.OpenIno(ctx, *fs.opts.Cred, a.Ino, meta.OpenRead)
+		must(t, err)
+		fs.endings.mu.Lock() // all of them are closed in one round
+		fs.endings.list = append(fs.endings.list, f.ending(f.grant.Load().session, f.grant.Load().handle))
+		fs.endings.mu.Unlock()
+		fs.mu.Lock()
+		delete(fs.files, f)
+		fs.mu.Unlock()
+	}
+	svc.calls.Store(0)
+	fs.endings.round.giveBack()
+	done := make(chan struct{})
+	go func() { defer close(done); fs.flushEndings(ctx) }()
+	<-svc.halted
+	if n := len(fs.claimed(fs.sess.Load())); n != more {
+		t.Errorf("%d handles are claimed, %d are open", n, more)
+	}
+	close(svc.restart)
+	<-done
+}
+
+// TestOneFileHoldsUpNoOtherClosing: a file cannot be closed because somebody has just begun to open
+// it, for long. Others are closed meanwhile: however long the pauses between attempts have become,
+// a round that nobody has refused is followed by another one soon, at the latest when there is more
+// to be closed.
+func TestOneFileHoldsUpNoOtherClosing(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c := newCluster(t, 1, store.Options{})
+	fs := c.client(Options{})
+	busy, free := createSmall(t, fs, "busy", 1), createSmall(t, fs, "free", 1)
+	must(t, busy.node.coming.take(ctx))
+	must(t, busy.Close(ctx))
+	must(t, free.Close(ctx))
+	eventually(t, func() bool { return fs.endings.count() == 1 })
+	if !fs.endings.rest(ctx, time.Hour, false) {
+		t.Error("a round is never followed by another one")
+	}
+	busy.node.coming.giveBack()
+	eventually(t, func() bool { return fs.endings.count() == 0 })
+}
+
+// TestOpenWaitsForClosings: where too many handles wait to be closed a program that opens a file
+// waits, and does not fail.
+func TestOpenWaitsForClosings(t *testing.T) {
+	ctx := context.Background()
+	c := newCluster(t, 1, store.Options{})
+	fs := c.client(Options{})
+	touch(t, fs, "/f")
+	fs.flushEndings(ctx)
+	fs.endings.mu.Lock()
+	for i := range endingsMax {
+		fs.endings.list = append(fs.endings.list, ending{caller: fs.trusted(), handle: uint64(i + 1)})
+	}
+	fs.endings.mu.Unlock()
+	f, err := fs.OpenFile(ctx, "/f", os.O_RDWR, 0)
+	must(t, err)
+	must(t, f.Close(ctx))
 }

@@ -18,6 +18,9 @@ func (f *File) Map(ctx context.Context, off, n int64) ([]stripe.Extent, error) {
 	if off < 0 || n < 0 {
 		return nil, errs.Newf(errs.Invalid, "client.Map", "", "range at %d of %d bytes", off, n)
 	}
+	if out, done, err := f.mapSmall(ctx, off, n); done {
+		return out, errs.Wrap("client.Map", "", err)
+	}
 	end := f.Size()
 	if n < end-off {
 		end = off + n

@@ -6,9 +6,12 @@ import (
 	"sync/atomic"
 
 	"github.com/sluice-storage/sluice/capability"
+	"github.com/sluice-storage/sluice/client/internal/cache"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/list"
 	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
+	metaremote "github.com/sluice-storage/sluice/meta/remote"
 )
 
 // File is an open file. Safe for concurrent use. Reads and writes do not go through the metadata
@@ -17,6 +20,7 @@ type File struct {
 	fs    *FS
 	node  *inode
 	flags meta.OpenFlags
+	cred  meta.Cred // whose it is
 
 	fixed   bool // a volume: its size never changes
 	append  bool // O_APPEND of the path functions
@@ -26,6 +30,7 @@ type File struct {
 	grant    atomic.Pointer[grant] // replaced under mu, while the file is not closed
 	used     atomic.Bool           // since the last round of renewals
 	renewing turn                  // held while the grant is replaced
+	ofInode  list.Link[File]       // in inode.files
 
 	mu     sync.Mutex
 	seen   uint64 // errors of the inode reported up to this number
@@ -36,7 +41,7 @@ type File struct {
 // grant is what a handle shows to I/O servers. It does not change: renewal replaces it.
 type grant struct {
 	session uint64
-	handle  uint64
+	handle  uint64 // 0: the service does not know of it (see local.go)
 	gen     uint32
 	layout  layout.Layout
 	caps    [][capability.Bytes]byte
@@ -45,61 +50,92 @@ type grant struct {
 // access keeps of open flags what counts when a file is opened again.
 const access = meta.OpenRead | meta.OpenWrite
 
-// OpenIno opens an inode.
+// OpenIno opens an inode. It may have to wait at the service behind another client that waits for a
+// lease of this one: who gives that back needs inode.telling, and only tries for inode.coming. What
+// is told while the file is emptied is told under the truncations that it has followed, and refused
+// if this one was first.
 func (fs *FS) OpenIno(ctx context.Context, cred meta.Cred, ino meta.Ino, flags meta.OpenFlags) (
 	*File, error) {
-	return fs.open(ctx, flags, func(ctx context.Context, c meta.Caller) (meta.Handle, error) {
-		c.Cred = cred
-		return fs.svc.Open(ctx, c, ino, flags)
-	})
+	return fs.openIno(ctx, cred, ino, flags, false)
+}
+
+// openUpkeep opens a file for a moment to tell or sync what was written to it, also while the FS is
+// being closed.
+func (fs *FS) openUpkeep(ctx context.Context, ino meta.Ino) (*File, error) {
+	return fs.openIno(ctx, meta.Cred{}, ino, meta.OpenWrite, true)
+}
+
+func (fs *FS) openIno(ctx context.Context, cred meta.Cred, ino meta.Ino, flags meta.OpenFlags,
+	upkeep bool) (*File, error) {
+	if f, err := fs.openLocal(&cred, ino, flags); f != nil || err != nil {
+		return f, errs.Wrap("client.Open", "", err)
+	}
+	if n := fs.ref(ino); n != nil {
+		defer fs.unref(n)
+		if flags&meta.OpenWrite != 0 {
+			if err := n.coming.take(ctx); err != nil {
+				return nil, err
+			}
+			defer n.coming.giveBack()
+		}
+	}
+	open := func(ctx context.Context, c meta.Caller) (h meta.Handle, err error) {
+		if flags&(meta.OpenWrite|meta.OpenTruncate) == 0 {
+			return fs.svc.Open(ctx, c, ino, flags)
+		}
+		change := fs.cache.Change().Inode(ino)
+		h, err = fs.svc.Open(ctx, c, ino, flags)
+		change.End(outcome(err, &h.Attr))
+		return h, err
+	}
+	o := opening{fs: fs, cred: cred, flags: flags, get: open, upkeep: upkeep}
+	return o.open(ctx)
 }
 
 // CreateIno makes and opens a regular file. Without meta.OpenExclusive an existing one is opened.
 func (fs *FS) CreateIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name string,
 	f meta.NewFile, flags meta.OpenFlags) (*File, error) {
 	f.Type = meta.Regular
-	return fs.open(ctx, flags, func(ctx context.Context, c meta.Caller) (meta.Handle, error) {
-		c.Cred = cred
-		return fs.svc.Create(ctx, c, dir, name, f, flags)
-	})
+	create := func(ctx context.Context, c meta.Caller) (h meta.Handle, err error) {
+		was, _, _ := fs.cache.Ino(dir, name)
+		change := fs.cache.Change().Name(dir, name).Inode(was)
+		h, err = fs.svc.Create(ctx, c, dir, name, f, flags)
+		o := outcome(err, &h.Attr)
+		if err == nil {
+			o.Names = []cache.Named{{Dir: dir, Name: name, Ino: h.Attr.Ino, Type: meta.Regular}}
+			if flags&meta.OpenExclusive != 0 || newborn(&h.Attr) {
+				o.Names[0] = made(dir, name, &h.Attr)
+			}
+		}
+		change.End(o)
+		return h, err
+	}
+	o := opening{fs: fs, cred: cred, flags: flags, get: create, makes: true}
+	return o.open(ctx)
 }
 
-// open gets a handle, once more if the session turns out to be lost, and makes a File of it.
-func (fs *FS) open(ctx context.Context, flags meta.OpenFlags,
-	get func(context.Context, meta.Caller) (meta.Handle, error)) (*File, error) {
-	s := fs.sess.Load()
-	h, err := fs.openIn(ctx, s, get)
-	if err != nil && fs.checkSession(ctx, s, err) {
-		s = fs.sess.Load()
-		h, err = fs.openIn(ctx, s, get)
-	}
-	if err != nil {
-		return nil, errs.Wrap("client.Open", "", err)
-	}
-	return fs.newFile(ctx, s, &h, flags)
+// newborn tells whether a file that Create has opened can only be one that it has made: nobody has
+// ever written to it, linked it or changed it.
+func newborn(a *meta.Attr) bool {
+	return a.Size == 0 && a.DataVersion == 0 && a.TruncSeq == 0 && a.Nlink == 1 &&
+		a.Atime == a.Ctime && a.Mtime == a.Ctime
 }
 
-func (fs *FS) newFile(ctx context.Context, s *session, h *meta.Handle, flags meta.OpenFlags) (
-	*File, error) {
-	n, err := fs.node(&h.Attr)
-	if err != nil {
-		_ = fs.svc.Close(ctx, meta.Caller{Session: s.id}, h.ID, false, 0, 0, 0)
-		return nil, err
-	}
-	f := &File{fs: fs, node: n, flags: flags & access, renewing: newTurn()}
-	f.grant.Store(newGrant(s.id, h))
-	if h.Hints != (How{}) {
-		f.SetHow(h.Hints)
-	}
-	n.learn(&h.Attr)
+// addFile makes a File. The reference to n becomes its own.
+func (fs *FS) addFile(n *inode, g *grant, cred meta.Cred, flags meta.OpenFlags) *File {
+	f := &File{fs: fs, node: n, flags: flags & access, cred: cred, renewing: newTurn()}
+	f.grant.Store(g)
 	n.mu.Lock()
-	n.allowLocked(h)
 	f.seen = n.baselineLocked()
+	n.files.PushLast(&f.ofInode, f)
+	if f.flags&meta.OpenWrite != 0 {
+		n.writers++
+	}
 	n.mu.Unlock()
 	fs.mu.Lock()
 	fs.files[f] = struct{}{}
 	fs.mu.Unlock()
-	return f, nil
+	return f
 }
 
 func newGrant(session uint64, h *meta.Handle) *grant {
@@ -130,24 +166,49 @@ func (f *File) reopen(ctx context.Context, s *session, old *grant) error {
 	if idle {
 		return nil
 	}
+	t := f.fs.cache.Begin()
 	h, err := f.openAgain(ctx, s)
 	if err != nil {
-		if !errs.KindOf(err).Passing() {
+		switch k := errs.KindOf(err); {
+		case k.Passing() || k == errs.MaybeDone:
+		case k == errs.Stale: // that session is lost, too: there will be another one
+		default:
 			f.die(old, err)
 		}
 		return err
 	}
-	f.node.learn(&h.Attr)
-	if !f.adopt(old, s.id, &h) {
-		f.fs.endings.put(ending{caller: meta.Caller{Session: s.id}, handle: h.ID})
-	}
+	f.node.accept(f.fs, t, &h.Attr, meta.SmallData{Bytes: h.Data}, byOpen)
+	f.replace(old, s.id, &h)
 	return nil
 }
 
+// replace takes over a handle in place of the one that was lost, or that the service did not know
+// of; if nobody needs it, it is closed.
+func (f *File) replace(old *grant, session uint64, h *meta.Handle) {
+	switch adopted := f.adopt(old, session, h); {
+	case !adopted:
+		f.node.hold()
+		f.fs.endings.put(f.ending(session, h.ID))
+	case old.handle == 0:
+		f.node.announced()
+		if h.Hints != (How{}) {
+			f.SetHow(h.Hints)
+		}
+	}
+}
+
+// openAgain opens what is open here already. Others may wait for that.
 func (f *File) openAgain(ctx context.Context, s *session) (meta.Handle, error) {
+	ctx = metaremote.ForUpkeep(ctx)
 	return f.fs.openIn(ctx, s, func(ctx context.Context, c meta.Caller) (meta.Handle, error) {
 		return f.fs.svc.Open(ctx, c, f.node.ino, f.flags)
 	})
+}
+
+// ending is a handle of the file that is to be closed. It takes over a reference to the inode.
+func (f *File) ending(session, handle uint64) ending {
+	return ending{caller: meta.Caller{Session: session, Leases: true}, handle: handle,
+		flags: f.flags, uid: f.cred.UID, node: f.node}
 }
 
 // die notes why the file cannot be used any more.
@@ -190,23 +251,20 @@ func (f *File) Size() int64 {
 func (f *File) Attr() meta.Attr {
 	f.node.mu.Lock()
 	defer f.node.mu.Unlock()
-	a := f.node.attr
-	a.Size, a.TruncSeq = f.node.size, f.node.truncSeq
-	if f.node.dirty {
-		a.Mtime, a.Ctime = max(a.Mtime, f.node.mtime), max(a.Ctime, f.node.mtime)
-	}
-	return a
+	return f.node.attrLocked()
 }
 
-// Stat is Attr after asking the metadata service.
+// Doubtful tells whether others may have changed the file since Attr was heard of: a lease was
+// recalled, or the service did not answer when the file was locked.
+func (f *File) Doubtful() bool {
+	f.node.mu.Lock()
+	defer f.node.mu.Unlock()
+	return f.node.recalled
+}
+
+// Stat is Attr after asking the metadata service, where no lease says that this client knows best.
 func (f *File) Stat(ctx context.Context) (meta.Attr, error) {
-	a, err := f.fs.statNode(ctx, f.node.ino)
-	if err != nil {
-		return a, err
-	}
-	f.node.learn(&a)
-	f.node.overlay(&a)
-	return a, nil
+	return f.fs.statNode(ctx, f.node.ino)
 }
 
 // Layout tells how the file is striped. It must not be changed.
@@ -236,8 +294,9 @@ func (f *File) writable(op string) error {
 }
 
 // Commit tells the metadata service the file's length and time of change, so that other clients see
-// them without measuring. It does not make data durable: Sync does. Errors of earlier writes that
-// were not reported yet are reported here.
+// them without measuring. Under a lease there is nothing to tell yet: whoever asks has it recalled.
+// It does not make data durable: Sync does. Errors of earlier writes that were not reported yet are
+// reported here.
 func (f *File) Commit(ctx context.Context) error {
 	if _, err := f.live(); err != nil {
 		return err
@@ -245,8 +304,10 @@ func (f *File) Commit(ctx context.Context) error {
 	if f.flags&meta.OpenWrite == 0 || f.fixed {
 		return nil
 	}
-	if err := f.fs.commit(ctx, f.node, false); err != nil {
-		return err
+	if !f.node.leased(f.fs) {
+		if err := f.fs.commit(ctx, f.node, false); err != nil {
+			return err
+		}
 	}
 	return f.unreported()
 }
@@ -265,10 +326,21 @@ func (f *File) unreported() error {
 	return err
 }
 
-// Close commits size and time of change, if there is something to commit, and ends the handle. It
-// does not make data durable, except of a volume: what is unsynced there could be sent again over
-// what the next writer wrote. The handle is gone even when it fails.
+// Close ends the handle. Size, time of change and the data of a small file are told to the metadata
+// service: before Close returns, or in the background under a lease, so that everybody sees them
+// from then on. It does not make data durable, except of a volume: what is unsynced there could be
+// sent again over what the next writer wrote. The handle is gone even when it fails; what is found
+// out later is reported by other handles of the file, and in the log.
 func (f *File) Close(ctx context.Context) error {
+	again, err := f.close(ctx)
+	if again {
+		err = errs.New(errs.Closed, "client.Close", "", nil)
+	}
+	return err
+}
+
+// close is Close; again: the handle was closed before.
+func (f *File) close(ctx context.Context) (again bool, err error) {
 	var unsynced error
 	if f.fixed && f.flags&meta.OpenWrite != 0 {
 		unsynced = f.Sync(ctx)
@@ -276,74 +348,77 @@ func (f *File) Close(ctx context.Context) error {
 	f.mu.Lock()
 	if f.closed {
 		f.mu.Unlock()
-		return errs.New(errs.Closed, "client.Close", "", nil)
+		return true, nil
 	}
 	f.closed = true
 	dead := f.dead
 	f.mu.Unlock()
 
-	// What could not be synced is kept here and will be sent again, so no other client may write:
-	// the service's handle stays until the session ends.
-	var err error
-	if !errs.KindOf(unsynced).Passing() {
-		err = f.closeHandle(ctx, dead != nil)
+	if dead == nil && f.flags&meta.OpenWrite != 0 && !f.fixed && !f.node.leased(f.fs) {
+		err = f.closeTelling(ctx)
 	}
 	if err == nil && dead == nil {
 		err = unsynced
 	}
-	f.fs.mu.Lock()
-	delete(f.fs.files, f)
-	f.fs.mu.Unlock()
 	if f.flags&meta.OpenWrite != 0 {
 		if lost := f.unreported(); err == nil {
 			err = lost
 		}
 	}
-	f.fs.unref(f.node)
-	return errs.Wrap("client.Close", "", err)
+	f.endHandle(ctx, dead != nil, unsynced)
+	return false, errs.Wrap("client.Close", "", err)
 }
 
-// closeHandle ends the handle of a file that is marked as closed: nobody replaces it any more. When
-// the service cannot be told now it is told later.
-func (f *File) closeHandle(ctx context.Context, dead bool) error {
-	if dead {
-		return nil // the service let go of it with the old session
-	}
-	e := ending{handle: f.grant.Load().handle,
-		caller: meta.Caller{Session: f.grant.Load().session}}
-	if f.flags&meta.OpenWrite != 0 && !f.fixed {
-		e.change, e.dirty = f.node.takeDirty()
-		e.node = f.node
-	}
-	err := f.endOnce(ctx, &e)
-	switch k := errs.KindOf(err); {
-	case k == errs.Closed || k == errs.Stale && !e.dirty:
-		return nil // an earlier attempt succeeded and its answer was lost, or the session ended
-	case k == errs.NotFound:
+// closeTelling tells what was written before a handle is closed without a lease. If that fails it
+// is told with the closing.
+func (f *File) closeTelling(ctx context.Context) error {
+	err := f.fs.commit(ctx, f.node, false)
+	switch k := errs.KindOf(err); k {
+	case errs.NotFound:
 		return nil // the file is gone, and what was written to it
-	}
-	if err != nil {
-		f.fs.endings.put(e)
-		if e.dirty {
-			f.node.giveBack()
+	case errs.Closed, errs.Stale:
+		f.fs.checkSession(ctx, f.fs.sess.Load(), err) // or somebody else has replaced it
+		w, oerr := f.fs.openUpkeep(ctx, f.node.ino)
+		if oerr != nil {
+			return oerr
 		}
+		defer w.Discard(ctx)
+		return f.fs.commit(ctx, f.node, false)
 	}
 	return err
 }
 
-// endOnce closes a handle. Where it is gone with its session, and what was written is not told yet,
-// that needs another one.
-func (f *File) endOnce(ctx context.Context, e *ending) error {
-	s := f.fs.sess.Load()
-	err := f.fs.endHandle(ctx, e)
-	if err == nil || !e.dirty || !f.fs.checkSession(ctx, s, err) {
-		return err
+// endHandle gives the handle of a file up that is marked as closed: nobody replaces it any more.
+// That of a dead one is there, too, unless it went with its session: the service knows. What could
+// not be synced of a volume is kept here and will be sent again, so no other client may write: its
+// handle stays until the session ends.
+func (f *File) endHandle(ctx context.Context, dead bool, unsynced error) {
+	n, g := f.node, f.grant.Load()
+	defer func() { // until then a claim finds the handle here, from then on in the queue
+		f.fs.mu.Lock()
+		delete(f.fs.files, f)
+		f.fs.mu.Unlock()
+		n.mu.Lock()
+		n.files.Remove(&f.ofInode)
+		n.mu.Unlock()
+	}()
+	n.mu.Lock()
+	if f.flags&meta.OpenWrite != 0 {
+		n.writers--
 	}
-	s = f.fs.sess.Load()
-	h, err := f.openAgain(ctx, s)
-	if err != nil {
-		return err
+	if g.handle == 0 {
+		n.content.local--
 	}
-	e.caller.Session, e.handle = s.id, h.ID
-	return f.fs.endHandle(ctx, e)
+	n.mu.Unlock()
+	if dead {
+		dead = f.fixed || g.session != f.fs.sess.Load().id
+	}
+	if g.handle == 0 || dead || errs.KindOf(unsynced).Passing() {
+		f.fs.unref(n)
+		return
+	}
+	f.fs.endings.put(f.ending(g.session, g.handle))
+	if f.fixed { // others wait for it
+		f.fs.flushEndings(ctx)
+	}
 }

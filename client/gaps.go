@@ -1,12 +1,6 @@
 package client
 
-import (
-	"context"
-
-	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/meta"
-	"github.com/sluice-storage/sluice/seg"
-)
+import "github.com/sluice-storage/sluice/seg"
 
 // gapsMax is how many gaps of a file are told apart. A writer that has left more has holes enough.
 const gapsMax = 16
@@ -64,24 +58,3 @@ func (g *gaps) cut(size int64) {
 
 // untold tells whether there are holes that the service does not know of.
 func (g *gaps) untold() bool { return !g.told && (g.many || len(g.list) > 0) }
-
-// tellHoles tells the metadata service that a file has holes, if this client has left some. It
-// comes before a commit, so that nobody takes the new length for that of a dense file.
-func (fs *FS) tellHoles(ctx context.Context, n *inode) error {
-	n.mu.Lock()
-	untold, seq := n.gaps.untold(), n.truncSeq
-	n.mu.Unlock()
-	if !untold {
-		return nil
-	}
-	a, err := fs.svc.SetAttr(ctx, fs.trusted(), n.ino, meta.SetHoles, meta.Attr{})
-	if err != nil {
-		return errs.Wrap("client.Commit", "", err)
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if a.TruncSeq == seq && n.truncSeq == seq {
-		n.gaps = gaps{told: true}
-	}
-	return nil
-}

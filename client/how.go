@@ -76,7 +76,7 @@ func (fs *FS) Hints(ctx context.Context, path string) (How, error) {
 func (fs *FS) hintsOf(ctx context.Context, ino meta.Ino) (How, error) {
 	var h How
 	for _, name := range hint.Names() {
-		value, err := fs.svc.GetXattr(ctx, fs.self(), ino, name)
+		value, err := fs.GetXattr(ctx, *fs.opts.Cred, ino, name)
 		if err == nil {
 			err = h.Set(name, string(value))
 		}
@@ -109,7 +109,7 @@ func (fs *FS) SetHints(ctx context.Context, path string, h How) error {
 	}
 	for _, name := range h.Changed(&old) {
 		value, _ := h.Get(name)
-		err := fs.svc.SetXattr(ctx, fs.self(), p.attr.Ino, name, []byte(value), false, false)
+		err := fs.SetXattr(ctx, *fs.opts.Cred, p.attr.Ino, name, []byte(value), false, false)
 		if err != nil {
 			return errs.Wrap(op, path, err)
 		}

@@ -46,6 +46,8 @@ func TestVolumeHasOneWriter(t *testing.T) {
 	must(t, child.Run())
 	own := procid.Own()
 	dead := c.client(Options{})
+	dead.stop() // the dead do not listen
+	dead.workers.Wait()
 	must(t, c.meta.EndSession(ctx, dead.sess.Load().id))
 	dead.name = fmt.Sprintf("host:1 [%s/%s/%d/1]", own.Boot, own.Space, child.Process.Pid)
 	must(t, dead.replaceSession(ctx, dead.sess.Load()))

@@ -3,9 +3,12 @@ package client
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/sluice-storage/sluice/client/internal/cache"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/list"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -16,23 +19,70 @@ import (
 type inode struct {
 	ino meta.Ino
 
-	appendMu turn // held during an append, so that each one finds the end of the one before
+	appendMu turn        // held during an append, so that each one finds the end of the one before
+	telling  turn        // held while the service is told of a change: changes follow each other
+	coming   turn        // held while handles that may write are opened or closed at the service
+	small    atomic.Bool // the data lies with the metadata (see small.go); once false it stays so
 
 	mu       sync.Mutex
 	refs     int
+	files    list.List[File]
+	writers  int       // handles of programs that may write
 	attr     meta.Attr // as last heard of; Size, TruncSeq and Mtime below count
-	heard    time.Time // when
+	recalled bool      // a lease was recalled since, or nobody answered: the file may be shorter
 	size     int64
 	truncSeq uint64
 	mtime    int64
-	dirty    bool // size or mtime is not yet committed
+	dirty    bool // size, mtime or small data is not yet told
+	taken    bool // it is being told, and may have to be told again
+	written  bool // by this client, since it was opened
 	gaps     gaps
 	growth   growth
+	lease    lease
+	content  content
 
 	stripes []unsynced // by stripe
 	unknown bool       // there may be unsynced writes from before this record: sync all stripes
 	lost    lossRecord
 }
+
+// lease is the right to change a file without telling at once: meta.LeaseWrite.
+type lease struct {
+	state   leaseState
+	epoch   uint64      // of the session's leases, in which it was given
+	grants  uint64      // raised whenever it is given
+	recalls int         // that are being carried out
+	claims  bool        // it was held when the service ended, and can be claimed
+	closing bool        // a handle that may write is being closed: with the last one the lease goes
+	floor   cache.Token // only who has asked later, or has opened the file, hears of another one
+	asking  func()      // ends what who has inode.telling waits for; nil: for nobody
+}
+
+// end notes that the lease is gone.
+func (l *lease) end() { l.state, l.claims = leaseNone, false }
+
+// give notes that it is given.
+func (l *lease) give(state leaseState, epoch uint64) {
+	l.state, l.epoch, l.claims = state, epoch, false
+	l.grants++
+	l.hurry()
+}
+
+// hurry ends what is waited for with inode.telling if the lease is to go back: whoever carries that
+// out needs it.
+func (l *lease) hurry() {
+	if l.state == leaseLeaving && l.asking != nil {
+		l.asking()
+	}
+}
+
+type leaseState uint8
+
+const (
+	leaseNone    leaseState = iota
+	leaseLeaving            // it is being given back: what was done under it is told, no more is done
+	leaseHeld
+)
 
 // unsynced is what a client remembers of one stripe's volatile writes.
 type unsynced struct {
@@ -52,20 +102,96 @@ type lossRecord struct {
 // truncation has been carried out at the I/O servers. A later truncation decides the size;
 // otherwise it only grows, because this client may know of writes that the answer is too old for.
 func (n *inode) learnLocked(a *meta.Attr) {
+	if !a.Small && n.small.Load() && a.TruncSeq >= n.truncSeq {
+		n.outLocked(a)
+	}
 	switch {
 	case a.TruncSeq > n.truncSeq:
-		n.truncSeq, n.size = a.TruncSeq, a.Size
-		n.gaps.cut(a.Size)
-		n.growth.to = 0
+		n.truncSeq = a.TruncSeq
+		if !n.keepsLocked(a) {
+			n.cutLocked(a)
+		}
 	case a.TruncSeq == n.truncSeq:
-		n.size = max(n.size, a.Size)
+		n.grewLocked(a)
 	default:
 		return // an answer that was overtaken
 	}
-	n.attr = *a
-	n.heard = time.Now()
+	if !n.overtakenLocked(a) {
+		n.attr, n.recalled = *a, false
+	}
+	if !a.Small {
+		n.small.Store(false)
+	}
 	if len(n.stripes) < a.Layout.Width() {
 		n.stripes = append(n.stripes, make([]unsynced, a.Layout.Width()-len(n.stripes))...)
+	}
+}
+
+// keepsLocked tells whether the file has small data that was not told: the sequence may have been
+// raised to fence a writer off, maybe this client itself as it was before, and nobody has changed
+// anything. accept decides on that, or the answer to a truncation of this client (cut). Until then
+// the data is told under the sequence that it has followed, so that the service decides, too.
+func (n *inode) keepsLocked(a *meta.Attr) bool {
+	return a.Small && n.content.known && (n.dirty || n.taken)
+}
+
+// behindLocked tells whether there was a truncation that small data has not followed.
+func (n *inode) behindLocked(seq uint64) bool {
+	return n.small.Load() && n.content.known && n.content.seq < seq
+}
+
+// mayBeCut tells whether an answer knows of a truncation that what was not told has not followed.
+// One that only fences a writer off leaves the version of the data alone.
+func (n *inode) mayBeCut(a *meta.Attr) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.dirty && n.behindLocked(a.TruncSeq) && a.DataVersion != n.content.version
+}
+
+// grewLocked takes over the length from an answer that knows of the same truncations, unless what
+// is here is still that of before.
+func (n *inode) grewLocked(a *meta.Attr) {
+	if !n.behindLocked(a.TruncSeq) {
+		n.size = max(n.size, a.Size)
+	}
+}
+
+// followLocked follows a truncation that came while there was something to tell: that was told
+// before, or is gone.
+func (n *inode) followLocked() {
+	if !n.dirty && !n.taken && n.behindLocked(n.truncSeq) {
+		n.content.data, n.content.known, n.content.seq = nil, false, n.truncSeq
+		n.size, n.growth.to = n.attr.Size, 0
+		n.gaps = gaps{}
+	}
+}
+
+// cutLocked follows a truncation.
+func (n *inode) cutLocked(a *meta.Attr) {
+	n.size = a.Size
+	n.gaps.cut(a.Size)
+	n.growth.to = 0
+	n.content.cut(a)
+}
+
+// cut takes over the answer to a truncation of this client itself: what it has written before is
+// cut, too, also where nobody was told of it yet.
+func (n *inode) cut(a *meta.Attr) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.learnLocked(a)
+	if !n.small.Load() {
+		return
+	}
+	n.content.version = max(n.content.version, a.DataVersion) // also where that has followed it
+	if s := n.content.spilled; s != 0 && s < meta.SpilledUnder(a.TruncSeq) {
+		n.content.spilled, n.content.longer = meta.SpilledUnder(n.truncSeq), true
+	}
+	if a.TruncSeq > n.content.seq {
+		n.cutLocked(a)
+		if a.Size == 0 { // as at the service: nothing is left to be told, nor to be overtaken by others
+			n.dirty, n.taken = false, false
+		}
 	}
 }
 
@@ -75,11 +201,11 @@ func (n *inode) learn(a *meta.Attr) {
 	n.learnLocked(a)
 }
 
-// doubt lets the next read that meets the end of the file ask for its length.
+// doubt notes that others may have changed the file since it was heard of.
 func (n *inode) doubt() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.heard = time.Time{}
+	n.recalled = true
 }
 
 // hear takes over attributes from an answer that came by the way. It may know of a truncation
@@ -88,21 +214,47 @@ func (n *inode) doubt() {
 func (n *inode) hear(a *meta.Attr) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.hearLocked(a)
+}
+
+func (n *inode) hearLocked(a *meta.Attr) {
 	if a.TruncSeq == n.truncSeq {
-		n.attr = *a
-		n.size = max(n.size, a.Size)
+		n.grewLocked(a)
+		if !n.overtakenLocked(a) {
+			n.attr = *a
+		}
 	}
+}
+
+// overtakenLocked tells whether an answer is older than what was heard of last: the data has had
+// another version since, or a later lease came with attributes that were read later.
+func (n *inode) overtakenLocked(a *meta.Attr) bool {
+	return a.DataVersion < n.attr.DataVersion || a.Serial != 0 && a.Serial < n.attr.Serial
 }
 
 // overlay corrects a's size and time by what this client has written and the service may not know.
 func (n *inode) overlay(a *meta.Attr) {
-	n.hear(a)
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.hearLocked(a)
+	n.overlayLocked(a)
+}
+
+// attrLocked is the attributes as last heard of, with what this client has written.
+func (n *inode) attrLocked() meta.Attr {
+	a := n.attr
+	a.Size, a.TruncSeq = n.size, n.truncSeq
+	if n.dirty {
+		a.Mtime, a.Ctime = max(a.Mtime, n.mtime), max(a.Ctime, n.mtime)
+	}
+	return a
+}
+
+func (n *inode) overlayLocked(a *meta.Attr) {
 	if a.TruncSeq <= n.truncSeq {
 		a.Size, a.TruncSeq = n.size, n.truncSeq
 	}
-	if n.dirty {
+	if n.dirty || n.taken {
 		a.Mtime = max(a.Mtime, n.mtime)
 		a.Ctime = max(a.Ctime, n.mtime)
 	}
@@ -120,11 +272,15 @@ func (n *inode) sequence() uint64 {
 func (n *inode) wrote(from, end int64, seq uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.wroteLocked(from, end, seq)
+}
+
+func (n *inode) wroteLocked(from, end int64, seq uint64) {
 	if seq == n.truncSeq {
 		n.gaps.wrote(n.size, from, end)
 		n.size = max(n.size, end)
 	}
-	n.dirty = true
+	n.dirty, n.written, n.content.out = true, true, 0
 	n.mtime = max(n.mtime, time.Now().UnixNano())
 }
 
@@ -141,6 +297,10 @@ func (n *inode) acked(stripe int) {
 func (n *inode) lose(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.loseLocked(err)
+}
+
+func (n *inode) loseLocked(err error) {
 	n.lost.seq++
 	n.lost.err = err
 	n.lost.seen = false
@@ -167,40 +327,136 @@ func (n *inode) baselineLocked() uint64 {
 	return n.lost.seq
 }
 
-// change is what a commit tells the service.
-type change struct {
-	size     int64
-	truncSeq uint64
-	mtime    int64
-}
-
-// takeDirty claims the uncommitted change; whoever fails to commit it gives it back.
-func (n *inode) takeDirty() (change, bool) {
+// unlease notes that a lease is gone.
+func (n *inode) unlease() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	was := n.dirty
-	n.dirty = false
-	return change{n.size, n.truncSeq, n.mtime}, was
+	n.lease.end()
 }
 
-func (n *inode) giveBack() {
+// left notes that a recall was carried out. The service may have asked once more meanwhile: then
+// the lease has not gone back.
+func (n *inode) left() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.dirty = true
+	if n.lease.recalls--; n.lease.recalls == 0 && n.lease.state == leaseLeaving {
+		n.lease.end()
+	}
 }
 
-// node finds or makes the shared state of an inode and takes a reference.
-func (fs *FS) node(a *meta.Attr) (*inode, error) {
+// drop notes that all leases are gone, without having been asked for: what local handles show may
+// not be the last that was in the file. restart: the service has ended, and hears claims.
+func (n *inode) drop(restart bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	claims := restart && (n.lease.state != leaseNone || n.lease.claims)
+	n.lease.end()
+	n.lease.claims = claims
+	n.recalled = true
+	n.content.kept = nil
+}
+
+// recalling tells whether a recall is being carried out.
+func (n *inode) recalling() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.lease.recalls > 0
+}
+
+// leaving stops what is done under a lease that was recalled. It tells whether there is something
+// to be done before the lease can go back; then left must follow. claiming: leases are just being
+// claimed. The cache hears of the recall in the same moment: of an answer that grants the lease
+// either comes first.
+func (n *inode) leaving(fs *FS, claiming bool) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	fs.cache.Recall(n.ino)
+	n.recalled = true
+	if n.lease.state == leaseHeld {
+		n.lease.state = leaseLeaving
+	}
+	n.lease.hurry()
+	untold := claiming && (n.dirty || n.taken)
+	if n.lease.state != leaseLeaving && n.content.local == 0 && !untold {
+		return false
+	}
+	n.lease.recalls++
+	return true
+}
+
+// asks returns a context for what may have to wait for others, as a request for the lease. The
+// caller has inode.telling, and calls done afterwards. The context ends when a lease is recalled,
+// perhaps one that another request of this client has brought meanwhile.
+func (n *inode) asks(ctx context.Context) (asking context.Context, done func()) {
+	asking, cancel := context.WithCancel(ctx)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.lease.asking = cancel
+	n.lease.hurry()
+	return asking, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.lease.asking = nil
+		cancel()
+	}
+}
+
+// regained notes that a service that was restarted has given a lease back under which something was
+// written. It may have been told, with an answer that was lost.
+func (n *inode) regained(fs *FS, t cache.Token, version uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	epoch := fs.leases.current()
+	switch {
+	case fs.cache.Granted(t, n.ino):
+		n.lease.give(leaseHeld, epoch)
+	case n.lease.recalls > 0: // it was recalled at once: whoever carries that out tells under it
+		n.lease.give(leaseLeaving, epoch)
+	default:
+		return
+	}
+	n.content.version = max(n.content.version, version)
+	n.attr.DataVersion = max(n.attr.DataVersion, version)
+}
+
+// claim is what is said of a handle to a service that was restarted.
+func (n *inode) claim(handle uint64, flags meta.OpenFlags, uid uint32) meta.Claimed {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return meta.Claimed{Handle: handle, Ino: n.ino, Flags: flags, UID: uid,
+		Write:       flags&meta.OpenWrite != 0 && (n.dirty || n.taken) && n.lease.claims,
+		DataVersion: n.content.version, Spilled: n.halfOutLocked()}
+}
+
+// grantedLocked takes over LeaseWrite from an answer, if the answer is not out of date. The service
+// takes the lease away with the last handle that may write: an answer that was on its way
+// meanwhile says nothing, unless it has opened the next one.
+func (n *inode) grantedLocked(fs *FS, t cache.Token, a *meta.Attr, by source) bool {
+	if a.Lease != meta.LeaseWrite || !fs.cache.Granted(t, n.ino) ||
+		by != byOpen && (n.lease.closing || t < n.lease.floor) {
+		return false
+	}
+	n.lease.give(leaseHeld, fs.leases.current())
+	return true
+}
+
+// node finds or makes the shared state of an inode and takes a reference. While the FS is being
+// closed only upkeep gets one: what was written must be told.
+func (fs *FS) node(a *meta.Attr, upkeep bool) (*inode, error) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	if fs.closed {
+	if fs.over || fs.closed && !upkeep {
 		return nil, errs.New(errs.Closed, "client.Open", "", nil)
 	}
 	n := fs.inodes[a.Ino]
 	if n == nil {
+		if fs.past.correct(a) {
+			a.Lease, a.Serial = meta.LeaseNone, 0 // it was told under the lease that is gone
+		}
 		empty := a.DataVersion == 0 && a.Size == 0
-		n = &inode{ino: a.Ino, truncSeq: a.TruncSeq, mtime: a.Mtime, unknown: !empty,
-			appendMu: newTurn()}
+		n = &inode{ino: a.Ino, truncSeq: a.TruncSeq, mtime: a.Mtime, unknown: !empty && !a.Small,
+			appendMu: newTurn(), telling: newTurn(), coming: newTurn()}
+		n.small.Store(a.Small)
 		fs.inodes[a.Ino] = n
 	}
 	n.mu.Lock()
@@ -208,6 +464,37 @@ func (fs *FS) node(a *meta.Attr) (*inode, error) {
 	n.refs++
 	n.learnLocked(a)
 	return n, nil
+}
+
+// ref finds the shared state of an inode that is open here and takes a reference; nil: there is
+// none.
+func (fs *FS) ref(ino meta.Ino) *inode {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	n := fs.inodes[ino]
+	if n != nil {
+		n.hold()
+	}
+	return n
+}
+
+// opened lists the handles of a file that have all of the flags.
+func (n *inode) opened(flags meta.OpenFlags) (all []*File) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for f := n.files.First(); f != nil; f = f.ofInode.Next() {
+		if f.flags&flags == flags {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// hold takes another reference.
+func (n *inode) hold() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refs++
 }
 
 // peek finds the shared state of an inode that is open here, without a reference: it is good for
@@ -234,7 +521,7 @@ func (fs *FS) unref(n *inode) {
 		return
 	}
 	if !pending {
-		delete(fs.inodes, n.ino)
+		fs.forgetLocked(n)
 		return
 	}
 	fs.idle = append(fs.idle, n)
@@ -258,32 +545,28 @@ func (fs *FS) dropIdleLocked(n *inode) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.refs == 0 && fs.inodes[n.ino] == n {
-		delete(fs.inodes, n.ino)
+		fs.forgetUnder(n)
 	}
 }
 
-// commit tells the service what was written, if there is something to tell. With sync everything
-// that the service was told before is on stable storage when it returns.
-func (fs *FS) commit(ctx context.Context, n *inode, sync bool) error {
-	if err := fs.tellHoles(ctx, n); err != nil {
-		return err
-	}
-	c, dirty := n.takeDirty()
-	if !dirty {
-		if !sync {
-			return nil
+// forgetLocked forgets an inode that is not open any more.
+func (fs *FS) forgetLocked(n *inode) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	fs.forgetUnder(n)
+}
+
+// forgetUnder is forgetLocked for who has the inode's lock.
+func (fs *FS) forgetUnder(n *inode) {
+	if n.written {
+		a := n.attr
+		a.Size, a.TruncSeq, a.Mtime = n.size, n.truncSeq, max(n.attr.Mtime, n.mtime)
+		if n.small.Load() {
+			a.DataVersion = max(a.DataVersion, n.content.version)
 		}
-		return errs.Wrap("client.Sync", "", fs.svc.Sync(ctx))
+		fs.past.put(&a)
 	}
-	s := fs.sess.Load()
-	a, err := fs.svc.Commit(ctx, fs.trusted(), n.ino, c.size, c.truncSeq, c.mtime, sync)
-	if err != nil && fs.checkSession(ctx, s, err) {
-		a, err = fs.svc.Commit(ctx, fs.trusted(), n.ino, c.size, c.truncSeq, c.mtime, sync)
+	if fs.inodes[n.ino] == n {
+		delete(fs.inodes, n.ino)
 	}
-	if err != nil {
-		n.giveBack()
-		return errs.Wrap("client.Commit", "", err)
-	}
-	n.hear(&a)
-	return nil
 }

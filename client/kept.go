@@ -75,7 +75,7 @@ func (fs *FS) renewTarget(ctx context.Context, t *iod.Target) error {
 	ino, stripe := meta.Ino(t.Object.File), int(t.Object.Stripe)
 	f := fs.writer(ino)
 	if f == nil {
-		w, err := fs.OpenIno(ctx, meta.Cred{}, ino, meta.OpenWrite)
+		w, err := fs.openUpkeep(ctx, ino)
 		if err != nil {
 			return err
 		}
@@ -86,11 +86,9 @@ func (fs *FS) renewTarget(ctx context.Context, t *iod.Target) error {
 			return err
 		}
 	}
-	attr, err := fs.statNode(ctx, ino)
-	if err != nil {
+	if _, err := fs.askAttr(ctx, meta.Cred{}, ino); err != nil {
 		return err
 	}
-	f.node.learn(&attr)
 	g, err := f.live()
 	if err != nil {
 		return err
@@ -106,11 +104,13 @@ func (fs *FS) renewTarget(ctx context.Context, t *iod.Target) error {
 
 // writer finds a handle that may write to a file.
 func (fs *FS) writer(ino meta.Ino) *File {
-	for _, f := range fs.openFiles() {
-		if f.node.ino == ino && f.flags&meta.OpenWrite != 0 {
-			if _, err := f.live(); err == nil {
-				return f
-			}
+	n := fs.peek(ino)
+	if n == nil {
+		return nil
+	}
+	for _, f := range n.opened(meta.OpenWrite) {
+		if _, err := f.live(); err == nil {
+			return f
 		}
 	}
 	return nil

@@ -26,11 +26,12 @@ import (
 type locks struct {
 	listening turn // held by the first one who asks, until the listener runs
 
-	mu    sync.Mutex
-	life  uint64 // of the service; 0: nobody has asked for a lock yet
-	round uint64 // raised when claims are put together, and when they have been answered
-	held  map[lockKey]spans
-	waits map[[16]byte]*lockWait
+	mu      sync.Mutex
+	life    uint64 // of the service; 0: nobody has asked for a lock yet
+	round   uint64 // raised when claims are put together, and when they have been answered
+	held    map[lockKey]spans
+	waits   map[[16]byte]*lockWait
+	leaving map[lockKey]*partings
 }
 
 // lockKey is an owner in a file.
@@ -58,7 +59,10 @@ const lockCancelMax = 5 * time.Second
 func (fs *FS) Lock(ctx context.Context, l meta.Lock, wait bool) error {
 	err := l.Validate(true)
 	if err == nil {
-		err = fs.listen(ctx)
+		err = fs.listenForLocks(ctx)
+	}
+	if err == nil {
+		err = fs.awaitReleases(ctx, keyOf(&l))
 	}
 	for err == nil {
 		s := fs.sess.Load()
@@ -94,7 +98,7 @@ func (fs *FS) lockIn(ctx context.Context, s *session, l *meta.Lock, wait bool) e
 		}
 	}
 	if err != nil && unsure(err) {
-		return fs.takeBack(ctx, c, l, err)
+		return fs.cancelLock(ctx, c, l, err)
 	}
 	if err == nil {
 		fs.locks.note(l)
@@ -108,9 +112,9 @@ func unsure(err error) bool {
 	return k.Passing() && k != errs.Again || k == errs.MaybeDone
 }
 
-// takeBack gives a request up. If it was granted in between, it has succeeded. While the service
+// cancelLock gives a request up. If it was granted in between, it has succeeded. While the service
 // does not answer the caller is not kept waiting: the rest is done in the background.
-func (fs *FS) takeBack(ctx context.Context, c meta.Caller, l *meta.Lock, why error) error {
+func (fs *FS) cancelLock(ctx context.Context, c meta.Caller, l *meta.Lock, why error) error {
 	short, cancel := context.WithTimeout(context.WithoutCancel(ctx), lockCancelMax)
 	defer cancel()
 	c.Session = fs.sess.Load().id // a request that waits moves to a new session
@@ -177,7 +181,8 @@ func (fs *FS) restore(session uint64, l meta.Lock) error {
 	return nil
 }
 
-// Unlock releases what an owner holds in a range. It asks nobody if that is nothing.
+// Unlock releases what an owner holds in a range. It asks nobody if that is nothing. If the service
+// does not answer, or ctx ends before it does, it hears of the release later.
 func (fs *FS) Unlock(ctx context.Context, l meta.Lock) error {
 	if err := l.Validate(false); err != nil {
 		return errs.Wrap("client.Unlock", "", err)
@@ -188,21 +193,26 @@ func (fs *FS) Unlock(ctx context.Context, l meta.Lock) error {
 	s, round := fs.sess.Load(), fs.locks.claimed()
 	err := fs.svc.Unlock(ctx, meta.Caller{Session: s.id}, l)
 	if err != nil && fs.checkSession(ctx, s, err) {
-		err = fs.svc.Unlock(ctx, meta.Caller{Session: fs.sess.Load().id}, l)
+		s = fs.sess.Load()
+		err = fs.svc.Unlock(ctx, meta.Caller{Session: s.id}, l)
 	}
-	if err != nil {
-		return errs.Wrap("client.Unlock", "", err)
+	if err == nil {
+		fs.locks.forget(&l)
+		if fs.locks.claimed() != round {
+			// A claim that knew of the lock may have come behind the release, and brought it back.
+			s = fs.sess.Load()
+			err = fs.restore(s.id, l)
+		}
 	}
-	fs.locks.forget(&l)
-	if fs.locks.claimed() != round {
-		// A claim that knew of the lock may have come behind the release, and brought it back.
-		err = fs.restore(fs.sess.Load().id, l)
+	if err != nil && late(err) {
+		fs.releaseLater(s.id, l)
+		return nil
 	}
 	return errs.Wrap("client.Unlock", "", err)
 }
 
-// ReleaseOwner releases all that an owner holds of one kind in a file. It costs nothing where that
-// is nothing, so that it can be called whenever a file is closed.
+// ReleaseOwner is Unlock of all that an owner holds of one kind in a file. It costs nothing where
+// that is nothing, so that it can be called whenever a file is closed.
 func (fs *FS) ReleaseOwner(ctx context.Context, ino meta.Ino, kind meta.LockKind,
 	owner uint64) error {
 	return fs.Unlock(ctx, meta.Lock{Ino: ino, Kind: kind, Owner: owner, End: meta.LockEndMax})
@@ -237,8 +247,8 @@ func (fs *FS) OwnLock(l *meta.Lock) bool {
 }
 
 // revalidate brings what is known of a file up to date: whoever has just locked it must see what
-// others did before they unlocked it. Where the service does not answer it is asked again by the
-// next read that needs to know.
+// others did before they unlocked it. What is known under a lease is; where the service does not
+// answer it is asked again by the next read, and File.Doubtful says so.
 func (fs *FS) revalidate(ctx context.Context, ino meta.Ino) {
 	n := fs.peek(ino)
 	if n == nil {

@@ -21,7 +21,7 @@ func lockOf(ino meta.Ino, typ meta.LockType, start, end int64) meta.Lock {
 func TestLocksOfTwoClients(t *testing.T) {
 	c := newCluster(t, 2, store.Options{})
 	ctx := context.Background()
-	a, b := c.client(Options{FreshMax: time.Hour}), c.client(Options{FreshMax: time.Hour})
+	a, b := c.client(Options{}), c.client(Options{})
 	fa := create(t, a, "f", 2)
 	fb, err := b.OpenIno(ctx, meta.Cred{}, fa.Ino(), meta.OpenRead)
 	must(t, err)

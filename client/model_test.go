@@ -20,8 +20,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const unit = layout.UnitMin // small units make many stripes of little data
 
-// create makes a file with small stripe units.
+// create makes a file with small stripe units, whose data is at the I/O servers from the start.
 func create(t testing.TB, fs *FS, name string, width int) *File {
+	t.Helper()
+	f := createSmall(t, fs, name, width)
+	must(t, fs.moveOut(context.Background(), f))
+	return f
+}
+
+// createSmall makes a file whose data lies with its metadata until it grows.
+func createSmall(t testing.TB, fs *FS, name string, width int) *File {
 	t.Helper()
 	f, err := fs.CreateIno(context.Background(), *fs.opts.Cred, fs.root, name,
 		meta.NewFile{Mode: 0o644, Unit: unit, Width: width}, meta.OpenRead|meta.OpenWrite)
@@ -272,7 +280,11 @@ func TestFileAgainstModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n++
 		name := "model"
-		f := create(t, fs, name, rapid.IntRange(1, 5).Draw(rt, "width"))
+		make := create
+		if rapid.Bool().Draw(rt, "small") {
+			make = createSmall
+		}
+		f := make(t, fs, name, rapid.IntRange(1, 5).Draw(rt, "width"))
 		defer func() {
 			if err := f.Close(context.Background()); err != nil {
 				rt.Fatal(err)

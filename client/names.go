@@ -56,29 +56,44 @@ func (fs *FS) openPath(ctx context.Context, path string, flag int, perm os.FileM
 	}
 	c := fs.self()
 	excl := flag&os.O_CREATE != 0 && flag&os.O_EXCL != 0
+	w := walker{fs: fs, c: c, make: flag&os.O_CREATE != 0}
+	nf := meta.NewFile{Type: meta.Regular, Mode: uint32(perm.Perm())}
 	for range 10 { // somebody may make or remove the name between the two steps
-		p, err := fs.find(ctx, c, path, !excl)
-		if err != nil {
+		w.links = 0
+		p, err := w.find(ctx, path, !excl)
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		if p.attr.Ino != 0 && !excl {
+		case p.open:
+			f, err := fs.CreateIno(ctx, c.Cred, p.dir, p.name, nf, flags)
+			if err == nil || excl || !otherType(errs.KindOf(err)) {
+				return f, err
+			}
+			w.make = false // there is something, which may be a link to be followed
+			continue
+		case p.attr.Ino != 0 && !excl:
 			f, err := fs.openFound(ctx, c.Cred, &p.attr, flags)
 			if errs.KindOf(err) == errs.NotFound {
 				continue
 			}
 			return f, err
-		}
-		if flag&os.O_CREATE == 0 {
+		case flag&os.O_CREATE == 0:
 			return nil, errs.New(errs.NotFound, "", "", nil)
-		}
-		if p.name == "." {
+		case p.name == ".":
 			return nil, errs.New(errs.Exists, "", "", nil)
 		}
-		nf := meta.NewFile{Type: meta.Regular, Mode: uint32(perm.Perm())}
-		f, err := fs.CreateIno(ctx, c.Cred, p.dir, p.name, nf, flags)
-		return f, err
+		return fs.CreateIno(ctx, c.Cred, p.dir, p.name, nf, flags)
 	}
 	return nil, errs.New(errs.Busy, "", "", nil)
+}
+
+// otherType tells whether a file was not opened because its name stands for something else.
+func otherType(k errs.Kind) bool {
+	switch k {
+	case errs.IsDir, errs.Loop, errs.Unsupported, errs.Invalid, errs.Exists:
+		return true
+	}
+	return false
 }
 
 func (fs *FS) openFound(ctx context.Context, cred meta.Cred, a *meta.Attr, flags meta.OpenFlags) (
@@ -125,18 +140,22 @@ func (fs *FS) Lstat(ctx context.Context, path string) (meta.Attr, error) {
 
 func (fs *FS) stat(ctx context.Context, op, path string, follow bool) (meta.Attr, error) {
 	c := fs.self()
-	p, err := fs.existing(ctx, c, path, follow)
-	if err != nil {
-		return meta.Attr{}, errs.Wrap(op, path, err)
-	}
-	if p.attr.Type == meta.Regular && p.attr.Writers {
-		// Lookup's size need not be exact while somebody writes; GetAttr's is.
-		if p.attr, err = fs.svc.GetAttr(ctx, c, p.attr.Ino); err != nil {
+	for {
+		w := walker{fs: fs, c: c, exact: true}
+		p, err := existing(w.find(ctx, path, follow))
+		if err == nil && (p.attr.Type == meta.Regular && p.attr.Writers || p.name == ".") {
+			// Lookup's size need not be exact while somebody writes, nor the times of where a path
+			// begins: those of GetAttr are.
+			p.attr, err = fs.GetAttr(ctx, c.Cred, p.attr.Ino)
+			if errs.KindOf(err) == errs.NotFound && p.name != "." {
+				continue // something else may have its name by now
+			}
+		}
+		if err != nil {
 			return meta.Attr{}, errs.Wrap(op, path, err)
 		}
+		return p.attr, nil
 	}
-	fs.Overlay(&p.attr)
-	return p.attr, nil
 }
 
 // Mkdir makes a directory.
@@ -145,7 +164,7 @@ func (fs *FS) Mkdir(ctx context.Context, path string, perm os.FileMode) error {
 	p, err := fs.parent(ctx, c, path)
 	if err == nil {
 		nf := meta.NewFile{Type: meta.Directory, Mode: uint32(perm.Perm())}
-		_, err = fs.svc.Make(ctx, c, p.dir, p.name, nf)
+		_, err = fs.MakeIno(ctx, c.Cred, p.dir, p.name, nf)
 	}
 	return errs.Wrap("client.Mkdir", path, err)
 }
@@ -156,7 +175,7 @@ func (fs *FS) Symlink(ctx context.Context, target, path string) error {
 	p, err := fs.parent(ctx, c, path)
 	if err == nil {
 		nf := meta.NewFile{Type: meta.Symlink, Mode: 0o777, Target: target}
-		_, err = fs.svc.Make(ctx, c, p.dir, p.name, nf)
+		_, err = fs.MakeIno(ctx, c.Cred, p.dir, p.name, nf)
 	}
 	return errs.Wrap("client.Symlink", path, err)
 }
@@ -171,7 +190,7 @@ func (fs *FS) Readlink(ctx context.Context, path string) (string, error) {
 	if p.attr.Type != meta.Symlink {
 		return "", errs.Newf(errs.Invalid, "client.Readlink", path, "not a symbolic link")
 	}
-	target, err := fs.svc.ReadLink(ctx, c, p.attr.Ino)
+	target, err := fs.ReadLink(ctx, c.Cred, p.attr.Ino)
 	return target, errs.Wrap("client.Readlink", path, err)
 }
 
@@ -184,7 +203,7 @@ func (fs *FS) Link(ctx context.Context, oldPath, newPath string) error {
 	}
 	p, err := fs.parent(ctx, c, newPath)
 	if err == nil {
-		_, err = fs.svc.Link(ctx, c, old.attr.Ino, p.dir, p.name)
+		_, err = fs.LinkIno(ctx, c.Cred, old.attr.Ino, p.dir, p.name)
 	}
 	return errs.Wrap("client.Link", newPath, err)
 }
@@ -203,7 +222,7 @@ func (fs *FS) Rename(ctx context.Context, oldPath, newPath string) error {
 	if from.name == "." || to.name == "." {
 		return errs.Newf(errs.Busy, "client.Rename", oldPath, "a path ends in a directory by itself")
 	}
-	err = fs.svc.Rename(ctx, c, from.dir, from.name, to.dir, to.name, 0)
+	err = fs.RenameIno(ctx, c.Cred, from.dir, from.name, to.dir, to.name, 0)
 	return errs.Wrap("client.Rename", oldPath, err)
 }
 
@@ -215,7 +234,7 @@ func (fs *FS) Remove(ctx context.Context, path string) error {
 		err = errs.Newf(errs.Invalid, "", "", "the path ends in a directory by itself")
 	}
 	if err == nil {
-		err = fs.svc.Remove(ctx, c, p.dir, p.name, p.attr.Type == meta.Directory)
+		err = fs.RemoveIno(ctx, c.Cred, p.dir, p.name, p.attr.Type == meta.Directory)
 	}
 	return errs.Wrap("client.Remove", path, err)
 }

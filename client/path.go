@@ -19,6 +19,7 @@ type place struct {
 	dir  meta.Ino
 	name string    // "." when the path is the root, or ends in "." or ".."
 	attr meta.Attr // Ino is 0 when the name does not exist
+	open bool      // nobody has looked whether it does
 }
 
 // walker follows one path. Absolute and relative paths both begin at the root of the file system,
@@ -27,17 +28,25 @@ type walker struct {
 	fs    *FS
 	c     meta.Caller
 	links int
+	make  bool // the last component is left open where nobody knows: whoever makes it finds out
+	exact bool // its attributes matter, not only its type, mode and owner
 }
 
 // find follows a path to its last component. follow chooses whether a symbolic link there is
 // followed. A missing last component is no error; a missing directory before it is.
 func (fs *FS) find(ctx context.Context, c meta.Caller, path string, follow bool) (place, error) {
+	w := walker{fs: fs, c: c}
+	return w.find(ctx, path, follow)
+}
+
+func (w *walker) find(ctx context.Context, path string, follow bool) (place, error) {
 	if len(path) > pathMax {
 		return place{}, errs.New(errs.NameTooLong, "", "", nil)
 	}
-	w := walker{fs: fs, c: c}
-	return w.walk(ctx, fs.root, path, follow)
+	return w.walk(ctx, w.fs.root, path, follow)
 }
+
+func isDots(name string) bool { return name == "." || name == ".." }
 
 func (w *walker) walk(ctx context.Context, dir meta.Ino, path string, follow bool) (place, error) {
 	if strings.HasPrefix(path, "/") {
@@ -46,7 +55,7 @@ func (w *walker) walk(ctx context.Context, dir meta.Ino, path string, follow boo
 	mustDir := strings.HasSuffix(path, "/")
 	parts := strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 	at := place{dir: dir, name: "."}
-	attr, err := w.fs.svc.GetAttr(ctx, w.c, dir)
+	attr, err := w.fs.rights(ctx, w.c.Cred, dir)
 	if err != nil {
 		return place{}, err
 	}
@@ -56,7 +65,10 @@ func (w *walker) walk(ctx context.Context, dir meta.Ino, path string, follow boo
 		if at.attr.Type != meta.Directory {
 			return place{}, errs.New(errs.NotDir, "", "", nil)
 		}
-		at, err = w.step(ctx, at.attr, name, !last || follow || mustDir)
+		if _, _, known := w.fs.cache.Ino(at.attr.Ino, name); last && w.make && !known && !isDots(name) {
+			return place{dir: at.attr.Ino, name: name, open: true}, nil
+		}
+		at, err = w.step(ctx, at.attr, name, !last || follow || mustDir, last && w.exact)
 		if err != nil {
 			return place{}, err
 		}
@@ -71,11 +83,12 @@ func (w *walker) walk(ctx context.Context, dir meta.Ino, path string, follow boo
 }
 
 // step goes from a directory to one of its names.
-func (w *walker) step(ctx context.Context, dir meta.Attr, name string, follow bool) (place, error) {
+func (w *walker) step(ctx context.Context, dir meta.Attr, name string, follow, exact bool) (
+	place, error) {
 	if name == "." || name == ".." && dir.Ino == w.fs.root {
 		return place{dir: dir.Ino, name: ".", attr: dir}, nil
 	}
-	attr, err := w.fs.svc.Lookup(ctx, w.c, dir.Ino, name)
+	attr, err := w.fs.lookup(ctx, w.c.Cred, dir.Ino, name, exact)
 	switch {
 	case errs.KindOf(err) == errs.NotFound:
 		return place{dir: dir.Ino, name: name}, nil
@@ -89,7 +102,7 @@ func (w *walker) step(ctx context.Context, dir meta.Attr, name string, follow bo
 	if w.links++; w.links > symlinksMax {
 		return place{}, errs.New(errs.Loop, "", "", nil)
 	}
-	target, err := w.fs.svc.ReadLink(ctx, w.c, attr.Ino)
+	target, err := w.fs.ReadLink(ctx, w.c.Cred, attr.Ino)
 	if err != nil {
 		return place{}, err
 	}
@@ -99,10 +112,25 @@ func (w *walker) step(ctx context.Context, dir meta.Attr, name string, follow bo
 	return w.walk(ctx, dir.Ino, target, true)
 }
 
+// rights are attributes of which only type, mode and owner count.
+func (fs *FS) rights(ctx context.Context, cred meta.Cred, ino meta.Ino) (meta.Attr, error) {
+	if a, ok := fs.cache.Rights(ino); ok {
+		return a, nil
+	}
+	return fs.GetAttr(ctx, cred, ino)
+}
+
+// KnownRights are attributes of which only type, mode and owner count, if they are known without
+// asking anybody.
+func (fs *FS) KnownRights(ino meta.Ino) (meta.Attr, bool) { return fs.cache.Rights(ino) }
+
 // existing is find for paths that must exist.
 func (fs *FS) existing(ctx context.Context, c meta.Caller, path string, follow bool) (
 	place, error) {
-	p, err := fs.find(ctx, c, path, follow)
+	return existing(fs.find(ctx, c, path, follow))
+}
+
+func existing(p place, err error) (place, error) {
 	if err == nil && p.attr.Ino == 0 {
 		err = errs.New(errs.NotFound, "", "", nil)
 	}

@@ -68,7 +68,18 @@ func roomIn(from, to int64) (int64, error) {
 	return to, nil
 }
 
-// grow asks the service, once more if the session turns out to be lost.
+// roomAtEnd makes sure that n bytes may be appended to a file that only this client writes.
+func (f *File) roomAtEnd(ctx context.Context, n int64) error {
+	size := f.Size()
+	to, err := f.Room(ctx, size, size+n)
+	if err == nil && to < size+n {
+		_, err = roomIn(to, to)
+	}
+	return err
+}
+
+// grow asks the service, once more if the session turns out to be lost, or if files of this client
+// that are closed may give room back that the service does not know of yet.
 func (f *File) grow(ctx context.Context, end int64) (int64, error) {
 	g := f.grant.Load()
 	s := f.fs.sess.Load()
@@ -77,7 +88,20 @@ func (f *File) grow(ctx context.Context, end int64) (int64, error) {
 		g = f.grant.Load()
 		to, err = f.fs.svc.Grow(ctx, meta.Caller{Session: g.session}, f.node.ino, end)
 	}
+	if f.fs.madeRoom(ctx, err) {
+		to, err = f.fs.svc.Grow(ctx, meta.Caller{Session: g.session}, f.node.ino, end)
+	}
 	return to, err
+}
+
+// madeRoom tells whether an operation that failed for want of room is worth another try: files of
+// this client were closed, with room to give back, and the service did not know of it yet.
+func (fs *FS) madeRoom(ctx context.Context, err error) bool {
+	if k := errs.KindOf(err); k != errs.Quota && k != errs.NoSpace || fs.endings.count() == 0 {
+		return false
+	}
+	fs.flushEndings(ctx)
+	return true
 }
 
 // SetQuota sets the limits of what the tree below a directory may hold; 0 means no limit. See

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/wait"
+	"github.com/sluice-storage/sluice/meta"
 )
 
 // Pauses while a truncation is under way: short at first, because most are, and never longer than
@@ -28,11 +29,24 @@ type turn chan struct{}
 func newTurn() turn { return make(turn, 1) }
 
 func (t turn) take(ctx context.Context) error {
+	if t.try() { // a context that is listened to costs something
+		return nil
+	}
 	select {
 	case t <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return errs.Wrap("client", "", ctx.Err())
+	}
+}
+
+// try takes the turn if nobody has it.
+func (t turn) try() bool {
+	select {
+	case t <- struct{}{}:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -47,12 +61,22 @@ func serverName(id uint32) string { return fmt.Sprintf("I/O server %d", id) }
 func (f *File) settle(ctx context.Context, op func(context.Context, *grant, uint64) error) error {
 	f.used.Store(true)
 	for try := 0; ; try++ {
+		if err := f.announce(ctx); err != nil {
+			return err
+		}
 		g, err := f.live()
 		if err != nil {
 			return err
 		}
 		seq := f.node.sequence()
-		err = op(ctx, g, seq)
+		switch {
+		case g.handle == 0: // it could not be announced
+			return errs.Newf(errs.Stale, "client.File", "", "the file was removed")
+		case len(g.caps) == 0: // it was announced by a claim
+			err = errs.Expired
+		default:
+			err = op(ctx, g, seq)
+		}
 		if err == nil || try >= refreshMax {
 			return err
 		}
@@ -95,14 +119,13 @@ func (f *File) renewFrom(ctx context.Context, g *grant) error {
 // refresh learns the truncate sequence and generation after a server has refused an old one. Where
 // nothing has changed, a truncation is still under way somewhere: it waits a little.
 func (f *File) refresh(ctx context.Context, g *grant, seq uint64, try int) error {
-	attr, err := f.fs.statNode(ctx, f.node.ino)
+	_, err := f.fs.askAttr(ctx, meta.Cred{}, f.node.ino)
 	if errs.KindOf(err) == errs.NotFound {
 		return errs.New(errs.Stale, "client.File", "", err) // it was removed, and is open here
 	}
 	if err != nil {
 		return err
 	}
-	f.node.learn(&attr)
 	if f.node.sequence() != seq {
 		return nil
 	}

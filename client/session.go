@@ -11,9 +11,10 @@ import (
 
 // session is one session with the metadata service. It does not change: a lost one is replaced.
 type session struct {
-	id    uint64
-	lease time.Duration
-	ready chan struct{} // closed when the files of the one before it are open in this one
+	id     uint64
+	lease  time.Duration // how long the session lasts
+	leases time.Duration // how long its leases on inodes last
+	ready  chan struct{} // closed when the files of the one before it are open in this one
 }
 
 // renewBatch is how many handles one Renew carries: 256 capabilities of width 8 are 128 KiB.
@@ -24,30 +25,9 @@ func (fs *FS) newSession(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, errs.Wrap("client.NewSession", "", err)
 	}
+	fs.leases.begin(&info)
 	return &session{id: info.ID, lease: time.Duration(info.LeaseMs) * time.Millisecond,
-		ready: make(chan struct{})}, nil
-}
-
-// keepAlive renews the lease three times within its length. While the service is away it goes on
-// trying, without a limit of its own, so that a service that comes back hears of the session at
-// once; a lease that ended in between is noticed by the answer.
-func (fs *FS) keepAlive() {
-	for {
-		s := fs.sess.Load()
-		if !wait.Sleep(fs.life, max(s.lease/3, 10*time.Millisecond)) {
-			return
-		}
-		err := fs.svc.KeepAlive(fs.life, s.id)
-		switch errs.KindOf(err) {
-		case errs.OK, errs.Canceled:
-		case errs.Stale, errs.NotFound:
-			if err := fs.replaceSession(fs.life, s); err != nil {
-				fs.opts.Logger.Warn("session lost and not replaced", "err", err)
-			}
-		default:
-			fs.opts.Logger.Warn("keeping the session alive failed", "err", err)
-		}
-	}
+		leases: time.Duration(info.LeaseTimeMs) * time.Millisecond, ready: make(chan struct{})}, nil
 }
 
 // checkSession finds out whether an error means that the session is lost (it is refused, or its
@@ -75,12 +55,20 @@ func (fs *FS) checkSession(ctx context.Context, s *session, err error) bool {
 	if k := errs.KindOf(fs.svc.KeepAlive(ctx, s.id)); k != errs.Stale && k != errs.NotFound {
 		return false
 	}
-	return fs.replaceSession(ctx, s) == nil
+	if fs.replaceSession(ctx, s) != nil {
+		return false
+	}
+	select {
+	case <-fs.sess.Load().ready:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
-// replaceSession starts a new session in the place of old and opens every file again in it. A file
-// that cannot be opened any more (it was unlinked and the service has let go of it) fails from then
-// on; the others go on.
+// replaceSession starts a new session in the place of old. Every file is opened again in it beside
+// the caller, who may be the listener: other clients that do the same wait for what this one has
+// opened already. When that is done ready says so.
 func (fs *FS) replaceSession(ctx context.Context, old *session) error {
 	if err := fs.remake.take(ctx); err != nil {
 		return err
@@ -94,21 +82,44 @@ func (fs *FS) replaceSession(ctx context.Context, old *session) error {
 		return err
 	}
 	fs.sess.Store(s)
-	defer close(s.ready)
+	fs.dropLeases(false)
+	if err := fs.listenOnce(ctx, s, false); err != nil { // who has not listened gets no leases
+		fs.opts.Logger.Debug("a new session does not listen yet", "err", err)
+	}
 	fs.opts.Logger.Warn("the session was lost; files are opened again", "old", old.id, "new", s.id)
-	if !fs.claimLocks(ctx, s, old.id) {
+	if !fs.claimLocks(ctx, s, old.id) { // that waits for nobody
 		fs.loseLocks(fs.locks.all()) // nothing is written through what may be lost
 	}
+	if !fs.background(func() { fs.reopenAll(fs.life, s, old) }) {
+		fs.reopenAll(ctx, s, old) // for who closes the FS, and has something to tell
+	}
+	return nil
+}
+
+// reopenAll opens the files of a session that was lost in another one. A file that cannot be opened
+// any more (it was unlinked and the service has let go of it) fails from then on; the others go on.
+func (fs *FS) reopenAll(ctx context.Context, s, old *session) {
+	defer close(s.ready)
+	select {
+	case <-old.ready: // it may have been lost so soon that its files are just being opened
+	case <-ctx.Done():
+		return
+	}
 	for _, f := range fs.openFiles() {
-		g := f.grant.Load()
-		if g.session == s.id {
-			continue // opened again already, or opened in the new session
+		var err error
+		for try := 1; try <= openTries && fs.sess.Load() == s; try++ {
+			g := f.grant.Load()
+			if g.session == s.id {
+				break // opened again already, or opened in the new session
+			}
+			if err = f.reopen(ctx, s, g); errs.KindOf(err) != errs.MaybeDone {
+				break
+			}
 		}
-		if err := f.reopen(ctx, s, g); err != nil {
+		if err != nil {
 			fs.opts.Logger.Warn("an open file could not be opened again", "ino", f.node.ino, "err", err)
 		}
 	}
-	return nil
 }
 
 func (fs *FS) openFiles() []*File {
@@ -156,7 +167,7 @@ func (fs *FS) renew(ctx context.Context, files []*File) error {
 	asked := make([]*File, 0, len(files))
 	grants := make([]*grant, 0, len(files))
 	for _, f := range files {
-		if g := f.grant.Load(); g.session == s.id {
+		if g := f.grant.Load(); g.session == s.id && g.handle != 0 {
 			ids, asked, grants = append(ids, g.handle), append(asked, f), append(grants, g)
 		}
 	}

@@ -3,16 +3,11 @@ package client
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/stripe"
 )
-
-func sinceUnder(t time.Time, limit time.Duration) bool {
-	return limit >= 0 && time.Since(t) < limit
-}
 
 // Sync returns when everything that was acknowledged before, through any handle of this client,
 // closed ones too, is on stable storage: data, size and names. If a server has lost writes that it
@@ -22,14 +17,25 @@ func (f *File) Sync(ctx context.Context) error {
 	if _, err := f.live(); err != nil {
 		return err
 	}
+	small := f.node.small.Load()
 	err := f.syncData(ctx)
 	if err == nil && !f.fixed {
-		err = f.fs.commit(ctx, f.node, true)
+		err = f.commitSynced(ctx, small)
 	}
 	if lost := f.unreported(); lost != nil {
 		return lost
 	}
 	return errs.Wrap("client.Sync", "", err)
+}
+
+// commitSynced is commit to stable storage. Where the file was small before, another handle may
+// have moved it out meanwhile: then the data lies at the I/O servers, which have not synced it.
+func (f *File) commitSynced(ctx context.Context, small bool) error {
+	err := f.fs.commit(ctx, f.node, true)
+	if err == nil && small && !f.node.small.Load() {
+		err = f.syncData(ctx)
+	}
+	return err
 }
 
 // syncData syncs the stripes. Servers let only those sync who may write; for a handle that may
@@ -41,7 +47,7 @@ func (f *File) syncData(ctx context.Context) error {
 	if f.fixed || len(f.node.unsyncedStripes()) == 0 {
 		return nil // nobody syncs a volume through a handle that cannot write to it
 	}
-	w, err := f.fs.OpenIno(ctx, meta.Cred{}, f.node.ino, meta.OpenWrite)
+	w, err := f.fs.openUpkeep(ctx, f.node.ino)
 	if err != nil {
 		return err
 	}
@@ -130,15 +136,22 @@ func (f *File) Punch(ctx context.Context, off, n int64) error {
 	if err := f.room("client.Punch", off, min(n, max(f.Size()-off, 0))); err != nil {
 		return err
 	}
+	if n <= 0 {
+		return nil
+	}
+	done, err := f.writeSmall(ctx, writing, 0, -1, func(data []byte) {
+		clear(data[min(off, int64(len(data))):min(off+n, int64(len(data)))])
+	})
+	if done {
+		return errs.Wrap("client.Punch", "", err)
+	}
 	end := min(off+n, f.Size())
 	switch {
-	case n <= 0:
-		return nil
 	case off >= end: // there is nothing to punch, but a file that was asked to change has changed
 		f.finish(writing, 0, 0, f.node.sequence())
 		return nil
 	}
-	err := f.settle(ctx, func(ctx context.Context, g *grant, seq uint64) error {
+	err = f.settle(ctx, func(ctx context.Context, g *grant, seq uint64) error {
 		return f.eachStripe(g, func(s int) error { return f.punchStripe(ctx, g, seq, s, off, end) })
 	})
 	if err == nil {

@@ -50,7 +50,7 @@ func (fs *FS) ReadDir(ctx context.Context, dir string, fn func(meta.Entry) error
 func (fs *FS) readDir(ctx context.Context, c meta.Caller, dir string, ino meta.Ino,
 	fn func(meta.Entry) error) error {
 	for cookie := uint64(0); ; {
-		page, err := fs.svc.ReadDir(ctx, c, ino, cookie, meta.DirPageMax, true)
+		page, err := fs.ReadDirPage(ctx, c.Cred, ino, cookie, meta.DirPageMax, true)
 		if err != nil {
 			return errs.Wrap("client.ReadDir", dir, err)
 		}
@@ -58,9 +58,6 @@ func (fs *FS) readDir(ctx context.Context, c meta.Caller, dir string, ino meta.I
 			return nil
 		}
 		for _, e := range page {
-			if e.Attr != nil {
-				fs.Overlay(e.Attr)
-			}
 			if err := fn(e); err != nil {
 				return err
 			}
@@ -116,7 +113,7 @@ func (fs *FS) RemoveAll(ctx context.Context, dir string) error {
 		err = errs.Newf(errs.Invalid, "", "", "the path ends in a directory by itself")
 	}
 	if err == nil {
-		err = fs.svc.RemoveTree(ctx, c, p.dir, p.name)
+		err = fs.RemoveTreeIno(ctx, c.Cred, p.dir, p.name)
 	}
 	if errs.KindOf(err) == errs.NotFound {
 		err = nil // somebody else was faster

@@ -62,12 +62,13 @@ func (fs *FS) openVolume(ctx context.Context, name string, readOnly bool) (
 		flags |= meta.OpenWrite
 	}
 	var v meta.Volume
-	f, err := fs.open(ctx, flags, func(ctx context.Context, c meta.Caller) (h meta.Handle, err error) {
-		c.Cred = *fs.opts.Cred
+	get := func(ctx context.Context, c meta.Caller) (h meta.Handle, err error) {
 		v, h, err = fs.svc.OpenVolume(ctx, c, name, flags)
 		h.Attr.Size = max(h.Attr.Size, v.Size)
 		return h, err
-	})
+	}
+	o := opening{fs: fs, cred: *fs.opts.Cred, flags: flags, get: get}
+	f, err := o.open(ctx)
 	return f, v, err
 }
 

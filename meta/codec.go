@@ -1,6 +1,8 @@
 package meta
 
 import (
+	"bytes"
+
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/hint"
@@ -67,7 +69,7 @@ func decodeFields[T any](op Op, fields []field[T], v *T, b []byte) error {
 //
 //	|ino u64 |type u8 |mode u32 |uid u32 |gid u32 |nlink u32 |rdev u32 |size i64 |
 //	|atime i64 |mtime i64 |ctime i64 |gen u32 |truncseq u64 |dataversion u64 |writers u8 |
-//	|holes u8 |allocated i64 |layout |
+//	|holes u8 |allocated i64 |small u8 |xattrs u8 |lease u8 |serial u64 |layout |
 func encAttr(e *wire.Enc, a *Attr) {
 	e.U64(uint64(a.Ino))
 	e.U8(uint8(a.Type))
@@ -83,6 +85,10 @@ func encAttr(e *wire.Enc, a *Attr) {
 	e.Bool(a.Writers)
 	e.Bool(a.Holes)
 	e.I64(a.Allocated)
+	e.Bool(a.Small)
+	e.Bool(a.Xattrs)
+	e.U8(uint8(a.Lease))
+	e.U64(a.Serial)
 	a.Layout.Append(e)
 }
 
@@ -101,10 +107,15 @@ func decAttr(d *wire.Dec, a *Attr) {
 	a.Writers = d.Bool()
 	a.Holes = d.Bool()
 	a.Allocated = d.I64()
+	a.Small = d.Bool()
+	a.Xattrs = d.Bool()
+	a.Lease = LeaseMode(d.U8())
+	a.Serial = d.U64()
 	a.Layout = layout.Decode(d)
 }
 
-// encHandle: |id u64 |attr |hints |bounded u8 |grow to i64 |count u32 |count x capability |.
+// encHandle:
+// |id u64 |attr |hints |bounded u8 |grow to i64 |count u32 |count x capability |data |.
 func encHandle(e *wire.Enc, h *Handle) {
 	e.U64(h.ID)
 	encAttr(e, &h.Attr)
@@ -115,6 +126,7 @@ func encHandle(e *wire.Enc, h *Handle) {
 	for i := range h.Caps {
 		e.Raw(h.Caps[i][:])
 	}
+	encData(e, &h.Data)
 }
 
 func decHandle(d *wire.Dec, h *Handle) {
@@ -129,6 +141,147 @@ func decHandle(d *wire.Dec, h *Handle) {
 	for i := range h.Caps {
 		copy(h.Caps[i][:], d.Raw(capability.Bytes))
 	}
+	decData(d, &h.Data)
+}
+
+// encData is a small file's data in an answer: |given u8 |length u32 |data |. It is the decoder's
+// to keep.
+func encData(e *wire.Enc, b *[]byte) {
+	e.Bool(*b != nil)
+	if *b != nil {
+		e.Bytes(*b)
+	}
+}
+
+func decData(d *wire.Dec, b *[]byte) {
+	if *b = nil; d.Bool() {
+		*b = append([]byte{}, d.Bytes(SmallMax)...)
+	}
+}
+
+// encFound: |dir attr |present u8 |attr |target |data |, all behind present only if it is set.
+func encFound(e *wire.Enc, f *Found) {
+	encAttr(e, &f.Dir)
+	e.Bool(f.Present)
+	if f.Present {
+		encAttr(e, &f.Attr)
+		e.String(f.Target)
+		encData(e, &f.Data)
+	}
+}
+
+func decFound(d *wire.Dec, f *Found) {
+	decAttr(d, &f.Dir)
+	if f.Present = d.Bool(); f.Present {
+		decAttr(d, &f.Attr)
+		f.Target = d.String(SymlinkMax)
+		decData(d, &f.Data)
+	}
+}
+
+// encChange: |ino u64 |size i64 |truncseq u64 |mtime i64 |holes u8 |epoch u64 |whole u8 |data |,
+// the data only if whole is set.
+func encChange(e *wire.Enc, c *Change) {
+	e.U64(uint64(c.Ino))
+	e.I64(c.Size)
+	e.U64(c.TruncSeq)
+	e.I64(c.Mtime)
+	e.Bool(c.Holes)
+	e.U64(c.Epoch)
+	e.Bool(c.Whole)
+	if c.Whole {
+		e.Bytes(c.Data)
+	}
+}
+
+func decChange(d *wire.Dec, c *Change) {
+	c.Ino = Ino(d.U64())
+	c.Size = d.I64()
+	c.TruncSeq = d.U64()
+	c.Mtime = d.I64()
+	c.Holes = d.Bool()
+	c.Epoch = d.U64()
+	if c.Whole = d.Bool(); c.Whole {
+		c.Data = d.Bytes(SmallMax)
+	}
+}
+
+// encClosing: |handle u64 |spilled u64 |dirty u8 |change |, the change only if dirty is set.
+func encClosing(e *wire.Enc, c *Closing) {
+	e.U64(c.Handle)
+	e.U64(uint64(c.Spilled))
+	e.Bool(c.Dirty)
+	if c.Dirty {
+		encChange(e, &c.Change)
+	}
+}
+
+func decClosing(d *wire.Dec, c *Closing) {
+	c.Handle = d.U64()
+	c.Spilled = Spilled(d.U64())
+	if c.Dirty = d.Bool(); c.Dirty {
+		decChange(d, &c.Change)
+	}
+}
+
+// encRecall: |ino u64 |serial u64 |move out u8 |.
+func encRecall(e *wire.Enc, r *Recall) {
+	e.U64(uint64(r.Ino))
+	e.U64(r.Serial)
+	e.Bool(r.MoveOut)
+}
+
+func decRecall(d *wire.Dec, r *Recall) {
+	r.Ino = Ino(d.U64())
+	r.Serial = d.U64()
+	r.MoveOut = d.Bool()
+}
+
+// encClaimed: |handle u64 |ino u64 |flags u8 |uid u32 |write u8 |dataversion u64 |spilled u64 |.
+func encClaimed(e *wire.Enc, c *Claimed) {
+	e.U64(c.Handle)
+	e.U64(uint64(c.Ino))
+	e.U8(uint8(c.Flags))
+	e.U32(c.UID)
+	e.Bool(c.Write)
+	e.U64(c.DataVersion)
+	e.U64(uint64(c.Spilled))
+}
+
+func decClaimed(d *wire.Dec, c *Claimed) {
+	c.Handle = d.U64()
+	c.Ino = Ino(d.U64())
+	c.Flags = OpenFlags(d.U8())
+	c.UID = d.U32()
+	c.Write = d.Bool()
+	c.DataVersion = d.U64()
+	c.Spilled = Spilled(d.U64())
+}
+
+// encSmall: |teller u64 |length u32 |bytes |.
+func encSmall(e *wire.Enc, s *SmallData) {
+	e.U64(s.Teller)
+	e.Bytes(s.Bytes)
+}
+
+func decSmall(d *wire.Dec, s *SmallData) {
+	s.Teller = d.U64()
+	s.Bytes = bytes.Clone(d.Bytes(SmallMax))
+}
+
+// encRegained: |gone u8 |lease u8 |serial u64 |dataversion u64 |.
+func encRegained(e *wire.Enc, r *Regained) {
+	e.Bool(r.Gone)
+	e.U8(uint8(r.Lease))
+	e.U64(r.Serial)
+	e.U64(r.DataVersion)
+}
+
+func decRegained(d *wire.Dec, r *Regained) {
+	r.Gone = d.Bool()
+	r.Lease = LeaseMode(d.U8())
+	r.Serial = d.U64()
+	r.DataVersion = d.U64()
 }
 
 // encVolume: |name |ino u64 |size i64 |created i64 |layout |writer |.

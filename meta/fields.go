@@ -3,6 +3,7 @@ package meta
 import (
 	"bytes"
 
+	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/hint"
 	"github.com/sluice-storage/sluice/wire"
 )
@@ -82,12 +83,17 @@ func many[T, V any](at func(*T) *[]V, limit, itemBytes int, enc func(*wire.Enc, 
 // The smallest items, for many: what the fixed parts of the encoders add up to.
 const (
 	layoutBytes = 16
-	attrBytes   = 8 + 1 + 5*4 + 4*8 + 4 + 2*8 + 2 + 8 + layoutBytes
+	attrBytes   = 8 + 1 + 5*4 + 4*8 + 4 + 2*8 + 2 + 8 + 3 + 8 + layoutBytes
 	entryBytes  = 4 + 8 + 1 + 8 + 1
-	handleBytes = 8 + attrBytes + hint.Bytes + 1 + 8 + 4
+	handleBytes = 8 + attrBytes + hint.Bytes + 1 + 8 + 4 + 1
 	volumeBytes = 4 + 3*8 + layoutBytes + 4
 	quotaBytes  = 2*8 + 4 + 4*8 + 1
 	serverBytes = 4 + 4 + 4*8 + 4 + 8 + 1 + 8
+
+	closingBytes  = 8 + 1 + 1
+	recallBytes   = 8 + 8 + 1
+	claimedBytes  = 8 + 8 + 1 + 4 + 1 + 8
+	regainedBytes = 1 + 1 + 8 + 8
 )
 
 // The arguments.
@@ -107,14 +113,21 @@ var (
 	argCreate   = flag(func(a *Args) *bool { return &a.Create })
 	argReplace  = flag(func(a *Args) *bool { return &a.Replace })
 	argSync     = flag(func(a *Args) *bool { return &a.Sync })
-	argDirty    = flag(func(a *Args) *bool { return &a.Dirty })
+	argLast     = flag(func(a *Args) *bool { return &a.Last })
 	argSize     = i64(func(a *Args) *int64 { return &a.Size })
-	argTruncSeq = u64(func(a *Args) *uint64 { return &a.TruncSeq })
-	argMtime    = i64(func(a *Args) *int64 { return &a.Mtime })
+	argVersion  = u64(func(a *Args) *uint64 { return &a.Version })
 	argHandle   = u64(func(a *Args) *uint64 { return &a.Handle })
 	argSession  = u64(func(a *Args) *uint64 { return &a.Session })
 	argLimit    = one(func(a *Args) *Usage { return &a.Limit }, encUsage, decUsage)
 	argServer   = one(func(a *Args) *Server { return &a.Server }, encServer, decServer)
+	argChange   = one(func(a *Args) *Change { return &a.Change }, encChange, decChange)
+	argClosing  = one(func(a *Args) *Closing { return &a.Closing }, encClosing, decClosing)
+	argClosings = many(func(a *Args) *[]Closing { return &a.Closings }, CloseMax, closingBytes,
+		encClosing, decClosing)
+	argClaims = many(func(a *Args) *[]Claimed { return &a.Claims }, ClaimMax, claimedBytes,
+		encClaimed, decClaimed)
+	argLife = one(func(a *Args) *uint32 { return &a.Life },
+		func(e *wire.Enc, v *uint32) { e.U32(*v) }, func(d *wire.Dec, v *uint32) { *v = d.U32() })
 
 	argMax = one(func(a *Args) *uint32 { return &a.Max },
 		func(e *wire.Enc, v *uint32) { e.U32(*v) }, func(d *wire.Dec, v *uint32) { *v = d.U32() })
@@ -131,11 +144,32 @@ var (
 		func(e *wire.Enc, v *uint64) { e.U64(*v) }, func(d *wire.Dec, v *uint64) { *v = d.U64() })
 )
 
-// argCaller is |session u64 |request id 16 |uid u32 |gid u32 |count u32 |count x group u32 |.
+// argListen is |session u64 |seen u64 |wait ms u32 |count u32 |count x recall |.
+var argListen = one(func(a *Args) *Listening { return &a.Listen },
+	func(e *wire.Enc, l *Listening) {
+		e.U64(l.Session)
+		e.U64(l.Seen)
+		e.U32(l.WaitMs)
+		encRecalls.enc(e, &l.Acks)
+	},
+	func(d *wire.Dec, l *Listening) {
+		l.Session = d.U64()
+		l.Seen = d.U64()
+		l.WaitMs = d.U32()
+		encRecalls.dec(d, &l.Acks)
+	})
+
+// encRecalls is a list of recalls in either direction.
+var encRecalls = many(func(l *[]Recall) *[]Recall { return l }, RecallsMax, recallBytes,
+	encRecall, decRecall)
+
+// argCaller is |session u64 |request id 16 |leases u8 |uid u32 |gid u32 |count u32 |
+// |count x group u32 |.
 var argCaller = one(func(a *Args) *Caller { return &a.Caller },
 	func(e *wire.Enc, c *Caller) {
 		e.U64(c.Session)
 		e.Raw(c.ReqID[:])
+		e.Bool(c.Leases)
 		e.U32(c.Cred.UID)
 		e.U32(c.Cred.GID)
 		e.U32(uint32(len(c.Cred.Groups)))
@@ -146,6 +180,7 @@ var argCaller = one(func(a *Args) *Caller { return &a.Caller },
 	func(d *wire.Dec, c *Caller) {
 		c.Session = d.U64()
 		copy(c.ReqID[:], d.Raw(len(c.ReqID)))
+		c.Leases = d.Bool()
 		c.Cred.UID = d.U32()
 		c.Cred.GID = d.U32()
 		c.Cred.Groups = nil
@@ -227,17 +262,49 @@ var (
 		})
 )
 
-// resSession is |id u64 |lease ms u32 |cluster u64 |.
+// Answers of leases and small files.
+var (
+	resFound  = one(func(r *Result) *Found { return &r.Found }, encFound, decFound)
+	resClaims = many(func(r *Result) *[]Regained { return &r.Claims }, ClaimMax, regainedBytes,
+		encRegained, decRegained)
+	resKinds = many(func(r *Result) *[]errs.Kind { return &r.Kinds }, CloseMax, 2,
+		func(e *wire.Enc, v *errs.Kind) { e.U16(uint16(*v)) },
+		func(d *wire.Dec, v *errs.Kind) { *v = errs.Kind(d.U16()) })
+	resSmall = one(func(r *Result) *SmallData { return &r.Small }, encSmall, decSmall)
+)
+
+// resHeard is |life u32 |epoch u64 |extended u8 |count u32 |count x recall |.
+var resHeard = one(func(r *Result) *Heard { return &r.Heard },
+	func(e *wire.Enc, h *Heard) {
+		e.U32(h.Life)
+		e.U64(h.Epoch)
+		e.Bool(h.Extended)
+		encRecalls.enc(e, &h.Recalls)
+	},
+	func(d *wire.Dec, h *Heard) {
+		h.Life = d.U32()
+		h.Epoch = d.U64()
+		h.Extended = d.Bool()
+		encRecalls.dec(d, &h.Recalls)
+	})
+
+// resSession is |id u64 |lease ms u32 |cluster u64 |lease time ms u32 |life u32 |epoch u64 |.
 var resSession = one(func(r *Result) *SessionInfo { return &r.Session },
 	func(e *wire.Enc, s *SessionInfo) {
 		e.U64(s.ID)
 		e.U32(s.LeaseMs)
 		e.U64(s.ClusterID)
+		e.U32(s.LeaseTimeMs)
+		e.U32(s.Life)
+		e.U64(s.Epoch)
 	},
 	func(d *wire.Dec, s *SessionInfo) {
 		s.ID = d.U64()
 		s.LeaseMs = d.U32()
 		s.ClusterID = d.U64()
+		s.LeaseTimeMs = d.U32()
+		s.Life = d.U32()
+		s.Epoch = d.U64()
 	})
 
 // resTime is |Unix time in ms i64|.

@@ -1,5 +1,7 @@
 package meta
 
+import "github.com/sluice-storage/sluice/errs"
+
 // Op names an operation on the network.
 type Op uint16
 
@@ -37,6 +39,12 @@ const (
 	OpTime
 	OpAppend
 	OpEndClient
+	OpFind
+	OpListen
+	OpClaim
+	OpCloseMany
+	OpReadSmall
+	OpMoveOut
 )
 
 // The operations of Locks.
@@ -48,6 +56,13 @@ const (
 	OpClaimLocks
 )
 
+// Operations on trees, and on the store as a whole.
+const (
+	OpCheck Op = 50 + iota
+	OpDump
+	OpRemoveTree
+)
+
 // Operations of Quotas. Numbers in between are not used.
 const (
 	OpGrow Op = iota + 60
@@ -55,13 +70,6 @@ const (
 	OpGetQuota
 	OpListQuotas
 	OpRemoveQuota
-)
-
-// Operations on trees, and on the store as a whole.
-const (
-	OpCheck Op = 50 + iota
-	OpDump
-	OpRemoveTree
 )
 
 // OpEnd is one more than the highest number. Numbers below it that stand for nothing are free.
@@ -89,12 +97,17 @@ type Args struct {
 	Create    bool
 	Replace   bool
 	Sync      bool
-	Dirty     bool
+	Last      bool
 	Value     []byte // decoded, it points into the message
 	Size      int64
-	TruncSeq  uint64
-	Mtime     int64
+	Version   uint64
+	Life      uint32
 	Handle    uint64
+	Change    Change  // Data, decoded, points into the message
+	Closing   Closing // likewise
+	Closings  []Closing
+	Listen    Listening
+	Claims    []Claimed
 	Handles   []uint64
 	Session   uint64
 	Limit     Usage
@@ -119,6 +132,7 @@ type Result struct {
 	Entries []Entry
 	Target  string
 	Value   []byte
+	Small   SmallData
 	Names   []string
 	Handle  Handle
 	Handles []Handle
@@ -130,6 +144,10 @@ type Result struct {
 	Quotas  []Quota
 	FS      FSStat
 	Time    int64
+	Found   Found
+	Heard   Heard
+	Claims  []Regained
+	Kinds   []errs.Kind
 	State   LockState
 	Lock    Lock
 	Held    bool
@@ -167,12 +185,10 @@ var ops = [OpEnd]opRow{
 	OpRemoveXattr: {"removexattr", args{argCaller, argIno, argName}, nil},
 	OpCreate: {"create",
 		args{argCaller, argDir, argName, argFile, argOpen}, result{resHandle}},
-	OpOpen: {"open", args{argCaller, argIno, argOpen}, result{resHandle}},
-	OpCommit: {"commit",
-		args{argCaller, argIno, argSize, argTruncSeq, argMtime, argSync}, result{resAttr}},
-	OpRenew: {"renew", args{argCaller, argHandles}, result{resHandles}},
-	OpClose: {"close",
-		args{argCaller, argHandle, argDirty, argSize, argTruncSeq, argMtime}, nil},
+	OpOpen:         {"open", args{argCaller, argIno, argOpen}, result{resHandle}},
+	OpCommit:       {"commit", args{argCaller, argChange, argSync}, result{resAttr}},
+	OpRenew:        {"renew", args{argCaller, argHandles}, result{resHandles}},
+	OpClose:        {"close", args{argCaller, argClosing}, nil},
 	OpNewSession:   {"newsession", args{argClient}, result{resSession}},
 	OpKeepAlive:    {"keepalive", args{argSession}, nil},
 	OpEndSession:   {"endsession", args{argSession}, nil},
@@ -189,6 +205,12 @@ var ops = [OpEnd]opRow{
 	OpAppend:  {"append", args{argCaller, argHandle, argSize}, result{resOff, resAttr}},
 
 	OpEndClient: {"endclient", args{argClient}, nil},
+	OpFind:      {"find", args{argCaller, argDir, argName}, result{resFound}},
+	OpListen:    {"listen", args{argListen}, result{resHeard}},
+	OpClaim:     {"claim", args{argSession, argLife, argClaims, argLast}, result{resClaims}},
+	OpCloseMany: {"closemany", args{argCaller, argClosings}, result{resKinds}},
+	OpReadSmall: {"readsmall", args{argCaller, argIno}, result{resAttr, resSmall}},
+	OpMoveOut:   {"moveout", args{argCaller, argChange, argVersion}, result{resAttr}},
 
 	OpLock:     {"lock", args{argCaller, argLock, argMode}, result{resState}},
 	OpUnlock:   {"unlock", args{argCaller, argLock}, nil},
@@ -210,7 +232,7 @@ var ops = [OpEnd]opRow{
 }
 
 // Valid tells whether this build knows the operation. Numbers between the groups are nobody's.
-func (o Op) Valid() bool { return o < OpEnd && ops[o].name != "" }
+func (o Op) Valid() bool { return o > 0 && o < OpEnd && ops[o].name != "" }
 
 // String is the operation's name.
 func (o Op) String() string {

@@ -3,6 +3,8 @@ package meta
 import (
 	"context"
 	"time"
+
+	"github.com/sluice-storage/sluice/errs"
 )
 
 // Service is the metadata service. It is cut into small interfaces so that a user can name what
@@ -16,13 +18,17 @@ import (
 // Caller.Cred.
 type Service interface {
 	Names
+	Finds
 	Dirs
 	Attrs
 	Xattrs
 	Files
+	Batches
+	Smalls
 	Appends
 	Locks
 	Sessions
+	Leases
 	Volumes
 	Quotas
 	Cluster
@@ -49,6 +55,13 @@ type Names interface {
 	// both names are the same inode.
 	Rename(ctx context.Context, c Caller, dir Ino, name string, newDir Ino, newName string,
 		flags RenameFlags) error
+}
+
+// Finds is Lookup for clients that keep what they are told.
+type Finds interface {
+	// Find looks for a name in a directory; "." and ".." are names too. A name that is not there is
+	// an answer, not an error.
+	Find(ctx context.Context, c Caller, dir Ino, name string) (Found, error)
 }
 
 // Dirs reads directories and links.
@@ -94,22 +107,43 @@ type Files interface {
 
 	Open(ctx context.Context, c Caller, ino Ino, flags OpenFlags) (Handle, error)
 
-	// Commit tells what a writer has done: the file is at least size bytes long (as of truncSeq;
-	// ignored when the file was truncated since), its data changed at mtime. With sync it is,
-	// and everything before it, on stable storage when it returns.
-	Commit(ctx context.Context, c Caller, ino Ino, size int64, truncSeq uint64, mtime int64,
-		sync bool) (Attr, error)
+	// Commit tells what a writer has done. With sync it is, and everything before it, on stable
+	// storage when it returns. The caller's session must have the file open for writing
+	// (errs.Closed).
+	Commit(ctx context.Context, c Caller, w Change, sync bool) (Attr, error)
 
 	// Renew signs fresh capabilities for open handles of the caller's session. A handle that is
 	// not known any more has no Caps in the answer.
 	Renew(ctx context.Context, c Caller, handles []uint64) ([]Handle, error)
 
-	// Close ends a handle. dirty demands Commit's treatment of size and mtime in the same step.
-	// A Close of HandleOf an opening's request id that carries that id itself takes the opening
-	// back: whether it was done or is still on its way, it leaves no handle. It succeeds if there
-	// is none.
-	Close(ctx context.Context, c Caller, handle uint64, dirty bool, size int64, truncSeq uint64,
-		mtime int64) error
+	// Close ends a handle, with Commit's treatment of what was written in the same step. Where that
+	// is refused (errs.Fenced) the handle stays open. A Close of HandleOf an opening's request id
+	// that carries that id itself takes the opening back: whether it was done or is still on its way,
+	// it leaves no handle. It succeeds if there is none.
+	Close(ctx context.Context, c Caller, w Closing) error
+}
+
+// Batches closes files in batches.
+type Batches interface {
+	// CloseMany closes up to CloseMax handles in few steps. The answer has what Close would have
+	// returned for each. An error means that some may be closed, and that it may be repeated.
+	CloseMany(ctx context.Context, c Caller, list []Closing) ([]errs.Kind, error)
+}
+
+// Small files. A regular file is born small: its data, at most SmallMax bytes, lies with its
+// metadata. Only the holder of LeaseWrite changes it (Commit, Close). Before the file grows, gets a
+// hole, or is written by a second client, it is moved out: the holder of LeaseWrite writes all of
+// its data to the I/O servers, syncs it there, and then calls MoveOut. A file never becomes small
+// again.
+type Smalls interface {
+	// ReadSmall returns the data of a small file. errs.Invalid: it is not small (any more). The
+	// caller must be allowed to read, or its session have the file open.
+	ReadSmall(ctx context.Context, c Caller, ino Ino) (Attr, SmallData, error)
+
+	// MoveOut says that the I/O servers have the data that Change describes, which began with the
+	// stored data of dataVersion. Change.Epoch is required. A file that is moved out already stays as
+	// it is, with success.
+	MoveOut(ctx context.Context, c Caller, w Change, dataVersion uint64) (Attr, error)
 }
 
 // Appends lets several clients append to one file.
@@ -142,6 +176,38 @@ type Sessions interface {
 
 	// Sync makes every operation that returned before durable.
 	Sync(ctx context.Context) error
+}
+
+// Leases let clients answer by themselves. A session that has listened once gets leases on inodes
+// with the answers to requests that ask for them (Caller.Leases). Before an operation of another
+// session takes effect that contradicts a lease, the service recalls it, and waits until the client
+// has said that it does not use it any more; at most LeaseTime (SessionInfo), after which the lease
+// has run out. A session's own operations leave its leases alone: it learns their effect from the
+// answers.
+//
+// All leases of a session are valid until LeaseTime after the client has sent the last Listen that
+// was answered with Extended, by the client's own steady clock. While a client owes an answer to a
+// recall that it was told of, nothing is extended.
+//
+// Grants and recalls are numbered, in one order, which goes on with higher numbers after a restart.
+// A client uses no answer whose Serial is not above that of the last recall of the inode, and above
+// the last Epoch that it has heard; nor an answer that may be older than a change of its own.
+//
+// Leases are not kept over a restart of the service. A client that hears of another Life drops all
+// leases and claims the files that it has open. Until all sessions that were there before have done
+// so, or LeaseTime is over, operations that change something wait. Handles of a session that has
+// not claimed them are not known yet: whoever names one, or commits, gets errs.Again.
+type Leases interface {
+	// Listen renews the session and its leases, acknowledges recalls, and returns recalls that the
+	// client has not seen. It waits for them for a while. It may be repeated freely, and several may
+	// be under way.
+	Listen(ctx context.Context, l Listening) (Heard, error)
+
+	// Claim names handles that the session had open in earlier lives of the service. The list may
+	// come in parts, the last one says so. errs.Conflict: the service lives another life than the
+	// given one.
+	Claim(ctx context.Context, session uint64, life uint32, list []Claimed, last bool) (
+		[]Regained, error)
 }
 
 // Volumes keeps block devices. Changes are durable on return. A volume is open for writing by one

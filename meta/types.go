@@ -1,6 +1,6 @@
 // Package meta is the contract of the metadata service: names, attributes, layouts, sessions, open
-// files and the capabilities that let clients talk to I/O servers without it. Data never passes
-// through the service.
+// files, leases, and the capabilities that let clients talk to I/O servers without it. No data
+// passes through the service but that of small files.
 //
 // meta/store implements Service on a kv.Store; meta/server puts a Service on the network;
 // meta/remote is a Service that asks one over the network. metatest is the definition that all
@@ -34,6 +34,11 @@ const (
 	DirPageMax = 1024 // entries that one ReadDir returns at most
 
 	VolumePageMax = 256 // volumes that one ListVolumes returns at most
+
+	SmallMax   = 16 << 10 // bytes of a file whose data lies with its metadata
+	CloseMax   = 1024     // handles that one CloseMany closes at most
+	ClaimMax   = 1024     // handles that one Claim names at most
+	RecallsMax = 1024     // recalls that one Listen carries at most, in either direction
 )
 
 // Type is the kind of an inode.
@@ -71,8 +76,34 @@ type Attr struct {
 	Writers     bool   // somebody has the file open for writing: Size was measured just now
 	Holes       bool   // parts of the file may never have been written
 	Allocated   int64  // with Holes: the bytes of space that it takes; negative: nobody has asked
+	Small       bool   // the data lies with the metadata: see Files.ReadSmall
+	Xattrs      bool   // it may have extended attributes beside its hints
 	Layout      layout.Layout
+
+	// Lease is what the caller's session may rely on from now on, Serial the number of the grant. See
+	// Leases.
+	Lease  LeaseMode
+	Serial uint64
 }
+
+// LeaseMode is what a session may rely on without asking.
+type LeaseMode uint8
+
+// The modes. Each includes those before it.
+const (
+	// LeaseNone: the answer was true when it was given, and may be wrong by now.
+	LeaseNone LeaseMode = iota
+
+	// LeaseRead: attributes, the target of a link, the names of a directory, present and absent, the
+	// absence of extended attributes that Attr.Xattrs tells, a file's data version and with it its
+	// data, stay as they are until the lease is recalled. Many sessions may hold it.
+	LeaseRead
+
+	// LeaseWrite is given for a regular file that the session has open for writing, if no other has:
+	// then size and times, and the data of a small file, are the session's to change, and the service
+	// is told later (Commit, Close). Nobody else holds a lease on the file meanwhile.
+	LeaseWrite
+)
 
 // Entry is one name in a directory.
 type Entry struct {
@@ -97,14 +128,17 @@ type Caller struct {
 	// ReqID names the operation for ever: repeated after a lost answer it is not done twice.
 	// Remote callers are given one by package remote; zero means that the caller never repeats.
 	ReqID [16]byte
+
+	// Leases: the caller keeps what it is told, and wants leases with the answer. It gets none unless
+	// its session has listened (see Leases).
+	Leases bool
 }
 
 // SetMask says which fields of a SetAttr count.
 type SetMask uint16
 
-// The fields. SetAtimeNow and SetMtimeNow take the service's clock. SetHoles has no value: it says
-// that the file has a hole, which only a writer knows, and changes nothing else. It stays until the
-// file is truncated to nothing.
+// The fields. SetAtimeNow and SetMtimeNow take the service's clock. SetSpilled, with SetSize, says
+// that the caller may have left some of a small file at the I/O servers: it is cut there, too.
 const (
 	SetMode SetMask = 1 << iota
 	SetUID
@@ -114,7 +148,7 @@ const (
 	SetMtime
 	SetAtimeNow
 	SetMtimeNow
-	SetHoles
+	SetSpilled
 )
 
 // OpenFlags modify Open and Create.
@@ -141,6 +175,114 @@ type Handle struct {
 	GrowTo  int64
 
 	Caps [][capability.Bytes]byte
+	Data []byte // of a small file, where it fits the answer; nil: ask ReadSmall
+}
+
+// Found is what Find tells. Dir.Lease covers the name, whether there is one or not.
+type Found struct {
+	Dir     Attr
+	Present bool
+	Attr    Attr   // the rest is empty unless Present
+	Target  string // of a symbolic link
+	Data    []byte // of a small file that the caller may read, where it fits; nil: ask ReadSmall
+}
+
+// Change is what a writer tells about a file. The file is at least Size bytes long as of TruncSeq,
+// which is ignored when the file was truncated since; its data changed at Mtime.
+type Change struct {
+	Ino      Ino
+	Size     int64
+	TruncSeq uint64
+	Mtime    int64
+	Holes    bool // parts of the file were not written
+
+	// Epoch, if not 0, says that the change was made under LeaseWrite, in this epoch of the session's
+	// leases. It is errs.Fenced if the session has lost the lease since: somebody else may have
+	// changed the file.
+	Epoch uint64
+
+	// Whole: Data is all that is in the small file, whose size becomes its length. Only the holder of
+	// LeaseWrite may say so, and TruncSeq must be the file's.
+	Whole bool
+	Data  []byte // at most SmallMax
+}
+
+// Closing is a handle to be closed, and with Dirty what its owner has written. The rest of Change
+// is ignored without Dirty.
+type Closing struct {
+	Handle uint64
+	Dirty  bool
+	Change Change
+
+	Spilled Spilled
+}
+
+// Recall asks for the lease on an inode back: what the session knows of the inode from answers with
+// a lower serial number is not to be used any more. The holder of LeaseWrite tells first what it
+// has changed (Commit), and with MoveOut moves a small file out (see Files.MoveOut), if that can be
+// done soon. In an acknowledgement MoveOut says that this was begun, now or earlier, and did not
+// come to an end: I/O servers may have, or get, some of the data.
+type Recall struct {
+	Ino     Ino
+	Serial  uint64
+	MoveOut bool
+}
+
+// Listening is what a client says when it listens.
+type Listening struct {
+	Session uint64
+	Seen    uint64   // the highest serial number of the recalls that it has got
+	Acks    []Recall // those that it has carried out since it last said so
+	WaitMs  uint32   // for how long the service may keep the request when there is nothing to tell
+}
+
+// Heard is the answer.
+type Heard struct {
+	Life     uint32 // another number, a higher one, with each start of the service
+	Epoch    uint64 // leases of the session with serial numbers up to it are gone
+	Extended bool   // all others are valid for LeaseTime from when the request was sent
+	Recalls  []Recall
+}
+
+// SmallData is what is in a small file. Teller is the session that has told it; 0: the file was cut
+// since. So a client whose answer was lost knows its own words again.
+type SmallData struct {
+	Bytes  []byte
+	Teller uint64
+}
+
+// Spilled says that a client began to move a small file out, and that this did not come to an end:
+// I/O servers may have, or get, some of the data, and whoever writes next is kept from that. It is
+// one more than the truncation that the client wrote under, and 0 where there is nothing to say. A
+// later truncation has cut what was written: who has left something says so with its own
+// (SetSpilled), and that of others, or one that keeps the client off, cuts at the servers anyway.
+type Spilled uint64
+
+// SpilledUnder is for who wrote under a truncation.
+func SpilledUnder(truncSeq uint64) Spilled { return Spilled(truncSeq + 1) }
+
+// Claimed is a handle that a client had open when the service ended.
+type Claimed struct {
+	Handle uint64
+	Ino    Ino
+	Flags  OpenFlags
+	UID    uint32 // who opened it
+
+	// Write: the session held LeaseWrite, when DataVersion was the file's, and has changed it since.
+	// It may have told some of that without having got the answer.
+	Write       bool
+	DataVersion uint64
+
+	Spilled Spilled
+}
+
+// Regained is what became of a handle that was claimed. Gone: the file is.
+type Regained struct {
+	Gone   bool
+	Lease  LeaseMode // LeaseWrite where it was claimed and nobody else has had the file since
+	Serial uint64
+
+	DataVersion uint64 // with LeaseWrite
 }
 
 // HandleOf is the id of the handle that an opening with the request id makes; 0 for none.
@@ -219,6 +361,10 @@ type SessionInfo struct {
 	ID        uint64
 	LeaseMs   uint32 // the session ends when it is not renewed for this long
 	ClusterID uint64
+
+	LeaseTimeMs uint32 // how long the leases on inodes last: see Leases
+	Life        uint32 // as in Heard
+	Epoch       uint64
 }
 
 // FileRef is what the service tells I/O servers about a file.

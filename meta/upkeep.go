@@ -115,7 +115,7 @@ type FindingState uint8
 
 // The states.
 const (
-	Found    FindingState = iota + 1 // repair was not asked for
+	Reported FindingState = iota + 1 // repair was not asked for
 	Repaired                         //
 	Left                             // repair was asked for, and is not possible without loss
 )

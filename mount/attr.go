@@ -23,13 +23,16 @@ func (b *bridge) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn,
 	return fuse.OK
 }
 
-// overlay brings attributes that came by the way up to what this mount has written.
-func (b *bridge) overlay(ctx context.Context, a *meta.Attr) error {
-	err := b.behind.drain(ctx, a.Ino)
-	if err == nil {
-		b.fs.Overlay(a)
+// overlay brings attributes that came by the way up to what this mount has written. It does not
+// wait for what is on its way to servers: the kernel has the directory locked meanwhile, and nobody
+// could use it while one of them is away. So that counts for the length only, and the kernel is not
+// to believe the rest: it asks by GetAttr if it needs to know.
+func (b *bridge) overlay(a *meta.Attr) {
+	end := b.behind.end(a.Ino) // before Overlay, which knows of all that has arrived until then
+	b.fs.Overlay(a)
+	if end > 0 {
+		a.Size, a.Writers = max(a.Size, end), true
 	}
-	return err
 }
 
 func (b *bridge) attrOut(out *fuse.AttrOut, a *meta.Attr) {
@@ -54,6 +57,7 @@ func (b *bridge) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn,
 		}
 		return b.nodeStatus("setattr", err)
 	}
+	defer b.touched.note(ino)
 	a, err := b.fs.SetAttr(ctx, meta.Cred{}, ino, mask, want)
 	if err == nil && in.Valid&fuse.FATTR_KILL_SUIDGID != 0 && mask&meta.SetMode == 0 {
 		err = b.dropPrivileges(ctx, &a)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/client"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -13,10 +14,14 @@ import (
 // of it in the file, so that with the default stripe unit each one goes to one server.
 const chunkBytes = 1 << 20
 
-// How long data of a writer that pauses stays here, and how often that is looked at.
+// How long data stays here, and how often that is looked at. A chunk that does not fill is sent
+// when its writer pauses, and at most gatherMax + idleTick after it was begun: a writer that goes
+// on without ever filling one would keep its data from others, and from the servers, for as long
+// as it likes; and those who wait for a chunk would wait for it.
 const (
-	idleMax  = 200 * time.Millisecond
-	idleTick = 100 * time.Millisecond
+	idleMax   = 200 * time.Millisecond
+	gatherMax = 500 * time.Millisecond
+	idleTick  = 100 * time.Millisecond
 )
 
 // behind is write-behind for sequential writers: small writes are gathered into chunks, and
@@ -42,11 +47,14 @@ type stream struct {
 	chunk chunk     // gathered so far; empty when there is nothing
 	file  *file     // through which chunk is sent
 	last  time.Time // of the last write
+	begun time.Time // when the first byte came into chunk
 
-	mu     sync.Mutex
-	flying int           // chunks being sent
-	landed chan struct{} // closed when flying falls to 0; nil while nothing flies
-	err    error         // of a chunk that was lost, not reported by a write yet
+	mu       sync.Mutex
+	gathered int64         // end of what is in chunk; 0: it is empty
+	sent     int64         // end of what flies; 0: nothing does
+	flying   int           // chunks being sent
+	landed   chan struct{} // closed when flying falls to 0; nil while nothing flies
+	err      error         // of a chunk that was lost, not reported by a write yet
 }
 
 // lock is a mutex whose waiters can be interrupted.
@@ -55,6 +63,9 @@ type lock chan struct{}
 func newLock() lock { return make(lock, 1) }
 
 func (l lock) acquire(ctx context.Context) error {
+	if l.try() { // a context that is listened to costs something
+		return nil
+	}
 	select {
 	case l <- struct{}{}:
 		return nil
@@ -88,6 +99,13 @@ func (s *stream) idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.flying == 0
+}
+
+// gather notes how far the data in chunk reaches.
+func (s *stream) gather(end int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gathered = end
 }
 
 // chunk is data that follows each other in a file.
@@ -169,13 +187,14 @@ func (w *behind) write(ctx context.Context, f *file, p []byte, off int64) (took 
 				s.end = at
 				return took, unlessSome(took, err)
 			}
-			s.chunk, s.off, s.file = c, at, f
+			s.chunk, s.off, s.file, s.begun = c, at, f, time.Now()
 		}
 		data := s.chunk.data
 		room := chunkBytes - s.off%chunkBytes - int64(len(data))
 		n := copy(data[len(data):len(data)+int(min(room, int64(len(p)-took)))], p[took:])
 		s.chunk.data = data[:len(data)+n]
 		took += n
+		s.gather(off + int64(took))
 		if int64(n) == room {
 			w.launchLocked(s)
 		}
@@ -194,10 +213,8 @@ func unlessSome(n int, err error) error {
 // take waits for a chunk: this is what holds a writer back that is faster than the servers. The
 // best memory is taken for as long as a chunk lives; memory of its own is kept for the next.
 func (w *behind) take(ctx context.Context) (chunk, error) {
-	var own []byte
-	select {
-	case own = <-w.free:
-	case <-ctx.Done():
+	own, ok := wait.For(ctx, w.free)
+	if !ok {
 		return chunk{}, ctx.Err()
 	}
 	if b := w.lend(chunkBytes); b != nil {
@@ -227,6 +244,7 @@ func (w *behind) launchLocked(s *stream) {
 	c, off, f := s.chunk, s.off, s.file
 	s.chunk, s.file = chunk{}, nil
 	s.mu.Lock()
+	s.sent, s.gathered = max(s.sent, s.gathered), 0
 	if s.flying++; s.landed == nil {
 		s.landed = make(chan struct{})
 	}
@@ -244,7 +262,7 @@ func (w *behind) launchLocked(s *stream) {
 		}
 		if s.flying--; s.flying == 0 {
 			close(s.landed)
-			s.landed = nil
+			s.landed, s.sent = nil, 0
 		}
 	}()
 }
@@ -281,6 +299,18 @@ func (w *behind) drain(ctx context.Context, ino meta.Ino) error {
 	return w.drainLocked(ctx, s)
 }
 
+// end is where the data of a file ends that was taken and is not at the servers yet; 0: there is
+// none. It waits for nobody.
+func (w *behind) end(ino meta.Ino) int64 {
+	s := w.find(ino)
+	if s == nil {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(s.gathered, s.sent)
+}
+
 // settle is drain for callers that report losses themselves: the next write need not.
 func (w *behind) settle(ctx context.Context, ino meta.Ino) error {
 	err := w.drain(ctx, ino)
@@ -306,7 +336,7 @@ func (w *behind) forget(ino meta.Ino) {
 	}
 }
 
-// sweep sends what writers that pause have left.
+// sweep sends what writers that pause have left, and what slow ones have gathered for long.
 func (w *behind) sweep() {
 	tick := time.NewTicker(idleTick)
 	defer tick.Stop()
@@ -324,7 +354,7 @@ func (w *behind) sweep() {
 		w.mu.Unlock()
 		for _, s := range all {
 			if s.order.try() {
-				if time.Since(s.last) >= idleMax {
+				if time.Since(s.last) >= idleMax || time.Since(s.begun) >= gatherMax {
 					w.launchLocked(s)
 				}
 				s.order.release()

@@ -22,19 +22,23 @@ type bridge struct {
 	files    table[*file]
 	dirs     table[*directory]
 	removed  removed
+	touched  touched
 	versions versions
 	believed believed
 	behind   *behind
 }
 
 func newBridge(fs *client.FS, opts Options) *bridge {
-	return &bridge{
+	b := &bridge{
 		RawFileSystem: fuse.NewDefaultRawFileSystem(),
 		fs:            fs,
 		opts:          opts,
 		versions:      newVersions(),
 		behind:        newBehind(opts.WriteBehind, fs.TryTake),
 	}
+	// Which version the kernel's pages belong to after a change of this mount's own.
+	fs.OnVersion(func(before, after *meta.Attr) { b.versions.changed(versionOf(before), after) })
+	return b
 }
 
 // Init is called once, before the first request.
@@ -58,17 +62,24 @@ func (b *bridge) node(ino meta.Ino) uint64 {
 	return uint64(ino)
 }
 
-// kernel is on whose behalf most requests are done: permissions were checked by the kernel, which
-// knows all groups of the process; so the metadata service is asked as root.
-func (b *bridge) kernel() meta.Caller { return b.fs.Caller(meta.Cred{}) }
+// Most requests are done as root: permissions were checked by the kernel, which knows all groups of
+// the process.
 
 // creator is on whose behalf inodes are made: the process will own them.
-func (b *bridge) creator(h *fuse.InHeader) meta.Cred {
+func (b *bridge) creator(h *fuse.InHeader, mode uint32) meta.Cred {
 	c := meta.Cred{UID: h.Uid, GID: h.Gid}
-	if h.Uid != 0 {
+	if a, known := b.fs.KnownRights(b.ino(h.NodeId)); !known || groupsMatter(&c, &a, mode) {
 		c.Groups = groups(h.Pid)
 	}
 	return c
+}
+
+// groupsMatter tells whether it depends on the supplementary groups of a process what it may make
+// in a directory, and how that looks. They cost more to find out than the rest of the request.
+func groupsMatter(c *meta.Cred, dir *meta.Attr, mode uint32) bool {
+	group, others := dir.Mode>>3&7, dir.Mode&7
+	decided := c.UID == dir.UID || c.GID == dir.GID || group == others
+	return c.UID != 0 && (!decided || mode&setGID != 0)
 }
 
 // groups reads the supplementary groups of a process; FUSE does not tell them. Without them some
@@ -86,7 +97,8 @@ func groups(pid uint32) []uint32 {
 }
 
 // status turns an error into what a program sees. Kinds that only mean something between sluice's
-// own parts become EIO; the log has the whole story.
+// own parts become EIO; the log has the whole story. Among these is that something was closed: the
+// kernel keeps descriptors itself, and asks for nothing by one that is closed.
 func (b *bridge) status(op string, err error) fuse.Status {
 	if err == nil {
 		return fuse.OK
@@ -94,7 +106,7 @@ func (b *bridge) status(op string, err error) fuse.Status {
 	switch k := errs.KindOf(err); k {
 	case errs.IO, errs.Corrupt, errs.Fenced, errs.Expired, errs.Forged, errs.Conflict,
 		errs.MaybeDone, errs.TimedOut, errs.Disconnected, errs.Shutdown, errs.Protocol, errs.Version,
-		errs.Again:
+		errs.Again, errs.Closed:
 		b.opts.Logger.Error("a request failed", "op", op, "err", err)
 		return fuse.EIO
 	case errs.Canceled:
@@ -180,7 +192,10 @@ func (b *bridge) entry(out *fuse.EntryOut, a *meta.Attr) {
 }
 
 // attrTimeout is how long attributes are worth believing: not at all while somebody writes, or
-// where the space that a file takes is not known. Whoever wants to know that asks by GetAttr.
+// where the space that a file takes is not known. Whoever wants to know that asks by GetAttr. This
+// holds for the only writer, too, which knows all by its lease: when another mount begins to write,
+// whoever is told of that and reads on must find the data, and the kernel does not ask for a length
+// that it believes. (An answer from memory is all that it costs.)
 func (b *bridge) attrTimeout(a *meta.Attr) time.Duration {
 	if a.Writers || a.Holes && a.Allocated < 0 {
 		return 0

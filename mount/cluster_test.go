@@ -156,6 +156,7 @@ type faulty struct {
 	*remote.Remote
 	write atomic.Pointer[error] // what every write fails with
 	sync  atomic.Pointer[error]
+	away  atomic.Pointer[chan struct{}] // writes wait until it is closed
 	reads atomic.Int64
 }
 
@@ -169,6 +170,13 @@ func (f *faulty) Write(ctx context.Context, t iod.Target, object seg.Access, m *
 	d stripe.Durability) (iod.Mark, error) {
 	if err := f.write.Load(); err != nil {
 		return iod.Mark{}, *err
+	}
+	if away := f.away.Load(); away != nil {
+		select {
+		case <-*away:
+		case <-ctx.Done():
+			return iod.Mark{}, ctx.Err()
+		}
 	}
 	return f.Remote.Write(ctx, t, object, m, d)
 }

@@ -17,6 +17,10 @@ const dots = 2
 // which take some 25 each.
 const pageEntries = 512
 
+// pageFew is how many are asked for while this mount changes the directory: most of a larger page
+// would be read again.
+const pageFew = 32
+
 // directory is an open directory with the entries that were read ahead.
 type directory struct {
 	ino meta.Ino
@@ -25,7 +29,8 @@ type directory struct {
 	page []meta.Entry
 	from uint64 // cookie behind which page begins
 	read time.Time
-	plus bool // the page has attributes
+	at   uint64 // of bridge.touched, before it was read
+	plus bool   // the page has attributes
 }
 
 // OpenDir opens a directory. The kernel has checked the right to read it.
@@ -81,7 +86,7 @@ func (b *bridge) list(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntr
 			return fuse.OK
 		}
 		for i := range rest {
-			if !b.addEntry(ctx, out, &rest[i], plus) {
+			if !b.addEntry(out, d, &rest[i], plus) {
 				return fuse.OK
 			}
 			off = rest[i].Cookie + dots
@@ -90,9 +95,14 @@ func (b *bridge) list(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntr
 }
 
 // rest returns entries behind a cookie: what is left of the page, or a new one. A page that is
-// older than attributes are believed is read again.
+// older than attributes are believed is read again, and one of a directory that this mount has
+// changed since.
 func (d *directory) rest(ctx context.Context, b *bridge, cookie uint64, plus bool) (
 	[]meta.Entry, error) {
+	n := pageEntries
+	if b.touched.since(d.at, d.ino) {
+		d.page, n = nil, pageFew
+	}
 	if d.plus == plus && time.Since(d.read) <= max(b.opts.AttrTimeout, time.Millisecond) {
 		for i := range d.page {
 			before := d.from
@@ -104,11 +114,12 @@ func (d *directory) rest(ctx context.Context, b *bridge, cookie uint64, plus boo
 			}
 		}
 	}
-	page, err := b.fs.Meta().ReadDir(ctx, b.kernel(), d.ino, cookie, pageEntries, plus)
+	at := b.touched.now()
+	page, err := b.fs.ReadDirPage(ctx, meta.Cred{}, d.ino, cookie, n, plus)
 	if err != nil {
 		return nil, err
 	}
-	d.page, d.from, d.read, d.plus = page, cookie, time.Now(), plus
+	d.page, d.from, d.read, d.at, d.plus = page, cookie, time.Now(), at, plus
 	return page, nil
 }
 
@@ -121,8 +132,9 @@ func (b *bridge) addDot(out *fuse.DirEntryList, d *directory, off uint64, plus b
 	return out.AddDirEntry(e)
 }
 
-func (b *bridge) addEntry(ctx context.Context, out *fuse.DirEntryList, e *meta.Entry,
-	plus bool) bool {
+// addEntry adds an entry of the page. One that is not sure gets no attributes: the kernel looks the
+// name up if it needs them.
+func (b *bridge) addEntry(out *fuse.DirEntryList, d *directory, e *meta.Entry, plus bool) bool {
 	de := fuse.DirEntry{Name: e.Name, Mode: typeBits(e.Type), Ino: uint64(e.Ino), Off: e.Cookie + dots}
 	if !plus {
 		return out.AddDirEntry(de)
@@ -131,11 +143,10 @@ func (b *bridge) addEntry(ctx context.Context, out *fuse.DirEntryList, e *meta.E
 	if entry == nil {
 		return false
 	}
-	if e.Attr != nil {
+	if e.Attr != nil && !b.touched.since(d.at, e.Ino) {
 		a := *e.Attr
-		if b.overlay(ctx, &a) == nil { // otherwise the kernel looks the name up if it needs to
-			b.entry(entry, &a)
-		}
+		b.overlay(&a)
+		b.entry(entry, &a)
 	}
 	return true
 }

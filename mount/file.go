@@ -8,13 +8,14 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"github.com/sluice-storage/sluice/client"
+	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
 	"golang.org/x/sys/unix"
 )
 
-// file is an open file. O_SYNC and O_DSYNC need nothing here: the kernel follows such a write
-// with an fsync.
+// file is an open file. The kernel follows a write with O_SYNC or O_DSYNC by an fsync where it
+// keeps pages of the file; where it keeps none, Write must see to it.
 type file struct {
 	*client.File
 	direct bool // the kernel keeps no pages for it
@@ -50,6 +51,10 @@ func (b *bridge) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 	if err := b.behind.drain(ctx, ino); err != nil {
 		return b.status("open", err)
 	}
+	if in.Flags&unix.O_TRUNC != 0 || in.Mode&fuse.OPEN_KILL_SUIDGID != 0 {
+		defer b.touched.note(ino)
+	}
+	b.fs.FinishCloses(ctx, ino) // so that the kernel may keep the pages of what was just written
 	f, err := b.fs.OpenIno(ctx, meta.Cred{}, ino, openFlags(in.Flags))
 	if err != nil {
 		return b.nodeStatus("open", err)
@@ -95,6 +100,7 @@ func (b *bridge) opened(in *fuse.OpenIn, f *client.File, out *fuse.OpenOut) fuse
 		// The kernel drops the pages by itself when it has the answer, but that is too late for
 		// another open that is answered in the same moment; and it would go on believing the length
 		// that it knows, for as long as it was told to.
+		b.touched.note(a.Ino) // pages of directories from before must not tell it the old length
 		b.server.InodeNotify(in.NodeId, 0, 0)
 		b.versions.note(&a)
 	}
@@ -126,8 +132,15 @@ func (b *bridge) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string,
 	if in.Flags&unix.O_EXCL != 0 {
 		flags |= meta.OpenExclusive
 	}
+	defer b.touched.note(b.ino(in.NodeId))
 	nf := meta.NewFile{Type: meta.Regular, Mode: in.Mode & 0o7777}
-	f, err := b.fs.CreateIno(ctx, b.creator(&in.InHeader), b.ino(in.NodeId), name, nf, flags)
+	c := b.creator(&in.InHeader, nf.Mode)
+	f, err := b.fs.CreateIno(ctx, c, b.ino(in.NodeId), name, nf, flags)
+	if errs.KindOf(err) == errs.Access && c.UID != 0 && c.Groups == nil {
+		// Somebody else may just have made it, and its group may count.
+		c.Groups = groups(in.Pid)
+		f, err = b.fs.CreateIno(ctx, c, b.ino(in.NodeId), name, nf, flags)
+	}
 	if err != nil {
 		return b.status("create", err)
 	}
@@ -206,10 +219,14 @@ func (b *bridge) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (
 	}
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
+	defer b.touched.note(f.Ino())
 	n, err := b.write(ctx, f, in, data)
 	if err == nil && in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
 		a := f.Attr()
 		err = b.dropPrivileges(ctx, &a)
+	}
+	if err == nil && f.direct && in.WriteFlags&fuse.WRITE_CACHE == 0 && in.Flags&unix.O_DSYNC != 0 {
+		err = b.commit(ctx, f, func() error { return f.Sync(ctx) })
 	}
 	return uint32(n), b.status("write", err)
 }
@@ -271,25 +288,18 @@ func (b *bridge) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
 	err := b.commit(ctx, f, func() error { return f.Commit(ctx) })
-	if !b.opts.LocalLocks {
-		b.releaseOwner(ctx, f.Ino(), meta.LockRange, in.LockOwner)
+	if !b.opts.LocalLocks && b.unlockFlushed(ctx, f, in.LockOwner) {
 		f.owners.remove(in.LockOwner) // it may lock the file anew before this one is released
 	}
 	return b.status("flush", err)
 }
 
-// commit runs a commit of the file and keeps account of the version that the kernel's pages
-// belong to.
+// commit runs a commit of the file, when all that was written is at the servers.
 func (b *bridge) commit(ctx context.Context, f *file, do func() error) error {
 	if err := b.behind.settle(ctx, f.Ino()); err != nil {
 		return err
 	}
-	before := f.Attr()
-	err := do()
-	if after := f.Attr(); after.DataVersion != before.DataVersion {
-		b.versions.changed(versionOf(&before), &after)
-	}
-	return err
+	return do()
 }
 
 // Fsync returns when everything written to the file is on stable storage.
@@ -315,6 +325,9 @@ func (b *bridge) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 		defer cancel()
 		b.unlockClosed(ctx, in, f)
 		b.release(f)
+		if f.Flags()&meta.OpenWrite != 0 { // what was still on its way has changed it
+			b.touched.note(f.Ino())
+		}
 	}
 }
 
@@ -415,5 +428,6 @@ func (b *bridge) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.St
 	if _, err := f.Stat(ctx); err != nil {
 		return b.status("fallocate", err)
 	}
+	defer b.touched.note(f.Ino())
 	return b.status("fallocate", f.Punch(ctx, off, n))
 }

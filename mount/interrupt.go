@@ -5,6 +5,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -24,8 +25,25 @@ const signalTick = 100 * time.Millisecond
 const stopSignals = 1<<(syscall.SIGHUP-1) | 1<<(syscall.SIGINT-1) | 1<<(syscall.SIGQUIT-1) |
 	1<<(syscall.SIGTERM-1) | 1<<(syscall.SIGALRM-1)
 
+// watchAfter is how long a request waits before somebody looks for signals: most have their answer
+// by then, and need nobody.
+const watchAfter = 5 * time.Millisecond
+
 // request is the context of one request. It ends when the process is killed, or has had a signal to
-// stop for a while.
+// stop for a while. That is watched from a moment after somebody waits for its end: most requests
+// are answered from memory, and shall not pay for it.
+type request struct {
+	context.Context
+	stop   context.CancelFunc
+	cancel <-chan struct{} // closed when a signal has come, whichever it is
+	pid    uint32
+	after  time.Duration // how long it goes on after a signal to stop
+
+	mu    sync.Mutex
+	timer *time.Timer // starts the watch; nil: nobody waits
+}
+
+// request makes the context of a request, and what ends it.
 func (b *bridge) request(cancel <-chan struct{}, h *fuse.InHeader) (context.Context, func()) {
 	return b.requestFor(cancel, h, interruptAfter)
 }
@@ -33,16 +51,37 @@ func (b *bridge) request(cancel <-chan struct{}, h *fuse.InHeader) (context.Cont
 // requestFor is request that goes on for a given time after a signal to stop.
 func (b *bridge) requestFor(cancel <-chan struct{}, h *fuse.InHeader, after time.Duration) (
 	context.Context, func()) {
-	ctx, stop := context.WithCancel(context.Background())
-	pid := h.Pid
-	go func() {
-		select {
-		case <-cancel: // some signal has come
-			watchSignals(ctx, pid, after, stop)
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, stop
+	r := &request{cancel: cancel, pid: h.Pid, after: after}
+	r.Context, r.stop = context.WithCancel(context.Background())
+	return r, r.end
+}
+
+// Done implements context.Context.
+func (r *request) Done() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.timer == nil {
+		r.timer = time.AfterFunc(watchAfter, r.watch)
+	}
+	return r.Context.Done()
+}
+
+func (r *request) watch() {
+	select {
+	case <-r.cancel:
+		watchSignals(r.Context, r.pid, r.after, r.stop)
+	case <-r.Context.Done():
+	}
+}
+
+// end is called when the request is answered.
+func (r *request) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	r.stop()
 }
 
 // watchSignals gives a request up as soon as its process is being killed, or has waited for long

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
 	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
@@ -68,12 +69,14 @@ func (s *slowOpens) Create(ctx context.Context, c meta.Caller, dir meta.Ino, nam
 func TestInterruptedOpensLeaveNoHandle(t *testing.T) {
 	c := newCluster(t, 2)
 	svc := &slowOpens{Service: c.meta}
-	fs, err := client.New(svc, c.data, client.Options{WaitMax: time.Minute})
+	fs, err := client.New(svc, c.data, client.Options{WaitMax: time.Minute,
+		Cache: -1}) // so that every opening asks
 	must(t, err)
 	dir := t.TempDir()
 	m, err := Mount(context.Background(), fs, dir, Options{})
 	must(t, err)
-	must(t, os.WriteFile(filepath.Join(dir, "f"), []byte("x"), 0o644))
+	// A small file would be opened without asking anybody.
+	must(t, os.WriteFile(filepath.Join(dir, "f"), make([]byte, 1<<20), 0o644))
 	svc.kept.Store(0)
 	const rounds = 3
 	svc.most.Store(4 * rounds)
@@ -115,4 +118,39 @@ func TestInterruptedOpensLeaveNoHandle(t *testing.T) {
 	must(t, c.meta.Verify(context.Background(), func(problem string) { t.Error(problem) }))
 	must(t, m.Unmount())
 	must(t, fs.Close())
+}
+
+// TestRequestsAreWatchedWhenTheyWait: a request that nobody waits for starts nothing, and one that
+// does ends with its process.
+func TestRequestsAreWatchedWhenTheyWait(t *testing.T) {
+	cmd := exec.Command("sleep", "60")
+	must(t, cmd.Start())
+	b, cancel := &bridge{}, make(chan struct{})
+	h := &fuse.InHeader{Caller: fuse.Caller{Pid: uint32(cmd.Process.Pid)}}
+	ctx, done := b.request(cancel, h)
+	defer done()
+	w := newBehind(1<<20, func(int) *client.Buffer { return nil })
+	defer w.close()
+	l := newLock()
+	must(t, l.acquire(ctx))
+	c, err := w.take(ctx)
+	must(t, err)
+	w.give(c)
+	if ctx.(*request).timer != nil {
+		t.Error("what is free was waited for")
+	}
+	close(cancel) // some signal, which is not one to stop
+	go func() {
+		time.Sleep(50 * time.Millisecond)
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	if err := l.acquire(ctx); errs.KindOf(err) != errs.Canceled {
+		t.Errorf("it has ended with %v", err)
+	}
+	derived, stop := context.WithTimeout(ctx, time.Hour)
+	defer stop()
+	if derived.Err() == nil {
+		t.Error("what belongs to it goes on")
+	}
 }

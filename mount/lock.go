@@ -168,19 +168,43 @@ func (b *bridge) tryAgain(ctx context.Context, l *meta.Lock, err error) error {
 // relearn lets the kernel forget what it knows of a file that was locked just now, unless it is
 // sure that nobody has changed it.
 func (b *bridge) relearn(node uint64, f *file) {
-	a := f.Attr()
-	if b.versions.current(&a) {
+	a, doubtful := f.Attr(), f.Doubtful()
+	if !doubtful && b.versions.current(&a) {
 		return
 	}
+	b.touched.note(a.Ino)            // pages of directories from before do not tell its length
 	b.server.InodeNotify(node, 0, 0) // fails where the kernel has forgotten the inode
+	if doubtful {
+		b.versions.forget(a.Ino) // which version the kernel will read is not known
+		return
+	}
 	b.versions.note(&a)
 }
 
-// releaseOwner releases locks of an owner that has closed the file.
-func (b *bridge) releaseOwner(ctx context.Context, ino meta.Ino, kind meta.LockKind, owner uint64) {
-	if err := b.fs.ReleaseOwner(ctx, ino, kind, owner); err != nil {
+// releaseOwner releases locks of an owner that has closed the file, and tells whether it has.
+func (b *bridge) releaseOwner(ctx context.Context, ino meta.Ino, kind meta.LockKind,
+	owner uint64) bool {
+	err := b.fs.ReleaseOwner(ctx, ino, kind, owner)
+	if err != nil {
 		b.opts.Logger.Error("locks could not be released", "ino", ino, "owner", owner, "err", err)
 	}
+	return err == nil
+}
+
+// unlockFlushed releases the range locks of a process that closes a file, and tells whether it has.
+// Nobody closes it again, so that this does not end with the process: what it has written under the
+// locks, and was told to be written, arrives before others get them.
+func (b *bridge) unlockFlushed(ctx context.Context, f *file, owner uint64) bool {
+	if !b.fs.Holds(f.Ino(), meta.LockRange, owner) {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseMax)
+	defer cancel()
+	if err := b.behind.drain(ctx, f.Ino()); err != nil {
+		b.opts.Logger.Error("locks are kept: data is on its way", "ino", f.Ino(), "owner", owner)
+		return false
+	}
+	return b.releaseOwner(ctx, f.Ino(), meta.LockRange, owner)
 }
 
 // unlockClosed releases what an open file that is gone has locked.

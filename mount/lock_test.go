@@ -1,6 +1,8 @@
 package mount
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,10 +11,14 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/sluice-storage/sluice/client"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
 	"golang.org/x/sys/unix"
 )
 
@@ -98,6 +104,61 @@ func eventually(t *testing.T, do func() error) {
 		}
 	}
 	t.Fatal(err)
+}
+
+// noAttrs is a metadata service that does not tell attributes for a while.
+type noAttrs struct {
+	meta.Service
+	left atomic.Int64 // questions that are not answered
+}
+
+func (s *noAttrs) GetAttr(ctx context.Context, c meta.Caller, ino meta.Ino) (meta.Attr, error) {
+	if s.left.Add(-1) >= 0 {
+		return meta.Attr{}, errs.New(errs.TimedOut, "service", "", nil)
+	}
+	return s.Service.GetAttr(ctx, c, ino)
+}
+
+// TestLockWithoutAttributes: who gets a lock sees what others wrote before, also if the service
+// could not be asked what has become of the file.
+func TestLockWithoutAttributes(t *testing.T) {
+	for name, memory := range map[string]int64{"with leases": 0, "without": -1} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 2)
+			svc := &noAttrs{Service: c.meta}
+			fs, err := client.New(svc, c.data, client.Options{WaitMax: 5 * time.Second, Cache: memory})
+			must(t, err)
+			dir := t.TempDir()
+			m, err := Mount(context.Background(), fs, dir, Options{})
+			must(t, err)
+			defer func() {
+				must(t, m.Unmount())
+				must(t, fs.Close())
+			}()
+			p := filepath.Join(dir, "f")
+			data := pattern(100<<10, 1)
+			must(t, os.WriteFile(p, data, 0o644))
+			must(t, waitFor(func() bool { return m.bridge.files.count() == 0 }))
+			f := open(t, p, os.O_RDONLY) // without writers the kernel may keep what it reads
+			got := make([]byte, len(data))
+			_, err = f.ReadAt(got, 0)
+			must(t, err)
+			g := open(t, filepath.Join(c.mount(Options{}).Dir(), "f"), os.O_RDWR)
+			_, err = g.WriteAt([]byte("changed"), 5000)
+			must(t, err)
+			must(t, g.Close())
+			copy(data[5000:], "changed")
+			svc.left.Store(1)
+			must(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
+			if svc.left.Load() > 0 {
+				t.Fatal("the service was not asked")
+			}
+			if _, err := f.ReadAt(got, 0); err != nil || !bytes.Equal(got, data) {
+				t.Errorf("old bytes under the lock, or %v", err)
+			}
+			must(t, f.Close())
+		})
+	}
 }
 
 // TestLockDeadlock: two processes that lock each other out are told.

@@ -55,7 +55,10 @@ type Options struct {
 	// kernel's default of 128 KiB needs root. Default 8 MiB.
 	ReadAhead int
 
-	// MemoryMax bounds the buffers of requests under way, in bytes. Default 256 MiB.
+	// MemoryMax bounds the buffers of requests under way, in bytes. While it is reached no request is
+	// read any more, not even that another one is interrupted: programs that wait for a server that is
+	// away, with about 1 MiB each, must not get there. What they take is otherwise bounded only by
+	// how many threads of programs wait, and backgroundMax. Default 4 GiB, some 4000 of them.
 	MemoryMax int
 
 	// WriteBehind is how many bytes of sequential writers' data may be on their way to the servers
@@ -88,7 +91,7 @@ func (o Options) withDefaults() Options {
 		o.ReadAhead = 8 << 20
 	}
 	if o.MemoryMax == 0 {
-		o.MemoryMax = 256 << 20
+		o.MemoryMax = 4 << 30
 	}
 	if o.WriteBehind == 0 {
 		o.WriteBehind = 32 << 20

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
 	"golang.org/x/sys/unix"
 )
@@ -14,13 +13,11 @@ func (b *bridge) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string,
 	out *fuse.EntryOut) fuse.Status {
 	ctx, done := b.request(cancel, h)
 	defer done()
-	a, err := b.fs.Meta().Lookup(ctx, b.kernel(), b.ino(h.NodeId), name)
-	if err == nil {
-		err = b.overlay(ctx, &a)
-	}
+	a, err := b.fs.Lookup(ctx, meta.Cred{}, b.ino(h.NodeId), name)
 	if err != nil {
 		return b.status("lookup", err)
 	}
+	b.overlay(&a)
 	b.entry(out, &a)
 	return fuse.OK
 }
@@ -28,7 +25,8 @@ func (b *bridge) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string,
 // make makes an inode and answers with its entry.
 func (b *bridge) make(ctx context.Context, h *fuse.InHeader, name string, f meta.NewFile,
 	out *fuse.EntryOut) fuse.Status {
-	a, err := b.fs.Meta().Make(ctx, b.fs.Caller(b.creator(h)), b.ino(h.NodeId), name, f)
+	defer b.touched.note(b.ino(h.NodeId))
+	a, err := b.fs.MakeIno(ctx, b.creator(h, f.Mode), b.ino(h.NodeId), name, f)
 	if err != nil {
 		return b.status("make", err)
 	}
@@ -81,7 +79,7 @@ func (b *bridge) Symlink(cancel <-chan struct{}, h *fuse.InHeader, target, name 
 func (b *bridge) Readlink(cancel <-chan struct{}, h *fuse.InHeader) ([]byte, fuse.Status) {
 	ctx, done := b.request(cancel, h)
 	defer done()
-	target, err := b.fs.Meta().ReadLink(ctx, b.kernel(), b.ino(h.NodeId))
+	target, err := b.fs.ReadLink(ctx, meta.Cred{}, b.ino(h.NodeId))
 	return []byte(target), b.nodeStatus("readlink", err)
 }
 
@@ -90,13 +88,12 @@ func (b *bridge) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string,
 	out *fuse.EntryOut) fuse.Status {
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
-	a, err := b.fs.Meta().Link(ctx, b.kernel(), b.ino(in.Oldnodeid), b.ino(in.NodeId), name)
-	if err == nil {
-		err = b.overlay(ctx, &a)
-	}
+	defer b.touched.note(b.ino(in.Oldnodeid), b.ino(in.NodeId))
+	a, err := b.fs.LinkIno(ctx, meta.Cred{}, b.ino(in.Oldnodeid), b.ino(in.NodeId), name)
 	if err != nil {
 		return b.status("link", err)
 	}
+	b.overlay(&a)
 	b.entry(out, &a)
 	return fuse.OK
 }
@@ -115,11 +112,13 @@ func (b *bridge) remove(cancel <-chan struct{}, h *fuse.InHeader, name string,
 	isDir bool) fuse.Status {
 	ctx, done := b.request(cancel, h)
 	defer done()
+	dir := b.ino(h.NodeId)
 	var was *meta.Attr
 	if isDir {
-		was = b.victim(ctx, b.ino(h.NodeId), name)
+		was = b.victim(ctx, dir, name)
 	}
-	err := b.fs.Meta().Remove(ctx, b.kernel(), b.ino(h.NodeId), name, isDir)
+	defer b.touched.note(dir, b.named(ctx, dir, name))
+	err := b.fs.RemoveIno(ctx, meta.Cred{}, dir, name, isDir)
 	b.buried(was, err)
 	return b.status("remove", err)
 }
@@ -138,11 +137,13 @@ func (b *bridge) Rename(cancel <-chan struct{}, in *fuse.RenameIn, from, to stri
 	default:
 		return fuse.EINVAL
 	}
+	dir, newDir := b.ino(in.NodeId), b.ino(in.Newdir)
 	var was *meta.Attr
 	if flags == 0 {
-		was = b.victim(ctx, b.ino(in.Newdir), to)
+		was = b.victim(ctx, newDir, to)
 	}
-	err := b.fs.Meta().Rename(ctx, b.kernel(), b.ino(in.NodeId), from, b.ino(in.Newdir), to, flags)
+	defer b.touched.note(dir, newDir, b.named(ctx, dir, from), b.named(ctx, newDir, to))
+	err := b.fs.RenameIno(ctx, meta.Cred{}, dir, from, newDir, to, flags)
 	if was != nil && b.stillThere(ctx, was.Ino) {
 		was = nil // renamed onto itself
 	}
@@ -182,7 +183,7 @@ func (b *bridge) GetXAttr(cancel <-chan struct{}, h *fuse.InHeader, name string,
 	dest []byte) (uint32, fuse.Status) {
 	ctx, done := b.request(cancel, h)
 	defer done()
-	v, err := b.fs.Meta().GetXattr(ctx, b.kernel(), b.ino(h.NodeId), name)
+	v, err := b.fs.GetXattr(ctx, meta.Cred{}, b.ino(h.NodeId), name)
 	if err != nil {
 		return 0, b.nodeStatus("getxattr", err)
 	}
@@ -202,7 +203,7 @@ func (b *bridge) ListXAttr(cancel <-chan struct{}, h *fuse.InHeader,
 	dest []byte) (uint32, fuse.Status) {
 	ctx, done := b.request(cancel, h)
 	defer done()
-	names, err := b.fs.Meta().ListXattr(ctx, b.kernel(), b.ino(h.NodeId))
+	names, err := b.fs.ListXattr(ctx, meta.Cred{}, b.ino(h.NodeId))
 	if err != nil {
 		return 0, b.nodeStatus("listxattr", err)
 	}
@@ -225,7 +226,8 @@ func (b *bridge) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, name stri
 		return fuse.Status(unix.E2BIG)
 	}
 	create, replace := in.Flags&unix.XATTR_CREATE != 0, in.Flags&unix.XATTR_REPLACE != 0
-	err := b.fs.Meta().SetXattr(ctx, b.kernel(), b.ino(in.NodeId), name, data, create, replace)
+	defer b.touched.note(b.ino(in.NodeId))
+	err := b.fs.SetXattr(ctx, meta.Cred{}, b.ino(in.NodeId), name, data, create, replace)
 	return b.nodeStatus("setxattr", err)
 }
 
@@ -233,7 +235,8 @@ func (b *bridge) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, name stri
 func (b *bridge) RemoveXAttr(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
 	ctx, done := b.request(cancel, h)
 	defer done()
-	err := b.fs.Meta().RemoveXattr(ctx, b.kernel(), b.ino(h.NodeId), name)
+	defer b.touched.note(b.ino(h.NodeId))
+	err := b.fs.RemoveXattr(ctx, meta.Cred{}, b.ino(h.NodeId), name)
 	return b.nodeStatus("removexattr", err)
 }
 
@@ -241,5 +244,5 @@ func (b *bridge) RemoveXAttr(cancel <-chan struct{}, h *fuse.InHeader, name stri
 func (b *bridge) FsyncDir(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
-	return b.status("fsyncdir", errs.Wrap("mount.FsyncDir", "", b.fs.Meta().Sync(ctx)))
+	return b.status("fsyncdir", b.fs.SyncNames(ctx))
 }

@@ -60,7 +60,7 @@ func (b *bridge) victim(ctx context.Context, dir meta.Ino, name string) *meta.At
 	if b.dirs.count() == 0 {
 		return nil
 	}
-	a, err := b.fs.Meta().Lookup(ctx, b.kernel(), dir, name)
+	a, err := b.fs.Lookup(ctx, meta.Cred{}, dir, name)
 	if err != nil || a.Type != meta.Directory || !b.isOpen(a.Ino) {
 		return nil
 	}

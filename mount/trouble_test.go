@@ -179,6 +179,29 @@ func TestTwoMounts(t *testing.T) {
 	equalFile(t, name(b), []byte("new"))
 }
 
+// TestSharedByWriters: programs of two mounts that write parts of a file, and tell each other that
+// they have, find what the other one wrote at once.
+func TestSharedByWriters(t *testing.T) {
+	c := newCluster(t, 2)
+	a, b := c.mount(Options{}).Dir(), c.mount(Options{}).Dir()
+	const part = 64 << 10 // whole pages: the kernel does not drop those that it has
+	f := open(t, filepath.Join(a, "f"), os.O_CREATE|os.O_RDWR)
+	_, err := f.WriteAt(pattern(part, 1), 0)
+	must(t, err)
+	_, err = f.Stat() // the kernel knows its length
+	must(t, err)
+	g := open(t, filepath.Join(b, "f"), os.O_RDWR)
+	for i, files := range [][2]*os.File{{g, f}, {f, g}, {g, f}} {
+		data, off := pattern(part, byte(i)), int64(part*(i+1))
+		_, err := files[0].WriteAt(data, off)
+		must(t, err)
+		got := make([]byte, part)
+		if n, err := files[1].ReadAt(got, off); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("part %d: %d bytes, %v", i, n, err)
+		}
+	}
+}
+
 // TestPagesAreKept: a file that nobody changed is read from the kernel's pages the second time,
 // also after this mount itself has written it.
 func TestPagesAreKept(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 // await waits for the reply, the end of ctx, the time limit or the end of the connection.
 func (c *Conn) await(ctx context.Context, s *slot) error {
 	for {
-		if c.duty.Take() { // never with ProgressThread
+		if !s.patient && c.duty.Take() { // never with ProgressThread
 			return c.pollFor(ctx, s)
 		}
 		if _, ok := wait.For(ctx, s.wake); !ok {
@@ -75,7 +75,7 @@ func (c *Conn) wakeWaiting() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range c.slots {
-		if s := &c.slots[i]; s.state == slotWaiting {
+		if s := &c.slots[i]; s.state == slotWaiting && !s.patient {
 			s.signal()
 			return true
 		}

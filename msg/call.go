@@ -14,6 +14,7 @@ import (
 // beginLocked fills a call with a request. The serverConn's lock is held.
 func (c *Call) beginLocked(a *arrival) {
 	c.ctx = c.ctx.Renew(time.Duration(a.header.DeadlineMs) * time.Millisecond)
+	c.ctx.SetParker(c)
 	if !a.waited.IsZero() {
 		c.ctx.Fix(a.waited)
 	}

@@ -156,7 +156,7 @@ func (c *Conn) begin(ctx context.Context, req *Request) (*slot, error) {
 	last := len(c.free) - 1 // there is one: a slot is freed before its credit comes back
 	s := &c.slots[c.free[last]]
 	c.free = c.free[:last]
-	s.window = window
+	s.window, s.patient = window, req.Patient
 	s.id += 1 << 16 // above the slot's index, so that ids of one connection never repeat
 	c.setLocked(s, slotWaiting)
 	s.outcome, s.deadline = nil, time.Time{}

@@ -27,7 +27,7 @@ type Conn struct {
 	credits *gate.Gate // requests, and bytes of the window
 
 	standbyWake chan struct{} // room for one: wakes the connection's goroutine, to poll
-	waiting     atomic.Int32  // slots in state slotWaiting; changed with Conn.mu, read without
+	waiting     atomic.Int32  // slots that wait and are not patient; changed with Conn.mu only
 	self        *slot         // whose caller polls; belongs to the holder of the duty
 	hit         bool          // likewise: its answer is here
 
@@ -55,6 +55,7 @@ type slot struct {
 	wake    chan struct{} // room for one: reply, death or time limit
 
 	state      slotState
+	patient    bool // its caller never polls
 	cancelDue  bool // a cancellation is to be sent
 	cancelSent bool // a cancellation was sent
 	id         uint64
@@ -148,12 +149,12 @@ func (c *Conn) refusesLocked() error {
 	return nil
 }
 
-// setLocked changes a slot's state and counts those that wait.
+// setLocked changes a slot's state and counts those that wait and would poll.
 func (c *Conn) setLocked(s *slot, to slotState) {
-	if s.state == slotWaiting {
+	if s.state == slotWaiting && !s.patient {
 		c.waiting.Add(-1)
 	}
-	if to == slotWaiting {
+	if to == slotWaiting && !s.patient {
 		c.waiting.Add(1)
 	}
 	s.state = to

@@ -79,3 +79,48 @@ func TestParkedCallsEndWithTheServer(t *testing.T) {
 		}
 	}
 }
+
+// waiting is a handler in which patient calls of operation 1 are parked until it is opened, and all
+// others are answered at once.
+type waiting struct{ open chan struct{} }
+
+func (h *waiting) Serve(ctx context.Context, c *Call) {
+	if c.Header().Op == 1 {
+		c.Park()
+		select {
+		case <-h.open:
+		case <-ctx.Done():
+		}
+		_ = c.Unpark(ctx)
+	}
+	_ = c.Reply(nil, 0)
+}
+
+// TestPatientCallsPollForNobody: a caller that is alone but for a patient call polls for its own
+// answers: it is woken seldom, and the patient one hears of its answer though nobody else calls.
+func TestPatientCallsPollForNobody(t *testing.T) {
+	for _, p := range providers() {
+		t.Run(p.name, func(t *testing.T) {
+			h := &waiting{open: make(chan struct{})}
+			r := newRig(t, p, h, nil)
+			answer := make(chan error, 1)
+			go func() { answer <- call(r.conn, time.Minute, &Request{Op: 1, Patient: true}) }()
+			await(t, func() bool { return r.srv.Stats().Parked == 1 })
+			calls := uint64(p.some(2000))
+			before := r.client.Stats().Woken
+			for range calls {
+				if err := call(r.conn, time.Minute, &Request{Op: 2}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// After a pause, which on a busy machine may come any time, the standby polls once.
+			if woken := r.client.Stats().Woken - before; woken > calls*9/10 {
+				t.Errorf("of %d calls %d were woken", calls, woken)
+			}
+			close(h.open)
+			if err := <-answer; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -59,6 +59,10 @@ type Request struct {
 	Out   *Memory  // data for the server; nil for none
 	In    *Memory  // room for data from the server; nil for none
 
+	// Patient is for a request that the server parks until there is something to tell. Its caller
+	// does not poll meanwhile: others would have to be woken for each of their answers.
+	Patient bool
+
 	// By makes request data travel by one protocol, for measuring. Default ByLimits.
 	By Protocol
 }

@@ -16,6 +16,13 @@ import (
 // startMount mounts the cluster once more, by a process of its own, until the end of the test.
 func (c *cluster) startMount(t *testing.T) (dir string) {
 	t.Helper()
+	dir, _ = c.mountProcess(t)
+	return dir
+}
+
+// mountProcess is startMount that tells whose it is.
+func (c *cluster) mountProcess(t *testing.T) (dir string, pid int) {
+	t.Helper()
 	dir = filepath.Join(t.TempDir(), "mnt")
 	var log bytes.Buffer
 	cmd := exec.Command(c.bin, append([]string{"mount", c.url, dir}, c.opts.args()...)...)
@@ -30,7 +37,7 @@ func (c *cluster) startMount(t *testing.T) (dir string) {
 		}
 	})
 	c.await(t, "the second mount", func() bool { return mounted(dir) })
-	return dir
+	return dir, cmd.Process.Pid
 }
 
 // twoMounts is one file seen through two mounts.

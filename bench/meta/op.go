@@ -117,7 +117,7 @@ func (d *drive) create(ctx context.Context, at spot) error {
 
 // closeClean closes a handle by which nothing was written.
 func closeClean(ctx context.Context, names meta.Files, c meta.Caller, id uint64) error {
-	return names.Close(ctx, c, id, false, 0, 0, 0)
+	return names.Close(ctx, c, meta.Closing{Handle: id})
 }
 
 func (d *drive) stat(ctx context.Context, at spot) error {

@@ -94,6 +94,13 @@ func (h *metaHandler) families() []admin.Family {
 		f.gauge("meta_handles", "Open files of all sessions.", int64(st.Handles))
 		f.gauge("meta_locks", "Locks that are held.", int64(st.Locks))
 		f.gauge("meta_lock_waits", "Requests that wait for locks.", int64(st.LockWaits))
+		f.gauge("meta_leases", "Leases on files and directories that clients hold.",
+			int64(st.Leases.Leases))
+		f.count("meta_leases_total", "Leases that were granted.", st.Leases.Granted)
+		f.count("meta_leases_refused_total", "Answers that came without a lease.", st.Leases.Refused)
+		f.count("meta_recalls_total", "Leases that were asked for back.", st.Leases.Recalls)
+		f.count("meta_recalls_expired_total", "Clients that did not answer and lost their leases.",
+			st.Leases.Expired)
 		f.gauge("meta_files", "Files and directories.", st.Files)
 		f.gauge("meta_queued", "Removed files whose remains wait to be removed.", int64(st.Queued))
 		f.gauge("meta_trees", "Directories of removed trees that are not emptied yet.", int64(st.Trees))

@@ -9,6 +9,7 @@
 //	msg, credits       requests, bytes  -                 higher   the caller's context; the end of
 //	                                                      first,   the connection
 //	                                                      ageing
+//	meta/remote        requests         -                 likewise the caller's context
 //	msg, calls         requests         in turn           likewise the server's end; nobody waits on
 //	                                                               a goroutine
 //	msg, send queue    places           -                 likewise the end of the connection

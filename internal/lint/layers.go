@@ -22,7 +22,7 @@ type layer struct {
 // table is the drawn structure, bottom-up. The first row whose pattern fits a package is its row,
 // so that exceptions stand above the rule.
 func table() []layer {
-	return append(benchTable(), []layer{
+	return append(append(benchTable(), frontTable()...), []layer{
 		// The vocabulary: pure, no goroutines. capability signs, which is arithmetic too.
 		{"errs", nil}, {"seg", nil}, {"layout", nil}, {"wire", nil}, {"hint", nil},
 		{"capability", nil}, {"internal/...", nil},
@@ -67,17 +67,25 @@ func table() []layer {
 		{"iod/objects", []string{"iod", "meta", "stripe"}}, // what the metadata service needs of them
 		{"iod/...", []string{"iod", "fabric", "mem", "msg", "stripe"}},
 		{"meta", nil},
-		{"meta/store", []string{"kv", "meta", "meta/dump", "meta/lock"}},
+		{"meta/lease", []string{"meta"}},
+		{"meta/store", []string{"kv", "meta", "meta/dump", "meta/lease", "meta/lock",
+			"meta/perm"}}, // perm: clients check likewise
 		{"meta/internal/bulk", []string{"fabric", "mem", "meta", "msg"}},
 		{"meta/server", []string{"admin", "fabric", "meta", "meta/internal/bulk", "msg"}},
 		{"meta/remote", []string{"fabric", "meta", "meta/internal/bulk", "msg", "peer"}},
 		{"meta/metatest", []string{"meta", "meta/dump"}},
 		{"meta/...", []string{"meta"}},
+	}...)
+}
 
+// frontTable are the rows of the client and of what stands on it.
+func frontTable() []layer {
+	return []layer{
 		// Front ends know the client, never a server.
 		{"client", []string{
-			"fabric", "iod", "iod/remote", "mem", "mem/regcache", "meta", "meta/remote", "mover", "msg",
-			"peer", "stripe"}},
+			"client/internal/...", "fabric", "iod", "iod/remote", "mem", "mem/regcache", "meta",
+			"meta/perm", "meta/remote", "mover", "msg", "peer", "stripe"}},
+		{"client/internal/cache", []string{"meta", "meta/perm"}}, // no I/O: what is known, until when
 		{"client/...", []string{"client", "fabric", "mem", "meta", "msg", "stripe"}},
 		{"mount", []string{"client", "meta", "stripe"}}, // stripe: extents, as the client tells them
 		{"nbd", nil},
@@ -89,7 +97,7 @@ func table() []layer {
 		{"vmtest", []string{"vmtest/frame"}}, // drives guests, and what is built in them
 		{"vmtest/lab", []string{"vmtest"}},   // the same for people
 		{"vmtest/...", []string{"vmtest/frame"}},
-	}...)
+	}
 }
 
 // benchTable are the rows of the bench. Its core knows nothing of the module; each part knows what

@@ -21,6 +21,7 @@ type Context struct {
 	limit   time.Duration // 0: none
 	state   atomic.Int32
 	watched atomic.Bool // the channel was asked for
+	parker  Parker      // who serves the request
 	fixed   atomic.Bool // deadline is set, and does not change
 
 	mu       sync.Mutex
@@ -68,7 +69,35 @@ func (c *Context) fixLocked(arrived time.Time) time.Time {
 	return c.deadline
 }
 
-func (c *Context) Value(any) any { return nil }
+func (c *Context) Value(key any) any {
+	if _, ok := key.(parkerKey); ok && c.parker != nil {
+		return c.parker
+	}
+	return nil
+}
+
+// SetParker says who serves the request. It must be set before the context is passed on.
+func (c *Context) SetParker(p Parker) { c.parker = p }
+
+// Parker is who serves a request and can do something else while it waits: see msg.Call.
+type Parker interface {
+	Park()
+	Unpark(ctx context.Context) error
+}
+
+// parkerKey is the key of a context's Parker.
+type parkerKey struct{}
+
+// ParkerOf finds who serves the request of a context; nil: nobody.
+func ParkerOf(ctx context.Context) Parker {
+	p, _ := ctx.Value(parkerKey{}).(Parker)
+	return p
+}
+
+// Alone is a context without a Parker, for one of several goroutines that serve one request.
+func Alone(ctx context.Context) context.Context {
+	return context.WithValue(ctx, parkerKey{}, nil)
+}
 
 func (c *Context) Err() error {
 	if c.limit != 0 && c.state.Load() == ctxLive && !time.Now().Before(c.Fix(time.Time{})) {

@@ -115,7 +115,7 @@ func testPrivileges(e *env) {
 		e.Helper()
 		h, err := e.Service.Open(e.ctx, c, ino, meta.OpenWrite)
 		e.must(err)
-		e.must(e.Service.Close(e.ctx, c, h.ID, true, 10, h.Attr.TruncSeq, 1))
+		e.must(e.Service.Close(e.ctx, c, wrote(h.ID, 10, h.Attr.TruncSeq, 1)))
 	}
 	owner := e.user(alice, staff)
 	for _, c := range []struct {

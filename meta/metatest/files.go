@@ -30,19 +30,19 @@ func testCreate(e *env) {
 	if err != nil || again.Attr.Ino != h.Attr.Ino || again.ID == h.ID {
 		e.Fatalf("%v: %+v", err, again)
 	}
-	e.must(e.Service.Close(e.ctx, e.root(), h.ID, true, 500, h.Attr.TruncSeq, 77))
+	e.must(e.Service.Close(e.ctx, e.root(), wrote(h.ID, 500, h.Attr.TruncSeq, 77)))
 	e.close(again)
 	if a := e.attr(h.Attr.Ino); a.Size != 500 || a.Writers || a.DataVersion == h.Attr.DataVersion {
 		e.Fatalf("after close: %+v", a)
 	}
-	e.want(errs.Closed, e.Service.Close(e.ctx, e.root(), h.ID, false, 0, 0, 0), "second close")
+	e.want(errs.Closed, e.Service.Close(e.ctx, e.root(), meta.Closing{Handle: h.ID}), "second close")
 	// Truncation on the way.
 	h, err = e.create(meta.RootIno, "f", meta.OpenWrite|meta.OpenTruncate)
 	e.must(err)
 	if h.Attr.Size != 0 || h.Attr.TruncSeq != 1 || e.objects.look(h.Attr.Ino).truncSeq != 1 {
 		e.Fatalf("not truncated: %+v, objects %+v", h.Attr, e.objects.look(h.Attr.Ino))
 	}
-	e.must(e.Service.Close(e.ctx, e.root(), h.ID, true, 500, h.Attr.TruncSeq, 77))
+	e.must(e.Service.Close(e.ctx, e.root(), wrote(h.ID, 500, h.Attr.TruncSeq, 77)))
 	if h = e.open(h.Attr.Ino, meta.OpenRead|meta.OpenTruncate); h.Attr.Size != 0 || h.Attr.Writers {
 		e.Fatalf("opened for reading and not truncated: %+v", h.Attr)
 	}
@@ -52,7 +52,7 @@ func testCreate(e *env) {
 	c := e.user(alice)
 	h, err = e.Service.Create(e.ctx, c, dir, "ro", meta.NewFile{Mode: 0o400}, meta.OpenWrite)
 	e.must(err)
-	e.must(e.Service.Close(e.ctx, c, h.ID, false, 0, 0, 0))
+	e.must(e.Service.Close(e.ctx, c, meta.Closing{Handle: h.ID}))
 	_, err = e.Service.Create(e.ctx, c, dir, "ro", meta.NewFile{Mode: 0o400}, meta.OpenWrite)
 	e.want(errs.Access, err, "second create of a read-only file")
 }
@@ -137,7 +137,7 @@ func testCommit(e *env) {
 	ino, version := h.Attr.Ino, h.Attr.DataVersion
 	commit := func(size int64, seq uint64, mtime int64) meta.Attr {
 		e.Helper()
-		a, err := e.Service.Commit(e.ctx, e.root(), ino, size, seq, mtime, true)
+		a, err := e.Service.Commit(e.ctx, e.root(), told(ino, size, seq, mtime), true)
 		e.must(err)
 		if a.DataVersion <= version {
 			e.Fatal("the data version is not raised")
@@ -165,13 +165,13 @@ func testCommit(e *env) {
 		e.Fatalf("%+v", a)
 	}
 	for _, size := range []int64{-1, 1<<60 + 1} {
-		_, err = e.Service.Commit(e.ctx, e.root(), ino, size, 1, 0, false)
+		_, err = e.Service.Commit(e.ctx, e.root(), told(ino, size, 1, 0), false)
 		if k := errs.KindOf(err); k != errs.Invalid && k != errs.TooBig {
 			e.Fatalf("size %d: %v", size, err)
 		}
 	}
 	e.close(h)
-	_, err = e.Service.Commit(e.ctx, e.root(), ino, 30, 1, 0, false)
+	_, err = e.Service.Commit(e.ctx, e.root(), told(ino, 30, 1, 0), false)
 	e.want(errs.Closed, err, "commit without an open file")
 }
 
@@ -207,7 +207,7 @@ func testTruncateSurvivesRestart(e *env) {
 	if e.objects.look(f).size != 100 {
 		e.Fatal("it was carried out all the same")
 	}
-	e.Restart(e)
+	e.restart()
 	e.objects.Fail(nil)
 	e.eventually("the truncation is carried out after the restart", func() bool {
 		return e.objects.look(f).size == 7
@@ -260,7 +260,7 @@ func testSizeWhileWriting(e *env) {
 		e.Fatalf("after truncation: %+v", a)
 	}
 	e.close(other)
-	e.must(e.Service.Close(e.ctx, e.root(), h.ID, true, 5, 1, 1))
+	e.must(e.Service.Close(e.ctx, e.root(), wrote(h.ID, 5, 1, 1)))
 	n := e.objects.measured()
 	if a := e.attr(ino); a.Size != 5 || a.Writers || e.objects.measured() != n {
 		e.Fatalf("closed file: %+v, measured %v", a, e.objects.measured() != n)
@@ -270,7 +270,7 @@ func testSizeWhileWriting(e *env) {
 func testSizeUnknown(e *env) {
 	h, err := e.create(meta.RootIno, "f", meta.OpenWrite)
 	e.must(err)
-	_, err = e.Service.Commit(e.ctx, e.root(), h.Attr.Ino, 300, 0, 1, false)
+	_, err = e.Service.Commit(e.ctx, e.root(), told(h.Attr.Ino, 300, 0, 1), false)
 	e.must(err)
 	e.objects.Write(h.Attr.Ino, 400)
 	e.objects.Fail(errs.TimedOut)
@@ -300,8 +300,8 @@ func testUnlinkedButOpen(e *env) {
 	if a := e.attr(ino); a.Nlink != 0 || a.Size != 10 {
 		e.Fatalf("open file without a name: %+v", a)
 	}
-	e.must(e.Service.Close(e.ctx, e.root(), h.ID, true, 20, 0, 1))
-	e.Restart(e)
+	e.must(e.Service.Close(e.ctx, e.root(), wrote(h.ID, 20, 0, 1)))
+	e.restart(held(second, meta.OpenRead))
 	if a := e.attr(ino); a.Size != 20 || a.Writers {
 		e.Fatalf("%+v", a)
 	}
@@ -319,7 +319,7 @@ func testRemovalIsRetried(e *env) {
 	for _, name := range []string{"a", "b", "c"} {
 		h, err := e.create(meta.RootIno, name, meta.OpenWrite)
 		e.must(err)
-		e.must(e.Service.Close(e.ctx, e.root(), h.ID, true, 10, 0, 1))
+		e.must(e.Service.Close(e.ctx, e.root(), wrote(h.ID, 10, 0, 1)))
 		e.must(e.Service.SetXattr(e.ctx, e.root(), h.Attr.Ino, "user.x", []byte("1"), false, false))
 		inos = append(inos, h.Attr.Ino)
 	}
@@ -329,7 +329,7 @@ func testRemovalIsRetried(e *env) {
 		e.must(e.remove(meta.RootIno, name))
 	}
 	time.Sleep(4 * tick)
-	e.Restart(e)
+	e.restart()
 	e.objects.Fail(nil)
 	e.eventually("all objects are removed", func() bool {
 		for _, ino := range inos {

@@ -28,7 +28,9 @@ type Config struct {
 	Clock   func() time.Time
 	Lease   time.Duration
 	CapTTL  time.Duration
-	Tick    time.Duration
+
+	LeaseTime time.Duration
+	Tick      time.Duration
 }
 
 // Instance is a service under test.
@@ -54,76 +56,95 @@ type testCase struct {
 
 // Run runs the suite. Each test has a service of its own.
 func Run(t *testing.T, open Open) {
-	for _, c := range slices.Concat(quotaCases, lockCases(), treeCases(), upkeepCases(), []testCase{
-		{"Make", testMake},
-		{"MakeRefusals", testMakeRefusals},
-		{"Devices", testDevices},
-		{"Lookup", testLookup},
-		{"Link", testLink},
-		{"Remove", testRemove},
-		{"RemoveRefusals", testRemoveRefusals},
-		{"Rename", testRename},
-		{"RenameRefusals", testRenameRefusals},
-		{"RenameExchange", testRenameExchange},
-		{"RenameParents", testRenameParents},
-		{"Permissions", testPermissions},
-		{"Sticky", testSticky},
-		{"SetGIDDirectory", testSetGIDDirectory},
-		{"ReadDirPages", testReadDirPages},
-		{"ReadDirDuringChanges", testReadDirDuringChanges},
-		{"DirectoryAttr", testDirectoryAttr},
-		{"SetAttr", testSetAttr},
-		{"SetAttrRights", testSetAttrRights},
-		{"Privileges", testPrivileges},
-		{"Truncate", testTruncate},
-		{"Holes", testHoles},
-		{"SpaceOfHoles", testSpaceOfHoles},
-		{"TruncateSurvivesRestart", testTruncateSurvivesRestart},
-		{"TruncateWaitsForItsPredecessor", testTruncateOrder},
-		{"Xattrs", testXattrs},
-		{"XattrRefusals", testXattrRefusals},
-		{"Hints", testHints},
-		{"Create", testCreate},
-		{"OpenRefusals", testOpenRefusals},
-		{"Capabilities", testCapabilities},
-		{"Commit", testCommit},
-		{"Append", testAppend},
-		{"AppendRefusals", testAppendRefusals},
-		{"SizeWhileWriting", testSizeWhileWriting},
-		{"SizeUnknown", testSizeUnknown},
-		{"UnlinkedButOpen", testUnlinkedButOpen},
-		{"RemovalIsRetried", testRemovalIsRetried},
-		{"Sessions", testSessions},
-		{"DeadWriter", testDeadWriter},
-		{"DeadReader", testDeadReader},
-		{"DeadAndIdle", testDeadAndIdle},
-		{"TakenBack", testTakenBack},
-		{"EndedSession", testEndedSession},
-		{"HandlesSurviveRestart", testHandlesSurviveRestart},
-		{"Volumes", testVolumes},
-		{"VolumePages", testVolumePages},
-		{"VolumeWriter", testVolumeWriter},
-		{"Servers", testServers},
-		{"Layout", testLayout},
-		{"Replay", testReplay},
-		{"ReplayAfterRestart", testReplayAfterRestart},
-		{"ReplayWhileNamesMove", testReplayWhileNamesMove},
-		{"RaceCreateRmdir", testRaceCreateRmdir},
-		{"RaceCreates", testRaceCreates},
-		{"RaceCycles", testRaceCycles},
-		{"RaceLinks", testRaceLinks},
-		{"RaceOpenUnlink", testRaceOpenUnlink},
-		{"Random", testRandom},
-	}) {
+	for _, c := range slices.Concat(leaseCases, quotaCases, lockCases(), treeCases(),
+		upkeepCases(), []testCase{
+			{"Make", testMake},
+			{"MakeRefusals", testMakeRefusals},
+			{"Devices", testDevices},
+			{"Lookup", testLookup},
+			{"Link", testLink},
+			{"Remove", testRemove},
+			{"RemoveRefusals", testRemoveRefusals},
+			{"Rename", testRename},
+			{"RenameRefusals", testRenameRefusals},
+			{"RenameExchange", testRenameExchange},
+			{"RenameParents", testRenameParents},
+			{"Permissions", testPermissions},
+			{"Sticky", testSticky},
+			{"SetGIDDirectory", testSetGIDDirectory},
+			{"ReadDirPages", testReadDirPages},
+			{"ReadDirDuringChanges", testReadDirDuringChanges},
+			{"DirectoryAttr", testDirectoryAttr},
+			{"SetAttr", testSetAttr},
+			{"SetAttrRights", testSetAttrRights},
+			{"Privileges", testPrivileges},
+			{"Truncate", testTruncate},
+			{"Holes", testHoles},
+			{"SpaceOfHoles", testSpaceOfHoles},
+			{"TruncateSurvivesRestart", testTruncateSurvivesRestart},
+			{"TruncateWaitsForItsPredecessor", testTruncateOrder},
+			{"Xattrs", testXattrs},
+			{"XattrRefusals", testXattrRefusals},
+			{"Hints", testHints},
+			{"Create", testCreate},
+			{"OpenRefusals", testOpenRefusals},
+			{"Capabilities", testCapabilities},
+			{"Commit", testCommit},
+			{"Append", testAppend},
+			{"AppendRefusals", testAppendRefusals},
+			{"SizeWhileWriting", testSizeWhileWriting},
+			{"SizeUnknown", testSizeUnknown},
+			{"UnlinkedButOpen", testUnlinkedButOpen},
+			{"RemovalIsRetried", testRemovalIsRetried},
+			{"Sessions", testSessions},
+			{"DeadWriter", testDeadWriter},
+			{"DeadReader", testDeadReader},
+			{"DeadAndIdle", testDeadAndIdle},
+			{"TakenBack", testTakenBack},
+			{"EndedSession", testEndedSession},
+			{"HandlesSurviveRestart", testHandlesSurviveRestart},
+			{"Volumes", testVolumes},
+			{"VolumePages", testVolumePages},
+			{"VolumeWriter", testVolumeWriter},
+			{"Servers", testServers},
+			{"Layout", testLayout},
+			{"Replay", testReplay},
+			{"ReplayAfterRestart", testReplayAfterRestart},
+			{"ReplayWhileNamesMove", testReplayWhileNamesMove},
+			{"RaceCreateRmdir", testRaceCreateRmdir},
+			{"RaceCreates", testRaceCreates},
+			{"RaceCycles", testRaceCycles},
+			{"RaceLinks", testRaceLinks},
+			{"RaceOpenUnlink", testRaceOpenUnlink},
+			{"Random", testRandom},
+		}) {
 		t.Run(c.name, func(t *testing.T) { c.test(newEnv(t, open)) })
 	}
 }
 
+// leaseCases are about what clients may keep.
+var leaseCases = []testCase{
+	{"LeasesAreRecalled", testLeasesAreRecalled},
+	{"OwnChangesRecallNothing", testOwnChangesRecallNothing},
+	{"SilentHolder", testSilentHolder},
+	{"SoleWriter", testSoleWriter},
+	{"LeasesAfterRestart", testLeasesAfterRestart},
+	{"LeaseRace", testLeaseRace},
+	{"SmallFiles", testSmallFiles},
+	{"SmallRefusals", testSmallRefusals},
+	{"SmallReader", testSmallReader},
+	{"MoveOut", testMoveOut},
+	{"FencedWriter", testFencedWriter},
+	{"CloseMany", testCloseMany},
+}
+
 // Times of the service under test. The clock is the suite's; Tick is real time.
 const (
-	lease  = 30 * time.Second
-	capTTL = 60 * time.Second
-	tick   = 5 * time.Millisecond
+	lease = 30 * time.Second
+
+	leaseTime = 5 * time.Second
+	capTTL    = 60 * time.Second
+	tick      = 5 * time.Millisecond
 )
 
 // env is one test's service with shorthands. Methods whose names start with "must" fail the test.
@@ -166,7 +187,7 @@ func newEnv(t *testing.T, open Open) *env {
 	e := &env{TB: t, ctx: t.Context(), objects: NewObjects(), key: capability.Key{7, 7},
 		clock: &clock{now: time.Unix(1_800_000_000, 0)}}
 	e.Instance = open(t, Config{Objects: e.objects, Key: e.key, Clock: e.clock.read,
-		Lease: lease, CapTTL: capTTL, Tick: tick})
+		Lease: lease, CapTTL: capTTL, LeaseTime: leaseTime, Tick: tick})
 	for id := uint32(1); id <= 3; id++ {
 		e.must(e.join(id))
 	}
@@ -197,6 +218,33 @@ func (e *env) newSession() uint64 {
 	info, err := e.Service.NewSession(e.ctx, "suite")
 	e.must(err)
 	return info.ID
+}
+
+// held is a handle as its owner claims it after a restart.
+func held(h meta.Handle, flags meta.OpenFlags) meta.Claimed {
+	return meta.Claimed{Handle: h.ID, Ino: h.Attr.Ino, Flags: flags}
+}
+
+// restart restarts the service and lets the suite's session claim what it has open.
+func (e *env) restart(own ...meta.Claimed) {
+	e.Helper()
+	e.Restart(e)
+	e.claim(e.session, own...)
+}
+
+// claim lets a session claim what it has open.
+func (e *env) claim(session uint64, own ...meta.Claimed) {
+	e.Helper()
+	info, err := e.Service.NewSession(e.ctx, "life") // who listens would be waited for
+	e.must(err)
+	e.must(e.Service.EndSession(e.ctx, info.ID))
+	got, err := e.Service.Claim(e.ctx, session, info.Life, own, true)
+	e.must(err)
+	for i := range got {
+		if got[i].Gone {
+			e.Fatalf("inode %d is gone", own[i].Ino)
+		}
+	}
 }
 
 func (e *env) root() meta.Caller { return meta.Caller{Session: e.session} }
@@ -270,7 +318,7 @@ func (e *env) open(ino meta.Ino, flags meta.OpenFlags) meta.Handle {
 
 func (e *env) close(h meta.Handle) {
 	e.Helper()
-	e.must(e.Service.Close(e.ctx, e.root(), h.ID, false, 0, 0, 0))
+	e.must(e.Service.Close(e.ctx, e.root(), meta.Closing{Handle: h.ID}))
 }
 
 // list reads a whole directory in pages of a size.
@@ -310,4 +358,14 @@ func (e *env) eventually(what string, ok func() bool) {
 		time.Sleep(time.Millisecond)
 	}
 	e.Fatalf("it never came true that %s", what)
+}
+
+// wrote closes a handle of a file that was written to.
+func wrote(handle uint64, size int64, truncSeq uint64, mtime int64) meta.Closing {
+	return meta.Closing{Handle: handle, Dirty: true, Change: told(0, size, truncSeq, mtime)}
+}
+
+// told is a plain change.
+func told(ino meta.Ino, size int64, truncSeq uint64, mtime int64) meta.Change {
+	return meta.Change{Ino: ino, Size: size, TruncSeq: truncSeq, Mtime: mtime}
 }

@@ -106,7 +106,7 @@ func testQuota(e *env) {
 	if st, err = e.Service.StatFS(e.ctx, meta.RootIno); err != nil || st.Total != 3000 {
 		e.Fatalf("room outside: %+v, %v", st, err)
 	}
-	e.Restart(e)
+	e.restart()
 	e.uses(g, 1000, 4)
 	e.must(e.remove(d, "g"))
 	e.must(e.remove(d, "again"))
@@ -199,7 +199,7 @@ func testQuotaOfWriters(e *env) {
 		e.Fatalf("%+v, %v", renewed, err)
 	}
 	e.objects.Write(other.Attr.Ino, 5000)
-	e.must(e.Service.Close(e.ctx, e.root(), other.ID, true, 5000, other.Attr.TruncSeq, 1))
+	e.must(e.Service.Close(e.ctx, e.root(), wrote(other.ID, 5000, other.Attr.TruncSeq, 1)))
 	e.uses(d, to+5000, 3)
 	_, err = grow(other.Attr.Ino, 9000)
 	e.want(errs.Closed, err, "nobody writes it")
@@ -207,7 +207,7 @@ func testQuotaOfWriters(e *env) {
 	e.uses(d, 5000, 3)
 
 	// What was written is counted, whatever the limit is.
-	e.must(e.Service.Close(e.ctx, e.root(), h.ID, true, 2*limit, h.Attr.TruncSeq+1, 1))
+	e.must(e.Service.Close(e.ctx, e.root(), wrote(h.ID, 2*limit, h.Attr.TruncSeq+1, 1)))
 	e.uses(d, 2*limit+5000, 3)
 	h = e.open(h.Attr.Ino, meta.OpenWrite)
 	if !h.Bounded || h.GrowTo != 2*limit {
@@ -303,7 +303,7 @@ func testQuotaOfTree(e *env) {
 		e.must(e.remove(dirs[i], "f7"))
 		e.must(e.setSize(e.names(dirs[i])["f8"], 25))
 		if i == 2 {
-			e.Restart(e)
+			e.restart()
 		}
 		k := fmt.Sprint("m", i)
 		e.must(e.rename(dirs[i], "f9", dirs[(i+1)%5], k, 0))

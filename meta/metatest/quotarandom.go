@@ -24,7 +24,7 @@ func testQuotaRandom(e *env) {
 			r.check()
 		}
 		if step%130 == 129 {
-			e.Restart(e)
+			e.restart()
 		}
 	}
 	r.check()
@@ -117,10 +117,10 @@ func (r *quotaRun) write(dir meta.Ino, name string) {
 	}
 	r.objects.Write(h.Attr.Ino, end)
 	if r.rng.IntN(2) == 0 {
-		_, err := r.Service.Commit(r.ctx, r.root(), h.Attr.Ino, end, h.Attr.TruncSeq, 1, false)
+		_, err := r.Service.Commit(r.ctx, r.root(), told(h.Attr.Ino, end, h.Attr.TruncSeq, 1), false)
 		r.must(err)
 	}
-	r.must(r.Service.Close(r.ctx, r.root(), h.ID, true, end, h.Attr.TruncSeq, 1))
+	r.must(r.Service.Close(r.ctx, r.root(), wrote(h.ID, end, h.Attr.TruncSeq, 1)))
 }
 
 // check compares all quotas with what is below their directories.

@@ -144,13 +144,14 @@ func testRaceOpenUnlink(e *env) {
 					e.Error(err)
 				}
 			case 1:
-				if err := e.Service.Close(e.ctx, e.root(), h.ID, true, 5, 0, 1); err != nil {
+				if err := e.Service.Close(e.ctx, e.root(), wrote(h.ID, 5, 0, 1)); err != nil {
 					e.Error(err)
 				}
 			default:
 				h, err := e.Service.Open(e.ctx, e.root(), ino, readWrite)
 				if err == nil {
-					err = e.Service.Close(e.ctx, e.root(), h.ID, i%2 == 0, 5, 0, 1)
+					err = e.Service.Close(e.ctx, e.root(), meta.Closing{Handle: h.ID, Dirty: i%2 == 0,
+						Change: meta.Change{Size: 5, Mtime: 1}})
 				}
 				if err != nil && errs.KindOf(err) != errs.NotFound {
 					e.Error(err)

@@ -55,7 +55,7 @@ func (r *random) run(top string) {
 	r.nodes = []*node{r.model.root}
 	for r.step = range randomSteps {
 		if r.step%150 == 149 {
-			r.Restart(r)
+			r.restart(r.held()...)
 		}
 		if r.step%100 == 99 {
 			r.compare(r.model.root)
@@ -66,6 +66,18 @@ func (r *random) run(top string) {
 		r.closeOne()
 	}
 	r.compare(r.model.root)
+}
+
+// held is what is open.
+func (r *random) held() (list []meta.Claimed) {
+	for _, f := range r.open {
+		flags := meta.OpenRead
+		if f.writes {
+			flags |= meta.OpenWrite
+		}
+		list = append(list, meta.Claimed{Handle: f.id, Ino: f.n.ino, Flags: flags, UID: f.c.Cred.UID})
+	}
+	return list
 }
 
 func (r *random) caller() meta.Caller {
@@ -240,7 +252,8 @@ func (r *random) closeOne() {
 		r.objects.Write(f.n.ino, size)
 	}
 	err = r.do(f.c, func(c meta.Caller) error {
-		return r.Service.Close(r.ctx, c, f.id, f.writes, size, a.TruncSeq, a.Mtime)
+		return r.Service.Close(r.ctx, c, meta.Closing{Handle: f.id, Dirty: f.writes,
+			Change: meta.Change{Size: size, TruncSeq: a.TruncSeq, Mtime: a.Mtime}})
 	})
 	r.agree("close", err, errs.OK)
 	f.n.opens--

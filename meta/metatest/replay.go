@@ -45,7 +45,7 @@ func replaySteps(e *env, dir meta.Ino) []step {
 			return []any{h.ID, h.Attr}, err
 		}},
 		{"commit", func(c meta.Caller) (any, error) {
-			return s.Commit(ctx, c, open, 100, 0, 1, true)
+			return s.Commit(ctx, c, told(open, 100, 0, 1), true)
 		}},
 		{"append", func(c meta.Caller) (any, error) {
 			off, a, err := s.Append(ctx, c, handle, 10)
@@ -61,7 +61,7 @@ func replaySteps(e *env, dir meta.Ino) []step {
 			return plain(s.RemoveXattr(ctx, c, open, "user.x"))
 		}},
 		{"close", func(c meta.Caller) (any, error) {
-			return plain(s.Close(ctx, c, handle, true, 60, 1, 1))
+			return plain(s.Close(ctx, c, wrote(handle, 60, 1, 1)))
 		}},
 		{"open", func(c meta.Caller) (any, error) {
 			h, err := s.Open(ctx, c, open, meta.OpenWrite|meta.OpenTruncate)
@@ -69,7 +69,7 @@ func replaySteps(e *env, dir meta.Ino) []step {
 			return []any{h.ID, h.Attr}, err
 		}},
 		{"close clean", func(c meta.Caller) (any, error) {
-			return plain(s.Close(ctx, c, handle, false, 0, 0, 0))
+			return plain(s.Close(ctx, c, meta.Closing{Handle: handle}))
 		}},
 		{"unlink", func(c meta.Caller) (any, error) {
 			return plain(s.Remove(ctx, c, dir, "created", false))
@@ -95,7 +95,7 @@ func volumeSteps(e *env) []step {
 			return []any{v, h.ID, h.Attr}, err
 		}},
 		{"close volume", func(c meta.Caller) (any, error) {
-			return plain(s.Close(ctx, c, handle, false, 0, 0, 0))
+			return plain(s.Close(ctx, c, meta.Closing{Handle: handle}))
 		}},
 		{"remove volume", func(c meta.Caller) (any, error) {
 			return plain(s.RemoveVolume(ctx, c, "disk"))
@@ -149,7 +149,7 @@ func testReplayAfterRestart(e *env) {
 	first, err := do(meta.Directory)
 	e.must(err)
 	e.must(e.Service.Sync(e.ctx))
-	e.Restart(e)
+	e.restart()
 	again, err := do(meta.Directory)
 	if err != nil || again.Ino != first.Ino {
 		e.Fatalf("%v: inode %d, want %d", err, again.Ino, first.Ino)
@@ -172,7 +172,8 @@ func testReplayWhileNamesMove(e *env) {
 		}
 		if restart {
 			e.must(e.Service.Sync(e.ctx))
-			e.Restart(e)
+			e.Restart(e) // who waits for an answer has nothing to claim yet
+			e.attr(dir)
 		}
 		before := e.names(dir)
 		for i := range makers {
@@ -185,6 +186,7 @@ func testReplayWhileNamesMove(e *env) {
 		if d := cmp.Diff(before, e.names(dir)); d != "" {
 			e.Errorf("repetitions have changed the names: %s", d)
 		}
+		e.claim(e.session)
 		e.must(e.Service.RemoveVolume(e.ctx, e.root(), "moving"))
 	}
 }

@@ -128,7 +128,7 @@ func testDeadAndIdle(e *env) {
 	ino := e.mkfile(meta.RootIno, "f")
 	h := e.open(ino, meta.OpenWrite)
 	e.objects.Write(ino, 1000)
-	e.must(e.Service.Close(e.ctx, e.root(), h.ID, true, 1000, 0, 77))
+	e.must(e.Service.Close(e.ctx, e.root(), wrote(h.ID, 1000, 0, 77)))
 	was := e.attr(ino)
 	dead := meta.Caller{Session: e.newSession()}
 	_, err := e.Service.Open(e.ctx, dead, ino, readWrite)
@@ -164,7 +164,7 @@ func testTakenBack(e *env) {
 			}
 		}
 		for range 2 { // its answer may be lost too
-			e.must(e.Service.Close(e.ctx, c, id, false, 0, 0, 0))
+			e.must(e.Service.Close(e.ctx, c, meta.Closing{Handle: id}))
 		}
 		if _, err := e.Service.Open(e.ctx, c, ino, readWrite); err == nil {
 			e.Fatal("an opening that was taken back was done")
@@ -172,7 +172,7 @@ func testTakenBack(e *env) {
 		if e.attr(ino).Writers {
 			e.Fatal("an opening that was taken back left a handle")
 		}
-		e.want(errs.Closed, e.Service.Close(e.ctx, e.root(), id, false, 0, 0, 0), "no handle")
+		e.want(errs.Closed, e.Service.Close(e.ctx, e.root(), meta.Closing{Handle: id}), "no handle")
 	}
 	e.must(e.remove(meta.RootIno, "f"))
 	e.eventually("it is removed", func() bool { return e.objects.look(ino).removed })
@@ -204,7 +204,7 @@ func testEndedSession(e *env) {
 	e.must(err)
 	e.must(e.remove(meta.RootIno, "g"))
 	e.must(e.Service.EndSession(e.ctx, e.session))
-	e.want(errs.Closed, e.Service.Close(e.ctx, e.root(), h.ID, false, 0, 0, 0), "handle of it")
+	e.want(errs.Closed, e.Service.Close(e.ctx, e.root(), meta.Closing{Handle: h.ID}), "handle of it")
 	e.session = own
 	if a := e.attr(h.Attr.Ino); a.Writers || a.Size != 123 {
 		e.Fatalf("after the end of the session: %+v", a)
@@ -217,10 +217,11 @@ func testHandlesSurviveRestart(e *env) {
 	h, err := e.create(meta.RootIno, "f", readWrite)
 	e.must(err)
 	dead := meta.Caller{Session: e.newSession()}
-	_, err = e.Service.Open(e.ctx, dead, h.Attr.Ino, meta.OpenWrite)
+	theirs, err := e.Service.Open(e.ctx, dead, h.Attr.Ino, meta.OpenWrite)
 	e.must(err)
 	e.clock.advance(lease - time.Second)
-	e.Restart(e)
+	e.restart(held(h, readWrite))
+	e.claim(dead.Session, held(theirs, meta.OpenWrite))
 	e.clock.advance(lease - time.Second) // leases began anew
 	e.must(e.Service.KeepAlive(e.ctx, e.session))
 	e.must(e.Service.KeepAlive(e.ctx, dead.Session))
@@ -232,7 +233,7 @@ func testHandlesSurviveRestart(e *env) {
 	if a := e.attr(h.Attr.Ino); !a.Writers || a.Size != 10 {
 		e.Fatalf("%+v", a)
 	}
-	e.must(e.Service.Close(e.ctx, e.root(), h.ID, true, 10, 0, 1))
+	e.must(e.Service.Close(e.ctx, e.root(), wrote(h.ID, 10, 0, 1)))
 	if a := e.attr(h.Attr.Ino); !a.Writers {
 		e.Fatal("the other session's handle is lost")
 	}
@@ -242,7 +243,7 @@ func testHandlesSurviveRestart(e *env) {
 		e.must(e.keepOwn())
 		return e.ended(dead.Session)
 	})
-	e.Restart(e)
+	e.restart()
 	e.clock.advance(2 * capTTL)
 	e.eventually("its handle is closed", func() bool { return !e.attr(h.Attr.Ino).Writers })
 }

@@ -170,7 +170,7 @@ func testRemoveTreeRestart(e *env) {
 	}
 	for i := range 4 {
 		e.must(e.removeTree(e.root(), meta.RootIno, fmt.Sprint("t", i)))
-		e.Restart(e)
+		e.restart()
 		if e.Verify != nil {
 			e.Verify(e)
 		}

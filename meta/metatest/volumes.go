@@ -30,7 +30,7 @@ func testVolumes(e *env) {
 	if n := len(e.names(meta.RootIno)); n != 0 {
 		e.Fatalf("the volume is among the files: %d names", n)
 	}
-	e.Restart(e)
+	e.restart()
 	s = e.Service
 	all, err := s.ListVolumes(ctx, e.root(), "", 9)
 	if err != nil || len(all) != 1 || all[0].Ino != v.Ino || !all[0].Layout.Equal(&v.Layout) {
@@ -97,7 +97,7 @@ func (e *env) openVolume(v meta.Volume) {
 		e.Fatalf("%v: %+v %+v", err, opened, h)
 	}
 	e.objects.Write(v.Ino, 2*v.Size)
-	a, err := s.Commit(ctx, alices, v.Ino, 2*v.Size, 0, 1, true)
+	a, err := s.Commit(ctx, alices, told(v.Ino, 2*v.Size, 0, 1), true)
 	if err != nil || a.Size != v.Size || e.attr(v.Ino).Size != v.Size {
 		e.Fatalf("%v: the volume grew: %+v", err, a)
 	}
@@ -142,10 +142,10 @@ func testVolumeWriter(e *env) {
 	e.must(err)
 	second, err := open(a, readWrite)
 	e.must(err)
-	e.must(e.Service.Close(e.ctx, a, first.ID, false, 0, 0, 0))
+	e.must(e.Service.Close(e.ctx, a, meta.Closing{Handle: first.ID}))
 	_, err = open(b, readWrite)
 	e.want(errs.Busy, err, "a writer beside a second handle of the first")
-	e.must(e.Service.Close(e.ctx, a, second.ID, false, 0, 0, 0))
+	e.must(e.Service.Close(e.ctx, a, meta.Closing{Handle: second.ID}))
 	writer("")
 
 	// A client that lost its session goes on in the next one.
@@ -204,7 +204,7 @@ func testServers(e *env) {
 		"join with another store")
 	e.clock.advance(11 * time.Second)
 	e.must(e.join(2))
-	e.Restart(e)
+	e.restart()
 	all, err = e.Service.Servers(e.ctx)
 	if err != nil || len(all) != 3 || all[0].Up || !all[1].Up || all[0].Addr != "elsewhere:1" {
 		e.Fatalf("%v: %+v", err, all)

@@ -118,10 +118,9 @@ func (s *Service) Open(ctx context.Context, c meta.Caller, ino meta.Ino, flags m
 }
 
 // Commit implements meta.Files.
-func (s *Service) Commit(ctx context.Context, c meta.Caller, ino meta.Ino, size int64,
-	truncSeq uint64, mtime int64, sync bool) (meta.Attr, error) {
-	r, err := s.call(ctx, meta.OpCommit, &meta.Args{Caller: c, Ino: ino, Size: size,
-		TruncSeq: truncSeq, Mtime: mtime, Sync: sync})
+func (s *Service) Commit(ctx context.Context, c meta.Caller, w meta.Change, sync bool) (
+	meta.Attr, error) {
+	r, err := s.call(ctx, meta.OpCommit, &meta.Args{Caller: c, Change: w, Sync: sync})
 	return r.Attr, err
 }
 
@@ -149,11 +148,59 @@ func (s *Service) Renew(ctx context.Context, c meta.Caller, handles []uint64) (
 }
 
 // Close implements meta.Files.
-func (s *Service) Close(ctx context.Context, c meta.Caller, handle uint64, dirty bool, size int64,
-	truncSeq uint64, mtime int64) error {
-	_, err := s.call(ctx, meta.OpClose, &meta.Args{Caller: c, Handle: handle, Dirty: dirty,
-		Size: size, TruncSeq: truncSeq, Mtime: mtime})
+func (s *Service) Close(ctx context.Context, c meta.Caller, w meta.Closing) error {
+	_, err := s.call(ctx, meta.OpClose, &meta.Args{Caller: c, Closing: w})
 	return err
+}
+
+// CloseMany implements meta.Batches.
+func (s *Service) CloseMany(ctx context.Context, c meta.Caller, list []meta.Closing) (
+	[]errs.Kind, error) {
+	r, err := s.call(ctx, meta.OpCloseMany, &meta.Args{Caller: c, Closings: list})
+	if err == nil && len(r.Kinds) != len(list) {
+		err = errs.Newf(errs.Protocol, "meta.closemany", "", "%d answers for %d handles",
+			len(r.Kinds), len(list))
+	}
+	return r.Kinds, err
+}
+
+// ReadSmall implements meta.Smalls.
+func (s *Service) ReadSmall(ctx context.Context, c meta.Caller, ino meta.Ino) (
+	meta.Attr, meta.SmallData, error) {
+	r, err := s.call(ctx, meta.OpReadSmall, &meta.Args{Caller: c, Ino: ino})
+	return r.Attr, r.Small, err
+}
+
+// MoveOut implements meta.Smalls.
+func (s *Service) MoveOut(ctx context.Context, c meta.Caller, w meta.Change, dataVersion uint64) (
+	meta.Attr, error) {
+	r, err := s.call(ctx, meta.OpMoveOut, &meta.Args{Caller: c, Change: w, Version: dataVersion})
+	return r.Attr, err
+}
+
+// Find implements meta.Finds.
+func (s *Service) Find(ctx context.Context, c meta.Caller, dir meta.Ino, name string) (
+	meta.Found, error) {
+	r, err := s.call(ctx, meta.OpFind, &meta.Args{Caller: c, Dir: dir, Name: name})
+	return r.Found, err
+}
+
+// Listen implements meta.Leases.
+func (s *Service) Listen(ctx context.Context, l meta.Listening) (meta.Heard, error) {
+	r, err := s.call(ctx, meta.OpListen, &meta.Args{Listen: l})
+	return r.Heard, err
+}
+
+// Claim implements meta.Leases.
+func (s *Service) Claim(ctx context.Context, session uint64, life uint32, list []meta.Claimed,
+	last bool) ([]meta.Regained, error) {
+	r, err := s.call(ctx, meta.OpClaim, &meta.Args{Session: session, Life: life, Claims: list,
+		Last: last})
+	if err == nil && len(r.Claims) != len(list) {
+		err = errs.Newf(errs.Protocol, "meta.claim", "", "%d answers for %d handles",
+			len(r.Claims), len(list))
+	}
+	return r.Claims, err
 }
 
 // NewSession implements meta.Sessions. A repetition after a lost answer makes another session; the

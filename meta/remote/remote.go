@@ -11,9 +11,11 @@ package remote
 import (
 	"context"
 	"crypto/rand"
+	"slices"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/gate"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/meta/internal/bulk"
 	"github.com/sluice-storage/sluice/msg"
@@ -23,6 +25,9 @@ import (
 // pageBytes is the room that is offered for a page of a directory and for other answers that are
 // often large: some 700 entries with attributes.
 const pageBytes = 128 << 10
+
+// smallBytes is the room for a small file and its attributes.
+const smallBytes = meta.SmallMax + 4<<10
 
 // peerName is what the service is called in errors.
 const peerName = "metadata service"
@@ -63,8 +68,21 @@ func (o *Options) validate() error {
 	return nil
 }
 
+// How many requests may be under way that may have to wait for another client, which may in turn
+// wait for this one to give a lease back. Before that goes back handles may have to be opened
+// (ForUpkeep): they have places of their own. A connection has 64 credits: what is left is for what
+// else the other one waits for, which is Listen, and what is told before.
+const (
+	waitersMax = 40
+	upkeepMax  = 16
+)
+
 // Service implements meta.Service. Safe for concurrent use.
-type Service struct{ opt Options }
+type Service struct {
+	opt     Options
+	waiters *gate.Gate
+	upkeep  *gate.Gate
+}
 
 var _ meta.Service = (*Service)(nil)
 
@@ -74,7 +92,24 @@ func New(opt Options) (*Service, error) {
 	if err := opt.validate(); err != nil {
 		return nil, err
 	}
-	return &Service{opt: opt}, nil
+	return &Service{opt: opt, waiters: gate.New(gate.Options{Name: "requests", Count: waitersMax}),
+		upkeep: gate.New(gate.Options{Name: "openings", Count: upkeepMax})}, nil
+}
+
+// gateOf is what bounds an operation; nil for those that wait for no other client.
+func (s *Service) gateOf(ctx context.Context, op meta.Op) *gate.Gate {
+	switch op {
+	case meta.OpListen, meta.OpClaim, meta.OpKeepAlive, meta.OpRenew, meta.OpCommit, meta.OpClose,
+		meta.OpCloseMany, meta.OpMoveOut, meta.OpNewSession, meta.OpEndSession, meta.OpEndClient,
+		meta.OpSync, meta.OpJoin, meta.OpServers, meta.OpStatFS, meta.OpTime, meta.OpLock,
+		meta.OpUnlock, meta.OpTestLock, meta.OpAwaitLocks, meta.OpClaimLocks, meta.OpGrow:
+		return nil
+	case meta.OpOpen:
+		if IsUpkeep(ctx) {
+			return s.upkeep
+		}
+	}
+	return s.waiters
 }
 
 // call does one operation, repeating it as long as that may help.
@@ -86,7 +121,17 @@ func (s *Service) call(ctx context.Context, op meta.Op, a *meta.Args) (meta.Resu
 		rand.Read(a.Caller.ReqID[:])
 	}
 	x := &exchange{op: op, content: a.Append(op, []byte{bulk.InBody})}
+	if len(x.content) > bulk.Max {
+		return meta.Result{}, errs.Newf(errs.TooBig, "meta."+op.String(), "", "a request of %d bytes",
+			len(x.content))
+	}
 	x.room = roomOf(op)
+	if g := s.gateOf(ctx, op); g != nil {
+		if err := g.Take(ctx, int(levelOf(op)), 1, 0); err != nil {
+			return meta.Result{}, errs.Wrap("meta."+op.String(), "", err)
+		}
+		defer g.Give(1, 0)
+	}
 	p := peer.Patience{Peer: peerName, Max: s.opt.WaitMax, Backoff: s.opt.Backoff}
 	err := p.Do(ctx, time.Now(), func(ctx context.Context) error { return s.attempt(ctx, x) })
 	return x.result, errs.Wrap("meta."+op.String(), "", err)
@@ -99,6 +144,8 @@ func roomOf(op meta.Op) int {
 		return pageBytes
 	case meta.OpDump:
 		return meta.DumpPageMax + pageBytes
+	case meta.OpReadSmall:
+		return smallBytes
 	}
 	return 0
 }
@@ -107,9 +154,9 @@ func roomOf(op meta.Op) int {
 func changes(op meta.Op) bool {
 	switch op {
 	case meta.OpLookup, meta.OpReadDir, meta.OpReadLink, meta.OpGetAttr, meta.OpGetXattr,
-		meta.OpListXattr, meta.OpRenew, meta.OpListVolumes, meta.OpTime, meta.OpTestLock,
-		meta.OpAwaitLocks, meta.OpClaimLocks, meta.OpGrow, meta.OpGetQuota, meta.OpListQuotas,
-		meta.OpCheck, meta.OpDump:
+		meta.OpListXattr, meta.OpRenew, meta.OpListVolumes, meta.OpTime, meta.OpFind, meta.OpListen,
+		meta.OpClaim, meta.OpReadSmall, meta.OpTestLock, meta.OpAwaitLocks, meta.OpClaimLocks,
+		meta.OpGrow, meta.OpGetQuota, meta.OpListQuotas, meta.OpCheck, meta.OpDump:
 		return false
 	}
 	return true
@@ -118,8 +165,8 @@ func changes(op meta.Op) bool {
 // levelOf is the service level of an operation: signs of life before names, names before lists.
 func levelOf(op meta.Op) msg.Level {
 	switch op {
-	case meta.OpKeepAlive, meta.OpRenew, meta.OpJoin, meta.OpTime, meta.OpUnlock,
-		meta.OpAwaitLocks, meta.OpClaimLocks:
+	case meta.OpKeepAlive, meta.OpRenew, meta.OpJoin, meta.OpTime, meta.OpListen, meta.OpClaim,
+		meta.OpUnlock, meta.OpAwaitLocks, meta.OpClaimLocks:
 		return 2 // who releases comes before who wants
 	case meta.OpReadDir, meta.OpListXattr, meta.OpListVolumes, meta.OpListQuotas, meta.OpCheck,
 		meta.OpDump, meta.OpRemoveTree:
@@ -144,6 +191,15 @@ func fits(op meta.Op, a *meta.Args) error {
 		return errs.NameTooLong
 	case len(a.Value) > meta.XattrValue:
 		return errs.TooBig
+	case len(a.Change.Data) > meta.SmallMax || len(a.Closing.Change.Data) > meta.SmallMax:
+		return errs.TooBig
+	case slices.ContainsFunc(a.Closings, func(c meta.Closing) bool {
+		return len(c.Change.Data) > meta.SmallMax
+	}):
+		return errs.TooBig
+	case len(a.Closings) > meta.CloseMax || len(a.Claims) > meta.ClaimMax ||
+		len(a.Listen.Acks) > meta.RecallsMax:
+		return errs.Invalid
 	case len(a.Caller.Cred.Groups) > 64 || len(a.Server.Addr) > 255:
 		return errs.Invalid
 	}
@@ -178,7 +234,8 @@ func (s *Service) attempt(ctx context.Context, x *exchange) error {
 
 // once sends the request. more means that x.room was raised and the request must be repeated.
 func (s *Service) once(ctx context.Context, conn *msg.Conn, x *exchange) (more bool, err error) {
-	req := msg.Request{Op: uint16(x.op), Level: levelOf(x.op), Body: x.content}
+	req := msg.Request{Op: uint16(x.op), Level: levelOf(x.op), Body: x.content,
+		Patient: patient(ctx, x.op)}
 	var out, in *bulk.Memory
 	defer func() { out.Free(); in.Free() }()
 	if x.room > 0 {
@@ -198,6 +255,31 @@ func (s *Service) once(ctx context.Context, conn *msg.Conn, x *exchange) (more b
 		return false, err
 	}
 	return x.answer(in)
+}
+
+// InBackground returns a context for operations that nobody waits for: those that somebody waits
+// for meanwhile are not slowed down by them, and their own answers are heard of a moment later.
+func InBackground(ctx context.Context) context.Context {
+	return context.WithValue(ctx, background{}, true)
+}
+
+type background struct{}
+
+// ForUpkeep returns a context for openings of what a client has open already: because it gives a
+// lease back, or has lost its session. Openings that programs ask for, and that wait for other
+// clients, do not keep them waiting: those may wait for them.
+func ForUpkeep(ctx context.Context) context.Context {
+	return context.WithValue(ctx, upkeep{}, true)
+}
+
+// IsUpkeep tells whether a context comes from ForUpkeep.
+func IsUpkeep(ctx context.Context) bool { return ctx.Value(upkeep{}) != nil }
+
+type upkeep struct{}
+
+// patient tells whether nobody is in a hurry for the answer, or it is long in coming.
+func patient(ctx context.Context, op meta.Op) bool {
+	return op == meta.OpListen || op == meta.OpAwaitLocks || ctx.Value(background{}) != nil
 }
 
 // answer reads the reply.

@@ -91,7 +91,7 @@ func TestSuite(t *testing.T) {
 			t.Parallel() // much of it is waiting for operations that cannot be done
 			metatest.Run(t, func(t testing.TB, c metatest.Config) *metatest.Instance {
 				h, service := newHost(t, c, sim.New(opt), remote.Options{
-					WaitMax: 4 * time.Second, // a busy machine may stand still for one
+					WaitMax: 8 * time.Second, // a busy machine may stand still for some
 					Backoff: peer.Backoff{First: time.Millisecond, Max: 10 * time.Millisecond},
 				})
 				return &metatest.Instance{Service: service, Verify: h.verify,

@@ -3,6 +3,8 @@ package remote_test
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -46,6 +48,12 @@ func TestRestartsAreADelay(t *testing.T) {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	var done [4]int
+	o := &owner{s: service, session: info.ID, life: info.Life, open: map[uint64]meta.Claimed{}}
+	claiming, finish := context.WithCancel(t.Context())
+	var claims sync.WaitGroup
+	claims.Go(func() { o.claim(claiming) })
+	defer claims.Wait()
+	defer finish()
 	for i := range done {
 		wg.Go(func() {
 			for k := 0; ; k++ {
@@ -54,7 +62,7 @@ func TestRestartsAreADelay(t *testing.T) {
 					return
 				default:
 				}
-				if err := cycle(t.Context(), service, info.ID, fmt.Sprint(i, ".", k)); err != nil {
+				if err := cycle(t.Context(), o, fmt.Sprint(i, ".", k)); err != nil {
 					t.Errorf("worker %d, round %d: %v", i, k, err)
 					return
 				}
@@ -79,15 +87,51 @@ func TestRestartsAreADelay(t *testing.T) {
 	h.verify(t)
 }
 
+// owner is what has to be claimed when the service has restarted.
+type owner struct {
+	s       *remote.Service
+	session uint64
+	life    uint32
+	mu      sync.Mutex
+	open    map[uint64]meta.Claimed
+}
+
+func (o *owner) note(h *meta.Handle, open bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if delete(o.open, h.ID); open {
+		o.open[h.ID] = meta.Claimed{Handle: h.ID, Ino: h.Attr.Ino, Flags: meta.OpenWrite}
+	}
+}
+
+// claim listens, and claims in every life of the service.
+func (o *owner) claim(ctx context.Context) {
+	for ctx.Err() == nil {
+		h, err := o.s.Listen(ctx, meta.Listening{Session: o.session, WaitMs: 20})
+		if err != nil || h.Life == o.life {
+			continue
+		}
+		o.mu.Lock()
+		list := slices.Collect(maps.Values(o.open))
+		o.mu.Unlock()
+		if _, err := o.s.Claim(ctx, o.session, h.Life, list, true); err == nil {
+			o.life = h.Life
+		}
+	}
+}
+
 // cycle is one round of a client: each step depends on the one before.
-func cycle(ctx context.Context, s *remote.Service, session uint64, name string) error {
-	c := meta.Caller{Session: session}
+func cycle(ctx context.Context, o *owner, name string) error {
+	s, c := o.s, meta.Caller{Session: o.session}
 	h, err := s.Create(ctx, c, meta.RootIno, name, meta.NewFile{Mode: 0o600},
 		meta.OpenWrite|meta.OpenExclusive)
 	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
-	if err := s.Close(ctx, c, h.ID, true, 10, 0, 1); err != nil {
+	o.note(&h, true)
+	defer o.note(&h, false)
+	if err := s.Close(ctx, c, meta.Closing{Handle: h.ID, Dirty: true,
+		Change: meta.Change{Size: 10, Mtime: 1}}); err != nil {
 		return fmt.Errorf("close: %w", err)
 	}
 	if err := s.Rename(ctx, c, meta.RootIno, name, meta.RootIno, name+"x", 0); err != nil {

@@ -58,16 +58,18 @@ func (s *Server) dispatchFiles(ctx context.Context, op meta.Op, a *meta.Args, ro
 	switch op {
 	case meta.OpCreate:
 		r.Handle, err = s.service.Create(ctx, c, a.Dir, a.Name, a.File, a.Open)
+		dropData(op, &r, &r.Handle.Data, room)
 	case meta.OpOpen:
 		r.Handle, err = s.service.Open(ctx, c, a.Ino, a.Open)
+		dropData(op, &r, &r.Handle.Data, room)
 	case meta.OpCommit:
-		r.Attr, err = s.service.Commit(ctx, c, a.Ino, a.Size, a.TruncSeq, a.Mtime, a.Sync)
+		r.Attr, err = s.service.Commit(ctx, c, a.Change, a.Sync)
 	case meta.OpAppend:
 		r.Off, r.Attr, err = s.service.Append(ctx, c, a.Handle, a.Size)
 	case meta.OpRenew:
 		r.Handles, err = s.service.Renew(ctx, c, a.Handles)
 	case meta.OpClose:
-		err = s.service.Close(ctx, c, a.Handle, a.Dirty, a.Size, a.TruncSeq, a.Mtime)
+		err = s.service.Close(ctx, c, a.Closing)
 	case meta.OpNewSession:
 		r.Session, err = s.service.NewSession(ctx, a.Client)
 	case meta.OpKeepAlive:
@@ -100,6 +102,31 @@ func (s *Server) dispatchFiles(ctx context.Context, op meta.Op, a *meta.Args, ro
 		var now time.Time
 		now, err = s.service.Time(ctx)
 		r.Time = now.UnixMilli()
+	default:
+		return s.dispatchLeases(ctx, op, a, room)
+	}
+	return r, err
+}
+
+// dispatchLeases is the rest of dispatch: what clients need that keep what they are told.
+func (s *Server) dispatchLeases(ctx context.Context, op meta.Op, a *meta.Args, room int) (
+	r meta.Result, err error) {
+
+	c := a.Caller
+	switch op {
+	case meta.OpFind:
+		r.Found, err = s.service.Find(ctx, c, a.Dir, a.Name)
+		dropData(op, &r, &r.Found.Data, room)
+	case meta.OpListen:
+		r.Heard, err = s.service.Listen(ctx, a.Listen)
+	case meta.OpClaim:
+		r.Claims, err = s.service.Claim(ctx, a.Session, a.Life, a.Claims, a.Last)
+	case meta.OpCloseMany:
+		r.Kinds, err = s.service.CloseMany(ctx, c, a.Closings)
+	case meta.OpReadSmall:
+		r.Attr, r.Small, err = s.service.ReadSmall(ctx, c, a.Ino)
+	case meta.OpMoveOut:
+		r.Attr, err = s.service.MoveOut(ctx, c, a.Change, a.Version)
 	default:
 		return s.dispatchLocks(ctx, op, a, room)
 	}
@@ -153,6 +180,14 @@ func (s *Server) dispatchQuotas(ctx context.Context, op meta.Op, a *meta.Args, r
 		return s.dispatchUpkeep(ctx, op, a)
 	}
 	return r, err
+}
+
+// dropData leaves a small file's data out of an answer that would not fit the room with it: who
+// needs it asks for it. Most answers are far from that, so that few are encoded twice.
+func dropData(op meta.Op, r *meta.Result, data *[]byte, room int) {
+	if len(*data) > room/2 && len(r.Append(op, nil)) > room {
+		*data = nil
+	}
 }
 
 // cutPage shortens a page until it fits; size is how long its encoding is. One item always does:

@@ -198,6 +198,7 @@ func newCheckRun(s *Store, step meta.CheckStep) *checkRun {
 	of("directory counters", kindCount, (*checkRun).examineOwned)
 	of("directory times", kindTimes, (*checkRun).examineOwned)
 	of("attribute counters", kindXattrs, (*checkRun).examineOwned)
+	of("small files", kindSmall, (*checkRun).examineOwned)
 	of("quotas", kindQuota, (*checkRun).examineQuota)
 	r.stages = append(r.stages,
 		stage{"total", func(context.Context, int) (bool, error) { return true, r.total() }},
@@ -265,7 +266,7 @@ func (r *checkRun) judge(ctx context.Context) (err error) {
 		if err == nil && believed && f.there != nil {
 			believed, err = f.there(ctx)
 		}
-		f.State = meta.Found
+		f.State = meta.Reported
 		if err == nil && believed && r.repair {
 			believed, err = r.s.mendFlaw(ctx, f)
 		}

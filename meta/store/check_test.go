@@ -93,7 +93,7 @@ func (p *patient) write(dir meta.Ino, name string, n int64) meta.Attr {
 	h, err := p.store.Create(p.t.Context(), c, dir, name, meta.NewFile{}, meta.OpenWrite)
 	p.must(err)
 	p.have.set(meta.ObjectRef{Ino: h.Attr.Ino, Gen: h.Attr.Gen}, n)
-	p.must(p.store.Close(p.t.Context(), c, h.ID, true, n, 0, 1))
+	p.must(p.store.Close(p.t.Context(), c, wrote(h.ID, n, 0, 1)))
 	return h.Attr
 }
 
@@ -240,7 +240,7 @@ var ills = []struct {
 		p.must(err)
 		p.must(p.store.Remove(p.t.Context(), c, p.dir, "file", false))
 		inode := p.get(key('I', p.file.Ino))
-		p.must(p.store.Close(p.t.Context(), c, h.ID, false, 0, 0, 0))
+		p.must(p.store.Close(p.t.Context(), c, meta.Closing{Handle: h.ID}))
 		p.drained()
 		p.damage(kv.Txn{Puts: []kv.Put{{Key: key('I', p.file.Ino), Value: inode},
 			{Key: key('U', p.file.Ino), Value: []byte{1}}},
@@ -332,7 +332,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 				})
 			}
 			for range 2 { // the first one has changed nothing
-				if all := p.check(false); !has(all, meta.Found) {
+				if all := p.check(false); !has(all, meta.Reported) {
 					t.Fatalf("not found: %+v", all)
 				}
 			}
@@ -347,7 +347,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 			t.Log(all)
 			all = p.check(false)
 			if ill.left {
-				if !has(all, meta.Found) {
+				if !has(all, meta.Reported) {
 					t.Fatalf("what cannot be repaired is gone: %+v", all)
 				}
 				return
@@ -416,7 +416,7 @@ func (p *patient) disturb(rng *rand.Rand, top, other meta.Ino) {
 		if err == nil {
 			p.have.set(meta.ObjectRef{Ino: h.Attr.Ino, Gen: h.Attr.Gen}, h.Attr.Size+10)
 			_ = p.store.Remove(ctx, c, top, a, false)
-			_ = p.store.Close(ctx, c, h.ID, true, h.Attr.Size+10, h.Attr.TruncSeq, 1)
+			_ = p.store.Close(ctx, c, wrote(h.ID, h.Attr.Size+10, h.Attr.TruncSeq, 1))
 		}
 	case 6:
 		if x, err := p.store.Lookup(ctx, c, top, a); err == nil {

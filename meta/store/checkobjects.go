@@ -146,7 +146,8 @@ type fileAt struct {
 
 // atRest tells whether a file's size and its objects should agree.
 func (n *inode) atRest() bool {
-	return n.Type == meta.Regular && n.has(flagData) && !n.has(flagWriters|flagPending|flagVolume)
+	return n.Type == meta.Regular && n.has(flagData) &&
+		!n.has(flagWriters|flagPending|flagVolume|flagSmall)
 }
 
 // someFiles reads the next files whose objects can be looked at.

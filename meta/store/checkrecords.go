@@ -329,11 +329,10 @@ func (r *checkRun) examineOrphan(t *txn, key, _ []byte) error {
 		r.add(recordStray(key, "inode %d is listed without a name, and has one or is gone", ino))
 		return nil
 	}
-	held, err := r.s.held(t, ino)
-	if err == nil && !held {
+	if !r.s.held(ino) {
 		r.add(r.s.orphanKept(ino))
 	}
-	return err
+	return nil
 }
 
 func (r *checkRun) examineTree(t *txn, key, _ []byte) error {
@@ -359,14 +358,20 @@ func (r *checkRun) examineOwned(t *txn, key, _ []byte) error {
 	ino := meta.Ino(number(key, 0))
 	n, err := t.nodeOf(ino)
 	if err == nil && !owns(n, key[0]) {
-		r.add(recordStray(key, "a record %c of inode %d, which is gone or no directory", key[0], ino))
+		r.add(recordStray(key, "a record %c of inode %d, which is gone or has no such", key[0], ino))
 	}
 	return err
 }
 
 // owns tells whether an inode may have a record of a kind beside it.
 func owns(n *inode, kind byte) bool {
-	return n != nil && (n.isDir() || n.unknown() || kind == kindXattrs)
+	switch {
+	case n == nil:
+		return false
+	case kind == kindSmall:
+		return n.has(flagSmall) || n.unknown()
+	}
+	return n.isDir() || n.unknown() || kind == kindXattrs
 }
 
 // total compares the number of inodes with what is counted.

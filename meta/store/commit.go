@@ -11,13 +11,25 @@ import (
 // closing is what a writer says about its work.
 type closing struct {
 	dirty    bool
+	holes    bool // it has left some
 	measured bool // nobody says what was written: the size is what the I/O servers have
 	size     int64
 	truncSeq uint64
 	mtime    int64
+	epoch    uint64 // it was done under LeaseWrite, in this epoch
+	whole    bool   // data is all that is in a small file
+	data     []byte
+	spilled  meta.Spilled
+	over     bool // set by closeOne: nobody writes any more
 }
 
 func (w *closing) check() error {
+	if len(w.data) > meta.SmallMax {
+		return errs.TooBig
+	}
+	if w.whole && w.epoch == 0 {
+		return errs.Newf(errs.Invalid, "meta.small", "", "data without a lease")
+	}
 	if w.size < 0 {
 		return errs.Newf(errs.Invalid, "meta.size", "", "size %d", w.size)
 	}
@@ -32,190 +44,105 @@ func (w *closing) check() error {
 // nobody says what was written, only a file that has grown shows that it was: others keep their
 // times, and get a new data version because they may have been overwritten.
 func (w *closing) apply(n *inode, c *meta.Cred, now int64) {
-	grown := w.truncSeq == n.TruncSeq && w.size > n.Size && !n.has(flagVolume)
-	if w.truncSeq == n.TruncSeq && !n.has(flagVolume) {
+	grown := w.truncSeq == n.TruncSeq && w.size > n.Size && !n.has(flagVolume|flagSmall)
+	if w.truncSeq == n.TruncSeq && !n.has(flagVolume) && !n.has(flagSmall) {
 		n.Size = max(n.Size, w.size)
 	}
 	if grown || !w.measured {
 		if w.mtime > n.Mtime || n.Mtime > now {
 			n.Mtime = w.mtime
 		}
-		n.Ctime = now
+		n.Ctime = w.changed(n, now)
 	}
-	if w.measured && n.Size > 0 && !n.has(flagVolume) {
+	if w.measured && n.Size > 0 && !n.has(flagVolume|flagSmall) {
 		n.Flags |= flagHoles // nobody says either whether it was written without gaps
 	}
-	n.DataVersion++
+	if w.holes && w.truncSeq == n.TruncSeq && !n.has(flagVolume|flagSmall) {
+		n.Flags |= flagHoles
+	}
+	if !w.measured || !n.has(flagSmall) { // what is in a small file is known
+		n.DataVersion++
+	}
 	if !isRoot(c) {
 		dropPrivileges(n)
 	}
 }
 
-// Commit implements meta.Files. The caller's session must have the file open for writing
-// (errs.Closed otherwise).
-func (s *Store) Commit(ctx context.Context, c meta.Caller, ino meta.Ino, size int64,
-	truncSeq uint64, mtime int64, sync bool) (meta.Attr, error) {
+// changed is the time of the change of an inode. Under LeaseWrite it is the writer's to say, who
+// goes on to answer by himself.
+func (w *closing) changed(n *inode, now int64) int64 {
+	if w.epoch != 0 {
+		return max(n.Ctime, w.mtime)
+	}
+	return now
+}
 
-	w := closing{dirty: true, size: size, truncSeq: truncSeq, mtime: mtime}
+// Commit implements meta.Files.
+func (s *Store) Commit(ctx context.Context, c meta.Caller, change meta.Change, sync bool) (
+	meta.Attr, error) {
+
+	w := closingOf(&change)
 	var a meta.Attr
 	err := w.check()
+	if err == nil {
+		err = s.mayCommit(&c, change.Ino)
+	}
 	if err == nil {
 		var replayed bool
 		replayed, err = s.update(ctx, &c, func(t *txn) error {
 			t.kv.Sync, t.kv.MakesRoom = sync, true // the data is there already
-			return t.commit(&c, ino, &w)
+			n, err := t.inode(change.Ino)
+			if err != nil {
+				return err
+			}
+			if err := t.mayTell(s, &c, &w, change.Ino, n); err != nil {
+				return err
+			}
+			t.note(&w, change.Ino, n, &c)
+			return nil
 		})
 		if replayed && sync {
 			err = s.kv.Sync(ctx)
 		}
 	}
 	if err == nil {
-		err = s.look(func(t *txn) error {
-			a, err = t.attrOf(ino)
-			return err
-		})
+		a, err = s.toldBy(ctx, &c, change.Ino)
 	}
 	if err != nil {
 		return meta.Attr{}, errs.Wrap("meta.Commit", "", err)
 	}
-	s.measureAttr(ctx, &a)
 	return a, nil
 }
 
-func (t *txn) commit(c *meta.Caller, ino meta.Ino, w *closing) error {
-	n, err := t.inode(ino)
-	if err != nil {
-		return err
+// toldBy is tell for who has just told what there is: if nobody else writes nothing is measured.
+func (s *Store) toldBy(ctx context.Context, c *meta.Caller, ino meta.Ino) (meta.Attr, error) {
+	a, _, err := s.lookAt(ctx, c, ino)
+	if err == nil && !a.Small && a.Lease != meta.LeaseWrite {
+		s.measure(ctx, &a)
 	}
-	key, err := t.first(writersBy(ino, c.Session))
-	if err != nil {
-		return err
-	}
-	if key == nil {
-		return errs.Closed
-	}
-	t.demand(key)
-	w.apply(n, &c.Cred, t.now)
-	t.putInode(ino, n)
-	return nil
+	return a, err
 }
 
-// Close implements meta.Files.
-func (s *Store) Close(ctx context.Context, c meta.Caller, handle uint64, dirty bool, size int64,
-	truncSeq uint64, mtime int64) error {
-
-	w := closing{dirty: dirty, size: size, truncSeq: truncSeq, mtime: mtime}
-	err := w.check()
-	switch {
-	case err != nil:
-	case handle != 0 && handle == meta.HandleOf(c.ReqID):
-		err = s.takeBack(ctx, &c, handle)
-	default:
-		err = s.closeHandle(ctx, &c, handle, w)
-	}
-	return errs.Wrap("meta.Close", "", err)
-}
-
-// takeBack closes the handle of an opening whose answer was lost, whether it was done, is being
-// done or is still on its way: its request id is used up by a transaction without effect, after
-// which it is taken for a repetition and opens nothing.
-func (s *Store) takeBack(ctx context.Context, c *meta.Caller, id uint64) error {
-	if _, err := s.update(ctx, c, func(*txn) error { return nil }); err != nil {
-		return err
-	}
-	own := meta.Caller{Session: c.Session, Cred: c.Cred}
-	if err := s.closeHandle(ctx, &own, id, closing{}); errs.KindOf(err) != errs.Closed {
-		return err
-	}
-	return nil
-}
-
-func (s *Store) closeHandle(ctx context.Context, c *meta.Caller, id uint64, w closing) error {
-	replayed, err := s.update(ctx, c, func(t *txn) error { return t.close(c, id, &w) })
-	if err == nil && !replayed {
-		s.sessions.release(c.Session)
-		wake(s.removed)
+// mayCommit demands that the caller's session has the file open for writing.
+func (s *Store) mayCommit(c *meta.Caller, ino meta.Ino) error {
+	own, _, err := s.sessions.writer(ino, c.Session)
+	if err == nil && !own {
+		err = errs.Closed
 	}
 	return err
 }
 
-// close takes a handle away. Two things hang on it being the last one of its inode: the end of
-// an orphan and of the mark that somebody writes. Whoever is not the last names another handle that
-// the commit depends on; otherwise two that close at the same time could each take the other for
-// the last. It costs the same however many handles there are, and handles that only read do not
-// conflict over the inode.
-func (t *txn) close(c *meta.Caller, id uint64, w *closing) error {
-	key := handleKey(c.Session, id)
-	value, err := t.read(key)
-	if err != nil {
-		return err
-	}
-	if value == nil {
-		return errs.Closed
-	}
-	var h handle
-	if err := parse(key, value, &h); err != nil {
-		return err
-	}
-	t.kv.MakesRoom = true
-	open := openKey(h.Ino, c.Session, id)
-	t.remove(key)
-	t.remove(open)
-	if h.writes() {
-		t.remove(writerKey(h.Ino, c.Session, h.UID, id))
-	}
-	orphan, err := t.read(orphanKey(h.Ino))
-	if err != nil {
-		return err
-	}
-	if orphan != nil {
-		others, err := t.another(opensOf(h.Ino), open)
-		if err != nil {
-			return err
-		}
-		if !others {
-			return t.endOrphan(h.Ino)
-		}
-	}
-	if !h.writes() {
-		return nil
-	}
-	return t.closeWriter(c, id, &h, w)
+// closingOf is what a writer says.
+func closingOf(w *meta.Change) closing {
+	return closing{dirty: true, holes: w.Holes, size: w.Size, truncSeq: w.TruncSeq, mtime: w.Mtime,
+		epoch: w.Epoch, whole: w.Whole, data: w.Data}
 }
 
-// closeWriter brings the inode up to what a writer says, and takes the mark of writers away after
-// the last one.
-func (t *txn) closeWriter(c *meta.Caller, id uint64, h *handle, w *closing) error {
-	others, err := t.another(writersOf(h.Ino), writerKey(h.Ino, c.Session, h.UID, id))
-	if err != nil {
-		return err
+// note writes down what a writer says.
+func (t *txn) note(w *closing, ino meta.Ino, n *inode, c *meta.Caller) {
+	w.apply(n, &c.Cred, t.now)
+	if w.whole {
+		t.putSmall(ino, n, w.data, c.Session)
 	}
-	if others && !w.dirty {
-		t.remove(appendedKey(h.Ino, c.Session, id))
-		return nil
-	}
-	n, err := t.inode(h.Ino)
-	if err != nil {
-		return lost(err, h.Ino)
-	}
-	if w.dirty {
-		w.apply(n, &c.Cred, t.now)
-	}
-	t.endAppends(h.Ino, n, c.Session, id, !others)
-	if !others {
-		n.Flags &^= flagWriters
-	}
-	t.putInode(h.Ino, n)
-	return nil
-}
-
-// endOrphan ends an inode without a name whose last handle is closed.
-func (t *txn) endOrphan(ino meta.Ino) error {
-	n, err := t.inode(ino)
-	if err != nil {
-		return lost(err, ino)
-	}
-	t.remove(orphanKey(ino))
-	t.destroy(ino, n)
-	return nil
+	t.putInode(ino, n)
 }

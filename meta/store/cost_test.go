@@ -128,18 +128,18 @@ func (b *busy) costs() map[string]int64 {
 	return map[string]int64{
 		"close one of many readers of an unlinked file": b.cost(func() error {
 			take++
-			return b.s.Close(ctx, b.c, b.readers[len(b.readers)/2+take], false, 0, 0, 0)
+			return b.s.Close(ctx, b.c, meta.Closing{Handle: b.readers[len(b.readers)/2+take]})
 		}),
 		"close one of many writers": b.cost(func() error {
 			take++
-			return b.s.Close(ctx, b.c, b.writers[take], true, 1, 0, 1)
+			return b.s.Close(ctx, b.c, wrote(b.writers[take], 1, 0, 1))
 		}),
 		"open": b.cost(func() error {
 			_, err := b.s.Open(ctx, b.other, b.shared, meta.OpenRead)
 			return err
 		}),
 		"commit": b.cost(func() error {
-			_, err := b.s.Commit(ctx, b.c, b.shared, 1, 0, 1, false)
+			_, err := b.s.Commit(ctx, b.c, told(b.shared, 1, 0, 1), false)
 			return err
 		}),
 		"stat by the writer": b.cost(func() error {
@@ -190,7 +190,7 @@ func TestAllCloseAtOnce(t *testing.T) {
 		for range 32 {
 			wg.Go(func() {
 				for id := range next {
-					if err := b.s.Close(t.Context(), b.c, id, false, 0, 0, 0); err != nil {
+					if err := b.s.Close(t.Context(), b.c, meta.Closing{Handle: id}); err != nil {
 						t.Error(err)
 					}
 				}
@@ -231,4 +231,31 @@ func TestManyHandlesOfADeadSession(t *testing.T) {
 		}
 	}
 	verify(t, b.s)
+}
+
+// TestManyHandlesOfOneFile: closing the last of 100,000 costs what the first did: nothing is read
+// or committed for any of them but the one that lets a removed file go.
+func TestManyHandlesOfOneFile(t *testing.T) {
+	const n = 100_000
+	b := newBusy(t, 1)
+	ino := b.file("many")
+	handles := make([]uint64, n)
+	for i := range handles {
+		handles[i] = b.open(b.c, ino, meta.OpenRead)
+	}
+	b.must(b.s.Remove(t.Context(), b.c, meta.RootIno, "many", false))
+	b.m.keys.Store(0)
+	for _, id := range handles[:n-1] {
+		b.must(b.s.Close(t.Context(), b.c, meta.Closing{Handle: id}))
+	}
+	if keys := b.m.keys.Load(); keys > n/10 { // background work reads some
+		t.Errorf("%d keys were read to close %d handles", keys, n-1)
+	}
+	if _, err := b.s.GetAttr(t.Context(), b.c, ino); err != nil {
+		t.Fatal(err)
+	}
+	b.must(b.s.Close(t.Context(), b.c, meta.Closing{Handle: handles[n-1]}))
+	if _, err := b.s.GetAttr(t.Context(), b.c, ino); errs.KindOf(err) != errs.NotFound {
+		t.Errorf("the last handle is closed, and the file is there: %v", err)
+	}
 }

@@ -148,7 +148,7 @@ func TestPowerCutAndData(t *testing.T) {
 		name := fmt.Sprint("f", i)
 		h, err := w.store.Create(t.Context(), c, meta.RootIno, name, meta.NewFile{}, meta.OpenWrite)
 		w.must(err)
-		w.must(w.store.Close(t.Context(), c, h.ID, true, 100, 0, 1))
+		w.must(w.store.Close(t.Context(), c, wrote(h.ID, 100, 0, 1)))
 		w.must(w.store.Sync(t.Context()))
 		if i%2 == 0 {
 			w.must(w.store.Remove(t.Context(), c, meta.RootIno, name, false))
@@ -177,7 +177,8 @@ func TestForeignStoresAreRefused(t *testing.T) {
 		key, value string
 		want       errs.Kind
 	}{
-		{"Aformat", "\x00\x00\x00\x04clusterX", errs.Version},
+		{"Aformat", "\x00\x00\x00\x05clusterX", errs.Version},
+		{"Aformat", "\x00\x00\x00\x03clusterX", errs.Version},
 		{"Aformat", "\x00\x00\x00\x02clusterX", errs.Version},
 		{"Aformat", "\x00\x00\x00\x01clusterX", errs.Version},
 		{"Aformat", "short", errs.Corrupt},

@@ -52,6 +52,7 @@ func (t *txn) eraseEntry(dir meta.Ino, name string, counted bool) error {
 	if string(twin) == string(e.encodeNamed(name)) {
 		t.remove(key)
 	}
+	t.change(dir)
 	if !counted {
 		return nil
 	}
@@ -121,6 +122,7 @@ func entryType(dir meta.Ino, name string) flaw {
 			return err
 		}
 		e.Type = n.Type
+		t.change(dir)
 		t.put(entryKey(dir, name), e.encode())
 		t.put(cookieKey(dir, e.Cookie), e.encodeNamed(name))
 		return nil
@@ -148,6 +150,7 @@ func entryUnlisted(dir meta.Ino, name string) flaw {
 		if err != nil {
 			return err
 		}
+		t.change(dir)
 		if twin != nil {
 			e.Cookie = m.number
 			t.put(entryKey(dir, name), e.encode())
@@ -176,6 +179,7 @@ func cookieStray(dir meta.Ino, cookie uint64) flaw {
 		return string(twin) != string(e.encode()), err
 	}
 	f.mend = func(_ *mending, t *txn) error {
+		t.change(dir)
 		t.remove(key)
 		return nil
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/kv"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -15,52 +14,92 @@ import (
 // what it wrote and gets the stored size, so that it can go on; if others do, an exact answer is
 // impossible and the error says so (errs.Again if the time was up).
 func (s *Store) GetAttr(ctx context.Context, c meta.Caller, ino meta.Ino) (meta.Attr, error) {
-	var a meta.Attr
-	var settled, foreign bool
-	err := s.look(func(t *txn) error {
-		n, err := t.inode(ino)
-		if err != nil {
-			return err
-		}
-		if settled = n.settled(); !settled {
-			if foreign, err = t.othersWrite(ino, c.Session); err != nil {
-				return err
-			}
-		}
-		a, err = t.attr(ino, n)
-		return err
-	})
+	a, n, err := s.lookAt(ctx, &c, ino)
 	if err != nil {
 		return meta.Attr{}, errs.Wrap("meta.GetAttr", "", err)
 	}
-	if settled {
+	if n.settled() || a.Small { // what is at I/O servers of a small file does not count
 		s.allocated(ctx, &a)
 		return a, nil
 	}
 	exact, err := s.exactAttr(ctx, ino)
-	switch {
-	case err == nil:
+	if err == nil {
+		exact.Lease, exact.Serial = a.Lease, a.Serial
 		s.allocated(ctx, &exact)
 		return exact, nil
-	case foreign || errs.KindOf(err) == errs.NotFound:
+	}
+	own, others, _ := s.sessions.writer(ino, c.Session)
+	if others || !own || errs.KindOf(err) == errs.NotFound {
 		return meta.Attr{}, errs.Wrap("meta.GetAttr", "", err)
 	}
 	return a, nil
 }
 
+// seen is what lookInto reads.
+type seen struct {
+	a    meta.Attr
+	n    *inode
+	data meta.SmallData
+}
+
+// lookAt reads the attributes of an inode with a lease on them.
+func (s *Store) lookAt(ctx context.Context, c *meta.Caller, ino meta.Ino) (
+	a meta.Attr, n *inode, err error) {
+
+	got, err := s.lookWith(ctx, c, ino, false)
+	return got.a, got.n, err
+}
+
+// lookInto is lookAt with the data of a small file.
+func (s *Store) lookInto(ctx context.Context, c *meta.Caller, ino meta.Ino) (seen, error) {
+	return s.lookWith(ctx, c, ino, true)
+}
+
+func (s *Store) lookWith(ctx context.Context, c *meta.Caller, ino meta.Ino, data bool) (
+	got seen, err error) {
+
+	if err := s.visit(ctx, c, ino); err != nil {
+		return seen{}, err
+	}
+	serial := s.borrow(c, ino)
+	read := func(t *txn) (err error) {
+		if got.a, got.n, err = t.signed(ino); err == nil && data && got.n.has(flagSmall) {
+			got.data, err = t.small(ino)
+		}
+		return err
+	}
+	if err = s.look(read); err != nil {
+		if serial != 0 {
+			s.leases.Release(c.Session, ino, serial)
+		}
+		return seen{}, err
+	}
+	s.settle(c, &got.a, got.n, serial)
+	if got.a.Small && got.a.Writers && got.a.Lease == meta.LeaseNone {
+		s.repair(ctx, &got.a)
+	}
+	return got, nil
+}
+
+// tell is lookAt for answers in which a size that cannot be measured does not matter.
+func (s *Store) tell(ctx context.Context, c *meta.Caller, ino meta.Ino) (meta.Attr, error) {
+	a, _, err := s.lookAt(ctx, c, ino)
+	if err == nil && !a.Small {
+		s.measure(ctx, &a)
+	}
+	return a, err
+}
+
+// measure is measureAttr for attributes that come with a lease.
+func (s *Store) measure(ctx context.Context, a *meta.Attr) {
+	mode, serial := a.Lease, a.Serial
+	s.measureAttr(ctx, a)
+	a.Lease, a.Serial = mode, serial
+}
+
 // settled tells whether the stored size is the size.
 func (n *inode) settled() bool {
 	return !n.has(flagWriters|flagPending) || n.has(flagVolume)
-}
-
-// othersWrite tells whether another session than the given one has the file open for writing.
-func (t *txn) othersWrite(ino meta.Ino, session uint64) (bool, error) {
-	all, own := writersOf(ino), writersBy(ino, session)
-	found, err := t.firstIn(all, own)
-	if err == nil && found == nil {
-		found, err = t.firstIn(kv.PrefixEnd(own), kv.PrefixEnd(all))
-	}
-	return found != nil, err
 }
 
 // exactAttr measures until no truncation came in between, which would make the stored size and the
@@ -81,11 +120,17 @@ func (s *Store) exactAttr(ctx context.Context, ino meta.Ino) (meta.Attr, error) 
 		if err != nil || n.settled() {
 			return true, err
 		}
+		if n.has(flagSmall) {
+			return true, nil // what I/O servers have of it does not count
+		}
 		a.Size = max(a.Size, measured)
 		return n.TruncSeq == seq && !n.has(flagPending), nil
 	}
 	for measured, seq := int64(0), ^uint64(0); ; {
 		done, err := again(measured, seq)
+		if done && err == nil && a.Writers {
+			s.repair(ctx, &a)
+		}
 		if done || err != nil {
 			return a, err
 		}

@@ -88,12 +88,8 @@ func (t *txn) grow(c *meta.Caller, ino meta.Ino, end int64) (int64, error) {
 	if n.Quota == 0 || n.has(flagVolume) {
 		return meta.NoBound, errNothing
 	}
-	writer, err := t.first(writersBy(ino, c.Session))
-	if err != nil {
-		return 0, err
-	}
-	if writer == nil {
-		return 0, errs.Closed
+	if own, _, err := t.open.writer(ino, c.Session); !own || err != nil {
+		return 0, unlessNil(err, errs.Closed)
 	}
 	left, bounded, err := t.left(n.Quota)
 	if err != nil {
@@ -110,7 +106,6 @@ func (t *txn) grow(c *meta.Caller, ino meta.Ino, end int64) (int64, error) {
 	if to <= have {
 		return 0, errs.Newf(errs.Quota, "meta.quota", "", "no byte is left")
 	}
-	t.demand(writer)
 	n.Reserved = to
 	t.promised = true
 	t.putInode(ino, n)

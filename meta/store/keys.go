@@ -12,24 +12,19 @@ import (
 //	'B' name                     volume
 //	'C' dir:8 cookie:8           the directory in reading order
 //	'D' dir:8 name               the directory by name
+//	'F' ino:8                    data of a small file
 //	'G' ino:8                    tree that is being removed: its top directory, without a name
-//	'H' session:8 handle:8       open handles by session
 //	'I' ino:8                    inode
 //	'K' quota:8 what:1           counters of what a quota's inodes take: 'b' bytes, 'i' inodes
 //	'K' quota:8 'd' dir:8        a directory of a quota whose entries are not counted yet
 //	'M' quota:8                  quota: its directory and limits
 //	'N' dir:8                    counter: |sub-directories 32 bits|entries 32 bits|
-//	'O' ino:8 session:8 handle:8 open handles by inode
 //	'P' id:4                     I/O server
 //	'Q' ino:8                    deletion queue: inodes whose stripe objects or xattrs must go
-//	'R' ino:8                    how far appends have reserved the file
-//	'R' ino:8 session:8 handle:8 the latest reservation of a handle
 //	'S' session:8                session
 //	'T' dir:8                    times of a directory
 //	'U' ino:8                    orphan: no name left, but open
 //	'V' server:4 ino:8 stripe:4  objects that are to be removed at a server when it is there
-//	'W' ino:8 session:8 uid:4 handle:8
-//	                             those of the open handles that write
 //	'X' ino:8 name               extended attribute
 //	'Y' ino:8                    counter: |bytes of attribute values 40 bits|of names 24 bits|
 //	'Z' ino:8                    truncation that is not yet carried out at the I/O servers
@@ -44,27 +39,24 @@ import (
 // there first, and then at the record itself. No key above would change its form, and what is in no
 // tree would cost nothing.
 //
-// No operation reads more keys because a client has opened, named or written more of something:
-// where it must know whether there is another one, an index makes that one the first of a range.
+// No operation reads more keys because a client has named or written more of something. Open files
+// and leases are not stored: see handles.go.
 const (
 	kindVolume  = 'B'
 	kindCookie  = 'C'
 	kindEntry   = 'D'
 	kindTree    = 'G'
-	kindHandle  = 'H'
 	kindInode   = 'I'
+	kindSmall   = 'F'
 	kindUsage   = 'K'
 	kindQuota   = 'M'
 	kindCount   = 'N'
-	kindOpen    = 'O'
 	kindServer  = 'P'
 	kindRemoval = 'Q'
-	kindReserve = 'R'
 	kindSession = 'S'
 	kindTimes   = 'T'
 	kindOrphan  = 'U'
 	kindBacklog = 'V'
-	kindWriter  = 'W'
 	kindXattr   = 'X'
 	kindXattrs  = 'Y'
 	kindPending = 'Z'
@@ -86,6 +78,7 @@ const (
 	keyFiles     = "Afiles"     // counter: how many inodes there are
 	keyLosses    = "Alosses"    // |u64|: how often an I/O server has lost its memory
 	keyForgotten = "Aforgotten" // |from u64|to u64|: numbers of files that may have been forgotten
+	keyLives     = "Alives"     // |u32|: how often the service was started
 	keyNever     = "Anever"     // does not exist: what checks it fails
 )
 
@@ -115,18 +108,14 @@ func timesKey(dir meta.Ino) []byte                 { return key1(kindTimes, uint
 func orphanKey(ino meta.Ino) []byte                { return key1(kindOrphan, uint64(ino)) }
 func removalKey(ino meta.Ino) []byte               { return key1(kindRemoval, uint64(ino)) }
 func pendingKey(ino meta.Ino) []byte               { return key1(kindPending, uint64(ino)) }
-func reservedKey(ino meta.Ino) []byte              { return key1(kindReserve, uint64(ino)) }
 func sessionKey(id uint64) []byte                  { return key1(kindSession, id) }
-func handleKey(session, handle uint64) []byte      { return key2(kindHandle, session, handle) }
 func cookieKey(dir meta.Ino, cookie uint64) []byte { return key2(kindCookie, uint64(dir), cookie) }
 func entryKey(dir meta.Ino, name string) []byte    { return keyName(kindEntry, uint64(dir), name) }
 func xattrKey(ino meta.Ino, name string) []byte    { return keyName(kindXattr, uint64(ino), name) }
 func volumeKey(name string) []byte                 { return append([]byte{kindVolume}, name...) }
 func entriesOf(dir meta.Ino) []byte                { return key1(kindEntry, uint64(dir)) }
-func opensOf(ino meta.Ino) []byte                  { return key1(kindOpen, uint64(ino)) }
+func smallKey(ino meta.Ino) []byte                 { return key1(kindSmall, uint64(ino)) }
 func xattrsOf(ino meta.Ino) []byte                 { return key1(kindXattr, uint64(ino)) }
-func handlesOf(session uint64) []byte              { return key1(kindHandle, session) }
-func writersOf(ino meta.Ino) []byte                { return key1(kindWriter, uint64(ino)) }
 func quotaKey(id uint64) []byte                    { return key1(kindQuota, id) }
 func usageKey(id uint64, what byte) []byte         { return append(key1(kindUsage, id), what) }
 func xattrBytesKey(ino meta.Ino) []byte            { return key1(kindXattrs, uint64(ino)) }
@@ -135,27 +124,6 @@ func todosOf(id uint64) []byte { return usageKey(id, usageTodo) }
 
 func todoKey(id uint64, dir meta.Ino) []byte {
 	return binary.BigEndian.AppendUint64(todosOf(id), uint64(dir))
-}
-
-func openKey(ino meta.Ino, session, handle uint64) []byte {
-	return binary.BigEndian.AppendUint64(key2(kindOpen, uint64(ino), session), handle)
-}
-
-// writersBy are the writing handles that a session has of a file, writersAs those of one user.
-func writersBy(ino meta.Ino, session uint64) []byte {
-	return key2(kindWriter, uint64(ino), session)
-}
-
-func writersAs(ino meta.Ino, session uint64, uid uint32) []byte {
-	return binary.BigEndian.AppendUint32(writersBy(ino, session), uid)
-}
-
-func writerKey(ino meta.Ino, session uint64, uid uint32, handle uint64) []byte {
-	return binary.BigEndian.AppendUint64(writersAs(ino, session, uid), handle)
-}
-
-func appendedKey(ino meta.Ino, session, handle uint64) []byte {
-	return binary.BigEndian.AppendUint64(key2(kindReserve, uint64(ino), session), handle)
 }
 
 func serverKey(id uint32) []byte {

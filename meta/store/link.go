@@ -32,15 +32,11 @@ func (s *Store) Link(ctx context.Context, c meta.Caller, ino, dir meta.Ino, name
 		})
 	}
 	if err == nil {
-		err = s.look(func(t *txn) error {
-			a, err = t.attrOf(ino)
-			return err
-		})
+		a, err = s.tell(ctx, &c, ino)
 	}
 	if err != nil {
 		return meta.Attr{}, errs.Wrap("meta.Link", name, err)
 	}
-	s.measureAttr(ctx, &a)
 	return a, nil
 }
 

@@ -159,21 +159,7 @@ func (s *Store) markLocks(ctx context.Context, id uint64) error {
 	if s.sessions.hasLocks(id) {
 		return nil
 	}
-	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
-		rec, err := t.session(id)
-		switch {
-		case err != nil:
-			return err
-		case rec.State != sessionLive:
-			return stale(id)
-		case rec.Locks:
-			return errNothing
-		}
-		rec.Locks = true
-		t.kv.MakesRoom = true // nobody could lock what it is about to cut
-		t.put(sessionKey(id), rec.encode())
-		return nil
-	})
+	err := s.markSession(ctx, id, func(rec *session) *bool { return &rec.Locks })
 	if err == nil {
 		s.sessions.setLocks(id)
 	}
@@ -183,12 +169,13 @@ func (s *Store) markLocks(ctx context.Context, id uint64) error {
 // holdersMax is how many clients are looked at in one round: each costs a look at its process.
 const holdersMax = 64
 
-// endDeadHolders ends clients that others wait for, because of a lock or of claims, and whose
-// process the service sees to be dead: it does not wait for their lease. What EndClient says of
-// such clients holds here too.
+// endDeadHolders ends clients that others wait for, because of a lock, or because after a start
+// nobody knows yet what they have open, and whose process the service sees to be dead: it does not
+// wait for their lease. What EndClient says of such clients holds here too.
 func (s *Store) endDeadHolders(ctx context.Context) {
 	before := s.steady().Add(time.Nanosecond)
 	ids := append(s.locks.Blocking(holdersMax), s.locks.Expected()...)
+	ids = append(s.sessions.pick(holdersMax, func(a *alive) bool { return a.earlier }), ids...)
 	for _, id := range ids[:min(len(ids), holdersMax)] {
 		client := s.sessions.clientOf(id)
 		if dead, known := s.opt.Dead(client); client == "" || !dead || !known {

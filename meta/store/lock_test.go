@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/kv/memkv"
 	"github.com/sluice-storage/sluice/meta"
@@ -52,5 +53,58 @@ func TestDeadHolderIsNotWaitedFor(t *testing.T) {
 	news, err = s.AwaitLocks(t.Context(), c[1], life, 0, 10*time.Second)
 	if err != nil || len(news.Events) != 1 || news.Events[0].Kind != errs.OK {
 		t.Fatalf("the lock of the dead is kept: %v %v", news, err)
+	}
+}
+
+// TestVolumeOfTheDeadAfterARestart: a service that has just started does not know what clients have
+// open, and need not wait for one whose process is dead.
+func TestVolumeOfTheDeadAfterARestart(t *testing.T) {
+	var killed atomic.Bool
+	engine := memkv.New(memkv.Options{})
+	defer engine.Close()
+	objects := metatest.NewObjects()
+	begin := func() *store.Store {
+		s, err := store.New(t.Context(), engine, store.Options{Objects: objects,
+			Tick: 2 * time.Millisecond, Lease: time.Hour,
+			Dead: func(client string) (bool, bool) { return client == "a" && killed.Load(), true }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		srv := meta.Server{ID: 1, Addr: "a", StoreID: 1}
+		var key capability.Key
+		if err := s.Join(t.Context(), srv, meta.SignJoin(key.ServerKey(1), &srv)); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	open := func(s *store.Store, client string) error {
+		info, err := s.NewSession(t.Context(), client)
+		if err == nil {
+			_, _, err = s.OpenVolume(t.Context(), meta.Caller{Session: info.ID}, "v", meta.OpenWrite)
+		}
+		return err
+	}
+	s := begin()
+	if _, err := s.CreateVolume(t.Context(), meta.Caller{}, "v", 1<<20, meta.NewFile{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(s, "a"); err != nil {
+		t.Fatal(err)
+	}
+	s.Stop()
+	s = begin()
+	defer s.Stop()
+	if err := open(s, "b"); errs.KindOf(err) != errs.Again {
+		t.Fatalf("opened although a living client may have it open: %v", err)
+	}
+	killed.Store(true)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		err := open(s, "b")
+		if err == nil {
+			return
+		}
+		if errs.KindOf(err) != errs.Again || time.Now().After(end) {
+			t.Fatal(err)
+		}
 	}
 }

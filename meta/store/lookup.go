@@ -17,20 +17,24 @@ func (s *Store) Lookup(ctx context.Context, c meta.Caller, dir meta.Ino, name st
 	if err == nil {
 		err = checkName(name)
 	}
-	if err == nil {
-		err = s.look(func(t *txn) error {
-			ino, err := t.lookup(&c.Cred, dir, name)
-			if err != nil {
-				return err
-			}
-			a, err = t.attrOf(ino)
+	for err == nil {
+		var ino meta.Ino
+		err = s.look(func(t *txn) (err error) {
+			ino, err = t.lookup(&c.Cred, dir, name)
 			return err
 		})
+		if err != nil {
+			break
+		}
+		// What is gone by now has lost its name: that is looked for again.
+		if a, err = s.tell(ctx, &c, ino); errs.KindOf(err) != errs.NotFound {
+			break
+		}
+		err = ctx.Err()
 	}
 	if err != nil {
 		return meta.Attr{}, errs.Wrap("meta.Lookup", name, err)
 	}
-	s.measureAttr(ctx, &a)
 	return a, nil
 }
 

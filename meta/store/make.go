@@ -19,18 +19,22 @@ func (s *Store) Make(ctx context.Context, c meta.Caller, dir meta.Ino, name stri
 	if err == nil {
 		var made uint64
 		var replayed bool
+		var got lent
 		made, replayed, err = s.answer(ctx, &c, func(t *txn) error {
 			n, err := s.birth(ctx, t, &c, dir, name, &f, &ino)
 			if err != nil {
 				return err
 			}
 			t.kv.Answer = uint64(ino)
+			got = lent{ino: ino, mode: meta.LeaseRead}
+			t.lend = &got
 			a, err = t.attr(ino, n)
 			if n.isDir() {
 				a.Nlink = 2
 			}
 			return err
 		})
+		got.on(&a)
 		if replayed && err == nil {
 			a, err = s.madeBefore(ctx, &c, meta.Ino(made), &f)
 		}
@@ -124,6 +128,7 @@ func (s *Store) birth(ctx context.Context, t *txn, c *meta.Caller, dir meta.Ino,
 		return nil, err
 	}
 	inherit(&c.Cred, d, n)
+	n.born(c)
 	if n.isDir() {
 		n.Parent = dir
 		t.count(dir, 0, 1)

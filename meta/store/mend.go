@@ -217,14 +217,12 @@ func (t *txn) astray(ino meta.Ino, n *inode) (bool, error) {
 	return true, nil
 }
 
-// held tells whether somebody has an inode open.
-func (s *Store) held(t *txn, ino meta.Ino) (bool, error) {
-	open, err := t.first(opensOf(ino))
-	return open != nil, err
+// held tells whether somebody has an inode open, or may have, because not all clients have claimed
+// yet; or the service is about to destroy it.
+func (s *Store) held(ino meta.Ino) bool {
+	_, known := s.sessions.writers(ino)
+	return !known || s.sessions.tracks(ino)
 }
-
-// demandUnheld makes the commit depend on nobody having opened an inode meanwhile.
-func (s *Store) demandUnheld(t *txn, ino meta.Ino) { t.demandNone(opensOf(ino)) }
 
 // orphanKept is an inode without a name that nobody has open, and that is there all the same.
 func (s *Store) orphanKept(ino meta.Ino) flaw {
@@ -238,17 +236,19 @@ func (s *Store) orphanKept(ino meta.Ino) flaw {
 		if !listed || err != nil {
 			return false, err
 		}
-		held, err := s.held(t, ino)
-		return !held, err
+		return !s.held(ino), nil
 	}
 	f.mend = func(_ *mending, t *txn) error {
 		n, err := t.inode(ino)
-		if err == nil {
-			s.demandUnheld(t, ino)
-			t.remove(orphanKey(ino))
-			t.destroy(ino, n)
+		switch {
+		case err != nil:
+			return err
+		case t.dropping(ino):
+			return errNothing // somebody has opened it since
 		}
-		return err
+		t.remove(orphanKey(ino))
+		t.destroy(ino, n)
+		return nil
 	}
 	return f
 }
@@ -265,20 +265,16 @@ func (s *Store) orphanUnlisted(ino meta.Ino) flaw {
 		return !listed, err
 	}
 	f.mend = func(_ *mending, t *txn) error {
-		held, err := s.held(t, ino)
-		if err != nil {
-			return err
-		}
-		if held {
-			t.put(orphanKey(ino), mark())
-			return nil
-		}
 		n, err := t.inode(ino)
-		if err == nil {
-			s.demandUnheld(t, ino)
+		switch {
+		case err != nil:
+			return err
+		case t.dropping(ino):
+			t.put(orphanKey(ino), mark())
+		default:
 			t.destroy(ino, n)
 		}
-		return err
+		return nil
 	}
 	return f
 }

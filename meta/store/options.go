@@ -45,6 +45,10 @@ type Options struct {
 	// Lease is how long a session lives without KeepAlive. Default: 30 s.
 	Lease time.Duration
 
+	// LeaseTime is how long leases on inodes last, and so how long an operation waits for a client
+	// that does not answer. At most half of Lease. Default: 5 s, or less where Lease demands it.
+	LeaseTime time.Duration
+
 	// CapTTL is how long capabilities are valid; at most capability.TTLMax, the default.
 	CapTTL time.Duration
 
@@ -120,6 +124,9 @@ func (o Options) withDefaults() Options {
 			*d.v = d.size
 		}
 	}
+	if o.LeaseTime == 0 {
+		o.LeaseTime = min(5*time.Second, o.Lease/2)
+	}
 	if o.TreeRate == 0 {
 		o.TreeRate = 10000
 	}
@@ -156,7 +163,10 @@ func (o *Options) validate() error {
 		return bad("Objects is required")
 	case o.CapTTL > capability.TTLMax:
 		return bad("CapTTL %v is longer than %v", o.CapTTL, capability.TTLMax)
-	case min(o.Lease, o.CapTTL, o.HeartbeatMax, o.MeasureMax, o.Tick, o.LockGrace) < 0:
+	case o.LeaseTime > o.Lease/2:
+		return bad("LeaseTime %v is longer than half of Lease %v", o.LeaseTime, o.Lease)
+	case min(o.Lease, o.LeaseTime, o.CapTTL, o.HeartbeatMax, o.MeasureMax, o.Tick,
+		o.LockGrace) < 0:
 		return bad("durations must be positive")
 	case o.TreeRate < 0:
 		return bad("TreeRate must be positive")

@@ -1,10 +1,9 @@
 package store
 
 import (
-	"slices"
-
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/perm"
 )
 
 // Bits of a mode, as in stat(2).
@@ -14,33 +13,19 @@ const (
 	setGID   = 0o2000
 	sticky   = 0o1000
 	groupX   = 0o0010
-	anyX     = 0o0111
 
-	mayRead  = 4
-	mayWrite = 2
-	maySeek  = 1 // search a directory, execute a file
+	mayRead  = perm.Read
+	mayWrite = perm.Write
+	maySeek  = perm.Search
 )
 
 func isRoot(c *meta.Cred) bool { return c.UID == 0 }
 
-func inGroup(c *meta.Cred, gid uint32) bool {
-	return c.GID == gid || slices.Contains(c.Groups, gid)
-}
+func inGroup(c *meta.Cred, gid uint32) bool { return perm.InGroup(c, gid) }
 
-// allowed is the permission check of POSIX: the first of owner, group and others that fits
-// decides. Root may do everything but execute what nobody may.
+// allowed is the permission check of POSIX, as clients make it, too.
 func allowed(c *meta.Cred, n *inode, want uint32) bool {
-	if isRoot(c) {
-		return want&maySeek == 0 || n.isDir() || n.Mode&anyX != 0
-	}
-	bits := n.Mode
-	switch {
-	case c.UID == n.UID:
-		bits >>= 6
-	case inGroup(c, n.GID):
-		bits >>= 3
-	}
-	return bits&want == want
+	return perm.Allowed(c, perm.Subject{Mode: n.Mode, UID: n.UID, GID: n.GID, Dir: n.isDir()}, want)
 }
 
 func isOwner(c *meta.Cred, n *inode) bool { return isRoot(c) || c.UID == n.UID }

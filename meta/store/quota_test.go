@@ -70,7 +70,8 @@ func (o *quotaOps) step(ctx context.Context) {
 		h, err := o.s.Create(ctx, c, dir, name, meta.NewFile{Mode: 0o644}, meta.OpenWrite)
 		if err == nil {
 			_, _ = o.s.Grow(ctx, c, h.Attr.Ino, o.rng.Int64N(5000))
-			_ = o.s.Close(ctx, c, h.ID, true, o.rng.Int64N(2000), h.Attr.TruncSeq, 1)
+			_ = o.s.Close(ctx, c, meta.Closing{Handle: h.ID, Dirty: true,
+				Change: meta.Change{Size: o.rng.Int64N(2000), TruncSeq: h.Attr.TruncSeq, Mtime: 1}})
 		}
 	case 10:
 		if o.rng.IntN(3) == 0 {

@@ -5,8 +5,10 @@ import (
 	"sync"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/kv"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/lease"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -24,17 +26,22 @@ func (s *Store) ReadDir(ctx context.Context, c meta.Caller, dir meta.Ino, cookie
 	if err == nil && max <= 0 {
 		err = errs.Newf(errs.Invalid, "meta.page", "", "a page of %d entries", max)
 	}
-	if err == nil {
+	for more := true; err == nil && more; {
 		err = s.look(func(t *txn) error {
 			if _, err := t.dir(dir, &c.Cred, mayRead); err != nil {
 				return err
 			}
 			page, err = t.page(dir, cookie, min(max, meta.DirPageMax))
-			if err != nil || !withAttr {
-				return err
-			}
-			return t.pageAttrs(page)
+			return err
 		})
+		if more = err == nil && withAttr && len(page) > 0; !more {
+			break
+		}
+		// Names that are gone by the time that their inodes are looked at are left out. A page of
+		// which nothing is left is not the end.
+		cookie = page[len(page)-1].Cookie
+		page, err = s.pageAttrs(ctx, &c, page)
+		more = len(page) == 0
 	}
 	if err != nil {
 		return nil, errs.Wrap("meta.ReadDir", "", err)
@@ -78,16 +85,56 @@ func (n *namedEntry) decode(d *wire.Dec) {
 	n.name = string(d.Raw(len(d.Rest())))
 }
 
-func (t *txn) pageAttrs(page []meta.Entry) error {
-	attrs := make([]meta.Attr, len(page))
+// pageAttrs adds attributes, with leases, and returns the entries that are still there. Files that
+// others write are asked for together.
+func (s *Store) pageAttrs(ctx context.Context, c *meta.Caller, page []meta.Entry) (
+	[]meta.Entry, error) {
+
+	inos := make([]meta.Ino, len(page))
 	for i := range page {
-		var err error
-		if attrs[i], err = t.attrOf(page[i].Ino); err != nil {
-			return lost(err, page[i].Ino)
-		}
-		page[i].Attr = &attrs[i]
+		inos[i] = page[i].Ino
 	}
-	return nil
+	if err := s.awaitWriters(ctx, inos...); err != nil {
+		return nil, err
+	}
+	now := s.steady()
+	var waits []*lease.Wait
+	for i := range page {
+		if w := s.leases.Look(c.Session, page[i].Ino, meta.LeaseWrite, false, now); w != nil {
+			waits = append(waits, w)
+		}
+	}
+	for _, w := range waits {
+		if err := s.await(ctx, w); err != nil {
+			return nil, err
+		}
+	}
+	serials := make([]uint64, len(page))
+	for i := range page {
+		serials[i] = s.borrow(c, page[i].Ino)
+	}
+	attrs := make([]meta.Attr, len(page))
+	left := page[:0]
+	err := s.look(func(t *txn) error {
+		for i, e := range page {
+			a, n, err := t.signed(e.Ino)
+			if err != nil {
+				if serials[i] != 0 {
+					s.leases.Release(c.Session, e.Ino, serials[i])
+				}
+				if errs.KindOf(err) != errs.NotFound {
+					return err
+				}
+				continue
+			}
+			attrs[i] = a
+			s.settle(c, &attrs[i], n, serials[i])
+			e.Attr = &attrs[i]
+			left = append(left, e)
+		}
+		return nil
+	})
+	return left, err
 }
 
 // measurePage asks for the sizes of files that are open for writing, several at a time, and recalls
@@ -95,11 +142,12 @@ func (t *txn) pageAttrs(page []meta.Entry) error {
 func (s *Store) measurePage(ctx context.Context, page []meta.Entry) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, measuresMax)
+	ctx = wait.Alone(ctx)
 	for i := range page {
-		if a := page[i].Attr; a.Writers || a.Holes {
+		if a := page[i].Attr; (a.Writers || a.Holes) && !a.Small {
 			slots <- struct{}{}
 			wg.Go(func() {
-				s.measureAttr(ctx, a)
+				s.measure(ctx, a)
 				<-slots
 			})
 		}

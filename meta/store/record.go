@@ -12,9 +12,9 @@ import (
 )
 
 // Format is the version of keys and records as a whole. A store with a higher one is refused.
-// Format 2 added 'W' and 'Y', losses of files, lives of servers; format 3 a mark of sessions that
-// have asked for locks.
-const Format = 3
+// Format 2 added 'Y', losses of files, lives of servers. Format 3 marks sessions that may hold
+// locks. Format 4 keeps no open files, adds small ones, and marks sessions that may hold leases.
+const Format = 4
 
 // recordVersion opens every record, but versionHints those of inodes that have hints, and
 // versionQuota those that belong to a quota: a build that does not know these must not lose them. A
@@ -27,12 +27,12 @@ const (
 
 // Bits of an inode's flags.
 const (
-	flagWriters   = 1 << iota // somebody has it open for writing
+	flagWriters   = 1 << iota // somebody has it open for writing, or had when he died
 	flagData                  // was open for writing or truncated: there may be stripe objects
 	flagPending               // a truncation waits for the I/O servers; 'Z' ino exists
 	flagVolume                // a volume: its size is fixed and it has no name
 	flagWithXattr             // had an extended attribute at some time
-	flagAppended              // there are reservations of appends: 'R' ino exists
+	flagSmall                 // its data is in 'F' ino; none there: it is empty
 	flagHoles                 // may have holes: its size does not tell the space that it takes
 )
 
@@ -199,72 +199,6 @@ func (n *times) encode() []byte {
 
 func (n *times) decode(d *wire.Dec) { n.Mtime, n.Ctime = d.I64(), d.I64() }
 
-// handle is an open file, in 'H' and 'O': |ver |flags u8 |ino u64 |uid u32 |.
-type handle struct {
-	Flags meta.OpenFlags
-	Ino   meta.Ino
-	UID   uint32 // who opened it
-}
-
-func (n *handle) encode() []byte {
-	e := wire.Enc{B: make([]byte, 0, 14)}
-	e.U8(recordVersion)
-	e.U8(uint8(n.Flags))
-	e.U64(uint64(n.Ino))
-	e.U32(n.UID)
-	return e.B
-}
-
-func (n *handle) decode(d *wire.Dec) {
-	n.Flags = meta.OpenFlags(d.U8())
-	n.Ino = meta.Ino(d.U64())
-	n.UID = d.U32()
-}
-
-func (n *handle) writes() bool { return n.Flags&meta.OpenWrite != 0 }
-
-// reserved is how far a file is reserved by appends, in 'R' ino: |ver |truncseq u64 |end i64 |. It
-// means nothing once the file has been truncated.
-type reserved struct {
-	TruncSeq uint64
-	End      int64
-}
-
-func (n *reserved) encode() []byte {
-	e := wire.Enc{B: make([]byte, 0, 17)}
-	e.U8(recordVersion)
-	e.U64(n.TruncSeq)
-	e.I64(n.End)
-	return e.B
-}
-
-func (n *reserved) decode(d *wire.Dec) { n.TruncSeq, n.End = d.U64(), d.Size() }
-
-// appended is the latest reservation of a handle, in 'R' ino session handle, with the request that
-// made it, so that the request can be repeated:
-// |ver |request id 16 |truncseq u64 |off i64 |end i64 |.
-type appended struct {
-	ReqID    [16]byte
-	TruncSeq uint64
-	Off, End int64
-}
-
-func (n *appended) encode() []byte {
-	e := wire.Enc{B: make([]byte, 0, 41)}
-	e.U8(recordVersion)
-	e.Raw(n.ReqID[:])
-	e.U64(n.TruncSeq)
-	e.I64(n.Off)
-	e.I64(n.End)
-	return e.B
-}
-
-func (n *appended) decode(d *wire.Dec) {
-	copy(n.ReqID[:], d.Raw(len(n.ReqID)))
-	n.TruncSeq = d.U64()
-	n.Off, n.End = d.Size(), d.Size()
-}
-
 // States of a session.
 const (
 	sessionLive  = iota + 1
@@ -272,9 +206,10 @@ const (
 	sessionDead  // was not heard of: it may write until its capabilities have run out
 )
 
-// session is what 'S' keeps: |ver |state u8 |locks u8 |created i64 |client |.
+// session is what 'S' keeps: |ver |state u8 |listens u8 |locks u8 |created i64 |client |.
 type session struct {
 	State   uint8
+	Listens bool // it may hold leases
 	Locks   bool // it has asked for locks, which must be claimed after a restart
 	Created int64
 	Client  string
@@ -284,6 +219,7 @@ func (n *session) encode() []byte {
 	e := wire.Enc{}
 	e.U8(recordVersion)
 	e.U8(n.State)
+	e.Bool(n.Listens)
 	e.Bool(n.Locks)
 	e.I64(n.Created)
 	e.String(n.Client)
@@ -292,6 +228,7 @@ func (n *session) encode() []byte {
 
 func (n *session) decode(d *wire.Dec) {
 	n.State = d.U8()
+	n.Listens = d.Bool()
 	n.Locks = d.Bool()
 	n.Created = d.I64()
 	n.Client = d.String(clientMax)

@@ -36,9 +36,6 @@ func samples() []encoded {
 		&quota{Dir: 1, Limit: meta.Usage{Bytes: 2, Inodes: 3}, Counting: true},
 		&entry{Type: meta.Fifo, Ino: 5, Cookie: 6},
 		&times{Mtime: 1, Ctime: 2},
-		&handle{Flags: meta.OpenWrite, Ino: 3, UID: 4},
-		&reserved{TruncSeq: 1, End: 2},
-		&appended{ReqID: [16]byte{1, 15: 2}, TruncSeq: 3, Off: 4, End: 5},
 		&session{State: sessionDead, Created: 5, Client: "who"},
 		&removal{meta.FileRef{Gen: 1, TruncSeq: 2, Layout: l}},
 		&volume{Ino: 8, Created: 9},
@@ -58,12 +55,6 @@ func empty(r encoded) encoded {
 		return &entry{}
 	case *times:
 		return &times{}
-	case *handle:
-		return &handle{}
-	case *reserved:
-		return &reserved{}
-	case *appended:
-		return &appended{}
 	case *session:
 		return &session{}
 	case *removal:

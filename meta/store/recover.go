@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"math"
 	"sync"
 	"time"
 
@@ -26,23 +25,17 @@ const (
 	// backlogsMax is how many servers' lists of late removals are worked on at once.
 	backlogsMax = 16
 
-	// endingMax is how many sessions are brought to their end at once, failuresMax how many of a
-	// session's files may fail before the rest waits for the next round, deadMax how many are
+	// endingMax is how many sessions are brought to their end at once, failuresMax how many removals
+	// at a server may fail before the rest waits for the next round, deadMax how many sessions are
 	// found dead in one round, so that a round is short.
 	endingMax   = 16
 	failuresMax = 4
 	deadMax     = 256
 
-	// pagesMax is how many pages of handles a session that ends itself may wait for.
-	pagesMax = 4
-
 	// pausePart is the part of a lease for which the service may stand still before it lets leases
 	// begin anew. Clients renew three times in a lease: after half of the time between two renewals
 	// nobody is dead because of the service.
 	pausePart = 6
-
-	// countMax is how many handles of the last process are counted by one look.
-	countMax = 4096
 
 	// xattrBatch is how many attributes one transaction removes: below kv.MaxOps.
 	xattrBatch = 48
@@ -61,8 +54,9 @@ func (s *Store) recover() error {
 			if bad = parse(key, value, &rec); bad != nil {
 				return false
 			}
-			a := &alive{seen: now, client: rec.Client, ending: rec.State != sessionLive,
-				locks: rec.Locks}
+			live := rec.State == sessionLive
+			a := &alive{seen: now, client: rec.Client, ending: !live, earlier: true, unclaimed: live,
+				listens: rec.Listens, locks: rec.Locks}
 			if rec.State == sessionDead {
 				a.until = now.Add(s.opt.CapTTL)
 			}
@@ -84,29 +78,15 @@ func (s *Store) recover() error {
 		if err == nil {
 			err = s.loadLosses(t)
 		}
+		if err == nil {
+			err = t.scan([]byte{kindOrphan}, func(key, _ []byte) bool {
+				s.sessions.adopt(meta.Ino(number(key, 0)))
+				return true
+			})
+		}
 		return err
 	})
-	for start := []byte{kindHandle}; err == nil && start != nil; {
-		start, err = s.countHandles(start)
-	}
 	return err
-}
-
-// countHandles counts a page of open handles and tells where the next one begins; nil: that was
-// all. Nobody has to remember the handles of the last process, nor to keep a snapshot for so long.
-func (s *Store) countHandles(start []byte) (next []byte, err error) {
-	n := 0
-	err = s.look(func(t *txn) error {
-		return t.snap.Scan(start, kv.PrefixEnd([]byte{kindHandle}),
-			func(key, _ []byte, _ kv.Version) bool {
-				s.sessions.opened(number(key, 0), 1)
-				if n++; n == countMax {
-					next = append(append(next, key...), 0)
-				}
-				return n < countMax
-			})
-	})
-	return next, err
 }
 
 // loop calls work when there is a token, and every Tick while work says that something is left
@@ -146,6 +126,7 @@ func (s *Store) sessionLoop(ctx context.Context, last time.Time) {
 		pulse := s.opt.Pulse()
 		pause := pulse.Sub(last)
 		last = pulse
+		s.pulse.beat(pulse)
 		if pause > s.opt.Tick+s.opt.Lease/pausePart {
 			s.opt.Log.Warn("the service did not run; leases begin anew", "pause", pause)
 			s.pauses.Add(1)
@@ -153,8 +134,11 @@ func (s *Store) sessionLoop(ctx context.Context, last time.Time) {
 		} else {
 			s.endSilent(ctx, now.Add(-s.opt.Lease))
 		}
+		s.allowFor(pause)
+		s.leases.Expire(now)
 		s.endDeadHolders(ctx)
 		s.endSome(ctx, slots)
+		s.endOrphans(ctx)
 		s.settleLocks()
 		return true
 	})
@@ -186,7 +170,7 @@ func (s *Store) endSome(ctx context.Context, slots chan struct{}) {
 		}
 		s.sessions.work(id, true)
 		s.done.Go(func() {
-			if err := s.finishEnd(ctx, id, math.MaxInt); err != nil {
+			if err := s.finishEnd(ctx, id); err != nil {
 				s.opt.Log.Debug("session ends later", "session", id, "error", err)
 			}
 			s.sessions.work(id, false)

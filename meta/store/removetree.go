@@ -77,15 +77,13 @@ func (s *Store) removeTree(ctx context.Context, c *meta.Caller, dir meta.Ino, na
 		if err != nil {
 			return err
 		}
-		select {
-		case <-s.serial:
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := takeTurn(ctx, s.serial); err != nil {
+			return err
 		}
 		serial = true
 		_, err = s.update(ctx, c, build)
 		serial = false
-		s.serial <- struct{}{}
+		<-s.serial
 	}
 	return err
 }

@@ -61,14 +61,12 @@ func (s *Store) Rename(ctx context.Context, c meta.Caller, dir meta.Ino, name st
 		return t.move(&from, &to)
 	}
 	if _, err = s.update(ctx, &c, rename); err == errSerial {
-		select {
-		case <-s.serial:
-		case <-ctx.Done():
-			return errs.Wrap("meta.Rename", name, ctx.Err())
+		if err := takeTurn(ctx, s.serial); err != nil {
+			return errs.Wrap("meta.Rename", name, err)
 		}
 		serial = true
 		_, err = s.update(ctx, &c, rename)
-		s.serial <- struct{}{}
+		<-s.serial
 	}
 	wake(s.removed)
 	return errs.Wrap("meta.Rename", name, err)

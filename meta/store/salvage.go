@@ -68,7 +68,7 @@ func (r *repair) say(format string, args ...any) { r.report(fmt.Sprintf(format, 
 func (r *repair) run(snap kv.Snapshot) error {
 	for _, step := range []func(kv.Snapshot) error{
 		r.readNumbers, r.readInodes, r.root, r.dropOpen, r.entries, r.nameless, r.attributes,
-		r.quotas, r.counts,
+		r.smalls, r.quotas, r.counts,
 	} {
 		if err := step(snap); err != nil {
 			return err
@@ -176,13 +176,34 @@ func (r *repair) root(snap kv.Snapshot) error {
 
 // dropOpen forgets sessions and what they had open.
 func (r *repair) dropOpen(snap kv.Snapshot) error {
-	for _, kind := range []byte{kindSession, kindHandle, kindOpen, kindWriter, kindReserve, kindOrphan,
-		kindCookie, kindCount, kindXattrs, kindPending, kindTree} {
+	for _, kind := range []byte{kindSession, kindOrphan, kindCookie, kindCount, kindXattrs,
+		kindPending, kindTree} {
 		if err := r.each(snap, kind, func(key, _ []byte) error { return r.remove(key) }); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// smalls looks at the data of small files. What is lost is lost: the file is empty.
+func (r *repair) smalls(snap kv.Snapshot) error {
+	have := map[meta.Ino]bool{}
+	err := r.each(snap, kindSmall, func(key, value []byte) error {
+		ino := meta.Ino(number(key, 0))
+		n := r.inodes[ino]
+		if n == nil || !n.has(flagSmall) || len(value) < smallHead {
+			return r.remove(key)
+		}
+		n.Size, have[ino] = int64(len(value)-smallHead), true
+		return nil
+	})
+	for ino, n := range r.inodes {
+		if n.has(flagSmall) && n.Size > 0 && !have[ino] {
+			r.say("lost: %d bytes of inode %d", n.Size, ino)
+			n.Size = 0
+		}
+	}
+	return err
 }
 
 // entries keeps the names whose directory and inode are there.
@@ -375,7 +396,7 @@ func (r *repair) counts(snap kv.Snapshot) error {
 			r.say("inode %d was being written: what was not synced may be missing at its end", ino)
 			n.Flags |= flagHoles // its writers cannot say whether it has some
 		}
-		n.Flags &^= flagWriters | flagAppended
+		n.Flags &^= flagWriters
 		if n.Nlink != 0 || !n.isDir() || r.names[ino] > 0 {
 			n.Nlink = max(1, uint32(r.names[ino]))
 		}

@@ -4,35 +4,55 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	mathrand "math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/kv"
 	"github.com/sluice-storage/sluice/meta"
 )
+
+// takenMax is how many handles that must not be opened any more a session remembers: more than
+// requests can be on their way.
+const takenMax = 1024
 
 // alive is what the process knows of a session beside its record: it starts anew with the process.
 type alive struct {
 	seen    time.Time
-	handles int
+	handles int // that are open, or about to be
 	ending  bool
 	client  string    // the name that it gave itself
 	working bool      // ending: a goroutine is at it
 	until   time.Time // ending: when the last of its capabilities has run out
-	locks   bool      // its record says that it has asked for locks
-	heard   bool      // it was heard of in this life of the service
+
+	open      map[uint64]*handle
+	taken     map[uint64]bool // handles that are closed, or whose openings were taken back
+	tookBack  []uint64        // the same, in order
+	earlier   bool            // it began before the process, and has neither claimed nor ended
+	unclaimed bool            // earlier, and may claim
+	listens   bool            // it may have leases; see listen.go
+	awaited   bool            // earlier, and may have leases
+	locks     bool            // its record says that it has asked for locks
+	heard     bool            // it was heard of in this life of the service
 }
 
-// sessions is the table of sessions. The records in the store are the truth about which exist.
+// sessions is the table of sessions and of what they have open. The records in the store are the
+// truth about which sessions exist; what is open is known here only: see handles.go.
 type sessions struct {
-	mu       sync.Mutex
-	byID     map[uint64]*alive
-	byClient map[string][]uint64 // ids of byID; at most ofClientMax each, but for those without a name
-	living   int                 // of byID, those that are not ending
-	handles  int                 // of all
+	mu        sync.Mutex
+	byID      map[uint64]*alive
+	byClient  map[string][]uint64 // ids of byID; at most ofClientMax of a name
+	living    int                 // of byID, those that are not ending
+	handles   int                 // of all
+	unsettled int                 // of byID, those that are earlier
+	inodes    map[meta.Ino]*opens
+	nameless  map[meta.Ino]*opens // of inodes, the orphans
+
+	// The grace time after a start: see grace.go.
+	awaited int           // of byID, those that are earlier and may hold leases
+	calm    chan struct{} // closed when it is over
+	isCalm  atomic.Bool
 }
 
 func stale(id uint64) error {
@@ -47,6 +67,26 @@ func (x *sessions) add(id uint64, a *alive) {
 	x.byClient[a.client] = append(x.byClient[a.client], id)
 	if !a.ending {
 		x.living++
+	}
+	if a.earlier {
+		x.unsettled++
+		if a.awaited = a.listens; a.awaited {
+			x.awaited++
+		}
+	}
+}
+
+// settleLocked notes that a session of the last process has said what it has open, or has ended.
+func (x *sessions) settleLocked(a *alive) {
+	a.unclaimed = false
+	if a.earlier {
+		a.earlier = false
+		x.unsettled--
+		if a.awaited {
+			a.awaited = false
+			x.awaited--
+		}
+		x.calmLocked(false)
 	}
 }
 
@@ -96,16 +136,6 @@ func (x *sessions) reserve(id uint64, limit, limitAll int) error {
 	a.handles++
 	x.handles++
 	return nil
-}
-
-// opened counts handles that are there, whatever the limits are by now.
-func (x *sessions) opened(id uint64, n int) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if a := x.byID[id]; a != nil {
-		a.handles += n
-		x.handles += n
-	}
 }
 
 // room tells whether there may be another session, for this client and at all.
@@ -182,6 +212,7 @@ func (x *sessions) forget(id uint64) {
 	defer x.mu.Unlock()
 	if a := x.byID[id]; a != nil {
 		x.handles -= a.handles
+		x.settleLocked(a)
 		delete(x.byID, id)
 		rest := slices.DeleteFunc(x.byClient[a.client], func(other uint64) bool { return other == id })
 		if x.byClient[a.client] = rest; len(rest) == 0 {
@@ -241,28 +272,6 @@ func (x *sessions) mayAct(id uint64, now time.Time) bool {
 	return a != nil && now.Before(a.until)
 }
 
-// session reads a session's record; a zero one if there is none.
-func (t *txn) session(id uint64) (rec session, err error) {
-	key := sessionKey(id)
-	value, err := t.read(key)
-	if err == nil && value != nil {
-		err = parse(key, value, &rec)
-	}
-	return rec, err
-}
-
-// live demands that a session is there until the commit.
-func (t *txn) live(id uint64) error {
-	rec, err := t.session(id)
-	if err != nil {
-		return err
-	}
-	if rec.State != sessionLive {
-		return stale(id)
-	}
-	return nil
-}
-
 // NewSession implements meta.Sessions. Ids are random, so that nobody guesses another's.
 func (s *Store) NewSession(ctx context.Context, client string) (meta.SessionInfo, error) {
 	fail := func(err error) (meta.SessionInfo, error) {
@@ -296,8 +305,37 @@ func (s *Store) NewSession(ctx context.Context, client string) (meta.SessionInfo
 	}
 	s.sessions.add(id, &alive{seen: s.steady(), client: client})
 	return meta.SessionInfo{
-		ID: id, LeaseMs: uint32(s.opt.Lease.Milliseconds()), ClusterID: s.cluster,
+		ID: id, LeaseMs: uint32(s.opt.Lease.Milliseconds()), ClusterID: s.cluster, Life: s.life,
+		LeaseTimeMs: uint32(s.opt.LeaseTime.Milliseconds()), Epoch: s.leases.First(),
 	}, nil
+}
+
+// markSession sets a mark in the record of a living session, for the next life of the service.
+func (s *Store) markSession(ctx context.Context, id uint64, mark func(*session) *bool) error {
+	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
+		key := sessionKey(id)
+		value, err := t.read(key)
+		if err != nil {
+			return err
+		}
+		var rec session
+		if value != nil {
+			err = parse(key, value, &rec)
+		}
+		switch {
+		case err != nil:
+			return err
+		case rec.State != sessionLive:
+			return stale(id)
+		case *mark(&rec):
+			return errNothing
+		}
+		*mark(&rec) = true
+		t.kv.MakesRoom = true // nobody could lock or know what it is about to cut
+		t.put(key, rec.encode())
+		return nil
+	})
+	return err
 }
 
 // KeepAlive implements meta.Sessions.
@@ -305,8 +343,7 @@ func (s *Store) KeepAlive(_ context.Context, session uint64) error {
 	return errs.Wrap("meta.KeepAlive", "", s.sessions.touch(session, s.steady()))
 }
 
-// EndSession implements meta.Sessions. What is unknown has ended. Files that cannot be measured at
-// once, and handles beyond some pages of them, are closed later, in the background.
+// EndSession implements meta.Sessions. What is unknown has ended.
 func (s *Store) EndSession(ctx context.Context, session uint64) error {
 	err := s.endSession(ctx, session, s.steady().Add(time.Nanosecond))
 	return errs.Wrap("meta.EndSession", "", err)
@@ -317,7 +354,7 @@ func (s *Store) endSession(ctx context.Context, session uint64, before time.Time
 	if err := s.beginEnd(ctx, session, sessionEnded, before); err != nil {
 		return err
 	}
-	if err := s.finishEnd(ctx, session, pagesMax); err != nil {
+	if err := s.finishEnd(ctx, session); err != nil {
 		s.opt.Log.Info("session ends later", "session", session, "error", err)
 		wake(s.swept)
 	}
@@ -365,6 +402,7 @@ func (s *Store) beginEnd(ctx context.Context, id uint64, state uint8, before tim
 	if !s.sessions.end(id, before, s.steady, valid) {
 		return nil
 	}
+	s.leases.Leave(id)
 	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
 		key := sessionKey(id)
 		value, err := t.read(key)
@@ -388,115 +426,42 @@ func (s *Store) beginEnd(ctx context.Context, id uint64, state uint8, before tim
 	return err
 }
 
-// finishEnd closes the handles of a session that is ending, as many as can be, and forgets it when
-// none is left. It closes nothing before the session's last capability has run out: until then it
-// may write, so that its files count as being written, and read, so that the objects of a file
-// without a name must stay. It stops after some pages of handles, with errs.Again.
-func (s *Store) finishEnd(ctx context.Context, id uint64, pages int) error {
+// finishEnd closes the handles of a session that is ending, and forgets it. It closes nothing
+// before the session's last capability has run out: until then it may write, so that its files
+// count as being written, and read, so that the objects of a file without a name must stay. Files
+// that it had open for writing keep flagWriters: the next one who looks at them measures them
+// (repair.go).
+func (s *Store) finishEnd(ctx context.Context, id uint64) error {
 	if s.sessions.mayAct(id, s.steady()) {
 		return errs.Newf(errs.Again, "meta.session", "", "its capabilities have not run out")
 	}
 	s.locks.End(id)
-	if err := s.closeAll(ctx, id, pages); err != nil {
-		return err
+	for {
+		some := s.sessions.some(id, batchMax)
+		if len(some) == 0 {
+			break
+		}
+		for _, h := range some {
+			if _, destroy := s.sessions.close(h); destroy {
+				s.endOrphan(ctx, h.ino)
+			}
+			if n, _ := s.sessions.writers(h.ino); h.writes() && n == 0 {
+				s.leases.Forget(h.ino) // whoever writes next finds that its writers are gone
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 	}
 	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
 		t.kv.MakesRoom = true
-		t.demandNone(handlesOf(id))
 		t.remove(sessionKey(id))
 		return nil
 	})
 	if err == nil {
 		s.sessions.forget(id)
+		wake(s.swept)   // its orphans, and those that had to wait for it
 		s.locks.End(id) // what was granted in between: see stillThere
 	}
 	return err
-}
-
-// openHandle is a handle with its id.
-type openHandle struct {
-	id uint64
-	handle
-}
-
-// closeAll closes what can be closed of a session's handles. It begins elsewhere each time, so
-// that files whose servers are away do not stand before the others for ever.
-func (s *Store) closeAll(ctx context.Context, session uint64, pages int) error {
-	middle := handleKey(session, mathrand.Uint64())
-	c := closer{s: s, caller: meta.Caller{Session: session}, pages: pages}
-	c.closeIn(ctx, middle, kv.PrefixEnd(handlesOf(session)))
-	c.closeIn(ctx, handlesOf(session), middle)
-	return c.failed
-}
-
-// closer closes the handles of a session whose owner is gone.
-type closer struct {
-	s        *Store
-	caller   meta.Caller
-	pages    int // that it may still read
-	failures int
-	failed   error
-}
-
-// closeIn closes the handles in a range of keys, a page at a time.
-func (c *closer) closeIn(ctx context.Context, start, end []byte) {
-	for c.failures < failuresMax {
-		if c.pages == 0 {
-			c.failed = errs.Newf(errs.Again, "meta.session", "", "it has many handles")
-			return
-		}
-		c.pages--
-		page, err := c.s.handlePage(start, end)
-		if err != nil {
-			c.failed, c.failures = err, failuresMax
-			return
-		}
-		for _, o := range page {
-			if c.failures < failuresMax {
-				c.close(ctx, o)
-			}
-		}
-		if len(page) < batchMax {
-			return
-		}
-		start = append(handleKey(c.caller.Session, page[len(page)-1].id), 0)
-	}
-}
-
-func (c *closer) close(ctx context.Context, o openHandle) {
-	c.caller.Cred.UID = o.UID
-	err := c.s.closeDead(ctx, &c.caller, o.id, o.handle)
-	if err != nil && errs.KindOf(err) != errs.Closed {
-		c.failed = err
-		c.failures++
-	}
-}
-
-// handlePage reads handles by their keys.
-func (s *Store) handlePage(start, end []byte) (page []openHandle, err error) {
-	err = s.look(func(t *txn) error {
-		return t.snap.Scan(start, end, func(key, value []byte, _ kv.Version) bool {
-			o := openHandle{id: number(key, 1)}
-			if err := parse(key, value, &o.handle); err != nil {
-				s.opt.Log.Error("unreadable handle", "session", number(key, 0), "error", err)
-			}
-			page = append(page, o)
-			return len(page) < batchMax
-		})
-	})
-	return page, err
-}
-
-// closeDead closes a handle whose owner cannot say any more what it wrote.
-func (s *Store) closeDead(ctx context.Context, c *meta.Caller, id uint64, h handle) error {
-	if !h.writes() {
-		return s.closeHandle(ctx, c, id, closing{})
-	}
-	a, err := s.exactAttr(ctx, h.Ino)
-	if err != nil && errs.KindOf(err) != errs.NotFound {
-		return err
-	}
-	return s.closeHandle(ctx, c, id, closing{
-		dirty: true, measured: true, size: a.Size, truncSeq: a.TruncSeq, mtime: s.now(),
-	})
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-const setAll = meta.SetHoles<<1 - 1
+const setAll = meta.SetSpilled<<1 - 1
 
 // SetAttr implements meta.Attrs.
 //
@@ -33,15 +33,11 @@ func (s *Store) SetAttr(ctx context.Context, c meta.Caller, ino meta.Ino, mask m
 		err = s.settleTruncate(ctx, ino)
 	}
 	if err == nil {
-		err = s.look(func(t *txn) error {
-			a, err = t.attrOf(ino)
-			return err
-		})
+		a, err = s.tell(ctx, &c, ino)
 	}
 	if err != nil {
 		return meta.Attr{}, errs.Wrap("meta.SetAttr", "", err)
 	}
-	s.measureAttr(ctx, &a)
 	return a, nil
 }
 
@@ -70,19 +66,9 @@ func (t *txn) setattr(c *meta.Caller, ino meta.Ino, mask meta.SetMask, a *meta.A
 	if mask == 0 {
 		return errNothing
 	}
-	if mask&meta.SetHoles != 0 {
-		if err := t.setHoles(c, ino, n); err != nil {
-			return err
-		}
-		if mask == meta.SetHoles {
-			t.kv.MakesRoom = true // as a commit: the data is there already
-			t.putInode(ino, n)
-			return nil
-		}
-	}
 	if mask&meta.SetSize != 0 {
 		t.kv.MakesRoom = a.Size < n.Size
-		if err := t.setSize(c, ino, n, a.Size); err != nil {
+		if err := t.setSize(c, ino, n, a.Size, mask&meta.SetSpilled != 0); err != nil {
 			return err
 		}
 	}
@@ -104,18 +90,7 @@ func (t *txn) setattr(c *meta.Caller, ino meta.Ino, mask meta.SetMask, a *meta.A
 	return nil
 }
 
-func (t *txn) setSize(c *meta.Caller, ino meta.Ino, n *inode, size int64) error {
-	if err := n.resizable(); err != nil {
-		return err
-	}
-	if err := t.mayChange(c, ino, n); err != nil {
-		return err
-	}
-	return t.truncate(&c.Cred, ino, n, size)
-}
-
-// resizable tells why clients may not change the length of an inode's data, or punch holes.
-func (n *inode) resizable() error {
+func (t *txn) setSize(c *meta.Caller, ino meta.Ino, n *inode, size int64, spilled bool) error {
 	switch {
 	case n.isDir():
 		return errs.IsDir
@@ -124,16 +99,10 @@ func (n *inode) resizable() error {
 	case n.has(flagVolume):
 		return errs.Perm
 	}
-	return nil
-}
-
-// setHoles notes that a file has a hole.
-func (t *txn) setHoles(c *meta.Caller, ino meta.Ino, n *inode) error {
-	if err := n.resizable(); err != nil {
+	if err := t.mayChange(c, ino, n); err != nil {
 		return err
 	}
-	n.Flags |= flagHoles
-	return t.mayChange(c, ino, n)
+	return t.truncate(&c.Cred, ino, n, size, spilled)
 }
 
 // mayChange checks the right to change a file's data.
@@ -141,24 +110,30 @@ func (t *txn) mayChange(c *meta.Caller, ino meta.Ino, n *inode) error {
 	if allowed(&c.Cred, n, mayWrite) {
 		return nil
 	}
-	open, err := t.openedBy(c, ino)
-	if err == nil && !open {
-		err = errs.Access
+	// The same user of the same client has the file open for writing: then ftruncate(2) is allowed
+	// whatever the mode says by now.
+	if t.open.writes(ino, c.Session, c.Cred.UID) {
+		return nil
 	}
-	return err
+	return errs.Access
 }
 
-// openedBy tells whether the same user of the same client has the file open for writing: then
-// ftruncate(2) is allowed whatever the mode says by now.
-func (t *txn) openedBy(c *meta.Caller, ino meta.Ino) (bool, error) {
-	found, err := t.first(writersAs(ino, c.Session, c.Cred.UID))
-	return found != nil, err
-}
-
-// truncate writes a truncation down. An empty file that nobody writes has nothing to cut.
-func (t *txn) truncate(c *meta.Cred, ino meta.Ino, n *inode, size int64) error {
+// truncate writes a truncation down. An empty file that nobody writes has nothing to cut. spilled:
+// I/O servers may have some of a small file.
+func (t *txn) truncate(c *meta.Cred, ino meta.Ino, n *inode, size int64, spilled bool) error {
 	if n.has(flagPending) {
 		return errPending
+	}
+	spilled = spilled || t.leases != nil && t.leases.Lapsed(ino)
+	if n.has(flagSmall) && n.Size == 0 && size > meta.SmallMax && !spilled {
+		n.Flags &^= flagSmall // nothing has to be moved out
+		t.remove(smallKey(ino))
+	}
+	if n.has(flagSmall) {
+		if err := t.cutSmall(ino, n, size, spilled); err != nil {
+			return err
+		}
+		return t.truncated(c, n)
 	}
 	if size > n.Size {
 		n.Flags |= flagHoles
@@ -174,6 +149,11 @@ func (t *txn) truncate(c *meta.Cred, ino meta.Ino, n *inode, size int64) error {
 		n.Losses = t.losses // nothing is left that could have been lost
 		n.Flags &^= flagHoles
 	}
+	return t.truncated(c, n)
+}
+
+// truncated is what every truncation does.
+func (t *txn) truncated(c *meta.Cred, n *inode) error {
 	n.Mtime, n.Ctime = t.now, t.now
 	if !isRoot(c) {
 		dropPrivileges(n)
@@ -291,6 +271,7 @@ func (s *Store) truncated(ctx context.Context, ino meta.Ino, seq uint64) error {
 		n.Flags &^= flagPending
 		n.Pending = 0
 		t.kv.MakesRoom = true // what was begun is finished
+		t.quiet = true
 		t.putInode(ino, n)
 		t.remove(pendingKey(ino))
 		return nil

@@ -36,7 +36,7 @@ func TestWhatWorksWithoutSpace(t *testing.T) {
 		h, err := s.Create(ctx, c, meta.RootIno, fmt.Sprint("f", i), meta.NewFile{Mode: 0o644},
 			meta.OpenRead|meta.OpenWrite)
 		w.must(err)
-		w.must(s.Close(ctx, c, h.ID, true, 1000, h.Attr.TruncSeq, 1))
+		w.must(s.Close(ctx, c, wrote(h.ID, 1000, h.Attr.TruncSeq, 1)))
 		inos = append(inos, h.Attr.Ino)
 	}
 	_, err := s.Make(ctx, c, meta.RootIno, "d", meta.NewFile{Type: meta.Directory, Mode: 0o755})
@@ -69,13 +69,13 @@ func TestWhatWorksWithoutSpace(t *testing.T) {
 	k, err := s.Create(ctx, c, meta.RootIno, "f1", meta.NewFile{Mode: 0o644},
 		meta.OpenWrite|meta.OpenTruncate) // as a shell cuts a file that exists
 	w.must(err)
-	w.must(s.Close(ctx, c, k.ID, false, 0, 0, 0))
+	w.must(s.Close(ctx, c, meta.Closing{Handle: k.ID}))
 	w.must(s.RemoveXattr(ctx, c, inos[0], "user.a"))
 	for i := range 3 {
 		w.must(s.Remove(ctx, c, meta.RootIno, fmt.Sprint("f", i), false))
 	}
 	w.must(s.Remove(ctx, c, meta.RootIno, "d", true))
-	w.must(s.Close(ctx, other, h.ID, false, 0, 0, 0))
+	w.must(s.Close(ctx, other, meta.Closing{Handle: h.ID}))
 	w.must(s.EndSession(ctx, info.ID))
 	for gone := false; !gone; time.Sleep(time.Millisecond) { // the remains, in the background
 		st, err := s.Status()

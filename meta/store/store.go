@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/kv"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/lease"
 	"github.com/sluice-storage/sluice/meta/lock"
 )
 
@@ -20,9 +21,11 @@ type Store struct {
 	kv       kv.Store
 	opt      Options
 	cluster  uint64
+	life     uint32 // how often the service was started on this store
 	numbers  *numbers
 	inFlight inFlight
 	sessions sessions
+	leases   *lease.Table
 	servers  servers
 	spaces   spaces
 	backlogs backlogs
@@ -31,7 +34,7 @@ type Store struct {
 	trees    *trees
 	upkeep   *upkeep
 	losses   atomic.Uint64 // how often a server has lost its memory; see lost.go
-	serial   chan struct{} // one token: held by a rename that moves a directory elsewhere
+	serial   chan struct{} // room for one: held by a rename that moves a directory elsewhere
 
 	keys sync.Map // server id -> capability.Key: derived keys
 
@@ -45,6 +48,7 @@ type Store struct {
 	gone   atomic.Int64 // inodes that the deletion queue has finished with
 	pauses atomic.Int64 // times that the service did not run and let leases begin anew
 
+	pulse  pulse            // when the service has looked at its sessions last
 	steady func() time.Time // the clock of leases and capabilities: see capability.Steady
 
 	collected atomic.Int64 // objects that no inode named and that were removed
@@ -65,7 +69,9 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 		opt:      opt,
 		numbers:  newNumbers(store),
 		inFlight: inFlight{ids: map[kv.ReqID]chan struct{}{}},
-		sessions: sessions{byID: map[uint64]*alive{}, byClient: map[string][]uint64{}},
+		sessions: sessions{byID: map[uint64]*alive{}, byClient: map[string][]uint64{},
+			inodes: map[meta.Ino]*opens{}, nameless: map[meta.Ino]*opens{},
+			calm: make(chan struct{})},
 		servers:  servers{byID: map[uint32]*joined{}},
 		backlogs: backlogs{byID: map[uint32]*backlog{}},
 		locks:    newLocks(&opt),
@@ -79,16 +85,21 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 
 		steady: capability.Steady(opt.Clock),
 	}
-	s.serial <- struct{}{}
 	began := opt.Pulse() // before any lease
+	s.pulse.beat(began)
 	if err := s.format(ctx); err != nil {
 		return nil, errs.Wrap("store.New", "", err)
 	}
+	if err := s.beginLife(ctx); err != nil {
+		return nil, errs.Wrap("store.New", "", err)
+	}
+	s.leases = lease.New(lease.Options{Time: opt.LeaseTime, Life: s.life})
 	if err := s.recover(); err != nil {
 		return nil, errs.Wrap("store.New", "", err)
 	}
 	run, stop := context.WithCancel(context.Background())
 	s.stop = stop
+	s.done.Go(func() { s.endGrace(run) })
 	s.done.Go(func() { s.removeLoop(run) })
 	s.done.Go(func() { s.sessionLoop(run, began) })
 	s.done.Go(func() { s.truncateLoop(run) })
@@ -125,7 +136,7 @@ func (s *Store) format(ctx context.Context) error {
 }
 
 func (s *Store) tryFormat(ctx context.Context) error {
-	t := txn{snap: s.kv.Snapshot(), now: s.now()}
+	t := txn{snap: s.kv.Snapshot(), now: s.now(), quiet: true}
 	defer t.snap.Close()
 	value, err := t.read([]byte(keyFormat))
 	if err != nil {
@@ -172,6 +183,25 @@ func (s *Store) checkFormat(value []byte) error {
 	return nil
 }
 
+// beginLife counts this start of the service. It is on disk before anybody hears of it, so that no
+// two lives have one number.
+func (s *Store) beginLife(ctx context.Context) error {
+	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
+		value, err := t.read([]byte(keyLives))
+		if err != nil {
+			return err
+		}
+		s.life = 1
+		if len(value) == 4 {
+			s.life += binary.BigEndian.Uint32(value)
+		}
+		t.put([]byte(keyLives), binary.BigEndian.AppendUint32(nil, s.life))
+		t.kv.Sync, t.kv.MakesRoom = true, true
+		return nil
+	})
+	return err
+}
+
 func unlessNil(err, otherwise error) error {
 	if err != nil {
 		return err
@@ -204,13 +234,15 @@ type Status struct {
 	Trees     int   // directories without a name that are being emptied, counted up to 10000
 	Pruned    int64 // entries that were removed with trees since the start
 	Collected int64 // objects that no file named, removed since the start
+	Leases    lease.Counts
 	Unnamed   int64 // such objects that are left alone: files of theirs may have been forgotten
 }
 
 // Status counts.
 func (s *Store) Status() (Status, error) {
 	st := Status{ClusterID: s.cluster, Removed: s.gone.Load(), Pauses: s.pauses.Load(),
-		Collected: s.collected.Load(), Unnamed: s.unnamed.Load(), Pruned: s.trees.removed()}
+		Collected: s.collected.Load(), Unnamed: s.unnamed.Load(), Pruned: s.trees.removed(),
+		Leases: s.leases.Counts()}
 	st.Sessions, st.Ending, st.Handles = s.sessions.count()
 	st.Locks, st.LockWaits = s.locks.Counts()
 	err := s.look(func(t *txn) error {

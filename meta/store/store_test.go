@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func options(c metatest.Config) store.Options {
 	return store.Options{Objects: c.Objects, Key: c.Key, Clock: c.Clock, Lease: c.Lease,
-		CapTTL: c.CapTTL, Tick: c.Tick}
+		CapTTL: c.CapTTL, LeaseTime: c.LeaseTime, Tick: c.Tick}
 }
 
 // instance runs the service on engines that reopen returns: first an empty one, then the same

@@ -31,6 +31,7 @@ func (t *txn) putInode(ino meta.Ino, n *inode) {
 	}
 	t.account(ino, n, n.charge())
 	t.put(inodeKey(ino), n.encode())
+	t.change(ino)
 }
 
 // dir reads a directory that the caller may use in the ways of want.
@@ -90,6 +91,7 @@ func (t *txn) count(dir meta.Ino, entries, subdirs int64) {
 // touch says that the directory's content changed now. It is put without a look at what was there.
 func (t *txn) touch(dir meta.Ino) {
 	t.put(timesKey(dir), (&times{Mtime: t.now, Ctime: t.now}).encode())
+	t.change(dir)
 }
 
 // attr puts together what programs see of an inode. A file's size is the stored one.
@@ -111,6 +113,8 @@ func fileAttr(ino meta.Ino, n *inode) meta.Attr {
 		// A volume's size is fixed: there is nothing to measure.
 		Writers: n.has(flagWriters) && !n.has(flagVolume),
 		Holes:   n.has(flagHoles),
+		Small:   n.has(flagSmall),
+		Xattrs:  n.has(flagWithXattr),
 	}
 	if a.Holes {
 		a.Allocated = -1
@@ -154,20 +158,21 @@ func (t *txn) drop(ino meta.Ino, n *inode) error {
 		t.putInode(ino, n)
 		return nil
 	}
-	open, err := t.first(opensOf(ino))
-	if err != nil {
-		return err
-	}
-	if open == nil {
-		t.demandNone(opensOf(ino))
+	if !t.dropping(ino) {
 		t.destroy(ino, n)
 		return nil
 	}
-	// The last of the handles will find the orphan. This one must not be gone by then.
-	t.demand(open)
 	t.putInode(ino, n)
 	t.put(orphanKey(ino), mark())
 	return nil
+}
+
+// dropping begins to take the last name of an inode, and tells whether somebody has it open: then
+// it becomes an orphan. Until the commit nobody opens one that is not.
+func (t *txn) dropping(ino meta.Ino) (open bool) {
+	d := dropped{ino: ino, open: t.open.dropping(ino)}
+	t.drops = append(t.drops, d)
+	return d.open
 }
 
 func (t *txn) dropDir(ino meta.Ino, n *inode) error {
@@ -187,7 +192,12 @@ func (t *txn) dropDir(ino meta.Ino, n *inode) error {
 
 // destroy forgets an inode and leaves what remains of it to the deletion queue.
 func (t *txn) destroy(ino meta.Ino, n *inode) {
+	t.change(ino)
+	t.gone = append(t.gone, ino)
 	t.remove(inodeKey(ino))
+	if n.has(flagSmall) {
+		t.remove(smallKey(ino))
+	}
 	t.account(ino, n, charge{})
 	t.add([]byte(keyFiles), -1)
 	if n.has(flagPending) {

@@ -24,7 +24,7 @@ func TestTreeOfAnAbsentServer(t *testing.T) {
 		f, err := h.s.Create(t.Context(), h.c, dir.Ino, fmt.Sprint(i),
 			meta.NewFile{Mode: 0o600, Width: 2}, meta.OpenWrite)
 		h.must(err)
-		h.must(h.s.Close(t.Context(), h.c, f.ID, true, 5, 0, 1))
+		h.must(h.s.Close(t.Context(), h.c, wrote(f.ID, 5, 0, 1)))
 	}
 	h.away()
 	h.ward.hang(2)
@@ -75,11 +75,13 @@ func TestPowerCutsWhileATreeIsRemoved(t *testing.T) {
 	w.must(err)
 	w.must(w.store.Sync(t.Context()))
 	w.must(w.store.RemoveTree(t.Context(), c, meta.RootIno, "tree"))
+	var sessions []uint64
 	for range 10 {
 		time.Sleep(time.Duration(rng.IntN(3000)) * time.Microsecond)
 		if rng.IntN(2) == 0 {
 			w.must(w.store.Sync(t.Context()))
 		}
+		sessions = append(sessions, w.session)
 		w.cut()
 		if verify(t, w.store); t.Failed() {
 			t.FailNow()
@@ -87,6 +89,9 @@ func TestPowerCutsWhileATreeIsRemoved(t *testing.T) {
 		if _, err := w.store.Lookup(t.Context(), c, meta.RootIno, "tree"); err == nil {
 			w.must(w.store.RemoveTree(t.Context(), c, meta.RootIno, "tree"))
 		}
+	}
+	for _, id := range sessions { // they have nothing to claim
+		w.must(w.store.EndSession(t.Context(), id))
 	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		st, err := w.store.StatFS(t.Context(), meta.RootIno)

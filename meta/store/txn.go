@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/kv"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/lease"
 )
 
 const (
@@ -31,10 +32,37 @@ type txn struct {
 	now  int64 // Unix nanoseconds
 	view bool  // only reads: nothing is noted down
 
+	since kv.Version // of the snapshot
+
 	losses uint64 // how many there had been when the attempt began; see lost.go
+
+	open   *sessions    // what is open; nil where only records are looked at
+	leases *lease.Table // nil there, too
+	drops  []dropped    // inodes whose last name it takes
+
+	changes []meta.Ino // what others may know and will be different; see leases.go
+	gone    []meta.Ino // what will not be there any more
+	quiet   bool       // nobody can tell the difference: nothing is recalled
+	lend    *lent      // the caller wants this lease with it
 
 	accounts []account // what its inodes take of quotas; see quota.go
 	promised bool      // room was promised to a writer: limits hold whatever the transaction is for
+}
+
+// change notes that what clients may know of an inode will be different.
+func (t *txn) change(ino meta.Ino) {
+	for _, other := range t.changes {
+		if other == ino {
+			return
+		}
+	}
+	t.changes = append(t.changes, ino)
+}
+
+// dropped is an inode whose last name goes away; open: it becomes an orphan.
+type dropped struct {
+	ino  meta.Ino
+	open bool
 }
 
 // read returns a value, nil if there is none, and makes the commit depend on it.
@@ -58,36 +86,9 @@ func (t *txn) peek(key []byte) ([]byte, error) {
 	return value, err
 }
 
-// demand makes the commit depend on the existence of a key, whatever its value. The snapshot must
-// have it: see kv.Txn.Seen.
-func (t *txn) demand(key []byte) {
-	t.kv.Checks = append(t.kv.Checks, kv.Check{Key: key, Exists: true})
-}
-
 // demandNone makes the commit depend on there being no key with the prefix.
 func (t *txn) demandNone(prefix []byte) {
 	t.kv.Ranges = append(t.kv.Ranges, kv.RangeCheck{Start: prefix, End: kv.PrefixEnd(prefix)})
-}
-
-// another finds a key with the prefix beside the given one and makes the commit depend on what it
-// found: on that key, or on there being none. The search begins behind the given key, so that many
-// who leave one range at the same time depend on different neighbours and seldom conflict.
-func (t *txn) another(prefix, key []byte) (found bool, err error) {
-	behind := append(append([]byte(nil), key...), 0)
-	end := kv.PrefixEnd(prefix)
-	for _, r := range [][2][]byte{{behind, end}, {prefix, key}} {
-		first, err := t.firstIn(r[0], r[1])
-		if err != nil {
-			return false, err
-		}
-		if first != nil {
-			t.demand(first)
-			return true, nil
-		}
-	}
-	t.kv.Ranges = append(t.kv.Ranges, kv.RangeCheck{Start: behind, End: end},
-		kv.RangeCheck{Start: prefix, End: key})
-	return false, nil
 }
 
 func (t *txn) put(key, value []byte) {
@@ -113,7 +114,7 @@ func (t *txn) add(key []byte, delta int64) {
 }
 
 // scan calls fn for the keys with the prefix until it returns false. Nothing is noted down: use
-// demandNone or another.
+// demandNone.
 func (t *txn) scan(prefix []byte, fn func(key, value []byte) bool) error {
 	return t.snap.Scan(prefix, kv.PrefixEnd(prefix), func(k, v []byte, _ kv.Version) bool {
 		return fn(k, v)
@@ -136,15 +137,14 @@ func (t *txn) firstIn(start, end []byte) (first []byte, err error) {
 
 // Sentinels that a build function returns; they do not leave the package.
 var (
-	errNothing  = errors.New("nothing to do")                  // success without a commit
-	errReplayed = errors.New("done before")                    // its traces show that it was done
-	errPending  = errors.New("a truncation is pending")        // carry it out, then try again
-	errSerial   = errors.New("directory moves are serialised") // take the lock, then try again
+	errNothing = errors.New("nothing to do")                  // success without a commit
+	errPending = errors.New("a truncation is pending")        // carry it out, then try again
+	errSerial  = errors.New("directory moves are serialised") // take the lock, then try again
 )
 
 // look reads one snapshot.
 func (s *Store) look(fn func(t *txn) error) error {
-	t := txn{snap: s.kv.Snapshot(), view: true, now: s.now()}
+	t := txn{snap: s.kv.Snapshot(), view: true, now: s.now(), open: &s.sessions}
 	defer t.snap.Close()
 	return fn(&t)
 }
@@ -170,20 +170,32 @@ func (s *Store) update(ctx context.Context, c *meta.Caller, build func(t *txn) e
 func (s *Store) answer(ctx context.Context, c *meta.Caller, build func(t *txn) error) (
 	answer uint64, replayed bool, err error) {
 
+	if c.ReqID != (meta.Caller{}).ReqID {
+		if err := s.inFlight.enter(ctx, kv.ReqID(c.ReqID)); err != nil {
+			return 0, false, err
+		}
+		defer s.inFlight.leave(kv.ReqID(c.ReqID))
+	}
+	var ch lease.Change
+	defer ch.End()
+	return s.apply(ctx, c, &ch, build)
+}
+
+// apply is answer for an operation that is noted as being in flight already. What it changes is
+// marked in ch, and leases of others are back before it is committed.
+func (s *Store) apply(ctx context.Context, c *meta.Caller, ch *lease.Change,
+	build func(t *txn) error) (answer uint64, replayed bool, err error) {
+
 	id := kv.ReqID(c.ReqID)
 	if id == (kv.ReqID{}) {
 		id = randomID()
-	} else {
-		if err := s.inFlight.enter(ctx, id); err != nil {
-			return 0, false, err
-		}
-		defer s.inFlight.leave(id)
 	}
 	for attempt := range attemptsMax {
-		t := txn{losses: s.losses.Load(), now: s.now(), snap: s.kv.Snapshot()}
+		t := txn{losses: s.losses.Load(), now: s.now(), snap: s.kv.Snapshot(), open: &s.sessions,
+			leases: s.leases}
 		t.kv.ReqID = id
-		since := t.snap.Version()
-		t.kv.Seen = since // all that read and demand note down holds there
+		t.since = t.snap.Version()
+		t.kv.Seen = t.since // all that read notes down holds there
 		if err = build(&t); err == nil {
 			err = t.settleQuotas()
 		}
@@ -191,20 +203,33 @@ func (s *Store) answer(ctx context.Context, c *meta.Caller, build func(t *txn) e
 		switch {
 		case err == errNothing:
 			return 0, false, nil
-		case err == errReplayed:
-			return 0, true, nil
 		case err != nil && c.ReqID == meta.Caller{}.ReqID:
+			s.endDrops(ctx, &t, false)
 			return 0, false, err
 		case err != nil:
+			s.endDrops(ctx, &t, false)
 			answer, done, probeErr := s.known(ctx, id)
 			if probeErr != nil {
 				return 0, false, probeErr
 			}
 			return answer, done, unless(done, err)
 		}
-		r, err := s.commit(ctx, &t.kv)
-		if err == nil {
-			return r.Answer, r.Version <= since, nil
+		wait, err := s.markChanges(ctx, c, ch, &t)
+		var r kv.Result
+		if err == nil && wait == nil {
+			r, err = s.take(ctx, c, ch, &t)
+		}
+		s.endDrops(ctx, &t, err == nil && wait == nil && r.Version > t.since)
+		switch {
+		case err == nil && wait == nil:
+			return r.Answer, r.Version <= t.since, nil
+		case err == nil:
+			// Who gives a lease back may have to open or to tell something first: nothing is held
+			// meanwhile but the marks, and then everything is read anew.
+			if err := s.await(ctx, wait); err != nil {
+				return 0, false, err
+			}
+			continue
 		}
 		if errs.KindOf(err) != errs.Conflict {
 			return 0, false, err
@@ -215,6 +240,47 @@ func (s *Store) answer(ctx context.Context, c *meta.Caller, build func(t *txn) e
 	}
 	return 0, false, errs.Newf(errs.Again, "meta.update", "",
 		"others changed the same records %d times in a row", attemptsMax)
+}
+
+// markChanges marks what a transaction changes, and recalls the leases of others.
+func (s *Store) markChanges(ctx context.Context, c *meta.Caller, ch *lease.Change, t *txn) (
+	*lease.Wait, error) {
+
+	if len(t.changes) == 0 || t.quiet {
+		return nil, nil
+	}
+	if err := s.awaitCalm(ctx); err != nil {
+		return nil, err
+	}
+	return ch.Begin(s.leases, c.Session, t.changes, false, s.steady()), nil
+}
+
+// take commits a transaction, and lends what it asks for.
+func (s *Store) take(ctx context.Context, c *meta.Caller, ch *lease.Change, t *txn) (
+	kv.Result, error) {
+
+	r, err := s.commit(ctx, &t.kv)
+	if err == nil {
+		for _, ino := range t.gone {
+			s.leases.Gone(ino)
+		}
+	}
+	if l := t.lend; l != nil && err == nil && c.Leases && r.Version > t.since {
+		l.mode, l.serial = ch.Lend(c.Session, l.ino, l.mode, s.steady())
+	}
+	return r, err
+}
+
+// endDrops ends what drop began.
+func (s *Store) endDrops(ctx context.Context, t *txn, done bool) {
+	for _, d := range t.drops {
+		switch {
+		case !d.open:
+			s.sessions.dropped(d.ino, done)
+		case s.sessions.orphaned(d.ino, done):
+			s.endOrphan(context.WithoutCancel(ctx), d.ino)
+		}
+	}
 }
 
 func unless(done bool, err error) error {

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -17,8 +16,7 @@ type verifier struct {
 	inodes  map[meta.Ino]*inode
 	names   map[meta.Ino]int   // names that point to an inode
 	sums    map[meta.Ino]int64 // entries and sub-directories, as in 'N'
-	readers map[meta.Ino]int   // open handles
-	writers map[meta.Ino]int   // those of them that write
+	orphans map[meta.Ino]bool
 	xattrs  map[meta.Ino]int64 // bytes of attributes, as in 'Y'
 	quotas  recount
 }
@@ -34,7 +32,7 @@ func VerifySnapshot(snap kv.Snapshot, report func(problem string)) error {
 	verify := func(t *txn) error {
 		v := &verifier{t: t, report: report,
 			inodes: map[meta.Ino]*inode{}, names: map[meta.Ino]int{}, sums: map[meta.Ino]int64{},
-			readers: map[meta.Ino]int{}, writers: map[meta.Ino]int{}, xattrs: map[meta.Ino]int64{},
+			orphans: map[meta.Ino]bool{}, xattrs: map[meta.Ino]int64{},
 			quotas: newRecount(t)}
 		for _, step := range []struct {
 			kind byte
@@ -42,10 +40,8 @@ func VerifySnapshot(snap kv.Snapshot, report func(problem string)) error {
 		}{
 			{kindQuota, v.quotas.quota},
 			{kindInode, v.inode}, {kindVolume, v.volume}, {kindEntry, v.entry}, {kindCookie, v.cookie},
-			{kindOpen, v.open}, {kindWriter, v.writer}, {kindHandle, v.handle}, {kindOrphan, v.orphan},
-			{kindPending, v.pending}, {kindReserve, v.reserved}, {kindXattr, v.xattr},
-			{kindTree, v.tree}, {kindTimes, v.dirOnly},
-			{kindCount, v.dirOnly},
+			{kindOrphan, v.orphan}, {kindSmall, v.small}, {kindPending, v.pending}, {kindXattr, v.xattr},
+			{kindTree, v.tree}, {kindTimes, v.dirOnly}, {kindCount, v.dirOnly},
 		} {
 			if err := v.each(step.kind, step.fn); err != nil {
 				return err
@@ -131,60 +127,22 @@ func (v *verifier) cookie(key, value []byte) error {
 	return err
 }
 
-func (v *verifier) open(key, value []byte) error {
-	var h handle
-	if err := parse(key, value, &h); err != nil {
-		return err
-	}
-	ino := meta.Ino(number(key, 0))
-	v.readers[ino]++
-	if h.writes() {
-		v.writers[ino]++
-	}
-	writer, err := v.t.peek(writerKey(ino, number(key, 1), h.UID, number(key, 2)))
-	if err == nil && (writer != nil) != h.writes() {
-		v.say("handle of inode %d is listed with the writers, or should be", ino)
-	}
-	if err != nil {
-		return err
-	}
-	twin, err := v.t.peek(handleKey(number(key, 1), number(key, 2)))
-	if err == nil && string(twin) != string(value) || h.Ino != ino {
-		v.say("handle of inode %d is not known to its session", ino)
-	}
-	return err
-}
-
-func (v *verifier) writer(key, _ []byte) error {
-	ino, id := meta.Ino(number(key, 0)), binary.BigEndian.Uint64(key[21:])
-	open, err := v.t.peek(openKey(ino, number(key, 1), id))
-	if err == nil && open == nil {
-		v.say("inode %d lists a writer whose handle is gone", ino)
-	}
-	return err
-}
-
-func (v *verifier) handle(key, value []byte) error {
-	var h handle
-	if err := parse(key, value, &h); err != nil {
-		return err
-	}
-	session := number(key, 0)
-	twin, err := v.t.peek(openKey(h.Ino, session, number(key, 1)))
-	if err == nil && string(twin) != string(value) {
-		v.say("handle of session %x is not known to inode %d", session, h.Ino)
-	}
-	owner, err2 := v.t.peek(sessionKey(session))
-	if err2 == nil && owner == nil {
-		v.say("handle of session %x, which does not exist", session)
-	}
-	return unlessNil(err, err2)
-}
-
 func (v *verifier) orphan(key, _ []byte) error {
 	ino := meta.Ino(number(key, 0))
-	if n := v.inodes[ino]; n == nil || n.Nlink != 0 || v.readers[ino] == 0 {
-		v.say("orphan %d has a name, no handle, or does not exist", ino)
+	v.orphans[ino] = true
+	if n := v.inodes[ino]; n == nil || n.Nlink != 0 {
+		v.say("orphan %d has a name or does not exist", ino)
+	}
+	return nil
+}
+
+func (v *verifier) small(key, value []byte) error {
+	ino := meta.Ino(number(key, 0))
+	n := v.inodes[ino]
+	if n == nil || !n.has(flagSmall) {
+		v.say("data of the small file %d, which is none", ino)
+	} else if int64(len(value)-smallHead) != n.Size {
+		v.say("small file %d has %d bytes and says %d", ino, len(value)-smallHead, n.Size)
 	}
 	return nil
 }
@@ -201,14 +159,6 @@ func (v *verifier) pending(key, _ []byte) error {
 	ino := meta.Ino(number(key, 0))
 	if n := v.inodes[ino]; n == nil || !n.has(flagPending) {
 		v.say("truncation of inode %d is pending, and the inode does not know", ino)
-	}
-	return nil
-}
-
-func (v *verifier) reserved(key, _ []byte) error {
-	ino := meta.Ino(number(key, 0))
-	if n := v.inodes[ino]; n == nil || !n.has(flagAppended) || v.writers[ino] == 0 {
-		v.say("inode %d has reservations of appends, and no writer, or does not know", ino)
 	}
 	return nil
 }
@@ -258,15 +208,17 @@ func (v *verifier) finish() error {
 		if int(n.Nlink) != names {
 			v.say("inode %d has %d names and says %d", ino, names, n.Nlink)
 		}
-		if n.has(flagWriters) != (v.writers[ino] > 0) {
-			v.say("inode %d has %d writers and flags %#x", ino, v.writers[ino], n.Flags)
-		}
 		listed, err := v.t.peek(treeKey(ino))
 		if err != nil {
 			return err
 		}
-		if n.Nlink == 0 && v.readers[ino] == 0 && listed == nil {
-			v.say("inode %d has neither name nor handle", ino)
+		if n.Nlink == 0 && !v.orphans[ino] && listed == nil {
+			v.say("inode %d has no name, is no orphan and no tree that is being removed", ino)
+		}
+		if n.has(flagSmall) && n.Size > 0 {
+			if data, err := v.t.peek(smallKey(ino)); err != nil || data == nil {
+				v.say("small file %d of %d bytes has lost its data", ino, n.Size)
+			}
 		}
 		bytes, err := v.t.peek(xattrBytesKey(ino))
 		if err != nil {

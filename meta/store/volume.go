@@ -149,7 +149,7 @@ func (s *Store) ListVolumes(_ context.Context, _ meta.Caller, from string, max i
 			var v meta.Volume
 			var n *inode
 			if v, n, bad = t.parseVolume(key, value); bad == nil && n.has(flagWriters) {
-				v.Writer, _, bad = t.writerOf(v.Ino, 0)
+				v.Writer, _ = s.sessions.writerOf(v.Ino, 0)
 			}
 			if bad == nil {
 				page = append(page, v)
@@ -164,40 +164,19 @@ func (s *Store) ListVolumes(_ context.Context, _ meta.Caller, from string, max i
 	return page, errs.Wrap("meta.ListVolumes", "", err)
 }
 
-// writerOf finds a client that has an inode open for writing, other than the one that the given
-// session belongs to. Sessions of one name belong to one client.
-func (t *txn) writerOf(ino meta.Ino, own uint64) (client string, found bool, err error) {
-	self, err := t.session(own)
-	if err != nil {
-		return "", false, err
-	}
-	// One key of each session is enough: a session may have the inode open many times.
-	for start := writersOf(ino); ; {
-		key, err := t.firstIn(start, kv.PrefixEnd(writersOf(ino)))
-		if err != nil || key == nil {
-			return "", false, err
-		}
-		id := number(key, 1)
-		start = kv.PrefixEnd(writersBy(ino, id))
-		if id == own {
-			continue
-		}
-		s, err := t.session(id)
-		if err != nil || s.Client == "" || s.Client != self.Client {
-			return s.Client, err == nil, err
-		}
-	}
-}
-
 // soleWriter refuses a second client that would write to a volume. The handles of a session that
 // has ended count until they are closed, because it may write until then, except to the client
-// that it belonged to: that one has replaced it.
+// that it belonged to: that one has replaced it. After a restart nobody can tell until the clients
+// have said what they have open.
 func (t *txn) soleWriter(session uint64, ino meta.Ino) error {
-	other, found, err := t.writerOf(ino, session)
-	if err == nil && found {
-		err = errs.Newf(errs.Busy, "meta.volume", "", "it is open for writing by %s", other)
+	if other, found := t.open.writerOf(ino, session); found {
+		return errs.Newf(errs.Busy, "meta.volume", "", "it is open for writing by %s", other)
 	}
-	return err
+	if t.open.strangers(session) {
+		return errs.Newf(errs.Again, "meta.volume", "",
+			"the service has just started, and a client may have it open")
+	}
+	return nil
 }
 
 // RemoveVolume implements meta.Volumes. A volume that is open is not removed (errs.Busy).
@@ -212,14 +191,9 @@ func (s *Store) RemoveVolume(ctx context.Context, c meta.Caller, name string) er
 		if !isOwner(&c.Cred, n) {
 			return errs.Perm
 		}
-		open, err := t.first(opensOf(v.Ino))
-		if err != nil {
-			return err
+		if t.dropping(v.Ino) {
+			return t.refuseOpen(v.Ino)
 		}
-		if open != nil {
-			return errs.Busy
-		}
-		t.demandNone(opensOf(v.Ino))
 		t.remove(volumeKey(name))
 		t.destroy(v.Ino, n)
 		return nil
@@ -231,26 +205,29 @@ func (s *Store) RemoveVolume(ctx context.Context, c meta.Caller, name string) er
 	return errs.Wrap("meta.RemoveVolume", name, err)
 }
 
+// refuseOpen says why a volume is not removed.
+func (t *txn) refuseOpen(ino meta.Ino) error {
+	if t.open.isOpen(ino) {
+		return errs.Busy
+	}
+	return errs.Newf(errs.Again, "meta.volume", "", "somebody opens it, or may have it open")
+}
+
 // OpenVolume implements meta.Volumes.
 func (s *Store) OpenVolume(ctx context.Context, c meta.Caller, name string, flags meta.OpenFlags) (
 	meta.Volume, meta.Handle, error) {
 
-	var v meta.Volume
 	o, err := newOpening(&c, flags)
 	if err == nil && flags&(meta.OpenTruncate|meta.OpenExclusive) != 0 {
 		err = errs.Invalid
 	}
+	var v meta.Volume
+	if err == nil {
+		v, err = s.findVolume(name)
+	}
 	var h meta.Handle
 	if err == nil {
-		h, err = s.open(ctx, o, func(t *txn) error {
-			if v, _, err = t.volume(name); err != nil {
-				return err
-			}
-			return t.openInode(o, v.Ino)
-		})
-	}
-	if err == nil && v.Ino == 0 { // a repetition: only the handle was looked at
-		v, err = s.findVolume(name)
+		h, err = s.open(ctx, o, func() error { return s.openInode(ctx, o, v.Ino) })
 	}
 	if err != nil {
 		return meta.Volume{}, meta.Handle{}, errs.Wrap("meta.OpenVolume", name, err)

@@ -1,0 +1,302 @@
+package client
+
+import (
+	"context"
+
+	"github.com/sluice-storage/sluice/client/internal/cache"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+)
+
+// The operations on names and attributes by inode, for front ends that know inodes: as those of
+// meta.Service, on behalf of the given user. What is known under a lease is answered without asking
+// anybody, with the permission checks of the service; what this client changes itself it knows
+// afterwards.
+
+// Lookup finds a name in a directory. Size and times are those of GetAttr.
+func (fs *FS) Lookup(ctx context.Context, cred meta.Cred, dir meta.Ino, name string) (
+	meta.Attr, error) {
+	return fs.lookup(ctx, cred, dir, name, true)
+}
+
+// lookup is Lookup; without exact only type, mode and owner count.
+func (fs *FS) lookup(ctx context.Context, cred meta.Cred, dir meta.Ino, name string, exact bool) (
+	meta.Attr, error) {
+	a, err, known := fs.cache.Lookup(&cred, dir, name, exact)
+	if known {
+		if err == nil {
+			fs.overlayKnown(&a)
+		}
+		return a, errs.Wrap("client.Lookup", name, err)
+	}
+	t := fs.cache.Begin()
+	found, err := fs.svc.Find(ctx, fs.Caller(cred), dir, name)
+	if err != nil {
+		return meta.Attr{}, errs.Wrap("client.Lookup", name, err)
+	}
+	if fs.cache.PutFound(t, dir, name, &found) {
+		fs.listNames(ctx, dir)
+	}
+	if !found.Present {
+		return meta.Attr{}, errs.New(errs.NotFound, "client.Lookup", name, nil)
+	}
+	if n := fs.peek(found.Attr.Ino); n != nil {
+		if found.Attr.Lease != meta.LeaseNone { // then no truncation is under way
+			n.accept(fs, t, &found.Attr, meta.SmallData{Bytes: found.Data}, byLook)
+		}
+	}
+	fs.Overlay(&found.Attr)
+	return found.Attr, nil
+}
+
+// listNames reads the names of a directory into the cache, so that it knows which are not there:
+// whoever makes files looks for each of them first. If that fails the next one is asked for.
+func (fs *FS) listNames(ctx context.Context, dir meta.Ino) {
+	var cookie uint64
+	for n := 0; n <= cache.ListMax; {
+		t := fs.cache.Begin()
+		page, err := fs.svc.ReadDir(ctx, fs.trusted(), dir, cookie, meta.DirPageMax, false)
+		if err != nil {
+			return
+		}
+		fs.cache.PutPage(t, dir, cookie, page)
+		if len(page) == 0 {
+			return
+		}
+		n, cookie = n+len(page), page[len(page)-1].Cookie
+	}
+}
+
+// MakeIno makes an inode of any type, and does not open it.
+func (fs *FS) MakeIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name string,
+	f meta.NewFile) (meta.Attr, error) {
+	change := fs.cache.Change().Name(dir, name)
+	a, err := fs.svc.Make(ctx, fs.Caller(cred), dir, name, f)
+	if fs.madeRoom(ctx, err) {
+		a, err = fs.svc.Make(ctx, fs.Caller(cred), dir, name, f)
+	}
+	o := outcome(err, &a)
+	if err == nil {
+		o.Names, o.Born = []cache.Named{made(dir, name, &a)}, true
+	}
+	change.End(o)
+	return a, errs.Wrap("client.Make", name, err)
+}
+
+// LinkIno gives a second name to what is not a directory.
+func (fs *FS) LinkIno(ctx context.Context, cred meta.Cred, ino, dir meta.Ino, name string) (
+	meta.Attr, error) {
+	change := fs.cache.Change().Name(dir, name).Inode(ino)
+	a, err := fs.svc.Link(ctx, fs.Caller(cred), ino, dir, name)
+	o := outcome(err, &a)
+	if err == nil {
+		o.Names = []cache.Named{{Dir: dir, Name: name, Ino: ino, Type: a.Type}}
+	}
+	change.End(o)
+	if err == nil {
+		fs.Overlay(&a)
+	}
+	return a, errs.Wrap("client.Link", name, err)
+}
+
+// RemoveIno takes a name away; isDir chooses rmdir(2) over unlink(2).
+func (fs *FS) RemoveIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name string,
+	isDir bool) error {
+	was, _, err := fs.announceVictim(ctx, dir, name)
+	if err != nil {
+		return errs.Wrap("client.Remove", name, err)
+	}
+	change := fs.cache.Change().Name(dir, name).Inode(was)
+	err = fs.svc.Remove(ctx, fs.Caller(cred), dir, name, isDir)
+	o := outcome(err, nil)
+	if err == nil {
+		o.Names = []cache.Named{{Dir: dir, Name: name}}
+	}
+	change.End(o)
+	return errs.Wrap("client.Remove", name, err)
+}
+
+// RemoveTreeIno takes a name away with all that is below it: see meta.Trees.
+func (fs *FS) RemoveTreeIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name string) error {
+	was, _, err := fs.announceVictim(ctx, dir, name)
+	if err != nil {
+		return errs.Wrap("client.RemoveTree", name, err)
+	}
+	change := fs.cache.Change().Name(dir, name).Inode(was)
+	err = fs.svc.RemoveTree(ctx, fs.Caller(cred), dir, name)
+	o := outcome(err, nil)
+	if err == nil {
+		o.Names = []cache.Named{{Dir: dir, Name: name}}
+	}
+	change.End(o)
+	return errs.Wrap("client.RemoveTree", name, err)
+}
+
+// RenameIno follows renameat2(2).
+func (fs *FS) RenameIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name string,
+	newDir meta.Ino, newName string, flags meta.RenameFlags) error {
+	moved, typ, known := fs.nameOf(ctx, dir, name)
+	replaced, free, err := fs.announceVictim(ctx, newDir, newName)
+	if err != nil {
+		return errs.Wrap("client.Rename", name, err)
+	}
+	change := fs.cache.Change().Name(dir, name).Name(newDir, newName).Inode(moved).Inode(replaced)
+	err = fs.svc.Rename(ctx, fs.Caller(cred), dir, name, newDir, newName, flags)
+	o := outcome(err, nil)
+	if err == nil && flags&meta.RenameExchange == 0 && known && free && moved != replaced {
+		// Of two names of one inode both stay. Where that is not known nothing is.
+		o.Names = []cache.Named{{Dir: dir, Name: name},
+			{Dir: newDir, Name: newName, Ino: moved, Type: typ}}
+	}
+	change.End(o)
+	return errs.Wrap("client.Rename", name, err)
+}
+
+// announceVictim makes handles known to the service that a file has whose name is about to be
+// taken, so that it stays for them. It tells what the name stands for, if that is known.
+func (fs *FS) announceVictim(ctx context.Context, dir meta.Ino, name string) (
+	ino meta.Ino, known bool, err error) {
+	ino, _, known = fs.nameOf(ctx, dir, name)
+	if n := fs.peek(ino); n != nil {
+		err = fs.announceAll(ctx, n)
+	}
+	return ino, known, err
+}
+
+// nameOf tells what a name stands for that is about to change. Where the client does not know it
+// asks: its own changes leave its leases alone, so that it must forget by itself what it knows of
+// the inode by another name. known: it was known under a lease.
+func (fs *FS) nameOf(ctx context.Context, dir meta.Ino, name string) (
+	ino meta.Ino, typ meta.Type, known bool) {
+	ino, typ, known = fs.cache.Ino(dir, name)
+	if known || fs.opts.Cache < 0 {
+		return ino, typ, known
+	}
+	a, err := fs.lookup(ctx, meta.Cred{}, dir, name, false)
+	if err != nil {
+		return 0, 0, false // the change itself says what is wrong
+	}
+	return a.Ino, a.Type, false
+}
+
+// NameOf tells the inode that a name stands for, 0 for none, as far as it can: for front ends that
+// must know whose name they are about to change. Under a lease the change itself asks no more then.
+func (fs *FS) NameOf(ctx context.Context, dir meta.Ino, name string) (ino meta.Ino, known bool) {
+	ino, _, known = fs.nameOf(ctx, dir, name)
+	return ino, known || ino != 0
+}
+
+// made is the entry of an inode that was just made: its place in the directory is its number.
+func made(dir meta.Ino, name string, a *meta.Attr) cache.Named {
+	return cache.Named{Dir: dir, Name: name, Ino: a.Ino, Type: a.Type, Cookie: uint64(a.Ino)}
+}
+
+// ReadDirPage returns up to max entries of a directory behind a cookie, as the service's ReadDir.
+func (fs *FS) ReadDirPage(ctx context.Context, cred meta.Cred, dir meta.Ino, cookie uint64, max int,
+	withAttr bool) ([]meta.Entry, error) {
+	page, known := fs.cache.Page(&cred, dir, cookie, max, withAttr)
+	if !known {
+		var err error
+		if page, err = fs.askPage(ctx, cred, dir, cookie, max, withAttr); err != nil {
+			return nil, errs.Wrap("client.ReadDir", "", err)
+		}
+	}
+	for i := range page {
+		if a := page[i].Attr; a != nil {
+			fs.overlayKnown(a)
+		}
+	}
+	return page, nil
+}
+
+// askPage is ReadDir of the service. The listing can be kept if the directory was leased before.
+func (fs *FS) askPage(ctx context.Context, cred meta.Cred, dir meta.Ino, cookie uint64, max int,
+	withAttr bool) ([]meta.Entry, error) {
+	if cookie == 0 && !fs.cache.Held(dir) {
+		if _, err := fs.askAttr(ctx, cred, dir); err != nil {
+			return nil, err
+		}
+	}
+	t := fs.cache.Begin()
+	page, err := fs.svc.ReadDir(ctx, fs.Caller(cred), dir, cookie, max, withAttr)
+	if err != nil {
+		return nil, err
+	}
+	fs.cache.PutPage(t, dir, cookie, page)
+	return page, nil
+}
+
+// ReadLink returns the target of a symbolic link.
+func (fs *FS) ReadLink(ctx context.Context, cred meta.Cred, ino meta.Ino) (string, error) {
+	if target, ok := fs.cache.Target(ino); ok {
+		return target, nil
+	}
+	t := fs.cache.Begin()
+	target, err := fs.svc.ReadLink(ctx, fs.Caller(cred), ino)
+	if err != nil {
+		return "", errs.Wrap("client.ReadLink", "", err)
+	}
+	fs.cache.PutTarget(t, ino, target)
+	return target, nil
+}
+
+// GetXattr reads an extended attribute. That a file has none at all is known with its attributes,
+// and that there are no access control lists always.
+func (fs *FS) GetXattr(ctx context.Context, cred meta.Cred, ino meta.Ino, name string) (
+	[]byte, error) {
+	if name == aclAccess || name == aclDefault {
+		return nil, errs.New(errs.Unsupported, "client.GetXattr", name, nil)
+	}
+	if fs.plain(ino, name) {
+		return nil, errs.New(errs.NoData, "client.GetXattr", name, nil)
+	}
+	v, err := fs.svc.GetXattr(ctx, fs.Caller(cred), ino, name)
+	return v, errs.Wrap("client.GetXattr", name, err)
+}
+
+// plain tells whether an attribute is one that kernels and tools ask for all the time, of an inode
+// that is known to have none. Others are left to the service, which knows who may ask for which.
+func (fs *FS) plain(ino meta.Ino, name string) bool {
+	if len(name) <= len(securityPrefix) || name[:len(securityPrefix)] != securityPrefix {
+		return false
+	}
+	a, ok := fs.cache.Attr(ino) // exactly: the client itself may have set one since
+	return ok && !a.Xattrs
+}
+
+const securityPrefix = "security."
+
+// What ls(1) and cp(1) ask of every file. The service refuses these: whoever lists a directory
+// shall not have to ask it once for each file.
+const (
+	aclAccess  = "system.posix_acl_access"
+	aclDefault = "system.posix_acl_default"
+)
+
+// ListXattr lists the names of extended attributes.
+func (fs *FS) ListXattr(ctx context.Context, cred meta.Cred, ino meta.Ino) ([]string, error) {
+	names, err := fs.svc.ListXattr(ctx, fs.Caller(cred), ino)
+	return names, errs.Wrap("client.ListXattr", "", err)
+}
+
+// SetXattr stores an extended attribute; create and replace demand absence and presence.
+func (fs *FS) SetXattr(ctx context.Context, cred meta.Cred, ino meta.Ino, name string,
+	value []byte, create, replace bool) error {
+	change := fs.cache.Change().Inode(ino)
+	err := fs.svc.SetXattr(ctx, fs.Caller(cred), ino, name, value, create, replace)
+	change.End(outcome(err, nil))
+	return errs.Wrap("client.SetXattr", name, err)
+}
+
+// RemoveXattr removes an extended attribute.
+func (fs *FS) RemoveXattr(ctx context.Context, cred meta.Cred, ino meta.Ino, name string) error {
+	change := fs.cache.Change().Inode(ino)
+	err := fs.svc.RemoveXattr(ctx, fs.Caller(cred), ino, name)
+	change.End(outcome(err, nil))
+	return errs.Wrap("client.RemoveXattr", name, err)
+}
+
+// SyncNames returns when every operation that returned before is on stable storage.
+func (fs *FS) SyncNames(ctx context.Context) error {
+	return errs.Wrap("client.SyncNames", "", fs.svc.Sync(ctx))
+}

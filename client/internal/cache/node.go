@@ -1,0 +1,282 @@
+package cache
+
+import (
+	"strings"
+
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/list"
+	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/perm"
+)
+
+// node is what is known of an inode that the client has a lease on.
+type node struct {
+	ino  meta.Ino
+	link list.Link[node]
+	size int64 // bytes that it was last taken for
+
+	since Token // the lease was there for what was asked from then on
+
+	// attr is as the service told. Of a directory in which this client has made or removed names
+	// since, only type, mode and owner count: exact is false.
+	attr  meta.Attr
+	known bool
+	exact bool
+
+	data    []byte // of a small file; nobody changes it
+	hasData bool
+	target  string // of a link; never empty there
+	names   directory
+}
+
+// What the parts of a node are taken for, in bytes, with what the maps need.
+const (
+	nodeBytes = 512
+	nameBytes = 112
+)
+
+func (n *node) weigh() int64 {
+	return nodeBytes + int64(len(n.data)+len(n.target)) + n.names.bytes
+}
+
+// useLocked finds an inode whose lease is valid.
+func (c *Cache) useLocked(ino meta.Ino) *node {
+	n := c.nodes[ino]
+	if n == nil || !c.validLocked() {
+		return nil
+	}
+	c.lru.Remove(&n.link)
+	c.lru.PushFirst(&n.link, n)
+	return n
+}
+
+func (c *Cache) makeLocked(ino meta.Ino) *node {
+	n := c.nodes[ino]
+	if n == nil {
+		c.recent.clock++ // what was asked for up to now was asked without this lease
+		n = &node{ino: ino, since: c.recent.clock}
+		c.nodes[ino] = n
+		c.lru.PushFirst(&n.link, n)
+	}
+	return n
+}
+
+// weighLocked brings the account up to date after a change of n, and makes room.
+func (c *Cache) weighLocked(n *node) {
+	if c.nodes[n.ino] != n {
+		return
+	}
+	now := n.weigh()
+	c.bytes += now - n.size
+	n.size = now
+	for c.bytes > max(c.bytesMax, 0) {
+		c.forgetLocked(c.lru.Last())
+	}
+}
+
+func (c *Cache) forgetLocked(n *node) {
+	if n == nil {
+		return
+	}
+	delete(c.nodes, n.ino)
+	c.lru.Remove(&n.link)
+	c.bytes -= n.size
+}
+
+// Held tells whether there is a valid lease on an inode.
+func (c *Cache) Held(ino meta.Ino) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.useLocked(ino) != nil
+}
+
+// Attr returns an inode's attributes.
+func (c *Cache) Attr(ino meta.Ino) (meta.Attr, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.useLocked(ino)
+	if n == nil || !n.exact {
+		return meta.Attr{}, false
+	}
+	return n.attr, true
+}
+
+// Rights returns what permission checks need of an inode, whose times may have changed since.
+func (c *Cache) Rights(ino meta.Ino) (meta.Attr, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.useLocked(ino)
+	if n == nil || !n.known {
+		return meta.Attr{}, false
+	}
+	return n.attr, true
+}
+
+// Data returns a small file's attributes and data, which must not be changed.
+func (c *Cache) Data(ino meta.Ino) (meta.Attr, []byte, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.useLocked(ino)
+	if n == nil || !n.exact || !n.hasData {
+		return meta.Attr{}, nil, false
+	}
+	return n.attr, n.data, true
+}
+
+// Target returns where a symbolic link points.
+func (c *Cache) Target(ino meta.Ino) (string, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.useLocked(ino)
+	if n == nil || n.target == "" {
+		return "", false
+	}
+	return n.target, true
+}
+
+// Lookup answers as the service's Lookup would: with attributes, with errs.NotFound where there is
+// no such name, errs.Access where the user may not search the directory, errs.NotDir. known is
+// false where the service must be asked. Dots are always asked for, and what cannot be a name: the
+// service says why. Without exact only type, mode and owner count of the attributes.
+func (c *Cache) Lookup(u *meta.Cred, dir meta.Ino, name string, exact bool) (
+	a meta.Attr, err error, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := c.useLocked(dir)
+	if d == nil || !d.known || name == "." || name == ".." || len(name) > meta.NameMax ||
+		strings.ContainsAny(name, "/\x00") {
+		return a, nil, false
+	}
+	switch {
+	case d.attr.Type != meta.Directory:
+		return a, errs.NotDir, true
+	case !perm.Allowed(u, perm.Of(&d.attr), perm.Search):
+		return a, errs.Access, true
+	case c.busy[subject{dir, naming, name}] > 0:
+		return a, nil, false
+	}
+	e, ok := d.names.find(name)
+	switch {
+	case !ok:
+		return a, nil, false
+	case e.ino == 0:
+		return a, errs.NotFound, true
+	}
+	n := c.useLocked(e.ino)
+	if n == nil || !n.known || exact && !n.exact {
+		return a, nil, false
+	}
+	return n.attr, nil, true
+}
+
+// Ino tells which inode a name stands for; 0: none.
+func (c *Cache) Ino(dir meta.Ino, name string) (ino meta.Ino, typ meta.Type, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := c.useLocked(dir)
+	if d == nil || c.busy[subject{dir, naming, name}] > 0 {
+		return 0, 0, false
+	}
+	e, ok := d.names.find(name)
+	return e.ino, e.typ, ok
+}
+
+// PutAttr takes in attributes, if they came with a lease.
+func (c *Cache) PutAttr(t Token, a *meta.Attr) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := c.putLocked(t, a); n != nil {
+		c.weighLocked(n)
+	}
+}
+
+// PutData takes in attributes and data of a small file. The data becomes the cache's.
+func (c *Cache) PutData(t Token, a *meta.Attr, data []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := c.putLocked(t, a); n != nil {
+		n.setData(data)
+		c.weighLocked(n)
+	}
+}
+
+// PutTarget takes in where a link points. It adds to what is known under a lease: the answer that
+// it comes with has none.
+func (c *Cache) PutTarget(t Token, ino meta.Ino, target string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.nodes[ino]
+	if n == nil || !c.freshLocked(t, subject{ino: ino, what: attributes}) {
+		return
+	}
+	n.target = target
+	c.weighLocked(n)
+}
+
+// PutFound takes in the answer to Find. It tells whether the caller should list the directory
+// (PutPage, without attributes), because names are looked for that are not there.
+func (c *Cache) PutFound(t Token, dir meta.Ino, name string, f *meta.Found) (list bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.Present {
+		if n := c.putLocked(t, &f.Attr); n != nil {
+			n.setData(f.Data)
+			if f.Target != "" {
+				n.target = f.Target
+			}
+			c.weighLocked(n)
+		}
+	}
+	if f.Dir.Lease == meta.LeaseNone || name == "." || name == ".." {
+		return false
+	}
+	d := c.putLocked(t, &f.Dir)
+	if d == nil { // this client changes other names in it, which says nothing about this one
+		d = c.nodes[dir]
+	}
+	if d == nil || !c.freshLocked(t, subject{dir, naming, name}) {
+		return false
+	}
+	e := entry{}
+	if f.Present {
+		e = entry{ino: f.Attr.Ino, typ: f.Attr.Type}
+	}
+	d.names.learn(name, e)
+	list = !f.Present && d.names.missed(f.Dir.Size)
+	c.weighLocked(d)
+	return list
+}
+
+// putLocked takes in attributes; nil if it must not.
+func (c *Cache) putLocked(t Token, a *meta.Attr) *node {
+	s := subject{ino: a.Ino, what: attributes}
+	if a.Lease == meta.LeaseNone || !c.freshLocked(t, s) {
+		return nil
+	}
+	n := c.makeLocked(a.Ino)
+	if n.known && n.attr.Serial > a.Serial {
+		return n // a later answer was here first
+	}
+	n.set(a)
+	return n
+}
+
+// set takes over attributes. Data of another version is of no use.
+func (n *node) set(a *meta.Attr) {
+	if n.hasData && (!a.Small || a.DataVersion != n.attr.DataVersion ||
+		a.TruncSeq != n.attr.TruncSeq) {
+		n.data, n.hasData = nil, false
+	}
+	n.attr, n.known, n.exact = *a, true, true
+}
+
+// setData takes over what a small file holds; nil: the answer did not say.
+func (n *node) setData(data []byte) {
+	switch {
+	case !n.attr.Small:
+	case data != nil:
+		n.data, n.hasData = data, true
+	case n.attr.Size == 0:
+		n.data, n.hasData = nil, true
+	}
+}

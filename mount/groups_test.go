@@ -1,0 +1,107 @@
+package mount
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sluice-storage/sluice/client"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/perm"
+)
+
+// TestGroupsThatDoNotMatter: where groups are not looked up it makes no difference which they are.
+func TestGroupsThatDoNotMatter(t *testing.T) {
+	few := 0
+	for range 100000 {
+		id := func() uint32 { return rand.Uint32N(4) }
+		c := meta.Cred{UID: id(), GID: id()}
+		dir := meta.Attr{Type: meta.Directory, Mode: rand.Uint32N(0o10000), UID: id(), GID: id()}
+		if groupsMatter(&c, &dir, 0o755) {
+			continue
+		}
+		few++
+		with := c
+		with.Groups = []uint32{id(), id()}
+		for want := range uint32(8) {
+			if perm.Allowed(&c, perm.Of(&dir), want) != perm.Allowed(&with, perm.Of(&dir), want) {
+				t.Fatalf("%+v may %d in %o of %d:%d or not", with, want, dir.Mode, dir.UID, dir.GID)
+			}
+		}
+	}
+	if few == 0 {
+		t.Error("groups always matter")
+	}
+	own, plain := meta.Cred{UID: 7, GID: 7}, meta.Attr{Type: meta.Directory, Mode: 0o755, UID: 7}
+	if groupsMatter(&own, &plain, 0o644) || !groupsMatter(&own, &plain, 0o2755) {
+		t.Error("in an own directory they matter for set-group-id programs only")
+	}
+}
+
+// earlier is a metadata service that has a file made by another member of the group just before
+// somebody else makes it.
+type earlier struct {
+	meta.Service
+	once sync.Once
+}
+
+func (s *earlier) Create(ctx context.Context, c meta.Caller, dir meta.Ino, name string,
+	f meta.NewFile, flags meta.OpenFlags) (meta.Handle, error) {
+	var err error
+	s.once.Do(func() {
+		member := meta.Caller{Cred: meta.Cred{UID: 6, GID: 55}}
+		_, err = s.Make(ctx, member, dir, name, meta.NewFile{Type: meta.Regular, Mode: 0o660})
+	})
+	if err != nil {
+		return meta.Handle{}, err
+	}
+	return s.Service.Create(ctx, c, dir, name, f, flags)
+}
+
+// TestGroupsCount: a program may make files where only one of its supplementary groups may, and
+// open one that somebody else of the group was faster to make.
+func TestGroupsCount(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can be others")
+	}
+	c := newCluster(t, 1)
+	svc := &earlier{Service: c.meta}
+	fs, err := client.New(svc, c.data, client.Options{WaitMax: 5 * time.Second})
+	must(t, err)
+	dir, err := os.MkdirTemp("", "sluice-mount-")
+	must(t, err)
+	m, err := Mount(context.Background(), fs, dir, Options{AllowOther: true})
+	must(t, err)
+	defer func() {
+		must(t, m.Unmount())
+		must(t, fs.Close())
+		must(t, os.Remove(dir))
+	}()
+	must(t, os.Chmod(dir, 0o777))
+	team, own := filepath.Join(dir, "team"), filepath.Join(dir, "own")
+	must(t, os.Mkdir(team, 0o700))
+	must(t, os.Chown(team, 6, 55))
+	must(t, os.Chmod(team, 0o770))
+	must(t, os.Mkdir(own, 0o700))
+	must(t, os.Chown(own, 7, 7))
+	must(t, os.Chmod(own, 0o777))
+	as := func(script string, groups ...uint32) error {
+		cmd := exec.Command("sh", "-c", script)
+		cmd.Dir = "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Credential: &syscall.Credential{Uid: 7, Gid: 7, Groups: groups}}
+		return cmd.Run()
+	}
+	must(t, as("echo x >>"+own+"/raced", 55)) // its own directory, and another one's file
+	must(t, as("echo x >"+team+"/f && mkdir "+team+"/d", 55))
+	if err := as("echo x >" + team + "/g"); errs.KindOf(err) == errs.OK {
+		t.Error("somebody else has made a file in the directory of the group")
+	}
+}
