@@ -210,6 +210,9 @@ func (f *File) showKept(show func(data []byte)) bool {
 	return true
 }
 
+// WritesAlone tells whether nobody but this client can change the file at this moment.
+func (f *File) WritesAlone() bool { return f.node.leased(f.fs) }
+
 // leased tells whether changes of a file need not be told at once.
 func (n *inode) leased(fs *FS) bool {
 	n.mu.Lock()

@@ -32,6 +32,7 @@ type behind struct {
 	free chan []byte // room for chunks that nobody uses: their memory, or nil
 	lend func(bytes int) *client.Buffer
 	stop chan struct{}
+	lost func(ino meta.Ino, off, n int64) // what was written could not be stored; nil: nobody minds
 	done sync.WaitGroup
 
 	mu      sync.Mutex
@@ -242,6 +243,7 @@ func (w *behind) launchLocked(s *stream) {
 		return
 	}
 	c, off, f := s.chunk, s.off, s.file
+	data := c.data
 	s.chunk, s.file = chunk{}, nil
 	s.mu.Lock()
 	s.sent, s.gathered = max(s.sent, s.gathered), 0
@@ -253,6 +255,9 @@ func (w *behind) launchLocked(s *stream) {
 		_, err := f.WriteAt(context.Background(), c.data, off)
 		if err != nil {
 			f.Lose(err)
+			if w.lost != nil {
+				go w.lost(f.Ino(), off, int64(len(data))) // who has locked a page may wait for this
+			}
 		}
 		w.give(c)
 		s.mu.Lock()

@@ -3,6 +3,7 @@ package mount
 import (
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -26,6 +27,9 @@ type bridge struct {
 	versions versions
 	believed believed
 	behind   *behind
+
+	gone     chan struct{} // closed when the mount is taken away: nobody waits for answers any more
+	goneOnce sync.Once
 }
 
 func newBridge(fs *client.FS, opts Options) *bridge {
@@ -35,10 +39,21 @@ func newBridge(fs *client.FS, opts Options) *bridge {
 		opts:          opts,
 		versions:      newVersions(),
 		behind:        newBehind(opts.WriteBehind, fs.TryTake),
+		gone:          make(chan struct{}),
 	}
 	// Which version the kernel's pages belong to after a change of this mount's own.
+	b.behind.lost = b.forgetPages
 	fs.OnVersion(func(before, after *meta.Attr) { b.versions.changed(versionOf(before), after) })
 	return b
+}
+
+// leave gives up what requests wait for: programs have lost the mount.
+func (b *bridge) leave() { b.goneOnce.Do(func() { close(b.gone) }) }
+
+// forgetPages has the kernel forget what it shows of a file: it could not be stored.
+func (b *bridge) forgetPages(ino meta.Ino, off, n int64) {
+	b.versions.forget(ino)
+	b.server.InodeNotify(b.node(ino), off, n)
 }
 
 // Init is called once, before the first request.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -94,7 +95,7 @@ func (b *bridge) opened(in *fuse.OpenIn, f *client.File, out *fuse.OpenOut) fuse
 	case unsure:
 		own.direct = true
 	}
-	if b.versions.current(&a) {
+	if b.versions.current(&a, f.WritesAlone()) {
 		out.OpenFlags |= fuse.FOPEN_KEEP_CACHE
 	} else {
 		// The kernel drops the pages by itself when it has the answer, but that is too late for
@@ -148,7 +149,7 @@ func (b *bridge) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string,
 		f.PassCaches()
 	}
 	a := f.Attr()
-	if b.versions.current(&a) {
+	if b.versions.current(&a, f.WritesAlone()) {
 		out.OpenFlags |= fuse.FOPEN_KEEP_CACHE
 	}
 	b.versions.note(&a)
@@ -343,11 +344,21 @@ func (b *bridge) release(f *file) {
 	}
 }
 
+// releasesMax is how many files are released at once.
+const releasesMax = 64
+
 // closeAll closes what the kernel has not released.
 func (b *bridge) closeAll() {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, releasesMax) // a service that is away is waited for by all at once
 	for _, f := range b.files.drain() {
-		b.release(f)
+		slots <- struct{}{}
+		wg.Go(func() {
+			b.release(f)
+			<-slots
+		})
 	}
+	wg.Wait()
 	b.dirs.drain()
 	b.behind.close()
 }

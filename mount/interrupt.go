@@ -36,6 +36,7 @@ type request struct {
 	context.Context
 	stop   context.CancelFunc
 	cancel <-chan struct{} // closed when a signal has come, whichever it is
+	gone   <-chan struct{} // closed when the mount is taken away
 	pid    uint32
 	after  time.Duration // how long it goes on after a signal to stop
 
@@ -51,7 +52,7 @@ func (b *bridge) request(cancel <-chan struct{}, h *fuse.InHeader) (context.Cont
 // requestFor is request that goes on for a given time after a signal to stop.
 func (b *bridge) requestFor(cancel <-chan struct{}, h *fuse.InHeader, after time.Duration) (
 	context.Context, func()) {
-	r := &request{cancel: cancel, pid: h.Pid, after: after}
+	r := &request{cancel: cancel, gone: b.gone, pid: h.Pid, after: after}
 	r.Context, r.stop = context.WithCancel(context.Background())
 	return r, r.end
 }
@@ -69,7 +70,9 @@ func (r *request) Done() <-chan struct{} {
 func (r *request) watch() {
 	select {
 	case <-r.cancel:
-		watchSignals(r.Context, r.pid, r.after, r.stop)
+		r.watchSignals()
+	case <-r.gone:
+		r.stop()
 	case <-r.Context.Done():
 	}
 }
@@ -85,26 +88,29 @@ func (r *request) end() {
 }
 
 // watchSignals gives a request up as soon as its process is being killed, or has waited for long
-// enough with a signal to stop.
-func watchSignals(ctx context.Context, pid uint32, after time.Duration, stop func()) {
+// enough with a signal to stop, or the mount is taken away.
+func (r *request) watchSignals() {
 	var since time.Time // of the first look that found a signal to stop
 	for {
-		pending := pendingSignals(processStatus(pid))
+		pending := pendingSignals(processStatus(r.pid))
 		switch {
 		case pending&(1<<(syscall.SIGKILL-1)) != 0:
-			stop()
+			r.stop()
 			return
 		case pending&stopSignals == 0:
 			since = time.Time{}
-		case since.IsZero() && after > 0:
+		case since.IsZero() && r.after > 0:
 			since = time.Now()
-		case time.Since(since) >= after:
-			stop()
+		case time.Since(since) >= r.after:
+			r.stop()
 			return
 		}
 		select {
 		case <-time.After(signalTick):
-		case <-ctx.Done():
+		case <-r.gone:
+			r.stop()
+			return
+		case <-r.Context.Done():
 			return
 		}
 	}

@@ -169,7 +169,7 @@ func (b *bridge) tryAgain(ctx context.Context, l *meta.Lock, err error) error {
 // sure that nobody has changed it.
 func (b *bridge) relearn(node uint64, f *file) {
 	a, doubtful := f.Attr(), f.Doubtful()
-	if !doubtful && b.versions.current(&a) {
+	if !doubtful && b.versions.current(&a, f.WritesAlone()) {
 		return
 	}
 	b.touched.note(a.Ino)            // pages of directories from before do not tell its length

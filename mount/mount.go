@@ -127,6 +127,7 @@ type Mounted struct {
 	bridge *bridge
 	opts   Options
 	served chan struct{} // closed when the kernel has let go and all files are closed
+	conn   uint32        // the number of the FUSE connection, the minor one of its device; 0: unknown
 
 	mu sync.Mutex // held while unmounting
 }

@@ -33,12 +33,12 @@ func (m *Mounted) Unmount() error {
 	}
 	if err := m.leave(); err != nil {
 		m.opts.Logger.Warn("programs use the mount; it is taken from them", "dir", m.dir)
-		conn := connection(m.dir)
 		flush(m.dir)
 		if err := unmount(m.dir, unix.MNT_FORCE|unix.MNT_DETACH); err != nil {
 			return err
 		}
-		abort(conn)
+		m.bridge.leave()
+		abort(m.conn)
 	}
 	select {
 	case <-m.served:
@@ -101,16 +101,6 @@ func unmount(dir string, flags int) error {
 	return errs.New(errs.KindOf(err), "unmount", dir, err)
 }
 
-// connection is the number of the mount's FUSE connection, the minor number of its device; 0 if it
-// cannot be told.
-func connection(dir string) uint32 {
-	var st unix.Stat_t
-	if unix.Stat(dir, &st) != nil {
-		return 0
-	}
-	return unix.Minor(st.Dev)
-}
-
 // abort makes the kernel fail all requests of a connection. A forced unmount does that too, but
 // needs root; this needs the control file system, and only that the mount is ours.
 func abort(conn uint32) {
@@ -148,6 +138,7 @@ func (m *Mounted) setReadAhead() {
 	if unix.Stat(m.dir, &st) != nil {
 		return
 	}
+	m.conn = unix.Minor(st.Dev)
 	path := fmt.Sprintf("/sys/class/bdi/%d:%d/read_ahead_kb", unix.Major(st.Dev), unix.Minor(st.Dev))
 	kb := fmt.Sprintf("%d", m.opts.ReadAhead>>10)
 	if err := os.WriteFile(path, []byte(kb), 0); err != nil {

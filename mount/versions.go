@@ -32,8 +32,10 @@ func newVersions() versions {
 }
 
 // current tells whether the kernel may keep its pages of a file that is being opened: they were
-// read at the same version, and nobody is changing the file.
-func (v *versions) current(a *meta.Attr) bool {
+// read at the same version, and nobody is changing the file, or this mount alone is. Then the
+// kernel's pages show what it writes, and must stay: one whose write is on its way would be read
+// from the servers as it was before, and kept.
+func (v *versions) current(a *meta.Attr, alone bool) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	was, known := v.young[a.Ino]
@@ -42,6 +44,9 @@ func (v *versions) current(a *meta.Attr) bool {
 	}
 	if known {
 		v.setLocked(a.Ino, was)
+	}
+	if alone {
+		return known && was.data == a.DataVersion && was.trunc == a.TruncSeq
 	}
 	return known && was == versionOf(a) && !a.Writers
 }
