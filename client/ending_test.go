@@ -19,43 +19,73 @@ import (
 // answers are lost. Callers hear that the service is away, or give up themselves.
 type lossy struct {
 	meta.Service
-	late sync.WaitGroup
 
 	mu    sync.Mutex
 	rng   *rand.Rand
-	share float64 // of the calls that go wrong
+	share float64       // of the calls that go wrong
+	late  int           // calls that are still to be carried out
+	none  chan struct{} // closed when there are none any more and no new ones come
 }
 
-func (l *lossy) dice() (wrong bool, n int) {
+// What becomes of a call.
+const (
+	arrives = iota
+	isLost
+	answerLost
+	isLate
+)
+
+func (l *lossy) dice() (fate, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.rng.Float64() < l.share, l.rng.IntN(1 << 20)
+	n = l.rng.IntN(1 << 20)
+	if l.rng.Float64() >= l.share {
+		return arrives, n
+	}
+	fate = isLost + n%3
+	if fate == isLate {
+		l.late++
+	}
+	return fate, n
 }
 
+// carriedOut says that a late call has come to its end.
+func (l *lossy) carriedOut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.late--; l.late == 0 && l.none != nil {
+		close(l.none)
+	}
+}
+
+// heal lets every call from now on arrive, and waits for those that are late.
 func (l *lossy) heal() {
 	l.mu.Lock()
-	l.share = 0
+	l.share, l.none = 0, make(chan struct{})
+	if l.late == 0 {
+		close(l.none)
+	}
 	l.mu.Unlock()
-	l.late.Wait()
+	<-l.none
 }
 
 // do carries a call out, or not, or later, and tells the caller what he may conclude.
 func (l *lossy) do(call func(context.Context) error, ctx context.Context) error {
-	wrong, n := l.dice()
-	if !wrong {
+	fate, n := l.dice()
+	if fate == arrives {
 		return call(ctx)
 	}
 	kinds := []errs.Kind{errs.Disconnected, errs.TimedOut, errs.Canceled, errs.IO}
 	err := errs.New(kinds[n/8%len(kinds)], "lossy", "", nil)
-	switch n % 3 {
-	case 0: // the request is lost
-	case 1: // the answer is
+	switch fate {
+	case answerLost:
 		_ = call(context.WithoutCancel(ctx))
-	case 2: // the request is late
-		l.late.Go(func() {
+	case isLate:
+		go func() {
+			defer l.carriedOut()
 			time.Sleep(time.Duration(n%5000) * time.Microsecond)
 			_ = call(context.WithoutCancel(ctx))
-		})
+		}()
 	}
 	return err
 }
