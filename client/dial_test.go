@@ -117,7 +117,7 @@ func (w *wired) startMeta(place string) {
 	must(w.t, err)
 	srv, err := metaserver.New(w.meta, metaserver.Options{Node: w.net.Node})
 	must(w.t, err)
-	w.listen, err = w.net.Serve(place, srv, msg.ServeOptions{})
+	w.listen, err = w.net.Serve(place, srv, msg.ServeOptions{Quick: metaserver.Quick})
 	must(w.t, err)
 }
 

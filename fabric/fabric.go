@@ -146,7 +146,8 @@ type Endpoint interface {
 	// the operation until its completion (or that of a later signalled request, see wr.go). A request
 	// holds its place in the send queue until its completion has been polled, or, when it succeeds
 	// silently, until a later signalled request's completion at the latest. A chain longer than
-	// SendDepth is always errs.Again. See wr.go for ordering.
+	// SendDepth is always errs.Again. An empty chain starts what FlagMore has held back. See wr.go for
+	// ordering.
 	Post(wrs []WR) error
 
 	// PostRecv queues memory for incoming messages, used in order, one message each. Before its first

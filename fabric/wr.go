@@ -39,6 +39,11 @@ const (
 	// the bytes. If the peer refuses them after that, no error is reported: use it where a message
 	// that follows tells the peer what it should have. A hint.
 	FlagEarly
+
+	// FlagMore says that another Post of the endpoint follows at once: the request, and those before
+	// it, need not start before that, so that several can leave together. Whoever sets it calls Post
+	// again in any case, with an empty chain if there is nothing else. A hint.
+	FlagMore
 )
 
 // Sge is one piece of local memory. Buf lies inside Reg.Bytes(); with Caps.AnyMemory Reg may be

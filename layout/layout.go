@@ -112,8 +112,11 @@ func (l *Layout) Append(e *wire.Enc) {
 func Decode(d *wire.Dec) Layout {
 	l := Layout{Version: d.U32(), Unit: d.Size()}
 	n := d.Count(WidthMax, 4)
-	for range n {
-		l.Servers = append(l.Servers, d.U32())
+	if n > 0 {
+		l.Servers = make([]uint32, n)
+	}
+	for i := range l.Servers {
+		l.Servers[i] = d.U32()
 	}
 	if d.Err() == nil && (n != 0 || l.Unit != 0) {
 		if err := l.Validate(); err != nil {

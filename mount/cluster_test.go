@@ -111,7 +111,7 @@ func newClusterBy(t testing.TB, servers int, near bool) *cluster {
 func (c *cluster) serveMeta(net *peer.Network) {
 	h, err := metaserver.New(c.meta, metaserver.Options{Node: net.Node})
 	must(c.t, err)
-	s, err := net.Serve(c.places("meta"), h, msg.ServeOptions{})
+	s, err := net.Serve(c.places("meta"), h, msg.ServeOptions{Quick: metaserver.Quick})
 	must(c.t, err)
 	c.addr = s.Addr()
 	c.t.Cleanup(func() { must(c.t, s.Close(context.Background())) })

@@ -107,7 +107,7 @@ func (c *Call) collect(off int64, src []fabric.Sge) {
 func (c *Call) send() error {
 	pushed := c.pushed.Load()
 	if !pushed && c.parcel.bytes() <= c.s.inlineMax {
-		err := c.s.send(&c.parcel, fabric.FlagInline, kindPlain)
+		err := c.s.send(&c.parcel, fabric.FlagInline|c.round.flags(), kindPlain)
 		if err != nil {
 			c.s.fail(err) // a client that gets no reply must not wait for it
 		}
@@ -123,7 +123,11 @@ func (c *Call) send() error {
 	}
 	c.refs.Add(1)
 	context := c.s.startOp(o)
-	if err := c.s.send(&c.parcel, fabric.FlagSignaled, context); err != nil {
+	flags := fabric.FlagSignaled
+	if !pushed {
+		flags |= c.round.flags()
+	}
+	if err := c.s.send(&c.parcel, flags, context); err != nil {
 		if c.s.dropOp(context) {
 			c.s.places.Give(0, int64(places))
 			c.unref()

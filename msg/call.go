@@ -19,7 +19,7 @@ func (c *Call) beginLocked(a *arrival) {
 		c.ctx.Fix(a.waited)
 	}
 	c.gen++
-	c.active = true
+	c.active, c.round = true, nil
 	c.ended.Store(false)
 	c.refs.Store(1)
 	if a.canceled {

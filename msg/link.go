@@ -253,11 +253,15 @@ func (l *link) supervise() {
 	l.role.released()
 }
 
+// pollBatch is how many completions are handled at once.
+const pollBatch = 32
+
 // poller is the scratch space of a goroutine that empties the completion queue.
 type poller struct {
-	batch  [32]fabric.Completion
+	batch  [pollBatch]fabric.Completion
 	header wire.Header // of the message being handled
-	run    any         // server: the *Call that the goroutine will serve itself
+	run    *Call       // server: what the goroutine will serve itself,
+	quick  []*Call     // or these, one after another
 }
 
 // poll waits for completions and handles them. It fails when ctx ends, or when the link is dead.

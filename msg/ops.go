@@ -116,10 +116,7 @@ func (s *serverConn) awaitOps(w *wait.Count) error {
 				break
 			}
 			s.handle(p, n)
-			if c, ok := p.run.(*Call); ok {
-				s.srv.dispatch(c)
-				p.run = nil
-			}
+			s.dispatchAll(p)
 		}
 		*p = poller{} // it must not keep the endpoint alive
 		s.node.pollers.Put(p)

@@ -73,10 +73,28 @@ func (s *serverConn) arrived(p *poller, a *arrival) {
 	s.free = s.free[:last]
 	s.beginLocked(c, a)
 	s.mu.Unlock()
-	if first, ok := p.run.(*Call); ok {
-		s.srv.dispatch(first)
+	switch {
+	case c.isQuick():
+		p.quick = append(p.quick, c)
+	case p.run != nil:
+		s.srv.dispatch(p.run)
+		fallthrough
+	default:
+		p.run = c
 	}
-	p.run = c
+}
+
+// dispatchAll gives what a batch has brought to workers.
+func (s *serverConn) dispatchAll(p *poller) {
+	for _, c := range p.quick {
+		s.srv.dispatch(c)
+	}
+	clear(p.quick)
+	p.quick = p.quick[:0]
+	if p.run != nil {
+		s.srv.dispatch(p.run)
+		p.run = nil
+	}
 }
 
 // cancel ends the context of a call that the client has canceled, also while it waits, and

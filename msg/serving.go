@@ -56,6 +56,12 @@ type ServeOptions struct {
 	// IdleWorkers is how many idle goroutines are kept for the next calls. Default 64.
 	IdleWorkers int
 
+	// Quick tells which operations of the handler given to Serve are over within microseconds and
+	// seldom wait. Those that arrive together are served one after another by the goroutine that
+	// polls, and their replies leave together; others of a batch are served side by side. A quick
+	// handler that waits says so before (Call.Waits, Call.Park). nil: none.
+	Quick func(op uint16) bool
+
 	// Services have handlers and levels of their own; other operations go to the handler given to
 	// Serve. Their ranges do not overlap.
 	Services []Service
@@ -213,6 +219,7 @@ type Call struct {
 	refs    atomic.Int32 // references: the handler, and a reply whose send buffer is still in use
 	replied *wait.Count
 	parcel  parcel
+	round   *round // of which it is one; nil: a worker's, or alone
 
 	// Set by begin, and not changed while the call is active. active and gen are guarded by
 	// serverConn.mu.

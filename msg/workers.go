@@ -133,32 +133,54 @@ func (s *serverConn) pollHere() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread() // the goroutine may serve as a worker afterwards
 	}
+	var r *round
 	for s.duty.Take() {
 		c, err := s.pollOne(thread)
 		if err != nil {
 			s.fail(err)
 			return // with the duty: there is nothing to poll any more
 		}
+		if c == nil {
+			if r == nil {
+				r = &round{s: s}
+			}
+			r.fill(&s.scratch)
+		}
 		s.duty.Serve()
-		s.srv.run(c)
+		if c == nil {
+			r.serve()
+		} else {
+			s.srv.run(c)
+		}
 	}
 }
 
-// pollOne polls until there is a call for this goroutine. With a thread of its own it serves none.
+// pollOne polls until there is a call for this goroutine, or several quick ones: then it returns
+// no call. With a thread of its own the goroutine serves none.
 func (s *serverConn) pollOne(thread bool) (*Call, error) {
 	p := &s.scratch
 	for {
 		if err := s.poll(context.Background(), p); err != nil {
 			return nil, err
 		}
-		c, _ := p.run.(*Call)
-		p.run = nil
+		if len(p.quick) == 1 && p.run == nil {
+			p.run, p.quick = p.quick[0], p.quick[:0] // alone
+		}
+		c := p.run
 		switch {
-		case c == nil:
 		case thread:
-			s.srv.dispatch(c)
-		case s.srv.admit(c):
-			return c, nil
+			s.dispatchAll(p)
+		case len(p.quick) > 0:
+			if c != nil {
+				p.run = nil
+				s.srv.dispatch(c)
+			}
+			return nil, nil
+		case c != nil:
+			p.run = nil
+			if s.srv.admit(c) {
+				return c, nil
+			}
 		}
 	}
 }
@@ -179,4 +201,9 @@ func (s *serverConn) standby() bool {
 // Waits announces that the handler is about to wait for something that does not come over its
 // connection, such as a disk: another goroutine polls meanwhile. Without that, requests that arrive
 // in the next milliseconds would wait for the handler.
-func (c *Call) Waits() { c.s.duty.EnsurePolling() }
+func (c *Call) Waits() {
+	if c.round != nil {
+		c.round.scatter()
+	}
+	c.s.duty.EnsurePolling()
+}

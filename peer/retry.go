@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/wait"
 )
 
 // Backoff says how long to wait between attempts: First after the first one, twice as long after
@@ -41,18 +42,12 @@ func (b Backoff) wait(failures int) time.Duration {
 // its peer was lost. fn must know whether its request may be repeated.
 func Retry(ctx context.Context, b Backoff, fn func(ctx context.Context) error) error {
 	b = b.withDefaults()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	<-timer.C
 	for failures := 1; ; failures++ {
 		err := fn(ctx)
 		if err == nil || !errs.Passes(ctx, err) || ctx.Err() != nil {
 			return err
 		}
-		timer.Reset(b.wait(failures))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
+		if !wait.Sleep(ctx, b.wait(failures)) {
 			return err
 		}
 	}
@@ -74,7 +69,13 @@ type Patience struct {
 func (p *Patience) Do(ctx context.Context, since time.Time,
 	fn func(ctx context.Context) error) error {
 	limit := ctx
-	if p.Max >= 0 {
+	switch {
+	case p.Max < 0:
+	case ctx.Done() == nil:
+		c := wait.Within(ctx, since, p.Max)
+		defer c.Release()
+		limit = c
+	default:
 		var cancel context.CancelFunc
 		limit, cancel = context.WithDeadline(ctx, since.Add(p.Max))
 		defer cancel()

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/sluice-storage/sluice/iod/server"
 	"github.com/sluice-storage/sluice/kv/pebblekv"
+	metaserver "github.com/sluice-storage/sluice/meta/server"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/nbd"
 	"github.com/sluice-storage/sluice/unifier"
@@ -126,7 +127,7 @@ type metaBounds struct {
 // boundMeta has no knob: names need little memory.
 func boundMeta() metaBounds {
 	return metaBounds{
-		serve: msg.ServeOptions{MaxConns: 1024, MaxCalls: callsMax},
+		serve: msg.ServeOptions{MaxConns: 1024, MaxCalls: callsMax, Quick: metaserver.Quick},
 		kv:    pebblekv.Options{CacheBytes: 16 << 20, MemtableBytes: 16 << 20},
 	}
 }

@@ -17,6 +17,7 @@ func messageCases() []testCase {
 		{"send of the largest message", testSendLargest},
 		{"inline send", testInlineSend},
 		{"messages wait for the first receive", testFirstReceive},
+		{"messages that wait for more", testMore},
 	}
 }
 
@@ -129,6 +130,48 @@ func testFirstReceive(t *testing.T, cfg Config) {
 	r.b.got(7, 5)
 	if string(buf[:5]) != "early" {
 		t.Fatalf("received %q", buf[:5])
+	}
+	r.a.done(1, errs.OK)
+}
+
+// testMore: requests with FlagMore start with the next Post at the latest, in order, also if that
+// posts nothing; and as many of them as fit into the queue.
+func testMore(t *testing.T, cfg Config) {
+	r := newRig(t, cfg)
+	const count = depth - 1
+	for round := range 4 {
+		first := uint64(round * depth)
+		bufs := make([][]byte, depth)
+		for i := range bufs {
+			bufs[i] = r.b.recv(first+uint64(i), 64)
+		}
+		for i := range uint64(count) {
+			wr := r.a.send(first+i, fmt.Sprintf("message %d", first+i))
+			wr.Flags |= fabric.FlagMore
+			r.a.post(wr)
+		}
+		if round%2 == 0 {
+			r.a.post(r.a.send(first+count, fmt.Sprintf("message %d", first+count)))
+		} else {
+			r.a.post()
+			r.a.post()
+			r.a.post(r.a.send(first+count, fmt.Sprintf("message %d", first+count)))
+		}
+		for i := range uint64(depth) {
+			want := fmt.Sprintf("message %d", first+i)
+			if c := r.b.got(first+i, len(want)); string(bufs[i][:c.Len]) != want {
+				t.Fatalf("message %d is %q", first+i, bufs[i][:c.Len])
+			}
+			r.a.done(first+i, errs.OK)
+		}
+	}
+	wr := r.a.send(1, "the last")
+	wr.Flags |= fabric.FlagMore
+	buf := r.b.recv(1, 64)
+	r.a.post(wr)
+	r.a.post()
+	if c := r.b.got(1, len("the last")); string(buf[:c.Len]) != "the last" {
+		t.Fatalf("received %q", buf[:c.Len])
 	}
 	r.a.done(1, errs.OK)
 }

@@ -56,7 +56,9 @@ func (e *endpoint) Post(wrs []fabric.WR) error {
 		w.Own.due = e.net.dueLocked()
 		e.reqs.Posted.Push(w)
 	}
-	e.net.progressLocked(e)
+	if last := len(wrs) - 1; last < 0 || wrs[last].Flags&fabric.FlagMore == 0 {
+		e.net.progressLocked(e)
+	}
 	return nil
 }
 

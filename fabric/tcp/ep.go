@@ -112,6 +112,11 @@ func (e *endpoint) Post(wrs []fabric.WR) error {
 		}
 		e.reqs.Posted.Push(w)
 	}
+	last := len(wrs) - 1
+	if last >= 0 && wrs[last].Flags&fabric.FlagMore != 0 && e.reqs.Posted.Len() < batchFrames {
+		e.mu.Unlock()
+		return nil // they leave with the next
+	}
 	e.pumpLocked()
 	return nil
 }

@@ -22,6 +22,7 @@ type Context struct {
 	state   atomic.Int32
 	watched atomic.Bool // the channel was asked for
 	parker  Parker      // who serves the request
+	values  context.Context
 	fixed   atomic.Bool // deadline is set, and does not change
 
 	mu       sync.Mutex
@@ -73,7 +74,29 @@ func (c *Context) Value(key any) any {
 	if _, ok := key.(parkerKey); ok && c.parker != nil {
 		return c.parker
 	}
+	if c.values != nil {
+		return c.values.Value(key)
+	}
 	return nil
+}
+
+// within are Contexts that no request uses.
+var within = sync.Pool{New: func() any { return new(Context) }}
+
+// Within returns a context that ends with a limit, counted from since, and has the values of
+// another one, which has no end. It is the caller's until Release.
+func Within(values context.Context, since time.Time, limit time.Duration) *Context {
+	c := within.Get().(*Context).Renew(max(limit, 1))
+	c.values = values
+	c.Fix(since)
+	return c
+}
+
+// Release ends a context that Within has returned. It must not be used afterwards.
+func (c *Context) Release() {
+	c.End(context.Canceled)
+	c.values = nil
+	within.Put(c)
 }
 
 // SetParker says who serves the request. It must be set before the context is passed on.
@@ -81,6 +104,7 @@ func (c *Context) SetParker(p Parker) { c.parker = p }
 
 // Parker is who serves a request and can do something else while it waits: see msg.Call.
 type Parker interface {
+	Waits()
 	Park()
 	Unpark(ctx context.Context) error
 }
@@ -92,6 +116,13 @@ type parkerKey struct{}
 func ParkerOf(ctx context.Context) Parker {
 	p, _ := ctx.Value(parkerKey{}).(Parker)
 	return p
+}
+
+// Announce says that the request of a context is about to wait for something that may take long.
+func Announce(ctx context.Context) {
+	if p := ParkerOf(ctx); p != nil {
+		p.Waits()
+	}
 }
 
 // Alone is a context without a Parker, for one of several goroutines that serve one request.

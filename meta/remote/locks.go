@@ -11,20 +11,20 @@ import (
 // id, so that it is not done twice.
 func (s *Service) Lock(ctx context.Context, c meta.Caller, l meta.Lock, mode meta.LockMode) (
 	meta.LockState, error) {
-	r, err := s.call(ctx, meta.OpLock, &meta.Args{Caller: c, Lock: l, Mode: mode})
+	r, err := s.call(ctx, meta.OpLock, meta.Args{Caller: c, Lock: l, Mode: mode})
 	return r.State, err
 }
 
 // Unlock implements meta.Locks.
 func (s *Service) Unlock(ctx context.Context, c meta.Caller, l meta.Lock) error {
-	_, err := s.call(ctx, meta.OpUnlock, &meta.Args{Caller: c, Lock: l})
+	_, err := s.call(ctx, meta.OpUnlock, meta.Args{Caller: c, Lock: l})
 	return err
 }
 
 // TestLock implements meta.Locks.
 func (s *Service) TestLock(ctx context.Context, c meta.Caller, l meta.Lock) (
 	meta.Lock, bool, error) {
-	r, err := s.call(ctx, meta.OpTestLock, &meta.Args{Caller: c, Lock: l})
+	r, err := s.call(ctx, meta.OpTestLock, meta.Args{Caller: c, Lock: l})
 	return r.Lock, r.Held, err
 }
 
@@ -36,7 +36,7 @@ func (s *Service) AwaitLocks(ctx context.Context, c meta.Caller, life, after uin
 	if s.opt.WaitMax >= 0 {
 		wait = min(wait, s.opt.WaitMax/2)
 	}
-	r, err := s.call(ctx, meta.OpAwaitLocks, &meta.Args{Caller: c, LockLife: life, LockAfter: after,
+	r, err := s.call(ctx, meta.OpAwaitLocks, meta.Args{Caller: c, LockLife: life, LockAfter: after,
 		WaitMs: uint32(wait.Milliseconds())})
 	return r.News, err
 }
@@ -46,7 +46,7 @@ func (s *Service) ClaimLocks(ctx context.Context, c meta.Caller, old uint64, loc
 	more bool) (lost []meta.Lock, err error) {
 	for first := true; first || len(locks) > 0; first = false {
 		n := min(len(locks), meta.LockClaimMax)
-		r, err := s.call(ctx, meta.OpClaimLocks, &meta.Args{Caller: c, Session: old,
+		r, err := s.call(ctx, meta.OpClaimLocks, meta.Args{Caller: c, Session: old,
 			Locks: locks[:n], More: more || n < len(locks)})
 		if err != nil {
 			return nil, err

@@ -12,6 +12,7 @@ import (
 	"context"
 	"crypto/rand"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -112,29 +113,71 @@ func (s *Service) gateOf(ctx context.Context, op meta.Op) *gate.Gate {
 	return s.waiters
 }
 
+// exchanges are used again: arguments and results are large, and most of them empty.
+var exchanges = sync.Pool{New: func() any { return new(exchange) }}
+
+// keepBytes is how large a buffer may be that is kept for the next exchange.
+const keepBytes = 16 << 10
+
+// release gives an exchange back. A result may point into the reply.
+func (x *exchange) release() {
+	x.args, x.result = meta.Args{}, meta.Result{}
+	if pointsIntoReply(x.op) || cap(x.reply.Body) > keepBytes {
+		x.reply.Body = nil
+	}
+	if cap(x.content) > keepBytes {
+		x.content = nil
+	}
+	exchanges.Put(x)
+}
+
+// pointsIntoReply tells whether something in the result of an operation may lie in its reply.
+func pointsIntoReply(op meta.Op) bool {
+	switch op {
+	case meta.OpLookup, meta.OpMake, meta.OpLink, meta.OpRemove, meta.OpRename, meta.OpGetAttr,
+		meta.OpSetAttr, meta.OpCommit, meta.OpClose, meta.OpCloseMany, meta.OpListen,
+		meta.OpKeepAlive:
+		return false
+	}
+	return true
+}
+
 // call does one operation, repeating it as long as that may help.
-func (s *Service) call(ctx context.Context, op meta.Op, a *meta.Args) (meta.Result, error) {
+func (s *Service) call(ctx context.Context, op meta.Op, a meta.Args) (r meta.Result, err error) {
+	x := exchanges.Get().(*exchange)
+	x.op, x.args = op, a
+	err = s.do(ctx, x)
+	r = x.result
+	x.release()
+	return r, err
+}
+
+func (s *Service) do(ctx context.Context, x *exchange) error {
+	op, a := x.op, &x.args
 	if err := fits(op, a); err != nil {
-		return meta.Result{}, errs.Wrap("meta."+op.String(), a.Name, err)
+		return errs.Wrap("meta."+op.String(), a.Name, err)
 	}
 	if a.Caller.ReqID == (meta.Caller{}).ReqID && changes(op) {
 		rand.Read(a.Caller.ReqID[:])
 	}
-	x := &exchange{op: op, content: a.Append(op, []byte{bulk.InBody})}
+	x.content = a.Append(op, append(x.content[:0], bulk.InBody))
 	if len(x.content) > bulk.Max {
-		return meta.Result{}, errs.Newf(errs.TooBig, "meta."+op.String(), "", "a request of %d bytes",
+		return errs.Newf(errs.TooBig, "meta."+op.String(), "", "a request of %d bytes",
 			len(x.content))
 	}
 	x.room = roomOf(op)
 	if g := s.gateOf(ctx, op); g != nil {
 		if err := g.Take(ctx, int(levelOf(op)), 1, 0); err != nil {
-			return meta.Result{}, errs.Wrap("meta."+op.String(), "", err)
+			return errs.Wrap("meta."+op.String(), "", err)
 		}
 		defer g.Give(1, 0)
 	}
 	p := peer.Patience{Peer: peerName, Max: s.opt.WaitMax, Backoff: s.opt.Backoff}
 	err := p.Do(ctx, time.Now(), func(ctx context.Context) error { return s.attempt(ctx, x) })
-	return x.result, errs.Wrap("meta."+op.String(), "", err)
+	if err != nil {
+		return errs.Wrap("meta."+op.String(), "", err)
+	}
+	return nil
 }
 
 // roomOf is the room that is offered for an answer in the first place; 0: that of a message's body.
@@ -210,6 +253,7 @@ func fits(op meta.Op, a *meta.Args) error {
 // the answer.
 type exchange struct {
 	op      meta.Op
+	args    meta.Args
 	content []byte // begins with the byte that says where it is
 	room    int    // of the In segment; 0: none
 	reply   msg.Reply

@@ -46,7 +46,7 @@ func (h *host) start() {
 		Key: h.c.Key, Clock: h.c.Clock, Lease: h.c.Lease, CapTTL: h.c.CapTTL, Tick: h.c.Tick}))
 	h.node = must(msg.NewNode(msg.Options{Domain: h.domain}))
 	h.server = must(server.New(h.store, server.Options{Node: h.node}))
-	h.srv = must(h.node.Serve(addr, h.server, msg.ServeOptions{}))
+	h.srv = must(h.node.Serve(addr, h.server, msg.ServeOptions{Quick: server.Quick}))
 }
 
 func (h *host) stop() {

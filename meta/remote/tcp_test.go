@@ -27,7 +27,7 @@ func overTCP(t testing.TB) *remote.Service {
 	far := must(tcp.Open(tcp.Options{Linger: 50 * time.Millisecond}))
 	farNode := must(msg.NewNode(msg.Options{Domain: far}))
 	h := must(server.New(s, server.Options{Node: farNode}))
-	srv := must(farNode.Serve("127.0.0.1:0", h, msg.ServeOptions{}))
+	srv := must(farNode.Serve("127.0.0.1:0", h, msg.ServeOptions{Quick: server.Quick}))
 	near := must(tcp.Open(tcp.Options{Linger: 50 * time.Millisecond}))
 	node := must(msg.NewNode(msg.Options{Domain: near}))
 	pool := peer.NewPool(node, func(context.Context, uint32) (string, error) {

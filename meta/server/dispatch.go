@@ -9,8 +9,8 @@ import (
 
 // dispatch asks the service. room is how many bytes an answer can have: pages of directories
 // and of volumes are cut to it.
-func (s *Server) dispatch(ctx context.Context, op meta.Op, a *meta.Args, room int) (
-	r meta.Result, err error) {
+func (s *Server) dispatch(ctx context.Context, op meta.Op, a *meta.Args, room int,
+	r *meta.Result) (err error) {
 
 	c := a.Caller
 	switch op {
@@ -45,23 +45,23 @@ func (s *Server) dispatch(ctx context.Context, op meta.Op, a *meta.Args, room in
 	case meta.OpRemoveXattr:
 		err = s.service.RemoveXattr(ctx, c, a.Ino, a.Name)
 	default:
-		return s.dispatchFiles(ctx, op, a, room)
+		return s.dispatchFiles(ctx, op, a, room, r)
 	}
-	return r, err
+	return err
 }
 
 // dispatchFiles is the second part of dispatch: open files, sessions, volumes and servers.
-func (s *Server) dispatchFiles(ctx context.Context, op meta.Op, a *meta.Args, room int) (
-	r meta.Result, err error) {
+func (s *Server) dispatchFiles(ctx context.Context, op meta.Op, a *meta.Args, room int,
+	r *meta.Result) (err error) {
 
 	c := a.Caller
 	switch op {
 	case meta.OpCreate:
 		r.Handle, err = s.service.Create(ctx, c, a.Dir, a.Name, a.File, a.Open)
-		dropData(op, &r, &r.Handle.Data, room)
+		dropData(op, r, &r.Handle.Data, room)
 	case meta.OpOpen:
 		r.Handle, err = s.service.Open(ctx, c, a.Ino, a.Open)
-		dropData(op, &r, &r.Handle.Data, room)
+		dropData(op, r, &r.Handle.Data, room)
 	case meta.OpCommit:
 		r.Attr, err = s.service.Commit(ctx, c, a.Change, a.Sync)
 	case meta.OpAppend:
@@ -103,20 +103,20 @@ func (s *Server) dispatchFiles(ctx context.Context, op meta.Op, a *meta.Args, ro
 		now, err = s.service.Time(ctx)
 		r.Time = now.UnixMilli()
 	default:
-		return s.dispatchLeases(ctx, op, a, room)
+		return s.dispatchLeases(ctx, op, a, room, r)
 	}
-	return r, err
+	return err
 }
 
 // dispatchLeases is the rest of dispatch: what clients need that keep what they are told.
-func (s *Server) dispatchLeases(ctx context.Context, op meta.Op, a *meta.Args, room int) (
-	r meta.Result, err error) {
+func (s *Server) dispatchLeases(ctx context.Context, op meta.Op, a *meta.Args, room int,
+	r *meta.Result) (err error) {
 
 	c := a.Caller
 	switch op {
 	case meta.OpFind:
 		r.Found, err = s.service.Find(ctx, c, a.Dir, a.Name)
-		dropData(op, &r, &r.Found.Data, room)
+		dropData(op, r, &r.Found.Data, room)
 	case meta.OpListen:
 		r.Heard, err = s.service.Listen(ctx, a.Listen)
 	case meta.OpClaim:
@@ -128,14 +128,14 @@ func (s *Server) dispatchLeases(ctx context.Context, op meta.Op, a *meta.Args, r
 	case meta.OpMoveOut:
 		r.Attr, err = s.service.MoveOut(ctx, c, a.Change, a.Version)
 	default:
-		return s.dispatchLocks(ctx, op, a, room)
+		return s.dispatchLocks(ctx, op, a, room, r)
 	}
-	return r, err
+	return err
 }
 
 // dispatchLocks is the part of dispatch for locks.
-func (s *Server) dispatchLocks(ctx context.Context, op meta.Op, a *meta.Args, room int) (
-	r meta.Result, err error) {
+func (s *Server) dispatchLocks(ctx context.Context, op meta.Op, a *meta.Args, room int,
+	r *meta.Result) (err error) {
 
 	c := a.Caller
 	switch op {
@@ -151,14 +151,14 @@ func (s *Server) dispatchLocks(ctx context.Context, op meta.Op, a *meta.Args, ro
 	case meta.OpClaimLocks:
 		r.Locks, err = s.service.ClaimLocks(ctx, c, a.Session, a.Locks, a.More)
 	default:
-		return s.dispatchQuotas(ctx, op, a, room)
+		return s.dispatchQuotas(ctx, op, a, room, r)
 	}
-	return r, err
+	return err
 }
 
 // dispatchQuotas is the part of dispatch for quotas.
-func (s *Server) dispatchQuotas(ctx context.Context, op meta.Op, a *meta.Args, room int) (
-	r meta.Result, err error) {
+func (s *Server) dispatchQuotas(ctx context.Context, op meta.Op, a *meta.Args, room int,
+	r *meta.Result) (err error) {
 
 	c := a.Caller
 	switch op {
@@ -177,9 +177,9 @@ func (s *Server) dispatchQuotas(ctx context.Context, op meta.Op, a *meta.Args, r
 	case meta.OpRemoveQuota:
 		err = s.service.RemoveQuota(ctx, c, a.Dir)
 	default:
-		return s.dispatchUpkeep(ctx, op, a)
+		return s.dispatchUpkeep(ctx, op, a, r)
 	}
-	return r, err
+	return err
 }
 
 // dropData leaves a small file's data out of an answer that would not fit the room with it: who

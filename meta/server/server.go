@@ -11,6 +11,7 @@ package server
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -61,17 +62,50 @@ func New(service meta.Service, opt Options) (*Server, error) {
 	return &Server{service: service, opt: opt}, nil
 }
 
+// Quick is for msg.ServeOptions: operations that read a few records, and nothing else unless they
+// have to wait for others.
+func Quick(op uint16) bool {
+	switch meta.Op(op) {
+	case meta.OpLookup, meta.OpGetAttr, meta.OpFind, meta.OpReadLink, meta.OpGetXattr,
+		meta.OpListXattr, meta.OpReadSmall, meta.OpKeepAlive, meta.OpTime:
+		return true
+	}
+	return false
+}
+
+// task is a request and its answer. They are large, and most of them empty: tasks are used again.
+type task struct {
+	args    meta.Args
+	result  meta.Result
+	content []byte // of the answer, behind the byte that says where it is
+}
+
+var tasks = sync.Pool{New: func() any { return new(task) }}
+
+// keepBytes is how large an answer may be whose buffer is kept.
+const keepBytes = 16 << 10
+
+func (t *task) release() {
+	t.args, t.result = meta.Args{}, meta.Result{}
+	if cap(t.content) > keepBytes {
+		t.content = nil
+	}
+	tasks.Put(t)
+}
+
 // Serve implements msg.Handler.
 func (s *Server) Serve(ctx context.Context, c *msg.Call) {
 	op := meta.Op(c.Header().Op)
 	start := time.Now()
-	content, err := s.work(ctx, op, c)
+	t := tasks.Get().(*task)
+	defer t.release()
+	err := s.work(ctx, op, c, t)
 	if op.Valid() {
 		s.counts[op].add(time.Since(start), err)
 	}
 	switch {
 	case err == nil:
-		s.reply(ctx, op, c, content)
+		s.reply(ctx, op, c, t.content)
 	case errs.KindOf(err) == errs.Canceled:
 		// Either the client gave up and does not listen, or this server ends and the client should
 		// come back: it did not cancel anything.
@@ -81,27 +115,25 @@ func (s *Server) Serve(ctx context.Context, c *msg.Call) {
 	}
 }
 
-// work does what a request asks for and returns the answer, with the byte before it that says
-// where it is.
-func (s *Server) work(ctx context.Context, op meta.Op, c *msg.Call) ([]byte, error) {
+// work does what a request asks for and encodes the answer.
+func (s *Server) work(ctx context.Context, op meta.Op, c *msg.Call, t *task) error {
 	body, out, err := s.request(ctx, c)
 	defer out.Free()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var args meta.Args
-	if err := args.Decode(op, body); err != nil {
-		return nil, err
+	if err := t.args.Decode(op, body); err != nil {
+		return err
 	}
 	if op == meta.OpAwaitLocks {
 		c.Park() // it waits for what other requests do
 	}
 	room := max(int(c.InLen()), c.MaxReply()-1)
-	res, err := s.dispatch(ctx, op, &args, room)
-	if err != nil {
-		return nil, err
+	if err := s.dispatch(ctx, op, &t.args, room, &t.result); err != nil {
+		return err
 	}
-	return res.Append(op, []byte{bulk.InBody}), nil
+	t.content = t.result.Append(op, append(t.content[:0], bulk.InBody))
+	return nil
 }
 
 // request finds the content of a request, fetching it if it is not in the body.

@@ -8,8 +8,8 @@ import (
 )
 
 // dispatchUpkeep is the last part of dispatch: trees, and the store as a whole.
-func (s *Server) dispatchUpkeep(ctx context.Context, op meta.Op, a *meta.Args) (
-	r meta.Result, err error) {
+func (s *Server) dispatchUpkeep(ctx context.Context, op meta.Op, a *meta.Args,
+	r *meta.Result) (err error) {
 
 	switch op {
 	case meta.OpCheck:
@@ -21,5 +21,5 @@ func (s *Server) dispatchUpkeep(ctx context.Context, op meta.Op, a *meta.Args) (
 	default:
 		err = errs.Newf(errs.Unsupported, "meta.Serve", "", "operation %d", op)
 	}
-	return r, err
+	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -105,6 +106,7 @@ func (n *inode) settled() bool {
 // exactAttr measures until no truncation came in between, which would make the stored size and the
 // measured one belong to different files, so to speak.
 func (s *Store) exactAttr(ctx context.Context, ino meta.Ino) (meta.Attr, error) {
+	wait.Announce(ctx)
 	bounded, cancel := context.WithTimeout(ctx, s.opt.MeasureMax)
 	defer cancel()
 	var a meta.Attr

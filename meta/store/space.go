@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -96,6 +97,7 @@ func (s *Store) allocated(ctx context.Context, a *meta.Attr) {
 		!s.servers.allUp(a.Layout.Servers, s.heardSince()) {
 		return
 	}
+	wait.Announce(ctx)
 	bounded, cancel := context.WithTimeout(ctx, allocateMax)
 	defer cancel()
 	n, err := at.Allocated(bounded, meta.FileRef{Ino: a.Ino, Gen: a.Gen, TruncSeq: a.TruncSeq,
