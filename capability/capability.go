@@ -4,8 +4,8 @@
 //
 // It does no I/O: time and clocks are arguments. A Verifier remembers what it verified.
 //
-// Read capability.go first, then check.go (does it cover this request?), verifier.go and clock.go
-// (whose time it is).
+// Read capability.go first, then check.go (does it cover this request?), signer.go, verifier.go and
+// clock.go (whose time it is).
 package capability
 
 import (
@@ -80,9 +80,11 @@ func (k Key) ServerKey(server uint32) Key {
 	return Key(m.Sum(nil))
 }
 
-// Sign makes the bytes that a client shows to the server.
-func (k Key) Sign(c *Capability) [Bytes]byte {
-	var b [Bytes]byte
+// Sign makes the bytes that a client shows to the server. Who signs often makes a Signer.
+func (k Key) Sign(c *Capability) [Bytes]byte { return NewSigner(k).Sign(c) }
+
+// encode writes what is signed.
+func (c *Capability) encode(b *[signed]byte) {
 	b[0] = version
 	b[1] = byte(c.Rights)
 	binary.BigEndian.PutUint32(b[4:], c.Gen)
@@ -97,10 +99,6 @@ func (k Key) Sign(c *Capability) [Bytes]byte {
 	}
 	binary.BigEndian.PutUint16(b[2:], uint16(ttl.Milliseconds()))
 	binary.BigEndian.PutUint32(b[44:], c.Life)
-	m := hmac.New(sha256.New, k[:])
-	m.Write(b[:signed])
-	copy(b[signed:], m.Sum(nil))
-	return b
 }
 
 // Verify checks the signature and returns what was signed. It does not judge the content: Check

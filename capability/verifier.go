@@ -1,12 +1,8 @@
 package capability
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/binary"
-	"hash"
-	"sync"
 	"sync/atomic"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -23,8 +19,7 @@ const remembered = 4096
 // The comparison with what is remembered takes the same time wherever the difference is, like that
 // of the signature: nobody can find a signature byte by byte.
 type Verifier struct {
-	key   Key
-	macs  sync.Pool // of *macState
+	macs  macs
 	known [remembered]atomic.Pointer[known]
 }
 
@@ -34,15 +29,8 @@ type known struct {
 	says  Capability
 }
 
-// macState is a keyed hash, ready to be used again.
-type macState struct {
-	hash hash.Hash
-	in   [signed]byte
-	sum  [sha256.Size]byte
-}
-
 // NewVerifier makes a verifier of a server's key.
-func NewVerifier(k Key) *Verifier { return &Verifier{key: k} }
+func NewVerifier(k Key) *Verifier { return &Verifier{macs: macs{key: k}} }
 
 // Verify checks the signature and returns what was signed. It does not judge the content:
 // Capability.Covers does.
@@ -78,16 +66,10 @@ func same(a, b *[Bytes]byte) bool {
 
 // rightly tells whether the signature is the key's. It allocates nothing.
 func (v *Verifier) rightly(b *[Bytes]byte) bool {
-	m, ok := v.macs.Get().(*macState)
-	if !ok {
-		m = &macState{hash: hmac.New(sha256.New, v.key[:])}
-	}
+	m := v.macs.get()
 	m.in = [signed]byte(b[:signed])
-	m.hash.Reset()
-	m.hash.Write(m.in[:])
-	sum := m.hash.Sum(m.sum[:0])
-	right := subtle.ConstantTimeCompare(sum[:Bytes-signed], b[signed:]) == 1
-	v.macs.Put(m)
+	right := subtle.ConstantTimeCompare(m.mac(), b[signed:]) == 1
+	v.macs.pool.Put(m)
 	return right
 }
 

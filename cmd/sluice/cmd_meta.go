@@ -58,6 +58,7 @@ const metaReserve = 64 << 20
 // runMeta serves names until ctx ends, then drains.
 func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag,
 	sessions *sessionFlag) error {
+	collectSeldom()
 	log := newLogger()
 	sizes := boundMeta().kv
 	sizes.Dir, sizes.ReserveBytes, sizes.Log = c.metaDir(), metaReserve, log

@@ -46,6 +46,7 @@ func newMount() *cobra.Command {
 			if o.detach {
 				return detachMount(cmd, o.log)
 			}
+			collectSeldom()
 			return runMount(cmd, o)
 		},
 	}

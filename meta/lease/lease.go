@@ -44,8 +44,15 @@ const (
 	calm      = time.Second
 )
 
-// roomLooks is how many leases are looked at for one that can be recalled to make room.
-const roomLooks = 1000
+// roomShare is the part of all leases that is recalled at once to make room: one answer to Listen
+// takes many, so that a session which always wants more has its oldest ones recalled by the hundreds
+// and not with a message for each.
+const roomShare = 256
+
+const (
+	roomLooks = 8192                   // leases that are looked at to make room
+	roomSoon  = 100 * time.Millisecond // in which a session that listens gives one back
+)
 
 // Table is the table of leases. Safe for concurrent use; nothing blocks.
 type Table struct {
@@ -263,16 +270,18 @@ func (t *Table) mayGrantLocked(s *session, in *inode, l *lease, mode meta.LeaseM
 	return mode < meta.LeaseWrite && in.leases.First().mode < meta.LeaseWrite
 }
 
-// addLocked makes a lease, if there is room. Where there is none the oldest one of the session, or
-// of all, is recalled, so that there will be.
+// addLocked makes a lease, if there is room. Where there is none the oldest ones of the session, or
+// of all, are recalled, so that there will be.
 func (t *Table) addLocked(s *session, in *inode, ino meta.Ino, must bool, now time.Time) *lease {
 	full := false
 	if n := len(s.leases); n >= t.opt.SessionMax {
-		t.makeRoomLocked(s.all.First(), func(l *lease) *lease { return l.ofAll.Next() }, now)
+		t.makeRoomLocked(s.all.First(), func(l *lease) *lease { return l.ofAll.Next() },
+			t.opt.SessionMax/roomShare, now)
 		full = !must || n >= t.opt.SessionMax+t.opt.SessionMax/8
 	}
 	if t.count >= t.opt.AllMax {
-		t.makeRoomLocked(t.all.First(), func(l *lease) *lease { return l.ofTable.Next() }, now)
+		t.makeRoomLocked(t.all.First(), func(l *lease) *lease { return l.ofTable.Next() },
+			t.opt.AllMax/roomShare, now)
 		full = full || !must || t.count >= t.opt.AllMax+t.opt.AllMax/8
 	}
 	if full {
@@ -292,15 +301,17 @@ func (t *Table) addLocked(s *session, in *inode, ino meta.Ino, must bool, now ti
 	return l
 }
 
-// makeRoomLocked recalls the oldest lease of a list that is not recalled yet. Those before it are
-// owed: it does not look far, because soon they are gone.
-func (t *Table) makeRoomLocked(l *lease, next func(*lease) *lease, now time.Time) {
-	for range roomLooks {
-		if l == nil {
-			return
-		}
-		if l.recall == 0 {
+// makeRoomLocked recalls the n oldest leases of a list that are not recalled yet, at least one.
+// Where some were asked for a moment ago there will be room soon. It does not look far beyond those
+// that are owed for longer: their session will end.
+func (t *Table) makeRoomLocked(l *lease, next func(*lease) *lease, n int, now time.Time) {
+	n = max(n, 1)
+	for looks := 0; l != nil && n > 0 && looks < roomLooks; looks++ {
+		switch {
+		case l.recall == 0:
 			t.recallLocked(l, false, now)
+			n--
+		case now.Sub(l.asked) < roomSoon:
 			return
 		}
 		l = next(l)

@@ -105,14 +105,20 @@ func TestFullOfOthers(t *testing.T) {
 	if m, _ := x.Grant(2, 20, meta.LeaseWrite, true, now); m != meta.LeaseWrite {
 		t.Fatal("who cannot do without gets none")
 	}
+	if recalls, _, _ := x.Tell(1, 0); len(recalls) != 1 {
+		t.Fatalf("%+v", recalls)
+	}
+	now = now.Add(roomSoon)
 	if m, _ := x.Grant(2, 21, meta.LeaseRead, false, now); m != meta.LeaseNone {
 		t.Fatal("more leases than the bound")
 	}
+	x.Grant(2, 21, meta.LeaseRead, false, now) // it was asked for a moment ago
 	recalls, _, _ := x.Tell(1, 0)
 	if len(recalls) != 2 || recalls[0].Ino != 1 || recalls[1].Ino != 2 {
 		t.Fatalf("%+v", recalls)
 	}
 	for ino := meta.Ino(22); ino < 30; ino++ {
+		now = now.Add(roomSoon)
 		x.Grant(2, ino, meta.LeaseWrite, true, now)
 	}
 	if x.count > 18 {
@@ -157,5 +163,22 @@ func TestJoinAgain(t *testing.T) {
 	x.Join(1)
 	if x.Epoch(1) < before || x.First() != x.Epoch(1) {
 		t.Fatalf("epochs %d and %d, first %d", before, x.Epoch(1), x.First())
+	}
+}
+
+// TestFullForLong: a session that always wants more gives its oldest leases back by the hundreds,
+// not one with each message.
+func TestFullForLong(t *testing.T) {
+	x, now := table(Options{SessionMax: 4096})
+	messages, ino := 0, meta.Ino(1)
+	for ; ino < 20_000; ino++ {
+		x.Grant(1, ino, meta.LeaseWrite, true, now)
+		if recalls, _, _ := x.Tell(1, 0); len(recalls) > 0 {
+			x.Hear(&meta.Listening{Session: 1, Acks: recalls})
+			messages++
+		}
+	}
+	if most := int(ino) / (4096 / roomShare); messages == 0 || messages > most {
+		t.Errorf("%d messages for %d leases", messages, ino)
 	}
 }

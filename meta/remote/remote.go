@@ -117,7 +117,7 @@ func (s *Service) gateOf(ctx context.Context, op meta.Op) *gate.Gate {
 var exchanges = sync.Pool{New: func() any { return new(exchange) }}
 
 // keepBytes is how large a buffer may be that is kept for the next exchange.
-const keepBytes = 16 << 10
+const keepBytes = 256 << 10
 
 // release gives an exchange back. A result may point into the reply.
 func (x *exchange) release() {

@@ -511,7 +511,7 @@ func (s *Store) sign(session, id uint64, flags meta.OpenFlags, a meta.Attr, n *i
 	h := meta.Handle{ID: id, Attr: a, Hints: n.Hints, Bounded: n.bounded, GrowTo: n.charge().Bytes,
 		Caps: make([][capability.Bytes]byte, a.Layout.Width())}
 	for i, server := range a.Layout.Servers {
-		h.Caps[i] = s.serverKey(server).Sign(&capability.Capability{
+		h.Caps[i] = s.signer(server).Sign(&capability.Capability{
 			File: uint64(a.Ino), Gen: a.Gen, Rights: rights, Session: session, Server: server,
 			Layout: a.Layout.Version, Expiry: expiry.Truncate(time.Millisecond), TTL: s.opt.CapTTL,
 			Life: s.servers.life(server, n.Losses),

@@ -74,7 +74,7 @@ func TestClaimsCostNoMemory(t *testing.T) {
 		}
 	}
 	kept := 0
-	s.keys.Range(func(any, any) bool { kept++; return true })
+	s.signers.Range(func(any, any) bool { kept++; return true })
 	if kept > 0 || len(s.servers.byID) > 0 {
 		t.Fatalf("%d keys, %d servers are kept for servers that nobody is", kept, len(s.servers.byID))
 	}

@@ -1,9 +1,13 @@
 package store_test
 
 import (
+	"crypto/rand"
+	"fmt"
 	"testing"
 
+	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/kv/memkv"
+	"github.com/sluice-storage/sluice/kv/pebblekv"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -53,5 +57,61 @@ func BenchmarkOperations(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// BenchmarkSmallFile is what the service does for a small file that is created, written and closed,
+// with the engine: closings come as many at once as a busy client sends.
+func BenchmarkSmallFile(b *testing.B) {
+	engine, err := pebblekv.Open(pebblekv.Options{Dir: b.TempDir(), CacheBytes: 16 << 20,
+		MemtableBytes: 16 << 20})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := newStore(b, engine)
+	ctx := b.Context()
+	info, err := s.NewSession(ctx, "bench")
+	var heard meta.Heard
+	if err == nil {
+		heard, err = s.Listen(ctx, meta.Listening{Session: info.ID})
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	c := meta.Caller{Session: info.ID, Leases: true}
+	data := make([]byte, 4096)
+	for i := range data {
+		data[i] = byte(i * i >> 3)
+	}
+	var list []meta.Closing
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		rand.Read(c.ReqID[:])
+		h, err := s.Create(ctx, c, meta.RootIno, fmt.Sprint("file", i), meta.NewFile{Mode: 0o644},
+			meta.OpenWrite)
+		if err != nil {
+			b.Fatal(err)
+		}
+		list = append(list, meta.Closing{Handle: h.ID, Dirty: true, Change: meta.Change{
+			Ino: h.Attr.Ino, Size: 4096, TruncSeq: h.Attr.TruncSeq, Mtime: 1, Epoch: heard.Epoch,
+			Whole: true, Data: data}})
+		if len(list) == 10 {
+			heard, err = s.Listen(ctx, meta.Listening{Session: info.ID, Acks: heard.Recalls})
+			if err != nil {
+				b.Fatal(err)
+			}
+			rand.Read(c.ReqID[:])
+			kinds, err := s.CloseMany(ctx, c, list)
+			for _, k := range kinds {
+				if k != errs.OK {
+					b.Fatal(k)
+				}
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+			list = list[:0]
+		}
 	}
 }

@@ -36,7 +36,7 @@ type Store struct {
 	losses   atomic.Uint64 // how often a server has lost its memory; see lost.go
 	serial   chan struct{} // room for one: held by a rename that moves a directory elsewhere
 
-	keys sync.Map // server id -> capability.Key: derived keys
+	signers sync.Map // server id -> *capability.Signer
 
 	stop    context.CancelFunc
 	done    sync.WaitGroup
@@ -209,14 +209,13 @@ func unlessNil(err, otherwise error) error {
 	return otherwise
 }
 
-// serverKey is a server's derived key, remembered because deriving it costs as much as signing.
-func (s *Store) serverKey(id uint32) capability.Key {
-	if k, ok := s.keys.Load(id); ok {
-		return k.(capability.Key)
+// signer signs with a server's key; it is kept, because making it costs more than signing.
+func (s *Store) signer(id uint32) *capability.Signer {
+	if k, ok := s.signers.Load(id); ok {
+		return k.(*capability.Signer)
 	}
-	k := s.opt.Key.ServerKey(id)
-	s.keys.Store(id, k)
-	return k
+	k, _ := s.signers.LoadOrStore(id, capability.NewSigner(s.opt.Key.ServerKey(id)))
+	return k.(*capability.Signer)
 }
 
 // Status is what an administrator sees of the service.
