@@ -45,8 +45,8 @@ const (
 )
 
 // roomShare is the part of all leases that is recalled at once to make room: one answer to Listen
-// takes many, so that a session which always wants more has its oldest ones recalled by the hundreds
-// and not with a message for each.
+// takes many, so that a session which always wants more has its oldest ones recalled by the
+// hundreds and not with a message for each.
 const roomShare = 256
 
 const (
