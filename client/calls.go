@@ -78,6 +78,9 @@ func (fs *FS) MakeIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name st
 	o := outcome(err, &a)
 	if err == nil {
 		o.Names, o.Born = []cache.Named{made(dir, name, &a)}, true
+		if a.Atime == a.Ctime && a.Mtime == a.Ctime {
+			o.In = dir
+		}
 	}
 	change.End(o)
 	return a, errs.Wrap("client.Make", name, err)

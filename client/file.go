@@ -106,6 +106,9 @@ func (fs *FS) CreateIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name 
 			if flags&meta.OpenExclusive != 0 || newborn(&h.Attr) {
 				o.Names[0] = made(dir, name, &h.Attr)
 			}
+			if newborn(&h.Attr) {
+				o.In = dir
+			}
 		}
 		change.End(o)
 		return h, err

@@ -67,9 +67,11 @@ type Outcome struct {
 	Names  []Named
 
 	// Attrs are attributes as the answer has them, with their leases. Born: the change has made what
-	// they are of, so that a directory is empty.
+	// they are of, so that a directory is empty. In, if not 0, is the directory in which it was born
+	// at the time that its attributes have: the directory has changed by that and nothing else.
 	Attrs []*meta.Attr
 	Born  bool
+	In    meta.Ino
 
 	// Told is what the client has told the service, which answers without attributes.
 	Told *Told
@@ -109,6 +111,8 @@ func (x *Change) End(o Outcome) {
 			x.nameLocked(p, &o)
 		case o.Failed && p.at != 0:
 			p.node.exact = p.exact
+		case o.In == p.ino && p.exact && p.at != 0:
+			x.parentLocked(p.node, o.Attrs[0])
 		}
 	}
 	for _, a := range o.Attrs {
@@ -150,6 +154,18 @@ func (x *Change) nameLocked(p *part, o *Outcome) {
 	}
 	d.drop(p.name)
 	d.unsure()
+}
+
+// parentLocked brings the attributes of a directory up to a birth in it: the service counts names
+// and directories, and has one time for both.
+func (x *Change) parentLocked(n *node, born *meta.Attr) {
+	a := n.attr
+	a.Size++
+	if born.Type == meta.Directory {
+		a.Nlink++
+	}
+	a.Mtime, a.Ctime = born.Ctime, max(a.Ctime, born.Ctime)
+	n.set(&a)
 }
 
 // toldLocked brings the attributes of an inode of this change up to what the service has made of

@@ -91,8 +91,10 @@ func newSim(t *testing.T, seed uint64) *sim {
 
 // birth makes an inode.
 func (s *sim) birth(ino meta.Ino, typ meta.Type) {
-	t := &thing{attr: meta.Attr{Ino: ino, Type: typ, Mode: 0o755}}
+	t := &thing{attr: meta.Attr{Ino: ino, Type: typ, Mode: 0o755, Nlink: 1, Atime: s.now, Mtime: s.now,
+		Ctime: s.now}}
 	if typ == meta.Directory {
+		t.attr.Nlink = 2
 		t.names = map[string]meta.Ino{}
 		s.dirs = append(s.dirs, ino)
 	} else {
@@ -240,10 +242,20 @@ func (s *sim) recall(o *user, ino meta.Ino, done func()) {
 	}})
 }
 
-func (s *sim) name() string    { return fmt.Sprint("n", s.rng.IntN(simNames)) }
-func (s *sim) dir() meta.Ino   { return s.dirs[s.rng.IntN(len(s.dirs))] }
-func (s *sim) user() *user     { return s.users[s.rng.IntN(simClients)] }
-func (t *thing) touch(n int64) { t.attr.Mtime, t.attr.Size = n, int64(len(t.names)) }
+func (s *sim) name() string  { return fmt.Sprint("n", s.rng.IntN(simNames)) }
+func (s *sim) dir() meta.Ino { return s.dirs[s.rng.IntN(len(s.dirs))] }
+func (s *sim) user() *user   { return s.users[s.rng.IntN(simClients)] }
+
+// touch is what a change of its names does to a directory.
+func (s *sim) touch(d *thing) {
+	d.attr.Mtime, d.attr.Ctime, d.attr.Size = s.now, s.now, int64(len(d.names))
+	d.attr.Nlink = 2
+	for _, ino := range d.names {
+		if s.inodes[ino].attr.Type == meta.Directory {
+			d.attr.Nlink++
+		}
+	}
+}
 
 func (s *sim) find(u *user) {
 	dir, name := s.dir(), s.name()
@@ -309,13 +321,13 @@ func (s *sim) create(u *user) {
 			}
 			s.next++
 			d.names[name] = s.next
-			d.touch(s.now)
 			s.birth(s.next, typ)
+			s.touch(d)
 			a = s.attr(u, s.next)
 		}, func() {
 			o := Outcome{Failed: a.Ino == 0}
 			if a.Ino != 0 {
-				o.Attrs, o.Born = []*meta.Attr{&a}, true
+				o.Attrs, o.Born, o.In = []*meta.Attr{&a}, true, dir
 				o.Names = []Named{{dir, name, a.Ino, typ, uint64(a.Ino)}}
 			}
 			x.End(o)
@@ -341,7 +353,7 @@ func (s *sim) remove(u *user) {
 			}
 			s.inodes[ino].gone = true
 			delete(d.names, name)
-			d.touch(s.now)
+			s.touch(d)
 		}, func() {
 			o := Outcome{Failed: failed}
 			if !failed {
@@ -456,7 +468,7 @@ func (s *sim) checkFile(u *user, ino meta.Ino, f *thing) {
 	if a, ok := u.c.Attr(ino); ok {
 		s.answers++
 		if a.Mtime != f.attr.Mtime || a.Size != f.attr.Size || a.DataVersion != f.attr.DataVersion ||
-			f.attr.Type == meta.Regular && a.Ctime != f.attr.Ctime {
+			a.Nlink != f.attr.Nlink || a.Ctime != f.attr.Ctime {
 			s.t.Fatalf("at %d client %d takes %d for %+v, it is %+v", s.now, u.id, ino, a, f.attr)
 		}
 	}

@@ -16,7 +16,8 @@ func TestMutantsAreFound(t *testing.T) {
 		Cases: []mutanttest.Case{
 			model("keepRecalled"), model("takeRecalled"), model("noTime"), model("takeBusy"),
 			model("answerBusy"), model("keepExact"), model("anyOrder"), model("toldUnknown"),
-			model("bornBusy"), model("anyPage"),
+			model("bornBusy"), model("anyPage"), model("parentNotCounted"),
+			model("parentFromBefore"),
 			{Mutant: "youngLease", Tests: "TestPageOfAnOlderLease"},
 		},
 	}.Run(t)
