@@ -171,6 +171,7 @@ type FS struct {
 	peers   *peer.Network // that Dial opened; nil for New
 
 	onVersion atomic.Pointer[func(before, after *meta.Attr)]
+	onRecall  atomic.Pointer[func(ino meta.Ino) (forget func(context.Context))]
 
 	sess    atomic.Pointer[session]
 	stop    context.CancelFunc // ends background work

@@ -265,7 +265,7 @@ func (fs *FS) recalled(s *session, r meta.Recall) {
 		if n != nil {
 			fs.unref(n)
 		}
-		fs.leases.carriedOut(s.id, r)
+		fs.forgotten(s, r)
 		return
 	}
 	fs.workers.Go(func() {
@@ -284,11 +284,59 @@ func (fs *FS) recalled(s *session, r meta.Recall) {
 		}
 		r.MoveOut = n.halfOut() != 0
 		n.left()
-		fs.leases.carriedOut(s.id, r)
-		if err := fs.listenOnce(ctx, s, false); err != nil {
-			fs.opts.Logger.Debug("acknowledging a recall failed", "err", err) // the next one says it
-		}
+		fs.forget(ctx, r.Ino)
+		fs.acknowledge(ctx, s, r)
 	})
+}
+
+// acknowledge says at once that a recall was carried out.
+func (fs *FS) acknowledge(ctx context.Context, s *session, r meta.Recall) {
+	fs.leases.carriedOut(s.id, r)
+	if err := fs.listenOnce(ctx, s, false); err != nil {
+		fs.opts.Logger.Debug("acknowledging a recall failed", "err", err) // the next one says it
+	}
+}
+
+// OnRecall has fn called when what this client has said of an inode may not be true much longer,
+// because the service asks for its lease back. From then on Leased is 0 until there is another
+// lease. The service is answered when what fn returns has returned, too; nil: there is nothing to
+// wait for. fn must not block.
+func (fs *FS) OnRecall(fn func(ino meta.Ino) (forget func(context.Context))) {
+	fs.onRecall.Store(&fn)
+}
+
+// Leased is for how long what this client says of an inode, and of names in it, stays true unless
+// this client changes it or hears of a recall before. 0: others may change it at any moment.
+func (fs *FS) Leased(ino meta.Ino) time.Duration { return fs.cache.Leased(ino) }
+
+// forgotten acknowledges a recall of a lease under which nothing was written, when those who have
+// heard from this client have forgotten it.
+func (fs *FS) forgotten(s *session, r meta.Recall) {
+	forget := fs.toForget(r.Ino)
+	if forget == nil {
+		fs.leases.carriedOut(s.id, r)
+		return
+	}
+	fs.workers.Go(func() {
+		ctx, cancel := context.WithTimeout(fs.life, 2*s.leases) // nobody waits for it any longer
+		defer cancel()
+		forget(ctx)
+		fs.acknowledge(ctx, s, r)
+	})
+}
+
+// toForget asks for what has to be done before an inode is forgotten; nil: nothing.
+func (fs *FS) toForget(ino meta.Ino) (forget func(context.Context)) {
+	if fn := fs.onRecall.Load(); fn != nil {
+		return (*fn)(ino)
+	}
+	return nil
+}
+
+func (fs *FS) forget(ctx context.Context, ino meta.Ino) {
+	if forget := fs.toForget(ino); forget != nil {
+		forget(ctx)
+	}
 }
 
 // giveUp tells what was changed under a lease that goes back, and makes handles that nobody but

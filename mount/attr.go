@@ -15,11 +15,12 @@ func (b *bridge) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn,
 	if err := b.behind.drain(ctx, b.ino(in.NodeId)); err != nil {
 		return b.status("getattr", err)
 	}
+	at := b.recalls.now()
 	a, err := b.attrOf(ctx, b.ino(in.NodeId))
 	if err != nil {
 		return b.nodeStatus("getattr", err)
 	}
-	b.attrOut(out, &a)
+	b.attrOut(out, &a, at)
 	return fuse.OK
 }
 
@@ -35,8 +36,8 @@ func (b *bridge) overlay(a *meta.Attr) {
 	}
 }
 
-func (b *bridge) attrOut(out *fuse.AttrOut, a *meta.Attr) {
-	out.SetTimeout(b.attrTimeout(a))
+func (b *bridge) attrOut(out *fuse.AttrOut, a *meta.Attr, at uint64) {
+	out.SetTimeout(b.attrTimeout(a, at))
 	b.fill(&out.Attr, a)
 }
 
@@ -50,10 +51,11 @@ func (b *bridge) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn,
 		return b.status("setattr", err)
 	}
 	mask, want := changes(in)
+	at := b.recalls.now()
 	if mask == 0 {
 		a, err := b.attrOf(ctx, ino)
 		if err == nil {
-			b.attrOut(out, &a)
+			b.attrOut(out, &a, at)
 		}
 		return b.nodeStatus("setattr", err)
 	}
@@ -65,7 +67,7 @@ func (b *bridge) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn,
 	if err != nil {
 		return b.nodeStatus("setattr", err)
 	}
-	b.attrOut(out, &a)
+	b.attrOut(out, &a, at)
 	return fuse.OK
 }
 

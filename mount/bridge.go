@@ -27,6 +27,9 @@ type bridge struct {
 	versions versions
 	believed believed
 	behind   *behind
+	told     told
+	recalls  touched // what others have changed, or are about to
+	notes    notes
 
 	gone     chan struct{} // closed when the mount is taken away: nobody waits for answers any more
 	goneOnce sync.Once
@@ -43,6 +46,8 @@ func newBridge(fs *client.FS, opts Options) *bridge {
 	}
 	// Which version the kernel's pages belong to after a change of this mount's own.
 	b.behind.lost = b.forgetPages
+	b.told.keep = max(opts.AttrTimeout, opts.EntryTimeout)
+	fs.OnRecall(b.recalled)
 	fs.OnVersion(func(before, after *meta.Attr) { b.versions.changed(versionOf(before), after) })
 	return b
 }
@@ -197,23 +202,42 @@ func split(ns int64) (sec uint64, nsec uint32) {
 	return uint64(s), uint32(n)
 }
 
-// entry fills in what a name led to.
-func (b *bridge) entry(out *fuse.EntryOut, a *meta.Attr) {
+// entry fills in what a name in a directory led to, as it was found after a moment of b.recalls.
+func (b *bridge) entry(out *fuse.EntryOut, dir meta.Ino, name string, a *meta.Attr, at uint64) {
 	out.NodeId = b.node(a.Ino)
 	out.Generation = 1 // inode numbers are never used twice
-	out.SetEntryTimeout(b.opts.EntryTimeout)
-	out.SetAttrTimeout(b.attrTimeout(a))
+	out.SetEntryTimeout(b.entryTimeout(dir, name, at))
+	out.SetAttrTimeout(b.attrTimeout(a, at))
 	b.fill(&out.Attr, a)
 }
 
-// attrTimeout is how long attributes are worth believing: not at all while somebody writes, or
-// where the space that a file takes is not known. Whoever wants to know that asks by GetAttr. This
-// holds for the only writer, too, which knows all by its lease: when another mount begins to write,
-// whoever is told of that and reads on must find the data, and the kernel does not ask for a length
-// that it believes. (An answer from memory is all that it costs.)
-func (b *bridge) attrTimeout(a *meta.Attr) time.Duration {
-	if a.Writers || a.Holes && a.Allocated < 0 {
+// entryTimeout is how long the kernel may believe what a name in a directory stands for.
+func (b *bridge) entryTimeout(dir meta.Ino, name string, at uint64) time.Duration {
+	now := time.Now()
+	if b.opts.EntryTimeout == 0 || b.told.isShared(dir, now) {
 		return 0
 	}
-	return b.opts.AttrTimeout
+	b.told.name(dir, name, now)
+	return b.holds(dir, at, b.opts.EntryTimeout)
+}
+
+// holds is for how long something may be believed of an inode that was asked for after a moment,
+// at most max. It was noted that the kernel is told.
+func (b *bridge) holds(ino meta.Ino, at uint64, most time.Duration) time.Duration {
+	left := b.fs.Leased(ino) - answerGrace
+	if left <= 0 || b.recalls.since(at, ino) {
+		return 0
+	}
+	return min(left, most)
+}
+
+// attrTimeout is how long the kernel may believe attributes: not at all while somebody writes, or
+// where the space that a file takes is not known. Whoever wants to know that asks by GetAttr. (An
+// answer from memory is all that it costs.)
+func (b *bridge) attrTimeout(a *meta.Attr, at uint64) time.Duration {
+	if b.opts.AttrTimeout == 0 || a.Writers || a.Holes && a.Allocated < 0 {
+		return 0
+	}
+	b.told.attr(a.Ino, time.Now())
+	return b.holds(a.Ino, at, b.opts.AttrTimeout)
 }

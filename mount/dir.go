@@ -25,12 +25,14 @@ const pageFew = 32
 type directory struct {
 	ino meta.Ino
 
-	mu   sync.Mutex // held while a page is fetched: the kernel reads a directory one request at a time
-	page []meta.Entry
-	from uint64 // cookie behind which page begins
-	read time.Time
-	at   uint64 // of bridge.touched, before it was read
-	plus bool   // the page has attributes
+	// mu is held while a page is fetched: the kernel reads a directory one request at a time.
+	mu      sync.Mutex
+	page    []meta.Entry
+	from    uint64 // cookie behind which page begins
+	read    time.Time
+	at      uint64 // of bridge.touched, before it was read
+	recalls uint64 // of bridge.recalls, likewise
+	plus    bool   // the page has attributes
 }
 
 // OpenDir opens a directory. The kernel has checked the right to read it.
@@ -114,12 +116,13 @@ func (d *directory) rest(ctx context.Context, b *bridge, cookie uint64, plus boo
 			}
 		}
 	}
-	at := b.touched.now()
+	at, recalls := b.touched.now(), b.recalls.now()
 	page, err := b.fs.ReadDirPage(ctx, meta.Cred{}, d.ino, cookie, n, plus)
 	if err != nil {
 		return nil, err
 	}
-	d.page, d.from, d.read, d.at, d.plus = page, cookie, time.Now(), at, plus
+	d.page, d.from, d.read, d.plus = page, cookie, time.Now(), plus
+	d.at, d.recalls = at, recalls
 	return page, nil
 }
 
@@ -146,7 +149,7 @@ func (b *bridge) addEntry(out *fuse.DirEntryList, d *directory, e *meta.Entry, p
 	if e.Attr != nil && !b.touched.since(d.at, e.Ino) {
 		a := *e.Attr
 		b.overlay(&a)
-		b.entry(entry, &a)
+		b.entry(entry, d.ino, e.Name, &a, d.recalls)
 	}
 	return true
 }

@@ -133,14 +133,15 @@ func (b *bridge) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string,
 	if in.Flags&unix.O_EXCL != 0 {
 		flags |= meta.OpenExclusive
 	}
-	defer b.touched.note(b.ino(in.NodeId))
+	dir, at := b.ino(in.NodeId), b.recalls.now()
+	defer b.touched.note(dir)
 	nf := meta.NewFile{Type: meta.Regular, Mode: in.Mode & 0o7777}
 	c := b.creator(&in.InHeader, nf.Mode)
-	f, err := b.fs.CreateIno(ctx, c, b.ino(in.NodeId), name, nf, flags)
+	f, err := b.fs.CreateIno(ctx, c, dir, name, nf, flags)
 	if errs.KindOf(err) == errs.Access && c.UID != 0 && c.Groups == nil {
 		// Somebody else may just have made it, and its group may count.
 		c.Groups = groups(in.Pid)
-		f, err = b.fs.CreateIno(ctx, c, b.ino(in.NodeId), name, nf, flags)
+		f, err = b.fs.CreateIno(ctx, c, dir, name, nf, flags)
 	}
 	if err != nil {
 		return b.status("create", err)
@@ -153,7 +154,10 @@ func (b *bridge) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string,
 		out.OpenFlags |= fuse.FOPEN_KEEP_CACHE
 	}
 	b.versions.note(&a)
-	b.entry(&out.EntryOut, &a)
+	if a.Size == 0 && f.WritesAlone() {
+		a.Writers = false // the kernel, which is about to ask, hears of another writer by a recall
+	}
+	b.entry(&out.EntryOut, dir, name, &a, at)
 	b.hand(&file{File: f, direct: appending(in.Flags)}, &out.OpenOut)
 	return fuse.OK
 }

@@ -4,20 +4,20 @@
 // (default_permissions); data goes between the kernel's buffers and the I/O servers without a
 // copy of ours.
 //
-// Caching is close-to-open: names and attributes are believed for Options.EntryTimeout and
-// AttrTimeout; opening a file asks the metadata service, and the kernel keeps its pages only if
-// the data version is the one that they were read at. Files that are opened with O_APPEND are not
-// cached by the kernel, and each write of up to about 1 MiB to them goes to the end of the file as
-// a whole, whatever other mounts do. (Not known to FUSE, and therefore not to us: RWF_APPEND and
-// RWF_NOAPPEND of pwritev2(2). The position of such a file, lseek(2) with SEEK_CUR, is the
-// kernel's guess.) Other sequential writes are sent in the
-// background, others before write(2) returns; close(2) returns when all of them are at the I/O
-// servers, fsync(2) when they are on stable storage. File locks (flock(2), fcntl(2)) hold between
-// mounts; see lock.go.
+// Names and attributes are those that the service has, always: the kernel believes them under a
+// lease only, and forgets them before that goes back (see forget.go). Data is close-to-open:
+// opening a file asks the metadata service, or what is known under a lease, and the kernel keeps
+// its pages only if the data version is the one that they were read at. Files that are opened with
+// O_APPEND are not cached by the kernel, and each write of up to about 1 MiB to them goes to the
+// end of the file as a whole, whatever other mounts do. (Not known to FUSE, and therefore not to
+// us: RWF_APPEND and RWF_NOAPPEND of pwritev2(2). The position of such a file, lseek(2) with
+// SEEK_CUR, is the kernel's guess.) Other sequential writes are sent in the background, others
+// before write(2) returns; close(2) returns when all of them are at the I/O servers, fsync(2) when
+// they are on stable storage. File locks (flock(2), fcntl(2)) hold between mounts; see lock.go.
 //
 // It does not parse options of a command line and handles no signals: package cmd does.
 //
-// Read mount.go first, then bridge.go (what every request shares), file.go and dir.go.
+// Read mount.go first, then bridge.go (what every request shares), file.go, dir.go and forget.go.
 package mount
 
 import (
@@ -26,7 +26,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 
@@ -38,10 +37,12 @@ import (
 
 // Options of a mount.
 type Options struct {
-	// AttrTimeout is how long the kernel believes attributes. Default 1 s; negative: not at all.
+	// AttrTimeout is how long the kernel believes attributes at most: it is told to do so only under
+	// a lease, and to forget them when that is recalled. Default 1 s; negative: not at all.
 	AttrTimeout time.Duration
 
-	// EntryTimeout is how long the kernel believes that a name leads to an inode. Default 1 s;
+	// EntryTimeout is how long the kernel believes that a name leads to an inode, or to none,
+	// likewise. It is also how long others may have to wait for a large directory. Default 1 s;
 	// negative: not at all.
 	EntryTimeout time.Duration
 
@@ -151,12 +152,10 @@ func Mount(ctx context.Context, fs *client.FS, dir string, opts Options) (*Mount
 		return nil, errs.Wrap("mount", dir, err)
 	}
 	b := newBridge(fs, opts)
-	server, err := fuse.NewServer(b, dir, fuseOptions(&opts))
+	server, err := connect(b, dir, &opts)
 	if err != nil {
-		return nil, errs.Newf(errs.KindOf(err), "mount", dir, "%w; is /dev/fuse there, and is the "+
-			"caller root or fusermount3 installed?", err)
+		return nil, err
 	}
-	closeOnExec()
 	m := &Mounted{dir: dir, server: server, bridge: b, opts: opts, served: make(chan struct{})}
 	go m.serve()
 	if err := server.WaitMount(); err != nil {
@@ -167,26 +166,34 @@ func Mount(ctx context.Context, fs *client.FS, dir string, opts Options) (*Mount
 	return m, nil
 }
 
-// closeOnExec keeps FUSE connections out of child processes, which a direct mount does not: a
-// child that outlives this process would keep a mount alive that nobody serves.
-func closeOnExec() {
-	const fds = "/proc/self/fd"
-	list, err := os.ReadDir(fds)
+// mounting is held by who makes a connection, so that it can tell which one is its own.
+var mounting sync.Mutex
+
+// connect makes the mount and its connection. Connections are kept out of child processes, which a
+// direct mount does not: a child that outlives this process would keep a mount alive that nobody
+// serves.
+func connect(b *bridge, dir string, opts *Options) (*fuse.Server, error) {
+	mounting.Lock()
+	defer mounting.Unlock()
+	before := connections()
+	server, err := fuse.NewServer(b, dir, fuseOptions(opts))
 	if err != nil {
-		return
+		return nil, errs.Newf(errs.KindOf(err), "mount", dir, "%w; is /dev/fuse there, and is the "+
+			"caller root or fusermount3 installed?", err)
 	}
-	for _, e := range list {
-		fd, err := strconv.Atoi(e.Name())
-		target, lerr := os.Readlink(filepath.Join(fds, e.Name()))
-		if err == nil && lerr == nil && target == "/dev/fuse" {
-			unix.CloseOnExec(fd)
+	for fd := range connections() {
+		unix.CloseOnExec(fd)
+		if !before[fd] && b.notes.file == nil {
+			b.notes.open(fd, server.KernelSettings().Minor)
 		}
 	}
+	return server, nil
 }
 
 func (m *Mounted) serve() {
 	defer close(m.served)
 	m.server.Serve()
+	m.bridge.notes.close()
 	m.bridge.closeAll()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
 	"golang.org/x/sys/unix"
 )
@@ -13,24 +14,30 @@ func (b *bridge) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string,
 	out *fuse.EntryOut) fuse.Status {
 	ctx, done := b.request(cancel, h)
 	defer done()
-	a, err := b.fs.Lookup(ctx, meta.Cred{}, b.ino(h.NodeId), name)
+	dir, at := b.ino(h.NodeId), b.recalls.now()
+	a, err := b.fs.Lookup(ctx, meta.Cred{}, dir, name)
+	if errs.KindOf(err) == errs.NotFound && b.fs.Leased(dir) > 0 {
+		out.SetEntryTimeout(b.entryTimeout(dir, name, at)) // without an inode: there is none
+		return fuse.OK
+	}
 	if err != nil {
 		return b.status("lookup", err)
 	}
 	b.overlay(&a)
-	b.entry(out, &a)
+	b.entry(out, dir, name, &a, at)
 	return fuse.OK
 }
 
 // make makes an inode and answers with its entry.
 func (b *bridge) make(ctx context.Context, h *fuse.InHeader, name string, f meta.NewFile,
 	out *fuse.EntryOut) fuse.Status {
-	defer b.touched.note(b.ino(h.NodeId))
-	a, err := b.fs.MakeIno(ctx, b.creator(h, f.Mode), b.ino(h.NodeId), name, f)
+	dir, at := b.ino(h.NodeId), b.recalls.now()
+	defer b.touched.note(dir)
+	a, err := b.fs.MakeIno(ctx, b.creator(h, f.Mode), dir, name, f)
 	if err != nil {
 		return b.status("make", err)
 	}
-	b.entry(out, &a)
+	b.entry(out, dir, name, &a, at)
 	return fuse.OK
 }
 
@@ -88,13 +95,14 @@ func (b *bridge) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string,
 	out *fuse.EntryOut) fuse.Status {
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
-	defer b.touched.note(b.ino(in.Oldnodeid), b.ino(in.NodeId))
-	a, err := b.fs.LinkIno(ctx, meta.Cred{}, b.ino(in.Oldnodeid), b.ino(in.NodeId), name)
+	dir, at := b.ino(in.NodeId), b.recalls.now()
+	defer b.touched.note(b.ino(in.Oldnodeid), dir)
+	a, err := b.fs.LinkIno(ctx, meta.Cred{}, b.ino(in.Oldnodeid), dir, name)
 	if err != nil {
 		return b.status("link", err)
 	}
 	b.overlay(&a)
-	b.entry(out, &a)
+	b.entry(out, dir, name, &a, at)
 	return fuse.OK
 }
 

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"strings"
+	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/list"
@@ -88,6 +89,16 @@ func (c *Cache) Held(ino meta.Ino) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.useLocked(ino) != nil
+}
+
+// Leased is for how long the lease on an inode lasts unless it is recalled; 0: there is none.
+func (c *Cache) Leased(ino meta.Ino) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.useLocked(ino) == nil {
+		return 0
+	}
+	return c.until.Sub(c.now())
 }
 
 // Attr returns an inode's attributes.
