@@ -92,11 +92,17 @@ func Within(values context.Context, since time.Time, limit time.Duration) *Conte
 	return c
 }
 
-// Release ends a context that Within has returned. It must not be used afterwards.
+// Release ends a context that Within has returned. Who has asked for its Done, such as a context
+// that was made of it, may look at it for ever: then it is not used again.
 func (c *Context) Release() {
 	c.End(context.Canceled)
-	c.values = nil
-	within.Put(c)
+	c.mu.Lock()
+	used := c.spent || c.lent > 0
+	c.mu.Unlock()
+	if !used {
+		c.values = nil
+		within.Put(c)
+	}
 }
 
 // SetParker says who serves the request. It must be set before the context is passed on.

@@ -195,3 +195,31 @@ func TestWaitingAllocatesNothing(t *testing.T) {
 		t.Errorf("%.1f allocations a request", n)
 	}
 }
+
+// TestReleasedContextsStayEnded: a context that was made of one of Within's sees its end and its
+// values, however late it looks, while others are being used.
+func TestReleasedContextsStayEnded(t *testing.T) {
+	type key struct{}
+	var wg sync.WaitGroup
+	for i := range 200 {
+		parent := context.WithValue(context.Background(), key{}, i)
+		c := Within(parent, time.Now(), time.Hour)
+		child, cancel := context.WithTimeout(c, time.Hour)
+		wg.Go(func() {
+			defer cancel()
+			<-child.Done()
+			runtime.Gosched()
+			if c.Err() == nil || child.Err() == nil || child.Value(key{}) != i {
+				t.Errorf("context %d: %v, its child %v with value %v", i, c.Err(), child.Err(),
+					child.Value(key{}))
+			}
+		})
+		c.Release()
+		next := Within(context.Background(), time.Now(), time.Hour)
+		if next.Err() != nil || next.Value(key{}) != nil {
+			t.Fatalf("a new one has ended (%v), or has values", next.Err())
+		}
+		next.Release()
+	}
+	wg.Wait()
+}
