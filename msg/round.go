@@ -2,6 +2,7 @@ package msg
 
 import (
 	"sync"
+	"time"
 
 	"github.com/sluice-storage/sluice/fabric"
 )
@@ -29,16 +30,19 @@ func (r *round) fill(p *poller) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls = r.room[:copy(r.room[:], p.quick)]
-	for _, c := range r.calls {
-		c.round = r
-	}
 	clear(p.quick)
 	p.quick = p.quick[:0]
 }
 
-// serve runs the calls. Replies that wait for a call which does not answer now are sent at the end.
+// roundMax is how long calls wait for those before them. What takes longer is not quick after all,
+// such as reading records that are not in memory: it is better done side by side.
+const roundMax = 200 * time.Microsecond
+
+// serve runs the calls, and gives what is left to workers when it has taken too long. Replies that
+// wait for a call which does not answer now are sent at the end. A call that has to wait for its
+// admission is a worker's from then on.
 func (r *round) serve() {
-	for {
+	for began := time.Now(); time.Since(began) < roundMax; {
 		r.mu.Lock()
 		if len(r.calls) == 0 {
 			r.mu.Unlock()
@@ -48,6 +52,7 @@ func (r *round) serve() {
 		r.calls = r.calls[1:]
 		r.mu.Unlock()
 		if r.s.srv.admit(c) {
+			c.round = r
 			r.s.srv.run(c)
 		}
 	}
@@ -61,7 +66,6 @@ func (r *round) scatter() {
 	r.calls, r.held = nil, false
 	r.mu.Unlock()
 	for _, c := range left {
-		c.round = nil
 		r.s.srv.dispatch(c)
 	}
 	if held {

@@ -219,7 +219,7 @@ type Call struct {
 	refs    atomic.Int32 // references: the handler, and a reply whose send buffer is still in use
 	replied *wait.Count
 	parcel  parcel
-	round   *round // of which it is one; nil: a worker's, or alone
+	round   *round // that runs it now; nil: a worker does, or it came alone
 
 	// Set by begin, and not changed while the call is active. active and gen are guarded by
 	// serverConn.mu.

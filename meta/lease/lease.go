@@ -50,7 +50,7 @@ const (
 const roomShare = 256
 
 const (
-	roomLooks = 8192                   // leases that are looked at to make room
+	roomLooks = 16 << 10               // leases that are looked at to make room
 	roomSoon  = 100 * time.Millisecond // in which a session that listens gives one back
 )
 
@@ -67,6 +67,7 @@ type Table struct {
 	count    int      // leases
 	cooling  []*inode // that were recalled: kept until they are calm
 	lapsed   map[meta.Ino]bool
+	room     time.Time // when leases were last recalled to make room
 	counts   Counts
 }
 
@@ -87,6 +88,7 @@ type session struct {
 	all    list.List[lease] // of leases, oldest grant first
 	owed   list.List[lease] // those that are recalled, in the order of the recalls
 	wake   chan struct{}    // closed when something is added to owed
+	room   time.Time        // when leases were last recalled to make room
 }
 
 // inode is one that has leases, or is about to change, or was recalled a short time ago.
@@ -276,12 +278,12 @@ func (t *Table) addLocked(s *session, in *inode, ino meta.Ino, must bool, now ti
 	full := false
 	if n := len(s.leases); n >= t.opt.SessionMax {
 		t.makeRoomLocked(s.all.First(), func(l *lease) *lease { return l.ofAll.Next() },
-			t.opt.SessionMax/roomShare, now)
+			t.opt.SessionMax/roomShare, &s.room, now)
 		full = !must || n >= t.opt.SessionMax+t.opt.SessionMax/8
 	}
 	if t.count >= t.opt.AllMax {
 		t.makeRoomLocked(t.all.First(), func(l *lease) *lease { return l.ofTable.Next() },
-			t.opt.AllMax/roomShare, now)
+			t.opt.AllMax/roomShare, &t.room, now)
 		full = full || !must || t.count >= t.opt.AllMax+t.opt.AllMax/8
 	}
 	if full {
@@ -302,17 +304,21 @@ func (t *Table) addLocked(s *session, in *inode, ino meta.Ino, must bool, now ti
 }
 
 // makeRoomLocked recalls the n oldest leases of a list that are not recalled yet, at least one.
-// Where some were asked for a moment ago there will be room soon. It does not look far beyond those
-// that are owed for longer: their session will end.
-func (t *Table) makeRoomLocked(l *lease, next func(*lease) *lease, n int, now time.Time) {
+// Where the oldest of all is owed it was done a moment ago, and there will be room soon; or
+// its session does not answer: then others are looked for now and then, but not far, because that
+// session will end.
+func (t *Table) makeRoomLocked(l *lease, next func(*lease) *lease, n int, last *time.Time,
+	now time.Time) {
+
+	if l == nil || l.recall != 0 && now.Sub(*last) < roomSoon {
+		return
+	}
+	*last = now
 	n = max(n, 1)
 	for looks := 0; l != nil && n > 0 && looks < roomLooks; looks++ {
-		switch {
-		case l.recall == 0:
+		if l.recall == 0 {
 			t.recallLocked(l, false, now)
 			n--
-		case now.Sub(l.asked) < roomSoon:
-			return
 		}
 		l = next(l)
 	}

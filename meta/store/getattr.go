@@ -77,6 +77,7 @@ func (s *Store) lookWith(ctx context.Context, c *meta.Caller, ino meta.Ino, data
 	}
 	s.settle(c, &got.a, got.n, serial)
 	if got.a.Small && got.a.Writers && got.a.Lease == meta.LeaseNone {
+		wait.Announce(ctx)
 		s.repair(ctx, &got.a)
 	}
 	return got, nil

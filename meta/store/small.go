@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -146,6 +147,7 @@ func (s *Store) fenceLapsed(ctx context.Context, c *meta.Caller, ino meta.Ino) e
 	if !s.lapsed(c.Session, ino) {
 		return nil
 	}
+	wait.Announce(ctx)
 	_, err := s.update(ctx, &meta.Caller{Session: c.Session}, func(t *txn) error {
 		n, err := t.inode(ino)
 		if err != nil {
