@@ -84,11 +84,12 @@ func TestInterruptedOpensLeaveNoHandle(t *testing.T) {
 	for i := range rounds {
 		for _, script := range []string{"trap 'exit 3' INT; : <f", ": <f",
 			"trap 'exit 3' INT; : >new", ": >new"} {
-			cmd := exec.Command("sh", "-c", script)
-			cmd.Dir = filepath.Join(dir, fmt.Sprint(i, len(all)))
-			// Each has its own folder, which the kernel locks while a file is made in it.
-			must(t, os.Mkdir(cmd.Dir, 0o755))
-			must(t, os.Link(filepath.Join(dir, "f"), filepath.Join(cmd.Dir, "f")))
+			// Each has its own folder, which the kernel locks while a file is made in it. It goes there
+			// by itself: this process, which serves the mount, cannot do so while it starts another.
+			own := filepath.Join(dir, fmt.Sprint(i, len(all)))
+			cmd := exec.Command("sh", "-c", "cd "+own+"; "+script)
+			must(t, os.Mkdir(own, 0o755))
+			must(t, os.Link(filepath.Join(dir, "f"), filepath.Join(own, "f")))
 			must(t, cmd.Start())
 			t.Cleanup(func() { _ = cmd.Process.Kill() })
 			all = append(all, cmd)
