@@ -139,6 +139,13 @@ func (l *leases) carriedOut(session uint64, r meta.Recall) {
 	}
 }
 
+// owes tells whether there are recalls that were carried out and not acknowledged.
+func (l *leases) owes(session uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.session == session && len(l.done) > 0
+}
+
 // news is what an answer changes.
 type news struct {
 	recalls []meta.Recall // those that were not heard of before
@@ -226,6 +233,7 @@ func (fs *FS) listenOnce(ctx context.Context, s *session, wait bool) error {
 	if n.restart {
 		fs.workers.Go(func() {
 			defer fs.leases.claimed(n.claims)
+			fs.forget(fs.life, 0) // who has claimed cannot be asked to
 			fs.claim(s, h.Life)
 		})
 	}
@@ -289,25 +297,40 @@ func (fs *FS) recalled(s *session, r meta.Recall) {
 	})
 }
 
-// acknowledge says at once that a recall was carried out.
+// acknowledge says that a recall was carried out, at once, unless another goroutine is about to say
+// so: many are said together.
 func (fs *FS) acknowledge(ctx context.Context, s *session, r meta.Recall) {
 	fs.leases.carriedOut(s.id, r)
-	if err := fs.listenOnce(ctx, s, false); err != nil {
-		fs.opts.Logger.Debug("acknowledging a recall failed", "err", err) // the next one says it
+	for fs.leases.owes(s.id) && fs.acking.CompareAndSwap(false, true) {
+		err := fs.listenOnce(ctx, s, false)
+		fs.acking.Store(false)
+		if err != nil {
+			fs.opts.Logger.Debug("acknowledging a recall failed", "err", err) // the next one says it
+			return
+		}
 	}
 }
 
 // OnRecall has fn called when what this client has said of an inode may not be true much longer,
-// because the service asks for its lease back. From then on Leased is 0 until there is another
-// lease. The service is answered when what fn returns has returned, too; nil: there is nothing to
-// wait for. fn must not block.
+// because the service asks for its lease back; with 0 when that holds for all inodes, because the
+// service was restarted. From then on nothing is leased until there is another lease. The service
+// is answered when what fn returns has returned, too; nil: there is nothing to wait for. fn must
+// not block.
 func (fs *FS) OnRecall(fn func(ino meta.Ino) (forget func(context.Context))) {
 	fs.onRecall.Store(&fn)
 }
 
-// Leased is for how long what this client says of an inode, and of names in it, stays true unless
-// this client changes it or hears of a recall before. 0: others may change it at any moment.
-func (fs *FS) Leased(ino meta.Ino) time.Duration { return fs.cache.Leased(ino) }
+// Leased is for how long attributes that this client has said stay true unless it changes them or
+// hears of a recall before. 0: others may have changed them.
+func (fs *FS) Leased(a *meta.Attr) time.Duration { return fs.cache.Leased(a) }
+
+// LeasedName is Leased for what a name in a directory stands for; 0: nothing.
+func (fs *FS) LeasedName(dir meta.Ino, name string, ino meta.Ino) time.Duration {
+	return fs.cache.LeasedName(dir, name, ino)
+}
+
+// LeaseTime is how long the service waits for a lease that it has asked back.
+func (fs *FS) LeaseTime() time.Duration { return fs.sess.Load().leases }
 
 // forgotten acknowledges a recall of a lease under which nothing was written, when those who have
 // heard from this client have forgotten it.

@@ -27,10 +27,11 @@ func TestRecallWaitsForThoseWhoWereTold(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		ino := f.Ino()
+		ino, told := f.Ino(), meta.Attr{}
 		eventually(t, func() bool {
-			_, err := fs.GetAttr(ctx, *fs.opts.Cred, ino)
-			return err == nil && fs.Leased(ino) > 0
+			a, err := fs.GetAttr(ctx, *fs.opts.Cred, ino)
+			told = a
+			return err == nil && fs.Leased(&a) > 0
 		})
 		asked, goOn := make(chan struct{}), make(chan struct{})
 		var once sync.Once
@@ -49,7 +50,7 @@ func TestRecallWaitsForThoseWhoWereTold(t *testing.T) {
 			changed <- err
 		}()
 		<-asked
-		if fs.Leased(ino) > 0 {
+		if fs.Leased(&told) > 0 {
 			t.Error("what is recalled counts as leased")
 		}
 		select {

@@ -20,7 +20,8 @@ func (b *bridge) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn,
 	if err != nil {
 		return b.nodeStatus("getattr", err)
 	}
-	b.attrOut(out, &a, at)
+	out.SetTimeout(b.attrTimeout(&a, true, at))
+	b.fill(&out.Attr, &a)
 	return fuse.OK
 }
 
@@ -37,7 +38,7 @@ func (b *bridge) overlay(a *meta.Attr) {
 }
 
 func (b *bridge) attrOut(out *fuse.AttrOut, a *meta.Attr, at uint64) {
-	out.SetTimeout(b.attrTimeout(a, at))
+	out.SetTimeout(b.attrTimeout(a, false, at))
 	b.fill(&out.Attr, a)
 }
 

@@ -117,7 +117,7 @@ func TestHolesSurviveCopies(t *testing.T) {
 	wantSpace(t, from, 20<<20, 20<<20)
 	sh := func(script string) {
 		t.Helper()
-		cmd := exec.Command("sh", "-ec", "cd "+dir+"; "+script)
+		cmd := exec.Command("sh", "-ec", "cd '"+dir+"'; "+script)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v: %s", script, err, out)
 		}

@@ -29,7 +29,6 @@ type bridge struct {
 	behind   *behind
 	told     told
 	recalls  touched // what others have changed, or are about to
-	notes    notes
 
 	gone     chan struct{} // closed when the mount is taken away: nobody waits for answers any more
 	goneOnce sync.Once
@@ -46,7 +45,7 @@ func newBridge(fs *client.FS, opts Options) *bridge {
 	}
 	// Which version the kernel's pages belong to after a change of this mount's own.
 	b.behind.lost = b.forgetPages
-	b.told.keep = max(opts.AttrTimeout, opts.EntryTimeout)
+	b.told.attrs, b.told.names = opts.AttrTimeout, opts.EntryTimeout
 	fs.OnRecall(b.recalled)
 	fs.OnVersion(func(before, after *meta.Attr) { b.versions.changed(versionOf(before), after) })
 	return b
@@ -206,38 +205,42 @@ func split(ns int64) (sec uint64, nsec uint32) {
 func (b *bridge) entry(out *fuse.EntryOut, dir meta.Ino, name string, a *meta.Attr, at uint64) {
 	out.NodeId = b.node(a.Ino)
 	out.Generation = 1 // inode numbers are never used twice
-	out.SetEntryTimeout(b.entryTimeout(dir, name, at))
-	out.SetAttrTimeout(b.attrTimeout(a, at))
+	out.SetEntryTimeout(b.entryTimeout(dir, name, a.Ino, at))
+	out.SetAttrTimeout(b.attrTimeout(a, false, at))
 	b.fill(&out.Attr, a)
 }
 
-// entryTimeout is how long the kernel may believe what a name in a directory stands for.
-func (b *bridge) entryTimeout(dir meta.Ino, name string, at uint64) time.Duration {
+// entryTimeout is how long the kernel may believe that a name in a directory stands for an inode, 0
+// for none. It was asked for after a moment of b.recalls.
+func (b *bridge) entryTimeout(dir meta.Ino, name string, ino meta.Ino, at uint64) time.Duration {
 	now := time.Now()
-	if b.opts.EntryTimeout == 0 || b.told.isShared(dir, now) {
+	if b.opts.EntryTimeout == 0 || b.told.isShared(dir, now) ||
+		b.fs.LeasedName(dir, name, ino) == 0 { // most of what nobody may believe is not noted
 		return 0
 	}
-	b.told.name(dir, name, now)
-	return b.holds(dir, at, b.opts.EntryTimeout)
+	b.told.name(dir, now)
+	if b.recalls.since(at, dir) {
+		return 0
+	}
+	return within(b.fs.LeasedName(dir, name, ino), b.opts.EntryTimeout)
 }
 
-// holds is for how long something may be believed of an inode that was asked for after a moment,
-// at most max. It was noted that the kernel is told.
-func (b *bridge) holds(ino meta.Ino, at uint64, most time.Duration) time.Duration {
-	left := b.fs.Leased(ino) - answerGrace
-	if left <= 0 || b.recalls.since(at, ino) {
+// attrTimeout is how long the kernel may believe attributes that were asked for after a moment of
+// b.recalls: not at all while somebody writes, or where the space that a file takes is not known.
+// Whoever wants to know that asks by GetAttr. (An answer from memory is all that it costs.) For
+// asked see told.attr.
+func (b *bridge) attrTimeout(a *meta.Attr, asked bool, at uint64) time.Duration {
+	if b.opts.AttrTimeout == 0 || a.Writers || a.Holes && a.Allocated < 0 || b.fs.Leased(a) == 0 {
 		return 0
 	}
-	return min(left, most)
+	b.told.attr(a.Ino, asked, time.Now())
+	if b.recalls.since(at, a.Ino) {
+		return 0
+	}
+	return within(b.fs.Leased(a), b.opts.AttrTimeout)
 }
 
-// attrTimeout is how long the kernel may believe attributes: not at all while somebody writes, or
-// where the space that a file takes is not known. Whoever wants to know that asks by GetAttr. (An
-// answer from memory is all that it costs.)
-func (b *bridge) attrTimeout(a *meta.Attr, at uint64) time.Duration {
-	if b.opts.AttrTimeout == 0 || a.Writers || a.Holes && a.Allocated < 0 {
-		return 0
-	}
-	b.told.attr(a.Ino, time.Now())
-	return b.holds(a.Ino, at, b.opts.AttrTimeout)
+// within is what is left of a lease when an answer arrives, at most max.
+func within(left, most time.Duration) time.Duration {
+	return max(0, min(left-answerGrace, most))
 }

@@ -76,24 +76,17 @@ func (b *bridge) list(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntr
 			return fuse.OK
 		}
 	}
-	for first := true; ; first = false {
-		rest, err := d.rest(ctx, b, off-dots, plus)
-		if err != nil {
-			if first {
-				return b.nodeStatus("readdir", err)
-			}
-			return fuse.OK // what was read so far counts; the next request meets the error
-		}
-		if len(rest) == 0 {
-			return fuse.OK
-		}
-		for i := range rest {
-			if !b.addEntry(out, d, &rest[i], plus) {
-				return fuse.OK
-			}
-			off = rest[i].Cookie + dots
+	// A page at a time: the kernel gets what is in out before anything is waited for.
+	rest, err := d.rest(ctx, b, off-dots, plus)
+	if err != nil {
+		return b.nodeStatus("readdir", err)
+	}
+	for i := range rest {
+		if !b.addEntry(out, d, &rest[i], plus) {
+			break
 		}
 	}
+	return fuse.OK
 }
 
 // rest returns entries behind a cookie: what is left of the page, or a new one. A page that is

@@ -87,7 +87,7 @@ func TestInterruptedOpensLeaveNoHandle(t *testing.T) {
 			// Each has its own folder, which the kernel locks while a file is made in it. It goes there
 			// by itself: this process, which serves the mount, cannot do so while it starts another.
 			own := filepath.Join(dir, fmt.Sprint(i, len(all)))
-			cmd := exec.Command("sh", "-c", "cd "+own+"; "+script)
+			cmd := exec.Command("sh", "-c", "cd '"+own+"'; "+script)
 			must(t, os.Mkdir(own, 0o755))
 			must(t, os.Link(filepath.Join(dir, "f"), filepath.Join(own, "f")))
 			must(t, cmd.Start())

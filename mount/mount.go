@@ -26,6 +26,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -41,9 +42,9 @@ type Options struct {
 	// a lease, and to forget them when that is recalled. Default 1 s; negative: not at all.
 	AttrTimeout time.Duration
 
-	// EntryTimeout is how long the kernel believes that a name leads to an inode, or to none,
-	// likewise. It is also how long others may have to wait for a large directory. Default 1 s;
-	// negative: not at all.
+	// EntryTimeout is how long the kernel believes that a name leads to an inode, or to none, at
+	// most: likewise, but that it is not told to forget them. So it is also how long another client
+	// may have to wait that changes the directory. Default 250 ms; negative: not at all.
 	EntryTimeout time.Duration
 
 	// AllowOther lets users other than the one who mounted use the file system.
@@ -85,7 +86,7 @@ func (o Options) withDefaults() Options {
 		o.AttrTimeout = time.Second
 	}
 	if o.EntryTimeout == 0 {
-		o.EntryTimeout = time.Second
+		o.EntryTimeout = 250 * time.Millisecond
 	}
 	o.AttrTimeout, o.EntryTimeout = max(o.AttrTimeout, 0), max(o.EntryTimeout, 0)
 	if o.ReadAhead == 0 {
@@ -151,11 +152,17 @@ func Mount(ctx context.Context, fs *client.FS, dir string, opts Options) (*Mount
 	if err := ctx.Err(); err != nil {
 		return nil, errs.Wrap("mount", dir, err)
 	}
-	b := newBridge(fs, opts)
-	server, err := connect(b, dir, &opts)
-	if err != nil {
-		return nil, err
+	if most := fs.LeaseTime() / 4; most > 0 { // else a lease would be over before it went back
+		opts.AttrTimeout = min(opts.AttrTimeout, most)
+		opts.EntryTimeout = min(opts.EntryTimeout, most)
 	}
+	b := newBridge(fs, opts)
+	server, err := fuse.NewServer(b, dir, fuseOptions(&opts))
+	if err != nil {
+		return nil, errs.Newf(errs.KindOf(err), "mount", dir, "%w; is /dev/fuse there, and is the "+
+			"caller root or fusermount3 installed?", err)
+	}
+	closeOnExec()
 	m := &Mounted{dir: dir, server: server, bridge: b, opts: opts, served: make(chan struct{})}
 	go m.serve()
 	if err := server.WaitMount(); err != nil {
@@ -166,34 +173,26 @@ func Mount(ctx context.Context, fs *client.FS, dir string, opts Options) (*Mount
 	return m, nil
 }
 
-// mounting is held by who makes a connection, so that it can tell which one is its own.
-var mounting sync.Mutex
-
-// connect makes the mount and its connection. Connections are kept out of child processes, which a
-// direct mount does not: a child that outlives this process would keep a mount alive that nobody
-// serves.
-func connect(b *bridge, dir string, opts *Options) (*fuse.Server, error) {
-	mounting.Lock()
-	defer mounting.Unlock()
-	before := connections()
-	server, err := fuse.NewServer(b, dir, fuseOptions(opts))
+// closeOnExec keeps FUSE connections out of child processes, which a direct mount does not: a
+// child that outlives this process would keep a mount alive that nobody serves.
+func closeOnExec() {
+	const fds = "/proc/self/fd"
+	list, err := os.ReadDir(fds)
 	if err != nil {
-		return nil, errs.Newf(errs.KindOf(err), "mount", dir, "%w; is /dev/fuse there, and is the "+
-			"caller root or fusermount3 installed?", err)
+		return
 	}
-	for fd := range connections() {
-		unix.CloseOnExec(fd)
-		if !before[fd] && b.notes.file == nil {
-			b.notes.open(fd, server.KernelSettings().Minor)
+	for _, e := range list {
+		fd, err := strconv.Atoi(e.Name())
+		target, lerr := os.Readlink(filepath.Join(fds, e.Name()))
+		if err == nil && lerr == nil && target == "/dev/fuse" {
+			unix.CloseOnExec(fd)
 		}
 	}
-	return server, nil
 }
 
 func (m *Mounted) serve() {
 	defer close(m.served)
 	m.server.Serve()
-	m.bridge.notes.close()
 	m.bridge.closeAll()
 }
 

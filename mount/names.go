@@ -2,6 +2,7 @@ package mount
 
 import (
 	"context"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"github.com/sluice-storage/sluice/errs"
@@ -16,9 +17,11 @@ func (b *bridge) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string,
 	defer done()
 	dir, at := b.ino(h.NodeId), b.recalls.now()
 	a, err := b.fs.Lookup(ctx, meta.Cred{}, dir, name)
-	if errs.KindOf(err) == errs.NotFound && b.fs.Leased(dir) > 0 {
-		out.SetEntryTimeout(b.entryTimeout(dir, name, at)) // without an inode: there is none
-		return fuse.OK
+	if errs.KindOf(err) == errs.NotFound {
+		if long := b.entryTimeout(dir, name, 0, at); long > 0 {
+			out.SetEntryTimeout(long) // without an inode: there is none
+			return fuse.OK
+		}
 	}
 	if err != nil {
 		return b.status("lookup", err)
@@ -156,6 +159,10 @@ func (b *bridge) Rename(cancel <-chan struct{}, in *fuse.RenameIn, from, to stri
 		was = nil // renamed onto itself
 	}
 	b.buried(was, err)
+	if err == nil { // the kernel takes what it believes of a name along to another
+		b.told.name(newDir, time.Now())
+		b.told.name(dir, time.Now())
+	}
 	return b.status("rename", err)
 }
 

@@ -13,28 +13,28 @@ import (
 // Whoever tells the kernel something notes it before he looks whether there is a lease. So a recall
 // either finds the note, or the lease is gone when he looks.
 type told struct {
-	keep time.Duration // the longest time for which the kernel was told to believe
+	attrs, names time.Duration // the longest times for which the kernel was told to believe
 
 	mu         sync.Mutex
 	began      time.Time // when young was begun
+	last       time.Time // when the kernel was last told something
 	young, old map[meta.Ino]*belief
 	shared     map[meta.Ino]time.Time // directories that were recalled lately, and when
 }
 
-// belief is what the kernel was told of one inode. A zero time means nothing.
+// belief is when the kernel was last told something of one inode; zero: never.
 type belief struct {
-	attrs time.Time // the last time that it was told attributes
-	names time.Time // the last time that it was told names
-	list  []string  // these, if they are not too many
-	many  bool
+	attrs  time.Time // its attributes
+	behind time.Time // these, in an answer that has to arrive before the kernel can forget them
+	names  time.Time // names in it
 }
 
-// namesMax is how many names of a directory are remembered: expiring them takes some microseconds
-// each, while the kernel believes in those of a larger one for as long as it was told to.
-const namesMax = 256
+// answerGrace is how long an answer may take from the moment when it was made to the kernel, which
+// counts from when it arrives.
+const answerGrace = 20 * time.Millisecond
 
 // A directory that others change, too, is asked for with each use of a name for a while: that costs
-// less than having the kernel forget its names again and again.
+// less than waiting until the kernel has forgotten its names again and again.
 const (
 	sharedFor = 10 * time.Second
 	sharedMax = 4 << 10
@@ -48,30 +48,30 @@ func (t *told) isShared(dir meta.Ino, now time.Time) bool {
 	return ok && now.Sub(at) < sharedFor
 }
 
-// attr notes that the kernel is told attributes of an inode.
-func (t *told) attr(ino meta.Ino, now time.Time) {
+// attr notes that the kernel is told attributes of an inode. asked: it has asked for them, and
+// ignores an answer that arrives after it was told to forget them; an answer that brings the inode
+// itself it does not ignore.
+func (t *told) attr(ino meta.Ino, asked bool, now time.Time) {
 	t.mu.Lock()
-	t.ofLocked(ino, now).attrs = now
-	t.mu.Unlock()
+	defer t.mu.Unlock()
+	b := t.ofLocked(ino, now)
+	if b.attrs = now; !asked {
+		b.behind = now
+	}
 }
 
 // name notes that the kernel is told what a name in a directory stands for.
-func (t *told) name(dir meta.Ino, name string, now time.Time) {
+func (t *told) name(dir meta.Ino, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	b := t.ofLocked(dir, now)
-	b.names = now
-	if len(b.list) < namesMax {
-		b.list = append(b.list, name)
-	} else {
-		b.many = true
-	}
+	t.ofLocked(dir, now).names = now
 }
 
 func (t *told) ofLocked(ino meta.Ino, now time.Time) *belief {
-	if t.young == nil || now.Sub(t.began) > t.keep {
+	if t.young == nil || now.Sub(t.began) > t.keep() {
 		t.old, t.young, t.began = t.young, make(map[meta.Ino]*belief), now
 	}
+	t.last = now
 	b := t.young[ino]
 	if b == nil {
 		b = &belief{}
@@ -80,33 +80,45 @@ func (t *told) ofLocked(ino meta.Ino, now time.Time) *belief {
 	return b
 }
 
-// take returns what the kernel may still believe of an inode and forgets it; false: nothing.
-func (t *told) take(ino meta.Ino, now time.Time) (b belief, some bool) {
+// keep is how long something has to be remembered: times of the kernel's are rounded up.
+func (t *told) keep() time.Duration { return max(t.attrs, t.names) + 2*answerGrace }
+
+// take returns what the kernel may still believe of an inode and forgets it.
+func (t *told) take(ino meta.Ino, now time.Time) (b belief) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, part := range []*belief{t.old[ino], t.young[ino]} {
-		if part == nil {
-			continue
+		if part != nil {
+			b.attrs, b.names = later(b.attrs, part.attrs), later(b.names, part.names)
+			b.behind = later(b.behind, part.behind)
 		}
-		b.attrs, b.names = later(b.attrs, part.attrs), later(b.names, part.names)
-		b.list = append(b.list, part.list...)
-		b.many = b.many || part.many
 	}
 	delete(t.old, ino)
 	delete(t.young, ino)
+	if now.Sub(b.attrs) > t.attrs+2*answerGrace {
+		b.attrs, b.behind = time.Time{}, time.Time{}
+	}
+	if now.Sub(b.names) > t.names+2*answerGrace {
+		b.names = time.Time{}
+	}
 	if _, again := t.shared[ino]; again || !b.names.IsZero() {
-		if t.shared == nil || len(t.shared) >= sharedMax {
-			t.shared = make(map[meta.Ino]time.Time)
-		}
-		t.shared[ino] = now
+		t.sharedLocked(ino, now)
 	}
-	if now.Sub(b.attrs) > t.keep {
-		b.attrs = time.Time{}
+	return b
+}
+
+func (t *told) sharedLocked(dir meta.Ino, now time.Time) {
+	if _, again := t.shared[dir]; !again && len(t.shared) >= sharedMax || t.shared == nil {
+		t.shared = make(map[meta.Ino]time.Time)
 	}
-	if now.Sub(b.names) > t.keep {
-		b.names, b.list, b.many = time.Time{}, nil, false
-	}
-	return b, !b.attrs.IsZero() || !b.names.IsZero()
+	t.shared[dir] = now
+}
+
+// latest is when the kernel was last told anything.
+func (t *told) latest() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.last
 }
 
 func later(a, b time.Time) time.Time {

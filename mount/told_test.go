@@ -1,7 +1,6 @@
 package mount
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -11,54 +10,44 @@ import (
 // TestToldIsKeptForAsLongAsItIsBelieved says what a recall finds: all that the kernel may believe,
 // and nothing that it has long forgotten.
 func TestToldIsKeptForAsLongAsItIsBelieved(t *testing.T) {
-	k := told{keep: time.Second}
+	k := told{attrs: time.Second, names: time.Second / 4}
 	now := time.Unix(1000, 0)
-	k.name(7, "a", now)
-	k.attr(8, now)
+	k.name(7, now)
+	k.attr(7, true, now)
+	k.attr(8, false, now)
 	for i := range 10 { // others, meanwhile
-		k.attr(meta.Ino(100+i), now.Add(time.Duration(i)*100*time.Millisecond))
+		k.attr(meta.Ino(100+i), true, now.Add(time.Duration(i)*100*time.Millisecond))
 	}
-	now = now.Add(time.Second)
-	k.name(7, "b", now)
-	b, some := k.take(7, now)
-	if !some || fmt.Sprint(b.list) != "[a b]" || !b.names.Equal(now) || !b.attrs.IsZero() || b.many {
-		t.Fatalf("%+v %v", b, some)
+	now = now.Add(time.Second + answerGrace) // answers take their time
+	if b := k.take(7, now); b.attrs.IsZero() || !b.names.IsZero() || !b.behind.IsZero() {
+		t.Fatalf("%+v", b)
 	}
-	if b, some := k.take(7, now); some {
+	if b := k.take(7, now); b != (belief{}) {
 		t.Fatalf("taken twice: %+v", b)
 	}
-	if b, some := k.take(8, now); !some || b.attrs.IsZero() || !b.names.IsZero() {
-		t.Fatalf("%+v %v", b, some)
+	if b := k.take(8, now); b.attrs.IsZero() || !b.behind.Equal(b.attrs) || !b.names.IsZero() {
+		t.Fatalf("%+v", b)
 	}
-	k.attr(9, now)
-	if b, some := k.take(9, now.Add(time.Second+1)); some {
-		t.Fatalf("it is long forgotten: %+v", b)
+	k.attr(9, true, now)
+	k.name(9, now.Add(time.Second))
+	if b := k.take(9, now.Add(time.Second+2*answerGrace+1)); !b.attrs.IsZero() || b.names.IsZero() {
+		t.Fatalf("of the attributes nothing is believed any more: %+v", b)
 	}
-}
-
-// TestLargeDirectoriesAreNotListed: names are kept up to a bound, beyond which the directory is
-// known to be large.
-func TestLargeDirectoriesAreNotListed(t *testing.T) {
-	k := told{keep: time.Second}
-	now := time.Unix(1000, 0)
-	for i := range 3 * namesMax {
-		k.name(7, fmt.Sprint(i), now)
-	}
-	if b, _ := k.take(7, now); !b.many || len(b.list) > namesMax {
-		t.Fatalf("%d names, many %v", len(b.list), b.many)
+	if !k.latest().Equal(now.Add(time.Second)) {
+		t.Fatal(k.latest())
 	}
 }
 
 // TestSharedDirectories: a directory whose names had to be forgotten is shared for a while, longer
 // if that happens again; one of which the kernel knew nothing is not.
 func TestSharedDirectories(t *testing.T) {
-	k := told{keep: time.Second}
+	k := told{attrs: time.Second, names: time.Second}
 	now := time.Unix(1000, 0)
 	k.take(7, now)
 	if k.isShared(7, now) {
 		t.Fatal("nobody used it")
 	}
-	k.name(7, "a", now)
+	k.name(7, now)
 	k.take(7, now)
 	now = now.Add(sharedFor - 1)
 	if !k.isShared(7, now) {
@@ -68,5 +57,12 @@ func TestSharedDirectories(t *testing.T) {
 	now = now.Add(sharedFor - 1)
 	if !k.isShared(7, now) || k.isShared(7, now.Add(1)) {
 		t.Fatal("not for as long as it should be after it was recalled again")
+	}
+	for i := range meta.Ino(2 * sharedMax) {
+		k.name(10+i, now)
+		k.take(10+i, now)
+	}
+	if len(k.shared) > sharedMax {
+		t.Fatalf("%d are remembered", len(k.shared))
 	}
 }

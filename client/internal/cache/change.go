@@ -16,7 +16,7 @@ type part struct {
 	subject
 	node  *node
 	at    Token
-	exact bool // the attributes were known before
+	exact bool // the attributes were known before; of a name: that it was not there
 }
 
 // Change begins one.
@@ -46,12 +46,16 @@ func (x *Change) begin(s subject) {
 		}
 	}
 	n := c.nodes[s.ino]
+	exact := n != nil && n.exact
+	if s.what == naming {
+		exact = n != nil && c.busy[s] == 0 && c.validLocked() && n.names.absent(s.name)
+	}
 	at := c.recent.note(s)
 	if len(x.parts) == 0 {
 		x.at = at
 	}
 	c.busy[s]++
-	x.parts = append(x.parts, part{s, n, at, n != nil && n.exact})
+	x.parts = append(x.parts, part{s, n, at, exact})
 	if n != nil && s.what == attributes {
 		n.exact = false
 		n.data, n.hasData = nil, false
@@ -68,7 +72,8 @@ type Outcome struct {
 
 	// Attrs are attributes as the answer has them, with their leases. Born: the change has made what
 	// they are of, so that a directory is empty. In, if not 0, is the directory in which it was born
-	// at the time that its attributes have: the directory has changed by that and nothing else.
+	// at the time that its attributes have, if the name was not there before: the directory has
+	// changed by that and nothing else.
 	Attrs []*meta.Attr
 	Born  bool
 	In    meta.Ino
@@ -102,16 +107,18 @@ func (x *Change) End(o Outcome) {
 	c := x.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	absent := false
 	for i := range x.parts {
 		p := &x.parts[i]
 		p.at = x.finishLocked(p)
 		switch {
 		case p.node == nil || c.nodes[p.ino] != p.node:
 		case p.what == naming:
+			absent = absent || p.ino == o.In && p.exact && p.at != 0
 			x.nameLocked(p, &o)
 		case o.Failed && p.at != 0:
 			p.node.exact = p.exact
-		case o.In == p.ino && p.exact && p.at != 0:
+		case absent && o.In == p.ino && p.exact && p.at != 0:
 			x.parentLocked(p.node, o.Attrs[0])
 		}
 	}

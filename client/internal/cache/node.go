@@ -23,6 +23,7 @@ type node struct {
 	attr  meta.Attr
 	known bool
 	exact bool
+	first uint64 // serial of the answer that brought the lease
 
 	data    []byte // of a small file; nobody changes it
 	hasData bool
@@ -91,11 +92,27 @@ func (c *Cache) Held(ino meta.Ino) bool {
 	return c.useLocked(ino) != nil
 }
 
-// Leased is for how long the lease on an inode lasts unless it is recalled; 0: there is none.
-func (c *Cache) Leased(ino meta.Ino) time.Duration {
+// Leased is for how long attributes that came with a lease are true unless that is recalled; 0:
+// they did not, or it is not the one that there is now.
+func (c *Cache) Leased(a *meta.Attr) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.useLocked(ino) == nil {
+	n := c.useLocked(a.Ino)
+	if n == nil || !n.known || a.Lease == meta.LeaseNone || a.Serial < n.first {
+		return 0
+	}
+	return c.until.Sub(c.now())
+}
+
+// LeasedName is Leased for what a name in a directory stands for, 0 for nothing: where it is known.
+func (c *Cache) LeasedName(dir meta.Ino, name string, ino meta.Ino) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := c.useLocked(dir)
+	if d == nil || c.busy[subject{dir, naming, name}] > 0 {
+		return 0
+	}
+	if e, ok := d.names.find(name); !ok || e.ino != ino {
 		return 0
 	}
 	return c.until.Sub(c.now())
@@ -277,6 +294,9 @@ func (n *node) set(a *meta.Attr) {
 	if n.hasData && (!a.Small || a.DataVersion != n.attr.DataVersion ||
 		a.TruncSeq != n.attr.TruncSeq) {
 		n.data, n.hasData = nil, false
+	}
+	if !n.known {
+		n.first = a.Serial
 	}
 	n.attr, n.known, n.exact = *a, true, true
 }
