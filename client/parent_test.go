@@ -10,8 +10,8 @@ import (
 	"github.com/sluice-storage/sluice/meta/store"
 )
 
-// TestDirectoriesOfNewFiles: what a client knows of a directory in which it makes files, directories
-// and links, or opens files that others have made, is what the service knows; and a file that it
+// TestDirectoriesOfNewFiles: what a client knows of a directory in which it makes files and
+// directories, or opens files that others have made, is what the service knows; and a file that it
 // makes in a directory that it knows costs one request.
 func TestDirectoriesOfNewFiles(t *testing.T) {
 	ctx := context.Background()
