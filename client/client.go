@@ -172,7 +172,6 @@ type FS struct {
 
 	onVersion atomic.Pointer[func(before, after *meta.Attr)]
 	onRecall  atomic.Pointer[func(ino meta.Ino) (forget func(context.Context))]
-	acking    atomic.Bool // a goroutine says which recalls were carried out
 
 	sess    atomic.Pointer[session]
 	stop    context.CancelFunc // ends background work

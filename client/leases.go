@@ -301,9 +301,19 @@ func (fs *FS) recalled(s *session, r meta.Recall) {
 // so: many are said together.
 func (fs *FS) acknowledge(ctx context.Context, s *session, r meta.Recall) {
 	fs.leases.carriedOut(s.id, r)
-	for fs.leases.owes(s.id) && fs.acking.CompareAndSwap(false, true) {
+	fs.sayAcks(ctx, s)
+	if ctx.Err() != nil && fs.life.Err() == nil && fs.leases.owes(s.id) {
+		// The time of this recall is over, but not that of those that were left to this goroutine.
+		late, cancel := context.WithTimeout(fs.life, s.leases)
+		defer cancel()
+		fs.sayAcks(late, s)
+	}
+}
+
+func (fs *FS) sayAcks(ctx context.Context, s *session) {
+	for fs.leases.owes(s.id) && s.acking.CompareAndSwap(false, true) {
 		err := fs.listenOnce(ctx, s, false)
-		fs.acking.Store(false)
+		s.acking.Store(false)
 		if err != nil {
 			fs.opts.Logger.Debug("acknowledging a recall failed", "err", err) // the next one says it
 			return

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -15,6 +16,7 @@ type session struct {
 	lease  time.Duration // how long the session lasts
 	leases time.Duration // how long its leases on inodes last
 	ready  chan struct{} // closed when the files of the one before it are open in this one
+	acking atomic.Bool   // a goroutine says which recalls were carried out
 }
 
 // renewBatch is how many handles one Renew carries: 256 capabilities of width 8 are 128 KiB.

@@ -15,7 +15,7 @@ func (b *bridge) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn,
 	if err := b.behind.drain(ctx, b.ino(in.NodeId)); err != nil {
 		return b.status("getattr", err)
 	}
-	at := b.recalls.now()
+	at := b.now()
 	a, err := b.attrOf(ctx, b.ino(in.NodeId))
 	if err != nil {
 		return b.nodeStatus("getattr", err)
@@ -37,7 +37,7 @@ func (b *bridge) overlay(a *meta.Attr) {
 	}
 }
 
-func (b *bridge) attrOut(out *fuse.AttrOut, a *meta.Attr, at uint64) {
+func (b *bridge) attrOut(out *fuse.AttrOut, a *meta.Attr, at moment) {
 	out.SetTimeout(b.attrTimeout(a, false, at))
 	b.fill(&out.Attr, a)
 }
@@ -52,7 +52,7 @@ func (b *bridge) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn,
 		return b.status("setattr", err)
 	}
 	mask, want := changes(in)
-	at := b.recalls.now()
+	at := b.now()
 	if mask == 0 {
 		a, err := b.attrOf(ctx, ino)
 		if err == nil {

@@ -201,8 +201,13 @@ func split(ns int64) (sec uint64, nsec uint32) {
 	return uint64(s), uint32(n)
 }
 
-// entry fills in what a name in a directory led to, as it was found after a moment of b.recalls.
-func (b *bridge) entry(out *fuse.EntryOut, dir meta.Ino, name string, a *meta.Attr, at uint64) {
+// moment is one after which something was asked for that the kernel is told.
+type moment struct{ recalls, touched uint64 }
+
+func (b *bridge) now() moment { return moment{b.recalls.now(), b.touched.now()} }
+
+// entry fills in what a name in a directory led to, as it was found after a moment.
+func (b *bridge) entry(out *fuse.EntryOut, dir meta.Ino, name string, a *meta.Attr, at moment) {
 	out.NodeId = b.node(a.Ino)
 	out.Generation = 1 // inode numbers are never used twice
 	out.SetEntryTimeout(b.entryTimeout(dir, name, a.Ino, at))
@@ -211,30 +216,31 @@ func (b *bridge) entry(out *fuse.EntryOut, dir meta.Ino, name string, a *meta.At
 }
 
 // entryTimeout is how long the kernel may believe that a name in a directory stands for an inode, 0
-// for none. It was asked for after a moment of b.recalls.
-func (b *bridge) entryTimeout(dir meta.Ino, name string, ino meta.Ino, at uint64) time.Duration {
+// for none.
+func (b *bridge) entryTimeout(dir meta.Ino, name string, ino meta.Ino, at moment) time.Duration {
 	now := time.Now()
 	if b.opts.EntryTimeout == 0 || b.told.isShared(dir, now) ||
 		b.fs.LeasedName(dir, name, ino) == 0 { // most of what nobody may believe is not noted
 		return 0
 	}
 	b.told.name(dir, now)
-	if b.recalls.since(at, dir) {
+	if b.recalls.since(at.recalls, dir) {
 		return 0
 	}
 	return within(b.fs.LeasedName(dir, name, ino), b.opts.EntryTimeout)
 }
 
-// attrTimeout is how long the kernel may believe attributes that were asked for after a moment of
-// b.recalls: not at all while somebody writes, or where the space that a file takes is not known.
-// Whoever wants to know that asks by GetAttr. (An answer from memory is all that it costs.) For
-// asked see told.attr.
-func (b *bridge) attrTimeout(a *meta.Attr, asked bool, at uint64) time.Duration {
+// attrTimeout is how long the kernel may believe attributes that were asked for after a moment: not
+// at all while somebody writes, or where the space that a file takes is not known. Whoever wants to
+// know that asks by GetAttr. (An answer from memory is all that it costs.) For asked see told.attr.
+// What this mount has changed since does not count either: the kernel does not notice that it has
+// asked for the attributes of a directory before a name in it was changed.
+func (b *bridge) attrTimeout(a *meta.Attr, asked bool, at moment) time.Duration {
 	if b.opts.AttrTimeout == 0 || a.Writers || a.Holes && a.Allocated < 0 || b.fs.Leased(a) == 0 {
 		return 0
 	}
 	b.told.attr(a.Ino, asked, time.Now())
-	if b.recalls.since(at, a.Ino) {
+	if b.recalls.since(at.recalls, a.Ino) || b.touched.since(at.touched, a.Ino) {
 		return 0
 	}
 	return within(b.fs.Leased(a), b.opts.AttrTimeout)

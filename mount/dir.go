@@ -142,7 +142,7 @@ func (b *bridge) addEntry(out *fuse.DirEntryList, d *directory, e *meta.Entry, p
 	if e.Attr != nil && !b.touched.since(d.at, e.Ino) {
 		a := *e.Attr
 		b.overlay(&a)
-		b.entry(entry, d.ino, e.Name, &a, d.recalls)
+		b.entry(entry, d.ino, e.Name, &a, moment{d.recalls, d.at})
 	}
 	return true
 }

@@ -133,7 +133,7 @@ func (b *bridge) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string,
 	if in.Flags&unix.O_EXCL != 0 {
 		flags |= meta.OpenExclusive
 	}
-	dir, at := b.ino(in.NodeId), b.recalls.now()
+	dir, at := b.ino(in.NodeId), b.now()
 	defer b.touched.note(dir)
 	nf := meta.NewFile{Type: meta.Regular, Mode: in.Mode & 0o7777}
 	c := b.creator(&in.InHeader, nf.Mode)

@@ -15,7 +15,7 @@ func (b *bridge) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string,
 	out *fuse.EntryOut) fuse.Status {
 	ctx, done := b.request(cancel, h)
 	defer done()
-	dir, at := b.ino(h.NodeId), b.recalls.now()
+	dir, at := b.ino(h.NodeId), b.now()
 	a, err := b.fs.Lookup(ctx, meta.Cred{}, dir, name)
 	if errs.KindOf(err) == errs.NotFound {
 		if long := b.entryTimeout(dir, name, 0, at); long > 0 {
@@ -34,7 +34,7 @@ func (b *bridge) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string,
 // make makes an inode and answers with its entry.
 func (b *bridge) make(ctx context.Context, h *fuse.InHeader, name string, f meta.NewFile,
 	out *fuse.EntryOut) fuse.Status {
-	dir, at := b.ino(h.NodeId), b.recalls.now()
+	dir, at := b.ino(h.NodeId), b.now()
 	defer b.touched.note(dir)
 	a, err := b.fs.MakeIno(ctx, b.creator(h, f.Mode), dir, name, f)
 	if err != nil {
@@ -98,7 +98,7 @@ func (b *bridge) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string,
 	out *fuse.EntryOut) fuse.Status {
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
-	dir, at := b.ino(in.NodeId), b.recalls.now()
+	dir, at := b.ino(in.NodeId), b.now()
 	defer b.touched.note(b.ino(in.Oldnodeid), dir)
 	a, err := b.fs.LinkIno(ctx, meta.Cred{}, b.ino(in.Oldnodeid), dir, name)
 	if err != nil {
@@ -154,16 +154,31 @@ func (b *bridge) Rename(cancel <-chan struct{}, in *fuse.RenameIn, from, to stri
 		was = b.victim(ctx, newDir, to)
 	}
 	defer b.touched.note(dir, newDir, b.named(ctx, dir, from), b.named(ctx, newDir, to))
+	noted := b.moves(dir, newDir, flags == meta.RenameExchange)
 	err := b.fs.RenameIno(ctx, meta.Cred{}, dir, from, newDir, to, flags)
 	if was != nil && b.stillThere(ctx, was.Ino) {
 		was = nil // renamed onto itself
 	}
 	b.buried(was, err)
-	if err == nil { // the kernel takes what it believes of a name along to another
-		b.told.name(newDir, time.Now())
-		b.told.name(dir, time.Now())
-	}
+	noted()
 	return b.status("rename", err)
+}
+
+// moves notes that the kernel takes what it believes of a name along to another, now and when the
+// rename is done, which is when what it returns is called.
+func (b *bridge) moves(dir, newDir meta.Ino, exchange bool) (again func()) {
+	note := func(from, to meta.Ino) func() {
+		if b.opts.EntryTimeout == 0 || b.told.isShared(from, time.Now()) {
+			return func() {} // it believes nothing
+		}
+		b.told.name(to, time.Now())
+		return func() { b.told.name(to, time.Now()) }
+	}
+	there, back := note(dir, newDir), func() {}
+	if exchange {
+		back = note(newDir, dir)
+	}
+	return func() { there(); back() }
 }
 
 // StatFs tells the room, in a tree with a quota that of the tree.

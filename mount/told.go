@@ -20,6 +20,9 @@ type told struct {
 	last       time.Time // when the kernel was last told something
 	young, old map[meta.Ino]*belief
 	shared     map[meta.Ino]time.Time // directories that were recalled lately, and when
+	counted    time.Time              // since when
+	recalled   int                    // directories were recalled whose names the kernel believed
+	braked     time.Time              // until then it is told none
 }
 
 // belief is when the kernel was last told something of one inode; zero: never.
@@ -40,12 +43,30 @@ const (
 	sharedMax = 4 << 10
 )
 
-// isShared tells whether others have changed a directory lately.
+// No lease of a client is extended while one is owed: where many directories are recalled one after
+// the other, and each is owed until its names have run out, all would be lost. So the kernel is
+// told no names at all for a while then.
+const (
+	brakeSpan  = time.Second
+	brakeCount = 4 // directories recalled in a span
+)
+
+// isShared tells whether others have changed a directory lately, or many others.
 func (t *told) isShared(dir meta.Ino, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	at, ok := t.shared[dir]
-	return ok && now.Sub(at) < sharedFor
+	return ok && now.Sub(at) < sharedFor || now.Before(t.braked)
+}
+
+// brakeLocked counts a directory that was recalled.
+func (t *told) brakeLocked(now time.Time) {
+	if now.Sub(t.counted) > brakeSpan {
+		t.counted, t.recalled = now, 0
+	}
+	if t.recalled++; t.recalled > brakeCount {
+		t.braked = now.Add(brakeSpan)
+	}
 }
 
 // attr notes that the kernel is told attributes of an inode. asked: it has asked for them, and
@@ -100,6 +121,9 @@ func (t *told) take(ino meta.Ino, now time.Time) (b belief) {
 	}
 	if now.Sub(b.names) > t.names+2*answerGrace {
 		b.names = time.Time{}
+	}
+	if !b.names.IsZero() {
+		t.brakeLocked(now)
 	}
 	if _, again := t.shared[ino]; again || !b.names.IsZero() {
 		t.sharedLocked(ino, now)

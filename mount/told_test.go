@@ -61,8 +61,14 @@ func TestSharedDirectories(t *testing.T) {
 	for i := range meta.Ino(2 * sharedMax) {
 		k.name(10+i, now)
 		k.take(10+i, now)
+		if i == brakeCount-1 && k.isShared(1, now) || i == brakeCount && !k.isShared(1, now) {
+			t.Fatalf("braked after %d directories: %v", i+1, k.isShared(1, now))
+		}
 	}
 	if len(k.shared) > sharedMax {
 		t.Fatalf("%d are remembered", len(k.shared))
+	}
+	if k.isShared(1, now.Add(brakeSpan)) {
+		t.Fatal("the brake is not let go")
 	}
 }
