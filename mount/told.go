@@ -10,7 +10,7 @@ import (
 // told remembers what the kernel was told to believe, for as long as it does: of an inode its
 // attributes, of a directory names in it. When a lease is recalled the kernel has to forget that.
 //
-// Whoever tells the kernel something notes it before he looks whether there is a lease. So a recall
+// Whoever tells the kernel something notes it, and then looks whether there is a lease. So a recall
 // either finds the note, or the lease is gone when he looks.
 type told struct {
 	attrs, names time.Duration // the longest times for which the kernel was told to believe

@@ -25,23 +25,28 @@ func (h *pairs) Serve(_ context.Context, c *Call) {
 	_ = c.Reply(c.Body(), 0)
 }
 
-// roundRig is a server of quick calls and a client.
-func roundRig(t *testing.T, p provider, h Handler) *Conn {
+// roundRig is a server of quick calls, of which it lets most in at once (0: the default), and
+// connections to it.
+func roundRig(t *testing.T, p provider, h Handler, most, conns int) (list []*Conn) {
 	t.Helper()
 	r := newRig(t, p, h, nil)
 	addr := "quick"
 	if p.name == "tcp" {
-		addr = "127.0.0.1:0"
+		addr = p.addr
 	}
-	srv, err := r.server.Serve(addr, h, ServeOptions{Quick: func(uint16) bool { return true }})
+	srv, err := r.server.Serve(addr, h, ServeOptions{MaxCalls: most,
+		Quick: func(uint16) bool { return true }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := r.client.Dial(context.Background(), srv.Addr())
-	if err != nil {
-		t.Fatal(err)
+	for range conns {
+		c, err := r.client.Dial(context.Background(), srv.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, c)
 	}
-	return c
+	return list
 }
 
 // TestQuickCallsThatWaitLetOthersRun: a quick call that waits does not hold up those that came with
@@ -50,7 +55,7 @@ func TestQuickCallsThatWaitLetOthersRun(t *testing.T) {
 	for _, p := range append(simProviders(), tcpProvider()) {
 		t.Run(p.name, func(t *testing.T) {
 			h := &pairs{opened: make(chan struct{}, 1)}
-			c := roundRig(t, p, h)
+			c := roundRig(t, p, h, 0, 1)[0]
 			for range p.some(1000) {
 				var wg sync.WaitGroup
 				for _, ops := range [][]uint16{{3, 2}, {1}, {3}} {
@@ -75,7 +80,7 @@ func TestQuickCallsAreAnswered(t *testing.T) {
 	for _, p := range append(simProviders(), tcpProvider()) {
 		t.Run(p.name, func(t *testing.T) {
 			h := &pairs{}
-			c := roundRig(t, p, h)
+			c := roundRig(t, p, h, 0, 1)[0]
 			var wg sync.WaitGroup
 			for range 16 {
 				wg.Go(func() {
@@ -104,22 +109,8 @@ func TestQuickCallsThatWaitForTheirTurn(t *testing.T) {
 				}
 				_ = c.Reply(c.Body(), 0)
 			})
-			r := newRig(t, p, h, nil)
-			addr := "quick"
-			if p.name == "tcp" {
-				addr = p.addr
-			}
-			srv, err := r.server.Serve(addr, h, ServeOptions{MaxCalls: 2,
-				Quick: func(uint16) bool { return true }})
-			if err != nil {
-				t.Fatal(err)
-			}
 			var wg sync.WaitGroup
-			for range 3 {
-				c, err := r.client.Dial(context.Background(), srv.Addr())
-				if err != nil {
-					t.Fatal(err)
-				}
+			for _, c := range roundRig(t, p, h, 2, 3) {
 				for w := range 8 {
 					wg.Go(func() {
 						for i := range p.some(300) {

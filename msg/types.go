@@ -26,7 +26,7 @@
 // that a peer is reached by: see package peer.
 //
 // Read types.go first, then conn.go and client.go (life of a request at the client), serving.go,
-// serverconn.go and workers.go (at the server), answer.go and move.go (data). Package
+// serverconn.go, workers.go and round.go (at the server), answer.go and move.go (data). Package
 // fabric/progress decides which goroutine polls; internal/gate which request waits for a credit;
 // msg/internal/eager keeps track of eager slots.
 package msg
