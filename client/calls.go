@@ -79,7 +79,7 @@ func (fs *FS) MakeIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name st
 	if err == nil {
 		o.Names, o.Born = []cache.Named{made(dir, name, &a)}, true
 		if a.Atime == a.Ctime && a.Mtime == a.Ctime {
-			o.In = dir
+			o.At = a.Ctime
 		}
 	}
 	change.End(o)
@@ -110,9 +110,10 @@ func (fs *FS) RemoveIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name 
 		return errs.Wrap("client.Remove", name, err)
 	}
 	change := fs.cache.Change().Name(dir, name).Inode(was)
-	err = fs.svc.Remove(ctx, fs.Caller(cred), dir, name, isDir)
+	at, err := fs.svc.Remove(ctx, fs.Caller(cred), dir, name, isDir)
 	o := outcome(err, nil)
 	if err == nil {
+		o.At = at
 		o.Names = []cache.Named{{Dir: dir, Name: name}}
 	}
 	change.End(o)
@@ -144,12 +145,15 @@ func (fs *FS) RenameIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name 
 		return errs.Wrap("client.Rename", name, err)
 	}
 	change := fs.cache.Change().Name(dir, name).Name(newDir, newName).Inode(moved).Inode(replaced)
-	err = fs.svc.Rename(ctx, fs.Caller(cred), dir, name, newDir, newName, flags)
+	at, err := fs.svc.Rename(ctx, fs.Caller(cred), dir, name, newDir, newName, flags)
 	o := outcome(err, nil)
 	if err == nil && flags&meta.RenameExchange == 0 && known && free && moved != replaced {
 		// Of two names of one inode both stay. Where that is not known nothing is.
 		o.Names = []cache.Named{{Dir: dir, Name: name},
 			{Dir: newDir, Name: newName, Ino: moved, Type: typ}}
+		if o.At = at; dir == newDir {
+			o.Moved = moved
+		}
 	}
 	change.End(o)
 	return errs.Wrap("client.Rename", name, err)

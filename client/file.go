@@ -107,7 +107,7 @@ func (fs *FS) CreateIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name 
 				o.Names[0] = made(dir, name, &h.Attr)
 			}
 			if newborn(&h.Attr) {
-				o.In = dir
+				o.At = h.Attr.Ctime
 			}
 		}
 		change.End(o)

@@ -231,6 +231,7 @@ var argSet = one(func(a *Args) *Attr { return &a.Attr },
 var (
 	resAttr    = one(func(r *Result) *Attr { return &r.Attr }, encAttr, decAttr)
 	resOff     = i64(func(r *Result) *int64 { return &r.Off })
+	resAt      = i64(func(r *Result) *int64 { return &r.At })
 	resHandle  = one(func(r *Result) *Handle { return &r.Handle }, encHandle, decHandle)
 	resVolume  = one(func(r *Result) *Volume { return &r.Volume }, encVolume, decVolume)
 	resTarget  = text(func(r *Result) *string { return &r.Target }, SymlinkMax)

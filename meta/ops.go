@@ -129,6 +129,7 @@ type Args struct {
 type Result struct {
 	Attr    Attr
 	Off     int64
+	At      int64
 	Entries []Entry
 	Target  string
 	Value   []byte
@@ -170,9 +171,9 @@ var ops = [OpEnd]opRow{
 	OpLookup: {"lookup", args{argCaller, argDir, argName}, result{resAttr}},
 	OpMake:   {"make", args{argCaller, argDir, argName, argFile}, result{resAttr}},
 	OpLink:   {"link", args{argCaller, argIno, argDir, argName}, result{resAttr}},
-	OpRemove: {"remove", args{argCaller, argDir, argName, argIsDir}, nil},
+	OpRemove: {"remove", args{argCaller, argDir, argName, argIsDir}, result{resAt}},
 	OpRename: {"rename",
-		args{argCaller, argDir, argName, argNewDir, argNewName, argRename}, nil},
+		args{argCaller, argDir, argName, argNewDir, argNewName, argRename}, result{resAt}},
 	OpReadDir: {"readdir",
 		args{argCaller, argDir, argCookie, argMax, argWithAttr}, result{resEntries}},
 	OpReadLink:  {"readlink", args{argCaller, argIno}, result{resTarget}},

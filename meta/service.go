@@ -48,13 +48,15 @@ type Names interface {
 	Link(ctx context.Context, c Caller, ino, dir Ino, name string) (Attr, error)
 
 	// Remove takes a name away: isDir chooses rmdir(2) over unlink(2). An unlinked file lives on
-	// while it is open.
-	Remove(ctx context.Context, c Caller, dir Ino, name string, isDir bool) error
+	// while it is open. at is the time that the directory has by it, 0 where that is not known:
+	// the request had been carried out before.
+	Remove(ctx context.Context, c Caller, dir Ino, name string, isDir bool) (at int64, err error)
 
 	// Rename follows renameat2(2): it replaces atomically, refuses cycles, and does nothing when
-	// both names are the same inode.
+	// both names are the same inode. at is the time that both directories and what was moved have by
+	// it, as for Remove.
 	Rename(ctx context.Context, c Caller, dir Ino, name string, newDir Ino, newName string,
-		flags RenameFlags) error
+		flags RenameFlags) (at int64, err error)
 }
 
 // Finds is Lookup for clients that keep what they are told.

@@ -164,11 +164,13 @@ func listed(n int) error {
 
 func (d *drive) rename(ctx context.Context, at spot) error {
 	from, to := at.turned()
-	return d.names.Rename(ctx, d.caller(), at.dir, from, at.dir, to, 0)
+	_, err := d.names.Rename(ctx, d.caller(), at.dir, from, at.dir, to, 0)
+	return err
 }
 
 func (d *drive) unlink(ctx context.Context, at spot) error {
-	return d.names.Remove(ctx, d.caller(), at.dir, at.name(), false)
+	_, err := d.names.Remove(ctx, d.caller(), at.dir, at.name(), false)
+	return err
 }
 
 func (d *drive) clientCreate(ctx context.Context, at spot) error {

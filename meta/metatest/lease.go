@@ -112,9 +112,9 @@ func recallSteps(e *env, dir, sub, file meta.Ino) []recallStep {
 			[]meta.Ino{dir}},
 		{"link", func() error { _, err := s.Link(e.ctx, c, file, sub, "l"); return err },
 			[]meta.Ino{sub, file}},
-		{"rename", func() error { return s.Rename(e.ctx, c, dir, "f", sub, "f", 0) },
+		{"rename", func() error { return Failed(s.Rename(e.ctx, c, dir, "f", sub, "f", 0)) },
 			[]meta.Ino{dir, sub, file}},
-		{"replace", func() error { return s.Rename(e.ctx, c, dir, "made", sub, "f", 0) },
+		{"replace", func() error { return Failed(s.Rename(e.ctx, c, dir, "made", sub, "f", 0)) },
 			[]meta.Ino{dir, sub, file}},
 		{"open for writing", func() error {
 			h, err := s.Open(e.ctx, c, file, meta.OpenWrite)
@@ -123,7 +123,8 @@ func recallSteps(e *env, dir, sub, file meta.Ino) []recallStep {
 			}
 			return err
 		}, []meta.Ino{file}},
-		{"remove", func() error { return s.Remove(e.ctx, c, sub, "l", false) }, []meta.Ino{sub, file}},
+		{"remove", func() error { return Failed(s.Remove(e.ctx, c, sub, "l", false)) },
+			[]meta.Ino{sub, file}},
 	}
 }
 
@@ -190,8 +191,8 @@ func testOwnChangesRecallNothing(e *env) {
 	if f := l.find(dir, "y"); f.Target != "t" {
 		e.Fatalf("%+v", f)
 	}
-	e.must(e.Service.Rename(e.ctx, l.c, dir, "y", dir, "z", 0))
-	e.must(e.Service.Remove(e.ctx, l.c, dir, "z", false))
+	e.must(Failed(e.Service.Rename(e.ctx, l.c, dir, "y", dir, "z", 0)))
+	e.must(Failed(e.Service.Remove(e.ctx, l.c, dir, "z", false)))
 	if h := l.hear(0); len(h.Recalls) != 0 || !h.Extended {
 		e.Fatalf("%+v", h)
 	}
@@ -449,7 +450,8 @@ func (r *leaseRace) work(k *keeper, rng *rand.Rand) {
 			k.own++
 			clear(k.names)
 			k.mu.Unlock()
-			err := r.Service.Rename(r.ctx, k.c, r.dir, fmt.Sprint("n", at), r.dir, fmt.Sprint("n", at+1), 0)
+			_, err := r.Service.Rename(r.ctx, k.c, r.dir, fmt.Sprint("n", at), r.dir,
+				fmt.Sprint("n", at+1), 0)
 			k.mu.Lock()
 			k.own++
 			clear(k.names)

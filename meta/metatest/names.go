@@ -179,6 +179,38 @@ func testRemove(e *env) {
 	}
 }
 
+// testTimeTold compares the times that removals and renames tell with those that are there.
+func testTimeTold(e *env) {
+	dir, other := e.mkdir(meta.RootIno, "d"), e.mkdir(meta.RootIno, "e")
+	f := e.mkfile(dir, "f")
+	e.mkfile(dir, "g")
+	same := func(what string, at int64, inos ...meta.Ino) {
+		e.Helper()
+		for _, ino := range inos {
+			if a := e.attr(ino); at == 0 || a.Ctime != at {
+				e.Fatalf("%s: told %d, inode %d was changed at %d", what, at, ino, a.Ctime)
+			}
+		}
+		if m := e.attr(inos[0]).Mtime; m != at {
+			e.Fatalf("%s: told %d, the directory's time is %d", what, at, m)
+		}
+	}
+	at, err := e.Service.Rename(e.ctx, e.root(), dir, "f", other, "f", 0)
+	e.must(err)
+	same("rename", at, other, dir, f)
+	at, err = e.Service.Remove(e.ctx, e.root(), dir, "g", false)
+	e.must(err)
+	same("remove", at, dir)
+	c := e.root()
+	c.ReqID[0] = 77
+	_, err = e.Service.Remove(e.ctx, c, other, "f", false)
+	e.must(err)
+	later := e.mkfile(other, "later")
+	if at, err := e.Service.Remove(e.ctx, c, other, "f", false); err != nil || at != 0 {
+		e.Fatalf("repeated: told %d (%v), inode %d was made since", at, err, later)
+	}
+}
+
 func testRemoveRefusals(e *env) {
 	dir := e.mkdir(meta.RootIno, "d")
 	file := e.mkfile(meta.RootIno, "f")
@@ -199,6 +231,6 @@ func testRemoveRefusals(e *env) {
 		{"in a file", file, "x", false, errs.NotDir},
 		{"no name", dir, "", false, errs.NotFound},
 	} {
-		e.want(c.want, e.Service.Remove(e.ctx, e.root(), c.dir, c.name, c.isDir), c.what)
+		e.want(c.want, Failed(e.Service.Remove(e.ctx, e.root(), c.dir, c.name, c.isDir)), c.what)
 	}
 }

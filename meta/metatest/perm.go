@@ -57,12 +57,12 @@ func (e *env) tryAll(what string, c meta.Caller, dir, file meta.Ino, bits uint32
 	e.want(need(3), err, what+": make")
 	_, err = s.Link(ctx, c, file, dir, "linked")
 	e.want(need(3), err, what+": link")
-	e.want(need(3), s.Rename(ctx, c, dir, "there", dir, "moved", 0), what+": rename")
+	e.want(need(3), Failed(s.Rename(ctx, c, dir, "there", dir, "moved", 0)), what+": rename")
 	name := "there"
 	if bits&3 == 3 {
 		name = "moved"
 	}
-	e.want(need(3), s.Remove(ctx, c, dir, name, false), what+": remove")
+	e.want(need(3), Failed(s.Remove(ctx, c, dir, name, false)), what+": remove")
 	h, err := s.Open(ctx, c, file, meta.OpenRead)
 	e.want(need(4), err, what+": open for reading")
 	if err == nil {
@@ -90,18 +90,19 @@ func testSticky(e *env) {
 	mk(e.user(alice), "alices")
 	mk(e.user(bob), "bobs")
 	bobs := e.user(bob)
-	e.want(errs.Perm, e.Service.Remove(e.ctx, bobs, tmp, "alices", false), "remove another's")
-	e.want(errs.Perm, e.Service.Rename(e.ctx, bobs, tmp, "alices", tmp, "x", 0), "rename another's")
-	e.want(errs.Perm, e.Service.Rename(e.ctx, bobs, tmp, "bobs", tmp, "alices", 0),
+	e.want(errs.Perm, Failed(e.Service.Remove(e.ctx, bobs, tmp, "alices", false)), "remove another's")
+	e.want(errs.Perm, Failed(e.Service.Rename(e.ctx, bobs, tmp, "alices", tmp, "x", 0)),
+		"rename another's")
+	e.want(errs.Perm, Failed(e.Service.Rename(e.ctx, bobs, tmp, "bobs", tmp, "alices", 0)),
 		"replace another's")
-	e.must(e.Service.Rename(e.ctx, bobs, tmp, "bobs", tmp, "still-bobs", 0))
-	e.must(e.Service.Remove(e.ctx, e.user(alice), tmp, "alices", false))
+	e.must(Failed(e.Service.Rename(e.ctx, bobs, tmp, "bobs", tmp, "still-bobs", 0)))
+	e.must(Failed(e.Service.Remove(e.ctx, e.user(alice), tmp, "alices", false)))
 	e.must(e.remove(tmp, "still-bobs"))
 	// The owner of the directory may do it.
 	_, err := e.Service.SetAttr(e.ctx, e.root(), tmp, meta.SetUID, meta.Attr{UID: alice})
 	e.must(err)
 	mk(bobs, "bobs")
-	e.must(e.Service.Remove(e.ctx, e.user(alice), tmp, "bobs", false))
+	e.must(Failed(e.Service.Remove(e.ctx, e.user(alice), tmp, "bobs", false)))
 }
 
 func testSetGIDDirectory(e *env) {

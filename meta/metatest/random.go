@@ -147,7 +147,7 @@ func (r *random) one() {
 	case k < 10:
 		dir, name, isDir := r.dir(), r.name(), r.rng.IntN(2) == 0
 		err := r.do(c, func(c meta.Caller) error {
-			return r.Service.Remove(r.ctx, c, dir.ino, name, isDir)
+			return Failed(r.Service.Remove(r.ctx, c, dir.ino, name, isDir))
 		})
 		r.agree("remove", err, r.model.remove(c.Cred, dir, name, isDir))
 	case k < 14:
@@ -194,7 +194,7 @@ func (r *random) move(c meta.Caller) {
 	from, name, to, newName := r.dir(), r.name(), r.dir(), r.name()
 	flags := []meta.RenameFlags{0, 0, meta.RenameNoReplace, meta.RenameExchange}[r.rng.IntN(4)]
 	err := r.do(c, func(c meta.Caller) error {
-		return r.Service.Rename(r.ctx, c, from.ino, name, to.ino, newName, flags)
+		return Failed(r.Service.Rename(r.ctx, c, from.ino, name, to.ino, newName, flags))
 	})
 	r.agree(fmt.Sprintf("rename %d/%s to %d/%s flags %d", from.ino, name, to.ino, newName, flags),
 		err, r.model.rename(c.Cred, from, name, to, newName, flags))

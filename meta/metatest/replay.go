@@ -34,10 +34,10 @@ func replaySteps(e *env, dir meta.Ino) []step {
 		}},
 		{"link", func(c meta.Caller) (any, error) { return s.Link(ctx, c, made, dir, "linked") }},
 		{"rename", func(c meta.Caller) (any, error) {
-			return plain(s.Rename(ctx, c, dir, "linked", dir, "renamed", 0))
+			return plain(Failed(s.Rename(ctx, c, dir, "linked", dir, "renamed", 0)))
 		}},
 		{"exchange", func(c meta.Caller) (any, error) {
-			return plain(s.Rename(ctx, c, dir, "renamed", dir, "sub", meta.RenameExchange))
+			return plain(Failed(s.Rename(ctx, c, dir, "renamed", dir, "sub", meta.RenameExchange)))
 		}},
 		{"create", func(c meta.Caller) (any, error) {
 			h, err := s.Create(ctx, c, dir, "created", file, meta.OpenWrite|meta.OpenExclusive)
@@ -72,10 +72,10 @@ func replaySteps(e *env, dir meta.Ino) []step {
 			return plain(s.Close(ctx, c, meta.Closing{Handle: handle}))
 		}},
 		{"unlink", func(c meta.Caller) (any, error) {
-			return plain(s.Remove(ctx, c, dir, "created", false))
+			return plain(Failed(s.Remove(ctx, c, dir, "created", false)))
 		}},
 		{"rmdir", func(c meta.Caller) (any, error) {
-			return plain(s.Remove(ctx, c, dir, "renamed", true))
+			return plain(Failed(s.Remove(ctx, c, dir, "renamed", true)))
 		}},
 	}
 }
@@ -214,7 +214,7 @@ func madeSteps(e *env, dir meta.Ino) []maker {
 	}
 	renamed := func(name string, again bool) func() {
 		return func() {
-			e.must(e.Service.Rename(e.ctx, e.root(), dir, name, dir, name+".old", 0))
+			e.must(Failed(e.Service.Rename(e.ctx, e.root(), dir, name, dir, name+".old", 0)))
 			if again {
 				_, err := e.Service.Make(e.ctx, e.root(), dir, name, file)
 				e.must(err)
@@ -222,7 +222,7 @@ func madeSteps(e *env, dir meta.Ino) []maker {
 		}
 	}
 	removed := func(name string, isDir bool) func() {
-		return func() { e.must(e.Service.Remove(e.ctx, e.root(), dir, name, isDir)) }
+		return func() { e.must(Failed(e.Service.Remove(e.ctx, e.root(), dir, name, isDir))) }
 	}
 	sub := meta.NewFile{Type: meta.Directory, Mode: 0o755}
 	return []maker{

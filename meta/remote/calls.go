@@ -31,17 +31,17 @@ func (s *Service) Link(ctx context.Context, c meta.Caller, ino, dir meta.Ino, na
 
 // Remove implements meta.Names.
 func (s *Service) Remove(ctx context.Context, c meta.Caller, dir meta.Ino, name string,
-	isDir bool) error {
-	_, err := s.call(ctx, meta.OpRemove, meta.Args{Caller: c, Dir: dir, Name: name, IsDir: isDir})
-	return err
+	isDir bool) (int64, error) {
+	r, err := s.call(ctx, meta.OpRemove, meta.Args{Caller: c, Dir: dir, Name: name, IsDir: isDir})
+	return r.At, err
 }
 
 // Rename implements meta.Names.
 func (s *Service) Rename(ctx context.Context, c meta.Caller, dir meta.Ino, name string,
-	newDir meta.Ino, newName string, flags meta.RenameFlags) error {
-	_, err := s.call(ctx, meta.OpRename, meta.Args{Caller: c, Dir: dir, Name: name,
+	newDir meta.Ino, newName string, flags meta.RenameFlags) (int64, error) {
+	r, err := s.call(ctx, meta.OpRename, meta.Args{Caller: c, Dir: dir, Name: name,
 		NewDir: newDir, NewName: newName, Rename: flags})
-	return err
+	return r.At, err
 }
 
 // ReadDir implements meta.Dirs. A page may be shorter than max because of its size in bytes.

@@ -134,14 +134,14 @@ func cycle(ctx context.Context, o *owner, name string) error {
 		Change: meta.Change{Size: 10, Mtime: 1}}); err != nil {
 		return fmt.Errorf("close: %w", err)
 	}
-	if err := s.Rename(ctx, c, meta.RootIno, name, meta.RootIno, name+"x", 0); err != nil {
+	if _, err := s.Rename(ctx, c, meta.RootIno, name, meta.RootIno, name+"x", 0); err != nil {
 		return fmt.Errorf("rename: %w", err)
 	}
 	if a, err := s.Link(ctx, c, h.Attr.Ino, meta.RootIno, name); err != nil || a.Nlink != 2 {
 		return fmt.Errorf("link: %d links, %w", a.Nlink, err)
 	}
 	for _, n := range []string{name, name + "x"} {
-		if err := s.Remove(ctx, c, meta.RootIno, n, false); err != nil {
+		if err := metatest.Failed(s.Remove(ctx, c, meta.RootIno, n, false)); err != nil {
 			return fmt.Errorf("remove: %w", err)
 		}
 	}

@@ -21,9 +21,9 @@ func (s *Server) dispatch(ctx context.Context, op meta.Op, a *meta.Args, room in
 	case meta.OpLink:
 		r.Attr, err = s.service.Link(ctx, c, a.Ino, a.Dir, a.Name)
 	case meta.OpRemove:
-		err = s.service.Remove(ctx, c, a.Dir, a.Name, a.IsDir)
+		r.At, err = s.service.Remove(ctx, c, a.Dir, a.Name, a.IsDir)
 	case meta.OpRename:
-		err = s.service.Rename(ctx, c, a.Dir, a.Name, a.NewDir, a.NewName, a.Rename)
+		r.At, err = s.service.Rename(ctx, c, a.Dir, a.Name, a.NewDir, a.NewName, a.Rename)
 	case meta.OpReadDir:
 		max := int(min(a.Max, meta.DirPageMax))
 		r.Entries, err = s.service.ReadDir(ctx, c, a.Dir, a.Cookie, max, a.WithAttr)

@@ -166,7 +166,8 @@ func (h *hospital) files(n, width int, prefix string) (all []meta.Attr) {
 
 func (h *hospital) remove(n int, prefix string) {
 	for i := range n {
-		h.must(h.s.Remove(h.t.Context(), h.c, meta.RootIno, fmt.Sprint(prefix, i), false))
+		_, err := h.s.Remove(h.t.Context(), h.c, meta.RootIno, fmt.Sprint(prefix, i), false)
+		h.must(err)
 	}
 }
 

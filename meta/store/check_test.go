@@ -238,7 +238,7 @@ var ills = []struct {
 		c := meta.Caller{Session: p.session}
 		h, err := p.store.Open(p.t.Context(), c, p.file.Ino, meta.OpenRead)
 		p.must(err)
-		p.must(p.store.Remove(p.t.Context(), c, p.dir, "file", false))
+		p.must(metatest.Failed(p.store.Remove(p.t.Context(), c, p.dir, "file", false)))
 		inode := p.get(key('I', p.file.Ino))
 		p.must(p.store.Close(p.t.Context(), c, meta.Closing{Handle: h.ID}))
 		p.drained()
@@ -295,7 +295,7 @@ var ills = []struct {
 	}, false},
 	{"object of nothing", meta.ObjectUnnamed, func(p *patient) {
 		gone := p.write(p.dir, "gone", 10)
-		p.must(p.store.Remove(p.t.Context(), meta.Caller{}, p.dir, "gone", false))
+		p.must(metatest.Failed(p.store.Remove(p.t.Context(), meta.Caller{}, p.dir, "gone", false)))
 		p.drained()
 		p.have.set(meta.ObjectRef{Ino: gone.Ino, Gen: gone.Gen}, 10)
 	}, false},
@@ -408,14 +408,14 @@ func (p *patient) disturb(rng *rand.Rand, top, other meta.Ino) {
 	case 2:
 		_ = p.store.RemoveTree(ctx, c, top, a)
 	case 3:
-		_ = p.store.Rename(ctx, c, top, a, other, b, 0)
+		_ = metatest.Failed(p.store.Rename(ctx, c, top, a, other, b, 0))
 	case 4:
-		_ = p.store.Rename(ctx, c, other, a, top, b, 0)
+		_ = metatest.Failed(p.store.Rename(ctx, c, other, a, top, b, 0))
 	case 5:
 		h, err := p.store.Create(ctx, c, top, a, meta.NewFile{}, meta.OpenWrite)
 		if err == nil {
 			p.have.set(meta.ObjectRef{Ino: h.Attr.Ino, Gen: h.Attr.Gen}, h.Attr.Size+10)
-			_ = p.store.Remove(ctx, c, top, a, false)
+			_ = metatest.Failed(p.store.Remove(ctx, c, top, a, false))
 			_ = p.store.Close(ctx, c, wrote(h.ID, h.Attr.Size+10, h.Attr.TruncSeq, 1))
 		}
 	case 6:
@@ -424,7 +424,7 @@ func (p *patient) disturb(rng *rand.Rand, top, other meta.Ino) {
 			_ = p.store.SetXattr(ctx, c, x.Ino, "user."+b, []byte(b), false, false)
 		}
 	case 7:
-		_ = p.store.Rename(ctx, c, top, a, other, b, meta.RenameExchange)
+		_ = metatest.Failed(p.store.Rename(ctx, c, top, a, other, b, meta.RenameExchange))
 	case 8:
 		_ = p.store.RemoveTree(ctx, c, other, a)
 	case 9:

@@ -120,10 +120,10 @@ func TestObjectsThatNobodyNamesAreCollected(t *testing.T) {
 	for _, o := range stay {
 		objects.write(o)
 	}
-	w.must(w.store.Remove(t.Context(), meta.Caller{}, meta.RootIno, "open", false))
+	w.must(metatest.Failed(w.store.Remove(t.Context(), meta.Caller{}, meta.RootIno, "open", false)))
 	c := meta.Caller{Session: w.session}
 	w.must(w.store.Close(t.Context(), c, meta.Closing{Handle: late.ID}))
-	w.must(w.store.Remove(t.Context(), meta.Caller{}, meta.RootIno, "late", false))
+	w.must(metatest.Failed(w.store.Remove(t.Context(), meta.Caller{}, meta.RootIno, "late", false)))
 	objects.write(ref(late.Attr)) // it was on its way
 	objects.write(meta.ObjectRef{Ino: file.Ino, Gen: file.Gen + 1})
 

@@ -110,9 +110,9 @@ func TestPowerCutLeavesAPrefix(t *testing.T) {
 					dirs = append(dirs, a.Ino)
 				}
 			case 3:
-				_ = w.store.Remove(ctx, meta.Caller{}, dir, name, rng.IntN(2) == 0)
+				_ = metatest.Failed(w.store.Remove(ctx, meta.Caller{}, dir, name, rng.IntN(2) == 0))
 			case 4:
-				_ = w.store.Rename(ctx, meta.Caller{}, dir, name, to, other, 0)
+				_ = metatest.Failed(w.store.Rename(ctx, meta.Caller{}, dir, name, to, other, 0))
 			case 5:
 				if rng.IntN(4) == 0 {
 					w.must(w.store.Sync(ctx))
@@ -151,7 +151,7 @@ func TestPowerCutAndData(t *testing.T) {
 		w.must(w.store.Close(t.Context(), c, wrote(h.ID, 100, 0, 1)))
 		w.must(w.store.Sync(t.Context()))
 		if i%2 == 0 {
-			w.must(w.store.Remove(t.Context(), c, meta.RootIno, name, false))
+			w.must(metatest.Failed(w.store.Remove(t.Context(), c, meta.RootIno, name, false)))
 			time.Sleep(time.Duration(i) * 100 * time.Microsecond)
 		} else {
 			_, err = w.store.SetAttr(t.Context(), c, h.Attr.Ino, meta.SetSize, meta.Attr{Size: 7})

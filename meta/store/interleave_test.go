@@ -83,7 +83,7 @@ func (p *pair) close(s *store.Store, id uint64) error {
 }
 
 func (p *pair) unlink(s *store.Store) error {
-	return s.Remove(p.t.Context(), p.c, meta.RootIno, "f", false)
+	return metatest.Failed(s.Remove(p.t.Context(), p.c, meta.RootIno, "f", false))
 }
 
 // race is one case: prepare, then a's operation with b's in its middle.
@@ -103,9 +103,9 @@ var races = []race{
 			other := p.make(meta.RootIno, "e", meta.Directory)
 			below, belowOther := p.make(p.dir, "x", meta.Directory), p.make(other, "y", meta.Directory)
 			return func() error {
-					return p.a.Rename(p.t.Context(), p.c, meta.RootIno, "d", belowOther, "d", 0)
+					return metatest.Failed(p.a.Rename(p.t.Context(), p.c, meta.RootIno, "d", belowOther, "d", 0))
 				}, func() error {
-					return p.b.Rename(p.t.Context(), p.c, meta.RootIno, "e", below, "e", 0)
+					return metatest.Failed(p.b.Rename(p.t.Context(), p.c, meta.RootIno, "e", below, "e", 0))
 				}
 		}},
 	{name: "unlink of an open file that is closed", gone: true,
@@ -155,7 +155,7 @@ var races = []race{
 	{name: "rmdir of a directory that gets a file", want: errs.NotEmpty,
 		test: func(p *pair) (func() error, func() error) {
 			return func() error {
-					return p.a.Remove(p.t.Context(), p.c, meta.RootIno, "d", true)
+					return metatest.Failed(p.a.Remove(p.t.Context(), p.c, meta.RootIno, "d", true))
 				}, func() error {
 					_, err := p.b.Make(p.t.Context(), p.c, p.dir, "x", meta.NewFile{Type: meta.Fifo})
 					return err
@@ -164,9 +164,11 @@ var races = []race{
 	{name: "create in a directory that is removed", want: errs.NotFound,
 		test: func(p *pair) (func() error, func() error) {
 			return func() error {
-				_, err := p.a.Make(p.t.Context(), p.c, p.dir, "x", meta.NewFile{Type: meta.Fifo})
-				return err
-			}, func() error { return p.b.Remove(p.t.Context(), p.c, meta.RootIno, "d", true) }
+					_, err := p.a.Make(p.t.Context(), p.c, p.dir, "x", meta.NewFile{Type: meta.Fifo})
+					return err
+				}, func() error {
+					return metatest.Failed(p.b.Remove(p.t.Context(), p.c, meta.RootIno, "d", true))
+				}
 		}},
 	{name: "create in a directory that is closed to the user", want: errs.Access,
 		test: func(p *pair) (func() error, func() error) {
@@ -216,8 +218,9 @@ var races = []race{
 	{name: "rename onto a name that appears", want: errs.Exists,
 		test: func(p *pair) (func() error, func() error) {
 			return func() error {
-					return p.a.Rename(p.t.Context(), p.c, meta.RootIno, "f", p.dir, "x",
-						meta.RenameNoReplace)
+					return metatest.Failed(p.a.Rename(p.t.Context(), p.c, meta.RootIno, "f", p.dir, "x",
+						meta.RenameNoReplace))
+
 				}, func() error {
 					_, err := p.b.Make(p.t.Context(), p.c, p.dir, "x", meta.NewFile{Type: meta.Fifo})
 					return err

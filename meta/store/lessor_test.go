@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-storage/sluice/kv"
 	"github.com/sluice-storage/sluice/kv/memkv"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/metatest"
 )
 
 // afterwards is an engine that runs something when a commit is there for all to see and its owner
@@ -386,7 +387,7 @@ func TestRepeatedOpeningsOfAnotherLife(t *testing.T) {
 		_, err = w.s.Claim(t.Context(), c.Session, w.s.life, nil, true)
 		w.must(err)
 	}
-	w.must(w.s.Remove(t.Context(), b, meta.RootIno, "gone", false))
+	w.must(metatest.Failed(w.s.Remove(t.Context(), b, meta.RootIno, "gone", false)))
 	_, err = w.s.Create(t.Context(), creating, meta.RootIno, "gone", meta.NewFile{Mode: 0o666},
 		meta.OpenRead|meta.OpenWrite)
 	if st, _ := w.s.Status(); errs.KindOf(err) != errs.NotFound || st.Handles != 0 {
@@ -411,7 +412,7 @@ func TestRemovedFilesTakeNoLeases(t *testing.T) {
 	for range 100 {
 		h := w.create(a, "f")
 		w.must(w.s.Close(t.Context(), a, meta.Closing{Handle: h.ID}))
-		w.must(w.s.Remove(t.Context(), a, meta.RootIno, "f", false))
+		w.must(metatest.Failed(w.s.Remove(t.Context(), a, meta.RootIno, "f", false)))
 	}
 	if n := w.s.leases.Counts().Leases; n > 1 {
 		t.Fatalf("%d leases", n)

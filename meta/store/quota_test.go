@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-storage/sluice/kv"
 	"github.com/sluice-storage/sluice/kv/memkv"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/metatest"
 	"github.com/sluice-storage/sluice/meta/store"
 )
 
@@ -56,13 +57,13 @@ func (o *quotaOps) step(ctx context.Context) {
 	case 3:
 		_, _ = o.s.Link(ctx, c, found.Ino, to, other)
 	case 4:
-		_ = o.s.Remove(ctx, c, dir, name, false)
+		_ = metatest.Failed(o.s.Remove(ctx, c, dir, name, false))
 	case 5:
-		_ = o.s.Remove(ctx, c, dir, name+"dir", true)
+		_ = metatest.Failed(o.s.Remove(ctx, c, dir, name+"dir", true))
 	case 6:
-		_ = o.s.Rename(ctx, c, dir, name, to, other, meta.RenameFlags(o.rng.IntN(2)*2))
+		_ = metatest.Failed(o.s.Rename(ctx, c, dir, name, to, other, meta.RenameFlags(o.rng.IntN(2)*2)))
 	case 7:
-		_ = o.s.Rename(ctx, c, dir, name+"dir", to, other+"dir", 0)
+		_ = metatest.Failed(o.s.Rename(ctx, c, dir, name+"dir", to, other+"dir", 0))
 	case 8:
 		size := o.rng.Int64N(1000)
 		_, _ = o.s.SetAttr(ctx, c, found.Ino, meta.SetSize, meta.Attr{Size: size})
@@ -371,13 +372,13 @@ func TestQuotaRaces(t *testing.T) {
 		"moved in while the quota goes": func(t *testing.T, p *pair) {
 			p.setQuota(p.dir, meta.Usage{})
 			p.engine.hook = func() { p.must(p.b.RemoveQuota(t.Context(), meta.Caller{}, p.dir)) }
-			p.must(p.a.Rename(t.Context(), meta.Caller{}, meta.RootIno, "f", p.dir, "f", 0))
+			p.must(metatest.Failed(p.a.Rename(t.Context(), meta.Caller{}, meta.RootIno, "f", p.dir, "f", 0)))
 		},
 		"filled while it goes to another tree": func(t *testing.T, p *pair) {
 			p.setQuota(p.dir, meta.Usage{})
 			e := p.make(meta.RootIno, "e", meta.Directory)
 			p.engine.hook = func() { p.must(p.tryIn(p.b, e, "x")) }
-			err := p.a.Rename(t.Context(), meta.Caller{}, meta.RootIno, "e", p.dir, "e", 0)
+			err := metatest.Failed(p.a.Rename(t.Context(), meta.Caller{}, meta.RootIno, "e", p.dir, "e", 0))
 			if errs.KindOf(err) != errs.CrossDevice {
 				t.Errorf("a directory with contents moved: %v", err)
 			}
@@ -438,7 +439,7 @@ func TestMovedInWhileCounted(t *testing.T) {
 	var s *store.Store
 	engine := &beforeCommit{Store: memkv.New(memkv.Options{}), run: func(x *kv.Txn) {
 		if len(x.Puts) == 1 && x.Puts[0].Key[0] == 'M' && !moved.Swap(true) {
-			err := s.Rename(t.Context(), meta.Caller{}, meta.RootIno, "in", top, "in", 0)
+			err := metatest.Failed(s.Rename(t.Context(), meta.Caller{}, meta.RootIno, "in", top, "in", 0))
 			if err != nil {
 				t.Error(err)
 			}
@@ -508,7 +509,7 @@ func (w *walked) make(dir meta.Ino, name string, typ meta.Type) meta.Ino {
 func (w *walked) rename(dir meta.Ino, name string, to meta.Ino, newName string,
 	flags meta.RenameFlags) {
 
-	if err := w.s.Rename(w.t.Context(), meta.Caller{}, dir, name, to, newName, flags); err != nil {
+	if _, err := w.s.Rename(w.t.Context(), meta.Caller{}, dir, name, to, newName, flags); err != nil {
 		w.t.Error(err)
 	}
 }

@@ -9,9 +9,9 @@ import (
 
 // Remove implements meta.Names.
 func (s *Store) Remove(ctx context.Context, c meta.Caller, dir meta.Ino, name string,
-	isDir bool) error {
+	isDir bool) (at int64, err error) {
 
-	err := checkCaller(&c)
+	err = checkCaller(&c)
 	if err == nil {
 		err = checkName(name)
 	}
@@ -19,16 +19,16 @@ func (s *Store) Remove(ctx context.Context, c meta.Caller, dir meta.Ino, name st
 		err = dotsRefusal(name, isDir)
 	}
 	if err == nil {
-		_, err = s.update(ctx, &c, func(t *txn) error {
+		at, err = s.when(ctx, &c, func(t *txn) error {
 			t.kv.MakesRoom = true
 			return t.unlink(&c.Cred, dir, name, isDir)
 		})
 	}
 	if err != nil {
-		return errs.Wrap("meta.Remove", name, err)
+		return 0, errs.Wrap("meta.Remove", name, err)
 	}
 	wake(s.removed)
-	return nil
+	return at, nil
 }
 
 // dotsRefusal is what rmdir(2) and unlink(2) say to dots.

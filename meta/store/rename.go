@@ -31,11 +31,11 @@ func (p *place) isDir() bool { return p.n != nil && p.n.isDir() }
 // disturbing each other in vain; renames of files, and of directories within one parent, take
 // neither.
 func (s *Store) Rename(ctx context.Context, c meta.Caller, dir meta.Ino, name string,
-	newDir meta.Ino, newName string, flags meta.RenameFlags) error {
+	newDir meta.Ino, newName string, flags meta.RenameFlags) (at int64, err error) {
 
-	err := checkRename(&c, name, newName, flags)
+	err = checkRename(&c, name, newName, flags)
 	if err != nil {
-		return errs.Wrap("meta.Rename", name, err)
+		return 0, errs.Wrap("meta.Rename", name, err)
 	}
 	serial := false
 	rename := func(t *txn) error {
@@ -60,16 +60,16 @@ func (s *Store) Rename(ctx context.Context, c meta.Caller, dir meta.Ino, name st
 		}
 		return t.move(&from, &to)
 	}
-	if _, err = s.update(ctx, &c, rename); err == errSerial {
+	if at, err = s.when(ctx, &c, rename); err == errSerial {
 		if err := takeTurn(ctx, s.serial); err != nil {
-			return errs.Wrap("meta.Rename", name, err)
+			return 0, errs.Wrap("meta.Rename", name, err)
 		}
 		serial = true
-		_, err = s.update(ctx, &c, rename)
+		at, err = s.when(ctx, &c, rename)
 		<-s.serial
 	}
 	wake(s.removed)
-	return errs.Wrap("meta.Rename", name, err)
+	return at, errs.Wrap("meta.Rename", name, err)
 }
 
 func checkRename(c *meta.Caller, name, newName string, flags meta.RenameFlags) error {

@@ -100,7 +100,7 @@ func TestQuotasBesideARemovedTree(t *testing.T) {
 	a := g.make(meta.RootIno, "a", meta.Directory)
 	b := g.make(meta.RootIno, "b", meta.Directory)
 	g.must(g.limit(a))
-	g.must(g.s.Rename(g.Context(), meta.Caller{}, meta.RootIno, "b", a, "b", 0))
+	g.must(metatest.Failed(g.s.Rename(g.Context(), meta.Caller{}, meta.RootIno, "b", a, "b", 0)))
 	if q, err := g.s.GetQuota(g.Context(), meta.Caller{}, b); err != nil || q.Path != "/a" {
 		t.Errorf("the moved directory is in the tree of %+v, %v", q, err)
 	}

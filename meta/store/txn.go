@@ -157,6 +157,20 @@ func (s *Store) update(ctx context.Context, c *meta.Caller, build func(t *txn) e
 	return replayed, err
 }
 
+// when is update that tells the time of what it has changed; 0: it took effect earlier.
+func (s *Store) when(ctx context.Context, c *meta.Caller, build func(t *txn) error) (
+	at int64, err error) {
+
+	replayed, err := s.update(ctx, c, func(t *txn) error {
+		at = t.now
+		return build(t)
+	})
+	if replayed || err != nil {
+		return 0, err
+	}
+	return at, nil
+}
+
 // answer does one operation: build reads and lists, the result is committed, and a conflict
 // starts it again. replayed tells that the operation named by c.ReqID took effect earlier, so
 // that build's view of the world is from after it: then the caller puts the answer together from

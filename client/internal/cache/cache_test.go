@@ -170,3 +170,32 @@ func TestListingIsWanted(t *testing.T) {
 		}
 	}
 }
+
+// TestMovedAnother: a rename moves what its name stands for then, which need not be what it stood
+// for when somebody looked. What it has moved as expected is known afterwards, data included.
+func TestMovedAnother(t *testing.T) {
+	for _, looked := range []meta.Ino{2, 3} {
+		c := New(Options{})
+		c.Extend(time.Now().Add(time.Hour))
+		for _, ino := range []meta.Ino{3, 2} {
+			a := leased(ino, meta.Regular, uint64(ino))
+			a.Small, a.Size = true, 4
+			f := meta.Found{Dir: leased(1, meta.Directory, uint64(ino)), Present: true, Attr: a,
+				Data: []byte("data")}
+			c.PutFound(c.Begin(), 1, "a", &f)
+		}
+		absent := meta.Found{Dir: leased(1, meta.Directory, 9)}
+		c.PutFound(c.Begin(), 1, "b", &absent)
+		x := c.Change().Name(1, "a").Name(1, "b").Inode(looked)
+		x.End(Outcome{At: 77, Moved: looked, Names: []Named{{Dir: 1, Name: "a"},
+			{Dir: 1, Name: "b", Ino: looked, Type: meta.Regular}}})
+		a, data, known := c.Data(looked)
+		if right := looked == 2; known != right || right && (a.Ctime != 77 || string(data) != "data") {
+			t.Errorf("a name that stood for 2 was moved, %d was expected: %v, %d, %q", looked, known,
+				a.Ctime, data)
+		}
+		if d, known := c.Attr(1); !known || d.Mtime != 77 {
+			t.Errorf("the directory is known: %v, changed at %d", known, d.Mtime)
+		}
+	}
+}

@@ -16,7 +16,11 @@ type part struct {
 	subject
 	node  *node
 	at    Token
-	exact bool // the attributes were known before; of a name: that it was not there
+	exact bool  // the attributes were known before; of a name: what it stood for
+	was   entry // that
+
+	data    []byte // of a small file, where it was known
+	hasData bool
 }
 
 // Change begins one.
@@ -46,21 +50,23 @@ func (x *Change) begin(s subject) {
 		}
 	}
 	n := c.nodes[s.ino]
-	exact := n != nil && n.exact
-	if s.what == naming {
-		exact = n != nil && c.busy[s] == 0 && c.validLocked() && n.names.absent(s.name)
+	p := part{subject: s, node: n, exact: n != nil && n.exact}
+	if s.what == naming && n != nil {
+		p.was, p.exact = n.names.find(s.name)
+		p.exact = p.exact && c.busy[s] == 0 && c.validLocked()
 	}
-	at := c.recent.note(s)
+	p.at = c.recent.note(s)
 	if len(x.parts) == 0 {
-		x.at = at
+		x.at = p.at
 	}
 	c.busy[s]++
-	x.parts = append(x.parts, part{s, n, at, exact})
 	if n != nil && s.what == attributes {
+		p.data, p.hasData = n.data, n.hasData
 		n.exact = false
 		n.data, n.hasData = nil, false
 		c.weighLocked(n)
 	}
+	x.parts = append(x.parts, p)
 }
 
 // Outcome is what a change has led to, as far as its answer tells.
@@ -70,13 +76,16 @@ type Outcome struct {
 	Failed bool
 	Names  []Named
 
+	// At, if not 0, is the time that the service has for it: the directories of its names have changed
+	// at that time, by these names and nothing else, and so has Moved, the inode that a rename has
+	// given another name in the same directory.
+	At    int64
+	Moved meta.Ino
+
 	// Attrs are attributes as the answer has them, with their leases. Born: the change has made what
-	// they are of, so that a directory is empty. In, if not 0, is the directory in which it was born
-	// at the time that its attributes have, if the name was not there before: the directory has
-	// changed by that and nothing else.
+	// they are of, so that a directory is empty.
 	Attrs []*meta.Attr
 	Born  bool
-	In    meta.Ino
 
 	// Told is what the client has told the service, which answers without attributes.
 	Told *Told
@@ -107,20 +116,19 @@ func (x *Change) End(o Outcome) {
 	c := x.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	absent := false
 	for i := range x.parts {
 		p := &x.parts[i]
 		p.at = x.finishLocked(p)
 		switch {
 		case p.node == nil || c.nodes[p.ino] != p.node:
 		case p.what == naming:
-			absent = absent || p.ino == o.In && p.exact && p.at != 0
 			x.nameLocked(p, &o)
 		case o.Failed && p.at != 0:
 			p.node.exact = p.exact
-		case absent && o.In == p.ino && p.exact && p.at != 0:
-			x.parentLocked(p.node, o.Attrs[0])
 		}
+	}
+	if !o.Failed && o.At != 0 {
+		x.stepLocked(&o)
 	}
 	for _, a := range o.Attrs {
 		x.attrLocked(a, o.Born)
@@ -152,27 +160,102 @@ func (x *Change) nameLocked(p *part, o *Outcome) {
 		if o.Failed {
 			return
 		}
-		for _, n := range o.Names {
-			if n.Dir == p.ino && n.Name == p.name {
-				d.learn(n.Name, entry{n.Ino, n.Type, n.Cookie})
-				return
-			}
+		if e, known := o.named(p.ino, p.name); known {
+			d.learn(p.name, e)
+			return
 		}
 	}
 	d.drop(p.name)
 	d.unsure()
 }
 
-// parentLocked brings the attributes of a directory up to a birth in it: the service counts names
-// and directories, and has one time for both.
-func (x *Change) parentLocked(n *node, born *meta.Attr) {
-	a := n.attr
-	a.Size++
-	if born.Type == meta.Directory {
-		a.Nlink++
+// stepLocked brings the attributes up to the change that were known before it.
+func (x *Change) stepLocked(o *Outcome) {
+	for i := range x.parts {
+		p := &x.parts[i]
+		if p.what != attributes || !p.exact || p.at == 0 || x.c.nodes[p.ino] != p.node {
+			continue
+		}
+		a := p.node.attr
+		switch names, dirs, ok := x.countNames(p.ino, o); {
+		case p.ino == o.Moved && x.moved(o):
+			a.Ctime = o.At
+			if a.Type == meta.Directory {
+				a.Ctime = max(p.node.attr.Ctime, o.At)
+			}
+		case ok:
+			a.Size += names
+			a.Nlink = uint32(int64(a.Nlink) + dirs)
+			a.Mtime, a.Ctime = o.At, max(a.Ctime, o.At)
+		default:
+			continue
+		}
+		p.node.set(&a)
+		p.node.data, p.node.hasData = p.data, p.hasData
+		x.c.weighLocked(p.node)
 	}
-	a.Mtime, a.Ctime = born.Ctime, max(a.Ctime, born.Ctime)
-	n.set(&a)
+}
+
+// countNames tells by how many names and sub-directories a directory has grown, which the service
+// counts; ok: it had names of the change, and all of them are known as they were and as they are.
+func (x *Change) countNames(dir meta.Ino, o *Outcome) (names, dirs int64, ok bool) {
+	for i := range x.parts {
+		p := &x.parts[i]
+		if p.what != naming || p.ino != dir {
+			continue
+		}
+		is, known := x.after(p, o)
+		if !known {
+			return 0, 0, false
+		}
+		ok = true
+		n, d := p.was.counts()
+		names, dirs = names-n, dirs-d
+		n, d = is.counts()
+		names, dirs = names+n, dirs+d
+	}
+	return names, dirs, ok
+}
+
+// moved tells whether what a rename was thought to move is what it has moved: another operation of
+// this client may have changed the name before this one began.
+func (x *Change) moved(o *Outcome) bool {
+	for i := range x.parts {
+		p := &x.parts[i]
+		if _, known := x.after(p, o); known && p.what == naming && p.was.ino == o.Moved {
+			return true
+		}
+	}
+	return false
+}
+
+// after is what a name stands for now, if that is known, and what it stood for before, too.
+func (x *Change) after(p *part, o *Outcome) (e entry, known bool) {
+	if !p.exact || p.at == 0 || p.node == nil || x.c.nodes[p.ino] != p.node {
+		return entry{}, false
+	}
+	return o.named(p.ino, p.name)
+}
+
+// counts is what a name adds to the names and sub-directories of its directory.
+func (e entry) counts() (names, dirs int64) {
+	switch {
+	case e.ino == 0:
+		return 0, 0
+	case e.typ == meta.Directory:
+		return 1, 1
+	}
+	return 1, 0
+}
+
+// named is what a name stands for after the change, if that is known.
+func (o *Outcome) named(dir meta.Ino, name string) (entry, bool) {
+	for i := range o.Names {
+		if n := &o.Names[i]; n.Dir == dir && n.Name == name {
+			return entry{n.Ino, n.Type, n.Cookie}, true
+		}
+	}
+	return entry{}, false
 }
 
 // toldLocked brings the attributes of an inode of this change up to what the service has made of
@@ -199,14 +282,18 @@ func (x *Change) toldLocked(w *Told) {
 }
 
 // attrLocked takes in attributes of an inode of this change, or of one that it has made (born). If
-// nobody has changed that one since, a directory has no names yet.
+// nobody has changed that one since, a directory has no names yet. Whoever changes the same name at
+// the same time may have changed what was made without knowing it.
 func (x *Change) attrLocked(a *meta.Attr, born bool) {
 	c := x.c
 	s := subject{ino: a.Ino, what: attributes}
 	own, leased := false, a.Lease != meta.LeaseNone // own: what it has noted itself does not count
 	for i := range x.parts {
-		if p := &x.parts[i]; p.subject == s {
+		switch p := &x.parts[i]; {
+		case p.subject == s:
 			own, leased = true, leased && p.at != 0
+		case p.what == naming:
+			leased = leased && p.at != 0
 		}
 	}
 	if !leased || !own && !c.freshLocked(x.at, s) ||

@@ -327,7 +327,7 @@ func (s *sim) create(u *user) {
 		}, func() {
 			o := Outcome{Failed: a.Ino == 0}
 			if a.Ino != 0 {
-				o.Attrs, o.Born, o.In = []*meta.Attr{&a}, true, dir
+				o.Attrs, o.Born, o.At = []*meta.Attr{&a}, true, a.Ctime
 				o.Names = []Named{{dir, name, a.Ino, typ, uint64(a.Ino)}}
 			}
 			x.End(o)
@@ -345,7 +345,7 @@ func (s *sim) remove(u *user) {
 		if ino != 0 {
 			inos = append(inos, ino)
 		}
-		failed := false
+		failed, at := false, int64(0)
 		s.change(u, inos, func() {
 			d := s.inodes[dir]
 			if failed = ino == 0 || d.names[name] != ino || len(s.inodes[ino].names) > 0; failed {
@@ -354,10 +354,64 @@ func (s *sim) remove(u *user) {
 			s.inodes[ino].gone = true
 			delete(d.names, name)
 			s.touch(d)
+			at = s.when()
 		}, func() {
-			o := Outcome{Failed: failed}
+			o := Outcome{Failed: failed, At: at}
 			if !failed {
 				o.Names = []Named{{Dir: dir, Name: name}}
+			}
+			x.End(o)
+		})
+	})
+}
+
+// when is the time of a change, which an answer to a repeated request does not tell.
+func (s *sim) when() int64 {
+	if s.rng.IntN(4) == 0 {
+		return 0
+	}
+	return s.now
+}
+
+// rename moves a name, if nothing is in the new place, or replaces a file there.
+func (s *sim) rename(u *user) {
+	dir, name, to, other := s.dir(), s.name(), s.dir(), s.name()
+	if s.rng.IntN(2) == 0 {
+		to = dir
+	}
+	moved, typ, known := u.c.Ino(dir, name)
+	if !known {
+		return // a client asks first
+	}
+	replaced, _, free := u.c.Ino(to, other)
+	x := u.c.Change().Name(dir, name).Name(to, other).Inode(moved).Inode(replaced)
+	s.in(60, func() {
+		from, into := s.inodes[dir], s.inodes[to]
+		ino, old := from.names[name], into.names[other]
+		inos := slices.DeleteFunc([]meta.Ino{dir, to, ino, old}, func(i meta.Ino) bool { return i == 0 })
+		failed, at := false, int64(0)
+		s.change(u, inos, func() {
+			failed = ino == 0 || ino == old || from.names[name] != ino || into.names[other] != old ||
+				into.gone || s.inodes[ino].attr.Type == meta.Directory || old != 0 && s.inodes[old].names != nil
+			if failed {
+				return
+			}
+			if old != 0 {
+				s.inodes[old].gone = true
+			}
+			delete(from.names, name)
+			into.names[other] = ino
+			s.touch(from)
+			s.touch(into)
+			s.inodes[ino].attr.Ctime = s.now
+			at = s.when()
+		}, func() {
+			o := Outcome{Failed: failed, At: at}
+			if !failed && free && moved != replaced {
+				o.Names = []Named{{Dir: dir, Name: name}, {Dir: to, Name: other, Ino: moved, Type: typ}}
+				if dir == to {
+					o.Moved = moved
+				}
 			}
 			x.End(o)
 		})
@@ -505,7 +559,7 @@ func TestModel(t *testing.T) {
 		var step func()
 		step = func() {
 			u := s.user()
-			switch s.rng.IntN(11) {
+			switch s.rng.IntN(12) {
 			case 0, 1, 2:
 				s.find(u)
 			case 3:
@@ -519,6 +573,8 @@ func TestModel(t *testing.T) {
 			case 9:
 				s.mark(u)
 			case 10:
+				s.rename(u)
+			case 11:
 				dir, tok := s.dir(), u.c.Begin()
 				s.in(60, func() {
 					a := s.attr(u, dir)

@@ -17,7 +17,8 @@ func TestMutantsAreFound(t *testing.T) {
 			model("keepRecalled"), model("takeRecalled"), model("noTime"), model("takeBusy"),
 			model("answerBusy"), model("keepExact"), model("anyOrder"), model("toldUnknown"),
 			model("bornBusy"), model("anyPage"), model("parentNotCounted"),
-			model("parentFromBefore"),
+			model("parentFromBefore"), model("nameFromBefore"),
+			{Mutant: "movedUnsure", Tests: "TestMovedAnother"},
 			{Mutant: "youngLease", Tests: "TestPageOfAnOlderLease"},
 		},
 	}.Run(t)
