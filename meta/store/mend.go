@@ -48,7 +48,6 @@ func (s *Store) mendFlaw(ctx context.Context, f *flaw) (there bool, err error) {
 		return true, err
 	}
 	f.State = meta.Repaired
-	wake(s.removed)
 	wake(s.trees.token)
 	return there, nil
 }

@@ -29,7 +29,6 @@ func (s *Store) endOrphan(ctx context.Context, ino meta.Ino) {
 	}
 	// Damage is not tried again and again.
 	s.sessions.dropped(ino, err == nil || errs.KindOf(err) == errs.Corrupt)
-	wake(s.removed)
 }
 
 // endOrphans destroys orphans that nobody has open: of the last process, once all clients have

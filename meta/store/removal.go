@@ -3,7 +3,10 @@ package store
 import (
 	"context"
 	"encoding/binary"
+	"math"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/kv"
@@ -19,6 +22,42 @@ import (
 //
 // Each list is worked on for itself, while its server is up: so a server that is away delays no
 // removal at others, however much there is for it, and nobody reads its list until it comes back.
+
+// queue is what the process knows of the deletion queue; the records are the truth. What is removed
+// from it leaves marks in the engine that a scan steps over one by one: so a round begins where
+// something was put since the last, and at the beginning only now and then, for what nobody knows
+// of (a commit whose end was not heard of).
+type queue struct {
+	mu    sync.Mutex
+	from  meta.Ino  // nothing is in it before this one
+	whole time.Time // when it was last looked through
+}
+
+// wholeEvery is how often the queue is looked through from its beginning, at most.
+const wholeEvery = time.Minute
+
+// gatherMax is how long removals are gathered: a round syncs the engine, and finds the more the
+// longer it waits. Nobody waits for it.
+const gatherMax = 100 * time.Millisecond
+
+// note says that something was put there.
+func (q *queue) note(ino meta.Ino) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.from = min(q.from, ino)
+}
+
+// begin tells where a round is to begin.
+func (q *queue) begin(now time.Time) meta.Ino {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	from := q.from
+	q.from = math.MaxUint64
+	if q.whole.IsZero() || now.Sub(q.whole) >= wholeEvery {
+		from, q.whole = 0, now
+	}
+	return from
+}
 
 // backlogs are the lists of servers, by what the process knows of them. The records are the truth.
 type backlogs struct {
@@ -123,7 +162,16 @@ func (s *Store) loadBacklogs(t *txn) error {
 // removeLoop works through the deletion queue and the lists of servers.
 func (s *Store) removeLoop(ctx context.Context) {
 	slots := make(chan struct{}, backlogsMax)
+	first := true
 	s.loop(ctx, s.removed, false, func() (left bool) {
+		if !first {
+			select {
+			case <-ctx.Done():
+				return false
+			case <-time.After(min(gatherMax, s.opt.Tick)):
+			}
+		}
+		first = false
 		if err := s.removeQueued(ctx); err != nil && ctx.Err() == nil {
 			s.opt.Log.Error("deletion queue", "error", err)
 			left = true
@@ -134,7 +182,13 @@ func (s *Store) removeLoop(ctx context.Context) {
 
 // removeQueued goes through the queue once. What fails for a reason of this service stays in it.
 func (s *Store) removeQueued(ctx context.Context) (failed error) {
-	for start := []byte{kindRemoval}; ctx.Err() == nil; {
+	from := s.queue.begin(s.steady())
+	defer func() {
+		if failed != nil {
+			s.queue.note(from)
+		}
+	}()
+	for start := removalKey(from); ctx.Err() == nil; {
 		batch, err := s.removals(start, kv.PrefixEnd([]byte{kindRemoval}))
 		if err == nil && len(batch) > 0 {
 			// Until its removal is on disk, a power cut could bring an inode back, without data.
@@ -146,16 +200,38 @@ func (s *Store) removeQueued(ctx context.Context) (failed error) {
 		if len(batch) == 0 {
 			return failed
 		}
-		for _, err := range s.eachRemoval(batch, func(r *waiting) error {
-			return s.removeRemains(ctx, &r.removal)
-		}) {
-			if err == nil {
-				s.gone.Add(1)
-			} else {
-				failed = err
-			}
+		if err := s.removeBatch(ctx, batch); err != nil {
+			failed = err
 		}
 		start = append(batch[len(batch)-1].key, 0)
+	}
+	return failed
+}
+
+// removeBatch removes what records of the queue demand, and then those records.
+func (s *Store) removeBatch(ctx context.Context, batch []waiting) (failed error) {
+	done := make([][]byte, 0, len(batch))
+	for i, err := range s.eachRemoval(batch, func(r *waiting) error {
+		return s.removeRemains(ctx, &r.removal)
+	}) {
+		if err != nil {
+			failed = err
+			continue
+		}
+		done = append(done, batch[i].key)
+	}
+	for some := range slices.Chunk(done, xattrBatch) {
+		_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
+			t.kv.MakesRoom = true
+			for _, key := range some {
+				t.remove(key)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		s.gone.Add(int64(len(some)))
 	}
 	return failed
 }
@@ -201,8 +277,8 @@ func (s *Store) eachRemoval(batch []waiting, fn func(r *waiting) error) []error 
 	return fails
 }
 
-// removeRemains removes attributes and stripe objects, then the record that demanded it. What
-// servers cannot do at once is left on their lists.
+// removeRemains removes attributes and stripe objects. What servers cannot do at once is left on
+// their lists.
 func (s *Store) removeRemains(ctx context.Context, r *removal) error {
 	if err := s.removeXattrs(ctx, r.Ino); err != nil {
 		return err
@@ -212,17 +288,11 @@ func (s *Store) removeRemains(ctx context.Context, r *removal) error {
 		return ctx.Err()
 	}
 	value := r.encode()
-	for done := false; !done; {
-		some := late[:min(len(late), xattrBatch)]
-		late = late[len(some):]
-		done = len(late) == 0
+	for some := range slices.Chunk(late, xattrBatch) {
 		_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
 			t.kv.MakesRoom = true
 			for _, i := range some {
 				t.put(backlogKey(r.Layout.Servers[i], r.Ino, uint32(i)), value)
-			}
-			if done {
-				t.remove(removalKey(r.Ino))
 			}
 			return nil
 		})

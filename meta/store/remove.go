@@ -24,11 +24,7 @@ func (s *Store) Remove(ctx context.Context, c meta.Caller, dir meta.Ino, name st
 			return t.unlink(&c.Cred, dir, name, isDir)
 		})
 	}
-	if err != nil {
-		return 0, errs.Wrap("meta.Remove", name, err)
-	}
-	wake(s.removed)
-	return at, nil
+	return at, errs.Wrap("meta.Remove", name, err)
 }
 
 // dotsRefusal is what rmdir(2) and unlink(2) say to dots.

@@ -35,7 +35,6 @@ func (s *Store) RemoveTree(ctx context.Context, c meta.Caller, dir meta.Ino, nam
 	if err != nil {
 		return errs.Wrap("meta.RemoveTree", name, err)
 	}
-	wake(s.removed)
 	wake(s.trees.token)
 	return nil
 }

@@ -68,7 +68,6 @@ func (s *Store) Rename(ctx context.Context, c meta.Caller, dir meta.Ino, name st
 		at, err = s.when(ctx, &c, rename)
 		<-s.serial
 	}
-	wake(s.removed)
 	return at, errs.Wrap("meta.Rename", name, err)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,6 +42,7 @@ type Store struct {
 	stop    context.CancelFunc
 	done    sync.WaitGroup
 	removed chan struct{} // one token: there is something in the deletion queue
+	queue   queue
 	swept   chan struct{} // one token: there are sessions to be ended
 
 	uncounted chan struct{} // one token: there is a tree to be counted
@@ -79,6 +81,7 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 		upkeep:   newUpkeep(),
 		serial:   make(chan struct{}, 1),
 		removed:  make(chan struct{}, 1),
+		queue:    queue{from: math.MaxUint64},
 		swept:    make(chan struct{}, 1),
 
 		uncounted: make(chan struct{}, 1),

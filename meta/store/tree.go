@@ -212,6 +212,9 @@ func (t *txn) destroy(ino meta.Ino, n *inode) {
 			r.Layout.Servers, r.Layout.Unit = nil, 0
 		}
 		t.put(removalKey(ino), r.encode())
+		if t.queued == 0 || ino < t.queued {
+			t.queued = ino
+		}
 	}
 }
 

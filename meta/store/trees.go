@@ -132,7 +132,6 @@ func (s *Store) treeTurn(ctx context.Context, dir meta.Ino, p *pacer) error {
 		if err != nil {
 			return err
 		}
-		wake(s.removed)
 		if over {
 			return nil
 		}

@@ -42,6 +42,7 @@ type txn struct {
 
 	changes []meta.Ino // what others may know and will be different; see leases.go
 	gone    []meta.Ino // what will not be there any more
+	queued  meta.Ino   // the first of those that it puts into the deletion queue; 0: none
 	quiet   bool       // nobody can tell the difference: nothing is recalled
 	lend    *lent      // the caller wants this lease with it
 
@@ -274,6 +275,10 @@ func (s *Store) take(ctx context.Context, c *meta.Caller, ch *lease.Change, t *t
 	kv.Result, error) {
 
 	r, err := s.commit(ctx, &t.kv)
+	if t.queued != 0 {
+		s.queue.note(t.queued)
+		wake(s.removed)
+	}
 	if err == nil {
 		for _, ino := range t.gone {
 			s.leases.Gone(ino)

@@ -201,7 +201,6 @@ func (s *Store) RemoveVolume(ctx context.Context, c meta.Caller, name string) er
 	if err == nil && replayed {
 		err = s.kv.Sync(ctx)
 	}
-	wake(s.removed)
 	return errs.Wrap("meta.RemoveVolume", name, err)
 }
 
