@@ -92,6 +92,27 @@ type Data interface {
 	Sync(ctx context.Context, t Target) (Mark, error)
 }
 
+// Room is memory of a Keeper. It belongs to who has reserved it, until it is written by WriteKept or
+// given back by Return.
+type Room interface {
+	// Bytes is the memory, of the length that was reserved.
+	Bytes() []byte
+	Return()
+}
+
+// Keeper is what a Data offers that keeps volatile writes until they are durable: whoever gathers
+// data gathers it in the memory from which it is sent and in which it is kept, so that it is not
+// copied once more.
+type Keeper interface {
+	// Reserve waits for room for n bytes, while older writes become durable. It returns nil without
+	// an error where there is none to be had: then Write takes any memory.
+	Reserve(ctx context.Context, n int) (Room, error)
+
+	// WriteKept is Write of the first n bytes of a room to one place, volatile. If it succeeds the room
+	// is the Keeper's; if it fails it stays the caller's, who may write it again.
+	WriteKept(ctx context.Context, t Target, off int64, room Room, n int) (Mark, error)
+}
+
 // Space looks after allocation.
 type Space interface {
 	Punch(ctx context.Context, t Target, off, length int64, d stripe.Durability) (Mark, error)

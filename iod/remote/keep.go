@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/list"
 	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/iod/dirty"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/seg"
@@ -22,23 +24,22 @@ type kept struct {
 
 	op    iod.Op
 	stamp wire.Stamp
-	span  seg.Piece // the range, if it is one piece; else empty
-	slot  *slot     // nil: not numbered
-	room  []byte    // of the ring: the data, then the body of the request
-	data  int       // bytes of it
+	span  seg.Piece  // the range, if it is one piece; else empty
+	slot  *slot      // nil: not numbered
+	room  dirty.Room // the data, then the body of the request
+	lent  bool       // it is the caller's until the change is acknowledged
+	data  int        // bytes of it
 	body  int
 	acked uint64    // its place in the order of acknowledgements; 0: under way
 	life  uint64    // of the server, when it was acknowledged last; counted here
 	from  uint64    // the life when it was acknowledged first; numbered by the server
 	since time.Time // of the first acknowledgement
 
-	end     int64 // of the room in the ring
-	given   bool
-	younger *kept // in the ring's queue
+	byAge list.Link[kept] // of all that have room
 }
 
-func (k *kept) payload() []byte { return k.room[:k.data:k.data] }
-func (k *kept) request() []byte { return k.room[k.data : k.data+k.body : k.data+k.body] }
+func (k *kept) payload() []byte { return k.room.Bytes[:k.data:k.data] }
+func (k *kept) request() []byte { return k.room.Bytes[k.data : k.data+k.body : k.data+k.body] }
 
 // object is the kept changes of one stripe object at one server. Guarded by Remote.mu, except
 // replaying.
@@ -113,15 +114,19 @@ func (s *server) table(session uint64) *slots {
 	return t
 }
 
-// openRing allocates the memory for kept writes at the first one.
-func (r *Remote) openRing() {
+// openMemory allocates the memory for kept writes at the first one.
+func (r *Remote) openMemory() {
 	made := r.opts.Arena
 	if made == nil {
 		made = func(bytes int) (*mem.Arena, error) { return mem.NewArena(bytes, nil) }
 	}
+	var memory *dirty.Memory
 	arena, err := made(int(r.opts.RetainBytes))
+	if err == nil {
+		memory, err = dirty.New(arena.Bytes()[:r.opts.RetainBytes])
+	}
 	if err != nil {
-		r.ringErr = err
+		r.memoryErr = err
 		r.opts.Logger.Warn("no memory to keep writes in: all are made durable at once", "err", err)
 		return
 	}
@@ -130,7 +135,7 @@ func (r *Remote) openRing() {
 	if r.opts.Arena == nil {
 		r.own = arena
 	}
-	r.ring.mem = arena.Bytes()[:r.opts.RetainBytes]
+	r.memory = memory
 }
 
 // keepable tells whether a volatile change of n bytes, including its request, can be kept. If not
@@ -139,18 +144,18 @@ func (r *Remote) keepable(n int64) bool {
 	if r.opts.RetainBytes < 0 || n > r.opts.RetainBytes/4 {
 		return false
 	}
-	r.ringOnce.Do(r.openRing)
-	return r.ringErr == nil
+	r.memoryOnce.Do(r.openMemory)
+	return r.memoryErr == nil
 }
 
-// enter allocates room and a slot for a change of t's object that will be kept, n bytes in all, and
-// appends it to the object's list. It waits while the oldest ones are synced. It returns nil
-// without an error when no room will become free: a server is away.
+// enter allocates a slot, and room of n bytes unless it is given some, for a change of t's object
+// that will be kept, and appends it to the object's list. It waits while the oldest ones are
+// synced. It returns nil without an error when no room will become free: a server is away.
 //
 // Two changes that overlap are not under way at the same time: their order here must be that in
 // which the server has applied them.
 func (r *Remote) enter(ctx context.Context, t *iod.Target, op iod.Op, l lane, span seg.Piece,
-	n int64) (*kept, error) {
+	room dirty.Room, n int64) (*kept, error) {
 	srv := r.server(t.Server)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -160,7 +165,7 @@ func (r *Remote) enter(ctx context.Context, t *iod.Target, op iod.Op, l lane, sp
 		}
 		overlaps := srv.objects[t.Object].overlapsRunning(span)
 		if !overlaps {
-			if k := r.tryEnterLocked(srv, t, op, l, n); k != nil {
+			if k := r.tryEnterLocked(srv, t, op, l, room, n); k != nil {
 				k.span = span
 				return k, nil
 			}
@@ -177,20 +182,27 @@ func (r *Remote) enter(ctx context.Context, t *iod.Target, op iod.Op, l lane, sp
 	}
 }
 
-func (r *Remote) tryEnterLocked(srv *server, t *iod.Target, op iod.Op, l lane, n int64) *kept {
+func (r *Remote) tryEnterLocked(srv *server, t *iod.Target, op iod.Op, l lane, room dirty.Room,
+	n int64) *kept {
 	o := srv.objects[t.Object]
 	if o == nil {
 		o = r.newObject(srv, t.Object)
 	}
 	k := r.newKept()
-	*k = kept{obj: o, op: op, stamp: t.Stamp}
+	*k = kept{obj: o, op: op, stamp: t.Stamp, room: room, lent: !room.None()}
 	if t.Stamp.Session != 0 {
 		k.slot = o.slotFor(srv.table(t.Stamp.Session), l)
 	}
-	if t.Stamp.Session != 0 && k.slot == nil || !r.ring.give(k, n) {
+	fits := t.Stamp.Session == 0 || k.slot != nil
+	if fits && room.None() {
+		k.room = r.memory.Take(n)
+		fits = !k.room.None()
+	}
+	if !fits {
 		if k.slot != nil {
 			o.release(k.slot)
 		}
+		*k = kept{}
 		r.spare = append(r.spare, k)
 		r.dropIfEmptyLocked(o)
 		return nil
@@ -209,8 +221,9 @@ func (r *Remote) tryEnterLocked(srv *server, t *iod.Target, op iod.Op, l lane, n
 	o.count++
 	o.running++
 	o.target = *t
+	r.byAge.PushLast(&k.byAge, k)
 	r.armLocked()
-	if r.tight || r.ring.used() > r.opts.RetainBytes/2 {
+	if r.tight || r.memory.Used() > r.opts.RetainBytes/2 {
 		r.sweepLocked()
 	}
 	return k
@@ -341,14 +354,14 @@ func (r *Remote) forgetLocked(k *kept) {
 		}
 		o.release(s)
 	}
-	r.ring.takeBack(k, r.recycle)
-	r.dropIfEmptyLocked(o)
-	r.changed.WakeAll()
-}
-
-func (r *Remote) recycleLocked(k *kept) {
+	if k.acked != 0 || !k.lent {
+		r.memory.Give(k.room)
+	}
+	r.byAge.Remove(&k.byAge)
 	*k = kept{}
 	r.spare = append(r.spare, k)
+	r.dropIfEmptyLocked(o)
+	r.changed.WakeAll()
 }
 
 func (r *Remote) forget(k *kept) {

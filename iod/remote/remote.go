@@ -30,8 +30,10 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/list"
 	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/iod/dirty"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/mem/regcache"
 	"github.com/sluice-storage/sluice/msg"
@@ -94,7 +96,7 @@ func (o Options) withDefaults() Options {
 		o.RetainBytes = 64 << 20
 	}
 	if o.RetainBytes > 0 {
-		o.RetainBytes = roomFor(max(o.RetainBytes, retainMin))
+		o.RetainBytes = dirty.RoomFor(max(o.RetainBytes, retainMin))
 	}
 	if o.KeepMax == 0 {
 		o.KeepMax = 5 * time.Second
@@ -116,44 +118,46 @@ type Remote struct {
 	rounds  sync.Pool // of *round
 	counts  counts
 	now     func() time.Time
-	recycle func(*kept)
 	sweeper func()
 
 	ctx     context.Context // of background work
 	stop    context.CancelFunc
 	workers sync.WaitGroup
 
-	servers  atomic.Pointer[map[uint32]*server] // replaced under mu
-	ringOnce sync.Once
+	servers    atomic.Pointer[map[uint32]*server] // replaced under mu
+	memoryOnce sync.Once
 
-	mu       sync.Mutex
-	ring     ring
-	ringErr  error      // why there is none; set before ringOnce is over
-	own      *mem.Arena // nil: the caller's
-	spare    []*kept
-	idle     []*object
-	order    uint64     // acknowledgements so far
-	changed  wait.Queue // waiters for room or a slot
-	tight    bool       // a write waits, or slots are scarce
-	sweeping bool       // the sweep runs
-	swept    []*object  // the sweep's list
-	stuck    bool       // the last sweep could not sync
-	timer    *time.Timer
-	armed    bool
-	closed   bool
+	mu        sync.Mutex
+	memory    *dirty.Memory
+	memoryErr error           // why there is none; set before memoryOnce is over
+	own       *mem.Arena      // nil: the caller's
+	byAge     list.List[kept] // the oldest first
+	spare     []*kept
+	rooms     []*Room // for reuse
+	idle      []*object
+	order     uint64     // acknowledgements so far
+	changed   wait.Queue // waiters for room or a slot
+	tight     bool       // a write waits, or slots are scarce
+	sweeping  bool       // the sweep runs
+	swept     []*object  // the sweep's list
+	stuck     bool       // the last sweep could not sync
+	timer     *time.Timer
+	armed     bool
+	closed    bool
 }
 
 var (
 	_ iod.Data    = (*Remote)(nil)
 	_ iod.Space   = (*Remote)(nil)
 	_ iod.Manager = (*Remote)(nil)
+	_ iod.Keeper  = (*Remote)(nil)
 )
 
 // New makes a remote on a pool that resolves server ids. The caller closes the pool, after the
 // Remote.
 func New(pool *peer.Pool, opts Options) *Remote {
 	r := &Remote{pool: pool, opts: opts.withDefaults(), now: time.Now}
-	r.recycle, r.sweeper = r.recycleLocked, r.sweep
+	r.sweeper = r.sweep
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	return r
 }
@@ -172,7 +176,7 @@ func (r *Remote) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	arena := r.own
-	r.own, r.ring = nil, ring{}
+	r.own, r.memory = nil, nil
 	if arena == nil {
 		return nil
 	}
@@ -218,7 +222,7 @@ func (r *Remote) Write(ctx context.Context, t iod.Target, object seg.Access, m *
 	n := m.Len()
 	if d == stripe.Volatile && t.Stamp.Seq == 0 && n > 0 {
 		if room := n + bodyMax(object, n); r.keepable(room) {
-			k, err := r.enter(ctx, &t, iod.OpWrite, laneOf(&t), onePiece(object), room)
+			k, err := r.enter(ctx, &t, iod.OpWrite, laneOf(&t), onePiece(object), dirty.Room{}, room)
 			if err != nil {
 				return iod.Mark{}, err
 			}
@@ -244,17 +248,23 @@ func laneOf(t *iod.Target) lane {
 	return laneCached
 }
 
-// writeKept copies the data into the ring, and sends it from there.
+// writeKept copies the data into memory that is kept, and sends it from there.
 func (r *Remote) writeKept(ctx context.Context, t *iod.Target, k *kept, object seg.Access,
 	m *msg.Memory) (iod.Mark, error) {
 	c := r.take(0, t, nil)
 	defer r.put(c)
 	k.data = int(m.Len())
-	c.keep(k.room[:k.data], m, !t.How.NoSums)
+	c.keep(k.room.Bytes[:k.data], m, !t.How.NoSums)
+	return r.sendKept(ctx, t, c, k, object)
+}
+
+// sendKept sends data from where it is kept.
+func (r *Remote) sendKept(ctx context.Context, t *iod.Target, c *call, k *kept,
+	object seg.Access) (iod.Mark, error) {
 	t.Stamp = k.stamp
 	c.encode(iod.OpWrite, t, &iod.Args{Access: object, Durability: stripe.Volatile,
 		Sums: c.summing.Sums()})
-	c.lend(k.room[:k.data:k.data])
+	c.lend(k.payload())
 	c.req.Level = levelOf(iod.OpWrite, int64(k.data))
 	return r.send(ctx, t, c, k)
 }
@@ -268,7 +278,7 @@ func (r *Remote) Punch(ctx context.Context, t iod.Target, off, length int64,
 	if d == stripe.Volatile && t.Stamp.Seq == 0 {
 		if room := bodyMax(seg.Access{}, 0); r.keepable(room) {
 			span := seg.Piece{Off: off, Len: length}
-			k, err := r.enter(ctx, &t, iod.OpPunch, laneDirect, span, room)
+			k, err := r.enter(ctx, &t, iod.OpPunch, laneDirect, span, dirty.Room{}, room)
 			if err != nil {
 				return iod.Mark{}, err
 			}
@@ -283,9 +293,10 @@ func (r *Remote) Punch(ctx context.Context, t iod.Target, off, length int64,
 	return r.once(ctx, &t, c, iod.OpPunch, &args, nil)
 }
 
-// send carries out a kept change. If it fails the change is dropped.
+// send carries out a kept change. If it fails the change is dropped; its room, too, unless that is
+// still the caller's.
 func (r *Remote) send(ctx context.Context, t *iod.Target, c *call, k *kept) (iod.Mark, error) {
-	k.body = copy(k.room[k.data:], c.enc.B)
+	k.body = copy(k.room.Bytes[k.data:], c.enc.B)
 	if k.body < len(c.enc.B) {
 		r.forget(k)
 		return iod.Mark{}, errs.Newf(errs.TooBig, "iod.Write", t.Object.String(),

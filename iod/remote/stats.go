@@ -34,7 +34,7 @@ func (r *Remote) Stats() Stats {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s.KeptBytes = r.ring.used()
+	s.KeptBytes = r.memory.Used()
 	for _, srv := range *all {
 		s.KeptWrites += srv.acked
 		s.Objects += len(srv.objects)

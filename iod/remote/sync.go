@@ -305,9 +305,9 @@ func (r *Remote) oldest() []*object {
 	defer r.mu.Unlock()
 	clear(r.swept)
 	list := r.swept[:0]
-	if r.tight || r.ring.used() > r.opts.RetainBytes/2 {
-		for k := r.ring.oldest; k != nil && len(list) < atOnce; k = k.younger {
-			if k.given && k.acked != 0 && !k.obj.picked {
+	if r.tight || r.memory.Used() > r.opts.RetainBytes/2 {
+		for k := r.byAge.First(); k != nil && len(list) < atOnce; k = k.byAge.Next() {
+			if k.acked != 0 && !k.obj.picked {
 				k.obj.picked = true
 				k.obj.users++
 				list = append(list, k.obj)
@@ -356,7 +356,7 @@ func (r *Remote) tick() {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.ring.oldest != nil {
+	if !r.byAge.Empty() {
 		r.armLocked()
 	}
 }
