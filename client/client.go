@@ -31,6 +31,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-storage/sluice/client/internal/behind"
 	"github.com/sluice-storage/sluice/client/internal/cache"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/procid"
@@ -72,9 +73,13 @@ type Options struct {
 
 	// Retain, in bytes, bounds the memory in which writes are kept until they are synced, so that a
 	// server's crash does not lose them; it is taken when it is first needed. When it is full the
-	// oldest ones are synced. Negative: nothing is kept, every write is made durable. Default 64
+	// oldest ones are synced. Negative: nothing is kept, every write is made durable. Default 96
 	// MiB.
 	Retain int64
+
+	// WriteBehind, in bytes, is how much of what WriteBehind took may be on its way to the servers. It
+	// lies in the memory of Retain. Default 32 MiB; negative: none.
+	WriteBehind int
 
 	// WaitMax is how long an operation waits for a server that cannot be reached or does not
 	// answer, whatever the reason, before it fails with errs.TimedOut and an error that names the
@@ -109,6 +114,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Register == 0 {
 		o.Register = 256 << 20
+	}
+	if o.Retain == 0 {
+		o.Retain = 96 << 20
+	}
+	if o.WriteBehind == 0 {
+		o.WriteBehind = 32 << 20
 	}
 	if o.WaitMax == 0 {
 		o.WaitMax = 60 * time.Second
@@ -159,17 +170,19 @@ func processCred() *meta.Cred {
 
 // FS is a connection to a sluice file system. Safe for concurrent use.
 type FS struct {
-	svc  meta.Service
-	data DataService
-	opts Options
-	name string       // that its sessions have, and no other client's
-	keep keeper       // what keeps unsynced writes; nil: data does not
-	root meta.Ino     // where paths begin
-	down func() error // closes what Dial opened; nil for New
+	svc   meta.Service
+	data  DataService
+	opts  Options
+	name  string       // that its sessions have, and no other client's
+	keep  keeper       // what keeps unsynced writes; nil: data does not
+	rooms iod.Keeper   // in whose memory they are gathered; nil likewise
+	root  meta.Ino     // where paths begin
+	down  func() error // closes what Dial opened; nil for New
 
 	buffers *buffers      // nil: a program's own memory is as good
 	peers   *peer.Network // that Dial opened; nil for New
 
+	onLoss    atomic.Pointer[func(ino meta.Ino, off, n int64)]
 	onVersion atomic.Pointer[func(before, after *meta.Attr)]
 	onRecall  atomic.Pointer[func(ino meta.Ino) (forget func(context.Context))]
 
@@ -185,6 +198,7 @@ type FS struct {
 	endings  endings      // handles that nobody needs
 	cutting  atomic.Int32 // files that are being created or emptied: any may be cut by that
 	locks    locks
+	behind   *behind.Behind
 	flushing flushing // small files with data that the service does not have
 
 	mu     sync.Mutex
@@ -219,6 +233,7 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 	fs.endings, fs.flushing = newEndings(), newFlushing()
 	fs.locks.listening = newTurn()
 	fs.keep, _ = data.(keeper)
+	fs.rooms, _ = data.(iod.Keeper)
 	fs.life, fs.stop = context.WithCancel(context.Background())
 	s, err := fs.newSession(ctx)
 	if err != nil {
@@ -231,6 +246,7 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 		fs.stop()
 		return nil, errs.Wrap("client.Listen", "", err)
 	}
+	fs.behind = behind.New(opts.WriteBehind, fs.reserve)
 	fs.workers.Go(fs.listen)
 	fs.workers.Go(fs.flush)
 	fs.workers.Go(fs.renewUsed)
@@ -323,6 +339,7 @@ func (fs *FS) Close() error {
 	fs.mu.Unlock()
 	fs.stop()
 	fs.workers.Wait()
+	fs.behind.Close()
 	if err := fs.svc.EndSession(ctx, fs.sess.Load().id); err != nil && first == nil {
 		first = errs.Wrap("client.Close", "", err)
 	}

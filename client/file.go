@@ -315,11 +315,6 @@ func (f *File) Commit(ctx context.Context) error {
 	return f.unreported()
 }
 
-// Lose records that data which a program takes for written is lost: Sync, Commit and Close of
-// every open handle of the file report it once. It is for those who write on behalf of programs
-// and answer before they are done.
-func (f *File) Lose(err error) { f.node.lose(err) }
-
 // unreported is the error of the inode that this handle has not reported yet.
 func (f *File) unreported() error {
 	f.mu.Lock()

@@ -92,8 +92,8 @@ type Data interface {
 	Sync(ctx context.Context, t Target) (Mark, error)
 }
 
-// Room is memory of a Keeper. It belongs to who has reserved it, until it is written by WriteKept or
-// given back by Return.
+// Room is memory of a Keeper. It belongs to who has reserved it, until it is written by WriteKept
+// or given back by Return.
 type Room interface {
 	// Bytes is the memory, of the length that was reserved.
 	Bytes() []byte
@@ -108,8 +108,8 @@ type Keeper interface {
 	// an error where there is none to be had: then Write takes any memory.
 	Reserve(ctx context.Context, n int) (Room, error)
 
-	// WriteKept is Write of the first n bytes of a room to one place, volatile. If it succeeds the room
-	// is the Keeper's; if it fails it stays the caller's, who may write it again.
+	// WriteKept is Write of the first n bytes of a room to one place, volatile. If it succeeds the
+	// room is the Keeper's; if it fails it stays the caller's, who may write it again.
 	WriteKept(ctx context.Context, t Target, off int64, room Room, n int) (Mark, error)
 }
 

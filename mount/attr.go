@@ -12,7 +12,7 @@ func (b *bridge) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn,
 	out *fuse.AttrOut) fuse.Status {
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
-	if err := b.behind.drain(ctx, b.ino(in.NodeId)); err != nil {
+	if err := b.fs.Drain(ctx, b.ino(in.NodeId)); err != nil {
 		return b.status("getattr", err)
 	}
 	at := b.now()
@@ -30,7 +30,7 @@ func (b *bridge) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn,
 // could use it while one of them is away. So that counts for the length only, and the kernel is not
 // to believe the rest: it asks by GetAttr if it needs to know.
 func (b *bridge) overlay(a *meta.Attr) {
-	end := b.behind.end(a.Ino) // before Overlay, which knows of all that has arrived until then
+	end := b.fs.BehindEnd(a.Ino) // before Overlay, which knows of all that has arrived until then
 	b.fs.Overlay(a)
 	if end > 0 {
 		a.Size, a.Writers = max(a.Size, end), true
@@ -48,7 +48,7 @@ func (b *bridge) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn,
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
 	ino := b.ino(in.NodeId)
-	if err := b.behind.drain(ctx, ino); err != nil {
+	if err := b.fs.Drain(ctx, ino); err != nil {
 		return b.status("setattr", err)
 	}
 	mask, want := changes(in)

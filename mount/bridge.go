@@ -26,7 +26,6 @@ type bridge struct {
 	touched  touched
 	versions versions
 	believed believed
-	behind   *behind
 	told     told
 	recalls  touched // what others have changed, or are about to
 
@@ -40,13 +39,12 @@ func newBridge(fs *client.FS, opts Options) *bridge {
 		fs:            fs,
 		opts:          opts,
 		versions:      newVersions(),
-		behind:        newBehind(opts.WriteBehind, fs.TryTake),
 		gone:          make(chan struct{}),
 	}
-	// Which version the kernel's pages belong to after a change of this mount's own.
-	b.behind.lost = b.forgetPages
 	b.told.attrs, b.told.names = opts.AttrTimeout, opts.EntryTimeout
+	fs.OnLoss(b.forgetPages)
 	fs.OnRecall(b.recalled)
+	// Which version the kernel's pages belong to after a change of this mount's own.
 	fs.OnVersion(func(before, after *meta.Attr) { b.versions.changed(versionOf(before), after) })
 	return b
 }

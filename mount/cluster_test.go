@@ -49,6 +49,8 @@ type cluster struct {
 	domain fabric.Domain
 	addrs  map[uint32]string
 
+	writeBehind int // of its clients, in bytes; 0: as usual
+
 	sock string // folder of sockets; empty without shared memory
 	addr string // of the metadata service, with it
 }
@@ -168,17 +170,33 @@ func (f *faulty) Read(ctx context.Context, t iod.Target, object seg.Access, m *m
 
 func (f *faulty) Write(ctx context.Context, t iod.Target, object seg.Access, m *msg.Memory,
 	d stripe.Durability) (iod.Mark, error) {
+	if err := f.trouble(ctx); err != nil {
+		return iod.Mark{}, err
+	}
+	return f.Remote.Write(ctx, t, object, m, d)
+}
+
+func (f *faulty) WriteKept(ctx context.Context, t iod.Target, off int64, room iod.Room, n int) (
+	iod.Mark, error) {
+	if err := f.trouble(ctx); err != nil {
+		return iod.Mark{}, err
+	}
+	return f.Remote.WriteKept(ctx, t, off, room, n)
+}
+
+// trouble is what a write meets.
+func (f *faulty) trouble(ctx context.Context) error {
 	if err := f.write.Load(); err != nil {
-		return iod.Mark{}, *err
+		return *err
 	}
 	if away := f.away.Load(); away != nil {
 		select {
 		case <-*away:
 		case <-ctx.Done():
-			return iod.Mark{}, ctx.Err()
+			return ctx.Err()
 		}
 	}
-	return f.Remote.Write(ctx, t, object, m, d)
+	return nil
 }
 
 func (f *faulty) Sync(ctx context.Context, t iod.Target) (iod.Mark, error) {
@@ -210,7 +228,8 @@ func (c *cluster) client() *client.FS {
 	var fs *client.FS
 	var err error
 	if c.sock == "" {
-		fs, err = client.New(c.meta, c.data, client.Options{WaitMax: 5 * time.Second})
+		fs, err = client.New(c.meta, c.data, client.Options{WaitMax: 5 * time.Second,
+			WriteBehind: c.writeBehind})
 	} else {
 		fs, err = c.dial()
 	}
@@ -235,7 +254,7 @@ func (c *cluster) dial() (*client.FS, error) {
 	c.t.Cleanup(func() { must(c.t, near.Close()) })
 	return client.Dial(context.Background(), "sluice://"+c.addr, client.Options{
 		Providers: &peer.Providers{Domains: []fabric.Domain{near, c.domain}, Memory: arenas},
-		Buffers:   4 << 20, WaitMax: 5 * time.Second})
+		Buffers:   4 << 20, WaitMax: 5 * time.Second, WriteBehind: c.writeBehind})
 }
 
 // mount mounts a client of the cluster, and unmounts it at the end of the test.

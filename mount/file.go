@@ -49,7 +49,7 @@ func (b *bridge) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
 	ino := b.ino(in.NodeId)
-	if err := b.behind.drain(ctx, ino); err != nil {
+	if err := b.fs.Drain(ctx, ino); err != nil {
 		return b.status("open", err)
 	}
 	if in.Flags&unix.O_TRUNC != 0 || in.Mode&fuse.OPEN_KILL_SUIDGID != 0 {
@@ -187,7 +187,7 @@ func (b *bridge) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	}
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
-	if err := b.behind.drain(ctx, f.Ino()); err != nil {
+	if err := b.fs.Drain(ctx, f.Ino()); err != nil {
 		return nil, b.status("read", err)
 	}
 	size := min(int(in.Size), len(buf))
@@ -252,11 +252,11 @@ func (b *bridge) write(ctx context.Context, f *file, in *fuse.WriteIn, data []by
 	data = data[:to-off]
 	switch {
 	case in.WriteFlags&fuse.WRITE_CACHE != 0 || in.Flags&unix.O_DIRECT != 0:
-		if err := b.behind.drain(ctx, f.Ino()); err != nil {
+		if err := b.fs.Drain(ctx, f.Ino()); err != nil {
 			return 0, err
 		}
 	default:
-		if took, err := b.behind.write(ctx, f, data, off); took > 0 || err != nil {
+		if took, err := f.WriteBehind(ctx, data, off); took > 0 || err != nil {
 			return took, err
 		}
 	}
@@ -266,7 +266,7 @@ func (b *bridge) write(ctx context.Context, f *file, in *fuse.WriteIn, data []by
 // append writes at the end of the file, wherever the kernel takes it to be, and drops the pages
 // that other open files may show of that range.
 func (b *bridge) append(ctx context.Context, f *file, in *fuse.WriteIn, data []byte) (int, error) {
-	if err := b.behind.drain(ctx, f.Ino()); err != nil {
+	if err := b.fs.Drain(ctx, f.Ino()); err != nil {
 		return 0, err
 	}
 	off, err := f.Append(ctx, data)
@@ -301,7 +301,7 @@ func (b *bridge) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 
 // commit runs a commit of the file, when all that was written is at the servers.
 func (b *bridge) commit(ctx context.Context, f *file, do func() error) error {
-	if err := b.behind.settle(ctx, f.Ino()); err != nil {
+	if err := b.fs.Settle(ctx, f.Ino()); err != nil {
 		return err
 	}
 	return do()
@@ -325,7 +325,7 @@ const releaseMax = time.Minute
 // Release is the end of an open file: its last descriptor and mapping are gone.
 func (b *bridge) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	if f, ok := b.files.remove(in.Fh); ok {
-		b.behind.forget(f.Ino())
+		b.fs.WrittenBehind(f.Ino())
 		ctx, cancel := context.WithTimeout(context.Background(), releaseMax)
 		defer cancel()
 		b.unlockClosed(ctx, in, f)
@@ -337,7 +337,7 @@ func (b *bridge) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 }
 
 func (b *bridge) release(f *file) {
-	b.behind.forget(f.Ino())
+	b.fs.WrittenBehind(f.Ino())
 	ctx, cancel := context.WithTimeout(context.Background(), releaseMax)
 	defer cancel()
 	if err := b.commit(ctx, f, func() error { return f.Commit(ctx) }); err != nil {
@@ -364,7 +364,6 @@ func (b *bridge) closeAll() {
 	}
 	wg.Wait()
 	b.dirs.drain()
-	b.behind.close()
 }
 
 // Lseek finds the next data or hole.
@@ -378,7 +377,7 @@ func (b *bridge) Lseek(cancel <-chan struct{}, in *fuse.LseekIn, out *fuse.Lseek
 	}
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
-	if err := b.behind.drain(ctx, f.Ino()); err != nil {
+	if err := b.fs.Drain(ctx, f.Ino()); err != nil {
 		return b.status("lseek", err)
 	}
 	if _, err := f.Stat(ctx); err != nil {
@@ -437,7 +436,7 @@ func (b *bridge) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.St
 	}
 	ctx, done := b.request(cancel, &in.InHeader)
 	defer done()
-	if err := b.behind.drain(ctx, f.Ino()); err != nil {
+	if err := b.fs.Drain(ctx, f.Ino()); err != nil {
 		return b.status("fallocate", err)
 	}
 	if _, err := f.Stat(ctx); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -130,14 +131,9 @@ func TestRequestsAreWatchedWhenTheyWait(t *testing.T) {
 	h := &fuse.InHeader{Caller: fuse.Caller{Pid: uint32(cmd.Process.Pid)}}
 	ctx, done := b.request(cancel, h)
 	defer done()
-	w := newBehind(1<<20, func(int) *client.Buffer { return nil })
-	defer w.close()
-	l := newLock()
-	must(t, l.acquire(ctx))
-	c, err := w.take(ctx)
-	must(t, err)
-	w.give(c)
-	if ctx.(*request).timer != nil {
+	free := make(chan struct{}, 1)
+	free <- struct{}{}
+	if _, ok := wait.For(ctx, free); !ok || ctx.(*request).timer != nil {
 		t.Error("what is free was waited for")
 	}
 	close(cancel) // some signal, which is not one to stop
@@ -146,8 +142,8 @@ func TestRequestsAreWatchedWhenTheyWait(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}()
-	if err := l.acquire(ctx); errs.KindOf(err) != errs.Canceled {
-		t.Errorf("it has ended with %v", err)
+	if _, ok := wait.For(ctx, free); ok || errs.KindOf(ctx.Err()) != errs.Canceled {
+		t.Errorf("it has ended with %v", ctx.Err())
 	}
 	derived, stop := context.WithTimeout(ctx, time.Hour)
 	defer stop()

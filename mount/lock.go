@@ -112,7 +112,7 @@ func (b *bridge) setLock(ctx context.Context, in *fuse.LkIn, wait bool) fuse.Sta
 		return b.lockDirectory(in)
 	}
 	l := b.lockOf(in)
-	if err := b.behind.drain(ctx, l.Ino); err != nil {
+	if err := b.fs.Drain(ctx, l.Ino); err != nil {
 		return b.status("setlk", err)
 	}
 	if l.Type == 0 {
@@ -200,7 +200,7 @@ func (b *bridge) unlockFlushed(ctx context.Context, f *file, owner uint64) bool 
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseMax)
 	defer cancel()
-	if err := b.behind.drain(ctx, f.Ino()); err != nil {
+	if err := b.fs.Drain(ctx, f.Ino()); err != nil {
 		b.opts.Logger.Error("locks are kept: data is on its way", "ino", f.Ino(), "owner", owner)
 		return false
 	}

@@ -63,10 +63,6 @@ type Options struct {
 	// how many threads of programs wait, and backgroundMax. Default 4 GiB, some 4000 of them.
 	MemoryMax int
 
-	// WriteBehind is how many bytes of sequential writers' data may be on their way to the servers
-	// after write(2) has returned. Default 32 MiB; negative: none.
-	WriteBehind int
-
 	// LocalLocks keeps flock(2) and fcntl(2) locks in this kernel: they hold within this mount only,
 	// and cost nothing. Default false: they hold between all mounts.
 	LocalLocks bool
@@ -94,9 +90,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MemoryMax == 0 {
 		o.MemoryMax = 4 << 30
-	}
-	if o.WriteBehind == 0 {
-		o.WriteBehind = 32 << 20
 	}
 	if o.Name == "" {
 		o.Name = "sluice"

@@ -82,7 +82,8 @@ func TestManySequentialWriters(t *testing.T) {
 }
 
 func sequentialWriters(t *testing.T, c *cluster) {
-	dir := c.mount(Options{WriteBehind: 3 << 20}).Dir()
+	c.writeBehind = 3 << 20
+	dir := c.mount(Options{}).Dir()
 	var wg sync.WaitGroup
 	for w := range 12 {
 		wg.Go(func() {

@@ -150,9 +150,9 @@ type clientBounds struct {
 }
 
 // boundClient has no knob. A process that serves others is given more buffers than a tool: room for
-// what write-behind holds and as much again for reads, or for a few busy connections.
+// the reads of a few busy programs or connections.
 func boundClient(serves bool) clientBounds {
-	b := clientBounds{buffers: 32 * usualRequest, retain: 64 * usualRequest}
+	b := clientBounds{buffers: 32 * usualRequest, retain: 96 * usualRequest}
 	if serves {
 		b.buffers *= 2
 	}
@@ -164,7 +164,8 @@ func (b *clientBounds) list() []bound {
 		{Name: "credits", Count: creditsEach, Bytes: creditsEach * usualRequest,
 			Why: "requests under way at one server, and the data that they wait for"},
 		{Name: "buffers", Bytes: int64(b.buffers), Why: "data of callers that no server may reach"},
-		{Name: "retain", Bytes: b.retain, Why: "writes that are kept until they are synced"},
+		{Name: "retain", Bytes: b.retain,
+			Why: "writes that are gathered, and kept until they are synced"},
 	}
 }
 

@@ -63,7 +63,9 @@ func table() []layer {
 		{"iod", []string{"fabric", "msg", "stripe"}},
 		{"iod/server", []string{
 			"admin", "fabric", "iod", "mem", "mover", "msg", "relay", "stripe", "unifier"}},
-		{"iod/remote", []string{"fabric", "iod", "mem", "mem/regcache", "msg", "peer", "stripe"}},
+		{"iod/dirty", nil}, // memory, without I/O
+		{"iod/remote", []string{"fabric", "iod", "iod/dirty", "mem", "mem/regcache", "msg", "peer",
+			"stripe"}},
 		{"iod/objects", []string{"iod", "meta", "stripe"}}, // what the metadata service needs of them
 		{"iod/...", []string{"iod", "fabric", "mem", "msg", "stripe"}},
 		{"meta", nil},
@@ -85,6 +87,7 @@ func frontTable() []layer {
 		{"client", []string{
 			"client/internal/...", "fabric", "iod", "iod/remote", "mem", "mem/regcache", "meta",
 			"meta/perm", "meta/remote", "mover", "msg", "peer", "stripe"}},
+		{"client/internal/behind", []string{"iod", "mem", "meta"}},
 		{"client/internal/cache", []string{"meta", "meta/perm"}}, // no I/O: what is known, until when
 		{"client/...", []string{"client", "fabric", "mem", "meta", "msg", "stripe"}},
 		{"mount", []string{"client", "meta", "stripe"}}, // stripe: extents, as the client tells them

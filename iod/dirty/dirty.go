@@ -1,5 +1,5 @@
-// Package dirty is the memory of what programs have written and servers may still lose: data lies in
-// it from the moment that a program hands it over, while more is gathered behind it, while it is
+// Package dirty is the memory of what programs have written and servers may still lose: data lies
+// in it from the moment that a program hands it over, while more is gathered behind it, while it is
 // sent and while it is kept, until it is on stable storage. It is sent from where it lies, so that
 // it is copied once on its way from the program to the server.
 //
@@ -108,6 +108,19 @@ func (m *Memory) cut(at, have, need int32) {
 	}
 	m.free -= need
 	m.next = m.after(at)
+}
+
+// Trim gives back what a room has behind its first n bytes, n > 0.
+func (m *Memory) Trim(r *Room, n int64) {
+	have, need := -m.tags[r.at], int32(RoomFor(n)/Grain)
+	r.Bytes = r.Bytes[:min(n, int64(len(r.Bytes)))]
+	if need >= have {
+		return
+	}
+	m.set(r.at, -need)
+	rest := Room{Bytes: m.mem[int(r.at+need)*Grain:], at: r.at + need}
+	m.set(rest.at, need-have)
+	m.Give(rest)
 }
 
 // Give gives a room back. Nobody may use it any more.

@@ -55,6 +55,11 @@ func TestModel(t *testing.T) {
 					delete(rooms, old)
 					break
 				}
+			} else if rng.IntN(4) == 0 {
+				for old, r := range rooms {
+					rooms[old] = trim(m, owner, r, 1+rng.Int64N(int64(len(r.Bytes))))
+					break
+				}
 			} else if r := take(t, m, owner, id, 1+rng.Int64N(int64(grains*Grain))); !r.None() {
 				rooms[id] = r
 			}
@@ -95,6 +100,15 @@ func take(t *testing.T, m *Memory, owner []int, id int, n int64) Room {
 		}
 		owner[at] = id
 	}
+	return r
+}
+
+func trim(m *Memory, owner []int, r Room, n int64) Room {
+	end := r.at + int32(RoomFor(int64(len(r.Bytes)))/Grain)
+	for at := r.at + int32(RoomFor(n)/Grain); at < end; at++ {
+		owner[at] = 0
+	}
+	m.Trim(&r, n)
 	return r
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/iod"
+	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 )
@@ -429,3 +430,84 @@ func TestManyKeptWrites(t *testing.T) {
 		t.Fatalf("%+v", s)
 	}
 }
+
+// TestGathered: data that was gathered in a room is kept there, without a copy, and sent again from
+// there; the rest of the room is free meanwhile, and all of it after a sync.
+func TestGathered(t *testing.T) {
+	d := newDouble(t, 1)
+	d.lazy = true
+	g := newRig(t, d, 1, Options{RetainBytes: 1 << 20, KeepMax: time.Minute})
+	want := make([]byte, 30_000)
+	for i := range want {
+		want[i] = byte(i * 7)
+	}
+	room, err := g.Reserve(t.Context(), 200<<10)
+	must(t, err)
+	if len(room.Bytes()) != 200<<10 {
+		t.Fatalf("%d bytes", len(room.Bytes()))
+	}
+	copy(room.Bytes(), want)
+	before := mem.Copies()
+	_, err = g.WriteKept(t.Context(), g.target(1), 100, room, len(want))
+	must(t, err)
+	if n := mem.Copies().Since(before).Total().Bytes; n >= uint64(len(want)) {
+		t.Errorf("%d bytes were copied", n)
+	}
+	if s := g.Stats(); s.KeptWrites != 1 || s.KeptBytes > 32<<10 {
+		t.Errorf("%+v", s)
+	}
+	d.crash()
+	must(t, g.expect(1, 100, want))
+	must(t, g.sync(1))
+	if s := g.Stats(); s.KeptBytes != 0 || s.Resent != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestGatheredAndRefused: a room whose write has failed is the caller's still.
+func TestGatheredAndRefused(t *testing.T) {
+	d := newDouble(t, 1)
+	g := newRig(t, d, 1, Options{RetainBytes: 1 << 20, KeepMax: time.Minute,
+		WaitMax: 50 * time.Millisecond})
+	room, err := g.Reserve(t.Context(), 5000)
+	must(t, err)
+	copy(room.Bytes(), "again")
+	d.mu.Lock()
+	d.down = true
+	d.mu.Unlock()
+	if _, err := g.WriteKept(t.Context(), g.target(1), 0, room, 5); err == nil {
+		t.Fatal("a write to a server that is away succeeded")
+	}
+	if s := g.Stats(); s.KeptBytes == 0 || s.KeptWrites != 0 || string(room.Bytes()[:5]) != "again" {
+		t.Fatalf("%+v", s)
+	}
+	d.restart()
+	for deadline := time.Now().Add(time.Minute); ; {
+		_, err := g.WriteKept(t.Context(), g.target(1), 0, room, 5)
+		if err == nil {
+			break
+		}
+		if errs.KindOf(err) != errs.TimedOut || time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	must(t, g.expect(1, 0, []byte("again")))
+	other, err := g.Reserve(t.Context(), 5000)
+	must(t, err)
+	other.Return()
+	must(t, g.SyncAll(t.Context()))
+	if s := g.Stats(); s.KeptBytes != 0 {
+		t.Fatalf("%+v", s)
+	}
+	if room, err := g.Reserve(t.Context(), 2<<20); room != nil || err != nil {
+		t.Errorf("more than there is: %v, %v", room, err)
+	}
+	if _, err := g.WriteKept(t.Context(), g.target(1), 0, foreignRoom{}, 5); err == nil {
+		t.Error("a room that is not its own was taken")
+	}
+}
+
+type foreignRoom struct{}
+
+func (foreignRoom) Bytes() []byte { return make([]byte, 5) }
+func (foreignRoom) Return()       {}

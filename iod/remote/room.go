@@ -85,6 +85,9 @@ func (r *Remote) WriteKept(ctx context.Context, t iod.Target, off int64, room io
 			"%d bytes of a room that is another's, or too small", n)
 	}
 	object := seg.Contig(off, int64(n))
+	r.mu.Lock()
+	r.memory.Trim(&m.room, int64(n)+bodyMax(object, int64(n)))
+	r.mu.Unlock()
 	k, err := r.enter(ctx, &t, iod.OpWrite, laneOf(&t), object.Span(), m.room, 0)
 	if err != nil {
 		return iod.Mark{}, err
