@@ -10,8 +10,8 @@ import (
 // GetAttr returns attributes; the size is exact for every write that was acknowledged.
 func (b *bridge) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn,
 	out *fuse.AttrOut) fuse.Status {
-	ctx, done := b.request(cancel, &in.InHeader)
-	defer done()
+	ctx := b.request(cancel, &in.InHeader)
+	defer ctx.end()
 	if err := b.fs.Drain(ctx, b.ino(in.NodeId)); err != nil {
 		return b.status("getattr", err)
 	}
@@ -45,8 +45,8 @@ func (b *bridge) attrOut(out *fuse.AttrOut, a *meta.Attr, at moment) {
 // SetAttr changes attributes. The kernel has checked that the process may.
 func (b *bridge) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn,
 	out *fuse.AttrOut) fuse.Status {
-	ctx, done := b.request(cancel, &in.InHeader)
-	defer done()
+	ctx := b.request(cancel, &in.InHeader)
+	defer ctx.end()
 	ino := b.ino(in.NodeId)
 	if err := b.fs.Drain(ctx, ino); err != nil {
 		return b.status("setattr", err)

@@ -66,8 +66,8 @@ func (b *bridge) list(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntr
 	if !ok {
 		return fuse.EBADF
 	}
-	ctx, done := b.request(cancel, &in.InHeader)
-	defer done()
+	ctx := b.request(cancel, &in.InHeader)
+	defer ctx.end()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	off := in.Offset

@@ -46,8 +46,8 @@ func openFlags(flags uint32) meta.OpenFlags {
 // Open opens a file. The kernel has checked the right to read, and to write where O_TRUNC asks for
 // it, which it may without O_WRONLY.
 func (b *bridge) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	ctx, done := b.request(cancel, &in.InHeader)
-	defer done()
+	ctx := b.request(cancel, &in.InHeader)
+	defer ctx.end()
 	ino := b.ino(in.NodeId)
 	if err := b.fs.Drain(ctx, ino); err != nil {
 		return b.status("open", err)
@@ -127,8 +127,8 @@ func appending(flags uint32) bool {
 // Create makes and opens a file.
 func (b *bridge) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string,
 	out *fuse.CreateOut) fuse.Status {
-	ctx, done := b.request(cancel, &in.InHeader)
-	defer done()
+	ctx := b.request(cancel, &in.InHeader)
+	defer ctx.end()
 	flags := openFlags(in.Flags)
 	if in.Flags&unix.O_EXCL != 0 {
 		flags |= meta.OpenExclusive
@@ -185,8 +185,8 @@ func (b *bridge) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	if !ok {
 		return nil, fuse.EBADF
 	}
-	ctx, done := b.request(cancel, &in.InHeader)
-	defer done()
+	ctx := b.request(cancel, &in.InHeader)
+	defer ctx.end()
 	if err := b.fs.Drain(ctx, f.Ino()); err != nil {
 		return nil, b.status("read", err)
 	}
@@ -222,8 +222,8 @@ func (b *bridge) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (
 	if !ok {
 		return 0, fuse.EBADF
 	}
-	ctx, done := b.request(cancel, &in.InHeader)
-	defer done()
+	ctx := b.request(cancel, &in.InHeader)
+	defer ctx.end()
 	defer b.touched.note(f.Ino())
 	n, err := b.write(ctx, f, in, data)
 	if err == nil && in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
@@ -290,8 +290,8 @@ func (b *bridge) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	if !ok {
 		return fuse.EBADF
 	}
-	ctx, done := b.request(cancel, &in.InHeader)
-	defer done()
+	ctx := b.request(cancel, &in.InHeader)
+	defer ctx.end()
 	err := b.commit(ctx, f, func() error { return f.Commit(ctx) })
 	if !b.opts.LocalLocks && b.unlockFlushed(ctx, f, in.LockOwner) {
 		f.owners.remove(in.LockOwner) // it may lock the file anew before this one is released
@@ -313,8 +313,8 @@ func (b *bridge) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	if !ok {
 		return fuse.EBADF
 	}
-	ctx, done := b.request(cancel, &in.InHeader)
-	defer done()
+	ctx := b.request(cancel, &in.InHeader)
+	defer ctx.end()
 	return b.status("fsync", b.commit(ctx, f, func() error { return f.Sync(ctx) }))
 }
 
@@ -375,8 +375,8 @@ func (b *bridge) Lseek(cancel <-chan struct{}, in *fuse.LseekIn, out *fuse.Lseek
 	if in.Whence != unix.SEEK_DATA && in.Whence != unix.SEEK_HOLE {
 		return fuse.EINVAL
 	}
-	ctx, done := b.request(cancel, &in.InHeader)
-	defer done()
+	ctx := b.request(cancel, &in.InHeader)
+	defer ctx.end()
 	if err := b.fs.Drain(ctx, f.Ino()); err != nil {
 		return b.status("lseek", err)
 	}
@@ -434,8 +434,8 @@ func (b *bridge) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.St
 	if off < 0 || n <= 0 || off > layout.FileSizeMax-n {
 		return fuse.Status(unix.EFBIG)
 	}
-	ctx, done := b.request(cancel, &in.InHeader)
-	defer done()
+	ctx := b.request(cancel, &in.InHeader)
+	defer ctx.end()
 	if err := b.fs.Drain(ctx, f.Ino()); err != nil {
 		return b.status("fallocate", err)
 	}

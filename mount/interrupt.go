@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/sluice-storage/sluice/internal/wait"
 )
 
 // interruptAfter is how long a request goes on after a signal that is meant to stop its program.
@@ -31,40 +32,60 @@ const watchAfter = 5 * time.Millisecond
 
 // request is the context of one request. It ends when the process is killed, or has had a signal to
 // stop for a while. That is watched from a moment after somebody waits for its end: most requests
-// are answered from memory, and shall not pay for it.
+// are answered from memory, and shall not pay for it. It is used again for the next request, unless
+// something may still look at it.
 type request struct {
-	context.Context
-	stop   context.CancelFunc
+	*wait.Context
 	cancel <-chan struct{} // closed when a signal has come, whichever it is
 	gone   <-chan struct{} // closed when the mount is taken away
 	pid    uint32
 	after  time.Duration // how long it goes on after a signal to stop
 
 	mu    sync.Mutex
-	timer *time.Timer // starts the watch; nil: nobody waits
+	timer *time.Timer // starts the watch
+	armed bool        // somebody waits
 }
 
-// request makes the context of a request, and what ends it.
-func (b *bridge) request(cancel <-chan struct{}, h *fuse.InHeader) (context.Context, func()) {
+// requests are those that nobody uses.
+var requests = sync.Pool{New: func() any { return &request{Context: &wait.Context{}} }}
+
+// request makes the context of a request, which the caller ends.
+func (b *bridge) request(cancel <-chan struct{}, h *fuse.InHeader) *request {
 	return b.requestFor(cancel, h, interruptAfter)
 }
 
 // requestFor is request that goes on for a given time after a signal to stop.
-func (b *bridge) requestFor(cancel <-chan struct{}, h *fuse.InHeader, after time.Duration) (
-	context.Context, func()) {
-	r := &request{cancel: cancel, gone: b.gone, pid: h.Pid, after: after}
-	r.Context, r.stop = context.WithCancel(context.Background())
-	return r, r.end
+func (b *bridge) requestFor(cancel <-chan struct{}, h *fuse.InHeader,
+	after time.Duration) *request {
+	r := requests.Get().(*request)
+	r.Context = r.Context.Renew(0)
+	r.cancel, r.gone, r.pid, r.after = cancel, b.gone, h.Pid, after
+	return r
 }
 
 // Done implements context.Context.
 func (r *request) Done() <-chan struct{} {
+	r.listen()
+	return r.Context.Done()
+}
+
+// Lend implements wait.Lender.
+func (r *request) Lend() <-chan struct{} {
+	r.listen()
+	return r.Context.Lend()
+}
+
+func (r *request) listen() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.timer == nil {
+	switch {
+	case r.armed:
+	case r.timer == nil:
 		r.timer = time.AfterFunc(watchAfter, r.watch)
+	default:
+		r.timer.Reset(watchAfter)
 	}
-	return r.Context.Done()
+	r.armed = true
 }
 
 func (r *request) watch() {
@@ -77,14 +98,18 @@ func (r *request) watch() {
 	}
 }
 
+func (r *request) stop() { r.Context.End(context.Canceled) }
+
 // end is called when the request is answered.
 func (r *request) end() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.timer != nil {
-		r.timer.Stop()
-	}
 	r.stop()
+	r.mu.Lock()
+	again := !r.armed || r.timer.Stop() // else somebody is watching it
+	r.armed = false
+	r.mu.Unlock()
+	if again && r.Context.Unused() {
+		requests.Put(r)
+	}
 }
 
 // watchSignals gives a request up as soon as its process is being killed, or has waited for long

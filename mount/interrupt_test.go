@@ -129,11 +129,11 @@ func TestRequestsAreWatchedWhenTheyWait(t *testing.T) {
 	must(t, cmd.Start())
 	b, cancel := &bridge{}, make(chan struct{})
 	h := &fuse.InHeader{Caller: fuse.Caller{Pid: uint32(cmd.Process.Pid)}}
-	ctx, done := b.request(cancel, h)
-	defer done()
+	ctx := b.request(cancel, h)
+	defer ctx.end()
 	free := make(chan struct{}, 1)
 	free <- struct{}{}
-	if _, ok := wait.For(ctx, free); !ok || ctx.(*request).timer != nil {
+	if _, ok := wait.For(ctx, free); !ok || ctx.timer != nil {
 		t.Error("what is free was waited for")
 	}
 	close(cancel) // some signal, which is not one to stop

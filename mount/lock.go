@@ -73,8 +73,8 @@ func (b *bridge) lockOf(in *fuse.LkIn) meta.Lock {
 
 // GetLk finds a lock that would be in the way.
 func (b *bridge) GetLk(cancel <-chan struct{}, in *fuse.LkIn, out *fuse.LkOut) fuse.Status {
-	ctx, done := b.request(cancel, &in.InHeader)
-	defer done()
+	ctx := b.request(cancel, &in.InHeader)
+	defer ctx.end()
 	l, found, err := b.fs.TestLock(ctx, b.lockOf(in))
 	switch {
 	case err != nil:
@@ -94,15 +94,15 @@ func (b *bridge) GetLk(cancel <-chan struct{}, in *fuse.LkIn, out *fuse.LkOut) f
 
 // SetLk takes or releases a lock, or fails at once.
 func (b *bridge) SetLk(cancel <-chan struct{}, in *fuse.LkIn) fuse.Status {
-	ctx, done := b.request(cancel, &in.InHeader)
-	defer done()
+	ctx := b.request(cancel, &in.InHeader)
+	defer ctx.end()
 	return b.setLock(ctx, in, false)
 }
 
 // SetLkw waits. A signal that is meant to stop the program ends that at once.
 func (b *bridge) SetLkw(cancel <-chan struct{}, in *fuse.LkIn) fuse.Status {
-	ctx, done := b.requestFor(cancel, &in.InHeader, 0)
-	defer done()
+	ctx := b.requestFor(cancel, &in.InHeader, 0)
+	defer ctx.end()
 	return b.setLock(ctx, in, true)
 }
 

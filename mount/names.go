@@ -13,8 +13,8 @@ import (
 // Lookup finds a name.
 func (b *bridge) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string,
 	out *fuse.EntryOut) fuse.Status {
-	ctx, done := b.request(cancel, h)
-	defer done()
+	ctx := b.request(cancel, h)
+	defer ctx.end()
 	dir, at := b.ino(h.NodeId), b.now()
 	a, err := b.fs.Lookup(ctx, meta.Cred{}, dir, name)
 	if errs.KindOf(err) == errs.NotFound {
@@ -47,8 +47,8 @@ func (b *bridge) make(ctx context.Context, h *fuse.InHeader, name string, f meta
 // Mknod makes a file, pipe, socket or device.
 func (b *bridge) Mknod(cancel <-chan struct{}, in *fuse.MknodIn, name string,
 	out *fuse.EntryOut) fuse.Status {
-	ctx, done := b.request(cancel, &in.InHeader)
-	defer done()
+	ctx := b.request(cancel, &in.InHeader)
+	defer ctx.end()
 	f := meta.NewFile{Mode: in.Mode & 0o7777, Rdev: in.Rdev}
 	switch in.Mode & unix.S_IFMT {
 	case unix.S_IFREG, 0:
@@ -70,8 +70,8 @@ func (b *bridge) Mknod(cancel <-chan struct{}, in *fuse.MknodIn, name string,
 // Mkdir makes a directory.
 func (b *bridge) Mkdir(cancel <-chan struct{}, in *fuse.MkdirIn, name string,
 	out *fuse.EntryOut) fuse.Status {
-	ctx, done := b.request(cancel, &in.InHeader)
-	defer done()
+	ctx := b.request(cancel, &in.InHeader)
+	defer ctx.end()
 	f := meta.NewFile{Type: meta.Directory, Mode: in.Mode & 0o7777}
 	return b.make(ctx, &in.InHeader, name, f, out)
 }
@@ -79,16 +79,16 @@ func (b *bridge) Mkdir(cancel <-chan struct{}, in *fuse.MkdirIn, name string,
 // Symlink makes a symbolic link.
 func (b *bridge) Symlink(cancel <-chan struct{}, h *fuse.InHeader, target, name string,
 	out *fuse.EntryOut) fuse.Status {
-	ctx, done := b.request(cancel, h)
-	defer done()
+	ctx := b.request(cancel, h)
+	defer ctx.end()
 	f := meta.NewFile{Type: meta.Symlink, Mode: 0o777, Target: target}
 	return b.make(ctx, h, name, f, out)
 }
 
 // Readlink returns the target of a symbolic link.
 func (b *bridge) Readlink(cancel <-chan struct{}, h *fuse.InHeader) ([]byte, fuse.Status) {
-	ctx, done := b.request(cancel, h)
-	defer done()
+	ctx := b.request(cancel, h)
+	defer ctx.end()
 	target, err := b.fs.ReadLink(ctx, meta.Cred{}, b.ino(h.NodeId))
 	return []byte(target), b.nodeStatus("readlink", err)
 }
@@ -96,8 +96,8 @@ func (b *bridge) Readlink(cancel <-chan struct{}, h *fuse.InHeader) ([]byte, fus
 // Link gives a file a second name.
 func (b *bridge) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string,
 	out *fuse.EntryOut) fuse.Status {
-	ctx, done := b.request(cancel, &in.InHeader)
-	defer done()
+	ctx := b.request(cancel, &in.InHeader)
+	defer ctx.end()
 	dir, at := b.ino(in.NodeId), b.now()
 	defer b.touched.note(b.ino(in.Oldnodeid), dir)
 	a, err := b.fs.LinkIno(ctx, meta.Cred{}, b.ino(in.Oldnodeid), dir, name)
@@ -121,8 +121,8 @@ func (b *bridge) Rmdir(cancel <-chan struct{}, h *fuse.InHeader, name string) fu
 
 func (b *bridge) remove(cancel <-chan struct{}, h *fuse.InHeader, name string,
 	isDir bool) fuse.Status {
-	ctx, done := b.request(cancel, h)
-	defer done()
+	ctx := b.request(cancel, h)
+	defer ctx.end()
 	dir := b.ino(h.NodeId)
 	var was *meta.Attr
 	if isDir {
@@ -136,8 +136,8 @@ func (b *bridge) remove(cancel <-chan struct{}, h *fuse.InHeader, name string,
 
 // Rename moves a name, with the flags of renameat2(2).
 func (b *bridge) Rename(cancel <-chan struct{}, in *fuse.RenameIn, from, to string) fuse.Status {
-	ctx, done := b.request(cancel, &in.InHeader)
-	defer done()
+	ctx := b.request(cancel, &in.InHeader)
+	defer ctx.end()
 	var flags meta.RenameFlags
 	switch in.Flags {
 	case 0:
@@ -183,8 +183,8 @@ func (b *bridge) moves(dir, newDir meta.Ino, exchange bool) (again func()) {
 
 // StatFs tells the room, in a tree with a quota that of the tree.
 func (b *bridge) StatFs(cancel <-chan struct{}, h *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
-	ctx, done := b.request(cancel, h)
-	defer done()
+	ctx := b.request(cancel, h)
+	defer ctx.end()
 	st, err := b.fs.Statfs(ctx, b.ino(h.NodeId))
 	if err != nil {
 		return b.status("statfs", err)
@@ -211,8 +211,8 @@ const inodesFree = 1 << 32
 // GetXAttr reads an extended attribute.
 func (b *bridge) GetXAttr(cancel <-chan struct{}, h *fuse.InHeader, name string,
 	dest []byte) (uint32, fuse.Status) {
-	ctx, done := b.request(cancel, h)
-	defer done()
+	ctx := b.request(cancel, h)
+	defer ctx.end()
 	v, err := b.fs.GetXattr(ctx, meta.Cred{}, b.ino(h.NodeId), name)
 	if err != nil {
 		return 0, b.nodeStatus("getxattr", err)
@@ -231,8 +231,8 @@ func answer(dest, v []byte) (uint32, fuse.Status) {
 // ListXAttr lists the names of extended attributes.
 func (b *bridge) ListXAttr(cancel <-chan struct{}, h *fuse.InHeader,
 	dest []byte) (uint32, fuse.Status) {
-	ctx, done := b.request(cancel, h)
-	defer done()
+	ctx := b.request(cancel, h)
+	defer ctx.end()
 	names, err := b.fs.ListXattr(ctx, meta.Cred{}, b.ino(h.NodeId))
 	if err != nil {
 		return 0, b.nodeStatus("listxattr", err)
@@ -247,8 +247,8 @@ func (b *bridge) ListXAttr(cancel <-chan struct{}, h *fuse.InHeader,
 // SetXAttr stores an extended attribute.
 func (b *bridge) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, name string,
 	data []byte) fuse.Status {
-	ctx, done := b.request(cancel, &in.InHeader)
-	defer done()
+	ctx := b.request(cancel, &in.InHeader)
+	defer ctx.end()
 	if len(name) > meta.XattrName {
 		return fuse.ERANGE
 	}
@@ -263,8 +263,8 @@ func (b *bridge) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, name stri
 
 // RemoveXAttr removes an extended attribute.
 func (b *bridge) RemoveXAttr(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
-	ctx, done := b.request(cancel, h)
-	defer done()
+	ctx := b.request(cancel, h)
+	defer ctx.end()
 	defer b.touched.note(b.ino(h.NodeId))
 	err := b.fs.RemoveXattr(ctx, meta.Cred{}, b.ino(h.NodeId), name)
 	return b.nodeStatus("removexattr", err)
@@ -272,7 +272,7 @@ func (b *bridge) RemoveXAttr(cancel <-chan struct{}, h *fuse.InHeader, name stri
 
 // FsyncDir makes the names in a directory durable, and all others with them.
 func (b *bridge) FsyncDir(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	ctx, done := b.request(cancel, &in.InHeader)
-	defer done()
+	ctx := b.request(cancel, &in.InHeader)
+	defer ctx.end()
 	return b.status("fsyncdir", b.fs.SyncNames(ctx))
 }

@@ -96,13 +96,17 @@ func Within(values context.Context, since time.Time, limit time.Duration) *Conte
 // that was made of it, may look at it for ever: then it is not used again.
 func (c *Context) Release() {
 	c.End(context.Canceled)
-	c.mu.Lock()
-	used := c.spent || c.lent > 0
-	c.mu.Unlock()
-	if !used {
+	if c.Unused() {
 		c.values = nil
 		within.Put(c)
 	}
+}
+
+// Unused tells whether nothing can look at a context any more that has ended.
+func (c *Context) Unused() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.spent && c.lent == 0
 }
 
 // SetParker says who serves the request. It must be set before the context is passed on.
