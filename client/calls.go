@@ -27,7 +27,7 @@ func (fs *FS) lookup(ctx context.Context, cred meta.Cred, dir meta.Ino, name str
 		if err == nil {
 			fs.overlayKnown(&a)
 		}
-		return a, errs.Wrap("client.Lookup", name, err)
+		return a, err // as it is: whoever makes files looks for each of them first
 	}
 	t := fs.cache.Begin()
 	found, err := fs.svc.Find(ctx, fs.Caller(cred), dir, name)

@@ -91,8 +91,13 @@ func (e *Error) Is(target error) bool {
 // nil gives OK; what nobody knows gives IO, because an unknown failure must never look like
 // success.
 func KindOf(err error) Kind {
-	if err == nil {
+	switch e := err.(type) { // without looking into it, which allocates
+	case nil:
 		return OK
+	case *Error:
+		return e.Kind
+	case Kind:
+		return e
 	}
 	var e *Error
 	if errors.As(err, &e) {
