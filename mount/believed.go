@@ -57,9 +57,10 @@ func (k *believed) told(a *meta.Attr) {
 	k.young[a.Ino] = a.TruncSeq
 }
 
-// check compares a file that a thread opens with what the kernel was told.
-func (k *believed) check(a *meta.Attr, pid uint32) verdict {
-	if a.TruncSeq == 0 {
+// check compares a file that a thread opens with what the kernel was told; stale: it must look
+// again whatever that was.
+func (k *believed) check(a *meta.Attr, pid uint32, stale bool) verdict {
+	if a.TruncSeq == 0 && !stale {
 		return known
 	}
 	k.mu.Lock()
@@ -72,7 +73,7 @@ func (k *believed) check(a *meta.Attr, pid uint32) verdict {
 		seq = k.old[a.Ino]
 	}
 	switch {
-	case seq == a.TruncSeq:
+	case seq == a.TruncSeq && !stale:
 		return known
 	case repeated || pid == 0: // of another name space: threads cannot be told apart
 		return unsure

@@ -26,6 +26,7 @@ type bridge struct {
 	touched  touched
 	versions versions
 	believed believed
+	editions editions // where the kernel writes back by itself
 	told     told
 	recalls  touched // what others have changed, or are about to
 
@@ -45,7 +46,10 @@ func newBridge(fs *client.FS, opts Options) *bridge {
 	fs.OnLoss(b.forgetPages)
 	fs.OnRecall(b.recalled)
 	// Which version the kernel's pages belong to after a change of this mount's own.
-	fs.OnVersion(func(before, after *meta.Attr) { b.versions.changed(versionOf(before), after) })
+	fs.OnVersion(func(before, after *meta.Attr) {
+		b.versions.changed(versionOf(before), after)
+		b.editions.changed(before, after)
+	})
 	return b
 }
 
@@ -207,10 +211,18 @@ func (b *bridge) now() moment { return moment{b.recalls.now(), b.touched.now()} 
 // entry fills in what a name in a directory led to, as it was found after a moment.
 func (b *bridge) entry(out *fuse.EntryOut, dir meta.Ino, name string, a *meta.Attr, at moment) {
 	out.NodeId = b.node(a.Ino)
-	out.Generation = 1 // inode numbers are never used twice
+	out.Generation = b.generation(a)
 	out.SetEntryTimeout(b.entryTimeout(dir, name, a.Ino, at))
 	out.SetAttrTimeout(b.attrTimeout(a, false, at))
 	b.fill(&out.Attr, a)
+}
+
+// generation tells inodes of one number apart. Numbers are never used twice.
+func (b *bridge) generation(a *meta.Attr) uint64 {
+	if b.opts.Cache != CacheWriteback || a.Type != meta.Regular {
+		return 1
+	}
+	return b.editions.of(a)
 }
 
 // entryTimeout is how long the kernel may believe that a name in a directory stands for an inode, 0

@@ -77,7 +77,7 @@ func (b *bridge) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 // can use it.
 func (b *bridge) opened(in *fuse.OpenIn, f *client.File, out *fuse.OpenOut) fuse.Status {
 	a := f.Attr()
-	own := &file{File: f, direct: appending(in.Flags)}
+	own := &file{File: f, direct: b.uncached(in.Flags)}
 	if in.Flags&unix.O_TRUNC != 0 {
 		// The kernel takes the length for 0 when it has the answer, and drops all pages.
 		b.believed.told(&a)
@@ -88,7 +88,8 @@ func (b *bridge) opened(in *fuse.OpenIn, f *client.File, out *fuse.OpenOut) fuse
 		b.hand(own, out)
 		return fuse.OK
 	}
-	switch b.believed.check(&a, in.Pid) {
+	stale := b.opts.Cache == CacheWriteback && b.editions.stale(&a)
+	switch b.believed.check(&a, in.Pid, stale) {
 	case lookAgain:
 		f.Discard(context.Background())
 		return fuse.Status(unix.ESTALE)
@@ -114,7 +115,15 @@ func (b *bridge) hand(f *file, out *fuse.OpenOut) {
 	if f.direct {
 		out.OpenFlags |= fuse.FOPEN_DIRECT_IO
 	}
+	if b.opts.Cache == CacheWriteback {
+		b.editions.opened(f.Ino())
+	}
 	out.Fh = b.files.add(f)
+}
+
+// uncached tells whether the kernel keeps no pages for an open file.
+func (b *bridge) uncached(flags uint32) bool {
+	return b.opts.Cache == CacheStrict || appending(flags)
 }
 
 // appending tells whether a file is opened to be appended to. The kernel takes the length that it
@@ -158,7 +167,7 @@ func (b *bridge) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string,
 		a.Writers = false // the kernel, which is about to ask, hears of another writer by a recall
 	}
 	b.entry(&out.EntryOut, dir, name, &a, at)
-	b.hand(&file{File: f, direct: appending(in.Flags)}, &out.OpenOut)
+	b.hand(&file{File: f, direct: b.uncached(in.Flags)}, &out.OpenOut)
 	return fuse.OK
 }
 
@@ -251,7 +260,8 @@ func (b *bridge) write(ctx context.Context, f *file, in *fuse.WriteIn, data []by
 	}
 	data = data[:to-off]
 	switch {
-	case in.WriteFlags&fuse.WRITE_CACHE != 0 || in.Flags&unix.O_DIRECT != 0:
+	case in.WriteFlags&fuse.WRITE_CACHE != 0 || in.Flags&unix.O_DIRECT != 0 ||
+		b.opts.Cache == CacheStrict:
 		if err := b.fs.Drain(ctx, f.Ino()); err != nil {
 			return 0, err
 		}
@@ -325,6 +335,9 @@ const releaseMax = time.Minute
 // Release is the end of an open file: its last descriptor and mapping are gone.
 func (b *bridge) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	if f, ok := b.files.remove(in.Fh); ok {
+		if b.opts.Cache == CacheWriteback {
+			defer b.editions.closed(f.Ino())
+		}
 		b.fs.WrittenBehind(f.Ino())
 		ctx, cancel := context.WithTimeout(context.Background(), releaseMax)
 		defer cancel()

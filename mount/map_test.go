@@ -16,6 +16,7 @@ import (
 const (
 	mapPathEnv = "SLUICE_MAP_PATH"
 	mapModeEnv = "SLUICE_MAP_MODE"
+	mapWantEnv = "SLUICE_MAP_WANT"
 )
 
 // TestMapHelper is that process.
@@ -35,15 +36,19 @@ func TestMapHelper(t *testing.T) {
 		}
 		must(t, unix.Munmap(m))
 		must(t, f.Close())
+	case "equal":
+		mapEqual(t, path, os.Getenv(mapWantEnv))
+	case "beside":
+		mapBeside(t, path)
 	default:
 		t.Fatalf("mode %q", mode)
 	}
 }
 
-func runMapHelper(t *testing.T, path, mode string) {
+func runMapHelper(t *testing.T, path, mode string, env ...string) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestMapHelper$")
-	cmd.Env = append(os.Environ(), mapPathEnv+"="+path, mapModeEnv+"="+mode)
+	cmd.Env = append(append(os.Environ(), mapPathEnv+"="+path, mapModeEnv+"="+mode), env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

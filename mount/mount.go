@@ -5,7 +5,8 @@
 // copy of ours.
 //
 // Names and attributes are those that the service has, always: the kernel believes them under a
-// lease only, and forgets them before that goes back (see forget.go). Data is close-to-open:
+// lease only, and forgets them before that goes back (see forget.go). Data is close-to-open, unless
+// Options.Cache says otherwise (see cachemode.go):
 // opening a file asks the metadata service, or what is known under a lease, and the kernel keeps
 // its pages only if the data version is the one that they were read at. Files that are opened with
 // O_APPEND are not cached by the kernel, and each write of up to about 1 MiB to them goes to the
@@ -47,6 +48,9 @@ type Options struct {
 	// may have to wait that changes the directory. Default 250 ms; negative: not at all.
 	EntryTimeout time.Duration
 
+	// Cache is what the kernel may keep of files' data. Default CacheCloseToOpen.
+	Cache CacheMode
+
 	// AllowOther lets users other than the one who mounted use the file system.
 	AllowOther bool
 
@@ -85,6 +89,9 @@ func (o Options) withDefaults() Options {
 		o.EntryTimeout = 250 * time.Millisecond
 	}
 	o.AttrTimeout, o.EntryTimeout = max(o.AttrTimeout, 0), max(o.EntryTimeout, 0)
+	if o.Cache == "" {
+		o.Cache = CacheCloseToOpen
+	}
 	if o.ReadAhead == 0 {
 		o.ReadAhead = 8 << 20
 	}
@@ -105,7 +112,7 @@ func (o *Options) validate() error {
 		return errs.Newf(errs.Invalid, "mount.Options", "",
 			"ReadAhead %d, MemoryMax %d: at least 0 and %d", o.ReadAhead, o.MemoryMax, requestMax)
 	}
-	return nil
+	return o.Cache.validate()
 }
 
 // requestMax is the largest read or write request: what Linux allows unless it was tuned.
@@ -222,6 +229,9 @@ func fuseOptions(o *Options) *fuse.MountOptions {
 		// again when the file was truncated (see opened); not whenever the time of change differs
 		// from what the kernel thought, which every write of our own would cause.
 		DisabledCapabilities: fuse.CAP_AUTO_INVAL_DATA,
+	}
+	if o.Cache == CacheWriteback {
+		f.ExtraCapabilities |= fuse.CAP_WRITEBACK_CACHE
 	}
 	if o.ReadOnly {
 		f.DirectMountFlags |= unix.MS_RDONLY

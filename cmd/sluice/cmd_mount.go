@@ -23,7 +23,7 @@ type mountOptions struct {
 	url, dir                                 string
 	detach, readOnly, allowOther, keepTrying bool
 	localLocks                               bool
-	log                                      string
+	cache, log                               string
 	by                                       providersFlag
 	web                                      adminFlag
 	webFile                                  string // where the admin address is written; may be empty
@@ -57,6 +57,13 @@ func newMount() *cobra.Command {
 	flags.BoolVar(&o.allowOther, "allow-other", os.Geteuid() == 0, "let other users in")
 	flags.BoolVar(&o.localLocks, "local-locks", false,
 		"flock and fcntl locks hold within this mount only, and cost no requests")
+	flags.StringVar(&o.cache, "cache", string(mount.CacheCloseToOpen),
+		`what the kernel keeps of files' data:
+strict         nothing: a read sees every write that has returned, on any mount
+close-to-open  pages, until the file is opened and has changed; what was written is at the servers
+               when the file is closed
+writeback      pages, and what is written stays in them until it is written back, synced or closed:
+               fastest for small writes; while a file is open here, changes by others are not seen`)
 	flags.BoolVar(&o.keepTrying, "keep-trying", false, "wait for the cluster for as long as it takes")
 	flags.StringVar(&o.log, "log", "",
 		"with -d, the `FILE` that its output goes to (default mount.log in a folder of the user's own)")
@@ -93,7 +100,7 @@ func runMount(cmd *cobra.Command, o mountOptions) error {
 	defer conn.close()
 	m, err := mount.Mount(cmd.Context(), conn.fs, dir,
 		mount.Options{AllowOther: o.allowOther, ReadOnly: o.readOnly, LocalLocks: o.localLocks,
-			Name: o.url, Logger: log})
+			Cache: mount.CacheMode(o.cache), Name: o.url, Logger: log})
 	if err != nil {
 		return err
 	}
