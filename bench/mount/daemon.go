@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"sync"
 	"syscall"
 	"time"
 
@@ -25,9 +26,9 @@ type Daemon struct {
 }
 
 // StartDaemon starts a program whose output goes to a file, with env on top of the bench's own
-// environment. It ends with the bench, however that ends: the kernel signals it when the thread that
-// started it does, which therefore waits. A group of its own keeps the terminal's interrupt from it:
-// the bench ends it in order.
+// environment. It ends with the bench, however that ends: the kernel signals it when the thread
+// that started it does, which therefore waits. A group of its own keeps the terminal's interrupt
+// from it: the bench ends it in order.
 func StartDaemon(log string, env []string, name string, args ...string) (*Daemon, error) {
 	path, err := lookProgram(name)
 	if err != nil {
@@ -98,7 +99,7 @@ func (d *Daemon) Await(ctx context.Context, what string, ready func() bool) erro
 	return daemons{d}.await(ctx, what, ready)
 }
 
-// daemons are started and ended together, the last first.
+// daemons are started and ended together: the first, which the others know, ends last.
 type daemons []*Daemon
 
 func (all daemons) pids() (pids []int) {
@@ -111,10 +112,16 @@ func (all daemons) pids() (pids []int) {
 }
 
 func (all daemons) stop() error {
-	var failed []error
-	for i := range all {
-		failed = append(failed, all[len(all)-1-i].Stop())
+	if len(all) == 0 {
+		return nil
 	}
+	failed := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, d := range all[1:] {
+		wg.Go(func() { failed[i+1] = d.Stop() })
+	}
+	wg.Wait()
+	failed[0] = all[0].Stop()
 	return errors.Join(failed...)
 }
 

@@ -117,7 +117,7 @@ func (t *tree) warm() error {
 // 0, 5, 10, ... 95, 99, 99.9 and 100 percent of them are.
 const (
 	goFiles     = 11478
-	filesAFoder = 9
+	folderFiles = 9
 )
 
 func goSizes() (percent, bytes []float64) {
@@ -140,8 +140,8 @@ func makeTree(dir string, files int) error {
 	rng := rand.New(rand.NewPCG(11478, 157))
 	where := dir
 	for i := range files {
-		if i%filesAFoder == 0 {
-			n := i / filesAFoder
+		if i%folderFiles == 0 {
+			n := i / folderFiles
 			where = filepath.Join(dir, fmt.Sprintf("d%02d", n%40), fmt.Sprintf("p%03d", n))
 			if err := os.MkdirAll(where, 0o755); err != nil {
 				return err

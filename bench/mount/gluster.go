@@ -88,8 +88,8 @@ func (g *gluster) startBricks(ctx context.Context) error {
 
 func (g *gluster) mount(ctx context.Context) (err error) {
 	log := filepath.Join(g.dir, "client")
-	if g.client, err = StartDaemon(log+".out", nil, "glusterfs", "-N", "-f", g.volume(), "-l", log+".log",
-		"-p", log+".pid", "-L", "WARNING", g.Dir()); err != nil {
+	if g.client, err = StartDaemon(log+".out", nil, "glusterfs", "-N", "-f", g.volume(), "-l",
+		log+".log", "-p", log+".pid", "-L", "WARNING", g.Dir()); err != nil {
 		return err
 	}
 	return g.client.Await(ctx, "mount", func() bool {

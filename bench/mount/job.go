@@ -50,8 +50,8 @@ type Done struct {
 	Error string        `json:"error,omitempty"`
 }
 
-// ServeJob is the child: it reads a Job, a line of JSON, prepares it and says so by a line, waits for
-// a line, does it, and tells what it has done as a line of JSON.
+// ServeJob is the child: it reads a Job, a line of JSON, prepares it and says so by a line, waits
+// for a line, does it, and tells what it has done as a line of JSON.
 func ServeJob(in io.Reader, out io.Writer) error {
 	lines := bufio.NewReader(in)
 	text, err := lines.ReadBytes('\n')
@@ -101,8 +101,8 @@ func (j *Job) prepare() (do func() (Done, error), end func(), err error) {
 		return j.prepareRead()
 	case jobCreate:
 		buf := fill(j.Block, j.Seed)
-		return func() (Done, error) { return j.each(func(name string) error { return make1(name, buf) }) },
-			end, nil
+		one := func(name string) error { return make1(name, buf) }
+		return func() (Done, error) { return j.each(one) }, end, nil
 	case jobStat:
 		return func() (Done, error) { return j.each(stat1) }, end, nil
 	case jobUnlink:

@@ -1,7 +1,7 @@
 package mount
 
 import (
-	"fmt"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,18 +19,17 @@ type Limit struct {
 
 // SetLimit puts a process under it. The control group is below root's, of version 2 or 1.
 func SetLimit(pid int, bytes int64) (*Limit, error) {
-	name := fmt.Sprintf("sluice-bench-%d", pid)
 	for _, v := range []struct{ dir, max, peak string }{
 		{"/sys/fs/cgroup", "memory.max", "memory.peak"},
 		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.max_usage_in_bytes"},
 	} {
-		l := &Limit{dir: filepath.Join(v.dir, name), peak: v.peak}
-		if os.Mkdir(l.dir, 0o755) != nil {
+		dir, err := os.MkdirTemp(v.dir, "sluice-bench-")
+		if err != nil {
 			continue
 		}
-		err := os.WriteFile(filepath.Join(l.dir, v.max), []byte(strconv.FormatInt(bytes, 10)), 0)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(l.dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+		l := &Limit{dir: dir, peak: v.peak}
+		if err = l.set(v.max, bytes); err == nil {
+			err = l.set("cgroup.procs", int64(pid))
 		}
 		if err == nil {
 			return l, nil
@@ -39,6 +38,17 @@ func SetLimit(pid int, bytes int64) (*Limit, error) {
 	}
 	return nil, errs.Newf(errs.Unsupported, "bench mount", "",
 		"there are no control groups for memory that this user may make")
+}
+
+// set writes into a file that the kernel has made: in a folder that is none of its groups there are
+// no such files.
+func (l *Limit) set(name string, n int64) error {
+	f, err := os.OpenFile(filepath.Join(l.dir, name), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(strconv.FormatInt(n, 10))
+	return errors.Join(err, f.Close())
 }
 
 // Peak is the most that was charged to the process, pages of files that it maps included; 0 where

@@ -33,6 +33,8 @@ const (
 	longServers = "servers"
 
 	longParts = 20      // in which a run is cut, to look at memory in between
+	partFiles = 50      // the least of a part
+	partBytes = 4 << 20 // likewise
 	openFiles = 1000    // that are opened in turn
 	longPart  = 1 << 30 // the least that a file which is copied over and over has, if there is room
 )
@@ -70,7 +72,8 @@ type longRun struct {
 }
 
 // RunLong starts the system and does the long workloads that were chosen.
-func RunLong(ctx context.Context, opts Options, long Long, s Starter) (rows []bench.Row, err error) {
+func RunLong(ctx context.Context, opts Options, long Long, s Starter) (rows []bench.Row,
+	err error) {
 	b := &Bench{opts: opts}
 	if err := b.start(ctx, &s); err != nil {
 		return nil, err
@@ -123,7 +126,7 @@ func (r *longRun) parts(ctx context.Context, j Job, metric string) error {
 	total := j.Files
 	for done := int64(0); done < total; {
 		part := j
-		part.From, part.Files = done, min((total+longParts-1)/longParts, total-done)
+		part.From, part.Files = done, min(max((total+longParts-1)/longParts, partFiles), total-done)
 		o, err := r.jobs(ctx, part)
 		if err != nil {
 			return err
@@ -225,7 +228,7 @@ func (r *longRun) copy(ctx context.Context) error {
 		Bytes: size, Seed: 1}); err != nil {
 		return err
 	}
-	part := (r.sizes.Bytes/longParts + bench.MiB - 1) &^ (bench.MiB - 1)
+	part := max((r.sizes.Bytes/longParts+bench.MiB-1)&^(bench.MiB-1), partBytes)
 	for done := int64(0); done < r.sizes.Bytes; {
 		var bytes int64
 		begin := time.Now()

@@ -159,11 +159,12 @@ func (m *moose) startServers(ctx context.Context) error {
 	})
 }
 
-// mount mounts, and waits until the master knows of the room of all servers: it comes a moment after
-// they have registered, and grows with each of them.
+// mount mounts, and waits until the master knows of the room of all servers: it comes a moment
+// after they have registered, and grows with each of them.
 func (m *moose) mount(ctx context.Context) (err error) {
-	if m.client, err = StartDaemon(m.path("client.log"), nil, "mfsmount", "-f", "-c", m.path("mount.cfg"),
-		"-H", m.host, "-P", fmt.Sprint(m.ports[mooseClients]), m.Dir()); err != nil {
+	m.client, err = StartDaemon(m.path("client.log"), nil, "mfsmount", "-f", "-c",
+		m.path("mount.cfg"), "-H", m.host, "-P", fmt.Sprint(m.ports[mooseClients]), m.Dir())
+	if err != nil {
 		return err
 	}
 	const steady = time.Second

@@ -4,7 +4,8 @@
 //
 // Workloads are programs that users run (cp, tar, find, rm, git) and children of the bench that
 // do one system call after the other (job.go). Beside each figure stand the processor time of all
-// processes of the system under test, that of the program, and the most memory that the system took.
+// processes of the system under test, that of the program, and the most memory that the system
+// took.
 //
 // It starts the peers, whose state lies below a folder of the bench's, and no process of sluice's:
 // package main does. It installs nothing.
@@ -118,7 +119,7 @@ func (b *Bench) round(ctx context.Context, round int) error {
 	for i, s := range b.steps {
 		for k := range n {
 			c := b.running[(k+round)%n]
-			if c.gone || !s.wants(c) {
+			if c.gone {
 				continue
 			}
 			if err := ctx.Err(); err != nil {

@@ -38,7 +38,9 @@ func figures(s *step) []figure {
 		return func(m *measured) (float64, bool) { return of(m) / float64(m.files) * 1000, m.files > 0 }
 	}
 	gib := func(of func(m *measured) float64) func(*measured) (float64, bool) {
-		return func(m *measured) (float64, bool) { return of(m) / float64(m.bytes) * (1 << 30), m.bytes > 0 }
+		return func(m *measured) (float64, bool) {
+			return of(m) / float64(m.bytes) * (1 << 30), m.bytes > 0
+		}
 	}
 	system := func(m *measured) float64 { return m.system.Seconds() }
 	reader := func(m *measured) float64 { return m.reader.Seconds() }
@@ -48,12 +50,13 @@ func figures(s *step) []figure {
 		{bench.SystemCPU, bench.PerGiB, gib(system)},
 		{bench.ReaderCPU, bench.PerThousand, thousand(reader)},
 		{bench.ReaderCPU, bench.PerGiB, gib(reader)},
-		{bench.Memory, "MiB", always(func(m *measured) float64 { return float64(m.memory) / bench.MiB })},
+		{bench.Memory, "MiB",
+			always(func(m *measured) float64 { return float64(m.memory) / bench.MiB })},
 	}
 }
 
-// rows are the figures of the run: medians over the rounds, held against the ceiling and against the
-// best peer.
+// rows are the figures of the run: medians over the rounds, held against the ceiling and against
+// the best peer.
 func (b *Bench) rows() []bench.Row {
 	var rows []bench.Row
 	for _, s := range b.steps {

@@ -22,7 +22,7 @@ func dataSteps(s *Sizes) []*step {
 	}
 	return []*step{
 		{name: seqWrite, about: "write a file in 1 MiB, and sync it", metric: bench.Bandwidth,
-			size: bench.MiB, run: func(ctx context.Context, e *env) (outcome, error) {
+			size: bench.MiB, makes: true, run: func(ctx context.Context, e *env) (outcome, error) {
 				return e.jobs(ctx, file(jobWrite, e))
 			}},
 		{name: seqRead, about: "read it in 1 MiB, cold", metric: bench.Bandwidth, size: bench.MiB,
@@ -54,7 +54,7 @@ func jobSteps(s *Sizes) []*step {
 	}
 	return []*step{
 		{name: jobsWrite, about: "four jobs: each writes a file in 1 MiB, and syncs it",
-			metric: bench.Bandwidth, size: bench.MiB, depth: s.Jobs,
+			metric: bench.Bandwidth, size: bench.MiB, depth: s.Jobs, makes: true,
 			run: func(ctx context.Context, e *env) (outcome, error) { return files(ctx, e, jobWrite) }},
 		{name: jobsRead, about: "four jobs: each reads a file in 1 MiB, cold",
 			metric: bench.Bandwidth, size: bench.MiB, depth: s.Jobs, cold: true,

@@ -31,7 +31,7 @@ func fileSteps() []*step {
 	}
 	return []*step{
 		{name: fileCreate, about: "create, write and close files of 4 KiB, by one process",
-			metric: bench.Rate, size: 4 * bench.KiB, run: one(jobCreate)},
+			metric: bench.Rate, size: 4 * bench.KiB, makes: true, run: one(jobCreate)},
 		{name: fileStat, about: "stat of each of them, cold", metric: bench.Rate, cold: true,
 			run: one(jobStat)},
 		{name: fileUnlink, about: "unlink of each of them", metric: bench.Rate, run: one(jobUnlink)},
@@ -59,7 +59,7 @@ func nameSteps(s *Sizes) []*step {
 	}
 	return []*step{
 		{name: namesCreate, about: "four processes: each creates empty files in a folder of its own",
-			metric: bench.Rate, depth: s.Jobs, run: many(jobCreate)},
+			metric: bench.Rate, depth: s.Jobs, makes: true, run: many(jobCreate)},
 		{name: namesStat, about: "four processes: each asks for the attributes of its files",
 			metric: bench.Rate, depth: s.Jobs, run: many(jobStat)},
 		{name: namesRemove, about: "four processes: each removes its files", metric: bench.Rate,

@@ -67,7 +67,8 @@ func Markdown(rows []bench.Row) string {
 // providers are those who have a row, in the order of Names.
 func providers(rows []bench.Row) (names []string) {
 	for _, name := range Names() {
-		if slices.ContainsFunc(rows, func(r bench.Row) bool { return r.Provider == name && !isLong(r.Case) }) {
+		has := func(r bench.Row) bool { return r.Provider == name && !isLong(r.Case) }
+		if slices.ContainsFunc(rows, has) {
 			names = append(names, name)
 		}
 	}
@@ -123,8 +124,8 @@ func relation(r *bench.Row) []string {
 	return []string{text(r.PeerRatio, r.Peer), text(r.Ratio, r.Ceiling)}
 }
 
-// costTable has the processor time of each workload, or the memory. A workload about files and about
-// data has two lines.
+// costTable has the processor time of each workload, or the memory. A workload about files and
+// about data has two lines.
 func costTable(rows []bench.Row, title string, processor bool) cells {
 	who := providers(rows)
 	c := cells{title: title, lines: [][]string{append([]string{"workload", "unit"}, who...)}}

@@ -115,8 +115,8 @@ func sample(pids []int) (stop func() int64) {
 }
 
 // settle waits until processes are quiet, because work that a system puts off costs too, and must
-// not disturb the next one. It returns what they have used by then. Who is never quiet is not waited
-// for longer than settleMax.
+// not disturb the next one. It returns what they have used by then. Who is never quiet is not
+// waited for longer than settleMax.
 func settle(pids []int) usage {
 	const (
 		settleMax = 3 * time.Second

@@ -53,6 +53,7 @@ type step struct {
 	size        int64
 	depth       int
 	cold        bool
+	makes       bool // later ones need what it leaves
 	first, last bool // of its scene, among those that are run
 	hidden      bool // only later ones need it: it is not shown
 	run         func(ctx context.Context, e *env) (outcome, error)
@@ -106,10 +107,8 @@ func chosen(opts Options) ([]*step, error) {
 	all = slices.DeleteFunc(all, func(s *step) bool { return s == nil })
 	var kept []*step
 	for i, s := range all {
-		needed := slices.ContainsFunc(all[i:], func(later *step) bool {
-			return later.scene == s.scene && !later.hidden
-		})
-		if !needed {
+		needed := func(later *step) bool { return later.scene == s.scene && !later.hidden }
+		if s.hidden && !(s.makes && slices.ContainsFunc(all[i:], needed)) {
 			continue
 		}
 		s.first = len(kept) == 0 || kept[len(kept)-1].scene != s.scene
@@ -124,9 +123,6 @@ func chosen(opts Options) ([]*step, error) {
 	kept[len(kept)-1].last = true
 	return kept, nil
 }
-
-// wants tells whether a step is for a system; all are for all.
-func (s *step) wants(*contender) bool { return true }
 
 // measure does one step on one system.
 func (b *Bench) measure(ctx context.Context, c *contender, s *step) (m measured, err error) {
@@ -227,7 +223,8 @@ func List() []bench.Case {
 	var all []bench.Case
 	s := Full()
 	for _, one := range steps(&s) {
-		all = append(all, bench.Case{Bench: "mount", Name: one.name, Metric: one.metric, About: one.about})
+		all = append(all, bench.Case{Bench: "mount", Name: one.name, Metric: one.metric,
+			About: one.about})
 	}
 	for _, l := range longs() {
 		all = append(all, bench.Case{Bench: "mount", Name: l.name, Metric: l.metric,

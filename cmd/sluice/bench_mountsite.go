@@ -30,11 +30,13 @@ func newBenchJob() *cobra.Command {
 // starters are the systems that were asked for.
 func (f *mountBenchFlags) starters(self string) []benchmount.Starter {
 	all := append([]benchmount.Starter{
-		{Name: benchmount.Sluice, Start: func(ctx context.Context, dir string) (benchmount.System, error) {
+		{Name: benchmount.Sluice, Start: func(ctx context.Context, dir string) (
+			benchmount.System, error) {
 			return startMounted(ctx, self, dir, 0, f.note)
 		}},
-		{Name: benchmount.Memory, Start: func(_ context.Context, dir string) (benchmount.System, error) {
-			return startInMemory(f.cmd.Context(), dir)
+		{Name: benchmount.Memory, Start: func(_ context.Context, dir string) (
+			benchmount.System, error) {
+			return startInMemory(f.cmd.Context(), dir) // it lives longer than its start
 		}},
 		benchmount.StartLocal(f.note),
 	}, benchmount.Peers(f.reach)...)

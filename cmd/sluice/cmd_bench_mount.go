@@ -215,21 +215,18 @@ func (f *mountBenchFlags) onlyLong(choose func(string) bool) bool {
 func (f *mountBenchFlags) tell(rows []bench.Row, failed error) error {
 	about := bench.About{Title: "sluice bench mount", Machine: bench.Machine(), Command: f.command(),
 		Figures: bench.Judge(benchmount.Promises(), rows)}
-	if f.json {
-		return errors.Join(failed, bench.WriteJSON(f.cmd.OutOrStdout(), rows))
+	if f.figures != "" {
+		failed = errors.Join(failed, f.writeMount(about, rows))
 	}
 	out := f.cmd.OutOrStdout()
-	if err := benchmount.WriteTable(out, rows); err != nil {
-		return err
+	if f.json {
+		return errors.Join(failed, bench.WriteJSON(out, rows))
 	}
-	if f.figures == "" {
-		return failed
+	if err := benchmount.WriteTable(out, rows); err != nil || f.figures == "" {
+		return errors.Join(failed, err)
 	}
 	fmt.Fprintln(out)
-	if err := bench.WriteFigures(out, about.Figures); err != nil {
-		return err
-	}
-	return errors.Join(failed, f.writeMount(about, rows))
+	return errors.Join(failed, bench.WriteFigures(out, about.Figures))
 }
 
 func (f *mountBenchFlags) writeMount(about bench.About, rows []bench.Row) error {

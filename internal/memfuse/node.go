@@ -23,8 +23,8 @@ type memory struct {
 	pool pool
 }
 
-// node is a file, a directory or a symbolic link. memory.mu guards all but file, which has a lock of
-// its own.
+// node is a file, a directory or a symbolic link. memory.mu guards all but file, which has a lock
+// of its own.
 type node struct {
 	id                  uint64
 	mode                uint32
