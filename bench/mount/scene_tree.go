@@ -76,7 +76,8 @@ func findTree(ctx context.Context, e *env) (outcome, error) {
 func gitSteps() []*step {
 	return []*step{
 		{name: gitClone, about: "git clone of a repository on the local disk, by git's protocol",
-			tool: "git", metric: bench.Elapsed, makes: true, run: func(ctx context.Context, e *env) (outcome, error) {
+			tool: "git", metric: bench.Elapsed, makes: true,
+			run: func(ctx context.Context, e *env) (outcome, error) {
 				o, err := e.program(ctx, nil, "git", "-c", "gc.auto=0", "clone", "-q",
 					"file://"+e.data.repo, e.path("clone"))
 				o.files = int64(e.sizes.RepoFiles)

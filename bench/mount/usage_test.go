@@ -16,7 +16,8 @@ func TestParseStat(t *testing.T) {
 	if !ok || p != want {
 		t.Errorf("%+v, %v; want %+v", p, ok, want)
 	}
-	for _, bad := range []string{"", "1 (x) S 1", "1 (x) S z 1 1 0 -1 4 1 2 3 4 1 1 1 1 1 1 1 1 1 1 1 1"} {
+	for _, bad := range []string{"", "1 (x) S 1",
+		"1 (x) S z 1 1 0 -1 4 1 2 3 4 1 1 1 1 1 1 1 1 1 1 1 1"} {
 		if _, ok := parseStat(bad); ok {
 			t.Errorf("%q was taken", bad)
 		}
@@ -30,14 +31,15 @@ func TestAddTree(t *testing.T) {
 		pids []int
 		want int64
 	}{{[]int{10}, 3}, {[]int{10, 11}, 3}, {[]int{20, 99}, 1}, {nil, 0}, {[]int{1}, 5}} {
-		if got := addTree(all, c.pids); got.rss != 10*c.want || got.cpu != time.Duration(c.want)*time.Second {
+		want := usage{cpu: time.Duration(c.want) * time.Second, rss: 10 * c.want}
+		if got := addTree(all, c.pids); got != want {
 			t.Errorf("%v: %+v, want %d processes", c.pids, got, c.want)
 		}
 	}
 }
 
-// TestDaemon starts real processes: one that is ended, and one that ends by itself, whose last words
-// are told.
+// TestDaemon starts real processes: one that is ended, and one that ends by itself, whose last
+// words are told.
 func TestDaemon(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	d, err := StartDaemon(log, []string{"WORD=hello"}, "sh", "-c", "echo $WORD; sleep 1000 & wait")

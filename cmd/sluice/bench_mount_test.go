@@ -27,8 +27,8 @@ func needPeers(t *testing.T) {
 	}
 }
 
-// TestBenchMountPeers runs GlusterFS and MooseFS where they are installed: started, written, started
-// anew with their servers, read.
+// TestBenchMountPeers runs GlusterFS and MooseFS where they are installed: started, written,
+// started anew with their servers, read.
 func TestBenchMountPeers(t *testing.T) {
 	needPeers(t)
 	dir := t.TempDir()
