@@ -127,7 +127,8 @@ func TestHangingProgram(t *testing.T) {
 }
 
 func TestTree(t *testing.T) {
-	if sizeAt(0) != 1 || sizeAt(50) != 1766 || sizeAt(100) != 2996154 || sizeAt(52.5) != (1766+2251)/2 {
+	if sizeAt(0) != 1 || sizeAt(50) != 1766 || sizeAt(100) != 2996154 ||
+		sizeAt(52.5) != (1766+2251)/2 {
 		t.Errorf("%d, %d, %d, %d", sizeAt(0), sizeAt(50), sizeAt(100), sizeAt(52.5))
 	}
 	dirs := []string{filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b")}

@@ -39,6 +39,7 @@ func StartLocal(note func(string)) Starter {
 			note("local is no ext4 here, and only root can mount one; it is what the folder lies on")
 			return l, nil
 		}
+		note("local is an ext4 in a file: the folder does not lie on one")
 		return l, l.mountLoop(ctx, filepath.Join(dir, "ext4"))
 	}}
 }

@@ -19,6 +19,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/sluice-storage/sluice/bench"
@@ -75,6 +76,9 @@ func Run(ctx context.Context, opts Options, starters []Starter) (rows []bench.Ro
 		return nil, err
 	}
 	b.note("the tree: " + b.data.tree.about)
+	if os.Geteuid() != 0 {
+		b.note("only root drops the kernel's caches: cold is what was mounted anew")
+	}
 	for i := range starters {
 		if err := b.start(ctx, &starters[i]); err != nil {
 			return nil, err

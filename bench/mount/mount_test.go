@@ -45,8 +45,8 @@ func TestLocal(t *testing.T) {
 			t.Errorf("%s: %+v", s.name, r)
 		}
 	}
-	for _, want := range []struct{ name, metric, unit string }{{seqRead, bench.ReaderCPU, bench.PerGiB},
-		{treeCopy, bench.SystemCPU, bench.PerThousand}, {treeCopy, bench.ReaderCPU, bench.PerThousand},
+	for _, want := range []struct{ name, metric, unit string }{
+		{seqRead, bench.ReaderCPU, bench.PerGiB}, {treeCopy, bench.SystemCPU, bench.PerThousand}, {treeCopy, bench.ReaderCPU, bench.PerThousand},
 		{fileCreate, bench.Memory, "MiB"}} {
 		if r := bench.Rows(rows).Find(want.name, Local, want.metric); r == nil || r.Unit != want.unit {
 			t.Errorf("%v: %+v", want, r)
@@ -151,7 +151,8 @@ func TestChosen(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if _, err := chosen(Options{Sizes: tiny(), Choose: func(string) bool { return false }}); err == nil {
+	none := Options{Sizes: tiny(), Choose: func(string) bool { return false }}
+	if _, err := chosen(none); err == nil {
 		t.Error("nothing was chosen, and nobody said so")
 	}
 }

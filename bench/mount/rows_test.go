@@ -51,7 +51,8 @@ func TestRows(t *testing.T) {
 	if r := rows.Find(fileCreate, Sluice, ""); r.Peer != Gluster || r.PeerRatio <= 1 || r.Ratio <= 1 {
 		t.Errorf("of rates the highest is the best: %+v", r)
 	}
-	if r := rows.Find(treeCopy, Sluice, bench.SystemCPU); r.Value != 0.5 || r.Unit != bench.PerThousand {
+	r = rows.Find(treeCopy, Sluice, bench.SystemCPU)
+	if r.Value != 0.5 || r.Unit != bench.PerThousand {
 		t.Errorf("%+v", r)
 	}
 	if r := rows.Find(seqRead, Moose, bench.ReaderCPU); r.Value != 0.25 {
