@@ -46,8 +46,8 @@ func TestLocal(t *testing.T) {
 		}
 	}
 	for _, want := range []struct{ name, metric, unit string }{
-		{seqRead, bench.ReaderCPU, bench.PerGiB}, {treeCopy, bench.SystemCPU, bench.PerThousand}, {treeCopy, bench.ReaderCPU, bench.PerThousand},
-		{fileCreate, bench.Memory, "MiB"}} {
+		{seqRead, bench.ReaderCPU, bench.PerGiB}, {treeCopy, bench.SystemCPU, bench.PerThousand},
+		{treeCopy, bench.ReaderCPU, bench.PerThousand}, {fileCreate, bench.Memory, "MiB"}} {
 		if r := bench.Rows(rows).Find(want.name, Local, want.metric); r == nil || r.Unit != want.unit {
 			t.Errorf("%v: %+v", want, r)
 		}
