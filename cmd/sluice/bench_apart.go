@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"syscall"
 	"time"
@@ -45,10 +46,21 @@ func runApart(cmd *cobra.Command, dir string) (ran bool, err error) {
 		return true, cmd.Context().Err()
 	}
 	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return true, &exitError{code: max(exit.ExitCode(), 1)} // it has said why
+	if errors.As(err, &exit) && exit.Exited() {
+		return true, &exitError{code: exit.ExitCode()} // it has said why
 	}
-	return true, err
+	return true, hint(errs.Wrap("bench mount", "its own process", err),
+		"Something has ended it: perhaps memory was short, see dmesg. Nothing of it is left")
+}
+
+// clearApart removes the folder of a bench in name spaces of its own: whoever made it may have been
+// killed. Mounts that are left, of systems that hang, are taken away first.
+func clearApart(dir string) {
+	left, _ := filepath.Glob(filepath.Join(dir, "*", "mnt"))
+	for _, mnt := range left {
+		_ = unix.Unmount(mnt, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	}
+	_ = os.RemoveAll(dir)
 }
 
 // enterApart makes a process in new name spaces at home there, and returns an address of it that is

@@ -155,8 +155,11 @@ func (f *mountBenchFlags) benchMount() (err error) {
 		if ran, err := runApart(f.cmd, dir); ran {
 			return err
 		}
-	} else if f.reach, err = enterApart(); err != nil {
-		return err
+	} else {
+		if f.reach, err = enterApart(); err != nil {
+			return err
+		}
+		defer clearApart(dir)
 	}
 	rows, failed := f.measureMount(dir, choose)
 	if len(rows) == 0 {
