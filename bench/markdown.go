@@ -18,10 +18,7 @@ const (
 // or, if old is empty, into a new text. A text without such a place is left alone: errs.Exists.
 func Markdown(about About, rows []Row, old []byte) ([]byte, error) {
 	var t bytes.Buffer
-	t.WriteString(tableBegin)
-	fmt.Fprintf(&t, "`%s` on %s; medians with the lowest and highest round in brackets.\n\n",
-		about.Command, about.Machine)
-	markFigures(&t, about.Figures)
+	markHead(&t, about)
 	costs := slices.ContainsFunc(rows, func(r Row) bool { return r.Cost != Cost{} })
 	t.WriteString("| case | who | size | depth | median (lowest-highest) | of the ceiling |")
 	if costs {
@@ -47,9 +44,30 @@ func Markdown(about About, rows []Row, old []byte) ([]byte, error) {
 		}
 		t.WriteString("\n")
 	}
-	t.WriteString(tableEnd)
+	return embed(about, t.Bytes(), old)
+}
+
+// MarkdownOf is Markdown for a bench with tables of its own: what stands under the figures.
+func MarkdownOf(about About, tables string, old []byte) ([]byte, error) {
+	var t bytes.Buffer
+	markHead(&t, about)
+	t.WriteString(tables)
+	return embed(about, t.Bytes(), old)
+}
+
+// markHead says what was run, and what is promised.
+func markHead(t *bytes.Buffer, about About) {
+	t.WriteString(tableBegin)
+	fmt.Fprintf(t, "`%s` on %s; medians with the lowest and highest round in brackets.\n\n",
+		about.Command, about.Machine)
+	markFigures(t, about.Figures)
+}
+
+// embed puts what was made into a text.
+func embed(about About, made, old []byte) ([]byte, error) {
+	made = append(made, tableEnd...)
 	if len(old) == 0 {
-		return append([]byte("# "+about.Title+"\n\n"), t.Bytes()...), nil
+		return append([]byte("# "+about.Title+"\n\n"), made...), nil
 	}
 	begin := bytes.Index(old, []byte(tableBegin))
 	end := bytes.Index(old, []byte(tableEnd))
@@ -59,7 +77,7 @@ func Markdown(about About, rows []Row, old []byte) ([]byte, error) {
 			tableBegin, tableEnd)
 	}
 	end += len(tableEnd)
-	return bytes.Join([][]byte{old[:begin], t.Bytes(), old[end:]}, nil), nil
+	return bytes.Join([][]byte{old[:begin], made, old[end:]}, nil), nil
 }
 
 // markFigures puts what is promised above the table.

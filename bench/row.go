@@ -9,14 +9,14 @@
 // (how many fit into the time) and figure.go (what is promised). print.go, markdown.go, plot.go and
 // svg.go show rows to people. What is measured is in the packages below, each a table of cases:
 // fabric and net (the network; plain has their ceilings, peer the other process), store, iod,
-// meta, fs and nbd.
+// meta, fs, mount and nbd.
 package bench
 
 import "strings"
 
 // Row is one figure. The order of the fields is that of the JSON, which others rely on.
 type Row struct {
-	Bench    string  `json:"bench"`    // net, iod, fs, nbd, fabric, store, meta
+	Bench    string  `json:"bench"`    // net, iod, fs, nbd, fabric, store, meta, mount
 	Case     string  `json:"case"`     // what was done
 	Provider string  `json:"provider"` // by whom: tcp, mount, nbd; or the ceiling's name
 	Size     int64   `json:"size"`     // bytes of one operation
@@ -33,6 +33,10 @@ type Row struct {
 	Protocol string `json:"protocol,omitempty"` // Inline, Eager or Rendezvous
 	Progress string `json:"progress,omitempty"` // as package msg calls it
 	Cost
+
+	// What bench mount compares besides: the best of other file systems that run on the same host.
+	Peer      string  `json:"peer,omitempty"`
+	PeerRatio float64 `json:"peer_ratio,omitempty"` // Value through the peer's value
 }
 
 // Cost is what moving data costs besides time; nil where it was not measured.
@@ -103,9 +107,20 @@ const (
 	ListMemory  = "list-memory"   // that the service and the client took more while listing
 	ListEntries = "list-rate"     // entries a second
 
+	// Of bench mount; processor time is in PerGiB or PerThousand, as the unit says.
+	Elapsed   = "time"       // of a program, from its start to its end
+	SystemCPU = "cpu-system" // processor time of all processes of a file system
+	ReaderCPU = "cpu-reader" // of the program, the kernel's work on its behalf included
+
 	// Of bench iod.
 	CacheHits = "hits"   // units that the cache had
 	StateTime = "state-" // and a state's name: the time that a request spends in it at the server
+)
+
+// Units of processor time.
+const (
+	PerGiB      = "s/GiB"
+	PerThousand = "s/1000 files"
 )
 
 func unitOf(metric string) string {

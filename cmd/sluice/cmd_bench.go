@@ -33,7 +33,7 @@ has flags of its own: sluice bench net --help`,
 	}
 	cmd.SetFlagErrorFunc(explainFlag)
 	cmd.AddCommand(newBenchFabric(), newBenchNet(), newBenchIod(), newBenchMeta(), newBenchTune(),
-		newBenchFS(), newBenchNBD(), newBenchStore())
+		newBenchFS(), newBenchMount(), newBenchNBD(), newBenchStore())
 	return cmd
 }
 
@@ -189,7 +189,8 @@ func (f *benchFlags) write(rows []bench.Row, figures []bench.Figure) error {
 func (f *benchFlags) command() string {
 	text := "sluice " + f.name()
 	f.cmd.Flags().VisitAll(func(one *pflag.Flag) {
-		if !one.Changed || slices.Contains([]string{"json", "plot", "markdown", "profile"}, one.Name) {
+		if !one.Changed || one.Hidden || one.Name == "figures" && one.Value.Type() != "bool" ||
+			slices.Contains([]string{"json", "plot", "markdown", "profile"}, one.Name) {
 			return
 		}
 		text += " --" + one.Name

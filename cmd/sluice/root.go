@@ -36,6 +36,6 @@ func newRoot() *cobra.Command {
 	add(groupFiles, newMount(), newUmount(), newLs(), newCp(), newRm(), newMkdir(), newStat(),
 		newCat(), newHints(), newQuota(), newDf())
 	add(groupBlock, newVolume(), newNBD())
-	add("", newBench(), newBenchPeer(), newVersion())
+	add("", newBench(), newBenchPeer(), newBenchJob(), newVersion())
 	return root
 }

@@ -122,6 +122,7 @@ func benchTable() []layer {
 			"msg", "peer", "stripe"}},
 		{"bench/meta", []string{"bench", "bench/partner", "client", "kv", "meta"}},
 		{"bench/fs", []string{"bench", "bench/plain", "client"}},
+		{"bench/mount", []string{"bench"}}, // drives programs and children of the bench
 		{"bench/nbd", []string{"bench"}},
 		{"bench/benchtest", []string{"bench/partner", "bench/plain", "fabric/shm", "fabric/tcp"}},
 		{"bench/grpcpeer", []string{ // a module of its own
