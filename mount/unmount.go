@@ -37,8 +37,14 @@ func (m *Mounted) Unmount() error {
 		if err := unmount(m.dir, unix.MNT_FORCE|unix.MNT_DETACH); err != nil {
 			return err
 		}
-		m.bridge.leave()
-		abort(m.conn)
+		m.end()
+	}
+	select {
+	case <-m.served:
+		return nil
+	case <-time.After(lastMax):
+		// It is gone here, and lives on in another name space of mounts, which has a copy of it.
+		m.end()
 	}
 	select {
 	case <-m.served:
@@ -47,6 +53,12 @@ func (m *Mounted) Unmount() error {
 		return errs.Newf(errs.Busy, "unmount", m.dir,
 			"it is detached, but programs keep it alive until they close their files")
 	}
+}
+
+// end has all requests fail.
+func (m *Mounted) end() {
+	m.bridge.leave()
+	abort(m.conn)
 }
 
 // flush writes back mapped memory, for as long as that may take.

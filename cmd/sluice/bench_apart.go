@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -63,12 +64,28 @@ func clearApart(dir string) {
 	_ = os.RemoveAll(dir)
 }
 
+// leaveOthers lets go of the mounts of others that are served by a process, of which this name space
+// has copies: they could not be unmounted while it is there.
+func leaveOthers() {
+	list, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(list)) {
+		fields := strings.Fields(line)
+		if len(fields) > 2 && (fields[2] == "fuse" || strings.HasPrefix(fields[2], "fuse.")) {
+			_ = unix.Unmount(fields[1], unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) // of this name space only
+		}
+	}
+}
+
 // enterApart makes a process in new name spaces at home there, and returns an address of it that is
 // not 127.0.0.1.
 func enterApart() (reach string, err error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return "", errs.Wrap("bench mount", "own mounts", err)
 	}
+	leaveOthers()
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
 		""); err != nil {
 		return "", errs.Wrap("bench mount", "own /proc", err)
