@@ -64,7 +64,7 @@ func clearApart(dir string) {
 	_ = os.RemoveAll(dir)
 }
 
-// leaveOthers lets go of the mounts of others that are served by a process, of which this name space
+// leaveOthers lets go of mounts of others that are served by a process, of which this name space
 // has copies: they could not be unmounted while it is there.
 func leaveOthers() {
 	list, err := os.ReadFile("/proc/self/mounts")
