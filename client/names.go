@@ -163,7 +163,7 @@ func (fs *FS) Mkdir(ctx context.Context, path string, perm os.FileMode) error {
 	c := fs.self()
 	p, err := fs.parent(ctx, c, path)
 	if err == nil {
-		nf := meta.NewFile{Type: meta.Directory, Mode: uint32(perm.Perm())}
+		nf := meta.NewFile{Type: meta.Directory, Mode: ModeBits(perm)}
 		_, err = fs.MakeIno(ctx, c.Cred, p.dir, p.name, nf)
 	}
 	return errs.Wrap("client.Mkdir", path, err)
@@ -210,20 +210,7 @@ func (fs *FS) Link(ctx context.Context, oldPath, newPath string) error {
 
 // Rename moves a name and replaces what is in its new place, atomically.
 func (fs *FS) Rename(ctx context.Context, oldPath, newPath string) error {
-	c := fs.self()
-	from, err := fs.existing(ctx, c, oldPath, false)
-	if err != nil {
-		return errs.Wrap("client.Rename", oldPath, err)
-	}
-	to, err := fs.find(ctx, c, newPath, false)
-	if err != nil {
-		return errs.Wrap("client.Rename", newPath, err)
-	}
-	if from.name == "." || to.name == "." {
-		return errs.Newf(errs.Busy, "client.Rename", oldPath, "a path ends in a directory by itself")
-	}
-	err = fs.RenameIno(ctx, c.Cred, from.dir, from.name, to.dir, to.name, 0)
-	return errs.Wrap("client.Rename", oldPath, err)
+	return fs.rename(ctx, "client.Rename", oldPath, newPath, 0)
 }
 
 // Remove takes away a file or an empty directory.
@@ -239,12 +226,12 @@ func (fs *FS) Remove(ctx context.Context, path string) error {
 	return errs.Wrap("client.Remove", path, err)
 }
 
-// Chmod changes permission bits; Mode of the other kinds is not touched.
+// Chmod changes the mode: rights, and os.ModeSetuid, os.ModeSetgid and os.ModeSticky.
 func (fs *FS) Chmod(ctx context.Context, path string, perm os.FileMode) error {
 	c := fs.self()
 	p, err := fs.existing(ctx, c, path, true)
 	if err == nil {
-		_, err = fs.SetAttr(ctx, c.Cred, p.attr.Ino, meta.SetMode, meta.Attr{Mode: uint32(perm.Perm())})
+		_, err = fs.SetAttr(ctx, c.Cred, p.attr.Ino, meta.SetMode, meta.Attr{Mode: ModeBits(perm)})
 	}
 	return errs.Wrap("client.Chmod", path, err)
 }
