@@ -82,7 +82,7 @@ func runDemo(cmd *cobra.Command, fs *client.FS, up upInfo) error {
 	}
 	fmt.Fprintf(out, "\n%s of random bytes were written to %s, made durable, and read back %s.\n"+
 		"Every server holds its part:\n", admin.Bytes(demoBytes), demoFile, where)
-	s, err := statPath(ctx, fs, demoFile)
+	s, err := statPath(ctx, fs, demoFile, false)
 	if err != nil {
 		return err
 	}

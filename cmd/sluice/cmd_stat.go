@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"path"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,10 +17,10 @@ import (
 // statted is a file as `sluice stat` shows it.
 type statted struct {
 	listed
-	Path       string       `json:"path"`
-	Links      uint32       `json:"links"`
+	Atime      time.Time    `json:"atime"`
+	Ctime      time.Time    `json:"ctime"`
+	Allocated  int64        `json:"allocated"` // bytes of space: holes are left out
 	Generation uint32       `json:"generation"`
-	Target     string       `json:"target,omitempty"` // of a symlink
 	Layout     *layoutInfo  `json:"layout,omitempty"` // of a regular file
 	Stripes    []stripePart `json:"stripes,omitempty"`
 }
@@ -35,51 +36,65 @@ type stripePart struct {
 
 func newStat() *cobra.Command {
 	var f urlFlag
-	var asJSON bool
+	var asJSON, follow bool
 	cmd := &cobra.Command{
 		Use:   "stat PATH...",
 		Short: "Show a file's attributes and which server holds how much of it",
-		Args:  cobra.MinimumNArgs(1),
+		Long: `Shows type, size, rights, owner, times and inode of files and directories; of a regular file
+also how it is striped, and for every server how many bytes of the file lie there (BYTES) and how
+many of them are not in holes (DATA). A symbolic link is shown itself, unless -L is given.`,
+		Example: "  sluice stat /data/big\n  sluice stat -L /runs/latest\n" +
+			"  sluice stat --json /data/* | jq '.[].size'",
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var all []statted
-			for _, arg := range args {
-				err := f.withPath(cmd.Context(), arg, func(fs *client.FS, path string) error {
-					s, err := statPath(cmd.Context(), fs, path)
+			all := []statted{}
+			err := f.look(cmd, args, func(fs *client.FS, path string) error {
+				s, err := statPath(cmd.Context(), fs, path, follow)
+				if err == nil {
 					all = append(all, s)
-					return err
-				})
-				if err != nil {
-					return err
 				}
-			}
+				return err
+			})
 			if asJSON {
-				return printJSON(cmd, all)
+				if perr := printJSON(cmd, all); perr != nil {
+					return perr
+				}
+				return err
 			}
 			for i := range all {
-				if err := printStat(cmd, &all[i]); err != nil {
-					return err
+				if perr := printStat(cmd, &all[i]); perr != nil {
+					return perr
 				}
 			}
-			return nil
+			return err
 		},
+		ValidArgsFunction: completePaths(&f),
 	}
 	f.add(cmd)
-	addJSON(cmd, &asJSON)
+	cmd.Flags().BoolVarP(&follow, "dereference", "L", false, "follow symbolic links")
+	addJSON(cmd, &asJSON, []statted{})
 	return cmd
 }
 
-func statPath(ctx context.Context, fs *client.FS, path string) (statted, error) {
-	a, err := fs.Lstat(ctx, path)
+func statPath(ctx context.Context, fs *client.FS, at string, follow bool) (statted, error) {
+	look := fs.Lstat
+	if follow {
+		look = fs.Stat
+	}
+	a, err := look(ctx, at)
 	if err != nil {
 		return statted{}, err
 	}
-	s := statted{listed: listing(path, &a), Path: path, Links: a.Nlink, Generation: a.Gen}
+	s := statted{listed: listing(at, path.Base(at), &a), Generation: a.Gen, Atime: timeOf(a.Atime),
+		Ctime: timeOf(a.Ctime), Allocated: spaceOf(&a)}
 	switch a.Type {
 	case meta.Symlink:
-		s.Target, err = fs.Readlink(ctx, path)
+		s.Target, err = fs.Readlink(ctx, at)
 	case meta.Regular:
 		s.Layout = &layoutInfo{Unit: a.Layout.Unit, Servers: a.Layout.Servers}
-		s.Stripes, err = statStripes(ctx, fs, path)
+		s.Stripes, err = statStripes(ctx, fs, at)
+	default:
+		s.Allocated = 0
 	}
 	return s, err
 }
@@ -138,9 +153,17 @@ func printStat(cmd *cobra.Command, s *statted) error {
 	if s.Target != "" {
 		fmt.Fprintf(t, "target\t%s\n", s.Target)
 	}
+	if s.Device != "" {
+		fmt.Fprintf(t, "device\t%s\n", s.Device)
+	}
 	fmt.Fprintf(t, "size\t%d (%s)\n", s.Size, admin.Bytes(s.Size))
-	fmt.Fprintf(t, "mode\t%s  uid %d  gid %d  links %d\n", s.Mode, s.UID, s.GID, s.Links)
+	if s.Layout != nil {
+		fmt.Fprintf(t, "space\t%d (%s)\n", s.Allocated, admin.Bytes(s.Allocated))
+	}
+	fmt.Fprintf(t, "mode\t%s (%s)  uid %d  gid %d  links %d\n", s.Mode, s.Perm, s.UID, s.GID, s.Links)
+	fmt.Fprintf(t, "accessed\t%s\n", s.Atime.Format(time.RFC3339Nano))
 	fmt.Fprintf(t, "changed\t%s\n", s.Mtime.Format(time.RFC3339Nano))
+	fmt.Fprintf(t, "status\t%s\n", s.Ctime.Format(time.RFC3339Nano))
 	fmt.Fprintf(t, "inode\t%d, generation %d\n", s.Ino, s.Generation)
 	if s.Layout == nil {
 		return t.Flush()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,12 +19,26 @@ func (w *watch) expect(n int64) { w.expected += n }
 func (w *watch) add(n int64)    { w.added += n }
 func (w *watch) end()           {}
 
-func copyAll(t *testing.T, dst tree, from, to string, opts copyOptions) (*watch, error) {
+// copyAll copies on this host; the error is that of all that failed.
+func copyAll(t *testing.T, dst tree, from, to string, opts copyOptions) (*watch, *copySum, error) {
+	t.Helper()
+	return copyBetween(t, hostTree{}, dst, from, to, opts)
+}
+
+func copyBetween(t *testing.T, src, dst tree, from, to string, opts copyOptions) (
+	*watch, *copySum, error) {
 	t.Helper()
 	opts.workers = 1 // so that watch needs no lock
 	w := &watch{}
 	c := newCopier(dst, opts, w)
-	return w, c.finish(c.copy(t.Context(), hostTree{}, from, to))
+	var failed []error
+	c.complain = func(path string, err error) { failed = append(failed, fmt.Errorf("%s: %w", path, err)) }
+	c.copy(t.Context(), src, from, to)
+	sum := c.finish(t.Context())
+	if len(failed) != len(sum.Failed) {
+		t.Errorf("%d failures were told, %d are noted", len(failed), len(sum.Failed))
+	}
+	return w, sum, errors.Join(failed...)
 }
 
 func write(t *testing.T, name string, data []byte) {
@@ -42,7 +57,7 @@ func TestCopySizes(t *testing.T) {
 		from, to := filepath.Join(dir, "a"), filepath.Join(dir, "b")
 		want := pattern(size)
 		write(t, from, want)
-		w, err := copyAll(t, hostTree{}, from, to, copyOptions{sync: true})
+		w, sum, err := copyAll(t, hostTree{}, from, to, copyOptions{sync: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,6 +67,9 @@ func TestCopySizes(t *testing.T) {
 		}
 		if info, err := os.Stat(to); err != nil || info.Mode().Perm() != 0o640 {
 			t.Errorf("mode %v, %v", info.Mode(), err)
+		}
+		if sum.Files != 1 || sum.Bytes != size {
+			t.Errorf("%d bytes: %+v", size, sum)
 		}
 		if w.expected != size || w.added != size {
 			t.Errorf("progress says %d of %d, is %d", w.added, w.expected, size)
@@ -65,8 +83,9 @@ func TestCopyInSeveralPieces(t *testing.T) {
 	want := pattern(5*copyBytes/2 + 17)
 	write(t, from, want)
 	c := newCopier(hostTree{}, copyOptions{workers: 4}, silent{})
-	if err := c.finish(c.copy(t.Context(), hostTree{}, from, to)); err != nil {
-		t.Fatal(err)
+	c.copy(t.Context(), hostTree{}, from, to)
+	if sum := c.finish(t.Context()); len(sum.Failed) > 0 {
+		t.Fatal(sum.Failed)
 	}
 	if got, err := os.ReadFile(to); err != nil || !bytes.Equal(got, want) {
 		t.Fatalf("%d of %d bytes came through, %v", len(got), len(want), err)
@@ -81,10 +100,10 @@ func TestCopyTree(t *testing.T) {
 	if err := os.Symlink("sub/two", filepath.Join(src, "link")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := copyAll(t, hostTree{}, src, dst, copyOptions{}); err == nil {
+	if _, _, err := copyAll(t, hostTree{}, src, dst, copyOptions{}); err == nil {
 		t.Fatal("a directory was copied without -r")
 	}
-	if _, err := copyAll(t, hostTree{}, src, dst, copyOptions{recursive: true}); err != nil {
+	if _, _, err := copyAll(t, hostTree{}, src, dst, copyOptions{recursive: true}); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(filepath.Join(dst, "link")); err != nil || string(got) != "22" {
@@ -95,32 +114,53 @@ func TestCopyTree(t *testing.T) {
 	}
 }
 
-// failing is a tree whose files cannot be written.
-type failing struct{ hostTree }
-
-func (failing) create(context.Context, string, fs.FileMode) (sink, error) {
-	return nil, errors.New("disk on fire")
+// failing is a tree in which files of some names cannot be written.
+type failing struct {
+	hostTree
+	name string
 }
 
-func TestCopyErrorsNameTheFileAndEndTheCopy(t *testing.T) {
+func (f failing) create(ctx context.Context, name string, perm fs.FileMode, keep bool) (
+	sink, error) {
+	if filepath.Base(name) == f.name {
+		return nil, errors.New("disk on fire")
+	}
+	return f.hostTree.create(ctx, name, perm, keep)
+}
+
+func TestCopyErrorsAreCountedAndTheRestIsCopied(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a", "b", "c"} {
 		write(t, filepath.Join(dir, "src", name), []byte(name))
 	}
-	_, err := copyAll(t, failing{}, filepath.Join(dir, "src"), filepath.Join(dir, "dst"),
+	_, sum, err := copyAll(t, failing{name: "b"}, filepath.Join(dir, "src"), filepath.Join(dir, "dst"),
 		copyOptions{recursive: true})
 	if err == nil || !strings.Contains(err.Error(), "disk on fire") ||
-		!strings.Contains(err.Error(), filepath.Join(dir, "src")) {
+		!strings.Contains(err.Error(), filepath.Join(dir, "src", "b")) {
 		t.Fatalf("got %v", err)
 	}
-	if _, err := copyAll(t, hostTree{}, filepath.Join(dir, "absent"), dir, copyOptions{}); err == nil {
-		t.Fatal("what does not exist was copied")
+	if sum.Files != 2 || len(sum.Failed) != 1 || sum.Directories != 1 {
+		t.Errorf("%+v", sum)
 	}
+	for _, name := range []string{"a", "c"} {
+		if _, err := os.Stat(filepath.Join(dir, "dst", name)); err != nil {
+			t.Error(err)
+		}
+	}
+	_, _, err = copyAll(t, hostTree{}, filepath.Join(dir, "absent"), dir, copyOptions{})
+	if !errors.Is(err, os.ErrNotExist) {
+		t.Fatalf("what does not exist was copied: %v", err)
+	}
+}
+
+func TestInterruptedCopy(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "src", "a"), []byte("a"))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	c := newCopier(hostTree{}, copyOptions{workers: 2, recursive: true}, silent{})
-	err = c.finish(c.copy(ctx, hostTree{}, filepath.Join(dir, "src"), filepath.Join(dir, "dst2")))
-	if !errors.Is(err, context.Canceled) {
-		t.Fatalf("cancelled: %v", err)
+	c.copy(ctx, hostTree{}, filepath.Join(dir, "src"), filepath.Join(dir, "dst"))
+	if sum := c.finish(ctx); !sum.Interrupted || sum.Files != 0 || len(sum.Failed) != 0 {
+		t.Fatalf("%+v", sum)
 	}
 }

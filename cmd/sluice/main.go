@@ -29,7 +29,7 @@ func run(args []string, in io.Reader, out, problems io.Writer) int {
 	defer stop()
 	keepReadyPipe()
 	root := newRoot()
-	root.SetArgs(args)
+	root.SetArgs(singleDash(root, args))
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(problems)

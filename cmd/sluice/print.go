@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"math"
+	"reflect"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -12,8 +13,17 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 )
 
-func addJSON(cmd *cobra.Command, asJSON *bool) {
+// addJSON adds the flag. Given an example of what is printed, the command's help tells its keys;
+// without one the command tells them by itself. Long must be set before.
+func addJSON(cmd *cobra.Command, asJSON *bool, example ...any) {
 	cmd.Flags().BoolVar(asJSON, "json", false, "print JSON")
+	for _, e := range example {
+		if cmd.Long == "" {
+			cmd.Long = cmd.Short + "."
+		}
+		cmd.Long += "\n\n" + wrapped("With --json one document is printed: "+
+			jsonShape(reflect.TypeOf(e))+".")
+	}
 }
 
 func printJSON(cmd *cobra.Command, v any) error {

@@ -33,8 +33,9 @@ func newRoot() *cobra.Command {
 	}
 	add(groupCluster, newUp(), newDown(), newStatus(), newMeta(), newIod(), newStore(),
 		newFsck(), newBounds(), newDemo())
-	add(groupFiles, newMount(), newUmount(), newLs(), newCp(), newRm(), newMkdir(), newStat(),
-		newCat(), newHints(), newQuota(), newDf())
+	add(groupFiles, newMount(), newUmount(), newLs(), newTree(), newFind(), newCp(), newMv(), newLn(),
+		newRm(), newMkdir(), newTouch(), newTruncate(), newChmod(), newChown(), newStat(), newCat(),
+		newHints(), newQuota(), newDu(), newDf())
 	add(groupBlock, newVolume(), newNBD())
 	add("", newBench(), newBenchPeer(), newBenchJob(), newVersion())
 	return root

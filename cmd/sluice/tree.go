@@ -6,150 +6,84 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path"
-	"path/filepath"
+	"time"
 
 	"github.com/sluice-storage/sluice/client"
-	"github.com/sluice-storage/sluice/meta"
 )
 
 // node is what copying needs to know of a file.
 type node struct {
-	name string
-	mode fs.FileMode
-	size int64
+	name         string
+	mode         fs.FileMode
+	size         int64
+	atime, mtime time.Time
+	uid, gid     uint32
+	rdev         uint64 // of a device, as mknod(2) takes it
+	dev, ino     uint64 // which one it is, in its tree
+	links        uint64 // how many names it has
 }
 
-// tree is one side of a copy: a host's file system or a cluster's.
+// tree is one side of a copy: a host's file system or a cluster's. Nothing but stat, open and create
+// follows a symbolic link at the end of a path.
 type tree interface {
-	links
+	looks
+	names
+	attributes
+	files
+}
+
+type looks interface {
 	stat(ctx context.Context, path string) (node, error) // through symbolic links
+	lstat(ctx context.Context, path string) (node, error)
 	list(ctx context.Context, path string) ([]node, error)
-	mkdir(ctx context.Context, path string, perm fs.FileMode) error
-	open(ctx context.Context, path string) (source, error)
-	create(ctx context.Context, path string, perm fs.FileMode) (sink, error)
-}
-
-type links interface {
 	readlink(ctx context.Context, path string) (string, error)
-	symlink(ctx context.Context, target, path string) error
 }
 
+type names interface {
+	mkdir(ctx context.Context, path string, perm fs.FileMode) error
+	symlink(ctx context.Context, target, path string) error
+	link(ctx context.Context, from, to string) error
+	rename(ctx context.Context, from, to string) error
+	remove(ctx context.Context, path string) error // no directories
+}
+
+type attributes interface {
+	chown(ctx context.Context, path string, uid, gid uint32) error
+	chmod(ctx context.Context, path string, mode fs.FileMode) error // no links
+	chtimes(ctx context.Context, path string, atime, mtime time.Time) error
+	xattrs(ctx context.Context, path string) ([]client.Xattr, error)
+	setXattr(ctx context.Context, path string, x client.Xattr) error
+}
+
+type files interface {
+	open(ctx context.Context, path string) (source, error)
+
+	// reopen opens for reading what was written and synced, past caches where that is possible.
+	reopen(ctx context.Context, path string) (source, error)
+
+	// create opens for writing. What is there is emptied, or with keep left as it is, and can be read.
+	create(ctx context.Context, path string, perm fs.FileMode, keep bool) (sink, error)
+	mknod(ctx context.Context, path string, n *node) error
+}
+
+// source is a file that is read.
 type source interface {
 	io.ReaderAt
 	io.Closer
+
+	// extent tells the first range of data that ends behind off, cut at size; an empty one at size if
+	// there is none. What is before it from off on is a hole. It is not safe for concurrent use.
+	extent(off, size int64) (from, to int64, err error)
 }
 
+// sink is a file that is written.
 type sink interface {
+	source
 	io.WriterAt
-	io.Closer
 	Sync() error
-}
-
-// hostTree is this host.
-type hostTree struct{}
-
-func (hostTree) stat(_ context.Context, name string) (node, error) {
-	info, err := os.Stat(name)
-	if err != nil {
-		return node{}, err
-	}
-	return node{filepath.Base(name), info.Mode(), info.Size()}, nil
-}
-
-func (hostTree) list(_ context.Context, name string) ([]node, error) {
-	entries, err := os.ReadDir(name)
-	if err != nil {
-		return nil, err
-	}
-	var nodes []node
-	for _, e := range entries {
-		info, err := e.Info()
-		if os.IsNotExist(err) {
-			continue // removed since the directory was read
-		}
-		if err != nil {
-			return nil, err
-		}
-		nodes = append(nodes, node{e.Name(), info.Mode(), info.Size()})
-	}
-	return nodes, nil
-}
-
-// mkdir is fine with a directory that exists.
-func (hostTree) mkdir(_ context.Context, name string, perm fs.FileMode) error {
-	return os.MkdirAll(name, perm)
-}
-
-func (hostTree) open(_ context.Context, name string) (source, error) { return os.Open(name) }
-
-func (hostTree) create(_ context.Context, name string, perm fs.FileMode) (sink, error) {
-	return os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, perm)
-}
-
-func (hostTree) readlink(_ context.Context, name string) (string, error) {
-	return os.Readlink(name)
-}
-
-func (hostTree) symlink(_ context.Context, target, name string) error {
-	return os.Symlink(target, name)
-}
-
-// clusterTree is a cluster, and the way that data takes there.
-type clusterTree struct {
-	fs  *client.FS
-	way way
-}
-
-func (t clusterTree) stat(ctx context.Context, name string) (node, error) {
-	a, err := t.fs.Stat(ctx, name)
-	if err != nil {
-		return node{}, err
-	}
-	return node{path.Base(name), fileMode(&a), a.Size}, nil
-}
-
-func (t clusterTree) list(ctx context.Context, name string) ([]node, error) {
-	var nodes []node
-	err := t.fs.ReadDir(ctx, name, func(e meta.Entry) error {
-		a := e.Attr
-		if a == nil {
-			a = &meta.Attr{Type: e.Type}
-		}
-		nodes = append(nodes, node{e.Name, fileMode(a), a.Size})
-		return nil
-	})
-	return nodes, err
-}
-
-func (t clusterTree) mkdir(ctx context.Context, name string, perm fs.FileMode) error {
-	return t.fs.MkdirAll(ctx, name, perm)
-}
-
-func (t clusterTree) open(ctx context.Context, name string) (source, error) {
-	f, err := t.fs.Open(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	t.way.apply(f)
-	return f.IO(ctx), nil
-}
-
-func (t clusterTree) create(ctx context.Context, name string, perm fs.FileMode) (sink, error) {
-	f, err := t.fs.OpenFile(ctx, name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, perm)
-	if err != nil {
-		return nil, hintMissingParent(err)
-	}
-	t.way.apply(f)
-	return f.IO(ctx), nil
-}
-
-func (t clusterTree) readlink(ctx context.Context, name string) (string, error) {
-	return t.fs.Readlink(ctx, name)
-}
-
-func (t clusterTree) symlink(ctx context.Context, target, name string) error {
-	return t.fs.Symlink(ctx, target, name)
+	length() (int64, error)
+	resize(size int64) error
+	punch(off, n int64) error // makes a hole; the length stays
 }
 
 // hintMissingParent knows why creating something answers that it was not found.
