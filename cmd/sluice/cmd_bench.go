@@ -28,8 +28,9 @@ and standard error says why.
 
 Everything runs in processes and folders of its own; a running cluster is not touched. Each bench
 has flags of its own: sluice bench net --help`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: "  sluice bench net --quick\n  sluice bench iod --json > iod.json",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.SetFlagErrorFunc(explainFlag)
 	cmd.AddCommand(newBenchFabric(), newBenchNet(), newBenchIod(), newBenchMeta(), newBenchTune(),
@@ -75,7 +76,7 @@ func (f *benchFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.plot, "plot", "", "also draw the figures into this `FILE.svg`")
 	cmd.Flags().StringVar(&f.markdown, "markdown", "",
 		"also write the table into this `FILE.md`; text around an older one stays")
-	addJSON(cmd, &f.json)
+	addJSONLines(cmd, &f.json, bench.Row{})
 }
 
 // addCases lets the user choose among many cases.

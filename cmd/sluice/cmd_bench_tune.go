@@ -44,7 +44,7 @@ cluster, whose servers and mounts take them when they start.`,
 	addProviders(cmd, &f.providers, netProviders())
 	cmd.Flags().StringVar(&f.dir, "dir", "", "the cluster's `FOLDER` that keeps the limits")
 	cmd.Flags().StringVar(&f.save, "save", "", "write the limits into this `FILE`")
-	addJSON(cmd, &f.json)
+	addJSON(cmd, &f.json, []tune.Result{})
 	return cmd
 }
 

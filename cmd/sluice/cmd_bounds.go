@@ -26,7 +26,8 @@ func newBounds() *cobra.Command {
 		Long: `Tell what bounds each kind of process: memory and its parts, connections, requests that
 run, and what an I/O server lets through to its cache and its disk. Nothing has to run for that: it
 is what processes are started with.`,
-		Args: cobra.NoArgs,
+		Example: "  sluice bounds\n  sluice bounds --memory 4G --json",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			plan, err := memory.plan(members)
 			if err != nil {
@@ -42,7 +43,7 @@ is what processes are started with.`,
 	cmd.Flags().StringVar(&memory.memory, "memory", defaultMemory, "all memory of an I/O server")
 	cmd.Flags().BoolVar(&memory.writeBack, "write-back", true, "as an I/O server is started with it")
 	cmd.Flags().IntVar(&members, "members", 1, "how many members its store has")
-	addJSON(cmd, &asJSON)
+	addJSON(cmd, &asJSON, []roleBounds{})
 	return cmd
 }
 

@@ -19,10 +19,15 @@ const downMax = 45 * time.Second
 
 func newDown() *cobra.Command {
 	var dir string
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "Stop a cluster: unmount it, then stop its servers",
-		Args:  cobra.NoArgs,
+		Long: `Stops the cluster in a folder in order: its mount first, then its servers, which write
+what they have to their disks. Data stays, unless the cluster keeps it in memory. A cluster that is
+not running is fine.`,
+		Example: "  sluice down\n  sluice down --dir ./c",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := openCluster(dir)
 			if err != nil {
@@ -31,6 +36,9 @@ func newDown() *cobra.Command {
 			stopped, err := c.down(cmd.Context())
 			if err != nil {
 				return err
+			}
+			if asJSON {
+				return printJSON(cmd, downInfo{Dir: c.dir, Stopped: stopped, DataLost: stopped && c.cfg.Mem})
 			}
 			text := "The cluster in " + c.dir + " is not running."
 			again := "start it again with: " + os.Args[0] + " up --dir " + dir
@@ -46,7 +54,15 @@ func newDown() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", defaultDir, "the cluster's folder")
+	addJSON(cmd, &asJSON, downInfo{})
 	return cmd
+}
+
+// downInfo is what `sluice down --json` prints.
+type downInfo struct {
+	Dir      string `json:"dir"`
+	Stopped  bool   `json:"stopped"`   // it was running
+	DataLost bool   `json:"data_lost"` // it was in memory
 }
 
 // down asks the supervising process to stop and waits until it is gone.

@@ -139,6 +139,9 @@ func (d *du) tree(ctx context.Context, root string) (usage, error) {
 		case v.attr.Type == meta.Directory:
 			sums = append(sums, usage{Path: v.path, Directories: 1})
 		default:
+			if d.counted(&v.attr) {
+				return nil
+			}
 			u, err := d.file(ctx, &v)
 			if err != nil {
 				d.failed = true
@@ -151,36 +154,43 @@ func (d *du) tree(ctx context.Context, root string) (usage, error) {
 	return all, err
 }
 
+// counted tells whether a file was there before under another name.
+func (d *du) counted(a *meta.Attr) bool {
+	if a.Nlink < 2 || d.o.links {
+		return false
+	}
+	was := d.seen[a.Ino]
+	d.seen[a.Ino] = true
+	return was
+}
+
 // file is what one takes. Where that is not known with its attributes the servers are asked.
 func (d *du) file(ctx context.Context, v *visit) (usage, error) {
 	u := usage{Path: v.path, Files: 1}
-	if v.attr.Nlink > 1 && !d.o.links {
-		if d.seen[v.attr.Ino] {
-			return u, nil
-		}
-		d.seen[v.attr.Ino] = true
-	}
 	if v.attr.Type != meta.Regular {
 		return u, nil
 	}
-	a := v.attr
-	if a.Holes && a.Allocated < 0 && !d.o.apparent && !d.o.bytes {
-		got, err := d.fs.Lstat(ctx, v.path)
-		if err != nil {
-			return u, err
-		}
-		a = got
+	var err error
+	if u.Apparent = v.attr.Size; d.o.asJSON || !d.o.apparent && !d.o.bytes {
+		u.Bytes, err = spaceOf(ctx, d.fs, &v.attr)
 	}
-	u.Bytes, u.Apparent = spaceOf(&a), a.Size
-	return u, nil
+	return u, err
 }
 
-// spaceOf is the space that a file takes, as a mount tells it.
-func spaceOf(a *meta.Attr) int64 {
-	if a.Holes && a.Allocated >= 0 {
-		return min(a.Allocated, a.Size)
+// spaceOf is the space that a file takes, as a mount tells it. Only GetAttr asks the servers for it;
+// whose file it is does not matter to it, nor who asks.
+func spaceOf(ctx context.Context, fs *client.FS, a *meta.Attr) (int64, error) {
+	if a.Holes && a.Allocated < 0 {
+		got, err := fs.GetAttr(ctx, meta.Cred{}, a.Ino)
+		if err != nil {
+			return 0, err
+		}
+		a = &got
 	}
-	return a.Size
+	if a.Holes && a.Allocated >= 0 {
+		return min(a.Allocated, a.Size), nil
+	}
+	return a.Size, nil
 }
 
 func (d *du) show(u usage) {

@@ -45,8 +45,8 @@ Symbolic links are not followed. Without PATH the walk begins at the root.
 --size rounds up to whole units, 512 bytes where none is named, and --mtime counts whole days, as
 find(1) does: -mtime +7 means eight days ago or earlier.
 
---delete removes what was found, what a directory holds before itself. It is guarded: there must be a
-test, and without --yes it only prints what would be removed, and fails. A directory that still
+--delete removes what was found, what a directory holds before itself. It is guarded: there must be
+a test, and without --yes it only prints what would be removed, and fails. A directory that still
 holds something is not removed, and never the root.`,
 		Example: "  sluice find /data -name '*.tmp' -mtime +7\n" +
 			"  sluice find / -type f -size +10G -ls\n" +

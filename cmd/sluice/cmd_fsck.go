@@ -74,7 +74,7 @@ could not be finished, 16 usage, 32 interrupted.`,
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &exitError{fsckUsage, err} })
 	f.add(cmd)
-	addJSON(cmd, &o.asJSON)
+	addJSON(cmd, &o.asJSON, fsckReport{})
 	cmd.Flags().BoolVar(&o.repair, "repair", false, "repair what can be repaired without loss")
 	cmd.Flags().IntVar(&o.rate, "rate", 0, "look at no more records a second than this (0: no limit)")
 	return cmd

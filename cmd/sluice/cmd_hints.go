@@ -32,8 +32,10 @@ func newHints() *cobra.Command {
 		Use:   "hints",
 		Short: "Tell the I/O servers how files are used: caches, units, direct transfers",
 		Long:  hintsText,
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: "  sluice hints set cache.policy=keep /index\n  sluice hints get /index\n" +
+			"  sluice hints clear /index",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newHintsGet(), newHintsSet(), newHintsClear())
 	return cmd
@@ -45,7 +47,11 @@ func newHintsGet() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get PATH...",
 		Short: "Show the hints of files and directories",
-		Args:  cobra.MinimumNArgs(1),
+		Long: `Shows the hints of files and directories, one line for each: what is set and, for what is
+not, what that means. sluice hints --help explains them.`,
+		Example:           "  sluice hints get /index /data\n  sluice hints get --json /index",
+		ValidArgsFunction: completePaths(&f),
+		Args:              cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			all := map[string]map[string]string{}
 			for _, arg := range args {
@@ -65,7 +71,7 @@ func newHintsGet() *cobra.Command {
 		},
 	}
 	f.add(cmd)
-	addJSON(cmd, &asJSON)
+	addJSON(cmd, &asJSON, map[string]map[string]string{})
 	return cmd
 }
 
@@ -99,11 +105,12 @@ func printHints(cmd *cobra.Command, path string, h *client.How) {
 func newHintsSet() *cobra.Command {
 	var f urlFlag
 	cmd := &cobra.Command{
-		Use:     "set NAME=VALUE... PATH",
-		Short:   "Change hints of a file or a directory",
-		Long:    hintsText,
-		Example: "  sluice hints set cache.policy=keep cache.unit=16K /index",
-		Args:    cobra.MinimumNArgs(2),
+		Use:               "set NAME=VALUE... PATH",
+		Short:             "Change hints of a file or a directory",
+		Long:              hintsText,
+		Example:           "  sluice hints set cache.policy=keep cache.unit=16K /index",
+		Args:              cobra.MinimumNArgs(2),
+		ValidArgsFunction: completeHints(&f),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			last := len(args) - 1
 			if err := changeHints(&client.How{}, args[:last]); err != nil {
@@ -127,23 +134,27 @@ func newHintsSet() *cobra.Command {
 
 func newHintsClear() *cobra.Command {
 	var f urlFlag
+	var a account
 	cmd := &cobra.Command{
 		Use:   "clear PATH...",
 		Short: "Take all hints from files or directories",
-		Args:  cobra.MinimumNArgs(1),
+		Long: `Takes all hints from files or directories: they are used as most files are from then on.
+Files that are in a directory keep their own hints. sluice hints --help explains them.`,
+		Example: "  sluice hints clear /index /data",
+		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, arg := range args {
-				err := f.withPath(cmd.Context(), arg, func(fs *client.FS, path string) error {
-					return fs.SetHints(cmd.Context(), path, client.How{})
-				})
-				if err != nil {
-					return err
+			return a.run(&f, args, func(fs *client.FS, path string) error {
+				err := fs.SetHints(cmd.Context(), path, client.How{})
+				if err == nil {
+					a.did(deed{Action: "cleared", Path: path})
 				}
-			}
-			return nil
+				return err
+			})
 		},
+		ValidArgsFunction: completePaths(&f),
 	}
 	f.add(cmd)
+	a.add(cmd)
 	return cmd
 }
 

@@ -34,7 +34,12 @@ func newIod() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "iod --dir DIR --id N",
 		Short: "Run one I/O server of a cluster; sluice up does that for you",
-		Args:  cobra.NoArgs,
+		Long: `Runs one I/O server of the cluster in a folder, in the foreground, until it is told to stop
+by SIGTERM or SIGINT. Its store lies in the cluster's folder, or where --store says. It finds the
+metadata service, and stays away when another process has its store open. sluice up starts all
+servers of a cluster and starts those again that die; this is for other supervisors.`,
+		Example: "  sluice iod --dir ./c --id 1\n  sluice iod --dir ./c --id 2 --memory 2G",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkLoopback(listen); err != nil {
 				return err

@@ -33,7 +33,7 @@ what, and what to do.`,
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", defaultDir, "the cluster's folder")
-	addJSON(cmd, &asJSON)
+	addJSON(cmd, &asJSON, metaVerdict{})
 	return cmd
 }
 

@@ -23,6 +23,7 @@ import (
 func newMetaDump() *cobra.Command {
 	var f urlFlag
 	var dir string
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "dump FILE",
 		Short: "Back up the metadata of a cluster, also while it runs",
@@ -47,13 +48,23 @@ that is down are read from its folder.`,
 			if err != nil {
 				return err
 			}
+			if asJSON {
+				return printJSON(cmd, dumped{File: args[0], Records: n})
+			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s: %d records\n", args[0], n)
 			return nil
 		},
 	}
 	f.add(cmd)
 	cmd.Flags().StringVar(&dir, "offline", "", "read the folder of this cluster, which must be down")
+	addJSON(cmd, &asJSON, dumped{})
 	return cmd
+}
+
+// dumped is what `sluice meta dump --json` prints, unless the dump itself goes there.
+type dumped struct {
+	File    string `json:"file"`
+	Records uint64 `json:"records"`
 }
 
 // writeWhole writes a file that gets its name when it is complete and on disk.

@@ -16,7 +16,7 @@ import (
 
 func newMetaSalvage() *cobra.Command {
 	var dir string
-	var accept bool
+	var accept, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "salvage --accept-loss",
 		Short: "Make usable metadata of what is left of damaged ones",
@@ -36,20 +36,33 @@ ones, and stripe objects that no file names any more stay where they are.`,
 			if err != nil {
 				return err
 			}
-			return salvageMeta(cmd, c)
+			return salvageMeta(cmd, c, asJSON)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", defaultDir, "the cluster's folder")
 	cmd.Flags().BoolVar(&accept, "accept-loss", false, "what was lost may be left out")
+	addJSON(cmd, &asJSON, metaSalvaged{})
 	return cmd
 }
 
-func salvageMeta(cmd *cobra.Command, c *cluster) error {
+// metaSalvaged is what `sluice meta salvage --json` prints.
+type metaSalvaged struct {
+	Dir     string   `json:"dir"`
+	Damaged string   `json:"damaged"` // where the damaged metadata are
+	Said    []string `json:"said"`    // what was lost, and what became of the rest
+}
+
+func salvageMeta(cmd *cobra.Command, c *cluster, asJSON bool) error {
 	if held, err := supervise.Held(c.lockFile()); err != nil || held {
 		return errors.Join(err, refuse("the cluster in "+c.dir+" is running",
 			"Stop it first, with sluice down --dir "+c.dir))
 	}
-	say := func(text string) { fmt.Fprintln(cmd.OutOrStdout(), text) }
+	done := metaSalvaged{Dir: c.metaDir(), Said: []string{}}
+	say := func(text string) {
+		if done.Said = append(done.Said, text); !asJSON {
+			fmt.Fprintln(cmd.OutOrStdout(), text)
+		}
+	}
 	stamp := time.Now().UTC().Format("20060102T150405.000")
 	fresh, aside := c.metaDir()+".salvage-"+stamp, c.metaDir()+".damaged-"+stamp
 	opt := pebblekv.Options{Dir: c.metaDir(), Log: newLogger()}
@@ -65,6 +78,9 @@ func salvageMeta(cmd *cobra.Command, c *cluster) error {
 	}
 	if err := os.Rename(fresh, c.metaDir()); err != nil {
 		return err
+	}
+	if done.Damaged = aside; asJSON {
+		return printJSON(cmd, done)
 	}
 	say("The metadata can be used. The damaged ones are in " + aside +
 		"\nStart the cluster with: sluice up --dir " + c.dir)

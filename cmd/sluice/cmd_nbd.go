@@ -60,6 +60,7 @@ Attach one with, for example:
 	cmd.Flags().DurationVar(&timeout, "timeout", 0,
 		"how long a request to a volume waits for servers before it fails (0: for ever)")
 	f.add(cmd)
+	completeFlag(cmd, "export", completeExport(&f))
 	return cmd
 }
 

@@ -40,8 +40,9 @@ func newQuota() *cobra.Command {
 regular files, holes included; every file, directory and link is an inode, the directory itself too.
 Trees with quotas do not lie within each other. Only root, and the owner of the root directory, set
 and remove quotas. sluice df, and df on a mount, show what a tree has left.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: "  sluice quota set /home/ann --bytes 10G --inodes 1M\n  sluice quota ls",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newQuotaSet(), newQuotaGet(), newQuotaLs(), newQuotaRm())
 	return cmd
@@ -59,6 +60,8 @@ limit. A tree that is there already is counted in the background: until then get
 "counting", and what was found so far.`,
 		Example: "  sluice quota set /home/ann --bytes 10G --inodes 1M",
 		Args:    cobra.ExactArgs(1),
+
+		ValidArgsFunction: completeFirst(completeDirs(&f)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if bytes == "" && inodes == "" {
 				return hint(errs.Newf(errs.Invalid, "", "", "no limit is named"),
@@ -78,7 +81,7 @@ limit. A tree that is there already is counted in the background: until then get
 		},
 	}
 	f.add(cmd)
-	addJSON(cmd, &asJSON)
+	addJSON(cmd, &asJSON, []quotaInfo{})
 	cmd.Flags().StringVar(&bytes, "bytes", "", "how many bytes, like 10G; 0: no limit")
 	cmd.Flags().StringVar(&inodes, "inodes", "", "how many inodes, like 1M (1,000,000); 0: no limit")
 	return cmd
@@ -134,7 +137,11 @@ func newQuotaGet() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "get PATH",
 		Short: "Show the quota of the tree that a path lies in",
-		Args:  cobra.ExactArgs(1),
+		Long: `Shows the limits of the tree that a path lies in, and what is used of them. The path need
+not be the directory that the quota was set on. One that lies in no such tree is an error.`,
+		Example:           "  sluice quota get /home/ann/src",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeFirst(completePaths(&f)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.withPath(cmd.Context(), args[0], func(fs *client.FS, path string) error {
 				q, err := fs.Quota(cmd.Context(), path)
@@ -146,7 +153,7 @@ func newQuotaGet() *cobra.Command {
 		},
 	}
 	f.add(cmd)
-	addJSON(cmd, &asJSON)
+	addJSON(cmd, &asJSON, []quotaInfo{})
 	return cmd
 }
 
@@ -156,7 +163,10 @@ func newQuotaLs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
 		Short: "List all quotas",
-		Args:  cobra.NoArgs,
+		Long: `Lists all trees with quotas, with their limits and what is used of them. STATE is ok, full,
+or counting while what is there is being counted; limits count from the first moment on.`,
+		Example: "  sluice quota ls\n  sluice quota ls --json",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			conn, err := f.dial(cmd.Context())
 			if err != nil {
@@ -171,29 +181,33 @@ func newQuotaLs() *cobra.Command {
 		},
 	}
 	f.add(cmd)
-	addJSON(cmd, &asJSON)
+	addJSON(cmd, &asJSON, []quotaInfo{})
 	return cmd
 }
 
 func newQuotaRm() *cobra.Command {
 	var f urlFlag
+	var a account
 	cmd := &cobra.Command{
 		Use:   "rm PATH...",
 		Short: "Remove the quotas of directories; what is in them stays",
-		Args:  cobra.MinimumNArgs(1),
+		Long: `Removes the limits of the trees below directories. What is in the directories stays, and may
+grow from then on. Name the directories that the quotas were set on: see sluice quota ls.`,
+		Example: "  sluice quota rm /home/ann",
+		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for _, arg := range args {
-				err := f.withPath(cmd.Context(), arg, func(fs *client.FS, path string) error {
-					return fs.RemoveQuota(cmd.Context(), path)
-				})
-				if err != nil {
-					return err
+			return a.run(&f, args, func(fs *client.FS, path string) error {
+				err := fs.RemoveQuota(cmd.Context(), path)
+				if err == nil {
+					a.did(deed{Action: "removed", Path: path})
 				}
-			}
-			return nil
+				return err
+			})
 		},
+		ValidArgsFunction: completePaths(&f),
 	}
 	f.add(cmd)
+	a.add(cmd)
 	return cmd
 }
 

@@ -86,15 +86,15 @@ func statPath(ctx context.Context, fs *client.FS, at string, follow bool) (statt
 		return statted{}, err
 	}
 	s := statted{listed: listing(at, path.Base(at), &a), Generation: a.Gen, Atime: timeOf(a.Atime),
-		Ctime: timeOf(a.Ctime), Allocated: spaceOf(&a)}
+		Ctime: timeOf(a.Ctime)}
 	switch a.Type {
 	case meta.Symlink:
 		s.Target, err = fs.Readlink(ctx, at)
 	case meta.Regular:
 		s.Layout = &layoutInfo{Unit: a.Layout.Unit, Servers: a.Layout.Servers}
-		s.Stripes, err = statStripes(ctx, fs, at)
-	default:
-		s.Allocated = 0
+		if s.Allocated, err = spaceOf(ctx, fs, &a); err == nil {
+			s.Stripes, err = statStripes(ctx, fs, at)
+		}
 	}
 	return s, err
 }

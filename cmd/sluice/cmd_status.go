@@ -26,7 +26,11 @@ func newStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show a cluster's processes, servers, space and counters",
-		Args:  cobra.NoArgs,
+		Long: `Shows the processes of the cluster in a folder with their restarts and why, its I/O servers
+with their space and how they are reached, memory, and the counters of the metadata service. Servers
+that do not answer are shown as such. It works while the cluster is down, too.`,
+		Example: "  sluice status\n  sluice status --dir ./c --json | jq .servers",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := openCluster(dir)
 			if err != nil {
@@ -44,7 +48,7 @@ func newStatus() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&dir, "dir", defaultDir, "the cluster's folder")
 	by.add(cmd)
-	addJSON(cmd, &asJSON)
+	addJSON(cmd, &asJSON, admin.Report{})
 	return cmd
 }
 

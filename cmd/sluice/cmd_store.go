@@ -22,8 +22,9 @@ on several of either, its members, over which objects are spread in pieces of 1 
 PATH is asked for, name all members, in the order in which the store was made.
 
 docs/ops/store.md tells more.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: "  sluice store init /srv/sluice\n  sluice store info /srv/sluice",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newStoreInit(), newStoreInfo(), newStoreCheck(), newStoreScrub(), newStoreDump(),
 		newStoreSalvage())

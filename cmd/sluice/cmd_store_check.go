@@ -38,7 +38,7 @@ what, and what to do.`,
 				})
 		},
 	}
-	addJSON(cmd, &asJSON)
+	addJSON(cmd, &asJSON, verdict{})
 	return cmd
 }
 
@@ -73,7 +73,7 @@ does not verify is an error for whoever reads it, never zeroes; writing the bloc
 		},
 	}
 	cmd.Flags().StringVar(&rate, "rate", "100M", "bytes a second that are read; 0: no limit")
-	addJSON(cmd, &asJSON)
+	addJSON(cmd, &asJSON, verdict{})
 	return cmd
 }
 

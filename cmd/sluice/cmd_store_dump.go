@@ -18,7 +18,7 @@ func newStoreDump() *cobra.Command {
 		Short: "Show the records of a store's log and index, for people who look for a fault",
 		Long: `Shows, member by member, the superblock, the batches and records of the log that a restart
 would read, and the objects of the index with the places of their clusters. It changes nothing, and
-shows no data.`,
+shows no data. With --json every line is a document.`,
 		Example: "  sluice store dump /srv/sluice | less\n" +
 			"  sluice store dump --max 0 --json /dev/nvme1n1 | jq 'select(.object==\"12.1.0\")'",
 		Args: cobra.MinimumNArgs(1),

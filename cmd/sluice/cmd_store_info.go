@@ -39,7 +39,7 @@ place (a bound), for the index's pages, and for the maps of objects.`,
 			return membersComplete(infos)
 		},
 	}
-	addJSON(cmd, &asJSON)
+	addJSON(cmd, &asJSON, []logstore.MemberInfo{})
 	return cmd
 }
 

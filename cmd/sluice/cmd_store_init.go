@@ -46,7 +46,7 @@ in use; for folders there is no force: remove what is in them.`,
 	cmd.Flags().Uint64Var(&f.server, "server", 0,
 		"the id of the I/O server that it is for, which others then do not open; 0: of any")
 	cmd.Flags().StringArrayVar(&f.force, "force", nil, "overwrite what is on this `DEVICE`")
-	addJSON(cmd, &f.json)
+	addJSON(cmd, &f.json, []logstore.MemberInfo{})
 	return cmd
 }
 

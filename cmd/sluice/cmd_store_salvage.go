@@ -9,7 +9,7 @@ import (
 )
 
 func newStoreSalvage() *cobra.Command {
-	var accept bool
+	var accept, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "salvage PATH... --accept-loss",
 		Short: "Make a damaged store usable again and forget what was lost",
@@ -38,11 +38,21 @@ A store that is not damaged is opened and closed, and nothing changes.`,
 			if err := s.Close(); err != nil {
 				return storeAdvice(err)
 			}
+			if asJSON {
+				return printJSON(cmd, salvaged{Paths: args, Usable: true})
+			}
 			fmt.Fprintln(cmd.OutOrStdout(), "The store can be opened. See what it holds: "+
 				"sluice store check "+storeArgs(args))
 			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&accept, "accept-loss", false, "what was lost may be forgotten")
+	addJSON(cmd, &asJSON, salvaged{})
 	return cmd
+}
+
+// salvaged is what `sluice store salvage --json` prints; what was lost is in the log.
+type salvaged struct {
+	Paths  []string `json:"paths"`
+	Usable bool     `json:"usable"`
 }

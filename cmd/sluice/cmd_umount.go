@@ -20,7 +20,11 @@ func newUmount() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "umount DIR",
 		Short: "Unmount a file system",
-		Args:  cobra.ExactArgs(1),
+		Long: `Unmounts what sluice mount has mounted at a folder: what programs have written is told and
+sent first, then the process of the mount ends. While programs use it that is refused, unless --lazy
+is given: then it is out of sight at once, and ends with the last of them.`,
+		Example: "  sluice umount ./mnt\n  sluice umount --lazy ./mnt",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			dir, err := filepath.Abs(args[0])
 			if err != nil {
@@ -36,6 +40,7 @@ func newUmount() *cobra.Command {
 			return unmountDir(dir, lazy)
 		},
 	}
+	cmd.ValidArgsFunction = completeFolders
 	cmd.Flags().BoolVar(&lazy, "lazy", false, "take it out of sight now, even while programs use it")
 	return cmd
 }

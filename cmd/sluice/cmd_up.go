@@ -28,6 +28,7 @@ type upOptions struct {
 	dir, mount, listen string
 	iods               int
 	mem, detach        bool
+	asJSON             bool
 	stores             []string
 	given              func(flag string) bool
 	by                 providersFlag
@@ -74,6 +75,7 @@ proved to its servers. --trust-local lets every user of this host in.`,
 	o.sessions.add(cmd)
 	o.by.add(cmd)
 	o.by.secret.addServer(cmd)
+	addJSON(cmd, &o.asJSON, upStory{})
 	return cmd
 }
 

@@ -16,8 +16,8 @@ type versionInfo struct {
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 	Cgo      bool   `json:"cgo"`
-	RDMA     bool   `json:"rdma"`                // there are the libraries and a device for it
-	WhyNot   string `json:"whyNoRDMA,omitempty"` // if not
+	RDMA     bool   `json:"rdma"`                  // there are the libraries and a device for it
+	WhyNot   string `json:"why_no_rdma,omitempty"` // if not
 }
 
 func newVersion() *cobra.Command {
@@ -25,7 +25,11 @@ func newVersion() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Tell which build this is, and whether it finds RDMA here",
-		Args:  cobra.NoArgs,
+		Long: `Tells the version of this program, by which Go it was built for which platform, whether it
+was built with cgo, and whether there are the libraries and a device for RDMA on this host. Servers
+and clients should be of one version.`,
+		Example: "  sluice version\n  sluice version --json",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := thisVersion()
 			if asJSON {
@@ -44,7 +48,7 @@ func newVersion() *cobra.Command {
 			return nil
 		},
 	}
-	addJSON(cmd, &asJSON)
+	addJSON(cmd, &asJSON, versionInfo{})
 	return cmd
 }
 

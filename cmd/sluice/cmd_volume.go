@@ -30,10 +30,11 @@ func newVolume() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "volume",
 		Short: "Make, list and remove block volumes",
-		Long: "A volume is a block device of a fixed size, striped over the I/O servers. " +
-			"Serve it with: sluice nbd --export name=N,volume=V",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Long: `A volume is a block device of a fixed size, striped over the I/O servers. It takes space as
+it is written to. Serve it with: sluice nbd --export name=N,volume=V`,
+		Example: "  sluice volume create db 10G\n  sluice volume ls\n  sluice volume rm db",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newVolumeCreate(), newVolumeLs(), newVolumeRm())
 	return cmd
@@ -43,11 +44,15 @@ func newVolumeCreate() *cobra.Command {
 	var f urlFlag
 	var unit string
 	var width int
+	var asJSON bool
 	cmd := &cobra.Command{
-		Use:     "create NAME SIZE",
-		Short:   "Make a volume",
-		Example: "  sluice volume create db 10G",
-		Args:    cobra.ExactArgs(2),
+		Use:   "create NAME SIZE",
+		Short: "Make a volume",
+		Long: `Makes a volume, a block device of SIZE bytes that reads as zeroes. SIZE is a number or one
+with a unit: 10G, 512M. Nothing is reserved: space is taken when something is written.`,
+		Example:           "  sluice volume create db 10G\n  sluice volume create --width 2 --unit 256K log 1G",
+		ValidArgsFunction: cobra.NoFileCompletions,
+		Args:              cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			size, err := parseSize(args[1])
 			if err != nil {
@@ -66,6 +71,9 @@ func newVolumeCreate() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if asJSON {
+				return printJSON(cmd, volumeOf(&v))
+			}
 			fmt.Fprintf(cmd.OutOrStdout(), "volume %s: %s, striped over %d servers\n"+
 				"serve it with: sluice nbd --export name=%s,volume=%s\n",
 				v.Name, admin.Bytes(v.Size), len(v.Layout.Servers), v.Name, v.Name)
@@ -75,6 +83,7 @@ func newVolumeCreate() *cobra.Command {
 	f.add(cmd)
 	cmd.Flags().StringVar(&unit, "unit", "0", "stripe unit; 0: the cluster's default")
 	cmd.Flags().IntVar(&width, "width", 0, "how many servers; 0: the cluster's default")
+	addJSON(cmd, &asJSON, volumeInfo{})
 	return cmd
 }
 
@@ -84,7 +93,10 @@ func newVolumeLs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
 		Short: "List the volumes",
-		Args:  cobra.NoArgs,
+		Long: `Lists all volumes with their sizes, over how many servers they are striped in which units,
+and when they were made. --json tells which client has one open for writing, too.`,
+		Example: "  sluice volume ls\n  sluice volume ls --json",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			conn, err := f.dial(cmd.Context())
 			if err != nil {
@@ -112,7 +124,7 @@ func newVolumeLs() *cobra.Command {
 		},
 	}
 	f.add(cmd)
-	addJSON(cmd, &asJSON)
+	addJSON(cmd, &asJSON, []volumeInfo{})
 	return cmd
 }
 
@@ -124,24 +136,32 @@ func volumeOf(v *meta.Volume) volumeInfo {
 
 func newVolumeRm() *cobra.Command {
 	var f urlFlag
+	var a account
 	cmd := &cobra.Command{
 		Use:   "rm NAME...",
 		Short: "Remove volumes and their data",
-		Args:  cobra.MinimumNArgs(1),
+		Long: `Removes volumes with all that was written to them. There is no way back. One that is open
+for writing, by sluice nbd mostly, is not removed: end that first.`,
+		Example: "  sluice volume rm db log",
+		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			conn, err := f.dial(cmd.Context())
+			s := newClusters(&f)
+			fs, _, err := s.open(cmd.Context(), "/")
 			if err != nil {
 				return err
 			}
-			defer conn.close()
 			for _, name := range args {
-				if err := conn.fs.RemoveVolume(cmd.Context(), name); err != nil {
-					return err
+				if err := fs.RemoveVolume(cmd.Context(), name); err != nil {
+					a.failed(name, err)
+					continue
 				}
+				a.did(deed{Action: "removed", Path: name})
 			}
-			return nil
+			return a.end(s)
 		},
+		ValidArgsFunction: completeVolumes(&f),
 	}
 	f.add(cmd)
+	a.add(cmd)
 	return cmd
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -98,6 +99,7 @@ func (f *urlFlag) paths(ctx context.Context, word string, dirs bool) (
 	if err != nil {
 		return nil, none
 	}
+	slices.Sort(found)
 	return found, none | space
 }
 
@@ -132,6 +134,53 @@ func (f *urlFlag) volumes(ctx context.Context, word string) []cobra.Completion {
 		return nil
 	}
 	return found
+}
+
+// completeFolders leaves it to the shell to find folders of this host.
+func completeFolders(*cobra.Command, []string, string) (
+	[]cobra.Completion, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveFilterDirs
+}
+
+// completeExport completes the keys of an export, and names of volumes behind volume=.
+func completeExport(f *urlFlag) completer {
+	return func(cmd *cobra.Command, _ []string, word string) (
+		[]cobra.Completion, cobra.ShellCompDirective) {
+		none := cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+		before, last := "", word
+		if i := strings.LastIndexByte(word, ','); i >= 0 {
+			before, last = word[:i+1], word[i+1:]
+		}
+		if begin, ok := strings.CutPrefix(last, "volume="); ok {
+			found := f.volumes(cmd.Context(), begin)
+			for i := range found {
+				found[i] = before + "volume=" + found[i]
+			}
+			return found, none
+		}
+		var found []cobra.Completion
+		for _, key := range []string{"name=", "file=", "mem=", "volume=", "mode=", "ro"} {
+			if strings.HasPrefix(key, last) && !strings.Contains(","+before, ","+key) {
+				found = append(found, before+key)
+			}
+		}
+		return found, none
+	}
+}
+
+// completeHints completes hints, then a path.
+func completeHints(f *urlFlag) completer {
+	return func(cmd *cobra.Command, args []string, word string) (
+		[]cobra.Completion, cobra.ShellCompDirective) {
+		if strings.HasPrefix(word, "/") || strings.HasPrefix(word, scheme) {
+			return completePaths(f)(cmd, args, word)
+		}
+		var found []cobra.Completion
+		for _, name := range client.HintNames() {
+			found = append(found, strings.TrimPrefix(name, client.HintPrefix)+"=")
+		}
+		return found, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}
 }
 
 // completeFirst completes the first argument only.

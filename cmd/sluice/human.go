@@ -35,9 +35,12 @@ func human(n int64) string {
 
 // completeWords completes the values of a flag.
 func completeWords(cmd *cobra.Command, flag string, words ...string) {
-	err := cmd.RegisterFlagCompletionFunc(flag,
-		cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
-	if err != nil {
+	completeFlag(cmd, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// completeFlag completes the values of a flag by a function.
+func completeFlag(cmd *cobra.Command, flag string, fn completer) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, fn); err != nil {
 		panic(err) // the flag is there, and has no completion yet
 	}
 }

@@ -43,6 +43,7 @@ type wayFlag struct {
 func (f *wayFlag) add(cmd *cobra.Command, usual string) {
 	cmd.Flags().StringVar(&f.mode, "mode", "",
 		modeText+" (default as the file's hints say, else "+usual+")")
+	completeWords(cmd, "mode", modeNames()...)
 	cmd.Flags().StringArrayVar(&f.hints, "hint", nil,
 		"use the file so, whatever its own hints say: `NAME=VALUE`, see sluice hints --help")
 }

@@ -26,6 +26,13 @@ func addJSON(cmd *cobra.Command, asJSON *bool, example ...any) {
 	}
 }
 
+// addJSONLines is addJSON for what comes one after the other: every line is a document.
+func addJSONLines(cmd *cobra.Command, asJSON *bool, example any) {
+	addJSON(cmd, asJSON)
+	cmd.Long += "\n\n" + wrapped("With --json every line is a document: "+
+		jsonShape(reflect.TypeOf(example))+".")
+}
+
 func printJSON(cmd *cobra.Command, v any) error {
 	enc := json.NewEncoder(cmd.OutOrStdout())
 	enc.SetIndent("", "  ")

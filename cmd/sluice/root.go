@@ -15,8 +15,17 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "sluice",
 		Short: "One shared, striped store from the disks of ordinary Linux hosts",
-		Long: "sluice turns the disks of ordinary Linux hosts into one shared, striped store: " +
-			"files, a mount, and block volumes.\n\nStart with: sluice up",
+		Long: `sluice turns the disks of ordinary Linux hosts into one shared, striped store: files, a
+mount, and block volumes.
+
+Start with: sluice up
+
+Commands on files take paths on the cluster: /a/b, or sluice://HOST:PORT/a/b for another cluster
+than that of --url and SLUICE_URL. With --json commands print one JSON document with keys in small
+letters, which each command's help lists; times are those of RFC 3339, sizes are bytes. Keys are
+added, never renamed.`,
+		Example: "  sluice up -d --mount ./mnt\n  sluice cp -r dataset sluice:/dataset\n" +
+			"  sluice ls -l /dataset\n  sluice help cp",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -37,6 +46,6 @@ func newRoot() *cobra.Command {
 		newRm(), newMkdir(), newTouch(), newTruncate(), newChmod(), newChown(), newStat(), newCat(),
 		newHints(), newQuota(), newDu(), newDf())
 	add(groupBlock, newVolume(), newNBD())
-	add("", newBench(), newBenchPeer(), newBenchJob(), newVersion())
+	add("", newBench(), newBenchPeer(), newBenchJob(), newMan(), newVersion())
 	return root
 }

@@ -34,8 +34,24 @@ func (c *cluster) readUp() upInfo {
 	return info
 }
 
+// upStory is what `sluice up --json` prints when the cluster is ready.
+type upStory struct {
+	URL     string   `json:"url"`
+	Dir     string   `json:"dir"`
+	Servers []string `json:"servers"` // addresses of the I/O servers
+	Mount   string   `json:"mount,omitempty"`
+	Memory  bool     `json:"memory"` // data is gone when the cluster stops
+}
+
 // story tells where everything is and how to stop it.
 func (u *upper) story() string {
+	if u.opts.asJSON {
+		text, err := json.MarshalIndent(upStory{URL: u.url, Dir: u.cluster.dir, Servers: u.addrs,
+			Mount: u.mount, Memory: u.cluster.cfg.Mem}, "", "  ")
+		if err == nil { // strings always can be
+			return string(text) + "\n"
+		}
+	}
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(&b, "  %-10s %s\n", name, fmt.Sprintf(format, args...))
