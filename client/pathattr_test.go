@@ -61,7 +61,8 @@ func TestTouchIsForWriters(t *testing.T) {
 	touch(t, root, "/file")
 	must(t, root.Chmod(ctx, "/file", 0o666))
 	must(t, user.Touch(ctx, "/file", true, true))
-	if err := user.Chtimes(ctx, "/file", time.Unix(1, 0), time.Unix(1, 0)); errs.KindOf(err) != errs.Perm {
+	then := time.Unix(1, 0)
+	if err := user.Chtimes(ctx, "/file", then, then); errs.KindOf(err) != errs.Perm {
 		t.Errorf("%v", err)
 	}
 	must(t, root.Chmod(ctx, "/file", 0o644))

@@ -105,8 +105,8 @@ func (a *account) end(s *clusters) error {
 	return a.cmd.Context().Err()
 }
 
-// tree calls fn for root and everything below it, a directory before what it holds: what is given to
-// it counts when it is read. What fails is noted, and the rest is done.
+// tree calls fn for root and everything below it, a directory before what it holds: what is given
+// to it counts when it is read. What fails is noted, and the rest is done.
 func (a *account) tree(ctx context.Context, fs *client.FS, root string,
 	fn func(path string, attr *meta.Attr) error) error {
 	return walkTree(ctx, fs, root, func(e visit) error {

@@ -16,9 +16,10 @@ import (
 	"github.com/sluice-storage/sluice/admin"
 )
 
-const cpText = `Copies files, and with -r directories. A path on the cluster begins with "sluice:"; any
-other path is then on this host. Where no path begins with it, those that begin with a slash
-are on the cluster. Files are copied several at once, large ones in several pieces at once.
+const cpText = `Copies files, and with -r directories. A path on the cluster begins with
+"sluice:"; any other path is then on this host. Where no path begins with it, those that begin
+with a slash are on the cluster. Files are copied several at once, large ones in several pieces at
+once.
 
 What cannot be copied is told and counted, the rest is copied, and the exit status is 1. Holes stay
 holes. Symbolic links are followed, with -r copied as links. With -a modes, owners, times, extended
@@ -32,7 +33,7 @@ Ctrl-C leaves what is complete, and unfinished files as far as they got, which a
 command with --resume goes on: a file that is there with the size and the time of change of its
 original is taken for finished (-p or -a keep times); of any other that is there, every byte is read
 and compared with the original, in pieces of 4 MiB, and only pieces that differ or are missing are
-written. Nothing is taken from its name or length alone.
+written; what is behind the end is cut off. Nothing is taken from a name or a length alone.
 
 --verify syncs every copy, reads it back, past the page cache of this host or the caches of the
 I/O servers, and compares the SHA-256 of each piece with that of what was read from the original.`

@@ -27,9 +27,10 @@ func newDemo() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show a running cluster at work: make a volume, write and read a striped file",
-		Long: `Makes a volume of 1 GiB and a file of 16 MiB of random bytes on a running cluster, reads the
-file back through the client library and, where there is one, through the mount, compares, and shows
-which server holds how much of it. What it makes stays: /demo.bin, and the volume demo.`,
+		Long: `Makes a volume of 1 GiB and a file of 16 MiB of random bytes on a running cluster,
+reads the file back through the client library and, where there is one, through the mount,
+compares, and shows which server holds how much of it. What it makes stays: /demo.bin, and the
+volume demo.`,
 		Example: "  sluice up -d && sluice demo",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

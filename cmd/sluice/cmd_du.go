@@ -177,8 +177,8 @@ func (d *du) file(ctx context.Context, v *visit) (usage, error) {
 	return u, err
 }
 
-// spaceOf is the space that a file takes, as a mount tells it. Only GetAttr asks the servers for it;
-// whose file it is does not matter to it, nor who asks.
+// spaceOf is the space that a file takes, as a mount tells it. Only GetAttr asks the servers for
+// it; whose file it is does not matter there, nor who asks.
 func spaceOf(ctx context.Context, fs *client.FS, a *meta.Attr) (int64, error) {
 	if a.Holes && a.Allocated < 0 {
 		got, err := fs.GetAttr(ctx, meta.Cred{}, a.Ino)

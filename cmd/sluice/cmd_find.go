@@ -37,10 +37,10 @@ func newFind() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "find [PATH...] [TEST...]",
 		Short: "Find files by name, type, size, age and rights",
-		Long: `Walks through directory trees, in the order of names, and prints what meets all tests. Tests
-are written as with find(1), with one dash or two: -name '*.log' -size +1G -mtime +30. There is no
--o and no -exec: give --name several times for one of several names, and pass -print0 to xargs -0.
-Symbolic links are not followed. Without PATH the walk begins at the root.
+		Long: `Walks through directory trees, in the order of names, and prints what meets all
+tests. Tests are written as with find(1), with one dash or two: -name '*.log' -size +1G -mtime
++30. There is no -o and no -exec: give --name several times for one of several names, and pass
+-print0 to xargs -0. Symbolic links are not followed. Without PATH the walk begins at the root.
 
 --size rounds up to whole units, 512 bytes where none is named, and --mtime counts whole days, as
 find(1) does: -mtime +7 means eight days ago or earlier.
@@ -78,7 +78,8 @@ holds something is not removed, and never the root.`,
 
 func (o *findOptions) addTests(fl *pflag.FlagSet) {
 	t := &o.tests
-	fl.StringArrayVar(&t.names, "name", nil, "names that match `GLOB`, in quotes: '*.log'; or another --name")
+	fl.StringArrayVar(&t.names, "name", nil,
+		"names that match `GLOB`, in quotes: '*.log'; given again, either")
 	fl.StringArrayVar(&t.inames, "iname", nil, "the same, upper and lower case alike: `GLOB`")
 	fl.StringArrayVar(&t.notNames, "not-name", nil, "names that do not match `GLOB`")
 	fl.StringArrayVar(&t.paths, "path", nil, "whole paths that match `GLOB`; * matches slashes")

@@ -29,9 +29,9 @@ func newMeta() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "meta --dir DIR",
 		Short: "Run the metadata service of a cluster; sluice up does that for you",
-		Long: `Runs the metadata service of the cluster in a folder, in the foreground, until it is told to
-stop by SIGTERM or SIGINT. sluice up does that, and starts it again when it dies; this is for other
-supervisors. The commands below verify, back up and repair what it keeps.`,
+		Long: `Runs the metadata service of the cluster in a folder, in the foreground, until it
+is told to stop by SIGTERM or SIGINT. sluice up does that, and starts it again when it dies; this
+is for other supervisors. The commands below verify, back up and repair what it keeps.`,
 		Example: "  sluice meta --dir ./c\n  sluice meta dump backup",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -26,9 +26,10 @@ func newMv() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mv SOURCE... DESTINATION",
 		Short: "Rename files and directories",
-		Long: `Renames SOURCE to DESTINATION, or moves each SOURCE into DESTINATION if that is a directory.
-What has the new name already is replaced, atomically: everybody sees the old one or the new one.
-No data is moved, however large the files are. An open file stays open under its new name.
+		Long: `Renames SOURCE to DESTINATION, or moves each SOURCE into DESTINATION if that is a
+directory. What has the new name already is replaced, atomically: everybody sees the old one or
+the new one. No data is moved, however large the files are. An open file stays open under its new
+name.
 
 All names are on one cluster. Between clusters, and to and from this host: sluice cp -a, then rm.`,
 		Example: "  sluice mv /results.tmp /results\n  sluice mv /a /b /archive/\n" +
@@ -45,7 +46,7 @@ All names are on one cluster. Between clusters, and to and from this host: sluic
 	}
 	f.add(cmd)
 	fl := cmd.Flags()
-	fl.BoolVarP(&o.keep, "no-clobber", "n", false, "leave what has the new name alone, and do not move")
+	fl.BoolVarP(&o.keep, "no-clobber", "n", false, "do not move where the new name is taken")
 	fl.BoolVarP(&o.force, "force", "f", false, "replace what has the new name, as always")
 	fl.BoolVar(&o.exchange, "exchange", false, "swap the two names; both must exist")
 	fl.BoolVarP(&o.plain, "no-target-directory", "T", false,
@@ -122,7 +123,8 @@ func (a *account) targets(f *urlFlag, args []string, into string, plain bool,
 	}
 	switch {
 	case err != nil:
-	case !isDir && (len(args) > 1 || into != "" || strings.HasSuffix(last, "/") && !plain && !dirArg(args)):
+	case !isDir && (len(args) > 1 || into != "" ||
+		strings.HasSuffix(last, "/") && !plain && !dirArg(args)):
 		err = refuse(last+" is no directory", "Make it first: sluice mkdir")
 	case plain && len(args) > 1:
 		err = refuse("several sources cannot all become "+last, "Leave -T out, or name one source")

@@ -191,8 +191,9 @@ func newQuotaRm() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm PATH...",
 		Short: "Remove the quotas of directories; what is in them stays",
-		Long: `Removes the limits of the trees below directories. What is in the directories stays, and may
-grow from then on. Name the directories that the quotas were set on: see sluice quota ls.`,
+		Long: `Removes the limits of the trees below directories. What is in the directories
+stays, and may grow from then on. Name the directories that the quotas were set on: see sluice
+quota ls.`,
 		Example: "  sluice quota rm /home/ann",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

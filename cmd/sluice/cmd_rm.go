@@ -21,10 +21,10 @@ func newRm() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm PATH...",
 		Short: "Remove files and directories",
-		Long: `Removes names. A directory is removed with -d if it is empty, with -r together with all that
-it holds: its name is gone when the command returns, what was below it is removed by the metadata
-service in the background, and nothing is if the caller may not remove all of it. A file that
-somebody has open lives on until it is closed. There is no way back.`,
+		Long: `Removes names. A directory is removed with -d if it is empty, with -r together with
+all that it holds: its name is gone when the command returns, what was below it is removed by the
+metadata service in the background, and nothing is if the caller may not remove all of it. A file
+that somebody has open lives on until it is closed. There is no way back.`,
 		Example: "  sluice rm /old.log /older.log\n  sluice rm -r /scratch/run17\n" +
 			"  sluice rm -rf /cache             # fine if it is not there",
 		Args: cobra.ArbitraryArgs,
@@ -67,7 +67,8 @@ func removePath(ctx context.Context, fs *client.FS, path string, o *rmOptions) e
 	case st.Type == meta.Directory && o.recursive:
 		return fs.RemoveAll(ctx, path)
 	case st.Type == meta.Directory && !o.dirs:
-		return refuse(path+" is a directory", "Add -r to remove it with all that it holds, -d if it is empty")
+		return refuse(path+" is a directory",
+			"Add -r to remove it with all that it holds, -d if it is empty")
 	}
 	return fs.Remove(ctx, path)
 }

@@ -40,9 +40,10 @@ func newStat() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stat PATH...",
 		Short: "Show a file's attributes and which server holds how much of it",
-		Long: `Shows type, size, rights, owner, times and inode of files and directories; of a regular file
-also how it is striped, and for every server how many bytes of the file lie there (BYTES) and how
-many of them are not in holes (DATA). A symbolic link is shown itself, unless -L is given.`,
+		Long: `Shows type, size, rights, owner, times and inode of files and directories; of a
+regular file also how it is striped, and for every server how many bytes of the file lie there
+(BYTES) and how many of them are not in holes (DATA). A symbolic link is shown itself, unless -L
+is given.`,
 		Example: "  sluice stat /data/big\n  sluice stat -L /runs/latest\n" +
 			"  sluice stat --json /data/* | jq '.[].size'",
 		Args: cobra.MinimumNArgs(1),

@@ -44,9 +44,9 @@ func newTree() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tree [PATH...]",
 		Short: "Draw directory trees",
-		Long: `Draws what is below directories, indented, sorted by name, and counts it. Symbolic links are
-shown with their targets and not followed. Names that begin with a dot are left out unless -a is
-given. Nothing is drawn before a whole tree was read: bound large ones with -L.`,
+		Long: `Draws what is below directories, indented, sorted by name, and counts it. Symbolic
+links are shown with their targets and not followed. Names that begin with a dot are left out
+unless -a is given. Nothing is drawn before a whole tree was read: bound large ones with -L.`,
 		Example: "  sluice tree /data\n  sluice tree -L 2 -d /          # two levels of directories\n" +
 			"  sluice tree -h -P '*.log' /logs\n  sluice tree --json /data | jq .files",
 		RunE: func(cmd *cobra.Command, args []string) error {

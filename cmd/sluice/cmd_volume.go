@@ -50,7 +50,8 @@ func newVolumeCreate() *cobra.Command {
 		Short: "Make a volume",
 		Long: `Makes a volume, a block device of SIZE bytes that reads as zeroes. SIZE is a number or one
 with a unit: 10G, 512M. Nothing is reserved: space is taken when something is written.`,
-		Example:           "  sluice volume create db 10G\n  sluice volume create --width 2 --unit 256K log 1G",
+		Example: "  sluice volume create db 10G\n" +
+			"  sluice volume create --width 2 --unit 256K log 1G",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		Args:              cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {

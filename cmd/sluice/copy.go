@@ -20,7 +20,7 @@ type copyOptions struct {
 	workers                                 int
 	way                                     way // on the cluster
 
-	follow, noFollow              bool // symbolic links: all, none; else those that are named without -r
+	follow, noFollow              bool // symbolic links: all, none; else those named without -r
 	keepMode, keepOwner, keepTime bool
 	keepLinks, keepXattrs         bool
 	lenient                       bool // what cannot be kept is left out: -a

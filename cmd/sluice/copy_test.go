@@ -32,7 +32,9 @@ func copyBetween(t *testing.T, src, dst tree, from, to string, opts copyOptions)
 	w := &watch{}
 	c := newCopier(dst, opts, w)
 	var failed []error
-	c.complain = func(path string, err error) { failed = append(failed, fmt.Errorf("%s: %w", path, err)) }
+	c.complain = func(path string, err error) {
+		failed = append(failed, fmt.Errorf("%s: %w", path, err))
+	}
 	c.copy(t.Context(), src, from, to)
 	sum := c.finish(t.Context())
 	if len(failed) != len(sum.Failed) {

@@ -91,7 +91,8 @@ func parseStamp(text string, now time.Time) (time.Time, error) {
 	}
 	t, err := time.ParseInLocation(layout, digits, now.Location())
 	if err != nil {
-		return t, refuse(strconv.Quote(text)+" is no stamp", "Write [[CC]YY]MMDDhhmm[.ss], like 202611180930")
+		return t, refuse(strconv.Quote(text)+" is no stamp",
+			"Write [[CC]YY]MMDDhhmm[.ss], like 202611180930")
 	}
 	return t, nil
 }

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// glob is a pattern as shells have it: * any text, ? one character, [a-z] and [!a-z] one of several,
-// \ before a character that means itself. As with find(1), * matches slashes and leading dots, too.
+// glob is a pattern as shells have it: * any text, ? one character, [a-z] and [!a-z] one of
+// several, \ before a character that means itself. As with find(1), * matches slashes and leading
+// dots, too.
 type glob struct{ re *regexp.Regexp }
 
 // parseGlob reads one; an empty text is no pattern, nil.

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// jsonShape says in words what encoding/json makes of a type: the help is written from the types, so
-// that it cannot be wrong.
+// jsonShape says in words what encoding/json makes of a type: the help is written from the types,
+// so that it cannot be wrong.
 func jsonShape(t reflect.Type) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

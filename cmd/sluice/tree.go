@@ -23,8 +23,8 @@ type node struct {
 	links        uint64 // how many names it has
 }
 
-// tree is one side of a copy: a host's file system or a cluster's. Nothing but stat, open and create
-// follows a symbolic link at the end of a path.
+// tree is one side of a copy: a host's file system or a cluster's. Nothing but stat, open and
+// create follows a symbolic link at the end of a path.
 type tree interface {
 	looks
 	names
