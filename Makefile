@@ -4,7 +4,7 @@ SHELL       := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: lab help build build-pure deps up down test test-system test-rest test-lab check soak soak-loops soak-rest model bench figures \
-        fmt vet lint race fuzz clean
+        fmt vet lint race fuzz clean man install uninstall
 
 GO          ?= go
 VERSION     := $(shell git describe --tags --always --dirty 2>/dev/null || echo unversioned)
@@ -14,6 +14,16 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 CLUSTER     ?= .sluice
 MOUNT       ?= mnt
 FUZZTIME    ?= 1m
+
+# Where `make install` puts things; DESTDIR is for who makes packages.
+DESTDIR     ?=
+PREFIX      ?= /usr/local
+BINDIR      := $(DESTDIR)$(PREFIX)/bin
+MANDIR      := $(DESTDIR)$(PREFIX)/share/man/man1
+BASHDIR     := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+ZSHDIR      := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+FISHDIR     := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+
 BENCHFLAGS  ?=
 
 # The same flags for everything, so that builds and tests share what is compiled.
@@ -68,6 +78,21 @@ build-pure: ## builds everything without cgo
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build ./...
 	CGO_ENABLED=0 $(GO) build -ldflags '$(LDFLAGS)' -o bin/sluice-pure ./cmd/sluice
+
+man: build ## writes the manual pages into bin/man1
+	@rm -rf bin/man1; bin/sluice man bin/man1
+
+install: man ## installs binary, manual pages and completions below PREFIX (/usr/local), with DESTDIR before it
+	@mkdir -p $(BINDIR) $(MANDIR) $(BASHDIR) $(ZSHDIR) $(FISHDIR)
+	install -m 755 bin/sluice $(BINDIR)/sluice
+	install -m 644 bin/man1/*.1 $(MANDIR)/
+	bin/sluice completion bash > $(BASHDIR)/sluice
+	bin/sluice completion zsh > $(ZSHDIR)/_sluice
+	bin/sluice completion fish > $(FISHDIR)/sluice.fish
+
+uninstall: ## removes what `make install` has installed
+	rm -f $(BINDIR)/sluice $(MANDIR)/sluice.1 $(MANDIR)/sluice-*.1 $(BASHDIR)/sluice $(ZSHDIR)/_sluice \
+		$(FISHDIR)/sluice.fish
 
 deps: ## installs what the tests need, where it is missing
 	@missing=; for tool in $(TOOLS); do \

@@ -16,10 +16,12 @@ func newChmod() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "chmod MODE PATH...",
 		Short: "Change rights",
-		Long: `Changes the rights of files and directories. MODE is a number in base eight (640, 1777) or
-a list of changes: who (u, g, o, a), an operator (+, -, =) and rights (r, w, x, X, s, t; X is x for
-directories and for what somebody may execute). Symbolic links are followed, below -R they are
-left out: they have no rights of their own. A MODE that begins with - is written behind --.`,
+		Long: `Changes the rights of files and directories. MODE is a number in base eight (640,
+1777) or a list of changes: who (u, g, o, a), an operator (+, -, =) and rights (r, w, x, X, s, t;
+X is x for directories and for what somebody may execute). As with chmod(1) a number leaves the
+set-user and set-group bits of directories alone unless it has five digits, like 00755. Symbolic
+links are followed, below -R they are left out: they have no rights of their own. A MODE that
+begins with - is written behind --.`,
 		Example: "  sluice chmod 640 /secret\n  sluice chmod -R u=rwX,go=rX /shared\n" +
 			"  sluice chmod +t /tmp\n  sluice chmod -- -w /final",
 		Args: cobra.MinimumNArgs(2),

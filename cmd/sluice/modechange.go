@@ -9,7 +9,8 @@ import (
 // modeChange is a mode as chmod(1) takes it: a number, or clauses like u+x,go=.
 type modeChange struct {
 	number  uint32 // 07777
-	exact   bool   // the number is all
+	exact   bool   // the number is meant
+	all     bool   // it was written with so many digits that it counts for all bits
 	clauses []modeClause
 }
 
@@ -27,7 +28,7 @@ func parseModeChange(text string) (modeChange, error) {
 			"Write it like 640, 1777, u=rw,go=r, +x or g-w")
 	}
 	if n, err := strconv.ParseUint(text, 8, 12); err == nil {
-		return modeChange{number: uint32(n), exact: true}, nil
+		return modeChange{number: uint32(n), exact: true, all: len(text) > 4}, nil
 	}
 	var m modeChange
 	for _, part := range strings.Split(text, ",") {
@@ -68,7 +69,11 @@ func clauseOf(who string, op byte, what string) modeClause {
 // apply changes a mode.
 func (m modeChange) apply(old fs.FileMode, isDir bool) fs.FileMode {
 	if m.exact {
-		return goMode(m.number)
+		mode := goMode(m.number)
+		if isDir && !m.all { // they say how names in it are made, and are seldom meant by a number
+			mode |= old & (fs.ModeSetuid | fs.ModeSetgid)
+		}
+		return mode
 	}
 	mode := old & (fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky)
 	for _, c := range m.clauses {
@@ -131,7 +136,9 @@ func (c *modeClause) bit(what, who rune, shift int, mode fs.FileMode, isDir bool
 			return fs.ModeSetgid
 		}
 	case 't':
-		return fs.ModeSticky
+		if who == 'o' {
+			return fs.ModeSticky
+		}
 	case 'u':
 		return mode >> 6 & 7 << shift
 	case 'g':

@@ -16,6 +16,7 @@ import (
 func verbs() map[string]func(s *session, args []string) error {
 	return map[string]func(s *session, args []string) error{
 		"exec":   (*session).exec,   // PROGRAM ...: runs it to its end
+		"shows":  (*session).shows,  // PATTERN PROGRAM ...: runs it until what it prints matches
 		"start":  (*session).start,  // NAME PROGRAM ...: runs it behind the script
 		"end":    (*session).end,    // INT|KILL NAME: ends it
 		"stdout": (*session).grep,   // PATTERN: what the last exec printed matches
@@ -32,6 +33,14 @@ func verbs() map[string]func(s *session, args []string) error {
 		"code":   (*session).isCode, // NUMBER: with which the last exec ended
 		"need":   (*session).need,   // PROGRAM|fuse: skips the script without it
 	}
+}
+
+// shows is for what becomes true: that servers tell how much space a file takes, for one, which they
+// may be too busy for.
+func (s *session) shows(args []string) error {
+	return eventually(args[0], func() bool {
+		return s.exec(args[1:]) == nil && match(args[0], s.stdout) == nil
+	})
 }
 
 func (s *session) path(name string) string {
