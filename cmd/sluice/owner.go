@@ -7,6 +7,7 @@ import (
 	"os/user"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/meta"
@@ -84,9 +85,9 @@ func parseID(text, what string) (int, error) {
 	return int(id), nil
 }
 
-// umask is what the user keeps new files from having. It is read, not set, because threads of this
-// process share it; where it cannot be read it is the usual one.
-func umask() fs.FileMode {
+// umask is what the user keeps new files from having, looked up once. It is read, not set, because
+// threads of this process share it; where it cannot be read it is the usual one.
+var umask = sync.OnceValue(func() fs.FileMode {
 	text, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return 0o022
@@ -99,7 +100,7 @@ func umask() fs.FileMode {
 		}
 	}
 	return 0o022
-}
+})
 
 // lsMode is type and mode as ls(1) shows them.
 func lsMode(a *meta.Attr) string {

@@ -35,8 +35,8 @@ func verbs() map[string]func(s *session, args []string) error {
 	}
 }
 
-// shows is for what becomes true: that servers tell how much space a file takes, for one, which they
-// may be too busy for.
+// shows is for what becomes true: that servers tell how much space a file takes, for one, which
+// they may be too busy for.
 func (s *session) shows(args []string) error {
 	return eventually(args[0], func() bool {
 		return s.exec(args[1:]) == nil && match(args[0], s.stdout) == nil

@@ -163,7 +163,8 @@ func TestDates(t *testing.T) {
 			t.Errorf("%s is %v, %v; want %v", text, got, err, want)
 		}
 	}
-	for _, bad := range []string{"", "soon", "@", "@x", "2001-13-01", "2 moons ago", "@99999999999999"} {
+	for _, bad := range []string{"", "soon", "@", "@x", "2001-13-01", "2 moons ago",
+		"@99999999999999"} {
 		if got, err := parseDate(bad, now); err == nil {
 			t.Errorf("%q is %v", bad, got)
 		}
