@@ -53,10 +53,10 @@ FUZZ_GUIDE ?= -fuzz=.
 # The commands that tests call, and the Debian packages that hold them.
 TOOLS    := fio qemu-img qemu-io nbdinfo nbdcopy nbdkit nbd-server fusermount3 sqlite3 git tar cc \
             qemu-system-x86_64 busybox modprobe ip rdma xz pkill ibv_devinfo ib_send_lat \
-            mkfs.ext4 mkfs.xfs losetup mount
+            mkfs.ext4 mkfs.xfs losetup mount man
 PACKAGES := fio qemu-utils libnbd-bin nbdkit nbd-server fuse3 sqlite3 git tar gcc libc6-dev \
             qemu-system-x86 busybox-static kmod iproute2 xz-utils procps ibverbs-utils \
-            ibverbs-providers perftest e2fsprogs xfsprogs util-linux mount
+            ibverbs-providers perftest e2fsprogs xfsprogs util-linux mount man-db
 
 SUMMARY := bin/summary
 

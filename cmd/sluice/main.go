@@ -3,7 +3,8 @@
 // starts processes, and turns errors into advice.
 //
 // Read main.go first, then cluster.go (what lies in a cluster's folder), up.go (how one starts) and
-// any cmd_<verb>.go.
+// any cmd_<verb>.go. A copy is cmd_cp.go, copy.go (the walk), copyfile.go (one file), copydata.go
+// (its data) and tree.go (both sides).
 package main
 
 import (
