@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -36,12 +37,12 @@ func clusterFor(t *testing.T) (*session, clusterTree) {
 // stopping is a progress that interrupts after some bytes.
 type stopping struct {
 	silent
-	left int64
+	left atomic.Int64
 	stop func()
 }
 
 func (s *stopping) add(n int64) {
-	if s.left -= n; s.left <= 0 {
+	if s.left.Add(-n) <= 0 {
 		s.stop()
 	}
 }
@@ -64,7 +65,8 @@ func TestInterruptedCopiesGoOn(t *testing.T) {
 	} {
 		ctx, stop := context.WithCancel(t.Context())
 		opts := copyOptions{workers: 1, sparse: "auto", atomic: c.atomic}
-		p := &stopping{left: 20 << 20, stop: stop}
+		p := &stopping{stop: stop}
+		p.left.Store(20 << 20)
 		first := newCopier(c.dst, opts, p)
 		first.copy(ctx, c.src, c.from, c.to)
 		sum := first.finish(ctx)

@@ -9,14 +9,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
 // watch is a progress that counts.
-type watch struct{ expected, added int64 }
+type watch struct{ expected, added atomic.Int64 }
 
-func (w *watch) expect(n int64) { w.expected += n }
-func (w *watch) add(n int64)    { w.added += n }
+func (w *watch) expect(n int64) { w.expected.Add(n) }
+func (w *watch) add(n int64)    { w.added.Add(n) }
 func (w *watch) end()           {}
 
 // copyAll copies on this host; the error is that of all that failed.
@@ -28,7 +29,7 @@ func copyAll(t *testing.T, dst tree, from, to string, opts copyOptions) (*watch,
 func copyBetween(t *testing.T, src, dst tree, from, to string, opts copyOptions) (
 	*watch, *copySum, error) {
 	t.Helper()
-	opts.workers = 1 // so that watch needs no lock
+	opts.workers = 1 // so that failures come one after the other
 	w := &watch{}
 	c := newCopier(dst, opts, w)
 	var failed []error
@@ -73,8 +74,8 @@ func TestCopySizes(t *testing.T) {
 		if sum.Files != 1 || sum.Bytes != size {
 			t.Errorf("%d bytes: %+v", size, sum)
 		}
-		if w.expected != size || w.added != size {
-			t.Errorf("progress says %d of %d, is %d", w.added, w.expected, size)
+		if w.expected.Load() != size || w.added.Load() != size {
+			t.Errorf("progress says %d of %d, is %d", w.added.Load(), w.expected.Load(), size)
 		}
 	}
 }
