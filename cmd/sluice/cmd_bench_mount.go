@@ -86,7 +86,7 @@ func (f *mountBenchFlags) addFlags() {
 	flags.Int64Var(&f.longFiles, "long-files", 1000000, "opens, and files in one directory")
 	flags.StringVar(&f.longBytes, "long-bytes", "100G", "how much is copied")
 	flags.StringVar(&f.longMemory, "long-memory", "256M", "memory of the mount of long runs")
-	addJSON(f.cmd, &f.json)
+	addJSONLines(f.cmd, &f.json, bench.Row{})
 	flags.StringVar(&f.inner, "inner", "", "")
 	_ = flags.MarkHidden("inner") // it is there
 }
