@@ -146,6 +146,9 @@ func (fs *FS) askSetAttr(ctx context.Context, cred meta.Cred, ino meta.Ino, mask
 	got, err := fs.svc.SetAttr(ctx, fs.Caller(cred), ino, mask, a)
 	if err != nil {
 		change.End(outcome(err, nil))
+		if !refused(errs.KindOf(err)) {
+			fs.cache.Recall(ino) // nobody knows what mode and owner are
+		}
 		return got, err
 	}
 	change.End(cache.Outcome{Attrs: []*meta.Attr{&got}})

@@ -6,6 +6,7 @@ import (
 	"github.com/sluice-storage/sluice/client/internal/cache"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/acl"
 )
 
 // The operations on names and attributes by inode, for front ends that know inodes: as those of
@@ -147,7 +148,8 @@ func (fs *FS) RenameIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name 
 	change := fs.cache.Change().Name(dir, name).Name(newDir, newName).Inode(moved).Inode(replaced)
 	at, err := fs.svc.Rename(ctx, fs.Caller(cred), dir, name, newDir, newName, flags)
 	o := outcome(err, nil)
-	if err == nil && flags&meta.RenameExchange == 0 && known && free && moved != replaced {
+	leaves := flags&(meta.RenameExchange|meta.RenameWhiteout) != 0
+	if err == nil && !leaves && known && free && moved != replaced {
 		// Of two names of one inode both stay. Where that is not known nothing is.
 		o.Names = []cache.Named{{Dir: dir, Name: name},
 			{Dir: newDir, Name: newName, Ino: moved, Type: typ}}
@@ -156,7 +158,20 @@ func (fs *FS) RenameIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name 
 		}
 	}
 	change.End(o)
+	if dir != newDir {
+		fs.forgetParents(typ, moved, replaced, flags)
+	}
 	return errs.Wrap("client.Rename", name, err)
+}
+
+// forgetParents forgets directories that have another parent now, which counts with the rights.
+func (fs *FS) forgetParents(typ meta.Type, moved, replaced meta.Ino, flags meta.RenameFlags) {
+	if typ == meta.Directory {
+		fs.cache.Recall(moved)
+	}
+	if flags&meta.RenameExchange != 0 {
+		fs.cache.Recall(replaced)
+	}
 }
 
 // announceVictim makes handles known to the service that a file has whose name is about to be
@@ -248,11 +263,16 @@ func (fs *FS) ReadLink(ctx context.Context, cred meta.Cred, ino meta.Ino) (strin
 }
 
 // GetXattr reads an extended attribute. That a file has none at all is known with its attributes,
-// and that there are no access control lists always.
+// and so are its access control lists, which kernels ask for with each permission check.
 func (fs *FS) GetXattr(ctx context.Context, cred meta.Cred, ino meta.Ino, name string) (
 	[]byte, error) {
-	if name == aclAccess || name == aclDefault {
-		return nil, errs.New(errs.Unsupported, "client.GetXattr", name, nil)
+	if name == acl.Access || name == acl.Default {
+		if l, known := fs.knownList(ino, name); known {
+			if l == "" {
+				return nil, errs.New(errs.NoData, "client.GetXattr", name, nil)
+			}
+			return []byte(l), nil
+		}
 	}
 	if fs.plain(ino, name) {
 		return nil, errs.New(errs.NoData, "client.GetXattr", name, nil)
@@ -273,12 +293,18 @@ func (fs *FS) plain(ino meta.Ino, name string) bool {
 
 const securityPrefix = "security."
 
-// What ls(1) and cp(1) ask of every file. The service refuses these: whoever lists a directory
-// shall not have to ask it once for each file.
-const (
-	aclAccess  = "system.posix_acl_access"
-	aclDefault = "system.posix_acl_default"
-)
+// knownList is an access control list that is known with the attributes; links have none, of which
+// the service tells.
+func (fs *FS) knownList(ino meta.Ino, name string) (l acl.List, known bool) {
+	a, ok := fs.cache.Rights(ino)
+	if !ok || a.Type == meta.Symlink {
+		return "", false
+	}
+	if name == acl.Default {
+		return a.Default, true
+	}
+	return a.ACL, true
+}
 
 // ListXattr lists the names of extended attributes.
 func (fs *FS) ListXattr(ctx context.Context, cred meta.Cred, ino meta.Ino) ([]string, error) {
@@ -292,6 +318,7 @@ func (fs *FS) SetXattr(ctx context.Context, cred meta.Cred, ino meta.Ino, name s
 	change := fs.cache.Change().Inode(ino)
 	err := fs.svc.SetXattr(ctx, fs.Caller(cred), ino, name, value, create, replace)
 	change.End(outcome(err, nil))
+	fs.forgetRights(ino, name)
 	return errs.Wrap("client.SetXattr", name, err)
 }
 
@@ -300,7 +327,16 @@ func (fs *FS) RemoveXattr(ctx context.Context, cred meta.Cred, ino meta.Ino, nam
 	change := fs.cache.Change().Inode(ino)
 	err := fs.svc.RemoveXattr(ctx, fs.Caller(cred), ino, name)
 	change.End(outcome(err, nil))
+	fs.forgetRights(ino, name)
 	return errs.Wrap("client.RemoveXattr", name, err)
+}
+
+// forgetRights forgets an inode whose access control list this client has changed, or tried to: what
+// permission checks need of it is not known any more.
+func (fs *FS) forgetRights(ino meta.Ino, name string) {
+	if name == acl.Access || name == acl.Default {
+		fs.cache.Recall(ino)
+	}
 }
 
 // SyncNames returns when every operation that returned before is on stable storage.

@@ -153,16 +153,13 @@ func (o *Options) validate() error {
 // buffersMin lets a few usual requests be under way.
 const buffersMin = 4 << 20
 
-// groupsMax is how many supplementary groups a meta.Cred may carry.
-const groupsMax = 64
-
 func processCred() *meta.Cred {
 	c := &meta.Cred{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
 	groups, err := os.Getgroups()
 	if err != nil {
 		return c // fewer rights, never more
 	}
-	for _, g := range groups[:min(len(groups), groupsMax)] {
+	for _, g := range groups[:min(len(groups), meta.GroupsMax)] {
 		c.Groups = append(c.Groups, uint32(g))
 	}
 	return c

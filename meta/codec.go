@@ -7,12 +7,12 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/hint"
 	"github.com/sluice-storage/sluice/layout"
+	"github.com/sluice-storage/sluice/meta/acl"
 	"github.com/sluice-storage/sluice/wire"
 )
 
 // Limits of what a decoder accepts, beside those of types.go.
 const (
-	groupsMax = 64
 	clientMax = 255
 	addrMax   = 255
 	RenewMax  = 1024    // handles of one Renew
@@ -69,7 +69,10 @@ func decodeFields[T any](op Op, fields []field[T], v *T, b []byte) error {
 //
 //	|ino u64 |type u8 |mode u32 |uid u32 |gid u32 |nlink u32 |rdev u32 |size i64 |
 //	|atime i64 |mtime i64 |ctime i64 |gen u32 |truncseq u64 |dataversion u64 |writers u8 |
-//	|holes u8 |allocated i64 |small u8 |xattrs u8 |lease u8 |serial u64 |layout |
+//	|holes u8 |allocated i64 |small u8 |xattrs u8 |lease u8 |serial u64 |lists u8 |
+//	|access list |default list |parent u64 |layout |
+//
+// The bits of lists say which of the two there are: 1 and 2. Only directories have a parent.
 func encAttr(e *wire.Enc, a *Attr) {
 	e.U64(uint64(a.Ino))
 	e.U8(uint8(a.Type))
@@ -89,6 +92,10 @@ func encAttr(e *wire.Enc, a *Attr) {
 	e.Bool(a.Xattrs)
 	e.U8(uint8(a.Lease))
 	e.U64(a.Serial)
+	encLists(e, a)
+	if a.Type == Directory {
+		e.U64(uint64(a.Parent))
+	}
 	a.Layout.Append(e)
 }
 
@@ -111,7 +118,57 @@ func decAttr(d *wire.Dec, a *Attr) {
 	a.Xattrs = d.Bool()
 	a.Lease = LeaseMode(d.U8())
 	a.Serial = d.U64()
+	decLists(d, a)
+	if a.Type == Directory {
+		a.Parent = Ino(d.U64())
+	}
 	a.Layout = layout.Decode(d)
+}
+
+// Which lists there are.
+const (
+	listAccess = 1 << iota
+	listDefault
+)
+
+func encLists(e *wire.Enc, a *Attr) {
+	var which uint8
+	if a.ACL != "" {
+		which |= listAccess
+	}
+	if a.Default != "" {
+		which |= listDefault
+	}
+	e.U8(which)
+	if a.ACL != "" {
+		e.String(string(a.ACL))
+	}
+	if a.Default != "" {
+		e.String(string(a.Default))
+	}
+}
+
+func decLists(d *wire.Dec, a *Attr) {
+	which := d.U8()
+	if which&^(listAccess|listDefault) != 0 {
+		d.Fail("unknown lists")
+	}
+	if which&listAccess != 0 {
+		a.ACL = DecodeList(d)
+	}
+	if which&listDefault != 0 {
+		a.Default = DecodeList(d)
+	}
+}
+
+// DecodeList takes an access control list that is there, and sound.
+func DecodeList(d *wire.Dec) acl.List {
+	raw := d.Bytes(acl.BytesMax)
+	l, err := acl.Parse(raw)
+	if d.Err() == nil && (err != nil || l == "" || string(l) != string(raw)) {
+		d.Fail("an access control list that is none")
+	}
+	return l
 }
 
 // encHandle:

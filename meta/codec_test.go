@@ -11,7 +11,13 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/hint"
 	"github.com/sluice-storage/sluice/layout"
+	"github.com/sluice-storage/sluice/meta/acl"
 )
+
+// someList is one for the owner, the group, a mask and others.
+const someList acl.List = "\x02\x00\x00\x00\x01\x00\x07\x00\xff\xff\xff\xff" +
+	"\x04\x00\x05\x00\xff\xff\xff\xff\x10\x00\x05\x00\xff\xff\xff\xff" +
+	"\x20\x00\x04\x00\xff\xff\xff\xff"
 
 func drawAttr(t *rapid.T) Attr {
 	n := rapid.Int64()
@@ -23,6 +29,14 @@ func drawAttr(t *rapid.T) Attr {
 		Allocated: n.Draw(t, "allocated"), Small: rapid.Bool().Draw(t, "small"),
 		Xattrs: rapid.Bool().Draw(t, "xattrs"), Lease: LeaseMode(rapid.Uint8().Draw(t, "lease")),
 		Serial: rapid.Uint64().Draw(t, "serial"),
+	}
+	if a.Type == Directory {
+		a.Parent = Ino(rapid.Uint64().Draw(t, "parent"))
+	}
+	for _, l := range []*acl.List{&a.ACL, &a.Default} {
+		if rapid.Bool().Draw(t, "list") {
+			*l = someList
+		}
 	}
 	if width := rapid.IntRange(0, 5).Draw(t, "width"); width > 0 {
 		a.Layout = layout.Layout{Version: 1, Unit: layout.UnitDefault, Servers: make([]uint32, width)}
@@ -36,10 +50,10 @@ func drawArgs(t *rapid.T) Args {
 		Data: rapid.SliceOfN(rapid.Byte(), 1, 99).Draw(t, "data")}
 	a := Args{
 		Caller: Caller{Session: 5, ReqID: [16]byte{1, 2}, Leases: true, Cred: Cred{UID: 6, GID: 7,
-			Groups: rapid.SliceOfN(rapid.Uint32(), 1, groupsMax).Draw(t, "groups")}},
+			Groups: rapid.SliceOfN(rapid.Uint32(), 1, 99).Draw(t, "groups")}},
 		Ino: 1, Dir: 2, NewDir: 3, Name: name.Draw(t, "name"), NewName: name.Draw(t, "new"),
-		Client: "client", File: NewFile{Type: Symlink, Mode: 1, Rdev: 2, Target: "t", Unit: 3,
-			Width: -4},
+		Client: "client", File: NewFile{Type: Symlink, Mode: 1, Umask: 2, Rdev: 2, Target: "t",
+			Unit: 3, Width: -4, Checked: true},
 		Open: 3, Rename: 2, Mask: 0x101, Attr: Attr{Mode: 1, UID: 2, GID: 3, Size: -4, Atime: 5,
 			Mtime: 6},
 		Cookie: 9, Max: 10, WithAttr: true, IsDir: true, Create: true, Replace: true, Sync: true,

@@ -83,7 +83,7 @@ func many[T, V any](at func(*T) *[]V, limit, itemBytes int, enc func(*wire.Enc, 
 // The smallest items, for many: what the fixed parts of the encoders add up to.
 const (
 	layoutBytes = 16
-	attrBytes   = 8 + 1 + 5*4 + 4*8 + 4 + 2*8 + 2 + 8 + 3 + 8 + layoutBytes
+	attrBytes   = 8 + 1 + 5*4 + 4*8 + 4 + 2*8 + 2 + 8 + 3 + 8 + 1 + layoutBytes
 	entryBytes  = 4 + 8 + 1 + 8 + 1
 	handleBytes = 8 + attrBytes + hint.Bytes + 1 + 8 + 4 + 1
 	volumeBytes = 4 + 3*8 + layoutBytes + 4
@@ -184,28 +184,32 @@ var argCaller = one(func(a *Args) *Caller { return &a.Caller },
 		c.Cred.UID = d.U32()
 		c.Cred.GID = d.U32()
 		c.Cred.Groups = nil
-		for range d.Count(groupsMax, 4) {
+		for range d.Count(GroupsMax, 4) {
 			c.Cred.Groups = append(c.Cred.Groups, d.U32())
 		}
 	})
 
-// argFile is |type u8 |mode u32 |rdev u32 |target |unit i64 |width i64 |.
+// argFile is |type u8 |mode u32 |umask u32 |rdev u32 |target |unit i64 |width i64 |checked u8 |.
 var argFile = one(func(a *Args) *NewFile { return &a.File },
 	func(e *wire.Enc, f *NewFile) {
 		e.U8(uint8(f.Type))
 		e.U32(f.Mode)
+		e.U32(f.Umask)
 		e.U32(f.Rdev)
 		e.String(f.Target)
 		e.I64(f.Unit)
 		e.I64(int64(f.Width))
+		e.Bool(f.Checked)
 	},
 	func(d *wire.Dec, f *NewFile) {
 		f.Type = Type(d.U8())
 		f.Mode = d.U32()
+		f.Umask = d.U32()
 		f.Rdev = d.U32()
 		f.Target = d.String(SymlinkMax)
 		f.Unit = d.I64()
 		f.Width = int(d.I64())
+		f.Checked = d.Bool()
 	})
 
 // argSet is |mode u32 |uid u32 |gid u32 |size i64 |atime i64 |mtime i64 |.

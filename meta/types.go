@@ -16,6 +16,7 @@ import (
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/hint"
 	"github.com/sluice-storage/sluice/layout"
+	"github.com/sluice-storage/sluice/meta/acl"
 )
 
 // Ino is an inode number. A number is never used twice, not even after a crash.
@@ -39,6 +40,7 @@ const (
 	CloseMax   = 1024     // handles that one CloseMany closes at most
 	ClaimMax   = 1024     // handles that one Claim names at most
 	RecallsMax = 1024     // recalls that one Listen carries at most, in either direction
+	GroupsMax  = 64 << 10 // supplementary groups of a user, as in Linux
 )
 
 // Type is the kind of an inode.
@@ -77,8 +79,12 @@ type Attr struct {
 	Holes       bool   // parts of the file may never have been written
 	Allocated   int64  // with Holes: the bytes of space that it takes; negative: nobody has asked
 	Small       bool   // the data lies with the metadata: see Files.ReadSmall
-	Xattrs      bool   // it may have extended attributes beside its hints
+	Xattrs      bool   // it may have extended attributes beside its hints and lists
 	Layout      layout.Layout
+
+	ACL     acl.List // who may do what, where Mode does not say it all: see package acl
+	Default acl.List // of a directory: what is made in it begins with this list
+	Parent  Ino      // of a directory: the one that it is in; the root is in itself
 
 	// Lease is what the caller's session may rely on from now on, Serial the number of the grant. See
 	// Leases.
@@ -118,7 +124,7 @@ type Entry struct {
 type Cred struct {
 	UID    uint32
 	GID    uint32
-	Groups []uint32 // supplementary, at most 64
+	Groups []uint32 // supplementary, at most GroupsMax
 }
 
 // Caller is who asks: a session of a client, and the user behind the call.
@@ -292,10 +298,16 @@ func HandleOf(req [16]byte) uint64 { return binary.BigEndian.Uint64(req[:8]) }
 type NewFile struct {
 	Type   Type
 	Mode   uint32
+	Umask  uint32 // bits that are taken from Mode, unless the directory has a default list
 	Rdev   uint32
 	Target string // symlinks
 	Unit   int64  // stripe unit; 0: the default
 	Width  int    // servers; 0: the default, all that are up, at most DefaultWidth
+
+	// Checked: the caller's kernel has found that the user may make this in the directory, by what it
+	// knows and the service does not: capabilities of processes, and all of their groups. What is
+	// opened instead, because it is there already, is checked as always.
+	Checked bool
 }
 
 // DefaultWidth is over how many servers a file is striped unless asked otherwise.
@@ -304,10 +316,12 @@ const DefaultWidth = 8
 // RenameFlags modify Rename.
 type RenameFlags uint8
 
-// The flags; at most one of them.
+// The flags. RenameExchange goes with no other. RenameWhiteout leaves a whiteout in the place of
+// what is renamed: a character device 0:0, by which overlay file systems say that there is nothing.
 const (
 	RenameNoReplace RenameFlags = 1 << iota
 	RenameExchange
+	RenameWhiteout
 )
 
 // HeartbeatMax is for how long a server counts as up after a Join. It should join at least three

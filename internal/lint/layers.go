@@ -68,15 +68,16 @@ func table() []layer {
 			"stripe"}},
 		{"iod/objects", []string{"iod", "meta", "stripe"}}, // what the metadata service needs of them
 		{"iod/...", []string{"iod", "fabric", "mem", "msg", "stripe"}},
-		{"meta", nil},
+		{"meta", []string{"meta/acl"}},
+		{"meta/acl", nil}, // pure, as the vocabulary
 		{"meta/lease", []string{"meta"}},
-		{"meta/store", []string{"kv", "meta", "meta/dump", "meta/lease", "meta/lock",
+		{"meta/store", []string{"kv", "meta", "meta/acl", "meta/dump", "meta/lease", "meta/lock",
 			"meta/perm"}}, // perm: clients check likewise
 		{"meta/internal/bulk", []string{"fabric", "mem", "meta", "msg"}},
 		{"meta/server", []string{"admin", "fabric", "meta", "meta/internal/bulk", "msg"}},
 		{"meta/remote", []string{"fabric", "meta", "meta/internal/bulk", "msg", "peer"}},
-		{"meta/metatest", []string{"meta", "meta/dump"}},
-		{"meta/...", []string{"meta"}},
+		{"meta/metatest", []string{"meta", "meta/acl", "meta/dump"}},
+		{"meta/...", []string{"meta", "meta/acl"}},
 	}...)
 }
 
@@ -86,11 +87,11 @@ func frontTable() []layer {
 		// Front ends know the client, never a server.
 		{"client", []string{
 			"client/internal/...", "fabric", "iod", "iod/remote", "mem", "mem/regcache", "meta",
-			"meta/perm", "meta/remote", "mover", "msg", "peer", "stripe"}},
+			"meta/acl", "meta/perm", "meta/remote", "mover", "msg", "peer", "stripe"}},
 		{"client/internal/behind", []string{"iod", "mem", "meta"}},
 		{"client/internal/cache", []string{"meta", "meta/perm"}}, // no I/O: what is known, until when
 		{"client/...", []string{"client", "fabric", "mem", "meta", "msg", "stripe"}},
-		{"mount", []string{"client", "meta", "stripe"}}, // stripe: extents, as the client tells them
+		{"mount", []string{"client", "meta", "meta/acl", "stripe"}}, // stripe: extents, as the client tells them
 		{"nbd", nil},
 		{"nbd/volumeexport", []string{"client", "nbd", "stripe"}},
 		{"nbd/...", []string{"nbd"}},

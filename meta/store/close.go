@@ -161,7 +161,9 @@ func (t *txn) closeOne(s *Store, c *meta.Caller, h *handle, w *closing, last boo
 		if err := t.mayTell(s, c, w, h.ino, n); err != nil {
 			return err
 		}
-		t.note(w, h.ino, n, c)
+		if err := t.note(w, h.ino, n, c); err != nil {
+			return err
+		}
 	}
 	// A mark without writers has the next one who writes, or looks, cut what is at the I/O servers.
 	w.over = last && !(n.has(flagSmall) && s.leases.Lapsed(h.ino))

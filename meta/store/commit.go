@@ -98,8 +98,7 @@ func (s *Store) Commit(ctx context.Context, c meta.Caller, change meta.Change, s
 			if err := t.mayTell(s, &c, &w, change.Ino, n); err != nil {
 				return err
 			}
-			t.note(&w, change.Ino, n, &c)
-			return nil
+			return t.note(&w, change.Ino, n, &c)
 		})
 		if replayed && sync {
 			err = s.kv.Sync(ctx)
@@ -139,10 +138,14 @@ func closingOf(w *meta.Change) closing {
 }
 
 // note writes down what a writer says.
-func (t *txn) note(w *closing, ino meta.Ino, n *inode, c *meta.Caller) {
+func (t *txn) note(w *closing, ino meta.Ino, n *inode, c *meta.Caller) error {
+	if err := t.dropCapabilities(ino, n); err != nil {
+		return err
+	}
 	w.apply(n, &c.Cred, t.now)
 	if w.whole {
 		t.putSmall(ino, n, w.data, c.Session)
 	}
 	t.putInode(ino, n)
+	return nil
 }

@@ -80,6 +80,10 @@ func checkMake(c *meta.Caller, name string, f *meta.NewFile) error {
 		return errs.Newf(errs.Invalid, "meta.mode", "", "mode %#o has bits beyond %#o",
 			f.Mode, modeMask)
 	}
+	if f.Umask&^permMask != 0 {
+		return errs.Newf(errs.Invalid, "meta.mode", "", "mask %#o has bits beyond %#o",
+			f.Umask, permMask)
+	}
 	switch f.Type {
 	case meta.Regular, meta.Directory, meta.Fifo, meta.Socket:
 	case meta.Symlink:
@@ -90,7 +94,8 @@ func checkMake(c *meta.Caller, name string, f *meta.NewFile) error {
 			return errs.NameTooLong
 		}
 	case meta.CharDevice, meta.BlockDevice:
-		if !isRoot(&c.Cred) {
+		whiteout := f.Type == meta.CharDevice && f.Rdev == 0 // means nothing to anybody but overlays
+		if !isRoot(&c.Cred) && !f.Checked && !whiteout {
 			return errs.Perm
 		}
 	default:
@@ -106,7 +111,11 @@ func (s *Store) birth(ctx context.Context, t *txn, c *meta.Caller, dir meta.Ino,
 
 	// As mkdir(2) and open(2) do: what is there already is reported before missing rights to
 	// write.
-	d, err := t.dir(dir, &c.Cred, maySeek)
+	cred := &c.Cred
+	if f.Checked {
+		cred = &meta.Cred{}
+	}
+	d, err := t.dir(dir, cred, maySeek)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +126,7 @@ func (s *Store) birth(ctx context.Context, t *txn, c *meta.Caller, dir meta.Ino,
 	if old != nil || isDots(name) {
 		return nil, errs.Exists
 	}
-	if !allowed(&c.Cred, d, mayWrite) {
+	if !allowed(cred, d, mayWrite) {
 		return nil, errs.Access
 	}
 	if err := s.number(ctx, ino); err != nil {
@@ -127,7 +136,7 @@ func (s *Store) birth(ctx context.Context, t *txn, c *meta.Caller, dir meta.Ino,
 	if err != nil {
 		return nil, err
 	}
-	inherit(&c.Cred, d, n)
+	inherit(&c.Cred, d, n, f)
 	n.born(c)
 	if n.isDir() {
 		n.Parent = dir

@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/hint"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/acl"
 )
 
 // Bounds on what a peer can make the service keep.
@@ -18,12 +19,11 @@ const (
 	ofClientMax = 256
 
 	addrMax   = 255     // bytes of a server's address
-	groupsMax = 64      // supplementary groups
 	valuesMax = 4 << 20 // bytes of all attribute values of one inode: listing the names reads them
 
-	// xattrsMax is, in bytes, for the names of all attributes of one inode but its hints. Together
-	// they fit listxattr(2).
-	xattrsMax = 64<<10 - hint.NamesBytes
+	// xattrsMax is, in bytes, for the names of all attributes of one inode but its hints and lists.
+	// Together they fit listxattr(2).
+	xattrsMax = 64<<10 - hint.NamesBytes - acl.NamesBytes
 )
 
 // Options of a Store.

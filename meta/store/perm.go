@@ -9,6 +9,7 @@ import (
 // Bits of a mode, as in stat(2).
 const (
 	modeMask = 0o7777
+	permMask = 0o0777
 	setUID   = 0o4000
 	setGID   = 0o2000
 	sticky   = 0o1000
@@ -25,7 +26,8 @@ func inGroup(c *meta.Cred, gid uint32) bool { return perm.InGroup(c, gid) }
 
 // allowed is the permission check of POSIX, as clients make it, too.
 func allowed(c *meta.Cred, n *inode, want uint32) bool {
-	return perm.Allowed(c, perm.Subject{Mode: n.Mode, UID: n.UID, GID: n.GID, Dir: n.isDir()}, want)
+	return perm.Allowed(c, perm.Subject{Mode: n.Mode, UID: n.UID, GID: n.GID, Dir: n.isDir(),
+		ACL: n.ACL}, want)
 }
 
 func isOwner(c *meta.Cred, n *inode) bool { return isRoot(c) || c.UID == n.UID }
@@ -40,9 +42,9 @@ func mayTake(c *meta.Cred, dir, n *inode) error {
 }
 
 // dropPrivileges takes the set-user-id bit, and the set-group-id bit where it means execution,
-// from a file whose content or owner changes.
+// from what is no directory and whose content or owner changes.
 func dropPrivileges(n *inode) {
-	if n.Type != meta.Regular {
+	if n.isDir() {
 		return
 	}
 	n.Mode &^= setUID
@@ -54,8 +56,23 @@ func dropPrivileges(n *inode) {
 // inherit finishes a new inode: it belongs to the directory's quota; files and directories begin
 // with the hints of the directory; in a
 // set-group-id directory the group comes from the directory, and directories pass the bit on.
-// Nobody makes set-group-id programs of a group that he is not in.
-func inherit(c *meta.Cred, dir, n *inode) {
+// Nobody makes set-group-id programs of a group that he is not in. At last the directory's default
+// list, or without one the user's mask, takes rights away.
+func inherit(c *meta.Cred, dir, n *inode, f *meta.NewFile) {
+	inheritGroup(c, dir, n, f.Checked)
+	switch {
+	case n.Type == meta.Symlink:
+	case dir.Default == "":
+		n.Mode &^= f.Umask
+	default:
+		n.ACL, n.Mode = dir.Default.Inherit(n.Mode)
+		if n.isDir() {
+			n.Default = dir.Default
+		}
+	}
+}
+
+func inheritGroup(c *meta.Cred, dir, n *inode, checked bool) {
 	if n.isDir() || n.Type == meta.Regular {
 		n.Hints = dir.Hints
 	}
@@ -68,15 +85,15 @@ func inherit(c *meta.Cred, dir, n *inode) {
 			return
 		}
 	}
-	if n.Mode&(setGID|groupX) == setGID|groupX && !isRoot(c) && !inGroup(c, n.GID) {
+	if n.Mode&(setGID|groupX) == setGID|groupX && !checked && !isRoot(c) && !inGroup(c, n.GID) {
 		n.Mode &^= setGID
 	}
 }
 
 func checkCaller(c *meta.Caller) error {
-	if len(c.Cred.Groups) > groupsMax {
+	if len(c.Cred.Groups) > meta.GroupsMax {
 		return errs.Newf(errs.Invalid, "meta.cred", "", "%d groups, at most %d",
-			len(c.Cred.Groups), groupsMax)
+			len(c.Cred.Groups), meta.GroupsMax)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-storage/sluice/kv"
 	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/acl"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -16,13 +17,15 @@ import (
 // locks. Format 4 keeps no open files, adds small ones, and marks sessions that may hold leases.
 const Format = 4
 
-// recordVersion opens every record, but versionHints those of inodes that have hints, and
-// versionQuota those that belong to a quota: a build that does not know these must not lose them. A
-// reader that meets a higher version than it knows says so and gives up.
+// recordVersion opens every record, but versionHints those of inodes that have hints,
+// versionQuota those that belong to a quota, and versionLists those with access control lists: a
+// build that does not know these must not lose them. A reader that meets a higher version than it
+// knows says so and gives up.
 const (
 	recordVersion = 1
 	versionHints  = 2
 	versionQuota  = 3
+	versionLists  = 4
 )
 
 // Bits of an inode's flags.
@@ -50,7 +53,8 @@ const (
 //	symlink    |length u32|target|
 //
 // In version 2 hints stand between the version and the type, in version 3 hints and
-// |quota u64|reserved i64|.
+// |quota u64|reserved i64|, in version 4 these and |access list |default list |, of which one may be
+// empty.
 //
 // A directory's mtime, and its ctime where later, are in 'T'; its link count comes from 'N'.
 type inode struct {
@@ -75,6 +79,9 @@ type inode struct {
 	Target  string        // symlinks
 	Hints   hint.Hints    // regular, and directories: what is made in them begins with these
 
+	ACL     acl.List // who may do what, where Mode does not say it all
+	Default acl.List // directories: what is made in them begins with it
+
 	Quota    uint64 // that it counts in; see quota.go
 	Reserved int64  // regular: how long its writers may make it; 0 without writers. See grow.go
 
@@ -85,6 +92,13 @@ type inode struct {
 func (n *inode) encode() []byte {
 	e := wire.Enc{B: make([]byte, 0, 144)}
 	switch {
+	case n.ACL != "" || n.Default != "":
+		e.U8(versionLists)
+		n.Hints.Append(&e)
+		e.U64(n.Quota)
+		e.I64(n.Reserved)
+		e.String(string(n.ACL))
+		e.String(string(n.Default))
 	case n.Quota != 0:
 		e.U8(versionQuota)
 		n.Hints.Append(&e)
@@ -324,12 +338,15 @@ func parse(key, value []byte, r record) error {
 	d := wire.NewDec(value)
 	if v := d.U8(); v > recordVersion {
 		n, ok := r.(*inode)
-		if !ok || v > versionQuota {
+		if !ok || v > versionLists {
 			return errs.Newf(errs.Version, "meta.record", "", "key %q was written by a newer build", key)
 		}
 		n.Hints = hint.Decode(&d)
-		if v == versionQuota {
+		if v >= versionQuota {
 			n.Quota, n.Reserved = d.U64(), d.Size()
+		}
+		if v >= versionLists {
+			n.ACL, n.Default = decodeList(&d), decodeList(&d)
 		}
 	}
 	r.decode(&d)
@@ -337,6 +354,15 @@ func parse(key, value []byte, r record) error {
 		return errs.Newf(errs.Corrupt, "meta.record", "", "key %q: %w", key, err)
 	}
 	return nil
+}
+
+// decodeList takes an access control list, which may be empty.
+func decodeList(d *wire.Dec) acl.List {
+	l, err := acl.Parse(d.Bytes(acl.BytesMax))
+	if err != nil {
+		d.Fail("an access control list that is none")
+	}
+	return l
 }
 
 // mark is the value of keys whose existence is all they say.

@@ -38,6 +38,7 @@ func (s *Store) Rename(ctx context.Context, c meta.Caller, dir meta.Ino, name st
 		return 0, errs.Wrap("meta.Rename", name, err)
 	}
 	serial := false
+	var white meta.Ino
 	rename := func(t *txn) error {
 		from, to := place{dir: dir, name: name}, place{dir: newDir, name: newName}
 		if err := t.renameCheck(&c.Cred, &from, &to, flags); err != nil {
@@ -58,7 +59,13 @@ func (s *Store) Rename(ctx context.Context, c meta.Caller, dir meta.Ino, name st
 			t.exchange(&from, &to)
 			return nil
 		}
-		return t.move(&from, &to)
+		var left *entry
+		if flags&meta.RenameWhiteout != 0 {
+			if left, err = s.whiteout(ctx, t, &c, from.d, &white); err != nil {
+				return err
+			}
+		}
+		return t.move(&from, &to, left)
 	}
 	if at, err = s.when(ctx, &c, rename); err == errSerial {
 		if err := takeTurn(ctx, s.serial); err != nil {
@@ -83,7 +90,8 @@ func checkRename(c *meta.Caller, name, newName string, flags meta.RenameFlags) e
 			return errs.Busy
 		}
 	}
-	if flags > meta.RenameExchange || flags == meta.RenameNoReplace|meta.RenameExchange {
+	const all = meta.RenameNoReplace | meta.RenameExchange | meta.RenameWhiteout
+	if flags&^all != 0 || flags&meta.RenameExchange != 0 && flags != meta.RenameExchange {
 		return errs.Newf(errs.Invalid, "meta.flags", "", "rename flags %#x", flags)
 	}
 	return nil
@@ -188,8 +196,8 @@ func (t *txn) moveDirCheck(c *meta.Cred, p *place, newDir meta.Ino) error {
 
 // move takes the inode to its new name. A name that is replaced keeps its cookie, because it
 // exists all the time; otherwise the entry brings its own along, so that reading a directory
-// while renaming what is read comes to an end.
-func (t *txn) move(from, to *place) error {
+// while renaming what is read comes to an end. left, if not nil, gets the old name.
+func (t *txn) move(from, to *place, left *entry) error {
 	e := *from.e
 	if to.e != nil {
 		if err := t.drop(to.e.Ino, to.n); err != nil {
@@ -200,15 +208,37 @@ func (t *txn) move(from, to *place) error {
 		}
 		e.Cookie = to.e.Cookie
 	}
-	t.remove(entryKey(from.dir, from.name))
+	if left == nil {
+		t.remove(entryKey(from.dir, from.name))
+		t.count(from.dir, -1, 0)
+	} else {
+		t.enter(from.dir, from.name, left, false)
+	}
 	if from.dir != to.dir || e.Cookie != from.e.Cookie {
 		t.remove(cookieKey(from.dir, from.e.Cookie))
 	}
-	t.count(from.dir, -1, 0)
 	t.touch(from.dir)
 	t.enter(to.dir, to.name, &e, to.e == nil)
 	t.resettle(from, to.dir)
 	return nil
+}
+
+// whiteout makes what a rename leaves behind. *ino holds its number from one attempt to the next.
+func (s *Store) whiteout(ctx context.Context, t *txn, c *meta.Caller, dir *inode,
+	ino *meta.Ino) (*entry, error) {
+
+	if err := s.number(ctx, ino); err != nil {
+		return nil, err
+	}
+	f := meta.NewFile{Type: meta.CharDevice}
+	n, err := s.newInode(t, *ino, &f)
+	if err != nil {
+		return nil, err
+	}
+	inherit(&c.Cred, dir, n, &f)
+	t.putInode(*ino, n)
+	t.add([]byte(keyFiles), 1)
+	return &entry{Type: n.Type, Ino: *ino, Cookie: uint64(*ino)}, nil
 }
 
 // exchange swaps what two names stand for.

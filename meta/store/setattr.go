@@ -73,7 +73,7 @@ func (t *txn) setattr(c *meta.Caller, ino meta.Ino, mask meta.SetMask, a *meta.A
 		}
 	}
 	if mask&(meta.SetUID|meta.SetGID) != 0 {
-		if err := setOwner(&c.Cred, n, mask, a); err != nil {
+		if err := t.setOwner(&c.Cred, ino, n, mask, a); err != nil {
 			return err
 		}
 	}
@@ -133,7 +133,7 @@ func (t *txn) truncate(c *meta.Cred, ino meta.Ino, n *inode, size int64, spilled
 		if err := t.cutSmall(ino, n, size, spilled); err != nil {
 			return err
 		}
-		return t.truncated(c, n)
+		return t.truncated(c, ino, n)
 	}
 	if size > n.Size {
 		n.Flags |= flagHoles
@@ -149,19 +149,23 @@ func (t *txn) truncate(c *meta.Cred, ino meta.Ino, n *inode, size int64, spilled
 		n.Losses = t.losses // nothing is left that could have been lost
 		n.Flags &^= flagHoles
 	}
-	return t.truncated(c, n)
+	return t.truncated(c, ino, n)
 }
 
 // truncated is what every truncation does.
-func (t *txn) truncated(c *meta.Cred, n *inode) error {
+func (t *txn) truncated(c *meta.Cred, ino meta.Ino, n *inode) error {
 	n.Mtime, n.Ctime = t.now, t.now
 	if !isRoot(c) {
 		dropPrivileges(n)
 	}
-	return nil
+	return t.dropCapabilities(ino, n)
 }
 
-func setOwner(c *meta.Cred, n *inode, mask meta.SetMask, a *meta.Attr) error {
+// setOwner is chown(2), which takes privileges from all but directories. A set-group-id bit that
+// does not mean execution stays if the caller could set it.
+func (t *txn) setOwner(c *meta.Cred, ino meta.Ino, n *inode, mask meta.SetMask,
+	a *meta.Attr) error {
+
 	uid, gid := n.UID, n.GID
 	if mask&meta.SetUID != 0 {
 		uid = a.UID
@@ -174,9 +178,12 @@ func setOwner(c *meta.Cred, n *inode, mask meta.SetMask, a *meta.Attr) error {
 			return errs.Perm
 		}
 	}
+	if !isRoot(c) && !inGroup(c, n.GID) && !n.isDir() {
+		n.Mode &^= setGID
+	}
 	n.UID, n.GID = uid, gid
 	dropPrivileges(n)
-	return nil
+	return t.dropCapabilities(ino, n)
 }
 
 func setMode(c *meta.Cred, n *inode, mode uint32) error {
@@ -189,7 +196,7 @@ func setMode(c *meta.Cred, n *inode, mode uint32) error {
 	if !isRoot(c) && !inGroup(c, n.GID) {
 		mode &^= setGID
 	}
-	n.Mode = mode
+	n.Mode, n.ACL = mode, n.ACL.WithMode(mode)
 	return nil
 }
 

@@ -115,6 +115,8 @@ func fileAttr(ino meta.Ino, n *inode) meta.Attr {
 		Holes:   n.has(flagHoles),
 		Small:   n.has(flagSmall),
 		Xattrs:  n.has(flagWithXattr),
+		ACL:     n.ACL, Default: n.Default,
+		Parent: n.Parent,
 	}
 	if a.Holes {
 		a.Allocated = -1

@@ -8,6 +8,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/hint"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/acl"
 )
 
 // xattrRule says who may use the attributes whose names start with prefix.
@@ -16,8 +17,7 @@ type xattrRule struct {
 	check  func(c *meta.Cred, n *inode, write bool) error
 }
 
-// The name spaces of xattr(7). POSIX ACLs are among those that are refused: they would have to
-// take part in every permission check.
+// The name spaces of xattr(7). For access control lists see acl.go.
 var xattrRules = []xattrRule{
 	{"user.", func(c *meta.Cred, n *inode, write bool) error {
 		want := uint32(mayRead)
@@ -63,6 +63,9 @@ func checkXattr(c *meta.Cred, n *inode, name string, write bool) error {
 	case strings.IndexByte(name, 0) >= 0:
 		return errs.Invalid
 	}
+	if isACL(name) {
+		return checkACL(c, n, name, write)
+	}
 	for _, r := range xattrRules {
 		if strings.HasPrefix(name, r.prefix) {
 			if len(name) == len(r.prefix) {
@@ -85,6 +88,10 @@ func (s *Store) GetXattr(_ context.Context, c meta.Caller, ino meta.Ino, name st
 			return err
 		}
 		if err := checkXattr(&c.Cred, n, name, false); err != nil {
+			return err
+		}
+		if isACL(name) {
+			value, err = n.getACL(name)
 			return err
 		}
 		if strings.HasPrefix(name, hint.Prefix) {
@@ -120,6 +127,11 @@ func (s *Store) ListXattr(_ context.Context, c meta.Caller, ino meta.Ino) ([]str
 			return err
 		}
 		names = n.Hints.Changed(&hint.Hints{})
+		for _, name := range []string{acl.Access, acl.Default} {
+			if *n.listOf(name) != "" {
+				names = append(names, name)
+			}
+		}
 		return t.scan(xattrsOf(ino), func(key, _ []byte) bool {
 			name := string(key[9:])
 			if isRoot(&c.Cred) || !strings.HasPrefix(name, "trusted.") {
@@ -146,6 +158,9 @@ func (s *Store) SetXattr(ctx context.Context, c meta.Caller, ino meta.Ino, name 
 		}
 		if err := checkXattr(&c.Cred, n, name, true); err != nil {
 			return err
+		}
+		if isACL(name) {
+			return t.setACL(&c.Cred, ino, n, name, value, create, replace)
 		}
 		if strings.HasPrefix(name, hint.Prefix) {
 			return t.setHint(ino, n, name, string(value), create, replace)
@@ -240,6 +255,10 @@ func (s *Store) RemoveXattr(ctx context.Context, c meta.Caller, ino meta.Ino, na
 		}
 		if err := checkXattr(&c.Cred, n, name, true); err != nil {
 			return err
+		}
+		if isACL(name) {
+			t.unsetACL(ino, n, name)
+			return nil
 		}
 		if strings.HasPrefix(name, hint.Prefix) {
 			return t.unsetHint(ino, n, name)

@@ -38,7 +38,8 @@ const (
 )
 
 func (n *node) weigh() int64 {
-	return nodeBytes + int64(len(n.data)+len(n.target)) + n.names.bytes
+	return nodeBytes + int64(len(n.data)+len(n.target)+len(n.attr.ACL)+len(n.attr.Default)) +
+		n.names.bytes
 }
 
 // useLocked finds an inode whose lease is valid.
