@@ -331,8 +331,8 @@ func (fs *FS) RemoveXattr(ctx context.Context, cred meta.Cred, ino meta.Ino, nam
 	return errs.Wrap("client.RemoveXattr", name, err)
 }
 
-// forgetRights forgets an inode whose access control list this client has changed, or tried to: what
-// permission checks need of it is not known any more.
+// forgetRights forgets an inode whose access control list this client has changed, or tried to:
+// what permission checks need of it is not known any more.
 func (fs *FS) forgetRights(ino meta.Ino, name string) {
 	if name == acl.Access || name == acl.Default {
 		fs.cache.Recall(ino)

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/acl"
 	"github.com/sluice-storage/sluice/meta/store"
 )
 
@@ -236,7 +237,7 @@ func afterwards(t *testing.T, svc *counting, fs *FS, size int) {
 		if errs.KindOf(err) != errs.NoData {
 			t.Errorf("security.capability: %v", err)
 		}
-		for _, name := range []string{aclAccess, aclDefault} {
+		for _, name := range []string{acl.Access, acl.Default} {
 			_, err = fs.GetXattr(ctx, meta.Cred{}, a.Ino, name)
 			_, says := svc.Service.GetXattr(ctx, meta.Caller{}, a.Ino, name)
 			if errs.KindOf(err) != errs.KindOf(says) {

@@ -120,8 +120,8 @@ func (fs *FS) rights(ctx context.Context, cred meta.Cred, ino meta.Ino) (meta.At
 	return fs.GetAttr(ctx, cred, ino)
 }
 
-// KnownRights are attributes of which only type, mode and owner count, if they are known without
-// asking anybody.
+// KnownRights are attributes of which only type, mode, lists, owner and parent count, if they are
+// known without asking anybody.
 func (fs *FS) KnownRights(ino meta.Ino) (meta.Attr, bool) { return fs.cache.Rights(ino) }
 
 // existing is find for paths that must exist.

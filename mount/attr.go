@@ -1,8 +1,6 @@
 package mount
 
 import (
-	"context"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"github.com/sluice-storage/sluice/meta"
 )
@@ -70,31 +68,6 @@ func (b *bridge) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn,
 	}
 	b.attrOut(out, &a, at)
 	return fuse.OK
-}
-
-// Bits of a mode that matter to privileges.
-const (
-	setUID = 0o4000
-	setGID = 0o2000
-	groupX = 0o0010
-)
-
-// dropPrivileges takes the set-user-id bit, and the set-group-id bit where it means execution,
-// from a file whose content was changed by somebody who may not set them. The kernel says when;
-// changes of the owner are the metadata service's business.
-func (b *bridge) dropPrivileges(ctx context.Context, a *meta.Attr) error {
-	mode := a.Mode &^ setUID
-	if mode&groupX != 0 {
-		mode &^= setGID
-	}
-	if a.Type != meta.Regular || mode == a.Mode {
-		return nil
-	}
-	got, err := b.fs.SetAttr(ctx, meta.Cred{}, a.Ino, meta.SetMode, meta.Attr{Mode: mode})
-	if err == nil {
-		*a = got
-	}
-	return err
 }
 
 // changes reads out of a request what it wants changed.

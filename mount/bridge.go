@@ -1,8 +1,6 @@
 package mount
 
 import (
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -83,40 +81,6 @@ func (b *bridge) node(ino meta.Ino) uint64 {
 	return uint64(ino)
 }
 
-// Most requests are done as root: permissions were checked by the kernel, which knows all groups of
-// the process.
-
-// creator is on whose behalf inodes are made: the process will own them.
-func (b *bridge) creator(h *fuse.InHeader, mode uint32) meta.Cred {
-	c := meta.Cred{UID: h.Uid, GID: h.Gid}
-	if a, known := b.fs.KnownRights(b.ino(h.NodeId)); !known || groupsMatter(&c, &a, mode) {
-		c.Groups = groups(h.Pid)
-	}
-	return c
-}
-
-// groupsMatter tells whether it depends on the supplementary groups of a process what it may make
-// in a directory, and how that looks. They cost more to find out than the rest of the request.
-func groupsMatter(c *meta.Cred, dir *meta.Attr, mode uint32) bool {
-	group, others := dir.Mode>>3&7, dir.Mode&7
-	decided := c.UID == dir.UID || c.GID == dir.GID || group == others
-	return c.UID != 0 && (!decided || mode&setGID != 0)
-}
-
-// groups reads the supplementary groups of a process; FUSE does not tell them. Without them some
-// directories refuse what the kernel would allow, never the other way round.
-func groups(pid uint32) []uint32 {
-	const most = 64
-	var list []uint32
-	for _, s := range strings.Fields(processStatus(pid)["Groups"]) {
-		g, err := strconv.ParseUint(s, 10, 32)
-		if err == nil && len(list) < most {
-			list = append(list, uint32(g))
-		}
-	}
-	return list
-}
-
 // status turns an error into what a program sees. Kinds that only mean something between sluice's
 // own parts become EIO; the log has the whole story. Among these is that something was closed: the
 // kernel keeps descriptors itself, and asks for nothing by one that is closed.
@@ -178,6 +142,9 @@ func (b *bridge) fill(out *fuse.Attr, a *meta.Attr) {
 	out.Mtime, out.Mtimensec = split(a.Mtime)
 	out.Ctime, out.Ctimensec = split(a.Ctime)
 	b.believed.told(a)
+	if a.Type == meta.Directory {
+		b.removed.show(a)
+	}
 }
 
 // spaceUsed is how many bytes of space a file takes, as far as programs must know: never more than

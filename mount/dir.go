@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
 	"golang.org/x/sys/unix"
 )
@@ -43,9 +44,7 @@ func (b *bridge) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) 
 
 // ReleaseDir forgets a directory.
 func (b *bridge) ReleaseDir(in *fuse.ReleaseIn) {
-	if d, ok := b.dirs.remove(in.Fh); ok {
-		b.released(d.ino)
-	}
+	b.dirs.remove(in.Fh)
 }
 
 // ReadDir lists names.
@@ -72,12 +71,15 @@ func (b *bridge) list(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntr
 	defer d.mu.Unlock()
 	off := in.Offset
 	for ; off < dots; off++ {
-		if !b.addDot(out, d, off, plus) {
+		if !b.addDot(ctx, out, d, off, plus) {
 			return fuse.OK
 		}
 	}
 	// A page at a time: the kernel gets what is in out before anything is waited for.
 	rest, err := d.rest(ctx, b, off-dots, plus)
+	if errs.KindOf(err) == errs.NotFound {
+		return fuse.ENOENT // as other file systems say of a directory that was removed
+	}
 	if err != nil {
 		return b.nodeStatus("readdir", err)
 	}
@@ -119,13 +121,37 @@ func (d *directory) rest(ctx context.Context, b *bridge, cookie uint64, plus boo
 	return page, nil
 }
 
-// addDot adds "." or "..". The kernel knows what they are and takes only their names.
-func (b *bridge) addDot(out *fuse.DirEntryList, d *directory, off uint64, plus bool) bool {
+// addDot adds "." or "..". The kernel knows what they are; programs see the numbers.
+func (b *bridge) addDot(ctx context.Context, out *fuse.DirEntryList, d *directory, off uint64,
+	plus bool) bool {
 	e := fuse.DirEntry{Name: "..."[:off+1], Mode: unix.S_IFDIR, Ino: uint64(d.ino), Off: off + 1}
+	if off == 1 {
+		e.Ino = uint64(b.parent(ctx, d.ino))
+	}
 	if plus {
 		return out.AddDirLookupEntry(e) != nil
 	}
 	return out.AddDirEntry(e)
+}
+
+// parent is the directory that a directory is in. The root of the mount is in itself, and so is one
+// that is gone. Where this is not known, neither is the listing: who reads that asks for the
+// attributes first, so that this costs nothing.
+func (b *bridge) parent(ctx context.Context, dir meta.Ino) meta.Ino {
+	if dir == b.fs.Root() {
+		return dir
+	}
+	a, known := b.fs.KnownRights(dir)
+	if !known {
+		var err error
+		if a, err = b.attrOf(ctx, dir); err != nil {
+			return dir
+		}
+	}
+	if a.Parent == 0 {
+		return dir
+	}
+	return a.Parent
 }
 
 // addEntry adds an entry of the page. One that is not sure gets no attributes: the kernel looks the

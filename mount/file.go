@@ -9,7 +9,6 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"github.com/sluice-storage/sluice/client"
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
 	"golang.org/x/sys/unix"
@@ -144,14 +143,8 @@ func (b *bridge) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string,
 	}
 	dir, at := b.ino(in.NodeId), b.now()
 	defer b.touched.note(dir)
-	nf := meta.NewFile{Type: meta.Regular, Mode: in.Mode & 0o7777}
-	c := b.creator(&in.InHeader, nf.Mode)
-	f, err := b.fs.CreateIno(ctx, c, dir, name, nf, flags)
-	if errs.KindOf(err) == errs.Access && c.UID != 0 && c.Groups == nil {
-		// Somebody else may just have made it, and its group may count.
-		c.Groups = groups(in.Pid)
-		f, err = b.fs.CreateIno(ctx, c, dir, name, nf, flags)
-	}
+	nf := newFile(meta.Regular, in.Mode, in.Umask)
+	f, err := b.createAll(ctx, &in.InHeader, dir, name, nf, flags)
 	if err != nil {
 		return b.status("create", err)
 	}
@@ -456,5 +449,9 @@ func (b *bridge) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.St
 		return b.status("fallocate", err)
 	}
 	defer b.touched.note(f.Ino())
+	a := f.Attr()
+	if err := b.dropUnlessCapable(ctx, &in.InHeader, &a); err != nil {
+		return b.status("fallocate", err)
+	}
 	return b.status("fallocate", f.Punch(ctx, off, n))
 }

@@ -2,7 +2,6 @@ package mount
 
 import (
 	"context"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,36 +13,7 @@ import (
 	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
-	"github.com/sluice-storage/sluice/meta/perm"
 )
-
-// TestGroupsThatDoNotMatter: where groups are not looked up it makes no difference which they are.
-func TestGroupsThatDoNotMatter(t *testing.T) {
-	few := 0
-	for range 100000 {
-		id := func() uint32 { return rand.Uint32N(4) }
-		c := meta.Cred{UID: id(), GID: id()}
-		dir := meta.Attr{Type: meta.Directory, Mode: rand.Uint32N(0o10000), UID: id(), GID: id()}
-		if groupsMatter(&c, &dir, 0o755) {
-			continue
-		}
-		few++
-		with := c
-		with.Groups = []uint32{id(), id()}
-		for want := range uint32(8) {
-			if perm.Allowed(&c, perm.Of(&dir), want) != perm.Allowed(&with, perm.Of(&dir), want) {
-				t.Fatalf("%+v may %d in %o of %d:%d or not", with, want, dir.Mode, dir.UID, dir.GID)
-			}
-		}
-	}
-	if few == 0 {
-		t.Error("groups always matter")
-	}
-	own, plain := meta.Cred{UID: 7, GID: 7}, meta.Attr{Type: meta.Directory, Mode: 0o755, UID: 7}
-	if groupsMatter(&own, &plain, 0o644) || !groupsMatter(&own, &plain, 0o2755) {
-		t.Error("in an own directory they matter for set-group-id programs only")
-	}
-}
 
 // earlier is a metadata service that has a file made by another member of the group just before
 // somebody else makes it.

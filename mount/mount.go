@@ -27,6 +27,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -56,6 +57,14 @@ type Options struct {
 
 	// ReadOnly makes the kernel refuse all changes.
 	ReadOnly bool
+
+	// Flags are options of mount(8) that all file systems have: dev, suid, noexec, noatime and so on.
+	// Later ones win. Default: nosuid and nodev.
+	Flags []string
+
+	// NoACL turns access control lists off: the kernel asks for none, and they cannot be set. Those
+	// that there are count at the service only. Default false.
+	NoACL bool
 
 	// ReadAhead is how many bytes the kernel reads ahead of a sequential reader. More than the
 	// kernel's default of 128 KiB needs root. Default 8 MiB.
@@ -111,6 +120,9 @@ func (o *Options) validate() error {
 	if o.ReadAhead < 0 || o.MemoryMax < requestMax {
 		return errs.Newf(errs.Invalid, "mount.Options", "",
 			"ReadAhead %d, MemoryMax %d: at least 0 and %d", o.ReadAhead, o.MemoryMax, requestMax)
+	}
+	if _, err := flagsOf(o.Flags); err != nil {
+		return err
 	}
 	return o.Cache.validate()
 }
@@ -216,14 +228,14 @@ func fuseOptions(o *Options) *fuse.MountOptions {
 		// Data comes from memory: there is nothing to splice from, and trying costs.
 		DisableSplice: true,
 
-		DirectMountFlags: unix.MS_NOSUID | unix.MS_NODEV,
-
 		// O_TRUNC is part of OPEN, so that opening and truncating are one request. Set-user-id bits
 		// are dropped here (see dropPrivileges), so that the kernel need not ask for
 		// security.capability before every write. Files that are appended to have no pages of the
-		// kernel's (see appending), and may be mapped all the same.
+		// kernel's (see appending), and may be mapped all the same. The mask of who makes something
+		// counts where the directory has no default list, which the service knows.
 		ExtraCapabilities: fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_HANDLE_KILLPRIV_V2 |
-			fuse.CAP_DIRECT_IO_ALLOW_MMAP,
+			fuse.CAP_DIRECT_IO_ALLOW_MMAP | fuse.CAP_DONT_MASK | fuse.CAP_SETXATTR_EXT,
+		EnableAcl: !o.NoACL,
 
 		// Pages are dropped at open when the data version has changed, and the length is looked up
 		// again when the file was truncated (see opened); not whenever the time of change differs
@@ -234,11 +246,12 @@ func fuseOptions(o *Options) *fuse.MountOptions {
 		f.ExtraCapabilities |= fuse.CAP_WRITEBACK_CACHE
 	}
 	if o.ReadOnly {
-		f.DirectMountFlags |= unix.MS_RDONLY
-		if !f.DirectMount {
-			f.Options = append(f.Options, "ro")
-		}
+		o.Flags = append(slices.Clip(o.Flags), "ro")
 	}
+	flags, _ := flagsOf(o.Flags) // they were validated
+	var names []string
+	f.DirectMountFlags, names = fuseFlags(f.DirectMount, flags, o.Flags)
+	f.Options = append(f.Options, names...)
 	return f
 }
 

@@ -36,7 +36,7 @@ func (b *bridge) make(ctx context.Context, h *fuse.InHeader, name string, f meta
 	out *fuse.EntryOut) fuse.Status {
 	dir, at := b.ino(h.NodeId), b.now()
 	defer b.touched.note(dir)
-	a, err := b.fs.MakeIno(ctx, b.creator(h, f.Mode), dir, name, f)
+	a, err := b.fs.MakeIno(ctx, creator(h), dir, name, f)
 	if err != nil {
 		return b.status("make", err)
 	}
@@ -49,7 +49,8 @@ func (b *bridge) Mknod(cancel <-chan struct{}, in *fuse.MknodIn, name string,
 	out *fuse.EntryOut) fuse.Status {
 	ctx := b.request(cancel, &in.InHeader)
 	defer ctx.end()
-	f := meta.NewFile{Mode: in.Mode & 0o7777, Rdev: in.Rdev}
+	f := newFile(0, in.Mode, in.Umask)
+	f.Rdev = in.Rdev
 	switch in.Mode & unix.S_IFMT {
 	case unix.S_IFREG, 0:
 		f.Type = meta.Regular
@@ -72,7 +73,7 @@ func (b *bridge) Mkdir(cancel <-chan struct{}, in *fuse.MkdirIn, name string,
 	out *fuse.EntryOut) fuse.Status {
 	ctx := b.request(cancel, &in.InHeader)
 	defer ctx.end()
-	f := meta.NewFile{Type: meta.Directory, Mode: in.Mode & 0o7777}
+	f := newFile(meta.Directory, in.Mode, in.Umask)
 	return b.make(ctx, &in.InHeader, name, f, out)
 }
 
@@ -81,7 +82,8 @@ func (b *bridge) Symlink(cancel <-chan struct{}, h *fuse.InHeader, target, name 
 	out *fuse.EntryOut) fuse.Status {
 	ctx := b.request(cancel, h)
 	defer ctx.end()
-	f := meta.NewFile{Type: meta.Symlink, Mode: 0o777, Target: target}
+	f := newFile(meta.Symlink, 0o777, 0)
+	f.Target = target
 	return b.make(ctx, h, name, f, out)
 }
 
@@ -124,13 +126,12 @@ func (b *bridge) remove(cancel <-chan struct{}, h *fuse.InHeader, name string,
 	ctx := b.request(cancel, h)
 	defer ctx.end()
 	dir := b.ino(h.NodeId)
-	var was *meta.Attr
-	if isDir {
-		was = b.victim(ctx, dir, name)
-	}
-	defer b.touched.note(dir, b.named(ctx, dir, name))
+	ino := b.named(ctx, dir, name)
+	defer b.touched.note(dir, ino)
 	err := b.fs.RemoveIno(ctx, meta.Cred{}, dir, name, isDir)
-	b.buried(was, err)
+	if isDir && err == nil {
+		b.removed.bury(ino)
+	}
 	return b.status("remove", err)
 }
 
@@ -138,30 +139,31 @@ func (b *bridge) remove(cancel <-chan struct{}, h *fuse.InHeader, name string,
 func (b *bridge) Rename(cancel <-chan struct{}, in *fuse.RenameIn, from, to string) fuse.Status {
 	ctx := b.request(cancel, &in.InHeader)
 	defer ctx.end()
-	var flags meta.RenameFlags
-	switch in.Flags {
-	case 0:
-	case unix.RENAME_NOREPLACE:
-		flags = meta.RenameNoReplace
-	case unix.RENAME_EXCHANGE:
-		flags = meta.RenameExchange
-	default:
+	flags, known := flagsOfRename(in.Flags)
+	if !known {
 		return fuse.EINVAL
 	}
 	dir, newDir := b.ino(in.NodeId), b.ino(in.Newdir)
-	var was *meta.Attr
-	if flags == 0 {
-		was = b.victim(ctx, newDir, to)
-	}
 	defer b.touched.note(dir, newDir, b.named(ctx, dir, from), b.named(ctx, newDir, to))
 	noted := b.moves(dir, newDir, flags == meta.RenameExchange)
 	err := b.fs.RenameIno(ctx, meta.Cred{}, dir, from, newDir, to, flags)
-	if was != nil && b.stillThere(ctx, was.Ino) {
-		was = nil // renamed onto itself
-	}
-	b.buried(was, err)
 	noted()
 	return b.status("rename", err)
+}
+
+// flagsOfRename translates those of renameat2(2).
+func flagsOfRename(in uint32) (flags meta.RenameFlags, known bool) {
+	for bit, f := range map[uint32]meta.RenameFlags{
+		unix.RENAME_NOREPLACE: meta.RenameNoReplace,
+		unix.RENAME_EXCHANGE:  meta.RenameExchange,
+		unix.RENAME_WHITEOUT:  meta.RenameWhiteout,
+	} {
+		if in&bit != 0 {
+			flags |= f
+			in &^= bit
+		}
+	}
+	return flags, in == 0
 }
 
 // moves notes that the kernel takes what it believes of a name along to another, now and when the
@@ -207,68 +209,6 @@ func (b *bridge) StatFs(cancel <-chan struct{}, h *fuse.InHeader, out *fuse.Stat
 // inodesFree is what statfs says of room for more inodes: numbers do not run out, so it is a number
 // that no program takes for "full".
 const inodesFree = 1 << 32
-
-// GetXAttr reads an extended attribute.
-func (b *bridge) GetXAttr(cancel <-chan struct{}, h *fuse.InHeader, name string,
-	dest []byte) (uint32, fuse.Status) {
-	ctx := b.request(cancel, h)
-	defer ctx.end()
-	v, err := b.fs.GetXattr(ctx, meta.Cred{}, b.ino(h.NodeId), name)
-	if err != nil {
-		return 0, b.nodeStatus("getxattr", err)
-	}
-	return answer(dest, v)
-}
-
-// answer copies a value, or tells how much room it needs.
-func answer(dest, v []byte) (uint32, fuse.Status) {
-	if len(dest) < len(v) {
-		return uint32(len(v)), fuse.ERANGE
-	}
-	return uint32(copy(dest, v)), fuse.OK
-}
-
-// ListXAttr lists the names of extended attributes.
-func (b *bridge) ListXAttr(cancel <-chan struct{}, h *fuse.InHeader,
-	dest []byte) (uint32, fuse.Status) {
-	ctx := b.request(cancel, h)
-	defer ctx.end()
-	names, err := b.fs.ListXattr(ctx, meta.Cred{}, b.ino(h.NodeId))
-	if err != nil {
-		return 0, b.nodeStatus("listxattr", err)
-	}
-	var list []byte
-	for _, n := range names {
-		list = append(append(list, n...), 0)
-	}
-	return answer(dest, list)
-}
-
-// SetXAttr stores an extended attribute.
-func (b *bridge) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, name string,
-	data []byte) fuse.Status {
-	ctx := b.request(cancel, &in.InHeader)
-	defer ctx.end()
-	if len(name) > meta.XattrName {
-		return fuse.ERANGE
-	}
-	if len(data) > meta.XattrValue {
-		return fuse.Status(unix.E2BIG)
-	}
-	create, replace := in.Flags&unix.XATTR_CREATE != 0, in.Flags&unix.XATTR_REPLACE != 0
-	defer b.touched.note(b.ino(in.NodeId))
-	err := b.fs.SetXattr(ctx, meta.Cred{}, b.ino(in.NodeId), name, data, create, replace)
-	return b.nodeStatus("setxattr", err)
-}
-
-// RemoveXAttr removes an extended attribute.
-func (b *bridge) RemoveXAttr(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
-	ctx := b.request(cancel, h)
-	defer ctx.end()
-	defer b.touched.note(b.ino(h.NodeId))
-	err := b.fs.RemoveXattr(ctx, meta.Cred{}, b.ino(h.NodeId), name)
-	return b.nodeStatus("removexattr", err)
-}
 
 // FsyncDir makes the names in a directory durable, and all others with them.
 func (b *bridge) FsyncDir(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {

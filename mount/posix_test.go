@@ -201,7 +201,14 @@ func renameFlags(t *testing.T, dir string) {
 	equalFile(t, b, []byte("a"))
 	must(t, unix.Renameat2(at, a, at, filepath.Join(dir, "c"), unix.RENAME_NOREPLACE))
 	want(t, unix.Renameat2(at, a, at, b, unix.RENAME_EXCHANGE), unix.ENOENT)
-	want(t, unix.Renameat2(at, b, at, a, unix.RENAME_WHITEOUT), unix.EINVAL)
+	must(t, unix.Renameat2(at, b, at, filepath.Join(dir, "d"), unix.RENAME_WHITEOUT))
+	var st unix.Stat_t
+	must(t, unix.Lstat(b, &st))
+	if st.Mode != unix.S_IFCHR || st.Rdev != 0 {
+		t.Errorf("a whiteout has mode %o, device %d", st.Mode, st.Rdev)
+	}
+	equalFile(t, filepath.Join(dir, "d"), []byte("a"))
+	want(t, unix.Renameat2(at, b, at, a, unix.RENAME_WHITEOUT|unix.RENAME_EXCHANGE), unix.EINVAL)
 }
 
 func renameOverOpen(t *testing.T, dir string) {

@@ -7,33 +7,59 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/acl"
 )
 
-// removed remembers directories that this mount has removed while a program had them open: to the
-// metadata service they are gone, to the program they are still there, without a name. (Files need
-// none of this: their handles keep them alive at the service.)
+// removed remembers directories that are gone, by this mount or by another, while a program has them open, or works in them: to
+// the metadata service they do not exist, to the program they are still there, without a name, and
+// with a way up. (Files need none of this: their handles keep them alive at the service.) The
+// kernel says when nobody uses them any more.
 type removed struct {
 	mu    sync.Mutex
 	attrs map[meta.Ino]meta.Attr
+
+	// What the kernel was told of directories, the last ones: one of them may have been removed by
+	// another mount.
+	young, old map[meta.Ino]meta.Attr
 }
 
-// get returns what a removed directory was, if somebody still has it open.
-func (r *removed) get(ino meta.Ino) (meta.Attr, bool) {
+// Bounds: where the kernel did not know a directory that is replaced it never says that it has
+// forgotten it.
+const (
+	removedMax = 64 << 10
+	shownMax   = 4 << 10
+)
+
+// show notes what the kernel is told of a directory.
+func (r *removed) show(a *meta.Attr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	a, ok := r.attrs[ino]
-	return a, ok
+	if r.young == nil || len(r.young) >= shownMax {
+		r.old, r.young = r.young, make(map[meta.Ino]meta.Attr)
+	}
+	r.young[a.Ino] = *a
 }
 
-func (r *removed) put(a meta.Attr) {
+// bury is for a directory that is gone. It tells what it was, if that is known.
+func (r *removed) bury(ino meta.Ino) (a meta.Attr, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.attrs == nil {
+	if a, known = r.attrs[ino]; known {
+		return a, true
+	}
+	if a, known = r.young[ino]; !known {
+		a, known = r.old[ino]
+	}
+	if !known {
+		return a, false
+	}
+	if r.attrs == nil || len(r.attrs) >= removedMax {
 		r.attrs = make(map[meta.Ino]meta.Attr)
 	}
-	a.Nlink = 0
+	a.Nlink, a.Lease = 0, meta.LeaseNone
 	a.Ctime = time.Now().UnixNano()
-	r.attrs[a.Ino] = a
+	r.attrs[ino] = a
+	return a, true
 }
 
 func (r *removed) forget(ino meta.Ino) {
@@ -42,58 +68,29 @@ func (r *removed) forget(ino meta.Ino) {
 	delete(r.attrs, ino)
 }
 
-// isOpen tells whether a directory is open here.
-func (b *bridge) isOpen(ino meta.Ino) bool {
-	b.dirs.mu.RLock()
-	defer b.dirs.mu.RUnlock()
-	for _, d := range b.dirs.open {
-		if d.ino == ino {
-			return true
-		}
-	}
-	return false
-}
+// Forget is the kernel's word that it does not know an inode any more.
+func (b *bridge) Forget(node, _ uint64) { b.removed.forget(b.ino(node)) }
 
-// victim looks at the directory that a name is about to be taken from, if any directory is open
-// here at all. The answer goes to buried when the name is gone.
-func (b *bridge) victim(ctx context.Context, dir meta.Ino, name string) *meta.Attr {
-	if b.dirs.count() == 0 {
-		return nil
+// list is an access control list of a directory that is gone, which the kernel needs to let anybody
+// else than the owner out of it; other attributes are gone as well, as err says.
+func (r *removed) list(ino meta.Ino, name string, err error) ([]byte, error) {
+	a, known := r.bury(ino)
+	switch {
+	case !known:
+		return nil, err
+	case name == acl.Access && a.ACL != "":
+		return []byte(a.ACL), nil
 	}
-	a, err := b.fs.Lookup(ctx, meta.Cred{}, dir, name)
-	if err != nil || a.Type != meta.Directory || !b.isOpen(a.Ino) {
-		return nil
-	}
-	return &a
-}
-
-// buried remembers a victim whose removal has succeeded.
-func (b *bridge) buried(a *meta.Attr, err error) {
-	if a != nil && err == nil {
-		b.removed.put(*a)
-	}
-}
-
-// released forgets a directory that nobody has open any more.
-func (b *bridge) released(ino meta.Ino) {
-	if !b.isOpen(ino) {
-		b.removed.forget(ino)
-	}
+	return nil, errs.New(errs.NoData, "getxattr", name, nil)
 }
 
 // attrOf is GetAttr that finds removed directories, too.
 func (b *bridge) attrOf(ctx context.Context, ino meta.Ino) (meta.Attr, error) {
 	a, err := b.fs.GetAttr(ctx, meta.Cred{}, ino)
 	if errs.KindOf(err) == errs.NotFound {
-		if was, ok := b.removed.get(ino); ok {
+		if was, ok := b.removed.bury(ino); ok {
 			return was, nil
 		}
 	}
 	return a, err
-}
-
-// stillThere tells whether the service still knows an inode.
-func (b *bridge) stillThere(ctx context.Context, ino meta.Ino) bool {
-	_, err := b.fs.GetAttr(ctx, meta.Cred{}, ino)
-	return errs.KindOf(err) != errs.NotFound
 }

@@ -91,7 +91,8 @@ func frontTable() []layer {
 		{"client/internal/behind", []string{"iod", "mem", "meta"}},
 		{"client/internal/cache", []string{"meta", "meta/perm"}}, // no I/O: what is known, until when
 		{"client/...", []string{"client", "fabric", "mem", "meta", "msg", "stripe"}},
-		{"mount", []string{"client", "meta", "meta/acl", "stripe"}}, // stripe: extents, as the client tells them
+		{"mount", []string{
+			"client", "meta", "meta/acl", "stripe"}}, // stripe: extents, as the client tells them
 		{"nbd", nil},
 		{"nbd/volumeexport", []string{"client", "nbd", "stripe"}},
 		{"nbd/...", []string{"nbd"}},

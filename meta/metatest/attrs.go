@@ -199,7 +199,7 @@ func testXattrRefusals(e *env) {
 		{"by a stranger", "user.x", e.user(bob), f, 1, errs.Access},
 		{"trusted by a user", "trusted.x", e.user(alice), f, 1, errs.Perm},
 		{"security by a user", "security.x", e.user(alice), f, 1, errs.Perm},
-		{"access control list", "system.posix_acl_access", e.root(), f, 1, errs.Unsupported},
+		{"access control list", "system.posix_acl_access", e.root(), f, 1, errs.Invalid},
 		{"unknown name space", "other.x", e.root(), f, 1, errs.Unsupported},
 		{"no name", "user.", e.root(), f, 1, errs.Invalid},
 		{"long name", long, e.root(), f, 1, errs.OutOfRange},

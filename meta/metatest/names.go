@@ -83,7 +83,7 @@ func testDevices(e *env) {
 	open := meta.NewFile{Type: meta.Directory, Mode: 0o777}
 	dir := e.mustMake(meta.RootIno, "open", open).Ino
 	for _, typ := range []meta.Type{meta.CharDevice, meta.BlockDevice} {
-		_, err := e.Service.Make(e.ctx, e.user(alice), dir, "dev", meta.NewFile{Type: typ})
+		_, err := e.Service.Make(e.ctx, e.user(alice), dir, "dev", meta.NewFile{Type: typ, Rdev: 1})
 		e.want(errs.Perm, err, "a device made by a user")
 	}
 	_, err := e.Service.Make(e.ctx, e.user(alice), dir, "pipe", meta.NewFile{Type: meta.Fifo})

@@ -53,8 +53,8 @@ const (
 //	symlink    |length u32|target|
 //
 // In version 2 hints stand between the version and the type, in version 3 hints and
-// |quota u64|reserved i64|, in version 4 these and |access list |default list |, of which one may be
-// empty.
+// |quota u64|reserved i64|, in version 4 these and |access list |default list |, of which one may
+// be empty.
 //
 // A directory's mtime, and its ctime where later, are in 'T'; its link count comes from 'N'.
 type inode struct {

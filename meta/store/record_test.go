@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-storage/sluice/hint"
 	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/acl"
 )
 
 // encoded is a record that can be written.
@@ -33,6 +34,8 @@ func samples() []encoded {
 		&inode{Type: meta.CharDevice, Rdev: 0x501},
 		&inode{Type: meta.Regular, Layout: l, Quota: 7, Reserved: 8},
 		&inode{Type: meta.Directory, Nlink: 1, Quota: 7, Hints: hint.Hints{Policy: hint.PolicyKeep}},
+		&inode{Type: meta.Directory, Nlink: 1, Quota: 7, ACL: someList, Default: someList},
+		&inode{Type: meta.Fifo, Nlink: 1, ACL: someList},
 		&quota{Dir: 1, Limit: meta.Usage{Bytes: 2, Inodes: 3}, Counting: true},
 		&entry{Type: meta.Fifo, Ino: 5, Cookie: 6},
 		&times{Mtime: 1, Ctime: 2},
@@ -44,6 +47,11 @@ func samples() []encoded {
 		&xattr{Value: []byte{1, 2, 3}},
 	}
 }
+
+// someList is one for the owner, the group, a mask and others.
+const someList acl.List = "\x02\x00\x00\x00\x01\x00\x07\x00\xff\xff\xff\xff" +
+	"\x04\x00\x05\x00\xff\xff\xff\xff\x10\x00\x05\x00\xff\xff\xff\xff" +
+	"\x20\x00\x04\x00\xff\xff\xff\xff"
 
 func empty(r encoded) encoded {
 	switch r.(type) {
@@ -79,7 +87,7 @@ func TestRecordsSurviveStorage(t *testing.T) {
 		}
 		newest := byte(recordVersion)
 		if _, ok := want.(*inode); ok {
-			newest = versionQuota
+			newest = versionLists
 		}
 		newer := append([]byte{newest + 1}, b[1:]...)
 		if err := parse([]byte("key"), newer, got); errs.KindOf(err) != errs.Version {

@@ -1,0 +1,95 @@
+package mount
+
+import (
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/acl"
+	"golang.org/x/sys/unix"
+)
+
+// capabilities is the attribute by which a program runs with rights that its user lacks. Whoever
+// changes a file takes it away, which the service does when it is told of the change.
+const capabilities = "security.capability"
+
+// GetXAttr reads an extended attribute. The kernel asks for access control lists before it lets
+// somebody else than the owner in, and for capabilities before it runs a program.
+func (b *bridge) GetXAttr(cancel <-chan struct{}, h *fuse.InHeader, name string,
+	dest []byte) (uint32, fuse.Status) {
+	ctx := b.request(cancel, h)
+	defer ctx.end()
+	ino := b.ino(h.NodeId)
+	if name == capabilities {
+		b.fs.FinishCloses(ctx, ino)
+	}
+	v, err := b.fs.GetXattr(ctx, meta.Cred{}, ino, name)
+	if errs.KindOf(err) == errs.NotFound {
+		v, err = b.removed.list(ino, name, err)
+	}
+	if err != nil {
+		return 0, b.nodeStatus("getxattr", err)
+	}
+	return answer(dest, v)
+}
+
+// answer copies a value, or tells how much room it needs.
+func answer(dest, v []byte) (uint32, fuse.Status) {
+	if len(dest) < len(v) {
+		return uint32(len(v)), fuse.ERANGE
+	}
+	return uint32(copy(dest, v)), fuse.OK
+}
+
+// ListXAttr lists the names of extended attributes.
+func (b *bridge) ListXAttr(cancel <-chan struct{}, h *fuse.InHeader,
+	dest []byte) (uint32, fuse.Status) {
+	ctx := b.request(cancel, h)
+	defer ctx.end()
+	names, err := b.fs.ListXattr(ctx, meta.Cred{}, b.ino(h.NodeId))
+	if err != nil {
+		return 0, b.nodeStatus("listxattr", err)
+	}
+	var list []byte
+	for _, n := range visible(names, h.Pid) {
+		list = append(append(list, n...), 0)
+	}
+	return answer(dest, list)
+}
+
+// SetXAttr stores an extended attribute. Whoever gives a file a list that could not set its
+// set-group-id bit takes that away; this comes first, so that nobody sees the one without the other
+// who should not.
+func (b *bridge) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, name string,
+	data []byte) fuse.Status {
+	ctx := b.request(cancel, &in.InHeader)
+	defer ctx.end()
+	if len(name) > meta.XattrName {
+		return fuse.ERANGE
+	}
+	if len(data) > meta.XattrValue {
+		return fuse.Status(unix.E2BIG)
+	}
+	ino := b.ino(in.NodeId)
+	defer b.touched.note(ino)
+	if in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID != 0 && name == acl.Access {
+		a, err := b.fs.GetAttr(ctx, meta.Cred{}, ino)
+		if err == nil && a.Mode&setGID != 0 {
+			_, err = b.fs.SetAttr(ctx, meta.Cred{}, ino, meta.SetMode, meta.Attr{Mode: a.Mode &^ setGID})
+		}
+		if err != nil {
+			return b.nodeStatus("setxattr", err)
+		}
+	}
+	create, replace := in.Flags&unix.XATTR_CREATE != 0, in.Flags&unix.XATTR_REPLACE != 0
+	err := b.fs.SetXattr(ctx, meta.Cred{}, ino, name, data, create, replace)
+	return b.nodeStatus("setxattr", err)
+}
+
+// RemoveXAttr removes an extended attribute.
+func (b *bridge) RemoveXAttr(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	ctx := b.request(cancel, h)
+	defer ctx.end()
+	defer b.touched.note(b.ino(h.NodeId))
+	err := b.fs.RemoveXattr(ctx, meta.Cred{}, b.ino(h.NodeId), name)
+	return b.nodeStatus("removexattr", err)
+}
