@@ -277,6 +277,7 @@ func (fs *FS) GetXattr(ctx context.Context, cred meta.Cred, ino meta.Ino, name s
 	if fs.plain(ino, name) {
 		return nil, errs.New(errs.NoData, "client.GetXattr", name, nil)
 	}
+	fs.tellOfWrites(ctx, ino, name)
 	v, err := fs.svc.GetXattr(ctx, fs.Caller(cred), ino, name)
 	return v, errs.Wrap("client.GetXattr", name, err)
 }
@@ -315,6 +316,7 @@ func (fs *FS) ListXattr(ctx context.Context, cred meta.Cred, ino meta.Ino) ([]st
 // SetXattr stores an extended attribute; create and replace demand absence and presence.
 func (fs *FS) SetXattr(ctx context.Context, cred meta.Cred, ino meta.Ino, name string,
 	value []byte, create, replace bool) error {
+	fs.tellOfWrites(ctx, ino, name)
 	change := fs.cache.Change().Inode(ino)
 	err := fs.svc.SetXattr(ctx, fs.Caller(cred), ino, name, value, create, replace)
 	change.End(outcome(err, nil))
@@ -330,6 +332,20 @@ func (fs *FS) RemoveXattr(ctx context.Context, cred meta.Cred, ino meta.Ino, nam
 	fs.forgetRights(ino, name)
 	return errs.Wrap("client.RemoveXattr", name, err)
 }
+
+// tellOfWrites lets closings come to an end before capabilities of a program are looked at or set:
+// the service takes them away when it is told that somebody has written.
+func (fs *FS) tellOfWrites(ctx context.Context, ino meta.Ino, name string) {
+	if name != capabilities {
+		return
+	}
+	if n := fs.peek(ino); n != nil && fs.endings.has(n, fs.sess.Load().id) {
+		fs.flushEndings(ctx)
+	}
+}
+
+// capabilities is the attribute by which a program runs with rights that its user lacks.
+const capabilities = "security.capability"
 
 // forgetRights forgets an inode whose access control list this client has changed, or tried to:
 // what permission checks need of it is not known any more.

@@ -8,10 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// capabilities is the attribute by which a program runs with rights that its user lacks. Whoever
-// changes a file takes it away, which the service does when it is told of the change.
-const capabilities = "security.capability"
-
 // GetXAttr reads an extended attribute. The kernel asks for access control lists before it lets
 // somebody else than the owner in, and for capabilities before it runs a program.
 func (b *bridge) GetXAttr(cancel <-chan struct{}, h *fuse.InHeader, name string,
@@ -19,8 +15,8 @@ func (b *bridge) GetXAttr(cancel <-chan struct{}, h *fuse.InHeader, name string,
 	ctx := b.request(cancel, h)
 	defer ctx.end()
 	ino := b.ino(h.NodeId)
-	if name == capabilities {
-		b.fs.FinishCloses(ctx, ino)
+	if b.refuses(name) {
+		return 0, fuse.Status(unix.EOPNOTSUPP)
 	}
 	v, err := b.fs.GetXattr(ctx, meta.Cred{}, ino, name)
 	if errs.KindOf(err) == errs.NotFound {
@@ -30,6 +26,12 @@ func (b *bridge) GetXAttr(cancel <-chan struct{}, h *fuse.InHeader, name string,
 		return 0, b.nodeStatus("getxattr", err)
 	}
 	return answer(dest, v)
+}
+
+// refuses tells whether an attribute is a list, and there are to be none. The kernel, which checks
+// nothing by them then, would pass them on as if they were like others.
+func (b *bridge) refuses(name string) bool {
+	return b.opts.NoACL && (name == acl.Access || name == acl.Default)
 }
 
 // answer copies a value, or tells how much room it needs.
@@ -51,6 +53,9 @@ func (b *bridge) ListXAttr(cancel <-chan struct{}, h *fuse.InHeader,
 	}
 	var list []byte
 	for _, n := range visible(names, h.Pid) {
+		if b.refuses(n) {
+			continue
+		}
 		list = append(append(list, n...), 0)
 	}
 	return answer(dest, list)
@@ -68,6 +73,9 @@ func (b *bridge) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, name stri
 	}
 	if len(data) > meta.XattrValue {
 		return fuse.Status(unix.E2BIG)
+	}
+	if b.refuses(name) {
+		return fuse.Status(unix.EOPNOTSUPP)
 	}
 	ino := b.ino(in.NodeId)
 	defer b.touched.note(ino)
@@ -89,6 +97,9 @@ func (b *bridge) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, name stri
 func (b *bridge) RemoveXAttr(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
 	ctx := b.request(cancel, h)
 	defer ctx.end()
+	if b.refuses(name) {
+		return fuse.Status(unix.EOPNOTSUPP)
+	}
 	defer b.touched.note(b.ino(h.NodeId))
 	err := b.fs.RemoveXattr(ctx, meta.Cred{}, b.ino(h.NodeId), name)
 	return b.nodeStatus("removexattr", err)
