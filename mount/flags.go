@@ -1,6 +1,8 @@
 package mount
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -35,6 +37,9 @@ func IsFlag(option string) bool {
 	_, ok := flagRules[option]
 	return ok
 }
+
+// Flags lists the options of mount(8) that Options.Flags takes.
+func Flags() []string { return slices.Sorted(maps.Keys(flagRules)) }
 
 // flagsOf is what options mean to mount(2); later ones win.
 func flagsOf(options []string) (uintptr, error) {

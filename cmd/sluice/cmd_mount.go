@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,9 @@ import (
 type mountOptions struct {
 	url, dir                                 string
 	detach, readOnly, allowOther, keepTrying bool
-	localLocks                               bool
+	localLocks, noACL, check                 bool
+	options                                  optionList
+	source                                   string // in the list of mounts
 	cache, log                               string
 	by                                       providersFlag
 	web                                      adminFlag
@@ -34,14 +37,28 @@ func newMount() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mount URL DIR",
 		Short: "Mount a cluster's file system",
-		Long: "Mounts a cluster's file system at DIR until it is interrupted or unmounted " +
-			"(sluice umount DIR).",
-		Example: "  sluice mount -d sluice://127.0.0.1:9400 ./mnt",
-		Args:    cobra.ExactArgs(2),
+		Long: "Mounts a cluster's file system, or a directory of it, at DIR until it is interrupted " +
+			"or unmounted\n(sluice umount DIR).\n\n" +
+			"-o takes the options of mount(8) that all file systems have (ro, noatime, noexec, dev, " +
+			"suid ...; nosuid\nand nodev unless dev and suid are given), those of fstab(5), which mean " +
+			"nothing here (_netdev, nofail,\nuser, x-systemd...), and all flags of this command: " +
+			"-o allow_other,secret=FILE. -o remount changes a mount\nthat is there.\n\n" +
+			"Called as mount.sluice it is the helper of mount(8): see docs/ops/fstab.md.",
+		Example: "  sluice mount -d sluice://127.0.0.1:9400 ./mnt\n" +
+			"  sluice mount -d -o ro,noatime sluice://127.0.0.1:9400/projects ./projects\n" +
+			"  sluice mount -o remount,ro sluice://127.0.0.1:9400 ./mnt\n" +
+			"  mount -t sluice 127.0.0.1:9400/ /mnt -o secret=/etc/sluice.secret",
+		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.url, o.dir = args[0], args[1]
 			if !strings.HasPrefix(o.url, scheme+"//") {
 				return refuse(o.url+" is no URL", "Write sluice://HOST:PORT, like sluice://"+defaultListen)
+			}
+			if err := o.options.apply(cmd); err != nil || o.check {
+				return err
+			}
+			if o.options.remount {
+				return remountDir(o.dir, &o.options)
 			}
 			if o.detach {
 				return detachMount(cmd, o.log)
@@ -64,6 +81,7 @@ close-to-open  pages, until the file is opened and has changed; what was written
                when the file is closed
 writeback      pages, and what is written stays in them until it is written back, synced or closed:
                fastest for small writes; while a file is open here, changes by others are not seen`)
+	o.addOptions(flags)
 	flags.BoolVar(&o.keepTrying, "keep-trying", false, "wait for the cluster for as long as it takes")
 	flags.StringVar(&o.log, "log", "",
 		"with -d, the `FILE` that its output goes to (default mount.log in a folder of the user's own)")
@@ -100,7 +118,8 @@ func runMount(cmd *cobra.Command, o mountOptions) error {
 	defer conn.close()
 	m, err := mount.Mount(cmd.Context(), conn.fs, dir,
 		mount.Options{AllowOther: o.allowOther, ReadOnly: o.readOnly, LocalLocks: o.localLocks,
-			Cache: mount.CacheMode(o.cache), Name: o.url, Logger: log})
+			Cache: mount.CacheMode(o.cache), NoACL: o.noACL, Flags: o.options.flags,
+			Name: cmp.Or(o.source, o.url), Logger: log})
 	if err != nil {
 		return err
 	}

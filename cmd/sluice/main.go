@@ -21,7 +21,11 @@ import (
 var version = "unversioned"
 
 func main() {
-	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	do := run
+	if isHelper(os.Args[0]) {
+		do = runHelper
+	}
+	os.Exit(do(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
 // run is main with its surroundings as arguments.

@@ -18,7 +18,7 @@ import (
 // TestMain makes the test binary a sluice when it is called by that name: the scripts start real
 // processes, and those start theirs.
 func TestMain(m *testing.M) {
-	if filepath.Base(os.Args[0]) == "sluice" {
+	if filepath.Base(os.Args[0]) == "sluice" || isHelper(os.Args[0]) {
 		main()
 		return
 	}
