@@ -23,6 +23,8 @@ MANDIR      := $(DESTDIR)$(PREFIX)/share/man/man1
 BASHDIR     := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 ZSHDIR      := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISHDIR     := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+SBINDIR     := $(DESTDIR)/sbin
+HELPERS     := mount.sluice mount.fuse.sluice
 
 BENCHFLAGS  ?=
 
@@ -53,10 +55,12 @@ FUZZ_GUIDE ?= -fuzz=.
 # The commands that tests call, and the Debian packages that hold them.
 TOOLS    := fio qemu-img qemu-io nbdinfo nbdcopy nbdkit nbd-server fusermount3 sqlite3 git tar cc \
             qemu-system-x86_64 busybox modprobe ip rdma xz pkill ibv_devinfo ib_send_lat \
-            mkfs.ext4 mkfs.xfs losetup mount man
+            mkfs.ext4 mkfs.xfs losetup mount man setfacl setfattr setcap setpriv unshare \
+            lsattr
 PACKAGES := fio qemu-utils libnbd-bin nbdkit nbd-server fuse3 sqlite3 git tar gcc libc6-dev \
             qemu-system-x86 busybox-static kmod iproute2 xz-utils procps ibverbs-utils \
-            ibverbs-providers perftest e2fsprogs xfsprogs util-linux mount man-db
+            ibverbs-providers perftest e2fsprogs xfsprogs util-linux mount man-db acl attr \
+            libcap2-bin
 
 SUMMARY := bin/summary
 
@@ -89,10 +93,13 @@ install: man ## installs binary, manual pages and completions below PREFIX (/usr
 	bin/sluice completion bash > $(BASHDIR)/sluice
 	bin/sluice completion zsh > $(ZSHDIR)/_sluice
 	bin/sluice completion fish > $(FISHDIR)/sluice.fish
+	@if mkdir -p $(SBINDIR) && [ -w $(SBINDIR) ]; then \
+		for h in $(HELPERS); do ln -sfv $(PREFIX)/bin/sluice $(SBINDIR)/$$h; done; \
+	else echo "mount -t sluice needs root to install it: docs/ops/fstab.md"; fi
 
 uninstall: ## removes what `make install` has installed
 	rm -f $(BINDIR)/sluice $(MANDIR)/sluice.1 $(MANDIR)/sluice-*.1 $(BASHDIR)/sluice $(ZSHDIR)/_sluice \
-		$(FISHDIR)/sluice.fish
+		$(FISHDIR)/sluice.fish $(addprefix $(SBINDIR)/,$(HELPERS))
 
 deps: ## installs what the tests need, where it is missing
 	@missing=; for tool in $(TOOLS); do \

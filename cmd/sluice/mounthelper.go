@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -39,6 +40,9 @@ func runHelper(args []string, in io.Reader, out, problems io.Writer) int {
 	if fake {
 		args = append(args, "--check-options")
 	}
+	if !slices.ContainsFunc(args, isRemount) && os.Geteuid() == 0 {
+		args = slices.Insert(args, 1, "-o", helperDefaults)
+	}
 	os.Args = append([]string{"sluice"}, args...) // that is what goes on in the background
 	said := io.Discard
 	if verbose {
@@ -49,6 +53,12 @@ func runHelper(args []string, in io.Reader, out, problems io.Writer) int {
 	}
 	return 0
 }
+
+// helperDefaults hold unless mount(8) says nosuid or nodev: it does not pass suid and dev on, which
+// are its own defaults.
+const helperDefaults = "suid,dev"
+
+func isRemount(arg string) bool { return slices.Contains(strings.Split(arg, ","), "remount") }
 
 // helperArgs turns what mount(8) says into a command line of `sluice mount`.
 func helperArgs(args []string) (mine []string, fake, verbose bool, err error) {
