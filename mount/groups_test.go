@@ -20,6 +20,7 @@ import (
 type earlier struct {
 	meta.Service
 	once sync.Once
+	mode uint32
 }
 
 func (s *earlier) Create(ctx context.Context, c meta.Caller, dir meta.Ino, name string,
@@ -27,7 +28,7 @@ func (s *earlier) Create(ctx context.Context, c meta.Caller, dir meta.Ino, name 
 	var err error
 	s.once.Do(func() {
 		member := meta.Caller{Cred: meta.Cred{UID: 6, GID: 55}}
-		_, err = s.Make(ctx, member, dir, name, meta.NewFile{Type: meta.Regular, Mode: 0o660})
+		_, err = s.Make(ctx, member, dir, name, meta.NewFile{Type: meta.Regular, Mode: s.mode})
 	})
 	if err != nil {
 		return meta.Handle{}, err
@@ -42,7 +43,7 @@ func TestGroupsCount(t *testing.T) {
 		t.Skip("only root can be others")
 	}
 	c := newCluster(t, 1)
-	svc := &earlier{Service: c.meta}
+	svc := &earlier{Service: c.meta, mode: 0o660}
 	fs, err := client.New(svc, c.data, client.Options{WaitMax: 5 * time.Second})
 	must(t, err)
 	dir, err := os.MkdirTemp("", "sluice-mount-")
@@ -70,6 +71,17 @@ func TestGroupsCount(t *testing.T) {
 		return cmd.Run()
 	}
 	must(t, as("echo x >>"+own+"/raced", 55)) // its own directory, and another one's file
+	svc.once, svc.mode = sync.Once{}, 0o600
+	if as("echo x >>"+own+"/other", 55) == nil {
+		t.Error("a file that somebody else was faster to make can be opened by whom it refuses")
+	}
+	svc.once = sync.Once{}
+	cmd := exec.Command("setpriv", "--reuid", "7", "--clear-groups", "--inh-caps", "+dac_override",
+		"--ambient-caps", "+dac_override", "sh", "-c", "echo x >>"+own+"/third")
+	cmd.Dir = "/"
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("with CAP_DAC_OVERRIDE: %v: %s", err, out)
+	}
 	must(t, as("echo x >"+team+"/f && mkdir "+team+"/d", 55))
 	if err := as("echo x >" + team + "/g"); errs.KindOf(err) == errs.OK {
 		t.Error("somebody else has made a file in the directory of the group")

@@ -28,6 +28,11 @@ var ofKernel = map[string]bool{
 	"rootmode": true, "subtype": true, "blksize": true, "source": true,
 }
 
+// accessTimes are flags that the kernel leaves to FUSE file systems, as the command knows them.
+var accessTimes = map[string]string{
+	"noatime": "none", "relatime": "relatime", "strictatime": "strict",
+}
+
 // otherNames are options that people know from other file systems.
 var otherNames = map[string]string{
 	"noacl": "no-acl", "nolock": "local-locks", "local_lock": "local-locks",
@@ -62,6 +67,11 @@ func (l *optionList) apply(cmd *cobra.Command) error {
 		switch {
 		case mount.IsFlag(o):
 			l.flags = append(l.flags, o)
+			if how, f := accessTimes[o], cmd.Flags().Lookup("atime"); how != "" && f != nil {
+				if err := f.Value.Set(how); err != nil {
+					return err
+				}
+			}
 		case name == "remount":
 			l.remount = true
 		case forOthers[name] || ofKernel[name] || strings.HasPrefix(strings.ToLower(name), "x-"):
