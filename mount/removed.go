@@ -10,10 +10,10 @@ import (
 	"github.com/sluice-storage/sluice/meta/acl"
 )
 
-// removed remembers directories that are gone, by this mount or by another, while a program has them open, or works in them: to
-// the metadata service they do not exist, to the program they are still there, without a name, and
-// with a way up. (Files need none of this: their handles keep them alive at the service.) The
-// kernel says when nobody uses them any more.
+// removed remembers directories that are gone, by this mount or by another, while a program has
+// them open, or works in them: to the metadata service they do not exist, to the program they are
+// still there, without a name, and with a way up. (Files need none of this: their handles keep them
+// alive at the service.) The kernel says when nobody uses them any more.
 type removed struct {
 	mu    sync.Mutex
 	attrs map[meta.Ino]meta.Attr

@@ -101,7 +101,8 @@ with fsetid chmod 2755 g; stat -c %a g
 chmod 6777 g; chown 1000:55 g; chmod 6777 g; with fsetid sh -c 'echo x >> g'; stat -c %a g
 as 1000: sh -c 'echo x >> g'; stat -c %a g
 mkdir sg; chown 0:55 sg; chmod 2777 sg; as 1000: install -m 2755 /dev/null sg/a
-stat -c '%a %g' sg/a; with mknod mknod sg/n c 5 6; stat -c '%t,%T %u' sg/n; as 1000: mknod sg/m c 5 6
+stat -c '%a %g' sg/a; with mknod mknod sg/n c 5 6; stat -c '%t,%T %u' sg/n
+as 1000: mknod sg/m c 5 6
 with sys_admin setfattr -n trusted.x -v y d; as 1000: setfattr -n trusted.x -v y own; echo $?`,
 
 	"many groups": `
@@ -134,8 +135,10 @@ touch f; chmod 666 f; setfattr -n trusted.a -v 1 f; setfattr -n user.b -v 2 f
 setfattr -n security.c -v 3 f; getfattr -d -m - f; as 1000: getfattr -d -m - f
 as 1000: getfattr -n trusted.a f; as 1000: getfattr -n security.c f
 as 1000: setfattr -n security.c -v 4 f; as 1000: setfattr -x trusted.a f
-with sys_admin getfattr -d -m - f; setpriv --bounding-set -sys_admin --inh-caps -all getfattr -d -m - f
-as 1000: setfattr -n other.x -v y f; mkfifo p; setfattr -n user.x -v y p; setfattr -n trusted.x -v y p`,
+with sys_admin getfattr -d -m - f
+setpriv --bounding-set -sys_admin --inh-caps -all getfattr -d -m - f
+as 1000: setfattr -n other.x -v y f; mkfifo p
+setfattr -n user.x -v y p; setfattr -n trusted.x -v y p`,
 
 	"file capabilities": `
 cp /bin/true t; setcap cap_net_raw+ep t; getcap t; echo >> t; echo write; getcap t
@@ -227,7 +230,8 @@ func (s *asked) ListXattr(ctx context.Context, c meta.Caller, ino meta.Ino) ([]s
 	return s.Service.ListXattr(ctx, c, ino)
 }
 
-// TestListsCostNoRequests: whether there are lists, and what they say, is known with the attributes.
+// TestListsCostNoRequests: whether there are lists, and what they say, is known with the
+// attributes.
 func TestListsCostNoRequests(t *testing.T) {
 	needTools(t, "setfacl", "bash")
 	c := newCluster(t, 1)
@@ -392,7 +396,8 @@ func TestOverlay(t *testing.T) {
 	must(t, err)
 	defer func() { must(t, unix.Unmount(merged, 0)) }()
 	says := script(t, merged, `rm a; ls; echo more >> b; cat b; mv b c; ls; mv dir/x dir/z; ls dir
-rm -r dir; ls; mkdir dir; ls dir; echo new > a; cat a; ln a l; stat -c %h l; chmod 600 c; stat -c %a c`)
+rm -r dir; ls; mkdir dir; ls dir; echo new > a; cat a; ln a l; stat -c %h l
+chmod 600 c; stat -c %a c`)
 	if says != "b\ndir\nbmore\nc\ndir\nsub\nz\nc\nnew\n2\n600\n" {
 		t.Errorf("%q", says)
 	}

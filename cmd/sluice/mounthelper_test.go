@@ -91,7 +91,8 @@ for other in $(findmnt -rn -t fuse.sluice -o TARGET); do umount -l "$other"; don
 mount -t overlay overlay -o "lowerdir=$T/helper:/usr/sbin" /usr/sbin || { echo no overlay; exit; }
 m=$T/m
 opts() { findmnt -n -o "$1" "$m" | tr , '\n' | grep -xE "$2" | tr '\n' ' '; }
-mount -t sluice "$A/" "$m" -o "ro,nosuid,nodev,secret=$S"; echo "mount $? $(opts OPTIONS 'ro|rw|nosuid|nodev')"
+mount -t sluice "$A/" "$m" -o "ro,nosuid,nodev,secret=$S"
+echo "mount $? $(opts OPTIONS 'ro|rw|nosuid|nodev')"
 findmnt -n -o SOURCE,FSTYPE "$m" | sed "s|$A|ADDR|"
 touch "$m/f" 2>/dev/null; echo "write to a read-only mount $?"
 mount -o remount,rw "$m"; echo "remount $?"; touch "$m/f"; echo "write $?"

@@ -12,8 +12,8 @@ import (
 )
 
 // Options of mount(8) and fstab(5): a list with commas. Those that all file systems have go to the
-// kernel; those that are meant for mount(8), systemd and the like mean nothing here; every other one
-// is a flag of `sluice mount`, written with underscores or dashes.
+// kernel; those that are meant for mount(8), systemd and the like mean nothing here; every other
+// one is a flag of `sluice mount`, written with underscores or dashes.
 
 // forOthers are options that are read by those who call us.
 var forOthers = map[string]bool{
