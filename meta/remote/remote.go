@@ -243,7 +243,7 @@ func fits(op meta.Op, a *meta.Args) error {
 	case len(a.Closings) > meta.CloseMax || len(a.Claims) > meta.ClaimMax ||
 		len(a.Listen.Acks) > meta.RecallsMax:
 		return errs.Invalid
-	case len(a.Caller.Cred.Groups) > 64 || len(a.Server.Addr) > 255:
+	case len(a.Caller.Cred.Groups) > meta.GroupsMax || len(a.Server.Addr) > 255:
 		return errs.Invalid
 	}
 	return nil
