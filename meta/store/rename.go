@@ -61,6 +61,7 @@ func (s *Store) Rename(ctx context.Context, c meta.Caller, dir meta.Ino, name st
 		}
 		var left *entry
 		if flags&meta.RenameWhiteout != 0 {
+			var err error
 			if left, err = s.whiteout(ctx, t, &c, from.d, &white); err != nil {
 				return err
 			}
