@@ -5,7 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -19,19 +19,17 @@ import (
 // somebody else makes it.
 type earlier struct {
 	meta.Service
-	once sync.Once
-	mode uint32
+	mode atomic.Uint32 // of that file, the next time; 0: not
 }
 
 func (s *earlier) Create(ctx context.Context, c meta.Caller, dir meta.Ino, name string,
 	f meta.NewFile, flags meta.OpenFlags) (meta.Handle, error) {
-	var err error
-	s.once.Do(func() {
+	if mode := s.mode.Swap(0); mode != 0 {
 		member := meta.Caller{Cred: meta.Cred{UID: 6, GID: 55}}
-		_, err = s.Make(ctx, member, dir, name, meta.NewFile{Type: meta.Regular, Mode: s.mode})
-	})
-	if err != nil {
-		return meta.Handle{}, err
+		_, err := s.Make(ctx, member, dir, name, meta.NewFile{Type: meta.Regular, Mode: mode})
+		if err != nil {
+			return meta.Handle{}, err
+		}
 	}
 	return s.Service.Create(ctx, c, dir, name, f, flags)
 }
@@ -43,7 +41,7 @@ func TestGroupsCount(t *testing.T) {
 		t.Skip("only root can be others")
 	}
 	c := newCluster(t, 1)
-	svc := &earlier{Service: c.meta, mode: 0o660}
+	svc := &earlier{Service: c.meta}
 	fs, err := client.New(svc, c.data, client.Options{WaitMax: 5 * time.Second})
 	must(t, err)
 	dir, err := os.MkdirTemp("", "sluice-mount-")
@@ -70,12 +68,13 @@ func TestGroupsCount(t *testing.T) {
 			Credential: &syscall.Credential{Uid: 7, Gid: 7, Groups: groups}}
 		return cmd.Run()
 	}
+	svc.mode.Store(0o660)
 	must(t, as("echo x >>"+own+"/raced", 55)) // its own directory, and another one's file
-	svc.once, svc.mode = sync.Once{}, 0o600
+	svc.mode.Store(0o600)
 	if as("echo x >>"+own+"/other", 55) == nil {
 		t.Error("a file that somebody else was faster to make can be opened by whom it refuses")
 	}
-	svc.once = sync.Once{}
+	svc.mode.Store(0o600)
 	cmd := exec.Command("setpriv", "--reuid", "7", "--clear-groups", "--inh-caps", "+dac_override",
 		"--ambient-caps", "+dac_override", "sh", "-c", "echo x >>"+own+"/third")
 	cmd.Dir = "/"
