@@ -31,7 +31,7 @@ func newRoot() *cobra.Command {
 			root.AddCommand(v)
 		}
 	}
-	add(groupCluster, newUp(), newDown(), newStatus(), newMeta(), newIod(), newStore(),
+	add(groupCluster, newUp(), newDown(), newStatus(), newTop(), newMeta(), newIod(), newStore(),
 		newFsck(), newBounds(), newDemo())
 	add(groupFiles, newMount(), newUmount(), newLs(), newCp(), newRm(), newMkdir(), newStat(),
 		newCat(), newHints(), newQuota(), newDf())
