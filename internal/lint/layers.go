@@ -60,6 +60,7 @@ func table() []layer {
 
 		// Services: types, server, remote. fabric is the contract only: msg.Memory is made of its words.
 		{"admin", nil},
+		{"admin/top", []string{"admin"}}, // draws what processes tell
 		{"iod", []string{"fabric", "msg", "stripe"}},
 		{"iod/server", []string{
 			"admin", "fabric", "iod", "mem", "mover", "msg", "relay", "stripe", "unifier"}},
@@ -90,6 +91,8 @@ func frontTable() []layer {
 			"meta/acl", "meta/perm", "meta/remote", "mover", "msg", "peer", "stripe"}},
 		{"client/internal/behind", []string{"iod", "mem", "meta"}},
 		{"client/internal/cache", []string{"meta", "meta/perm"}}, // no I/O: what is known, until when
+		// A cluster in one process, which only tests import.
+		{"client/clustertest", []string{"..."}},
 		{"client/...", []string{"client", "fabric", "mem", "meta", "msg", "stripe"}},
 		{"mount", []string{
 			"client", "meta", "meta/acl", "stripe"}}, // stripe: extents, as the client tells them
