@@ -3,7 +3,6 @@ package mount
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
@@ -32,7 +31,7 @@ func (r *removed) put(a meta.Attr) {
 		r.attrs = make(map[meta.Ino]meta.Attr)
 	}
 	a.Nlink = 0
-	a.Ctime = time.Now().UnixNano()
+	a.Ctime = meta.Now()
 	r.attrs[a.Ino] = a
 }
 

@@ -20,7 +20,7 @@ type listed struct {
 	Type  string    `json:"type"`
 	Mode  string    `json:"mode"`
 	Size  int64     `json:"size"`
-	Mtime time.Time `json:"mtime"`
+	Mtime meta.Time `json:"mtime"`
 	UID   uint32    `json:"uid"`
 	GID   uint32    `json:"gid"`
 	Ino   uint64    `json:"ino"`
@@ -77,7 +77,7 @@ func list(ctx context.Context, fs *client.FS, where string) ([]listed, error) {
 
 func listing(name string, a *meta.Attr) listed {
 	return listed{Name: name, Type: typeText(a.Type), Mode: fileMode(a).String(), Size: a.Size,
-		Mtime: time.Unix(0, a.Mtime), UID: a.UID, GID: a.GID, Ino: uint64(a.Ino)}
+		Mtime: a.Mtime, UID: a.UID, GID: a.GID, Ino: uint64(a.Ino)}
 }
 
 func printList(cmd *cobra.Command, entries []listed, long, asJSON bool) error {
@@ -93,9 +93,17 @@ func printList(cmd *cobra.Command, entries []listed, long, asJSON bool) error {
 	t := newTable(cmd)
 	for _, e := range entries {
 		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%s\t%s\n", e.Mode, e.UID, e.GID, e.Size,
-			e.Mtime.Format(time.DateTime), e.Name)
+			dateTime(e.Mtime), e.Name)
 	}
 	return t.Flush()
+}
+
+// dateTime is a time to the second, in the local zone.
+func dateTime(t meta.Time) string {
+	if text := t.String(); text[0] == '@' { // a year that has no other form
+		return text
+	}
+	return t.Time().Format(time.DateTime)
 }
 
 func typeText(t meta.Type) string {

@@ -23,7 +23,7 @@ type mountOptions struct {
 	url, dir                                 string
 	detach, readOnly, allowOther, keepTrying bool
 	localLocks                               bool
-	cache, log                               string
+	cache, atime, log                        string
 	by                                       providersFlag
 	web                                      adminFlag
 	webFile                                  string // where the admin address is written; may be empty
@@ -36,8 +36,9 @@ func newMount() *cobra.Command {
 		Short: "Mount a cluster's file system",
 		Long: "Mounts a cluster's file system at DIR until it is interrupted or unmounted " +
 			"(sluice umount DIR).",
-		Example: "  sluice mount -d sluice://127.0.0.1:9400 ./mnt",
-		Args:    cobra.ExactArgs(2),
+		Example: "  sluice mount -d sluice://127.0.0.1:9400 ./mnt\n" +
+			"  sluice mount -d --atime none sluice://127.0.0.1:9400 ./mnt",
+		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.url, o.dir = args[0], args[1]
 			if !strings.HasPrefix(o.url, scheme+"//") {
@@ -64,6 +65,8 @@ close-to-open  pages, until the file is opened and has changed; what was written
                when the file is closed
 writeback      pages, and what is written stays in them until it is written back, synced or closed:
                fastest for small writes; while a file is open here, changes by others are not seen`)
+	flags.StringVar(&o.atime, "atime", mount.AtimeRelative.String(),
+		"what reading does to times of access: `relatime`, strict or none")
 	flags.BoolVar(&o.keepTrying, "keep-trying", false, "wait for the cluster for as long as it takes")
 	flags.StringVar(&o.log, "log", "",
 		"with -d, the `FILE` that its output goes to (default mount.log in a folder of the user's own)")
@@ -89,6 +92,11 @@ func detachMount(cmd *cobra.Command, log string) error {
 
 func runMount(cmd *cobra.Command, o mountOptions) error {
 	log := newLogger()
+	atime, err := mount.ParseAtime(o.atime)
+	if err != nil {
+		return refuse("--atime "+o.atime+" is unknown",
+			"Choose relatime (once after each change, and once a day), strict (always) or none")
+	}
 	dir, err := prepareMountpoint(o.dir)
 	if err != nil {
 		return err
@@ -100,7 +108,7 @@ func runMount(cmd *cobra.Command, o mountOptions) error {
 	defer conn.close()
 	m, err := mount.Mount(cmd.Context(), conn.fs, dir,
 		mount.Options{AllowOther: o.allowOther, ReadOnly: o.readOnly, LocalLocks: o.localLocks,
-			Cache: mount.CacheMode(o.cache), Name: o.url, Logger: log})
+			Cache: mount.CacheMode(o.cache), Atime: atime, Name: o.url, Logger: log})
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +17,9 @@ type statted struct {
 	listed
 	Path       string       `json:"path"`
 	Links      uint32       `json:"links"`
+	Atime      meta.Time    `json:"atime"` // read
+	Ctime      meta.Time    `json:"ctime"` // changed, with its attributes
+	Btime      meta.Time    `json:"btime"` // made
 	Generation uint32       `json:"generation"`
 	Target     string       `json:"target,omitempty"` // of a symlink
 	Layout     *layoutInfo  `json:"layout,omitempty"` // of a regular file
@@ -73,7 +75,8 @@ func statPath(ctx context.Context, fs *client.FS, path string) (statted, error) 
 	if err != nil {
 		return statted{}, err
 	}
-	s := statted{listed: listing(path, &a), Path: path, Links: a.Nlink, Generation: a.Gen}
+	s := statted{listed: listing(path, &a), Path: path, Links: a.Nlink, Generation: a.Gen,
+		Atime: a.Atime, Ctime: a.Ctime, Btime: a.Btime}
 	switch a.Type {
 	case meta.Symlink:
 		s.Target, err = fs.Readlink(ctx, path)
@@ -140,7 +143,9 @@ func printStat(cmd *cobra.Command, s *statted) error {
 	}
 	fmt.Fprintf(t, "size\t%d (%s)\n", s.Size, admin.Bytes(s.Size))
 	fmt.Fprintf(t, "mode\t%s  uid %d  gid %d  links %d\n", s.Mode, s.UID, s.GID, s.Links)
-	fmt.Fprintf(t, "changed\t%s\n", s.Mtime.Format(time.RFC3339Nano))
+	fmt.Fprintf(t, "changed\t%s (data)  %s (all)\n", s.Mtime, s.Ctime)
+	fmt.Fprintf(t, "read\t%s\n", s.Atime)
+	fmt.Fprintf(t, "made\t%s\n", s.Btime)
 	fmt.Fprintf(t, "inode\t%d, generation %d\n", s.Ino, s.Generation)
 	if s.Layout == nil {
 		return t.Flush()
