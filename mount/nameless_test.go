@@ -49,8 +49,14 @@ func awaitGone(t *testing.T, c *cluster, ino meta.Ino) {
 // TestTmpfile: O_TMPFILE makes a file that nobody sees, that is gone with its last descriptor, and
 // that linkat(2) gives a name with all that was written to it: small, and larger than that.
 func TestTmpfile(t *testing.T) {
+	for _, mode := range []CacheMode{CacheCloseToOpen, CacheStrict, CacheWriteback} {
+		t.Run(string(mode), func(t *testing.T) { testTmpfile(t, mode) })
+	}
+}
+
+func testTmpfile(t *testing.T, mode CacheMode) {
 	c := newCluster(t, 2)
-	dir, other := c.mount(Options{}).Dir(), c.mount(Options{}).Dir()
+	dir, other := c.mount(Options{Cache: mode}).Dir(), c.mount(Options{Cache: mode}).Dir()
 	for _, size := range []int{0, 100, 100_000, 3 << 20} {
 		data := pattern(size, 3)
 		for _, linked := range []bool{false, true} {
