@@ -60,11 +60,13 @@ func (fs *FS) Overlay(a *meta.Attr) {
 	} else {
 		fs.past.correct(a)
 	}
+	fs.accesses.overlay(a)
 }
 
 // overlayKnown is Overlay for attributes that were not asked for just now: how much space a file
 // with holes takes is not known while this client writes to it.
 func (fs *FS) overlayKnown(a *meta.Attr) {
+	defer fs.accesses.overlay(a)
 	n := fs.peek(a.Ino)
 	if n == nil {
 		fs.past.correct(a)
@@ -141,6 +143,11 @@ func (fs *FS) askSetAttr(ctx context.Context, cred meta.Cred, ino meta.Ino, mask
 	if n := fs.peek(ino); n != nil && mask&meta.SetSize != 0 && n.spills() {
 		mask |= meta.SetSpilled
 	}
+	if mask&(meta.SetAtime|meta.SetAtimeNow) != 0 {
+		if err := fs.accesses.forget(ctx, ino); err != nil {
+			return meta.Attr{}, err
+		}
+	}
 	change := fs.cache.Change().Inode(ino)
 	t := fs.cache.Begin()
 	got, err := fs.svc.SetAttr(ctx, fs.Caller(cred), ino, mask, a)
@@ -162,6 +169,7 @@ func (fs *FS) askSetAttr(ctx context.Context, cred meta.Cred, ino meta.Ino, mask
 		}
 		n.overlay(&got)
 	}
+	fs.accesses.overlay(&got)
 	return got, nil
 }
 

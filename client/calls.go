@@ -79,7 +79,7 @@ func (fs *FS) MakeIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name st
 	o := outcome(err, &a)
 	if err == nil {
 		o.Names, o.Born = []cache.Named{made(dir, name, &a)}, true
-		if a.Atime == a.Ctime && a.Mtime == a.Ctime {
+		if a.Atime == a.Btime && a.Mtime == a.Btime && a.Ctime == a.Btime {
 			o.At = a.Ctime
 		}
 	}

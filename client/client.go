@@ -219,7 +219,8 @@ type FS struct {
 	cutting  atomic.Int32 // files that are being created or emptied: any may be cut by that
 	locks    locks
 	behind   *behind.Behind
-	flushing flushing // small files with data that the service does not have
+	accesses accessQueue // that the service may not know of
+	flushing flushing    // small files with data that the service does not have
 
 	mu     sync.Mutex
 	inodes map[meta.Ino]*inode
@@ -252,6 +253,7 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 	}
 	fs.endings, fs.flushing = newEndings(), newFlushing()
 	fs.locks.listening = newTurn()
+	fs.accesses.token = make(chan struct{}, 1)
 	fs.keep, _ = data.(keeper)
 	fs.rooms, _ = data.(iod.Keeper)
 	fs.life, fs.stop = context.WithCancel(context.Background())
@@ -271,6 +273,7 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 	fs.workers.Go(fs.flush)
 	fs.workers.Go(fs.renewUsed)
 	fs.workers.Go(fs.closeEndings)
+	fs.workers.Go(fs.tellAccesses)
 	return fs, nil
 }
 
@@ -351,6 +354,7 @@ func (fs *FS) Close() error {
 	if err := fs.tellRest(ctx, limit); first == nil {
 		first = err
 	}
+	fs.tellAccessed(ctx) // as far as that is possible: nothing depends on it
 	if err := fs.syncKept(ctx); err != nil && first == nil {
 		first = errs.Wrap("client.Close", "", err)
 	}

@@ -67,13 +67,13 @@ func (c *counting) Make(ctx context.Context, u meta.Caller, dir meta.Ino, name s
 }
 
 func (c *counting) Remove(ctx context.Context, u meta.Caller, dir meta.Ino, name string,
-	isDir bool) (int64, error) {
+	isDir bool) (meta.Time, error) {
 	c.note(meta.OpRemove)
 	return c.Service.Remove(ctx, u, dir, name, isDir)
 }
 
 func (c *counting) Rename(ctx context.Context, u meta.Caller, dir meta.Ino, name string,
-	newDir meta.Ino, newName string, flags meta.RenameFlags) (int64, error) {
+	newDir meta.Ino, newName string, flags meta.RenameFlags) (meta.Time, error) {
 	c.note(meta.OpRename)
 	return c.Service.Rename(ctx, u, dir, name, newDir, newName, flags)
 }

@@ -388,7 +388,7 @@ func (n *inode) closedLocked(it *item) (o cache.Outcome) {
 	}
 	n.attr.DataVersion, n.attr.Writers = n.attr.DataVersion+1, false
 	n.attr.Size, n.attr.TruncSeq = w.Size, w.TruncSeq
-	n.attr.Mtime, n.attr.Ctime = w.Mtime, max(n.attr.Ctime, w.Mtime)
+	n.attr.Mtime, n.attr.Ctime = w.Mtime, meta.Later(n.attr.Ctime, w.Mtime)
 	if w.Whole && n.writers == 0 && !n.dirty {
 		o.Told = &cache.Told{Ino: n.ino, Size: w.Size, TruncSeq: w.TruncSeq, Mtime: w.Mtime, Data: w.Data}
 	}

@@ -122,7 +122,7 @@ func (fs *FS) CreateIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name 
 // ever written to it, linked it or changed it.
 func newborn(a *meta.Attr) bool {
 	return a.Size == 0 && a.DataVersion == 0 && a.TruncSeq == 0 && a.Nlink == 1 &&
-		a.Atime == a.Ctime && a.Mtime == a.Ctime
+		a.Atime == a.Btime && a.Mtime == a.Btime && a.Ctime == a.Btime
 }
 
 // addFile makes a File. The reference to n becomes its own.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/sluice-storage/sluice/client/internal/cache"
 	"github.com/sluice-storage/sluice/errs"
@@ -32,7 +31,7 @@ type inode struct {
 	recalled bool      // a lease was recalled since, or nobody answered: the file may be shorter
 	size     int64
 	truncSeq uint64
-	mtime    int64
+	mtime    meta.Time
 	dirty    bool   // size, mtime or small data is not yet told
 	taken    bool   // it is being told, and may have to be told again
 	written  bool   // by this client, since it was opened
@@ -247,7 +246,7 @@ func (n *inode) attrLocked() meta.Attr {
 	a := n.attr
 	a.Size, a.TruncSeq = n.size, n.truncSeq
 	if n.dirty {
-		a.Mtime, a.Ctime = max(a.Mtime, n.mtime), max(a.Ctime, n.mtime)
+		n.timesLocked(&a)
 	}
 	return a
 }
@@ -257,8 +256,7 @@ func (n *inode) overlayLocked(a *meta.Attr) {
 		a.Size, a.TruncSeq = n.size, n.truncSeq
 	}
 	if n.dirty || n.taken {
-		a.Mtime = max(a.Mtime, n.mtime)
-		a.Ctime = max(a.Ctime, n.mtime)
+		n.timesLocked(a)
 	}
 }
 
@@ -284,7 +282,7 @@ func (n *inode) wroteLocked(from, end int64, seq uint64) {
 	}
 	n.dirty, n.written, n.content.out = true, true, 0
 	n.changes++
-	n.mtime = max(n.mtime, time.Now().UnixNano())
+	n.mtime = meta.Later(n.mtime, meta.Now())
 }
 
 // acked notes that a server has acknowledged a volatile change of a stripe.
@@ -457,8 +455,8 @@ func (fs *FS) node(a *meta.Attr, upkeep bool) (*inode, error) {
 			a.Lease, a.Serial = meta.LeaseNone, 0 // it was told under the lease that is gone
 		}
 		empty := a.DataVersion == 0 && a.Size == 0
-		n = &inode{ino: a.Ino, truncSeq: a.TruncSeq, mtime: a.Mtime, unknown: !empty && !a.Small,
-			appendMu: newTurn(), telling: newTurn(), coming: newTurn()}
+		n = &inode{ino: a.Ino, truncSeq: a.TruncSeq, mtime: notAhead(a.Mtime),
+			unknown: !empty && !a.Small, appendMu: newTurn(), telling: newTurn(), coming: newTurn()}
 		n.small.Store(a.Small)
 		fs.inodes[a.Ino] = n
 	}
@@ -563,7 +561,8 @@ func (fs *FS) forgetLocked(n *inode) {
 func (fs *FS) forgetUnder(n *inode) {
 	if n.written {
 		a := n.attr
-		a.Size, a.TruncSeq, a.Mtime = n.size, n.truncSeq, max(n.attr.Mtime, n.mtime)
+		a.Size, a.TruncSeq = n.size, n.truncSeq
+		n.timesLocked(&a)
 		if n.small.Load() {
 			a.DataVersion = max(a.DataVersion, n.content.version)
 		}

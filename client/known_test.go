@@ -36,7 +36,8 @@ func TestWhatAClosingTells(t *testing.T) {
 			return err
 		}},
 		"a time to come": {before: func(fs *FS, ino meta.Ino) error {
-			_, err := fs.SetAttr(ctx, meta.Cred{}, ino, meta.SetMtime, meta.Attr{Mtime: 1 << 61})
+			_, err := fs.SetAttr(ctx, meta.Cred{}, ino, meta.SetMtime,
+				meta.Attr{Mtime: meta.Time{Sec: 1 << 40}})
 			return err
 		}},
 	} {

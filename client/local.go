@@ -23,7 +23,7 @@ func (fs *FS) openLocal(u *meta.Cred, ino meta.Ino, flags meta.OpenFlags) (*File
 		return nil, nil
 	}
 	a, data, ok := fs.knownSmall(ino)
-	if !ok || a.Type != meta.Regular {
+	if !ok || a.Type != meta.Regular || a.Nlink == 0 { // only handles keep what has no name
 		return nil, nil
 	}
 	if !perm.Allowed(u, perm.Of(&a), perm.Read) {

@@ -131,7 +131,7 @@ func TestClosedFileIsToldByWhoLooks(t *testing.T) {
 	}
 	for name, look := range map[string]func(fs *FS, r *File) error{
 		"read":     func(*FS, *File) error { return nil },
-		"its time": set(meta.SetMtime, meta.Attr{Mtime: 1}),
+		"its time": set(meta.SetMtime, meta.Attr{Mtime: meta.UnixTime(0, 1)}),
 		"cut":      set(meta.SetSize, meta.Attr{Size: 6}),
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -56,7 +56,7 @@ func (p *past) correct(a *meta.Attr) (older bool) {
 		a.Size = max(a.Size, was.Size)
 	default:
 		a.Size, a.TruncSeq, a.DataVersion = was.Size, was.TruncSeq, was.DataVersion
-		a.Mtime, a.Ctime = max(a.Mtime, was.Mtime), max(a.Ctime, was.Ctime)
+		a.Mtime, a.Ctime = meta.Later(a.Mtime, was.Mtime), meta.Later(a.Ctime, was.Ctime)
 		return true
 	}
 	return false

@@ -10,20 +10,22 @@ import (
 // corrected, newer ones are left alone.
 func TestPastAnswers(t *testing.T) {
 	var p past
-	p.put(&meta.Attr{Ino: 7, Gen: 1, Size: 100, TruncSeq: 2, DataVersion: 5, Mtime: 50, Ctime: 50})
+	at := func(sec int64) meta.Time { return meta.Time{Sec: sec} }
+	p.put(&meta.Attr{Ino: 7, Gen: 1, Size: 100, TruncSeq: 2, DataVersion: 5, Mtime: at(50),
+		Ctime: at(50)})
 	for name, c := range map[string]struct{ answer, want meta.Attr }{
 		"older version": {
-			meta.Attr{Ino: 7, Gen: 1, TruncSeq: 2, DataVersion: 4, Mtime: 40, Ctime: 40},
-			meta.Attr{Ino: 7, Gen: 1, Size: 100, TruncSeq: 2, DataVersion: 5, Mtime: 50, Ctime: 50}},
+			meta.Attr{Ino: 7, Gen: 1, TruncSeq: 2, DataVersion: 4, Mtime: at(40), Ctime: at(40)},
+			meta.Attr{Ino: 7, Gen: 1, Size: 100, TruncSeq: 2, DataVersion: 5, Mtime: at(50), Ctime: at(50)}},
 		"before the truncation": {
-			meta.Attr{Ino: 7, Gen: 1, Size: 900, TruncSeq: 1, DataVersion: 4, Mtime: 40},
-			meta.Attr{Ino: 7, Gen: 1, Size: 100, TruncSeq: 2, DataVersion: 5, Mtime: 50, Ctime: 50}},
+			meta.Attr{Ino: 7, Gen: 1, Size: 900, TruncSeq: 1, DataVersion: 4, Mtime: at(40)},
+			meta.Attr{Ino: 7, Gen: 1, Size: 100, TruncSeq: 2, DataVersion: 5, Mtime: at(50), Ctime: at(50)}},
 		"times were set since": {
-			meta.Attr{Ino: 7, Gen: 1, Size: 100, TruncSeq: 2, DataVersion: 5, Mtime: 3, Ctime: 60},
-			meta.Attr{Ino: 7, Gen: 1, Size: 100, TruncSeq: 2, DataVersion: 5, Mtime: 3, Ctime: 60}},
+			meta.Attr{Ino: 7, Gen: 1, Size: 100, TruncSeq: 2, DataVersion: 5, Mtime: at(3), Ctime: at(60)},
+			meta.Attr{Ino: 7, Gen: 1, Size: 100, TruncSeq: 2, DataVersion: 5, Mtime: at(3), Ctime: at(60)}},
 		"changed since": {
-			meta.Attr{Ino: 7, Gen: 1, Size: 1, TruncSeq: 3, DataVersion: 6, Mtime: 60},
-			meta.Attr{Ino: 7, Gen: 1, Size: 1, TruncSeq: 3, DataVersion: 6, Mtime: 60}},
+			meta.Attr{Ino: 7, Gen: 1, Size: 1, TruncSeq: 3, DataVersion: 6, Mtime: at(60)},
+			meta.Attr{Ino: 7, Gen: 1, Size: 1, TruncSeq: 3, DataVersion: 6, Mtime: at(60)}},
 		"another file": {meta.Attr{Ino: 8, Gen: 1}, meta.Attr{Ino: 8, Gen: 1}},
 	} {
 		got := c.answer

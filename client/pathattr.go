@@ -106,10 +106,10 @@ func (fs *FS) chtimes(ctx context.Context, op, path string, follow bool,
 	var mask meta.SetMask
 	var a meta.Attr
 	if !atime.IsZero() {
-		mask, a.Atime = mask|meta.SetAtime, atime.UnixNano()
+		mask, a.Atime = mask|meta.SetAtime, meta.TimeOf(atime)
 	}
 	if !mtime.IsZero() {
-		mask, a.Mtime = mask|meta.SetMtime, mtime.UnixNano()
+		mask, a.Mtime = mask|meta.SetMtime, meta.TimeOf(mtime)
 	}
 	return fs.setPath(ctx, op, path, follow, mask, a)
 }

@@ -425,11 +425,12 @@ func TestTimesSurviveClose(t *testing.T) {
 	ctx := context.Background()
 	f := create(t, fs, "f", 1)
 	write(t, f, []byte("x"), 0)
-	_, err := fs.SetAttr(ctx, *fs.opts.Cred, f.Ino(), meta.SetMtime, meta.Attr{Mtime: 12345678901})
+	_, err := fs.SetAttr(ctx, *fs.opts.Cred, f.Ino(), meta.SetMtime,
+		meta.Attr{Mtime: meta.UnixTime(0, 12345678901)})
 	must(t, err)
 	must(t, f.Close(ctx))
 	st, err := fs.Stat(ctx, "/f")
-	if err != nil || st.Mtime != 12345678901 {
+	if err != nil || st.Mtime != meta.UnixTime(0, 12345678901) {
 		t.Fatalf("mtime %d, %v", st.Mtime, err)
 	}
 }

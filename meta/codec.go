@@ -68,7 +68,7 @@ func decodeFields[T any](op Op, fields []field[T], v *T, b []byte) error {
 // encAttr: the numbers in the order of the struct, then the layout.
 //
 //	|ino u64 |type u8 |mode u32 |uid u32 |gid u32 |nlink u32 |rdev u32 |size i64 |
-//	|atime i64 |mtime i64 |ctime i64 |gen u32 |truncseq u64 |dataversion u64 |writers u8 |
+//	|atime |mtime |ctime |btime |gen u32 |truncseq u64 |dataversion u64 |writers u8 |
 //	|holes u8 |allocated i64 |small u8 |xattrs u8 |lease u8 |serial u64 |lists u8 |
 //	|access list |default list |parent u64 |layout |
 //
@@ -79,8 +79,9 @@ func encAttr(e *wire.Enc, a *Attr) {
 	for _, v := range [...]uint32{a.Mode, a.UID, a.GID, a.Nlink, a.Rdev} {
 		e.U32(v)
 	}
-	for _, v := range [...]int64{a.Size, a.Atime, a.Mtime, a.Ctime} {
-		e.I64(v)
+	e.I64(a.Size)
+	for _, v := range [...]*Time{&a.Atime, &a.Mtime, &a.Ctime, &a.Btime} {
+		v.Append(e)
 	}
 	e.U32(a.Gen)
 	e.U64(a.TruncSeq)
@@ -105,8 +106,9 @@ func decAttr(d *wire.Dec, a *Attr) {
 	for _, v := range [...]*uint32{&a.Mode, &a.UID, &a.GID, &a.Nlink, &a.Rdev} {
 		*v = d.U32()
 	}
-	for _, v := range [...]*int64{&a.Size, &a.Atime, &a.Mtime, &a.Ctime} {
-		*v = d.I64()
+	a.Size = d.I64()
+	for _, v := range [...]*Time{&a.Atime, &a.Mtime, &a.Ctime, &a.Btime} {
+		v.Decode(d)
 	}
 	a.Gen = d.U32()
 	a.TruncSeq = d.U64()
@@ -236,13 +238,13 @@ func decFound(d *wire.Dec, f *Found) {
 	}
 }
 
-// encChange: |ino u64 |size i64 |truncseq u64 |mtime i64 |holes u8 |epoch u64 |whole u8 |data |,
+// encChange: |ino u64 |size i64 |truncseq u64 |mtime |holes u8 |epoch u64 |whole u8 |data |,
 // the data only if whole is set.
 func encChange(e *wire.Enc, c *Change) {
 	e.U64(uint64(c.Ino))
 	e.I64(c.Size)
 	e.U64(c.TruncSeq)
-	e.I64(c.Mtime)
+	c.Mtime.Append(e)
 	e.Bool(c.Holes)
 	e.U64(c.Epoch)
 	e.Bool(c.Whole)
@@ -255,7 +257,7 @@ func decChange(d *wire.Dec, c *Change) {
 	c.Ino = Ino(d.U64())
 	c.Size = d.I64()
 	c.TruncSeq = d.U64()
-	c.Mtime = d.I64()
+	c.Mtime.Decode(d)
 	c.Holes = d.Bool()
 	c.Epoch = d.U64()
 	if c.Whole = d.Bool(); c.Whole {

@@ -19,12 +19,18 @@ const someList acl.List = "\x02\x00\x00\x00\x01\x00\x07\x00\xff\xff\xff\xff" +
 	"\x04\x00\x05\x00\xff\xff\xff\xff\x10\x00\x05\x00\xff\xff\xff\xff" +
 	"\x20\x00\x04\x00\xff\xff\xff\xff"
 
+// drawTime draws one of all times.
+func drawTime(t *rapid.T, what string) Time {
+	return Time{rapid.Int64().Draw(t, what), rapid.Uint32Range(0, secondNs-1).Draw(t, what+" ns")}
+}
+
 func drawAttr(t *rapid.T) Attr {
 	n := rapid.Int64()
 	a := Attr{
 		Ino: Ino(rapid.Uint64().Draw(t, "ino")), Type: Type(rapid.Uint8().Draw(t, "type")),
 		Mode: 0o644, UID: 1, GID: 2, Nlink: 3, Rdev: 4, Size: n.Draw(t, "size"),
-		Atime: n.Draw(t, "atime"), Mtime: 6, Ctime: 7, Gen: 8, TruncSeq: 9, DataVersion: 10,
+		Atime: drawTime(t, "atime"), Mtime: Time{6, 7}, Ctime: Time{-8, 9}, Btime: drawTime(t, "btime"),
+		Gen: 8, TruncSeq: 9, DataVersion: 10,
 		Writers: rapid.Bool().Draw(t, "writers"), Holes: rapid.Bool().Draw(t, "holes"),
 		Allocated: n.Draw(t, "allocated"), Small: rapid.Bool().Draw(t, "small"),
 		Xattrs: rapid.Bool().Draw(t, "xattrs"), Lease: LeaseMode(rapid.Uint8().Draw(t, "lease")),
@@ -46,17 +52,18 @@ func drawAttr(t *rapid.T) Attr {
 
 func drawArgs(t *rapid.T) Args {
 	name := rapid.StringN(0, 60, NameMax)
-	change := Change{Ino: 1, Size: -2, TruncSeq: 3, Mtime: -4, Holes: true, Epoch: 5, Whole: true,
-		Data: rapid.SliceOfN(rapid.Byte(), 1, 99).Draw(t, "data")}
+	change := Change{Ino: 1, Size: -2, TruncSeq: 3, Mtime: drawTime(t, "mtime"), Holes: true, Epoch: 5,
+		Whole: true, Data: rapid.SliceOfN(rapid.Byte(), 1, 99).Draw(t, "data")}
 	a := Args{
 		Caller: Caller{Session: 5, ReqID: [16]byte{1, 2}, Leases: true, Cred: Cred{UID: 6, GID: 7,
 			Groups: rapid.SliceOfN(rapid.Uint32(), 1, 99).Draw(t, "groups")}},
 		Ino: 1, Dir: 2, NewDir: 3, Name: name.Draw(t, "name"), NewName: name.Draw(t, "new"),
 		Client: "client", File: NewFile{Type: Symlink, Mode: 1, Umask: 2, Rdev: 2, Target: "t",
 			Unit: 3, Width: -4, Checked: true},
-		Open: 3, Rename: 2, Mask: 0x101, Attr: Attr{Mode: 1, UID: 2, GID: 3, Size: -4, Atime: 5,
-			Mtime: 6},
-		Cookie: 9, Max: 10, WithAttr: true, IsDir: true, Create: true, Replace: true, Sync: true,
+		Open: 3, Rename: 2, Mask: 0x101, Attr: Attr{Mode: 1, UID: 2, GID: 3, Size: -4,
+			Atime: drawTime(t, "atime"), Mtime: Time{-6, 7}},
+		Accesses: []Access{{Ino: 6, Was: drawTime(t, "was"), At: Time{5, 6}, Relative: true}, {}},
+		Cookie:   9, Max: 10, WithAttr: true, IsDir: true, Create: true, Replace: true, Sync: true,
 		Last: true, Value: rapid.SliceOfN(rapid.Byte(), 1, 99).Draw(t, "value"), Size: -5,
 		Version: 11, Life: 12, Handle: 13, Change: change,
 		Closing:  Closing{Handle: 15, Dirty: true, Change: change},

@@ -83,7 +83,7 @@ func many[T, V any](at func(*T) *[]V, limit, itemBytes int, enc func(*wire.Enc, 
 // The smallest items, for many: what the fixed parts of the encoders add up to.
 const (
 	layoutBytes = 16
-	attrBytes   = 8 + 1 + 5*4 + 4*8 + 4 + 2*8 + 2 + 8 + 3 + 8 + 1 + layoutBytes
+	attrBytes   = 8 + 1 + 5*4 + 8 + 4*TimeBytes + 4 + 2*8 + 2 + 8 + 3 + 8 + 1 + layoutBytes
 	entryBytes  = 4 + 8 + 1 + 8 + 1
 	handleBytes = 8 + attrBytes + hint.Bytes + 1 + 8 + 4 + 1
 	volumeBytes = 4 + 3*8 + layoutBytes + 4
@@ -212,30 +212,31 @@ var argFile = one(func(a *Args) *NewFile { return &a.File },
 		f.Checked = d.Bool()
 	})
 
-// argSet is |mode u32 |uid u32 |gid u32 |size i64 |atime i64 |mtime i64 |.
+// argSet is |mode u32 |uid u32 |gid u32 |size i64 |atime |mtime |.
 var argSet = one(func(a *Args) *Attr { return &a.Attr },
 	func(e *wire.Enc, a *Attr) {
 		e.U32(a.Mode)
 		e.U32(a.UID)
 		e.U32(a.GID)
 		e.I64(a.Size)
-		e.I64(a.Atime)
-		e.I64(a.Mtime)
+		a.Atime.Append(e)
+		a.Mtime.Append(e)
 	},
 	func(d *wire.Dec, a *Attr) {
 		a.Mode = d.U32()
 		a.UID = d.U32()
 		a.GID = d.U32()
 		a.Size = d.I64()
-		a.Atime = d.I64()
-		a.Mtime = d.I64()
+		a.Atime.Decode(d)
+		a.Mtime.Decode(d)
 	})
 
 // The answers.
 var (
-	resAttr    = one(func(r *Result) *Attr { return &r.Attr }, encAttr, decAttr)
-	resOff     = i64(func(r *Result) *int64 { return &r.Off })
-	resAt      = i64(func(r *Result) *int64 { return &r.At })
+	resAttr = one(func(r *Result) *Attr { return &r.Attr }, encAttr, decAttr)
+	resOff  = i64(func(r *Result) *int64 { return &r.Off })
+	resAt   = one(func(r *Result) *Time { return &r.At },
+		func(e *wire.Enc, t *Time) { t.Append(e) }, func(d *wire.Dec, t *Time) { t.Decode(d) })
 	resHandle  = one(func(r *Result) *Handle { return &r.Handle }, encHandle, decHandle)
 	resVolume  = one(func(r *Result) *Volume { return &r.Volume }, encVolume, decVolume)
 	resTarget  = text(func(r *Result) *string { return &r.Target }, SymlinkMax)

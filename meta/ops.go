@@ -63,6 +63,9 @@ const (
 	OpRemoveTree
 )
 
+// OpAccessed is the operation of Accesses.
+const OpAccessed Op = 56
+
 // Operations of Quotas. Numbers in between are not used.
 const (
 	OpGrow Op = iota + 60
@@ -106,6 +109,7 @@ type Args struct {
 	Change    Change  // Data, decoded, points into the message
 	Closing   Closing // likewise
 	Closings  []Closing
+	Accesses  []Access
 	Listen    Listening
 	Claims    []Claimed
 	Handles   []uint64
@@ -129,7 +133,7 @@ type Args struct {
 type Result struct {
 	Attr    Attr
 	Off     int64
-	At      int64
+	At      Time
 	Entries []Entry
 	Target  string
 	Value   []byte
@@ -220,6 +224,8 @@ var ops = [OpEnd]opRow{
 		args{argCaller, argLockLife, argLockAfter, argWaitMs}, result{resNews}},
 	OpClaimLocks: {"claimlocks",
 		args{argCaller, argSession, argMore, argLocks}, result{resLocks}},
+
+	OpAccessed: {"accessed", args{argCaller, argAccesses}, nil},
 
 	OpGrow:        {"grow", args{argCaller, argIno, argSize}, result{resOff}},
 	OpSetQuota:    {"setquota", args{argCaller, argDir, argLimit}, result{resQuota}},

@@ -21,6 +21,7 @@ type Service interface {
 	Finds
 	Dirs
 	Attrs
+	Accesses
 	Xattrs
 	Files
 	Batches
@@ -44,19 +45,20 @@ type Names interface {
 	// Make creates an inode of any type but Regular, or a Regular one that is not opened.
 	Make(ctx context.Context, c Caller, dir Ino, name string, f NewFile) (Attr, error)
 
-	// Link gives a second name to what is not a directory.
+	// Link gives a second name to what is not a directory, and a first one to what was made
+	// without (OpenNameless).
 	Link(ctx context.Context, c Caller, ino, dir Ino, name string) (Attr, error)
 
 	// Remove takes a name away: isDir chooses rmdir(2) over unlink(2). An unlinked file lives on
 	// while it is open. at is the time that the directory has by it, 0 where that is not known:
 	// the request had been carried out before.
-	Remove(ctx context.Context, c Caller, dir Ino, name string, isDir bool) (at int64, err error)
+	Remove(ctx context.Context, c Caller, dir Ino, name string, isDir bool) (at Time, err error)
 
 	// Rename follows renameat2(2): it replaces atomically, refuses cycles, and does nothing when
 	// both names are the same inode. at is the time that both directories and what was moved have by
 	// it, as for Remove.
 	Rename(ctx context.Context, c Caller, dir Ino, name string, newDir Ino, newName string,
-		flags RenameFlags) (at int64, err error)
+		flags RenameFlags) (at Time, err error)
 }
 
 // Finds is Lookup for clients that keep what they are told.
@@ -103,7 +105,9 @@ type Xattrs interface {
 // Files opens and closes.
 type Files interface {
 	// Create makes and opens a file in one step and contacts no I/O server. Without
-	// OpenExclusive an existing file is opened.
+	// OpenExclusive an existing file is opened. With OpenNameless the name is empty: the file has
+	// none, counts in the directory's quota, and is gone with its last handle, unless Link has given
+	// it a name before.
 	Create(ctx context.Context, c Caller, dir Ino, name string, f NewFile, flags OpenFlags) (
 		Handle, error)
 

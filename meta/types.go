@@ -57,8 +57,7 @@ const (
 	BlockDevice
 )
 
-// Attr is an inode as programs see it, plus what a client needs to reach its data. Times are Unix
-// nanoseconds.
+// Attr is an inode as programs see it, plus what a client needs to reach its data.
 type Attr struct {
 	Ino   Ino
 	Type  Type
@@ -68,9 +67,10 @@ type Attr struct {
 	Nlink uint32
 	Rdev  uint32
 	Size  int64
-	Atime int64
-	Mtime int64
-	Ctime int64
+	Atime Time // told late: see Accesses
+	Mtime Time
+	Ctime Time
+	Btime Time // when it was made; never changes
 
 	Gen         uint32 // object generation: part of every data request
 	TruncSeq    uint64 // how many truncations there were: part of every data request
@@ -100,9 +100,10 @@ const (
 	// LeaseNone: the answer was true when it was given, and may be wrong by now.
 	LeaseNone LeaseMode = iota
 
-	// LeaseRead: attributes, the target of a link, the names of a directory, present and absent, the
-	// absence of extended attributes that Attr.Xattrs tells, a file's data version and with it its
-	// data, stay as they are until the lease is recalled. Many sessions may hold it.
+	// LeaseRead: attributes but the time of access, the target of a link, the names of a directory,
+	// present and absent, the absence of extended attributes that Attr.Xattrs tells, a file's data
+	// version and with it its data, stay as they are until the lease is recalled. Many sessions may
+	// hold it.
 	LeaseRead
 
 	// LeaseWrite is given for a regular file that the session has open for writing, if no other has:
@@ -145,6 +146,7 @@ type SetMask uint16
 
 // The fields. SetAtimeNow and SetMtimeNow take the service's clock. SetSpilled, with SetSize, says
 // that the caller may have left some of a small file at the I/O servers: it is cut there, too.
+// SetCtimeNow changes nothing but the time of change, which all others change anyway.
 const (
 	SetMode SetMask = 1 << iota
 	SetUID
@@ -155,6 +157,7 @@ const (
 	SetAtimeNow
 	SetMtimeNow
 	SetSpilled
+	SetCtimeNow
 )
 
 // OpenFlags modify Open and Create.
@@ -165,7 +168,8 @@ const (
 	OpenRead OpenFlags = 1 << iota
 	OpenWrite
 	OpenTruncate
-	OpenExclusive // Create only: fail with errs.Exists
+	OpenExclusive // Create only: fail with errs.Exists; of what is nameless: it gets no name later
+	OpenNameless  // Create only: the file has no name
 )
 
 // Handle is an open file. It keeps the inode alive, unlinked or not, until Close or the end of the
@@ -199,7 +203,7 @@ type Change struct {
 	Ino      Ino
 	Size     int64
 	TruncSeq uint64
-	Mtime    int64
+	Mtime    Time
 	Holes    bool // parts of the file were not written
 
 	// Epoch, if not 0, says that the change was made under LeaseWrite, in this epoch of the session's

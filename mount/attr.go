@@ -8,19 +8,25 @@ import (
 // GetAttr returns attributes; the size is exact for every write that was acknowledged.
 func (b *bridge) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn,
 	out *fuse.AttrOut) fuse.Status {
+	_, status := b.getAttr(cancel, in, out)
+	return status
+}
+
+func (b *bridge) getAttr(cancel <-chan struct{}, in *fuse.GetAttrIn,
+	out *fuse.AttrOut) (meta.Attr, fuse.Status) {
 	ctx := b.request(cancel, &in.InHeader)
 	defer ctx.end()
 	if err := b.fs.Drain(ctx, b.ino(in.NodeId)); err != nil {
-		return b.status("getattr", err)
+		return meta.Attr{}, b.status("getattr", err)
 	}
 	at := b.now()
 	a, err := b.attrOf(ctx, b.ino(in.NodeId))
 	if err != nil {
-		return b.nodeStatus("getattr", err)
+		return meta.Attr{}, b.nodeStatus("getattr", err)
 	}
 	out.SetTimeout(b.attrTimeout(&a, true, at))
 	b.fill(&out.Attr, &a)
-	return fuse.OK
+	return a, fuse.OK
 }
 
 // overlay brings attributes that came by the way up to what this mount has written. It does not
@@ -51,13 +57,6 @@ func (b *bridge) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn,
 	}
 	mask, want := changes(in)
 	at := b.now()
-	if mask == 0 {
-		a, err := b.attrOf(ctx, ino)
-		if err == nil {
-			b.attrOut(out, &a, at)
-		}
-		return b.nodeStatus("setattr", err)
-	}
 	defer b.touched.note(ino)
 	a, err := b.fs.SetAttr(ctx, meta.Cred{}, ino, mask, want)
 	if err == nil && in.Valid&fuse.FATTR_KILL_SUIDGID != 0 && mask&meta.SetMode == 0 {
@@ -88,16 +87,16 @@ func changes(in *fuse.SetAttrIn) (mask meta.SetMask, a meta.Attr) {
 	case in.Valid&fuse.FATTR_ATIME_NOW != 0:
 		mask |= meta.SetAtimeNow
 	case in.Valid&fuse.FATTR_ATIME != 0:
-		mask, a.Atime = mask|meta.SetAtime, join(in.Atime, in.Atimensec)
+		mask, a.Atime = mask|meta.SetAtime, meta.Time{Sec: int64(in.Atime), Nsec: in.Atimensec}
 	}
 	switch {
 	case in.Valid&fuse.FATTR_MTIME_NOW != 0:
 		mask |= meta.SetMtimeNow
 	case in.Valid&fuse.FATTR_MTIME != 0:
-		mask, a.Mtime = mask|meta.SetMtime, join(in.Mtime, in.Mtimensec)
+		mask, a.Mtime = mask|meta.SetMtime, meta.Time{Sec: int64(in.Mtime), Nsec: in.Mtimensec}
+	}
+	if mask == 0 { // chown(2) of nothing, which changes the time of change all the same
+		mask = meta.SetCtimeNow
 	}
 	return mask, a
 }
-
-// join is the inverse of split.
-func join(sec uint64, nsec uint32) int64 { return int64(sec)*1e9 + int64(nsec) }

@@ -138,9 +138,9 @@ func (b *bridge) fill(out *fuse.Attr, a *meta.Attr) {
 	out.Nlink = a.Nlink
 	out.Uid, out.Gid = a.UID, a.GID
 	out.Rdev = a.Rdev
-	out.Atime, out.Atimensec = split(a.Atime)
-	out.Mtime, out.Mtimensec = split(a.Mtime)
-	out.Ctime, out.Ctimensec = split(a.Ctime)
+	out.Atime, out.Atimensec = uint64(a.Atime.Sec), a.Atime.Nsec
+	out.Mtime, out.Mtimensec = uint64(a.Mtime.Sec), a.Mtime.Nsec
+	out.Ctime, out.Ctimensec = uint64(a.Ctime.Sec), a.Ctime.Nsec
 	b.believed.told(a)
 	if a.Type == meta.Directory {
 		b.removed.show(a)
@@ -159,15 +159,6 @@ func spaceUsed(a *meta.Attr) int64 {
 		return min(max(a.Allocated, 1), a.Size)
 	}
 	return min(a.Allocated, a.Size)
-}
-
-// split cuts nanoseconds into what stat(2) has; times before 1970 have positive nanoseconds too.
-func split(ns int64) (sec uint64, nsec uint32) {
-	s, n := ns/1e9, ns%1e9
-	if n < 0 {
-		s, n = s-1, n+1e9
-	}
-	return uint64(s), uint32(n)
 }
 
 // moment is one after which something was asked for that the kernel is told.

@@ -83,6 +83,7 @@ func (b *bridge) list(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntr
 	if err != nil {
 		return b.nodeStatus("readdir", err)
 	}
+	b.accessed(d.ino)
 	for i := range rest {
 		if !b.addEntry(out, d, &rest[i], plus) {
 			break

@@ -19,6 +19,7 @@ import (
 type file struct {
 	*client.File
 	direct bool // the kernel keeps no pages for it
+	reads  bool // what is read through it is noted
 	owners lockOwners
 }
 
@@ -76,7 +77,7 @@ func (b *bridge) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 // can use it.
 func (b *bridge) opened(in *fuse.OpenIn, f *client.File, out *fuse.OpenOut) fuse.Status {
 	a := f.Attr()
-	own := &file{File: f, direct: b.uncached(in.Flags)}
+	own := &file{File: f, direct: b.uncached(in.Flags), reads: b.reads(in.Flags)}
 	if in.Flags&unix.O_TRUNC != 0 {
 		// The kernel takes the length for 0 when it has the answer, and drops all pages.
 		b.believed.told(&a)
@@ -97,6 +98,9 @@ func (b *bridge) opened(in *fuse.OpenIn, f *client.File, out *fuse.OpenOut) fuse
 	}
 	if b.versions.current(&a, f.WritesAlone()) {
 		out.OpenFlags |= fuse.FOPEN_KEEP_CACHE
+		if !own.direct {
+			b.openedToRead(in.NodeId, in.Flags, f)
+		}
 	} else {
 		// The kernel drops the pages by itself when it has the answer, but that is too late for
 		// another open that is answered in the same moment; and it would go on believing the length
@@ -160,7 +164,7 @@ func (b *bridge) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string,
 		a.Writers = false // the kernel, which is about to ask, hears of another writer by a recall
 	}
 	b.entry(&out.EntryOut, dir, name, &a, at)
-	b.hand(&file{File: f, direct: b.uncached(in.Flags)}, &out.OpenOut)
+	b.hand(&file{File: f, direct: b.uncached(in.Flags), reads: b.reads(in.Flags)}, &out.OpenOut)
 	return fuse.OK
 }
 
@@ -203,6 +207,9 @@ func (b *bridge) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	n, err := f.ReadAt(ctx, buf[:size], int64(in.Offset))
 	if err == io.EOF {
 		err = nil
+	}
+	if f.reads && n > 0 && err == nil {
+		f.Accessed(b.opts.Atime == AtimeRelative)
 	}
 	if own != nil && n > 0 && err == nil {
 		return &lent{own, [1][]byte{buf[:n]}}, fuse.OK

@@ -76,6 +76,10 @@ type Options struct {
 	// how many threads of programs wait, and backgroundMax. Default 4 GiB, some 4000 of them.
 	MemoryMax int
 
+	// Atime says what reading does to times of access. Default AtimeRelative; none are noted where
+	// ReadOnly is set.
+	Atime Atime
+
 	// LocalLocks keeps flock(2) and fcntl(2) locks in this kernel: they hold within this mount only,
 	// and cost nothing. Default false: they hold between all mounts.
 	LocalLocks bool
@@ -107,6 +111,9 @@ func (o Options) withDefaults() Options {
 	if o.MemoryMax == 0 {
 		o.MemoryMax = 4 << 30
 	}
+	if o.ReadOnly {
+		o.Atime = AtimeNone
+	}
 	if o.Name == "" {
 		o.Name = "sluice"
 	}
@@ -123,6 +130,9 @@ func (o *Options) validate() error {
 	}
 	if _, err := flagsOf(o.Flags); err != nil {
 		return err
+	}
+	if o.Atime > AtimeNone {
+		return errs.Newf(errs.Invalid, "mount.Options", "", "Atime %d", o.Atime)
 	}
 	return o.Cache.validate()
 }
@@ -235,9 +245,11 @@ func fuseOptions(o *Options) *fuse.MountOptions {
 		// are dropped here (see dropPrivileges), so that the kernel need not ask for
 		// security.capability before every write. Files that are appended to have no pages of the
 		// kernel's (see appending), and may be mapped all the same. The mask of who makes something
-		// counts where the directory has no default list, which the service knows.
+		// counts where the directory has no default list, which the service knows. Handles of inodes
+		// that the kernel has forgotten are looked up (see lookupHandle).
 		ExtraCapabilities: fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_HANDLE_KILLPRIV_V2 |
-			fuse.CAP_DIRECT_IO_ALLOW_MMAP | fuse.CAP_DONT_MASK | fuse.CAP_SETXATTR_EXT,
+			fuse.CAP_DIRECT_IO_ALLOW_MMAP | fuse.CAP_DONT_MASK | fuse.CAP_SETXATTR_EXT |
+			fuse.CAP_EXPORT_SUPPORT,
 		EnableAcl: !o.NoACL,
 
 		// Pages are dropped at open when the data version has changed, and the length is looked up

@@ -15,6 +15,9 @@ func (b *bridge) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string,
 	out *fuse.EntryOut) fuse.Status {
 	ctx := b.request(cancel, h)
 	defer ctx.end()
+	if isDots(name) {
+		return b.lookupHandle(ctx, h.NodeId, name, out)
+	}
 	dir, at := b.ino(h.NodeId), b.now()
 	a, err := b.fs.Lookup(ctx, meta.Cred{}, dir, name)
 	if errs.KindOf(err) == errs.NotFound {
@@ -92,6 +95,9 @@ func (b *bridge) Readlink(cancel <-chan struct{}, h *fuse.InHeader) ([]byte, fus
 	ctx := b.request(cancel, h)
 	defer ctx.end()
 	target, err := b.fs.ReadLink(ctx, meta.Cred{}, b.ino(h.NodeId))
+	if err == nil {
+		b.accessed(b.ino(h.NodeId))
+	}
 	return []byte(target), b.nodeStatus("readlink", err)
 }
 

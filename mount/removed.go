@@ -3,7 +3,6 @@ package mount
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
@@ -57,7 +56,7 @@ func (r *removed) bury(ino meta.Ino) (a meta.Attr, known bool) {
 		r.attrs = make(map[meta.Ino]meta.Attr)
 	}
 	a.Nlink, a.Lease = 0, meta.LeaseNone
-	a.Ctime = time.Now().UnixNano()
+	a.Ctime = meta.Now()
 	r.attrs[ino] = a
 	return a, true
 }

@@ -19,7 +19,7 @@ func newInfo(name string, a meta.Attr) fs.FileInfo { return &info{name: name, at
 func (i *info) Name() string       { return i.name }
 func (i *info) Size() int64        { return i.attr.Size }
 func (i *info) Mode() fs.FileMode  { return typeOf(i.attr.Type) | modeOf(i.attr.Mode) }
-func (i *info) ModTime() time.Time { return time.Unix(0, i.attr.Mtime) }
+func (i *info) ModTime() time.Time { return i.attr.Mtime.Time() }
 func (i *info) IsDir() bool        { return i.attr.Type == meta.Directory }
 func (i *info) Sys() any           { return &i.attr }
 func (i *info) String() string     { return fs.FormatFileInfo(i) }

@@ -130,7 +130,7 @@ func runFind(cmd *cobra.Command, f *urlFlag, args []string, o *findOptions) erro
 			return time.Time{}, err
 		}
 		st, err := c.Stat(cmd.Context(), at)
-		return timeOf(st.Mtime), err
+		return st.Mtime.Time(), err
 	})
 	if err == nil && o.remove && len(tests) == 0 {
 		err = refuse("--delete without a test would remove everything",

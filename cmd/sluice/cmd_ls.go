@@ -25,7 +25,7 @@ type listed struct {
 	Mode   string    `json:"mode"`
 	Perm   string    `json:"perm"`
 	Size   int64     `json:"size"`
-	Mtime  time.Time `json:"mtime"`
+	Mtime  meta.Time `json:"mtime"`
 	UID    uint32    `json:"uid"`
 	GID    uint32    `json:"gid"`
 	Ino    uint64    `json:"ino"`
@@ -226,16 +226,13 @@ func linkTarget(ctx context.Context, fs *client.FS, at string) string {
 
 func listing(at, name string, a *meta.Attr) listed {
 	e := listed{Name: name, Path: at, Type: typeText(a.Type), Mode: lsMode(a), Perm: permText(a),
-		Size: a.Size, Mtime: timeOf(a.Mtime), UID: a.UID, GID: a.GID, Ino: uint64(a.Ino),
+		Size: a.Size, Mtime: a.Mtime, UID: a.UID, GID: a.GID, Ino: uint64(a.Ino),
 		Links: a.Nlink, kind: a.Type}
 	if a.Type == meta.CharDevice || a.Type == meta.BlockDevice {
 		e.Device = fmt.Sprintf("%d,%d", unix.Major(uint64(a.Rdev)), unix.Minor(uint64(a.Rdev)))
 	}
 	return e
 }
-
-// timeOf is a time as the metadata have it.
-func timeOf(ns int64) time.Time { return time.Unix(0, ns) }
 
 // arrange sorts; what is equal is sorted by name.
 func (o *lsOptions) arrange(entries []listed) {
@@ -287,7 +284,7 @@ func (o *lsOptions) line(e *listed, own *owners) string {
 	}
 	if o.long {
 		name = fmt.Sprintf("%s\t%d\t%s\t%s\t%s\t%s\t%s", e.Mode, e.Links, own.user(e.UID),
-			own.group(e.GID), o.size(e), e.Mtime.Format(time.DateTime), name)
+			own.group(e.GID), o.size(e), dateTime(e.Mtime), name)
 	}
 	if o.inodes {
 		name = fmt.Sprintf("%d\t%s", e.Ino, name)
@@ -321,6 +318,14 @@ func typeMark(e *listed) string {
 		return "*"
 	}
 	return ""
+}
+
+// dateTime is a time to the second, in the local zone.
+func dateTime(t meta.Time) string {
+	if text := t.String(); text[0] == '@' { // a year that has no other form
+		return text
+	}
+	return t.Time().Format(time.DateTime)
 }
 
 func typeText(t meta.Type) string {

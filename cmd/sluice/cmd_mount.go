@@ -27,7 +27,7 @@ type mountOptions struct {
 	localLocks, noACL, check                 bool
 	options                                  optionList
 	source                                   string // in the list of mounts
-	cache, log                               string
+	cache, atime, log                        string
 	by                                       providersFlag
 	web                                      adminFlag
 	webFile                                  string // where the admin address is written; may be empty
@@ -46,6 +46,7 @@ func newMount() *cobra.Command {
 			"-o allow_other,secret=FILE. -o remount changes a mount\nthat is there.\n\n" +
 			"Called as mount.sluice it is the helper of mount(8): see docs/ops/fstab.md.",
 		Example: "  sluice mount -d sluice://127.0.0.1:9400 ./mnt\n" +
+			"  sluice mount -d --atime none sluice://127.0.0.1:9400 ./mnt\n" +
 			"  sluice mount -d -o ro,noatime sluice://127.0.0.1:9400/projects ./projects\n" +
 			"  sluice mount -o remount,ro sluice://127.0.0.1:9400 ./mnt\n" +
 			"  mount -t sluice 127.0.0.1:9400/ /mnt -o secret=/etc/sluice.secret",
@@ -83,6 +84,8 @@ close-to-open  pages, until the file is opened and has changed; what was written
 writeback      pages, and what is written stays in them until it is written back, synced or closed:
                fastest for small writes; while a file is open here, changes by others are not seen`)
 	o.addOptions(flags)
+	flags.StringVar(&o.atime, "atime", mount.AtimeRelative.String(),
+		"what reading does to times of access: `relatime`, strict or none")
 	flags.BoolVar(&o.keepTrying, "keep-trying", false, "wait for the cluster for as long as it takes")
 	flags.StringVar(&o.log, "log", "",
 		"with -d, the `FILE` that its output goes to (default mount.log in a folder of the user's own)")
@@ -108,6 +111,11 @@ func detachMount(cmd *cobra.Command, log string) error {
 
 func runMount(cmd *cobra.Command, o mountOptions) error {
 	log := newLogger()
+	atime, err := mount.ParseAtime(o.atime)
+	if err != nil {
+		return refuse("--atime "+o.atime+" is unknown",
+			"Choose relatime (once after each change, and once a day), strict (always) or none")
+	}
 	dir, err := prepareMountpoint(o.dir)
 	if err != nil {
 		return err
@@ -119,7 +127,7 @@ func runMount(cmd *cobra.Command, o mountOptions) error {
 	defer conn.close()
 	m, err := mount.Mount(cmd.Context(), conn.fs, dir,
 		mount.Options{AllowOther: o.allowOther, ReadOnly: o.readOnly, LocalLocks: o.localLocks,
-			Cache: mount.CacheMode(o.cache), NoACL: o.noACL, Flags: o.options.flags,
+			Cache: mount.CacheMode(o.cache), Atime: atime, NoACL: o.noACL, Flags: o.options.flags,
 			Name: cmp.Or(o.source, o.url), Logger: log})
 	if err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,8 +16,9 @@ import (
 // statted is a file as `sluice stat` shows it.
 type statted struct {
 	listed
-	Atime      time.Time    `json:"atime"`
-	Ctime      time.Time    `json:"ctime"`
+	Atime      meta.Time    `json:"atime"` // read
+	Ctime      meta.Time    `json:"ctime"` // changed, with its attributes
+	Btime      meta.Time    `json:"btime"` // made
 	Allocated  int64        `json:"allocated"` // bytes of space: holes are left out
 	Generation uint32       `json:"generation"`
 	Layout     *layoutInfo  `json:"layout,omitempty"` // of a regular file
@@ -86,8 +86,8 @@ func statPath(ctx context.Context, fs *client.FS, at string, follow bool) (statt
 	if err != nil {
 		return statted{}, err
 	}
-	s := statted{listed: listing(at, path.Base(at), &a), Generation: a.Gen, Atime: timeOf(a.Atime),
-		Ctime: timeOf(a.Ctime)}
+	s := statted{listed: listing(at, path.Base(at), &a), Generation: a.Gen, Atime: a.Atime,
+		Ctime: a.Ctime, Btime: a.Btime}
 	switch a.Type {
 	case meta.Symlink:
 		s.Target, err = fs.Readlink(ctx, at)
@@ -162,9 +162,10 @@ func printStat(cmd *cobra.Command, s *statted) error {
 		fmt.Fprintf(t, "space\t%d (%s)\n", s.Allocated, admin.Bytes(s.Allocated))
 	}
 	fmt.Fprintf(t, "mode\t%s (%s)  uid %d  gid %d  links %d\n", s.Mode, s.Perm, s.UID, s.GID, s.Links)
-	fmt.Fprintf(t, "accessed\t%s\n", s.Atime.Format(time.RFC3339Nano))
-	fmt.Fprintf(t, "changed\t%s\n", s.Mtime.Format(time.RFC3339Nano))
-	fmt.Fprintf(t, "status\t%s\n", s.Ctime.Format(time.RFC3339Nano))
+	fmt.Fprintf(t, "accessed\t%s\n", s.Atime)
+	fmt.Fprintf(t, "changed\t%s\n", s.Mtime)
+	fmt.Fprintf(t, "status\t%s\n", s.Ctime)
+	fmt.Fprintf(t, "made\t%s\n", s.Btime)
 	fmt.Fprintf(t, "inode\t%d, generation %d\n", s.Ino, s.Generation)
 	if s.Layout == nil {
 		return t.Flush()

@@ -83,7 +83,7 @@ func (o *touchOptions) settle(cmd *cobra.Command, f *urlFlag) error {
 	case o.reference != "":
 		return f.look(cmd, []string{o.reference}, func(fs *client.FS, path string) error {
 			st, err := fs.Stat(cmd.Context(), path)
-			o.at = [2]time.Time{timeOf(st.Atime), timeOf(st.Mtime)}
+			o.at = [2]time.Time{st.Atime.Time(), st.Mtime.Time()}
 			return err
 		})
 	}

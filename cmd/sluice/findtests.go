@@ -178,12 +178,12 @@ func (b *testBuilder) age(text string, unit time.Duration) (findTest, error) {
 			"Write +7 (more than), -7 (less than) or 7 whole days, or minutes with --mmin")
 	}
 	return simple(func(v *visit) bool {
-		return holds(op, int64(math.Floor(float64(b.now.Sub(timeOf(v.attr.Mtime)))/float64(unit))), n)
+		return holds(op, int64(math.Floor(float64(b.now.Sub(v.attr.Mtime.Time()))/float64(unit))), n)
 	}), nil
 }
 
 func newerThan(t time.Time, err error) (findTest, error) {
-	return simple(func(v *visit) bool { return timeOf(v.attr.Mtime).After(t) }), err
+	return simple(func(v *visit) bool { return v.attr.Mtime.Time().After(t) }), err
 }
 
 // parsePermTest reads MODE (exactly), -MODE (all of these bits) or /MODE (any of them).

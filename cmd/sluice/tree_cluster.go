@@ -22,8 +22,8 @@ type clusterTree struct {
 }
 
 func clusterNode(name string, a *meta.Attr) node {
-	return node{name: name, mode: client.FileMode(a), size: a.Size, atime: timeOf(a.Atime),
-		mtime: timeOf(a.Mtime), uid: a.UID, gid: a.GID, rdev: uint64(a.Rdev), ino: uint64(a.Ino),
+	return node{name: name, mode: client.FileMode(a), size: a.Size, atime: a.Atime.Time(),
+		mtime: a.Mtime.Time(), uid: a.UID, gid: a.GID, rdev: uint64(a.Rdev), ino: uint64(a.Ino),
 		links: uint64(a.Nlink)}
 }
 

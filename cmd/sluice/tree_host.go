@@ -95,7 +95,7 @@ func (hostTree) chmod(_ context.Context, name string, mode fs.FileMode) error {
 }
 
 func (hostTree) chtimes(_ context.Context, name string, atime, mtime time.Time) error {
-	ts := []unix.Timespec{unix.NsecToTimespec(atime.UnixNano()), unix.NsecToTimespec(mtime.UnixNano())}
+	ts := []unix.Timespec{timespec(atime), timespec(mtime)}
 	if err := unix.UtimesNanoAt(unix.AT_FDCWD, name, ts, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return &fs.PathError{Op: "utimensat", Path: name, Err: err}
 	}
@@ -237,4 +237,9 @@ func (f hostFile) punch(off, n int64) error {
 		return writeZeroes(f, off, n)
 	}
 	return err
+}
+
+// timespec is a time for the kernel; years of nanoseconds would end in 2262.
+func timespec(t time.Time) unix.Timespec {
+	return unix.Timespec{Sec: t.Unix(), Nsec: int64(t.Nanosecond())}
 }

@@ -211,7 +211,7 @@ func TestSizeChanges(t *testing.T) {
 func TestFindTests(t *testing.T) {
 	now := time.Date(2026, 11, 18, 12, 0, 0, 0, time.UTC)
 	v := &visit{path: "/a/file.log", name: "file.log", attr: meta.Attr{Type: meta.Regular,
-		Mode: 0o640, Size: 1025, UID: 7, GID: 8, Mtime: now.Add(-36 * time.Hour).UnixNano()}}
+		Mode: 0o640, Size: 1025, UID: 7, GID: 8, Mtime: meta.TimeOf(now.Add(-36 * time.Hour))}}
 	for _, c := range []struct {
 		f    findFlags
 		want bool

@@ -48,7 +48,7 @@ func testAccessLists(e *env) {
 	const text = "u::rw-,u:1001:rwx,g::r--,m::r-x,o::--x"
 	e.setACL(f, acl.Access, text)
 	a := e.attr(f)
-	if a.Mode != 0o2651 || a.ACL != e.acl(text) || a.Ctime <= before.Ctime || a.Default != "" {
+	if a.Mode != 0o2651 || a.ACL != e.acl(text) || !a.Ctime.After(before.Ctime) || a.Default != "" {
 		e.Fatalf("mode %o, list %s", a.Mode, a.ACL)
 	}
 	v, err := s.GetXattr(ctx, e.user(bob), f, acl.Access)

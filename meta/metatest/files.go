@@ -145,11 +145,11 @@ func testCommit(e *env) {
 		version = a.DataVersion
 		return a
 	}
-	base := h.Attr.Mtime
-	if a := commit(100, 0, base+5); a.Size != 100 || a.Mtime != base+5 {
+	base := h.Attr.Mtime.UnixNano()
+	if a := commit(100, 0, base+5); a.Size != 100 || a.Mtime != meta.UnixTime(0, base+5) {
 		e.Fatalf("%+v", a)
 	}
-	if a := commit(50, 0, base+3); a.Size != 100 || a.Mtime != base+5 {
+	if a := commit(50, 0, base+3); a.Size != 100 || a.Mtime != meta.UnixTime(0, base+5) {
 		e.Fatalf("a smaller size or an earlier time won: %+v", a)
 	}
 	_, err = e.Service.SetAttr(e.ctx, e.root(), ino, meta.SetSize, meta.Attr{Size: 10})
@@ -189,7 +189,7 @@ func testTruncate(e *env) {
 	}
 	a := cut(1000)
 	if o := e.objects.look(f); a.Size != 1000 || a.TruncSeq != 1 || o.truncSeq != 1 ||
-		o.size != 1000 || a.DataVersion <= before.DataVersion || a.Mtime <= before.Mtime {
+		o.size != 1000 || a.DataVersion <= before.DataVersion || !a.Mtime.After(before.Mtime) {
 		e.Fatalf("%+v, objects %+v", a, o)
 	}
 	if a := cut(10); a.Size != 10 || e.objects.look(f).size != 10 {

@@ -251,7 +251,7 @@ func testSoleWriter(e *env) {
 	e.objects.Write(ino, 700)
 	over, _ := e.background(func() error {
 		a, err := e.Service.GetAttr(e.ctx, e.root(), ino)
-		if err == nil && (a.Size != 700 || a.Lease != meta.LeaseNone || a.Mtime != 5e9) {
+		if err == nil && (a.Size != 700 || a.Lease != meta.LeaseNone || a.Mtime.Sec != 5) {
 			err = fmt.Errorf("%+v", a)
 		}
 		return err
@@ -259,7 +259,7 @@ func testSoleWriter(e *env) {
 	r := l.recalled(ino)
 	w := told(ino, 700, h.Attr.TruncSeq, 5e9)
 	w.Epoch = l.epoch
-	_, err = e.Service.SetAttr(e.ctx, l.c, ino, meta.SetMtime, meta.Attr{Mtime: 4e9})
+	_, err = e.Service.SetAttr(e.ctx, l.c, ino, meta.SetMtime, meta.Attr{Mtime: meta.UnixTime(0, 4e9)})
 	e.must(err)
 	_, err = e.Service.Commit(e.ctx, l.c, w, false)
 	e.must(err)

@@ -57,7 +57,7 @@ type testCase struct {
 // Run runs the suite. Each test has a service of its own.
 func Run(t *testing.T, open Open) {
 	for _, c := range slices.Concat(leaseCases, quotaCases, lockCases(), treeCases(),
-		upkeepCases(), aclCases, []testCase{
+		upkeepCases(), aclCases, timeCases(), namelessCases(), []testCase{
 			{"Make", testMake},
 			{"MakeRefusals", testMakeRefusals},
 			{"Devices", testDevices},
@@ -368,8 +368,8 @@ func wrote(handle uint64, size int64, truncSeq uint64, mtime int64) meta.Closing
 
 // told is a plain change.
 func told(ino meta.Ino, size int64, truncSeq uint64, mtime int64) meta.Change {
-	return meta.Change{Ino: ino, Size: size, TruncSeq: truncSeq, Mtime: mtime}
+	return meta.Change{Ino: ino, Size: size, TruncSeq: truncSeq, Mtime: meta.UnixTime(0, mtime)}
 }
 
 // Failed is the error of a removal or a rename, for those who do not want to know its time.
-func Failed(_ int64, err error) error { return err }
+func Failed(_ meta.Time, err error) error { return err }

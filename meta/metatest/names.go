@@ -23,7 +23,7 @@ func testMake(e *env) {
 		e.must(err)
 		for _, a := range []meta.Attr{made, found, e.attr(made.Ino)} {
 			if a.Ino != made.Ino || a.Type != f.Type || a.Mode != f.Mode || a.Rdev != f.Rdev ||
-				a.Gen == 0 || a.Mtime == 0 || a.Mtime != a.Ctime || a.Atime != a.Mtime {
+				a.Gen == 0 || a.Mtime == (meta.Time{}) || a.Mtime != a.Ctime || a.Atime != a.Mtime {
 				e.Fatalf("made %+v, got %+v", f, a)
 			}
 			want := map[bool]uint32{true: 2, false: 1}[f.Type == meta.Directory]
@@ -184,15 +184,15 @@ func testTimeTold(e *env) {
 	dir, other := e.mkdir(meta.RootIno, "d"), e.mkdir(meta.RootIno, "e")
 	f := e.mkfile(dir, "f")
 	e.mkfile(dir, "g")
-	same := func(what string, at int64, inos ...meta.Ino) {
+	same := func(what string, at meta.Time, inos ...meta.Ino) {
 		e.Helper()
 		for _, ino := range inos {
-			if a := e.attr(ino); at == 0 || a.Ctime != at {
-				e.Fatalf("%s: told %d, inode %d was changed at %d", what, at, ino, a.Ctime)
+			if a := e.attr(ino); at == (meta.Time{}) || a.Ctime != at {
+				e.Fatalf("%s: told %v, inode %d was changed at %v", what, at, ino, a.Ctime)
 			}
 		}
 		if m := e.attr(inos[0]).Mtime; m != at {
-			e.Fatalf("%s: told %d, the directory's time is %d", what, at, m)
+			e.Fatalf("%s: told %v, the directory's time is %v", what, at, m)
 		}
 	}
 	at, err := e.Service.Rename(e.ctx, e.root(), dir, "f", other, "f", 0)
@@ -206,8 +206,8 @@ func testTimeTold(e *env) {
 	_, err = e.Service.Remove(e.ctx, c, other, "f", false)
 	e.must(err)
 	later := e.mkfile(other, "later")
-	if at, err := e.Service.Remove(e.ctx, c, other, "f", false); err != nil || at != 0 {
-		e.Fatalf("repeated: told %d (%v), inode %d was made since", at, err, later)
+	if at, err := e.Service.Remove(e.ctx, c, other, "f", false); err != nil || at != (meta.Time{}) {
+		e.Fatalf("repeated: told %v (%v), inode %d was made since", at, err, later)
 	}
 }
 

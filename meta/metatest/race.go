@@ -151,7 +151,7 @@ func testRaceOpenUnlink(e *env) {
 				h, err := e.Service.Open(e.ctx, e.root(), ino, readWrite)
 				if err == nil {
 					err = e.Service.Close(e.ctx, e.root(), meta.Closing{Handle: h.ID, Dirty: i%2 == 0,
-						Change: meta.Change{Size: 5, Mtime: 1}})
+						Change: meta.Change{Size: 5, Mtime: meta.UnixTime(0, 1)}})
 				}
 				if err != nil && errs.KindOf(err) != errs.NotFound {
 					e.Error(err)

@@ -9,9 +9,12 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
+// wholeTime is when a small file was written, as who tells it says.
+var wholeTime = meta.UnixTime(1_900_000_000, 0)
+
 // whole is a change of a small file.
 func (l *listener) whole(a *meta.Attr, data string) meta.Change {
-	return meta.Change{Ino: a.Ino, Size: int64(len(data)), TruncSeq: a.TruncSeq, Mtime: 1.9e18,
+	return meta.Change{Ino: a.Ino, Size: int64(len(data)), TruncSeq: a.TruncSeq, Mtime: wholeTime,
 		Epoch: l.epoch, Whole: true, Data: []byte(data)}
 }
 
@@ -39,7 +42,7 @@ func testSmallFiles(e *env) {
 	h := l.createSmall("f")
 	ino := h.Attr.Ino
 	a, err := e.Service.Commit(e.ctx, l.c, l.whole(&h.Attr, "hello"), false)
-	if err != nil || a.Size != 5 || a.Lease != meta.LeaseWrite || a.Mtime != 1.9e18 {
+	if err != nil || a.Size != 5 || a.Lease != meta.LeaseWrite || a.Mtime != wholeTime {
 		e.Fatalf("%v: %+v", err, a)
 	}
 	end := meta.Closing{Handle: h.ID, Dirty: true, Change: l.whole(&a, "hello, world")}

@@ -31,14 +31,14 @@ func (s *Service) Link(ctx context.Context, c meta.Caller, ino, dir meta.Ino, na
 
 // Remove implements meta.Names.
 func (s *Service) Remove(ctx context.Context, c meta.Caller, dir meta.Ino, name string,
-	isDir bool) (int64, error) {
+	isDir bool) (meta.Time, error) {
 	r, err := s.call(ctx, meta.OpRemove, meta.Args{Caller: c, Dir: dir, Name: name, IsDir: isDir})
 	return r.At, err
 }
 
 // Rename implements meta.Names.
 func (s *Service) Rename(ctx context.Context, c meta.Caller, dir meta.Ino, name string,
-	newDir meta.Ino, newName string, flags meta.RenameFlags) (int64, error) {
+	newDir meta.Ino, newName string, flags meta.RenameFlags) (meta.Time, error) {
 	r, err := s.call(ctx, meta.OpRename, meta.Args{Caller: c, Dir: dir, Name: name,
 		NewDir: newDir, NewName: newName, Rename: flags})
 	return r.At, err

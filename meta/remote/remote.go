@@ -103,7 +103,8 @@ func (s *Service) gateOf(ctx context.Context, op meta.Op) *gate.Gate {
 	case meta.OpListen, meta.OpClaim, meta.OpKeepAlive, meta.OpRenew, meta.OpCommit, meta.OpClose,
 		meta.OpCloseMany, meta.OpMoveOut, meta.OpNewSession, meta.OpEndSession, meta.OpEndClient,
 		meta.OpSync, meta.OpJoin, meta.OpServers, meta.OpStatFS, meta.OpTime, meta.OpLock,
-		meta.OpUnlock, meta.OpTestLock, meta.OpAwaitLocks, meta.OpClaimLocks, meta.OpGrow:
+		meta.OpUnlock, meta.OpTestLock, meta.OpAwaitLocks, meta.OpClaimLocks, meta.OpGrow,
+		meta.OpAccessed:
 		return nil
 	case meta.OpOpen:
 		if IsUpkeep(ctx) {
@@ -199,7 +200,7 @@ func changes(op meta.Op) bool {
 	case meta.OpLookup, meta.OpReadDir, meta.OpReadLink, meta.OpGetAttr, meta.OpGetXattr,
 		meta.OpListXattr, meta.OpRenew, meta.OpListVolumes, meta.OpTime, meta.OpFind, meta.OpListen,
 		meta.OpClaim, meta.OpReadSmall, meta.OpTestLock, meta.OpAwaitLocks, meta.OpClaimLocks,
-		meta.OpGrow, meta.OpGetQuota, meta.OpListQuotas, meta.OpCheck, meta.OpDump:
+		meta.OpGrow, meta.OpGetQuota, meta.OpListQuotas, meta.OpCheck, meta.OpDump, meta.OpAccessed:
 		return false
 	}
 	return true

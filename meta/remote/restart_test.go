@@ -131,7 +131,7 @@ func cycle(ctx context.Context, o *owner, name string) error {
 	o.note(&h, true)
 	defer o.note(&h, false)
 	if err := s.Close(ctx, c, meta.Closing{Handle: h.ID, Dirty: true,
-		Change: meta.Change{Size: 10, Mtime: 1}}); err != nil {
+		Change: meta.Change{Size: 10, Mtime: meta.UnixTime(0, 1)}}); err != nil {
 		return fmt.Errorf("close: %w", err)
 	}
 	if _, err := s.Rename(ctx, c, meta.RootIno, name, meta.RootIno, name+"x", 0); err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-// dispatchUpkeep is the last part of dispatch: trees, and the store as a whole.
+// dispatchUpkeep is the last part of dispatch: accesses, trees, and the store as a whole.
 func (s *Server) dispatchUpkeep(ctx context.Context, op meta.Op, a *meta.Args,
 	r *meta.Result) (err error) {
 
@@ -16,6 +16,8 @@ func (s *Server) dispatchUpkeep(ctx context.Context, op meta.Op, a *meta.Args,
 		r.Check, err = s.service.Check(ctx, a.Caller, a.Step)
 	case meta.OpDump:
 		r.Dump, err = s.service.Dump(ctx, a.Caller, a.View, a.After)
+	case meta.OpAccessed:
+		err = s.service.Accessed(ctx, a.Caller, a.Accesses)
 	case meta.OpRemoveTree:
 		err = s.service.RemoveTree(ctx, a.Caller, a.Dir, a.Name)
 	default:

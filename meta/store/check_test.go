@@ -161,7 +161,7 @@ const (
 	atType   = 1
 	atNlink  = 16
 	atSize   = 28
-	atParent = 76
+	atParent = 100
 )
 
 // ills are the damages that a check must find.

@@ -70,7 +70,7 @@ func (s *Store) Join(ctx context.Context, srv meta.Server, mac [32]byte) error {
 		err = s.numbers.skip(ctx, srv.MaxFile)
 	}
 	if err == nil {
-		rec.LastSeen = s.now()
+		rec.LastSeen = s.now().UnixNano()
 		_, err = s.update(ctx, &meta.Caller{}, func(t *txn) error { return t.join(rec) })
 	}
 	if errs.KindOf(err) == errs.NoSpace && s.knows(&srv) {
@@ -219,7 +219,7 @@ func (s *Store) loadServers(t *txn) error {
 			}
 			v.ID = uint32(key[1])<<24 | uint32(key[2])<<16 | uint32(key[3])<<8 | uint32(key[4])
 			// A time of day in the future is one of a clock that was set back since.
-			ago := time.Duration(max(s.now()-v.LastSeen, 0))
+			ago := time.Duration(max(s.now().UnixNano()-v.LastSeen, 0))
 			s.servers.set(&joined{server: *v, heard: s.steady().Add(-ago)})
 			return true
 		})

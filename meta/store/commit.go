@@ -15,7 +15,7 @@ type closing struct {
 	measured bool // nobody says what was written: the size is what the I/O servers have
 	size     int64
 	truncSeq uint64
-	mtime    int64
+	mtime    meta.Time
 	epoch    uint64 // it was done under LeaseWrite, in this epoch
 	whole    bool   // data is all that is in a small file
 	data     []byte
@@ -43,13 +43,13 @@ func (w *closing) check() error {
 // nothing. Times go forward, except that a time in the future does not stay because of that. Where
 // nobody says what was written, only a file that has grown shows that it was: others keep their
 // times, and get a new data version because they may have been overwritten.
-func (w *closing) apply(n *inode, c *meta.Cred, now int64) {
+func (w *closing) apply(n *inode, c *meta.Cred, now meta.Time) {
 	grown := w.truncSeq == n.TruncSeq && w.size > n.Size && !n.has(flagVolume|flagSmall)
 	if w.truncSeq == n.TruncSeq && !n.has(flagVolume) && !n.has(flagSmall) {
 		n.Size = max(n.Size, w.size)
 	}
 	if grown || !w.measured {
-		if w.mtime > n.Mtime || n.Mtime > now {
+		if w.mtime.After(n.Mtime) || n.Mtime.After(now) {
 			n.Mtime = w.mtime
 		}
 		n.Ctime = w.changed(n, now)
@@ -70,9 +70,9 @@ func (w *closing) apply(n *inode, c *meta.Cred, now int64) {
 
 // changed is the time of the change of an inode. Under LeaseWrite it is the writer's to say, who
 // goes on to answer by himself.
-func (w *closing) changed(n *inode, now int64) int64 {
+func (w *closing) changed(n *inode, now meta.Time) meta.Time {
 	if w.epoch != 0 {
-		return max(n.Ctime, w.mtime)
+		return meta.Later(n.Ctime, w.mtime)
 	}
 	return now
 }

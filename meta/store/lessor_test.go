@@ -283,7 +283,7 @@ func TestClosingInGraceKeepsNobodyFromClaims(t *testing.T) {
 	w.must(claim(b, hb, true))
 	for _, many := range []bool{false, true} {
 		end := meta.Closing{Handle: hb.ID, Dirty: true,
-			Change: meta.Change{Ino: ha.Attr.Ino, Size: 1, Mtime: 1}}
+			Change: meta.Change{Ino: ha.Attr.Ino, Size: 1, Mtime: meta.UnixTime(0, 1)}}
 		closed := make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {

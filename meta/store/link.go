@@ -60,12 +60,15 @@ func (t *txn) link(c *meta.Cred, ino, dir meta.Ino, name string) (*inode, error)
 		return nil, errs.Access
 	case n.isDir() || n.has(flagVolume):
 		return nil, errs.Perm
-	case n.Nlink == 0: // an orphan: as in link(2), no way back to a name
+	case n.Nlink == 0 && !n.has(flagNameless): // an orphan: as in link(2), no way back to a name
 		return nil, errs.NotFound
 	case n.Nlink >= meta.LinkMax:
 		return nil, errs.TooManyLinks
 	}
 	n.Nlink++
 	n.Ctime = t.now
+	if n.has(flagNameless) {
+		return n, t.firstName(ino, n, d)
+	}
 	return n, t.linkTree(n, d)
 }

@@ -168,7 +168,7 @@ func newGen() uint32 { return 1 + rand.Uint32N(1<<31) }
 func (s *Store) newInode(t *txn, ino meta.Ino, f *meta.NewFile) (*inode, error) {
 	n := &inode{
 		Type: f.Type, Mode: f.Mode, Nlink: 1, Gen: newGen(),
-		Atime: t.now, Mtime: t.now, Ctime: t.now,
+		Atime: t.now, Mtime: t.now, Ctime: t.now, Btime: t.now,
 	}
 	switch f.Type {
 	case meta.CharDevice, meta.BlockDevice:

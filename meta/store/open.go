@@ -32,7 +32,8 @@ type opening struct {
 // newOpening chooses the handle's id. It comes from the request id, so that a repetition finds the
 // handle of the first time, whoever has forgotten the request by then.
 func newOpening(c *meta.Caller, flags meta.OpenFlags) (*opening, error) {
-	const all = meta.OpenRead | meta.OpenWrite | meta.OpenTruncate | meta.OpenExclusive
+	const all = meta.OpenRead | meta.OpenWrite | meta.OpenTruncate | meta.OpenExclusive |
+		meta.OpenNameless
 	if flags&^all != 0 || flags&(meta.OpenRead|meta.OpenWrite) == 0 {
 		return nil, errs.Newf(errs.Invalid, "meta.flags", "", "open flags %#x", flags)
 	}
@@ -48,7 +49,7 @@ func (s *Store) Open(ctx context.Context, c meta.Caller, ino meta.Ino, flags met
 	meta.Handle, error) {
 
 	o, err := newOpening(&c, flags)
-	if err == nil && flags&meta.OpenExclusive != 0 {
+	if err == nil && flags&(meta.OpenExclusive|meta.OpenNameless) != 0 {
 		err = errs.Invalid
 	}
 	if err != nil {
@@ -66,7 +67,7 @@ func (s *Store) Create(ctx context.Context, c meta.Caller, dir meta.Ino, name st
 	f.Type = meta.Regular
 	o, err := newOpening(&c, flags)
 	if err == nil {
-		err = checkMake(&c, name, &f)
+		err = checkCreate(o, name, &f)
 	}
 	if err != nil {
 		return meta.Handle{}, errs.Wrap("meta.Create", name, err)
@@ -137,7 +138,7 @@ func (s *Store) openNew(ctx context.Context, o *opening, dir meta.Ino, name stri
 	}()
 	defer o.change.End()
 	made, replayed, err := s.apply(ctx, o.c, &o.change, func(t *txn) error {
-		n, err := s.birth(ctx, t, o.c, dir, name, f, &fresh)
+		n, err := s.beget(ctx, t, o, dir, name, f, &fresh)
 		if err != nil {
 			return err
 		}
@@ -170,7 +171,20 @@ func (s *Store) openNew(ctx context.Context, o *opening, dir meta.Ino, name stri
 	}
 	// Whoever made it may use it, whatever its mode says.
 	o.ino, o.born = fresh, true
+	if o.flags&meta.OpenNameless != 0 {
+		s.sessions.adopt(fresh) // it is kept until it has its handle
+	}
 	return s.addHandle(o)
+}
+
+// beget makes the inode of a Create.
+func (s *Store) beget(ctx context.Context, t *txn, o *opening, dir meta.Ino, name string,
+	f *meta.NewFile, ino *meta.Ino) (*inode, error) {
+
+	if o.flags&meta.OpenNameless != 0 {
+		return s.birthNameless(ctx, t, o, dir, f, ino)
+	}
+	return s.birth(ctx, t, o.c, dir, name, f, ino)
 }
 
 // openNamed opens what a name stands for.

@@ -72,7 +72,7 @@ func (o *quotaOps) step(ctx context.Context) {
 		if err == nil {
 			_, _ = o.s.Grow(ctx, c, h.Attr.Ino, o.rng.Int64N(5000))
 			_ = o.s.Close(ctx, c, meta.Closing{Handle: h.ID, Dirty: true,
-				Change: meta.Change{Size: o.rng.Int64N(2000), TruncSeq: h.Attr.TruncSeq, Mtime: 1}})
+				Change: meta.Change{Size: o.rng.Int64N(2000), TruncSeq: h.Attr.TruncSeq}})
 		}
 	case 10:
 		if o.rng.IntN(3) == 0 {

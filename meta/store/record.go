@@ -15,7 +15,8 @@ import (
 // Format is the version of keys and records as a whole. A store with a higher one is refused.
 // Format 2 added 'Y', losses of files, lives of servers. Format 3 marks sessions that may hold
 // locks. Format 4 keeps no open files, adds small ones, and marks sessions that may hold leases.
-const Format = 4
+// Format 5 has times of files with seconds of their own, and those of birth.
+const Format = 5
 
 // recordVersion opens every record, but versionHints those of inodes that have hints,
 // versionQuota those that belong to a quota, and versionLists those with access control lists: a
@@ -37,13 +38,14 @@ const (
 	flagWithXattr             // had an extended attribute at some time
 	flagSmall                 // its data is in 'F' ino; none there: it is empty
 	flagHoles                 // may have holes: its size does not tell the space that it takes
+	flagNameless              // was made without a name, and may get one: see nameless.go
 )
 
 // inode is what 'I' keeps.
 //
-//	0    1     2      4     8    12   16     20    24   28    36     44     52
-//	|ver |type |flags |mode |uid |gid |nlink |rdev |gen |size |atime |mtime |ctime |
-//	60        68           76
+//	0    1     2      4     8    12   16     20    24   28    36     48     60     72
+//	|ver |type |flags |mode |uid |gid |nlink |rdev |gen |size |atime |mtime |ctime |btime |
+//	84        92           100
 //	|truncseq |dataversion |tail
 //
 // The tail depends on the type:
@@ -66,9 +68,10 @@ type inode struct {
 	Rdev        uint32
 	Gen         uint32
 	Size        int64
-	Atime       int64
-	Mtime       int64
-	Ctime       int64
+	Atime       meta.Time
+	Mtime       meta.Time
+	Ctime       meta.Time
+	Btime       meta.Time
 	TruncSeq    uint64
 	DataVersion uint64
 
@@ -90,7 +93,7 @@ type inode struct {
 }
 
 func (n *inode) encode() []byte {
-	e := wire.Enc{B: make([]byte, 0, 144)}
+	e := wire.Enc{B: make([]byte, 0, 168)}
 	switch {
 	case n.ACL != "" || n.Default != "":
 		e.U8(versionLists)
@@ -115,8 +118,9 @@ func (n *inode) encode() []byte {
 	for _, v := range []uint32{n.Mode, n.UID, n.GID, n.Nlink, n.Rdev, n.Gen} {
 		e.U32(v)
 	}
-	for _, v := range []int64{n.Size, n.Atime, n.Mtime, n.Ctime} {
-		e.I64(v)
+	e.I64(n.Size)
+	for _, v := range []*meta.Time{&n.Atime, &n.Mtime, &n.Ctime, &n.Btime} {
+		v.Append(&e)
 	}
 	e.U64(n.TruncSeq)
 	e.U64(n.DataVersion)
@@ -139,8 +143,9 @@ func (n *inode) decode(d *wire.Dec) {
 	for _, v := range []*uint32{&n.Mode, &n.UID, &n.GID, &n.Nlink, &n.Rdev, &n.Gen} {
 		*v = d.U32()
 	}
-	for _, v := range []*int64{&n.Size, &n.Atime, &n.Mtime, &n.Ctime} {
-		*v = d.I64()
+	n.Size = d.I64()
+	for _, v := range []*meta.Time{&n.Atime, &n.Mtime, &n.Ctime, &n.Btime} {
+		v.Decode(d)
 	}
 	n.TruncSeq = d.U64()
 	n.DataVersion = d.U64()
@@ -198,20 +203,22 @@ func (n *entry) decode(d *wire.Dec) {
 	n.Cookie = d.U64()
 }
 
-// times is what 'T' keeps of a directory: |ver |mtime i64 |ctime i64 |. Whoever changes the
-// directory puts both; a SetAttr of mtime leaves ctime 0, because the inode then has the later
-// one.
-type times struct{ Mtime, Ctime int64 }
+// times is what 'T' keeps of a directory: |ver |mtime |ctime |. Whoever changes the
+// directory puts both.
+type times struct{ Mtime, Ctime meta.Time }
 
 func (n *times) encode() []byte {
-	e := wire.Enc{B: make([]byte, 0, 17)}
+	e := wire.Enc{B: make([]byte, 0, 1+2*meta.TimeBytes)}
 	e.U8(recordVersion)
-	e.I64(n.Mtime)
-	e.I64(n.Ctime)
+	n.Mtime.Append(&e)
+	n.Ctime.Append(&e)
 	return e.B
 }
 
-func (n *times) decode(d *wire.Dec) { n.Mtime, n.Ctime = d.I64(), d.I64() }
+func (n *times) decode(d *wire.Dec) {
+	n.Mtime.Decode(d)
+	n.Ctime.Decode(d)
+}
 
 // States of a session.
 const (

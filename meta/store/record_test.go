@@ -24,7 +24,9 @@ func samples() []encoded {
 	l := layout.Layout{Version: 1, Unit: layout.UnitDefault, Servers: []uint32{3, 1, 2}}
 	return []encoded{
 		&inode{Type: meta.Regular, Flags: flagData, Mode: 0o644, UID: 1, GID: 2, Nlink: 3, Gen: 4,
-			Size: 5, Atime: 6, Mtime: 7, Ctime: -8, TruncSeq: 9, DataVersion: 10, Pending: 11, Losses: 12,
+			Size: 5, Atime: meta.Time{Sec: 1 << 62, Nsec: 6}, Mtime: meta.Time{Sec: 7}, TruncSeq: 9,
+			Ctime: meta.UnixTime(0, -8), Btime: meta.Time{Sec: -1 << 62, Nsec: 999_999_999},
+			DataVersion: 10, Pending: 11, Losses: 12,
 			Layout: l},
 		&inode{Type: meta.Directory, Nlink: 1, Parent: 77},
 		&inode{Type: meta.Directory, Nlink: 1, Parent: 77, Hints: hint.Hints{Policy: hint.PolicyKeep}},
@@ -38,7 +40,7 @@ func samples() []encoded {
 		&inode{Type: meta.Fifo, Nlink: 1, ACL: someList},
 		&quota{Dir: 1, Limit: meta.Usage{Bytes: 2, Inodes: 3}, Counting: true},
 		&entry{Type: meta.Fifo, Ino: 5, Cookie: 6},
-		&times{Mtime: 1, Ctime: 2},
+		&times{Mtime: meta.UnixTime(0, 1), Ctime: meta.UnixTime(0, 2)},
 		&session{State: sessionDead, Created: 5, Client: "who"},
 		&removal{meta.FileRef{Gen: 1, TruncSeq: 2, Layout: l}},
 		&volume{Ino: 8, Created: 9},

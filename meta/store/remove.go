@@ -9,7 +9,7 @@ import (
 
 // Remove implements meta.Names.
 func (s *Store) Remove(ctx context.Context, c meta.Caller, dir meta.Ino, name string,
-	isDir bool) (at int64, err error) {
+	isDir bool) (at meta.Time, err error) {
 
 	err = checkCaller(&c)
 	if err == nil {

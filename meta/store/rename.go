@@ -31,11 +31,11 @@ func (p *place) isDir() bool { return p.n != nil && p.n.isDir() }
 // disturbing each other in vain; renames of files, and of directories within one parent, take
 // neither.
 func (s *Store) Rename(ctx context.Context, c meta.Caller, dir meta.Ino, name string,
-	newDir meta.Ino, newName string, flags meta.RenameFlags) (at int64, err error) {
+	newDir meta.Ino, newName string, flags meta.RenameFlags) (at meta.Time, err error) {
 
 	err = checkRename(&c, name, newName, flags)
 	if err != nil {
-		return 0, errs.Wrap("meta.Rename", name, err)
+		return meta.Time{}, errs.Wrap("meta.Rename", name, err)
 	}
 	serial := false
 	var white meta.Ino
@@ -70,7 +70,7 @@ func (s *Store) Rename(ctx context.Context, c meta.Caller, dir meta.Ino, name st
 	}
 	if at, err = s.when(ctx, &c, rename); err == errSerial {
 		if err := takeTurn(ctx, s.serial); err != nil {
-			return 0, errs.Wrap("meta.Rename", name, err)
+			return meta.Time{}, errs.Wrap("meta.Rename", name, err)
 		}
 		serial = true
 		at, err = s.when(ctx, &c, rename)

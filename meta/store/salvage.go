@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/kv"
@@ -31,7 +30,7 @@ const (
 // far behind the last one, and stripe objects of earlier numbers are never collected as remains:
 // those of lost files may be all that is left of them.
 func Repair(ctx context.Context, engine kv.Store, report func(text string)) error {
-	r := &repair{ctx: ctx, kv: engine, report: report, now: time.Now().UnixNano(),
+	r := &repair{ctx: ctx, kv: engine, report: report, now: meta.Now(),
 		inodes: map[meta.Ino]*inode{}, names: map[meta.Ino]int{}, sums: map[meta.Ino]int64{},
 		dirs: map[meta.Ino]nameAt{}}
 	snap := engine.Snapshot()
@@ -48,7 +47,7 @@ type repair struct {
 	ctx    context.Context
 	kv     kv.Store
 	report func(string)
-	now    int64
+	now    meta.Time
 	inodes map[meta.Ino]*inode
 	names  map[meta.Ino]int    // names that an inode has
 	sums   map[meta.Ino]int64  // entries and sub-directories, as in 'N'
@@ -169,7 +168,8 @@ func (r *repair) root(snap kv.Snapshot) error {
 	if r.inodes[meta.RootIno] == nil {
 		r.say("the root directory's owner and mode are lost: now 0755 of user 0")
 		r.inodes[meta.RootIno] = &inode{Type: meta.Directory, Mode: 0o755, Nlink: 1, Gen: 1,
-			Atime: r.now, Mtime: r.now, Ctime: r.now, Parent: meta.RootIno}
+			Atime: r.now, Mtime: r.now, Ctime: r.now, Btime: r.now,
+			Parent: meta.RootIno}
 	}
 	return r.put([]byte(keyRename), mark())
 }
@@ -326,12 +326,13 @@ func (r *repair) foundDir(snap kv.Snapshot) (meta.Ino, error) {
 	}
 	name := lostDir
 	if value != nil {
-		name = fmt.Sprintf("%s-%d", lostDir, r.now)
+		name = fmt.Sprintf("%s-%d", lostDir, r.now.UnixNano())
 	}
 	r.next++
 	ino := meta.Ino(r.next)
 	r.inodes[ino] = &inode{Type: meta.Directory, Mode: 0o700, Nlink: 1, Gen: newGen(),
-		Atime: r.now, Mtime: r.now, Ctime: r.now, Parent: meta.RootIno}
+		Atime: r.now, Mtime: r.now, Ctime: r.now, Btime: r.now,
+		Parent: meta.RootIno}
 	return ino, r.enter(nameAt{meta.RootIno, name}, ino)
 }
 

@@ -297,7 +297,7 @@ func (s *Store) NewSession(ctx context.Context, client string) (meta.SessionInfo
 			return errs.Again
 		}
 		t.kv.MakesRoom = true // nobody removes anything without one
-		t.put(key, (&session{State: sessionLive, Created: t.now, Client: client}).encode())
+		t.put(key, (&session{State: sessionLive, Created: t.now.UnixNano(), Client: client}).encode())
 		return nil
 	})
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
-const setAll = meta.SetSpilled<<1 - 1
+const setAll = meta.SetCtimeNow<<1 - 1
 
 // SetAttr implements meta.Attrs.
 //
@@ -81,6 +81,9 @@ func (t *txn) setattr(c *meta.Caller, ino meta.Ino, mask meta.SetMask, a *meta.A
 		if err := setMode(&c.Cred, n, a.Mode); err != nil {
 			return err
 		}
+	}
+	if mask&meta.SetCtimeNow != 0 && !isOwner(&c.Cred, n) {
+		return errs.Perm
 	}
 	if err := t.setTimes(&c.Cred, ino, n, mask, a); err != nil {
 		return err
@@ -228,7 +231,7 @@ func (t *txn) setTimes(c *meta.Cred, ino meta.Ino, n *inode, mask meta.SetMask,
 		return nil
 	}
 	if n.isDir() {
-		t.put(timesKey(ino), (&times{Mtime: n.Mtime}).encode())
+		t.put(timesKey(ino), (&times{Mtime: n.Mtime, Ctime: t.now}).encode())
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func TestPowerCutAndSmallFiles(t *testing.T) {
 		w.must(err)
 		change := func(data string) meta.Change {
 			return meta.Change{Ino: h.Attr.Ino, TruncSeq: h.Attr.TruncSeq, Epoch: heard.Epoch,
-				Whole: true, Data: []byte(data), Size: int64(len(data)), Mtime: int64(i)}
+				Whole: true, Data: []byte(data), Size: int64(len(data)), Mtime: meta.Time{Sec: int64(i)}}
 		}
 		_, err = w.store.Commit(ctx, c, change("synced"), true)
 		w.must(err)

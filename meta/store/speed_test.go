@@ -94,7 +94,7 @@ func BenchmarkSmallFile(b *testing.B) {
 			b.Fatal(err)
 		}
 		list = append(list, meta.Closing{Handle: h.ID, Dirty: true, Change: meta.Change{
-			Ino: h.Attr.Ino, Size: 4096, TruncSeq: h.Attr.TruncSeq, Mtime: 1, Epoch: heard.Epoch,
+			Ino: h.Attr.Ino, Size: 4096, TruncSeq: h.Attr.TruncSeq, Epoch: heard.Epoch,
 			Whole: true, Data: data}})
 		if len(list) == 10 {
 			heard, err = s.Listen(ctx, meta.Listening{Session: info.ID, Acks: heard.Recalls})

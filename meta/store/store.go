@@ -122,7 +122,7 @@ func (s *Store) Stop() {
 	s.done.Wait()
 }
 
-func (s *Store) now() int64 { return s.opt.Clock().UnixNano() }
+func (s *Store) now() meta.Time { return meta.TimeOf(s.opt.Clock()) }
 
 // format makes an empty store ours, or checks that it is ours and not newer than this build.
 func (s *Store) format(ctx context.Context) error {
@@ -160,7 +160,7 @@ func (s *Store) tryFormat(ctx context.Context) error {
 	t.put([]byte(keyRename), mark())
 	t.putInode(meta.RootIno, &inode{
 		Type: meta.Directory, Mode: s.opt.RootMode, UID: s.opt.RootUID, GID: s.opt.RootGID,
-		Nlink: 1, Gen: 1, Atime: t.now, Mtime: t.now, Ctime: t.now, Parent: meta.RootIno,
+		Nlink: 1, Gen: 1, Atime: t.now, Mtime: t.now, Ctime: t.now, Btime: t.now, Parent: meta.RootIno,
 	})
 	t.touch(meta.RootIno)
 	t.add([]byte(keyFiles), 1)

@@ -9,5 +9,5 @@ func wrote(handle uint64, size int64, truncSeq uint64, mtime int64) meta.Closing
 
 // told is a plain change.
 func told(ino meta.Ino, size int64, truncSeq uint64, mtime int64) meta.Change {
-	return meta.Change{Ino: ino, Size: size, TruncSeq: truncSeq, Mtime: mtime}
+	return meta.Change{Ino: ino, Size: size, TruncSeq: truncSeq, Mtime: meta.UnixTime(0, mtime)}
 }

@@ -107,7 +107,7 @@ func (t *txn) attr(ino meta.Ino, n *inode) (meta.Attr, error) {
 func fileAttr(ino meta.Ino, n *inode) meta.Attr {
 	a := meta.Attr{
 		Ino: ino, Type: n.Type, Mode: n.Mode, UID: n.UID, GID: n.GID, Nlink: n.Nlink, Rdev: n.Rdev,
-		Size: n.Size, Atime: n.Atime, Mtime: n.Mtime, Ctime: n.Ctime,
+		Size: n.Size, Atime: n.Atime, Mtime: n.Mtime, Ctime: n.Ctime, Btime: n.Btime,
 		Gen: n.Gen, TruncSeq: n.TruncSeq, DataVersion: n.DataVersion,
 		Layout: n.Layout,
 		// A volume's size is fixed: there is nothing to measure.
@@ -144,7 +144,7 @@ func (t *txn) dirAttr(ino meta.Ino, a *meta.Attr) error {
 	var when times
 	err = parse(key, value, &when)
 	a.Mtime = when.Mtime
-	a.Ctime = max(a.Ctime, when.Ctime)
+	a.Ctime = meta.Later(a.Ctime, when.Ctime)
 	return err
 }
 

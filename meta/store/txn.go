@@ -29,8 +29,8 @@ const (
 type txn struct {
 	snap kv.Snapshot
 	kv   kv.Txn
-	now  int64 // Unix nanoseconds
-	view bool  // only reads: nothing is noted down
+	now  meta.Time
+	view bool // only reads: nothing is noted down
 
 	since kv.Version // of the snapshot
 
@@ -158,16 +158,16 @@ func (s *Store) update(ctx context.Context, c *meta.Caller, build func(t *txn) e
 	return replayed, err
 }
 
-// when is update that tells the time of what it has changed; 0: it took effect earlier.
+// when is update that tells the time of what it has changed; zero: it took effect earlier.
 func (s *Store) when(ctx context.Context, c *meta.Caller, build func(t *txn) error) (
-	at int64, err error) {
+	at meta.Time, err error) {
 
 	replayed, err := s.update(ctx, c, func(t *txn) error {
 		at = t.now
 		return build(t)
 	})
 	if replayed || err != nil {
-		return 0, err
+		return meta.Time{}, err
 	}
 	return at, nil
 }

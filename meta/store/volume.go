@@ -54,7 +54,7 @@ func (s *Store) volumeBefore(name string, ino meta.Ino, size int64, f *meta.NewF
 		}
 		n, err := s.newInode(t, ino, f)
 		if err == nil {
-			v = meta.Volume{Name: name, Ino: ino, Size: size, Created: t.now, Layout: n.Layout}
+			v = meta.Volume{Name: name, Ino: ino, Size: size, Created: t.now.UnixNano(), Layout: n.Layout}
 		}
 		return err
 	})
@@ -93,9 +93,10 @@ func (s *Store) newVolume(ctx context.Context, t *txn, c *meta.Caller, name stri
 	n.Flags |= flagVolume
 	n.Size = size
 	t.putInode(*ino, n)
-	t.put(key, (&volume{Ino: *ino, Created: t.now}).encode())
+	t.put(key, (&volume{Ino: *ino, Created: t.now.UnixNano()}).encode())
 	t.add([]byte(keyFiles), 1)
-	return meta.Volume{Name: name, Ino: *ino, Size: size, Created: t.now, Layout: n.Layout}, nil
+	return meta.Volume{Name: name, Ino: *ino, Size: size, Created: t.now.UnixNano(),
+		Layout: n.Layout}, nil
 }
 
 // volume reads a volume and its inode.

@@ -187,15 +187,15 @@ func TestMovedAnother(t *testing.T) {
 		absent := meta.Found{Dir: leased(1, meta.Directory, 9)}
 		c.PutFound(c.Begin(), 1, "b", &absent)
 		x := c.Change().Name(1, "a").Name(1, "b").Inode(looked)
-		x.End(Outcome{At: 77, Moved: looked, Names: []Named{{Dir: 1, Name: "a"},
+		x.End(Outcome{At: meta.Time{Sec: 77}, Moved: looked, Names: []Named{{Dir: 1, Name: "a"},
 			{Dir: 1, Name: "b", Ino: looked, Type: meta.Regular}}})
 		a, data, known := c.Data(looked)
-		if right := looked == 2; known != right || right && (a.Ctime != 77 || string(data) != "data") {
-			t.Errorf("a name that stood for 2 was moved, %d was expected: %v, %d, %q", looked, known,
+		if right := looked == 2; known != right || right && (a.Ctime.Sec != 77 || string(data) != "data") {
+			t.Errorf("a name that stood for 2 was moved, %d was expected: %v, %v, %q", looked, known,
 				a.Ctime, data)
 		}
-		if d, known := c.Attr(1); !known || d.Mtime != 77 {
-			t.Errorf("the directory is known: %v, changed at %d", known, d.Mtime)
+		if d, known := c.Attr(1); !known || d.Mtime.Sec != 77 {
+			t.Errorf("the directory is known: %v, changed at %v", known, d.Mtime)
 		}
 	}
 }

@@ -76,10 +76,10 @@ type Outcome struct {
 	Failed bool
 	Names  []Named
 
-	// At, if not 0, is the time that the service has for it: the directories of its names have changed
-	// at that time, by these names and nothing else, and so has Moved, the inode that a rename has
+	// At, if not zero, is the time that the service has for it: the directories of its names have
+	// changed at that time, by these names and nothing else, and so has Moved, the inode that a rename has
 	// given another name in the same directory.
-	At    int64
+	At    meta.Time
 	Moved meta.Ino
 
 	// Attrs are attributes as the answer has them, with their leases. Born: the change has made what
@@ -97,7 +97,7 @@ type Told struct {
 	Ino      meta.Ino
 	Size     int64
 	TruncSeq uint64
-	Mtime    int64
+	Mtime    meta.Time
 	Data     []byte // becomes the cache's
 }
 
@@ -127,7 +127,7 @@ func (x *Change) End(o Outcome) {
 			p.node.exact = p.exact
 		}
 	}
-	if !o.Failed && o.At != 0 {
+	if !o.Failed && o.At != (meta.Time{}) {
 		x.stepLocked(&o)
 	}
 	for _, a := range o.Attrs {
@@ -181,12 +181,12 @@ func (x *Change) stepLocked(o *Outcome) {
 		case p.ino == o.Moved && x.moved(o):
 			a.Ctime = o.At
 			if a.Type == meta.Directory {
-				a.Ctime = max(p.node.attr.Ctime, o.At)
+				a.Ctime = meta.Later(p.node.attr.Ctime, o.At)
 			}
 		case ok:
 			a.Size += names
 			a.Nlink = uint32(int64(a.Nlink) + dirs)
-			a.Mtime, a.Ctime = o.At, max(a.Ctime, o.At)
+			a.Mtime, a.Ctime = o.At, meta.Later(a.Ctime, o.At)
 		default:
 			continue
 		}
@@ -270,10 +270,10 @@ func (x *Change) toldLocked(w *Told) {
 			continue
 		}
 		a := p.node.attr
-		if !a.Small || a.TruncSeq != w.TruncSeq || a.Mtime > w.Mtime || a.Mode&0o6000 != 0 {
+		if !a.Small || a.TruncSeq != w.TruncSeq || a.Mtime.After(w.Mtime) || a.Mode&0o6000 != 0 {
 			continue
 		}
-		a.Size, a.Mtime, a.Ctime = w.Size, w.Mtime, max(a.Ctime, w.Mtime)
+		a.Size, a.Mtime, a.Ctime = w.Size, w.Mtime, meta.Later(a.Ctime, w.Mtime)
 		a.DataVersion, a.Writers = a.DataVersion+1, false
 		p.node.set(&a)
 		p.node.setData(w.Data)

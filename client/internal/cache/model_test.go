@@ -91,8 +91,8 @@ func newSim(t *testing.T, seed uint64) *sim {
 
 // birth makes an inode.
 func (s *sim) birth(ino meta.Ino, typ meta.Type) {
-	t := &thing{attr: meta.Attr{Ino: ino, Type: typ, Mode: 0o755, Nlink: 1, Atime: s.now, Mtime: s.now,
-		Ctime: s.now}}
+	t := &thing{attr: meta.Attr{Ino: ino, Type: typ, Mode: 0o755, Nlink: 1,
+		Atime: s.at(), Mtime: s.at(), Ctime: s.at()}}
 	if typ == meta.Directory {
 		t.attr.Nlink = 2
 		t.names = map[string]meta.Ino{}
@@ -102,6 +102,9 @@ func (s *sim) birth(ino meta.Ino, typ meta.Type) {
 	}
 	s.inodes[ino] = t
 }
+
+// at is now as the time of a file.
+func (s *sim) at() meta.Time { return meta.UnixTime(0, s.now) }
 
 func (s *sim) time() time.Time { return time.Unix(1000, 0).Add(time.Duration(s.now)) }
 
@@ -248,7 +251,7 @@ func (s *sim) user() *user   { return s.users[s.rng.IntN(simClients)] }
 
 // touch is what a change of its names does to a directory.
 func (s *sim) touch(d *thing) {
-	d.attr.Mtime, d.attr.Ctime, d.attr.Size = s.now, s.now, int64(len(d.names))
+	d.attr.Mtime, d.attr.Ctime, d.attr.Size = s.at(), s.at(), int64(len(d.names))
 	d.attr.Nlink = 2
 	for _, ino := range d.names {
 		if s.inodes[ino].attr.Type == meta.Directory {
@@ -345,7 +348,7 @@ func (s *sim) remove(u *user) {
 		if ino != 0 {
 			inos = append(inos, ino)
 		}
-		failed, at := false, int64(0)
+		failed, at := false, meta.Time{}
 		s.change(u, inos, func() {
 			d := s.inodes[dir]
 			if failed = ino == 0 || d.names[name] != ino || len(s.inodes[ino].names) > 0; failed {
@@ -366,11 +369,11 @@ func (s *sim) remove(u *user) {
 }
 
 // when is the time of a change, which an answer to a repeated request does not tell.
-func (s *sim) when() int64 {
+func (s *sim) when() meta.Time {
 	if s.rng.IntN(4) == 0 {
-		return 0
+		return meta.Time{}
 	}
-	return s.now
+	return s.at()
 }
 
 // rename moves a name, if nothing is in the new place, or replaces a file there.
@@ -389,7 +392,7 @@ func (s *sim) rename(u *user) {
 		from, into := s.inodes[dir], s.inodes[to]
 		ino, old := from.names[name], into.names[other]
 		inos := slices.DeleteFunc([]meta.Ino{dir, to, ino, old}, func(i meta.Ino) bool { return i == 0 })
-		failed, at := false, int64(0)
+		failed, at := false, meta.Time{}
 		s.change(u, inos, func() {
 			failed = ino == 0 || ino == old || from.names[name] != ino || into.names[other] != old ||
 				into.gone || s.inodes[ino].attr.Type == meta.Directory || old != 0 && s.inodes[old].names != nil
@@ -403,7 +406,7 @@ func (s *sim) rename(u *user) {
 			into.names[other] = ino
 			s.touch(from)
 			s.touch(into)
-			s.inodes[ino].attr.Ctime = s.now
+			s.inodes[ino].attr.Ctime = s.at()
 			at = s.when()
 		}, func() {
 			o := Outcome{Failed: failed, At: at}
@@ -435,7 +438,7 @@ func (s *sim) mark(u *user) {
 	}
 	x := u.c.Change().Inode(ino)
 	s.in(60, func() {
-		s.change(u, []meta.Ino{ino}, func() { s.inodes[ino].attr.Ctime = s.now }, func() {
+		s.change(u, []meta.Ino{ino}, func() { s.inodes[ino].attr.Ctime = s.at() }, func() {
 			x.End(Outcome{})
 		})
 	})
@@ -454,7 +457,7 @@ func (s *sim) write(u *user) {
 		s.change(u, []meta.Ino{ino}, func() {
 			f := s.inodes[ino]
 			f.attr.DataVersion++
-			f.attr.Mtime, f.attr.Ctime = s.now, s.now
+			f.attr.Mtime, f.attr.Ctime = s.at(), s.at()
 			f.data = fmt.Append(nil, "data ", s.now)
 			f.attr.Size = int64(len(f.data))
 			a, data = f.attr, f.data

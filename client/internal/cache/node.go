@@ -130,6 +130,16 @@ func (c *Cache) Attr(ino meta.Ino) (meta.Attr, bool) {
 	return n.attr, true
 }
 
+// Accessed brings the time of access of an inode up to date. It is the only one that leases do not
+// cover: whoever reads something goes on to know it.
+func (c *Cache) Accessed(x *meta.Access) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := c.nodes[x.Ino]; n != nil && n.known && x.Meets(&n.attr) {
+		n.attr.Atime = x.At
+	}
+}
+
 // Rights returns what permission checks need of an inode, whose times may have changed since.
 func (c *Cache) Rights(ino meta.Ino) (meta.Attr, bool) {
 	c.mu.Lock()

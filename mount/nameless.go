@@ -1,0 +1,37 @@
+package mount
+
+import (
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/sluice-storage/sluice/meta"
+	"golang.org/x/sys/unix"
+)
+
+// Tmpfile makes and opens a file without a name (O_TMPFILE). It is gone with its last descriptor,
+// unless linkat(2) has given it a name, which the kernel refuses for one that was opened with
+// O_EXCL.
+func (b *bridge) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn,
+	out *fuse.CreateOut) fuse.Status {
+	ctx := b.request(cancel, &in.InHeader)
+	defer ctx.end()
+	flags := openFlags(in.Flags) &^ meta.OpenTruncate
+	if in.Flags&unix.O_EXCL != 0 {
+		flags |= meta.OpenExclusive
+	}
+	dir, at := b.ino(in.NodeId), b.now()
+	nf := newFile(meta.Regular, in.Mode, in.Umask)
+	f, err := b.fs.CreateTempIno(ctx, creator(&in.InHeader), dir, nf, flags)
+	if err != nil {
+		return b.status("tmpfile", err)
+	}
+	if in.Flags&unix.O_DIRECT != 0 {
+		f.PassCaches()
+	}
+	a := f.Attr()
+	b.versions.note(&a)
+	out.NodeId = b.node(a.Ino)
+	out.Generation = b.generation(&a)
+	out.SetAttrTimeout(b.attrTimeout(&a, false, at))
+	b.fill(&out.Attr, &a)
+	b.hand(&file{File: f, direct: b.uncached(in.Flags), reads: b.reads(in.Flags)}, &out.OpenOut)
+	return fuse.OK
+}
