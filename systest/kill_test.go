@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -98,6 +99,19 @@ func killOne(t *testing.T, c *cluster, gate *gateway, rng *rand.Rand) string {
 		_ = syscall.Kill(p.PID, syscall.SIGKILL)
 	}
 	return p.Name
+}
+
+// killOneOf kills a process of the cluster, if it runs.
+func (c *cluster) killOneOf(names ...string) {
+	st, err := c.state()
+	if err != nil {
+		return
+	}
+	for _, p := range st.Processes {
+		if slices.Contains(names, p.Name) && p.PID > 0 {
+			_ = syscall.Kill(p.PID, syscall.SIGKILL)
+		}
+	}
 }
 
 // statusTellsIt checks that `sluice status` counts every kill of a supervised process.
