@@ -117,31 +117,36 @@ const shortenMax = time.Minute
 
 // shorten repeats a sequence that has failed, alone, with ever fewer operations.
 func (r *modelRig) shorten(t *testing.T, ops []op) {
-	fails := func(ops []op) error {
+	var idle map[int]bool
+	var err error
+	end := time.Now().Add(shortenMax)
+	fails := func(few []op) bool { // few becomes ops if it does, up to where it does
 		x := newTwins(r.roots, r.fresh(t), "A")
-		if err := x.prepare(); err != nil {
-			return nil
+		if time.Now().After(end) || x.prepare() != nil {
+			return false
 		}
-		return x.run(ops)
+		if e := x.run(few); e != nil {
+			ops, err, idle = few[:x.at+1], e, x.idle
+			return true
+		}
+		return false
 	}
-	err := fails(ops)
-	if err == nil {
+	if !fails(ops) {
 		t.Log("alone, and done again, it does not fail")
 		return
 	}
-	end := time.Now().Add(shortenMax)
-	for part := len(ops) / 2; part > 0 && time.Now().Before(end); {
-		shorter := false
-		for at := 0; at+part <= len(ops) && time.Now().Before(end); {
-			fewer := append(append([]op{}, ops[:at]...), ops[at+part:]...)
-			if e := fails(fewer); e != nil {
-				ops, err, shorter = fewer, e, true
-			} else {
+	var useful []op
+	for i, o := range ops {
+		if !idle[i] || i == len(ops)-1 {
+			useful = append(useful, o)
+		}
+	}
+	fails(useful)
+	for part := len(ops) / 2; part > 0; part /= 2 {
+		for at := 0; at+part <= len(ops); {
+			if !fails(append(append([]op{}, ops[:at]...), ops[at+part:]...)) {
 				at += part
 			}
-		}
-		if !shorter || part > len(ops) {
-			part /= 2
 		}
 	}
 	lines := make([]string, len(ops))

@@ -25,7 +25,8 @@ type twins struct {
 	open  []twin
 	large map[uint64]bool // inodes of the model that have been larger than smallMax
 	log   []string
-	at    int // the operation that is done
+	at    int          // the operation that is done
+	idle  map[int]bool // operations that the model refused
 	err   error
 }
 
@@ -37,7 +38,7 @@ type twin struct {
 }
 
 func newTwins(roots [3]string, shared, own string) *twins {
-	x := &twins{own: own, large: map[uint64]bool{}}
+	x := &twins{own: own, large: map[uint64]bool{}, idle: map[int]bool{}}
 	for i, root := range roots {
 		x.roots[i] = filepath.Join(root, shared)
 	}
@@ -107,6 +108,9 @@ func (x *twins) both(what string, mount int, do func(i, root int) (string, error
 	}
 	x.log = append(x.log, fmt.Sprintf("%4d mount %d: %s -> %.60s %v", x.at, mount, what, said[1],
 		failed[1]))
+	if failed[1] != nil {
+		x.idle[x.at] = true
+	}
 	if errnoOf(failed[0]) != errnoOf(failed[1]) || said[0] != said[1] {
 		x.fail("%s on mount %d:\nmount: %s %v\nmodel: %s %v", what, mount, said[0], failed[0], said[1],
 			failed[1])
@@ -167,13 +171,13 @@ func (x *twins) look(o op) {
 			continue
 		}
 		var said [3]string
-		var exact [3]string
+		var numbers [3]uint64
 		for i := range x.roots {
-			said[i], exact[i] = describeName(x.path(i, name))
+			said[i], numbers[i], _ = describeName(x.path(i, name))
 		}
-		if said[0] != said[2] || said[1] != said[2] || exact[0] != exact[1] {
-			x.fail("after %v: %s is\nmount 0: %s %s\nmount 1: %s %s\nmodel:   %s", o, name, said[0],
-				exact[0], said[1], exact[1], said[2])
+		if said[0] != said[2] || said[1] != said[2] || numbers[0] != numbers[1] {
+			x.fail("after %v: %s is\nmount 0: inode %d, %s\nmount 1: inode %d, %s\nmodel:   %s", o, name,
+				numbers[0], said[0], numbers[1], said[1], said[2])
 		}
 	}
 	if x.at%4 == 0 {
@@ -200,14 +204,14 @@ func (x *twins) list(mount int, dir string) {
 	})
 }
 
-// describeName is what lstat says: what mounts and model must agree on, and what both mounts must.
-func describeName(path string) (said, exact string) {
+// describeName is what lstat says: what mounts and model must agree on, and what only the mounts
+// can: the number of an inode, and its times.
+func describeName(path string) (said string, ino uint64, times string) {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
-		return errnoOf(err), ""
+		return errnoOf(err), 0, ""
 	}
 	said = fmt.Sprintf("mode %o links %d owner %d:%d", st.Mode, st.Nlink, st.Uid, st.Gid)
-	exact = fmt.Sprintf("ino %d changed %d modified %d", st.Ino, st.Ctim.Nano(), st.Mtim.Nano())
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 		said += fmt.Sprintf(" size %d", st.Size)
@@ -218,7 +222,7 @@ func describeName(path string) (said, exact string) {
 		target, err := os.Readlink(path)
 		said += fmt.Sprint(" to ", target, err)
 	}
-	return said, exact
+	return said, st.Ino, fmt.Sprintf("modified %d changed %d", st.Mtim.Nano(), st.Ctim.Nano())
 }
 
 // attributes are the extended ones of a file.
@@ -240,56 +244,58 @@ func (x *twins) compareTrees() {
 			x.closeTwin(i)
 		}
 	}
-	var trees [3]string
+	var trees, times [3]string
 	for i := range x.roots {
-		var err error
-		if trees[i], err = x.tree(i); err != nil {
-			x.fail("walking place %d: %v", i, err)
-		}
+		trees[i], times[i] = x.tree(i)
 	}
 	for i := range 2 {
 		if trees[i] != trees[2] {
 			x.fail("mount %d:\n%s\nmodel:\n%s", i, trees[i], trees[2])
 		}
 	}
+	// Times of what was written a moment ago are on their way.
+	for end := time.Now().Add(busyMax); times[0] != times[1] && x.err == nil; {
+		if time.Now().After(end) {
+			x.fail("mount 0:\n%s\nmount 1:\n%s", times[0], times[1])
+		}
+		time.Sleep(100 * time.Millisecond)
+		_, times[0] = x.tree(0)
+		_, times[1] = x.tree(1)
+	}
 }
 
-func (x *twins) tree(root int) (string, error) {
-	var lines []string
+// tree is all that a program has in one place: what all three must agree on, and times.
+func (x *twins) tree(root int) (said, times string) {
+	var lines, when []string
 	for _, dir := range sharedDirs {
 		top := filepath.Join(x.roots[root], dir)
-		entries, err := os.ReadDir(top)
+		err := filepath.WalkDir(top, func(path string, e fs.DirEntry, err error) error {
+			if err != nil || path == top {
+				return err
+			}
+			if filepath.Dir(path) == top && !strings.HasPrefix(e.Name(), x.own) {
+				if e.IsDir() { // another program's
+					return fs.SkipDir
+				}
+				return nil
+			}
+			line, _, at := describeName(path)
+			line += " " + attributes(path)
+			if e.Type().IsRegular() {
+				data, err := os.ReadFile(path)
+				line += fmt.Sprint(" ", sum(data), " ", errnoOf(err))
+			}
+			name := strings.TrimPrefix(path, x.roots[root])
+			lines, when = append(lines, name+": "+line), append(when, name+": "+at)
+			return nil
+		})
 		if err != nil {
-			return "", err
-		}
-		for _, e := range entries {
-			if !strings.HasPrefix(e.Name(), x.own) {
-				continue
-			}
-			err := filepath.WalkDir(filepath.Join(top, e.Name()),
-				func(path string, e fs.DirEntry, err error) error {
-					if err != nil {
-						return err
-					}
-					line, _ := describeName(path)
-					line += " " + attributes(path)
-					if e.Type().IsRegular() {
-						data, err := os.ReadFile(path)
-						if err != nil {
-							return err
-						}
-						line += " " + sum(data)
-					}
-					lines = append(lines, strings.TrimPrefix(path, x.roots[root])+": "+line)
-					return nil
-				})
-			if err != nil {
-				return "", err
-			}
+			x.fail("walking through place %d: %v", root, err)
 		}
 	}
 	sort.Strings(lines)
-	return strings.Join(lines, "\n"), nil
+	sort.Strings(when)
+	return strings.Join(lines, "\n"), strings.Join(when, "\n")
 }
 
 // sum tells bytes apart in few letters.
