@@ -46,16 +46,7 @@ func TestRandomProgramsAndKills(t *testing.T) {
 	r := newModelRig(t, clusterOptions{iods: 3, mount: true, providers: "tcp"})
 	stop, done := make(chan struct{}), make(chan int)
 	go func() {
-		kills := 0
-		for ; ; kills++ {
-			select {
-			case <-stop:
-				done <- kills
-				return
-			case <-time.After(1500 * time.Millisecond):
-				r.c.killOneOf([]string{"meta", "iod1", "iod2", "iod3"}[kills%4])
-			}
-		}
+		done <- r.c.killInTurn(stop, 1500*time.Millisecond, "meta", "iod1", "iod2", "iod3")
 	}()
 	r.check(t, modelSteps(300, 15000), 4)
 	close(stop)

@@ -92,7 +92,7 @@ func (o op) do(x *twins) {
 }
 
 func (o op) onName(x *twins) {
-	if o.kind == "utimes" { // a large file's time of change is told with its data
+	if o.kind == "utimes" || o.kind == "stat" { // a large file's length and times come with its data
 		if ino := x.modelIno(o.a); ino != 0 {
 			x.turn(o.mount, ino, 0)
 		}
@@ -218,7 +218,8 @@ func (o op) openFile(x *twins) {
 		x.turn(o.mount, ino, 0)
 	}
 	h := twin{mount: o.mount}
-	ok := x.both(fmt.Sprintf("open %s %#x", o.a, o.flags), o.mount, func(i, root int) (_ string, err error) {
+	what := fmt.Sprintf("open %s %#x", o.a, o.flags)
+	ok := x.both(what, o.mount, func(i, root int) (_ string, err error) {
 		h.f[i], err = os.OpenFile(x.path(root, o.a), o.flags|unix.O_NONBLOCK, 0o644)
 		return "", err
 	})
@@ -267,7 +268,7 @@ func (o op) onHandle(x *twins) {
 		}
 		return
 	}
-	x.both(fmt.Sprintf("%s %d %d", o.kind, o.off, o.n), h.mount, func(i, _ int) (string, error) {
+	x.both(fmt.Sprintf("%s #%d %d %d", o.kind, h.ino, o.off, o.n), h.mount, func(i, _ int) (string, error) {
 		return o.onFile(h.f[i])
 	})
 }
