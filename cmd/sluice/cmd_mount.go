@@ -23,6 +23,7 @@ type mountOptions struct {
 	url, dir                                 string
 	detach, readOnly, allowOther, keepTrying bool
 	localLocks                               bool
+	timeout                                  time.Duration // 0: for ever
 	cache, log                               string
 	by                                       providersFlag
 	web                                      adminFlag
@@ -36,12 +37,16 @@ func newMount() *cobra.Command {
 		Short: "Mount a cluster's file system",
 		Long: "Mounts a cluster's file system at DIR until it is interrupted or unmounted " +
 			"(sluice umount DIR).",
-		Example: "  sluice mount -d sluice://127.0.0.1:9400 ./mnt",
-		Args:    cobra.ExactArgs(2),
+		Example: "  sluice mount -d sluice://127.0.0.1:9400 ./mnt\n" +
+			"  sluice mount -d --timeout 10m sluice://127.0.0.1:9400 ./mnt",
+		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.url, o.dir = args[0], args[1]
 			if !strings.HasPrefix(o.url, scheme+"//") {
 				return refuse(o.url+" is no URL", "Write sluice://HOST:PORT, like sluice://"+defaultListen)
+			}
+			if o.timeout < 0 {
+				return refuse("--timeout is negative", "Write a duration like 90s, or 0 to wait for ever")
 			}
 			if o.detach {
 				return detachMount(cmd, o.log)
@@ -65,6 +70,8 @@ close-to-open  pages, until the file is opened and has changed; what was written
 writeback      pages, and what is written stays in them until it is written back, synced or closed:
                fastest for small writes; while a file is open here, changes by others are not seen`)
 	flags.BoolVar(&o.keepTrying, "keep-trying", false, "wait for the cluster for as long as it takes")
+	flags.DurationVar(&o.timeout, "timeout", time.Minute,
+		"how long programs wait for a server that does not answer before they get EIO; 0: for ever")
 	flags.StringVar(&o.log, "log", "",
 		"with -d, the `FILE` that its output goes to (default mount.log in a folder of the user's own)")
 	o.web.add(cmd, adminOff)
@@ -131,7 +138,8 @@ func runMount(cmd *cobra.Command, o mountOptions) error {
 func dialForMount(ctx context.Context, o mountOptions, log *slog.Logger) (*connection, error) {
 	for {
 		conn, err := dialBy(ctx, o.url, &o.by,
-			client.Options{Name: "mount " + o.dir, Logger: log, Buffers: boundClient(true).buffers})
+			client.Options{Name: "mount " + o.dir, Logger: log, Buffers: boundClient(true).buffers,
+				WaitMax: patience(o.timeout)})
 		if err == nil || !o.keepTrying || ctx.Err() != nil {
 			return conn, err
 		}
