@@ -48,7 +48,7 @@ func TestRandomProgramsAndKills(t *testing.T) {
 	go func() {
 		done <- r.c.killInTurn(stop, 1500*time.Millisecond, "meta", "iod1", "iod2", "iod3")
 	}()
-	r.check(t, modelSteps(300, 15000), 4)
+	r.check(t, modelSteps(300, 5000), 4)
 	close(stop)
 	t.Logf("%d kills", <-done)
 }
