@@ -162,7 +162,7 @@ func TestClocksDifferByAnHour(t *testing.T) {
 			must(t, os.WriteFile(filepath.Join(one, name+".new"), want, 0o644))
 			must(t, os.Rename(filepath.Join(one, name+".new"), filepath.Join(one, name+".in")))
 			sameTo(t, filepath.Join(two, name+".in"), want)
-			off := writtenAt(t, filepath.Join(two, name)).Sub(time.Now()).Round(time.Minute)
+			off := time.Until(writtenAt(t, filepath.Join(two, name))).Round(time.Minute)
 			if round%2 == 1 && off != time.Hour || round%2 == 0 && off != 0 {
 				t.Errorf("round %d: written %v from now by %s", round, off, one)
 			}

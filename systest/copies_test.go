@@ -104,7 +104,8 @@ func tarOddThings(t *testing.T, _ *cluster, dir string) {
 // files are changed in place and appended to.
 func rsyncTrees(t *testing.T, _ *cluster, dir string) {
 	local := t.TempDir()
-	src, on, back := filepath.Join(local, "src"), filepath.Join(dir, "on"), filepath.Join(local, "back")
+	src, back := filepath.Join(local, "src"), filepath.Join(local, "back")
+	on := filepath.Join(dir, "on")
 	oddTree(t, src)
 	rsync := func(args ...string) string {
 		t.Helper()
@@ -145,21 +146,23 @@ func changeInPlace(t *testing.T, path string) {
 	must(t, f.Close())
 }
 
-// goModule builds and tests a small module whose sources, cache and temporary files all lie on the
+// goModule builds a small module whose sources, cache and temporary files all lie on the
 // mount: thousands of small files, renames into place, locks, mapped files, programs that run.
 func goModule(t *testing.T, _ *cluster, dir string) {
 	src := filepath.Join(dir, "m")
 	must(t, os.MkdirAll(filepath.Join(src, "sum"), 0o755))
 	must(t, os.MkdirAll(filepath.Join(dir, "tmp"), 0o755))
 	for name, text := range map[string]string{
-		"go.mod":     "module example.org/m\n\ngo 1.21\n",
-		"main.go":    "package main\n\nimport \"example.org/m/sum\"\n\nfunc main() { println(sum.Of(40, 2)) }\n",
+		"go.mod": "module example.org/m\n\ngo 1.21\n",
+		"main.go": "package main\n\nimport \"example.org/m/sum\"\n\n" +
+			"func main() { println(sum.Of(40, 2)) }\n",
 		"sum/sum.go": "package sum\n\nfunc Of(a, b int) int { return a + b }\n",
 	} {
 		must(t, os.WriteFile(filepath.Join(src, name), []byte(text), 0o644))
 	}
-	env := []string{"env", "GOCACHE=" + filepath.Join(dir, "cache"), "GOTMPDIR=" + filepath.Join(dir, "tmp"),
-		"GOFLAGS=-trimpath", "CGO_ENABLED=0", "GOTOOLCHAIN=local"}
+	env := []string{"env", "GOCACHE=" + filepath.Join(dir, "cache"),
+		"GOTMPDIR=" + filepath.Join(dir, "tmp"), "GOFLAGS=-trimpath", "CGO_ENABLED=0",
+		"GOTOOLCHAIN=local"}
 	build := func(args ...string) string {
 		t.Helper()
 		line := append(slices.Clone(env), append([]string{"go", "build", "-o", "../m.bin"}, args...)...)

@@ -16,7 +16,7 @@ type fioMode struct {
 }
 
 // fioModes are engines, with and without the kernel's pages, and the ways to sync. Sizes are small:
-// these are many, and what counts is that every path is gone.
+// there are many, and what counts is that each is tried.
 var fioModes = []fioMode{
 	{"psync", "--ioengine=psync --rw=randwrite --bsrange=512-64k --size=8m"},
 	{"psync-fsync", "--ioengine=psync --rw=randrw --bs=4k --size=1m --fsync=1"},
@@ -39,7 +39,8 @@ var fioModes = []fioMode{
 	{"append", "--ioengine=psync --rw=write --bs=5k --size=4m --file_append=1"},
 	{"pattern", "--ioengine=psync --rw=randwrite --bs=64k --size=4m --verify=pattern " +
 		"--verify_pattern=0xa5"},
-	{"many-files", "--ioengine=psync --rw=randwrite --bs=4k --nrfiles=40 --filesize=4k-64k --openfiles=8"},
+	{"many-files", "--ioengine=psync --rw=randwrite --bs=4k --nrfiles=40 --filesize=4k-64k " +
+		"--openfiles=8"},
 	{"jobs-on-one-file", "--ioengine=psync --rw=randrw --bs=4k --size=2m --numjobs=4 " +
 		"--offset_increment=2m --filename=one"},
 	{"splice", "--ioengine=splice --rw=write --bs=16k --size=4m"},
@@ -70,7 +71,8 @@ func TestFioModes(t *testing.T) {
 	}
 }
 
-// hasUring tells whether programs may use io_uring here. Kernels before 6.6 do not say; they have it.
+// hasUring tells whether programs may use io_uring here. Kernels before 6.6 do not say: they have
+// it.
 func hasUring() bool {
 	text, err := os.ReadFile("/proc/sys/kernel/io_uring_disabled")
 	return err != nil || strings.TrimSpace(string(text)) != "2"

@@ -36,10 +36,9 @@ func timed(do func() error) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// TestServerGoneForGood: of a server that does not come back programs wait for what `sluice mount
-// --timeout` says, and get EIO: those who read, who sync and who close; no other error, and no zeroes
-// in its place. They can be killed while they wait. Names work meanwhile, and when the server is
-// back everything does.
+// TestServerGoneForGood: programs wait for a server that does not come back for as long as `sluice
+// mount --timeout` says, and then get EIO: no other error, and no zeroes in place of data. They can
+// be killed while they wait. Names work meanwhile, and when the server is back everything does.
 func TestServerGoneForGood(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, clusterOptions{iods: 2, mount: true})
@@ -48,7 +47,7 @@ func TestServerGoneForGood(t *testing.T) {
 	for _, name := range []string{"old", "other", "kept"} {
 		must(t, os.WriteFile(filepath.Join(c.mnt, name), record(1, 1, 8<<20), 0o644))
 	}
-	run(t, "", "sync", "-f", c.mnt) // what is not synced may wait for its writer when the server is back
+	run(t, "", "sync", "-f", c.mnt) // what is not waits for its writer when the server is back
 	back := c.loseServer(t, "iod2")
 
 	fails := func(what string, do func() error) {
@@ -72,9 +71,10 @@ func TestServerGoneForGood(t *testing.T) {
 		_, err = f.Write(record(2, 2, 4<<20))
 		return errors.Join(err, f.Sync(), f.Close())
 	})
-	killedWhileWaiting(t, exec.Command("dd", "if="+filepath.Join(c.mnt, "old"), "of=/dev/null", "bs=1M"))
-	killedWhileWaiting(t, exec.Command("dd", "if=/dev/zero", "of="+filepath.Join(c.mnt, "other"), "bs=1M",
-		"count=4", "conv=notrunc,fsync"))
+	patient := filepath.Join(c.mnt, "other") // on a mount that waits for a minute
+	killedWhileWaiting(t, exec.Command("dd", "if="+patient, "of=/dev/null", "bs=1M"))
+	killedWhileWaiting(t, exec.Command("dd", "if=/dev/zero", "of="+patient, "bs=1M", "count=4",
+		"conv=notrunc,fsync"))
 
 	// New files are put where somebody is.
 	must(t, os.WriteFile(fresh, record(3, 3, 1<<20), 0o644))

@@ -19,8 +19,8 @@ func modelSteps(n, long int) int {
 	return envInt("SLUICE_MODEL_STEPS", n)
 }
 
-// TestRandomOperationsOnTwoMounts does random operations in turns on two mounts, and each of them on
-// a local ext4 as well, which is the model. Every result must be the same: error, bytes,
+// TestRandomOperationsOnTwoMounts does random operations in turns on two mounts, and each of them
+// on a local ext4 as well, which is the model. Every result must be the same: error, bytes,
 // attributes, listings; and both mounts must agree on what a model cannot know, as inode numbers
 // and times. A sequence that fails is made short before it is reported. SLUICE_SEED and
 // SLUICE_MODEL_STEPS repeat a run.

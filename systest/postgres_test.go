@@ -192,7 +192,7 @@ func TestKillUnderPostgres(t *testing.T) {
 	p.query("VACUUM FULL pgbench_accounts")
 	p.run("pg_amcheck", "--all", "--install-missing", "--heapallindexed")
 	p.stop()
-	if out := p.run("pg_checksums", "--check", "-D", p.data); !strings.Contains(out, "Bad checksums:  0") {
+	if out = p.run("pg_checksums", "--check", "-D", p.data); !strings.Contains(out, "checksums:  0") {
 		t.Errorf("pg_checksums: %s", out)
 	}
 }

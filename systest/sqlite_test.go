@@ -20,8 +20,8 @@ import (
 
 // TestKillUnderSQLite runs transactions of SQLite, with a rollback journal and with a write-ahead
 // log, and kills in each round the programs that do them, and in some at the same moment the mount,
-// the metadata service or an I/O server. After each the database is whole, and has every transaction
-// that was acknowledged and no part of another one.
+// the metadata service or an I/O server. After each the database is whole, and has every
+// transaction that was acknowledged and no part of another one.
 func TestKillUnderSQLite(t *testing.T) {
 	t.Parallel()
 	seed := uint64(envInt("SLUICE_SEED", int(time.Now().UnixNano()&0xffffffff)))

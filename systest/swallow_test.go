@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestFullIsNeverSwallowed: where a quota, or the disk, is full, programs that write, sync and close
-// hear of it by one of these. What was written without a word is there, also for another mount.
+// TestFullIsNeverSwallowed: where a quota, or the disk, is full, programs hear of it when they
+// write, sync or close. What was written without a word is there, also for another mount.
 func TestFullIsNeverSwallowed(t *testing.T) {
 	t.Run("quota", func(t *testing.T) {
 		t.Parallel()

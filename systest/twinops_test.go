@@ -30,8 +30,8 @@ type op struct {
 }
 
 func (o op) String() string {
-	return fmt.Sprintf("%s mount=%d a=%s b=%s slot=%d off=%d n=%d flags=%#x number=%d", o.kind, o.mount,
-		o.a, o.b, o.slot, o.off, o.n, o.flags, o.number)
+	return fmt.Sprintf("%s mount=%d a=%s b=%s slot=%d off=%d n=%d flags=%#x number=%d", o.kind,
+		o.mount, o.a, o.b, o.slot, o.off, o.n, o.flags, o.number)
 }
 
 // kinds are the operations, as often as they are drawn.
@@ -268,9 +268,8 @@ func (o op) onHandle(x *twins) {
 		}
 		return
 	}
-	x.both(fmt.Sprintf("%s #%d %d %d", o.kind, h.ino, o.off, o.n), h.mount, func(i, _ int) (string, error) {
-		return o.onFile(h.f[i])
-	})
+	what := fmt.Sprintf("%s #%d %d %d", o.kind, h.ino, o.off, o.n)
+	x.both(what, h.mount, func(i, _ int) (string, error) { return o.onFile(h.f[i]) })
 }
 
 func (o op) onFile(f *os.File) (string, error) {

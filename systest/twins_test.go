@@ -174,7 +174,8 @@ func (x *twins) turn(mount int, ino uint64, size int64) {
 func (x *twins) closeTwin(i int) {
 	h := x.open[i]
 	x.open = append(x.open[:i:i], x.open[i+1:]...)
-	x.both(fmt.Sprintf("close #%d", h.ino), h.mount, func(i, _ int) (string, error) { return "", h.f[i].Close() })
+	what := fmt.Sprintf("close #%d", h.ino)
+	x.both(what, h.mount, func(i, _ int) (string, error) { return "", h.f[i].Close() })
 }
 
 // look compares what an operation was about: attributes of its names in all three places, and

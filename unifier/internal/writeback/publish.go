@@ -94,7 +94,8 @@ func (d *Draft) publish(ctx context.Context, dur stripe.Durability, back bool) (
 // admitted asks whether the write is new, and whether there is room for it and for all that was
 // promised some. One that goes through, with nothing else pending, just tries. The number of a list
 // is with its last piece.
-func (d *Draft) admitted(ctx context.Context, back bool, promised int64) (repeated bool, err error) {
+func (d *Draft) admitted(ctx context.Context, back bool, promised int64) (repeated bool,
+	err error) {
 	w, alone := d.w, !back && promised <= d.space()
 	if !stripe.Numbered(d.stamp) && alone && !d.again {
 		return false, nil

@@ -37,7 +37,8 @@ func (w *Writer) settleSpansLocked(id index.Key, spans []index.Span) {
 
 // settleBefore returns when all is in the backing that has to be there before a draft that goes
 // through: everything, where space is short.
-func (w *Writer) settleBefore(ctx context.Context, d *Draft, dur stripe.Durability, short bool) error {
+func (w *Writer) settleBefore(ctx context.Context, d *Draft, dur stripe.Durability,
+	short bool) error {
 	if w.waiting.Load() == 0 {
 		return nil
 	}
