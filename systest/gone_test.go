@@ -72,7 +72,7 @@ func TestServerGoneForGood(t *testing.T) {
 		return errors.Join(err, f.Sync(), f.Close())
 	})
 	patient := filepath.Join(c.mnt, "other") // on a mount that waits for a minute
-	killedWhileWaiting(t, exec.Command("dd", "if="+patient, "of=/dev/null", "bs=1M"))
+	killedWhileWaiting(t, exec.Command("dd", "if="+patient, "of=/dev/null", "bs=1M", "iflag=direct"))
 	killedWhileWaiting(t, exec.Command("dd", "if=/dev/zero", "of="+patient, "bs=1M", "count=4",
 		"conv=notrunc,fsync"))
 

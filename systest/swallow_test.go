@@ -13,6 +13,7 @@ import (
 // TestFullIsNeverSwallowed: where a quota, or the disk, is full, programs hear of it when they
 // write, sync or close. What was written without a word is there, also for another mount.
 func TestFullIsNeverSwallowed(t *testing.T) {
+	t.Parallel()
 	t.Run("quota", func(t *testing.T) {
 		t.Parallel()
 		c := startCluster(t, clusterOptions{iods: 2, mount: true})
@@ -22,10 +23,11 @@ func TestFullIsNeverSwallowed(t *testing.T) {
 		neverSwallowed(t, c, "q", syscall.EDQUOT)
 	})
 	t.Run("disk", func(t *testing.T) {
+		t.Parallel()
 		d := newDisk(t, 500<<20)
 		c := startCluster(t, clusterOptions{iods: 2, mount: true, dir: filepath.Join(d.dir, "c")})
 		must(t, os.Mkdir(filepath.Join(c.mnt, "d"), 0o755))
-		d.fill(160 << 20) // of which stores leave some to others
+		d.fill(120 << 20) // of which stores leave a half to others
 		neverSwallowed(t, c, "d", syscall.ENOSPC)
 	})
 }
