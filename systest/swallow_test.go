@@ -27,7 +27,7 @@ func TestFullIsNeverSwallowed(t *testing.T) {
 		d := newDisk(t, 500<<20)
 		c := startCluster(t, clusterOptions{iods: 2, mount: true, dir: filepath.Join(d.dir, "c")})
 		must(t, os.Mkdir(filepath.Join(c.mnt, "d"), 0o755))
-		d.fill(120 << 20) // of which stores leave a half to others
+		d.fill(160 << 20) // of which stores leave some to others
 		neverSwallowed(t, c, "d", syscall.ENOSPC)
 	})
 }
