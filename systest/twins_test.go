@@ -172,8 +172,8 @@ func (x *twins) turn(mount int, ino uint64, size int64) {
 	}
 }
 
-// settle syncs what is open of a file: what was written in several pieces that follow each other may
-// be gathered by its mount for a moment, and another mount sees it as far as it was sent.
+// settle syncs what is open of a file: what was written in several pieces that follow each other
+// may be gathered by its mount for a moment, and another mount sees it as far as it was sent.
 func (x *twins) settle(ino uint64) {
 	for _, h := range x.open {
 		if h.ino != ino {
