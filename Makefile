@@ -56,11 +56,11 @@ FUZZ_GUIDE ?= -fuzz=.
 TOOLS    := fio qemu-img qemu-io nbdinfo nbdcopy nbdkit nbd-server fusermount3 sqlite3 git tar cc \
             qemu-system-x86_64 busybox modprobe ip rdma xz pkill ibv_devinfo ib_send_lat \
             mkfs.ext4 mkfs.xfs losetup mount man setfacl setfattr setcap setpriv unshare \
-            lsattr
+            lsattr rsync stdbuf initdb
 PACKAGES := fio qemu-utils libnbd-bin nbdkit nbd-server fuse3 sqlite3 git tar gcc libc6-dev \
             qemu-system-x86 busybox-static kmod iproute2 xz-utils procps ibverbs-utils \
             ibverbs-providers perftest e2fsprogs xfsprogs util-linux mount man-db acl attr \
-            libcap2-bin
+            libcap2-bin rsync coreutils postgresql
 
 SUMMARY := bin/summary
 
@@ -102,8 +102,9 @@ uninstall: ## removes what `make install` has installed
 		$(FISHDIR)/sluice.fish $(addprefix $(SBINDIR)/,$(HELPERS))
 
 deps: ## installs what the tests need, where it is missing
-	@missing=; for tool in $(TOOLS); do \
-		PATH="$$PATH:/usr/sbin:/sbin" command -v $$tool >/dev/null || missing="$$missing $$tool"; \
+	@missing=; path="$$PATH:/usr/sbin:/sbin$$(printf ':%s' /usr/lib/postgresql/*/bin)"; \
+	for tool in $(TOOLS); do \
+		PATH="$$path" command -v $$tool >/dev/null || missing="$$missing $$tool"; \
 	done; \
 	if [ -n "$$missing" ]; then \
 		install="apt-get install -y -qq --no-install-recommends $(PACKAGES)"; \
@@ -227,7 +228,7 @@ soak: deps build ## fuzzes each decoder for FUZZTIME (1m), runs the long loops a
 soak-loops:
 	$(call step,long loops,SLUICE_SOAK=1 SLUICE_KILL_ROUNDS=300 SLUICE_IOD_REQUESTS=3000000 \
 		LOGSTORE_SEEDS=50000 LOGSTORE_KILLS=200 LOGSTORE_POWER_CUTS=50 \
-		$(GO) test -count=1 -timeout 4h -v -run 'Crash|Kill|Power|Soak|Iod|Random|Planted|Mutants|Pause|Stopped|Fills|Flipped' \
+		$(GO) test -count=1 -timeout 4h -v -run 'Crash|Kill|Power|Soak|Iod|Random|Planted|Mutants|Pause|Stopped|Fills|Flipped|Fight|Fio|Swallowed' \
 		./systest ./iod/... ./stripe/... ./kv/... ./meta/...)
 
 soak-rest:

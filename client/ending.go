@@ -174,6 +174,7 @@ type item struct {
 	change  *cache.Change // nil: it tells nothing
 	grants  uint64        // of the lease that it is told under
 	version uint64        // of the data that it began with
+	heard   uint64        // data version of the attributes that were known when it was taken
 	first   bool          // of those of its file that may write: it has inode.coming
 	last    bool          // no other handle that may write is known to the service
 	gone    bool
@@ -272,7 +273,7 @@ func (n *inode) takeForClose(it *item) {
 	if n.writers > 0 || n.small.Load() && n.lease.state == leaseNone {
 		return
 	}
-	it.grants, it.version = n.lease.grants, n.content.version
+	it.grants, it.version, it.heard = n.lease.grants, n.content.version, n.attr.DataVersion
 	it.closing.Change, it.closing.Dirty = n.takeDirtyLocked()
 }
 
@@ -383,7 +384,8 @@ func (n *inode) closedLocked(it *item) (o cache.Outcome) {
 	if held && n.lease.grants != it.grants && w.Whole {
 		n.attr.DataVersion = max(n.attr.DataVersion, it.version+1)
 	}
-	if !held || n.lease.grants != it.grants || w.TruncSeq != n.truncSeq {
+	if !held || n.lease.grants != it.grants || w.TruncSeq != n.truncSeq ||
+		n.attr.DataVersion != it.heard {
 		return o // an answer has come meanwhile, which may be older than the closing or newer
 	}
 	n.attr.DataVersion, n.attr.Writers = n.attr.DataVersion+1, false

@@ -250,6 +250,26 @@ func TestUnmountInUse(t *testing.T) {
 	must(t, m.Unmount())
 }
 
+// TestUnmountWhileCopiedElsewhere: a copy of the mount in another name space, as containers make
+// when they start, does not keep it alive.
+func TestUnmountWhileCopiedElsewhere(t *testing.T) {
+	m := newCluster(t, 1).mount(Options{})
+	elsewhere := exec.Command("unshare", "--mount", "--propagation", "private", "sleep", "300")
+	if err := elsewhere.Start(); err != nil {
+		t.Skip(err)
+	}
+	defer func() {
+		_ = elsewhere.Process.Kill()
+		_ = elsewhere.Wait()
+	}()
+	must(t, waitFor(func() bool { // unshare has become sleep
+		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", elsewhere.Process.Pid))
+		return string(name) == "sleep\n"
+	}))
+	must(t, m.Unmount())
+	m.Wait()
+}
+
 // TestUnmountedByOthers ends the mount as well.
 func TestUnmountedByOthers(t *testing.T) {
 	m := newCluster(t, 4).mount(Options{})

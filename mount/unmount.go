@@ -46,12 +46,27 @@ func (m *Mounted) Unmount() error {
 		// It is gone here, and lives on in another name space of mounts, which has a copy of it.
 		m.end()
 	}
+	if m.endsWithin(lastMax) {
+		return nil
+	}
+	// Another mount name space has a copy of it, as containers do: it is taken from these, too.
+	m.opts.Logger.Warn("the mount lives on elsewhere; it is ended there, too", "dir", m.dir)
+	m.bridge.leave()
+	abort(m.conn)
+	if m.endsWithin(lastMax) {
+		return nil
+	}
+	return errs.Newf(errs.Busy, "unmount", m.dir,
+		"it is detached, but programs keep it alive until they close their files")
+}
+
+// endsWithin waits for the end of the mount.
+func (m *Mounted) endsWithin(limit time.Duration) bool {
 	select {
 	case <-m.served:
-		return nil
-	case <-time.After(lastMax):
-		return errs.Newf(errs.Busy, "unmount", m.dir,
-			"it is detached, but programs keep it alive until they close their files")
+		return true
+	case <-time.After(limit):
+		return false
 	}
 }
 

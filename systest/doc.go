@@ -3,8 +3,13 @@
 // project but what the commands print.
 //
 // Faults come from outside: kill -9 (kill_test.go), pauses (pause_test.go), a disk that is full
-// (space_test.go), inverted bits (damage_test.go); a clock that is set needs a host of its own, see
-// vmtest/clock. load_test.go is the programs that run meanwhile and know what must be there.
+// (space_test.go), inverted bits (damage_test.go), a server that stays away (gone_test.go), clocks
+// that differ (clock_test.go); a clock that is set needs a host of its own, see vmtest/clock.
+// load_test.go is the programs that run meanwhile and know what must be there; others are SQLite
+// (sqlite_test.go), PostgreSQL (postgres_test.go) and fio (fio_test.go).
+//
+// Two mounts are compared with a local file system by random operations: model_test.go runs and
+// shortens them, twinops_test.go has the operations, twins_test.go compares.
 //
 // Read harness_test.go first, then programs_test.go, block_test.go and faults_test.go.
 package systest

@@ -100,6 +100,49 @@ func killOne(t *testing.T, c *cluster, gate *gateway, rng *rand.Rand) string {
 	return p.Name
 }
 
+// killNamed kills a process of the cluster, if it runs.
+func (c *cluster) killNamed(name string) bool {
+	st, err := c.state()
+	if err != nil {
+		return false
+	}
+	for _, p := range st.Processes {
+		if p.Name == name && p.PID > 0 {
+			return syscall.Kill(p.PID, syscall.SIGKILL) == nil
+		}
+	}
+	return false
+}
+
+// awaitSuccessor waits until a process that was killed has been started again.
+func (c *cluster) awaitSuccessor(t *testing.T, name string, killed int) {
+	t.Helper()
+	c.await(t, name+" is started again", func() bool {
+		st, err := c.state()
+		must(t, err)
+		for _, p := range st.Processes {
+			if p.Name == name {
+				return p.PID > 0 && p.PID != killed
+			}
+		}
+		return false
+	})
+}
+
+// killInTurn kills one process after the other, with pauses, and returns how many were killed.
+func (c *cluster) killInTurn(stop chan struct{}, pause time.Duration, names ...string) (kills int) {
+	for {
+		select {
+		case <-stop:
+			return kills
+		case <-time.After(pause):
+		}
+		if c.killNamed(names[kills%len(names)]) {
+			kills++
+		}
+	}
+}
+
 // statusTellsIt checks that `sluice status` counts every kill of a supervised process.
 func statusTellsIt(t *testing.T, c *cluster, kills map[string]int) {
 	st, err := c.state()

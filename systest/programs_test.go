@@ -14,7 +14,7 @@ func TestProgramsOnTheMount(t *testing.T) {
 	t.Parallel()
 	runPrograms(t, clusterOptions{iods: 4, mount: true}, []program{
 		{"go", goTree}, {"git", gitClone}, {"fio", fioVerify}, {"sqlite", sqliteTransactions},
-		{"tar", tarAndRemove},
+		{"tar", tarAndRemove}, {"odd", tarOddThings}, {"rsync", rsyncTrees}, {"module", goModule},
 	})
 }
 

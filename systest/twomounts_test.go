@@ -14,18 +14,19 @@ import (
 )
 
 // startMount mounts the cluster once more, by a process of its own, until the end of the test.
-func (c *cluster) startMount(t *testing.T) (dir string) {
+func (c *cluster) startMount(t *testing.T, flags ...string) (dir string) {
 	t.Helper()
-	dir, _ = c.mountProcess(t)
+	dir, _ = c.mountProcess(t, flags...)
 	return dir
 }
 
 // mountProcess is startMount that tells whose it is.
-func (c *cluster) mountProcess(t *testing.T) (dir string, pid int) {
+func (c *cluster) mountProcess(t *testing.T, flags ...string) (dir string, pid int) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "mnt")
 	var log bytes.Buffer
-	cmd := exec.Command(c.bin, append([]string{"mount", c.url, dir}, c.opts.args()...)...)
+	args := append([]string{"mount", c.url, dir}, append(c.opts.args(), flags...)...)
+	cmd := exec.Command(c.bin, args...)
 	cmd.Stdout, cmd.Stderr = &log, &log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	must(t, cmd.Start())

@@ -235,6 +235,31 @@ func TestNoSpaceIsToldAtOnce(t *testing.T) {
 	r.holds(alpha, 0, fill1(10, 1))
 }
 
+// What is pending was promised space: a write that goes through, because there may not be enough
+// for both or because it is durable, comes after it.
+func TestPendingWritesKeepTheirSpace(t *testing.T) {
+	beta := Key{File: 2, Gen: 1}
+	for _, dur := range []stripe.Durability{stripe.Volatile, stripe.Durable} {
+		r := newBack(t)
+		r.write(alpha, 0, fill1(10, 1))
+		if r.stored(alpha, 0, 1)[0] != 0 {
+			t.Fatal("nothing is pending")
+		}
+		r.store.Inject(fault.Rule{Ops: fault.Admit, Err: errs.NoSpace, Count: 1})
+		r.stamped(beta, 0, fill1(10, 2), wire.Stamp{}, dur)
+		if r.stored(beta, 0, 1)[0] != 2 {
+			t.Fatal("it did not go through")
+		}
+		if r.stored(alpha, 0, 1)[0] != 1 {
+			t.Errorf("durability %d: it used space that a pending write was promised", dur)
+		}
+		r.ok(r.Sync(r.ctx, alpha))
+		if n := r.Stats().Promised; n != 0 {
+			t.Errorf("%d bytes are promised to nobody", n)
+		}
+	}
+}
+
 func TestChangeSettlesAndDrops(t *testing.T) {
 	r := newBack(t)
 	r.write(alpha, 0, fill1(4*testUnit, 1))

@@ -25,6 +25,7 @@ type mountOptions struct {
 	url, dir                                 string
 	detach, readOnly, allowOther, keepTrying bool
 	localLocks, noACL, check                 bool
+	timeout                                  time.Duration // 0: for ever
 	options                                  optionList
 	source                                   string // in the list of mounts
 	cache, atime, log                        string
@@ -47,6 +48,7 @@ func newMount() *cobra.Command {
 			"Called as mount.sluice it is the helper of mount(8): see docs/ops/fstab.md.",
 		Example: "  sluice mount -d sluice://127.0.0.1:9400 ./mnt\n" +
 			"  sluice mount -d --atime none sluice://127.0.0.1:9400 ./mnt\n" +
+			"  sluice mount -d --timeout 10m sluice://127.0.0.1:9400 ./mnt\n" +
 			"  sluice mount -d -o ro,noatime sluice://127.0.0.1:9400/projects ./projects\n" +
 			"  sluice mount -o remount,ro sluice://127.0.0.1:9400 ./mnt\n" +
 			"  mount -t sluice 127.0.0.1:9400/ /mnt -o secret=/etc/sluice.secret",
@@ -58,6 +60,9 @@ func newMount() *cobra.Command {
 			}
 			if err := o.options.apply(cmd); err != nil || o.check {
 				return err
+			}
+			if o.timeout < 0 {
+				return refuse("--timeout is negative", "Write a duration like 90s, or 0 to wait for ever")
 			}
 			if o.options.remount {
 				return remountDir(o.dir, &o.options)
@@ -87,6 +92,8 @@ writeback      pages, and what is written stays in them until it is written back
 	flags.StringVar(&o.atime, "atime", mount.AtimeRelative.String(),
 		"what reading does to times of access: `relatime`, strict or none")
 	flags.BoolVar(&o.keepTrying, "keep-trying", false, "wait for the cluster for as long as it takes")
+	flags.DurationVar(&o.timeout, "timeout", time.Minute,
+		"how long programs wait for a server that does not answer before they get EIO; 0: for ever")
 	flags.StringVar(&o.log, "log", "",
 		"with -d, the `FILE` that its output goes to (default mount.log in a folder of the user's own)")
 	o.web.add(cmd, adminOff)
@@ -160,7 +167,8 @@ func runMount(cmd *cobra.Command, o mountOptions) error {
 func dialForMount(ctx context.Context, o mountOptions, log *slog.Logger) (*connection, error) {
 	for {
 		conn, err := dialBy(ctx, o.url, &o.by,
-			client.Options{Name: "mount " + o.dir, Logger: log, Buffers: boundClient(true).buffers})
+			client.Options{Name: "mount " + o.dir, Logger: log, Buffers: boundClient(true).buffers,
+				WaitMax: patience(o.timeout)})
 		if err == nil || !o.keepTrying || ctx.Err() != nil {
 			return conn, err
 		}

@@ -16,9 +16,9 @@ import (
 // statted is a file as `sluice stat` shows it.
 type statted struct {
 	listed
-	Atime      meta.Time    `json:"atime"` // read
-	Ctime      meta.Time    `json:"ctime"` // changed, with its attributes
-	Btime      meta.Time    `json:"btime"` // made
+	Atime      meta.Time    `json:"atime"`     // read
+	Ctime      meta.Time    `json:"ctime"`     // changed, with its attributes
+	Btime      meta.Time    `json:"btime"`     // made
 	Allocated  int64        `json:"allocated"` // bytes of space: holes are left out
 	Generation uint32       `json:"generation"`
 	Layout     *layoutInfo  `json:"layout,omitempty"` // of a regular file

@@ -201,6 +201,7 @@ func (t *Table) ask(s *session, e *entry, wait bool) (meta.LockState, error) {
 		t.hold(e)
 		return meta.LockGranted, nil
 	case !wait:
+		t.refusing(e.owner.session, b)
 		return 0, errs.Newf(errs.Busy, "lock", "", "it is locked")
 	}
 	t.enqueue(s, e, b)
@@ -263,6 +264,7 @@ func (t *Table) Test(sess uint64, l *meta.Lock) (meta.Lock, bool, error) {
 	if b == nil {
 		return meta.Lock{}, false, nil
 	}
+	t.refusing(sess, b)
 	found := b.lock()
 	if b.owner.session != sess {
 		found.PID = 0

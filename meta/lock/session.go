@@ -19,6 +19,7 @@ type session struct {
 	files   map[ownedBy]struct{}
 	waits   map[ID]*entry
 	stopped bool // it is ending
+	refused bool // others were, because of what it holds, since Blocking was asked last
 
 	done map[ID]answer
 	old  []ID // of done, oldest first
@@ -124,28 +125,44 @@ func (t *Table) news(sess, life, after uint64) (meta.LockNews, chan struct{}, er
 	return news, s.change, nil
 }
 
-// Blocking lists sessions, at most max, whose locks requests of other sessions wait for. Where
+// Blocking lists sessions, at most max, whose locks requests of other sessions wait for, or were
+// refused for since it was asked last: programs that do not want to wait try again and again. Where
 // there are more it is a random choice.
 func (t *Table) Blocking(max int) (list []uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	seen := map[uint64]struct{}{}
+	add := func(holder uint64) {
+		if _, known := seen[holder]; !known {
+			seen[holder] = struct{}{}
+			list = append(list, holder)
+		}
+	}
 	for id, s := range t.sessions {
+		if len(list) == max {
+			return list
+		}
+		if s.refused {
+			s.refused = false
+			add(id)
+		}
 		for _, e := range s.waits {
-			if len(seen) == max {
+			if len(list) == max {
 				return list
 			}
-			if e.blocker == nil || e.blocker.queued || e.blocker.owner.session == id {
-				continue
-			}
-			holder := e.blocker.owner.session
-			if _, known := seen[holder]; !known {
-				seen[holder] = struct{}{}
-				list = append(list, holder)
+			if e.blocker != nil && !e.blocker.queued && e.blocker.owner.session != id {
+				add(e.blocker.owner.session)
 			}
 		}
 	}
 	return list
+}
+
+// refusing notes that a request of a session was refused because of a lock.
+func (t *Table) refusing(sess uint64, b *entry) {
+	if s := t.sessions[b.owner.session]; s != nil && !b.queued && b.owner.session != sess {
+		s.refused = true
+	}
 }
 
 // Stop ends the waiting of a session that is ending. What it holds stays.

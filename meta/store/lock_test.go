@@ -56,6 +56,68 @@ func TestDeadHolderIsNotWaitedFor(t *testing.T) {
 	}
 }
 
+// TestDeadHolderRefusesNobody: the same for programs that do not wait for a lock, and try again and
+// again or only ask who has it, as SQLite does.
+func TestDeadHolderRefusesNobody(t *testing.T) {
+	l := meta.Lock{Ino: meta.RootIno, Kind: meta.LockRange, Type: meta.LockExclusive,
+		End: meta.LockEndMax}
+	tries := map[string]func(s *store.Store, c meta.Caller) (refused bool, err error){
+		"try": func(s *store.Store, c meta.Caller) (bool, error) {
+			_, err := s.Lock(t.Context(), c, l, meta.LockTry)
+			if errs.KindOf(err) == errs.Busy {
+				return true, nil
+			}
+			return false, err
+		},
+		"test": func(s *store.Store, c meta.Caller) (bool, error) {
+			_, found, err := s.TestLock(t.Context(), c, l)
+			return found, err
+		},
+	}
+	for name, try := range tries {
+		t.Run(name, func(t *testing.T) {
+			var killed atomic.Bool
+			s, err := store.New(t.Context(), memkv.New(memkv.Options{}), store.Options{
+				Objects: metatest.NewObjects(), Tick: time.Millisecond, Lease: time.Hour,
+				Dead: func(client string) (bool, bool) { return client == "a" && killed.Load(), true },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Stop()
+			var c [2]meta.Caller
+			for i, name := range []string{"a", "b"} {
+				info, err := s.NewSession(t.Context(), name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c[i] = meta.Caller{Session: info.ID}
+			}
+			if _, err := s.Lock(t.Context(), c[0], l, meta.LockTry); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Millisecond)
+			if refused, err := try(s, c[1]); err != nil || !refused {
+				t.Fatalf("both have it: %v", err)
+			}
+			killed.Store(true)
+			for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+				c[1].ReqID[0]++
+				refused, err := try(s, c[1])
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !refused {
+					return
+				}
+				if time.Now().After(end) {
+					t.Fatal("the lock of the dead is kept")
+				}
+			}
+		})
+	}
+}
+
 // TestVolumeOfTheDeadAfterARestart: a service that has just started does not know what clients have
 // open, and need not wait for one whose process is dead.
 func TestVolumeOfTheDeadAfterARestart(t *testing.T) {

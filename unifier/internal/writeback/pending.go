@@ -47,7 +47,6 @@ func (w *Writer) pendLocked(d *Draft) {
 		}
 	}
 	w.dirtyBytes += d.held
-	w.promised.Add(d.space())
 	w.waiting.Add(1)
 	if stripe.Numbered(d.stamp) {
 		key := stripe.SessionSlot{Session: d.stamp.Session, Slot: d.stamp.Slot}

@@ -68,46 +68,54 @@ func (d *Draft) Publish(ctx context.Context, st wire.Stamp, dur stripe.Durabilit
 // publish does what needs the range lock, and ends it. kept means that the draft is pending.
 func (d *Draft) publish(ctx context.Context, dur stripe.Durability, back bool) (
 	repeated, kept bool, err error) {
-	x := d.w.index
-	if repeated, err = d.admitted(ctx, back); errs.KindOf(err) == errs.NoSpace {
+	w, x, space := d.w, d.w.index, d.space()
+	// From here on, so that the same space is not promised twice, nor used by a write that goes
+	// through although it is promised to one that is pending.
+	promised := w.promised.Add(space)
+	repeated, err = d.admitted(ctx, back, promised)
+	short := errs.KindOf(err) == errs.NoSpace
+	if short {
 		back, err = false, nil // the backing knows best whether it overwrites
 	}
 	if err == nil && !repeated && back {
-		d.keep()
+		d.keep() // and the promise
 		return false, true, nil
 	}
+	defer w.promised.Add(-space)
 	if err != nil || repeated {
 		x.Lock()
 		x.UnlockRange(d.pub.Object, &d.pub.Range)
 		x.Unlock()
 		return repeated, false, err
 	}
-	return false, false, d.writeThrough(ctx, dur)
+	return false, false, d.writeThrough(ctx, dur, short)
 }
 
-// admitted asks whether the write is new, and, if it is to be pending, whether it will be taken.
-// The number of a list is with its last piece.
-func (d *Draft) admitted(ctx context.Context, back bool) (repeated bool, err error) {
-	w := d.w
-	if !stripe.Numbered(d.stamp) && !back && !d.again {
+// admitted asks whether the write is new, and whether there is room for it and for all that was
+// promised some. One that goes through, with nothing else pending, just tries. The number of a list
+// is with its last piece.
+func (d *Draft) admitted(ctx context.Context, back bool, promised int64) (repeated bool,
+	err error) {
+	w, alone := d.w, !back && promised <= d.space()
+	if !stripe.Numbered(d.stamp) && alone && !d.again {
 		return false, nil
 	}
 	repeated = w.sessions.Load().Repeated(d.stamp)
 	if repeated || w.admitter == nil {
 		return repeated, nil
 	}
-	var space int64
-	if back {
-		space = w.promised.Load() + d.space()
+	if alone {
+		promised = 0
 	}
 	p := d.pieces[len(d.pieces)-1]
-	return w.admitter.Admit(ctx, d.id(), p.Off, p.Len, d.stamp, space)
+	return w.admitter.Admit(ctx, d.id(), p.Off, p.Len, d.stamp, promised)
 }
 
-// writeThrough brings the draft to the backing and then to the cache.
-func (d *Draft) writeThrough(ctx context.Context, dur stripe.Durability) error {
+// writeThrough brings the draft to the backing and then to the cache. short: there may not be room
+// for it and for what is pending, which has been acknowledged and comes first.
+func (d *Draft) writeThrough(ctx context.Context, dur stripe.Durability, short bool) error {
 	w, x, o := d.w, d.w.index, d.pub.Object
-	err := w.settleBefore(ctx, d, dur)
+	err := w.settleBefore(ctx, d, dur, short)
 	var newer []seg.Piece
 	if err == nil && d.again {
 		newer, err = w.newer(ctx, o.ID(), d.stamp, d.pieces)

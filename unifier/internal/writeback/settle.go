@@ -36,13 +36,17 @@ func (w *Writer) settleSpansLocked(id index.Key, spans []index.Span) {
 }
 
 // settleBefore returns when all is in the backing that has to be there before a draft that goes
-// through.
-func (w *Writer) settleBefore(ctx context.Context, d *Draft, dur stripe.Durability) error {
+// through: everything, where space is short.
+func (w *Writer) settleBefore(ctx context.Context, d *Draft, dur stripe.Durability,
+	short bool) error {
 	if w.waiting.Load() == 0 {
 		return nil
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if short {
+		_ = w.flushAllLocked(ctx) // what is lost of others is their concern
+	}
 	if w.queues[d.id()] != nil && dur == stripe.Volatile {
 		// A client may use one slot for all of an object's volatile writes: none overtakes.
 		_ = w.flushLocked(ctx, d.id(), w.order)
