@@ -66,14 +66,16 @@ func (o *object) extents(off, length int64, max int) []stripe.Extent {
 	}
 	o.mu.RLock()
 	defer o.mu.RUnlock()
+	end := o.size
+	if len(o.held) > 0 { // what is reserved may lie behind the object's end
+		end = stripe.MaxObjectBytes
+	}
 	for _, index := range o.indexesLocked() {
-		more := true
+		name := b.Data
 		if o.held[index] {
-			more = b.Reserved(index*pageBytes, pageBytes)
-		} else {
-			more = b.Data(index*pageBytes, min(pageBytes, o.size-index*pageBytes))
+			name = b.Reserved
 		}
-		if !more {
+		if !name(index*pageBytes, min(pageBytes, end-index*pageBytes)) {
 			break
 		}
 	}

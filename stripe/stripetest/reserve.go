@@ -224,6 +224,7 @@ func reserveNothing(t testing.TB, c Config) {
 	if r == nil {
 		return
 	}
+	r.ok(r.e.Punch(r.ctx, alpha, 0, 1<<20, wire.Stamp{}, stripe.Durable)) // something would fit
 	sp, err := r.e.Space()
 	r.ok(err)
 	for _, n := range []int64{sp.Free + 4<<20, 1 << 40, 1 << 59} {
