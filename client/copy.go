@@ -56,17 +56,20 @@ func (c *copying) run(ctx context.Context, off, n int64) (int64, error) {
 	for at < end && err == nil {
 		at, err = c.some(ctx, at, end)
 	}
+	if errors.Is(err, io.EOF) { // the source was cut meanwhile
+		err = nil
+	}
 	return at - off, err
 }
 
 // some copies as much as one map of the source tells of, and returns how far it came.
 func (c *copying) some(ctx context.Context, at, end int64) (int64, error) {
 	extents, err := c.from.Map(ctx, at, end-at)
+	if err == nil && len(extents) == 0 {
+		err = io.EOF
+	}
 	if err != nil {
 		return at, err
-	}
-	if len(extents) == 0 {
-		return at, errs.Newf(errs.Stale, "", "", "the source was cut while it was copied")
 	}
 	for _, e := range extents {
 		if e.Hole {
@@ -88,9 +91,6 @@ func (c *copying) data(ctx context.Context, at, end int64) (int64, error) {
 		p := c.buf[:min(end-at, int64(len(c.buf)))]
 		n, err := c.from.ReadAt(ctx, p, at)
 		if err != nil && !(errors.Is(err, io.EOF) && n > 0) {
-			if errors.Is(err, io.EOF) {
-				err = errs.Newf(errs.Stale, "", "", "the source was cut while it was copied")
-			}
 			return at, err
 		}
 		n, err = c.to.WriteAt(ctx, p[:n], at+c.shift)
