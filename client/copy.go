@@ -15,8 +15,8 @@ const copyBytes = 4 << 20
 
 // CopyRange copies up to n bytes of this file from off on to another one, or to another place in
 // this one that does not overlap, in this process. Holes stay holes; where they come to lie over
-// data this becomes zeroes and keeps its space. It returns how many bytes it has copied: less than n
-// at the end of the source, and where it fails, with the error.
+// data this becomes zeroes and keeps its space. It returns how many bytes it has copied: less than
+// n at the end of the source, and where it fails, with the error.
 func (f *File) CopyRange(ctx context.Context, off int64, to *File, toOff, n int64) (int64, error) {
 	c := copying{from: f, to: to, shift: toOff - off}
 	done, err := c.run(ctx, off, n)

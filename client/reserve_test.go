@@ -112,8 +112,8 @@ func TestReserveGrowsAndKeeps(t *testing.T) {
 	}
 }
 
-// TestReserveLeavesNothingBehind: where one server has no room, the others give back what they gave,
-// and the file is as it was; what was reserved before stays.
+// TestReserveLeavesNothingBehind: where one server has no room, the others give back what they
+// gave, and the file is as it was; what was reserved before stays.
 func TestReserveLeavesNothingBehind(t *testing.T) {
 	c := newCluster(t, 3, store.Options{})
 	c.shrink(2, 1<<20)

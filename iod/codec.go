@@ -23,19 +23,20 @@ import (
 //	again:           |life u64 |, or nothing
 //
 // Bit 0 of the flags is NoSums, which only reads and writes have; bit 1, which only writes and
-// punches have, says that there is an Again; bit 2, which only punches have, that space is kept. Bit
-// 0 of a Reserve's flags extends the object, bit 1 releases. The others are 0. A write has no sums when that is
-// set, and one for each SumChunk bytes of the stream else. Session, slot, sequence, epoch,
-// generation and truncate sequence are in the message's header.
+// punches have, says that there is an Again; bit 2, which only punches have, that the range keeps
+// its space. In a Reserve bit 0 is Extend and bit 1 Release. The others are 0. A write has no sums
+// where NoSums is set, and one for each SumChunk bytes of the stream else. Session, slot, sequence,
+// epoch, generation and truncate sequence are in the message's header.
 type Args struct {
 	Access     seg.Access
 	Durability stripe.Durability
 	Off, Len   int64
 	Sums       []uint32 // of a write's data
 
-	// Again is above 0 for a write or punch that was acknowledged once, under an earlier verifier, and
-	// is sent again because the server may have lost it: the life that it was acknowledged in, as
-	// the Mark said. Without a number it must be durable: nobody would recognise it another time.
+	// Again is above 0 for a write or punch that was acknowledged once, under an earlier verifier,
+	// and is sent again because the server may have lost it: the life that it was acknowledged in,
+	// as the Mark said. Without a number it must be durable: nobody would recognise it another
+	// time.
 	Again uint64
 
 	Keep    bool // of a punch: the range keeps its space, see stripe.Reserver

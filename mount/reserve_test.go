@@ -31,9 +31,9 @@ func fill(t *testing.T, path string) {
 	}
 }
 
-// TestReservedRangesAreWrittenWhenTheDiskIsFull: by write, mapping, O_DIRECT and O_APPEND, before the
-// end of the file and behind it, and again after they were zeroed. What was not reserved is refused,
-// and reserving what does not fit changes nothing.
+// TestReservedRangesAreWrittenWhenTheDiskIsFull: by write, mapping, O_DIRECT and O_APPEND, before
+// the end of the file and behind it, and again after they were zeroed. What was not reserved is
+// refused, and reserving what does not fit changes nothing.
 func TestReservedRangesAreWrittenWhenTheDiskIsFull(t *testing.T) {
 	c := startCluster(&cluster{t: t, storeBytes: 8 << 20}, 4, false)
 	dir := c.mount(Options{}).Dir()

@@ -13,9 +13,9 @@ import (
 const blockBytes = 4096
 
 // spaceUsed is how many bytes of space a file takes, for stat(2). Tools take less than the length
-// for a sign of holes. Where it is not known nobody must believe in holes, so it is the length then,
-// in whole blocks, as it is of small files, which lie in the metadata. A file that is being written
-// is never empty: mapped pages that the kernel has not sent yet may fill a hole.
+// for a sign of holes. Where it is not known nobody must believe in holes, so it is the length
+// then, in whole blocks, as it is of small files, which lie in the metadata. A file that is being
+// written is never empty: mapped pages that the kernel has not sent yet may fill a hole.
 func spaceUsed(a *meta.Attr) int64 {
 	switch {
 	case a.Type != meta.Regular:

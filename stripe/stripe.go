@@ -152,14 +152,14 @@ type Reservation struct {
 // Reserver gives ranges their space before they are written.
 //
 // What is reserved reads as zeroes until it is written, counts as allocated, and is a hole that
-// says so in maps. Writing it never fails with errs.NoSpace. It has its space until it is punched or
-// zeroed, until a truncation ends before it, be it one that extends the object, or until the object
-// is removed. Reservations are in whole blocks of the engine, outward.
+// says so in maps. Writing it never fails with errs.NoSpace. It has its space until it is punched
+// or zeroed, until a truncation ends before it, be it one that extends the object, or until the
+// object is removed. Reservations are in whole blocks of the engine, outward.
 type Reserver interface {
-	// Reserve gives space to what has none of a range, and tells what that was: pieces in order, whole
-	// blocks. With an error nothing has changed. end is how far it came: less than asked for where
-	// PiecesMax are named. Subject to the checks of a write, but numbers are not looked at: to repeat
-	// it is harmless. The object comes to life. Durable on return.
+	// Reserve gives space to what has none of a range, and tells what that was: pieces in order,
+	// whole blocks. With an error nothing has changed. end is how far it came: less than asked for
+	// where PiecesMax are named. Subject to the checks of a write, but numbers are not looked at:
+	// to repeat it is harmless. The object comes to life. Durable on return.
 	Reserve(ctx context.Context, id ObjectID, r Reservation, st wire.Stamp) (end int64,
 		fresh []seg.Piece, err error)
 

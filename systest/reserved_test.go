@@ -26,17 +26,7 @@ func TestReservedSpaceOnAFullDisk(t *testing.T) {
 	must(t, unix.Fallocate(int(f.Fd()), 0, 0, size))
 	must(t, unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, size, size))
 	must(t, f.Sync())
-	_, before := df(t, c.mnt)
-	err = unix.Fallocate(int(f.Fd()), 0, 0, before+6*size)
-	if !errors.Is(err, unix.ENOSPC) {
-		t.Errorf("more than there is: %v", err)
-	}
-	c.within(t, "what was reserved in vain is free again", func() error {
-		if _, after := df(t, c.mnt); after < before-8<<20 {
-			return fmt.Errorf("%d bytes were free, %d are", before, after)
-		}
-		return nil
-	})
+	c.reserveTooMuch(t, f, 6*size)
 	must(t, f.Close())
 	writeUntilFull(t, filepath.Join(c.mnt, "big"))
 	d.fill(0)
@@ -93,4 +83,19 @@ func TestReservedSpaceOnAFullDisk(t *testing.T) {
 		t.Errorf("a file that has reserved nothing: %v", err)
 	}
 	d.empty()
+}
+
+// reserveTooMuch asks for more than there is, which leaves everything as it was.
+func (c *cluster) reserveTooMuch(t *testing.T, f *os.File, more int64) {
+	t.Helper()
+	_, before := df(t, c.mnt)
+	if err := unix.Fallocate(int(f.Fd()), 0, 0, before+more); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("more than there is: %v", err)
+	}
+	c.within(t, "what was reserved in vain is free again", func() error {
+		if _, after := df(t, c.mnt); after < before-8<<20 {
+			return fmt.Errorf("%d bytes were free, %d are", before, after)
+		}
+		return nil
+	})
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/sluice-storage/sluice/stripe"
 )
 
-// reserve gives a range its space, or takes it back. The cache knows nothing of it: no byte changes,
-// and a write that finds no room is written through, where the store knows that it has its space.
+// reserve gives a range its space, or takes it back. The cache knows nothing of it: no byte
+// changes, and a write that finds no room is written through, where the store knows that it has its
+// space.
 func (s *Server) reserve(ctx context.Context, c *msg.Call, w *work) error {
 	t, a := &w.req.Target, &w.req.Args
 	if err := s.enterDisk(ctx, c, w, 0); err != nil {

@@ -47,7 +47,8 @@ func fillStore(t *testing.T, g *rig, tg iod.Target) {
 // TestReservedSpaceIsWrittenWhenAllElseIsFull: through the cache, durably and not, and past it.
 func TestReservedSpaceIsWrittenWhenAllElseIsFull(t *testing.T) {
 	g := newFullRig(t, 16<<20)
-	a, b := g.target(1, capability.Read|capability.Write), g.target(2, capability.Read|capability.Write)
+	const both = capability.Read | capability.Write
+	a, b := g.target(1, both), g.target(2, both)
 	end, fresh, err := g.remote.Reserve(t.Context(), a, 0, 4<<20, true)
 	if err != nil || end != 4<<20 || len(fresh) != 1 {
 		t.Fatalf("reserved to %d, %v, %v", end, fresh, err)
@@ -95,7 +96,8 @@ func TestReservedSpaceIsWrittenWhenAllElseIsFull(t *testing.T) {
 // TestReservationLeavesRoomToPendingWrites: what was acknowledged finds its space.
 func TestReservationLeavesRoomToPendingWrites(t *testing.T) {
 	g := newFullRig(t, 16<<20)
-	a, b := g.target(1, capability.Read|capability.Write), g.target(2, capability.Read|capability.Write)
+	const both = capability.Read | capability.Write
+	a, b := g.target(1, both), g.target(2, both)
 	gate := make(chan struct{})
 	g.disk.Inject(fault.Rule{Ops: fault.Write, Object: b.Object, Gate: gate})
 	for i := range int64(16) {

@@ -183,8 +183,8 @@ func stepBlank(id stripe.ObjectID, off, n int64, seq uint64, d stripe.Durability
 	}
 }
 
-// reserves is the script about reserved space: it is written in place and by whole clusters, blanked,
-// punched, cut, given back, and used again by others.
+// reserves is the script about reserved space: it is written in place and by whole clusters,
+// blanked, punched, cut, given back, and used again by others.
 func reserves() []step {
 	none, trunc1 := wire.Stamp{}, wire.Stamp{TruncSeq: 1}
 	return []step{

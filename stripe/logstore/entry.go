@@ -19,9 +19,9 @@ import (
 //	fence:   generation is the minimal one; the rest is zero
 //
 // Mask has a bit for each block that holds data, held one for each that was reserved before it was
-// written (see reserve.go); a cluster that has neither is nobody's. Record is the number of the last record that
-// changed the entry. The checksum covers the rest of the entry and is seeded with its index. An
-// entry of zeroes only is free and was never used.
+// written (see reserve.go); a cluster that has neither is nobody's. Record is the number of the
+// last record that changed the entry. The checksum covers the rest of the entry and is seeded with
+// its index. An entry of zeroes only is free and was never used.
 const (
 	entryBytes   = 128
 	tableEntries = blockBytes / entryBytes

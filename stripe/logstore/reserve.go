@@ -184,7 +184,8 @@ func (r *reserving) each(from int64, fn func(index int64, blocks uint16) bool) {
 }
 
 // lackLocked tells which of some blocks of a cluster have no space; o may be nil.
-func (m *member) lackLocked(o *object, index int64, blocks uint16) (lack uint16, c uint32, ok bool) {
+func (m *member) lackLocked(o *object, index int64, blocks uint16) (lack uint16, c uint32,
+	ok bool) {
 	if o != nil {
 		c, ok = o.cluster(index)
 	}

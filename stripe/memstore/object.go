@@ -204,7 +204,7 @@ func (o *object) info(id stripe.ObjectID) stripe.Info {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	return stripe.Info{
-		ID: id, Size: o.size, Allocated: int64(len(o.pages)+len(o.held)) * pageBytes, TruncSeq: o.truncSeq,
-		Epoch: o.epoch, Lives: o.lives,
+		ID: id, Size: o.size, Allocated: int64(len(o.pages)+len(o.held)) * pageBytes,
+		TruncSeq: o.truncSeq, Epoch: o.epoch, Lives: o.lives,
 	}
 }
