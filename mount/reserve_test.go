@@ -177,6 +177,12 @@ func TestToolsThatReserve(t *testing.T) {
 	wantSpace(t, name, 9<<20, 9<<20)
 	run("truncate", "-s", "1M", name)
 	wantSpace(t, name, 1<<20, 1<<20)
+	must(t, os.WriteFile(filepath.Join(dir, "empty"), nil, 0o644))
+	run("fallocate", "-n", "-l", "2M", filepath.Join(dir, "empty"))
+	wantSpace(t, filepath.Join(dir, "empty"), 2<<20, 2<<20)
+	run("truncate", "-s", "0", filepath.Join(dir, "empty"))
+	run("fallocate", "-n", "-l", "1M", filepath.Join(dir, "empty")) // else it would count twice
+	wantSpace(t, filepath.Join(dir, "empty"), 1<<20, 1<<20)
 	info, err := os.Stat(name)
 	must(t, err)
 	if info.Size() != 1<<20 {
