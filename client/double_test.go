@@ -299,7 +299,7 @@ func (c *cluster) Punch(ctx context.Context, t iod.Target, off, length int64,
 	return c.mark(s), err
 }
 
-func (c *cluster) Reserve(ctx context.Context, t iod.Target, off, length int64, extend bool) (
+func (c *cluster) ReserveSpace(ctx context.Context, t iod.Target, off, length int64, extend bool) (
 	int64, []seg.Piece, error) {
 	s, err := c.enter(iod.OpReserve, &t, capability.Write)
 	if err != nil {
@@ -309,7 +309,7 @@ func (c *cluster) Reserve(ctx context.Context, t iod.Target, off, length int64, 
 		PiecesMax: 3}, t.Stamp) // few at a time, so that going on is tested
 }
 
-func (c *cluster) Release(ctx context.Context, t iod.Target, off, length int64) error {
+func (c *cluster) ReleaseSpace(ctx context.Context, t iod.Target, off, length int64) error {
 	s, err := c.enter(iod.OpReserve, &t, capability.Write)
 	if err != nil {
 		return err

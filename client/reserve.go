@@ -130,7 +130,7 @@ func (r *allocation) attempt(ctx context.Context, g *grant, seq uint64) error {
 	}
 	if err == nil && !r.keepSize && !f.fixed && r.end > f.Size() {
 		s, objOff, _ := g.layout.Locate(r.end - 1)
-		_, _, err = f.fs.data.Reserve(ctx, f.target(g, seq, s), objOff, 1, true)
+		_, _, err = f.fs.data.ReserveSpace(ctx, f.target(g, seq, s), objOff, 1, true)
 	}
 	r.seq = seq
 	return err
@@ -139,7 +139,7 @@ func (r *allocation) attempt(ctx context.Context, g *grant, seq uint64) error {
 func (r *allocation) reserveStripe(ctx context.Context, g *grant, seq uint64, s int) error {
 	t := r.f.target(g, seq, s)
 	for lo, hi := g.layout.ObjectSize(s, r.off), g.layout.ObjectSize(s, r.end); lo < hi; {
-		end, fresh, err := r.f.fs.data.Reserve(ctx, t, lo, hi-lo, false)
+		end, fresh, err := r.f.fs.data.ReserveSpace(ctx, t, lo, hi-lo, false)
 		if err != nil {
 			return err
 		}
@@ -167,7 +167,7 @@ func (r *allocation) undo(ctx context.Context) {
 			}
 			for len(r.fresh[s]) > 0 {
 				p := r.fresh[s][0]
-				if err := f.fs.data.Release(ctx, f.target(g, seq, s), p.Off, p.Len); err != nil {
+				if err := f.fs.data.ReleaseSpace(ctx, f.target(g, seq, s), p.Off, p.Len); err != nil {
 					return err
 				}
 				r.fresh[s] = r.fresh[s][1:]

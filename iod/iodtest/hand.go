@@ -230,7 +230,7 @@ func (h *hand) punch(f *File) {
 	blank, reserve := d != stripe.Volatile && h.rng.IntN(2) == 0, h.rng.IntN(2) == 0
 	err := h.stale(v, both, func(t iod.Target) (err error) {
 		if reserve { // which changes no byte
-			_, _, err = h.Client.Reserve(h.ctx, t, off, length, false)
+			_, _, err = h.Client.ReserveSpace(h.ctx, t, off, length, false)
 		}
 		switch {
 		case err != nil:

@@ -8,15 +8,15 @@ import (
 	"github.com/sluice-storage/sluice/stripe"
 )
 
-// Reserve implements iod.Reserver. It is neither kept nor numbered: it is durable when it is
+// ReserveSpace implements iod.Reserver. It is neither kept nor numbered: it is durable when it is
 // acknowledged, and may be repeated.
-func (r *Remote) Reserve(ctx context.Context, t iod.Target, off, length int64, extend bool) (
+func (r *Remote) ReserveSpace(ctx context.Context, t iod.Target, off, length int64, extend bool) (
 	end int64, fresh []seg.Piece, err error) {
 	return r.reserve(ctx, &t, &iod.Args{Off: off, Len: length, Extend: extend})
 }
 
-// Release implements iod.Reserver.
-func (r *Remote) Release(ctx context.Context, t iod.Target, off, length int64) error {
+// ReleaseSpace implements iod.Reserver.
+func (r *Remote) ReleaseSpace(ctx context.Context, t iod.Target, off, length int64) error {
 	_, _, err := r.reserve(ctx, &t, &iod.Args{Off: off, Len: length, Release: true})
 	return err
 }

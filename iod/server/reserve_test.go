@@ -49,7 +49,7 @@ func TestReservedSpaceIsWrittenWhenAllElseIsFull(t *testing.T) {
 	g := newFullRig(t, 16<<20)
 	const both = capability.Read | capability.Write
 	a, b := g.target(1, both), g.target(2, both)
-	end, fresh, err := g.remote.Reserve(t.Context(), a, 0, 4<<20, true)
+	end, fresh, err := g.remote.ReserveSpace(t.Context(), a, 0, 4<<20, true)
 	if err != nil || end != 4<<20 || len(fresh) != 1 {
 		t.Fatalf("reserved to %d, %v, %v", end, fresh, err)
 	}
@@ -58,7 +58,7 @@ func TestReservedSpaceIsWrittenWhenAllElseIsFull(t *testing.T) {
 		t.Fatalf("%+v, %v", info, err)
 	}
 	fillStore(t, g, b)
-	_, _, err = g.remote.Reserve(t.Context(), b, 64<<20, 1<<20, false)
+	_, _, err = g.remote.ReserveSpace(t.Context(), b, 64<<20, 1<<20, false)
 	if errs.KindOf(err) != errs.NoSpace {
 		t.Fatalf("a full store reserved more: %v", err)
 	}
@@ -105,7 +105,7 @@ func TestReservationLeavesRoomToPendingWrites(t *testing.T) {
 	}
 	done := make(chan error)
 	go func() {
-		_, _, err := g.remote.Reserve(t.Context(), a, 0, 16<<20-256<<10, false)
+		_, _, err := g.remote.ReserveSpace(t.Context(), a, 0, 16<<20-256<<10, false)
 		done <- err
 	}()
 	close(gate)
@@ -127,13 +127,13 @@ func TestReserveGoesOnByPieces(t *testing.T) {
 	}
 	total, requests := 0, 0
 	for at, end := int64(0), int64(2*n*16384); at < end; requests++ {
-		next, fresh, err := g.remote.Reserve(t.Context(), a, at, end-at, false)
+		next, fresh, err := g.remote.ReserveSpace(t.Context(), a, at, end-at, false)
 		if err != nil || next <= at || len(fresh) > iod.ExtentsMax {
 			t.Fatalf("from %d to %d, %d pieces, %v", at, next, len(fresh), err)
 		}
 		total += len(fresh)
 		for _, p := range fresh {
-			if err := g.remote.Release(t.Context(), a, p.Off, p.Len); err != nil {
+			if err := g.remote.ReleaseSpace(t.Context(), a, p.Off, p.Len); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -152,7 +152,7 @@ func TestReserveGoesOnByPieces(t *testing.T) {
 func TestReserveNeedsTheRightToWrite(t *testing.T) {
 	g := newRig(t)
 	reserve := func(r *remote.Remote, tg iod.Target) errs.Kind {
-		_, _, err := r.Reserve(t.Context(), tg, 0, 4096, false)
+		_, _, err := r.ReserveSpace(t.Context(), tg, 0, 4096, false)
 		return errs.KindOf(err)
 	}
 	if k := reserve(g.remote, g.target(1, capability.Read)); k == errs.OK {
