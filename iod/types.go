@@ -125,9 +125,9 @@ type Space interface {
 
 // Reserver gives ranges their space before they are written, see stripe.Reserver.
 type Reserver interface {
-	// ReserveSpace reserves a range, or the first part of it: it tells how far it came, and the pieces
-	// that had no space before, by which ReleaseSpace undoes it. What volatile writes were promised, it
-	// leaves to them. extend: the object becomes as long as the range reaches.
+	// ReserveSpace reserves a range, or the first part of it: it tells how far it came, and the
+	// pieces that had no space before, by which ReleaseSpace undoes it. What volatile writes were
+	// promised, it leaves to them. extend: the object becomes as long as the range reaches.
 	ReserveSpace(ctx context.Context, t Target, off, length int64, extend bool) (end int64,
 		fresh []seg.Piece, err error)
 	ReleaseSpace(ctx context.Context, t Target, off, length int64) error

@@ -82,6 +82,7 @@ a FUSE file system answer.`,
 	}
 	f.add(cmd)
 	cmd.Flags().BoolVarP(&follow, "dereference", "L", false, "follow symbolic links")
+	cmd.Flags().BoolVar(&extents, "extents", false, "list where each part of the file lies")
 	addJSON(cmd, &asJSON, []statted{})
 	return cmd
 }
