@@ -68,6 +68,7 @@ import (
 type DataService interface {
 	iod.Data
 	iod.Space
+	iod.Reserver
 }
 
 // Options of an FS.

@@ -299,6 +299,33 @@ func (c *cluster) Punch(ctx context.Context, t iod.Target, off, length int64,
 	return c.mark(s), err
 }
 
+func (c *cluster) ReserveSpace(ctx context.Context, t iod.Target, off, length int64, extend bool) (
+	int64, []seg.Piece, error) {
+	s, err := c.enter(iod.OpReserve, &t, capability.Write)
+	if err != nil {
+		return 0, nil, err
+	}
+	return s.Reserve(ctx, t.Object, stripe.Reservation{Off: off, Len: length, Extend: extend,
+		PiecesMax: 3}, t.Stamp) // few at a time, so that going on is tested
+}
+
+func (c *cluster) ReleaseSpace(ctx context.Context, t iod.Target, off, length int64) error {
+	s, err := c.enter(iod.OpReserve, &t, capability.Write)
+	if err != nil {
+		return err
+	}
+	return s.Release(ctx, t.Object, off, length, t.Stamp)
+}
+
+func (c *cluster) Blank(ctx context.Context, t iod.Target, off, length int64) (iod.Mark, error) {
+	s, err := c.enter(iod.OpPunch, &t, capability.Write)
+	if err != nil {
+		return iod.Mark{}, err
+	}
+	err = s.Blank(ctx, t.Object, off, length, t.Stamp, stripe.Durable)
+	return c.mark(s), err
+}
+
 func (c *cluster) Map(ctx context.Context, t iod.Target, off, length int64) (
 	[]stripe.Extent, error) {
 	s, err := c.enter(iod.OpMap, &t, capability.Read)

@@ -11,9 +11,9 @@ import (
 // ExtentsMax is how many extents one Map returns at most.
 const ExtentsMax = 4096
 
-// Map tells which parts of [off, off+n), cut at the end of the file, are data and which are
-// holes: extents in file offsets, in order, touching each other, of alternating kind; at most
-// ExtentsMax, the rest is left out.
+// Map tells which parts of [off, off+n), cut at the end of the file, are data and which are holes,
+// reserved ones or others: extents in file offsets, in order, touching each other, each of another
+// kind than the one before; at most ExtentsMax, the rest is left out.
 func (f *File) Map(ctx context.Context, off, n int64) ([]stripe.Extent, error) {
 	if off < 0 || n < 0 {
 		return nil, errs.Newf(errs.Invalid, "client.Map", "", "range at %d of %d bytes", off, n)
@@ -69,13 +69,14 @@ func (m *mapper) walk(ctx context.Context, pos int64) ([]stripe.Extent, error) {
 		}
 		next := m.end
 		for s := range m.rows {
-			turn, err := m.turn(ctx, s, m.g.layout.ObjectSize(s, pos), e.Hole)
+			turn, err := m.turn(ctx, s, m.g.layout.ObjectSize(s, pos), e)
 			if err != nil {
 				return nil, err
 			}
 			next = min(next, turn)
 		}
-		out = append(out, stripe.Extent{Off: pos, Len: next - pos, Hole: e.Hole})
+		e.Off, e.Len = pos, next-pos
+		out = append(out, e)
 		pos = next
 	}
 	return out, nil
@@ -100,8 +101,8 @@ func (m *mapper) at(ctx context.Context, s int, objOff int64) (stripe.Extent, er
 	}
 }
 
-// turn finds the file offset at which stripe s, from an object offset on, is not of the given kind.
-func (m *mapper) turn(ctx context.Context, s int, objOff int64, hole bool) (int64, error) {
+// turn finds the file offset at which stripe s, from an object offset on, is not of a kind.
+func (m *mapper) turn(ctx context.Context, s int, objOff int64, kind stripe.Extent) (int64, error) {
 	l := &m.g.layout
 	limit := l.ObjectSize(s, m.end)
 	for objOff < limit {
@@ -109,7 +110,7 @@ func (m *mapper) turn(ctx context.Context, s int, objOff int64, hole bool) (int6
 		if err != nil {
 			return 0, err
 		}
-		if e.Hole != hole {
+		if !e.Same(kind) {
 			return l.FileOffset(s, objOff), nil
 		}
 		objOff = e.Off + e.Len

@@ -61,7 +61,7 @@ func TestClosingCountsOnce(t *testing.T) {
 			t.Fatal("the file is not forgotten")
 		}
 	}
-	set := meta.Attr{Mtime: 1_000_000_000}
+	set := meta.Attr{Mtime: meta.UnixTime(1, 0)}
 	_, err = fs.SetAttr(ctx, *fs.opts.Cred, ino, meta.SetMtime, set)
 	must(t, err)
 	fs.cache.Recall(ino)

@@ -16,30 +16,44 @@ import (
 //	OpPunch:         |durability u8 |flags u8 |off u64 |length u64 |again|
 //	OpMap:           |off u64 |length u64 |
 //	OpTruncate:      |size u64 |
+//	OpReserve:       |flags u8 |off u64 |length u64 |
 //	OpSync, OpStat, OpRemove, OpFence, OpStatus, OpList: nothing
 //
 //	how:             |mode u8 |policy u8 |streams u8 |flags u8 |unit u32 |chunk u32 |
 //	again:           |life u64 |, or nothing
 //
 // Bit 0 of the flags is NoSums, which only reads and writes have; bit 1, which only writes and
-// punches have, says that there is an Again; the others are 0. A write has no sums when that is
-// set, and one for each SumChunk bytes of the stream else. Session, slot, sequence, epoch,
-// generation and truncate sequence are in the message's header.
+// punches have, says that there is an Again; bit 2, which only punches have, that the range keeps
+// its space. In a Reserve bit 0 is Extend and bit 1 Release. The others are 0. A write has no sums
+// where NoSums is set, and one for each SumChunk bytes of the stream else. Session, slot, sequence,
+// epoch, generation and truncate sequence are in the message's header.
 type Args struct {
 	Access     seg.Access
 	Durability stripe.Durability
 	Off, Len   int64
 	Sums       []uint32 // of a write's data
 
-	// Again is above 0 for a write or punch that was acknowledged once, under an earlier verifier, and
-	// is sent again because the server may have lost it: the life that it was acknowledged in, as
-	// the Mark said. Without a number it must be durable: nobody would recognise it another time.
+	// Again is above 0 for a write or punch that was acknowledged once, under an earlier verifier,
+	// and is sent again because the server may have lost it: the life that it was acknowledged in,
+	// as the Mark said. Without a number it must be durable: nobody would recognise it another
+	// time.
 	Again uint64
+
+	Keep    bool // of a punch: the range keeps its space, see stripe.Reserver
+	Extend  bool // of a reservation
+	Release bool // of a reservation: it is given back
 }
 
 const (
 	flagNoSums = 1 << iota
 	flagAgain
+	flagKeep
+)
+
+// The flags of a reservation.
+const (
+	flagExtend = 1 << iota
+	flagRelease
 )
 
 // AppendRequest adds a request's body to e.
@@ -65,6 +79,10 @@ func AppendRequest(e *wire.Enc, op Op, t *Target, a *Args) {
 		e.I64(a.Off)
 		e.I64(a.Len)
 		a.appendAgain(e)
+	case OpReserve:
+		e.U8(a.reserveFlags())
+		e.I64(a.Off)
+		e.I64(a.Len)
 	case OpMap:
 		e.I64(a.Off)
 		e.I64(a.Len)
@@ -73,11 +91,24 @@ func AppendRequest(e *wire.Enc, op Op, t *Target, a *Args) {
 	}
 }
 
-func (a *Args) flags() uint8 {
+func (a *Args) flags() (flags uint8) {
 	if a.Again != 0 {
-		return flagAgain
+		flags |= flagAgain
 	}
-	return 0
+	if a.Keep {
+		flags |= flagKeep
+	}
+	return flags
+}
+
+func (a *Args) reserveFlags() (flags uint8) {
+	if a.Extend {
+		flags |= flagExtend
+	}
+	if a.Release {
+		flags |= flagRelease
+	}
+	return flags
 }
 
 func (a *Args) appendAgain(e *wire.Enc) {
@@ -162,7 +193,12 @@ func (r *Request) Decode(op Op, st wire.Stamp, body []byte) error {
 		a.Sums = r.sums
 	case OpPunch:
 		a.Durability = decodeDurability(&d)
-		flags = decodeFlags(&d, flagAgain)
+		flags = decodeFlags(&d, flagAgain|flagKeep)
+		a.Keep = flags&flagKeep != 0
+		a.Off, a.Len = d.Size(), d.Size()
+	case OpReserve:
+		how := decodeFlags(&d, flagExtend|flagRelease)
+		a.Extend, a.Release = how&flagExtend != 0, how&flagRelease != 0
 		a.Off, a.Len = d.Size(), d.Size()
 	case OpMap:
 		a.Off, a.Len = d.Size(), d.Size()
@@ -195,6 +231,9 @@ func (a *Args) validate(op Op, h *How, st wire.Stamp) error {
 	if a.Again != 0 && !stripe.Numbered(st) && a.Durability == stripe.Volatile {
 		return errs.Newf(errs.Invalid, "iod.Decode", "", "sent again without a number, and volatile")
 	}
+	if a.Keep && (a.Again != 0 || a.Durability == stripe.Volatile) || a.Extend && a.Release {
+		return errs.Newf(errs.Invalid, "iod.Decode", "", "flags that contradict each other")
+	}
 	switch op {
 	case OpRead, OpWrite:
 		if err := a.Access.Validate(PiecesMax, stripe.MaxObjectBytes); err != nil {
@@ -213,7 +252,7 @@ func (a *Args) validate(op Op, h *How, st wire.Stamp) error {
 			return errs.Newf(errs.Invalid, "iod.Decode", "",
 				"%d checksums for %d bytes, want %d", len(a.Sums), n, want)
 		}
-	case OpPunch, OpMap, OpTruncate:
+	case OpPunch, OpMap, OpTruncate, OpReserve:
 		return seg.Contig(a.Off, a.Len).Validate(1, stripe.MaxObjectBytes)
 	}
 	return nil
@@ -276,15 +315,49 @@ func DecodeInfo(id stripe.ObjectID, body []byte) (stripe.Info, error) {
 	return i, d.Done()
 }
 
+// AppendReserved adds the reply to a Reserve.
+//
+//	|verifier u64 |life u64 |end u64 |count u32 | count x (off u64, length u64) |
+func AppendReserved(e *wire.Enc, m Mark, end int64, fresh []seg.Piece) {
+	AppendMark(e, m)
+	e.I64(end)
+	e.U32(uint32(len(fresh)))
+	for _, p := range fresh {
+		e.I64(p.Off)
+		e.I64(p.Len)
+	}
+}
+
+// DecodeReserved reads the reply to a Reserve.
+func DecodeReserved(body []byte) (m Mark, end int64, fresh []seg.Piece, err error) {
+	d := wire.NewDec(body)
+	m = Mark{Verifier: d.U64(), Life: d.U64()}
+	end = d.Size()
+	fresh = make([]seg.Piece, d.Count(ExtentsMax, 16))
+	for i := range fresh {
+		fresh[i] = seg.Piece{Off: d.Size(), Len: d.Size()}
+	}
+	return m, end, fresh, d.Done()
+}
+
 // AppendExtents adds a map to a reply.
 //
-//	|count u32 | count x (off u64, length u64, hole u8) |
+//	|count u32 | count x (off u64, length u64, kind u8) |
+//
+// The kind is 0 for data, 1 for a hole, 2 for one that is reserved.
 func AppendExtents(e *wire.Enc, x []stripe.Extent) {
 	e.U32(uint32(len(x)))
 	for i := range x {
 		e.I64(x[i].Off)
 		e.I64(x[i].Len)
-		e.Bool(x[i].Hole)
+		switch {
+		case x[i].Reserved:
+			e.U8(2)
+		case x[i].Hole:
+			e.U8(1)
+		default:
+			e.U8(0)
+		}
 	}
 }
 
@@ -293,7 +366,12 @@ func DecodeExtents(body []byte) ([]stripe.Extent, error) {
 	d := wire.NewDec(body)
 	x := make([]stripe.Extent, d.Count(ExtentsMax, 17))
 	for i := range x {
-		x[i] = stripe.Extent{Off: d.Size(), Len: d.Size(), Hole: d.Bool()}
+		x[i] = stripe.Extent{Off: d.Size(), Len: d.Size()}
+		kind := d.U8()
+		if kind > 2 {
+			d.Fail("unknown kind of an extent")
+		}
+		x[i].Hole, x[i].Reserved = kind != 0, kind == 2
 	}
 	return x, d.Done()
 }

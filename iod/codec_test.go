@@ -42,6 +42,10 @@ func TestRequestsSurviveTheWire(t *testing.T) {
 		{OpPunch, Args{Off: 5, Len: 6, Durability: stripe.Durable}},
 		{OpPunch, Args{Off: 5, Len: 6, Again: 3}},
 		{OpWrite, Args{Access: seg.Contig(1, 2), Sums: []uint32{7}, Again: 1 << 40}},
+		{OpPunch, Args{Off: 5, Len: 6, Durability: stripe.Grouped, Keep: true}},
+		{OpReserve, Args{Off: 5, Len: 6, Extend: true}},
+		{OpReserve, Args{Off: 5, Len: 6, Release: true}},
+		{OpReserve, Args{Off: 5, Len: 6}},
 		{OpMap, Args{Off: 7, Len: 8}},
 		{OpTruncate, Args{Len: 9}},
 		{OpSync, Args{}}, {OpStat, Args{}}, {OpRemove, Args{}}, {OpFence, Args{}},
@@ -58,6 +62,7 @@ func TestRequestsSurviveTheWire(t *testing.T) {
 		}
 		if a.Access.Len() != c.a.Access.Len() || a.Access.Span() != c.a.Access.Span() ||
 			a.Durability != c.a.Durability || a.Again != c.a.Again || a.Off != c.a.Off || a.Len != c.a.Len ||
+			a.Keep != c.a.Keep || a.Extend != c.a.Extend || a.Release != c.a.Release ||
 			!slices.Equal(a.Sums, c.a.Sums) {
 			t.Errorf("op %d: args %+v, want %+v", c.op, a, c.a)
 		}
@@ -95,6 +100,12 @@ func TestRequestsThatNoServerCanCarryOut(t *testing.T) {
 		{"billion pieces", OpRead, encode(OpRead, &Args{Access: seg.Strided(seg.Vector{Block: 1,
 			Dims: []seg.Dim{{Count: 1 << 30, Stride: 1}}})}), errs.TooBig},
 		{"outside", OpTruncate, encode(OpTruncate, &Args{Len: stripe.MaxObjectBytes + 1}), errs.Invalid},
+		{"blank that is volatile", OpPunch, encode(OpPunch, &Args{Len: 1, Keep: true}), errs.Invalid},
+		{"reserve and release", OpReserve, encode(OpReserve, &Args{Len: 1, Extend: true, Release: true}),
+			errs.Invalid},
+		{"reserve outside", OpReserve, encode(OpReserve, &Args{Off: 5, Len: stripe.MaxObjectBytes}),
+			errs.Invalid},
+		{"reserve how", OpReserve, spoiltReserve(4), errs.Protocol},
 		{"cut", OpSync, encode(OpSync, &Args{})[:70], errs.Protocol},
 		{"left over", OpSync, append(encode(OpSync, &Args{}), 0), errs.Protocol},
 	} {
@@ -106,12 +117,26 @@ func TestRequestsThatNoServerCanCarryOut(t *testing.T) {
 	}
 }
 
+func spoiltReserve(flags byte) []byte {
+	b := encode(OpReserve, &Args{Len: 1})
+	b[8+4+4+4+64] = flags
+	return b
+}
+
 func TestRepliesSurviveTheWire(t *testing.T) {
 	var e wire.Enc
-	extents := []stripe.Extent{{Off: 0, Len: 4096, Hole: true}, {Off: 4096, Len: 1}}
+	extents := []stripe.Extent{{Off: 0, Len: 4096, Hole: true}, {Off: 4096, Len: 1},
+		{Off: 4097, Len: 5, Hole: true, Reserved: true}}
 	AppendExtents(&e, extents)
 	if got, err := DecodeExtents(e.B); err != nil || !cmp.Equal(got, extents) {
 		t.Errorf("extents: %v %v", got, err)
+	}
+	e.B = e.B[:0]
+	fresh := []seg.Piece{{Off: 1, Len: 2}, {Off: 5, Len: 6}}
+	AppendReserved(&e, Mark{9, 7}, 77, fresh)
+	mark, end, pieces, err := DecodeReserved(e.B)
+	if err != nil || mark != (Mark{9, 7}) || end != 77 || !slices.Equal(pieces, fresh) {
+		t.Errorf("reserved: %v %d %v %v", mark, end, pieces, err)
 	}
 	e.B = e.B[:0]
 	info := stripe.Info{ID: target.Object, Size: 1, Allocated: 2, TruncSeq: 3}
@@ -145,6 +170,7 @@ func FuzzDecodeRequest(f *testing.F) {
 	f.Add(uint16(OpWrite), encode(OpWrite, &Args{Access: seg.List([]seg.Piece{{Off: 1, Len: 2}})}))
 	f.Add(uint16(OpPunch), encode(OpPunch, &Args{Off: 1, Len: 2}))
 	f.Add(uint16(OpWrite), encode(OpWrite, &Args{Access: seg.Contig(0, 1), Sums: []uint32{5}}))
+	f.Add(uint16(OpReserve), encode(OpReserve, &Args{Off: 1, Len: 2, Extend: true}))
 	var r Request
 	f.Fuzz(func(t *testing.T, op uint16, body []byte) {
 		if r.Decode(Op(op), target.Stamp, body) != nil {
@@ -173,6 +199,9 @@ func FuzzDecodeReplies(f *testing.F) {
 			if err == nil && len(sums) != Sums(n) {
 				t.Fatalf("%d sums of %d bytes", len(sums), n)
 			}
+		}
+		if _, _, x, err := DecodeReserved(body); err == nil && len(x) > ExtentsMax {
+			t.Fatal("more pieces than allowed")
 		}
 		_, _ = DecodeInfo(target.Object, body)
 	})

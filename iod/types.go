@@ -25,6 +25,7 @@ const (
 	PiecesMax   = 64 << 10 // pieces after expansion, on each side
 	ExtentsMax  = 512      // extents that one Map returns at most
 	InfosMax    = 256      // objects that one List page holds at most
+	ReserveMax  = 1 << 30  // bytes that one Reserve looks at
 )
 
 // SumChunk is how many bytes of a transfer's stream one checksum covers; the last one covers what
@@ -122,6 +123,19 @@ type Space interface {
 	Stat(ctx context.Context, t Target) (stripe.Info, error)
 }
 
+// Reserver gives ranges their space before they are written, see stripe.Reserver.
+type Reserver interface {
+	// ReserveSpace reserves a range, or the first part of it: it tells how far it came, and the
+	// pieces that had no space before, by which ReleaseSpace undoes it. What volatile writes were
+	// promised, it leaves to them. extend: the object becomes as long as the range reaches.
+	ReserveSpace(ctx context.Context, t Target, off, length int64, extend bool) (end int64,
+		fresh []seg.Piece, err error)
+	ReleaseSpace(ctx context.Context, t Target, off, length int64) error
+
+	// Blank is Punch that gives no space back, durable on return.
+	Blank(ctx context.Context, t Target, off, length int64) (Mark, error)
+}
+
 // Manager is for the metadata service: it needs capability.Manage.
 type Manager interface {
 	Truncate(ctx context.Context, t Target, size int64) error
@@ -170,4 +184,5 @@ const (
 	OpFence
 	OpStatus
 	OpList
+	OpReserve
 )

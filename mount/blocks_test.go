@@ -157,7 +157,7 @@ func TestDenseFilesAreNotAsked(t *testing.T) {
 	}
 	for _, dir := range []string{a, b} {
 		for name, size := range sizes {
-			size = (size + 511) / 512 * 512
+			size = (size + 4095) / 4096 * 4096
 			wantSpace(t, filepath.Join(dir, name), size, size)
 		}
 	}

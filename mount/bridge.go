@@ -147,20 +147,6 @@ func (b *bridge) fill(out *fuse.Attr, a *meta.Attr) {
 	}
 }
 
-// spaceUsed is how many bytes of space a file takes, as far as programs must know: never more than
-// its length, because tools take less than that for a sign of holes and nothing else for one. Where
-// it is not known nobody must believe in holes, so it is the length then. A file that is being
-// written is never empty: mapped pages that the kernel has not sent yet may fill a hole.
-func spaceUsed(a *meta.Attr) int64 {
-	switch {
-	case !a.Holes || a.Allocated < 0:
-		return a.Size
-	case a.Writers:
-		return min(max(a.Allocated, 1), a.Size)
-	}
-	return min(a.Allocated, a.Size)
-}
-
 // moment is one after which something was asked for that the kernel is told.
 type moment struct{ recalls, touched uint64 }
 

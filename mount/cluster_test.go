@@ -49,7 +49,8 @@ type cluster struct {
 	domain fabric.Domain
 	addrs  map[uint32]string
 
-	writeBehind int // of its clients, in bytes; 0: as usual
+	writeBehind int   // of its clients, in bytes; 0: as usual
+	storeBytes  int64 // of each I/O server; 0: plenty
 
 	sock string // folder of sockets; empty without shared memory
 	addr string // of the metadata service, with it
@@ -59,13 +60,20 @@ func newCluster(t testing.TB, servers int) *cluster { return newClusterBy(t, ser
 
 func newClusterBy(t testing.TB, servers int, near bool) *cluster {
 	t.Helper()
+	return startCluster(&cluster{t: t}, servers, near)
+}
+
+// startCluster starts what c describes.
+func startCluster(c *cluster, servers int, near bool) *cluster {
+	t := c.t
+	t.Helper()
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	c := &cluster{t: t, key: capability.Key{9}, addrs: map[uint32]string{}}
+	c.key, c.addrs = capability.Key{9}, map[uint32]string{}
 	var err error
 	c.domain, err = tcp.Open(tcp.Options{})
 	must(err)
@@ -136,7 +144,7 @@ func (c *cluster) serve(net *peer.Network, id uint32) {
 			c.t.Fatal(err)
 		}
 	}
-	disk, err := memstore.New(memstore.Options{})
+	disk, err := memstore.New(memstore.Options{MaxBytes: c.storeBytes})
 	must(err)
 	cache, err := unifier.New(unifier.Config{MemoryBytes: 128 << 20, Registrar: net.Node}, disk)
 	must(err)

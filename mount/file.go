@@ -9,7 +9,6 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"github.com/sluice-storage/sluice/client"
-	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
 	"golang.org/x/sys/unix"
 )
@@ -429,36 +428,4 @@ func seek(ctx context.Context, f *client.File, off int64, hole bool) (int64, boo
 		last := extents[len(extents)-1]
 		off = last.Off + last.Len
 	}
-}
-
-// Fallocate punches holes. All its other modes promise that later writes find room, zeroing a range
-// too, and space cannot be reserved: so they are refused, and programs do what they do on other
-// file systems that cannot. posix_fallocate(3) writes instead, and what was written can be
-// overwritten on full disks.
-func (b *bridge) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
-	f, ok := b.files.get(in.Fh)
-	if !ok {
-		return fuse.EBADF
-	}
-	if in.Mode != unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE {
-		return fuse.Status(unix.EOPNOTSUPP)
-	}
-	off, n := int64(in.Offset), int64(in.Length)
-	if off < 0 || n <= 0 || off > layout.FileSizeMax-n {
-		return fuse.Status(unix.EFBIG)
-	}
-	ctx := b.request(cancel, &in.InHeader)
-	defer ctx.end()
-	if err := b.fs.Drain(ctx, f.Ino()); err != nil {
-		return b.status("fallocate", err)
-	}
-	if _, err := f.Stat(ctx); err != nil {
-		return b.status("fallocate", err)
-	}
-	defer b.touched.note(f.Ino())
-	a := f.Attr()
-	if err := b.dropUnlessCapable(ctx, &in.InHeader, &a); err != nil {
-		return b.status("fallocate", err)
-	}
-	return b.status("fallocate", f.Punch(ctx, off, n))
 }

@@ -70,15 +70,46 @@ func allocates(t *testing.T, dir string) {
 	f := open(t, p, os.O_CREATE|os.O_RDWR)
 	_, err := f.Write(pattern(1000, 1))
 	must(t, err)
-	// Nothing can be reserved, so that nobody is told it was, and nothing changes.
-	for _, mode := range []uint32{0, unix.FALLOC_FL_KEEP_SIZE, unix.FALLOC_FL_ZERO_RANGE,
-		unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE, unix.FALLOC_FL_COLLAPSE_RANGE,
-		unix.FALLOC_FL_INSERT_RANGE, unix.FALLOC_FL_UNSHARE_RANGE} {
+	// What cannot be done says so, and nothing changes.
+	for _, mode := range []uint32{unix.FALLOC_FL_COLLAPSE_RANGE, unix.FALLOC_FL_INSERT_RANGE,
+		unix.FALLOC_FL_UNSHARE_RANGE, unix.FALLOC_FL_UNSHARE_RANGE | unix.FALLOC_FL_KEEP_SIZE} {
 		want(t, unix.Fallocate(int(f.Fd()), mode, 0, 4096), unix.EOPNOTSUPP)
 		equalFile(t, p, pattern(1000, 1))
 	}
+	data := pattern(1000, 1)
+	for _, x := range []struct {
+		mode    uint32
+		off, n  int64
+		grow    bool
+		zeroes  bool
+		refused unix.Errno
+	}{
+		{0, 0, 500, false, false, 0},
+		{unix.FALLOC_FL_KEEP_SIZE, 100, 3 << 20, false, false, 0},
+		{0, 700, 1 << 20, true, false, 0},
+		{unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE, 900, 2 << 20, false, true, 0},
+		{unix.FALLOC_FL_ZERO_RANGE, 10, 2 << 20, true, true, 0},
+		{unix.FALLOC_FL_ZERO_RANGE, 3, 4, false, true, 0},
+		{0, 0, 0, false, false, unix.EINVAL}, {0, 1 << 62, 1 << 62, false, false, unix.EFBIG},
+	} {
+		err := unix.Fallocate(int(f.Fd()), x.mode, x.off, x.n)
+		if x.refused != 0 {
+			want(t, err, x.refused)
+			continue
+		}
+		must(t, err)
+		if x.grow {
+			data = append(data, make([]byte, x.off+x.n-int64(len(data)))...)
+		}
+		if x.zeroes {
+			clear(data[x.off:min(x.off+x.n, int64(len(data)))])
+		}
+		equalFile(t, p, data)
+	}
 	must(t, f.Close())
-	equalFile(t, p, pattern(1000, 1))
+	equalFile(t, p, data)
+	g := open(t, p, os.O_RDONLY)
+	want(t, unix.Fallocate(int(g.Fd()), 0, 0, 10), unix.EBADF)
 }
 
 // privileges are lost when an ordinary user changes the file.

@@ -14,6 +14,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -61,7 +62,7 @@ const (
 type Info struct {
 	ID        ObjectID
 	Size      int64  // one past the highest byte ever written since the last truncation below it
-	Allocated int64  // bytes of space in use
+	Allocated int64  // bytes that hold data or are reserved, in whole blocks of the engine
 	TruncSeq  uint64 // of the last truncation applied
 	Epoch     uint32 // of the last change; 0 where the engine keeps none
 	Lives     Lives  // in which it was changed
@@ -71,6 +72,7 @@ type Info struct {
 type Extent struct {
 	Off, Len int64
 	Hole     bool
+	Reserved bool // a hole that has its space, see Reserver
 }
 
 // Space is the store's room, in bytes.
@@ -83,7 +85,7 @@ type Space struct {
 // that do not overlap keep all their bytes; where they overlap each byte is one writer's. Buffers
 // belong to the caller again when a call returns. Errors: errs.Stale (the stamp's TruncSeq is
 // older than the object's: refresh and retry), errs.Fenced (below the file's minimal generation),
-// errs.NoSpace (overwriting what is allocated never fails with it), errs.Corrupt (concerns the read
+// errs.NoSpace (writing what is allocated never fails with it), errs.Corrupt (concerns the read
 // only), errs.IO (a failed read concerns that read; after a failed write or sync the store refuses
 // writes with this kind: a state that nobody knows must not be built upon), errs.Closed.
 //
@@ -137,6 +139,36 @@ type Puncher interface {
 // in the time of a small request. Space for them may stay free.
 type Zeroer interface {
 	Zero(ctx context.Context, id ObjectID, off, length int64, st wire.Stamp, d Durability) error
+}
+
+// Reservation asks for space in advance.
+type Reservation struct {
+	Off, Len  int64
+	Extend    bool  // the object's size becomes Off+Len, unless it is larger
+	Leave     int64 // bytes that stay free on every member: somebody has promised them
+	PiecesMax int   // how many pieces the answer may name; 0: it names none, and the request is done
+}
+
+// Reserver gives ranges their space before they are written.
+//
+// What is reserved reads as zeroes until it is written, counts as allocated, and is a hole that
+// says so in maps. Writing it never fails with errs.NoSpace. It has its space until it is punched
+// or zeroed, until a truncation ends before it, be it one that extends the object, or until the
+// object is removed. Reservations are in whole blocks of the engine, outward.
+type Reserver interface {
+	// Reserve gives space to what has none of a range, and tells what that was: pieces in order,
+	// whole blocks. With an error nothing has changed. end is how far it came: less than asked for
+	// where PiecesMax are named. Subject to the checks of a write, but numbers are not looked at:
+	// to repeat it is harmless. The object comes to life. Durable on return.
+	Reserve(ctx context.Context, id ObjectID, r Reservation, st wire.Stamp) (end int64,
+		fresh []seg.Piece, err error)
+
+	// Release takes the space back from all blocks that a range touches and that were reserved and
+	// never written. It undoes a Reserve by the pieces that it has named. Otherwise as Reserve.
+	Release(ctx context.Context, id ObjectID, off, length int64, st wire.Stamp) error
+
+	// Blank is Punch that gives no space back: what was data is reserved afterwards.
+	Blank(ctx context.Context, id ObjectID, off, length int64, st wire.Stamp, d Durability) error
 }
 
 // Summer takes and gives the plain CRC-32C of whole blocks of crc32c.BlockBytes, 4096, so that data
@@ -259,6 +291,7 @@ type Engine interface {
 	Remover
 	Puncher
 	Zeroer
+	Reserver
 	Summer
 	Admitter
 	Placer

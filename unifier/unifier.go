@@ -146,6 +146,9 @@ func (c *Cache) Newer(ctx context.Context, id Key, off, length int64,
 	return c.back.Newer(ctx, id, off, length, st)
 }
 
+// Promised is how much space of the backing pending writes may need.
+func (c *Cache) Promised() int64 { return c.back.Promised() }
+
 // Losses counts how often acknowledged volatile data was lost because it could not be written. A
 // server mixes it into its verifier, so that clients send again.
 func (c *Cache) Losses() uint64 { return c.back.Losses() }

@@ -23,6 +23,7 @@ type statted struct {
 	Generation uint32       `json:"generation"`
 	Layout     *layoutInfo  `json:"layout,omitempty"` // of a regular file
 	Stripes    []stripePart `json:"stripes,omitempty"`
+	Extents    []extentPart `json:"extents,omitempty"` // with --extents
 }
 
 // stripePart is what one server holds of a file.
@@ -36,21 +37,29 @@ type stripePart struct {
 
 func newStat() *cobra.Command {
 	var f urlFlag
-	var asJSON, follow bool
+	var asJSON, follow, extents bool
 	cmd := &cobra.Command{
 		Use:   "stat PATH...",
 		Short: "Show a file's attributes and which server holds how much of it",
 		Long: `Shows type, size, rights, owner, times and inode of files and directories; of a
 regular file also how it is striped, and for every server how many bytes of the file lie there
 (BYTES) and how many of them are not in holes (DATA). A symbolic link is shown itself, unless -L
-is given.`,
+is given.
+
+With --extents also where each part of the file lies: offset, length, what it is (data, a hole, or
+space that fallocate has reserved and nobody has written yet), the server, and the offset in that
+server's object. It is what FIEMAP and filefrag tell on local disks, which the kernel does not let
+a FUSE file system answer.`,
 		Example: "  sluice stat /data/big\n  sluice stat -L /runs/latest\n" +
-			"  sluice stat --json /data/* | jq '.[].size'",
+			"  sluice stat --json /data/* | jq '.[].size'\n  sluice stat --extents /vm.img",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			all := []statted{}
 			err := f.look(cmd, args, func(fs *client.FS, path string) error {
 				s, err := statPath(cmd.Context(), fs, path, follow)
+				if err == nil && extents {
+					err = s.addExtents(cmd.Context(), fs)
+				}
 				if err == nil {
 					all = append(all, s)
 				}
@@ -73,6 +82,7 @@ is given.`,
 	}
 	f.add(cmd)
 	cmd.Flags().BoolVarP(&follow, "dereference", "L", false, "follow symbolic links")
+	cmd.Flags().BoolVar(&extents, "extents", false, "list where each part of the file lies")
 	addJSON(cmd, &asJSON, []statted{})
 	return cmd
 }
@@ -180,5 +190,8 @@ func printStat(cmd *cobra.Command, s *statted) error {
 	for _, p := range s.Stripes {
 		fmt.Fprintf(t, "  %d\tiod%d\t%s\t%d\t%d\n", p.Stripe, p.Server, p.Address, p.Bytes, p.Data)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return printExtents(cmd, s.Extents)
 }

@@ -19,6 +19,7 @@ import (
 type Client interface {
 	iod.Data
 	iod.Space
+	iod.Reserver
 	iod.Manager
 }
 

@@ -226,8 +226,19 @@ func (h *hand) punch(f *File) {
 	d := stripe.Durability(h.rng.IntN(2))
 	op := v.Zero(h.id, cells)
 	size := int64(v.CellBytes())
-	err := h.stale(v, both, func(t iod.Target) error {
-		_, err := h.Client.Punch(h.ctx, t, int64(first)*size, int64(n)*size, d)
+	off, length := int64(first)*size, int64(n)*size
+	blank, reserve := d != stripe.Volatile && h.rng.IntN(2) == 0, h.rng.IntN(2) == 0
+	err := h.stale(v, both, func(t iod.Target) (err error) {
+		if reserve { // which changes no byte
+			_, _, err = h.Client.ReserveSpace(h.ctx, t, off, length, false)
+		}
+		switch {
+		case err != nil:
+		case blank:
+			_, err = h.Client.Blank(h.ctx, t, off, length)
+		default:
+			_, err = h.Client.Punch(h.ctx, t, off, length, d)
+		}
 		return err
 	})
 	if err != nil {

@@ -147,10 +147,11 @@ type Remote struct {
 }
 
 var (
-	_ iod.Data    = (*Remote)(nil)
-	_ iod.Space   = (*Remote)(nil)
-	_ iod.Manager = (*Remote)(nil)
-	_ iod.Keeper  = (*Remote)(nil)
+	_ iod.Data     = (*Remote)(nil)
+	_ iod.Space    = (*Remote)(nil)
+	_ iod.Reserver = (*Remote)(nil)
+	_ iod.Manager  = (*Remote)(nil)
+	_ iod.Keeper   = (*Remote)(nil)
 )
 
 // New makes a remote on a pool that resolves server ids. The caller closes the pool, after the

@@ -20,7 +20,7 @@ func rights(op iod.Op, have capability.Rights) capability.Rights {
 		return capability.Read
 	case iod.OpRead, iod.OpMap:
 		return capability.Read
-	case iod.OpWrite, iod.OpSync, iod.OpPunch:
+	case iod.OpWrite, iod.OpSync, iod.OpPunch, iod.OpReserve:
 		return capability.Write
 	default:
 		return capability.Manage

@@ -6,10 +6,10 @@ import (
 	"github.com/sluice-storage/sluice/iod"
 )
 
-const opEnd = int(iod.OpList) + 1
+const opEnd = int(iod.OpReserve) + 1
 
 var opNames = [opEnd]string{"", "read", "write", "sync", "punch", "map", "stat", "truncate",
-	"remove", "fence", "status", "list"}
+	"remove", "fence", "status", "list", "reserve"}
 
 // counters are shown by Status.
 type counters struct {

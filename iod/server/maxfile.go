@@ -24,7 +24,7 @@ func (s *Server) findMaxFile() error {
 // noteFile is called for every admitted request.
 func (s *Server) noteFile(op iod.Op, file uint64) {
 	switch op {
-	case iod.OpWrite, iod.OpPunch, iod.OpTruncate:
+	case iod.OpWrite, iod.OpPunch, iod.OpTruncate, iod.OpReserve:
 		s.raiseMaxFile(file)
 	}
 }

@@ -164,6 +164,8 @@ func (s *Server) serve(ctx context.Context, op iod.Op, c *msg.Call, w *work) err
 		return s.once(ctx, c, w, op)
 	case iod.OpSync, iod.OpTruncate, iod.OpRemove, iod.OpFence:
 		return s.change(ctx, c, w, op)
+	case iod.OpReserve:
+		return s.reserve(ctx, c, w)
 	case iod.OpMap:
 		return s.mapping(ctx, c, w)
 	case iod.OpStat:

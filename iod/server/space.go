@@ -49,7 +49,11 @@ func (s *Server) punch(ctx context.Context, t *iod.Target, a *iod.Args) error {
 		if a.Again != 0 {
 			return s.punchAgain(ctx, t, a)
 		}
-		err := s.cfg.Store.Punch(ctx, t.Object, a.Off, a.Len, t.Stamp, a.Durability)
+		clear := s.cfg.Store.Punch
+		if a.Keep {
+			clear = s.cfg.Store.Blank
+		}
+		err := clear(ctx, t.Object, a.Off, a.Len, t.Stamp, a.Durability)
 		if err == nil {
 			s.cfg.Cache.Wrote(t.Object, a.Off, a.Len)
 		}

@@ -40,6 +40,12 @@ func testHoles(e *env) {
 	want(true, "its writer says so")
 	e.restart()
 	want(true, "after a restart")
+	seq := e.attr(f).TruncSeq
+	set(f, meta.SetSize, 0) // it is empty, but space may be reserved for it
+	want(false, "cut to nothing again")
+	if now := e.attr(f).TruncSeq; now <= seq {
+		e.Fatalf("the I/O servers were not told to give back what is reserved: %d", now)
+	}
 	e.close(e.open(f, meta.OpenWrite|meta.OpenTruncate))
 	want(false, "opened with truncation")
 }

@@ -121,8 +121,8 @@ func (t *txn) mayChange(c *meta.Caller, ino meta.Ino, n *inode) error {
 	return errs.Access
 }
 
-// truncate writes a truncation down. An empty file that nobody writes has nothing to cut. spilled:
-// I/O servers may have some of a small file.
+// truncate writes a truncation down. An empty file that nobody writes has nothing to cut, unless
+// space may be reserved for it. spilled: I/O servers may have some of a small file.
 func (t *txn) truncate(c *meta.Cred, ino meta.Ino, n *inode, size int64, spilled bool) error {
 	if n.has(flagPending) {
 		return errPending
@@ -141,7 +141,7 @@ func (t *txn) truncate(c *meta.Cred, ino meta.Ino, n *inode, size int64, spilled
 	if size > n.Size {
 		n.Flags |= flagHoles
 	}
-	if size != 0 || n.Size != 0 || n.has(flagWriters) {
+	if size != 0 || n.Size != 0 || n.has(flagWriters|flagHoles) {
 		n.TruncSeq++
 		n.DataVersion++
 		n.Size, n.Pending, n.Reserved = size, size, 0

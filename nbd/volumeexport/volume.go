@@ -141,7 +141,7 @@ func (v *Volume) Map(
 		return dst, err
 	}
 	for _, e := range extents[:min(len(extents), most)] {
-		dst = append(dst, nbd.Extent{Len: e.Len, Hole: e.Hole, Zero: e.Hole})
+		dst = append(dst, nbd.Extent{Len: e.Len, Hole: e.Hole && !e.Reserved, Zero: e.Hole})
 	}
 	return dst, nil
 }

@@ -169,22 +169,31 @@ func (m *member) zeroPart(ctx context.Context, o *object, j *job, off, end int64
 
 var zeroBlock [blockBytes]byte
 
-// clearRange makes [off, off+length) read as zeroes; with extend it is a write of zeroes, else a
-// hole that leaves the size alone.
+// clearing is what becomes of a range that is cleared.
+type clearing uint8
+
+const (
+	clearsHole   clearing = iota // a hole; the size stays
+	clearsSpace                  // the same, but the space of what was data is kept
+	clearsExtend                 // it is a write of zeroes
+)
+
+// clearRange makes [off, off+length) read as zeroes.
 func (m *member) clearRange(ctx context.Context, op string, id stripe.ObjectID, off, length int64,
-	extend bool, st wire.Stamp, d stripe.Durability) error {
-	return m.clearWith(ctx, op, id, off, length, extend, &input{st: st, d: d})
+	how clearing, st wire.Stamp, d stripe.Durability) error {
+	return m.clearWith(ctx, op, id, off, length, how, &input{st: st, d: d})
 }
 
 // clearWith is clearRange whose stamps are the input's.
 func (m *member) clearWith(ctx context.Context, op string, id stripe.ObjectID, off, length int64,
-	extend bool, in *input) error {
+	how clearing, in *input) error {
+	extend := how == clearsExtend
 	mode := changeMode{exclusive: true, create: extend || stripe.Numbered(in.st)}
 	return m.change(op, id, mode, func(o *object) (*waiter, error) {
 		if w, done, err := m.admit(o, in.st, in.d); done || err != nil {
 			return w, err
 		}
-		size, end := o.size, off+length
+		size, end := o.size, off+length // nobody else changes it
 		if extend && length > 0 {
 			size = max(size, end)
 		}
@@ -196,9 +205,17 @@ func (m *member) clearWith(ctx context.Context, op string, id stripe.ObjectID, o
 		j.rec = record{kind: kindWrite, id: id, st: in.st, requests: in.more,
 			blocks: j.rec.blocks[:0], clusters: j.rec.clusters[:0]}
 		if off < end {
-			j.rec.flags, j.rec.off, j.rec.len = flagClear, off, end-off
 			if err := m.zeroEnds(ctx, o, j, off, end); err != nil {
 				return nil, err
+			}
+		}
+		if how == clearsHole && o.reserved() {
+			end = max(end, off+length) // what is reserved may lie behind the object's end
+		}
+		if off < end {
+			j.rec.flags, j.rec.off, j.rec.len = flagClear, off, end-off
+			if how == clearsSpace {
+				j.rec.flags |= flagKeep
 			}
 		}
 		return m.commitRange(ctx, o, j, size, o.truncSeq, in.d)

@@ -292,6 +292,7 @@ func (m *member) audit(report func(Problem)) {
 			bad(id, 0, "slot %d does not hold the object", o.slot)
 		}
 		var clusters int64
+		var blocks blockCounts
 		o.each(0, stripe.MaxObjectBytes/clusterBytes, func(index int64, c uint32) {
 			clusters++
 			e := m.table.clusterEntry(c)
@@ -305,12 +306,19 @@ func (m *member) audit(report func(Problem)) {
 				bad(id, index*clusterBytes, "cluster %d belongs to %v too", c, other)
 			}
 			owner[c] = id
+			if e.mask()|e.held() == 0 {
+				bad(id, index*clusterBytes, "cluster %d holds nothing", c)
+			}
+			blocks.add(e.counts())
 			if end := (o.size + blockBytes - 1) / blockBytes; beyond(e.mask(), index, end) {
 				bad(id, index*clusterBytes, "blocks behind the object's end at %d", o.size)
 			}
 		})
 		if clusters != o.clusters {
 			bad(id, 0, "%d clusters are counted, %d are there", o.clusters, clusters)
+		}
+		if blocks != o.blocks {
+			bad(id, 0, "%+v blocks are counted, %+v are there", o.blocks, blocks)
 		}
 	}
 }

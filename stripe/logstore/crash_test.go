@@ -34,8 +34,9 @@ type step struct {
 }
 
 type crashObject struct {
-	data []byte
-	seq  uint64
+	data  []byte
+	seq   uint64
+	space crashSpace
 }
 
 // crashModel is what the store must hold.
@@ -65,6 +66,7 @@ func (m *crashModel) stateOf() uint64 {
 		o := m.objects[id]
 		fmt.Fprintln(&h, id, len(o.data), o.seq)
 		h.Write(o.data)
+		o.space.hash(&h)
 	}
 	hashFences(&h, m.fences)
 	var slots []string
@@ -98,7 +100,7 @@ func storeState(s *Store) (uint64, error) {
 		if err := s.members[0].readGuarded(o, [][]byte{data}, 0, o.size); err != nil {
 			return 0, err
 		}
-		m.objects[id] = &crashObject{data, o.truncSeq}
+		m.objects[id] = &crashObject{data, o.truncSeq, spaceIn(s.members[0], o)}
 	}
 	for file, f := range s.members[0].fences {
 		m.fences[file] = f.gen
@@ -279,6 +281,7 @@ func stepWrite(id stripe.ObjectID, off, n int64, tag byte, st wire.Stamp,
 			o := m.object(id)
 			o.resize(max(int64(len(o.data)), off+n))
 			copy(o.data[off:], p)
+			o.space.wrote(off, n)
 			if stripe.Numbered(st) {
 				m.done[stripe.SessionSlot{Session: st.Session, Slot: st.Slot}] = st.Seq
 			}
@@ -308,6 +311,7 @@ func stepMerged(id stripe.ObjectID, off, n int64, tag byte, stamps []wire.Stamp,
 			o := m.object(id)
 			o.resize(max(int64(len(o.data)), off+n))
 			copy(o.data[off:], p)
+			o.space.wrote(off, n)
 			for _, st := range stamps {
 				if stripe.Numbered(st) {
 					m.done[stripe.SessionSlot{Session: st.Session, Slot: st.Slot}] = st.Seq
@@ -319,7 +323,7 @@ func stepMerged(id stripe.ObjectID, off, n int64, tag byte, stamps []wire.Stamp,
 
 func (m *crashModel) object(id stripe.ObjectID) *crashObject {
 	if m.objects[id] == nil {
-		m.objects[id] = &crashObject{}
+		m.objects[id] = &crashObject{space: newCrashSpace()}
 	}
 	return m.objects[id]
 }
@@ -341,6 +345,7 @@ func stepTruncate(id stripe.ObjectID, size int64, seq uint64) step {
 		model: func(m *crashModel) {
 			o := m.object(id)
 			o.resize(size)
+			o.space.cut(size)
 			o.seq = seq
 		},
 	}
@@ -353,8 +358,8 @@ func stepPunch(id stripe.ObjectID, off, n int64, seq uint64, d stripe.Durability
 			return s.Punch(ctx, id, off, n, wire.Stamp{TruncSeq: seq}, d)
 		},
 		model: func(m *crashModel) {
-			if o := m.objects[id]; o != nil && off < int64(len(o.data)) {
-				clear(o.data[off:min(off+n, int64(len(o.data)))])
+			if o := m.objects[id]; o != nil {
+				o.cleared(off, n, false)
 			}
 		},
 	}
@@ -431,6 +436,16 @@ func randomStep(rnd *rand.Rand, m *crashModel) step {
 			stamps = append(stamps, wire.Stamp{Session: 78, Slot: slot, Seq: m.done[key] + 1})
 		}
 		return stepMerged(id, off, n, byte(rnd.Uint32()), stamps, d)
+	case k < 5:
+		return stepReserve(id, off, n, n%2 == 0, seq)
+	case k < 9:
+		st := stepUnreserve(id, off, n, seq)
+		st.durable = m.objects[id] != nil
+		return st
+	case k < 14:
+		st := stepBlank(id, off, n, seq, d)
+		st.durable = st.durable && m.objects[id] != nil
+		return st
 	case k < 60:
 		return stepWrite(id, off, n, byte(rnd.Uint32()), st, d)
 	case k < 68:
@@ -501,7 +516,7 @@ func (l *lives) run(t testing.TB, seed uint64, bad func(err error)) {
 func (m *crashModel) clone() *crashModel {
 	c := newCrashModel()
 	for id, o := range m.objects {
-		c.objects[id] = &crashObject{append([]byte(nil), o.data...), o.seq}
+		c.objects[id] = &crashObject{append([]byte(nil), o.data...), o.seq, o.space.clone()}
 	}
 	maps.Copy(c.fences, m.fences)
 	maps.Copy(c.done, m.done)

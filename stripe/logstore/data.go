@@ -119,7 +119,7 @@ func (s *Store) write(ctx context.Context, op string, id stripe.ObjectID, in *in
 	m := s.members[s.memberOf(id, in.off)]
 	switch {
 	case in.n == 0: // it brings the object to life
-		return m.clearWith(ctx, op, id, 0, 0, true, in)
+		return m.clearWith(ctx, op, id, 0, 0, clearsExtend, in)
 	case s.together(in.off, in.n) && in.off%chunkBytes+in.n <= chunkBytes:
 		return m.write(ctx, id, in)
 	}

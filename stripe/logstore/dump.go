@@ -98,7 +98,7 @@ func (m *member) walkRecords(emit func(Item) error) error {
 }
 
 func walkRecord(r *record, emit func(Item) error) error {
-	kinds := [...]string{"", "write", "truncate", "remove", "fence"}
+	kinds := [...]string{"", "write", "truncate", "remove", "fence", "reserve"}
 	id := r.id.String()
 	err := emit(Item{Kind: "record", Object: id, Number: r.number, What: kinds[r.kind],
 		Bytes: r.size, TruncSeq: r.st.TruncSeq, Epoch: r.st.Epoch,
@@ -164,10 +164,10 @@ func (m *member) walkObject(o *object, emit func(Item) error) error {
 			if c == 0 {
 				continue
 			}
-			index, mask := key<<leafShift+int64(i), m.table.clusterEntry(c-1).mask()
+			index, e := key<<leafShift+int64(i), m.table.clusterEntry(c-1)
 			err := emit(Item{Kind: "cluster", Object: id, Index: index, Cluster: c - 1,
-				Blocks: int64(mask), Text: fmt.Sprintf("  cluster %d at %d, blocks %04x", index, c-1,
-					mask)})
+				Blocks: int64(e.mask()), Text: fmt.Sprintf("  cluster %d at %d, blocks %04x, reserved %04x",
+					index, c-1, e.mask(), e.held()&^e.mask())})
 			if err != nil {
 				return err
 			}

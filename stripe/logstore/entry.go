@@ -2,6 +2,7 @@ package logstore
 
 import (
 	"encoding/binary"
+	"math/bits"
 
 	"github.com/sluice-storage/sluice/internal/crc32c"
 	"github.com/sluice-storage/sluice/stripe"
@@ -11,15 +12,16 @@ import (
 //
 //	0     1         2     4    8        16    24   28      32
 //	|type |reserved |mask |crc |record  |file |gen |stripe |
-//	32             40                                  104       128
-//	cluster: |cluster index |16 checksums of 4 bytes    |zero     |
+//	32             40                                  104   106       128
+//	cluster: |cluster index |16 checksums of 4 bytes    |held |zero     |
 //	32    40             48     52    56                         64            72  128
 //	object:  |size |truncate seq |epoch |zero |last life changed in |the one before |zero |
 //	fence:   generation is the minimal one; the rest is zero
 //
-// Mask has a bit for each block that holds data. Record is the number of the last record that
-// changed the entry. The checksum covers the rest of the entry and is seeded with its index. An
-// entry of zeroes only is free and was never used.
+// Mask has a bit for each block that holds data, held one for each that was reserved before it was
+// written (see reserve.go); a cluster that has neither is nobody's. Record is the number of the
+// last record that changed the entry. The checksum covers the rest of the entry and is seeded with
+// its index. An entry of zeroes only is free and was never used.
 const (
 	entryBytes   = 128
 	tableEntries = blockBytes / entryBytes
@@ -37,6 +39,8 @@ type entry []byte
 func (e entry) kind() uint8        { return e[0] }
 func (e entry) mask() uint16       { return binary.LittleEndian.Uint16(e[2:]) }
 func (e entry) setMask(m uint16)   { binary.LittleEndian.PutUint16(e[2:], m) }
+func (e entry) held() uint16       { return binary.LittleEndian.Uint16(e[104:]) }
+func (e entry) setHeld(m uint16)   { binary.LittleEndian.PutUint16(e[104:], m) }
 func (e entry) record() uint64     { return binary.LittleEndian.Uint64(e[8:]) }
 func (e entry) setRecord(n uint64) { binary.LittleEndian.PutUint64(e[8:], n) }
 func (e entry) index() int64       { return int64(binary.LittleEndian.Uint64(e[32:])) }
@@ -49,6 +53,13 @@ func (e entry) id() stripe.ObjectID {
 func (e entry) sum(block int) uint32 { return binary.LittleEndian.Uint32(e[40+4*block:]) }
 func (e entry) setSum(block int, v uint32) {
 	binary.LittleEndian.PutUint32(e[40+4*block:], v)
+}
+
+// counts is what the cluster adds to its object's.
+func (e entry) counts() blockCounts {
+	mask, held := e.mask(), e.held()
+	return blockCounts{taken: int64(bits.OnesCount16(mask | held)),
+		reserved: int64(bits.OnesCount16(held &^ mask))}
 }
 
 // reset makes the entry one of that kind without anything in it.

@@ -51,6 +51,9 @@ func FuzzRecord(f *testing.F) {
 	r.requests = []wire.Stamp{{Session: 1, Slot: 2, Seq: 3}, {Session: 4, Slot: 5, Seq: 6}}
 	f.Add(r.append(nil))
 	f.Add(r.append(nil)[:r.bytes()-1])
+	r = record{kind: kindReserve, id: stripe.ObjectID{File: 1}, size: 5,
+		clusters: []clusterPlace{{index: 2, cluster: 1, mask: 3, fresh: true}}}
+	f.Add(r.append(nil))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var r record
 		rest, err := decodeRecord(raw, &g, &r)

@@ -38,6 +38,9 @@ func TestCrashMutations(t *testing.T) {
 			script("writes_while_blocks", "pagesBeforeLog"),
 			script("every_kind", "forgetSessions"),
 			script("every_kind", "forgetMerged"),
+			script("space_that_is_reserved", "forgetReserve"),
+			script("space_that_is_reserved", "blankFrees"),
+			script("space_that_is_reserved", "cutKeeps"),
 		},
 	}.Run(t)
 }

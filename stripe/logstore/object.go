@@ -23,9 +23,24 @@ type object struct {
 	lives    stripe.Lives
 	version  uint64 // grows with every change; a reader compares it when a block does not verify
 	clusters int64  // how many it has
+	blocks   blockCounts
 	leaves   map[int64]*leaf
 	users    int  // changes under way
 	gone     bool // removed; whoever finds it looks again
+}
+
+// blockCounts says how many blocks of an object have their space, and how many of these only
+// because they were reserved.
+type blockCounts struct{ taken, reserved int64 }
+
+func (b *blockCounts) add(x blockCounts) {
+	b.taken += x.taken
+	b.reserved += x.reserved
+}
+
+func (b *blockCounts) sub(x blockCounts) {
+	b.taken -= x.taken
+	b.reserved -= x.reserved
 }
 
 const (
@@ -105,7 +120,7 @@ func (o *object) each(first, end int64, fn func(index int64, c uint32)) {
 
 func (o *object) info() stripe.Info {
 	return stripe.Info{
-		ID: o.id, Size: o.size, Allocated: o.clusters * clusterBytes, TruncSeq: o.truncSeq,
+		ID: o.id, Size: o.size, Allocated: o.blocks.taken * blockBytes, TruncSeq: o.truncSeq,
 		Epoch: o.epoch, Lives: o.lives,
 	}
 }

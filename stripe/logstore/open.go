@@ -255,6 +255,7 @@ func (m *member) rebuildLocked() {
 	m.alloc = newAllocator(m.g.clusters)
 	taken := make([]bool, slotHigh)
 	for _, o := range m.objects {
+		o.blocks = blockCounts{}
 		if o.slot == noSlot {
 			m.orphanLocked(o)
 			continue
@@ -267,9 +268,12 @@ func (m *member) rebuildLocked() {
 	}
 	m.alloc.high = max(high, m.alloc.high)
 	for c := range m.alloc.high {
-		if k := m.table.clusterEntry(c).kind(); k == typeCluster && !m.alloc.inUse(c) {
+		switch e := m.table.clusterEntry(c); {
+		case e.kind() == typeCluster && m.alloc.inUse(c):
+			m.countLocked(e, c)
+		case e.kind() == typeCluster:
 			m.table.changeCluster(c).reset(typeFree, stripe.ObjectID{}, m.log.number)
-		} else if k == typeLost {
+		case e.kind() == typeLost:
 			m.alloc.mark(c) // whose it is nobody knows: it is left alone
 		}
 	}
@@ -293,6 +297,15 @@ func (m *member) rebuildLocked() {
 		}
 	}
 	m.slots.limit = m.slots.high
+}
+
+// countLocked adds a cluster to what its object takes.
+func (m *member) countLocked(e entry, c uint32) {
+	if o := m.objects[e.id()]; o != nil {
+		if at, ok := o.cluster(e.index()); ok && at == c {
+			o.blocks.add(e.counts())
+		}
+	}
 }
 
 func (m *member) markLocked(o *object) {

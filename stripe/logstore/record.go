@@ -32,7 +32,7 @@ import (
 //	88     96
 //	|life  |
 //	blocks:   16 bytes each |block of the object 8 |cluster, top bit: new 4 |checksum 4 |
-//	clusters: 80 bytes each |index 8 |cluster 4 |mask 2 |zero 2 |16 checksums of 4      |
+//	clusters: 80 bytes each |index 8 |cluster 4 |mask 2 |fresh 2 |16 checksums of 4     |
 //	requests: 16 bytes each |session 8 |slot # 2 |zero 2 |seq 4 |
 //
 // Requests are further ones that the record includes, as many as its length has room for (none in
@@ -40,6 +40,9 @@ import (
 // who sees the numbers sees all of the data. Who sees data without them sees a write that nobody
 // was told of, at the log's end, and behind it none but writes that were under way at the same
 // time: when it is sent again, nothing newer is overwritten.
+//
+// In a record that reserves, or that releases what was reserved, the mask says which blocks, and
+// there are no checksums; fresh is 1 where the cluster was free before, and 0 in all other records.
 //
 // Life is the one that the change was made in, or acknowledged in first, see stripe.Keeper. Records
 // of the formats before 3 end before it.
@@ -66,10 +69,13 @@ const (
 	kindTruncate = 2
 	kindRemove   = 3
 	kindFence    = 4
-	kindEnd      = 5
+	kindReserve  = 5 // with flagFree: releases
+	kindEnd      = 6
 
 	flagClear  = 1 // the range off, len is cleared first
 	flagVerify = 2 // clusters were written without a sync: believe them only when they verify
+	flagKeep   = 4 // what is cleared keeps its space
+	flagFree   = 8 // what is named is not reserved any more
 )
 
 // record is one change.
@@ -101,6 +107,7 @@ type clusterPlace struct {
 	index   int64
 	cluster uint32
 	mask    uint16
+	fresh   bool // see kindReserve
 	sums    [clusterBlocks]uint32
 }
 
@@ -150,6 +157,9 @@ func (r *record) append(b []byte) []byte {
 		le.PutUint64(p, uint64(x.index))
 		le.PutUint32(p[8:], x.cluster)
 		le.PutUint16(p[12:], x.mask)
+		if x.fresh {
+			le.PutUint16(p[14:], 1)
+		}
 		for k, v := range x.sums {
 			le.PutUint32(p[16+4*k:], v)
 		}
@@ -221,8 +231,9 @@ func (r *record) decodePlaces(p []byte, g *geometry, blocks, clusters int) error
 	}
 	for range clusters {
 		x := clusterPlace{index: int64(le.Uint64(p)), cluster: le.Uint32(p[8:]),
-			mask: le.Uint16(p[12:])}
-		if x.index < 0 || x.index >= indexMax/clusterBlocks || x.cluster >= g.clusters {
+			mask: le.Uint16(p[12:]), fresh: le.Uint16(p[14:]) == 1}
+		if x.index < 0 || x.index >= indexMax/clusterBlocks || x.cluster >= g.clusters ||
+			le.Uint16(p[14:]) > 1 {
 			return errs.Newf(errs.Corrupt, "logstore.replay", "", "a cluster's place makes no sense")
 		}
 		for k := range x.sums {

@@ -76,7 +76,7 @@ func (s *Store) Punch(ctx context.Context, id stripe.ObjectID, off, length int64
 		return err
 	}
 	return s.onAll(func(m *member) error {
-		return m.clearRange(ctx, op, id, off, length, false, st, d)
+		return m.clearRange(ctx, op, id, off, length, clearsHole, st, d)
 	})
 }
 
@@ -88,7 +88,7 @@ func (s *Store) Zero(ctx context.Context, id stripe.ObjectID, off, length int64,
 		return err
 	}
 	return s.onAll(func(m *member) error {
-		return m.clearRange(ctx, op, id, off, length, true, st, d)
+		return m.clearRange(ctx, op, id, off, length, clearsExtend, st, d)
 	})
 }
 

@@ -27,6 +27,7 @@ func scripts() []script {
 		{"clusters that are used again", tightBytes, logBytesMin, tight, nil},
 		{"writes while blocks are put in place", 3 << 20, logBytesMin, duringApply, nil},
 		{"writes while pages are written", 4 << 20, 2 << 20, duringPages, nil},
+		{"space that is reserved", 3 << 20, logBytesMin, reserves, nil},
 		{"a second life", 3 << 20, logBytesMin, secondLife, firstLife},
 	}
 }

@@ -59,7 +59,11 @@ func (s *Store) Map(ctx context.Context, id stripe.ObjectID, off, length int64,
 		return nil, err
 	}
 	x := stripe.NewExtents(off, length, max)
-	err = s.eachSpan(op, id, off, min(off+length, info.Size), func(at, end int64) (bool, error) {
+	end := off + length
+	if !s.reserved(id) { // what is reserved may lie behind the object's end
+		end = min(end, info.Size)
+	}
+	err = s.eachSpan(op, id, off, end, func(at, end int64) (bool, error) {
 		return s.members[s.memberOf(id, at)].extents(op, id, x, at, end)
 	})
 	return x.Finish(), err
@@ -140,19 +144,31 @@ func (m *member) extents(op string, id stripe.ObjectID, x *stripe.Extents, off,
 				continue
 			}
 			base := (key<<leafShift + int64(i)) * clusterBytes
-			mask := m.table.clusterEntry(c - 1).mask()
-			for b := range int64(clusterBlocks) {
-				at := base + b*blockBytes
-				if mask&(1<<b) == 0 || at >= end || at+blockBytes <= off {
-					continue
-				}
-				if !x.Data(at, min(blockBytes, end-at)) {
-					return false, nil
-				}
+			if !clusterExtents(x, m.table.clusterEntry(c-1), base, off, end) {
+				return false, nil
 			}
 		}
 	}
 	return true, nil
+}
+
+// clusterExtents names what a cluster at base has of [off, end).
+func clusterExtents(x *stripe.Extents, e entry, base, off, end int64) bool {
+	mask, held := e.mask(), e.held()
+	for b := range int64(clusterBlocks) {
+		at := base + b*blockBytes
+		if (mask|held)&(1<<b) == 0 || at >= end || at+blockBytes <= off {
+			continue
+		}
+		name := x.Data
+		if mask&(1<<b) == 0 {
+			name = x.Reserved
+		}
+		if !name(at, min(blockBytes, end-at)) {
+			return false
+		}
+	}
+	return true
 }
 
 // List implements stripe.Lister.

@@ -205,23 +205,10 @@ func (s *Store) Truncate(ctx context.Context, id stripe.ObjectID, size int64,
 // Punch implements stripe.Puncher.
 func (s *Store) Punch(ctx context.Context, id stripe.ObjectID, off, length int64, st wire.Stamp,
 	_ stripe.Durability) error {
-	const op = "memstore.Punch"
-	if err := stripe.CheckRange(ctx, op, id, off, length); err != nil {
-		return err
-	}
-	enter := s.enter
-	if stripe.Numbered(st) {
-		enter = s.enterAlive // somebody must remember the number
-	}
-	o, err := enter(op, id)
-	if err != nil {
-		return err
-	}
-	defer s.mu.RUnlock()
-	if o == nil {
-		return nil
-	}
-	return o.punch(id, off, length, s.numbered(st))
+	const op = "memstore.Punch" // of a numbered one somebody must remember the number
+	return s.changeRange(ctx, op, id, off, length, stripe.Numbered(st), func(o *object) error {
+		return o.clear(op, id, off, length, s.numbered(st), false)
+	})
 }
 
 // Sync implements stripe.Store: memory is as stable as it gets.

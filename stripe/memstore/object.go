@@ -40,6 +40,7 @@ type object struct {
 	epoch    uint32
 	lives    stripe.Lives
 	pages    map[int64]*page
+	held     map[int64]bool // reserved, and not written since: they count as pages
 }
 
 // eachPage calls fn for every page that [off, off+n) touches, with the part of the page.
@@ -112,7 +113,7 @@ func (o *object) growLocked(off, n int64) error {
 		return errs.NoSpace // and no walk over more pages than there can be
 	}
 	eachPage(off, n, func(index, _, _ int64) {
-		if o.pages[index] == nil {
+		if o.pages[index] == nil && !o.held[index] {
 			missing++
 		}
 	})
@@ -122,6 +123,7 @@ func (o *object) growLocked(off, n int64) error {
 	eachPage(off, n, func(index, _, _ int64) {
 		if o.pages[index] == nil {
 			o.pages[index] = new(page)
+			delete(o.held, index)
 		}
 	})
 	return nil
@@ -142,31 +144,38 @@ func (o *object) truncate(id stripe.ObjectID, size int64, st request) error {
 		return nil
 	}
 	o.truncSeq = st.TruncSeq
+	o.freeHeldLocked((size+pageBytes-1)/pageBytes, stripe.MaxObjectBytes)
 	if size < o.size {
-		o.dropLocked(size, o.size-size)
+		o.dropLocked(size, o.size-size, false)
 	}
 	o.size = size
 	return nil
 }
 
-func (o *object) punch(id stripe.ObjectID, off, length int64, st request) error {
+// clear makes a range read as zeroes; keep: it keeps its space.
+func (o *object) clear(op string, id stripe.ObjectID, off, length int64, st request,
+	keep bool) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if st.repeated() {
 		return nil
 	}
-	if err := stripe.CheckStamp("memstore.Punch", id, o.truncSeq, st.Stamp); err != nil {
+	if err := stripe.CheckStamp(op, id, o.truncSeq, st.Stamp); err != nil {
 		return err
 	}
 	defer st.applied()
 	o.changedLocked(st)
-	o.dropLocked(off, min(length, o.size-off))
+	if !keep {
+		o.freeHeldLocked((off+pageBytes-1)/pageBytes, (off+length)/pageBytes)
+	}
+	o.dropLocked(off, min(length, o.size-off), keep)
 	return nil
 }
 
 // dropLocked frees the pages that lie inside the range and zeroes the parts of those that do not.
-// It walks the pages that exist, since the range may be as long as an object can be.
-func (o *object) dropLocked(off, n int64) {
+// It walks the pages that exist, since the range may be as long as an object can be. keep: pages
+// become reserved ones.
+func (o *object) dropLocked(off, n int64, keep bool) {
 	end := off + n
 	for index, p := range o.pages {
 		lo, hi := max(off-index*pageBytes, 0), min(end-index*pageBytes, pageBytes)
@@ -174,7 +183,11 @@ func (o *object) dropLocked(off, n int64) {
 		case lo >= hi:
 		case lo == 0 && (hi == pageBytes || end >= o.size):
 			delete(o.pages, index)
-			o.budget.left.Add(1)
+			if keep {
+				o.holdLocked([]int64{index})
+			} else {
+				o.budget.left.Add(1)
+			}
 		default:
 			clear(p[lo:hi])
 		}
@@ -183,15 +196,15 @@ func (o *object) dropLocked(off, n int64) {
 
 // free gives all pages back. The object must be out of reach.
 func (o *object) free() {
-	o.budget.left.Add(int64(len(o.pages)))
-	o.pages = nil
+	o.budget.left.Add(int64(len(o.pages) + len(o.held)))
+	o.pages, o.held = nil, nil
 }
 
 func (o *object) info(id stripe.ObjectID) stripe.Info {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	return stripe.Info{
-		ID: id, Size: o.size, Allocated: int64(len(o.pages)) * pageBytes, TruncSeq: o.truncSeq,
-		Epoch: o.epoch, Lives: o.lives,
+		ID: id, Size: o.size, Allocated: int64(len(o.pages)+len(o.held)) * pageBytes,
+		TruncSeq: o.truncSeq, Epoch: o.epoch, Lives: o.lives,
 	}
 }

@@ -59,7 +59,7 @@ func (o *object) zero(id stripe.ObjectID, off, length int64, st request) error {
 	}
 	defer st.applied()
 	o.changedLocked(st)
-	o.dropLocked(off, min(length, o.size-off))
+	o.dropLocked(off, min(length, o.size-off), false)
 	if length > 0 {
 		o.size = max(o.size, off+length)
 	}

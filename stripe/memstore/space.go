@@ -2,7 +2,6 @@ package memstore
 
 import (
 	"context"
-	"slices"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/stripe"
@@ -67,13 +66,16 @@ func (o *object) extents(off, length int64, max int) []stripe.Extent {
 	}
 	o.mu.RLock()
 	defer o.mu.RUnlock()
-	indexes := make([]int64, 0, len(o.pages))
-	for index := range o.pages {
-		indexes = append(indexes, index)
+	end := o.size
+	if len(o.held) > 0 { // what is reserved may lie behind the object's end
+		end = stripe.MaxObjectBytes
 	}
-	slices.Sort(indexes)
-	for _, index := range indexes {
-		if !b.Data(index*pageBytes, min(pageBytes, o.size-index*pageBytes)) {
+	for _, index := range o.indexesLocked() {
+		name := b.Data
+		if o.held[index] {
+			name = b.Reserved
+		}
+		if !name(index*pageBytes, min(pageBytes, end-index*pageBytes)) {
 			break
 		}
 	}

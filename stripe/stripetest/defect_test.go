@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 
@@ -362,7 +363,7 @@ func defects() []planted {
 }
 
 func TestPlantedDefectsAreFound(t *testing.T) {
-	for _, c := range append(defects(), sumDefects()...) {
+	for _, c := range slices.Concat(defects(), sumDefects(), reserveDefects()) {
 		t.Run(c.name, func(t *testing.T) {
 			if _, ok := failing(t, config(c.plant), c.found)[c.found]; !ok {
 				t.Fatalf("case %q did not find it; failed: %q", c.found,

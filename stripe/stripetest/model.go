@@ -74,10 +74,14 @@ func (w *walk) step() {
 		w.stepRead(id)
 	case n < 70:
 		w.stepTruncate(id)
-	case n < 77:
+	case n < 75:
 		w.stepPunch(id)
-	case n < 80:
+	case n < 77:
 		w.stepZero(id)
+	case n < 79:
+		w.stepBlank(id)
+	case n < 83:
+		w.stepReserve(id)
 	case n < 88:
 		w.stepMap(id)
 	case n < 92:
@@ -250,6 +254,59 @@ func (w *walk) stepPunch(id stripe.ObjectID) {
 	}
 	if o := w.m.objects[id]; o != nil && off < int64(len(o.data)) {
 		clear(o.data[off:min(off+n, int64(len(o.data)))])
+	}
+}
+
+func (w *walk) stepBlank(id stripe.ObjectID) {
+	off, n := w.someRange()
+	st := seq(w.someSeq(id))
+	before := int64(0)
+	if w.fence(id) == errs.OK {
+		before = w.stat(id).Allocated
+	}
+	err := w.e.Blank(w.ctx, id, off, n, st, stripe.Volatile)
+	if !w.expect(err, w.verdict(id, st.TruncSeq)) {
+		return
+	}
+	if after := w.stat(id).Allocated; after != before {
+		w.Fatalf("object %v: blanking [%d, +%d) made %d bytes of %d", id, off, n, after, before)
+	}
+	if o := w.m.objects[id]; o != nil && off < int64(len(o.data)) {
+		clear(o.data[off:min(off+n, int64(len(o.data)))])
+	}
+}
+
+// stepReserve reserves a range and, now and then, gives it back.
+func (w *walk) stepReserve(id stripe.ObjectID) {
+	off, n := w.someRange()
+	st := seq(w.someSeq(id))
+	var before stripe.Info
+	if w.fence(id) == errs.OK {
+		before = w.stat(id)
+	}
+	extend, undo := w.rnd.IntN(2) == 0, w.rnd.IntN(3) == 0
+	_, fresh, err := w.e.Reserve(w.ctx, id, stripe.Reservation{Off: off, Len: n, PiecesMax: 1 << 20,
+		Extend: extend}, st)
+	if !w.expect(err, w.verdict(id, st.TruncSeq)) {
+		return
+	}
+	o := w.m.objects[id]
+	if o == nil {
+		o = &modelObject{}
+		w.m.objects[id] = o
+	}
+	if extend {
+		o.resize(max(int64(len(o.data)), off+n))
+	}
+	w.haveSpace(id, off, n)
+	if undo {
+		for _, p := range fresh {
+			w.ok(w.e.Release(w.ctx, id, p.Off, p.Len, st))
+		}
+		if got := w.stat(id).Allocated; got != before.Allocated {
+			w.Fatalf("object %v: reserving [%d, +%d) and undoing it made %d bytes of %d", id, off, n,
+				got, before.Allocated)
+		}
 	}
 }
 

@@ -72,7 +72,7 @@ func Cases() []Case {
 	var all []Case
 	for _, subject := range [][]Case{
 		readWriteCases(), truncateCases(), spaceCases(), guardCases(), raceCases(),
-		repeatCases(), fullCases(), sumCases(), admitCases(),
+		repeatCases(), fullCases(), reserveCases(), sumCases(), admitCases(),
 		{{"random operations agree with the model", modelCase}},
 	} {
 		all = append(all, subject...)

@@ -190,7 +190,8 @@ func TestMovedAnother(t *testing.T) {
 		x.End(Outcome{At: meta.Time{Sec: 77}, Moved: looked, Names: []Named{{Dir: 1, Name: "a"},
 			{Dir: 1, Name: "b", Ino: looked, Type: meta.Regular}}})
 		a, data, known := c.Data(looked)
-		if right := looked == 2; known != right || right && (a.Ctime.Sec != 77 || string(data) != "data") {
+		right := looked == 2
+		if known != right || right && (a.Ctime.Sec != 77 || string(data) != "data") {
 			t.Errorf("a name that stood for 2 was moved, %d was expected: %v, %v, %q", looked, known,
 				a.Ctime, data)
 		}

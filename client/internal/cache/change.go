@@ -77,8 +77,8 @@ type Outcome struct {
 	Names  []Named
 
 	// At, if not zero, is the time that the service has for it: the directories of its names have
-	// changed at that time, by these names and nothing else, and so has Moved, the inode that a rename has
-	// given another name in the same directory.
+	// changed at that time, by these names and nothing else, and so has Moved, the inode that a
+	// rename has given another name in the same directory.
 	At    meta.Time
 	Moved meta.Ino
 

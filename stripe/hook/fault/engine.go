@@ -3,6 +3,7 @@ package fault
 import (
 	"context"
 
+	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/wire"
 )
@@ -73,6 +74,32 @@ func (e *Engine) Zero(ctx context.Context, id stripe.ObjectID, off, length int64
 	d stripe.Durability) error {
 	return e.do(ctx, Zero, id, func() error {
 		return e.below.Zero(ctx, id, off, length, st, d)
+	})
+}
+
+// Reserve implements stripe.Reserver.
+func (e *Engine) Reserve(ctx context.Context, id stripe.ObjectID, r stripe.Reservation,
+	st wire.Stamp) (end int64, fresh []seg.Piece, err error) {
+	err = e.do(ctx, Reserve, id, func() error {
+		end, fresh, err = e.below.Reserve(ctx, id, r, st)
+		return err
+	})
+	return end, fresh, err
+}
+
+// Release implements stripe.Reserver.
+func (e *Engine) Release(ctx context.Context, id stripe.ObjectID, off, length int64,
+	st wire.Stamp) error {
+	return e.do(ctx, Release, id, func() error {
+		return e.below.Release(ctx, id, off, length, st)
+	})
+}
+
+// Blank implements stripe.Reserver.
+func (e *Engine) Blank(ctx context.Context, id stripe.ObjectID, off, length int64, st wire.Stamp,
+	d stripe.Durability) error {
+	return e.do(ctx, Blank, id, func() error {
+		return e.below.Blank(ctx, id, off, length, st, d)
 	})
 }
 

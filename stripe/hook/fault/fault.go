@@ -31,6 +31,9 @@ const (
 	Fence
 	Zero
 	Admit
+	Reserve
+	Release
+	Blank
 	opEnd
 
 	All = opEnd - 1

@@ -189,6 +189,9 @@ func (w *Writer) Stop() {
 // Losses is unifier.Cache.Losses.
 func (w *Writer) Losses() uint64 { return w.losses.Load() }
 
+// Promised is how many bytes of the store pending writes may need.
+func (w *Writer) Promised() int64 { return w.promised.Load() }
+
 // Stats describe a writer at one moment.
 type Stats struct {
 	Flushes  uint64 // writes of pending data
