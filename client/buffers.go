@@ -43,6 +43,7 @@ type buffers struct {
 	own   *mem.User // for those who take buffers themselves
 
 	caches map[fabric.Domain]*regcache.Cache // of those that move registered memory only
+	alones alones                            // large pieces, by Alloc
 }
 
 // newBuffers makes none yet; nil where the providers move any memory equally well.
@@ -182,6 +183,9 @@ func (b *buffers) close() error {
 		if err := c.Close(); first == nil {
 			first = err
 		}
+	}
+	if err := b.alones.close(); first == nil {
+		first = err
 	}
 	if b.arena == nil {
 		return first

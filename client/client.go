@@ -14,6 +14,29 @@
 // the leases recalled before they change something. Opening or stating a file sees everything that
 // was acknowledged before, by whomever. A reader that hits the end of a file without a lease asks.
 //
+// How to use it. Open, or Dial with Options, connects to a cluster; FS.Close ends that, and syncs
+// what was not. Paths are as elsewhere, from the directory that the URL names:
+//
+//	c, err := client.Open(ctx, "sluice://127.0.0.1:9400/")
+//	defer c.Close()
+//	f, err := c.Create(ctx, "/ckpt/17")
+//	n, err := f.WriteAt(ctx, tensor, 0) // at the servers; a crash of theirs does not lose it
+//	err = f.Sync(ctx)                   // on disk
+//	err = f.Close(ctx)
+//
+// Every function takes a context, which ends it, also while it waits for a server that is away.
+// Errors tell what failed on what and why: compare with kinds of package errs or with those of io/fs
+// by errors.Is, as errors.Is(err, errs.NoSpace) or errors.Is(err, fs.ErrNotExist). All types are safe
+// for concurrent use.
+//
+// Which way to read and write: ReadAt and WriteAt for pieces in any order, as many at a time as a
+// program likes; ReadList and WriteList for many pieces in one call; Reader and Writer, which read
+// ahead and write behind, for much data in order; File.IO where only the interfaces of package io
+// are asked for; package iofs where fs.FS is. Append is exact among any number of clients. Alloc
+// lends memory that servers reach by themselves. WithHints has data go past the servers' caches or
+// stay there, WithStrict makes reads exact while others cut the file. FS.Lock takes locks between
+// clients, and with programs on mounts.
+//
 // Read client.go first, then file.go (life of a handle), inode.go (what handles share), transfer.go
 // (life of a read or write), leases.go (listening, recalls, claims), tell.go and ending.go (what
 // the service is told, and when), small.go and local.go (small files), calls.go (names and
@@ -283,6 +306,9 @@ func (fs *FS) Root() meta.Ino { return fs.root }
 func (fs *FS) Caller(cred meta.Cred) meta.Caller {
 	return meta.Caller{Session: fs.sess.Load().id, Cred: cred, Leases: fs.opts.Cache >= 0}
 }
+
+// Cred is on whose behalf the path functions work. It must not be changed.
+func (fs *FS) Cred() meta.Cred { return *fs.opts.Cred }
 
 // self is the caller behind the path functions.
 func (fs *FS) self() meta.Caller { return fs.Caller(*fs.opts.Cred) }

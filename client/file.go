@@ -25,6 +25,7 @@ type File struct {
 	fixed   bool // a volume: its size never changes
 	append  bool // O_APPEND of the path functions
 	durable bool // O_SYNC of the path functions
+	strict  bool // WithStrict
 
 	how      atomic.Pointer[How]   // nil: as most
 	grant    atomic.Pointer[grant] // replaced under mu, while the file is not closed

@@ -58,10 +58,26 @@ func (f *File) How() How {
 // OpenOption changes what OpenFile does.
 type OpenOption func(o *openOptions)
 
-type openOptions struct{ how *How }
+type openOptions struct {
+	how    *How
+	strict bool
+}
 
 // WithHints makes a handle use these hints in place of those of the file.
 func WithHints(h How) OpenOption { return func(o *openOptions) { o.how = &h } }
+
+// WithStrict makes every read of a handle see all that any client has written, or cut off, before
+// the read began. Without it that holds for what was done before the file was opened
+// (close-to-open), and in most cases for what was done since, too: data of larger files is never
+// kept here, and what is known of small ones, and of any file's length, is known under a lease that
+// is recalled before somebody else changes it.
+//
+// What WithStrict changes is the rest. While several clients have a file open for writing nobody
+// has a lease on it, and a handle goes on believing the length that it has heard of last: of a part
+// that another client has cut off it reads zeroes, not the end of the file. A strict handle asks
+// the metadata service before each read, unless a lease makes that unnecessary. And a Reader of a
+// strict handle reads nothing ahead, a Writer keeps nothing back.
+func WithStrict() OpenOption { return func(o *openOptions) { o.strict = true } }
 
 // Hints are those that a file has, or that what is made in a directory begins with.
 func (fs *FS) Hints(ctx context.Context, path string) (How, error) {

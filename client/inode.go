@@ -33,9 +33,10 @@ type inode struct {
 	size     int64
 	truncSeq uint64
 	mtime    int64
-	dirty    bool // size, mtime or small data is not yet told
-	taken    bool // it is being told, and may have to be told again
-	written  bool // by this client, since it was opened
+	dirty    bool   // size, mtime or small data is not yet told
+	taken    bool   // it is being told, and may have to be told again
+	written  bool   // by this client, since it was opened
+	changes  uint64 // raised with every write and truncation that this client knows of
 	gaps     gaps
 	growth   growth
 	lease    lease
@@ -169,6 +170,7 @@ func (n *inode) followLocked() {
 // cutLocked follows a truncation.
 func (n *inode) cutLocked(a *meta.Attr) {
 	n.size = a.Size
+	n.changes++
 	n.gaps.cut(a.Size)
 	n.growth.to = 0
 	n.content.cut(a)
@@ -281,6 +283,7 @@ func (n *inode) wroteLocked(from, end int64, seq uint64) {
 		n.size = max(n.size, end)
 	}
 	n.dirty, n.written, n.content.out = true, true, 0
+	n.changes++
 	n.mtime = max(n.mtime, time.Now().UnixNano())
 }
 

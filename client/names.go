@@ -10,13 +10,13 @@ import (
 )
 
 // Open opens a file for reading.
-func (fs *FS) Open(ctx context.Context, path string) (*File, error) {
-	return fs.OpenFile(ctx, path, os.O_RDONLY, 0)
+func (fs *FS) Open(ctx context.Context, path string, opts ...OpenOption) (*File, error) {
+	return fs.OpenFile(ctx, path, os.O_RDONLY, 0, opts...)
 }
 
 // Create makes a file, or empties it, and opens it for reading and writing.
-func (fs *FS) Create(ctx context.Context, path string) (*File, error) {
-	return fs.OpenFile(ctx, path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
+func (fs *FS) Create(ctx context.Context, path string, opts ...OpenOption) (*File, error) {
+	return fs.OpenFile(ctx, path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666, opts...)
 }
 
 // OpenFile opens a file by flags of package os: an access mode and O_CREATE, O_EXCL, O_TRUNC,
@@ -39,6 +39,7 @@ func (fs *FS) OpenFile(ctx context.Context, path string, flag int, perm os.FileM
 	}
 	f.append = flag&os.O_APPEND != 0
 	f.durable = flag&os.O_SYNC != 0
+	f.strict = o.strict
 	if o.how != nil {
 		f.SetHow(*o.how)
 	}

@@ -4,13 +4,12 @@ import (
 	"context"
 	"io"
 	"sync"
-
-	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/layout"
 )
 
 // Stream is a File seen through the interfaces of package io: Reader, Writer, Seeker, ReaderAt,
 // WriterAt. It has a position of its own, under a lock of its own. Closing it is closing the File.
+// Each of its reads and writes is one of the File: Reader and Writer are faster for much data in
+// order, because they read ahead and write behind.
 type Stream struct {
 	ctx context.Context
 	f   *File
@@ -56,24 +55,11 @@ func (s *Stream) Write(p []byte) (int, error) {
 func (s *Stream) Seek(offset int64, whence int) (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch whence {
-	case io.SeekStart:
-	case io.SeekCurrent:
-		offset += s.pos
-	case io.SeekEnd:
-		a, err := s.f.Stat(s.ctx)
-		if err != nil {
-			return s.pos, err
-		}
-		offset += a.Size
-	default:
-		return s.pos, errs.Newf(errs.Invalid, "client.Seek", "", "whence %d", whence)
+	to, err := seekTo(s.ctx, s.f, s.pos, offset, whence)
+	if err == nil {
+		s.pos = to
 	}
-	if offset < 0 || offset > layout.FileSizeMax {
-		return s.pos, errs.Newf(errs.Invalid, "client.Seek", "", "offset %d", offset)
-	}
-	s.pos = offset
-	return offset, nil
+	return s.pos, err
 }
 
 // ReadAt reads at an offset and leaves the position alone.

@@ -331,12 +331,12 @@ func (f *File) target(g *grant, seq uint64, s int) iod.Target {
 }
 
 // sizeFor returns the file's size for an access that ends at end. If that is beyond what is known,
-// or a lease was recalled, the service is asked, unless there is one.
+// or a lease was recalled, or the handle is strict, the service is asked, unless there is one.
 func (f *File) sizeFor(ctx context.Context, end int64) (int64, error) {
 	f.node.mu.Lock()
 	size, recalled := f.node.size, f.node.recalled
 	f.node.mu.Unlock()
-	if end <= size && !recalled || f.fixed {
+	if end <= size && !recalled && !f.strict || f.fixed {
 		return size, nil
 	}
 	a, err := f.fs.statNode(ctx, f.node.ino)

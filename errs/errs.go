@@ -83,6 +83,10 @@ func (e *Error) Is(target error) bool {
 		return e.Kind == Exists
 	case fs.ErrPermission:
 		return e.Kind == Access || e.Kind == Perm
+	case fs.ErrInvalid:
+		return e.Kind == Invalid
+	case fs.ErrClosed:
+		return e.Kind == Closed
 	}
 	return false
 }

@@ -89,6 +89,8 @@ func frontTable() []layer {
 			"meta/perm", "meta/remote", "mover", "msg", "peer", "stripe"}},
 		{"client/internal/behind", []string{"iod", "mem", "meta"}},
 		{"client/internal/cache", []string{"meta", "meta/perm"}}, // no I/O: what is known, until when
+		// A cluster in one process, which only tests import.
+		{"client/clustertest", []string{"..."}},
 		{"client/...", []string{"client", "fabric", "mem", "meta", "msg", "stripe"}},
 		{"mount", []string{"client", "meta", "stripe"}}, // stripe: extents, as the client tells them
 		{"nbd", nil},
