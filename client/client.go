@@ -25,9 +25,9 @@
 //	err = f.Close(ctx)
 //
 // Every function takes a context, which ends it, also while it waits for a server that is away.
-// Errors tell what failed on what and why: compare with kinds of package errs or with those of io/fs
-// by errors.Is, as errors.Is(err, errs.NoSpace) or errors.Is(err, fs.ErrNotExist). All types are safe
-// for concurrent use.
+// Errors tell what failed on what and why: compare with kinds of package errs or with those of
+// io/fs by errors.Is, as errors.Is(err, errs.NoSpace) or errors.Is(err, fs.ErrNotExist). All types
+// are safe for concurrent use.
 //
 // Which way to read and write: ReadAt and WriteAt for pieces in any order, as many at a time as a
 // program likes; ReadList and WriteList for many pieces in one call; Reader and Writer, which read
@@ -41,8 +41,8 @@
 // (life of a read or write), leases.go (listening, recalls, claims), tell.go and ending.go (what
 // the service is told, and when), small.go and local.go (small files), calls.go (names and
 // attributes), retry.go, kept.go (unsynced writes), lock.go (locks between clients), how.go (hints
-// to the servers' caches), and buffers.go (memory that servers reach by themselves). What is known
-// under leases is client/internal/cache.
+// to the servers' caches), buffers.go and alloc.go (memory that servers reach by themselves),
+// reader.go and writer.go (streams). What is known under leases is client/internal/cache.
 package client
 
 import (
