@@ -51,6 +51,7 @@ func (s *Server) readDirect(ctx context.Context, c *msg.Call, w *work) (done boo
 		return true, err // removed while it was read
 	}
 	s.count.readBytes.Add(uint64(d.total))
+	w.read = d.total
 	iod.AppendData(&w.reply, s.mark(), w.sums)
 	w.time.enter(stateSend)
 	err = ignoreDead(c.Reply(w.reply.B, d.total))

@@ -44,6 +44,7 @@ func (s *Server) writeDirect(ctx context.Context, c *msg.Call, w *work) (done bo
 	}
 	w.time.enter(stateFin)
 	s.count.writeBytes.Add(uint64(d.total))
+	w.written = d.total
 	return true, s.marked(c, w, nil)
 }
 

@@ -116,7 +116,7 @@ func (f *fences) check(id stripe.ObjectID) error {
 // fence refuses old generations at once, writes back what was acknowledged of them, and makes the
 // store refuse them too.
 func (s *Server) fence(ctx context.Context, t *iod.Target) error {
-	s.fences.add(t.Object.File, t.Object.Gen, 0, time.Since(s.base))
+	s.fences.add(t.Object.File, t.Object.Gen, 0, time.Since(s.seen.Base()))
 	if err := s.cfg.Cache.SettleFile(ctx, t.Object.File); err != nil {
 		return errs.Wrap("iod.Fence", t.Object.String(), err)
 	}
@@ -126,7 +126,7 @@ func (s *Server) fence(ctx context.Context, t *iod.Target) error {
 // remove removes an object. Its file's generation is refused before that. A read that was admitted
 // earlier and finds nothing checks the fences once more before it answers.
 func (s *Server) remove(ctx context.Context, id stripe.ObjectID) error {
-	s.fences.add(id.File, 0, id.Gen+1, time.Since(s.base))
+	s.fences.add(id.File, 0, id.Gen+1, time.Since(s.seen.Base()))
 	return s.cfg.Cache.Discard(ctx, id, func() error {
 		err := s.cfg.Store.Remove(ctx, id)
 		if err == nil {
@@ -141,7 +141,7 @@ func (s *Server) remove(ctx context.Context, id stripe.ObjectID) error {
 // never written, or it was removed: only the metadata service knows, and a client that renews its
 // capability there has asked it.
 func (s *Server) believe(ctx context.Context, id stripe.ObjectID, signed time.Time) error {
-	up := time.Since(s.base)
+	up := time.Since(s.seen.Base())
 	blind := time.Duration(s.fences.blind.Load())
 	if up-blind >= fencesFor || !signed.Before(s.cfg.Clock().Add(blind-up-signedUnit)) {
 		return nil

@@ -178,7 +178,10 @@ type work struct {
 	memory gate.Ticket
 	disk   gate.Ticket
 	time   timeline
-	slot   bool     // the slot is busy with the request
+	slot   bool // the slot is busy with the request
+
+	read, written int64 // bytes, once they were moved
+
 	mark   iod.Mark // to reply with; zero: that of the reply's moment
 	direct direct
 }
@@ -198,6 +201,7 @@ func (p *workPool) get() *work {
 	}
 	w.reply.B = w.reply.B[:0]
 	w.sums = w.sums[:0]
+	w.read, w.written = 0, 0
 	return w
 }
 

@@ -61,6 +61,7 @@ func (s *Server) give(ctx context.Context, c *msg.Call, w *work, loan *unifier.L
 	}
 	n := w.req.Args.Access.Len()
 	s.count.readBytes.Add(uint64(n))
+	w.read = n
 	iod.AppendData(&w.reply, s.mark(), w.sums)
 	err := ignoreDead(c.Reply(w.reply.B, n))
 	w.time.enter(stateFin)

@@ -26,6 +26,7 @@ import (
 
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/activity"
 	"github.com/sluice-storage/sluice/internal/gate"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/msg"
@@ -83,8 +84,7 @@ func (c Config) validate() error {
 type Server struct {
 	cfg     Config
 	start   time.Time
-	base    time.Time // of the states' times
-	boot    uint64    // of this start
+	boot    uint64 // of this start
 	keys    *capability.Verifier
 	manage  *manager
 	mover   mover
@@ -92,6 +92,7 @@ type Server struct {
 	works   workPool
 	count   counters
 	clocks  clocks
+	seen    *activity.Recorder
 	maxFile atomic.Uint64 // see MaxFile
 }
 
@@ -109,7 +110,7 @@ func New(cfg Config) (*Server, error) {
 			"cache too small: %d bytes to lend, one request may need %d; give it more memory",
 			lend, iod.TransferMax)
 	}
-	s := &Server{cfg: cfg, start: cfg.Clock(), base: time.Now(), boot: rand.Uint64(),
+	s := &Server{cfg: cfg, start: cfg.Clock(), boot: rand.Uint64(), seen: newRecorder(),
 		keys: capability.NewVerifier(cfg.Key)}
 	s.cfg.Store.NewLife() // what an earlier server on this store had acknowledged may be lost
 	if err := s.findMaxFile(); err != nil {
@@ -124,13 +125,15 @@ func (s *Server) Serve(ctx context.Context, c *msg.Call) {
 	op := iod.Op(c.Header().Op)
 	s.count.begin(op)
 	w := s.works.get()
-	w.time.begin(s.base)
+	w.time.begin(s.seen.Base())
+	w.time.live = s.seen.Begin(int(op), w.time.since)
 	err := s.serve(ctx, op, c, w)
 	if err != nil {
 		s.note(op, c, err)
 		_ = c.Fail(err) // the connection's death has ended the call already
 	}
 	s.clocks.end(op, &w.time)
+	w.time.end(w, err)
 	s.works.put(w)
 	s.count.end(err)
 }
@@ -153,6 +156,7 @@ func (s *Server) serve(ctx context.Context, op iod.Op, c *msg.Call, w *work) err
 	if w.who.ID == 0 {
 		w.who = gate.Client{Kind: byPeer, ID: c.Peer().Identity}
 	}
+	w.time.live.Of(t.Stamp.Session, t.Object.File)
 	switch op {
 	case iod.OpRead:
 		return s.read(ctx, c, w)

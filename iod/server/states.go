@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sluice-storage/sluice/internal/activity"
 	"github.com/sluice-storage/sluice/iod"
 )
 
@@ -44,6 +45,7 @@ type timeline struct {
 	since time.Duration
 	spent [statesEnd]time.Duration
 	seen  [statesEnd]bool
+	live  activity.Request // what onlookers see
 }
 
 // begin begins with stateInit.
@@ -57,6 +59,26 @@ func (t *timeline) enter(s state) {
 	at := time.Since(t.base)
 	t.spent[t.now] += at - t.since
 	t.now, t.since, t.seen[s] = s, at, true
+	t.live.Enter(uint8(s))
+}
+
+// newRecorder makes what takes note of requests for onlookers.
+func newRecorder() *activity.Recorder {
+	ops := make([]activity.Op, opEnd)
+	for op := 1; op < opEnd; op++ {
+		ops[op].Name = opNames[op]
+	}
+	return activity.New(activity.Options{Ops: ops, Phases: stateNames[:]})
+}
+
+// Activity is what the server takes note of: operations, sessions and files.
+func (s *Server) Activity() *activity.Recorder { return s.seen }
+
+// end takes note of a request that is over, after clocks.end.
+func (t *timeline) end(w *work, err error) {
+	done := activity.Done{Read: w.read, Written: w.written, Failed: err != nil}
+	copy(done.Phases[:], t.spent[:])
+	t.live.End(t.since, &done)
 }
 
 // clocks are the times of all finished requests.

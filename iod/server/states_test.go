@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/capability"
+	"github.com/sluice-storage/sluice/internal/activity"
 	"github.com/sluice-storage/sluice/stripe/hook/fault"
 )
 
@@ -48,5 +49,34 @@ func TestStatesTellWhereTheTimeGoes(t *testing.T) {
 	}
 	if c := g.counts(); c["us_write_disk"] < uint64(3*slow.Microseconds()) {
 		t.Errorf("writes were at the disk for %d us", c["us_write_disk"])
+	}
+	seenByOnlookers(t, g, slow)
+}
+
+// seenByOnlookers: the requests are among the slowest, with where their time went, who asked, and
+// how much was moved.
+func seenByOnlookers(t *testing.T, g *rig, slow time.Duration) {
+	t.Helper()
+	var s activity.Snapshot
+	g.srv.Activity().Snapshot(&s)
+	var read, written uint64
+	for _, u := range s.Objects {
+		read, written = read+u.Read, written+u.Written
+	}
+	if len(s.Objects) == 0 || len(s.Clients) == 0 || read == 0 || written == 0 {
+		t.Errorf("objects %+v, clients %+v", s.Objects, s.Clients)
+	}
+	writes := 0
+	for _, one := range s.Slow {
+		if one.Op != "write" {
+			continue
+		}
+		writes++
+		if one.Took < slow || one.Object == 0 || one.Client == 0 || one.Phases[0].Name != "disk" {
+			t.Errorf("%+v", one)
+		}
+	}
+	if writes != 3 || len(s.Running) != 0 {
+		t.Errorf("%d slow writes, running %+v", writes, s.Running)
 	}
 }

@@ -48,6 +48,7 @@ func (s *Server) write(ctx context.Context, c *msg.Call, w *work) error {
 		s.count.repeats.Add(1)
 	} else {
 		s.count.writeBytes.Add(uint64(n))
+		w.written = n
 	}
 	return s.marked(c, w, nil)
 }

@@ -9,13 +9,14 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/internal/activity"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/meta/internal/bulk"
 	"github.com/sluice-storage/sluice/msg"
@@ -48,7 +49,7 @@ func (o *Options) validate() error {
 type Server struct {
 	service meta.Service
 	opt     Options
-	counts  [meta.OpEnd]counter
+	seen    *activity.Recorder
 }
 
 var _ msg.Handler = (*Server)(nil)
@@ -59,7 +60,7 @@ func New(service meta.Service, opt Options) (*Server, error) {
 	if err := opt.validate(); err != nil {
 		return nil, err
 	}
-	return &Server{service: service, opt: opt}, nil
+	return &Server{service: service, opt: opt, seen: newRecorder()}, nil
 }
 
 // Quick is for msg.ServeOptions: operations that read a few records, and nothing else unless they
@@ -96,13 +97,12 @@ func (t *task) release() {
 // Serve implements msg.Handler.
 func (s *Server) Serve(ctx context.Context, c *msg.Call) {
 	op := meta.Op(c.Header().Op)
-	start := time.Now()
+	q := s.seen.Begin(int(op), s.seen.Now())
 	t := tasks.Get().(*task)
 	defer t.release()
-	err := s.work(ctx, op, c, t)
-	if op.Valid() {
-		s.counts[op].add(time.Since(start), err)
-	}
+	err := s.work(ctx, op, c, t, &q)
+	done := t.done(err)
+	q.End(s.seen.Now(), &done)
 	switch {
 	case err == nil:
 		s.reply(ctx, op, c, t.content)
@@ -116,7 +116,8 @@ func (s *Server) Serve(ctx context.Context, c *msg.Call) {
 }
 
 // work does what a request asks for and encodes the answer.
-func (s *Server) work(ctx context.Context, op meta.Op, c *msg.Call, t *task) error {
+func (s *Server) work(ctx context.Context, op meta.Op, c *msg.Call, t *task,
+	q *activity.Request) error {
 	body, out, err := s.request(ctx, c)
 	defer out.Free()
 	if err != nil {
@@ -125,6 +126,7 @@ func (s *Server) work(ctx context.Context, op meta.Op, c *msg.Call, t *task) err
 	if err := t.args.Decode(op, body); err != nil {
 		return err
 	}
+	q.Of(cmp.Or(t.args.Caller.Session, t.args.Session), object(&t.args))
 	if op == meta.OpAwaitLocks {
 		c.Park() // it waits for what other requests do
 	}

@@ -37,9 +37,12 @@ func TestPagesAreCut(t *testing.T) {
 }
 
 func TestCounts(t *testing.T) {
-	s := &Server{}
-	s.counts[meta.OpMake].add(time.Millisecond, nil)
-	s.counts[meta.OpMake].add(time.Millisecond, errors.New("no"))
+	s := &Server{seen: newRecorder()}
+	for _, err := range []error{nil, errors.New("no")} {
+		q := s.seen.Begin(int(meta.OpMake), time.Second)
+		done := new(task).done(err)
+		q.End(time.Second+time.Millisecond, &done)
+	}
 	got := s.Status()
 	want := Count{Op: "make", Calls: 2, Failed: 1, Time: 2 * time.Millisecond}
 	if len(got) != 1 || got[0] != want {
