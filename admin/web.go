@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/activity"
 )
 
 // WebOptions of a process's admin address.
@@ -31,6 +33,10 @@ type WebOptions struct {
 	// time or several, and must not wait for the network. Default nil: only what the Go runtime and
 	// the kernel know of the process.
 	Gather func() []Family
+
+	// Activity tells what the process has done and does, for `sluice top`. It must not wait for the
+	// network. Default nil: there is no such page.
+	Activity func() *activity.Snapshot
 
 	// Healthy tells what is wrong with the process; nil means nothing. Default nil: it is healthy as
 	// long as it answers.
@@ -57,10 +63,12 @@ func (o WebOptions) withDefaults() WebOptions {
 //
 //	/metrics        for Prometheus
 //	/healthz        200 and "ok", or 503 and the reason
+//	/activity       what the process has done and does, as JSON (activity.Snapshot), without names
 //
 // and, at WebOptions.Profiles alone,
 //
 //	/debug/pprof/   profiles
+//	/activity       with names of files and clients
 //
 // Nothing there changes anything. It is not authenticated: every user of the host can see the
 // numbers, and whoever lets it listen beyond loopback shows them to everybody there.
@@ -90,7 +98,7 @@ func ServeWeb(o WebOptions) (*Web, error) {
 	w := &Web{listener: ln}
 	w.serve(ln, o.routes(), o.Logger)
 	if o.Profiles != nil {
-		w.serve(o.Profiles, profiles(), o.Logger)
+		w.serve(o.Profiles, o.private(), o.Logger)
 	}
 	return w, nil
 }
@@ -141,12 +149,32 @@ func (o *WebOptions) routes() http.Handler {
 		}
 		fmt.Fprintln(w, "ok")
 	})
+	o.activity(mux, false)
 	return mux
 }
 
-// profiles are the pages that show memory.
-func profiles() http.Handler {
+// activity is the page of what the process does. What files are called is nobody's business but
+// that of who may see the private pages.
+func (o *WebOptions) activity(mux *http.ServeMux, names bool) {
+	if o.Activity == nil {
+		return
+	}
+	mux.HandleFunc("GET /activity", func(w http.ResponseWriter, _ *http.Request) {
+		s := o.Activity()
+		if !names {
+			s.Anonymous()
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(s); err != nil {
+			o.Logger.Debug("a page was not delivered", "page", "/activity", "err", err)
+		}
+	})
+}
+
+// private are the pages that show memory, and names.
+func (o *WebOptions) private() http.Handler {
 	mux := http.NewServeMux()
+	o.activity(mux, true)
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)

@@ -127,6 +127,7 @@ type Mounted struct {
 	dir    string
 	server *fuse.Server
 	bridge *bridge
+	watch  *watched
 	opts   Options
 	served chan struct{} // closed when the kernel has let go and all files are closed
 	conn   uint32        // the number of the FUSE connection, the minor one of its device; 0: unknown
@@ -157,13 +158,15 @@ func Mount(ctx context.Context, fs *client.FS, dir string, opts Options) (*Mount
 		opts.EntryTimeout = min(opts.EntryTimeout, most)
 	}
 	b := newBridge(fs, opts)
-	server, err := fuse.NewServer(b, dir, fuseOptions(&opts))
+	w := newWatched(b)
+	server, err := fuse.NewServer(w, dir, fuseOptions(&opts))
 	if err != nil {
 		return nil, errs.Newf(errs.KindOf(err), "mount", dir, "%w; is /dev/fuse there, and is the "+
 			"caller root or fusermount3 installed?", err)
 	}
 	closeOnExec()
-	m := &Mounted{dir: dir, server: server, bridge: b, opts: opts, served: make(chan struct{})}
+	m := &Mounted{dir: dir, server: server, bridge: b, watch: w, opts: opts,
+		served: make(chan struct{})}
 	go m.serve()
 	if err := server.WaitMount(); err != nil {
 		_ = m.Unmount()

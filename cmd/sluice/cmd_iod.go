@@ -124,8 +124,9 @@ func runIod(ctx context.Context, c *cluster, by *providersFlag, p iodParts) erro
 		return err
 	}
 	defer h.close()
-	stop, err := p.web.serve(c.adminFile(fmt.Sprintf("iod%d", p.id)), admin.WebOptions{
-		Gather: s.families, Healthy: h.healthy, Logger: p.log})
+	name := fmt.Sprintf("iod%d", p.id)
+	stop, err := p.web.serve(c.adminFile(name), admin.WebOptions{Gather: s.families,
+		Healthy: h.healthy, Logger: p.log, Activity: seen(name, "iod", s.handler.Activity().Snapshot)})
 	if err != nil {
 		return errors.Join(err, s.close(context.WithoutCancel(ctx)))
 	}

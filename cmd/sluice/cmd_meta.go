@@ -123,7 +123,8 @@ func serveMeta(ctx context.Context, c *cluster, handler *metaHandler, web *admin
 		return err
 	}
 	stop, err := web.serve(c.adminFile("meta"), admin.WebOptions{Gather: handler.families,
-		Healthy: handler.health, Logger: handler.log})
+		Healthy: handler.health, Logger: handler.log,
+		Activity: seen("meta", "meta", handler.activity)})
 	if err != nil {
 		return err
 	}

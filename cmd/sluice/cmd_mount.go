@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-storage/sluice/admin"
 	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/activity"
 	"github.com/sluice-storage/sluice/mount"
 )
 
@@ -105,7 +106,8 @@ func runMount(cmd *cobra.Command, o mountOptions) error {
 		return err
 	}
 	stop, err := o.web.serve(o.webFile, admin.WebOptions{Logger: log,
-		Gather: func() []admin.Family { return clientFamilies(conn.fs.Stats(), conn.fs.Network()) }})
+		Gather:   func() []admin.Family { return mountFamilies(conn.fs, m) },
+		Activity: seen("mount", "mount", func(s *activity.Snapshot) { mountActivity(m, s) })})
 	if err != nil {
 		return errors.Join(err, m.Unmount())
 	}

@@ -120,6 +120,8 @@ func (h *metaHandler) families() []admin.Family {
 			float64(c.Failed))
 		f.by(admin.Counter, "meta_seconds_total", "Time spent on them.", "op", c.Op, c.Time.Seconds())
 	}
+	f.times("meta_request_seconds", "Time that requests take, by operation.",
+		h.server.Activity().Ops())
 	f.network(h.net, h.running.Load())
 	return f.all
 }

@@ -137,6 +137,14 @@ func (q *Request) Enter(phase uint8) {
 	}
 }
 
+// Forget ends a request that does not count.
+func (q *Request) Forget() {
+	if q.at != nil {
+		q.at.start.Store(free)
+	}
+	q.r, q.at = nil, nil
+}
+
 // Done is what has become of a request.
 type Done struct {
 	Read, Written int64 // bytes

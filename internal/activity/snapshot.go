@@ -85,6 +85,19 @@ func (r *Recorder) Snapshot(s *Snapshot) {
 	slices.SortStableFunc(s.Slow, bySlowness)
 }
 
+// Anonymous takes the names of clients and files out.
+func (s *Snapshot) Anonymous() {
+	s.Peers = nil
+	for i := range s.Clients {
+		s.Clients[i].Name = ""
+	}
+	for _, list := range [][]Slow{s.Slow, s.Running} {
+		for i := range list {
+			list[i].Name = ""
+		}
+	}
+}
+
 // Ops are the operations that were used.
 func (r *Recorder) Ops() []OpUse {
 	all := []OpUse{}
