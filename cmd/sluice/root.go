@@ -40,7 +40,7 @@ added, never renamed.`,
 			root.AddCommand(v)
 		}
 	}
-	add(groupCluster, newUp(), newDown(), newStatus(), newMeta(), newIod(), newStore(),
+	add(groupCluster, newUp(), newDown(), newStatus(), newTop(), newMeta(), newIod(), newStore(),
 		newFsck(), newBounds(), newDemo())
 	add(groupFiles, newMount(), newUmount(), newLs(), newTree(), newFind(), newCp(), newMv(), newLn(),
 		newRm(), newMkdir(), newTouch(), newTruncate(), newChmod(), newChown(), newStat(), newCat(),

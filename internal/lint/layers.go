@@ -60,6 +60,7 @@ func table() []layer {
 
 		// Services: types, server, remote. fabric is the contract only: msg.Memory is made of its words.
 		{"admin", nil},
+		{"admin/top", []string{"admin"}}, // draws what processes tell
 		{"iod", []string{"fabric", "msg", "stripe"}},
 		{"iod/server", []string{
 			"admin", "fabric", "iod", "mem", "mover", "msg", "relay", "stripe", "unifier"}},
