@@ -87,8 +87,8 @@ func (s *Screen) head(v *View) []string {
 	for _, p := range v.Processes {
 		up += flag(p.Up)
 	}
-	title := fmt.Sprintf("sluice top  %s  %s  %d of %d processes", v.Time.Format("15:04:05"),
-		clean(v.Cluster), up, len(v.Processes))
+	title := fmt.Sprintf("sluice top  %s  %d of %d processes  %s", v.Time.Format("15:04:05"),
+		up, len(v.Processes), clean(v.Cluster))
 	sums := fmt.Sprintf("%d clients  %d open files  %s requests/s  read %s/s  written %s/s  "+
 		"failed %s/s", t.Clients, t.Open, zero(rate(t.Requests)), zero(bytes(t.Read)),
 		zero(bytes(t.Written)), zero(rate(t.Failed)))
@@ -124,8 +124,8 @@ func (s *Screen) tables(v *View, height int) (lines []string) {
 		make func(*View) section
 	}{
 		{true, processes}, {s.Page == All || s.Page == Ops, operations},
-		{s.Page == All || s.Page == Clients, clients}, {s.Page == All || s.Page == Clients, programs},
-		{s.Page == All || s.Page == Files, files}, {s.Page == All || s.Page == SlowOnes, slowOnes},
+		{s.Page == All || s.Page == Clients, clients}, {s.Page == All || s.Page == SlowOnes, slowOnes},
+		{s.Page == All || s.Page == Clients, programs}, {s.Page == All || s.Page == Files, files},
 	} {
 		if one.on {
 			if t := one.make(v); len(t.rows) > 0 {

@@ -192,7 +192,7 @@ func (l *topLive) draw() error {
 		text = top.Draw(l.view, s)
 	}
 	text = strings.TrimSuffix(text, "\n")
-	_, err := l.out.WriteString(termHome + strings.ReplaceAll(text, "\n", termClear+"\r\n") +
+	_, err := l.out.WriteString(termHome + strings.ReplaceAll(text, "\n", termClear+"\n") +
 		termClear + termRest)
 	return err
 }

@@ -79,6 +79,7 @@ type task struct {
 	args    meta.Args
 	result  meta.Result
 	content []byte // of the answer, behind the byte that says where it is
+	watch   watch
 }
 
 var tasks = sync.Pool{New: func() any { return new(task) }}
@@ -97,12 +98,11 @@ func (t *task) release() {
 // Serve implements msg.Handler.
 func (s *Server) Serve(ctx context.Context, c *msg.Call) {
 	op := meta.Op(c.Header().Op)
-	q := s.seen.Begin(int(op), s.seen.Now())
 	t := tasks.Get().(*task)
 	defer t.release()
-	err := s.work(ctx, op, c, t, &q)
-	done := t.done(err)
-	q.End(s.seen.Now(), &done)
+	t.watch.begin(ctx, s, op, c)
+	err := s.work(ctx, op, c, t)
+	t.watch.end(t, err)
 	switch {
 	case err == nil:
 		s.reply(ctx, op, c, t.content)
@@ -116,8 +116,7 @@ func (s *Server) Serve(ctx context.Context, c *msg.Call) {
 }
 
 // work does what a request asks for and encodes the answer.
-func (s *Server) work(ctx context.Context, op meta.Op, c *msg.Call, t *task,
-	q *activity.Request) error {
+func (s *Server) work(ctx context.Context, op meta.Op, c *msg.Call, t *task) error {
 	body, out, err := s.request(ctx, c)
 	defer out.Free()
 	if err != nil {
@@ -126,7 +125,7 @@ func (s *Server) work(ctx context.Context, op meta.Op, c *msg.Call, t *task,
 	if err := t.args.Decode(op, body); err != nil {
 		return err
 	}
-	q.Of(cmp.Or(t.args.Caller.Session, t.args.Session), object(&t.args))
+	t.watch.live.Of(cmp.Or(t.args.Caller.Session, t.args.Session), object(&t.args))
 	if op == meta.OpAwaitLocks {
 		c.Park() // it waits for what other requests do
 	}

@@ -1,10 +1,13 @@
 package server
 
 import (
+	"context"
 	"time"
 
 	"github.com/sluice-storage/sluice/internal/activity"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/msg"
 )
 
 // newRecorder makes what takes note of requests. Two operations wait for something to be told: how
@@ -16,7 +19,66 @@ func newRecorder() *activity.Recorder {
 			ops[op] = activity.Op{Name: op.String(), Waits: op == meta.OpListen || op == meta.OpAwaitLocks}
 		}
 	}
-	return activity.New(activity.Options{Ops: ops})
+	return activity.New(activity.Options{Ops: ops, Phases: []string{"service", "other clients"}})
+}
+
+// The phases of a request: it is being served, or waits until other clients have given back what
+// they hold, as leases.
+const (
+	phaseService = iota
+	phaseOthers
+)
+
+// watch is a request as onlookers see it. It stands between the service and the call, which it
+// tells that the service waits: so it knows for how long.
+type watch struct {
+	seen   *activity.Recorder
+	call   *msg.Call
+	live   activity.Request
+	since  time.Duration // it began to wait; 0: it does not
+	waited time.Duration
+}
+
+// begin takes note of a request. Its context must not have been passed on.
+func (w *watch) begin(ctx context.Context, s *Server, op meta.Op, c *msg.Call) {
+	*w = watch{seen: s.seen, call: c, live: s.seen.Begin(int(op), s.seen.Now())}
+	if own, ok := ctx.(*wait.Context); ok {
+		own.SetParker(w)
+	}
+}
+
+// end takes note of what has become of it.
+func (w *watch) end(t *task, err error) {
+	now := w.seen.Now()
+	w.goOn(now)
+	done := t.done(err)
+	done.Phases[phaseOthers] = w.waited
+	w.live.End(now, &done)
+}
+
+// Waits implements wait.Parker.
+func (w *watch) Waits() { w.call.Waits() }
+
+// Park implements wait.Parker.
+func (w *watch) Park() {
+	w.since = w.seen.Now()
+	w.live.Enter(phaseOthers)
+	w.call.Park()
+}
+
+// Unpark implements wait.Parker.
+func (w *watch) Unpark(ctx context.Context) error {
+	err := w.call.Unpark(ctx)
+	w.goOn(w.seen.Now())
+	w.live.Enter(phaseService)
+	return err
+}
+
+func (w *watch) goOn(now time.Duration) {
+	if w.since > 0 {
+		w.waited += now - w.since
+	}
+	w.since = 0
 }
 
 // Activity is what the server takes note of: operations, sessions and inodes.
