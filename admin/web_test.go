@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -11,6 +12,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/sluice-storage/sluice/internal/activity"
 )
 
 func get(t *testing.T, url string) (int, string) {
@@ -99,6 +102,34 @@ func TestProfilesHaveAnAddressOfTheirOwn(t *testing.T) {
 	} {
 		if code, _ := get(t, "http://"+url); code != want {
 			t.Errorf("%s: %d, want %d", url, code, want)
+		}
+	}
+}
+
+// TestActivity: what a process does is told to everybody, names only to who may see them.
+func TestActivity(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	private, err := net.Listen("tcp", "127.0.0.1:0") // instead of a socket with a mode
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := ServeWeb(WebOptions{Listen: "127.0.0.1:0", Profiles: private,
+		Activity: func() *activity.Snapshot {
+			return &activity.Snapshot{Process: "meta", Peers: []activity.Peer{{ID: 1, Name: "secret"}},
+				Clients: []activity.Use{{ID: 1, Name: "secret"}},
+				Slow:    []activity.Slow{{Op: "make", Name: "secret"}},
+				Running: []activity.Slow{{Op: "make", Name: "secret"}}}
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close(context.Background())
+	for addr, names := range map[string]int{w.Addr(): 0, private.Addr().String(): 4} {
+		code, text := get(t, "http://"+addr+"/activity")
+		var s activity.Snapshot
+		if err := json.Unmarshal([]byte(text), &s); err != nil || code != http.StatusOK ||
+			s.Process != "meta" || len(s.Slow) != 1 || strings.Count(text, "secret") != names {
+			t.Errorf("%d %s, %v", code, text, err)
 		}
 	}
 }
