@@ -52,7 +52,7 @@ func put(t testing.TB, c *client.FS, path string, data []byte) {
 }
 
 // large is a file that lies on several I/O servers.
-var large = bytes.Repeat([]byte("0123456789abcde\n"), 3<<10)
+var large = bytes.Repeat([]byte("0123456789abcde\n"), 1280)
 
 // plant makes a tree with all that a file system may hold.
 func plant(t testing.TB, c *client.FS) (files []string) {
