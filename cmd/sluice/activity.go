@@ -67,9 +67,14 @@ func mountFamilies(fs *client.FS, m *mount.Mounted) []admin.Family {
 	f := families{all: clientFamilies(fs.Stats(), fs.Network())}
 	var s activity.Snapshot
 	m.Activity(&s)
+	f.mount(&s)
+	return f.all
+}
+
+// mount are those of the kernel's requests.
+func (f *families) mount(s *activity.Snapshot) {
 	f.gauge("mount_open_files", "Files that programs have open on the mount.", int64(s.Open))
 	f.times("mount_request_seconds", "Time that the kernel's requests take, by operation.", s.Ops)
-	return f.all
 }
 
 // times are histograms by operation, with a bucket for each power of two from about a microsecond

@@ -15,6 +15,7 @@ import (
 	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/tcp"
+	"github.com/sluice-storage/sluice/internal/activity"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/iod/objects"
 	"github.com/sluice-storage/sluice/iod/remote"
@@ -135,8 +136,9 @@ func TestMetricsAreDocumented(t *testing.T) {
 		documented[m[1]] = m[2]
 	}
 	seen := map[string]bool{}
-	clients := clientFamilies(client.Stats{}, msg.NodeStats{})
-	for _, f := range slices.Concat(usedServer(t).families(), metaFamilies(t), clients) {
+	mounts := families{all: clientFamilies(client.Stats{}, msg.NodeStats{})}
+	mounts.mount(&activity.Snapshot{})
+	for _, f := range slices.Concat(usedServer(t).families(), metaFamilies(t), mounts.all) {
 		seen[f.Name] = true
 		labels, ok := documented[f.Name]
 		if !ok || labels != strings.Join(f.Labels, ",") {
