@@ -202,9 +202,10 @@ func each(now, before []activity.Use, secs float64,
 // client finds the row of a client or program.
 func (c *computing) client(p *Process, u activity.Use) *Client {
 	if p.Kind == "mount" {
-		key := fmt.Sprint(p.Name, u.ID)
+		id := cmp.Or(u.Group, u.ID) // all threads of a process together
+		key := fmt.Sprint(p.Name, id)
 		if c.programs[key] == nil {
-			c.programs[key] = &Client{ID: u.ID, Name: u.Name, Mount: p.Name}
+			c.programs[key] = &Client{ID: id, Name: u.Name, Mount: p.Name}
 		}
 		return c.programs[key]
 	}
@@ -229,9 +230,9 @@ func (c *computing) name(id uint64) string {
 
 // addSlow adds the slow requests of a process.
 func (c *computing) addSlow(p *Process, s *activity.Snapshot) {
-	programs := map[uint64]string{}
+	programs := map[uint64]activity.Use{}
 	for _, u := range s.Clients {
-		programs[u.ID] = u.Name
+		programs[u.ID] = u
 	}
 	add := func(one activity.Slow, running bool) {
 		row := Slow{Process: p.Name, Op: one.Op, Inode: one.Object, Name: one.Name, Running: running,
@@ -240,7 +241,8 @@ func (c *computing) addSlow(p *Process, s *activity.Snapshot) {
 		switch {
 		case one.Client == 0:
 		case p.Kind == "mount":
-			row.Client = strings.TrimSpace(fmt.Sprintf("%s %d", programs[one.Client], one.Client))
+			u := programs[one.Client]
+			row.Client = strings.TrimSpace(fmt.Sprintf("%s %d", u.Name, cmp.Or(u.Group, one.Client)))
 		default:
 			row.Client = c.name(one.Client)
 		}

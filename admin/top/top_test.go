@@ -57,8 +57,9 @@ func iodAt(n int, secs uint64) *activity.Snapshot {
 
 func mountAt(secs uint64) *activity.Snapshot {
 	return &activity.Snapshot{Process: "mount", Kind: "mount", PID: 30, Open: 2,
-		Uptime:  time.Duration(secs) * time.Second,
-		Clients: []activity.Use{{ID: 4711, Name: "dd", Requests: 10 * secs, Written: secs << 20}},
+		Uptime: time.Duration(secs) * time.Second,
+		Clients: []activity.Use{{ID: 4711, Name: "dd", Requests: 5 * secs, Written: secs << 19},
+			{ID: 4712, Group: 4711, Name: "dd", Requests: 5 * secs, Written: secs << 19}},
 		Ops: []activity.OpUse{{Op: "write", Count: 10 * secs, Sum: time.Duration(secs),
 			Buckets: bucketsOf(10*secs, 300*time.Microsecond)}},
 	}

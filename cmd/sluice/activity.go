@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -49,17 +50,32 @@ func (h *metaHandler) activity(s *activity.Snapshot) {
 	}
 }
 
-// mountActivity is what onlookers see of a mount. Its clients are processes.
+// mountActivity is what onlookers see of a mount. Its clients are threads, as the kernel tells
+// them, of processes, which people know by name.
 func mountActivity(m *mount.Mounted, s *activity.Snapshot) {
 	m.Activity(s)
 	for i := range s.Clients {
 		c := &s.Clients[i]
-		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", c.ID))
-		if err != nil {
-			continue // it is gone
-		}
-		c.Name = strings.TrimSpace(string(comm))
+		c.Group, c.Name = processOf(c.ID)
 	}
+}
+
+// processOf is the process of a thread, and its name; 0 if it is gone.
+func processOf(thread uint64) (pid uint64, name string) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", thread))
+	if err != nil {
+		return 0, ""
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "Tgid:"); ok {
+			pid, _ = strconv.ParseUint(strings.TrimSpace(value), 10, 32) // 0 where there is none
+		}
+	}
+	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	if err != nil {
+		return pid, ""
+	}
+	return pid, strings.TrimSpace(string(comm))
 }
 
 // mountFamilies are the metrics of a mount.

@@ -154,16 +154,16 @@ func TestTopLive(t *testing.T) {
 	defer stop()
 	cmd := s.command([]string{"sluice", "top", "--dir", "c", "--interval", "200ms"})
 	cmd.Env = append(cmd.Env, "TERM=xterm")
-	p := openTerminal(t, cmd, 110, 40)
+	p := openTerminal(t, cmd, 110, 70)
 	p.sees(termEnter)
 	p.sees("4 of 4 processes")
-	p.seesThat("written by the load", func(text string) bool {
-		return strings.Contains(text, "mount write") && strings.Contains(text, "iod write")
-	})
 	p.press("h")
 	p.sees("sort by requests")
 	p.press("o")
 	p.sees("operations, by requests")
+	p.seesThat("written by the load", func(text string) bool {
+		return strings.Contains(text, "mount write") && strings.Contains(text, "iod write")
+	})
 	p.press("l")
 	p.sees("operations, by latency")
 	p.press("\t")
@@ -183,7 +183,7 @@ func TestTopLive(t *testing.T) {
 		lines := strings.Split(last, "\r\n")
 		return len(frames) > 3 && len(lines) <= 8 && !strings.Contains(last, "OPERATION")
 	})
-	p.resize(110, 40)
+	p.resize(110, 70)
 	if err := s.line("murder c iod1"); err != nil {
 		t.Fatal(err)
 	}

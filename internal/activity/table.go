@@ -90,9 +90,10 @@ func (r *row) add(now time.Duration, d *Done) {
 // Use is what a client has asked for, or what was asked about an object, since it is counted. A
 // number that is less than it was before is counted anew.
 type Use struct {
-	ID       uint64        `json:"id"`             // 0: all that are not told apart
-	Name     string        `json:"name,omitempty"` // of the client, where it is known
-	Open     int           `json:"open,omitempty"` // files that it has open, where that is known
+	ID       uint64        `json:"id"`              // 0: all that are not told apart
+	Group    uint64        `json:"group,omitempty"` // to which it belongs: the process of a thread
+	Name     string        `json:"name,omitempty"`  // of the client, where it is known
+	Open     int           `json:"open,omitempty"`  // files that it has open, where that is known
 	Requests uint64        `json:"requests"`
 	Failed   uint64        `json:"failed"`
 	Read     uint64        `json:"read_bytes"`
