@@ -40,11 +40,11 @@ func newMount() *cobra.Command {
 		Use:   "mount URL DIR",
 		Short: "Mount a cluster's file system",
 		Long: "Mounts a cluster's file system, or a directory of it, at DIR until it is interrupted " +
-			"or unmounted\n(sluice umount DIR).\n\n" +
-			"-o takes the options of mount(8) that all file systems have (ro, noatime, noexec, dev, " +
-			"suid ...; nosuid\nand nodev unless dev and suid are given), those of fstab(5), which mean " +
-			"nothing here (_netdev, nofail,\nuser, x-systemd...), and all flags of this command: " +
-			"-o allow_other,secret=FILE. -o remount changes a mount\nthat is there.\n\n" +
+			"or\nunmounted (sluice umount DIR).\n\n" +
+			"-o takes the options of mount(8) that all file systems have (ro, noatime, noexec, dev,\n" +
+			"suid ...; nosuid and nodev unless suid and dev are given), those of fstab(5), which mean\n" +
+			"nothing here (_netdev, nofail, user, x-systemd...), and all flags of this command:\n" +
+			"-o allow_other,secret=FILE. -o remount changes a mount that is there.\n\n" +
 			"Called as mount.sluice it is the helper of mount(8): see docs/ops/fstab.md.",
 		Example: "  sluice mount -d sluice://127.0.0.1:9400 ./mnt\n" +
 			"  sluice mount -d --atime none sluice://127.0.0.1:9400 ./mnt\n" +
