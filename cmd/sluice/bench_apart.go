@@ -22,8 +22,8 @@ const apartAddr = "192.0.2.1"
 
 // runApart runs this command again in name spaces of its own, where root may: its mounts and its
 // network are then seen by nobody else, and end with it, however it ends. (Its processes have none:
-// Linux 6.18 was seen to stand still for minutes when many of them ended at once in two instances of
-// /proc.) It returns false where that is not possible.
+// Linux 6.18 was seen to stand still for minutes when many of them ended at once in two instances
+// of /proc.) It returns false where that is not possible.
 func runApart(cmd *cobra.Command, dir string) (ran bool, err error) {
 	if os.Geteuid() != 0 {
 		return false, nil
