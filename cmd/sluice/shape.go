@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -62,7 +63,8 @@ func jsonBelow(t reflect.Type, above []reflect.Type) string {
 		}
 		break
 	}
-	if t.Kind() != reflect.Struct || t.Implements(reflect.TypeFor[json.Marshaler]()) {
+	if t.Kind() != reflect.Struct || t.Implements(reflect.TypeFor[json.Marshaler]()) ||
+		t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
 		return ""
 	}
 	for _, a := range above {
