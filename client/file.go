@@ -86,7 +86,7 @@ func (fs *FS) openIno(ctx context.Context, cred meta.Cred, ino meta.Ino, flags m
 		}
 		change := fs.cache.Change().Inode(ino)
 		h, err = fs.svc.Open(ctx, c, ino, flags)
-		change.End(outcome(err, &h.Attr))
+		change.End(settled(ctx, outcome(err, &h.Attr)))
 		return h, err
 	}
 	o := opening{fs: fs, cred: cred, flags: flags, get: open, upkeep: upkeep}
@@ -111,7 +111,7 @@ func (fs *FS) CreateIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name 
 				o.At = h.Attr.Ctime
 			}
 		}
-		change.End(o)
+		change.End(settled(ctx, o))
 		return h, err
 	}
 	o := opening{fs: fs, cred: cred, flags: flags, get: create, makes: true}
