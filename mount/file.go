@@ -342,7 +342,7 @@ func (b *bridge) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	}
 	ctx := b.request(cancel, &in.InHeader)
 	defer ctx.end()
-	err := b.commit(ctx, f, func() error { return f.Commit(ctx) })
+	err := b.commit(ctx, f, func() error { return f.Flush(ctx) })
 	if !b.opts.LocalLocks && b.unlockFlushed(ctx, f, in.LockOwner) {
 		f.owners.remove(in.LockOwner) // it may lock the file anew before this one is released
 		b.kept.disown(in.Fh, in.LockOwner)
@@ -368,7 +368,9 @@ func (b *bridge) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	ctx := b.request(cancel, &in.InHeader)
 	defer ctx.end()
 	err := b.commit(ctx, f, func() error { return f.Sync(ctx) })
-	b.saved(f.Ino())
+	if err == nil { // else it may have to be told again: this process may die before it has answered
+		b.saved(f.Ino())
+	}
 	b.noteTold(f, in.Fh, err)
 	return b.status("fsync", err)
 }
