@@ -57,7 +57,7 @@ type testCase struct {
 // Run runs the suite. Each test has a service of its own.
 func Run(t *testing.T, open Open) {
 	for _, c := range slices.Concat(leaseCases, quotaCases, lockCases(), treeCases(),
-		upkeepCases(), aclCases, timeCases(), namelessCases(), []testCase{
+		upkeepCases(), aclCases, timeCases(), namelessCases(), successionCases(), []testCase{
 			{"Make", testMake},
 			{"MakeRefusals", testMakeRefusals},
 			{"Devices", testDevices},
@@ -99,10 +99,6 @@ func Run(t *testing.T, open Open) {
 			{"RemovalIsRetried", testRemovalIsRetried},
 			{"Sessions", testSessions},
 			{"DeadWriter", testDeadWriter},
-			{"Succeed", testSucceed},
-			{"SucceedLocks", testSucceedLocks},
-			{"SucceedAppend", testSucceedAppend},
-			{"SucceedRefused", testSucceedRefused},
 			{"DeadReader", testDeadReader},
 			{"DeadAndIdle", testDeadAndIdle},
 			{"TakenBack", testTakenBack},

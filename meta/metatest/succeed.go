@@ -7,6 +7,16 @@ import (
 	"github.com/sluice-storage/sluice/meta"
 )
 
+// successionCases are about clients that run again.
+func successionCases() []testCase {
+	return []testCase{
+		{"Succeed", testSucceed},
+		{"SucceedLocks", testSucceedLocks},
+		{"SucceedAppend", testSucceedAppend},
+		{"SucceedRefused", testSucceedRefused},
+	}
+}
+
 // heir begins another session under a client's name.
 func (e *env) heir(client string) meta.Caller {
 	e.Helper()
