@@ -61,28 +61,7 @@ func newMount() *cobra.Command {
 			}
 			return cobra.ExactArgs(2)(cmd, args)
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if o.upgrade {
-				return upgradeMount(cmd, args[0])
-			}
-			o.url, o.dir = args[0], args[1]
-			if !strings.HasPrefix(o.url, scheme+"//") {
-				return refuse(o.url+" is no URL", "Write sluice://HOST:PORT, like sluice://"+defaultListen)
-			}
-			if err := o.options.apply(cmd); err != nil || o.check {
-				return err
-			}
-			if o.timeout < 0 {
-				return refuse("--timeout is negative", "Write a duration like 90s, or 0 to wait for ever")
-			}
-			if o.options.remount {
-				return remountDir(o.dir, &o.options)
-			}
-			if o.detach {
-				return detachMount(cmd, o.log)
-			}
-			return runMount(cmd, o)
-		},
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&o.detach, "detach", "d", false, "return when it is mounted and leave it running")
@@ -113,6 +92,29 @@ writeback      pages, and what is written stays in them until it is written back
 	o.by.add(cmd)
 	o.by.secret.addClient(cmd)
 	return cmd
+}
+
+// run does what the command line asks for.
+func (o *mountOptions) run(cmd *cobra.Command, args []string) error {
+	if o.upgrade {
+		return upgradeMount(cmd, args[0])
+	}
+	o.url, o.dir = args[0], args[1]
+	if !strings.HasPrefix(o.url, scheme+"//") {
+		return refuse(o.url+" is no URL", "Write sluice://HOST:PORT, like sluice://"+defaultListen)
+	}
+	if err := o.options.apply(cmd); err != nil || o.check {
+		return err
+	}
+	switch {
+	case o.timeout < 0:
+		return refuse("--timeout is negative", "Write a duration like 90s, or 0 to wait for ever")
+	case o.options.remount:
+		return remountDir(o.dir, &o.options)
+	case o.detach:
+		return detachMount(cmd, o.log)
+	}
+	return runMount(cmd, *o)
 }
 
 // detachMount leaves the mount running in the background.
