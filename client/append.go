@@ -30,6 +30,13 @@ func (r *reservation) madeBy(g *grant) bool {
 // data or zeroes. Where a server has refused the data for want of space, or a quota leaves no room
 // for all of it, the range is given back.
 func (f *File) Append(ctx context.Context, p []byte) (int64, error) {
+	return f.AppendNoted(ctx, p, func(int64) {})
+}
+
+// AppendNoted is Append that says where the data goes before it can be there; more than once, if
+// the place was lost to a truncation. note must not block, and must not call the FS. It is for who
+// must write to the same place if this process dies before Append returns.
+func (f *File) AppendNoted(ctx context.Context, p []byte, note func(off int64)) (int64, error) {
 	if err := f.room("client.Append", 0, int64(len(p))); err != nil {
 		return 0, err
 	}
@@ -40,6 +47,7 @@ func (f *File) Append(ctx context.Context, p []byte) (int64, error) {
 	if len(p) == 0 || f.fixed {
 		a, err := f.Stat(ctx)
 		if err == nil {
+			note(a.Size)
 			_, err = f.writeAt(ctx, p, a.Size, writing)
 		}
 		return a.Size, err
@@ -48,7 +56,7 @@ func (f *File) Append(ctx context.Context, p []byte) (int64, error) {
 	if f.durable {
 		dir = writingDurably
 	}
-	off, done, err := f.appendSmall(ctx, dir, p)
+	off, done, err := f.appendSmall(ctx, dir, p, note)
 	if done {
 		return off, errs.Wrap("client.Append", "", err)
 	}
@@ -63,6 +71,7 @@ func (f *File) Append(ctx context.Context, p []byte) (int64, error) {
 				return err
 			}
 		}
+		note(r.off)
 		r.sent = true
 		err := f.move(ctx, g, r.seq, dir, p, r.off)
 		if err == nil { // what lies before it is somebody else's to write, and no gap of this client
@@ -97,7 +106,11 @@ func (f *File) roomFor(ctx context.Context, r *reservation, n int64) error {
 // reserve asks for n bytes at the end of the file. A handle that the service does not know any more
 // is reported as expired, so that the caller renews it and tries again.
 func (f *File) reserve(ctx context.Context, g *grant, n int64) (r reservation, _ error) {
-	off, a, err := f.fs.svc.Append(ctx, meta.Caller{Session: g.session}, g.handle, n)
+	c := meta.Caller{Session: g.session}
+	if v, ok := ctx.Value(RequestKey{}).(Identified); ok {
+		c.ReqID = v.RequestID(UseAppend)
+	}
+	off, a, err := f.fs.svc.Append(ctx, c, g.handle, n)
 	switch errs.KindOf(err) {
 	case errs.OK:
 		f.node.learn(&a)

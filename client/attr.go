@@ -150,7 +150,7 @@ func (fs *FS) askSetAttr(ctx context.Context, cred meta.Cred, ino meta.Ino, mask
 	}
 	change := fs.cache.Change().Inode(ino)
 	t := fs.cache.Begin()
-	got, err := fs.svc.SetAttr(ctx, fs.Caller(cred), ino, mask, a)
+	got, err := fs.svc.SetAttr(ctx, fs.identified(ctx, cred, UseSetAttr), ino, mask, a)
 	if err != nil {
 		change.End(outcome(err, nil))
 		if !refused(errs.KindOf(err)) {
@@ -158,7 +158,7 @@ func (fs *FS) askSetAttr(ctx context.Context, cred meta.Cred, ino meta.Ino, mask
 		}
 		return got, err
 	}
-	change.End(cache.Outcome{Attrs: []*meta.Attr{&got}})
+	change.End(settled(ctx, cache.Outcome{Attrs: []*meta.Attr{&got}}))
 	if n := fs.peek(ino); n != nil {
 		if mask&meta.SetSize != 0 {
 			n.cut(&got)

@@ -72,9 +72,10 @@ func (fs *FS) listNames(ctx context.Context, dir meta.Ino) {
 func (fs *FS) MakeIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name string,
 	f meta.NewFile) (meta.Attr, error) {
 	change := fs.cache.Change().Name(dir, name)
-	a, err := fs.svc.Make(ctx, fs.Caller(cred), dir, name, f)
+	c := fs.identified(ctx, cred, UseMake)
+	a, err := fs.svc.Make(ctx, c, dir, name, f)
 	if fs.madeRoom(ctx, err) {
-		a, err = fs.svc.Make(ctx, fs.Caller(cred), dir, name, f)
+		a, err = fs.svc.Make(ctx, c, dir, name, f)
 	}
 	o := outcome(err, &a)
 	if err == nil {
@@ -83,7 +84,7 @@ func (fs *FS) MakeIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name st
 			o.At = a.Ctime
 		}
 	}
-	change.End(o)
+	change.End(settled(ctx, o))
 	return a, errs.Wrap("client.Make", name, err)
 }
 
@@ -91,12 +92,12 @@ func (fs *FS) MakeIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name st
 func (fs *FS) LinkIno(ctx context.Context, cred meta.Cred, ino, dir meta.Ino, name string) (
 	meta.Attr, error) {
 	change := fs.cache.Change().Name(dir, name).Inode(ino)
-	a, err := fs.svc.Link(ctx, fs.Caller(cred), ino, dir, name)
+	a, err := fs.svc.Link(ctx, fs.identified(ctx, cred, UseLink), ino, dir, name)
 	o := outcome(err, &a)
 	if err == nil {
 		o.Names = []cache.Named{{Dir: dir, Name: name, Ino: ino, Type: a.Type}}
 	}
-	change.End(o)
+	change.End(settled(ctx, o))
 	if err == nil {
 		fs.Overlay(&a)
 	}
@@ -111,13 +112,13 @@ func (fs *FS) RemoveIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name 
 		return errs.Wrap("client.Remove", name, err)
 	}
 	change := fs.cache.Change().Name(dir, name).Inode(was)
-	at, err := fs.svc.Remove(ctx, fs.Caller(cred), dir, name, isDir)
+	at, err := fs.svc.Remove(ctx, fs.identified(ctx, cred, UseRemove), dir, name, isDir)
 	o := outcome(err, nil)
 	if err == nil {
 		o.At = at
 		o.Names = []cache.Named{{Dir: dir, Name: name}}
 	}
-	change.End(o)
+	change.End(settled(ctx, o))
 	return errs.Wrap("client.Remove", name, err)
 }
 
@@ -133,7 +134,7 @@ func (fs *FS) RemoveTreeIno(ctx context.Context, cred meta.Cred, dir meta.Ino, n
 	if err == nil {
 		o.Names = []cache.Named{{Dir: dir, Name: name}}
 	}
-	change.End(o)
+	change.End(settled(ctx, o))
 	return errs.Wrap("client.RemoveTree", name, err)
 }
 
@@ -146,7 +147,8 @@ func (fs *FS) RenameIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name 
 		return errs.Wrap("client.Rename", name, err)
 	}
 	change := fs.cache.Change().Name(dir, name).Name(newDir, newName).Inode(moved).Inode(replaced)
-	at, err := fs.svc.Rename(ctx, fs.Caller(cred), dir, name, newDir, newName, flags)
+	c := fs.identified(ctx, cred, UseRename)
+	at, err := fs.svc.Rename(ctx, c, dir, name, newDir, newName, flags)
 	o := outcome(err, nil)
 	leaves := flags&(meta.RenameExchange|meta.RenameWhiteout) != 0
 	if err == nil && !leaves && known && free && moved != replaced {
@@ -157,7 +159,7 @@ func (fs *FS) RenameIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name 
 			o.Moved = moved
 		}
 	}
-	change.End(o)
+	change.End(settled(ctx, o))
 	if dir != newDir {
 		fs.forgetParents(typ, moved, replaced, flags)
 	}
@@ -318,8 +320,9 @@ func (fs *FS) SetXattr(ctx context.Context, cred meta.Cred, ino meta.Ino, name s
 	value []byte, create, replace bool) error {
 	fs.tellOfWrites(ctx, ino, name)
 	change := fs.cache.Change().Inode(ino)
-	err := fs.svc.SetXattr(ctx, fs.Caller(cred), ino, name, value, create, replace)
-	change.End(outcome(err, nil))
+	c := fs.identified(ctx, cred, UseSetXattr)
+	err := fs.svc.SetXattr(ctx, c, ino, name, value, create, replace)
+	change.End(settled(ctx, outcome(err, nil)))
 	fs.forgetRights(ino, name)
 	return errs.Wrap("client.SetXattr", name, err)
 }
@@ -327,8 +330,9 @@ func (fs *FS) SetXattr(ctx context.Context, cred meta.Cred, ino meta.Ino, name s
 // RemoveXattr removes an extended attribute.
 func (fs *FS) RemoveXattr(ctx context.Context, cred meta.Cred, ino meta.Ino, name string) error {
 	change := fs.cache.Change().Inode(ino)
-	err := fs.svc.RemoveXattr(ctx, fs.Caller(cred), ino, name)
-	change.End(outcome(err, nil))
+	c := fs.identified(ctx, cred, UseRemoveXattr)
+	err := fs.svc.RemoveXattr(ctx, c, ino, name)
+	change.End(settled(ctx, outcome(err, nil)))
 	fs.forgetRights(ino, name)
 	return errs.Wrap("client.RemoveXattr", name, err)
 }

@@ -57,7 +57,6 @@ import (
 	"github.com/sluice-storage/sluice/client/internal/behind"
 	"github.com/sluice-storage/sluice/client/internal/cache"
 	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/internal/procid"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/msg"
@@ -125,6 +124,15 @@ type Options struct {
 	// client from all others. At most 128 bytes. Default: host and pid.
 	Name string
 
+	// Identity, if not empty, is the whole name of the session, in place of Name and what tells this
+	// process from all others. It is for who starts a client again in place of one that has died, and
+	// makes sure that it is dead: see Succeeds. At most 255 bytes. Default empty.
+	Identity string
+
+	// Succeeds are sessions of dead processes of the same Identity whose files and locks this one
+	// takes over: see FS.EndSuccession. Default none.
+	Succeeds []uint64
+
 	// Cred is on whose behalf the path functions work. Default: the process's user and groups.
 	Cred *meta.Cred
 
@@ -164,6 +172,10 @@ func (o *Options) validate() error {
 	if o.RenewEvery < 0 {
 		return errs.Newf(errs.Invalid, "client.Options", "", "a duration is negative")
 	}
+	if len(o.Identity) > identityMax {
+		return errs.Newf(errs.Invalid, "client.Options", "", "an identity of %d bytes",
+			len(o.Identity))
+	}
 	if len(o.Name) > nameMax {
 		return errs.Newf(errs.Invalid, "client.Options", "", "a name of %d bytes", len(o.Name))
 	}
@@ -176,6 +188,9 @@ func (o *Options) validate() error {
 
 // buffersMin lets a few usual requests be under way.
 const buffersMin = 4 << 20
+
+// identityMax is what the service takes as the name of a session.
+const identityMax = 255
 
 func processCred() *meta.Cred {
 	c := &meta.Cred{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
@@ -206,6 +221,8 @@ type FS struct {
 	onLoss    atomic.Pointer[func(ino meta.Ino, off, n int64)]
 	onVersion atomic.Pointer[func(before, after *meta.Attr)]
 	onRecall  atomic.Pointer[func(ino meta.Ino) (forget func(context.Context))]
+	onSession atomic.Pointer[func(id uint64)]
+	heritage  heritage
 
 	sess    atomic.Pointer[session]
 	stop    context.CancelFunc // ends background work
@@ -245,7 +262,7 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 		svc:    svc,
 		data:   data,
 		opts:   opts,
-		name:   procid.Name(opts.Name),
+		name:   opts.identity(),
 		root:   meta.RootIno,
 		remake: newTurn(),
 		cache:  cache.New(cache.Options{Bytes: opts.Cache}),
@@ -265,6 +282,10 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 	}
 	close(s.ready)
 	fs.sess.Store(s)
+	if err := fs.succeed(ctx, s); err != nil {
+		fs.stop()
+		return nil, err
+	}
 	if err := fs.listenOnce(ctx, s, false); err != nil { // who has not listened gets no leases
 		fs.stop()
 		return nil, errs.Wrap("client.Listen", "", err)
@@ -275,6 +296,10 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 	fs.workers.Go(fs.renewUsed)
 	fs.workers.Go(fs.closeEndings)
 	fs.workers.Go(fs.tellAccesses)
+	if err := fs.inheritLocks(ctx); err != nil {
+		fs.stop()
+		return nil, err
+	}
 	return fs, nil
 }
 

@@ -86,7 +86,7 @@ func (fs *FS) openIno(ctx context.Context, cred meta.Cred, ino meta.Ino, flags m
 		}
 		change := fs.cache.Change().Inode(ino)
 		h, err = fs.svc.Open(ctx, c, ino, flags)
-		change.End(outcome(err, &h.Attr))
+		change.End(settled(ctx, outcome(err, &h.Attr)))
 		return h, err
 	}
 	o := opening{fs: fs, cred: cred, flags: flags, get: open, upkeep: upkeep}
@@ -111,7 +111,7 @@ func (fs *FS) CreateIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name 
 				o.At = h.Attr.Ctime
 			}
 		}
-		change.End(o)
+		change.End(settled(ctx, o))
 		return h, err
 	}
 	o := opening{fs: fs, cred: cred, flags: flags, get: create, makes: true}
@@ -302,18 +302,38 @@ func (f *File) writable(op string) error {
 // It does not make data durable: Sync does. Errors of earlier writes that were not reported yet are
 // reported here.
 func (f *File) Commit(ctx context.Context) error {
+	told, err := f.tell(ctx)
+	if err == nil && told {
+		err = f.unreported()
+	}
+	return err
+}
+
+// Flush is Commit that leaves errors to be reported once more, by Sync or Close: it is for who
+// closes one of several descriptors of the file, and may not care. A process that is started with
+// the file open closes it, too.
+func (f *File) Flush(ctx context.Context) error {
+	told, err := f.tell(ctx)
+	if err == nil && told {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		err = f.node.lostSince(f.seen)
+	}
+	return err
+}
+
+// tell is what Commit tells the service. told: the file may have errors to report.
+func (f *File) tell(ctx context.Context) (told bool, err error) {
 	if _, err := f.live(); err != nil {
-		return err
+		return false, err
 	}
 	if f.flags&meta.OpenWrite == 0 || f.fixed {
-		return nil
+		return false, nil
 	}
 	if !f.node.leased(f.fs) {
-		if err := f.fs.commit(ctx, f.node, false); err != nil {
-			return err
-		}
+		err = f.fs.commit(ctx, f.node, false)
 	}
-	return f.unreported()
+	return true, err
 }
 
 // unreported is the error of the inode that this handle has not reported yet.

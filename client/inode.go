@@ -319,6 +319,16 @@ func (n *inode) report(seen uint64) (uint64, error) {
 	return n.lost.seq, n.lost.err
 }
 
+// lostSince is report for who may have to report it again.
+func (n *inode) lostSince(seen uint64) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.lost.seq == seen {
+		return nil
+	}
+	return n.lost.err
+}
+
 // baselineLocked is the number that a new handle starts from: an error that nobody has seen yet is
 // reported to it too.
 func (n *inode) baselineLocked() uint64 {

@@ -49,7 +49,7 @@ func (o *opening) open(ctx context.Context) (*File, error) {
 			fs.endings.put(e)
 		}
 	}()
-	o.request = newRequest()
+	o.request = openRequest(ctx, o.makes || o.flags&meta.OpenTruncate != 0)
 	for try := 1; ; try++ {
 		s, t, life := fs.sess.Load(), fs.cache.Begin(), fs.leases.lives()
 		h, err := o.try(ctx, s)

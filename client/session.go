@@ -84,6 +84,7 @@ func (fs *FS) replaceSession(ctx context.Context, old *session) error {
 		return err
 	}
 	fs.sess.Store(s)
+	fs.noteSession(s.id)
 	fs.dropLeases(false)
 	if err := fs.listenOnce(ctx, s, false); err != nil { // who has not listened gets no leases
 		fs.opts.Logger.Debug("a new session does not listen yet", "err", err)

@@ -137,7 +137,7 @@ func (n *inode) change(fs *FS, from, end int64, put func(data []byte)) bool {
 }
 
 // attach writes p behind the end; the file must be moved out where it does not fit.
-func (n *inode) attach(fs *FS, p []byte) (off int64, fits, ok bool) {
+func (n *inode) attach(fs *FS, p []byte, note func(int64)) (off int64, fits, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	off = int64(len(n.content.data))
@@ -147,6 +147,7 @@ func (n *inode) attach(fs *FS, p []byte) (off int64, fits, ok bool) {
 	if off+int64(len(p)) > meta.SmallMax {
 		return off, false, false
 	}
+	note(off)
 	n.content.resize(off + int64(len(p)))
 	copy(n.content.data[off:], p)
 	n.wroteLocked(off, off+int64(len(p)), n.truncSeq)
@@ -470,7 +471,7 @@ func (f *File) wroteSmall(ctx context.Context, dir direction) error {
 }
 
 // appendSmall is Append for a small file that has room for it.
-func (f *File) appendSmall(ctx context.Context, dir direction, p []byte) (
+func (f *File) appendSmall(ctx context.Context, dir direction, p []byte, note func(int64)) (
 	off int64, done bool, err error) {
 	n, fs := f.node, f.fs
 	for n.small.Load() {
@@ -480,7 +481,7 @@ func (f *File) appendSmall(ctx context.Context, dir direction, p []byte) (
 		if err := f.roomAtEnd(ctx, int64(len(p))); err != nil {
 			return 0, true, err
 		}
-		off, fits, ok := n.attach(fs, p)
+		off, fits, ok := n.attach(fs, p, note)
 		switch {
 		case ok:
 			return off, true, f.wroteSmall(ctx, dir)

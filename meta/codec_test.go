@@ -178,7 +178,8 @@ func TestOpsAreComplete(t *testing.T) {
 	if OpLookup != 1 || OpGetAttr != 8 || OpClose != 18 || OpStatFS != 29 ||
 		OpAppend != 31 || OpFind != 33 || OpMoveOut != 38 ||
 		OpLock != 45 || OpClaimLocks != 49 || OpCheck != 50 ||
-		OpRemoveTree != 52 || OpGrow != 60 || OpRemoveQuota != 64 {
+		OpRemoveTree != 52 || OpSucceed != 58 || OpHeldLocks != 59 ||
+		OpGrow != 60 || OpRemoveQuota != 64 {
 		t.Error("operations were renumbered")
 	}
 }

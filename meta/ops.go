@@ -66,6 +66,12 @@ const (
 // OpAccessed is the operation of Accesses.
 const OpAccessed Op = 56
 
+// The operations of Successions.
+const (
+	OpSucceed Op = 58 + iota
+	OpHeldLocks
+)
+
 // Operations of Quotas. Numbers in between are not used.
 const (
 	OpGrow Op = iota + 60
@@ -225,7 +231,9 @@ var ops = [OpEnd]opRow{
 	OpClaimLocks: {"claimlocks",
 		args{argCaller, argSession, argMore, argLocks}, result{resLocks}},
 
-	OpAccessed: {"accessed", args{argCaller, argAccesses}, nil},
+	OpAccessed:  {"accessed", args{argCaller, argAccesses}, nil},
+	OpSucceed:   {"succeed", args{argCaller, argSession, argLast}, nil},
+	OpHeldLocks: {"heldlocks", args{argCaller, argLock}, result{resLocks}},
 
 	OpGrow:        {"grow", args{argCaller, argIno, argSize}, result{resOff}},
 	OpSetQuota:    {"setquota", args{argCaller, argDir, argLimit}, result{resQuota}},

@@ -29,6 +29,7 @@ type Service interface {
 	Appends
 	Locks
 	Sessions
+	Successions
 	Leases
 	Volumes
 	Quotas
@@ -182,6 +183,24 @@ type Sessions interface {
 
 	// Sync makes every operation that returned before durable.
 	Sync(ctx context.Context) error
+}
+
+// Successions are for a client whose process has died and runs again: it begins a new session under
+// the name that it had, and takes over what the session of the dead process has.
+type Successions interface {
+	// Succeed says that the process behind old, a session of the same client as the caller's, is dead
+	// and will write nothing any more. From then on old is refused (errs.Stale) and has no leases, but
+	// its handles stay open, so that files without a name are there to be opened again, and so do its
+	// locks, until they are claimed (ClaimLocks). With done the caller has opened what it needs:
+	// handles of old are closed, and locks that were not claimed are released. Without it that happens
+	// when the last capability of old has run out. errs.NotFound: there is no such session any more.
+	// errs.Perm: it belongs to another client.
+	Succeed(ctx context.Context, c Caller, old uint64, done bool) error
+
+	// HeldLocks lists what the caller's session has locked, up to LockClaimMax of it, in the order of
+	// inode, kind, owner and first byte, behind the given lock; the zero Lock stands before all. An
+	// empty page is the end.
+	HeldLocks(ctx context.Context, c Caller, after Lock) ([]Lock, error)
 }
 
 // Leases let clients answer by themselves. A session that has listened once gets leases on inodes

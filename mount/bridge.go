@@ -2,6 +2,7 @@ package mount
 
 import (
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -27,6 +28,7 @@ type bridge struct {
 	editions editions // where the kernel writes back by itself
 	told     told
 	recalls  touched // what others have changed, or are about to
+	kept     *kept   // nil: the mount ends with this process
 
 	gone     chan struct{} // closed when the mount is taken away: nobody waits for answers any more
 	goneOnce sync.Once
@@ -40,6 +42,8 @@ func newBridge(fs *client.FS, opts Options) *bridge {
 		versions:      newVersions(),
 		gone:          make(chan struct{}),
 	}
+	b.files.last = new(atomic.Uint64)
+	b.dirs.last = b.files.last
 	b.told.attrs, b.told.names = opts.AttrTimeout, opts.EntryTimeout
 	fs.OnLoss(b.forgetPages)
 	fs.OnRecall(b.recalled)
@@ -178,7 +182,7 @@ func (b *bridge) entryTimeout(dir meta.Ino, name string, ino meta.Ino, at moment
 		return 0
 	}
 	b.told.name(dir, now)
-	if b.recalls.since(at.recalls, dir) {
+	if b.recalls.since(at.recalls, dir) || !b.kept.believes(b.told.keep()) {
 		return 0
 	}
 	return within(b.fs.LeasedName(dir, name, ino), b.opts.EntryTimeout)
@@ -194,7 +198,8 @@ func (b *bridge) attrTimeout(a *meta.Attr, asked bool, at moment) time.Duration 
 		return 0
 	}
 	b.told.attr(a.Ino, asked, time.Now())
-	if b.recalls.since(at.recalls, a.Ino) || b.touched.since(at.touched, a.Ino) {
+	if b.recalls.since(at.recalls, a.Ino) || b.touched.since(at.touched, a.Ino) ||
+		!b.kept.believes(b.told.keep()) {
 		return 0
 	}
 	return within(b.fs.Leased(a), b.opts.AttrTimeout)

@@ -8,6 +8,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/mount/state"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,13 +39,24 @@ type directory struct {
 
 // OpenDir opens a directory. The kernel has checked the right to read it.
 func (b *bridge) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	out.Fh = b.dirs.add(&directory{ino: b.ino(in.NodeId)})
+	if number, ok := b.kept.before(in.Unique); ok {
+		out.Fh = number
+		return fuse.OK
+	}
+	d := &directory{ino: b.ino(in.NodeId)}
+	out.Fh = b.dirs.add(d)
+	if err := b.keep(out.Fh, d.ino, in.Flags, state.Directory, in.Unique); err != nil {
+		b.dirs.remove(out.Fh)
+		return b.status("opendir", err)
+	}
 	return fuse.OK
 }
 
 // ReleaseDir forgets a directory.
 func (b *bridge) ReleaseDir(in *fuse.ReleaseIn) {
-	b.dirs.remove(in.Fh)
+	if _, ok := b.dirs.remove(in.Fh); ok {
+		b.kept.remove(in.Fh)
+	}
 }
 
 // ReadDir lists names.

@@ -5,11 +5,13 @@ import (
 	"io"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/mount/state"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,6 +22,7 @@ type file struct {
 	direct bool // the kernel keeps no pages for it
 	reads  bool // what is read through it is noted
 	owners lockOwners
+	noted  atomic.Bool // it is noted that it was written through; see kept.go
 }
 
 func openFlags(flags uint32) meta.OpenFlags {
@@ -48,6 +51,9 @@ func (b *bridge) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 	ctx := b.request(cancel, &in.InHeader)
 	defer ctx.end()
 	ino := b.ino(in.NodeId)
+	if b.openedBefore(in.Unique, out) {
+		return fuse.OK
+	}
 	if err := b.fs.Drain(ctx, ino); err != nil {
 		return b.status("open", err)
 	}
@@ -84,8 +90,7 @@ func (b *bridge) opened(in *fuse.OpenIn, f *client.File, out *fuse.OpenOut) fuse
 			b.versions.forget(a.Ino) // nothing else stops another open from keeping them meanwhile
 		}
 		b.server.InodeNotify(in.NodeId, -1, 0) // fails where the kernel has forgotten the inode
-		b.hand(own, out)
-		return fuse.OK
+		return b.hand(own, in.Flags, in.Unique, out)
 	}
 	stale := b.opts.Cache == CacheWriteback && b.editions.stale(&a)
 	switch b.believed.check(&a, in.Pid, stale) {
@@ -108,19 +113,42 @@ func (b *bridge) opened(in *fuse.OpenIn, f *client.File, out *fuse.OpenOut) fuse
 		b.server.InodeNotify(in.NodeId, 0, 0)
 		b.versions.note(&a)
 	}
-	b.hand(own, out)
-	return fuse.OK
+	return b.hand(own, in.Flags, in.Unique, out)
 }
 
 // hand gives an open file to the kernel.
-func (b *bridge) hand(f *file, out *fuse.OpenOut) {
+func (b *bridge) hand(f *file, flags uint32, unique uint64, out *fuse.OpenOut) fuse.Status {
+	var bits state.Bits
 	if f.direct {
 		out.OpenFlags |= fuse.FOPEN_DIRECT_IO
+		bits = state.Direct
 	}
 	if b.opts.Cache == CacheWriteback {
 		b.editions.opened(f.Ino())
 	}
 	out.Fh = b.files.add(f)
+	if err := b.keep(out.Fh, f.Ino(), flags, bits, unique); err != nil {
+		b.files.remove(out.Fh)
+		b.release(f)
+		return b.status("open", err)
+	}
+	return fuse.OK
+}
+
+// openedBefore answers a request that is sent again and has opened its file already.
+func (b *bridge) openedBefore(unique uint64, out *fuse.OpenOut) bool {
+	number, ok := b.kept.before(unique)
+	if !ok {
+		return false
+	}
+	f, ok := b.files.get(number)
+	if ok {
+		out.Fh = number
+	}
+	if ok && f.direct {
+		out.OpenFlags |= fuse.FOPEN_DIRECT_IO
+	}
+	return ok
 }
 
 // uncached tells whether the kernel keeps no pages for an open file.
@@ -146,6 +174,12 @@ func (b *bridge) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string,
 	}
 	dir, at := b.ino(in.NodeId), b.now()
 	defer b.touched.note(dir)
+	if b.openedBefore(in.Unique, &out.OpenOut) {
+		f, _ := b.files.get(out.Fh)
+		a := f.Attr()
+		b.entry(&out.EntryOut, dir, name, &a, at)
+		return fuse.OK
+	}
 	nf := newFile(meta.Regular, in.Mode, in.Umask)
 	f, err := b.createAll(ctx, &in.InHeader, dir, name, nf, flags)
 	if err != nil {
@@ -163,8 +197,8 @@ func (b *bridge) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string,
 		a.Writers = false // the kernel, which is about to ask, hears of another writer by a recall
 	}
 	b.entry(&out.EntryOut, dir, name, &a, at)
-	b.hand(&file{File: f, direct: b.uncached(in.Flags), reads: b.reads(in.Flags)}, &out.OpenOut)
-	return fuse.OK
+	own := &file{File: f, direct: b.uncached(in.Flags), reads: b.reads(in.Flags)}
+	return b.hand(own, in.Flags, in.Unique, &out.OpenOut)
 }
 
 // smallRead is what comes inside a message: any memory will do.
@@ -233,13 +267,17 @@ func (b *bridge) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (
 	ctx := b.request(cancel, &in.InHeader)
 	defer ctx.end()
 	defer b.touched.note(f.Ino())
+	b.noteWrite(f, in.Fh)
 	n, err := b.write(ctx, f, in, data)
+	b.wrote(f.Ino())
 	if err == nil && in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
 		a := f.Attr()
 		err = b.dropPrivileges(ctx, &a)
 	}
 	if err == nil && f.direct && in.WriteFlags&fuse.WRITE_CACHE == 0 && in.Flags&unix.O_DSYNC != 0 {
-		err = b.commit(ctx, f, func() error { return f.Sync(ctx) })
+		if err = b.commit(ctx, f, func() error { return f.Sync(ctx) }); err == nil {
+			b.saved(f.Ino())
+		}
 	}
 	return uint32(n), b.status("write", err)
 }
@@ -278,7 +316,10 @@ func (b *bridge) append(ctx context.Context, f *file, in *fuse.WriteIn, data []b
 	if err := b.fs.Drain(ctx, f.Ino()); err != nil {
 		return 0, err
 	}
-	off, err := f.Append(ctx, data)
+	off, known, err := b.appendAgain(ctx, f, in.Unique, data)
+	if !known {
+		off, err = b.appendNoted(ctx, f, in.Unique, data)
+	}
 	switch {
 	case err != nil:
 		return 0, err
@@ -301,10 +342,12 @@ func (b *bridge) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	}
 	ctx := b.request(cancel, &in.InHeader)
 	defer ctx.end()
-	err := b.commit(ctx, f, func() error { return f.Commit(ctx) })
+	err := b.commit(ctx, f, func() error { return f.Flush(ctx) })
 	if !b.opts.LocalLocks && b.unlockFlushed(ctx, f, in.LockOwner) {
 		f.owners.remove(in.LockOwner) // it may lock the file anew before this one is released
+		b.kept.disown(in.Fh, in.LockOwner)
 	}
+	b.saved(f.Ino())
 	return b.status("flush", err)
 }
 
@@ -324,7 +367,12 @@ func (b *bridge) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	}
 	ctx := b.request(cancel, &in.InHeader)
 	defer ctx.end()
-	return b.status("fsync", b.commit(ctx, f, func() error { return f.Sync(ctx) }))
+	err := b.commit(ctx, f, func() error { return f.Sync(ctx) })
+	if err == nil { // else it may have to be told again: this process may die before it has answered
+		b.saved(f.Ino())
+	}
+	b.noteTold(f, in.Fh, err)
+	return b.status("fsync", err)
 }
 
 // releaseMax bounds how long a release waits for the metadata service. Nobody hears of its errors:
@@ -345,6 +393,7 @@ func (b *bridge) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 		if f.Flags()&meta.OpenWrite != 0 { // what was still on its way has changed it
 			b.touched.note(f.Ino())
 		}
+		b.kept.remove(in.Fh)
 	}
 }
 

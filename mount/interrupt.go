@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/internal/wait"
 )
 
@@ -40,10 +41,14 @@ type request struct {
 	gone   <-chan struct{} // closed when the mount is taken away
 	pid    uint32
 	after  time.Duration // how long it goes on after a signal to stop
+	kept   *kept         // nil: the mount has no keeper
+	unique uint64        // the kernel's number of the request
+	inside bool          // it has entered the gate
 
 	mu    sync.Mutex
-	timer *time.Timer // starts the watch
-	armed bool        // somebody waits
+	uses  [client.UseAppend + 1]uint8 // of the request's name; see resent.go
+	timer *time.Timer                 // starts the watch
+	armed bool                        // somebody waits
 }
 
 // requests are those that nobody uses.
@@ -51,15 +56,20 @@ var requests = sync.Pool{New: func() any { return &request{Context: &wait.Contex
 
 // request makes the context of a request, which the caller ends.
 func (b *bridge) request(cancel <-chan struct{}, h *fuse.InHeader) *request {
-	return b.requestFor(cancel, h, interruptAfter)
+	return b.requestFor(cancel, h, interruptAfter, true)
 }
 
-// requestFor is request that goes on for a given time after a signal to stop.
-func (b *bridge) requestFor(cancel <-chan struct{}, h *fuse.InHeader,
-	after time.Duration) *request {
+// requestFor is request that goes on for a given time after a signal to stop. A process that hands
+// over does not wait for one that is not soon over.
+func (b *bridge) requestFor(cancel <-chan struct{}, h *fuse.InHeader, after time.Duration,
+	soon bool) *request {
 	r := requests.Get().(*request)
 	r.Context = r.Context.Renew(0)
 	r.cancel, r.gone, r.pid, r.after = cancel, b.gone, h.Pid, after
+	r.kept, r.unique, r.uses = b.kept, h.Unique, [client.UseAppend + 1]uint8{}
+	if r.inside = b.kept != nil && soon; r.inside {
+		b.kept.gate.enter()
+	}
 	return r
 }
 
@@ -102,6 +112,9 @@ func (r *request) stop() { r.Context.End(context.Canceled) }
 
 // end is called when the request is answered.
 func (r *request) end() {
+	if r.inside {
+		r.kept.gate.leave()
+	}
 	r.stop()
 	r.mu.Lock()
 	again := !r.armed || r.timer.Stop() // else somebody is watching it

@@ -101,7 +101,7 @@ func (b *bridge) SetLk(cancel <-chan struct{}, in *fuse.LkIn) fuse.Status {
 
 // SetLkw waits. A signal that is meant to stop the program ends that at once.
 func (b *bridge) SetLkw(cancel <-chan struct{}, in *fuse.LkIn) fuse.Status {
-	ctx := b.requestFor(cancel, &in.InHeader, 0)
+	ctx := b.requestFor(cancel, &in.InHeader, 0, false)
 	defer ctx.end()
 	return b.setLock(ctx, in, true)
 }
@@ -121,6 +121,7 @@ func (b *bridge) setLock(ctx context.Context, in *fuse.LkIn, wait bool) fuse.Sta
 	if l.Kind == meta.LockRange {
 		f.owners.add(l.Owner)
 	}
+	b.kept.own(in.Fh, l.Owner)
 	err := b.fs.Lock(ctx, l, wait)
 	if !wait && errs.KindOf(err) == errs.Busy {
 		err = b.tryAgain(ctx, &l, err)

@@ -175,10 +175,7 @@ func Mount(ctx context.Context, fs *client.FS, dir string, opts Options) (*Mount
 	if err := ctx.Err(); err != nil {
 		return nil, errs.Wrap("mount", dir, err)
 	}
-	if most := fs.LeaseTime() / 4; most > 0 { // else a lease would be over before it went back
-		opts.AttrTimeout = min(opts.AttrTimeout, most)
-		opts.EntryTimeout = min(opts.EntryTimeout, most)
-	}
+	opts.limitTimeouts(fs)
 	b := newBridge(fs, opts)
 	w := newWatched(b)
 	server, err := fuse.NewServer(w, dir, fuseOptions(&opts))
@@ -196,6 +193,15 @@ func Mount(ctx context.Context, fs *client.FS, dir string, opts Options) (*Mount
 	}
 	m.setReadAhead()
 	return m, nil
+}
+
+// limitTimeouts keeps what the kernel believes within leases: else one would be over before it went
+// back.
+func (o *Options) limitTimeouts(fs *client.FS) {
+	if most := fs.LeaseTime() / 4; most > 0 {
+		o.AttrTimeout = min(o.AttrTimeout, most)
+		o.EntryTimeout = min(o.EntryTimeout, most)
+	}
 }
 
 // closeOnExec keeps FUSE connections out of child processes, which a direct mount does not: a
@@ -218,6 +224,7 @@ func closeOnExec() {
 func (m *Mounted) serve() {
 	defer close(m.served)
 	m.server.Serve()
+	m.bridge.kept.end()
 	m.bridge.closeAll()
 }
 

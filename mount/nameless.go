@@ -18,6 +18,11 @@ func (b *bridge) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn,
 		flags |= meta.OpenExclusive
 	}
 	dir, at := b.ino(in.NodeId), b.now()
+	if b.openedBefore(in.Unique, &out.OpenOut) {
+		f, _ := b.files.get(out.Fh)
+		b.unnamed(out, f, at)
+		return fuse.OK
+	}
 	nf := newFile(meta.Regular, in.Mode, in.Umask)
 	f, err := b.fs.CreateTempIno(ctx, creator(&in.InHeader), dir, nf, flags)
 	if err != nil {
@@ -26,12 +31,17 @@ func (b *bridge) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn,
 	if in.Flags&unix.O_DIRECT != 0 {
 		f.PassCaches()
 	}
+	own := &file{File: f, direct: b.uncached(in.Flags), reads: b.reads(in.Flags)}
+	b.unnamed(out, own, at)
+	return b.hand(own, in.Flags, in.Unique, &out.OpenOut)
+}
+
+// unnamed answers with a file that has no name.
+func (b *bridge) unnamed(out *fuse.CreateOut, f *file, at moment) {
 	a := f.Attr()
 	b.versions.note(&a)
 	out.NodeId = b.node(a.Ino)
 	out.Generation = b.generation(&a)
 	out.SetAttrTimeout(b.attrTimeout(&a, false, at))
 	b.fill(&out.Attr, &a)
-	b.hand(&file{File: f, direct: b.uncached(in.Flags), reads: b.reads(in.Flags)}, &out.OpenOut)
-	return fuse.OK
 }

@@ -41,6 +41,9 @@ func (b *bridge) make(ctx context.Context, h *fuse.InHeader, name string, f meta
 	defer b.touched.note(dir)
 	a, err := b.fs.MakeIno(ctx, creator(h), dir, name, f)
 	if err != nil {
+		a, err = b.madeBefore(ctx, h.Unique, dir, name, err, sameMake(&f, h.Uid))
+	}
+	if err != nil {
 		return b.status("make", err)
 	}
 	b.entry(out, dir, name, &a, at)
@@ -108,7 +111,12 @@ func (b *bridge) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string,
 	defer ctx.end()
 	dir, at := b.ino(in.NodeId), b.now()
 	defer b.touched.note(b.ino(in.Oldnodeid), dir)
-	a, err := b.fs.LinkIno(ctx, meta.Cred{}, b.ino(in.Oldnodeid), dir, name)
+	old := b.ino(in.Oldnodeid)
+	a, err := b.fs.LinkIno(ctx, meta.Cred{}, old, dir, name)
+	if err != nil {
+		a, err = b.madeBefore(ctx, in.Unique, dir, name, err,
+			func(a *meta.Attr) bool { return a.Ino == old })
+	}
 	if err != nil {
 		return b.status("link", err)
 	}
@@ -135,8 +143,11 @@ func (b *bridge) remove(cancel <-chan struct{}, h *fuse.InHeader, name string,
 	ino := b.named(ctx, dir, name)
 	defer b.touched.note(dir, ino)
 	err := b.fs.RemoveIno(ctx, meta.Cred{}, dir, name, isDir)
+	if carriedOut(h.Unique, err, errs.NotFound) {
+		err = nil
+	}
 	if isDir && err == nil {
-		b.removed.bury(ino)
+		b.bury(ino)
 	}
 	return b.status("remove", err)
 }
@@ -153,6 +164,9 @@ func (b *bridge) Rename(cancel <-chan struct{}, in *fuse.RenameIn, from, to stri
 	defer b.touched.note(dir, newDir, b.named(ctx, dir, from), b.named(ctx, newDir, to))
 	noted := b.moves(dir, newDir, flags == meta.RenameExchange)
 	err := b.fs.RenameIno(ctx, meta.Cred{}, dir, from, newDir, to, flags)
+	if flags&meta.RenameExchange == 0 && b.renamedBefore(ctx, in.Unique, newDir, to, err) {
+		err = nil
+	}
 	noted()
 	return b.status("rename", err)
 }

@@ -70,6 +70,29 @@ func (r *removed) forget(ino meta.Ino) {
 // Forget is the kernel's word that it does not know an inode any more.
 func (b *bridge) Forget(node, _ uint64) { b.removed.forget(b.ino(node)) }
 
+// bury is removed.bury that is noted for the next process, too.
+func (b *bridge) bury(ino meta.Ino) {
+	a, known := b.removed.bury(ino)
+	if !known || b.kept == nil {
+		return
+	}
+	for _, number := range b.openAs(ino) {
+		b.kept.bury(number, &a)
+	}
+}
+
+// openAs lists the numbers by which a directory is open.
+func (b *bridge) openAs(ino meta.Ino) (numbers []uint64) {
+	b.dirs.mu.RLock()
+	defer b.dirs.mu.RUnlock()
+	for number, d := range b.dirs.open {
+		if d.ino == ino {
+			numbers = append(numbers, number)
+		}
+	}
+	return numbers
+}
+
 // list is an access control list of a directory that is gone, which the kernel needs to let anybody
 // else than the owner out of it; other attributes are gone as well, as err says.
 func (r *removed) list(ino meta.Ino, name string, err error) ([]byte, error) {

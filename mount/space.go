@@ -74,6 +74,7 @@ func (b *bridge) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.St
 	default:
 		err = f.Reserve(ctx, off, n, keep)
 	}
+	b.wrote(f.Ino())
 	return b.status("fallocate", err)
 }
 
@@ -112,7 +113,9 @@ func (b *bridge) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRangeIn)
 	if err := b.dropUnlessCapable(ctx, &in.InHeader, &a); err != nil {
 		return 0, b.status("copy_file_range", err)
 	}
+	b.noteWrite(to, in.FhOut)
 	copied, err := from.CopyRange(ctx, int64(in.OffIn), to.File, int64(in.OffOut), n)
+	b.wrote(to.Ino())
 	if copied > 0 {
 		return uint32(copied), fuse.OK // whoever comes for the rest hears of the error
 	}

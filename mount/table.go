@@ -1,12 +1,16 @@
 package mount
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // table gives numbers to open files and directories. The kernel names them by these numbers from
 // open to release and never afterwards.
 type table[T any] struct {
+	last *atomic.Uint64 // number that was given; files and directories have none in common
+
 	mu   sync.RWMutex
-	next uint64
 	open map[uint64]T
 }
 
@@ -16,9 +20,30 @@ func (t *table[T]) add(v T) uint64 {
 	if t.open == nil {
 		t.open = make(map[uint64]T)
 	}
-	t.next++
-	t.open[t.next] = v
-	return t.next
+	id := t.last.Add(1)
+	t.open[id] = v
+	return id
+}
+
+// put gives something the number that it had.
+func (t *table[T]) put(id uint64, v T) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open == nil {
+		t.open = make(map[uint64]T)
+	}
+	t.open[id] = v
+}
+
+// all lists what is open.
+func (t *table[T]) all() []T {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	all := make([]T, 0, len(t.open))
+	for _, v := range t.open {
+		all = append(all, v)
+	}
+	return all
 }
 
 func (t *table[T]) get(id uint64) (v T, ok bool) {

@@ -32,7 +32,7 @@ func TestKilledInClose(t *testing.T) {
 	_, err = f.Write(pattern(second, 2))
 	must(t, err)
 	m.bridge.files.mu.Lock()
-	in := &fuse.FlushIn{Fh: m.bridge.files.next}
+	in := &fuse.FlushIn{Fh: m.bridge.files.last.Load()}
 	m.bridge.files.mu.Unlock()
 	own, _ := m.bridge.files.get(in.Fh)
 	in.LockOwner = own.owners.list()[0]

@@ -76,6 +76,9 @@ func (m *Mounted) end() {
 	abort(m.conn)
 }
 
+// Leave gives up what requests wait for: somebody else has taken the mount from programs.
+func (m *Mounted) Leave() { m.bridge.leave() }
+
 // flush writes back mapped memory, for as long as that may take.
 func flush(dir string) {
 	done := make(chan struct{})
@@ -166,7 +169,12 @@ func (m *Mounted) setReadAhead() {
 		return
 	}
 	m.conn = unix.Minor(st.Dev)
-	path := fmt.Sprintf("/sys/class/bdi/%d:%d/read_ahead_kb", unix.Major(st.Dev), unix.Minor(st.Dev))
+	m.readAheadOf(fmt.Sprintf("%d:%d", unix.Major(st.Dev), unix.Minor(st.Dev)))
+}
+
+// readAheadOf is setReadAhead for a device that is known.
+func (m *Mounted) readAheadOf(device string) {
+	path := fmt.Sprintf("/sys/class/bdi/%s/read_ahead_kb", device)
 	kb := fmt.Sprintf("%d", m.opts.ReadAhead>>10)
 	if err := os.WriteFile(path, []byte(kb), 0); err != nil {
 		m.opts.Logger.Info("readahead stays at the kernel's default", "err", err)

@@ -91,7 +91,11 @@ func (p *pauseCase) run(t *testing.T) {
 		extra: []string{"--session-time", p.session.String()}})
 	n := newNameless(t, c)
 	for try := 0; ; try++ {
-		stopFor(t, c.pidOf(t, p.process), p.pause<<try)
+		pid := c.pidOf(t, p.process)
+		if p.process == "mount" {
+			pid = serverOf(pid)
+		}
+		stopFor(t, pid, p.pause<<try)
 		valid := min(2*p.session, time.Minute)
 		right, failed := n.watch(t, p.session+valid+2*time.Second)
 		t.Logf("%s paused for %v: %d reads gave the right bytes, %d an error", p.process,

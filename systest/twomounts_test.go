@@ -20,7 +20,7 @@ func (c *cluster) startMount(t *testing.T, flags ...string) (dir string) {
 	return dir
 }
 
-// mountProcess is startMount that tells whose it is.
+// mountProcess is startMount that tells which process serves it.
 func (c *cluster) mountProcess(t *testing.T, flags ...string) (dir string, pid int) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "mnt")
@@ -38,7 +38,8 @@ func (c *cluster) mountProcess(t *testing.T, flags ...string) (dir string, pid i
 		}
 	})
 	c.await(t, "the second mount", func() bool { return mounted(dir) })
-	return dir, cmd.Process.Pid
+	c.await(t, "the process that serves it", func() bool { return serverOf(cmd.Process.Pid) != 0 })
+	return dir, serverOf(cmd.Process.Pid)
 }
 
 // twoMounts is one file seen through two mounts.

@@ -29,6 +29,8 @@ type mountOptions struct {
 	options                                  optionList
 	source                                   string // in the list of mounts
 	cache, atime, log                        string
+	keeper, kept, upgrade                    bool // keep the mount; this process is kept
+	giveUp                                   time.Duration
 	by                                       providersFlag
 	web                                      adminFlag
 	webFile                                  string // where the admin address is written; may be empty
@@ -40,7 +42,7 @@ func newMount() *cobra.Command {
 		Use:   "mount URL DIR",
 		Short: "Mount a cluster's file system",
 		Long: "Mounts a cluster's file system, or a directory of it, at DIR until it is interrupted " +
-			"or\nunmounted (sluice umount DIR).\n\n" +
+			"or\nunmounted (sluice umount DIR).\n\n" + keeperText +
 			"-o takes the options of mount(8) that all file systems have (ro, noatime, noexec, dev,\n" +
 			"suid ...; nosuid and nodev unless suid and dev are given), those of fstab(5), which mean\n" +
 			"nothing here (_netdev, nofail, user, x-systemd...), and all flags of this command:\n" +
@@ -51,28 +53,15 @@ func newMount() *cobra.Command {
 			"  sluice mount -d --timeout 10m sluice://127.0.0.1:9400 ./mnt\n" +
 			"  sluice mount -d -o ro,noatime sluice://127.0.0.1:9400/projects ./projects\n" +
 			"  sluice mount -o remount,ro sluice://127.0.0.1:9400 ./mnt\n" +
+			"  sluice mount --upgrade ./mnt\n" +
 			"  mount -t sluice 127.0.0.1:9400/ /mnt -o secret=/etc/sluice.secret",
-		Args: cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.url, o.dir = args[0], args[1]
-			if !strings.HasPrefix(o.url, scheme+"//") {
-				return refuse(o.url+" is no URL", "Write sluice://HOST:PORT, like sluice://"+defaultListen)
+		Args: func(cmd *cobra.Command, args []string) error {
+			if o.upgrade {
+				return cobra.ExactArgs(1)(cmd, args)
 			}
-			if err := o.options.apply(cmd); err != nil || o.check {
-				return err
-			}
-			if o.timeout < 0 {
-				return refuse("--timeout is negative", "Write a duration like 90s, or 0 to wait for ever")
-			}
-			if o.options.remount {
-				return remountDir(o.dir, &o.options)
-			}
-			if o.detach {
-				return detachMount(cmd, o.log)
-			}
-			collectSeldom()
-			return runMount(cmd, o)
+			return cobra.ExactArgs(2)(cmd, args)
 		},
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },
 	}
 	flags := cmd.Flags()
 	flags.BoolVarP(&o.detach, "detach", "d", false, "return when it is mounted and leave it running")
@@ -91,6 +80,7 @@ writeback      pages, and what is written stays in them until it is written back
 	o.addOptions(flags)
 	flags.StringVar(&o.atime, "atime", mount.AtimeRelative.String(),
 		"what reading does to times of access: `relatime`, strict or none")
+	o.addKeeper(flags)
 	flags.BoolVar(&o.keepTrying, "keep-trying", false, "wait for the cluster for as long as it takes")
 	flags.DurationVar(&o.timeout, "timeout", time.Minute,
 		"how long programs wait for a server that does not answer before they get EIO; 0: for ever")
@@ -102,6 +92,29 @@ writeback      pages, and what is written stays in them until it is written back
 	o.by.add(cmd)
 	o.by.secret.addClient(cmd)
 	return cmd
+}
+
+// run does what the command line asks for.
+func (o *mountOptions) run(cmd *cobra.Command, args []string) error {
+	if o.upgrade {
+		return upgradeMount(cmd, args[0])
+	}
+	o.url, o.dir = args[0], args[1]
+	if !strings.HasPrefix(o.url, scheme+"//") {
+		return refuse(o.url+" is no URL", "Write sluice://HOST:PORT, like sluice://"+defaultListen)
+	}
+	if err := o.options.apply(cmd); err != nil || o.check {
+		return err
+	}
+	switch {
+	case o.timeout < 0:
+		return refuse("--timeout is negative", "Write a duration like 90s, or 0 to wait for ever")
+	case o.options.remount:
+		return remountDir(o.dir, &o.options)
+	case o.detach:
+		return detachMount(cmd, o.log)
+	}
+	return runMount(cmd, *o)
 }
 
 // detachMount leaves the mount running in the background.
@@ -116,32 +129,49 @@ func detachMount(cmd *cobra.Command, log string) error {
 	return detach(cmd, detachOptions{log: log, args: withoutDetach(os.Args[1:])})
 }
 
-func runMount(cmd *cobra.Command, o mountOptions) error {
-	log := newLogger()
+// mountAs are the options of the mount itself.
+func (o *mountOptions) mountAs(log *slog.Logger) (mount.Options, error) {
 	atime, err := mount.ParseAtime(o.atime)
 	if err != nil {
-		return refuse("--atime "+o.atime+" is unknown",
+		return mount.Options{}, refuse("--atime "+o.atime+" is unknown",
 			"Choose relatime (once after each change, and once a day), strict (always) or none")
+	}
+	return mount.Options{AllowOther: o.allowOther, ReadOnly: o.readOnly, LocalLocks: o.localLocks,
+		Cache: mount.CacheMode(o.cache), Atime: atime, NoACL: o.noACL, Flags: o.options.flags,
+		Name: cmp.Or(o.source, o.url), Logger: log}, nil
+}
+
+func runMount(cmd *cobra.Command, o mountOptions) error {
+	switch {
+	case o.giveUp <= 0:
+		return refuse("--give-up "+o.giveUp.String()+" is no time to wait",
+			"Write one like --give-up 60s")
+	case o.kept:
+		collectSeldom()
+		return serveKept(cmd, o)
+	case o.keeper:
+		return keepMount(cmd, o)
+	}
+	collectSeldom()
+	log := newLogger()
+	opts, err := o.mountAs(log)
+	if err != nil {
+		return err
 	}
 	dir, err := prepareMountpoint(o.dir)
 	if err != nil {
 		return err
 	}
-	conn, err := dialForMount(cmd.Context(), o, log)
+	conn, err := dialForMount(cmd.Context(), o, o.clientOptions(log))
 	if err != nil {
 		return err
 	}
 	defer conn.close()
-	m, err := mount.Mount(cmd.Context(), conn.fs, dir,
-		mount.Options{AllowOther: o.allowOther, ReadOnly: o.readOnly, LocalLocks: o.localLocks,
-			Cache: mount.CacheMode(o.cache), Atime: atime, NoACL: o.noACL, Flags: o.options.flags,
-			Name: cmp.Or(o.source, o.url), Logger: log})
+	m, err := mount.Mount(cmd.Context(), conn.fs, dir, opts)
 	if err != nil {
 		return err
 	}
-	stop, err := o.web.serve(o.webFile, admin.WebOptions{Logger: log,
-		Gather:   func() []admin.Family { return mountFamilies(conn.fs, m) },
-		Activity: seen("mount", "mount", func(s *activity.Snapshot) { mountActivity(m, s) })})
+	stop, err := o.serveWeb(conn, m, log)
 	if err != nil {
 		return errors.Join(err, m.Unmount())
 	}
@@ -151,8 +181,7 @@ func runMount(cmd *cobra.Command, o mountOptions) error {
 		m.Wait()
 		close(gone)
 	}()
-	announce(cmd, fmt.Sprintf("Mounted %s at %s.\nUnmount it with: sluice umount %s\n",
-		o.url, dir, o.dir))
+	announce(cmd, o.text(dir))
 	select {
 	case <-gone:
 		return nil
@@ -163,16 +192,31 @@ func runMount(cmd *cobra.Command, o mountOptions) error {
 	}
 }
 
+// text is what is said to whoever mounted it.
+func (o *mountOptions) text(dir string) string {
+	return fmt.Sprintf("Mounted %s at %s.\nUnmount it with: sluice umount %s\n", o.url, dir, o.dir)
+}
+
+func (o *mountOptions) serveWeb(conn *connection, m *mount.Mounted, log *slog.Logger) (
+	stop func(), err error) {
+	return o.web.serve(o.webFile, admin.WebOptions{Logger: log,
+		Gather:   func() []admin.Family { return mountFamilies(conn.fs, m) },
+		Activity: seen("mount", "mount", func(s *activity.Snapshot) { mountActivity(m, s) })})
+}
+
+func (o *mountOptions) clientOptions(log *slog.Logger) client.Options {
+	return client.Options{Name: "mount " + o.dir, Logger: log, Buffers: boundClient(true).buffers,
+		WaitMax: patience(o.timeout)}
+}
+
 // dialForMount waits for a cluster that is starting, if that is wished for.
-func dialForMount(ctx context.Context, o mountOptions, log *slog.Logger) (*connection, error) {
+func dialForMount(ctx context.Context, o mountOptions, c client.Options) (*connection, error) {
 	for {
-		conn, err := dialBy(ctx, o.url, &o.by,
-			client.Options{Name: "mount " + o.dir, Logger: log, Buffers: boundClient(true).buffers,
-				WaitMax: patience(o.timeout)})
+		conn, err := dialBy(ctx, o.url, &o.by, c)
 		if err == nil || !o.keepTrying || ctx.Err() != nil {
 			return conn, err
 		}
-		log.Warn("the cluster does not answer; trying again", "url", o.url, "err", err)
+		c.Logger.Warn("the cluster does not answer; trying again", "url", o.url, "err", err)
 		select {
 		case <-ctx.Done():
 			return nil, err

@@ -62,7 +62,7 @@ started it. Processes with --admin off cannot be seen.`,
 	flags.BoolVar(&o.once, "once", false, "print one view as plain text, also in a terminal")
 	flags.IntVar(&o.count, "count", 1, "how many views to print; 0: until it is interrupted")
 	flags.StringVar(&o.sort, "sort", "requests", "by what: requests, bytes, latency or name")
-	addJSON(cmd, &o.asJSON)
+	addJSON(cmd, &o.asJSON, top.View{})
 	return cmd
 }
 

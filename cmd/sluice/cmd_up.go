@@ -279,9 +279,14 @@ func (u *upper) child(name string, stage int, args ...string) error {
 		}
 		s.MayEnd = true                 // when somebody unmounts it
 		s.DeathSignal = syscall.SIGTERM // so that it unmounts
+		s.StopMax = mountStopMax
 	}
 	return u.group.Start(s)
 }
+
+// mountStopMax is how long a mount may take to end: programs are given time to leave it, and what
+// they have written is told to the servers.
+const mountStopMax = 20 * time.Second
 
 func isFile(name string) bool {
 	info, err := os.Stat(name)

@@ -94,8 +94,10 @@ func frontTable() []layer {
 		// A cluster in one process, which only tests import.
 		{"client/clustertest", []string{"..."}},
 		{"client/...", []string{"client", "fabric", "mem", "meta", "msg", "stripe"}},
-		{"mount", []string{
-			"client", "meta", "meta/acl", "stripe"}}, // stripe: extents, as the client tells them
+		// stripe: extents, as the client tells them; state: what outlives a process that serves.
+		{"mount", []string{"client", "meta", "meta/acl", "mount/state", "stripe"}},
+		{"mount/state", nil},
+		{"mount/keeper", []string{"mount", "mount/state"}}, // starts those that serve; serves nothing
 		{"nbd", nil},
 		{"nbd/volumeexport", []string{"client", "nbd", "stripe"}},
 		{"nbd/...", []string{"nbd"}},

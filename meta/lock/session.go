@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -213,4 +214,30 @@ func (t *Table) End(sess uint64) {
 	}
 	delete(t.sessions, sess)
 	t.resume(freed)
+}
+
+// Held lists up to max locks that a session holds, in the order of inode, kind, owner and first
+// byte, behind a lock; the zero Lock stands before all.
+func (t *Table) Held(sess uint64, after meta.Lock, max int) (list []meta.Lock) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.sessions[sess]
+	if s == nil {
+		return nil
+	}
+	for k := range s.files {
+		for _, e := range k.file.owned[k.owner] {
+			if l := e.lock(); order(&l, &after) > 0 {
+				list = append(list, l)
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b meta.Lock) int { return order(&a, &b) })
+	return list[:min(len(list), max)]
+}
+
+// order compares locks of one session by their place. Those of one owner do not overlap.
+func order(a, b *meta.Lock) int {
+	return cmp.Or(cmp.Compare(a.Ino, b.Ino), cmp.Compare(a.Kind, b.Kind),
+		cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Start, b.Start))
 }

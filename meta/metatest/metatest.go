@@ -57,7 +57,7 @@ type testCase struct {
 // Run runs the suite. Each test has a service of its own.
 func Run(t *testing.T, open Open) {
 	for _, c := range slices.Concat(leaseCases, quotaCases, lockCases(), treeCases(),
-		upkeepCases(), aclCases, timeCases(), namelessCases(), []testCase{
+		upkeepCases(), aclCases, timeCases(), namelessCases(), successionCases(), []testCase{
 			{"Make", testMake},
 			{"MakeRefusals", testMakeRefusals},
 			{"Devices", testDevices},

@@ -56,3 +56,16 @@ func (s *Service) ClaimLocks(ctx context.Context, c meta.Caller, old uint64, loc
 	}
 	return lost, nil
 }
+
+// Succeed implements meta.Successions.
+func (s *Service) Succeed(ctx context.Context, c meta.Caller, old uint64, done bool) error {
+	_, err := s.call(ctx, meta.OpSucceed, meta.Args{Caller: c, Session: old, Last: done})
+	return err
+}
+
+// HeldLocks implements meta.Successions.
+func (s *Service) HeldLocks(ctx context.Context, c meta.Caller, after meta.Lock) (
+	[]meta.Lock, error) {
+	r, err := s.call(ctx, meta.OpHeldLocks, meta.Args{Caller: c, Lock: after})
+	return r.Locks, err
+}

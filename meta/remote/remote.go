@@ -104,7 +104,7 @@ func (s *Service) gateOf(ctx context.Context, op meta.Op) *gate.Gate {
 		meta.OpCloseMany, meta.OpMoveOut, meta.OpNewSession, meta.OpEndSession, meta.OpEndClient,
 		meta.OpSync, meta.OpJoin, meta.OpServers, meta.OpStatFS, meta.OpTime, meta.OpLock,
 		meta.OpUnlock, meta.OpTestLock, meta.OpAwaitLocks, meta.OpClaimLocks, meta.OpGrow,
-		meta.OpAccessed:
+		meta.OpAccessed, meta.OpSucceed, meta.OpHeldLocks:
 		return nil
 	case meta.OpOpen:
 		if IsUpkeep(ctx) {
@@ -184,7 +184,7 @@ func (s *Service) do(ctx context.Context, x *exchange) error {
 // roomOf is the room that is offered for an answer in the first place; 0: that of a message's body.
 func roomOf(op meta.Op) int {
 	switch op {
-	case meta.OpReadDir, meta.OpListXattr, meta.OpListVolumes, meta.OpCheck:
+	case meta.OpReadDir, meta.OpListXattr, meta.OpListVolumes, meta.OpCheck, meta.OpHeldLocks:
 		return pageBytes
 	case meta.OpDump:
 		return meta.DumpPageMax + pageBytes
@@ -200,6 +200,7 @@ func changes(op meta.Op) bool {
 	case meta.OpLookup, meta.OpReadDir, meta.OpReadLink, meta.OpGetAttr, meta.OpGetXattr,
 		meta.OpListXattr, meta.OpRenew, meta.OpListVolumes, meta.OpTime, meta.OpFind, meta.OpListen,
 		meta.OpClaim, meta.OpReadSmall, meta.OpTestLock, meta.OpAwaitLocks, meta.OpClaimLocks,
+		meta.OpSucceed, meta.OpHeldLocks,
 		meta.OpGrow, meta.OpGetQuota, meta.OpListQuotas, meta.OpCheck, meta.OpDump, meta.OpAccessed:
 		return false
 	}
@@ -210,7 +211,7 @@ func changes(op meta.Op) bool {
 func levelOf(op meta.Op) msg.Level {
 	switch op {
 	case meta.OpKeepAlive, meta.OpRenew, meta.OpJoin, meta.OpTime, meta.OpListen, meta.OpClaim,
-		meta.OpUnlock, meta.OpAwaitLocks, meta.OpClaimLocks:
+		meta.OpUnlock, meta.OpAwaitLocks, meta.OpClaimLocks, meta.OpSucceed:
 		return 2 // who releases comes before who wants
 	case meta.OpReadDir, meta.OpListXattr, meta.OpListVolumes, meta.OpListQuotas, meta.OpCheck,
 		meta.OpDump, meta.OpRemoveTree:

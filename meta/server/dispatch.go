@@ -150,6 +150,10 @@ func (s *Server) dispatchLocks(ctx context.Context, op meta.Op, a *meta.Args, ro
 		r.News, err = s.service.AwaitLocks(ctx, c, a.LockLife, a.LockAfter, wait)
 	case meta.OpClaimLocks:
 		r.Locks, err = s.service.ClaimLocks(ctx, c, a.Session, a.Locks, a.More)
+	case meta.OpSucceed:
+		err = s.service.Succeed(ctx, c, a.Session, a.Last)
+	case meta.OpHeldLocks:
+		r.Locks, err = s.service.HeldLocks(ctx, c, a.Lock)
 	default:
 		return s.dispatchQuotas(ctx, op, a, room, r)
 	}

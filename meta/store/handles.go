@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/wait"
@@ -50,6 +51,10 @@ type reserved struct {
 	End      int64
 }
 
+// latestMax is how many reservations of a file are remembered: more than one only counts where
+// other clients have appended between the death of a process and the repetition by its successor.
+const latestMax = 8
+
 // opens is what is open of one inode.
 type opens struct {
 	handles int
@@ -58,6 +63,7 @@ type opens struct {
 	writes  int  // handles of all writers
 	orphan  bool // has no name: whoever lets go of it last destroys it
 	ends    reserved
+	latest  []appended    // reservations: their requests may be repeated by another session
 	turn    chan struct{} // one token: held while writers come and go; nil: nobody has wanted it
 	lane    lane          // of those who want to write; nil likewise
 
@@ -332,7 +338,7 @@ func (x *sessions) close(h *handle) (closed, destroy bool) {
 			delete(o.writers, h.session)
 		}
 		if len(o.writers) == 0 {
-			o.ends = reserved{}
+			o.ends, o.latest = reserved{}, nil
 		}
 	}
 	return true, x.letGoLocked(h.ino)
@@ -521,6 +527,12 @@ func (x *sessions) reserveEnd(h *handle, req [16]byte, seq uint64, end, n, limit
 	if o == nil || o.writers[h.session] == nil {
 		return appended{}, errs.Closed
 	}
+	for _, was := range o.latest { // of a process that has died, and whose successor asks once more
+		if req != ([16]byte{}) && was.ReqID == req && was.TruncSeq == seq {
+			h.own = was
+			return was, nil
+		}
+	}
 	switch {
 	case o.ends.TruncSeq == seq:
 		end = max(end, o.ends.End)
@@ -532,6 +544,10 @@ func (x *sessions) reserveEnd(h *handle, req [16]byte, seq uint64, end, n, limit
 	}
 	h.own = appended{ReqID: req, TruncSeq: seq, Off: end, End: end + n}
 	o.ends = reserved{TruncSeq: seq, End: end + n}
+	if len(o.latest) == latestMax {
+		o.latest = slices.Delete(o.latest, 0, 1)
+	}
+	o.latest = append(o.latest, h.own)
 	return h.own, nil
 }
 
@@ -544,6 +560,7 @@ func (x *sessions) giveBack(h *handle) {
 		return
 	}
 	o.ends.End = h.own.Off
+	o.latest = slices.DeleteFunc(o.latest, func(a appended) bool { return a == h.own })
 	h.own = appended{}
 }
 

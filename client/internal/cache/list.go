@@ -45,12 +45,6 @@ func (d *directory) find(name string) (entry, bool) {
 	return e, ok || d.complete
 }
 
-// absent tells whether a name is known not to be there.
-func (d *directory) absent(name string) bool {
-	e, ok := d.find(name)
-	return ok && e.ino == 0
-}
-
 // learn takes in what a name stands for. A place that is known stays where it is the same name.
 func (d *directory) learn(name string, e entry) {
 	was, ok := d.names[name]
