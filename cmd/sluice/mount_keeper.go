@@ -29,10 +29,11 @@ const defaultGiveUp = 60 * time.Second
 
 // keeperText is what the help says of it.
 const keeperText = `The mount is served by a process of its own, which is started again when it
-dies. Programs that use the mount wait meanwhile and go on; only data that was written, not synced, and
-not yet at the servers is lost with the process, and the next fsync or close of the file says so
-(EIO). With --upgrade DIR, or when this command gets SIGHUP, that process hands over to one of the
-program that is installed now, with nothing lost and files open. That needs Linux 6.9 or later.
+dies. Programs that use the mount wait meanwhile and go on; only data that was written, not
+synced, and not yet at the servers is lost with the process, and the next fsync or close of the
+file says so (EIO). With --upgrade DIR, or when this command gets SIGHUP, that process hands over
+to one of the program that is installed now, with nothing lost and files open. That needs
+Linux 6.9 or later.
 
 `
 
