@@ -169,7 +169,7 @@ func TestOpsAreComplete(t *testing.T) {
 			seen[name] = true
 		}
 	}
-	for _, op := range []Op{0, OpGrow - 1, OpEnd, 9999} {
+	for _, op := range []Op{0, OpSucceed - 1, OpEnd, 9999} {
 		if errs.KindOf(new(Args).Decode(op, nil)) != errs.Unsupported {
 			t.Errorf("operation %d is accepted", op)
 		}
