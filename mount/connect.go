@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -42,7 +43,7 @@ func Connect(dir string, opts Options) (*Connection, error) {
 	}
 	o := fuseOptions(&opts)
 	f, err := mountDirectly(dir, o)
-	if err != nil {
+	if err != nil && os.Geteuid() != 0 {
 		f, err = mountByHelper(dir, o)
 	}
 	if err != nil {
@@ -122,7 +123,7 @@ func mountDirectly(dir string, o *fuse.MountOptions) (*os.File, error) {
 	data := append([]string{fmt.Sprintf("fd=%d", fd),
 		fmt.Sprintf("rootmode=%o", st.Mode&unix.S_IFMT), fmt.Sprintf("user_id=%d", os.Geteuid()),
 		fmt.Sprintf("group_id=%d", os.Getegid()), fmt.Sprintf("max_read=%d", o.MaxWrite)},
-		o.Options...)
+		withoutFlags(o.Options)...)
 	if o.AllowOther {
 		data = append(data, "allow_other")
 	}
@@ -132,6 +133,14 @@ func mountDirectly(dir string, o *fuse.MountOptions) (*os.File, error) {
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), "/dev/fuse"), nil
+}
+
+// withoutFlags leaves out the names of flags, which the kernel does not know: see fuseFlags.
+func withoutFlags(options []string) []string {
+	return slices.DeleteFunc(slices.Clone(options), func(o string) bool {
+		_, is := flagRules[o]
+		return is
+	})
 }
 
 // mountByHelper has fusermount3 mount it, which may do so for users. It sends the connection
@@ -149,7 +158,7 @@ func mountByHelper(dir string, o *fuse.MountOptions) (*os.File, error) {
 	}
 	own, theirs := os.NewFile(uintptr(pair[0]), "fusermount3"), os.NewFile(uintptr(pair[1]), "own")
 	defer own.Close()
-	cmd := exec.Command("fusermount3", "-o", strings.Join(list, ","), "--", dir)
+	cmd := exec.Command(fusermount(), "-o", strings.Join(list, ","), "--", dir)
 	cmd.Env = append(os.Environ(), "_FUSE_COMMFD=3")
 	cmd.ExtraFiles = []*os.File{theirs}
 	out, err := cmd.CombinedOutput()

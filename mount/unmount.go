@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -122,13 +123,27 @@ func unmount(dir string, flags int) error {
 		if flags&unix.MNT_DETACH != 0 {
 			arg = "-uz"
 		}
-		out, ferr := exec.Command("fusermount3", arg, "--", dir).CombinedOutput()
+		out, ferr := exec.Command(fusermount(), arg, "--", dir).CombinedOutput()
 		if ferr == nil {
 			return nil
 		}
 		err = fmt.Errorf("%w; fusermount3: %w: %s", err, ferr, out)
 	}
 	return errs.New(errs.KindOf(err), "unmount", dir, err)
+}
+
+// fusermount is where fusermount3 is. mount(8) starts its helpers without a path to look in.
+func fusermount() string {
+	const name = "fusermount3"
+	if path, err := exec.LookPath(name); err == nil {
+		return path
+	}
+	for _, dir := range []string{"/usr/bin", "/bin", "/usr/local/bin"} {
+		if path := filepath.Join(dir, name); unix.Access(path, unix.X_OK) == nil {
+			return path
+		}
+	}
+	return name
 }
 
 // abort makes the kernel fail all requests of a connection. A forced unmount does that too, but

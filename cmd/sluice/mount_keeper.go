@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-storage/sluice/internal/procid"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/mount/keeper"
 )
 
@@ -57,6 +58,9 @@ func keepMount(cmd *cobra.Command, o mountOptions) error {
 	if err != nil {
 		return err
 	}
+	if o.keepTrying {
+		awaitMountpoint(cmd.Context(), o.dir)
+	}
 	dir, err := prepareMountpoint(o.dir)
 	if err != nil {
 		return err
@@ -78,6 +82,20 @@ func keepMount(cmd *cobra.Command, o mountOptions) error {
 		return &hinted{err, failed.Advice}
 	}
 	return err
+}
+
+// leavingMax is how long the process may take to end that served for a keeper which was killed.
+const leavingMax = 5 * time.Second
+
+// awaitMountpoint waits while a directory is a mount whose keeper may just have died: who serves it
+// ends with its keeper, but not in the same moment.
+func awaitMountpoint(ctx context.Context, dir string) {
+	for began := time.Now(); time.Since(began) < leavingMax; {
+		used, err := freeMountpoint(dir)
+		if err != nil || !used || !wait.Sleep(ctx, 50*time.Millisecond) {
+			return
+		}
+	}
 }
 
 // keptArgs are the arguments of the process that serves: those of this one, as they were read.
