@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/sluice-storage/sluice/internal/supervise"
@@ -170,8 +171,23 @@ func (s *session) murder(args []string) error {
 	}
 	return eventually(args[1]+" is back", func() bool {
 		now, err := c.process(args[1])
-		return err == nil && now.Restarts > before.Restarts
+		return err == nil && now.Restarts > before.Restarts && (args[1] != "meta" || s.answers(args[0]))
 	})
+}
+
+// answers tells whether a cluster's metadata service listens: tools wait for it, but not as long
+// as it may take to start on a busy machine.
+func (s *session) answers(dir string) bool {
+	addr, err := os.ReadFile(filepath.Join(s.path(dir), "run", "meta.addr"))
+	if err != nil {
+		return false
+	}
+	c, err := net.Dial("tcp", strings.TrimSpace(string(addr)))
+	if err != nil {
+		return false
+	}
+	_ = c.Close()
+	return true
 }
 
 func (c *cluster) process(name string) (supervise.Process, error) {
