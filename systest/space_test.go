@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -46,7 +47,12 @@ func newDisk(t *testing.T, bytes int64) *disk {
 		t.Skipf("mount: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := unix.Unmount(dir, 0); err != nil {
+		err := unix.Unmount(dir, 0)
+		for end := time.Now().Add(30 * time.Second); err != nil && time.Now().Before(end); {
+			time.Sleep(50 * time.Millisecond) // processes that were ended may still be at it
+			err = unix.Unmount(dir, 0)
+		}
+		if err != nil {
 			t.Errorf("the disk stays mounted: %v", err)
 			_ = unix.Unmount(dir, unix.MNT_DETACH)
 		}
