@@ -5,6 +5,7 @@ import (
 	"path"
 	"time"
 
+	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -18,47 +19,11 @@ func newInfo(name string, a meta.Attr) fs.FileInfo { return &info{name: name, at
 
 func (i *info) Name() string       { return i.name }
 func (i *info) Size() int64        { return i.attr.Size }
-func (i *info) Mode() fs.FileMode  { return typeOf(i.attr.Type) | modeOf(i.attr.Mode) }
+func (i *info) Mode() fs.FileMode  { return client.FileMode(&i.attr) }
 func (i *info) ModTime() time.Time { return i.attr.Mtime.Time() }
 func (i *info) IsDir() bool        { return i.attr.Type == meta.Directory }
 func (i *info) Sys() any           { return &i.attr }
 func (i *info) String() string     { return fs.FormatFileInfo(i) }
-
-// typeOf is the type as mode bits.
-func typeOf(t meta.Type) fs.FileMode {
-	switch t {
-	case meta.Regular:
-		return 0
-	case meta.Directory:
-		return fs.ModeDir
-	case meta.Symlink:
-		return fs.ModeSymlink
-	case meta.Fifo:
-		return fs.ModeNamedPipe
-	case meta.Socket:
-		return fs.ModeSocket
-	case meta.CharDevice:
-		return fs.ModeDevice | fs.ModeCharDevice
-	case meta.BlockDevice:
-		return fs.ModeDevice
-	}
-	return fs.ModeIrregular
-}
-
-// modeOf is the permission bits, with those that Go keeps elsewhere.
-func modeOf(mode uint32) fs.FileMode {
-	m := fs.FileMode(mode & 0o777)
-	if mode&0o4000 != 0 {
-		m |= fs.ModeSetuid
-	}
-	if mode&0o2000 != 0 {
-		m |= fs.ModeSetgid
-	}
-	if mode&0o1000 != 0 {
-		m |= fs.ModeSticky
-	}
-	return m
-}
 
 // entry is fs.DirEntry.
 type entry struct {
@@ -71,7 +36,7 @@ func (f *FS) entry(dir string, e meta.Entry) fs.DirEntry { return &entry{fs: f, 
 
 func (e *entry) Name() string      { return e.e.Name }
 func (e *entry) IsDir() bool       { return e.e.Type == meta.Directory }
-func (e *entry) Type() fs.FileMode { return typeOf(e.e.Type) }
+func (e *entry) Type() fs.FileMode { return client.FileMode(&meta.Attr{Type: e.e.Type}) }
 func (e *entry) String() string    { return fs.FormatDirEntry(e) }
 
 // Info tells what was known when the directory was read. Of an entry that was removed while it was

@@ -15,8 +15,8 @@ import (
 )
 
 type lnOptions struct {
-	symbolic, force, plain, relative bool
-	into                             string
+	symbolic, force, plain, relative, itself bool
+	into                                     string
 }
 
 func newLn() *cobra.Command {
@@ -55,7 +55,8 @@ name already is replaced, atomically; directories are not.`,
 	fl.BoolVarP(&o.relative, "relative", "r", false, "with -s: make targets relative to the link")
 	fl.BoolVarP(&o.plain, "no-target-directory", "T", false,
 		"LINK is the name to make, even if it is a directory")
-	fl.BoolP("no-dereference", "n", false, "as -T where LINK is a symbolic link to a directory")
+	fl.BoolVarP(&o.itself, "no-dereference", "n", false,
+		"as -T where LINK is a symbolic link to a directory")
 	fl.StringVarP(&o.into, "target-directory", "t", "", "make all links in this `DIRECTORY`")
 	a.add(cmd)
 	return cmd
@@ -94,13 +95,9 @@ func (a *account) symlinks(f *urlFlag, args []string, o *lnOptions) error {
 		}
 		last, args = args[len(args)-1], args[:len(args)-1]
 	}
-	follow, err := a.cmd.Flags().GetBool("no-dereference")
-	if err != nil {
-		return err
-	}
 	return a.run(f, []string{last}, func(fs *client.FS, at string) error {
 		look := fs.Stat
-		if follow {
+		if o.itself {
 			look = fs.Lstat
 		}
 		st, err := look(a.cmd.Context(), at)

@@ -4,6 +4,9 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
+
+	"github.com/sluice-storage/sluice/client"
+	"github.com/sluice-storage/sluice/meta"
 )
 
 // modeChange is a mode as chmod(1) takes it: a number, or clauses like u+x,go=.
@@ -151,15 +154,5 @@ func (c *modeClause) bit(what, who rune, shift int, mode fs.FileMode, isDir bool
 
 // goMode is 07777 in the words of package fs.
 func goMode(bits uint32) fs.FileMode {
-	m := fs.FileMode(bits & 0o777)
-	if bits&0o4000 != 0 {
-		m |= fs.ModeSetuid
-	}
-	if bits&0o2000 != 0 {
-		m |= fs.ModeSetgid
-	}
-	if bits&0o1000 != 0 {
-		m |= fs.ModeSticky
-	}
-	return m
+	return client.FileMode(&meta.Attr{Type: meta.Regular, Mode: bits})
 }
