@@ -107,6 +107,18 @@ func (t told) apply(to []byte) {
 	}
 }
 
+// applyCut applies the pieces that the store has of a list whose writing back was cut off by a
+// crash: each piece is old or new, and the number comes with the last one.
+func (t told) applyCut(to, have []byte) {
+	data := t.data
+	for _, p := range t.pieces[:len(t.pieces)-1] {
+		if bytes.Equal(have[p.Off:p.End()], data[:p.Len]) {
+			copy(to[p.Off:p.End()], data)
+		}
+		data = data[p.Len:]
+	}
+}
+
 func (w *walk) object() (Key, *tale) {
 	i := w.rnd.IntN(2)
 	return Key{File: uint64(i + 1)}, &w.tale[i]
@@ -330,6 +342,8 @@ func (w *walk) stepCrash() {
 		for _, x := range t.since {
 			if applied[x.stamp] || !stripe.Numbered(x.stamp) {
 				x.apply(want)
+			} else {
+				x.applyCut(want, have)
 			}
 		}
 		if !bytes.Equal(want, have) {
