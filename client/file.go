@@ -177,7 +177,7 @@ func (f *File) reopen(ctx context.Context, s *session, old *grant) error {
 		case k.Passing() || k == errs.MaybeDone:
 		case k == errs.Stale: // that session is lost, too: there will be another one
 		default:
-			f.die(old, err)
+			err = f.die(old, err)
 		}
 		return err
 	}
@@ -215,14 +215,16 @@ func (f *File) ending(session, handle uint64) ending {
 		flags: f.flags, uid: f.cred.UID, node: f.node}
 }
 
-// die notes why the file cannot be used any more.
-func (f *File) die(old *grant, err error) {
+// die notes why the file cannot be used any more, and returns it as whoever uses it hears it.
+func (f *File) die(old *grant, err error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	err = errs.New(errs.Stale, "client.File", "",
+		errs.Wrap("the session was lost and the file could not be opened again", "", err))
 	if f.grant.Load() == old {
-		f.dead = errs.New(errs.Stale, "client.File", "",
-			errs.Wrap("the session was lost and the file could not be opened again", "", err))
+		f.dead = err
 	}
+	return err
 }
 
 // live returns the grant of a handle that can be used.

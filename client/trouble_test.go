@@ -341,8 +341,19 @@ func TestLostSession(t *testing.T) {
 	gone := create(t, fs, "gone", 2)
 	must(t, fs.Remove(ctx, "/gone"))
 	old := fs.sess.Load()
+	// The client notices at once, and may open the file again before the service has let go of it:
+	// here it must not.
+	must(t, fs.remake.take(ctx))
 	must(t, c.meta.EndSession(ctx, old.id))
-	time.Sleep(150 * time.Millisecond)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := c.meta.GetAttr(ctx, meta.Caller{}, gone.Ino()); err != nil {
+			break
+		} else if time.Now().After(end) {
+			t.Fatal("the unlinked file stayed")
+		}
+	}
+	time.Sleep(150 * time.Millisecond) // the capabilities end, too
+	fs.remake.giveBack()
 	write(t, f, []byte("after"), 0)
 	if fs.sess.Load() == old {
 		t.Fatal("the session was not replaced")
