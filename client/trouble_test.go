@@ -331,68 +331,6 @@ func TestSyncAfterClose(t *testing.T) {
 	}
 }
 
-// TestLostSession is replaced; open files go on in the new one, unlinked ones say why they cannot.
-func TestLostSession(t *testing.T) {
-	c := newCluster(t, 2, store.Options{CapTTL: 100 * time.Millisecond})
-	fs := c.client(Options{})
-	ctx := context.Background()
-	f := create(t, fs, "kept", 2)
-	write(t, f, pattern(3*unit, 1), 0)
-	gone := create(t, fs, "gone", 2)
-	must(t, fs.Remove(ctx, "/gone"))
-	old := fs.sess.Load()
-	// The client notices at once, and may open the file again before the service has let go of it:
-	// here it must not.
-	must(t, fs.remake.take(ctx))
-	must(t, c.meta.EndSession(ctx, old.id))
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := c.meta.GetAttr(ctx, meta.Caller{}, gone.Ino()); err != nil {
-			break
-		} else if time.Now().After(end) {
-			t.Fatal("the unlinked file stayed")
-		}
-	}
-	time.Sleep(150 * time.Millisecond) // the capabilities end, too
-	fs.remake.giveBack()
-	write(t, f, []byte("after"), 0)
-	if fs.sess.Load() == old {
-		t.Fatal("the session was not replaced")
-	}
-	if _, err := gone.WriteAt(ctx, []byte("x"), 0); errs.KindOf(err) != errs.Stale {
-		t.Fatalf("unlinked file after the session was lost: %v", err)
-	}
-	must(t, gone.Close(ctx))
-	must(t, f.Sync(ctx))
-	must(t, f.Close(ctx))
-	h, err := fs.Open(ctx, "/kept")
-	must(t, err)
-	if got := contents(t, h); len(got) != 3*unit || string(got[:5]) != "after" {
-		t.Fatalf("%d bytes", len(got))
-	}
-	must(t, h.Close(ctx))
-}
-
-// TestKeepAlive holds a short lease, and notices a session that was ended by others.
-func TestKeepAlive(t *testing.T) {
-	c := newCluster(t, 1, store.Options{Lease: 150 * time.Millisecond, Tick: 10 * time.Millisecond})
-	fs := c.client(Options{})
-	f := create(t, fs, "f", 1)
-	old := fs.sess.Load()
-	time.Sleep(400 * time.Millisecond)
-	if fs.sess.Load() != old {
-		t.Fatal("the lease ended though it was kept alive")
-	}
-	must(t, c.meta.EndSession(context.Background(), old.id))
-	for end := time.Now().Add(time.Minute); fs.sess.Load() == old; {
-		if time.Now().After(end) {
-			t.Fatal("nobody noticed that the session ended")
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	write(t, f, []byte("x"), 0)
-	must(t, f.Close(context.Background()))
-}
-
 // TestSizesBetweenClients: stat is exact while another client writes; open sees all that was
 // closed.
 func TestSizesBetweenClients(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"github.com/sluice-storage/sluice/errs"
@@ -91,24 +92,28 @@ func (c *Connection) Unmount(served bool, leave func()) error {
 // Abort makes the kernel fail all requests, those that wait too.
 func (c *Connection) Abort() { abort(c.number) }
 
-// Gone returns when the kernel has no use for the connection any more, or stop is closed.
+// Gone returns when the kernel has no use for the connection any more, or stop is closed. It looks
+// now and then: whoever sleeps in poll(2) on the device is woken by every request.
 func (c *Connection) Gone(stop <-chan struct{}) bool {
 	fds := []unix.PollFd{{Fd: int32(c.File.Fd())}} // errors are told without being asked for
+	look := time.NewTicker(goneEvery)
+	defer look.Stop()
 	for {
+		n, err := unix.Poll(fds, 0)
+		if err != nil && !errors.Is(err, unix.EINTR) || n > 0 {
+			return true
+		}
 		select {
 		case <-stop:
 			return false
-		default:
-		}
-		n, err := unix.Poll(fds, pollMs)
-		if err != nil && !errors.Is(err, unix.EINTR) || n > 0 {
-			return true
+		case <-look.C:
 		}
 	}
 }
 
-// pollMs is how often Gone looks whether it is to stop.
-const pollMs = 200
+// goneEvery is how often Gone looks. The process that serves notices at once; this is for the one
+// that keeps the connection for it.
+const goneEvery = 50 * time.Millisecond
 
 // mountDirectly asks the kernel.
 func mountDirectly(dir string, o *fuse.MountOptions) (*os.File, error) {
