@@ -49,7 +49,7 @@ func (b *bridge) attrOut(out *fuse.AttrOut, a *meta.Attr, at moment) {
 // SetAttr changes attributes. The kernel has checked that the process may.
 func (b *bridge) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn,
 	out *fuse.AttrOut) fuse.Status {
-	ctx := b.request(cancel, &in.InHeader)
+	ctx := b.change(cancel, &in.InHeader)
 	defer ctx.end()
 	ino := b.ino(in.NodeId)
 	if err := b.fs.Drain(ctx, ino); err != nil {

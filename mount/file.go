@@ -365,7 +365,7 @@ func (b *bridge) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	if !ok {
 		return fuse.EBADF
 	}
-	ctx := b.request(cancel, &in.InHeader)
+	ctx := b.change(cancel, &in.InHeader)
 	defer ctx.end()
 	err := b.commit(ctx, f, func() error { return f.Sync(ctx) })
 	if err == nil { // else it may have to be told again: this process may die before it has answered

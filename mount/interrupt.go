@@ -14,18 +14,25 @@ import (
 	"github.com/sluice-storage/sluice/internal/wait"
 )
 
-// interruptAfter is how long a request goes on after a signal that is meant to stop its program.
-// Requests that are not stuck are answered long before: a program sees EINTR only where it would
-// have to wait for a server that does not answer.
-const interruptAfter = time.Second
+// How long a request goes on after a signal to stop that its program catches. (One that it does not
+// catch ends it, and the request too.) Programs know EINTR from open, read, write and close, which
+// they see only where they would have to wait for a server that does not answer. Nobody expects it
+// from what changes names and attributes, or from fsync: a database takes its log for lost then.
+const (
+	stopAfter               = time.Second
+	stopNever time.Duration = -1
+)
 
 // signalTick is how often it is looked at what has become of the signals of a waiting process.
 const signalTick = 100 * time.Millisecond
 
-// stopSignals are those by which people and programs end a wait. Others must not end it: programs
-// do not expect EINTR from files, and the Go runtime and profilers send signals all the time.
-const stopSignals = 1<<(syscall.SIGHUP-1) | 1<<(syscall.SIGINT-1) | 1<<(syscall.SIGQUIT-1) |
-	1<<(syscall.SIGTERM-1) | 1<<(syscall.SIGALRM-1)
+// stopSignals are those by which people and programs end a wait, lockSignals those that end one for
+// a lock: there a timer of the program's own counts, too. Others must not end it: the Go runtime and
+// profilers send signals all the time, and many programs read their configuration again at SIGHUP.
+const (
+	stopSignals = 1<<(syscall.SIGINT-1) | 1<<(syscall.SIGQUIT-1) | 1<<(syscall.SIGTERM-1)
+	lockSignals = stopSignals | 1<<(syscall.SIGHUP-1) | 1<<(syscall.SIGALRM-1)
+)
 
 // watchAfter is how long a request waits before somebody looks for signals: most have their answer
 // by then, and need nobody.
@@ -40,7 +47,7 @@ type request struct {
 	cancel <-chan struct{} // closed when a signal has come, whichever it is
 	gone   <-chan struct{} // closed when the mount is taken away
 	pid    uint32
-	after  time.Duration // how long it goes on after a signal to stop
+	after  time.Duration // how long it goes on after a signal to stop; or stopNever
 	kept   *kept         // nil: the mount has no keeper
 	unique uint64        // the kernel's number of the request
 	inside bool          // it has entered the gate
@@ -56,7 +63,12 @@ var requests = sync.Pool{New: func() any { return &request{Context: &wait.Contex
 
 // request makes the context of a request, which the caller ends.
 func (b *bridge) request(cancel <-chan struct{}, h *fuse.InHeader) *request {
-	return b.requestFor(cancel, h, interruptAfter, true)
+	return b.requestFor(cancel, h, stopAfter, true)
+}
+
+// change is request for one that is not interrupted.
+func (b *bridge) change(cancel <-chan struct{}, h *fuse.InHeader) *request {
+	return b.requestFor(cancel, h, stopNever, true)
 }
 
 // requestFor is request that goes on for a given time after a signal to stop. A process that hands
@@ -83,6 +95,12 @@ func (r *request) Done() <-chan struct{} {
 func (r *request) Lend() <-chan struct{} {
 	r.listen()
 	return r.Context.Lend()
+}
+
+// Adopt implements wait.Parent.
+func (r *request) Adopt(c *wait.Context) bool {
+	r.listen()
+	return r.Context.Adopt(c)
 }
 
 func (r *request) listen() {
@@ -126,16 +144,16 @@ func (r *request) end() {
 }
 
 // watchSignals gives a request up as soon as its process is being killed, or has waited for long
-// enough with a signal to stop, or the mount is taken away.
+// enough with a signal to stop where that counts, or the mount is taken away.
 func (r *request) watchSignals() {
 	var since time.Time // of the first look that found a signal to stop
 	for {
-		pending := pendingSignals(processStatus(r.pid))
+		killed, stop := wished(pendingSignals(processStatus(r.pid)), r.after)
 		switch {
-		case pending&(1<<(syscall.SIGKILL-1)) != 0:
+		case killed:
 			r.stop()
 			return
-		case pending&stopSignals == 0:
+		case !stop:
 			since = time.Time{}
 		case since.IsZero() && r.after > 0:
 			since = time.Now()
@@ -152,6 +170,19 @@ func (r *request) watchSignals() {
 			return
 		}
 	}
+}
+
+// wished says what pending signals mean for a request that goes on for a given time after a signal to
+// stop: that its process is being killed, or that it was told to stop.
+func wished(pending uint64, after time.Duration) (killed, stop bool) {
+	signals := uint64(stopSignals)
+	switch {
+	case after < 0:
+		signals = 0
+	case after == 0: // it waits for a lock
+		signals = lockSignals
+	}
+	return pending&(1<<(syscall.SIGKILL-1)) != 0, pending&signals != 0
 }
 
 // pendingSignals is the mask of signals that a thread will act upon as soon as it can, which is

@@ -151,3 +151,28 @@ func TestRequestsAreWatchedWhenTheyWait(t *testing.T) {
 		t.Error("what belongs to it goes on")
 	}
 }
+
+// TestSignalsDoNotEndChanges: fsync, and what changes names or attributes, goes on whatever signals
+// its program catches; a read ends with some of them, and a wait for a lock with more.
+func TestSignalsDoNotEndChanges(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		after  time.Duration
+		signal syscall.Signal
+		ends   bool
+	}{
+		{"fsync, interrupted", stopNever, syscall.SIGINT, false},
+		{"fsync, timer", stopNever, syscall.SIGALRM, false},
+		{"fsync, killed", stopNever, syscall.SIGKILL, true},
+		{"read, interrupted", stopAfter, syscall.SIGINT, true},
+		{"read, timer", stopAfter, syscall.SIGALRM, false},
+		{"read, read your configuration again", stopAfter, syscall.SIGHUP, false},
+		{"lock, timer", 0, syscall.SIGALRM, true},
+		{"lock, something else", 0, syscall.SIGURG, false},
+	} {
+		killed, stop := wished(1<<(row.signal-1), row.after)
+		if (killed || stop) != row.ends {
+			t.Errorf("%s: killed %v, stopped %v", row.name, killed, stop)
+		}
+	}
+}

@@ -53,7 +53,7 @@ func (b *bridge) make(ctx context.Context, h *fuse.InHeader, name string, f meta
 // Mknod makes a file, pipe, socket or device.
 func (b *bridge) Mknod(cancel <-chan struct{}, in *fuse.MknodIn, name string,
 	out *fuse.EntryOut) fuse.Status {
-	ctx := b.request(cancel, &in.InHeader)
+	ctx := b.change(cancel, &in.InHeader)
 	defer ctx.end()
 	f := newFile(0, in.Mode, in.Umask)
 	f.Rdev = in.Rdev
@@ -77,7 +77,7 @@ func (b *bridge) Mknod(cancel <-chan struct{}, in *fuse.MknodIn, name string,
 // Mkdir makes a directory.
 func (b *bridge) Mkdir(cancel <-chan struct{}, in *fuse.MkdirIn, name string,
 	out *fuse.EntryOut) fuse.Status {
-	ctx := b.request(cancel, &in.InHeader)
+	ctx := b.change(cancel, &in.InHeader)
 	defer ctx.end()
 	f := newFile(meta.Directory, in.Mode, in.Umask)
 	return b.make(ctx, &in.InHeader, name, f, out)
@@ -86,7 +86,7 @@ func (b *bridge) Mkdir(cancel <-chan struct{}, in *fuse.MkdirIn, name string,
 // Symlink makes a symbolic link.
 func (b *bridge) Symlink(cancel <-chan struct{}, h *fuse.InHeader, target, name string,
 	out *fuse.EntryOut) fuse.Status {
-	ctx := b.request(cancel, h)
+	ctx := b.change(cancel, h)
 	defer ctx.end()
 	f := newFile(meta.Symlink, 0o777, 0)
 	f.Target = target
@@ -107,7 +107,7 @@ func (b *bridge) Readlink(cancel <-chan struct{}, h *fuse.InHeader) ([]byte, fus
 // Link gives a file a second name.
 func (b *bridge) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string,
 	out *fuse.EntryOut) fuse.Status {
-	ctx := b.request(cancel, &in.InHeader)
+	ctx := b.change(cancel, &in.InHeader)
 	defer ctx.end()
 	dir, at := b.ino(in.NodeId), b.now()
 	defer b.touched.note(b.ino(in.Oldnodeid), dir)
@@ -137,7 +137,7 @@ func (b *bridge) Rmdir(cancel <-chan struct{}, h *fuse.InHeader, name string) fu
 
 func (b *bridge) remove(cancel <-chan struct{}, h *fuse.InHeader, name string,
 	isDir bool) fuse.Status {
-	ctx := b.request(cancel, h)
+	ctx := b.change(cancel, h)
 	defer ctx.end()
 	dir := b.ino(h.NodeId)
 	ino := b.named(ctx, dir, name)
@@ -154,7 +154,7 @@ func (b *bridge) remove(cancel <-chan struct{}, h *fuse.InHeader, name string,
 
 // Rename moves a name, with the flags of renameat2(2).
 func (b *bridge) Rename(cancel <-chan struct{}, in *fuse.RenameIn, from, to string) fuse.Status {
-	ctx := b.request(cancel, &in.InHeader)
+	ctx := b.change(cancel, &in.InHeader)
 	defer ctx.end()
 	flags, known := flagsOfRename(in.Flags)
 	if !known {
@@ -232,7 +232,7 @@ const inodesFree = 1 << 32
 
 // FsyncDir makes the names in a directory durable, and all others with them.
 func (b *bridge) FsyncDir(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	ctx := b.request(cancel, &in.InHeader)
+	ctx := b.change(cancel, &in.InHeader)
 	defer ctx.end()
 	return b.status("fsyncdir", b.fs.SyncNames(ctx))
 }

@@ -51,7 +51,7 @@ func (b *bridge) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.St
 	if off < 0 || n <= 0 || off > layout.FileSizeMax-n {
 		return fuse.Status(unix.EFBIG)
 	}
-	ctx := b.request(cancel, &in.InHeader)
+	ctx := b.change(cancel, &in.InHeader)
 	defer ctx.end()
 	if err := b.fs.Drain(ctx, f.Ino()); err != nil {
 		return b.status("fallocate", err)

@@ -66,7 +66,7 @@ func (b *bridge) ListXAttr(cancel <-chan struct{}, h *fuse.InHeader,
 // who should not.
 func (b *bridge) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, name string,
 	data []byte) fuse.Status {
-	ctx := b.request(cancel, &in.InHeader)
+	ctx := b.change(cancel, &in.InHeader)
 	defer ctx.end()
 	if len(name) > meta.XattrName {
 		return fuse.ERANGE
@@ -95,7 +95,7 @@ func (b *bridge) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, name stri
 
 // RemoveXAttr removes an extended attribute.
 func (b *bridge) RemoveXAttr(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
-	ctx := b.request(cancel, h)
+	ctx := b.change(cancel, h)
 	defer ctx.end()
 	if b.refuses(name) {
 		return fuse.Status(unix.EOPNOTSUPP)

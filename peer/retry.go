@@ -69,8 +69,13 @@ type Patience struct {
 func (p *Patience) Do(ctx context.Context, since time.Time,
 	fn func(ctx context.Context) error) error {
 	limit := ctx
+	above, ok := ctx.(wait.Parent)
 	switch {
 	case p.Max < 0:
+	case ok:
+		c := wait.Below(above, since, p.Max)
+		defer c.Release()
+		limit = c
 	case ctx.Done() == nil:
 		c := wait.Within(ctx, since, p.Max)
 		defer c.Release()

@@ -2,6 +2,7 @@ package wait
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,7 @@ type Context struct {
 	watched atomic.Bool // the channel was asked for
 	parker  Parker      // who serves the request
 	values  context.Context
+	parent  Parent      // it ends with this one; nil: none
 	fixed   atomic.Bool // deadline is set, and does not change
 
 	mu       sync.Mutex
@@ -31,8 +33,10 @@ type Context struct {
 	timer    *time.Timer
 	armed    bool
 	lent     int  // listeners that will call Return
-	spent    bool // cannot be used again: others may listen, or the timer may be about to end it
+	spent    bool // cannot be used again: others may listen, or somebody may be about to end it
 	closed   bool
+	adopted  bool       // parent ends it
+	below    []*Context // those that end with this one
 }
 
 // The states of a Context.
@@ -92,14 +96,59 @@ func Within(values context.Context, since time.Time, limit time.Duration) *Conte
 	return c
 }
 
-// Release ends a context that Within has returned. Who has asked for its Done, such as a context
-// that was made of it, may look at it for ever: then it is not used again.
+// Parent is a context that ends others made Below it, without a goroutine that waits for it. A
+// Context is one, and so is what embeds it.
+type Parent interface {
+	context.Context
+	// Adopt has c ended with the parent; false: that has ended.
+	Adopt(c *Context) bool
+	// Disown undoes it; false: c is being ended, and must not be used again.
+	Disown(c *Context) bool
+}
+
+// Below is Within for a context that has an end: with that it ends too.
+func Below(p Parent, since time.Time, limit time.Duration) *Context {
+	c := Within(p, since, limit)
+	c.parent = p
+	return c
+}
+
+// Release ends a context that Within or Below has returned. Who has asked for its Done, such as a
+// context that was made of it, may look at it for ever: then it is not used again.
 func (c *Context) Release() {
 	c.End(context.Canceled)
-	if c.Unused() {
-		c.values = nil
+	c.mu.Lock()
+	c.disarmLocked() // somebody else may be just ending it
+	again := !c.spent && c.lent == 0
+	c.mu.Unlock()
+	if again {
+		c.values, c.parent = nil, nil
 		within.Put(c)
 	}
+}
+
+// Adopt implements Parent.
+func (c *Context) Adopt(child *Context) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watched.Store(true) // before the look at state, as in listenLocked
+	if c.state.Load() != ctxLive {
+		return false
+	}
+	c.below = append(c.below, child)
+	return true
+}
+
+// Disown implements Parent.
+func (c *Context) Disown(child *Context) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.Index(c.below, child)
+	if i < 0 {
+		return false
+	}
+	c.below = slices.Delete(c.below, i, i+1)
+	return true
 }
 
 // Unused tells whether nothing can look at a context any more that has ended.
@@ -144,6 +193,9 @@ func (c *Context) Err() error {
 	if c.limit != 0 && c.state.Load() == ctxLive && !time.Now().Before(c.Fix(time.Time{})) {
 		c.End(context.DeadlineExceeded)
 	}
+	if c.parent != nil && c.state.Load() == ctxLive && c.parent.Err() != nil {
+		c.End(c.parent.Err())
+	}
 	return c.Ended()
 }
 
@@ -187,6 +239,11 @@ func (c *Context) listenLocked() <-chan struct{} {
 		c.done = make(chan struct{})
 	}
 	c.watched.Store(true) // before the look at state: End looks the other way round
+	if c.parent != nil && !c.adopted && c.state.Load() == ctxLive {
+		if c.adopted = c.parent.Adopt(c); !c.adopted {
+			c.state.CompareAndSwap(ctxLive, ctxCanceled)
+		}
+	}
 	switch {
 	case c.state.Load() != ctxLive:
 		c.closeLocked()
@@ -215,23 +272,35 @@ func (c *Context) End(err error) {
 		return
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	if c.state.Load() == ctxLive {
+		c.mu.Unlock()
 		return // the context serves another request by now
 	}
 	c.disarmLocked()
 	if c.lent > 0 || c.spent {
 		c.closeLocked()
 	}
+	var below []*Context
+	if len(c.below) > 0 {
+		below, c.below = c.below, nil
+	}
+	c.mu.Unlock()
+	for _, child := range below { // whose locks are taken before this one's
+		child.End(err)
+	}
 }
 
-// disarmLocked stops the timer. One that cannot be stopped any more is about to end the context,
-// which therefore must not be another request's.
+// disarmLocked stops the timer, and leaves the parent. One that cannot be stopped any more is about
+// to end the context, which therefore must not be another request's.
 func (c *Context) disarmLocked() {
 	if c.armed && !c.timer.Stop() {
 		c.spent = true
 	}
 	c.armed = false
+	if c.adopted && !c.parent.Disown(c) {
+		c.spent = true
+	}
+	c.adopted = false
 }
 
 func (c *Context) closeLocked() {
