@@ -27,8 +27,9 @@ const (
 const signalTick = 100 * time.Millisecond
 
 // stopSignals are those by which people and programs end a wait, lockSignals those that end one for
-// a lock: there a timer of the program's own counts, too. Others must not end it: the Go runtime and
-// profilers send signals all the time, and many programs read their configuration again at SIGHUP.
+// a lock: there a timer of the program's own counts, too. Others must not end it: the Go runtime
+// and profilers send signals all the time, and many programs read their configuration again at
+// SIGHUP.
 const (
 	stopSignals = 1<<(syscall.SIGINT-1) | 1<<(syscall.SIGQUIT-1) | 1<<(syscall.SIGTERM-1)
 	lockSignals = stopSignals | 1<<(syscall.SIGHUP-1) | 1<<(syscall.SIGALRM-1)
@@ -172,7 +173,7 @@ func (r *request) watchSignals() {
 	}
 }
 
-// wished says what pending signals mean for a request that goes on for a given time after a signal to
+// wished says what pending signals mean for a request that goes on for a time after a signal to
 // stop: that its process is being killed, or that it was told to stop.
 func wished(pending uint64, after time.Duration) (killed, stop bool) {
 	signals := uint64(stopSignals)

@@ -17,10 +17,13 @@ func TestBelowEnds(t *testing.T) {
 		end   func(above, c *Context)
 		want  error
 	}{
-		"with the one above":         {time.Hour, func(a, _ *Context) { a.End(context.Canceled) }, context.Canceled},
-		"when the one above ran out": {time.Hour, func(a, _ *Context) { a.End(context.DeadlineExceeded) }, context.DeadlineExceeded},
-		"by itself":                  {time.Hour, func(_, c *Context) { c.End(context.Canceled) }, context.Canceled},
-		"in time":                    {time.Millisecond, func(_, _ *Context) {}, context.DeadlineExceeded},
+		"with the one above": {time.Hour, func(a, _ *Context) { a.End(context.Canceled) },
+			context.Canceled},
+		"when the one above ran out": {time.Hour, func(a, _ *Context) {
+			a.End(context.DeadlineExceeded)
+		}, context.DeadlineExceeded},
+		"by itself": {time.Hour, func(_, c *Context) { c.End(context.Canceled) }, context.Canceled},
+		"in time":   {time.Millisecond, func(_, _ *Context) {}, context.DeadlineExceeded},
 	} {
 		for _, listening := range []bool{false, true} {
 			above := (&Context{}).Renew(0)
