@@ -103,7 +103,8 @@ func frontTable() []layer {
 		{"nbd/...", []string{"nbd"}},
 
 		{"cmd/sluice", []string{"..."}},
-		{"systest", nil},                     // drives the built binary
+		{"systest", nil}, // drives the built binary
+		{"systest/hosttest", nil},
 		{"vmtest", []string{"vmtest/frame"}}, // drives guests, and what is built in them
 		{"vmtest/lab", []string{"vmtest"}},   // the same for people
 		{"vmtest/...", []string{"vmtest/frame"}},
