@@ -28,7 +28,7 @@ type inode struct {
 	files    list.List[File]
 	writers  int       // handles of programs that may write
 	attr     meta.Attr // as last heard of; Size, TruncSeq and Mtime below count
-	recalled bool      // a lease was recalled since, or nobody answered: the file may be shorter
+	recalled bool      // a lease was recalled since, nobody answered, or a truncation was heard of
 	size     int64
 	truncSeq uint64
 	mtime    meta.Time
@@ -211,7 +211,8 @@ func (n *inode) doubt() {
 
 // hear takes over attributes from an answer that came by the way. It may know of a truncation
 // that is still being carried out: a write under that sequence now would be cut by it later, so
-// the sequence is left alone until a server refuses the old one and the size is asked for.
+// the sequence is left alone until a server refuses the old one and the size is asked for. Whoever
+// reads before that asks, too: the file may be shorter.
 func (n *inode) hear(a *meta.Attr) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -219,7 +220,10 @@ func (n *inode) hear(a *meta.Attr) {
 }
 
 func (n *inode) hearLocked(a *meta.Attr) {
-	if a.TruncSeq == n.truncSeq {
+	switch {
+	case a.TruncSeq > n.truncSeq:
+		n.recalled = true
+	case a.TruncSeq == n.truncSeq:
 		n.grewLocked(a)
 		if !n.overtakenLocked(a) {
 			n.attr = *a
