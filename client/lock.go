@@ -187,7 +187,19 @@ func (fs *FS) Unlock(ctx context.Context, l meta.Lock) error {
 	if err := l.Validate(false); err != nil {
 		return errs.Wrap("client.Unlock", "", err)
 	}
-	if !fs.locks.holds(keyOf(&l)) {
+	return fs.release(ctx, l, nil)
+}
+
+// release is Unlock if a condition holds when the owner can get no other lock in the file before it
+// is over: that would be released, too, or be taken for released. nil: there is none.
+func (fs *FS) release(ctx context.Context, l meta.Lock, still func() bool) error {
+	k := keyOf(&l)
+	if !fs.locks.holds(k) {
+		return nil
+	}
+	fs.locks.part(k)
+	defer fs.locks.parted(k)
+	if still != nil && !still() {
 		return nil
 	}
 	s, round := fs.sess.Load(), fs.locks.claimed()
@@ -212,10 +224,13 @@ func (fs *FS) Unlock(ctx context.Context, l meta.Lock) error {
 }
 
 // ReleaseOwner is Unlock of all that an owner holds of one kind in a file. It costs nothing where
-// that is nothing, so that it can be called whenever a file is closed.
-func (fs *FS) ReleaseOwner(ctx context.Context, ino meta.Ino, kind meta.LockKind,
-	owner uint64) error {
-	return fs.Unlock(ctx, meta.Lock{Ino: ino, Kind: kind, Owner: owner, End: meta.LockEndMax})
+// that is nothing, so that it can be called whenever a file is closed. The owner may be somebody
+// else of the same name by then, who has locked the file anew: so still is asked, when nobody of
+// that name can get a lock before this is over. nil: that cannot be.
+func (fs *FS) ReleaseOwner(ctx context.Context, ino meta.Ino, kind meta.LockKind, owner uint64,
+	still func() bool) error {
+	l := meta.Lock{Ino: ino, Kind: kind, Owner: owner, End: meta.LockEndMax}
+	return fs.release(ctx, l, still)
 }
 
 // TestLock tells a lock that l would have to wait for. Its PID is 0 if another client has it.

@@ -47,7 +47,7 @@ func TestLocksOfTwoClients(t *testing.T) {
 	if holder, found, err := a.TestLock(ctx, all); err != nil || !found || holder.PID != 0 {
 		t.Fatal(holder, found, err)
 	}
-	must(t, b.ReleaseOwner(ctx, fa.Ino(), meta.LockRange, 1))
+	must(t, b.ReleaseOwner(ctx, fa.Ino(), meta.LockRange, 1, nil))
 	must(t, a.Lock(ctx, all, false))
 }
 

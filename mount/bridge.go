@@ -21,6 +21,7 @@ type bridge struct {
 	server   *fuse.Server // set by Init, before the first request
 	files    table[*file]
 	dirs     table[*directory]
+	lockers  lockers
 	removed  removed
 	touched  touched
 	versions versions

@@ -345,6 +345,7 @@ func (b *bridge) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	err := b.commit(ctx, f, func() error { return f.Flush(ctx) })
 	if !b.opts.LocalLocks && b.unlockFlushed(ctx, f, in.LockOwner) {
 		f.owners.remove(in.LockOwner) // it may lock the file anew before this one is released
+		b.lockers.drop(locker{f.Ino(), meta.LockRange, in.LockOwner})
 		b.kept.disown(in.Fh, in.LockOwner)
 	}
 	b.saved(f.Ino())

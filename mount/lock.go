@@ -54,6 +54,55 @@ func (o *lockOwners) list() (ids []uint64) {
 	return ids
 }
 
+// lockers knows through which open file an owner has locked a file last. The kernel names an open
+// file by where it lies in memory, and tells of its end a while after: the next one may lie there
+// and have locked the file by then.
+type lockers struct {
+	mu   sync.Mutex
+	with map[locker]uint64
+}
+
+// locker is an owner of locks of one kind in a file.
+type locker struct {
+	ino   meta.Ino
+	kind  meta.LockKind
+	owner uint64
+}
+
+// note is called before a lock is asked for.
+func (x *lockers) note(l *meta.Lock, fh uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.with == nil {
+		x.with = map[locker]uint64{}
+	}
+	x.with[locker{l.Ino, l.Kind, l.Owner}] = fh
+}
+
+// last tells whether nobody has locked through another open file since.
+func (x *lockers) last(k locker, fh uint64) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	with, known := x.with[k]
+	return !known || with == fh
+}
+
+// forget forgets an owner with its open file, if that was the last.
+func (x *lockers) forget(k locker, fh uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.with[k] == fh {
+		delete(x.with, k)
+	}
+}
+
+// drop forgets an owner that has no locks.
+func (x *lockers) drop(k locker) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.with, k)
+}
+
 // lockOf reads a lock out of a request. The kernel numbers bytes as the service does; what reaches
 // to the end of the file ends at the largest offset.
 func (b *bridge) lockOf(in *fuse.LkIn) meta.Lock {
@@ -121,6 +170,7 @@ func (b *bridge) setLock(ctx context.Context, in *fuse.LkIn, wait bool) fuse.Sta
 	if l.Kind == meta.LockRange {
 		f.owners.add(l.Owner)
 	}
+	b.lockers.note(&l, in.Fh)
 	b.kept.own(in.Fh, l.Owner)
 	err := b.fs.Lock(ctx, l, wait)
 	if !wait && errs.KindOf(err) == errs.Busy {
@@ -182,12 +232,12 @@ func (b *bridge) relearn(node uint64, f *file) {
 	b.versions.note(&a)
 }
 
-// releaseOwner releases locks of an owner that has closed the file, and tells whether it has.
-func (b *bridge) releaseOwner(ctx context.Context, ino meta.Ino, kind meta.LockKind,
-	owner uint64) bool {
-	err := b.fs.ReleaseOwner(ctx, ino, kind, owner)
+// releaseOwner releases locks of an owner that has closed the file, and tells whether it has. For
+// still see client.FS.ReleaseOwner.
+func (b *bridge) releaseOwner(ctx context.Context, k locker, still func() bool) bool {
+	err := b.fs.ReleaseOwner(ctx, k.ino, k.kind, k.owner, still)
 	if err != nil {
-		b.opts.Logger.Error("locks could not be released", "ino", ino, "owner", owner, "err", err)
+		b.opts.Logger.Error("locks could not be released", "ino", k.ino, "owner", k.owner, "err", err)
 	}
 	return err == nil
 }
@@ -205,15 +255,20 @@ func (b *bridge) unlockFlushed(ctx context.Context, f *file, owner uint64) bool 
 		b.opts.Logger.Error("locks are kept: data is on its way", "ino", f.Ino(), "owner", owner)
 		return false
 	}
-	return b.releaseOwner(ctx, f.Ino(), meta.LockRange, owner)
+	return b.releaseOwner(ctx, locker{f.Ino(), meta.LockRange, owner}, nil)
 }
 
 // unlockClosed releases what an open file that is gone has locked.
 func (b *bridge) unlockClosed(ctx context.Context, in *fuse.ReleaseIn, f *file) {
+	release := func(kind meta.LockKind, owner uint64) {
+		k := locker{f.Ino(), kind, owner}
+		b.releaseOwner(ctx, k, func() bool { return b.lockers.last(k, in.Fh) })
+		b.lockers.forget(k, in.Fh)
+	}
 	if in.ReleaseFlags&fuse.FUSE_RELEASE_FLOCK_UNLOCK != 0 {
-		b.releaseOwner(ctx, f.Ino(), meta.LockFlock, in.LockOwner)
+		release(meta.LockFlock, in.LockOwner)
 	}
 	for _, id := range f.owners.list() {
-		b.releaseOwner(ctx, f.Ino(), meta.LockRange, id)
+		release(meta.LockRange, id)
 	}
 }

@@ -9,7 +9,7 @@ import (
 // Each mutant of testdata/mutants.txt must be found by the tests that are there for it.
 func TestMutantsAreFound(t *testing.T) {
 	model := func(name string) mutanttest.Case {
-		return mutanttest.Case{Mutant: name, Tests: "TestModel", Env: []string{"CACHE_SEEDS=400"}}
+		return mutanttest.Case{Mutant: name, Tests: "TestModel", Env: []string{"CACHE_SEEDS=4000"}}
 	}
 	mutanttest.Hunt{
 		Control: []string{"CACHE_SEEDS=20"},
