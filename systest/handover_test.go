@@ -236,6 +236,10 @@ func serverStopped(t *testing.T, c *cluster) {
 	mnt, cmd, _ := standAlone(t, c)
 	pid := serverOf(cmd.Process.Pid)
 	must(t, syscall.Kill(pid, syscall.SIGSTOP))
+	c.await(t, "the process to stop", func() bool { // its threads take a moment
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		return err == nil && strings.Contains(string(status), "State:\tT")
+	})
 	answer := asks(mnt)
 	killed := exec.Command("stat", "-f", mnt)
 	must(t, killed.Start())
