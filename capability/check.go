@@ -15,6 +15,7 @@ type Need struct {
 	Server  uint32
 	Layout  uint32
 	Life    uint32 // of the server; 0: its objects survive it
+	Epoch   uint32 // that the request says its writer has
 }
 
 // Refusal is why a capability does not cover a need.
@@ -28,6 +29,7 @@ const (
 	OtherSession         // given to somebody else
 	NotGranted           // the right is not in it
 	OtherGen             // the file was fenced, or is another one by now
+	OtherEpoch           // given to an earlier generation of writers than the request says
 	OtherLayout          // the file's layout has changed
 	RunOut               // its time is over
 	LivesTooLong         // nobody signs such
@@ -47,6 +49,7 @@ var refusals = [RefusalsEnd]struct {
 	OtherSession: {errs.Perm, "for another session"},
 	NotGranted:   {errs.Perm, "right not granted"},
 	OtherGen:     {errs.Stale, "file has another generation"},
+	OtherEpoch:   {errs.Perm, "for an earlier generation of writers"},
 	OtherLayout:  {errs.Stale, "file has another layout"},
 	RunOut:       {errs.Expired, "run out; renew it at the metadata service"},
 	LivesTooLong: {errs.Perm, "lives longer than allowed"},
@@ -78,6 +81,8 @@ func (c *Capability) Covers(n *Need, now time.Time) Refusal {
 		return NotGranted
 	case c.Gen != n.Gen:
 		return OtherGen
+	case c.Epoch < n.Epoch && c.Rights&Manage == 0:
+		return OtherEpoch
 	case c.Layout != n.Layout:
 		return OtherLayout
 	case !now.Before(c.Expiry):

@@ -47,6 +47,16 @@ func TestKindOfFindsTheInnermostMeaning(t *testing.T) {
 	}
 }
 
+// TestLostWays: what the kernel says when a host cannot be reached passes when it can be.
+func TestLostWays(t *testing.T) {
+	for _, no := range []syscall.Errno{syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ECONNREFUSED,
+		syscall.ENETDOWN, syscall.EPIPE} {
+		if k := FromErrno(no); k != Disconnected || !k.Passing() {
+			t.Errorf("%v is %v", no, k)
+		}
+	}
+}
+
 func TestErrorsIsSeesKindsAndErrnos(t *testing.T) {
 	err := fmt.Errorf("while mounting: %w", New(NotFound, "meta.Lookup", "/a", nil))
 	if !errors.Is(err, NotFound) || !errors.Is(err, fs.ErrNotExist) ||

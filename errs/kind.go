@@ -74,7 +74,7 @@ var kinds = [kindCount]kindRow{
 	Corrupt:      {"corrupt", syscall.EBADMSG},
 	Stale:        {"stale", syscall.ESTALE},
 	Fenced:       {"fenced off", syscall.EOWNERDEAD},
-	Expired:      {"capability expired", syscall.EKEYEXPIRED},
+	Expired:      {"expired", syscall.EKEYEXPIRED},
 	Forged:       {"capability refused", syscall.EKEYREJECTED},
 	Conflict:     {"conflict", syscall.ERESTART},
 	MaybeDone:    {"outcome unknown", syscall.EINPROGRESS},
@@ -130,7 +130,9 @@ func FromErrno(no syscall.Errno) Kind {
 		}
 	}
 	switch no {
-	case syscall.EPIPE, syscall.ECONNREFUSED, syscall.ECONNABORTED, syscall.ENOTCONN:
+	case syscall.EPIPE, syscall.ECONNREFUSED, syscall.ECONNABORTED, syscall.ENOTCONN,
+		syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.ENETDOWN,
+		syscall.ENETRESET, syscall.ENONET: // the way to a peer comes back
 		return Disconnected
 	case syscall.EINTR:
 		return Again

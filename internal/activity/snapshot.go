@@ -18,6 +18,7 @@ type Snapshot struct {
 	Resident int64         `json:"resident_bytes"`  // its memory
 	Sessions int           `json:"sessions"`        // of clients; only the metadata service knows
 	Open     int           `json:"open"`            // files, of all clients or of the mount
+	Untold   int64         `json:"untold"`          // names that a mount is about to tell the service
 	Ops      []OpUse       `json:"ops"`             // that were used
 	Clients  []Use         `json:"clients"`         // of the last minute
 	Objects  []Use         `json:"objects"`         // inodes, of the last minute

@@ -27,6 +27,9 @@ func table() []layer {
 		{"errs", nil}, {"seg", nil}, {"layout", nil}, {"wire", nil}, {"hint", nil},
 		{"capability", nil}, {"internal/...", nil},
 
+		// What a host runs, as a file. It opens nothing.
+		{"config", nil},
+
 		// Transport. Providers do not know each other, but share their bookkeeping, which nobody else
 		// sees; wrappers and the suite know the contract only.
 		{"fabric", nil},
@@ -42,7 +45,7 @@ func table() []layer {
 		{"msg/...", []string{"fabric", "mem", "msg"}},
 		{"mover", []string{"fabric", "mem", "msg"}},
 		{"peer", []string{
-			"fabric", "fabric/shm", "fabric/tcp", "fabric/verbs", "mem", "msg"}},
+			"fabric", "fabric/shm", "fabric/tcp", "fabric/verbs", "identity", "mem", "msg"}},
 
 		// Storage. The cache knows neither sockets nor files; its parts call downward only: write-back,
 		// index, memory. The stores know no cache. stripe is the contract only: ids and durability.
@@ -69,15 +72,20 @@ func table() []layer {
 			"stripe"}},
 		{"iod/objects", []string{"iod", "meta", "stripe"}}, // what the metadata service needs of them
 		{"iod/...", []string{"iod", "fabric", "mem", "msg", "stripe"}},
-		{"meta", []string{"meta/acl"}},
+		{"identity", nil},                      // keys, certificates, tokens, and their files
+		{"join", []string{"identity", "meta"}}, // how hosts and clients join: HTTPS
+		{"meta", []string{"identity", "meta/acl"}},
 		{"meta/acl", nil}, // pure, as the vocabulary
 		{"meta/lease", []string{"meta"}},
-		{"meta/store", []string{"kv", "meta", "meta/acl", "meta/dump", "meta/lease", "meta/lock",
-			"meta/perm"}}, // perm: clients check likewise
+		{"meta/member", []string{"meta"}}, // pure: heartbeats and time in, states out
+		{"meta/store", []string{"identity", "kv", "meta", "meta/acl", "meta/dump", "meta/lease",
+			"meta/lock", "meta/member", "meta/perm"}}, // perm: clients check likewise
 		{"meta/internal/bulk", []string{"fabric", "mem", "meta", "msg"}},
-		{"meta/server", []string{"admin", "fabric", "meta", "meta/internal/bulk", "msg"}},
-		{"meta/remote", []string{"fabric", "meta", "meta/internal/bulk", "msg", "peer"}},
-		{"meta/metatest", []string{"meta", "meta/acl", "meta/dump"}},
+		{"meta/guard", []string{"identity", "meta", "meta/perm"}}, // rights of clients
+		{"meta/server", []string{"admin", "fabric", "identity", "meta", "meta/guard",
+			"meta/internal/bulk", "msg"}},
+		{"meta/remote", []string{"fabric", "identity", "meta", "meta/internal/bulk", "msg", "peer"}},
+		{"meta/metatest", []string{"identity", "meta", "meta/acl", "meta/dump"}},
 		{"meta/...", []string{"meta", "meta/acl"}},
 	}...)
 }
@@ -87,7 +95,7 @@ func frontTable() []layer {
 	return []layer{
 		// Front ends know the client, never a server.
 		{"client", []string{
-			"client/internal/...", "fabric", "iod", "iod/remote", "mem", "mem/regcache", "meta",
+			"client/internal/...", "fabric", "iod", "iod/remote", "join", "mem", "mem/regcache", "meta",
 			"meta/acl", "meta/perm", "meta/remote", "mover", "msg", "peer", "stripe"}},
 		{"client/internal/behind", []string{"iod", "mem", "meta"}},
 		{"client/internal/cache", []string{"meta", "meta/perm"}}, // no I/O: what is known, until when
@@ -100,7 +108,12 @@ func frontTable() []layer {
 		{"mount/keeper", []string{"mount", "mount/state"}}, // starts those that serve; serves nothing
 		{"nbd", nil},
 		{"nbd/volumeexport", []string{"client", "nbd", "stripe"}},
+		// A local disk has what an I/O server has: direct I/O, the relay, the cache.
+		{"nbd/diskexport", []string{
+			"fabric", "mem", "nbd", "relay", "stripe", "stripe/device", "unifier"}},
 		{"nbd/...", []string{"nbd"}},
+		{"attach", []string{"attach/netlink", "nbd"}}, // the kernel as a client of an export
+		{"attach/netlink", nil},
 
 		{"cmd/sluice", []string{"..."}},
 		{"systest", nil}, // drives the built binary
@@ -130,8 +143,10 @@ func benchTable() []layer {
 			"msg", "peer", "stripe"}},
 		{"bench/meta", []string{"bench", "bench/partner", "client", "kv", "meta"}},
 		{"bench/fs", []string{"bench", "bench/plain", "client"}},
-		{"bench/mount", []string{"bench"}}, // drives programs and children of the bench
-		{"bench/nbd", []string{"bench"}},
+		{"bench/process", []string{"bench"}},
+		// They drive programs and children of the bench.
+		{"bench/mount", []string{"bench", "bench/process"}},
+		{"bench/nbd", []string{"bench", "bench/process"}},
 		{"bench/benchtest", []string{"bench/partner", "bench/plain", "fabric/shm", "fabric/tcp"}},
 		{"bench/grpcpeer", []string{ // a module of its own
 			"bench", "bench/net", "bench/partner", "bench/plain", "fabric/tcp"}},
@@ -247,6 +262,7 @@ func homes() map[string][]string {
 		"go.uber.org/goleak":        {},
 		"github.com/HdrHistogram":   {"bench", "internal/hist"},
 		"github.com/prometheus":     {"admin"},
+		"github.com/pelletier":      {"config"},
 	}
 }
 

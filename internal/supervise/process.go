@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -18,6 +19,7 @@ type process struct {
 	group *Group
 	spec  Spec
 	stop  chan struct{} // closed when the process is to end
+	asked sync.Once     // for closing it
 	done  chan struct{} // closed when it has ended for good
 
 	child *os.Process // guarded by group.mu, like note

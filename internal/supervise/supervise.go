@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"slices"
 	"sort"
 	"sync"
 	"syscall"
@@ -199,6 +200,31 @@ func (g *Group) Stop(ctx context.Context) error {
 	left := append([]*process(nil), g.processes...)
 	g.mu.Unlock()
 
+	endByStage(ctx, left)
+	close(g.starter)
+	return g.save()
+}
+
+// Remove ends some processes, stage by stage, and forgets them; the others go on. Names that there
+// are not are passed over. When ctx ends first, those that are left are killed.
+func (g *Group) Remove(ctx context.Context, names ...string) error {
+	g.mu.Lock()
+	var left []*process
+	for _, p := range g.processes {
+		if slices.Contains(names, p.spec.Name) {
+			left = append(left, p)
+		}
+	}
+	g.mu.Unlock()
+	endByStage(ctx, left)
+	for _, p := range left {
+		g.drop(p)
+	}
+	return g.save()
+}
+
+// endByStage ends processes, those of the highest stage first.
+func endByStage(ctx context.Context, left []*process) {
 	sort.SliceStable(left, func(i, j int) bool { return left[i].spec.Stage > left[j].spec.Stage })
 	for len(left) > 0 {
 		n := 1
@@ -206,7 +232,7 @@ func (g *Group) Stop(ctx context.Context) error {
 			n++
 		}
 		for _, p := range left[:n] {
-			close(p.stop)
+			p.asked.Do(func() { close(p.stop) })
 			go p.terminate(ctx)
 		}
 		for _, p := range left[:n] {
@@ -214,8 +240,6 @@ func (g *Group) Stop(ctx context.Context) error {
 		}
 		left = left[n:]
 	}
-	close(g.starter)
-	return g.save()
 }
 
 // State is what the state file says.

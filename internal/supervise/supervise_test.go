@@ -202,6 +202,40 @@ func TestStopsInOrder(t *testing.T) {
 	}
 }
 
+// TestRemoveLeavesTheOthers: those that are named end in their order and are forgotten, a name is
+// free again, and the others do not notice.
+func TestRemoveLeavesTheOthers(t *testing.T) {
+	g, file := group(t)
+	out := filepath.Join(t.TempDir(), "out")
+	for stage, name := range []string{"meta", "iod", "mount"} {
+		s := spec(name, "serve:"+name, out)
+		s.Stage = stage
+		if err := g.Start(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(300 * time.Millisecond) // until all of them handle the signal
+	before := g.State().Processes[1]
+	if err := g.Remove(t.Context(), "meta", "mount", "nobody"); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(out); err != nil || string(text) != "mount\nmeta\n" {
+		t.Fatalf("ended in the order %q, %v", text, err)
+	}
+	st, err := ReadState(file)
+	if err != nil || len(st.Processes) != 1 || st.Processes[0].PID != before.PID ||
+		st.Processes[0].Status != Running || !alive(before.PID) {
+		t.Fatalf("left: %+v, %v", st, err)
+	}
+	if err := g.Start(spec("meta", "serve:again", out)); err != nil {
+		t.Fatal(err)
+	}
+	stop(t, g)
+	if err := g.Remove(t.Context(), "iod"); err != nil {
+		t.Fatalf("after Stop: %v", err)
+	}
+}
+
 func TestStubbornProcessIsKilled(t *testing.T) {
 	g, _ := group(t)
 	out := filepath.Join(t.TempDir(), "out")

@@ -168,6 +168,10 @@ type Parker interface {
 	Unpark(ctx context.Context) error
 }
 
+// Blocker is a Parker that wants to hear of every wait of its request that lasts. It is told by a
+// goroutine that holds no lock.
+type Blocker interface{ Blocks() }
+
 // parkerKey is the key of a context's Parker.
 type parkerKey struct{}
 

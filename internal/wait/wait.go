@@ -22,6 +22,9 @@ func For[T any](ctx context.Context, ch <-chan T) (v T, ok bool) {
 		return v, true // a context that is listened to may have to set a timer
 	default:
 	}
+	if b, ok := ctx.Value(parkerKey{}).(Blocker); ok {
+		b.Blocks()
+	}
 	lender, lends := ctx.(Lender)
 	var done <-chan struct{}
 	if lends {
