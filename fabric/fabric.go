@@ -104,6 +104,11 @@ type Domain interface {
 	Close() error
 }
 
+// Refuser is a Domain that counts the peers that its listeners did not let in.
+type Refuser interface {
+	Refusals() uint64
+}
+
 // Connector makes connections. Safe for concurrent use.
 type Connector interface {
 	// Devices returns those that the domain uses, in their present state.

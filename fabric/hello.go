@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/wire"
 )
 
 // Hello is what the two sides tell each other before anything else. Providers draw it in bytes.
@@ -22,6 +23,16 @@ type Hello struct {
 
 // HelloVersion is the version spoken by this build. Majors must match; there is one so far.
 const HelloVersion = 1
+
+// CheckVersion refuses a peer that speaks another version with errs.Version, and says which side is
+// to be renewed.
+func CheckVersion(theirs uint16) error {
+	if theirs == HelloVersion {
+		return nil
+	}
+	return errs.Newf(errs.Version, "fabric", "hello", "the peer speaks version %d of the network, "+
+		"this side %d: %s", theirs, HelloVersion, wire.Remedy(int64(theirs), HelloVersion))
+}
 
 // Proof is how a peer's Name is known.
 type Proof uint8
@@ -60,6 +71,10 @@ type Peer struct {
 	Hello
 	Proof Proof
 	Name  string // empty with ProofNone, and for a dialler whose listener only knew its token
+
+	// Recheck tells whether what the peer has shown is still believed: nil, or why it is not. It is
+	// asked when that may have changed, not for every request. nil: nothing can change it.
+	Recheck func() error
 }
 
 // Tokens binds endpoints of one provider to peers that were authenticated by another one: a peer
@@ -75,7 +90,7 @@ type Tokens struct {
 }
 
 type issue struct {
-	name string
+	peer Peer // whom it was issued to: Name and Recheck
 	ends time.Time
 }
 
@@ -84,8 +99,14 @@ func NewTokens(limit int) *Tokens {
 	return &Tokens{limit: limit, issued: map[[32]byte]issue{}}
 }
 
-// Issue makes a token for a peer: errs.Again when too many are unused.
+// Issue makes a token for a peer of a name: errs.Again when too many are unused.
 func (t *Tokens) Issue(name string, life time.Duration) ([32]byte, error) {
+	return t.IssueTo(Peer{Name: name}, life)
+}
+
+// IssueTo is Issue for a peer that another connection knows: who shows the token has its Name, and
+// is believed as long as that peer is (Recheck).
+func (t *Tokens) IssueTo(peer Peer, life time.Duration) ([32]byte, error) {
 	var token [32]byte
 	_, _ = rand.Read(token[:]) // never fails
 	now := time.Now()
@@ -98,11 +119,11 @@ func (t *Tokens) Issue(name string, life time.Duration) ([32]byte, error) {
 			}
 		}
 		if len(t.issued) >= t.limit {
-			return token, errs.Newf(errs.Again, "fabric.Tokens", name, "%d tokens are unused",
+			return token, errs.Newf(errs.Again, "fabric.Tokens", peer.Name, "%d tokens are unused",
 				len(t.issued))
 		}
 	}
-	t.issued[sha256.Sum256(token[:])] = issue{name, now.Add(life)}
+	t.issued[sha256.Sum256(token[:])] = issue{peer, now.Add(life)}
 	return token, nil
 }
 
@@ -122,7 +143,8 @@ func (t *Tokens) Admit(h Hello) (peer Peer, answer [32]byte, err error) {
 		return Peer{Hello: h}, answer, errs.Newf(errs.Perm, "fabric.Accept", "hello",
 			"the token is unknown, was used before or is too old")
 	}
-	return Peer{Hello: h, Proof: ProofToken, Name: i.name}, TokenAnswer(h.Token), nil
+	p := Peer{Hello: h, Proof: ProofToken, Name: i.peer.Name, Recheck: i.peer.Recheck}
+	return p, TokenAnswer(h.Token), nil
 }
 
 // TokenAnswer is what a listener that knows a token answers.

@@ -18,7 +18,7 @@ func TestNoAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	all := append(onVerbs(), onSim(sim.Options{}), onTCP(), onShm(false), onShm(true))
+	all := append(onQuietVerbs(), onSim(sim.Options{}), onTCP(), onShm(false), onShm(true))
 	for _, prov := range all {
 		for _, depth := range []int{64, 4} {
 			t.Run(fmt.Sprintf("%s/%d", prov.name, depth), func(t *testing.T) {

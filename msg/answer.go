@@ -63,7 +63,7 @@ func (c *Call) deactivate() {
 func (c *Call) compose(status errs.Kind, body []byte, inLen int64) {
 	h := wire.Header{
 		Kind: wire.KindReply, Op: c.header.Op, Status: status, RequestID: c.header.RequestID,
-		Credits: 1, BodyLen: uint32(8 + len(body)),
+		Credits: 1, BodyLen: uint32(8 + len(body)), Map: c.mapVersion,
 	}
 	buf := c.s.bufs.Send(c.index)
 	var data []byte

@@ -70,6 +70,10 @@ func (c *Conn) standby() bool {
 	return !c.over.Load()
 }
 
+// pressing tells whether a caller that never polls waits: it should hear of what has come as soon
+// as those who do, who may all be gone.
+func (c *Conn) pressing() bool { return c.patient.Load() > 0 }
+
 // wakeWaiting makes one waiting caller poll for the others.
 func (c *Conn) wakeWaiting() bool {
 	c.mu.Lock()

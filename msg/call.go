@@ -28,7 +28,7 @@ func (c *Call) beginLocked(a *arrival) {
 	c.recv, c.header, c.body, c.inline = a.recv, a.header, a.body, a.inline
 	c.marks, c.bad = marks.Parse(a.header.Pieces)
 	c.unit = c.s.rung.limits.Unit
-	c.high, c.lent, c.lentBytes = 0, 0, 0
+	c.high, c.lent, c.lentBytes, c.mapVersion = 0, 0, 0, 0
 	if c.pushed.Load() {
 		c.pushed.Store(false)
 	}
@@ -104,6 +104,10 @@ func (c *Call) Domain() fabric.Domain { return c.s.rung.domain }
 // SetUnit makes the parts in which the call moves data smaller than Limits.Unit, in bytes: for
 // measuring.
 func (c *Call) SetUnit(unit int) { c.unit = min(max(unit, minUnit), c.s.rung.limits.Unit) }
+
+// SetMap has the answer, whatever it is, tell the client which version of the cluster's map this
+// server knows. It costs nothing: the header has room for it.
+func (c *Call) SetMap(version uint64) { c.mapVersion = version }
 
 // OneWay tells whether nobody waits for the answer. Its body is dropped.
 func (c *Call) OneWay() bool { return c.marks.Flags&marks.OneWay != 0 }

@@ -61,7 +61,7 @@ func newConn(n *Node, r *rung, ep fabric.Endpoint, cfg *fabric.EndpointConfig) (
 		c.free = append(c.free, int32(credits-1-i))
 	}
 	l.role = c
-	l.duty.Open(n.watchdog, c.standby)
+	l.duty.Open(n.watchdog, c.standby, c.pressing)
 	if err := n.adopt(c, l.name); err != nil {
 		l.discard()
 		return nil, err
@@ -214,7 +214,7 @@ func (c *Conn) finish(s *slot, req *Request, rep *Reply) error {
 //	|in length |body, or the error's text |
 func (s *slot) parse(req *Request, rep *Reply) error {
 	d := wire.NewDec(s.body)
-	rep.InLen = d.Size()
+	rep.InLen, rep.Map = d.Size(), s.header.Map
 	rep.Status = ""
 	rep.Body = append(rep.Body[:0], d.Rest()...)
 	if err := d.Err(); err != nil {

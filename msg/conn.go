@@ -28,6 +28,7 @@ type Conn struct {
 
 	standbyWake chan struct{} // room for one: wakes the connection's goroutine, to poll
 	waiting     atomic.Int32  // slots that wait and are not patient; changed with Conn.mu only
+	patient     atomic.Int32  // slots that wait and are
 	self        *slot         // whose caller polls; belongs to the holder of the duty
 	hit         bool          // likewise: its answer is here
 
@@ -122,6 +123,9 @@ func (c *Conn) InlineRoom() int {
 	return min(c.rung.limits.InlineMax, c.MaxDescription()-segment.FixedBytes-minBody)
 }
 
+// SameHost tells whether the server is a process of this host, and data moves by copying memory.
+func (c *Conn) SameHost() bool { return c.caps.SameHost }
+
 // level is the primary queue of a level.
 func (c *Conn) level(l Level) Level { return min(l, Level(c.node.opts.Queues-1)) }
 
@@ -151,11 +155,15 @@ func (c *Conn) refusesLocked() error {
 
 // setLocked changes a slot's state and counts those that wait and would poll.
 func (c *Conn) setLocked(s *slot, to slotState) {
-	if s.state == slotWaiting && !s.patient {
-		c.waiting.Add(-1)
+	count := &c.waiting
+	if s.patient {
+		count = &c.patient
 	}
-	if to == slotWaiting && !s.patient {
-		c.waiting.Add(1)
+	if s.state == slotWaiting {
+		count.Add(-1)
+	}
+	if to == slotWaiting && count.Add(1) == 1 && s.patient {
+		c.node.watchdog.Hurry()
 	}
 	s.state = to
 }

@@ -345,6 +345,12 @@ func (l *link) Close() {
 	<-l.gone
 }
 
+// Drop ends the connection as if its peer were lost: calls in progress fail with
+// errs.Disconnected, which those repeat that can. Close it as well.
+func (l *link) Drop(why string) {
+	l.fail(errs.Newf(errs.Disconnected, "msg.Drop", l.name, "%s", why))
+}
+
 // closeEndpoint returns when no memory of this side is touched any more. Completions that were not
 // polled are dropped with the queue: role.flushed replaces them.
 func (l *link) closeEndpoint() {

@@ -19,7 +19,7 @@ func (c *Call) Pull(ctx context.Context, off int64, dst []fabric.Sge) error {
 	if off < 0 || n > c.out.Length-off {
 		return outside("msg.Pull", off, n, c.out.Length)
 	}
-	c.s.srv.counts.pulled.Add(uint64(n))
+	c.s.carried.pulled.Add(uint64(n))
 	if from := c.near(); from != nil {
 		from = from[off:]
 		for i := range dst {
@@ -63,7 +63,7 @@ func (c *Call) pushNear(op string, off int64, src []fabric.Sge) (done bool, err 
 	if off < 0 || n > c.in.Length-off {
 		return false, outside(op, off, n, c.in.Length)
 	}
-	c.s.srv.counts.pushed.Add(uint64(n))
+	c.s.carried.pushed.Add(uint64(n))
 	if c.in.Inline {
 		c.collect(off, src)
 	}

@@ -62,6 +62,7 @@ type Node struct {
 // no timers of their own.
 type member interface {
 	sweep(now time.Time)
+	recheck() (ended bool)
 	waits() fabric.WaitCounts
 	Close() // ends it, and waits until its memory is released
 }

@@ -21,8 +21,9 @@ type round struct {
 
 // isQuick tells whether the call may be one of a round.
 func (c *Call) isQuick() bool {
-	o := &c.s.srv.opts
-	return o.Quick != nil && o.Quick(c.header.Op) && o.serviceOf(c.header.Op) == nil
+	o, op := &c.s.srv.opts, c.header.Op
+	quick := o.Quick != nil && o.Quick(op) || o.QuickAt != nil && o.QuickAt(op, Level(c.level))
+	return quick && o.serviceOf(op) == nil
 }
 
 // fill takes the quick calls of a batch over. The last round is over.

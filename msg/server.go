@@ -64,6 +64,7 @@ func (n *Node) ServeAt(places []Place, h Handler, opts ServeOptions) (*Server, e
 		closePorts(ports)
 		return nil, errs.New(errs.Closed, "msg.Serve", s.Addr(), nil)
 	}
+	s.openCarried()
 	for _, p := range ports {
 		s.accepting.Add(1)
 		go s.accept(p)
@@ -77,30 +78,21 @@ func (s *Server) Stats() ServerStats {
 	if s.calls != nil {
 		u = s.calls.Usage()
 	}
+	var all Carried
+	for _, p := range s.carried {
+		all.Calls += p.calls.Load()
+		all.BytesIn, all.BytesOut = all.BytesIn+p.pulled.Load(), all.BytesOut+p.pushed.Load()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := &s.counts
 	return ServerStats{
 		Conns: len(s.conns), Running: max(int(s.here.Load())-u.Waiting, 0),
 		Parked: int(s.parked.Load()), Queued: u.Waiting, Admitted: u.Passed,
-		Calls: c.calls.Load(), Failed: c.failed.Load(), Handed: c.handed.Load(),
+		Calls: all.Calls, Failed: c.failed.Load(), Handed: c.handed.Load(),
 		Canceled: c.canceled.Load(), OneWay: c.oneWay.Load(), Panics: c.panics.Load(),
-		BytesIn: c.pulled.Load(), BytesOut: c.pushed.Load(),
+		BytesIn: all.BytesIn, BytesOut: all.BytesOut,
 	}
-}
-
-// Via counts the server's connections by provider.
-func (s *Server) Via() map[string]int {
-	via := map[string]int{}
-	for _, p := range s.ports {
-		via[p.rung.caps.Provider] = 0
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.conns {
-		via[c.rung.caps.Provider]++
-	}
-	return via
 }
 
 // Close drains the server: it refuses new connections and requests (errs.Shutdown), waits for

@@ -19,7 +19,9 @@ func newServerConn(srv *Server, r *rung, ep fabric.Endpoint, cfg *fabric.Endpoin
 	if err != nil {
 		return nil, err
 	}
-	s := &serverConn{link: l, srv: srv, calls: make([]Call, 2*n), lastMoved: time.Now()}
+	s := &serverConn{link: l, srv: srv, calls: make([]Call, 2*n), lastMoved: time.Now(),
+		carried: srv.carried[r]}
+	s.carried.accepted.Add(1)
 	s.id = srv.serial.Add(1)
 	s.places = gate.New(gate.Options{Name: "send queue", Bytes: bulkDepth, Age: srv.node.opts.Age})
 	l.aliveBuf = len(s.calls) + maxCancels + 2
@@ -35,7 +37,7 @@ func newServerConn(srv *Server, r *rung, ep fabric.Endpoint, cfg *fabric.Endpoin
 		s.idleOps = append(s.idleOps, int32(i))
 	}
 	l.role = s
-	l.duty.Open(l.node.watchdog, s.standby)
+	l.duty.Open(l.node.watchdog, s.standby, s.pressing)
 	return s, nil
 }
 

@@ -62,6 +62,14 @@ type ServeOptions struct {
 	// handler that waits says so before (Call.Waits, Call.Park). nil: none.
 	Quick func(op uint16) bool
 
+	// QuickAt is Quick for operations that are quick at some levels only: clients send what is small
+	// at a higher level than bulk. nil: none.
+	QuickAt func(op uint16, level Level) bool
+
+	// Announces says that handlers wait for nothing, but by package wait, without saying so before
+	// (Call.Waits). Then nobody has to look all the time whether one keeps others from being read.
+	Announces bool
+
 	// Services have handlers and levels of their own; other operations go to the handler given to
 	// Serve. Their ranges do not overlap.
 	Services []Service
@@ -111,6 +119,7 @@ type Server struct {
 	handler Handler
 	ports   []port
 	counts  counts
+	carried map[*rung]*carried // what each provider has carried; of all that the node has
 
 	workers   *workers.Pool[job]
 	accepting sync.WaitGroup
@@ -136,7 +145,7 @@ type port struct {
 }
 
 type counts struct {
-	calls, failed, canceled, panics, pulled, pushed, oneWay, handed atomic.Uint64
+	failed, canceled, panics, oneWay, handed atomic.Uint64
 }
 
 // Addr is where the server listens, as Dial takes it: of several places that of the node's Domain,
@@ -162,10 +171,11 @@ func (s *Server) forget(ss *serverConn) {
 // still returning.
 type serverConn struct {
 	*link
-	srv    *Server
-	id     uint64      // among the connections of the server
-	places *gate.Gate  // in the send queue, for one-sided operations
-	called atomic.Bool // a worker was called to poll, and has not run yet
+	srv     *Server
+	id      uint64      // among the connections of the server
+	carried *carried    // of its provider
+	places  *gate.Gate  // in the send queue, for one-sided operations
+	called  atomic.Bool // a worker was called to poll, and has not run yet
 
 	mu       sync.Mutex
 	lent     eager.Lent // slots of the client
@@ -245,6 +255,8 @@ type Call struct {
 	failure   failure
 
 	unit int // the largest part of a transfer
+
+	mapVersion uint64 // that the reply tells
 }
 
 // failure is the first failed write of a request. A failure that another poller reports late may

@@ -104,4 +104,5 @@ type Reply struct {
 	Body   []byte
 	InLen  int64  // how many bytes of In's stream the server says it has filled
 	Status string // text of the server's error, if there was one
+	Map    uint64 // the version of the cluster's map that the server says it knows; see Call.SetMap
 }

@@ -16,7 +16,7 @@ import (
 // admit counts a call and tells whether it may run. When it is false the call was refused, or waits
 // while MaxCalls run.
 func (s *Server) admit(c *Call) bool {
-	s.counts.calls.Add(1)
+	c.s.carried.calls.Add(1)
 	s.here.Add(1)
 	if s.draining.Load() {
 		c.refuse(errs.New(errs.Shutdown, "msg.Serve", s.Addr(), nil))
@@ -196,6 +196,16 @@ func (s *serverConn) standby() bool {
 		s.srv.workers.Go(job{poll: s})
 	}
 	return true
+}
+
+// pressing tells whether a handler may wait without having said so.
+func (s *serverConn) pressing() bool { return !s.srv.opts.Announces }
+
+// Blocks implements wait.Blocker.
+func (c *Call) Blocks() {
+	if c.s.srv.opts.Announces {
+		c.Waits()
+	}
 }
 
 // Waits announces that the handler is about to wait for something that does not come over its

@@ -9,7 +9,10 @@ import (
 
 // An address says where a server is, for each provider that it can be reached by:
 //
-//	tcp:127.0.0.1:9400,shm:/run/sluice/iod-1,verbs:10.0.0.1:9400
+//	tcp:10.1.0.1:9400,tcp:10.2.0.1:9400,shm:/run/sluice/iod-1,verbs:10.1.0.1:9400
+//
+// Of several places of one provider the server's best network comes first; who dials tries them in
+// an order of its own, see networks.go.
 //
 // What has no provider's name before it is for the last step of a network's ladder:
 // "127.0.0.1:9400" is tcp's, where that is tcp. A place of shm may leave out its "unix:".
@@ -23,7 +26,7 @@ type place struct {
 // Limits of an address, which may come from a peer.
 const (
 	maxAddress = 1024
-	maxPlaces  = 8
+	maxPlaces  = 16
 )
 
 // parseAddress reads an address for a network that has these providers, best first.
@@ -60,9 +63,9 @@ func parseAddress(addr string, has []string) ([]place, error) {
 		if p.provider == SHM && (p.at[0] == '/' || p.at[0] == '@') {
 			p.at = "unix:" + p.at
 		}
-		same := func(o place) bool { return o.named(last) == p.named(last) }
+		same := func(o place) bool { return o.named(last) == p.named(last) && o.at == p.at }
 		if slices.ContainsFunc(all, same) {
-			return bad("two places for one provider")
+			return bad("the same place twice")
 		}
 		all = append(all, p)
 	}

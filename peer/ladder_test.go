@@ -30,18 +30,20 @@ import (
 
 func TestAddresses(t *testing.T) {
 	for text, want := range map[string]string{
-		"127.0.0.1:9400":             "127.0.0.1:9400",
-		"tcp:127.0.0.1:9400":         "127.0.0.1:9400",
-		"tcp:[::1]:1,shm:/run/x":     "tcp:[::1]:1,shm:/run/x",
-		"unix:/run/x,host:1":         "shm:/run/x,tcp:host:1",
-		"verbs:10.0.0.1:9,shm:@a":    "verbs:10.0.0.1:9,shm:@a",
-		"server":                     "server",
-		"tcp:":                       "",
-		"":                           "",
-		"a:1,,b:2":                   "",
-		"a:1,b:2":                    "",
-		strings.Repeat("shm:/a,", 9): "",
-		strings.Repeat("x", 2000):    "",
+		"127.0.0.1:9400":           "127.0.0.1:9400",
+		"tcp:127.0.0.1:9400":       "127.0.0.1:9400",
+		"tcp:[::1]:1,shm:/run/x":   "tcp:[::1]:1,shm:/run/x",
+		"unix:/run/x,host:1":       "shm:/run/x,tcp:host:1",
+		"verbs:10.0.0.1:9,shm:@a":  "verbs:10.0.0.1:9,shm:@a",
+		"server":                   "server",
+		"tcp:":                     "",
+		"":                         "",
+		"a:1,,b:2":                 "",
+		"a:1,b:2":                  "tcp:a:1,tcp:b:2",
+		"a:1,tcp:a:1":              "",
+		"shm:/a,unix:/a":           "",
+		strings.Repeat("a:1,", 17): "",
+		strings.Repeat("x", 2000):  "",
 	} {
 		all, err := parseAddress(text, nil)
 		if want == "" {
@@ -63,10 +65,9 @@ func TestAddressesOfTheLastStep(t *testing.T) {
 		"10.0.0.1:9":                    "verbs:10.0.0.1:9",
 		"verbs:[fe80::1%eth0]:9":        "verbs:[fe80::1%eth0]:9",
 		"10.0.0.1:9,tcp:10.0.0.1:8":     "verbs:10.0.0.1:9,tcp:10.0.0.1:8",
-		"10.0.0.1:9,verbs:10.0.0.1:8":   "",
-		"verbs:10.0.0.1:9,10.0.0.1:8":   "",
-		"verbs:10.0.0.1:9,verbs:a:9":    "",
-		"shm:/x,10.0.0.1:9,tcp:a:1,b:2": "",
+		"10.0.0.1:9,verbs:10.0.0.1:8":   "verbs:10.0.0.1:9,verbs:10.0.0.1:8",
+		"verbs:10.0.0.1:9,10.0.0.1:9":   "",
+		"shm:/x,10.0.0.1:9,tcp:a:1,b:2": "shm:/x,verbs:10.0.0.1:9,tcp:a:1,verbs:b:2",
 	} {
 		all, err := parseAddress(text, has)
 		got := ""
@@ -97,8 +98,10 @@ func TestLadderPlaces(t *testing.T) {
 			t.Fatal(err)
 		}
 		k := climb{net: s.client, places: places}
-		if got := k.where(&s.client.steps[0], &offer{at: row.offer}); got != row.want {
-			t.Errorf("%s, offered %s: %s, want %s", row.addr, row.offer, got, row.want)
+		k.baseAt = k.named(s.client.base())[0]
+		got := k.spotsOf(&s.client.steps[0], []*offer{{at: row.offer, token: [32]byte{7}}})
+		if len(got) != 1 || got[0].at != row.want || got[0].token[0] != 7 {
+			t.Errorf("%s, offered %s: %+v, want %s", row.addr, row.offer, got, row.want)
 		}
 	}
 }

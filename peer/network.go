@@ -1,6 +1,7 @@
 // Package peer connects to other processes: it opens the providers that this host has, finds the
 // best one that works for each peer by trying (the ladder), pools one connection per peer (Pool),
-// and retries with backoff (Retry, Patience). Requests over a connection are package msg's.
+// lets connections climb when a better way works again, and retries with backoff (Retry, Patience).
+// Requests over a connection are package msg's.
 //
 //	providers, err := peer.Open(peer.Options{})                  // what this host has
 //	network, err := peer.New(providers, msg.Options{})           // a msg.Node with the ladder
@@ -10,8 +11,8 @@
 // It is the only package that knows providers by name: below it there are fabric.Caps, above it
 // there are addresses.
 //
-// Read network.go first, then address.go, ladder.go and offers.go (how a peer is reached),
-// providers.go (what is opened), pool.go and retry.go.
+// Read network.go first, then address.go, networks.go, ladder.go, reach.go and offers.go (how a
+// peer is reached), providers.go (what is opened), pool.go, climb.go and retry.go.
 package peer
 
 import (
@@ -19,6 +20,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"sync"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -39,11 +41,21 @@ type Network struct {
 	misses   misses
 	log      *slog.Logger
 	missed   logonce.Logger
+	networks func() []netip.Prefix // of this host
+
+	stop    context.CancelFunc // ends what runs in the background
+	running sync.WaitGroup
 
 	mu      sync.Mutex
 	counts  map[LadderCount]uint64
-	ladders map[*msg.Conn][]Step
+	climbed map[string]uint64 // by provider
+	revoked uint64            // connections that were ended because their peers are not believed
+	ways    map[*msg.Conn]*way
+	heard   map[string][]string // places that servers have told of, by the address that was dialled
 }
+
+// heardMax bounds the addresses of which other places are remembered.
+const heardMax = 1024
 
 // step is one provider of the ladder.
 type step struct {
@@ -74,12 +86,26 @@ func New(p *Providers, opts msg.Options) (*Network, error) {
 	n := &Network{
 		Node: node, missing: p.Missing, tokens: p.Tokens, instance: rand.Uint64(), host: hostID(),
 		log: opts.Logger, missed: logonce.Logger{Log: opts.Logger}, counts: map[LadderCount]uint64{},
-		ladders: map[*msg.Conn][]Step{},
+		networks: ownNetworks, climbed: map[string]uint64{}, ways: map[*msg.Conn]*way{},
+		heard: map[string][]string{},
 	}
 	for _, d := range p.Domains {
 		n.steps = append(n.steps, step{d, d.Caps()})
 	}
+	ctx, stop := context.WithCancel(context.Background())
+	n.stop = stop
+	if p.changed != nil {
+		n.running.Go(func() { n.watchTrust(ctx, p.changed) })
+	}
 	return n, nil
+}
+
+// Close ends every connection and server of the network, as that of a Node, and waits until they
+// are gone. Closing twice is allowed.
+func (n *Network) Close() error {
+	n.stop()
+	n.running.Wait()
+	return n.Node.Close()
 }
 
 // base is the last step, which addresses without a provider's name are of.
@@ -105,8 +131,24 @@ func (n *Network) Dial(ctx context.Context, addr string) (*msg.Conn, error) {
 	if err != nil {
 		return nil, errs.Wrap("peer.Dial", addr, err)
 	}
-	n.report(addr, c, k.steps)
+	n.report(&k, c)
 	return c, nil
+}
+
+// learn remembers where a server that was dialled says that it is.
+func (n *Network) learn(addr string, places []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, known := n.heard[addr]; !known && len(n.heard) >= heardMax {
+		clear(n.heard)
+	}
+	n.heard[addr] = places
+}
+
+func (n *Network) learned(addr string) []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.heard[addr]
 }
 
 // Serve starts to answer requests with h at all places of an address, and tells clients where it
@@ -116,6 +158,12 @@ func (n *Network) Serve(addr string, h msg.Handler, opts msg.ServeOptions) (*msg
 	if err != nil {
 		return nil, err
 	}
+	return n.servePlaces(places, h, opts)
+}
+
+// servePlaces is Serve at places, of which several may be of one provider.
+func (n *Network) servePlaces(places []place, h msg.Handler, opts msg.ServeOptions) (*msg.Server,
+	error) {
 	var at []msg.Place
 	for _, p := range places {
 		s, ok := n.stepOf(p)
@@ -156,9 +204,10 @@ func (n *Network) AddrOf(s *msg.Server) string {
 // Ladder returns the steps of a connection, from the best one down to the one that was taken, with
 // the reasons why the others were not. It is nil for a dead connection.
 func (n *Network) Ladder(c *msg.Conn) []Step {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.ladders[c]
+	if w := n.wayOf(c); w != nil {
+		return w.steps
+	}
+	return nil
 }
 
 // LadderCount counts one outcome of a provider; errs.OK where it was taken.
@@ -176,20 +225,26 @@ func (n *Network) LadderCounts() map[LadderCount]uint64 {
 
 // report logs the steps that were not taken, once per peer and reason, counts all, and keeps them
 // for Ladder. A provider that this host lacks is not logged here: Open has logged it.
-func (n *Network) report(addr string, c *msg.Conn, steps []Step) {
-	for _, s := range steps[len(n.missing):] {
+func (n *Network) report(k *climb, c *msg.Conn) {
+	for _, s := range k.steps[len(n.missing):] {
 		if s.Err != nil {
 			why := errs.KindOf(s.Err).String()
-			n.missed.Warn(addr+" "+s.Provider+" "+why, "a better way to the peer was not taken",
+			n.missed.Warn(k.addr+" "+s.Provider+" "+why, "a better way to the peer was not taken",
 				"provider", s.Provider, "at", s.Addr, "why", s.Err)
 		}
 	}
+	taken := k.steps[len(k.steps)-1]
+	w := &way{addr: k.addr, provider: taken.Provider, at: taken.Addr, steps: k.steps,
+		known: k.known, later: k.later}
+	if k.offers != nil {
+		w.instance = k.offers.instance
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, s := range steps {
+	for _, s := range k.steps {
 		n.counts[LadderCount{Provider: s.Provider, Outcome: errs.KindOf(s.Err)}]++
 	}
-	maps.DeleteFunc(n.ladders, func(c *msg.Conn, _ []Step) bool {
+	maps.DeleteFunc(n.ways, func(c *msg.Conn, _ *way) bool {
 		select {
 		case <-c.Done():
 			return true
@@ -197,5 +252,5 @@ func (n *Network) report(addr string, c *msg.Conn, steps []Step) {
 			return false
 		}
 	})
-	n.ladders[c] = steps
+	n.ways[c] = w
 }

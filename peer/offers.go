@@ -15,13 +15,14 @@ import (
 // handler.
 const OpOffers uint16 = 0xffff
 
-// offers are the answer to OpOffers.
+// offers are the answer to OpOffers, whose body is the host of who asks, 32 bytes, or nothing.
 //
 //	0        8     40    41
-//	|instance|host |count| count x |flags u8 |len u8 |name |len u16 |place |token 32, if flags & 1|
+//	|instance|host |count| count x |state u8 |len u8 |name |len u16 |place |token 32, with state 1|
 //
-// instance identifies the network, host the host. flags: 1 a token follows, which the dialler shows
-// there; 2 that provider asks for a token, which this peer is not given.
+// instance identifies the network, host the host. A provider may have several places. state: 1 a
+// token follows, which the dialler shows there; 2 that provider asks for a token, which this peer
+// is not given; 3 nor anybody now, because too many are unused.
 type offers struct {
 	instance uint64
 	host     [32]byte
@@ -30,30 +31,43 @@ type offers struct {
 
 type offer struct {
 	provider, at string
+	state        uint8
 	token        [32]byte
-	denied       bool
 }
 
+// The states of an offer.
 const (
-	offerToken  = 1
-	offerDenied = 2
-
-	tokenLife = 30 * time.Second
+	offerPlain uint8 = iota
+	offerToken
+	offerDenied
+	offerBusy
+	offerEnd
 )
 
-func (o *offers) of(provider string) *offer {
+const tokenLife = 30 * time.Second
+
+// of are the offers of a provider, in the server's order.
+func (o *offers) of(provider string) (all []*offer) {
 	for i := range o.list {
 		if o.list[i].provider == provider {
-			return &o.list[i]
+			all = append(all, &o.list[i])
 		}
 	}
-	return nil
+	return all
 }
 
-// askOffers asks a server how else it can be reached.
-func askOffers(ctx context.Context, c *msg.Conn) (*offers, error) {
+// places are those of a provider.
+func (o *offers) places(provider string) (all []string) {
+	for _, x := range o.of(provider) {
+		all = append(all, x.at)
+	}
+	return all
+}
+
+// askOffers asks a server how else it can be reached; host is this one.
+func askOffers(ctx context.Context, c *msg.Conn, host [32]byte) (*offers, error) {
 	var rep msg.Reply
-	if err := c.Call(ctx, &msg.Request{Op: OpOffers}, &rep); err != nil {
+	if err := c.Call(ctx, &msg.Request{Op: OpOffers, Body: host[:]}, &rep); err != nil {
 		return nil, err
 	}
 	return decodeOffers(rep.Body)
@@ -62,26 +76,46 @@ func askOffers(ctx context.Context, c *msg.Conn) (*offers, error) {
 // answerOffers replies to a call with what its server offers.
 func (n *Network) answerOffers(_ context.Context, c *msg.Call) {
 	var e wire.Enc
-	places := c.Server().Places()
+	list := n.offersTo(c)
 	e.U64(n.instance)
 	e.Raw(n.host[:])
-	e.U8(uint8(len(places)))
-	for _, p := range places {
-		flags, token := uint8(0), [32]byte{}
-		caps := p.Domain.Caps()
-		if base := n.base().domain; caps.AsksToken && p.Domain != base && c.Domain() == base {
-			flags, token = n.tokenFor(c.Peer())
-		}
-		e.U8(flags)
-		e.U8(uint8(len(caps.Provider)))
-		e.Raw([]byte(caps.Provider))
-		e.U16(uint16(len(p.Addr)))
-		e.Raw([]byte(p.Addr))
-		if flags&offerToken != 0 {
-			e.Raw(token[:])
+	e.U8(uint8(len(list)))
+	for i := range list {
+		o := &list[i]
+		e.U8(o.state)
+		e.U8(uint8(len(o.provider)))
+		e.Raw([]byte(o.provider))
+		e.U16(uint16(len(o.at)))
+		e.Raw([]byte(o.at))
+		if o.state == offerToken {
+			e.Raw(o.token[:])
 		}
 	}
 	_ = c.Reply(e.B, 0) // the peer may be gone
+}
+
+// offersTo are all places of a server, each where others find it, at most as many as an answer may
+// have. Tokens go to who asks by the last step, and for this host's memory to who is on this host.
+func (n *Network) offersTo(c *msg.Call) []offer {
+	base, body := n.base().domain, c.Body()
+	elsewhere := len(body) == len(n.host) && [32]byte(body) != n.host
+	var list []offer
+	for _, p := range c.Server().Places() {
+		caps := p.Domain.Caps()
+		for _, at := range told(p) {
+			if len(list) == maxPlaces {
+				return list
+			}
+			o := offer{provider: caps.Provider, at: at}
+			switch {
+			case caps.SameHost && elsewhere:
+			case caps.AsksToken && p.Domain != base && c.Domain() == base:
+				o.state, o.token = n.tokenFor(c.Peer())
+			}
+			list = append(list, o)
+		}
+	}
+	return list
 }
 
 // tokenFor issues a token to a peer that is known.
@@ -89,9 +123,9 @@ func (n *Network) tokenFor(peer fabric.Peer) (uint8, [32]byte) {
 	if peer.Proof == fabric.ProofNone || n.tokens == nil {
 		return offerDenied, [32]byte{}
 	}
-	token, err := n.tokens.Issue(peer.Name, tokenLife)
+	token, err := n.tokens.IssueTo(peer, tokenLife)
 	if err != nil {
-		return offerDenied, [32]byte{}
+		return offerBusy, [32]byte{}
 	}
 	return offerToken, token
 }
@@ -118,15 +152,15 @@ func decodeOffers(body []byte) (*offers, error) {
 	}
 	for range count {
 		var x offer
-		flags := d.U8()
+		x.state = d.U8()
 		name := bytes.Clone(raw(int(d.U8())))
 		at := bytes.Clone(raw(int(d.U16())))
-		if d.Err() != nil || flags > offerDenied || len(name) == 0 || len(at) == 0 ||
+		if d.Err() != nil || x.state >= offerEnd || len(name) == 0 || len(at) == 0 ||
 			len(at) > maxAddress {
 			return nil, bad
 		}
-		x.provider, x.at, x.denied = string(name), string(at), flags == offerDenied
-		if flags == offerToken && copy(x.token[:], raw(32)) != 32 {
+		x.provider, x.at = string(name), string(at)
+		if x.state == offerToken && copy(x.token[:], raw(32)) != 32 {
 			return nil, bad
 		}
 		o.list = append(o.list, x)

@@ -35,6 +35,10 @@ type Options struct {
 	// it belongs to root or to this user.
 	Secret *tcp.Secret
 
+	// Security is how peers prove who they are by certificates, in the place of a Secret; see
+	// Security. Default nil: by the Secret, on loopback only.
+	Security *tcp.Security
+
 	// Listens is set by a process that listens. It offers none of its memory: servers map the memory
 	// of their clients, not the other way round. Its devices demand tokens, which are issued to
 	// clients that are authenticated by tcp. Default false: it only dials.
@@ -54,7 +58,7 @@ func (o Options) withDefaults() Options {
 	if len(o.Use) == 0 {
 		o.Use = Names()
 	}
-	if o.Secret == nil {
+	if o.Secret == nil && o.Security == nil {
 		o.Secret = &tcp.Secret{}
 	}
 	if o.Logger == nil {
@@ -72,7 +76,7 @@ func (o *Options) validate() error {
 	if !slices.Contains(o.Use, TCP) {
 		return errs.Newf(errs.Invalid, "peer.Options", "", "without %s nobody is found", TCP)
 	}
-	if o.Listens && o.Secret.File == "" {
+	if o.Listens && o.Security == nil && o.Secret.File == "" {
 		return errs.Newf(errs.Invalid, "peer.Options", "", "a process that listens needs a secret")
 	}
 	return nil
@@ -88,14 +92,18 @@ type Providers struct {
 
 	Progress msg.Progress // of networks on these providers
 
+	changed func() <-chan struct{} // see tcp.Security.Changed; nil: nothing changes
+
 	// Memory is the source of memory for a process that only dials: servers of this host can access it
 	// directly. nil: they cannot.
 	Memory mem.Source
 }
 
 const (
-	// tokensMax is how many clients can be on their way from tcp to a device at one moment.
-	tokensMax = 1024
+	// tokensMax is how many tokens can be unused at one moment. A client that connects is given one
+	// for each place that asks for one, and those that it does not use count until they are too old:
+	// so it is some for each of a thousand clients that come at once. 80 bytes each.
+	tokensMax = 8192
 
 	// peerMemory is how much of one client's memory a server maps at most, in bytes; accesses to more
 	// go through the rings.
@@ -109,6 +117,9 @@ func Open(opts Options) (*Providers, error) {
 		return nil, err
 	}
 	p := &Providers{Limits: opts.Limits, Progress: opts.Progress}
+	if opts.Security != nil {
+		p.changed = opts.Security.Changed
+	}
 	if opts.Listens {
 		p.Tokens = fabric.NewTokens(tokensMax)
 	}
@@ -138,7 +149,7 @@ func (p *Providers) open(name string, opts *Options) error {
 	case Verbs:
 		d, err = verbs.Open(verbs.Options{Tokens: p.Tokens, Log: opts.Logger})
 	case TCP:
-		d, err = tcp.Open(tcp.Options{Secret: opts.Secret, Log: opts.Logger})
+		d, err = tcp.Open(tcp.Options{Secret: opts.Secret, Security: opts.Security, Log: opts.Logger})
 	}
 	if err == nil {
 		p.Domains = append(p.Domains, d)
@@ -146,15 +157,21 @@ func (p *Providers) open(name string, opts *Options) error {
 	return err
 }
 
-// openSHM opens shared memory, where the kernel tells who dials and no token is needed. Without
-// measured limits it has no eager slots: a server reads arenas in one copy, and a slot would add
-// one.
+// openSHM opens shared memory, where the kernel tells who dials. That is enough where users of this
+// host are trusted with everything or with nothing; where peers have certificates it says nothing
+// about whose rights a process has: then who dials needs a token that it was given under its
+// certificate, and may be of any user. Without measured limits it has no eager slots: a server
+// reads arenas in one copy, and a slot would add one.
 func (p *Providers) openSHM(opts *Options) (fabric.Domain, error) {
 	var arenas *shm.Arenas
 	if !opts.Listens {
 		arenas = shm.NewArenas()
 	}
-	d, err := shm.Open(shm.Options{Arenas: arenas, PeerBytes: peerMemory})
+	how := shm.Options{Arenas: arenas, PeerBytes: peerMemory}
+	if opts.Listens && opts.Security != nil {
+		how.Tokens, how.AnyClient = p.Tokens, true
+	}
+	d, err := shm.Open(how)
 	if err != nil {
 		return nil, err
 	}

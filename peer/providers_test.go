@@ -95,3 +95,35 @@ func TestServeHostDoesWithout(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestServeHostAtSeveral: a host of several networks is reached at each of its addresses, the first
+// of which is the one that it tells.
+func TestServeHostAtSeveral(t *testing.T) {
+	secret := secretHere(t)
+	n := newNetwork(t, openHere(t, Options{Listens: true, Secret: secret}), msg.Options{})
+	srv, err := n.ServeHost("127.0.0.1:0,127.0.0.2:0", filepath.Join(t.TempDir(), "socket"),
+		mirror(n.Node), msg.ServeOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(srv.Addr(), "127.0.0.1:") {
+		t.Errorf("it tells %s", srv.Addr())
+	}
+	reached := 0
+	for _, p := range srv.Places() {
+		if p.Domain.Caps().Provider != TCP {
+			continue
+		}
+		for _, use := range [][]string{nil, {TCP}} {
+			s := &steps{server: n, client: newNetwork(t, openHere(t, Options{Use: use}), msg.Options{})}
+			s.dialAndUse(t, p.Addr)
+			reached++
+		}
+	}
+	if reached != 4 {
+		t.Errorf("reached %d times", reached)
+	}
+	if _, err := n.ServeHost("127.0.0.1:0,nonsense", "", answerer(), msg.ServeOptions{}); err == nil {
+		t.Error("an address that is none was passed over")
+	}
+}

@@ -27,6 +27,7 @@ type flow struct {
 	to        Receiver
 	from      Sender
 	sums      []uint32
+	noSums    bool
 	unchecked bool
 	stamp     [1]wire.Stamp // of chunks: without a number
 	number    [1]wire.Stamp // with it

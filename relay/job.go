@@ -46,6 +46,9 @@ type ReadJob struct {
 	How    How
 	To     Receiver
 
+	// NoSums leaves sums out altogether, for disks that have none: Deliver is given none.
+	NoSums bool
+
 	// Sums gets the CRC-32C of each BlockBytes of the stream, the last one of what is left: it has
 	// SumCount(Bytes) places. nil: they are not needed. They come from the disk where the stream's
 	// blocks are the object's, and are computed where they are not.
@@ -92,7 +95,7 @@ func (e *Engine) Read(ctx context.Context, j *ReadJob) error {
 	}
 	e.count.reads.Add(1)
 	f.shape(j.How, BlockBytes)
-	f.to, f.sums = j.To, j.Sums
+	f.to, f.sums, f.noSums = j.To, j.Sums, j.NoSums
 	f.limit = f.ahead // chunks that are being read
 	err = f.run()
 	e.end(f)

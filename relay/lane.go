@@ -79,6 +79,9 @@ func (l *lane) deliver(f *flow, c chunk) error {
 	if err != nil {
 		return err
 	}
+	if f.noSums {
+		return f.to.Deliver(f.ctx, c.at, l.sges, nil)
+	}
 	sums := blocks
 	if f.sums != nil {
 		sums = f.sums[c.at/BlockBytes:][:SumCount(c.n)]

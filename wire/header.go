@@ -49,7 +49,7 @@ type Stamp struct {
 //	0        2    3    4     6       8           16       24    26       28        32
 //	|magic   |ver |kind|op   |status |request id |session |slot |credits |sequence |
 //	32      36          40         48           52        56          60          64        72
-//	|epoch  |generation |truncseq  |deadline ms |body len |inline len |msg marks  |reserved |
+//	|epoch  |generation |truncseq  |deadline ms |body len |inline len |msg marks  |map      |
 //
 // After it: the body (control), then inline data. The segment descriptions of package msg are part
 // of the body.
@@ -64,6 +64,7 @@ type Header struct {
 	BodyLen    uint32
 	InlineLen  uint32
 	Pieces     uint32 // package msg's own: flags, level, segment count; see msg/internal/marks
+	Map        uint64 // replies: the version of the cluster's map that the server knows; 0: of none
 }
 
 // Append adds the header's bytes to b.
@@ -89,7 +90,7 @@ func (h *Header) Append(b []byte) []byte {
 	be.PutUint32(p[52:], h.BodyLen)
 	be.PutUint32(p[56:], h.InlineLen)
 	be.PutUint32(p[60:], h.Pieces)
-	be.PutUint64(p[64:], 0)
+	be.PutUint64(p[64:], h.Map)
 	return b
 }
 
@@ -101,7 +102,7 @@ func (h *Header) Parse(msg []byte) (body, inline []byte, err error) {
 		return nil, nil, malformed("shorter than a header")
 	}
 	p, be := (*[HeaderBytes]byte)(msg), binary.BigEndian
-	open, reserved := be.Uint32(p[0:]), be.Uint64(p[64:])
+	open := be.Uint32(p[0:])
 	*h = Header{
 		Kind: Kind(open & 0xff), Op: be.Uint16(p[4:]), Status: errs.Kind(be.Uint16(p[6:])),
 		RequestID: be.Uint64(p[8:]), Credits: be.Uint16(p[26:]),
@@ -110,15 +111,16 @@ func (h *Header) Parse(msg []byte) (body, inline []byte, err error) {
 			Epoch: be.Uint32(p[32:]), Gen: be.Uint32(p[36:]), TruncSeq: be.Uint64(p[40:]),
 		},
 		DeadlineMs: be.Uint32(p[48:]), BodyLen: be.Uint32(p[52:]), InlineLen: be.Uint32(p[56:]),
-		Pieces: be.Uint32(p[60:]),
+		Pieces: be.Uint32(p[60:]), Map: be.Uint64(p[64:]),
 	}
 	switch version := open >> 8 & 0xff; {
 	case open>>16 != magic:
 		return nil, nil, malformed("wrong magic: the peer does not speak sluice")
 	case version != Version:
 		return nil, nil, errs.Newf(errs.Version, "wire.Parse", "",
-			"peer speaks version %d, this build speaks %d: upgrade the older side", version, Version)
-	case reserved != 0:
+			"the peer speaks version %d of messages, this build %d: %s", version, Version,
+			Remedy(int64(version), Version))
+	case h.Map != 0 && h.Kind != KindReply:
 		return nil, nil, malformed("reserved bytes are not zero")
 	case h.Kind == 0 || h.Kind >= kindEnd:
 		return nil, nil, malformed("unknown kind of message")
@@ -128,6 +130,14 @@ func (h *Header) Parse(msg []byte) (body, inline []byte, err error) {
 		return nil, nil, malformed("lengths do not add up to the message")
 	}
 	return rest[:h.BodyLen:h.BodyLen], rest[h.BodyLen:], nil
+}
+
+// Remedy is what to do about a peer that speaks another version than this side.
+func Remedy(theirs, ours int64) string {
+	if theirs > ours {
+		return "this program is the older one, install the peer's version of sluice here"
+	}
+	return "the peer is the older one, install this program's version of sluice there"
 }
 
 func malformed(why string) error {

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,7 +12,7 @@ import (
 )
 
 func drawHeader(t *rapid.T) Header {
-	return Header{
+	h := Header{
 		Kind:      Kind(rapid.IntRange(1, int(kindEnd)-1).Draw(t, "kind")),
 		Op:        rapid.Uint16().Draw(t, "op"),
 		Status:    errs.Kind(rapid.Uint16().Draw(t, "status")),
@@ -25,6 +26,10 @@ func drawHeader(t *rapid.T) Header {
 		DeadlineMs: rapid.Uint32().Draw(t, "deadline"),
 		Pieces:     rapid.Uint32().Draw(t, "pieces"),
 	}
+	if h.Kind == KindReply {
+		h.Map = rapid.Uint64().Draw(t, "map")
+	}
+	return h
 }
 
 func TestHeaderSurvivesTheWire(t *testing.T) {
@@ -70,8 +75,12 @@ func TestHeaderRefusals(t *testing.T) {
 	} {
 		msg := append([]byte(nil), good...)
 		msg[c.at] = c.val
-		if _, _, err := new(Header).Parse(msg); !errors.Is(err, c.want) {
+		_, _, err := new(Header).Parse(msg)
+		if !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want kind %v", c.name, err, c.want)
+		}
+		if c.want == errs.Version && !strings.Contains(err.Error(), "this program is the older one") {
+			t.Errorf("%s: %v does not say what to do", c.name, err)
 		}
 	}
 }

@@ -12,8 +12,8 @@ import "sync/atomic"
 //   - A goroutine that serves requests polls and serves by turns, so that a request that comes
 //     alone is answered without waking anybody. While handlers have been slow the standby polls
 //     during each of them.
-//   - When nobody has polled for one to two Periods the standby is called in any case: a handler
-//     takes its time, or no caller is left to notice the end of the connection.
+//   - When nobody has polled for one to two periods of the Watchdog the standby is called in any
+//     case: a handler takes its time, or no caller is left to notice the end of the connection.
 //
 // A Queue has a Turn of its own, because many goroutines of a user that has no Duty may be in Wait.
 // Safe for concurrent use.
@@ -22,17 +22,23 @@ type Duty struct {
 	slow     atomic.Int32 // requests during which the standby polls from the start
 	watchdog *Watchdog[*Duty]
 	standby  func() bool
+	pressing func() bool
 }
 
 // slowRequests is how many requests count as slow after a handler that has waited.
 const slowRequests = 64
 
 // Open makes d ready; the caller has it. standby makes some goroutine try to take the duty soon,
-// and does not block; it is false when there is nothing to poll any more.
-func (d *Duty) Open(watchdog *Watchdog[*Duty], standby func() bool) {
-	d.watchdog, d.standby = watchdog, standby
+// and does not block; it is false when there is nothing to poll any more. pressing tells whether
+// somebody depends on its being called soon: others who wait than those who poll, or requests that
+// a handler may keep waiting without saying so.
+func (d *Duty) Open(watchdog *Watchdog[*Duty], standby, pressing func() bool) {
+	d.watchdog, d.standby, d.pressing = watchdog, standby, pressing
 	d.turn.Take()
 }
+
+// Pressing implements Watched.
+func (d *Duty) Pressing() bool { return d.pressing() }
 
 // Take takes the duty if it is free.
 func (d *Duty) Take() bool { return d.turn.Take() }

@@ -7,7 +7,8 @@ import "testing"
 func TestDutyCallsTheStandby(t *testing.T) {
 	called, alive := 0, true
 	var d Duty
-	d.Open(NewWatchdog[*Duty](), func() bool { called++; return alive })
+	d.Open(NewWatchdog[*Duty](), func() bool { called++; return alive },
+		func() bool { return true })
 	expect := func(what string, want int) {
 		t.Helper()
 		if called != want {

@@ -6,7 +6,7 @@
 // Queue is the completion queue on top of it. One goroutine at a time holds the Queue's Turn and is
 // its poller: it polls the Source, spins while answers come quickly, and sleeps in the Source. The
 // other waiters are parked on a channel until there is something for them, or until the Turn is
-// free. When nobody has taken the Turn for one to two Periods (Watchdog) the Turn rests, and the
+// free. When nobody has taken the Turn for one to two periods (Watchdog) the Turn rests, and the
 // provider's Background serves the peers until somebody waits again. So a waiter reads its own
 // answer and no other goroutine has to be woken for it, and peers are served even if nobody waits.
 //

@@ -2,8 +2,10 @@ package progress
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/provider"
@@ -25,15 +27,16 @@ type Queue struct {
 	opts       fabric.CQOptions
 	watchdog   *Watchdog[*Queue]
 
-	turn   Turn
-	spin   spin          // the poller's
-	batch  Batch         // the poller's
-	asleep atomic.Bool   // the poller sleeps in the source, and was not woken
-	ready  atomic.Bool   // Wait would return at once
-	parked atomic.Int32  // waiters on token
-	spun   atomic.Uint64 // waits that were over while the poller spun
-	slept  atomic.Uint64 // how often the poller slept in the source
-	token  chan struct{} // wakes one parked waiter; closed by Close
+	turn    Turn
+	spin    spin          // the poller's
+	batch   Batch         // the poller's
+	yielded time.Duration // the poller's, by the clock of spin: when it last saw the scheduler
+	asleep  atomic.Bool   // the poller sleeps in the source, and was not woken
+	ready   atomic.Bool   // Wait would return at once
+	parked  atomic.Int32  // waiters on token
+	spun    atomic.Uint64 // waits that were over while the poller spun
+	slept   atomic.Uint64 // how often the poller slept in the source
+	token   chan struct{} // wakes one parked waiter; closed by Close
 
 	mu     sync.Mutex
 	ctx    context.Context // the poller's, if it can end
@@ -209,6 +212,7 @@ func (q *Queue) drive(ctx context.Context, dst []fabric.Completion) (n int, err 
 // sleep sleeps in the source until there is something to poll or to take. It is false if there was
 // something before it could.
 func (q *Queue) sleep(ctx context.Context) bool {
+	q.yield()
 	if !q.src.Arm() {
 		q.src.Awake(false)
 		return false
@@ -226,6 +230,20 @@ func (q *Queue) sleep(ctx context.Context) bool {
 	}
 	q.src.Awake(woken)
 	return true
+}
+
+// yieldEvery is how long a poller goes on without the scheduler, at most: half of what Go takes for
+// too long.
+const yieldEvery = 5 * time.Millisecond
+
+// yield tells Go's scheduler that the poller is not stuck. A goroutine that polls, serves and
+// sleeps in the kernel may never need the scheduler, which takes its place away then, every 10 ms,
+// and looks after its other threads every 20 us for the next millisecond.
+func (q *Queue) yield() {
+	if now := q.spin.clock(); now-q.yielded > yieldEvery {
+		q.yielded = now
+		runtime.Gosched()
+	}
 }
 
 // watch has the watchdog check the poller's context, which costs neither a channel nor a
@@ -258,6 +276,9 @@ func (q *Queue) watched() bool {
 	}
 	return true
 }
+
+// Pressing implements Watched: who depends on more than the end of a wait has a Duty.
+func (q *Queue) Pressing() bool { return false }
 
 // Check implements Watched.
 func (q *Queue) Check() bool {

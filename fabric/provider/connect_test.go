@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -50,6 +51,30 @@ func TestHello(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// TestVersionsTellTheRemedy: who is refused because of its version reads which side to renew.
+func TestVersionsTellTheRemedy(t *testing.T) {
+	const older, newer = "this program is the older one", "the peer is the older one"
+	hello := func(v uint16) *fabric.Hello { return &fabric.Hello{Version: v} }
+	mine := hello(fabric.HelloVersion)
+	for name, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"a later hello":    {fabric.CheckVersion(fabric.HelloVersion + 1), older},
+		"an earlier hello": {fabric.CheckVersion(fabric.HelloVersion - 1), newer},
+		"refused by a later listener": {
+			CheckAnswer(mine, hello(fabric.HelloVersion+1), errs.Version), older},
+		"refused by an earlier listener": {
+			CheckAnswer(mine, hello(fabric.HelloVersion-1), errs.Version), newer},
+	} {
+		if errs.KindOf(c.err) != errs.Version || !strings.Contains(c.err.Error(), c.want) ||
+			!strings.Contains(c.err.Error(), "install") {
+			t.Errorf("%s: %v", name, c.err)
+		}
+	}
+	fatal(t, fabric.CheckVersion(fabric.HelloVersion))
 }
 
 func TestCheckAnswer(t *testing.T) {

@@ -27,6 +27,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
@@ -43,6 +44,8 @@ type Domain struct {
 	caps   fabric.Caps
 	ctx    context.Context // ends with Stop
 	cancel context.CancelFunc
+
+	refused atomic.Uint64
 
 	mu        sync.Mutex // a leaf
 	closed    bool
@@ -72,6 +75,13 @@ func (d *Domain) Caps() fabric.Caps { return d.caps }
 
 // Limit replaces the caps, for a provider that asks its devices. It is called before d is shared.
 func (d *Domain) Limit(caps fabric.Caps) { d.caps = caps }
+
+// CountRefusal counts a peer that was refused, or made room for others before it was known. Accept
+// does so for those that it hears of.
+func (d *Domain) CountRefusal() { d.refused.Add(1) }
+
+// Refusals implements fabric.Refuser.
+func (d *Domain) Refusals() uint64 { return d.refused.Load() }
 
 // Context ends when the domain is stopped.
 func (d *Domain) Context() context.Context { return d.ctx }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/wire"
 )
 
 // HelloBytes is the size of a hello on a socket. Numbers are big-endian.
@@ -37,9 +38,8 @@ func DecodeHello(b []byte, magic uint32) (h fabric.Hello, refusal errs.Kind, err
 			"the peer does not speak this protocol")
 	}
 	h.Version = binary.BigEndian.Uint16(b[4:])
-	if h.Version != fabric.HelloVersion {
-		return h, errs.OK, errs.Newf(errs.Version, "fabric", "hello",
-			"the peer speaks version %d, this side %d", h.Version, fabric.HelloVersion)
+	if err := fabric.CheckVersion(h.Version); err != nil {
+		return h, errs.OK, err
 	}
 	h.Features = binary.BigEndian.Uint16(b[6:])
 	h.MaxMessage = binary.BigEndian.Uint32(b[8:])
@@ -58,11 +58,16 @@ func DecodeHello(b []byte, magic uint32) (h fabric.Hello, refusal errs.Kind, err
 // CheckAnswer checks a listener's hello for the dialler: nil, or why there is no connection.
 func CheckAnswer(mine, theirs *fabric.Hello, refusal errs.Kind) error {
 	switch {
+	case refusal == errs.Version:
+		return errs.Newf(refusal, "fabric.Dial", "hello", "the listener does not speak version %d of "+
+			"the network, which is this side's: %s", mine.Version,
+			wire.Remedy(int64(theirs.Version), int64(mine.Version)))
 	case refusal != errs.OK:
 		return errs.Newf(refusal, "fabric.Dial", "hello", "refused by the listener")
 	case mine.Version != fabric.HelloVersion:
-		return errs.Newf(errs.Version, "fabric.Dial", "hello", "the peer speaks version %d",
-			theirs.Version)
+		return errs.Newf(errs.Version, "fabric.Dial", "hello", "the peer speaks version %d of the "+
+			"network, this side says %d: %s", theirs.Version, mine.Version,
+			wire.Remedy(int64(theirs.Version), int64(mine.Version)))
 	}
 	return fabric.CheckAnswer(mine, theirs)
 }

@@ -177,6 +177,7 @@ func (l *Listener[C]) welcome(
 	}
 	if err != nil {
 		c.Refuse(err)
+		l.domain.CountRefusal()
 		return nil, err
 	}
 	e, err := c.Admit(mine)

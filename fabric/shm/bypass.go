@@ -32,18 +32,39 @@ func (e *endpoint) bypassLocked(wr *fabric.WR) bool {
 			Op: fabric.OpSend, Context: wr.Context, EP: e, Len: wr.Len(),
 		}, false)
 	}
-	if !sleeps {
+	if !sleeps || wr.Flags&fabric.FlagMore != 0 { // who says so wakes the peer by the next Post
 		e.mu.Unlock()
 		return true
 	}
-	e.busy = true // waking the peer takes a system call, which other posters should not wait for
+	e.wakeLocked()
+	return true
+}
+
+// wakeLocked wakes the peer for what is in the ring. It enters with mu and leaves without. Nobody
+// else moves: who wakes takes the place of a mover, because waking takes a system call, which other
+// posters should not wait for.
+func (e *endpoint) wakeLocked() {
+	e.busy = true
 	e.mu.Unlock()
 	e.notifyGuarded(wakeData)
 	e.mu.Lock()
 	if e.moveLocked(postSteps) {
 		e.progress()
 	}
-	return true
+}
+
+// wakeHeldLocked wakes the peer for messages that were posted with FlagMore. It enters with mu and
+// leaves without. While somebody moves, or mu is held, the ring stays mapped.
+func (e *endpoint) wakeHeldLocked() {
+	switch {
+	case e.Dead():
+		e.mu.Unlock()
+	case e.busy:
+		e.notifyGuarded(wakeData)
+		e.mu.Unlock()
+	default:
+		e.wakeLocked()
+	}
 }
 
 // putLocked copies a small Send into the ring, if it has room, and tells whether the peer sleeps.

@@ -26,11 +26,13 @@ func (c connector) Devices() ([]fabric.Device, error) {
 // refused.
 const refusalTimeout = 100 * time.Millisecond
 
-// listener accepts sockets, as provider.Listener says.
+// listener accepts sockets, as provider.Listener says. When its backlog is full those that have
+// been in the hello for longest give way: see provider.Handshakes.
 type listener struct {
 	provider.Listener[*caller]
-	d  *domain
-	at place
+	d   *domain
+	at  place
+	met provider.Handshakes
 }
 
 // caller is a peer whose hello was read, or could not be.
@@ -72,8 +74,9 @@ func (c connector) Listen(addr string) (fabric.Listener, error) {
 	}
 	l := &listener{d: d, at: at}
 	l.Open(&d.Domain, sock)
-	err = provider.Serve(&l.Listener, sock.AcceptUnix, nil, func(conn *net.UnixConn) {
-		l.Go(func() { l.meet(conn) })
+	err = provider.Serve(&l.Listener, sock.AcceptUnix, l.met.Displace, func(conn *net.UnixConn) {
+		ctx, s := l.met.Add(l.Context(), d.opts.HelloTimeout)
+		l.Go(func() { l.meet(ctx, s, conn) })
 	})
 	if err != nil {
 		return nil, err
@@ -84,9 +87,15 @@ func (c connector) Listen(addr string) (fabric.Listener, error) {
 func (l *listener) Addr() net.Addr { return l.at }
 
 // meet reads a peer's hello and queues the peer for Accept.
-func (l *listener) meet(conn *net.UnixConn) {
+func (l *listener) meet(ctx context.Context, s *provider.Handshake, conn *net.UnixConn) {
 	c := &caller{d: l.d, at: l.at, conn: conn, fd: -1}
-	hello, err := c.greet(l.Context())
+	hello, err := c.greet(ctx)
+	if gaveWay := l.met.Remove(s); err != nil && gaveWay {
+		l.d.CountRefusal()
+		_ = c.Close()
+		l.Leave()
+		return
+	}
 	if err == nil {
 		c.Peer, c.Answer, err = l.d.opts.Tokens.Admit(hello)
 	}

@@ -54,7 +54,7 @@ type endpoint struct {
 	excluded atomic.Bool  // all of them are shut
 
 	mapMu    sync.RWMutex // held shared by copies into or out of arenas
-	arenas   map[uint32][]byte
+	arenas   map[uint32]*mapping
 	mapBytes int64
 
 	rxMu sync.Mutex // held while the ring is emptied
@@ -98,7 +98,7 @@ func newEndpoint(d *domain, l link, cfg fabric.EndpointConfig, peer fabric.Peer)
 		maps:    l.side == 1 || d.opts.mutual,
 		sendCQ:  cfg.SendCQ.(*cq),
 		recvCQ:  cfg.RecvCQ.(*cq),
-		arenas:  map[uint32][]byte{},
+		arenas:  map[uint32]*mapping{},
 		answers: ring.New[answer](provider.ReadDepth + 1), // one may be answered and not yet popped
 	}
 	e.Open(&d.Domain, fmt.Sprintf("shm %s #%d side %d of %d, peer %s",
@@ -134,6 +134,10 @@ func (e *endpoint) Post(wrs []fabric.WR) error {
 		return err
 	}
 	if len(wrs) == 1 && e.mayBypassLocked(&wrs[0]) && e.bypassLocked(&wrs[0]) {
+		return nil
+	}
+	if len(wrs) == 0 {
+		e.wakeHeldLocked()
 		return nil
 	}
 	e.HoldSends(len(wrs))
@@ -223,8 +227,8 @@ func (e *endpoint) unmap() {
 		e.d.opts.Arenas.forget(e)
 	}
 	e.mapMu.Lock()
-	for id, mem := range e.arenas {
-		_ = unix.Munmap(mem)
+	for id, m := range e.arenas {
+		_ = unix.Munmap(m.mem)
 		delete(e.arenas, id)
 	}
 	e.mapMu.Unlock()

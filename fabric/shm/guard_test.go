@@ -48,7 +48,7 @@ func TestFault(t *testing.T) {
 			for h.ep.mapped() == 0 {
 				time.Sleep(time.Millisecond)
 			}
-			protect(t, h.ep.arenas[1])
+			protect(t, h.ep.arenas[1].mem)
 			h.view.grants[0].open(5<<keytable.PlaceBits, 0, 64<<10, 1, fabric.RemoteWrite)
 			_ = h.ep.Post([]fabric.WR{{
 				Op: fabric.OpWrite, Local: []fabric.Sge{{Buf: h.end.mem[:1000]}},

@@ -72,7 +72,7 @@ func (e *endpoint) stepDirect(w *work) (outcome, error) {
 func (e *endpoint) target(s *slot, w *work) ([]byte, bool) {
 	key, off, length := s.key.Load(), s.off.Load(), s.length.Load()
 	rights := fabric.Rights(s.rights.Load())
-	mem, ok := e.arenas[s.arena.Load()]
+	m, ok := e.arenas[s.arena.Load()]
 	if !ok {
 		return nil, false
 	}
@@ -80,7 +80,7 @@ func (e *endpoint) target(s *slot, w *work) ([]byte, bool) {
 	if w.Op == fabric.OpRead {
 		need = fabric.RemoteRead
 	}
-	size, want := uint64(len(mem)), uint64(w.Length)
+	size, want := uint64(len(m.mem)), uint64(w.Length)
 	_, at := provider.Aim(w.Remote.Addr)
 	switch {
 	case key != w.Remote.Key || rights&need != need:
@@ -90,7 +90,10 @@ func (e *endpoint) target(s *slot, w *work) ([]byte, bool) {
 	case at > length || want > length-at:
 		return nil, true
 	}
-	return mem[off+at:][:want], true
+	if w.Op != fabric.OpRead {
+		m.reach(off+at, want)
+	}
+	return m.mem[off+at:][:want], true
 }
 
 // stepPlaced tells the peer that the data of a WriteImm is in place.

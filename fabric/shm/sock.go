@@ -132,7 +132,7 @@ func (e *endpoint) mapArena(n note, fds []int) error {
 	if err != nil {
 		return nil // out of address space: accesses go through the ring
 	}
-	e.arenas[n.id] = mem
+	e.arenas[n.id] = newMapping(mem)
 	e.mapBytes += int64(n.size)
 	return nil
 }
@@ -141,10 +141,10 @@ func (e *endpoint) mapArena(n note, fds []int) error {
 func (e *endpoint) unmapArena(id uint32) {
 	e.mapMu.Lock()
 	defer e.mapMu.Unlock()
-	if mem, ok := e.arenas[id]; ok {
-		_ = unix.Munmap(mem)
+	if m, ok := e.arenas[id]; ok {
+		_ = unix.Munmap(m.mem)
 		delete(e.arenas, id)
-		e.mapBytes -= int64(len(mem))
+		e.mapBytes -= int64(len(m.mem))
 	}
 }
 

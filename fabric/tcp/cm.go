@@ -15,12 +15,12 @@ import (
 type connector struct{ d *domain }
 
 // listener accepts sockets, as provider.Listener says. When its backlog is full those that have
-// been in the hello for longest give way: see handshakes.
+// been in the hello for longest give way: see provider.Handshakes.
 type listener struct {
 	provider.Listener[*caller]
 	d   *domain
 	tcp *net.TCPListener
-	met handshakes
+	met provider.Handshakes
 }
 
 // caller is a peer whose hello was read, or could not be.
@@ -40,7 +40,10 @@ func (c *caller) Close() error { return c.conn.Close() }
 // unproved tells whether the peer had to prove something and did not. Accept hears nothing of such
 // peers: it would be busy with nothing else if somebody sent many.
 func (c *caller) unproved() bool {
-	return c.g != nil && c.g.asked && c.g.who == fabric.ProofNone
+	if c.g == nil { // there was no handshake
+		return c.d.opts.Security != nil
+	}
+	return c.g.asked && c.g.who == fabric.ProofNone
 }
 
 func (c connector) Listen(addr string) (fabric.Listener, error) {
@@ -65,8 +68,8 @@ func (c connector) Listen(addr string) (fabric.Listener, error) {
 	}
 	l := &listener{d: d, tcp: sock}
 	l.Open(&d.Domain, sock)
-	err = provider.Serve(&l.Listener, sock.AcceptTCP, l.met.displace, func(conn *net.TCPConn) {
-		ctx, s := l.met.add(l.Context(), d.opts.HelloTimeout)
+	err = provider.Serve(&l.Listener, sock.AcceptTCP, l.met.Displace, func(conn *net.TCPConn) {
+		ctx, s := l.met.Add(l.Context(), d.opts.HelloTimeout)
 		l.Go(func() { l.meet(ctx, s, conn) })
 	})
 	if err != nil {
@@ -78,15 +81,17 @@ func (c connector) Listen(addr string) (fabric.Listener, error) {
 func (l *listener) Addr() net.Addr { return l.tcp.Addr() }
 
 // meet reads a peer's hello and puts it where Accept finds it.
-func (l *listener) meet(ctx context.Context, s *handshake, conn *net.TCPConn) {
+func (l *listener) meet(ctx context.Context, s *provider.Handshake, conn *net.TCPConn) {
 	c := &caller{d: l.d, conn: conn}
 	err := l.greet(ctx, c)
-	gaveWay := l.met.remove(s)
+	gaveWay := l.met.Remove(s)
 	switch {
 	case err != nil && gaveWay:
+		l.d.CountRefusal()
 		_ = conn.Close()
 	case err != nil && c.unproved():
 		c.Refuse(err)
+		l.d.CountRefusal()
 	default:
 		c.Err = err
 		l.Ready(c)
@@ -114,7 +119,7 @@ func (l *listener) greet(ctx context.Context, c *caller) error {
 	}
 	c.Peer, c.Answer, err = d.opts.Tokens.Admit(h.Hello)
 	if g.who != fabric.ProofNone {
-		c.Peer.Proof, c.Peer.Name = g.who, g.name
+		c.Peer.Proof, c.Peer.Name, c.Peer.Recheck = g.who, g.name, g.recheck()
 	}
 	return err
 }
@@ -153,7 +158,7 @@ func (c *caller) Admit(mine fabric.EndpointConfig) (fabric.Endpoint, error) {
 // Refuse implements provider.Caller. It tells the log too, but not again and again.
 func (c *caller) Refuse(err error) {
 	kind := fabric.RefusalKind(err)
-	if kind == errs.Perm {
+	if kind == errs.Perm || errs.KindOf(err) == errs.TimedOut {
 		host, _, _ := net.SplitHostPort(c.Name())
 		c.d.refused.Warn(host, "connection refused", "why", errs.Wrap("tcp.Accept", c.Name(), err))
 	}

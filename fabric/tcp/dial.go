@@ -81,7 +81,7 @@ func (d *domain) introduce(ctx context.Context, g *greeting, cfg *fabric.Endpoin
 	if err == nil {
 		err = provider.CheckAnswer(&cfg.Hello, &h.Hello, h.refusal)
 	}
-	peer = fabric.Peer{Hello: h.Hello, Proof: g.who, Name: g.name}
+	peer = fabric.Peer{Hello: h.Hello, Proof: g.who, Name: g.name, Recheck: g.recheck()}
 	if peer.Proof == fabric.ProofNone && cfg.Hello.Token != [32]byte{} {
 		peer.Proof = fabric.ProofToken // CheckAnswer has seen to it
 	}

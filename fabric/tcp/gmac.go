@@ -72,6 +72,18 @@ func newFrameRecords(c *tls.Conn, server bool) (*frameRecords, error) {
 	return r, err
 }
 
+// pending implements records.
+func (r *frameRecords) pending() bool {
+	if len(r.ready) > 0 {
+		return true
+	}
+	if r.want > 0 || r.to-r.at < recordHead {
+		return false
+	}
+	size := binary.BigEndian.Uint32(r.buf[r.at:]) // read finds what is wrong with it
+	return uint64(r.to-r.at) >= recordHead+uint64(size)
+}
+
 func (r *frameRecords) read(s *stream) (int, error) {
 	for {
 		if len(r.ready) > 0 {
@@ -80,7 +92,7 @@ func (r *frameRecords) read(s *stream) (int, error) {
 			return n, nil
 		}
 		if r.want > 0 {
-			if err := r.readWhole(s); err != nil {
+			if done, err := r.readWhole(s); err != nil || !done {
 				return 0, err
 			}
 			continue
@@ -106,7 +118,7 @@ func (r *frameRecords) read(s *stream) (int, error) {
 				continue
 			}
 		}
-		if err := r.more(s); err != nil {
+		if n, err := r.more(s); err != nil || n == 0 {
 			return 0, err
 		}
 	}
@@ -120,17 +132,18 @@ func recordSize(b []byte) (int, error) {
 	return int(size), nil
 }
 
-// more reads into buf.
-func (r *frameRecords) more(s *stream) error {
+// more reads into buf. It is 0 where the stream does not block and there is nothing.
+func (r *frameRecords) more(s *stream) (int, error) {
 	r.to = copy(r.buf[:], r.buf[r.at:r.to])
 	r.at = 0
 	r.src.reset()
 	r.src.add(r.buf[r.to:])
 	n, err := s.receive(&r.src)
-	if err == nil {
-		r.to += n
+	if err != nil {
+		return 0, err
 	}
-	return err
+	r.to += n
+	return n, nil
 }
 
 // takeHead copies the head of a record, since buf is used again before it is needed.
@@ -149,8 +162,10 @@ func (r *frameRecords) verify(head *[recordHead]byte, data []byte) error {
 }
 
 // readDirect reads a large record straight into s.in. Who calls it cannot be interrupted in the
-// middle but by the end of the connection.
+// middle but by the end of the connection, and waits for what is on its way.
 func (r *frameRecords) readDirect(s *stream, size int) error {
+	defer func(block bool) { s.block = block }(s.block)
+	s.block = true
 	head := r.takeHead()
 	early := min(size, r.to-r.at)
 	s.in.copyIn(r.buf[r.at : r.at+early])
@@ -180,8 +195,8 @@ func (r *frameRecords) readDirect(s *stream, size int) error {
 }
 
 // readWhole reads a large record that is for several places, or for none. It can be interrupted and
-// called again.
-func (r *frameRecords) readWhole(s *stream) error {
+// called again, as where it was not done because the stream does not block.
+func (r *frameRecords) readWhole(s *stream) (done bool, err error) {
 	data := r.room()[:recordHead+r.want]
 	for r.have < len(data) {
 		if n := copy(data[r.have:], r.buf[r.at:r.to]); n > 0 {
@@ -192,14 +207,14 @@ func (r *frameRecords) readWhole(s *stream) error {
 		r.src.reset()
 		r.src.add(data[r.have:])
 		n, err := s.receive(&r.src)
-		if err != nil {
-			return err
+		if err != nil || n == 0 {
+			return false, err
 		}
 		r.have += n
 	}
 	head := [recordHead]byte(data)
 	r.ready, r.want = data[recordHead:], 0
-	return r.verify(&head, r.ready)
+	return true, r.verify(&head, r.ready)
 }
 
 func (r *frameRecords) room() []byte {

@@ -13,6 +13,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/provider"
+	"github.com/sluice-storage/sluice/wire"
 )
 
 // Before the hellos, where a Secret is wanted, each side proves that it knows it. The dialler
@@ -88,8 +89,8 @@ func decodeCall(b *[helloBytes]byte) (n nonce, err error) {
 
 func checkProveVersion(b []byte) error {
 	if v := binary.BigEndian.Uint16(b[4:]); v != proveVersion {
-		return errs.Newf(errs.Version, "tcp", "proof", "the peer proves by version %d, this side by %d",
-			v, proveVersion)
+		return errs.Newf(errs.Version, "tcp", "proof", "the peer proves by version %d, this side by %d: "+
+			"%s", v, proveVersion, wire.Remedy(int64(v), proveVersion))
 	}
 	return nil
 }

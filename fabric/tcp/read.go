@@ -35,13 +35,13 @@ func (e *endpoint) poll(looks int, b *progress.Batch) bool {
 	did, err := e.handleCarried(false)
 	// Where a read has brought all that was asked for there is more: who comes back with many
 	// messages at once has them answered at once.
-	more := !did && looks > 0 || did && x.full && b.Room()
-	for err == nil && more && x.rec == nil && !x.early && x.budget > 0 {
+	more := !did && looks > 0 || did && x.rest() && b.Room()
+	for err == nil && more && !x.early && x.budget > 0 {
 		if err = x.fill(false); err == nil {
 			var again bool
 			again, err = e.handleCarried(false)
 			did = did || again
-			more = x.full && b.Room()
+			more = x.rest() && b.Room()
 		}
 	}
 	x.batch = nil

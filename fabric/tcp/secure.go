@@ -10,6 +10,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,55 +24,97 @@ import (
 // Security makes both sides prove who they are: mutual TLS 1.3. The hellos, and the tokens in
 // them, are exchanged under its protection in any case.
 type Security struct {
-	// Certificate is this side's, asked for at every connection so that it can be renewed. Needed.
+	// Certificate is this side's, asked for at every connection so that it can be renewed. Needed. One
+	// that comes with an error is one that has run out: it is shown by listeners only, so that who
+	// comes is told why nobody believes them.
 	Certificate func() (*tls.Certificate, error)
 
-	// Roots are the authorities whose certificates are believed, of both sides. Needed.
+	// Roots are the authorities whose certificates are believed, of both sides. Needed without Verify.
 	Roots *x509.CertPool
 
 	// ServerName is who must be at the other side of a Dial. Default: the host that is dialled.
 	ServerName string
 
+	// Verify, if not nil, is all that decides whether the peer is believed, in the place of Roots and
+	// ServerName: it gets the certificates that the peer shows, its own first, which it has the key
+	// of. listens tells which side this is.
+	Verify func(shown []*x509.Certificate, listens bool) error
+
+	// Changed, if not nil, is closed when Verify may judge a peer differently from before: then who
+	// has connections asks anew about their peers (fabric.Peer.Recheck). It is asked for each time.
+	Changed func() <-chan struct{}
+
 	// Plaintext sends everything behind the hellos in the clear, but authenticated: who listens on
 	// the wire can read it, and nobody can change, repeat, or add anything. For networks that
 	// are trusted so far. Both sides must want it. Default false: everything is encrypted.
 	Plaintext bool
+
+	// Either lets a listener that is dialled choose between the two, Plaintext or not: it says so
+	// under the protection of the handshake. Default false: it must want what this side does.
+	Either bool
 }
 
+// What is spoken behind the handshake. It is told in the handshake, so that two sides that want
+// different things find out there.
+const (
+	protocolFrames = "sluice-frames/1"
+	protocolTLS    = "sluice-tls/1"
+)
+
 func (s *Security) validate() error {
-	if s != nil && (s.Certificate == nil || s.Roots == nil) {
+	if s != nil && (s.Certificate == nil || s.Roots == nil && s.Verify == nil) {
 		return errs.Newf(errs.Invalid, "tcp.Open", "",
 			"Security needs a certificate and the authorities to believe")
 	}
 	return nil
 }
 
-// protocol is told in the handshake, so that two sides that want different things find out there.
-func (s *Security) protocol() string {
-	if s.Plaintext {
-		return "sluice-frames/1"
+// protocols are those that a side takes.
+func (s *Security) protocols(server bool) []string {
+	switch {
+	case !server && s.Either:
+		return []string{protocolTLS, protocolFrames}
+	case s.Plaintext:
+		return []string{protocolFrames}
 	}
-	return "sluice-tls/1"
-}
-
-func (s *Security) proof() fabric.Proof {
-	if s.Plaintext {
-		return fabric.ProofFrames
-	}
-	return fabric.ProofTLS
+	return []string{protocolTLS}
 }
 
 func (s *Security) serverConfig() *tls.Config {
-	return &tls.Config{
-		MinVersion: tls.VersionTLS13,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			return s.Certificate()
-		},
+	c := &tls.Config{
+		MinVersion:                  tls.VersionTLS13,
+		GetCertificate:              s.shown,
 		ClientAuth:                  tls.RequireAndVerifyClientCert,
 		ClientCAs:                   s.Roots,
-		NextProtos:                  []string{s.protocol()},
+		NextProtos:                  s.protocols(true),
 		SessionTicketsDisabled:      true, // nothing may follow the handshake but the hello
 		DynamicRecordSizingDisabled: true,
+	}
+	if s.Verify != nil {
+		c.ClientAuth = tls.RequireAnyClientCert
+		c.VerifyConnection = s.verifier(true)
+	}
+	return c
+}
+
+// shown is the certificate of a listener, for whoever comes.
+func (s *Security) shown(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c, err := s.Certificate()
+	if c != nil {
+		return c, nil
+	}
+	return nil, err
+}
+
+// verifier gives what Verify refuses its kind.
+func (s *Security) verifier(listens bool) func(tls.ConnectionState) error {
+	return func(state tls.ConnectionState) error {
+		err := s.Verify(state.PeerCertificates, listens)
+		if err == nil {
+			return nil
+		}
+		return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates,
+			Err: err}
 	}
 }
 
@@ -79,16 +123,21 @@ func (s *Security) clientConfig(addr string) *tls.Config {
 	if name == "" {
 		name, _, _ = net.SplitHostPort(addr) // it was dialled, so it is well formed
 	}
-	return &tls.Config{
+	c := &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return s.Certificate()
 		},
 		RootCAs:                     s.Roots,
 		ServerName:                  name,
-		NextProtos:                  []string{s.protocol()},
+		NextProtos:                  s.protocols(false),
 		DynamicRecordSizingDisabled: true,
 	}
+	if s.Verify != nil {
+		c.InsecureSkipVerify = true // by Roots and ServerName
+		c.VerifyConnection = s.verifier(false)
+	}
+	return c
 }
 
 // greeting is a socket on which hellos are exchanged.
@@ -100,6 +149,7 @@ type greeting struct {
 	sec   *Security    // nil: nobody proves anything
 	who   fabric.Proof // with name: what the peer has proved
 	name  string
+	shown []*x509.Certificate
 	asked bool              // of a listener: only who proves that it knows the secret is connected
 	first *[helloBytes]byte // of a listener: a hello that came where a proof might have; or nil
 }
@@ -127,13 +177,26 @@ func shakeHands(ctx context.Context, c *net.TCPConn, sec *Security, cfg *tls.Con
 		return nil, explain(err)
 	}
 	state := g.tls.ConnectionState()
-	if state.NegotiatedProtocol != sec.protocol() {
+	if wants := sec.protocols(server); !slices.Contains(wants, state.NegotiatedProtocol) {
 		return nil, errs.Newf(errs.Perm, "tcp", "handshake",
-			"the peer wants %q, this side %q", state.NegotiatedProtocol, sec.protocol())
+			"the peer wants %q, this side %q", state.NegotiatedProtocol, wants)
 	}
-	g.conn, g.who = g.tls, sec.proof()
-	g.name = certificateName(state.PeerCertificates[0])
+	g.conn, g.who = g.tls, fabric.ProofTLS
+	if state.NegotiatedProtocol == protocolFrames {
+		g.who = fabric.ProofFrames
+	}
+	g.shown = state.PeerCertificates
+	g.name = certificateName(g.shown[0])
 	return g, nil
+}
+
+// recheck is what asks again whether the peer is believed; nil where it was not asked who decides.
+func (g *greeting) recheck() func() error {
+	if g.sec == nil || g.sec.Verify == nil {
+		return nil
+	}
+	verify, shown, server := g.sec.Verify, g.shown, g.under.server // not all of g
+	return func() error { return verify(shown, server) }
 }
 
 // certificateName is whom a certificate speaks of.
@@ -162,7 +225,11 @@ func explain(err error) error {
 		return errs.Newf(errs.Perm, "tcp", "handshake", "the peer does not speak TLS")
 	case errors.As(err, &verify):
 		return errs.New(errs.Perm, "tcp", "handshake", err)
-	case errors.As(err, &op) && op.Op == "remote error": // an alert
+	case errors.As(err, &op) && op.Op == "remote error" && // an alert, whose type TLS keeps to itself
+		strings.Contains(op.Err.Error(), "no application protocol"):
+		return errs.Newf(errs.Perm, "tcp", "handshake", "the peer speaks another protocol than this "+
+			"side: it is another service, or wants to encrypt where this side does not")
+	case errors.As(err, &op) && op.Op == "remote error":
 		return errs.Newf(errs.Perm, "tcp", "handshake", "the peer refuses: %w", op.Err)
 	case errors.As(err, &op), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return errs.New(errs.Disconnected, "tcp", "handshake", err)
@@ -175,7 +242,7 @@ func explain(err error) error {
 func (g *greeting) sock(timeout time.Duration) (*sock, error) {
 	k := &sock{}
 	err := watchPeer(g.tcp, timeout)
-	if err == nil && g.sec != nil && g.sec.Plaintext {
+	if err == nil && g.who == fabric.ProofFrames {
 		k.rec, err = newFrameRecords(g.tls, g.under.server)
 	} else if g.sec != nil {
 		k.rec = newTLSRecords(g.tls, g.under)

@@ -50,10 +50,14 @@ type sock struct {
 	rec  records // how bytes are protected on their way; nil: they are not
 }
 
-// records protect the bytes of a socket. The two methods are called by one goroutine each.
+// records protect the bytes of a socket. Who reads and who writes may be two goroutines.
 type records interface {
-	// read is stream.read: it fills what it can of s.in, with bytes that were verified.
+	// read is stream.read: it fills what it can of s.in, with bytes that were verified. Where the
+	// stream does not block it may be 0.
 	read(s *stream) (int, error)
+
+	// pending tells whether read has something without asking the socket, as far as that is known.
+	pending() bool
 
 	// seal takes the next bytes of b.out and makes b.wire what the socket shall be given for them.
 	seal(b *batch) error
@@ -130,6 +134,9 @@ func (s *stream) read() (int, error) {
 	}
 	return s.receive(&s.in)
 }
+
+// rest tells whether there is more than the last fill could take.
+func (s *stream) rest() bool { return s.full || s.rec != nil && s.rec.pending() }
 
 // fill reads more into the carry buffer. Without block it may read nothing.
 func (s *stream) fill(block bool) error {

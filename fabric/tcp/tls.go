@@ -2,6 +2,8 @@ package tcp
 
 import (
 	"crypto/tls"
+	"errors"
+	"os"
 	"sync"
 )
 
@@ -12,6 +14,8 @@ type tlsRecords struct {
 
 	reader *stream // who is in tls.Read
 	src    vec
+	buf    []byte // for what the socket has, beyond what TLS asks for: it asks for a record's head
+	rest   []byte // of buf, not taken by TLS yet
 
 	stage []byte // small pieces put together
 
@@ -23,23 +27,46 @@ type tlsRecords struct {
 const (
 	tlsRecordBytes = 16 << 10  // the payload of a full record
 	tlsSealBytes   = 128 << 10 // how much is sealed at a time
+	tlsReadBytes   = 32 << 10  // how much is read at a time
 )
 
 func newTLSRecords(c *tls.Conn, under *underConn) *tlsRecords {
-	r := &tlsRecords{tls: c, stage: make([]byte, 0, tlsRecordBytes)}
+	r := &tlsRecords{tls: c, stage: make([]byte, 0, tlsRecordBytes),
+		buf: make([]byte, tlsReadBytes)}
 	under.after = r
 	return r
 }
 
+// pending implements records. What TLS itself has left is not known.
+func (r *tlsRecords) pending() bool { return len(r.rest) > 0 }
+
 func (r *tlsRecords) read(s *stream) (int, error) {
 	r.reader = s
-	return r.tls.Read(s.in.first())
+	n, err := r.tls.Read(s.in.first())
+	if !s.block && errors.Is(err, os.ErrDeadlineExceeded) {
+		return n, nil
+	}
+	return n, err
 }
 
+// readCipher reads for TLS. Where the stream does not block and there is nothing it fails as when
+// its time is over, after which TLS goes on where it was.
 func (r *tlsRecords) readCipher(b []byte) (int, error) {
-	r.src.reset()
-	r.src.add(b)
-	return r.reader.receive(&r.src)
+	if len(r.rest) == 0 {
+		r.src.reset()
+		r.src.add(r.buf)
+		n, err := r.reader.receive(&r.src)
+		if n == 0 && err == nil {
+			err = os.ErrDeadlineExceeded
+		}
+		if err != nil {
+			return 0, err
+		}
+		r.rest = r.buf[:n]
+	}
+	n := copy(b, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
 }
 
 // writeCipher is also called by a reader when the peer renews its keys.

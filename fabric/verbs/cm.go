@@ -95,6 +95,7 @@ func (l *listener) request(ev *cmEvent) {
 	c.name = remote.IP.String()
 	l.d.conns.add(c.conn)
 	if !l.TrySlot() {
+		l.d.CountRefusal()
 		c.Refuse(errs.Newf(errs.Again, "verbs.Accept", "", "too many peers wait already"))
 		return
 	}
@@ -287,5 +288,9 @@ func (e *endpoint) call(ctx context.Context) error {
 	}
 	in, out := e.d.reads(depth, ev.readsOut)
 	e.gate.live = true // the listener's queue pair was up before it answered
-	return e.join(fabric.Peer{Hello: peer}, gate, in, out)
+	who := fabric.Peer{Hello: peer}
+	if e.Config.Hello.Token != [32]byte{} {
+		who.Proof = fabric.ProofToken // CheckAnswer has seen to it
+	}
+	return e.join(who, gate, in, out)
 }

@@ -198,12 +198,14 @@ func (w *watcher) limit(d time.Duration) { _ = w.file.SetReadDeadline(time.Now()
 
 func (w *watcher) close() { _ = w.file.Close() }
 
-// Devices returns the ports of the domain's devices, except removed ones.
+// Devices returns the ports of the domain's devices, except removed ones. Devices that have come
+// since become the domain's, if its options allow it.
 func (c connector) Devices() ([]fabric.Device, error) {
 	if err := c.d.Enter("Devices", &c.d.calls); err != nil {
 		return nil, err
 	}
 	defer c.d.calls.Done()
+	c.d.plugInNew()
 	var all []fabric.Device
 	for _, dev := range c.d.allDevices() {
 		if !dev.refs.enter() {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/wire"
 )
 
 // helloBytes is all that a connection request has room for (92 bytes less the 36 of the address
@@ -40,10 +41,7 @@ func decodeHello(b []byte) (h fabric.Hello, gate uint32, err error) {
 	h.Identity = binary.BigEndian.Uint64(b[12:])
 	copy(h.Token[:], b[20:52])
 	gate = binary.BigEndian.Uint32(b[52:])
-	if h.Version != fabric.HelloVersion {
-		err = errs.Newf(errs.Version, "verbs", "hello", "the peer speaks version %d", h.Version)
-	}
-	return h, gate, err
+	return h, gate, fabric.CheckVersion(h.Version)
 }
 
 // A refusal is the private data of a rejected connection request.
@@ -68,8 +66,10 @@ func decodeRefusal(b []byte) error {
 	if len(b) >= refusalBytes && binary.BigEndian.Uint32(b) == refusalMagic {
 		kind := errs.Kind(binary.BigEndian.Uint16(b[4:]))
 		if kind == errs.Version {
-			return errs.Newf(errs.Version, "verbs", "hello", "the peer speaks version %d",
-				binary.BigEndian.Uint16(b[6:]))
+			theirs := binary.BigEndian.Uint16(b[6:])
+			return errs.Newf(errs.Version, "verbs", "hello", "the peer speaks version %d of the network, "+
+				"this side %d: %s", theirs, fabric.HelloVersion,
+				wire.Remedy(int64(theirs), fabric.HelloVersion))
 		}
 		return errs.Newf(fabric.RefusalKind(kind), "verbs", "hello", "refused by the peer")
 	}

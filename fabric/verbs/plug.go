@@ -3,7 +3,10 @@
 package verbs
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -120,6 +123,33 @@ func (d *domain) plugIn(name string) (*device, error) {
 		return nil, err
 	}
 	return dev, nil
+}
+
+// plugInNew opens the devices that have appeared and have an active port, so that peers can be told
+// of them before any has come through one. Those that do not open are none of the domain's.
+func (d *domain) plugInNew() {
+	names, err := deviceNames()
+	if err != nil {
+		return // the list is not known
+	}
+	for _, name := range names {
+		dev := d.deviceNamed(name)
+		if dev == nil && isActive(name) {
+			dev, _ = d.plugIn(name)
+		}
+		if dev != nil {
+			dev.refs.leave()
+		}
+	}
+}
+
+// isActive tells whether a device has an active port, without opening it.
+func isActive(name string) bool {
+	files, _ := filepath.Glob("/sys/class/infiniband/" + name + "/ports/*/state")
+	return slices.ContainsFunc(files, func(file string) bool {
+		text, _ := os.ReadFile(file) // it may be gone
+		return strings.Contains(string(text), "ACTIVE")
+	})
 }
 
 // suits tells whether a device can do what the domain has promised.

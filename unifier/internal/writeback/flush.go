@@ -124,8 +124,7 @@ func (w *Writer) fillRunLocked(r *run, q *queue) {
 		d.flying = true
 		r.drafts = append(r.drafts, d)
 		next := d.inQueue.Next()
-		if next == nil || len(d.pieces) != 1 || len(next.pieces) != 1 ||
-			d.pieces[0].End() != next.pieces[0].Off || bytes+next.size > runMax ||
+		if next == nil || !d.meets(next) || bytes+next.size > runMax ||
 			len(r.drafts) >= stripe.StampsMax {
 			break
 		}
@@ -187,16 +186,18 @@ func (r *run) write(backing Backing, id index.Key) error {
 		stripe.Volatile)
 }
 
-// flushSoonLocked wakes the flushers when they have to work at once, or to look at the clock.
-// Somebody who waits for memory wakes them himself: see memory.Pool.Starved.
-func (w *Writer) flushSoonLocked() {
+// flushSoonLocked wakes the flushers, behind a draft that was put into its queue, when they have
+// to work at once, or to look at the clock. Who writes the queue back goes on with it. Somebody
+// who waits for memory wakes them himself: see memory.Pool.Starved.
+func (w *Writer) flushSoonLocked(d *Draft) {
 	if !w.flushing && !w.closed.Load() {
 		w.flushing = true
 		for range flushers {
 			w.flushers.Go(w.flusher)
 		}
 	}
-	if w.pending.First() == w.pending.Last() || w.tooDirtyLocked() {
+	q := w.queues[d.id()]
+	if w.pending.First() == d || q.full && !q.flushing || w.tooDirtyLocked() {
 		select {
 		case w.kick <- struct{}{}:
 		default:
@@ -246,17 +247,22 @@ func (w *Writer) dueLocked() (*queue, time.Duration) {
 	}
 	atOnce := w.tooDirtyLocked() || w.memoryShort()
 	now := time.Now()
+	wait := d.at.Add(w.cfg.DirtyAge).Sub(now) // of the oldest
 	for range lookMax {
-		left := d.at.Add(w.cfg.DirtyAge).Sub(now)
-		if !atOnce && left > 0 {
-			return nil, left
+		own := w.queues[d.id()]
+		old := atOnce || now.Sub(d.at) >= w.cfg.DirtyAge
+		if !old && w.full == 0 {
+			break
 		}
-		if q := w.earliestLocked(w.queues[d.id()]); !q.flushing {
+		if q := w.earliestLocked(own); (old || own.full) && !q.flushing {
 			return q, 0
 		}
 		if d = d.inAll.Next(); d == nil {
 			break
 		}
+	}
+	if !atOnce && wait > 0 {
+		return nil, wait
 	}
 	return nil, time.Millisecond // others are writing all of it
 }

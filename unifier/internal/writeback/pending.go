@@ -39,6 +39,11 @@ func (w *Writer) pendLocked(d *Draft) {
 	}
 	w.order++
 	d.order, d.at = w.order, time.Now()
+	if last := q.drafts.Last(); last == nil || !last.meets(d) {
+		q.row = 0
+	}
+	q.row, q.bytes = q.row+d.size, q.bytes+d.size
+	w.fullLocked(q)
 	q.drafts.PushLast(&d.inQueue, d)
 	w.pending.PushLast(&d.inAll, d)
 	for _, s := range d.pub.Range.Spans {
@@ -77,6 +82,8 @@ func (w *Writer) forgetLocked(d *Draft) {
 	q := w.queues[d.id()]
 	q.drafts.Remove(&d.inQueue)
 	w.pending.Remove(&d.inAll)
+	q.bytes -= d.size
+	w.fullLocked(q)
 	for _, s := range d.pub.Range.Spans {
 		for unit := s.First; unit <= s.Last; unit++ {
 			if q.units[unit]--; q.units[unit] <= 0 {
@@ -86,13 +93,32 @@ func (w *Writer) forgetLocked(d *Draft) {
 	}
 	if q.drafts.Empty() {
 		delete(w.queues, d.id())
-		q.obj = nil
+		q.obj, q.row = nil, 0
 		w.freeQueues.Put(q)
 	}
 	w.leaveSlotLocked(d)
 	w.dirtyBytes -= d.held
 	w.promised.Add(-d.space())
 	w.waiting.Add(-1)
+}
+
+// meets tells whether the next draft goes on where d ends, so that both may be written in one step.
+func (d *Draft) meets(next *Draft) bool {
+	return len(d.pieces) == 1 && len(next.pieces) == 1 && d.pieces[0].End() == next.pieces[0].Off
+}
+
+// fullLocked notes whether a queue is full: it is that of a stream, and what is pending of it makes
+// one write to the backing of the largest size. Waiting would not make that better, and a disk that
+// works while the stream goes on has less to do when it is synced.
+func (w *Writer) fullLocked(q *queue) {
+	full := q.row >= runMax && q.bytes >= runMax
+	switch {
+	case full && !q.full:
+		w.full++
+	case !full && q.full:
+		w.full--
+	}
+	q.full = full
 }
 
 // leaveSlotLocked closes the gap that the draft leaves among the pending writes of its slot.

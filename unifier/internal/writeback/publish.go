@@ -178,7 +178,7 @@ func (d *Draft) keep() {
 	x.Lock()
 	x.UnlockRange(d.pub.Object, &d.pub.Range) // before a flusher can end the draft
 	x.Unlock()
-	w.flushSoonLocked()
+	w.flushSoonLocked(d)
 	w.mu.Unlock()
 	w.drafts.Release(held)
 }

@@ -90,6 +90,7 @@ type Writer struct {
 	slots      map[stripe.SessionSlot]*Draft // the last pending write of each
 	order      uint64
 	dirtyBytes int64
+	full       int                // queues that are
 	through    map[index.Key]bool // objects that are not written back to
 	since      since              // what was changed, see since.go
 	flushing   bool               // the flushers run
@@ -148,6 +149,9 @@ type queue struct {
 	drafts   list.List[Draft]
 	units    map[int64]int32 // how many of the drafts touch a unit
 	flushing bool            // somebody writes the first ones back
+	bytes    int64           // of the drafts
+	row      int64           // bytes that were written one behind the other, up to the last draft
+	full     bool            // see fullLocked
 }
 
 // run is a row of pending writes of one object that reach the backing in one call.
