@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
@@ -17,7 +18,7 @@ var target = Target{
 	Server: 3,
 	Object: stripe.ObjectID{File: 77, Gen: 2, Stripe: 1},
 	Layout: 6,
-	Cap:    [64]byte{1, 2, 3, 63: 9},
+	Cap:    [capability.Bytes]byte{1, 2, 3, 63: 9},
 	Stamp:  wire.Stamp{Session: 5, Slot: 1, Seq: 2, Epoch: 3, Gen: 2, TruncSeq: 4},
 	How: How{Mode: DirectReads, Policy: PolicyKeep, Streams: StreamsSingle, UnitBytes: 8 << 10,
 		ChunkBytes: 12 << 10},
@@ -71,7 +72,7 @@ func TestRequestsSurviveTheWire(t *testing.T) {
 
 func TestRequestsThatNoServerCanCarryOut(t *testing.T) {
 	good := Args{Access: seg.Contig(0, 1), Sums: []uint32{5}}
-	const how = 8 + 4 + 4 + 4 + 64
+	const how = 8 + 4 + 4 + 4 + capability.Bytes
 	spoilt := func(at int, v byte) []byte {
 		b := encode(OpWrite, &good)
 		b[at] = v
@@ -119,7 +120,7 @@ func TestRequestsThatNoServerCanCarryOut(t *testing.T) {
 
 func spoiltReserve(flags byte) []byte {
 	b := encode(OpReserve, &Args{Len: 1})
-	b[8+4+4+4+64] = flags
+	b[8+4+4+4+capability.Bytes] = flags
 	return b
 }
 

@@ -141,7 +141,10 @@ type Manager interface {
 	Truncate(ctx context.Context, t Target, size int64) error
 	Remove(ctx context.Context, t Target) error
 
-	// Fence refuses every generation of the object's file below the object's own, durably.
+	// Fence refuses every generation of the object's file below the object's own, durably. If the
+	// stamp has an epoch it refuses writers of lower epochs instead: what they have written and was
+	// acknowledged is in the store then, and nothing of them is under way any more. errs.Stale: this
+	// epoch is refused itself.
 	Fence(ctx context.Context, t Target) error
 }
 

@@ -87,4 +87,13 @@ func CheckFence(op string, id ObjectID, minGen uint32) error {
 	return errs.Newf(errs.Fenced, op, id.name(), "generation is below %d", minGen)
 }
 
+// CheckEpoch refuses a writer that another one has taken over from.
+func CheckEpoch(op string, id ObjectID, minEpoch uint32, st wire.Stamp) error {
+	if st.Epoch >= minEpoch {
+		return nil
+	}
+	return errs.Newf(errs.Fenced, op, id.name(),
+		"another writer has taken over: its generation is %d, this one's %d", minEpoch, st.Epoch)
+}
+
 func (id ObjectID) name() string { return "object " + id.String() }

@@ -81,13 +81,14 @@ type Space struct {
 	Shared      int64 // the part of Free that others on the same file system can take as well
 }
 
-// Store is an engine. All methods are safe for concurrent use, on the same object too: writes
-// that do not overlap keep all their bytes; where they overlap each byte is one writer's. Buffers
-// belong to the caller again when a call returns. Errors: errs.Stale (the stamp's TruncSeq is
-// older than the object's: refresh and retry), errs.Fenced (below the file's minimal generation),
-// errs.NoSpace (writing what is allocated never fails with it), errs.Corrupt (concerns the read
-// only), errs.IO (a failed read concerns that read; after a failed write or sync the store refuses
-// writes with this kind: a state that nobody knows must not be built upon), errs.Closed.
+// Store is an engine. All methods are safe for concurrent use, on the same object too: writes that
+// do not overlap keep all their bytes; where they overlap each byte is one writer's. Buffers belong
+// to the caller again when a call returns. Errors: errs.Stale (the stamp's TruncSeq is older than
+// the object's: refresh and retry), errs.Fenced (below the file's minimal generation or epoch; that
+// is looked at first), errs.NoSpace (writing what is allocated never fails with it), errs.Corrupt
+// (concerns the read only), errs.IO (a failed read concerns that read; after a failed write or sync
+// the store refuses writes with this kind: a state that nobody knows must not be built upon),
+// errs.Closed.
 //
 // Stamps: Gen is the id's business; TruncSeq is checked as said below; Epoch is kept with what was
 // written; the Life is noted with it, see Keeper. A stamp with Session and Seq above 0 numbers its
@@ -233,6 +234,14 @@ type Lister interface {
 // any more. Remove and List still work: somebody must clean up.
 type Fencer interface {
 	SetMinGeneration(ctx context.Context, file uint64, gen uint32) error
+
+	// SetMinEpoch refuses, in the same way, all writes, punches and reservations of the file whose
+	// stamp has a lower epoch: those of writers that another one has taken over from. Its objects
+	// stay as they are, and Truncate goes by its TruncSeq alone.
+	SetMinEpoch(ctx context.Context, file uint64, epoch uint32) error
+
+	// MinEpoch is what was set, 0 for nothing. It never blocks and never fails.
+	MinEpoch(file uint64) uint32
 }
 
 // Keeper tells what a restart means to volatile writes. The verifier stays the same as long as

@@ -29,24 +29,29 @@ type Servers interface {
 // Objects implements meta.Objects. Safe for concurrent use.
 type Objects struct {
 	servers Servers
-	key     capability.Key
+	sign    *capability.Signers
 	clock   func() time.Time
 }
 
 var (
-	_ meta.Objects   = (*Objects)(nil)
+	_ meta.Objects = (*Objects)(nil)
+
+	_ meta.WriterFencer = (*Objects)(nil)
+
 	_ meta.Allocator = (*Objects)(nil)
 	_ meta.Collector = (*Objects)(nil)
 	_ meta.Examiner  = (*Objects)(nil)
 )
 
-// New makes the service's view of the I/O servers. key is the cluster's; clock is what the service
-// measures capabilities by (nil: the time of day), of which only its steady part counts.
-func New(servers Servers, key capability.Key, clock func() time.Time) *Objects {
+// New makes the service's view of the I/O servers. keys are the cluster's, and may change; clock is
+// what the service measures capabilities by (nil: the time of day), of which only its steady part
+// counts.
+func New(servers Servers, keys capability.Keys, clock func() time.Time) *Objects {
 	if clock == nil {
 		clock = time.Now
 	}
-	return &Objects{servers: servers, key: key, clock: capability.Steady(clock)}
+	return &Objects{servers: servers, sign: capability.NewSigners(keys),
+		clock: capability.Steady(clock)}
 }
 
 // target makes stripe i's target with a right that lasts for this request. Session 0 is the
@@ -59,7 +64,7 @@ func (o *Objects) target(f *meta.FileRef, i int) iod.Target {
 		Server: server,
 		Object: stripe.ObjectID{File: uint64(f.Ino), Gen: f.Gen, Stripe: uint32(i)},
 		Layout: f.Layout.Version,
-		Cap:    o.key.ServerKey(server).Sign(&c),
+		Cap:    o.sign.Sign(&c),
 		Stamp:  wire.Stamp{Gen: f.Gen, TruncSeq: f.TruncSeq},
 	}
 }
@@ -111,6 +116,14 @@ func (o *Objects) Truncate(ctx context.Context, f meta.FileRef, size int64) erro
 	})
 }
 
+// FenceWriters implements meta.WriterFencer.
+func (o *Objects) FenceWriters(ctx context.Context, f meta.FileRef, epoch uint32) error {
+	return o.each(&f, func(_ int, t iod.Target) error {
+		t.Stamp.Epoch = epoch
+		return o.servers.Fence(ctx, t)
+	})
+}
+
 // Remove implements meta.Objects. A write that is still on its way can bring an object back to life
 // for as long as its capability lasts; inode numbers are never reused, so nobody will see it.
 func (o *Objects) Remove(ctx context.Context, f meta.FileRef, stripe int) error {
@@ -124,7 +137,7 @@ func (o *Objects) one(server uint32, r meta.ObjectRef) iod.Target {
 	return iod.Target{
 		Server: server,
 		Object: stripe.ObjectID{File: uint64(r.Ino), Gen: r.Gen, Stripe: r.Stripe},
-		Cap:    o.key.ServerKey(server).Sign(&c),
+		Cap:    o.sign.Sign(&c),
 		Stamp:  wire.Stamp{Gen: r.Gen},
 	}
 }

@@ -48,6 +48,7 @@ type double struct {
 	dieAfter     int // change after which the server dies without answering; 0: never
 	damageReads  int // so many are damaged on their way
 	damageWrites int
+	unsummed     int  // reads and writes that came without sums
 	expired      bool // refuses every capability that does not begin with freshCap
 	failSync     error
 	refuse       error // every write
@@ -244,7 +245,9 @@ func (d *double) handle(op iod.Op, req *iod.Request, data []byte) (a answer, err
 	switch op {
 	case iod.OpRead:
 		a.data = d.read(p, req)
-		if !req.Target.How.NoSums {
+		if req.Target.How.NoSums {
+			d.unsummed++
+		} else {
 			a.sums = sumsOf(a.data)
 		}
 		if d.damageReads > 0 {
@@ -305,6 +308,9 @@ func piecesOf(a seg.Access) []seg.Piece {
 
 func (d *double) write(p *part, op iod.Op, req *iod.Request, data []byte) error {
 	d.arrived++
+	if req.Target.How.NoSums {
+		d.unsummed++
+	}
 	st, args := req.Target.Stamp, &req.Args
 	ch := change{stamp: st, data: data, at: piecesOf(args.Access)}
 	if op == iod.OpPunch {
@@ -391,6 +397,11 @@ func (g *rig) resolve(ctx context.Context, id uint32) (string, error) {
 func newRig(t testing.TB, d *double, session uint64, opts Options) *rig {
 	dom, err := tcp.Open(tcp.Options{Linger: 50 * time.Millisecond})
 	must(t, err)
+	return newRigOn(t, d, session, dom, opts)
+}
+
+// newRigOn is newRig on a domain, which it closes.
+func newRigOn(t testing.TB, d *double, session uint64, dom fabric.Domain, opts Options) *rig {
 	node, err := msg.NewNode(msg.Options{Domain: dom})
 	must(t, err)
 	g := &rig{d: d, session: session}

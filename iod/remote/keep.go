@@ -282,13 +282,19 @@ func (r *Remote) dropIfEmptyLocked(o *object) {
 	if o.count > 0 || o.users > 0 || o.lost != nil {
 		return
 	}
-	if o.stale {
-		o.stale = false
-		o.srv.stale.Add(-1)
-	}
+	r.freshLocked(o)
 	if o.srv.objects[o.id] == o {
 		delete(o.srv.objects, o.id)
 		r.idle = append(r.idle, o)
+	}
+}
+
+// freshLocked notes that an object has nothing any more to be sent again.
+func (r *Remote) freshLocked(o *object) {
+	if o.stale {
+		o.stale = false
+		o.srv.stale.Add(-1)
+		r.lives.Add(1)
 	}
 }
 

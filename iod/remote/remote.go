@@ -3,14 +3,14 @@
 //
 // It numbers every change by a slot of its session, so that a request that is sent again, because
 // its connection was lost, is carried out once. It sums what it sends and verifies what it
-// receives, unless the target says NoSums. It keeps every volatile change in memory of its own,
-// from which it is also sent, until a Sync of the object has succeeded. When a server's verifier
-// shows that it has lost its volatile state, the kept changes of an object are sent again before
-// any other request for it (replayed). So a server's crash loses nothing while this process lives,
-// except what the server then refuses, which Options.Lost or the next Sync reports. Where changes
-// of several clients overlap and were not synced, a crash may change which of them is visible; each
-// of them is applied once, and what others have written since the crash stays visible (see
-// iod.Data).
+// receives, unless the target says NoSums or the server is on this host (sums.go). It keeps every
+// volatile change in memory of its own, from which it is also sent, until a Sync of the object has
+// succeeded. When a server's verifier shows that it has lost its volatile state, the kept changes
+// of an object are sent again before any other request for it (replayed). So a server's crash
+// loses nothing while this process lives, except what the server then refuses, which Options.Lost
+// or the next Sync reports. Where changes of several clients overlap and were not synced, a crash
+// may change which of them is visible; each of them is applied once, and what others have written
+// since the crash stays visible (see iod.Data).
 //
 // It does not know layouts. It renews capabilities only for kept changes, by Options.Renew;
 // otherwise package client does. A session must be used through one Remote only, because its slots
@@ -84,6 +84,10 @@ type Options struct {
 	// them. It must not use the Remote. Default nil: the next Sync of the object fails with the error.
 	Lost func(t iod.Target, err error)
 
+	// SumNear has data summed and verified also where it does not leave the host: see sums.go.
+	// Default false.
+	SumNear bool
+
 	// Logger gets what operators should know. Default: discard.
 	Logger *slog.Logger
 }
@@ -126,6 +130,7 @@ type Remote struct {
 
 	servers    atomic.Pointer[map[uint32]*server] // replaced under mu
 	memoryOnce sync.Once
+	lives      atomic.Uint64 // see LifeChanges
 
 	mu        sync.Mutex
 	memory    *dirty.Memory
@@ -190,6 +195,7 @@ func (r *Remote) Read(ctx context.Context, t iod.Target, object seg.Access,
 	if err := check(m); err != nil {
 		return iod.Mark{}, err
 	}
+	r.spareSums(&t)
 	c := r.take(iod.OpRead, &t, &iod.Args{Access: object})
 	defer r.put(c)
 	c.req.In, c.req.Level = m, levelOf(iod.OpRead, m.Len())
@@ -220,6 +226,7 @@ func (r *Remote) Write(ctx context.Context, t iod.Target, object seg.Access, m *
 	if err := check(m); err != nil {
 		return iod.Mark{}, err
 	}
+	r.spareSums(&t)
 	n := m.Len()
 	if d == stripe.Volatile && t.Stamp.Seq == 0 && n > 0 {
 		if room := n + bodyMax(object, n); r.keepable(room) {

@@ -107,6 +107,7 @@ func (r *Remote) heardLocked(srv *server, conn *msg.Conn, m iod.Mark) bool {
 	case !srv.known:
 		srv.known = true
 		srv.verifier.Store(m.Verifier)
+		r.lives.Add(1)
 	case m.Verifier == srv.verifier.Load():
 	case slices.Contains(srv.past[:], m.Verifier):
 		return false // overtaken by another answer
@@ -123,6 +124,7 @@ func (r *Remote) changeLocked(srv *server, verifier uint64) {
 	srv.verifier.Store(verifier)
 	srv.known = true
 	srv.life++
+	r.lives.Add(1)
 	r.counts.restarts.Add(1)
 	for _, o := range srv.objects {
 		o.toReplay, o.mixed = o.first, false
@@ -305,10 +307,7 @@ func (r *Remote) nextToReplay(o *object) *kept {
 	defer r.mu.Unlock()
 	k := o.nextStale()
 	if k == nil {
-		if o.stale {
-			o.stale = false
-			o.srv.stale.Add(-1)
-		}
+		r.freshLocked(o)
 		return nil
 	}
 	if o.mixed {

@@ -84,6 +84,7 @@ func (r *Remote) WriteKept(ctx context.Context, t iod.Target, off int64, room io
 		return iod.Mark{}, errs.Newf(errs.Invalid, "iod.WriteKept", t.Object.String(),
 			"%d bytes of a room that is another's, or too small", n)
 	}
+	r.spareSums(&t)
 	object := seg.Contig(off, int64(n))
 	r.mu.Lock()
 	r.memory.Trim(&m.room, int64(n)+bodyMax(object, int64(n)))

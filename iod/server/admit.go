@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/sluice-storage/sluice/capability"
+	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/iod"
 )
 
@@ -29,8 +30,9 @@ func rights(op iod.Op, have capability.Rights) capability.Rights {
 
 // refusals counts requests that were refused for their capability, by reason.
 type refusals struct {
-	forged atomic.Uint64
-	why    [capability.RefusalsEnd]atomic.Uint64
+	forged   atomic.Uint64
+	otherKey atomic.Uint64 // signed with a key that has ended, or that nobody has heard of yet
+	why      [capability.RefusalsEnd]atomic.Uint64
 }
 
 // refusalNames are the names of the counters.
@@ -40,6 +42,7 @@ var refusalNames = [capability.RefusalsEnd]string{
 	capability.OtherSession: "capabilities_other_session",
 	capability.NotGranted:   "capabilities_not_granted",
 	capability.OtherGen:     "capabilities_other_generation",
+	capability.OtherEpoch:   "capabilities_other_writer",
 	capability.OtherLayout:  "capabilities_other_layout",
 	capability.RunOut:       "capabilities_expired",
 	capability.LivesTooLong: "capabilities_too_long",
@@ -48,8 +51,18 @@ var refusalNames = [capability.RefusalsEnd]string{
 	capability.OtherLife:    "capabilities_other_life",
 }
 
+// unverified counts what could not be verified.
+func (r *refusals) unverified(err error) {
+	if errs.KindOf(err) == errs.Forged {
+		r.forged.Add(1)
+	} else {
+		r.otherKey.Add(1)
+	}
+}
+
 // total is how many were refused, except for forged capabilities.
 func (r *refusals) total() (n uint64) {
+	n = r.otherKey.Load()
 	for i := range r.why {
 		n += r.why[i].Load()
 	}
@@ -60,12 +73,12 @@ func (r *refusals) total() (n uint64) {
 func (s *Server) admit(ctx context.Context, op iod.Op, t *iod.Target) error {
 	cp, err := s.keys.Verify(t.Cap[:])
 	if err != nil {
-		s.count.refused.forged.Add(1)
+		s.count.refused.unverified(err)
 		return err
 	}
 	need := capability.Need{File: t.Object.File, Gen: t.Object.Gen, Rights: rights(op, cp.Rights),
 		Session: t.Stamp.Session, Server: s.cfg.ID, Layout: t.Layout,
-		Life: s.cfg.Life}
+		Life: s.cfg.Life, Epoch: t.Stamp.Epoch}
 	if cp.Rights&capability.Manage != 0 {
 		cp.Rights |= capability.Read | capability.Write
 	}
@@ -82,7 +95,11 @@ func (s *Server) admit(ctx context.Context, op iod.Op, t *iod.Target) error {
 	if err := s.fences.check(t.Object); err != nil {
 		return err
 	}
-	if op != iod.OpRead && op != iod.OpMap {
+	switch op {
+	case iod.OpWrite, iod.OpPunch, iod.OpReserve:
+		return s.writers.check(t)
+	case iod.OpRead, iod.OpMap:
+	default:
 		return nil
 	}
 	return s.believe(ctx, t.Object, cp.Signed())

@@ -52,6 +52,7 @@ func (s *Server) Counts() []iod.Count {
 	add("requests_running", uint64(s.count.running.Load()))
 	add("errors", s.count.errors.Load())
 	add("capabilities_forged", s.count.refused.forged.Load())
+	add("capabilities_other_key", s.count.refused.otherKey.Load())
 	add("capabilities_refused", s.count.refused.total())
 	for why, name := range refusalNames {
 		if name != "" {

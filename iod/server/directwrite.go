@@ -88,6 +88,11 @@ func (s *Server) writeParts(ctx context.Context, w *work) error {
 	if draft == nil {
 		return nil
 	}
+	if err := s.writers.enter(t); err != nil {
+		draft.Abort()
+		return err
+	}
+	defer s.writers.leave(t)
 	draft.Through()
 	_, err = draft.Publish(ctx, t.Stamp, a.Durability)
 	return err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/stripe"
 )
@@ -113,9 +114,21 @@ func (f *fences) check(id stripe.ObjectID) error {
 	return stripe.CheckFence("iod.Serve", id, have.gen)
 }
 
-// fence refuses old generations at once, writes back what was acknowledged of them, and makes the
-// store refuse them too.
+// fence refuses old generations, or writers of old epochs, at once, writes back what was
+// acknowledged of them, and makes the store refuse them too.
 func (s *Server) fence(ctx context.Context, t *iod.Target) error {
+	if epoch := t.Stamp.Epoch; epoch > 0 {
+		if least := s.cfg.Store.MinEpoch(t.Object.File); epoch < least {
+			return errs.Newf(errs.Stale, "iod.Fence", t.Object.String(),
+				"writers of generation %d are refused already, from below %d on", epoch, least)
+		}
+		return s.writers.fence(ctx, t.Object.File, epoch, func() error {
+			if err := s.cfg.Cache.SettleFile(ctx, t.Object.File); err != nil {
+				return errs.Wrap("iod.Fence", t.Object.String(), err)
+			}
+			return s.cfg.Store.SetMinEpoch(ctx, t.Object.File, epoch)
+		})
+	}
 	s.fences.add(t.Object.File, t.Object.Gen, 0, time.Since(s.seen.Base()))
 	if err := s.cfg.Cache.SettleFile(ctx, t.Object.File); err != nil {
 		return errs.Wrap("iod.Fence", t.Object.String(), err)
@@ -158,6 +171,7 @@ func (s *Server) believe(ctx context.Context, id stripe.ObjectID, signed time.Ti
 
 // exists tells whether something was written to the object. It writes back what only the cache has.
 func (s *Server) exists(ctx context.Context, id stripe.ObjectID) (bool, error) {
+	wait.Announce(ctx)
 	info, err := s.cfg.Store.Stat(ctx, id)
 	if err != nil || info != (stripe.Info{ID: id}) {
 		return err == nil, err

@@ -30,6 +30,7 @@ func (s *Server) read(ctx context.Context, c *msg.Call, w *work) error {
 		defer s.manage.hits.Leave(&w.memory)
 		return s.give(ctx, c, w, loan)
 	}
+	c.Waits() // for memory, for the disk, or for somebody who reads the same
 	far := s.cfg.Cache.Query(t.Object, a.Access) < n
 	memory := s.manage.hits
 	if far {

@@ -69,7 +69,10 @@ func newRig(t testing.TB, change ...func(*setup)) *rig {
 	g.node, s.cache.Registrar = node, node
 	cache, err := unifier.New(s.cache, g.disk)
 	g.check(err)
-	s.cfg.ID, s.cfg.Key, s.cfg.Store, s.cfg.Cache = 1, g.key.ServerKey(1), g.disk, cache
+	if s.cfg.Key == nil {
+		s.cfg.Key = g.key.ServerKey(1)
+	}
+	s.cfg.ID, s.cfg.Store, s.cfg.Cache = 1, g.disk, cache
 	g.srv, err = server.New(s.cfg)
 	g.check(err)
 	listen, err := node.Serve("127.0.0.1:0", g.srv, msg.ServeOptions{MaxCalls: -1})

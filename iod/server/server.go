@@ -41,7 +41,7 @@ type Config struct {
 	ID      uint32             // of this server in the cluster
 	StoreID uint64             // of its store, for Status
 	Life    uint32             // of this start, if the store is gone with the process; else 0
-	Key     capability.Key     // this server's own, see capability.Key.ServerKey
+	Key     capability.Keys    // this server's own; they may change, see capability.Keyring
 	Store   stripe.Engine      // the caller closes it, after the server
 	Cache   *unifier.Cache     // owner of all data memory, on top of Store
 	Limits  Limits             // zero: defaults
@@ -59,6 +59,9 @@ type Config struct {
 func (c Config) withDefaults() Config {
 	if c.Clock == nil {
 		c.Clock = time.Now
+	}
+	if c.Key == nil {
+		c.Key = capability.Key{}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -89,6 +92,7 @@ type Server struct {
 	manage  *manager
 	mover   mover
 	fences  fences
+	writers writers
 	works   workPool
 	count   counters
 	clocks  clocks
@@ -112,6 +116,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, start: cfg.Clock(), boot: rand.Uint64(), seen: newRecorder(),
 		keys: capability.NewVerifier(cfg.Key)}
+	s.writers.least = cfg.Store.MinEpoch
 	s.cfg.Store.NewLife() // what an earlier server on this store had acknowledged may be lost
 	if err := s.findMaxFile(); err != nil {
 		return nil, err
@@ -119,6 +124,10 @@ func New(cfg Config) (*Server, error) {
 	s.manage = newManager(cfg.Limits, cfg.Cache.Shares())
 	return s, nil
 }
+
+// QuickAt is for msg.ServeOptions: small reads, which copy a little out of the cache unless they
+// have to wait for the disk. Several that have come together are answered together.
+func QuickAt(op uint16, level msg.Level) bool { return iod.Op(op) == iod.OpRead && level > 0 }
 
 // Serve carries out one request.
 func (s *Server) Serve(ctx context.Context, c *msg.Call) {
@@ -164,6 +173,9 @@ func (s *Server) serve(ctx context.Context, op iod.Op, c *msg.Call, w *work) err
 		return s.once(ctx, c, w, op)
 	case iod.OpSync, iod.OpTruncate, iod.OpRemove, iod.OpFence:
 		return s.change(ctx, c, w, op)
+	}
+	c.Waits() // the store may have to read
+	switch op {
 	case iod.OpReserve:
 		return s.reserve(ctx, c, w)
 	case iod.OpMap:

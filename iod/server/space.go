@@ -42,6 +42,10 @@ func (s *Server) alter(ctx context.Context, op iod.Op, t *iod.Target, a *iod.Arg
 }
 
 func (s *Server) punch(ctx context.Context, t *iod.Target, a *iod.Args) error {
+	if err := s.writers.enter(t); err != nil {
+		return err
+	}
+	defer s.writers.leave(t)
 	if err := s.cfg.Cache.SettleStamp(ctx, t.Stamp); err != nil {
 		return err
 	}

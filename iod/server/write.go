@@ -84,5 +84,11 @@ func (s *Server) publish(ctx context.Context, c *msg.Call, w *work,
 		}
 		defer s.leaveDisk(w)
 	}
+	// With its place at the disk: a fence, which has one too, waits for who is in here.
+	if err := s.writers.enter(&w.req.Target); err != nil {
+		d.Abort()
+		return false, err
+	}
+	defer s.writers.leave(&w.req.Target)
 	return d.Publish(ctx, w.req.Target.Stamp, a.Durability)
 }

@@ -25,6 +25,9 @@ type FileOptions struct {
 	// ReadOnly opens for reading, without keeping others out.
 	ReadOnly bool
 
+	// Unlocked leaves it to the caller to keep others out, through a descriptor of its own.
+	Unlocked bool
+
 	// Memory is registered with the kernel, see uring.Options.
 	Memory [][]byte
 
@@ -59,7 +62,7 @@ func OpenFile(o FileOptions) (*File, error) {
 		return nil, errs.Wrap(op, o.Path, err)
 	}
 	d := &File{f: f, Way: way}
-	if err = d.measure(o); err == nil && !o.ReadOnly {
+	if err = d.measure(o); err == nil && !o.ReadOnly && !o.Unlocked {
 		err = d.lock()
 	}
 	if err == nil {
@@ -83,7 +86,7 @@ func openDirect(o FileOptions) (*os.File, string, error) {
 		flags = os.O_RDONLY
 	}
 	if st, err := os.Stat(o.Path); err == nil && st.Mode()&os.ModeDevice != 0 {
-		if !o.ReadOnly {
+		if !o.ReadOnly && !o.Unlocked {
 			flags |= unix.O_EXCL
 		}
 	} else if o.Bytes > 0 && !o.ReadOnly {

@@ -69,10 +69,9 @@ func (m *member) applyLocked(r *record) {
 
 func (m *member) applyFenceLocked(r *record) {
 	f := m.fences[r.id.File]
-	m.fences[r.id.File] = fence{gen: max(f.gen, r.id.Gen), logged: r.id.Gen, slot: r.slot,
-		slotted: true}
-	m.table.changeSlot(r.slot).reset(typeFence, stripe.ObjectID{File: r.id.File, Gen: r.id.Gen},
-		r.number)
+	logged := bar{r.id.Gen, r.st.Epoch}
+	m.fences[r.id.File] = fence{bar: f.raised(logged), logged: logged, slot: r.slot, slotted: true}
+	m.table.changeSlot(r.slot).setFence(r.id.File, logged, r.number)
 }
 
 func (m *member) dropObjectLocked(o *object, number uint64) {

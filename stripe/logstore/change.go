@@ -13,6 +13,9 @@ type changeMode struct {
 	exclusive bool // no other change of the object at the same time
 	create    bool // the object comes to life if it does not exist
 	fenced    bool // allowed for fenced generations too
+	writes    bool // of a writer, whose epoch must not be fenced
+
+	epoch uint32 // of the writer
 }
 
 // change runs fn in the object's order and waits for the record that it appended, if any. Without
@@ -42,6 +45,9 @@ func (m *member) enter(op string, id stripe.ObjectID, mode changeMode) (*object,
 		o, err := m.findLocked(op, id)
 		if mode.fenced && errs.KindOf(err) == errs.Fenced {
 			o, err = m.objects[id], nil
+		}
+		if err == nil && mode.writes {
+			err = m.checkEpochLocked(op, id, mode.epoch)
 		}
 		if err == nil {
 			err = m.writableLocked()
@@ -188,7 +194,8 @@ func (m *member) clearRange(ctx context.Context, op string, id stripe.ObjectID, 
 func (m *member) clearWith(ctx context.Context, op string, id stripe.ObjectID, off, length int64,
 	how clearing, in *input) error {
 	extend := how == clearsExtend
-	mode := changeMode{exclusive: true, create: extend || stripe.Numbered(in.st)}
+	mode := changeMode{exclusive: true, create: extend || stripe.Numbered(in.st), writes: true,
+		epoch: in.st.Epoch}
 	return m.change(op, id, mode, func(o *object) (*waiter, error) {
 		if w, done, err := m.admit(o, in.st, in.d); done || err != nil {
 			return w, err
@@ -269,10 +276,9 @@ func (m *member) remove(ctx context.Context, id stripe.ObjectID) error {
 	return err
 }
 
-// setFence refuses older generations at once, lets the requests that are under way end, and makes
-// it durable.
-func (m *member) setFence(ctx context.Context, file uint64, gen uint32) error {
-	const op = "logstore.SetMinGeneration"
+// setFence refuses what is older than a bar at once, lets the requests that are under way end, and
+// makes it durable.
+func (m *member) setFence(ctx context.Context, op string, file uint64, to bar) error {
 	m.life.Lock() // everything older is over
 	m.mu.Lock()
 	if m.closing {
@@ -281,9 +287,9 @@ func (m *member) setFence(ctx context.Context, file uint64, gen uint32) error {
 		return errs.New(errs.Closed, op, m.dev.Name(), nil)
 	}
 	f := m.fences[file]
-	known := f.logged >= gen
-	if f.gen < gen {
-		f.gen = gen
+	known := f.logged.covers(to)
+	if !f.bar.covers(to) {
+		f.bar = f.bar.raised(to)
 		m.fences[file] = f
 	}
 	m.mu.Unlock()
@@ -296,13 +302,13 @@ func (m *member) setFence(ctx context.Context, file uint64, gen uint32) error {
 		_, _, err := m.barrier(true)
 		return err
 	}
-	rec := record{kind: kindFence, id: stripe.ObjectID{File: file, Gen: gen}, slot: f.slot}
+	rec := record{kind: kindFence, id: stripe.ObjectID{File: file}, slot: f.slot}
 	need := logNeed(&rec)
 	if err := m.reserveLog(ctx, need); err != nil {
 		return err
 	}
 	w := m.waiter()
-	err := m.appendFence(&rec, need, w)
+	err := m.appendFence(op, &rec, need, w)
 	if err == nil {
 		err = m.wait(w)
 	} else {
@@ -313,11 +319,11 @@ func (m *member) setFence(ctx context.Context, file uint64, gen uint32) error {
 }
 
 // appendFence gives the fence a slot, if it has none, and appends its record.
-func (m *member) appendFence(rec *record, need int64, w *waiter) error {
+func (m *member) appendFence(op string, rec *record, need int64, w *waiter) error {
 	for {
 		m.mu.Lock()
 		now := m.fences[rec.id.File]
-		rec.id.Gen = max(rec.id.Gen, now.gen) // of two at the same time the higher one wins
+		rec.id.Gen, rec.st.Epoch = now.gen, now.epoch // of two at the same time the higher one wins
 		err := m.writableLocked()
 		ok := now.slotted
 		if rec.slot = now.slot; err == nil && !ok {
@@ -333,8 +339,7 @@ func (m *member) appendFence(rec *record, need int64, w *waiter) error {
 		case err != nil:
 			return err
 		case m.growSlots() != nil:
-			return errs.Newf(errs.NoSpace, "logstore.SetMinGeneration", m.dev.Name(),
-				"all slots are taken")
+			return errs.Newf(errs.NoSpace, op, m.dev.Name(), "all slots are taken")
 		}
 	}
 }

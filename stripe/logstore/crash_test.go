@@ -42,12 +42,12 @@ type crashObject struct {
 // crashModel is what the store must hold.
 type crashModel struct {
 	objects map[stripe.ObjectID]*crashObject
-	fences  map[uint64]uint32
+	fences  map[uint64]bar
 	done    map[stripe.SessionSlot]uint32
 }
 
 func newCrashModel() *crashModel {
-	return &crashModel{map[stripe.ObjectID]*crashObject{}, map[uint64]uint32{},
+	return &crashModel{map[stripe.ObjectID]*crashObject{}, map[uint64]bar{},
 		map[stripe.SessionSlot]uint32{}}
 }
 
@@ -78,16 +78,17 @@ func (m *crashModel) stateOf() uint64 {
 	return h.Sum64()
 }
 
-func hashFences(h interface{ Write([]byte) (int, error) }, fences map[uint64]uint32) {
+func hashFences(h interface{ Write([]byte) (int, error) }, fences map[uint64]bar) {
 	var files []uint64
 	for f := range fences {
 		files = append(files, f)
 	}
 	sort.Slice(files, func(i, j int) bool { return files[i] < files[j] })
 	for _, f := range files {
-		var b [12]byte
+		var b [16]byte
 		binary.LittleEndian.PutUint64(b[:], f)
-		binary.LittleEndian.PutUint32(b[8:], fences[f])
+		binary.LittleEndian.PutUint32(b[8:], fences[f].gen)
+		binary.LittleEndian.PutUint32(b[12:], fences[f].epoch)
 		h.Write(b[:])
 	}
 }
@@ -103,7 +104,7 @@ func storeState(s *Store) (uint64, error) {
 		m.objects[id] = &crashObject{data, o.truncSeq, spaceIn(s.members[0], o)}
 	}
 	for file, f := range s.members[0].fences {
-		m.fences[file] = f.gen
+		m.fences[file] = f.bar
 	}
 	s.members[0].sessions.Each(func(key stripe.SessionSlot, seq uint32) { m.done[key] = seq })
 	return m.stateOf(), nil
@@ -377,7 +378,17 @@ func stepFence(file uint64, gen uint32) step {
 		run: func(ctx context.Context, s *Store) error {
 			return s.SetMinGeneration(ctx, file, gen)
 		},
-		model: func(m *crashModel) { m.fences[file] = max(m.fences[file], gen) },
+		model: func(m *crashModel) { m.fences[file] = m.fences[file].raised(bar{gen: gen}) },
+	}
+}
+
+// stepDepose fences the writers of a file below an epoch.
+func stepDepose(file uint64, epoch uint32) step {
+	return step{name: fmt.Sprint("depose ", file), durable: true,
+		run: func(ctx context.Context, s *Store) error {
+			return s.SetMinEpoch(ctx, file, epoch)
+		},
+		model: func(m *crashModel) { m.fences[file] = m.fences[file].raised(bar{epoch: epoch}) },
 	}
 }
 
@@ -459,6 +470,9 @@ func randomStep(rnd *rand.Rand, m *crashModel) step {
 		st.durable = m.objects[id] != nil
 		return st
 	case k < 85:
+		if rnd.IntN(2) == 0 {
+			return stepDepose(8+id.File, 1+rnd.Uint32N(3)) // a file that the steps do not write to
+		}
 		return stepFence(id.File, 1+rnd.Uint32N(3))
 	case k < 92:
 		return stepSync()

@@ -171,6 +171,9 @@ func (m *member) foresee(op string, id stripe.ObjectID, st wire.Stamp,
 	defer m.mu.Unlock()
 	o, err := m.findLocked(op, id)
 	if err == nil {
+		err = m.checkEpochLocked(op, id, st.Epoch)
+	}
+	if err == nil {
 		err = m.writableLocked()
 	}
 	if err == nil && m.sessions.Repeated(st) {

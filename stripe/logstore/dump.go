@@ -143,7 +143,8 @@ func (m *member) walkObjects(emit func(Item) error) error {
 	}
 	for file, f := range m.fences {
 		err := emit(Item{Kind: "fence", Object: fmt.Sprintf("%d.%d", file, f.gen),
-			Text: fmt.Sprintf("fence: file %d, generations from %d on", file, f.gen)})
+			Epoch: f.epoch, Text: fmt.Sprintf("fence: file %d, generations from %d on, writers from %d on",
+				file, f.gen, f.epoch)})
 		if err != nil {
 			return err
 		}

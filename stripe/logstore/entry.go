@@ -16,7 +16,7 @@ import (
 //	cluster: |cluster index |16 checksums of 4 bytes    |held |zero     |
 //	32    40             48     52    56                         64            72  128
 //	object:  |size |truncate seq |epoch |zero |last life changed in |the one before |zero |
-//	fence:   generation is the minimal one; the rest is zero
+//	fence:   |zero               |epoch |zero; generation and epoch are the minimal ones
 //
 // Mask has a bit for each block that holds data, held one for each that was reserved before it was
 // written (see reserve.go); a cluster that has neither is nobody's. Record is the number of the
@@ -95,6 +95,14 @@ func (e entry) getObject(o *object) {
 	o.size, o.truncSeq, o.epoch = e.index(), le.Uint64(e[40:]), le.Uint32(e[48:])
 	o.lives = stripe.Lives{Last: le.Uint64(e[56:]), Before: le.Uint64(e[64:])}
 }
+
+// setFence fills what a fence's slot holds.
+func (e entry) setFence(file uint64, b bar, record uint64) {
+	e.reset(typeFence, stripe.ObjectID{File: file, Gen: b.gen}, record)
+	binary.LittleEndian.PutUint32(e[48:], b.epoch)
+}
+
+func (e entry) bar() bar { return bar{e.id().Gen, binary.LittleEndian.Uint32(e[48:])} }
 
 func (e entry) crc(index int64) uint32 {
 	crc := crc32c.Update(^addWord(^uint32(0), uint64(index)), e[:4])

@@ -272,10 +272,10 @@ func (s *Store) agree() error {
 		return nil
 	}
 	ctx := context.Background()
-	fences := map[uint64]uint32{}
+	fences := map[uint64]bar{}
 	for _, m := range s.members {
 		for file, f := range m.fences {
-			fences[file] = max(fences[file], f.gen)
+			fences[file] = fences[file].raised(f.bar)
 		}
 	}
 	type cut struct {
@@ -301,9 +301,9 @@ func (s *Store) agree() error {
 				return err
 			}
 		}
-		for file, gen := range fences {
-			if m.fences[file].gen < gen {
-				if err := m.setFence(ctx, file, gen); err != nil {
+		for file, to := range fences {
+			if !m.fences[file].covers(to) {
+				if err := m.setFence(ctx, "logstore.Open", file, to); err != nil {
 					return err
 				}
 			}

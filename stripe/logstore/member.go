@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/stripe"
 	"github.com/sluice-storage/sluice/stripe/device"
+	"github.com/sluice-storage/sluice/wire"
 	"golang.org/x/sys/unix"
 )
 
@@ -75,11 +76,19 @@ type member struct {
 }
 
 type fence struct {
-	gen     uint32 // that is refused below
-	logged  uint32 // as the log says: less, as long as the record is on its way
+	bar
+	logged  bar // as the log says: less, as long as the record is on its way
 	slot    uint32
 	slotted bool // it has a slot
 }
+
+// bar is what is refused of a file: generations below gen, and writers of epochs below epoch. It
+// only rises.
+type bar struct{ gen, epoch uint32 }
+
+func (b bar) covers(other bar) bool { return b.gen >= other.gen && b.epoch >= other.epoch }
+
+func (b bar) raised(to bar) bar { return bar{max(b.gen, to.gen), max(b.epoch, to.epoch)} }
 
 // memberOptions are the store's, as far as a member needs them.
 type memberOptions struct {
@@ -273,6 +282,11 @@ func (m *member) findLocked(op string, id stripe.ObjectID) (*object, error) {
 		return nil, err
 	}
 	return m.objects[id], nil
+}
+
+// checkEpochLocked refuses a writer that another one has taken over from.
+func (m *member) checkEpochLocked(op string, id stripe.ObjectID, epoch uint32) error {
+	return stripe.CheckEpoch(op, id, m.fences[id.File].epoch, wire.Stamp{Epoch: epoch})
 }
 
 // slotList hands out slots of the table. Guarded by the member's lock.

@@ -213,9 +213,9 @@ func (m *member) loadEntriesLocked(p *page) {
 				m.slots.high = max(m.slots.high, o.slot+1)
 			}
 		case typeFence:
-			f := fence{gen: e.id().Gen, logged: e.id().Gen, slot: uint32(index - int64(m.g.clusters)),
+			f := fence{bar: e.bar(), logged: e.bar(), slot: uint32(index - int64(m.g.clusters)),
 				slotted: true}
-			if old := m.fences[e.id().File]; f.gen > old.gen {
+			if old := m.fences[e.id().File]; !old.covers(f.bar) { // of two the later one has both
 				m.fences[e.id().File] = f
 				m.slots.high = max(m.slots.high, f.slot+1)
 			}

@@ -124,5 +124,26 @@ func (s *Store) SetMinGeneration(ctx context.Context, file uint64, gen uint32) e
 	if err := ctx.Err(); err != nil {
 		return errs.Wrap("logstore.SetMinGeneration", "", err)
 	}
-	return s.onAll(func(m *member) error { return m.setFence(ctx, file, gen) })
+	return s.onAll(func(m *member) error {
+		return m.setFence(ctx, "logstore.SetMinGeneration", file, bar{gen: gen})
+	})
+}
+
+// SetMinEpoch implements stripe.Fencer.
+func (s *Store) SetMinEpoch(ctx context.Context, file uint64, epoch uint32) error {
+	const op = "logstore.SetMinEpoch"
+	if err := ctx.Err(); err != nil {
+		return errs.Wrap(op, "", err)
+	}
+	return s.onAll(func(m *member) error { return m.setFence(ctx, op, file, bar{epoch: epoch}) })
+}
+
+// MinEpoch implements stripe.Fencer.
+func (s *Store) MinEpoch(file uint64) (epoch uint32) {
+	for _, m := range s.members {
+		m.mu.Lock()
+		epoch = max(epoch, m.fences[file].epoch)
+		m.mu.Unlock()
+	}
+	return epoch
 }

@@ -226,7 +226,7 @@ func appendBlocks(list []seg.Piece, index int64, blocks uint16) []seg.Piece {
 // given all of that back.
 func (m *member) reserve(ctx context.Context, op string, r *reserving, st wire.Stamp) (
 	fresh []seg.Piece, err error) {
-	mode := changeMode{exclusive: true, create: true}
+	mode := changeMode{exclusive: true, create: true, writes: true, epoch: st.Epoch}
 	err = m.change(op, r.id, mode, func(o *object) (*waiter, error) {
 		if err := m.checkStamp(op, o, st); err != nil {
 			return nil, err
@@ -374,7 +374,7 @@ func (m *member) releaseAll(ctx context.Context, op string, id stripe.ObjectID, 
 	if len(list) == 0 {
 		return nil
 	}
-	mode := changeMode{exclusive: true}
+	mode := changeMode{exclusive: true, writes: true, epoch: st.Epoch}
 	return m.change(op, id, mode, func(o *object) (*waiter, error) {
 		if err := m.checkStamp(op, o, st); err != nil {
 			return nil, err

@@ -32,6 +32,12 @@ const (
 	// stepShare keeps members of one file system from taking its last space in large pieces, of
 	// which one would have too much and another nothing: a step takes a 16th of what is there.
 	stepShare = 16
+
+	// clusterCost is what a cluster takes of its file system: itself, and its entry in both tables.
+	// That of a whole segment is reserved at a time, by each of those who share the file system; of
+	// them tablesMargin counts four: 1 MiB.
+	clusterCost  = clusterBytes + 2*entryBytes
+	tablesMargin = 4 * segmentCount * 2 * entryBytes
 )
 
 // room is what a member may have of its file system.
@@ -66,7 +72,20 @@ func (r *room) clusters(bare uint32, keep int64) int64 {
 	if !ok {
 		return 0
 	}
-	return min(int64(bare), max(free-keep, 0)/clusterBytes)
+	return min(int64(bare), max(free-keep-tablesMargin, 0)/clusterCost)
+}
+
+// borrowed is how many clusters were taken of what is to be left to others: see grow. Who reports
+// them as free gets new files for which there is no room.
+func (r *room) borrowed() int64 {
+	if r.sparse == nil {
+		return 0
+	}
+	_, free, ok := r.sparse.Room()
+	if !ok {
+		return 0
+	}
+	return max(r.reserve-free, 0) / clusterCost
 }
 
 // usable is how much of so many bytes of clusters can be used at best.

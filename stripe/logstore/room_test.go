@@ -99,6 +99,50 @@ func TestReserveIsLeftAndSpaceIsGivenBack(t *testing.T) {
 	}
 }
 
+// TestReserveIsNotRoom: a store that has said that it is full does not say that it has room again
+// because it takes some of the reserve, a step at a time: it would be given new files.
+func TestReserveIsNotRoom(t *testing.T) {
+	const total, reserve, piece = 96 << 20, 16 << 20, 256 << 10
+	s := makeThin(t, devicetest.NewThin("a", total, devicetest.NewFileSystem(total)), reserve)
+	p, full := bytes.Repeat([]byte("x"), piece), 0
+	for off := int64(0); ; off += piece {
+		err := s.WriteAt(context.Background(), faultID, [][]byte{p}, off, wire.Stamp{}, stripe.Durable)
+		if errs.KindOf(err) == errs.NoSpace {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		sp, err := s.Space()
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case sp.Free == 0:
+			full++
+		case full > 0 && sp.Free > 1<<20:
+			t.Fatalf("%d bytes are free after %d pieces that went into the reserve", sp.Free, full)
+		}
+	}
+	if full == 0 {
+		t.Error("it never was full")
+	}
+}
+
+// TestWhatIsFreeCanBeReserved: all that a store says to be free can be given to one object, but for
+// less than half a MiB: df tells it, and programs believe it.
+func TestWhatIsFreeCanBeReserved(t *testing.T) {
+	const total, reserve = 4 << 30, 64 << 20
+	s := makeThin(t, devicetest.NewThin("a", total, devicetest.NewFileSystem(total)), reserve)
+	sp, err := s.Space()
+	if err != nil || sp.Free < (total-reserve)*99/100 {
+		t.Fatalf("%+v, %v", sp, err)
+	}
+	all := stripe.Reservation{Len: sp.Free - 500<<10}
+	if _, _, err := s.Reserve(context.Background(), faultID, all, wire.Stamp{}); err != nil {
+		t.Fatalf("%d bytes are free, and there is no room for %d: %v", sp.Free, all.Len, err)
+	}
+}
+
 // TestFullFileSystem: on a file system that others have filled to the last byte a store opens,
 // overwrites, cuts and removes; when there is room again it grows without being opened anew.
 func TestFullFileSystem(t *testing.T) {

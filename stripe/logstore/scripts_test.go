@@ -97,7 +97,10 @@ func everyKind() []step {
 		stepRemove(crashB),
 		stepWrite(crashB, 4096, 4096, 11, none, stripe.Durable),
 		stepFence(9, 4),
+		stepDepose(9, 2),
+		stepDepose(8, 1),
 		stepCheckpoint(),
+		stepDepose(8, 3),
 		stepMerged(crashA, 8192, 8192, 12, []wire.Stamp{trunc1, {Session: 6, Slot: 1, Seq: 4},
 			{Session: 6, Slot: 2, Seq: 1}}, stripe.Volatile),
 		stepMerged(crashA, 65_536, 135_168, 13, []wire.Stamp{trunc1, {Session: 6, Slot: 1, Seq: 5},
@@ -109,7 +112,8 @@ func everyKind() []step {
 			stepWrite(crashA, int64(i%3)*20_000, 30_000, byte(20+i), trunc1, d),
 			stepWrite(crashB, int64(i%2)*65_536, 65_536+int64(i%3)*5000, byte(50+i), none, 1-d))
 	}
-	return append(steps, stepFence(9, 6), stepTruncate(crashB, 70_001, 1),
+	return append(steps, stepDepose(9, 7), stepFence(9, 6), stepDepose(8, 4),
+		stepTruncate(crashB, 70_001, 1),
 		stepTruncate(crashB, 200_000, 2))
 }
 

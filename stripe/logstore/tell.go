@@ -214,6 +214,7 @@ func (s *Store) Space() (stripe.Space, error) {
 		sp.Total += m.room.usable(int64(m.g.clusters) * clusterBytes)
 		// What is in quarantine is free with the next checkpoint.
 		own := int64(m.alloc.free) + int64(len(m.alloc.quarantine))
+		own = max(own-m.room.borrowed(), 0)
 		given := m.room.clusters(m.alloc.bare, m.room.reserve)
 		sp.Free += (own + given) * clusterBytes
 		if m.room.sparse != nil {

@@ -60,13 +60,13 @@ type input struct {
 // write stores the input in one record: at most chunkBytes.
 func (m *member) write(ctx context.Context, id stripe.ObjectID, in *input) error {
 	partial := in.off%blockBytes != 0 || (in.off+in.n)%blockBytes != 0
-	return m.change("logstore.WriteAt", id, changeMode{exclusive: partial, create: true},
-		func(o *object) (*waiter, error) {
-			if w, done, err := m.admit(o, in.st, in.d); done || err != nil {
-				return w, err
-			}
-			return m.writeOrdered(ctx, o, in)
-		})
+	mode := changeMode{exclusive: partial, create: true, writes: true, epoch: in.st.Epoch}
+	return m.change("logstore.WriteAt", id, mode, func(o *object) (*waiter, error) {
+		if w, done, err := m.admit(o, in.st, in.d); done || err != nil {
+			return w, err
+		}
+		return m.writeOrdered(ctx, o, in)
+	})
 }
 
 // writeOrdered runs under the object's order lock.

@@ -49,6 +49,7 @@ type Store struct {
 	mu      sync.RWMutex
 	objects map[stripe.ObjectID]*object
 	minGen  map[uint64]uint32
+	epochs  map[uint64]uint32 // the minimal ones
 	seen    stripe.Sessions
 	closed  bool
 
@@ -71,6 +72,7 @@ func New(o Options) (*Store, error) {
 		verifier: rand.Uint64(),
 		objects:  map[stripe.ObjectID]*object{},
 		minGen:   map[uint64]uint32{},
+		epochs:   map[uint64]uint32{},
 	}
 	s.life.Store(1 << stripe.LifeBits)
 	s.budget.left.Store(o.MaxBytes / pageBytes)
@@ -104,6 +106,28 @@ func (s *Store) admitLocked(op string, id stripe.ObjectID) error {
 		return errs.New(errs.Closed, op, "", nil)
 	}
 	return stripe.CheckFence(op, id, s.minGen[id.File])
+}
+
+// enterWriter is enter, or enterAlive, for a writer, whose epoch must not be fenced.
+func (s *Store) enterWriter(op string, id stripe.ObjectID, st wire.Stamp, create bool) (
+	*object, error) {
+	o, err := s.enter(op, id)
+	if err != nil {
+		return nil, err
+	}
+	err = stripe.CheckEpoch(op, id, s.epochs[id.File], st)
+	if err == nil && o == nil && create {
+		s.mu.RUnlock()
+		if o, err = s.enterAlive(op, id); err != nil {
+			return nil, err
+		}
+		err = stripe.CheckEpoch(op, id, s.epochs[id.File], st)
+	}
+	if err != nil {
+		s.mu.RUnlock()
+		return nil, err
+	}
+	return o, nil
 }
 
 // enterAlive is enter that brings an absent object to life.
@@ -167,7 +191,7 @@ func (s *Store) write(ctx context.Context, op string, id stripe.ObjectID, bufs [
 	if err := stripe.CheckRange(ctx, op, id, off, n); err != nil {
 		return err
 	}
-	o, err := s.enterAlive(op, id)
+	o, err := s.enterWriter(op, id, st.Stamp, true)
 	if err != nil {
 		return err
 	}
@@ -206,7 +230,7 @@ func (s *Store) Truncate(ctx context.Context, id stripe.ObjectID, size int64,
 func (s *Store) Punch(ctx context.Context, id stripe.ObjectID, off, length int64, st wire.Stamp,
 	_ stripe.Durability) error {
 	const op = "memstore.Punch" // of a numbered one somebody must remember the number
-	return s.changeRange(ctx, op, id, off, length, stripe.Numbered(st), func(o *object) error {
+	return s.changeRange(ctx, op, id, off, length, st, stripe.Numbered(st), func(o *object) error {
 		return o.clear(op, id, off, length, s.numbered(st), false)
 	})
 }

@@ -40,7 +40,7 @@ func (s *Store) Zero(ctx context.Context, id stripe.ObjectID, off, length int64,
 	if err := stripe.CheckRange(ctx, op, id, off, length); err != nil {
 		return err
 	}
-	o, err := s.enterAlive(op, id)
+	o, err := s.enterWriter(op, id, st, true)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ func (s *Store) Reserve(ctx context.Context, id stripe.ObjectID, r stripe.Reserv
 	if err := stripe.CheckRange(ctx, op, id, r.Off, r.Len); err != nil {
 		return r.Off, nil, err
 	}
-	o, err := s.enterAlive(op, id)
+	o, err := s.enterWriter(op, id, st, true)
 	if err != nil {
 		return r.Off, nil, err
 	}
@@ -33,7 +33,7 @@ func (s *Store) Reserve(ctx context.Context, id stripe.ObjectID, r stripe.Reserv
 func (s *Store) Release(ctx context.Context, id stripe.ObjectID, off, length int64,
 	st wire.Stamp) error {
 	const op = "memstore.Release"
-	return s.changeRange(ctx, op, id, off, length, false, func(o *object) error {
+	return s.changeRange(ctx, op, id, off, length, st, false, func(o *object) error {
 		return o.release(id, off, length, s.unnumbered(st))
 	})
 }
@@ -42,22 +42,18 @@ func (s *Store) Release(ctx context.Context, id stripe.ObjectID, off, length int
 func (s *Store) Blank(ctx context.Context, id stripe.ObjectID, off, length int64, st wire.Stamp,
 	_ stripe.Durability) error {
 	const op = "memstore.Blank"
-	return s.changeRange(ctx, op, id, off, length, stripe.Numbered(st), func(o *object) error {
+	return s.changeRange(ctx, op, id, off, length, st, stripe.Numbered(st), func(o *object) error {
 		return o.clear("memstore.Blank", id, off, length, s.numbered(st), true)
 	})
 }
 
 // changeRange has fn change an object, if it exists or is to come to life.
 func (s *Store) changeRange(ctx context.Context, op string, id stripe.ObjectID, off, length int64,
-	create bool, fn func(o *object) error) error {
+	st wire.Stamp, create bool, fn func(o *object) error) error {
 	if err := stripe.CheckRange(ctx, op, id, off, length); err != nil {
 		return err
 	}
-	enter := s.enter
-	if create {
-		enter = s.enterAlive
-	}
-	o, err := enter(op, id)
+	o, err := s.enterWriter(op, id, st, create)
 	if err != nil {
 		return err
 	}

@@ -123,6 +123,30 @@ func (s *Store) SetMinGeneration(ctx context.Context, file uint64, gen uint32) e
 	return nil
 }
 
+// SetMinEpoch implements stripe.Fencer.
+func (s *Store) SetMinEpoch(ctx context.Context, file uint64, epoch uint32) error {
+	const op = "memstore.SetMinEpoch"
+	if err := ctx.Err(); err != nil {
+		return errs.Wrap(op, "", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errs.New(errs.Closed, op, "", nil)
+	}
+	if epoch > 0 {
+		s.epochs[file] = max(s.epochs[file], epoch)
+	}
+	return nil
+}
+
+// MinEpoch implements stripe.Fencer.
+func (s *Store) MinEpoch(file uint64) uint32 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.epochs[file]
+}
+
 // Verifier implements stripe.Keeper: it lives as long as the memory.
 func (s *Store) Verifier() uint64 { return s.verifier }
 

@@ -84,6 +84,9 @@ func (s *Store) Admit(ctx context.Context, id stripe.ObjectID, off, length int64
 		return false, err
 	}
 	defer s.mu.RUnlock()
+	if err := stripe.CheckEpoch(op, id, s.epochs[id.File], st); err != nil {
+		return false, err
+	}
 	if s.seen.Repeated(st) {
 		return true, nil
 	}

@@ -15,6 +15,8 @@ func guardCases() []Case {
 		{"a fenced generation is refused", fenced},
 		{"a fence survives a restart and never goes back", fenceReopen},
 		{"what is fenced can be removed", fencedRemove},
+		{"a writer of a fenced epoch is refused, its object is not", deposed},
+		{"a fenced epoch survives a restart and never goes back", deposedReopen},
 		{"the verifier stays across a restart", verifierStays},
 		{"lives are numbered upward, across restarts too", livesRise},
 		{"an object knows the last two lives that it was changed in", livesNoted},
@@ -164,6 +166,7 @@ func cancelled(t testing.TB, c Config) {
 	r.each(ctx, alpha, check)
 	check("Remove", r.e.Remove(ctx, alpha))
 	check("SetMinGeneration", r.e.SetMinGeneration(ctx, alpha.File, 99))
+	check("SetMinEpoch", r.e.SetMinEpoch(ctx, alpha.File, 99))
 	check("List", r.e.List(ctx, func(stripe.Info) bool { return true }))
 	check("Sync all", r.e.Sync(ctx, stripe.ObjectID{}))
 	r.holds(alpha, 0, fill(100, 5))
@@ -177,6 +180,7 @@ func closed(t testing.TB, c Config) {
 	r.allRefused(alpha, errs.Closed)
 	r.refused(r.e.Remove(r.ctx, alpha), errs.Closed)
 	r.refused(r.e.SetMinGeneration(r.ctx, 1, 1), errs.Closed)
+	r.refused(r.e.SetMinEpoch(r.ctx, 1, 1), errs.Closed)
 	r.refused(r.e.List(r.ctx, func(stripe.Info) bool { return true }), errs.Closed)
 	r.refused(r.e.Sync(r.ctx, stripe.ObjectID{}), errs.Closed)
 	_, err := r.e.Space()

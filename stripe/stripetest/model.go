@@ -22,6 +22,7 @@ type modelObject struct {
 type model struct {
 	objects map[stripe.ObjectID]*modelObject
 	minGen  map[uint64]uint32
+	epochs  map[uint64]uint32
 }
 
 const modelSpan = 300_000 // offsets of the random operations stay below
@@ -49,7 +50,8 @@ func newWalk(t testing.TB, c Config, seed uint64) *walk {
 	return &walk{
 		rig: newRig(t, c),
 		rnd: rand.New(rand.NewPCG(seed, 0)),
-		m:   model{map[stripe.ObjectID]*modelObject{}, map[uint64]uint32{}},
+		m: model{map[stripe.ObjectID]*modelObject{}, map[uint64]uint32{},
+			map[uint64]uint32{}},
 	}
 }
 
@@ -91,6 +93,10 @@ func (w *walk) step() {
 		w.expect(w.e.Sync(w.ctx, id), w.fence(id))
 	case n < 97:
 		w.checkAll()
+	case n < 98 && w.rnd.IntN(2) == 0:
+		epoch := w.m.epochs[id.File] + w.rnd.Uint32N(2)
+		w.ok(w.e.SetMinEpoch(w.ctx, id.File, epoch))
+		w.m.epochs[id.File] = epoch
 	case n < 98:
 		gen := w.rnd.Uint32N(3)
 		w.ok(w.e.SetMinGeneration(w.ctx, id.File, gen))
@@ -125,6 +131,24 @@ func (w *walk) verdict(id stripe.ObjectID, seq uint64) errs.Kind {
 		return errs.Stale
 	}
 	return errs.OK
+}
+
+// writerVerdict is the same for a writer, whose epoch may be fenced.
+func (w *walk) writerVerdict(id stripe.ObjectID, st wire.Stamp) errs.Kind {
+	if st.Epoch < w.m.epochs[id.File] {
+		return errs.Fenced
+	}
+	return w.verdict(id, st.TruncSeq)
+}
+
+// someStamp is mostly one that is as it should be, at times that of a fenced epoch.
+func (w *walk) someStamp(id stripe.ObjectID) wire.Stamp {
+	st := seq(w.someSeq(id))
+	st.Epoch = w.m.epochs[id.File]
+	if w.rnd.IntN(10) == 0 {
+		st.Epoch = max(st.Epoch, 1) - 1
+	}
+	return st
 }
 
 // someSeq is mostly the object's own sequence, at times an older or a newer one.
@@ -167,7 +191,7 @@ func (w *walk) split(p []byte) [][]byte {
 
 func (w *walk) stepWrite(id stripe.ObjectID) {
 	off, n := w.someRange()
-	st := seq(w.someSeq(id))
+	st := w.someStamp(id)
 	p := fill(int(n), byte(w.rnd.Uint32()))
 	d := stripe.Durability(max(w.rnd.IntN(9)-6, 0))
 	var err error
@@ -176,7 +200,7 @@ func (w *walk) stepWrite(id stripe.ObjectID) {
 	} else {
 		err = w.e.WriteAt(w.ctx, id, w.split(p), off, st, d)
 	}
-	if !w.expect(err, w.verdict(id, st.TruncSeq)) {
+	if !w.expect(err, w.writerVerdict(id, st)) {
 		return
 	}
 	o := w.m.objects[id]
@@ -247,9 +271,9 @@ func (w *walk) stepTruncate(id stripe.ObjectID) {
 
 func (w *walk) stepPunch(id stripe.ObjectID) {
 	off, n := w.someRange()
-	st := seq(w.someSeq(id))
+	st := w.someStamp(id)
 	err := w.e.Punch(w.ctx, id, off, n, st, stripe.Volatile)
-	if !w.expect(err, w.verdict(id, st.TruncSeq)) {
+	if !w.expect(err, w.writerVerdict(id, st)) {
 		return
 	}
 	if o := w.m.objects[id]; o != nil && off < int64(len(o.data)) {
@@ -259,13 +283,13 @@ func (w *walk) stepPunch(id stripe.ObjectID) {
 
 func (w *walk) stepBlank(id stripe.ObjectID) {
 	off, n := w.someRange()
-	st := seq(w.someSeq(id))
+	st := w.someStamp(id)
 	before := int64(0)
 	if w.fence(id) == errs.OK {
 		before = w.stat(id).Allocated
 	}
 	err := w.e.Blank(w.ctx, id, off, n, st, stripe.Volatile)
-	if !w.expect(err, w.verdict(id, st.TruncSeq)) {
+	if !w.expect(err, w.writerVerdict(id, st)) {
 		return
 	}
 	if after := w.stat(id).Allocated; after != before {
@@ -279,7 +303,7 @@ func (w *walk) stepBlank(id stripe.ObjectID) {
 // stepReserve reserves a range and, now and then, gives it back.
 func (w *walk) stepReserve(id stripe.ObjectID) {
 	off, n := w.someRange()
-	st := seq(w.someSeq(id))
+	st := w.someStamp(id)
 	var before stripe.Info
 	if w.fence(id) == errs.OK {
 		before = w.stat(id)
@@ -287,7 +311,7 @@ func (w *walk) stepReserve(id stripe.ObjectID) {
 	extend, undo := w.rnd.IntN(2) == 0, w.rnd.IntN(3) == 0
 	_, fresh, err := w.e.Reserve(w.ctx, id, stripe.Reservation{Off: off, Len: n, PiecesMax: 1 << 20,
 		Extend: extend}, st)
-	if !w.expect(err, w.verdict(id, st.TruncSeq)) {
+	if !w.expect(err, w.writerVerdict(id, st)) {
 		return
 	}
 	o := w.m.objects[id]
@@ -312,9 +336,9 @@ func (w *walk) stepReserve(id stripe.ObjectID) {
 
 func (w *walk) stepZero(id stripe.ObjectID) {
 	off, n := w.someRange()
-	st := seq(w.someSeq(id))
+	st := w.someStamp(id)
 	err := w.e.Zero(w.ctx, id, off, n, st, stripe.Volatile)
-	if !w.expect(err, w.verdict(id, st.TruncSeq)) {
+	if !w.expect(err, w.writerVerdict(id, st)) {
 		return
 	}
 	o := w.m.objects[id]

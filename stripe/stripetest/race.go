@@ -16,6 +16,7 @@ func raceCases() []Case {
 		{"of overlapping writes each byte is one writer's", overlapping},
 		{"no stale byte lands after a truncate", raceTruncate},
 		{"no old generation lands after a fence", raceFence},
+		{"no deposed writer lands after a fence", raceDepose},
 		{"everything at once", everything},
 	}
 }

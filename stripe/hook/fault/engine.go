@@ -134,6 +134,16 @@ func (e *Engine) SetMinGeneration(ctx context.Context, file uint64, gen uint32) 
 	})
 }
 
+// SetMinEpoch implements stripe.Fencer.
+func (e *Engine) SetMinEpoch(ctx context.Context, file uint64, epoch uint32) error {
+	return e.do(ctx, Fence, stripe.ObjectID{File: file}, func() error {
+		return e.below.SetMinEpoch(ctx, file, epoch)
+	})
+}
+
+// MinEpoch implements stripe.Fencer.
+func (e *Engine) MinEpoch(file uint64) uint32 { return e.below.MinEpoch(file) }
+
 // Place, Members, Verifier, Life, NewLife, Space, Stats and Close pass through: no rule concerns
 // them.
 
