@@ -2,10 +2,12 @@ package meta
 
 import (
 	"bytes"
+	"time"
 
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/hint"
+	"github.com/sluice-storage/sluice/identity"
 	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta/acl"
 	"github.com/sluice-storage/sluice/wire"
@@ -14,7 +16,7 @@ import (
 // Limits of what a decoder accepts, beside those of types.go.
 const (
 	clientMax = 255
-	addrMax   = 255
+	addrMax   = 1024    // as many places as package peer takes
 	RenewMax  = 1024    // handles of one Renew
 	listMax   = 1 << 20 // servers of one answer; the message's size bounds them before
 	xattrsMax = 64 << 10
@@ -181,6 +183,7 @@ func encHandle(e *wire.Enc, h *Handle) {
 	h.Hints.Append(e)
 	e.Bool(h.Bounded)
 	e.I64(h.GrowTo)
+	e.U32(h.Epoch)
 	e.U32(uint32(len(h.Caps)))
 	for i := range h.Caps {
 		e.Raw(h.Caps[i][:])
@@ -194,6 +197,7 @@ func decHandle(d *wire.Dec, h *Handle) {
 	h.Hints = hint.Decode(d)
 	h.Bounded = d.Bool()
 	h.GrowTo = d.I64()
+	h.Epoch = d.U32()
 	if n := d.Count(layout.WidthMax, capability.Bytes); n > 0 {
 		h.Caps = make([][capability.Bytes]byte, n)
 	}
@@ -218,12 +222,14 @@ func decData(d *wire.Dec, b *[]byte) {
 	}
 }
 
-// encFound: |dir attr |present u8 |attr |target |data |, all behind present only if it is set.
+// encFound: |dir attr |present u8 |attr |cookie u64 |target |data |, all behind present only if it
+// is set.
 func encFound(e *wire.Enc, f *Found) {
 	encAttr(e, &f.Dir)
 	e.Bool(f.Present)
 	if f.Present {
 		encAttr(e, &f.Attr)
+		e.U64(f.Cookie)
 		e.String(f.Target)
 		encData(e, &f.Data)
 	}
@@ -233,19 +239,21 @@ func decFound(d *wire.Dec, f *Found) {
 	decAttr(d, &f.Dir)
 	if f.Present = d.Bool(); f.Present {
 		decAttr(d, &f.Attr)
+		f.Cookie = d.U64()
 		f.Target = d.String(SymlinkMax)
 		decData(d, &f.Data)
 	}
 }
 
-// encChange: |ino u64 |size i64 |truncseq u64 |mtime |holes u8 |epoch u64 |whole u8 |data |,
-// the data only if whole is set.
+// encChange: |ino u64 |size i64 |truncseq u64 |mtime |holes u8 |age i64 |epoch u64 |whole u8 |
+// data |, the data only if whole is set.
 func encChange(e *wire.Enc, c *Change) {
 	e.U64(uint64(c.Ino))
 	e.I64(c.Size)
 	e.U64(c.TruncSeq)
 	c.Mtime.Append(e)
 	e.Bool(c.Holes)
+	e.I64(int64(c.Age))
 	e.U64(c.Epoch)
 	e.Bool(c.Whole)
 	if c.Whole {
@@ -259,6 +267,7 @@ func decChange(d *wire.Dec, c *Change) {
 	c.TruncSeq = d.U64()
 	c.Mtime.Decode(d)
 	c.Holes = d.Bool()
+	c.Age = time.Duration(d.I64())
 	c.Epoch = d.U64()
 	if c.Whole = d.Bool(); c.Whole {
 		c.Data = d.Bytes(SmallMax)
@@ -296,7 +305,8 @@ func decRecall(d *wire.Dec, r *Recall) {
 	r.MoveOut = d.Bool()
 }
 
-// encClaimed: |handle u64 |ino u64 |flags u8 |uid u32 |write u8 |dataversion u64 |spilled u64 |.
+// encClaimed: |handle u64 |ino u64 |flags u8 |uid u32 |write u8 |dataversion u64 |spilled u64 |
+// |epoch u32 |.
 func encClaimed(e *wire.Enc, c *Claimed) {
 	e.U64(c.Handle)
 	e.U64(uint64(c.Ino))
@@ -305,6 +315,7 @@ func encClaimed(e *wire.Enc, c *Claimed) {
 	e.Bool(c.Write)
 	e.U64(c.DataVersion)
 	e.U64(uint64(c.Spilled))
+	e.U32(c.Epoch)
 }
 
 func decClaimed(d *wire.Dec, c *Claimed) {
@@ -315,6 +326,7 @@ func decClaimed(d *wire.Dec, c *Claimed) {
 	c.Write = d.Bool()
 	c.DataVersion = d.U64()
 	c.Spilled = Spilled(d.U64())
+	c.Epoch = d.U32()
 }
 
 // encSmall: |teller u64 |length u32 |bytes |.
@@ -343,7 +355,8 @@ func decRegained(d *wire.Dec, r *Regained) {
 	r.DataVersion = d.U64()
 }
 
-// encVolume: |name |ino u64 |size i64 |created i64 |layout |writer |.
+// encVolume: |name |ino u64 |size i64 |created i64 |layout |writer |epoch u32 |shared u8 |asked u8
+// |.
 func encVolume(e *wire.Enc, v *Volume) {
 	e.String(v.Name)
 	e.U64(uint64(v.Ino))
@@ -351,6 +364,9 @@ func encVolume(e *wire.Enc, v *Volume) {
 	e.I64(v.Created)
 	v.Layout.Append(e)
 	e.String(v.Writer)
+	e.U32(v.Epoch)
+	e.Bool(v.Shared)
+	e.Bool(v.Asked)
 }
 
 func decVolume(d *wire.Dec, v *Volume) {
@@ -359,6 +375,24 @@ func decVolume(d *wire.Dec, v *Volume) {
 	v.Size = d.I64()
 	v.Created = d.I64()
 	v.Layout = layout.Decode(d)
+	v.Writer = d.String(clientMax)
+	v.Epoch = d.U32()
+	v.Shared = d.Bool()
+	v.Asked = d.Bool()
+}
+
+// encVolumeState: |size i64 |epoch u32 |asked u8 |writer |.
+func encVolumeState(e *wire.Enc, v *VolumeState) {
+	e.I64(v.Size)
+	e.U32(v.Epoch)
+	e.Bool(v.Asked)
+	e.String(v.Writer)
+}
+
+func decVolumeState(d *wire.Dec, v *VolumeState) {
+	v.Size = d.I64()
+	v.Epoch = d.U32()
+	v.Asked = d.Bool()
 	v.Writer = d.String(clientMax)
 }
 
@@ -389,8 +423,9 @@ func decQuota(d *wire.Dec, q *Quota) {
 	q.Counting = d.Bool()
 }
 
-// encServer: |id u32 |addr |store u64 |total i64 |free i64 |verifier u64 |life u32 |max file u64 |.
-// The service's own view of a server goes behind it in answers: |up u8 |seen i64 |.
+// encServer: |id u32 |addr |store u64 |total i64 |free i64 |verifier u64 |life u32 |max file u64 |
+// |incarnation u64 |start u64 |host |version |leaving u8 |.
+// The service's own view of a server goes behind it in answers: |state u8 |since i64 |seen i64 |.
 func encServer(e *wire.Enc, s *Server) {
 	e.U32(s.ID)
 	e.String(s.Addr)
@@ -400,6 +435,11 @@ func encServer(e *wire.Enc, s *Server) {
 	e.U64(s.Verifier)
 	e.U32(s.Life)
 	e.U64(s.MaxFile)
+	e.U64(s.Incarnation)
+	e.U64(s.Start)
+	e.String(s.Host)
+	e.String(s.Version)
+	e.Bool(s.Leaving)
 }
 
 func decServer(d *wire.Dec, s *Server) {
@@ -411,6 +451,11 @@ func decServer(d *wire.Dec, s *Server) {
 	s.Verifier = d.U64()
 	s.Life = d.U32()
 	s.MaxFile = d.U64()
+	s.Incarnation = d.U64()
+	s.Start = d.U64()
+	s.Host = d.String(identity.NameMax)
+	s.Version = d.String(VersionMax)
+	s.Leaving = d.Bool()
 }
 
 // encEntry: |name |ino u64 |type u8 |cookie u64 |has attr u8 |attr |.

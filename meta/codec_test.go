@@ -59,7 +59,7 @@ func drawArgs(t *rapid.T) Args {
 			Groups: rapid.SliceOfN(rapid.Uint32(), 1, 99).Draw(t, "groups")}},
 		Ino: 1, Dir: 2, NewDir: 3, Name: name.Draw(t, "name"), NewName: name.Draw(t, "new"),
 		Client: "client", File: NewFile{Type: Symlink, Mode: 1, Umask: 2, Rdev: 2, Target: "t",
-			Unit: 3, Width: -4, Checked: true},
+			Unit: 3, Width: -4, Pool: "p", Checked: true, Sole: true},
 		Open: 3, Rename: 2, Mask: 0x101, Attr: Attr{Mode: 1, UID: 2, GID: 3, Size: -4,
 			Atime: drawTime(t, "atime"), Mtime: Time{-6, 7}},
 		Accesses: []Access{{Ino: 6, Was: drawTime(t, "was"), At: Time{5, 6}, Relative: true}, {}},
@@ -68,17 +68,27 @@ func drawArgs(t *rapid.T) Args {
 		Version: 11, Life: 12, Handle: 13, Change: change,
 		Closing:  Closing{Handle: 15, Dirty: true, Change: change},
 		Closings: []Closing{{Handle: 16}, {Handle: 17, Dirty: true, Change: change}},
-		Listen: Listening{Session: 18, Seen: 19, WaitMs: 20,
+		Deferred: []Deferred{{Kind: DeferTouch, Dir: 1, At: drawTime(t, "at")},
+			{Kind: DeferRemove, Dir: 2, Name: name.Draw(t, "gone"), Ino: 3, File: NewFile{Type: Directory}},
+			{Kind: DeferMake, Dir: 4, Name: "made", Ino: 5, At: Time{6, 7}, File: NewFile{Type: Symlink,
+				Mode: 8, Rdev: 9, Target: "t"}, UID: 10, GID: 11, Gen: 12, Open: 3, Handle: 13, Dirty: true,
+				Change: change}},
+		Listen: Listening{Session: 18, Seen: 19, WaitMs: 20, Map: 21, About: &About{"v1", "/mnt"},
 			Acks: []Recall{{1, 2, true}, {3, 4, false}}},
 		Claims:  []Claimed{{Handle: 21, Ino: 22, Flags: 3, UID: 23, Write: true, DataVersion: 24}},
 		Session: 14, Mac: [32]byte{31: 9},
 		Handles: rapid.SliceOfN(rapid.Uint64(), 1, 9).Draw(t, "handles"),
 		Limit:   Usage{Bytes: 1, Inodes: 2},
-		Server:  Server{ID: 1, Addr: "a", StoreID: 2, Total: 3, Free: 4, Verifier: 5},
-		Lock:    drawLock(t), Locks: []Lock{drawLock(t), {}}, Mode: LockWait, More: true, LockLife: 15,
+		Policy:  layout.Policy{Unit: 1, Width: 2, Pool: "p"}, Add: []uint32{1, 2}, Drop: []uint32{3},
+		Server: Server{ID: 1, Addr: "a", StoreID: 2, Total: 3, Free: 4, Verifier: 5, Incarnation: 6,
+			Start: 7, Host: "h1", Version: "v1", Leaving: true},
+		Host: Host{Name: "h1", Incarnation: 1, Start: 2, Version: "v2", Roles: 3, Leaving: true},
+		Lock: drawLock(t), Locks: []Lock{drawLock(t), {}}, Mode: LockWait, More: true, LockLife: 15,
 		LockAfter: 16, WaitMs: 17,
 		Step: CheckStep{Run: 1, Step: 2, Repair: true, Max: 3},
-		View: 15, After: []byte("key"),
+		View: 15, After: []byte("key"), Registry: drawRegistryArgs(t),
+		Scan: Scan{Cookie: 18, Name: name.Draw(t, "from"), ByName: true, Max: 19, Attrs: true,
+			Bytes: 20},
 	}
 	return a
 }
@@ -94,18 +104,32 @@ func drawResult(t *rapid.T) Result {
 		Small: SmallData{Bytes: []byte("data"), Teller: 77}, Names: []string{"user.a", "user.b"},
 		Entries: []Entry{{Name: "x", Ino: 1, Type: Fifo, Cookie: 2}, {Name: "y", Cookie: 3, Attr: &a}},
 		Handle:  h, Handles: []Handle{h, {ID: 4}}, Volume: v, Volumes: []Volume{v, v},
-		Session: SessionInfo{ID: 1, LeaseMs: 2, ClusterID: 3, LeaseTimeMs: 4, Life: 5, Epoch: 6},
-		FS:      FSStat{1, 2, 3, 4}, Quota: q, Quotas: []Quota{q, {ID: 9}},
-		Kinds:   []errs.Kind{errs.OK, errs.Fenced},
-		Found:   Found{Dir: a, Present: true, Attr: a, Target: "t", Data: []byte{1, 2}},
-		Heard:   Heard{Life: 1, Epoch: 2, Extended: true, Recalls: []Recall{{1, 2, true}}},
-		Claims:  []Regained{{Gone: true, Lease: LeaseWrite, Serial: 9, DataVersion: 10}, {}},
-		Servers: []Server{{ID: 1, Addr: "a", Up: true, LastSeen: 5, Total: 1}},
-		State:   LockQueued, Lock: drawLock(t), Held: true, Locks: []Lock{{}, drawLock(t)},
+		Session: SessionInfo{ID: 1, LeaseMs: 2, ClusterID: 3, LeaseTimeMs: 4, Life: 5, Epoch: 6,
+			Squashed: true, ReadOnly: true},
+		FS: FSStat{1, 2, 3, 4}, Quota: q, Quotas: []Quota{q, {ID: 9}},
+		Placed: Placed{layout.Policy{Unit: 1, Width: 2, Pool: "p"}, a.Layout},
+		Pool:   Pool{"p", 4, []uint32{5, 6}}, Pools: []Pool{{"q", 7, nil}, {"r", 8, []uint32{9}}},
+		Ended:   []Ended{{Version: 7}, {Kind: errs.Fenced}},
+		First:   1 << 40,
+		Settled: []Settled{{Kind: errs.Quota}, {Lease: LeaseSole, Serial: 7}},
+		Found:   Found{Dir: a, Present: true, Attr: a, Cookie: 4, Target: "t", Data: []byte{1, 2}},
+		Scanned: Scanned{Dir: a, End: true, Entries: []Entry{{Name: "x", Cookie: 5},
+			{Name: "y", Ino: 7, Type: Regular, Cookie: 6, Attr: &a, Data: []byte{3}}}},
+		Heard:  Heard{Life: 1, Epoch: 2, Extended: true, Map: 3, Recalls: []Recall{{1, 2, true}}},
+		Claims: []Regained{{Gone: true, Lease: LeaseWrite, Serial: 9, DataVersion: 10}, {}},
+		Servers: []Server{{ID: 1, Addr: "a", State: StateSlow, Up: true, Since: 4, LastSeen: 5,
+			Total: 1, Host: "h", Keys: 9}, {ID: 2, State: StateGone}},
+		Hosts: []Host{{Name: "h1", Incarnation: 1, Start: 2, Version: "v", Roles: 4, State: StateLeaving,
+			Since: 5, LastSeen: 6}, {State: StateDown}},
+		Clients: []Client{{Session: 1, Name: "c", Peer: Peer{2, "ann"}, About: About{"v", "/m"}, Open: 3,
+			Since: 4, LastSeen: 5}, {}},
+		State: LockQueued, Lock: drawLock(t), Held: true, Locks: []Lock{{}, drawLock(t)},
 		News: LockNews{Life: 1, Next: 2, Events: []LockEvent{{[16]byte{15: 1}, errs.Deadlock}}},
 		Check: CheckPage{Stage: "files", Stages: 9, At: 1, Looked: 2, End: true, Findings: []Finding{
 			{Kind: LinkCount, State: Repaired, Ino: 1, Dir: 2, Name: "n", Server: 3, Text: "text"}}},
 		Dump: DumpPage{Records: []byte{1, 2}, Count: 3, Last: []byte{4}, End: true, Version: 5},
+
+		Registry: drawRegistryResult(t),
 	}
 }
 
@@ -176,10 +200,11 @@ func TestOpsAreComplete(t *testing.T) {
 	}
 	// Written out, because a number that moves breaks every client in the field.
 	if OpLookup != 1 || OpGetAttr != 8 || OpClose != 18 || OpStatFS != 29 ||
-		OpAppend != 31 || OpFind != 33 || OpMoveOut != 38 ||
+		OpAppend != 31 || OpFind != 33 || OpMoveOut != 38 || OpAppended != 39 ||
 		OpLock != 45 || OpClaimLocks != 49 || OpCheck != 50 ||
-		OpRemoveTree != 52 || OpSucceed != 58 || OpHeldLocks != 59 ||
-		OpGrow != 60 || OpRemoveQuota != 64 {
+		OpRemoveTree != 52 || OpScan != 54 || OpSucceed != 58 || OpHeldLocks != 59 ||
+		OpGrow != 60 || OpRemoveQuota != 64 || OpCreateToken != 80 || OpSetGeneration != 91 ||
+		OpReserveServers != 92 || OpServerKeys != 93 || OpBeat != 100 || OpRemoveServer != 103 {
 		t.Error("operations were renumbered")
 	}
 }
@@ -195,6 +220,9 @@ func TestJoinMac(t *testing.T) {
 		func(s *Server) { s.ID++ }, func(s *Server) { s.Addr += "0" },
 		func(s *Server) { s.StoreID++ }, func(s *Server) { s.Total++ },
 		func(s *Server) { s.Free++ }, func(s *Server) { s.Verifier++ },
+		func(s *Server) { s.Incarnation++ }, func(s *Server) { s.Start++ },
+		func(s *Server) { s.Host += "x" }, func(s *Server) { s.Version += "x" },
+		func(s *Server) { s.Leaving = true },
 	} {
 		other := s
 		change(&other)

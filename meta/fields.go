@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/hint"
+	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/wire"
 )
 
@@ -85,14 +86,14 @@ const (
 	layoutBytes = 16
 	attrBytes   = 8 + 1 + 5*4 + 8 + 4*TimeBytes + 4 + 2*8 + 2 + 8 + 3 + 8 + 1 + layoutBytes
 	entryBytes  = 4 + 8 + 1 + 8 + 1
-	handleBytes = 8 + attrBytes + hint.Bytes + 1 + 8 + 4 + 1
-	volumeBytes = 4 + 3*8 + layoutBytes + 4
+	handleBytes = 8 + attrBytes + hint.Bytes + 1 + 8 + 4 + 4 + 1
+	volumeBytes = 4 + 3*8 + layoutBytes + 4 + 4 + 2
 	quotaBytes  = 2*8 + 4 + 4*8 + 1
-	serverBytes = 4 + 4 + 4*8 + 4 + 8 + 1 + 8
+	serverBytes = 4 + 4 + 4*8 + 4 + 8 + 2*8 + 2*4 + 1 + stateBytes + 4
 
 	closingBytes  = 8 + 1 + 1
 	recallBytes   = 8 + 8 + 1
-	claimedBytes  = 8 + 8 + 1 + 4 + 1 + 8
+	claimedBytes  = 8 + 8 + 1 + 4 + 1 + 8 + 4
 	regainedBytes = 1 + 1 + 8 + 8
 )
 
@@ -116,6 +117,8 @@ var (
 	argLast     = flag(func(a *Args) *bool { return &a.Last })
 	argSize     = i64(func(a *Args) *int64 { return &a.Size })
 	argVersion  = u64(func(a *Args) *uint64 { return &a.Version })
+	argShrink   = flag(func(a *Args) *bool { return &a.Shrink })
+	argForce    = flag(func(a *Args) *bool { return &a.Force })
 	argHandle   = u64(func(a *Args) *uint64 { return &a.Handle })
 	argSession  = u64(func(a *Args) *uint64 { return &a.Session })
 	argLimit    = one(func(a *Args) *Usage { return &a.Limit }, encUsage, decUsage)
@@ -128,6 +131,10 @@ var (
 		encClaimed, decClaimed)
 	argLife = one(func(a *Args) *uint32 { return &a.Life },
 		func(e *wire.Enc, v *uint32) { e.U32(*v) }, func(d *wire.Dec, v *uint32) { *v = d.U32() })
+
+	argEpoch = one(func(a *Args) *uint32 { return &a.Epoch },
+		func(e *wire.Enc, v *uint32) { e.U32(*v) }, func(d *wire.Dec, v *uint32) { *v = d.U32() })
+	argSeen = one(func(a *Args) *VolumeState { return &a.Seen }, encVolumeState, decVolumeState)
 
 	argMax = one(func(a *Args) *uint32 { return &a.Max },
 		func(e *wire.Enc, v *uint32) { e.U32(*v) }, func(d *wire.Dec, v *uint32) { *v = d.U32() })
@@ -144,18 +151,23 @@ var (
 		func(e *wire.Enc, v *uint64) { e.U64(*v) }, func(d *wire.Dec, v *uint64) { *v = d.U64() })
 )
 
-// argListen is |session u64 |seen u64 |wait ms u32 |count u32 |count x recall |.
+// argListen is |session u64 |seen u64 |wait ms u32 |map u64 |about? u8 |about |count u32 |
+// |count x recall |, with about only if the byte before it is 1.
 var argListen = one(func(a *Args) *Listening { return &a.Listen },
 	func(e *wire.Enc, l *Listening) {
 		e.U64(l.Session)
 		e.U64(l.Seen)
 		e.U32(l.WaitMs)
+		e.U64(l.Map)
+		encAbout(e, &l.About)
 		encRecalls.enc(e, &l.Acks)
 	},
 	func(d *wire.Dec, l *Listening) {
 		l.Session = d.U64()
 		l.Seen = d.U64()
 		l.WaitMs = d.U32()
+		l.Map = d.U64()
+		decAbout(d, &l.About)
 		encRecalls.dec(d, &l.Acks)
 	})
 
@@ -189,7 +201,8 @@ var argCaller = one(func(a *Args) *Caller { return &a.Caller },
 		}
 	})
 
-// argFile is |type u8 |mode u32 |umask u32 |rdev u32 |target |unit i64 |width i64 |checked u8 |.
+// argFile is |type u8 |mode u32 |umask u32 |rdev u32 |target |unit i64 |width i64 |pool |
+// |checked u8 |sole u8 |.
 var argFile = one(func(a *Args) *NewFile { return &a.File },
 	func(e *wire.Enc, f *NewFile) {
 		e.U8(uint8(f.Type))
@@ -199,7 +212,9 @@ var argFile = one(func(a *Args) *NewFile { return &a.File },
 		e.String(f.Target)
 		e.I64(f.Unit)
 		e.I64(int64(f.Width))
+		e.String(f.Pool)
 		e.Bool(f.Checked)
+		e.Bool(f.Sole)
 	},
 	func(d *wire.Dec, f *NewFile) {
 		f.Type = Type(d.U8())
@@ -209,7 +224,9 @@ var argFile = one(func(a *Args) *NewFile { return &a.File },
 		f.Target = d.String(SymlinkMax)
 		f.Unit = d.I64()
 		f.Width = int(d.I64())
+		f.Pool = d.String(layout.PoolNameMax)
 		f.Checked = d.Bool()
+		f.Sole = d.Bool()
 	})
 
 // argSet is |mode u32 |uid u32 |gid u32 |size i64 |atime |mtime |.
@@ -258,43 +275,51 @@ var (
 	resServers = many(func(r *Result) *[]Server { return &r.Servers }, listMax, serverBytes,
 		func(e *wire.Enc, s *Server) {
 			encServer(e, s)
-			e.Bool(s.Up)
-			e.I64(s.LastSeen)
+			encState(e, s.State, s.Since, s.LastSeen)
+			e.U32(s.Keys)
 		},
 		func(d *wire.Dec, s *Server) {
 			decServer(d, s)
-			s.Up = d.Bool()
-			s.LastSeen = d.I64()
+			decState(d, &s.State, &s.Since, &s.LastSeen)
+			s.Up = s.State.Serves()
+			s.Keys = d.U32()
 		})
 )
 
 // Answers of leases and small files.
 var (
-	resFound  = one(func(r *Result) *Found { return &r.Found }, encFound, decFound)
-	resClaims = many(func(r *Result) *[]Regained { return &r.Claims }, ClaimMax, regainedBytes,
+	resFound   = one(func(r *Result) *Found { return &r.Found }, encFound, decFound)
+	resScanned = one(func(r *Result) *Scanned { return &r.Scanned }, encScanned, decScanned)
+	resClaims  = many(func(r *Result) *[]Regained { return &r.Claims }, ClaimMax, regainedBytes,
 		encRegained, decRegained)
-	resKinds = many(func(r *Result) *[]errs.Kind { return &r.Kinds }, CloseMax, 2,
-		func(e *wire.Enc, v *errs.Kind) { e.U16(uint16(*v)) },
-		func(d *wire.Dec, v *errs.Kind) { *v = errs.Kind(d.U16()) })
+	resEnded = many(func(r *Result) *[]Ended { return &r.Ended }, CloseMax, 10,
+		func(e *wire.Enc, v *Ended) {
+			e.U16(uint16(v.Kind))
+			e.U64(v.Version)
+		},
+		func(d *wire.Dec, v *Ended) { v.Kind, v.Version = errs.Kind(d.U16()), d.U64() })
 	resSmall = one(func(r *Result) *SmallData { return &r.Small }, encSmall, decSmall)
 )
 
-// resHeard is |life u32 |epoch u64 |extended u8 |count u32 |count x recall |.
+// resHeard is |life u32 |epoch u64 |extended u8 |map u64 |count u32 |count x recall |.
 var resHeard = one(func(r *Result) *Heard { return &r.Heard },
 	func(e *wire.Enc, h *Heard) {
 		e.U32(h.Life)
 		e.U64(h.Epoch)
 		e.Bool(h.Extended)
+		e.U64(h.Map)
 		encRecalls.enc(e, &h.Recalls)
 	},
 	func(d *wire.Dec, h *Heard) {
 		h.Life = d.U32()
 		h.Epoch = d.U64()
 		h.Extended = d.Bool()
+		h.Map = d.U64()
 		encRecalls.dec(d, &h.Recalls)
 	})
 
-// resSession is |id u64 |lease ms u32 |cluster u64 |lease time ms u32 |life u32 |epoch u64 |.
+// resSession is |id u64 |lease ms u32 |cluster u64 |lease time ms u32 |life u32 |epoch u64 |
+// |squashed u8 |read only u8 |.
 var resSession = one(func(r *Result) *SessionInfo { return &r.Session },
 	func(e *wire.Enc, s *SessionInfo) {
 		e.U64(s.ID)
@@ -303,6 +328,8 @@ var resSession = one(func(r *Result) *SessionInfo { return &r.Session },
 		e.U32(s.LeaseTimeMs)
 		e.U32(s.Life)
 		e.U64(s.Epoch)
+		e.Bool(s.Squashed)
+		e.Bool(s.ReadOnly)
 	},
 	func(d *wire.Dec, s *SessionInfo) {
 		s.ID = d.U64()
@@ -311,6 +338,8 @@ var resSession = one(func(r *Result) *SessionInfo { return &r.Session },
 		s.LeaseTimeMs = d.U32()
 		s.Life = d.U32()
 		s.Epoch = d.U64()
+		s.Squashed = d.Bool()
+		s.ReadOnly = d.Bool()
 	})
 
 // resTime is |Unix time in ms i64|.

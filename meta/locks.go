@@ -43,8 +43,8 @@ type Locks interface {
 	// succeeds if that is nothing. Waiting requests of the owner go on waiting.
 	Unlock(ctx context.Context, c Caller, l Lock) error
 
-	// TestLock tells a lock that l would have to wait for; found is false if there is none. Its PID
-	// is 0 if it belongs to another session.
+	// TestLock tells the lock that l would have to wait for, of several the one that begins first in
+	// the file; found is false if there is none. Its PID is 0 if it belongs to another session.
 	TestLock(ctx context.Context, c Caller, l Lock) (holder Lock, found bool, err error)
 
 	// AwaitLocks returns what has become of queued requests of the session: all events behind the

@@ -1,6 +1,8 @@
 package meta
 
-import "github.com/sluice-storage/sluice/errs"
+import (
+	"github.com/sluice-storage/sluice/layout"
+)
 
 // Op names an operation on the network.
 type Op uint16
@@ -45,6 +47,7 @@ const (
 	OpCloseMany
 	OpReadSmall
 	OpMoveOut
+	OpAppended
 )
 
 // The operations of Locks.
@@ -62,6 +65,9 @@ const (
 	OpDump
 	OpRemoveTree
 )
+
+// OpScan is the operation of Scans.
+const OpScan Op = 54
 
 // OpAccessed is the operation of Accesses.
 const OpAccessed Op = 56
@@ -81,8 +87,62 @@ const (
 	OpRemoveQuota
 )
 
+// Operations of Deferrals.
+const (
+	OpNumbers Op = iota + 65
+	OpTellMany
+	OpHold
+)
+
+// Operations of Layouts and Pools.
+const (
+	OpGetLayout Op = iota + 70
+	OpSetLayout
+	OpCreatePool
+	OpChangePool
+	OpRemovePool
+	OpListPools
+)
+
+// Operations of the registry: Tokens, Members and Denials.
+const (
+	OpCreateToken Op = iota + 80
+	OpListTokens
+	OpRemoveToken
+	OpUseToken
+	OpListMembers
+	OpGetMember
+	OpEnlistMember
+	OpRenewMember
+	OpRemoveMember
+	OpListDenied
+	OpRegistry
+	OpSetGeneration
+)
+
+// Operations of ServerKeys.
+const (
+	OpReserveServers Op = iota + 92
+	OpServerKeys
+)
+
+// Operations of Membership.
+const (
+	OpBeat Op = iota + 100
+	OpHosts
+	OpListClients
+	OpRemoveServer
+)
+
+// Operations of VolumeChanges.
+const (
+	OpResizeVolume Op = iota + 112
+	OpHandOver
+	OpAwaitVolume
+)
+
 // OpEnd is one more than the highest number. Numbers below it that stand for nothing are free.
-const OpEnd Op = 65
+const OpEnd Op = 115
 
 // Args are the arguments of any operation; ops says which of them travel with which. The names are
 // those of Service's parameters.
@@ -101,6 +161,7 @@ type Args struct {
 	Attr      Attr // Mode, UID, GID, Size, Atime, Mtime
 	Cookie    uint64
 	Max       uint32
+	Scan      Scan
 	WithAttr  bool
 	IsDir     bool
 	Create    bool
@@ -111,17 +172,26 @@ type Args struct {
 	Size      int64
 	Version   uint64
 	Life      uint32
+	Epoch     uint32
+	Shrink    bool
+	Force     bool
+	Seen      VolumeState
 	Handle    uint64
 	Change    Change  // Data, decoded, points into the message
 	Closing   Closing // likewise
 	Closings  []Closing
 	Accesses  []Access
+	Deferred  []Deferred // Change.Data, decoded, points into the message
+	Files     []Ino
 	Listen    Listening
 	Claims    []Claimed
 	Handles   []uint64
 	Session   uint64
 	Limit     Usage
-	Server    Server // without Up and LastSeen
+	Policy    layout.Policy
+	Add, Drop []uint32 // servers
+	Server    Server   // without the service's own view
+	Host      Host     // likewise
 	Mac       [32]byte
 	Lock      Lock
 	Mode      LockMode
@@ -133,6 +203,7 @@ type Args struct {
 	Step      CheckStep
 	View      uint64
 	After     []byte // decoded, it points into the message
+	Registry  *RegistryArgs
 }
 
 // Result is the answer of any operation; ops says which part of it travels with which.
@@ -151,14 +222,22 @@ type Result struct {
 	Volume  Volume
 	Volumes []Volume
 	Servers []Server
+	Hosts   []Host
+	Clients []Client
 	Quota   Quota
 	Quotas  []Quota
+	Placed  Placed
+	Pool    Pool
+	Pools   []Pool
 	FS      FSStat
 	Time    int64
 	Found   Found
+	Scanned Scanned
 	Heard   Heard
 	Claims  []Regained
-	Kinds   []errs.Kind
+	Ended   []Ended
+	Settled []Settled
+	First   uint64 // of Off numbers
 	State   LockState
 	Lock    Lock
 	Held    bool
@@ -166,6 +245,8 @@ type Result struct {
 	News    LockNews
 	Check   CheckPage
 	Dump    DumpPage
+
+	Registry *RegistryResult
 }
 
 // opRow is one operation: what it is called, what is sent and what comes back.
@@ -208,18 +289,24 @@ var ops = [OpEnd]opRow{
 	OpListVolumes:  {"listvolumes", args{argCaller, argFrom, argMax}, result{resVolumes}},
 	OpRemoveVolume: {"removevolume", args{argCaller, argName}, nil},
 	OpOpenVolume: {"openvolume",
-		args{argCaller, argName, argOpen}, result{resVolume, resHandle}},
+		args{argCaller, argName, argOpen, argEpoch}, result{resVolume, resHandle}},
+	OpResizeVolume: {"resizevolume",
+		args{argCaller, argName, argSize, argShrink}, result{resVolume}},
+	OpHandOver: {"handover", args{argCaller, argName, argForce}, result{resVolume}},
+	OpAwaitVolume: {"awaitvolume",
+		args{argCaller, argName, argSeen, argWaitMs}, result{resVolume}},
 	OpJoin:    {"join", args{argServer, argMac}, nil},
 	OpServers: {"servers", nil, result{resServers}},
 	OpStatFS:  {"statfs", args{argIno}, result{resFS}},
 	OpTime:    {"time", nil, result{resTime}},
 	OpAppend:  {"append", args{argCaller, argHandle, argSize}, result{resOff, resAttr}},
 
+	OpAppended:  {"appended", args{argCaller, argHandle}, nil},
 	OpEndClient: {"endclient", args{argClient}, nil},
 	OpFind:      {"find", args{argCaller, argDir, argName}, result{resFound}},
 	OpListen:    {"listen", args{argListen}, result{resHeard}},
 	OpClaim:     {"claim", args{argSession, argLife, argClaims, argLast}, result{resClaims}},
-	OpCloseMany: {"closemany", args{argCaller, argClosings}, result{resKinds}},
+	OpCloseMany: {"closemany", args{argCaller, argClosings}, result{resEnded}},
 	OpReadSmall: {"readsmall", args{argCaller, argIno}, result{resAttr, resSmall}},
 	OpMoveOut:   {"moveout", args{argCaller, argChange, argVersion}, result{resAttr}},
 
@@ -231,6 +318,7 @@ var ops = [OpEnd]opRow{
 	OpClaimLocks: {"claimlocks",
 		args{argCaller, argSession, argMore, argLocks}, result{resLocks}},
 
+	OpScan:      {"scan", args{argCaller, argDir, argScan}, result{resScanned}},
 	OpAccessed:  {"accessed", args{argCaller, argAccesses}, nil},
 	OpSucceed:   {"succeed", args{argCaller, argSession, argLast}, nil},
 	OpHeldLocks: {"heldlocks", args{argCaller, argLock}, result{resLocks}},
@@ -240,6 +328,39 @@ var ops = [OpEnd]opRow{
 	OpGetQuota:    {"getquota", args{argCaller, argIno}, result{resQuota}},
 	OpListQuotas:  {"listquotas", args{argCaller, argCookie, argMax}, result{resQuotas}},
 	OpRemoveQuota: {"removequota", args{argCaller, argDir}, nil},
+
+	OpNumbers:  {"numbers", args{argCaller, argMax}, result{resFirst, resOff}},
+	OpHold:     {"hold", args{argCaller, argDir, argFiles}, result{resSettled}},
+	OpTellMany: {"tellmany", args{argCaller, argVersion, argDeferred}, result{resSettled}},
+
+	OpGetLayout:   {"getlayout", args{argCaller, argIno}, result{resPlaced}},
+	OpSetLayout:   {"setlayout", args{argCaller, argIno, argPolicy}, nil},
+	OpCreatePool:  {"createpool", args{argCaller, argName, argAdd}, result{resPool}},
+	OpChangePool:  {"changepool", args{argCaller, argName, argAdd, argDrop}, result{resPool}},
+	OpRemovePool:  {"removepool", args{argCaller, argName}, nil},
+	OpListPools:   {"listpools", args{argCaller}, result{resPools}},
+	OpCreateToken: {"createtoken", args{argCaller, argToken}, result{resToken}},
+	OpListTokens:  {"listtokens", args{argCaller, argCookie, argMax}, result{resTokens}},
+	OpRemoveToken: {"removetoken", args{argCaller, argCookie}, nil},
+	OpUseToken:    {"usetoken", args{argCaller, argUse}, result{resMember}},
+	OpListMembers: {"listmembers", args{argCaller, argKind, argName, argMax}, result{resMembers}},
+	OpGetMember:   {"getmember", args{argCaller, argKind, argName}, result{resMember}},
+	OpEnlistMember: {"enlistmember",
+		args{argCaller, argMember}, result{resMember}},
+	OpRenewMember: {"renewmember",
+		args{argCaller, argKind, argName, argSerial, argCert}, result{resMember}},
+	OpRemoveMember: {"removemember", args{argCaller, argKind, argName}, nil},
+	OpListDenied:   {"listdenied", args{argCaller, argSerial, argMax}, result{resDenied}},
+	OpRegistry:     {"registry", args{argCaller}, result{resRegistry}},
+	OpSetGeneration: {"setgeneration",
+		args{argCaller, argKey, argGeneration}, result{resRegistry}},
+	OpReserveServers: {"reserveservers", args{argCaller, argName, argMax}, result{resIDs}},
+	OpServerKeys:     {"serverkeys", args{argCaller, argServerID, argHave}, result{resRing}},
+
+	OpBeat:         {"beat", args{argCaller, argHost}, nil},
+	OpHosts:        {"hosts", nil, result{resHosts}},
+	OpListClients:  {"listclients", args{argCaller, argCookie, argMax}, result{resClients}},
+	OpRemoveServer: {"removeserver", args{argCaller, argServerID}, nil},
 
 	OpCheck:      {"check", args{argCaller, argStep}, result{resCheck}},
 	OpDump:       {"dump", args{argCaller, argView, argAfter}, result{resDump}},

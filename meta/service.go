@@ -19,12 +19,14 @@ import (
 type Service interface {
 	Names
 	Finds
+	Scans
 	Dirs
 	Attrs
 	Accesses
 	Xattrs
 	Files
 	Batches
+	Deferrals
 	Smalls
 	Appends
 	Locks
@@ -32,8 +34,16 @@ type Service interface {
 	Successions
 	Leases
 	Volumes
+	VolumeChanges
 	Quotas
+	Tokens
+	Members
+	Denials
+	ServerKeys
+	Layouts
+	Pools
 	Cluster
+	Membership
 	Trees
 	Upkeep
 }
@@ -67,6 +77,17 @@ type Finds interface {
 	// Find looks for a name in a directory; "." and ".." are names too. A name that is not there is
 	// an answer, not an error.
 	Find(ctx context.Context, c Caller, dir Ino, name string) (Found, error)
+}
+
+// Scans reads much of a directory at once, for clients that keep what they are told and fetch what
+// programs are about to ask for.
+type Scans interface {
+	// Scan reads a page of a directory, with a lease on it. It waits for nobody and recalls nothing:
+	// an entry whose attributes could not be told without (somebody writes the file) has none, and
+	// who needs them asks for them alone. Data of small files comes with a lease only, to who may
+	// read them. What ReadDir promises of pages and cookies holds here, too; a page that is not the
+	// end has at least one entry.
+	Scan(ctx context.Context, c Caller, dir Ino, w Scan) (Scanned, error)
 }
 
 // Dirs reads directories and links.
@@ -134,7 +155,17 @@ type Files interface {
 type Batches interface {
 	// CloseMany closes up to CloseMax handles in few steps. The answer has what Close would have
 	// returned for each. An error means that some may be closed, and that it may be repeated.
-	CloseMany(ctx context.Context, c Caller, list []Closing) ([]errs.Kind, error)
+	CloseMany(ctx context.Context, c Caller, list []Closing) ([]Ended, error)
+}
+
+// Ended is what came of one of many closings.
+type Ended struct {
+	Kind errs.Kind
+
+	// Version is the data version that telling what was written has made of the one before it, so that
+	// the caller knows of each version whether it is its own. 0: nothing was told, or a repetition
+	// cannot say any more.
+	Version uint64
 }
 
 // Small files. A regular file is born small: its data, at most SmallMax bytes, lies with its
@@ -164,6 +195,13 @@ type Appends interface {
 	// has an effect unless something was reserved behind it. A handle has one reservation under
 	// way at a time.
 	Append(ctx context.Context, c Caller, handle uint64, n int64) (int64, Attr, error)
+
+	// Appended says that the I/O servers have what the handle's latest reservation is for, or that
+	// nobody knows. Until then the size that others are told ends before the reservation. It returns
+	// when the same is said of all earlier reservations, or LeaseTime is over since they were made: an
+	// append that has returned lies behind no zeroes that somebody else is about to fill. A session
+	// that holds LeaseWrite need not say it.
+	Appended(ctx context.Context, c Caller, handle uint64) error
 }
 
 // Sessions keeps track of living clients. A session that is not kept alive for its lease ends: its
@@ -236,8 +274,9 @@ type Leases interface {
 }
 
 // Volumes keeps block devices. Changes are durable on return. A volume is open for writing by one
-// client at a time; to others opening it is errs.Busy. Only who wrote can send again what a server
-// lost before it was synced, so only with a single writer does a sync cover all writes.
+// client at a time, unless all of them say OpenShared; to others opening it is errs.Busy. Only who
+// wrote can send again what a server lost before it was synced, so only with a single writer does a
+// sync cover all writes that are not durable.
 type Volumes interface {
 	CreateVolume(ctx context.Context, c Caller, name string, size int64, f NewFile) (Volume, error)
 
@@ -246,18 +285,47 @@ type Volumes interface {
 	// the end; the next page begins with NextVolume of the last one.
 	ListVolumes(ctx context.Context, c Caller, from string, max int) ([]Volume, error)
 	RemoveVolume(ctx context.Context, c Caller, name string) error
-	OpenVolume(ctx context.Context, c Caller, name string, flags OpenFlags) (Volume, Handle, error)
+
+	// OpenVolume opens a volume. Who writes gets a generation of writers, Handle.Epoch: a new one,
+	// unless he joins others that share the volume, or has it open already. Before he is answered
+	// every I/O server that holds a part of the volume refuses all earlier generations, durably.
+	// epoch, if not 0, is the generation that a client had in a session that it has lost, and has
+	// again; errs.Fenced: there was another one since.
+	OpenVolume(ctx context.Context, c Caller, name string, flags OpenFlags, epoch uint32) (
+		Volume, Handle, error)
+}
+
+// VolumeChanges changes volumes that may be in use, and tells who uses them.
+type VolumeChanges interface {
+	// ResizeVolume gives a volume another size. What lies behind a smaller one is gone, so that
+	// shrink must say that this is meant (errs.Invalid), and nobody may write to it (errs.Busy). It
+	// grows while it is used: AwaitVolume tells.
+	ResizeVolume(ctx context.Context, c Caller, name string, size int64, shrink bool) (Volume, error)
+
+	// HandOver asks whoever writes to a volume to give it up, which AwaitVolume tells him, and
+	// returns at once. force: he is not asked. When it returns without an error all that he still
+	// sends is refused at every I/O server, durably.
+	HandOver(ctx context.Context, c Caller, name string, force bool) (Volume, error)
+
+	// AwaitVolume returns what is known of a volume as soon as it differs from what the caller has
+	// seen, or after wait, which may be shortened to VolumeAwaitMax. errs.NotFound: it is gone.
+	AwaitVolume(ctx context.Context, c Caller, name string, seen VolumeState, wait time.Duration) (
+		Volume, error)
 }
 
 // Cluster keeps the I/O servers.
 type Cluster interface {
-	// Join announces a server and is repeated as its heartbeat. mac proves knowledge of the
-	// server's key.
+	// Join announces a server and is repeated as its heartbeat; see Membership. mac proves knowledge
+	// of the server's key. A server chooses an incarnation above the one that Servers tells of it.
+	// errs.Stale: a later start of it was heard of, or another process has chosen the same one.
+	// errs.NotFound: it was removed, and has not been started since.
 	Join(ctx context.Context, s Server, mac [32]byte) error
 	Servers(ctx context.Context) ([]Server, error)
 
-	// StatFS tells the room. For an inode that belongs to a tree with a quota that is what the tree
-	// has left; for others, and for one that does not exist, that of all servers that are up.
+	// StatFS tells the room of all servers that are up; for an inode whose policy names a pool that of
+	// the pool's. Free is what new files can have: a server that gets none, because it is nearly full,
+	// has nothing free. For an inode that belongs to a tree with a quota it is what the tree has left.
+	// An inode that does not exist has neither.
 	StatFS(ctx context.Context, ino Ino) (FSStat, error)
 
 	// Time is the clock by which the service measures capabilities. It is not set while the service
@@ -278,6 +346,13 @@ type Objects interface {
 	// Remove forgets one stripe object of the file's generation and everything before it. Stripes are
 	// removed one by one, so that a server that is away keeps nobody from removing the others.
 	Remove(ctx context.Context, f FileRef, stripe int) error
+}
+
+// WriterFencer is what Objects may offer besides: to keep deposed writers off.
+type WriterFencer interface {
+	// FenceWriters has every server of the file refuse writers of epochs below the given one, durably.
+	// errs.Stale: one of them refuses this epoch already.
+	FenceWriters(ctx context.Context, f FileRef, epoch uint32) error
 }
 
 // Allocator is what Objects may offer besides: to tell the space of files that have holes.

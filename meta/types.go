@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/hint"
+	"github.com/sluice-storage/sluice/identity"
 	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta/acl"
 )
@@ -36,6 +37,7 @@ const (
 
 	VolumePageMax = 256 // volumes that one ListVolumes returns at most
 
+	ScanBytes  = 2 << 20  // bytes of data that one Scan returns at most
 	SmallMax   = 16 << 10 // bytes of a file whose data lies with its metadata
 	CloseMax   = 1024     // handles that one CloseMany closes at most
 	ClaimMax   = 1024     // handles that one Claim names at most
@@ -86,6 +88,9 @@ type Attr struct {
 	Default acl.List // of a directory: what is made in it begins with this list
 	Parent  Ino      // of a directory: the one that it is in; the root is in itself
 
+	// Scattered: not all of its names are known. It does not go over the wire: see Grounds.
+	Scattered bool
+
 	// Lease is what the caller's session may rely on from now on, Serial the number of the grant. See
 	// Leases.
 	Lease  LeaseMode
@@ -110,6 +115,12 @@ const (
 	// then size and times, and the data of a small file, are the session's to change, and the service
 	// is told later (Commit, Close). Nobody else holds a lease on the file meanwhile.
 	LeaseWrite
+
+	// LeaseSole is given for a directory that the session has made, or asked for (Hold): what is made
+	// and removed in it is the session's to say, and the service is told later (Deferrals). Nobody
+	// else holds a lease on the directory meanwhile. A directory from which what is made in it would
+	// inherit more than its owner is not given like that.
+	LeaseSole
 )
 
 // Entry is one name in a directory.
@@ -119,6 +130,38 @@ type Entry struct {
 	Type   Type
 	Cookie uint64 // pass it to ReadDir to go on behind this entry; never 0
 	Attr   *Attr  // only when asked for
+	Data   []byte // of a small file, from Scan; nil: not told
+}
+
+// Scan is a page of a directory that is asked for.
+type Scan struct {
+	// The page begins behind the cookie, or with ByName with the name, or the next one if there is no
+	// such name (see NextName), and has entries in the order of cookies, or of names. 0 and "" stand
+	// for the beginning.
+	Cookie uint64
+	Name   string
+	ByName bool
+
+	Max   int  // entries at most
+	Attrs bool // with attributes, and leases on them
+	Bytes int  // with Attrs: of data of small files at most; the page ends before what does not fit,
+	// unless that is its first entry, which then comes without
+
+	// Also are further directories, at most ScanAlso, that the caller expects to be asked for next:
+	// their first pages come with the answer, with as much of attributes and data as this one's, as
+	// far as there is room, and if nobody has to be waited for.
+	Also []Ino
+}
+
+// Scanned is such a page. Dir.Lease covers the names.
+type Scanned struct {
+	Dir     Attr
+	Entries []Entry
+	End     bool // there is nothing behind it
+
+	// Also are pages of other directories, in the order in which they were asked for, but not of all
+	// of them: only those that came with leases. They have no such themselves.
+	Also []Scanned
 }
 
 // Cred is on whose behalf an operation is done.
@@ -139,6 +182,21 @@ type Caller struct {
 	// Leases: the caller keeps what it is told, and wants leases with the answer. It gets none unless
 	// its session has listened (see Leases).
 	Leases bool
+
+	// Peer is the member that the request came from, as the transport has proved it. It does not go
+	// over the wire: package server sets it. The zero Peer is somebody of the service's own host, who
+	// knows the cluster's secret or has its owner's files: nothing is kept from it.
+	Peer Peer
+
+	// ReadOnly: the peer changes nothing. Package guard says so, and keeps it from what would;
+	// capabilities that it gets let it write nowhere. It does not go over the wire either.
+	ReadOnly bool
+}
+
+// Peer is a host or a client that is known by its certificate.
+type Peer struct {
+	Kind identity.Kind
+	Name string
 }
 
 // SetMask says which fields of a SetAttr count.
@@ -170,6 +228,7 @@ const (
 	OpenTruncate
 	OpenExclusive // Create only: fail with errs.Exists; of what is nameless: it gets no name later
 	OpenNameless  // Create only: the file has no name
+	OpenShared    // OpenVolume for writing only: others that say so too may write at the same time
 )
 
 // Handle is an open file. It keeps the inode alive, unlinked or not, until Close or the end of the
@@ -184,6 +243,10 @@ type Handle struct {
 	Bounded bool
 	GrowTo  int64
 
+	// Epoch is the generation of writers that a handle which writes to a volume belongs to: what it
+	// sends to the I/O servers says so, and is refused when there is a later one. 0: not a volume.
+	Epoch uint32
+
 	Caps [][capability.Bytes]byte
 	Data []byte // of a small file, where it fits the answer; nil: ask ReadSmall
 }
@@ -193,18 +256,24 @@ type Found struct {
 	Dir     Attr
 	Present bool
 	Attr    Attr   // the rest is empty unless Present
+	Cookie  uint64 // of the entry, as ReadDir tells it; 0 for dots
 	Target  string // of a symbolic link
 	Data    []byte // of a small file that the caller may read, where it fits; nil: ask ReadSmall
 }
 
 // Change is what a writer tells about a file. The file is at least Size bytes long as of TruncSeq,
-// which is ignored when the file was truncated since; its data changed at Mtime.
+// which is ignored when the file was truncated since; its data changed at Mtime, or did not if that
+// is zero.
 type Change struct {
 	Ino      Ino
 	Size     int64
 	TruncSeq uint64
 	Mtime    Time
 	Holes    bool // parts of the file were not written
+
+	// Age is how long ago the last write was when this was sent, by the writer's steady clock. A time
+	// that somebody has set since stays. 0: that is not known.
+	Age time.Duration
 
 	// Epoch, if not 0, says that the change was made under LeaseWrite, in this epoch of the session's
 	// leases. It is errs.Fenced if the session has lost the lease since: somebody else may have
@@ -244,6 +313,14 @@ type Listening struct {
 	Seen    uint64   // the highest serial number of the recalls that it has got
 	Acks    []Recall // those that it has carried out since it last said so
 	WaitMs  uint32   // for how long the service may keep the request when there is nothing to tell
+
+	// Map is the version of the cluster's map that it knows: a later one is told at once. 0: it does
+	// not want to know.
+	Map uint64
+
+	// About, if not nil, is what it says of itself: with its first request of a session, and of each
+	// life of the service, which keeps it in memory.
+	About *About
 }
 
 // Heard is the answer.
@@ -251,6 +328,7 @@ type Heard struct {
 	Life     uint32 // another number, a higher one, with each start of the service
 	Epoch    uint64 // leases of the session with serial numbers up to it are gone
 	Extended bool   // all others are valid for LeaseTime from when the request was sent
+	Map      uint64 // the version of the cluster's map
 	Recalls  []Recall
 }
 
@@ -284,6 +362,8 @@ type Claimed struct {
 	DataVersion uint64
 
 	Spilled Spilled
+
+	Epoch uint32 // of the handle
 }
 
 // Regained is what became of a handle that was claimed. Gone: the file is.
@@ -305,13 +385,21 @@ type NewFile struct {
 	Umask  uint32 // bits that are taken from Mode, unless the directory has a default list
 	Rdev   uint32
 	Target string // symlinks
-	Unit   int64  // stripe unit; 0: the default
-	Width  int    // servers; 0: the default, all that are up, at most DefaultWidth
+
+	// How it is striped, see Layouts: of a directory, what its policy begins with. Zero: as the
+	// directory says that it is made in, or else units of layout.UnitDefault over the servers that are
+	// up and have room, at most DefaultWidth. With Width of a regular file there are exactly so many.
+	Unit  int64
+	Width int
+	Pool  string // by name
 
 	// Checked: the caller's kernel has found that the user may make this in the directory, by what it
 	// knows and the service does not: capabilities of processes, and all of their groups. What is
 	// opened instead, because it is there already, is checked as always.
 	Checked bool
+
+	// Sole: of a directory, the caller wants LeaseSole with the answer to Make.
+	Sole bool
 }
 
 // DefaultWidth is over how many servers a file is striped unless asked otherwise.
@@ -328,17 +416,11 @@ const (
 	RenameWhiteout
 )
 
-// HeartbeatMax is for how long a server counts as up after a Join. It should join at least three
-// times as often.
-const HeartbeatMax = 10 * time.Second
-
 // Server is an I/O server as the service knows it.
 type Server struct {
 	ID       uint32
 	Addr     string // where its fabric listens
 	StoreID  uint64
-	Up       bool  // heard of within HeartbeatMax
-	LastSeen int64 // Unix nanoseconds
 	Total    int64 // bytes
 	Free     int64
 	Verifier uint64
@@ -349,9 +431,29 @@ type Server struct {
 
 	// MaxFile is the highest inode number that it has an object of, or had since it was started.
 	MaxFile uint64
+
+	Incarnation uint64 // of this start: higher than that of all before; 0: it does not count them
+	Start       uint64 // random: another process with the same incarnation has another one
+	Version     string // of its program
+	Leaving     bool   // it ends: nobody is to wait for it as for one that has crashed
+
+	// Host is the host that it belongs to. In a Join it counts only where the service does not know
+	// better: from its own host. Empty: nobody has said.
+	Host string
+
+	// Keys is the highest generation of its keys that it has said to know, since the service was
+	// started; 0: it has said nothing.
+	Keys uint32
+
+	// The service's own view.
+	State    State
+	Up       bool  // State.Serves
+	Since    int64 // when the state began, in Unix nanoseconds
+	LastSeen int64 // Unix nanoseconds
 }
 
-// Volume is a named block device: a file outside the name space with a fixed size.
+// Volume is a named block device: a file outside the name space whose size does not follow from
+// what is written to it.
 type Volume struct {
 	Name    string
 	Ino     Ino
@@ -360,9 +462,32 @@ type Volume struct {
 	Layout  layout.Layout
 
 	// Writer names the client that has it open for writing, as it named itself to NewSession; empty:
-	// none. Only ListVolumes tells.
+	// none. Only ListVolumes and the calls of VolumeChanges tell, and what is below.
+	Writer string
+
+	Epoch  uint32 // generation of its writers: the present ones, or the last
+	Shared bool   // several clients may write to it at the same time, because all of them asked for it
+	Asked  bool   // its writers were asked to hand it over
+}
+
+// VolumeState is what somebody knows of a volume who waits for a change of it.
+type VolumeState struct {
+	Size   int64
+	Epoch  uint32
+	Asked  bool
 	Writer string
 }
+
+// State is what may change of a volume.
+func (v *Volume) State() VolumeState {
+	return VolumeState{Size: v.Size, Epoch: v.Epoch, Asked: v.Asked, Writer: v.Writer}
+}
+
+// VolumeAwaitMax is the longest time that AwaitVolume waits.
+const VolumeAwaitMax = 30 * time.Second
+
+// NextName is where the page of a Scan by names behind a name begins.
+func NextName(name string) string { return name + "\x00" }
 
 // NextVolume is where the page of ListVolumes behind a volume begins: no name lies between the two.
 func NextVolume(name string) string { return name + "\x00" }
@@ -383,6 +508,11 @@ type SessionInfo struct {
 	LeaseTimeMs uint32 // how long the leases on inodes last: see Leases
 	Life        uint32 // as in Heard
 	Epoch       uint64
+
+	// Squashed: the client is not believed to be root, ReadOnly: it changes nothing. See package
+	// guard.
+	Squashed bool
+	ReadOnly bool
 }
 
 // FileRef is what the service tells I/O servers about a file.

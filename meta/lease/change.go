@@ -85,18 +85,40 @@ func (c *Change) Lend(id uint64, ino meta.Ino, mode meta.LeaseMode, now time.Tim
 	if len(c.marked) == 0 {
 		return meta.LeaseNone, 0
 	}
+	loan := Loan{Ino: ino, Mode: mode}
+	c.LendAll(id, []*Loan{&loan}, now)
+	return loan.Mode, loan.Serial
+}
+
+// Loan is a lease that a change wants: on what, and of which mode. LendAll says what it has become.
+type Loan struct {
+	Ino    meta.Ino
+	Mode   meta.LeaseMode
+	Serial uint64
+}
+
+// LendAll is Lend for several inodes.
+func (c *Change) LendAll(id uint64, list []*Loan, now time.Time) {
 	t := c.table
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	sole := false
+	marked := make(map[meta.Ino]mark, len(c.marked))
 	for _, m := range c.marked {
-		sole = sole || m.on.ino == ino && m.alone && m.on.begun == m.begun
+		marked[m.on.ino] = m
+	}
+	sole := make([]bool, len(list))
+	for i, l := range list {
+		m, ok := marked[l.Ino]
+		sole[i] = ok && m.alone && m.on.begun == m.begun
 	}
 	c.endLocked()
-	if !sole {
-		return meta.LeaseNone, 0
+	for i, l := range list {
+		if !sole[i] {
+			l.Mode, l.Serial = meta.LeaseNone, 0
+			continue
+		}
+		l.Mode, l.Serial = t.grantLocked(id, l.Ino, l.Mode, true, now)
 	}
-	return t.grantLocked(id, ino, mode, true, now)
 }
 
 // End takes the marks away. The zero Change, and one that has ended, may be ended again.
@@ -131,13 +153,26 @@ func (t *Table) Busy(id uint64, ino meta.Ino) bool {
 	others := in.n
 	if s := t.sessions[id]; s != nil {
 		if l := s.leases[ino]; l != nil {
-			if l.recall != 0 || l.mode == meta.LeaseWrite {
+			if l.recall != 0 || l.mode >= meta.LeaseWrite {
 				return false
 			}
 			others--
 		}
 	}
 	return others > 0 || in.marks > 0
+}
+
+// Written tells whether another session holds LeaseWrite or LeaseSole on an inode: it alone knows
+// what that is like.
+func (t *Table) Written(id uint64, ino meta.Ino) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	in := t.inodes[ino]
+	if in == nil || in.n == 0 {
+		return false
+	}
+	l := in.leases.First() // of LeaseWrite there is one, and nothing beside it
+	return l.mode >= meta.LeaseWrite && l.of.id != id
 }
 
 // Look is for an operation that reads: the size, times and data of a file whose LeaseWrite another

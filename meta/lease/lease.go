@@ -24,6 +24,9 @@ type Options struct {
 	// Time is how long leases last after a renewal. Required.
 	Time time.Duration
 
+	// Calm is for how long an inode that was recalled counts as disputed. Default: a fifth of Time.
+	Calm time.Duration
+
 	// Life is the life of the service. Serial numbers of a later life are higher. Required.
 	Life uint32
 
@@ -122,6 +125,9 @@ type lease struct {
 
 // New makes an empty table.
 func New(opt Options) *Table {
+	if opt.Calm == 0 {
+		opt.Calm = opt.Time / 5
+	}
 	if opt.SessionMax == 0 {
 		opt.SessionMax = 1 << 16
 	}
@@ -439,6 +445,83 @@ func (t *Table) Writes(id uint64, ino meta.Ino, epoch uint64) bool {
 	}
 	l := s.leases[ino]
 	return l.mode == meta.LeaseWrite && (epoch == s.epoch || l.kept && epoch < s.epoch)
+}
+
+// Sole tells whether a session holds LeaseSole, recalled or not, and has held it since the epoch.
+// It counts as used: what was used last is recalled last to make room.
+func (t *Table) Sole(id uint64, ino meta.Ino, epoch uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.sessions[id]
+	if s == nil || s.epoch != epoch || s.leases[ino] == nil {
+		return false
+	}
+	l := s.leases[ino]
+	if l.mode != meta.LeaseSole {
+		return false
+	}
+	s.all.Remove(&l.ofAll)
+	s.all.PushLast(&l.ofAll, l)
+	t.all.Remove(&l.ofTable)
+	t.all.PushLast(&l.ofTable, l)
+	return true
+}
+
+// Raise makes leases that a session holds LeaseWrite, where nobody else has one and nothing is
+// about to change. It returns what they were before; LeaseNone: it was not done.
+func (t *Table) Raise(id uint64, inos []meta.Ino) []meta.LeaseMode {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := make([]meta.LeaseMode, len(inos))
+	s := t.sessions[id]
+	if s == nil {
+		return out
+	}
+	for i, ino := range inos {
+		l := s.leases[ino]
+		if l == nil || l.recall != 0 || l.on.n != 1 || l.on.marks > 0 || t.lapsed[ino] {
+			continue
+		}
+		out[i] = l.mode
+		l.mode = max(l.mode, meta.LeaseWrite)
+	}
+	return out
+}
+
+// Disputed tells whether an inode was recalled from somebody a short time ago.
+func (t *Table) Disputed(ino meta.Ino, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	in := t.inodes[ino]
+	return in != nil && now.Sub(in.recalled) < t.opt.Calm
+}
+
+// Held is what a session has of an inode: nothing, if that is recalled.
+func (t *Table) Held(id uint64, ino meta.Ino) (meta.LeaseMode, uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.sessions[id]
+	if s == nil || s.leases[ino] == nil || s.leases[ino].recall != 0 {
+		return meta.LeaseNone, 0
+	}
+	return s.leases[ino].mode, s.leases[ino].serial
+}
+
+// Room tells whether a session may have n leases more that it cannot do without.
+func (t *Table) Room(id uint64, n int, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.sessions[id]
+	if s == nil {
+		return true // it gets none
+	}
+	if len(s.leases)+n <= t.opt.SessionMax+t.opt.SessionMax/8 &&
+		t.count+n <= t.opt.AllMax+t.opt.AllMax/8 {
+		return true
+	}
+	t.makeRoomLocked(s.all.First(), func(l *lease) *lease { return l.ofAll.Next() },
+		max(n, t.opt.SessionMax/roomShare), &s.room, now)
+	return false
 }
 
 // MayWrite tells whether a session holds LeaseWrite, recalled or not.

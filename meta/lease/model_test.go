@@ -86,7 +86,7 @@ func (w *world) ask(c *client) {
 	mode := meta.LeaseRead
 	var pre Change
 	if w.rng.IntN(4) == 0 {
-		mode = meta.LeaseWrite
+		mode = meta.LeaseWrite + meta.LeaseMode(w.rng.IntN(2))
 		if wait := pre.Begin(w.table, c.id, []meta.Ino{ino}, false, w.now); wait != nil {
 			pre.End() // another time
 			return
@@ -194,7 +194,7 @@ func (w *world) change(i int) {
 		}
 	}
 	if c := &w.clients[ch.who]; ch.who != 0 && w.rng.IntN(2) == 0 {
-		mode := meta.LeaseRead + meta.LeaseMode(w.rng.IntN(2))
+		mode := meta.LeaseRead + meta.LeaseMode(w.rng.IntN(3))
 		if m, serial := ch.Lend(ch.who, ch.inos[0], mode, w.now); m != meta.LeaseNone {
 			c.answers = append(c.answers, grant{ch.inos[0], m, serial})
 		}
@@ -232,7 +232,7 @@ func (w *world) sole() {
 		writers, holders := 0, 0
 		for id := uint64(1); id <= clients; id++ {
 			switch w.believes(&w.clients[id], ino) {
-			case meta.LeaseWrite:
+			case meta.LeaseWrite, meta.LeaseSole:
 				writers++
 				holders++
 			case meta.LeaseRead:

@@ -32,6 +32,16 @@ func (f *file) conflict(e *entry) *entry {
 	return nil
 }
 
+// firstConflict is the one that begins first in the file, which fcntl(2) tells with F_GETLK.
+func (f *file) firstConflict(e *entry) (b *entry) {
+	for _, tr := range against(&f.held, e.typ) {
+		if x := tr.first(e.start, e.end, e.owner); x != nil && (b == nil || before(x, b)) {
+			b = x
+		}
+	}
+	return b
+}
+
 // conflicts visits all held locks of others that conflict with e, until visit returns true.
 func (f *file) conflicts(e *entry, visit func(*entry) bool) bool {
 	for _, tr := range against(&f.held, e.typ) {

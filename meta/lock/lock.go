@@ -247,7 +247,7 @@ func (t *Table) Cancel(sess uint64, id ID) bool {
 	return false
 }
 
-// Test finds a lock that a request would have to wait for.
+// Test finds the first lock in the order of bytes that a request would have to wait for.
 func (t *Table) Test(sess uint64, l *meta.Lock) (meta.Lock, bool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -260,7 +260,7 @@ func (t *Table) Test(sess uint64, l *meta.Lock) (meta.Lock, bool, error) {
 		return meta.Lock{}, false, nil
 	}
 	e := entry{owner: owner{sess, l.Owner}, typ: l.Type, start: l.Start, end: l.End}
-	b := f.conflict(&e)
+	b := f.firstConflict(&e)
 	if b == nil {
 		return meta.Lock{}, false, nil
 	}

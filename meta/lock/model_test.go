@@ -267,9 +267,36 @@ func (r *run) step() error {
 	return r.m.settled()
 }
 
+// first compares, for requests of every beginning that reach to the end of the file, where the lock
+// begins that they would have to wait for with where the model has it, or more of it before.
+func (r *run) first(ino meta.Ino, typ meta.LockType) error {
+	want, none := int64(0), true
+	for off := int64(span); off >= 0; off-- {
+		l := meta.Lock{Ino: ino, Owner: 99, Kind: meta.LockRange, Type: typ, Start: off, End: off}
+		if len(r.m.holders(&l)) > 0 {
+			want, none = off, false
+		}
+		l.End = meta.LockEndMax
+		got, found, err := r.t.Test(one, &l)
+		if err != nil {
+			return err
+		}
+		if !none && (!found || max(got.Start, off) != want) {
+			return fmt.Errorf("from byte %d of %d: %+v, %v, want one that begins at %d", off, ino, got,
+				found, want)
+		}
+	}
+	return nil
+}
+
 // same compares what is held, as others see it.
 func (r *run) same() error {
 	for ino := meta.Ino(1); ino <= 2; ino++ {
+		for _, typ := range []meta.LockType{meta.LockShared, meta.LockExclusive} {
+			if err := r.first(ino, typ); err != nil {
+				return err
+			}
+		}
 		for off := int64(0); off <= span; off++ {
 			held := r.m.held[byteOf{ino, off}]
 			for _, typ := range []meta.LockType{meta.LockShared, meta.LockExclusive} {

@@ -131,6 +131,22 @@ func find(at *entry, start, end int64, serial uint64, visit func(*entry) bool) *
 	return find(at.right, start, end, serial, visit)
 }
 
+// first is the entry with the least start that overlaps [start, end] and is of another owner.
+func (t *tree) first(start, end int64, not owner) *entry { return first(t.root, start, end, not) }
+
+func first(at *entry, start, end int64, not owner) *entry {
+	if at == nil || at.maxEnd < start {
+		return nil
+	}
+	if e := first(at.left, start, end, not); e != nil || at.start > end {
+		return e
+	}
+	if at.end >= start && at.owner != not {
+		return at
+	}
+	return first(at.right, start, end, not)
+}
+
 // latest is the newest entry that overlaps [start, end], is of another owner and newer than the
 // given one, which it returns otherwise. Where all overlap it goes down one path.
 func (t *tree) latest(start, end int64, not owner, best *entry) *entry {

@@ -1,6 +1,8 @@
 package metatest
 
 import (
+	"time"
+
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
@@ -88,4 +90,59 @@ func testAppendRefusals(e *env) {
 	e.objects.Fail(nil)
 	e.close(r)
 	e.close(h)
+}
+
+// testAppendsInOrder: nobody is told of what lies behind an append whose data is not there, and
+// whoever has made it waits, at most for the time of a lease.
+func testAppendsInOrder(e *env) {
+	h, err := e.create(meta.RootIno, "f", meta.OpenWrite)
+	e.must(err)
+	ino := h.Attr.Ino
+	other := meta.Caller{Session: e.newSession()}
+	far, err := e.Service.Open(e.ctx, other, ino, meta.OpenWrite)
+	e.must(err)
+	size := func(want int64) {
+		e.Helper()
+		if a := e.attr(ino); a.Size != want {
+			e.Fatalf("the file has %d bytes, want %d", a.Size, want)
+		}
+	}
+	end := int64(0)
+	for what, ends := range map[string]func() error{
+		"said":     func() error { return e.Service.Appended(e.ctx, e.root(), h.ID) },
+		"the next": func() error { _, _, err := e.Service.Append(e.ctx, e.root(), h.ID, 1); return err },
+		"too late": func() error { e.clock.advance(leaseTime + time.Millisecond); return nil },
+	} {
+		_, _, err = e.Service.Append(e.ctx, e.root(), h.ID, 10)
+		e.must(err)
+		off, _, err := e.Service.Append(e.ctx, other, far.ID, 5)
+		e.must(err)
+		first := off - 10
+		e.objects.Write(ino, off+5)
+		size(first)
+		over, done := e.background(func() error { return e.Service.Appended(e.ctx, other, far.ID) })
+		for range 20 {
+			time.Sleep(tick)
+			size(first)
+		}
+		if done() {
+			e.Fatalf("%s: the second append does not wait for the first one", what)
+		}
+		e.must(ends())
+		e.must(over())
+		end = off + 5
+		size(end)
+		e.must(e.Service.Appended(e.ctx, e.root(), h.ID)) // there may be none
+	}
+	// Who closes the file has nothing on its way any more.
+	_, _, err = e.Service.Append(e.ctx, e.root(), h.ID, 10)
+	e.must(err)
+	off, _, err := e.Service.Append(e.ctx, other, far.ID, 5)
+	e.must(err)
+	e.objects.Write(ino, off+5)
+	e.close(h)
+	e.must(e.Service.Appended(e.ctx, other, far.ID))
+	size(off + 5)
+	e.want(errs.Closed, e.Service.Appended(e.ctx, e.root(), h.ID), "by a handle that is closed")
+	e.must(e.Service.Close(e.ctx, other, meta.Closing{Handle: far.ID}))
 }

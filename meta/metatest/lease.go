@@ -240,6 +240,47 @@ func testSilentHolder(e *env) {
 	}
 }
 
+// testWriterAndReader: while another session has a file open to read nobody has it alone. What the
+// only writer holds back it must send before the other one has opened it.
+func testWriterAndReader(e *env) {
+	l, other := e.listen(), e.listen()
+	ino := e.mkfile(meta.RootIno, "f")
+	h, err := e.Service.Open(e.ctx, l.c, ino, readWrite)
+	if err != nil || h.Attr.Lease != meta.LeaseWrite || h.Attr.Small {
+		e.Fatalf("%v: %+v", err, h)
+	}
+	var r meta.Handle
+	over, done := e.background(func() (err error) {
+		r, err = e.Service.Open(e.ctx, other.c, ino, meta.OpenRead)
+		return err
+	})
+	recall := l.recalled(ino)
+	if done() {
+		e.Fatal("it is open, and its writer has not answered")
+	}
+	e.objects.Write(ino, 700)
+	l.hear(0, recall)
+	e.must(over())
+	if r.Attr.Size != 700 {
+		e.Fatalf("it has %d bytes for who opens it", r.Attr.Size)
+	}
+	lent := func(want meta.LeaseMode) {
+		e.Helper()
+		a, err := e.Service.GetAttr(e.ctx, l.c, ino)
+		if err != nil || a.Lease != want {
+			e.Fatalf("its writer has lease %d, not %d, %v", a.Lease, want, err)
+		}
+	}
+	lent(meta.LeaseNone)
+	e.must(e.Service.Close(e.ctx, other.c, meta.Closing{Handle: r.ID}))
+	lent(meta.LeaseWrite)
+	own, err := e.Service.Open(e.ctx, l.c, ino, meta.OpenRead) // its own does not count
+	e.must(err)
+	lent(meta.LeaseWrite)
+	e.must(e.Service.Close(e.ctx, l.c, meta.Closing{Handle: own.ID}))
+	e.must(e.Service.Close(e.ctx, l.c, meta.Closing{Handle: h.ID}))
+}
+
 // testSoleWriter: size and times are the only writer's; whoever looks makes it tell them.
 func testSoleWriter(e *env) {
 	l := e.listen()

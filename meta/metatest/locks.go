@@ -150,6 +150,11 @@ func testLockConflicts(e *env) {
 			got.PID != c.pid {
 			e.Fatalf("%+v, %v, %v", got, found, err)
 		}
+		ask = byteRange(ino, 9, exclusive, 0, meta.LockEndMax)
+		got, found, err = e.Service.TestLock(e.ctx, c.from.caller, ask)
+		if err != nil || !found || got.Start != 0 || got.End != 9 || got.Type != shared {
+			e.Fatalf("the first of several: %+v, %v, %v", got, found, err)
+		}
 		_, found, err = e.Service.TestLock(e.ctx, c.from.caller, byteRange(ino, 9, shared, 20, 30))
 		if err != nil || found {
 			e.Fatalf("a lock where there is none: %v", err)

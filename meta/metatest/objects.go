@@ -21,6 +21,8 @@ type Objects struct {
 type object struct {
 	size     int64
 	truncSeq uint64
+	epoch    uint32       // writers of lower ones are refused
+	fences   int          // times that somebody asked for that
 	cuts     []int64      // sizes of all truncations, in order
 	gone     map[int]bool // stripes that were removed
 	removed  bool         // all of them
@@ -93,6 +95,30 @@ func (o *Objects) spacesAsked() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.spaces
+}
+
+// FenceWriters implements meta.WriterFencer.
+func (o *Objects) FenceWriters(_ context.Context, f meta.FileRef, epoch uint32) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.fail != nil {
+		return o.fail
+	}
+	file := o.fileLocked(f.Ino)
+	if epoch < file.epoch {
+		return errs.Newf(errs.Stale, "objects.FenceWriters", "", "epoch %d, and there was %d", epoch,
+			file.epoch)
+	}
+	file.epoch = epoch
+	file.fences++
+	return f.Layout.Validate()
+}
+
+// SetEpoch plays servers that have heard of a generation that the service does not know of.
+func (o *Objects) SetEpoch(ino meta.Ino, epoch uint32) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.fileLocked(ino).epoch = epoch
 }
 
 // Truncate implements meta.Objects. One that comes late is refused, as by I/O servers.

@@ -90,7 +90,7 @@ func volumeSteps(e *env) []step {
 			return s.CreateVolume(ctx, c, "disk", 100, meta.NewFile{})
 		}},
 		{"open volume", func(c meta.Caller) (any, error) {
-			v, h, err := s.OpenVolume(ctx, c, "disk", meta.OpenRead)
+			v, h, err := s.OpenVolume(ctx, c, "disk", meta.OpenRead, 0)
 			handle = h.ID
 			return []any{v, h.ID, h.Attr}, err
 		}},

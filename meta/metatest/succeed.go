@@ -14,6 +14,7 @@ func successionCases() []testCase {
 		{"SucceedLocks", testSucceedLocks},
 		{"SucceedAppend", testSucceedAppend},
 		{"SucceedRefused", testSucceedRefused},
+		{"SucceedTold", testSucceedTold},
 	}
 }
 
@@ -155,4 +156,41 @@ func testSucceedRefused(e *env) {
 	e.want(errs.NotFound, e.Service.Succeed(e.ctx, next, 12345, false), "a session that never was")
 	e.must(e.Service.EndSession(e.ctx, next.Session))
 	e.want(errs.Stale, e.Service.Succeed(e.ctx, next, old.Session, false), "by one that has ended")
+}
+
+// testSucceedTold: who takes the place of a session tells before what that one has done alone, in
+// its name, once; a file that it had open is opened again then. What comes afterwards is too late.
+func testSucceedTold(e *env) {
+	t := &teller{listener: &listener{env: e, c: e.heir("m")}, at: 1_900_000_000}
+	t.hear(0)
+	var err error
+	t.dir, err = e.Service.Make(e.ctx, t.c, meta.RootIno, "d", soleDir)
+	e.must(err)
+	t.numbers()
+	next := e.heir("m")
+	open, closed := t.make(t.dir.Ino, "open", meta.Regular), t.file(t.dir.Ino, "closed", "data")
+	open.Open, open.Handle = readWrite, 12345
+	list := []meta.Deferred{open, closed}
+	for range 2 { // the second one repeats the first
+		out, err := e.Service.TellMany(e.ctx, withID(t.c, 77), t.epoch, list)
+		if e.must(err); out[0].Kind != errs.OK || out[1].Kind != errs.OK {
+			e.Fatalf("%+v", out)
+		}
+	}
+	e.must(e.Service.Succeed(e.ctx, next, t.c.Session, false))
+	_, err = e.Service.TellMany(e.ctx, withID(t.c, 78), t.epoch,
+		[]meta.Deferred{t.make(t.dir.Ino, "late", meta.Fifo)})
+	e.want(errs.Stale, err, "what is told late")
+	h, err := e.Service.Open(e.ctx, next, open.Ino, readWrite)
+	if e.must(err); h.Attr.Ino != open.Ino || h.Attr.Nlink != 1 {
+		e.Fatalf("opened again: %+v", h.Attr)
+	}
+	e.must(e.Service.Succeed(e.ctx, next, t.c.Session, true))
+	a, err := e.Service.Lookup(e.ctx, next, t.dir.Ino, "closed")
+	if e.must(err); a.Ino != closed.Ino || a.Size != 4 {
+		e.Fatalf("the closed file: %+v", a)
+	}
+	_, err = e.Service.Lookup(e.ctx, next, t.dir.Ino, "late")
+	e.want(errs.NotFound, err, "what was told late")
+	e.must(e.Service.EndSession(e.ctx, next.Session))
 }

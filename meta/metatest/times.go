@@ -3,6 +3,7 @@ package metatest
 import (
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
@@ -265,4 +266,45 @@ func testAccessedRecallsNothing(e *env) {
 	if a := e.attr(file); a.Atime.Sec != 1<<33 {
 		e.Fatalf("atime %v", a.Atime)
 	}
+}
+
+// testTimeSetWhileWritten: a time that was set stays whatever writers tell later of what they wrote
+// before, and goes with what is written after it.
+func testTimeSetWhileWritten(e *env) {
+	h, err := e.create(meta.RootIno, "f", meta.OpenWrite)
+	e.must(err)
+	ino, set := h.Attr.Ino, meta.UnixTime(1000, 1)
+	now := h.Attr.Mtime
+	is := func(what string, want meta.Time) {
+		e.Helper()
+		if a := e.attr(ino); a.Mtime != want {
+			e.Fatalf("%s: %v, want %v", what, a.Mtime, want)
+		}
+	}
+	tell := func(age time.Duration, mtime meta.Time) {
+		e.Helper()
+		w := meta.Change{Ino: ino, Size: 5, Mtime: mtime, Age: age}
+		_, err := e.Service.Commit(e.ctx, e.root(), w, false)
+		e.must(err)
+	}
+	e.clock.advance(3 * time.Second)
+	_, err = e.Service.SetAttr(e.ctx, e.root(), ino, meta.SetMtime, meta.Attr{Mtime: set})
+	e.must(err)
+	e.clock.advance(time.Second)
+	tell(2*time.Second, now)
+	is("what was written before is told", set)
+	if a := e.attr(ino); a.Size != 5 {
+		e.Fatalf("it has %d bytes", a.Size)
+	}
+	tell(time.Second/2, now)
+	is("it is written again", now)
+	_, err = e.Service.SetAttr(e.ctx, e.root(), ino, meta.SetMtime, meta.Attr{Mtime: set})
+	e.must(err)
+	tell(0, now)
+	is("nobody says when it was written", now)
+	_, err = e.Service.SetAttr(e.ctx, e.root(), ino, meta.SetMtime, meta.Attr{Mtime: set})
+	e.must(err)
+	e.must(e.Service.Close(e.ctx, e.root(), meta.Closing{Handle: h.ID, Dirty: true,
+		Change: meta.Change{Ino: ino, Size: 5, Mtime: now, Age: time.Second}}))
+	is("what was written before is told with the closing", set)
 }

@@ -87,11 +87,15 @@ func testVolumePages(e *env) {
 func (e *env) openVolume(v meta.Volume) {
 	e.Helper()
 	s, ctx, alices := e.Service, e.ctx, e.user(alice)
-	_, _, err := s.OpenVolume(ctx, e.user(bob), "disk", meta.OpenRead)
+	_, _, err := s.OpenVolume(ctx, e.user(bob), "disk", meta.OpenRead, 0)
 	e.want(errs.Access, err, "open of another's volume")
-	_, _, err = s.OpenVolume(ctx, alices, "nothing", meta.OpenRead)
+	_, err = s.HandOver(ctx, e.user(bob), "disk", false)
+	e.want(errs.Access, err, "handover of another's volume")
+	_, err = s.ResizeVolume(ctx, e.user(bob), "disk", 2*v.Size, false)
+	e.want(errs.Access, err, "resize of another's volume")
+	_, _, err = s.OpenVolume(ctx, alices, "nothing", meta.OpenRead, 0)
 	e.want(errs.NotFound, err, "open of no volume")
-	opened, h, err := s.OpenVolume(ctx, alices, "disk", readWrite)
+	opened, h, err := s.OpenVolume(ctx, alices, "disk", readWrite, 0)
 	if err != nil || opened.Ino != v.Ino || h.Attr.Size != v.Size ||
 		len(h.Caps) != v.Layout.Width() {
 		e.Fatalf("%v: %+v %+v", err, opened, h)
@@ -120,7 +124,7 @@ func testVolumeWriter(e *env) {
 		return meta.Caller{Session: info.ID}
 	}
 	open := func(c meta.Caller, flags meta.OpenFlags) (meta.Handle, error) {
-		_, h, err := e.Service.OpenVolume(e.ctx, c, "disk", flags)
+		_, h, err := e.Service.OpenVolume(e.ctx, c, "disk", flags, 0)
 		return h, err
 	}
 	writer := func(want string) {
@@ -149,7 +153,7 @@ func testVolumeWriter(e *env) {
 	writer("")
 
 	// A client that lost its session goes on in the next one.
-	_, err = open(a, readWrite)
+	third, err := open(a, readWrite)
 	e.must(err)
 	for range 2 { // in two steps, so that nobody else is silent for too long
 		e.clock.advance(lease/2 + time.Second)
@@ -157,11 +161,11 @@ func testVolumeWriter(e *env) {
 		e.must(e.Service.KeepAlive(e.ctx, e.session))
 	}
 	e.eventually("the session is ended", func() bool { return e.ended(a.Session) })
-	_, err = open(b, readWrite)
-	e.want(errs.Busy, err, "while the rights of a dead writer have not run out")
 	again := caller("a")
-	_, err = open(again, readWrite)
-	e.must(err)
+	_, h, err := e.Service.OpenVolume(e.ctx, again, "disk", readWrite, third.Epoch)
+	if err != nil || h.Epoch != third.Epoch {
+		e.Fatalf("%v: it was generation %d, and is %d in its next session", err, third.Epoch, h.Epoch)
+	}
 	_, err = open(b, readWrite)
 	e.want(errs.Busy, err, "a second writer, after a lost session")
 
@@ -202,9 +206,9 @@ func testServers(e *env) {
 	s.StoreID++
 	e.want(errs.Exists, e.Service.Join(e.ctx, s, meta.SignJoin(e.key.ServerKey(1), &s)),
 		"join with another store")
+	e.restart()
 	e.clock.advance(11 * time.Second)
 	e.must(e.join(2))
-	e.restart()
 	all, err = e.Service.Servers(e.ctx)
 	if err != nil || len(all) != 3 || all[0].Up || !all[1].Up || all[0].Addr != "elsewhere:1" {
 		e.Fatalf("%v: %+v", err, all)

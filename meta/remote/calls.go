@@ -131,6 +131,12 @@ func (s *Service) Append(ctx context.Context, c meta.Caller, handle uint64, n in
 	return r.Off, r.Attr, err
 }
 
+// Appended implements meta.Appends.
+func (s *Service) Appended(ctx context.Context, c meta.Caller, handle uint64) error {
+	_, err := s.call(ctx, meta.OpAppended, meta.Args{Caller: c, Handle: handle})
+	return err
+}
+
 // Renew implements meta.Files. A long list goes in several requests.
 func (s *Service) Renew(ctx context.Context, c meta.Caller, handles []uint64) (
 	[]meta.Handle, error) {
@@ -155,13 +161,26 @@ func (s *Service) Close(ctx context.Context, c meta.Caller, w meta.Closing) erro
 
 // CloseMany implements meta.Batches.
 func (s *Service) CloseMany(ctx context.Context, c meta.Caller, list []meta.Closing) (
-	[]errs.Kind, error) {
+	[]meta.Ended, error) {
 	r, err := s.call(ctx, meta.OpCloseMany, meta.Args{Caller: c, Closings: list})
-	if err == nil && len(r.Kinds) != len(list) {
+	if err == nil && len(r.Ended) != len(list) {
 		err = errs.Newf(errs.Protocol, "meta.closemany", "", "%d answers for %d handles",
-			len(r.Kinds), len(list))
+			len(r.Ended), len(list))
 	}
-	return r.Kinds, err
+	return r.Ended, err
+}
+
+// Scan implements meta.Scans.
+func (s *Service) Scan(ctx context.Context, c meta.Caller, dir meta.Ino, w meta.Scan) (
+	meta.Scanned, error) {
+	if w.Max <= 0 || w.Bytes < 0 {
+		return meta.Scanned{}, errs.Newf(errs.Invalid, "meta.scan", "",
+			"a page of %d entries with %d bytes", w.Max, w.Bytes)
+	}
+	w.Max, w.Bytes = min(w.Max, meta.DirPageMax), min(w.Bytes, meta.ScanBytes)
+	w.Also = w.Also[:min(len(w.Also), meta.ScanAlso)]
+	r, err := s.call(ctx, meta.OpScan, meta.Args{Caller: c, Dir: dir, Scan: w})
+	return r.Scanned, err
 }
 
 // ReadSmall implements meta.Smalls.
@@ -258,8 +277,9 @@ func (s *Service) RemoveVolume(ctx context.Context, c meta.Caller, name string) 
 
 // OpenVolume implements meta.Volumes.
 func (s *Service) OpenVolume(ctx context.Context, c meta.Caller, name string,
-	flags meta.OpenFlags) (meta.Volume, meta.Handle, error) {
-	r, err := s.call(ctx, meta.OpOpenVolume, meta.Args{Caller: c, Name: name, Open: flags})
+	flags meta.OpenFlags, epoch uint32) (meta.Volume, meta.Handle, error) {
+	r, err := s.call(ctx, meta.OpOpenVolume, meta.Args{Caller: c, Name: name, Open: flags,
+		Epoch: epoch})
 	return r.Volume, r.Handle, err
 }
 

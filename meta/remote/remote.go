@@ -13,10 +13,13 @@ import (
 	"crypto/rand"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/identity"
 	"github.com/sluice-storage/sluice/internal/gate"
+	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/meta/internal/bulk"
 	"github.com/sluice-storage/sluice/msg"
@@ -26,6 +29,9 @@ import (
 // pageBytes is the room that is offered for a page of a directory and for other answers that are
 // often large: some 700 entries with attributes.
 const pageBytes = 128 << 10
+
+// entryBytes is the room for an entry of a directory with attributes: most need less.
+const entryBytes = 256
 
 // smallBytes is the room for a small file and its attributes.
 const smallBytes = meta.SmallMax + 4<<10
@@ -53,6 +59,10 @@ type Options struct {
 
 	// Backoff is the pause between attempts. Default: that of package peer.
 	Backoff peer.Backoff
+
+	// OnMap, if not nil, is called when an answer tells a later version of the cluster's map than all
+	// before. It must not block.
+	OnMap func(version uint64)
 }
 
 func (o Options) withDefaults() Options {
@@ -83,6 +93,7 @@ type Service struct {
 	opt     Options
 	waiters *gate.Gate
 	upkeep  *gate.Gate
+	seenMap atomic.Uint64 // the latest version of the map that was told
 }
 
 var _ meta.Service = (*Service)(nil)
@@ -102,9 +113,11 @@ func (s *Service) gateOf(ctx context.Context, op meta.Op) *gate.Gate {
 	switch op {
 	case meta.OpListen, meta.OpClaim, meta.OpKeepAlive, meta.OpRenew, meta.OpCommit, meta.OpClose,
 		meta.OpCloseMany, meta.OpMoveOut, meta.OpNewSession, meta.OpEndSession, meta.OpEndClient,
-		meta.OpSync, meta.OpJoin, meta.OpServers, meta.OpStatFS, meta.OpTime, meta.OpLock,
-		meta.OpUnlock, meta.OpTestLock, meta.OpAwaitLocks, meta.OpClaimLocks, meta.OpGrow,
-		meta.OpAccessed, meta.OpSucceed, meta.OpHeldLocks:
+		meta.OpSync, meta.OpJoin, meta.OpServerKeys, meta.OpServers, meta.OpStatFS, meta.OpTime,
+		meta.OpLock, meta.OpUnlock, meta.OpTestLock, meta.OpAwaitLocks, meta.OpClaimLocks, meta.OpGrow,
+		meta.OpAwaitVolume,
+		meta.OpAccessed, meta.OpSucceed, meta.OpHeldLocks, meta.OpBeat, meta.OpHosts, meta.OpNumbers,
+		meta.OpTellMany:
 		return nil
 	case meta.OpOpen:
 		if IsUpkeep(ctx) {
@@ -137,7 +150,7 @@ func pointsIntoReply(op meta.Op) bool {
 	switch op {
 	case meta.OpLookup, meta.OpMake, meta.OpLink, meta.OpRemove, meta.OpRename, meta.OpGetAttr,
 		meta.OpSetAttr, meta.OpCommit, meta.OpClose, meta.OpCloseMany, meta.OpListen,
-		meta.OpKeepAlive:
+		meta.OpKeepAlive, meta.OpNumbers, meta.OpTellMany, meta.OpHold:
 		return false
 	}
 	return true
@@ -166,7 +179,7 @@ func (s *Service) do(ctx context.Context, x *exchange) error {
 		return errs.Newf(errs.TooBig, "meta."+op.String(), "", "a request of %d bytes",
 			len(x.content))
 	}
-	x.room = roomOf(op)
+	x.room = roomOf(op, a)
 	if g := s.gateOf(ctx, op); g != nil {
 		if err := g.Take(ctx, int(levelOf(op)), 1, 0); err != nil {
 			return errs.Wrap("meta."+op.String(), "", err)
@@ -182,9 +195,15 @@ func (s *Service) do(ctx context.Context, x *exchange) error {
 }
 
 // roomOf is the room that is offered for an answer in the first place; 0: that of a message's body.
-func roomOf(op meta.Op) int {
+func roomOf(op meta.Op, a *meta.Args) int {
 	switch op {
-	case meta.OpReadDir, meta.OpListXattr, meta.OpListVolumes, meta.OpCheck, meta.OpHeldLocks:
+	case meta.OpScan:
+		if len(a.Scan.Also) > 0 {
+			return pageBytes + a.Scan.Bytes
+		}
+		return min(pageBytes, entryBytes*a.Scan.Max) + a.Scan.Bytes
+	case meta.OpReadDir, meta.OpListXattr, meta.OpListVolumes, meta.OpCheck, meta.OpHeldLocks,
+		meta.OpListTokens, meta.OpListMembers, meta.OpListDenied, meta.OpHosts, meta.OpListClients:
 		return pageBytes
 	case meta.OpDump:
 		return meta.DumpPageMax + pageBytes
@@ -199,9 +218,12 @@ func changes(op meta.Op) bool {
 	switch op {
 	case meta.OpLookup, meta.OpReadDir, meta.OpReadLink, meta.OpGetAttr, meta.OpGetXattr,
 		meta.OpListXattr, meta.OpRenew, meta.OpListVolumes, meta.OpTime, meta.OpFind, meta.OpListen,
-		meta.OpClaim, meta.OpReadSmall, meta.OpTestLock, meta.OpAwaitLocks, meta.OpClaimLocks,
-		meta.OpSucceed, meta.OpHeldLocks,
-		meta.OpGrow, meta.OpGetQuota, meta.OpListQuotas, meta.OpCheck, meta.OpDump, meta.OpAccessed:
+		meta.OpAwaitVolume, meta.OpClaim, meta.OpReadSmall, meta.OpTestLock, meta.OpAwaitLocks,
+		meta.OpClaimLocks, meta.OpSucceed, meta.OpHeldLocks, meta.OpScan,
+		meta.OpGrow, meta.OpGetQuota, meta.OpListQuotas, meta.OpCheck, meta.OpDump, meta.OpAccessed,
+		meta.OpGetLayout, meta.OpListPools, meta.OpNumbers, meta.OpHold,
+		meta.OpListTokens, meta.OpListMembers, meta.OpGetMember, meta.OpListDenied, meta.OpRegistry,
+		meta.OpServerKeys, meta.OpBeat, meta.OpHosts, meta.OpListClients, meta.OpRemoveServer:
 		return false
 	}
 	return true
@@ -210,11 +232,12 @@ func changes(op meta.Op) bool {
 // levelOf is the service level of an operation: signs of life before names, names before lists.
 func levelOf(op meta.Op) msg.Level {
 	switch op {
-	case meta.OpKeepAlive, meta.OpRenew, meta.OpJoin, meta.OpTime, meta.OpListen, meta.OpClaim,
-		meta.OpUnlock, meta.OpAwaitLocks, meta.OpClaimLocks, meta.OpSucceed:
+	case meta.OpKeepAlive, meta.OpRenew, meta.OpJoin, meta.OpServerKeys, meta.OpTime, meta.OpBeat,
+		meta.OpListen, meta.OpClaim, meta.OpUnlock, meta.OpAwaitLocks, meta.OpClaimLocks, meta.OpSucceed:
 		return 2 // who releases comes before who wants
 	case meta.OpReadDir, meta.OpListXattr, meta.OpListVolumes, meta.OpListQuotas, meta.OpCheck,
-		meta.OpDump, meta.OpRemoveTree:
+		meta.OpDump, meta.OpRemoveTree, meta.OpListPools, meta.OpListTokens, meta.OpListMembers,
+		meta.OpListDenied, meta.OpListClients:
 		return 0
 	}
 	return 1
@@ -230,7 +253,7 @@ func fits(op meta.Op, a *meta.Args) error {
 		nameMax++ // meta.NextVolume
 	}
 	switch {
-	case len(a.Name) > nameMax || len(a.NewName) > nameMax:
+	case len(a.Name) > nameMax || len(a.NewName) > nameMax || len(a.Scan.Name) > nameMax+1:
 		return tooLong
 	case len(a.File.Target) > meta.SymlinkMax || len(a.Client) > 255:
 		return errs.NameTooLong
@@ -242,11 +265,30 @@ func fits(op meta.Op, a *meta.Args) error {
 		return len(c.Change.Data) > meta.SmallMax
 	}):
 		return errs.TooBig
+	case slices.ContainsFunc(a.Deferred, func(w meta.Deferred) bool {
+		return len(w.Change.Data) > meta.SmallMax || len(w.Name) > meta.NameMax ||
+			len(w.File.Target) > meta.SymlinkMax
+	}):
+		return errs.TooBig
+	case len(a.Deferred) > meta.TellMax:
+		return errs.Invalid
 	case len(a.Closings) > meta.CloseMax || len(a.Claims) > meta.ClaimMax ||
 		len(a.Listen.Acks) > meta.RecallsMax:
 		return errs.Invalid
-	case len(a.Caller.Cred.Groups) > meta.GroupsMax || len(a.Server.Addr) > 255:
+	case len(a.Caller.Cred.Groups) > meta.GroupsMax || len(a.Server.Addr) > 255 ||
+		len(a.Server.Host) > identity.NameMax:
 		return errs.Invalid
+	case len(a.Server.Host) > identity.NameMax || len(a.Server.Version) > meta.VersionMax ||
+		len(a.Host.Name) > identity.NameMax || len(a.Host.Version) > meta.VersionMax:
+		return errs.Invalid
+	case a.Listen.About != nil && (len(a.Listen.About.Version) > meta.VersionMax ||
+		len(a.Listen.About.Mount) > meta.MountMax):
+		return errs.Invalid
+	case len(a.File.Pool) > layout.PoolNameMax || len(a.Policy.Pool) > layout.PoolNameMax ||
+		len(a.Add) > meta.PoolServersMax || len(a.Drop) > meta.PoolServersMax:
+		return errs.Invalid
+	case a.Registry != nil:
+		return a.Registry.Check()
 	}
 	return nil
 }
@@ -297,11 +339,33 @@ func (s *Service) once(ctx context.Context, conn *msg.Conn, x *exchange) (more b
 		copy(out.Bytes(), x.content[1:])
 		req.Out, req.Body = out.Segment(), []byte{bulk.InSegment}
 	}
-	if err := conn.Call(ctx, &req, &x.reply); err != nil {
+	x.reply.Map = 0
+	err = conn.Call(ctx, &req, &x.reply)
+	s.heardMap(x.reply.Map) // errors tell it, too
+	if err != nil {
 		return false, err
 	}
 	return x.answer(in)
 }
+
+// heardMap takes note of a version of the map.
+func (s *Service) heardMap(v uint64) {
+	for {
+		known := s.seenMap.Load()
+		if v <= known {
+			return
+		}
+		if s.seenMap.CompareAndSwap(known, v) {
+			break
+		}
+	}
+	if s.opt.OnMap != nil {
+		s.opt.OnMap(v)
+	}
+}
+
+// MapVersion is the latest version of the cluster's map that an answer has told; 0: there was none.
+func (s *Service) MapVersion() uint64 { return s.seenMap.Load() }
 
 // InBackground returns a context for operations that nobody waits for: those that somebody waits
 // for meanwhile are not slowed down by them, and their own answers are heard of a moment later.
@@ -325,7 +389,8 @@ type upkeep struct{}
 
 // patient tells whether nobody is in a hurry for the answer, or it is long in coming.
 func patient(ctx context.Context, op meta.Op) bool {
-	return op == meta.OpListen || op == meta.OpAwaitLocks || ctx.Value(background{}) != nil
+	return op == meta.OpListen || op == meta.OpAwaitLocks || op == meta.OpAwaitVolume ||
+		ctx.Value(background{}) != nil
 }
 
 // answer reads the reply.

@@ -2,6 +2,7 @@ package remote_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/fabric/sim"
 	"github.com/sluice-storage/sluice/kv/memkv"
+	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/meta/metatest"
 	"github.com/sluice-storage/sluice/meta/remote"
 	"github.com/sluice-storage/sluice/meta/server"
@@ -30,6 +32,17 @@ type host struct {
 	server *server.Server
 	node   *msg.Node
 	srv    *msg.Server
+	doors  int // for members
+	client func(addr string) *remote.Service
+}
+
+// as serves a member at an address of its own: who comes there has proved to be it.
+func (h *host) as(p meta.Peer) meta.Service {
+	h.doors++
+	at := fmt.Sprint(addr, "-", h.doors)
+	s := must(server.New(metatest.As(h.store, p), server.Options{Node: h.node}))
+	must(h.node.Serve(at, s, msg.ServeOptions{Quick: server.Quick}))
+	return h.client(at)
 }
 
 const addr = "meta"
@@ -43,7 +56,8 @@ func must[T any](v T, err error) T {
 
 func (h *host) start() {
 	h.store = must(store.New(context.Background(), h.engine, store.Options{Objects: h.c.Objects,
-		Key: h.c.Key, Clock: h.c.Clock, Lease: h.c.Lease, CapTTL: h.c.CapTTL, Tick: h.c.Tick}))
+		Key: h.c.Key, Host: func() string { return h.c.Host }, Clock: h.c.Clock, Lease: h.c.Lease,
+		CapTTL: h.c.CapTTL, Tick: h.c.Tick}))
 	h.node = must(msg.NewNode(msg.Options{Domain: h.domain}))
 	h.server = must(server.New(h.store, server.Options{Node: h.node}))
 	h.srv = must(h.node.Serve(addr, h.server, msg.ServeOptions{Quick: server.Quick}))
@@ -69,17 +83,24 @@ func newHost(t testing.TB, c metatest.Config, net *sim.Net, opt remote.Options) 
 	h.start()
 	domain := net.Open()
 	node := must(msg.NewNode(msg.Options{Domain: domain}))
-	pool := peer.NewPool(node, func(context.Context, uint32) (string, error) { return addr, nil })
-	opt.Pool, opt.Node = pool, node
+	var pools []*peer.Pool
+	h.client = func(at string) *remote.Service {
+		pool := peer.NewPool(node, func(context.Context, uint32) (string, error) { return at, nil })
+		pools = append(pools, pool)
+		opt.Pool, opt.Node = pool, node
+		return must(remote.New(opt))
+	}
 	t.Cleanup(func() {
-		_ = pool.Close()
+		for _, pool := range pools {
+			_ = pool.Close()
+		}
 		_ = node.Close()
 		_ = domain.Close()
 		h.stop()
 		_ = h.domain.Close()
 		_ = h.engine.Close()
 	})
-	return h, must(remote.New(opt))
+	return h, h.client(addr)
 }
 
 // TestSuite runs what defines a service on the one across the network.
@@ -94,7 +115,7 @@ func TestSuite(t *testing.T) {
 					WaitMax: 8 * time.Second, // a busy machine may stand still for some
 					Backoff: peer.Backoff{First: time.Millisecond, Max: 10 * time.Millisecond},
 				})
-				return &metatest.Instance{Service: service, Verify: h.verify,
+				return &metatest.Instance{Service: service, Verify: h.verify, As: h.as,
 					Restart: func(t testing.TB) {
 						h.stop()
 						h.engine = must(h.engine.Reopen())

@@ -66,6 +66,8 @@ func (s *Server) dispatchFiles(ctx context.Context, op meta.Op, a *meta.Args, ro
 		r.Attr, err = s.service.Commit(ctx, c, a.Change, a.Sync)
 	case meta.OpAppend:
 		r.Off, r.Attr, err = s.service.Append(ctx, c, a.Handle, a.Size)
+	case meta.OpAppended:
+		err = s.service.Appended(ctx, c, a.Handle)
 	case meta.OpRenew:
 		r.Handles, err = s.service.Renew(ctx, c, a.Handles)
 	case meta.OpClose:
@@ -91,7 +93,7 @@ func (s *Server) dispatchFiles(ctx context.Context, op meta.Op, a *meta.Args, ro
 	case meta.OpRemoveVolume:
 		err = s.service.RemoveVolume(ctx, c, a.Name)
 	case meta.OpOpenVolume:
-		r.Volume, r.Handle, err = s.service.OpenVolume(ctx, c, a.Name, a.Open)
+		r.Volume, r.Handle, err = s.service.OpenVolume(ctx, c, a.Name, a.Open, a.Epoch)
 	case meta.OpJoin:
 		err = s.service.Join(ctx, a.Server, a.Mac)
 	case meta.OpServers:
@@ -117,16 +119,33 @@ func (s *Server) dispatchLeases(ctx context.Context, op meta.Op, a *meta.Args, r
 	case meta.OpFind:
 		r.Found, err = s.service.Find(ctx, c, a.Dir, a.Name)
 		dropData(op, r, &r.Found.Data, room)
+	case meta.OpScan:
+		r.Scanned, err = s.service.Scan(ctx, c, a.Dir, a.Scan)
+		r.Scanned.Cut(room)
 	case meta.OpListen:
 		r.Heard, err = s.service.Listen(ctx, a.Listen)
 	case meta.OpClaim:
 		r.Claims, err = s.service.Claim(ctx, a.Session, a.Life, a.Claims, a.Last)
 	case meta.OpCloseMany:
-		r.Kinds, err = s.service.CloseMany(ctx, c, a.Closings)
+		r.Ended, err = s.service.CloseMany(ctx, c, a.Closings)
+	case meta.OpTellMany:
+		r.Settled, err = s.service.TellMany(ctx, c, a.Version, a.Deferred)
+	case meta.OpHold:
+		r.Settled, err = s.service.Hold(ctx, c, a.Dir, a.Files)
+	case meta.OpNumbers:
+		first, n, failed := s.service.Numbers(ctx, c, int(min(a.Max, meta.NumbersMax)))
+		r.First, r.Off, err = uint64(first), int64(n), failed
 	case meta.OpReadSmall:
 		r.Attr, r.Small, err = s.service.ReadSmall(ctx, c, a.Ino)
 	case meta.OpMoveOut:
 		r.Attr, err = s.service.MoveOut(ctx, c, a.Change, a.Version)
+	case meta.OpResizeVolume:
+		r.Volume, err = s.service.ResizeVolume(ctx, c, a.Name, a.Size, a.Shrink)
+	case meta.OpHandOver:
+		r.Volume, err = s.service.HandOver(ctx, c, a.Name, a.Force)
+	case meta.OpAwaitVolume:
+		wait := time.Duration(a.WaitMs) * time.Millisecond
+		r.Volume, err = s.service.AwaitVolume(ctx, c, a.Name, a.Seen, wait)
 	default:
 		return s.dispatchLocks(ctx, op, a, room, r)
 	}
@@ -181,7 +200,31 @@ func (s *Server) dispatchQuotas(ctx context.Context, op meta.Op, a *meta.Args, r
 	case meta.OpRemoveQuota:
 		err = s.service.RemoveQuota(ctx, c, a.Dir)
 	default:
-		return s.dispatchUpkeep(ctx, op, a, r)
+		return s.dispatchLayouts(ctx, op, a, room, r)
+	}
+	return err
+}
+
+// dispatchLayouts is the part of dispatch for layouts and pools.
+func (s *Server) dispatchLayouts(ctx context.Context, op meta.Op, a *meta.Args, room int,
+	r *meta.Result) (err error) {
+
+	c := a.Caller
+	switch op {
+	case meta.OpGetLayout:
+		r.Placed, err = s.service.GetLayout(ctx, c, a.Ino)
+	case meta.OpSetLayout:
+		err = s.service.SetLayout(ctx, c, a.Ino, a.Policy)
+	case meta.OpCreatePool:
+		r.Pool, err = s.service.CreatePool(ctx, c, a.Name, a.Add)
+	case meta.OpChangePool:
+		r.Pool, err = s.service.ChangePool(ctx, c, a.Name, a.Add, a.Drop)
+	case meta.OpRemovePool:
+		err = s.service.RemovePool(ctx, c, a.Name)
+	case meta.OpListPools:
+		r.Pools, err = s.service.ListPools(ctx, c)
+	default:
+		return s.dispatchUpkeep(ctx, op, a, room, r)
 	}
 	return err
 }

@@ -2,8 +2,8 @@
 // service and encodes answers, and counts what it does.
 //
 // It keeps no state of the file system and decides nothing: sessions, permissions and repetitions
-// are the service's. Whoever can connect can name any user: who may connect is decided by the
-// transport.
+// are the service's, and rights of clients are package guard's, which every request of a client
+// passes. Whoever else can connect can name any user: who may connect is decided by the transport.
 //
 // Read server.go first, then dispatch.go for the operations.
 package server
@@ -12,12 +12,16 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/identity"
 	"github.com/sluice-storage/sluice/internal/activity"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/guard"
 	"github.com/sluice-storage/sluice/meta/internal/bulk"
 	"github.com/sluice-storage/sluice/msg"
 )
@@ -27,8 +31,13 @@ type Options struct {
 	// Node is what serves the requests. Required.
 	Node *msg.Node
 
-	// Log is told of answers that could not be delivered. Default: nobody.
+	// Log is told of answers that could not be delivered, and of clients that are refused. Default:
+	// nobody.
 	Log *slog.Logger
+
+	// RightsFresh is for how long the rights of a client are believed before they are looked up again.
+	// Default 1 s.
+	RightsFresh time.Duration
 }
 
 func (o Options) withDefaults() Options {
@@ -48,9 +57,15 @@ func (o *Options) validate() error {
 // Server is a msg.Handler around a service.
 type Server struct {
 	service meta.Service
+	sentry  meta.Sentry // nil: everybody is let in
+	guard   *guard.Guard
 	opt     Options
 	seen    *activity.Recorder
+	mapped  mapped // nil: the service has no map
 }
+
+// mapped is a service that knows the cluster's map. Every answer tells its version.
+type mapped interface{ MapVersion() uint64 }
 
 var _ msg.Handler = (*Server)(nil)
 
@@ -60,7 +75,11 @@ func New(service meta.Service, opt Options) (*Server, error) {
 	if err := opt.validate(); err != nil {
 		return nil, err
 	}
-	return &Server{service: service, opt: opt, seen: newRecorder()}, nil
+	s := &Server{service: service, opt: opt, seen: newRecorder(),
+		guard: guard.New(service, guard.Options{Fresh: opt.RightsFresh, Log: opt.Log})}
+	s.sentry, _ = service.(meta.Sentry)
+	s.mapped, _ = service.(mapped)
+	return s, nil
 }
 
 // Quick is for msg.ServeOptions: operations that read a few records, and nothing else unless they
@@ -103,6 +122,9 @@ func (s *Server) Serve(ctx context.Context, c *msg.Call) {
 	t.watch.begin(ctx, s, op, c)
 	err := s.work(ctx, op, c, t)
 	t.watch.end(t, err)
+	if s.mapped != nil {
+		c.SetMap(s.mapped.MapVersion())
+	}
 	switch {
 	case err == nil:
 		s.reply(ctx, op, c, t.content)
@@ -125,17 +147,42 @@ func (s *Server) work(ctx context.Context, op meta.Op, c *msg.Call, t *task) err
 	if err := t.args.Decode(op, body); err != nil {
 		return err
 	}
+	if ctx, err = s.admit(ctx, c.Peer(), &t.args); err != nil {
+		return err
+	}
 	t.watch.live.Of(cmp.Or(t.args.Caller.Session, t.args.Session), object(&t.args))
-	if op == meta.OpAwaitLocks {
+	if op == meta.OpAwaitLocks || op == meta.OpAwaitVolume {
 		c.Park() // it waits for what other requests do
 	}
 	room := max(int(c.InLen()), c.MaxReply()-1)
-	if err := s.dispatch(ctx, op, &t.args, room, &t.result); err != nil {
+	if err := s.guarded(ctx, op, &t.args, room, &t.result); err != nil {
 		return err
 	}
-	t.content = t.result.Append(op, append(t.content[:0], bulk.InBody))
+	t.content = t.content[:0]
+	if op == meta.OpScan { // large: it need not grow bit by bit
+		t.content = slices.Grow(t.content, 1+t.result.Scanned.Size())
+	}
+	t.content = t.result.Append(op, append(t.content, bulk.InBody))
 	return nil
 }
+
+// guarded is dispatch for whoever it is: what clients ask for, and are told, is held against their
+// rights. For all others that costs nothing.
+func (s *Server) guarded(ctx context.Context, op meta.Op, a *meta.Args, room int,
+	r *meta.Result) error {
+
+	if a.Caller.Peer.Kind != identity.Client {
+		return s.dispatch(ctx, op, a, room, r)
+	}
+	pass, err := s.guard.Begin(ctx, op, a)
+	if err == nil {
+		err = pass.End(ctx, r, s.dispatch(ctx, op, a, room, r))
+	}
+	return err
+}
+
+// Refused tells how often clients were refused what their rights do not allow, and why.
+func (s *Server) Refused() []guard.Count { return s.guard.Counts() }
 
 // request finds the content of a request, fetching it if it is not in the body.
 func (s *Server) request(ctx context.Context, c *msg.Call) ([]byte, *bulk.Memory, error) {
@@ -163,10 +210,9 @@ func (s *Server) reply(ctx context.Context, op meta.Op, c *msg.Call, content []b
 	case len(content) <= c.MaxReply():
 		s.delivered(op, c.Reply(content, 0))
 	case int64(n) <= c.InLen():
-		in, err := bulk.New(s.opt.Node, c, n)
+		in, err := bulk.Of(s.opt.Node, c, content[1:])
 		if err == nil {
-			copy(in.Bytes(), content[1:])
-			err = c.Push(ctx, 0, []fabric.Sge{{Reg: in.Sge.Reg, Buf: in.Bytes()}})
+			err = c.Push(ctx, 0, []fabric.Sge{in.Sge})
 		}
 		if err != nil {
 			s.delivered(op, c.Fail(err))

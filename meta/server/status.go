@@ -16,7 +16,8 @@ func newRecorder() *activity.Recorder {
 	ops := make([]activity.Op, meta.OpEnd)
 	for op := range meta.OpEnd {
 		if op.Valid() {
-			ops[op] = activity.Op{Name: op.String(), Waits: op == meta.OpListen || op == meta.OpAwaitLocks}
+			ops[op] = activity.Op{Name: op.String(), Waits: op == meta.OpListen || op == meta.OpAwaitLocks ||
+				op == meta.OpAwaitVolume}
 		}
 	}
 	return activity.New(activity.Options{Ops: ops, Phases: []string{"service", "other clients"}})

@@ -3,12 +3,11 @@ package server
 import (
 	"context"
 
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
 )
 
-// dispatchUpkeep is the last part of dispatch: accesses, trees, and the store as a whole.
-func (s *Server) dispatchUpkeep(ctx context.Context, op meta.Op, a *meta.Args,
+// dispatchUpkeep is the part of dispatch for accesses, trees, and the store as a whole.
+func (s *Server) dispatchUpkeep(ctx context.Context, op meta.Op, a *meta.Args, room int,
 	r *meta.Result) (err error) {
 
 	switch op {
@@ -21,7 +20,7 @@ func (s *Server) dispatchUpkeep(ctx context.Context, op meta.Op, a *meta.Args,
 	case meta.OpRemoveTree:
 		err = s.service.RemoveTree(ctx, a.Caller, a.Dir, a.Name)
 	default:
-		err = errs.Newf(errs.Unsupported, "meta.Serve", "", "operation %d", op)
+		return s.dispatchMembers(ctx, op, a, room, r)
 	}
 	return err
 }

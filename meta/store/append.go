@@ -62,14 +62,15 @@ func (s *Store) reserve(ctx context.Context, c *meta.Caller, h *handle, n int64)
 		if err := s.visit(ctx, c, h.ino); err != nil {
 			return appended{}, err
 		}
-		a, err := s.exactAttr(ctx, h.ino)
+		a, err := s.endAttr(ctx, h.ino)
 		if err != nil {
 			return appended{}, err
 		}
 		if !a.Writers {
 			return appended{}, errs.Perm // a volume
 		}
-		own, err := s.sessions.reserveEnd(h, c.ReqID, a.TruncSeq, a.Size, n, layout.FileSizeMax)
+		own, err := s.sessions.reserveEnd(h, c.ReqID, a.TruncSeq, a.Size, n, layout.FileSizeMax,
+			s.steady(), s.pendingUntil(c, h.ino))
 		if err != errTruncated {
 			return own, err
 		}

@@ -27,7 +27,7 @@ func TestVolumesCostTheSame(t *testing.T) {
 			b.must(err)
 		}
 		opening := func() error {
-			_, _, err := b.s.OpenVolume(t.Context(), b.c, "v1", meta.OpenWrite)
+			_, _, err := b.s.OpenVolume(t.Context(), b.c, "v1", meta.OpenWrite, 0)
 			return err
 		}
 		for range n {
@@ -248,10 +248,14 @@ func TestTruncationsBehindOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	before := h.s.MapVersion()
+	h.away()
+	h.eventually("it is noted down that a server is away", func() bool {
+		return h.s.MapVersion() > before
+	})
 	h.s.Stop()
 	h.ward.Fail(nil)
 	h.ward.hang(2)
-	h.away()
 	h.ward.mu.Lock()
 	clear(h.ward.asked)
 	h.ward.mu.Unlock()

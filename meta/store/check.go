@@ -200,6 +200,8 @@ func newCheckRun(s *Store, step meta.CheckStep) *checkRun {
 	of("attribute counters", kindXattrs, (*checkRun).examineOwned)
 	of("small files", kindSmall, (*checkRun).examineOwned)
 	of("quotas", kindQuota, (*checkRun).examineQuota)
+	of("registry", kindRegistry, (*checkRun).examineRegistry)
+	of("pools", kindPool, (*checkRun).examinePool)
 	r.stages = append(r.stages,
 		stage{"total", func(context.Context, int) (bool, error) { return true, r.total() }},
 		stage{"quota counters", func(context.Context, int) (bool, error) { return r.quotaStage() }},

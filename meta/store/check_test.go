@@ -277,6 +277,9 @@ var ills = []struct {
 		ino := p.mk(p.dir, "bad", meta.Fifo)
 		p.damage(kv.Txn{Puts: []kv.Put{{Key: key('I', ino), Value: []byte{1, 2, 3}}}})
 	}, true},
+	{"unreadable pool", meta.Unreadable, func(p *patient) {
+		p.damage(kv.Txn{Puts: []kv.Put{{Key: []byte("Wpool"), Value: []byte{1, 2, 3}}}})
+	}, true},
 	{"volume of nothing", meta.EntryDangling, func(p *patient) {
 		c := meta.Caller{Session: p.session}
 		v, err := p.store.CreateVolume(p.t.Context(), c, "v", 1<<20, meta.NewFile{})

@@ -19,6 +19,14 @@ func (r *checkRun) examineQuota(t *txn, key, value []byte) error {
 	return err
 }
 
+// examinePool looks at the record of a pool. A server in it that is not there does no harm.
+func (r *checkRun) examinePool(_ *txn, key, value []byte) error {
+	if err := parse(key, value, &pool{}); err != nil {
+		r.add(unreadable(key, err, func() record { return &pool{} }))
+	}
+	return nil
+}
+
 // quotaStray is a quota whose directory is not there. Nothing would ever end it.
 func quotaStray(id uint64) flaw {
 	f := found(meta.RecordStray, 0, "quota %d is of a directory that is not there", id)

@@ -62,7 +62,7 @@ func (s *Store) claim(ctx context.Context, session uint64, w *meta.Claimed,
 	if err != nil || w.Handle == 0 {
 		return unlessNil(err, errs.Newf(errs.Invalid, "meta.Claim", "", "a handle without a number"))
 	}
-	o.id, o.ino, o.claims, o.grace = w.Handle, w.Ino, true, true
+	o.id, o.ino, o.claims, o.grace, o.epoch = w.Handle, w.Ino, true, true, w.Epoch
 	if h, err := s.sessions.find(session, w.Handle); err == nil && h != nil { // a repetition
 		err = s.look(func(t *txn) (err error) {
 			o.n, err = t.inode(o.ino)

@@ -11,42 +11,44 @@ import (
 
 // Close implements meta.Files.
 func (s *Store) Close(ctx context.Context, c meta.Caller, end meta.Closing) error {
-	return errs.Wrap("meta.Close", "", s.close(ctx, &c, &end))
+	_, err := s.close(ctx, &c, &end)
+	return errs.Wrap("meta.Close", "", err)
 }
 
-func (s *Store) close(ctx context.Context, c *meta.Caller, end *meta.Closing) error {
+// close closes a handle, and returns the data version that this has made; 0: none.
+func (s *Store) close(ctx context.Context, c *meta.Caller, end *meta.Closing) (uint64, error) {
 	var w closing
 	if end.Dirty {
-		w = closingOf(&end.Change)
+		w = s.closingOf(&end.Change)
 	}
 	w.spilled = end.Spilled
 	if err := w.check(); err != nil {
-		return err
+		return 0, err
 	}
 	id := kv.ReqID(c.ReqID)
 	if id != (kv.ReqID{}) {
 		if err := s.inFlight.enter(ctx, id); err != nil {
-			return err
+			return 0, err
 		}
 		defer s.inFlight.leave(id)
 	}
 	if end.Handle != 0 && end.Handle == meta.HandleOf(c.ReqID) {
-		return s.takeBack(ctx, c, end.Handle)
+		return 0, s.takeBack(ctx, c, end.Handle)
 	}
 	h, err := s.sessions.find(c.Session, end.Handle)
 	switch {
 	case h == nil && s.inFlight.closed(id):
-		return nil
+		return 0, nil
 	case errs.KindOf(err) == errs.Again:
-		return err
+		return 0, err
 	case h == nil:
-		return s.closedBefore(ctx, c)
+		return 0, s.closedBefore(ctx, c)
 	}
 	if err := s.closeHandle(ctx, c, h, &w); err != nil {
-		return err
+		return 0, err
 	}
 	s.inFlight.close(id)
-	return nil
+	return w.version, nil
 }
 
 // closedBefore is the answer to who closes a handle that is not there: success if it was himself.
@@ -106,6 +108,9 @@ func (s *Store) closeHandle(ctx context.Context, c *meta.Caller, h *handle, w *c
 // removeHandle forgets a handle.
 func (s *Store) removeHandle(ctx context.Context, h *handle) error {
 	closed, destroy := s.sessions.close(h)
+	if h.writes() {
+		s.watched.wake(h.ino)
+	}
 	if own, _, _ := s.sessions.writer(h.ino, h.session); h.writes() && !own {
 		s.leases.Downgrade(h.session, h.ino)
 	}
@@ -128,7 +133,7 @@ func (s *Store) closeWriter(ctx context.Context, c *meta.Caller, h *handle, w *c
 	}
 	var ch lease.Change
 	defer ch.End()
-	_, _, err := s.apply(ctx, c, &ch, func(t *txn) error {
+	_, replayed, err := s.apply(ctx, c, &ch, func(t *txn) error {
 		t.kv.MakesRoom = true
 		n, err := t.inode(h.ino)
 		if err != nil {
@@ -138,6 +143,9 @@ func (s *Store) closeWriter(ctx context.Context, c *meta.Caller, h *handle, w *c
 	})
 	if err == nil && w.over {
 		s.leases.Forget(h.ino)
+	}
+	if replayed {
+		w.version = 0 // the version that it has made was another one
 	}
 	return err
 }
@@ -157,12 +165,17 @@ func (s *Store) keepTurn(ctx context.Context, ino meta.Ino) error {
 // closeOne notes what the end of a writer changes. Where what it says is refused nothing changes,
 // and its handle stays: it may tell the same under another lease.
 func (t *txn) closeOne(s *Store, c *meta.Caller, h *handle, w *closing, last bool, n *inode) error {
+	w.version = 0
 	if w.dirty {
 		if err := t.mayTell(s, c, w, h.ino, n); err != nil {
 			return err
 		}
+		was := n.DataVersion
 		if err := t.note(w, h.ino, n, c); err != nil {
 			return err
+		}
+		if n.DataVersion == was+1 {
+			w.version = n.DataVersion
 		}
 	}
 	// A mark without writers has the next one who writes, or looks, cut what is at the I/O servers.

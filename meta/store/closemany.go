@@ -19,7 +19,7 @@ const closeBatch = 12
 // CloseMany implements meta.Batches. Readers commit nothing. Writers are closed in batches, in the
 // order of the list, so that a repetition makes the same ones.
 func (s *Store) CloseMany(ctx context.Context, c meta.Caller, all []meta.Closing) (
-	[]errs.Kind, error) {
+	[]meta.Ended, error) {
 
 	if len(all) > meta.CloseMax {
 		return nil, errs.Newf(errs.Invalid, "meta.CloseMany", "", "%d handles", len(all))
@@ -31,13 +31,13 @@ func (s *Store) CloseMany(ctx context.Context, c meta.Caller, all []meta.Closing
 		}
 		defer s.inFlight.leave(id)
 		if kinds := s.inFlight.closedAll(id); kinds != nil {
-			return kinds, nil
+			return endedBefore(kinds), nil
 		}
 	}
-	kinds := make([]errs.Kind, len(all))
+	ended := make([]meta.Ended, len(all))
 	for start := 0; start < len(all); start += closeBatch {
 		end := min(start+closeBatch, len(all))
-		b := batch{s: s, c: c, kinds: kinds[start:end]}
+		b := batch{s: s, c: c, ended: ended[start:end]}
 		if id != (kv.ReqID{}) {
 			n := binary.BigEndian.Uint32(id[12:]) ^ uint32(start+1)
 			binary.BigEndian.PutUint32(b.c.ReqID[12:], n)
@@ -46,22 +46,35 @@ func (s *Store) CloseMany(ctx context.Context, c meta.Caller, all []meta.Closing
 			return nil, errs.Wrap("meta.CloseMany", "", err)
 		}
 	}
+	kinds := make([]errs.Kind, len(ended))
+	for i := range ended {
+		kinds[i] = ended[i].Kind
+	}
 	s.inFlight.closeAll(id, kinds)
-	return kinds, nil
+	return ended, nil
+}
+
+// endedBefore is the answer to a repetition. Versions are not remembered, to save memory.
+func endedBefore(kinds []errs.Kind) []meta.Ended {
+	ended := make([]meta.Ended, len(kinds))
+	for i, k := range kinds {
+		ended[i].Kind = k
+	}
+	return ended
 }
 
 // batch is a part of a CloseMany.
 type batch struct {
 	s       *Store
 	c       meta.Caller
-	kinds   []errs.Kind
+	ended   []meta.Ended
 	writers []writerEnd
 	turns   []meta.Ino // that are held
 }
 
 // writerEnd is a writer that is being closed. last: it is the last one of the file.
 type writerEnd struct {
-	i    int // in kinds
+	i    int // in ended
 	h    *handle
 	w    closing
 	last bool
@@ -77,18 +90,18 @@ func (b *batch) close(ctx context.Context, list []meta.Closing) error {
 		case errs.KindOf(err) == errs.Again:
 			return err
 		case h == nil:
-			b.kinds[i] = errs.Closed
+			b.ended[i].Kind = errs.Closed
 		case !h.writes():
-			b.kinds[i] = errs.KindOf(b.s.removeHandle(ctx, h))
+			b.ended[i].Kind = errs.KindOf(b.s.removeHandle(ctx, h))
 		case slices.ContainsFunc(b.writers, func(e writerEnd) bool { return e.h.ino == h.ino }):
 			again = append(again, i)
 		default:
 			e := writerEnd{i: i, h: h}
 			if list[i].Dirty {
-				e.w = closingOf(&list[i].Change)
+				e.w = b.s.closingOf(&list[i].Change)
 			}
 			e.w.spilled = list[i].Spilled
-			if b.kinds[i] = errs.KindOf(e.w.check()); b.kinds[i] == errs.OK {
+			if b.ended[i].Kind = errs.KindOf(e.w.check()); b.ended[i].Kind == errs.OK {
 				b.writers = append(b.writers, e)
 			}
 		}
@@ -101,9 +114,10 @@ func (b *batch) close(ctx context.Context, list []meta.Closing) error {
 		if one.ReqID != (meta.Caller{}).ReqID {
 			one.ReqID[11] ^= byte(i + 1)
 		}
-		b.kinds[i] = errs.KindOf(b.s.close(ctx, &one, &list[i]))
-		if b.kinds[i].Passing() {
-			return b.kinds[i]
+		var err error
+		b.ended[i].Version, err = b.s.close(ctx, &one, &list[i])
+		if b.ended[i].Kind = errs.KindOf(err); b.ended[i].Kind.Passing() {
+			return b.ended[i].Kind
 		}
 	}
 	return nil
@@ -135,7 +149,7 @@ func (b *batch) closeWriters(ctx context.Context) error {
 	b.writers = slices.DeleteFunc(b.writers, func(e writerEnd) bool {
 		now, _ := b.s.sessions.opened(e.h.session, e.h.id)
 		if now != e.h {
-			b.kinds[e.i] = errs.Closed
+			b.ended[e.i].Kind = errs.Closed
 		}
 		return now != e.h
 	})
@@ -151,7 +165,8 @@ func (b *batch) closeWriters(ctx context.Context) error {
 		return err
 	}
 	for i := range b.writers {
-		if e := &b.writers[i]; b.kinds[e.i] == errs.OK {
+		if e := &b.writers[i]; b.ended[e.i].Kind == errs.OK {
+			b.ended[e.i].Version = e.w.version
 			if e.w.over {
 				b.s.leases.Forget(e.h.ino)
 			}
@@ -164,7 +179,7 @@ func (b *batch) closeWriters(ctx context.Context) error {
 func (b *batch) commit(ctx context.Context) error {
 	var ch lease.Change
 	defer ch.End()
-	_, _, err := b.s.apply(ctx, &b.c, &ch, func(t *txn) error {
+	_, replayed, err := b.s.apply(ctx, &b.c, &ch, func(t *txn) error {
 		t.kv.MakesRoom = true
 		changed := false
 		for i := range b.writers {
@@ -178,14 +193,19 @@ func (b *batch) commit(ctx context.Context) error {
 			}
 			own := b.c
 			own.Cred.UID = e.h.uid
-			b.kinds[e.i] = errs.KindOf(t.closeOne(b.s, &own, e.h, &e.w, e.last, n))
-			changed = changed || b.kinds[e.i] == errs.OK
+			b.ended[e.i].Kind = errs.KindOf(t.closeOne(b.s, &own, e.h, &e.w, e.last, n))
+			changed = changed || b.ended[e.i].Kind == errs.OK
 		}
 		if !changed {
 			return errNothing
 		}
 		return nil
 	})
+	if replayed { // the versions that it has made were others
+		for i := range b.writers {
+			b.writers[i].w.version = 0
+		}
+	}
 	return err
 }
 

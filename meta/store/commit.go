@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/layout"
@@ -16,11 +17,14 @@ type closing struct {
 	size     int64
 	truncSeq uint64
 	mtime    meta.Time
-	epoch    uint64 // it was done under LeaseWrite, in this epoch
-	whole    bool   // data is all that is in a small file
+	written  time.Time // when, by the steady clock; zero: nobody says so
+	reset    bool      // the time of the file was set after that
+	epoch    uint64    // it was done under LeaseWrite, in this epoch
+	whole    bool      // data is all that is in a small file
 	data     []byte
 	spilled  meta.Spilled
-	over     bool // set by closeOne: nobody writes any more
+	over     bool   // set by closeOne: nobody writes any more
+	version  uint64 // set by closeOne: of the data, where this has made it; 0: it has not
 }
 
 func (w *closing) check() error {
@@ -49,10 +53,7 @@ func (w *closing) apply(n *inode, c *meta.Cred, now meta.Time) {
 		n.Size = max(n.Size, w.size)
 	}
 	if grown || !w.measured {
-		if w.mtime.After(n.Mtime) || n.Mtime.After(now) {
-			n.Mtime = w.mtime
-		}
-		n.Ctime = w.changed(n, now)
+		w.stamp(n, now)
 	}
 	if w.measured && n.Size > 0 && !n.has(flagVolume|flagSmall) {
 		n.Flags |= flagHoles // nobody says either whether it was written without gaps
@@ -68,6 +69,15 @@ func (w *closing) apply(n *inode, c *meta.Cred, now meta.Time) {
 	}
 }
 
+// stamp sets the times of an inode that was written.
+func (w *closing) stamp(n *inode, now meta.Time) {
+	unwritten := w.mtime == meta.Time{}
+	if !w.reset && !unwritten && (w.mtime.After(n.Mtime) || n.Mtime.After(now)) {
+		n.Mtime = w.mtime
+	}
+	n.Ctime = w.changed(n, now)
+}
+
 // changed is the time of the change of an inode. Under LeaseWrite it is the writer's to say, who
 // goes on to answer by himself.
 func (w *closing) changed(n *inode, now meta.Time) meta.Time {
@@ -81,7 +91,7 @@ func (w *closing) changed(n *inode, now meta.Time) meta.Time {
 func (s *Store) Commit(ctx context.Context, c meta.Caller, change meta.Change, sync bool) (
 	meta.Attr, error) {
 
-	w := closingOf(&change)
+	w := s.closingOf(&change)
 	var a meta.Attr
 	err := w.check()
 	if err == nil {
@@ -131,10 +141,15 @@ func (s *Store) mayCommit(c *meta.Caller, ino meta.Ino) error {
 	return err
 }
 
-// closingOf is what a writer says.
-func closingOf(w *meta.Change) closing {
-	return closing{dirty: true, holes: w.Holes, size: w.Size, truncSeq: w.TruncSeq, mtime: w.Mtime,
+// closingOf is what a writer says. How old that is counts from now, whatever took the message so
+// long: a write may count as later than it was, and never as earlier.
+func (s *Store) closingOf(w *meta.Change) closing {
+	c := closing{dirty: true, holes: w.Holes, size: w.Size, truncSeq: w.TruncSeq, mtime: w.Mtime,
 		epoch: w.Epoch, whole: w.Whole, data: w.Data}
+	if w.Age > 0 {
+		c.written = s.steady().Add(-w.Age)
+	}
+	return c
 }
 
 // note writes down what a writer says.
@@ -142,6 +157,7 @@ func (t *txn) note(w *closing, ino meta.Ino, n *inode, c *meta.Caller) error {
 	if err := t.dropCapabilities(ino, n); err != nil {
 		return err
 	}
+	w.reset = !w.written.IsZero() && t.open != nil && t.open.timedSince(ino, w.written)
 	w.apply(n, &c.Cred, t.now)
 	if w.whole {
 		t.putSmall(ino, n, w.data, c.Session)

@@ -177,7 +177,8 @@ func TestForeignStoresAreRefused(t *testing.T) {
 		key, value string
 		want       errs.Kind
 	}{
-		{"Aformat", "\x00\x00\x00\x06clusterX", errs.Version},
+		{"Aformat", "\x00\x00\x00\x07clusterX", errs.Version},
+		{"Aformat", "\x00\x00\x00\x05clusterX", errs.Version},
 		{"Aformat", "\x00\x00\x00\x04clusterX", errs.Version},
 		{"Aformat", "\x00\x00\x00\x03clusterX", errs.Version},
 		{"Aformat", "\x00\x00\x00\x02clusterX", errs.Version},

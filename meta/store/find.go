@@ -16,10 +16,13 @@ func (s *Store) Find(ctx context.Context, c meta.Caller, dir meta.Ino, name stri
 	if err == nil {
 		err = checkName(name)
 	}
+	if err == nil {
+		err = s.visitNames(ctx, &c, dir)
+	}
 	for err == nil {
 		var f meta.Found
 		var ino meta.Ino
-		if f.Dir, ino, err = s.findIn(&c, dir, name); err != nil {
+		if f.Dir, ino, f.Cookie, err = s.findIn(&c, dir, name); err != nil {
 			break
 		}
 		if ino == 0 {
@@ -36,7 +39,7 @@ func (s *Store) Find(ctx context.Context, c meta.Caller, dir meta.Ino, name stri
 
 // findIn finds a name, with a lease on the directory; 0: there is none.
 func (s *Store) findIn(c *meta.Caller, dir meta.Ino, name string) (a meta.Attr, ino meta.Ino,
-	err error) {
+	cookie uint64, err error) {
 
 	serial := s.borrow(c, dir)
 	var d *inode
@@ -57,7 +60,7 @@ func (s *Store) findIn(c *meta.Caller, dir meta.Ino, name string) (a meta.Attr, 
 		}
 		e, err := t.entry(dir, name)
 		if e != nil {
-			ino = e.Ino
+			ino, cookie = e.Ino, e.Cookie
 		}
 		return err
 	})
@@ -65,10 +68,10 @@ func (s *Store) findIn(c *meta.Caller, dir meta.Ino, name string) (a meta.Attr, 
 		if serial != 0 {
 			s.leases.Release(c.Session, dir, serial)
 		}
-		return meta.Attr{}, 0, err
+		return meta.Attr{}, 0, 0, err
 	}
 	s.settle(c, &a, d, serial)
-	return a, ino, nil
+	return a, ino, cookie, nil
 }
 
 // findInode tells about the inode of a name.

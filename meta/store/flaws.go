@@ -223,6 +223,7 @@ func dirParent(dir meta.Ino, name string) flaw {
 func (t *txn) moves() error {
 	_, err := t.read([]byte(keyRename))
 	t.put([]byte(keyRename), mark())
+	t.moved = true
 	return err
 }
 

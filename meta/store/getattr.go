@@ -104,9 +104,24 @@ func (n *inode) settled() bool {
 	return !n.has(flagWriters|flagPending) || n.has(flagVolume)
 }
 
-// exactAttr measures until no truncation came in between, which would make the stored size and the
-// measured one belong to different files, so to speak.
+// exactAttr is the attributes with the size that others see: what lies behind an append that is on
+// its way is not counted, as there are zeroes before it.
 func (s *Store) exactAttr(ctx context.Context, ino meta.Ino) (meta.Attr, error) {
+	return s.measured(ctx, ino, func(size int64, seq uint64) int64 {
+		return s.sessions.shown(ino, seq, size, s.steady())
+	})
+}
+
+// endAttr is exactAttr with the end of all data.
+func (s *Store) endAttr(ctx context.Context, ino meta.Ino) (meta.Attr, error) {
+	return s.measured(ctx, ino, func(size int64, _ uint64) int64 { return size })
+}
+
+// measured measures until no truncation came in between, which would make the stored size and the
+// measured one belong to different files, so to speak. Shown is how much of it counts.
+func (s *Store) measured(ctx context.Context, ino meta.Ino, shown func(int64, uint64) int64) (
+	meta.Attr, error) {
+
 	wait.Announce(ctx)
 	bounded, cancel := context.WithTimeout(ctx, s.opt.MeasureMax)
 	defer cancel()
@@ -126,7 +141,7 @@ func (s *Store) exactAttr(ctx context.Context, ino meta.Ino) (meta.Attr, error) 
 		if n.has(flagSmall) {
 			return true, nil // what I/O servers have of it does not count
 		}
-		a.Size = max(a.Size, measured)
+		a.Size = max(a.Size, shown(measured, seq))
 		return n.TruncSeq == seq && !n.has(flagPending), nil
 	}
 	for measured, seq := int64(0), ^uint64(0); ; {

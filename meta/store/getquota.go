@@ -120,14 +120,7 @@ func (t *txn) nameOf(parent, dir meta.Ino) (name string, err error) {
 }
 
 // statTree makes the room of the file system that of the tree that an inode belongs to.
-func (t *txn) statTree(ino meta.Ino, st *meta.FSStat) error {
-	n, err := t.inode(ino)
-	if err != nil {
-		if errs.KindOf(err) == errs.NotFound {
-			return nil
-		}
-		return err
-	}
+func (t *txn) statTree(n *inode, st *meta.FSStat) error {
 	q, err := t.quota(n.Quota)
 	if q == nil || err != nil {
 		return err

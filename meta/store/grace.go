@@ -57,8 +57,8 @@ func (x *sessions) calmLocked(force bool) {
 	}
 }
 
-// awaitWriters waits if a file was being written when the last process ended: its writer may know
-// more of it, and has not even said that it writes.
+// awaitWriters waits if a file was being written when the last process ended, or a directory held
+// alone: its writer may know more of it, and has not even said that it writes.
 func (s *Store) awaitWriters(ctx context.Context, inos ...meta.Ino) error {
 	if s.sessions.isCalm.Load() {
 		return nil
@@ -70,7 +70,7 @@ func (s *Store) awaitWriters(ctx context.Context, inos ...meta.Ino) error {
 			if err != nil && errs.KindOf(err) != errs.NotFound {
 				return err
 			}
-			written = written || err == nil && n.has(flagWriters)
+			written = written || err == nil && n.has(flagWriters|flagSole)
 		}
 		return nil
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/wait"
@@ -58,11 +59,15 @@ const latestMax = 8
 // opens is what is open of one inode.
 type opens struct {
 	handles int
-	refs    int // handles, and operations that need the inode to stay
+	holders holders // whose these are
+	refs    int     // handles, and operations that need the inode to stay
 	writers map[uint64]*writing
-	writes  int  // handles of all writers
-	orphan  bool // has no name: whoever lets go of it last destroys it
+	writes  int       // handles of all writers
+	orphan  bool      // has no name: whoever lets go of it last destroys it
+	timed   time.Time // when its times were set last while it was written; see timed.go
 	ends    reserved
+	pending []pending     // reservations in the order of their places; see appended.go
+	landed  chan struct{} // closed when the first of them is there; nil: nobody waits
 	latest  []appended    // reservations: their requests may be repeated by another session
 	turn    chan struct{} // one token: held while writers come and go; nil: nobody has wanted it
 	lane    lane          // of those who want to write; nil likewise
@@ -294,6 +299,7 @@ func (x *sessions) open(h *handle) error {
 	a.open[h.id] = h
 	o := x.openLocked(h.ino)
 	o.handles++
+	o.holders.add(h.session, h.uid)
 	o.refs++
 	if !h.writes() {
 		return nil
@@ -327,6 +333,8 @@ func (x *sessions) close(h *handle) (closed, destroy bool) {
 	x.handles--
 	o := x.inodes[h.ino]
 	o.handles--
+	o.holders.remove(h.session)
+	o.doneLocked(h, time.Time{})
 	if h.writes() {
 		w := o.writers[h.session]
 		o.writes--
@@ -397,18 +405,6 @@ func (x *sessions) writer(ino meta.Ino, session uint64) (own, others bool, err e
 	return own, others, err
 }
 
-// alone tells whether a session has a file open for writing, and whether no other one has, or may
-// have: a session of the last process that was not heard of yet may claim it.
-func (x *sessions) alone(ino meta.Ino, session uint64) (own, alone bool) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	n := 0
-	if o := x.inodes[ino]; o != nil {
-		n, own = len(o.writers), o.writers[session] != nil
-	}
-	return own, x.unsettled == 0 && (n == 0 || n == 1 && own)
-}
-
 // writes tells whether a user of a session has a file open for writing.
 func (x *sessions) writes(ino meta.Ino, session uint64, uid uint32) bool {
 	x.mu.Lock()
@@ -433,14 +429,11 @@ func (x *sessions) writers(ino meta.Ino) (n int, known bool) {
 func (x *sessions) writerOf(ino meta.Ino, own uint64) (client string, found bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	self := ""
-	if a := x.byID[own]; a != nil {
-		self = a.client
-	}
+	self := x.byID[own]
 	if o := x.inodes[ino]; o != nil {
 		for id := range o.writers {
 			a := x.byID[id]
-			if id != own && a != nil && (a.client == "" || a.client != self) {
+			if id != own && a != nil && !a.ending && (a.client == "" || !a.sameClient(self)) {
 				return a.client, true
 			}
 		}
@@ -455,12 +448,9 @@ func (x *sessions) strangers(own uint64) bool {
 	if x.unsettled == 0 {
 		return false
 	}
-	self := ""
-	if a := x.byID[own]; a != nil {
-		self = a.client
-	}
+	self := x.byID[own]
 	for id, a := range x.byID {
-		if a.earlier && id != own && (a.client == "" || a.client != self) {
+		if a.earlier && id != own && (a.client == "" || !a.sameClient(self)) {
 			return true
 		}
 	}
@@ -515,8 +505,8 @@ func (a *alive) over(id uint64) {
 
 // reserveEnd takes n bytes behind end, all of a file's reservations and nothing else. A repetition
 // gets what it got the first time.
-func (x *sessions) reserveEnd(h *handle, req [16]byte, seq uint64, end, n, limit int64) (
-	appended, error) {
+func (x *sessions) reserveEnd(h *handle, req [16]byte, seq uint64, end, n, limit int64,
+	now, until time.Time) (appended, error) {
 
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -544,6 +534,7 @@ func (x *sessions) reserveEnd(h *handle, req [16]byte, seq uint64, end, n, limit
 	}
 	h.own = appended{ReqID: req, TruncSeq: seq, Off: end, End: end + n}
 	o.ends = reserved{TruncSeq: seq, End: end + n}
+	o.pendingLocked(h, now, until)
 	if len(o.latest) == latestMax {
 		o.latest = slices.Delete(o.latest, 0, 1)
 	}
@@ -560,6 +551,7 @@ func (x *sessions) giveBack(h *handle) {
 		return
 	}
 	o.ends.End = h.own.Off
+	o.doneLocked(h, time.Time{})
 	o.latest = slices.DeleteFunc(o.latest, func(a appended) bool { return a == h.own })
 	h.own = appended{}
 }

@@ -14,20 +14,34 @@ import (
 //	'D' dir:8 name               the directory by name
 //	'F' ino:8                    data of a small file
 //	'G' ino:8                    tree that is being removed: its top directory, without a name
+//	'H' what:1 ...               registry of identities: see below
 //	'I' ino:8                    inode
 //	'K' quota:8 what:1           counters of what a quota's inodes take: 'b' bytes, 'i' inodes
 //	'K' quota:8 'd' dir:8        a directory of a quota whose entries are not counted yet
 //	'M' quota:8                  quota: its directory and limits
 //	'N' dir:8                    counter: |sub-directories 32 bits|entries 32 bits|
+//	'O' name                     host, as it was heard of
 //	'P' id:4                     I/O server
 //	'Q' ino:8                    deletion queue: inodes whose stripe objects or xattrs must go
 //	'S' session:8                session
 //	'T' dir:8                    times of a directory
 //	'U' ino:8                    orphan: no name left, but open
 //	'V' server:4 ino:8 stripe:4  objects that are to be removed at a server when it is there
+//	'W' name                     pool of I/O servers
 //	'X' ino:8 name               extended attribute
 //	'Y' ino:8                    counter: |bytes of attribute values 40 bits|of names 24 bits|
 //	'Z' ino:8                    truncation that is not yet carried out at the I/O servers
+//
+// The registry (registry.go, tokens.go, members.go, serverkeys.go, banish.go):
+//
+//	'H' 't' id:8                 token
+//	'H' 'u' token:8 key:32       use of a token by who has a key: the name that was joined under
+//	'H' 'h' name                 host
+//	'H' 'c' name                 client
+//	'H' 'd' serial:16            certificate that is refused
+//	'H' 'g' what:1               generation of a key of the cluster
+//	'H' 'i' id:4                 I/O server: the host that it belongs to
+//	'H' 'm'                      the least generation that the secret should have
 //
 // Operations in one directory do not conflict with each other: they check the version of 'I' dir,
 // which they do not write, add to 'N' dir, which commutes, and put 'T' dir without looking at it.
@@ -51,15 +65,34 @@ const (
 	kindUsage   = 'K'
 	kindQuota   = 'M'
 	kindCount   = 'N'
+	kindHost    = 'O'
 	kindServer  = 'P'
 	kindRemoval = 'Q'
 	kindSession = 'S'
 	kindTimes   = 'T'
 	kindOrphan  = 'U'
 	kindBacklog = 'V'
+	kindPool    = 'W'
 	kindXattr   = 'X'
 	kindXattrs  = 'Y'
 	kindPending = 'Z'
+
+	kindRegistry = 'H'
+)
+
+// What 'H' keeps.
+const (
+	registryToken      = 't'
+	registryUse        = 'u'
+	registryHost       = 'h'
+	registryClient     = 'c'
+	registryDenied     = 'd'
+	registryGeneration = 'g'
+	registryServer     = 'i'
+	registrySecretMin  = 'm'
+
+	registryUseKeyBytes = 2 + 8 + 32
+	registryServerBytes = 2 + 4
 )
 
 // What 'K' counts.
@@ -78,7 +111,9 @@ const (
 	keyFiles     = "Afiles"     // counter: how many inodes there are
 	keyLosses    = "Alosses"    // |u64|: how often an I/O server has lost its memory
 	keyForgotten = "Aforgotten" // |from u64|to u64|: numbers of files that may have been forgotten
+	keyDenials   = "Adenials"   // counter: how often the deny list has grown
 	keyLives     = "Alives"     // |u32|: how often the service was started
+	keyMap       = "Amap"       // |u64|: version of the map of servers and hosts
 	keyNever     = "Anever"     // does not exist: what checks it fails
 )
 
@@ -113,6 +148,8 @@ func cookieKey(dir meta.Ino, cookie uint64) []byte { return key2(kindCookie, uin
 func entryKey(dir meta.Ino, name string) []byte    { return keyName(kindEntry, uint64(dir), name) }
 func xattrKey(ino meta.Ino, name string) []byte    { return keyName(kindXattr, uint64(ino), name) }
 func volumeKey(name string) []byte                 { return append([]byte{kindVolume}, name...) }
+func poolKey(name string) []byte                   { return append([]byte{kindPool}, name...) }
+func hostKey(name string) []byte                   { return append([]byte{kindHost}, name...) }
 func entriesOf(dir meta.Ino) []byte                { return key1(kindEntry, uint64(dir)) }
 func smallKey(ino meta.Ino) []byte                 { return key1(kindSmall, uint64(ino)) }
 func xattrsOf(ino meta.Ino) []byte                 { return key1(kindXattr, uint64(ino)) }

@@ -115,10 +115,10 @@ func TestOpeningWaitsForServersWithoutTheTurn(t *testing.T) {
 	}
 	closing, stop := context.WithTimeout(t.Context(), 20*time.Second)
 	defer stop()
-	kinds, err := w.s.CloseMany(closing, a, []meta.Closing{{Handle: h.ID}})
+	ended, err := w.s.CloseMany(closing, a, []meta.Closing{{Handle: h.ID}})
 	w.must(err)
-	if kinds[0] != errs.OK {
-		t.Error(kinds[0])
+	if ended[0].Kind != errs.OK {
+		t.Error(ended[0].Kind)
 	}
 	cancel()
 	o.away.Store(false)
@@ -146,11 +146,11 @@ func TestClosingInManyQuotas(t *testing.T) {
 			Ino: h.Attr.Ino, Size: 100, Whole: true, Data: make([]byte, 100),
 			Epoch: w.s.leases.Epoch(a.Session)}})
 	}
-	kinds, err := w.s.CloseMany(t.Context(), a, list)
+	ended, err := w.s.CloseMany(t.Context(), a, list)
 	w.must(err)
-	for i, k := range kinds {
-		if k != errs.OK {
-			t.Errorf("%d: %v", i, k)
+	for i, e := range ended {
+		if e.Kind != errs.OK {
+			t.Errorf("%d: %v", i, e.Kind)
 		}
 	}
 }

@@ -19,12 +19,20 @@ import (
 
 // parked waits for done. Whoever waits for other clients gives his place at the server back.
 func (s *Store) parked(ctx context.Context, done <-chan struct{}, timer <-chan time.Time) error {
+	return s.parkedFor(ctx, done, nil, timer)
+}
+
+// parkedFor is parked for one of two things.
+func (s *Store) parkedFor(ctx context.Context, done, or <-chan struct{},
+	timer <-chan time.Time) error {
+
 	if p := wait.ParkerOf(ctx); p != nil {
 		p.Park()
 		defer func() { _ = p.Unpark(ctx) }()
 	}
 	select {
 	case <-done:
+	case <-or:
 	case <-timer:
 	case <-ctx.Done():
 		return ctx.Err()

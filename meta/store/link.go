@@ -18,6 +18,9 @@ func (s *Store) Link(ctx context.Context, c meta.Caller, ino, dir meta.Ino, name
 		err = checkName(name)
 	}
 	if err == nil {
+		err = s.visitNames(ctx, &c, dir)
+	}
+	if err == nil {
 		_, err = s.update(ctx, &c, func(t *txn) error {
 			n, err := t.link(&c.Cred, ino, dir, name)
 			if err != nil {
@@ -68,7 +71,9 @@ func (t *txn) link(c *meta.Cred, ino, dir meta.Ino, name string) (*inode, error)
 	n.Nlink++
 	n.Ctime = t.now
 	if n.has(flagNameless) {
+		n.homes.only(dir)
 		return n, t.firstName(ino, n, d)
 	}
+	n.homes.add(dir)
 	return n, t.linkTree(n, d)
 }

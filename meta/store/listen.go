@@ -22,6 +22,9 @@ func (s *Store) listen(ctx context.Context, l *meta.Listening) (meta.Heard, erro
 	if err := s.sessions.touch(l.Session, s.steady()); err != nil {
 		return h, err
 	}
+	if l.About != nil {
+		s.introduce(l)
+	}
 	// Three times in a lease, as for sessions: one request may be lost.
 	wait := min(time.Duration(l.WaitMs)*time.Millisecond, s.opt.LeaseTime/3)
 	var ok bool
@@ -44,10 +47,16 @@ func (s *Store) listen(ctx context.Context, l *meta.Listening) (meta.Heard, erro
 			first = epoch
 		}
 		h.Recalls, h.Epoch = recalls, epoch
-		if len(recalls) > 0 || epoch != first || !time.Now().Before(until) {
+		var moved <-chan struct{}
+		h.Map, moved = s.members.watch()
+		news := l.Map != 0 && h.Map > l.Map
+		if len(recalls) > 0 || epoch != first || news || !time.Now().Before(until) {
 			return h, nil
 		}
-		if err := s.parked(ctx, wake, timer.C); err != nil {
+		if l.Map == 0 {
+			moved = nil
+		}
+		if err := s.parkedFor(ctx, wake, moved, timer.C); err != nil {
 			return h, err
 		}
 	}

@@ -235,7 +235,7 @@ func (x *sessions) sameClient(a, b uint64) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	one, other := x.byID[a], x.byID[b]
-	return one != nil && other != nil && one.client == other.client && one.client != ""
+	return one != nil && other != nil && one.sameClient(other) && one.client != ""
 }
 
 // clientOf is the name of a session's client; empty if it is unknown.

@@ -142,7 +142,7 @@ func TestVolumeOfTheDeadAfterARestart(t *testing.T) {
 	open := func(s *store.Store, client string) error {
 		info, err := s.NewSession(t.Context(), client)
 		if err == nil {
-			_, _, err = s.OpenVolume(t.Context(), meta.Caller{Session: info.ID}, "v", meta.OpenWrite)
+			_, _, err = s.OpenVolume(t.Context(), meta.Caller{Session: info.ID}, "v", meta.OpenWrite, 0)
 		}
 		return err
 	}

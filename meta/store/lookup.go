@@ -17,6 +17,9 @@ func (s *Store) Lookup(ctx context.Context, c meta.Caller, dir meta.Ino, name st
 	if err == nil {
 		err = checkName(name)
 	}
+	if err == nil {
+		err = s.visitNames(ctx, &c, dir)
+	}
 	for err == nil {
 		var ino meta.Ino
 		err = s.look(func(t *txn) (err error) {

@@ -65,7 +65,9 @@ func (s *Store) loadLosses(t *txn) error {
 
 // welcome makes a Join that was written down count.
 func (s *Store) welcome(rec *server) {
-	s.servers.set(&joined{server: *rec, heard: s.steady()})
+	if moved := s.servers.set(&joined{server: *rec, heard: s.steady()}); moved && s.opt.OnMove != nil {
+		s.opt.OnMove(rec.ID, rec.Addr)
+	}
 	if s.backlogs.has(rec.ID) {
 		wake(s.removed)
 	}

@@ -17,6 +17,9 @@ func (s *Store) Make(ctx context.Context, c meta.Caller, dir meta.Ino, name stri
 	var ino meta.Ino
 	err := checkMake(&c, name, &f)
 	if err == nil {
+		err = s.visitNames(ctx, &c, dir)
+	}
+	if err == nil {
 		var made uint64
 		var replayed bool
 		var got lent
@@ -27,6 +30,9 @@ func (s *Store) Make(ctx context.Context, c meta.Caller, dir meta.Ino, name stri
 			}
 			t.kv.Answer = uint64(ino)
 			got = lent{ino: ino, mode: meta.LeaseRead}
+			if n.has(flagSole) {
+				got.mode = meta.LeaseSole
+			}
 			t.lend = &got
 			a, err = t.attr(ino, n)
 			if n.isDir() {
@@ -55,7 +61,7 @@ func (s *Store) madeBefore(ctx context.Context, c *meta.Caller, ino meta.Ino, f 
 		if errs.KindOf(err) != errs.NotFound {
 			return err
 		}
-		n, err := s.newInode(t, ino, f)
+		n, err := s.newInode(t, nil, f)
 		if err != nil {
 			return err
 		}
@@ -132,21 +138,29 @@ func (s *Store) birth(ctx context.Context, t *txn, c *meta.Caller, dir meta.Ino,
 	if err := s.number(ctx, ino); err != nil {
 		return nil, err
 	}
-	n, err := s.newInode(t, *ino, f)
+	n, err := s.newInode(t, d, f)
 	if err != nil {
 		return nil, err
 	}
 	inherit(&c.Cred, d, n, f)
 	n.born(c)
+	n.single(c, f)
+	t.bear(dir, name, *ino, n)
+	return n, nil
+}
+
+// bear writes a new inode down with its name.
+func (t *txn) bear(dir meta.Ino, name string, ino meta.Ino, n *inode) {
 	if n.isDir() {
 		n.Parent = dir
 		t.count(dir, 0, 1)
-		t.touch(*ino)
+		t.touch(ino)
+	} else {
+		n.homes.only(dir)
 	}
-	t.putInode(*ino, n)
+	t.putInode(ino, n)
 	t.add([]byte(keyFiles), 1)
-	t.enter(dir, name, &entry{Type: n.Type, Ino: *ino, Cookie: uint64(*ino)}, true)
-	return n, nil
+	t.enter(dir, name, &entry{Type: n.Type, Ino: ino, Cookie: uint64(ino)}, true)
 }
 
 // number takes a number unless an earlier attempt did.
@@ -164,9 +178,14 @@ func (s *Store) number(ctx context.Context, ino *meta.Ino) error {
 // different names. Half of the numbers are left for later generations.
 func newGen() uint32 { return 1 + rand.Uint32N(1<<31) }
 
-// newInode is an inode without owner and place.
-func (s *Store) newInode(t *txn, ino meta.Ino, f *meta.NewFile) (*inode, error) {
-	n := &inode{
+// newInode is an inode without owner. d is the directory that says how it is striped; nil: none.
+func (s *Store) newInode(t *txn, d *inode, f *meta.NewFile) (*inode, error) {
+	return s.newSized(t, d, f, 0)
+}
+
+// newSized is newInode for a file whose length is known before.
+func (s *Store) newSized(t *txn, d *inode, f *meta.NewFile, size int64) (*inode, error) {
+	n := &inode{Size: size,
 		Type: f.Type, Mode: f.Mode, Nlink: 1, Gen: newGen(),
 		Atime: t.now, Mtime: t.now, Ctime: t.now, Btime: t.now,
 	}
@@ -176,12 +195,6 @@ func (s *Store) newInode(t *txn, ino meta.Ino, f *meta.NewFile) (*inode, error) 
 	case meta.Symlink:
 		n.Target = f.Target
 		n.Mode = 0o777
-	case meta.Regular:
-		l, err := s.place(ino, f)
-		if err != nil {
-			return nil, err
-		}
-		n.Layout, n.Losses = l, t.losses
 	}
-	return n, nil
+	return n, s.stripe(t, d, n, f)
 }

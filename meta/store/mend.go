@@ -96,6 +96,8 @@ func (t *txn) adopt(m *mending, ino meta.Ino, n *inode) error {
 		}
 		n.Parent = m.found
 		t.count(m.found, 0, 1)
+	} else {
+		n.homes.only(m.found)
 	}
 	t.putInode(ino, n)
 	return nil
@@ -134,7 +136,7 @@ func linkCount(ino meta.Ino, c *counted) flaw {
 			}
 			t.remove(list)
 		}
-		n.Nlink = c.names
+		n.Nlink, n.homes = c.names, homes{} // where they are was not noted
 		t.putInode(ino, n)
 		return nil
 	}

@@ -29,13 +29,14 @@ func (s *Store) birthNameless(ctx context.Context, t *txn, o *opening, dir meta.
 	if err := s.number(ctx, ino); err != nil {
 		return nil, err
 	}
-	n, err := s.newInode(t, *ino, f)
+	n, err := s.newInode(t, d, f)
 	if err != nil {
 		return nil, err
 	}
 	inherit(&o.c.Cred, d, n, f)
 	n.born(o.c)
 	n.Nlink = 0
+	n.homes.only(dir)
 	if o.flags&meta.OpenExclusive == 0 {
 		n.Flags |= flagNameless
 	}

@@ -51,6 +51,26 @@ func (n *numbers) take(ctx context.Context) (uint64, error) {
 	}
 }
 
+// reserve takes numbers that lie side by side, for one session.
+func (n *numbers) reserve(ctx context.Context, count uint64) (first uint64, err error) {
+	select {
+	case <-n.refill: // whoever fetches a block meanwhile would only be in the way
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	defer func() { n.refill <- struct{}{} }()
+	for attempt := range attemptsMax {
+		first, err = n.block(ctx, count)
+		if k := errs.KindOf(err); k != errs.Conflict && k != errs.MaybeDone {
+			return first, err
+		}
+		if err := pause(ctx, attempt); err != nil {
+			return 0, err
+		}
+	}
+	return 0, err
+}
+
 func (n *numbers) pop() uint64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -70,7 +90,7 @@ func (n *numbers) fetch(ctx context.Context) error {
 		return nil
 	}
 	for attempt := range attemptsMax {
-		start, err := n.block(ctx)
+		start, err := n.block(ctx, blockNumbers)
 		if err == nil {
 			n.mu.Lock()
 			n.next, n.end = start, start+blockNumbers
@@ -173,7 +193,7 @@ func numbersOf(snap kv.Snapshot) (next uint64, version kv.Version, lost forgotte
 	return binary.BigEndian.Uint64(value), version, lost, nil
 }
 
-func (n *numbers) block(ctx context.Context) (uint64, error) {
+func (n *numbers) block(ctx context.Context, count uint64) (uint64, error) {
 	start, version, _, err := n.state()
 	if err != nil {
 		return 0, err
@@ -181,7 +201,7 @@ func (n *numbers) block(ctx context.Context) (uint64, error) {
 	_, err = n.kv.Commit(ctx, &kv.Txn{
 		Checks: []kv.Check{{Key: []byte(keyNumbers), Version: version}},
 		Puts: []kv.Put{{Key: []byte(keyNumbers),
-			Value: binary.BigEndian.AppendUint64(nil, start+blockNumbers)}},
+			Value: binary.BigEndian.AppendUint64(nil, start+count)}},
 		Sync: true,
 	})
 	return start, err

@@ -23,6 +23,8 @@ type opening struct {
 	claims  bool   // it was open before: nothing is checked or truncated
 	grace   bool   // by a client, before the service was restarted: nobody is asked
 	written bool   // somebody had it open for writing before
+	named   bool   // a volume, by its name
+	epoch   uint32 // of a volume's writer that comes back; 0: a new one
 	fenced  bool   // a writer that did not answer is kept off
 	serial  uint64 // of the lease that was asked for before the inode was read
 	lent    lent   // the lease that came with the commit
@@ -33,7 +35,7 @@ type opening struct {
 // handle of the first time, whoever has forgotten the request by then.
 func newOpening(c *meta.Caller, flags meta.OpenFlags) (*opening, error) {
 	const all = meta.OpenRead | meta.OpenWrite | meta.OpenTruncate | meta.OpenExclusive |
-		meta.OpenNameless
+		meta.OpenNameless | meta.OpenShared
 	if flags&^all != 0 || flags&(meta.OpenRead|meta.OpenWrite) == 0 {
 		return nil, errs.Newf(errs.Invalid, "meta.flags", "", "open flags %#x", flags)
 	}
@@ -49,7 +51,7 @@ func (s *Store) Open(ctx context.Context, c meta.Caller, ino meta.Ino, flags met
 	meta.Handle, error) {
 
 	o, err := newOpening(&c, flags)
-	if err == nil && flags&(meta.OpenExclusive|meta.OpenNameless) != 0 {
+	if err == nil && flags&(meta.OpenExclusive|meta.OpenNameless|meta.OpenShared) != 0 {
 		err = errs.Invalid
 	}
 	if err != nil {
@@ -68,6 +70,9 @@ func (s *Store) Create(ctx context.Context, c meta.Caller, dir meta.Ino, name st
 	o, err := newOpening(&c, flags)
 	if err == nil {
 		err = checkCreate(o, name, &f)
+	}
+	if err == nil {
+		err = s.visitNames(ctx, &c, dir)
 	}
 	if err != nil {
 		return meta.Handle{}, errs.Wrap("meta.Create", name, err)
@@ -353,6 +358,11 @@ func (t *txn) openInode(s *Store, o *opening) error {
 		}
 		changed = true
 	}
+	if o.flags&meta.OpenWrite != 0 && n.has(flagVolume) {
+		if changed, err = t.newWriter(o, n); err != nil {
+			return err
+		}
+	}
 	if o.flags&meta.OpenWrite != 0 {
 		before := *n
 		if n.has(flagSmall) {
@@ -426,15 +436,19 @@ func (t *txn) mayOpen(o *opening, n *inode) error {
 	if !allowed(&o.c.Cred, n, want) {
 		return errs.Access
 	}
-	if n.has(flagVolume) && n.has(flagWriters) && o.flags&meta.OpenWrite != 0 {
-		return t.soleWriter(o.c.Session, o.ino)
-	}
 	return nil
 }
 
 // opened puts the answer together. Only where somebody had the file open for writing before must
-// its size be measured.
+// its size be measured. Who writes it alone holds data back, perhaps: it was asked before the
+// handle was there, and may have got the lease once more until then; now it gets none. (Of a small
+// file a reader has to ask in any case.)
 func (s *Store) opened(ctx context.Context, o *opening) (meta.Handle, error) {
+	if o.flags&meta.OpenWrite == 0 && !o.grace && (o.n == nil || !o.n.has(flagSmall)) {
+		if err := s.visit(ctx, o.c, o.ino); err != nil {
+			return meta.Handle{}, err
+		}
+	}
 	if o.n == nil || o.n.has(flagPending) {
 		if err := s.settleTruncate(ctx, o.ino); err != nil {
 			return meta.Handle{}, err
@@ -462,6 +476,11 @@ func (s *Store) opened(ctx context.Context, o *opening) (meta.Handle, error) {
 	}
 	if !a.Small && (o.written || !a.Writers) {
 		s.measure(ctx, &a)
+	}
+	if o.flags&meta.OpenWrite != 0 && o.n.has(flagVolume) {
+		if err := s.grantWriter(ctx, o); err != nil {
+			return meta.Handle{}, err
+		}
 	}
 	h, err := s.sign(o.c.Session, o.id, o.flags, a, o.n)
 	if err == nil && a.Small {
@@ -524,11 +543,14 @@ func (s *Store) sign(session, id uint64, flags meta.OpenFlags, a meta.Attr, n *i
 	}
 	h := meta.Handle{ID: id, Attr: a, Hints: n.Hints, Bounded: n.bounded, GrowTo: n.charge().Bytes,
 		Caps: make([][capability.Bytes]byte, a.Layout.Width())}
+	if n.has(flagVolume) && rights&capability.Write != 0 {
+		h.Epoch = n.Epoch
+	}
 	for i, server := range a.Layout.Servers {
-		h.Caps[i] = s.signer(server).Sign(&capability.Capability{
+		h.Caps[i] = s.signers.Sign(&capability.Capability{
 			File: uint64(a.Ino), Gen: a.Gen, Rights: rights, Session: session, Server: server,
 			Layout: a.Layout.Version, Expiry: expiry.Truncate(time.Millisecond), TTL: s.opt.CapTTL,
-			Life: s.servers.life(server, n.Losses),
+			Life: s.servers.life(server, n.Losses), Epoch: h.Epoch,
 		})
 	}
 	return h, nil
@@ -554,7 +576,11 @@ func (s *Store) Renew(_ context.Context, c meta.Caller, handles []uint64) ([]met
 			if err != nil {
 				return err
 			}
-			if out[i], err = s.sign(c.Session, id, h.flags, a, n); err != nil {
+			flags := h.flags
+			if c.ReadOnly {
+				flags &^= meta.OpenWrite
+			}
+			if out[i], err = s.sign(c.Session, id, flags, a, n); err != nil {
 				return err
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/hint"
+	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/meta/acl"
 )
@@ -18,12 +19,12 @@ const (
 	// sessions of one client: the one that it uses, and lost ones that have not ended yet
 	ofClientMax = 256
 
-	addrMax   = 255     // bytes of a server's address
+	addrMax   = 1024    // bytes of a server's address
 	valuesMax = 4 << 20 // bytes of all attribute values of one inode: listing the names reads them
 
 	// xattrsMax is, in bytes, for the names of all attributes of one inode but its hints and lists.
 	// Together they fit listxattr(2).
-	xattrsMax = 64<<10 - hint.NamesBytes - acl.NamesBytes
+	xattrsMax = 64<<10 - hint.NamesBytes - acl.NamesBytes - layout.NamesBytes
 )
 
 // Options of a Store.
@@ -31,9 +32,14 @@ type Options struct {
 	// Objects is how the service reaches stripe objects. Required.
 	Objects meta.Objects
 
-	// Key is the cluster's key: capabilities are signed with keys derived from it. Required for
+	// Key is the cluster's key, or keys: capabilities are signed with keys derived from the one that
+	// signs, and servers prove to know one of theirs. They may change at any time. Required for
 	// anything but tests.
-	Key capability.Key
+	Key capability.Keys
+
+	// Host tells the name of the host that the service runs on, to which I/O servers belong that
+	// nobody has reserved. Default: none, and then they belong to who of this host names himself.
+	Host func() string
 
 	// Clock is what times are taken from. Default: time.Now. Leases and capabilities are measured
 	// by it too, but not by its steps where its times carry a monotonic reading.
@@ -49,12 +55,28 @@ type Options struct {
 	// that does not answer. At most half of Lease. Default: 5 s, or less where Lease demands it.
 	LeaseTime time.Duration
 
+	// Calm is for how long a directory that was recalled from somebody is not given to anybody alone
+	// (Hold). Default: a fifth of LeaseTime.
+	Calm time.Duration
+
+	// SessionLeases bounds the leases of one session: where it wants more its oldest ones are asked
+	// back. Default: 65,536.
+	SessionLeases int
+
 	// CapTTL is how long capabilities are valid; at most capability.TTLMax, the default.
 	CapTTL time.Duration
 
 	// HeartbeatMax is how long a server is up after its last Join. Default:
 	// meta.HeartbeatMax.
 	HeartbeatMax time.Duration
+
+	// SlowAfter is how long a server is not even slow after its last Join. Default: meta.SlowAfter, or
+	// three tenths of HeartbeatMax where that is not the default.
+	SlowAfter time.Duration
+
+	// OnMove, if not nil, is called when an I/O server has another address than it had. It must not
+	// block.
+	OnMove func(id uint32, addr string)
 
 	// MeasureMax bounds how long an answer waits for I/O servers to tell a file's size. Default:
 	// 5 s.
@@ -102,6 +124,12 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
+	if o.Key == nil {
+		o.Key = capability.Key{}
+	}
+	if o.Host == nil {
+		o.Host = func() string { return "" }
+	}
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
@@ -122,6 +150,12 @@ func (o Options) withDefaults() Options {
 	} {
 		if *d.v == 0 {
 			*d.v = d.size
+		}
+	}
+	if o.SlowAfter == 0 {
+		o.SlowAfter = meta.SlowAfter
+		if o.HeartbeatMax != meta.HeartbeatMax {
+			o.SlowAfter = o.HeartbeatMax * 3 / 10
 		}
 	}
 	if o.LeaseTime == 0 {
@@ -166,12 +200,12 @@ func (o *Options) validate() error {
 	case o.LeaseTime > o.Lease/2:
 		return bad("LeaseTime %v is longer than half of Lease %v", o.LeaseTime, o.Lease)
 	case min(o.Lease, o.LeaseTime, o.CapTTL, o.HeartbeatMax, o.MeasureMax, o.Tick,
-		o.LockGrace) < 0:
+		o.SlowAfter, o.LockGrace) < 0:
 		return bad("durations must be positive")
 	case o.TreeRate < 0:
 		return bad("TreeRate must be positive")
 	case o.SessionsMax < 0 || o.HandlesMax < 0 || o.HandlesAllMax < 0 || o.LocksMax < 0 ||
-		o.LocksAllMax < 0:
+		o.LocksAllMax < 0 || o.SessionLeases < 0:
 		return bad("limits must be positive")
 	case o.RootMode&^modeMask != 0:
 		return bad("RootMode %#o has other bits than %#o", o.RootMode, modeMask)

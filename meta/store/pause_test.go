@@ -72,10 +72,15 @@ func TestClaimsCostNoMemory(t *testing.T) {
 		if err := s.Join(t.Context(), srv, [32]byte{1}); errs.KindOf(err) != errs.Forged {
 			t.Fatalf("server %d: %v", id, err)
 		}
+		if _, err := s.ServerKeys(t.Context(), meta.Caller{}, id+1, 1); err != nil {
+			t.Fatalf("server %d: %v", id, err)
+		}
 	}
-	kept := 0
-	s.signers.Range(func(any, any) bool { kept++; return true })
-	if kept > 0 || len(s.servers.byID) > 0 {
-		t.Fatalf("%d keys, %d servers are kept for servers that nobody is", kept, len(s.servers.byID))
+	if o := &s.owners; len(o.known)+len(o.hosts)+len(s.servers.byID) > 0 {
+		t.Fatalf("%d keys, %d servers are kept for servers that nobody is", len(o.known),
+			len(s.servers.byID))
+	}
+	if st, err := s.Status(); err != nil || st.Refused != 1000 {
+		t.Fatalf("%v: %d refusals are counted", err, st.Refused)
 	}
 }

@@ -26,6 +26,9 @@ func (s *Store) ReadDir(ctx context.Context, c meta.Caller, dir meta.Ino, cookie
 	if err == nil && max <= 0 {
 		err = errs.Newf(errs.Invalid, "meta.page", "", "a page of %d entries", max)
 	}
+	if err == nil {
+		err = s.visitNames(ctx, &c, dir)
+	}
 	for more := true; err == nil && more; {
 		err = s.look(func(t *txn) error {
 			if _, err := t.dir(dir, &c.Cred, mayRead); err != nil {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/hint"
+	"github.com/sluice-storage/sluice/identity"
 	"github.com/sluice-storage/sluice/kv"
 	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
@@ -15,18 +16,21 @@ import (
 // Format is the version of keys and records as a whole. A store with a higher one is refused.
 // Format 2 added 'Y', losses of files, lives of servers. Format 3 marks sessions that may hold
 // locks. Format 4 keeps no open files, adds small ones, and marks sessions that may hold leases.
-// Format 5 has times of files with seconds of their own, and those of birth.
-const Format = 5
+// Format 5 has times of files with seconds of their own, and those of birth. Format 6 knows in
+// which directories files have names, and keeps the states of servers and hosts, and the version of
+// the cluster's map.
+const Format = 6
 
 // recordVersion opens every record, but versionHints those of inodes that have hints,
-// versionQuota those that belong to a quota, and versionLists those with access control lists: a
-// build that does not know these must not lose them. A reader that meets a higher version than it
-// knows says so and gives up.
+// versionQuota those that belong to a quota, versionLists those with access control lists, and
+// versionPolicy those with a policy for layouts: a build that does not know these must not lose
+// them. A reader that meets a higher version than it knows says so and gives up.
 const (
 	recordVersion = 1
 	versionHints  = 2
 	versionQuota  = 3
 	versionLists  = 4
+	versionPolicy = 5
 )
 
 // Bits of an inode's flags.
@@ -39,6 +43,8 @@ const (
 	flagSmall                 // its data is in 'F' ino; none there: it is empty
 	flagHoles                 // may have holes: its size does not tell the space that it takes
 	flagNameless              // was made without a name, and may get one: see nameless.go
+	flagShared                // a volume: the writers of this generation share it
+	flagSole                  // a directory that its maker has held alone: see tellmany.go
 )
 
 // inode is what 'I' keeps.
@@ -51,12 +57,15 @@ const (
 // The tail depends on the type:
 //
 //	directory  |parent u64|
-//	regular    |size of the pending truncation i64|losses u64|layout|
-//	symlink    |length u32|target|
+//	regular    |size of the pending truncation i64|losses u64|layout|homes|, a volume whose
+//	           writers have had a generation |epoch u32| too
+//	symlink    |length u32|target|homes|
+//	others     |homes|
 //
 // In version 2 hints stand between the version and the type, in version 3 hints and
 // |quota u64|reserved i64|, in version 4 these and |access list |default list |, of which one may
-// be empty.
+// be empty, in version 5 all of these, each of which may be empty, and
+// |stripe unit u32|width u16|pool u64|.
 //
 // A directory's mtime, and its ctime where later, are in 'T'; its link count comes from 'N'.
 type inode struct {
@@ -76,11 +85,14 @@ type inode struct {
 	DataVersion uint64
 
 	Parent  meta.Ino      // directories
+	homes   homes         // all others
 	Pending int64         // regular: the size of the pending truncation
 	Losses  uint64        // regular: how many there had been when it was last empty; see lost.go
+	Epoch   uint32        // volumes: generation of the writers; see writers.go
 	Layout  layout.Layout // regular
 	Target  string        // symlinks
 	Hints   hint.Hints    // regular, and directories: what is made in them begins with these
+	Policy  policy        // likewise; see layouts.go
 
 	ACL     acl.List // who may do what, where Mode does not say it all
 	Default acl.List // directories: what is made in them begins with it
@@ -93,15 +105,10 @@ type inode struct {
 }
 
 func (n *inode) encode() []byte {
-	e := wire.Enc{B: make([]byte, 0, 168)}
+	e := wire.Enc{B: make([]byte, 0, 192)}
 	switch {
-	case n.ACL != "" || n.Default != "":
-		e.U8(versionLists)
-		n.Hints.Append(&e)
-		e.U64(n.Quota)
-		e.I64(n.Reserved)
-		e.String(string(n.ACL))
-		e.String(string(n.Default))
+	case n.Policy != (policy{}) || n.ACL != "" || n.Default != "":
+		n.encodeAll(&e)
 	case n.Quota != 0:
 		e.U8(versionQuota)
 		n.Hints.Append(&e)
@@ -134,7 +141,30 @@ func (n *inode) encode() []byte {
 	case meta.Symlink:
 		e.String(n.Target)
 	}
+	if !n.isDir() {
+		n.homes.append(&e)
+	}
+	if n.has(flagVolume) && n.Epoch != 0 {
+		e.U32(n.Epoch)
+	}
 	return e.B
+}
+
+// encodeAll is the beginning of a record that has lists or a policy.
+func (n *inode) encodeAll(e *wire.Enc) {
+	version := uint8(versionLists)
+	if n.Policy != (policy{}) {
+		version = versionPolicy
+	}
+	e.U8(version)
+	n.Hints.Append(e)
+	e.U64(n.Quota)
+	e.I64(n.Reserved)
+	e.String(string(n.ACL))
+	e.String(string(n.Default))
+	if version == versionPolicy {
+		n.Policy.append(e)
+	}
 }
 
 func (n *inode) decode(d *wire.Dec) {
@@ -158,6 +188,14 @@ func (n *inode) decode(d *wire.Dec) {
 		n.Layout = layout.Decode(d)
 	case meta.Symlink:
 		n.Target = d.String(meta.SymlinkMax)
+	}
+	if !n.isDir() {
+		n.homes.decode(d)
+	}
+	if n.has(flagVolume) && len(d.Rest()) > 0 {
+		if n.Epoch = d.U32(); n.Epoch == 0 {
+			d.Fail("a generation of 0")
+		}
 	}
 }
 
@@ -227,32 +265,54 @@ const (
 	sessionDead  // was not heard of: it may write until its capabilities have run out
 )
 
-// session is what 'S' keeps: |ver |state u8 |listens u8 |locks u8 |created i64 |client |.
+// sessionOfPeer, in the state, says that a member has opened the session.
+const sessionOfPeer = 0x80
+
+// session is what 'S' keeps: |ver |state u8 |listens u8 |locks u8 |created i64 |client |, and with
+// sessionOfPeer |kind u8 |name |.
 type session struct {
 	State   uint8
 	Listens bool // it may hold leases
 	Locks   bool // it has asked for locks, which must be claimed after a restart
 	Created int64
 	Client  string
+	Peer    meta.Peer
 }
 
 func (n *session) encode() []byte {
 	e := wire.Enc{}
 	e.U8(recordVersion)
-	e.U8(n.State)
+	ofPeer := n.Peer != (meta.Peer{})
+	if ofPeer {
+		e.U8(n.State | sessionOfPeer)
+	} else {
+		e.U8(n.State)
+	}
 	e.Bool(n.Listens)
 	e.Bool(n.Locks)
 	e.I64(n.Created)
 	e.String(n.Client)
+	if ofPeer {
+		e.U8(uint8(n.Peer.Kind))
+		e.String(n.Peer.Name)
+	}
 	return e.B
 }
 
 func (n *session) decode(d *wire.Dec) {
-	n.State = d.U8()
+	state := d.U8()
+	n.State = state &^ sessionOfPeer
 	n.Listens = d.Bool()
 	n.Locks = d.Bool()
 	n.Created = d.I64()
 	n.Client = d.String(clientMax)
+	n.Peer = meta.Peer{}
+	if state&sessionOfPeer != 0 {
+		n.Peer = meta.Peer{Kind: identity.Kind(d.U8()), Name: d.String(identity.NameMax)}
+		if n.Peer == (meta.Peer{}) {
+			d.Fail("a session of nobody")
+		}
+	}
 }
 
 // removal is what 'Q' keeps: |ver |gen u32 |truncseq u64 |layout |. The layout has no servers when
@@ -296,7 +356,10 @@ func (n *volume) decode(d *wire.Dec) {
 // server is what 'P' keeps:
 //
 //	|ver |store u64 |verifier u64 |seen i64 |total i64 |free i64 |life u32 |max file u64 |
-//	|lost u64 |addr |
+//	|lost u64 |addr |state u8 |since i64 |incarnation u64 |start u64 |host |version |
+//
+// It is written when something of it changes that is part of the cluster's map: what was seen when,
+// and what is free, is as of then.
 type server struct {
 	meta.Server
 	Lost uint64 // which of all losses was this server's last; 0: none. See lost.go
@@ -314,6 +377,12 @@ func (n *server) encode() []byte {
 	e.U64(n.MaxFile)
 	e.U64(n.Lost)
 	e.String(n.Addr)
+	e.U8(uint8(n.State))
+	e.I64(n.Since)
+	e.U64(n.Incarnation)
+	e.U64(n.Start)
+	e.String(n.Host)
+	e.String(n.Version)
 	return e.B
 }
 
@@ -327,6 +396,14 @@ func (n *server) decode(d *wire.Dec) {
 	n.MaxFile = d.U64()
 	n.Lost = d.U64()
 	n.Addr = d.String(addrMax)
+	if n.State = meta.State(d.U8()); d.Err() == nil && !n.State.Valid() {
+		d.Fail("an unknown state")
+	}
+	n.Since = d.I64()
+	n.Incarnation = d.U64()
+	n.Start = d.U64()
+	n.Host = d.String(identity.NameMax)
+	n.Version = d.String(meta.VersionMax)
 }
 
 // xattr is what 'X' keeps: |ver |value |.
@@ -345,7 +422,7 @@ func parse(key, value []byte, r record) error {
 	d := wire.NewDec(value)
 	if v := d.U8(); v > recordVersion {
 		n, ok := r.(*inode)
-		if !ok || v > versionLists {
+		if !ok || v > versionPolicy {
 			return errs.Newf(errs.Version, "meta.record", "", "key %q was written by a newer build", key)
 		}
 		n.Hints = hint.Decode(&d)
@@ -354,6 +431,9 @@ func parse(key, value []byte, r record) error {
 		}
 		if v >= versionLists {
 			n.ACL, n.Default = decodeList(&d), decodeList(&d)
+		}
+		if v >= versionPolicy {
+			n.Policy = decodePolicy(&d)
 		}
 	}
 	r.decode(&d)

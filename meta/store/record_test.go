@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/hint"
+	"github.com/sluice-storage/sluice/identity"
 	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/meta/acl"
@@ -33,19 +34,27 @@ func samples() []encoded {
 		&inode{Type: meta.Regular, Layout: l, Hints: hint.Hints{Mode: hint.Direct,
 			Streams: hint.StreamsSingle, UnitBytes: 8 << 10, ChunkBytes: 64 << 10}},
 		&inode{Type: meta.Symlink, Target: "../there"},
-		&inode{Type: meta.CharDevice, Rdev: 0x501},
+		&inode{Type: meta.CharDevice, Rdev: 0x501, homes: homes{first: home{9, 1}}},
+		&inode{Type: meta.Symlink, Target: "x", homes: homes{first: home{9, 2},
+			rest: []home{{10, 65000}, {11, 1}}}},
 		&inode{Type: meta.Regular, Layout: l, Quota: 7, Reserved: 8},
 		&inode{Type: meta.Directory, Nlink: 1, Quota: 7, Hints: hint.Hints{Policy: hint.PolicyKeep}},
 		&inode{Type: meta.Directory, Nlink: 1, Quota: 7, ACL: someList, Default: someList},
 		&inode{Type: meta.Fifo, Nlink: 1, ACL: someList},
+		&inode{Type: meta.Directory, Nlink: 1, Policy: policy{Unit: 64 << 10, Width: 3, Pool: 9}},
+		&inode{Type: meta.Regular, Layout: l, Policy: policy{Width: layout.WidthAll}, Quota: 7,
+			Reserved: 8, ACL: someList},
+		&pool{ID: 5, Servers: []uint32{1, 4, 9}},
 		&quota{Dir: 1, Limit: meta.Usage{Bytes: 2, Inodes: 3}, Counting: true},
 		&entry{Type: meta.Fifo, Ino: 5, Cookie: 6},
 		&times{Mtime: meta.UnixTime(0, 1), Ctime: meta.UnixTime(0, 2)},
 		&session{State: sessionDead, Created: 5, Client: "who"},
+		&session{State: sessionLive, Client: "x", Peer: meta.Peer{Kind: identity.Client, Name: "ann"}},
 		&removal{meta.FileRef{Gen: 1, TruncSeq: 2, Layout: l}},
 		&volume{Ino: 8, Created: 9},
 		&server{meta.Server{Addr: "host:1", StoreID: 1, Verifier: 2, LastSeen: 3, Total: 4, Free: 5,
-			Life: 6, MaxFile: 7}, 8},
+			Life: 6, MaxFile: 7, State: meta.StateSlow, Since: 9, Incarnation: 10, Start: 11, Host: "h",
+			Version: "v"}, 8},
 		&xattr{Value: []byte{1, 2, 3}},
 	}
 }
@@ -61,6 +70,8 @@ func empty(r encoded) encoded {
 		return &inode{}
 	case *quota:
 		return &quota{}
+	case *pool:
+		return &pool{}
 	case *entry:
 		return &entry{}
 	case *times:
@@ -84,12 +95,12 @@ func TestRecordsSurviveStorage(t *testing.T) {
 		if err := parse([]byte("key"), b, got); err != nil {
 			t.Fatalf("%T: %v", want, err)
 		}
-		if d := cmp.Diff(want, got, cmp.AllowUnexported(inode{}, charge{})); d != "" {
+		if d := cmp.Diff(want, got, cmp.AllowUnexported(inode{}, charge{}, homes{}, home{})); d != "" {
 			t.Fatalf("%T: %s", want, d)
 		}
 		newest := byte(recordVersion)
 		if _, ok := want.(*inode); ok {
-			newest = versionLists
+			newest = versionPolicy
 		}
 		newer := append([]byte{newest + 1}, b[1:]...)
 		if err := parse([]byte("key"), newer, got); errs.KindOf(err) != errs.Version {

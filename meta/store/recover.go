@@ -55,8 +55,8 @@ func (s *Store) recover() error {
 				return false
 			}
 			live := rec.State == sessionLive
-			a := &alive{seen: now, client: rec.Client, ending: !live, earlier: true, unclaimed: live,
-				listens: rec.Listens, locks: rec.Locks}
+			a := &alive{seen: now, client: rec.Client, peer: rec.Peer, ending: !live, earlier: true,
+				unclaimed: live, listens: rec.Listens, locks: rec.Locks, began: rec.Created}
 			if rec.State == sessionDead {
 				a.until = now.Add(s.opt.CapTTL)
 			}
@@ -71,6 +71,21 @@ func (s *Store) recover() error {
 		}
 		if err == nil {
 			err = s.loadServers(t)
+		}
+		if err == nil {
+			err = s.loadOwners(t)
+		}
+		if err == nil {
+			err = s.findBanned(t)
+		}
+		if err == nil {
+			err = s.loadHosts(t)
+		}
+		if err == nil {
+			err = s.loadMap(t)
+		}
+		if err == nil {
+			err = s.loadPools(t)
 		}
 		if err == nil {
 			err = s.loadBacklogs(t)
@@ -134,6 +149,7 @@ func (s *Store) sessionLoop(ctx context.Context, last time.Time) {
 		} else {
 			s.endSilent(ctx, now.Add(-s.opt.Lease))
 		}
+		s.endBanned(ctx)
 		s.allowFor(pause)
 		s.leases.Expire(now)
 		s.endDeadHolders(ctx)

@@ -19,6 +19,9 @@ func (s *Store) Remove(ctx context.Context, c meta.Caller, dir meta.Ino, name st
 		err = dotsRefusal(name, isDir)
 	}
 	if err == nil {
+		err = s.visitNamed(ctx, &c, dir, name)
+	}
+	if err == nil {
 		at, err = s.when(ctx, &c, func(t *txn) error {
 			t.kv.MakesRoom = true
 			return t.unlink(&c.Cred, dir, name, isDir)
@@ -49,7 +52,7 @@ func (t *txn) unlink(c *meta.Cred, dir meta.Ino, name string, isDir bool) error 
 	case !isDir && n.isDir():
 		return errs.IsDir
 	}
-	if err := t.drop(e.Ino, n); err != nil {
+	if err := t.drop(dir, e.Ino, n); err != nil {
 		return err
 	}
 	if n.isDir() {

@@ -30,6 +30,9 @@ func (s *Store) RemoveTree(ctx context.Context, c meta.Caller, dir meta.Ino, nam
 		err = dotsRefusal(name, true)
 	}
 	if err == nil {
+		err = s.visitNamed(ctx, &c, dir, name)
+	}
+	if err == nil {
 		err = s.removeTree(ctx, &c, dir, name)
 	}
 	if err != nil {
@@ -63,7 +66,7 @@ func (s *Store) removeTree(ctx context.Context, c *meta.Caller, dir meta.Ino, na
 			t.count(dir, 0, -1)
 		}
 		t.leave(dir, name, e)
-		return t.drop(e.Ino, n)
+		return t.drop(dir, e.Ino, n)
 	}
 	_, err := s.update(ctx, c, build)
 	for attempt := 0; err == errSerial; attempt++ {
@@ -116,6 +119,7 @@ func (t *txn) detach(dir meta.Ino, name string, e *entry, n *inode) error {
 		return err
 	}
 	t.put([]byte(keyRename), mark())
+	t.moved = true
 	t.detachDir(dir, name, e, n)
 	return nil
 }

@@ -33,7 +33,12 @@ func (p *place) isDir() bool { return p.n != nil && p.n.isDir() }
 func (s *Store) Rename(ctx context.Context, c meta.Caller, dir meta.Ino, name string,
 	newDir meta.Ino, newName string, flags meta.RenameFlags) (at meta.Time, err error) {
 
-	err = checkRename(&c, name, newName, flags)
+	if err = checkRename(&c, name, newName, flags); err == nil {
+		err = s.visitNames(ctx, &c, dir)
+	}
+	if err == nil {
+		err = s.visitNamed(ctx, &c, newDir, newName)
+	}
 	if err != nil {
 		return meta.Time{}, errs.Wrap("meta.Rename", name, err)
 	}
@@ -62,7 +67,7 @@ func (s *Store) Rename(ctx context.Context, c meta.Caller, dir meta.Ino, name st
 		var left *entry
 		if flags&meta.RenameWhiteout != 0 {
 			var err error
-			if left, err = s.whiteout(ctx, t, &c, from.d, &white); err != nil {
+			if left, err = s.whiteout(ctx, t, &c, &from, &white); err != nil {
 				return err
 			}
 		}
@@ -156,6 +161,7 @@ func (t *txn) moveCheck(c *meta.Cred, from, to *place, flags meta.RenameFlags) e
 		return err
 	}
 	t.put([]byte(keyRename), mark())
+	t.moved = true
 	if from.isDir() {
 		if err := t.moveDirCheck(c, from, to.dir); err != nil {
 			return err
@@ -201,7 +207,7 @@ func (t *txn) moveDirCheck(c *meta.Cred, p *place, newDir meta.Ino) error {
 func (t *txn) move(from, to *place, left *entry) error {
 	e := *from.e
 	if to.e != nil {
-		if err := t.drop(to.e.Ino, to.n); err != nil {
+		if err := t.drop(to.dir, to.e.Ino, to.n); err != nil {
 			return err
 		}
 		if to.isDir() {
@@ -225,18 +231,19 @@ func (t *txn) move(from, to *place, left *entry) error {
 }
 
 // whiteout makes what a rename leaves behind. *ino holds its number from one attempt to the next.
-func (s *Store) whiteout(ctx context.Context, t *txn, c *meta.Caller, dir *inode,
+func (s *Store) whiteout(ctx context.Context, t *txn, c *meta.Caller, at *place,
 	ino *meta.Ino) (*entry, error) {
 
 	if err := s.number(ctx, ino); err != nil {
 		return nil, err
 	}
 	f := meta.NewFile{Type: meta.CharDevice}
-	n, err := s.newInode(t, *ino, &f)
+	n, err := s.newInode(t, nil, &f)
 	if err != nil {
 		return nil, err
 	}
-	inherit(&c.Cred, dir, n, &f)
+	inherit(&c.Cred, at.d, n, &f)
+	n.homes.only(at.dir)
 	t.putInode(*ino, n)
 	t.add([]byte(keyFiles), 1)
 	return &entry{Type: n.Type, Ino: *ino, Cookie: uint64(*ino)}, nil
@@ -259,6 +266,9 @@ func (t *txn) resettle(p *place, newDir meta.Ino) {
 		p.n.Parent = newDir
 		t.count(p.dir, 0, -1)
 		t.count(newDir, 0, 1)
+	} else {
+		p.n.homes.remove(p.dir)
+		p.n.homes.add(newDir)
 	}
 	t.putInode(p.e.Ino, p.n)
 }

@@ -67,7 +67,7 @@ func (r *repair) say(format string, args ...any) { r.report(fmt.Sprintf(format, 
 func (r *repair) run(snap kv.Snapshot) error {
 	for _, step := range []func(kv.Snapshot) error{
 		r.readNumbers, r.readInodes, r.root, r.dropOpen, r.entries, r.nameless, r.attributes,
-		r.smalls, r.quotas, r.counts,
+		r.smalls, r.quotas, r.registry, r.counts,
 	} {
 		if err := step(snap); err != nil {
 			return err
@@ -242,6 +242,11 @@ func (r *repair) keep(at nameAt, e *entry) error {
 	if n.isDir() {
 		r.sums[at.dir] += 1 << 32
 		r.dirs[e.Ino], n.Parent = at, at.dir
+	} else {
+		if r.names[e.Ino] == 1 { // the first that is found: what it says itself may be wrong
+			n.homes = homes{}
+		}
+		n.homes.add(at.dir)
 	}
 	return r.put(cookieKey(at.dir, e.Cookie), e.encodeNamed(at.name))
 }

@@ -22,9 +22,12 @@ type alive struct {
 	seen    time.Time
 	handles int // that are open, or about to be
 	ending  bool
-	client  string    // the name that it gave itself
-	working bool      // ending: a goroutine is at it
-	until   time.Time // ending: when the last of its capabilities has run out
+	client  string     // the name that it gave itself
+	peer    meta.Peer  // the member that has opened it; zero: somebody of this host
+	began   int64      // in Unix nanoseconds, for people
+	about   meta.About // likewise
+	working bool       // ending: a goroutine is at it
+	until   time.Time  // ending: when the last of its capabilities has run out
 
 	open      map[uint64]*handle
 	taken     map[uint64]bool // handles that are closed, or whose openings were taken back
@@ -35,6 +38,7 @@ type alive struct {
 	awaited   bool            // earlier, and may have leases
 	locks     bool            // its record says that it has asked for locks
 	heard     bool            // it was heard of in this life of the service
+	spans     []span          // numbers that are its own; see tellmany.go
 }
 
 // sessions is the table of sessions and of what they have open. The records in the store are the
@@ -42,7 +46,7 @@ type alive struct {
 type sessions struct {
 	mu        sync.Mutex
 	byID      map[uint64]*alive
-	byClient  map[string][]uint64 // ids of byID; at most ofClientMax of a name
+	byClient  map[string][]uint64 // ids of byID by clientKey; at most ofClientMax of one
 	living    int                 // of byID, those that are not ending
 	handles   int                 // of all
 	unsettled int                 // of byID, those that are earlier
@@ -64,7 +68,8 @@ func (x *sessions) add(id uint64, a *alive) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.byID[id] = a
-	x.byClient[a.client] = append(x.byClient[a.client], id)
+	key := clientKey(a.peer, a.client)
+	x.byClient[key] = append(x.byClient[key], id)
 	if !a.ending {
 		x.living++
 	}
@@ -138,21 +143,22 @@ func (x *sessions) reserve(id uint64, limit, limitAll int) error {
 	return nil
 }
 
-// room tells whether there may be another session, for this client and at all.
+// room tells whether there may be another session, for this client, by its key, and at all.
 func (x *sessions) room(client string, limit int) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if n := len(x.byID); n >= limit {
 		return errs.Newf(errs.Again, "meta.sessions", "", "there are %d sessions already", n)
 	}
+	// Who is of this host need not have a name.
 	if n := len(x.byClient[client]); n >= ofClientMax && client != "" {
 		return errs.Newf(errs.Again, "meta.sessions", "", "the client has %d sessions already", n)
 	}
 	return nil
 }
 
-// of lists the sessions of a client, if all of them began their lease before the given time; errs.
-// Again otherwise.
+// of lists the sessions of a client, by its key, if all of them began their lease before the given
+// time; errs.Again otherwise.
 func (x *sessions) of(client string, before time.Time) ([]uint64, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -188,12 +194,23 @@ func (x *sessions) end(id uint64, before time.Time, clock func() time.Time,
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	a := x.byID[id]
-	if a == nil || a.ending || !a.seen.Before(before) {
+	if a == nil || a.ending || !a.silent(before) {
 		return false
 	}
 	a.ending, a.until = true, clock().Add(valid)
 	x.living--
 	return true
+}
+
+// silent tells whether a session was not heard of at or after a moment; zero: it does not matter.
+func (a *alive) silent(before time.Time) bool { return before.IsZero() || a.seen.Before(before) }
+
+// ends tells whether a session is ending, or has ended.
+func (x *sessions) ends(id uint64) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	a := x.byID[id]
+	return a == nil || a.ending
 }
 
 // revive takes the mark back when it could not be written down.
@@ -214,9 +231,10 @@ func (x *sessions) forget(id uint64) {
 		x.handles -= a.handles
 		x.settleLocked(a)
 		delete(x.byID, id)
-		rest := slices.DeleteFunc(x.byClient[a.client], func(other uint64) bool { return other == id })
-		if x.byClient[a.client] = rest; len(rest) == 0 {
-			delete(x.byClient, a.client)
+		key := clientKey(a.peer, a.client)
+		rest := slices.DeleteFunc(x.byClient[key], func(other uint64) bool { return other == id })
+		if x.byClient[key] = rest; len(rest) == 0 {
+			delete(x.byClient, key)
 		}
 	}
 }
@@ -259,7 +277,7 @@ func (x *sessions) work(id uint64, on bool) {
 func (x *sessions) silence(id uint64, before time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if a := x.byID[id]; a != nil && a.seen.Before(before) {
+	if a := x.byID[id]; a != nil && a.silent(before) {
 		a.until = time.Time{}
 	}
 }
@@ -280,11 +298,16 @@ func (s *Store) NewSession(ctx context.Context, client string) (meta.SessionInfo
 	if len(client) > clientMax {
 		return fail(errs.NameTooLong)
 	}
-	if err := s.sessions.room(client, s.opt.SessionsMax); err != nil {
+	peer := meta.PeerOf(ctx)
+	if err := s.sessions.room(clientKey(peer, client), s.opt.SessionsMax); err != nil {
 		return fail(err)
 	}
 	var id uint64
+	var began int64
 	_, err := s.update(ctx, &meta.Caller{}, func(t *txn) error {
+		if err := t.mayBegin(peer); err != nil {
+			return err
+		}
 		var b [8]byte
 		rand.Read(b[:])
 		id = binary.BigEndian.Uint64(b[:])
@@ -297,13 +320,18 @@ func (s *Store) NewSession(ctx context.Context, client string) (meta.SessionInfo
 			return errs.Again
 		}
 		t.kv.MakesRoom = true // nobody removes anything without one
-		t.put(key, (&session{State: sessionLive, Created: t.now.UnixNano(), Client: client}).encode())
+		began = t.now.UnixNano()
+		t.put(key, (&session{State: sessionLive, Created: began, Client: client,
+			Peer: peer}).encode())
 		return nil
 	})
 	if err != nil {
 		return fail(err)
 	}
-	s.sessions.add(id, &alive{seen: s.steady(), client: client})
+	s.sessions.add(id, &alive{seen: s.steady(), client: client, peer: peer, began: began})
+	if s.banned.has(peer) { // it was removed a moment ago
+		s.endBanned(ctx)
+	}
 	return meta.SessionInfo{
 		ID: id, LeaseMs: uint32(s.opt.Lease.Milliseconds()), ClusterID: s.cluster, Life: s.life,
 		LeaseTimeMs: uint32(s.opt.LeaseTime.Milliseconds()), Epoch: s.leases.First(),
@@ -343,16 +371,20 @@ func (s *Store) KeepAlive(_ context.Context, session uint64) error {
 	return errs.Wrap("meta.KeepAlive", "", s.sessions.touch(session, s.steady()))
 }
 
-// EndSession implements meta.Sessions. What is unknown has ended.
+// EndSession implements meta.Sessions. What is unknown has ended. Requests of the session that come
+// at the same time do not keep it alive.
 func (s *Store) EndSession(ctx context.Context, session uint64) error {
-	err := s.endSession(ctx, session, s.steady().Add(time.Nanosecond))
-	return errs.Wrap("meta.EndSession", "", err)
+	return errs.Wrap("meta.EndSession", "", s.endSession(ctx, session, time.Time{}))
 }
 
-// endSession is EndSession, unless the session was heard of at or after the given time.
+// endSession is EndSession, unless the session was heard of at or after the given time: then it is
+// errs.Again, and the session goes on.
 func (s *Store) endSession(ctx context.Context, session uint64, before time.Time) error {
 	if err := s.beginEnd(ctx, session, sessionEnded, before); err != nil {
 		return err
+	}
+	if !s.sessions.ends(session) {
+		return errs.Newf(errs.Again, "meta.session", "", "its client lives")
 	}
 	if err := s.finishEnd(ctx, session); err != nil {
 		s.opt.Log.Info("session ends later", "session", session, "error", err)
@@ -377,7 +409,7 @@ func (s *Store) EndClient(ctx context.Context, client string) error {
 	case !known:
 		before = before.Add(-s.opt.Lease / 2)
 	}
-	ids, err := s.sessions.of(client, before)
+	ids, err := s.sessions.of(clientKey(meta.PeerOf(ctx), client), before)
 	for _, id := range ids {
 		if err == nil {
 			s.sessions.silence(id, before)
@@ -393,7 +425,7 @@ func (s *Store) Sync(ctx context.Context) error {
 }
 
 // beginEnd marks a session as ending in the store, after which it opens nothing more, unless it was
-// heard of at or after the given time.
+// heard of at or after the given time; zero: that does not matter.
 func (s *Store) beginEnd(ctx context.Context, id uint64, state uint8, before time.Time) error {
 	var valid time.Duration
 	if state == sessionDead {

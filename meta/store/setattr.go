@@ -29,6 +29,9 @@ func (s *Store) SetAttr(ctx context.Context, c meta.Caller, ino meta.Ino, mask m
 			err = pause(ctx, attempt)
 		}
 	}
+	if err == nil && mask&(meta.SetMtime|meta.SetMtimeNow) != 0 {
+		s.sessions.timed(ino, s.steady())
+	}
 	if err == nil && mask&meta.SetSize != 0 {
 		err = s.settleTruncate(ctx, ino)
 	}

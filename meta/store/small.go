@@ -28,9 +28,15 @@ const smallHead = 1 + 8
 func (t *txn) small(ino meta.Ino) (meta.SmallData, error) {
 	key := smallKey(ino)
 	value, err := t.read(key)
-	switch {
-	case err != nil || value == nil:
+	if err != nil || value == nil {
 		return meta.SmallData{Bytes: []byte{}}, err
+	}
+	return smallData(key, value)
+}
+
+// smallData reads a record. The data lies in value.
+func smallData(key, value []byte) (_ meta.SmallData, err error) {
+	switch {
 	case value[0] > recordVersion:
 		err = errs.Newf(errs.Version, "meta.record", "", "key %q was written by a newer build", key)
 	case len(value) < smallHead:
@@ -236,7 +242,7 @@ func (x *sessions) has(ino meta.Ino, session uint64) bool {
 func (s *Store) MoveOut(ctx context.Context, c meta.Caller, change meta.Change,
 	dataVersion uint64) (meta.Attr, error) {
 
-	w := closingOf(&change)
+	w := s.closingOf(&change)
 	w.whole, w.data = false, nil
 	err := w.check()
 	if err == nil && w.epoch == 0 {

@@ -102,10 +102,10 @@ func BenchmarkSmallFile(b *testing.B) {
 				b.Fatal(err)
 			}
 			rand.Read(c.ReqID[:])
-			kinds, err := s.CloseMany(ctx, c, list)
-			for _, k := range kinds {
-				if k != errs.OK {
-					b.Fatal(k)
+			ended, err := s.CloseMany(ctx, c, list)
+			for _, e := range ended {
+				if e.Kind != errs.OK {
+					b.Fatal(e.Kind)
 				}
 			}
 			if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-storage/sluice/capability"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/logonce"
 	"github.com/sluice-storage/sluice/kv"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/meta/lease"
@@ -28,16 +29,25 @@ type Store struct {
 	sessions sessions
 	leases   *lease.Table
 	servers  servers
+	hosts    hosts
+	members  *membership // the map of both
+	pools    pools
 	spaces   spaces
+	watched  watched
 	backlogs backlogs
 	locks    *lock.Table
 	started  time.Time // when the leases of the last process's sessions began anew
 	trees    *trees
+	below    below
 	upkeep   *upkeep
 	losses   atomic.Uint64 // how often a server has lost its memory; see lost.go
 	serial   chan struct{} // room for one: held by a rename that moves a directory elsewhere
+	pooling  chan struct{} // room for one: held while a pool is changed
 
-	signers sync.Map // server id -> *capability.Signer
+	keys    *capability.Keyring
+	signers *capability.Signers
+	owners  owners
+	banned  banned
 
 	stop    context.CancelFunc
 	done    sync.WaitGroup
@@ -75,11 +85,14 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 			inodes: map[meta.Ino]*opens{}, nameless: map[meta.Ino]*opens{},
 			calm: make(chan struct{})},
 		servers:  servers{byID: map[uint32]*joined{}},
+		hosts:    hosts{byName: map[string]*heardHost{}},
+		members:  newMembership(),
 		backlogs: backlogs{byID: map[uint32]*backlog{}},
 		locks:    newLocks(&opt),
 		trees:    newTrees(),
 		upkeep:   newUpkeep(),
 		serial:   make(chan struct{}, 1),
+		pooling:  make(chan struct{}, 1),
 		removed:  make(chan struct{}, 1),
 		queue:    queue{from: math.MaxUint64},
 		swept:    make(chan struct{}, 1),
@@ -87,7 +100,13 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 		uncounted: make(chan struct{}, 1),
 
 		steady: capability.Steady(opt.Clock),
+
+		keys: opt.Key.Keyring(),
+		owners: owners{hosts: map[uint32]string{}, known: map[uint32]uint32{},
+			refuse: logonce.Logger{Log: opt.Log}},
+		banned: banned{peers: map[meta.Peer]bool{}, refuse: logonce.Logger{Log: opt.Log}},
 	}
+	s.signers = capability.NewSigners(s.keys)
 	began := opt.Pulse() // before any lease
 	s.pulse.beat(began)
 	if err := s.format(ctx); err != nil {
@@ -96,7 +115,8 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 	if err := s.beginLife(ctx); err != nil {
 		return nil, errs.Wrap("store.New", "", err)
 	}
-	s.leases = lease.New(lease.Options{Time: opt.LeaseTime, Life: s.life})
+	s.leases = lease.New(lease.Options{Time: opt.LeaseTime, Calm: opt.Calm, Life: s.life,
+		SessionMax: opt.SessionLeases})
 	if err := s.recover(); err != nil {
 		return nil, errs.Wrap("store.New", "", err)
 	}
@@ -109,6 +129,8 @@ func New(ctx context.Context, store kv.Store, opt Options) (*Store, error) {
 	s.done.Go(func() { s.countLoop(run) })
 	s.done.Go(func() { s.treeLoop(run) })
 	s.done.Go(func() { s.upkeepLoop(run) })
+	s.done.Go(func() { s.registryLoop(run) })
+	s.done.Go(func() { s.judgeLoop(run) })
 	if at, ok := opt.Objects.(meta.Collector); ok {
 		s.done.Go(func() { s.collectLoop(run, at) })
 	}
@@ -212,15 +234,6 @@ func unlessNil(err, otherwise error) error {
 	return otherwise
 }
 
-// signer signs with a server's key; it is kept, because making it costs more than signing.
-func (s *Store) signer(id uint32) *capability.Signer {
-	if k, ok := s.signers.Load(id); ok {
-		return k.(*capability.Signer)
-	}
-	k, _ := s.signers.LoadOrStore(id, capability.NewSigner(s.opt.Key.ServerKey(id)))
-	return k.(*capability.Signer)
-}
-
 // Status is what an administrator sees of the service.
 type Status struct {
 	ClusterID uint64
@@ -237,14 +250,17 @@ type Status struct {
 	Pruned    int64 // entries that were removed with trees since the start
 	Collected int64 // objects that no file named, removed since the start
 	Leases    lease.Counts
-	Unnamed   int64 // such objects that are left alone: files of theirs may have been forgotten
+	Unnamed   int64  // such objects that are left alone: files of theirs may have been forgotten
+	Refused   uint64 // requests of I/O servers that claimed what is not theirs
+	Strangers uint64 // requests of members that were removed, or with another's session
 }
 
 // Status counts.
 func (s *Store) Status() (Status, error) {
 	st := Status{ClusterID: s.cluster, Removed: s.gone.Load(), Pauses: s.pauses.Load(),
 		Collected: s.collected.Load(), Unnamed: s.unnamed.Load(), Pruned: s.trees.removed(),
-		Leases: s.leases.Counts()}
+		Leases: s.leases.Counts(), Refused: s.owners.count.Load(),
+		Strangers: s.banned.count.Load()}
 	st.Sessions, st.Ending, st.Handles = s.sessions.count()
 	st.Locks, st.LockWaits = s.locks.Counts()
 	err := s.look(func(t *txn) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/kv"
 	"github.com/sluice-storage/sluice/kv/memkv"
+	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/meta/metatest"
 	"github.com/sluice-storage/sluice/meta/store"
 )
@@ -20,7 +21,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func options(c metatest.Config) store.Options {
 	return store.Options{Objects: c.Objects, Key: c.Key, Clock: c.Clock, Lease: c.Lease,
-		CapTTL: c.CapTTL, LeaseTime: c.LeaseTime, Tick: c.Tick}
+		CapTTL: c.CapTTL, LeaseTime: c.LeaseTime, Tick: c.Tick,
+		Host: func() string { return c.Host }}
 }
 
 // instance runs the service on engines that reopen returns: first an empty one, then the same
@@ -47,6 +49,7 @@ func instance(t testing.TB, c metatest.Config, engine kv.Store,
 		start()
 	}
 	in.Verify = func(t testing.TB) { verify(t, s) }
+	in.As = func(p meta.Peer) meta.Service { return metatest.As(s, p) }
 	t.Cleanup(func() {
 		s.Stop()
 		if err := engine.Close(); err != nil {
@@ -101,6 +104,26 @@ func (f *faults) after(t *kv.Txn, _ kv.Version) error {
 		return errs.MaybeDone
 	}
 	return nil
+}
+
+// TestEachTwice runs the suite where the first try of every request conflicts, so that what makes
+// a transaction runs at least twice: it must begin from what was asked, not from what it made of it
+// the first time.
+func TestEachTwice(t *testing.T) {
+	metatest.Run(t, func(t testing.TB, c metatest.Config) *metatest.Instance {
+		var mu sync.Mutex
+		tried := map[kv.ReqID]bool{}
+		before := func(x *kv.Txn) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if x.ReqID == (kv.ReqID{}) || tried[x.ReqID] {
+				return nil
+			}
+			tried[x.ReqID] = true
+			return errs.Conflict
+		}
+		return onMemkv(memkv.Options{Before: before})(t, c)
+	})
 }
 
 // TestOnFaultyEngine runs the suite where transactions fail and answers get lost: callers must not

@@ -12,12 +12,11 @@ import (
 // and locks stay while its capabilities last, which the successor cuts short.
 func (s *Store) Succeed(ctx context.Context, c meta.Caller, old uint64, done bool) error {
 	err := s.sessions.succeeds(c.Session, old)
-	before := s.steady().Add(time.Nanosecond)
-	if err == nil {
-		err = s.beginEnd(ctx, old, sessionDead, before)
+	if err == nil { // whatever comes late of it
+		err = s.beginEnd(ctx, old, sessionDead, time.Time{})
 	}
 	if err == nil && done {
-		s.sessions.silence(old, before)
+		s.sessions.silence(old, time.Time{})
 		if ended := s.finishEnd(ctx, old); ended != nil {
 			s.opt.Log.Info("session ends later", "session", old, "error", ended)
 			wake(s.swept)
@@ -36,7 +35,7 @@ func (x *sessions) succeeds(id, old uint64) error {
 		return stale(id)
 	case was == nil:
 		return errs.New(errs.NotFound, "meta.session", "", nil)
-	case id == old || was.client == "" || was.client != heir.client:
+	case id == old || was.client == "" || !was.sameClient(heir):
 		return errs.Newf(errs.Perm, "meta.session", "", "it is not a session before this one")
 	}
 	return nil

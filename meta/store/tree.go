@@ -116,7 +116,7 @@ func fileAttr(ino meta.Ino, n *inode) meta.Attr {
 		Small:   n.has(flagSmall),
 		Xattrs:  n.has(flagWithXattr),
 		ACL:     n.ACL, Default: n.Default,
-		Parent: n.Parent,
+		Parent: n.Parent, Scattered: n.scattered(),
 	}
 	if a.Holes {
 		a.Allocated = -1
@@ -148,15 +148,16 @@ func (t *txn) dirAttr(ino meta.Ino, a *meta.Attr) error {
 	return err
 }
 
-// drop takes one link from an inode whose name goes away. A directory must be empty and stay so
-// until the commit. What has no link left is destroyed, or becomes an orphan while it is open.
-func (t *txn) drop(ino meta.Ino, n *inode) error {
+// drop takes one link from an inode whose name in dir goes away. A directory must be empty and stay
+// so until the commit. What has no link left is destroyed, or becomes an orphan while it is open.
+func (t *txn) drop(dir, ino meta.Ino, n *inode) error {
 	if n.isDir() {
 		return t.dropDir(ino, n)
 	}
 	n.Nlink--
 	n.Ctime = t.now
 	if n.Nlink > 0 {
+		n.homes.remove(dir)
 		t.putInode(ino, n)
 		return nil
 	}

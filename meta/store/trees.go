@@ -213,7 +213,7 @@ func (t *txn) prune(dir meta.Ino, x *meta.Entry) error {
 	}
 	if !n.isDir() {
 		t.leave(dir, x.Name, e)
-		return t.drop(e.Ino, n)
+		return t.drop(dir, e.Ino, n)
 	}
 	some, err := t.first(entriesOf(e.Ino))
 	if err != nil {

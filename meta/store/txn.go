@@ -40,11 +40,13 @@ type txn struct {
 	leases *lease.Table // nil there, too
 	drops  []dropped    // inodes whose last name it takes
 
-	changes []meta.Ino // what others may know and will be different; see leases.go
-	gone    []meta.Ino // what will not be there any more
-	queued  meta.Ino   // the first of those that it puts into the deletion queue; 0: none
-	quiet   bool       // nobody can tell the difference: nothing is recalled
-	lend    *lent      // the caller wants this lease with it
+	changes []meta.Ino    // what others may know and will be different; see leases.go
+	gone    []meta.Ino    // what will not be there any more
+	moved   bool          // a directory gets another parent, or loses it
+	queued  meta.Ino      // the first of those that it puts into the deletion queue; 0: none
+	quiet   bool          // nobody can tell the difference: nothing is recalled
+	lend    *lent         // the caller wants this lease with it
+	lends   []*lease.Loan // or these
 
 	accounts []account // what its inodes take of quotas; see quota.go
 	promised bool      // room was promised to a writer: limits hold whatever the transaction is for
@@ -60,10 +62,12 @@ func (t *txn) change(ino meta.Ino) {
 	t.changes = append(t.changes, ino)
 }
 
-// dropped is an inode whose last name goes away; open: it becomes an orphan.
+// dropped is an inode whose last name goes away; open: it becomes an orphan. Or stays: nobody is to
+// open it meanwhile.
 type dropped struct {
-	ino  meta.Ino
-	open bool
+	ino   meta.Ino
+	open  bool
+	stays bool
 }
 
 // read returns a value, nil if there is none, and makes the commit depend on it.
@@ -275,6 +279,9 @@ func (s *Store) take(ctx context.Context, c *meta.Caller, ch *lease.Change, t *t
 	kv.Result, error) {
 
 	r, err := s.commit(ctx, &t.kv)
+	if t.moved { // whatever came of it
+		s.below.moves.Add(1)
+	}
 	if t.queued != 0 {
 		s.queue.note(t.queued)
 		wake(s.removed)
@@ -287,6 +294,9 @@ func (s *Store) take(ctx context.Context, c *meta.Caller, ch *lease.Change, t *t
 	if l := t.lend; l != nil && err == nil && c.Leases && r.Version > t.since {
 		l.mode, l.serial = ch.Lend(c.Session, l.ino, l.mode, s.steady())
 	}
+	if len(t.lends) > 0 && err == nil && r.Version > t.since {
+		ch.LendAll(c.Session, t.lends, s.steady())
+	}
 	return r, err
 }
 
@@ -294,6 +304,8 @@ func (s *Store) take(ctx context.Context, c *meta.Caller, ch *lease.Change, t *t
 func (s *Store) endDrops(ctx context.Context, t *txn, done bool) {
 	for _, d := range t.drops {
 		switch {
+		case d.stays:
+			s.sessions.dropped(d.ino, false)
 		case !d.open:
 			s.sessions.dropped(d.ino, done)
 		case s.sessions.orphaned(d.ino, done):

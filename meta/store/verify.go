@@ -14,8 +14,9 @@ type verifier struct {
 	t       *txn
 	report  func(problem string)
 	inodes  map[meta.Ino]*inode
-	names   map[meta.Ino]int   // names that point to an inode
-	sums    map[meta.Ino]int64 // entries and sub-directories, as in 'N'
+	names   map[meta.Ino]int    // names that point to an inode
+	sums    map[meta.Ino]int64  // entries and sub-directories, as in 'N'
+	homes   map[[2]meta.Ino]int // names of an inode in a directory, of those that are none
 	orphans map[meta.Ino]bool
 	xattrs  map[meta.Ino]int64 // bytes of attributes, as in 'Y'
 	quotas  recount
@@ -32,6 +33,7 @@ func VerifySnapshot(snap kv.Snapshot, report func(problem string)) error {
 	verify := func(t *txn) error {
 		v := &verifier{t: t, report: report,
 			inodes: map[meta.Ino]*inode{}, names: map[meta.Ino]int{}, sums: map[meta.Ino]int64{},
+			homes:   map[[2]meta.Ino]int{},
 			orphans: map[meta.Ino]bool{}, xattrs: map[meta.Ino]int64{},
 			quotas: newRecount(t)}
 		for _, step := range []struct {
@@ -41,7 +43,8 @@ func VerifySnapshot(snap kv.Snapshot, report func(problem string)) error {
 			{kindQuota, v.quotas.quota},
 			{kindInode, v.inode}, {kindVolume, v.volume}, {kindEntry, v.entry}, {kindCookie, v.cookie},
 			{kindOrphan, v.orphan}, {kindSmall, v.small}, {kindPending, v.pending}, {kindXattr, v.xattr},
-			{kindTree, v.tree}, {kindTimes, v.dirOnly}, {kindCount, v.dirOnly},
+			{kindPool, v.pool}, {kindTree, v.tree}, {kindTimes, v.dirOnly}, {kindCount, v.dirOnly},
+			{kindRegistry, v.registry}, {kindHost, v.host},
 		} {
 			if err := v.each(step.kind, step.fn); err != nil {
 				return err
@@ -83,6 +86,12 @@ func (v *verifier) volume(key, value []byte) error {
 	return err
 }
 
+func (v *verifier) pool(key, value []byte) error { return parse(key, value, &pool{}) }
+
+func (v *verifier) host(key, value []byte) error {
+	return parse(key, value, registryRecord{&meta.Host{}})
+}
+
 func (v *verifier) entry(key, value []byte) error {
 	var e entry
 	if err := parse(key, value, &e); err != nil {
@@ -105,6 +114,9 @@ func (v *verifier) entry(key, value []byte) error {
 		if !v.quotas.agree(d, e.Ino, n) {
 			v.say("directory %d belongs to quota %d, directory %d in it to %d", dir, d.Quota, e.Ino, n.Quota)
 		}
+	}
+	if !n.isDir() {
+		v.homes[[2]meta.Ino{e.Ino, dir}]++
 	}
 	twin, err := v.t.peek(cookieKey(dir, e.Cookie))
 	if err == nil && string(twin) != string(e.encodeNamed(name)) {
@@ -198,6 +210,18 @@ func (v *verifier) reaches(n *inode) bool {
 	return false
 }
 
+// homesOf looks whether an inode has the names that it says it has.
+func (v *verifier) homesOf(ino meta.Ino, n *inode) {
+	if n.Nlink == 0 { // where it was found once
+		return
+	}
+	for _, x := range append([]home{n.homes.first}, n.homes.rest...) {
+		if has := v.homes[[2]meta.Ino{ino, x.dir}]; has < int(x.names) {
+			v.say("inode %d has %d names in directory %d and says %d", ino, has, x.dir, x.names)
+		}
+	}
+}
+
 // finish looks at every inode with all that was gathered.
 func (v *verifier) finish() error {
 	for ino, n := range v.inodes {
@@ -228,6 +252,7 @@ func (v *verifier) finish() error {
 			v.say("inode %d counts %#x bytes of attributes, has %#x", ino, sum, v.xattrs[ino])
 		}
 		if !n.isDir() {
+			v.homesOf(ino, n)
 			continue
 		}
 		if !v.reaches(n) {

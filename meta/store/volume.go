@@ -52,7 +52,7 @@ func (s *Store) volumeBefore(name string, ino meta.Ino, size int64, f *meta.NewF
 		if err == nil && v.Ino == ino || err != nil && errs.KindOf(err) != errs.NotFound {
 			return err
 		}
-		n, err := s.newInode(t, ino, f)
+		n, err := s.newInode(t, nil, f)
 		if err == nil {
 			v = meta.Volume{Name: name, Ino: ino, Size: size, Created: t.now.UnixNano(), Layout: n.Layout}
 		}
@@ -85,13 +85,12 @@ func (s *Store) newVolume(ctx context.Context, t *txn, c *meta.Caller, name stri
 	if err := s.number(ctx, ino); err != nil {
 		return meta.Volume{}, err
 	}
-	n, err := s.newInode(t, *ino, f)
+	n, err := s.newSized(t, nil, f, size)
 	if err != nil {
 		return meta.Volume{}, err
 	}
 	n.UID, n.GID = c.Cred.UID, c.Cred.GID
 	n.Flags |= flagVolume
-	n.Size = size
 	t.putInode(*ino, n)
 	t.put(key, (&volume{Ino: *ino, Created: t.now.UnixNano()}).encode())
 	t.add([]byte(keyFiles), 1)
@@ -123,6 +122,7 @@ func (t *txn) parseVolume(key, value []byte) (meta.Volume, *inode, error) {
 	}
 	return meta.Volume{
 		Name: string(key[1:]), Ino: v.Ino, Size: n.Size, Created: v.Created, Layout: n.Layout,
+		Epoch: n.Epoch, Shared: n.has(flagShared),
 	}, n, nil
 }
 
@@ -149,8 +149,8 @@ func (s *Store) ListVolumes(_ context.Context, _ meta.Caller, from string, max i
 		err := t.snap.Scan(volumeKey(from), end, func(key, value []byte, _ kv.Version) bool {
 			var v meta.Volume
 			var n *inode
-			if v, n, bad = t.parseVolume(key, value); bad == nil && n.has(flagWriters) {
-				v.Writer, _ = s.sessions.writerOf(v.Ino, 0)
+			if v, n, bad = t.parseVolume(key, value); bad == nil {
+				s.describe(&v, n)
 			}
 			if bad == nil {
 				page = append(page, v)
@@ -165,10 +165,9 @@ func (s *Store) ListVolumes(_ context.Context, _ meta.Caller, from string, max i
 	return page, errs.Wrap("meta.ListVolumes", "", err)
 }
 
-// soleWriter refuses a second client that would write to a volume. The handles of a session that
-// has ended count until they are closed, because it may write until then, except to the client
-// that it belonged to: that one has replaced it. After a restart nobody can tell until the clients
-// have said what they have open.
+// soleWriter refuses a second client that would write to a volume. A session that has ended does
+// not count, though it may send something until its capabilities have run out: the I/O servers
+// refuse that. After a restart nobody can tell until the clients have said what they have open.
 func (t *txn) soleWriter(session uint64, ino meta.Ino) error {
 	if other, found := t.open.writerOf(ino, session); found {
 		return errs.Newf(errs.Busy, "meta.volume", "", "it is open for writing by %s", other)
@@ -182,6 +181,7 @@ func (t *txn) soleWriter(session uint64, ino meta.Ino) error {
 
 // RemoveVolume implements meta.Volumes. A volume that is open is not removed (errs.Busy).
 func (s *Store) RemoveVolume(ctx context.Context, c meta.Caller, name string) error {
+	var ino meta.Ino
 	replayed, err := s.update(ctx, &c, func(t *txn) error {
 		t.kv.MakesRoom = true
 		t.kv.Sync = true
@@ -197,8 +197,10 @@ func (s *Store) RemoveVolume(ctx context.Context, c meta.Caller, name string) er
 		}
 		t.remove(volumeKey(name))
 		t.destroy(v.Ino, n)
+		ino = v.Ino
 		return nil
 	})
+	s.watched.wake(ino)
 	if err == nil && replayed {
 		err = s.kv.Sync(ctx)
 	}
@@ -214,11 +216,12 @@ func (t *txn) refuseOpen(ino meta.Ino) error {
 }
 
 // OpenVolume implements meta.Volumes.
-func (s *Store) OpenVolume(ctx context.Context, c meta.Caller, name string, flags meta.OpenFlags) (
-	meta.Volume, meta.Handle, error) {
+func (s *Store) OpenVolume(ctx context.Context, c meta.Caller, name string, flags meta.OpenFlags,
+	epoch uint32) (meta.Volume, meta.Handle, error) {
 
 	o, err := newOpening(&c, flags)
-	if err == nil && flags&(meta.OpenTruncate|meta.OpenExclusive) != 0 {
+	shared := flags&meta.OpenShared != 0 && flags&meta.OpenWrite == 0
+	if err == nil && (flags&(meta.OpenTruncate|meta.OpenExclusive) != 0 || shared) {
 		err = errs.Invalid
 	}
 	var v meta.Volume
@@ -227,10 +230,12 @@ func (s *Store) OpenVolume(ctx context.Context, c meta.Caller, name string, flag
 	}
 	var h meta.Handle
 	if err == nil {
+		o.named, o.epoch = true, epoch
 		h, err = s.open(ctx, o, func() error { return s.openInode(ctx, o, v.Ino) })
 	}
 	if err != nil {
 		return meta.Volume{}, meta.Handle{}, errs.Wrap("meta.OpenVolume", name, err)
 	}
+	v.Epoch, v.Shared = o.n.Epoch, o.n.has(flagShared)
 	return v, h, nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/hint"
+	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/meta/acl"
 )
@@ -94,6 +95,10 @@ func (s *Store) GetXattr(_ context.Context, c meta.Caller, ino meta.Ino, name st
 			value, err = n.getACL(name)
 			return err
 		}
+		if layout.IsAttr(name) {
+			value, err = s.getPolicy(n, name)
+			return err
+		}
 		if strings.HasPrefix(name, hint.Prefix) {
 			text, ok := n.Hints.Get(name)
 			if value = []byte(text); !ok {
@@ -126,7 +131,7 @@ func (s *Store) ListXattr(_ context.Context, c meta.Caller, ino meta.Ino) ([]str
 		if err != nil {
 			return err
 		}
-		names = n.Hints.Changed(&hint.Hints{})
+		names = append(n.Hints.Changed(&hint.Hints{}), s.policyNames(n)...)
 		for _, name := range []string{acl.Access, acl.Default} {
 			if *n.listOf(name) != "" {
 				names = append(names, name)
@@ -151,13 +156,12 @@ func (s *Store) SetXattr(ctx context.Context, c meta.Caller, ino meta.Ino, name 
 	if len(value) > meta.XattrValue {
 		return errs.New(errs.TooBig, "meta.SetXattr", name, nil)
 	}
-	_, err := s.update(ctx, &c, func(t *txn) error {
-		n, err := t.inode(ino)
-		if err != nil {
-			return err
-		}
+	err := s.relay(ctx, &c, ino, func(t *txn, n *inode) error {
 		if err := checkXattr(&c.Cred, n, name, true); err != nil {
 			return err
+		}
+		if layout.IsAttr(name) {
+			return s.setPolicyXattr(t, &c, ino, n, name, string(value), create, replace)
 		}
 		if isACL(name) {
 			return t.setACL(&c.Cred, ino, n, name, value, create, replace)
@@ -247,14 +251,13 @@ func (t *txn) xattrRoom(ino meta.Ino, name string, value, old []byte) error {
 
 // RemoveXattr implements meta.Xattrs.
 func (s *Store) RemoveXattr(ctx context.Context, c meta.Caller, ino meta.Ino, name string) error {
-	_, err := s.update(ctx, &c, func(t *txn) error {
+	err := s.relay(ctx, &c, ino, func(t *txn, n *inode) error {
 		t.kv.MakesRoom = true
-		n, err := t.inode(ino)
-		if err != nil {
-			return err
-		}
 		if err := checkXattr(&c.Cred, n, name, true); err != nil {
 			return err
+		}
+		if layout.IsAttr(name) {
+			return s.unsetPolicyXattr(t, &c, ino, n, name)
 		}
 		if isACL(name) {
 			t.unsetACL(ino, n, name)

@@ -56,6 +56,19 @@ func New(node *msg.Node, by Carrier, n int) (*Memory, error) {
 	return &Memory{Sge: fabric.Sge{Buf: a.Bytes()[:n:n]}, node: node, arena: a}, nil
 }
 
+// Of is memory with the given bytes: their own where that can be moved. They must not change before
+// Free.
+func Of(node *msg.Node, by Carrier, b []byte) (*Memory, error) {
+	if by.AnyMemory() {
+		return &Memory{Sge: fabric.Sge{Buf: b}}, nil
+	}
+	m, err := New(node, by, len(b))
+	if err == nil {
+		copy(m.Bytes(), b)
+	}
+	return m, err
+}
+
 // Free ends the memory. A nil Memory is free already.
 func (m *Memory) Free() {
 	if m != nil && m.arena != nil {
