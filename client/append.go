@@ -13,6 +13,7 @@ type reservation struct {
 	off  int64
 	seq  uint64 // of the last truncation before it
 	sent bool   // a server may have got the data
+	held bool   // it was made under LeaseWrite: nobody else looks at the file
 }
 
 // madeBy tells whether the handle is the one that the reservation was made with. Its capabilities
@@ -74,7 +75,9 @@ func (f *File) AppendNoted(ctx context.Context, p []byte, note func(off int64)) 
 		note(r.off)
 		r.sent = true
 		err := f.move(ctx, g, r.seq, dir, p, r.off)
-		if err == nil { // what lies before it is somebody else's to write, and no gap of this client
+		if err == nil {
+			f.landed(ctx, &r)
+			// What lies before it is somebody else's to write, and no gap of this client.
 			f.finish(dir, min(r.off, f.Size()), r.off+int64(len(p)), r.seq)
 		}
 		return err
@@ -110,15 +113,33 @@ func (f *File) reserve(ctx context.Context, g *grant, n int64) (r reservation, _
 	if v, ok := ctx.Value(RequestKey{}).(Identified); ok {
 		c.ReqID = v.RequestID(UseAppend)
 	}
+	held := f.node.leased(f.fs)
+	if !held {
+		f.fs.askToHold(f.node)
+	}
 	off, a, err := f.fs.svc.Append(ctx, c, g.handle, n)
 	switch errs.KindOf(err) {
 	case errs.OK:
 		f.node.learn(&a)
-		return reservation{by: g, off: off, seq: a.TruncSeq}, nil
+		return reservation{by: g, off: off, seq: a.TruncSeq, held: held}, nil
 	case errs.Stale, errs.Closed:
 		return r, errs.New(errs.Expired, "client.Append", "", err)
 	}
 	return r, err
+}
+
+// landed says that the data of a reservation is at the servers, and waits until that of those
+// before it is: nobody may see zeroes before data that a program takes for written. It is not
+// needed where nobody else can have the file open: who opens it waits for this append (see
+// drainLeaving). Whether the service hears it makes no difference to what was written.
+func (f *File) landed(ctx context.Context, r *reservation) {
+	if r.held && f.node.leased(f.fs) {
+		return
+	}
+	err := f.fs.svc.Appended(ctx, meta.Caller{Session: r.by.session}, r.by.handle)
+	if err != nil {
+		f.fs.opts.Logger.Debug("an append that is over could not be told", "ino", f.Ino(), "err", err)
+	}
 }
 
 // abandon settles a reservation whose write has failed. Only data that its one server has refused
@@ -136,4 +157,6 @@ func (f *File) abandon(ctx context.Context, r *reservation, p []byte, why error)
 		}
 	}
 	f.node.wrote(end, end, r.seq)
+	own := *r // others go on without it
+	f.fs.background(func() { f.landed(f.fs.life, &own) })
 }

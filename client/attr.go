@@ -30,6 +30,11 @@ func (fs *FS) getAttr(ctx context.Context, cred meta.Cred, ino meta.Ino) (meta.A
 			return meta.Attr{}, err
 		}
 	}
+	if n != nil {
+		if err := fs.tellShared(ctx, n); err != nil {
+			return meta.Attr{}, err
+		}
+	}
 	a, err := fs.askAttr(ctx, cred, ino)
 	if errs.KindOf(err) == errs.NotFound && n != nil && n.removed() {
 		return n.last(), nil

@@ -10,12 +10,20 @@ import (
 )
 
 // Write-behind, for front ends that answer before data is at the servers. They drain a file before
-// anything that could tell the difference: reads, attributes, truncation, close, sync.
+// anything that could tell the difference: reads, attributes, truncation, close, sync. Other
+// clients cannot tell either: see hold.go.
 
 // WriteBehind takes a write that goes on where the last one to the file ended, and says how much of
-// it. If it takes nothing, the data before it has reached the servers when it returns, and the
-// caller writes by WriteAt. What is lost later is reported as by Lose, and by the next call.
+// it. If it takes nothing, the data before it has reached the servers when it returns. What it does
+// not take the caller writes by WriteAt. What is lost later is reported as by Lose, and by the next
+// call.
 func (f *File) WriteBehind(ctx context.Context, p []byte, off int64) (took int, err error) {
+	if f.node.small.Load() && off+int64(len(p)) <= meta.SmallMax {
+		return 0, nil // a write to it only changes memory
+	}
+	if !f.Holds() && !f.node.small.Load() {
+		f.fs.askToHold(f.node)
+	}
 	return f.fs.behind.Write(ctx, f, p, off)
 }
 

@@ -3,6 +3,7 @@ package client
 import (
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
@@ -28,6 +29,14 @@ func (fs *FS) TryTake(n int) *Buffer {
 	return fs.buffers.tryTake(n)
 }
 
+// Prepare makes the memory that TryTake lends, in the background, if it is not there yet: for who
+// will soon need it. To make it takes as long as to read some ten MiB.
+func (fs *FS) Prepare() {
+	if b := fs.buffers; b != nil && !b.asked.Swap(true) {
+		go b.once.Do(b.open)
+	}
+}
+
 // buffers are the client's own memory, made when the first one is asked for, and the registrations
 // of its callers' memory.
 type buffers struct {
@@ -36,6 +45,7 @@ type buffers struct {
 	node   *msg.Node
 	log    *slog.Logger
 
+	asked atomic.Bool // somebody makes them in the background, or has
 	once  sync.Once
 	arena *mem.Arena // nil: there is none
 	zones *mem.Zones

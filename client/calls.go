@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluice-storage/sluice/client/internal/cache"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/meta/acl"
 )
@@ -35,8 +36,11 @@ func (fs *FS) lookup(ctx context.Context, cred meta.Cred, dir meta.Ino, name str
 	if err != nil {
 		return meta.Attr{}, errs.Wrap("client.Lookup", name, err)
 	}
-	if fs.cache.PutFound(t, dir, name, &found) {
+	switch {
+	case fs.cache.PutFound(t, dir, name, &found):
 		fs.listNames(ctx, dir)
+	case found.Present:
+		fs.lookAhead(ctx, dir, name, &found)
 	}
 	if !found.Present {
 		return meta.Attr{}, errs.New(errs.NotFound, "client.Lookup", name, nil)
@@ -53,26 +57,25 @@ func (fs *FS) lookup(ctx context.Context, cred meta.Cred, dir meta.Ino, name str
 // listNames reads the names of a directory into the cache, so that it knows which are not there:
 // whoever makes files looks for each of them first. If that fails the next one is asked for.
 func (fs *FS) listNames(ctx context.Context, dir meta.Ino) {
-	var cookie uint64
-	for n := 0; n <= cache.ListMax; {
-		t := fs.cache.Begin()
-		page, err := fs.svc.ReadDir(ctx, fs.trusted(), dir, cookie, meta.DirPageMax, false)
-		if err != nil {
+	w := meta.Scan{Max: meta.DirPageMax}
+	for n := 0; n <= cache.ListMax; n += w.Max {
+		page, err := fs.scan(ctx, fs.trusted(), dir, &w)
+		if err != nil || page.End {
 			return
 		}
-		fs.cache.PutPage(t, dir, cookie, page)
-		if len(page) == 0 {
-			return
-		}
-		n, cookie = n+len(page), page[len(page)-1].Cookie
+		w.Cookie = page.Entries[len(page.Entries)-1].Cookie
 	}
 }
 
 // MakeIno makes an inode of any type, and does not open it.
 func (fs *FS) MakeIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name string,
 	f meta.NewFile) (meta.Attr, error) {
+	if a, done, err := fs.makeHere(ctx, &cred, dir, name, &f); done {
+		return a, errs.Wrap("client.Make", name, err)
+	}
+	f.Sole = f.Type == meta.Directory && fs.defers()
 	change := fs.cache.Change().Name(dir, name)
-	c := fs.identified(ctx, cred, UseMake)
+	c, t := fs.identified(ctx, cred, UseMake), fs.cache.Begin()
 	a, err := fs.svc.Make(ctx, c, dir, name, f)
 	if fs.madeRoom(ctx, err) {
 		a, err = fs.svc.Make(ctx, c, dir, name, f)
@@ -85,6 +88,9 @@ func (fs *FS) MakeIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name st
 		}
 	}
 	change.End(settled(ctx, o))
+	if err == nil {
+		fs.holds(t, c.Session, &a)
+	}
 	return a, errs.Wrap("client.Make", name, err)
 }
 
@@ -98,6 +104,7 @@ func (fs *FS) LinkIno(ctx context.Context, cred meta.Cred, ino, dir meta.Ino, na
 		o.Names = []cache.Named{{Dir: dir, Name: name, Ino: ino, Type: a.Type}}
 	}
 	change.End(settled(ctx, o))
+	fs.cache.Reveal(ino)
 	if err == nil {
 		fs.Overlay(&a)
 	}
@@ -107,7 +114,10 @@ func (fs *FS) LinkIno(ctx context.Context, cred meta.Cred, ino, dir meta.Ino, na
 // RemoveIno takes a name away; isDir chooses rmdir(2) over unlink(2).
 func (fs *FS) RemoveIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name string,
 	isDir bool) error {
-	was, _, err := fs.announceVictim(ctx, dir, name)
+	if done, err := fs.removeHere(ctx, &cred, dir, name, isDir); done {
+		return errs.Wrap("client.Remove", name, err)
+	}
+	was, _, err := fs.announceVictim(ctx, cred, dir, name)
 	if err != nil {
 		return errs.Wrap("client.Remove", name, err)
 	}
@@ -124,7 +134,7 @@ func (fs *FS) RemoveIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name 
 
 // RemoveTreeIno takes a name away with all that is below it: see meta.Trees.
 func (fs *FS) RemoveTreeIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name string) error {
-	was, _, err := fs.announceVictim(ctx, dir, name)
+	was, _, err := fs.announceVictim(ctx, cred, dir, name)
 	if err != nil {
 		return errs.Wrap("client.RemoveTree", name, err)
 	}
@@ -141,8 +151,11 @@ func (fs *FS) RemoveTreeIno(ctx context.Context, cred meta.Cred, dir meta.Ino, n
 // RenameIno follows renameat2(2).
 func (fs *FS) RenameIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name string,
 	newDir meta.Ino, newName string, flags meta.RenameFlags) error {
-	moved, typ, known := fs.nameOf(ctx, dir, name)
-	replaced, free, err := fs.announceVictim(ctx, newDir, newName)
+	moved, typ, known := fs.nameOf(ctx, cred, dir, name)
+	if err := fs.tellNames(ctx, moved); err != nil {
+		return errs.Wrap("client.Rename", name, err)
+	}
+	replaced, free, err := fs.announceVictim(ctx, cred, newDir, newName)
 	if err != nil {
 		return errs.Wrap("client.Rename", name, err)
 	}
@@ -161,6 +174,8 @@ func (fs *FS) RenameIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name 
 	}
 	change.End(settled(ctx, o))
 	if dir != newDir {
+		fs.cache.Reveal(moved)
+		fs.cache.Reveal(replaced)
 		fs.forgetParents(typ, moved, replaced, flags)
 	}
 	return errs.Wrap("client.Rename", name, err)
@@ -178,11 +193,14 @@ func (fs *FS) forgetParents(typ meta.Type, moved, replaced meta.Ino, flags meta.
 
 // announceVictim makes handles known to the service that a file has whose name is about to be
 // taken, so that it stays for them. It tells what the name stands for, if that is known.
-func (fs *FS) announceVictim(ctx context.Context, dir meta.Ino, name string) (
+func (fs *FS) announceVictim(ctx context.Context, cred meta.Cred, dir meta.Ino, name string) (
 	ino meta.Ino, known bool, err error) {
-	ino, _, known = fs.nameOf(ctx, dir, name)
+	ino, _, known = fs.nameOf(ctx, cred, dir, name)
 	if n := fs.peek(ino); n != nil {
 		err = fs.announceAll(ctx, n)
+	}
+	if err == nil {
+		err = fs.tellNames(ctx, ino)
 	}
 	return ino, known, err
 }
@@ -190,13 +208,13 @@ func (fs *FS) announceVictim(ctx context.Context, dir meta.Ino, name string) (
 // nameOf tells what a name stands for that is about to change. Where the client does not know it
 // asks: its own changes leave its leases alone, so that it must forget by itself what it knows of
 // the inode by another name. known: it was known under a lease.
-func (fs *FS) nameOf(ctx context.Context, dir meta.Ino, name string) (
+func (fs *FS) nameOf(ctx context.Context, cred meta.Cred, dir meta.Ino, name string) (
 	ino meta.Ino, typ meta.Type, known bool) {
 	ino, typ, known = fs.cache.Ino(dir, name)
 	if known || fs.opts.Cache < 0 {
 		return ino, typ, known
 	}
-	a, err := fs.lookup(ctx, meta.Cred{}, dir, name, false)
+	a, err := fs.lookup(ctx, cred, dir, name, false)
 	if err != nil {
 		return 0, 0, false // the change itself says what is wrong
 	}
@@ -205,8 +223,9 @@ func (fs *FS) nameOf(ctx context.Context, dir meta.Ino, name string) (
 
 // NameOf tells the inode that a name stands for, 0 for none, as far as it can: for front ends that
 // must know whose name they are about to change. Under a lease the change itself asks no more then.
-func (fs *FS) NameOf(ctx context.Context, dir meta.Ino, name string) (ino meta.Ino, known bool) {
-	ino, _, known = fs.nameOf(ctx, dir, name)
+func (fs *FS) NameOf(ctx context.Context, cred meta.Cred, dir meta.Ino, name string) (
+	ino meta.Ino, known bool) {
+	ino, _, known = fs.nameOf(ctx, cred, dir, name)
 	return ino, known || ino != 0
 }
 
@@ -218,12 +237,34 @@ func made(dir meta.Ino, name string, a *meta.Attr) cache.Named {
 // ReadDirPage returns up to max entries of a directory behind a cookie, as the service's ReadDir.
 func (fs *FS) ReadDirPage(ctx context.Context, cred meta.Cred, dir meta.Ino, cookie uint64, max int,
 	withAttr bool) ([]meta.Entry, error) {
+	for {
+		page, err := fs.ScanPage(ctx, cred, dir, cookie, max, withAttr)
+		if err != nil || !withAttr || len(page) == 0 {
+			return page, err
+		}
+		cookie = page[len(page)-1].Cookie
+		if page, err = fs.attrsOf(ctx, cred, dir, page); err != nil || len(page) > 0 {
+			return page, err
+		}
+	}
+}
+
+// ScanPage is ReadDirPage that waits for no other client and no I/O server: entries for which it
+// would have to come without attributes.
+func (fs *FS) ScanPage(ctx context.Context, cred meta.Cred, dir meta.Ino, cookie uint64, max int,
+	withAttr bool) ([]meta.Entry, error) {
 	page, known := fs.cache.Page(&cred, dir, cookie, max, withAttr)
 	if !known {
-		var err error
-		if page, err = fs.askPage(ctx, cred, dir, cookie, max, withAttr); err != nil {
+		w := meta.Scan{Cookie: cookie, Max: max, Attrs: withAttr}
+		if cookie == 0 && withAttr {
+			w = fs.cache.Listing(dir, max)
+			defer fs.cache.FetchedAhead(dir)
+		}
+		s, err := fs.scan(ctx, fs.Caller(cred), dir, &w)
+		if err != nil {
 			return nil, errs.Wrap("client.ReadDir", "", err)
 		}
+		page = s.Entries
 	}
 	for i := range page {
 		if a := page[i].Attr; a != nil {
@@ -233,21 +274,24 @@ func (fs *FS) ReadDirPage(ctx context.Context, cred meta.Cred, dir meta.Ino, coo
 	return page, nil
 }
 
-// askPage is ReadDir of the service. The listing can be kept if the directory was leased before.
-func (fs *FS) askPage(ctx context.Context, cred meta.Cred, dir meta.Ino, cookie uint64, max int,
-	withAttr bool) ([]meta.Entry, error) {
-	if cookie == 0 && !fs.cache.Held(dir) {
-		if _, err := fs.askAttr(ctx, cred, dir); err != nil {
-			return nil, err
+// attrsOf asks for attributes that a page lacks, and leaves out what has lost its name meanwhile.
+func (fs *FS) attrsOf(ctx context.Context, cred meta.Cred, dir meta.Ino, page []meta.Entry) (
+	[]meta.Entry, error) {
+	left := page[:0]
+	for _, e := range page {
+		if e.Attr == nil {
+			a, err := fs.Lookup(ctx, cred, dir, e.Name)
+			switch {
+			case errs.KindOf(err) == errs.NotFound:
+				continue
+			case err != nil:
+				return nil, errs.Wrap("client.ReadDir", e.Name, err)
+			}
+			e.Ino, e.Type, e.Attr = a.Ino, a.Type, &a
 		}
+		left = append(left, e)
 	}
-	t := fs.cache.Begin()
-	page, err := fs.svc.ReadDir(ctx, fs.Caller(cred), dir, cookie, max, withAttr)
-	if err != nil {
-		return nil, err
-	}
-	fs.cache.PutPage(t, dir, cookie, page)
-	return page, nil
+	return left, nil
 }
 
 // ReadLink returns the target of a symbolic link.
@@ -319,9 +363,16 @@ func (fs *FS) ListXattr(ctx context.Context, cred meta.Cred, ino meta.Ino) ([]st
 func (fs *FS) SetXattr(ctx context.Context, cred meta.Cred, ino meta.Ino, name string,
 	value []byte, create, replace bool) error {
 	fs.tellOfWrites(ctx, ino, name)
-	change := fs.cache.Change().Inode(ino)
 	c := fs.identified(ctx, cred, UseSetXattr)
-	err := fs.svc.SetXattr(ctx, c, ino, name, value, create, replace)
+	set := func(ctx context.Context) error {
+		return fs.svc.SetXattr(ctx, c, ino, name, value, create, replace)
+	}
+	if layout.IsAttr(name) {
+		err := fs.stripeAnew(ctx, ino, name != layout.AttrAll, &c, set)
+		return errs.Wrap("client.SetXattr", name, err)
+	}
+	change := fs.cache.Change().Inode(ino)
+	err := set(ctx)
 	change.End(settled(ctx, outcome(err, nil)))
 	fs.forgetRights(ino, name)
 	return errs.Wrap("client.SetXattr", name, err)
@@ -329,9 +380,14 @@ func (fs *FS) SetXattr(ctx context.Context, cred meta.Cred, ino meta.Ino, name s
 
 // RemoveXattr removes an extended attribute.
 func (fs *FS) RemoveXattr(ctx context.Context, cred meta.Cred, ino meta.Ino, name string) error {
-	change := fs.cache.Change().Inode(ino)
 	c := fs.identified(ctx, cred, UseRemoveXattr)
-	err := fs.svc.RemoveXattr(ctx, c, ino, name)
+	remove := func(ctx context.Context) error { return fs.svc.RemoveXattr(ctx, c, ino, name) }
+	if layout.IsAttr(name) {
+		err := fs.stripeAnew(ctx, ino, name != layout.AttrAll, &c, remove)
+		return errs.Wrap("client.RemoveXattr", name, err)
+	}
+	change := fs.cache.Change().Inode(ino)
+	err := remove(ctx)
 	change.End(settled(ctx, outcome(err, nil)))
 	fs.forgetRights(ino, name)
 	return errs.Wrap("client.RemoveXattr", name, err)
@@ -359,7 +415,12 @@ func (fs *FS) forgetRights(ino meta.Ino, name string) {
 	}
 }
 
-// SyncNames returns when every operation that returned before is on stable storage.
+// SyncNames returns when every operation that returned before is on stable storage. If one could
+// not be told later it says so, once.
 func (fs *FS) SyncNames(ctx context.Context) error {
-	return errs.Wrap("client.SyncNames", "", fs.svc.Sync(ctx))
+	err := fs.svc.Sync(ctx)
+	if lost := fs.lostNames(); err == nil {
+		return lost
+	}
+	return errs.Wrap("client.SyncNames", "", err)
 }

@@ -40,9 +40,10 @@
 // Read client.go first, then file.go (life of a handle), inode.go (what handles share), transfer.go
 // (life of a read or write), leases.go (listening, recalls, claims), tell.go and ending.go (what
 // the service is told, and when), small.go and local.go (small files), calls.go (names and
-// attributes), retry.go, kept.go (unsynced writes), lock.go (locks between clients), how.go (hints
-// to the servers' caches), buffers.go and alloc.go (memory that servers reach by themselves),
-// reader.go and writer.go (streams). What is known under leases is client/internal/cache.
+// attributes), deferral.go (names that are told later), retry.go, kept.go (unsynced writes),
+// lock.go (locks between clients), how.go (hints to the servers' caches), buffers.go and alloc.go
+// (memory that servers reach by themselves), reader.go and writer.go (streams). What is known under
+// leases is client/internal/cache.
 package client
 
 import (
@@ -57,8 +58,10 @@ import (
 	"github.com/sluice-storage/sluice/client/internal/behind"
 	"github.com/sluice-storage/sluice/client/internal/cache"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/journal"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/meta"
+	"github.com/sluice-storage/sluice/meta/remote"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/peer"
 )
@@ -77,6 +80,11 @@ type Options struct {
 	// waits, and the secret that the servers name. Ignored by New, as all that follows up to
 	// WaitMax.
 	Peer peer.Options
+
+	// Credential is the file that sluice join has made, by which this process is known to a cluster of
+	// several hosts. Default: $SLUICE_CREDENTIAL, else client.json in /etc/sluice for root, in
+	// ~/.config/sluice for others; on loopback, and where there is none, the secret.
+	Credential string
 
 	// Providers, if not nil, are used in place of opening any; they stay the caller's. Default nil.
 	Providers *peer.Providers
@@ -100,6 +108,10 @@ type Options struct {
 	// MiB.
 	Retain int64
 
+	// SumNear has data summed and verified also on its way to and from servers of this host, which
+	// is one copy of memory. Default false: only what leaves the host is.
+	SumNear bool
+
 	// WriteBehind, in bytes, is how much of what WriteBehind took may be on its way to the servers. It
 	// lies in the memory of Retain. Default 32 MiB; negative: none.
 	WriteBehind int
@@ -116,6 +128,11 @@ type Options struct {
 	// only what this client writes itself rests on leases then.
 	Cache int64
 
+	// TellLater, if negative, has every name told to the service before it is made or removed.
+	// Otherwise names in directories that this client has made, and that nobody else looks into, are
+	// made and removed here, and told a moment later: see FS.Deferred. Default 0.
+	TellLater int
+
 	// RenewEvery is how often the capabilities of handles in use are renewed. Default: two thirds
 	// of the session's lease, a third of the longest life of a capability.
 	RenewEvery time.Duration
@@ -123,6 +140,10 @@ type Options struct {
 	// Name is what the session is called in the metadata service's lists, before what tells this
 	// client from all others. At most 128 bytes. Default: host and pid.
 	Name string
+
+	// Mount is where the files are seen on this host, for the metadata service's lists. At most 255
+	// bytes. Default: they are not, but by this library.
+	Mount string
 
 	// Identity, if not empty, is the whole name of the session, in place of Name and what tells this
 	// process from all others. It is for who starts a client again in place of one that has died, and
@@ -132,6 +153,17 @@ type Options struct {
 	// Succeeds are sessions of dead processes of the same Identity whose files and locks this one
 	// takes over: see FS.EndSuccession. Default none.
 	Succeeds []uint64
+
+	// Journal is memory that outlives this process, in which names are written down that were made or
+	// removed and not told (FS.Deferred). What a process of the same Identity has left there is told
+	// before its session, one of Succeeds, is ended. JournalBytes is how large it should be: where it
+	// is full the service is asked first. It is the FS's alone, until that is closed. Default: names
+	// that were not told die with the process.
+	Journal *journal.Journal
+
+	// BeforeSuccession is called when the journal was told, before the sessions of Succeeds are ended
+	// and others may change what they had leases on. Default: nothing is waited for.
+	BeforeSuccession func(context.Context) error
 
 	// Cred is on whose behalf the path functions work. Default: the process's user and groups.
 	Cred *meta.Cred
@@ -176,6 +208,9 @@ func (o *Options) validate() error {
 		return errs.Newf(errs.Invalid, "client.Options", "", "an identity of %d bytes",
 			len(o.Identity))
 	}
+	if len(o.Mount) > meta.MountMax {
+		return errs.Newf(errs.Invalid, "client.Options", "", "Mount has %d bytes", len(o.Mount))
+	}
 	if len(o.Name) > nameMax {
 		return errs.Newf(errs.Invalid, "client.Options", "", "a name of %d bytes", len(o.Name))
 	}
@@ -206,7 +241,8 @@ func processCred() *meta.Cred {
 
 // FS is a connection to a sluice file system. Safe for concurrent use.
 type FS struct {
-	svc   meta.Service
+	svc   meta.Service // that is told first what was done here
+	raw   meta.Service
 	data  DataService
 	opts  Options
 	name  string       // that its sessions have, and no other client's
@@ -215,11 +251,12 @@ type FS struct {
 	root  meta.Ino     // where paths begin
 	down  func() error // closes what Dial opened; nil for New
 
-	buffers *buffers      // nil: a program's own memory is as good
-	peers   *peer.Network // that Dial opened; nil for New
+	buffers *buffers                         // nil: a program's own memory is as good
+	peers   *peer.Network                    // that Dial opened; nil for New
+	places  atomic.Pointer[remote.Directory] // likewise
 
 	onLoss    atomic.Pointer[func(ino meta.Ino, off, n int64)]
-	onVersion atomic.Pointer[func(before, after *meta.Attr)]
+	onVersion atomic.Pointer[func(after *meta.Attr)]
 	onRecall  atomic.Pointer[func(ino meta.Ino) (forget func(context.Context))]
 	onSession atomic.Pointer[func(id uint64)]
 	heritage  heritage
@@ -239,6 +276,7 @@ type FS struct {
 	behind   *behind.Behind
 	accesses accessQueue // that the service may not know of
 	flushing flushing    // small files with data that the service does not have
+	deferral deferral    // names that the service does not know of
 
 	mu     sync.Mutex
 	inodes map[meta.Ino]*inode
@@ -259,7 +297,7 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 		return nil, err
 	}
 	fs := &FS{
-		svc:    svc,
+		raw:    svc,
 		data:   data,
 		opts:   opts,
 		name:   opts.identity(),
@@ -269,7 +307,8 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 		inodes: make(map[meta.Ino]*inode),
 		files:  make(map[*File]struct{}),
 	}
-	fs.endings, fs.flushing = newEndings(), newFlushing()
+	fs.svc = telling{svc, fs}
+	fs.endings, fs.flushing, fs.deferral = newEndings(), newFlushing(), newDeferral(opts.Journal)
 	fs.locks.listening = newTurn()
 	fs.accesses.token = make(chan struct{}, 1)
 	fs.keep, _ = data.(keeper)
@@ -282,7 +321,7 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 	}
 	close(s.ready)
 	fs.sess.Store(s)
-	if err := fs.succeed(ctx, s); err != nil {
+	if err := fs.inherit(ctx, s); err != nil {
 		fs.stop()
 		return nil, err
 	}
@@ -295,9 +334,12 @@ func newFS(ctx context.Context, svc meta.Service, data DataService, opts Options
 	fs.workers.Go(fs.flush)
 	fs.workers.Go(fs.renewUsed)
 	fs.workers.Go(fs.closeEndings)
+	fs.workers.Go(fs.tellLater)
 	fs.workers.Go(fs.tellAccesses)
 	if err := fs.inheritLocks(ctx); err != nil {
 		fs.stop()
+		fs.workers.Wait()
+		fs.behind.Close()
 		return nil, err
 	}
 	return fs, nil
@@ -385,6 +427,9 @@ func (fs *FS) Close() error {
 		first = errs.Wrap("client.Close", "", err)
 	}
 	if err := fs.lostUnseen(); first == nil {
+		first = err
+	}
+	if err := fs.lostNames(); first == nil {
 		first = err
 	}
 	fs.mu.Lock()

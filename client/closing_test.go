@@ -97,7 +97,7 @@ func (closedEars) Commit(context.Context, meta.Caller, meta.Change, bool) (meta.
 	return meta.Attr{}, errs.New(errs.Disconnected, "closedEars", "", nil)
 }
 
-func (closedEars) CloseMany(context.Context, meta.Caller, []meta.Closing) ([]errs.Kind, error) {
+func (closedEars) CloseMany(context.Context, meta.Caller, []meta.Closing) ([]meta.Ended, error) {
 	return nil, errs.New(errs.Disconnected, "closedEars", "", nil)
 }
 

@@ -46,6 +46,7 @@ func Dial(ctx context.Context, url string, opts Options) (*FS, error) {
 		return nil, errs.Wrap("client.Dial", url, err)
 	}
 	fs.down, fs.buffers, fs.peers = n.close, n.buffers, n.peers
+	fs.places.Store(n.places)
 	n.fs.Store(fs)
 	if err := fs.enterRoot(ctx, path); err != nil {
 		_ = fs.Close()
@@ -70,10 +71,12 @@ func parseURL(url string) (addr, path string, err error) {
 // network is what Dial opens.
 type network struct {
 	opened  *peer.Providers // nil: they are the caller's
+	unkeep  func()          // ends what keeps the credential
 	peers   *peer.Network
 	pool    *peer.Pool
 	meta    *metaremote.Service
 	data    *iodremote.Remote
+	places  *metaremote.Directory
 	buffers *buffers           // nil: none
 	kept    *mem.Arena         // of data; nil: none yet
 	fs      atomic.Pointer[FS] // that all this is for; nil at first
@@ -98,7 +101,11 @@ func connect(addr string, o *Options) (*network, error) {
 		if o.Peer.Logger == nil {
 			o.Peer.Logger = o.Logger
 		}
+		if n.unkeep, err = o.identify(addr); err != nil {
+			return nil, err
+		}
 		if n.opened, err = peer.Open(o.Peer); err != nil {
+			n.unkeep()
 			return nil, err
 		}
 		providers = n.opened
@@ -113,15 +120,15 @@ func connect(addr string, o *Options) (*network, error) {
 		if id == metaPeer {
 			return addr, nil
 		}
-		return n.resolve(ctx, id)
+		return n.places.Resolve(ctx, id)
 	})
 	if n.buffers, err = newBuffers(providers, n.peers.Node, o); err != nil {
 		_ = n.peers.Close()
 		_ = n.closeOpened()
 		return nil, err
 	}
-	data := iodremote.Options{WaitMax: o.WaitMax, RetainBytes: o.Retain, Logger: o.Logger,
-		Arena: n.arena(providers.Memory),
+	data := iodremote.Options{WaitMax: o.WaitMax, RetainBytes: o.Retain, SumNear: o.SumNear,
+		Logger: o.Logger, Arena: n.arena(providers.Memory),
 		Renew: func(ctx context.Context, t *iod.Target) error { return n.fs.Load().renewTarget(ctx, t) },
 		Lost:  func(t iod.Target, err error) { n.fs.Load().lost(t, err) }}
 	if n.buffers != nil {
@@ -129,7 +136,8 @@ func connect(addr string, o *Options) (*network, error) {
 	}
 	n.data = iodremote.New(n.pool, data)
 	n.meta, err = metaremote.New(metaremote.Options{Pool: n.pool, Peer: metaPeer, Node: n.peers.Node,
-		WaitMax: o.WaitMax})
+		WaitMax: o.WaitMax, OnMap: func(v uint64) { n.places.Heard(v) }})
+	n.places = metaremote.NewDirectory(n.meta, n.pool.Moved)
 	if err != nil {
 		_ = n.close()
 		return nil, err
@@ -137,22 +145,8 @@ func connect(addr string, o *Options) (*network, error) {
 	return n, nil
 }
 
-// resolve asks where an I/O server listens. It is asked before every attempt to connect, so that a
-// server may come back elsewhere.
-func (n *network) resolve(ctx context.Context, id uint32) (string, error) {
-	servers, err := n.meta.Servers(ctx)
-	if err != nil {
-		return "", err
-	}
-	for i := range servers {
-		if servers[i].ID == id {
-			return servers[i].Addr, nil
-		}
-	}
-	return "", errs.Newf(errs.Disconnected, "client.resolve", serverName(id), "it has not joined yet")
-}
-
 func (n *network) close() error {
+	n.places.Close()
 	err := n.data.Close()
 	if perr := n.pool.Close(); err == nil {
 		err = perr
@@ -181,6 +175,7 @@ func (n *network) closeOpened() error {
 	if n.opened == nil {
 		return nil
 	}
+	n.unkeep()
 	return n.opened.Close()
 }
 

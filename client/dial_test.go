@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
@@ -35,7 +36,9 @@ type wired struct {
 	domain fabric.Domain            // tcp, or what else the servers' addresses are of
 	places func(name string) string // where a server listens
 	net    *peer.Network            // of the servers
-	key    capability.Key
+	key    capability.Key           // of most tests
+	ring   *capability.Keyring      // of key, or what the options say
+	own    map[uint32]*capability.Keyring
 	meta   *store.Store
 	db     *memkv.Store
 	opts   store.Options
@@ -45,6 +48,8 @@ type wired struct {
 	addrs  map[uint32]string
 	stop   map[uint32]func() // stops an I/O server and returns when it is down
 	start  map[uint32]func()
+
+	crashes bool // what is started from now on has lost its volatile state
 }
 
 func newWired(t testing.TB, servers uint32) *wired { return newWiredBy(t, servers, false) }
@@ -76,7 +81,8 @@ func newWiredOn(t testing.TB, servers uint32, domains []fabric.Domain,
 	places func(name string) string, opts store.Options) *wired {
 	t.Helper()
 	w := &wired{t: t, domain: domains[len(domains)-1], places: places, key: capability.Key{3},
-		addrs: map[uint32]string{}, stop: map[uint32]func(){}, start: map[uint32]func(){}}
+		addrs: map[uint32]string{}, stop: map[uint32]func(){}, start: map[uint32]func(){},
+		own: map[uint32]*capability.Keyring{}}
 	var err error
 	w.net, err = peer.New(&peer.Providers{Domains: domains}, msg.Options{})
 	must(t, err)
@@ -87,7 +93,11 @@ func newWiredOn(t testing.TB, servers uint32, domains []fabric.Domain,
 	})
 	far := iodremote.New(pool, iodremote.Options{WaitMax: 30 * time.Second})
 	w.db = memkv.New(memkv.Options{})
-	opts.Key, opts.Objects = w.key, objects.New(far, w.key, nil)
+	if opts.Key == nil {
+		opts.Key = w.key
+	}
+	w.ring = opts.Key.Keyring()
+	opts.Key, opts.Objects = w.ring, objects.New(far, w.ring, nil)
 	opts.RootMode, opts.HeartbeatMax = 0o777, time.Hour
 	w.opts = opts
 	w.startMeta(w.places("meta"))
@@ -131,7 +141,7 @@ func (w *wired) restartMeta() {
 	defer w.mu.Unlock()
 	for id, addr := range w.addrs {
 		s := meta.Server{ID: id, Addr: addr, StoreID: uint64(id), Total: 1 << 30, Free: 1 << 30}
-		must(w.t, w.meta.Join(ctx, s, meta.SignJoin(w.key.ServerKey(id), &s)))
+		must(w.t, w.meta.Join(ctx, s, w.signJoin(&s)))
 	}
 }
 
@@ -141,10 +151,14 @@ func (w *wired) addServer(id uint32) {
 	disk, err := memstore.New(memstore.Options{})
 	must(t, err)
 	w.start[id] = func() {
+		disk := &reborn{disk, disk.Verifier()}
+		if w.crashes {
+			disk.verifier = rand.Uint64()
+		}
 		cache, err := unifier.New(unifier.Config{MemoryBytes: 64 << 20, Registrar: w.net.Node}, disk)
 		must(t, err)
-		srv, err := iodserver.New(iodserver.Config{ID: id, Key: w.key.ServerKey(id), Store: disk,
-			Cache: cache})
+		w.own[id] = capability.NewKeyring(w.ring.Ring().For(id))
+		srv, err := iodserver.New(iodserver.Config{ID: id, Key: w.own[id], Store: disk, Cache: cache})
 		must(t, err)
 		listen, err := w.net.Serve(w.places(fmt.Sprint("iod", id)), srv, msg.ServeOptions{})
 		must(t, err)
@@ -152,7 +166,7 @@ func (w *wired) addServer(id uint32) {
 		w.addrs[id] = listen.Addr()
 		w.mu.Unlock()
 		s := meta.Server{ID: id, Addr: listen.Addr(), StoreID: uint64(id), Total: 1 << 30, Free: 1 << 30}
-		must(t, w.meta.Join(context.Background(), s, meta.SignJoin(w.key.ServerKey(id), &s)))
+		must(t, w.meta.Join(context.Background(), s, w.signJoin(&s)))
 		w.stop[id] = func() {
 			must(t, listen.Close(context.Background()))
 			srv.Close()
@@ -162,6 +176,19 @@ func (w *wired) addServer(id uint32) {
 	}
 	w.start[id]()
 }
+
+// signJoin proves that this is a server of the cluster.
+func (w *wired) signJoin(s *meta.Server) [32]byte {
+	return meta.SignJoin(w.ring.Ring()[0].Key.ServerKey(s.ID), s)
+}
+
+// reborn is a store that has another verifier than the one that it was, as after a crash.
+type reborn struct {
+	*memstore.Store
+	verifier uint64
+}
+
+func (r *reborn) Verifier() uint64 { return r.verifier }
 
 // far is how a client without shared memory reaches the cluster.
 func (w *wired) far() *peer.Providers {

@@ -198,7 +198,7 @@ func (c *cluster) enter(op iod.Op, t *iod.Target, need capability.Rights) (*mems
 		need = capability.Manage
 	}
 	return s, cp.Check(capability.Need{File: t.Object.File, Gen: t.Object.Gen, Rights: need,
-		Session: t.Stamp.Session, Server: t.Server, Layout: t.Layout}, now())
+		Session: t.Stamp.Session, Server: t.Server, Layout: t.Layout, Epoch: t.Stamp.Epoch}, now())
 }
 
 func (c *cluster) mark(s *memstore.Store) iod.Mark {
@@ -366,6 +366,9 @@ func (c *cluster) Fence(ctx context.Context, t iod.Target) error {
 	s, err := c.enter(iod.OpFence, &t, capability.Manage)
 	if err != nil {
 		return err
+	}
+	if t.Stamp.Epoch > 0 {
+		return s.SetMinEpoch(ctx, t.Object.File, t.Stamp.Epoch)
 	}
 	return s.SetMinGeneration(ctx, t.Object.File, t.Object.Gen)
 }

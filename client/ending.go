@@ -164,6 +164,7 @@ type batch struct {
 	items   []item
 	later   []ending // of files that somebody tells the service of at this moment
 	bytes   int
+	born    bool // of files that the service does not know yet
 	refused bool
 }
 
@@ -183,7 +184,7 @@ type item struct {
 // add adds a handle, if it belongs to the batch and has room in it.
 func (b *batch) add(e *ending) bool {
 	if e.node == nil || e.caller.Session != b.caller.Session || len(b.items) == batchMax ||
-		b.bytes > batchBytes || b.fs.tellsFirst(e) {
+		b.bytes > batchBytes || !b.born && b.fs.tellsFirst(e) {
 		return false
 	}
 	it := item{ending: *e, closing: meta.Closing{Handle: e.handle}}
@@ -198,7 +199,7 @@ func (b *batch) add(e *ending) bool {
 			b.later = append(b.later, *e)
 			return true
 		}
-		e.node.takeForClose(&it)
+		e.node.takeForClose(&it, b.born)
 		if !it.closing.Dirty {
 			e.node.telling.giveBack()
 		} else {
@@ -266,11 +267,12 @@ func (b *batch) tells(n *inode) bool {
 }
 
 // takeForClose takes what must be told when a handle is closed: nothing while another one is open,
-// or where the lease is gone that it was written under.
-func (n *inode) takeForClose(it *item) {
+// or where the lease is gone that it was written under, unless nobody can have had another one: the
+// file is born with this.
+func (n *inode) takeForClose(it *item, born bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.writers > 0 || n.small.Load() && n.lease.state == leaseNone {
+	if n.writers > 0 || !born && n.small.Load() && n.lease.state == leaseNone {
 		return
 	}
 	it.grants, it.version, it.heard = n.lease.grants, n.content.version, n.attr.DataVersion
@@ -291,15 +293,15 @@ func (b *batch) close(ctx context.Context) (left []ending) {
 	for i := range b.items {
 		list[i] = b.items[i].closing
 	}
-	kinds, err := b.fs.svc.CloseMany(ctx, b.caller, list)
+	ended, err := b.fs.svc.CloseMany(ctx, b.caller, list)
 	for i := range b.items {
-		k := errs.KindOf(err)
+		e := meta.Ended{Kind: errs.KindOf(err)}
 		if err == nil {
-			k = kinds[i]
+			e = ended[i]
 		}
-		if b.items[i].gone = b.items[i].end(b.fs, k); !b.items[i].gone {
+		if b.items[i].gone = b.items[i].end(b.fs, e); !b.items[i].gone {
 			left = append(left, b.items[i].ending)
-			b.refused = b.refused || k != errs.Fenced
+			b.refused = b.refused || e.Kind != errs.Fenced
 		}
 	}
 	b.fs.endings.ended(b.items)
@@ -318,11 +320,10 @@ func (b *batch) close(ctx context.Context) (left []ending) {
 }
 
 // end settles an item by what became of it, and tells whether its handle is gone.
-func (it *item) end(fs *FS, k errs.Kind) (gone bool) {
-	n := it.node
+func (it *item) end(fs *FS, e meta.Ended) (gone bool) {
+	n, k := it.node, e.Kind
 	var o cache.Outcome
 	n.mu.Lock()
-	before := n.attr
 	switch {
 	case k == errs.OK:
 		gone = true
@@ -357,17 +358,18 @@ func (it *item) end(fs *FS, k errs.Kind) (gone bool) {
 		n.loseLocked(errs.Newf(k, "client.Close", "", "what was written before could not be told"))
 		fs.opts.Logger.Error("what was written to a closed file is lost", "ino", n.ino, "err", k)
 	}
-	after, dirty := n.attr, n.dirty && n.small.Load()
+	dirty := n.dirty && n.small.Load()
 	n.mu.Unlock()
 	if gone && dirty {
 		fs.flushing.put(n)
 	}
 	if it.change != nil {
 		it.change.End(o)
+		if e.Version != 0 { // before somebody else tells something: see Telling
+			w := &it.closing.Change
+			fs.versioned(&meta.Attr{Ino: n.ino, DataVersion: e.Version, TruncSeq: w.TruncSeq, Size: w.Size})
+		}
 		n.telling.giveBack()
-	}
-	if after.DataVersion != before.DataVersion {
-		fs.versioned(&before, &after)
 	}
 	return gone
 }

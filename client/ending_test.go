@@ -113,12 +113,12 @@ func (l *lossy) Close(ctx context.Context, c meta.Caller, w meta.Closing) error 
 }
 
 func (l *lossy) CloseMany(ctx context.Context, c meta.Caller, list []meta.Closing) (
-	[]errs.Kind, error) {
-	got := make(chan []errs.Kind, 1)
+	[]meta.Ended, error) {
+	got := make(chan []meta.Ended, 1)
 	err := l.do(func(ctx context.Context) error {
-		kinds, err := l.Service.CloseMany(ctx, c, list)
+		ended, err := l.Service.CloseMany(ctx, c, list)
 		if err == nil {
-			got <- kinds
+			got <- ended
 		}
 		return err
 	}, ctx)
@@ -210,7 +210,7 @@ type halting struct {
 }
 
 func (h *halting) CloseMany(ctx context.Context, c meta.Caller, list []meta.Closing) (
-	[]errs.Kind, error) {
+	[]meta.Ended, error) {
 	if h.calls.Add(1) == 2 {
 		close(h.halted)
 		<-h.restart
@@ -236,9 +236,7 @@ func TestClosedHandlesAreNotClaimed(t *testing.T) {
 	for range batchMax + more {
 		f, err := fs.OpenIno(ctx, *fs.opts.Cred, a.Ino, meta.OpenRead)
 		must(t, err)
-		fs.endings.mu.Lock() // all of them are closed in one round
-		fs.endings.list = append(fs.endings.list, f.ending(f.grant.Load().session, f.grant.Load().handle))
-		fs.endings.mu.Unlock()
+		fs.endings.add(f.ending(f.grant.Load().session, f.grant.Load().handle)) // for one round
 		fs.mu.Lock()
 		delete(fs.files, f)
 		fs.mu.Unlock()
@@ -284,11 +282,9 @@ func TestOpenWaitsForClosings(t *testing.T) {
 	fs := c.client(Options{})
 	touch(t, fs, "/f")
 	fs.flushEndings(ctx)
-	fs.endings.mu.Lock()
 	for i := range endingsMax {
-		fs.endings.list = append(fs.endings.list, ending{caller: fs.trusted(), handle: uint64(i + 1)})
+		fs.endings.add(ending{caller: fs.trusted(), handle: uint64(i + 1)})
 	}
-	fs.endings.mu.Unlock()
 	f, err := fs.OpenFile(ctx, "/f", os.O_RDWR, 0)
 	must(t, err)
 	must(t, f.Close(ctx))

@@ -25,6 +25,9 @@ type world struct {
 	paths map[string]*entity // all that exists; the root is ""
 	open  []opened
 	trace []string // what was done last
+	runs  int      // a client does up to so many things in a row; 0: they take turns at random
+	run   int      // what is left of that
+	now   *FS      // whose turn it is
 }
 
 // note remembers what is done, for whoever wants to know how something came about.
@@ -67,9 +70,19 @@ func newWorld(t *testing.T, seed uint64, fs ...*FS) *world {
 }
 
 func (w *world) client() *FS {
-	fs := w.fs[w.rng.IntN(len(w.fs))]
-	w.note("by client %d:", w.who(fs))
-	return fs
+	if w.run--; w.runs == 0 || w.run < 0 {
+		w.now = w.fs[w.rng.IntN(len(w.fs))]
+		w.note("by client %d:", w.who(w.now))
+	}
+	if w.runs > 0 && w.run < 0 { // it looks around first
+		w.run = w.rng.IntN(w.runs)
+		for p, e := range w.paths {
+			if e.dir {
+				_ = w.now.ReadDir(context.Background(), p+"/", func(meta.Entry) error { return nil })
+			}
+		}
+	}
+	return w.now
 }
 
 // path draws a path of one or two of few names.
@@ -390,6 +403,10 @@ func (w *world) step() {
 		}
 		return
 	}
+	if w.runs > 0 && w.rng.IntN(2) == 0 {
+		[]func(){w.remove, w.create, w.mkdir}[w.rng.IntN(3)]()
+		return
+	}
 	[]func(){w.stat, w.stat, w.stat, w.list, w.list, w.mkdir, w.create, w.create, w.create, w.openRead,
 		w.openRead, w.truncate, w.chmod, w.remove, w.link, w.rename}[w.rng.IntN(16)]()
 }
@@ -406,6 +423,32 @@ func TestClientsAgree(t *testing.T) {
 		for range 500 {
 			w.step()
 		}
+	}
+}
+
+// TestClientsAgreeInRuns: the same, with clients that do several things in a row in directories
+// that they have listed, so that they hold these alone, and others take them away.
+func TestClientsAgreeInRuns(t *testing.T) {
+	first := rand.Uint64()
+	t.Logf("seeds from %d", first)
+	held := uint64(0)
+	for i := range uint64(8) {
+		c := newCluster(t, 2, store.Options{Calm: 1})
+		w := newWorld(t, first+i, c.client(Options{}), c.client(Options{}), c.client(Options{}))
+		for _, fs := range w.fs {
+			fs.deferral.wishes.again = 1
+		}
+		w.runs = 20
+		t.Logf("seed %d", first+i)
+		for range 1000 {
+			w.step()
+		}
+		for _, fs := range w.fs {
+			held += fs.Deferred().Held
+		}
+	}
+	if t.Logf("%d directories were held", held); held < 8 {
+		t.Error("this shows nothing")
 	}
 }
 

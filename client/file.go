@@ -22,7 +22,10 @@ type File struct {
 	flags meta.OpenFlags
 	cred  meta.Cred // whose it is
 
-	fixed   bool // a volume: its size never changes
+	volume string // its name, if it is one
+
+	fixed   bool // a volume: nothing that is written changes its size
+	shared  bool // a volume, with other writers
 	append  bool // O_APPEND of the path functions
 	durable bool // O_SYNC of the path functions
 	strict  bool // WithStrict
@@ -44,6 +47,7 @@ type grant struct {
 	session uint64
 	handle  uint64 // 0: the service does not know of it (see local.go)
 	gen     uint32
+	epoch   uint32 // of a volume's writer
 	layout  layout.Layout
 	caps    [][capability.Bytes]byte
 }
@@ -63,12 +67,24 @@ func (fs *FS) OpenIno(ctx context.Context, cred meta.Cred, ino meta.Ino, flags m
 // openUpkeep opens a file for a moment to tell or sync what was written to it, also while the FS is
 // being closed.
 func (fs *FS) openUpkeep(ctx context.Context, ino meta.Ino) (*File, error) {
-	return fs.openIno(ctx, meta.Cred{}, ino, meta.OpenWrite, true)
+	f, err := fs.openIno(ctx, meta.Cred{}, ino, meta.OpenWrite, true)
+	if n := fs.peek(ino); errs.KindOf(err) == errs.Access && n != nil {
+		// The service does not believe that this is root's business: who has written may write.
+		n.mu.Lock()
+		cred := n.author
+		n.mu.Unlock()
+		f, err = fs.openIno(ctx, cred, ino, meta.OpenWrite, true)
+	}
+	return f, err
 }
 
 func (fs *FS) openIno(ctx context.Context, cred meta.Cred, ino meta.Ino, flags meta.OpenFlags,
 	upkeep bool) (*File, error) {
-	if f, err := fs.openLocal(&cred, ino, flags); f != nil || err != nil {
+	f, err := fs.openLocal(&cred, ino, flags)
+	if f == nil && err == nil && flags == meta.OpenRead && fs.readAhead(ctx, ino) {
+		f, err = fs.openLocal(&cred, ino, flags)
+	}
+	if f != nil || err != nil {
 		return f, errs.Wrap("client.Open", "", err)
 	}
 	if n := fs.ref(ino); n != nil {
@@ -97,6 +113,9 @@ func (fs *FS) openIno(ctx context.Context, cred meta.Cred, ino meta.Ino, flags m
 func (fs *FS) CreateIno(ctx context.Context, cred meta.Cred, dir meta.Ino, name string,
 	f meta.NewFile, flags meta.OpenFlags) (*File, error) {
 	f.Type = meta.Regular
+	if made, err := fs.createHere(ctx, &cred, dir, name, &f, flags); made != nil || err != nil {
+		return made, err
+	}
 	create := func(ctx context.Context, c meta.Caller) (h meta.Handle, err error) {
 		was, _, _ := fs.cache.Ino(dir, name)
 		change := fs.cache.Change().Name(dir, name).Inode(was)
@@ -134,6 +153,9 @@ func (fs *FS) addFile(n *inode, g *grant, cred meta.Cred, flags meta.OpenFlags) 
 	n.files.PushLast(&f.ofInode, f)
 	if f.flags&meta.OpenWrite != 0 {
 		n.writers++
+		if cred.UID != 0 {
+			n.author = cred
+		}
 	}
 	n.mu.Unlock()
 	fs.mu.Lock()
@@ -143,8 +165,8 @@ func (fs *FS) addFile(n *inode, g *grant, cred meta.Cred, flags meta.OpenFlags) 
 }
 
 func newGrant(session uint64, h *meta.Handle) *grant {
-	return &grant{session: session, handle: h.ID, gen: h.Attr.Gen, layout: h.Attr.Layout,
-		caps: h.Caps}
+	return &grant{session: session, handle: h.ID, gen: h.Attr.Gen, epoch: h.Epoch,
+		layout: h.Attr.Layout, caps: h.Caps}
 }
 
 // adopt takes over a handle with its capabilities in place of the old grant; false if the file is
@@ -157,6 +179,7 @@ func (f *File) adopt(old *grant, session uint64, h *meta.Handle) bool {
 	}
 	f.grant.Store(newGrant(session, h))
 	f.node.allow(h)
+	f.node.widen(h.Attr.Layout.Width())
 	return true
 }
 
@@ -204,8 +227,16 @@ func (f *File) replace(old *grant, session uint64, h *meta.Handle) {
 // openAgain opens what is open here already. Others may wait for that.
 func (f *File) openAgain(ctx context.Context, s *session) (meta.Handle, error) {
 	ctx = metaremote.ForUpkeep(ctx)
+	if f.volume != "" {
+		return f.openVolumeAgain(ctx, s)
+	}
 	return f.fs.openIn(ctx, s, func(ctx context.Context, c meta.Caller) (meta.Handle, error) {
-		return f.fs.svc.Open(ctx, c, f.node.ino, f.flags)
+		h, err := f.fs.svc.Open(ctx, c, f.node.ino, f.flags)
+		if errs.KindOf(err) == errs.Access && f.cred.UID != 0 { // root is not believed
+			c.Cred = f.cred
+			h, err = f.fs.svc.Open(ctx, c, f.node.ino, f.flags)
+		}
+		return h, err
 	})
 }
 
@@ -219,7 +250,11 @@ func (f *File) ending(session, handle uint64) ending {
 func (f *File) die(old *grant, err error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	err = errs.New(errs.Stale, "client.File", "",
+	kind := errs.Stale
+	if errs.KindOf(err) == errs.Fenced {
+		kind = errs.Fenced
+	}
+	err = errs.New(kind, "client.File", "",
 		errs.Wrap("the session was lost and the file could not be opened again", "", err))
 	if f.grant.Load() == old {
 		f.dead = err
@@ -436,6 +471,9 @@ func (f *File) endHandle(ctx context.Context, dead bool, unsynced error) {
 	}
 	if g.handle == 0 || dead || errs.KindOf(unsynced).Passing() {
 		f.fs.unref(n)
+		return
+	}
+	if f.fs.closeHere(f, g) {
 		return
 	}
 	f.fs.endings.put(f.ending(g.session, g.handle))

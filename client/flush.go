@@ -103,9 +103,10 @@ func (fs *FS) tellRest(ctx context.Context, limit time.Duration) error {
 	case <-ctx.Done():
 	}
 	for pause := pauseFirst; ; pause = min(2*pause, pauseMax) {
+		_ = fs.tellAll(ctx) // it is tried again
 		fs.flushEndings(ctx)
 		fs.flushAll(ctx, limit)
-		if fs.flushing.empty() && !fs.endings.untold() {
+		if fs.flushing.empty() && !fs.endings.untold() && fs.deferral.count.Load() == 0 {
 			return nil
 		}
 		if !wait.Sleep(ctx, pause) {
@@ -132,7 +133,7 @@ func (fs *FS) flushAll(ctx context.Context, limit time.Duration) {
 		wg.Go(func() {
 			defer func() { <-slots }()
 			err := fs.flushOne(ctx, n, limit)
-			if errs.KindOf(err).Passing() && ctx.Err() == nil {
+			if fs.flushesLater(ctx, err) {
 				fs.flushing.put(n)
 			} else if err != nil {
 				fs.opts.Logger.Error("data of a small file could not be told", "ino", n.ino, "err", err)
@@ -142,6 +143,21 @@ func (fs *FS) flushAll(ctx context.Context, limit time.Duration) {
 		})
 	}
 	wg.Wait()
+}
+
+// flushesLater tells whether a file that could not be told is tried again: what failed may pass, or
+// whoever wanted it has no more time, as HandOver, and the FS goes on.
+func (fs *FS) flushesLater(ctx context.Context, err error) bool {
+	k := errs.KindOf(err)
+	if ctx.Err() == nil {
+		return k.Passing()
+	}
+	select {
+	case <-fs.flushing.over:
+		return false
+	default:
+		return fs.life.Err() == nil && (k == errs.Canceled || interrupted(k))
+	}
 }
 
 // flushOne tells what a file has to tell. Where somebody else is just telling it, that may fail: it

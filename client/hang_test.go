@@ -63,7 +63,7 @@ func (p *paused) Commit(ctx context.Context, c meta.Caller, w meta.Change, sync 
 }
 
 func (p *paused) CloseMany(ctx context.Context, c meta.Caller, list []meta.Closing) (
-	[]errs.Kind, error) {
+	[]meta.Ended, error) {
 	p.pass(ctx)
 	return p.Service.CloseMany(ctx, c, list)
 }
@@ -207,6 +207,16 @@ func TestRemovedWhileLocal(t *testing.T) {
 // TestLostWhileLocal: a client has lost its leases, and has a small file open that it has opened
 // without asking anybody. When another one removes the file later it stays readable.
 func TestLostWhileLocal(t *testing.T) {
+	for try := 0; !lostWhileLocal(t); try++ {
+		if try == 20 {
+			t.Fatal("the session was lost each time, too")
+		}
+	}
+}
+
+// lostWhileLocal tries it. false: on a busy machine the session was lost besides the leases.
+func lostWhileLocal(t *testing.T) bool {
+	t.Helper()
 	ctx := context.Background()
 	svc, fs, other := hanging(t)
 	touch(t, fs, "/lost")
@@ -234,7 +244,8 @@ func TestLostWhileLocal(t *testing.T) {
 	svc.resume()
 	eventually(t, func() bool { return fs.leases.current() != epoch })
 	if fs.sess.Load() != s {
-		t.Skip("the session is lost, too")
+		_ = r.Close(ctx) // of a session that is no more
+		return false
 	}
 	eventually(t, func() bool { return r.grant.Load().handle != 0 })
 	must(t, other.Remove(ctx, "/f"))
@@ -242,6 +253,7 @@ func TestLostWhileLocal(t *testing.T) {
 		t.Errorf("the removed file shows %q", got)
 	}
 	must(t, r.Close(ctx))
+	return true
 }
 
 // TestRemovedWhileClosing: a file is removed at the moment at which a handle that nobody but this

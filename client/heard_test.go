@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/meta/store"
 )
@@ -20,12 +19,12 @@ type outrun struct {
 }
 
 func (o *outrun) CloseMany(ctx context.Context, c meta.Caller, list []meta.Closing) (
-	[]errs.Kind, error) {
-	kinds, err := o.Service.CloseMany(ctx, c, list)
+	[]meta.Ended, error) {
+	ended, err := o.Service.CloseMany(ctx, c, list)
 	if list[0].Dirty && !o.first.Swap(true) {
 		o.look()
 	}
-	return kinds, err
+	return ended, err
 }
 
 // TestClosingCountsOnce: attributes that show what a closing has told, and come before its answer,

@@ -38,7 +38,7 @@ func (d *deaf) Close(ctx context.Context, c meta.Caller, w meta.Closing) error {
 }
 
 func (d *deaf) CloseMany(ctx context.Context, c meta.Caller, list []meta.Closing) (
-	[]errs.Kind, error) {
+	[]meta.Ended, error) {
 	if d.off.Load() {
 		return nil, errs.New(errs.Disconnected, "deaf", "", nil)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/hint"
+	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -61,6 +62,7 @@ type OpenOption func(o *openOptions)
 type openOptions struct {
 	how    *How
 	strict bool
+	policy layout.Policy
 }
 
 // WithHints makes a handle use these hints in place of those of the file.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sluice-storage/sluice/client/internal/cache"
 	"github.com/sluice-storage/sluice/errs"
@@ -27,18 +28,21 @@ type inode struct {
 	refs     int
 	files    list.List[File]
 	writers  int       // handles of programs that may write
+	author   meta.Cred // who had it open for writing last, other than root
 	attr     meta.Attr // as last heard of; Size, TruncSeq and Mtime below count
 	recalled bool      // a lease was recalled since, nobody answered, or a truncation was heard of
 	size     int64
 	truncSeq uint64
 	mtime    meta.Time
-	dirty    bool   // size, mtime or small data is not yet told
-	taken    bool   // it is being told, and may have to be told again
-	written  bool   // by this client, since it was opened
-	changes  uint64 // raised with every write and truncation that this client knows of
+	wroteAt  time.Time // when mtime was taken, by the steady clock
+	dirty    bool      // size, mtime or small data is not yet told
+	taken    bool      // it is being told, and may have to be told again
+	written  bool      // by this client, since it was opened
+	changes  uint64    // raised with every write and truncation that this client knows of
 	gaps     gaps
 	growth   growth
 	lease    lease
+	holding  holding
 	content  content
 
 	stripes []unsynced // by stripe
@@ -88,6 +92,7 @@ const (
 type unsynced struct {
 	pending bool
 	count   uint64 // raised with every write, so that a sync knows what it did not cover
+	under   uint64 // the server's life in which a dead process has written; 0: none has (lives.go)
 }
 
 // lossRecord is an error that concerns the file as a whole, numbered so that each handle reports it
@@ -286,7 +291,7 @@ func (n *inode) wroteLocked(from, end int64, seq uint64) {
 	}
 	n.dirty, n.written, n.content.out = true, true, 0
 	n.changes++
-	n.mtime = meta.Later(n.mtime, meta.Now())
+	n.mtime, n.wroteAt = meta.Later(n.mtime, meta.Now()), time.Now()
 }
 
 // acked notes that a server has acknowledged a volatile change of a stripe.

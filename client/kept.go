@@ -24,10 +24,12 @@ type keeper interface {
 type Stats struct {
 	iodremote.Stats
 	Registered regcache.Stats
+	Deferred   DeferredStats // names that are told later
 }
 
 // Stats of the client; zero where its data service keeps nothing, or registers nothing.
 func (fs *FS) Stats() (s Stats) {
+	s.Deferred = fs.Deferred()
 	if fs.keep != nil {
 		s.Stats = fs.keep.Stats()
 	}

@@ -29,6 +29,7 @@ type leases struct {
 	seen    uint64          // the highest recall
 	doing   map[uint64]bool // recalls that are being carried out, by their serial numbers
 	done    []meta.Recall   // those that the service must hear of
+	told    uint32          // the life of the service in which the session has told of itself
 }
 
 // begin starts with the leases of a new session.
@@ -41,7 +42,7 @@ func (l *leases) begin(info *meta.SessionInfo) {
 	}
 	l.own[info.ID] = true
 	l.time = time.Duration(info.LeaseTimeMs) * time.Millisecond
-	l.seen, l.done, l.doing = 0, nil, map[uint64]bool{}
+	l.seen, l.done, l.doing, l.told = 0, nil, map[uint64]bool{}, 0
 	l.anewLocked()
 	l.claims = nil
 }
@@ -189,7 +190,7 @@ func (l *leases) take(session uint64, h *meta.Heard) (n news) {
 func (fs *FS) listen() {
 	for fs.life.Err() == nil {
 		s := fs.sess.Load()
-		err := fs.listenOnce(fs.life, s, true)
+		err := fs.listenOnce(s.current, s, true)
 		switch errs.KindOf(err) {
 		case errs.OK, errs.Canceled:
 			continue
@@ -211,12 +212,14 @@ func (fs *FS) listen() {
 // the request until there is something to tell.
 func (fs *FS) listenOnce(ctx context.Context, s *session, wait bool) error {
 	said := fs.leases.say(s.id, wait)
+	fs.introduce(&said)
 	sent := time.Now()
 	h, err := fs.svc.Listen(ctx, said)
 	if err != nil {
 		fs.leases.unsaid(s.id, said.Acks)
 		return err
 	}
+	fs.introduced(&said, &h)
 	n := fs.leases.take(s.id, &h)
 	if n.drop {
 		fs.dropLeases(n.restart)
@@ -243,7 +246,7 @@ func (fs *FS) listenOnce(ctx context.Context, s *session, wait bool) error {
 // dropLeases forgets everything that rests on leases. What was written under one stays, and is told
 // when the client has found out whether somebody else was there meanwhile.
 func (fs *FS) dropLeases(restart bool) {
-	fs.cache.Drop()
+	fs.deferral.drop(fs.cache)
 	for _, n := range fs.allInodes() {
 		n.drop(restart)
 	}
@@ -262,6 +265,24 @@ func (fs *FS) allInodes() []*inode {
 // recalled gives a lease back. One that is being claimed may be recalled before this client knows
 // that it has it: what was written under it is told then.
 func (fs *FS) recalled(s *session, r meta.Recall) {
+	if !fs.deferral.leaves(fs.cache, r.Ino) {
+		fs.recalledTold(s, r)
+		return
+	}
+	fs.workers.Go(func() {
+		ctx, cancel := context.WithTimeout(fs.life, 2*s.leases)
+		defer cancel()
+		if err := fs.tellNames(ctx, r.Ino); err != nil {
+			fs.opts.Logger.Warn("what was done in a directory could not be told when it was recalled",
+				"ino", r.Ino, "err", err)
+		}
+		fs.recalledTold(s, r)
+		fs.sayAcks(ctx, s)
+	})
+}
+
+// recalledTold is recalled for an inode of which all that was done is told.
+func (fs *FS) recalledTold(s *session, r meta.Recall) {
 	n := fs.ref(r.Ino)
 	if n == nil {
 		fs.cache.Recall(r.Ino)
@@ -380,6 +401,7 @@ func (fs *FS) giveUp(ctx context.Context, s *session, n *inode, out bool) error 
 	if n.state() == leaseNone { // nothing was written under it; who asks for another may wait for it
 		return err
 	}
+	fs.drainLeaving(ctx, s, n)
 	w := fs.writer(n.ino)
 	if w == nil { // a closing tells what was written, and that nobody writes any more
 		fs.flushEndingsOf(ctx, n)
@@ -403,7 +425,10 @@ func (fs *FS) giveUp(ctx context.Context, s *session, n *inode, out bool) error 
 // answers nothing that depends on it before, and after the time of leases it lets others go on.
 func (fs *FS) claim(s *session, life uint32) {
 	for try := 0; fs.leases.lives() == life && fs.sess.Load() == s; try++ {
-		err := fs.claimOnce(s, life)
+		err := fs.tellAll(fs.life) // the service takes it from who has not claimed
+		if err == nil {
+			err = fs.claimOnce(s, life)
+		}
 		if err == nil {
 			return
 		}
@@ -459,7 +484,9 @@ func (fs *FS) claimed(s *session) (list []claim) {
 			g = f.number(g)
 		}
 		if g.session == s.id {
-			list = append(list, claim{f.node.claim(g.handle, f.flags, f.cred.UID), f.node, f})
+			c := f.node.claim(g.handle, f.flags, f.cred.UID)
+			c.Epoch = g.epoch
+			list = append(list, claim{c, f.node, f})
 		}
 	}
 	for _, e := range fs.endings.all() {

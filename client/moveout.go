@@ -190,7 +190,7 @@ func (fs *FS) moveOutOnce(ctx, spilling context.Context, w *File) error {
 	if n.taken && a.TruncSeq != c.TruncSeq && fs.cutting.Load() == 0 {
 		n.loseLocked(errOvertaken()) // it was out already: somebody else has had the lease
 	}
-	was, left := n.attr, n.gaps
+	left := n.gaps
 	if a.TruncSeq == n.truncSeq || a.Lease != meta.LeaseNone {
 		n.learnLocked(&a) // otherwise a truncation may be under way: see hear
 	}
@@ -202,7 +202,9 @@ func (fs *FS) moveOutOnce(ctx, spilling context.Context, w *File) error {
 	n.grantedLocked(fs, t, &a, byTeller)
 	n.mu.Unlock()
 	change.End(cache.Outcome{Attrs: []*meta.Attr{&a}})
-	fs.versioned(&was, &a)
+	if a.DataVersion == before.version+1 && a.TruncSeq == c.TruncSeq { // it was not out already
+		fs.versioned(&a)
+	}
 	return nil
 }
 

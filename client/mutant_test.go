@@ -10,6 +10,11 @@ import (
 func TestMutantsAreFound(t *testing.T) {
 	mutanttest.Hunt{Cases: []mutanttest.Case{
 		{Mutant: "appendCollides", Tests: "TestAppendsOfClients"},
+		{Mutant: "asksFirst", Tests: "TestDeferredDirectoryIsLookedUp"},
+		{Mutant: "keepsTenure", Tests: "TestOthersSeeWhatReturned"},
+		{Mutant: "lostQuietly", Tests: "TestDeferredLate"},
+		{Mutant: "removesShared", Tests: "TestSharedFileIsRemovedAtOnce"},
+		{Mutant: "heldBack", Tests: "TestHeldBackUntilAsked"},
 		{Mutant: "lostSilently", Tests: "TestLostLock"},
 		{Mutant: "staleUnderLock", Tests: "TestLocksOfTwoClients"},
 	}}.Run(t)

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -33,7 +34,10 @@ func (fs *FS) OpenFile(ctx context.Context, path string, flag int, perm os.FileM
 			return nil, errs.Wrap("client.Open", path, err)
 		}
 	}
-	f, err := fs.openPath(ctx, path, flag, perm)
+	if err := o.policy.Validate(); err != nil {
+		return nil, errs.Wrap("client.Open", path, err)
+	}
+	f, err := fs.openPath(ctx, path, flag, perm, &o.policy)
 	if err != nil {
 		return nil, errs.Wrap("client.Open", path, err)
 	}
@@ -49,8 +53,8 @@ func (fs *FS) OpenFile(ctx context.Context, path string, flag int, perm os.FileM
 	return f, nil
 }
 
-func (fs *FS) openPath(ctx context.Context, path string, flag int, perm os.FileMode) (
-	*File, error) {
+func (fs *FS) openPath(ctx context.Context, path string, flag int, perm os.FileMode,
+	policy *layout.Policy) (*File, error) {
 	flags, err := openFlags(flag)
 	if err != nil {
 		return nil, err
@@ -58,7 +62,8 @@ func (fs *FS) openPath(ctx context.Context, path string, flag int, perm os.FileM
 	c := fs.self()
 	excl := flag&os.O_CREATE != 0 && flag&os.O_EXCL != 0
 	w := walker{fs: fs, c: c, make: flag&os.O_CREATE != 0}
-	nf := meta.NewFile{Type: meta.Regular, Mode: uint32(perm.Perm())}
+	nf := meta.NewFile{Type: meta.Regular, Mode: uint32(perm.Perm()), Unit: policy.Unit,
+		Width: policy.Width, Pool: policy.Pool}
 	for range 10 { // somebody may make or remove the name between the two steps
 		w.links = 0
 		p, err := w.find(ctx, path, !excl)

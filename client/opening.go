@@ -21,6 +21,7 @@ type opening struct {
 	flags meta.OpenFlags
 	get   openFunc
 	makes bool // the file, if there is none
+	named bool // it is a volume, which is opened by its name
 
 	upkeep bool // not for a program
 
@@ -75,9 +76,14 @@ func (o *opening) open(ctx context.Context) (*File, error) {
 func (o *opening) try(ctx context.Context, s *session) (meta.Handle, error) {
 	h, undo, err := o.fs.openOnce(ctx, s, o.request,
 		func(ctx context.Context, c meta.Caller) (meta.Handle, error) {
-			if ino := o.found.Attr.Ino; ino != 0 {
+			if ino := o.found.Attr.Ino; ino != 0 && !o.named {
 				// Whoever has made it may use it, whatever its mode says.
-				return o.fs.svc.Open(ctx, c, ino, o.flags&access)
+				h, err := o.fs.svc.Open(ctx, c, ino, o.flags&access)
+				if errs.KindOf(err) == errs.Access && o.cred.UID != 0 { // root is not believed
+					c.Cred = o.cred
+					h, err = o.fs.svc.Open(ctx, c, ino, o.flags&access)
+				}
+				return h, err
 			}
 			c.Cred = o.cred
 			return o.get(ctx, c)

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/meta/store"
 )
@@ -23,7 +22,7 @@ type overtaking struct {
 }
 
 func (o *overtaking) CloseMany(ctx context.Context, c meta.Caller, list []meta.Closing) (
-	[]errs.Kind, error) {
+	[]meta.Ended, error) {
 	if !list[0].Dirty || o.once.Swap(true) {
 		return o.Service.CloseMany(ctx, c, list)
 	}

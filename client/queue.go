@@ -29,17 +29,50 @@ type endings struct {
 	mu   sync.Mutex
 	list []ending
 	busy []ending // those that are being closed
+
+	// How many handles that may write there are, so that who asks for one file does not look through
+	// tens of thousands: in list, and in both by their session.
+	waiting map[*inode]int
+	writers map[writerOf]int
+}
+
+// writerOf is a file that a session may write.
+type writerOf struct {
+	node    *inode
+	session uint64
 }
 
 func newEndings() endings {
-	return endings{token: make(chan struct{}, 1), round: newTurn()}
+	return endings{token: make(chan struct{}, 1), round: newTurn(),
+		waiting: map[*inode]int{}, writers: map[writerOf]int{}}
 }
 
+// count adds to, or takes from, the numbers of one thing.
+func count[K comparable](m map[K]int, k K, by int) {
+	if m[k] += by; m[k] == 0 {
+		delete(m, k)
+	}
+}
+
+// writes tells whether a handle may write to a file that is known.
+func (e *ending) writes() bool { return e.node != nil && e.flags&meta.OpenWrite != 0 }
+
+func (e *ending) writer() writerOf { return writerOf{e.node, e.caller.Session} }
+
 func (q *endings) put(e ending) {
-	q.mu.Lock()
-	q.list = append(q.list, e)
-	q.mu.Unlock()
+	q.add(e)
 	q.wake()
+}
+
+// add is put for who wakes nobody.
+func (q *endings) add(e ending) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.list = append(q.list, e)
+	if e.writes() {
+		count(q.waiting, e.node, 1)
+		count(q.writers, e.writer(), 1)
+	}
 }
 
 func (q *endings) wake() {
@@ -72,6 +105,17 @@ func (q *endings) rest(ctx context.Context, pause time.Duration, refused bool) b
 func (q *endings) giveBack(left []ending) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	for i := range q.busy {
+		if e := &q.busy[i]; e.writes() {
+			count(q.writers, e.writer(), -1)
+		}
+	}
+	for i := range left {
+		if e := &left[i]; e.writes() {
+			count(q.waiting, e.node, 1)
+			count(q.writers, e.writer(), 1)
+		}
+	}
 	q.list, q.busy = append(left, q.list...), nil
 }
 
@@ -91,6 +135,11 @@ func (q *endings) take(n *inode) []ending {
 		}
 	}
 	q.list, q.busy = rest, slices.Clone(list)
+	for i := range list {
+		if e := &list[i]; e.writes() {
+			count(q.waiting, e.node, -1)
+		}
+	}
 	return list
 }
 
@@ -105,7 +154,13 @@ func (q *endings) ended(items []item) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.busy = slices.DeleteFunc(q.busy, func(e ending) bool { return e.node != nil && gone[e.handle] })
+	q.busy = slices.DeleteFunc(q.busy, func(e ending) bool {
+		ended := e.node != nil && gone[e.handle]
+		if ended && e.writes() {
+			count(q.writers, e.writer(), -1)
+		}
+		return ended
+	})
 }
 
 func (q *endings) count() int {
@@ -124,7 +179,7 @@ func (q *endings) all() []ending {
 // untold tells whether something was written to a file in the queue that the service does not know.
 func (q *endings) untold() bool {
 	return slices.ContainsFunc(q.all(), func(e ending) bool {
-		return e.node != nil && e.flags&meta.OpenWrite != 0 && e.node.untold()
+		return e.writes() && e.node.untold()
 	})
 }
 
@@ -132,17 +187,28 @@ func (q *endings) untold() bool {
 func (q *endings) waits(n *inode) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return slices.ContainsFunc(q.list, func(e ending) bool {
-		return e.node == n && e.flags&meta.OpenWrite != 0
-	})
+	return q.waiting[n] > 0
+}
+
+// handles appends those of a file that may write, and are of the session.
+func (q *endings) handles(n *inode, session uint64, to []uint64) []uint64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	left := q.writers[writerOf{n, session}]
+	for _, list := range [][]ending{q.busy, q.list} {
+		for i := 0; i < len(list) && left > 0; i++ {
+			if e := &list[i]; e.writes() && e.writer() == (writerOf{n, session}) {
+				to = append(to, e.handle)
+				left--
+			}
+		}
+	}
+	return to
 }
 
 // has tells whether a handle of a file that may write, and is of the session, is in the queue.
 func (q *endings) has(n *inode, session uint64) bool {
-	for _, e := range q.all() {
-		if e.node == n && e.flags&meta.OpenWrite != 0 && e.caller.Session == session {
-			return true
-		}
-	}
-	return false
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.writers[writerOf{n, session}] > 0
 }

@@ -17,6 +17,11 @@ type session struct {
 	leases time.Duration // how long its leases on inodes last
 	ready  chan struct{} // closed when the files of the one before it are open in this one
 	acking atomic.Bool   // a goroutine says which recalls were carried out
+
+	squashed, readOnly bool // what the service says of this client's rights
+
+	current context.Context    // ends when it is replaced, or with the FS
+	end     context.CancelFunc // ends that
 }
 
 // renewBatch is how many handles one Renew carries: 256 capabilities of width 8 are 128 KiB.
@@ -28,9 +33,19 @@ func (fs *FS) newSession(ctx context.Context) (*session, error) {
 		return nil, errs.Wrap("client.NewSession", "", err)
 	}
 	fs.leases.begin(&info)
-	return &session{id: info.ID, lease: time.Duration(info.LeaseMs) * time.Millisecond,
-		leases: time.Duration(info.LeaseTimeMs) * time.Millisecond, ready: make(chan struct{})}, nil
+	s := &session{id: info.ID, lease: time.Duration(info.LeaseMs) * time.Millisecond,
+		leases: time.Duration(info.LeaseTimeMs) * time.Millisecond, ready: make(chan struct{}),
+		squashed: info.Squashed, readOnly: info.ReadOnly}
+	s.current, s.end = context.WithCancel(fs.life)
+	return s, nil
 }
+
+// Squashed tells whether the service does not believe this client to be root: then requests must be
+// made as the users who ask (see identity.Squash).
+func (fs *FS) Squashed() bool { return fs.sess.Load().squashed }
+
+// ReadOnly tells whether the service lets this client change nothing.
+func (fs *FS) ReadOnly() bool { return fs.sess.Load().readOnly }
 
 // checkSession finds out whether an error means that the session is lost (it is refused, or its
 // handles are unknown), and replaces it then. It returns true when the caller should try again.
@@ -84,6 +99,7 @@ func (fs *FS) replaceSession(ctx context.Context, old *session) error {
 		return err
 	}
 	fs.sess.Store(s)
+	old.end() // who listens in it must listen in this one, or its leases run out
 	fs.noteSession(s.id)
 	fs.dropLeases(false)
 	if err := fs.listenOnce(ctx, s, false); err != nil { // who has not listened gets no leases

@@ -156,6 +156,29 @@ func TestBuffersOfATCPClient(t *testing.T) {
 	}
 }
 
+// TestPrepare makes the buffers once, whoever asks for them first, and a client may be closed
+// meanwhile.
+func TestPrepare(t *testing.T) {
+	w := newWired(t, 1)
+	w.dial("").Prepare() // it has none
+	for i := range 20 {
+		fs := w.dialNear(buffersMin)
+		fs.Prepare()
+		fs.Prepare()
+		if i%2 == 0 {
+			continue
+		}
+		b := fs.TryTake(100)
+		if b == nil {
+			t.Fatal("no buffer after all")
+		}
+		b.Return()
+		if s := fs.buffers.arena.Stats(); s.Bytes < buffersMin {
+			t.Fatalf("%d bytes", s.Bytes)
+		}
+	}
+}
+
 // BenchmarkFile compares ways and kinds of memory. cpu-us/op is what both sides cost together,
 // which other programs on the host hardly change.
 func BenchmarkFile(b *testing.B) {

@@ -315,12 +315,7 @@ func (fs *FS) writing(n *inode, session uint64) (handles []uint64) {
 			handles = append(handles, g.handle)
 		}
 	}
-	for _, e := range fs.endings.all() {
-		if e.node == n && e.flags&meta.OpenWrite != 0 && e.caller.Session == session {
-			handles = append(handles, e.handle)
-		}
-	}
-	return handles
+	return fs.endings.handles(n, session, handles)
 }
 
 // knows tells whether the service knows one of some handles, unless it does not say so.

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -14,12 +15,17 @@ import (
 // have at the service (meta.Successions): Dial ends them, so that nothing comes late of them and
 // nobody waits for their leases, and takes their locks. Files are then opened by their inodes, as
 // any others: handles of the old sessions keep those that have no name. EndSuccession closes what
-// was not opened again. What the dead process alone knew, data of small files above all, is lost.
+// was not opened again. Names that the dead process had not told are told before, if it has written
+// them down (recover.go). What else it alone knew, data of small files above all, is lost.
 
 // heritage is what a client knows of the sessions that it succeeds.
 type heritage struct {
 	left []uint64 // to be ended
 	gone bool     // one was not there any more: what it had locked may have been somebody else's
+
+	rescued map[meta.Ino]bool // closed files whose data was in the journal, and was told
+
+	settled atomic.Uint64 // how often something was found to be safe, or lost, that it left unsynced
 }
 
 func (o *Options) identity() string {
@@ -27,6 +33,19 @@ func (o *Options) identity() string {
 		return o.Identity
 	}
 	return procid.Name(o.Name)
+}
+
+// inherit takes over from dead processes.
+func (fs *FS) inherit(ctx context.Context, s *session) error {
+	if err := fs.tellInherited(ctx); err != nil {
+		return err
+	}
+	if fs.opts.BeforeSuccession != nil {
+		if err := fs.opts.BeforeSuccession(ctx); err != nil {
+			return err
+		}
+	}
+	return fs.succeed(ctx, s)
 }
 
 // succeed ends the sessions of dead processes. It comes before the new one has leases, which would
@@ -179,6 +198,9 @@ func (fs *FS) Unsaved(ino meta.Ino) bool {
 // is told to the service and synced, and files that only this process knows to be open are known to
 // the service. What is written afterwards is not covered. It may be called more than once.
 func (fs *FS) HandOver(ctx context.Context) error {
+	if err := fs.tellAll(ctx); err != nil {
+		return errs.Wrap("client.HandOver", "", err)
+	}
 	for _, n := range fs.allInodes() {
 		if err := fs.announceAll(ctx, n); err != nil {
 			return errs.Wrap("client.HandOver", "", err)

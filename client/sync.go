@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/stripe"
 )
@@ -44,7 +45,7 @@ func (f *File) syncData(ctx context.Context) error {
 	if f.flags&meta.OpenWrite != 0 {
 		return f.syncStripes(ctx)
 	}
-	if f.fixed || len(f.node.unsyncedStripes()) == 0 {
+	if f.fixed || len(f.node.unsyncedStripes(layout.WidthMax)) == 0 {
 		return nil // nobody syncs a volume through a handle that cannot write to it
 	}
 	w, err := f.fs.openUpkeep(ctx, f.node.ino)
@@ -62,7 +63,7 @@ func (f *File) syncData(ctx context.Context) error {
 // syncStripes syncs every server that was written to since the last sync, all at once.
 func (f *File) syncStripes(ctx context.Context) error {
 	return f.settle(ctx, func(ctx context.Context, g *grant, seq uint64) error {
-		todo := f.node.unsyncedStripes()
+		todo := f.node.unsyncedStripes(g.layout.Width())
 		failed := make([]error, len(todo))
 		var wg sync.WaitGroup
 		for i := 1; i < len(todo); i++ {
@@ -83,9 +84,10 @@ func (f *File) syncStripes(ctx context.Context) error {
 func (f *File) syncStripe(ctx context.Context, g *grant, seq uint64, s int) error {
 	t := f.target(g, seq, s)
 	was := f.node.unsyncedAt(s)
-	_, err := f.fs.data.Sync(ctx, t)
+	mark, err := f.fs.data.Sync(ctx, t)
 	switch k := errs.KindOf(err); {
 	case k == errs.OK:
+		f.inherited(t.Server, s, was, mark.Verifier)
 		f.node.synced(s, was)
 	case k != errs.Stale && k != errs.Expired && !k.Passing():
 		// The server tried and failed: nobody knows what reached the disk.
@@ -94,11 +96,13 @@ func (f *File) syncStripe(ctx context.Context, g *grant, seq uint64, s int) erro
 	return err
 }
 
-func (n *inode) unsyncedStripes() []int {
+// unsyncedStripes lists those of a file that has width of them: before it was striped anew it may
+// have had more, which were never written to.
+func (n *inode) unsyncedStripes(width int) []int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var list []int
-	for i := range n.stripes {
+	for i := range n.stripes[:min(width, len(n.stripes))] {
 		if n.stripes[i].pending || n.unknown {
 			list = append(list, i)
 		}

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/sluice-storage/sluice/client/internal/cache"
 	"github.com/sluice-storage/sluice/errs"
@@ -17,8 +18,21 @@ import (
 // takeDirtyLocked claims what was not told yet; whoever fails to tell it gives it back. A small
 // file is told whole, under the truncations that its data has followed.
 func (n *inode) takeDirtyLocked() (w meta.Change, dirty bool) {
-	w = meta.Change{Ino: n.ino, Size: n.size, TruncSeq: n.truncSeq, Mtime: n.mtime,
+	w, dirty = n.dirtyLocked()
+	n.dirty, n.taken = false, dirty
+	return w, dirty
+}
+
+// dirtyLocked is what was not told yet.
+func (n *inode) dirtyLocked() (w meta.Change, dirty bool) {
+	w = meta.Change{Ino: n.ino, Size: n.size, TruncSeq: n.truncSeq,
 		Holes: !n.small.Load() && n.gaps.untold()}
+	if n.dirty { // otherwise somebody may have set the time since
+		w.Mtime = n.mtime
+		if !n.wroteAt.IsZero() {
+			w.Age = time.Since(n.wroteAt)
+		}
+	}
 	if n.small.Load() && n.content.known {
 		w.TruncSeq = n.content.seq
 	}
@@ -26,9 +40,7 @@ func (n *inode) takeDirtyLocked() (w meta.Change, dirty bool) {
 		w.Whole, w.Epoch, w.Data = true, n.lease.epoch, n.content.share()
 		w.Size = int64(len(w.Data))
 	}
-	dirty = n.dirty || w.Holes
-	n.dirty, n.taken = false, dirty
-	return w, dirty
+	return w, n.dirty || w.Holes
 }
 
 func (n *inode) takeDirty() (meta.Change, bool) {
@@ -236,7 +248,6 @@ func (fs *FS) tellOnce(p patience, n *inode, sync bool) error {
 	}
 	change.End(cache.Outcome{Attrs: []*meta.Attr{&a}})
 	n.mu.Lock()
-	before := n.attr
 	n.toldLocked(&w)
 	if a.TruncSeq == w.TruncSeq { // otherwise it may be the version of what a truncation has left
 		n.content.version = max(n.content.version, a.DataVersion)
@@ -244,19 +255,38 @@ func (fs *FS) tellOnce(p patience, n *inode, sync bool) error {
 	n.hearLocked(&a)
 	n.overlayLocked(&a)
 	n.mu.Unlock()
-	fs.versioned(&before, &a)
+	fs.versioned(&a)
 	return nil
 }
 
 // OnVersion has fn called whenever the service was told of a change of this client to the data of a
-// file, with the attributes that the client knew before and those afterwards: where the data
-// version is one more, nobody else has changed the file in between. fn must not block, and must not
-// call the FS. It is for those who keep data elsewhere.
-func (fs *FS) OnVersion(fn func(before, after *meta.Attr)) { fs.onVersion.Store(&fn) }
+// file: it has made the data version of after, of the one before that. Of the attributes only those
+// of the data are there: the version, the length, and which truncations it knows. It is called
+// before Telling says that nothing is told any more. fn must not block, and must not call the FS.
+// It is for those who keep data elsewhere, and must know whether others have changed it.
+func (fs *FS) OnVersion(fn func(after *meta.Attr)) { fs.onVersion.Store(&fn) }
 
-func (fs *FS) versioned(before, after *meta.Attr) {
+func (fs *FS) versioned(after *meta.Attr) {
 	if fn := fs.onVersion.Load(); fn != nil {
-		(*fn)(before, after)
+		(*fn)(after)
+	}
+}
+
+// Telling tells whether the service is being told of a change of this client to a file. If it is
+// not, every version of the data that the client has heard of before it asked, and that it has made
+// itself, was named to OnVersion.
+func (fs *FS) Telling(ino meta.Ino) bool {
+	n := fs.peek(ino)
+	return n != nil && len(n.telling) > 0
+}
+
+// AwaitTelling waits while Telling is true, at most until ctx ends.
+func (fs *FS) AwaitTelling(ctx context.Context, ino meta.Ino) {
+	if n := fs.ref(ino); n != nil {
+		defer fs.unref(n)
+		if n.telling.take(ctx) == nil {
+			n.telling.giveBack()
+		}
 	}
 }
 
@@ -274,6 +304,22 @@ func (n *inode) notTold(w *meta.Change, err error) error {
 		}
 	}
 	return errs.Wrap("client.Commit", "", err)
+}
+
+// tellShared tells what was written to a file that others have open, too, before its attributes are
+// asked for: only the service knows whether somebody has set its times since.
+func (fs *FS) tellShared(ctx context.Context, n *inode) error {
+	n.mu.Lock()
+	untold := n.dirty && n.writers > 0 && !n.small.Load() && n.lease.state == leaseNone
+	n.mu.Unlock()
+	if !untold {
+		return nil
+	}
+	err := fs.commit(ctx, n, false)
+	if interrupted(errs.KindOf(err)) || errs.KindOf(err) == errs.NotFound {
+		err = nil // it is told later; the attributes can be asked for nevertheless
+	}
+	return err
 }
 
 // tellHoles tells the metadata service that a file has holes, if this client has left some that it

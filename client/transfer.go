@@ -326,7 +326,7 @@ func (f *File) target(g *grant, seq uint64, s int) iod.Target {
 		Layout: g.layout.Version,
 		How:    f.How(),
 		Cap:    g.caps[s],
-		Stamp:  wire.Stamp{Session: g.session, Gen: g.gen, TruncSeq: seq},
+		Stamp:  wire.Stamp{Session: g.session, Gen: g.gen, Epoch: g.epoch, TruncSeq: seq},
 	}
 }
 

@@ -19,13 +19,13 @@ type unanswered struct {
 }
 
 func (u *unanswered) CloseMany(ctx context.Context, c meta.Caller, list []meta.Closing) (
-	[]errs.Kind, error) {
-	kinds, err := u.Service.CloseMany(ctx, c, list)
+	[]meta.Ended, error) {
+	ended, err := u.Service.CloseMany(ctx, c, list)
 	if err == nil && u.next.Swap(false) {
 		u.lost()
 		return nil, errs.New(errs.Disconnected, "unanswered", "", nil)
 	}
-	return kinds, err
+	return ended, err
 }
 
 // TestClosingWithoutAnAnswer: a file was closed at the service, which the client does not know, and

@@ -46,7 +46,8 @@ func TestRequestsAllocateNothing(t *testing.T) {
 		{"absent", 0, func() { ok(t, b.Lookup(cancel, &root, "not there", &fuse.EntryOut{})) }},
 	} {
 		op.do()
-		if n := alloctest.Mean(op.most, 200, op.do); n > op.most {
+		const besides = 0.05 // what servers and clocks in this process do meanwhile, now and then
+		if n := alloctest.Mean(op.most, 200, op.do); n > op.most+besides {
 			t.Errorf("%s: %v allocations", op.name, n)
 		}
 	}

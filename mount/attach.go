@@ -29,7 +29,7 @@ import (
 
 // AwaitDisbelief waits until the kernel believes nothing any more that it was told by a process
 // before this one: from then on others may change it. It comes before the sessions of that one are
-// succeeded.
+// succeeded (client.Options.BeforeSuccession).
 func AwaitDisbelief(ctx context.Context, t *state.Table) error {
 	for {
 		left := time.Duration(t.Believed() - monotonic())
@@ -68,6 +68,8 @@ func Attach(ctx context.Context, fs *client.FS, dir string, connection *os.File,
 	fs.OnSession(t.SetSession)
 	b := newBridge(fs, opts)
 	b.kept = newKept(t)
+	b.firsts.before.Store(again)
+	b.again.goOn(t)
 	if err := b.restore(ctx); err != nil {
 		return nil, err
 	}
@@ -192,6 +194,7 @@ func (b *bridge) restoreFile(ctx context.Context, slot int, h *state.Handle) err
 	switch k := errs.KindOf(err); {
 	case k == errs.NotFound:
 		b.opts.Logger.Warn("a file that was open is gone", "ino", ino)
+		b.lost.add(h.Number)
 		b.kept.table.Remove(slot)
 		return nil
 	case err != nil:
@@ -199,6 +202,9 @@ func (b *bridge) restoreFile(ctx context.Context, slot int, h *state.Handle) err
 	}
 	if err := f.Inherit(ctx, h.Bits&state.Written != 0); err != nil {
 		return err
+	}
+	if h.Bits&state.Unsynced != 0 {
+		f.InheritUnsynced(b.kept.inherited)
 	}
 	if h.Flags&unix.O_DIRECT != 0 {
 		f.PassCaches()
@@ -213,8 +219,15 @@ func (b *bridge) restoreFile(ctx context.Context, slot int, h *state.Handle) err
 	for _, id := range h.Owners {
 		own.owners.add(id)
 	}
+	if own.edition = h.Edition; b.writesBack() {
+		a := f.Attr()
+		b.editions.opened(h.Edition, &a, false) // who has changed it meanwhile is not known
+	}
 	b.files.put(h.Number, own)
 	b.kept.restored(slot, h)
+	if h.Bits&state.Unsynced != 0 {
+		b.kept.noteUnsynced(own, h.Number) // lives are noted when all is restored
+	}
 	return nil
 }
 
@@ -239,7 +252,11 @@ func (b *bridge) lose() {
 	marked, all := b.kept.table.Marked()
 	lost := map[meta.Ino]bool{}
 	for _, ino := range marked {
-		lost[meta.Ino(ino)] = true
+		if b.fs.Rescued(meta.Ino(ino)) {
+			b.kept.table.Unmark(ino)
+		} else {
+			lost[meta.Ino(ino)] = true
+		}
 	}
 	why := errs.Newf(errs.IO, "mount", "", "data that was written and not synced was lost when the "+
 		"mount's process died")

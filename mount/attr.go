@@ -2,6 +2,7 @@ package mount
 
 import (
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
 )
 
@@ -21,8 +22,13 @@ func (b *bridge) getAttr(cancel <-chan struct{}, in *fuse.GetAttrIn,
 	}
 	at := b.now()
 	a, err := b.attrOf(ctx, b.ino(in.NodeId))
+	if errs.KindOf(err) == errs.NotFound {
+		if was, _, ok := b.keptLink(in.Pid, b.ino(in.NodeId)); ok {
+			a, err = was, nil
+		}
+	}
 	if err != nil {
-		return meta.Attr{}, b.nodeStatus("getattr", err)
+		return meta.Attr{}, b.nodeStatus("getattr", in.Pid, err)
 	}
 	out.SetTimeout(b.attrTimeout(&a, true, at))
 	b.fill(&out.Attr, &a)
@@ -58,12 +64,15 @@ func (b *bridge) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn,
 	mask, want := changes(in)
 	at := b.now()
 	defer b.touched.note(ino)
-	a, err := b.fs.SetAttr(ctx, meta.Cred{}, ino, mask, want)
+	a, err := b.fs.SetAttr(ctx, b.as(ctx), ino, mask, want)
 	if err == nil && in.Valid&fuse.FATTR_KILL_SUIDGID != 0 && mask&meta.SetMode == 0 {
 		err = b.dropPrivileges(ctx, &a)
 	}
 	if err != nil {
-		return b.nodeStatus("setattr", err)
+		return b.nodeStatus("setattr", in.Pid, err)
+	}
+	if mask&meta.SetSize != 0 {
+		b.editions.cut(&a)
 	}
 	b.attrOut(out, &a, at)
 	return fuse.OK

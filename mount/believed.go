@@ -58,8 +58,9 @@ func (k *believed) told(a *meta.Attr) {
 }
 
 // check compares a file that a thread opens with what the kernel was told; stale: it must look
-// again whatever that was.
-func (k *believed) check(a *meta.Attr, pid uint32, stale bool) verdict {
+// again whatever that was; again: the thread has looked again, perhaps because of another file that
+// had the name, and the kernel does so only once.
+func (k *believed) check(a *meta.Attr, pid uint32, stale, again bool) verdict {
 	if a.TruncSeq == 0 && !stale {
 		return known
 	}
@@ -75,7 +76,7 @@ func (k *believed) check(a *meta.Attr, pid uint32, stale bool) verdict {
 	switch {
 	case seq == a.TruncSeq && !stale:
 		return known
-	case repeated || pid == 0: // of another name space: threads cannot be told apart
+	case repeated || again || pid == 0: // of another name space: threads cannot be told apart
 		return unsure
 	}
 	if k.asked == nil || len(k.asked) >= askedMax {

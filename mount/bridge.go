@@ -23,11 +23,15 @@ type bridge struct {
 	dirs     table[*directory]
 	lockers  lockers
 	removed  removed
+	lost     lost
 	touched  touched
 	versions versions
+	firsts   firsts
 	believed believed
 	editions editions // where the kernel writes back by itself
 	told     told
+	users    users
+	again    again
 	recalls  touched // what others have changed, or are about to
 	kept     *kept   // nil: the mount ends with this process
 
@@ -49,9 +53,9 @@ func newBridge(fs *client.FS, opts Options) *bridge {
 	fs.OnLoss(b.forgetPages)
 	fs.OnRecall(b.recalled)
 	// Which version the kernel's pages belong to after a change of this mount's own.
-	fs.OnVersion(func(before, after *meta.Attr) {
-		b.versions.changed(versionOf(before), after)
-		b.editions.changed(before, after)
+	fs.OnVersion(func(after *meta.Attr) {
+		b.versions.changed(after)
+		b.editions.changed(after)
 	})
 	return b
 }
@@ -76,15 +80,26 @@ func (b *bridge) ino(node uint64) meta.Ino {
 	if node == fuse.FUSE_ROOT_ID {
 		return b.fs.Root()
 	}
+	if b.writesBack() {
+		ino, _ := splitNode(node)
+		return ino
+	}
 	return meta.Ino(node)
 }
 
+// node is what the kernel calls an inode.
 func (b *bridge) node(ino meta.Ino) uint64 {
-	if ino == b.fs.Root() {
+	switch {
+	case ino == b.fs.Root():
 		return fuse.FUSE_ROOT_ID
+	case b.writesBack():
+		return nodeOf(ino, b.editions.number(ino))
 	}
 	return uint64(ino)
 }
+
+// writesBack tells whether the kernel does so by itself.
+func (b *bridge) writesBack() bool { return b.opts.Cache == CacheWriteback }
 
 // status turns an error into what a program sees. Kinds that only mean something between sluice's
 // own parts become EIO; the log has the whole story. Among these is that something was closed: the
@@ -106,10 +121,11 @@ func (b *bridge) status(op string, err error) fuse.Status {
 	}
 }
 
-// nodeStatus is status for requests that name an inode: one that does not exist any more is
-// stale, and the kernel looks its name up again.
-func (b *bridge) nodeStatus(op string, err error) fuse.Status {
+// nodeStatus is status for requests of a thread that name an inode: one that does not exist any
+// more is stale, and the kernel looks its name up again.
+func (b *bridge) nodeStatus(op string, pid uint32, err error) fuse.Status {
 	if errs.KindOf(err) == errs.NotFound {
+		b.again.note(pid)
 		return fuse.Status(syscall.ESTALE)
 	}
 	return b.status(op, err)
@@ -159,19 +175,27 @@ func (b *bridge) now() moment { return moment{b.recalls.now(), b.touched.now()} 
 
 // entry fills in what a name in a directory led to, as it was found after a moment.
 func (b *bridge) entry(out *fuse.EntryOut, dir meta.Ino, name string, a *meta.Attr, at moment) {
-	out.NodeId = b.node(a.Ino)
-	out.Generation = b.generation(a)
-	out.SetEntryTimeout(b.entryTimeout(dir, name, a.Ino, at))
-	out.SetAttrTimeout(b.attrTimeout(a, false, at))
+	var outdated bool
+	out.NodeId, outdated = b.nodeFor(a)
+	out.Generation = generation
+	if !outdated {
+		out.SetEntryTimeout(b.entryTimeout(dir, name, a.Ino, at))
+		out.SetAttrTimeout(b.attrTimeout(a, false, at))
+	}
 	b.fill(&out.Attr, a)
 }
 
 // generation tells inodes of one number apart. Numbers are never used twice.
-func (b *bridge) generation(a *meta.Attr) uint64 {
-	if b.opts.Cache != CacheWriteback || a.Type != meta.Regular {
-		return 1
+const generation = 1
+
+// nodeFor is the node that the kernel gets attributes for. outdated: others are known since.
+func (b *bridge) nodeFor(a *meta.Attr) (node uint64, outdated bool) {
+	if !b.writesBack() || a.Type != meta.Regular {
+		return b.node(a.Ino), false
 	}
-	return b.editions.of(a)
+	telling := b.fs.Telling(a.Ino) // before the editions are looked at: OnVersion comes first
+	number := b.editions.of(a, telling)
+	return nodeOf(a.Ino, number), number == outdatedNumber
 }
 
 // entryTimeout is how long the kernel may believe that a name in a directory stands for an inode, 0
@@ -198,7 +222,7 @@ func (b *bridge) attrTimeout(a *meta.Attr, asked bool, at moment) time.Duration 
 	if b.opts.AttrTimeout == 0 || a.Writers || a.Holes && a.Allocated < 0 || b.fs.Leased(a) == 0 {
 		return 0
 	}
-	b.told.attr(a.Ino, asked, time.Now())
+	b.told.attr(a, asked, time.Now())
 	if b.recalls.since(at.recalls, a.Ino) || b.touched.since(at.touched, a.Ino) ||
 		!b.kept.believes(b.told.keep()) {
 		return 0

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/sluice-storage/sluice/meta"
 	"golang.org/x/sys/unix"
 )
 
@@ -164,37 +163,5 @@ func TestWritebackIsWrittenByTheKernel(t *testing.T) {
 func TestCacheModeIsChecked(t *testing.T) {
 	if (&Options{Cache: "lax"}).Cache.validate() == nil {
 		t.Error("a mode that is none is taken")
-	}
-}
-
-// TestEditions: another one where somebody else has changed the file, or it was forgotten; the same
-// while it is open, and after changes of this mount's own.
-func TestEditions(t *testing.T) {
-	var x editions
-	a := meta.Attr{Ino: 7, DataVersion: 3}
-	first := x.of(&a)
-	own := meta.Attr{Ino: 7, DataVersion: 4}
-	x.changed(&a, &own)
-	if x.of(&own) != first {
-		t.Error("a change of its own makes another file of it")
-	}
-	x.opened(7)
-	others := meta.Attr{Ino: 7, DataVersion: 9}
-	for i := range meta.Ino(3 * editionsMax) { // it is not forgotten meanwhile
-		x.of(&meta.Attr{Ino: 100 + i})
-	}
-	if x.of(&others) != first {
-		t.Error("an open file was taken from its program")
-	}
-	x.closed(7)
-	second := x.of(&others)
-	if second == first || x.of(&others) != second {
-		t.Error("a change by others is not told")
-	}
-	for i := range meta.Ino(3 * editionsMax) {
-		x.of(&meta.Attr{Ino: 100 + i})
-	}
-	if third := x.of(&others); third == first || third == second {
-		t.Error("a generation was used twice")
 	}
 }

@@ -268,10 +268,15 @@ func (c *cluster) dial() (*client.FS, error) {
 // mount mounts a client of the cluster, and unmounts it at the end of the test.
 func (c *cluster) mount(opts Options) *Mounted {
 	c.t.Helper()
+	return c.mountOf(c.client(), opts)
+}
+
+// mountOf mounts a client.
+func (c *cluster) mountOf(fs *client.FS, opts Options) *Mounted {
+	c.t.Helper()
 	if _, err := os.Stat("/dev/fuse"); errors.Is(err, os.ErrNotExist) {
 		c.t.Skip("there is no /dev/fuse here")
 	}
-	fs := c.client()
 	dir, err := os.MkdirTemp("", "sluice-mount-")
 	if err != nil {
 		c.t.Fatal(err)

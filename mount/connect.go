@@ -203,7 +203,7 @@ func ReceiveFile(from *net.UnixConn, text []byte) (n int, f *os.File, err error)
 	for i := range list {
 		fds, err := syscall.ParseUnixRights(&list[i])
 		if err != nil {
-			return 0, nil, err
+			continue // something else came along
 		}
 		for _, fd := range fds {
 			unix.CloseOnExec(fd)

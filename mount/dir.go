@@ -45,7 +45,8 @@ func (b *bridge) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) 
 	}
 	d := &directory{ino: b.ino(in.NodeId)}
 	out.Fh = b.dirs.add(d)
-	if err := b.keep(out.Fh, d.ino, in.Flags, state.Directory, in.Unique); err != nil {
+	if err := b.keep(state.Handle{Number: out.Fh, Ino: uint64(d.ino), Flags: in.Flags,
+		Bits: state.Directory}, in.Unique); err != nil {
 		b.dirs.remove(out.Fh)
 		return b.status("opendir", err)
 	}
@@ -93,7 +94,7 @@ func (b *bridge) list(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntr
 		return fuse.ENOENT // as other file systems say of a directory that was removed
 	}
 	if err != nil {
-		return b.nodeStatus("readdir", err)
+		return b.nodeStatus("readdir", in.Pid, err)
 	}
 	b.accessed(d.ino)
 	for i := range rest {
@@ -125,7 +126,7 @@ func (d *directory) rest(ctx context.Context, b *bridge, cookie uint64, plus boo
 		}
 	}
 	at, recalls := b.touched.now(), b.recalls.now()
-	page, err := b.fs.ReadDirPage(ctx, meta.Cred{}, d.ino, cookie, n, plus)
+	page, err := b.fs.ScanPage(ctx, b.as(ctx), d.ino, cookie, n, plus)
 	if err != nil {
 		return nil, err
 	}

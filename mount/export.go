@@ -22,15 +22,18 @@ func (b *bridge) lookupHandle(ctx context.Context, node uint64, name string,
 	} else if ino == b.fs.Root() {
 		return fuse.ENOENT // what is above the mount is not in it
 	} else {
-		a, err = b.fs.Lookup(ctx, meta.Cred{}, ino, name)
+		a, err = b.fs.Lookup(ctx, b.as(ctx), ino, name)
 	}
 	if err != nil {
-		return b.nodeStatus("lookup", err)
+		return b.nodeStatus("lookup", 0, err)
 	}
 	if a.Nlink == 0 {
 		return fuse.Status(unix.ESTALE)
 	}
 	b.overlay(&a)
+	if name == "." && !b.revives(node, &a) {
+		return fuse.Status(unix.ESTALE)
+	}
 	b.entry(out, ino, name, &a, at)
 	return fuse.OK
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"github.com/sluice-storage/sluice/client"
+	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/mount/state"
 	"golang.org/x/sys/unix"
@@ -23,6 +24,11 @@ type file struct {
 	reads  bool // what is read through it is noted
 	owners lockOwners
 	noted  atomic.Bool // it is noted that it was written through; see kept.go
+
+	edition uint64 // which of the kernel's inodes of the file was opened; see editions.go
+	unsure  bool   // the kernel may know an older length: it has looked again as often as it does
+
+	unsynced atomic.Uint64 // writes through it since all was found durable; see lives.go
 }
 
 func openFlags(flags uint32) meta.OpenFlags {
@@ -61,9 +67,9 @@ func (b *bridge) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 		defer b.touched.note(ino)
 	}
 	b.fs.FinishCloses(ctx, ino) // so that the kernel may keep the pages of what was just written
-	f, err := b.fs.OpenIno(ctx, meta.Cred{}, ino, openFlags(in.Flags))
+	f, err := b.fs.OpenIno(ctx, b.as(ctx), ino, openFlags(in.Flags))
 	if err != nil {
-		return b.nodeStatus("open", err)
+		return b.nodeStatus("open", in.Pid, err)
 	}
 	if in.Flags&unix.O_DIRECT != 0 {
 		f.PassCaches() // as the kernel passes its own
@@ -75,15 +81,25 @@ func (b *bridge) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 			return b.status("open", err)
 		}
 	}
-	return b.opened(in, f, out)
+	status := b.opened(ctx, in, f, out)
+	if status != fuse.Status(unix.ESTALE) {
+		b.again.done(in.Pid, nil)
+	}
+	return status
 }
 
 // opened brings what the kernel believes of a file into line with what was opened, before a program
 // can use it.
-func (b *bridge) opened(in *fuse.OpenIn, f *client.File, out *fuse.OpenOut) fuse.Status {
+func (b *bridge) opened(ctx context.Context, in *fuse.OpenIn, f *client.File,
+	out *fuse.OpenOut) fuse.Status {
 	a := f.Attr()
+	first := b.firsts.open(a.Ino)
 	own := &file{File: f, direct: b.uncached(in.Flags), reads: b.reads(in.Flags)}
+	_, own.edition = splitNode(in.NodeId)
 	if in.Flags&unix.O_TRUNC != 0 {
+		if b.emptiesAnother(own, &a, in.Pid) {
+			return b.lookAgain(f, in.Pid)
+		}
 		// The kernel takes the length for 0 when it has the answer, and drops all pages.
 		b.believed.told(&a)
 		if b.versions.note(&a); !a.Writers {
@@ -92,13 +108,11 @@ func (b *bridge) opened(in *fuse.OpenIn, f *client.File, out *fuse.OpenOut) fuse
 		b.server.InodeNotify(in.NodeId, -1, 0) // fails where the kernel has forgotten the inode
 		return b.hand(own, in.Flags, in.Unique, out)
 	}
-	stale := b.opts.Cache == CacheWriteback && b.editions.stale(&a)
-	switch b.believed.check(&a, in.Pid, stale) {
+	switch b.believed.check(&a, in.Pid, b.stale(ctx, in.NodeId, &a), b.again.repeats(in.Pid)) {
 	case lookAgain:
-		f.Discard(context.Background())
-		return fuse.Status(unix.ESTALE)
+		return b.lookAgain(f, in.Pid)
 	case unsure:
-		own.direct = true
+		own.direct, own.unsure = true, true
 	}
 	if b.versions.current(&a, f.WritesAlone()) {
 		out.OpenFlags |= fuse.FOPEN_KEEP_CACHE
@@ -108,29 +122,52 @@ func (b *bridge) opened(in *fuse.OpenIn, f *client.File, out *fuse.OpenOut) fuse
 	} else {
 		// The kernel drops the pages by itself when it has the answer, but that is too late for
 		// another open that is answered in the same moment; and it would go on believing the length
-		// that it knows, for as long as it was told to.
-		b.touched.note(a.Ino) // pages of directories from before must not tell it the old length
-		b.server.InodeNotify(in.NodeId, 0, 0)
+		// that it knows, for as long as it was told to. Most files have no pages, and just the length
+		// that it was told a moment ago.
+		if !first || !b.told.same(&a, time.Now()) {
+			b.touched.note(a.Ino) // pages of directories from before must not tell it the old length
+			b.server.InodeNotify(in.NodeId, 0, 0)
+		}
 		b.versions.note(&a)
 	}
 	return b.hand(own, in.Flags, in.Unique, out)
 }
 
+// lookAgain closes a file, and has the kernel look its name up and open it once more.
+func (b *bridge) lookAgain(f *client.File, pid uint32) fuse.Status {
+	f.Discard(context.Background())
+	b.again.note(pid)
+	return fuse.Status(unix.ESTALE)
+}
+
 // hand gives an open file to the kernel.
 func (b *bridge) hand(f *file, flags uint32, unique uint64, out *fuse.OpenOut) fuse.Status {
-	var bits state.Bits
+	h := state.Handle{Ino: uint64(f.Ino()), Flags: flags, Edition: f.edition}
+	f.direct = f.direct || b.writesBack() && !hasEditions(f.Ino())
 	if f.direct {
 		out.OpenFlags |= fuse.FOPEN_DIRECT_IO
-		bits = state.Direct
+		h.Bits = state.Direct
 	}
-	if b.opts.Cache == CacheWriteback {
-		b.editions.opened(f.Ino())
+	if b.writesBack() {
+		a := f.Attr()
+		b.editions.opened(f.edition, &a, !f.unsure)
+	}
+	b.firsts.open(f.Ino())
+	if flags&unix.O_ACCMODE != unix.O_WRONLY && f.Size() > smallRead {
+		b.fs.Prepare() // before it is read
 	}
 	out.Fh = b.files.add(f)
-	if err := b.keep(out.Fh, f.Ino(), flags, bits, unique); err != nil {
+	h.Number = out.Fh
+	if err := b.keep(h, unique); err != nil {
+		if b.writesBack() {
+			b.editions.closed(f.Ino())
+		}
 		b.files.remove(out.Fh)
 		b.release(f)
 		return b.status("open", err)
+	}
+	if b.kept != nil && f.Unsynced() { // through a handle that was closed
+		b.noteUnsynced(f, out.Fh)
 	}
 	return fuse.OK
 }
@@ -176,12 +213,14 @@ func (b *bridge) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string,
 	defer b.touched.note(dir)
 	if b.openedBefore(in.Unique, &out.OpenOut) {
 		f, _ := b.files.get(out.Fh)
-		a := f.Attr()
-		b.entry(&out.EntryOut, dir, name, &a, at)
+		b.entryOfOpen(&out.EntryOut, dir, name, f, at)
 		return fuse.OK
 	}
 	nf := newFile(meta.Regular, in.Mode, in.Umask)
 	f, err := b.createAll(ctx, &in.InHeader, dir, name, nf, flags)
+	if carriedOut(in.Unique, err, errs.Exists) {
+		f, err = b.createdBefore(ctx, in, dir, name, &nf, flags, err)
+	}
 	if err != nil {
 		return b.status("create", err)
 	}
@@ -193,12 +232,25 @@ func (b *bridge) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string,
 		out.OpenFlags |= fuse.FOPEN_KEEP_CACHE
 	}
 	b.versions.note(&a)
+	own := &file{File: f, direct: b.uncached(in.Flags), reads: b.reads(in.Flags)}
+	b.chooseEdition(own, &a)
+	status := b.hand(own, in.Flags, in.Unique, &out.OpenOut)
+	if status == fuse.OK {
+		b.entryOfOpen(&out.EntryOut, dir, name, own, at)
+	}
+	return status
+}
+
+// entryOfOpen fills in what a name leads to that was made, or opened by its name.
+func (b *bridge) entryOfOpen(out *fuse.EntryOut, dir meta.Ino, name string, f *file, at moment) {
+	a := f.Attr()
 	if a.Size == 0 && f.WritesAlone() {
 		a.Writers = false // the kernel, which is about to ask, hears of another writer by a recall
 	}
-	b.entry(&out.EntryOut, dir, name, &a, at)
-	own := &file{File: f, direct: b.uncached(in.Flags), reads: b.reads(in.Flags)}
-	return b.hand(own, in.Flags, in.Unique, &out.OpenOut)
+	b.entry(out, dir, name, &a, at)
+	if b.writesBack() {
+		out.NodeId = nodeOf(a.Ino, f.edition)
+	}
 }
 
 // smallRead is what comes inside a message: any memory will do.
@@ -222,7 +274,7 @@ func (b *bridge) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (
 	fuse.ReadResult, fuse.Status) {
 	f, ok := b.files.get(in.Fh)
 	if !ok {
-		return nil, fuse.EBADF
+		return nil, b.noFile(in.Fh)
 	}
 	ctx := b.request(cancel, &in.InHeader)
 	defer ctx.end()
@@ -262,7 +314,7 @@ func (b *bridge) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (
 	uint32, fuse.Status) {
 	f, ok := b.files.get(in.Fh)
 	if !ok {
-		return 0, fuse.EBADF
+		return 0, b.noFile(in.Fh)
 	}
 	ctx := b.request(cancel, &in.InHeader)
 	defer ctx.end()
@@ -270,6 +322,7 @@ func (b *bridge) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (
 	b.noteWrite(f, in.Fh)
 	n, err := b.write(ctx, f, in, data)
 	b.wrote(f.Ino())
+	b.noteUnsynced(f, in.Fh)
 	if err == nil && in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
 		a := f.Attr()
 		err = b.dropPrivileges(ctx, &a)
@@ -303,11 +356,23 @@ func (b *bridge) write(ctx context.Context, f *file, in *fuse.WriteIn, data []by
 			return 0, err
 		}
 	default:
-		if took, err := f.WriteBehind(ctx, data, off); took > 0 || err != nil {
-			return took, err
-		}
+		return writeBehind(ctx, f.File, data, off)
 	}
 	return f.WriteAt(ctx, data, off)
+}
+
+// writeBehind has a write delayed if that may be. While others look at the file it may not, perhaps
+// only from some byte on.
+func writeBehind(ctx context.Context, f *client.File, data []byte, off int64) (int, error) {
+	took, err := f.WriteBehind(ctx, data, off)
+	if err != nil || took > 0 && (took == len(data) || ctx.Err() != nil) {
+		return took, err
+	}
+	n, err := f.WriteAt(ctx, data[took:], off+int64(took))
+	if took > 0 {
+		err = nil // less than all was written: the program hears why when it writes the rest
+	}
+	return took + n, err
 }
 
 // append writes at the end of the file, wherever the kernel takes it to be, and drops the pages
@@ -338,7 +403,7 @@ func (b *bridge) append(ctx context.Context, f *file, in *fuse.WriteIn, data []b
 func (b *bridge) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	f, ok := b.files.get(in.Fh)
 	if !ok {
-		return fuse.EBADF
+		return b.noFile(in.Fh)
 	}
 	ctx := b.request(cancel, &in.InHeader)
 	defer ctx.end()
@@ -364,12 +429,14 @@ func (b *bridge) commit(ctx context.Context, f *file, do func() error) error {
 func (b *bridge) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	f, ok := b.files.get(in.Fh)
 	if !ok {
-		return fuse.EBADF
+		return b.noFile(in.Fh)
 	}
 	ctx := b.change(cancel, &in.InHeader)
 	defer ctx.end()
+	written := b.kept.writtenTo(f.Ino())
 	err := b.commit(ctx, f, func() error { return f.Sync(ctx) })
 	if err == nil { // else it may have to be told again: this process may die before it has answered
+		b.kept.synced(written)
 		b.saved(f.Ino())
 	}
 	b.noteTold(f, in.Fh, err)
@@ -383,7 +450,7 @@ const releaseMax = time.Minute
 // Release is the end of an open file: its last descriptor and mapping are gone.
 func (b *bridge) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	if f, ok := b.files.remove(in.Fh); ok {
-		if b.opts.Cache == CacheWriteback {
+		if b.writesBack() {
 			defer b.editions.closed(f.Ino())
 		}
 		b.fs.WrittenBehind(f.Ino())
@@ -394,6 +461,7 @@ func (b *bridge) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 		if f.Flags()&meta.OpenWrite != 0 { // what was still on its way has changed it
 			b.touched.note(f.Ino())
 		}
+		b.passUnsynced(f, in.Fh)
 		b.kept.remove(in.Fh)
 	}
 }
@@ -425,6 +493,7 @@ func (b *bridge) closeAll() {
 		})
 	}
 	wg.Wait()
+	b.again.stop()
 	b.dirs.drain()
 }
 
@@ -432,7 +501,7 @@ func (b *bridge) closeAll() {
 func (b *bridge) Lseek(cancel <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {
 	f, ok := b.files.get(in.Fh)
 	if !ok {
-		return fuse.EBADF
+		return b.noFile(in.Fh)
 	}
 	if in.Whence != unix.SEEK_DATA && in.Whence != unix.SEEK_HOLE {
 		return fuse.EINVAL

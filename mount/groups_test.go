@@ -42,7 +42,7 @@ func TestGroupsCount(t *testing.T) {
 	}
 	c := newCluster(t, 1)
 	svc := &earlier{Service: c.meta}
-	fs, err := client.New(svc, c.data, client.Options{WaitMax: 5 * time.Second})
+	fs, err := client.New(svc, c.data, client.Options{WaitMax: 5 * time.Second, TellLater: -1})
 	must(t, err)
 	dir, err := os.MkdirTemp("", "sluice-mount-")
 	must(t, err)

@@ -27,12 +27,14 @@ const (
 const signalTick = 100 * time.Millisecond
 
 // stopSignals are those by which people and programs end a wait, lockSignals those that end one for
-// a lock: there a timer of the program's own counts, too. Others must not end it: the Go runtime
-// and profilers send signals all the time, and many programs read their configuration again at
-// SIGHUP.
+// a lock: there a timer of the program's own counts, too, and what it sends itself. Others must not
+// end it: the Go runtime and profilers send signals all the time, and many programs read their
+// configuration again at SIGHUP. (FUSE has no answer by which the kernel would begin the call anew
+// for handlers with SA_RESTART, and nobody tells which handlers have it.)
 const (
 	stopSignals = 1<<(syscall.SIGINT-1) | 1<<(syscall.SIGQUIT-1) | 1<<(syscall.SIGTERM-1)
-	lockSignals = stopSignals | 1<<(syscall.SIGHUP-1) | 1<<(syscall.SIGALRM-1)
+	lockSignals = stopSignals | 1<<(syscall.SIGHUP-1) | 1<<(syscall.SIGALRM-1) |
+		1<<(syscall.SIGUSR1-1) | 1<<(syscall.SIGUSR2-1)
 )
 
 // watchAfter is how long a request waits before somebody looks for signals: most have their answer
@@ -48,6 +50,8 @@ type request struct {
 	cancel <-chan struct{} // closed when a signal has come, whichever it is
 	gone   <-chan struct{} // closed when the mount is taken away
 	pid    uint32
+	uid    uint32
+	gid    uint32
 	after  time.Duration // how long it goes on after a signal to stop; or stopNever
 	kept   *kept         // nil: the mount has no keeper
 	unique uint64        // the kernel's number of the request
@@ -79,6 +83,7 @@ func (b *bridge) requestFor(cancel <-chan struct{}, h *fuse.InHeader, after time
 	r := requests.Get().(*request)
 	r.Context = r.Context.Renew(0)
 	r.cancel, r.gone, r.pid, r.after = cancel, b.gone, h.Pid, after
+	r.uid, r.gid = h.Uid, h.Gid
 	r.kept, r.unique, r.uses = b.kept, h.Unique, [client.UseAppend + 1]uint8{}
 	if r.inside = b.kept != nil && soon; r.inside {
 		b.kept.gate.enter()

@@ -168,6 +168,8 @@ func TestSignalsDoNotEndChanges(t *testing.T) {
 		{"read, timer", stopAfter, syscall.SIGALRM, false},
 		{"read, read your configuration again", stopAfter, syscall.SIGHUP, false},
 		{"lock, timer", 0, syscall.SIGALRM, true},
+		{"lock, of the program's own", 0, syscall.SIGUSR2, true},
+		{"read, of the program's own", stopAfter, syscall.SIGUSR2, false},
 		{"lock, something else", 0, syscall.SIGURG, false},
 	} {
 		killed, stop := wished(1<<(row.signal-1), row.after)

@@ -28,7 +28,7 @@ func (b *bridge) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, inbuf []byte, o
 		defer ctx.end()
 		a, err := b.attrOf(ctx, b.ino(in.NodeId))
 		if err != nil {
-			return b.nodeStatus("ioctl", err)
+			return b.nodeStatus("ioctl", in.Pid, err)
 		}
 		if a.Type != meta.Regular && a.Type != meta.Directory {
 			return fuse.Status(unix.ENOTTY)

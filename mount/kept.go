@@ -16,23 +16,31 @@ type kept struct {
 	table   *state.Table
 	secret  [16]byte
 	appends map[uint64]state.Append // that the process before this one was about to do
+
+	inherited map[uint32]uint64 // lives of servers in which that one has left something
+
 	workers sync.WaitGroup
 	stop    chan struct{}
 	ended   sync.Once
 
-	believed atomic.Int64 // as noted down
-	handing  atomic.Bool  // the kernel is told to believe nothing any more
+	believed atomic.Int64  // as noted down
+	lives    atomic.Uint64 // up to which change lives of servers are noted down
+	handing  atomic.Bool   // the kernel is told to believe nothing any more
 	gate     gate
 
 	mu     sync.Mutex
 	slots  map[uint64]int      // of open files and directories, by their numbers
 	opened map[uint64]uint64   // numbers of what was open when this process began, by request
 	writes map[meta.Ino]uint64 // inodes that are marked, with how often they were written
+
+	unsynced unsynced
 }
 
 func newKept(t *state.Table) *kept {
-	return &kept{table: t, secret: t.Secret(), appends: t.Appends(), stop: make(chan struct{}),
-		slots: map[uint64]int{}, opened: map[uint64]uint64{}, writes: map[meta.Ino]uint64{}}
+	return &kept{table: t, secret: t.Secret(), appends: t.Appends(), inherited: t.Lives(),
+		stop:  make(chan struct{}),
+		slots: map[uint64]int{}, opened: map[uint64]uint64{}, writes: map[meta.Ino]uint64{},
+		unsynced: unsynced{}}
 }
 
 // restored notes what was open when this process began.
@@ -211,7 +219,13 @@ func (b *bridge) wrote(ino meta.Ino) {
 }
 
 // saved is called when something may have been saved.
-func (b *bridge) saved(ino meta.Ino) { b.kept.settle(ino, b.unsaved) }
+func (b *bridge) saved(ino meta.Ino) {
+	b.kept.settle(ino, func(ino meta.Ino) bool {
+		unsaved := b.unsaved(ino)
+		b.noteLives() // before the mark goes: in which lives the servers have it
+		return unsaved
+	})
+}
 
 // noteWrite notes that a file is written through a handle: should this process die, the time of
 // change is when it was found dead.
@@ -237,15 +251,21 @@ func (b *bridge) noteTold(f *file, number uint64, err error) {
 // sweepEach is how often it is looked whether data has reached the servers meanwhile.
 const sweepEach = 100 * time.Millisecond
 
+// settleEach is at which of these times it is looked whether it is durable.
+const settleEach = 10
+
 // sweep takes marks away until the mount ends.
 func (b *bridge) sweep() {
 	tick := time.NewTicker(sweepEach)
 	defer tick.Stop()
-	for {
+	for n := 1; ; n++ {
 		select {
 		case <-b.kept.stop:
 			return
 		case <-tick.C:
+		}
+		if n%settleEach == 0 {
+			b.settleUnsynced()
 		}
 		for _, ino := range b.kept.marked() {
 			b.saved(ino)
@@ -254,9 +274,8 @@ func (b *bridge) sweep() {
 }
 
 // keep notes an open file or directory that the kernel is about to get.
-func (b *bridge) keep(number uint64, ino meta.Ino, flags uint32, bits state.Bits,
-	unique uint64) error {
-	err := b.kept.add(state.Handle{Number: number, Ino: uint64(ino), Flags: flags, Bits: bits,
-		Request: plain(unique)})
+func (b *bridge) keep(h state.Handle, unique uint64) error {
+	h.Request = plain(unique)
+	err := b.kept.add(h)
 	return errs.Wrap("mount.open", "", err)
 }

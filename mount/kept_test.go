@@ -159,3 +159,10 @@ func TestGreeting(t *testing.T) {
 		t.Fatal("the flag has moved")
 	}
 }
+
+// TestJournalRoom: the keeper's memory has room for all names that a client may not have told.
+func TestJournalRoom(t *testing.T) {
+	if state.JournalBytes < client.JournalBytes {
+		t.Errorf("%d bytes, and the client needs %d", state.JournalBytes, client.JournalBytes)
+	}
+}

@@ -55,7 +55,7 @@ type Options struct {
 	// AllowOther lets users other than the one who mounted use the file system.
 	AllowOther bool
 
-	// ReadOnly makes the kernel refuse all changes.
+	// ReadOnly makes the kernel refuse all changes. It is set where the service refuses them.
 	ReadOnly bool
 
 	// Flags are options of mount(8) that all file systems have: dev, suid, noexec, noatime and so on.
@@ -161,6 +161,7 @@ type Mounted struct {
 // is removed first. fs stays the caller's and must live until Wait returns. ctx bounds mounting
 // only.
 func Mount(ctx context.Context, fs *client.FS, dir string, opts Options) (*Mounted, error) {
+	opts.ReadOnly = opts.ReadOnly || fs.ReadOnly()
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ func (b *bridge) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn,
 		return fuse.OK
 	}
 	nf := newFile(meta.Regular, in.Mode, in.Umask)
-	f, err := b.fs.CreateTempIno(ctx, creator(&in.InHeader), dir, nf, flags)
+	f, err := b.fs.CreateTempIno(ctx, b.creator(&in.InHeader), dir, nf, flags)
 	if err != nil {
 		return b.status("tmpfile", err)
 	}
@@ -32,16 +32,23 @@ func (b *bridge) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn,
 		f.PassCaches()
 	}
 	own := &file{File: f, direct: b.uncached(in.Flags), reads: b.reads(in.Flags)}
+	a := f.Attr()
+	b.chooseEdition(own, &a)
+	if status := b.hand(own, in.Flags, in.Unique, &out.OpenOut); status != fuse.OK {
+		return status
+	}
 	b.unnamed(out, own, at)
-	return b.hand(own, in.Flags, in.Unique, &out.OpenOut)
+	return fuse.OK
 }
 
 // unnamed answers with a file that has no name.
 func (b *bridge) unnamed(out *fuse.CreateOut, f *file, at moment) {
 	a := f.Attr()
 	b.versions.note(&a)
-	out.NodeId = b.node(a.Ino)
-	out.Generation = b.generation(&a)
+	if out.NodeId = b.node(a.Ino); b.writesBack() {
+		out.NodeId = nodeOf(a.Ino, f.edition)
+	}
+	out.Generation = generation
 	out.SetAttrTimeout(b.attrTimeout(&a, false, at))
 	b.fill(&out.Attr, &a)
 }

@@ -19,7 +19,7 @@ func (b *bridge) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string,
 		return b.lookupHandle(ctx, h.NodeId, name, out)
 	}
 	dir, at := b.ino(h.NodeId), b.now()
-	a, err := b.fs.Lookup(ctx, meta.Cred{}, dir, name)
+	a, err := b.lookup(ctx, h.Pid, dir, name)
 	if errs.KindOf(err) == errs.NotFound {
 		if long := b.entryTimeout(dir, name, 0, at); long > 0 {
 			out.SetEntryTimeout(long) // without an inode: there is none
@@ -39,7 +39,7 @@ func (b *bridge) make(ctx context.Context, h *fuse.InHeader, name string, f meta
 	out *fuse.EntryOut) fuse.Status {
 	dir, at := b.ino(h.NodeId), b.now()
 	defer b.touched.note(dir)
-	a, err := b.fs.MakeIno(ctx, creator(h), dir, name, f)
+	a, err := b.fs.MakeIno(ctx, b.creator(h), dir, name, f)
 	if err != nil {
 		a, err = b.madeBefore(ctx, h.Unique, dir, name, err, sameMake(&f, h.Uid))
 	}
@@ -97,11 +97,16 @@ func (b *bridge) Symlink(cancel <-chan struct{}, h *fuse.InHeader, target, name 
 func (b *bridge) Readlink(cancel <-chan struct{}, h *fuse.InHeader) ([]byte, fuse.Status) {
 	ctx := b.request(cancel, h)
 	defer ctx.end()
-	target, err := b.fs.ReadLink(ctx, meta.Cred{}, b.ino(h.NodeId))
+	target, err := b.fs.ReadLink(ctx, b.as(ctx), b.ino(h.NodeId))
+	if errs.KindOf(err) == errs.NotFound {
+		if _, link, ok := b.keptLink(h.Pid, b.ino(h.NodeId)); ok {
+			return []byte(link), fuse.OK
+		}
+	}
 	if err == nil {
 		b.accessed(b.ino(h.NodeId))
 	}
-	return []byte(target), b.nodeStatus("readlink", err)
+	return []byte(target), b.nodeStatus("readlink", h.Pid, err)
 }
 
 // Link gives a file a second name.
@@ -112,7 +117,7 @@ func (b *bridge) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string,
 	dir, at := b.ino(in.NodeId), b.now()
 	defer b.touched.note(b.ino(in.Oldnodeid), dir)
 	old := b.ino(in.Oldnodeid)
-	a, err := b.fs.LinkIno(ctx, meta.Cred{}, old, dir, name)
+	a, err := b.fs.LinkIno(ctx, b.as(ctx), old, dir, name)
 	if err != nil {
 		a, err = b.madeBefore(ctx, in.Unique, dir, name, err,
 			func(a *meta.Attr) bool { return a.Ino == old })
@@ -142,7 +147,7 @@ func (b *bridge) remove(cancel <-chan struct{}, h *fuse.InHeader, name string,
 	dir := b.ino(h.NodeId)
 	ino := b.named(ctx, dir, name)
 	defer b.touched.note(dir, ino)
-	err := b.fs.RemoveIno(ctx, meta.Cred{}, dir, name, isDir)
+	err := b.fs.RemoveIno(ctx, b.as(ctx), dir, name, isDir)
 	if carriedOut(h.Unique, err, errs.NotFound) {
 		err = nil
 	}
@@ -163,7 +168,7 @@ func (b *bridge) Rename(cancel <-chan struct{}, in *fuse.RenameIn, from, to stri
 	dir, newDir := b.ino(in.NodeId), b.ino(in.Newdir)
 	defer b.touched.note(dir, newDir, b.named(ctx, dir, from), b.named(ctx, newDir, to))
 	noted := b.moves(dir, newDir, flags == meta.RenameExchange)
-	err := b.fs.RenameIno(ctx, meta.Cred{}, dir, from, newDir, to, flags)
+	err := b.fs.RenameIno(ctx, b.as(ctx), dir, from, newDir, to, flags)
 	if flags&meta.RenameExchange == 0 && b.renamedBefore(ctx, in.Unique, newDir, to, err) {
 		err = nil
 	}

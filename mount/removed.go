@@ -108,7 +108,7 @@ func (r *removed) list(ino meta.Ino, name string, err error) ([]byte, error) {
 
 // attrOf is GetAttr that finds removed directories, too.
 func (b *bridge) attrOf(ctx context.Context, ino meta.Ino) (meta.Attr, error) {
-	a, err := b.fs.GetAttr(ctx, meta.Cred{}, ino)
+	a, err := b.fs.GetAttr(ctx, b.as(ctx), ino)
 	if errs.KindOf(err) == errs.NotFound {
 		if was, ok := b.removed.bury(ino); ok {
 			return was, nil

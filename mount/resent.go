@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"time"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
 	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/meta"
@@ -67,11 +68,24 @@ func (b *bridge) madeBefore(ctx context.Context, unique uint64, dir meta.Ino, na
 	if !carriedOut(unique, err, errs.Exists) {
 		return meta.Attr{}, err
 	}
-	a, found := b.fs.Lookup(ctx, meta.Cred{}, dir, name)
+	a, found := b.fs.Lookup(ctx, b.as(ctx), dir, name)
 	if found != nil || !same(&a) {
 		return meta.Attr{}, err
 	}
 	return a, nil
+}
+
+// createdBefore opens what a request has made that is sent again and finds the name taken: the
+// process that has died had told the service of it with others, by which it is not known again.
+func (b *bridge) createdBefore(ctx context.Context, in *fuse.CreateIn, dir meta.Ino, name string,
+	nf *meta.NewFile, flags meta.OpenFlags, exists error) (*client.File, error) {
+	same := sameMake(nf, in.Uid)
+	a, err := b.madeBefore(ctx, in.Unique, dir, name, exists,
+		func(a *meta.Attr) bool { return same(a) && a.Size == 0 })
+	if err != nil {
+		return nil, err
+	}
+	return b.fs.OpenIno(ctx, meta.Cred{}, a.Ino, flags&^meta.OpenExclusive)
 }
 
 // sameMake tells whether an inode may be the one that a request was to make: of its type and owner,
@@ -91,7 +105,7 @@ func (b *bridge) renamedBefore(ctx context.Context, unique uint64, dir meta.Ino,
 	if !carriedOut(unique, err, errs.NotFound) {
 		return false
 	}
-	_, found := b.fs.Lookup(ctx, meta.Cred{}, dir, name)
+	_, found := b.fs.Lookup(ctx, b.as(ctx), dir, name)
 	return found == nil
 }
 

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"github.com/sluice-storage/sluice/client"
@@ -14,11 +16,63 @@ import (
 )
 
 // Who may do what is checked by the kernel, which knows all groups and capabilities of a process;
-// so most requests are done as root. Where FUSE does not tell what the kernel has found, and it
-// matters, the process is looked at.
+// so most requests are done as root, if the service believes this host's root (see as). Where FUSE
+// does not tell what the kernel has found, and it matters, the process is looked at.
+
+// as is on whose behalf a request is done. Where the service does not believe this host's root it
+// checks what the kernel has checked, too, for the user himself. Requests of the kernel's own, and
+// of nobody, are root's all the same: the service knows who has the file open.
+func (b *bridge) as(ctx context.Context) meta.Cred {
+	r, ok := ctx.(*request)
+	if !ok || r.uid == 0 || !b.fs.Squashed() {
+		return meta.Cred{}
+	}
+	return meta.Cred{UID: r.uid, GID: r.gid, Groups: b.users.groups(r.pid, r.uid, r.gid)}
+}
 
 // creator is on whose behalf inodes are made: the process will own them.
-func creator(h *fuse.InHeader) meta.Cred { return meta.Cred{UID: h.Uid, GID: h.Gid} }
+func (b *bridge) creator(h *fuse.InHeader) meta.Cred {
+	c := meta.Cred{UID: h.Uid, GID: h.Gid}
+	if c.UID != 0 && b.fs.Squashed() {
+		c.Groups = b.users.groups(h.Pid, h.Uid, h.Gid)
+	}
+	return c
+}
+
+// users remembers the groups of processes for a moment.
+type users struct {
+	mu    sync.Mutex
+	known map[process]grouped
+}
+
+type process struct{ pid, uid, gid uint32 }
+
+type grouped struct {
+	groups []uint32
+	at     time.Time
+}
+
+// usersFresh is for how long the groups of a process are believed, usersMax of how many they are
+// remembered.
+const (
+	usersFresh = time.Second
+	usersMax   = 4096
+)
+
+func (u *users) groups(pid, uid, gid uint32) []uint32 {
+	who, now := process{pid, uid, gid}, time.Now()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if g, ok := u.known[who]; ok && now.Sub(g.at) < usersFresh {
+		return g.groups
+	}
+	if u.known == nil || len(u.known) >= usersMax {
+		u.known = map[process]grouped{}
+	}
+	g := grouped{groups(pid), now}
+	u.known[who] = g
+	return g.groups
+}
 
 // newFile describes what a process makes. The kernel has checked that it may, and has taken a
 // set-group-id bit that it may not set; the mask it leaves to us, because it does not know default
@@ -58,7 +112,7 @@ func capable(pid uint32, capability int) bool {
 // has not seen it, and whether the process may open it depends on its groups and capabilities.
 func (b *bridge) createAll(ctx context.Context, h *fuse.InHeader, dir meta.Ino, name string,
 	nf meta.NewFile, flags meta.OpenFlags) (*client.File, error) {
-	c := creator(h)
+	c := b.creator(h)
 	f, err := b.fs.CreateIno(ctx, c, dir, name, nf, flags)
 	if errs.KindOf(err) != errs.Access || c.UID == 0 {
 		return f, err
@@ -69,11 +123,11 @@ func (b *bridge) createAll(ctx context.Context, h *fuse.InHeader, dir meta.Ino, 
 	if errs.KindOf(err) != errs.Access || !capable(h.Pid, unix.CAP_DAC_OVERRIDE) {
 		return f, err
 	}
-	a, err := b.fs.Lookup(ctx, meta.Cred{}, dir, name)
+	a, err := b.fs.Lookup(ctx, b.as(ctx), dir, name)
 	if err != nil {
 		return nil, err
 	}
-	return b.fs.OpenIno(ctx, meta.Cred{}, a.Ino, flags&^meta.OpenExclusive)
+	return b.fs.OpenIno(ctx, b.as(ctx), a.Ino, flags&^meta.OpenExclusive)
 }
 
 // Bits of a mode that matter to privileges.
@@ -94,9 +148,12 @@ func (b *bridge) dropPrivileges(ctx context.Context, a *meta.Attr) error {
 	if a.Type != meta.Regular || mode == a.Mode {
 		return nil
 	}
-	got, err := b.fs.SetAttr(ctx, meta.Cred{}, a.Ino, meta.SetMode, meta.Attr{Mode: mode})
+	got, err := b.fs.SetAttr(ctx, b.as(ctx), a.Ino, meta.SetMode, meta.Attr{Mode: mode})
 	if err == nil {
 		*a = got
+	}
+	if errs.KindOf(err) == errs.Perm && b.fs.Squashed() {
+		return nil // who does not own it: the service does it when it is told what was written
 	}
 	return err
 }

@@ -40,7 +40,7 @@ const (
 func (b *bridge) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	f, ok := b.files.get(in.Fh)
 	if !ok {
-		return fuse.EBADF
+		return b.noFile(in.Fh)
 	}
 	switch in.Mode {
 	case 0, modeKeep, modeZero, modeZeroKeep, modePunch:
@@ -75,6 +75,7 @@ func (b *bridge) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.St
 		err = f.Reserve(ctx, off, n, keep)
 	}
 	b.wrote(f.Ino())
+	b.noteUnsynced(f, in.Fh)
 	return b.status("fallocate", err)
 }
 
@@ -116,6 +117,7 @@ func (b *bridge) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRangeIn)
 	b.noteWrite(to, in.FhOut)
 	copied, err := from.CopyRange(ctx, int64(in.OffIn), to.File, int64(in.OffOut), n)
 	b.wrote(to.Ino())
+	b.noteUnsynced(to, in.FhOut)
 	if copied > 0 {
 		return uint32(copied), fuse.OK // whoever comes for the rest hears of the error
 	}

@@ -1,6 +1,7 @@
 package mount
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 )
@@ -44,6 +45,13 @@ func (t *table[T]) all() []T {
 		all = append(all, v)
 	}
 	return all
+}
+
+// numbered lists what is open, by numbers.
+func (t *table[T]) numbered() map[uint64]T {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return maps.Clone(t.open)
 }
 
 func (t *table[T]) get(id uint64) (v T, ok bool) {

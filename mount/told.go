@@ -27,7 +27,8 @@ type told struct {
 
 // belief is when the kernel was last told something of one inode; zero: never.
 type belief struct {
-	attrs  time.Time // its attributes
+	attrs  time.Time // its attributes,
+	of     version   // of this version of a file
 	behind time.Time // these, in an answer that has to arrive before the kernel can forget them
 	names  time.Time // names in it
 }
@@ -72,13 +73,26 @@ func (t *told) brakeLocked(now time.Time) {
 // attr notes that the kernel is told attributes of an inode. asked: it has asked for them, and
 // ignores an answer that arrives after it was told to forget them; an answer that brings the inode
 // itself it does not ignore.
-func (t *told) attr(ino meta.Ino, asked bool, now time.Time) {
+func (t *told) attr(a *meta.Attr, asked bool, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	b := t.ofLocked(ino, now)
+	b := t.ofLocked(a.Ino, now)
+	b.of = versionOf(a)
 	if b.attrs = now; !asked {
 		b.behind = now
 	}
+}
+
+// same tells whether what the kernel was told last of a file, and may believe, are the attributes
+// of the same version of it.
+func (t *told) same(a *meta.Attr, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	b := t.young[a.Ino]
+	if b == nil {
+		b = t.old[a.Ino]
+	}
+	return b != nil && now.Sub(b.attrs) <= t.attrs && b.of == versionOf(a)
 }
 
 // name notes that the kernel is told what a name in a directory stands for.

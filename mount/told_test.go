@@ -13,10 +13,10 @@ func TestToldIsKeptForAsLongAsItIsBelieved(t *testing.T) {
 	k := told{attrs: time.Second, names: time.Second / 4}
 	now := time.Unix(1000, 0)
 	k.name(7, now)
-	k.attr(7, true, now)
-	k.attr(8, false, now)
+	k.attr(&meta.Attr{Ino: 7}, true, now)
+	k.attr(&meta.Attr{Ino: 8}, false, now)
 	for i := range 10 { // others, meanwhile
-		k.attr(meta.Ino(100+i), true, now.Add(time.Duration(i)*100*time.Millisecond))
+		k.attr(&meta.Attr{Ino: meta.Ino(100 + i)}, true, now.Add(time.Duration(i)*100*time.Millisecond))
 	}
 	now = now.Add(time.Second + answerGrace) // answers take their time
 	if b := k.take(7, now); b.attrs.IsZero() || !b.names.IsZero() || !b.behind.IsZero() {
@@ -28,7 +28,7 @@ func TestToldIsKeptForAsLongAsItIsBelieved(t *testing.T) {
 	if b := k.take(8, now); b.attrs.IsZero() || !b.behind.Equal(b.attrs) || !b.names.IsZero() {
 		t.Fatalf("%+v", b)
 	}
-	k.attr(9, true, now)
+	k.attr(&meta.Attr{Ino: 9}, true, now)
 	k.name(9, now.Add(time.Second))
 	if b := k.take(9, now.Add(time.Second+2*answerGrace+1)); !b.attrs.IsZero() || b.names.IsZero() {
 		t.Fatalf("of the attributes nothing is believed any more: %+v", b)

@@ -68,7 +68,7 @@ func (b *bridge) named(ctx context.Context, dir meta.Ino, name string) meta.Ino 
 	if b.dirs.count() == 0 {
 		return anyIno
 	}
-	if ino, known := b.fs.NameOf(ctx, dir, name); known {
+	if ino, known := b.fs.NameOf(ctx, b.as(ctx), dir, name); known {
 		return ino
 	}
 	return anyIno

@@ -62,7 +62,7 @@ func TestErrorsBehind(t *testing.T) {
 		f, err := os.Create(filepath.Join(dir, name))
 		must(t, err)
 		for range 3 {
-			_, err := f.Write(pattern(5000, 1))
+			_, err := f.Write(pattern(20_000, 1))
 			must(t, err)
 		}
 		fail := errs.New(errs.NoSpace, "disk", "", nil)

@@ -23,7 +23,6 @@ func TestKilledInClose(t *testing.T) {
 	const first, second = 100 << 10, 5 << 10
 	_, err := f.Write(pattern(first, 1))
 	must(t, err)
-	g := open(t, filepath.Join(other.Dir(), "f"), os.O_RDWR)
 	must(t, fcntlLock(f, unix.F_SETLK, unix.F_WRLCK, 0, 0))
 	back := make(chan struct{})
 	returns := sync.OnceFunc(func() { close(back) })
@@ -31,6 +30,11 @@ func TestKilledInClose(t *testing.T) {
 	c.data.away.Store(&back)
 	_, err = f.Write(pattern(second, 2))
 	must(t, err)
+	began := time.Now() // who opens the file elsewhere does not wait for that server
+	g := open(t, filepath.Join(other.Dir(), "f"), os.O_RDWR)
+	if d := time.Since(began); d > c.client().LeaseTime() {
+		t.Errorf("it took %v to open the file, longer than a lease", d)
+	}
 	m.bridge.files.mu.Lock()
 	in := &fuse.FlushIn{Fh: m.bridge.files.last.Load()}
 	m.bridge.files.mu.Unlock()

@@ -66,13 +66,16 @@ func (v *versions) forget(ino meta.Ino) {
 	delete(v.old, ino)
 }
 
-// changed notes the version after a change of this mount's own, which the kernel's pages show.
-// before is the version that the change was made on. If the pages belong to another one, or
-// somebody else has changed the file in between, it is forgotten.
-func (v *versions) changed(before version, a *meta.Attr) {
+// changed notes the version that a change of this mount's own has made of the one before it. The
+// kernel's pages show it, if they belong to that one; otherwise it is forgotten.
+func (v *versions) changed(a *meta.Attr) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if was, known := v.young[a.Ino]; known && was.data == before.data && a.DataVersion == was.data+1 {
+	was, known := v.young[a.Ino]
+	switch {
+	case known && was.data == a.DataVersion: // the file was opened when the service had it already
+		return
+	case known && was.data+1 == a.DataVersion:
 		v.setLocked(a.Ino, versionOf(a))
 		return
 	}

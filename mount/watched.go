@@ -102,4 +102,5 @@ func (w *watch) moved(st fuse.Status, read, written int) fuse.Status {
 func (m *Mounted) Activity(s *activity.Snapshot) {
 	m.watch.seen.Snapshot(s)
 	s.Open = m.bridge.files.count()
+	s.Untold = m.bridge.fs.Deferred().Untold
 }

@@ -18,12 +18,12 @@ func (b *bridge) GetXAttr(cancel <-chan struct{}, h *fuse.InHeader, name string,
 	if b.refuses(name) {
 		return 0, fuse.Status(unix.EOPNOTSUPP)
 	}
-	v, err := b.fs.GetXattr(ctx, meta.Cred{}, ino, name)
+	v, err := b.fs.GetXattr(ctx, b.as(ctx), ino, name)
 	if errs.KindOf(err) == errs.NotFound {
 		v, err = b.removed.list(ino, name, err)
 	}
 	if err != nil {
-		return 0, b.nodeStatus("getxattr", err)
+		return 0, b.nodeStatus("getxattr", h.Pid, err)
 	}
 	return answer(dest, v)
 }
@@ -47,9 +47,9 @@ func (b *bridge) ListXAttr(cancel <-chan struct{}, h *fuse.InHeader,
 	dest []byte) (uint32, fuse.Status) {
 	ctx := b.request(cancel, h)
 	defer ctx.end()
-	names, err := b.fs.ListXattr(ctx, meta.Cred{}, b.ino(h.NodeId))
+	names, err := b.fs.ListXattr(ctx, b.as(ctx), b.ino(h.NodeId))
 	if err != nil {
-		return 0, b.nodeStatus("listxattr", err)
+		return 0, b.nodeStatus("listxattr", h.Pid, err)
 	}
 	var list []byte
 	for _, n := range visible(names, h.Pid) {
@@ -80,17 +80,17 @@ func (b *bridge) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, name stri
 	ino := b.ino(in.NodeId)
 	defer b.touched.note(ino)
 	if in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID != 0 && name == acl.Access {
-		a, err := b.fs.GetAttr(ctx, meta.Cred{}, ino)
+		a, err := b.fs.GetAttr(ctx, b.as(ctx), ino)
 		if err == nil && a.Mode&setGID != 0 {
-			_, err = b.fs.SetAttr(ctx, meta.Cred{}, ino, meta.SetMode, meta.Attr{Mode: a.Mode &^ setGID})
+			_, err = b.fs.SetAttr(ctx, b.as(ctx), ino, meta.SetMode, meta.Attr{Mode: a.Mode &^ setGID})
 		}
 		if err != nil {
-			return b.nodeStatus("setxattr", err)
+			return b.nodeStatus("setxattr", in.Pid, err)
 		}
 	}
 	create, replace := in.Flags&unix.XATTR_CREATE != 0, in.Flags&unix.XATTR_REPLACE != 0
-	err := b.fs.SetXattr(ctx, meta.Cred{}, ino, name, data, create, replace)
-	return b.nodeStatus("setxattr", err)
+	err := b.fs.SetXattr(ctx, b.as(ctx), ino, name, data, create, replace)
+	return b.nodeStatus("setxattr", in.Pid, err)
 }
 
 // RemoveXAttr removes an extended attribute.
@@ -101,6 +101,6 @@ func (b *bridge) RemoveXAttr(cancel <-chan struct{}, h *fuse.InHeader, name stri
 		return fuse.Status(unix.EOPNOTSUPP)
 	}
 	defer b.touched.note(b.ino(h.NodeId))
-	err := b.fs.RemoveXattr(ctx, meta.Cred{}, b.ino(h.NodeId), name)
-	return b.nodeStatus("removexattr", err)
+	err := b.fs.RemoveXattr(ctx, b.as(ctx), b.ino(h.NodeId), name)
+	return b.nodeStatus("removexattr", h.Pid, err)
 }

@@ -30,6 +30,17 @@ import (
 // processes of their own: behind a secret, reachable by every provider that this host has. It
 // returns what client.Open takes. stop ends them; it can be called in any case.
 func Start(servers uint32) (url string, stop func(), err error) {
+	url, _, stop, err = start(servers, func(dir string) (peer.Options, error) {
+		secret := filepath.Join(dir, tcp.SecretName)
+		err := os.WriteFile(secret, []byte(strings.Repeat("c0", 32)), 0o600)
+		return peer.Options{Secret: &tcp.Secret{File: secret}}, err
+	})
+	return url, stop, err
+}
+
+// start is Start for who says how peers prove who they are.
+func start(servers uint32, how func(dir string) (peer.Options, error)) (url string,
+	names *store.Store, stop func(), err error) {
 	var undo []func()
 	stop = func() {
 		for i := len(undo) - 1; i >= 0; i-- {
@@ -43,21 +54,22 @@ func Start(servers uint32) (url string, stop func(), err error) {
 	}()
 	dir, err := os.MkdirTemp("", "sluice-example-")
 	if err != nil {
-		return "", stop, err
+		return "", nil, stop, err
 	}
 	undo = append(undo, func() { os.RemoveAll(dir) })
-	secret := filepath.Join(dir, tcp.SecretName)
-	if err := os.WriteFile(secret, []byte(strings.Repeat("c0", 32)), 0o600); err != nil {
-		return "", stop, err
-	}
-	providers, err := peer.Open(peer.Options{Listens: true, Secret: &tcp.Secret{File: secret}})
+	options, err := how(dir)
 	if err != nil {
-		return "", stop, err
+		return "", nil, stop, err
+	}
+	options.Listens = true
+	providers, err := peer.Open(options)
+	if err != nil {
+		return "", nil, stop, err
 	}
 	undo = append(undo, func() { providers.Close() })
 	net, err := peer.New(providers, msg.Options{})
 	if err != nil {
-		return "", stop, err
+		return "", nil, stop, err
 	}
 	undo = append(undo, func() { net.Close() })
 
@@ -69,33 +81,33 @@ func Start(servers uint32) (url string, stop func(), err error) {
 	far := iodremote.New(pool, iodremote.Options{})
 	undo = append(undo, func() { far.Close() })
 	key := capability.Key{7}
-	names, err := store.New(context.Background(), memkv.New(memkv.Options{}), store.Options{
+	names, err = store.New(context.Background(), memkv.New(memkv.Options{}), store.Options{
 		Key: key, Objects: objects.New(far, key, nil), RootMode: 0o777, HeartbeatMax: time.Hour})
 	if err != nil {
-		return "", stop, err
+		return "", nil, stop, err
 	}
 	undo = append(undo, names.Stop)
 	for id := uint32(1); id <= servers; id++ {
 		s, end, err := startServer(net, filepath.Join(dir, fmt.Sprint(id)), id, key)
 		if err != nil {
-			return "", stop, err
+			return "", nil, stop, err
 		}
 		undo = append(undo, end)
 		addrs[id] = s.Addr
 		if err := names.Join(context.Background(), s, meta.SignJoin(key.ServerKey(id), &s)); err != nil {
-			return "", stop, err
+			return "", nil, stop, err
 		}
 	}
 	h, err := metaserver.New(names, metaserver.Options{Node: net.Node})
 	if err != nil {
-		return "", stop, err
+		return "", nil, stop, err
 	}
 	s, err := net.ServeHost("127.0.0.1:0", filepath.Join(dir, "meta"), h, msg.ServeOptions{})
 	if err != nil {
-		return "", stop, err
+		return "", nil, stop, err
 	}
 	undo = append(undo, func() { s.Close(context.Background()) })
-	return "sluice://" + s.Addr(), stop, nil
+	return "sluice://" + s.Addr(), names, stop, nil
 }
 
 // startServer runs an I/O server.

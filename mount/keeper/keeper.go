@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -39,6 +40,24 @@ type Options struct {
 	// Default 60 s.
 	GiveUp time.Duration
 
+	// StopMax is how long the process that serves may take to end when the keeper is to end: it
+	// closes what is open and tells the service what it has not told, and is killed then. That takes
+	// a few requests to servers that answer; one that hangs, or waits for servers that are away, must
+	// not keep those who unmount, or shut the host down. Before that the kernel's side takes up to
+	// 10 s: 2 to leave, 3 to flush (mount.Connection.Unmount), insistMax. With 8 s all is over before
+	// a supervisor gives up, which takes 20 s (sluice up), and would leave a process behind that is
+	// stopped. Default 8 s.
+	StopMax time.Duration
+
+	// EndMax is the same for a mount that somebody else has unmounted: nobody waits for it, so that
+	// the process may wait for servers as long as it does in service (60 s by default), and a bit.
+	// Default 75 s.
+	EndMax time.Duration
+
+	// HandMax is how long a process may take to hand over, before those who have asked for it hear
+	// that it does not. It gives up by itself after 60 s, and says so. Default 90 s.
+	HandMax time.Duration
+
 	// Upgrades are requests to replace the process that serves by one of the program that is
 	// installed now, with nothing lost. Each is answered once. Default: none come.
 	Upgrades <-chan chan<- error
@@ -50,8 +69,14 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.GiveUp == 0 {
-		o.GiveUp = 60 * time.Second
+	for _, d := range []struct {
+		time    *time.Duration
+		usually time.Duration
+	}{{&o.GiveUp, 60 * time.Second}, {&o.StopMax, 8 * time.Second}, {&o.EndMax, 75 * time.Second},
+		{&o.HandMax, 90 * time.Second}} {
+		if *d.time == 0 {
+			*d.time = d.usually
+		}
 	}
 	if o.Ready == nil {
 		o.Ready = func(string) {}
@@ -63,7 +88,8 @@ func (o Options) withDefaults() Options {
 }
 
 func (o *Options) validate() error {
-	if o.Dir == "" || o.Name == "" || o.Path == "" || o.GiveUp < 0 {
+	if o.Dir == "" || o.Name == "" || o.Path == "" ||
+		min(o.GiveUp, o.StopMax, o.EndMax, o.HandMax) < 0 {
 		return errs.Newf(errs.Invalid, "keeper.Options", "",
 			"Dir, Name and Path are required, and a time is not negative")
 	}
@@ -71,15 +97,12 @@ func (o *Options) validate() error {
 }
 
 // How soon a process is started again: at once if the last one came to serve, and with pauses that
-// double if not. endMax is how long one may take to end when the mount is gone, stopMax when the
-// keeper is to end, too.
+// double if not. insistMax is how long the kernel may take to let go of a mount that was taken
+// away, before it is taken from other name spaces of mounts, too.
 const (
 	pauseFirst = 50 * time.Millisecond
 	pauseMost  = 2 * time.Second
-	endMax     = 75 * time.Second
-	stopMax    = 10 * time.Second
 	insistMax  = 5 * time.Second
-	handMax    = 90 * time.Second
 )
 
 // keeper is the state of Run. It belongs to one goroutine, which is also the one that starts
@@ -91,6 +114,8 @@ type keeper struct {
 	conn  *mount.Connection
 	gone  chan struct{} // closed when the kernel has let go of the connection
 	stop  chan struct{} // ends who waits for that
+
+	watching sync.WaitGroup // for them
 
 	life     *life // nil: there is no process
 	served   bool  // some process has ever served
@@ -112,7 +137,6 @@ func Run(ctx context.Context, opts Options) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	k := &keeper{opts: opts, gone: make(chan struct{}), stop: make(chan struct{})}
-	defer close(k.stop)
 	var err error
 	if k.file, err = state.Create(opts.Name); err != nil {
 		return err
@@ -123,6 +147,8 @@ func Run(ctx context.Context, opts Options) error {
 	}
 	defer k.table.Close()
 	err = k.run(ctx)
+	close(k.stop)
+	k.watching.Wait() // it looks at what is closed below
 	k.answer(errs.New(errs.Closed, "keeper", opts.Dir, nil))
 	if k.conn != nil {
 		_ = k.conn.File.Close()
@@ -179,7 +205,7 @@ func (k *keeper) start() error {
 	if k.failures%2 == 1 {
 		path = "/proc/self/exe" // what is installed now does not come to serve
 	}
-	l, err := begin(path, k.opts.Args, k.opts.Env, k.file)
+	l, err := begin(path, k.file, &k.opts)
 	if err != nil {
 		return errs.Wrap("keeper.start", path, err)
 	}
@@ -203,6 +229,11 @@ func (k *keeper) heard(m *message) (over bool, err error) {
 			k.life.kill()
 		}
 	case stateServing:
+		if k.conn == nil { // what would it serve
+			k.failure = errs.Newf(errs.Protocol, "keeper", k.opts.Dir, "%q at this moment", m.State)
+			k.life.kill()
+			break
+		}
 		k.life.serves, k.failures, k.failure, k.deadline = true, 0, nil, nil
 		if !k.served {
 			k.served = true
@@ -244,11 +275,11 @@ func (k *keeper) connect() error {
 		k.opts.Logger.Warn("this kernel does not repeat requests (Linux does from 6.9 on): the mount " +
 			"ends with the process that serves it")
 	}
-	go func() {
+	k.watching.Go(func() {
 		if c.Gone(k.stop) {
 			close(k.gone)
 		}
-	}()
+	})
 	return nil
 }
 
@@ -315,7 +346,7 @@ func (k *keeper) leave() {
 // giveUp ends a mount that nobody serves any more.
 func (k *keeper) giveUp() error {
 	k.leave()
-	k.endLife(stopMax)
+	k.endLife(k.opts.StopMax)
 	why := k.failure
 	if why == nil {
 		why = errs.New(errs.TimedOut, "", "", nil)
@@ -344,7 +375,7 @@ func (k *keeper) unmount() error {
 		}
 		k.conn.Abort()
 	}
-	k.endLife(stopMax)
+	k.endLife(k.opts.StopMax)
 	return err
 }
 
@@ -362,7 +393,7 @@ func (k *keeper) awaitGone(most time.Duration) bool {
 
 // finish waits for the process, which closes what is open, when the mount is gone.
 func (k *keeper) finish() error {
-	k.endLife(endMax)
+	k.endLife(k.opts.EndMax)
 	return nil
 }
 
@@ -407,7 +438,7 @@ func (k *keeper) upgrade(to chan<- error) {
 	k.waiting = append(k.waiting, to)
 	if k.life != nil && len(k.waiting) == 1 {
 		k.life.send(&message{State: stateHand})
-		k.handed = time.After(handMax)
+		k.handed = time.After(k.opts.HandMax)
 	}
 }
 

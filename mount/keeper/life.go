@@ -5,7 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+	"time"
 
+	"github.com/sluice-storage/sluice/errs"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,11 +21,14 @@ type life struct {
 	serves bool
 	handed bool // it ends because it was asked to hand over
 	over   bool // it ends because the mount is gone
+
+	silentMax time.Duration // how long it may live when it says no more
+	garbled   error         // what it said was not understood; set before ended
 }
 
 // begin starts a process. It gets a socket as descriptor 3 and the memory as 4; it is told to end
 // when the keeper dies, and then unmounts by itself.
-func begin(path string, args, env []string, memory *os.File) (*life, error) {
+func begin(path string, memory *os.File, o *Options) (*life, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -35,9 +40,9 @@ func begin(path string, args, env []string, memory *os.File) (*life, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(path, args...)
+	cmd := exec.Command(path, o.Args...)
 	cmd.Args[0] = os.Args[0]
-	cmd.Env, cmd.Stdout, cmd.Stderr = env, os.Stdout, os.Stderr
+	cmd.Env, cmd.Stdout, cmd.Stderr = o.Env, os.Stdout, os.Stderr
 	cmd.ExtraFiles = []*os.File{theirs, memory}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Setpgid:   true, // an interrupt typed at the terminal is the keeper's to handle
@@ -48,15 +53,23 @@ func begin(path string, args, env []string, memory *os.File) (*life, error) {
 		return nil, err
 	}
 	l := &life{cmd: cmd, talk: &link{conn.(*net.UnixConn)}, said: make(chan message, 16),
-		ended: make(chan error, 1), quit: make(chan struct{})}
+		ended: make(chan error, 1), quit: make(chan struct{}), silentMax: o.StopMax}
 	go l.hear(l.said)
 	return l, nil
 }
 
-// hear passes on what the process says, and then how it ended: nothing that it said is missed.
+// hear passes on what the process says, and then how it ended: nothing that it said is missed. One
+// that says what nobody understands is not waited for: it may go on for ever, and serve nobody.
 func (l *life) hear(said chan<- message) {
 	for {
-		m, _, err := l.talk.receive()
+		m, f, err := l.talk.receive()
+		if f != nil {
+			_ = f.Close() // nothing is expected
+		}
+		if errs.KindOf(err) == errs.Protocol {
+			l.garbled = err
+			l.kill()
+		}
 		if err != nil {
 			break
 		}
@@ -66,7 +79,13 @@ func (l *life) hear(said chan<- message) {
 		}
 	}
 	close(said)
+	late := time.AfterFunc(l.silentMax, l.kill)
 	err := l.cmd.Wait()
+	late.Stop()
+	if l.garbled != nil {
+		l.ended <- l.garbled
+		return
+	}
 	if state := l.cmd.ProcessState; state != nil {
 		err = &exitState{state.String()}
 	}

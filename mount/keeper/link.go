@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net"
 	"os"
+	"strings"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/mount"
@@ -63,10 +64,18 @@ func (l *link) sendFile(m *message, f *os.File) error {
 }
 
 func (m *message) encode() ([]byte, error) {
-	m.Text, m.Advice = m.Text[:min(len(m.Text), textMax)], m.Advice[:min(len(m.Advice), textMax)]
-	return json.Marshal(m)
+	return json.Marshal(message{State: m.State, Text: shorten(m.Text), Advice: shorten(m.Advice)})
 }
 
+// shorten leaves out the end of a text that is too long, and what is half a letter then.
+func shorten(text string) string {
+	if len(text) <= textMax {
+		return text
+	}
+	return strings.ToValidUTF8(text[:textMax], "")
+}
+
+// receive returns a file only without an error. errs.Protocol: what was said is not understood.
 func (l *link) receive() (m message, f *os.File, err error) {
 	buf := make([]byte, messageMax)
 	n, f, err := mount.ReceiveFile(l.conn, buf)
@@ -74,9 +83,26 @@ func (l *link) receive() (m message, f *os.File, err error) {
 		err = errs.New(errs.Closed, "keeper", "", nil)
 	}
 	if err == nil {
-		err = json.Unmarshal(buf[:n], &m)
+		m, err = decode(buf[:n])
+	}
+	if err != nil && f != nil {
+		_ = f.Close()
+		f = nil
 	}
 	return m, f, err
+}
+
+// decode reads a message, whole: a socket cuts what is longer than messageMax. What a later version
+// may say more is left out.
+func decode(b []byte) (m message, err error) {
+	if err := json.Unmarshal(b, &m); err != nil {
+		return message{}, errs.Newf(errs.Protocol, "keeper", "", "%d bytes that are no message: %w",
+			len(b), err)
+	}
+	if m.State == "" {
+		return message{}, errs.Newf(errs.Protocol, "keeper", "", "a message that says nothing")
+	}
+	return m, nil
 }
 
 // Descriptors of a process that serves.

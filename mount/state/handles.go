@@ -13,7 +13,7 @@ import (
 //	1  inode
 //	2  flags      of the kernel's request that opened it; in the upper half: bits
 //	3  request    that opened it
-//	4  mode       of a directory that was removed; in the upper half: its owner
+//	4  mode       of a directory that was removed; in the upper half: its owner. Of a file: edition
 //	5  group      of it
 //	6  owner      of locks that were taken through it; 0: none
 //	7  owner      another one
@@ -41,6 +41,7 @@ const (
 	Removed        // a directory that has no name any more
 	Locked         // locks were taken through it
 	Written        // it was written through, and that may not have been told
+	Unsynced       // the same, and that may not be durable
 )
 
 // Handle is an open file or directory.
@@ -51,6 +52,7 @@ type Handle struct {
 	Bits           Bits
 	Request        uint64
 	Mode, UID, GID uint32 // with Removed
+	Edition        uint64 // of a file: which of the kernel's inodes of it was opened
 	Owners         []uint64
 }
 
@@ -88,6 +90,7 @@ func (t *Table) Add(h *Handle) (slot int, err error) {
 	t.handleWord(slot, wordInode).Store(h.Ino)
 	t.handleWord(slot, wordFlags).Store(uint64(h.Flags) | uint64(h.Bits)<<32)
 	t.handleWord(slot, wordRequest).Store(h.Request)
+	t.handleWord(slot, wordMode).Store(h.Edition)
 	for i := range ownersMax {
 		t.handleWord(slot, wordOwner+i).Store(0)
 	}
@@ -141,22 +144,19 @@ func (t *Table) Disown(slot int, owner uint64) {
 }
 
 // SetWritten notes that a file was written through a handle, or that this was told.
-func (t *Table) SetWritten(slot int, is bool) {
-	if is {
-		t.setBit(slot, Written)
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	w := t.handleWord(slot, wordFlags)
-	w.Store(w.Load() &^ (uint64(Written) << 32))
-}
+func (t *Table) SetWritten(slot int, is bool) { t.changeBit(slot, Written, is) }
 
-func (t *Table) setBit(slot int, b Bits) {
+func (t *Table) setBit(slot int, b Bits) { t.changeBit(slot, b, true) }
+
+func (t *Table) changeBit(slot int, b Bits, is bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	w := t.handleWord(slot, wordFlags)
-	w.Store(w.Load() | uint64(b)<<32)
+	if is {
+		w.Store(w.Load() | uint64(b)<<32)
+	} else {
+		w.Store(w.Load() &^ (uint64(b) << 32))
+	}
 }
 
 // Handles calls fn for every handle with its place. Of several of one number only the first counts.
@@ -177,6 +177,9 @@ func (t *Table) handle(slot int) Handle {
 	h := Handle{Number: word(wordNumber), Ino: word(wordInode), Flags: uint32(word(wordFlags)),
 		Bits: Bits(word(wordFlags) >> 32), Request: word(wordRequest), Mode: uint32(word(wordMode)),
 		UID: uint32(word(wordMode) >> 32), GID: uint32(word(wordGroup))}
+	if h.Bits&Removed == 0 {
+		h.Edition, h.Mode, h.UID = word(wordMode), 0, 0
+	}
 	for i := range ownersMax {
 		if o := word(wordOwner + i); o != 0 && !slices.Contains(h.Owners, o) {
 			h.Owners = append(h.Owners, o)

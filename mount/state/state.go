@@ -1,6 +1,7 @@
 // Package state is what a mount must remember over the death of the process that serves it: which
-// files programs have open, which of them had data that was nowhere but in that process, where
-// appends were about to be written, and how the kernel was greeted. It lies in memory that the
+// files programs have open, which of them had data that was nowhere but in that process, or not
+// synced, where appends were about to be written, which threads were asked to look again, how the
+// kernel was greeted, and a journal of names that are told later. It lies in memory that the
 // process shares with its keeper (a memfd), so that it costs a few stores where it changes.
 //
 // One process at a time writes it, and may be killed between any two stores: every record has a
@@ -9,7 +10,7 @@
 //
 // It does not know FUSE, nor files: those who use it say what the numbers mean.
 //
-// Read state.go (the layout), then handles.go and marks.go.
+// Read state.go (the layout), then handles.go, marks.go, lives.go and threads.go.
 package state
 
 import (
@@ -18,6 +19,7 @@ import (
 	"sync"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/journal"
 	"golang.org/x/sys/unix"
 )
 
@@ -37,11 +39,14 @@ import (
 //	256    name           a length of 2 bytes, and the name of the client
 //	1024   greeting       a length of 2 bytes, and the kernel's first request
 //	2048   answer         likewise
-//	4096   appends        appendsMax x | request | inode | offset | bytes |
+//	3072   threads        threadsMax words: see threads.go
+//	4096   lives          livesMax x | server | verifier |: see lives.go
+//	...    appends        appendsMax x | request | inode | offset | bytes |
 //	...    marks          marksMax x | inode |
 //	...    handles        handlesMax x 8 words: see handles.go
+//	...    journal        JournalBytes: see internal/journal
 const (
-	magic = 0x53_4c_4d_4e_54_30_30_31
+	magic = 0x53_4c_4d_4e_54_30_30_34
 
 	atSession  = 8
 	atHandle   = 16
@@ -55,13 +60,17 @@ const (
 	atName     = 256
 	atGreeting = 1024
 	atAnswer   = 2048
-	atAppends  = 4096
+	atThreads  = 3072
+	atLives    = 4096
 
 	secretBytes = 16
 	beforeMax   = 8
 	nameMax     = 255
 	greetingMax = 1000
 
+	threadsMax  = 128
+	lifeBytes   = 16
+	livesMax    = 4 << 10
 	appendBytes = 32
 	appendsMax  = 8 << 10
 	markBytes   = 8
@@ -69,10 +78,16 @@ const (
 	handleBytes = 64
 	handlesMax  = 1 << 20
 
+	atAppends = atLives + livesMax*lifeBytes
 	atMarks   = atAppends + appendsMax*appendBytes
 	atHandles = atMarks + marksMax*markBytes
-	totalSize = atHandles + handlesMax*handleBytes
+	atJournal = atHandles + handlesMax*handleBytes
+	totalSize = atJournal + JournalBytes
 )
+
+// JournalBytes is the room for the journal of who uses the table. What is never used takes no
+// memory.
+const JournalBytes = 24 << 20
 
 // Table is the memory, mapped. Safe for concurrent use by one process.
 type Table struct {
@@ -86,6 +101,7 @@ type Table struct {
 	gaps     []int          // places of marks below marks
 	marks    int            // places that were ever used
 	appended uint64
+	lives    map[uint32]int // where the record of a server is
 }
 
 // Create makes the memory of a new mount, of which name is the client's.
@@ -154,6 +170,7 @@ func (t *Table) load() error {
 	t.used = int(min(t.word(atSlots).Load(), handlesMax))
 	t.reserved = max(t.word(atHandle).Load(), 1)
 	t.appended = t.word(atAppended).Load()
+	t.loadLives()
 	for i := range t.used {
 		if t.handleWord(i, wordNumber).Load() == 0 {
 			t.free = append(t.free, i)
@@ -174,6 +191,18 @@ func (t *Table) load() error {
 		}
 	}
 	return nil
+}
+
+// Journal is the journal, for use until Close. One process at a time opens it, when the one before
+// it is dead. fresh: it was of another version, and is empty now; who hands over leaves nothing
+// there.
+func (t *Table) Journal() (j *journal.Journal, fresh bool, err error) {
+	mem := t.mem[atJournal : atJournal+JournalBytes]
+	if j, err = journal.Open(mem); errs.KindOf(err) == errs.Version {
+		j, err = journal.Reset(mem)
+		return j, true, err
+	}
+	return j, false, err
 }
 
 // Close unmaps the memory. What it says stays.

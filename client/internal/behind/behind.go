@@ -3,8 +3,10 @@
 // kept until it is durable (iod.Keeper), so that the data is copied once.
 //
 // Everything that could tell the difference within the client (reads, attributes, truncation,
-// close, fsync) waits for the data to be at the servers first (Drain). Errors are reported by the
-// next Write, and by File.Lose to all that has the file open.
+// close, fsync) waits for the data to be at the servers first (Drain). So do other clients: data is
+// held back only while they cannot look at the file without this client being asked (File.Holds),
+// and who is asked drains first. Errors are reported by the next Write, and by File.Lose to all
+// that has the file open.
 //
 // It allocates nothing for a write, and starts no goroutine for one: senders are kept.
 package behind
@@ -37,6 +39,10 @@ const (
 // File is an open file through which data is sent.
 type File interface {
 	Ino() meta.Ino
+
+	// Holds tells whether data may be held back. Whoever makes it false calls Drain next: that waits
+	// for a Write that was told true, and drains what it has taken.
+	Holds() bool
 
 	// Put writes the first n bytes of a room at off. The room is no longer the caller's.
 	Put(ctx context.Context, room iod.Room, n int, off int64) error
@@ -152,8 +158,8 @@ func (w *Behind) enter(ctx context.Context, ino meta.Ino) (*stream, error) {
 }
 
 // Write takes a write if it goes on where the last one ended, and says how much of it: less than
-// all if ctx has ended. If it takes nothing, the data before it has reached the servers when it
-// returns, and the caller writes by itself.
+// all if ctx has ended, or nothing may be held back any more. If it takes nothing, the data before
+// it has reached the servers when it returns, and the caller writes by itself.
 func (w *Behind) Write(ctx context.Context, f File, p []byte, off int64) (took int, err error) {
 	if w.free == nil {
 		return 0, nil
@@ -168,7 +174,7 @@ func (w *Behind) Write(ctx context.Context, f File, p []byte, off int64) (took i
 	}
 	sequential := off == s.end
 	s.end, s.last = off+int64(len(p)), time.Now()
-	if !sequential || s.chunk.room == nil && len(w.free) == 0 && s.idle() {
+	if !sequential || !f.Holds() || s.chunk.room == nil && len(w.free) == 0 && s.idle() {
 		// Not to be gathered, or others have all the chunks and nothing of this file's will come
 		// back.
 		if err := w.drainLocked(ctx, s); err != nil {
@@ -181,6 +187,11 @@ func (w *Behind) Write(ctx context.Context, f File, p []byte, off int64) (took i
 			if err := w.begin(ctx, s, f, off+int64(took)); err != nil {
 				s.end = off + int64(took)
 				return took, unlessSome(took, err)
+			}
+			if !f.Holds() { // not any more: who has asked for it may not have waited for this
+				w.unbegin(s)
+				s.end = off + int64(took)
+				return took, nil
 			}
 		}
 		took += w.gather(s, p[took:])
@@ -204,6 +215,13 @@ func (w *Behind) begin(ctx context.Context, s *stream, f File, off int64) error 
 	s.chunk = job{s: s, file: f, room: room, off: off}
 	s.begun = time.Now()
 	return nil
+}
+
+// unbegin gives back a chunk that nothing was put into.
+func (w *Behind) unbegin(s *stream) {
+	s.chunk.room.Return()
+	s.chunk = job{}
+	w.free <- struct{}{}
 }
 
 // gather puts data into the chunk, as much as it has room for, and sends the chunk if it is full.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,8 +46,9 @@ func (m *memory) reserve(_ context.Context, n int) (iod.Room, error) {
 
 // sink is a file. While it is held nothing lands in it.
 type sink struct {
-	ino  meta.Ino
-	hold chan struct{} // nil: it is not; closed: nor any longer
+	ino   meta.Ino
+	hold  chan struct{} // nil: it is not; closed: nor any longer
+	asked atomic.Bool   // others look at it
 
 	mu   sync.Mutex
 	data []byte
@@ -56,6 +58,8 @@ type sink struct {
 }
 
 func (f *sink) Ino() meta.Ino { return f.ino }
+
+func (f *sink) Holds() bool { return !f.asked.Load() }
 
 func (f *sink) Put(_ context.Context, r iod.Room, n int, off int64) error {
 	if f.hold != nil {
@@ -214,6 +218,36 @@ func TestHeldBack(t *testing.T) {
 	check(t, w, f, make([]byte, 2*ChunkBytes))
 }
 
+// TestAsked: when others look at a file nothing is taken, nor from a write that waits for room at
+// that moment; what was taken before is drained by whoever has made it so.
+func TestAsked(t *testing.T) {
+	w, _ := newTest(t, ChunkBytes)
+	f := &sink{ino: 1, hold: make(chan struct{})}
+	if _, err := w.Write(t.Context(), f, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	waits := make(chan int)
+	go func() {
+		took, err := w.Write(context.Background(), f, make([]byte, 2*ChunkBytes), 0)
+		if err != nil {
+			t.Error(err)
+		}
+		waits <- took
+	}()
+	for w.Stats().Chunks == 0 || w.End(1) < ChunkBytes {
+		time.Sleep(time.Millisecond)
+	}
+	f.asked.Store(true)
+	close(f.hold)
+	if took := <-waits; took != ChunkBytes {
+		t.Errorf("%d bytes were taken, a chunk was before somebody asked", took)
+	}
+	if took, err := w.Write(t.Context(), f, make([]byte, 10), ChunkBytes); took != 0 || err != nil {
+		t.Errorf("%d bytes were taken, %v", took, err)
+	}
+	check(t, w, f, make([]byte, ChunkBytes))
+}
+
 // TestSlowWriter: whoever waits for the chunk of a writer that never pauses and never fills it gets
 // it.
 func TestSlowWriter(t *testing.T) {
@@ -277,5 +311,6 @@ func TestNothingIsAllocated(t *testing.T) {
 type drop struct{ ino meta.Ino }
 
 func (f *drop) Ino() meta.Ino                                             { return f.ino }
+func (f *drop) Holds() bool                                               { return true }
 func (f *drop) Put(_ context.Context, r iod.Room, n int, off int64) error { return nil }
 func (f *drop) Lose(error, int64, int64)                                  {}

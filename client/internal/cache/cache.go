@@ -13,7 +13,9 @@
 // It does no I/O and has no goroutines; the clock is an argument. Memory is bounded: what was not
 // used for longest is forgotten, of which the service need not know. Safe for concurrent use.
 //
-// Read cache.go first, then node.go (what is kept of an inode), change.go and list.go.
+// It also knows how programs walk over directories, and tells what to fetch before they ask.
+//
+// Read cache.go first, then node.go (what is kept of an inode), change.go, list.go and ahead.go.
 package cache
 
 import (
@@ -45,6 +47,9 @@ type Cache struct {
 	bytes  int64
 	recent recent
 	busy   map[subject]int // own changes under way
+	trust  trusted
+
+	descent descent
 }
 
 // New makes an empty cache without leases: it answers nothing before Extend.
@@ -101,6 +106,7 @@ func (c *Cache) Drop() {
 
 func (c *Cache) dropLocked() {
 	clear(c.nodes)
+	c.descent = descent{}
 	c.lru = list.List[node]{}
 	c.bytes = 0
 	c.recent.all()
@@ -132,7 +138,7 @@ func (c *Cache) Valid() bool {
 func (c *Cache) validLocked() bool { return c.now().Before(c.until) }
 
 // subject is something that changes by itself: an inode as a whole (another client changes it), its
-// attributes, or a name in it (this client does).
+// attributes, a name in it, or that it is open for writing (this client does).
 type subject struct {
 	ino  meta.Ino
 	what kind
@@ -145,6 +151,7 @@ const (
 	whole kind = iota
 	attributes
 	naming
+	writing
 )
 
 // recentMax is how many subjects are remembered in each of two halves. What falls out makes answers

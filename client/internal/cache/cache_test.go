@@ -31,8 +31,7 @@ func TestRights(t *testing.T) {
 	if _, err, known := c.Lookup(&owner, 2, "a", true); !known || errs.KindOf(err) != errs.NotDir {
 		t.Errorf("in a file: %v, %v", err, known)
 	}
-	c.PutPage(c.Begin(), 1, 0, []meta.Entry{{Name: "a", Ino: 2, Type: meta.Regular, Cookie: 2}})
-	c.PutPage(c.Begin(), 1, 2, nil)
+	listed(c, 1, 3, []meta.Entry{{Name: "a", Ino: 2, Type: meta.Regular, Cookie: 2}})
 	if page, known := c.Page(&owner, 1, 0, 10, true); !known || len(page) != 1 {
 		t.Errorf("the owner lists %v, %v", page, known)
 	}
@@ -76,7 +75,7 @@ func TestBounded(t *testing.T) {
 	if sum != c.bytes {
 		t.Errorf("the account says %d bytes, it is %d", c.bytes, sum)
 	}
-	c.PutPage(c.Begin(), 1, 0, manyEntries(5000))
+	listed(c, 1, 9, manyEntries(5000))
 	if c.bytes > most {
 		t.Errorf("%d bytes after a large directory, at most %d", c.bytes, most)
 	}
@@ -112,24 +111,20 @@ func TestForgetting(t *testing.T) {
 	}
 }
 
-// TestPageOfAnOlderLease: a page that was asked for under a lease that is forgotten by now, because
-// there was no room, says nothing about the time between the two.
-func TestPageOfAnOlderLease(t *testing.T) {
-	c := New(Options{Bytes: 8 * nodeBytes})
+// listed takes in a whole directory.
+func listed(c *Cache, dir meta.Ino, serial uint64, page []meta.Entry) {
+	c.PutScan(c.Begin(), &meta.Scan{},
+		&meta.Scanned{Dir: leased(dir, meta.Directory, serial), Entries: page, End: true})
+}
+
+// TestPageWithoutALease: a page is a listing only if the directory's lease came with it.
+func TestPageWithoutALease(t *testing.T) {
+	c := New(Options{})
 	c.Extend(time.Now().Add(time.Hour))
 	dir := leased(1, meta.Directory, 1)
 	c.PutAttr(c.Begin(), &dir)
-	asked := c.Begin()
-	for ino := range meta.Ino(20) {
-		other := leased(10+ino, meta.Regular, 2)
-		c.PutAttr(c.Begin(), &other)
-	}
-	if c.Held(1) {
-		t.Fatal("there was room")
-	}
-	dir.Serial = 3
-	c.PutAttr(c.Begin(), &dir)
-	c.PutPage(asked, 1, 0, nil)
+	dir.Lease = meta.LeaseNone
+	c.PutScan(c.Begin(), &meta.Scan{}, &meta.Scanned{Dir: dir, End: true})
 	if page, known := c.Page(&meta.Cred{}, 1, 0, 10, false); known {
 		t.Errorf("the directory is taken for %v", page)
 	}
@@ -162,7 +157,7 @@ func TestListingIsWanted(t *testing.T) {
 			t.Errorf("of %d names: after %v, want %v", one.names, got, one.want)
 		}
 	}
-	c.PutPage(c.Begin(), 1, 0, nil)
+	listed(c, 1, 2, nil)
 	f := meta.Found{Dir: leased(1, meta.Directory, 1)}
 	for i := range 1000 {
 		if c.PutFound(c.Begin(), 1, fmt.Sprint("late ", i), &f) {

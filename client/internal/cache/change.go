@@ -87,6 +87,10 @@ type Outcome struct {
 	Attrs []*meta.Attr
 	Born  bool
 
+	// Tenure, with Born: see Cache.Tenure. Target: what a link that was made points to.
+	Tenure uint64
+	Target string
+
 	// Told is what the client has told the service, which answers without attributes.
 	Told *Told
 }
@@ -131,7 +135,7 @@ func (x *Change) End(o Outcome) {
 		x.stepLocked(&o)
 	}
 	for _, a := range o.Attrs {
-		x.attrLocked(a, o.Born)
+		x.attrLocked(a, &o)
 	}
 	if o.Told != nil {
 		x.toldLocked(o.Told)
@@ -281,10 +285,10 @@ func (x *Change) toldLocked(w *Told) {
 	}
 }
 
-// attrLocked takes in attributes of an inode of this change, or of one that it has made (born). If
+// attrLocked takes in attributes of an inode of this change, or of one that it has made (Born). If
 // nobody has changed that one since, a directory has no names yet. Whoever changes the same name at
 // the same time may have changed what was made without knowing it.
-func (x *Change) attrLocked(a *meta.Attr, born bool) {
+func (x *Change) attrLocked(a *meta.Attr, o *Outcome) {
 	c := x.c
 	s := subject{ino: a.Ino, what: attributes}
 	own, leased := false, a.Lease != meta.LeaseNone // own: what it has noted itself does not count
@@ -305,8 +309,11 @@ func (x *Change) attrLocked(a *meta.Attr, born bool) {
 	if a.Small && a.Size == 0 {
 		n.data, n.hasData = nil, true
 	}
-	if born && a.Type == meta.Directory {
+	if o.Born && a.Type == meta.Directory {
 		n.names = directory{complete: true, listed: true}
+	}
+	if o.Born {
+		n.tenure, n.target = o.Tenure, o.Target
 	}
 	c.weighLocked(n)
 }

@@ -136,6 +136,10 @@ func (c *Cache) Page(u *meta.Cred, dir meta.Ino, cookie uint64, max int, withAtt
 		!perm.Allowed(u, perm.Of(&d.attr), perm.Read) || cookie == ^uint64(0) {
 		return nil, false
 	}
+	if d.foreseen {
+		d.foreseen = false
+		c.descent.ahead--
+	}
 	i, _ := slices.BinarySearchFunc(d.names.order, cookie+1, byCookie)
 	for ; i < len(d.names.order) && len(page) < max; i++ {
 		p := d.names.order[i]
@@ -157,32 +161,62 @@ func (c *Cache) Page(u *meta.Cred, dir meta.Ino, cookie uint64, max int, withAtt
 	return page, true
 }
 
-// PutPage takes in the page that ReadDir has returned behind a cookie. The lease that it rests on
-// is one that the client has had since before it asked (held): the answer itself has none.
-func (c *Cache) PutPage(t Token, dir meta.Ino, cookie uint64, page []meta.Entry) {
+// PutScan takes in a page that Scan has returned. Names count if the directory's lease came with
+// them. They become a listing where pages follow or overlap each other.
+func (c *Cache) PutScan(t Token, w *meta.Scan, s *meta.Scanned) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i := range page {
-		if a := page[i].Attr; a != nil {
-			if n := c.putLocked(t, a); n != nil {
-				c.weighLocked(n)
-			}
-		}
+	d := c.putLocked(t, &s.Dir)
+	for i := range s.Entries {
+		c.putEntryLocked(t, d, s.Dir.Ino, &s.Entries[i])
 	}
-	d := c.nodes[dir]
-	if d == nil || d.since > t || !c.freshLocked(t, subject{ino: dir, what: attributes}) ||
-		d.names.listed || cookie > d.names.next {
+	if d == nil || c.nodes[d.ino] != d { // there is no room for it
 		return
 	}
-	for i := range page {
-		e := &page[i]
-		d.names.learn(e.Name, entry{e.Ino, e.Type, e.Cookie})
-		d.names.next = max(d.names.next, e.Cookie)
+	follows := !w.ByName && w.Cookie <= d.names.next
+	if d.names.listed {
+		return
 	}
-	if len(page) == 0 {
+	for i := range s.Entries {
+		e := &s.Entries[i]
+		d.names.learn(e.Name, entry{e.Ino, e.Type, e.Cookie})
+		if follows {
+			d.names.next = max(d.names.next, e.Cookie)
+		}
+	}
+	if follows && s.End {
 		d.names.finish()
 	}
 	c.boundLocked(d)
+}
+
+// putEntryLocked takes in what a page says of the inode behind a name.
+func (c *Cache) putEntryLocked(t Token, d *node, dir meta.Ino, e *meta.Entry) {
+	if e.Attr == nil {
+		return
+	}
+	had := c.nodes[e.Ino]
+	fresh := had == nil || !had.exact
+	n := c.putLocked(t, e.Attr)
+	if n == nil {
+		return
+	}
+	n.at = spot{dir, e.Cookie, e.Name}
+	if e.Data != nil || e.Attr.Size == 0 {
+		if n.attr.Serial == e.Attr.Serial {
+			had := n.hasData
+			n.setData(e.Data)
+			if d != nil && (d.reads.busy || d.looks.busy) && !had && len(n.data) > 0 {
+				n.unread = true
+				d.reads.fetched++
+			}
+		}
+	}
+	if d != nil && d.looks.busy && fresh {
+		n.unseen = true
+		d.looks.fetched++
+	}
+	c.weighLocked(n)
 }
 
 // boundLocked is weighLocked for a directory whose names have become more. One that is too large

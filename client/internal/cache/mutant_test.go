@@ -19,7 +19,7 @@ func TestMutantsAreFound(t *testing.T) {
 			model("bornBusy"), model("anyPage"), model("parentNotCounted"),
 			model("parentFromBefore"), model("nameFromBefore"),
 			{Mutant: "movedUnsure", Tests: "TestMovedAnother"},
-			{Mutant: "youngLease", Tests: "TestPageOfAnOlderLease"},
+			{Mutant: "pageUnleased", Tests: "TestPageWithoutALease"},
 		},
 	}.Run(t)
 }

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -16,8 +17,6 @@ type node struct {
 	link list.Link[node]
 	size int64 // bytes that it was last taken for
 
-	since Token // the lease was there for what was asked from then on
-
 	// attr is as the service told. Of a directory in which this client has made or removed names
 	// since, only type, mode and owner count: exact is false.
 	attr  meta.Attr
@@ -29,11 +28,30 @@ type node struct {
 	hasData bool
 	target  string // of a link; never empty there
 	names   directory
+
+	tenure uint64 // of the directory in which this client has made it; see Cache.Tenure
+	lent   bool   // it was there before: its own lease says that nobody else knows of it
+
+	at     spot // where a listing showed it last
+	unread bool // its data was fetched ahead, and nobody has asked for it
+	unseen bool // likewise its attributes
+
+	foreseen bool // a directory's listing was fetched ahead, and nobody has asked for it
+
+	looks walk // of a directory: how programs look up names in it,
+	reads walk // and read small files
+}
+
+// spot is a place in a directory; zero: not known.
+type spot struct {
+	dir    meta.Ino
+	cookie uint64
+	name   string
 }
 
 // What the parts of a node are taken for, in bytes, with what the maps need.
 const (
-	nodeBytes = 512
+	nodeBytes = 640
 	nameBytes = 112
 )
 
@@ -56,8 +74,7 @@ func (c *Cache) useLocked(ino meta.Ino) *node {
 func (c *Cache) makeLocked(ino meta.Ino) *node {
 	n := c.nodes[ino]
 	if n == nil {
-		c.recent.clock++ // what was asked for up to now was asked without this lease
-		n = &node{ino: ino, since: c.recent.clock}
+		n = &node{ino: ino}
 		c.nodes[ino] = n
 		c.lru.PushFirst(&n.link, n)
 	}
@@ -80,6 +97,9 @@ func (c *Cache) weighLocked(n *node) {
 func (c *Cache) forgetLocked(n *node) {
 	if n == nil {
 		return
+	}
+	if n.foreseen {
+		c.descent.ahead--
 	}
 	delete(c.nodes, n.ino)
 	c.lru.Remove(&n.link)
@@ -159,6 +179,10 @@ func (c *Cache) Data(ino meta.Ino) (meta.Attr, []byte, bool) {
 	if n == nil || !n.exact || !n.hasData {
 		return meta.Attr{}, nil, false
 	}
+	if n.unread {
+		n.unread = false
+		c.usedLocked(n.at.dir, (*node).readsOf)
+	}
 	return n.attr, n.data, true
 }
 
@@ -205,6 +229,10 @@ func (c *Cache) Lookup(u *meta.Cred, dir meta.Ino, name string, exact bool) (
 	if n == nil || !n.known || exact && !n.exact {
 		return a, nil, false
 	}
+	if n.unseen {
+		n.unseen = false
+		c.usedLocked(n.at.dir, (*node).looksOf)
+	}
 	return n.attr, nil, true
 }
 
@@ -218,6 +246,116 @@ func (c *Cache) Ino(dir meta.Ino, name string) (ino meta.Ino, typ meta.Type, kno
 	}
 	e, ok := d.names.find(name)
 	return e.ino, e.typ, ok
+}
+
+// Tenure is the number of the time for which a directory is, or was, held alone in which this
+// client has made an inode that has one name, and had no other since: while the directory is held
+// nobody else can know of it. Likewise of what was there before, and nobody else uses (Alone). 0:
+// others may.
+func (c *Cache) Tenure(ino meta.Ino) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.useLocked(ino)
+	if n == nil || !n.exact || n.attr.Nlink != 1 && n.attr.Type != meta.Directory {
+		return 0
+	}
+	return n.tenure
+}
+
+// Alone notes the answer to a question: nobody else has a lease on files, or has them open, which
+// are in a directory that is held alone. See Tenure.
+func (c *Cache) Alone(t Token, tenure uint64, files []meta.Ino) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, ino := range files {
+		if n := c.nodes[ino]; n != nil && c.freshLocked(t, subject{ino: ino, what: attributes}) &&
+			!c.recent.since(t, subject{ino: ino, what: writing}) {
+			n.tenure, n.lent = tenure, true
+		}
+	}
+}
+
+// Writes says that this client opens a file for writing: when that is closed its lease is like any
+// other.
+func (c *Cache) Writes(ino meta.Ino) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.recent.note(subject{ino: ino, what: writing})
+	if n := c.nodes[ino]; n != nil && n.lent {
+		n.tenure, n.lent = 0, false
+	}
+}
+
+// Files lists up to max files in a directory of which all is known, and that have this one name,
+// but for those of a tenure. whole: all names of the directory are known; then it is first and
+// those that follow it in the order of the directory, else first and any others.
+func (c *Cache) Files(dir, first meta.Ino, tenure uint64, max int) (files []meta.Ino, whole bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := c.useLocked(dir)
+	if d == nil || !d.known {
+		return nil, false
+	}
+	fits := func(ino meta.Ino) bool {
+		n := c.nodes[ino]
+		return n != nil && n.exact && n.attr.Type != meta.Directory && n.attr.Nlink == 1 &&
+			(tenure == 0 || n.tenure != tenure)
+	}
+	if !d.names.complete || !d.names.listed {
+		return d.names.some(first, max, fits), false
+	}
+	start := 0
+	if n := c.nodes[first]; n != nil && n.at.dir == dir {
+		start, _ = slices.BinarySearchFunc(d.names.order, n.at.cookie, byCookie)
+	}
+	for i := start; i < len(d.names.order) && len(files) < max; i++ {
+		p := d.names.order[i]
+		if e := d.names.names[p.name]; e.cookie == p.cookie && fits(e.ino) {
+			files = append(files, e.ino)
+		}
+	}
+	return files, true
+}
+
+// someLook bounds how many names are looked at for each that is wanted.
+const someLook = 8
+
+// some is first, if it fits, and up to max in all of the others that do.
+func (d *directory) some(first meta.Ino, max int, fits func(meta.Ino) bool) (files []meta.Ino) {
+	if max > 0 && fits(first) {
+		files = append(files, first)
+	}
+	looked := 0
+	for _, e := range d.names {
+		if looked++; len(files) >= max || looked > someLook*max {
+			break
+		}
+		if e.ino != first && fits(e.ino) {
+			files = append(files, e.ino)
+		}
+	}
+	return files
+}
+
+// Reveal says that others may know of an inode from now on.
+func (c *Cache) Reveal(ino meta.Ino) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := c.nodes[ino]; n != nil {
+		n.tenure = 0
+	}
+}
+
+// Empty tells whether a directory is known to have no names.
+func (c *Cache) Empty(dir meta.Ino) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := c.useLocked(dir)
+	if d == nil || !d.exact || !d.names.complete || d.attr.Size != 0 ||
+		c.busy[subject{ino: dir, what: attributes}] > 0 {
+		return false
+	}
+	return len(d.names.names) == 0
 }
 
 // PutAttr takes in attributes, if they came with a lease.
@@ -253,7 +391,7 @@ func (c *Cache) PutTarget(t Token, ino meta.Ino, target string) {
 }
 
 // PutFound takes in the answer to Find. It tells whether the caller should list the directory
-// (PutPage, without attributes), because names are looked for that are not there.
+// (PutScan, without attributes), because names are looked for that are not there.
 func (c *Cache) PutFound(t Token, dir meta.Ino, name string, f *meta.Found) (list bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -278,7 +416,10 @@ func (c *Cache) PutFound(t Token, dir meta.Ino, name string, f *meta.Found) (lis
 	}
 	e := entry{}
 	if f.Present {
-		e = entry{ino: f.Attr.Ino, typ: f.Attr.Type}
+		e = entry{f.Attr.Ino, f.Attr.Type, f.Cookie}
+		if n := c.nodes[f.Attr.Ino]; n != nil && f.Cookie != 0 {
+			n.at = spot{dir, f.Cookie, name}
+		}
 	}
 	d.names.learn(name, e)
 	list = !f.Present && d.names.missed(f.Dir.Size)
