@@ -1,5 +1,7 @@
 package nbd
 
+import "math/bits"
+
 // flagsOf are the flags that a command takes. FUA passes everywhere: the protocol has servers
 // accept it on all commands.
 func flagsOf(cmd uint16) uint16 {
@@ -17,13 +19,16 @@ func flagsOf(cmd uint16) uint16 {
 // check decides before anything is done whether a request can be served at all. It does not look at
 // the payload, which the caller must take off the stream in any case.
 func (c *conn) check(h *header) (errno uint32, why string) {
-	if c.srv.draining.Load() {
+	if c.leaving.Load() || c.srv.draining.Load() {
 		return nbdSHUTDOWN, "server is shutting down"
 	}
 	o := c.open
 	switch h.cmd {
 	case cmdRead, cmdFlush, cmdCache, cmdBlockStatus:
 	case cmdWrite, cmdTrim, cmdWriteZeroes:
+		if h.cmd == cmdWrite && h.payload != h.length {
+			return nbdINVAL, "write without payload"
+		}
 		if o.readOnly {
 			return nbdPERM, "export is read-only"
 		}
@@ -32,6 +37,9 @@ func (c *conn) check(h *header) (errno uint32, why string) {
 		}
 	default:
 		return nbdINVAL, "unknown command"
+	}
+	if h.payload != 0 && h.cmd != cmdWrite {
+		return nbdINVAL, "command takes no payload"
 	}
 	if h.flags&^flagsOf(h.cmd) != 0 {
 		return nbdINVAL, "flag is not valid for this command"
@@ -45,7 +53,7 @@ func (c *conn) check(h *header) (errno uint32, why string) {
 		}
 		return nbdOK, ""
 	}
-	if h.cmd == cmdBlockStatus && !c.meta {
+	if h.cmd == cmdBlockStatus && c.contexts == 0 {
 		return nbdINVAL, "no metadata context was negotiated"
 	}
 	if h.cmd == cmdBlockStatus && h.length == 0 {
@@ -62,13 +70,13 @@ func (c *conn) checkRange(h *header) (errno uint32, why string) {
 	if h.cmd == cmdWrite && h.length > c.srv.cfg.acceptMax() {
 		return nbdINVAL, "write is too long"
 	}
-	if h.offset > o.size || uint64(h.length) > o.size-h.offset {
+	if size := o.size.Load(); h.offset > size || h.length > size-h.offset {
 		if h.cmd == cmdWrite || h.cmd == cmdWriteZeroes {
 			return nbdNOSPC, "range is past the end"
 		}
 		return nbdINVAL, "range is past the end"
 	}
-	if (h.offset|uint64(h.length))&uint64(o.minimum-1) != 0 {
+	if (h.offset|h.length)&uint64(o.minimum-1) != 0 && !o.anywhere {
 		return nbdINVAL, "range is not aligned to the minimum block size"
 	}
 	return nbdOK, ""
@@ -80,21 +88,13 @@ func (c *conn) bufferFor(h *header) int {
 	case cmdWrite:
 		return int(h.length)
 	case cmdRead:
-		if c.open.slicer == nil {
+		if c.open.slicer == nil && !c.streams(h) {
 			return int(h.length)
 		}
 	case cmdBlockStatus:
-		return 4 + 8*c.extentsMax(h)
+		return bits.OnesCount64(c.contexts) * c.statusBytes(h)
 	}
 	return 0
-}
-
-// extentsMax bounds the descriptors of a block status; a client asks again for what is left.
-func (c *conn) extentsMax(h *header) int {
-	if h.flags&cmdFlagReqOne != 0 || c.open.mapper == nil {
-		return 1
-	}
-	return 4095 // with the context's number this fills 32 KiB
 }
 
 // runsInline tells whether the reading goroutine runs the request itself. It must not when the
@@ -103,14 +103,18 @@ func (c *conn) runsInline(req *request) bool {
 	o := c.open
 	switch req.cmd {
 	case cmdCache:
-		return true
+		return o.instant || o.cacher == nil
 	case cmdRead:
+		if c.streams(&req.header) {
+			return false
+		}
 		if o.slicer != nil {
 			return o.instant || !c.asksMap(req)
 		}
 		return o.instant && req.length <= inlineBytes || c.readNow(req)
 	case cmdWrite:
-		return o.instant && req.length <= inlineBytes
+		return o.instant && req.length <= inlineBytes ||
+			o.prompt && req.length <= promptBytes && req.flags&cmdFlagFUA == 0
 	case cmdFlush, cmdBlockStatus:
 		return o.instant
 	}

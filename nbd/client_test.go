@@ -17,7 +17,9 @@ type client struct {
 	tb         testing.TB
 	nc         net.Conn
 	structured bool
+	extended   bool
 	cookie     uint64
+	offsets    map[uint64]uint64 // of requests with extended headers, by cookie
 }
 
 // pair returns both ends of a unix socket.
@@ -92,6 +94,18 @@ func ready(tb testing.TB, s *Server, name string, structured bool) *client {
 		c.mustAck(optSetMeta, metaData(name, metaBase))
 		c.structured = true
 	}
+	c.mustAck(optGo, infoData(name))
+	return c
+}
+
+// readyExt is a connection in transmission with extended headers and the contexts that are named,
+// besides base:allocation.
+func readyExt(tb testing.TB, s *Server, name string, contexts ...string) *client {
+	tb.Helper()
+	c := greeted(tb, s)
+	c.mustAck(optExtHeaders, nil)
+	c.structured, c.extended = true, true
+	c.mustAck(optSetMeta, metaData(name, append([]string{metaBase}, contexts...)...))
 	c.mustAck(optGo, infoData(name))
 	return c
 }
@@ -216,16 +230,42 @@ func requestMessage(h header, payload []byte) []byte {
 	p = binary.BigEndian.AppendUint16(p, h.cmd)
 	p = binary.BigEndian.AppendUint64(p, h.cookie)
 	p = binary.BigEndian.AppendUint64(p, h.offset)
-	p = binary.BigEndian.AppendUint32(p, h.length)
+	p = binary.BigEndian.AppendUint32(p, uint32(h.length))
 	return append(p, payload...)
+}
+
+// extMessage is a request with an extended header as it is, the flag for a payload included.
+func extMessage(h header, payload []byte) []byte {
+	p := binary.BigEndian.AppendUint32(nil, magicExtRequest)
+	p = binary.BigEndian.AppendUint16(p, h.flags)
+	p = binary.BigEndian.AppendUint16(p, h.cmd)
+	p = binary.BigEndian.AppendUint64(p, h.cookie)
+	p = binary.BigEndian.AppendUint64(p, h.offset)
+	p = binary.BigEndian.AppendUint64(p, h.length)
+	return append(p, payload...)
+}
+
+// message is a request in the kind of headers of the connection.
+func (c *client) message(h header, payload []byte) []byte {
+	if !c.extended {
+		return requestMessage(h, payload)
+	}
+	if c.offsets == nil {
+		c.offsets = map[uint64]uint64{}
+	}
+	c.offsets[h.cookie] = h.offset
+	if h.cmd == cmdWrite {
+		h.flags |= cmdFlagPayload
+	}
+	return extMessage(h, payload)
 }
 
 // send sends a request without waiting for its reply.
 func (c *client) send(cmd, flags uint16, off uint64, length uint32, payload []byte) uint64 {
 	c.tb.Helper()
 	c.cookie++
-	h := header{flags: flags, cmd: cmd, cookie: c.cookie, offset: off, length: length}
-	c.write(requestMessage(h, payload))
+	h := header{flags: flags, cmd: cmd, cookie: c.cookie, offset: off, length: uint64(length)}
+	c.write(c.message(h, payload))
 	return c.cookie
 }
 
@@ -238,7 +278,8 @@ type answer struct {
 	errorOff uint64
 	data     []byte // of a read
 	kinds    []uint16
-	extents  []uint32 // length, state, length, state ...
+	extents  []uint32            // length, state, length, state ... of base:allocation
+	states   map[uint32][]uint64 // the same of every context
 }
 
 // receive reads one reply to a request whose offset and length are given for reads.
@@ -259,7 +300,7 @@ func (c *client) receiveAny(what func(cookie uint64) (uint16, uint64, uint32)) (
 			a.data = bytes.Repeat([]byte{0xee}, int(min(length, 128<<20)))
 		}
 		switch {
-		case magic == magicSimple && c.structured && cmd == cmdRead:
+		case magic == magicSimple && (c.structured && cmd == cmdRead || c.extended):
 			c.tb.Fatal("simple reply to a read although structured replies were negotiated")
 		case magic == magicSimple:
 			a.errno = binary.BigEndian.Uint32(h[4:])
@@ -267,7 +308,11 @@ func (c *client) receiveAny(what func(cookie uint64) (uint16, uint64, uint32)) (
 				a.data = c.read(int(length))
 			}
 			return a
-		case magic != magicStructured || !c.structured:
+		case magic == magicExtReply && c.extended:
+			if c.chunkExt(&a, h, off) {
+				return a
+			}
+		case magic != magicStructured || !c.structured || c.extended:
 			c.tb.Fatalf("reply magic %#x, structured %v", magic, c.structured)
 		case c.chunk(&a, h, off):
 			return a
@@ -275,13 +320,28 @@ func (c *client) receiveAny(what func(cookie uint64) (uint16, uint64, uint32)) (
 	}
 }
 
+// chunkExt reads the rest of an extended chunk.
+func (c *client) chunkExt(a *answer, h []byte, off uint64) bool {
+	c.tb.Helper()
+	rest := c.read(16)
+	if at := binary.BigEndian.Uint64(rest); at != c.offsets[a.cookie] {
+		c.tb.Fatalf("reply to %d echoes offset %d, not %d", a.cookie, at, c.offsets[a.cookie])
+	}
+	return c.takeChunk(a, h, c.read(int(binary.BigEndian.Uint64(rest[8:]))), off)
+}
+
 // chunk reads the rest of a structured chunk after magic, flags, type and cookie, and tells whether
 // it was the last of its reply.
 func (c *client) chunk(a *answer, h []byte, off uint64) bool {
 	c.tb.Helper()
+	return c.takeChunk(a, h, c.read(int(binary.BigEndian.Uint32(c.read(4)))), off)
+}
+
+// takeChunk takes in the payload p of a chunk whose header began with h.
+func (c *client) takeChunk(a *answer, h, p []byte, off uint64) bool {
+	c.tb.Helper()
 	kind := binary.BigEndian.Uint16(h[6:])
 	a.kinds = append(a.kinds, kind)
-	p := c.read(int(binary.BigEndian.Uint32(c.read(4))))
 	switch kind {
 	case chunkNone:
 	case chunkOffsetData:
@@ -289,10 +349,11 @@ func (c *client) chunk(a *answer, h []byte, off uint64) bool {
 	case chunkOffsetHole:
 		at := binary.BigEndian.Uint64(p) - off
 		clear(a.data[at : at+uint64(binary.BigEndian.Uint32(p[8:]))])
-	case chunkBlockStatus:
-		for p = p[4:]; len(p) > 0; p = p[4:] {
-			a.extents = append(a.extents, binary.BigEndian.Uint32(p))
+	case chunkBlockStatus, chunkStatusExt:
+		if (kind == chunkStatusExt) != c.extended {
+			c.tb.Fatalf("chunk type %d, extended %v", kind, c.extended)
 		}
+		a.status(c.tb, p, c.extended)
 	case chunkError, chunkErrorOffset:
 		a.errno = binary.BigEndian.Uint32(p)
 		n := binary.BigEndian.Uint16(p[4:])
@@ -304,6 +365,35 @@ func (c *client) chunk(a *answer, h []byte, off uint64) bool {
 		c.tb.Fatalf("chunk type %d", kind)
 	}
 	return binary.BigEndian.Uint16(h[4:])&chunkDone != 0
+}
+
+// status takes in the descriptors of one context.
+func (a *answer) status(tb testing.TB, p []byte, extended bool) {
+	tb.Helper()
+	id := binary.BigEndian.Uint32(p)
+	if a.states == nil {
+		a.states = map[uint32][]uint64{}
+	}
+	if len(a.states[id]) > 0 {
+		tb.Fatalf("two chunks of context %d", id)
+	}
+	if extended {
+		if n := binary.BigEndian.Uint32(p[4:]); int(n)*16+8 != len(p) || n == 0 {
+			tb.Fatalf("%d descriptors in %d bytes", n, len(p))
+		}
+		for p = p[8:]; len(p) > 0; p = p[8:] {
+			a.states[id] = append(a.states[id], binary.BigEndian.Uint64(p))
+		}
+	} else {
+		for p = p[4:]; len(p) > 0; p = p[4:] {
+			a.states[id] = append(a.states[id], uint64(binary.BigEndian.Uint32(p)))
+		}
+	}
+	if id == metaBaseID {
+		for _, v := range a.states[id] {
+			a.extents = append(a.extents, uint32(v))
+		}
+	}
 }
 
 // do sends a request and waits for its reply.

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/sluice-storage/sluice/nbd"
-	"github.com/sluice-storage/sluice/nbd/fileexport"
+	"github.com/sluice-storage/sluice/nbd/diskexport"
 	"github.com/sluice-storage/sluice/nbd/memexport"
 )
 
@@ -41,7 +41,7 @@ func eachSite(t *testing.T, binary string, test func(t *testing.T, s *site, uri 
 		t.Fatalf("%s is not installed: run make deps, or set SLUICE_SKIP_CLIENTS=1", binary)
 	}
 	for _, network := range []string{"unix", "tcp"} {
-		for _, export := range []string{"memory", "file"} {
+		for _, export := range append([]string{"memory"}, diskexport.Modes()...) {
 			t.Run(network+" "+export, func(t *testing.T) {
 				s := newSite(t, network)
 				test(t, s, s.uri(export))
@@ -63,14 +63,22 @@ func newSite(t *testing.T, network string) *site {
 	if err := os.Truncate(disk, diskBytes); err != nil {
 		t.Fatal(err)
 	}
-	srv, err := nbd.NewServer(nbd.Config{DrainGrace: time.Millisecond},
-		nbd.Entry{Name: "memory", Keep: true, Open: func(context.Context) (nbd.Export, error) {
+	host := diskexport.New(diskexport.Options{})
+	t.Cleanup(func() {
+		if err := host.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	entries := []nbd.Entry{
+		{Name: "memory", Keep: true, Open: func(context.Context) (nbd.Export, error) {
 			return memexport.New(diskBytes)
-		}},
-		nbd.Entry{Name: "file", Description: "a disk",
-			Open: func(context.Context) (nbd.Export, error) {
-				return fileexport.Open(fileexport.Options{Path: disk})
-			}})
+		}}}
+	for i, mode := range diskexport.Modes() {
+		spec := diskexport.Spec{Paths: []string{disk}, Mode: diskexport.Mode(i)}
+		entries = append(entries, nbd.Entry{Name: mode, Description: "a disk",
+			Open: func(ctx context.Context) (nbd.Export, error) { return host.Open(ctx, spec) }})
+	}
+	srv, err := nbd.NewServer(nbd.Config{DrainGrace: time.Millisecond}, entries...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +241,7 @@ func TestNbdcopyBothWays(t *testing.T) {
 		// Between the two exports of one server.
 		other := s.uri("memory")
 		if other == uri {
-			other = s.uri("file")
+			other = s.uri("page")
 		}
 		s.run("nbdcopy", uri, other)
 		s.run("nbdcopy", other, back)

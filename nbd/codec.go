@@ -11,11 +11,12 @@ import "encoding/binary"
 const requestBytes = 28
 
 type header struct {
-	flags  uint16
-	cmd    uint16
-	cookie uint64
-	offset uint64
-	length uint32
+	flags   uint16
+	cmd     uint16
+	cookie  uint64
+	offset  uint64
+	length  uint64 // of the range
+	payload uint64 // bytes that follow the header
 }
 
 // decodeRequest reads a header out of requestBytes bytes; false if the magic is wrong, after which
@@ -29,8 +30,56 @@ func decodeRequest(p []byte) (h header, ok bool) {
 	h.cmd = binary.BigEndian.Uint16(p[6:])
 	h.cookie = binary.BigEndian.Uint64(p[8:])
 	h.offset = binary.BigEndian.Uint64(p[16:])
-	h.length = binary.BigEndian.Uint32(p[24:])
+	h.length = uint64(binary.BigEndian.Uint32(p[24:]))
+	if h.cmd == cmdWrite {
+		h.payload = h.length
+	}
 	return h, true
+}
+
+// An extended request's header, which its length's meaning depends on the flag for payloads in:
+//
+//	 0        4       6      8        16       24       32
+//	+--------+-------+------+--------+--------+--------+
+//	| magic  | flags | cmd  | cookie | offset | length |  [length bytes, with the flag]
+//	+--------+-------+------+--------+--------+--------+
+const extRequestBytes = 32
+
+// decodeExtRequest is decodeRequest for extended headers. The flag has done its work when it
+// returns, and is cleared.
+func decodeExtRequest(p []byte) (h header, ok bool) {
+	_ = p[extRequestBytes-1]
+	if binary.BigEndian.Uint32(p) != magicExtRequest {
+		return h, false
+	}
+	h.flags = binary.BigEndian.Uint16(p[4:])
+	h.cmd = binary.BigEndian.Uint16(p[6:])
+	h.cookie = binary.BigEndian.Uint64(p[8:])
+	h.offset = binary.BigEndian.Uint64(p[16:])
+	h.length = binary.BigEndian.Uint64(p[24:])
+	if h.flags&cmdFlagPayload != 0 {
+		h.flags &^= cmdFlagPayload
+		h.payload = h.length
+	}
+	return h, true
+}
+
+// decodeFilter reads the payload of a block status: the range's length u64, then the numbers of the
+// contexts that are asked for, each u32. They come as bits; false if one is there twice, none is,
+// or one cannot be.
+func decodeFilter(p []byte) (length, contexts uint64, ok bool) {
+	if len(p) < 12 || len(p)%4 != 0 {
+		return 0, 0, false
+	}
+	length = binary.BigEndian.Uint64(p)
+	for p = p[8:]; len(p) > 0; p = p[4:] {
+		id := binary.BigEndian.Uint32(p)
+		if id > contextsMax || contexts&(1<<id) != 0 {
+			return 0, 0, false
+		}
+		contexts |= 1 << id
+	}
+	return length, contexts, true
 }
 
 // A simple reply: magic u32, error u32, cookie u64.
@@ -51,11 +100,19 @@ func appendSimple(p []byte, errno uint32, cookie uint64) []byte {
 //
 // of which OFFSET_DATA begins with an offset u64, OFFSET_HOLE is offset u64 and size u32,
 // BLOCK_STATUS begins with a context u32, ERROR is error u32, message length u16, message, and
-// for ERROR_OFFSET an offset u64 at the end.
+// for ERROR_OFFSET an offset u64 at the end. With extended headers it is
+//
+//	 0        4       6      8        16       24       32
+//	+--------+-------+------+--------+--------+--------+
+//	| magic  | flags | type | cookie | offset | length |  length bytes
+//	+--------+-------+------+--------+--------+--------+
+//
+// where offset is the request's, and BLOCK_STATUS_EXT begins with a context u32 and the number of
+// descriptors u32.
 const (
-	chunkHeaderBytes = 20
-	chunkPrefixMax   = chunkHeaderBytes + 12                 // the longest that precedes data
-	chunkErrorMax    = chunkHeaderBytes + 6 + messageMax + 8 // the longest error chunk
+	chunkHeaderMax = 32
+	chunkPrefixMax = chunkHeaderMax + 12                 // the longest that precedes data
+	chunkErrorMax  = chunkHeaderMax + 6 + messageMax + 8 // the longest error chunk
 )
 
 func appendChunk(p []byte, flags, kind uint16, cookie uint64, length uint32) []byte {
@@ -66,19 +123,20 @@ func appendChunk(p []byte, flags, kind uint16, cookie uint64, length uint32) []b
 	return binary.BigEndian.AppendUint32(p, length)
 }
 
-func appendErrorChunk(p []byte, cookie uint64, errno uint32, message string) []byte {
-	p = appendChunk(p, chunkDone, chunkError, cookie, uint32(6+len(message)))
+func appendExtChunk(p []byte, flags, kind uint16, cookie, offset, length uint64) []byte {
+	p = binary.BigEndian.AppendUint32(p, magicExtReply)
+	p = binary.BigEndian.AppendUint16(p, flags)
+	p = binary.BigEndian.AppendUint16(p, kind)
+	p = binary.BigEndian.AppendUint64(p, cookie)
+	p = binary.BigEndian.AppendUint64(p, offset)
+	return binary.BigEndian.AppendUint64(p, length)
+}
+
+// appendError is what follows the header of ERROR; of ERROR_OFFSET the offset follows.
+func appendError(p []byte, errno uint32, message string) []byte {
 	p = binary.BigEndian.AppendUint32(p, errno)
 	p = binary.BigEndian.AppendUint16(p, uint16(len(message)))
 	return append(p, message...)
-}
-
-func appendErrorOffset(p []byte, cookie uint64, errno uint32, message string, off uint64) []byte {
-	p = appendChunk(p, chunkDone, chunkErrorOffset, cookie, uint32(14+len(message)))
-	p = binary.BigEndian.AppendUint32(p, errno)
-	p = binary.BigEndian.AppendUint16(p, uint16(len(message)))
-	p = append(p, message...)
-	return binary.BigEndian.AppendUint64(p, off)
 }
 
 // An option's header: magic u64, option u32, length u32. Its reply's: magic u64, option u32, type

@@ -55,6 +55,9 @@ type Config struct {
 	// better than the server's own; nil is no. It must not wait. They count as the others do.
 	Buffers func(bytes int) Buffer
 
+	// TLS lets clients start TLS, or demands it. Default nil: it is refused.
+	TLS *TLS
+
 	// Logger gets connections, failures of exports and panics. Default: discarded.
 	Logger *slog.Logger
 }
@@ -115,6 +118,9 @@ func (c Config) validate() error {
 			"requests per connection %d, per export %d, connections %d: all must be positive",
 			c.ConnRequests, c.ExportRequests, c.MaxConns)
 	}
+	if c.TLS != nil && c.TLS.Config == nil {
+		return errs.Newf(errs.Invalid, op, "TLS", "without Config")
+	}
 	if c.HandshakeTimeout < 0 || c.StallTimeout < 0 || c.DrainGrace < 0 {
 		return errs.Newf(errs.Invalid, op, "timeouts", "must not be negative")
 	}
@@ -122,4 +128,4 @@ func (c Config) validate() error {
 }
 
 // acceptMax is the largest request with payload that is served.
-func (c Config) acceptMax() uint32 { return uint32(2 * c.MaxPayload) }
+func (c Config) acceptMax() uint64 { return uint64(2 * c.MaxPayload) }

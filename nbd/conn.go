@@ -2,11 +2,13 @@ package nbd
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-storage/sluice/errs"
@@ -18,6 +20,9 @@ const (
 	// copying takes less time than waking a worker.
 	inlineBytes = 128 << 10
 
+	// promptBytes is the same for writes to exports that hardly ever wait.
+	promptBytes = 16 << 10
+
 	// holdBytes is how much reply data may gather before it is sent although more requests are
 	// there.
 	holdBytes = 256 << 10
@@ -28,6 +33,7 @@ const (
 // conn is one connection. One goroutine reads it, up to Config.ConnRequests workers run requests.
 type conn struct {
 	srv    *Server
+	id     uint64 // its number, for those who take turns
 	nc     net.Conn
 	in     stream
 	out    replier
@@ -36,12 +42,21 @@ type conn struct {
 	memory *gate.Gate
 	count  counters
 
-	// What the handshake chose; not changed afterwards.
+	// What the handshake chose; not changed afterwards. link is what is read and written: the socket
+	// itself, or TLS over it, with a cork in between.
 	*chosen
+	link net.Conn
+	cork *cork
+	peer atomic.Pointer[tls.ConnectionState] // of who has started TLS; else nil
 
-	held    int // bytes of replies that the reading goroutine has queued but not sent
-	work    chan *request
-	workers sync.WaitGroup
+	leaving atomic.Bool // its export is not offered any more, or the server ends
+
+	seen uint64 // reads and writes; see states.go
+	held int    // bytes of replies that the reading goroutine has queued but not sent
+
+	gathering gathering // small requests that wait for company: see batch.go
+	work      chan *request
+	workers   sync.WaitGroup
 
 	mu      sync.Mutex
 	started int  // workers that run
@@ -50,8 +65,8 @@ type conn struct {
 
 func newConn(s *Server, nc net.Conn) *conn {
 	c := &conn{
-		srv: s, nc: nc,
-		in:     stream{nc: nc, clock: &s.clock},
+		srv: s, nc: nc, link: nc,
+		in:     stream{link: nc, clock: &s.clock},
 		memory: gate.New(gate.Options{Bytes: s.cfg.ConnMemoryBytes}),
 		work:   make(chan *request),
 	}
@@ -85,12 +100,19 @@ func (c *conn) serve() error {
 	}()
 	c.deadline(0)
 	c.drainIfAsked()
+	if raw := rawOf(c.link); raw != nil {
+		c.in.link = newSocket(raw, &c.srv.brisk)
+	}
+	if !pick.shared.join(c) {
+		c.drain()
+	}
 	err = c.readRequests()
 	reading = false
 	c.finishWorkers()
 	c.out.flush()
 	c.out.settle()
-	if errors.Is(err, os.ErrDeadlineExceeded) && c.srv.draining.Load() {
+	c.sayGoodbye()
+	if errors.Is(err, os.ErrDeadlineExceeded) && c.leaving.Load() {
 		c.linger()
 		return nil
 	}
@@ -113,19 +135,24 @@ const unixBufferBytes = 2 << 20
 
 // readRequests reads and starts requests until the client disconnects (nil) or breaks the protocol.
 func (c *conn) readRequests() error {
+	bytes, decode := requestBytes, decodeRequest
+	if c.extended {
+		bytes, decode = extRequestBytes, decodeExtRequest
+	}
+	defer c.handBatch()
 	for {
-		if c.in.buffered() < requestBytes || c.held > holdBytes {
+		if c.in.buffered() < bytes || c.held > holdBytes {
 			// Nothing more to gather replies from: send what there is before waiting.
 			c.sendHeld()
 		}
-		p, err := c.in.next(requestBytes)
+		p, err := c.in.next(bytes)
 		if err != nil {
 			if err == io.EOF {
 				return nil // not polite, but common
 			}
 			return errs.Wrap("nbd.request", "header", err)
 		}
-		h, ok := decodeRequest(p)
+		h, ok := decode(p)
 		if !ok {
 			return errs.New(errs.Protocol, "nbd.request", "magic", nil)
 		}
@@ -141,6 +168,7 @@ func (c *conn) readRequests() error {
 		}
 		req := c.srv.reqs.Get().(*request)
 		req.header = h
+		c.sample(req)
 		if err := c.start(req); err != nil {
 			c.out.abandon(req)
 			return err
@@ -151,12 +179,16 @@ func (c *conn) readRequests() error {
 // start checks a request, fetches its payload and gets it on its way. On error the request still
 // belongs to the caller and the stream is unusable.
 func (c *conn) start(req *request) error {
-	if errno, why := c.check(&req.header); errno != nbdOK {
-		if req.cmd == cmdWrite {
-			c.sendHeld()
-			if err := c.in.discard(int64(req.length)); err != nil {
-				return errs.Wrap("nbd.request", "payload", err)
-			}
+	errno, why, err := c.takeFilter(req)
+	if err != nil {
+		return err
+	}
+	if errno == nbdOK {
+		errno, why = c.check(&req.header)
+	}
+	if errno != nbdOK {
+		if err := c.skipPayload(&req.header); err != nil {
+			return err
 		}
 		req.fail(errno, why)
 		c.hold(req)
@@ -180,8 +212,51 @@ func (c *conn) start(req *request) error {
 		c.hold(req)
 		return nil
 	}
-	c.hand(req)
+	if c.batches(req) {
+		c.gather(req)
+	} else {
+		c.hand(req)
+	}
 	return nil
+}
+
+// takeFilter reads the payload of a block status, which says what contexts to tell of, and takes it
+// off the request. A payload that cannot be one is left to be skipped.
+func (c *conn) takeFilter(req *request) (errno uint32, why string, err error) {
+	if req.cmd != cmdBlockStatus {
+		return nbdOK, "", nil
+	}
+	req.contexts = c.contexts
+	if req.payload == 0 {
+		return nbdOK, "", nil
+	}
+	if c.contexts == 0 || req.payload > 8+4*contextsMax {
+		return nbdINVAL, "payload is no list of contexts", nil
+	}
+	c.sendHeld()
+	p, err := c.in.next(int(req.payload))
+	if err != nil {
+		return 0, "", errs.Wrap("nbd.request", "payload", noEOF(err))
+	}
+	req.payload = 0
+	length, contexts, ok := decodeFilter(p)
+	if !ok || contexts&^c.contexts != 0 {
+		return nbdINVAL, "payload is no list of contexts", nil
+	}
+	req.length, req.contexts = length, contexts
+	return nbdOK, "", nil
+}
+
+// skipPayload takes the payload of a request that is refused off the stream.
+func (c *conn) skipPayload(h *header) error {
+	if h.payload == 0 {
+		return nil
+	}
+	if h.payload > payloadSkip {
+		return errs.Newf(errs.Protocol, "nbd.request", "payload", "%d bytes", h.payload)
+	}
+	c.sendHeld()
+	return errs.Wrap("nbd.request", "payload", c.in.discard(int64(h.payload)))
 }
 
 // lend gives the request a buffer of n bytes, waiting for memory if there is none.
@@ -221,7 +296,9 @@ func (c *conn) hold(req *request) {
 	c.out.put(req)
 }
 
+// sendHeld comes before every wait of the reading goroutine: what it holds back goes on its way.
 func (c *conn) sendHeld() {
+	c.handBatch()
 	if c.held > 0 {
 		c.held = 0
 		c.out.flush()
@@ -254,7 +331,15 @@ func (c *conn) hand(req *request) {
 func (c *conn) worker(req *request) {
 	defer c.workers.Done()
 	for ; req != nil; req = <-c.work {
+		if c.batches(req) {
+			c.runBatches(req)
+			continue
+		}
 		c.runSlotted(req)
+		if req.answered {
+			c.out.abandon(req)
+			continue
+		}
 		c.out.send(req)
 	}
 	c.mu.Lock()
@@ -300,6 +385,7 @@ func (c *conn) stalledFor(now int64) int64 {
 
 // drain lets the connection end by itself soon: what arrives until then is answered by ESHUTDOWN.
 func (c *conn) drain() {
+	c.leaving.Store(true)
 	// A deadline that cannot be set means a dead connection, which the next read finds out.
 	_ = c.nc.SetReadDeadline(time.Now().Add(c.srv.cfg.DrainGrace))
 }
@@ -329,7 +415,7 @@ func (c *conn) close() {
 // linger lets the peer take the last replies: closing a socket that has unread input would destroy
 // them on their way.
 func (c *conn) linger() {
-	half, ok := c.nc.(interface{ CloseWrite() error })
+	half, ok := c.nc.(interface{ CloseWrite() error }) // of TLS the goodbye was said
 	if !ok || half.CloseWrite() != nil {
 		return
 	}

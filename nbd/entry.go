@@ -2,10 +2,13 @@ package nbd
 
 import (
 	"context"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/gate"
 	"github.com/sluice-storage/sluice/internal/invariant"
 )
 
@@ -26,6 +29,22 @@ type Entry struct {
 	// need it, or their content ends with the last connection.
 	Keep bool
 
+	// Key tells versions of an entry apart: Server.SetEntries leaves an entry alone whose name and
+	// key stay the same. Default empty: it is always another one.
+	Key string
+
+	// Contexts are the names of metadata contexts that clients can select besides base:allocation. The
+	// export's Contexter has them when it is open; of those that it has not the state is 0.
+	Contexts []string
+
+	// Allow are the names of clients that may use the export, as TLS.Names gives them: they must
+	// prove who they are. Default nil: whoever can connect.
+	Allow []string
+
+	// TLSOnly keeps those out who have not started TLS, where TLS.Selective leaves it to them. An
+	// entry with Allow is so anyhow.
+	TLSOnly bool
+
 	// Open opens the export. It is called when a client has chosen the name and no other connection
 	// has it open, never twice at the same time.
 	Open func(ctx context.Context) (Export, error)
@@ -35,6 +54,15 @@ func (e Entry) validate() error {
 	const op = "nbd.Entry"
 	if e.Open == nil {
 		return errs.Newf(errs.Invalid, op, e.Name, "without Open")
+	}
+	if len(e.Contexts) > contextsMax-1 {
+		return errs.Newf(errs.Invalid, op, e.Name, "%d metadata contexts, at most %d",
+			len(e.Contexts), contextsMax-1)
+	}
+	for _, name := range e.Contexts {
+		if !strings.Contains(name, ":") || !validText([]byte(name)) || name == metaBase {
+			return errs.Newf(errs.Invalid, op, e.Name, "metadata context %q", name)
+		}
 	}
 	for _, s := range []string{e.Name, e.Description} {
 		if !validText([]byte(s)) || !utf8.ValidString(s) {
@@ -52,44 +80,56 @@ type opened struct {
 	zeroer   Zeroer
 	mapper   Mapper
 	slicer   Slicer
+	streamer Streamer
+	starver  Starver
 	now      NowReader
+	cacher   Cacher
+	contexts [contextsMax + 1]func(context.Context, int64, int64, int, []Status) ([]Status, error)
 	instant  bool
+	prompt   bool
 	readOnly bool
-	size     uint64
+	anywhere bool          // requests need not be aligned to the minimum
+	size     atomic.Uint64 // as clients that come now are told; it may have grown for them
+	ender    Ender
+	batcher  Batcher
 
 	description                    string
 	minimum, preferred, maxPayload uint32
 
-	// slots holds one token per call under way, which bounds the threads that wait for the device.
-	slots chan struct{}
+	// slots bounds the calls under way, and with it the threads that wait for the device. Connections
+	// that wait for one take turns, however many requests each has.
+	slots *gate.Gate
 }
 
 func newOpened(exp Export, entry Entry, cfg Config) (*opened, error) {
 	o := &opened{
 		exp: exp, readOnly: entry.ReadOnly, description: entry.Description,
 		minimum: 1, preferred: 4096, maxPayload: uint32(cfg.MaxPayload),
-		slots: make(chan struct{}, cfg.ExportRequests),
+		slots: gate.New(gate.Options{Name: "export", Count: cfg.ExportRequests, Turns: true}),
 	}
 	size := exp.Size()
 	if size < 0 {
 		return nil, errs.Newf(errs.Invalid, "nbd.Open", entry.Name, "size %d", size)
 	}
-	o.size = uint64(size)
-	o.trimmer, _ = exp.(Trimmer)
-	o.zeroer, _ = exp.(Zeroer)
-	o.mapper, _ = exp.(Mapper)
-	o.slicer, _ = exp.(Slicer)
-	o.now, _ = exp.(NowReader)
-	if i, ok := exp.(Instant); ok {
-		o.instant = i.Instant()
-	}
-	if d, ok := exp.(Describer); ok && o.description == "" {
+	o.size.Store(uint64(size))
+	extras := ExtrasOf(exp)
+	o.trimmer, o.zeroer, o.mapper = extras.Trimmer, extras.Zeroer, extras.Mapper
+	o.slicer, o.now = extras.Slicer, extras.NowReader
+	o.streamer, o.starver = extras.Streamer, extras.Starver
+	o.ender, o.batcher = extras.Ender, extras.Batcher
+	o.instant = extras.Instant != nil && extras.Instant.Instant()
+	o.prompt = extras.Prompt != nil && extras.Prompt.Prompt()
+	o.anywhere = extras.Unaligner != nil && extras.Unaligner.Unaligned()
+	o.readOnly = o.readOnly || extras.Fixed != nil && extras.Fixed.ReadOnly()
+	o.cacher = extras.Cacher
+	o.takeContexts(extras.Contexter, entry)
+	if d := extras.Describer; d != nil && o.description == "" {
 		if text := d.Description(); validText([]byte(text)) && utf8.ValidString(text) {
 			o.description = text
 		}
 	}
-	if s, ok := exp.(Sizer); ok {
-		return o, o.takeSizes(s, entry.Name)
+	if extras.Sizer != nil {
+		return o, o.takeSizes(extras.Sizer, entry.Name)
 	}
 	return o, nil
 }
@@ -108,10 +148,13 @@ func (o *opened) takeSizes(s Sizer, name string) error {
 }
 
 // flags are the transmission flags; the same for every connection with the same negotiation.
-func (o *opened) flags(structured bool) uint16 {
+func (o *opened) flags(st negotiated) uint16 {
 	f := sendHasFlags | sendMultiConn | sendCache
-	if structured {
+	if st.structured {
 		f |= sendDF
+	}
+	if st.extended && st.contexts != 0 {
+		f |= sendStatusLoad
 	}
 	if o.readOnly {
 		return f | sendReadOnly // no flush: it would promise something about writes of others
@@ -133,16 +176,41 @@ type shared struct {
 	refs int           // connections that use open
 	busy chan struct{} // not nil while one goroutine opens or closes; closed when it is through
 	keep bool
+
+	after   <-chan struct{}    // closed when what this entry replaces is closed; nil: nothing
+	users   map[*conn]struct{} // in transmission
+	gone    counters           // of connections that ended
+	retired bool               // no longer offered
+	closed  chan struct{}      // closed when it is retired and not open any more
+}
+
+func newShared(e Entry, cfg Config) *shared {
+	return &shared{entry: e, cfg: cfg, keep: e.Keep, users: make(map[*conn]struct{}),
+		closed: make(chan struct{})}
 }
 
 // acquire opens the export or joins those who have it open.
 func (s *shared) acquire(ctx context.Context) (*opened, error) {
+	if err := s.awaitPrior(ctx); err != nil {
+		return nil, err
+	}
 	for {
 		s.mu.Lock()
+		if s.retired {
+			s.mu.Unlock()
+			return nil, errs.New(errs.Shutdown, "nbd.Open", s.entry.Name, nil)
+		}
+		if s.open != nil && s.open.ended() {
+			if err := s.endedAndUnlock(); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		if s.open != nil {
 			s.refs++
 			o := s.open
 			s.mu.Unlock()
+			o.grow()
 			return o, nil
 		}
 		if s.busy == nil {
@@ -157,6 +225,28 @@ func (s *shared) acquire(ctx context.Context) (*opened, error) {
 		case <-ctx.Done():
 			return nil, errs.Wrap("nbd.Open", s.entry.Name, ctx.Err())
 		}
+	}
+}
+
+// endedAndUnlock closes an export that has ended by itself, so that it can be opened anew, unless
+// somebody still uses it.
+func (s *shared) endedAndUnlock() error {
+	if s.refs > 0 {
+		s.mu.Unlock()
+		return errs.Newf(errs.Shutdown, "nbd.Open", s.entry.Name,
+			"it was given up, and has clients that have not left yet")
+	}
+	_ = s.closeUnusedAndUnlock() // whoever gave it up was told
+	return nil
+}
+
+// ended tells whether the export has ended by itself.
+func (o *opened) ended() bool { return o.ender != nil && o.ender.Ended() }
+
+// grow takes over the size of an export that has become larger.
+func (o *opened) grow() {
+	if size := o.exp.Size(); size > 0 && uint64(size) > o.size.Load() {
+		o.size.Store(uint64(size))
 	}
 }
 
@@ -182,9 +272,11 @@ func (s *shared) openNow(ctx context.Context) (o *opened, err error) {
 	return opened, nil
 }
 
+// freeLocked ends a turn of opening or closing.
 func (s *shared) freeLocked() {
 	close(s.busy)
 	s.busy = nil
+	s.checkClosedLocked()
 }
 
 // release ends one connection's use.
@@ -203,7 +295,8 @@ func (s *shared) letGo() error {
 }
 
 func (s *shared) closeUnusedAndUnlock() error {
-	if s.open == nil || s.refs > 0 || s.keep || s.busy != nil {
+	if s.open == nil || s.refs > 0 || s.busy != nil || s.keep && !s.open.ended() {
+		s.checkClosedLocked()
 		s.mu.Unlock()
 		return nil
 	}

@@ -2,17 +2,17 @@ package nbd
 
 import (
 	"context"
-	"encoding/binary"
+	"errors"
 	"runtime/debug"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/gate"
 )
 
 const (
 	zeroPieceBytes = 256 << 10 // zeroes written at a time through exports that are no Zeroer
 	nowBytes       = 64 << 10  // larger reads go to a worker even if they need no waiting
 	readExtents    = 16        // holes and data runs told apart in one read; the rest goes as data
-	statusBatch    = 128       // extents asked for at a time by a block status
 
 	// holeBytes is the shortest read that is worth asking a slow map for holes.
 	holeBytes = 64 << 10
@@ -20,13 +20,12 @@ const (
 
 // runSlotted runs the request within the export's bound on calls.
 func (c *conn) runSlotted(req *request) {
-	select {
-	case c.open.slots <- struct{}{}:
-	case <-c.ctx.Done():
+	who := gate.Request{Client: gate.Client{ID: c.id}, Bytes: 1}
+	if err := c.open.slots.Enter(c.ctx, &req.slot, who); err != nil {
 		req.fail(nbdSHUTDOWN, "connection is ending")
 		return
 	}
-	defer func() { <-c.open.slots }()
+	defer c.open.slots.Leave(&req.slot)
 	c.run(req)
 }
 
@@ -45,7 +44,9 @@ func (c *conn) run(req *request) {
 	if len(req.chunks) > 0 {
 		return // readNow did it
 	}
-	if err := c.execute(c.ctx, req); err != nil {
+	c.passed(req, stateWait)
+	defer c.passed(req, stateRun)
+	if err := c.execute(c.ctx, req); err != nil && !req.answered {
 		c.failRequest(req, err)
 	}
 }
@@ -111,7 +112,7 @@ func (c *conn) execute(ctx context.Context, req *request) error {
 	case cmdBlockStatus:
 		return c.blockStatus(ctx, req)
 	}
-	return nil // CACHE is a hint that we have no better use for
+	return o.cache(ctx, off, length)
 }
 
 // trim is a hint: an export that finds it cannot has still done what the protocol asks.
@@ -160,11 +161,13 @@ func (c *conn) readNow(req *request) bool {
 	if o.now == nil || req.length == 0 || req.length > nowBytes {
 		return false
 	}
+	c.passed(req, stateWait)
 	if !o.now.ReadNow(req.buf, int64(req.offset)) {
 		return false
 	}
+	c.passed(req, stateRun)
 	c.count.bytesOut.Add(int64(req.length))
-	req.add(chunkOffsetData, req.offset, req.length, req.buf)
+	req.add(chunkOffsetData, req.offset, uint32(req.length), req.buf)
 	return true
 }
 
@@ -172,6 +175,9 @@ func (c *conn) readNow(req *request) bool {
 func (c *conn) read(ctx context.Context, req *request) error {
 	if req.length == 0 {
 		return nil
+	}
+	if c.streams(&req.header) {
+		return c.streamRead(ctx, req)
 	}
 	c.count.bytesOut.Add(int64(req.length))
 	data := req.buf
@@ -195,6 +201,11 @@ func (c *conn) read(ctx context.Context, req *request) error {
 		}
 		if err := c.open.exp.ReadAt(ctx, ch.data, int64(ch.offset)); err != nil {
 			req.errorOff, req.located = ch.offset, true
+			var at *OffsetError
+			if errors.As(err, &at) && at.Off > int64(ch.offset) &&
+				at.Off < int64(ch.offset)+int64(ch.length) {
+				req.errorOff = uint64(at.Off)
+			}
 			return err
 		}
 	}
@@ -218,7 +229,7 @@ func (c *conn) layOut(ctx context.Context, req *request, data []byte) error {
 			return err
 		}
 	}
-	done, end := uint64(0), uint64(req.length)
+	done, end := uint64(0), req.length
 	dataFrom := uint64(0)
 	flushData := func(to uint64) {
 		if to > dataFrom {
@@ -235,44 +246,6 @@ func (c *conn) layOut(ctx context.Context, req *request, data []byte) error {
 		done += n
 	}
 	flushData(end)
-	return nil
-}
-
-// blockStatus fills the buffer with the context's number and descriptors of length u32, state u32.
-func (c *conn) blockStatus(ctx context.Context, req *request) error {
-	out := binary.BigEndian.AppendUint32(req.buf[:0], metaBaseID)
-	most := c.extentsMax(&req.header)
-	off, left := int64(req.offset), int64(req.length)
-	last := -1 // where the last descriptor begins in out
-	for left > 0 {
-		ask := min(statusBatch, most-(len(out)-4)/8)
-		if ask == 0 {
-			break
-		}
-		exts, err := c.mapRange(ctx, off, left, ask, req.extents[:0])
-		if err != nil {
-			return err
-		}
-		req.extents = exts
-		for _, e := range exts {
-			n := min(e.Len, left)
-			if n <= 0 {
-				break
-			}
-			state := stateOf(e)
-			if last >= 0 && binary.BigEndian.Uint32(out[last+4:]) == state {
-				sum := binary.BigEndian.Uint32(out[last:]) + uint32(n)
-				binary.BigEndian.PutUint32(out[last:], sum)
-			} else {
-				last = len(out)
-				out = binary.BigEndian.AppendUint32(out, uint32(n))
-				out = binary.BigEndian.AppendUint32(out, state)
-			}
-			off += n
-			left -= n
-		}
-	}
-	req.add(chunkBlockStatus, 0, uint32(len(out)), out)
 	return nil
 }
 
@@ -293,14 +266,4 @@ func (c *conn) mapRange(
 			len(exts), most, off)
 	}
 	return exts, nil
-}
-
-func stateOf(e Extent) (s uint32) {
-	if e.Hole {
-		s |= stateHole
-	}
-	if e.Zero {
-		s |= stateZero
-	}
-	return s
 }

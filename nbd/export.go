@@ -1,6 +1,10 @@
 package nbd
 
-import "context"
+import (
+	"context"
+	"fmt"
+	"os"
+)
 
 // Export is what the server needs of anything that it serves as a block device. Everything beyond
 // this is an optional one-method extra below, asked for once, when the export is opened.
@@ -12,7 +16,8 @@ import "context"
 // protocol allows it nowhere else) and EINVAL otherwise, Shutdown -> ESHUTDOWN, everything else
 // -> EIO.
 type Export interface {
-	// Size is the device's size in bytes. It does not change while the export is open.
+	// Size is the device's size in bytes. It may grow while the export is open: clients that connect
+	// from then on are told, others learn it when they connect anew.
 	Size() int64
 
 	// ReadAt fills p, all of it, or fails. p belongs to the caller again when it returns.
@@ -70,6 +75,75 @@ type Slicer interface {
 	Slice(off int64, length int) (p []byte, release func(), err error)
 }
 
+// Streamer is an Export that delivers large reads in pieces, as its devices or peers have them: the
+// first leave for the client while the others are still being read ("synchronized send"), in
+// whatever order they come ("multiple streams"). The server asks it for reads of StreamBytes or
+// more whose client takes pieces in any order, and ReadAt for all others; the two read the same.
+type Streamer interface {
+	// Stream delivers every byte of the range once, in pieces of any size and in any order, from any
+	// number of goroutines. It returns when nothing of it is under way any more: nil when all has
+	// been delivered. An error may come behind some pieces; the client is told so behind them, with
+	// the place if it is an OffsetError. An error of Deliver ends it: nobody wants the rest.
+	Stream(ctx context.Context, off, length int64, to Sink) error
+}
+
+// Sink takes the pieces of one read. Safe for concurrent use.
+type Sink interface {
+	// Deliver takes a piece over, also when it fails, and sees to it that it leaves. It may wait for
+	// the client, so the caller holds no lock. What bounds the memory that waits to be sent is that
+	// the export has lent it: it must lend what it can spare, and go on when pieces come back.
+	Deliver(p Piece) error
+}
+
+// Piece is a part of a read: bytes in memory, or bytes of a file, or with neither a hole, which
+// reads as zeroes.
+type Piece struct {
+	Off int64 // in the export
+	Len int64 // above 0
+
+	// Data are the bytes, in order, Len of them. They and the list do not change until Lent is
+	// returned.
+	Data [][]byte
+
+	// File holds the bytes from At on, if Data is nil. They should be in memory: other replies of
+	// the connection wait while they are read. What is missing of them is told as errs.IO.
+	File *os.File
+	At   int64
+
+	// Lent is returned, once, when the server has no use for Data or File any more, on any
+	// goroutine, which may be the one that delivers. That waits for the client only, so that an
+	// export may wait for it before it delivers more or ends. nil: they stay as they are until Close.
+	Lent Lent
+}
+
+// Lent is something that has to be given back.
+type Lent interface{ Return() }
+
+// OffsetError is an error of a read, and where in the export it is.
+type OffsetError struct {
+	Off int64
+	Err error
+}
+
+// Error is the reason with its place.
+func (e *OffsetError) Error() string { return fmt.Sprintf("at offset %d: %v", e.Off, e.Err) }
+
+// Unwrap gives the reason.
+func (e *OffsetError) Unwrap() error { return e.Err }
+
+// Starver is a Streamer that tells whether reads wait for memory that it has lent. Connections that
+// do not take what was sent to them are closed then, see Config.StallTimeout.
+type Starver interface {
+	Starving() bool
+}
+
+// Ender is an Export that may end by itself, because what it serves was given to somebody else.
+// From then on all its requests fail with errs.Shutdown. No further client can choose it; when the
+// last one has left it is closed, kept or not, and the next one opens it anew.
+type Ender interface {
+	Ended() bool
+}
+
 // Describer gives the export a description for NBD_OPT_LIST and NBD_INFO_DESCRIPTION.
 type Describer interface {
 	Description() string
@@ -81,10 +155,24 @@ type Sizer interface {
 	BlockSizes() (minimum, preferred, maximum uint32)
 }
 
+// Unaligner is an Export that serves requests that are smaller than the minimum that its Sizer
+// states, or lie anywhere, at a price: its minimum is what suits the device. Without it the server
+// refuses them.
+type Unaligner interface {
+	Unaligned() bool
+}
+
 // Instant is an Export none of whose calls waits for a device or a peer. The server then runs its
 // requests on the goroutine that reads them, which spares the handing over.
 type Instant interface {
 	Instant() bool
+}
+
+// Prompt is an Export that takes small writes into memory, and waits for its device only where that
+// has fallen behind. The server has the goroutine that reads requests do them: what comes behind
+// them on the same connection waits, too, which is rare, and costs less than handing them over.
+type Prompt interface {
+	Prompt() bool
 }
 
 // NowReader is an Export that can tell whether a read needs waiting: ReadNow fills p and returns
@@ -92,4 +180,37 @@ type Instant interface {
 // The server asks it for small reads before it hands them to ReadAt on another goroutine.
 type NowReader interface {
 	ReadNow(p []byte, off int64) bool
+}
+
+// Fixed is an Export that can tell that it takes no changes, whatever its entry says.
+type Fixed interface {
+	ReadOnly() bool
+}
+
+// Status is one run of equal state in a metadata context.
+type Status struct {
+	Len   int64
+	Flags uint32 // what they mean is the context's affair
+}
+
+// Context is a metadata context of an export, besides base:allocation.
+type Context struct {
+	// Name is what clients select, like sluice:placement. The export's Entry names it, too: clients
+	// select contexts before the export is open.
+	Name string
+
+	// Status appends runs that start at off and cover at least one byte of the range, at most max of
+	// them; the last one may reach past the range. It is called concurrently.
+	Status func(ctx context.Context, off, length int64, max int, dst []Status) ([]Status, error)
+}
+
+// Contexter is an Export with metadata contexts of its own.
+type Contexter interface {
+	Contexts() []Context
+}
+
+// Cacher is an Export that can fetch a range before it is read, which is a hint: it need not wait
+// for the data. Without it the server acknowledges such requests and does nothing.
+type Cacher interface {
+	Cache(ctx context.Context, off, length int64) error
 }

@@ -15,14 +15,26 @@ type fake struct {
 	data []byte
 
 	opens, closes, flushes, fuas atomic.Int64
-	before                       func(op string, off int64) error // may block, fail or panic
+	before                       atomic.Pointer[hook] // see setHook
 }
+
+// hook is called before a call is carried out. It may block, fail or panic.
+type hook = func(op string, off int64) error
 
 func newFake(size int) *fake { return &fake{data: make([]byte, size)} }
 
+// setHook may be called while the fake is served; nil: none any more.
+func (f *fake) setHook(h hook) {
+	if h == nil {
+		f.before.Store(nil)
+		return
+	}
+	f.before.Store(&h)
+}
+
 func (f *fake) hook(op string, off int64) error {
-	if f.before != nil {
-		return f.before(op, off)
+	if h := f.before.Load(); h != nil {
+		return (*h)(op, off)
 	}
 	return nil
 }

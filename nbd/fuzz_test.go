@@ -96,7 +96,7 @@ func FuzzTransmission(f *testing.F) {
 		h := header{cmd: cmd, cookie: 9, offset: 4096, length: 16}
 		f.Add(requestMessage(h, make([]byte, 16)))
 	}
-	f.Add(requestMessage(header{cmd: cmdWrite, length: ^uint32(0)}, nil))
+	f.Add(requestMessage(header{cmd: cmdWrite, length: 1<<32 - 1}, nil))
 	prefix := binary.BigEndian.AppendUint32(nil, 3)
 	prefix = append(prefix, optionMessage(optStructuredReply, nil)...)
 	prefix = append(prefix, optionMessage(optSetMeta, metaData("x", metaBase))...)

@@ -14,24 +14,29 @@ var errAborted = errors.New("client aborted the negotiation")
 // as an upgrade to TLS must do.
 type negotiated struct {
 	structured bool
-	meta       bool   // base:allocation was selected
+	extended   bool
+	contexts   uint64 // that were selected, as bits of their numbers
 	metaName   string // for the export of this name
 }
 
 // handshake is the option phase of one connection.
 type handshake struct {
 	c        *conn
+	fixed    bool // the client knows how options are answered
 	noZeroes bool
 	state    negotiated
-	out      []byte // replies that are not sent yet
+	secure   bool     // TLS has been started
+	names    []string // who the client is, then
+	out      []byte   // replies that are not sent yet
 }
 
 // chosen is what a handshake ends with.
 type chosen struct {
 	shared     *shared
 	open       *opened
-	structured bool
-	meta       bool
+	structured bool   // replies are chunks
+	extended   bool   // requests and replies have extended headers
+	contexts   uint64 // metadata contexts, as bits of their numbers
 }
 
 // run greets the client and answers options until one of them chooses an export. The export is open
@@ -77,7 +82,10 @@ func (h *handshake) greet() error {
 	if flags&^known != 0 {
 		return errs.Newf(errs.Protocol, "nbd.handshake", "", "unknown client flags %#x", flags)
 	}
-	h.noZeroes = flags&flagNoZeroes != 0
+	h.fixed, h.noZeroes = flags&flagFixedNewstyle != 0, flags&flagNoZeroes != 0
+	if t := h.c.srv.cfg.TLS; t != nil && !t.Selective && !h.fixed {
+		return errs.Newf(errs.Protocol, "nbd.handshake", "", "a client that cannot start TLS")
+	}
 	return nil
 }
 
@@ -108,7 +116,7 @@ func (h *handshake) send() error {
 	if len(h.out) == 0 {
 		return nil
 	}
-	_, err := h.c.nc.Write(h.out)
+	_, err := h.c.link.Write(h.out)
 	h.out = h.out[:0]
 	return err
 }

@@ -43,12 +43,12 @@ func TestLentBuffers(t *testing.T) {
 	for name, build := range shapes(mib) {
 		t.Run(name, func(t *testing.T) {
 			exp, f := build()
-			f.before = func(op string, off int64) error {
+			f.setHook(func(op string, off int64) error {
 				if off == mib/2 {
 					return errs.New(errs.IO, op, "", nil)
 				}
 				return nil
-			}
+			})
 			l := &lender{most: 1}
 			s := serve(t, Config{Buffers: l.lend}, entryOf("x", exp, f))
 			c := ready(t, s, "x", true)

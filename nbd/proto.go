@@ -9,6 +9,8 @@ const (
 	magicRequest     uint32 = 0x25609513
 	magicSimple      uint32 = 0x67446698
 	magicStructured  uint32 = 0x668e33ef
+	magicExtRequest  uint32 = 0x21e41c71
+	magicExtReply    uint32 = 0x6e8a278c
 )
 
 // Flags of the greeting (server) and its answer (client); the same bits in both directions.
@@ -28,6 +30,7 @@ const (
 	optStructuredReply uint32 = 8
 	optListMeta        uint32 = 9
 	optSetMeta         uint32 = 10
+	optExtHeaders      uint32 = 11
 )
 
 // Replies to options. Errors have the top bit set and may carry a message.
@@ -40,9 +43,11 @@ const (
 	repErrPolicy   uint32 = 1<<31 + 2
 	repErrInvalid  uint32 = 1<<31 + 3
 	repErrPlatform uint32 = 1<<31 + 4
+	repErrTLSReqd  uint32 = 1<<31 + 5
 	repErrUnknown  uint32 = 1<<31 + 6
 	repErrShutdown uint32 = 1<<31 + 7
 	repErrTooBig   uint32 = 1<<31 + 9
+	repErrExtReqd  uint32 = 1<<31 + 10
 )
 
 // Information types of INFO and GO.
@@ -65,6 +70,7 @@ const (
 	sendMultiConn   uint16 = 1 << 8
 	sendCache       uint16 = 1 << 10
 	sendFastZero    uint16 = 1 << 11
+	sendStatusLoad  uint16 = 1 << 12 // a block status may carry a payload that selects contexts
 )
 
 // Commands.
@@ -87,6 +93,7 @@ const (
 	cmdFlagDF       uint16 = 1 << 2
 	cmdFlagReqOne   uint16 = 1 << 3
 	cmdFlagFastZero uint16 = 1 << 4
+	cmdFlagPayload  uint16 = 1 << 5 // extended headers: the length is that of a payload
 )
 
 // Structured reply chunks.
@@ -96,6 +103,7 @@ const (
 	chunkOffsetData  uint16 = 1
 	chunkOffsetHole  uint16 = 2
 	chunkBlockStatus uint16 = 5
+	chunkStatusExt   uint16 = 6 // block status with extended headers
 	chunkError       uint16 = 1<<15 + 1
 	chunkErrorOffset uint16 = 1<<15 + 2
 )
@@ -113,13 +121,13 @@ const (
 	nbdSHUTDOWN uint32 = 108
 )
 
-// The metadata context that every export has, and the bits of its descriptors.
+// The metadata context that every export has, and the bits of its descriptors. Those that an Entry
+// names have the numbers behind it.
 const (
-	metaNamespace        = "base:"
-	metaBase             = "base:allocation"
-	metaBaseID    uint32 = 1
-	stateHole     uint32 = 1 << 0
-	stateZero     uint32 = 1 << 1
+	metaBase          = "base:allocation"
+	metaBaseID uint32 = 1
+	stateHole  uint32 = 1 << 0
+	stateZero  uint32 = 1 << 1
 )
 
 // Limits on what a peer may send. Each is the protocol's own bound, or far above what clients send.
@@ -128,4 +136,6 @@ const (
 	optionDataMax = 1 << 16 // bytes of option data that are looked at; more is skipped and refused
 	optionsMax    = 1 << 10 // options of one handshake; the busiest client sends about ten
 	messageMax    = 256     // bytes of an error message that we send
+	contextsMax   = 32      // metadata contexts of an export
+	payloadSkip   = 1 << 32 // a longer payload that nobody wants is not worth being skipped
 )

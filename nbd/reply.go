@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 )
 
 const (
@@ -37,6 +38,7 @@ type replier struct {
 	iov        [][]byte // the pieces
 	bytes      int      // their sum
 	bufs       net.Buffers
+	raw        syscall.RawConn // the socket; nil where bytes are changed on their way to it
 }
 
 func (r *replier) init(c *conn) {
@@ -140,8 +142,12 @@ func (r *replier) abandon(req *request) {
 // finish gives back what the request holds.
 func (r *replier) finish(req *request) {
 	c := r.c
+	c.watched(req)
 	if req.release != nil {
 		req.release()
+	}
+	if req.part {
+		req.chunks[0].piece.giveBack()
 	}
 	switch {
 	case req.lent != nil:
@@ -162,6 +168,7 @@ func (r *replier) write(batch []*request) {
 	if r.stage == nil {
 		r.stage = make([]byte, 0, stageBytes)
 		r.iov = make([][]byte, 0, iovMax)
+		r.raw = rawOf(r.c.link)
 	}
 	sent := 0
 	for i, req := range batch {
@@ -169,7 +176,7 @@ func (r *replier) write(batch []*request) {
 			r.c.count.errors.Add(1)
 		}
 		r.encode(req)
-		if r.bytes >= holdBytes || len(req.buf) >= holdBytes {
+		if r.bytes >= holdBytes || len(req.buf) >= holdBytes || req.part && r.bytes == 0 {
 			// Enough has gathered, or memory can be given back early.
 			r.writeOut()
 			for ; sent <= i; sent++ {
@@ -186,29 +193,47 @@ func (r *replier) write(batch []*request) {
 // encode appends one reply to the present write.
 func (r *replier) encode(req *request) {
 	structured := r.c.structured
+	if req.sink != nil && !req.part {
+		req.sink.conclude(req)
+	}
 	switch {
 	case req.errno != nbdOK && !structured:
 		r.stageSimple(req)
 	case req.errno != nbdOK:
-		p := r.room(chunkErrorMax)
-		if req.located {
-			p = appendErrorOffset(p, req.cookie, req.errno, req.message, req.errorOff)
-		} else {
-			p = appendErrorChunk(p, req.cookie, req.errno, req.message)
-		}
-		r.staged(p)
+		r.stageError(req)
 	case !structured:
 		r.stageSimple(req)
 		for i := range req.chunks {
 			r.data(req.chunks[i].data)
 		}
-	case len(req.chunks) == 0 && req.cmd != cmdRead:
+	case len(req.chunks) == 0 && req.cmd != cmdRead && !r.c.extended:
 		r.stageSimple(req) // shorter, and allowed for everything but reads
 	case len(req.chunks) == 0:
-		r.staged(appendChunk(r.room(chunkPrefixMax), chunkDone, chunkNone, req.cookie, 0))
+		r.staged(r.header(r.room(chunkPrefixMax), chunkDone, chunkNone, req, 0))
 	default:
 		r.encodeChunks(req)
 	}
+}
+
+// header begins a chunk of a reply, in the kind of headers that was negotiated.
+func (r *replier) header(p []byte, flags, kind uint16, req *request, length uint32) []byte {
+	if r.c.extended {
+		return appendExtChunk(p, flags, kind, req.cookie, req.offset, uint64(length))
+	}
+	return appendChunk(p, flags, kind, req.cookie, length)
+}
+
+func (r *replier) stageError(req *request) {
+	kind, length := chunkError, uint32(6+len(req.message))
+	if req.located {
+		kind, length = chunkErrorOffset, length+8
+	}
+	p := r.header(r.room(chunkErrorMax), chunkDone, kind, req, length)
+	p = appendError(p, req.errno, req.message)
+	if req.located {
+		p = binary.BigEndian.AppendUint64(p, req.errorOff)
+	}
+	r.staged(p)
 }
 
 func (r *replier) stageSimple(req *request) {
@@ -221,23 +246,26 @@ func (r *replier) encodeChunks(req *request) {
 	for i := range req.chunks {
 		ch := &req.chunks[i]
 		flags := uint16(0)
-		if i == len(req.chunks)-1 {
+		if i == len(req.chunks)-1 && !req.more {
 			flags = chunkDone
 		}
 		p := r.room(chunkPrefixMax)
 		switch ch.kind {
 		case chunkOffsetData:
-			p = appendChunk(p, flags, ch.kind, req.cookie, 8+ch.length)
+			p = r.header(p, flags, ch.kind, req, 8+ch.length)
 			p = binary.BigEndian.AppendUint64(p, ch.offset)
 		case chunkOffsetHole:
-			p = appendChunk(p, flags, ch.kind, req.cookie, 12)
+			p = r.header(p, flags, ch.kind, req, 12)
 			p = binary.BigEndian.AppendUint64(p, ch.offset)
 			p = binary.BigEndian.AppendUint32(p, ch.length)
 		default:
-			p = appendChunk(p, flags, ch.kind, req.cookie, ch.length)
+			p = r.header(p, flags, ch.kind, req, ch.length)
 		}
 		r.staged(p)
 		r.data(ch.data)
+		if req.part {
+			r.piece(req, &ch.piece)
+		}
 	}
 }
 
@@ -280,19 +308,38 @@ func (r *replier) data(p []byte) {
 func (r *replier) writeOut() {
 	if r.bytes > 0 && !r.failed.Load() {
 		r.waiting.Store(r.c.srv.clock.Load() + 1)
-		var err error
-		if len(r.iov) == 1 {
-			_, err = r.c.nc.Write(r.iov[0])
-		} else {
-			r.bufs = r.iov
-			_, err = r.bufs.WriteTo(r.c.nc)
-		}
+		err := r.writeAll()
 		r.waiting.Store(0)
 		if err != nil {
-			r.failed.Store(true)
-			_ = r.c.nc.Close() // the reading goroutine sees it and ends the connection
+			r.fail()
 		}
 	}
+	r.clearWrite()
+}
+
+// writeAll writes the pieces: to a socket in one system call, through TLS in as few as the records
+// take.
+func (r *replier) writeAll() (err error) {
+	c := r.c
+	switch {
+	case c.cork != nil:
+		return c.cork.writeThrough(c.link, r.iov)
+	case len(r.iov) == 1:
+		_, err = c.link.Write(r.iov[0])
+	default:
+		r.bufs = r.iov
+		_, err = r.bufs.WriteTo(c.link)
+	}
+	return err
+}
+
+// fail gives the peer up.
+func (r *replier) fail() {
+	r.failed.Store(true)
+	_ = r.c.nc.Close() // the reading goroutine sees it and ends the connection
+}
+
+func (r *replier) clearWrite() {
 	clear(r.iov)
 	r.iov = r.iov[:0]
 	r.headerFrom = -1

@@ -1,6 +1,10 @@
 package nbd
 
-import "unicode/utf8"
+import (
+	"unicode/utf8"
+
+	"github.com/sluice-storage/sluice/internal/gate"
+)
 
 // request is one request from its header to its reply. Requests are reused; while one is under way
 // it belongs to the goroutine that reads, then to the one that runs it, then to the replier.
@@ -16,16 +20,30 @@ type request struct {
 	errorOff uint64 // where a read failed
 	located  bool   // errorOff is set
 
+	sink     *sink // of a streamed read, and of each of its parts
+	part     bool  // a piece of a streamed read: not a request that a client sent
+	more     bool  // of a part: it does not complete the reply
+	answered bool  // by its parts: nothing is left to be sent
+
+	watch    watch       // see states.go
+	slot     gate.Ticket // of its call of the export
+	contexts uint64      // that a block status tells of, as bits
+
+	mates []*request // requests that are run with it, see batch.go
+	spans []Span     // scratch for them
+
 	chunks  []chunk
 	extents []Extent // scratch for Map
+	states  []Status // scratch for block status
 }
 
 // chunk is one piece of a reply's content.
 type chunk struct {
-	kind   uint16 // chunkOffsetData, chunkOffsetHole or chunkBlockStatus
+	kind   uint16 // chunkOffsetData, chunkOffsetHole, chunkBlockStatus or chunkStatusExt
 	offset uint64
 	length uint32 // of data or of the hole
 	data   []byte
+	piece  Piece // of a streamed read, instead of data
 }
 
 func (r *request) fail(errno uint32, message string) {
@@ -54,7 +72,8 @@ func (r *request) dataBytes() int {
 // reset forgets everything but the scratch space.
 func (r *request) reset() {
 	clear(r.chunks)
-	*r = request{chunks: r.chunks[:0], extents: r.extents[:0]}
+	*r = request{chunks: r.chunks[:0], extents: r.extents[:0], states: r.states[:0],
+		mates: r.mates[:0], spans: r.spans[:0]}
 }
 
 // clip bounds a message without cutting a character in two.

@@ -23,8 +23,7 @@ import (
 // queues its reply, and one of them at a time writes all that is queued (reply.go).
 type Server struct {
 	cfg     Config
-	table   []*shared
-	byName  map[string]*shared
+	offers  atomic.Pointer[table] // what clients can choose from; see table.go
 	memory  *gate.Gate
 	buffers *pool
 	reqs    sync.Pool
@@ -33,6 +32,7 @@ type Server struct {
 	draining atomic.Bool
 	evicted  atomic.Int64
 	panics   atomic.Int64
+	brisk    atomic.Int32 // connections that wait inside of a system call
 	clock    atomic.Int64 // watchdog ticks; stamps of stalled connections compare to it
 
 	mu        sync.Mutex
@@ -45,6 +45,7 @@ type Server struct {
 	idle      chan struct{} // closed when draining and the last connection has ended
 	idleDone  bool
 
+	began    time.Time     // states of requests are measured from here
 	stop     chan struct{} // closed to end the watchdog
 	stopOnce sync.Once
 	watchdog sync.WaitGroup
@@ -58,39 +59,22 @@ func NewServer(cfg Config, entries ...Entry) (*Server, error) {
 	}
 	s := &Server{
 		cfg:       cfg,
-		byName:    make(map[string]*shared),
 		memory:    gate.New(gate.Options{Bytes: cfg.MemoryBytes}),
 		buffers:   &pool{idleMax: cfg.MemoryBytes / 4},
 		zeroes:    make([]byte, zeroPieceBytes),
 		listeners: make(map[net.Listener]struct{}),
 		conns:     make(map[*conn]struct{}),
 		idle:      make(chan struct{}),
+		began:     time.Now(),
 		stop:      make(chan struct{}),
 	}
 	s.reqs.New = func() any { return new(request) }
-	for _, e := range entries {
-		if err := e.validate(); err != nil {
-			return nil, err
-		}
-		if _, taken := s.byName[e.Name]; taken {
-			return nil, errs.Newf(errs.Exists, "nbd.NewServer", e.Name, "two entries of one name")
-		}
-		sh := &shared{entry: e, cfg: cfg, keep: e.Keep}
-		s.table = append(s.table, sh)
-		s.byName[e.Name] = sh
+	first, err := newTable(cfg, entries)
+	if err != nil {
+		return nil, err
 	}
+	s.offers.Store(first)
 	return s, nil
-}
-
-// find resolves a name; the empty one is the default export.
-func (s *Server) find(name string) *shared {
-	if sh, ok := s.byName[name]; ok {
-		return sh
-	}
-	if name == "" && len(s.table) > 0 {
-		return s.table[0]
-	}
-	return nil
 }
 
 // Serve accepts connections on ln until Shutdown, then returns nil; otherwise the listener's error.
@@ -172,6 +156,7 @@ func (s *Server) admit(c *conn) bool {
 		return false
 	}
 	s.accepted++
+	c.id = uint64(s.accepted)
 	s.conns[c] = struct{}{}
 	if !s.watching {
 		s.watching = true
@@ -186,6 +171,9 @@ func (s *Server) dismiss(c *conn) {
 	defer s.mu.Unlock()
 	delete(s.conns, c)
 	c.count.addTo(&s.gone)
+	if c.chosen != nil {
+		c.shared.part(c)
+	}
 	s.checkIdleLocked()
 }
 
@@ -214,7 +202,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 	s.stopOnce.Do(func() { close(s.stop) })
 	s.watchdog.Wait()
-	for _, sh := range s.table {
+	for _, sh := range s.offers.Load().list {
 		failed = append(failed, sh.letGo())
 	}
 	return errors.Join(failed...)
@@ -264,17 +252,30 @@ func (s *Server) watch() {
 }
 
 func (s *Server) watchOnce(now int64) {
-	waiting := s.memory.Usage().Waiting
+	scarce := s.memory.Usage().Waiting > 0 || s.starving()
 	allowed := int64((s.cfg.StallTimeout + watchInterval - 1) / watchInterval)
 	for _, c := range s.snapshot() {
 		c.retireIdleWorkers()
-		if waiting > 0 && c.stalledFor(now) > allowed {
+		if scarce && c.stalledFor(now) > allowed {
 			s.evicted.Add(1)
 			s.cfg.Logger.Warn("nbd: connection stalled while others wait for memory, closing it",
 				"peer", c.nc.RemoteAddr().String())
 			c.cut()
 		}
 	}
+}
+
+// starving tells whether reads of an export wait for memory that it has lent.
+func (s *Server) starving() bool {
+	for _, sh := range s.offers.Load().list {
+		sh.mu.Lock()
+		o := sh.open
+		sh.mu.Unlock()
+		if o != nil && o.starver != nil && o.starver.Starving() {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *conn) panicked(p any, stack []byte) {

@@ -85,13 +85,13 @@ func TestOpenOnce(t *testing.T) {
 			t.Error("two opens or closes at a time")
 		}
 	}
-	sh := &shared{cfg: Config{}.withDefaults(), entry: Entry{Name: "x",
+	sh := newShared(Entry{Name: "x",
 		Open: func(context.Context) (Export, error) {
 			enter(1)
 			time.Sleep(time.Millisecond)
 			enter(-1)
 			return closing{f, func() { enter(1); time.Sleep(time.Millisecond); enter(-1) }}, nil
-		}}}
+		}}, Config{}.withDefaults())
 	var wg sync.WaitGroup
 	for range 16 {
 		wg.Go(func() {
@@ -195,12 +195,12 @@ func TestPanicEndsOnlyItsConnection(t *testing.T) {
 	for name, build := range shapes(mib) {
 		t.Run(name, func(t *testing.T) {
 			exp, f := build()
-			f.before = func(_ string, off int64) error {
+			f.setHook(func(_ string, off int64) error {
 				if off == 4096 {
 					panic("bug in the export")
 				}
 				return nil
-			}
+			})
 			s := serve(t, Config{}, entryOf("x", exp, f))
 			other := ready(t, s, "x", true)
 			c := ready(t, s, "x", true)
@@ -224,13 +224,13 @@ func TestPanicEndsOnlyItsConnection(t *testing.T) {
 func TestShutdownDrains(t *testing.T) {
 	f := newFake(mib)
 	gate, entered := make(chan struct{}), make(chan struct{})
-	f.before = func(op string, _ int64) error {
+	f.setHook(func(op string, _ int64) error {
 		if op == "write" {
 			close(entered)
 			<-gate
 		}
 		return nil
-	}
+	})
 	s, err := NewServer(Config{DrainGrace: 3 * time.Second}, f.entry("x"))
 	if err != nil {
 		t.Fatal(err)
@@ -265,7 +265,7 @@ func TestShutdownGivesUp(t *testing.T) {
 	f := newFake(mib)
 	gate := make(chan struct{})
 	entered := make(chan struct{})
-	f.before = func(string, int64) error { close(entered); <-gate; return nil }
+	f.setHook(func(string, int64) error { close(entered); <-gate; return nil })
 	s, err := NewServer(Config{DrainGrace: time.Millisecond}, f.entry("x"))
 	if err != nil {
 		t.Fatal(err)
@@ -329,7 +329,7 @@ func TestServeOnListeners(t *testing.T) {
 func TestWorkersRetire(t *testing.T) {
 	f := newFake(mib)
 	gate := make(chan struct{})
-	f.before = func(string, int64) error { <-gate; return nil }
+	f.setHook(func(string, int64) error { <-gate; return nil })
 	s := serve(t, Config{ConnRequests: 8}, f.entry("x"))
 	c := ready(t, s, "x", true)
 	for range 8 {
@@ -359,7 +359,7 @@ func TestExportCallsAreBounded(t *testing.T) {
 	f := newFake(mib)
 	var mu sync.Mutex
 	now, most := 0, 0
-	f.before = func(string, int64) error {
+	f.setHook(func(string, int64) error {
 		mu.Lock()
 		now++
 		most = max(most, now)
@@ -369,7 +369,7 @@ func TestExportCallsAreBounded(t *testing.T) {
 		now--
 		mu.Unlock()
 		return nil
-	}
+	})
 	s := serve(t, Config{ExportRequests: 3}, f.entry("x"))
 	var wg sync.WaitGroup
 	for range 4 {

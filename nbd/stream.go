@@ -13,7 +13,7 @@ const streamBytes = 32 << 10
 // stream reads a connection: headers and small payloads through a buffer, large payloads straight
 // into the memory that they are meant for. Only the connection's reading goroutine uses it.
 type stream struct {
-	nc   net.Conn
+	link io.Reader
 	buf  []byte
 	r, w int // buf[r:w] is read but not used
 
@@ -47,7 +47,7 @@ func (s *stream) fill(n int) error {
 		s.r = 0
 	}
 	for s.w-s.r < n {
-		got, err := s.nc.Read(s.buf[s.w:])
+		got, err := s.link.Read(s.buf[s.w:])
 		s.w += got
 		if err != nil && s.w-s.r < n {
 			if err == io.EOF && s.w > s.r {
@@ -77,13 +77,19 @@ func (s *stream) payload(p []byte) error {
 	s.r += n
 	for n < len(p) {
 		s.waiting.Store(s.stamp())
-		got, err := s.nc.Read(p[n:])
+		got, err := s.link.Read(p[n:])
 		n += got
 		if err != nil && n < len(p) {
 			return noEOF(err)
 		}
 	}
 	return nil
+}
+
+// restart goes on with another link. Nothing may be left of what was read from the old one.
+func (s *stream) restart(link net.Conn) {
+	s.link = link
+	s.r, s.w = 0, 0
 }
 
 // stamp is the clock's value, never zero, which means that nobody waits.

@@ -28,11 +28,15 @@ func shapes(size int) map[string]func() (Export, *fake) {
 // eachShape runs a test over every shape with simple and with structured replies.
 func eachShape(t *testing.T, size int, test func(t *testing.T, c *client, f *fake)) {
 	for name, build := range shapes(size) {
-		for _, structured := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s structured=%v", name, structured), func(t *testing.T) {
+		for _, headers := range []string{"simple", "structured", "extended"} {
+			t.Run(name+" "+headers, func(t *testing.T) {
 				exp, f := build()
 				s := serve(t, Config{}, entryOf("x", exp, f))
-				test(t, ready(t, s, "x", structured), f)
+				if headers == "extended" {
+					test(t, readyExt(t, s, "x"), f)
+					return
+				}
+				test(t, ready(t, s, "x", headers == "structured"), f)
 			})
 		}
 	}
@@ -85,7 +89,7 @@ func TestErrorsKeepTheConnection(t *testing.T) {
 			{nbdNOSPC, cmdWrite, cmdFlagFUA, size - 10, 1000, 1000},
 			{nbdNOSPC, cmdWrite, 0, ^uint64(0) - 5, 100, 100},
 			{nbdINVAL, cmdWrite, cmdFlagDF, 0, 100, 100},
-			{nbdINVAL, cmdWrite, 1 << 5, 0, 70_000, 70_000},
+			{nbdINVAL, cmdWrite, 1 << 6, 0, 70_000, 70_000},
 			{nbdINVAL, cmdWrite, 0, 0, 64*mib + 1, 64*mib + 1},
 			{nbdNOSPC, cmdWriteZeroes, 0, size - 1, 2, 0},
 			{nbdINVAL, cmdWriteZeroes, cmdFlagReqOne, 0, 1, 0},
@@ -200,12 +204,12 @@ func TestErrorKindsOnTheWire(t *testing.T) {
 		errs.IO: nbdIO, errs.Corrupt: nbdIO, errs.NoMemory: nbdIO, errs.Fenced: nbdIO,
 	} {
 		f := &full{fake: newFake(mib)}
-		f.before = func(op string, _ int64) error {
+		f.setHook(func(op string, _ int64) error {
 			if op == "map" {
 				return nil
 			}
 			return errs.New(kind, "disk", "secret", nil)
-		}
+		})
 		c := ready(t, serve(t, Config{}, entryOf("x", f, f.fake)), "x", true)
 		for _, cmd := range []uint16{cmdRead, cmdWrite} {
 			n := uint32(4096)
@@ -230,12 +234,12 @@ func TestReadErrorInTheMiddle(t *testing.T) {
 	f := &full{fake: newFake(mib)}
 	copy(f.data[0:], bytes.Repeat([]byte{1}, 4096))
 	copy(f.data[512<<10:], bytes.Repeat([]byte{1}, 4096))
-	f.before = func(op string, off int64) error {
+	f.setHook(func(op string, off int64) error {
 		if op == "read" && off >= 512<<10 {
 			return errs.IO
 		}
 		return nil
-	}
+	})
 	c := ready(t, serve(t, Config{}, entryOf("x", f, f.fake)), "x", true)
 	a := c.want(nbdIO, cmdRead, 0, 0, mib, nil)
 	if !a.located || a.errorOff != 512<<10 {
@@ -302,12 +306,12 @@ func TestBlockStatus(t *testing.T) {
 	f := &full{fake: newFake(mib)}
 	copy(f.data[64<<10:], random(64<<10))
 	var failing atomic.Bool
-	f.before = func(string, int64) error {
+	f.setHook(func(string, int64) error {
 		if failing.Load() {
 			return errs.IO
 		}
 		return nil
-	}
+	})
 	s := serve(t, Config{}, entryOf("x", f, f.fake), newFake(mib).entry("plain"))
 	c := ready(t, s, "x", true)
 	for _, q := range []struct {
@@ -373,7 +377,7 @@ func TestLargestRequests(t *testing.T) {
 func TestDisconnectCompletesWhatIsUnderWay(t *testing.T) {
 	f := newFake(mib)
 	gate := make(chan struct{})
-	f.before = func(string, int64) error { <-gate; return nil }
+	f.setHook(func(string, int64) error { <-gate; return nil })
 	c := ready(t, serve(t, Config{}, f.entry("x")), "x", true)
 	for i := range 5 {
 		c.send(cmdWrite, 0, uint64(i), 1, []byte{byte(i + 1)})
@@ -404,12 +408,12 @@ func TestWrongRequestMagicEndsTheConnection(t *testing.T) {
 func TestOutOfOrder(t *testing.T) {
 	f := newFake(mib)
 	gate := make(chan struct{})
-	f.before = func(_ string, off int64) error {
+	f.setHook(func(_ string, off int64) error {
 		if off == 0 {
 			<-gate
 		}
 		return nil
-	}
+	})
 	c := ready(t, serve(t, Config{}, f.entry("x")), "x", true)
 	slow := c.send(cmdRead, 0, 0, 10, nil)
 	quick := c.send(cmdRead, 0, 100, 10, nil)
@@ -435,7 +439,7 @@ func TestPipelined(t *testing.T) {
 			if i%3 == 2 {
 				h = header{cmd: 99, cookie: i}
 			}
-			all = append(all, requestMessage(h, make([]byte, 8*(i%3%2)))...)
+			all = append(all, c.message(h, make([]byte, 8*(i%3%2)))...)
 		}
 		c.write(all)
 		seen := map[uint64]bool{}

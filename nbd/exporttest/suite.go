@@ -4,7 +4,7 @@
 //
 // It does not test durability, which needs a crash, nor the protocol.
 //
-// Read suite.go first.
+// Read suite.go first, then stream.go (reads in pieces).
 package exporttest
 
 import (
@@ -32,6 +32,9 @@ func Run(t *testing.T, open Open) {
 	t.Run("concurrent", func(t *testing.T) { testConcurrent(t, open) })
 	t.Run("concurrent map", func(t *testing.T) { testConcurrentMap(t, open) })
 	t.Run("runs", func(t *testing.T) { testRuns(t, open) })
+	t.Run("streams stop", func(t *testing.T) { testStreamStops(t, open) })
+	t.Run("streams side by side", func(t *testing.T) { testStreamsBeside(t, open) })
+	t.Run("batches", func(t *testing.T) { testBatches(t, open) })
 	t.Run("odd sizes", func(t *testing.T) { testOddSizes(t, open) })
 }
 
@@ -79,7 +82,7 @@ func (m *model) compare(t failer, off, length int64) {
 		t.Fatalf("ReadAt(%d, %d): %v", off, length, err)
 	}
 	same(t, "ReadAt", off, got, want)
-	if s, ok := m.exp.(nbd.Slicer); ok {
+	if s := nbd.ExtrasOf(m.exp).Slicer; s != nil {
 		p, release, err := s.Slice(off, int(length))
 		if err != nil || int64(len(p)) != length || cap(p) != len(p) {
 			t.Fatalf("Slice(%d, %d): %d bytes of %d, %v", off, length, len(p), cap(p), err)
@@ -87,18 +90,19 @@ func (m *model) compare(t failer, off, length int64) {
 		same(t, "Slice", off, p, want)
 		release()
 	}
-	if n, ok := m.exp.(nbd.NowReader); ok {
+	if n := nbd.ExtrasOf(m.exp).NowReader; n != nil {
 		now := make([]byte, length)
 		if n.ReadNow(now, off) {
 			same(t, "ReadNow", off, now, want)
 		}
 	}
+	m.compareStream(t, off, length)
 }
 
 // trim leaves the range undefined: each byte old or zero. The model learns what it became.
 func (m *model) trim(t *rapid.T) {
-	tr, ok := m.exp.(nbd.Trimmer)
-	if !ok {
+	tr := nbd.ExtrasOf(m.exp).Trimmer
+	if tr == nil {
 		t.Skip("no Trimmer")
 	}
 	off, length := m.span(t)
@@ -119,8 +123,8 @@ func (m *model) trim(t *rapid.T) {
 }
 
 func (m *model) zero(t *rapid.T) {
-	z, ok := m.exp.(nbd.Zeroer)
-	if !ok {
+	z := nbd.ExtrasOf(m.exp).Zeroer
+	if z == nil {
 		t.Skip("no Zeroer")
 	}
 	off, length := m.span(t)
@@ -156,8 +160,8 @@ func (m *model) mapped(t *rapid.T) {
 
 // checkMap asks for the map and holds it against the content: what is called zero must be.
 func (m *model) checkMap(t failer, off, length int64, most int) {
-	mp, ok := m.exp.(nbd.Mapper)
-	if !ok {
+	mp := nbd.ExtrasOf(m.exp).Mapper
+	if mp == nil {
 		return
 	}
 	prefix := []nbd.Extent{{Len: -7}}
@@ -211,8 +215,8 @@ func testSliceStable(t *testing.T, open Open) {
 	const size = 1 << 20
 	exp := open(t, size)
 	defer closeExport(t, exp)
-	s, ok := exp.(nbd.Slicer)
-	if !ok {
+	s := nbd.ExtrasOf(exp).Slicer
+	if s == nil {
 		return // nothing is promised
 	}
 	ctx := context.Background()
@@ -227,7 +231,7 @@ func testSliceStable(t *testing.T, open Open) {
 		t.Fatal(err)
 	}
 	defer release()
-	if tr, ok := exp.(nbd.Trimmer); ok {
+	if tr := nbd.ExtrasOf(exp).Trimmer; tr != nil {
 		if err := tr.Trim(ctx, 0, size/2, false); err != nil {
 			t.Fatal(err)
 		}
@@ -274,7 +278,7 @@ func workStripe(exp nbd.Export, rng *rand.Rand, base, size int64, rounds int) er
 			}
 			copy(want[off:], p)
 		case 2:
-			if z, ok := exp.(nbd.Zeroer); ok {
+			if z := nbd.ExtrasOf(exp).Zeroer; z != nil {
 				err := z.WriteZeroes(ctx, base+off, n, nbd.ZeroFlags{})
 				if errs.KindOf(err) == errs.Unsupported {
 					continue
@@ -309,8 +313,8 @@ func testConcurrentMap(t *testing.T, open Open) {
 	const size = 512 << 10
 	exp := open(t, size)
 	defer closeExport(t, exp)
-	z, ok := exp.(nbd.Zeroer)
-	if !ok {
+	z := nbd.ExtrasOf(exp).Zeroer
+	if z == nil {
 		return
 	}
 	ctx := context.Background()
@@ -358,7 +362,7 @@ func testRuns(t *testing.T, open Open) {
 				if err != nil {
 					t.Fatalf("WriteAt(%d, %d): %v", off, n, err)
 				}
-				if z, ok := m.exp.(nbd.Zeroer); ok {
+				if z := nbd.ExtrasOf(m.exp).Zeroer; z != nil {
 					err := z.WriteZeroes(context.Background(), 0, size, nbd.ZeroFlags{})
 					if err != nil && errs.KindOf(err) != errs.Unsupported {
 						t.Fatalf("WriteZeroes: %v", err)

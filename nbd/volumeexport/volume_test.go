@@ -7,19 +7,28 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/nbd"
 	"github.com/sluice-storage/sluice/nbd/exporttest"
 	"github.com/sluice-storage/sluice/nbd/memexport"
+	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 )
 
-// double is an open volume in memory that notes what was asked of it.
+// double is a cluster with one volume, in memory, that notes what was asked of it.
 type double struct {
 	mem *memexport.Memory
 
-	mu    sync.Mutex
-	calls []string
+	mu     sync.Mutex
+	calls  []string
+	vol    client.Volume
+	opens  []client.VolumeOptions
+	hands  int
+	busy   bool          // somebody else writes
+	fenced bool          // so that what is written is refused
+	news   chan struct{} // closed when vol has changed
 }
 
 func newDouble(tb testing.TB, size int64) *double {
@@ -28,7 +37,94 @@ func newDouble(tb testing.TB, size int64) *double {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &double{mem: m}
+	return &double{mem: m, vol: client.Volume{Name: "v", Size: size, Epoch: 1,
+		Layout: layout.Layout{Unit: 64 << 10, Servers: []uint32{1, 2}}}, news: make(chan struct{})}
+}
+
+// change changes the volume, and tells who waits.
+func (d *double) change(fn func(v *client.Volume)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	fn(&d.vol)
+	close(d.news)
+	d.news = make(chan struct{})
+}
+
+func (d *double) open(_ context.Context, _ string, o client.VolumeOptions) (
+	volumeFile, client.Volume, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.busy && !o.ReadOnly {
+		return nil, client.Volume{}, errs.New(errs.Busy, "double", "", nil)
+	}
+	d.opens = append(d.opens, o)
+	return d, d.vol, nil
+}
+
+func (d *double) await(ctx context.Context, _ string, seen client.VolumeState) (
+	client.Volume, error) {
+	for {
+		d.mu.Lock()
+		v, news := d.vol, d.news
+		d.mu.Unlock()
+		if v.State() != seen {
+			return v, nil
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return v, ctx.Err()
+		}
+	}
+}
+
+// handOver plays a gateway that does what it is asked to.
+func (d *double) handOver(context.Context, string, bool) (client.Volume, error) {
+	d.change(func(v *client.Volume) {
+		d.busy = false
+		d.hands++
+		v.Writer = ""
+	})
+	return d.vol, nil
+}
+
+func (d *double) ReadList(ctx context.Context, bufs [][]byte, a seg.Access) (int64, error) {
+	for i, c := 0, a.Cursor(); i < len(bufs); i++ {
+		p, _ := c.Next(int64(len(bufs[i])))
+		if err := d.mem.ReadAt(ctx, bufs[i], p.Off); err != nil {
+			return 0, err
+		}
+	}
+	return a.Len(), nil
+}
+
+func (d *double) WriteList(ctx context.Context, bufs [][]byte, a seg.Access) (int64, error) {
+	for i, c := 0, a.Cursor(); i < len(bufs); i++ {
+		p, _ := c.Next(int64(len(bufs[i])))
+		if _, err := d.WriteAt(ctx, bufs[i], p.Off); err != nil {
+			return 0, err
+		}
+	}
+	return a.Len(), nil
+}
+
+func (d *double) buffer(int) nbd.Buffer { return nil }
+func (d *double) Grow(int64)            {}
+
+func (d *double) Epoch() uint32 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return 1
+}
+
+// refused is what a deposed writer hears.
+func (d *double) refused() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fenced {
+		return errs.New(errs.Fenced, "double", "", nil)
+	}
+	return nil
 }
 
 func (d *double) note(call string) {
@@ -51,6 +147,9 @@ func (d *double) ReadAt(ctx context.Context, p []byte, off int64) (int, error) {
 
 func (d *double) WriteAt(ctx context.Context, p []byte, off int64) (int, error) {
 	d.note("write")
+	if err := d.refused(); err != nil {
+		return 0, err
+	}
 	return len(p), d.mem.WriteAt(ctx, p, off, false)
 }
 
@@ -85,8 +184,20 @@ func (d *double) Close(context.Context) error {
 }
 
 func volume(tb testing.TB, size int64) (*Volume, *double) {
+	return volumeWith(tb, size, Options{}, nil)
+}
+
+func volumeWith(tb testing.TB, size int64, o Options, prepare func(d *double)) (*Volume, *double) {
+	tb.Helper()
 	d := newDouble(tb, size)
-	return &Volume{file: d, size: size, text: "a volume"}, d
+	if prepare != nil {
+		prepare(d)
+	}
+	v, err := open(context.Background(), d, "v", o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return v, d
 }
 
 func TestConformance(t *testing.T) {
@@ -147,7 +258,7 @@ func TestRefusals(t *testing.T) {
 	if !errors.Is(err, errs.Unsupported) || len(d.calls) != 0 {
 		t.Errorf("zeroes without a hole: %v, asked for %q", err, d.calls)
 	}
-	v.size = 2 << 20 // more than there is
+	v.size.Store(2 << 20) // more than there is
 	if err := v.ReadAt(t.Context(), make([]byte, 4096), 1<<20-2048); err == nil {
 		t.Error("a short read went through")
 	}
