@@ -25,8 +25,15 @@ type Report struct {
 	Since    time.Time `json:"since,omitzero"`
 	Problems []string  `json:"problems,omitempty"`
 
+	// Local tells whether this is of a cluster's folder, with the processes that run there; otherwise
+	// it is what the metadata service knows.
+	Local bool   `json:"local"`
+	Map   uint64 `json:"map,omitempty"` // version of the map of servers and hosts
+
 	Meta      *Meta               `json:"meta,omitempty"`
 	Processes []supervise.Process `json:"processes"`
+	Hosts     []Host              `json:"hosts"`
+	Clients   []Client            `json:"clients"`
 	Admin     map[string]string   `json:"admin,omitempty"` // where each process shows its metrics
 	Servers   []Server            `json:"servers"`
 	Volumes   int                 `json:"volumes"`
@@ -43,6 +50,9 @@ type Meta struct {
 	Ops      []OpUse `json:"ops"`     // those that were used, in the order of their numbers
 	Counts   []Count `json:"counts"`  // of its connections
 	Problem  string  `json:"problem,omitempty"`
+	Cluster  string  `json:"cluster,omitempty"` // id of what it keeps
+	Version  string  `json:"version,omitempty"` // of its program
+	Memory   int64   `json:"memory,omitempty"`  // resident bytes
 
 	Way // to it, from where the report was made
 }
@@ -81,7 +91,12 @@ type Space struct {
 type Server struct {
 	ID       uint32    `json:"id"`
 	Addr     string    `json:"addr"`
-	Up       bool      `json:"up"` // the metadata service hears of it
+	Up       bool      `json:"up"`    // the metadata service hears of it
+	State    string    `json:"state"` // up, slow, down, leaving, gone
+	Host     string    `json:"host,omitempty"`
+	Version  string    `json:"version,omitempty"`
+	Start    uint64    `json:"start"` // how often it was started
+	Since    time.Time `json:"since,omitzero"`
 	LastSeen time.Time `json:"last_seen"`
 	Total    int64     `json:"total"`
 	Free     int64     `json:"free"`

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/sluice-storage/sluice/internal/supervise"
 )
@@ -32,7 +33,7 @@ func sample(now time.Time) *Report {
 				Way: Way{Provider: "tcp", WhyNot: []Step{{Provider: "shm", Reason: "no rights"}}}},
 			{ID: 3, Addr: "127.0.0.1:3"},
 		},
-		Problems: []string{"something is odd"},
+		Problems: []string{"something is odd"}, Local: true,
 	}
 }
 
@@ -92,5 +93,80 @@ func TestBytesAndAge(t *testing.T) {
 		if got := Age(d); got != want {
 			t.Errorf("Age(%v) = %q, want %q", d, got, want)
 		}
+	}
+}
+
+// crowded is a report with much in it, and with names that are long.
+func crowded(now time.Time) *Report {
+	r := sample(now)
+	long := strings.Repeat("long-name-", 9)
+	r.Problems = append(r.Problems, strings.Repeat("a sentence of many words ", 20))
+	r.Hosts = []Host{
+		{Name: "h1", State: "up", Roles: "keeper,meta,iod,gateway", Version: "v1.2.3", Start: 4,
+			LastSeen: now.Add(-time.Second), Expires: now.Add(60*24*time.Hour + time.Minute)},
+		{Name: long, State: "down", Roles: "iod", Version: long, LastSeen: now.Add(-99 * time.Hour),
+			Expires: now.Add(-time.Hour)},
+		{Name: "old", State: "gone"}, {Name: "new", Roles: "iod", Expires: now.Add(25 * time.Hour)}}
+	for i := range 25 {
+		r.Clients = append(r.Clients, Client{Name: "mount /m [9b2f]", Peer: "client " + long, Mount: long,
+			Version: "v1.2.3", Open: i, Since: now.Add(-time.Minute), LastSeen: now})
+	}
+	r.Clients[3].Version = "v1.2.2"
+	r.Servers = append(r.Servers,
+		Server{ID: 4, Addr: "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535", Host: long, State: "slow",
+			Up: true, Version: "v1.2.3", Start: 1 << 40, LastSeen: now.Add(-5 * time.Second), Total: 1 << 50,
+			Free: 1 << 49, Counts: []Count{{"requests_read", 1 << 60}}, Way: Way{Provider: "verbs",
+				Known: "frames (" + long + ")"}},
+		Server{ID: 5, Addr: "h5:1", State: "leaving", LastSeen: now},
+		Server{ID: 6, Addr: "h6:1", State: "gone"})
+	r.Meta.Version = "v1.2.3"
+	return r
+}
+
+func TestTextFits(t *testing.T) {
+	now := time.Now()
+	var b strings.Builder
+	if err := crowded(now).WriteText(&b, now); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(b.String()) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > Columns {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	for _, want := range []string{"h1", "60 days left", "ended ", "1 day left", "leaving", "slow",
+		"and 5 more", "versions differ", "v1.2.2: mount /m [9b2f]", "mount /m  ", "client long-na"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+	for _, hidden := range []string{"iod6", "gone"} {
+		if strings.Contains(b.String(), hidden) {
+			t.Errorf("%q in\n%s", hidden, b.String())
+		}
+	}
+}
+
+func TestWhatIsDown(t *testing.T) {
+	now := time.Now()
+	got := strings.Join(crowded(now).Down(), "; ")
+	for _, want := range []string{"process iod1 is waiting", "iod2 is silent", "iod3 is down",
+		"host long-name"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in %q", want, got)
+		}
+	}
+	if strings.Contains(got, "iod5") || strings.Contains(got, "iod6") || strings.Contains(got, "old") {
+		t.Errorf("what leaves, or was removed, is missed: %q", got)
+	}
+	well := &Report{Running: true, Meta: &Meta{}, Servers: []Server{{ID: 1, Up: true, State: "slow"}}}
+	if down := well.Down(); len(down) > 0 {
+		t.Errorf("nothing is down: %q", down)
+	}
+	if down := (&Report{Running: true}).Down(); len(down) != 1 {
+		t.Errorf("without a metadata service: %q", down)
+	}
+	if down := (&Report{Dir: "/c"}).Down(); len(down) != 1 {
+		t.Errorf("a cluster that does not run: %q", down)
 	}
 }

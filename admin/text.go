@@ -18,25 +18,37 @@ func (r *Report) WriteText(w io.Writer, now time.Time) error {
 	b := &strings.Builder{}
 	r.head(b, now)
 	r.meta(b)
+	r.versions(b)
+	if len(r.Hosts) > 0 {
+		r.hosts(b, now)
+	}
 	if len(r.Processes) > 0 {
 		r.processes(b, now)
 	}
 	if len(r.Servers) > 0 {
-		r.servers(b)
+		r.servers(b, now)
+	}
+	if len(r.Clients) > 0 {
+		r.clients(b, now)
 	}
 	for _, p := range r.Problems {
 		fmt.Fprintf(b, "\n! %s\n", p)
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, fit(b.String()))
 	return err
 }
 
 func (r *Report) head(b *strings.Builder, now time.Time) {
 	state := "not running"
-	if r.Running {
+	switch {
+	case !r.Local && r.Running:
+		state = "running"
+	case !r.Local && r.URL != "": // from here nobody knows more
+		state = "not reached"
+	case r.Running:
 		state = fmt.Sprintf("running for %s, supervised by process %d", Age(now.Sub(r.Since)), r.PID)
 	}
-	fmt.Fprintf(b, "cluster %s: %s\n", r.Cluster, state)
+	fmt.Fprintf(b, "cluster %s: %s\n", orDash(r.Cluster), state)
 	for _, line := range []struct{ name, value string }{
 		{"url", r.URL}, {"mount", r.Mount}, {"folder", r.Dir},
 	} {
@@ -59,6 +71,13 @@ func (r *Report) meta(b *strings.Builder) {
 		fmt.Fprintf(b, ", %d removed files being cleaned up", r.Meta.Queued)
 	}
 	b.WriteString("\n")
+	if w := &r.Meta.Way; w.Provider != "" {
+		fmt.Fprintf(b, "%-7s by %s, known by %s", "meta", w.Provider, w.proof())
+		if r.Meta.Memory > 0 {
+			fmt.Fprintf(b, ", memory %s", Bytes(r.Meta.Memory))
+		}
+		b.WriteString("\n")
+	}
 	ops := append([]OpUse(nil), r.Meta.Ops...)
 	sort.SliceStable(ops, func(i, j int) bool { return ops[i].Calls > ops[j].Calls })
 	const shown = 6
@@ -99,25 +118,19 @@ func (r *Report) processes(b *strings.Builder, now time.Time) {
 	_ = t.Flush() // a Builder takes everything
 }
 
-func (r *Report) servers(b *strings.Builder) {
+func (r *Report) servers(b *strings.Builder, now time.Time) {
 	b.WriteString("\n")
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "SERVER\tADDRESS\tSTATE\tVIA\tKNOWN BY\tFREE\tREADS\tWRITES\tREAD\tWRITTEN\t"+
-		"CACHED\tHITS\tERRORS\tMEMORY")
-	for _, s := range r.Servers {
-		state := "down"
-		switch {
-		case s.Up && s.Problem == "":
-			state = "up"
-		case s.Up:
-			state = "silent"
+	fmt.Fprintln(t, "SERVER\tHOST\tADDRESS\tSTATE\tVIA\tKNOWN BY\tSTART\tHEARD\tFREE\tOF")
+	for i := range r.Servers {
+		if s := &r.Servers[i]; s.shownState() != stateGone {
+			fmt.Fprintf(t, "iod%d\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", s.ID, orDash(clip(s.Host, 12)),
+				clip(s.Addr, 24), s.shownState(), orDash(s.Provider), s.proof(), s.Start,
+				ago(s.LastSeen, now), Bytes(s.Free), Bytes(s.Total))
 		}
-		fmt.Fprintf(t, "iod%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%d\t%s\n", s.ID, s.Addr, state,
-			s.Provider, s.proof(), Bytes(s.Free), s.Count("requests_read"), s.Count("requests_write"),
-			Bytes(int64(s.Count("read_bytes"))), Bytes(int64(s.Count("write_bytes"))),
-			Bytes(int64(s.Count("cache_bytes"))), s.hits(), s.Count("errors"), s.memory())
 	}
 	_ = t.Flush()
+	r.loads(b)
 	r.progress(b)
 	r.plan(b)
 	r.whyNot(b)
@@ -126,6 +139,24 @@ func (r *Report) servers(b *strings.Builder) {
 			fmt.Fprintf(b, "! iod%d: %s\n", s.ID, s.Problem)
 		}
 	}
+}
+
+// loads tells what the servers have done, of those that answer.
+func (r *Report) loads(b *strings.Builder) {
+	b.WriteString("\n")
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "SERVER\tREADS\tWRITES\tREAD\tWRITTEN\tCACHED\tHITS\tERRORS\tMEMORY")
+	for i := range r.Servers {
+		s := &r.Servers[i]
+		if len(s.Counts) == 0 {
+			continue
+		}
+		fmt.Fprintf(t, "iod%d\t%d\t%d\t%s\t%s\t%s\t%s\t%d\t%s\n", s.ID, s.Count("requests_read"),
+			s.Count("requests_write"), Bytes(int64(s.Count("read_bytes"))),
+			Bytes(int64(s.Count("write_bytes"))), Bytes(int64(s.Count("cache_bytes"))), s.hits(),
+			s.Count("errors"), s.memory())
+	}
+	_ = t.Flush()
 }
 
 // proof is the first word of how the server is known.

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,6 +25,10 @@ import (
 type WebOptions struct {
 	// Listen is HOST:PORT; port 0 is any. Required.
 	Listen string
+
+	// TLS is how who comes to an address beyond loopback proves that it may: it demands a certificate
+	// and verifies it. Loopback goes on without. Default nil: only loopback can be listened on.
+	TLS *tls.Config
 
 	// Profiles is where profiles are served, which show what is in the process's memory: a listener
 	// that other users cannot reach. It belongs to the Web. Default nil: there are none.
@@ -70,10 +75,12 @@ func (o WebOptions) withDefaults() WebOptions {
 //	/debug/pprof/   profiles
 //	/activity       with names of files and clients
 //
-// Nothing there changes anything. It is not authenticated: every user of the host can see the
-// numbers, and whoever lets it listen beyond loopback shows them to everybody there.
+// Nothing there changes anything. On loopback it is not authenticated: every user of the host can
+// see the numbers. Beyond loopback only those whom WebOptions.TLS lets in can, and profiles are
+// never there: WebOptions.Profiles is a socket of this host.
 type Web struct {
 	listener net.Listener
+	guard    guard
 	servers  []*http.Server
 	done     sync.WaitGroup
 }
@@ -88,25 +95,52 @@ const (
 // ServeWeb listens and answers until Close.
 func ServeWeb(o WebOptions) (*Web, error) {
 	o = o.withDefaults()
-	ln, err := net.Listen("tcp", o.Listen)
+	ln, err := o.listen()
+	if err == nil && o.Profiles != nil && !private(o.Profiles.Addr()) {
+		_ = ln.Close()
+		err = errs.Newf(errs.Perm, "admin", o.Profiles.Addr().String(),
+			"profiles show memory, and are never beyond loopback")
+	}
 	if err != nil {
 		if o.Profiles != nil {
 			_ = o.Profiles.Close()
 		}
-		return nil, errs.Newf(errs.KindOf(err), "admin", o.Listen, "%w", err)
+		return nil, err
 	}
 	w := &Web{listener: ln}
-	w.serve(ln, o.routes(), o.Logger)
+	var conf *tls.Config
+	if !Loopback(o.Listen) {
+		conf = o.TLS
+	}
+	w.serve(ln, conf, o.routes(), o.Logger)
 	if o.Profiles != nil {
-		w.serve(o.Profiles, o.private(), o.Logger)
+		w.serve(o.Profiles, nil, o.private(), o.Logger)
 	}
 	return w, nil
 }
 
-// serve answers at one listener.
-func (w *Web) serve(ln net.Listener, h http.Handler, log *slog.Logger) {
+// private tells whether only processes of this host reach a listener.
+func private(at net.Addr) bool { return at.Network() == "unix" || Loopback(at.String()) }
+
+// URL is where its pages are.
+func (w *Web) URL() string {
+	scheme := "http://"
+	if !Loopback(w.Addr()) {
+		scheme = "https://"
+	}
+	return scheme + w.Addr()
+}
+
+// Refused counts those who came to an address beyond loopback and were not let in.
+func (w *Web) Refused() uint64 { return w.guard.refused.Load() }
+
+// serve answers at one listener; conf is how who comes proves itself, nil: not at all.
+func (w *Web) serve(ln net.Listener, conf *tls.Config, h http.Handler, log *slog.Logger) {
 	s := &http.Server{Handler: h, ReadHeaderTimeout: webTimeout, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: webHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+	if conf != nil {
+		ln, s.Handler = w.guard.before(ln, conf, s, log), w.guard.again(conf, h)
+	}
 	w.servers = append(w.servers, s)
 	w.done.Go(func() {
 		if err := s.Serve(ln); !errors.Is(err, http.ErrServerClosed) {

@@ -100,7 +100,7 @@ func metricUnit(r Row) string {
 	case PeerCPU:
 		return r.Unit + " processor, the peer's"
 	case ClientCPU, ServiceCPU, ServersCPU, TotalCPU, NameMsgs, DataMsgs, Memory, FileBytes,
-		EndToStart, ListMemory, ListEntries:
+		EndToStart, ListMemory, ListEntries, ClientMemory, BeatCPU, Beats:
 		return r.Unit + " " + r.Metric
 	}
 	return r.Unit

@@ -34,9 +34,11 @@ type Row struct {
 	Progress string `json:"progress,omitempty"` // as package msg calls it
 	Cost
 
-	// What bench mount compares besides: the best of other file systems that run on the same host.
+	// What bench mount and nbd compare besides: the best of others that run on the same host.
 	Peer      string  `json:"peer,omitempty"`
 	PeerRatio float64 `json:"peer_ratio,omitempty"` // Value through the peer's value
+
+	Conns int `json:"conns,omitempty"` // of bench nbd: connections of the client
 }
 
 // Cost is what moving data costs besides time; nil where it was not measured.
@@ -107,10 +109,17 @@ const (
 	ListMemory  = "list-memory"   // that the service and the client took more while listing
 	ListEntries = "list-rate"     // entries a second
 
-	// Of bench mount; processor time is in PerGiB or PerThousand, as the unit says.
+	ClientMemory = "client-memory" // of the service, for each client
+	BeatCPU      = "cpu-beat"      // of the service, for all clients in an interval of heartbeats
+	Beats        = "beats"         // heartbeats in an interval
+
+	// Of bench mount and nbd; processor time is in PerGiB or PerThousand, as the unit says.
 	Elapsed   = "time"       // of a program, from its start to its end
 	SystemCPU = "cpu-system" // processor time of all processes of a file system
 	ReaderCPU = "cpu-reader" // of the program, the kernel's work on its behalf included
+
+	// Of bench nbd: how many times longer a memory-bound program takes beside it.
+	SlowDown = "slow-down"
 
 	// Of bench iod.
 	CacheHits = "hits"   // units that the cache had
@@ -122,6 +131,9 @@ const (
 	PerGiB      = "s/GiB"
 	PerThousand = "s/1000 files"
 )
+
+// Unit is that of a metric which has one only.
+func Unit(metric string) string { return unitOf(metric) }
 
 func unitOf(metric string) string {
 	if strings.HasPrefix(metric, StateTime) {
@@ -141,5 +153,6 @@ func units() map[string]string {
 		ClientCPU: "us/op", ServiceCPU: "us/op", ServersCPU: "us/op", TotalCPU: "us/op",
 		NameMsgs: "/op", DataMsgs: "/op", Memory: "MiB", FileBytes: "B/file", EndToStart: Times,
 		ListMemory: "MiB", ListEntries: "entries/s",
+		SlowDown: Times, ClientMemory: "KiB", BeatCPU: "ms/interval", Beats: "/interval",
 	}
 }

@@ -210,10 +210,14 @@ func processes(v *View) section {
 				clean(p.Problem))
 			continue
 		}
+		note := ""
+		if p.Untold > 0 {
+			note = fmt.Sprintf("%d names not told", p.Untold)
+		}
 		t.add(p.Running > 0, clean(p.Name), fmt.Sprint(p.PID), upFor(p.Uptime),
 			fmt.Sprintf("%.0f%%", p.CPU*100), bytes(float64(p.Memory)), count(p.Open), count(p.Running),
 			rate(p.Requests), bytes(p.Read), bytes(p.Written), rate(p.Failed), latency(p.P50),
-			latency(p.P99), "")
+			latency(p.P99), note)
 	}
 	return t
 }

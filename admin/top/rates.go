@@ -67,7 +67,7 @@ func (c *computing) process(name string, was, is Sample) {
 	}
 	p := Process{Name: name, Kind: s.Kind, PID: s.PID, Up: true, Uptime: s.Uptime.Seconds(),
 		CPU: max(0, (s.CPU-old.CPU).Seconds()/secs), Memory: s.Resident, Open: s.Open,
-		Running: len(s.Running)}
+		Untold: s.Untold, Running: len(s.Running)}
 	c.addOps(&p, s, old, secs)
 	c.addUses(&p, s, old, secs)
 	c.addSlow(&p, s)

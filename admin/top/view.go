@@ -57,6 +57,7 @@ type Process struct {
 	CPU      float64 `json:"cpu"` // of one processor: 1 is all of it
 	Memory   int64   `json:"memory_bytes"`
 	Open     int     `json:"open_files"`
+	Untold   int64   `json:"untold"`  // names that a mount is about to tell the metadata service
 	Running  int     `json:"running"` // requests that are under way for more than 100 ms
 	Requests float64 `json:"requests"`
 	Failed   float64 `json:"failed"`

@@ -199,9 +199,10 @@ func (s *site) link(ctx context.Context, provider string) (*siteLink, error) {
 	kept := &bench.Undo{} // memory of writes that are not synced
 	s.undo.Later(kept.Close)
 	s.undo.Later(pool.Close)
-	l.remote = remote.New(pool, remote.Options{Arena: func(bytes int) (*mem.Arena, error) {
-		return l.arena(bytes, kept)
-	}})
+	l.remote = remote.New(pool, remote.Options{
+		SumNear: true, // what goes without sums is a case of its own
+		Arena:   func(bytes int) (*mem.Arena, error) { return l.arena(bytes, kept) },
+	})
 	s.undo.Later(l.remote.Close)
 	s.links[provider] = l
 	return l, nil

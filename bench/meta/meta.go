@@ -41,6 +41,9 @@ type Site struct {
 	Memory func() (int64, error)
 	Idle   int64
 
+	// Crowd makes many clients that stay until it is closed.
+	Crowd func(ctx context.Context, n int) (Crowd, error)
+
 	// Compact ends the cluster, compacts the metadata and tells how many bytes it takes on disk. The
 	// site cannot be used after it.
 	Compact func(ctx context.Context) (int64, error)
@@ -58,6 +61,7 @@ type Bench struct {
 	Quick   bool     // fewer depths
 	Files   int      // of the cases with many files
 	Handles int      // of the case with many handles
+	Clients int      // of the case with many clients; 0: it is not measured
 
 	site  *Site
 	bare  Bare

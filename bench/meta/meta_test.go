@@ -3,6 +3,7 @@ package meta
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -161,5 +162,73 @@ func TestOnlyWhoIsAskedFor(t *testing.T) {
 		}) {
 			t.Errorf("%s is done by %s", c.Name, Service)
 		}
+	}
+}
+
+// idlers is a crowd on a service in this process.
+type idlers struct {
+	beats atomic.Uint64
+	stop  context.CancelFunc
+	over  sync.WaitGroup
+}
+
+func (c *idlers) Beats() uint64           { return c.beats.Load() }
+func (c *idlers) Interval() time.Duration { return 20 * time.Millisecond }
+func (c *idlers) Close() error {
+	c.stop()
+	c.over.Wait()
+	return nil
+}
+
+func startIdlers(names meta.Service, n int) (*idlers, error) {
+	ctx, stop := context.WithCancel(context.Background())
+	c := &idlers{stop: stop}
+	for range n {
+		info, err := names.NewSession(ctx, "idle")
+		if err != nil {
+			return nil, err
+		}
+		c.over.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := names.Listen(ctx, meta.Listening{Session: info.ID, WaitMs: 20}); err == nil {
+					c.beats.Add(1)
+				}
+			}
+		})
+	}
+	return c, nil
+}
+
+// TestManyClients: memory is told for each client, time and heartbeats for each interval.
+func TestManyClients(t *testing.T) {
+	b, _ := serviceHere(t)
+	b.Clients = 20
+	start := b.Start
+	var cpu, memory atomic.Int64
+	b.Start = func(ctx context.Context) (*Site, error) {
+		s, err := start(ctx)
+		s.Memory = func() (int64, error) { return 20<<20 + memory.Swap(20*100<<10), nil }
+		s.CPU = func() (a, b time.Duration, err error) {
+			return time.Duration(cpu.Add(int64(time.Second))), 0, nil
+		}
+		s.Crowd = func(_ context.Context, n int) (Crowd, error) { return startIdlers(s.FS.Meta(), n) }
+		return s, err
+	}
+	rows, err := bench.RunAll(t.Context(), brief, b.ClientCases())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := bench.Rows(rows).Find(bigClients, Service, "")
+	if r == nil || r.Value != 100 || r.Unit != "KiB" {
+		t.Errorf("memory of each: %+v", r)
+	}
+	for _, m := range []string{bench.Memory, bench.BeatCPU, bench.Beats} {
+		if r := bench.Rows(rows).Find(bigClients, Service, m); r == nil || r.Value <= 0 {
+			t.Errorf("%s: %+v", m, r)
+		}
+	}
+	figures := bench.Judge(b.ClientPromises(), rows)
+	if len(figures) != len(b.ClientPromises()) {
+		t.Errorf("%d figures", len(figures))
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/sluice-storage/sluice/bench/process"
 )
 
 const (
@@ -21,12 +23,12 @@ const (
 type gluster struct {
 	dir    string
 	ports  []int
-	bricks daemons
-	client *Daemon
+	bricks process.Daemons
+	client *process.Daemon
 }
 
 func startGluster(ctx context.Context, dir string) (System, error) {
-	ports, err := freePorts(glusterHost, servers)
+	ports, err := process.FreePorts(glusterHost, servers)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +63,7 @@ func (g *gluster) Name() string { return Gluster }
 
 func (g *gluster) Dir() string { return filepath.Join(g.dir, "mnt") }
 
-func (g *gluster) Pids() []int { return append(g.bricks, g.client).pids() }
+func (g *gluster) Pids() []int { return append(g.bricks, g.client).Pids() }
 
 func (g *gluster) brick(i int) string { return filepath.Join(g.dir, fmt.Sprintf("brick%d", i+1)) }
 
@@ -69,16 +71,16 @@ func (g *gluster) volume() string { return filepath.Join(g.dir, "client.vol") }
 
 func (g *gluster) startBricks(ctx context.Context) error {
 	for i := range servers {
-		d, err := StartDaemon(g.brick(i)+".out", nil, "glusterfsd", "-N", "-f", g.brick(i)+".vol", "-l",
+		d, err := process.Start(g.brick(i)+".out", nil, "glusterfsd", "-N", "-f", g.brick(i)+".vol", "-l",
 			g.brick(i)+".log", "-p", g.brick(i)+".pid", "-L", "WARNING")
 		if err != nil {
 			return err
 		}
 		g.bricks = append(g.bricks, d)
 	}
-	return g.bricks.await(ctx, "bricks", func() bool {
+	return g.bricks.Await(ctx, "bricks", func() bool {
 		for _, port := range g.ports {
-			if !listens(addrOf(glusterHost, port)) {
+			if !process.Listens(addrOf(glusterHost, port)) {
 				return false
 			}
 		}
@@ -88,7 +90,7 @@ func (g *gluster) startBricks(ctx context.Context) error {
 
 func (g *gluster) mount(ctx context.Context) (err error) {
 	log := filepath.Join(g.dir, "client")
-	if g.client, err = StartDaemon(log+".out", nil, "glusterfs", "-N", "-f", g.volume(), "-l",
+	if g.client, err = process.Start(log+".out", nil, "glusterfs", "-N", "-f", g.volume(), "-l",
 		log+".log", "-p", log+".pid", "-L", "WARNING", g.Dir()); err != nil {
 		return err
 	}
@@ -108,7 +110,7 @@ func (g *gluster) Cold(ctx context.Context, servers bool) error {
 		return err
 	}
 	if servers {
-		if err := g.bricks.stop(); err != nil {
+		if err := g.bricks.Stop(); err != nil {
 			return err
 		}
 		g.bricks = nil
@@ -123,7 +125,7 @@ func (g *gluster) Close() error {
 	// The client first: a mount whose server is dead can always be taken away.
 	err := g.client.Stop()
 	g.client = nil
-	return errors.Join(err, unmount(g.Dir()), g.bricks.stop())
+	return errors.Join(err, unmount(g.Dir()), g.bricks.Stop())
 }
 
 // graph writes translators, each above the one before.

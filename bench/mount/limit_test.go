@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/sluice-storage/sluice/bench/process"
 )
 
 // TestLimit bounds a process that takes more memory than it may: the kernel ends it.
@@ -13,7 +15,7 @@ func TestLimit(t *testing.T) {
 	}
 	log := filepath.Join(t.TempDir(), "log")
 	go1 := filepath.Join(t.TempDir(), "go")
-	d, err := StartDaemon(log, nil, "sh", "-c",
+	d, err := process.Start(log, nil, "sh", "-c",
 		"while ! test -e "+go1+"; do sleep 0.01; done; exec tail -c 200000000 /dev/zero")
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +33,7 @@ func TestLimit(t *testing.T) {
 	if err := os.WriteFile(go1, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	<-d.ended // it would read zeroes for ever
+	<-d.Ended() // it would read zeroes for ever
 	if peak := l.Peak(); peak > most {
 		t.Errorf("it had %d bytes, and may have %d", peak, most)
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-storage/sluice/bench"
+	"github.com/sluice-storage/sluice/bench/process"
 	"github.com/sluice-storage/sluice/errs"
 )
 
@@ -99,10 +100,10 @@ func RunLong(ctx context.Context, opts Options, long Long, s Starter) (rows []be
 
 // point notes how far it is, what the last part took, and the memory of now.
 func (r *longRun) point(at int64, metric string, value float64) {
-	all := usageOf(r.sys.Pids()).rss
+	all := process.UsageOf(r.sys.Pids()).RSS
 	client := all
 	if m, ok := r.sys.(hasMount); ok {
-		client = usageOf([]int{m.MountPid()}).rss
+		client = process.UsageOf([]int{m.MountPid()}).RSS
 	}
 	row := bench.Row{Bench: "mount", Case: r.name, Provider: Sluice, Size: at, Depth: 1,
 		Metric: metric, Unit: unitOf(metric), Value: value, Low: value, High: value}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-storage/sluice/bench/process"
 	"github.com/sluice-storage/sluice/errs"
 )
 
@@ -19,8 +20,8 @@ import (
 type moose struct {
 	dir, host string
 	ports     []int // of the master for its spare, servers and clients; then of the servers
-	servers   daemons
-	client    *Daemon
+	servers   process.Daemons
+	client    *process.Daemon
 }
 
 // The master's ports.
@@ -36,7 +37,7 @@ func startMoose(ctx context.Context, dir, host string) (System, error) {
 		return nil, errs.Newf(errs.Unsupported, "bench mount", Moose,
 			"its servers refuse 127.0.0.1, and this host lets no network of its own be made")
 	}
-	ports, err := freePorts(host, mooseFirst+servers)
+	ports, err := process.FreePorts(host, mooseFirst+servers)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +68,7 @@ func (m *moose) Name() string { return Moose }
 
 func (m *moose) Dir() string { return filepath.Join(m.dir, "mnt") }
 
-func (m *moose) Pids() []int { return append(m.servers, m.client).pids() }
+func (m *moose) Pids() []int { return append(m.servers, m.client).Pids() }
 
 func (m *moose) path(name string) string { return filepath.Join(m.dir, name) }
 
@@ -129,29 +130,29 @@ func settings(pairs []string) string {
 
 // startServers starts the master, which goes on with what its changelogs say, and the servers.
 func (m *moose) startServers(ctx context.Context) error {
-	d, err := StartDaemon(m.path("master.log"), nil, "mfsmaster", "-f", "-n", "-a", "-c",
+	d, err := process.Start(m.path("master.log"), nil, "mfsmaster", "-f", "-n", "-a", "-c",
 		m.path("master.cfg"), "start")
 	if err != nil {
 		return err
 	}
-	m.servers = daemons{d}
-	if err := m.servers.await(ctx, "master", func() bool {
-		return listens(addrOf(m.host, m.ports[mooseServers]))
+	m.servers = process.Daemons{d}
+	if err := m.servers.Await(ctx, "master", func() bool {
+		return process.Listens(addrOf(m.host, m.ports[mooseServers]))
 	}); err != nil {
 		return err
 	}
 	for i := range servers {
 		name := serverName(i)
-		d, err := StartDaemon(m.path(name+".log"), nil, "mfschunkserver", "-f", "-n", "-c",
+		d, err := process.Start(m.path(name+".log"), nil, "mfschunkserver", "-f", "-n", "-c",
 			m.path(name+".cfg"), "start")
 		if err != nil {
 			return err
 		}
 		m.servers = append(m.servers, d)
 	}
-	return m.servers.await(ctx, "chunk servers", func() bool {
+	return m.servers.Await(ctx, "chunk servers", func() bool {
 		for i := range servers {
-			if !listens(addrOf(m.host, m.ports[mooseFirst+i])) {
+			if !process.Listens(addrOf(m.host, m.ports[mooseFirst+i])) {
 				return false
 			}
 		}
@@ -162,7 +163,7 @@ func (m *moose) startServers(ctx context.Context) error {
 // mount mounts, and waits until the master knows of the room of all servers: it comes a moment
 // after they have registered, and grows with each of them.
 func (m *moose) mount(ctx context.Context) (err error) {
-	m.client, err = StartDaemon(m.path("client.log"), nil, "mfsmount", "-f", "-c",
+	m.client, err = process.Start(m.path("client.log"), nil, "mfsmount", "-f", "-c",
 		m.path("mount.cfg"), "-H", m.host, "-P", fmt.Sprint(m.ports[mooseClients]), m.Dir())
 	if err != nil {
 		return err
@@ -188,7 +189,7 @@ func (m *moose) Cold(ctx context.Context, servers bool) error {
 		return err
 	}
 	if servers {
-		if err := m.servers.stop(); err != nil {
+		if err := m.servers.Stop(); err != nil {
 			return err
 		}
 		m.servers = nil
@@ -202,5 +203,5 @@ func (m *moose) Cold(ctx context.Context, servers bool) error {
 func (m *moose) Close() error {
 	err := m.client.Stop()
 	m.client = nil
-	return errors.Join(err, unmount(m.Dir()), m.servers.stop())
+	return errors.Join(err, unmount(m.Dir()), m.servers.Stop())
 }

@@ -31,8 +31,7 @@ const (
 	// an idle machine with two cores; who needs longer hangs.
 	stepMax = 5 * time.Minute
 
-	startMax = time.Minute      // for a system to start, or to mount anew
-	stopMax  = 30 * time.Second // for a daemon to end by itself
+	startMax = time.Minute // for a system to start, or to mount anew
 )
 
 // Options say what is measured, and how large it is.

@@ -3,9 +3,10 @@ package mount
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/sluice-storage/sluice/bench/process"
 )
 
 // The systems.
@@ -64,7 +65,7 @@ func Peers(reach string) []Starter {
 func (s *Starter) missing() string {
 	var absent []string
 	for _, p := range s.Programs {
-		if _, err := lookProgram(p); err != nil {
+		if _, err := process.Find(p); err != nil {
 			absent = append(absent, p)
 		}
 	}
@@ -76,14 +77,6 @@ func (s *Starter) missing() string {
 		return "only root can start it"
 	}
 	return ""
-}
-
-// lookProgram finds daemons too, which are not on every user's path.
-func lookProgram(name string) (string, error) {
-	if path, err := exec.LookPath(name); err == nil {
-		return path, nil
-	}
-	return exec.LookPath(filepath.Join("/usr/sbin", name))
 }
 
 func subFolder(dir, name string) (string, error) {

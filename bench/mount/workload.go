@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-storage/sluice/bench"
+	"github.com/sluice-storage/sluice/bench/process"
 	"github.com/sluice-storage/sluice/errs"
 )
 
@@ -143,10 +144,10 @@ func (b *Bench) measure(ctx context.Context, c *contender, s *step) (m measured,
 	if err := b.ready(ctx, e, s); err != nil {
 		return m, err
 	}
-	before, peak := usageOf(c.Pids()), sample(c.Pids())
+	before, peak := process.UsageOf(c.Pids()), process.Sample(c.Pids())
 	m.outcome, err = s.run(ctx, e)
 	m.memory = peak()
-	m.system = settle(c.Pids()).cpu - before.cpu
+	m.system = process.Settle(c.Pids()).CPU - before.CPU
 	if err == nil && s.last {
 		err = e.empty(ctx, false)
 	}
@@ -172,7 +173,7 @@ func (b *Bench) ready(ctx context.Context, e *env, s *step) error {
 			all = append(all, c.Pids()...)
 		}
 	}
-	settle(all)
+	process.Settle(all)
 	return syncDisk(b.opts.Dir)
 }
 
@@ -180,7 +181,7 @@ func (b *Bench) ready(ctx context.Context, e *env, s *step) error {
 func (b *Bench) cool(ctx context.Context, c *contender) error {
 	ctx, cancel := context.WithTimeout(ctx, startMax)
 	defer cancel()
-	settle(c.Pids())
+	process.Settle(c.Pids())
 	if err := c.Cold(ctx, b.opts.Servers); err != nil {
 		return err
 	}

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/json"
 	"math/big"
 	"net"
 	"time"
@@ -86,4 +88,17 @@ func (c *benchCreds) certificate() (*tls.Certificate, error) {
 		return nil, err
 	}
 	return &tls.Certificate{Certificate: [][]byte{c.Cert}, PrivateKey: key}, nil
+}
+
+// startPeer starts the other side of a bench, with a certificate of its own.
+func (ca *benchCA) startPeer(ctx context.Context, args ...string) (*benchPeer, error) {
+	theirs, err := ca.issue("peer")
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(theirs)
+	if err != nil {
+		return nil, err
+	}
+	return startPeerWith(ctx, text, args...)
 }

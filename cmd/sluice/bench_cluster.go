@@ -85,7 +85,7 @@ func (s *metaSite) stop() error {
 func (s *metaSite) site() (*benchmeta.Site, error) {
 	idle, err := s.memory()
 	return &benchmeta.Site{FS: s.conn.fs, CPU: s.cpu, Requests: s.requests, Memory: s.memory,
-		Idle: idle, Compact: s.compact}, err
+		Idle: idle, Compact: s.compact, Crowd: s.crowd}, err
 }
 
 // cpu adds up the processor time of the service, and of the I/O servers.

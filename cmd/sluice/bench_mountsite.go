@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	benchmount "github.com/sluice-storage/sluice/bench/mount"
+	"github.com/sluice-storage/sluice/bench/process"
 )
 
 // newBenchJob is the driver of bench mount: a process that makes system calls.
@@ -62,7 +63,7 @@ type mountedSystem struct {
 	self, dir string
 	memory    int64 // of the mount; 0: as it likes
 	note      func(string)
-	up, mount *benchmount.Daemon
+	up, mount *process.Daemon
 	limit     *benchmount.Limit
 	url       string
 }
@@ -87,7 +88,7 @@ func (s *mountedSystem) Dir() string { return filepath.Join(s.dir, "mnt") }
 func (s *mountedSystem) cluster() *cluster { return &cluster{dir: filepath.Join(s.dir, "cluster")} }
 
 func (s *mountedSystem) Pids() (pids []int) {
-	for _, d := range []*benchmount.Daemon{s.up, s.mount} {
+	for _, d := range []*process.Daemon{s.up, s.mount} {
 		if d != nil {
 			pids = append(pids, d.Pid())
 		}
@@ -100,7 +101,7 @@ func (s *mountedSystem) MountPid() int { return s.mount.Pid() }
 
 func (s *mountedSystem) startUp(ctx context.Context) (err error) {
 	c := s.cluster()
-	s.up, err = benchmount.StartDaemon(filepath.Join(s.dir, "up.log"), nil, s.self, "up", "--dir",
+	s.up, err = process.Start(filepath.Join(s.dir, "up.log"), nil, s.self, "up", "--dir",
 		c.dir, "--listen", "127.0.0.1:0", "--iods", "4", "--admin", adminOff)
 	if err != nil {
 		return err
@@ -117,7 +118,7 @@ func (s *mountedSystem) startMount(ctx context.Context) (err error) {
 		// Go collects when this is reached, an eighth before the kernel ends the process.
 		env = []string{fmt.Sprintf("GOMEMLIMIT=%d", s.memory-s.memory/8)}
 	}
-	s.mount, err = benchmount.StartDaemon(filepath.Join(s.dir, "mount.log"), env, s.self, "mount",
+	s.mount, err = process.Start(filepath.Join(s.dir, "mount.log"), env, s.self, "mount",
 		"--secret", s.cluster().secretFile(), s.url, s.Dir())
 	if err != nil {
 		return err

@@ -61,7 +61,8 @@ func boundIod(plan memoryPlan, writeBack bool) iodBounds {
 	b := iodBounds{
 		plan: plan,
 		// The gates of the I/O server are its admission: they know bytes. A credit stands for a call.
-		serve: msg.ServeOptions{MaxConns: plan.conns, MaxCalls: -1},
+		serve: msg.ServeOptions{MaxConns: plan.conns, MaxCalls: -1,
+			QuickAt: server.QuickAt, Announces: true},
 		limits: server.Limits{
 			// A client that is alone has half of a gate.
 			Requests: 2 * callsMax,
@@ -127,7 +128,7 @@ type metaBounds struct {
 // boundMeta has no knob: names need little memory.
 func boundMeta() metaBounds {
 	return metaBounds{
-		serve: msg.ServeOptions{MaxConns: 1024, MaxCalls: callsMax, Quick: metaserver.Quick},
+		serve: msg.ServeOptions{MaxConns: 2048, MaxCalls: callsMax, Quick: metaserver.Quick},
 		kv:    pebblekv.Options{CacheBytes: 16 << 20, MemtableBytes: 16 << 20},
 	}
 }
@@ -183,5 +184,7 @@ func listNBD(c *nbd.Config) []bound {
 			Why: "payloads of one connection: a quarter, so that a stalled one cannot hold all"},
 		{Name: "requests", Count: c.ConnRequests, Why: "of one connection that run"},
 		{Name: "conns", Count: c.MaxConns, Why: "connections"},
+		{Name: "disks", Bytes: diskCacheUsual,
+			Why: "files, disks and members in other modes than page, all together (--cache)"},
 	}
 }

@@ -13,30 +13,34 @@ import (
 	"strings"
 
 	"github.com/sluice-storage/sluice/capability"
+	"github.com/sluice-storage/sluice/config"
 	"github.com/sluice-storage/sluice/errs"
 )
 
 // defaultListen is where the metadata service is found unless told otherwise.
-const defaultListen = "127.0.0.1:9400"
+const defaultListen = config.DefaultListen
 
 // defaultDir is a cluster's folder unless told otherwise.
 const defaultDir = ".sluice"
 
 // iodsMax bounds a cluster on one host: more processes than this help nobody.
-const iodsMax = 64
+const iodsMax = config.IodsMax
 
 // cluster is a cluster's folder.
 //
 //	cluster.json   what the cluster is; written last, so that it is there only when the rest is
+//	sluice.toml    what this host runs of it: package config
 //	cluster.key    the key that capabilities are signed with, for the owner's eyes only
 //	cluster.secret what clients prove that they know; who may read it may use the cluster
 //	meta/          the metadata service's store
 //	iod1/ ...      the I/O servers' stores, unless the cluster was made with --store
 //	log/           output of each process
-//	run/           what is true while it runs: lock, state.json, meta.addr, up.json, sockets for
-//	               processes of this host: meta.sock, iod1.sock ..., and ballast: space for these
+//	run/           what is true while it runs: lock, state.json, meta.addr, up.json, stores.json,
+//	               sockets for processes of this host: meta.sock, iod1.sock ..., and ballast: space
+//	               for these
 type cluster struct {
 	dir string // absolute
+	as  string // as the user wrote it; may be empty
 	cfg clusterConfig
 	key capability.Key
 }
@@ -50,6 +54,19 @@ type clusterConfig struct {
 	// Stores are where the I/O servers' stores lie: folders or block devices; none: in this folder.
 	Stores []string `json:"stores,omitempty"`
 	Listen string   `json:"listen"`
+	// Unfinished is set until all stores have been made. Until then nothing was ever served, and what
+	// is half made can be made anew.
+	Unfinished bool `json:"unfinished,omitempty"`
+
+	Name string `json:"name,omitempty"` // of the cluster, for people
+	Host string `json:"host,omitempty"` // the name of this host in it
+
+	// Security is how its processes know each other; empty: by the secret.
+	Security config.Security `json:"security,omitempty"`
+
+	// Joined is set on a host that is not the cluster's first: it has neither its authority nor its
+	// secret, and its I/O servers are told their keys.
+	Joined bool `json:"joined,omitempty"`
 }
 
 func (c *cluster) path(parts ...string) string {
@@ -61,17 +78,35 @@ func (c *cluster) lockFile() string           { return c.path("run", "lock") }
 func (c *cluster) stateFile() string          { return c.path("run", "state.json") }
 func (c *cluster) metaAddrFile() string       { return c.path("run", "meta.addr") }
 func (c *cluster) upFile() string             { return c.path("run", "up.json") }
+func (c *cluster) storesFile() string         { return c.path("run", "stores.json") }
+func (c *cluster) configFile() string         { return c.path(config.FileName) }
 func (c *cluster) metaDir() string            { return c.path("meta") }
 func (c *cluster) iodDir(id int) string       { return c.path(fmt.Sprintf("iod%d", id)) }
 func (c *cluster) logFile(name string) string { return c.path("log", name+".log") }
 
-// clusterID is the id as a number.
+// shown is the folder as the user called it.
+func (c *cluster) shown() string {
+	if c.as != "" {
+		return c.as
+	}
+	return c.dir
+}
+
+// clusterID is the id as a number; 0: it is none.
 func (c *cluster) clusterID() uint64 {
-	b, err := hex.DecodeString(c.cfg.ID)
-	if err != nil || len(b) != 8 {
+	b := c.idBytes()
+	if len(b) != 8 {
 		return 0
 	}
 	return binary.BigEndian.Uint64(b)
+}
+
+func (c *cluster) idBytes() []byte {
+	b, err := hex.DecodeString(c.cfg.ID)
+	if err != nil {
+		return nil
+	}
+	return b
 }
 
 // openCluster reads an existing folder.
@@ -80,7 +115,7 @@ func openCluster(dir string) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{dir: abs}
+	c := &cluster{dir: abs, as: dir}
 	text, err := os.ReadFile(c.path("cluster.json"))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, hint(errs.Newf(errs.NotFound, "cluster", dir, "no cluster.json in it"),
@@ -100,6 +135,9 @@ func openCluster(dir string) (*cluster, error) {
 }
 
 func (c *cluster) readKey() error {
+	if c.cfg.Joined {
+		return nil
+	}
 	text, err := os.ReadFile(c.keyFile())
 	if err != nil {
 		return err
@@ -118,7 +156,7 @@ func createCluster(dir string, cfg clusterConfig) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{dir: abs, cfg: cfg}
+	c := &cluster{dir: abs, as: dir, cfg: cfg}
 	var id [8]byte
 	rand.Read(id[:])
 	rand.Read(c.key[:])
@@ -141,8 +179,11 @@ func createCluster(dir string, cfg clusterConfig) (*cluster, error) {
 
 // makeDirs makes what is missing: a cluster that grew lacks folders, an older one the secret.
 func (c *cluster) makeDirs() error {
-	dirs := []string{c.metaDir(), c.path("log"), c.path("run")}
-	for id := 1; id <= c.cfg.Iods; id++ {
+	dirs := []string{c.path("log"), c.path("run")}
+	if !c.cfg.Joined {
+		dirs = append(dirs, c.metaDir())
+	}
+	for _, id := range c.servers() {
 		for _, path := range c.storePaths(id) {
 			if !isBlockDevice(path) {
 				dirs = append(dirs, path)
@@ -153,6 +194,9 @@ func (c *cluster) makeDirs() error {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return err
 		}
+	}
+	if c.cfg.Joined {
+		return c.checkPrivate()
 	}
 	return c.makeSecret()
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 
 	"github.com/spf13/cobra"
@@ -50,15 +49,7 @@ func (f *benchFlags) benchFabric(asked []string) (err error) {
 	if err != nil {
 		return err
 	}
-	theirs, err := ca.issue("peer")
-	if err != nil {
-		return err
-	}
-	text, err := json.Marshal(theirs)
-	if err != nil {
-		return err
-	}
-	p, err := startPeerWith(f.cmd.Context(), text)
+	p, err := ca.startPeer(f.cmd.Context())
 	if err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ func ladderSteps() []string {
 
 // climb dials as every client does.
 func climb(ctx context.Context, addr string, by *providersFlag) ([]rung, error) {
-	providers, err := openClient(by, nil)
+	providers, err := openClient(by, scheme+"//"+addr, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func climb(ctx context.Context, addr string, by *providersFlag) ([]rung, error) 
 	defer cancel()
 	conn, err := net.Dial(ctx, addr)
 	if errs.KindOf(err) == errs.Perm {
-		return nil, explainProof(err, addr)
+		return nil, by.secret.explainProof(err, addr)
 	}
 	if err != nil {
 		return nil, hint(err, "Is there a server at %s? Addresses are HOST:PORT, or "+
@@ -85,26 +85,30 @@ func climb(ctx context.Context, addr string, by *providersFlag) ([]rung, error) 
 	return rungsOf(net, conn), nil
 }
 
-// rungsOf shows all steps from the best one down: those that were tried, and those below the one
-// that was taken.
+// rungsOf shows all steps from the best one down: those that were tried, at each of their places,
+// and those below the one that was taken.
 func rungsOf(net *peer.Network, conn *msg.Conn) []rung {
 	var all []rung
-	steps, server := net.Ladder(conn), conn.Peer()
+	steps, server := net.Ladder(conn), net.Known(conn)
 	taken := ""
 	for _, name := range peer.Names() {
-		r := rung{Provider: name, Outcome: "not needed", Why: taken + " is better and works"}
+		tried := len(all)
 		for _, s := range steps {
 			if s.Provider != name {
 				continue
 			}
-			r = rung{Provider: name, Addr: s.Addr, Outcome: "taken"}
+			r := rung{Provider: name, Addr: s.Addr, Outcome: "taken"}
 			if s.Err != nil {
 				r.Outcome, r.Why = "not taken", s.Err.Error()
 			} else {
 				taken, r.Known = name, knownAs(server.Proof, server.Name)
 			}
+			all = append(all, r)
 		}
-		all = append(all, r)
+		if len(all) == tried {
+			all = append(all, rung{Provider: name, Outcome: "not needed",
+				Why: taken + " is better and works"})
+		}
 	}
 	return all
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 
@@ -22,6 +23,7 @@ type metaBenchFlags struct {
 	figures        bool
 	profile        string
 	files, handles int
+	clients        int
 }
 
 func newBenchMeta() *cobra.Command {
@@ -35,12 +37,15 @@ once, in one directory and in many, synced and not. What changes something is he
 alone, which writes the same transactions in this process in the same run.
 
 Beside each rate stand the processor time of client, service and I/O servers, and the requests to
-each, for one operation. Cases whose names begin with big- need many files and minutes; they are
-measured only where --cases or --figures asks for them.`,
+each, for one operation. --clients N measures something else: what so many clients cost the service
+that keep their sessions and do nothing, in memory and in processor time. Cases whose names begin
+with big- need many files and minutes; they are measured only where --cases or --figures asks for
+them.`,
 		Example: `  sluice bench meta --quick
   sluice bench meta --cases 'write-.*,stat-d32' --by client
   sluice bench meta --cases 'big-.*' --files 1000000
-  sluice bench meta --figures --files 100000 --handles 10000`,
+  sluice bench meta --figures --files 100000 --handles 10000
+  sluice bench meta --clients 1000 --figures`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if err := f.check(f.profile); err != nil {
@@ -61,6 +66,7 @@ measured only where --cases or --figures asks for them.`,
 		"measure and print what is promised, beside what is promised")
 	flags.IntVar(&f.files, "files", 1000000, "files of the cases big-directory and big-bytes")
 	flags.IntVar(&f.handles, "handles", 100000, "handles of the case big-handles")
+	flags.IntVar(&f.clients, "clients", 0, "measure only what this many idle clients cost the service")
 	flags.StringVar(&f.profile, "profile", "", "write a processor profile of this process into `FILE`")
 	return cmd
 }
@@ -72,6 +78,11 @@ func (f *metaBenchFlags) check(files ...string) error {
 				strings.Join([]string{benchmeta.Service, benchmeta.Client}, ","))
 		}
 	}
+	if f.clients < 0 || f.clients > boundMeta().serve.MaxConns-crowdSpare {
+		return refuse(fmt.Sprintf("--clients %d", f.clients), fmt.Sprintf("A metadata service takes %d "+
+			"connections: choose up to %d", boundMeta().serve.MaxConns,
+			boundMeta().serve.MaxConns-crowdSpare))
+	}
 	if f.files < 10 || f.handles < 3 {
 		return refuse("--files or --handles is too small", "Choose at least 10 files and 3 handles")
 	}
@@ -80,7 +91,10 @@ func (f *metaBenchFlags) check(files ...string) error {
 
 // patterns choose the cases: those of figures, those that were named, or all that are not big.
 func (f *metaBenchFlags) patterns() []string {
-	if f.figures {
+	switch {
+	case f.clients > 0:
+		return benchmeta.ClientFigureCases()
+	case f.figures:
 		return benchmeta.FigureCases()
 	}
 	return f.cases
@@ -88,9 +102,11 @@ func (f *metaBenchFlags) patterns() []string {
 
 func (f *metaBenchFlags) benchMeta() (err error) {
 	b := &benchmeta.Bench{By: f.by, Quick: f.quick && len(f.patterns()) == 0, Files: f.files,
-		Handles: f.handles}
+		Handles: f.handles, Clients: f.clients}
 	cases := b.Cases()
-	if f.list || len(f.patterns()) > 0 {
+	if f.clients > 0 {
+		cases = b.ClientCases()
+	} else if f.list || len(f.patterns()) > 0 {
 		cases = append(cases, b.BigCases()...)
 	}
 	if f.list {
@@ -126,13 +142,17 @@ func (f *metaBenchFlags) benchMeta() (err error) {
 			err = errors.Join(err, site.stop())
 		}
 	}()
-	return f.measureMeta(cases)
+	return f.measureMeta(b, cases)
 }
 
-func (f *metaBenchFlags) measureMeta(cases []bench.Case) error {
+func (f *metaBenchFlags) measureMeta(b *benchmeta.Bench, cases []bench.Case) error {
 	budget := benchmeta.Budget(f.quick)
 	budget.All = len(f.patterns()) > 0
-	rows, figures, err := f.run(budget, cases, f.patterns(), benchmeta.Promises())
+	promises := benchmeta.Promises()
+	if f.clients > 0 {
+		promises = b.ClientPromises()
+	}
+	rows, figures, err := f.run(budget, cases, f.patterns(), promises)
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 
 func newBenchNet() *cobra.Command {
 	var f caseFlags
-	var ladder bool
+	var ladder, security bool
 	cmd := &cobra.Command{
 		Use:   "net [--ladder [ADDRESS]]",
 		Short: "Measure requests with their data between two processes",
@@ -21,12 +21,16 @@ func newBenchNet() *cobra.Command {
 round trips, many small and few large requests, memory in pieces, and what each layer adds; against
 plain Go TCP, unix sockets and a copy through shared memory.
 
+--security measures something else: what it costs over tcp that peers prove who they are, by the
+same requests in the clear, as authenticated plaintext and under TLS, in turns, with their ratios.
+
 --ladder measures nothing: it shows by which provider a server at ADDRESS, or the bench's own, is
 reached, and why not by a better one.`,
 		Example: `  sluice bench net --quick
   sluice bench net --figures
   sluice bench net --json > net.json
   sluice bench net --cases 'rtt-8,bulk-.*' --providers shm
+  sluice bench net --security --markdown security.md
   sluice bench net --ladder 127.0.0.1:9400`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if ladder {
@@ -41,12 +45,18 @@ reached, and why not by a better one.`,
 			if err := f.check(f.profile); err != nil {
 				return err
 			}
+			if security {
+				return f.benchSecurity()
+			}
 			return f.benchNet()
 		},
 	}
 	f.add(cmd, netProviders())
 	cmd.Flags().BoolVar(&ladder, "ladder", false,
 		"show how a server at ADDRESS, or the bench's own, is reached, and why not better")
+	cmd.Flags().BoolVar(&security, "security", false,
+		"compare tcp in the clear, as authenticated plaintext, and under TLS")
+	cmd.MarkFlagsMutuallyExclusive("ladder", "security")
 	return cmd
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-storage/sluice/admin"
+	"github.com/sluice-storage/sluice/layout"
 )
 
 const cpText = `Copies files, and with -r directories. A path on the cluster begins with
@@ -35,6 +36,9 @@ original is taken for finished (-p or -a keep times); of any other that is there
 and compared with the original, in pieces of 4 MiB, and only pieces that differ or are missing are
 written; what is behind the end is cut off. Nothing is taken from a name or a length alone.
 
+New files are striped as their directory says (sluice layout), with -a as their originals, or as
+--unit, --width and --pool say.
+
 --verify syncs every copy, reads it back, past the page cache of this host or the caches of the
 I/O servers, and compares the SHA-256 of each piece with that of what was read from the original.`
 
@@ -43,6 +47,7 @@ func newCp() *cobra.Command {
 	var f urlFlag
 	var flags cpFlags
 	var uses wayFlag
+	var how policyFlags
 	cmd := &cobra.Command{
 		Use:   "cp SOURCE... DESTINATION",
 		Short: "Copy files into, out of and within a cluster",
@@ -50,6 +55,7 @@ func newCp() *cobra.Command {
 		Example: "  sluice cp data.bin /data.bin\n" +
 			"  sluice cp -r sluice://127.0.0.1:9400/results ./results\n" +
 			"  sluice cp -a --resume --verify /srv/images sluice:/images\n" +
+			"  sluice cp --width all --unit 4M huge.img sluice:/scratch/huge.img\n" +
 			"  sluice cp -r --dry-run tree sluice:/tree",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -60,6 +66,9 @@ func newCp() *cobra.Command {
 			if opts.way, err = uses.parse(usual); err != nil {
 				return err
 			}
+			if opts.policy, err = how.parse(); err != nil {
+				return err
+			}
 			return runCp(cmd, &f, args, &flags, opts)
 		},
 		ValidArgsFunction: completeBoth(&f),
@@ -67,6 +76,7 @@ func newCp() *cobra.Command {
 	f.add(cmd)
 	flags.add(cmd)
 	uses.add(cmd, usual)
+	how.add(cmd, &f)
 	return cmd
 }
 
@@ -157,7 +167,8 @@ func (f *cpFlags) options() (copyOptions, error) {
 // sides are both ends of a copy.
 type sides struct {
 	*clusters
-	way way
+	way    way
+	policy layout.Policy
 }
 
 // side finds the tree that an argument lies in, and its path there.
@@ -169,7 +180,7 @@ func (s *sides) side(ctx context.Context, arg string) (tree, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	return clusterTree{fs, s.way}, at, nil
+	return clusterTree{fs, s.way, s.policy}, at, nil
 }
 
 func runCp(cmd *cobra.Command, f *urlFlag, args []string, flags *cpFlags, opts copyOptions) error {
@@ -184,12 +195,15 @@ func runCp(cmd *cobra.Command, f *urlFlag, args []string, flags *cpFlags, opts c
 		return err
 	}
 	ctx := cmd.Context()
-	s := &sides{clusters: newClusters(f), way: opts.way}
+	s := &sides{clusters: newClusters(f), way: opts.way, policy: opts.policy}
 	sources, last := args[:len(args)-1], args[len(args)-1]
 	dst, dstPath, err := s.side(ctx, last)
 	into := false
 	if err == nil && !flags.plain {
 		into, err = isDir(ctx, dst, dstPath)
+	}
+	if _, onCluster := dst.(clusterTree); err == nil && !opts.policy.IsZero() && !onCluster {
+		err = refuse("--unit, --width and --pool are for copies on a cluster", "Leave them out")
 	}
 	if err == nil && !into && (len(sources) > 1 || flags.into != "" || strings.HasSuffix(last, "/") &&
 		!opts.recursive) {

@@ -35,7 +35,8 @@ func newDf() *cobra.Command {
 		Short: "Show the room of the file system, or of trees with quotas",
 		Long: `Shows how much room there is, how much is used, and how many inodes there are. For
 a path in a tree with a quota that is what the quota leaves it; for any other the room of all I/O
-servers that are up. Without PATH the root is shown.`,
+servers that are up, or of those of its pool (sluice pool). A server that is too full for new files
+has nothing free. Without PATH the root is shown.`,
 		Example: "  sluice df\n  sluice df -h /home/ann /home/bob\n  sluice df -i\n  sluice df --json /",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-storage/sluice/internal/supervise"
 )
 
-// downMax is how long a cluster may take to stop: `up` itself insists after 30 seconds.
-const downMax = 45 * time.Second
+// downMax is how long a cluster may take to stop: whoever runs it insists after stopMax.
+const downMax = stopMax + 20*time.Second
 
 func newDown() *cobra.Command {
 	var dir string

@@ -118,8 +118,8 @@ func stateName(s meta.FindingState) string {
 func (o *fsckOptions) run(cmd *cobra.Command, f *urlFlag) error {
 	conn, err := dialMeta(cmd.Context(), f.base(), &f.by)
 	if err != nil {
-		return hint(err, "Is the cluster running at %s? Start one with: sluice up   Of a cluster that "+
-			"is down: sluice meta check", f.base())
+		return f.by.unreached(err, f.base(), "Is the cluster running at "+f.base()+"? Start one with: "+
+			"sluice up   Of a cluster that is down: sluice meta check")
 	}
 	defer conn.close()
 	var r *fsckReport

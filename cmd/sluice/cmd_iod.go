@@ -25,7 +25,7 @@ import (
 const drainMax = 5 * time.Second
 
 func newIod() *cobra.Command {
-	var dir, listen string
+	var dir, listen, bytes string
 	var id int
 	var paths []string
 	var by providersFlag
@@ -41,7 +41,7 @@ servers of a cluster and starts those again that die; this is for other supervis
 		Example: "  sluice iod --dir ./c --id 1\n  sluice iod --dir ./c --id 2 --memory 2G",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkLoopback(listen); err != nil {
+			if err := errors.Join(by.secret.check(), checkListen(listen, by.secret.keyed())); err != nil {
 				return err
 			}
 			c, err := openCluster(dir)
@@ -52,29 +52,24 @@ servers of a cluster and starts those again that die; this is for other supervis
 				return refuse(fmt.Sprintf("--id %d", id),
 					fmt.Sprintf("This cluster has the I/O servers 1 to %d", c.cfg.Iods))
 			}
-			p := iodParts{id: uint32(id), paths: paths, listen: listen, web: &web, log: newLogger()}
+			size, err := parseSize(bytes)
+			if err != nil {
+				return err
+			}
+			p := iodParts{id: uint32(id), paths: paths, listen: listen, web: &web, log: newLogger(),
+				bytes: size}
 			if len(p.paths) == 0 {
 				p.paths = c.storePaths(id)
 			}
 			if p.plan, err = memory.plan(len(p.paths)); err != nil {
 				return err
 			}
-			if p.ready, err = memory.readyBytes(&p.plan); err != nil {
-				return err
-			}
-			if p.ahead, err = memory.ahead(); err != nil {
-				return err
-			}
-			if p.reserve, err = memory.leave(); err != nil {
-				return err
-			}
-			if p.huge, err = memory.hugePages(); err != nil {
+			if err := p.apply(&memory); err != nil {
 				return err
 			}
 			if err := errors.Join(c.checkPrivate(), web.check(false)); err != nil {
 				return err
 			}
-			p.writeBack = memory.writeBack
 			return runIod(cmd.Context(), c, &by, p)
 		},
 	}
@@ -83,9 +78,13 @@ servers of a cluster and starts those again that die; this is for other supervis
 	cmd.Flags().StringArrayVar(&paths, "store", nil,
 		"a member of the store, a folder or a block device; several times for several "+
 			"(default as the cluster was made)")
-	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "where to listen; port 0: any")
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "where to listen, one HOST:PORT or "+
+		"several with commas; port 0: any")
+	cmd.Flags().StringVar(&bytes, "size", "0", "how large each folder of a new store is; 0: as its "+
+		"file system")
 	memory.add(cmd)
 	web.add(cmd, defaultAdmin)
+	web.addClients(cmd)
 	by.add(cmd)
 	by.secret.addServer(cmd)
 	return cmd
@@ -93,13 +92,19 @@ servers of a cluster and starts those again that die; this is for other supervis
 
 // runIod serves until ctx ends, then drains: what is under way is answered, what comes is refused.
 func runIod(ctx context.Context, c *cluster, by *providersFlag, p iodParts) error {
+	spareProcs(procsLeast)
 	p.plan.applyHeap()
 	store, storeID, life, err := c.openStore(&p)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	providers, err := c.openServer(by, p.log)
+	known, err := c.hostIdentity(ctx, &by.secret, p.log)
+	if err != nil {
+		return err
+	}
+	p.web.keeper = known
+	providers, err := c.openServer(by, known, p.log)
 	if err != nil {
 		return err
 	}
@@ -110,9 +115,14 @@ func runIod(ctx context.Context, c *cluster, by *providersFlag, p iodParts) erro
 	}
 	defer net.Close()
 	p.life = life
-	p.store, p.storeID, p.key = store, storeID, c.key.ServerKey(p.id)
+	p.store, p.storeID, p.host = store, storeID, c.hostName()
+	if p.keys, err = c.serverKeys(p.id, p.log); err != nil {
+		return err
+	}
+	p.key = p.keys.ring
 	p.clock = capability.NewClock(time.Now)
-	p.sharers, p.socket = c.sharers(int(p.id)), c.socket(fmt.Sprintf("iod%d", p.id))
+	p.sharers = func() int { return c.sharers(int(p.id)) }
+	p.socket = c.socket(fmt.Sprintf("iod%d", p.id))
 	s, err := serveIod(net, p)
 	if err != nil {
 		return err
@@ -131,8 +141,8 @@ func runIod(ctx context.Context, c *cluster, by *providersFlag, p iodParts) erro
 		return errors.Join(err, s.close(context.WithoutCancel(ctx)))
 	}
 	defer stop()
-	h.beat(ctx)
-	return s.close(context.WithoutCancel(ctx))
+	err = h.beat(ctx)
+	return errors.Join(err, s.close(context.WithoutCancel(ctx)))
 }
 
 // iodParts is what an I/O server is made of.
@@ -140,9 +150,11 @@ type iodParts struct {
 	id      uint32
 	paths   []string // of the store's members
 	storeID uint64
-	life    uint32         // of this start; 0: the store survives it
-	maxFile func() uint64  // the highest file number that there is an object of
-	key     capability.Key // the server's own
+	life    uint32          // of this start; 0: the store survives it
+	maxFile func() uint64   // the highest file number that there is an object of
+	host    string          // the name of this host
+	key     capability.Keys // the server's own
+	keys    *serverKeys     // the same, as they are told; nil: of a bench
 	store   stripe.Engine
 	plan    memoryPlan
 	listen  string // at tcp, or where there is no socket, at these places alone
@@ -150,13 +162,30 @@ type iodParts struct {
 	web     *adminFlag
 	log     *slog.Logger
 	clock   *capability.Clock // of capabilities; nil: the time of day
-	sharers int               // how many servers share the disk, this one included; 0 is 1
+	sharers func() int        // how many servers share the disk, this one included; nil: no other
 
 	writeBack bool
 	huge      mem.Want
 	ready     int64 // bytes that are ready from the start; 0: the cache's default; negative: none
 	ahead     int64 // bytes of readahead, likewise
+	bytes     int64 // of each folder of a new store; 0: as its file system
 	reserve   int64 // bytes that the store leaves of its file system; 0: its default; negative: none
+}
+
+// apply sets what flags say of memory. The plan must be there.
+func (p *iodParts) apply(f *memoryFlags) (err error) {
+	if p.ready, err = f.readyBytes(&p.plan); err != nil {
+		return err
+	}
+	if p.ahead, err = f.ahead(); err != nil {
+		return err
+	}
+	if p.reserve, err = f.leave(); err != nil {
+		return err
+	}
+	p.writeBack = f.writeBack
+	p.huge, err = f.hugePages()
+	return err
 }
 
 // iodServer is a running one.
@@ -223,8 +252,9 @@ func serveIod(net *peer.Network, p iodParts) (*iodServer, error) {
 	return s, nil
 }
 
-// addr is what others need to know of where the server is: the rest it tells them.
-func (s *iodServer) addr() string { return s.server.Addr() }
+// addr is what others need to know of where the server is, on all of its networks: the rest it
+// tells them.
+func (s *iodServer) addr() string { return s.net.Announce(s.server) }
 
 // close drains and gives the memory back. The store is closed by whoever opened it.
 func (s *iodServer) close(ctx context.Context) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-storage/sluice/admin"
+	"github.com/sluice-storage/sluice/config"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/procid"
 	"github.com/sluice-storage/sluice/iod/objects"
@@ -22,10 +23,11 @@ import (
 )
 
 func newMeta() *cobra.Command {
-	var dir string
+	var dir, listen string
 	var by providersFlag
 	var web adminFlag
 	var sessions sessionFlag
+	var at joinFlag
 	cmd := &cobra.Command{
 		Use:   "meta --dir DIR",
 		Short: "Run the metadata service of a cluster; sluice up does that for you",
@@ -39,16 +41,25 @@ is for other supervisors. The commands below verify, back up and repair what it 
 			if err != nil {
 				return err
 			}
-			err = errors.Join(c.checkPrivate(), web.check(false), sessions.check())
+			if listen != "" {
+				c.cfg.Listen = listen
+			}
+			c.cfg.Security = config.Security(by.secret.security)
+			err = errors.Join(by.secret.check(), checkListen(c.cfg.Listen, by.secret.keyed()),
+				c.checkPrivate(), web.check(false), sessions.check(), at.check())
 			if err != nil {
 				return err
 			}
-			return runMeta(cmd.Context(), c, &by, &web, &sessions)
+			return runMeta(cmd.Context(), c, &by, &web, &sessions, &at)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "dir", defaultDir, "the cluster's folder")
+	cmd.Flags().StringVar(&listen, "listen", "", "where to listen, one HOST:PORT or several with "+
+		"commas; port 0: any, and then always the same (default as the cluster was made)")
 	web.add(cmd, defaultAdmin)
+	web.addClients(cmd)
 	sessions.add(cmd)
+	at.add(cmd)
 	by.add(cmd)
 	by.secret.addServer(cmd)
 	cmd.AddCommand(newMetaCheck(), newMetaDump(), newMetaLoad(), newMetaSalvage())
@@ -61,7 +72,7 @@ const metaReserve = 64 << 20
 
 // runMeta serves names until ctx ends, then drains.
 func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag,
-	sessions *sessionFlag) error {
+	sessions *sessionFlag, at *joinFlag) error {
 	collectSeldom()
 	log := newLogger()
 	sizes := boundMeta().kv
@@ -71,7 +82,8 @@ func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag,
 		return metaAdvice(err, c.dir)
 	}
 	defer db.Close()
-	providers, err := c.openServer(by, log)
+	self := newLateIdentity()
+	providers, err := c.openServer(by, self, log)
 	if err != nil {
 		return err
 	}
@@ -87,11 +99,17 @@ func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag,
 	defer pool.Close()
 	servers := remote.New(pool, remote.Options{})
 	defer servers.Close()
+	keys, err := c.capabilityKeys(at, log)
+	if err != nil {
+		return err
+	}
 	opts := store.Options{
-		Objects: objects.New(servers, c.key, nil),
-		Key:     c.key,
+		Objects: objects.New(servers, keys, nil),
+		Key:     keys,
+		Host:    c.hostName,
 		Log:     log,
 		Dead:    procid.Dead,
+		OnMove:  pool.Moved,
 
 		// Whoever made the cluster owns its root directory.
 		RootUID: uint32(os.Getuid()),
@@ -104,21 +122,35 @@ func runMeta(ctx context.Context, c *cluster, by *providersFlag, web *adminFlag,
 	}
 	defer names.Stop()
 	known.names.Store(names)
+	defer keys.follow(ctx, names)()
 
 	handler, err := newMetaHandler(names, db.Health, net, log)
 	if err != nil {
 		return err
 	}
-	return serveMeta(ctx, c, handler, web)
+	handler.self = self
+	return serveMeta(ctx, c, handler, web, at)
 }
 
 // serveMeta answers until ctx ends.
-func serveMeta(ctx context.Context, c *cluster, handler *metaHandler, web *adminFlag) error {
-	s, err := handler.net.ServeHost(c.metaListen(), c.socket("meta"), handler, boundMeta().serve)
+func serveMeta(ctx context.Context, c *cluster, handler *metaHandler, web *adminFlag,
+	at *joinFlag) error {
+	handler.id = c.cfg.ID
+	s, err := handler.net.ServeHost(c.metaListen(c.cfg.Listen), c.socket("meta"), handler,
+		boundMeta().serve)
 	if err != nil {
 		return hint(err, "Another program has the address: choose one with sluice up --listen")
 	}
 	handler.running.Store(s)
+	handler.joiner, err = c.startJoin(ctx, at, handler.names, s.Addr(), handler.log)
+	if err != nil {
+		return err
+	}
+	defer handler.joiner.close(ctx)
+	if handler.joiner != nil {
+		handler.self.set(handler.joiner.keeper)
+		web.keeper = handler.joiner.keeper
+	}
 	if err := writeFile(c.metaAddrFile(), []byte(s.Addr()+"\n"), 0o644); err != nil {
 		return err
 	}
@@ -136,18 +168,23 @@ func serveMeta(ctx context.Context, c *cluster, handler *metaHandler, web *admin
 	return s.Close(limit)
 }
 
-// metaListen is where to listen. A service that was given any free port keeps it when it starts
-// again: its clients look for it there.
-func (c *cluster) metaListen() string {
-	_, port, err := net.SplitHostPort(c.cfg.Listen)
+// metaListen is where to listen, of what was asked for. A service that was given any free port
+// keeps it when it starts again: its clients look for it there. Of several addresses the first is
+// where they look.
+func (c *cluster) metaListen(listen string) string {
+	first, rest, several := strings.Cut(listen, ",")
+	host, port, err := net.SplitHostPort(first)
 	if err != nil || port != "0" {
-		return c.cfg.Listen
+		return listen
 	}
-	text, err := os.ReadFile(c.metaAddrFile())
-	if addr := strings.TrimSpace(string(text)); err == nil && addr != "" {
-		return addr
+	addr, err := c.metaAddr()
+	if was, _, e := net.SplitHostPort(addr); err != nil || e != nil || was != host {
+		return listen
 	}
-	return c.cfg.Listen
+	if several {
+		return addr + "," + rest
+	}
+	return addr
 }
 
 // directory finds I/O servers for the metadata service itself, which knows them once it has

@@ -114,8 +114,8 @@ func dumpOffline(dir string, to io.Writer) (uint64, error) {
 func dumpRunning(cmd *cobra.Command, f *urlFlag, to io.Writer) (uint64, error) {
 	conn, err := dialMeta(cmd.Context(), f.base(), &f.by)
 	if err != nil {
-		return 0, hint(err, "Is the cluster running at %s? Of one that is down: sluice meta dump "+
-			"--offline DIR", f.base())
+		return 0, f.by.unreached(err, f.base(), "Is the cluster running at "+f.base()+"? Of one that is "+
+			"down: sluice meta dump --offline DIR")
 	}
 	defer conn.close()
 	line := newStatusLine(cmd, false)

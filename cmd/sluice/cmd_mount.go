@@ -103,6 +103,7 @@ func (o *mountOptions) run(cmd *cobra.Command, args []string) error {
 	if !strings.HasPrefix(o.url, scheme+"//") {
 		return refuse(o.url+" is no URL", "Write sluice://HOST:PORT, like sluice://"+defaultListen)
 	}
+	o.options.served = func() map[string]string { return askServed(o.dir) }
 	if err := o.options.apply(cmd); err != nil || o.check {
 		return err
 	}
@@ -167,10 +168,12 @@ func runMount(cmd *cobra.Command, o mountOptions) error {
 		return err
 	}
 	defer conn.close()
+	spareProcs(procsFUSE)
 	m, err := mount.Mount(cmd.Context(), conn.fs, dir, opts)
 	if err != nil {
 		return err
 	}
+	spareProcs(procsLeast)
 	stop, err := o.serveWeb(conn, m, log)
 	if err != nil {
 		return errors.Join(err, m.Unmount())
@@ -205,8 +208,9 @@ func (o *mountOptions) serveWeb(conn *connection, m *mount.Mounted, log *slog.Lo
 }
 
 func (o *mountOptions) clientOptions(log *slog.Logger) client.Options {
-	return client.Options{Name: "mount " + o.dir, Logger: log, Buffers: boundClient(true).buffers,
-		WaitMax: patience(o.timeout)}
+	return client.Options{Name: "mount " + o.dir, Mount: mountShown(o.dir), Logger: log,
+		Buffers: boundClient(true).buffers,
+		WaitMax: patience(o.timeout), TellLater: tellLater(o.cache)}
 }
 
 // dialForMount waits for a cluster that is starting, if that is wished for.

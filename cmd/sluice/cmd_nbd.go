@@ -1,281 +1,164 @@
 package main
 
 import (
-	"context"
-	"fmt"
-	"net"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/sluice-storage/sluice/client"
-	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/nbd"
-	"github.com/sluice-storage/sluice/nbd/fileexport"
-	"github.com/sluice-storage/sluice/nbd/memexport"
-	"github.com/sluice-storage/sluice/nbd/volumeexport"
-	"github.com/sluice-storage/sluice/peer"
 )
 
-func newNBD() *cobra.Command {
-	var f urlFlag
-	var addr string
-	var exports []string
-	var timeout time.Duration
-	cmd := &cobra.Command{
-		Use:   "nbd --listen HOST:PORT|unix:PATH --export name=N,file=PATH[,ro] ...",
-		Short: "Serve files, memory and volumes as block devices",
-		Long: `Serves block devices by the NBD protocol until it is interrupted. Each --export is one of
+const nbdText = `Serves block devices by the NBD protocol until it is interrupted. Each --export is
+one of
 
-  name=N,file=PATH[,ro]    a file or block device of this host
+  name=N,file=PATH[,mode=M][,ro]
+  name=N,disk=PATH[,mode=M][,ro]
+                           a file or a block device of this host
+  name=N,members=P1:P2:..[,init=UNIT|,unit=UNIT][,mode=M][,ro]
+                           several of them, striped: the set says who belongs to it and in which
+                           order. init=64K makes it, of blank members; with unit=64K there are only
+                           data on them, and nobody can tell whether they are the right ones
   name=N,mem=SIZE          memory, empty at the start, gone at the end
-  name=N,volume=V[,ro][,mode=M]
+  name=N,volume=V[,ro][,mode=M][,standby][,shared]
                            a volume of the cluster, see: sluice volume create; M is cached (the
                            default), cached-writes (reads past the servers' caches), or direct
 
-NBD itself asks nobody who they are: every user of this host can reach HOST:PORT, and read and
-write what is served there. A socket, unix:PATH, can be used by you and root alone.
+and may go on with
+
+  ,description=TEXT        what clients are told of it
+  ,allow=NAME1:NAME2       who may use it, by the names in certificates; needs TLS
+  ,tls                     only through TLS, where --tls selective leaves that to clients
+  ,filter=F[:KEY=VALUE]... what requests pass on their way, the first one first:
+                           readonly; throttle:rate=BYTES:ops=N (a second); delay:read=10ms:...;
+                           fault:rate=0.01:error=EIO:op=read+write:from=OFF:to=OFF:seed=N;
+                           log[:file=PATH]; checkwrite (compares instead of writing)
+
+A comma in a value is written twice, and a colon in a list.
+
+Modes of files, disks and members; one of them may be exported in several at once:
+  page           through the kernel's page cache, coherent with other programs of this host (the
+                 default)
+  direct         past all caches; large reads leave in pieces as the members deliver them. (streams=
+                 single: one member at a time; plain: all of it is read before the first is sent)
+  cached         through a cache of this process, --cache in size; nobody else may write meanwhile
+  cached-writes  writes as cached, reads as direct
+
+Where it listens. --listen is HOST:PORT or unix:PATH, and can be given more than once. Sockets that
+systemd has opened (LISTEN_FDS) are served instead; so nbdcopy -- [ sluice nbd --export ... ] works.
+--stdio serves one client on standard input; --run COMMAND serves a private socket while a command
+runs, which finds it in $uri and $unixsocket; --one-shot ends when the last client has left.
+
+Who may connect. A socket, unix:PATH, can be used by you and root alone, HOST:PORT on loopback by
+every user of this host. Addresses that other hosts reach need clients that prove who they are:
+--tls-cert, --tls-key and --tls-ca are PEM files, of this server and of the authority that signs
+clients; --tls-credential is the credential of a host of the cluster, and lets its members in.
+--insecure serves everybody who can reach the address. See docs/ops/nbd.md.
+
+With --config the exports, and what no flag says, come from the table [[nbd]] of a sluice.toml.
+SIGHUP reads it again, and the files of keys: exports that are new are served, those that are gone
+or changed are drained; connections to the others go on.
 
 A request to a volume waits for servers that are away or do not answer, as long as it takes: the
 guest sees a slow disk. With --timeout it waits that long and then fails with EIO.
 
 A volume is written through one gateway at a time, so that a flush covers every write. A gateway
-has its volumes from its start to its end; a second one is refused, unless it says ro. After a
-gateway was killed another one of the same host takes over at once, one of another host when the
-session of the first has ended and its rights have run out, which takes up to 90 s.
+has its volumes from its start to its end, or until it is asked for them (sluice volume handover);
+a second one is refused, unless it says ro, or standby: then it serves reads, and asks for the
+volume with its first write. After a gateway was killed another one of the same host takes over at
+once, one of another host when the session of the first has ended, within 30 s. I/O servers refuse
+what an earlier gateway still sends. With shared on all of them several gateways write at the same
+time, for file systems that are made for that; every write is durable then.
 
 Attach one with, for example:
   qemu-img info nbd://127.0.0.1:10809/N
-  nbdinfo nbd://127.0.0.1:10809/N`,
+  nbdinfo nbd://127.0.0.1:10809/N`
+
+// nbdOptions is what `sluice nbd` was asked for.
+type nbdOptions struct {
+	url     urlFlag
+	listen  []string
+	exports []string
+	timeout time.Duration
+
+	config, gateway string // the file and the name of its table; empty: none
+	tls             tlsOptions
+	stdio, oneShot  bool
+	replace         bool   // a server that has the socket
+	handed          bool   // somebody else has opened the sockets
+	fileListens     bool   // it is the file that says where
+	run             string // a command; empty: none
+
+	cache string // a size: memory of disks that are cached or direct
+
+	web               adminFlag
+	webFile, addrFile string // that the addresses are written to; may be empty
+}
+
+func newNBD() *cobra.Command {
+	var o nbdOptions
+	cmd := &cobra.Command{
+		Use:   "nbd --listen HOST:PORT|unix:PATH --export name=N,file=PATH[,mode=M][,ro] ...",
+		Short: "Serve files, disks, memory and volumes as block devices",
+		Long:  nbdText,
 		Example: "  sluice nbd --listen 127.0.0.1:10809 --export name=scratch,mem=1G\n" +
-			"  sluice nbd --listen unix:/run/sluice.sock --export name=db,volume=db",
+			"  sluice nbd --listen unix:/run/sluice.sock --export name=db,volume=db\n" +
+			"  sluice nbd --listen 10.1.0.1:10809 --tls-cert s.pem --tls-key k.pem --tls-ca ca.pem \\\n" +
+			"      --export name=db,volume=db,allow=alice:bob\n" +
+			"  sluice nbd --export name=r,members=/dev/sdb:/dev/sdc,init=64K,mode=direct\n" +
+			"  sluice nbd --export name=a,file=disk.img --export name=b,file=disk.img,mode=direct\n" +
+			"  sluice nbd --config /etc/sluice/sluice.toml --gateway nbd1\n" +
+			"  sluice nbd --export name=,file=disk.img --run 'qemu-img convert $uri -O qcow2 d.qcow2'\n" +
+			"  nbdcopy -- [ sluice nbd --export name=,file=disk.img,ro ] copy.img",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return serveNBD(cmd, f, addr, exports, timeout)
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.serve(cmd) },
 	}
-	cmd.Flags().StringVar(&addr, "listen", "127.0.0.1:10809", "HOST:PORT or unix:PATH")
-	cmd.Flags().StringArrayVar(&exports, "export", nil, "what to serve; repeat it for more")
-	cmd.Flags().DurationVar(&timeout, "timeout", 0,
+	flags := cmd.Flags()
+	flags.StringArrayVar(&o.listen, "listen", nil, "HOST:PORT or unix:PATH; repeat it for more "+
+		"(default "+defaultNBD+")")
+	flags.StringArrayVar(&o.exports, "export", nil, "what to serve; repeat it for more")
+	flags.StringVar(&o.config, "config", "", "serve what this sluice.toml says: `FILE`")
+	flags.StringVar(&o.gateway, "gateway", "",
+		"which [[nbd]] of it, by its `NAME` (default the only one)")
+	flags.DurationVar(&o.timeout, "timeout", 0,
 		"how long a request to a volume waits for servers before it fails (0: for ever)")
-	f.add(cmd)
-	completeFlag(cmd, "export", completeExport(&f))
+	flags.StringVar(&o.cache, "cache", "256M",
+		"memory of files, disks and members that are cached or direct")
+	flags.BoolVar(&o.stdio, "stdio", false, "serve one client on standard input, which is a socket")
+	flags.BoolVar(&o.oneShot, "one-shot", false, "end when the last client has left")
+	flags.BoolVar(&o.replace, "replace", false,
+		"take unix:PATH from a server that listens there: it keeps its clients, and gets no new ones")
+	flags.StringVar(&o.run, "run", "", "serve while this shell `COMMAND` runs, and end as it does")
+	flags.StringVar(&o.addrFile, "addr-file", "", "write the address into this `FILE`")
+	flags.StringVar(&o.webFile, "admin-file", "", "write the admin address into this `FILE`")
+	_ = flags.MarkHidden("addr-file") // it is there
+	_ = flags.MarkHidden("admin-file")
+	o.tls.add(cmd)
+	o.web.add(cmd, adminOff)
+	o.web.addClients(cmd)
+	o.url.add(cmd)
+	completeFlag(cmd, "export", completeExport(&o.url))
+	completeWords(cmd, "tls", tlsOff, tlsSelective, tlsRequired)
 	return cmd
 }
 
-// exportSpec is one --export.
-type exportSpec struct {
-	name, file, volume string
-	mem                int64
-	readOnly           bool
-	how                client.How // of a volume
-	held               nbd.Export // a volume that this gateway writes to, from its start to its end
-}
-
-// parseExport reads key=value pairs. A comma in a path is written twice.
-func parseExport(text string) (exportSpec, error) {
-	var s exportSpec
-	bad := func(format string, args ...any) (exportSpec, error) {
-		return exportSpec{}, refuse(fmt.Sprintf("--export %s: ", text)+fmt.Sprintf(format, args...),
-			"Write name=N,file=PATH[,ro] or name=N,mem=SIZE or name=N,volume=V[,ro][,mode=M]")
-	}
-	sources, mode := 0, ""
-	for _, part := range splitCommas(text) {
-		key, value, given := strings.Cut(part, "=")
-		var err error
-		switch {
-		case part == "ro":
-			s.readOnly = true
-			continue
-		case !given || value == "" && key != "name":
-			return bad("%q is not key=value", part)
-		case key == "name":
-			s.name = value
-			continue
-		case key == "mode":
-			mode = value
-			if s.how, err = parseMode(value); err != nil {
-				return bad("%v; choose of %s", err, strings.Join(modeNames(), ", "))
-			}
-			continue
-		case key == "file":
-			s.file = value
-		case key == "volume":
-			s.volume = value
-		case key == "mem":
-			s.mem, err = parseSize(value)
-		default:
-			return bad("there is no %q", key)
+// check refuses what cannot be meant together.
+func (o *nbdOptions) check() error {
+	ways := 0
+	for _, given := range []bool{o.stdio, o.run != "", len(o.listen) > 0} {
+		if given {
+			ways++
 		}
-		if err != nil {
-			return bad("%v", err)
-		}
-		sources++
 	}
-	if sources != 1 {
-		return bad("give one of file, mem and volume")
-	}
-	if mode != "" && s.volume == "" {
-		return bad("only volumes have modes")
-	}
-	return s, nil
-}
-
-// splitCommas cuts at single commas; two in a row are one that belongs to the text.
-func splitCommas(text string) []string {
-	const mark = "\x00"
-	parts := strings.Split(strings.ReplaceAll(text, ",,", mark), ",")
-	for i := range parts {
-		parts[i] = strings.ReplaceAll(parts[i], mark, ",")
-	}
-	return parts
-}
-
-// entry makes the server's entry. fs is there when a volume was asked for.
-func (s exportSpec) entry(fs *client.FS) nbd.Entry {
-	e := nbd.Entry{Name: s.name, ReadOnly: s.readOnly}
 	switch {
-	case s.file != "":
-		e.Open = func(context.Context) (nbd.Export, error) {
-			return fileexport.Open(fileexport.Options{Path: s.file, ReadOnly: s.readOnly})
-		}
-	case s.held != nil:
-		e.Keep = true
-		e.Open = func(context.Context) (nbd.Export, error) { return s.held, nil }
-	case s.volume != "":
-		e.Open = func(ctx context.Context) (nbd.Export, error) {
-			return volumeexport.OpenWith(ctx, fs, s.volume, volumeexport.Options{
-				ReadOnly: s.readOnly, How: s.how})
-		}
-	default:
-		e.Keep = true
-		e.Open = func(context.Context) (nbd.Export, error) { return memexport.New(s.mem) }
-	}
-	return e
-}
-
-func serveNBD(cmd *cobra.Command, f urlFlag, addr string, exports []string,
-	timeout time.Duration) error {
-	if timeout < 0 {
+	case o.timeout < 0:
 		return refuse("--timeout is negative", "Write a duration like 90s, or 0 to wait for ever")
-	}
-	if len(exports) == 0 {
+	case ways > 1:
+		return refuse("--listen, --stdio and --run exclude each other", "Choose one of them")
+	case o.gateway != "" && o.config == "":
+		return refuse("--gateway without a file", "Name the file with --config")
+	case o.config != "" && len(o.exports) > 0:
+		return refuse("--export and --config exclude each other",
+			"Write [[nbd.export]] into the file, or leave it out")
+	case o.config == "" && len(o.exports) == 0:
 		return refuse("nothing to serve", "Add at least one --export, see: sluice help nbd")
 	}
-	var specs []exportSpec
-	volumes := false
-	for _, text := range exports {
-		s, err := parseExport(text)
-		if err != nil {
-			return err
-		}
-		volumes = volumes || s.volume != ""
-		specs = append(specs, s)
-	}
-	log := newLogger()
-	cfg := boundNBD()
-	cfg.Logger = log
-	var fs *client.FS
-	if volumes {
-		conn, err := dialBy(cmd.Context(), f.base(), &f.by,
-			client.Options{WaitMax: patience(timeout), Logger: log, Buffers: boundClient(true).buffers})
-		if err != nil {
-			return err
-		}
-		defer conn.close()
-		fs = conn.fs
-		cfg.Buffers = lendFrom(fs)
-	}
-	if err := tryExports(cmd.Context(), specs, fs); err != nil {
-		return err
-	}
-	entries := make([]nbd.Entry, len(specs))
-	for i, s := range specs {
-		entries[i] = s.entry(fs)
-	}
-	server, err := nbd.NewServer(cfg, entries...)
-	if err != nil {
-		return err
-	}
-	ln, err := listen(addr)
-	if err != nil {
-		return err
-	}
-	for _, s := range specs {
-		fmt.Fprintf(cmd.OutOrStdout(), "serving %s\n", nbdURI(ln.Addr(), s.name))
-	}
-	return serveUntilDone(cmd.Context(), server, ln)
-}
-
-// patience is what a client waits for servers: for ever, unless somebody says how long.
-func patience(timeout time.Duration) time.Duration {
-	if timeout == 0 {
-		return peer.Forever
-	}
-	return timeout
-}
-
-// lendFrom makes the memory of a client that of a block server: data passes through without a copy
-// between them.
-func lendFrom(fs *client.FS) func(int) nbd.Buffer {
-	return func(bytes int) nbd.Buffer {
-		if b := fs.TryTake(bytes); b != nil {
-			return b
-		}
-		return nil // not a Buffer that is a nil pointer
-	}
-}
-
-// tryExports opens what can be wrong once, so that a typing error is told now and not to a client.
-// Volumes that are written to stay open: who starts a second gateway for one is told now, too. They
-// are closed with fs.
-func tryExports(ctx context.Context, specs []exportSpec, fs *client.FS) error {
-	for i := range specs {
-		s := &specs[i]
-		if s.mem != 0 {
-			continue
-		}
-		exp, err := s.entry(fs).Open(ctx)
-		if errs.KindOf(err) == errs.Busy && s.volume != "" {
-			return hint(err, "Write name=%s,volume=%s,ro to read it meanwhile, or stop that gateway. "+
-				"If its host is dead it is free within 90 s", s.name, s.volume)
-		}
-		if err != nil {
-			return err
-		}
-		if s.volume != "" && !s.readOnly {
-			s.held = exp
-			continue
-		}
-		if err := exp.Close(); err != nil {
-			return err
-		}
-	}
 	return nil
-}
-
-func nbdURI(addr net.Addr, name string) string {
-	if addr.Network() == "unix" {
-		return fmt.Sprintf("nbd+unix:///%s?socket=%s", name, addr)
-	}
-	return fmt.Sprintf("nbd://%s/%s", addr, name)
-}
-
-// serveUntilDone ends in order when ctx ends: what is under way is answered first.
-func serveUntilDone(ctx context.Context, server *nbd.Server, ln net.Listener) error {
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ln) }()
-	select {
-	case err := <-served:
-		return err
-	case <-ctx.Done():
-	}
-	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
-	defer cancel()
-	err := server.Shutdown(limit)
-	if e := <-served; err == nil {
-		err = e
-	}
-	return err
 }

@@ -1,27 +1,17 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/sluice-storage/sluice/bench/tune"
-	"github.com/sluice-storage/sluice/errs"
-	"github.com/sluice-storage/sluice/internal/supervise"
+	"github.com/sluice-storage/sluice/config"
 )
-
-// readyMax is how long a cluster may take to start: servers read their logs, on slow disks and busy
-// hosts too. A process that cannot start ends the wait at once.
-const readyMax = 5 * time.Minute
 
 // upOptions is what `sluice up` was asked for.
 type upOptions struct {
@@ -35,6 +25,7 @@ type upOptions struct {
 	memory             memoryFlags
 	web                adminFlag
 	sessions           sessionFlag
+	at                 joinFlag
 }
 
 func newUp() *cobra.Command {
@@ -73,60 +64,50 @@ proved to its servers. --trust-local lets every user of this host in.`,
 	o.memory.add(cmd)
 	o.web.add(cmd, defaultAdmin)
 	o.sessions.add(cmd)
+	o.at.add(cmd)
 	o.by.add(cmd)
 	o.by.secret.addServer(cmd)
 	addJSON(cmd, &o.asJSON, upStory{})
 	return cmd
 }
 
-// runUp is `sluice up` in the foreground.
+// runUp is `sluice up` in the foreground: sluice init and sluice serve in one step.
 func runUp(cmd *cobra.Command, o upOptions) error {
 	c, err := prepare(o)
 	if err != nil {
 		return err
 	}
-	lock, err := supervise.Acquire(c.lockFile())
-	if errors.Is(err, errs.Busy) {
-		return refuse("the cluster in "+c.dir+" is running already",
-			"See it with: sluice status --dir "+o.dir+"   Stop it with: sluice down --dir "+o.dir)
-	}
+	cfg, err := o.config(c)
 	if err != nil {
 		return err
 	}
-	defer lock.Release()
-	if err := c.clean(); err != nil {
-		return err
-	}
-	u, err := newUpper(c, o)
-	if err != nil {
-		return err
-	}
-	go c.holdBallast(cmd.Context())
-	err = u.start(cmd.Context())
-	if err == nil {
-		announce(cmd, u.story())
-		<-cmd.Context().Done()
-	}
-	stopErr := u.stop()
-	if cmd.Context().Err() != nil {
-		err = nil // interrupted, as the user wished
-	}
-	return errors.Join(err, stopErr)
+	return c.runHost(cmd.Context(), hostRun{cfg: cfg, strict: true, log: newLogger(),
+		ready: func(h *host) {
+			if err := c.finish(); err != nil { // the next start looks for what is half made once more
+				h.log.Warn("cluster.json", "err", err)
+			}
+			announce(cmd, h.story(&o))
+		}})
 }
 
-// prepare opens the cluster, or makes it, and holds what was asked for against what it is.
-func prepare(o upOptions) (*cluster, error) {
-	if err := checkLoopback(o.listen); err != nil {
-		return nil, err
-	}
-	if err := errors.Join(o.memory.check(), o.web.check(true), o.sessions.check()); err != nil {
-		return nil, err
+// check refuses flags that nothing could be made of.
+func (o *upOptions) check() error {
+	err := errors.Join(checkAddr(o.listen), o.by.secret.check(), o.memory.check(),
+		o.web.check(true), o.sessions.check(), o.at.check())
+	if err != nil {
+		return err
 	}
 	if err := o.by.check(); err != nil {
-		return nil, err
+		return err
 	}
-	if o.iods < 1 || o.iods > iodsMax {
-		return nil, refuse(fmt.Sprintf("--iods %d", o.iods), fmt.Sprintf("Choose from 1 to %d", iodsMax))
+	return checkCount(o.iods)
+}
+
+// prepare opens the cluster, or makes it, and holds what was asked for against what it is. Its
+// stores are made by its servers, all at the same time.
+func prepare(o upOptions) (*cluster, error) {
+	if err := o.check(); err != nil {
+		return nil, err
 	}
 	stores, err := absolutePaths(o.stores)
 	if err == nil {
@@ -135,37 +116,181 @@ func prepare(o upOptions) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	asked := ""
+	switch {
+	case o.given("security"):
+		asked = o.by.secret.security
+	case o.at.listen != "": // who joins gets a certificate, and nothing else
+		asked = string(config.TLS)
+	}
 	if _, err := os.Stat(filepath.Join(o.dir, "cluster.json")); errors.Is(err, os.ErrNotExist) {
-		return createCluster(o.dir, clusterConfig{Iods: o.iods, Mem: o.mem, Stores: stores,
-			Listen: o.listen})
+		security, err := securityOf(o.listen, asked)
+		if err != nil {
+			return nil, err
+		}
+		f := &founding{dir: o.dir, cfg: clusterConfig{Iods: o.iods, Mem: o.mem, Stores: stores,
+			Listen: o.listen, Name: clusterName, Host: localName(), Security: security}}
+		if err := f.makeFolder(); err != nil {
+			return nil, err
+		}
+		if err := f.cluster.makeHostKeys(security); err != nil {
+			return nil, err
+		}
+		return f.cluster, f.cluster.writeConfig(f.cluster.cfg)
 	}
 	c, err := openCluster(o.dir)
 	if err != nil {
 		return nil, err
 	}
+	if c.cfg.Unfinished { // an earlier start was interrupted
+		f := &founding{dir: o.dir, cfg: c.cfg}
+		if _, err := f.run(); err != nil {
+			return nil, err
+		}
+		c = f.cluster
+	}
+	was := c.cfg
+	if err := o.change(c, stores); err != nil {
+		return nil, err
+	}
+	if c.cfg.Joined {
+		return nil, refuse("the host in "+o.dir+" has joined a cluster that was made elsewhere",
+			"Start it with: sluice serve --config "+c.configFile())
+	}
+	if asked != "" || !config.IsLoopback(c.cfg.Listen) && !c.cfg.Security.Keyed() {
+		if c.cfg.Security, err = securityOf(c.cfg.Listen, asked); err != nil {
+			return nil, err
+		}
+	}
+	if err := errors.Join(checkStores(c.cfg.Stores, c.cfg.Iods), c.makeDirs(),
+		c.makeHostKeys(c.cfg.Security)); err != nil {
+		return nil, err
+	}
+	edited, err := c.changeConfig(was, c.cfg)
+	if err == nil && edited && c.cfg.Iods != was.Iods {
+		return nil, refuse(c.configFile()+" was edited, and is yours to change",
+			"Add an [[iod]] to it for each new I/O server, and start it without --iods")
+	}
+	return c, errors.Join(err, c.saveConfig())
+}
+
+// change holds what was asked for against a cluster, and carries out what can be changed.
+func (o *upOptions) change(c *cluster, stores []string) error {
 	switch {
 	case o.given("mem") && o.mem != c.cfg.Mem:
-		return nil, refuse(fmt.Sprintf("the cluster in %s was made with --mem=%v", o.dir, c.cfg.Mem),
+		return refuse(fmt.Sprintf("the cluster in %s was made with --mem=%v", o.dir, c.cfg.Mem),
 			"Use another folder: --dir")
 	case o.given("store") && !slices.Equal(stores, c.cfg.Stores):
-		return nil, refuse(fmt.Sprintf("the cluster in %s has its stores elsewhere: %v", o.dir,
+		return refuse(fmt.Sprintf("the cluster in %s has its stores elsewhere: %v", o.dir,
 			c.cfg.Stores), "Start it without --store, or make a new one in another folder: --dir")
 	case o.given("iods") && o.iods < c.cfg.Iods:
-		return nil, refuse(fmt.Sprintf("the cluster in %s has %d I/O servers, and files on them",
+		return refuse(fmt.Sprintf("the cluster in %s has %d I/O servers, and files on them",
 			o.dir, c.cfg.Iods), "Start it without --iods, or make a new one in another folder: --dir")
 	case o.given("iods"):
 		c.cfg.Iods = o.iods
 	}
-	if err := checkStores(c.cfg.Stores, c.cfg.Iods); err != nil {
-		return nil, err
-	}
 	if o.given("listen") {
 		c.cfg.Listen = o.listen
 	}
-	if err := c.makeDirs(); err != nil {
+	if c.cfg.Name == "" {
+		c.cfg.Name, c.cfg.Host = clusterName, localName()
+	}
+	return nil
+}
+
+// clusterName is that of a cluster that nobody has given one.
+const clusterName = "sluice"
+
+// config is what the folder's file says, with what the flags say besides for this run.
+func (o *upOptions) config(c *cluster) (*config.Config, error) {
+	cfg, err := loadConfig(c.configFile())
+	if err != nil {
 		return nil, err
 	}
-	return c, c.saveConfig()
+	if o.given("listen") && cfg.Meta != nil {
+		cfg.Listen, cfg.Meta.Listen = config.List{o.listen}, config.List{o.listen}
+	}
+	if o.given("admin") {
+		cfg.Admin = o.web.listen
+	}
+	if o.given("providers") {
+		cfg.Providers = strings.Split(o.by.list, ",")
+	}
+	if o.given("progress") {
+		cfg.Progress = o.by.progress
+	}
+	cfg.TrustLocal = cfg.TrustLocal || o.by.secret.trust
+	o.overlayMeta(cfg)
+	o.overlayIods(cfg)
+	if err := o.overlayMount(cfg); err != nil {
+		return nil, err
+	}
+	cfg, err = parseConfig(config.Render(cfg, ""), c.configFile())
+	if err != nil {
+		return nil, err
+	}
+	_, err = openHost(cfg)
+	return cfg, err
+}
+
+func (o *upOptions) overlayMeta(cfg *config.Config) {
+	m := cfg.Meta
+	if m == nil {
+		return
+	}
+	for flag, set := range map[string]func(){
+		"admin":          func() { m.Admin = o.web.listen },
+		"join":           func() { m.Join = o.at.listen },
+		"session-time":   func() { m.SessionTime = config.Duration(o.sessions.time) },
+		"lease-time":     func() { m.LeaseTime = config.Duration(o.sessions.lease) },
+		"open-files":     func() { m.OpenFiles = o.sessions.files },
+		"open-files-all": func() { m.OpenFilesAll = o.sessions.all },
+	} {
+		if o.given(flag) {
+			set()
+		}
+	}
+}
+
+func (o *upOptions) overlayIods(cfg *config.Config) {
+	for i := range cfg.Iods {
+		d := &cfg.Iods[i]
+		for flag, set := range map[string]func(){
+			"admin":      func() { d.Admin = o.web.listen },
+			"memory":     func() { d.Memory = config.Size(o.memory.memory) },
+			"ready":      func() { d.Ready = config.Size(o.memory.ready) },
+			"readahead":  func() { d.Readahead = config.Size(o.memory.readahead) },
+			"reserve":    func() { d.Reserve = config.Size(o.memory.reserve) },
+			"huge-pages": func() { d.HugePages = o.memory.huge },
+			"write-back": func() { d.WriteBack = &o.memory.writeBack },
+		} {
+			if o.given(flag) {
+				set()
+			}
+		}
+	}
+}
+
+// overlayMount adds the mount of --mount, unless the file has it.
+func (o *upOptions) overlayMount(cfg *config.Config) error {
+	if o.mount == "" {
+		return nil
+	}
+	dir, err := filepath.Abs(o.mount)
+	if err != nil {
+		return err
+	}
+	m := config.Mount{Dir: dir, Name: "mount", Admin: cfg.Admin}
+	for _, other := range cfg.Mounts {
+		if other.Dir == dir {
+			return nil
+		}
+		if other.Name == m.Name {
+			m.Name += "-up"
+		}
+	}
+	cfg.Mounts = append(cfg.Mounts, m)
+	return nil
 }
 
 // clean removes what an earlier run left. A cluster in memory forgets its names too: their data is
@@ -175,7 +300,8 @@ func (c *cluster) clean() error {
 	if err != nil {
 		return err
 	}
-	for _, name := range append(left, c.metaAddrFile(), c.upFile(), c.stateFile()) {
+	for _, name := range append(left, c.metaAddrFile(), c.joinAddrFile(), c.upFile(),
+		c.stateFile()) {
 		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
@@ -187,189 +313,4 @@ func (c *cluster) clean() error {
 		return err
 	}
 	return os.Mkdir(c.metaDir(), 0o700)
-}
-
-// upper starts and stops a cluster's processes.
-type upper struct {
-	cluster *cluster
-	opts    upOptions
-	self    string // this program
-	mount   string // absolute; empty without
-	group   *supervise.Group
-	began   time.Time
-	url     string
-	addrs   []string // of the I/O servers
-}
-
-func newUpper(c *cluster, o upOptions) (*upper, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	u := &upper{cluster: c, opts: o, self: self, began: time.Now()}
-	if o.mount != "" {
-		if u.mount, err = prepareMountpoint(o.mount); err != nil {
-			return nil, err
-		}
-	}
-	if _, err := loadTuning(c.dir); err != nil {
-		return nil, err
-	}
-	u.group, err = supervise.New(supervise.Options{StateFile: c.stateFile(), Logger: newLogger(),
-		Write: func(write func() error) error { return withBallast(c.path("run"), write) }})
-	return u, err
-}
-
-// The stages in which processes stop: the mount first, the metadata service last.
-const (
-	stageMeta = iota
-	stageIod
-	stageMount
-)
-
-func (u *upper) start(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readyMax)
-	defer cancel()
-	c := u.cluster
-	by := append(u.opts.by.args(), "--admin", u.opts.web.listen)
-	trust := u.opts.by.secret.args()
-	err := u.child("meta", stageMeta,
-		slices.Concat([]string{"meta", "--dir", c.dir}, u.opts.sessions.args(), by, trust)...)
-	if err != nil {
-		return err
-	}
-	addr, err := u.awaitMeta(ctx)
-	if err != nil {
-		return err
-	}
-	u.url = scheme + "//" + addr
-	for id := 1; id <= c.cfg.Iods; id++ {
-		err := u.child(fmt.Sprintf("iod%d", id), stageIod, slices.Concat([]string{"iod", "--dir", c.dir,
-			"--id", strconv.Itoa(id)}, u.opts.memory.args(), by, trust)...)
-		if err != nil {
-			return err
-		}
-	}
-	if u.addrs, err = u.awaitServers(ctx); err != nil {
-		return err
-	}
-	if u.mount != "" {
-		err := u.child("mount", stageMount,
-			append([]string{"mount", "--keep-trying", "--admin-file", c.adminFile("mount"), "--secret",
-				c.secretFile(), u.url, u.mount}, by...)...)
-		if err != nil {
-			return err
-		}
-		err = u.await(ctx, "mount", func() (bool, error) { return isMountpoint(u.mount) })
-		if err != nil {
-			return err
-		}
-	}
-	return u.saveUp()
-}
-
-// child starts one process of this program.
-func (u *upper) child(name string, stage int, args ...string) error {
-	s := supervise.Spec{Name: name, Path: u.self, Args: args, Stage: stage,
-		Log: u.cluster.logFile(name),
-		Env: []string{readyEnv + "="}} // it has nobody to tell that it is ready
-	if stage == stageMount {
-		if tuned := filepath.Join(u.cluster.dir, tune.File); isFile(tuned) {
-			s.Env = append(s.Env, tuningEnv+"="+tuned)
-		}
-		s.MayEnd = true                 // when somebody unmounts it
-		s.DeathSignal = syscall.SIGTERM // so that it unmounts
-		s.StopMax = mountStopMax
-	}
-	return u.group.Start(s)
-}
-
-// mountStopMax is how long a mount may take to end: programs are given time to leave it, and what
-// they have written is told to the servers.
-const mountStopMax = 20 * time.Second
-
-func isFile(name string) bool {
-	info, err := os.Stat(name)
-	return err == nil && info.Mode().IsRegular()
-}
-
-// await asks until the answer is yes. A process that dies again and again ends it early, with its
-// last words.
-func (u *upper) await(ctx context.Context, process string, ready func() (bool, error)) error {
-	for {
-		ok, err := ready()
-		if ok && err == nil {
-			return nil
-		}
-		for _, p := range u.group.State().Processes {
-			if n := len(p.Exits); p.Name == process && n >= 3 {
-				err := errs.Newf(errs.IO, "up", process, "%s", p.Exits[n-1].How())
-				if process == "meta" && strings.Contains(p.Exits[n-1].Said, errs.Corrupt.String()) {
-					err = errs.Newf(errs.Corrupt, "up", process, "%s", p.Exits[n-1].How())
-					return metaAdvice(err, u.cluster.dir)
-				}
-				return hint(err, "All it said is in %s", u.cluster.logFile(process))
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return hint(errs.New(errs.TimedOut, "up", process, err),
-				"All it said is in %s", u.cluster.logFile(process))
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
-// awaitMeta returns the metadata service's address once it is known.
-func (u *upper) awaitMeta(ctx context.Context) (addr string, err error) {
-	err = u.await(ctx, "meta", func() (bool, error) {
-		text, err := os.ReadFile(u.cluster.metaAddrFile())
-		addr = strings.TrimSpace(string(text))
-		return addr != "", err
-	})
-	return addr, err
-}
-
-// awaitServers returns the I/O servers' addresses once all of them have joined. What the metadata
-// service remembers of an earlier run does not count.
-func (u *upper) awaitServers(ctx context.Context) ([]string, error) {
-	conn, err := dialMeta(ctx, u.url, u.opts.by.within(u.cluster))
-	if err != nil {
-		return nil, err
-	}
-	defer conn.close()
-	var addrs []string
-	for id := 1; id <= u.cluster.cfg.Iods; id++ {
-		err := u.await(ctx, fmt.Sprintf("iod%d", id), func() (bool, error) {
-			servers, err := conn.meta.Servers(ctx)
-			for _, s := range servers {
-				if s.ID == uint32(id) && s.Up && s.LastSeen > u.began.UnixNano() {
-					addrs = append(addrs, s.Addr)
-					return true, nil
-				}
-			}
-			return false, err
-		})
-		if err != nil {
-			return nil, err
-		}
-	}
-	return addrs, nil
-}
-
-// stop ends everything, bounded, and forgets where it was.
-func (u *upper) stop() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	err := u.group.Stop(ctx)
-	if u.mount != "" { // one that was killed, and not started again by now, has left its mount
-		_, e := freeMountpoint(u.mount)
-		err = errors.Join(err, e)
-	}
-	for _, name := range []string{u.cluster.metaAddrFile(), u.cluster.upFile()} {
-		if e := os.Remove(name); !errors.Is(e, os.ErrNotExist) {
-			err = errors.Join(err, e)
-		}
-	}
-	return err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -18,6 +19,9 @@ type volumeInfo struct {
 	Created time.Time  `json:"created"`
 	Ino     uint64     `json:"ino"`
 	Writer  string     `json:"writer,omitempty"` // the client that has it open for writing
+	Epoch   uint32     `json:"generation"`       // of its writers: the present ones, or the last
+	Shared  bool       `json:"shared,omitempty"` // several clients write to it
+	Asked   bool       `json:"asked,omitempty"`  // its writer was asked to hand it over
 }
 
 // layoutInfo is how something is striped.
@@ -29,29 +33,35 @@ type layoutInfo struct {
 func newVolume() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "volume",
-		Short: "Make, list and remove block volumes",
-		Long: `A volume is a block device of a fixed size, striped over the I/O servers. It takes space as
-it is written to. Serve it with: sluice nbd --export name=N,volume=V`,
-		Example: "  sluice volume create db 10G\n  sluice volume ls\n  sluice volume rm db",
-		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Short: "Make, list, copy and remove block volumes",
+		Long: `A volume is a block device, striped over the I/O servers. It takes space as it is
+written to. Serve it with: sluice nbd --export name=N,volume=V
+
+One gateway at a time writes to a volume. Each has a generation of its own, which every I/O server
+that holds a part of the volume knows before the gateway may write: what an earlier one still
+sends is refused there.`,
+		Example: "  sluice volume create db 10G\n  sluice volume ls\n  sluice volume resize db 20G\n" +
+			"  sluice volume clone db db-test\n  sluice volume import debian.qcow2 vm1\n" +
+			"  sluice volume handover db\n  sluice volume rm db",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newVolumeCreate(), newVolumeLs(), newVolumeRm())
+	cmd.AddCommand(newVolumeCreate(), newVolumeLs(), newVolumeResize(), newVolumeClone(),
+		newVolumeImport(), newVolumeExport(), newVolumeHandover(), newVolumeRm())
 	return cmd
 }
 
 func newVolumeCreate() *cobra.Command {
 	var f urlFlag
-	var unit string
-	var width int
+	var how policyFlags
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "create NAME SIZE",
 		Short: "Make a volume",
-		Long: `Makes a volume, a block device of SIZE bytes that reads as zeroes. SIZE is a number or one
-with a unit: 10G, 512M. Nothing is reserved: space is taken when something is written.`,
+		Long: `Makes a volume, a block device of SIZE bytes that reads as zeroes. SIZE is a number
+or one with a unit: 10G, 512M. Nothing is reserved: space is taken when something is written.`,
 		Example: "  sluice volume create db 10G\n" +
-			"  sluice volume create --width 2 --unit 256K log 1G",
+			"  sluice volume create --width 2 --unit 256K --pool fast log 1G",
 		ValidArgsFunction: cobra.NoFileCompletions,
 		Args:              cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -59,7 +69,7 @@ with a unit: 10G, 512M. Nothing is reserved: space is taken when something is wr
 			if err != nil {
 				return err
 			}
-			unitBytes, err := parseSize(unit)
+			policy, err := how.parse()
 			if err != nil {
 				return err
 			}
@@ -68,7 +78,7 @@ with a unit: 10G, 512M. Nothing is reserved: space is taken when something is wr
 				return err
 			}
 			defer conn.close()
-			v, err := conn.fs.CreateVolume(cmd.Context(), args[0], size, unitBytes, width)
+			v, err := conn.fs.CreateVolumeIn(cmd.Context(), args[0], size, policy)
 			if err != nil {
 				return err
 			}
@@ -82,8 +92,7 @@ with a unit: 10G, 512M. Nothing is reserved: space is taken when something is wr
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().StringVar(&unit, "unit", "0", "stripe unit; 0: the cluster's default")
-	cmd.Flags().IntVar(&width, "width", 0, "how many servers; 0: the cluster's default")
+	how.add(cmd, &f)
 	addJSON(cmd, &asJSON, volumeInfo{})
 	return cmd
 }
@@ -94,8 +103,8 @@ func newVolumeLs() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
 		Short: "List the volumes",
-		Long: `Lists all volumes with their sizes, over how many servers they are striped in which units,
-and when they were made. --json tells which client has one open for writing, too.`,
+		Long: `Lists all volumes with their sizes, over how many servers they are striped in which
+units, when they were made, and which client has one open for writing.`,
 		Example: "  sluice volume ls\n  sluice volume ls --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -116,10 +125,11 @@ and when they were made. --json tells which client has one open for writing, too
 				return printJSON(cmd, infos)
 			}
 			t := newTable(cmd)
-			fmt.Fprintln(t, "NAME\tSIZE\tSERVERS\tUNIT\tCREATED")
+			fmt.Fprintln(t, "NAME\tSIZE\tSERVERS\tUNIT\tCREATED\tWRITER")
 			for _, v := range infos {
-				fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\n", v.Name, admin.Bytes(v.Size), len(v.Layout.Servers),
-					admin.Bytes(v.Layout.Unit), v.Created.Format(time.DateTime))
+				fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\n", v.Name, admin.Bytes(v.Size),
+					len(v.Layout.Servers), admin.Bytes(v.Layout.Unit), v.Created.Format(time.DateTime),
+					cmp.Or(v.Writer, "-"))
 			}
 			return t.Flush()
 		},
@@ -132,7 +142,8 @@ and when they were made. --json tells which client has one open for writing, too
 func volumeOf(v *meta.Volume) volumeInfo {
 	return volumeInfo{Name: v.Name, Size: v.Size,
 		Layout:  layoutInfo{Unit: v.Layout.Unit, Servers: v.Layout.Servers},
-		Created: time.Unix(0, v.Created), Ino: uint64(v.Ino), Writer: v.Writer}
+		Created: time.Unix(0, v.Created), Ino: uint64(v.Ino), Writer: v.Writer,
+		Epoch: v.Epoch, Shared: v.Shared, Asked: v.Asked}
 }
 
 func newVolumeRm() *cobra.Command {
@@ -141,8 +152,8 @@ func newVolumeRm() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm NAME...",
 		Short: "Remove volumes and their data",
-		Long: `Removes volumes with all that was written to them. There is no way back. One that is open
-for writing, by sluice nbd mostly, is not removed: end that first.`,
+		Long: `Removes volumes with all that was written to them. There is no way back. One that
+is open for writing, by sluice nbd mostly, is not removed: end that first.`,
 		Example: "  sluice volume rm db log",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

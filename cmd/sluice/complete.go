@@ -159,7 +159,11 @@ func completeExport(f *urlFlag) completer {
 			return found, none
 		}
 		var found []cobra.Completion
-		for _, key := range []string{"name=", "file=", "mem=", "volume=", "mode=", "ro"} {
+		for _, k := range exportKeys() {
+			key := k.name + "="
+			if k.alone {
+				key = k.name
+			}
 			if strings.HasPrefix(key, last) && !strings.Contains(","+before, ","+key) {
 				found = append(found, before+key)
 			}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/sluice-storage/sluice/layout"
 )
 
 // partSuffix is what the name of an unfinished copy ends in with --atomic.
@@ -18,7 +20,8 @@ const partSuffix = ".sluice-part"
 type copyOptions struct {
 	recursive, sync, quiet, verbose, asJSON bool
 	workers                                 int
-	way                                     way // on the cluster
+	way                                     way           // on the cluster
+	policy                                  layout.Policy // of new files there
 
 	follow, noFollow              bool // symbolic links: all, none; else those named without -r
 	keepMode, keepOwner, keepTime bool

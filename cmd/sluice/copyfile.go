@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/layout"
 )
 
 // file copies one file.
@@ -82,6 +83,7 @@ func (c *copier) contents(ctx context.Context, src tree, n *node, from, target s
 	if err != nil {
 		return err
 	}
+	c.keepLayout(ctx, src, from, target)
 	t := &transfer{in: in, out: out, size: n.size, sparse: c.opts.sparse, sum: c.opts.verify,
 		moved: c.progress.add}
 	if c.opts.resume {
@@ -109,6 +111,20 @@ func (c *copier) contents(ctx context.Context, src tree, n *node, from, target s
 		}
 	})
 	return err
+}
+
+// keepLayout has a copy on a cluster striped as its original, before anything is written to it.
+// Where that cannot be done it is noted with the other attributes later.
+func (c *copier) keepLayout(ctx context.Context, src tree, from, target string) {
+	if _, ok := c.dst.(clusterTree); !ok || !c.opts.keepXattrs || !c.opts.policy.IsZero() {
+		return
+	}
+	all, _ := src.xattrs(ctx, from)
+	for _, x := range all {
+		if x.Name == layout.AttrAll {
+			_ = c.dst.setXattr(ctx, target, x)
+		}
+	}
 }
 
 // create opens the destination. With -f one that cannot be opened is taken away.
@@ -196,6 +212,9 @@ func (c *copier) keepXattrs(ctx context.Context, src tree, from, to string) erro
 	}
 	for _, x := range all {
 		if x.Name == "security.selinux" { // the label of a place, not of what lies there
+			continue
+		}
+		if x.Name == layout.AttrAll && !c.opts.policy.IsZero() { // the command says something else
 			continue
 		}
 		err := c.dst.setXattr(ctx, to, x)

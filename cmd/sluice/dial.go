@@ -35,8 +35,8 @@ type urlFlag struct {
 func (f *urlFlag) add(cmd *cobra.Command) {
 	f.by.add(cmd)
 	f.by.secret.addClient(cmd)
-	cmd.Flags().StringVar(&f.url, "url", "",
-		"where the cluster is (default $SLUICE_URL, else sluice://"+defaultListen+")")
+	cmd.Flags().StringVar(&f.url, "url", "", "where the cluster is (default $SLUICE_URL, else what "+
+		"the credential says, else sluice://"+defaultListen+")")
 }
 
 // base is the cluster's address as a URL without a path.
@@ -45,6 +45,9 @@ func (f *urlFlag) base() string {
 		if url != "" {
 			return strings.TrimRight(url, "/")
 		}
+	}
+	if url := f.by.secret.cred.url(); url != "" {
+		return url
 	}
 	return scheme + "//" + defaultListen
 }
@@ -95,7 +98,7 @@ func dialBy(ctx context.Context, url string, by *providersFlag, opts client.Opti
 		return nil, refuse(url+" is no address of a cluster",
 			"Write sluice://HOST:PORT, like sluice://"+defaultListen)
 	}
-	providers, err := openClient(by, opts.Logger)
+	providers, err := openClient(by, url, opts.Logger)
 	if err != nil {
 		return nil, err
 	}
@@ -106,9 +109,7 @@ func dialBy(ctx context.Context, url string, by *providersFlag, opts client.Opti
 	if opts.Buffers == 0 {
 		opts.Buffers = bounds.buffers
 	}
-	if err = reach(ctx, providers.Base(), host); errs.KindOf(err) == errs.Perm {
-		err = explainProof(err, url)
-	} else if err == nil {
+	if err = reach(ctx, providers.Base(), host); err == nil {
 		c.fs, err = client.Dial(ctx, url, opts)
 	}
 	if err == nil {
@@ -116,6 +117,8 @@ func dialBy(ctx context.Context, url string, by *providersFlag, opts client.Opti
 	}
 	closeLogged(providers, opts.Logger)
 	switch errs.KindOf(err) {
+	case errs.Perm:
+		err = by.secret.explainProof(err, url)
 	case errs.Disconnected, errs.TimedOut, errs.Shutdown, errs.IO:
 		err = hint(err, "Is the cluster running at %s? Start one with: sluice up   "+
 			"Another address: --url or $SLUICE_URL", url)
@@ -133,7 +136,7 @@ type metaConnection struct {
 }
 
 func dialMeta(ctx context.Context, url string, by *providersFlag) (*metaConnection, error) {
-	providers, err := openClient(by, nil)
+	providers, err := openClient(by, url, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strings"
 
+	"github.com/sluice-storage/sluice/config"
 	"github.com/sluice-storage/sluice/errs"
 )
 
@@ -38,6 +39,10 @@ func explain(err error) string {
 	var h *hinted
 	if errors.As(err, &h) {
 		return text + "\n  " + h.hint
+	}
+	var invalid config.Invalid
+	if errors.As(err, &invalid) {
+		return text + "\n  " + invalid.Remedy()
 	}
 	if next := nextStep(err); next != "" {
 		return text + "\n  " + next

@@ -2,10 +2,13 @@ package main
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -18,7 +21,12 @@ import (
 
 // storePaths are the members of an I/O server's store: a folder of the cluster's, or a folder below
 // each of the places that the cluster was made with; a block device is a member itself.
-func (c *cluster) storePaths(id int) []string {
+func (c *cluster) storePaths(id int) []string { return c.pathsOf(c.stores(), id) }
+
+func (c *cluster) pathsOf(stores map[int][]string, id int) []string {
+	if paths := stores[id]; len(paths) > 0 {
+		return paths
+	}
 	if len(c.cfg.Stores) == 0 {
 		return []string{c.iodDir(id)}
 	}
@@ -30,6 +38,31 @@ func (c *cluster) storePaths(id int) []string {
 		paths = append(paths, place)
 	}
 	return paths
+}
+
+// stores are the stores of this host's servers by their numbers, as whoever runs them has noted;
+// nil: nobody has, and they are where the cluster was made to have them.
+func (c *cluster) stores() map[int][]string {
+	text, err := os.ReadFile(c.storesFile())
+	var stores map[int][]string
+	if err != nil || json.Unmarshal(text, &stores) != nil {
+		return nil
+	}
+	return stores
+}
+
+// servers are the numbers of this host's I/O servers.
+func (c *cluster) servers() []int { return c.numbers(c.stores()) }
+
+func (c *cluster) numbers(stores map[int][]string) []int {
+	if stores != nil {
+		return slices.Sorted(maps.Keys(stores))
+	}
+	var all []int
+	for id := 1; id <= c.cfg.Iods; id++ {
+		all = append(all, id)
+	}
+	return all
 }
 
 // checkStores refuses places that cannot hold the stores of that many servers.
@@ -57,7 +90,7 @@ func (c *cluster) openStore(p *iodParts) (s stripe.Engine, storeID uint64, life 
 	disk, err := logstore.OpenPaths(logstore.PathOptions{
 		Paths: p.paths, Make: true, ServerID: uint64(p.id), LogBytes: c.logBytes(),
 		PendingBytes: p.plan.pending / each, IndexBytes: p.plan.index / each,
-		ReserveBytes: p.reserve, Logger: p.log,
+		ReserveBytes: p.reserve, Bytes: p.bytes, Logger: p.log,
 	})
 	if err != nil {
 		return nil, 0, 0, openAdvice(err, p.paths)
@@ -82,7 +115,7 @@ func openAdvice(err error, paths []string) error {
 // its disks: together they have as much as one store has by default.
 func (c *cluster) logBytes() int64 {
 	const all, least = 128 << 20, 16 << 20
-	return max(all/int64(max(c.cfg.Iods, 1)), least)
+	return max(all/int64(max(len(c.servers()), 1)), least)
 }
 
 // sharers counts the servers whose store is on the same disk as this one's, so that its room is not
@@ -93,8 +126,9 @@ func (c *cluster) sharers(id int) int {
 	}
 	n := 0
 	var own, other unix.Stat_t
-	for i := 1; i <= c.cfg.Iods; i++ {
-		mine, theirs := c.storePaths(id)[0], c.storePaths(i)[0]
+	stores := c.stores()
+	for _, i := range c.numbers(stores) {
+		mine, theirs := c.pathsOf(stores, id)[0], c.pathsOf(stores, i)[0]
 		if unix.Stat(mine, &own) == nil && unix.Stat(theirs, &other) == nil && own.Dev == other.Dev {
 			n++
 		}

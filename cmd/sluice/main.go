@@ -2,9 +2,9 @@
 // and the measurements. This package is the only one that wires: it chooses providers and engines,
 // starts processes, and turns errors into advice.
 //
-// Read main.go first, then cluster.go (what lies in a cluster's folder), up.go (how one starts) and
-// any cmd_<verb>.go. A copy is cmd_cp.go, copy.go (the walk), copyfile.go (one file), copydata.go
-// (its data) and tree.go (both sides).
+// Read main.go first, then cluster.go (what lies in a cluster's folder), host.go (how one is run,
+// for sluice up and sluice serve) and any cmd_<verb>.go. A copy is cmd_cp.go, copy.go (the walk),
+// copyfile.go (one file), copydata.go (its data) and tree.go (both sides).
 package main
 
 import (
@@ -15,6 +15,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	product "github.com/sluice-storage/sluice/internal/version"
 )
 
 // version is set by the linker; it is a variable because the linker knows nothing else.
@@ -33,6 +35,7 @@ func run(args []string, in io.Reader, out, problems io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	keepReadyPipe()
+	product.Set(version)
 	root := newRoot()
 	root.SetArgs(singleDash(root, args))
 	root.SetIn(in)

@@ -156,6 +156,7 @@ func (p *page) environment(cmd *cobra.Command) {
 	for _, v := range [][2]string{
 		{"SLUICE_URL", "Where the cluster is, unless --url or the path says so."},
 		{"SLUICE_SECRET_FILE", "The file with the cluster's secret, unless --secret says so."},
+		{"SLUICE_CREDENTIAL", "The file that sluice join has made, unless --credential says so."},
 	} {
 		p.line(`.TP`)
 		p.line(`\fB%s\fR`, escaped(v[0]))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/sluice-storage/sluice/admin"
 	"github.com/sluice-storage/sluice/errs"
+	product "github.com/sluice-storage/sluice/internal/version"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/meta/server"
 	"github.com/sluice-storage/sluice/meta/store"
@@ -30,6 +31,9 @@ type metaHandler struct {
 	net     *peer.Network
 	log     *slog.Logger
 	running atomic.Pointer[msg.Server]
+	joiner  *joiner       // nil: nobody can join
+	self    *lateIdentity // what this host proves itself by
+	id      string        // the cluster's
 }
 
 func newMetaHandler(names *store.Store, health func() error, net *peer.Network,
@@ -62,7 +66,8 @@ func (h *metaHandler) status() ([]byte, error) {
 		err = health // the better reason; numbers that are missing are 0
 	}
 	m := admin.Meta{Sessions: st.Sessions, Handles: st.Handles, Files: st.Files, Queued: st.Queued,
-		Removed: st.Removed, Ops: []admin.OpUse{}}
+		Removed: st.Removed, Ops: []admin.OpUse{}, Version: product.String(), Memory: residentBytes(),
+		Cluster: h.id}
 	if err != nil {
 		m.Problem = err.Error()
 	}
@@ -70,7 +75,7 @@ func (h *metaHandler) status() ([]byte, error) {
 		m.Ops = append(m.Ops, admin.OpUse{Op: c.Op, Calls: c.Calls, Failed: c.Failed,
 			MeanUs: float64(c.Time.Microseconds()) / float64(c.Calls)})
 	}
-	for _, c := range countsOf(h.net, h.running.Load()) {
+	for _, c := range append(h.refused(), countsOf(h.net, h.running.Load())...) {
 		m.Counts = append(m.Counts, admin.Count{Name: c.Name, Value: c.Value})
 	}
 	return json.Marshal(m)
@@ -84,6 +89,7 @@ func (h *metaHandler) families() []admin.Family {
 	if h.health() != nil {
 		healthy = 0
 	}
+	h.joiner.families(&f)
 	f.gauge("meta_healthy", "1 if all changes are taken, 0 if none are, or removals only.", healthy)
 	if st, err := h.names.Status(); err == nil {
 		f.gauge("meta_sessions", "Clients with a session.", int64(st.Sessions))
@@ -108,9 +114,14 @@ func (h *metaHandler) families() []admin.Family {
 		f.count("meta_removed_total", "Files whose remains were removed.", uint64(st.Removed))
 		f.count("meta_collected_total", "Stripe objects that no file named and that were removed.",
 			uint64(st.Collected))
+		f.count("meta_servers_refused_total", "Requests of I/O servers that claimed what is not theirs.",
+			st.Refused)
+		f.count("meta_strangers_refused_total",
+			"Requests of members that were removed, or with the session of another.", st.Strangers)
 		f.gauge("meta_unnamed_objects", "Stripe objects that no file names and that are left alone.",
 			st.Unnamed)
 	}
+	h.refusals(&f)
 	for _, c := range h.server.Status() {
 		f.by(admin.Counter, "meta_requests_total", "Requests, by operation.", "op", c.Op,
 			float64(c.Calls))
@@ -143,6 +154,7 @@ func countsOf(net *peer.Network, s *msg.Server) []iod.Count {
 		iod.Count{Name: "waits_spun", Value: st.Waits.Spun},
 		iod.Count{Name: "waits_slept", Value: st.Waits.Slept},
 		iod.Count{Name: "replies_woken", Value: st.Woken})
+	out = append(out, waysOf(net, s)...)
 	var tries []iod.Count
 	for at, n := range net.LadderCounts() {
 		outcome := "taken"
@@ -157,9 +169,9 @@ func countsOf(net *peer.Network, s *msg.Server) []iod.Count {
 
 // wayOf tells by what a connection goes, and why not by something better.
 func wayOf(net *peer.Network, c *msg.Conn) admin.Way {
-	server := c.Peer()
+	server := net.Known(c)
 	w := admin.Way{Provider: c.Provider(), Known: knownAs(server.Proof, server.Name)}
-	for _, s := range whyNot(net, c) {
+	for _, s := range net.WhyNot(c) {
 		w.WhyNot = append(w.WhyNot, admin.Step{Provider: s.Provider, At: s.Addr,
 			Kind: errs.KindOf(s.Err).String(), Reason: reason(s.Err)})
 	}

@@ -77,6 +77,7 @@ func clientFamilies(st client.Stats, network msg.NodeStats) []admin.Family {
 	f.count("client_corrupt_reads_total", "Reads that arrived damaged and were asked for again.",
 		st.ReadSums)
 	f.count("client_corrupt_writes_total", "Writes that a server found damaged.", st.WriteSums)
+	f.deferred(&st.Deferred)
 	reg := &st.Registered
 	f.count("client_register_hits_total", "Requests whose memory was registered with a device.",
 		reg.Hits)
@@ -87,6 +88,21 @@ func clientFamilies(st client.Stats, network msg.NodeStats) []admin.Family {
 		reg.Refused)
 	f.gauge("client_registered_bytes", "Memory of the program that is registered.", reg.Bytes)
 	return f.all
+}
+
+// deferred are those of names that are told later.
+func (f *families) deferred(st *client.DeferredStats) {
+	f.count("client_names_held_total", "Directories that were there and were held alone.", st.Held)
+	f.count("client_names_made_total", "Names that were made without asking, and told later.", st.Made)
+	f.count("client_names_removed_total", "Names that were removed like that.", st.Removed)
+	f.count("client_names_void_total", "Of these, what was removed before it was told.", st.Void)
+	f.count("client_names_batches_total", "Requests in which they were told.", st.Batches)
+	f.count("client_names_lost_total", "Names that could not be told.", st.Lost)
+	f.count("client_names_inherited_total", "Names of a process that has died, told by this one.",
+		st.Inherited)
+	f.gauge("client_names_untold", "Names that are not told yet.", st.Untold)
+	f.gauge("client_names_untold_bytes", "Bytes in closed files among them.", st.UntoldBytes)
+	f.gauge("client_names_directories", "Directories that are held alone.", int64(st.Directories))
 }
 
 // node are those of the message layer that clients have too.
@@ -116,12 +132,9 @@ func (f *families) network(net *peer.Network, s *msg.Server) {
 		}
 		f.ladder(at.Provider, outcome, n)
 	}
+	f.ways(net, s)
 	if s == nil {
 		return
-	}
-	for provider, n := range s.Via() {
-		f.by(admin.Gauge, "msg_connections", "Connections that are open, by provider.", "provider",
-			provider, float64(n))
 	}
 	c := s.Stats()
 	f.gauge("msg_calls_running", "Calls in handlers.", int64(c.Running))

@@ -72,11 +72,16 @@ func keepMount(cmd *cobra.Command, o mountOptions) error {
 	upgrades := make(chan chan<- error)
 	stop := listenForUpgrades(cmd.Context(), dir, upgrades, log)
 	defer stop()
+	untell := func() {}
+	defer func() { untell() }()
 	name := "mount " + dir
 	err = keeper.Run(cmd.Context(), keeper.Options{
 		Dir: dir, Mount: opts, Name: procid.Name(name[:min(len(name), 128)]),
 		Path: self, Args: keptArgs(cmd, &o), Env: keptEnv(), GiveUp: o.giveUp, Upgrades: upgrades,
-		Ready: func(text string) { announce(cmd, text) }, Logger: log})
+		Ready: func(text string) {
+			untell = tellServed(cmd, dir)
+			announce(cmd, text)
+		}, Logger: log})
 	var failed *keeper.Failure
 	if errors.As(err, &failed) && failed.Advice != "" {
 		return &hinted{err, failed.Advice}

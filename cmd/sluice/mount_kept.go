@@ -45,11 +45,17 @@ func serveFor(ctx context.Context, s *keeper.Served, o mountOptions, log *slog.L
 	if err != nil {
 		return err
 	}
-	if err := mount.AwaitDisbelief(ctx, s.Table); err != nil {
-		return err
-	}
 	c := o.clientOptions(log)
 	c.Identity, c.Succeeds = s.Table.Name(), s.Table.Sessions()
+	c.BeforeSuccession = func(ctx context.Context) error { return mount.AwaitDisbelief(ctx, s.Table) }
+	fresh := false
+	if c.Journal, fresh, err = s.Table.Journal(); err != nil {
+		return err
+	}
+	if fresh {
+		log.Warn("the journal of the process before this one is of another version: names that it " +
+			"had not told are lost, if it did not hand over")
+	}
 	o.keepTrying = o.keepTrying || s.Table.Greeted() // programs wait for it
 	conn, err := dialForMount(ctx, o, c)
 	if err != nil {
@@ -60,11 +66,13 @@ func serveFor(ctx context.Context, s *keeper.Served, o mountOptions, log *slog.L
 	if err != nil {
 		return err
 	}
+	spareProcs(procsFUSE)
 	m, err := mount.Attach(ctx, conn.fs, dir, kernel, s.Table, opts)
 	_ = kernel.Close() // the server has its own
 	if err != nil {
 		return err
 	}
+	spareProcs(procsLeast)
 	stop, err := o.serveWeb(conn, m, log)
 	if err != nil {
 		return errors.Join(err, m.Unmount())

@@ -37,11 +37,12 @@ func TestHelperArgs(t *testing.T) {
 }
 
 func TestMountOptions(t *testing.T) {
+	var served map[string]string
 	apply := func(lists ...string) (*optionList, map[string]string, string, error) {
 		cmd := newMount()
 		var said strings.Builder
 		cmd.SetErr(&said)
-		l := &optionList{}
+		l := &optionList{served: func() map[string]string { return served }}
 		for _, list := range lists {
 			if err := l.Set(list); err != nil {
 				t.Fatal(err)
@@ -81,6 +82,11 @@ func TestMountOptions(t *testing.T) {
 	if _, _, said, err = apply("remount,secret=/x"); err != nil || !strings.Contains(said, "secret") {
 		t.Errorf("%v, %q", err, said)
 	}
+	served = map[string]string{"secret": "/x", "local-locks": "false", "no-acl": "true"}
+	_, _, said, err = apply("remount,ro,secret=/x,nolock,noacl")
+	if err != nil || !strings.HasSuffix(said, "anew: nolock\n") {
+		t.Errorf("%v, %q", err, said)
+	}
 }
 
 // helperScript runs in a mount namespace of its own, in which mount(8) finds the helper. Each line
@@ -109,7 +115,8 @@ mkdir "$m/sub"; touch "$m/sub/inside"; umount "$m"
 echo "$A/sub $m sluice _netdev,nofail,noatime,user,x-systemd.automount,secret=$S 0 0" > "$T/fstab"
 mount --bind "$T/fstab" /etc/fstab; mount "$m"; echo "fstab $?"; ls "$m"
 mount -a; echo "all $? $(grep -c " $m " /proc/self/mountinfo)"
-mount -o remount,ro "$m" 2>/dev/null; echo "remount $? $(opts OPTIONS 'ro|rw|no.*')"; umount "$m"
+mount -o remount,ro "$m"; echo "remount $? $(opts OPTIONS 'ro|rw|no.*')"
+mount -o remount,cache=strict "$m"; echo "remount $?"; umount "$m"
 mknod -m 666 "$T/fuse" c 10 229; mount --bind "$T/fuse" /dev/fuse # some hosts keep it to root
 chown 1000 "$m"; u="setpriv --reuid 1000 --regid 1000 --clear-groups --reset-env"
 $u mount "$m"; echo "by a user $?"; $u ls "$m"; $u umount "$m"; echo "umount by the user $?"
@@ -137,6 +144,8 @@ fstab 0
 inside
 all 0 1
 remount 0 ro nosuid nodev noexec noatime 
+sluice: these options stay as they are until it is unmounted and mounted anew: cache
+remount 0
 by a user 0
 inside
 umount by the user 0

@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -43,7 +45,8 @@ type optionList struct {
 	all     []string
 	flags   []string // for the kernel
 	remount bool
-	sloppy  bool // unknown ones are ignored
+	sloppy  bool                     // unknown ones are ignored
+	served  func() map[string]string // how what is mounted was mounted: flags and their values
 }
 
 func (l *optionList) String() string { return strings.Join(l.all, ",") }
@@ -61,7 +64,7 @@ func (l *optionList) Set(text string) error {
 
 // apply carries the options out: later ones win.
 func (l *optionList) apply(cmd *cobra.Command) error {
-	var kept []string
+	kept := map[string]*pflag.Flag{} // by the options' names
 	for _, o := range l.all {
 		name, value, valued := strings.Cut(o, "=")
 		switch {
@@ -92,15 +95,31 @@ func (l *optionList) apply(cmd *cobra.Command) error {
 				return refuse(fmt.Sprintf("the option %s: %v", o, err), "See: sluice mount --help")
 			}
 			if name != "allow_other" { // which the kernel says, too
-				kept = append(kept, name)
+				kept[name] = f
 			}
 		}
 	}
-	if l.remount && len(kept) > 0 { // mount(8) repeats those of fstab, which need not be new
-		fmt.Fprintf(cmd.ErrOrStderr(), "sluice: these options stay as they are until it is unmounted "+
-			"and mounted anew: %s\n", strings.Join(kept, " "))
+	if l.remount {
+		l.warnOfKept(cmd, kept)
 	}
 	return nil
+}
+
+// warnOfKept names the options that a remount does not change. mount(8) repeats those of fstab:
+// what is as it was is not worth a word.
+func (l *optionList) warnOfKept(cmd *cobra.Command, kept map[string]*pflag.Flag) {
+	var served map[string]string
+	if l.served != nil && len(kept) > 0 {
+		served = l.served()
+	}
+	maps.DeleteFunc(kept, func(_ string, f *pflag.Flag) bool {
+		value, known := served[f.Name]
+		return known && value == f.Value.String()
+	})
+	if len(kept) > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), "sluice: these options stay as they are until it is unmounted "+
+			"and mounted anew: %s\n", strings.Join(slices.Sorted(maps.Keys(kept)), " "))
+	}
 }
 
 // addOptions adds -o, and what mount.sluice needs besides.

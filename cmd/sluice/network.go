@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-storage/sluice/bench/tune"
+	"github.com/sluice-storage/sluice/config"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric/tcp"
 	"github.com/sluice-storage/sluice/msg"
@@ -113,14 +114,16 @@ func (f *providersFlag) args() []string {
 	return args
 }
 
-// openClient opens the providers for a process that only dials. log hears of those that are not to
-// be had; nil: nobody does.
-func openClient(f *providersFlag, log *slog.Logger) (*peer.Providers, error) {
+// openClient opens the providers for a process that only dials, the cluster at a URL. log hears of
+// those that are not to be had; nil: nobody does.
+func openClient(f *providersFlag, url string, log *slog.Logger) (*peer.Providers, error) {
 	opts, err := f.options(log)
 	if err != nil {
 		return nil, err
 	}
-	opts.Secret = f.secret.client()
+	if opts.Secret, opts.Security, err = f.secret.client(url); err != nil {
+		return nil, err
+	}
 	if name := os.Getenv(tuningEnv); name != "" {
 		if opts.Limits, err = tune.Load(name); err != nil {
 			return nil, hint(err, "Make it anew with: sluice bench tune --save %s   or unset $%s", name,
@@ -131,7 +134,10 @@ func openClient(f *providersFlag, log *slog.Logger) (*peer.Providers, error) {
 }
 
 // openServer opens them for one that listens.
-func (c *cluster) openServer(f *providersFlag, log *slog.Logger) (*peer.Providers, error) {
+// known is what this host proves itself by, where others are known by certificates.
+func (c *cluster) openServer(f *providersFlag, known peer.Identity, log *slog.Logger) (
+	*peer.Providers, error) {
+
 	opts, err := f.options(log)
 	if err != nil {
 		return nil, err
@@ -140,7 +146,11 @@ func (c *cluster) openServer(f *providersFlag, log *slog.Logger) (*peer.Provider
 		log.Warn(trustWarning)
 	}
 	opts.Listens = true
-	opts.Secret = &tcp.Secret{File: c.secretFile(), Optional: f.secret.trust}
+	if f.secret.keyed() {
+		opts.Security = peer.Security(known, f.secret.security == string(config.Authenticated))
+	} else {
+		opts.Secret = &tcp.Secret{File: c.secretFile(), Optional: f.secret.trust}
+	}
 	if opts.Limits, err = loadTuning(c.dir); err != nil {
 		return nil, err
 	}
@@ -166,22 +176,6 @@ func (c *cluster) socket(process string) string {
 		return path
 	}
 	return fmt.Sprintf("@sluice-%s-%s", c.cfg.ID, process)
-}
-
-// whyNot are the steps above the one that a connection took.
-func whyNot(net *peer.Network, c *msg.Conn) []peer.Step {
-	var better []peer.Step
-	for _, name := range peer.Names() {
-		if name == c.Provider() {
-			break
-		}
-		for _, s := range net.Ladder(c) {
-			if s.Provider == name && s.Err != nil {
-				better = append(better, s)
-			}
-		}
-	}
-	return better
 }
 
 // reason is the heart of a step's error, without the layers that it came through.

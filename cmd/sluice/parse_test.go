@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/nbd/diskexport"
+	"github.com/sluice-storage/sluice/relay"
 )
 
 func TestParseSize(t *testing.T) {
@@ -41,26 +44,41 @@ func TestSizesAreNeverNegative(t *testing.T) {
 
 func TestParseExport(t *testing.T) {
 	for text, want := range map[string]exportSpec{
-		"name=a,mem=1M":      {name: "a", mem: 1 << 20},
-		"name=,file=/d":      {file: "/d"},
-		"file=/d,name=b,ro":  {name: "b", file: "/d", readOnly: true},
-		"name=c,volume=v,ro": {name: "c", volume: "v", readOnly: true},
-		"name=g,volume=v,mode=cached-writes": {name: "g", volume: "v",
-			how: client.How{Mode: client.DirectReads}},
-		"name=d,file=/a,,b=c":     {name: "d", file: "/a,b=c"},
-		"name=e,file=/x,,,name=f": {name: "f", file: "/x,"},
+		"name=a,mem=1M": {name: "a", source: "mem", mem: 1 << 20},
+		"name=,file=/d": {source: "file", disk: onDisk("/d")},
+		"file=/d,name=b,ro": {name: "b", source: "file", readOnly: true,
+			disk: diskexport.Spec{Paths: []string{"/d"}, ReadOnly: true}},
+		"name=c,volume=v,ro": {name: "c", source: "volume", volume: "v", readOnly: true},
+		"name=g,volume=v,mode=cached-writes": {name: "g", source: "volume", volume: "v",
+			mode: "cached-writes", how: client.How{Mode: client.DirectReads}},
+		"name=d,file=/a,,b=c":     {name: "d", source: "file", disk: onDisk("/a,b=c")},
+		"name=e,file=/x,,,name=f": {name: "f", source: "file", disk: onDisk("/x,")},
+		"name=h,disk=/d,mode=direct,streams=single": {name: "h", source: "disk", mode: "direct",
+			disk: diskexport.Spec{Paths: []string{"/d"}, Mode: diskexport.Direct,
+				Streams: relay.Single}},
+		"name=i,members=/a:/b::c,init=64K": {name: "i", source: "members",
+			disk: diskexport.Spec{Paths: []string{"/a", "/b:c"}, Init: 64 << 10}},
+		"name=j,members=/a:/b,unit=1M,mode=cached": {name: "j", source: "members", mode: "cached",
+			disk: diskexport.Spec{Paths: []string{"/a", "/b"}, Unit: 1 << 20,
+				Mode: diskexport.Cached}},
 	} {
-		if got, err := parseExport(text); err != nil || got != want {
+		want.text = text
+		if got, err := parseExport(text); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("parseExport(%q) = %+v, %v; want %+v", text, got, err, want)
 		}
 	}
 	for _, text := range []string{"", "name=a", "x=y", "name=a,mem=1,volume=v", "file=", "mem=x",
-		"name=a,mem=1M,mode=direct", "volume=v,mode=x"} {
+		"name=a,mem=1M,mode=direct", "volume=v,mode=x", "mem=1M,ro=1", "mem=1M,rw", "mem",
+		"file=/d,mode=fast", "file=/d,unit=4K", "file=/d,init=4K", "members=/a", "mem=1M,unit=4K",
+		"members=/a:/b,unit=4K,init=4K", "members=/a:/b,init=4K,ro", "file=/d,streams=single",
+		"file=/d,mode=direct,streams=both", "file=/d,disk=/e"} {
 		if got, err := parseExport(text); err == nil {
 			t.Errorf("parseExport(%q) = %+v", text, got)
 		}
 	}
 }
+
+func onDisk(path string) diskexport.Spec { return diskexport.Spec{Paths: []string{path}} }
 
 func TestSplitCommasIsUndoneByDoubling(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -2,15 +2,13 @@ package main
 
 import (
 	"encoding/json"
-	"math"
 	"reflect"
-	"strconv"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/internal/size"
 )
 
 // addJSON adds the flag. Given an example of what is printed, the command's help tells its keys;
@@ -46,23 +44,10 @@ func newTable(cmd *cobra.Command) *tabwriter.Writer {
 
 // parseSize reads a number of bytes with a binary unit: 4096, 64K, 64KiB, 10G, 1T.
 func parseSize(text string) (int64, error) {
-	bad := func() (int64, error) {
+	n, ok := size.Parse(text)
+	if !ok {
 		return 0, errs.Newf(errs.Invalid, "", "",
 			"%q is no size: write bytes or a unit, like 1048576, 64M or 10GiB", text)
 	}
-	number := strings.TrimRight(text, "KMGTPiBkmgtp")
-	unit := strings.ToUpper(strings.TrimSuffix(strings.TrimSuffix(text[len(number):], "B"), "i"))
-	shift := 0
-	if unit != "" {
-		i := strings.Index("KMGTP", unit)
-		if i < 0 || len(unit) != 1 {
-			return bad()
-		}
-		shift = 10 * (i + 1)
-	}
-	n, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || n < 0 || n > math.MaxInt64>>shift {
-		return bad()
-	}
-	return n << shift, nil
+	return n, nil
 }

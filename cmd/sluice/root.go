@@ -40,12 +40,13 @@ added, never renamed.`,
 			root.AddCommand(v)
 		}
 	}
-	add(groupCluster, newUp(), newDown(), newStatus(), newTop(), newMeta(), newIod(), newStore(),
-		newFsck(), newBounds(), newDemo())
+	add(groupCluster, newUp(), newDown(), newInit(), newServe(), newConfig(),
+		newStatus(), newTop(), newMeta(), newIod(), newStore(), newFsck(), newBounds(), newDemo())
+	add(groupCluster, newToken(), newJoin(), newHostVerb(), newServerVerb(), newClient(), newKey())
 	add(groupFiles, newMount(), newUmount(), newLs(), newTree(), newFind(), newCp(), newMv(), newLn(),
 		newRm(), newMkdir(), newTouch(), newTruncate(), newChmod(), newChown(), newStat(), newCat(),
-		newHints(), newQuota(), newDu(), newDf())
-	add(groupBlock, newVolume(), newNBD())
-	add("", newBench(), newBenchPeer(), newBenchJob(), newMan(), newVersion())
+		newHints(), newLayout(), newPool(), newQuota(), newDu(), newDf())
+	add(groupBlock, newVolume(), newNBD(), newAttach(), newDetach())
+	add("", newBench(), newBenchPeer(), newBenchJob(), newBenchAide(), newMan(), newVersion())
 	return root
 }

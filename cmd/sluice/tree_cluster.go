@@ -11,14 +11,16 @@ import (
 
 	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
 	"github.com/sluice-storage/sluice/stripe"
 )
 
-// clusterTree is a cluster, and the way that data takes there.
+// clusterTree is a cluster, the way that data takes there, and how new files are striped.
 type clusterTree struct {
-	fs  *client.FS
-	way way
+	fs     *client.FS
+	way    way
+	policy layout.Policy
 }
 
 func clusterNode(name string, a *meta.Attr) node {
@@ -120,7 +122,7 @@ func (t clusterTree) create(ctx context.Context, name string, perm fs.FileMode, 
 	if keep {
 		flags = os.O_CREATE | os.O_RDWR
 	}
-	f, err := t.fs.OpenFile(ctx, name, flags, perm&^umask())
+	f, err := t.fs.OpenFile(ctx, name, flags, perm&^umask(), client.WithLayout(t.policy))
 	if err != nil {
 		return nil, hintMissingParent(err)
 	}

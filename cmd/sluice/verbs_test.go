@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sluice-storage/sluice/identity"
 	"github.com/sluice-storage/sluice/internal/supervise"
 )
 
@@ -100,6 +101,10 @@ func (s *session) use(args []string) error {
 		return err
 	}
 	s.env["SLUICE_URL"] = c.readUp().URL
+	delete(s.env, identity.CredentialEnv)
+	if c.cfg.Security.Keyed() {
+		s.env[identity.CredentialEnv] = c.hostCredentialFile()
+	}
 	if s.env["SLUICE_URL"] == "" {
 		return fmt.Errorf("the cluster does not run")
 	}

@@ -13,7 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-storage/sluice/admin"
+	"github.com/sluice-storage/sluice/config"
 	"github.com/sluice-storage/sluice/errs"
+	"github.com/sluice-storage/sluice/identity"
+	"github.com/sluice-storage/sluice/peer"
 )
 
 const (
@@ -22,11 +25,32 @@ const (
 )
 
 // adminFlag says where a process shows its metrics and its health.
-type adminFlag struct{ listen string }
+type adminFlag struct {
+	listen  string
+	clients []string // those that an address beyond loopback is shown to, besides hosts
+
+	keeper peer.Identity // by which an address beyond loopback knows who comes; nil: there is none
+}
 
 func (f *adminFlag) add(cmd *cobra.Command, otherwise string) {
 	cmd.Flags().StringVar(&f.listen, "admin", otherwise,
-		"address for Prometheus (/metrics) and health (/healthz); port 0: any; off: none")
+		"address for Prometheus (/metrics) and health (/healthz); port 0: any; off: none; beyond "+
+			"loopback it is https, for members of the cluster")
+}
+
+// addClients is for processes that may be shown to others than hosts.
+func (f *adminFlag) addClients(cmd *cobra.Command) {
+	cmd.Flags().StringSliceVar(&f.clients, "admin-client", nil,
+		"`NAME` of a client that may see an admin address beyond loopback; repeat it for more")
+}
+
+// adminArgs are the flags for a child that shows itself at an address.
+func adminArgs(cfg *config.Config, listen string) []string {
+	args := []string{"--admin", listen}
+	for _, name := range cfg.AdminClients {
+		args = append(args, "--admin-client", name)
+	}
+	return args
 }
 
 // check refuses what cannot be listened at. Processes that share the flag cannot share a port.
@@ -37,6 +61,11 @@ func (f *adminFlag) check(shared bool) error {
 	_, port, err := net.SplitHostPort(f.listen)
 	if err != nil {
 		return refuse("--admin "+f.listen+" is no address", "Write HOST:PORT, or off")
+	}
+	for _, name := range f.clients {
+		if err := identity.CheckName(name); err != nil {
+			return hint(err, "See which clients there are: sluice client ls")
+		}
 	}
 	if shared && port != "0" {
 		return refuse("--admin "+f.listen+": several processes cannot share a port",
@@ -58,6 +87,9 @@ func (f *adminFlag) serve(file string, o admin.WebOptions) (stop func(), err err
 		return nil, err
 	}
 	o.Listen = f.listen
+	if f.keeper != nil {
+		o.TLS = adminTLS(f.keeper, f.clients)
+	}
 	if o.Profiles, err = listenProfiles(file); err != nil && o.Logger != nil {
 		o.Logger.Warn("there are no profiles of this process", "err", err)
 	}
@@ -80,7 +112,7 @@ func (f *adminFlag) serve(file string, o admin.WebOptions) (stop func(), err err
 		return nil, err
 	}
 	if o.Logger != nil {
-		o.Logger.Info("metrics are at http://"+w.Addr()+"/metrics", slog.String("addr", w.Addr()))
+		o.Logger.Info("metrics are at "+w.URL()+"/metrics", slog.String("addr", w.Addr()))
 	}
 	return stop, nil
 }
@@ -111,7 +143,7 @@ func listenProfiles(file string) (net.Listener, error) {
 		return nil, errs.Newf(errs.NameTooLong, "listen", name+profilesSuffix, "at most %d bytes",
 			pathMax)
 	}
-	return listenUnix(name + profilesSuffix)
+	return listenUnix(name+profilesSuffix, false)
 }
 
 // adminFile is where the admin address of a process of the cluster is found.

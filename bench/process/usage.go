@@ -1,4 +1,4 @@
-package mount
+package process
 
 import (
 	"os"
@@ -11,18 +11,18 @@ import (
 // ticks is in how many parts of a second /proc counts, on every architecture that Go knows.
 const ticks = 100
 
-// usage is what processes have used so far: processor time, that of children which have ended and
+// Usage is what processes have used so far: processor time, that of children which have ended and
 // were waited for included, and the memory that is theirs now. Memory that several of them share
 // counts in each.
-type usage struct {
-	cpu time.Duration
-	rss int64
+type Usage struct {
+	CPU time.Duration
+	RSS int64
 }
 
 // process is a line of /proc.
 type process struct {
 	parent int
-	usage
+	Usage
 }
 
 // parseStat reads /proc/PID/stat. The name of the program is in brackets and may contain anything;
@@ -45,14 +45,14 @@ func parseStat(text string) (p process, ok bool) {
 	ok = true
 	p.parent = int(at(parent))
 	for i := utime; i <= cstime; i++ {
-		p.cpu += time.Duration(at(i)) * time.Second / ticks
+		p.CPU += time.Duration(at(i)) * time.Second / ticks
 	}
-	p.rss = at(rss) * int64(os.Getpagesize())
+	p.RSS = at(rss) * int64(os.Getpagesize())
 	return p, ok
 }
 
-// usageOf adds up processes and all that descend from them.
-func usageOf(pids []int) (sum usage) {
+// UsageOf adds up processes and all that descend from them.
+func UsageOf(pids []int) (sum Usage) {
 	if len(pids) == 0 {
 		return sum
 	}
@@ -71,7 +71,7 @@ func usageOf(pids []int) (sum usage) {
 	return addTree(all, pids)
 }
 
-func addTree(all map[int]process, pids []int) (sum usage) {
+func addTree(all map[int]process, pids []int) (sum Usage) {
 	children := map[int][]int{}
 	for pid, p := range all {
 		children[p.parent] = append(children[p.parent], pid)
@@ -84,29 +84,29 @@ func addTree(all map[int]process, pids []int) (sum usage) {
 			continue
 		}
 		seen[pid] = true
-		sum.cpu += p.cpu
-		sum.rss += p.rss
+		sum.CPU += p.CPU
+		sum.RSS += p.RSS
 		list = append(list, children[pid]...)
 	}
 	return sum
 }
 
-// sample reads the memory of processes until stop, which tells the most that they had.
-func sample(pids []int) (stop func() int64) {
+// Sample reads the memory of processes until stop, which tells the most that they had.
+func Sample(pids []int) (stop func() int64) {
 	if len(pids) == 0 {
 		return func() int64 { return 0 }
 	}
 	end, most := make(chan struct{}), make(chan int64)
 	go func() {
-		peak := usageOf(pids).rss
+		peak := UsageOf(pids).RSS
 		beat := time.NewTicker(200 * time.Millisecond)
 		defer beat.Stop()
 		for {
 			select {
 			case <-beat.C:
-				peak = max(peak, usageOf(pids).rss)
+				peak = max(peak, UsageOf(pids).RSS)
 			case <-end:
-				most <- max(peak, usageOf(pids).rss)
+				most <- max(peak, UsageOf(pids).RSS)
 				return
 			}
 		}
@@ -114,24 +114,24 @@ func sample(pids []int) (stop func() int64) {
 	return func() int64 { close(end); return <-most }
 }
 
-// settle waits until processes are quiet, because work that a system puts off costs too, and must
+// Settle waits until processes are quiet, because work that a system puts off costs too, and must
 // not disturb the next one. It returns what they have used by then. Who is never quiet is not
 // waited for longer than settleMax.
-func settle(pids []int) usage {
+func Settle(pids []int) Usage {
 	const (
 		settleMax = 3 * time.Second
 		pause     = 50 * time.Millisecond
 		idle      = time.Second / ticks // of a pause
 	)
-	last := usageOf(pids)
+	last := UsageOf(pids)
 	if len(pids) == 0 {
 		return last
 	}
 	quiet := 0
 	for end := time.Now().Add(settleMax); quiet < 2 && time.Now().Before(end); {
 		time.Sleep(pause)
-		now := usageOf(pids)
-		if now.cpu-last.cpu <= idle {
+		now := UsageOf(pids)
+		if now.CPU-last.CPU <= idle {
 			quiet++
 		} else {
 			quiet = 0

@@ -1,8 +1,9 @@
-package mount
+package process
 
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -11,8 +12,8 @@ func TestParseStat(t *testing.T) {
 	const line = "42 (a) b (c)) S 7 1 1 0 -1 4 1 2 3 4 150 50 25 25 20 0 3 0 100 1000000 500 " +
 		"18446744073709551615 1 1 0"
 	p, ok := parseStat(line)
-	want := process{parent: 7, usage: usage{cpu: 2500 * time.Millisecond,
-		rss: 500 * int64(os.Getpagesize())}}
+	want := process{parent: 7, Usage: Usage{CPU: 2500 * time.Millisecond,
+		RSS: 500 * int64(os.Getpagesize())}}
 	if !ok || p != want {
 		t.Errorf("%+v, %v; want %+v", p, ok, want)
 	}
@@ -25,13 +26,13 @@ func TestParseStat(t *testing.T) {
 }
 
 func TestAddTree(t *testing.T) {
-	one := func(parent int) process { return process{parent, usage{cpu: time.Second, rss: 10}} }
+	one := func(parent int) process { return process{parent, Usage{CPU: time.Second, RSS: 10}} }
 	all := map[int]process{1: one(0), 10: one(1), 11: one(10), 12: one(11), 20: one(1)}
 	for _, c := range []struct {
 		pids []int
 		want int64
 	}{{[]int{10}, 3}, {[]int{10, 11}, 3}, {[]int{20, 99}, 1}, {nil, 0}, {[]int{1}, 5}} {
-		want := usage{cpu: time.Duration(c.want) * time.Second, rss: 10 * c.want}
+		want := Usage{CPU: time.Duration(c.want) * time.Second, RSS: 10 * c.want}
 		if got := addTree(all, c.pids); got != want {
 			t.Errorf("%v: %+v, want %d processes", c.pids, got, c.want)
 		}
@@ -42,7 +43,7 @@ func TestAddTree(t *testing.T) {
 // words are told.
 func TestDaemon(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
-	d, err := StartDaemon(log, []string{"WORD=hello"}, "sh", "-c", "echo $WORD; sleep 1000 & wait")
+	d, err := Start(log, []string{"WORD=hello"}, "sh", "-c", "echo $WORD; sleep 1000 & wait")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +51,7 @@ func TestDaemon(t *testing.T) {
 	if err := d.Await(t.Context(), "its word", said); err != nil {
 		t.Fatal(err)
 	}
-	if u := usageOf([]int{d.Pid()}); u.rss == 0 {
+	if u := UsageOf([]int{d.Pid()}); u.RSS == 0 {
 		t.Error("it has no memory")
 	}
 	if err := d.Stop(); err != nil {
@@ -59,21 +60,21 @@ func TestDaemon(t *testing.T) {
 	if err := d.Stop(); err != nil { // once more is nothing
 		t.Fatal(err)
 	}
-	d, err = StartDaemon(log, nil, "sh", "-c", "echo no >&2; exit 3")
+	d, err = Start(log, nil, "sh", "-c", "echo no >&2; exit 3")
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = d.Await(t.Context(), "what never comes", func() bool { return false })
-	if err == nil || !contains(err.Error(), "it ended: hello\nno") {
+	if err == nil || !strings.Contains(err.Error(), "it ended: hello\nno") {
 		t.Errorf("%v", err)
 	}
-	if _, err := StartDaemon(log, nil, "no-such-program"); err == nil {
+	if _, err := Start(log, nil, "no-such-program"); err == nil {
 		t.Error("a program that is not there was started")
 	}
 }
 
 func TestFreePorts(t *testing.T) {
-	ports, err := freePorts("127.0.0.1", 8)
+	ports, err := FreePorts("127.0.0.1", 8)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,12 +1,18 @@
-package mount
+// Package process is what benches that measure other programs have in common: daemons that end with
+// the bench, and what processes use of the processor and of memory.
+//
+// It knows none of the programs, and installs nothing.
+//
+// Read daemon.go first, then usage.go.
+package process
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"syscall"
@@ -18,6 +24,9 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 )
 
+// stopMax is for a daemon to end by itself.
+const stopMax = 30 * time.Second
+
 // Daemon is a process of a system that stays in the foreground, a child of the bench.
 type Daemon struct {
 	name, log string
@@ -25,12 +34,12 @@ type Daemon struct {
 	ended     chan struct{}
 }
 
-// StartDaemon starts a program whose output goes to a file, with env on top of the bench's own
+// Start starts a program whose output goes to a file, with env on top of the bench's own
 // environment. It ends with the bench, however that ends: the kernel signals it when the thread
 // that started it does, which therefore waits. A group of its own keeps the terminal's interrupt
 // from it: the bench ends it in order.
-func StartDaemon(log string, env []string, name string, args ...string) (*Daemon, error) {
-	path, err := lookProgram(name)
+func Start(log string, env []string, name string, args ...string) (*Daemon, error) {
+	path, err := Find(name)
 	if err != nil {
 		return nil, err
 	}
@@ -60,8 +69,19 @@ func StartDaemon(log string, env []string, name string, args ...string) (*Daemon
 	return d, <-started
 }
 
+// Find finds daemons too, which are not on every user's path.
+func Find(name string) (string, error) {
+	if path, err := exec.LookPath(name); err == nil {
+		return path, nil
+	}
+	return exec.LookPath(filepath.Join("/usr/sbin", name))
+}
+
 // Pid is its number.
 func (d *Daemon) Pid() int { return d.pid }
+
+// Ended is closed when it has ended.
+func (d *Daemon) Ended() <-chan struct{} { return d.ended }
 
 // Stop asks the daemon to end, then makes it. d may be nil.
 func (d *Daemon) Stop() error {
@@ -81,14 +101,14 @@ func (d *Daemon) Stop() error {
 		case <-time.After(stopMax):
 		}
 	}
-	return errs.Newf(errs.TimedOut, "bench mount", d.name, "process %d does not end", d.pid)
+	return errs.Newf(errs.TimedOut, "bench", d.name, "process %d does not end", d.pid)
 }
 
 func (d *Daemon) alive() error {
 	select {
 	case <-d.ended:
 		text, _ := os.ReadFile(d.log)
-		return errs.Newf(errs.IO, "bench mount", d.name, "it ended: %s", bench.Tail(text))
+		return errs.Newf(errs.IO, "bench", d.name, "it ended: %s", bench.Tail(text))
 	default:
 		return nil
 	}
@@ -96,13 +116,14 @@ func (d *Daemon) alive() error {
 
 // Await asks until the answer is yes, or the daemon has ended.
 func (d *Daemon) Await(ctx context.Context, what string, ready func() bool) error {
-	return daemons{d}.await(ctx, what, ready)
+	return Daemons{d}.Await(ctx, what, ready)
 }
 
-// daemons are started and ended together: the first, which the others know, ends last.
-type daemons []*Daemon
+// Daemons are started and ended together: the first, which the others know, ends last.
+type Daemons []*Daemon
 
-func (all daemons) pids() (pids []int) {
+// Pids are their numbers.
+func (all Daemons) Pids() (pids []int) {
 	for _, d := range all {
 		if d != nil {
 			pids = append(pids, d.pid)
@@ -111,7 +132,8 @@ func (all daemons) pids() (pids []int) {
 	return pids
 }
 
-func (all daemons) stop() error {
+// Stop ends all of them.
+func (all Daemons) Stop() error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -125,8 +147,8 @@ func (all daemons) stop() error {
 	return errors.Join(failed...)
 }
 
-// await asks until the answer is yes, or one of the daemons has ended.
-func (all daemons) await(ctx context.Context, what string, ready func() bool) error {
+// Await asks until the answer is yes, or one of the daemons has ended.
+func (all Daemons) Await(ctx context.Context, what string, ready func() bool) error {
 	for !ready() {
 		for _, d := range all {
 			if err := d.alive(); err != nil {
@@ -135,15 +157,15 @@ func (all daemons) await(ctx context.Context, what string, ready func() bool) er
 		}
 		select {
 		case <-ctx.Done():
-			return errs.Newf(errs.TimedOut, "bench mount", what, "waited for it: %v", ctx.Err())
+			return errs.Newf(errs.TimedOut, "bench", what, "waited for it: %v", ctx.Err())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 	return nil
 }
 
-// listens tells whether somebody accepts connections there.
-func listens(addr string) bool {
+// Listens tells whether somebody accepts connections there.
+func Listens(addr string) bool {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
 		return false
@@ -152,9 +174,9 @@ func listens(addr string) bool {
 	return true
 }
 
-// freePorts finds ports that nobody uses now. Programs that take no open socket have to be told a
+// FreePorts finds ports that nobody uses now. Programs that take no open socket have to be told a
 // number; somebody else may take it in between, and then they do not start, and say so.
-func freePorts(host string, n int) (ports []int, err error) {
+func FreePorts(host string, n int) (ports []int, err error) {
 	for range n {
 		ln, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 		if err != nil {
@@ -165,49 +187,3 @@ func freePorts(host string, n int) (ports []int, err error) {
 	}
 	return ports, nil
 }
-
-// unmount takes a mount away, out of sight at least. It is only used by root.
-func unmount(dir string) error {
-	err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW)
-	for range 20 { // something may still close its files
-		if !errors.Is(err, unix.EBUSY) {
-			break
-		}
-		time.Sleep(50 * time.Millisecond)
-		err = unix.Unmount(dir, unix.UMOUNT_NOFOLLOW)
-	}
-	if errors.Is(err, unix.EBUSY) {
-		err = unix.Unmount(dir, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
-	}
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-		return nil // nothing is mounted there
-	}
-	return errs.Wrap("unmount", dir, err)
-}
-
-// room is how large the file system at dir is, 0 while it does not answer. It waits a second only,
-// because a mount whose server hangs never answers.
-func room(dir string) uint64 {
-	answer := make(chan uint64, 1)
-	go func() {
-		var st unix.Statfs_t
-		if unix.Statfs(dir, &st) != nil {
-			st.Blocks = 0
-		}
-		answer <- st.Blocks * uint64(st.Bsize)
-	}()
-	select {
-	case n := <-answer:
-		return n
-	case <-time.After(time.Second):
-		return 0
-	}
-}
-
-// isOther tells whether something is mounted at dir: it is on another device than the folder above.
-func isOther(dir string) bool {
-	var in, above unix.Stat_t
-	return unix.Stat(dir, &in) == nil && unix.Stat(dir+"/..", &above) == nil && in.Dev != above.Dev
-}
-
-func addrOf(host string, port int) string { return net.JoinHostPort(host, fmt.Sprint(port)) }
