@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,9 +24,26 @@ import (
 // sets the clock of a whole host.
 func setClock(t *testing.T, pid int, seconds int32) {
 	t.Helper()
+	skipClock(t)
+	begin, end := mapped(t, pid, "[vdso]")
+	stopOutside(t, pid, begin, end)
+	err := patchClock(pid, seconds)
+	must(t, syscall.Kill(pid, syscall.SIGCONT))
+	if err != nil {
+		t.Skipf("this kernel lets nobody change a mapped function: %v", err)
+	}
+}
+
+// skipClock skips a test where other clocks cannot be made.
+func skipClock(t *testing.T) {
+	t.Helper()
 	if runtime.GOARCH != "amd64" {
 		t.Skip("the code for another clock is known for x86-64 only")
 	}
+}
+
+// patchClock replaces the function of a process that has stopped.
+func patchClock(pid int, seconds int32) error {
 	code := []byte{0xb8, 0xe4, 0, 0, 0, // mov eax, 228 (clock_gettime)
 		0x0f, 0x05, // syscall
 		0x85, 0xff, // test edi, edi: the wall clock is number 0
@@ -33,46 +51,58 @@ func setClock(t *testing.T, pid int, seconds int32) {
 		0x48, 0x81, 0x06, 0, 0, 0, 0, // add qword [rsi], seconds
 		0xc3} // ret
 	binary.LittleEndian.PutUint32(code[len(code)-5:], uint32(seconds))
-	begin, end := mapped(t, pid, "[vdso]")
+	begin, end, err := findMapped(pid, "[vdso]")
+	if err != nil {
+		return err
+	}
 	mem, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", pid), os.O_RDWR, 0)
-	must(t, err)
+	if err != nil {
+		return err
+	}
 	defer mem.Close()
 	image := make([]byte, end-begin)
-	_, err = mem.ReadAt(image, begin)
-	must(t, err)
-	object, err := elf.NewFile(bytes.NewReader(image))
-	must(t, err)
-	symbols, err := object.DynamicSymbols()
-	must(t, err)
-	for _, s := range symbols {
-		if s.Name != "__vdso_clock_gettime" {
-			continue
-		}
-		stopOutside(t, pid, begin, end)
-		_, err := mem.WriteAt(code, begin+int64(s.Value))
-		must(t, syscall.Kill(pid, syscall.SIGCONT))
-		if err != nil {
-			t.Skipf("this kernel lets nobody change a mapped function: %v", err)
-		}
-		return
+	if _, err = mem.ReadAt(image, begin); err != nil {
+		return err
 	}
-	t.Skip("the vDSO has no clock_gettime")
+	object, err := elf.NewFile(bytes.NewReader(image))
+	if err != nil {
+		return err
+	}
+	symbols, err := object.DynamicSymbols()
+	if err != nil {
+		return err
+	}
+	for _, s := range symbols {
+		if s.Name == "__vdso_clock_gettime" {
+			_, err := mem.WriteAt(code, begin+int64(s.Value))
+			return err
+		}
+	}
+	return errors.New("the vDSO has no clock_gettime")
 }
 
 // mapped is where something is in the memory of a process.
 func mapped(t *testing.T, pid int, what string) (begin, end int64) {
 	t.Helper()
+	begin, end, err := findMapped(pid, what)
+	if err != nil {
+		t.Skip(err)
+	}
+	return begin, end
+}
+
+func findMapped(pid int, what string) (begin, end int64, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
-	must(t, err)
+	if err != nil {
+		return 0, 0, err
+	}
 	for line := range strings.Lines(string(text)) {
 		if strings.HasSuffix(strings.TrimSpace(line), what) {
 			_, err := fmt.Sscanf(line, "%x-%x", &begin, &end)
-			must(t, err)
-			return begin, end
+			return begin, end, err
 		}
 	}
-	t.Skipf("process %d has no %s", pid, what)
-	return 0, 0
+	return 0, 0, fmt.Errorf("process %d has no %s", pid, what)
 }
 
 // stopOutside stops a process while none of its threads is in a piece of its code.

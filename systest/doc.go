@@ -8,6 +8,11 @@
 // load_test.go is the programs that run meanwhile and know what must be there; others are SQLite
 // (sqlite_test.go), PostgreSQL (postgres_test.go) and fio (fio_test.go).
 //
+// Block devices: block_test.go lets clients that nobody here wrote work on every kind of export,
+// which is a table. recorder_test.go is a client with several connections that knows what must be
+// there; blockkill_test.go kills its servers, blocktrouble_test.go takes their disks and servers
+// away, blockhostile_test.go talks nonsense beside it, blockcrowd_test.go are a thousand.
+//
 // Two mounts are compared with a local file system by random operations: model_test.go runs and
 // shortens them, twinops_test.go has the operations, twins_test.go compares.
 //

@@ -18,6 +18,7 @@ import (
 func TestKilledClientLeavesNothing(t *testing.T) {
 	c := startCluster(t, clusterOptions{iods: 2})
 	c.sluice(t, "volume", "create", "disk", "64M")
+	c.sluice(t, "volume", "clone", "disk", "copy") // the metadata service knows the servers then
 	before, err := c.state()
 	must(t, err)
 	for round := range 3 {

@@ -158,13 +158,16 @@ func TestKillUnderPostgres(t *testing.T) {
 	p.start()
 	p.run("pgbench", "-i", "-q", "-s", "1")
 
-	stop, done := make(chan struct{}), make(chan int)
-	go func() { done <- c.killInTurn(stop, 1200*time.Millisecond, "iod1", "iod2", "meta", "iod3") }()
+	kills, acked, out := 0, 0, ""
 	seconds := strconv.Itoa(int(soak(6*time.Second, time.Minute).Seconds()))
-	out := p.run("pgbench", "-n", "-c", "4", "-j", "2", "-T", seconds)
-	close(stop)
-	kills := <-done
-	acked := processed(t, out)
+	for try := 0; try < 10 && kills < 2; try++ { // on a busy machine servers take long to come back
+		stop, done := make(chan struct{}), make(chan int)
+		go func() { done <- c.killInTurn(stop, 1200*time.Millisecond, "iod1", "iod2", "meta", "iod3") }()
+		out = p.run("pgbench", "-n", "-c", "4", "-j", "2", "-T", seconds)
+		close(stop)
+		kills += <-done
+		acked += processed(t, out)
+	}
 	if n := p.consistent("servers were killed"); n != acked || n == 0 {
 		t.Errorf("%d transactions were acknowledged, %d are there", acked, n)
 	}

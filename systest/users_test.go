@@ -286,6 +286,9 @@ func (u *users) list(_ *rand.Rand, ready func()) error {
 			return err
 		}
 	}
+	if err := syncDir(dir); err != nil { // what was made a moment ago may go with the mount's process
+		return err
+	}
 	ready()
 	for !u.over() {
 		d, err := os.Open(dir)
@@ -436,4 +439,14 @@ func (u *users) small(r *rand.Rand, ready func()) error {
 		}
 	}
 	return nil
+}
+
+// syncDir makes the names in a directory durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
 }

@@ -60,7 +60,7 @@ func New(t testing.TB, names ...string) *Bed {
 	if os.Geteuid() != 0 {
 		t.Skip("hosts are name spaces, which only root can make")
 	}
-	for _, tool := range []string{"ip", "nsenter", "unshare"} {
+	for _, tool := range []string{"bridge", "ip", "nsenter", "unshare"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("hosts need %s: %v", tool, err)
 		}
@@ -86,8 +86,8 @@ func (b *Bed) add(i int, name string) {
 	own := filepath.Join(b.t.TempDir(), "own")
 	script := fmt.Sprintf("set -e; mkdir '%[1]s'; mount --bind '%[2]s' '%[1]s'; "+
 		"mount -t tmpfs none '%[3]s'; mkdir '%[2]s'; mount --move '%[1]s' '%[2]s'; "+
-		"exec sleep infinity", own, h.Dir, b.dir)
-	h.pid = b.hold(script, "--net", "--mount", "--propagation", "private")
+		"echo '%[4]s' > /proc/sys/kernel/hostname; exec sleep infinity", own, h.Dir, b.dir, name)
+	h.pid = b.hold(script, "--net", "--uts", "--mount", "--propagation", "private")
 	link := fmt.Sprintf("h%d", i)
 	b.in(b.bridge, "ip", "link", "add", link, "type", "veth", "peer", "name", device, "netns",
 		strconv.Itoa(h.pid))
@@ -148,8 +148,8 @@ func start(t testing.TB, cmd *exec.Cmd) {
 
 // enter is the command line of a program in the name spaces of a process.
 func enter(pid int, name string, args ...string) []string {
-	return append([]string{"nsenter", "-t", strconv.Itoa(pid), "--net", "--mount", "--", name},
-		args...)
+	return append([]string{"nsenter", "-t", strconv.Itoa(pid), "--net", "--uts", "--mount", "--",
+		name}, args...)
 }
 
 // in runs a program in the name spaces of a process.
@@ -271,16 +271,17 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 func (p *Process) Said() string { return p.said.String() }
 
 // Cut takes the host's cable out, Mend puts it back: nothing arrives meanwhile, and nobody is told.
-func (h *Host) Cut() { h.link("down") }
+func (h *Host) Cut() { h.link("0") }
 
 // Mend is the end of Cut.
-func (h *Host) Mend() { h.link("up") }
+func (h *Host) Mend() { h.link("3") }
 
+// link sets the state of the host's port of the bridge: 0 disabled, 3 forwarding.
 func (h *Host) link(state string) {
 	h.bed.t.Helper()
 	for i, other := range h.bed.Hosts {
-		if other == h { // the bridge's end of it: the host does not lose its address
-			h.bed.in(h.bed.bridge, "ip", "link", "set", fmt.Sprintf("h%d", i), state)
+		if other == h {
+			h.bed.in(h.bed.bridge, "bridge", "link", "set", "dev", fmt.Sprintf("h%d", i), "state", state)
 		}
 	}
 }

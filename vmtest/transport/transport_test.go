@@ -57,6 +57,19 @@ func TestTransport(t *testing.T) {
 	t.Run("conformance", p.suites)
 	t.Run("registered", p.registered)
 	t.Run("ladder", p.ladder)
+	t.Run("keyed", p.keyed)
+}
+
+// keyed has a cluster with certificates climb to verbs by tokens, in one machine; there devices go,
+// one after the other, and come back.
+func (p *couple) keyed(t *testing.T) {
+	out := p.visitor(t, p.a, "peer", "TestKeyedVerbs.*", "SLUICE_PEER_LINKS=eth0 eth1")
+	for _, test := range []string{"TestKeyedVerbs", "TestKeyedVerbsClimb"} {
+		if !strings.Contains(out, "--- PASS: "+test+" ") {
+			t.Errorf("%s did not pass:\n%s", test, out)
+		}
+	}
+	t.Log(out)
 }
 
 // suites runs the tests of msg and mover, each in one of the machines.
@@ -264,8 +277,13 @@ func (p *couple) ladder(t *testing.T) {
 			},
 		},
 		{
-			name: "the server's device is gone", from: p.a, addr: base, want: "tcp", in: p.b,
-			before: "rdma link del rxe0", after: "rdma link add rxe0 type rxe netdev eth0",
+			name: "the server's device is gone, it has another", from: p.a, addr: base, want: "verbs",
+			in: p.b, before: "rdma link del rxe0", after: "rdma link add rxe0 type rxe netdev eth0",
+			steps: []string{`step verbs at "` + p.b.Addr(p.wires[1]).String() + `:.*": <nil>`},
+		},
+		{
+			name: "the server's device is gone", from: p.a, addr: "tcp:" + base + "," + fast, want: "tcp",
+			in: p.b, before: "rdma link del rxe0", after: "rdma link add rxe0 type rxe netdev eth0",
 			steps: []string{
 				`step verbs at "10.*": .*(disconnected|timed out).*`, `step tcp at "10.*": <nil>`,
 			},
