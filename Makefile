@@ -44,6 +44,7 @@ SYSTEM_RE := systest|cmd/sluice|mount
 # Virtual machines with a stock kernel. Two at a time keep both cores busy, so their packages run one
 # after the other. Where all that they need can be installed, a test that is skipped is a failure.
 LAB      := ./vmtest/... ./fabric/verbs/...
+LAB_LONG := vmtest/attach|vmtest/ocfs2
 LAB_RE   := vmtest|vmtest/.*|fabric/verbs|fabric/verbs/.*
 LAB_MUST := $(shell [ "$$(id -u)" = 0 ] && [ "$$(uname -m)" = x86_64 ] && \
               command -v apt-get >/dev/null && echo must)
@@ -53,14 +54,14 @@ LAB_MUST := $(shell [ "$$(id -u)" = 0 ] && [ "$$(uname -m)" = x86_64 ] && \
 FUZZ_GUIDE ?= -fuzz=.
 
 # The commands that tests call, and the Debian packages that hold them.
-TOOLS    := fio qemu-img qemu-io nbdinfo nbdcopy nbdkit nbd-server fusermount3 sqlite3 git tar cc \
+TOOLS    := fio qemu-img qemu-io qemu-nbd nbdinfo nbdcopy nbdfuse nbdkit nbd-server nbd-client fusermount3 sqlite3 git tar cc \
             qemu-system-x86_64 busybox modprobe ip rdma xz pkill ibv_devinfo ib_send_lat \
-            mkfs.ext4 mkfs.xfs losetup mount man setfacl setfattr setcap setpriv unshare \
-            lsattr rsync stdbuf initdb
-PACKAGES := fio qemu-utils libnbd-bin nbdkit nbd-server fuse3 sqlite3 git tar gcc libc6-dev \
+            mkfs.ext4 mkfs.xfs mkfs.ocfs2 losetup mount man setfacl setfattr setcap setpriv unshare \
+            lsattr rsync stdbuf initdb curl
+PACKAGES := fio qemu-utils libnbd-bin nbdkit nbd-server nbd-client fuse3 sqlite3 git tar gcc libc6-dev \
             qemu-system-x86 busybox-static kmod iproute2 xz-utils procps ibverbs-utils \
-            ibverbs-providers perftest e2fsprogs xfsprogs util-linux mount man-db acl attr \
-            libcap2-bin rsync coreutils postgresql
+            ibverbs-providers perftest e2fsprogs xfsprogs ocfs2-tools util-linux mount man-db acl attr \
+            libcap2-bin rsync coreutils postgresql curl
 
 SUMMARY := bin/summary
 
@@ -139,7 +140,7 @@ down: ## stops what `make up` started
 # Three lanes share the cores: processes and guests wait a lot, for disks, pauses and each other, and
 # what the others test fills that time. No limit of a test is a measure of speed, so that the lanes may
 # slow each other down.
-test: ## runs every test, and installs what it needs before; 15 minutes on two cores
+test: ## runs every test, and installs what it needs before; 20 minutes on two cores
 	@mkdir -p bin; rm -f $(SUMMARY)
 	$(call step,dependencies,$(MAKE) -s deps)
 	$(call step,build,$(MAKE) -s build && $(GO) build ./...)
@@ -160,10 +161,10 @@ test-rest:
 
 test-lab:
 	$(call step,tests with virtual machines,SLUICE_VMTEST=$${SLUICE_VMTEST:-$(LAB_MUST)} \
-		$(GO) test -p 1 -timeout 90m $(LAB))
+		$(GO) test -p 1 -timeout 90m $$($(GO) list $(LAB) | grep -vE '/($(LAB_LONG))$$'))
 
-lab: deps ## runs the tests that need virtual machines
-	@$(MAKE) -s test-lab
+lab: deps ## runs the tests that need virtual machines, those of the kernel as a client too
+	@$(MAKE) -s test-lab LAB_LONG=none
 
 check: ## gofmt, vet, staticcheck, lint, race
 	@mkdir -p bin; rm -f $(SUMMARY)
@@ -226,12 +227,14 @@ soak: deps build ## fuzzes each decoder for FUZZTIME (1m), runs the long loops a
 	@echo "== all passed"; cat $(SUMMARY)
 
 soak-loops:
-	$(call step,long loops,SLUICE_SOAK=1 SLUICE_KILL_ROUNDS=300 SLUICE_IOD_REQUESTS=3000000 \
+	$(call step,long loops,SLUICE_SOAK=1 SLUICE_KILL_ROUNDS=300 SLUICE_HOSTILE=20000 SLUICE_IOD_REQUESTS=3000000 \
 		LOGSTORE_SEEDS=50000 LOGSTORE_KILLS=200 LOGSTORE_POWER_CUTS=50 \
-		$(GO) test -count=1 -timeout 4h -v -run 'Crash|Kill|Power|Soak|Iod|Random|Planted|Mutants|Pause|Stopped|Fills|Flipped|Fight|Fio|Swallowed' \
+		$(GO) test -count=1 -timeout 4h -v -run 'Crash|Kill|Power|Soak|Iod|Random|Planted|Mutants|Pause|Stopped|Fills|Flipped|Fight|Fio|Swallowed|Hostile' \
 		./systest ./iod/... ./stripe/... ./kv/... ./meta/...)
 
 soak-rest:
+	$(call step,the speed between machines,SLUICE_SOAK=1 $(GO) test -count=1 ./vmtest/cluster)
+	$(call step,the kernel as a client,SLUICE_SOAK=1 $(GO) test -p 1 -count=1 -timeout 90m ./vmtest/attach ./vmtest/ocfs2)
 	$(call step,the model of the I/O servers,$(MAKE) -s model)
 	$(call step,fuzzing,$(MAKE) -s fuzz FUZZTIME=$(FUZZTIME))
 
@@ -242,7 +245,8 @@ figures: build ## the same, kept in docs/figures
 	@mkdir -p docs/figures
 	@bin/sluice bench fabric --json --plot docs/figures/fabric.svg --markdown docs/figures/fabric.md \
 		$(BENCHFLAGS) > docs/figures/fabric.json
-	@for b in net fs nbd; do bin/sluice bench $$b --json $(BENCHFLAGS) > docs/figures/$$b.json; done
+	@for b in net fs; do bin/sluice bench $$b --json $(BENCHFLAGS) > docs/figures/$$b.json; done
+	@bin/sluice bench nbd --json --figures docs/figures/nbd.md $(BENCHFLAGS) > docs/figures/nbd.json
 
 clean: ## removes what was built; a cluster's data stays
 	rm -rf bin
