@@ -30,20 +30,20 @@
 // are safe for concurrent use.
 //
 // Which way to read and write: ReadAt and WriteAt for pieces in any order, as many at a time as a
-// program likes; ReadList and WriteList for many pieces in one call; Reader and Writer, which read
-// ahead and write behind, for much data in order; File.IO where only the interfaces of package io
-// are asked for; package iofs where fs.FS is. Append is exact among any number of clients. Alloc
-// lends memory that servers reach by themselves. WithHints has data go past the servers' caches or
-// stay there, WithStrict makes reads exact while others cut the file. FS.Lock takes locks between
-// clients, and with programs on mounts.
+// program likes; ReadList, WriteList and Transfer for many pieces in one call; Reader and Writer,
+// which read ahead and write behind, for much data in order; File.IO where only the interfaces of
+// package io are asked for; package iofs where fs.FS is. Append is exact among any number of
+// clients. Alloc lends memory that servers reach by themselves. WithHints has data go past the
+// servers' caches or stay there, WithStrict makes reads exact while others cut the file. FS.Lock
+// takes locks between clients, and with programs on mounts.
 //
 // Read client.go first, then file.go (life of a handle), inode.go (what handles share), transfer.go
-// (life of a read or write), leases.go (listening, recalls, claims), tell.go and ending.go (what
-// the service is told, and when), small.go and local.go (small files), calls.go (names and
-// attributes), deferral.go (names that are told later), retry.go, kept.go (unsynced writes),
-// lock.go (locks between clients), how.go (hints to the servers' caches), buffers.go and alloc.go
-// (memory that servers reach by themselves), reader.go and writer.go (streams). What is known under
-// leases is client/internal/cache.
+// (life of a read or write), list.go and plan.go (many pieces), leases.go (listening, recalls,
+// claims), tell.go and ending.go (what the service is told, and when), small.go and local.go (small
+// files), calls.go (names and attributes), deferral.go (names that are told later), retry.go,
+// kept.go (unsynced writes), lock.go (locks between clients), how.go (hints to the servers'
+// caches), buffers.go and alloc.go (memory that servers reach by themselves), reader.go and
+// writer.go (streams). What is known under leases is client/internal/cache.
 package client
 
 import (

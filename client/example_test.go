@@ -124,6 +124,30 @@ func ExampleFile_ReadList() {
 	// Output: c1c2c3c4, 8 bytes, <nil>
 }
 
+// A tile of a picture, of which the program has all in memory: vectors on both sides, one request
+// to each server, and the array as a hint, so that where memory must be registered it is once.
+func ExampleFile_Transfer() {
+	ctx := context.Background()
+	c, done := connect(ctx)
+	defer done()
+
+	f, err := c.Create(ctx, "/picture")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer f.Close(ctx)
+	if _, err := f.WriteAt(ctx, []byte("abcdefghijklmnopqrstuvwxyz0123456789"), 0); err != nil {
+		fmt.Println(err)
+	}
+	picture := bytes.Repeat([]byte("."), 36) // 6 rows of 6
+	tile := seg.Strided(seg.Vector{Off: 2*6 + 3, Block: 3, Dims: []seg.Dim{{Count: 2, Stride: 6}}})
+	n, err := f.Transfer(ctx, &client.Transfer{Bufs: [][]byte{picture}, Memory: tile, File: tile,
+		Parents: []client.Parent{{Bytes: picture}}})
+	fmt.Printf("%s, %d bytes, %v\n", picture[12:24], n, err)
+	// Output: ...pqr...vwx, 6 bytes, <nil>
+}
+
 // A large file is copied with several requests under way in both directions.
 func ExampleFile_Writer() {
 	ctx := context.Background()

@@ -1,6 +1,9 @@
 package client
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/iod"
 	"github.com/sluice-storage/sluice/layout"
@@ -14,15 +17,15 @@ import (
 // fixed part.
 const (
 	descriptionMax = 11 << 10
-	pieceBytes     = 16 // a listed piece on the wire
-	windowBytes    = 24 // a fabric.Remote on the wire
-	listPiecesMax  = descriptionMax / (2 * pieceBytes)
+	windowBytes    = 24   // a fabric.Remote on the wire
+	vectorMax      = 1024 // bytes of an access that is sent as the caller gave it
 )
 
 // request is one message to one server: bytes of a stripe object and the memory they belong to.
 type request struct {
 	object seg.Access
 	memory msg.Memory
+	moved  mem.Moved
 }
 
 // share is the part of an operation that one server does. Nearly always it is one request.
@@ -31,16 +34,50 @@ type share struct {
 	requests []request
 }
 
-// plan cuts an access to a file into the shares of its servers. The bytes of bufs, laid end to end,
-// are the access' stream; both have the same length.
-func plan(l *layout.Layout, bufs [][]byte, a seg.Access) []share {
-	cut := l.Split(a)
-	shares := make([]share, len(cut))
-	op := &mem.Operation{Bufs: bufs}
-	for i := range cut {
-		shares[i] = share{stripe: cut[i].Stripe, requests: describe(&cut[i], op)}
+// plan cuts an access to a file into the shares of its servers. The streams of both sides have the
+// same length. What it takes grows with the runs of equal pieces, not with the pieces.
+func plan(l *layout.Layout, s *space, file seg.Access) []share {
+	if r, ok := unsplit(l, s, file); ok {
+		return []share{{requests: []request{r}}}
+	}
+	stripes := make([]builder, l.Width())
+	memory := s.access.Cursor()
+	l.Walk(file, func(stripe int, obj seg.Piece) {
+		b := &stripes[stripe]
+		for obj.Len > 0 {
+			m, _ := memory.Next(obj.Len)
+			for m.Len > 0 {
+				at, run := s.locate(m.Off)
+				n := b.add(s, obj.Off, at, min(m.Len, run))
+				obj.Off, obj.Len = obj.Off+n, obj.Len-n
+				m.Off, m.Len = m.Off+n, m.Len-n
+			}
+		}
+	})
+	var shares []share
+	for i := range stripes {
+		if stripes[i].object.Len > 0 {
+			stripes[i].flush(s)
+		}
+		if len(stripes[i].requests) > 0 {
+			shares = append(shares, share{i, stripes[i].requests})
+		}
 	}
 	return shares
+}
+
+// unsplit is a request that says what the caller said: vectors stay vectors, of any depth, where
+// one server has the whole file and all memory is of one buffer.
+func unsplit(l *layout.Layout, s *space, file seg.Access) (request, bool) {
+	span := s.access.Span()
+	if l.Width() > 1 || len(s.bufs) != 1 || s.places != nil ||
+		file.Len() > iod.TransferMax || file.Pieces() > iod.PiecesMax ||
+		s.access.Pieces() > iod.PiecesMax || file.WireBytes()+s.access.WireBytes() > vectorMax {
+		return request{}, false
+	}
+	buf := s.bufs[0][span.Off:span.End():span.End()]
+	return request{object: file, memory: msg.Memory{Windows: []fabric.Sge{{Buf: buf}},
+		Access: s.access.Shift(-span.Off), Operation: s.op}}, true
 }
 
 // single is plan for the access that most programs make: one piece, one buffer, one stripe unit.
@@ -56,132 +93,105 @@ func single(l *layout.Layout, buf []byte, off int64) (stripe int, r request, ok 
 	}, true
 }
 
-// describe turns a share into requests. Positions in the stream only grow along a share, so each
-// buffer becomes at most one window, narrowed to what the request touches of it.
-func describe(s *layout.Share, op *mem.Operation) []request {
-	var out []request
-	b := builder{op: op, bufs: op.Bufs}
-	seg.Zip(seg.List(s.Object), seg.List(s.Stream), func(obj, str seg.Piece) bool {
-		for str.Len > 0 {
-			took := b.add(obj, str)
-			if took == 0 {
-				out = append(out, b.flush())
-				continue
-			}
-			obj.Off, obj.Len = obj.Off+took, obj.Len-took
-			str.Off, str.Len = str.Off+took, str.Len-took
-		}
-		return true
-	})
-	if b.bytes > 0 {
-		out = append(out, b.flush())
-	}
-	return out
-}
-
-// builder collects the pieces of one request.
+// builder collects the pieces of one server, and makes requests of them.
 type builder struct {
-	op    *mem.Operation
-	bufs  [][]byte
-	index int   // of the buffer that holds the stream position reached so far
-	base  int64 // stream position of that buffer's first byte
+	requests []request
 
-	object  []seg.Piece
-	memory  []seg.Piece
-	windows []fabric.Sge
-	last    int   // index of the buffer behind the last window
-	from    int64 // where in that buffer the window begins
-	before  int64 // bytes in the windows before the last one
-	bytes   int64
+	object seg.Packer
+	memory seg.Packer // offsets in areas; a run is of one area
+	parts  []areaRuns // which runs are of which area
+	reach  []reach    // what is touched of each area
+	known  map[int]int
 }
 
-// add takes as much as fits of a piece: up to the end of the buffer that holds it, or nothing
-// when the request is full.
-func (b *builder) add(obj, str seg.Piece) int64 {
-	for str.Off >= b.base+int64(len(b.bufs[b.index])) {
-		b.base += int64(len(b.bufs[b.index]))
-		b.index++
-	}
+// areaRuns says that the runs from an index on are of an area.
+type areaRuns struct{ run, area int }
+
+// reach is the part of an area that a request touches.
+type reach struct {
+	area   int
+	lo, hi int64
+	shift  int64 // from an offset in the area to one in the windows
+}
+
+// add takes as much as fits of a piece of memory, which is at least one byte.
+func (b *builder) add(s *space, object int64, at inArea, n int64) int64 {
 	if b.full() {
-		return 0
+		b.flush(s)
 	}
-	in := str.Off - b.base
-	n := min(str.Len, int64(len(b.bufs[b.index]))-in, iod.TransferMax-b.bytes)
-	b.object = seg.Join(b.object, seg.Piece{Off: obj.Off, Len: n})
-	b.memory = seg.Join(b.memory, seg.Piece{Off: b.window(in, n), Len: n})
-	b.bytes += n
+	n = min(n, iod.TransferMax-b.object.Len)
+	if k := len(b.parts); k == 0 || b.parts[k-1].area != at.area {
+		b.memory.Cut()
+		b.parts = append(b.parts, areaRuns{len(b.memory.Runs()), at.area})
+	}
+	r := b.reached(at.area)
+	if r.hi == 0 {
+		r.lo = at.off
+	}
+	r.lo, r.hi = min(r.lo, at.off), max(r.hi, at.off+n)
+	b.memory.Add(seg.Piece{Off: at.off, Len: n})
+	b.object.Add(seg.Piece{Off: object, Len: n})
 	return n
 }
 
-// window makes the last window cover [in, in+n) of the current buffer and returns where that lies
-// in the concatenation of the windows.
-func (b *builder) window(in, n int64) int64 {
-	buf := b.bufs[b.index]
-	if k := len(b.windows); k > 0 && b.last == b.index {
-		b.windows[k-1].Buf = buf[b.from : in+n : in+n]
-		return b.before + in - b.from
+// reached is the entry of an area. A hi of 0 says that nothing is touched yet.
+func (b *builder) reached(area int) *reach {
+	if n := len(b.reach); n > 0 && b.reach[n-1].area == area {
+		return &b.reach[n-1]
 	}
-	if k := len(b.windows); k > 0 {
-		b.before += int64(len(b.windows[k-1].Buf))
+	at, ok := b.known[area]
+	if !ok {
+		if b.known == nil {
+			b.known = map[int]int{}
+		}
+		at = len(b.reach)
+		b.reach, b.known[area] = append(b.reach, reach{area: area}), at
 	}
-	b.windows = append(b.windows, fabric.Sge{Buf: buf[in : in+n : in+n]})
-	b.last, b.from = b.index, in
-	return b.before
+	return &b.reach[at]
 }
 
-// full tells whether one more piece would break a limit. Regular lists shrink to vectors later; a
-// list that is regular so far is let through up to the limit on pieces.
+// full tells whether one more piece could break a limit.
 func (b *builder) full() bool {
-	if b.bytes >= iod.TransferMax || len(b.object) >= iod.PiecesMax || len(b.memory) >= iod.PiecesMax {
-		return true
-	}
-	room := descriptionMax - windowBytes*(len(b.windows)+1)
-	return room < listBytes(b.object)+listBytes(b.memory)+2*pieceBytes
+	return b.object.Len >= iod.TransferMax || b.object.Count >= iod.PiecesMax ||
+		b.memory.Count >= iod.PiecesMax ||
+		b.object.WireMax()+b.memory.WireMax()+windowBytes*(len(b.reach)+1) > descriptionMax
 }
 
-// listBytes is what a list takes on the wire. Lists too long to be sent as such are asked whether
-// they are regular; shorter ones are not worth the question while they grow.
-func listBytes(p []seg.Piece) int {
-	if len(p) > listPiecesMax/2 && regular(p) {
-		return 4 * pieceBytes
-	}
-	return pieceBytes * len(p)
-}
-
-func (b *builder) flush() request {
-	r := request{
-		object: compact(b.object),
-		memory: msg.Memory{Windows: b.windows, Access: compact(b.memory), Operation: b.op},
-	}
-	*b = builder{op: b.op, bufs: b.bufs, index: b.index, base: b.base}
-	return r
-}
-
-// regular tells whether pieces have one length and one distance.
-func regular(p []seg.Piece) bool {
-	if len(p) < 2 {
-		return true
-	}
-	stride := p[1].Off - p[0].Off
-	if stride < 0 {
-		return false
-	}
-	for i := 1; i < len(p); i++ {
-		if p[i].Len != p[0].Len || p[i].Off-p[i-1].Off != stride {
-			return false
+// flush makes a request of what has come. Each area becomes one window, narrowed to what the
+// request touches of it, in the order of the areas.
+func (b *builder) flush(s *space) {
+	r := request{object: b.object.Access()}
+	slices.SortFunc(b.reach, func(x, y reach) int { return cmp.Compare(x.area, y.area) })
+	op, base := s.op, int64(0)
+	for i := range b.reach {
+		x := &b.reach[i]
+		area := s.areas[x.area]
+		r.memory.Windows = append(r.memory.Windows, fabric.Sge{Buf: area[x.lo:x.hi:x.hi]})
+		x.shift = base - x.lo
+		base += x.hi - x.lo
+		if s.pins != nil && (x.lo < s.pins[x.area].Off || x.hi > s.pins[x.area].End()) {
+			op = s.packed
 		}
 	}
-	return true
+	r.memory.Access, r.memory.Operation = b.placed(), op
+	*b = builder{requests: append(b.requests, r)}
 }
 
-// compact writes pieces in their shortest form.
-func compact(p []seg.Piece) seg.Access {
-	switch {
-	case len(p) == 1:
-		return seg.Contig(p[0].Off, p[0].Len)
-	case len(p) > 2 && regular(p):
-		return seg.Strided(seg.Vector{Off: p[0].Off, Block: p[0].Len,
-			Dims: []seg.Dim{{Count: int64(len(p)), Stride: p[1].Off - p[0].Off}}})
+// placed is the memory's access in terms of the windows.
+func (b *builder) placed() seg.Access {
+	var k seg.Packer
+	runs := b.memory.Runs()
+	for i, part := range b.parts {
+		end := len(runs)
+		if i+1 < len(b.parts) {
+			end = b.parts[i+1].run
+		}
+		at, _ := slices.BinarySearchFunc(b.reach, part.area,
+			func(r reach, area int) int { return cmp.Compare(r.area, area) })
+		for _, run := range runs[part.run:end] {
+			run.Off += b.reach[at].shift
+			k.AddRun(run)
+		}
 	}
-	return seg.List(p)
+	return k.Access()
 }

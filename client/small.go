@@ -9,7 +9,6 @@ import (
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/internal/wait"
 	"github.com/sluice-storage/sluice/meta"
-	"github.com/sluice-storage/sluice/seg"
 	"github.com/sluice-storage/sluice/stripe"
 )
 
@@ -522,18 +521,4 @@ func copyAt(p, data []byte, off int64) int {
 		return 0
 	}
 	return copy(p, data[off:])
-}
-
-// eachPiece walks over memory and the places in the file that it belongs to, piece by piece.
-func eachPiece(bufs [][]byte, file seg.Access, do func(b []byte, off int64)) {
-	for c := file.Cursor(); len(bufs) > 0; {
-		b := bufs[0]
-		if len(b) == 0 {
-			bufs = bufs[1:]
-			continue
-		}
-		p, _ := c.Next(int64(len(b)))
-		do(b[:p.Len], p.Off)
-		bufs = append([][]byte{b[p.Len:]}, bufs[1:]...)
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/iod"
@@ -89,90 +90,6 @@ func (f *File) writeAt(ctx context.Context, p []byte, off int64, dir direction) 
 	return len(part), err
 }
 
-// ReadList reads the bytes that file means, in stream order, into bufs laid end to end; the
-// lengths must be equal. Each server is asked once. What lies at or behind the end of the file is
-// filled with zeroes; n counts the bytes of the stream before the first such byte, with io.EOF if
-// there is one.
-func (f *File) ReadList(ctx context.Context, bufs [][]byte, file seg.Access) (int64, error) {
-	n, err := checkList(bufs, file)
-	if err != nil || n == 0 {
-		return 0, err
-	}
-	if err := f.readable(0); err != nil {
-		return 0, err
-	}
-	var size int64
-	done, err := f.readSmall(ctx, func(data []byte) {
-		size = int64(len(data))
-		eachPiece(bufs, file, func(b []byte, off int64) {
-			clear(b[copyAt(b, data, off):])
-		})
-	})
-	if !done {
-		if size, err = f.sizeFor(ctx, file.Span().End()); err == nil {
-			err = f.list(ctx, reading, bufs, file)
-		}
-	}
-	if err != nil {
-		return 0, errs.Wrap("client.ReadList", "", err)
-	}
-	if file.Span().End() <= size {
-		return n, nil
-	}
-	return before(file, size), io.EOF
-}
-
-// WriteList writes bufs, laid end to end, to the bytes that file means, in stream order; the
-// lengths must be equal. Each server is asked once. Where pieces overlap each byte is one of
-// those written.
-func (f *File) WriteList(ctx context.Context, bufs [][]byte, file seg.Access) (int64, error) {
-	n, err := checkList(bufs, file)
-	if err != nil || n == 0 {
-		return 0, err
-	}
-	span := file.Span()
-	if err := f.room("client.WriteList", span.Off, span.Len); err != nil {
-		return 0, err
-	}
-	to, err := f.Room(ctx, span.Off, span.End())
-	if err == nil && to < span.End() {
-		_, err = roomIn(to, to) // pieces are in any order: all or nothing
-	}
-	if err != nil {
-		return 0, errs.Wrap("client.WriteList", "", err)
-	}
-	done, err := f.writeSmall(ctx, writing, span.Off, span.End(), func(data []byte) {
-		eachPiece(bufs, file, func(b []byte, off int64) { copy(data[off:], b) })
-	})
-	if !done {
-		err = f.list(ctx, writing, bufs, file)
-	}
-	if err != nil {
-		return 0, errs.Wrap("client.WriteList", "", err)
-	}
-	return n, nil
-}
-
-// checkList compares the lengths of the two sides.
-func checkList(bufs [][]byte, file seg.Access) (int64, error) {
-	if err := file.Validate(listMax, layout.FileSizeMax); err != nil {
-		return 0, err
-	}
-	var n int64
-	for _, b := range bufs {
-		n += int64(len(b))
-	}
-	if n != file.Len() {
-		return 0, errs.Newf(errs.Invalid, "client.List", "",
-			"%d bytes of memory for %d bytes of the file", n, file.Len())
-	}
-	return n, nil
-}
-
-// listMax is how many pieces one call may have after expansion: their description takes some 100
-// bytes each while the call runs.
-const listMax = 4 << 20
-
 // before counts the leading bytes of the stream that lie before the end of the file.
 func before(a seg.Access, size int64) int64 {
 	var n int64
@@ -235,22 +152,7 @@ func (f *File) move(ctx context.Context, g *grant, seq uint64, dir direction, p 
 		return f.send(ctx, g, seq, dir, s, &r)
 	}
 	a := seg.Contig(off, int64(len(p)))
-	return f.all(ctx, g, seq, dir, plan(&g.layout, [][]byte{p}, a))
-}
-
-// list moves an access of any form.
-func (f *File) list(ctx context.Context, dir direction, bufs [][]byte, a seg.Access) error {
-	return f.settle(ctx, func(ctx context.Context, g *grant, seq uint64) error {
-		if err := f.all(ctx, g, seq, dir, plan(&g.layout, bufs, a)); err != nil {
-			return err
-		}
-		from, end := a.Span().Off, a.Span().End()
-		if a.Pieces() > 1 {
-			from = end // where it grows the file there may be gaps between the pieces
-		}
-		f.finish(dir, from, end, seq)
-		return nil
-	})
+	return f.all(ctx, g, seq, dir, plan(&g.layout, flat(p), a))
 }
 
 // finish takes note of a transfer of [from, end).
@@ -260,7 +162,7 @@ func (f *File) finish(dir direction, from, end int64, seq uint64) {
 	}
 }
 
-// all runs the shares of an operation at once, the first one on this goroutine, and returns when
+// all runs the requests of an operation at once, the first one on this goroutine, and returns when
 // all of them have ended: the memory is theirs until then. Of several errors the worst counts:
 // one that ends the operation comes before one that repeats it.
 func (f *File) all(ctx context.Context, g *grant, seq uint64, dir direction, shares []share) error {
@@ -291,13 +193,34 @@ func worst(failed []error) error {
 	return again
 }
 
+// atOnce is how many requests of one share are under way: enough that the server always has the
+// next one, and its buffers are not all this operation's.
+const atOnce = 4
+
+// share carries out one server's part. Where that is more than one request, they are under way
+// together; after an error no further one is begun.
 func (f *File) share(ctx context.Context, g *grant, seq uint64, dir direction, s *share) error {
-	for i := range s.requests {
-		if err := f.send(ctx, g, seq, dir, s.stripe, &s.requests[i]); err != nil {
-			return err
+	var next, broken atomic.Int64
+	work := func() error {
+		for {
+			i := int(next.Add(1)) - 1
+			if i >= len(s.requests) || broken.Load() != 0 {
+				return nil
+			}
+			if err := f.send(ctx, g, seq, dir, s.stripe, &s.requests[i]); err != nil {
+				broken.Store(1)
+				return err
+			}
 		}
 	}
-	return nil
+	var failed [atOnce]error
+	var wg sync.WaitGroup
+	for i := 1; i < min(atOnce, len(s.requests)); i++ {
+		wg.Go(func() { failed[i] = work() })
+	}
+	failed[0] = work()
+	wg.Wait()
+	return worst(failed[:])
 }
 
 // send carries out one request.

@@ -56,7 +56,7 @@ func TestSizesAgreeWithTheBytes(t *testing.T) {
 	})
 }
 
-func TestSplitCoversTheStreamOnce(t *testing.T) {
+func TestWalkCoversTheStreamOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := drawLayout(t)
 		pieces := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) seg.Piece {
@@ -65,20 +65,12 @@ func TestSplitCoversTheStreamOnce(t *testing.T) {
 		}), 0, 6).Draw(t, "pieces")
 		a := seg.List(pieces)
 		var covered int64
-		for _, sh := range l.Split(a) {
-			n := int64(0)
-			seg.Zip(seg.List(sh.Object), seg.List(sh.Stream), func(o, s seg.Piece) bool {
-				n += o.Len
-				checkShare(t, l, a, sh.Stripe, o, s)
-				return true
-			})
-			if n != sh.Bytes {
-				t.Fatalf("share of stripe %d: %d bytes, said %d", sh.Stripe, n, sh.Bytes)
-			}
-			covered += n
-		}
+		l.Walk(a, func(stripe int, o seg.Piece) {
+			checkShare(t, l, a, stripe, o, seg.Piece{Off: covered, Len: o.Len})
+			covered += o.Len
+		})
 		if covered != a.Len() {
-			t.Fatalf("shares hold %d of %d bytes", covered, a.Len())
+			t.Fatalf("parts hold %d of %d bytes", covered, a.Len())
 		}
 	})
 }
@@ -98,10 +90,11 @@ func checkShare(t *rapid.T, l *Layout, a seg.Access, stripe int, o, s seg.Piece)
 
 func TestContiguousAccessIsOnePieceAServer(t *testing.T) {
 	l := &Layout{Version: 1, Unit: UnitMin, Servers: []uint32{1, 2, 3, 4}}
-	for _, sh := range l.Split(seg.Contig(0, 64*UnitMin)) {
-		if len(sh.Object) != 1 || len(sh.Stream) != 16 {
-			t.Fatalf("stripe %d: %d object and %d stream pieces, want 1 and 16",
-				sh.Stripe, len(sh.Object), len(sh.Stream))
+	packed := make([]seg.Packer, 4)
+	l.Walk(seg.Contig(0, 64*UnitMin), func(stripe int, o seg.Piece) { packed[stripe].Add(o) })
+	for i := range packed {
+		if a := packed[i].Access(); a.Pieces() != 1 || a.Len() != 16*UnitMin {
+			t.Fatalf("stripe %d: %d pieces of %d bytes", i, a.Pieces(), a.Len())
 		}
 	}
 }

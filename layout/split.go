@@ -1,47 +1,26 @@
 package layout
 
-import "github.com/sluice-storage/sluice/seg"
+import (
+	"math"
 
-// Share is one server's part of an access to a file: the pieces of its stripe object, and, matched
-// with them byte by byte, the pieces of the access' stream. Both are in stream order with touching
-// pieces melted together, so that a contiguous access of many units is one object piece.
-type Share struct {
-	Stripe int
-	Object []seg.Piece // offsets in the stripe object
-	Stream []seg.Piece // offsets in the stream of the access
-	Bytes  int64
-}
+	"github.com/sluice-storage/sluice/seg"
+)
 
-// Split cuts an access into one Share per stripe that has a part in it, ordered by stripe. The
-// number of servers asked is so at most the width, whatever the number of pieces.
-func (l *Layout) Split(a seg.Access) []Share {
-	shares := make([]Share, len(l.Servers))
-	var pos int64
+// Walk cuts an access to a file at the borders of stripe units: it calls fn for each part, in
+// stream order, with the stripe and the part's place in the stripe's object. Pieces of one stripe
+// that follow each other in the file's units follow each other in its object, too: who joins them
+// (seg.Packer) has one piece for a contiguous access of many units.
+func (l *Layout) Walk(a seg.Access, fn func(stripe int, object seg.Piece)) {
 	for c := a.Cursor(); ; {
-		off, ok := peek(&c)
+		p, ok := c.Next(math.MaxInt64)
 		if !ok {
-			break
+			return
 		}
-		stripe, objOff, run := l.Locate(off)
-		p, _ := c.Next(run)
-		s := &shares[stripe]
-		s.Object = seg.Join(s.Object, seg.Piece{Off: objOff, Len: p.Len})
-		s.Stream = seg.Join(s.Stream, seg.Piece{Off: pos, Len: p.Len})
-		s.Bytes += p.Len
-		pos += p.Len
-	}
-	used := shares[:0]
-	for i := range shares {
-		if shares[i].Bytes > 0 {
-			shares[i].Stripe = i
-			used = append(used, shares[i])
+		for p.Len > 0 {
+			stripe, off, run := l.Locate(p.Off)
+			n := min(p.Len, run)
+			fn(stripe, seg.Piece{Off: off, Len: n})
+			p.Off, p.Len = p.Off+n, p.Len-n
 		}
 	}
-	return used
-}
-
-func peek(c *seg.Cursor) (int64, bool) {
-	look := *c
-	p, ok := look.Next(1)
-	return p.Off, ok
 }

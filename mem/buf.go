@@ -21,10 +21,6 @@ type home interface {
 	all() []Buf
 }
 
-// Operation is the buffers of an operation that consists of several requests. They are the
-// caller's, and lent until the last of the requests is over.
-type Operation struct{ Bufs [][]byte }
-
 // Buf is one buffer of a pool or a zone. Take gives it with one reference; each Lend adds one and
 // each Return drops one; the last Return puts it back. Every holder of a reference may read; the
 // holders agree on who may write. A Return too many and any use after the last Return are

@@ -31,7 +31,7 @@
 //
 // Read mover.go first, then plan.go (which bytes go where), run.go (posting and completing),
 // pack.go and notice.go with unpack.go (packing and the receiver's half), table.go and tune.go
-// (choosing).
+// and chooser.go (choosing).
 package mover
 
 import (

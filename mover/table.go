@@ -5,29 +5,18 @@ import (
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
+	"github.com/sluice-storage/sluice/mem"
 )
 
 // Method is how a Put is done.
-type Method uint8
+type Method = mem.Method
 
 // The methods.
 const (
-	Auto   Method = iota // as the table says
-	Gather               // one write per segment, nothing packed
-	Pack                 // packed by a copy, one write, unpacked by a copy
+	Auto   = mem.Auto   // as the table says
+	Gather = mem.Gather // one write per segment, nothing packed
+	Pack   = mem.Pack   // packed by a copy, one write, unpacked by a copy
 )
-
-func (m Method) String() string {
-	switch m {
-	case Auto:
-		return "auto"
-	case Gather:
-		return "gather"
-	case Pack:
-		return "pack"
-	}
-	return "unknown"
-}
 
 // Row says when packing pays for moves of at least Fragments fragments (runs of bytes that are
 // contiguous at both sides).

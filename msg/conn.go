@@ -123,6 +123,9 @@ func (c *Conn) InlineRoom() int {
 	return min(c.rung.limits.InlineMax, c.MaxDescription()-segment.FixedBytes-minBody)
 }
 
+// Caps are those of the connection's provider. They do not change.
+func (c *Conn) Caps() *fabric.Caps { return &c.caps }
+
 // SameHost tells whether the server is a process of this host, and data moves by copying memory.
 func (c *Conn) SameHost() bool { return c.caps.SameHost }
 

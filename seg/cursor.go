@@ -1,13 +1,19 @@
 package seg
 
-import "github.com/sluice-storage/sluice/internal/invariant"
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/sluice-storage/sluice/internal/invariant"
+)
 
 // Cursor walks the pieces of an access in stream order. It is a value: copying it makes a second,
 // independent walk. The zero Cursor is at the end of the empty access.
 type Cursor struct {
 	a    Access
-	i    int            // list: index of the current piece
-	idx  [MaxDims]int64 // vector: index in each dimension
+	i    int            // list, runs: index of the current one
+	idx  [MaxDims]int64 // vector: index in each dimension; runs: idx[0] in the current one
 	in   int64          // bytes of the current piece already taken
 	done bool
 }
@@ -49,6 +55,9 @@ func (c *Cursor) Skip(n int64) {
 		c.skipVector(n)
 		return
 	}
+	for n > 0 && c.i < len(c.a.runs) {
+		n = c.skipRun(n, &c.a.runs[c.i])
+	}
 	for n > 0 {
 		p, ok := c.Next(n)
 		if !ok {
@@ -74,6 +83,19 @@ func (c *Cursor) skipVector(n int64) {
 	c.done = blocks > 0
 }
 
+// skipRun moves along one run and returns how many bytes are left to go behind it.
+func (c *Cursor) skipRun(n int64, r *Run) int64 {
+	rest := r.Len*(r.Count-c.idx[0]) - c.in
+	if n >= rest {
+		c.i, c.idx[0], c.in = c.i+1, 0, 0
+		return n - rest
+	}
+	n += c.in
+	c.idx[0] += n / r.Len
+	c.in = n % r.Len
+	return 0
+}
+
 func (c *Cursor) current() (Piece, bool) {
 	if c.a.isV {
 		if c.done {
@@ -86,6 +108,16 @@ func (c *Cursor) current() (Piece, bool) {
 		}
 		return Piece{off, v.Block}, true
 	}
+	if c.a.runs != nil {
+		for c.i < len(c.a.runs) && c.a.runs[c.i].Len == 0 {
+			c.i++
+		}
+		if c.i >= len(c.a.runs) {
+			return Piece{}, false
+		}
+		r := &c.a.runs[c.i]
+		return Piece{r.Off + c.idx[0]*r.Stride, r.Len}, true
+	}
 	for c.i < len(c.a.list) && c.a.list[c.i].Len == 0 {
 		c.i++ // empty pieces are allowed and mean nothing
 	}
@@ -97,6 +129,12 @@ func (c *Cursor) current() (Piece, bool) {
 
 func (c *Cursor) advance() {
 	c.in = 0
+	if c.a.runs != nil {
+		if c.idx[0]++; c.idx[0] == c.a.runs[c.i].Count {
+			c.i, c.idx[0] = c.i+1, 0
+		}
+		return
+	}
 	if !c.a.isV {
 		c.i++
 		return
@@ -157,4 +195,69 @@ func Join(list []Piece, p Piece) []Piece {
 		return list
 	}
 	return append(list, p)
+}
+
+// Shift is the access with all offsets moved by so much.
+func (a Access) Shift(by int64) Access {
+	a.vec.Off += by
+	a.list, a.runs = slices.Clone(a.list), slices.Clone(a.runs)
+	for i := range a.list {
+		a.list[i].Off += by
+	}
+	for i := range a.runs {
+		a.runs[i].Off += by
+	}
+	return a
+}
+
+// Overlaps tells whether a byte is meant twice. A vector whose dimensions do not reach into each
+// other is known at a glance; what cannot be told that way is expanded and sorted, so that the
+// access must have been validated against a bound of pieces that fit into memory.
+func (a Access) Overlaps() bool {
+	if a.isV && a.vec.apart() {
+		return false
+	}
+	var end int64
+	for c := a.Cursor(); ; {
+		p, ok := c.Next(math.MaxInt64)
+		if !ok {
+			return false
+		}
+		if p.Off < end {
+			return a.overlapsSorted()
+		}
+		end = p.End()
+	}
+}
+
+// apart tells whether each repetition begins behind all that the smaller ones mean.
+func (v *Vector) apart() bool {
+	dims := slices.Clone(v.Dims)
+	slices.SortFunc(dims, func(x, y Dim) int { return cmp.Compare(x.Stride, y.Stride) })
+	extent := v.Block
+	for _, d := range dims {
+		if d.Count > 1 && d.Stride < extent {
+			return false
+		}
+		extent += max(d.Count-1, 0) * d.Stride
+	}
+	return true
+}
+
+func (a Access) overlapsSorted() bool {
+	all := make([]Piece, 0, a.Pieces())
+	for c := a.Cursor(); ; {
+		p, ok := c.Next(math.MaxInt64)
+		if !ok {
+			break
+		}
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(x, y Piece) int { return cmp.Compare(x.Off, y.Off) })
+	for i := 1; i < len(all); i++ {
+		if all[i].Off < all[i-1].End() {
+			return true
+		}
+	}
+	return false
 }

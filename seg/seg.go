@@ -1,11 +1,12 @@
 // Package seg is the algebra of structured access: which bytes of a file, an object or a memory a
-// request means. An access is a list of pieces or a nested vector; a subarray of a million rows is
-// a few dozen bytes. The bytes of an access form a stream in the order in which its pieces are
-// listed, and two accesses of equal length are matched byte by byte along their streams (Zip).
+// request means. An access is a list of pieces, a list of runs of equal pieces, or a nested vector;
+// a subarray of a million rows is a few dozen bytes. The bytes of an access form a stream in the
+// order in which its pieces are listed, and two accesses of equal length are matched byte by byte
+// along their streams (Zip).
 //
 // It does no I/O and holds no data. Intersection with a stripe layout is in package layout.
 //
-// Read seg.go first, then cursor.go.
+// Read seg.go first, then cursor.go and runs.go.
 package seg
 
 import (
@@ -39,10 +40,12 @@ type Vector struct {
 	Dims  []Dim
 }
 
-// Access is either a list of pieces or a vector. The zero Access is empty. It does not change and
-// may be shared; it keeps the slices that it was made from, which must not change either.
+// Access is a list of pieces, a list of runs or a vector. The zero Access is empty. It does not
+// change and may be shared; it keeps the slices that it was made from, which must not change
+// either.
 type Access struct {
 	list []Piece
+	runs []Run // where there are any, list is empty
 	vec  Vector
 	isV  bool
 }
@@ -63,7 +66,7 @@ func (a Access) Len() int64 {
 	if a.isV {
 		return a.vec.Block * a.vec.blocks()
 	}
-	var n int64
+	n := runsLen(a.runs)
 	for _, p := range a.list {
 		n += p.Len
 	}
@@ -75,7 +78,7 @@ func (a Access) Pieces() int64 {
 	if a.isV {
 		return a.vec.blocks()
 	}
-	return int64(len(a.list))
+	return int64(len(a.list)) + runsPieces(a.runs)
 }
 
 func (v *Vector) blocks() int64 {
@@ -90,6 +93,9 @@ func (v *Vector) blocks() int64 {
 func (a Access) Span() Piece {
 	if a.isV {
 		return a.vec.span()
+	}
+	if a.runs != nil {
+		return runsSpan(a.runs)
 	}
 	var lo, hi int64 = math.MaxInt64, 0
 	for _, p := range a.list {
@@ -119,6 +125,9 @@ func (v *Vector) span() Piece {
 func (a Access) Validate(maxPieces, end int64) error {
 	if a.isV {
 		return a.vec.validate(maxPieces, end)
+	}
+	if a.runs != nil {
+		return validateRuns(a.runs, maxPieces, end)
 	}
 	if int64(len(a.list)) > maxPieces {
 		return tooMany(int64(len(a.list)), maxPieces)
@@ -178,7 +187,12 @@ func outside(off, length, end int64) error {
 //
 //	list:    |0 u8 |count u32 | count x (off u64, len u64) |
 //	vector:  |1 u8 |off u64 |block u64 |dims u8 | dims x (count u64, stride u64) |
+//	runs:    |2 u8 |count u32 | count x run, see runs.go |
 func (a Access) Append(e *wire.Enc) {
+	if a.runs != nil {
+		appendRuns(e, a.runs)
+		return
+	}
 	if !a.isV {
 		e.U8(0)
 		e.U32(uint32(len(a.list)))
@@ -203,6 +217,9 @@ func (a Access) WireBytes() int {
 	if a.isV {
 		return 1 + 8 + 8 + 1 + 16*len(a.vec.Dims)
 	}
+	if a.runs != nil {
+		return runsBytes(a.runs)
+	}
 	return 1 + 4 + 16*len(a.list)
 }
 
@@ -210,6 +227,7 @@ func (a Access) WireBytes() int {
 type Scratch struct {
 	list []Piece
 	dims []Dim
+	runs []Run
 }
 
 // Decode takes an access off a message. The result still has to be validated against its object.
@@ -239,6 +257,9 @@ func DecodeInto(d *wire.Dec, s *Scratch) Access {
 		}
 		v.Dims = s.dims
 		return Strided(v)
+	case 2:
+		s.runs = decodeRuns(d, s.runs)
+		return Runs(s.runs)
 	default:
 		d.Fail("unknown kind of access")
 		return Access{}

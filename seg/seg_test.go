@@ -11,8 +11,11 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Draw makes small random accesses of both kinds.
+// Draw makes small random accesses of all kinds.
 func draw(t *rapid.T, name string) Access {
+	if rapid.IntRange(0, 2).Draw(t, name+" runs") == 0 {
+		return Runs(rapid.SliceOfN(rapid.Custom(drawRun), 1, 8).Draw(t, name))
+	}
 	if rapid.Bool().Draw(t, name+" list") {
 		list := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Piece {
 			return Piece{rapid.Int64Range(0, 500).Draw(t, "off"), rapid.Int64Range(0, 40).Draw(t, "len")}
@@ -32,6 +35,11 @@ func stream(a Access) []int64 {
 	add := func(off, n int64) {
 		for i := range n {
 			out = append(out, off+i)
+		}
+	}
+	for _, r := range a.runs {
+		for i := range r.Count {
+			add(r.Off+i*r.Stride, r.Len)
 		}
 	}
 	if !a.isV {
@@ -187,6 +195,12 @@ func TestValidateRefusesWhatAPeerMustNotSend(t *testing.T) {
 		{"piece past the end", List([]Piece{{1 << 40, 1}}), errs.Invalid},
 		{"piece wraps", List([]Piece{{big, big}}), errs.Invalid},
 		{"empty", List(nil), errs.OK},
+		{"a run of a billion", Runs([]Run{{Piece{0, 1}, 1 << 30, 1}}), errs.TooBig},
+		{"runs of a billion", Runs([]Run{{Piece{0, 1}, 5, 1}, {Piece{0, 1}, big, 0}}), errs.TooBig},
+		{"a run of none", Runs([]Run{{Piece{0, 1}, 0, 1}}), errs.Invalid},
+		{"a run backwards", Runs([]Run{{Piece{100, 1}, 2, -1}}), errs.Invalid},
+		{"a run past the end", Runs([]Run{{Piece{0, 1}, 3, 1 << 40}}), errs.Invalid},
+		{"a run that wraps", Runs([]Run{{Piece{big, 1}, 3, big}}), errs.Invalid},
 	} {
 		err := c.a.Validate(1<<20, 1<<40)
 		if got := errs.KindOf(err); got != c.want {
@@ -199,6 +213,9 @@ func FuzzDecode(f *testing.F) {
 	var e wire.Enc
 	Strided(Vector{1, 2, []Dim{{3, 4}}}).Append(&e)
 	List([]Piece{{1, 2}, {3, 4}}).Append(&e)
+	f.Add(e.B)
+	e.B = nil
+	Runs([]Run{{Piece{7, 2}, 3, 9}, {Piece{1, 4}, 1, 0}}).Append(&e)
 	f.Add(e.B)
 	f.Fuzz(func(t *testing.T, msg []byte) {
 		d := wire.NewDec(msg)

@@ -68,8 +68,8 @@ func table() []layer {
 		{"iod/server", []string{
 			"admin", "fabric", "iod", "mem", "mover", "msg", "relay", "stripe", "unifier"}},
 		{"iod/dirty", nil}, // memory, without I/O
-		{"iod/remote", []string{"fabric", "iod", "iod/dirty", "mem", "mem/regcache", "msg", "peer",
-			"stripe"}},
+		{"iod/remote", []string{"fabric", "iod", "iod/dirty", "mem", "mem/regcache", "mover", "msg",
+			"peer", "stripe"}}, // mover: which shape data in pieces travels in
 		{"iod/objects", []string{"iod", "meta", "stripe"}}, // what the metadata service needs of them
 		{"iod/...", []string{"iod", "fabric", "mem", "msg", "stripe"}},
 		{"identity", nil},                      // keys, certificates, tokens, and their files

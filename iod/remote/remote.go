@@ -36,6 +36,7 @@ import (
 	"github.com/sluice-storage/sluice/iod/dirty"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/mem/regcache"
+	"github.com/sluice-storage/sluice/mover"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/peer"
 	"github.com/sluice-storage/sluice/seg"
@@ -120,6 +121,7 @@ type Remote struct {
 	opts    Options
 	calls   sync.Pool // of *call
 	rounds  sync.Pool // of *round
+	shapes  mover.Chooser
 	counts  counts
 	now     func() time.Time
 	sweeper func()
@@ -262,6 +264,7 @@ func (r *Remote) writeKept(ctx context.Context, t *iod.Target, k *kept, object s
 	c := r.take(0, t, nil)
 	defer r.put(c)
 	k.data = int(m.Len())
+	m.Note("", mem.Pack, "kept until it is synced")
 	c.keep(k.room.Bytes[:k.data], m, !t.How.NoSums)
 	return r.sendKept(ctx, t, c, k, object)
 }

@@ -2,11 +2,13 @@ package remote
 
 import (
 	"context"
+	"time"
 
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/fabric"
 	"github.com/sluice-storage/sluice/mem"
 	"github.com/sluice-storage/sluice/mem/regcache"
+	"github.com/sluice-storage/sluice/mover"
 	"github.com/sluice-storage/sluice/msg"
 	"github.com/sluice-storage/sluice/seg"
 )
@@ -15,6 +17,7 @@ import (
 // is the same memory, registered for the request, or a copy in buffers that are always registered.
 type stage struct {
 	bufs   []*mem.Buf
+	heap   []byte
 	use    regcache.Use
 	memory msg.Memory
 }
@@ -25,15 +28,55 @@ func (r *Remote) call(ctx context.Context, conn *msg.Conn, c *call) error {
 	if m == nil {
 		m = c.req.In
 	}
-	if m == nil || r.opts.Buffers == nil || conn.Direct(m) {
+	if m == nil {
 		return conn.Call(ctx, &c.req, &c.rep)
 	}
-	if r.register(conn, c, m) {
+	if m.Operation == nil {
+		_, err := r.move(ctx, conn, c, m, mem.Auto, "")
+		return err
+	}
+	return r.callPieces(ctx, conn, c, m)
+}
+
+// callPieces is call for a part of an operation, whose data may lie in many pieces.
+func (r *Remote) callPieces(ctx context.Context, conn *msg.Conn, c *call, m *msg.Memory) error {
+	how, why := m.Operation.Method, m.Operation.Why
+	shape := mover.Shape{Put: c.req.Out != nil, Fragments: int(m.Access.Pieces()), Bytes: m.Len()}
+	chosen := how == mem.Auto && shape.Fragments > 1
+	if chosen {
+		how, why = r.shapes.Choose(conn.Caps(), shape)
+	}
+	began := time.Now()
+	how, err := r.move(ctx, conn, c, m, how, why)
+	if chosen && err == nil {
+		r.shapes.Took(conn.Caps(), shape, how, time.Since(began))
+	}
+	return err
+}
+
+// move moves the data by a method, or by another one where that is impossible. Pieces stay where
+// they are if the provider reaches their memory, or it can be registered.
+func (r *Remote) move(ctx context.Context, conn *msg.Conn, c *call, m *msg.Memory, how mem.Method,
+	why string) (mem.Method, error) {
+	provider := conn.Caps().Provider
+	switch {
+	case m.Len() <= int64(conn.InlineRoom()) || m.Len() == 0:
+		m.Note(provider, mem.Pack, "inside of the message")
+		return mem.Pack, conn.Call(ctx, &c.req, &c.rep)
+	case how == mem.Pack:
+		m.Note(provider, mem.Pack, why)
+		return mem.Pack, r.callCopied(ctx, conn, c, m)
+	case r.opts.Buffers == nil || conn.Direct(m):
+		m.Note(provider, mem.Gather, why)
+		return mem.Gather, conn.Call(ctx, &c.req, &c.rep)
+	case r.register(conn, c, m):
+		m.Note(provider, mem.Gather, why)
 		defer c.stage.unregister()
 		req := c.staged()
-		return conn.Call(ctx, &req, &c.rep)
+		return mem.Gather, conn.Call(ctx, &req, &c.rep)
 	}
-	return r.callCopied(ctx, conn, c, m)
+	m.Note(provider, mem.Pack, "memory that the provider does not reach")
+	return mem.Pack, r.callCopied(ctx, conn, c, m)
 }
 
 // register registers the caller's memory, if that costs less than to copy it.
@@ -71,16 +114,23 @@ func (c *call) staged() msg.Request {
 // callCopied moves the data through registered buffers: one copy here, where the provider would
 // need a costlier path or could not move the data at all.
 func (r *Remote) callCopied(ctx context.Context, conn *msg.Conn, c *call, m *msg.Memory) error {
-	lender := r.opts.Buffers()
-	if lender == nil {
+	var lender *mem.User
+	if r.opts.Buffers != nil {
+		lender = r.opts.Buffers()
+	}
+	switch {
+	case lender != nil:
+		err := c.stage.take(ctx, lender, int(m.Len()))
+		if errs.KindOf(err) == errs.Invalid && conn.AnyMemory() {
+			return conn.Call(ctx, &c.req, &c.rep) // more than all buffers hold: the provider's slow path
+		}
+		if err != nil {
+			return err
+		}
+	case m.Access.Pieces() > 1 && conn.AnyMemory():
+		c.stage.make(int(m.Len()))
+	default:
 		return conn.Call(ctx, &c.req, &c.rep)
-	}
-	err := c.stage.take(ctx, lender, int(m.Len()))
-	if errs.KindOf(err) == errs.Invalid && conn.AnyMemory() {
-		return conn.Call(ctx, &c.req, &c.rep) // more than all buffers hold: the provider's slow path
-	}
-	if err != nil {
-		return err
 	}
 	defer c.stage.release()
 	req := c.staged()
@@ -89,7 +139,7 @@ func (r *Remote) callCopied(ctx context.Context, conn *msg.Conn, c *call, m *msg
 			return err
 		}
 	}
-	err = conn.Call(ctx, &req, &c.rep)
+	err := conn.Call(ctx, &req, &c.rep)
 	if err != nil || req.In == nil {
 		return err
 	}
@@ -112,6 +162,19 @@ func (s *stage) take(ctx context.Context, lender *mem.User, n int) (err error) {
 	return nil
 }
 
+// make takes memory of the heap, where a provider moves any memory equally well.
+func (s *stage) make(n int) {
+	if cap(s.heap) < n {
+		s.heap = make([]byte, n)
+	}
+	s.bufs = s.bufs[:0]
+	s.memory = msg.Memory{Windows: append(s.memory.Windows[:0], fabric.Sge{Buf: s.heap[:n:n]}),
+		Access: seg.Contig(0, int64(n))}
+}
+
+// heapMax is how much memory of the heap a call keeps for the next one.
+const heapMax = 256 << 10
+
 // release frees the buffers: the call is over, and nothing touches them any more.
 func (s *stage) release() {
 	for _, b := range s.bufs {
@@ -119,4 +182,7 @@ func (s *stage) release() {
 	}
 	clear(s.bufs)
 	clear(s.memory.Windows)
+	if cap(s.heap) > heapMax {
+		s.heap = nil
+	}
 }

@@ -118,6 +118,9 @@ func (u *Use) worthwhile(op *mem.Operation) bool {
 		copying += c.costs.copying(s.data)
 		again = c.seen.again(s, op) && again
 	}
+	if op != nil && op.Hinted {
+		return true // the caller knows that one registration serves many pieces
+	}
 	return registering <= copying || again && registering <= uses*copying
 }
 

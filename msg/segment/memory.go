@@ -34,6 +34,16 @@ type Memory struct {
 
 	// Access is over the concatenation of the windows.
 	Access seg.Access
+
+	// Moved, if not nil, is where who moves the data notes how it was done. Default nil.
+	Moved *mem.Moved
+}
+
+// Note notes how the data was moved, if somebody wants to know.
+func (m *Memory) Note(provider string, method mem.Method, why string) {
+	if m != nil && m.Moved != nil {
+		*m.Moved = mem.Moved{Provider: provider, Method: method, Why: why}
+	}
 }
 
 // Len is the number of bytes that the segment carries; 0 for a nil Memory.
