@@ -102,11 +102,11 @@ func (b *builder) add(obj, str seg.Piece) int64 {
 		b.base += int64(len(b.bufs[b.index]))
 		b.index++
 	}
-	if b.full() {
-		return 0
-	}
 	in := str.Off - b.base
 	n := min(str.Len, int64(len(b.bufs[b.index]))-in, iod.TransferMax-b.bytes)
+	if b.full(seg.Piece{Off: obj.Off, Len: n}, seg.Piece{Off: b.place(in), Len: n}) {
+		return 0
+	}
 	b.object = seg.Join(b.object, seg.Piece{Off: obj.Off, Len: n})
 	b.memory = seg.Join(b.memory, seg.Piece{Off: b.window(in, n), Len: n})
 	b.bytes += n
@@ -129,23 +129,47 @@ func (b *builder) window(in, n int64) int64 {
 	return b.before
 }
 
+// place is where window would say that in lies.
+func (b *builder) place(in int64) int64 {
+	k := len(b.windows)
+	if k > 0 && b.last != b.index {
+		return b.before + int64(len(b.windows[k-1].Buf))
+	}
+	if k == 0 {
+		return b.before
+	}
+	return b.before + in - b.from
+}
+
 // full tells whether one more piece would break a limit. Regular lists shrink to vectors later; a
-// list that is regular so far is let through up to the limit on pieces.
-func (b *builder) full() bool {
+// list that stays regular is let through up to the limit on pieces.
+func (b *builder) full(object, memory seg.Piece) bool {
 	if b.bytes >= iod.TransferMax || len(b.object) >= iod.PiecesMax || len(b.memory) >= iod.PiecesMax {
 		return true
 	}
 	room := descriptionMax - windowBytes*(len(b.windows)+1)
-	return room < listBytes(b.object)+listBytes(b.memory)+2*pieceBytes
+	return room < listBytes(b.object, object)+listBytes(b.memory, memory)
 }
 
-// listBytes is what a list takes on the wire. Lists too long to be sent as such are asked whether
-// they are regular; shorter ones are not worth the question while they grow.
-func listBytes(p []seg.Piece) int {
-	if len(p) > listPiecesMax/2 && regular(p) {
+// listBytes is what a list takes on the wire with one more piece. Lists too long to be sent as such
+// are asked whether they stay regular; shorter ones are not worth the question while they grow.
+func listBytes(p []seg.Piece, next seg.Piece) int {
+	n := len(p)
+	if n > 0 && p[n-1].End() == next.Off && n <= listPiecesMax/2 {
+		return pieceBytes * n
+	}
+	if n > listPiecesMax/2 && goesOn(p, next) {
 		return 4 * pieceBytes
 	}
-	return pieceBytes * len(p)
+	return pieceBytes * (n + 1)
+}
+
+// goesOn tells whether a list is regular with one more piece. One that is too long to be sent as it
+// is has been regular all along.
+func goesOn(p []seg.Piece, next seg.Piece) bool {
+	n := len(p)
+	return next.Len == p[n-1].Len && next.Off-p[n-1].Off == p[n-1].Off-p[n-2].Off &&
+		p[n-1].End() != next.Off && (n > descriptionMax/pieceBytes || regular(p))
 }
 
 func (b *builder) flush() request {
