@@ -61,7 +61,8 @@ TOOLS    := fio qemu-img qemu-io qemu-nbd nbdinfo nbdcopy nbdfuse nbdkit nbd-ser
 PACKAGES := fio qemu-utils libnbd-bin nbdkit nbd-server nbd-client fuse3 sqlite3 git tar gcc libc6-dev \
             qemu-system-x86 busybox-static kmod iproute2 xz-utils procps ibverbs-utils \
             ibverbs-providers perftest e2fsprogs xfsprogs ocfs2-tools util-linux mount man-db acl attr \
-            libcap2-bin rsync coreutils postgresql curl
+            libcap2-bin rsync coreutils postgresql curl python3 python3-numpy
+PYMODULES := numpy
 
 SUMMARY := bin/summary
 
@@ -106,6 +107,10 @@ deps: ## installs what the tests need, where it is missing
 	@missing=; path="$$PATH:/usr/sbin:/sbin$$(printf ':%s' /usr/lib/postgresql/*/bin)"; \
 	for tool in $(TOOLS); do \
 		PATH="$$path" command -v $$tool >/dev/null || missing="$$missing $$tool"; \
+	done; \
+	for m in $(PYMODULES); do \
+		/usr/bin/python3 -c "import $$m" 2>/dev/null || python3 -c "import $$m" 2>/dev/null || \
+			missing="$$missing python3-$$m"; \
 	done; \
 	if [ -n "$$missing" ]; then \
 		install="apt-get install -y -qq --no-install-recommends $(PACKAGES)"; \

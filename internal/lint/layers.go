@@ -97,6 +97,7 @@ func frontTable() []layer {
 		{"client", []string{
 			"client/internal/...", "fabric", "iod", "iod/remote", "join", "mem", "mem/regcache", "meta",
 			"meta/acl", "meta/perm", "meta/remote", "mover", "msg", "peer", "stripe"}},
+		{"client/array", nil}, // by an interface of its own; seg is vocabulary
 		{"client/internal/behind", []string{"iod", "mem", "meta"}},
 		{"client/internal/cache", []string{"meta", "meta/perm"}}, // no I/O: what is known, until when
 		// A cluster in one process, which only tests import.

@@ -107,6 +107,7 @@ func hint(h *iod.How) unifier.Hint {
 func heldBytes(a seg.Access) int64 {
 	const slab = iod.UnitMax
 	var sum int64
+	before := int64(-1) // the last slab of the piece before, which is not held twice
 	for cur := a.Cursor(); ; {
 		p, ok := cur.Next(math.MaxInt64)
 		if !ok {
@@ -114,5 +115,9 @@ func heldBytes(a seg.Access) int64 {
 		}
 		first, last := p.Off/slab, (p.End()-1)/slab
 		sum += (last - first + 1) * slab
+		if first == before {
+			sum -= slab
+		}
+		before = last
 	}
 }

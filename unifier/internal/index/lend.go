@@ -91,7 +91,7 @@ func (x *Index) lend(ctx context.Context, l *Loan) error {
 			x.Close(o)
 			return nil
 		}
-		units, shift := len(l.parts), o.shift
+		units, shift := l.units, o.shift
 		x.letGo(l)
 		x.Close(o)
 		if bytes := int64(units) << shift; bytes > x.cfg.LoanMax {
@@ -126,11 +126,13 @@ func (x *Index) supply(l *Loan, o *Object, missing int) bool {
 	return x.Memory.TryAllocate(r, false)
 }
 
-// pinAll holds all units of the access that are there and counts the others. fits is false when
-// more would be lent than loans may have, unless nothing else is held: one loan is always possible.
+// pinAll holds all units of the access that are there and counts the others; many small pieces of
+// one unit, in order, are one unit. fits is false when more would be lent than loans may have,
+// unless nothing else is held: one loan is always possible.
 func (x *Index) pinAll(l *Loan, o *Object) (missing int, fits bool) {
 	before := x.Memory.HeldSlabs()
-	unit := o.UnitBytes()
+	unit, last := o.UnitBytes(), int64(-1)
+	l.units = 0
 	for cur := l.access.Cursor(); ; {
 		p, ok := cur.Next(math.MaxInt64)
 		if !ok {
@@ -141,11 +143,16 @@ func (x *Index) pinAll(l *Loan, o *Object) (missing int, fits bool) {
 			lo := off - index<<o.shift
 			n := min(unit-lo, p.End()-off)
 			u := x.find(o, index)
-			if u == nil {
-				missing++
-			} else {
+			if u != nil {
 				x.pin(u)
 			}
+			if index != last {
+				l.units++
+				if u == nil {
+					missing++
+				}
+			}
+			last = index
 			l.parts = append(l.parts, lent{u, index, lo, n})
 			off += n
 		}
@@ -153,7 +160,7 @@ func (x *Index) pinAll(l *Loan, o *Object) (missing int, fits bool) {
 	most := (x.cfg.LoanMax + x.cfg.DirtyMax) >> memory.SlabShift // pending writes hold units too
 	now := int64(x.Memory.HeldSlabs()) +
 		(int64(missing)<<o.shift+memory.SlabBytes-1)>>memory.SlabShift
-	return missing, now <= most || before == 0 && int64(len(l.parts))<<o.shift <= x.cfg.LoanMax
+	return missing, now <= most || before == 0 && int64(l.units)<<o.shift <= x.cfg.LoanMax
 }
 
 // start enters the missing units with the memory that the loan has, starts their fill, and joins

@@ -18,6 +18,7 @@ type Loan struct {
 	access  seg.Access
 	hint    Hint
 	parts   []lent
+	units   int // that it has parts of
 	sges    []fabric.Sge
 	own     *Fill   // started by this loan, nil if all was there
 	joined  []*Fill // of others, that this loan waits for
