@@ -27,7 +27,7 @@ const (
 	lingerMax = 100 * time.Millisecond
 )
 
-// conn is one connection. Up to Config.ConnRequests goroutines run requests, and one reads: turn.go.
+// conn is one connection. Up to Config.ConnRequests goroutines run requests, one reads: turn.go.
 type conn struct {
 	srv    *Server
 	id     uint64 // its number, for those who take turns

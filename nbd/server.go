@@ -19,7 +19,7 @@ import (
 //
 // A connection's life: greeting and options (handshake.go, options.go) until one export is
 // chosen; then its goroutines take turns (turn.go): one reads requests (conn.go), checks them
-// (check.go), and runs what it has read (execute.go) while another reads; whoever finishes a request
+// (check.go), and runs what it has read (execute.go) while another reads; whoever finishes one
 // queues its reply, and one of them at a time writes all that is queued (reply.go).
 type Server struct {
 	cfg     Config
