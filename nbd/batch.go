@@ -49,17 +49,18 @@ type gathering struct {
 	under int        // batches under way
 }
 
-// gather puts a request to those that wait for company. They are handed on before the reading
-// goroutine waits for anything, see sendHeld.
-func (c *conn) gather(req *request) {
+// gather puts a request to those that wait for company, and returns a batch if it is complete. What
+// waits is taken, or handed on, before the reading goroutine waits for anything.
+func (c *conn) gather(req *request) *request {
 	g := &c.gathering
 	g.mu.Lock()
 	g.list = append(g.list, req)
 	enough := len(g.list) >= batchMax
 	g.mu.Unlock()
 	if enough {
-		c.handBatch()
+		return c.takeBatch()
 	}
+	return nil
 }
 
 // takeLocked takes the next batch: requests of one kind, of which none overlaps a write among them.
@@ -91,22 +92,25 @@ func meets(list []*request, req *request) bool {
 	return false
 }
 
-// handBatch hands on what was gathered, unless enough is under way: then whoever is done with his
-// goes on with it.
-func (c *conn) handBatch() {
+// takeBatch takes what was gathered, unless enough is under way: then whoever is done with his goes
+// on with it.
+func (c *conn) takeBatch() *request {
 	g := &c.gathering
-	for {
-		g.mu.Lock()
-		var first *request
-		if g.under < batchesMost {
-			if first = g.takeLocked(); first != nil {
-				g.under++
-			}
-		}
-		g.mu.Unlock()
-		if first == nil {
-			return
-		}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.under >= batchesMost {
+		return nil
+	}
+	first := g.takeLocked()
+	if first != nil {
+		g.under++
+	}
+	return first
+}
+
+// handBatches has others run what was gathered.
+func (c *conn) handBatches() {
+	for first := c.takeBatch(); first != nil; first = c.takeBatch() {
 		c.hand(first)
 	}
 }

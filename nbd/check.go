@@ -113,8 +113,7 @@ func (c *conn) runsInline(req *request) bool {
 		}
 		return o.instant && req.length <= inlineBytes || c.readNow(req)
 	case cmdWrite:
-		return o.instant && req.length <= inlineBytes ||
-			o.prompt && req.length <= promptBytes && req.flags&cmdFlagFUA == 0
+		return o.instant && req.length <= inlineBytes
 	case cmdFlush, cmdBlockStatus:
 		return o.instant
 	}

@@ -20,9 +20,6 @@ const (
 	// copying takes less time than waking a worker.
 	inlineBytes = 128 << 10
 
-	// promptBytes is the same for writes to exports that hardly ever wait.
-	promptBytes = 16 << 10
-
 	// holdBytes is how much reply data may gather before it is sent although more requests are
 	// there.
 	holdBytes = 256 << 10
@@ -30,7 +27,7 @@ const (
 	lingerMax = 100 * time.Millisecond
 )
 
-// conn is one connection. One goroutine reads it, up to Config.ConnRequests workers run requests.
+// conn is one connection. Up to Config.ConnRequests goroutines run requests, one reads: turn.go.
 type conn struct {
 	srv    *Server
 	id     uint64 // its number, for those who take turns
@@ -51,16 +48,23 @@ type conn struct {
 
 	leaving atomic.Bool // its export is not offered any more, or the server ends
 
-	seen uint64 // reads and writes; see states.go
-	held int    // bytes of replies that the reading goroutine has queued but not sent
+	turns turns
+
+	// Of the goroutine whose turn it is.
+	seen  uint64 // reads and writes; see states.go
+	held  int    // bytes of replies that are queued but not sent
+	under int    // requests under way when the last one began, with it
 
 	gathering gathering // small requests that wait for company: see batch.go
 	work      chan *request
 	workers   sync.WaitGroup
+	broken    atomic.Bool // one of them has panicked
 
 	mu      sync.Mutex
-	started int  // workers that run
+	started int  // goroutines that read and run
+	idle    int  // those of them that wait
 	ended   bool // work is closed
+	readErr error
 }
 
 func newConn(s *Server, nc net.Conn) *conn {
@@ -69,6 +73,7 @@ func newConn(s *Server, nc net.Conn) *conn {
 		in:     stream{link: nc, clock: &s.clock},
 		memory: gate.New(gate.Options{Bytes: s.cfg.ConnMemoryBytes}),
 		work:   make(chan *request),
+		turns:  turns{free: make(chan struct{}, 1)},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.out.init(c)
@@ -91,13 +96,6 @@ func (c *conn) serve() error {
 	}
 	c.chosen = pick
 	defer func() { c.logClose(pick.shared.release()) }()
-	reading := true
-	defer func() {
-		if reading { // a panic is on its way: nobody may wait for the peer any more
-			c.cut()
-		}
-		c.finishWorkers()
-	}()
 	c.deadline(0)
 	c.drainIfAsked()
 	if raw := rawOf(c.link); raw != nil {
@@ -106,9 +104,10 @@ func (c *conn) serve() error {
 	if !pick.shared.join(c) {
 		c.drain()
 	}
-	err = c.readRequests()
-	reading = false
-	c.finishWorkers()
+	err = c.serveRequests()
+	if c.broken.Load() {
+		return nil // it was told, and nobody may wait for the peer or for what was under way
+	}
 	c.out.flush()
 	c.out.settle()
 	c.sayGoodbye()
@@ -133,70 +132,28 @@ func tune(nc net.Conn) {
 
 const unixBufferBytes = 2 << 20
 
-// readRequests reads and starts requests until the client disconnects (nil) or breaks the protocol.
-func (c *conn) readRequests() error {
-	bytes, decode := requestBytes, decodeRequest
-	if c.extended {
-		bytes, decode = extRequestBytes, decodeExtRequest
-	}
-	defer c.handBatch()
-	for {
-		if c.in.buffered() < bytes || c.held > holdBytes {
-			// Nothing more to gather replies from: send what there is before waiting.
-			c.sendHeld()
-		}
-		p, err := c.in.next(bytes)
-		if err != nil {
-			if err == io.EOF {
-				return nil // not polite, but common
-			}
-			return errs.Wrap("nbd.request", "header", err)
-		}
-		h, ok := decode(p)
-		if !ok {
-			return errs.New(errs.Protocol, "nbd.request", "magic", nil)
-		}
-		if h.cmd == cmdDisc {
-			return nil
-		}
-		if h.cmd < cmdCount {
-			c.count.commands[h.cmd].Add(1)
-		}
-		if !c.out.tryEnter() {
-			c.sendHeld()
-			c.out.enter()
-		}
-		req := c.srv.reqs.Get().(*request)
-		req.header = h
-		c.sample(req)
-		if err := c.start(req); err != nil {
-			c.out.abandon(req)
-			return err
-		}
-	}
-}
-
-// start checks a request, fetches its payload and gets it on its way. On error the request still
-// belongs to the caller and the stream is unusable.
-func (c *conn) start(req *request) error {
+// start checks a request, fetches its payload, and runs it if that takes no time. Else it returns
+// what is to be run: the request, the batch that it completes, or nothing yet. On error the request
+// still belongs to the caller and the stream is unusable.
+func (c *conn) start(req *request) (*request, error) {
 	errno, why, err := c.takeFilter(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if errno == nbdOK {
 		errno, why = c.check(&req.header)
 	}
 	if errno != nbdOK {
 		if err := c.skipPayload(&req.header); err != nil {
-			return err
+			return nil, err
 		}
 		req.fail(errno, why)
 		c.hold(req)
-		return nil
+		return nil, nil
 	}
 	if n := c.bufferFor(&req.header); n > 0 {
 		if err := c.lend(req, n); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if req.cmd == cmdWrite && req.length > 0 {
@@ -204,20 +161,18 @@ func (c *conn) start(req *request) error {
 			c.sendHeld()
 		}
 		if err := c.in.payload(req.buf); err != nil {
-			return errs.Wrap("nbd.request", "payload", err)
+			return nil, errs.Wrap("nbd.request", "payload", err)
 		}
 	}
 	if c.runsInline(req) {
 		c.run(req)
 		c.hold(req)
-		return nil
+		return nil, nil
 	}
 	if c.batches(req) {
-		c.gather(req)
-	} else {
-		c.hand(req)
+		return c.gather(req), nil
 	}
-	return nil
+	return req, nil
 }
 
 // takeFilter reads the payload of a block status, which says what contexts to tell of, and takes it
@@ -296,79 +251,18 @@ func (c *conn) hold(req *request) {
 	c.out.put(req)
 }
 
-// sendHeld comes before every wait of the reading goroutine: what it holds back goes on its way.
+// sendHeld comes before every wait of the reading goroutine in the middle of a request: what it
+// holds back goes on its way.
 func (c *conn) sendHeld() {
-	c.handBatch()
+	c.handBatches()
+	c.sendReplies()
+}
+
+func (c *conn) sendReplies() {
 	if c.held > 0 {
 		c.held = 0
 		c.out.flush()
 	}
-}
-
-// hand gives the request to an idle worker, or to a fresh one, or waits for one.
-func (c *conn) hand(req *request) {
-	select {
-	case c.work <- req:
-		return
-	default:
-	}
-	c.mu.Lock()
-	grow := c.started < c.srv.cfg.ConnRequests
-	if grow {
-		c.started++
-	}
-	c.mu.Unlock()
-	if grow {
-		c.workers.Add(1)
-		go c.worker(req)
-		return
-	}
-	c.sendHeld()
-	c.work <- req
-}
-
-// worker runs requests until it is handed nil or the connection ends.
-func (c *conn) worker(req *request) {
-	defer c.workers.Done()
-	for ; req != nil; req = <-c.work {
-		if c.batches(req) {
-			c.runBatches(req)
-			continue
-		}
-		c.runSlotted(req)
-		if req.answered {
-			c.out.abandon(req)
-			continue
-		}
-		c.out.send(req)
-	}
-	c.mu.Lock()
-	c.started--
-	c.mu.Unlock()
-}
-
-// retireIdleWorkers lets workers go that have nothing to do at this moment, all but one: the
-// reading goroutine may have counted them a moment ago and be about to wait for one.
-func (c *conn) retireIdleWorkers() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for spare := c.started - 1; spare > 0 && !c.ended; spare-- {
-		select {
-		case c.work <- nil:
-		default:
-			return
-		}
-	}
-}
-
-func (c *conn) finishWorkers() {
-	c.mu.Lock()
-	if !c.ended {
-		c.ended = true
-		close(c.work)
-	}
-	c.mu.Unlock()
-	c.workers.Wait()
 }
 
 // stalledFor is how many ticks of the watchdog the connection has waited for its peer in the middle

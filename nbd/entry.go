@@ -86,7 +86,6 @@ type opened struct {
 	cacher   Cacher
 	contexts [contextsMax + 1]func(context.Context, int64, int64, int, []Status) ([]Status, error)
 	instant  bool
-	prompt   bool
 	readOnly bool
 	anywhere bool          // requests need not be aligned to the minimum
 	size     atomic.Uint64 // as clients that come now are told; it may have grown for them
@@ -118,7 +117,6 @@ func newOpened(exp Export, entry Entry, cfg Config) (*opened, error) {
 	o.streamer, o.starver = extras.Streamer, extras.Starver
 	o.ender, o.batcher = extras.Ender, extras.Batcher
 	o.instant = extras.Instant != nil && extras.Instant.Instant()
-	o.prompt = extras.Prompt != nil && extras.Prompt.Prompt()
 	o.anywhere = extras.Unaligner != nil && extras.Unaligner.Unaligned()
 	o.readOnly = o.readOnly || extras.Fixed != nil && extras.Fixed.ReadOnly()
 	o.cacher = extras.Cacher

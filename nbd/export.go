@@ -168,16 +168,9 @@ type Instant interface {
 	Instant() bool
 }
 
-// Prompt is an Export that takes small writes into memory, and waits for its device only where that
-// has fallen behind. The server has the goroutine that reads requests do them: what comes behind
-// them on the same connection waits, too, which is rare, and costs less than handing them over.
-type Prompt interface {
-	Prompt() bool
-}
-
 // NowReader is an Export that can tell whether a read needs waiting: ReadNow fills p and returns
 // true if that takes no waiting, and otherwise returns false at once with p's content undefined.
-// The server asks it for small reads before it hands them to ReadAt on another goroutine.
+// The server asks it for small reads before it calls ReadAt while another goroutine reads on.
 type NowReader interface {
 	ReadNow(p []byte, off int64) bool
 }

@@ -14,7 +14,6 @@ type Extras struct {
 	Sizer     Sizer
 	Unaligner Unaligner
 	Instant   Instant
-	Prompt    Prompt
 	Fixed     Fixed
 	Contexter Contexter
 	Cacher    Cacher
@@ -44,7 +43,6 @@ func ExtrasOf(exp Export) (e Extras) {
 	e.Sizer, _ = exp.(Sizer)
 	e.Unaligner, _ = exp.(Unaligner)
 	e.Instant, _ = exp.(Instant)
-	e.Prompt, _ = exp.(Prompt)
 	e.Fixed, _ = exp.(Fixed)
 	e.Contexter, _ = exp.(Contexter)
 	e.Cacher, _ = exp.(Cacher)

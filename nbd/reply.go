@@ -47,25 +47,26 @@ func (r *replier) init(c *conn) {
 	r.changed.L = &r.mu
 }
 
-// tryEnter counts a request in, unless too many are under way.
-func (r *replier) tryEnter() bool {
+// tryEnter counts a request in, and returns how many are under way; 0: too many.
+func (r *replier) tryEnter() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.entered >= r.c.srv.cfg.ConnRequests {
-		return false
+		return 0
 	}
 	r.entered++
-	return true
+	return r.entered
 }
 
 // enter waits until it can count a request in.
-func (r *replier) enter() {
+func (r *replier) enter() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for r.entered >= r.c.srv.cfg.ConnRequests {
 		r.waitLocked()
 	}
 	r.entered++
+	return r.entered
 }
 
 // settle waits until no request is under way.

@@ -18,8 +18,8 @@ import (
 // listener (or ServeConn for each connection), Shutdown.
 //
 // A connection's life: greeting and options (handshake.go, options.go) until one export is
-// chosen; then one goroutine reads requests (conn.go), checks them (check.go) and either runs
-// them itself or hands them to the connection's workers (execute.go); whoever finishes a request
+// chosen; then its goroutines take turns (turn.go): one reads requests (conn.go), checks them
+// (check.go), and runs what it has read (execute.go) while another reads; whoever finishes one
 // queues its reply, and one of them at a time writes all that is queued (reply.go).
 type Server struct {
 	cfg     Config
@@ -34,6 +34,9 @@ type Server struct {
 	panics   atomic.Int64
 	brisk    atomic.Int32 // connections that wait inside of a system call
 	clock    atomic.Int64 // watchdog ticks; stamps of stalled connections compare to it
+
+	guarding atomic.Bool   // the watchdog looks after kept turns, or is about to; see turn.go
+	keeps    chan struct{} // tells it to
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
@@ -66,6 +69,7 @@ func NewServer(cfg Config, entries ...Entry) (*Server, error) {
 		conns:     make(map[*conn]struct{}),
 		idle:      make(chan struct{}),
 		began:     time.Now(),
+		keeps:     make(chan struct{}, 1),
 		stop:      make(chan struct{}),
 	}
 	s.reqs.New = func() any { return new(request) }
@@ -237,7 +241,7 @@ func (s *Server) snapshot() []*conn {
 const watchInterval = time.Second
 
 // watch looks once a second for connections that hold memory without moving a byte while others
-// wait for it, and for workers that have nothing to do.
+// wait for it, and for goroutines that have nothing to do; and after those who keep their turn.
 func (s *Server) watch() {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
@@ -245,6 +249,10 @@ func (s *Server) watch() {
 		select {
 		case <-ticker.C:
 			s.watchOnce(s.clock.Add(1))
+		case <-s.keeps:
+			if !s.guard(ticker) {
+				return
+			}
 		case <-s.stop:
 			return
 		}
@@ -255,7 +263,7 @@ func (s *Server) watchOnce(now int64) {
 	scarce := s.memory.Usage().Waiting > 0 || s.starving()
 	allowed := int64((s.cfg.StallTimeout + watchInterval - 1) / watchInterval)
 	for _, c := range s.snapshot() {
-		c.retireIdleWorkers()
+		c.retireIdle()
 		if scarce && c.stalledFor(now) > allowed {
 			s.evicted.Add(1)
 			s.cfg.Logger.Warn("nbd: connection stalled while others wait for memory, closing it",

@@ -325,34 +325,6 @@ func TestServeOnListeners(t *testing.T) {
 	}
 }
 
-// TestWorkersRetire: a connection that has calmed down keeps one worker.
-func TestWorkersRetire(t *testing.T) {
-	f := newFake(mib)
-	gate := make(chan struct{})
-	f.setHook(func(string, int64) error { <-gate; return nil })
-	s := serve(t, Config{ConnRequests: 8}, f.entry("x"))
-	c := ready(t, s, "x", true)
-	for range 8 {
-		c.send(cmdRead, 0, 0, 1, nil)
-	}
-	workers := func() int {
-		sc := s.snapshot()[0]
-		sc.mu.Lock()
-		defer sc.mu.Unlock()
-		return sc.started
-	}
-	eventually(t, "eight workers", func() bool { return workers() == 8 })
-	close(gate)
-	for range 8 {
-		c.receive(cmdRead, 0, 1)
-	}
-	eventually(t, "one worker left", func() bool {
-		s.watchOnce(s.clock.Load())
-		return workers() == 1
-	})
-	c.want(nbdOK, cmdRead, 0, 0, 1, nil)
-}
-
 // TestExportCallsAreBounded: no more calls at a time than Config.ExportRequests, over all
 // connections.
 func TestExportCallsAreBounded(t *testing.T) {

@@ -17,6 +17,10 @@ type stream struct {
 	buf  []byte
 	r, w int // buf[r:w] is read but not used
 
+	// exact: a large payload came last, and most likely another follows the next header. What would
+	// be read ahead of it would have to be copied.
+	exact bool
+
 	// waiting is not zero while a payload is on its way: the clock's value at its last byte.
 	waiting atomic.Int64
 	clock   *atomic.Int64
@@ -46,8 +50,12 @@ func (s *stream) fill(n int) error {
 		s.w = copy(s.buf, s.buf[s.r:s.w])
 		s.r = 0
 	}
+	to := len(s.buf)
+	if s.exact {
+		to, s.exact = s.r+n, false
+	}
 	for s.w-s.r < n {
-		got, err := s.link.Read(s.buf[s.w:])
+		got, err := s.link.Read(s.buf[s.w:to])
 		s.w += got
 		if err != nil && s.w-s.r < n {
 			if err == io.EOF && s.w > s.r {
@@ -75,6 +83,7 @@ func (s *stream) payload(p []byte) error {
 	}
 	n := copy(p, s.buf[s.r:s.w])
 	s.r += n
+	s.exact = true
 	for n < len(p) {
 		s.waiting.Store(s.stamp())
 		got, err := s.link.Read(p[n:])

@@ -31,7 +31,6 @@ var (
 	_ nbd.Starver   = (*Export)(nil)
 	_ nbd.NowReader = (*Export)(nil)
 	_ nbd.Instant   = (*Export)(nil)
-	_ nbd.Prompt    = (*Export)(nil)
 	_ nbd.Describer = (*Export)(nil)
 	_ nbd.Sizer     = (*Export)(nil)
 	_ nbd.Unaligner = (*Export)(nil)
@@ -83,9 +82,6 @@ func (e *Export) Instant() bool {
 	}
 	return true
 }
-
-// Prompt is true where writes go to memory first.
-func (e *Export) Prompt() bool { return e.mode == Page || e.mode.caches() }
 
 // readsCache tells whether reads go through our cache.
 func (e *Export) readsCache() bool { return e.mode == Cached }

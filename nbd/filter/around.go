@@ -88,7 +88,7 @@ func (a *around) Extras() nbd.Extras {
 	e := a.under
 	e.Slicer, e.NowReader, e.Batcher = nil, nil, nil
 	if a.waits {
-		e.Instant, e.Prompt = nil, nil
+		e.Instant = nil
 	}
 	if e.Trimmer != nil {
 		e.Trimmer = a

@@ -93,7 +93,6 @@ func (rich) ReadNow([]byte, int64) bool                                     { re
 func (rich) Description() string                                            { return "rich" }
 func (rich) BlockSizes() (uint32, uint32, uint32)                           { return 512, 4096, 0 }
 func (rich) Instant() bool                                                  { return true }
-func (rich) Prompt() bool                                                   { return true }
 func (rich) Unaligned() bool                                                { return true }
 func (rich) Batches() bool                                                  { return true }
 func (rich) ReadMany(context.Context, []nbd.Span) error                     { return nil }
@@ -123,7 +122,7 @@ func have(e nbd.Extras) string {
 		{"slice", e.Slicer != nil}, {"stream", e.Streamer != nil}, {"starve", e.Starver != nil},
 		{"now", e.NowReader != nil}, {"describe", e.Describer != nil}, {"size", e.Sizer != nil},
 		{"instant", e.Instant != nil}, {"fixed", e.Fixed != nil}, {"context", e.Contexter != nil},
-		{"cache", e.Cacher != nil}, {"prompt", e.Prompt != nil}, {"anywhere", e.Unaligner != nil},
+		{"cache", e.Cacher != nil}, {"anywhere", e.Unaligner != nil},
 		{"batch", e.Batcher != nil}, {"end", e.Ender != nil},
 	}
 	if n := reflect.TypeFor[nbd.Extras]().NumField(); n != len(list) {
@@ -142,13 +141,13 @@ func TestExtrasPass(t *testing.T) {
 	m := memory(t, 4096)
 	defer m.Close()
 	const seen = "trim zero map stream starve describe size fixed context cache anywhere"
-	quick := strings.NewReplacer("size fixed", "size instant fixed", "cache", "cache prompt").
+	quick := strings.NewReplacer("size fixed", "size instant fixed").
 		Replace(seen)
 	for text, want := range map[string]string{
 		"delay": seen, "throttle:ops=5": seen,
 		"log":   quick,
 		"fault": quick,
-		"readonly": "map slice stream starve now describe size instant fixed context cache prompt " +
+		"readonly": "map slice stream starve now describe size instant fixed context cache " +
 			"anywhere batch",
 		"checkwrite": "trim zero map slice stream starve now describe size instant fixed context " +
 			"cache anywhere",

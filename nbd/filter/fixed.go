@@ -85,6 +85,6 @@ func (c checkWrite) compare(
 // Extras implements nbd.Wrapper. Several writes together would change something.
 func (c checkWrite) Extras() nbd.Extras {
 	e := nbd.ExtrasOf(c.Export)
-	e.Trimmer, e.Zeroer, e.Batcher, e.Prompt = c, c, nil, nil
+	e.Trimmer, e.Zeroer, e.Batcher = c, c, nil
 	return e
 }
