@@ -73,7 +73,11 @@ func Do(text []byte, call func() (int64, error)) (result int64) {
 func Fail(text []byte, err error) int64 {
 	no := Errno(err)
 	if len(text) > 0 {
-		putText(text, err.Error())
+		story := err.Error()
+		if errs.KindOf(err) == errs.Canceled {
+			story = "the connection was closed meanwhile"
+		}
+		putText(text, story)
 	}
 	return -int64(no)
 }
@@ -84,10 +88,16 @@ func putText(to []byte, text string) {
 	to[n] = 0
 }
 
-// Errno is what errno is set to for an error; never 0.
+// Errno is what errno is set to for an error; never 0. Calls are ended only by a disconnection.
 func Errno(err error) syscall.Errno {
-	if errors.Is(err, io.EOF) {
-		return syscall.EIO // a read handles it; anywhere else it is none of the caller's
+	var own *failure
+	switch {
+	case errors.As(err, &own):
+		return own.no
+	case errors.Is(err, io.EOF): // a read handles it; anywhere else it is none of the caller's
+		return syscall.EIO
+	case errs.KindOf(err) == errs.Canceled:
+		return syscall.EBADF
 	}
 	if no := errs.Errno(err); no != 0 {
 		return no
@@ -112,7 +122,6 @@ type failure struct {
 }
 
 func (f *failure) Error() string { return f.text }
-func (f *failure) Unwrap() error { return f.no }
 
 func fail(no syscall.Errno, format string, args ...any) error {
 	return &failure{no, fmt.Sprintf(format, args...)}

@@ -241,14 +241,10 @@ func (c *conn) close() error {
 			q.close()
 		}
 	}
-	loans := l.lent.endAll(c)
-	err := c.fs.Close()
-	for _, o := range loans {
-		if o.memory == nil { // the rest went with the client
-			o.free()
-		}
+	for _, o := range l.lent.endAll(c) {
+		o.free()
 	}
-	return err
+	return c.fs.Close()
 }
 
 // owned is an object that goes with its connection.

@@ -143,13 +143,14 @@ func (q *queue) prepare(addr uintptr) (run func() (int64, error), r request, err
 		f.conn.leave()
 		return nil, r, fail(syscall.EINVAL, "the file belongs to another connection than the queue")
 	}
-	if run, err = q.operation(f, &r); err != nil {
+	move, err := q.operation(f, &r)
+	if err != nil {
 		f.conn.leave()
 		return nil, r, err
 	}
 	return func() (int64, error) {
 		defer f.conn.leave()
-		return run()
+		return move()
 	}, r, nil
 }
 

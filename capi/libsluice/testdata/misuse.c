@@ -104,7 +104,7 @@ static void sizes(sluice_fs *fs)
 	layout.unit = 12345;
 	NULLS(sluice_create(fs, "/sizes", O_RDWR, 0644, &layout), EINVAL);
 	NULLS(sluice_open(fs, "/sizes", O_RDWR | O_DIRECTORY, 0), EINVAL);
-	NULLS(sluice_open(fs, "/sizes", O_RDONLY, 0), ENOENT);
+	NULLS(sluice_open(fs, "/absent", O_RDONLY, 0), ENOENT);
 	NULLS(sluice_alloc(fs, 0), EINVAL);
 	NULLS(sluice_queue_create(fs, 0), EINVAL);
 	file = sluice_open(fs, "/sizes", O_RDWR | O_CREAT, 0644);
