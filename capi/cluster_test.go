@@ -143,7 +143,8 @@ func TestListModel(t *testing.T) {
 		}
 	}
 	all := make([]byte, end)
-	if n, err := p.lib.Pread(f, p.put(all), end, 0); n != end || err != nil || !bytes.Equal(all, model) {
+	n, err := p.lib.Pread(f, p.put(all), end, 0)
+	if n != end || err != nil || !bytes.Equal(all, model) {
 		t.Fatalf("%d bytes, %v, equal %v", n, err, bytes.Equal(all, model))
 	}
 }

@@ -114,8 +114,8 @@ func (l *lent) add(o *loan) {
 	}
 }
 
-// use notes that a request works with memory, and returns what to tell done; nil for memory that was
-// never lent, which is most.
+// use notes that a request works with memory, and returns what to tell done; nil for memory that
+// was never lent, which is most.
 func (l *lent) use(addr uintptr, n int) (*loan, error) {
 	if low := l.low.Load(); low == 0 || uint64(addr) >= l.high.Load() ||
 		uint64(addr)+uint64(n) <= low || n == 0 {

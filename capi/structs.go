@@ -24,7 +24,8 @@ import (
 //	memory       |base p |access |
 //	parent       |base p |len u64 |pin u64 |
 //	hints        |size u32 |count u32 |parents p |
-//	request      |size u32 |op u32 |file h |tag u64 |buf p |len u64 |off i64 |memory p |access p |hints p |
+//	request      |size u32 |op u32 |file h |tag u64 |buf p |len u64 |off i64 |memory p |access p
+//	             |hints p |
 //	completion   |tag u64 |result i64 |op u32 |- u32 |error 104 |
 //	time         |sec i64 |nsec u32 |- u32 |
 //	stat         |ino u64 |size i64 |space i64 |change u64 |mode u32 |nlink u32 |uid u32 |gid u32

@@ -19,7 +19,7 @@ type built struct {
 	url string
 }
 
-// build makes the library once for all tests of a run.
+// build makes the library, and starts a cluster.
 func build(t *testing.T) *built {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -88,6 +88,7 @@ func TestLibrary(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(source), ".c"), func(t *testing.T) {
 			program := b.compile(t, source)
 			t.Logf("%s", run(t, b.env(), program))
+			t.Logf("%s", run(t, append(b.env(), "SLUICE_PROVIDERS=tcp"), program))
 		})
 	}
 	t.Run("headers", func(t *testing.T) { headers(t, b) })
