@@ -19,7 +19,6 @@ type program struct {
 	t    *testing.T
 	lib  *Lib
 	fs   Handle
-	keep [][]byte // what the library was pointed to
 }
 
 func newProgram(t *testing.T, servers uint32) *program {
@@ -41,10 +40,22 @@ func newProgram(t *testing.T, servers uint32) *program {
 	return p
 }
 
-// put has bytes lie in memory, and returns where.
+// alloc is memory as a program in C has it: no part of Go's heap.
+func (p *program) alloc(n int) []byte {
+	p.t.Helper()
+	b, err := mapBytes(n)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { unmap(b) })
+	return b
+}
+
+// put has bytes lie in such memory, and returns where.
 func (p *program) put(b []byte) uintptr {
-	p.keep = append(p.keep, b)
-	return address(b)
+	m := p.alloc(len(b))
+	copy(m, b)
+	return address(m)
 }
 
 func (p *program) text(s string) uintptr { return p.put(append([]byte(s), 0)) }
@@ -108,7 +119,7 @@ func TestListModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	const end = 3 << 20
-	model, memory := make([]byte, end), make([]byte, 1<<20)
+	model, memory := make([]byte, end), p.alloc(1<<20)
 	if _, err := p.lib.Pwrite(f, p.put(model), end, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +127,6 @@ func TestListModel(t *testing.T) {
 		n := 1 + rnd.Int64N(200<<10)
 		in, at := cutUp(rnd, n, int64(len(memory))), cutUp(rnd, n, end)
 		m := p.words(uint64(address(memory)))
-		p.keep = append(p.keep, memory)
 		acc := p.access(in)
 		mem := append(bytes.Clone(p.lib.space.Trusted(m, 8)), p.lib.space.Trusted(acc, AccessBytes)...)
 		writes := rnd.IntN(2) == 0
@@ -142,8 +152,8 @@ func TestListModel(t *testing.T) {
 			t.Fatalf("round %d: memory differs", round)
 		}
 	}
-	all := make([]byte, end)
-	n, err := p.lib.Pread(f, p.put(all), end, 0)
+	all := p.alloc(end)
+	n, err := p.lib.Pread(f, address(all), end, 0)
 	if n != end || err != nil || !bytes.Equal(all, model) {
 		t.Fatalf("%d bytes, %v, equal %v", n, err, bytes.Equal(all, model))
 	}
@@ -164,8 +174,8 @@ func (p *program) transfer(f, q Handle, queued, writes bool, memory, access uint
 		if n, err = p.lib.Submit(q, r, 1); n != 1 || err != nil {
 			p.t.Fatal(n, err)
 		}
-		c := make([]byte, CompletionBytes)
-		if n, err = p.lib.Complete(q, p.put(c), 1, 1, -1); n != 1 || err != nil {
+		c := p.alloc(CompletionBytes)
+		if n, err = p.lib.Complete(q, address(c), 1, 1, -1); n != 1 || err != nil {
 			p.t.Fatal(n, err)
 		}
 		return int64(native.Uint64(c[8:]))
