@@ -16,9 +16,9 @@ import (
 
 // program is a program's view of the library: real memory, real cluster.
 type program struct {
-	t    *testing.T
-	lib  *Lib
-	fs   Handle
+	t   *testing.T
+	lib *Lib
+	fs  Handle
 }
 
 func newProgram(t *testing.T, servers uint32) *program {
