@@ -120,8 +120,8 @@ func TestFigures(t *testing.T) {
 			ofGo, ofC = append(ofGo, one), append(ofC, other)
 			ratio, more = append(ratio, one/other), append(more, other-one)
 		}
-		fmt.Printf("| %s | %s | %.2f us | %.2f us | %.0f %% of its speed | %+.2f us |\n", c.size, c.memory,
-			middle(ofGo)/1e3, middle(ofC)/1e3, 100*middle(ratio), middle(more)/1e3)
+		fmt.Printf("| %s | %s | %.2f us | %.2f us | %.0f %% of its speed | %+.2f us |\n",
+			c.size, c.memory, middle(ofGo)/1e3, middle(ofC)/1e3, 100*middle(ratio), middle(more)/1e3)
 	}
 }
 
