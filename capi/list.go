@@ -3,6 +3,7 @@ package capi
 import (
 	"syscall"
 
+	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/seg"
 )
@@ -43,61 +44,57 @@ func (u *use) end(l *Lib) {
 	u.loans = nil
 }
 
-// addAll adds the pieces of an access. They mostly lie in one allocation: so the memory from the
-// first to the last byte is looked at in one step, and piece by piece only where it has gaps.
-func (u *use) addAll(l *Lib, base uintptr, a seg.Access) error {
+// addAll adds the memory of a pattern, and returns which bytes of it are meant. It mostly lies in one
+// allocation: so the memory from the first to the last byte becomes one buffer, and the pieces
+// become buffers of their own only where there are gaps between them that are not mapped, or that
+// are not all of one loan.
+func (u *use) addAll(l *Lib, base uintptr, p *pattern) (seg.Access, error) {
+	a := p.at(0)
 	span := a.Span()
 	if span.Len == 0 {
-		return nil
+		return seg.Access{}, nil
 	}
 	if uint64(base) > bytesMax || span.End() > bytesMax {
-		return fail(syscall.EFAULT, "%d bytes at %#x are not mapped", span.Len, base)
+		return a, fail(syscall.EFAULT, "%d bytes at %#x are not mapped", span.Len, base)
 	}
-	first := base + uintptr(span.Off)
-	_, err := l.space.Bytes(first, int(span.Len))
-	whole := err == nil
-	if whole && u.hold(l, first, int(span.Len)) != nil {
-		whole = false // it reaches over several loans, or one that is over: see which pieces do
+	if u.add(l, region{base + uintptr(span.Off), uint64(span.Len)}) == nil {
+		return p.at(-span.Off), nil
 	}
-	u.bufs = make([][]byte, 0, a.Pieces())
 	c := a.Cursor()
 	for left := c.Left(); left > 0; left = c.Left() {
-		p, _ := c.Next(left)
-		at := base + uintptr(p.Off)
-		if whole {
-			u.bufs = append(u.bufs, l.space.Trusted(at, int(p.Len)))
-		} else if err := u.add(l, region{at, uint64(p.Len)}); err != nil {
-			return err
+		piece, _ := c.Next(left)
+		if err := u.add(l, region{base + uintptr(piece.Off), uint64(piece.Len)}); err != nil {
+			return a, err
 		}
 	}
-	return nil
+	return seg.Contig(0, a.Len()), nil
 }
 
 // transfer is a request by list that was read and looked at.
 type transfer struct {
 	use
-	access seg.Access
+	client.Transfer
 }
 
 // readTransfer reads a list request. Its memory is the request's until end.
 func (l *Lib) readTransfer(memory, access, hints uintptr) (t transfer, err error) {
-	if t.access, err = readAccess(l.space, access, layout.FileSizeMax); err != nil {
+	if t.File, err = readAccess(l.space, access, layout.FileSizeMax); err != nil {
 		return t, err
 	}
-	base, m, err := readMemory(l.space, memory)
+	base, p, err := readMemory(l.space, memory)
 	if err != nil {
 		return t, err
 	}
-	if m.Len() != t.access.Len() {
-		return t, fail(syscall.EINVAL, "%d bytes of memory for %d bytes of the file", m.Len(),
-			t.access.Len())
-	}
-	if _, err = readHints(l.space, hints); err != nil {
+	if t.Parents, err = readHints(l.space, hints); err != nil {
 		return t, err
 	}
-	if err = t.addAll(l, base, m); err != nil {
+	if n := p.at(0).Len(); n != t.File.Len() {
+		return t, fail(syscall.EINVAL, "%d bytes of memory for %d bytes of the file", n, t.File.Len())
+	}
+	if t.Memory, err = t.addAll(l, base, &p); err != nil {
 		t.end(l)
 	}
+	t.Bufs = t.bufs
 	return t, err
 }
 
@@ -127,16 +124,20 @@ func (l *Lib) list(h Handle, memory, access, hints uintptr,
 }
 
 func (f *file) readList(t *transfer) (int64, error) {
-	return ended(f.f.ReadList(f.conn.life, t.bufs, t.access))
+	return f.transfer(t)
 }
 
 func (f *file) writeList(t *transfer) (int64, error) {
 	if f.appends {
 		return 0, fail(syscall.EINVAL, "the file is open with O_APPEND: its writes have no place")
 	}
-	n, err := f.f.WriteList(f.conn.life, t.bufs, t.access)
-	if err == nil && f.durable {
-		err = f.f.Sync(f.conn.life)
+	t.Write, t.Durable = true, f.durable
+	return f.transfer(t)
+}
+
+func (f *file) transfer(t *transfer) (int64, error) {
+	if t.File.Len() == 0 {
+		return 0, nil
 	}
-	return n, err
+	return ended(f.f.Transfer(f.conn.life, &t.Transfer))
 }

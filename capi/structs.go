@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/sluice-storage/sluice/client"
 	"github.com/sluice-storage/sluice/errs"
 	"github.com/sluice-storage/sluice/layout"
 	"github.com/sluice-storage/sluice/meta"
@@ -225,96 +226,114 @@ func readAccess(s Space, addr uintptr, end int64) (seg.Access, error) {
 	if err != nil {
 		return seg.Access{}, err
 	}
-	return f.access(s, end)
+	p, err := f.access(s, end)
+	return p.at(0), err
+}
+
+// pattern is an access that can be moved.
+type pattern struct {
+	pieces []seg.Piece
+	vector *seg.Vector // nil: pieces
+}
+
+// at is the access, each byte by bytes further on; none may come to lie before 0.
+func (p *pattern) at(by int64) seg.Access {
+	if p.vector != nil {
+		v := *p.vector
+		v.Off += by
+		return seg.Strided(v)
+	}
+	if by != 0 {
+		for i := range p.pieces {
+			p.pieces[i].Off += by
+		}
+	}
+	return seg.List(p.pieces)
 }
 
 // piecesMax is how many pieces an access may have, listed or as a vector that is expanded.
 const piecesMax = 4 << 20
 
-func (f *fields) access(s Space, end int64) (a seg.Access, err error) {
+func (f *fields) access(s Space, end int64) (p pattern, err error) {
 	k, count, parts, off, block := f.u32(), f.u32(), f.pointer(), f.i64(), f.i64()
 	switch {
 	case k == accessList && count > piecesMax:
-		return a, fail(syscall.E2BIG, "%d pieces; there may be %d", count, piecesMax)
+		return p, fail(syscall.E2BIG, "%d pieces; there may be %d", count, piecesMax)
 	case k == accessList:
-		a, err = readList(s, parts, int(count), off)
+		p.pieces, err = readList(s, parts, int(count), off)
 	case k == accessVector && count > seg.MaxDims:
-		return a, fail(syscall.EINVAL, "a vector of %d dimensions; there may be %d", count, seg.MaxDims)
+		return p, fail(syscall.EINVAL, "a vector of %d dimensions; there may be %d", count, seg.MaxDims)
 	case k == accessVector:
-		a, err = readVector(s, parts, int(count), seg.Vector{Off: off, Block: block})
+		p.vector = &seg.Vector{Off: off, Block: block}
+		p.vector.Dims, err = readDims(s, parts, int(count))
 	default:
-		return a, fail(syscall.EINVAL, "struct sluice_access of kind %d", k)
+		return p, fail(syscall.EINVAL, "struct sluice_access of kind %d", k)
 	}
 	if err != nil {
-		return a, err
+		return p, err
 	}
-	if err := a.Validate(piecesMax, end); errs.KindOf(err) == errs.TooBig {
-		return a, fail(syscall.E2BIG, "%v", err)
+	if err := p.at(0).Validate(piecesMax, end); errs.KindOf(err) == errs.TooBig {
+		return p, fail(syscall.E2BIG, "%v", err)
 	} else if err != nil {
-		return a, fail(syscall.EINVAL, "%v", err)
+		return p, fail(syscall.EINVAL, "%v", err)
 	}
-	return a, nil
+	return p, nil
 }
 
-func readList(s Space, addr uintptr, count int, off int64) (seg.Access, error) {
+func readList(s Space, addr uintptr, count int, off int64) ([]seg.Piece, error) {
 	if count == 0 {
-		return seg.Access{}, nil
+		return nil, nil
 	}
 	f, err := copyOf(s, "struct sluice_piece", addr, count*PieceBytes)
 	if err != nil {
-		return seg.Access{}, err
+		return nil, err
 	}
 	pieces := make([]seg.Piece, count)
 	for i := range pieces {
 		p := seg.Piece{Off: f.i64(), Len: f.i64()}
 		at := p.Off + off
 		if p.Len < 0 || at < 0 || off > 0 && at < p.Off || off < 0 && at > p.Off {
-			return seg.Access{}, fail(syscall.EINVAL, "piece %d is at %d + %d and has %d bytes", i, off,
-				p.Off, p.Len)
+			return nil, fail(syscall.EINVAL, "piece %d is at %d + %d and has %d bytes", i, off, p.Off,
+				p.Len)
 		}
 		pieces[i] = seg.Piece{Off: at, Len: p.Len}
 	}
-	return seg.List(pieces), nil
+	return pieces, nil
 }
 
-func readVector(s Space, addr uintptr, count int, v seg.Vector) (seg.Access, error) {
-	if count > 0 {
-		f, err := copyOf(s, "struct sluice_dim", addr, count*PieceBytes)
-		if err != nil {
-			return seg.Access{}, err
-		}
-		v.Dims = make([]seg.Dim, count)
-		for i := range v.Dims {
-			v.Dims[i] = seg.Dim{Count: f.i64(), Stride: f.i64()}
-		}
+func readDims(s Space, addr uintptr, count int) ([]seg.Dim, error) {
+	if count == 0 {
+		return nil, nil
 	}
-	return seg.Strided(v), nil
+	f, err := copyOf(s, "struct sluice_dim", addr, count*PieceBytes)
+	if err != nil {
+		return nil, err
+	}
+	dims := make([]seg.Dim, count)
+	for i := range dims {
+		dims[i] = seg.Dim{Count: f.i64(), Stride: f.i64()}
+	}
+	return dims, nil
 }
 
 // readMemory is a struct sluice_memory.
-func readMemory(s Space, addr uintptr) (base uintptr, a seg.Access, err error) {
+func readMemory(s Space, addr uintptr) (base uintptr, p pattern, err error) {
 	f, err := copyOf(s, "struct sluice_memory", addr, MemoryBytes)
 	if err != nil {
-		return 0, a, err
+		return 0, p, err
 	}
 	base = f.pointer()
-	a, err = f.access(s, bytesMax)
-	if err == nil && a.Len() > 0 && base == 0 {
+	p, err = f.access(s, bytesMax)
+	if err == nil && p.at(0).Len() > 0 && base == 0 {
 		err = fail(syscall.EFAULT, "a null pointer for the base of struct sluice_memory")
 	}
-	return base, a, err
-}
-
-// parent is an allocation that pieces lie in.
-type parent struct {
-	region
-	pin uint64 // bytes that may be registered at once
+	return base, p, err
 }
 
 // parentsMax bounds a list of hints: a program has few allocations, or they are no hints.
 const parentsMax = 4096
 
-func readHints(s Space, addr uintptr) (parents []parent, err error) {
+func readHints(s Space, addr uintptr) (parents []client.Parent, err error) {
 	if addr == 0 {
 		return nil, nil
 	}
@@ -333,14 +352,12 @@ func readHints(s Space, addr uintptr) (parents []parent, err error) {
 		return nil, err
 	}
 	for range count {
-		p := parent{region{f.pointer(), f.u64()}, f.u64()}
-		if p.pin == 0 || p.pin > p.n {
-			p.pin = p.n
-		}
-		if _, err := view(s, p.addr, p.n); err != nil {
+		r, pin := region{f.pointer(), f.u64()}, f.u64()
+		b, err := view(s, r.addr, r.n)
+		if err != nil {
 			return nil, err
 		}
-		parents = append(parents, p)
+		parents = append(parents, client.Parent{Bytes: b, Pin: int64(min(pin, bytesMax))})
 	}
 	return parents, nil
 }

@@ -188,7 +188,7 @@ func FuzzStructs(f *testing.F) {
 				t.Errorf("access %+v", a)
 			}
 		}
-		if base, a, err := readMemory(s, addr); err == nil && a.Len() > 0 && base == 0 {
+		if base, p, err := readMemory(s, addr); err == nil && p.at(0).Len() > 0 && base == 0 {
 			t.Error("memory without a base")
 		}
 		if p, err := readHints(s, addr); err == nil && len(p) > parentsMax {
@@ -217,8 +217,8 @@ func FuzzStructs(f *testing.F) {
 			for _, b := range tr.bufs {
 				n += int64(len(b))
 			}
-			if n != tr.access.Len() {
-				t.Errorf("%d bytes of memory for %d", n, tr.access.Len())
+			if tr.Memory.Len() != tr.File.Len() || tr.Memory.Span().End() > n {
+				t.Errorf("%d bytes of memory for %+v and %+v", n, tr.Memory, tr.File)
 			}
 		}
 	})

@@ -182,8 +182,9 @@ struct sluice_dim {
  *   off                    dims = {{2, 100}, {3, 10}}, block = 4
  *   |xxxx......xxxx......xxxx..........(100)|xxxx......xxxx......xxxx
  *
- * Offsets, lengths, counts and strides must not be negative (EINVAL). Pieces may overlap; of a
- * write each byte is then one of those written. A list has at most 4194304 pieces, a vector as
+ * Offsets, lengths, counts and strides must not be negative (EINVAL). Pieces of the file may
+ * overlap: a byte that is written twice is one of the two. Pieces of memory that is read into must
+ * not (EINVAL). A list has at most 4194304 pieces, a vector as
  * many when it is expanded; more is E2BIG. A subarray of many rows is a vector of a few dims,
  * which costs the same whatever its number of rows.
  */
@@ -205,8 +206,8 @@ struct sluice_memory {
 	struct sluice_access access;
 };
 
-/* An allocation that pieces of memory lie in, and how much of it may be pinned (registered with
- * a device) at once: 0: all of it. */
+/* An allocation that pieces of memory lie in, and how much of it may be pinned (registered with a
+ * device), from the first byte that is meant on: what lies behind that is copied. 0: all of it. */
 struct sluice_parent {
 	void *base;
 	uint64_t len;
