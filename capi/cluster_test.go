@@ -287,23 +287,23 @@ func TestListWithGap(t *testing.T) {
 	}
 	copy(all, "one")
 	copy(all[2*pageBytes:], "other")
-	middle := address(all[pageBytes:])
-	if _, _, errno := syscall.Syscall(syscall.SYS_MUNMAP, middle, pageBytes, 0); errno != 0 {
-		t.Fatal(errno)
-	}
 	memory := func(pieces ...seg.Piece) uintptr {
 		acc := p.lib.space.Trusted(p.access(pieces), AccessBytes)
 		return p.put(append(bytes.Clone(p.lib.space.Trusted(p.words(uint64(address(all))), 8)), acc...))
 	}
 	file := p.access([]seg.Piece{{Off: 0, Len: 8}})
 	around := memory(seg.Piece{Off: 0, Len: 3}, seg.Piece{Off: 2 * pageBytes, Len: 5})
+	into := memory(seg.Piece{Off: 0, Len: 3}, seg.Piece{Off: 2*pageBytes - 1, Len: 5})
+	got := p.alloc(8)
+	middle := address(all[pageBytes:]) // nothing else is mapped from here on, which could come there
+	if _, _, errno := syscall.Syscall(syscall.SYS_MUNMAP, middle, pageBytes, 0); errno != 0 {
+		t.Fatal(errno)
+	}
 	if n, err := p.lib.WriteList(f, around, file, 0); n != 8 || err != nil {
 		t.Fatal(n, err)
 	}
-	into := memory(seg.Piece{Off: 0, Len: 3}, seg.Piece{Off: 2*pageBytes - 1, Len: 5})
 	_, err = p.lib.WriteList(f, into, file, 0)
 	wantErrno(t, "a piece that is not there", err, syscall.EFAULT)
-	got := p.alloc(8)
 	if _, err := p.lib.Pread(f, address(got), 8, 0); err != nil || string(got[:8]) != "oneother" {
 		t.Errorf("%q, %v", got[:8], err)
 	}
