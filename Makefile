@@ -3,7 +3,7 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: lab help build build-pure deps up down test test-system test-rest test-lab check soak soak-loops soak-rest model bench figures \
+.PHONY: lab help build build-pure lib install-lib uninstall-lib deps up down test test-system test-rest test-lab check soak soak-loops soak-rest model bench figures \
         fmt vet lint race fuzz clean man install uninstall
 
 GO          ?= go
@@ -25,6 +25,9 @@ ZSHDIR      := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 FISHDIR     := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 SBINDIR     := $(DESTDIR)/sbin
 HELPERS     := mount.sluice mount.fuse.sluice
+INCLUDEDIR  := $(DESTDIR)$(PREFIX)/include
+LIBDIR      := $(DESTDIR)$(PREFIX)/lib
+MAN3DIR     := $(DESTDIR)$(PREFIX)/share/man/man3
 
 BENCHFLAGS  ?=
 
@@ -34,7 +37,7 @@ export GOFLAGS := $(GOFLAGS) -trimpath
 # Where goroutines share state. The rest is pure code that the plain run covers. Under the race
 # detector pebble takes minutes to compile: who needs it is left to `make check`.
 RACE_QUICK := ./fabric ./fabric/sim ./fabric/tcp ./fabric/shm ./fabric/provider ./fabric/progress ./fabric/hook/meter ./mem/... ./mover ./msg/... ./peer ./unifier/... ./relay ./iod/... ./kv/memkv ./kv/engine ./nbd \
-              ./nbd/memexport ./nbd/volumeexport ./client/... ./internal/supervise ./internal/gate ./internal/wait
+              ./nbd/memexport ./nbd/volumeexport ./client/... ./capi ./internal/supervise ./internal/gate ./internal/wait
 RACE := $(RACE_QUICK) ./stripe/... ./kv/... ./meta/... ./mount/... ./nbd/... ./bench/...
 
 # Packages that start processes and mount: they wait a lot, so the others run beside them.
@@ -84,6 +87,26 @@ build-pure: ## builds everything without cgo
 	@mkdir -p bin
 	CGO_ENABLED=0 $(GO) build ./...
 	CGO_ENABLED=0 $(GO) build -ldflags '$(LDFLAGS)' -o bin/sluice-pure ./cmd/sluice
+
+# The linker is told the name that programs look for; nobody needs the header that cgo writes.
+lib: ## builds bin/lib/libsluice.so, for programs in C
+	@mkdir -p bin/lib
+	CGO_ENABLED=1 $(GO) build -buildmode=c-shared \
+		-ldflags '$(LDFLAGS) -extldflags=-Wl,-soname,libsluice.so.1' -o bin/lib/libsluice.so.1 ./capi/libsluice
+	@rm -f bin/lib/libsluice.so.h; ln -sf libsluice.so.1 bin/lib/libsluice.so
+	@sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' capi/libsluice/libsluice.pc.in > bin/lib/libsluice.pc
+
+install-lib: lib ## installs libsluice, sluice.h, its pkg-config file and its manual page below PREFIX
+	@mkdir -p $(LIBDIR)/pkgconfig $(INCLUDEDIR) $(MAN3DIR)
+	install -m 755 bin/lib/libsluice.so.1 $(LIBDIR)/libsluice.so.1
+	ln -sf libsluice.so.1 $(LIBDIR)/libsluice.so
+	install -m 644 capi/libsluice/sluice.h $(INCLUDEDIR)/sluice.h
+	install -m 644 bin/lib/libsluice.pc $(LIBDIR)/pkgconfig/libsluice.pc
+	install -m 644 capi/libsluice/libsluice.3 $(MAN3DIR)/libsluice.3
+
+uninstall-lib: ## removes what `make install-lib` has installed
+	rm -f $(LIBDIR)/libsluice.so.1 $(LIBDIR)/libsluice.so $(INCLUDEDIR)/sluice.h \
+		$(LIBDIR)/pkgconfig/libsluice.pc $(MAN3DIR)/libsluice.3
 
 man: build ## writes the manual pages into bin/man1
 	@rm -rf bin/man1; bin/sluice man bin/man1

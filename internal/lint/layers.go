@@ -107,6 +107,9 @@ func frontTable() []layer {
 		{"mount", []string{"client", "meta", "meta/acl", "mount/state", "stripe"}},
 		{"mount/state", nil},
 		{"mount/keeper", []string{"mount", "mount/state"}}, // starts those that serve; serves nothing
+		// What a library for C has of the client; capi/libsluice only hands arguments over.
+		{"capi", []string{"client", "config", "fabric/tcp", "join", "meta", "msg", "peer"}},
+		{"capi/...", []string{"capi"}},
 		{"nbd", nil},
 		{"nbd/volumeexport", []string{"client", "nbd", "stripe"}},
 		// A local disk has what an I/O server has: direct I/O, the relay, the cache.
