@@ -67,9 +67,9 @@ func unequal(t *testing.T, r *Rig) {
 // seeds is how many random shapes a driver is tried with.
 func seeds() uint64 {
 	if testing.Short() {
-		return 100
+		return 25
 	}
-	return 400
+	return 150
 }
 
 // model moves random shapes and compares the bytes with what was there.
