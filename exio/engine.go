@@ -67,15 +67,15 @@ type carrier interface {
 	// sendRequest announces a message.
 	sendRequest(h header, t *task) error
 
-	// accept has the message of an arrival brought to the pieces of a read, of which want are to be
-	// filled; the engine is told by filled.
+	// accept has the message of an arrival brought to the pieces of a read, of which want are to
+	// be filled; the engine is told by filled.
 	accept(t *task, a *arrival, want [][]byte) error
 
 	// sendWord sends a message without a body, or with a failure.
 	sendWord(h header, kind errs.Kind) error
 
-	// ended returns what is to be done, without the lock, before the end of a task is told: taking back
-	// what the peer was granted for it. nil: nothing.
+	// ended returns what is to be done, without the lock, before the end of a task is told: taking
+	// back what the peer was granted for it. nil: nothing.
 	ended(t *task) func()
 }
 

@@ -45,9 +45,9 @@ type Op struct {
 	// Pieces is the memory, in the order of the bytes. Memory of a Memory moves without copies.
 	Pieces [][]byte
 
-	// Parent, if set, is memory in which all the pieces lie, and with it the permission to let the peer
-	// access all of it for as long as the operation lasts: one grant then serves all pieces. Without it
-	// each piece is granted by itself. Default nil.
+	// Parent, if set, is memory in which all the pieces lie, and with it the permission to let the
+	// peer access all of it for as long as the operation lasts: one grant then serves all pieces.
+	// Without it each piece is granted by itself. Default nil.
 	Parent []byte
 
 	// Note is a word that goes with a message that is written, and is in the event of its read.
@@ -100,9 +100,9 @@ type Handle interface {
 	// of the connection.
 	Read(op *Op) error
 
-	// Write begins to send op.Pieces as a message, or to write them at an offset. Messages leave in the
-	// order of Write. Its end means that the memory is free; whether the peer has read the message only
-	// the peer can tell.
+	// Write begins to send op.Pieces as a message, or to write them at an offset. Messages leave in
+	// the order of Write. Its end means that the memory is free; whether the peer has read the message
+	// only the peer can tell.
 	Write(op *Op) error
 
 	// Info is what the handle is.

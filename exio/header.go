@@ -16,8 +16,8 @@ import (
 //	eager    length bytes of data
 //	request  |pieces u16 | count u16 | count x |key u64|addr u64|len u64| the sender's memory, where
 //	         the reader fetches it; count 0: the sender writes it. pieces is how many it has
-//	accept   |0 u16 | count u16 | 24 bytes: a slot for packed data, or zeroes | count x 24 bytes: where
-//	         the reader wants the data
+//	accept   |0 u16 | count u16 | 24 bytes: a slot for packed data, or zeroes | count x 24 bytes:
+//	         where the reader wants the data
 //	refuse   |kind u16|: the message failed, and is not to be sent
 //	fetched  |kind u16|: the reader has fetched the data (0), or failed
 //	credit   nothing

@@ -10,8 +10,8 @@ import (
 
 // Which driver is used is a matter of the pair of hosts and of the size of a block. Where there is
 // little to move the order of the ladder decides: shared memory, devices, tcp. Where there is much,
-// each driver that connects is measured with blocks as the transfer has them, for some milliseconds,
-// and the fastest is taken.
+// each driver that connects is measured with blocks as the transfer has them, for some
+// milliseconds, and the fastest is taken.
 
 // Choice is one driver that could have been taken.
 type Choice struct {

@@ -34,7 +34,9 @@ type Client struct {
 }
 
 // Dial connects to the service at addr, HOST:PORT. bytes bounds the memory for blocks.
-func Dial(ctx context.Context, providers *peer.Providers, addr string, bytes int64) (*Client, error) {
+func Dial(ctx context.Context, providers *peer.Providers, addr string, bytes int64) (*Client,
+	error) {
+
 	memory, err := exio.NewMemory(providers.Memory, bytes, providers.Domains...)
 	if err != nil {
 		return nil, err

@@ -12,8 +12,8 @@ import (
 )
 
 // Local is a transfer whose both ends are here: two files, or a file and a cluster. It goes through
-// a pair of sockets, so that it is the same as any other: blocks with sums, a partial file, going on
-// where an earlier attempt was cut. from and to stay the caller's; nil: memory.
+// a pair of sockets, so that it is the same as any other: blocks with sums, a partial file, going
+// on where an earlier attempt was cut. from and to stay the caller's; nil: memory.
 func Local(ctx context.Context, r Request, from Original, to Copy) (result Result, err error) {
 	o := r.Options.WithDefaults()
 	size := r.Size

@@ -13,9 +13,9 @@ import (
 	xfer "github.com/sluice-storage/sluice/transfer"
 )
 
-const transferText = `Copies one file between two hosts, or between a host and a cluster, by the fastest
-way that the two have: shared memory, RDMA, TCP. At one side a service runs (--listen), the other one
-names it. SOURCE and DESTINATION are each one of
+const transferText = `Copies one file between two hosts, or between a host and a cluster, by the
+fastest way that the two have: shared memory, RDMA, TCP. At one side a service runs (--listen), the
+other one names it. SOURCE and DESTINATION are each one of
 
   PATH             a file of this host
   HOST:PORT:/PATH  a file below the folder of a service, which --dir has told it
@@ -35,9 +35,9 @@ Which way is used depends on the two hosts and on the blocks: where there is muc
 connects is measured with such blocks for some milliseconds, and the fastest is taken. --explain
 shows what could have been taken, and why it was not; --driver asks for one.
 
-A service listens on loopback, for users of this host that may read its secret; or, with the keys of a
-cluster's host (--credential, see sluice join), for all members of the cluster, whom --only limits.
-It serves one folder: no name leads out of it, by dots or by symbolic links.`
+A service listens on loopback, for users of this host that may read its secret; or, with the keys of
+a cluster's host (--credential, see sluice join), for all members of the cluster, whom --only
+limits. It serves one folder: no name leads out of it, by dots or by symbolic links.`
 
 // transferFlags are the options as the user wrote them.
 type transferFlags struct {
@@ -90,7 +90,8 @@ func (f *transferFlags) addAll(cmd *cobra.Command) {
 	f.urlFlag.add(cmd)
 	fl := cmd.Flags()
 	fl.StringVar(&f.listen, "listen", "", "be the service at `HOST:PORT`, several with commas")
-	fl.StringVar(&f.dir, "dir", "", "the `FOLDER` that the service gives files of, and takes them into")
+	fl.StringVar(&f.dir, "dir", "",
+		"the `FOLDER` that the service gives files of, and takes them into")
 	fl.StringSliceVar(&f.allow, "allow", []string{"read", "write"},
 		"what others may do at the service: read, write, memory")
 	fl.StringSliceVar(&f.only, "only", nil, "serve only members of these `NAMES`")
@@ -100,7 +101,7 @@ func (f *transferFlags) addAll(cmd *cobra.Command) {
 	fl.StringVar(&f.memory, "memory", "512M", "the most memory for blocks")
 	fl.StringVar(&f.driver, "driver", "auto", "the way to use: auto, shm, verbs, tcp, socket")
 	fl.StringVar(&f.pieces, "pieces", "",
-		"memory of a block as `NxSIZE@STRIDE`, like 16x64K@1M: N pieces, whose beginnings are STRIDE apart")
+		"memory of a block as `NxSIZE@STRIDE`, like 16x64K@1M: N pieces that begin STRIDE apart")
 	fl.StringVar(&f.block, "block", "1M", "bytes of a block")
 	fl.IntVar(&f.depth, "depth", 4, "how many blocks are under way at once")
 	fl.DurationVar(&f.timeout, "timeout", 30*time.Second, "how long the other side may do nothing")

@@ -65,7 +65,9 @@ func runTransfer(cmd *cobra.Command, f *transferFlags, src, dst string) error {
 }
 
 // reachService connects to a service.
-func (f *transferFlags) reachService(ctx context.Context, addr string) (*xfer.Client, func(), error) {
+func (f *transferFlags) reachService(ctx context.Context, addr string) (*xfer.Client, func(),
+	error) {
+
 	bytes, err := parseSize(f.memory)
 	if err != nil {
 		return nil, nil, err
